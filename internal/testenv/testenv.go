@@ -1,0 +1,61 @@
+// Package testenv says what a test needs of the machine it runs on.
+//
+// A need that is not met skips the test and prints the reason. With
+// CORRELATOR_TEST_STRICT=1, which `make test` sets under CI, it fails the test
+// instead: what is skipped there would hide.
+package testenv
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+)
+
+// StrictVariable is the environment variable that turns skips into failures.
+const StrictVariable = "CORRELATOR_TEST_STRICT"
+
+// pollInterval is the pause between two looks of Poll: short enough that a test
+// does not feel it, long enough that waiting costs nothing.
+const pollInterval = 2 * time.Millisecond
+
+// Missing ends the test because the machine lacks something: it skips with the
+// reason, or fails with it where skips are not allowed.
+func Missing(t testing.TB, reason string) {
+	t.Helper()
+	if os.Getenv(StrictVariable) == "1" {
+		t.Fatalf("%s (a skip is a failure with %s=1)", reason, StrictVariable)
+	}
+	t.Skip(reason)
+}
+
+// NeedRoot ends the test unless it runs as root.
+func NeedRoot(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		Missing(t, "needs root: reads other users' processes and loads eBPF")
+	}
+}
+
+// NeedTool ends the test unless the program is in PATH, and returns its path.
+func NeedTool(t testing.TB, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		Missing(t, "needs the program "+name+" in PATH")
+	}
+	return path
+}
+
+// Poll waits until done answers true and fails the test when that has not
+// happened within the deadline. The message says what was waited for.
+func Poll(t testing.TB, deadline time.Duration, what string, done func() bool) {
+	t.Helper()
+	end := time.Now().Add(deadline)
+	for !done() {
+		if time.Now().After(end) {
+			t.Fatalf("waited %v in vain for %s", deadline, what)
+		}
+		time.Sleep(pollInterval)
+	}
+}
