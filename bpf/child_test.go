@@ -1,0 +1,221 @@
+package bpf
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"correlator/internal/testenv"
+)
+
+// A child is a running testdata/threads.c.
+type child struct {
+	t        testing.TB
+	pid      int
+	commands io.WriteCloser
+	answers  *bufio.Scanner
+	threads  map[int]uint64 // thread pointer by number, as the threads said
+	newest   []int          // those of startThread, the newest last
+	stop     func()         // ends it, at the latest with the test
+}
+
+var compilers = []string{"cc", "musl-gcc"}
+
+// programs holds the compiled child for each compiler, for all tests of this run.
+var programs struct {
+	sync.Mutex
+	dir   string
+	paths map[string]string
+}
+
+func childProgram(t testing.TB, compiler string) string {
+	t.Helper()
+	testenv.NeedTool(t, compiler)
+	programs.Lock()
+	defer programs.Unlock()
+	if path, ok := programs.paths[compiler]; ok {
+		return path
+	}
+	path := filepath.Join(programs.dir, compiler)
+	out, err := exec.Command(compiler, "-O2", "-Wall", "-Wextra", "-Werror", "-pthread",
+		"-o", path, "testdata/threads.c").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", compiler, err, out)
+	}
+	programs.paths[compiler] = path
+	return path
+}
+
+// startChild runs the child with workers threads beside its main thread and the one that
+// reads commands. It ends with the test.
+func startChild(t testing.TB, compiler string, workers int, attr *syscall.SysProcAttr) *child {
+	t.Helper()
+	cmd := exec.Command(childProgram(t, compiler), strconv.Itoa(workers))
+	cmd.SysProcAttr = attr
+	cmd.Stderr = os.Stderr
+	commands, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c := &child{
+		t: t, pid: cmd.Process.Pid, commands: commands, answers: bufio.NewScanner(answers),
+		threads: make(map[int]uint64),
+	}
+	c.stop = sync.OnceFunc(func() {
+		commands.Close()
+		cmd.Wait()
+	})
+	t.Cleanup(c.stop)
+	for range workers + 2 {
+		c.readThread()
+	}
+	return c
+}
+
+func (c *child) readThread() (tid int) {
+	c.t.Helper()
+	var pointer uint64
+	if _, err := fmt.Sscanf(c.read(), "thread %d %x", &tid, &pointer); err != nil {
+		c.t.Fatal(err)
+	}
+	c.threads[tid] = pointer
+	return tid
+}
+
+func (c *child) read() string {
+	c.t.Helper()
+	if !c.answers.Scan() {
+		c.t.Fatalf("the child ended: %v", c.answers.Err())
+	}
+	return c.answers.Text()
+}
+
+func (c *child) send(command string) {
+	c.t.Helper()
+	if _, err := fmt.Fprintln(c.commands, command); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// readKept reads the answer to halve: the threads that live on.
+func (c *child) readKept() map[int]uint64 {
+	c.t.Helper()
+	numbers, ok := strings.CutPrefix(c.read(), "keeping ")
+	if !ok {
+		c.t.Fatal("the child did not say which threads it keeps")
+	}
+	kept := make(map[int]uint64)
+	for number := range strings.FieldsSeq(numbers) {
+		tid, err := strconv.Atoi(number)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		kept[tid] = c.threads[tid]
+	}
+	return kept
+}
+
+func (c *child) ask(command, want string) {
+	c.t.Helper()
+	c.send(command)
+	if got := c.read(); got != want {
+		c.t.Fatalf("the child answered %q to %q, not %q", got, command, want)
+	}
+}
+
+func (c *child) startThread() {
+	c.t.Helper()
+	c.send("start")
+	c.newest = append(c.newest, c.readThread())
+}
+
+func (c *child) endThread() {
+	c.t.Helper()
+	last := len(c.newest) - 1
+	c.ask("end", fmt.Sprintf("ended %d", c.newest[last]))
+	delete(c.threads, c.newest[last])
+	c.newest = c.newest[:last]
+}
+
+// verify compares what was reported for the child with what its threads said, and the start
+// times with those in /proc.
+func (c *child) verify(reported []Thread) {
+	c.t.Helper()
+	got := make(map[int]uint64)
+	for _, thread := range reported {
+		if thread.PID != c.pid {
+			c.t.Errorf("thread %d: pid %d, not %d", thread.TID, thread.PID, c.pid)
+		}
+		if _, ok := got[thread.TID]; ok {
+			c.t.Errorf("thread %d was reported twice", thread.TID)
+		}
+		got[thread.TID] = thread.ThreadPointer
+		if ticks := startTicks(c.t, c.pid, thread.TID); thread.StartTime/nsPerTick != ticks {
+			c.t.Errorf("thread %d: started at %d ns, /proc says %d ticks", thread.TID, thread.StartTime, ticks)
+		}
+	}
+	if !maps.Equal(got, c.threads) {
+		c.t.Errorf("threads and pointers: reported %x, really %x", got, c.threads)
+	}
+}
+
+// nsPerTick is 1 s / USER_HZ, which is 100 on both architectures.
+const nsPerTick = 10_000_000
+
+// startTicks is field 22 of a thread's stat, its start in ticks since boot.
+func startTicks(t testing.TB, pid, tid int) uint64 {
+	t.Helper()
+	ticks, err := strconv.ParseUint(statFields(t, pid, tid)[22-3], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ticks
+}
+
+// statFields returns the fields of a thread's stat from the third on: the second may hold
+// spaces.
+func statFields(t testing.TB, pid, tid int) []string {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/stat", pid, tid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+2:]))
+}
+
+// taskNumbers lists the threads of a process as /proc shows them, sorted.
+func taskNumbers(t testing.TB, pid int) []int {
+	t.Helper()
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var numbers []int
+	for _, entry := range entries {
+		number, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		numbers = append(numbers, number)
+	}
+	slices.Sort(numbers)
+	return numbers
+}

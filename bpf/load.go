@@ -1,0 +1,73 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"golang.org/x/sys/unix"
+)
+
+// load loads the programs and maps that the struct objects points to names in its `ebpf` tags,
+// and stores them there. What the machine lacks is a [MissingError].
+func load(spec *ebpf.CollectionSpec, objects any) error {
+	types := btf.NewCache()
+	kernel, err := types.Kernel()
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		return missingBTF(err)
+	}
+	if err != nil {
+		return fmt.Errorf("reading kernel BTF: %w", err)
+	}
+	if err := findIterators(spec, kernel); err != nil {
+		return err
+	}
+	options := &ebpf.CollectionOptions{Cache: types}
+	err = spec.LoadAndAssign(objects, options)
+	if errors.Is(err, unix.EPERM) {
+		if missing := missingRight(err); missing != nil {
+			return missing
+		}
+		// All that is left of the usual reasons: kernels before 5.11 charge programs and maps
+		// to the locked memory limit.
+		raiseLockedMemoryLimit()
+		err = spec.LoadAndAssign(objects, options)
+	}
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return missingPermission(err)
+	case errors.Is(err, unix.ENOSYS):
+		return missingSyscall(err)
+	}
+	return err
+}
+
+// findIterators checks that the kernel has the iterators that the programs of spec are for. An
+// iterator X is a function bpf_iter_X of the kernel.
+func findIterators(spec *ebpf.CollectionSpec, kernel *btf.Spec) error {
+	for _, program := range spec.Programs {
+		if program.AttachType != ebpf.AttachTraceIter {
+			continue
+		}
+		var function *btf.Func
+		if err := kernel.TypeByName("bpf_iter_"+program.AttachTo, &function); err != nil {
+			return missingIterator(program.AttachTo, err)
+		}
+	}
+	return nil
+}
+
+// raiseLockedMemoryLimit raises RLIMIT_MEMLOCK as far as we may: without CAP_SYS_RESOURCE that
+// is the hard limit. Whether that is enough shows when the program is loaded.
+func raiseLockedMemoryLimit() {
+	unlimited := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
+	if unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unlimited) == nil {
+		return
+	}
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) == nil {
+		limit.Cur = limit.Max
+		_ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &limit) // what refuses it, the next load reports
+	}
+}

@@ -1,0 +1,119 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// MissingError says what eBPF needs and this machine or this process lacks. errors.Is finds
+// [errors.ErrUnsupported] in it, and Err.
+type MissingError struct {
+	Feature string // what is missing, as in "CAP_BPF"
+	Remedy  string // what to do about it, an imperative
+	Err     error  // what showed it; not part of the text, which says it better
+}
+
+func (e *MissingError) Error() string {
+	return fmt.Sprintf("missing %s: %s", e.Feature, e.Remedy)
+}
+
+func (e *MissingError) Unwrap() []error {
+	return []error{errors.ErrUnsupported, e.Err}
+}
+
+func missingBTF(err error) error {
+	return &MissingError{
+		Feature: "kernel type information (/sys/kernel/btf/vmlinux)",
+		Remedy:  "mount /sys, or boot a kernel built with CONFIG_DEBUG_INFO_BTF",
+		Err:     err,
+	}
+}
+
+func missingIterator(name string, err error) error {
+	return &MissingError{
+		Feature: "the kernel's eBPF " + name + " iterator",
+		Remedy:  "boot Linux 5.8 or later",
+		Err:     err,
+	}
+}
+
+func missingSyscall(err error) error {
+	return &MissingError{
+		Feature: "the bpf system call",
+		Remedy:  "boot a kernel built with CONFIG_BPF_SYSCALL; sandboxes such as gVisor have none",
+		Err:     err,
+	}
+}
+
+// initialUserNamespace is what /proc/self/ns/user shows there: PROC_USER_INIT_INO of
+// include/linux/proc_ns.h, the same number on every machine.
+const initialUserNamespace = "user:[4026531837]"
+
+// missingRight says which of the rights that the kernel asks for we lack, nil when none: the
+// capabilities, in the initial user namespace.
+func missingRight(err error) error {
+	if name, linkErr := os.Readlink("/proc/self/ns/user"); linkErr == nil && name != initialUserNamespace {
+		return &MissingError{
+			Feature: "capabilities in the initial user namespace",
+			Remedy:  "run outside of user namespaces (rootless containers, user-namespaced pods)",
+			Err:     err,
+		}
+	}
+	if names := missingCapabilities(); len(names) > 0 {
+		return &MissingError{
+			Feature: strings.Join(names, " and "),
+			Remedy:  "run as root, or grant the process " + strings.Join(names, " and "),
+			Err:     err,
+		}
+	}
+	return nil
+}
+
+// missingPermission is for who has all rights that the kernel asks for and is refused.
+func missingPermission(err error) error {
+	return &MissingError{
+		Feature: "permission to use bpf(2)",
+		Remedy: "allow it in the seccomp profile and the security module; before Linux 5.11, " +
+			"raise the locked memory limit, RLIMIT_MEMLOCK (" + lockedMemoryLimit() + ")",
+		Err: err,
+	}
+}
+
+func lockedMemoryLimit() string {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil {
+		return err.Error()
+	}
+	if limit.Cur == unix.RLIM_INFINITY {
+		return "now unlimited"
+	}
+	return fmt.Sprintf("now %d KiB", limit.Cur/1024)
+}
+
+// missingCapabilities names the capabilities that loading a tracing program takes and the
+// calling thread has not in effect. CAP_SYS_ADMIN includes both.
+func missingCapabilities() []string {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData // capabilities 0 to 31, 32 to 63
+	if err := unix.Capget(&header, &sets[0]); err != nil {
+		return nil
+	}
+	has := func(capability int) bool {
+		return sets[capability/32].Effective&(1<<(capability%32)) != 0
+	}
+	if has(unix.CAP_SYS_ADMIN) {
+		return nil
+	}
+	var names []string
+	if !has(unix.CAP_BPF) {
+		names = append(names, "CAP_BPF")
+	}
+	if !has(unix.CAP_PERFMON) {
+		names = append(names, "CAP_PERFMON")
+	}
+	return names
+}

@@ -1,0 +1,223 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"github.com/cilium/ebpf/btf"
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/testenv"
+)
+
+// What a process lacks, made in a process of its own. OpenThreads runs on the thread that
+// prepare has changed.
+var circumstances = []struct {
+	name    string
+	attr    syscall.SysProcAttr
+	prepare func() error
+	feature string // of the MissingError, none: it must work
+	remedy  string // part of it
+}{{
+	name:    "no capabilities",
+	prepare: func() error { return keepCapabilities() },
+	feature: "CAP_BPF and CAP_PERFMON",
+	remedy:  "grant the process CAP_BPF and CAP_PERFMON",
+}, {
+	name:    "no CAP_BPF",
+	prepare: func() error { return keepCapabilities(unix.CAP_PERFMON) },
+	feature: "CAP_BPF",
+	remedy:  "grant the process CAP_BPF",
+}, {
+	name:    "no CAP_PERFMON",
+	prepare: func() error { return keepCapabilities(unix.CAP_BPF) },
+	feature: "CAP_PERFMON",
+	remedy:  "grant the process CAP_PERFMON",
+}, {
+	name:    "CAP_BPF and CAP_PERFMON only",
+	prepare: func() error { return keepCapabilities(unix.CAP_BPF, unix.CAP_PERFMON) },
+}, {
+	name:    "CAP_SYS_ADMIN only",
+	prepare: func() error { return keepCapabilities(unix.CAP_SYS_ADMIN) },
+}, {
+	name: "user namespace",
+	attr: syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 1}},
+	},
+	prepare: func() error { return nil },
+	feature: "capabilities in the initial user namespace",
+	remedy:  "outside of user namespaces",
+}, {
+	name:    "no kernel BTF",
+	attr:    syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS},
+	prepare: hideBTF,
+	feature: "kernel type information (/sys/kernel/btf/vmlinux)",
+	remedy:  "CONFIG_DEBUG_INFO_BTF",
+}, {
+	name:    "bpf refused by seccomp",
+	prepare: func() error { return answerBPF(unix.EPERM) },
+	feature: "permission to use bpf(2)",
+	remedy:  "allow it in the seccomp profile",
+}, {
+	name:    "no bpf system call",
+	prepare: func() error { return answerBPF(unix.ENOSYS) },
+	feature: "the bpf system call",
+	remedy:  "CONFIG_BPF_SYSCALL",
+}, {
+	// Kernels from 5.11 charge no eBPF to this limit, and only those are tested here.
+	name: "no locked memory",
+	prepare: func() error {
+		return unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{})
+	},
+}}
+
+func TestMissing(t *testing.T) {
+	testenv.NeedRoot(t)
+	inner := os.Getenv(innerVariable)
+	if inner == "" {
+		openThreads(t).Close() // what is really missing is reported as that
+	}
+	for _, c := range circumstances {
+		t.Run(c.name, func(t *testing.T) {
+			switch inner {
+			case "":
+				test := "^TestMissing$/^" + regexp.QuoteMeta(strings.ReplaceAll(c.name, " ", "_")) + "$"
+				output := runAgain(t, c.name, test, &c.attr)
+				if !strings.Contains(output, "--- PASS: "+t.Name()+" ") {
+					t.Errorf("the test did not run there:\n%s", output)
+				}
+			case c.name:
+				runtime.LockOSThread() // never unlocked: the thread ends with the test
+				if err := c.prepare(); err != nil {
+					t.Fatal(err)
+				}
+				verifyMissing(t, c.feature, c.remedy)
+			}
+		})
+	}
+}
+
+func verifyMissing(t *testing.T, feature, remedy string) {
+	threads, err := OpenThreads()
+	if feature == "" {
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer threads.Close()
+		if reported := process(t, threads, os.Getpid()); len(reported) == 0 {
+			t.Error("we have no threads")
+		}
+		return
+	}
+	if !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("%v is no ErrUnsupported", err)
+	}
+	var missing *MissingError
+	if !errors.As(err, &missing) {
+		t.Fatalf("%v: no MissingError", err)
+	}
+	if missing.Feature != feature {
+		t.Errorf("missing %q, not %q", missing.Feature, feature)
+	}
+	if !strings.Contains(missing.Remedy, remedy) {
+		t.Errorf("remedy %q does not say %q", missing.Remedy, remedy)
+	}
+	want := fmt.Sprintf("loading task iterator: missing %s: %s", missing.Feature, missing.Remedy)
+	if err.Error() != want {
+		t.Errorf("text %q, not %q", err, want)
+	}
+}
+
+// keepCapabilities leaves the calling thread nothing but these.
+func keepCapabilities(capabilities ...int) error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData
+	for _, capability := range capabilities {
+		sets[capability/32].Effective |= 1 << (capability % 32)
+		sets[capability/32].Permitted |= 1 << (capability % 32)
+	}
+	return unix.Capset(&header, &sets[0])
+}
+
+// hideBTF covers the kernel's type information. It takes a mount namespace of our own.
+func hideBTF() error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	return unix.Mount("tmpfs", "/sys/kernel/btf", "tmpfs", unix.MS_RDONLY, "")
+}
+
+// answerBPF makes bpf(2) fail with errno on the calling thread.
+func answerBPF(errno syscall.Errno) error {
+	const numberOffset = 0 // of nr in struct seccomp_data
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: numberOffset},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_BPF, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(errno)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	_, _, failed := unix.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER,
+		uintptr(unsafe.Pointer(&program)))
+	if failed != 0 {
+		return failed
+	}
+	return nil
+}
+
+// A kernel with type information and without task iterators: Linux 5.2 to 5.7.
+func TestMissingIterator(t *testing.T) {
+	spec, err := loadThreads()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		function string // the only one that the kernel has
+		missing  bool
+	}{
+		{function: "bpf_iter_task", missing: false},
+		{function: "bpf_iter_bpf_map", missing: true},
+	} {
+		returns := &btf.FuncProto{Return: &btf.Int{Name: "int", Size: 4, Encoding: btf.Signed}}
+		kernel := specOf(t, &btf.Func{Name: test.function, Type: returns, Linkage: btf.StaticFunc})
+		err := findIterators(spec, kernel)
+		if missing := errors.Is(err, errors.ErrUnsupported); missing != test.missing {
+			t.Errorf("kernel with %s: %v", test.function, err)
+		}
+		const want = "missing the kernel's eBPF task iterator: boot Linux 5.8 or later"
+		if test.missing && err.Error() != want {
+			t.Errorf("text %q, not %q", err, want)
+		}
+	}
+}
+
+// Without CAP_SYS_RESOURCE the hard limit is all there is, and that must not be an error.
+func TestRaiseLockedMemoryLimit(t *testing.T) {
+	var before, after unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &before); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_MEMLOCK, &before)
+	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: 0, Max: before.Max}); err != nil {
+		t.Fatal(err)
+	}
+	raiseLockedMemoryLimit()
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &after); err != nil {
+		t.Fatal(err)
+	}
+	if after.Cur != after.Max || after.Max < before.Max {
+		t.Errorf("raised to %d of %d", after.Cur, after.Max)
+	}
+}

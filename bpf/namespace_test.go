@@ -1,0 +1,66 @@
+package bpf
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"correlator/internal/testenv"
+)
+
+// In a pid namespace below the initial one, all that is read and said there fits together: the
+// children print the numbers that they have there, and /proc is that namespace's.
+func TestInNestedNamespace(t *testing.T) {
+	testenv.NeedRoot(t)
+	if os.Getenv(innerVariable) != "" {
+		t.Skip("this is the nested namespace")
+	}
+	openThreads(t).Close() // what is missing out here is reported as that
+	tests := []string{"TestProcess", "TestProcessWithManyThreads", "TestAll", "TestProcessGone", "TestNamespaceBelow"}
+	output := runAgain(t, innerNamespace, "^("+strings.Join(tests, "|")+")$",
+		&syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS})
+	for _, test := range tests {
+		if !strings.Contains(output, "--- PASS: "+test+" ") {
+			t.Errorf("%s did not pass in the nested namespace:\n%s", test, output)
+		}
+	}
+}
+
+// A process in a namespace below ours has its numbers there and others here: ours are wanted.
+func TestNamespaceBelow(t *testing.T) {
+	eachWay(t, func(t *testing.T, threads *Threads) {
+		c := startChild(t, "cc", 3, &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID})
+		if _, ok := c.threads[1]; !ok {
+			t.Fatalf("the child has no thread 1 in its own namespace: %v", c.threads)
+		}
+		inner := c.threads
+		c.threads = make(map[int]uint64)
+		for _, tid := range taskNumbers(t, c.pid) {
+			c.threads[tid] = inner[innerNumber(t, c.pid, tid)]
+		}
+		c.verify(process(t, threads, c.pid))
+	})
+}
+
+// innerNumber is what the innermost pid namespace of a thread calls it: the last number of
+// NSpid in its status.
+func innerNumber(t *testing.T, pid, tid int) (number int) {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/status", pid, tid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := bytes.Cut(status, []byte("\nNSpid:"))
+	line, _, _ := strings.Cut(string(rest), "\n")
+	numbers := strings.Fields(line)
+	if len(numbers) < 2 {
+		t.Fatalf("thread %d: NSpid %q has no inner number", tid, line)
+	}
+	if _, err := fmt.Sscan(numbers[len(numbers)-1], &number); err != nil {
+		t.Fatal(err)
+	}
+	return number
+}

@@ -1,0 +1,225 @@
+package bpf
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"os"
+	"regexp"
+	"slices"
+	"testing"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+)
+
+// objects are the committed ones: both are read on any host.
+var objects = []struct {
+	name, file string
+	thread     *btf.Struct // thread_struct of a kernel of this architecture
+	pointerOff int64       // of the thread pointer in it
+}{{
+	name: "amd64", file: "threads_x86_bpfel.o",
+	thread:     record("thread_struct", 512, field{"sp", word, 0}, field{"fsbase", word, 40}),
+	pointerOff: 40,
+}, {
+	name: "arm64", file: "threads_arm64_bpfel.o",
+	thread: record("thread_struct", 512, field{"uw",
+		record("", 64, field{"tp_value", word, 8}, field{"tp2_value", word, 16}), 104}),
+	pointerOff: 104 + 8,
+}}
+
+func TestRecordLayout(t *testing.T) {
+	var r threadsThreadRecord
+	for _, field := range []struct {
+		name      string
+		off, want uintptr
+	}{
+		{"pid", unsafe.Offsetof(r.Pid), 0},
+		{"tid", unsafe.Offsetof(r.Tid), 4},
+		{"start_time", unsafe.Offsetof(r.StartTime), 8},
+		{"thread_pointer", unsafe.Offsetof(r.ThreadPointer), 16},
+		{"user", unsafe.Offsetof(r.User), 24},
+		{"last", unsafe.Offsetof(r.Last), 25},
+		{"end", unsafe.Sizeof(r), 32},
+	} {
+		if field.off != field.want {
+			t.Errorf("%s at %d, not %d", field.name, field.off, field.want)
+		}
+	}
+}
+
+func TestObjects(t *testing.T) {
+	for _, object := range objects {
+		t.Run(object.name, func(t *testing.T) {
+			content, err := os.ReadFile(object.file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			verifyELF(t, content)
+			spec := loadSpec(t, object.file)
+			program := spec.Programs["report_thread"]
+			if len(spec.Programs) != 1 || program == nil {
+				t.Fatalf("programs: %v", spec.Programs)
+			}
+			if program.Type != ebpf.Tracing || program.AttachType != ebpf.AttachTraceIter || program.AttachTo != "task" {
+				t.Errorf("program for %s, %s, %q", program.Type, program.AttachType, program.AttachTo)
+			}
+			if len(spec.Maps) != 0 {
+				t.Errorf("maps that nobody needs: %v", spec.Maps)
+			}
+			var record *btf.Struct
+			if err := spec.Types.TypeByName("thread_record", &record); err != nil {
+				t.Fatal(err)
+			}
+			if record.Size != uint32(recordBytes) {
+				t.Errorf("the program's record has %d bytes, ours %d", record.Size, recordBytes)
+			}
+		})
+	}
+}
+
+// verifyELF checks what must be the same wherever the object was built.
+func verifyELF(t *testing.T, content []byte) {
+	t.Helper()
+	file, err := elf.NewFile(bytes.NewReader(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if file.Machine != elf.EM_BPF || file.Data != elf.ELFDATA2LSB {
+		t.Errorf("%s, %s", file.Machine, file.Data)
+	}
+	for _, section := range file.Sections {
+		if bytes.HasPrefix([]byte(section.Name), []byte(".debug")) {
+			t.Errorf("section %s was not stripped", section.Name)
+		}
+	}
+	if path := regexp.MustCompile(`\x00/[[:print:]]+`).Find(content); path != nil {
+		t.Errorf("absolute path %q", path[1:])
+	}
+}
+
+func loadSpec(t *testing.T, file string) *ebpf.CollectionSpec {
+	t.Helper()
+	spec, err := ebpf.LoadCollectionSpec(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return spec
+}
+
+// A field of a structure of the kernel, for record.
+type field struct {
+	name  string
+	typ   btf.Type
+	bytes uint32 // offset
+}
+
+var word = &btf.Int{Name: "unsigned long", Size: 8}
+
+func record(name string, size uint32, fields ...field) *btf.Struct {
+	s := &btf.Struct{Name: name, Size: size}
+	for _, f := range fields {
+		s.Members = append(s.Members, btf.Member{Name: f.name, Type: f.typ, Offset: btf.Bits(f.bytes * 8)})
+	}
+	return s
+}
+
+// In a kernel whose fields are elsewhere than in kernel.h, every access must move there.
+func TestRelocation(t *testing.T) {
+	for _, object := range objects {
+		t.Run(object.name, func(t *testing.T) {
+			program := loadSpec(t, object.file).Programs["report_thread"]
+			got := relocatedOffsets(t, program.Instructions, otherKernel(t, object.thread))
+			want := []int64{
+				0,                        // bpf_iter__task.meta, upid.nr
+				4,                        // pid.level
+				8,                        // bpf_iter__task.task
+				16,                       // bpf_iter_meta.seq
+				24,                       // signal_struct.thread_head
+				44,                       // task_struct.flags
+				112,                      // pid.numbers
+				1600,                     // task_struct.start_boottime
+				1700,                     // task_struct.group_leader
+				1800,                     // task_struct.thread_pid
+				1900,                     // task_struct.thread_node.next
+				2000,                     // task_struct.signal
+				3000 + object.pointerOff, // task_struct.thread
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("offsets %v, not %v", got, want)
+			}
+		})
+	}
+}
+
+func otherKernel(t *testing.T, thread *btf.Struct) *btf.Spec {
+	t.Helper()
+	number := &btf.Int{Name: "int", Size: 4, Encoding: btf.Signed}
+	unsigned := &btf.Int{Name: "unsigned int", Size: 4}
+	long := &btf.Int{Name: "unsigned long long", Size: 8}
+	list := record("list_head", 16)
+	list.Members = record("", 0, field{"next", &btf.Pointer{Target: list}, 0}, field{"prev", &btf.Pointer{Target: list}, 8}).Members
+	upid := record("upid", 16, field{"nr", number, 0}, field{"ns", &btf.Pointer{Target: &btf.Fwd{Name: "pid_namespace"}}, 8})
+	pid := record("pid", 112, field{"count", unsigned, 0}, field{"level", unsigned, 4},
+		field{"numbers", &btf.Array{Index: unsigned, Type: upid, Nelems: 0}, 112})
+	signal := record("signal_struct", 1000, field{"thread_head", list, 24})
+	task := record("task_struct", 4000)
+	task.Members = record("", 0, field{"flags", unsigned, 44}, field{"start_boottime", long, 1600},
+		field{"group_leader", &btf.Pointer{Target: task}, 1700}, field{"thread_pid", &btf.Pointer{Target: pid}, 1800},
+		field{"thread_node", list, 1900}, field{"signal", &btf.Pointer{Target: signal}, 2000},
+		field{"thread", thread, 3000}).Members
+	meta := record("bpf_iter_meta", 24, field{"seq", &btf.Pointer{Target: &btf.Fwd{Name: "seq_file"}}, 16})
+	context := record("bpf_iter__task", 16, field{"meta", &btf.Pointer{Target: meta}, 0}, field{"task", &btf.Pointer{Target: task}, 8})
+	return specOf(t, context)
+}
+
+func specOf(t *testing.T, types ...btf.Type) *btf.Spec {
+	t.Helper()
+	builder, err := btf.NewBuilder(types, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec, err := builder.Spec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return spec
+}
+
+// relocatedOffsets returns the offsets of fields that instructions use on that kernel, sorted,
+// each once.
+func relocatedOffsets(t *testing.T, instructions asm.Instructions, kernel *btf.Spec) []int64 {
+	t.Helper()
+	var relocations []*btf.CORERelocation
+	var relocated []*asm.Instruction
+	for i := range instructions {
+		if relocation := btf.CORERelocationMetadata(&instructions[i]); relocation != nil {
+			relocations = append(relocations, relocation)
+			relocated = append(relocated, &instructions[i])
+		}
+	}
+	noLocalTypes := func(typ btf.Type) (btf.TypeID, error) {
+		t.Errorf("relocation of the local type %v", typ)
+		return 0, nil
+	}
+	fixups, err := btf.CORERelocate(relocations, []*btf.Spec{kernel}, binary.LittleEndian, noLocalTypes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var offsets []int64
+	for i, fixup := range fixups {
+		if err := fixup.Apply(relocated[i]); err != nil {
+			t.Fatal(err)
+		}
+		offset := relocated[i].Constant
+		if relocated[i].OpCode.Class() == asm.LdXClass {
+			offset = int64(relocated[i].Offset)
+		}
+		offsets = append(offsets, offset)
+	}
+	slices.Sort(offsets)
+	return slices.Compact(offsets)
+}

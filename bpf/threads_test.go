@@ -1,0 +1,287 @@
+package bpf
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"correlator/internal/testenv"
+)
+
+func openThreads(t testing.TB) *Threads {
+	t.Helper()
+	testenv.NeedRoot(t)
+	threads, err := OpenThreads()
+	if errors.Is(err, errors.ErrUnsupported) {
+		testenv.Missing(t, err.Error())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := threads.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return threads
+}
+
+// eachWay runs a test with the kernel's own filter and without, as on kernels before 6.1.
+func eachWay(t *testing.T, test func(t *testing.T, threads *Threads)) {
+	t.Run("filtered", func(t *testing.T) {
+		threads := openThreads(t)
+		if !threads.filters {
+			testenv.Missing(t, "needs Linux 6.1: task iterators of one process")
+		}
+		test(t, threads)
+	})
+	t.Run("unfiltered", func(t *testing.T) {
+		threads := openThreads(t)
+		threads.filters = false
+		test(t, threads)
+	})
+}
+
+func process(t testing.TB, threads *Threads, pid int) []Thread {
+	t.Helper()
+	reported, err := threads.Process(pid, nil)
+	if err != nil {
+		t.Fatalf("Process(%d): %v", pid, err)
+	}
+	return reported
+}
+
+func TestProcess(t *testing.T) {
+	for _, compiler := range compilers {
+		t.Run(compiler, func(t *testing.T) {
+			eachWay(t, func(t *testing.T, threads *Threads) {
+				c := startChild(t, compiler, 3, nil)
+				c.verify(process(t, threads, c.pid))
+				for range 3 {
+					c.startThread()
+					c.verify(process(t, threads, c.pid))
+				}
+				for range 3 {
+					c.endThread()
+					c.verify(process(t, threads, c.pid))
+				}
+			})
+		})
+	}
+}
+
+// The walk through a process that stays as it is needs no second one.
+func TestFilteredWalkIsComplete(t *testing.T) {
+	threads := openThreads(t)
+	if !threads.filters {
+		testenv.Missing(t, "needs Linux 6.1: task iterators of one process")
+	}
+	for _, workers := range []int{0, 1, len(recordBuffer{})} {
+		c := startChild(t, "cc", workers, nil)
+		reported, complete, err := threads.walk(uint32(c.pid), everyProcess, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.verify(reported)
+		if !complete {
+			t.Errorf("%d threads: a walk that met all of them counts as incomplete", len(reported))
+		}
+	}
+}
+
+// More threads than fit into one read, in a process and on the machine.
+func TestProcessWithManyThreads(t *testing.T) {
+	eachWay(t, func(t *testing.T, threads *Threads) {
+		c := startChild(t, "cc", 500, nil)
+		c.verify(process(t, threads, c.pid))
+		big := startChild(t, "cc", len(recordBuffer{})+10, nil)
+		big.verify(process(t, threads, big.pid))
+		c.verify(process(t, threads, c.pid))
+	})
+}
+
+// Threads that end under the walk must not hide those that come after them.
+func TestProcessWhileThreadsEnd(t *testing.T) {
+	eachWay(t, func(t *testing.T, threads *Threads) {
+		for range 20 {
+			c := startChild(t, "cc", 400, nil)
+			c.send("halve")
+			steady := c.readKept()
+			halved := make(chan bool)
+			go func() { halved <- c.answers.Scan() && c.answers.Text() == "halved" }()
+			for done := false; !done; {
+				select {
+				case ok := <-halved:
+					if !ok {
+						t.Fatal("the child did not answer")
+					}
+					done = true
+				default:
+				}
+				verifySteady(t, steady, process(t, threads, c.pid))
+			}
+			c.stop()
+		}
+	})
+}
+
+// verifySteady checks that each of these threads is reported once. For any goroutine.
+func verifySteady(t *testing.T, steady map[int]uint64, reported []Thread) {
+	t.Helper()
+	seen := 0
+	for _, thread := range reported {
+		pointer, ok := steady[thread.TID]
+		if !ok {
+			continue
+		}
+		seen++
+		if pointer != thread.ThreadPointer {
+			t.Errorf("thread %d: pointer %x, really %x", thread.TID, thread.ThreadPointer, pointer)
+		}
+	}
+	if seen != len(steady) {
+		t.Errorf("%d of %d threads that live throughout were reported", seen, len(steady))
+	}
+}
+
+// The same while another process starts and ends threads all the time, by several readers.
+func TestConcurrentReaders(t *testing.T) {
+	eachWay(t, func(t *testing.T, threads *Threads) {
+		steady := startChild(t, "cc", 20, nil)
+		busy := startChild(t, "cc", 20, nil)
+		steadyThreads, busyThreads := steady.threads, maps.Clone(busy.threads)
+		busy.ask("churn", "churning")
+		var readers sync.WaitGroup
+		for range 4 {
+			readers.Go(func() {
+				var buffer []Thread
+				for range 100 {
+					var err error
+					if buffer, err = threads.Process(busy.pid, buffer[:0]); err != nil {
+						t.Error(err)
+						return
+					}
+					verifySteady(t, busyThreads, buffer)
+					if buffer, err = threads.All(buffer[:0]); err != nil {
+						t.Error(err)
+						return
+					}
+					verifySteady(t, busyThreads, buffer)
+					verifySteady(t, steadyThreads, buffer)
+				}
+			})
+		}
+		readers.Wait()
+	})
+}
+
+func TestAll(t *testing.T) {
+	threads := openThreads(t)
+	c := startChild(t, "cc", 5, nil)
+	other := startChild(t, "musl-gcc", 5, nil)
+	into := []Thread{{PID: -1}}
+	reported, err := threads.All(into)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if reported[0].PID != -1 {
+		t.Error("what was there before is gone")
+	}
+	byPID := make(map[int][]Thread)
+	for _, thread := range reported[1:] {
+		byPID[thread.PID] = append(byPID[thread.PID], thread)
+	}
+	c.verify(byPID[c.pid])
+	other.verify(byPID[other.pid])
+	if len(byPID[os.Getpid()]) < 2 {
+		t.Errorf("we have more threads than %v", byPID[os.Getpid()])
+	}
+	if kernelThreads := byPID[kernelThread(t)]; len(kernelThreads) != 0 {
+		t.Errorf("a kernel thread was reported: %v", kernelThreads)
+	}
+}
+
+// kernelThread returns the pid of a kernel thread: kthreadd is 2, except in a pid namespace
+// of its own, where there are none and 0 is returned.
+func kernelThread(t testing.TB) int {
+	t.Helper()
+	name, err := os.ReadFile("/proc/2/comm")
+	if err == nil && string(name) == "kthreadd\n" {
+		return 2
+	}
+	return 0
+}
+
+func TestProcessGone(t *testing.T) {
+	eachWay(t, func(t *testing.T, threads *Threads) {
+		zombie := exec.Command("true")
+		if err := zombie.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer zombie.Wait()
+		testenv.Poll(t, 10*time.Second, "the zombie", func() bool { return state(t, zombie.Process.Pid) == "Z" })
+		ended := exec.Command("true")
+		if err := ended.Run(); err != nil {
+			t.Fatal(err)
+		}
+		c := startChild(t, "cc", 1, nil)
+		tids := slices.DeleteFunc(taskNumbers(t, c.pid), func(tid int) bool { return tid == c.pid })
+		for name, pid := range map[string]int{
+			"zombie":            zombie.Process.Pid,
+			"ended":             ended.Process.Pid,
+			"kernel thread":     kernelThread(t),
+			"thread, no leader": tids[0],
+			"zero":              0,
+			"negative":          -c.pid,
+			"too large":         1<<32 + c.pid,
+			"never given":       1 << 30, // above the largest pid_max, 1 << 22
+		} {
+			into := []Thread{{PID: -1}}
+			reported, err := threads.Process(pid, into)
+			if !errors.Is(err, ErrGone) {
+				t.Errorf("%s: error %v, not ErrGone", name, err)
+			}
+			if !slices.Equal(reported, into) {
+				t.Errorf("%s: reported %v", name, reported[1:])
+			}
+		}
+	})
+}
+
+// state is the letter that /proc/PID/stat shows, its third field.
+func state(t testing.TB, pid int) string {
+	t.Helper()
+	return statFields(t, pid, pid)[0]
+}
+
+// A main thread that has ended stays in the list until its process ends.
+func TestMainThreadEnded(t *testing.T) {
+	eachWay(t, func(t *testing.T, threads *Threads) {
+		c := startChild(t, "cc", 2, nil)
+		c.ask("leave", "leaving")
+		testenv.Poll(t, 10*time.Second, "the main thread's end", func() bool { return state(t, c.pid) == "Z" })
+		delete(c.threads, c.pid)
+		c.verify(process(t, threads, c.pid))
+	})
+}
+
+// io_uring's workers are among a process's threads, with the thread pointer of their creator.
+func TestWorkersOfTheKernel(t *testing.T) {
+	eachWay(t, func(t *testing.T, threads *Threads) {
+		c := startChild(t, "cc", 2, nil)
+		c.send("ring")
+		if c.read() != "ring" {
+			t.Skip("io_uring is switched off on this machine")
+		}
+		c.startThread()
+		if tasks := taskNumbers(t, c.pid); len(tasks) <= len(c.threads) {
+			t.Fatalf("no worker among the threads: %v", tasks)
+		}
+		c.verify(process(t, threads, c.pid))
+	})
+}
