@@ -1,0 +1,73 @@
+package demo
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/testenv"
+)
+
+// Build makes targets of testdata/Makefile and returns the directory with the
+// results. What is newer than its sources is not built again, and only one test
+// binary builds at a time.
+func Build(t testing.TB, targets ...string) string {
+	t.Helper()
+	testenv.NeedTool(t, "make")
+	testdata := filepath.Join(moduleRoot(t), "testdata")
+	unlock := lock(t, filepath.Join(testdata, "Makefile"))
+	defer unlock()
+	make := exec.Command("make", append([]string{"--silent", "O=out"}, targets...)...)
+	make.Dir = testdata
+	// As under `make test`: the flags of an outer make are not for this one.
+	make.Env = append(os.Environ(), "MAKEFLAGS=", "MAKELEVEL=")
+	if output, err := make.CombinedOutput(); err != nil {
+		t.Fatalf("building %v: %v\n%s", targets, err, output)
+	}
+	return filepath.Join(testdata, "out")
+}
+
+// Fixture returns the path of a prebuilt agent library: see testdata/lib/README.md
+// for the names, which are given without ".so".
+func Fixture(t testing.TB, name string) string {
+	t.Helper()
+	path := filepath.Join(moduleRoot(t), "testdata", "lib", "prebuilt", name+".so")
+	if _, err := os.Stat(path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// moduleRoot is the directory of go.mod, at or above the working directory: a
+// test runs in the directory of its package.
+func moduleRoot(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "testdata", "agent", "demo.c")); err == nil {
+			return dir
+		}
+		if dir == "/" {
+			t.Fatal("the sources of the demo process are in no directory above this one")
+		}
+	}
+}
+
+func lock(t testing.TB, path string) (unlock func()) {
+	t.Helper()
+	file, err := os.Open(path)
+	if err == nil {
+		err = unix.Flock(int(file.Fd()), unix.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatal(fmt.Errorf("locking the demo's build: %w", err))
+	}
+	return func() { file.Close() }
+}

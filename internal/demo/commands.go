@@ -1,0 +1,181 @@
+package demo
+
+import (
+	"fmt"
+	"strconv"
+
+	"correlator/internal/testenv"
+)
+
+// HostPath turns a path as the process sees it into one of this process's.
+func (p *Process) HostPath(path string) string {
+	return fmt.Sprintf("/proc/%d/root%s", p.PID, path)
+}
+
+// Load loads the library of Options.Hold. Ordinary processes have it from the start.
+func (p *Process) Load() (out Loaded) {
+	p.t.Helper()
+	p.must(&out, "load")
+	return out
+}
+
+// Loaded returns where the library is that was loaded at the start.
+func (p *Process) Loaded() (out Loaded) {
+	p.t.Helper()
+	p.await("loaded", 1, &out)
+	return out
+}
+
+// Unload takes the library out of the process; musl keeps it mapped.
+func (p *Process) Unload() (stillMapped bool) {
+	p.t.Helper()
+	var out struct {
+		StillMapped bool `json:"still_mapped"`
+	}
+	p.must(&out, "unload")
+	return out.StillMapped
+}
+
+// UnlinkLibrary removes the library's file while it is mapped.
+func (p *Process) UnlinkLibrary() {
+	p.t.Helper()
+	p.must(nil, "unlink-library")
+}
+
+// Publish publishes a new storage with the present service and socket.
+func (p *Process) Publish() (out Publication) {
+	p.t.Helper()
+	p.must(&out, "publish")
+	return out
+}
+
+// Published returns the publication at the start; with Options.PublishAfter it
+// waits for it.
+func (p *Process) Published() (out Publication) {
+	p.t.Helper()
+	p.await("published", 1, &out)
+	return out
+}
+
+// Withdraw makes the exported pointer null again. The socket stays.
+func (p *Process) Withdraw() (out Publication) {
+	p.t.Helper()
+	p.must(&out, "withdraw")
+	return out
+}
+
+// Republish withdraws the storage, replaces the socket by one at another path and
+// publishes a new storage. An empty service keeps the name it has.
+func (p *Process) Republish(socket, service string) (out Publication) {
+	p.t.Helper()
+	words := []string{"republish", socket}
+	if service != "" {
+		words = append(words, service)
+	}
+	p.must(&out, words...)
+	p.Socket = socket
+	return out
+}
+
+// RebindSocket replaces the socket by another one at the same path.
+func (p *Process) RebindSocket() { p.t.Helper(); p.must(nil, "rebind-socket") }
+
+// CloseSocket closes the socket and leaves its file: sending to it is refused.
+func (p *Process) CloseSocket() { p.t.Helper(); p.must(nil, "close-socket") }
+
+// UnlinkSocket removes the socket's file: who is connected stays connected.
+func (p *Process) UnlinkSocket() { p.t.Helper(); p.must(nil, "unlink-socket") }
+
+type threadList struct{ Threads []Thread }
+
+// Threads returns all threads that run but the one that reads the socket.
+func (p *Process) Threads() []Thread {
+	p.t.Helper()
+	var out threadList
+	p.must(&out, "threads")
+	return out.Threads
+}
+
+// StartThreads adds n threads of a kind ("busy", "idle", "untouched") and returns
+// all threads.
+func (p *Process) StartThreads(n int, kind string) []Thread {
+	p.t.Helper()
+	var out threadList
+	p.must(&out, "start-threads", strconv.Itoa(n), kind)
+	return out.Threads
+}
+
+// StopThreads ends every transaction and every thread but the main one.
+func (p *Process) StopThreads() {
+	p.t.Helper()
+	p.must(nil, "stop-threads")
+}
+
+// Begin begins a transaction on a thread, ending the one it is in. The thread stays
+// in it until told otherwise.
+func (p *Process) Begin(thread int) (out Context) {
+	p.t.Helper()
+	p.must(&out, "begin", strconv.Itoa(thread))
+	return out
+}
+
+// End ends the thread's transaction; it begins no other by itself.
+func (p *Process) End(thread int) {
+	p.t.Helper()
+	p.must(nil, "end", strconv.Itoa(thread))
+}
+
+// Hostile publishes a storage that does harm. Kinds of storage: storage-unmapped,
+// storage-wild, storage-edge, storage-length, storage-utf8, storage-version, and
+// storage-newer, which is none; of what is at the socket's path: socket-missing,
+// socket-fifo, socket-directory, socket-file, socket-stream, socket-forbidden,
+// socket-empty, socket-relative, socket-nul, and socket-symlink, whose argument is
+// where it points.
+func (p *Process) Hostile(kind, argument string) (out Publication) {
+	p.t.Helper()
+	words := []string{"hostile", kind}
+	if argument != "" {
+		words = append(words, argument)
+	}
+	p.must(&out, words...)
+	return out
+}
+
+// Spoil spoils a thread's slot until its next Begin. Kinds: slot-null,
+// slot-unmapped, slot-wild, slot-edge, slot-updating, slot-version, slot-junk.
+func (p *Process) Spoil(thread int, kind string) {
+	p.t.Helper()
+	p.must(nil, "hostile", kind, strconv.Itoa(thread))
+}
+
+// Report reads the socket and tells what is known by now.
+func (p *Process) Report() (out Report) {
+	p.t.Helper()
+	p.must(&out, "report")
+	return out
+}
+
+// ReportWhen waits until a report is as done wants it.
+func (p *Process) ReportWhen(what string, done func(Report) bool) (out Report) {
+	p.t.Helper()
+	testenv.Poll(p.t, deadline, what, func() bool {
+		out = p.Report()
+		return done(out)
+	})
+	return out
+}
+
+// Registration waits for the nth registration, counted from 1.
+func (p *Process) Registration(n int) (out Registration) {
+	p.t.Helper()
+	p.await("registered", n, &out)
+	return out
+}
+
+// Quit ends threads and process in good order and returns the final report.
+func (p *Process) Quit() (out Report) {
+	p.t.Helper()
+	p.must(&out, "quit")
+	p.await("bye", 1, nil)
+	return out
+}

@@ -1,0 +1,66 @@
+package demo
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+)
+
+// TraceID, SpanID and TransactionID are ids as the demo process made them:
+// functions of each other that testdata/agent/ids.h documents.
+type (
+	TraceID       [16]byte
+	SpanID        [8]byte
+	TransactionID [8]byte
+)
+
+// FNV-1a, 64 bits.
+const (
+	fnvBasis = 0xcbf29ce484222325
+	fnvPrime = 0x100000001b3
+)
+
+func fnv1a(hash uint64, data ...byte) uint64 {
+	for _, b := range data {
+		hash = (hash ^ uint64(b)) * fnvPrime
+	}
+	return hash
+}
+
+// Whole tells whether all bytes of a trace id belong together.
+func (id TraceID) Whole() bool {
+	hash := ^uint64(fnvBasis)
+	for i := 7; i >= 0; i-- {
+		hash = fnv1a(hash, id[i])
+	}
+	return binary.BigEndian.Uint64(id[8:]) == hash
+}
+
+// TransactionID returns the only transaction id that goes with this trace.
+func (id TraceID) TransactionID() (out TransactionID) {
+	binary.BigEndian.PutUint64(out[:], fnv1a(fnvBasis, id[:]...))
+	return out
+}
+
+// SpanID returns the only span id that goes with this trace.
+func (id TraceID) SpanID() (out SpanID) {
+	binary.BigEndian.PutUint64(out[:], fnv1a(fnvBasis+1, id[:]...))
+	return out
+}
+
+func (id TraceID) String() string       { return hex.EncodeToString(id[:]) }
+func (id SpanID) String() string        { return hex.EncodeToString(id[:]) }
+func (id TransactionID) String() string { return hex.EncodeToString(id[:]) }
+
+// UnmarshalText takes lower-case hex.
+func (id *TraceID) UnmarshalText(text []byte) error       { return unmarshalHex(id[:], text) }
+func (id *SpanID) UnmarshalText(text []byte) error        { return unmarshalHex(id[:], text) }
+func (id *TransactionID) UnmarshalText(text []byte) error { return unmarshalHex(id[:], text) }
+
+func unmarshalHex(out, text []byte) error {
+	if len(text) != hex.EncodedLen(len(out)) {
+		return fmt.Errorf("reading an id of %d bytes: %q", len(out), text)
+	}
+	_, err := hex.Decode(out, text)
+	return err
+}

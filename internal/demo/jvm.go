@@ -1,0 +1,51 @@
+package demo
+
+import (
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"correlator/internal/testenv"
+)
+
+// JVMOptions say how the JVM starts.
+type JVMOptions struct {
+	Service     string // default "demo"
+	Environment string // default "test"
+	Threads     int    // Java threads beside the main one, each with a slot of its own after its first Begin
+	Busy        bool   // they burn CPU while in a transaction
+
+	Placement
+}
+
+// StartJVM starts a JVM that has loaded its copy of the agent library, bound its
+// socket and published its storage. It knows the commands Begin, End, Threads,
+// Publish, Withdraw, Report and Quit; transactions begin by command only. Thread 0
+// is Java's main thread, whose tid is not the pid. Loaded has no Base.
+func StartJVM(t testing.TB, o JVMOptions) *Process {
+	t.Helper()
+	java := testenv.NeedTool(t, "java")
+	testenv.NeedTool(t, "javac")
+	testenv.NeedTool(t, "cc")
+	built := Build(t, "demo-jvm")
+	l := newLauncher(t, o.Placement)
+	jar := l.add(filepath.Join(built, "demo-jvm.jar"), "demo.jar", 0o644)
+	library := l.add(filepath.Join(built, "demo-jvm.so"), LibraryName(false), 0o600)
+	socket := filepath.Join(l.dir, "agent.socket")
+	if o.Service == "" {
+		o.Service = "demo"
+	}
+	if o.Environment == "" {
+		o.Environment = "test"
+	}
+	work := "idle"
+	if o.Busy {
+		work = "busy"
+	}
+	// Small and quiet: many may run beside each other, and nothing but our files is in /tmp.
+	p := l.start([]string{java, "-XX:+UseSerialGC", "-Xmx64m", "-XX:-UsePerfData", "-cp", jar, "Demo",
+		library, socket, o.Service, o.Environment, strconv.Itoa(o.Threads), work})
+	p.Library = library
+	p.Socket = socket
+	return p
+}

@@ -1,0 +1,217 @@
+package demo
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"correlator/internal/testenv"
+)
+
+// Rewriting says what threads do that rewrite their slots without pause.
+type Rewriting string
+
+const (
+	RewriteNew   Rewriting = "new"   // new ids every time; no transactions are kept
+	RewriteCycle Rewriting = "cycle" // 64 transactions per thread, in turn
+)
+
+// Options say how a demo process starts. The zero value is a process of one
+// thread, the main one, that has loaded the library, bound its socket and
+// published its storage.
+type Options struct {
+	Flavor  Flavor
+	Library string // file of the agent library to copy instead of the flavour's
+
+	Service     string // default "demo"
+	Environment string // default "test"
+	Socket      string // default a path in Process.Dir
+
+	Busy      int // threads that burn CPU, in transactions and in gaps
+	Idle      int // threads that sleep instead
+	Untouched int // threads that never touch the thread-local variable
+
+	Transaction time.Duration // default 50 ms
+	Gap         time.Duration // between two; default 10 ms, negative: none
+	Manual      bool          // transactions only by Begin and End
+	Rewrite     Rewriting     // instead of transactions
+	Swap        bool          // two slots per thread in turn, as with virtual threads
+	Auto        bool          // fill slots only after a registration
+	Unsampled   bool          // W3C trace flags 0
+
+	Hold         bool          // neither load nor publish at the start
+	PublishAfter time.Duration // publish so long after the start
+	Duration     time.Duration // end by itself, for Process.Wait; 0: when told
+	NeverRead    bool          // never read the socket
+
+	Placement
+}
+
+// Placement says as whom and where a process runs.
+type Placement struct {
+	PrivateTmp bool     // a mount namespace of its own with its own /tmp, where all its files are; needs root
+	UID, GID   int      // user to run as instead of our own; needs root
+	Env        []string // additional environment
+}
+
+// Start builds and starts a demo process that ends with the test, and waits until
+// it has done what the options say.
+func Start(t testing.TB, o Options) *Process {
+	t.Helper()
+	o.Flavor.need(t)
+	f := o.Flavor.description()
+	built := Build(t, f.program, f.library)
+	library := o.Library
+	if library == "" {
+		library = filepath.Join(built, f.library+".so")
+	}
+	l := newLauncher(t, o.Placement)
+	program := l.add(filepath.Join(built, f.program), "demo", 0o755)
+	copied := l.add(library, LibraryName(f.musl), 0o600)
+	socket := o.Socket
+	if socket == "" {
+		socket = filepath.Join(l.dir, "agent.socket")
+	}
+	if f.environment != "" {
+		l.env = append(l.env, f.environment)
+	}
+	if f.preload {
+		l.env = append(l.env, "LD_PRELOAD="+copied)
+	}
+	p := l.start(append([]string{program, "--library", copied, "--socket", socket}, o.arguments()...))
+	p.Library = copied
+	p.Socket = socket
+	return p
+}
+
+func (o Options) arguments() (out []string) {
+	text := func(name, value string) {
+		if value != "" {
+			out = append(out, "--"+name, value)
+		}
+	}
+	count := func(name string, n int) {
+		if n != 0 {
+			text(name, strconv.Itoa(n))
+		}
+	}
+	flag := func(name string, set bool) {
+		if set {
+			out = append(out, "--"+name)
+		}
+	}
+	text("service", o.Service)
+	text("environment", o.Environment)
+	count("threads", o.Busy)
+	count("idle", o.Idle)
+	count("untouched", o.Untouched)
+	count("transaction-ms", int(o.Transaction.Milliseconds()))
+	if o.Gap < 0 {
+		text("gap-ms", "0")
+	} else {
+		count("gap-ms", int(o.Gap.Milliseconds()))
+	}
+	flag("manual", o.Manual)
+	text("rewrite", string(o.Rewrite))
+	flag("swap", o.Swap)
+	flag("auto", o.Auto)
+	flag("unsampled", o.Unsampled)
+	flag("hold", o.Hold)
+	count("publish-after-ms", int(o.PublishAfter.Milliseconds()))
+	count("duration-ms", int(o.Duration.Milliseconds()))
+	flag("never-read", o.NeverRead)
+	return out
+}
+
+// launcher puts the files of a process where it will see them, and starts it.
+type launcher struct {
+	t       testing.TB
+	at      Placement
+	hostDir string // where files are put
+	dir     string // how the process will call that directory
+	env     []string
+}
+
+func newLauncher(t testing.TB, at Placement) *launcher {
+	t.Helper()
+	if at.PrivateTmp || at.UID != 0 || at.GID != 0 {
+		testenv.NeedRoot(t)
+	}
+	// Not t.TempDir: other users cannot enter that, and its length is the test's.
+	dir, err := os.MkdirTemp("", "demo-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	l := &launcher{t: t, at: at, hostDir: dir, dir: dir, env: at.Env}
+	l.own(dir, 0o755)
+	if at.PrivateTmp {
+		l.dir = "/tmp"
+	}
+	return l
+}
+
+func (l *launcher) own(path string, mode os.FileMode) {
+	l.t.Helper()
+	if err := os.Chmod(path, mode); err != nil {
+		l.t.Fatal(err)
+	}
+	if l.at.UID == 0 && l.at.GID == 0 {
+		return
+	}
+	if err := os.Chown(path, l.at.UID, l.at.GID); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// add copies a file and returns its path as the process will see it.
+func (l *launcher) add(source, name string, mode os.FileMode) string {
+	l.t.Helper()
+	data, err := os.ReadFile(source)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	path := filepath.Join(l.hostDir, name)
+	if err := os.WriteFile(path, data, mode); err != nil {
+		l.t.Fatal(err)
+	}
+	l.own(path, mode)
+	return filepath.Join(l.dir, name)
+}
+
+// privateTmp makes a new file system, $2, with the files of $1, and moves it over
+// /tmp; then it becomes the program.
+const privateTmp = `set -e
+mkdir "$2"
+mount -t tmpfs -o mode=1777 private-tmp "$2"
+cp -p "$1"/* "$2"
+mount --move "$2" /tmp
+shift 2
+exec "$@"`
+
+func (l *launcher) start(argv []string) *Process {
+	l.t.Helper()
+	attributes := &syscall.SysProcAttr{}
+	// Programs before the last must not see the environment: LD_PRELOAD is of
+	// another C library.
+	argv = append(append([]string{"env"}, l.env...), argv...)
+	if l.at.UID != 0 || l.at.GID != 0 {
+		testenv.NeedTool(l.t, "setpriv")
+		argv = append([]string{"setpriv", "--reuid", strconv.Itoa(l.at.UID), "--regid", strconv.Itoa(l.at.GID),
+			"--clear-groups", "--"}, argv...)
+	}
+	if l.at.PrivateTmp {
+		attributes.Unshareflags = syscall.CLONE_NEWNS // makes the mounts private, too
+		argv = append([]string{"sh", "-c", privateTmp, "sh", l.hostDir, filepath.Join(l.hostDir, ".tmp")}, argv...)
+	}
+	command := exec.Command(argv[0], argv[1:]...)
+	command.Dir = "/"
+	command.SysProcAttr = attributes
+	p := run(l.t, command)
+	p.Dir = l.dir
+	return p
+}

@@ -1,0 +1,43 @@
+/*
+ * Ids that prove themselves. All bytes big-endian, in the order of the wire:
+ *
+ *   trace id        H | L
+ *   H               nonce + (thread << 40) + number
+ *   L               FNV-1a-64, basis ~B, over the bytes of H from the last to the first
+ *   transaction id  FNV-1a-64, basis B,  over the 16 bytes of the trace id
+ *   span id         FNV-1a-64, basis B + 1, over the 16 bytes of the trace id
+ *
+ * B is FNV's own offset basis 0xcbf29ce484222325, the prime 0x100000001b3. The nonce is
+ * random and of the process; thread is the index of the thread, number counts its
+ * transactions from 1. So a receiver knows which thread made an id, whether this
+ * process ever made it, and any mix of two contexts does not fit together.
+ */
+#ifndef IDS_H
+#define IDS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define IDS_NUMBER_BITS 40
+
+struct context {
+    uint8_t trace_id[16];
+    uint8_t span_id[8];
+    uint8_t transaction_id[8];
+};
+
+/* Chooses the nonce of this process; before any other function here. */
+void ids_init(void);
+
+void ids_make(unsigned thread, uint64_t number, struct context *out);
+
+/* Who would have made this trace id? Looks at H only; any 16 bytes have an answer. */
+void ids_origin(const uint8_t trace_id[16], uint64_t *thread, uint64_t *number);
+
+/* Do L and the transaction id belong to H? */
+bool ids_fit(const uint8_t trace_id[16], const uint8_t transaction_id[8]);
+
+/* Lower-case hex of n bytes and a terminator, 2n + 1 bytes in all. */
+void ids_hex(const uint8_t *bytes, unsigned n, char *out);
+
+#endif

@@ -1,0 +1,326 @@
+#include "worker.h"
+
+#include "self.h"
+#include "truth.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+
+static const char *const kind_names[] = {"main", "busy", "idle", "untouched"};
+
+struct worker {
+    struct tracer tracer;
+    enum worker_kind kind;
+    pthread_t thread;
+    bool running;
+    bool stop, manual; /* of the thread itself */
+    uint64_t tid;
+    uintptr_t thread_pointer;
+    char name[16];     /* the kernel's limit */
+    uint64_t until_ns; /* of the present transaction or gap */
+
+    pthread_mutex_t lock;                  /* task */
+    pthread_cond_t changed;                /* task was set, or was done */
+    void (*task)(struct worker *, void *); /* to run in the thread; null: nothing */
+    void *argument;
+    atomic_bool pending; /* task is set: to be seen without the lock */
+};
+
+static const struct worker_options *options;
+static struct worker *workers[TRUTH_THREADS];
+static unsigned n_workers;
+
+/* Runs the task that waits, if any. */
+static void serve(struct worker *w) {
+    if (!atomic_load_explicit(&w->pending, memory_order_relaxed)) {
+        return;
+    }
+    pthread_mutex_lock(&w->lock);
+    w->task(w, w->argument);
+    w->task = NULL;
+    atomic_store(&w->pending, false);
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* Sleeps until a task waits or the clock says until_ns; UINT64_MAX: for ever. */
+static void rest(struct worker *w, uint64_t until_ns) {
+    struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000),
+                             .tv_nsec = (long)(until_ns % 1000000000)};
+    int timeout = 0;
+    pthread_mutex_lock(&w->lock);
+    while (!w->task && !timeout) {
+        timeout = until_ns == UINT64_MAX ? pthread_cond_wait(&w->changed, &w->lock)
+                                         : pthread_cond_timedwait(&w->changed, &w->lock, &until);
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* One step of a thread that switches by itself. */
+static void switch_and_work(struct worker *w) {
+    uint64_t now = now_ns();
+    if (now >= w->until_ns) {
+        if (w->tracer.begun && options->gap_ns) {
+            tracer_end(&w->tracer);
+            w->until_ns = now + options->gap_ns;
+        } else {
+            tracer_begin(&w->tracer);
+            w->until_ns = now + options->transaction_ns;
+        }
+    }
+    if (w->kind == WORKER_BUSY) {
+        w->tracer.work->run();
+    } else {
+        rest(w, w->until_ns);
+    }
+}
+
+static void step(struct worker *w) {
+    if (w->kind == WORKER_UNTOUCHED) {
+        rest(w, UINT64_MAX);
+    } else if (w->manual) {
+        if (w->kind == WORKER_BUSY && w->tracer.begun) {
+            w->tracer.work->run();
+        } else {
+            rest(w, UINT64_MAX);
+        }
+    } else if (options->tracer.rewrite) {
+        if (!tracer_rewrite(&w->tracer)) {
+            rest(w, now_ns() + 1000000);
+        }
+    } else {
+        switch_and_work(w);
+    }
+}
+
+static void introduce(struct worker *w) {
+    w->tid = self_tid();
+    w->thread_pointer = self_thread_pointer();
+    prctl(w->kind == WORKER_MAIN ? PR_GET_NAME : PR_SET_NAME, w->name);
+    tracer_init(&w->tracer, w->tracer.index, &options->tracer);
+}
+
+static void *worker_main(void *argument) {
+    struct worker *w = argument;
+    introduce(w);
+    if (w->kind != WORKER_UNTOUCHED) {
+        tracer_touch(&w->tracer);
+    }
+    while (!w->stop) {
+        serve(w);
+        if (!w->stop) {
+            step(w);
+        }
+    }
+    return NULL;
+}
+
+/* Runs the task in the thread, and waits for its end. */
+static void run(struct worker *w, void (*task)(struct worker *, void *), void *argument) {
+    if (w->kind == WORKER_MAIN) {
+        task(w, argument);
+        return;
+    }
+    pthread_mutex_lock(&w->lock);
+    w->task = task;
+    w->argument = argument;
+    atomic_store(&w->pending, true);
+    pthread_cond_broadcast(&w->changed);
+    while (w->task) {
+        pthread_cond_wait(&w->changed, &w->lock);
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
+static struct worker *add_worker(enum worker_kind kind) {
+    struct worker *w = calloc(1, sizeof(*w));
+    pthread_condattr_t attributes;
+    if (!w) {
+        perror("calloc");
+        exit(1);
+    }
+    w->kind = kind;
+    w->manual = options->manual;
+    w->tracer.index = n_workers;
+    snprintf(w->name, sizeof(w->name), "%s-%u", kind_names[kind], n_workers % TRUTH_THREADS);
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&w->changed, &attributes);
+    return w;
+}
+
+void workers_init(const struct worker_options *chosen) {
+    options = chosen;
+    struct worker *w = add_worker(WORKER_MAIN);
+    introduce(w);
+    w->running = true;
+    workers[n_workers++] = w;
+}
+
+static void nothing(struct worker *w, void *unused) {
+    (void)w;
+    (void)unused;
+}
+
+const char *workers_start(unsigned n, enum worker_kind kind) {
+    for (; n > 0; n--) {
+        if (n_workers == TRUTH_THREADS) {
+            return "too many threads";
+        }
+        struct worker *w = add_worker(kind);
+        if (pthread_create(&w->thread, NULL, worker_main, w)) {
+            free(w);
+            return "pthread_create says no";
+        }
+        w->running = true;
+        workers[n_workers++] = w;
+        run(w, nothing, NULL);
+    }
+    return NULL;
+}
+
+static void stop(struct worker *w, void *unused) {
+    (void)unused;
+    tracer_end(&w->tracer);
+    w->stop = true;
+}
+
+void workers_stop(void) {
+    for (unsigned i = 1; i < n_workers; i++) {
+        if (workers[i]->running) {
+            run(workers[i], stop, NULL);
+            pthread_join(workers[i]->thread, NULL);
+            workers[i]->running = false;
+        }
+    }
+}
+
+static void touch(struct worker *w, void *unused) {
+    (void)unused;
+    if (w->kind != WORKER_MAIN && w->kind != WORKER_UNTOUCHED) {
+        tracer_touch(&w->tracer);
+    }
+}
+
+static void leave(struct worker *w, void *unused) {
+    (void)unused;
+    tracer_leave(&w->tracer);
+}
+
+void workers_use(const struct library *library) {
+    tracers_use(library);
+    for (unsigned i = 0; i < n_workers; i++) {
+        if (workers[i]->running) {
+            run(workers[i], library ? touch : leave, NULL);
+        }
+    }
+}
+
+/* Null when there is such a thread and it runs. */
+static const char *find(unsigned index, struct worker **out) {
+    if (index >= n_workers || !workers[index]->running) {
+        return "no such thread";
+    }
+    *out = workers[index];
+    return (*out)->kind == WORKER_UNTOUCHED ? "an untouched thread stays so" : NULL;
+}
+
+static void add_thread(struct event *event, const struct worker *w) {
+    fprintf(event->out, "\"index\":%u", w->tracer.index);
+    event_text(event, "kind", kind_names[w->kind]);
+    event_text(event, "name", w->name);
+    event_number(event, "tid", w->tid);
+    event_number(event, "thread_pointer", w->thread_pointer);
+    event_number(event, "variable", (uintptr_t)atomic_load(&w->tracer.variable));
+    event_number(event, "slot", (uintptr_t)atomic_load(&w->tracer.slot));
+}
+
+static void begin(struct worker *w, void *error) {
+    w->manual = true;
+    tracer_begin(&w->tracer);
+    if (!w->tracer.traced) {
+        *(const char **)error = "no library, or not registered yet";
+        return;
+    }
+    struct event event;
+    event_open(&event, "begun", true);
+    event_text(&event, "kind", w->tracer.work->kind);
+    event_hex(&event, "trace_id", w->tracer.context.trace_id, 16);
+    event_hex(&event, "span_id", w->tracer.context.span_id, 8);
+    event_hex(&event, "transaction_id", w->tracer.context.transaction_id, 8);
+    fputs(",\"thread\":{", event.out);
+    add_thread(&event, w);
+    fputc('}', event.out);
+    event_close(&event);
+}
+
+const char *worker_begin(unsigned index) {
+    struct worker *w;
+    const char *error = find(index, &w);
+    if (!error) {
+        run(w, begin, &error);
+    }
+    return error;
+}
+
+static void end(struct worker *w, void *unused) {
+    (void)unused;
+    w->manual = true;
+    tracer_end(&w->tracer);
+}
+
+const char *worker_end(unsigned index) {
+    struct worker *w;
+    const char *error = find(index, &w);
+    if (!error) {
+        run(w, end, NULL);
+        struct event event;
+        event_open(&event, "ended", true);
+        event_close(&event);
+    }
+    return error;
+}
+
+struct spoiling {
+    const char *kind, *error;
+};
+
+static void spoil(struct worker *w, void *argument) {
+    struct spoiling *spoiling = argument;
+    w->manual = true;
+    spoiling->error = tracer_spoil(&w->tracer, spoiling->kind);
+}
+
+const char *worker_spoil(unsigned index, const char *kind) {
+    struct worker *w;
+    struct spoiling spoiling = {.kind = kind};
+    spoiling.error = find(index, &w);
+    if (!spoiling.error) {
+        run(w, spoil, &spoiling);
+    }
+    return spoiling.error;
+}
+
+void workers_list(struct event *event) {
+    const char *separator = "";
+    fputs(",\"threads\":[", event->out);
+    for (unsigned i = 0; i < n_workers; i++) {
+        if (workers[i]->running) {
+            fprintf(event->out, "%s{", separator);
+            add_thread(event, workers[i]);
+            fputc('}', event->out);
+            separator = ",";
+        }
+    }
+    fputc(']', event->out);
+}
+
+uint64_t workers_rewrites(void) {
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < n_workers; i++) {
+        sum += atomic_load_explicit(&workers[i]->tracer.rewrites, memory_order_relaxed);
+    }
+    return sum;
+}
