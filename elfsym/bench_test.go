@@ -1,0 +1,100 @@
+package elfsym
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func BenchmarkParseLibrary(b *testing.B) {
+	for _, name := range []string{"x86_64-glibc-tlsdesc", "x86_64-glibc-tlsdesc-sysvhash", "aarch64-glibc-dtpmod"} {
+		contents := readFixture(b, name)
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := ParseLibrary(bytes.NewReader(contents), int64(len(contents))); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// A parse through the kernel, as the correlator does it.
+func BenchmarkParse(b *testing.B) {
+	f := open(b, filepath.Join(prebuilt, "x86_64-glibc-tlsdesc.so"))
+	info, err := f.Stat()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("file", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := ParseFile(f, info.Size()); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("library", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := ParseLibrary(f, info.Size()); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("library, cached", func(b *testing.B) {
+		c := newCache(b, 1024)
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := c.Library(f); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("library, cached, parallel", func(b *testing.B) {
+		c := newCache(b, 1024)
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				if _, err := c.Library(f); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	})
+}
+
+// The largest file that processes of interest map.
+func BenchmarkParseFileLarge(b *testing.B) {
+	matches, err := filepath.Glob("/usr/lib/jvm/*/lib/server/libjvm.so")
+	if err != nil || len(matches) == 0 {
+		b.Skip("no libjvm.so on this machine")
+	}
+	f := open(b, matches[0])
+	info, err := os.Stat(matches[0])
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := ParseFile(f, info.Size()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// What the most hostile of all files costs: see maxPageReads.
+func BenchmarkParseHostile(b *testing.B) {
+	e := newEdit(b, gnuFixture)
+	e.loadZeros()
+	e.manyRelocations()
+	r := sparse(e.b)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := ParseLibrary(r, 1<<62); err == nil {
+			b.Fatal("no limit")
+		}
+	}
+}

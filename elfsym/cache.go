@@ -1,0 +1,106 @@
+package elfsym
+
+import (
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"os"
+	"syscall"
+
+	"github.com/elastic/go-freelru"
+)
+
+// Identity tells one state of one file from every other, as far as a file system
+// can tell: a change of contents changes it, except a change in place that keeps
+// the size and comes within one tick of the kernel's file clock (10 ms at most)
+// of the change before.
+type Identity struct {
+	Dev, Ino         uint64
+	Size             int64
+	MtimeNs, CtimeNs int64
+}
+
+// Identify returns the identity of an open file.
+func Identify(f *os.File) (Identity, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return Identity{}, err
+	}
+	s, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return Identity{}, fmt.Errorf("identifying %s: %w", f.Name(), errors.ErrUnsupported)
+	}
+	return Identity{
+		Dev: s.Dev, Ino: s.Ino, Size: s.Size, MtimeNs: s.Mtim.Nano(), CtimeNs: s.Ctim.Nano(),
+	}, nil
+}
+
+// Cache remembers what ParseLibrary answered for a file, so that any number of
+// processes that map one file cost one parse. It is safe for concurrent use.
+type Cache struct {
+	// One lock for all entries: there is one look-up per process found, so nobody
+	// contends for it, and unlike a sharded table this one forgets the entry that
+	// was really used least recently, and only when it is full.
+	libraries *freelru.SyncedLRU[Identity, answer]
+}
+
+type answer struct {
+	library *Library
+	err     error
+}
+
+// NewCache returns a cache that keeps the given number of answers, those used
+// last, and refuses 0. Its table takes about 100 bytes for each from the start.
+// What a file makes it keep in addition is limited to 64 segments of 40 bytes, a
+// build id of 64 bytes and the text of an error: with the table 4 KiB for each
+// entry at worst, and 400 bytes for an ordinary library.
+func NewCache(entries uint32) (*Cache, error) {
+	seed := maphash.MakeSeed() // nobody can choose files that share a bucket
+	libraries, err := freelru.NewSynced[Identity, answer](entries, func(id Identity) uint32 {
+		return uint32(maphash.Comparable(seed, id))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("creating a cache of %d libraries: %w", entries, err)
+	}
+	return &Cache{libraries: libraries}, nil
+}
+
+// Library answers what ParseLibrary says of the file. Callers share the result
+// and must not change it. Errors about the contents are remembered as well, so
+// that a broken library costs one parse too; errors of reading are not.
+//
+// It blocks as long as the file's reads do, without holding a lock. Callers that
+// ask for the same new file at the same time each parse it.
+func (c *Cache) Library(f *os.File) (*Library, error) {
+	return c.library(f, f)
+}
+
+// library is Library with the file's contents apart, for tests.
+func (c *Cache) library(f *os.File, contents io.ReaderAt) (*Library, error) {
+	id, err := Identify(f)
+	if err != nil {
+		return nil, fmt.Errorf("identifying library: %w", err)
+	}
+	if a, ok := c.libraries.Get(id); ok {
+		return a.library, a.err
+	}
+	library, err := ParseLibrary(contents, id.Size)
+	if err != nil {
+		if _, ok := errors.AsType[contentError](err); !ok {
+			return nil, err
+		}
+	}
+	// A file that was changed while it was read may have been read half and half:
+	// that answer belongs to no identity.
+	if after, statErr := Identify(f); statErr == nil && after == id {
+		c.libraries.Add(id, answer{library, err})
+	}
+	return library, err
+}
+
+// Counts returns how many look-ups found their answer here and how many did not.
+func (c *Cache) Counts() (hits, misses uint64) {
+	m := c.libraries.Metrics()
+	return m.Hits, m.Misses
+}

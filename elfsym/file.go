@@ -1,0 +1,222 @@
+package elfsym
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+	"os"
+)
+
+const (
+	headerBytes        = 64 // sizeof(Elf64_Ehdr)
+	programHeaderBytes = 56 // sizeof(Elf64_Phdr), the only e_phentsize that loaders take
+
+	// maxProgramHeaders is what fits in 64 KiB, where the kernel stops to
+	// execute a file (fs/binfmt_elf.c). Linkers write up to 15.
+	maxProgramHeaders = 64 << 10 / programHeaderBytes
+
+	// maxSegments bounds the memory that a parsed file keeps. Linkers write up to
+	// 9 PT_LOAD headers and tools that edit files add one per edit.
+	maxSegments = 64
+)
+
+// Segment is a PT_LOAD program header. Neither Off+Filesz nor Vaddr+Memsz wraps,
+// and Filesz is not larger than Memsz; the file can still end before Off+Filesz.
+type Segment struct {
+	Vaddr, Off, Filesz, Memsz uint64
+	Flags                     elf.ProgFlag
+}
+
+// File is what a mapping needs of the file behind it. It keeps no reference to
+// the reader it came from.
+type File struct {
+	Machine  elf.Machine
+	Segments []Segment // in the file's order
+	BuildID  []byte    // the GNU build id; nil when no PT_NOTE has one (Go's linker leaves it outside)
+	HTLHash  [16]byte  // process.executable.build_id.htlhash
+}
+
+// ParseFile reads any ELF file that a process can map: libraries, executables
+// with a fixed or free address, static or not, with or without sections. It
+// reads the first 4 KiB and the last, and more only where program headers or
+// notes lie elsewhere. It blocks as long as r does.
+func ParseFile(r io.ReaderAt, size int64) (*File, error) {
+	h, err := parseHeaders(r, size)
+	if err != nil {
+		return nil, err
+	}
+	return &h.file, nil
+}
+
+// headers is what the ELF header, the program headers and the notes say.
+type headers struct {
+	pages   *pages
+	file    File
+	dynamic elf.Prog64 // PT_DYNAMIC; Type is PT_NULL when there is none
+	tls     elf.Prog64 // PT_TLS; the same
+}
+
+func parseHeaders(r io.ReaderAt, size int64) (*headers, error) {
+	p, err := newPages(r, size)
+	if err != nil {
+		return nil, err
+	}
+	h := &headers{pages: p}
+	programs, err := h.readHeader()
+	if err != nil {
+		return nil, fmt.Errorf("reading ELF header: %w", err)
+	}
+	if err := h.readProgramHeaders(programs); err != nil {
+		return nil, fmt.Errorf("reading program headers: %w", err)
+	}
+	if h.file.HTLHash, err = htlHash(p); err != nil {
+		return nil, fmt.Errorf("hashing: %w", err)
+	}
+	return h, nil
+}
+
+// readHeader checks the ELF header and returns where the program headers are.
+// The fields used (Elf64_Ehdr in elf.h; all little-endian):
+//
+//	offset size field
+//	     0    4 magic number
+//	     4    1 EI_CLASS
+//	     5    1 EI_DATA
+//	    18    2 e_machine
+//	    32    8 e_phoff
+//	    54    2 e_phentsize
+//	    56    2 e_phnum
+func (h *headers) readHeader() (table, error) {
+	var b [headerBytes]byte
+	if err := h.pages.read(0, b[:min(headerBytes, h.pages.size)]); err != nil {
+		return table{}, err
+	}
+	if string(b[:len(elf.ELFMAG)]) != elf.ELFMAG {
+		return table{}, ErrNotELF
+	}
+	if h.pages.size < headerBytes {
+		return table{}, fmt.Errorf("%w: %d bytes", ErrTruncated, h.pages.size)
+	}
+	class, data := elf.Class(b[elf.EI_CLASS]), elf.Data(b[elf.EI_DATA])
+	if class != elf.ELFCLASS64 || data != elf.ELFDATA2LSB {
+		return table{}, fmt.Errorf("%w: %v, %v", ErrClass, class, data)
+	}
+	h.file.Machine = elf.Machine(binary.LittleEndian.Uint16(b[18:]))
+	if h.file.Machine != elf.EM_X86_64 && h.file.Machine != elf.EM_AARCH64 {
+		return table{}, fmt.Errorf("%w: %v", ErrMachine, h.file.Machine)
+	}
+
+	entryBytes := binary.LittleEndian.Uint16(b[54:])
+	count := uint64(binary.LittleEndian.Uint16(b[56:]))
+	if count > 0 && entryBytes != programHeaderBytes {
+		return table{}, fmt.Errorf("%w: program headers of %d bytes", ErrMalformed, entryBytes)
+	}
+	if count > maxProgramHeaders {
+		return table{}, fmt.Errorf("%w: %d program headers, at most %d", ErrLimit, count, maxProgramHeaders)
+	}
+	return h.pages.table(binary.LittleEndian.Uint64(b[32:]), count*programHeaderBytes)
+}
+
+func (h *headers) readProgramHeaders(programs table) error {
+	for pos := uint64(0); pos < programs.size; pos += programHeaderBytes {
+		var b [programHeaderBytes]byte
+		if err := programs.read(pos, b[:]); err != nil {
+			return err
+		}
+		switch program := decodeProgramHeader(&b); elf.ProgType(program.Type) {
+		case elf.PT_LOAD:
+			if err := h.addSegment(program); err != nil {
+				return err
+			}
+		case elf.PT_DYNAMIC: // the last one counts, as it does for the loaders
+			h.dynamic = program
+		case elf.PT_TLS:
+			h.tls = program
+		case elf.PT_NOTE:
+			if h.file.BuildID != nil {
+				continue
+			}
+			id, err := readBuildID(h.pages, program)
+			if err != nil {
+				return fmt.Errorf("reading notes: %w", err)
+			}
+			h.file.BuildID = id
+		}
+	}
+	return nil
+}
+
+// decodeProgramHeader decodes an Elf64_Phdr (elf.h; all little-endian):
+//
+//	offset size field
+//	     0    4 p_type
+//	     4    4 p_flags
+//	     8    8 p_offset
+//	    16    8 p_vaddr
+//	    24    8 p_paddr, not used
+//	    32    8 p_filesz
+//	    40    8 p_memsz
+//	    48    8 p_align
+func decodeProgramHeader(b *[programHeaderBytes]byte) elf.Prog64 {
+	return elf.Prog64{
+		Type:   binary.LittleEndian.Uint32(b[0:]),
+		Flags:  binary.LittleEndian.Uint32(b[4:]),
+		Off:    binary.LittleEndian.Uint64(b[8:]),
+		Vaddr:  binary.LittleEndian.Uint64(b[16:]),
+		Filesz: binary.LittleEndian.Uint64(b[32:]),
+		Memsz:  binary.LittleEndian.Uint64(b[40:]),
+		Align:  binary.LittleEndian.Uint64(b[48:]),
+	}
+}
+
+func (h *headers) addSegment(p elf.Prog64) error {
+	if p.Filesz > p.Memsz || p.Off > math.MaxUint64-p.Filesz || p.Vaddr > math.MaxUint64-p.Memsz {
+		return fmt.Errorf("%w: PT_LOAD at %#x, %#x bytes from offset %#x, %#x in memory",
+			ErrMalformed, p.Vaddr, p.Filesz, p.Off, p.Memsz)
+	}
+	if len(h.file.Segments) == maxSegments {
+		return fmt.Errorf("%w: more than %d PT_LOAD headers", ErrLimit, maxSegments)
+	}
+	h.file.Segments = append(h.file.Segments, Segment{
+		Vaddr: p.Vaddr, Off: p.Off, Filesz: p.Filesz, Memsz: p.Memsz, Flags: elf.ProgFlag(p.Flags),
+	})
+	return nil
+}
+
+// Bias returns load address minus ELF address (modulo 2^64) of a mapping of this
+// file that starts at mapStart and at file offset mapOff. The mapping can be an
+// inner part of a segment. It should be an executable one: a page of the file
+// that two segments share is taken for the executable segment's. It reports
+// false when no segment of the file can be mapped so.
+func (f *File) Bias(mapStart, mapOff uint64) (uint64, bool) {
+	return f.bias(mapStart, mapOff, uint64(os.Getpagesize()))
+}
+
+func (f *File) bias(mapStart, mapOff, pageSize uint64) (uint64, bool) {
+	var bias uint64
+	best := 0
+	for _, s := range f.Segments {
+		// Loaders map whole pages: from the one that holds the segment's first byte.
+		first := s.Off &^ (pageSize - 1)
+		if mapOff < first || mapOff >= s.Off+s.Filesz || s.Filesz == 0 {
+			continue
+		}
+		b := (mapStart - mapOff) - (s.Vaddr - s.Off)
+		if b%pageSize != 0 {
+			continue // no loader can have mapped it there
+		}
+		rank := 1
+		if s.Flags&elf.PF_X != 0 {
+			rank += 2
+		}
+		if mapOff == first {
+			rank++
+		}
+		if rank > best {
+			best, bias = rank, b
+		}
+	}
+	return bias, best > 0
+}

@@ -1,0 +1,104 @@
+package elfsym
+
+import (
+	"debug/elf"
+	"fmt"
+	"io"
+)
+
+// Names of the two exported variables (correlation protocol, part 1).
+const (
+	storageName = "elastic_apm_profiling_correlation_process_storage_v1"
+	tlsName     = "elastic_apm_profiling_correlation_tls_v1"
+
+	maxNameBytes = len(storageName) + 1 // the longer one, and its end
+	pointerBytes = 8                    // both variables are pointers
+)
+
+// Library is an agent library that takes part in the correlation protocol. Both
+// addresses lie within the memory of its segments.
+type Library struct {
+	File
+	StorageAddr uint64 // ELF address of the pointer to the process storage
+	TLSOffset   uint64 // of the thread's pointer in the library's TLS block (st_value)
+	Relocation  TLSRelocation
+}
+
+// ParseLibrary reads an agent library. ErrNoSymbols is the normal answer for
+// libraries of older agents. It blocks as long as r does.
+func ParseLibrary(r io.ReaderAt, size int64) (*Library, error) {
+	h, err := parseHeaders(r, size)
+	if err != nil {
+		return nil, err
+	}
+	if elf.ProgType(h.dynamic.Type) != elf.PT_DYNAMIC {
+		return nil, fmt.Errorf("%w: it has no PT_DYNAMIC", ErrNoSymbols)
+	}
+	lib := &Library{File: h.file}
+	m := image{pages: h.pages, segments: h.file.Segments}
+	d, err := readDynamic(m, h.dynamic)
+	if err != nil {
+		return nil, fmt.Errorf("reading PT_DYNAMIC: %w", err)
+	}
+	tlsIndex, err := lib.readSymbols(m, d, h.tls)
+	if err != nil {
+		return nil, err
+	}
+	if lib.Relocation, err = lib.findRelocation(m, d, tlsIndex); err != nil {
+		return nil, fmt.Errorf("looking for the TLS relocation: %w", err)
+	}
+	return lib, nil
+}
+
+// readSymbols sets what the two symbols say and returns the index of the
+// thread-local one.
+func (l *Library) readSymbols(m image, d dynamic, tls elf.Prog64) (uint32, error) {
+	exported, ok, err := openSymbols(m, d)
+	if err != nil {
+		return 0, err
+	}
+	if !ok {
+		return 0, fmt.Errorf("%w: it has no symbol table", ErrNoSymbols)
+	}
+	storage, haveStorage, err := exported.lookup(storageName)
+	if err != nil {
+		return 0, fmt.Errorf("looking up %s: %w", storageName, err)
+	}
+	variable, haveVariable, err := exported.lookup(tlsName)
+	if err != nil {
+		return 0, fmt.Errorf("looking up %s: %w", tlsName, err)
+	}
+	switch {
+	case !haveStorage && !haveVariable:
+		return 0, ErrNoSymbols
+	case !haveStorage:
+		return 0, fmt.Errorf("%w: %s is missing", ErrIncomplete, storageName)
+	case !haveVariable:
+		return 0, fmt.Errorf("%w: %s is missing", ErrIncomplete, tlsName)
+	}
+	if err := checkKind(storage, elf.STT_OBJECT); err != nil {
+		return 0, fmt.Errorf("%s: %w", storageName, err)
+	}
+	if err := checkKind(variable, elf.STT_TLS); err != nil {
+		return 0, fmt.Errorf("%s: %w", tlsName, err)
+	}
+	if !m.holds(storage.Value, pointerBytes) {
+		return 0, fmt.Errorf("%w: %s at %#x is outside every segment", ErrMalformed, storageName, storage.Value)
+	}
+	if tls.Memsz < pointerBytes || variable.Value > tls.Memsz-pointerBytes {
+		return 0, fmt.Errorf("%w: %s at %#x of a TLS block of %#x bytes", ErrMalformed, tlsName, variable.Value, tls.Memsz)
+	}
+	l.StorageAddr, l.TLSOffset = storage.Value, variable.Value
+	return variable.index, nil
+}
+
+// checkKind holds a symbol against the protocol's table. A size of 0 (unknown)
+// is refused too: compilers always know the size of a pointer. The value of an
+// absolute symbol is no address in the library.
+func checkKind(s symbol, kind elf.SymType) error {
+	if elf.ST_TYPE(s.Info) != kind || s.Size != pointerBytes || elf.SectionIndex(s.Shndx) == elf.SHN_ABS {
+		return fmt.Errorf("%w: %v of %d bytes, %v, instead of %v of %d", ErrSymbol,
+			elf.ST_TYPE(s.Info), s.Size, elf.SectionIndex(s.Shndx), kind, pointerBytes)
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+package elfsym
+
+import (
+	"debug/elf"
+	"encoding/binary"
+)
+
+const (
+	noteHeaderBytes = 12 // sizeof(Elf64_Nhdr)
+	noteNameGNU     = "GNU\x00"
+	noteTypeBuildID = 3  // NT_GNU_BUILD_ID
+	maxBuildIDBytes = 64 // linkers write 8 to 32; --build-id=0x... takes any number
+
+	// maxNotes is how many notes of one PT_NOTE are looked at, so that a segment
+	// without a build id is not read to its end, wherever that is said to be. The
+	// most on a Debian machine is 4.
+	maxNotes = 64
+)
+
+// readBuildID returns the first GNU build id of a PT_NOTE segment, nil when it has
+// none. Contents of other notes are skipped and not read, however long they claim
+// to be. A note (Elf64_Nhdr in elf.h; all little-endian):
+//
+//	offset size field
+//	     0    4 n_namesz
+//	     4    4 n_descsz
+//	     8    4 n_type
+//	    12      name, padded; contents, padded
+func readBuildID(p *pages, program elf.Prog64) ([]byte, error) {
+	segment, err := p.table(program.Off, program.Filesz)
+	if err != nil {
+		return nil, err
+	}
+	align := uint64(4)
+	if program.Align == 8 {
+		align = 8
+	}
+	padded := func(pos uint64) uint64 { return (pos + align - 1) &^ (align - 1) }
+
+	pos := uint64(0)
+	for range maxNotes {
+		if pos >= segment.size || segment.size-pos < noteHeaderBytes {
+			break
+		}
+		var b [noteHeaderBytes + len(noteNameGNU)]byte
+		if err := segment.read(pos, b[:noteHeaderBytes]); err != nil {
+			return nil, err
+		}
+		nameLen := uint64(binary.LittleEndian.Uint32(b[0:]))
+		contentLen := uint64(binary.LittleEndian.Uint32(b[4:]))
+		kind := binary.LittleEndian.Uint32(b[8:])
+		content := padded(pos + noteHeaderBytes + nameLen)
+
+		if kind == noteTypeBuildID && nameLen == uint64(len(noteNameGNU)) &&
+			contentLen > 0 && contentLen <= maxBuildIDBytes {
+			if err := segment.read(pos, b[:]); err != nil {
+				return nil, err
+			}
+			if string(b[noteHeaderBytes:]) == noteNameGNU {
+				id := make([]byte, contentLen)
+				return id, segment.read(content, id)
+			}
+		}
+		pos = padded(content + contentLen)
+	}
+	return nil, nil
+}

@@ -1,0 +1,117 @@
+package elfsym
+
+import (
+	"bytes"
+	"debug/elf"
+	"errors"
+	"testing"
+)
+
+// note is an Elf64_Nhdr with its name and contents, padded to align.
+func note(kind uint32, name, contents string, align int) []byte {
+	pad := func(b []byte) []byte { return append(b, make([]byte, -len(b)&(align-1))...) }
+	b := []byte{byte(len(name)), 0, 0, 0, byte(len(contents)), byte(len(contents) >> 8), 0, 0, byte(kind), 0, 0, 0}
+	return pad(append(pad(append(b, name...)), contents...))
+}
+
+func TestBuildID(t *testing.T) {
+	const id = "\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f\x10\x11\x12\x13\x14"
+	ours := note(3, "GNU\x00", id, 4)
+	property := note(5, "GNU\x00", "sixteen bytes...", 8)
+	many := func(n int) []byte { return bytes.Repeat(note(1, "x\x00", "", 4), n) }
+	long := func(n int) string { return string(bytes.Repeat([]byte{0xab}, n)) }
+	concat := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
+
+	for _, tt := range []struct {
+		name  string
+		notes []byte
+		align uint64
+		want  string
+		err   error
+	}{
+		{"alone", ours, 4, id, nil},
+		{"no alignment given", ours, 0, id, nil},
+		{"after others", concat(note(1, "stapsdt\x00", "abcde", 4), note(7, "systemd", "{}", 4), ours), 4, id, nil},
+		{"after a note of 5000 bytes", concat(note(0xf, "FDO\x00", long(5000), 4), ours), 4, id, nil},
+		{"aligned to 8", concat(property, note(3, "GNU\x00", id, 8)), 8, id, nil},
+		{"two", concat(ours, note(3, "GNU\x00", "another", 4)), 4, id, nil},
+		{"8 bytes", note(3, "GNU\x00", "12345678", 4), 4, "12345678", nil},
+		{"64 bytes", note(3, "GNU\x00", long(64), 4), 4, long(64), nil},
+		{"65 bytes", note(3, "GNU\x00", long(65), 4), 4, "", nil},
+		{"65 bytes, then 20", concat(note(3, "GNU\x00", long(65), 4), ours), 4, id, nil},
+		{"0 bytes", note(3, "GNU\x00", "", 4), 4, "", nil},
+		{"another owner", note(3, "GNX\x00", id, 4), 4, "", nil},
+		{"a longer name", note(3, "GNU\x00\x00", id, 4), 4, "", nil},
+		{"another type", note(4, "GNU\x00", id, 4), 4, "", nil},
+		{"the 64th note", concat(many(63), ours), 4, id, nil},
+		{"the 65th note", concat(many(64), ours), 4, "", nil},
+		{"none", nil, 4, "", nil},
+		{"zeros", make([]byte, 100), 4, "", nil},
+		{"header cut", ours[:11], 4, "", nil},
+		{"contents cut", ours[:len(ours)-1], 4, "", ErrMalformed},
+		{"name cut", ours[:14], 4, "", ErrMalformed},
+		{"name of 4 GB", concat([]byte{0xff, 0xff, 0xff, 0xff}, ours[4:]), 4, "", nil},
+		{"contents of 4 GB", concat([]byte{4, 0, 0, 0, 0xff, 0xff, 0xff, 0xff}, ours[8:]), 4, "", nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			e := newEdit(t, "x86_64-glibc-tlsdesc")
+			header := e.program(elf.PT_NOTE, 0)
+			e.put64(header+pOffset, uint64(len(e.b)))
+			e.put64(header+pFilesz, uint64(len(tt.notes)))
+			e.put64(header+pAlign, tt.align)
+			e.b = append(e.b, tt.notes...)
+			f, err := parseFile(e.b)
+			if !errors.Is(err, tt.err) {
+				t.Fatalf("%v, want %v", err, tt.err)
+			}
+			if err == nil && (string(f.BuildID) != tt.want || (f.BuildID == nil) != (tt.want == "")) {
+				t.Errorf("build id %x, want %x", f.BuildID, tt.want)
+			}
+		})
+	}
+}
+
+func TestNoteSegments(t *testing.T) {
+	const fixture = "x86_64-glibc-tlsdesc"
+	for _, tt := range []struct {
+		name string
+		edit func(e *edit, header uint64)
+		id   bool
+		err  error
+	}{
+		{"of 4 GB", func(e *edit, h uint64) { e.put64(h+pFilesz, 1<<32) }, true, nil},
+		{"of nearly 2^64 bytes", func(e *edit, h uint64) { e.put64(h+pFilesz, 1<<63) }, true, nil},
+		{"of 4 GB, without a build id", func(e *edit, h uint64) {
+			e.put64(h+pFilesz, 1<<32)
+			e.b[e.get64(h+pOffset)+8] = 9
+		}, false, ErrTruncated},
+		{"around 2^64", func(e *edit, h uint64) { e.put64(h+pOffset, ^uint64(0)-8) }, false, ErrMalformed},
+		{"behind the end", func(e *edit, h uint64) { e.put64(h+pOffset, 1<<40) }, false, ErrTruncated},
+		{"the first of two", func(e *edit, h uint64) {
+			other := e.program(elf.PT_GNU_STACK, 0) // comes later in the file
+			copy(e.b[other:], e.b[h:h+programHeaderBytes])
+			e.put64(other+pOffset, 1<<40)
+		}, true, nil},
+		{"the second of two", func(e *edit, h uint64) {
+			other := e.program(elf.PT_GNU_STACK, 0) // comes later in the file
+			copy(e.b[other:], e.b[h:h+programHeaderBytes])
+			e.put64(h+pFilesz, 0)
+		}, true, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			e := newEdit(t, fixture)
+			tt.edit(e, e.program(elf.PT_NOTE, 0))
+			m := &meter{r: bytes.NewReader(e.b)}
+			f, err := ParseFile(m, int64(len(e.b)))
+			if !errors.Is(err, tt.err) {
+				t.Fatalf("%v, want %v", err, tt.err)
+			}
+			if err == nil && (f.BuildID != nil) != tt.id {
+				t.Errorf("build id %x", f.BuildID)
+			}
+			if m.bytes > len(e.b)+pageBytes {
+				t.Errorf("%d bytes read", m.bytes)
+			}
+		})
+	}
+}

@@ -1,0 +1,142 @@
+package elfsym
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+)
+
+const (
+	// pageBytes is the unit in which a file is read. The ELF header, the program
+	// headers and the notes of nearly every file lie in the first such unit,
+	// which is also the first piece of the htlhash.
+	pageBytes = hashPieceBytes
+
+	// cachedPages is how many of them are kept. A look-up alternates between the
+	// hash table, the symbols and the names, and a relocation can look at the
+	// word it applies to: four places at most.
+	cachedPages = 4
+
+	// maxPageReads bounds the time that one file can cost: 4 MiB in pieces. An
+	// agent library takes about five; libLLVM, whose 380,000 relocations are the
+	// most on a Debian machine, would be refused here, and no agent is like it.
+	maxPageReads = 1024
+)
+
+// pages reads a file through a few cached pages: many small reads near each
+// other cost one read of the file, and none costs more than one page of memory.
+type pages struct {
+	r     io.ReaderAt
+	size  uint64
+	reads int
+	cache [cachedPages]struct {
+		number uint64 // page number + 1; 0 when empty
+		bytes  []byte
+	}
+}
+
+func newPages(r io.ReaderAt, size int64) (*pages, error) {
+	if size < 0 {
+		return nil, fmt.Errorf("%w: size %d", ErrMalformed, size)
+	}
+	return &pages{r: r, size: uint64(size)}, nil
+}
+
+// read fills buf from the file. What lies behind the end is ErrTruncated.
+func (p *pages) read(off uint64, buf []byte) error {
+	if off > p.size || uint64(len(buf)) > p.size-off {
+		return fmt.Errorf("%w: %d bytes at %#x of %d", ErrTruncated, len(buf), off, p.size)
+	}
+	for len(buf) > 0 {
+		page, err := p.page(off / pageBytes)
+		if err != nil {
+			return err
+		}
+		n := copy(buf, page[off%pageBytes:])
+		off += uint64(n)
+		buf = buf[n:]
+	}
+	return nil
+}
+
+// page returns the given page of the file; the last one can be short. The bytes
+// are valid until the next call.
+func (p *pages) page(number uint64) ([]byte, error) {
+	slot := &p.cache[number%cachedPages]
+	if slot.number == number+1 {
+		return slot.bytes, nil
+	}
+	if p.reads++; p.reads > maxPageReads {
+		return nil, fmt.Errorf("%w: more than %d pages read", ErrLimit, maxPageReads)
+	}
+	if slot.bytes == nil {
+		slot.bytes = make([]byte, pageBytes)
+	}
+	off := number * pageBytes
+	slot.number = 0
+	slot.bytes = slot.bytes[:min(pageBytes, p.size-off)]
+	if err := readFull(p.r, slot.bytes, off); err != nil {
+		return nil, err
+	}
+	slot.number = number + 1
+	return slot.bytes, nil
+}
+
+// readFull fills buf, which lies within the size that the caller was told. A
+// file that ends before has become shorter since.
+func readFull(r io.ReaderAt, buf []byte, off uint64) error {
+	n, err := r.ReadAt(buf, int64(off))
+	if n == len(buf) {
+		return nil
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = ErrTruncated
+	}
+	return fmt.Errorf("reading %d bytes at %#x: %w", len(buf), off, err)
+}
+
+// table is a piece of the file that something in it points to. Positions within
+// it are relative, so that no sum of foreign numbers can leave it or wrap.
+type table struct {
+	pages     *pages
+	off, size uint64
+}
+
+func (p *pages) table(off, size uint64) (table, error) {
+	if off > math.MaxUint64-size {
+		return table{}, fmt.Errorf("%w: %#x bytes at %#x", ErrMalformed, size, off)
+	}
+	return table{pages: p, off: off, size: size}, nil
+}
+
+// first returns the table without what lies behind its first size bytes.
+func (t table) first(size uint64) (table, error) {
+	if size > t.size {
+		return table{}, fmt.Errorf("%w: table of %#x bytes where %#x are left", ErrMalformed, size, t.size)
+	}
+	t.size = size
+	return t, nil
+}
+
+// read fills buf from position pos. Behind the table's end it is ErrMalformed,
+// behind the file's end ErrTruncated.
+func (t table) read(pos uint64, buf []byte) error {
+	if pos > t.size || uint64(len(buf)) > t.size-pos {
+		return fmt.Errorf("%w: position %#x in a table of %#x bytes", ErrMalformed, pos, t.size)
+	}
+	return t.pages.read(t.off+pos, buf)
+}
+
+func (t table) uint32(pos uint64) (uint32, error) {
+	var b [4]byte
+	err := t.read(pos, b[:])
+	return binary.LittleEndian.Uint32(b[:]), err
+}
+
+func (t table) uint64(pos uint64) (uint64, error) {
+	var b [8]byte
+	err := t.read(pos, b[:])
+	return binary.LittleEndian.Uint64(b[:]), err
+}
