@@ -1,0 +1,93 @@
+// Package procscan finds the processes that map the APM agent's native library, holds on to
+// them, and tells when they end.
+//
+//	Scanner      one sweep of a proc root, or a look at one process      Found
+//	Handle       one process, held by a pidfd: its mappings, files, ids
+//	ExitWatcher  the exits of any number of processes, on one goroutine
+//
+// There is one file per source of data: maps.go is the text of /proc/PID/maps, status.go that of
+// /proc/PID/status, pidfd.go what identifies a process. A further source of mappings answers the
+// same question as mapsReader.collect (PROCMAP_QUERY even on the same descriptor); one that says
+// which process to look at, such as perf events, leads to Scanner.Process.
+//
+// Every pid is what our own pid namespace calls the process, and the proc root must be a procfs
+// of that namespace: pidfd_open knows no other numbers. It may be mounted anywhere.
+//
+// Processes are hostile. One can make the kernel wait on its behalf: for its memory map's lock
+// when maps is read, for a file system of its own (FUSE) when a file is opened or read. No file of
+// a process is opened by a sweep; what Handle opens, it opens on the caller's goroutine, which
+// should be one that serves this process alone.
+package procscan
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+var (
+	// ErrNotFound: the process lives and maps no library of the agent.
+	ErrNotFound = errors.New("no agent library mapped")
+	// ErrGone: the process ended, perhaps into a zombie, or was never there.
+	ErrGone = errors.New("process is gone")
+	// ErrDenied: the kernel does not let us see this of the process (capabilities, hidepid).
+	ErrDenied = errors.New("not permitted")
+	// ErrTooMany: the process maps more than is looked at. What was found before is returned too.
+	ErrTooMany = errors.New("too many mappings")
+	// ErrReplaced: the file is not, or no longer, the one that the mapping describes.
+	ErrReplaced = errors.New("not the file that was mapped")
+	// ErrNotRegular: the path leads to something else than a regular file, and was not opened.
+	ErrNotRegular = errors.New("not a regular file")
+)
+
+// Identity names one process for ever: its number is used again, but not in the same clock tick.
+type Identity struct {
+	PID       int
+	StartTime uint64 // clock ticks (1/100 s) since boot: field 22 of /proc/PID/stat
+}
+
+// Mapping is one line of /proc/PID/maps. It is comparable: two looks at an unchanged mapping give
+// equal values.
+type Mapping struct {
+	Start, End uint64 // addresses in the process; End is the first one behind the mapping
+	Offset     uint64 // of Start in the file, in bytes
+	// Dev and Ino are those of the inode in its superblock, Dev encoded as unix.Mkdev does. On
+	// file systems of many devices (btrfs, overlayfs) stat answers others.
+	Dev, Ino uint64
+	// Path is the file's path below the root of the mount namespace it was opened in, as maps
+	// shows it but without " (deleted)": bytes of any kind, a newline as the four characters \012.
+	// (It is below our own root instead for files that this root can reach.)
+	Path    string
+	Deleted bool // the path was unlinked
+}
+
+// classify adds to an error of a file below /proc/PID what it says of the process. Nil stays nil.
+func classify(err error) error {
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	return classifyDenied(err)
+}
+
+// classifyDenied does so where a missing file says nothing of the process.
+func classifyDenied(err error) error {
+	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("%w: %w", ErrDenied, err)
+	}
+	return err
+}
+
+// ignoringEINTR calls until no signal interrupts the call: the Go runtime sends itself some.
+func ignoringEINTR[T any](call func() (T, error)) (T, error) {
+	for {
+		v, err := call()
+		if err != unix.EINTR {
+			return v, err
+		}
+	}
+}
+
+func openFD(path string, flags int) (int, error) {
+	return ignoringEINTR(func() (int, error) { return unix.Open(path, flags|unix.O_CLOEXEC, 0) })
+}

@@ -1,0 +1,169 @@
+package procscan
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// exitBatch is how many exits one call of epoll_wait may report.
+const exitBatch = 64
+
+// ExitWatcher tells when processes end: one epoll descriptor and one goroutine, which sits in
+// epoll_wait and so takes one thread, for any number of processes. It is safe for concurrent use.
+type ExitWatcher struct {
+	epoll, wake int
+	stopped     chan struct{} // closed when the goroutine has ended
+	closing     sync.Once
+
+	mu      sync.Mutex
+	err     error // why no process can be added any more; nil while it works
+	last    uint64
+	watches map[uint64]watch // by token, which no two watches share: descriptors are used again
+	tokens  map[*Handle]uint64
+}
+
+type watch struct {
+	handle *Handle
+	exited func()
+}
+
+const wakeToken = 0
+
+// NewExitWatcher starts the goroutine; Close ends it.
+func NewExitWatcher() (*ExitWatcher, error) {
+	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("creating epoll: %w", err)
+	}
+	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		unix.Close(epoll)
+		return nil, fmt.Errorf("creating eventfd: %w", err)
+	}
+	w := &ExitWatcher{
+		epoll: epoll, wake: wake, stopped: make(chan struct{}),
+		last: wakeToken, watches: make(map[uint64]watch), tokens: make(map[*Handle]uint64),
+	}
+	if err := w.control(unix.EPOLL_CTL_ADD, wake, wakeToken); err != nil {
+		unix.Close(epoll)
+		unix.Close(wake)
+		return nil, fmt.Errorf("adding eventfd to epoll: %w", err)
+	}
+	go w.run()
+	return w, nil
+}
+
+// Add has exited called once when the process ends, on the watcher's goroutine: also when it has
+// ended already, and perhaps before Add returns. exited must not block, since every other exit
+// waits for it; it may call Add and Remove, but not Close. The handle must stay open until exited
+// was called or Remove has returned, else nobody is told. A handle can be added once at a time.
+func (w *ExitWatcher) Add(h *Handle, exited func()) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err != nil {
+		return w.err
+	}
+	token := w.last + 1
+	if err := w.controlHandle(unix.EPOLL_CTL_ADD, h, token); err != nil {
+		return fmt.Errorf("watching process %d: %w", h.id.PID, err)
+	}
+	w.last = token
+	w.watches[token] = watch{h, exited}
+	w.tokens[h] = token
+	return nil
+}
+
+// Remove has the process forgotten. It answers whether that was in time: if so, exited is not
+// called any more; if not, it was called, or is just being called.
+func (w *ExitWatcher) Remove(h *Handle) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	token, ok := w.tokens[h]
+	if ok {
+		w.forget(token, h)
+	}
+	return ok
+}
+
+// Close forgets all processes, ends the goroutine and releases the descriptors. No callback runs
+// after it has returned. It may be called more than once.
+func (w *ExitWatcher) Close() error {
+	w.closing.Do(func() {
+		w.mu.Lock()
+		w.err = fmt.Errorf("exit watcher: %w", os.ErrClosed)
+		w.watches, w.tokens = nil, nil
+		w.mu.Unlock()
+		unix.Write(w.wake, binary.NativeEndian.AppendUint64(nil, 1)) // an eventfd at 0 takes 1
+		<-w.stopped
+		unix.Close(w.wake)
+		unix.Close(w.epoll)
+	})
+	return nil
+}
+
+// run reports exits until it is woken.
+func (w *ExitWatcher) run() {
+	defer close(w.stopped)
+	events := make([]unix.EpollEvent, exitBatch)
+	for {
+		n, err := ignoringEINTR(func() (int, error) { return unix.EpollWait(w.epoll, events, -1) })
+		if err != nil {
+			w.mu.Lock()
+			w.err = fmt.Errorf("waiting for exits: %w", err)
+			w.mu.Unlock()
+			return
+		}
+		for _, event := range events[:n] {
+			token := eventToken(event)
+			if token == wakeToken {
+				return
+			}
+			if watch, ok := w.take(token); ok {
+				watch.exited()
+			}
+		}
+	}
+}
+
+// take removes a watch whose process has ended. Whoever removes a watch, this or Remove, decides
+// whether the callback runs.
+func (w *ExitWatcher) take(token uint64) (watch, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	taken, ok := w.watches[token]
+	if ok {
+		w.forget(token, taken.handle)
+	}
+	return taken, ok
+}
+
+// forget removes the descriptor, too: a pidfd stays readable for ever. If that does not work the
+// handle is closed, and with the descriptor epoll's interest in it has gone.
+func (w *ExitWatcher) forget(token uint64, h *Handle) {
+	w.controlHandle(unix.EPOLL_CTL_DEL, h, token)
+	delete(w.watches, token)
+	delete(w.tokens, h)
+}
+
+func (w *ExitWatcher) controlHandle(op int, h *Handle, token uint64) error {
+	var ctlErr error
+	err := h.control(func(fd int) { ctlErr = w.control(op, fd, token) })
+	if err != nil {
+		return err
+	}
+	return ctlErr
+}
+
+// control passes the token in the 64 bits that epoll returns with an event.
+func (w *ExitWatcher) control(op, fd int, token uint64) error {
+	event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(token), Pad: int32(token >> 32)}
+	return unix.EpollCtl(w.epoll, op, fd, &event)
+}
+
+func eventToken(event unix.EpollEvent) uint64 {
+	return uint64(uint32(event.Fd)) | uint64(uint32(event.Pad))<<32
+}

@@ -1,0 +1,280 @@
+package procscan
+
+import (
+	"errors"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/testenv"
+)
+
+func newExitWatcher(t *testing.T) *ExitWatcher {
+	t.Helper()
+	w, err := NewExitWatcher()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.Close() })
+	return w
+}
+
+func openSleep(t *testing.T) (*process, *Handle) {
+	t.Helper()
+	p := startSleep(t)
+	h, err := OpenProcess("/proc", identityOf(t, p.pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.Close() })
+	return p, h
+}
+
+// exits counts the calls of a callback. A later exit that was reported proves that an earlier
+// one would have been: the watcher has one goroutine.
+type exits struct{ calls atomic.Int64 }
+
+func (e *exits) add()           { e.calls.Add(1) }
+func (e *exits) reported() bool { return e.calls.Load() > 0 }
+
+// settle returns when the watcher has reported an exit that happened after this call.
+func settle(t *testing.T, w *ExitWatcher) {
+	t.Helper()
+	p, h := openSleep(t)
+	p.kill()
+	done := make(chan struct{})
+	if err := w.Add(h, func() { close(done) }); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+}
+
+func (w *ExitWatcher) watching() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.watches) != len(w.tokens) {
+		return -1
+	}
+	return len(w.watches)
+}
+
+// Hundreds of processes end at once, some while they are added, some before.
+func TestExitWatcherMany(t *testing.T) {
+	const processes = 300
+	w := newExitWatcher(t)
+	type watched struct {
+		process *process
+		handle  *Handle
+		exits   exits
+	}
+	all := make([]watched, processes)
+	for i := range all {
+		all[i].process, all[i].handle = openSleep(t)
+	}
+	add := func(i int) {
+		if err := w.Add(all[i].handle, all[i].exits.add); err != nil {
+			t.Error(err)
+		}
+	}
+	for i := range processes / 3 {
+		add(i)
+	}
+	var group sync.WaitGroup
+	group.Go(func() {
+		for i := processes / 3; i < processes*2/3; i++ {
+			add(i)
+		}
+	})
+	group.Go(func() {
+		for i := range all {
+			all[i].process.cmd.Process.Kill()
+		}
+	})
+	group.Wait()
+	for i := processes * 2 / 3; i < processes; i++ {
+		if i%2 == 0 {
+			all[i].process.kill() // reaped
+		}
+		add(i)
+	}
+	for i := range all {
+		testenv.Poll(t, waitFor, "the exit", all[i].exits.reported)
+	}
+	settle(t, w)
+	for i := range all {
+		if n := all[i].exits.calls.Load(); n != 1 {
+			t.Errorf("exit %d was reported %d times", i, n)
+		}
+		if w.Remove(all[i].handle) {
+			t.Errorf("exit %d was reported, and removed in time", i)
+		}
+	}
+	if n := w.watching(); n != 0 {
+		t.Errorf("%d processes are still watched", n)
+	}
+}
+
+// Either the callback runs, or Remove is in time: never both, never neither.
+func TestExitWatcherRemoveRace(t *testing.T) {
+	w := newExitWatcher(t)
+	inTime := 0
+	for range 200 {
+		p, h := openSleep(t)
+		var reported exits
+		if err := w.Add(h, reported.add); err != nil {
+			t.Fatal(err)
+		}
+		var removed bool
+		var group sync.WaitGroup
+		group.Go(p.kill)
+		group.Go(func() { removed = w.Remove(h) })
+		group.Wait()
+		h.Close()
+		settle(t, w)
+		if calls := reported.calls.Load(); (calls == 1) == removed || calls > 1 {
+			t.Fatalf("removed %v, reported %d times", removed, calls)
+		}
+		if removed {
+			inTime++
+		}
+	}
+	t.Logf("removed in time: %d of 200", inTime)
+}
+
+func TestExitWatcherRemove(t *testing.T) {
+	w := newExitWatcher(t)
+	p, h := openSleep(t)
+	var first, second exits
+	if w.Remove(h) {
+		t.Error("removed what was never added")
+	}
+	if err := w.Add(h, first.add); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Add(h, second.add); !errors.Is(err, unix.EEXIST) {
+		t.Errorf("added twice: %v", err)
+	}
+	if !w.Remove(h) || w.Remove(h) {
+		t.Error("removed not once")
+	}
+	if err := w.Add(h, second.add); err != nil {
+		t.Errorf("added again: %v", err)
+	}
+	p.kill()
+	testenv.Poll(t, waitFor, "the exit", second.reported)
+	settle(t, w)
+	if first.reported() || second.calls.Load() != 1 {
+		t.Errorf("reported %d and %d times", first.calls.Load(), second.calls.Load())
+	}
+	if err := w.Add(h, first.add); err != nil {
+		t.Errorf("added after its exit was reported: %v", err)
+	}
+	testenv.Poll(t, waitFor, "the exit once more", first.reported)
+}
+
+// Callbacks may use the watcher.
+func TestExitWatcherCallback(t *testing.T) {
+	w := newExitWatcher(t)
+	p1, h1 := openSleep(t)
+	p2, h2 := openSleep(t)
+	var reported exits
+	if err := w.Add(h1, func() {
+		if w.Remove(h1) {
+			t.Error("removed in time by its own callback")
+		}
+		if err := w.Add(h2, reported.add); err != nil {
+			t.Error(err)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	p1.kill()
+	p2.kill()
+	testenv.Poll(t, waitFor, "the exit", reported.reported)
+}
+
+// A handle closed too early is not told of, and hurts nobody: also when its descriptor's number
+// is used again by another.
+func TestExitWatcherClosedHandle(t *testing.T) {
+	w := newExitWatcher(t)
+	p, h := openSleep(t)
+	var lost exits
+	if err := w.Add(h, lost.add); err != nil {
+		t.Fatal(err)
+	}
+	_, living := openSleep(t)
+	number := h.FD()
+	h.Close()
+	if err := unix.Dup3(living.FD(), number, unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	otherHandle := &Handle{living.id, living.procRoot, os.NewFile(uintptr(number), "pidfd")}
+	defer otherHandle.Close()
+	var reported exits
+	if err := w.Add(otherHandle, reported.add); err != nil {
+		t.Fatal(err)
+	}
+	p.kill()
+	if !w.Remove(h) {
+		t.Error("a closed handle is not removed")
+	}
+	settle(t, w)
+	if lost.reported() || reported.reported() {
+		t.Errorf("reported: %v of the closed handle, %v of a living process", lost.reported(), reported.reported())
+	}
+	if err := w.Add(h, lost.add); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("adding a closed handle: %v", err)
+	}
+	if n := w.watching(); n != 1 {
+		t.Errorf("%d processes are watched, want the living one", n)
+	}
+}
+
+func TestExitWatcherClose(t *testing.T) {
+	var processes []*process
+	var handles []*Handle
+	for range 50 {
+		p, h := openSleep(t)
+		processes, handles = append(processes, p), append(handles, h)
+	}
+	before := descriptors(t)
+	w, err := NewExitWatcher()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var closing sync.WaitGroup
+	var after exits
+	var closed atomic.Bool
+	for i, h := range handles {
+		if err := w.Add(h, func() {
+			if closed.Load() {
+				after.add()
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		closing.Go(func() { processes[i].cmd.Process.Kill() })
+	}
+	for range 3 {
+		closing.Go(func() {
+			w.Close()
+			closed.Store(true)
+		})
+	}
+	closing.Wait()
+	if after.reported() {
+		t.Error("a callback ran after Close")
+	}
+	if err := w.Add(handles[0], after.add); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("adding to a closed watcher: %v", err)
+	}
+	if w.Remove(handles[0]) {
+		t.Error("removed from a closed watcher")
+	}
+	if n := descriptors(t); n != before {
+		t.Errorf("%d descriptors before, %d after", before, n)
+	}
+}

@@ -1,0 +1,291 @@
+package procscan
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/testenv"
+)
+
+func TestOpenProcess(t *testing.T) {
+	p := startSleep(t)
+	id := identityOf(t, p.pid)
+	h, err := OpenProcess("/proc", id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h.Identity() != id || !h.Alive() || h.FD() < 0 {
+		t.Errorf("identity %+v, alive %v, descriptor %d", h.Identity(), h.Alive(), h.FD())
+	}
+	for _, other := range []Identity{{p.pid, id.StartTime + 1}, {p.pid, id.StartTime - 1}, {p.pid, 0}} {
+		if _, err := OpenProcess("/proc", other); !errors.Is(err, ErrGone) {
+			t.Errorf("%+v, and the process is %+v: %v", other, id, err)
+		}
+	}
+	p.kill()
+	if h.Alive() {
+		t.Error("alive after its end")
+	}
+	if _, err := OpenProcess("/proc", id); !errors.Is(err, ErrGone) {
+		t.Errorf("after its end: %v", err)
+	}
+	h.Close()
+	h.Close()
+	if h.Alive() || h.FD() != -1 {
+		t.Errorf("closed: alive %v, descriptor %d", h.Alive(), h.FD())
+	}
+}
+
+func TestOpenProcessHoldsNothing(t *testing.T) {
+	p := startSleep(t)
+	id := identityOf(t, p.pid)
+	before := descriptors(t)
+	h, err := OpenProcess("/proc", id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if held := descriptors(t); held != before+1 {
+		t.Errorf("%d descriptors before, %d with a handle", before, held)
+	}
+	h.Close()
+	OpenProcess("/proc", Identity{p.pid, id.StartTime + 1})
+	OpenProcess("/proc/missing", id)
+	if after := descriptors(t); after != before {
+		t.Errorf("%d descriptors before, %d after", before, after)
+	}
+}
+
+func TestOpenProcessRefuses(t *testing.T) {
+	zombie := startZombie(t)
+	if _, err := OpenProcess("/proc", identityOf(t, zombie)); !errors.Is(err, ErrGone) {
+		t.Errorf("zombie: %v", err)
+	}
+	missing := filepath.Join(t.TempDir(), "proc")
+	if _, err := OpenProcess(missing, identityOf(t, os.Getpid())); err == nil || errors.Is(err, ErrGone) {
+		t.Errorf("missing proc root: %v", err)
+	}
+}
+
+// Every question after the end of the process is answered by ErrGone, reaped or not, and leaves
+// no descriptor.
+func TestHandleGone(t *testing.T) {
+	for _, reap := range []bool{false, true} {
+		p := startHost(t, hostSpec{Maps: []mapSpec{{Path: filepath.Join(t.TempDir(), realName)}}})
+		h, library := openHost(t, "/proc", p)
+		if reap {
+			p.kill()
+		} else {
+			p.cmd.Process.Kill()
+			testenv.Poll(t, waitFor, "its end", func() bool { return !h.Alive() })
+		}
+		before := descriptors(t)
+		_, credsErr := h.Credentials()
+		_, rootErr := h.OpenRoot()
+		mappings, mapsErr := h.ExecutableMappings()
+		_, libErr := h.OpenLibrary(library)
+		_, libsErr := h.Libraries()
+		_, mapErr := h.Maps(library)
+		for _, err := range []error{credsErr, rootErr, mapsErr, libErr, libsErr, mapErr} {
+			if !errors.Is(err, ErrGone) {
+				t.Errorf("reaped %v: %v, %v, %v (%v), %v, %v, %v", reap, credsErr, rootErr, mapsErr, mappings,
+					libErr, libsErr, mapErr)
+				break
+			}
+		}
+		if after := descriptors(t); after != before {
+			t.Errorf("%d descriptors before, %d after", before, after)
+		}
+	}
+}
+
+func TestHandleConcurrentClose(t *testing.T) {
+	p := startHost(t, hostSpec{Maps: []mapSpec{{Path: filepath.Join(t.TempDir(), realName)}}})
+	for range 20 {
+		h, library := openHost(t, "/proc", p)
+		var group sync.WaitGroup
+		for _, ask := range []func(){
+			func() { h.Alive() },
+			func() { h.FD() },
+			func() { h.ExecutableMappings() },
+			func() {
+				if f, err := h.OpenLibrary(library); err == nil {
+					f.Close()
+				} else if !errors.Is(err, ErrGone) {
+					t.Errorf("a handle closed meanwhile: %v", err)
+				}
+			},
+			func() { h.Close() },
+		} {
+			group.Go(ask)
+		}
+		group.Wait()
+	}
+}
+
+func TestExecutableMappings(t *testing.T) {
+	dir := t.TempDir()
+	p := startHost(t, hostSpec{Maps: []mapSpec{
+		{Path: filepath.Join(dir, "libc.so.6"), Unlink: true},
+		{Path: filepath.Join(dir, "data"), Prot: unix.PROT_READ},
+		{Path: filepath.Join(dir, realName)},
+	}})
+	h, library := openHost(t, "/proc", p)
+	got, err := h.ExecutableMappings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(got, library) {
+		t.Errorf("%+v is not among %+v", library, got)
+	}
+	var names []string
+	for _, m := range got {
+		if !strings.HasPrefix(m.Path, "/") || m.Ino == 0 {
+			t.Errorf("%+v is no file", m)
+		}
+		names = append(names, filepath.Base(m.Path))
+	}
+	for name, want := range map[string]bool{"libc.so.6": true, "data": false, realName: true} {
+		if slices.Contains(names, name) != want {
+			t.Errorf("%s: among %q is %v", name, names, !want)
+		}
+	}
+	i := slices.IndexFunc(got, func(m Mapping) bool { return m.Path == filepath.Join(dir, "libc.so.6") })
+	if i < 0 || !got[i].Deleted {
+		t.Errorf("the deleted file is %+v", got)
+	}
+}
+
+func TestExecutableMappingsTooMany(t *testing.T) {
+	p := startHost(t, hostSpec{Maps: []mapSpec{{Path: filepath.Join(t.TempDir(), realName), Times: maxExecutable + 1}}})
+	h, _ := openHost(t, "/proc", p)
+	if got, err := h.ExecutableMappings(); !errors.Is(err, ErrTooMany) || len(got) != maxExecutable {
+		t.Errorf("%d mappings, %v", len(got), err)
+	}
+}
+
+func TestLibraries(t *testing.T) {
+	dir := t.TempDir()
+	other := startHost(t, hostSpec{Maps: []mapSpec{{Path: filepath.Join(dir, "libother.so")}}})
+	h, err := OpenProcess("/proc", identityOf(t, other.pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	if got, err := h.Libraries(); !errors.Is(err, ErrNotFound) {
+		t.Errorf("without a library: %+v, %v", got, err)
+	}
+	for _, times := range []int{1, 2, maxLibraries + 1} {
+		p := startHost(t, hostSpec{Maps: []mapSpec{{Path: filepath.Join(dir, realName), Times: times}}})
+		found, err := newScanner(t, "/proc").Process(p.pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, _ := openHost(t, "/proc", p)
+		if got, err := h.Libraries(); err != nil || !slices.Equal(got, found.Libraries) {
+			t.Errorf("mapped %d times: %+v, %v, want %+v", times, got, err, found.Libraries)
+		}
+	}
+}
+
+// maps asks Maps, which must answer.
+func maps(t *testing.T, h *Handle, m Mapping) bool {
+	t.Helper()
+	mapped, err := h.Maps(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mapped
+}
+
+func TestMaps(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a\nb")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, realName)
+	p := startHost(t, hostSpec{Maps: []mapSpec{{Path: path}}})
+	h, m := openHost(t, "/proc", p)
+	if !maps(t, h, m) {
+		t.Fatalf("%+v is not mapped", m)
+	}
+	for name, change := range map[string]func(*Mapping){
+		"longer":       func(m *Mapping) { m.End += 1 << 12 },
+		"elsewhere":    func(m *Mapping) { m.Start, m.End = 0x1000, 0x2000 },
+		"another path": func(m *Mapping) { m.Path += "x" },
+	} {
+		other := m
+		change(&other)
+		if maps(t, h, other) {
+			t.Errorf("%s: %+v is mapped", name, other)
+		}
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if !maps(t, h, m) {
+		t.Error("not mapped, when its file is unlinked")
+	}
+	p.tell(t, "unmap")
+	if maps(t, h, m) {
+		t.Error("mapped, when it is not any more")
+	}
+	if got, err := h.Libraries(); !errors.Is(err, ErrNotFound) {
+		t.Errorf("libraries %+v, %v", got, err)
+	}
+}
+
+// A process that executes another program keeps its identity and loses its mappings.
+func TestExec(t *testing.T) {
+	p := startHost(t, hostSpec{Maps: []mapSpec{{Path: filepath.Join(t.TempDir(), realName)}}})
+	h, m := openHost(t, "/proc", p)
+	p.tell(t, "exec")
+	testenv.Poll(t, waitFor, "the other program", func() bool { return !maps(t, h, m) })
+	if !h.Alive() || identityOf(t, p.pid) != h.Identity() {
+		t.Errorf("alive %v, identity %+v, before %+v", h.Alive(), identityOf(t, p.pid), h.Identity())
+	}
+	if got, err := h.Libraries(); !errors.Is(err, ErrNotFound) {
+		t.Errorf("libraries %+v, %v", got, err)
+	}
+	if f, err := h.OpenLibrary(Mapping{Start: m.Start, End: m.End, Path: m.Path + ".gone"}); err == nil || errors.Is(err, ErrGone) {
+		t.Errorf("opening what is not mapped: %v, %v", f, err)
+	}
+}
+
+func TestOpenRoot(t *testing.T) {
+	testenv.NeedRoot(t)
+	dir := t.TempDir()
+	for _, c := range []struct {
+		name string
+		spec hostSpec
+		file string // there and nowhere else
+	}{
+		{"chroot", hostSpec{Chroot: dir, Maps: []mapSpec{{Path: "/" + realName}}}, "/" + realName},
+		{"mount namespace", hostSpec{
+			Mounts: []mountSpec{{"private", dir, "tmpfs", "", nil}},
+			Maps:   []mapSpec{{Path: filepath.Join(dir, realName)}},
+		}, filepath.Join(dir, realName)},
+	} {
+		p := startHost(t, c.spec)
+		h, _ := openHost(t, "/proc", p)
+		root, err := h.OpenRoot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer root.Close()
+		p.kill() // the directory stays
+		var stat unix.Stat_t
+		if err := unix.Fstatat(int(root.Fd()), strings.TrimPrefix(c.file, "/"), &stat, 0); err != nil {
+			t.Errorf("%s: %s below the root: %v", c.name, c.file, err)
+		}
+		if flags, err := unix.FcntlInt(root.Fd(), unix.F_GETFL, 0); err != nil || flags&unix.O_PATH == 0 {
+			t.Errorf("%s: flags %#x, %v", c.name, flags, err)
+		}
+	}
+}

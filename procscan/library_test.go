@@ -1,0 +1,332 @@
+package procscan
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/testenv"
+)
+
+// openBelowRoot is OpenLibrary where map_files is not permitted.
+func openBelowRoot(h *Handle, m Mapping) (*os.File, error) {
+	path, err := h.locateBelowRoot(m)
+	if err != nil {
+		return nil, err
+	}
+	return h.openLocated(path, m)
+}
+
+// openMapped is OpenLibrary without the other way.
+func openMapped(h *Handle, m Mapping) (*os.File, error) {
+	path, err := h.locateMapped(m)
+	if err != nil {
+		return nil, err
+	}
+	return h.openLocated(path, m)
+}
+
+func contentsOf(t *testing.T, f *os.File) string {
+	t.Helper()
+	defer f.Close()
+	if flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0); err != nil || flags&(unix.O_NONBLOCK|unix.O_ACCMODE) != 0 {
+		t.Errorf("flags %#x, %v", flags, err)
+	}
+	text, err := io.ReadAll(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestOpenLibrary(t *testing.T) {
+	testenv.NeedRoot(t)
+	dir := t.TempDir()
+	odd := filepath.Join(dir, "a b\nc ")
+	literal := filepath.Join(dir, `a\012b`)
+	lower := filepath.Join(dir, "lower")
+	overlay := filepath.Join(dir, "overlay")
+	for _, d := range []string{odd, literal, lower, overlay, filepath.Join(dir, "root\nof"), filepath.Join(dir, "rw")} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(lower, realName), []byte("contents of lower"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// The layers of the overlay are of two file systems, so that stat has a device for each.
+	overlayMounts := []mountSpec{
+		{"rw", filepath.Join(dir, "rw"), "tmpfs", "", []string{"upper", "work"}},
+		{"overlay", overlay, "overlay", "lowerdir=" + lower + ",upperdir=" + dir + "/rw/upper,workdir=" + dir + "/rw/work", nil},
+	}
+
+	for _, c := range []struct {
+		name      string
+		spec      hostSpec
+		want      string // contents, "" for those that the host writes
+		belowRoot error  // what the way without map_files says
+	}{
+		{"plain", hostSpec{Maps: []mapSpec{{Path: filepath.Join(dir, realName)}}}, "", nil},
+		{"deleted", hostSpec{Maps: []mapSpec{{Path: filepath.Join(dir, "elastic-jvmti-linux-gone.so"), Unlink: true}}}, "", unix.ENOENT},
+		{"newline in the path", hostSpec{Maps: []mapSpec{{Path: filepath.Join(odd, realName)}}}, "", nil},
+		{"what looks like one", hostSpec{Maps: []mapSpec{{Path: filepath.Join(literal, realName)}}}, "", nil},
+		{"chroot", hostSpec{Chroot: dir, Maps: []mapSpec{{Path: "/elastic-jvmti-linux-root.so"}}}, "", nil},
+		{"chroot with a newline", hostSpec{Chroot: filepath.Join(dir, "root\nof"), Maps: []mapSpec{{Path: "/" + realName}}}, "", nil},
+		{"mapped outside of the later root", hostSpec{Leave: odd, Maps: []mapSpec{{Path: filepath.Join(dir, realName)}}}, "", unix.ENOENT},
+		{"mount namespace", hostSpec{
+			Mounts: []mountSpec{{"private", lower, "tmpfs", "", nil}},
+			Maps:   []mapSpec{{Path: filepath.Join(lower, "elastic-jvmti-linux-private.so")}},
+		}, "", nil},
+		{"overlay, lower layer", hostSpec{
+			Mounts: overlayMounts, Maps: []mapSpec{{Path: filepath.Join(overlay, realName), ReadOnly: true}},
+		}, "contents of lower", nil},
+		{"overlay, upper layer", hostSpec{
+			Mounts: overlayMounts, Maps: []mapSpec{{Path: filepath.Join(overlay, "elastic-jvmti-linux-upper.so")}},
+		}, "", nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := startHost(t, c.spec)
+			h, m := openHost(t, "/proc", p)
+			want := c.want
+			if want == "" {
+				want = "contents of " + c.spec.Maps[0].Path
+			}
+			before := descriptors(t)
+			for way, open := range map[string]func(*Handle, Mapping) (*os.File, error){
+				"any": (*Handle).OpenLibrary, "mapped": openMapped, "below root": openBelowRoot,
+			} {
+				f, err := open(h, m)
+				if way == "below root" && c.belowRoot != nil {
+					if !errors.Is(err, c.belowRoot) {
+						t.Errorf("%s: %v, want %v", way, err, c.belowRoot)
+					}
+					continue
+				}
+				if err != nil {
+					t.Errorf("%s: %v", way, err)
+					continue
+				}
+				if got := contentsOf(t, f); got != want {
+					t.Errorf("%s: got %q, want %q", way, got, want)
+				}
+			}
+			if after := descriptors(t); after != before {
+				t.Errorf("%d descriptors before, %d after", before, after)
+			}
+		})
+	}
+}
+
+// On the layers of an overlay stat does not answer what maps shows: or these tests prove nothing.
+func TestOverlayDiffers(t *testing.T) {
+	testenv.NeedRoot(t)
+	dir := t.TempDir()
+	rw, lower, overlay := filepath.Join(dir, "rw"), filepath.Join(dir, "lower"), filepath.Join(dir, "overlay")
+	for _, d := range []string{rw, lower, overlay} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(lower, realName), []byte("x"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p := startHost(t, hostSpec{
+		Mounts: []mountSpec{
+			{"rw", rw, "tmpfs", "", []string{"upper", "work"}},
+			{"overlay", overlay, "overlay", "lowerdir=" + lower + ",upperdir=" + rw + "/upper,workdir=" + rw + "/work", nil},
+		},
+		Maps: []mapSpec{{Path: filepath.Join(overlay, realName), ReadOnly: true}},
+	})
+	h, m := openHost(t, "/proc", p)
+	f, err := h.OpenLibrary(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &stat); err != nil {
+		t.Fatal(err)
+	}
+	if stat.Dev == m.Dev {
+		t.Errorf("device %#x both of stat and maps", stat.Dev)
+	}
+	other := m
+	other.Ino++
+	if err := h.checkSame(int(f.Fd()), other); !errors.Is(err, ErrReplaced) {
+		t.Errorf("another inode of the overlay: %v", err)
+	}
+	other = m
+	other.Dev = stat.Dev
+	if err := h.checkSame(int(f.Fd()), other); err != nil {
+		t.Errorf("the numbers of stat: %v", err)
+	}
+}
+
+// What became of the path since it was mapped: only the mapped file is ever opened.
+func TestOpenLibraryReplaced(t *testing.T) {
+	testenv.NeedRoot(t)
+	for _, c := range []struct {
+		name    string
+		replace func(path string) error
+		want    error
+	}{
+		{"missing", func(string) error { return nil }, unix.ENOENT},
+		{"other file", func(path string) error { return os.WriteFile(path, []byte("other"), 0o755) }, ErrReplaced},
+		{"link to a file outside", func(path string) error { return os.Symlink("/etc/passwd", path) }, unix.ENOENT},
+		{"link to a file inside", func(path string) error {
+			return errors.Join(os.WriteFile(path+".2", nil, 0o644), os.Symlink(filepath.Base(path)+".2", path))
+		}, ErrReplaced},
+		{"link upwards out of the root", func(path string) error { return os.Symlink("../../../../../etc/passwd", path) }, unix.ENOENT},
+		{"loop", func(path string) error { return os.Symlink(path, path) }, unix.ENOENT},
+		{"FIFO", func(path string) error { return unix.Mkfifo(path, 0o666) }, ErrNotRegular},
+		{"device", func(path string) error { return unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(5, 0))) }, ErrNotRegular},
+		{"directory", func(path string) error { return os.Mkdir(path, 0o777) }, ErrNotRegular},
+		{"socket", func(path string) error { return unix.Mknod(path, unix.S_IFSOCK|0o666, 0) }, ErrNotRegular},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			root := t.TempDir()
+			p := startHost(t, hostSpec{Chroot: root, Maps: []mapSpec{{Path: "/" + realName}}})
+			h, m := openHost(t, "/proc", p)
+			path := filepath.Join(root, realName)
+			if err := errors.Join(os.Remove(path), c.replace(path)); err != nil {
+				t.Fatal(err)
+			}
+			if f, err := openBelowRoot(h, m); !errors.Is(err, c.want) {
+				t.Errorf("below the root: %v, %v, want %v", f, err, c.want)
+			}
+			f, err := h.OpenLibrary(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := contentsOf(t, f); got != "contents of /"+realName {
+				t.Errorf("got %q", got)
+			}
+		})
+	}
+}
+
+// A link can lead into procfs, whose files are regular and not to be opened.
+func TestOpenLibraryPseudoFile(t *testing.T) {
+	testenv.NeedRoot(t)
+	root := t.TempDir()
+	if err := os.Mkdir(filepath.Join(root, "proc"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p := startHost(t, hostSpec{
+		Mounts: []mountSpec{{"proc", filepath.Join(root, "proc"), "proc", "", nil}},
+		Chroot: root,
+		Maps:   []mapSpec{{Path: "/" + realName}},
+	})
+	h, m := openHost(t, "/proc", p)
+	path := filepath.Join(root, realName)
+	for _, target := range []string{"/proc/version", "/proc/self/maps", "/proc/self/root/etc/passwd", "/proc/self/exe"} {
+		if err := errors.Join(os.Remove(path), os.Symlink(target, path)); err != nil {
+			t.Fatal(err)
+		}
+		if fd, err := h.locateBelowRoot(m); !errors.Is(err, ErrReplaced) && !errors.Is(err, unix.ELOOP) {
+			t.Errorf("%s: descriptor %d, %v", target, fd, err)
+		}
+	}
+}
+
+// The mapping is not there any more, or another is.
+func TestOpenLibraryUnmapped(t *testing.T) {
+	testenv.NeedRoot(t)
+	dir := t.TempDir()
+	p := startHost(t, hostSpec{Maps: []mapSpec{{Path: filepath.Join(dir, realName)}, {Path: filepath.Join(dir, "other.so")}}})
+	h, m := openHost(t, "/proc", p)
+
+	moved := m
+	moved.End += 1 << 20
+	if fd, err := h.locateMapped(moved); !errors.Is(err, ErrReplaced) || errors.Is(err, ErrGone) {
+		t.Errorf("bounds that no mapping has: %d, %v", fd, err)
+	}
+	f, err := h.OpenLibrary(moved)
+	if err != nil {
+		t.Errorf("with other bounds, and the file at its path: %v", err)
+	} else {
+		f.Close()
+	}
+
+	all, err := h.ExecutableMappings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, other := range all {
+		if other.Path != filepath.Join(dir, "other.so") {
+			continue
+		}
+		swapped := m
+		swapped.Start, swapped.End = other.Start, other.End
+		if f, err := h.OpenLibrary(swapped); !errors.Is(err, ErrReplaced) {
+			t.Errorf("another file is mapped there: %v, %v", f, err)
+		}
+		return
+	}
+	t.Errorf("no other.so among %+v", all)
+}
+
+// The owner of a file can hold a lease on it: then opening would wait for the owner.
+func TestOpenLibraryLease(t *testing.T) {
+	p := startSleep(t)
+	h, err := OpenProcess("/proc", identityOf(t, p.pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	path := filepath.Join(t.TempDir(), realName)
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+		testenv.Missing(t, "needs a file system with leases: "+err.Error())
+	}
+	located, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(located)
+	if fd, err := h.reopen(located); !errors.Is(err, unix.EWOULDBLOCK) {
+		t.Errorf("descriptor %d, %v", fd, err)
+	}
+}
+
+// Without capabilities, a process of the same user is read by its path.
+func TestOpenLibraryUnprivileged(t *testing.T) {
+	testenv.NeedRoot(t)
+	path := filepath.Join(sharedDir(t), realName)
+	p := startAs(t, nobody, mapSpec{Path: path, ReadOnly: true})
+	cmd := roleCommand(t, "read", strconv.Itoa(p.pid))
+	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+	if got := outputOf(t, cmd); got != "contents of "+path {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestOpenLibraryOtherProcRoot(t *testing.T) {
+	testenv.NeedRoot(t)
+	procRoot := filepath.Join(t.TempDir(), "host-proc")
+	if err := os.Symlink("/proc", procRoot); err != nil {
+		t.Fatal(err)
+	}
+	p := startHost(t, hostSpec{Maps: []mapSpec{{Path: filepath.Join(t.TempDir(), realName)}}})
+	h, m := openHost(t, procRoot, p)
+	for _, open := range []func(*Handle, Mapping) (*os.File, error){openMapped, openBelowRoot} {
+		f, err := open(h, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := contentsOf(t, f); !strings.HasPrefix(got, "contents of ") {
+			t.Errorf("got %q", got)
+		}
+	}
+}

@@ -1,0 +1,260 @@
+package procscan
+
+import (
+	"bytes"
+	"errors"
+	"io"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// mapsBufferBytes holds the longest line that matters and a page more. A path that any
+	// system call takes has 4096 bytes at most (PATH_MAX), and maps writes a newline in it with
+	// four: 16 KiB. A longer line, of a file below a deeper directory, is skipped. A larger
+	// buffer reads no faster: the kernel hands out one page per read (seq_file).
+	mapsBufferBytes = 32 << 10
+
+	// maxLibraries is how many mappings of the library one process may have. One is usual, two
+	// come of an agent attached twice, a few more of a mapping whose protection was changed in
+	// places; the bound keeps a process cheap that maps thousands.
+	maxLibraries = 16
+
+	// maxExecutable bounds ExecutableMappings: the largest real processes (browsers, JVMs with
+	// hundreds of native libraries) have about a thousand executable mappings of files.
+	maxExecutable = 4096
+
+	// maxPathBytes bounds the sum of the paths that one look at a process keeps: 256 bytes for
+	// each of maxExecutable, where 60 are usual.
+	maxPathBytes = 1 << 20
+)
+
+// collect returns the mappings whose line is wanted, limit of them at most. ErrTooMany says that
+// there are more than that, or that their paths are absurdly long; then reading ends early. The
+// mappings that were found before an error are returned with it.
+//
+// Nothing is allocated for a line that is not wanted, and a line that is none of maps is skipped.
+func (r *mapsReader) collect(wanted func(line []byte) bool, limit int) ([]Mapping, error) {
+	var found []Mapping
+	pathBytes := 0
+	for {
+		line, err := r.next()
+		if err == io.EOF {
+			return found, nil
+		}
+		if err != nil {
+			return found, err
+		}
+		if !wanted(line) {
+			continue
+		}
+		m, path, ok := parseMapping(line)
+		if !ok {
+			continue
+		}
+		pathBytes += len(path)
+		if len(found) == limit || pathBytes > maxPathBytes {
+			return found, ErrTooMany
+		}
+		m.Path = string(path)
+		found = append(found, m)
+	}
+}
+
+// libraryLine says whether a line is an executable mapping of the agent's library. The path is
+// what a line ends with, and what comes before it has no slash.
+func libraryLine(line []byte) bool {
+	path, _ := cutDeleted(line)
+	return matchPath(path) && executableLine(line)
+}
+
+// executableFileLine says whether a line is an executable mapping of a file. What is no file has
+// no path, or a name in brackets that may hold a slash: [vdso], [anon:a/b].
+func executableFileLine(line []byte) bool {
+	if !executableLine(line) {
+		return false
+	}
+	i := bytes.IndexAny(line, "/[")
+	return i >= 0 && line[i] == '/'
+}
+
+// executableLine looks at the x in "start-end rwxp ...".
+func executableLine(line []byte) bool {
+	i := bytes.IndexByte(line, ' ')
+	return i >= 0 && i+3 < len(line) && line[i+3] == 'x'
+}
+
+// parseMapping takes a line of /proc/PID/maps apart (show_map_vma in fs/proc/task_mmu.c). The
+// numbers are as wide as they need to be; the path is padded with spaces to a column, and ends
+// with the line. The path is returned apart, as part of line: Mapping.Path is left empty.
+//
+//	field    text           example
+//	start    hex            7f0240121000
+//	end      - hex          -7f0240178000
+//	perms    SP 4 chars      r-xp
+//	offset   SP hex          00002000
+//	device   SP hex : hex    fe:00
+//	inode    SP decimal      316526
+//	path     SP...           /usr/lib/jvm/lib/libjli.so (deleted)
+func parseMapping(line []byte) (m Mapping, path []byte, ok bool) {
+	s := fieldScanner{rest: line}
+	m.Start = s.number(16)
+	s.expect('-')
+	m.End = s.number(16)
+	s.expect(' ')
+	s.skip(len("rwxp"))
+	s.expect(' ')
+	m.Offset = s.number(16)
+	s.expect(' ')
+	major := s.number(16)
+	s.expect(':')
+	minor := s.number(16)
+	s.expect(' ')
+	m.Ino = s.number(10)
+	if len(s.rest) > 0 {
+		s.expect(' ')
+	}
+	if s.bad || m.Start >= m.End || major > 1<<32-1 || minor > 1<<32-1 {
+		return Mapping{}, nil, false
+	}
+	m.Dev = unix.Mkdev(uint32(major), uint32(minor))
+	path, m.Deleted = cutDeleted(bytes.TrimLeft(s.rest, " "))
+	return m, path, true
+}
+
+// fieldScanner eats a line from its start; once something is not as expected it is bad for good.
+type fieldScanner struct {
+	rest []byte
+	bad  bool
+}
+
+func (s *fieldScanner) expect(c byte) {
+	if len(s.rest) == 0 || s.rest[0] != c {
+		s.bad = true
+		return
+	}
+	s.rest = s.rest[1:]
+}
+
+func (s *fieldScanner) skip(n int) {
+	if len(s.rest) < n {
+		s.bad = true
+		return
+	}
+	s.rest = s.rest[n:]
+}
+
+// number eats the digits of a number in base 10 or 16 (lower case, as the kernel writes them),
+// at least one, that fits 64 bits.
+func (s *fieldScanner) number(base uint64) uint64 {
+	var n uint64
+	i := 0
+	for ; i < len(s.rest); i++ {
+		digit := uint64(s.rest[i] - '0')
+		if digit > 9 {
+			if digit = uint64(s.rest[i]-'a') + 10; digit >= base {
+				break
+			}
+		}
+		if n > (1<<64-1-digit)/base {
+			s.bad = true
+			return 0
+		}
+		n = n*base + digit
+	}
+	if i == 0 {
+		s.bad = true
+	}
+	s.rest = s.rest[i:]
+	return n
+}
+
+// mapsReader splits text into lines, all of them in the one buffer that it has for life. It is
+// used by one goroutine at a time.
+type mapsReader struct {
+	source     io.Reader
+	buf        []byte
+	start, end int   // buf[start:end] was read and not handed out
+	err        error // of source, after what is in buf
+	overlong   bool  // buf[start:] belongs to a line that did not fit
+}
+
+func newMapsReader(bufferBytes int) *mapsReader {
+	return &mapsReader{buf: make([]byte, bufferBytes)}
+}
+
+// reset begins with another source; nothing of the one before is left.
+func (r *mapsReader) reset(source io.Reader) {
+	*r = mapsReader{source: source, buf: r.buf}
+}
+
+// next returns the next line without its newline, valid until the next call, or the error of the
+// source: io.EOF at its end. A line that does not fit the buffer is skipped. The last line may
+// lack its newline, unless an error cut it off.
+func (r *mapsReader) next() ([]byte, error) {
+	searched := 0 // bytes from start on without a newline
+	for {
+		if i := bytes.IndexByte(r.buf[r.start+searched:r.end], '\n'); i >= 0 {
+			line := r.buf[r.start : r.start+searched+i]
+			r.start += searched + i + 1
+			searched = 0
+			if r.overlong {
+				r.overlong = false
+				continue
+			}
+			return line, nil
+		}
+		if r.err != nil {
+			line := r.buf[r.start:r.end]
+			r.start = r.end
+			if len(line) > 0 && !r.overlong && r.err == io.EOF {
+				return line, nil
+			}
+			return nil, r.err
+		}
+		if r.end-r.start == len(r.buf) {
+			r.overlong = true
+			r.start = r.end
+		}
+		searched = r.end - r.start
+		r.fill()
+	}
+}
+
+// fill reads once, behind what is left in the buffer.
+func (r *mapsReader) fill() {
+	r.end = copy(r.buf, r.buf[r.start:r.end])
+	r.start = 0
+	n, err := r.source.Read(r.buf[r.end:])
+	if n == 0 && err == nil {
+		err = io.ErrNoProgress
+	}
+	r.end += n
+	r.err = err
+}
+
+// fdReader reads a descriptor without os.File, which would be made, registered and collected once
+// per process of a sweep.
+type fdReader int
+
+func (fd fdReader) Read(b []byte) (int, error) {
+	n, err := ignoringEINTR(func() (int, error) { return unix.Read(int(fd), b) })
+	switch {
+	case err != nil:
+		return 0, err
+	case n == 0 && len(b) > 0:
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+// readMaps collects from a process's maps file and closes nothing. A process that ended since
+// has no mappings.
+func (r *mapsReader) readMaps(fd int, wanted func(line []byte) bool, limit int) ([]Mapping, error) {
+	r.reset(fdReader(fd))
+	found, err := r.collect(wanted, limit)
+	if errors.Is(err, ErrTooMany) {
+		return found, err
+	}
+	return found, classify(err)
+}

@@ -1,0 +1,288 @@
+package procscan
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"golang.org/x/sys/unix"
+)
+
+func captured(t testing.TB, name string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata/maps", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func collectText(text io.Reader, bufferBytes int, wanted func([]byte) bool, limit int) ([]Mapping, error) {
+	r := newMapsReader(bufferBytes)
+	r.reset(text)
+	return r.collect(wanted, limit)
+}
+
+func TestParseMapping(t *testing.T) {
+	long := "/" + strings.Repeat("d/", 8000) + "lib.so"
+	for _, c := range []struct {
+		line string
+		want Mapping
+	}{
+		{"7f1903980000-7f1903981000 r-xp 00001000 fe:00 9978099                    /tmp/a.so (deleted)",
+			Mapping{0x7f1903980000, 0x7f1903981000, 0x1000, unix.Mkdev(0xfe, 0), 9978099, "/tmp/a.so", true}},
+		{"00400000-00401000 --xp 00000000 103:05 1                          /a  b ",
+			Mapping{0x400000, 0x401000, 0, unix.Mkdev(0x103, 5), 1, "/a  b ", false}},
+		{"ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]",
+			Mapping{0xffffffffff600000, 0xffffffffff601000, 0, 0, 0, "[vsyscall]", false}},
+		{"7f1903a00000-7f1903a01000 rw-p 00000000 00:00 0 ",
+			Mapping{0x7f1903a00000, 0x7f1903a01000, 0, 0, 0, "", false}},
+		{"1000-2000 rwxs 0 00:00 0", Mapping{0x1000, 0x2000, 0, 0, 0, "", false}},
+		{"0-1 rwxs ffffffffffffffff ffff:fffff 18446744073709551615 /x",
+			Mapping{0, 1, 1<<64 - 1, unix.Mkdev(0xffff, 0xfffff), 1<<64 - 1, "/x", false}},
+		{"1000-2000 r-xp 0 00:2a 7 /a (deleted) (deleted)",
+			Mapping{0x1000, 0x2000, 0, unix.Mkdev(0, 0x2a), 7, "/a (deleted)", true}},
+		{"1000-2000 r-xp 0 00:2a 7 /a\\012b\xff\t", Mapping{0x1000, 0x2000, 0, unix.Mkdev(0, 0x2a), 7, "/a\\012b\xff\t", false}},
+		{"1000-2000 r-xp 0 00:2a 7 " + long, Mapping{0x1000, 0x2000, 0, unix.Mkdev(0, 0x2a), 7, long, false}},
+	} {
+		got, path, ok := parseMapping([]byte(c.line))
+		got.Path = string(path)
+		if !ok || got != c.want {
+			t.Errorf("%q:\n got %+v, %v\nwant %+v", c.line, got, ok, c.want)
+		}
+	}
+}
+
+func TestParseMappingRefuses(t *testing.T) {
+	for _, line := range []string{
+		"", " ", "\x00", "-", "1000", "1000-", "1000-2000", "1000-2000 ", "1000-2000 r-x", "1000-2000 r-xp",
+		"1000-2000 r-xp 0", "1000-2000 r-xp 0 ", "1000-2000 r-xp 0 00", "1000-2000 r-xp 0 00:", "1000-2000 r-xp 0 00:00",
+		"1000-2000 r-xp 0 00:00 ", "1000-2000 r-xp 0 00:00 x", "1000-2000 r-xp 0 00:00 1x /lib.so", "1000-2000 r-xp 0 00:00 a",
+		"-2000 r-xp 0 00:00 0", "1000 -2000 r-xp 0 00:00 0", " 1000-2000 r-xp 0 00:00 0", "1000-2000  r-xp 0 00:00 0",
+		"2000-1000 r-xp 0 00:00 0", "1000-1000 r-xp 0 00:00 0", "10000000000000000-20000000000000000 r-xp 0 00:00 0",
+		"1000-2000 r-xp 0 100000000:00 0", "1000-2000 r-xp 0 00:100000000 0", "1000-2000 r-xp 0 00:00 18446744073709551616",
+		"1000-2000 r-xp g 00:00 0", "1000-200G r-xp 0 00:00 0", "1000-2000 r-xp -1 00:00 0", "0x1000-0x2000 r-xp 0 00:00 0",
+		"1000-2000 /elastic-jvmti-linux-x64.so", "1000-2000 r-xp /elastic-jvmti-linux-x64.so",
+	} {
+		if m, path, ok := parseMapping([]byte(line)); ok {
+			t.Errorf("%q was taken for %+v, path %q", line, m, path)
+		}
+	}
+}
+
+func TestLibraryLines(t *testing.T) {
+	const deletedPath = "/tmp/" + realName
+	jvm := Mapping{0x7f1903980000, 0x7f1903981000, 0x1000, unix.Mkdev(0xfe, 0), 9978099, deletedPath, true}
+	musl := Mapping{0x7ff63f465000, 0x7ff63f466000, 0x1000, unix.Mkdev(0xfe, 0), 9978322,
+		strings.Replace(deletedPath, "linux-x64", "linux-musl-x64", 1), false}
+	const header = "7f1903980000-7f1903981000 r-xp 00001000 fe:00 9978099                    "
+	overlong := header + "/" + strings.Repeat("x/", mapsBufferBytes) + realName + "\n"
+	longest := "/" + strings.Repeat(`\012`, 4095-len(realName)) + "/" + realName
+
+	for _, c := range []struct {
+		name, text string
+		want       []Mapping
+	}{
+		{"JVM, library deleted", string(captured(t, "jvm.txt")), []Mapping{jvm}},
+		{"musl", string(captured(t, "musl.txt")), []Mapping{musl}},
+		{"both", string(captured(t, "jvm.txt")) + string(captured(t, "musl.txt")), []Mapping{jvm, musl}},
+		{"empty", "", nil},
+		{"only a newline", "\n", nil},
+		{"no newline at the end", header + deletedPath + " (deleted)", []Mapping{jvm}},
+		{"not executable", strings.Replace(header, "r-xp", "rw-p", 1) + deletedPath + "\n", nil},
+		{"name of anonymous memory", header + "[anon:/" + realName + "]\n", nil},
+		{"garbage between", "\x00\xff\n\n-\n" + header + deletedPath + " (deleted)\n" + "1000-2000 r-xp /" + realName + "\n", []Mapping{jvm}},
+		{"line longer than the buffer between", overlong + header + deletedPath + " (deleted)\n" + overlong, []Mapping{jvm}},
+		{"line longer than the buffer at the end", header + deletedPath + " (deleted)\n" + strings.TrimSpace(overlong), []Mapping{jvm}},
+		{"longest path, newlines escaped", header + longest + " (deleted)\n",
+			[]Mapping{{jvm.Start, jvm.End, jvm.Offset, jvm.Dev, jvm.Ino, longest, true}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, source := range []struct {
+				name string
+				io.Reader
+			}{
+				{"at once", strings.NewReader(c.text)},
+				{"byte by byte", iotest.OneByteReader(strings.NewReader(c.text))},
+				{"end with the data", iotest.DataErrReader(strings.NewReader(c.text))},
+			} {
+				got, err := collectText(source, mapsBufferBytes, libraryLine, maxLibraries)
+				if err != nil || !reflect.DeepEqual(got, c.want) {
+					t.Errorf("%s: got %+v, %v\nwant %+v", source.name, got, err, c.want)
+				}
+			}
+		})
+	}
+}
+
+func TestExecutableFileLines(t *testing.T) {
+	text := string(captured(t, "musl.txt")) +
+		"7fff00000000-7fff00001000 r-xp 00000000 00:00 0                          [anon:code /of jit]\n" +
+		"7fff00002000-7fff00003000 rwxp 00000000 00:00 0 \n" +
+		"7fff00004000-7fff00005000 r-xp 00000000 00:2a 7                          /a [b] c\n"
+	got, err := collectText(strings.NewReader(text), mapsBufferBytes, executableFileLine, maxExecutable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var paths []string
+	for _, m := range got {
+		paths = append(paths, filepath.Base(m.Path))
+	}
+	want := []string{"host", strings.Replace(realName, "linux-x64", "linux-musl-x64", 1), "libc.so", "a [b] c"}
+	if !reflect.DeepEqual(paths, want) {
+		t.Errorf("got %q, want %q", paths, want)
+	}
+}
+
+// An error of the source comes after the lines that were read whole, and the line it cut off is
+// none: it could end in the middle of its path.
+func TestCollectError(t *testing.T) {
+	whole := "1000-2000 r-xp 0 00:2a 7 /a/" + realName + "\n"
+	cutOff := "2000-3000 r-xp 0 00:2a 7 /b/" + realName
+	source := io.MultiReader(strings.NewReader(whole+cutOff), iotest.ErrReader(unix.ESRCH))
+	got, err := collectText(source, mapsBufferBytes, libraryLine, maxLibraries)
+	if !errors.Is(err, unix.ESRCH) || len(got) != 1 || got[0].Path != "/a/"+realName {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestCollectLimits(t *testing.T) {
+	var many bytes.Buffer
+	for i := range 3 {
+		fmt.Fprintf(&many, "%x-%x r-xp 0 00:2a 7 /a/%s\n", i*2+1, i*2+2, realName)
+	}
+	for limit, want := range map[int]error{2: ErrTooMany, 3: nil, 4: nil} {
+		got, err := collectText(bytes.NewReader(many.Bytes()), mapsBufferBytes, libraryLine, limit)
+		if !errors.Is(err, want) || len(got) != min(limit, 3) {
+			t.Errorf("limit %d: %d mappings, %v", limit, len(got), err)
+		}
+	}
+
+	var long bytes.Buffer
+	path := "/" + strings.Repeat("x", 16000)
+	for i := range 100 {
+		fmt.Fprintf(&long, "%x-%x r-xp 0 00:2a 7 %s\n", i*2+1, i*2+2, path)
+	}
+	got, err := collectText(&long, mapsBufferBytes, executableFileLine, maxExecutable)
+	if !errors.Is(err, ErrTooMany) || len(got) != maxPathBytes/len(path) {
+		t.Errorf("long paths: %d mappings, %v", len(got), err)
+	}
+}
+
+// A reader is used again for another process, whatever the one before left in it.
+func TestMapsReaderReset(t *testing.T) {
+	r := newMapsReader(64)
+	r.reset(strings.NewReader(strings.Repeat("x", 1000))) // too long
+	if line, err := r.next(); err != io.EOF {
+		t.Errorf("got %q, %v", line, err)
+	}
+	r.reset(strings.NewReader("a\nb"))
+	r.next()
+	r.reset(strings.NewReader("c\n"))
+	if line, err := r.next(); err != nil || string(line) != "c" {
+		t.Errorf("got %q, %v", line, err)
+	}
+	r.reset(stuckReader{})
+	if _, err := r.next(); err != io.ErrNoProgress {
+		t.Errorf("a source without progress: %v", err)
+	}
+}
+
+type stuckReader struct{}
+
+func (stuckReader) Read([]byte) (int, error) { return 0, nil }
+
+func FuzzParseMapping(f *testing.F) {
+	for _, name := range []string{"jvm.txt", "musl.txt"} {
+		for line := range bytes.Lines(captured(f, name)) {
+			f.Add(bytes.TrimSuffix(line, []byte("\n")))
+		}
+	}
+	f.Add([]byte("0-1 rwxs ffffffffffffffff fff:fffff 18446744073709551615 / (deleted) (deleted)"))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		original := bytes.Clone(line)
+		m, path, ok := parseMapping(line)
+		if !bytes.Equal(line, original) {
+			t.Fatalf("%q was changed to %q", original, line)
+		}
+		if !ok {
+			if m != (Mapping{}) || path != nil {
+				t.Errorf("%q is refused, and yet %+v, %q", line, m, path)
+			}
+			return
+		}
+		if m.Start >= m.End {
+			t.Errorf("%q: %#x-%#x", line, m.Start, m.End)
+		}
+		// What is written as the kernel does is the same mapping again.
+		again := fmt.Appendf(nil, "%08x-%08x r-xp %08x %02x:%02x %d %s", m.Start, m.End, m.Offset,
+			unix.Major(m.Dev), unix.Minor(m.Dev), m.Ino, path)
+		if m.Deleted {
+			again = append(again, deletedSuffix...)
+		}
+		m2, path2, ok := parseMapping(again)
+		if !ok || m2 != m || !bytes.Equal(path, path2) {
+			t.Errorf("%q is %+v, %q; written again %q it is %+v, %q, %v", line, m, path, again, m2, path2, ok)
+		}
+		if libraryLine(line) != (executableLine(line) && specExpression.Match(path)) {
+			t.Errorf("%q with path %q: libraryLine says %v", line, path, libraryLine(line))
+		}
+	})
+}
+
+// Whatever the text, the size of the buffer and of the pieces it comes in, the lines are those of
+// bytes.Split, without the ones that do not fit.
+func FuzzMapsReader(f *testing.F) {
+	f.Add([]byte("a\nbb\n\ncccccccc\nd"), uint8(4), uint8(3))
+	f.Add([]byte("\n\n"), uint8(1), uint8(1))
+	f.Add(captured(f, "musl.txt"), uint8(200), uint8(0))
+	f.Fuzz(func(t *testing.T, text []byte, bufferBytes, pieceBytes uint8) {
+		size := int(bufferBytes) + 1
+		var want []string
+		rest := text
+		for len(rest) > 0 {
+			line, after, _ := bytes.Cut(rest, []byte("\n"))
+			if len(line) < size { // leaves room for the newline
+				want = append(want, string(line))
+			}
+			rest = after
+		}
+		r := newMapsReader(size)
+		r.reset(&pieceReader{text, int(pieceBytes) + 1})
+		var got []string
+		for {
+			line, err := r.next()
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, string(line))
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("buffer %d, pieces of %d:\n got %q\nwant %q", size, int(pieceBytes)+1, got, want)
+		}
+	})
+}
+
+type pieceReader struct {
+	text  []byte
+	bytes int
+}
+
+func (r *pieceReader) Read(b []byte) (int, error) {
+	if len(r.text) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(b, r.text[:min(r.bytes, len(r.text))])
+	r.text = r.text[n:]
+	return n, nil
+}

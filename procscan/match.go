@@ -1,0 +1,45 @@
+package procscan
+
+// The library's path matches `.*/elastic-jvmti-linux-([\w-]*)\.so` as a whole
+// (correlation.md, section 1). A dot of the expression stands for any byte.
+const (
+	libraryPrefix = "elastic-jvmti-linux-"
+	librarySuffix = ".so"
+	deletedSuffix = " (deleted)"
+)
+
+// MatchLibrary says whether a path, as the kernel shows that of a mapping, is one of the agent's
+// library. A trailing " (deleted)" is the kernel's, not the path's.
+func MatchLibrary(path string) bool {
+	path, _ = cutDeleted(path)
+	return matchPath(path)
+}
+
+// matchPath is the regular expression. All of the prefix's characters are in [\w-], so the
+// longest run of such characters before ".so" must begin after a slash, and with the prefix.
+func matchPath[P string | []byte](path P) bool {
+	stem, ok := cutSuffix(path, librarySuffix)
+	if !ok {
+		return false
+	}
+	start := len(stem)
+	for start > 0 && isWordOrDash(stem[start-1]) {
+		start--
+	}
+	return start > 0 && stem[start-1] == '/' &&
+		len(stem)-start >= len(libraryPrefix) && string(stem[start:start+len(libraryPrefix)]) == libraryPrefix
+}
+
+func isWordOrDash(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-'
+}
+
+func cutDeleted[P string | []byte](path P) (P, bool) { return cutSuffix(path, deletedSuffix) }
+
+// cutSuffix is strings.CutSuffix and bytes.CutSuffix in one.
+func cutSuffix[P string | []byte](s P, suffix string) (P, bool) {
+	if len(s) < len(suffix) || string(s[len(s)-len(suffix):]) != suffix {
+		return s, false
+	}
+	return s[:len(s)-len(suffix)], true
+}

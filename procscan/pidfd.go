@@ -1,0 +1,64 @@
+package procscan
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
+)
+
+// How a number becomes a process, here and in Handle:
+//
+//  1. A pidfd is opened for the number. It refers for ever to the process P that has the number
+//     at this moment.
+//  2. Files below /proc/PID are opened and read, by the number: start time, maps, whatever.
+//  3. The pidfd is asked whether P has exited.
+//
+// A number becomes free only after its process has exited and was reaped. So when P has not
+// exited at 3, the number was P's from 1 to 3 without a gap, and all that was opened at 2 is P's.
+// A descriptor opened at 2 also stays P's: an inode of procfs refers to its process as a pidfd
+// does, and answers ESRCH, or nothing, after P.
+//
+// That P is the process that an Identity names is what its start time says: the number would
+// have to be given away twice within one clock tick, while the kernel hands out all others of
+// pid_max before it comes round. (A process with CAP_CHECKPOINT_RESTORE can choose numbers, and
+// so could make two processes of one identity. Then the pidfd still holds one of them, and all
+// that is read later is read from that one.)
+
+// openPidfd opens the process that has the number pid in our pid namespace. ErrGone: there is
+// none, or it is only a thread of one.
+func openPidfd(pid int) (int, error) {
+	fd, err := ignoringEINTR(func() (int, error) { return unix.PidfdOpen(pid, 0) }) // always close-on-exec
+	switch {
+	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
+		// The last two are a thread's: EINVAL before Linux 6.9, ENOENT since.
+		return -1, fmt.Errorf("%w: %w", ErrGone, err)
+	case err != nil:
+		return -1, fmt.Errorf("opening pidfd: %w", err)
+	}
+	return fd, nil
+}
+
+// exited says whether the process of a pidfd has ended: all its threads, reaped or not. What
+// cannot be asked counts as ended, for who asks wants to know that it lives.
+func exited(pidfd int) bool {
+	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
+	n, err := ignoringEINTR(func() (int, error) { return unix.Poll(fds, 0) })
+	return err != nil || n != 0
+}
+
+// startTime reads field 22 of /proc/PID/stat. The field before the counted ones is the
+// command's name, which a process chooses and which may hold ") "; procfs looks for its end from
+// behind.
+func startTime(fs procfs.FS, pid int) (uint64, error) {
+	proc, err := fs.Proc(pid)
+	if err != nil {
+		return 0, fmt.Errorf("reading start time: %w", classify(err))
+	}
+	stat, err := proc.Stat()
+	if err != nil {
+		return 0, fmt.Errorf("reading start time: %w", classify(err))
+	}
+	return stat.Starttime, nil
+}

@@ -1,0 +1,274 @@
+package procscan
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/testenv"
+)
+
+func TestStartTime(t *testing.T) {
+	for _, comm := range []string{"plain", "a) R 1 2 3 (", ")", "(((", ") ) ) 4", "new\nline) "} {
+		t.Run(comm, func(t *testing.T) {
+			p := startHost(t, hostSpec{Comm: comm})
+			plain := identityOf(t, os.Getpid())
+			got, err := startTime(procFS(t), p.pid)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// After the last parenthesis comes field 3, the state.
+			text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.pid), "stat"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+			if want := fields[22-3]; strconv.FormatUint(got, 10) != want || got < plain.StartTime {
+				t.Errorf("start time %d, want %s of %q", got, want, text)
+			}
+		})
+	}
+}
+
+func TestPidfd(t *testing.T) {
+	live := startSleep(t)
+	fd, err := openPidfd(live.pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if exited(fd) {
+		t.Error("a living process has exited")
+	}
+	if err := live.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Poll(t, waitFor, "the exit", func() bool { return exited(fd) })
+	if state := stateOf(t, live.pid); state != "Z" {
+		t.Errorf("exited in state %s", state)
+	}
+	live.cmd.Wait()
+	if !exited(fd) {
+		t.Error("a reaped process has not exited")
+	}
+	if _, err := openPidfd(live.pid); !errors.Is(err, ErrGone) {
+		t.Errorf("pidfd of a reaped process: %v", err)
+	}
+}
+
+func TestPidfdOfThread(t *testing.T) {
+	tids, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	looked := 0
+	for _, entry := range tids {
+		tid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tid == os.Getpid() {
+			continue
+		}
+		looked++
+		if fd, err := openPidfd(tid); !errors.Is(err, ErrGone) {
+			t.Errorf("pidfd of thread %d: %d, %v", tid, fd, err)
+		}
+	}
+	if looked == 0 {
+		t.Error("a Go program with one thread")
+	}
+}
+
+// A process whose first thread has ended is a zombie to stat, and lives.
+func TestLeaderless(t *testing.T) {
+	p := startReady(t, roleCommand(t, "leaderless"), nil)
+	testenv.Poll(t, waitFor, "the end of the first thread", func() bool { return stateOf(t, p.pid) == "Z" })
+	h, err := OpenProcess("/proc", identityOf(t, p.pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	if !h.Alive() {
+		t.Error("not alive, while other threads run")
+	}
+	// Its memory is out of sight: maps is that of the first thread.
+	if _, err := newScanner(t, "/proc").Process(p.pid); !errors.Is(err, ErrNotFound) {
+		t.Errorf("looking at it: %v", err)
+	}
+}
+
+func init() {
+	if os.Getenv(roleVariable) == "leaderless" {
+		runtime.LockOSThread() // main is to run on the first thread
+	}
+}
+
+func runLeaderless() error {
+	go func() {
+		stdin := bufio.NewReader(os.Stdin)
+		stdin.ReadString('\n')
+		fmt.Println("ready")
+		stdin.ReadByte()
+		os.Exit(0)
+	}()
+	unix.Syscall(unix.SYS_EXIT, 0, 0, 0)
+	return errors.New("an ended thread goes on")
+}
+
+// In a pid namespace of its own, a process can choose the number of the next one.
+func TestNamespaceAndReuse(t *testing.T) {
+	testenv.NeedRoot(t)
+	cmd := roleCommand(t, "namespace")
+	cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWPID
+	cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS
+	dir := t.TempDir()
+	p := startReady(t, cmd, dir)
+
+	inner := filepath.Join("/proc", strconv.Itoa(p.pid), "root", dir)
+	if _, err := NewScanner(inner); err == nil || !strings.Contains(err.Error(), "another pid namespace") {
+		t.Errorf("the procfs of an inner namespace: %v", err)
+	}
+}
+
+// runNamespace is a test of its own as pid 1 of a pid namespace, whose procfs it mounts at the
+// directory that it is told.
+func runNamespace() error {
+	var procRoot string
+	stdin := bufio.NewReader(os.Stdin)
+	line, err := stdin.ReadBytes('\n')
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(line, &procRoot); err != nil {
+		return err
+	}
+	if os.Getpid() != 1 {
+		return fmt.Errorf("pid %d in a namespace of its own", os.Getpid())
+	}
+	if _, err := NewScanner("/proc"); err == nil || !strings.Contains(err.Error(), "another pid namespace") {
+		return fmt.Errorf("the procfs of the outer namespace: %v", err)
+	}
+	if err := unix.Mount("proc", procRoot, "proc", 0, ""); err != nil {
+		return err
+	}
+	s, err := NewScanner(procRoot)
+	if err != nil {
+		return err
+	}
+	library := mapSpec{Path: filepath.Join(os.TempDir(), realName), Unlink: true}
+	if _, err := library.apply(); err != nil {
+		return err
+	}
+	if err := checkOwnProcRoot(s, procRoot); err != nil {
+		return err
+	}
+	if err := checkReuse(procRoot); err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	stdin.ReadByte()
+	return nil
+}
+
+// checkOwnProcRoot finds and opens the library that this process itself maps.
+func checkOwnProcRoot(s *Scanner, procRoot string) error {
+	var all []Found
+	if _, err := s.Sweep(func(f Found) { all = append(all, f) }); err != nil {
+		return err
+	}
+	if len(all) != 1 || all[0].PID != 1 || len(all[0].Libraries) != 1 {
+		return fmt.Errorf("the sweep found %+v", all)
+	}
+	h, err := OpenProcess(procRoot, all[0].Identity)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	f, err := h.OpenLibrary(all[0].Libraries[0])
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+func checkReuse(procRoot string) error {
+	start := func() (*exec.Cmd, Identity, error) {
+		cmd := exec.Command("/proc/self/exe") // the outer /proc serves for this
+		cmd.Env = append(os.Environ(), roleVariable+"=host")
+		if _, err := cmd.StdinPipe(); err != nil { // never written to: it waits for its first line
+			return nil, Identity{}, err
+		}
+		if err := cmd.Start(); err != nil {
+			return nil, Identity{}, err
+		}
+		stat, err := os.ReadFile(filepath.Join(procRoot, strconv.Itoa(cmd.Process.Pid), "stat"))
+		if err != nil {
+			return nil, Identity{}, err
+		}
+		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+		started, err := strconv.ParseUint(fields[22-3], 10, 64)
+		return cmd, Identity{cmd.Process.Pid, started}, err
+	}
+
+	first, id, err := start()
+	if err != nil {
+		return err
+	}
+	h, err := OpenProcess(procRoot, id)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	if _, err := h.Credentials(); err != nil {
+		return fmt.Errorf("before the reuse: %w", err)
+	}
+	first.Process.Kill()
+	first.Wait()
+
+	for try := 0; ; try++ {
+		last := []byte(strconv.Itoa(id.PID - 1))
+		if err := os.WriteFile(filepath.Join(procRoot, "sys/kernel/ns_last_pid"), last, 0); err != nil {
+			return err
+		}
+		second, reused, err := start()
+		if err != nil {
+			return err
+		}
+		defer func() { second.Process.Kill(); second.Wait() }()
+		if reused.PID == id.PID && reused.StartTime != id.StartTime {
+			break
+		}
+		if try == 200 {
+			return fmt.Errorf("pid %d is not given away again", id.PID)
+		}
+		second.Process.Kill()
+		second.Wait()
+	}
+
+	if h.Alive() {
+		return errors.New("alive after its end, since its number is another's")
+	}
+	_, credsErr := h.Credentials()
+	_, rootErr := h.OpenRoot()
+	_, mapsErr := h.ExecutableMappings()
+	_, libErr := h.OpenLibrary(Mapping{Start: 0x1000, End: 0x2000, Path: "/etc/passwd"})
+	_, openErr := OpenProcess(procRoot, id)
+	for _, err := range []error{credsErr, rootErr, mapsErr, libErr, openErr} {
+		if !errors.Is(err, ErrGone) {
+			return fmt.Errorf("after the reuse: %v, %v, %v, %v, %v", credsErr, rootErr, mapsErr, libErr, openErr)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,223 @@
+package procscan
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// hostSpec says what a process of the role "host" does before it says "ready" and sleeps until
+// its stdin ends.
+type hostSpec struct {
+	Mounts []mountSpec
+	Chroot string
+	Comm   string // written to /proc/self/comm
+	Maps   []mapSpec
+	Leave  string // root directory after that
+}
+
+type mountSpec struct {
+	Source, Target, Type, Data string
+	Dirs                       []string // made below Target afterwards
+}
+
+type mapSpec struct {
+	Path     string // made, one page long, unless it exists
+	Prot     int    // PROT_READ|PROT_EXEC when 0
+	Times    int    // 1 when 0
+	Unlink   bool
+	ReadOnly bool // the file must exist
+}
+
+func runHost() error {
+	runtime.LockOSThread() // mounts and root may be this thread's alone
+	var spec hostSpec
+	stdin := bufio.NewReader(os.Stdin)
+	line, err := stdin.ReadBytes('\n')
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(line, &spec); err != nil {
+		return err
+	}
+	for _, m := range spec.Mounts {
+		if err := unix.Mount(m.Source, m.Target, m.Type, 0, m.Data); err != nil {
+			return fmt.Errorf("mounting %s: %w", m.Type, err)
+		}
+		for _, dir := range m.Dirs {
+			if err := os.MkdirAll(filepath.Join(m.Target, dir), 0o755); err != nil {
+				return err
+			}
+		}
+	}
+	if spec.Comm != "" {
+		if err := os.WriteFile("/proc/self/comm", []byte(spec.Comm), 0); err != nil {
+			return err
+		}
+	}
+	if spec.Chroot != "" {
+		if err := unix.Chroot(spec.Chroot); err != nil {
+			return err
+		}
+	}
+	var mapped [][]byte
+	for _, m := range spec.Maps {
+		pages, err := m.apply()
+		if err != nil {
+			return fmt.Errorf("mapping %q: %w", m.Path, err)
+		}
+		mapped = append(mapped, pages...)
+	}
+	if spec.Leave != "" {
+		if err := unix.Chroot(spec.Leave); err != nil {
+			return err
+		}
+	}
+	fmt.Println("ready")
+	for {
+		command, err := stdin.ReadString('\n')
+		switch {
+		case err == io.EOF:
+			return nil
+		case command == "unmap\n":
+			for _, b := range mapped {
+				if err := unix.Munmap(b); err != nil {
+					return err
+				}
+			}
+			mapped = nil
+			fmt.Println("done")
+		case command == "exec\n":
+			fmt.Println("done")
+			return syscall.Exec("/proc/self/exe", os.Args[:1], os.Environ()) // waits for a spec again
+		default:
+			return fmt.Errorf("told %q: %v", command, err)
+		}
+	}
+}
+
+func (m mapSpec) apply() ([][]byte, error) {
+	flags := os.O_RDWR | os.O_CREATE
+	if m.ReadOnly {
+		flags = os.O_RDONLY
+	}
+	f, err := os.OpenFile(m.Path, flags, 0o755)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if !m.ReadOnly {
+		if _, err := f.WriteString("contents of " + m.Path); err != nil {
+			return nil, err
+		}
+	}
+	prot := m.Prot
+	if prot == 0 {
+		prot = unix.PROT_READ | unix.PROT_EXEC
+	}
+	var mapped [][]byte
+	for range max(m.Times, 1) {
+		page, err := unix.Mmap(int(f.Fd()), 0, os.Getpagesize(), prot, unix.MAP_PRIVATE)
+		if err != nil {
+			return nil, err
+		}
+		mapped = append(mapped, page)
+	}
+	if m.Unlink {
+		return mapped, os.Remove(m.Path)
+	}
+	return mapped, nil
+}
+
+// scanResult is what the role "scan" prints.
+type scanResult struct {
+	Found  []int
+	Denied []Identity // of the first sweep
+	Again  int        // how many a second sweep reported
+	Other  []string   // errors other than ErrDenied
+}
+
+// runScan sweeps the proc root of its argument twice; with a second argument, it first mounts a
+// procfs there with these options, and becomes nobody.
+func runScan() error {
+	if len(os.Args) > 2 {
+		if err := unix.Mount("proc", os.Args[1], "proc", 0, os.Args[2]); err != nil {
+			return err
+		}
+		if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(nobody), syscall.Setuid(nobody)); err != nil {
+			return err
+		}
+	}
+	s, err := NewScanner(os.Args[1])
+	if err != nil {
+		return err
+	}
+	var result scanResult
+	report, err := s.Sweep(func(f Found) { result.Found = append(result.Found, f.PID) })
+	if err != nil {
+		return err
+	}
+	for _, u := range report.Unreadable {
+		if errors.Is(u.Err, ErrDenied) {
+			result.Denied = append(result.Denied, u.Identity)
+		} else {
+			result.Other = append(result.Other, u.Err.Error())
+		}
+	}
+	again, err := s.Sweep(func(Found) {})
+	if err != nil {
+		return err
+	}
+	// Processes that started in between are new.
+	for _, u := range again.Unreadable {
+		if slices.Contains(result.Denied, u.Identity) {
+			result.Again++
+		}
+	}
+	return json.NewEncoder(os.Stdout).Encode(result)
+}
+
+// runRead opens the library of the process in its argument and prints what is in it.
+func runRead() error {
+	pid, err := strconv.Atoi(os.Args[1])
+	if err != nil {
+		return err
+	}
+	s, err := NewScanner("/proc")
+	if err != nil {
+		return err
+	}
+	found, err := s.Process(pid)
+	if err != nil {
+		return err
+	}
+	h, err := OpenProcess("/proc", found.Identity)
+	if err != nil {
+		return err
+	}
+	if fd, err := h.locateMapped(found.Libraries[0]); !errors.Is(err, ErrDenied) {
+		return fmt.Errorf("map_files gives %d, %v to a process without capabilities", fd, err)
+	}
+	if mapped, err := h.Maps(found.Libraries[0]); !mapped {
+		return fmt.Errorf("Maps says %v, %v to a process without capabilities", mapped, err)
+	}
+	f, err := h.OpenLibrary(found.Libraries[0])
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	b.ReadFrom(f)
+	fmt.Println(b.String())
+	return nil
+}

@@ -1,0 +1,347 @@
+package procscan
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/testenv"
+)
+
+// sweep returns what a sweep finds, by pid.
+func sweep(t *testing.T, s *Scanner) map[int]Found {
+	t.Helper()
+	all := make(map[int]Found)
+	report, err := s.Sweep(func(f Found) {
+		if _, twice := all[f.PID]; twice {
+			t.Errorf("process %d was found twice", f.PID)
+		}
+		all[f.PID] = f
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.Processes <= len(all) {
+		t.Errorf("%d processes listed, %d found", report.Processes, len(all))
+	}
+	return all
+}
+
+func TestSweep(t *testing.T) {
+	dir := t.TempDir()
+	odd := filepath.Join(dir, "a b\n  c\td (deleted)\\012ü")
+	if err := os.Mkdir(odd, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	lib := func(name string) string { return filepath.Join(dir, "elastic-jvmti-linux-"+name+".so") }
+	escaped := strings.ReplaceAll(odd, "\n", `\012`)
+
+	type library struct {
+		path    string
+		deleted bool
+	}
+	cases := []struct {
+		name string
+		maps []mapSpec
+		want []library
+	}{
+		{"plain", []mapSpec{{Path: lib("plain")}}, []library{{lib("plain"), false}}},
+		{"deleted", []mapSpec{{Path: lib("gone"), Unlink: true}}, []library{{lib("gone"), true}}},
+		{"mapped twice", []mapSpec{{Path: lib("twice"), Times: 2}}, []library{{lib("twice"), false}, {lib("twice"), false}}},
+		{"two libraries", []mapSpec{{Path: lib("one")}, {Path: lib("two"), Unlink: true}},
+			[]library{{lib("one"), false}, {lib("two"), true}}},
+		{"odd path", []mapSpec{{Path: filepath.Join(odd, realName)}}, []library{{filepath.Join(escaped, realName), false}}},
+		{"mapped, not executable", []mapSpec{{Path: lib("data"), Prot: unix.PROT_READ}}, nil},
+		{"other file", []mapSpec{{Path: filepath.Join(dir, "libother.so")}}, nil},
+		{"similar name", []mapSpec{{Path: lib("x.1")}, {Path: lib("y") + ".1"}}, nil},
+	}
+	processes := make([]*process, len(cases))
+	for i, c := range cases {
+		processes[i] = startHost(t, hostSpec{Maps: c.maps})
+	}
+	s := newScanner(t, "/proc")
+	for range 2 { // what was found is found again
+		all := sweep(t, s)
+		for i, c := range cases {
+			found, ok := all[processes[i].pid]
+			if ok != (len(c.want) > 0) || found.Truncated {
+				t.Errorf("%s: %+v, %v", c.name, found, ok)
+				continue
+			}
+			single, err := s.Process(processes[i].pid)
+			if !ok {
+				if !errors.Is(err, ErrNotFound) {
+					t.Errorf("%s: looking at the process: %v", c.name, err)
+				}
+				continue
+			}
+			if err != nil || single.Identity != found.Identity || !slices.Equal(single.Libraries, found.Libraries) {
+				t.Errorf("%s: the sweep found %+v, a look at the process %+v, %v", c.name, found, single, err)
+			}
+			if found.Identity != identityOf(t, processes[i].pid) {
+				t.Errorf("%s: identity %+v", c.name, found.Identity)
+			}
+			var got []library
+			for _, m := range found.Libraries {
+				got = append(got, library{m.Path, m.Deleted})
+				if m.End-m.Start != uint64(os.Getpagesize()) || m.Offset != 0 || m.Ino == 0 || m.Dev == 0 {
+					t.Errorf("%s: mapping %+v", c.name, m)
+				}
+			}
+			slices.SortFunc(got, func(a, b library) int { return strings.Compare(a.path, b.path) })
+			if !slices.Equal(got, c.want) {
+				t.Errorf("%s: libraries %+v, want %+v", c.name, got, c.want)
+			}
+			if !slices.IsSortedFunc(found.Libraries, func(a, b Mapping) int { return int(a.Start>>12) - int(b.Start>>12) }) {
+				t.Errorf("%s: not by address: %+v", c.name, found.Libraries)
+			}
+		}
+	}
+}
+
+// A process in its own mount namespace maps a file that has no path here.
+func TestSweepMountNamespace(t *testing.T) {
+	testenv.NeedRoot(t)
+	dir := t.TempDir()
+	path := filepath.Join(dir, "private", realName)
+	p := startHost(t, hostSpec{
+		Mounts: []mountSpec{{"private", dir, "tmpfs", "", []string{"private"}}},
+		Maps:   []mapSpec{{Path: path}},
+	})
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Fatalf("the mount of another namespace is ours: %v", err)
+	}
+	found, err := newScanner(t, "/proc").Process(p.pid)
+	if err != nil || len(found.Libraries) != 1 || found.Libraries[0].Path != path {
+		t.Errorf("got %+v, %v, want %s", found, err, path)
+	}
+}
+
+func TestTruncated(t *testing.T) {
+	path := filepath.Join(t.TempDir(), realName)
+	s := newScanner(t, "/proc")
+	for _, c := range []struct{ mapped, want int }{{maxLibraries, maxLibraries}, {maxLibraries + 1, maxLibraries}} {
+		p := startHost(t, hostSpec{Maps: []mapSpec{{Path: path, Times: c.mapped}}})
+		found, err := s.Process(p.pid)
+		if err != nil || len(found.Libraries) != c.want || found.Truncated != (c.mapped > c.want) {
+			t.Errorf("mapped %d times: %d, %v, %v", c.mapped, len(found.Libraries), found.Truncated, err)
+		}
+		if again := sweep(t, s)[p.pid]; !slices.Equal(again.Libraries, found.Libraries) || again.Truncated != found.Truncated {
+			t.Errorf("the sweep found %+v", again)
+		}
+	}
+}
+
+func TestProcessesWithoutMemory(t *testing.T) {
+	s := newScanner(t, "/proc")
+	zombie := startZombie(t)
+	if _, err := s.Process(zombie); !errors.Is(err, ErrGone) {
+		t.Errorf("zombie: %v", err)
+	}
+	reaped := startSleep(t)
+	reaped.kill()
+	if _, err := s.Process(reaped.pid); !errors.Is(err, ErrGone) {
+		t.Errorf("reaped process: %v", err)
+	}
+	for _, pid := range []int{0, -1, 1 << 30} {
+		if _, err := s.Process(pid); !errors.Is(err, ErrGone) {
+			t.Errorf("pid %d: %v", pid, err)
+		}
+	}
+	thread := kernelThread(t)
+	if _, err := s.Process(thread); !errors.Is(err, ErrNotFound) {
+		t.Errorf("kernel thread %d: %v", thread, err)
+	}
+	all := sweep(t, s)
+	for _, pid := range []int{zombie, reaped.pid, thread} {
+		if found, ok := all[pid]; ok {
+			t.Errorf("the sweep found %+v", found)
+		}
+	}
+}
+
+// Processes that end while the sweep is on its way to them are passed over.
+func TestSweepVanishing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), realName)
+	spec := hostSpec{Maps: []mapSpec{{Path: path}}}
+	var victims []*process
+	var pids []int
+	for range 6 {
+		p := startHost(t, spec)
+		victims = append(victims, p)
+		pids = append(pids, p.pid)
+	}
+	s := newScanner(t, "/proc")
+	var met []int
+	report, err := s.Sweep(func(f Found) {
+		if !slices.Contains(pids, f.PID) { // the machine has others
+			return
+		}
+		met = append(met, f.PID)
+		for i, v := range victims {
+			switch {
+			case v.pid == f.PID:
+			case i%2 == 0:
+				v.kill()
+			default: // leaves a zombie
+				v.cmd.Process.Kill()
+				testenv.Poll(t, waitFor, "a zombie", func() bool { return stateOf(t, v.pid) == "Z" })
+			}
+		}
+		victims = nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(met) != 1 {
+		t.Errorf("found %v after the first had all others killed", met)
+	}
+	for _, u := range report.Unreadable {
+		if slices.Contains(pids, u.PID) {
+			t.Errorf("reported %+v", u)
+		}
+	}
+}
+
+func TestSweepHoldsNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), realName)
+	startHost(t, hostSpec{Maps: []mapSpec{{Path: path}}})
+	s := newScanner(t, "/proc")
+	sweep(t, s)
+	before := descriptors(t)
+	for range 3 {
+		sweep(t, s)
+	}
+	if after := descriptors(t); after != before {
+		t.Errorf("%d descriptors before, %d after", before, after)
+	}
+}
+
+// Without descriptors nothing can be looked at: that is no process's fault.
+func TestSweepNoDescriptors(t *testing.T) {
+	s := newScanner(t, "/proc")
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 64, Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
+	var fillers []int
+	defer func() {
+		for _, fd := range fillers {
+			unix.Close(fd)
+		}
+	}()
+	for {
+		fd, err := unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			break
+		}
+		fillers = append(fillers, fd)
+	}
+	unix.Close(fillers[0]) // enough to list the processes
+	fillers = fillers[1:]
+	report, err := s.Sweep(func(Found) {})
+	if !errors.Is(err, unix.EMFILE) || len(report.Unreadable) > 0 {
+		t.Errorf("got %+v, %v", report, err)
+	}
+}
+
+// An unprivileged reader sees its own processes and is told of the others, once each.
+func TestSweepUnprivileged(t *testing.T) {
+	testenv.NeedRoot(t)
+	dir := sharedDir(t)
+	ours := startHost(t, hostSpec{Maps: []mapSpec{{Path: filepath.Join(dir, "elastic-jvmti-linux-ours.so")}}})
+	theirs := startAs(t, nobody, mapSpec{Path: filepath.Join(dir, "elastic-jvmti-linux-theirs.so"), ReadOnly: true})
+	zombie := startZombie(t)
+	thread := kernelThread(t)
+
+	cmd := roleCommand(t, "scan", "/proc")
+	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+	var result scanResult
+	if err := json.Unmarshal([]byte(outputOf(t, cmd)), &result); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(result.Found, theirs.pid) || slices.Contains(result.Found, ours.pid) {
+		t.Errorf("found %v, want %d and not %d", result.Found, theirs.pid, ours.pid)
+	}
+	if !slices.Contains(result.Denied, identityOf(t, ours.pid)) {
+		t.Errorf("denied %v, want %v among them", result.Denied, identityOf(t, ours.pid))
+	}
+	for _, id := range result.Denied {
+		if id.PID == zombie || id.PID == thread || id.PID == theirs.pid {
+			t.Errorf("denied: process %d", id.PID)
+		}
+	}
+	if result.Again != 0 || len(result.Other) > 0 {
+		t.Errorf("%d were reported again; other errors: %q", result.Again, result.Other)
+	}
+}
+
+// startAs starts a host that is another user's. Its file is made here.
+func startAs(t *testing.T, uid int, m mapSpec) *process {
+	t.Helper()
+	if err := os.WriteFile(m.Path, []byte("contents of "+m.Path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := roleCommand(t, "host")
+	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}
+	return startReady(t, cmd, hostSpec{Maps: []mapSpec{m}})
+}
+
+// With hidepid=1 not even the start time of another user's process can be read.
+func TestSweepHidepid(t *testing.T) {
+	testenv.NeedRoot(t)
+	procRoot := t.TempDir()
+	if err := os.Chmod(filepath.Dir(procRoot), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	other := startHost(t, hostSpec{})
+	cmd := roleCommand(t, "scan", procRoot, "hidepid=1")
+	cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS
+	var result scanResult
+	if err := json.Unmarshal([]byte(outputOf(t, cmd)), &result); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(result.Denied, Identity{PID: other.pid}) {
+		t.Errorf("denied %v, want process %d without start time among them", result.Denied, other.pid)
+	}
+	if result.Again != 0 || len(result.Other) > 0 {
+		t.Errorf("%d were reported again; other errors: %q", result.Again, result.Other)
+	}
+}
+
+func TestNewScannerRefuses(t *testing.T) {
+	dir := t.TempDir()
+	for path, want := range map[string]string{
+		filepath.Join(dir, "missing"): "no such file",
+		dir:                           "no procfs",
+		"/proc/self":                  "looking for ourselves",
+	} {
+		if _, err := NewScanner(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("NewScanner(%q): %v, want %q", path, err, want)
+		}
+	}
+}
+
+// The proc root may lie anywhere.
+func TestSweepOtherProcRoot(t *testing.T) {
+	procRoot := filepath.Join(t.TempDir(), "host-proc")
+	if err := os.Symlink("/proc", procRoot); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), realName)
+	p := startHost(t, hostSpec{Maps: []mapSpec{{Path: path}}})
+	if found, ok := sweep(t, newScanner(t, procRoot))[p.pid]; !ok || found.Identity != identityOf(t, p.pid) {
+		t.Errorf("got %+v, %v", found, ok)
+	}
+}

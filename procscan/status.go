@@ -1,0 +1,112 @@
+package procscan
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxGroups is the kernel's own limit of supplementary groups (NGROUPS_MAX).
+	maxGroups = 65536
+	// maxStatusBytes holds the status of a process with maxGroups groups of ten digits.
+	maxStatusBytes = 1 << 20
+)
+
+// Credentials are what file permissions are checked against: the filesystem ids, which follow
+// the effective ones unless a process sets them apart, and the supplementary groups. They are the
+// ids of our user namespace; one that has no number there shows as the overflow id (65534), whose
+// rights are those of nobody.
+type Credentials struct {
+	UID, GID uint32
+	Groups   []uint32
+}
+
+// Credentials reads the credentials of the process's first thread; other threads can differ when
+// they use the system calls without their C library.
+func (h *Handle) Credentials() (Credentials, error) {
+	fd, err := h.open("status", unix.O_RDONLY)
+	if err != nil {
+		return Credentials{}, fmt.Errorf("opening status: %w", err)
+	}
+	defer unix.Close(fd)
+	text, err := io.ReadAll(io.LimitReader(fdReader(fd), maxStatusBytes))
+	if err != nil {
+		return Credentials{}, fmt.Errorf("reading status: %w", classify(err))
+	}
+	creds, err := parseCredentials(text)
+	if err != nil {
+		return Credentials{}, fmt.Errorf("reading status: %w", err)
+	}
+	return creds, nil
+}
+
+var errStatus = errors.New("unexpected text")
+
+// parseCredentials takes three lines of /proc/PID/status:
+//
+//	Uid:	real	effective	saved	filesystem
+//	Gid:	real	effective	saved	filesystem
+//	Groups:	1 2 3
+//
+// procfs has no Groups, and fails for what any other of the sixty lines holds. The name that the
+// process chose comes first, with its newlines escaped, so it cannot make up a line.
+func parseCredentials(status []byte) (Credentials, error) {
+	var creds Credentials
+	var haveUID, haveGID, haveGroups bool
+	for line := range bytes.Lines(status) {
+		key, value, ok := bytes.Cut(line, []byte(":"))
+		if !ok {
+			continue
+		}
+		var err error
+		switch string(key) {
+		case "Uid":
+			creds.UID, err = parseFilesystemID(value)
+			haveUID = true
+		case "Gid":
+			creds.GID, err = parseFilesystemID(value)
+			haveGID = true
+		case "Groups":
+			creds.Groups, err = parseIDs(value, maxGroups)
+			haveGroups = bytes.HasSuffix(line, []byte("\n")) // else it was cut off
+		}
+		if err != nil {
+			return Credentials{}, fmt.Errorf("parsing %s: %w", key, err)
+		}
+	}
+	if !haveUID || !haveGID || !haveGroups {
+		return Credentials{}, fmt.Errorf("looking for Uid, Gid and Groups: %w", errStatus)
+	}
+	return creds, nil
+}
+
+func parseFilesystemID(value []byte) (uint32, error) {
+	ids, err := parseIDs(value, 4)
+	if err != nil {
+		return 0, err
+	}
+	if len(ids) != 4 {
+		return 0, errStatus
+	}
+	return ids[3], nil
+}
+
+func parseIDs(value []byte, limit int) ([]uint32, error) {
+	var ids []uint32
+	for field := range bytes.FieldsSeq(value) {
+		id, err := strconv.ParseUint(string(field), 10, 32)
+		if err != nil {
+			return nil, err
+		}
+		if len(ids) == limit {
+			return nil, errStatus
+		}
+		ids = append(ids, uint32(id))
+	}
+	return ids, nil
+}

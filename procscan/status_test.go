@@ -1,0 +1,98 @@
+package procscan
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+
+	"correlator/internal/testenv"
+)
+
+const statusText = "Name:\tjava\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t4242\nNgid:\t0\nPid:\t4242\nPPid:\t1\n" +
+	"TracerPid:\t0\nUid:\t1000\t1001\t1002\t1003\nGid:\t2000\t2001\t2002\t2003\nFDSize:\t256\n" +
+	"Groups:\t4 24 4294967295 \nNStgid:\t4242\nThreads:\t31\n"
+
+func TestParseCredentials(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		want       Credentials
+	}{
+		{"all", statusText, Credentials{1003, 2003, []uint32{4, 24, 1<<32 - 1}}},
+		{"no groups", strings.Replace(statusText, "4 24 4294967295 ", " ", 1), Credentials{1003, 2003, nil}},
+		{"most groups", strings.Replace(statusText, "4 24 4294967295 ", strings.Repeat("7 ", maxGroups), 1),
+			Credentials{1003, 2003, slicesRepeat(7, maxGroups)}},
+		{"name that looks like a line", strings.Replace(statusText, "java", `a\nUid:`+"\t0\t0\t0\t0", 1),
+			Credentials{1003, 2003, []uint32{4, 24, 1<<32 - 1}}},
+	} {
+		got, err := parseCredentials([]byte(c.text))
+		if err != nil || !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: got %+v, %v", c.name, got, err)
+		}
+	}
+}
+
+func slicesRepeat(v uint32, n int) []uint32 {
+	s := make([]uint32, n)
+	for i := range s {
+		s[i] = v
+	}
+	return s
+}
+
+func TestParseCredentialsRefuses(t *testing.T) {
+	for name, text := range map[string]string{
+		"empty":                "",
+		"no Uid":               strings.Replace(statusText, "Uid:", "Xid:", 1),
+		"no Gid":               strings.Replace(statusText, "Gid:", "Xid:", 1),
+		"no Groups":            strings.Replace(statusText, "Groups:", "Xroups:", 1),
+		"Groups cut off":       statusText[:strings.Index(statusText, "67295")],
+		"three numbers":        strings.Replace(statusText, "\t1003", "", 1),
+		"five numbers":         strings.Replace(statusText, "\t1003", "\t1003\t1004", 1),
+		"33 bits":              strings.Replace(statusText, "1003", "4294967296", 1),
+		"negative":             strings.Replace(statusText, "2003", "-1", 1),
+		"no number":            strings.Replace(statusText, " 24 ", " x ", 1),
+		"more groups than are": strings.Replace(statusText, "4 24 ", strings.Repeat("7 ", maxGroups), 1),
+	} {
+		if got, err := parseCredentials([]byte(text)); err == nil {
+			t.Errorf("%s: got %d groups, uid %d, gid %d", name, len(got.Groups), got.UID, got.GID)
+		}
+	}
+}
+
+func FuzzParseCredentials(f *testing.F) {
+	f.Add([]byte(statusText))
+	f.Add([]byte("Uid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0\nGroups:\t \n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		got, err := parseCredentials(text)
+		if err != nil {
+			return
+		}
+		groups := strings.Trim(fmt.Sprint(got.Groups), "[]")
+		again := fmt.Sprintf("Uid:\t0\t0\t0\t%d\nGid:\t0\t0\t0\t%d\nGroups:\t%s \n", got.UID, got.GID, groups)
+		if got2, err := parseCredentials([]byte(again)); err != nil || !reflect.DeepEqual(got, got2) {
+			t.Errorf("%q is %+v; written again it is %+v, %v", text, got, got2, err)
+		}
+	})
+}
+
+func TestCredentials(t *testing.T) {
+	testenv.NeedRoot(t)
+	for _, want := range []Credentials{
+		{0, 0, nil},
+		{nobody, 1234, []uint32{5, 20, 4000000000}},
+	} {
+		cmd := roleCommand(t, "host")
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: want.UID, Gid: want.GID, Groups: want.Groups}
+		p := startReady(t, cmd, hostSpec{Comm: "Uid:\t9\t9\t9\t9\nG"})
+		h, err := OpenProcess("/proc", identityOf(t, p.pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer h.Close()
+		if got, err := h.Credentials(); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("got %+v, %v, want %+v", got, err, want)
+		}
+	}
+}
