@@ -1,0 +1,140 @@
+// Package memread reads the memory of another process without stopping it, and decodes the
+// two layouts of the APM correlation protocol found there: process storage and thread slot.
+//
+// Nothing here knows which process a pid means: a caller that must not be fooled by a reused
+// pid, or by an exec, holds a pidfd and looks at it again after reading.
+//
+// A read can block for as long as the process likes: it can back its pages with userfaultfd
+// or with a file system that it serves itself. Keep the reads of different processes on
+// different goroutines.
+package memread
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+var (
+	// ErrGone: the process has no memory any more, reaped or not. Kernel threads, which never
+	// had any, and processes whose first thread has ended before the others answer the same.
+	ErrGone = errors.New("process is gone")
+	// ErrUnmapped: a page of the range is not mapped, or not readable by the process itself.
+	ErrUnmapped = errors.New("memory is not mapped or not readable")
+	// ErrDenied: neither process_vm_readv nor /proc/PID/mem lets us read this process.
+	ErrDenied = errors.New("reading the memory of the process is not permitted")
+)
+
+const (
+	pointerBytes = 8
+	// smallestPage is the smallest page of any architecture that we run on.
+	smallestPage = 4096
+)
+
+// Process reads one process. It may be used by one goroutine at a time.
+//
+// One that was never read in batches holds no buffer; afterwards it keeps scratch space for
+// the largest batch so far: at most 44 kB, and 330 bytes when slots are read one by one.
+type Process struct {
+	pid      int
+	procRoot string
+	mem      *os.File // /proc/PID/mem, once process_vm_readv was refused
+
+	// Scratch space, so that repeated reads allocate nothing.
+	word   [pointerBytes]byte
+	local  []unix.Iovec
+	remote []unix.RemoteIovec
+	slots  []slotReads
+	split  *splitReads
+}
+
+// Open makes no system call and cannot fail: what is wrong with the process shows when it is
+// read. pid is a process as our own pid namespace counts, and procRoot must be a proc file
+// system of that namespace. The caller must Close.
+func Open(procRoot string, pid int) *Process {
+	return &Process{pid: pid, procRoot: procRoot}
+}
+
+// Close gives back what the Process holds open. It must not be used any more.
+func (p *Process) Close() error {
+	if p.mem == nil {
+		return nil
+	}
+	err := p.mem.Close()
+	p.mem = nil
+	return err
+}
+
+// Read fills buf with the memory at addr. The first n bytes of buf are valid, whatever the
+// error: when the range runs into a page that cannot be read, they are all that lie before
+// that page. err is nil exactly when n == len(buf).
+func (p *Process) Read(addr uint64, buf []byte) (n int, err error) {
+	var local [1]unix.Iovec
+	var remote [1]unix.RemoteIovec
+	v := vector{local[:], remote[:]}
+	v.set(0, addr, buf)
+	err = p.transfer(v)
+	n = len(buf) - v.missing(0)
+	if err == nil && n < len(buf) {
+		err = ErrUnmapped
+	}
+	if err != nil {
+		err = fmt.Errorf("reading %d bytes at %#x: %w", len(buf), addr, err)
+	}
+	return n, err
+}
+
+// Request is one read of a batch. ReadBatch sets N and Err with the meaning that Read gives
+// them, only that Err is the bare sentinel: the request itself says the rest.
+type Request struct {
+	Addr uint64
+	Buf  []byte
+	N    int
+	Err  error
+}
+
+// ReadBatch serves all requests in their order, 1024 with each call of process_vm_readv, or one
+// with each pread of /proc/PID/mem. A request that fails costs two calls more and does not touch
+// its neighbours. The error is that of the whole process (ErrGone, ErrDenied); then every
+// request that was not served in full carries it too.
+func (p *Process) ReadBatch(reqs []Request) error {
+	for start := 0; start < len(reqs); start += maxElements {
+		chunk := reqs[start:min(start+maxElements, len(reqs))]
+		v := p.vector(len(chunk))
+		for i := range chunk {
+			v.set(i, chunk[i].Addr, chunk[i].Buf)
+		}
+		err := p.transfer(v)
+		for i := range chunk {
+			missing := v.missing(i)
+			chunk[i].N, chunk[i].Err = len(chunk[i].Buf)-missing, nil
+			if missing > 0 {
+				chunk[i].Err = ErrUnmapped
+				if err != nil {
+					chunk[i].Err = err
+				}
+			}
+		}
+		clear(v.local) // the scratch space must not keep the caller's buffers alive
+		if err != nil {
+			for i := start + len(chunk); i < len(reqs); i++ {
+				reqs[i].N, reqs[i].Err = 0, err
+			}
+			return fmt.Errorf("reading %d ranges: %w", len(reqs), err)
+		}
+	}
+	return nil
+}
+
+// vector returns n empty elements in the scratch space of p, valid until the next call.
+func (p *Process) vector(n int) vector {
+	if cap(p.local) < n { // exactly n, so that the bound of Process holds
+		p.local, p.remote = make([]unix.Iovec, n), make([]unix.RemoteIovec, n)
+	}
+	v := vector{p.local[:n], p.remote[:n]}
+	clear(v.local)
+	clear(v.remote)
+	return v
+}

@@ -1,0 +1,194 @@
+package memread
+
+import (
+	"bufio"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A puppet is a child of the test binary that arranges its memory as it is told, one command
+// line after the other, and answers each with one line:
+//
+//	map PAGES              maps zeroed pages between two that are not mapped; answers their address
+//	unmap REGION OFF LEN   of the REGIONth map
+//	protect REGION OFF LEN PROT
+//	write REGION OFF HEX
+//	rewrite REGION OFF MODE   rewrites the slot there without pause, see rewriter_test.go
+//	exec                   executes the test binary again; regions are gone
+//
+// It says ok when it begins, and so also after an exec.
+const puppetVariable = "MEMREAD_TEST_PUPPET"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(puppetVariable) != "" {
+		bePuppet()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func bePuppet() {
+	var regions [][]byte
+	fmt.Println("ok")
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		var region, off, length, prot int
+		var answer any = "ok"
+		var err error
+		verb, args, _ := strings.Cut(lines.Text(), " ")
+		switch verb {
+		case "map":
+			var pages int
+			fmt.Sscan(args, &pages)
+			var memory []byte
+			if memory, err = mapBetween(pages * smallestPage); err == nil {
+				regions = append(regions, memory)
+				answer = uintptr(unsafe.Pointer(&memory[0]))
+			}
+		case "unmap":
+			fmt.Sscan(args, &region, &off, &length)
+			err = unix.MunmapPtr(unsafe.Pointer(&regions[region][off]), uintptr(length))
+		case "protect":
+			fmt.Sscan(args, &region, &off, &length, &prot)
+			err = unix.Mprotect(regions[region][off:off+length], prot)
+		case "write":
+			var text string
+			fmt.Sscan(args, &region, &off, &text)
+			var data []byte
+			data, err = hex.DecodeString(text)
+			copy(regions[region][off:], data)
+		case "rewrite":
+			var mode string
+			fmt.Sscan(args, &region, &off, &mode)
+			go rewrite(regions[region], off, mode)
+		case "exec":
+			err = unix.Exec("/proc/self/exe", os.Args, os.Environ())
+		default:
+			err = fmt.Errorf("unknown command %q", verb)
+		}
+		if err != nil {
+			answer = err
+		}
+		fmt.Println(answer)
+	}
+}
+
+// mapBetween maps size zeroed bytes between two pages that are not mapped. Beyond these there
+// is a mapped page each: it keeps the gap so small that the kernel puts nothing else there.
+func mapBetween(size int) ([]byte, error) {
+	const before = 2 * smallestPage
+	memory, err := unix.Mmap(-1, 0, size+2*before, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return nil, err
+	}
+	for _, off := range []int{before - smallestPage, before + size} {
+		if err := unix.MunmapPtr(unsafe.Pointer(&memory[off]), smallestPage); err != nil {
+			return nil, err
+		}
+	}
+	return memory[before : before+size], nil
+}
+
+type puppet struct {
+	t       testing.TB
+	cmd     *exec.Cmd
+	in      io.Writer
+	answers *bufio.Reader
+}
+
+func newPuppet(t testing.TB) *puppet {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), puppetVariable+"=1")
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := &puppet{t: t, cmd: cmd, in: in, answers: bufio.NewReader(out)}
+	t.Cleanup(p.kill)
+	if answer := p.answer(); answer != "ok" {
+		t.Fatalf("puppet began with %q", answer)
+	}
+	return p
+}
+
+func (p *puppet) pid() int { return p.cmd.Process.Pid }
+
+// open returns a Process that reads the puppet, and is closed at the end of the test.
+func (p *puppet) open() *Process {
+	process := Open("/proc", p.pid())
+	p.t.Cleanup(func() { process.Close() })
+	return process
+}
+
+// do sends a command and returns the answer.
+func (p *puppet) do(format string, args ...any) string {
+	p.t.Helper()
+	if _, err := fmt.Fprintf(p.in, format+"\n", args...); err != nil {
+		p.t.Fatal(err)
+	}
+	return p.answer()
+}
+
+func (p *puppet) answer() string {
+	p.t.Helper()
+	answer, err := p.answers.ReadString('\n')
+	if err != nil {
+		p.t.Fatalf("waiting for the puppet to answer: %v", err)
+	}
+	return strings.TrimSpace(answer)
+}
+
+func (p *puppet) must(format string, args ...any) {
+	p.t.Helper()
+	if answer := p.do(format, args...); answer != "ok" {
+		p.t.Fatalf("puppet answered %q to %.40q", answer, fmt.Sprintf(format, args...))
+	}
+}
+
+func (p *puppet) mapPages(pages int) uint64 {
+	p.t.Helper()
+	answer := p.do("map %d", pages)
+	addr, err := strconv.ParseUint(answer, 10, 64)
+	if err != nil {
+		p.t.Fatalf("puppet answered %q to map", answer)
+	}
+	return addr
+}
+
+func (p *puppet) write(region, off int, data []byte) {
+	p.t.Helper()
+	p.must("write %d %d %x", region, off, data)
+}
+
+// kill ends the puppet and reaps it. It may be called twice.
+func (p *puppet) kill() {
+	p.cmd.Process.Kill()
+	p.cmd.Wait()
+}
+
+// killUnreaped ends the puppet and returns when it is a zombie.
+func (p *puppet) killUnreaped() {
+	p.t.Helper()
+	p.cmd.Process.Kill()
+	if err := unix.Waitid(unix.P_PID, p.pid(), nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+		p.t.Fatal(err)
+	}
+}

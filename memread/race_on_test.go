@@ -1,0 +1,5 @@
+//go:build race
+
+package memread
+
+const raceEnabled = true

@@ -1,0 +1,111 @@
+package memread
+
+import (
+	"bytes"
+	"errors"
+	"runtime"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/testenv"
+)
+
+// onThread runs f on a thread of its own that ends with it, so that what f takes away from
+// itself stays away from nobody else.
+func onThread(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked: the thread dies with the goroutine
+		f()
+	}()
+	<-done
+}
+
+// refuseReadv makes process_vm_readv answer errno on the calling thread.
+func refuseReadv(errno unix.Errno) error {
+	const nrOff = 0 // of struct seccomp_data
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: nrOff},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: unix.SYS_PROCESS_VM_READV},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(errno)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	_, _, err := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&program)))
+	if err != 0 {
+		return err
+	}
+	return nil
+}
+
+func TestReadvRefused(t *testing.T) {
+	for _, errno := range []unix.Errno{unix.EPERM, unix.ENOSYS} {
+		t.Run(unix.ErrnoName(errno), func(t *testing.T) {
+			child := newPuppet(t)
+			base := child.mapPages(1)
+			child.write(0, 0, []byte("content"))
+			process := child.open()
+			buf := make([]byte, 7)
+			onThread(func() {
+				if err := refuseReadv(errno); err != nil {
+					t.Error("installing the filter:", err)
+					return
+				}
+				if _, err := unix.ProcessVMReadv(child.pid(), nil, nil, 0); err != errno {
+					t.Errorf("process_vm_readv answers %v", err)
+				}
+				if n, err := process.Read(base, buf); err != nil || n != 7 || string(buf) != "content" {
+					t.Errorf("read %d bytes, %q, %v", n, buf, err)
+				}
+				remembered := process.mem
+				reqs := []Request{
+					{Addr: base - 1, Buf: make([]byte, 8)},
+					{Addr: base + smallestPage - 3, Buf: make([]byte, 8)},
+					{Addr: base, Buf: make([]byte, 7)},
+				}
+				if err := process.ReadBatch(reqs); err != nil {
+					t.Error(err)
+				}
+				if reqs[0].N != 0 || reqs[1].N != 3 || reqs[2].N != 7 || !bytes.Equal(reqs[2].Buf, buf) {
+					t.Errorf("batch: %+v", reqs)
+				}
+				if process.mem == nil || process.mem != remembered {
+					t.Error("the way was not remembered")
+				}
+				child.kill()
+				if _, err := process.Read(base, buf); !errors.Is(err, ErrGone) {
+					t.Errorf("after the end of the process: %v", err)
+				}
+				if _, err := child.open().Read(base, buf); !errors.Is(err, ErrGone) {
+					t.Errorf("opened after the end of the process: %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestDenied(t *testing.T) {
+	testenv.NeedRoot(t)
+	child := newPuppet(t)
+	base := child.mapPages(1)
+	process := child.open()
+	onThread(func() {
+		// The bare call, because that of package syscall changes every thread.
+		const nobody = 65534
+		if _, _, err := unix.RawSyscall(unix.SYS_SETRESUID, nobody, nobody, nobody); err != 0 {
+			t.Error("becoming another user:", err)
+			return
+		}
+		expectAll(t, readAll(process, base), ErrDenied)
+	})
+	// It is not remembered: what was denied may be permitted later.
+	if _, err := process.Read(base, make([]byte, 8)); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,150 @@
+package memread
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"unicode/utf8"
+)
+
+// MaxStringBytes bounds each string of the process storage. The longest that means anything
+// is a path, and PATH_MAX is 4096; twice that leaves room for names.
+const MaxStringBytes = 8192
+
+var (
+	// ErrShort: there are more bytes to come than were given.
+	ErrShort = errors.New("process storage is longer")
+	// ErrVersion: layout-minor-version is 0, so no agent has filled this.
+	ErrVersion = errors.New("layout version is 0")
+	// ErrStringTooLong: a string has more than MaxStringBytes.
+	ErrStringTooLong = errors.New("string is too long")
+	// ErrInvalidUTF8: a string is not UTF-8.
+	ErrInvalidUTF8 = errors.New("string is not UTF-8")
+	// ErrSocketPath: the socket path is empty or has a NUL in it, so it names no file.
+	ErrSocketPath = errors.New("socket path names no file")
+	// ErrNotPublished: the pointer to the process storage is null.
+	ErrNotPublished = errors.New("process storage is not published")
+	// ErrChanged: the process storage was replaced, withdrawn or rewritten while it was read.
+	ErrChanged = errors.New("process storage changed while it was read")
+)
+
+const (
+	storageLengthBytes = 4
+	// firstStorageBytes is what is read before any length is known: most storages are shorter.
+	firstStorageBytes = 512
+)
+
+// ProcessStorage is what an agent publishes once for its process. SocketPath is as the process
+// itself sees it; it is not empty and has no NUL, more is not checked.
+type ProcessStorage struct {
+	MinorVersion       uint16
+	ServiceName        string
+	ServiceEnvironment string
+	SocketPath         string
+}
+
+// DecodeProcessStorage decodes the storage at the start of b and tells how many bytes of b it
+// takes; fields that a later minor version may have behind them are not looked at. With
+// ErrShort the number is how many bytes there are at least, judged by the lengths in b: more
+// than were given, at most 24590. With any other error it is how many bytes the error rests on.
+// No string is allocated before all are known to be there.
+//
+//	size  field
+//	   2  layout-minor-version, at least 1
+//	 4+n  service-name: length, UTF-8
+//	 4+n  service-environment
+//	 4+n  socket-file-path
+//
+// Packed, byte order of the machine (correlation protocol, part 2).
+func DecodeProcessStorage(b []byte) (ProcessStorage, int, error) {
+	const versionBytes = 2
+	names := [...]string{"service-name", "service-environment", "socket-file-path"}
+	var texts [len(names)][]byte
+	if need := versionBytes + len(texts)*storageLengthBytes; len(b) < need {
+		return ProcessStorage{}, need, ErrShort
+	}
+	s := ProcessStorage{MinorVersion: binary.NativeEndian.Uint16(b)}
+	if s.MinorVersion == 0 {
+		return ProcessStorage{}, versionBytes, ErrVersion
+	}
+	off := versionBytes
+	for i := range texts {
+		length := binary.NativeEndian.Uint32(b[off:])
+		off += storageLengthBytes
+		if length > MaxStringBytes {
+			return ProcessStorage{}, off, fmt.Errorf("decoding %s of %d bytes: %w", names[i], length, ErrStringTooLong)
+		}
+		end := off + int(length)
+		if need := end + (len(texts)-1-i)*storageLengthBytes; len(b) < need {
+			return ProcessStorage{}, need, ErrShort
+		}
+		texts[i] = b[off:end]
+		off = end
+	}
+	for i, text := range texts {
+		if !utf8.Valid(text) {
+			return ProcessStorage{}, off, fmt.Errorf("decoding %s: %w", names[i], ErrInvalidUTF8)
+		}
+	}
+	if path := texts[2]; len(path) == 0 || bytes.IndexByte(path, 0) >= 0 {
+		return ProcessStorage{}, off, ErrSocketPath
+	}
+	s.ServiceName, s.ServiceEnvironment, s.SocketPath = string(texts[0]), string(texts[1]), string(texts[2])
+	return s, off, nil
+}
+
+// ReadProcessStorage reads what the pointer at pointerAddr (the run-time address of the
+// exported variable) leads to, twice: the pointer, the storage, and in one call the pointer
+// and the storage again. addr is what the pointer was, also with an error.
+//
+// Nonsense (the errors of DecodeProcessStorage) and ErrUnmapped must be found both times; else
+// it is ErrChanged, and reading again may help.
+func (p *Process) ReadProcessStorage(pointerAddr uint64) (addr uint64, s ProcessStorage, err error) {
+	if _, err := p.Read(pointerAddr, p.word[:]); err != nil {
+		return 0, ProcessStorage{}, fmt.Errorf("reading pointer to process storage: %w", err)
+	}
+	addr = binary.NativeEndian.Uint64(p.word[:])
+	if addr == 0 {
+		return 0, ProcessStorage{}, ErrNotPublished
+	}
+	s, first, contentErr := p.readStorage(addr)
+	again := [...]Request{
+		{Addr: pointerAddr, Buf: p.word[:]},
+		{Addr: addr, Buf: make([]byte, len(first))},
+	}
+	if err := p.ReadBatch(again[:]); err != nil {
+		return addr, ProcessStorage{}, fmt.Errorf("reading process storage at %#x again: %w", addr, err)
+	}
+	switch {
+	case again[0].Err != nil:
+		err = fmt.Errorf("reading pointer to process storage at %#x again: %w", pointerAddr, again[0].Err)
+	case binary.NativeEndian.Uint64(p.word[:]) != addr, again[1].Err != nil, !bytes.Equal(again[1].Buf, first):
+		err = ErrChanged
+	case contentErr != nil:
+		err = fmt.Errorf("reading process storage at %#x: %w", addr, contentErr)
+	default:
+		return addr, s, nil
+	}
+	return addr, ProcessStorage{}, err
+}
+
+// readStorage decodes the storage at addr and returns the bytes that led to the result; none
+// when they could not be read. It reads what the lengths in them demand and never into a page
+// that these do not reach.
+func (p *Process) readStorage(addr uint64) (ProcessStorage, []byte, error) {
+	restOfPage := smallestPage - addr%smallestPage
+	buf := make([]byte, min(firstStorageBytes, restOfPage))
+	for have := 0; ; {
+		n, err := p.Read(addr+uint64(have), buf[have:])
+		if err != nil {
+			return ProcessStorage{}, nil, err
+		}
+		have += n
+		s, need, err := DecodeProcessStorage(buf)
+		if err != ErrShort {
+			return s, buf[:need], err
+		}
+		buf = append(buf, make([]byte, need-len(buf))...)
+	}
+}

@@ -1,0 +1,184 @@
+package memread
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxElements is the kernel's UIO_MAXIOV (include/uapi/linux/uio.h): one element more and
+// process_vm_readv answers EINVAL.
+const maxElements = 1024
+
+// vector is a list of reads: remote[i] is copied to local[i], which has the same length.
+// Transferring shortens an element by what was read, so its length is always what is missing.
+type vector struct {
+	local  []unix.Iovec
+	remote []unix.RemoteIovec
+}
+
+func (v vector) set(i int, addr uint64, buf []byte) {
+	v.local[i] = unix.Iovec{Base: unsafe.SliceData(buf), Len: uint64(len(buf))}
+	v.remote[i] = unix.RemoteIovec{Base: uintptr(addr), Len: len(buf)}
+}
+
+func (v vector) missing(i int) int { return v.remote[i].Len }
+
+func (v vector) from(i int) vector { return vector{v.local[i:], v.remote[i:]} }
+
+// advance takes off what a call has read, and returns the elements from the first incomplete
+// one on.
+func (v vector) advance(n int) vector {
+	done := 0
+	for done < len(v.remote) && n >= v.remote[done].Len {
+		n -= v.remote[done].Len
+		v.remote[done].Len, v.local[done].Len = 0, 0
+		done++
+	}
+	v = v.from(done)
+	if n > 0 && len(v.remote) > 0 {
+		v.remote[0].Base += uintptr(n)
+		v.remote[0].Len -= n
+		v.local[0].Base = (*byte)(unsafe.Add(unsafe.Pointer(v.local[0].Base), n))
+		v.local[0].Len -= uint64(n)
+	}
+	return v
+}
+
+// transfer reads all elements in their order and leaves in v what could not be read. The error
+// is that of the whole process, never ErrUnmapped.
+//
+// A call ends early at the first page that it cannot read, and tells only how far it came:
+// nothing of the reason, and nothing is read of the elements after. So the next call starts
+// where the last one ended; the one that makes no step and answers ErrUnmapped proves the
+// fault, and its first element is given up. Other reasons to end early (the kernel copies at
+// most 2 GiB in one call) need no other care.
+func (p *Process) transfer(v vector) error {
+	for len(v.remote) > 0 {
+		if v.remote[0].Len == 0 {
+			v = v.from(1)
+			continue
+		}
+		n, err := p.readSome(v)
+		switch {
+		case err == ErrUnmapped:
+			v = v.from(1)
+		case err != nil:
+			return err
+		default:
+			v = v.advance(n)
+		}
+	}
+	return nil
+}
+
+// readSome reads at least one byte of the first element and perhaps more, also of those after
+// it. ErrUnmapped means that the first byte cannot be read.
+func (p *Process) readSome(v vector) (int, error) {
+	if p.mem == nil {
+		n, err := readVM(p.pid, v)
+		if err != unix.EPERM && err != unix.ENOSYS {
+			return n, err
+		}
+		if err := p.openMem(); err != nil {
+			return 0, err
+		}
+	}
+	return p.readMem(unsafe.Slice(v.local[0].Base, v.local[0].Len), uint64(v.remote[0].Base))
+}
+
+// readVM is one call of process_vm_readv. It copies element after element and, contrary to
+// process_vm_readv(2), page after page within an element: "partial transfers apply at the
+// granularity of iovec elements" does not hold (mm/process_vm_access.c). EPERM and ENOSYS come
+// back as they are.
+func readVM(pid int, v vector) (int, error) {
+	count := min(len(v.remote), maxElements)
+	for {
+		n, err := unix.ProcessVMReadv(pid, v.local[:count], v.remote[:count], 0)
+		switch err {
+		case nil:
+			if n == 0 {
+				return 0, os.NewSyscallError("process_vm_readv", io.ErrNoProgress)
+			}
+			return n, nil
+		case unix.EINTR:
+			continue
+		case unix.EPERM, unix.ENOSYS:
+			return 0, err
+		case unix.EFAULT:
+			return 0, ErrUnmapped
+		case unix.ESRCH:
+			return 0, ErrGone
+		}
+		return 0, os.NewSyscallError("process_vm_readv", err)
+	}
+}
+
+// openMem opens /proc/PID/mem, from then on the way to read p. This is the way of processes
+// and kernels that refuse process_vm_readv (a seccomp filter around us, a kernel built without
+// it). Its permission is checked here, once. It also reads pages that the process has made
+// unreadable for itself (PROT_NONE), where process_vm_readv answers EFAULT.
+func (p *Process) openMem() error {
+	if err := p.Close(); err != nil {
+		return err
+	}
+	path := filepath.Join(p.procRoot, strconv.Itoa(p.pid), "mem")
+	file, err := os.OpenFile(path, os.O_RDONLY, 0)
+	switch {
+	case err == nil:
+		p.mem = file
+		return nil
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH):
+		return ErrGone
+	case errors.Is(err, fs.ErrPermission):
+		return ErrDenied
+	}
+	return err
+}
+
+// readMem reads at addr from /proc/PID/mem.
+func (p *Process) readMem(buf []byte, addr uint64) (int, error) {
+	if int64(addr) < 0 {
+		// pread takes no such offset, and no process has memory there: both halves of the
+		// address space are smaller, and the upper one is the kernel's.
+		return 0, ErrUnmapped
+	}
+	n, err := readAt(p.mem, buf, int64(addr))
+	if err != io.EOF {
+		return n, err
+	}
+	// The file belongs to the memory that the process had when it was opened, and ends when
+	// that is given up: on exit, and on exec.
+	if err := p.openMem(); err != nil {
+		return 0, err
+	}
+	if n, err = readAt(p.mem, buf, int64(addr)); err == io.EOF {
+		err = ErrGone
+	}
+	return n, err
+}
+
+// readAt is one pread of /proc/PID/mem; io.EOF means that there is no memory behind it.
+func readAt(mem *os.File, buf []byte, off int64) (int, error) {
+	for {
+		n, err := unix.Pread(int(mem.Fd()), buf, off)
+		switch err {
+		case nil:
+			if n == 0 {
+				return 0, io.EOF
+			}
+			return n, nil
+		case unix.EINTR:
+			continue
+		case unix.EIO, unix.EFAULT:
+			return 0, ErrUnmapped
+		}
+		return 0, os.NewSyscallError("pread of /proc/PID/mem", err)
+	}
+}
