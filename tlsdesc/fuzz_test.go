@@ -1,0 +1,137 @@
+package tlsdesc
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"testing"
+
+	"correlator/elfsym"
+	"correlator/memread"
+)
+
+// FuzzResolve: whatever the process holds, the outcome is a rule within its bounds
+// or an error that says which kind of trouble it is.
+func FuzzResolve(f *testing.F) {
+	f.Add(false, false, uint64(resolver), signed(-0x98), code.x86Static, []byte{}, loaderGlibc)
+	f.Add(false, false, uint64(resolver), signed(-8), code.x86StaticPad, []byte{}, libcMusl)
+	f.Add(true, false, uint64(resolver), uint64(0xb8), code.armStaticNop, []byte{}, "/lib/ld-linux-aarch64.so.1")
+	f.Add(false, false, uint64(resolver), uint64(argument), code.x86GlibcDynamic,
+		[]byte("\x02\x00\x00\x00\x00\x00\x00\x00\x18\x00\x00\x00\x00\x00\x00\x00\x07\x00\x00\x00\x00\x00\x00\x00"), loaderGlibc)
+	f.Add(true, false, uint64(resolver), uint64(argument), code.armMuslDynamic,
+		[]byte("\x02\x00\x00\x00\x00\x00\x00\x00\x18\x00\x00\x00\x00\x00\x00\x00"), "/lib/libc.so")
+	f.Add(false, true, uint64(3), uint64(tlsOffset), []byte{}, []byte{}, "/lib/libc-2.31.so")
+	f.Add(false, true, uint64(1)<<63, uint64(tlsOffset), []byte{}, []byte{}, "")
+	f.Add(false, false, ^uint64(0), ^uint64(0), code.x86Static, []byte{}, loaderGlibc)
+	f.Add(false, false, uint64(bias+0x8f0), uint64(bias+0x400), []byte{}, []byte{}, loaderGlibc)
+
+	f.Fuzz(func(t *testing.T, arm, dtpmod bool, first, second uint64, code, argument []byte, file string) {
+		machine, kind := elf.EM_X86_64, elfsym.TLSDESC
+		if arm {
+			machine = elf.EM_AARCH64
+		}
+		if dtpmod {
+			kind = elfsym.DTPMOD64
+		}
+		lib := library(machine, kind)
+		m := new(image).bytes(second, argument...).bytes(first, code...).words(pairAddr, first, second)
+		rule, err := Resolve(lib, bias, m, []Mapping{{Start: first, End: first + 1, Path: file}})
+		if err != nil {
+			known := errors.Is(err, ErrUnresolved) || errors.Is(err, ErrUnsupported) || errors.Is(err, ErrMalformed)
+			if rule != (Rule{}) || !known {
+				t.Errorf("rule %+v, error %v", rule, err)
+			}
+			return
+		}
+		switch rule.Kind {
+		case Static:
+			if want := (Rule{Kind: Static, Libc: libcOf(file), Offset: int64(second)}); rule != want {
+				t.Errorf("%+v, not %+v", rule, want)
+			}
+			if below := rule.Offset < 0; below == arm || rule.Offset > maxOffset || rule.Offset < -maxOffset {
+				t.Errorf("static offset %#x", rule.Offset)
+			}
+		case Dynamic, DTPMod:
+			if (rule.Kind == DTPMod) != dtpmod || rule.Libc == LibcUnknown || rule.Libc != libcOf(file) {
+				t.Errorf("%+v, file %q", rule, file)
+			}
+			if rule.Module < 1 || rule.Module > maxModule || rule.Offset != tlsOffset || rule.DTVStride == 0 {
+				t.Errorf("%+v", rule)
+			}
+			if rule.Generation != 0 && (rule.Libc == Musl || dtpmod) {
+				t.Errorf("generation %d", rule.Generation)
+			}
+		default:
+			t.Errorf("%+v", rule)
+		}
+	})
+}
+
+// goByTheBook is the way that Rule's comment describes, one thread and one word
+// after the other.
+func goByTheBook(r Rule, m *image, tp uint64) (uint64, error) {
+	var failed error
+	word := func(base uint64, off int64) uint64 {
+		addr := base + uint64(off)
+		if off < 0 && addr > base || off > 0 && addr < base {
+			failed = errors.Join(failed, ErrMalformed)
+			return 0
+		}
+		var b [8]byte
+		request := []memread.Request{{Addr: addr, Buf: b[:]}}
+		if m.ReadBatch(request); failed == nil && request[0].Err != nil {
+			failed = request[0].Err
+		}
+		return binary.LittleEndian.Uint64(b[:])
+	}
+	dtv := word(tp, r.DTVOffset)
+	if failed != nil || dtv == 0 {
+		return 0, failed
+	}
+	capacity, generation := word(dtv, r.DTVCapacityOffset), word(dtv, 0)
+	if failed != nil || capacity < r.Module || generation < r.Generation {
+		return 0, failed
+	}
+	block := word(dtv, int64(r.Module*r.DTVStride))
+	if failed != nil || block == 0 || block == ^uint64(0) {
+		return 0, failed
+	}
+	if block+uint64(r.Offset) < block {
+		return 0, ErrMalformed
+	}
+	return block + uint64(r.Offset), nil
+}
+
+// FuzzVariableAddr: whatever the thread's memory holds, the answer is the one that
+// the rule's description gives.
+func FuzzVariableAddr(f *testing.F) {
+	const base = 0x1000
+	thread := func(words ...uint64) []byte {
+		return new(image).words(0, words...).areas[0].bytes
+	}
+	f.Add(uint8(0), uint64(1), uint64(7), uint64(base), thread(base, base+0x30, 0, 0, 15, 0, 7, 0, block))
+	f.Add(uint8(0), uint64(1), uint64(7), uint64(base), thread(base, base+0x30, 0, 0, 15, 0, 6, 0, block))
+	f.Add(uint8(0), uint64(1), uint64(7), uint64(base), thread(base, base+0x30, 0, 0, 15, 0, 7, 0, unallocated))
+	f.Add(uint8(1), uint64(1), uint64(0), uint64(base), thread(base, base+0x10, 1, block))
+	f.Add(uint8(2), uint64(1), uint64(7), uint64(base), thread(base+0x20, 0, 15, 0, 7, 0, block))
+	f.Add(uint8(3), uint64(2), uint64(0), uint64(base+8), thread(base+0x10, 0, 2, 0, block))
+	f.Add(uint8(0), uint64(maxModule), uint64(1), ^uint64(0), thread(1, 2, 3))
+	f.Add(uint8(0), uint64(1), uint64(0), uint64(base), thread(base, 15))
+
+	f.Fuzz(func(t *testing.T, platform uint8, module, generation, tp uint64, memory []byte) {
+		r := [...]Rule{x86Glibc, x86Musl, armGlibc, armMusl}[platform%4]
+		r.Module = 1 + module%maxModule
+		if r.Libc == Glibc {
+			r.Generation = generation
+		}
+		if tp == 0 {
+			return // means that there is no thread pointer
+		}
+		m := new(image).bytes(base, memory...)
+		got, err := r.VariableAddr(m, tp)
+		want, wantErr := goByTheBook(r, m, tp)
+		if got != want || (err == nil) != (wantErr == nil) {
+			t.Errorf("%#x, %v, not %#x, %v", got, err, want, wantErr)
+		}
+	})
+}

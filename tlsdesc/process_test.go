@@ -1,0 +1,286 @@
+package tlsdesc
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+
+	"correlator/elfsym"
+	"correlator/internal/demo"
+	"correlator/internal/testenv"
+	"correlator/memread"
+)
+
+// target is a real process that has loaded an agent library.
+type target struct {
+	*memread.Process
+	lib      *elfsym.Library
+	bias     uint64
+	mappings []Mapping
+}
+
+// inspect opens a process whose library is at the path, as we see it, and was loaded at bias.
+func inspect(t testing.TB, pid int, library string, bias uint64) *target {
+	t.Helper()
+	testenv.NeedRoot(t)
+	f, err := os.Open(library)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lib, err := elfsym.ParseLibrary(f, info.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	mem := memread.Open("/proc", pid)
+	t.Cleanup(func() { mem.Close() })
+	return &target{mem, lib, bias, readMappings(t, pid)}
+}
+
+// readMappings returns the file mappings of a process, executable or not: an emulator maps
+// the code of its program as data.
+func readMappings(t testing.TB, pid int) (mappings []Mapping) {
+	t.Helper()
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(maps)) {
+		var m Mapping
+		var skip string
+		if _, err := fmt.Sscanf(line, "%x-%x %s %s %s %s %s", &m.Start, &m.End, &skip, &skip, &skip, &skip, &m.Path); err == nil {
+			mappings = append(mappings, m)
+		}
+	}
+	return mappings
+}
+
+func (p *target) resolve(t testing.TB) Rule {
+	t.Helper()
+	rule, err := Resolve(p.lib, p.bias, p, p.mappings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rule
+}
+
+func (p *target) word(t *testing.T, addr uint64) uint64 {
+	t.Helper()
+	var b [8]byte
+	if _, err := p.Read(addr, b[:]); err != nil {
+		t.Fatal(err)
+	}
+	return binary.LittleEndian.Uint64(b[:])
+}
+
+// truth is what a thread says about itself.
+type truth struct {
+	name          string
+	threadPointer uint64
+	variable      uint64 // 0 when it never touched it
+	contents      uint64
+}
+
+// check compares what the rule finds with what the threads say. Where a thread did not touch
+// the variable, C libraries differ: either it has none, or one that is null.
+func (p *target) check(t *testing.T, rule Rule, threads []truth) {
+	t.Helper()
+	threadPointers := make([]uint64, len(threads))
+	for i := range threads {
+		threadPointers[i] = threads[i].threadPointer
+	}
+	out, errs := make([]uint64, len(threads)), make([]error, len(threads))
+	if err := rule.VariableAddrs(p, threadPointers, out, errs); err != nil {
+		t.Fatal(err)
+	}
+	onTouch := rule.Libc == Glibc && rule.Kind != Static
+	for i, thread := range threads {
+		switch {
+		case errs[i] != nil:
+			t.Errorf("%s: %v", thread.name, errs[i])
+		case thread.variable != 0 && out[i] != thread.variable:
+			t.Errorf("%s: %#x, not %#x", thread.name, out[i], thread.variable)
+		case thread.variable == 0 && (out[i] == 0) != onTouch:
+			t.Errorf("%s, never touched: %#x", thread.name, out[i])
+		case out[i] != 0 && p.word(t, out[i]) != thread.contents:
+			t.Errorf("%s: holds %#x, not %#x", thread.name, p.word(t, out[i]), thread.contents)
+		}
+	}
+}
+
+// truths is what the threads of a demo process say.
+func truths(threads []demo.Thread) (out []truth) {
+	for _, thread := range threads {
+		out = append(out, truth{thread.Name, thread.ThreadPointer, thread.Variable, thread.Slot})
+	}
+	return out
+}
+
+func inspectDemo(t testing.TB, p *demo.Process, loaded demo.Loaded) *target {
+	t.Helper()
+	return inspect(t, p.PID, p.HostPath(p.Library), loaded.Base)
+}
+
+// Every way in which a C library places the variable, in threads older and younger than the
+// library, in such as have touched it and such as have not.
+func TestFlavors(t *testing.T) {
+	for flavor, want := range map[demo.Flavor]Rule{
+		demo.Glibc:         {Kind: Static, Libc: Glibc},
+		demo.GlibcDynamic:  {Kind: Dynamic, Libc: Glibc},
+		demo.GlibcDTPMod:   {Kind: DTPMod, Libc: Glibc},
+		demo.Musl:          {Kind: Dynamic, Libc: Musl},
+		demo.MuslPreloaded: {Kind: Static, Libc: Musl},
+	} {
+		t.Run(flavor.String(), func(t *testing.T) {
+			p := demo.Start(t, demo.Options{Flavor: flavor, Hold: true, Idle: 1, Untouched: 1, Manual: true})
+			loaded := p.Load()
+			p.StartThreads(1, "untouched")
+			p.StartThreads(2, "idle")
+
+			target := inspectDemo(t, p, loaded)
+			rule := target.resolve(t)
+			if rule.Kind != want.Kind || rule.Libc != want.Libc {
+				t.Errorf("%+v, not %v of %v", rule, want.Kind, want.Libc)
+			}
+			target.check(t, rule, truths(p.Threads()))
+			p.Begin(0) // touches it in the main thread
+			target.check(t, rule, truths(p.Threads()))
+			if again := target.resolve(t); again != rule {
+				t.Errorf("%+v, and then %+v", rule, again)
+			}
+		})
+	}
+}
+
+// What other linkers make of the library leads to the same place.
+func TestLinkers(t *testing.T) {
+	machine := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
+	for _, test := range []struct {
+		form   string
+		flavor demo.Flavor // what it is, with this library
+		want   Kind
+	}{
+		{"tlsdesc-local", demo.Glibc, Static},
+		{"tlsdesc-local", demo.GlibcDynamic, Dynamic},
+		{"tlsdesc-lld", demo.Glibc, Static},
+		{"tlsdesc-lld", demo.GlibcDynamic, Dynamic},
+		{"tlsdesc-lld-local", demo.Glibc, Static},
+		{"tlsdesc-lld-local", demo.GlibcDynamic, Dynamic},
+		{"tlsdesc-nosections", demo.GlibcDynamic, Dynamic},
+		{"dtpmod-local", demo.GlibcDTPMod, DTPMod},
+		{"dtpmod-nosections", demo.GlibcDTPMod, DTPMod},
+	} {
+		t.Run(test.form+"/"+test.flavor.String(), func(t *testing.T) {
+			p := demo.Start(t, demo.Options{
+				Flavor: test.flavor, Library: demo.Fixture(t, machine+"-glibc-"+test.form), Idle: 2, Untouched: 1, Manual: true,
+			})
+			target := inspectDemo(t, p, p.Loaded())
+			rule := target.resolve(t)
+			if rule.Kind != test.want {
+				t.Errorf("%+v, not %v", rule, test.want)
+			}
+			target.check(t, rule, truths(p.Threads()))
+		})
+	}
+}
+
+// A library that is loaded again gets the module id it had, and a thread that has not noticed
+// still has the block of before. The generation tells.
+func TestLoadedAgain(t *testing.T) {
+	p := demo.Start(t, demo.Options{Flavor: demo.GlibcDynamic, Manual: true})
+	main := p.Begin(0).Thread
+	before := inspectDemo(t, p, p.Loaded()).resolve(t)
+	if p.Unload() {
+		t.Fatal("the library was not unloaded")
+	}
+	var loaded demo.Loaded
+	if err := p.Command(&loaded, "load", p.Library); err != nil {
+		t.Fatal(err)
+	}
+
+	target := inspectDemo(t, p, loaded)
+	rule := target.resolve(t)
+	if rule.Module != before.Module || rule.Generation <= before.Generation {
+		t.Fatalf("%+v, and now %+v: nothing to tell apart", before, rule)
+	}
+	if addr, err := before.VariableAddr(target, main.ThreadPointer); addr != main.Variable || err != nil {
+		t.Fatalf("the old block is gone: %#x, %v", addr, err)
+	}
+	target.check(t, rule, truths(p.Threads()))
+	p.Begin(0)
+	target.check(t, rule, truths(p.Threads()))
+}
+
+// Thread pointers that are none and threads that have ended spoil nothing.
+func TestWrongThreadPointers(t *testing.T) {
+	for _, flavor := range []demo.Flavor{demo.GlibcDynamic, demo.Musl} {
+		t.Run(flavor.String(), func(t *testing.T) {
+			p := demo.Start(t, demo.Options{Flavor: flavor, Idle: 1, Manual: true})
+			target := inspectDemo(t, p, p.Loaded())
+			rule := target.resolve(t)
+			p.Begin(0)
+			threads := p.Threads()
+			p.StopThreads()
+
+			threadPointers := []uint64{1, 1 << 32, 1 << 62, 1 << 63, ^uint64(0), ^uint64(7), 0,
+				threads[1].ThreadPointer, threads[0].ThreadPointer}
+			out, errs := make([]uint64, len(threadPointers)), make([]error, len(threadPointers))
+			if err := rule.VariableAddrs(target, threadPointers, out, errs); err != nil {
+				t.Fatal(err)
+			}
+			for i, err := range errs[:6] {
+				if !errors.Is(err, memread.ErrUnmapped) && !errors.Is(err, ErrMalformed) {
+					t.Errorf("thread pointer %#x: %#x, %v", threadPointers[i], out[i], err)
+				}
+			}
+			if out[8] != threads[0].Variable || errs[8] != nil {
+				t.Errorf("main thread: %#x, not %#x, %v", out[8], threads[0].Variable, errs[8])
+			}
+		})
+	}
+}
+
+func TestProcessGone(t *testing.T) {
+	p := demo.Start(t, demo.Options{Flavor: demo.GlibcDynamic})
+	target := inspectDemo(t, p, p.Loaded())
+	rule, threads := target.resolve(t), p.Threads()
+	p.Kill()
+	if _, err := Resolve(target.lib, target.bias, target, target.mappings); !errors.Is(err, memread.ErrGone) {
+		t.Errorf("resolving: %v", err)
+	}
+	if _, err := rule.VariableAddr(target, threads[0].ThreadPointer); !errors.Is(err, memread.ErrGone) {
+		t.Errorf("looking up: %v", err)
+	}
+}
+
+// What a sampler pays for the addresses of all threads of a process.
+func BenchmarkProcess(b *testing.B) {
+	for _, flavor := range []demo.Flavor{demo.GlibcDynamic, demo.Musl} {
+		b.Run(flavor.String(), func(b *testing.B) {
+			const threads = 100
+			p := demo.Start(b, demo.Options{Flavor: flavor, Idle: threads, Manual: true})
+			target := inspectDemo(b, p, p.Loaded())
+			rule := target.resolve(b)
+			var threadPointers []uint64
+			for _, thread := range p.Threads()[1:] {
+				threadPointers = append(threadPointers, thread.ThreadPointer)
+			}
+			out, errs := make([]uint64, threads), make([]error, threads)
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := rule.VariableAddrs(target, threadPointers, out, errs); err != nil || out[0] == 0 {
+					b.Fatal(err, errs[0])
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/threads, "ns/thread")
+		})
+	}
+}

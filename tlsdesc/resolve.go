@@ -1,0 +1,216 @@
+package tlsdesc
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"correlator/elfsym"
+	"correlator/memread"
+)
+
+// Resolve works out the rule for a library that is loaded at bias (load address
+// minus ELF address, modulo 2^64). It reads one batch, and another one for a TLS
+// descriptor.
+//
+// Ask when the process has published its storage. By then dlopen has returned, so
+// the relocation is complete, unless it is bound lazily, and static blocks are
+// initialised in every thread. Asked before, Resolve can meet words that the
+// loader is about to store. It answers ErrUnresolved when it can tell: a word is
+// still zero, or the words differ when they are read again.
+//
+// mappings are the process's executable file mappings. The C library is told by
+// the name of the file that the resolver is mapped from, so another one in the
+// same process does not matter. A DTPMOD64 pair has no resolver; for it, one C
+// library must be the only one among the mappings, else the answer is
+// ErrUnsupported.
+//
+// A rule holds until the library is unloaded or the process executes another
+// program.
+func Resolve(lib *elfsym.Library, bias uint64, mem Memory, mappings []Mapping) (Rule, error) {
+	p, ok := platformOf(lib.Machine)
+	if !ok {
+		return Rule{}, fmt.Errorf("%w: machine %v", ErrUnsupported, lib.Machine)
+	}
+	v := variable{lib: lib, bias: bias, platform: p, mappings: mappings}
+
+	var words [2 * wordBytes]byte
+	request := []memread.Request{{Addr: bias + lib.Relocation.Addr, Buf: words[:]}}
+	if err := mem.ReadBatch(request); err != nil {
+		return Rule{}, fmt.Errorf("reading TLS relocation: %w", err)
+	}
+	if err := request[0].Err; err != nil {
+		return Rule{}, fmt.Errorf("reading TLS relocation at %#x: %w", request[0].Addr, err)
+	}
+
+	switch stored := decodePair(&words); lib.Relocation.Kind {
+	case elfsym.TLSDESC:
+		return v.fromDescriptor(stored, mem)
+	case elfsym.DTPMOD64:
+		return v.fromModule(stored)
+	}
+	return Rule{}, fmt.Errorf("%w: relocation %v", ErrUnsupported, lib.Relocation.Kind)
+}
+
+// variable is the thread-local variable of a loaded library.
+type variable struct {
+	lib      *elfsym.Library
+	bias     uint64
+	platform platform
+	mappings []Mapping
+}
+
+// pair is what the loader fills in for the relocation: {resolver, argument} for
+// TLSDESC, {module id, offset in the module's block} for DTPMOD64.
+type pair struct{ first, second uint64 }
+
+func decodePair(b *[2 * wordBytes]byte) pair {
+	return pair{binary.LittleEndian.Uint64(b[:]), binary.LittleEndian.Uint64(b[wordBytes:])}
+}
+
+// fromDescriptor makes the rule from a TLS descriptor, {resolver, argument}.
+//
+// glibc before 2.34 on x86-64 binds lazily. Until the first use the resolver is a
+// stub of the library itself; while a thread is binding, it is one of the loader's,
+// and the argument still points to the library's relocation entry.
+func (v variable) fromDescriptor(d pair, mem Memory) (Rule, error) {
+	switch {
+	case d.first == 0:
+		return Rule{}, fmt.Errorf("%w: no TLS resolver", ErrUnresolved)
+	case v.holds(d.first):
+		return Rule{}, fmt.Errorf("%w: bound lazily, and not used yet", ErrUnresolved)
+	}
+
+	var code [resolverBytes]byte
+	var argument [argumentBytes]byte
+	var again [2 * wordBytes]byte
+	requests := []memread.Request{
+		{Addr: d.first, Buf: code[:]},
+		{Addr: d.second, Buf: argument[:]}, // no address when the resolver is static
+		{Addr: v.bias + v.lib.Relocation.Addr, Buf: again[:]},
+	}
+	if err := mem.ReadBatch(requests); err != nil {
+		return Rule{}, fmt.Errorf("following TLS descriptor: %w", err)
+	}
+	resolver, argumentRead, pairAgain := &requests[0], &requests[1], &requests[2]
+	libc := v.libcAt(d.first)
+	switch {
+	case pairAgain.Err != nil || decodePair(&again) != d:
+		return Rule{}, fmt.Errorf("%w: TLS descriptor changed while it was read", ErrUnresolved)
+	case v.platform.isStatic(code[:resolver.N]):
+		return v.staticRule(int64(d.second), libc)
+	case resolver.Err != nil:
+		return Rule{}, fmt.Errorf("%w: reading TLS resolver at %#x: %w", ErrMalformed, d.first, resolver.Err)
+	case d.second == 0:
+		return Rule{}, fmt.Errorf("%w: no argument for the TLS resolver", ErrUnresolved)
+	case v.holds(d.second):
+		return Rule{}, fmt.Errorf("%w: being bound lazily", ErrUnresolved)
+	case libc == LibcUnknown:
+		return Rule{}, fmt.Errorf("%w: TLS resolver at %#x is of no known C library", ErrUnsupported, d.first)
+	}
+	return v.dynamicRule(libc, argumentRead)
+}
+
+// staticRule makes the rule from the argument of a static resolver. It can be 0 only
+// where a block can begin at the thread pointer, and only for the first variable in
+// the block.
+func (v variable) staticRule(offset int64, libc Libc) (Rule, error) {
+	switch {
+	case offset == 0 && (v.platform.staticMax < 0 || v.lib.TLSOffset != 0):
+		return Rule{}, fmt.Errorf("%w: no argument for the static TLS resolver", ErrUnresolved)
+	case offset < v.platform.staticMin || offset > v.platform.staticMax:
+		return Rule{}, fmt.Errorf("%w: %+#x from the thread pointer, on %v", ErrMalformed, offset, v.lib.Machine)
+	}
+	return Rule{Kind: Static, Libc: libc, Offset: offset}, nil
+}
+
+// argumentBytes is glibc's struct tlsdesc_dynamic_arg (sysdeps/x86_64/dl-tlsdesc.h):
+//
+//	offset size field
+//	     0    8 module id
+//	     8    8 offset in the module's block
+//	    16    8 generation that the DTV must have reached
+//
+// musl's (struct td_index in ldso/dynlink.c) has the first two.
+const argumentBytes = 3 * wordBytes
+
+// dynamicRule makes the rule from the argument of a dynamic resolver.
+func (v variable) dynamicRule(libc Libc, argument *memread.Request) (Rule, error) {
+	need := argumentBytes
+	if libc == Musl {
+		need = 2 * wordBytes
+	}
+	if argument.N < need {
+		// Not malformed: it can be the static resolver of a C library that was
+		// compiled in another way, and its argument no address.
+		return Rule{}, fmt.Errorf("%w: reading argument of an unknown TLS resolver of %v at %#x: %w",
+			ErrUnsupported, libc, argument.Addr, argument.Err)
+	}
+	var generation uint64
+	if libc == Glibc {
+		generation = binary.LittleEndian.Uint64(argument.Buf[2*wordBytes:])
+	}
+	return v.moduleRule(Dynamic, libc, decodePair((*[2 * wordBytes]byte)(argument.Buf)), generation)
+}
+
+// fromModule makes the rule from a DTPMOD64 pair.
+func (v variable) fromModule(p pair) (Rule, error) {
+	libc := LibcUnknown
+	for _, m := range v.mappings {
+		found := libcOf(m.Path)
+		if found == LibcUnknown {
+			continue
+		}
+		if libc != LibcUnknown && libc != found {
+			return Rule{}, fmt.Errorf("%w: both C libraries are mapped, and a DTPMOD64 pair does not say whose it is", ErrUnsupported)
+		}
+		libc = found
+	}
+	if libc == LibcUnknown {
+		return Rule{}, fmt.Errorf("%w: no known C library is mapped", ErrUnsupported)
+	}
+	return v.moduleRule(DTPMod, libc, p, 0)
+}
+
+// moduleRule makes a rule that goes through the DTV. The loader computes the
+// offset from the symbol's value and nothing else, so there is one that it can be.
+// (There is another when the variable of a different build of the library, in the
+// global scope, serves this one too. That is refused, since a pair that is half
+// filled can look the same.)
+func (v variable) moduleRule(kind Kind, libc Libc, p pair, generation uint64) (Rule, error) {
+	module, offset := p.first, p.second
+	switch {
+	case module == 0:
+		return Rule{}, fmt.Errorf("%w: no module id", ErrUnresolved)
+	case module > maxModule:
+		return Rule{}, fmt.Errorf("%w: module id %#x, at most %#x", ErrMalformed, module, maxModule)
+	case offset > maxOffset:
+		return Rule{}, fmt.Errorf("%w: offset %#x in the block of module %d, at most %#x",
+			ErrMalformed, offset, module, maxOffset)
+	case offset != v.lib.TLSOffset:
+		return Rule{}, fmt.Errorf("%w: offset %#x in the block of module %d, and %#x in the library",
+			ErrMalformed, offset, module, v.lib.TLSOffset)
+	}
+	r := Rule{Kind: kind, Offset: int64(offset), Module: module, Generation: generation}
+	r.setDTV(v.platform, libc)
+	return r, nil
+}
+
+// holds says whether addr lies in one of the library's segments.
+func (v variable) holds(addr uint64) bool {
+	for _, s := range v.lib.Segments {
+		if addr-(v.bias+s.Vaddr) < s.Memsz {
+			return true
+		}
+	}
+	return false
+}
+
+// libcAt is the C library whose file is mapped at addr.
+func (v variable) libcAt(addr uint64) Libc {
+	for _, m := range v.mappings {
+		if m.Start <= addr && addr < m.End {
+			return libcOf(m.Path)
+		}
+	}
+	return LibcUnknown
+}

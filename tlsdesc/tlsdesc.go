@@ -1,0 +1,158 @@
+// Package tlsdesc finds a thread's copy of the agent library's thread-local
+// variable from outside the process.
+//
+// There are two steps. Resolve reads what the loader stored for the library and
+// answers with a Rule: the way from a thread pointer to the variable, the same
+// for every thread as long as the library stays loaded. Rule.VariableAddrs goes
+// that way for any number of threads. "The variable" is the thread's pointer to
+// its slot, 8 bytes; what it points to is not this package's business.
+//
+// Nothing is written to the process and nothing of it is stopped, so all of it
+// can change while it is read. What that can and cannot spoil is said at Resolve
+// and VariableAddrs. The process is not trusted: whatever its memory holds, the
+// outcome is an error or an address, and the address is one of that process.
+package tlsdesc
+
+import (
+	"errors"
+	"fmt"
+
+	"correlator/memread"
+)
+
+// Errors that callers decide on. Those of reading (memread.ErrGone and others)
+// are wrapped as they come.
+var (
+	// ErrUnresolved means that the loader has not filled in the relocation yet.
+	// Look again later.
+	ErrUnresolved = errors.New("thread-local variable is not resolved yet")
+
+	// ErrUnsupported means that no known rule fits: another C library, another
+	// resolver, or too little evidence to tell which. Looking again does not help.
+	ErrUnsupported = errors.New("placement of the thread-local variable is not supported")
+
+	// ErrMalformed means that the process's words contradict each other or cannot
+	// come from a loader.
+	ErrMalformed = errors.New("malformed thread-local storage")
+
+	// ErrChanged means that a thread's DTV was replaced while it was read. Ask
+	// again for this thread.
+	ErrChanged = errors.New("DTV changed while it was read")
+)
+
+// Memory is the memory of one process; *memread.Process is one. A request for no
+// bytes succeeds wherever it points to.
+type Memory interface {
+	ReadBatch(requests []memread.Request) error
+}
+
+// Mapping is an executable file mapping of the process. Path is without the
+// " (deleted)" that the kernel adds to the name of an unlinked file.
+type Mapping struct {
+	Start, End uint64
+	Path       string
+}
+
+// Libc is the C library that loaded the library and lays out its threads.
+type Libc uint8
+
+const (
+	LibcUnknown Libc = iota // of a static rule, which is the same for all
+	Glibc
+	Musl
+)
+
+func (l Libc) String() string {
+	switch l {
+	case LibcUnknown:
+		return "unknown"
+	case Glibc:
+		return "glibc"
+	case Musl:
+		return "musl"
+	}
+	return fmt.Sprintf("Libc(%d)", uint8(l))
+}
+
+// Kind is the form of a rule. The zero Kind is that of the zero Rule, which
+// finds nothing.
+type Kind uint8
+
+const (
+	Static  Kind = iota + 1 // at a fixed distance from the thread pointer
+	Dynamic                 // through the DTV, found in a TLS descriptor
+	DTPMod                  // through the DTV, found in a DTPMOD64 pair
+)
+
+func (k Kind) String() string {
+	switch k {
+	case 0:
+		return "unresolved"
+	case Static:
+		return "static"
+	case Dynamic:
+		return "dynamic"
+	case DTPMod:
+		return "dtpmod"
+	}
+	return fmt.Sprintf("Kind(%d)", uint8(k))
+}
+
+// Rule is the way from a thread pointer TP to the variable, made by Resolve. It
+// is numbers only, so that it can be compared, and handed to an eBPF program
+// that goes the same way:
+//
+//	Static:          variable = TP + Offset
+//	Dynamic, DTPMod: dtv      = word at TP + DTVOffset
+//	                 none if    dtv is 0
+//	                 none if    word at dtv + DTVCapacityOffset < Module
+//	                 none if    Generation > 0 and word at dtv < Generation
+//	                 block    = word at dtv + Module * DTVStride
+//	                 none if    block is 0 or all ones
+//	                 variable = block + Offset
+//
+// Words are 8 bytes, little-endian. "None" is a normal answer: the thread has
+// not touched the variable yet.
+//
+// One thing can go wrong unseen, with DTPMod on glibc. The pair does not say in
+// which generation of the loaded modules its module id was given out. When a
+// library with TLS was unloaded, ours got its id, and a thread that had used the
+// former has neither used the variable nor a library loaded since, its DTV still
+// has the block of the former: the answer is an address in there. (In the same
+// situation Dynamic has the generation to tell by, and musl never gives an id
+// out twice.) Whoever reads the variable has to be ready for any value anyway.
+type Rule struct {
+	Kind       Kind
+	Libc       Libc   // never LibcUnknown when Kind is Dynamic or DTPMod
+	Offset     int64  // from the thread pointer, or in the module's block
+	Module     uint64 // module id: index into the DTV; 1 to maxModule
+	Generation uint64 // what the DTV's must have reached; 0 when the process does not say
+
+	DTVOffset         int64  // of the pointer to the DTV, from the thread pointer
+	DTVStride         uint64 // size of a DTV entry
+	DTVCapacityOffset int64  // of the highest module id that the DTV has room for, from dtv
+}
+
+const (
+	wordBytes = 8
+
+	// maxModule bounds module ids. Every module with TLS is a mapped file, and
+	// 1,048,576 is the largest vm.max_map_count that distributions set. It also
+	// keeps Module * DTVStride far from overflow.
+	maxModule = 1 << 20
+
+	// maxOffset bounds the distance of a variable from the thread pointer or from
+	// the start of its block. On x86-64 code reaches both by signed displacements of
+	// 32 bits where it knows them, so blocks are not larger; nor are they on aarch64,
+	// where usual code has 24 bits.
+	maxOffset = 1 << 31
+)
+
+// offsetAddr is base + off, unless that leaves the address space.
+func offsetAddr(base uint64, off int64) (uint64, error) {
+	addr := base + uint64(off)
+	if (off < 0) != (addr < base) {
+		return 0, fmt.Errorf("%w: %#x%+#x is no address", ErrMalformed, base, off)
+	}
+	return addr, nil
+}
