@@ -1,0 +1,327 @@
+package messaging
+
+import (
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestRegistrationGoesFirst(t *testing.T) {
+	b := newBench(t)
+	b.add(1, 2, 0)
+	b.connect()
+	b.receiver.expect(testRegistration, correlation(1, 2))
+	b.add(2, 1, 0)
+	b.receiver.expect(correlation(2, 1))
+	b.settled()
+	b.expectStats(3, 0, nil)
+	stats := b.sender.Stats()
+	if !stats.Connected || !stats.Registered || stats.Registrations != 1 || stats.Messages != 2 {
+		t.Errorf("%+v", stats)
+	}
+}
+
+func TestWithoutConnection(t *testing.T) {
+	b := newBench(t)
+	b.add(1, 1, time.Hour) // nothing is promised yet
+	b.add(2, 1, 0)
+	b.expectStats(0, 2, nil)
+	b.connect()
+	b.receiver.expect(testRegistration, correlation(2, 1))
+	b.settled()
+	b.expectStats(1, 0, map[Reason]uint64{ReasonLate: 1})
+}
+
+func TestReceiverGone(t *testing.T) {
+	b := connected(t)
+	b.receiver.close()
+	b.add(1, 2, 0)
+	b.add(2, 1, 100*time.Millisecond)
+	b.expectDown(unix.ECONNREFUSED)
+	b.expectStats(0, 3, nil)
+	if stats := b.sender.Stats(); stats.Connected || stats.Registered {
+		t.Errorf("%+v", stats)
+	}
+
+	// What waits too long for another connection is dropped for that reason.
+	b.clock.advance(200 * time.Millisecond)
+	b.expectStats(0, 2, map[Reason]uint64{ReasonSocketGone: 1})
+
+	// The same path is another socket now; what is in time goes there, once.
+	os.Remove(b.receiver.path)
+	b.receiver = listenAt(t, b.receiver.path)
+	b.connect()
+	b.receiver.expect(testRegistration, correlation(1, 2))
+	b.settled()
+	b.receiver.expectNothing()
+	b.expectStats(2, 0, map[Reason]uint64{ReasonSocketGone: 1})
+}
+
+func (b *bench) expectDown(want error) {
+	b.Helper()
+	select {
+	case err := <-b.sender.Down():
+		if !errors.Is(err, ErrSocketGone) || !errors.Is(err, want) {
+			b.Errorf("down: %v, want %v", err, want)
+		}
+	case <-time.After(patience):
+		b.Fatal("nobody told that the socket is gone")
+	}
+	b.ended()
+}
+
+// A receiver that goes while we wait for its room wakes us.
+func TestReceiverGoneWhileWaiting(t *testing.T) {
+	b := connected(t)
+	b.receiver.fill()
+	b.add(1, 2, 0)
+	b.settled()
+	b.receiver.close()
+	b.expectDown(unix.ECONNREFUSED)
+	b.expectStats(0, 2, nil)
+}
+
+func TestReceiverStopsReading(t *testing.T) {
+	b := connected(t)
+	if err := unix.Shutdown(b.receiver.fd, unix.SHUT_RD); err != nil {
+		t.Fatal(err)
+	}
+	b.add(1, 1, 0)
+	b.expectDown(unix.EPIPE)
+}
+
+// A receiver may connect its socket, and then takes messages from that peer only.
+func TestReceiverConnectsElsewhere(t *testing.T) {
+	b := connected(t)
+	other := listen(t)
+	if err := unix.Connect(b.receiver.fd, &unix.SockaddrUnix{Name: other.path}); err != nil {
+		t.Fatal(err)
+	}
+	b.add(1, 1, 0)
+	b.expectDown(unix.EPERM)
+	if _, err := Dial(openRoot(t, "/"), b.receiver.path, ourCredentials(t)); !errors.Is(err, ErrPermission) {
+		t.Errorf("dialling it: %v, want ErrPermission", err)
+	}
+}
+
+func TestRegistrationWaitsForRoom(t *testing.T) {
+	b := newBench(t)
+	fits := b.receiver.fill()
+	b.connect()
+	b.add(1, 1, 0)
+	b.settled()
+	b.clock.advance(testDelay)
+	b.expectStats(0, 0, map[Reason]uint64{ReasonLate: 1})
+	if !b.parked() {
+		t.Fatal("the registration does not wait for room")
+	}
+	b.add(1, 2, 0)
+	b.receiver.expectFillers(fits)
+	b.receiver.expect(testRegistration, correlation(1, 2))
+}
+
+// Another connection takes over at once, also from one that waits for room.
+func TestConnectReplaces(t *testing.T) {
+	b := connected(t)
+	old := b.receiver
+	fits := old.fill()
+	b.add(1, 1, 0)
+	b.settled()
+	b.receiver = listen(t)
+	b.connect()
+	b.receiver.expect(testRegistration, correlation(1, 1))
+	b.settled()
+	old.expectFillers(fits)
+	old.expectNothing()
+	b.expectStats(1, 0, nil)
+	select {
+	case err := <-b.sender.Down():
+		t.Errorf("told of the socket that was replaced: %v", err)
+	default:
+	}
+}
+
+func TestConnectForgetsOldNews(t *testing.T) {
+	b := connected(t)
+	b.receiver.close()
+	b.add(1, 1, 0)
+	b.ended()
+	b.receiver = listen(t)
+	b.connect()
+	b.receiver.expect(testRegistration, correlation(1, 1))
+	select {
+	case err := <-b.sender.Down():
+		t.Errorf("told of the socket that was replaced: %v", err)
+	default:
+	}
+}
+
+// Disconnect ends a wait for room as well; what is queued waits for another socket.
+func TestDisconnect(t *testing.T) {
+	b := connected(t)
+	old := b.receiver
+	fits := old.fill()
+	b.add(1, 1, 100*time.Millisecond)
+	b.add(2, 1, 0)
+	b.settled()
+	b.sender.Disconnect()
+	b.sender.Disconnect()
+	b.ended()
+	b.expectStats(0, 2, nil)
+	if stats := b.sender.Stats(); stats.Connected || stats.Registered {
+		t.Errorf("%+v", stats)
+	}
+	b.clock.advance(200 * time.Millisecond)
+	b.expectStats(0, 1, map[Reason]uint64{ReasonSocketGone: 1})
+	b.receiver = listen(t)
+	b.connect()
+	b.receiver.expect(testRegistration, correlation(2, 1))
+	old.expectFillers(fits)
+	old.expectNothing()
+	select {
+	case err := <-b.sender.Down():
+		t.Errorf("told of the socket that was disconnected: %v", err)
+	default:
+	}
+}
+
+func TestConnectRefuses(t *testing.T) {
+	b := newBench(t)
+	for _, r := range []Registration{{}, {SamplesDelay: -1}, {SamplesDelay: 1, HostID: "\xff"}} {
+		socket := b.receiver.dial()
+		err := b.sender.Connect(socket, r)
+		if !errors.Is(err, ErrSamplesDelay) && !errors.Is(err, ErrHostID) {
+			t.Errorf("%+v: %v", r, err)
+		}
+		if err := socket.Close(); !errors.Is(err, os.ErrClosed) {
+			t.Errorf("the socket was left open: %v", err)
+		}
+	}
+	b.sender.Close()
+	socket := b.receiver.dial()
+	if err := b.sender.Connect(socket, testRegistration); !errors.Is(err, ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+	if err := socket.Close(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("the socket was left open: %v", err)
+	}
+}
+
+// driven is a connected bench of which the test is the goroutine: nothing is sent by itself.
+func driven(t *testing.T) *bench {
+	b := connected(t)
+	b.ended()
+	b.sender.mu.Lock()
+	b.sender.running, b.sender.current = true, b.sender.socket
+	b.sender.mu.Unlock()
+	return b
+}
+
+// attempt is one that ends with err.
+func (b *bench) attempt(err error) verdict {
+	b.Helper()
+	if b.sender.next() == nil {
+		b.Fatal("nothing to send")
+	}
+	return b.sender.settle(err)
+}
+
+// The errors that no receiver can provoke at will: each leaves the sample queued, or counts it.
+func TestRareErrors(t *testing.T) {
+	for err, test := range map[error]struct {
+		want    verdict
+		dropped map[Reason]uint64
+	}{
+		unix.EINTR:    {want: again},
+		unix.ENOBUFS:  {want: busy},
+		unix.EMSGSIZE: {want: refused, dropped: map[Reason]uint64{ReasonRefused: 2}},
+	} {
+		b := driven(t)
+		b.add(1, 2, 0)
+		if got := b.attempt(err); got != test.want {
+			t.Errorf("%v: %d, want %d", err, got, test.want)
+		}
+		left := 2 - test.dropped[ReasonRefused]
+		b.expectStats(0, left, test.dropped)
+		b.add(1, 1, 0)
+		if test.want == busy {
+			b.expectPause()
+		} else {
+			go b.sender.run()
+		}
+		b.receiver.expect(correlation(1, uint16(left+1)))
+		b.settled()
+		b.expectStats(left+1, 0, test.dropped)
+	}
+}
+
+// expectPause says that the goroutine ends, and comes back after a while.
+func (b *bench) expectPause() {
+	b.Helper()
+	if b.sender.begin() != nil {
+		b.Error("no pause")
+	}
+	b.clock.advance(pauseTime - 1)
+	b.receiver.expectNothing()
+	b.clock.advance(1)
+}
+
+// What is being sent counts as queued.
+func TestStatsWhileSending(t *testing.T) {
+	b := driven(t)
+	b.add(1, 2, 0)
+	b.sender.next()
+	b.add(1, 3, 0)
+	b.expectStats(0, 5, nil)
+	b.sender.settle(nil)
+	b.expectStats(2, 3, nil)
+	go b.sender.run()
+	b.receiver.expect(correlation(1, 3))
+}
+
+// A process that fills its own socket whenever it has made room wakes us in vain. We then try
+// every now and then, until it lets us send.
+func TestFutileWakeUpsPause(t *testing.T) {
+	b := driven(t)
+	b.add(1, 1, 0)
+	for n := range maxFutile + 1 { // the first is no wake-up
+		if got := b.attempt(unix.EAGAIN); got != full {
+			t.Fatalf("attempt %d: %d, want to wait", n, got)
+		}
+	}
+	if got := b.attempt(unix.EAGAIN); got != busy {
+		t.Errorf("attempt %d: %d, want a pause", maxFutile+1, got)
+	}
+	b.expectStats(0, 1, nil)
+	b.expectPause()
+	b.receiver.expect(correlation(1, 1))
+	b.settled()
+	b.expectStats(1, 0, nil)
+}
+
+func TestClassify(t *testing.T) {
+	for err, want := range map[error]verdict{
+		nil:               sent,
+		unix.EAGAIN:       full,
+		unix.EINTR:        again,
+		unix.ENOBUFS:      busy,
+		unix.ENOMEM:       busy,
+		unix.EMSGSIZE:     refused,
+		unix.ECONNREFUSED: gone,
+		unix.ENOTCONN:     gone,
+		unix.ECONNRESET:   gone,
+		unix.EPIPE:        gone,
+		unix.EPERM:        gone,
+		unix.EACCES:       gone,
+		unix.EBADF:        gone,
+		unix.EIO:          gone,
+		os.ErrClosed:      gone,
+	} {
+		if got := classify(err); got != want {
+			t.Errorf("%v: %d, want %d", err, got, want)
+		}
+	}
+}

@@ -1,0 +1,262 @@
+package messaging
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/testenv"
+)
+
+// threadStatus is what the kernel says about the calling thread, which must be locked.
+func threadStatus() (string, error) {
+	b, err := os.ReadFile("/proc/thread-self/status")
+	return string(b), err
+}
+
+func effectiveCapabilities(status string) string {
+	for line := range strings.Lines(status) {
+		if value, ok := strings.CutPrefix(line, "CapEff:"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return "none told"
+}
+
+func TestCredentialsAreSwitchedOnOneThread(t *testing.T) {
+	testenv.NeedRoot(t)
+	ours := ourCredentials(t)
+	for _, creds := range []Credentials{
+		{UID: 1000, GID: 1000},
+		{UID: 1000, GID: 1001, Groups: []uint32{7, 2000, 3000}},
+		{UID: 0, GID: 1000},
+		{UID: 0, GID: 0, Groups: []uint32{4}},
+		{UID: 4_000_000_000, GID: 4_000_000_001, Groups: []uint32{4_000_000_002}},
+		ours,
+	} {
+		var status string
+		var tid int
+		err := creds.do(func() (err error) {
+			tid = unix.Gettid()
+			status, err = threadStatus()
+			return err
+		})
+		if err != nil {
+			t.Fatalf("%v: %v", creds, err)
+		}
+		got := credentialsOf(t, status)
+		if got.UID != creds.UID || got.GID != creds.GID || !slices.Equal(got.Groups, creds.Groups) {
+			t.Errorf("switched to %v, want %v", got, creds)
+		}
+		if caps := effectiveCapabilities(status); caps != "0000000000000000" {
+			t.Errorf("%v: capabilities %s, want none", creds, caps)
+		}
+		if tid == os.Getpid() {
+			t.Errorf("%v: switched the main thread", creds)
+		}
+		expectThreadGone(t, tid)
+	}
+	expectThreads(t, ours)
+}
+
+// expectThreadGone waits for the end of a thread of ours.
+func expectThreadGone(t *testing.T, tid int) {
+	t.Helper()
+	testenv.Poll(t, patience, "the switched thread to end", func() bool {
+		return errors.Is(unix.Tgkill(os.Getpid(), tid, 0), unix.ESRCH)
+	})
+}
+
+// expectThreads checks the ids of all our threads.
+func expectThreads(t *testing.T, want Credentials) {
+	t.Helper()
+	paths, err := filepath.Glob("/proc/self/task/*/status")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no threads: %v", err)
+	}
+	for _, path := range paths {
+		status, err := os.ReadFile(path)
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+			continue // an idle thread that ended
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := credentialsOf(t, string(status))
+		if got.UID != want.UID || got.GID != want.GID || !slices.Equal(got.Groups, want.Groups) {
+			t.Errorf("%s: %v, want %v", path, got, want)
+		}
+		if strings.HasSuffix(effectiveCapabilities(string(status)), "0000000000000000") {
+			t.Errorf("%s: no capabilities are left", path)
+		}
+	}
+}
+
+// Many at once, with goroutines starting threads beside them: nobody gets another's rights.
+func TestCredentialsDoNotLeak(t *testing.T) {
+	testenv.NeedRoot(t)
+	ours := ourCredentials(t)
+	var tids sync.Map
+	var all sync.WaitGroup
+	for n := range 8 {
+		all.Go(func() {
+			for round := range 20 {
+				creds := Credentials{UID: uint32(1000 + n), GID: uint32(2000 + round), Groups: []uint32{uint32(3000 + n)}}
+				err := creds.do(func() error {
+					tids.Store(unix.Gettid(), true)
+					var inner sync.WaitGroup
+					for range 3 { // these run on other threads, and may need new ones
+						inner.Go(func() {
+							if uid, _ := unix.SetfsuidRetUid(noID); uint32(uid) != ours.UID {
+								t.Errorf("another goroutine runs as %d", uid)
+							}
+						})
+					}
+					inner.Wait()
+					status, err := threadStatus()
+					if err != nil {
+						return err
+					}
+					if got := credentialsOf(t, status); got.UID != creds.UID || got.GID != creds.GID || !slices.Equal(got.Groups, creds.Groups) {
+						return fmt.Errorf("runs as %v, want %v", got, creds)
+					}
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	tids.Range(func(tid, _ any) bool {
+		expectThreadGone(t, tid.(int))
+		return true
+	})
+	expectThreads(t, ours)
+}
+
+func TestCredentialsErrorIsReturned(t *testing.T) {
+	want := errors.New("from inside")
+	if err := ourCredentials(t).do(func() error { return want }); err != want {
+		t.Errorf("%v, want %v", err, want)
+	}
+}
+
+// Without the capabilities an agent serves the processes of its own user, and tells clearly why
+// it does not serve others.
+func TestDialWithoutCapabilities(t *testing.T) {
+	testenv.NeedRoot(t)
+	dir := openTempDir(t)
+	us := Credentials{UID: 1000, GID: 1000, Groups: []uint32{2000, 3000}}
+	r := listenAt(t, filepath.Join(dir, "socket"))
+	if err := os.Chmod(r.path, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	c := helper{Assume: &us, DialPath: r.path, Dial: []Credentials{
+		us,
+		{UID: 1000, GID: 1000, Groups: []uint32{3000, 2000, 2000}}, // in another order
+		{UID: 1001, GID: 1000, Groups: us.Groups},
+		{UID: 1000, GID: 1001, Groups: us.Groups},
+		{UID: 1000, GID: 1000, Groups: []uint32{2000}},
+		{UID: 0, GID: 0},
+	}}.start(t, nil)
+	for i, want := range []string{"<nil>", "<nil>", "ErrCredentials", "ErrCredentials", "ErrCredentials", "ErrCredentials"} {
+		if got := c.line(); got != want {
+			t.Errorf("dial %d: %s, want %s", i, got, want)
+		}
+	}
+}
+
+// A receiver that asks who sent gets the process's ids, not root's.
+func TestReceiverSeesItsOwnIDs(t *testing.T) {
+	testenv.NeedRoot(t)
+	r := listenAt(t, filepath.Join(openTempDir(t), "socket"))
+	if err := os.Chmod(r.path, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.SetsockoptInt(r.fd, unix.SOL_SOCKET, unix.SO_PASSCRED, 1); err != nil {
+		t.Fatal(err)
+	}
+	for _, creds := range []Credentials{{UID: 1000, GID: 1001}, {UID: 0, GID: 1001}, ourCredentials(t)} {
+		socket, err := Dial(openRoot(t, "/"), r.path, creds)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := NewSender(&Counters{})
+		if err := s.Connect(socket, testRegistration); err != nil {
+			t.Fatal(err)
+		}
+		r.waitReadable()
+		s.Close()
+		var buf, control [1024]byte
+		n, controlBytes, _, _, err := unix.Recvmsg(r.fd, buf[:], control[:], 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m, err := Decode(buf[:n]); err != nil || m != testRegistration {
+			t.Errorf("received %+v, %v", m, err)
+		}
+		messages, err := unix.ParseSocketControlMessage(control[:controlBytes])
+		if err != nil || len(messages) != 1 {
+			t.Fatalf("%v, %v", messages, err)
+		}
+		got, err := unix.ParseUnixCredentials(&messages[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := unix.Ucred{Pid: int32(os.Getpid()), Uid: creds.UID, Gid: creds.GID}
+		if *got != want {
+			t.Errorf("sent as %+v, want %+v", *got, want)
+		}
+	}
+}
+
+// openTempDir is a temporary directory that every user may reach.
+func openTempDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "messaging-"+strconv.Itoa(os.Getpid())+"-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func BenchmarkDial(b *testing.B) {
+	testenv.NeedRoot(b)
+	r := listenAt(b, filepath.Join(openTempDir(b), "socket"))
+	if err := os.Chmod(r.path, 0o666); err != nil {
+		b.Fatal(err)
+	}
+	root := openRoot(b, "/")
+	b.Run("dial", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			s, err := Dial(root, r.path, Credentials{UID: 1000, GID: 1000})
+			if err != nil {
+				b.Fatal(err)
+			}
+			s.Close()
+		}
+	})
+	b.Run("identify", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := Identify(root, r.path); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,422 @@
+package feed
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/testenv"
+)
+
+const patience = 20 * time.Second
+
+func listen(t testing.TB, path string) (*Server, *Counters) {
+	t.Helper()
+	counters := &Counters{}
+	s, err := Listen(path, counters)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s, counters
+}
+
+// served collects what a server hands out.
+type served struct {
+	mu      sync.Mutex
+	records []Record
+	stop    context.CancelFunc
+	ended   chan error
+}
+
+func serve(t testing.TB, s *Server) *served {
+	ctx, cancel := context.WithCancel(context.Background())
+	got := &served{stop: cancel, ended: make(chan error, 1)}
+	go func() {
+		got.ended <- s.Serve(ctx, func(records []Record) {
+			got.mu.Lock()
+			defer got.mu.Unlock()
+			got.records = append(got.records, records...)
+		})
+	}()
+	t.Cleanup(cancel)
+	return got
+}
+
+func (s *served) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.records)
+}
+
+func numbered(n int) Record {
+	r := withContext
+	r.PID = uint32(n)
+	return r
+}
+
+func dial(t testing.TB, path string) *Client {
+	t.Helper()
+	c, err := Dial(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func TestClientToServer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "feed")
+	s, counters := listen(t, path)
+	got := serve(t, s)
+	c := dial(t, path)
+	const total = 5*MaxRecords + 7
+	for n := range total {
+		if err := c.Add(numbered(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Close(); err != nil { // sends the rest
+		t.Fatal(err)
+	}
+	testenv.Poll(t, patience, "all records", func() bool { return got.count() == total })
+	for n, r := range got.records {
+		if r != numbered(n) {
+			t.Fatalf("record %d is %+v", n, r)
+		}
+	}
+	if d, r := counters.Datagrams.Load(), counters.Records.Load(); d != 6 || r != total {
+		t.Errorf("counted %d datagrams, %d records", d, r)
+	}
+}
+
+func TestServerCountsWhatItRefuses(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "feed")
+	s, counters := listen(t, path)
+	got := serve(t, s)
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	good := unhex(t, golden[0].hex)
+	for reason, change := range map[Reason]func(b []byte) []byte{
+		ReasonMagic:    func(b []byte) []byte { return b[:0] },
+		ReasonLength:   func(b []byte) []byte { return append(b, make([]byte, 100_000)...) }, // cut off by the buffer
+		ReasonCount:    func(b []byte) []byte { b[40], b[41] = 0, 0; return b },
+		ReasonFlags:    func(b []byte) []byte { b[42] = 2; return b },
+		ReasonReserved: func(b []byte) []byte { b[6] = 1; return b },
+	} {
+		for _, datagram := range [][]byte{change(slices.Clone(good)), good} {
+			if _, err := conn.Write(datagram); err != nil {
+				t.Fatal(err)
+			}
+		}
+		testenv.Poll(t, patience, "a refusal for "+reason.String(), func() bool { return counters.Refused[reason].Load() == 1 })
+	}
+	testenv.Poll(t, patience, "the good ones", func() bool { return got.count() == int(NumReasons) })
+	if counters.Datagrams.Load() != uint64(NumReasons) {
+		t.Errorf("%d datagrams handled", counters.Datagrams.Load())
+	}
+}
+
+// What was taken before the end is handled, what comes afterwards is told to the sampler.
+func TestServeEnds(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "feed")
+	s, _ := listen(t, path)
+	c := dial(t, path)
+	feed := func() error { return errors.Join(c.Add(numbered(0)), c.Flush()) }
+	taken := 0
+	for ; taken < 10; taken++ { // nobody reads yet: they wait in the kernel
+		if err := feed(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	handled := 0
+	err := s.Serve(ctx, func([]Record) {
+		if handled++; handled > 1 {
+			return
+		}
+		cancel()
+		testenv.Poll(t, patience, "the end of reception", func() bool {
+			err := feed()
+			if err == nil {
+				taken++
+			}
+			return errors.Is(err, unix.EPIPE)
+		})
+	})
+	if err != nil || handled != taken {
+		t.Errorf("handled %d of %d datagrams, %v", handled, taken, err)
+	}
+}
+
+func TestServeWaitsForNothingAtTheEnd(t *testing.T) {
+	s, _ := listen(t, filepath.Join(t.TempDir(), "feed"))
+	got := serve(t, s)
+	got.stop()
+	if err := <-got.ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestServeIsEndedByClose(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "feed")
+	s, _ := listen(t, path)
+	got := serve(t, s)
+	if err := errors.Join(s.Close(), s.Close()); err != nil {
+		t.Error(err)
+	}
+	if err := <-got.ended; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("%v, want net.ErrClosed", err)
+	}
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket's file is left: %v", err)
+	}
+}
+
+func TestSocketMode(t *testing.T) {
+	for _, umask := range []int{0, 0o022, 0o077} {
+		old := unix.Umask(umask)
+		path := filepath.Join(t.TempDir(), "feed")
+		listen(t, path)
+		unix.Umask(old)
+		info, err := os.Lstat(path)
+		if err != nil || info.Mode() != os.ModeSocket|0o600 {
+			t.Errorf("umask %#o: %v, %v", umask, info.Mode(), err)
+		}
+	}
+}
+
+func TestListenReplacesStaleSocketOnly(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "feed")
+	bind := func(kind int) int {
+		fd, err := unix.Socket(unix.AF_UNIX, kind, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+			t.Fatal(err)
+		}
+		return fd
+	}
+	refused := func(what string, want error) {
+		t.Helper()
+		before, err := os.Lstat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Listen(path, &Counters{}); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", what, err, want)
+		}
+		if after, err := os.Lstat(path); err != nil || !os.SameFile(before, after) {
+			t.Errorf("%s was replaced: %v", what, err)
+		}
+		os.Remove(path)
+	}
+
+	unix.Close(bind(unix.SOCK_DGRAM))
+	s, _ := listen(t, path)
+	refused("our own live socket", ErrInUse)
+	s.Close()
+
+	live := bind(unix.SOCK_STREAM)
+	refused("a live socket of another kind", ErrInUse)
+	unix.Close(live)
+
+	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused("a file", ErrNotSocket)
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused("a FIFO", ErrNotSocket)
+	if err := os.Symlink(filepath.Join(dir, "elsewhere"), path); err != nil {
+		t.Fatal(err)
+	}
+	refused("a symbolic link", ErrNotSocket)
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	refused("a directory", ErrNotSocket)
+
+	if _, err := Listen(filepath.Join(dir, "missing/feed"), &Counters{}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("in a missing directory: %v", err)
+	}
+}
+
+// The name of an abstract socket is a file name like any other here.
+func TestListenAtSign(t *testing.T) {
+	t.Chdir(t.TempDir())
+	s, _ := listen(t, "@feed")
+	if _, err := os.Lstat("@feed"); err != nil {
+		t.Error(err)
+	}
+	s.Close()
+}
+
+// Agents that start together on a stale socket: one gets it, the others leave it alone.
+func TestListenTogether(t *testing.T) {
+	for range 30 {
+		path := filepath.Join(t.TempDir(), "feed")
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+			t.Fatal(err)
+		}
+		unix.Close(fd)
+		var winners atomic.Int32
+		var all sync.WaitGroup
+		start := make(chan struct{})
+		for range 4 {
+			all.Go(func() {
+				<-start
+				s, err := Listen(path, &Counters{})
+				if err == nil {
+					winners.Add(1)
+					t.Cleanup(func() { s.Close() })
+				} else if !errors.Is(err, ErrInUse) {
+					t.Error(err)
+				}
+			})
+		}
+		close(start)
+		all.Wait()
+		if winners.Load() != 1 {
+			t.Fatalf("%d agents listen", winners.Load())
+		}
+		dial(t, path)
+	}
+}
+
+func TestListenInLockedDirectory(t *testing.T) {
+	dir := t.TempDir()
+	lock, err := lockDirectory(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if _, err := Listen(filepath.Join(dir, "feed"), &Counters{}); !errors.Is(err, ErrInUse) {
+		t.Errorf("%v, want ErrInUse", err)
+	}
+}
+
+// Close of an agent whose path was taken meanwhile leaves the other's socket alone.
+func TestCloseLeavesOthersSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "feed")
+	s, _ := listen(t, path)
+	os.Rename(path, path+".old") // keeps the inode number from being given out again
+	other, _ := listen(t, path)
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if dev, ino, err := identify(path); err != nil || dev != other.dev || ino != other.ino {
+		t.Errorf("the other agent's socket is gone: %v", err)
+	}
+}
+
+func TestClientSurvivesAgent(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "feed")
+	s, _ := listen(t, path)
+	c := dial(t, path)
+	s.Close()
+	for range 2 { // first what connected, then nothing to connect to
+		if err := errors.Join(c.Add(numbered(1)), c.Flush()); err == nil {
+			t.Fatal("fed an agent that has ended")
+		}
+	}
+	s, counters := listen(t, path)
+	got := serve(t, s)
+	if err := errors.Join(c.Add(numbered(2)), c.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Poll(t, patience, "the record", func() bool { return got.count() == 1 })
+	if got.records[0] != numbered(2) || counters.Records.Load() != 1 {
+		t.Errorf("%+v", got.records)
+	}
+}
+
+func TestClientDoesNotWaitForEver(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "feed")
+	listen(t, path) // and never reads
+	c := dial(t, path)
+	c.timeout = time.Millisecond
+	testenv.Poll(t, patience, "a full queue", func() bool {
+		return errors.Is(errors.Join(c.Add(numbered(1)), c.Flush()), os.ErrDeadlineExceeded)
+	})
+}
+
+func TestClientRefusesRecordWithoutSamples(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "feed")
+	s, _ := listen(t, path)
+	got := serve(t, s)
+	c := dial(t, path)
+	if err := errors.Join(c.Add(Record{PID: 1, TID: 1}), c.Flush()); !errors.Is(err, ErrCount) {
+		t.Errorf("%v, want ErrCount", err)
+	}
+	if err := errors.Join(c.Add(numbered(1)), c.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Poll(t, patience, "the record", func() bool { return got.count() == 1 })
+}
+
+// Feeding is root's: another user's sampler is refused by the kernel.
+func TestOtherUsersMayNotFeed(t *testing.T) {
+	testenv.NeedRoot(t)
+	dir := t.TempDir()
+	for _, path := range []string{filepath.Dir(dir), dir} {
+		if err := os.Chmod(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(dir, "feed")
+	listen(t, path)
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread() // ends with the goroutine
+		unix.Setfsuid(1000)
+		_, err := Dial(path)
+		result <- err
+	}()
+	if err := <-result; !errors.Is(err, syscall.EACCES) {
+		t.Errorf("%v, want EACCES", err)
+	}
+}
+
+func BenchmarkFeed(b *testing.B) {
+	path := filepath.Join(b.TempDir(), "feed")
+	s, _ := listen(b, path)
+	var received atomic.Int64
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go s.Serve(ctx, func(records []Record) { received.Add(int64(len(records))) })
+	c := dial(b, path)
+	b.ReportAllocs()
+	sent := int64(0)
+	for b.Loop() {
+		if err := c.Add(withContext); err != nil {
+			b.Fatal(err)
+		}
+		sent++
+	}
+	if err := c.Flush(); err != nil {
+		b.Fatal(err)
+	}
+	testenv.Poll(b, patience, "all records", func() bool { return received.Load() == sent })
+}

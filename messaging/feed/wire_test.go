@@ -1,0 +1,210 @@
+package feed
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func unhex(t testing.TB, text string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(strings.Join(strings.Fields(text), ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+var (
+	stackID       = [16]byte{0x60, 0xb4, 0x20, 0xbb, 0x38, 0x51, 0xd9, 0xd4, 0x7a, 0xcb, 0x93, 0x3d, 0xbe, 0x70, 0x39, 0x9b}
+	traceID       = [16]byte{0x4b, 0xf9, 0x2f, 0x35, 0x77, 0xb3, 0x4d, 0xa6, 0xa3, 0xce, 0x92, 0x9d, 0x0e, 0x0e, 0x47, 0x36}
+	transactionID = [8]byte{0x00, 0xf0, 0x67, 0xaa, 0x0b, 0xa9, 0x02, 0xb7}
+
+	withContext = Record{
+		PID: 4711, TID: 4712, TimeNs: 0x0102030405060708, StackTraceID: stackID, Count: 3,
+		HasContext: true, TraceID: traceID, TransactionID: transactionID,
+	}
+	withoutContext = Record{PID: 1, TID: math.MaxUint32, StackTraceID: stackID, Count: math.MaxUint16}
+)
+
+const (
+	withContextHex = `67120000 68120000 0807060504030201 60b420bb3851d9d47acb933dbe70399b
+		0300 0100 00000000 4bf92f3577b34da6a3ce929d0e0e4736 00f067aa0ba902b7`
+	withoutContextHex = `01000000 ffffffff 0000000000000000 60b420bb3851d9d47acb933dbe70399b
+		ffff 0000 00000000 00000000000000000000000000000000 0000000000000000`
+)
+
+// The bytes are those of a little-endian machine: the format is native-endian, and both
+// architectures that we build for are little-endian.
+var golden = []struct {
+	records []Record
+	hex     string
+}{
+	{[]Record{withContext}, `43464431 0100 0000` + withContextHex},
+	{[]Record{withoutContext}, `43464431 0100 0000` + withoutContextHex},
+	{[]Record{withContext, withoutContext}, `43464431 0200 0000` + withContextHex + withoutContextHex},
+}
+
+func TestGolden(t *testing.T) {
+	for _, test := range golden {
+		want := unhex(t, test.hex)
+		got, err := AppendDatagram([]byte("kept"), test.records)
+		if err != nil || !bytes.Equal(got, append([]byte("kept"), want...)) {
+			t.Errorf("encoded  %x (%v)\nwant kept%x", got, err, want)
+		}
+		decoded, err := Decode(want, []Record{withoutContext})
+		if err != nil || !slices.Equal(decoded, append([]Record{withoutContext}, test.records...)) {
+			t.Errorf("decoded %+v (%v)\nwant %+v", decoded, err, test.records)
+		}
+	}
+}
+
+func TestLargestDatagram(t *testing.T) {
+	records := slices.Repeat([]Record{withContext}, MaxRecords)
+	b, err := AppendDatagram(nil, records)
+	if err != nil || len(b) != maxDatagramBytes || len(b) > 64<<10 {
+		t.Fatalf("%d bytes, %v", len(b), err)
+	}
+	if got, err := Decode(b, nil); err != nil || !slices.Equal(got, records) {
+		t.Errorf("%d records, %v", len(got), err)
+	}
+	for _, records := range [][]Record{nil, append(records, withContext), {withContext, {PID: 1, TID: 1}}} {
+		if b, err := AppendDatagram([]byte("kept"), records); !errors.Is(err, ErrCount) || string(b) != "kept" {
+			t.Errorf("%d records: %x, %v", len(records), b, err)
+		}
+	}
+}
+
+// What a sampler leaves in the fields of a context that it does not include is not sent, and
+// not read.
+func TestContextOnlyWhenIncluded(t *testing.T) {
+	record := withContext
+	record.HasContext = false
+	b, err := AppendDatagram(nil, []Record{record})
+	if err != nil || !bytes.Equal(b[48:72], make([]byte, 24)) {
+		t.Errorf("sent %x, %v", b[48:], err)
+	}
+	copy(b[48:], "left from another record")
+	record.TraceID, record.TransactionID = [16]byte{}, [8]byte{}
+	if got, err := Decode(b, nil); err != nil || got[0] != record {
+		t.Errorf("read %+v, %v", got, err)
+	}
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	const ids = `60b420bb3851d9d47acb933dbe70399b`
+	const context = `4bf92f3577b34da6a3ce929d0e0e4736 00f067aa0ba902b7`
+	tooMany := append(unhex(t, `43464431 0004 0000`), bytes.Repeat(unhex(t, withContextHex), 1024)...)
+	for name, test := range map[string]struct {
+		datagram []byte
+		want     error
+	}{
+		"nothing":            {nil, ErrMagic},
+		"short header":       {unhex(t, `43464431 0100 00`), ErrMagic},
+		"other magic":        {unhex(t, `43464432 0100 0000`+withContextHex), ErrMagic},
+		"magic reversed":     {unhex(t, `31444643 0100 0000`+withContextHex), ErrMagic},
+		"no records":         {unhex(t, `43464431 0000 0000`), ErrCount},
+		"no records, but":    {unhex(t, `43464431 0000 0000`+withContextHex), ErrLength},
+		"one too many":       {unhex(t, `43464431 0100 0000`+withContextHex+withContextHex), ErrLength},
+		"one too few":        {unhex(t, `43464431 0200 0000`+withContextHex), ErrLength},
+		"a byte too few":     {unhex(t, `43464431 0100 0000`+withContextHex)[:71], ErrLength},
+		"a byte too many":    {unhex(t, `43464431 0100 0000`+withContextHex+`00`), ErrLength},
+		"count of 65535":     {unhex(t, `43464431 ffff 0000`+withContextHex), ErrLength},
+		"1024 records":       {tooMany, ErrCount},
+		"header reserved":    {unhex(t, `43464431 0100 0100`+withContextHex), ErrReserved},
+		"record reserved":    {unhex(t, `43464431 0100 0000 67120000 68120000 0000000000000000`+ids+`0300 0100 00000001`+context), ErrReserved},
+		"unknown flag":       {unhex(t, `43464431 0100 0000 67120000 68120000 0000000000000000`+ids+`0300 0300 00000000`+context), ErrFlags},
+		"highest flag":       {unhex(t, `43464431 0100 0000 67120000 68120000 0000000000000000`+ids+`0300 0080 00000000`+context), ErrFlags},
+		"no samples":         {unhex(t, `43464431 0100 0000 67120000 68120000 0000000000000000`+ids+`0000 0100 00000000`+context), ErrCount},
+		"fault in second":    {unhex(t, `43464431 0200 0000`+withContextHex+`67120000 68120000 0000000000000000`+ids+`0300 0200 00000000`+context), ErrFlags},
+		"text":               {[]byte("hello, correlator\n"), ErrMagic},
+		"our other messages": {unhex(t, `0200 0100 2c010000 00000000`), ErrMagic},
+	} {
+		got, err := Decode(test.datagram, []Record{withContext})
+		if !errors.Is(err, test.want) || !slices.Equal(got, []Record{withContext}) {
+			t.Errorf("%s: %v (%d records), want %v", name, err, len(got), test.want)
+		}
+		if r := reasonOf(err); !errors.Is(err, reasons[r].err) {
+			t.Errorf("%s: counted as %v", name, r)
+		}
+	}
+}
+
+func TestSampledAt(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	const nowNs = uint64(2 * time.Hour)
+	for timeNs, age := range map[uint64]time.Duration{
+		0:                      0,
+		nowNs:                  0,
+		nowNs + 1:              0,
+		math.MaxUint64:         0,
+		nowNs - 1:              1,
+		nowNs - uint64(maxAge): maxAge,
+		1:                      maxAge,
+	} {
+		r := Record{TimeNs: timeNs}
+		if got := now.Sub(r.SampledAt(now, nowNs)); got != age {
+			t.Errorf("%d at %d is %v old, want %v", timeNs, nowNs, got, age)
+		}
+	}
+	r := Record{TimeNs: 1}
+	if got := now.Sub(r.SampledAt(now, math.MaxUint64)); got != maxAge {
+		t.Errorf("%v old, want %v", got, maxAge)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, test := range golden {
+		f.Add(unhex(f, test.hex))
+	}
+	f.Add(unhex(f, `43464431 ffff 0000`))
+	f.Add(unhex(f, `43464431 0000 0000`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		records, err := Decode(b, nil)
+		if err != nil {
+			if r := reasonOf(err); !errors.Is(err, reasons[r].err) || records != nil {
+				t.Fatalf("%v, %d records", err, len(records))
+			}
+			return
+		}
+		again, err := AppendDatagram(nil, records)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range records {
+			if !records[i].HasContext { // what is not read cannot be written again
+				at := headerBytes + i*recordBytes + 40
+				copy(b[at:at+24], again[at:])
+			}
+		}
+		if !bytes.Equal(again, b) {
+			t.Fatalf("%x\nis written as %x", b, again)
+		}
+	})
+}
+
+func BenchmarkAppendDatagram(b *testing.B) {
+	records := slices.Repeat([]Record{withContext}, 100)
+	var buf []byte
+	b.ReportAllocs()
+	for b.Loop() {
+		buf, _ = AppendDatagram(buf[:0], records)
+	}
+}
+
+func BenchmarkDecode(b *testing.B) {
+	datagram, err := AppendDatagram(nil, slices.Repeat([]Record{withContext}, 100))
+	if err != nil {
+		b.Fatal(err)
+	}
+	var records []Record
+	b.ReportAllocs()
+	for b.Loop() {
+		records, _ = Decode(datagram, records[:0])
+	}
+}

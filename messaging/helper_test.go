@@ -1,0 +1,245 @@
+package messaging
+
+import (
+	"bufio"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Some tests need real processes: with ids, roots and namespaces of their own. They run this
+// test binary again, which then is a helper as helperVariable says and tests nothing.
+const helperVariable = "MESSAGING_TEST_HELPER"
+
+// helper is what such a process does, step by step; empty steps are left out.
+type helper struct {
+	Mount     string       // mount an empty file system here
+	Chroot    string       // take this directory for the root
+	Assume    *Credentials // become this user, for good
+	Supported bool         // print whether Supported finds what it needs
+	Connect   []string     // print for each path the error of a plain connect
+	Dial      []Credentials
+	DialPath  string // print for each of Dial what Dial says
+	Bind      string // bind a socket here, print "bound", and each datagram in hex, for ever
+}
+
+func TestMain(m *testing.M) {
+	if text, ok := os.LookupEnv(helperVariable); ok {
+		var h helper
+		if err := json.Unmarshal([]byte(text), &h); err != nil {
+			panic(err)
+		}
+		if err := h.main(); err != nil {
+			fmt.Fprintln(os.Stderr, "helper:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func (h helper) main() error {
+	go func() { // the test ended
+		io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}()
+	if h.Mount != "" {
+		if err := unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+			return fmt.Errorf("making mounts private: %w", err)
+		}
+		if err := unix.Mount("test", h.Mount, "tmpfs", 0, "mode=0755"); err != nil {
+			return fmt.Errorf("mounting: %w", err)
+		}
+	}
+	if h.Chroot != "" {
+		if err := errors.Join(unix.Chroot(h.Chroot), unix.Chdir("/")); err != nil {
+			return fmt.Errorf("changing root: %w", err)
+		}
+	}
+	if h.Assume != nil { // with package syscall: all threads
+		if err := errors.Join(syscall.Setgroups(h.Assume.groups()),
+			syscall.Setgid(int(h.Assume.GID)), syscall.Setuid(int(h.Assume.UID))); err != nil {
+			return fmt.Errorf("becoming %v: %w", *h.Assume, err)
+		}
+	}
+	if h.Supported {
+		fmt.Println(Supported())
+	}
+	for _, path := range h.Connect {
+		fmt.Println(plainConnect(path))
+	}
+	for _, creds := range h.Dial {
+		if err := h.dial(creds); err != nil {
+			return err
+		}
+	}
+	if h.Bind != "" {
+		return h.receive()
+	}
+	return nil
+}
+
+func (h helper) dial(creds Credentials) error {
+	root, err := os.Open("/")
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	_, err = Dial(root, h.DialPath, creds)
+	switch {
+	case errors.Is(err, ErrCredentials):
+		fmt.Println("ErrCredentials")
+	case errors.Is(err, ErrPermission):
+		fmt.Println("ErrPermission")
+	default:
+		fmt.Println(err)
+	}
+	return nil
+}
+
+func (h helper) receive() error {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		return err
+	}
+	os.Remove(h.Bind)
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: h.Bind}); err != nil {
+		return fmt.Errorf("binding %s: %w", h.Bind, err)
+	}
+	fmt.Println("bound")
+	buf := make([]byte, 1024)
+	for {
+		n, err := unix.Read(fd, buf)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		fmt.Println(hex.EncodeToString(buf[:n]))
+	}
+}
+
+func plainConnect(path string) error {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return unix.Connect(fd, &unix.SockaddrUnix{Name: path})
+}
+
+// child is a helper that runs.
+type child struct {
+	t   testing.TB
+	cmd *exec.Cmd
+	out *bufio.Scanner
+}
+
+// start runs a helper until the test ends.
+func (h helper) start(t testing.TB, attr *syscall.SysProcAttr) *child {
+	t.Helper()
+	config, err := json.Marshal(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe") // by its path other users could not reach it
+	cmd.Env = append(os.Environ(), helperVariable+"="+string(config))
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = attr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c := &child{t: t, cmd: cmd, out: bufio.NewScanner(out)}
+	t.Cleanup(func() {
+		in.Close()
+		c.kill()
+	})
+	return c
+}
+
+func (c *child) kill() {
+	c.cmd.Process.Kill()
+	c.cmd.Wait()
+}
+
+func (c *child) line() string {
+	c.t.Helper()
+	if !c.out.Scan() {
+		c.t.Fatalf("helper ended early: %v", c.out.Err())
+	}
+	return c.out.Text()
+}
+
+// expect waits for these messages, one after the other.
+func (c *child) expect(want ...Message) {
+	c.t.Helper()
+	for _, w := range want {
+		b, err := hex.DecodeString(c.line())
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if got, err := Decode(b); err != nil || got != w {
+			c.t.Fatalf("received %+v (%v), want %+v", got, err, w)
+		}
+	}
+}
+
+// root opens the root directory of the helper as the agent does.
+func (c *child) root() *os.File {
+	c.t.Helper()
+	return openRoot(c.t, "/proc/"+strconv.Itoa(c.cmd.Process.Pid)+"/root")
+}
+
+// credentials reads the filesystem ids of the helper from its status.
+func (c *child) credentials() (creds Credentials) {
+	c.t.Helper()
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(c.cmd.Process.Pid) + "/status")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return credentialsOf(c.t, string(status))
+}
+
+func credentialsOf(t testing.TB, status string) (creds Credentials) {
+	t.Helper()
+	number := func(text string) uint32 {
+		n, err := strconv.ParseUint(text, 10, 32)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return uint32(n)
+	}
+	for line := range strings.Lines(status) {
+		fields := strings.Fields(line)
+		switch {
+		case strings.HasPrefix(line, "Uid:"):
+			creds.UID = number(fields[4])
+		case strings.HasPrefix(line, "Gid:"):
+			creds.GID = number(fields[4])
+		case strings.HasPrefix(line, "Groups:"):
+			for _, group := range fields[1:] {
+				creds.Groups = append(creds.Groups, number(group))
+			}
+		}
+	}
+	return creds
+}

@@ -1,0 +1,349 @@
+package messaging
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/testenv"
+)
+
+// longRegistration is for tests in which nothing may be late, however slow the machine.
+var longRegistration = Registration{SamplesDelay: time.Hour}
+
+// waitReadable blocks until the receiver has a message.
+func (r *receiver) waitReadable() {
+	r.t.Helper()
+	fds := []unix.PollFd{{Fd: int32(r.fd), Events: unix.POLLIN}}
+	for {
+		n, err := unix.Poll(fds, int(patience/time.Millisecond))
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if n != 1 {
+			r.t.Fatalf("no message: a wake-up was lost (%v)", err)
+		}
+		return
+	}
+}
+
+// A receiver that takes one message at a time makes the kernel wake us for each: a wake-up that
+// is lost only once leaves the sender waiting for ever.
+func TestNoWakeUpIsLost(t *testing.T) {
+	rounds := 50_000
+	if testing.Short() {
+		rounds = 5_000
+	}
+	counters := &Counters{}
+	s, r := NewSender(counters), listen(t)
+	defer s.Close()
+	if err := s.Connect(r.dial(), longRegistration); err != nil {
+		t.Fatal(err)
+	}
+	r.expect(longRegistration)
+	rng := rand.New(rand.NewPCG(1, 2))
+	received, added, reads := 0, 0, 0
+	for received < rounds {
+		for added-received < 200 && added < rounds {
+			s.Add(keyOf(added%4000), 1, time.Now())
+			added++
+		}
+		r.waitReadable()
+		for range 1 + rng.IntN(3) {
+			m, ok := r.read()
+			if !ok {
+				break
+			}
+			reads++
+			received += int(m.(Correlation).Count)
+		}
+	}
+	if err := s.Drain(context.Background()); err != nil { // that is: the last message was recorded
+		t.Error(err)
+	}
+	if received != added || s.Stats().Sent != uint64(added) {
+		t.Errorf("added %d, received %d, %+v", added, received, s.Stats())
+	}
+	// Each attempt in vain but the first of a wait was woken by a read.
+	if waits := counters.Waits.Load(); waits == 0 || waits > uint64(reads+1) {
+		t.Errorf("%d attempts found the queue full, %d reads", waits, reads)
+	}
+}
+
+// What one process's receiver does is not felt by another's.
+func TestStalledReceiversBesideHealthy(t *testing.T) {
+	counters := &Counters{}
+	connect := func() (*Sender, *receiver) {
+		s, r := NewSender(counters), listen(t)
+		t.Cleanup(s.Close)
+		if err := s.Connect(r.dial(), longRegistration); err != nil {
+			t.Fatal(err)
+		}
+		return s, r
+	}
+	var stalled []*Sender
+	for range 30 {
+		s, _ := connect()
+		stalled = append(stalled, s)
+	}
+	s, r := connect()
+	r.expect(longRegistration)
+	for n := range 500 {
+		for _, other := range stalled {
+			other.Add(keyOf(n), 1, time.Now())
+		}
+		s.Add(keyOf(n), 1, time.Now())
+		r.waitReadable()
+		r.expect(correlation(n, 1))
+	}
+	for _, other := range stalled {
+		if stats := other.Stats(); stats.Sent+stats.Queued != 500 {
+			t.Errorf("%+v", stats)
+		}
+	}
+	// Each of them was tried once more after the kernel's queue was full, and not again.
+	if waits := counters.Waits.Load(); waits > uint64(len(stalled)) {
+		t.Errorf("%d attempts for %d receivers that do not read", waits, len(stalled))
+	}
+}
+
+// Everything at once: what is added is sent, dropped with a reason, or queued, and what is sent
+// is received, once.
+func TestNothingIsLostUncounted(t *testing.T) {
+	counters := &Counters{}
+	var everyone sync.WaitGroup
+	var added atomic.Uint64
+	for range 4 {
+		everyone.Go(func() { added.Add(abuse(t, counters)) })
+	}
+	everyone.Wait()
+	var dropped [NumReasons]uint64
+	for reason := range dropped {
+		dropped[reason] = counters.Dropped[reason].Load()
+	}
+	if sent := counters.Sent.Load(); counters.Added.Load() != added.Load() || sent+sum(dropped) != added.Load() {
+		t.Errorf("added %d (counted %d), sent or dropped %d", added.Load(), counters.Added.Load(), sent+sum(dropped))
+	}
+	t.Logf("added %d, sent %d in %d messages; dropped %v; %d sockets gone", added.Load(),
+		counters.Sent.Load(), counters.Messages.Load(), dropped, counters.SocketsGone.Load())
+}
+
+// abuse runs one sender whose receiver is replaced and dies all the time, while others add, look
+// and drain, until it is closed under them. It returns how many samples were added.
+func abuse(t *testing.T, counters *Counters) uint64 {
+	const generations, burst, pause = 200, 20, 100 * time.Microsecond
+	s := NewSender(counters)
+	dir := t.TempDir()
+	var added, received atomic.Uint64
+	var ended atomic.Bool
+	var others sync.WaitGroup
+	for n := range 3 {
+		others.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(n), 7))
+			for !ended.Load() {
+				for range burst {
+					s.Add(keyOf(rng.IntN(30)), 1, time.Now().Add(-time.Duration(rng.IntN(1000))*time.Microsecond))
+				}
+				added.Add(burst)
+				time.Sleep(pause)
+			}
+		})
+	}
+	others.Go(func() {
+		for !ended.Load() {
+			if stats := s.Stats(); stats.Sent+stats.Queued+sum(stats.Dropped) != stats.Added {
+				t.Errorf("does not add up: %+v", stats)
+			}
+			select {
+			case <-s.Down():
+			default:
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), pause)
+			s.Drain(ctx)
+			cancel()
+			time.Sleep(pause)
+		}
+	})
+	current := listenAt(t, filepath.Join(dir, "first"))
+	for generation := range generations {
+		r := listenAt(t, filepath.Join(dir, strconv.Itoa(generation)))
+		err := s.Connect(r.dial(), Registration{SamplesDelay: 20 * time.Millisecond})
+		// Nothing comes to the one that was connected before any more.
+		received.Add(current.readAll())
+		current.close()
+		current = r
+		if err != nil && !errors.Is(err, ErrClosed) {
+			t.Error(err)
+		}
+		for range rand.IntN(10) {
+			received.Add(r.readAll())
+			time.Sleep(pause)
+		}
+		switch {
+		case generation == generations*3/4:
+			others.Go(s.Close)
+		case generation%3 == 0: // it dies, but its queue can still be read
+			unix.Shutdown(r.fd, unix.SHUT_RD)
+			time.Sleep(pause)
+		case generation%3 == 1:
+			s.Disconnect()
+		}
+	}
+	ended.Store(true)
+	others.Wait()
+	received.Add(current.readAll())
+	if got := s.Stats(); got.Sent != received.Load() || got.Queued != 0 {
+		t.Errorf("received %d, %+v", received.Load(), got)
+	}
+	return added.Load()
+}
+
+// readAll takes all that is there and returns how many samples that were.
+func (r *receiver) readAll() (samples uint64) {
+	var buf [1024]byte
+	for {
+		n, err := unix.Read(r.fd, buf[:])
+		if n <= 0 || err != nil {
+			return samples
+		}
+		m, err := Decode(buf[:n])
+		if err != nil {
+			r.t.Error(err)
+		}
+		if c, ok := m.(Correlation); ok {
+			samples += uint64(c.Count)
+		}
+	}
+}
+
+func sum(counts [NumReasons]uint64) (total uint64) {
+	for _, count := range counts {
+		total += count
+	}
+	return total
+}
+
+// Hundreds of processes cost little memory while there is nothing to send.
+func TestIdleSenderIsSmall(t *testing.T) {
+	const senders, bound = 200, 1024
+	r := listen(t)
+	counters := &Counters{}
+	root, creds := openRoot(t, "/"), ourCredentials(t)
+	kept := make([]*Sender, senders)
+	before := heapInUse()
+	for i := range kept {
+		socket, err := Dial(root, r.path, creds)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept[i] = NewSender(counters)
+		if err := kept[i].Connect(socket, testRegistration); err != nil {
+			t.Fatal(err)
+		}
+		r.expect(testRegistration)
+	}
+	testenv.Poll(t, patience, "the goroutines to end", func() bool {
+		for _, s := range kept {
+			s.mu.Lock()
+			running := s.running
+			s.mu.Unlock()
+			if running {
+				return false
+			}
+		}
+		return true
+	})
+	each := (heapInUse() - before) / senders
+	t.Logf("%d bytes for each connected sender", each)
+	if each > bound {
+		t.Errorf("%d bytes for each idle sender, want at most %d", each, bound)
+	}
+	for _, s := range kept {
+		s.Close()
+	}
+}
+
+func heapInUse() int64 {
+	var stats runtime.MemStats
+	for range 3 { // what finalizers hold goes with the second
+		runtime.GC()
+	}
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
+}
+
+func BenchmarkAdd(b *testing.B) {
+	// Adding to what waits already: the receiver is full.
+	b.Run("waiting", func(b *testing.B) {
+		s, r := NewSender(&Counters{}), listen(b)
+		defer s.Close()
+		if err := s.Connect(r.dial(), longRegistration); err != nil {
+			b.Fatal(err)
+		}
+		r.fill()
+		now := time.Now()
+		b.ReportAllocs()
+		for n := 0; b.Loop(); n++ {
+			s.Add(keyOf(n&63), 1, now)
+		}
+	})
+	// Adding and receiving each sample as its own message: goroutine, system call and all.
+	b.Run("sent", func(b *testing.B) {
+		s, r := NewSender(&Counters{}), listen(b)
+		defer s.Close()
+		if err := s.Connect(r.dial(), longRegistration); err != nil {
+			b.Fatal(err)
+		}
+		r.expect(longRegistration)
+		var buf [64]byte
+		b.ReportAllocs()
+		for n := 0; b.Loop(); n++ {
+			s.Add(keyOf(n&63), 1, time.Now())
+			r.waitReadable()
+			unix.Read(r.fd, buf[:])
+		}
+	})
+}
+
+// One message from the queue to the receiver, without the goroutine.
+func BenchmarkSend(b *testing.B) {
+	s, r := NewSender(&Counters{}), listen(b)
+	defer s.Close()
+	if err := s.Connect(r.dial(), longRegistration); err != nil {
+		b.Fatal(err)
+	}
+	r.expect(longRegistration)
+	testenv.Poll(b, patience, "the goroutine to end", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.current = s.socket
+		return !s.running
+	})
+	s.mu.Lock()
+	s.running = true // the benchmark is the goroutine
+	s.mu.Unlock()
+	now := time.Now()
+	var buf [64]byte
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Add(keyOf(1), 1, now)
+		if err := s.current.raw.Write(s.attempt); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := unix.Read(r.fd, buf[:]); err != nil {
+			b.Fatal(err)
+		}
+	}
+	s.mu.Lock()
+	s.running = false
+	s.mu.Unlock()
+}

@@ -1,0 +1,220 @@
+package messaging
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// What is wrong with a process's socket. Every error of Dial and Identify is one of these,
+// ErrCredentials, or a fault of the agent's own (out of descriptors, no /proc).
+var (
+	ErrNoSocket   = errors.New("no file at the socket's path")
+	ErrNotSocket  = errors.New("the file is no socket")
+	ErrWrongType  = errors.New("the socket takes no datagrams")
+	ErrRefused    = errors.New("nobody receives on the socket")
+	ErrPermission = errors.New("the process may not write to the socket")
+	ErrPath       = errors.New("unusable socket path")
+	ErrNoOpenat2  = errors.New("this kernel has no openat2 (Linux 5.6), without which no path of a process is opened safely")
+)
+
+const (
+	// resolution confines every step of a path to the process's root, symbolic links and ".."
+	// included, as if we had called chroot. A magic link (/proc/PID/fd/N, cwd, root) would jump
+	// to what no path in this root leads to.
+	resolution = unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS
+
+	// resolveAttempts bounds how often a resolution is repeated that the kernel interrupted:
+	// EAGAIN after a rename somewhere while ".." was walked, EINTR from a network or FUSE file
+	// system after a signal. A process can cause either as often as it likes.
+	resolveAttempts = 16
+
+	// sendBufferBytes makes the receiver's queue the only bound that counts: what it holds is
+	// charged to our socket, 768 bytes for a message. This is the most that the default
+	// net.core.wmem_max allows; the kernel doubles it, which is enough for a queue of 554. (It wakes
+	// us when no more than a quarter is charged, so from 139 on not after each message read.)
+	// The system's own default may have been lowered.
+	sendBufferBytes = 212992
+)
+
+// Identity tells two socket files apart, also where a new one got the inode number of the one
+// that was removed (ext4 gives it out again at once). Only when that happened within one tick of
+// the clock (4 ms) they look the same, until a message is refused. A change of mode or owner
+// makes another identity of a file, too. Identities are compared with ==.
+type Identity struct {
+	Dev, Ino uint64
+	CtimeNs  int64
+}
+
+// Identify looks up which socket file a path leads to now, below root and with the errors of
+// Dial, and may block as Dial does. When the answer is the Identity of a connected Socket, that
+// one needs no replacing. It only looks, and cheaply so: it walks with the agent's own
+// credentials, and does not learn whether anybody still receives on the socket.
+func Identify(root *os.File, path string) (Identity, error) {
+	fd, identity, err := openSocketFile(root, path)
+	if err != nil {
+		return Identity{}, err
+	}
+	unix.Close(fd)
+	return identity, nil
+}
+
+// Dial connects to the datagram socket at path, which is absolute and means what it means to
+// the process whose root directory is root (an O_PATH descriptor of /proc/PID/root serves) and
+// whose credentials are creds. The path is walked and the socket connected with these
+// credentials, so that the kernel allows what it would allow the process, and no more; a user
+// namespace in which the process is root makes no difference. Sending, too, shows its ids
+// rather than ours to a receiver that asks for them.
+//
+// Dial may block as long as the process's file systems do (FUSE, autofs, a dead network mount),
+// and holds a thread meanwhile: call it on a goroutine that serves this process alone. The
+// kernel makes the whole agent undumpable when a thread first takes on other ids: it writes no
+// core file from then on.
+func Dial(root *os.File, path string, creds Credentials) (*Socket, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("creating socket: %w", err)
+	}
+	file := os.NewFile(uintptr(fd), path)
+	socket := &Socket{file: file, control: creds.control()}
+	err = creds.do(func() error {
+		var err error
+		socket.identity, err = connectBelow(fd, root, path)
+		return err
+	})
+	if err == nil {
+		err = socket.prepare(fd)
+	}
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return socket, nil
+}
+
+// connectBelow connects fd to the socket at path. Between the two steps the socket file is held
+// by its descriptor, so it cannot be exchanged.
+func connectBelow(fd int, root *os.File, path string) (Identity, error) {
+	target, identity, err := openSocketFile(root, path)
+	if err != nil {
+		return Identity{}, err
+	}
+	defer unix.Close(target)
+	err = retryInterrupted(func() error {
+		return unix.Connect(fd, &unix.SockaddrUnix{Name: "/proc/self/fd/" + strconv.Itoa(target)})
+	})
+	switch {
+	case err == nil:
+		return identity, nil
+	case errors.Is(err, unix.ECONNREFUSED):
+		return Identity{}, connectError(ErrRefused, path, err)
+	case errors.Is(err, unix.EPROTOTYPE):
+		return Identity{}, connectError(ErrWrongType, path, err)
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM): // EPERM: it receives from another socket only
+		return Identity{}, connectError(ErrPermission, path, err)
+	default:
+		return Identity{}, fmt.Errorf("connecting to %q: %w", path, err)
+	}
+}
+
+func connectError(decision error, path string, err error) error {
+	return fmt.Errorf("connecting to %q: %w (%w)", path, decision, err)
+}
+
+// openSocketFile resolves path below root and returns a descriptor (O_PATH) of the socket file
+// that it leads to. The caller closes it.
+func openSocketFile(root *os.File, path string) (int, Identity, error) {
+	// A relative path would depend on the process's working directory, which can change.
+	if !strings.HasPrefix(path, "/") || strings.IndexByte(path, 0) >= 0 {
+		return -1, Identity{}, fmt.Errorf("%w: %q is not absolute or holds a zero byte", ErrPath, path)
+	}
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolution}
+	var fd int
+	err := retryInterrupted(func() (err error) {
+		fd, err = unix.Openat2(int(root.Fd()), path, &how)
+		return err
+	})
+	runtime.KeepAlive(root)
+	if err != nil {
+		return -1, Identity{}, fmt.Errorf("opening %q: %w", path, resolutionError(err))
+	}
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		unix.Close(fd)
+		return -1, Identity{}, fmt.Errorf("looking at %q: %w", path, err)
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		unix.Close(fd)
+		return -1, Identity{}, fmt.Errorf("opening %q: %w", path, ErrNotSocket)
+	}
+	return fd, Identity{Dev: stat.Dev, Ino: stat.Ino, CtimeNs: unix.TimespecToNsec(stat.Ctim)}, nil
+}
+
+func resolutionError(err error) error {
+	decision := ErrPath
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
+		decision = ErrNoSocket
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		decision = ErrPermission
+	case errors.Is(err, unix.ENOSYS):
+		decision = ErrNoOpenat2
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOMEM):
+		return err // ours, not the path's
+	}
+	return fmt.Errorf("%w (%w)", decision, err)
+}
+
+// retryInterrupted repeats what was interrupted, but not for ever.
+func retryInterrupted(f func() error) error {
+	for attempt := 1; ; attempt++ {
+		err := f()
+		interrupted := errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN)
+		if !interrupted || attempt == resolveAttempts {
+			return err
+		}
+	}
+}
+
+// Supported says whether this kernel resolves paths as Dial needs it: ErrNoOpenat2 when not. A
+// container's seccomp filter that does not know openat2 can be the reason as well (EPERM).
+func Supported() error {
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolution}
+	var fd int
+	err := retryInterrupted(func() (err error) {
+		fd, err = unix.Openat2(unix.AT_FDCWD, "/", &how)
+		return err
+	})
+	switch {
+	case err == nil:
+		unix.Close(fd)
+		return nil
+	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM), errors.Is(err, unix.EINVAL):
+		return fmt.Errorf("%w: %w", ErrNoOpenat2, err)
+	default:
+		return fmt.Errorf("trying openat2: %w", err)
+	}
+}
+
+// prepare readies the connected socket for a Sender.
+func (s *Socket) prepare(fd int) error {
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, sendBufferBytes); err != nil {
+		return fmt.Errorf("setting send buffer: %w", err)
+	}
+	// A file that the runtime could not add to its poller has no deadlines; it could not wait.
+	if err := s.file.SetWriteDeadline(time.Time{}); err != nil {
+		return fmt.Errorf("polling socket: %w", err)
+	}
+	raw, err := s.file.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("polling socket: %w", err)
+	}
+	s.raw = raw
+	return nil
+}

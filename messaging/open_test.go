@@ -1,0 +1,339 @@
+package messaging
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/testenv"
+)
+
+// fakeRoot is a directory that stands for a process's root, with the socket /run/socket in it,
+// beside a host directory with a socket that nobody may reach from inside.
+type fakeRoot struct {
+	dir  string
+	root *os.File
+	in   *receiver
+	host *receiver
+}
+
+func newFakeRoot(t testing.TB) *fakeRoot {
+	t.Helper()
+	base := openTempDir(t)
+	f := &fakeRoot{dir: filepath.Join(base, "root")}
+	mkdir(t, f.dir, 0o755)
+	mkdir(t, f.path("/run"), 0o755)
+	f.root = openRoot(t, f.dir)
+	f.in = listenAt(t, f.path("/run/socket"))
+	f.host = listenAt(t, filepath.Join(base, "host"))
+	return f
+}
+
+func (f *fakeRoot) path(inside string) string { return filepath.Join(f.dir, inside) }
+
+func mkdir(t testing.TB, path string, mode os.FileMode) {
+	t.Helper()
+	if err := errors.Join(os.Mkdir(path, 0o700), os.Chmod(path, mode)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func symlink(t testing.TB, target, path string) {
+	t.Helper()
+	if err := os.Symlink(target, path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reaches says that what is sent through socket arrives at r, and closes it.
+func reaches(t *testing.T, socket *Socket, r *receiver) {
+	t.Helper()
+	s := NewSender(&Counters{})
+	if err := s.Connect(socket, testRegistration); err != nil {
+		t.Fatal(err)
+	}
+	r.expect(testRegistration)
+	s.Close()
+}
+
+func TestDialFollowsPathsInsideTheRoot(t *testing.T) {
+	f := newFakeRoot(t)
+	mkdir(t, f.path("/var"), 0o755)
+	symlink(t, "/run", f.path("/var/run"))
+	symlink(t, "../run", f.path("/var/up"))
+	symlink(t, "../../../../run", f.path("/var/above"))
+	symlink(t, "/var/run/socket", f.path("/link"))
+	symlink(t, "link", f.path("/link-to-link"))
+	for _, path := range []string{
+		"/run/socket",
+		"//run/.//socket",
+		"/var/run/socket",
+		"/var/up/socket",
+		"/var/above/socket",
+		"/link",
+		"/link-to-link",
+		"/run/../run/socket",
+		"/../../run/socket",
+		"/var/run/../run/socket",
+	} {
+		socket, err := Dial(f.root, path, ourCredentials(t))
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			continue
+		}
+		if identity, err := Identify(f.root, path); err != nil || identity != socket.Identity() {
+			t.Errorf("%s is %v (%v), connected to %v", path, identity, err, socket.Identity())
+		}
+		reaches(t, socket, f.in)
+	}
+}
+
+// Paths as long as the socket address of the process's own bind takes them, and longer ones:
+// a process that binds in its working directory has no such limit.
+func TestDialLongPaths(t *testing.T) {
+	f := newFakeRoot(t)
+	for _, length := range []int{100, 107, 108, 109, 300, unix.PathMax - 1} {
+		path := "/run"
+		for length-len(path) > 210 { // of 255 that a name may have
+			path += "/" + strings.Repeat("d", 200)
+		}
+		if err := mkdirAll(f.root, path); err != nil {
+			t.Fatal(err)
+		}
+		path += "/" + strings.Repeat("s", length-len(path)-1)
+		r := listenBelow(t, f.root, path)
+		socket, err := Dial(f.root, path, ourCredentials(t))
+		if err != nil {
+			t.Errorf("%d bytes: %v", len(path), err)
+			continue
+		}
+		reaches(t, socket, r)
+	}
+}
+
+// mkdirAll makes the directories of a path that may be too long from where the root lies.
+func mkdirAll(root *os.File, path string) error {
+	fd := int(root.Fd())
+	for name := range strings.SplitSeq(path[1:], "/") {
+		if err := unix.Mkdirat(fd, name, 0o755); err != nil && err != unix.EEXIST {
+			return err
+		}
+		next, err := unix.Openat(fd, name, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		if fd != int(root.Fd()) {
+			unix.Close(fd)
+		}
+		fd = next
+	}
+	return unix.Close(fd)
+}
+
+func listenBelow(t *testing.T, root *os.File, path string) *receiver {
+	t.Helper()
+	dir, name := filepath.Split(path)
+	fd, err := unix.Openat(int(root.Fd()), dir[1:], unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	short := "/proc/self/fd/" + strconv.Itoa(fd) + "/s"
+	r := listenAt(t, short)
+	if err := unix.Renameat(fd, "s", fd, name); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestDialRefuses(t *testing.T) {
+	f := newFakeRoot(t)
+	mkdir(t, f.path("/dir"), 0o755)
+	for _, err := range []error{
+		os.WriteFile(f.path("/file"), nil, 0o666),
+		unix.Mkfifo(f.path("/fifo"), 0o666),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	symlink(t, "/loop", f.path("/loop"))
+	symlink(t, "/file", f.path("/to-file"))
+	symlink(t, "/nowhere", f.path("/to-nowhere"))
+	symlink(t, f.host.path, f.path("/escape"))
+	symlink(t, "../host", f.path("/escape-relative"))
+	symlink(t, "../../../../../.."+f.host.path, f.path("/escape-far"))
+	symlink(t, filepath.Dir(f.host.path), f.path("/escape-dir"))
+	for kind, name := range map[int]string{unix.SOCK_STREAM: "/stream", unix.SOCK_SEQPACKET: "/seqpacket"} {
+		fd := bindSocket(t, kind, f.path(name))
+		defer unix.Close(fd)
+		if err := unix.Listen(fd, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	listenAt(t, f.path("/dead")).close()
+
+	for path, want := range map[string]error{
+		"/missing":                         ErrNoSocket,
+		"/missing/socket":                  ErrNoSocket,
+		"/file/socket":                     ErrNoSocket,
+		"/to-nowhere":                      ErrNoSocket,
+		"/escape":                          ErrNoSocket,
+		"/escape-relative":                 ErrNoSocket,
+		"/escape-far":                      ErrNoSocket,
+		"/escape-dir/host":                 ErrNoSocket,
+		"/../host":                         ErrNoSocket,
+		"/run/../../host":                  ErrNoSocket,
+		f.host.path:                        ErrNoSocket,
+		"/":                                ErrNotSocket,
+		"/dir":                             ErrNotSocket,
+		"/file":                            ErrNotSocket,
+		"/to-file":                         ErrNotSocket,
+		"/fifo":                            ErrNotSocket,
+		"/run/socket/":                     ErrNoSocket,
+		"/loop":                            ErrPath,
+		"":                                 ErrPath,
+		"run/socket":                       ErrPath,
+		"./run/socket":                     ErrPath,
+		"/run/socket\x00":                  ErrPath,
+		"\x00run/socket":                   ErrPath,
+		"/" + strings.Repeat("x", 256):     ErrPath,
+		"/" + strings.Repeat("run/", 2000): ErrPath,
+		"/stream":                          ErrWrongType,
+		"/seqpacket":                       ErrWrongType,
+		"/dead":                            ErrRefused,
+	} {
+		socket, err := Dial(f.root, path, ourCredentials(t))
+		if !errors.Is(err, want) || socket != nil {
+			t.Errorf("%.40q: %v, want %v", path, err, want)
+		}
+		// Identify does not connect, and so sees no difference between sockets.
+		if _, err := Identify(f.root, path); want != ErrWrongType && want != ErrRefused && !errors.Is(err, want) {
+			t.Errorf("identifying %.40q: %v, want %v", path, err, want)
+		}
+	}
+	f.host.expectNothing()
+}
+
+// A magic link leads to what no path inside the root leads to.
+func TestDialRefusesMagicLinks(t *testing.T) {
+	f := newFakeRoot(t)
+	fd, err := unix.Open(f.in.path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	link := filepath.Join(f.dir, "link")
+	symlink(t, "/proc/self/fd/"+strconv.Itoa(fd), link)
+	for _, path := range []string{
+		"/proc/self/fd/" + strconv.Itoa(fd),
+		"/proc/self/root" + f.in.path,
+		"/proc/self/cwd/x",
+		"/proc/thread-self/root" + f.in.path,
+		link,
+	} {
+		if _, err := Dial(openRoot(t, "/"), path, ourCredentials(t)); !errors.Is(err, ErrPath) {
+			t.Errorf("%s: %v, want ErrPath", path, err)
+		}
+	}
+	f.in.expectNothing()
+}
+
+// A process that exchanges what its path leads to all the time gets one or the other, but never
+// a socket outside.
+func TestDialWhilePathChanges(t *testing.T) {
+	f := newFakeRoot(t)
+	stop := make(chan struct{})
+	var swapping sync.WaitGroup
+	swapping.Go(func() {
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			next := f.path("/next")
+			os.Remove(next)
+			var err error
+			switch n % 4 {
+			case 0:
+				err = os.Symlink(f.host.path, next)
+			case 1, 3:
+				err = os.Link(f.in.path, next)
+			case 2:
+				err = os.Symlink("../host", next)
+			}
+			if err := errors.Join(err, os.Rename(next, f.path("/socket"))); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	connected, refused := 0, 0
+	for connected < 50 || refused < 50 {
+		socket, err := Dial(f.root, "/socket", ourCredentials(t))
+		switch {
+		case err == nil:
+			connected++
+			reaches(t, socket, f.in)
+		case errors.Is(err, ErrNoSocket):
+			refused++
+		default:
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	swapping.Wait()
+	f.host.expectNothing()
+}
+
+// The path leads to another socket after the first was removed, also when that one got its
+// inode number.
+func TestIdentityOfReplacedSocket(t *testing.T) {
+	f := newFakeRoot(t)
+	socket, err := Dial(f.root, "/run/socket", ourCredentials(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	for range 3 {
+		if identity, err := Identify(f.root, "/run/socket"); err != nil || identity != socket.Identity() {
+			t.Fatalf("%v (%v), want %v", identity, err, socket.Identity())
+		}
+	}
+	// File systems may take the time from the last tick of the clock.
+	testenv.Poll(t, patience, "a tick of the clock", func() bool {
+		probe := f.path("/probe")
+		if err := os.WriteFile(probe, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var stat unix.Stat_t
+		if err := unix.Stat(probe, &stat); err != nil {
+			t.Fatal(err)
+		}
+		return unix.TimespecToNsec(stat.Ctim) > socket.Identity().CtimeNs
+	})
+	if err := os.Remove(f.in.path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Identify(f.root, "/run/socket"); !errors.Is(err, ErrNoSocket) {
+		t.Errorf("removed: %v", err)
+	}
+	listenAt(t, f.in.path)
+	identity, err := Identify(f.root, "/run/socket")
+	if err != nil || identity == socket.Identity() {
+		t.Errorf("%v (%v) is the new socket, and the old", identity, err)
+	}
+}
+
+func TestSupported(t *testing.T) {
+	if err := Supported(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,308 @@
+package messaging
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/testenv"
+)
+
+// A real process in a mount namespace of its own, with the same path as another's.
+func TestDialInMountNamespace(t *testing.T) {
+	testenv.NeedRoot(t)
+	dir := openTempDir(t)
+	path := filepath.Join(dir, "socket")
+	host := listenAt(t, path)
+	creds := Credentials{UID: 1000, GID: 1000}
+	first := helper{Mount: dir, Bind: path}.start(t, &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS})
+	second := helper{Mount: dir, Bind: path}.start(t, &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS})
+	for n, c := range []*child{first, second, first} {
+		if n < 2 {
+			if got := c.line(); got != "bound" {
+				t.Fatal(got)
+			}
+		}
+		// Its socket is root's, 0755 as by umask: another user may not write to it.
+		if _, err := Dial(c.root(), path, creds); !errors.Is(err, ErrPermission) {
+			t.Errorf("with other credentials: %v", err)
+		}
+		socket, err := Dial(c.root(), path, c.credentials())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := NewSender(&Counters{})
+		if err := s.Connect(socket, testRegistration); err != nil {
+			t.Fatal(err)
+		}
+		s.Add(keyOf(n), 1, s.clock.Now())
+		c.expect(testRegistration, correlation(n, 1))
+		s.Close()
+	}
+	host.expectNothing()
+}
+
+// The root of a user namespace is all-powerful inside it. Seen from us it is the user that it
+// was mapped to.
+func TestDialInUserNamespace(t *testing.T) {
+	testenv.NeedRoot(t)
+	dir := openTempDir(t)
+	path := filepath.Join(dir, "socket")
+	c := helper{Mount: dir, Bind: path}.start(t, &syscall.SysProcAttr{
+		Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: 1000, Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: 1000, Size: 1}},
+		Credential:  &syscall.Credential{Uid: 0, Gid: 0, NoSetGroups: true},
+	})
+	if got := c.line(); got != "bound" {
+		t.Fatal(got)
+	}
+	creds := c.credentials()
+	if creds.UID != 1000 || creds.GID != 1000 {
+		t.Fatalf("the helper runs as %v", creds)
+	}
+	socket, err := Dial(c.root(), path, creds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := NewSender(&Counters{})
+	defer s.Close()
+	if err := s.Connect(socket, testRegistration); err != nil {
+		t.Fatal(err)
+	}
+	c.expect(testRegistration)
+
+	// Being root there opens nothing of the host's.
+	host := listenAt(t, filepath.Join(openTempDir(t), "host"))
+	if err := os.Chmod(host.path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Dial(c.root(), host.path, creds); !errors.Is(err, ErrPermission) {
+		t.Errorf("a socket of the host: %v", err)
+	}
+}
+
+// kill -9 and the process's return, as the owner of a sender sees it.
+func TestReceiverKilledAndRestarted(t *testing.T) {
+	dir := openTempDir(t)
+	path := filepath.Join(dir, "socket")
+	counters := &Counters{}
+	s := NewSender(counters)
+	defer s.Close()
+	for n := range 5 {
+		c := helper{Bind: path}.start(t, nil)
+		if got := c.line(); got != "bound" {
+			t.Fatal(got)
+		}
+		socket, err := Dial(openRoot(t, "/"), path, ourCredentials(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Connect(socket, longRegistration); err != nil {
+			t.Fatal(err)
+		}
+		if n > 0 { // what the last one did not get
+			c.expect(longRegistration, correlation(n-1, 1))
+		} else {
+			c.expect(longRegistration)
+		}
+		c.kill()
+		s.Add(keyOf(n), 1, s.clock.Now())
+		if err := <-s.Down(); !errors.Is(err, ErrSocketGone) {
+			t.Error(err)
+		}
+		if _, err := Dial(openRoot(t, "/"), path, ourCredentials(t)); !errors.Is(err, ErrRefused) {
+			t.Errorf("dialling a dead socket: %v", err)
+		}
+	}
+	if stats := s.Stats(); stats.Sent != 4 || stats.Queued != 1 || stats.Registrations != 5 || counters.SocketsGone.Load() != 5 {
+		t.Errorf("%+v", stats)
+	}
+}
+
+// A process of another user in a root directory of its own, by the words of /proc alone.
+func TestDialChrootedProcessOfAnotherUser(t *testing.T) {
+	testenv.NeedRoot(t)
+	f := newFakeRoot(t)
+	us := Credentials{UID: 1000, GID: 1001, Groups: []uint32{2000}}
+	mkdir(t, f.path("/home"), 0o755)
+	if err := errors.Join(os.Chown(f.path("/home"), 1000, 1001), os.Chmod(f.path("/home"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	symlink(t, f.host.path, f.path("/home/escape"))
+	c := helper{Chroot: f.dir, Assume: &us, Bind: "/home/socket"}.start(t, nil)
+	if got := c.line(); got != "bound" {
+		t.Fatal(got)
+	}
+	socket, err := Dial(c.root(), "/home/socket", c.credentials())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := NewSender(&Counters{})
+	defer s.Close()
+	if err := s.Connect(socket, testRegistration); err != nil {
+		t.Fatal(err)
+	}
+	c.expect(testRegistration)
+	if _, err := Dial(c.root(), "/home/escape", c.credentials()); !errors.Is(err, ErrNoSocket) {
+		t.Errorf("a link out of the root: %v", err)
+	}
+	f.host.expectNothing()
+}
+
+// A file system that never answers holds the one who asked, and nobody else.
+func TestDialOnHangingFileSystem(t *testing.T) {
+	testenv.NeedRoot(t)
+	f := newFakeRoot(t)
+	mkdir(t, f.path("/hanging"), 0o755)
+	device, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		testenv.Missing(t, "needs /dev/fuse: "+err.Error())
+	}
+	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", device)
+	if err := unix.Mount("test", f.path("/hanging"), "fuse", 0, options); err != nil {
+		unix.Close(device)
+		testenv.Missing(t, "needs FUSE: "+err.Error())
+	}
+	defer unix.Unmount(f.path("/hanging"), unix.MNT_DETACH)
+
+	hung := make(chan error, 1)
+	go func() {
+		_, err := Dial(f.root, "/hanging/socket", ourCredentials(t))
+		hung <- err
+	}()
+	for range 20 {
+		socket, err := Dial(f.root, "/run/socket", ourCredentials(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		reaches(t, socket, f.in)
+	}
+	select {
+	case err := <-hung:
+		t.Errorf("the file system did not hang: %v", err)
+	default:
+	}
+	unix.Close(device) // ends the file system
+	if err := <-hung; !errors.Is(err, ErrPath) {
+		t.Errorf("%v, want ErrPath", err)
+	}
+}
+
+// What the process may write to is decided by the kernel, for the process: every case is also
+// tried by a process with these credentials and no capabilities.
+func TestDialPermissions(t *testing.T) {
+	testenv.NeedRoot(t)
+	const user, group, extra, stranger = 1000, 1001, 2000, 3000
+	creds := Credentials{UID: user, GID: group, Groups: []uint32{extra}}
+	type socket struct {
+		uid, gid int
+		mode     os.FileMode
+	}
+	allowed := map[socket]bool{
+		{user, group, 0o600}:        true,
+		{user, group, 0o200}:        true,
+		{user, group, 0o400}:        false,
+		{user, group, 0o066}:        false, // the owner's own bits count
+		{user, stranger, 0o600}:     true,
+		{stranger, group, 0o060}:    true,
+		{stranger, group, 0o020}:    true,
+		{stranger, group, 0o606}:    false,
+		{stranger, extra, 0o060}:    true,
+		{stranger, extra, 0o606}:    false,
+		{stranger, stranger, 0o666}: true,
+		{stranger, stranger, 0o002}: true,
+		{stranger, stranger, 0o660}: false,
+		{stranger, stranger, 0o000}: false,
+		{0, 0, 0o600}:               false,
+		{0, 0, 0o660}:               false,
+		{0, 0, 0o666}:               true,
+	}
+	dirs := map[socket]bool{
+		{user, group, 0o700}:        true,
+		{user, group, 0o600}:        false,
+		{user, group, 0o077}:        false,
+		{stranger, stranger, 0o700}: false, // its 0666 socket included
+		{stranger, stranger, 0o711}: true,
+		{stranger, stranger, 0o744}: false,
+		{stranger, group, 0o710}:    true,
+		{stranger, extra, 0o710}:    true,
+		{stranger, stranger, 0o710}: false,
+		{0, 0, 0o700}:               false,
+		{0, 0, 0o755}:               true,
+	}
+
+	f := newFakeRoot(t)
+	place := func(path string, s socket) {
+		t.Helper()
+		if err := errors.Join(os.Chown(path, s.uid, s.gid), os.Chmod(path, s.mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := make(map[string]bool)
+	var paths []string
+	n := 0
+	for s, ok := range allowed {
+		path := "/run/" + strconv.Itoa(n)
+		n++
+		listenAt(t, f.path(path))
+		place(f.path(path), s)
+		want[path], paths = ok, append(paths, path)
+	}
+	for dir, ok := range dirs {
+		path := "/run/" + strconv.Itoa(n)
+		n++
+		mkdir(t, f.path(path), 0o755)
+		listenAt(t, f.path(path+"/socket"))
+		place(f.path(path+"/socket"), socket{stranger, stranger, 0o666})
+		place(f.path(path), dir)
+		want[path+"/socket"], paths = ok, append(paths, path+"/socket")
+	}
+
+	real := helper{Chroot: f.dir, Assume: &creds, Connect: paths}.start(t, nil)
+	for _, path := range paths {
+		socket, err := Dial(f.root, path, creds)
+		if err == nil {
+			socket.Close()
+		}
+		if (err == nil) != want[path] || err != nil && !errors.Is(err, ErrPermission) {
+			t.Errorf("%s: %v, want allowed: %v", path, err, want[path])
+		}
+		if got := real.line(); (got == "<nil>") != want[path] {
+			t.Errorf("%s: the process itself gets %s, want allowed: %v", path, got, want[path])
+		}
+	}
+}
+
+// A process of root's that gave up its capabilities, as in a container, is no more than the
+// user 0: what is other users' stays theirs.
+func TestDialPermissionsOfRootWithoutCapabilities(t *testing.T) {
+	testenv.NeedRoot(t)
+	f := newFakeRoot(t)
+	theirs := listenAt(t, f.path("/run/theirs"))
+	mkdir(t, f.path("/private"), 0o755)
+	hidden := listenAt(t, f.path("/private/socket"))
+	if err := errors.Join(
+		os.Chown(theirs.path, 1000, 1000), os.Chmod(theirs.path, 0o600),
+		os.Chmod(hidden.path, 0o666), os.Chown(f.path("/private"), 1000, 1000), os.Chmod(f.path("/private"), 0o700),
+	); err != nil {
+		t.Fatal(err)
+	}
+	for _, creds := range []Credentials{ourCredentials(t), {UID: 0, GID: 0, Groups: []uint32{20}}} {
+		for path, want := range map[string]error{"/run/socket": nil, "/run/theirs": ErrPermission, "/private/socket": ErrPermission} {
+			socket, err := Dial(f.root, path, creds)
+			if !errors.Is(err, want) {
+				t.Errorf("%v, %s: %v, want %v", creds, path, err, want)
+			}
+			if err == nil {
+				socket.Close()
+			}
+		}
+	}
+}

@@ -1,0 +1,238 @@
+package messaging
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+func keyOf(n int) (k Key) {
+	k.TraceID[0], k.TraceID[1], k.StackTraceID[15] = byte(n), byte(n>>8), 1
+	return k
+}
+
+// model is a queue that remembers every single sample.
+type model struct {
+	t      *testing.T
+	q      *queue
+	window int64
+	times  map[Key][]int64 // ascending
+}
+
+func newModel(t *testing.T, delayNs int64) *model {
+	return &model{t: t, q: newQueue(), window: delayNs / maxParts, times: make(map[Key][]int64)}
+}
+
+func (m *model) add(key Key, count int, sampledNs int64) {
+	m.t.Helper()
+	if !m.q.add(key, uint64(count), sampledNs, m.window) {
+		m.t.Fatal("no place in a queue that is not full")
+	}
+	for range count {
+		at, _ := slices.BinarySearch(m.times[key], sampledNs)
+		m.times[key] = slices.Insert(m.times[key], at, sampledNs)
+	}
+	m.check()
+}
+
+// expire checks that everything late goes, and of the rest nothing that is more than slackNs
+// away from being late.
+func (m *model) expire(limitNs, slackNs int64) {
+	m.t.Helper()
+	before := m.total()
+	dropped := m.q.expire(limitNs)
+	for key, times := range m.times {
+		kept := 0
+		if index, ok := m.q.byKey[key]; ok {
+			kept = int(m.q.items[index].count())
+		}
+		gone := len(times) - kept
+		if gone > 0 && times[gone-1] > limitNs+slackNs {
+			m.t.Fatalf("dropped a sample of %d at the limit %d", times[gone-1], limitNs)
+		}
+		if kept > 0 && times[gone] <= limitNs {
+			m.t.Fatalf("kept a sample of %d at the limit %d", times[gone], limitNs)
+		}
+		m.forget(key, gone)
+	}
+	if before-m.total() != dropped {
+		m.t.Fatalf("expire said %d, %d are gone", dropped, before-m.total())
+	}
+	m.check()
+}
+
+// take takes from the head, which must have the oldest sample, and keeps it out when sent.
+func (m *model) take(limit uint64, sent bool) {
+	m.t.Helper()
+	if !m.q.waiting() {
+		return
+	}
+	m.q.take(limit)
+	key, count := m.q.taken.key, int(m.q.taken.count())
+	if want := min(int(limit), len(m.times[key])); count != want {
+		m.t.Fatalf("took %d, want %d", count, want)
+	}
+	for other, times := range m.times {
+		if first := m.times[key][0]; times[0]+m.window < first {
+			m.t.Fatalf("took %v with a sample of %d before %v with one of %d", key, first, other, times[0])
+		}
+	}
+	if !sent {
+		m.q.giveBack(m.window)
+	} else {
+		if got := m.q.settle(); int(got) != count {
+			m.t.Fatalf("settled %d of %d", got, count)
+		}
+		m.forget(key, count)
+	}
+	m.check()
+}
+
+func (m *model) forget(key Key, n int) {
+	if m.times[key] = m.times[key][n:]; len(m.times[key]) == 0 {
+		delete(m.times, key)
+	}
+}
+
+func (m *model) total() (n uint64) {
+	for _, times := range m.times {
+		n += uint64(len(times))
+	}
+	return n
+}
+
+func (m *model) check() {
+	m.t.Helper()
+	if m.q.total != m.total() || len(m.q.heap) != len(m.times) || len(m.q.byKey) != len(m.times) {
+		m.t.Fatalf("queue has %d samples of %d (%d) keys, want %d of %d",
+			m.q.total, len(m.q.heap), len(m.q.byKey), m.total(), len(m.times))
+	}
+	for place, index := range m.q.heap {
+		it := &m.q.items[index]
+		if int(it.place) != place || m.q.byKey[it.key] != index || it.n < 1 {
+			m.t.Fatalf("item %d at %d: %+v", index, place, it)
+		}
+		if place > 0 && m.q.less(int32(place), int32(place-1)/2) {
+			m.t.Fatalf("item %d is older than its parent", place)
+		}
+		if int(it.count()) != len(m.times[it.key]) {
+			m.t.Fatalf("%d samples of %v, want %d", it.count(), it.key, len(m.times[it.key]))
+		}
+		if it.parts[0].sampledNs > m.times[it.key][0] {
+			m.t.Fatalf("%v is taken for younger than it is", it.key)
+		}
+		if !slices.IsSortedFunc(it.parts[:it.n], func(a, b part) int { return int(a.sampledNs - b.sampledNs) }) {
+			m.t.Fatalf("parts are not in order: %+v", it.parts[:it.n])
+		}
+	}
+}
+
+// Whatever comes in whatever order: nothing is lost, nothing late is kept, and when samples
+// come in the order of their age, nothing goes more than an eighth of the delay early.
+func TestQueueAgainstModel(t *testing.T) {
+	const delay = 800
+	for _, disorder := range []int64{0, 50, 2000} {
+		rng := rand.New(rand.NewPCG(1, uint64(disorder)))
+		m := newModel(t, delay)
+		slack := m.window
+		if disorder > 0 {
+			slack = delay + disorder
+		}
+		var now int64 = 10_000
+		for range 20_000 {
+			now += rng.Int64N(30)
+			switch op := rng.IntN(10); {
+			case op < 6:
+				sampled := now
+				if disorder > 0 {
+					sampled -= rng.Int64N(disorder)
+				}
+				m.add(keyOf(rng.IntN(20)), 1+rng.IntN(3), sampled)
+			case op < 7:
+				m.expire(now-delay, slack)
+			default:
+				// Like the sender: what is late goes before anything is taken.
+				m.expire(now-delay, slack)
+				m.take(1+rng.Uint64N(6), op < 9)
+			}
+		}
+	}
+}
+
+func TestQueueOldestFirst(t *testing.T) {
+	q := newQueue()
+	for n, sampledNs := range []int64{50, 20, 70, 10, 60, 30, 40} {
+		q.add(keyOf(n), 1, sampledNs, 0)
+	}
+	q.add(keyOf(2), 1, 5, 0) // the key of 70 gets an older sample
+	var order []int64
+	for q.waiting() {
+		order = append(order, q.oldestNs())
+		q.take(MaxCount)
+		q.settle()
+	}
+	if want := []int64{5, 10, 20, 30, 40, 50, 60}; !slices.Equal(order, want) {
+		t.Errorf("taken in the order %v, want %v", order, want)
+	}
+}
+
+func TestQueueSplitsOldestFirst(t *testing.T) {
+	q := newQueue()
+	q.add(keyOf(1), MaxCount-1, 100, 10)
+	q.add(keyOf(1), 3, 200, 10)
+	q.take(MaxCount)
+	if got := q.taken.count(); got != MaxCount {
+		t.Errorf("took %d, want %d", got, MaxCount)
+	}
+	if q.oldestNs() != 200 || q.total != MaxCount+2 {
+		t.Errorf("left: oldest %d, total %d", q.oldestNs(), q.total)
+	}
+	q.settle()
+	q.take(MaxCount)
+	if got := q.settle(); got != 2 || q.waiting() || q.total != 0 {
+		t.Errorf("then took %d, %d left", got, q.total)
+	}
+}
+
+func TestQueueBound(t *testing.T) {
+	q := newQueue()
+	for n := range maxQueued {
+		if !q.add(keyOf(n), 1, int64(n), 0) {
+			t.Fatalf("full with %d keys", n)
+		}
+	}
+	if q.add(keyOf(maxQueued), 1, 0, 0) {
+		t.Error("took one key too many")
+	}
+	if !q.add(keyOf(0), 1, 0, 0) {
+		t.Error("refused more samples of a key that waits")
+	}
+	q.take(MaxCount)
+	if !q.add(keyOf(maxQueued), 1, 0, 0) {
+		t.Error("refused a new key while one is being sent")
+	}
+	q.giveBack(0) // one more than fits, rather than lost
+	if got := q.expire(never); got != maxQueued+2 {
+		t.Errorf("held %d samples, want %d", got, maxQueued+2)
+	}
+	if q.waiting() || q.total != 0 || len(q.byKey) != 0 {
+		t.Errorf("not empty: %d keys, %d samples", len(q.byKey), q.total)
+	}
+}
+
+func BenchmarkQueue(b *testing.B) {
+	b.ReportAllocs()
+	q := newQueue()
+	var now int64
+	for b.Loop() {
+		for n := range 20 {
+			now += int64(time.Millisecond)
+			q.add(keyOf(n), 1, now, int64(37*time.Millisecond))
+		}
+		for q.waiting() {
+			q.take(MaxCount)
+			q.settle()
+		}
+	}
+}

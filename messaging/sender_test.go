@@ -1,0 +1,341 @@
+package messaging
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/testenv"
+)
+
+const testDelay = 300 * time.Millisecond
+
+var testRegistration = Registration{SamplesDelay: testDelay, HostID: "host"}
+
+// bench is a sender under a clock that stands still, connected to a receiver.
+type bench struct {
+	*testing.T
+	clock    *manualClock
+	counters *Counters
+	sender   *Sender
+	receiver *receiver
+}
+
+func newBench(t *testing.T) *bench {
+	clock, counters := newManualClock(), &Counters{}
+	b := &bench{T: t, clock: clock, counters: counters, sender: newSender(counters, clock), receiver: listen(t)}
+	t.Cleanup(b.sender.Close)
+	return b
+}
+
+func (b *bench) connect() {
+	b.Helper()
+	if err := b.sender.Connect(b.receiver.dial(), testRegistration); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// connected is a bench whose registration was sent and read.
+func connected(t *testing.T) *bench {
+	b := newBench(t)
+	b.connect()
+	b.receiver.expect(testRegistration)
+	b.settled()
+	return b
+}
+
+// add adds samples that are as old as age.
+func (b *bench) add(key int, count uint64, age time.Duration) {
+	b.sender.Add(keyOf(key), count, b.clock.Now().Add(-age))
+}
+
+// settled waits until the sender has done what it can do for now.
+func (b *bench) settled() {
+	b.Helper()
+	testenv.Poll(b, patience, "the sender to settle", func() bool {
+		b.sender.mu.Lock()
+		defer b.sender.mu.Unlock()
+		return b.sender.parked || !b.sender.running
+	})
+}
+
+func (b *bench) parked() bool {
+	b.sender.mu.Lock()
+	defer b.sender.mu.Unlock()
+	return b.sender.parked
+}
+
+// expectStats checks both what the sender and what all senders together counted.
+func (b *bench) expectStats(sent, queued uint64, dropped map[Reason]uint64) {
+	b.Helper()
+	stats := b.sender.Stats()
+	var total uint64
+	for reason := range NumReasons {
+		total += stats.Dropped[reason]
+		if stats.Dropped[reason] != dropped[reason] {
+			b.Errorf("dropped %d as %v, want %d", stats.Dropped[reason], reason, dropped[reason])
+		}
+		if got := b.counters.Dropped[reason].Load(); got != stats.Dropped[reason] {
+			b.Errorf("counted %d as %v, the sender %d", got, reason, stats.Dropped[reason])
+		}
+	}
+	if stats.Sent != sent || stats.Queued != queued || stats.Added != sent+queued+total {
+		b.Errorf("%+v, want %d sent, %d queued, %d added", stats, sent, queued, sent+queued+total)
+	}
+	if b.counters.Added.Load() != stats.Added || b.counters.Sent.Load() != stats.Sent {
+		b.Errorf("counted %d added, %d sent; the sender %+v", b.counters.Added.Load(), b.counters.Sent.Load(), stats)
+	}
+}
+
+func correlation(key int, count uint16) Correlation {
+	return Correlation{Key: keyOf(key), Count: count}
+}
+
+// While the receiver's queue is full the samples of a key are added up, those that come while
+// its message was tried already included, and the oldest goes first.
+func TestFullQueueAddsUpOldestFirst(t *testing.T) {
+	b := connected(t)
+	fits := b.receiver.fill()
+	b.add(1, 1, 100*time.Millisecond)
+	b.settled()
+	if !b.parked() {
+		t.Fatal("the sender does not wait for room")
+	}
+	b.add(2, 1, 200*time.Millisecond)
+	b.add(1, 3, 0)
+	b.add(3, 1, 250*time.Millisecond)
+	b.expectStats(0, 6, nil)
+	b.receiver.expectFillers(fits)
+	b.receiver.expect(correlation(3, 1), correlation(2, 1), correlation(1, 4))
+	b.settled()
+	b.expectStats(6, 0, nil)
+}
+
+func (r *receiver) expectFillers(n int) {
+	r.t.Helper()
+	for range n {
+		r.expect(filler)
+	}
+}
+
+// A wait costs one attempt, and each wake-up one more: nobody spins.
+func TestWaitingDoesNotSpin(t *testing.T) {
+	b := connected(t)
+	fits := b.receiver.fill()
+	b.add(1, 1, 0)
+	b.settled()
+	for range 100 {
+		b.add(1, 1, 0)
+	}
+	if got := b.counters.Waits.Load(); got != 1 {
+		t.Errorf("tried %d times with a full queue, want once", got)
+	}
+	b.receiver.expectFillers(fits)
+	b.receiver.expect(correlation(1, 101))
+}
+
+func TestLateWhileWaiting(t *testing.T) {
+	b := connected(t)
+	fits := b.receiver.fill()
+	b.add(1, 5, 0)
+	b.settled()
+	b.clock.advance(testDelay - 1)
+	b.expectStats(0, 5, nil)
+	b.clock.advance(1)
+	b.expectStats(0, 0, map[Reason]uint64{ReasonLate: 5})
+	b.ended()
+	b.receiver.expectFillers(fits)
+	b.receiver.expectNothing()
+
+	b.add(1, 1, 0) // the way is free again
+	b.receiver.expect(correlation(1, 1))
+}
+
+// ended waits until the sender has no goroutine.
+func (b *bench) ended() {
+	b.Helper()
+	testenv.Poll(b, patience, "the goroutine to end", func() bool {
+		b.sender.mu.Lock()
+		defer b.sender.mu.Unlock()
+		return !b.sender.running
+	})
+}
+
+// What is added while we wait may be late before what waits already.
+func TestOlderSampleWhileWaiting(t *testing.T) {
+	b := connected(t)
+	b.receiver.fill()
+	b.add(1, 1, 0)
+	b.settled()
+	b.add(2, 1, 250*time.Millisecond)
+	b.clock.advance(50 * time.Millisecond)
+	b.expectStats(0, 1, map[Reason]uint64{ReasonLate: 1})
+	b.clock.advance(250 * time.Millisecond)
+	b.expectStats(0, 0, map[Reason]uint64{ReasonLate: 2})
+}
+
+// With more messages than the receiver can take, its queue is filled again each time it is read.
+func TestAllRoomIsUsed(t *testing.T) {
+	const total = 500
+	b := connected(t)
+	fits := b.receiver.fill()
+	for n := range total {
+		b.add(n, 1, 0)
+	}
+	b.settled()
+	b.receiver.expectFillers(fits)
+	for received := 0; received < total; {
+		testenv.Poll(t, patience, "a full queue", func() bool {
+			sent := int(b.sender.Stats().Sent)
+			return sent == total || sent-received == fits
+		})
+		received += int(b.receiver.readAll())
+	}
+	b.settled()
+	b.expectStats(total, 0, nil)
+}
+
+// Of one key only what is late is dropped.
+func TestLatePartOfAKey(t *testing.T) {
+	b := connected(t)
+	fits := b.receiver.fill()
+	b.add(1, 3, 0)
+	b.settled()
+	b.clock.advance(200 * time.Millisecond)
+	b.add(1, 2, 0)
+	b.clock.advance(100 * time.Millisecond)
+	b.expectStats(0, 2, map[Reason]uint64{ReasonLate: 3})
+	b.receiver.expectFillers(fits)
+	b.receiver.expect(correlation(1, 2))
+	b.settled()
+	b.expectStats(2, 0, map[Reason]uint64{ReasonLate: 3})
+}
+
+// When room comes at the same moment as the deadline, the deadline wins.
+func TestLateIsNeverSent(t *testing.T) {
+	b := connected(t)
+	fits := b.receiver.fill()
+	b.add(1, 3, 0)
+	b.add(2, 1, -time.Hour) // from the future is from now
+	b.settled()
+	b.clock.jump(testDelay)
+	b.add(3, 1, 0)
+	b.receiver.expectFillers(fits)
+	b.receiver.expect(correlation(3, 1))
+	b.settled()
+	b.expectStats(1, 0, map[Reason]uint64{ReasonLate: 4})
+	b.receiver.expectNothing()
+}
+
+func TestAddedLate(t *testing.T) {
+	b := connected(t)
+	b.add(1, 7, testDelay)
+	b.add(1, 1, testDelay-1)
+	b.receiver.expect(correlation(1, 1))
+	b.settled()
+	b.expectStats(1, 0, map[Reason]uint64{ReasonLate: 7})
+}
+
+func TestCountIsSplit(t *testing.T) {
+	b := connected(t)
+	b.add(1, 2*MaxCount+3, 0)
+	b.receiver.expect(correlation(1, MaxCount), correlation(1, MaxCount), correlation(1, 3))
+	b.settled()
+	b.expectStats(2*MaxCount+3, 0, nil)
+	b.add(1, 0, 0)
+	b.settled()
+	b.receiver.expectNothing()
+}
+
+func TestQueueFull(t *testing.T) {
+	b := newBench(t)
+	for n := range maxQueued {
+		b.add(n, 1, 0)
+	}
+	b.add(maxQueued, 5, 0)
+	b.add(0, 1, 0)
+	b.expectStats(0, maxQueued+1, map[Reason]uint64{ReasonQueueFull: 5})
+}
+
+func TestClose(t *testing.T) {
+	b := connected(t)
+	b.receiver.fill()
+	b.add(1, 2, 0)
+	b.settled()
+	b.add(2, 3, 0)
+	b.sender.Close()
+	b.expectStats(0, 0, map[Reason]uint64{ReasonClosed: 5})
+	b.add(3, 1, 0)
+	b.expectStats(0, 0, map[Reason]uint64{ReasonClosed: 6})
+	b.sender.Close()
+	b.ended()
+}
+
+func TestDrain(t *testing.T) {
+	b := connected(t)
+	if err := b.sender.Drain(context.Background()); err != nil {
+		t.Errorf("with nothing queued: %v", err)
+	}
+	fits := b.receiver.fill()
+	b.add(1, 2, 0)
+	b.settled()
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := b.sender.Drain(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("with no time left: %v", err)
+	}
+	drained := make(chan error, 1)
+	go func() { drained <- b.sender.Drain(context.Background()) }()
+	b.receiver.expectFillers(fits)
+	b.receiver.expect(correlation(1, 2))
+	if err := <-drained; err != nil {
+		t.Error(err)
+	}
+}
+
+// Without a connection draining ends when everything is late.
+func TestDrainWithoutConnection(t *testing.T) {
+	b := connected(t)
+	b.receiver.close()
+	b.add(1, 2, 0)
+	b.expectDown(unix.ECONNREFUSED)
+	drained := make(chan error, 1)
+	go func() { drained <- b.sender.Drain(context.Background()) }()
+	testenv.Poll(t, patience, "Drain to wait", func() bool {
+		b.sender.mu.Lock()
+		defer b.sender.mu.Unlock()
+		return b.sender.drained != nil
+	})
+	b.clock.advance(testDelay)
+	if err := <-drained; err != nil {
+		t.Error(err)
+	}
+	b.expectStats(0, 0, map[Reason]uint64{ReasonSocketGone: 2})
+}
+
+// An idle sender gives its memory back, but not between two samples.
+func TestIdleSenderFreesItsQueue(t *testing.T) {
+	b := connected(t)
+	held := func() bool {
+		b.sender.mu.Lock()
+		defer b.sender.mu.Unlock()
+		return b.sender.queue != nil
+	}
+	for range 10 {
+		b.add(1, 1, 0)
+		b.receiver.expect(correlation(1, 1))
+		b.ended()
+		b.clock.advance(idleTime - 1)
+		if !held() {
+			t.Fatal("freed in use")
+		}
+	}
+	b.clock.advance(2 * idleTime)
+	b.clock.advance(2 * idleTime)
+	if held() {
+		t.Error("an idle sender keeps its queue")
+	}
+}
