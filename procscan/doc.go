@@ -33,6 +33,8 @@ var (
 	ErrGone = errors.New("process is gone")
 	// ErrDenied: the kernel does not let us see this of the process (capabilities, hidepid).
 	ErrDenied = errors.New("not permitted")
+	// ErrStuck: the process makes whoever looks at it hang.
+	ErrStuck = errors.New("looking at the process hangs")
 	// ErrTooMany: the process maps more than is looked at. What was found before is returned too.
 	ErrTooMany = errors.New("too many mappings")
 	// ErrReplaced: the file is not, or no longer, the one that the mapping describes.
@@ -78,11 +80,16 @@ func classifyDenied(err error) error {
 	return err
 }
 
-// ignoringEINTR calls until no signal interrupts the call: the Go runtime sends itself some.
+// maxInterruptions bounds how often in a row a call is repeated that a signal interrupted: the Go
+// runtime sends itself some, a hundred a second at most. A file system that a process serves
+// itself can make any call look interrupted, as often as it likes.
+const maxInterruptions = 100
+
+// ignoringEINTR repeats a call that a signal interrupted.
 func ignoringEINTR[T any](call func() (T, error)) (T, error) {
-	for {
+	for try := 1; ; try++ {
 		v, err := call()
-		if err != unix.EINTR {
+		if err != unix.EINTR || try == maxInterruptions {
 			return v, err
 		}
 	}

@@ -110,7 +110,10 @@ func (w *ExitWatcher) run() {
 	defer close(w.stopped)
 	events := make([]unix.EpollEvent, exitBatch)
 	for {
-		n, err := ignoringEINTR(func() (int, error) { return unix.EpollWait(w.epoll, events, -1) })
+		n, err := unix.EpollWait(w.epoll, events, -1)
+		if err == unix.EINTR {
+			continue
+		}
 		if err != nil {
 			w.mu.Lock()
 			w.err = fmt.Errorf("waiting for exits: %w", err)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -344,4 +345,29 @@ func TestSweepOtherProcRoot(t *testing.T) {
 	if found, ok := sweep(t, newScanner(t, procRoot))[p.pid]; !ok || found.Identity != identityOf(t, p.pid) {
 		t.Errorf("got %+v, %v", found, ok)
 	}
+}
+
+// A look that hangs is left behind and asked for again only when it has returned.
+func TestStuckLook(t *testing.T) {
+	s, err := NewScanner("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const pid = 4711
+	hang := make(chan struct{})
+	if _, err := s.within(pid, func() (Found, error) { <-hang; return Found{}, nil }); !errors.Is(err, ErrStuck) {
+		t.Fatalf("a look that hangs: %v, want ErrStuck", err)
+	}
+	unwanted := func() (Found, error) { t.Error("looked at again while the first look hangs"); return Found{}, nil }
+	if _, err := s.within(pid, unwanted); !errors.Is(err, ErrStuck) {
+		t.Errorf("the next look: %v, want ErrStuck", err)
+	}
+	if _, err := s.Process(os.Getpid()); !errors.Is(err, ErrNotFound) {
+		t.Errorf("another process meanwhile: %v, want ErrNotFound", err)
+	}
+	close(hang)
+	testenv.Poll(t, 10*time.Second, "the process to be looked at again", func() bool {
+		found, err := s.within(pid, func() (Found, error) { return Found{Truncated: true}, nil })
+		return err == nil && found.Truncated
+	})
 }
