@@ -181,5 +181,8 @@ func decodeCorrelation(b []byte) (Message, int, error) {
 	copy(c.TransactionID[:], b[20:])
 	copy(c.StackTraceID[:], b[28:])
 	c.Count = binary.NativeEndian.Uint16(b[44:])
+	if c.Count == 0 || c.Count > MaxCount {
+		return nil, 0, fmt.Errorf("%w: a count of %d, which an agent reads as no positive number", ErrMessage, c.Count)
+	}
 	return c, correlationBytes, nil
 }

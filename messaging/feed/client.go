@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -54,10 +56,14 @@ func (c *Client) hangUp() error {
 }
 
 // Add takes a record for the next datagram, and is Flush when that is full. Records without
-// context should not wait: the agent looks at what their threads do when it gets them.
+// context should not wait: the agent looks at what their threads do when it gets them. A record
+// without a time gets the present one, so that what waits on the way shows its age.
 func (c *Client) Add(r Record) error {
 	if r.Count == 0 {
 		return fmt.Errorf("%w: no samples", ErrCount)
+	}
+	if r.TimeNs == 0 {
+		r.TimeNs = monotonicNs()
 	}
 	c.records = append(c.records, r)
 	if len(c.records) < MaxRecords {
@@ -98,4 +104,12 @@ func (c *Client) Close() error {
 		err = errors.Join(err, c.hangUp())
 	}
 	return err
+}
+
+func monotonicNs() uint64 {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return 0 // now, to whom it is sent
+	}
+	return uint64(now.Nano())
 }

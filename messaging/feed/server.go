@@ -26,7 +26,7 @@ const (
 	socketMode = 0o600
 
 	// Two agents that start at the same moment bind one after the other. This takes microseconds,
-	// so a directory that stays locked is locked by something else.
+	// so what stays locked is locked by something else.
 	lockTimeout  = time.Second
 	lockInterval = 10 * time.Millisecond
 )
@@ -48,7 +48,7 @@ func Listen(path string, counters *Counters) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening feed socket: %w", err)
 	}
-	lock, err := lockDirectory(filepath.Dir(path))
+	lock, err := lockPath(path)
 	if err != nil {
 		return nil, fmt.Errorf("opening feed socket %s: %w", path, err)
 	}
@@ -68,22 +68,35 @@ func Listen(path string, counters *Counters) (*Server, error) {
 	return s, nil
 }
 
-// lockDirectory keeps other agents from binding in dir until the file is closed.
-func lockDirectory(dir string) (*os.File, error) {
-	f, err := os.Open(dir)
+// lockPath keeps other agents from binding path until the file is closed. The lock is a file of our
+// own beside the socket: one that others may open, they may lock. It is left there, empty.
+func lockPath(path string) (*os.File, error) {
+	const flags = unix.O_RDWR | unix.O_CREAT | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
+	name := path + ".lock"
+	fd, err := unix.Open(name, flags, socketMode)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("opening %s: %w", name, err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("looking at %s: %w", name, err)
+	}
+	if stat.Mode != unix.S_IFREG|socketMode || stat.Uid != uint32(os.Geteuid()) {
+		f.Close()
+		return nil, fmt.Errorf("%w: %s is not a file that is ours alone", ErrNotSocket, name)
 	}
 	end := time.Now().Add(lockTimeout)
 	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
 			return f, nil
 		}
 		if locked := errors.Is(err, unix.EWOULDBLOCK); !locked || time.Now().After(end) {
 			f.Close()
 			if locked {
-				err = fmt.Errorf("%w: %s stays locked", ErrInUse, dir)
+				err = fmt.Errorf("%w: %s stays locked", ErrInUse, name)
 			}
 			return nil, err
 		}

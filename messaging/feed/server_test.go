@@ -305,15 +305,26 @@ func TestListenTogether(t *testing.T) {
 	}
 }
 
-func TestListenInLockedDirectory(t *testing.T) {
-	dir := t.TempDir()
-	lock, err := lockDirectory(dir)
+func TestListenWhileAnotherBinds(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "feed")
+	lock, err := lockPath(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer lock.Close()
-	if _, err := Listen(filepath.Join(dir, "feed"), &Counters{}); !errors.Is(err, ErrInUse) {
+	if _, err := Listen(path, &Counters{}); !errors.Is(err, ErrInUse) {
 		t.Errorf("%v, want ErrInUse", err)
+	}
+}
+
+// A lock that others could hold is none.
+func TestListenWithForeignLock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "feed")
+	if err := os.WriteFile(path+".lock", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Listen(path, &Counters{}); !errors.Is(err, ErrNotSocket) {
+		t.Errorf("%v, want ErrNotSocket", err)
 	}
 }
 
