@@ -276,7 +276,7 @@ func TestWorkersOfTheKernel(t *testing.T) {
 		c := startChild(t, "cc", 2, nil)
 		c.send("ring")
 		if c.read() != "ring" {
-			t.Skip("io_uring is switched off on this machine")
+			testenv.Missing(t, "io_uring is switched off on this machine")
 		}
 		c.startThread()
 		if tasks := taskNumbers(t, c.pid); len(tasks) <= len(c.threads) {

@@ -1,8 +1,9 @@
 // Package memread reads the memory of another process without stopping it, and decodes the
 // two layouts of the APM correlation protocol found there: process storage and thread slot.
 //
-// Nothing here knows which process a pid means: a caller that must not be fooled by a reused
-// pid, or by an exec, holds a pidfd and looks at it again after reading.
+// Nothing here knows which process a pid means: a caller that must not be fooled by a reused pid
+// holds a pidfd and looks at it again after reading. A pidfd does not notice an exec; that what was
+// found before is still there, read again, tells that there was none.
 //
 // A read can block for as long as the process likes: it can back its pages with userfaultfd
 // or with a file system that it serves itself. Keep the reads of different processes on

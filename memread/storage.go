@@ -98,8 +98,8 @@ func DecodeProcessStorage(b []byte) (ProcessStorage, int, error) {
 // exported variable) leads to, twice: the pointer, the storage, and in one call the pointer
 // and the storage again. addr is what the pointer was, also with an error.
 //
-// Nonsense (the errors of DecodeProcessStorage) and ErrUnmapped must be found both times; else
-// it is ErrChanged, and reading again may help.
+// Nonsense (the errors of DecodeProcessStorage) must be found both times; else it is ErrChanged,
+// and reading again may help. A storage that cannot be read is ErrUnmapped if the pointer stays.
 func (p *Process) ReadProcessStorage(pointerAddr uint64) (addr uint64, s ProcessStorage, err error) {
 	if _, err := p.Read(pointerAddr, p.word[:]); err != nil {
 		return 0, ProcessStorage{}, fmt.Errorf("reading pointer to process storage: %w", err)
