@@ -126,7 +126,7 @@ func (p *Process) End(thread int) {
 }
 
 // Hostile publishes a storage that does harm. Kinds of storage: storage-unmapped,
-// storage-wild, storage-edge, storage-length, storage-utf8, storage-version, and
+// storage-wild, storage-hangs (reading it blocks while the process lives), storage-edge, storage-length, storage-utf8, storage-version, and
 // storage-newer, which is none; of what is at the socket's path: socket-missing,
 // socket-fifo, socket-directory, socket-file, socket-stream, socket-forbidden,
 // socket-empty, socket-relative, socket-nul, and socket-symlink, whose argument is
