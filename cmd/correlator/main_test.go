@@ -1,0 +1,164 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"rsc.io/script"
+	"rsc.io/script/scripttest"
+
+	"correlator/internal/agent"
+	"correlator/internal/demo"
+	"correlator/internal/testenv"
+)
+
+// TestMain makes the test binary the command itself when it is called by that name.
+func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == "correlator" {
+		main()
+		return
+	}
+	os.Exit(testenv.Alone(m))
+}
+
+// installed puts the command under test into a directory and returns its path.
+func installed(t *testing.T) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "correlator")
+	if err := os.Symlink(self, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestScripts(t *testing.T) {
+	engine := &script.Engine{Cmds: scripttest.DefaultCmds(), Conds: scripttest.DefaultConds()}
+	engine.Cmds["exits"] = exits()
+	path := filepath.Dir(installed(t)) + ":" + os.Getenv("PATH")
+	scripttest.Test(t, t.Context(), engine, []string{"PATH=" + path, "HOME=/nonexistent"}, "testdata/script/*.txt")
+}
+
+// exits runs a command and checks its exit code: 1 and 2 are different promises.
+func exits() script.Cmd {
+	usage := script.CmdUsage{Summary: "run a command that must exit with a code", Args: "code program [args...]"}
+	return script.Command(usage, func(s *script.State, args ...string) (script.WaitFunc, error) {
+		if len(args) < 2 {
+			return nil, script.ErrUsage
+		}
+		want, err := strconv.Atoi(args[0])
+		if err != nil {
+			return nil, script.ErrUsage
+		}
+		run, err := script.Exec(nil, 0).Run(s, args[1:]...)
+		if err != nil {
+			return nil, err
+		}
+		return func(s *script.State) (stdout, stderr string, err error) {
+			stdout, stderr, err = run(s)
+			code := 0
+			if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+				code, err = exit.ExitCode(), nil
+			}
+			if err == nil && code != want {
+				err = fmt.Errorf("exit code %d, want %d", code, want)
+			}
+			return stdout, stderr, err
+		}, nil
+	})
+}
+
+// command runs the command to its end and returns what it prints.
+func command(t *testing.T, stdin string, args ...string) []byte {
+	t.Helper()
+	cmd := exec.Command(installed(t), args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("correlator %v: %v\n%s", args, err, &stderr)
+	}
+	return out
+}
+
+// The whole way, as an operator goes it: scan, run, feed, inspect, SIGTERM.
+func TestRun(t *testing.T) {
+	testenv.NeedRoot(t)
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1, Service: "a\x1b[31m\tservice"})
+	socket := filepath.Join(t.TempDir(), "feed")
+
+	var processes []agent.Process
+	if err := json.Unmarshal(command(t, "", "scan", "-o", "json"), &processes); err != nil {
+		t.Fatal(err)
+	}
+	listed := false
+	for _, process := range processes {
+		listed = listed || process.PID == p.PID && process.State == agent.StateReady
+	}
+	if !listed {
+		t.Errorf("scan does not list process %d as ready: %+v", p.PID, processes)
+	}
+	if table := command(t, "", "scan"); bytes.Contains(table, []byte("\x1b")) || !bytes.Contains(table, []byte(`a\x1b[31m\tservice`)) {
+		t.Errorf("a service's name commands the terminal:\n%q", table)
+	}
+
+	run := exec.Command(installed(t), "run", "--feed-socket", socket, "--host-id", "", "--log-format", "json")
+	var stdout, stderr bytes.Buffer
+	run.Stdout, run.Stderr = &stdout, &stderr
+	run.Env = append(os.Environ(), "CORRELATOR_SCAN_INTERVAL=50ms", "CORRELATOR_HOST_ID=ignored", "CORRELATOR_SAMPLES_DELAY=400ms")
+	if err := run.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { run.Process.Kill() })
+	registration := p.Registration(1)
+	if registration.HostID != "" || registration.SamplesDelayMillis != 400 {
+		t.Errorf("registered with %+v: the flag goes before the variable, the variable before the default", registration)
+	}
+
+	context := p.Begin(1)
+	line := fmt.Sprintf("%d %d 60b420bb3851d9d47acb933dbe70399b 2\n", p.PID, context.Thread.TID)
+	line += fmt.Sprintf("%d %d TJMmu5gF-o-FiCwS6uckzg 1 %s %s\n", p.PID, context.Thread.TID, context.TraceID, context.TransactionID)
+	command(t, line, "feed", "--socket", socket)
+	p.ReportWhen("both samples", func(report demo.Report) bool {
+		transaction, _ := report.Transaction(context.TraceID)
+		return transaction.Stacks["YLQguzhR2dR6y5M9vnA5mw"] == 2 && transaction.Stacks["TJMmu5gF-o-FiCwS6uckzg"] == 1
+	})
+
+	var inspection agent.Inspection
+	if err := json.Unmarshal(command(t, "", "inspect", "-o", "json", strconv.Itoa(p.PID)), &inspection); err != nil {
+		t.Fatal(err)
+	}
+	seen := false
+	for _, thread := range inspection.Threads {
+		seen = seen || thread.TID == context.Thread.TID && thread.TransactionID == context.TransactionID.String()
+	}
+	if !seen {
+		t.Errorf("inspect does not show the transaction: %+v", inspection)
+	}
+
+	if err := run.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := run.Wait(); err != nil {
+		t.Errorf("run ended with %v\n%s", err, &stderr)
+	}
+	if stdout.Len() != 0 {
+		t.Errorf("run wrote to standard output: %q", &stdout)
+	}
+	if _, err := os.Lstat(socket); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the feed socket is left behind: %v", err)
+	}
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"fmt"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"correlator/internal/agent"
+)
+
+func runCommand() *cobra.Command {
+	cfg := agent.Config{}
+	var hostID, logLevel, logFormat string
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Run the agent until SIGTERM or SIGINT",
+		Long: `run finds every process that carries the APM agent's native library, registers with its
+agent, and tells it which stack-trace-ids were sampled inside its transactions. Samples come
+from an outside sampler through --feed-socket.
+
+SIGTERM and SIGINT end it: what is queued is still sent, within --samples-delay.
+Every flag can also be set by an environment variable: --feed-socket is CORRELATOR_FEED_SOCKET.`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := newLogger(logLevel, logFormat)
+			if err != nil {
+				return usageError{err}
+			}
+			cfg.HostID = hostID
+			if !cmd.Flags().Changed("host-id") {
+				cfg.HostID = agent.HostID(cfg.ProcRoot)
+			}
+			if err := cfg.Validate(); err != nil {
+				return usageError{err}
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
+			defer stop()
+			a, err := agent.New(cfg, log)
+			if err != nil {
+				return err
+			}
+			return a.Run(ctx)
+		},
+	}
+	flags := cmd.Flags()
+	flags.DurationVar(&cfg.SamplesDelay, "samples-delay", 300*time.Millisecond,
+		"longest time between a sample and its message, as promised to the agents: they hold finished transactions back that long")
+	flags.StringVar(&hostID, "host-id", "", "host id told to the agents, may be empty (default: the host's machine-id)")
+	flags.StringVar(&cfg.FeedSocket, "feed-socket", "", "`path` of the datagram socket on which outside samplers feed stack-trace-ids (default: none)")
+	flags.DurationVar(&cfg.ScanInterval, "scan-interval", 5*time.Second, "time between two sweeps of all processes")
+	flags.BoolVar(&cfg.Unsampled, "unsampled", false, "also send samples of traces whose W3C sampled flag is not set")
+	procRootFlag(flags, &cfg.ProcRoot)
+	flags.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
+	flags.StringVar(&logFormat, "log-format", "console", "console or json")
+	return cmd
+}
+
+// newLogger writes to stderr: stdout is for data.
+func newLogger(level, format string) (*zap.Logger, error) {
+	parsed, err := zapcore.ParseLevel(level)
+	if err != nil {
+		return nil, fmt.Errorf("--log-level: %w", err)
+	}
+	cfg := zap.NewProductionConfig()
+	cfg.Level = zap.NewAtomicLevelAt(parsed)
+	cfg.Encoding = format
+	cfg.DisableCaller = true
+	cfg.DisableStacktrace = true
+	cfg.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+	cfg.EncoderConfig.EncodeDuration = zapcore.StringDurationEncoder
+	if format != "console" && format != "json" {
+		return nil, fmt.Errorf("--log-format: %q is neither console nor json", format)
+	}
+	return cfg.Build()
+}

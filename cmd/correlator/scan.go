@@ -1,0 +1,101 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"correlator/internal/agent"
+)
+
+func procRootFlag(flags *pflag.FlagSet, value *string) {
+	flags.StringVar(value, "proc-root", "/proc", "`directory` where the host's procfs is mounted")
+}
+
+// outputFlag is -o table|json, shared by the commands that print data.
+func outputFlag(flags *pflag.FlagSet, value *string) {
+	flags.StringVarP(value, "output", "o", "table", "table or json")
+}
+
+func checkOutput(value string) error {
+	if value != "table" && value != "json" {
+		return usageError{fmt.Errorf("--output: %q is neither table nor json", value)}
+	}
+	return nil
+}
+
+func scanCommand() *cobra.Command {
+	var procRoot, output string
+	cmd := &cobra.Command{
+		Use:   "scan",
+		Short: "List the processes that take part, and their state",
+		Long: `scan looks once at every process of the host and lists those that carry the APM agent's
+native library. It sends nothing.
+
+STATE is ready when the agent in the process can be registered with, no-storage while it has
+not published where, error (with the reason) when what it published cannot be used. TLS says
+how a thread's slot is found: static, dynamic or dtpmod; unresolved when that is not known yet.`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkOutput(output); err != nil {
+				return err
+			}
+			processes, unreadable, err := agent.Scan(cmd.Context(), procRoot)
+			if err != nil {
+				return err
+			}
+			if unreadable > 0 {
+				fmt.Fprintf(cmd.ErrOrStderr(), "correlator: %d processes could not be looked into (root can)\n", unreadable)
+			}
+			if output == "json" {
+				return printJSON(cmd.OutOrStdout(), processes)
+			}
+			return agent.WriteProcesses(cmd.OutOrStdout(), processes)
+		},
+	}
+	procRootFlag(cmd.Flags(), &procRoot)
+	outputFlag(cmd.Flags(), &output)
+	return cmd
+}
+
+func inspectCommand() *cobra.Command {
+	var procRoot, output string
+	cmd := &cobra.Command{
+		Use:   "inspect PID",
+		Short: "Show one process: its storage, TLS rule, and its threads' traces",
+		Long: `inspect looks once at one process that carries the APM agent's native library, and shows
+which trace, transaction and span each of its threads works on now, or why there is none.
+It sends nothing and stops nobody.`,
+		Args: usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkOutput(output); err != nil {
+				return err
+			}
+			pid, err := strconv.ParseInt(args[0], 10, 32)
+			if err != nil || pid <= 0 {
+				return usageError{fmt.Errorf("%q is not a process id", args[0])}
+			}
+			inspection, err := agent.Inspect(cmd.Context(), procRoot, int(pid))
+			if err != nil {
+				return err
+			}
+			if output == "json" {
+				return printJSON(cmd.OutOrStdout(), inspection)
+			}
+			return inspection.Write(cmd.OutOrStdout())
+		},
+	}
+	procRootFlag(cmd.Flags(), &procRoot)
+	outputFlag(cmd.Flags(), &output)
+	return cmd
+}
+
+func printJSON(w io.Writer, value any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(value)
+}

@@ -1,0 +1,317 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"correlator/bpf"
+	"correlator/elfsym"
+	"correlator/messaging"
+	"correlator/messaging/feed"
+	"correlator/procscan"
+)
+
+const (
+	// libraryCacheEntries is how many distinct library files are remembered: one per image
+	// and extraction that runs at a time, of a few hundred bytes each.
+	libraryCacheEntries = 1024
+
+	// maxProcesses bounds the processes that are served. Each can make its goroutine hang in a
+	// system call and so take a thread, of which Go allows 10,000, and each takes two descriptors.
+	maxProcesses = 4096
+
+	// hangTimeout is how long one look at a process may take before it is told that it hangs.
+	hangTimeout = 2 * time.Second
+
+	// shutdownGrace is added to the samples-delay when the agent ends: what a process's own
+	// goroutine needs to notice. One that is stuck in a system call does not hold up the end.
+	shutdownGrace = 200 * time.Millisecond
+)
+
+// Config is what `run` can be told.
+type Config struct {
+	ProcRoot     string        // where the host's procfs is mounted
+	HostID       string        // told to the agents; may be empty
+	SamplesDelay time.Duration // promised to the agents, in whole milliseconds
+	ScanInterval time.Duration // between two sweeps
+	FeedSocket   string        // empty: no feed
+	Unsampled    bool          // send samples of traces that are not sampled, too
+}
+
+// Validate refuses values that cannot work, before anything is opened.
+func (c Config) Validate() error {
+	if len(c.HostID) > messaging.MaxHostIDBytes {
+		return fmt.Errorf("--host-id is %d bytes long; agents read a registration of at most 1024 bytes, which leaves %d",
+			len(c.HostID), messaging.MaxHostIDBytes)
+	}
+	// An agent holds every finished transaction back for this long, so a minute is already absurd.
+	if c.SamplesDelay < time.Millisecond || c.SamplesDelay > time.Minute || c.SamplesDelay%time.Millisecond != 0 {
+		return fmt.Errorf("--samples-delay %v is not between 1ms and 1m, in whole milliseconds", c.SamplesDelay)
+	}
+	if c.ScanInterval < 10*time.Millisecond {
+		return fmt.Errorf("--scan-interval %v is below 10ms", c.ScanInterval)
+	}
+	return nil
+}
+
+// Agent finds processes, registers with them, and sends them what is fed to it.
+type Agent struct {
+	config   Config
+	log      *zap.Logger
+	counters Counters
+
+	scanner *procscan.Scanner
+	files   *elfsym.Cache
+	exits   *procscan.ExitWatcher
+	threads *bpf.Threads // nil when this kernel or our rights do not allow it
+	feed    *feed.Server // nil without a feed socket
+
+	mu        sync.RWMutex
+	processes map[int]*process // by pid
+	running   sync.WaitGroup
+}
+
+// New opens what the agent needs; Run closes it. The configuration must be valid.
+func New(cfg Config, log *zap.Logger) (*Agent, error) {
+	if err := messaging.Supported(); err != nil {
+		return nil, err
+	}
+	a := &Agent{config: cfg, log: log, processes: make(map[int]*process)}
+	var err error
+	if a.files, err = elfsym.NewCache(libraryCacheEntries); err != nil {
+		return nil, err
+	}
+	if a.scanner, err = procscan.NewScanner(cfg.ProcRoot); err != nil {
+		return nil, err
+	}
+	if a.exits, err = procscan.NewExitWatcher(); err != nil {
+		return nil, fmt.Errorf("watching for exits: %w", err)
+	}
+	if cfg.FeedSocket == "" {
+		return a, nil
+	}
+	if a.feed, err = feed.Listen(cfg.FeedSocket, &a.counters.Feed); err != nil {
+		a.close()
+		return nil, fmt.Errorf("opening feed socket: %w", err)
+	}
+	if a.threads, err = bpf.OpenThreads(); err != nil {
+		log.Warn("samples fed without context cannot be used", zap.Error(err))
+	}
+	return a, nil
+}
+
+func (a *Agent) close() {
+	if a.feed != nil {
+		a.feed.Close()
+	}
+	if a.threads != nil {
+		a.threads.Close()
+	}
+	a.exits.Close()
+}
+
+// Run serves until ctx ends, then sends what is queued within the samples-delay, and returns nil.
+// It is called once.
+func (a *Agent) Run(ctx context.Context) error {
+	a.log.Info("correlator runs", zap.String("host_id", a.config.HostID), zap.Duration("samples_delay", a.config.SamplesDelay),
+		zap.String("feed_socket", a.config.FeedSocket))
+	feeding, stopFeeding := context.WithCancel(ctx)
+	defer stopFeeding()
+	fed := a.serveFeed(feeding, stopFeeding)
+	serving, stopServing := context.WithCancel(context.Background())
+	defer stopServing()
+
+	swept := make(chan struct{})
+	go func() {
+		defer close(swept)
+		a.sweepUntilDone(feeding, serving)
+	}()
+	<-feeding.Done() // ctx has ended, or the feed failed
+	err := <-fed     // all samples that came in are with their processes now
+	stopServing()
+	a.shutDown(swept)
+	return err
+}
+
+// sweepUntilDone sweeps at once and then every scan interval, until sweeping ends. The processes
+// that it finds are served until serving ends.
+func (a *Agent) sweepUntilDone(sweeping, serving context.Context) {
+	ticker := time.NewTicker(a.config.ScanInterval)
+	defer ticker.Stop()
+	for sweeping.Err() == nil {
+		a.sweep(serving)
+		select {
+		case <-sweeping.Done():
+		case <-ticker.C:
+		}
+	}
+}
+
+// serveFeed serves the feed socket, if there is one, until stop is called or it fails; in either
+// case the channel then has the outcome.
+func (a *Agent) serveFeed(ctx context.Context, stop func()) <-chan error {
+	ended := make(chan error, 1)
+	if a.feed == nil {
+		ended <- nil
+		return ended
+	}
+	go func() {
+		err := a.feed.Serve(ctx, a.route)
+		ended <- err
+		stop()
+	}()
+	return ended
+}
+
+// sweep looks at all processes once: those that are new get their goroutine, the others hear
+// what they map now.
+func (a *Agent) sweep(serving context.Context) {
+	report, err := a.scanner.Sweep(func(found procscan.Found) { a.found(serving, found) })
+	a.counters.Sweeps.Add(1)
+	if err != nil {
+		a.counters.SweepsFailed.Add(1)
+		a.log.Error("sweep ended early", zap.Error(err))
+	}
+	for _, process := range report.Unreadable {
+		a.counters.ProcessesDenied.Add(1)
+		a.log.Warn("process cannot be looked into", zap.Int("pid", process.PID), zap.Error(process.Err))
+	}
+	a.tellStuck()
+}
+
+func (a *Agent) found(serving context.Context, found procscan.Found) {
+	a.mu.RLock()
+	known, processes := a.processes[found.PID], len(a.processes)
+	a.mu.RUnlock()
+	if known != nil && known.id == found.Identity {
+		known.maps(found.Libraries)
+		return
+	}
+	if serving.Err() != nil {
+		return
+	}
+	if processes >= maxProcesses {
+		a.refuse(found, fmt.Errorf("serving %d processes already", processes))
+		return
+	}
+	p, err := a.newProcess(found)
+	if errors.Is(err, procscan.ErrGone) {
+		return
+	}
+	if err != nil {
+		a.refuse(found, err)
+		return
+	}
+	a.mu.Lock()
+	a.processes[found.PID] = p // one with the same pid has ended, and forgets itself
+	a.mu.Unlock()
+	a.running.Add(1)
+	go func() {
+		defer a.running.Done()
+		p.run(serving)
+	}()
+}
+
+// refuse tells of a process that cannot be served for a reason of our own. It is found again by
+// the next sweep; the first time is logged, all are counted.
+func (a *Agent) refuse(found procscan.Found, err error) {
+	if a.counters.ProcessesRefused.Add(1) == 1 {
+		a.log.Error("processes are not served; counted from here on", zap.Int("pid", found.PID), zap.Error(err))
+	}
+}
+
+// tellStuck counts the processes that make their goroutines hang, and logs each once.
+func (a *Agent) tellStuck() {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	for _, p := range a.processes {
+		if p.stuck() && !p.stuckTold {
+			p.stuckTold = true
+			a.counters.Troubles[ReasonTimeout].Add(1)
+			p.log.Warn(troubleMessage, zap.Stringer("reason", ReasonTimeout))
+		}
+	}
+}
+
+func (a *Agent) newProcess(found procscan.Found) (*process, error) {
+	target, err := openTarget(a.config.ProcRoot, found)
+	if err != nil {
+		return nil, err
+	}
+	p := &process{
+		agent:    a,
+		id:       found.Identity,
+		log:      a.log.With(zap.Int("pid", found.PID)),
+		sender:   messaging.NewSender(&a.counters.Messages),
+		mappings: make(chan []procscan.Mapping, 1),
+		samples:  make(chan []sample, backlogBatches),
+		exited:   make(chan struct{}),
+		target:   target,
+		view:     newView(found.Identity),
+	}
+	if err := a.exits.Add(target.handle, func() { close(p.exited) }); err != nil {
+		target.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// forget takes a process off the registry, unless its pid is another's by now.
+func (a *Agent) forget(p *process) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.processes[p.id.PID] == p {
+		delete(a.processes, p.id.PID)
+	}
+}
+
+func (a *Agent) registration() messaging.Registration {
+	return messaging.Registration{SamplesDelay: a.config.SamplesDelay, HostID: a.config.HostID}
+}
+
+// shutDown waits for the processes to send what is queued, and closes what they share. What is
+// stuck in a system call, a process or the sweep, is left behind, and what it uses stays open.
+func (a *Agent) shutDown(swept <-chan struct{}) {
+	if a.feed != nil {
+		a.feed.Close()
+	}
+	ended := make(chan struct{})
+	go func() {
+		<-swept // no more processes
+		a.running.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		a.close()
+	case <-time.After(a.config.SamplesDelay + shutdownGrace):
+		a.mu.RLock()
+		a.log.Warn("not everything let go of us", zap.Ints("pids", slices.Sorted(maps.Keys(a.processes))))
+		a.mu.RUnlock()
+	}
+	a.log.Info("correlator ends", zap.Object("counters", &a.counters))
+}
+
+// Processes is what is known of the processes that take part, by pid.
+func (a *Agent) Processes() []Process {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	views := make([]Process, 0, len(a.processes))
+	for _, p := range a.processes {
+		if view, ok := p.snapshot(); ok {
+			views = append(views, view)
+		}
+	}
+	sortByPID(views)
+	return views
+}
+
+// Counters is what the agent has counted so far.
+func (a *Agent) Counters() *Counters { return &a.counters }

@@ -1,0 +1,237 @@
+package agent
+
+import (
+	"context"
+	"encoding/base64"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"correlator/internal/demo"
+	"correlator/internal/testenv"
+	"correlator/messaging/feed"
+)
+
+// deadline is how long a test waits for something that takes milliseconds on an idle machine.
+const deadline = 30 * time.Second
+
+const testHostID = "3a6f1c0e5d7b42c8"
+
+func TestMain(m *testing.M) { os.Exit(testenv.Alone(m)) }
+
+// running is an agent that runs in the test, and a client at its feed socket.
+type running struct {
+	*Agent
+	t    *testing.T
+	logs *observer.ObservedLogs
+	feed *feed.Client
+	end  func() // ends the agent and waits for it
+}
+
+// run starts an agent that ends with the test, at the latest.
+func run(t *testing.T, change ...func(*Config)) *running {
+	t.Helper()
+	testenv.NeedRoot(t)
+	cfg := Config{
+		ProcRoot:     "/proc",
+		HostID:       testHostID,
+		SamplesDelay: 300 * time.Millisecond,
+		ScanInterval: 50 * time.Millisecond,
+		FeedSocket:   filepath.Join(t.TempDir(), "feed"),
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	if err := cfg.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	core, logs := observer.New(zapcore.DebugLevel)
+	a, err := New(cfg, zap.New(core))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &running{Agent: a, t: t, logs: logs}
+	if r.feed, err = feed.Dial(cfg.FeedSocket); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.feed.Close() })
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	stopped := false
+	r.end = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Errorf("agent ended with %v", err)
+			}
+		case <-time.After(deadline):
+			t.Error("agent does not end")
+		}
+	}
+	t.Cleanup(r.end)
+	return r
+}
+
+// state waits until the process is in a state, with a reason if it is that of an error.
+func (r *running) state(p *demo.Process, want State, reason string) Process {
+	r.t.Helper()
+	var last Process
+	testenv.Poll(r.t, deadline, "state "+string(want)+" "+reason, func() bool {
+		last = Process{}
+		for _, view := range r.Processes() {
+			if view.PID == p.PID {
+				last = view
+			}
+		}
+		return last.State == want && last.Reason == reason
+	})
+	return last
+}
+
+// sample feeds one sample of a thread without its context.
+func (r *running) sample(pid, tid int, stack [16]byte) {
+	r.t.Helper()
+	r.send(feed.Record{PID: uint32(pid), TID: uint32(tid), StackTraceID: stack, Count: 1})
+}
+
+func (r *running) send(records ...feed.Record) {
+	r.t.Helper()
+	for _, record := range records {
+		if err := r.feed.Add(record); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	if err := r.feed.Flush(); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// outcome waits until n samples, of all so far, have come to an outcome.
+func (r *running) outcome(o Outcome, n uint64) {
+	r.t.Helper()
+	testenv.Poll(r.t, deadline, "outcome "+o.String(), func() bool { return r.Counters().Outcomes[o].Load() >= n })
+}
+
+// served proves that a process is served: a sample of a thread that works on a transaction
+// arrives there, on that transaction. A sample that a busy machine let become too old to be of use
+// is fed again.
+func (r *running) served(p *demo.Process, thread int, stack [16]byte) {
+	r.t.Helper()
+	context := p.Begin(thread)
+	text := base64.RawURLEncoding.EncodeToString(stack[:])
+	stale := &r.Counters().Outcomes[OutcomeStale]
+	before := stale.Load()
+	r.sample(p.PID, context.Thread.TID, stack)
+	p.ReportWhen("sample "+text, func(report demo.Report) bool {
+		if now := stale.Load(); now > before {
+			before = now
+			r.sample(p.PID, context.Thread.TID, stack)
+		}
+		transaction, ok := report.Transaction(context.TraceID)
+		return ok && transaction.Stacks[text] == 1
+	})
+}
+
+// clean checks that a process was told nothing wrong.
+func clean(t *testing.T, report demo.Report) {
+	t.Helper()
+	if report.Torn != 0 || report.Foreign != 0 || report.Malformed != 0 || report.Unregistered != 0 {
+		t.Errorf("torn %d, foreign %d, malformed %d, before a registration %d: want none of these",
+			report.Torn, report.Foreign, report.Malformed, report.Unregistered)
+	}
+}
+
+// added checks that every sample that was fed has exactly one outcome, and every one that was
+// queued exactly one end. Nothing must be on its way.
+func (r *running) added() {
+	r.t.Helper()
+	c := r.Counters()
+	var outcomes, dropped uint64
+	for o := range numOutcomes {
+		outcomes += c.Outcomes[o].Load()
+	}
+	if fed := c.FedSamples.Load(); outcomes != fed {
+		r.t.Errorf("%d samples fed, %d outcomes", fed, outcomes)
+	}
+	for i := range c.Messages.Dropped {
+		dropped += c.Messages.Dropped[i].Load()
+	}
+	correlated, queued, sent := c.Outcomes[OutcomeCorrelated].Load(), c.Messages.Added.Load(), c.Messages.Sent.Load()
+	if correlated != queued || queued != sent+dropped {
+		r.t.Errorf("%d samples correlated, %d queued, %d sent and %d dropped", correlated, queued, sent, dropped)
+	}
+}
+
+func TestEveryPlacementOfTheVariable(t *testing.T) {
+	for _, flavor := range demo.Flavors() {
+		t.Run(flavor.String(), func(t *testing.T) {
+			p := demo.Start(t, demo.Options{Flavor: flavor, Manual: true, Idle: 2, Service: "shop", Environment: "production"})
+			r := run(t)
+			registration := p.Registration(1)
+			if registration.SamplesDelayMillis != 300 || registration.HostID != testHostID {
+				t.Errorf("registered with %+v", registration)
+			}
+			view := r.state(p, StateRegistered, "")
+			if view.ServiceName != "shop" || view.ServiceEnvironment != "production" || view.SocketPath != p.Socket ||
+				view.Library != p.Library {
+				t.Errorf("view %+v", view)
+			}
+			for thread := range 3 { // the main thread and the others
+				r.served(p, thread, [16]byte{1, byte(thread)})
+			}
+			clean(t, p.Report())
+			r.end()
+			r.added()
+		})
+	}
+}
+
+// The library as other linkers and options make it.
+func TestEveryLibrary(t *testing.T) {
+	for _, name := range []string{"dtpmod-local", "dtpmod-nosections", "tlsdesc-lld", "tlsdesc-lld-local", "dtpmod-lld-local",
+		"tlsdesc-local", "tlsdesc-nosections", "tlsdesc-sysvhash"} {
+		t.Run(name, func(t *testing.T) {
+			p := demo.Start(t, demo.Options{Library: demo.Fixture(t, "x86_64-glibc-"+name), Manual: true, Idle: 1})
+			r := run(t)
+			p.Registration(1)
+			r.served(p, 1, [16]byte{1})
+			clean(t, p.Quit())
+		})
+	}
+}
+
+func TestThreadsWithoutTrace(t *testing.T) {
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1, Untouched: 1})
+	r := run(t)
+	p.Registration(1)
+	threads := p.Threads()
+	p.Begin(1)
+	p.End(1)
+	for i, want := range map[int]Outcome{1: OutcomeNoTrace, 2: OutcomeNoSlot} {
+		r.sample(p.PID, threads[i].TID, [16]byte{byte(i)})
+		r.outcome(want, 1)
+	}
+	r.sample(p.PID, 1, [16]byte{3}) // the init process's thread, not ours
+	r.outcome(OutcomeNoThread, 1)
+	r.sample(1, 1, [16]byte{4})
+	r.outcome(OutcomeUnknownProcess, 1)
+	r.send(feed.Record{PID: uint32(p.PID), TID: uint32(threads[1].TID), StackTraceID: [16]byte{5}, Count: 7,
+		TimeNs: 1}) // taken just after boot
+	r.outcome(OutcomeStale, 7)
+	if report := p.Quit(); report.Samples != 0 || report.Messages != 1 {
+		t.Errorf("%d messages, %d samples: want the registration alone", report.Messages, report.Samples)
+	}
+	r.end()
+	r.added()
+}

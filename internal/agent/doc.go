@@ -1,0 +1,12 @@
+// Package agent is the life of an instrumented process, from found to gone, and the way of
+// a sample through it.
+//
+//	sweep ──▶ registry ──▶ process (one goroutine each) ──▶ messaging.Sender ──▶ its socket
+//	                          ▲
+//	feed socket ── records ───┘
+//
+// Every process has a goroutine of its own, and everything that touches the process happens
+// on it: opening its files, reading its memory, resolving and connecting its socket. A process
+// can make each of these block (a file system that never answers, memory that is never paged
+// in), and then it blocks itself alone.
+package agent

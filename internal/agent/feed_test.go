@@ -1,0 +1,126 @@
+package agent
+
+import (
+	"encoding/hex"
+	"net"
+	"testing"
+
+	"correlator/internal/demo"
+	"correlator/internal/testenv"
+	"correlator/messaging/feed"
+)
+
+// Records with their context are sent as they are.
+func TestFedContext(t *testing.T) {
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	r := run(t)
+	p.Registration(1)
+	context := p.Begin(1)
+	record := feed.Record{
+		PID: uint32(p.PID), TID: 1, StackTraceID: [16]byte{1}, Count: 40_000, HasContext: true,
+		TraceID: context.TraceID, TransactionID: context.TransactionID,
+	}
+	r.send(record, record)
+	report := p.ReportWhen("80000 samples", func(report demo.Report) bool {
+		transaction, _ := report.Transaction(context.TraceID)
+		return transaction.Samples == 80_000
+	})
+	clean(t, report)
+	if report.BadCount != 0 {
+		t.Errorf("%d messages with a count that is negative for the agent", report.BadCount)
+	}
+	r.end()
+	r.added()
+}
+
+// The worked example of the protocol: three messages for one transaction.
+func TestWorkedExample(t *testing.T) {
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	r := run(t)
+	p.Registration(1)
+	thread := p.Begin(1).Thread
+	context := p.Begin(1)
+	if thread.TID != context.Thread.TID {
+		t.Fatal("another thread")
+	}
+	for _, message := range []struct {
+		stack string
+		count uint16
+	}{
+		{"60b420bb3851d9d47acb933dbe70399b", 2},
+		{"4c9326bb9805fa8f85882c12eae724ce", 1},
+		{"60b420bb3851d9d47acb933dbe70399b", 1},
+	} {
+		record := feed.Record{PID: uint32(p.PID), TID: uint32(thread.TID), Count: message.count}
+		if _, err := hex.Decode(record.StackTraceID[:], []byte(message.stack)); err != nil {
+			t.Fatal(err)
+		}
+		r.send(record)
+	}
+	p.ReportWhen("the two stacks of the example", func(report demo.Report) bool {
+		transaction, _ := report.Transaction(context.TraceID)
+		return len(transaction.Stacks) == 2 && transaction.Stacks["YLQguzhR2dR6y5M9vnA5mw"] == 3 &&
+			transaction.Stacks["TJMmu5gF-o-FiCwS6uckzg"] == 1
+	})
+}
+
+// What is no feed datagram is counted by what is wrong with it, and hurts nothing.
+func TestMalformedDatagrams(t *testing.T) {
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	r := run(t)
+	p.Registration(1)
+	conn, err := net.Dial("unixgram", r.config.FeedSocket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	good, err := feed.AppendDatagram(nil, []feed.Record{{PID: uint32(p.PID), TID: 1, Count: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := func(off int, value byte) []byte {
+		bad := append([]byte(nil), good...)
+		bad[off] = value
+		return bad
+	}
+	for reason, datagram := range map[feed.Reason][]byte{
+		feed.ReasonMagic:    change(0, 'X'),
+		feed.ReasonLength:   good[:len(good)-1],
+		feed.ReasonCount:    change(8+32, 0),
+		feed.ReasonFlags:    change(8+34, 2),
+		feed.ReasonReserved: change(6, 1),
+	} {
+		if _, err := conn.Write(datagram); err != nil {
+			t.Fatal(err)
+		}
+		testenv.Poll(t, deadline, "datagram refused for "+reason.String(), func() bool {
+			return r.Counters().Feed.Refused[reason].Load() == 1
+		})
+	}
+	r.served(p, 1, [16]byte{1})
+	r.end()
+	r.added()
+}
+
+// A process whose goroutine is not there to take samples loses its own, with a count, and the
+// feed goes on.
+func TestBacklog(t *testing.T) {
+	const pid = 4711
+	stuck := &process{samples: make(chan []sample, 1)}
+	a := &Agent{processes: map[int]*process{pid: stuck}}
+	records := []feed.Record{{PID: pid, TID: 1, Count: 3}}
+	a.route(records)
+	a.route(records)
+	if n := a.counters.Outcomes[OutcomeBacklog].Load(); n != 3 {
+		t.Errorf("%d samples of backlog, want 3", n)
+	}
+	stuck.agent = a
+	stuck.refuseSamples()
+	var outcomes uint64
+	for o := range numOutcomes {
+		outcomes += a.counters.Outcomes[o].Load()
+	}
+	if fed := a.counters.FedSamples.Load(); outcomes != fed || fed != 6 {
+		t.Errorf("%d samples fed, %d outcomes, want 6 of both", fed, outcomes)
+	}
+}

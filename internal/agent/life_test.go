@@ -1,0 +1,396 @@
+package agent
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"correlator/internal/demo"
+	"correlator/internal/testenv"
+	"correlator/messaging/feed"
+	"correlator/procscan"
+)
+
+func TestStorageComesAndGoes(t *testing.T) {
+	p := demo.Start(t, demo.Options{Hold: true, Manual: true, Idle: 1})
+	r := run(t)
+
+	p.Load() // late
+	r.state(p, StateNoStorage, "")
+	p.Publish() // later still
+	p.Registration(1)
+	r.served(p, 1, [16]byte{1})
+
+	p.Withdraw()
+	r.state(p, StateNoStorage, "")
+	p.Republish(filepath.Join(p.Dir, "second.socket"), "renamed")
+	p.Registration(2)
+	if view := r.state(p, StateRegistered, ""); view.ServiceName != "renamed" || !strings.HasSuffix(view.SocketPath, "second.socket") {
+		t.Errorf("view %+v", view)
+	}
+	r.served(p, 1, [16]byte{2})
+
+	p.Unload()
+	r.gone(p)
+	p.Load()
+	p.Publish()
+	p.Registration(3)
+	r.served(p, 1, [16]byte{3})
+	clean(t, p.Quit())
+	r.gone(p)
+}
+
+// gone waits until the process takes no part any more.
+func (r *running) gone(p *demo.Process) {
+	r.t.Helper()
+	r.state(p, "", "")
+}
+
+func TestSocketReplaced(t *testing.T) {
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	r := run(t)
+	p.Registration(1)
+	r.served(p, 1, [16]byte{1})
+
+	p.RebindSocket() // another socket at the same path
+	p.Registration(2)
+	r.served(p, 1, [16]byte{2})
+
+	p.CloseSocket() // its file is left: sending is refused, which shows when there is something to send
+	r.sample(p.PID, p.Begin(1).Thread.TID, [16]byte{9})
+	r.state(p, StateError, ReasonSocketRefused.String())
+	p.RebindSocket()
+	p.Registration(3)
+	r.served(p, 1, [16]byte{3})
+
+	p.UnlinkSocket()
+	r.state(p, StateError, ReasonSocketMissing.String())
+	p.RebindSocket()
+	p.Registration(4)
+	r.served(p, 1, [16]byte{4})
+	clean(t, p.Quit())
+}
+
+func TestOwnMountNamespace(t *testing.T) {
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1, Placement: demo.Placement{PrivateTmp: true}})
+	if _, err := os.Stat(p.Socket); err == nil {
+		t.Fatalf("%s exists for us, too", p.Socket)
+	}
+	r := run(t)
+	p.Registration(1)
+	r.served(p, 1, [16]byte{1})
+}
+
+func TestOtherUser(t *testing.T) {
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1, Placement: demo.Placement{UID: 4711, GID: 4712}})
+	r := run(t)
+	p.Registration(1)
+	r.served(p, 1, [16]byte{1})
+}
+
+func TestDeletedLibrary(t *testing.T) {
+	p := demo.Start(t, demo.Options{Hold: true, Manual: true, Idle: 1})
+	p.Load()
+	p.UnlinkLibrary()
+	p.Publish()
+	r := run(t)
+	p.Registration(1)
+	if view := r.state(p, StateRegistered, ""); view.Library != p.Library {
+		t.Errorf("library %q, want %q", view.Library, p.Library)
+	}
+	r.served(p, 1, [16]byte{1})
+}
+
+func TestRestartRegistersAgain(t *testing.T) {
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	first := run(t)
+	p.Registration(1)
+	first.served(p, 1, [16]byte{1})
+	first.end()
+	second := run(t)
+	p.Registration(2)
+	second.served(p, 1, [16]byte{2})
+	clean(t, p.Quit())
+}
+
+func TestAutoMode(t *testing.T) {
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1, Auto: true})
+	r := run(t)
+	p.Registration(1)
+	r.served(p, 1, [16]byte{1})
+}
+
+func TestUnsampled(t *testing.T) {
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1, Unsampled: true})
+	t.Run("counted", func(t *testing.T) {
+		r := run(t)
+		p.Registration(1)
+		r.sample(p.PID, p.Begin(1).Thread.TID, [16]byte{1})
+		r.outcome(OutcomeUnsampled, 1)
+	})
+	t.Run("sent when asked to", func(t *testing.T) {
+		r := run(t, func(c *Config) { c.Unsampled = true })
+		p.Registration(2)
+		r.served(p, 1, [16]byte{2})
+	})
+}
+
+// A number that is given to another process means that process from then on, and a sweep's word
+// about the former comes to nothing.
+func TestReusedPID(t *testing.T) {
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	r := run(t, func(c *Config) { c.ScanInterval = 50 * deadline })
+	p.Registration(1)
+	scanner, err := procscan.NewScanner("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	now, err := scanner.Process(p.PID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := now
+	before.StartTime--
+	r.found(t.Context(), before) // what a slow sweep could still say
+	r.served(p, 1, [16]byte{1})
+	if report := p.Report(); report.Registrations != 1 {
+		t.Errorf("%d registrations, want 1", report.Registrations)
+	}
+}
+
+func TestHostileStorage(t *testing.T) {
+	outside := filepath.Join(t.TempDir(), "outside.socket")
+	host, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: outside, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	if err := os.Chmod(outside, 0o777); err != nil {
+		t.Fatal(err)
+	}
+
+	neighbour := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	hostile := demo.Start(t, demo.Options{Manual: true, Idle: 1, Hold: true, Placement: demo.Placement{PrivateTmp: true}})
+	r := run(t)
+	neighbour.Registration(1)
+	hostile.Load()
+	for i, c := range []struct {
+		kind, argument string
+		want           Reason
+	}{
+		{kind: "storage-unmapped", want: ReasonStorageUnreadable},
+		{kind: "storage-wild", want: ReasonStorageUnreadable},
+		{kind: "storage-edge", want: ReasonStorageUnreadable},
+		{kind: "storage-length", want: ReasonStorageTooLong},
+		{kind: "storage-utf8", want: ReasonStorageUTF8},
+		{kind: "storage-version", want: ReasonStorageMalformed},
+		{kind: "socket-missing", want: ReasonSocketMissing},
+		{kind: "socket-fifo", want: ReasonNotSocket},
+		{kind: "socket-directory", want: ReasonNotSocket},
+		{kind: "socket-file", want: ReasonNotSocket},
+		{kind: "socket-stream", want: ReasonNotSocket},
+		{kind: "socket-empty", want: ReasonSocketPath},
+		{kind: "socket-relative", want: ReasonSocketPath},
+		{kind: "socket-nul", want: ReasonSocketPath},
+		{kind: "socket-symlink", argument: outside, want: ReasonSocketMissing},
+	} {
+		t.Run(c.kind, func(t *testing.T) {
+			r := *r
+			r.t = t
+			hostile.Hostile(c.kind, c.argument)
+			r.state(hostile, StateError, c.want.String())
+			r.served(neighbour, 1, [16]byte{1, byte(i)})
+			if r.Counters().Troubles[c.want].Load() == 0 {
+				t.Errorf("not counted as %v", c.want)
+			}
+			hostile.Withdraw()
+			r.state(hostile, StateNoStorage, "")
+		})
+	}
+	hostile.Republish(filepath.Join(hostile.Dir, "good.socket"), "")
+	hostile.Registration(1)
+	r.served(hostile, 1, [16]byte{2})
+
+	if report := neighbour.Quit(); report.Registrations != 1 || report.LateSamples != 0 {
+		t.Errorf("neighbour: %d registrations, %d late samples", report.Registrations, report.LateSamples)
+	}
+	seen := make(map[string]int)
+	for _, entry := range r.logs.FilterMessage(troubleMessage).FilterField(zap.Int("pid", hostile.PID)).All() {
+		seen[entry.ContextMap()["reason"].(string)]++
+	}
+	for reason, n := range seen {
+		if n != 1 {
+			t.Errorf("reason %s logged %d times, want once", reason, n)
+		}
+	}
+}
+
+func TestHostileSlots(t *testing.T) {
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	r := run(t)
+	p.Registration(1)
+	counted := make(map[Outcome]uint64)
+	for kind, want := range map[string]Outcome{
+		"slot-null":     OutcomeNoSlot,
+		"slot-unmapped": OutcomeUnreadable,
+		"slot-wild":     OutcomeUnreadable,
+		"slot-edge":     OutcomeUnreadable,
+		"slot-updating": OutcomeUpdating,
+		"slot-version":  OutcomeUnreadable,
+	} {
+		context := p.Begin(1)
+		p.Spoil(1, kind)
+		r.sample(p.PID, context.Thread.TID, [16]byte{1})
+		counted[want]++
+		r.outcome(want, counted[want])
+	}
+	r.served(p, 1, [16]byte{2})
+	clean(t, p.Quit())
+	r.end()
+	r.added()
+}
+
+// A process that makes whoever reads its memory wait delays nobody, not even the agent's end.
+func TestHangingProcess(t *testing.T) {
+	neighbour := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	hostile := demo.Start(t, demo.Options{Hold: true})
+	hostile.Load()
+	r := run(t)
+	hostile.Hostile("storage-hangs", "")
+	r.state(hostile, StateError, ReasonTimeout.String())
+	later := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	for i, p := range []*demo.Process{neighbour, later} {
+		p.Registration(1)
+		r.served(p, 1, [16]byte{1, byte(i)})
+	}
+	testenv.Poll(t, deadline, "the hanging process to be counted", func() bool {
+		return r.Counters().Troubles[ReasonTimeout].Load() == 1
+	})
+	r.end()
+	if n := r.logs.FilterMessage("not everything let go of us").Len(); n != 1 {
+		t.Errorf("the hanging process was told %d times at the end, want once", n)
+	}
+}
+
+// Processes that have ended leave no descriptor and no goroutine.
+func TestNothingIsLeft(t *testing.T) {
+	neighbour := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	r := run(t)
+	neighbour.Registration(1)
+	r.served(neighbour, 1, [16]byte{1})
+	descriptors, goroutines := openDescriptors(t), runtime.NumGoroutine()
+	for range 5 {
+		p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+		p.Registration(1)
+		r.served(p, 1, [16]byte{2})
+		p.Kill()
+		r.gone(p)
+	}
+	testenv.Poll(t, deadline, "descriptors and goroutines to be what they were", func() bool {
+		return openDescriptors(t) <= descriptors && runtime.NumGoroutine() <= goroutines
+	})
+}
+
+func openDescriptors(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// A sample that is too old to read its thread's slot by is not attributed to anything.
+func TestStaleSample(t *testing.T) {
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	r := run(t)
+	p.Registration(1)
+	tid := p.Begin(1).Thread.TID
+	r.send(feed.Record{PID: uint32(p.PID), TID: uint32(tid), StackTraceID: [16]byte{1}, Count: 1, TimeNs: monotonicNs() - uint64(2*maxContextAge)})
+	r.outcome(OutcomeStale, 1)
+	old := []sample{{tid: tid, count: 5, sampledAt: time.Now().Add(-2 * maxContextAge)}}
+	r.mu.RLock()
+	r.processes[p.PID].samples <- old // one that waited for its process's goroutine
+	r.mu.RUnlock()
+	r.outcome(OutcomeStale, 6)
+}
+
+// Records with context of a process that never told where to send them are not kept.
+func TestContextForTheUnregistered(t *testing.T) {
+	p := demo.Start(t, demo.Options{Hold: true})
+	p.Load()
+	r := run(t)
+	r.state(p, StateNoStorage, "")
+	r.send(feed.Record{PID: uint32(p.PID), TID: 1, StackTraceID: [16]byte{1}, Count: 4, HasContext: true, TraceID: [16]byte{1}})
+	r.outcome(OutcomeNotRegistered, 4)
+	r.end()
+	r.added()
+}
+
+// What is mapped when a sweep looks can be gone before it is opened.
+func TestLibraryGoneBeforeItWasOpened(t *testing.T) {
+	p := demo.Start(t, demo.Options{Hold: true, Manual: true, Idle: 1})
+	p.Load()
+	scanner, err := procscan.NewScanner("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := scanner.Process(p.PID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.UnlinkLibrary()
+	p.Unload()
+	r := run(t, func(c *Config) { c.ScanInterval = 50 * deadline })
+	r.found(t.Context(), found)
+	r.gone(p)
+}
+
+// Processes that are killed at any moment leave nothing behind, and disturb nobody.
+func TestKilledAtAnyMoment(t *testing.T) {
+	neighbour := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	r := run(t)
+	neighbour.Registration(1)
+	for i := range 20 {
+		p := demo.Start(t, demo.Options{Busy: 2})
+		if i%2 == 0 {
+			p.Registration(1)
+		}
+		for _, thread := range p.Threads() {
+			r.sample(p.PID, thread.TID, [16]byte{byte(i)})
+		}
+		p.Kill()
+		r.gone(p)
+	}
+	r.served(neighbour, 1, [16]byte{1})
+	clean(t, neighbour.Quit())
+	r.end()
+	r.added()
+}
+
+func TestJVM(t *testing.T) {
+	for name, placement := range map[string]demo.Placement{
+		"static":  {},
+		"dynamic": {Env: []string{"GLIBC_TUNABLES=glibc.rtld.optional_static_tls=0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := demo.StartJVM(t, demo.JVMOptions{Service: "java-shop", Threads: 3, Placement: placement})
+			r := run(t)
+			p.Registration(1)
+			view := r.state(p, StateRegistered, "")
+			if view.ServiceName != "java-shop" || view.Libc != "glibc" || view.TLS != name {
+				t.Errorf("view %+v, want %s TLS of glibc", view, name)
+			}
+			for thread := range 4 {
+				r.served(p, thread, [16]byte{1, byte(thread)})
+			}
+			clean(t, p.Quit())
+		})
+	}
+}

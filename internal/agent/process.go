@@ -1,0 +1,351 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"correlator/messaging"
+	"correlator/procscan"
+	"correlator/tlsdesc"
+)
+
+const (
+	// A candidate's storage is looked for at intervals of 1/128 of its age: the look that finds
+	// the storage comes within 1 % of the time that the process took to publish it, and a process
+	// that never publishes is looked at once a second.
+	pollMin      = time.Millisecond
+	pollMax      = time.Second
+	pollFraction = 128
+
+	// recheckInterval is how often a registered process is looked at again. It bounds how long
+	// a new storage or socket goes unnoticed.
+	recheckInterval = time.Second
+
+	// A process in trouble is tried again at intervals that double between these.
+	retryMin = 100 * time.Millisecond
+	retryMax = 30 * time.Second
+
+	// A process is connected to at most connectBurst times at once, and once a second in the
+	// long run: restarts of its agent are served at once, and one that publishes something new
+	// all the time costs no more than that.
+	connectBurst    = 5
+	connectInterval = time.Second
+
+	// backlogBatches is how many datagrams' worth of samples may wait for the process's
+	// goroutine to read their context. They wait only while it does something else, and samples
+	// that wait longer than maxContextAge are of no use.
+	backlogBatches = 16
+)
+
+// process is the life of one process that maps the library. Everything that touches the process
+// happens on the goroutine of run; other goroutines use the channels, the sender and snapshot.
+type process struct {
+	agent  *Agent
+	id     procscan.Identity
+	log    *zap.Logger
+	sender *messaging.Sender
+
+	mappings chan []procscan.Mapping // what a sweep found mapped; holds the newest word only
+	samples  chan []sample
+	exited   chan struct{} // closed by the exit watcher
+
+	connected atomic.Bool  // it was connected to at least once
+	stuckTold bool         // owned by the sweep
+	busySince atomic.Int64 // when run began to look at the process, in Unix ns; 0 while it awaits
+
+	// Owned by run.
+	target   *target
+	verified time.Time           // when its libraries were last known to be mapped
+	socket   *messaging.Identity // of the socket that the sender is connected to, or nil
+	born     time.Time           // when it became a candidate: the origin of its poll intervals
+	retry    time.Duration       // the last wait in trouble
+	connects tokenBucket
+	logged   [numReasons]bool
+	contexts contextReader
+
+	mu   sync.Mutex
+	view Process // what snapshot shows
+}
+
+var (
+	// errUnmapped: the process lives, and no longer maps the library.
+	errUnmapped = errors.New("library is no longer mapped")
+	// errTooOften: the process publishes something new faster than we follow.
+	errTooOften = errors.New("publishing anew too often")
+	// errShutdown: the agent ends.
+	errShutdown = errors.New("agent ends")
+)
+
+// run serves the process until it has ended, no longer maps the library, or ctx ends. In the
+// last case what is queued is still sent, as far as the samples-delay allows.
+func (p *process) run(ctx context.Context) {
+	timer := time.NewTimer(retryMax)
+	defer timer.Stop()
+	err := p.step()
+	for !isGone(err) && !errors.Is(err, errShutdown) {
+		timer.Reset(p.settle(err))
+		err = p.await(ctx, timer.C)
+	}
+	p.agent.forget(p) // from here on no samples come
+	if errors.Is(err, errShutdown) {
+		p.drain()
+	} else {
+		p.agent.counters.Gone.Add(1)
+		p.log.Info("process gone")
+	}
+	p.sender.Close()
+	p.refuseSamples()
+	p.agent.exits.Remove(p.target.handle)
+	p.target.close()
+}
+
+// await serves samples until it is time to look at the process again, or something happened. It
+// answers how that went.
+func (p *process) await(ctx context.Context, due <-chan time.Time) error {
+	for {
+		select {
+		case batch := <-p.samples:
+			p.attribute(batch)
+		case mappings := <-p.mappings:
+			if slices.Equal(mappings, p.target.mappings) {
+				continue
+			}
+			p.target.setMappings(mappings)
+			return p.step()
+		case down := <-p.sender.Down():
+			p.disconnect()
+			return inStage(ReasonSocketGone, down)
+		case <-due:
+			return p.step()
+		case <-p.exited:
+			return procscan.ErrGone
+		case <-ctx.Done():
+			return errShutdown
+		}
+	}
+}
+
+// maps tells the process what a sweep found mapped. It is called by the sweep alone.
+func (p *process) maps(mappings []procscan.Mapping) {
+	select {
+	case <-p.mappings: // run has not taken the last word yet: this one replaces it
+	default:
+	}
+	p.mappings <- mappings
+}
+
+// step looks at the process and brings our side to what it publishes now.
+func (p *process) step() error {
+	p.busySince.Store(time.Now().UnixNano())
+	defer p.busySince.Store(0)
+	if time.Since(p.verified) >= recheckInterval {
+		if err := p.verify(); err != nil {
+			return err
+		}
+	}
+	if p.target.stale && (len(p.target.images) == 0 || time.Since(p.target.loaded) >= retryMax) {
+		if err := p.load(); err != nil {
+			return err
+		}
+	}
+	changed, err := p.target.look()
+	if err != nil {
+		p.disconnect()
+		return err
+	}
+	if p.socket != nil && !changed && p.target.socketIs(*p.socket) {
+		if !p.target.stillPublishing() {
+			p.target.forgetRule()
+		}
+		p.resolve()
+		return nil
+	}
+	p.disconnect()
+	if !p.connects.take(time.Now()) {
+		return errTooOften
+	}
+	return p.connect()
+}
+
+// verify makes sure that the libraries are still mapped where they were. After an exec or a
+// dlclose they are not; what the process maps instead is read anew.
+func (p *process) verify() error {
+	mapped, err := p.target.stillMapped()
+	if err != nil {
+		return err
+	}
+	p.verified = time.Now()
+	if mapped {
+		return nil
+	}
+	libraries, err := p.target.handle.Libraries()
+	if errors.Is(err, procscan.ErrNotFound) {
+		return errUnmapped
+	}
+	if err != nil {
+		return err
+	}
+	p.target.setMappings(libraries)
+	return nil
+}
+
+// load opens the libraries that the process maps now, and makes it a candidate with them.
+func (p *process) load() error {
+	p.born = time.Now()
+	err := p.target.load(p.agent.files)
+	if p.target.publishing == nil {
+		p.disconnect()
+	}
+	if err != nil && len(p.target.images) > 0 { // the others serve
+		p.trouble(err)
+		return nil
+	}
+	return err
+}
+
+// connect registers with the process at the socket that it published.
+func (p *process) connect() error {
+	socket, err := p.target.dial()
+	if err != nil {
+		return inStage(ReasonOther, err)
+	}
+	identity := socket.Identity()
+	if !p.target.handle.Alive() { // then what was read may be another process's
+		socket.Close()
+		return procscan.ErrGone
+	}
+	if err := p.sender.Connect(socket, p.agent.registration()); err != nil {
+		return inStage(ReasonOther, err)
+	}
+	p.socket = &identity
+	p.connected.Store(true)
+	p.target.forgetRule()
+	p.resolve()
+	p.agent.counters.Connected.Add(1)
+	p.log.Info("registered", zap.String("service", p.target.storage.ServiceName),
+		zap.String("environment", p.target.storage.ServiceEnvironment), zap.String("socket", p.target.storage.SocketPath),
+		zap.Stringer("tls", p.target.rule.Kind))
+	return nil
+}
+
+// resolve makes the rule, if that is still to be done. Without one the process is registered all
+// the same: the loader may bind the variable only when the agent first uses it.
+func (p *process) resolve() {
+	if err := p.target.resolve(); err != nil && !errors.Is(err, tlsdesc.ErrUnresolved) {
+		p.trouble(inStage(ReasonTLS, err))
+	}
+}
+
+// disconnect ends the registration. What is queued waits for the next one, while it is in time.
+func (p *process) disconnect() {
+	if p.socket == nil {
+		return
+	}
+	p.socket = nil
+	p.sender.Disconnect()
+	p.born = time.Now()
+	p.agent.counters.Withdrawn.Add(1)
+	p.log.Info("registration ended")
+}
+
+// settle takes down how the last step ended, and answers when to take the next.
+func (p *process) settle(err error) time.Duration {
+	state, reason := StateRegistered, ""
+	if err != nil {
+		state, reason = describeError(err)
+	}
+	p.mu.Lock()
+	p.view.State, p.view.Reason = state, reason
+	p.target.describe(&p.view)
+	p.mu.Unlock()
+
+	if state == StateError {
+		p.trouble(err)
+		p.retry = min(max(2*p.retry, retryMin), retryMax)
+		return p.retry
+	}
+	p.retry = 0
+	switch {
+	case state == StateNoStorage:
+		return min(max(time.Since(p.born)/pollFraction, pollMin), pollMax)
+	case errors.Is(err, errNotTarget):
+		return retryMax
+	}
+	return recheckInterval
+}
+
+const troubleMessage = "process cannot be served; trying again"
+
+// trouble counts why a process cannot be served, and logs it the first time.
+func (p *process) trouble(err error) {
+	reason := reasonOf(err)
+	p.agent.counters.Troubles[reason].Add(1)
+	if !p.logged[reason] {
+		p.logged[reason] = true
+		p.log.Warn(troubleMessage, zap.Stringer("reason", reason), zap.Error(err))
+	}
+}
+
+// drain gives what waits its chance to be sent.
+func (p *process) drain() {
+	for waiting := true; waiting; {
+		select {
+		case batch := <-p.samples:
+			p.attribute(batch)
+		default:
+			waiting = false
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), p.agent.config.SamplesDelay)
+	defer cancel()
+	if err := p.sender.Drain(ctx); err != nil {
+		p.log.Warn("not all samples could be sent", zap.Error(err))
+	}
+}
+
+// snapshot is what is known of the process; ok is false when it takes no part.
+func (p *process) snapshot() (view Process, ok bool) {
+	p.mu.Lock()
+	view = p.view
+	p.mu.Unlock()
+	if p.stuck() {
+		view.State, view.Reason = StateError, ReasonTimeout.String()
+	} else if view.State == StateRegistered && !p.sender.Stats().Registered {
+		view.State = StateReady // the registration still waits for room in its queue
+	}
+	return view, view.State != ""
+}
+
+// stuck says whether the process makes its goroutine hang.
+func (p *process) stuck() bool {
+	since := p.busySince.Load()
+	return since != 0 && time.Since(time.Unix(0, since)) > hangTimeout
+}
+
+// tokenBucket limits how often something is done: connectBurst times at once, and once per
+// connectInterval in the long run.
+type tokenBucket struct {
+	spent int       // tokens that are out
+	since time.Time // when the last of them came back
+}
+
+func (b *tokenBucket) take(now time.Time) bool {
+	if back := int(now.Sub(b.since) / connectInterval); back > 0 {
+		b.spent = max(b.spent-back, 0)
+		b.since = b.since.Add(time.Duration(back) * connectInterval)
+	}
+	if b.spent == 0 {
+		b.since = now
+	}
+	if b.spent == connectBurst {
+		return false
+	}
+	b.spent++
+	return true
+}

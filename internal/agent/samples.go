@@ -1,0 +1,174 @@
+package agent
+
+import (
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/messaging"
+	"correlator/messaging/feed"
+)
+
+// maxContextAge is how old a sample may be for its thread's slot to be read now. The slot tells
+// what the thread works on at the time of reading; a sampler feeds at once, and what comes much
+// later would be given to whatever the thread does by then.
+const maxContextAge = 10 * time.Millisecond
+
+// sample is a record without context on its way to the goroutine of its process.
+type sample struct {
+	tid          int
+	stackTraceID [16]byte
+	count        uint64
+	sampledAt    time.Time
+}
+
+func (s *sample) stale() bool { return time.Since(s.sampledAt) > maxContextAge }
+
+// route takes the records of one datagram: those with context go to their sender, the others to
+// the goroutine of their process, which reads the context. It never blocks.
+func (a *Agent) route(records []feed.Record) {
+	now, nowNs := time.Now(), monotonicNs()
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	for len(records) > 0 {
+		pid := records[0].PID
+		n := 1 // records of one process usually come together
+		for n < len(records) && records[n].PID == pid {
+			n++
+		}
+		a.routeProcess(a.processes[int(pid)], records[:n], now, nowNs)
+		records = records[n:]
+	}
+}
+
+func (a *Agent) routeProcess(p *process, records []feed.Record, now time.Time, nowNs uint64) {
+	var waiting []sample
+	for i := range records {
+		r := &records[i]
+		count := uint64(r.Count)
+		a.counters.FedSamples.Add(count)
+		sampledAt := r.SampledAt(now, nowNs)
+		switch {
+		case p == nil:
+			a.counters.count(OutcomeUnknownProcess, count)
+		case r.HasContext && !p.connected.Load():
+			a.counters.count(OutcomeNotRegistered, count)
+		case r.HasContext && r.TraceID == [16]byte{}: // what W3C calls invalid
+			a.counters.count(OutcomeNoTrace, count)
+		case r.HasContext:
+			a.counters.count(OutcomeCorrelated, count)
+			p.sender.Add(messaging.Key{TraceID: r.TraceID, TransactionID: r.TransactionID, StackTraceID: r.StackTraceID}, count, sampledAt)
+		case now.Sub(sampledAt) > maxContextAge:
+			a.counters.count(OutcomeStale, count)
+		default:
+			waiting = append(waiting, sample{tid: int(r.TID), stackTraceID: r.StackTraceID, count: count, sampledAt: sampledAt})
+		}
+	}
+	if len(waiting) == 0 {
+		return
+	}
+	select {
+	case p.samples <- waiting:
+	default:
+		a.counters.countAll(OutcomeBacklog, waiting)
+	}
+}
+
+func (c *Counters) countAll(o Outcome, samples []sample) {
+	for i := range samples {
+		c.count(o, samples[i].count)
+	}
+}
+
+// refuseSamples gives the samples that still wait for a process that is gone their outcome. The
+// process is off the registry, so none are added.
+func (p *process) refuseSamples() {
+	for {
+		select {
+		case waiting := <-p.samples:
+			p.agent.counters.countAll(OutcomeUnknownProcess, waiting)
+		default:
+			return
+		}
+	}
+}
+
+// attribute reads what the threads of the samples work on, and queues what has a trace.
+func (p *process) attribute(samples []sample) {
+	p.busySince.Store(time.Now().UnixNano())
+	defer p.busySince.Store(0)
+	counters := &p.agent.counters
+	samples = slices.DeleteFunc(samples, func(s sample) bool {
+		stale := s.stale()
+		if stale {
+			counters.count(OutcomeStale, s.count)
+		}
+		return stale
+	})
+	if len(samples) == 0 {
+		return
+	}
+	contexts, outcome, err := p.readContexts(samples)
+	if err != nil && !isGone(err) {
+		p.trouble(err)
+	}
+	if contexts == nil {
+		counters.countAll(outcome, samples)
+		return
+	}
+	for i := range samples {
+		s, c := &samples[i], &contexts[i]
+		switch {
+		case s.stale(): // by now: reading took that long
+			c.outcome = OutcomeStale
+		case c.outcome == OutcomeCorrelated && !threadLives(p.agent.config.ProcRoot, p.id.PID, s.tid):
+			c.outcome = OutcomeNoThread
+		case c.outcome == OutcomeUnsampled && p.agent.config.Unsampled:
+			c.outcome = OutcomeCorrelated
+		}
+		counters.count(c.outcome, s.count)
+		if c.outcome == OutcomeCorrelated {
+			p.sender.Add(messaging.Key{
+				TraceID:       c.slot.TraceID,
+				TransactionID: c.slot.TransactionID,
+				StackTraceID:  s.stackTraceID,
+			}, s.count, s.sampledAt)
+		}
+	}
+}
+
+// readContexts answers what the thread of each sample works on, or what becomes of all of them
+// when that cannot be known. The answer is valid until the next call.
+func (p *process) readContexts(samples []sample) ([]threadContext, Outcome, error) {
+	if p.target.publishing == nil {
+		return nil, OutcomeNotRegistered, nil
+	}
+	if p.agent.threads == nil {
+		return nil, OutcomeUnsupported, nil
+	}
+	if p.target.resolve() != nil {
+		return nil, OutcomeNoRule, nil
+	}
+	if err := p.contexts.findThreads(p.agent.threads, p.id.PID); err != nil {
+		return nil, OutcomeUnreadable, err
+	}
+	contexts, err := p.contexts.read(p.target, len(samples), func(i int) int { return samples[i].tid })
+	if err != nil {
+		return nil, OutcomeUnreadable, inStage(ReasonStorageUnreadable, err)
+	}
+	// Only now it is certain that what was read is what this process, by this library, says.
+	if !p.target.handle.Alive() || !p.target.stillPublishing() {
+		return nil, OutcomeNotRegistered, nil
+	}
+	return contexts, OutcomeCorrelated, nil
+}
+
+// monotonicNs is the clock of the records' times.
+func monotonicNs() uint64 {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return 0 // never: then every sample counts as taken now
+	}
+	return uint64(now.Nano())
+}
