@@ -1,0 +1,88 @@
+# The correlator: `make help` lists the targets.
+
+GO      ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+
+# bin/correlator is for this host; another GOARCH gets its name appended, so that it never
+# takes the place of what the host runs.
+HOSTARCH := $(shell $(GO) env GOHOSTARCH)
+GOARCH   ?= $(HOSTARCH)
+BINARY   := bin/correlator$(if $(filter-out $(HOSTARCH),$(GOARCH)),-$(GOARCH))
+
+# Skips for want of root, eBPF or a tool are failures under CI (internal/testenv).
+TESTENV := $(if $(CI),CORRELATOR_TEST_STRICT=1)
+NEED    := .ci/need
+
+# What rebuilding the committed agent libraries takes.
+FIXTURE_TOOLS := cc:gcc musl-gcc:musl-tools aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu clang:clang ld.lld:lld \
+	llvm-objcopy:llvm readelf:binutils
+EBPF_TOOLS := clang:clang llvm-strip:llvm /usr/include/bpf/bpf_helpers.h:libbpf-dev
+
+.PHONY: build demo test bench fuzz generate check format-check vet lint generated-check fixtures-check clean help
+
+build: ## build bin/correlator (static); GOARCH=arm64 builds bin/correlator-arm64
+	CGO_ENABLED=0 GOOS=linux GOARCH=$(GOARCH) $(GO) build -trimpath \
+		-ldflags '-s -w -X main.version=$(VERSION)' -o $(BINARY) ./cmd/correlator
+	@echo built $(BINARY)
+
+demo: build ## show the main job on two real processes (root, under 20 seconds)
+	@$(NEED) cc:gcc unshare:util-linux
+	@testdata/demo.sh
+
+# Every time anew (the go command's cache does not see the C sources, the kernel, the tools), and
+# one package at a time: an agent under test serves the whole machine, and would register with
+# the processes of another package's tests.
+test: ## run every test as root, with the race detector
+	@$(NEED) cc:gcc musl-gcc:musl-tools clang:clang ld.lld:lld javac:openjdk-17-jdk-headless readelf:binutils \
+		unshare:util-linux setpriv:util-linux \
+		aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu qemu-aarch64-static:qemu-user-static \
+		/usr/aarch64-linux-gnu/lib/ld-linux-aarch64.so.1:libc6-arm64-cross \
+		/usr/aarch64-linux-gnu/include/stdio.h:libc6-dev-arm64-cross
+	$(TESTENV) $(GO) test -race -count 1 -p 1 -timeout 15m ./...
+
+bench: ## run the benchmarks; docs/benchmarks.md quotes them
+	@$(NEED) cc:gcc
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+FUZZTIME ?= 30s
+fuzz: ## fuzz every decoder of foreign bytes for FUZZTIME each
+	@for package in $$($(GO) list ./...); do \
+		for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz'); do \
+			$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$package || exit 1; \
+		done; \
+	done
+
+generate: ## rebuild the committed eBPF objects, their Go bindings and the fixtures
+	@$(NEED) $(EBPF_TOOLS) $(FIXTURE_TOOLS)
+	$(GO) generate ./bpf
+	$(MAKE) -C testdata fixtures
+
+check: format-check vet lint generated-check fixtures-check ## formatting, vet, staticcheck, generated files current
+
+format-check:
+	@$(NEED) clang-format:clang-format
+	@files=$$(gofmt -l .); [ -z "$$files" ] || { echo "not formatted (gofmt -w):"; echo "$$files"; exit 1; }
+	@files=$$(git ls-files '*.c' '*.h') && clang-format --dry-run --Werror $$files
+
+vet:
+	$(GO) vet ./...
+	GOARCH=arm64 $(GO) vet ./...
+
+lint:
+	$(GO) tool staticcheck ./...
+
+generated-check: ## prove that the committed eBPF objects are what their sources give
+	@$(NEED) $(EBPF_TOOLS)
+	@.ci/generated
+
+fixtures-check: ## prove that the committed agent libraries are what their sources give
+	@$(NEED) $(FIXTURE_TOOLS)
+	$(MAKE) -C testdata check-fixtures
+
+clean: ## remove what was built
+	rm -rf bin dist
+	$(MAKE) -C testdata clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
+		while IFS='|' read -r target text; do printf '%-16s %s\n' "$$target" "$$text"; done
