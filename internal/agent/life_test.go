@@ -278,6 +278,25 @@ func TestHangingProcess(t *testing.T) {
 	}
 }
 
+// A process that executes another program takes no part any more, though its pid, its start time
+// and its pidfd stay.
+func TestExec(t *testing.T) {
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	r := run(t)
+	p.Registration(1)
+	r.served(p, 1, [16]byte{1})
+	p.Exec("sleep", "600")
+	r.gone(p)
+	p.Kill()
+
+	silent := demo.Start(t, demo.Options{Hold: true}) // one that never published
+	silent.Load()
+	r.state(silent, StateNoStorage, "")
+	silent.Exec("sleep", "600")
+	r.gone(silent)
+	silent.Kill()
+}
+
 // Processes that have ended leave no descriptor and no goroutine.
 func TestNothingIsLeft(t *testing.T) {
 	neighbour := demo.Start(t, demo.Options{Manual: true, Idle: 1})

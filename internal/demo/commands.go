@@ -148,6 +148,12 @@ func (p *Process) Spoil(thread int, kind string) {
 	p.must(nil, "hostile", kind, strconv.Itoa(thread))
 }
 
+// Exec makes the process another program, which knows no commands: Kill it at the end.
+func (p *Process) Exec(program, argument string) {
+	p.t.Helper()
+	p.must(nil, "exec", program, argument)
+}
+
 // Report reads the socket and tells what is known by now.
 func (p *Process) Report() (out Report) {
 	p.t.Helper()

@@ -229,6 +229,16 @@ static const char *report(struct agent *agent, char **arguments) {
     return NULL;
 }
 
+/* Answered before it happens: afterwards this program is no more. */
+static const char *execute(struct agent *agent, char **arguments) {
+    (void)agent;
+    struct event event;
+    event_open(&event, "executing", true);
+    event_close(&event);
+    execlp(arguments[0], arguments[0], arguments[1], NULL);
+    return strerror(errno);
+}
+
 static const struct command {
     const char *name;
     int min_arguments, max_arguments;
@@ -250,6 +260,7 @@ static const struct command {
     {"end", 1, 1, end},         /* THREAD */
     {"hostile", 1, 2, hostile}, /* KIND [ARGUMENT]; slot-... THREAD */
     {"report", 0, 0, report},
+    {"exec", 1, 2, execute}, /* PROGRAM [ARGUMENT] */
 };
 
 static const char *obey(struct agent *agent, const char *name, char **arguments, int n) {
