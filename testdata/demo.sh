@@ -18,8 +18,9 @@ make -s -C testdata demo-glibc lib-glibc-tlsdesc
 built=testdata/out
 work=$(mktemp -d)
 cleanup() {
-	jobs -p | xargs --no-run-if-empty kill 2>/dev/null || true
-	wait 2>/dev/null || true
+	local job
+	for job in $(jobs -p); do kill "$job" 2>/dev/null || true; done
+	wait || true
 	rm -rf "$work"
 }
 trap cleanup EXIT
