@@ -1,0 +1,52 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestConfigValidate(t *testing.T) {
+	good := Config{ProcRoot: "/proc", HostID: strings.Repeat("x", 1012), SamplesDelay: 300 * time.Millisecond, ScanInterval: time.Second}
+	if err := good.Validate(); err != nil {
+		t.Errorf("%v, want none", err)
+	}
+	for want, change := range map[string]func(*Config){
+		"--host-id is 1013 bytes long": func(c *Config) { c.HostID += "x" },
+		"--samples-delay 0s":           func(c *Config) { c.SamplesDelay = 0 },
+		"--samples-delay 1m0.001s":     func(c *Config) { c.SamplesDelay = time.Minute + time.Millisecond },
+		"--samples-delay 1.5ms":        func(c *Config) { c.SamplesDelay = 1500 * time.Microsecond },
+		"--scan-interval 9ms is below": func(c *Config) { c.ScanInterval = 9 * time.Millisecond },
+	} {
+		bad := good
+		change(&bad)
+		if err := bad.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+func TestTokenBucket(t *testing.T) {
+	var b tokenBucket
+	now := time.Unix(1, 0)
+	take := func(want bool) {
+		t.Helper()
+		if got := b.take(now); got != want {
+			t.Errorf("at %v: %v, want %v", now.Sub(time.Unix(1, 0)), got, want)
+		}
+	}
+	for range connectBurst {
+		take(true)
+	}
+	take(false)
+	now = now.Add(connectInterval - 1)
+	take(false)
+	now = now.Add(1)
+	take(true)
+	take(false)
+	now = now.Add(100 * connectInterval)
+	for range connectBurst {
+		take(true)
+	}
+	take(false)
+}
