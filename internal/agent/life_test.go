@@ -52,6 +52,33 @@ func (r *running) gone(p *demo.Process) {
 	r.state(p, "", "")
 }
 
+// Of two libraries in one process, the one that publishes wins; the other may have been first.
+func TestTwoLibraries(t *testing.T) {
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	r := run(t)
+	p.Registration(1)
+	p.Withdraw()
+	r.state(p, StateNoStorage, "")
+
+	data, err := os.ReadFile(p.Library)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := filepath.Join(p.Dir, demo.LibraryName(false))
+	if err := os.WriteFile(second, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Command(nil, "load", second); err != nil {
+		t.Fatal(err)
+	}
+	p.Publish()
+	p.Registration(2)
+	if view := r.state(p, StateRegistered, ""); view.Library != second {
+		t.Errorf("library %q, want %q", view.Library, second)
+	}
+	r.served(p, 1, [16]byte{1})
+}
+
 func TestSocketReplaced(t *testing.T) {
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	r := run(t)

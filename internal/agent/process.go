@@ -149,7 +149,7 @@ func (p *process) step() error {
 			return err
 		}
 	}
-	if p.target.stale && (len(p.target.images) == 0 || time.Since(p.target.loaded) >= retryMax) {
+	if p.target.loadDue() {
 		if err := p.load(); err != nil {
 			return err
 		}

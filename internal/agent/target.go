@@ -84,9 +84,15 @@ func (t *target) close() {
 	t.handle.Close()
 }
 
-// setMappings says where the process maps the library now; load follows.
+// setMappings says where the process maps the library now; load is due.
 func (t *target) setMappings(mappings []procscan.Mapping) {
-	t.mappings, t.stale = mappings, true
+	t.mappings, t.stale, t.loaded = mappings, true, time.Time{}
+}
+
+// loadDue says whether there are libraries to load: new ones, or some that could not be used a
+// while ago. A process that has no other is tried at its own pace.
+func (t *target) loadDue() bool {
+	return t.stale && (len(t.images) == 0 || time.Since(t.loaded) >= retryMax)
 }
 
 // load opens and parses the libraries that the process maps, as far as that is still to be done.

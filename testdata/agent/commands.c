@@ -37,8 +37,10 @@ const char *agent_load(struct agent *agent, bool reply) {
 }
 
 static const char *load(struct agent *agent, char **arguments) {
-    if (arguments[0]) {
+    if (arguments[0]) { /* the library before stays loaded, and is of no use any more */
         agent->library_path = strdup(arguments[0]);
+        workers_use(NULL);
+        agent->library = (struct library){0};
     }
     return agent_load(agent, true);
 }
