@@ -13,9 +13,12 @@ BINARY   := bin/correlator$(if $(filter-out $(HOSTARCH),$(GOARCH)),-$(GOARCH))
 TESTENV := $(if $(CI),CORRELATOR_TEST_STRICT=1)
 NEED    := .ci/need
 
+# The package that has them brings the C library of aarch64 itself along.
+ARM_HEADERS := /usr/aarch64-linux-gnu/include/stdio.h:libc6-dev-arm64-cross
+
 # What rebuilding the committed agent libraries takes.
 FIXTURE_TOOLS := cc:gcc musl-gcc:musl-tools aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu clang:clang ld.lld:lld \
-	llvm-objcopy:llvm readelf:binutils
+	llvm-objcopy:llvm readelf:binutils $(ARM_HEADERS)
 EBPF_TOOLS := clang:clang llvm-strip:llvm /usr/include/bpf/bpf_helpers.h:libbpf-dev
 
 .PHONY: build demo test bench fuzz generate check format-check vet lint generated-check fixtures-check clean help
@@ -36,8 +39,7 @@ test: ## run every test as root, with the race detector
 	@$(NEED) cc:gcc musl-gcc:musl-tools clang:clang ld.lld:lld javac:openjdk-17-jdk-headless readelf:binutils \
 		unshare:util-linux setpriv:util-linux \
 		aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu qemu-aarch64-static:qemu-user-static \
-		/usr/aarch64-linux-gnu/lib/ld-linux-aarch64.so.1:libc6-arm64-cross \
-		/usr/aarch64-linux-gnu/include/stdio.h:libc6-dev-arm64-cross
+		$(ARM_HEADERS)
 	$(TESTENV) $(GO) test -race -count 1 -p 1 -timeout 15m ./...
 
 bench: ## run the benchmarks; docs/benchmarks.md quotes them
