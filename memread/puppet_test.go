@@ -50,7 +50,7 @@ func bePuppet() {
 			var pages int
 			fmt.Sscan(args, &pages)
 			var memory []byte
-			if memory, err = mapBetween(pages * smallestPage); err == nil {
+			if memory, err = mapBetween(len(regions), pages*smallestPage); err == nil {
 				regions = append(regions, memory)
 				answer = uintptr(unsafe.Pointer(&memory[0]))
 			}
@@ -82,20 +82,20 @@ func bePuppet() {
 	}
 }
 
-// mapBetween maps size zeroed bytes between two pages that are not mapped. Beyond these there
-// is a mapped page each: it keeps the gap so small that the kernel puts nothing else there.
-func mapBetween(size int) ([]byte, error) {
-	const before = 2 * smallestPage
-	memory, err := unix.Mmap(-1, 0, size+2*before, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+// lowRegion is where the nth region of mapBetween lies: 64 GiB up and more, far below everything
+// else. The kernel looks for room from above and so never fills a gap down there, as it does with
+// one of a single page between its own mappings.
+func lowRegion(n int) unsafe.Pointer { return unsafe.Add(nil, (64+n)<<30) }
+
+// mapBetween maps size zeroed bytes, the nth region of this process, between two pages that are
+// not mapped.
+func mapBetween(n, size int) ([]byte, error) {
+	memory, err := unix.MmapPtr(-1, 0, lowRegion(n), uintptr(size), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_FIXED_NOREPLACE)
 	if err != nil {
 		return nil, err
 	}
-	for _, off := range []int{before - smallestPage, before + size} {
-		if err := unix.MunmapPtr(unsafe.Pointer(&memory[off]), smallestPage); err != nil {
-			return nil, err
-		}
-	}
-	return memory[before : before+size], nil
+	return unsafe.Slice((*byte)(memory), size), nil
 }
 
 type puppet struct {
