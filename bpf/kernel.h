@@ -59,6 +59,9 @@ struct thread_struct {
 
 struct task_struct {
     unsigned int flags;
+    int tgid;             /* number of the process in the initial pid namespace */
+    struct mm_struct *mm; /* null once the task is exiting; another after every exec */
+    __u64 self_exec_id;   /* one more after every exec of the process; threads inherit it */
     __u64 start_boottime; /* ns */
     struct task_struct *group_leader;
     struct pid *thread_pid; /* null once the task has been reaped */

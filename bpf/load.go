@@ -10,8 +10,9 @@ import (
 )
 
 // load loads the programs and maps that the struct objects points to names in its `ebpf` tags,
-// and stores them there. What the machine lacks is a [MissingError].
-func load(spec *ebpf.CollectionSpec, objects any) error {
+// and stores them there. Maps that are pinned by name are below pinDir. What the machine lacks is
+// a [MissingError].
+func load(spec *ebpf.CollectionSpec, objects any, pinDir string) error {
 	types := btf.NewCache()
 	kernel, err := types.Kernel()
 	if errors.Is(err, ebpf.ErrNotSupported) {
@@ -23,7 +24,7 @@ func load(spec *ebpf.CollectionSpec, objects any) error {
 	if err := findIterators(spec, kernel); err != nil {
 		return err
 	}
-	options := &ebpf.CollectionOptions{Cache: types}
+	options := &ebpf.CollectionOptions{Cache: types, Maps: ebpf.MapOptions{PinPath: pinDir}}
 	err = spec.LoadAndAssign(objects, options)
 	if errors.Is(err, unix.EPERM) {
 		if missing := missingRight(err); missing != nil {

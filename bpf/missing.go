@@ -83,6 +83,34 @@ func missingPermission(err error) error {
 	}
 }
 
+func missingPerf(err error) error {
+	return &MissingError{
+		Feature: "the software CPU clock of perf_event_open(2)",
+		Remedy:  "boot a kernel built with CONFIG_PERF_EVENTS",
+		Err:     err,
+	}
+}
+
+// missingPerfPermission is for who is refused a perf event of all processes of a CPU.
+func missingPerfPermission(err error) error {
+	if missing := missingRight(err); missing != nil {
+		return missing
+	}
+	return &MissingError{
+		Feature: "permission to use perf_event_open(2)",
+		Remedy:  "allow it in the seccomp profile and the security module",
+		Err:     err,
+	}
+}
+
+func missingBPFFS(dir string, err error) error {
+	return &MissingError{
+		Feature: "a bpf file system at " + dir,
+		Remedy:  "mount -t bpf bpf /sys/fs/bpf, and name a directory below that",
+		Err:     err,
+	}
+}
+
 func lockedMemoryLimit() string {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil {

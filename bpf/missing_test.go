@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/testenv"
+	"correlator/tlsdesc"
 )
 
 // What a process lacks, made in a process of its own. OpenThreads runs on the thread that
@@ -116,8 +117,64 @@ func verifyMissing(t *testing.T, feature, remedy string) {
 		if reported := process(t, threads, os.Getpid()); len(reported) == 0 {
 			t.Error("we have no threads")
 		}
+		verifyWorks(t)
 		return
 	}
+	verifyMissingError(t, err, "loading task iterator: ", feature, remedy)
+	_, err = OpenSampler(SamplerOptions{SamplesPerSecond: 1})
+	verifyMissingError(t, err, "loading identity iterator: ", feature, remedy)
+}
+
+// verifyWorks checks that a sampler can do its work.
+func verifyWorks(t *testing.T) {
+	t.Helper()
+	s, err := OpenSampler(SamplerOptions{SamplesPerSecond: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	testenv.Poll(t, waiting, "samples", func() bool { counters := readCounters(t, s); return counters.Taken() > 0 })
+	identity, err := s.Identify(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.SetTarget(identity, tlsdesc.Rule{Kind: tlsdesc.Static}); err != nil {
+		t.Error(err)
+	}
+	drainAll(t, s)
+}
+
+// What only the sampler needs.
+func TestMissingPerf(t *testing.T) {
+	testenv.NeedRoot(t)
+	for _, test := range []struct {
+		answer  syscall.Errno
+		feature string
+		remedy  string
+	}{
+		{unix.EPERM, "permission to use perf_event_open(2)", "allow it in the seccomp profile"},
+		{unix.EACCES, "permission to use perf_event_open(2)", "allow it in the seccomp profile"},
+		{unix.ENOSYS, "the software CPU clock of perf_event_open(2)", "CONFIG_PERF_EVENTS"},
+	} {
+		t.Run(test.answer.Error(), func(t *testing.T) {
+			openSampler(t, SamplerOptions{}).Stop()
+			failed := make(chan error)
+			go func() {
+				runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+				if err := answerCall(unix.SYS_PERF_EVENT_OPEN, test.answer); err != nil {
+					failed <- err
+					return
+				}
+				_, err := OpenSampler(SamplerOptions{SamplesPerSecond: 1})
+				failed <- err
+			}()
+			verifyMissingError(t, <-failed, "", test.feature, test.remedy)
+		})
+	}
+}
+
+func verifyMissingError(t *testing.T, err error, prefix, feature, remedy string) {
+	t.Helper()
 	if !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("%v is no ErrUnsupported", err)
 	}
@@ -131,7 +188,7 @@ func verifyMissing(t *testing.T, feature, remedy string) {
 	if !strings.Contains(missing.Remedy, remedy) {
 		t.Errorf("remedy %q does not say %q", missing.Remedy, remedy)
 	}
-	want := fmt.Sprintf("loading task iterator: missing %s: %s", missing.Feature, missing.Remedy)
+	want := fmt.Sprintf("%smissing %s: %s", prefix, missing.Feature, missing.Remedy)
 	if err.Error() != want {
 		t.Errorf("text %q, not %q", err, want)
 	}
@@ -157,11 +214,14 @@ func hideBTF() error {
 }
 
 // answerBPF makes bpf(2) fail with errno on the calling thread.
-func answerBPF(errno syscall.Errno) error {
+func answerBPF(errno syscall.Errno) error { return answerCall(unix.SYS_BPF, errno) }
+
+// answerCall makes a system call fail with errno on the calling thread.
+func answerCall(number uint32, errno syscall.Errno) error {
 	const numberOffset = 0 // of nr in struct seccomp_data
 	filter := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: numberOffset},
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_BPF, Jf: 1},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: number, Jf: 1},
 		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(errno)},
 		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
 	}

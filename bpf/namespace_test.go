@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"correlator/internal/testenv"
+	"correlator/tlsdesc"
 )
 
 // In a pid namespace below the initial one, all that is read and said there fits together: the
@@ -19,7 +21,8 @@ func TestInNestedNamespace(t *testing.T) {
 		t.Skip("this is the nested namespace")
 	}
 	openThreads(t).Close() // what is missing out here is reported as that
-	tests := []string{"TestProcess", "TestProcessWithManyThreads", "TestAll", "TestProcessGone", "TestNamespaceBelow"}
+	tests := []string{"TestProcess", "TestProcessWithManyThreads", "TestAll", "TestProcessGone", "TestNamespaceBelow",
+		"TestContexts", "TestUnreadable", "TestIdentify", "TestSamplerBelow"}
 	output := runAgain(t, innerNamespace, "^("+strings.Join(tests, "|")+")$",
 		&syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS})
 	for _, test := range tests {
@@ -63,4 +66,21 @@ func innerNumber(t *testing.T, pid, tid int) (number int) {
 		t.Fatal(err)
 	}
 	return number
+}
+
+// A target in a namespace below ours is known by the numbers that it has here.
+func TestSamplerBelow(t *testing.T) {
+	s := openSampler(t, SamplerOptions{})
+	c := startExecChild(t, &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID})
+	rule := c.ready()
+	rule.Offset += 1 << 40 // to where nothing is mapped
+	addTarget(t, s, c.pid, func() tlsdesc.Rule { return rule })
+	waitForOutcome(t, s, Unreadable)
+	stop(t, s)
+	tids := taskNumbers(t, c.pid)
+	verifyDeferred(t, s, readCounters(t, s)[Unreadable], func(d Deferred) {
+		if d.PID != c.pid || d.TID == c.pid || !slices.Contains(tids, d.TID) {
+			t.Errorf("process %d, thread %d of %v", d.PID, d.TID, tids)
+		}
+	})
 }

@@ -51,6 +51,48 @@ func TestRecordLayout(t *testing.T) {
 	}
 }
 
+func TestSamplerLayouts(t *testing.T) {
+	for _, file := range []string{"sampler_x86_bpfel.o", "sampler_arm64_bpfel.o", "identity_x86_bpfel.o", "identity_arm64_bpfel.o"} {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		verifyELF(t, content)
+	}
+	for _, arch := range []string{"x86", "arm64"} {
+		types := loadSpec(t, "sampler_"+arch+"_bpfel.o").Types
+		for name, bytes := range map[string]uintptr{
+			"correlator_target": unsafe.Sizeof(samplerCorrelatorTarget{}),
+			"counters":          unsafe.Sizeof(samplerCounters{}),
+			"stack_key":         unsafe.Sizeof(samplerStackKey{}),
+			"stack":             unsafe.Sizeof(samplerStack{}),
+			"count_key":         unsafe.Sizeof(samplerCountKey{}),
+			"count":             unsafe.Sizeof(samplerCount{}),
+			"deferred":          unsafe.Sizeof(samplerDeferred{}),
+		} {
+			var record *btf.Struct
+			if err := types.TypeByName(name, &record); err != nil {
+				t.Fatal(err)
+			}
+			if uintptr(record.Size) != bytes {
+				t.Errorf("%s, %s: the program's has %d bytes, ours %d", arch, name, record.Size, bytes)
+			}
+		}
+		var record *btf.Struct
+		if err := loadSpec(t, "identity_"+arch+"_bpfel.o").Types.TypeByName("identity_record", &record); err != nil {
+			t.Fatal(err)
+		}
+		if uintptr(record.Size) != unsafe.Sizeof(identityIdentityRecord{}) {
+			t.Errorf("%s: identity_record has %d bytes", arch, record.Size)
+		}
+	}
+	for outcome, name := range outcomeNames {
+		if name == "" || Outcome(outcome).String() != name {
+			t.Errorf("outcome %d has no name", outcome)
+		}
+	}
+}
+
 func TestObjects(t *testing.T) {
 	for _, object := range objects {
 		t.Run(object.name, func(t *testing.T) {
@@ -96,12 +138,12 @@ func verifyELF(t *testing.T, content []byte) {
 			t.Errorf("section %s was not stripped", section.Name)
 		}
 	}
-	if path := regexp.MustCompile(`\x00/[[:print:]]+`).Find(content); path != nil {
+	if path := regexp.MustCompile(`\x00/[[:print:]]+/[[:print:]]+`).Find(content); path != nil {
 		t.Errorf("absolute path %q", path[1:])
 	}
 }
 
-func loadSpec(t *testing.T, file string) *ebpf.CollectionSpec {
+func loadSpec(t testing.TB, file string) *ebpf.CollectionSpec {
 	t.Helper()
 	spec, err := ebpf.LoadCollectionSpec(file)
 	if err != nil {

@@ -1,0 +1,192 @@
+package bpf
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// onlineCPUs is where the kernel lists them, as in "0-2,5".
+const onlineCPUs = "/sys/devices/system/cpu/online"
+
+// maxSpread bounds how long openClock may take to begin on one CPU after the other.
+const maxSpread = 100 * time.Millisecond
+
+// clock runs a program at a steady rate on every online CPU, except while that is idle: on each, a
+// perf event counts the time and raises an interrupt each time that a period is over.
+//
+// It is a period, not a frequency: that one the kernel would have to approach by trying, and limits
+// to kernel.perf_event_max_sample_rate. CPUs begin evenly spread over a period. At the same
+// instant, they would all at once need the same cache lines of the tables, and on a virtual machine
+// the same CPU of the host.
+type clock struct {
+	program *ebpf.Program
+	period  time.Duration
+	list    string // file with the list of CPUs
+
+	mu     sync.Mutex
+	events map[int]*clockEvent // by CPU; nil once closed
+}
+
+// clockEvent is the perf event of a CPU.
+type clockEvent struct {
+	fd      int
+	counted uint64 // at the last refresh, ns
+}
+
+func openClock(program *ebpf.Program, samplesPerSecond int) (*clock, error) {
+	c := &clock{
+		program: program,
+		period:  time.Second / time.Duration(samplesPerSecond),
+		list:    onlineCPUs,
+		events:  make(map[int]*clockEvent),
+	}
+	cpus, err := readCPUs(c.list)
+	if err != nil {
+		return nil, err
+	}
+	for i, cpu := range cpus {
+		if i > 0 {
+			time.Sleep(min(c.period, maxSpread) / time.Duration(len(cpus)))
+		}
+		if err := c.add(cpu); err != nil {
+			c.close()
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// close ends sampling. An event that has been closed runs no program any more.
+func (c *clock) close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var errs []error
+	for _, event := range c.events {
+		errs = append(errs, unix.Close(event.fd))
+	}
+	c.events = nil
+	return errors.Join(errs...)
+}
+
+// refresh follows CPUs that come and go. One that went and came back in between is known by its
+// event, which counts no longer.
+func (c *clock) refresh() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.events == nil {
+		return nil
+	}
+	cpus, err := readCPUs(c.list)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for cpu, event := range c.events {
+		counts, err := event.counts()
+		if err != nil {
+			errs = append(errs, fmt.Errorf("reading perf event of CPU %d: %w", cpu, err))
+		}
+		if !counts || !slices.Contains(cpus, cpu) {
+			errs = append(errs, unix.Close(event.fd))
+			delete(c.events, cpu)
+		}
+	}
+	for _, cpu := range cpus {
+		if c.events[cpu] == nil {
+			errs = append(errs, c.add(cpu))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// counts says whether time has passed for the event since the last call.
+func (e *clockEvent) counts() (bool, error) {
+	var raw [8]byte
+	if _, err := unix.Read(e.fd, raw[:]); err != nil {
+		return false, err
+	}
+	counted := binary.NativeEndian.Uint64(raw[:])
+	advanced := counted != e.counted
+	e.counted = counted
+	return advanced, nil
+}
+
+// add begins on a CPU. One that has just gone is no error.
+func (c *clock) add(cpu int) error {
+	fd, err := unix.PerfEventOpen(&unix.PerfEventAttr{
+		Type:   unix.PERF_TYPE_SOFTWARE,
+		Config: unix.PERF_COUNT_SW_CPU_CLOCK,
+		Size:   uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
+		Sample: uint64(c.period.Nanoseconds()),
+		Bits:   unix.PerfBitDisabled | unix.PerfBitExcludeIdle,
+	}, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	switch {
+	case errors.Is(err, unix.ENODEV):
+		return nil
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		return missingPerfPermission(err)
+	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.ENOENT):
+		return missingPerf(err)
+	case err != nil:
+		return fmt.Errorf("opening perf event of CPU %d: %w", cpu, err)
+	}
+	err = unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_BPF, c.program.FD())
+	if err == nil {
+		err = unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_ENABLE, 0)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return fmt.Errorf("attaching program to perf event of CPU %d: %w", cpu, err)
+	}
+	c.events[cpu] = &clockEvent{fd: fd}
+	return nil
+}
+
+func readCPUs(path string) ([]int, error) {
+	list, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	cpus, err := parseCPUs(strings.TrimSpace(string(list)))
+	if err != nil {
+		return nil, fmt.Errorf("parsing %s: %w", path, err)
+	}
+	return cpus, nil
+}
+
+// parseCPUs parses a list of numbers and ranges.
+func parseCPUs(list string) (cpus []int, err error) {
+	const maxCPU = 1 << 13 // the largest CONFIG_NR_CPUS
+	for item := range strings.SplitSeq(list, ",") {
+		low, high, isRange := strings.Cut(item, "-")
+		if !isRange {
+			high = low
+		}
+		first, err := strconv.ParseUint(low, 10, 32)
+		if err != nil {
+			return nil, err
+		}
+		last, err := strconv.ParseUint(high, 10, 32)
+		if err != nil {
+			return nil, err
+		}
+		if first > last || last >= maxCPU {
+			return nil, fmt.Errorf("range %q", item)
+		}
+		for cpu := first; cpu <= last; cpu++ {
+			cpus = append(cpus, int(cpu))
+		}
+	}
+	return cpus, nil
+}

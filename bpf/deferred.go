@@ -1,0 +1,76 @@
+package bpf
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"github.com/cilium/ebpf/ringbuf"
+)
+
+// A Deferred is a sample that could not be counted in the kernel.
+type Deferred struct {
+	Outcome       Outcome // Unreadable: the trace is for the reader to find out; or TableFull
+	PID, TID      int     // as our own pid namespace calls process and thread
+	ThreadPointer uint64
+	Time          uint64 // CLOCK_MONOTONIC, ns
+
+	// Count is the sample as Drain would have handed it over. It has no ids if Unreadable. The
+	// stack cannot be asked for; it is Frames.
+	Count  Count
+	Frames Stack
+}
+
+var errDeferredShort = errors.New("deferred sample is too short")
+
+// DeferredReader waits for deferred samples. It is for one goroutine at a time.
+type DeferredReader struct {
+	ring   *ringbuf.Reader
+	record ringbuf.Record
+}
+
+// Deferred returns the reader. Its buffer is the sampler's only one: there must be one at most.
+func (s *Sampler) Deferred() *DeferredReader {
+	return &DeferredReader{ring: s.deferred}
+}
+
+// Read waits for the next sample. It answers [os.ErrClosed] once the sampler was closed.
+func (r *DeferredReader) Read() (Deferred, error) {
+	if err := r.ring.ReadInto(&r.record); err != nil {
+		return Deferred{}, fmt.Errorf("reading ring buffer: %w", err)
+	}
+	return decodeDeferred(r.record.RawSample)
+}
+
+// decodeDeferred decodes a struct deferred, cut off after its last address.
+func decodeDeferred(raw []byte) (Deferred, error) {
+	var d samplerDeferred
+	stackOff := int(unsafe.Offsetof(d.Stack))
+	if len(raw) < stackOff+int(unsafe.Offsetof(d.Stack.Addrs)) {
+		return Deferred{}, fmt.Errorf("%w: %d bytes", errDeferredShort, len(raw))
+	}
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&d)), stackOff), raw)
+	_, frames, err := decodeStack(raw[stackOff:])
+	if err != nil {
+		return Deferred{}, err
+	}
+	sample := Deferred{
+		Outcome:       Outcome(d.Outcome),
+		PID:           int(d.Pid),
+		TID:           int(d.Tid),
+		ThreadPointer: d.ThreadPointer,
+		Time:          d.Time,
+		Count: Count{
+			Stack:      newStackKey(d.Key.Stack),
+			First:      d.Time,
+			TraceFlags: uint8(d.TraceFlags),
+			Samples:    1,
+		},
+		Frames: frames,
+	}
+	putTraceID(&sample.Count.TraceID, d.Key.TraceId)
+	binary.NativeEndian.PutUint64(sample.Count.TransactionID[:], d.Key.TransactionId)
+	binary.NativeEndian.PutUint64(sample.Count.SpanID[:], d.SpanId)
+	return sample, nil
+}

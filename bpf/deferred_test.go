@@ -1,0 +1,116 @@
+package bpf
+
+import (
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"correlator/internal/demo"
+	"correlator/internal/testenv"
+)
+
+// What finds no place in the tables comes out of the ring buffer, and what finds none there either
+// is counted.
+func TestOverflow(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		options SamplerOptions
+	}{
+		{"counts", SamplerOptions{MaxCounts: 1}},
+		{"stacks", SamplerOptions{MaxStacks: 1}},
+		{"stacks of the kernel", SamplerOptions{MaxStacks: 1, KernelStacks: true}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := demo.Start(t, demo.Options{Busy: 2, Transaction: time.Millisecond, Gap: -1})
+			test.options.SamplesPerSecond = 2000
+			s := openSampler(t, test.options)
+			addDemo(t, s, p)
+			waitForOutcome(t, s, TableFull)
+			stop(t, s)
+			counters := readCounters(t, s)
+			verifyDeferred(t, s, counters[TableFull], func(d Deferred) {
+				whole(t, d.Count)
+				if d.Outcome != TableFull || d.PID != p.PID || d.Count.Samples != 1 {
+					t.Errorf("deferred %+v", d)
+				}
+				verifyCode(t, p.PID, d.Frames)
+			})
+			var samples uint64
+			for _, c := range drainAll(t, s) {
+				samples += uint64(c.Samples)
+			}
+			if samples != counters[Correlated] {
+				t.Errorf("drained %d samples, counters %v", samples, counters)
+			}
+		})
+	}
+	t.Run("ring buffer", func(t *testing.T) {
+		p := demo.Start(t, demo.Options{Busy: 2, Transaction: time.Millisecond, Gap: -1})
+		s := openSampler(t, SamplerOptions{SamplesPerSecond: 2000, MaxCounts: 1, DeferredBytes: os.Getpagesize()})
+		addDemo(t, s, p)
+		waitForOutcome(t, s, Lost)
+		stop(t, s)
+		verifyDeferred(t, s, readCounters(t, s)[TableFull], func(d Deferred) { whole(t, d.Count) })
+	})
+}
+
+// verifyDeferred reads so many deferred samples, and fails when there are more.
+func verifyDeferred(t *testing.T, s *Sampler, n uint64, verify func(Deferred)) {
+	t.Helper()
+	reader := s.Deferred()
+	for range n {
+		d, err := reader.Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		verify(d)
+	}
+	if more := s.deferred.AvailableBytes(); more != 0 {
+		t.Errorf("%d bytes of deferred samples more", more)
+	}
+}
+
+// A sample that could not read the thread's memory says which thread that was, so that the reader
+// can try again, and with which stack.
+func TestUnreadable(t *testing.T) {
+	p := demo.Start(t, demo.Options{Busy: 1, Manual: true})
+	s := openSampler(t, SamplerOptions{})
+	target := addDemo(t, s, p)
+	p.Begin(1)
+	p.Spoil(1, "slot-unmapped")
+	thread := p.Threads()[1]
+	waitForOutcome(t, s, Unreadable)
+	stop(t, s)
+	now, err := monotonic()
+	if err != nil {
+		t.Fatal(err)
+	}
+	verifyDeferred(t, s, readCounters(t, s)[Unreadable], func(d Deferred) {
+		if d.Outcome != Unreadable || d.PID != p.PID || d.TID != thread.TID || d.ThreadPointer != thread.ThreadPointer ||
+			d.Count.Stack.Target != target || d.Time > now || now-d.Time > uint64(waiting) {
+			t.Errorf("deferred %+v, thread %+v", d, thread)
+		}
+		if d.Count.TraceID != [16]byte{} || d.Count.TransactionID != [8]byte{} || d.Count.SpanID != [8]byte{} || d.Count.TraceFlags != 0 {
+			t.Errorf("ids where none were read: %+v", d)
+		}
+		verifyCode(t, p.PID, d.Frames)
+	})
+}
+
+// A reader that waits ends with the sampler.
+func TestDeferredReaderEnds(t *testing.T) {
+	testenv.NeedRoot(t)
+	s := openSampler(t, SamplerOptions{})
+	ended := make(chan error)
+	go func() {
+		_, err := s.Deferred().Read()
+		ended <- err
+	}()
+	if err := s.deferred.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; !errors.Is(err, os.ErrClosed) {
+		t.Errorf("reading ended with %v", err)
+	}
+}

@@ -1,0 +1,89 @@
+package bpf
+
+import (
+	"fmt"
+	"math"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// An Identity is one program run by one process: another process with the same pid has another
+// one, and so has the same process after an exec.
+type Identity struct {
+	PID       int    // as our own pid namespace calls the process
+	StartTime uint64 // of the process, ns since boot, as in [Thread]
+
+	execID, memory uint64 // as in struct correlator_target
+	tgid, level    uint32 // the key of the target table; the level of our pid namespace
+}
+
+// identities asks the kernel which programs processes run.
+type identities struct {
+	program *ebpf.Program
+	filters bool // the kernel can walk a single process
+}
+
+func openIdentities() (*identities, error) {
+	spec, err := loadIdentity()
+	if err != nil {
+		return nil, err
+	}
+	var programs identityPrograms
+	if err := load(spec, &programs, ""); err != nil {
+		return nil, fmt.Errorf("loading identity iterator: %w", err)
+	}
+	i := &identities{program: programs.ReportIdentity}
+	if i.filters, err = canFilter(i.program); err != nil {
+		i.close()
+		return nil, err
+	}
+	return i, nil
+}
+
+func (i *identities) close() error { return i.program.Close() }
+
+func (i *identities) of(pid int) (Identity, error) {
+	if pid <= 0 || pid > math.MaxInt32 {
+		return Identity{}, ErrGone
+	}
+	if i.filters {
+		// The walk of a process ends early when a thread is reaped under it.
+		if identity, err := i.walk(uint32(pid), pid); err != ErrGone {
+			return identity, err
+		}
+	}
+	return i.walk(everyProcess, pid)
+}
+
+// identityRecords is how many records one read asks for. The kernel walks no further than to fill
+// that, so that the size of a process does not matter.
+const identityRecords = 64
+
+func (i *identities) walk(filter uint32, pid int) (Identity, error) {
+	fd, err := openTaskIterator(i.program, filter)
+	if err != nil {
+		return Identity{}, err
+	}
+	defer unix.Close(fd)
+	var records [identityRecords]identityIdentityRecord
+	raw := unsafe.Slice((*byte)(unsafe.Pointer(&records)), unsafe.Sizeof(records))
+	for {
+		n, err := unix.Read(fd, raw)
+		if err != nil {
+			return Identity{}, fmt.Errorf("reading identity iterator: %w", err)
+		}
+		if n == 0 {
+			return Identity{}, ErrGone
+		}
+		for _, r := range records[:n/int(unsafe.Sizeof(records[0]))] {
+			if int(r.Pid) == pid {
+				return Identity{
+					PID: pid, StartTime: r.StartTime,
+					execID: r.ExecId, memory: r.Memory, tgid: r.Tgid, level: r.Level,
+				}, nil
+			}
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package bpf
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+// Outcome is how a sample ended: each sample ends as exactly one.
+type Outcome uint8
+
+const (
+	// NoTarget: a thread of a process that is no target.
+	NoTarget = Outcome(samplerSampleOutcomeOUTCOME_NO_TARGET)
+
+	// Stale: the target's process has exec'ed since, or ended and its pid was given out again; or
+	// the target was replaced at this very moment.
+	Stale = Outcome(samplerSampleOutcomeOUTCOME_STALE)
+
+	// NoUserCode: a thread that is exiting, or a worker of io_uring.
+	NoUserCode = Outcome(samplerSampleOutcomeOUTCOME_NO_USER_CODE)
+
+	// NoThreadPointer: the thread has set none yet; or it is an arm64 main thread that was not
+	// switched out since it did.
+	NoThreadPointer = Outcome(samplerSampleOutcomeOUTCOME_NO_THREAD_POINTER)
+
+	// Unreadable: memory on the way to the trace was not resident, or is not mapped. The sample
+	// comes out of a [DeferredReader].
+	Unreadable = Outcome(samplerSampleOutcomeOUTCOME_UNREADABLE)
+
+	// NoSlot: the thread has no slot.
+	NoSlot = Outcome(samplerSampleOutcomeOUTCOME_NO_SLOT)
+
+	// Updating: the thread was writing to its slot.
+	Updating = Outcome(samplerSampleOutcomeOUTCOME_UPDATING)
+
+	// Malformed: no agent wrote what is in the slot.
+	Malformed = Outcome(samplerSampleOutcomeOUTCOME_MALFORMED)
+
+	// NoTrace: the thread was working on none.
+	NoTrace = Outcome(samplerSampleOutcomeOUTCOME_NO_TRACE)
+
+	// Unsampled: the trace is not sampled. With KeepUnsampled the sample is counted in the table
+	// all the same.
+	Unsampled = Outcome(samplerSampleOutcomeOUTCOME_UNSAMPLED)
+
+	// Correlated: counted in the table that [Sampler.Drain] empties.
+	Correlated = Outcome(samplerSampleOutcomeOUTCOME_CORRELATED)
+
+	// TableFull: correlated, but there was no place for the count or for the stack. The sample
+	// comes out of a [DeferredReader].
+	TableFull = Outcome(samplerSampleOutcomeOUTCOME_TABLE_FULL)
+
+	// UnwindingFailed: correlated or unreadable, but without a single frame.
+	UnwindingFailed = Outcome(samplerSampleOutcomeOUTCOME_UNWINDING_FAILED)
+
+	// Lost: would have been Unreadable or TableFull, but the ring buffer was full.
+	Lost = Outcome(samplerSampleOutcomeOUTCOME_LOST)
+
+	outcomes = int(samplerSampleOutcomeOUTCOMES)
+)
+
+var outcomeNames = [outcomes]string{
+	NoTarget:        "no_target",
+	Stale:           "stale",
+	NoUserCode:      "no_user_code",
+	NoThreadPointer: "no_thread_pointer",
+	Unreadable:      "unreadable",
+	NoSlot:          "no_slot",
+	Updating:        "updating",
+	Malformed:       "malformed",
+	NoTrace:         "no_trace",
+	Unsampled:       "unsampled",
+	Correlated:      "correlated",
+	TableFull:       "table_full",
+	UnwindingFailed: "unwinding_failed",
+	Lost:            "lost",
+}
+
+// String returns the outcome as a label of a metric.
+func (o Outcome) String() string {
+	if int(o) < len(outcomeNames) {
+		return outcomeNames[o]
+	}
+	return fmt.Sprintf("Outcome(%d)", uint8(o))
+}
+
+// Counters is the number of samples by Outcome, since OpenSampler.
+type Counters [outcomes]uint64
+
+// Taken is the number of all samples.
+func (c *Counters) Taken() (sum uint64) {
+	for _, n := range c {
+		sum += n
+	}
+	return sum
+}
+
+// Counters reads the counters of all CPUs. A sample that is just being taken is not in them yet.
+func (s *Sampler) Counters() (Counters, error) {
+	total, err := s.readCounters()
+	return Counters(total.Outcomes), err
+}
+
+func (s *Sampler) readCounters() (total samplerCounters, err error) {
+	var of samplerCounters
+	raw := asBytes(unsafe.Slice(&of, 1))
+	for cpu := range int64(s.objects.Counters.MaxEntries()) {
+		if _, err := s.counters.ReadAt(raw, cpu*int64(len(raw))); err != nil {
+			return total, fmt.Errorf("reading counters: %w", err)
+		}
+		for outcome, n := range of.Outcomes {
+			total.Outcomes[outcome] += n
+		}
+		total.StacksStored += of.StacksStored
+	}
+	return total, nil
+}

@@ -1,0 +1,230 @@
+package bpf
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/demo"
+	"correlator/internal/testenv"
+)
+
+// mountBPF makes the calling goroutine's thread see a bpf file system of its own, and returns a
+// directory in it. The thread ends with the goroutine.
+func mountBPF(t *testing.T) string {
+	t.Helper()
+	testenv.NeedRoot(t)
+	dir := t.TempDir()
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("bpf", dir, "bpf", 0, "mode=0700"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
+	return filepath.Join(dir, "correlator")
+}
+
+// Another program that includes correlator.h and gets the pinned table knows of every thread what
+// the sampler knows, however the thread-local variable was placed.
+func TestConsumer(t *testing.T) {
+	for _, flavor := range demo.Flavors() {
+		t.Run(flavor.String(), func(t *testing.T) {
+			testConsumer(t, flavor, func(*ebpf.CollectionSpec) {})
+		})
+	}
+}
+
+// As on kernels before 5.11, which hand out no typed pointer to the current task.
+func TestConsumerWithoutTypedTask(t *testing.T) {
+	testConsumer(t, demo.GlibcDynamic, func(spec *ebpf.CollectionSpec) {
+		asked := 0
+		instructions := spec.Programs["look"].Instructions
+		for i := range instructions {
+			if relocation := btf.CORERelocationMetadata(&instructions[i]); relocation != nil &&
+				strings.Contains(relocation.String(), "enumval_exists") {
+				symbol := instructions[i].Symbol()
+				instructions[i].Metadata = asm.Metadata{}
+				instructions[i] = instructions[i].WithSymbol(symbol)
+				instructions[i].Constant = 0
+				asked++
+			}
+		}
+		if asked == 0 {
+			t.Error("the program does not ask what the kernel can do")
+		}
+	})
+}
+
+func testConsumer(t *testing.T, flavor demo.Flavor, change func(*ebpf.CollectionSpec)) {
+	dir := mountBPF(t)
+	p := demo.Start(t, demo.Options{Flavor: flavor, Busy: 2, Manual: true})
+	s := openSampler(t, SamplerOptions{PinDir: dir})
+	target := addDemo(t, s, p)
+	consumer := openConsumer(t, dir, change)
+	for thread := 1; thread <= 2; thread++ {
+		context := p.Begin(thread)
+		sampleThread(t, consumer.Look, context.Thread.TID, time.Millisecond)
+		waitForContext(t, consumer.Seen, context, target)
+		waitForCount(t, s, context)
+	}
+}
+
+type consumer struct {
+	Look    *ebpf.Program `ebpf:"look"`
+	Targets *ebpf.Map     `ebpf:"targets"`
+	Seen    *ebpf.Map     `ebpf:"seen"`
+}
+
+// openConsumer loads the other program with the pinned table.
+func openConsumer(t *testing.T, dir string, change func(*ebpf.CollectionSpec)) *consumer {
+	t.Helper()
+	table, err := ebpf.LoadPinnedMap(filepath.Join(dir, "targets"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer table.Close()
+	spec := compileProgram(t, "consumer.bpf.c")
+	change(spec)
+	spec.Maps["targets"].MaxEntries = table.MaxEntries()
+	c := new(consumer)
+	if err := spec.LoadAndAssign(c, &ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{"targets": table}}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Look.Close()
+		c.Targets.Close()
+		c.Seen.Close()
+	})
+	return c
+}
+
+// waitForContext waits until the program has seen the thread in its transaction. The value is
+// struct correlator_context.
+func waitForContext(t *testing.T, seen *ebpf.Map, want demo.Context, target Target) {
+	t.Helper()
+	var value [64]byte
+	testenv.Poll(t, waiting, "the context of a thread", func() bool {
+		err := seen.Lookup(uint32(want.Thread.TID), &value)
+		return err == nil && demo.TraceID(value[32:48]) == want.TraceID
+	})
+	if demo.SpanID(value[48:56]) != want.SpanID || demo.TransactionID(value[56:64]) != want.TransactionID ||
+		binary.NativeEndian.Uint32(value[:]) != uint32(target) ||
+		binary.NativeEndian.Uint64(value[16:]) != want.Thread.ThreadPointer {
+		t.Errorf("context %x, thread %+v", value, want)
+	}
+}
+
+func waitForCount(t *testing.T, s *Sampler, want demo.Context) {
+	t.Helper()
+	found := false
+	testenv.Poll(t, waiting, "the same from the sampler", func() bool {
+		for _, c := range drainAll(t, s) {
+			found = found || c.TraceID == want.TraceID && c.TransactionID == want.TransactionID && c.SpanID == want.SpanID
+		}
+		return found
+	})
+}
+
+// The pinned table outlives the sampler, empty, and serves the next.
+func TestPinnedTableStays(t *testing.T) {
+	dir := mountBPF(t)
+	path := filepath.Join(dir, "targets")
+	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
+	open := func(maxTargets int) *Sampler {
+		t.Helper()
+		s, err := OpenSampler(SamplerOptions{SamplesPerSecond: 1000, MaxTargets: maxTargets, PinDir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	first := openSampler(t, SamplerOptions{PinDir: dir, MaxTargets: 8}) // makes a skip of what is missing
+	addDemo(t, first, p)
+	held, err := ebpf.LoadPinnedMap(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	if n := entries(t, held); n != 1 {
+		t.Errorf("%d entries of one target", n)
+	}
+	if err := first.table.clear(); err != nil { // as Close does
+		t.Fatal(err)
+	}
+	if n := entries(t, held); n != 0 {
+		t.Errorf("%d entries without sampler", n)
+	}
+	if err := held.Put(uint32(1), &samplerCorrelatorTarget{}); err != nil { // a sampler that was killed
+		t.Fatal(err)
+	}
+	second := open(8)
+	if n := entries(t, held); n != 0 {
+		t.Errorf("%d entries were left behind", n)
+	}
+	addDemo(t, second, p)
+	if n := entries(t, held); n != 1 {
+		t.Errorf("%d entries in the table that was kept", n)
+	}
+	if err := second.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := entries(t, held); n != 0 {
+		t.Errorf("%d entries after Close", n)
+	}
+	third := open(9) // another size: another table
+	defer third.Close()
+	addDemo(t, third, p)
+	if n := entries(t, held); n != 0 {
+		t.Errorf("%d entries in the table that was replaced", n)
+	}
+	if pinned, err := ebpf.LoadPinnedMap(path, nil); err != nil || entries(t, pinned) != 1 || pinned.MaxEntries() != 9 {
+		t.Errorf("pinned now: %v, %v", pinned, err)
+	}
+}
+
+func entries(t *testing.T, table *ebpf.Map) (n int) {
+	t.Helper()
+	var key uint32
+	var value samplerCorrelatorTarget
+	all := table.Iterate()
+	for all.Next(&key, &value) {
+		n++
+	}
+	if err := all.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestPinDirOnAnotherFileSystem(t *testing.T) {
+	testenv.NeedRoot(t)
+	openSampler(t, SamplerOptions{})
+	dir := filepath.Join(t.TempDir(), "maps")
+	_, err := OpenSampler(SamplerOptions{SamplesPerSecond: 1, PinDir: dir})
+	var missing *MissingError
+	if !errors.As(err, &missing) || missing.Feature != "a bpf file system at "+dir {
+		t.Errorf("error %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(t.TempDir(), "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenSampler(SamplerOptions{SamplesPerSecond: 1, PinDir: "/proc/self/exe"}); !errors.Is(err, syscall.ENOTDIR) {
+		t.Errorf("a file: %v", err)
+	}
+}

@@ -1,0 +1,160 @@
+package bpf
+
+import (
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/demo"
+	"correlator/internal/testenv"
+)
+
+// compileProgram compiles an eBPF program of testdata as another project would.
+func compileProgram(t testing.TB, name string, flags ...string) *ebpf.CollectionSpec {
+	t.Helper()
+	testenv.NeedRoot(t)
+	testenv.NeedTool(t, "clang")
+	arch := map[string]string{"amd64": "x86", "arm64": "arm64"}[runtime.GOARCH]
+	object := filepath.Join(t.TempDir(), strings.TrimSuffix(name, ".c")+".o")
+	command := exec.Command("clang", append([]string{"-O2", "-g", "-Wall", "-Wextra", "-Werror", "-target", "bpf",
+		"-mcpu=v1", "-D__TARGET_ARCH_" + arch, "-I.", "-o", object, "-c", "testdata/" + name}, flags...)...)
+	if output, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("compiling %s: %v\n%s", name, err, output)
+	}
+	return loadSpec(t, object)
+}
+
+// sampleThread runs a program whenever a thread has used a CPU for a period, until the test ends.
+func sampleThread(t testing.TB, program *ebpf.Program, tid int, period time.Duration) {
+	t.Helper()
+	fd, err := unix.PerfEventOpen(&unix.PerfEventAttr{
+		Type:   unix.PERF_TYPE_SOFTWARE,
+		Config: unix.PERF_COUNT_SW_CPU_CLOCK,
+		Size:   uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
+		Sample: uint64(period.Nanoseconds()),
+	}, tid, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_BPF, program.FD()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// enableStats lets the kernel measure the time of programs, until the test ends.
+func enableStats(t testing.TB) {
+	t.Helper()
+	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stats.Close() })
+}
+
+func runs(t testing.TB, program *ebpf.Program) *ebpf.ProgramStats {
+	t.Helper()
+	stats, err := program.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stats
+}
+
+// benchmarkPeriod: rarer samples find less of what they need in the CPU's caches, more frequent
+// ones more.
+const benchmarkPeriod = time.Millisecond
+
+// BenchmarkSample compares the kernel's time for a sample of a thread of a target and of another
+// process with that of a program that walks the stack and does nothing else.
+func BenchmarkSample(b *testing.B) {
+	p := demo.Start(b, demo.Options{Busy: 1, Gap: -1, Transaction: 20 * time.Millisecond})
+	tid := p.Threads()[1].TID
+	enableStats(b)
+
+	var programs struct {
+		GetStack *ebpf.Program `ebpf:"get_stack"`
+		Nothing  *ebpf.Program `ebpf:"nothing"`
+	}
+	if err := compileProgram(b, "getstack.bpf.c").LoadAndAssign(&programs, nil); err != nil {
+		b.Fatal(err)
+	}
+	defer programs.GetStack.Close()
+	defer programs.Nothing.Close()
+	measure(b, "nothing", programs.Nothing, tid, 0, nil)
+	walking := measure(b, "get_stack", programs.GetStack, tid, 0, nil)
+
+	s := openSampler(b, SamplerOptions{SamplesPerSecond: 1})
+	measure(b, "other", s.objects.Sample, tid, walking, nil)
+	addDemo(b, s, p)
+	measure(b, "target", s.objects.Sample, tid, walking, s)
+	withKernel := openSampler(b, SamplerOptions{SamplesPerSecond: 1, KernelStacks: true})
+	addDemo(b, withKernel, p)
+	measure(b, "target+kernel", withKernel.objects.Sample, tid, walking, withKernel)
+}
+
+// measure samples a thread until the program has run b.N times, and returns its mean time. Counts
+// are drained every 100 ms, as they would be.
+func measure(b *testing.B, name string, program *ebpf.Program, tid int, walking float64, s *Sampler) (mean float64) {
+	b.Run(name, func(b *testing.B) {
+		before := runs(b, program)
+		sampleThread(b, program, tid, benchmarkPeriod)
+		for {
+			if done := runs(b, program); done.RunCount-before.RunCount >= uint64(b.N) {
+				mean = float64(done.Runtime-before.Runtime) / float64(done.RunCount-before.RunCount)
+				break
+			}
+			time.Sleep(min(time.Duration(b.N)*time.Millisecond, 100*time.Millisecond))
+			if s != nil {
+				drainAll(b, s)
+			}
+		}
+		b.ReportMetric(0, "ns/op")
+		b.ReportMetric(mean, "kernel-ns/sample")
+		if walking > 0 {
+			b.ReportMetric(mean/walking, "×get_stack")
+		}
+	})
+	return mean
+}
+
+// BenchmarkDrain drains what 97 samples per second of two busy threads leave in 100 ms, and says
+// what CPU time that takes, in the kernel and here.
+func BenchmarkDrain(b *testing.B) {
+	p := demo.Start(b, demo.Options{Busy: 2, Gap: -1})
+	s := openSampler(b, SamplerOptions{SamplesPerSecond: 97})
+	addDemo(b, s, p)
+	b.ReportAllocs()
+	var samples uint64
+	var waited time.Duration
+	var used int64
+	for b.Loop() {
+		time.Sleep(100 * time.Millisecond)
+		before, start := cpuTime(b), time.Now()
+		if err := s.Drain(func(c Count) { samples += uint64(c.Samples) }); err != nil {
+			b.Fatal(err)
+		}
+		waited += time.Since(start)
+		used += cpuTime(b) - before
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(waited.Nanoseconds())/float64(b.N), "wait-ns/drain")
+	b.ReportMetric(float64(used)/float64(samples), "cpu-ns/sample")
+}
+
+// cpuTime is the CPU time that this process has used, ns.
+func cpuTime(b *testing.B) int64 {
+	b.Helper()
+	var used unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &used); err != nil {
+		b.Fatal(err)
+	}
+	return used.Nano()
+}

@@ -1,0 +1,340 @@
+// clang-format off
+//go:build ignore
+
+// clang-format on
+
+/* Samples what every CPU runs: for threads of targets, reads the trace they work on, walks the
+ * stack, and counts. Nothing leaves the kernel but what finds no place in its tables. */
+#include "correlator.h"
+#include "stack.h"
+
+/* Of include/uapi/linux/bpf.h, which cannot be included: see kernel.h. */
+enum {
+    BPF_MAP_TYPE_HASH = 1,
+    BPF_MAP_TYPE_ARRAY = 2,
+    BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+    BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
+    BPF_MAP_TYPE_RINGBUF = 27,
+    BPF_F_MMAPABLE = 1 << 10, /* of a map */
+    BPF_NOEXIST = 1,          /* of bpf_map_update_elem */
+};
+
+/* How a sample can end. Each ends as exactly one of these. Up to OUTCOME_UNSAMPLED they are those
+ * of correlator.h. */
+enum sample_outcome {
+    OUTCOME_NO_TARGET = CORRELATOR_NO_TARGET,
+    OUTCOME_STALE = CORRELATOR_STALE,
+    OUTCOME_NO_USER_CODE = CORRELATOR_NO_USER_CODE,
+    OUTCOME_NO_THREAD_POINTER = CORRELATOR_NO_THREAD_POINTER,
+    OUTCOME_UNREADABLE = CORRELATOR_UNREADABLE, /* deferred to user space */
+    OUTCOME_NO_SLOT = CORRELATOR_NO_SLOT,
+    OUTCOME_UPDATING = CORRELATOR_UPDATING,
+    OUTCOME_MALFORMED = CORRELATOR_MALFORMED,
+    OUTCOME_NO_TRACE = CORRELATOR_NO_TRACE,
+    OUTCOME_UNSAMPLED = CORRELATOR_UNSAMPLED, /* counted in the table only if asked for */
+    OUTCOME_CORRELATED = CORRELATOR_SAMPLED,  /* counted in the table */
+    OUTCOME_TABLE_FULL,                       /* found no place there: deferred to user space */
+    OUTCOME_UNWINDING_FAILED,                 /* has a trace and no stack */
+    OUTCOME_LOST,                             /* was to be deferred and found no place there */
+    OUTCOMES,
+};
+
+/* Of one CPU, host byte order. No two share a cache line.
+ *
+ *   offset size field
+ *        0  112 outcomes       samples by enum sample_outcome
+ *      112    8 stacks_stored  how many stacks were ever put into the table
+ *      120    8 reserved       0
+ */
+struct counters {
+    __u64 outcomes[OUTCOMES];
+    __u64 stacks_stored;
+    __u64 reserved;
+};
+
+/* Names a stack of a process.
+ *
+ *   offset size field
+ *        0   16 hash      of the frames' number and addresses, see hash_stack
+ *       16    4 target    id of the target
+ *       20    4 reserved  0
+ */
+struct stack_key {
+    __u64 hash[2];
+    __u32 target;
+    __u32 reserved;
+};
+
+/* What samples are counted under. Ids are bytes in the order of the wire.
+ *
+ *   offset size field
+ *        0   24 stack
+ *       24   16 trace_id
+ *       40    8 transaction_id
+ */
+struct count_key {
+    struct stack_key stack;
+    __u64 trace_id[2];
+    __u64 transaction_id;
+};
+
+/* A count.
+ *
+ *   offset size field
+ *        0    8 first        CLOCK_MONOTONIC of the first sample, ns
+ *        8    8 span_id      of the last one
+ *       16    4 samples
+ *       20    4 trace_flags  of the last one
+ */
+struct count {
+    __u64 first;
+    __u64 span_id;
+    __u32 samples;
+    __u32 trace_flags;
+};
+
+/* A sample for user space to deal with.
+ *
+ *   offset size field
+ *        0    8 time            CLOCK_MONOTONIC, ns
+ *        8    8 thread_pointer
+ *       16    4 tid             as the correlator's pid namespace calls it
+ *       20    4 outcome         OUTCOME_UNREADABLE: no ids; OUTCOME_TABLE_FULL
+ *       24   48 key             with ids if there are any
+ *       72    8 span_id         the same
+ *       80    4 trace_flags     the same
+ *       84    4 pid             as tid
+ *       88 16+8n stack
+ */
+struct deferred {
+    __u64 time;
+    __u64 thread_pointer;
+    __u32 tid;
+    __u32 outcome;
+    struct count_key key;
+    __u64 span_id;
+    __u32 trace_flags;
+    __u32 pid;
+    struct stack stack;
+};
+
+_Static_assert(__builtin_offsetof(struct counters, stacks_stored) == 112, "stacks_stored");
+_Static_assert(sizeof(struct counters) == 128, "cache lines");
+_Static_assert(OUTCOMES == 14, "the size in the table above");
+_Static_assert(__builtin_offsetof(struct stack_key, target) == 16, "target");
+_Static_assert(sizeof(struct stack_key) == 24, "stack_key");
+_Static_assert(__builtin_offsetof(struct count_key, trace_id) == 24, "trace_id");
+_Static_assert(__builtin_offsetof(struct count_key, transaction_id) == 40, "transaction_id");
+_Static_assert(sizeof(struct count_key) == 48, "count_key");
+_Static_assert(__builtin_offsetof(struct count, span_id) == 8, "span_id");
+_Static_assert(__builtin_offsetof(struct count, samples) == 16, "samples");
+_Static_assert(sizeof(struct count) == 24, "count");
+_Static_assert(__builtin_offsetof(struct deferred, tid) == 16, "tid");
+_Static_assert(__builtin_offsetof(struct deferred, outcome) == 20, "outcome");
+_Static_assert(__builtin_offsetof(struct deferred, key) == 24, "key");
+_Static_assert(__builtin_offsetof(struct deferred, span_id) == 72, "span_id");
+_Static_assert(__builtin_offsetof(struct deferred, trace_flags) == 80, "trace_flags");
+_Static_assert(__builtin_offsetof(struct deferred, stack) == 88, "stack");
+
+/* Sizes that say 1 are set when the program is loaded, except for active and scratch. Everything is
+ * allocated then: kernels before 6.1 demand that of programs that run in interrupts, and what is
+ * there cannot fail to be allocated in one. */
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, struct correlator_target);
+} targets SEC(".maps");
+
+/* By CPU. User space reads them where they are. */
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __uint(map_flags, BPF_F_MMAPABLE);
+    __type(key, __u32);
+    __type(value, struct counters);
+} counters SEC(".maps");
+
+/* Without kernel frames, values are cut off after as many addresses as user frames can have. */
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 1);
+    __type(key, struct stack_key);
+    __type(value, struct stack);
+} stacks SEC(".maps");
+
+struct counts {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 1);
+    __type(key, struct count_key);
+    __type(value, struct count);
+} counts_a SEC(".maps"), counts_b SEC(".maps");
+
+/* The one of both that is counted in. User space puts the other one here and then reads the first
+ * at leisure: the kernel lets it go on only when no program is left that could still be using
+ * that. */
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __array(values, struct counts);
+} active SEC(".maps") = {.values = {&counts_a}};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_RINGBUF);
+    __uint(max_entries, 1);
+} events SEC(".maps");
+
+/* Where a sample is put together; larger than a program's own stack. */
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, struct deferred);
+} scratch SEC(".maps");
+
+const volatile __u64 hash_seed[2]; /* random, for hash_stack */
+const volatile bool keep_unsampled;
+const volatile bool kernel_stacks;
+
+static const __u32 only = 0; /* the key of maps with one entry */
+
+/* Put the types into the object, from which bpf2go makes constants. */
+const enum sample_outcome *outcome_type SEC("types");
+const enum correlator_kind *kind_type SEC("types");
+
+static __always_inline __u32 thread_number(__u32 level) {
+    struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+    struct pid *pid = BPF_CORE_READ(task, thread_pid);
+    int number = 0;
+
+    bpf_core_read(&number, sizeof(number), &pid->numbers[level].nr);
+    return number;
+}
+
+/* Hands the sample to user space, whole. */
+static __always_inline enum sample_outcome defer(struct deferred *sample, __u32 level,
+                                                 enum sample_outcome outcome) {
+    __u64 frames = sample->stack.kernel_frames + sample->stack.user_frames;
+
+    sample->tid = thread_number(level);
+    sample->outcome = outcome;
+    if (frames > 2 * MAX_FRAMES) /* never; the verifier wants to see it */
+        return OUTCOME_LOST;
+    if (bpf_ringbuf_output(
+            &events, sample,
+            __builtin_offsetof(struct deferred, stack.addrs) + frames * sizeof(__u64), 0))
+        return OUTCOME_LOST;
+    return outcome;
+}
+
+/* Puts the stack into the table unless it is there. */
+static __always_inline bool store(const struct deferred *sample, struct counters *counters) {
+    struct stack *stored = bpf_map_lookup_elem(&stacks, &sample->key.stack);
+
+    if (!stored) {
+        if (!bpf_map_update_elem(&stacks, &sample->key.stack, &sample->stack, BPF_NOEXIST)) {
+            counters->stacks_stored++;
+            return true;
+        }
+        /* Full, or another CPU was faster. */
+        stored = bpf_map_lookup_elem(&stacks, &sample->key.stack);
+        if (!stored)
+            return false;
+    }
+    stored->last_used = sample->time;
+    return true;
+}
+
+static __always_inline bool raise(const struct deferred *sample, struct count *count) {
+    if (!count)
+        return false;
+    __sync_fetch_and_add(&count->samples, 1);
+    count->span_id = sample->span_id;
+    count->trace_flags = sample->trace_flags;
+    return true;
+}
+
+/* Counts the sample, and sees to it that its stack is in the table. The stack of a count that is
+ * there was put into the table for it, and may be asked for until after the count was drained. */
+static __always_inline bool count(const struct deferred *sample, struct counters *counters) {
+    void *counts = bpf_map_lookup_elem(&active, &only);
+    struct count first = {
+        .first = sample->time,
+        .span_id = sample->span_id,
+        .samples = 1,
+        .trace_flags = sample->trace_flags,
+    };
+
+    if (!counts) /* never */
+        return false;
+    if (raise(sample, bpf_map_lookup_elem(counts, &sample->key)))
+        return true;
+    if (!store(sample, counters))
+        return false;
+    if (!bpf_map_update_elem(counts, &sample->key, &first, BPF_NOEXIST))
+        return true;
+    /* Full, or another CPU was faster. */
+    return raise(sample, bpf_map_lookup_elem(counts, &sample->key));
+}
+
+/* Takes the sample of a thread that has a trace, or may have one. */
+static __always_inline enum sample_outcome keep(void *ctx, struct counters *counters,
+                                                const struct correlator_context *context,
+                                                enum correlator_outcome outcome) {
+    struct deferred *sample = bpf_map_lookup_elem(&scratch, &only);
+
+    if (!sample) /* never */
+        return OUTCOME_LOST;
+    sample->time = bpf_ktime_get_ns();
+    if (!walk(ctx, &sample->stack, kernel_stacks))
+        return OUTCOME_UNWINDING_FAILED;
+    sample->stack.last_used = sample->time;
+    hash_stack(&sample->stack, hash_seed, sample->key.stack.hash);
+    sample->key.stack.target = context->target;
+    sample->thread_pointer = context->thread_pointer;
+    sample->pid = context->pid;
+    if (outcome == CORRELATOR_UNREADABLE) {
+        __builtin_memset(&sample->key.trace_id, 0, sizeof(sample->key.trace_id));
+        sample->key.transaction_id = 0;
+        sample->span_id = 0;
+        sample->trace_flags = 0;
+        return defer(sample, context->level, OUTCOME_UNREADABLE);
+    }
+    sample->key.trace_id[0] = context->slot.trace_id[0];
+    sample->key.trace_id[1] = context->slot.trace_id[1];
+    sample->key.transaction_id = context->slot.transaction_id;
+    sample->span_id = context->slot.span_id;
+    sample->trace_flags = context->slot.trace_flags;
+    if (count(sample, counters))
+        return (enum sample_outcome)outcome;
+    return defer(sample, context->level, OUTCOME_TABLE_FULL);
+}
+
+static __always_inline enum sample_outcome take(void *ctx, struct counters *counters) {
+    struct correlator_context context;
+    enum correlator_outcome outcome = correlator_current(&targets, &context);
+
+    if (outcome == CORRELATOR_SAMPLED || outcome == CORRELATOR_UNREADABLE ||
+        (outcome == CORRELATOR_UNSAMPLED && keep_unsampled))
+        return keep(ctx, counters, &context, outcome);
+    return (enum sample_outcome)outcome;
+}
+
+/* Runs in the interrupt of a CPU's sampling clock, in the context of what that interrupts. */
+SEC("perf_event")
+int sample(void *ctx) {
+    __u32 cpu = bpf_get_smp_processor_id();
+    struct counters *counts = bpf_map_lookup_elem(&counters, &cpu);
+    enum sample_outcome outcome;
+
+    if (!counts) /* never */
+        return 0;
+    outcome = take(ctx, counts);
+    if (outcome < OUTCOMES) /* always; the verifier wants to see it */
+        counts->outcomes[outcome]++;
+    return 0; /* no record of perf's own */
+}
+
+char LICENSE[] SEC("license") = "GPL";

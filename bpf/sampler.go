@@ -1,0 +1,237 @@
+package bpf
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+	"os"
+	"path/filepath"
+	"sync"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
+)
+
+// MaxSamplesPerSecond bounds the rate: at 2 µs for a sample of a target, 10,000 are 2 % of every
+// CPU. More would measure the sampler itself; the kernel's own limit is ten times that.
+const MaxSamplesPerSecond = 10_000
+
+const (
+	// defaultMaxTargets is far above the number of JVMs that run on one machine. An entry takes
+	// 168 bytes, 690 KB in all.
+	defaultMaxTargets = 4096
+
+	// defaultMaxStacks is what a machine's busy JVMs show within the half minute that a stack is
+	// kept at least. An entry takes 1.1 KB, 9 MB in all; with kernel stacks 2.1 KB and 17 MB.
+	defaultMaxStacks = 8192
+
+	// minMaxCounts and maxMaxCounts bound the number of counts for which each of the two tables
+	// has room, which is by default that of the samples of one second, all different. Who drains
+	// more often has room to spare. An entry takes 136 bytes: 2 × 9 MB at the most.
+	minMaxCounts = 1 << 10
+	maxMaxCounts = 1 << 16
+
+	// defaultDeferredBytes is room for 1,000 deferred samples with 20 frames.
+	defaultDeferredBytes = 256 << 10
+)
+
+// SamplerOptions say what to sample, and how much kernel memory that may take. Kernel memory is
+// allocated by OpenSampler and does not grow: below 12 MB by default on a small machine.
+type SamplerOptions struct {
+	SamplesPerSecond int  // of every CPU, from 1 to MaxSamplesPerSecond
+	KernelStacks     bool // stacks begin with the kernel's frames
+	KeepUnsampled    bool // count samples of unsampled traces under their ids, too
+
+	MaxTargets    int // 0: 4096
+	MaxStacks     int // stacks of all targets, 0: 8192
+	MaxCounts     int // different counts between two drains, 0: the samples of a second
+	DeferredBytes int // of the ring buffer, a power of 2 and a multiple of the page size; 0: 256 KiB
+
+	// PinDir, if set, is a directory in a bpf file system, made if need be. The table of targets
+	// is pinned there as "targets", for programs that include correlator.h. It is there to stay:
+	// the next sampler with the same MaxTargets goes on with the same table, so programs that
+	// hold it need no restart. Without a sampler it is empty.
+	PinDir string
+}
+
+// withDefaults checks the options, for a machine with that many CPUs.
+func (o SamplerOptions) withDefaults(cpus int) (SamplerOptions, error) {
+	if o.SamplesPerSecond < 1 || o.SamplesPerSecond > MaxSamplesPerSecond {
+		return o, fmt.Errorf("%d samples per second: not from 1 to %d", o.SamplesPerSecond, MaxSamplesPerSecond)
+	}
+	setDefault(&o.MaxTargets, defaultMaxTargets)
+	setDefault(&o.MaxStacks, defaultMaxStacks)
+	setDefault(&o.MaxCounts, min(max(roundUp(o.SamplesPerSecond*cpus), minMaxCounts), maxMaxCounts))
+	setDefault(&o.DeferredBytes, defaultDeferredBytes)
+	return o, nil
+}
+
+func setDefault(n *int, value int) {
+	if *n == 0 {
+		*n = value
+	}
+}
+
+// roundUp returns the next power of 2.
+func roundUp(n int) int { return 1 << bits.Len(uint(n-1)) }
+
+// Sampler takes samples of every CPU and counts those of threads of targets that work on a trace,
+// in the kernel. Methods are safe for concurrent use unless they say otherwise.
+//
+// A sample is missed, without a trace, when a CPU's clock ticks while that CPU runs another
+// program of the kinds that kernels run one at a time, or works for bpf(2) on a map; and while the
+// hypervisor stops it.
+type Sampler struct {
+	options    SamplerOptions
+	identities *identities
+	objects    samplerObjects
+	counters   *ebpf.Memory // a samplerCounters for each CPU
+	clock      *clock
+	deferred   *ringbuf.Reader
+	table      targetTable
+
+	draining  sync.Mutex // held for drain and evictions
+	drain     drain
+	evictions evictions
+
+	retained retained
+}
+
+// OpenSampler loads the program and lets it run; the caller must Close. CPUs begin one after the
+// other, for which OpenSampler waits up to 100 ms. The error is a [MissingError] when the machine
+// or the process lacks something.
+func OpenSampler(options SamplerOptions) (*Sampler, error) {
+	options, err := options.withDefaults(ebpf.MustPossibleCPU())
+	if err != nil {
+		return nil, err
+	}
+	s := &Sampler{options: options}
+	if err := s.open(); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Sampler) open() (err error) {
+	if s.identities, err = openIdentities(); err != nil {
+		return err
+	}
+	if err := s.load(); err != nil {
+		return fmt.Errorf("loading sampler: %w", err)
+	}
+	if err := s.table.open(s.objects.Targets); err != nil {
+		return err
+	}
+	if s.counters, err = s.objects.Counters.Memory(); err != nil {
+		return fmt.Errorf("mapping counters: %w", err)
+	}
+	s.drain.open(s)
+	if s.deferred, err = ringbuf.NewReader(s.objects.Events); err != nil {
+		return fmt.Errorf("opening ring buffer: %w", err)
+	}
+	s.clock, err = openClock(s.objects.Sample, s.options.SamplesPerSecond)
+	return err
+}
+
+// load loads the program with tables of the sizes that the options say.
+func (s *Sampler) load() error {
+	spec, err := loadSampler()
+	if err != nil {
+		return err
+	}
+	var seed [2]uint64
+	if err := binary.Read(rand.Reader, binary.NativeEndian, &seed); err != nil {
+		return err
+	}
+	for name, value := range map[string]any{
+		samplerVarHashSeed:      seed,
+		samplerVarKeepUnsampled: s.options.KeepUnsampled,
+		samplerVarKernelStacks:  s.options.KernelStacks,
+	} {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return fmt.Errorf("setting %s: %w", name, err)
+		}
+	}
+	spec.Maps[samplerMapTargets].MaxEntries = uint32(s.options.MaxTargets)
+	spec.Maps[samplerMapStacks].MaxEntries = uint32(s.options.MaxStacks)
+	spec.Maps[samplerMapStacks].ValueSize = s.stackBytes()
+	spec.Maps[samplerMapStacks].Value = nil // the type of a whole one
+	spec.Maps[samplerMapCountsA].MaxEntries = uint32(s.options.MaxCounts)
+	spec.Maps[samplerMapCountsB].MaxEntries = uint32(s.options.MaxCounts)
+	spec.Maps[samplerMapActive].InnerMap.MaxEntries = uint32(s.options.MaxCounts)
+	spec.Maps[samplerMapCounters].MaxEntries = uint32(ebpf.MustPossibleCPU())
+	spec.Maps[samplerMapEvents].MaxEntries = uint32(s.options.DeferredBytes)
+	return s.loadPinned(spec)
+}
+
+// stackBytes is the size of values in the table of stacks.
+func (s *Sampler) stackBytes() uint32 {
+	if s.options.KernelStacks {
+		return uint32(unsafe.Sizeof(samplerStack{}))
+	}
+	return uint32(unsafe.Sizeof(userStack{}))
+}
+
+// maxFrames is MAX_FRAMES of stack.h.
+const maxFrames = uintptr(len(samplerStack{}.Addrs) / 2)
+
+func (s *Sampler) loadPinned(spec *ebpf.CollectionSpec) error {
+	dir := s.options.PinDir
+	if dir == "" {
+		return load(spec, &s.objects, "")
+	}
+	if err := makePinDir(dir); err != nil {
+		return err
+	}
+	spec.Maps[samplerMapTargets].Pinning = ebpf.PinByName
+	err := load(spec, &s.objects, dir)
+	if errors.Is(err, ebpf.ErrMapIncompatible) {
+		// Of a sampler with another layout, or another MaxTargets.
+		if err := os.Remove(filepath.Join(dir, samplerMapTargets)); err != nil {
+			return err
+		}
+		err = load(spec, &s.objects, dir)
+	}
+	return err
+}
+
+// Close stops sampling, empties the table of targets and frees everything else. A reader of
+// deferred samples that waits returns. No other call may be under way then, or follow. Counts that were not
+// drained are lost: [Sampler.Stop] and a last Drain come before.
+func (s *Sampler) Close() error {
+	var errs []error
+	errs = append(errs, s.Stop())
+	if s.deferred != nil {
+		errs = append(errs, s.deferred.Close())
+	}
+	if s.objects.Targets != nil {
+		errs = append(errs, s.table.clear(), s.objects.Close())
+	}
+	if s.identities != nil {
+		errs = append(errs, s.identities.close())
+	}
+	return errors.Join(errs...)
+}
+
+// Stop ends sampling for good. When it has returned, no sample is being taken any more.
+func (s *Sampler) Stop() error {
+	if s.clock == nil {
+		return nil
+	}
+	return s.clock.close()
+}
+
+// Refresh begins to sample CPUs that came online, and forgets those that went. Calling it every
+// few seconds is cheap: a short file and 8 bytes per CPU are read.
+func (s *Sampler) Refresh() error {
+	return s.clock.refresh()
+}
+
+// Identify answers which program a process runs now, or [ErrGone].
+func (s *Sampler) Identify(pid int) (Identity, error) {
+	return s.identities.of(pid)
+}

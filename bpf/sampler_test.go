@@ -1,0 +1,354 @@
+package bpf
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"correlator/elfsym"
+	"correlator/internal/demo"
+	"correlator/internal/testenv"
+	"correlator/memread"
+	"correlator/tlsdesc"
+)
+
+// waiting is how long anything may take that happens at once on an idle machine.
+const waiting = 60 * time.Second
+
+func openSampler(t testing.TB, options SamplerOptions) *Sampler {
+	t.Helper()
+	testenv.NeedRoot(t)
+	if options.SamplesPerSecond == 0 {
+		options.SamplesPerSecond = 1000
+	}
+	s, err := OpenSampler(options)
+	if errors.Is(err, errors.ErrUnsupported) {
+		testenv.Missing(t, err.Error())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// demoRule finds the rule of a demo process.
+func demoRule(t testing.TB, p *demo.Process) tlsdesc.Rule {
+	t.Helper()
+	library, err := os.Open(p.HostPath(p.Library))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer library.Close()
+	info, err := library.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := elfsym.ParseLibrary(library, info.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory := memread.Open("/proc", p.PID)
+	defer memory.Close()
+	rule, err := tlsdesc.Resolve(parsed, p.Loaded().Base, memory, executableMappings(t, p.PID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rule
+}
+
+func executableMappings(t testing.TB, pid int) (mappings []tlsdesc.Mapping) {
+	t.Helper()
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(maps)) {
+		var m tlsdesc.Mapping
+		var rights, skip string
+		if _, err := fmt.Sscanf(line, "%x-%x %s %s %s %s %s", &m.Start, &m.End, &rights, &skip, &skip, &skip, &m.Path); err == nil &&
+			strings.Contains(rights, "x") {
+			mappings = append(mappings, m)
+		}
+	}
+	return mappings
+}
+
+// addDemo makes a demo process a target.
+func addDemo(t testing.TB, s *Sampler, p *demo.Process) Target {
+	t.Helper()
+	return addTarget(t, s, p.PID, func() tlsdesc.Rule { return demoRule(t, p) })
+}
+
+func addTarget(t testing.TB, s *Sampler, pid int, rule func() tlsdesc.Rule) Target {
+	t.Helper()
+	identity, err := s.Identify(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	target, err := s.SetTarget(identity, rule())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return target
+}
+
+func drainAll(t testing.TB, s *Sampler) (counts []Count) {
+	t.Helper()
+	if err := s.Drain(func(c Count) { counts = append(counts, c) }); err != nil {
+		t.Fatal(err)
+	}
+	return counts
+}
+
+func readCounters(t testing.TB, s *Sampler) Counters {
+	t.Helper()
+	counters, err := s.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return counters
+}
+
+func stop(t testing.TB, s *Sampler) {
+	t.Helper()
+	if err := s.Stop(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func stack(t testing.TB, s *Sampler, key StackKey) Stack {
+	t.Helper()
+	stack, err := s.Stack(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stack
+}
+
+// whole fails the test unless the ids of a count belong together.
+func whole(t testing.TB, c Count) {
+	t.Helper()
+	trace := demo.TraceID(c.TraceID)
+	if !trace.Whole() || trace.TransactionID() != c.TransactionID || trace.SpanID() != c.SpanID {
+		t.Errorf("ids that do not belong together: %+v", c)
+	}
+}
+
+// Every thread's context comes out of the kernel as the thread says it, however the
+// thread-local variable was placed.
+func TestContexts(t *testing.T) {
+	for _, flavor := range demo.Flavors() {
+		t.Run(flavor.String(), func(t *testing.T) {
+			p := demo.Start(t, demo.Options{Flavor: flavor, Busy: 3, Untouched: 1, Manual: true})
+			s := openSampler(t, SamplerOptions{})
+			target := addDemo(t, s, p)
+			begun := make(map[[16]byte]demo.Context)
+			for thread := 1; thread <= 3; thread++ {
+				context := p.Begin(thread)
+				begun[context.TraceID] = context
+			}
+			drainAll(t, s) // what began before the last thread did
+			seen := make(map[[16]byte]uint32)
+			deepest := 0
+			testenv.Poll(t, waiting, "samples of three transactions", func() bool {
+				for _, c := range drainAll(t, s) {
+					context, ok := begun[c.TraceID]
+					if !ok || c.TransactionID != context.TransactionID || c.SpanID != context.SpanID {
+						t.Errorf("nobody began %+v", c)
+					}
+					if c.Stack.Target != target || c.TraceFlags != 1 || c.Samples == 0 {
+						t.Errorf("count %+v, target %d", c, target)
+					}
+					stack := stack(t, s, c.Stack)
+					verifyCode(t, p.PID, stack)
+					deepest = max(deepest, len(stack.User))
+					seen[c.TraceID] += c.Samples
+				}
+				return len(seen) == 3
+			})
+			if deepest < 3 { // work, what calls it, and what calls that
+				t.Errorf("no stack had more than %d frames", deepest)
+			}
+		})
+	}
+}
+
+// verifyCode checks that the frames next to the leaf lie in code of the process: the demo's own has
+// frame pointers, what the C library begins threads with has none.
+func verifyCode(t *testing.T, pid int, stack Stack) {
+	t.Helper()
+	if len(stack.User) == 0 || len(stack.User) > int(maxFrames) {
+		t.Errorf("%d frames", len(stack.User))
+	}
+	mappings := executableMappings(t, pid)
+	for i, addr := range stack.User[:min(3, len(stack.User))] {
+		if !slices.ContainsFunc(mappings, func(m tlsdesc.Mapping) bool { return m.Start <= addr && addr < m.End }) {
+			t.Errorf("frame %d of %d: %#x is no code", i, len(stack.User), addr)
+		}
+	}
+}
+
+// In a slot, what is no sampled trace, and what becomes of it.
+func TestOutcomes(t *testing.T) {
+	for _, test := range []struct {
+		spoil string
+		want  Outcome
+	}{
+		{"slot-null", NoSlot},
+		{"slot-unmapped", Unreadable},
+		{"slot-wild", Unreadable},
+		{"slot-updating", Updating},
+		{"slot-version", Malformed},
+	} {
+		t.Run(test.spoil, func(t *testing.T) {
+			p := demo.Start(t, demo.Options{Busy: 1, Manual: true})
+			s := openSampler(t, SamplerOptions{})
+			addDemo(t, s, p)
+			p.Begin(1)
+			waitForOutcome(t, s, Correlated)
+			p.Spoil(1, test.spoil)
+			drainAll(t, s) // what came before
+			waitForOutcome(t, s, test.want)
+			stop(t, s)
+			if counts := drainAll(t, s); len(counts) != 0 {
+				t.Errorf("counted: %+v", counts)
+			}
+		})
+	}
+}
+
+// waitForOutcome waits until some samples have ended like that from now on.
+func waitForOutcome(t testing.TB, s *Sampler, outcome Outcome) {
+	t.Helper()
+	before := readCounters(t, s)
+	testenv.Poll(t, waiting, "samples that end as "+outcome.String(), func() bool {
+		after := readCounters(t, s)
+		return after[outcome] >= before[outcome]+5
+	})
+}
+
+func TestUnsampled(t *testing.T) {
+	for _, keep := range []bool{false, true} {
+		t.Run(fmt.Sprintf("keep=%v", keep), func(t *testing.T) {
+			p := demo.Start(t, demo.Options{Busy: 1, Unsampled: true, Gap: -1})
+			s := openSampler(t, SamplerOptions{KeepUnsampled: keep})
+			addDemo(t, s, p)
+			waitForOutcome(t, s, Unsampled)
+			stop(t, s)
+			counters := readCounters(t, s)
+			samples := uint64(0)
+			for _, c := range drainAll(t, s) {
+				whole(t, c)
+				if c.TraceFlags != 0 {
+					t.Errorf("trace flags %d", c.TraceFlags)
+				}
+				samples += uint64(c.Samples)
+			}
+			want := counters[Unsampled]
+			if !keep {
+				want = 0
+			}
+			if samples != want || counters[Correlated] != 0 {
+				t.Errorf("drained %d samples, counters %v", samples, counters)
+			}
+		})
+	}
+}
+
+var long = flag.Bool("long", false, "take 10⁶ samples where a test usually takes fewer")
+
+// Slots that are written without pause, and moved: no count may have ids of two traces. And of
+// what is counted at a high rate while tables are swapped, nothing may be lost.
+func TestRewriting(t *testing.T) {
+	for _, swap := range []bool{false, true} {
+		t.Run(fmt.Sprintf("swap=%v", swap), func(t *testing.T) {
+			p := demo.Start(t, demo.Options{Busy: 2, Rewrite: demo.RewriteNew, Swap: swap})
+			s := openSampler(t, SamplerOptions{SamplesPerSecond: MaxSamplesPerSecond})
+			enableStats(t)
+			addDemo(t, s, p)
+			wanted := uint64(5_000)
+			if *long {
+				wanted = 500_000
+			}
+			var drained uint64
+			for drained < wanted {
+				if err := s.Drain(func(c Count) {
+					whole(t, c)
+					drained += uint64(c.Samples)
+				}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			stop(t, s)
+			for _, c := range drainAll(t, s) {
+				whole(t, c)
+				drained += uint64(c.Samples)
+			}
+			counters := readCounters(t, s)
+			if drained != counters[Correlated] {
+				t.Errorf("drained %d samples, counted %d", drained, counters[Correlated])
+			}
+			if counters[TableFull]+counters[Lost]+counters[UnwindingFailed]+counters[Malformed] != 0 {
+				t.Errorf("counters %v", counters)
+			}
+			t.Logf("%d samples, counters %v", drained, counters)
+		})
+	}
+}
+
+// The sum of all counters is the number of times that the program ran, as the kernel counts them.
+func TestEverySampleIsCounted(t *testing.T) {
+	p := demo.Start(t, demo.Options{Busy: 2, Transaction: time.Millisecond, Gap: time.Millisecond})
+	enableStats(t)
+	s := openSampler(t, SamplerOptions{SamplesPerSecond: 5000, KernelStacks: true, MaxCounts: 2, MaxStacks: 2})
+	addDemo(t, s, p)
+	for _, outcome := range []Outcome{NoTarget, NoTrace, TableFull} {
+		waitForOutcome(t, s, outcome)
+	}
+	stop(t, s)
+	counters := readCounters(t, s)
+	if ran := runs(t, s.objects.Sample).RunCount; ran == 0 || counters.Taken() != ran {
+		t.Errorf("%d samples counted, %d taken: %v", counters.Taken(), ran, counters)
+	}
+}
+
+// Frames of the kernel come first, and only when asked for.
+func TestKernelStacks(t *testing.T) {
+	for _, kernel := range []bool{false, true} {
+		t.Run(fmt.Sprint(kernel), func(t *testing.T) {
+			p := demo.Start(t, demo.Options{Busy: 1, Gap: -1, Transaction: time.Millisecond})
+			s := openSampler(t, SamplerOptions{KernelStacks: kernel, SamplesPerSecond: 5000})
+			addDemo(t, s, p)
+			const kernelHalf = 1 << 63
+			found := false
+			enough := func() bool { counters := readCounters(t, s); return counters[Correlated] > 2000 }
+			testenv.Poll(t, waiting, "samples with and without frames of the kernel", func() bool {
+				for _, c := range drainAll(t, s) {
+					stack := stack(t, s, c.Stack)
+					for _, addr := range stack.Kernel {
+						found = true
+						if addr < kernelHalf {
+							t.Errorf("%#x is not in the kernel", addr)
+						}
+					}
+					for _, addr := range stack.User {
+						if addr >= kernelHalf {
+							t.Errorf("%#x is in the kernel", addr)
+						}
+					}
+				}
+				return enough() && found == kernel
+			})
+		})
+	}
+}

@@ -1,0 +1,129 @@
+/* Stacks: how they are walked, and what names them. */
+#ifndef CORRELATOR_STACK_H
+#define CORRELATOR_STACK_H
+
+#include "correlator.h"
+
+#include <stdbool.h>
+
+#define BPF_F_USER_STACK (1 << 8) /* of include/uapi/linux/bpf.h */
+
+/* Frames of each half of a stack: the kernel's own limit, kernel.perf_event_max_stack, which is
+ * 127 by default. Deeper stacks lack the frames next to the root. */
+#define MAX_FRAMES 127
+
+/* A stack: the kernel's frames and then the process's, each from the leaf on.
+ *
+ *   offset size field
+ *        0    8 last_used      CLOCK_MONOTONIC of the sample that last began a count, ns
+ *        8    2 kernel_frames
+ *       10    2 user_frames
+ *       12    4 reserved       0
+ *       16   8n addrs
+ */
+struct stack {
+    __u64 last_used;
+    __u16 kernel_frames;
+    __u16 user_frames;
+    __u32 reserved;
+    __u64 addrs[2 * MAX_FRAMES];
+};
+
+_Static_assert(__builtin_offsetof(struct stack, kernel_frames) == 8, "kernel_frames");
+_Static_assert(__builtin_offsetof(struct stack, user_frames) == 10, "user_frames");
+_Static_assert(__builtin_offsetof(struct stack, addrs) == 16, "addrs");
+_Static_assert(sizeof(struct stack) == 16 + 8 * 2 * MAX_FRAMES, "stack");
+
+/* Has the kernel walk one half of the stack; the number of frames, 0 also on failure. */
+static __always_inline __u32 get_stack(void *ctx, __u64 *addrs, __u64 flags) {
+    long bytes = bpf_get_stack(ctx, addrs, MAX_FRAMES * sizeof(*addrs), flags);
+
+    return bytes > 0 ? (__u32)bytes / sizeof(*addrs) & MAX_FRAMES : 0;
+}
+_Static_assert((MAX_FRAMES & (MAX_FRAMES + 1)) == 0, "a mask");
+
+#if defined(__TARGET_ARCH_x86)
+
+/* What an interrupt found in the registers: struct pt_regs of arch/x86/include/uapi/asm/ptrace.h,
+ * at the start of struct bpf_perf_event_data. */
+struct registers {
+    __u64 r15, r14, r13, r12, bp, bx;
+    __u64 r11, r10, r9, r8, ax, cx, dx, si, di;
+    __u64 orig_ax, ip, cs, flags, sp, ss;
+};
+
+/* No function has a larger frame on its stack. A distance to the next frame that is larger, or
+ * negative, is no distance: the register was used for something else. */
+#define MAX_FRAME_BYTES (1 << 20)
+
+static __always_inline bool in_kernel(const struct registers *regs) {
+    return (regs->cs & 3) == 0;
+}
+
+/* Walks the process's half when the process itself was interrupted. It does what the kernel does,
+ * except that it ends where the chain of frame pointers does. C libraries begin threads in code
+ * without frame pointers, so nearly every chain ends with a number that is no address of a frame.
+ * The kernel follows it, at best into a page fault, which takes longer than all of the walk, at
+ * worst to words that it takes for frames and that are others next time. */
+static __always_inline __u32 walk_user(const struct registers *regs, __u64 *addrs) {
+    __u64 frame[2]; /* of the caller: frame pointer, return address */
+    __u64 from = regs->sp, next = regs->bp;
+    __u32 frames;
+
+    addrs[0] = regs->ip;
+    for (frames = 1; frames < MAX_FRAMES; frames++) {
+        if (next - from >= MAX_FRAME_BYTES ||
+            bpf_probe_read_user(frame, sizeof(frame), (const void *)next) || !frame[1])
+            break;
+        addrs[frames] = frame[1];
+        from = next + 1; /* the next one lies above */
+        next = frame[0];
+    }
+    return frames;
+}
+
+#endif
+
+/* Walks the stack; false when not a single frame was found. */
+static __always_inline bool walk(void *ctx, struct stack *stack, bool kernel_stacks) {
+    __u32 kernel_frames = 0;
+
+#if defined(__TARGET_ARCH_x86)
+    if (!in_kernel(ctx)) {
+        stack->kernel_frames = 0;
+        stack->user_frames = walk_user(ctx, stack->addrs);
+        /* What follows reads the number again. Otherwise the verifier would go through all of it
+         * once for each number that there can be. */
+        __asm__ __volatile__("" ::: "memory");
+        return true;
+    }
+#endif
+    if (kernel_stacks)
+        kernel_frames = get_stack(ctx, stack->addrs, 0);
+    stack->user_frames = get_stack(ctx, &stack->addrs[kernel_frames], BPF_F_USER_STACK);
+    stack->kernel_frames = kernel_frames;
+    return stack->user_frames + kernel_frames;
+}
+
+/* Two sums over the addresses that have nothing in common, from a seed that nobody outside knows:
+ * among the 2^13 stacks in the table, two different ones of a process have the same with a
+ * probability of 2^-103. A process that could provoke it would confuse nobody's stacks but its
+ * own, because its id is part of the key. So nothing is compared. */
+static __always_inline void hash_stack(const struct stack *stack, const volatile __u64 seed[2],
+                                       __u64 hash[2]) {
+    __u32 frames = stack->kernel_frames + stack->user_frames;
+    __u64 a = seed[0] ^ stack->kernel_frames, b = seed[1] + frames;
+
+    for (__u32 i = 0; i < 2 * MAX_FRAMES && i < frames; i++) {
+        __u64 addr = stack->addrs[i];
+
+        a = (a ^ addr) * 0x9e3779b97f4a7c15; /* 2^64 / golden ratio */
+        a ^= a >> 32;
+        b = (b + addr) * 0xd6e8feb86659fd93; /* a multiplier of good avalanche */
+        b = b << 29 | b >> 35;
+    }
+    hash[0] = a;
+    hash[1] = b;
+}
+
+#endif

@@ -1,0 +1,216 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// ErrNoStack reports that a stack is not there any more.
+var ErrNoStack = errors.New("no such stack")
+
+// A StackKey names a stack of a target for as long as the sampler lives: two different stacks
+// never have the same, and a stack keeps it even when it was evicted and comes back.
+type StackKey struct {
+	Target Target
+	hash   [2]uint64
+}
+
+func newStackKey(key samplerStackKey) StackKey {
+	return StackKey{Target: Target(key.Target), hash: key.Hash}
+}
+
+// A Stack is made of addresses, each half from its leaf on. All but the first of all, and the
+// first of User after frames of the kernel, are return addresses.
+type Stack struct {
+	Kernel []uint64 // only with KernelStacks, and when the thread was in the kernel
+	User   []uint64 // at most 127, those next to the leaf
+}
+
+// Stack returns the stack of a count, or [ErrNoStack]. It is there for as long as Drain promises;
+// afterwards it may be evicted.
+func (s *Sampler) Stack(key StackKey) (Stack, error) {
+	value := make([]byte, s.stackBytes())
+	err := s.objects.Stacks.Lookup(&samplerStackKey{Hash: key.hash, Target: uint32(key.Target)}, value)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		if stack, ok := s.retained.stack(key); ok {
+			return stack, nil
+		}
+		return Stack{}, ErrNoStack
+	}
+	if err != nil {
+		return Stack{}, fmt.Errorf("reading stack: %w", err)
+	}
+	_, stack, err := decodeStack(value)
+	return stack, err
+}
+
+var errStackFrames = errors.New("more frames than addresses")
+
+// decodeStack decodes a struct stack, whole or cut off after its last address.
+func decodeStack(value []byte) (lastUsed uint64, stack Stack, err error) {
+	var whole samplerStack
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&whole)), unsafe.Sizeof(whole)), value)
+	kernel, user := int(whole.KernelFrames), int(whole.UserFrames)
+	if room := (len(value) - int(unsafe.Offsetof(whole.Addrs))) / 8; kernel+user > min(room, len(whole.Addrs)) {
+		return 0, Stack{}, fmt.Errorf("%w: %d + %d, %d", errStackFrames, kernel, user, room)
+	}
+	addrs := slices.Clone(whole.Addrs[:kernel+user])
+	return whole.LastUsed, Stack{Kernel: addrs[:kernel:kernel], User: addrs[kernel:]}, nil
+}
+
+const (
+	// stackIdle is how long a stack is kept at least without being seen, at first. While the table
+	// stays more than half full, that time is halved every evictionPause.
+	stackIdle = 30 * time.Second
+
+	// evictionPause: looking through the table takes some milliseconds.
+	evictionPause = time.Second
+
+	// stackBatch is how many stacks one system call reads: 64 to 128 KiB.
+	stackBatch = 64
+)
+
+// evictions is the state of evict.
+type evictions struct {
+	deleted uint64        // stacks, ever
+	last    uint64        // when the table was looked through, CLOCK_MONOTONIC, ns
+	idle    time.Duration // what is not used for so long goes next
+
+	keys   [stackBatch]samplerStackKey
+	values any    // a slice of values, whole or cut off
+	raw    []byte // the same memory
+}
+
+// userStack is as much of a samplerStack as the table holds without KernelStacks.
+type userStack [unsafe.Offsetof(samplerStack{}.Addrs) + maxFrames*8]byte
+
+func (e *evictions) allocate(kernelStacks bool) {
+	if kernelStacks {
+		values := make([]samplerStack, stackBatch)
+		e.values, e.raw = values, asBytes(values)
+		return
+	}
+	values := make([]userStack, stackBatch)
+	e.values, e.raw = values, asBytes(values)
+}
+
+func asBytes[T any](values []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(values))), len(values)*int(unsafe.Sizeof(values[0])))
+}
+
+// retained are stacks that are no longer in the table. Samples may have been counted before with a
+// stack that is deleted at the end of a Drain, or be counted just after by a program that still
+// found it. Those counts come with the next Drain, and whoever gets them may ask for the stack until
+// the one after that. Later counts put the stack into the table again.
+type retained struct {
+	mu     sync.Mutex
+	stacks [2]map[StackKey]Stack // deleted by the last Drain, by the one before
+}
+
+// age is called at the begin of a Drain.
+func (r *retained) age() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stacks[0], r.stacks[1] = nil, r.stacks[0]
+}
+
+func (r *retained) add(key StackKey, stack Stack) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stacks[0] == nil {
+		r.stacks[0] = make(map[StackKey]Stack)
+	}
+	r.stacks[0][key] = stack
+}
+
+func (r *retained) stack(key StackKey) (Stack, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, stacks := range r.stacks {
+		if stack, ok := stacks[key]; ok {
+			return stack, true
+		}
+	}
+	return Stack{}, false
+}
+
+// evict makes room in the table of stacks, into which so many were ever stored, when half of it is
+// used. It is called at the end of a Drain.
+func (s *Sampler) evict(stored uint64) error {
+	e := &s.evictions
+	if stored-e.deleted <= uint64(s.options.MaxStacks)/2 {
+		e.idle = stackIdle
+		return nil
+	}
+	now, err := monotonic()
+	if err != nil {
+		return err
+	}
+	if now-e.last < uint64(evictionPause) {
+		return nil
+	}
+	e.last = now
+	unused := now - uint64(e.idle) // before the machine's start, nothing is
+	e.idle /= 2
+	if unused > now {
+		return nil
+	}
+	return s.evictUnused(unused)
+}
+
+// evictUnused deletes stacks that were last used before a time.
+func (s *Sampler) evictUnused(before uint64) error {
+	e := &s.evictions
+	valueBytes := int(s.stackBytes())
+	if e.values == nil {
+		e.allocate(s.options.KernelStacks)
+	}
+	var cursor ebpf.MapBatchCursor
+	for {
+		n, err := s.objects.Stacks.BatchLookup(&cursor, e.keys[:], e.values, nil)
+		last := errors.Is(err, ebpf.ErrKeyNotExist)
+		if err != nil && !last {
+			return fmt.Errorf("looking through stacks: %w", err)
+		}
+		for i := range n {
+			if err := s.evictStack(&e.keys[i], e.raw[i*valueBytes:(i+1)*valueBytes], before); err != nil {
+				return err
+			}
+		}
+		if last {
+			return nil
+		}
+	}
+}
+
+func (s *Sampler) evictStack(key *samplerStackKey, value []byte, before uint64) error {
+	lastUsed, stack, err := decodeStack(value)
+	if err != nil {
+		return err
+	}
+	if lastUsed >= before {
+		return nil
+	}
+	s.retained.add(newStackKey(*key), stack)
+	if err := s.objects.Stacks.Delete(key); err != nil {
+		return fmt.Errorf("evicting stack: %w", err)
+	}
+	s.evictions.deleted++
+	return nil
+}
+
+// monotonic is the clock of bpf_ktime_get_ns.
+func monotonic() (uint64, error) {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return 0, err
+	}
+	return uint64(now.Nano()), nil
+}

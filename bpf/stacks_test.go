@@ -1,0 +1,194 @@
+package bpf
+
+import (
+	"encoding/hex"
+	"errors"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"correlator/internal/demo"
+	"correlator/internal/testenv"
+)
+
+// A stack that is evicted can be asked for until the second Drain afterwards, and comes back under
+// the same key when it is seen again.
+func TestEviction(t *testing.T) {
+	for _, kernel := range []bool{false, true} {
+		p := demo.Start(t, demo.Options{Busy: 1, Gap: -1, Transaction: time.Millisecond})
+		s := openSampler(t, SamplerOptions{KernelStacks: kernel, MaxStacks: 1024})
+		addDemo(t, s, p)
+		waitForOutcome(t, s, Correlated)
+		known := make(map[StackKey]Stack)
+		look := func() {
+			for _, c := range drainAll(t, s) {
+				known[c.Stack] = stack(t, s, c.Stack)
+			}
+		}
+		look()
+		now, err := monotonic()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.evictUnused(now - uint64(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		if s.evictions.deleted != 0 {
+			t.Errorf("%d stacks evicted that were used a moment ago", s.evictions.deleted)
+		}
+		testenv.Poll(t, waiting, "a stack that comes back", func() bool {
+			before := maps.Clone(known)
+			if err := s.evictUnused(1 << 63); err != nil {
+				t.Fatal(err)
+			}
+			for key, want := range before {
+				if got, err := s.Stack(key); err != nil && !errors.Is(err, ErrNoStack) || err == nil && !slices.Equal(got.User, want.User) {
+					t.Errorf("stack %+v is %+v, %v, and was %+v", key, got, err, want)
+				}
+			}
+			waitForOutcome(t, s, Correlated)
+			come := false
+			for _, c := range drainAll(t, s) {
+				got := stack(t, s, c.Stack)
+				if want, ok := before[c.Stack]; ok {
+					come = true
+					if !slices.Equal(got.User, want.User) || !slices.Equal(got.Kernel, want.Kernel) {
+						t.Errorf("stack %+v, and before %+v", got, want)
+					}
+				}
+				known[c.Stack] = got
+			}
+			return come
+		})
+		stop(t, s)
+		if err := s.evictUnused(1 << 63); err != nil {
+			t.Fatal(err)
+		}
+		var last Count
+		for _, c := range drainAll(t, s) { // counted before, evicted since
+			stack(t, s, c.Stack)
+			last = c
+		}
+		drainAll(t, s)
+		if _, err := s.Stack(last.Stack); !errors.Is(err, ErrNoStack) {
+			t.Errorf("after two drains: %v", err)
+		}
+		total, err := s.readCounters()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if total.StacksStored == 0 || total.StacksStored != s.evictions.deleted {
+			t.Errorf("%d stacks stored, %d evicted", total.StacksStored, s.evictions.deleted)
+		}
+	}
+}
+
+// Under load with far more stacks than there is room for, every count has its stack.
+func TestEvictionUnderLoad(t *testing.T) {
+	p := demo.Start(t, demo.Options{Busy: 2, Gap: -1, Transaction: time.Millisecond})
+	s := openSampler(t, SamplerOptions{SamplesPerSecond: 5000, KernelStacks: true, MaxStacks: 64})
+	addDemo(t, s, p)
+	done := make(chan struct{})
+	go func() { // deferred samples are not the point here
+		defer close(done)
+		for reader := s.Deferred(); ; {
+			if _, err := reader.Read(); err != nil {
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() { <-done })
+	t.Cleanup(func() { s.deferred.Close() })
+	testenv.Poll(t, waiting, "stacks to be evicted", func() bool {
+		for _, c := range drainAll(t, s) {
+			stack(t, s, c.Stack)
+		}
+		if err := s.evictUnused(mustMonotonic(t) - uint64(time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		return s.evictions.deleted > 500
+	})
+}
+
+func mustMonotonic(t *testing.T) uint64 {
+	t.Helper()
+	now, err := monotonic()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return now
+}
+
+// Eviction begins when the table is half full, with what was not used for the longest time.
+func TestEvictionPolicy(t *testing.T) {
+	s := openSampler(t, SamplerOptions{MaxStacks: 100})
+	for _, step := range []struct {
+		stored uint64
+		later  time.Duration
+		idle   time.Duration // afterwards
+	}{
+		{50, 0, stackIdle},
+		{51, 0, stackIdle / 2},
+		{51, 0, stackIdle / 2}, // too soon
+		{100, evictionPause, stackIdle / 4},
+		{100, evictionPause, stackIdle / 8},
+		{50, 0, stackIdle},
+	} {
+		s.evictions.last -= min(s.evictions.last, uint64(step.later))
+		if err := s.evict(step.stored); err != nil {
+			t.Fatal(err)
+		}
+		if s.evictions.idle != step.idle {
+			t.Errorf("%+v: idle for %v", step, s.evictions.idle)
+		}
+	}
+}
+
+// By hand from the tables in sampler.bpf.c and stack.h, on a little-endian machine.
+const stackHex = "0100000000000000" + "0100" + "0200" + "00000000" +
+	"00000000000000ff" + "3412000000000000" + "7856000000000000"
+
+func unhex(t testing.TB, text string) []byte {
+	t.Helper()
+	raw, err := hex.DecodeString(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+func TestDecodeStack(t *testing.T) {
+	raw := unhex(t, stackHex)
+	lastUsed, stack, err := decodeStack(raw)
+	if err != nil || lastUsed != 1 || !slices.Equal(stack.Kernel, []uint64{0xff << 56}) || !slices.Equal(stack.User, []uint64{0x1234, 0x5678}) {
+		t.Errorf("%d, %+v, %v", lastUsed, stack, err)
+	}
+	for n := 8; n < len(raw); n++ {
+		if _, stack, err := decodeStack(raw[:n]); err == nil && n >= 12 {
+			t.Errorf("%d bytes of %d: %+v", n, len(raw), stack)
+		}
+	}
+}
+
+func TestDecodeDeferred(t *testing.T) {
+	raw := unhex(t, "0200000000000000"+"0300000000000000"+"04000000"+"0b000000"+
+		"0500000000000000"+"0600000000000000"+"07000000"+"00000000"+
+		"000102030405060708090a0b0c0d0e0f"+"1011121314151617"+"18191a1b1c1d1e1f"+"01000000"+"09000000"+stackHex)
+	d, err := decodeDeferred(raw)
+	want := Deferred{Outcome: TableFull, PID: 9, TID: 4, ThreadPointer: 3, Time: 2, Count: Count{
+		Stack: StackKey{Target: 7, hash: [2]uint64{5, 6}}, First: 2, Samples: 1, TraceFlags: 1,
+	}}
+	copy(want.Count.TraceID[:], raw[48:])
+	copy(want.Count.TransactionID[:], raw[64:])
+	copy(want.Count.SpanID[:], raw[72:])
+	if err != nil || d.Outcome != want.Outcome || d.PID != want.PID || d.TID != want.TID || d.ThreadPointer != want.ThreadPointer ||
+		d.Time != want.Time || d.Count != want.Count || len(d.Frames.Kernel) != 1 || len(d.Frames.User) != 2 {
+		t.Errorf("%+v, %v", d, err)
+	}
+	for n := range len(raw) {
+		if d, err := decodeDeferred(raw[:n]); err == nil {
+			t.Errorf("%d bytes of %d: %+v", n, len(raw), d)
+		}
+	}
+}

@@ -1,0 +1,182 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"correlator/tlsdesc"
+)
+
+// ErrTooManyTargets reports that the table has no room for another target.
+var ErrTooManyTargets = errors.New("too many targets")
+
+// A Target is the number of a process whose samples are correlated. A sampler never gives one out
+// twice.
+type Target uint32
+
+// SetTarget makes a process a target, or gives it another rule: a process that is one already, as
+// the same Identity, keeps its number. Another Identity of the same process takes the place of the
+// former.
+//
+// The rule must have been found out after [Sampler.Identify] gave the identity. Then it cannot be
+// applied to another program than the one it was found in, whenever the process ends or execs.
+func (s *Sampler) SetTarget(identity Identity, rule tlsdesc.Rule) (Target, error) {
+	target, err := s.table.set(identity, rule)
+	if err != nil {
+		return 0, fmt.Errorf("setting target: %w", err)
+	}
+	return target, nil
+}
+
+// RemoveTarget makes a process no target any more. Samples taken before can still be drained. A
+// target that was replaced or removed before is no error.
+func (s *Sampler) RemoveTarget(target Target) error {
+	if err := s.table.remove(target); err != nil {
+		return fmt.Errorf("removing target: %w", err)
+	}
+	return nil
+}
+
+// targetTable is the table of struct correlator_target.
+type targetTable struct {
+	mu     sync.Mutex
+	table  *ebpf.Map
+	byTGID map[uint32]*targetEntry
+	tgids  map[Target]uint32
+	last   Target
+}
+
+type targetEntry struct {
+	identity Identity
+	target   Target
+}
+
+// open empties the table: it can be that of an earlier sampler.
+func (t *targetTable) open(table *ebpf.Map) error {
+	t.table = table
+	t.byTGID = make(map[uint32]*targetEntry)
+	t.tgids = make(map[Target]uint32)
+	return t.clear()
+}
+
+func (t *targetTable) clear() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	clear(t.byTGID)
+	clear(t.tgids)
+	var tgid uint32
+	for {
+		err := t.table.NextKey(nil, &tgid)
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return nil
+		}
+		if err == nil {
+			err = ignoreMissing(t.table.Delete(&tgid))
+		}
+		if err != nil {
+			return fmt.Errorf("emptying target table: %w", err)
+		}
+	}
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil
+	}
+	return err
+}
+
+func (t *targetTable) set(identity Identity, rule tlsdesc.Rule) (Target, error) {
+	value, err := newCorrelatorTarget(identity, rule)
+	if err != nil {
+		return 0, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	entry := t.byTGID[identity.tgid]
+	if entry == nil || entry.identity != identity {
+		t.last++
+		entry = &targetEntry{identity: identity, target: t.last}
+	}
+	value.Id = uint32(entry.target)
+	value.Check = checkSum(&value)
+	err = t.table.Put(&identity.tgid, &value)
+	if errors.Is(err, unix.E2BIG) {
+		return 0, fmt.Errorf("%w: the table holds %d", ErrTooManyTargets, t.table.MaxEntries())
+	}
+	if err != nil {
+		return 0, err
+	}
+	if former := t.byTGID[identity.tgid]; former != nil {
+		delete(t.tgids, former.target)
+	}
+	t.byTGID[identity.tgid] = entry
+	t.tgids[entry.target] = identity.tgid
+	return entry.target, nil
+}
+
+func (t *targetTable) remove(target Target) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	tgid, ok := t.tgids[target]
+	if !ok {
+		return nil
+	}
+	if err := ignoreMissing(t.table.Delete(&tgid)); err != nil {
+		return err
+	}
+	delete(t.byTGID, tgid)
+	delete(t.tgids, target)
+	return nil
+}
+
+// newCorrelatorTarget returns the entry of the table but for the target's number.
+func newCorrelatorTarget(identity Identity, rule tlsdesc.Rule) (samplerCorrelatorTarget, error) {
+	kind := samplerCorrelatorKindCORRELATOR_DTV
+	switch rule.Kind {
+	case tlsdesc.Static:
+		kind = samplerCorrelatorKindCORRELATOR_STATIC
+	case tlsdesc.Dynamic, tlsdesc.DTPMod:
+	default:
+		return samplerCorrelatorTarget{}, fmt.Errorf("process %d: no rule", identity.PID)
+	}
+	return samplerCorrelatorTarget{
+		StartTime: identity.StartTime, ExecId: identity.execID, Memory: identity.memory,
+		Offset: rule.Offset, Module: rule.Module, Generation: rule.Generation,
+		DtvOffset: rule.DTVOffset, DtvStride: rule.DTVStride, DtvCapacityOffset: rule.DTVCapacityOffset,
+		Pid: uint32(identity.PID), Level: identity.level, Kind: uint32(kind),
+	}, nil
+}
+
+// checkSum is correlator_check of correlator.h.
+func checkSum(target *samplerCorrelatorTarget) uint64 {
+	words := (*[unsafe.Sizeof(*target) / 8]uint64)(unsafe.Pointer(target))
+	sum := uint64(0xcbf29ce484222325)
+	for _, word := range words[:len(words)-1] {
+		sum = (sum ^ word) * 0x100000001b3
+		sum ^= sum >> 32
+	}
+	return sum
+}
+
+// makePinDir makes the directory, for root alone, and checks that maps can be pinned there.
+func makePinDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return missingBPFFS(dir, err)
+	}
+	var status unix.Statfs_t
+	if err := unix.Statfs(dir, &status); err != nil {
+		return &fs.PathError{Op: "statfs", Path: dir, Err: err}
+	}
+	if status.Type != unix.BPF_FS_MAGIC {
+		return missingBPFFS(dir, unix.EINVAL)
+	}
+	return nil
+}

@@ -1,0 +1,269 @@
+package bpf
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+
+	"correlator/internal/demo"
+	"correlator/internal/testenv"
+	"correlator/tlsdesc"
+)
+
+func TestSetTarget(t *testing.T) {
+	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
+	other := demo.Start(t, demo.Options{})
+	s := openSampler(t, SamplerOptions{MaxTargets: 1})
+	first := addDemo(t, s, p)
+	waitForOutcome(t, s, Correlated)
+	if again := addDemo(t, s, p); again != first {
+		t.Errorf("target %d, and with another rule %d", first, again)
+	}
+	identity, err := s.Identify(other.PID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.SetTarget(identity, demoRule(t, other)); !errors.Is(err, ErrTooManyTargets) {
+		t.Errorf("one too many: %v", err)
+	}
+	if _, err := s.SetTarget(identity, tlsdesc.Rule{}); err == nil {
+		t.Error("no rule, and no error")
+	}
+	for range 2 {
+		if err := s.RemoveTarget(first); err != nil {
+			t.Error(err)
+		}
+	}
+	waitForOutcome(t, s, NoTarget)
+	drainAll(t, s)
+	waitForOutcome(t, s, NoTarget)
+	if counts := drainAll(t, s); len(counts) != 0 {
+		t.Errorf("counted after the removal: %+v", counts)
+	}
+	if second := addDemo(t, s, p); second == first {
+		t.Error("a target's number was given out twice")
+	}
+	waitForOutcome(t, s, Correlated)
+}
+
+// Removing a target that was replaced must leave the one that replaced it.
+func TestRemoveReplacedTarget(t *testing.T) {
+	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
+	s := openSampler(t, SamplerOptions{})
+	identity, err := s.Identify(p.PID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	earlier := identity
+	earlier.execID--
+	former, err := s.SetTarget(earlier, demoRule(t, p))
+	if err != nil {
+		t.Fatal(err)
+	}
+	target, err := s.SetTarget(identity, demoRule(t, p))
+	if err != nil || target == former {
+		t.Fatalf("targets %d, %d, %v", former, target, err)
+	}
+	if err := s.RemoveTarget(former); err != nil {
+		t.Fatal(err)
+	}
+	waitForOutcome(t, s, Correlated)
+}
+
+// An entry that differs in any part of the identity, or does not fit together, is not used.
+func TestStale(t *testing.T) {
+	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
+	s := openSampler(t, SamplerOptions{})
+	addDemo(t, s, p)
+	identity, err := s.Identify(p.PID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var good samplerCorrelatorTarget
+	if err := s.objects.Targets.Lookup(&identity.tgid, &good); err != nil {
+		t.Fatal(err)
+	}
+	put := func(value samplerCorrelatorTarget) {
+		t.Helper()
+		if err := s.objects.Targets.Put(&identity.tgid, &value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, change := range map[string]func(*samplerCorrelatorTarget){
+		"another start":   func(v *samplerCorrelatorTarget) { v.StartTime++ },
+		"earlier program": func(v *samplerCorrelatorTarget) { v.ExecId-- },
+		"another memory":  func(v *samplerCorrelatorTarget) { v.Memory += 64 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bad := good
+			change(&bad)
+			bad.Check = checkSum(&bad)
+			put(bad)
+			verifyStale(t, s)
+		})
+	}
+	t.Run("torn", func(t *testing.T) {
+		bad := good
+		bad.Offset += 8
+		put(bad)
+		verifyStale(t, s)
+	})
+	put(good)
+	waitForOutcome(t, s, Correlated)
+}
+
+// verifyStale checks that samples end as stale, and none is counted.
+func verifyStale(t *testing.T, s *Sampler) {
+	t.Helper()
+	waitForOutcome(t, s, Stale)
+	drainAll(t, s)
+	before := readCounters(t, s)
+	waitForOutcome(t, s, Stale)
+	if after := readCounters(t, s); after[Correlated] != before[Correlated] {
+		t.Errorf("%d samples were correlated", after[Correlated]-before[Correlated])
+	}
+	if counts := drainAll(t, s); len(counts) != 0 {
+		t.Errorf("counted: %+v", counts)
+	}
+}
+
+// execChild is a running testdata/exec.c.
+type execChild struct {
+	t        *testing.T
+	pid      int
+	commands io.Writer
+	answers  *bufio.Scanner
+}
+
+func startExecChild(t *testing.T, attr *syscall.SysProcAttr) *execChild {
+	t.Helper()
+	testenv.NeedTool(t, "cc")
+	program := t.TempDir() + "/exec"
+	if output, err := exec.Command("cc", "-O2", "-Wall", "-Wextra", "-Werror", "-fno-pie", "-no-pie", "-pthread",
+		"-o", program, "testdata/exec.c").CombinedOutput(); err != nil {
+		t.Fatalf("cc: %v\n%s", err, output)
+	}
+	command := exec.Command(program)
+	command.SysProcAttr = attr
+	command.Stderr = os.Stderr
+	commands, err := command.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		commands.Close()
+		command.Wait()
+	})
+	return &execChild{t: t, pid: command.Process.Pid, commands: commands, answers: bufio.NewScanner(answers)}
+}
+
+// ready waits until the program runs and returns its rule.
+func (c *execChild) ready() (rule tlsdesc.Rule) {
+	c.t.Helper()
+	rule.Kind = tlsdesc.Static
+	if !c.answers.Scan() {
+		c.t.Fatalf("the child ended: %v", c.answers.Err())
+	}
+	if _, err := fmt.Sscanf(c.answers.Text(), "ready %d", &rule.Offset); err != nil {
+		c.t.Fatal(err)
+	}
+	return rule
+}
+
+// A program is a target, not the process: what the process executes next is left alone, although
+// its slot lies where the former's did, until it is made a target itself.
+func TestExec(t *testing.T) {
+	s := openSampler(t, SamplerOptions{})
+	c := startExecChild(t, nil)
+	rule := c.ready()
+	var last Target
+	for generation, thread := range []string{"main", "worker", "main"} {
+		target := addTarget(t, s, c.pid, func() tlsdesc.Rule { return rule })
+		if target == last {
+			t.Errorf("the number of the target is still %d", target)
+		}
+		last = target
+		waitForOutcome(t, s, Correlated)
+		if _, err := fmt.Fprintln(c.commands, thread); err != nil {
+			t.Fatal(err)
+		}
+		if next := c.ready(); next != rule {
+			t.Fatalf("the slot was at %+v and is at %+v", rule, next)
+		}
+		waitForOutcome(t, s, Stale)
+		for _, count := range drainAll(t, s) {
+			if count.Stack.Target != target || int(count.TraceID[0]) != generation+1 {
+				t.Errorf("target %d: count %+v", target, count)
+			}
+		}
+		verifyStale(t, s)
+	}
+}
+
+func TestIdentify(t *testing.T) {
+	threads := openThreads(t)
+	s := openSampler(t, SamplerOptions{})
+	c := startChild(t, "cc", 100, nil)
+	identity, err := s.Identify(c.pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := s.Identify(c.pid); err != nil || again != identity {
+		t.Errorf("%+v, and again %+v, %v", identity, again, err)
+	}
+	for _, thread := range process(t, threads, c.pid) {
+		if thread.TID == c.pid && thread.StartTime != identity.StartTime {
+			t.Errorf("started at %d, the main thread at %d", identity.StartTime, thread.StartTime)
+		}
+	}
+	s.identities.filters = false // as on kernels before 6.1
+	if again, err := s.Identify(c.pid); err != nil || again != identity {
+		t.Errorf("%+v, unfiltered %+v, %v", identity, again, err)
+	}
+	s.identities.filters = true
+	// Only the other threads can say now which program they run.
+	c.ask("leave", "leaving")
+	testenv.Poll(t, waiting, "the main thread's end", func() bool { return state(t, c.pid) == "Z" })
+	if again, err := s.Identify(c.pid); err != nil || again != identity {
+		t.Errorf("%+v, without main thread %+v, %v", identity, again, err)
+	}
+	c.stop()
+	for _, pid := range []int{c.pid, kernelThread(t), 0, -1, 1 << 30, 1<<32 + c.pid} {
+		if identity, err := s.Identify(pid); !errors.Is(err, ErrGone) {
+			t.Errorf("pid %d: %+v, %v", pid, identity, err)
+		}
+	}
+}
+
+// checkSum must change with every word, and be what the program computes: that is what makes any
+// target work at all.
+func TestCheckSum(t *testing.T) {
+	var target samplerCorrelatorTarget
+	sums := map[uint64]bool{checkSum(&target): true}
+	for _, change := range []func(){
+		func() { target.StartTime = 1 }, func() { target.ExecId = 1 }, func() { target.Memory = 1 },
+		func() { target.Offset = 1 }, func() { target.Module = 1 }, func() { target.Generation = 1 },
+		func() { target.DtvOffset = 1 }, func() { target.DtvStride = 1 }, func() { target.DtvCapacityOffset = 1 },
+		func() { target.Id = 1 }, func() { target.Pid = 1 }, func() { target.Level = 1 }, func() { target.Kind = 1 },
+	} {
+		change()
+		sums[checkSum(&target)] = true
+	}
+	before := checkSum(&target)
+	target.Check = 1
+	if len(sums) != 14 || checkSum(&target) != before {
+		t.Errorf("%d different sums, %#x and %#x", len(sums), before, checkSum(&target))
+	}
+}

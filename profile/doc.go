@@ -1,0 +1,50 @@
+// Package profile makes of the instruction pointers of a stack what can be told to others: frames
+// with a file id and an address that are the same wherever the code was loaded, the
+// stack-trace-id over them, and a store of the frames behind every id.
+//
+//	Files         the ELF files that processes map, once for all processes
+//	AddressSpace  the executable memory of one process: address to frame
+//	Kernel        the same of the kernel and its modules
+//	TraceID       frames to stack-trace-id
+//	Store         stack-trace-id to frames, bounded
+//
+// A stack comes leaf first, as bpf_get_stack gives it, the kernel's half apart from the user's:
+//
+//	frames = kernel.AppendFrames(frames[:0], kernelStack)
+//	frames = space.AppendFrames(frames, userStack)
+//	id := profile.TraceID(frames)
+//	store.Put(id, frames)
+//
+// The id is a function of the frames that a collector computes again from the profile it gets. So
+// whatever is decided here about a frame is decided for good: an exporter sends the frame as it is.
+//
+// # What an address becomes
+//
+// The first address of the whole stack is where the CPU was. Every other one is taken for a return
+// address, and 1 is subtracted, so that it lies in the call. That holds at the border of kernel and
+// user too: below a system call the user's first address is the one behind the system call
+// instruction. (Below a page fault or an interrupt it is the interrupted instruction itself, and
+// the frame says the byte before. The two cannot be told apart, and the id's definition knows no
+// exception.) Without a kernel half, the user's first address is the leaf.
+//
+// An address in no executable memory that is known becomes a frame too, like one in anonymous
+// memory, with the address as it is: a stack walked by frame pointers has such addresses where
+// code uses the register otherwise, and dropping them would give the stack of other code.
+//
+// A zero is no address: it ends its half of the stack. The kernel fills up with it what the stack
+// left of the buffer, and reads it where the outermost function was called by nobody.
+//
+// A stack that was cut off (the kernel walks 127 frames unless told otherwise) has the id of the
+// frames there are, because those are what the collector gets. It starts at the leaf, so two
+// samples of one deep stack still agree.
+package profile
+
+import "errors"
+
+var (
+	// ErrHidden: the kernel shows its addresses to nobody like us (kptr_restrict, or a missing
+	// CAP_SYSLOG).
+	ErrHidden = errors.New("kernel addresses are hidden")
+	// ErrNoBuildID: the kernel was linked without a GNU build id.
+	ErrNoBuildID = errors.New("kernel has no build id")
+)

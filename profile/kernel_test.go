@@ -1,0 +1,242 @@
+package profile
+
+import (
+	"bufio"
+	"encoding/hex"
+	"errors"
+	"hash/fnv"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"correlator/internal/testenv"
+)
+
+// fakeKernel is a proc root and a sys root with what NewKernel reads of them.
+type fakeKernel struct {
+	testing.TB
+	dir string
+}
+
+const (
+	kernelBuildID = "48dc540c8b76393804ca8088dbfa7d42911a9444"
+	moduleBuildID = "0123456789abcdef0123456789abcdef01234567"
+)
+
+func newFakeKernel(t testing.TB) fakeKernel {
+	k := fakeKernel{t, t.TempDir()}
+	k.write("proc/kallsyms", "ffffffff81000000 T _stext\nffffffff81000000 T _text\nffffffff82000000 T _etext\n")
+	k.write("sys/kernel/notes", gnuBuildID(t, kernelBuildID))
+	return k
+}
+
+func (k fakeKernel) write(name, contents string) {
+	k.Helper()
+	writeFile(k, filepath.Join(k.dir, name), contents)
+}
+
+func (k fakeKernel) module(name, text, buildID string) {
+	k.Helper()
+	k.write(filepath.Join("sys/module", name, "sections/.text"), text)
+	if buildID != "" {
+		k.write(filepath.Join("sys/module", name, "notes/.note.gnu.build-id"), gnuBuildID(k, buildID))
+	}
+}
+
+func (k fakeKernel) open() (*Kernel, error) {
+	return NewKernel(filepath.Join(k.dir, "proc"), filepath.Join(k.dir, "sys"), pace, time.Now())
+}
+
+func gnuBuildID(t testing.TB, digits string) string {
+	t.Helper()
+	id, err := hex.DecodeString(digits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(note(noteTypeBuildID, noteNameGNU, string(id)))
+}
+
+// kernelFileID is the id as its definition says.
+func kernelFileID(buildID string) (id FileID) {
+	h := fnv.New128a()
+	h.Write([]byte(buildID))
+	h.Sum(id[:0])
+	return id
+}
+
+func TestKernel(t *testing.T) {
+	fake := newFakeKernel(t)
+	fake.write("proc/modules", ""+
+		"nf_tables 372736 12 nft_compat,nft_ct, Live 0xffffffffc0100000\n"+
+		"no_id 4096 0 - Live 0xffffffffc0200000 (OE)\n"+
+		"no_text 4096 0 - Live 0xffffffffc0300000\n"+
+		"hidden 4096 0 - Live 0xffffffffc0400000\n")
+	fake.module("nf_tables", "0xffffffffc0101000\n", moduleBuildID) // behind the trampolines
+	fake.module("no_id", "0xffffffffc0200000\n", "")
+	fake.module("hidden", "0x0000000000000000\n", moduleBuildID)
+	k, err := fake.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	frames := k.AppendFrames(nil, []uint64{
+		0xffffffff81000000, 0xffffffff81000124, 0xffffffff82000000, // the kernel
+		0xffffffffc0101001, 0xffffffffc015b000, // nf_tables
+		0xffffffffc0200011, 0xffffffffc0300011, 0xffffffffc0400011, // no file
+		0xffffffffc0101000, 0xffffffffc015b001, 0xffffffff82000001, // before, behind
+		0, 0,
+	})
+	kernel := File{kernelFileID(kernelBuildID), KernelFrame, kernelBuildID, "vmlinux"}
+	module := File{kernelFileID(moduleBuildID), KernelFrame, moduleBuildID, "nf_tables"}
+	for i, want := range []struct {
+		file File
+		addr uint64
+	}{
+		{kernel, 0}, {kernel, 0x123}, {kernel, 0xffffff},
+		{module, 0}, {module, 0x59fff},
+		{File{}, 0xffffffffc0200010}, {File{}, 0xffffffffc0300010}, {File{}, 0xffffffffc0400010},
+		{File{}, 0xffffffffc0100fff}, {File{}, 0xffffffffc015b000}, {File{}, 0xffffffff82000000},
+	} {
+		var got File
+		if frames[i].File != nil {
+			got = *frames[i].File
+		}
+		if got != want.file || frames[i].Address != want.addr {
+			t.Errorf("frame %d: %#x of %+v", i, frames[i].Address, got)
+		}
+	}
+	if len(frames) != 11 || k.Frames.File.Load() != 5 || k.Frames.Anonymous.Load() != 1 || k.Frames.Unknown.Load() != 5 {
+		t.Errorf("%d frames; counted %d, %d, %d", len(frames), k.Frames.File.Load(), k.Frames.Anonymous.Load(), k.Frames.Unknown.Load())
+	}
+}
+
+func TestKernelUpdate(t *testing.T) {
+	fake := newFakeKernel(t)
+	k, err := fake.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	soon := time.Now().Add(2 * pace.Shortest)
+	stack := []uint64{0xffffffff81000124, 0xffffffffc0100021}
+	before := k.AppendFrames(nil, stack)
+	if before[1].File != nil || !k.Stale(soon) {
+		t.Fatalf("%+v, stale %v", before, k.Stale(soon))
+	}
+	fake.write("proc/modules", "late 4096 0 - Live 0xffffffffc0100000\n")
+	fake.module("late", "0xffffffffc0100000\n", moduleBuildID)
+	for range 2 {
+		if err := k.Update(time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		after := k.AppendFrames(nil, stack)
+		if after[0] != before[0] || after[1].File == nil || k.Stale(soon) {
+			t.Fatalf("%+v, stale %v", after, k.Stale(soon))
+		}
+		before = after
+	}
+	// Another module of this name, where the old one was.
+	fake.module("late", "0xffffffffc0100000\n", kernelBuildID)
+	if err := k.Update(time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if after := k.AppendFrames(nil, stack); after[1].FileID() != kernelFileID(kernelBuildID) {
+		t.Fatalf("%+v", after)
+	}
+
+	if err := os.Remove(filepath.Join(fake.dir, "proc/modules")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(fake.dir, "proc/modules"), 0o700); err != nil { // cannot be read
+		t.Fatal(err)
+	}
+	if err := k.Update(time.Now()); err == nil {
+		t.Error("no error")
+	}
+	if after := k.AppendFrames(nil, stack); after[1].File == nil {
+		t.Error("what was known is forgotten")
+	}
+}
+
+func TestNoKernel(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		spoil func(k fakeKernel)
+		want  error
+	}{
+		{"hidden", func(k fakeKernel) {
+			k.write("proc/kallsyms", "0000000000000000 T _stext\n0000000000000000 T _text\n0000000000000000 T _etext\n")
+		}, ErrHidden},
+		{"no kallsyms", func(k fakeKernel) { os.Remove(filepath.Join(k.dir, "proc/kallsyms")) }, ErrHidden},
+		{"no text", func(k fakeKernel) { k.write("proc/kallsyms", "ffffffff81000000 T schedule\n") }, errNoText},
+		{"no notes", func(k fakeKernel) { os.Remove(filepath.Join(k.dir, "sys/kernel/notes")) }, ErrNoBuildID},
+		{"no build id", func(k fakeKernel) { k.write("sys/kernel/notes", string(note(1, "Linux\x00", "6.1"))) }, ErrNoBuildID},
+		{"modules", func(k fakeKernel) { os.Mkdir(filepath.Join(k.dir, "proc/modules"), 0o700) }, syscall.EISDIR},
+	} {
+		fake := newFakeKernel(t)
+		tt.spoil(fake)
+		k, err := fake.open()
+		if !errors.Is(err, tt.want) || k != nil {
+			t.Errorf("%s: %v, %v", tt.name, k, err)
+		}
+	}
+	// No kernel, no frames: the user's first address is the leaf.
+	var k *Kernel
+	if frames := k.AppendFrames(nil, []uint64{0xffffffff81000000}); len(frames) != 0 || k.Stale(time.Now()) {
+		t.Errorf("%+v", frames)
+	}
+}
+
+// The kernel that runs here, held against its symbols.
+func TestLiveKernel(t *testing.T) {
+	testenv.NeedRoot(t) // for kallsyms
+	k, err := NewKernel("/proc", "/sys", pace, time.Now())
+	if errors.Is(err, ErrHidden) || errors.Is(err, ErrNoBuildID) {
+		testenv.Missing(t, err.Error())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	addrs := symbols(t, "_text", "schedule", "do_exit", "vfs_read")
+	stack := []uint64{addrs["schedule"], addrs["do_exit"] + 1, addrs["vfs_read"] + 1}
+	frames := k.AppendFrames(nil, stack)
+	for i, name := range []string{"schedule", "do_exit", "vfs_read"} {
+		f := frames[i]
+		if f.File == nil || f.Address != addrs[name]-addrs["_text"] || f.Kind() != KernelFrame || f.FileID() != kernelFileID(f.File.BuildID) {
+			t.Errorf("%s: %+v of %+v", name, f, f.File)
+		}
+	}
+	// A modern id: it goes into an attribute, and its digits into the file id.
+	if id := frames[0].File.BuildID; len(id) < 32 || strings.ToLower(id) != id {
+		t.Errorf("build id %q", id)
+	}
+	again, err := NewKernel("/proc", "/sys", pace, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if TraceID(again.AppendFrames(nil, stack)) != TraceID(frames) {
+		t.Error("another id after a restart")
+	}
+}
+
+// symbols returns addresses of kernel functions.
+func symbols(t *testing.T, names ...string) map[string]uint64 {
+	t.Helper()
+	f, err := os.Open("/proc/kallsyms")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	found := make(map[string]uint64)
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if words := strings.Fields(lines.Text()); len(words) == 3 && slices.Contains(names, words[2]) {
+			found[words[2]] = parseHex(t, words[0])
+		}
+	}
+	if len(found) != len(names) {
+		t.Fatalf("found %v of %v", found, names)
+	}
+	return found
+}

@@ -1,0 +1,139 @@
+package profile
+
+import (
+	"cmp"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// Pace is how often memory may be looked at again because of what stacks say.
+//
+// An address that is not known is a reason to look: a library may have been loaded. But stacks
+// have addresses that never become known (see the package), so the wait grows while looking
+// changes nothing.
+type Pace struct {
+	// Shortest is the wait between two looks when the first one found something new.
+	Shortest time.Duration
+	// Longest is what the wait doubles up to while nothing new is found. What is known is also
+	// looked at again when it is that old: other code may have come to lie where old code lay.
+	Longest time.Duration
+}
+
+// region is a range of executable memory whose addresses are those of one file less bias, or of no
+// file. The last three fields say which mapping it was made from; they are zero without a file.
+type region struct {
+	start, end       uint64
+	bias             uint64
+	file             *File
+	offset, dev, ino uint64
+	path             uint64 // a hash of it
+}
+
+// layout is what executable memory was like when it was last looked at. Nothing but missed changes.
+type layout struct {
+	regions []region // sorted, none overlaps
+	read    time.Time
+	wait    time.Duration // how long the next look should wait for
+	missed  atomic.Bool   // an address was not known
+}
+
+// next is the layout that follows l, which may be nil.
+func (l *layout) next(regions []region, now time.Time, pace Pace) *layout {
+	wait := pace.Shortest
+	if l != nil && slices.Equal(l.regions, regions) {
+		wait = min(2*l.wait, pace.Longest)
+	}
+	return &layout{regions: regions, read: now, wait: wait}
+}
+
+// postponed is the layout that follows when a look failed, which is tried again.
+func (l *layout) postponed(now time.Time, pace Pace) *layout {
+	var regions []region
+	wait := pace.Shortest
+	if l != nil {
+		regions, wait = l.regions, min(2*l.wait, pace.Longest)
+	}
+	next := &layout{regions: regions, read: now, wait: wait}
+	next.missed.Store(true)
+	return next
+}
+
+// stale says whether it is time to look again.
+func (l *layout) stale(now time.Time, pace Pace) bool {
+	if l == nil {
+		return true
+	}
+	age := now.Sub(l.read)
+	return age >= pace.Longest || age >= l.wait && l.missed.Load()
+}
+
+// FrameCounters counts frames by what they became. The fields only grow, may be read at any time,
+// and add up to the frames that there were.
+type FrameCounters struct {
+	File      atomic.Uint64 // in a file, in the kernel or in a module
+	Anonymous atomic.Uint64 // in executable memory without a file that we know
+	Unknown   atomic.Uint64 // in no executable memory that we know
+}
+
+// appendFrames appends the frames of a stack, or of the half of one that lies in this memory. What
+// comes first in dst is the leaf.
+func (l *layout) appendFrames(dst []Frame, stack []uint64, counters *FrameCounters) []Frame {
+	var inFile, anonymous, unknown uint64
+	var near *region
+	for _, addr := range stack {
+		if addr <= 1 { // 1 as a return address is a call at 0
+			break
+		}
+		if len(dst) > 0 {
+			addr-- // a return address
+		}
+		if near == nil || addr < near.start || addr >= near.end {
+			near = l.find(addr)
+		}
+		frame := Frame{Address: addr}
+		switch {
+		case near == nil:
+			unknown++
+		case near.file == nil:
+			anonymous++
+		default:
+			inFile++
+			frame = Frame{File: near.file, Address: addr - near.bias}
+		}
+		dst = append(dst, frame)
+	}
+	if unknown > 0 && l != nil && !l.missed.Load() {
+		l.missed.Store(true)
+	}
+	counters.File.Add(inFile)
+	counters.Anonymous.Add(anonymous)
+	counters.Unknown.Add(unknown)
+	return dst
+}
+
+// find returns the region that holds an address, nil when there is none. l may be nil.
+func (l *layout) find(addr uint64) *region {
+	if l == nil {
+		return nil
+	}
+	i, found := slices.BinarySearchFunc(l.regions, addr, func(r region, addr uint64) int {
+		return cmp.Compare(r.start, addr)
+	})
+	if !found {
+		i--
+	}
+	if i < 0 || addr >= l.regions[i].end {
+		return nil
+	}
+	return &l.regions[i]
+}
+
+// withoutOverlaps makes regions, which are sorted, end where the next one starts at the latest, and
+// leaves out those that are empty.
+func withoutOverlaps(regions []region) []region {
+	for i := 1; i < len(regions); i++ {
+		regions[i-1].end = min(regions[i-1].end, regions[i].start)
+	}
+	return slices.DeleteFunc(regions, func(r region) bool { return r.start >= r.end })
+}

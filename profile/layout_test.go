@@ -1,0 +1,140 @@
+package profile
+
+import (
+	"cmp"
+	"encoding/binary"
+	"math"
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestAppendFrames(t *testing.T) {
+	low, high := &File{ID: FileID{1}}, &File{ID: FileID{2}}
+	l := &layout{regions: []region{
+		{start: 0x1000, end: 0x2000, bias: 0x800, file: low},
+		{start: 0x2000, end: 0x3000, bias: 0x2000, file: high},
+		{start: 0x5000, end: 0x6000}, // anonymous
+	}}
+	leaf := Frame{File: high, Address: 7}
+	for _, tt := range []struct {
+		name                     string
+		dst                      []Frame
+		stack                    []uint64
+		want                     []Frame
+		inFile, anonymous, other uint64
+	}{
+		{"nothing", nil, nil, nil, 0, 0, 0},
+		{"leaf", nil, []uint64{0x1000}, []Frame{{low, 0x800}}, 1, 0, 0},
+		{"return addresses", nil, []uint64{0x1010, 0x1010, 0x2010}, []Frame{{low, 0x810}, {low, 0x80f}, {high, 0xf}}, 3, 0, 0},
+		{"below a kernel half", []Frame{leaf}, []uint64{0x1010}, []Frame{leaf, {low, 0x80f}}, 1, 0, 0},
+		{"call at the end of a file", []Frame{leaf}, []uint64{0x2000}, []Frame{leaf, {low, 0x17ff}}, 1, 0, 0},
+		{"call at the end of everything", []Frame{leaf}, []uint64{0x3000}, []Frame{leaf, {high, 0xfff}}, 1, 0, 0},
+		{"leaf at the start of a file", nil, []uint64{0x2000}, []Frame{{high, 0}}, 1, 0, 0},
+		{"anonymous", nil, []uint64{0x5000, 0x6000}, []Frame{{nil, 0x5000}, {nil, 0x5fff}}, 0, 2, 0},
+		{"unknown", nil, []uint64{0xfff, 0x3001, math.MaxUint64}, []Frame{{nil, 0xfff}, {nil, 0x3000}, {nil, math.MaxUint64 - 1}}, 0, 0, 3},
+		{"padded", nil, []uint64{0x1000, 0x1001, 0, 0x1002}, []Frame{{low, 0x800}, {low, 0x800}}, 2, 0, 0},
+		{"empty and padded", []Frame{leaf}, []uint64{0, 0}, []Frame{leaf}, 0, 0, 0},
+		{"ended by 1", nil, []uint64{0x1000, 1, 0x1001}, []Frame{{low, 0x800}}, 1, 0, 0},
+		{"2", nil, []uint64{0x1000, 2}, []Frame{{low, 0x800}, {nil, 1}}, 1, 0, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l.missed.Store(false)
+			var counters FrameCounters
+			if got := l.appendFrames(tt.dst, tt.stack, &counters); !slices.Equal(got, tt.want) {
+				t.Errorf("%+v, want %+v", got, tt.want)
+			}
+			if counters.File.Load() != tt.inFile || counters.Anonymous.Load() != tt.anonymous || counters.Unknown.Load() != tt.other {
+				t.Errorf("counted %d in files, %d anonymous, %d unknown", counters.File.Load(), counters.Anonymous.Load(), counters.Unknown.Load())
+			}
+			if l.missed.Load() != (tt.other > 0) {
+				t.Errorf("missed %v", l.missed.Load())
+			}
+		})
+	}
+}
+
+// Before the first look every address is unknown.
+func TestAppendFramesWithoutLayout(t *testing.T) {
+	var l *layout
+	var counters FrameCounters
+	if got := l.appendFrames(nil, []uint64{10, 10}, &counters); !slices.Equal(got, []Frame{{nil, 10}, {nil, 9}}) {
+		t.Errorf("%+v", got)
+	}
+	if counters.Unknown.Load() != 2 {
+		t.Errorf("%d counted", counters.Unknown.Load())
+	}
+}
+
+func TestPace(t *testing.T) {
+	start := time.Now()
+	at := func(seconds float64) time.Time { return start.Add(time.Duration(seconds * float64(time.Second))) }
+	pace := Pace{Shortest: time.Second, Longest: 5 * time.Second}
+	some, more := []region{{start: 1, end: 2}}, []region{{start: 1, end: 3}}
+
+	var l *layout
+	check := func(seconds float64, want bool) {
+		t.Helper()
+		if got := l.stale(at(seconds), pace); got != want {
+			t.Errorf("stale after %v s: %v", seconds, got)
+		}
+	}
+	check(0, true)
+	l = l.next(some, at(0), pace)
+	check(4.9, false)
+	check(5, true) // old
+	l.missed.Store(true)
+	check(0.9, false)
+	check(1, true)
+	for _, wait := range []float64{2, 4, 5, 5} { // nothing new: the wait grows
+		l = l.next(some, at(0), pace)
+		check(wait-0.1, false)
+		l.missed.Store(true)
+		check(wait-0.1, false)
+		check(wait, true)
+	}
+	l = l.next(more, at(0), pace) // something new: it is short again
+	l.missed.Store(true)
+	check(0.9, false)
+	check(1, true)
+
+	l = l.postponed(at(0), pace) // due without another reason, and what was known stays
+	check(1.9, false)
+	check(2, true)
+	if !slices.Equal(l.regions, more) {
+		t.Errorf("regions %+v", l.regions)
+	}
+	l = (*layout)(nil).postponed(at(0), pace)
+	check(0.9, false)
+	check(1, true)
+}
+
+// FuzzFind holds the binary search over any regions against looking at each.
+func FuzzFind(f *testing.F) {
+	f.Add([]byte{1, 0, 5, 0, 5, 0, 9, 0, 20, 0, 10, 0}, uint16(5))
+	f.Add([]byte{1, 0, 9, 0, 1, 0, 5, 0, 3, 0, 200, 0}, uint16(4))
+	f.Fuzz(func(t *testing.T, b []byte, addr uint16) {
+		var regions []region
+		for i := uint64(0); len(b) >= 4; b = b[4:] {
+			regions = append(regions, region{
+				start: uint64(binary.LittleEndian.Uint16(b)), end: uint64(binary.LittleEndian.Uint16(b[2:])), offset: i,
+			})
+			i++
+		}
+		slices.SortFunc(regions, func(a, b region) int { return cmp.Compare(a.start, b.start) })
+		l := &layout{regions: withoutOverlaps(regions)}
+		var want *region
+		for i := range l.regions {
+			r := &l.regions[i]
+			if r.start >= r.end || i > 0 && l.regions[i-1].end > r.start {
+				t.Fatalf("regions %+v", l.regions)
+			}
+			if r.start <= uint64(addr) && uint64(addr) < r.end {
+				want = r
+			}
+		}
+		if got := l.find(uint64(addr)); got != want {
+			t.Fatalf("%+v, want %+v", got, want)
+		}
+	})
+}

@@ -1,0 +1,391 @@
+package profile
+
+import (
+	"debug/elf"
+	"encoding/hex"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"correlator/elfsym"
+)
+
+// libraryMapping is the mapping of the executable segment of an ELF file, page by page as loaders
+// map it, at some address.
+func libraryMapping(t testing.TB, path string, start uint64) Mapping {
+	t.Helper()
+	f, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 {
+			m := fileMapping(t, path, start, p.Off&^0xfff)
+			m.End = start + (p.Off%0x1000+p.Filesz+0xfff)&^0xfff
+			return m
+		}
+	}
+	t.Fatalf("%s has no executable segment", path)
+	return Mapping{}
+}
+
+// fileMapping is a mapping of a page of any file.
+func fileMapping(t testing.TB, path string, start, offset uint64) Mapping {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		t.Fatal(err)
+	}
+	stat := info.Sys().(*syscall.Stat_t)
+	return Mapping{Start: start, End: start + 0x1000, Offset: offset, Dev: stat.Dev, Ino: stat.Ino, Path: path}
+}
+
+func update(t testing.TB, space *AddressSpace, p Process) {
+	t.Helper()
+	if err := space.Update(time.Now(), p); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// parse is what elfsym says of a file.
+func parse(t testing.TB, path string) *elfsym.File {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := elfsym.ParseFile(f, info.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parsed
+}
+
+func (c *MappingCounters) all() [6]uint64 {
+	return [6]uint64{
+		c.Resolved.Load(), c.NotOpened.Load(), c.NotRead.Load(), c.NotELF.Load(), c.NotLoaded.Load(), c.TooMany.Load(),
+	}
+}
+
+func TestLibrary(t *testing.T) {
+	// The executable segment of the second lies at another address than its offset in the file.
+	for _, path := range []string{library, "../testdata/lib/prebuilt/x86_64-glibc-tlsdesc-lld.so"} {
+		files := newFiles(t)
+		m := libraryMapping(t, path, 0x7f1234567000)
+		space := NewAddressSpace(files, pace)
+		update(t, space, &fakeProcess{mappings: []Mapping{m}})
+
+		parsed := parse(t, path)
+		bias, ok := parsed.Bias(m.Start, m.Offset)
+		if !ok {
+			t.Fatal("no bias")
+		}
+		frames := space.AppendFrames(nil, []uint64{m.Start + 0x10, m.Start + 0x21})
+		want := File{ID: parsed.HTLHash, Kind: NativeFrame, BuildID: hex.EncodeToString(parsed.BuildID), Path: m.Path}
+		for i, frame := range frames {
+			if frame.File == nil || *frame.File != want || frame.Address != m.Start-bias+0x10*uint64(i+1) {
+				t.Errorf("%s: frame %d %+v of %+v", path, i, frame, frame.File)
+			}
+		}
+		if len(want.BuildID) != 40 {
+			t.Errorf("build id %q", want.BuildID)
+		}
+	}
+}
+
+// The mapping can start inside the segment: its protection was changed in places, say.
+func TestInnerMapping(t *testing.T) {
+	program := buildStackProgram(t)
+	running := startStackProgram(t, program)
+	whole := running.mapping(t, program)
+	if whole.End-whole.Start < 0x1000 {
+		t.Fatalf("%+v", whole)
+	}
+	libc := libcMapping(t, running.liveProcess)
+	middle := libc.Start + 0x5000
+	inner := libc
+	inner.Start, inner.Offset = middle, libc.Offset+0x5000
+
+	files := newFiles(t)
+	of := func(m Mapping) Frame {
+		space := NewAddressSpace(files, pace)
+		update(t, space, &fakeProcess{mappings: []Mapping{m}})
+		return space.AppendFrames(nil, []uint64{middle + 0x123})[0]
+	}
+	if a, b := of(libc), of(inner); a.File == nil || a != b {
+		t.Errorf("%+v, %+v", a, b)
+	}
+}
+
+func TestMappingsWithoutFile(t *testing.T) {
+	dir := t.TempDir()
+	script, tooShort, data := filepath.Join(dir, "script"), filepath.Join(dir, "short"), filepath.Join(dir, "data")
+	writeFile(t, script, "#!/bin/sh\n")
+	writeFile(t, tooShort, elf.ELFMAG)
+	contents, err := os.ReadFile(library)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, data, string(contents))
+
+	missing := fileMapping(t, script, 0x10000, 0)
+	missing.Path += " is not there"
+	directory := fileMapping(t, dir, 0x20000, 0)
+	behind := fileMapping(t, data, 0x50000, 0x100000) // behind the end of the file
+	const start = 0x90000
+	for _, tt := range []struct {
+		name    string
+		m       Mapping
+		counted [6]uint64
+	}{
+		{"none", Mapping{Start: start, End: start + 0x1000}, [6]uint64{}},
+		{"a name", Mapping{Start: start, End: start + 0x1000, Path: "[anon:code]"}, [6]uint64{}},
+		{"vsyscall", Mapping{Start: 0xffffffffff600000, End: 0xffffffffff601000, Path: "[vsyscall]"}, [6]uint64{}},
+		{"a path without an inode", Mapping{Start: start, End: start + 0x1000, Path: data}, [6]uint64{}},
+		{"missing file", missing, [6]uint64{1: 1}},
+		{"directory", directory, [6]uint64{2: 1}},
+		{"script", fileMapping(t, script, 0x30000, 0), [6]uint64{3: 1}},
+		{"cut ELF file", fileMapping(t, tooShort, 0x40000, 0), [6]uint64{3: 1}},
+		{"no segment there", behind, [6]uint64{4: 1}},
+		{"vdso of another size", Mapping{Start: start, End: start + 64<<12, Path: "[vdso]"}, [6]uint64{2: 1}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			files := newFiles(t)
+			space := NewAddressSpace(files, pace)
+			update(t, space, &fakeProcess{mappings: []Mapping{tt.m}})
+			if got := files.Mappings.all(); got != tt.counted {
+				t.Errorf("counted %v, want %v", got, tt.counted)
+			}
+			// What a file says is remembered; that it could not be read is not.
+			if got := uint64(files.images.Len()); got != tt.counted[3]+tt.counted[4] {
+				t.Errorf("%d files remembered", got)
+			}
+			frames := space.AppendFrames(nil, []uint64{tt.m.Start + 0x10, tt.m.Start + 0x11})
+			if want := (Frame{Address: tt.m.Start + 0x10}); frames[0] != want || frames[1] != want {
+				t.Errorf("frames %+v, want %+v", frames, want)
+			}
+			// Memory that is known to be anonymous is no reason to look again.
+			if files.Frames.Anonymous.Load() != 2 || space.Stale(time.Now().Add(pace.Longest/2)) {
+				t.Errorf("%d anonymous frames, stale %v", files.Frames.Anonymous.Load(), space.Stale(time.Now().Add(pace.Longest/2)))
+			}
+		})
+	}
+}
+
+// A second look opens what is new and what could not be opened, and nothing else.
+func TestUpdate(t *testing.T) {
+	dir := t.TempDir()
+	late := filepath.Join(dir, "late.so")
+	first, moved := libraryMapping(t, library, 0x10000), libraryMapping(t, library, 0x30000)
+	lateMapping := libraryMapping(t, library, 0x20000)
+	lateMapping.Path, lateMapping.Ino = late, lateMapping.Ino+1
+
+	files := newFiles(t)
+	space := NewAddressSpace(files, pace)
+	p := &fakeProcess{mappings: []Mapping{lateMapping, first}}
+	update(t, space, p)
+	if want := []string{first.Path, late}; !slices.Equal(p.opened, want) {
+		t.Fatalf("opened %v", p.opened)
+	}
+	contents, err := os.ReadFile(library)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, late, string(contents))
+	p.mappings, p.opened = []Mapping{moved, first, lateMapping}, nil
+	update(t, space, p)
+	if want := []string{late, moved.Path}; !slices.Equal(p.opened, want) {
+		t.Fatalf("opened %v", p.opened)
+	}
+	p.opened = nil
+	update(t, space, p)
+	if len(p.opened) != 0 {
+		t.Fatalf("opened %v", p.opened)
+	}
+	if got := files.Mappings.all(); got != [6]uint64{3, 1} {
+		t.Errorf("counted %v", got)
+	}
+	frames := space.AppendFrames(nil, []uint64{first.Start + 5, lateMapping.Start + 6, moved.Start + 6})
+	for _, f := range frames {
+		if f.File == nil || f.File.ID != frames[0].File.ID || f.Address != frames[0].Address {
+			t.Errorf("%+v", frames)
+		}
+	}
+	// The same bytes under two names are two files to the cache and one id.
+	if frames[0].File != frames[2].File || frames[0].File == frames[1].File {
+		t.Errorf("files %p", frames)
+	}
+
+	// The file at the address is another one now.
+	other := first
+	other.Ino++
+	other.Path = late
+	p.mappings = []Mapping{other}
+	update(t, space, p)
+	if frames := space.AppendFrames(nil, []uint64{first.Start + 5, moved.Start + 6}); frames[0].File.Path != late || frames[1].File != nil {
+		t.Errorf("%+v", frames)
+	}
+}
+
+func TestFailedUpdate(t *testing.T) {
+	now := time.Now()
+	p := &fakeProcess{mappings: []Mapping{libraryMapping(t, library, 0x10000)}}
+	space := NewAddressSpace(newFiles(t), pace)
+	if !space.Stale(now) {
+		t.Error("not stale before the first look")
+	}
+	update(t, space, p)
+	p.err = errors.New("no mappings")
+	space.Invalidate()
+	if err := space.Update(now, p); !errors.Is(err, p.err) {
+		t.Fatal(err)
+	}
+	if space.Stale(now.Add(pace.Shortest)) || !space.Stale(now.Add(2*pace.Shortest)) {
+		t.Error("not tried again after a wait")
+	}
+	if frames := space.AppendFrames(nil, []uint64{0x10010}); frames[0].File == nil {
+		t.Error("what was known is forgotten")
+	}
+}
+
+// What is invalidated while a look is under way may have changed behind it.
+func TestInvalidateDuringUpdate(t *testing.T) {
+	space := NewAddressSpace(newFiles(t), pace)
+	p := &fakeProcess{}
+	update(t, space, p)
+	if space.Stale(time.Now()) {
+		t.Fatal("stale")
+	}
+	p.onRead = space.Invalidate
+	update(t, space, p)
+	if !space.Stale(time.Now()) {
+		t.Error("not stale")
+	}
+	p.onRead = nil
+	update(t, space, p)
+	if space.Stale(time.Now()) {
+		t.Error("stale")
+	}
+}
+
+// A compiler's memory is many mappings and one range.
+func TestManyMappings(t *testing.T) {
+	files := newFiles(t)
+	p := &fakeProcess{}
+	const parts = 3 * maxRegions
+	for i := range uint64(parts) {
+		p.mappings = append(p.mappings, Mapping{Start: (i + 1) << 12, End: (i + 2) << 12})
+	}
+	space := NewAddressSpace(files, pace)
+	update(t, space, p)
+	if l := space.layout.Load(); len(l.regions) != 1 || l.find(parts<<12) == nil {
+		t.Errorf("%d regions", len(l.regions))
+	}
+
+	for i := range p.mappings {
+		p.mappings[i].Start += 0x100
+	}
+	update(t, space, p)
+	if l := space.layout.Load(); len(l.regions) != maxRegions || cap(l.regions) > maxRegions*5/4 {
+		t.Errorf("%d regions", len(l.regions))
+	}
+	if got := files.Mappings.TooMany.Load(); got != parts-maxRegions {
+		t.Errorf("%d counted", got)
+	}
+}
+
+// One look opens so many files; those that are left have their turn next time.
+func TestManyFiles(t *testing.T) {
+	files := newFiles(t)
+	p := &fakeProcess{}
+	for i := range uint64(maxOpens + 10) {
+		p.mappings = append(p.mappings, libraryMapping(t, library, (i+1)<<20))
+	}
+	last := p.mappings[maxOpens+9].Start
+	space := NewAddressSpace(files, pace)
+	update(t, space, p)
+	if frames := space.AppendFrames(nil, []uint64{last}); frames[0].File != nil || files.Mappings.TooMany.Load() != 10 {
+		t.Errorf("%+v, %d counted", frames, files.Mappings.TooMany.Load())
+	}
+	p.opened = nil
+	update(t, space, p)
+	if frames := space.AppendFrames(nil, []uint64{last}); frames[0].File == nil || len(p.opened) != 10 {
+		t.Errorf("%+v, %d opened", frames, len(p.opened))
+	}
+}
+
+// Stacks are resolved while a look replaces what they are resolved by.
+func TestConcurrentUse(t *testing.T) {
+	files := newFiles(t)
+	space := NewAddressSpace(files, pace)
+	m := libraryMapping(t, library, 0x10000)
+	update(t, space, &fakeProcess{mappings: []Mapping{m}})
+	var readers sync.WaitGroup
+	const stacks = 1000
+	for range 4 {
+		readers.Go(func() {
+			var frames []Frame
+			for range stacks {
+				frames = space.AppendFrames(frames[:0], []uint64{m.Start + 1, 0x5000})
+				if frames[0].File == nil || frames[0].Address != frames[0].Address&0xfff|0x1000 {
+					t.Errorf("%+v", frames)
+					return
+				}
+				space.Stale(time.Now())
+				space.Invalidate()
+			}
+		})
+	}
+	for i := range uint64(100) {
+		update(t, space, &fakeProcess{mappings: []Mapping{m, {Start: 0x100000, End: 0x100001 + i}}})
+	}
+	readers.Wait()
+	if files.Frames.File.Load() != 4*stacks || files.Frames.Unknown.Load() != 4*stacks {
+		t.Errorf("%d and %d frames counted", files.Frames.File.Load(), files.Frames.Unknown.Load())
+	}
+}
+
+// The hot path of a sample that comes again.
+func TestAppendFramesAllocatesNothing(t *testing.T) {
+	space := NewAddressSpace(newFiles(t), pace)
+	m := libraryMapping(t, library, 0x10000)
+	update(t, space, &fakeProcess{mappings: []Mapping{m}})
+	stack := []uint64{m.Start, m.Start + 1, 0x1234, m.Start + 2}
+	frames := make([]Frame, 0, len(stack))
+	if n := testing.AllocsPerRun(100, func() { frames = space.AppendFrames(frames[:0], stack) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestNewFilesRefusesZero(t *testing.T) {
+	if _, err := NewFiles("/proc", 0); err == nil {
+		t.Error("no error")
+	}
+}
+
+// Without a vDSO of our own, others' is anonymous.
+func TestNoVDSO(t *testing.T) {
+	files, err := NewFiles(t.TempDir(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	space := NewAddressSpace(files, pace)
+	update(t, space, &fakeProcess{mappings: []Mapping{{Start: 0x1000, End: 0x3000, Path: vdsoName}}})
+	if frames := space.AppendFrames(nil, []uint64{0x1010}); frames[0] != (Frame{Address: 0x1010}) || files.Mappings.NotRead.Load() != 1 {
+		t.Errorf("%+v, counted %v", frames, files.Mappings.all())
+	}
+}

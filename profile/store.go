@@ -1,0 +1,184 @@
+package profile
+
+import (
+	"fmt"
+	"hash/maphash"
+	"sync"
+	"unsafe"
+
+	"github.com/elastic/go-freelru"
+)
+
+const (
+	// StoreBytes is what a store may take in an agent that should stay within 20 MB, where the
+	// garbage collector can let it double. It holds 4000 stacks of 60 frames: two CPUs that are
+	// sampled 20 times a second and never have a stack twice fill it in a hundred seconds.
+	StoreBytes = 4 << 20
+
+	// StoreStacks goes with StoreBytes: it comes first only where stacks have fewer than 16 frames.
+	// The table takes 80 bytes for each of them, beside StoreBytes.
+	StoreStacks = 16384
+)
+
+const (
+	frameBytes = int(unsafe.Sizeof(Frame{}))
+	// heldFileBytes is what a file takes beside its texts: itself, heldFile and the map's entry.
+	heldFileBytes = int(unsafe.Sizeof(File{})+unsafe.Sizeof(heldFile{})) + 64
+)
+
+// Store keeps stacks by their id, each once whichever processes had it, and the files of their
+// frames. It is bounded by bytes, because a stack can have two frames or two hundred, and by stacks,
+// because the table for them is made at the start. When either is reached, the stacks that were put
+// or asked for longest ago go. It is safe for concurrent use.
+type Store struct {
+	mu     sync.Mutex
+	stacks *freelru.LRU[StackTraceID, []Frame]
+	files  map[FileID]*heldFile
+	limit  int
+	stats  StoreStats
+}
+
+// heldFile is the one File with its id that all stacks of the store refer to.
+type heldFile struct {
+	file *File
+	uses int // runs of frames of all stacks that are in this file
+}
+
+// StoreStats is what a store holds and has counted, at one moment. Added = Stacks + EvictedFull +
+// EvictedBytes.
+type StoreStats struct {
+	Stacks, Files int // held now
+	Bytes         int // of them
+
+	Added        uint64 // stacks that were new
+	Known        uint64 // stacks that were there already
+	Refused      uint64 // stacks without frames, or too large for the whole store
+	EvictedFull  uint64 // stacks that went for want of a place in the table
+	EvictedBytes uint64 // stacks that went for want of bytes
+	Found        uint64 // asked for and there
+	Missing      uint64 // asked for and not there, or not any more
+}
+
+// NewStore returns an empty store for as many stacks (0 is refused) and bytes of stacks and files.
+func NewStore(stacks uint32, bytes int) (*Store, error) {
+	seed := maphash.MakeSeed() // nobody can choose stacks that share a bucket
+	table, err := freelru.New[StackTraceID, []Frame](stacks, func(id StackTraceID) uint32 {
+		return uint32(maphash.Comparable(seed, id))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("creating a store of %d stacks: %w", stacks, err)
+	}
+	s := &Store{stacks: table, files: make(map[FileID]*heldFile), limit: bytes}
+	table.SetOnEvict(func(_ StackTraceID, frames []Frame) { s.release(frames) })
+	return s, nil
+}
+
+// Put keeps the frames of a stack; they stay the caller's. id must be theirs. A stack that is known
+// costs one look-up, and counts as used.
+func (s *Store) Put(id StackTraceID, frames []Frame) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.stacks.Get(id); ok {
+		s.stats.Known++
+		return
+	}
+	if len(frames) == 0 || mostBytes(frames) > s.limit {
+		s.stats.Refused++
+		return
+	}
+	s.stats.Added++
+	if s.stacks.Add(id, s.hold(frames)) {
+		s.stats.EvictedFull++
+	}
+	for s.stats.Bytes > s.limit {
+		s.stacks.RemoveOldest()
+		s.stats.EvictedBytes++
+	}
+}
+
+// Get returns the frames of a stack, leaf first, if it is still there. It counts as used. Callers
+// share the frames and must not change them; they stay as they are when the stack goes.
+func (s *Store) Get(id StackTraceID) ([]Frame, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	frames, ok := s.stacks.Get(id)
+	if ok {
+		s.stats.Found++
+	} else {
+		s.stats.Missing++
+	}
+	return frames, ok
+}
+
+// Stats returns what the store holds and has counted.
+func (s *Store) Stats() StoreStats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stats := s.stats
+	stats.Stacks, stats.Files = s.stacks.Len(), len(s.files)
+	return stats
+}
+
+// mostBytes is the most that a stack can take: what it takes when it is the only one and each run of
+// frames has a file of its own.
+func mostBytes(frames []Frame) int {
+	bytes := len(frames) * frameBytes
+	var last *File
+	for _, f := range frames {
+		if f.File != nil && f.File != last {
+			bytes += f.File.bytes()
+		}
+		last = f.File
+	}
+	return bytes
+}
+
+func (f *File) bytes() int { return heldFileBytes + len(f.BuildID) + len(f.Path) }
+
+// hold returns a copy of frames in which every file is the one that the store keeps, and counts what
+// it takes.
+func (s *Store) hold(frames []Frame) []Frame {
+	held := make([]Frame, len(frames))
+	var from, to, last *File // to is what the store keeps instead of from
+	for i, f := range frames {
+		if f.File != nil && f.File != from {
+			from, to = f.File, s.keep(f.File)
+		}
+		held[i] = Frame{Address: f.Address}
+		if f.File != nil {
+			held[i].File = to
+		}
+		if held[i].File != nil && held[i].File != last {
+			s.files[to.ID].uses++
+		}
+		last = held[i].File
+	}
+	s.stats.Bytes += len(held) * frameBytes
+	return held
+}
+
+// keep returns the file that the store keeps with the id of this one, which may be this one.
+func (s *Store) keep(f *File) *File {
+	if held := s.files[f.ID]; held != nil {
+		return held.file
+	}
+	s.files[f.ID] = &heldFile{file: f}
+	s.stats.Bytes += f.bytes()
+	return f
+}
+
+// release takes back what hold did.
+func (s *Store) release(frames []Frame) {
+	var last *File
+	for _, f := range frames {
+		if f.File != nil && f.File != last {
+			held := s.files[f.File.ID]
+			if held.uses--; held.uses == 0 {
+				delete(s.files, f.File.ID)
+				s.stats.Bytes -= f.File.bytes()
+			}
+		}
+		last = f.File
+	}
+	s.stats.Bytes -= len(frames) * frameBytes
+}

@@ -1,0 +1,219 @@
+package profile
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+func newStore(t testing.TB, stacks uint32, bytes int) *Store {
+	t.Helper()
+	s, err := NewStore(stacks, bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// stackOf is a stack of n frames in one file that no other has.
+func stackOf(name byte, n int) (StackTraceID, []Frame) {
+	file := &File{ID: FileID{name}, Path: "/lib/" + string(name), Kind: NativeFrame}
+	var frames []Frame
+	for i := range n {
+		frames = append(frames, Frame{File: file, Address: uint64(name)<<16 + uint64(i)})
+	}
+	return TraceID(frames), frames
+}
+
+// check adds up what a store says of itself.
+func (s *Store) check(t *testing.T) StoreStats {
+	t.Helper()
+	stats := s.Stats()
+	bytes, files := 0, make(map[FileID]*File)
+	for _, id := range s.stacks.Keys() {
+		frames, _ := s.stacks.Peek(id)
+		bytes += len(frames) * frameBytes
+		for _, f := range frames {
+			if f.File == nil {
+				continue
+			}
+			if other := files[f.File.ID]; other == nil {
+				files[f.File.ID] = f.File
+				bytes += f.File.bytes()
+			} else if other != f.File {
+				t.Fatalf("two files with id %v", f.File.ID)
+			}
+		}
+	}
+	if bytes != stats.Bytes || bytes > s.limit || len(files) != stats.Files {
+		t.Fatalf("%d bytes and %d files, counted %+v", bytes, len(files), stats)
+	}
+	if stats.Added != uint64(stats.Stacks)+stats.EvictedFull+stats.EvictedBytes {
+		t.Fatalf("does not add up: %+v", stats)
+	}
+	return stats
+}
+
+func TestStore(t *testing.T) {
+	s := newStore(t, 3, 1<<20)
+	var ids []StackTraceID
+	for _, name := range []byte("abc") {
+		id, frames := stackOf(name, 4)
+		s.Put(id, frames)
+		frames[0] = Frame{} // they stay the caller's
+		ids = append(ids, id)
+	}
+	s.Get(ids[0])
+	_, frames := stackOf('b', 4)
+	s.Put(ids[1], frames)
+	id, frames := stackOf('d', 4)
+	s.Put(id, frames) // c was used longest ago
+	for i, want := range []bool{true, true, false} {
+		frames, ok := s.Get(ids[i])
+		if ok != want || ok && TraceID(frames) != ids[i] {
+			t.Errorf("stack %d: %v, %v", i, frames, ok)
+		}
+	}
+	stats := s.check(t)
+	want := StoreStats{
+		Stacks: 3, Files: 3, Bytes: stats.Bytes, Added: 4, Known: 1, EvictedFull: 1, Found: 3, Missing: 1,
+	}
+	if stats != want {
+		t.Errorf("%+v, want %+v", stats, want)
+	}
+}
+
+func TestStoreBytes(t *testing.T) {
+	_, frames := stackOf('a', 10)
+	one := mostBytes(frames)
+	s := newStore(t, 100, 3*one)
+	var ids []StackTraceID
+	for _, name := range []byte("abcde") {
+		id, frames := stackOf(name, 10)
+		s.Put(id, frames)
+		ids = append(ids, id)
+		s.check(t)
+	}
+	if stats := s.check(t); stats.Stacks != 3 || stats.EvictedBytes != 2 || stats.Bytes != 3*one {
+		t.Errorf("%+v", stats)
+	}
+	held, ok := s.Get(ids[2])
+	id, frames := stackOf('f', 25) // takes the place of two
+	s.Put(id, frames)
+	if stats := s.check(t); stats.Stacks != 2 || !ok || TraceID(held) != ids[2] {
+		t.Errorf("%+v, %v", stats, held)
+	}
+
+	// What cannot stay takes no other's place.
+	id, frames = stackOf('g', 3*one/frameBytes)
+	s.Put(id, frames)
+	s.Put(StackTraceID{1}, nil)
+	if stats := s.check(t); stats.Stacks != 2 || stats.Refused != 2 {
+		t.Errorf("%+v", stats)
+	}
+}
+
+// One file of many stacks is kept and counted once, and as long as the last stack.
+func TestStoreFiles(t *testing.T) {
+	const stacks, path = 20, 4000
+	_, frames := stackOf('a', 1)
+	s := newStore(t, stacks, stacks*frameBytes*3+2*(heldFileBytes+path))
+	var ids []StackTraceID
+	for i := range uint64(stacks) {
+		// Another File with the same id each time, as other processes have after a look of their own.
+		file := &File{ID: frames[0].File.ID, Path: strings.Repeat("x", path)}
+		same := &File{ID: file.ID, Path: "/another/path"}
+		frames := []Frame{{file, i}, {same, i}, {nil, i}}
+		ids = append(ids, TraceID(frames))
+		s.Put(ids[i], frames)
+	}
+	if stats := s.check(t); stats.Stacks != stacks || stats.Files != 1 {
+		t.Fatalf("%+v", stats)
+	}
+	first, _ := s.Get(ids[0])
+	last, _ := s.Get(ids[stacks-1])
+	if first[0].File != last[1].File || last[2].File != nil || TraceID(last) != ids[stacks-1] {
+		t.Errorf("%+v, %+v", first, last)
+	}
+	for i := range stacks { // others take their places
+		id, frames := stackOf(byte('b'+i%2), i+1)
+		s.Put(id, frames)
+	}
+	if stats := s.check(t); stats.Files != 2 || stats.EvictedFull != stacks {
+		t.Errorf("%+v", stats)
+	}
+}
+
+// Any order of calls leaves the counts right.
+func TestStoreAddsUp(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	s := newStore(t, 40, 4400)
+	files := []*File{nil, nil}
+	for i := range 12 { // two of each id
+		files = append(files, &File{ID: FileID{byte(i / 2)}, Path: fmt.Sprintf("/%0*d", i*20, i)})
+	}
+	var ids []StackTraceID
+	for range 20000 {
+		if len(ids) > 0 && random.IntN(3) == 0 {
+			id := ids[random.IntN(len(ids))]
+			if frames, ok := s.Get(id); ok && TraceID(frames) != id {
+				t.Fatalf("%v: %v", id, frames)
+			}
+			continue
+		}
+		frames := make([]Frame, random.IntN(8))
+		for i := range frames {
+			frames[i] = Frame{File: files[random.IntN(len(files))], Address: random.Uint64N(4)}
+		}
+		ids = append(ids, TraceID(frames))
+		s.Put(ids[len(ids)-1], frames)
+		s.check(t)
+	}
+	stats := s.check(t)
+	if stats.EvictedFull == 0 || stats.EvictedBytes == 0 || stats.Refused == 0 || stats.Known == 0 || stats.Missing == 0 {
+		t.Errorf("not everything happened: %+v", stats)
+	}
+}
+
+func TestStoreConcurrentUse(t *testing.T) {
+	s := newStore(t, 8, 1<<20)
+	var users sync.WaitGroup
+	const rounds = 2000
+	for user := range 4 {
+		users.Go(func() {
+			for i := range rounds {
+				id, frames := stackOf(byte((i+user)%16), 5)
+				s.Put(id, frames)
+				if got, ok := s.Get(id); ok && !slices.EqualFunc(got, frames, func(a, b Frame) bool {
+					return a.FileID() == b.FileID() && a.Address == b.Address
+				}) {
+					t.Errorf("%v, want %v", got, frames)
+				}
+			}
+		})
+	}
+	users.Wait()
+	stats := s.check(t)
+	if stats.Added+stats.Known != 4*rounds || stats.Found+stats.Missing != 4*rounds {
+		t.Errorf("%+v", stats)
+	}
+}
+
+// Most samples have a stack that was there before.
+func TestPutKnownAllocatesNothing(t *testing.T) {
+	s := newStore(t, 8, 1<<20)
+	id, frames := stackOf('a', 64)
+	s.Put(id, frames)
+	if n := testing.AllocsPerRun(100, func() { s.Put(id, frames) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestNewStoreRefusesZero(t *testing.T) {
+	if _, err := NewStore(0, 1); err == nil {
+		t.Error("no error")
+	}
+}

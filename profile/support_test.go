@@ -1,0 +1,192 @@
+package profile
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/prometheus/procfs"
+
+	"correlator/internal/testenv"
+)
+
+// library is an ELF file with the segments of an ordinary library.
+const library = "../testdata/lib/prebuilt/x86_64-glibc-tlsdesc.so"
+
+var pace = Pace{Shortest: time.Second, Longest: time.Minute}
+
+func newFiles(t testing.TB) *Files {
+	t.Helper()
+	files, err := NewFiles("/proc", 256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// fakeProcess has the mappings that a test gives it. The path of a mapping is that of the file.
+type fakeProcess struct {
+	mappings []Mapping
+	err      error
+	opened   []string
+	onRead   func()
+}
+
+func (p *fakeProcess) ExecutableMappings() ([]Mapping, error) {
+	if p.onRead != nil {
+		p.onRead()
+	}
+	return append([]Mapping(nil), p.mappings...), p.err
+}
+
+func (p *fakeProcess) Open(m Mapping) (*os.File, error) {
+	p.opened = append(p.opened, m.Path)
+	return os.Open(m.Path)
+}
+
+// liveProcess reads a running process as the agent does, but for the checks that a hostile process
+// needs.
+type liveProcess int
+
+func (pid liveProcess) ExecutableMappings() ([]Mapping, error) {
+	process, err := procfs.NewProc(int(pid))
+	if err != nil {
+		return nil, err
+	}
+	maps, err := process.ProcMaps()
+	if err != nil {
+		return nil, err
+	}
+	var found []Mapping
+	for _, m := range maps {
+		if m.Perms.Execute {
+			found = append(found, Mapping{
+				Start: uint64(m.StartAddr), End: uint64(m.EndAddr), Offset: uint64(m.Offset),
+				Dev: m.Dev, Ino: m.Inode, Path: strings.TrimSuffix(m.Pathname, " (deleted)"),
+			})
+		}
+	}
+	return found, nil
+}
+
+func (pid liveProcess) Open(m Mapping) (*os.File, error) {
+	return os.Open(fmt.Sprintf("/proc/%d/map_files/%x-%x", int(pid), m.Start, m.End))
+}
+
+// mapping returns the first mapping of a live process with a path.
+func (pid liveProcess) mapping(t testing.TB, path string) Mapping {
+	t.Helper()
+	found, err := pid.ExecutableMappings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range found {
+		if m.Path == path {
+			return m
+		}
+	}
+	t.Fatalf("process %d has no executable mapping of %s", int(pid), path)
+	return Mapping{}
+}
+
+// space returns the address space of a live process.
+func (pid liveProcess) space(t testing.TB, files *Files) *AddressSpace {
+	t.Helper()
+	space := NewAddressSpace(files, pace)
+	if err := space.Update(time.Now(), pid); err != nil {
+		t.Fatal(err)
+	}
+	return space
+}
+
+// stackProgram is a running testdata/stack.c and what it said.
+type stackProgram struct {
+	liveProcess
+	stack     []uint64
+	functions map[string]uint64
+	end       func()
+}
+
+// buildStackProgram builds testdata/stack.c as a program that can lie at any address.
+func buildStackProgram(t testing.TB) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "stack")
+	build := exec.Command(testenv.NeedTool(t, "cc"), "-Wall", "-Wextra", "-Werror", "-O1", "-fPIE", "-pie",
+		"-Wl,--build-id", "-o", program, filepath.Join("testdata", "stack.c"))
+	if output, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building stack.c: %v\n%s", err, output)
+	}
+	return program
+}
+
+func startStackProgram(t testing.TB, program string) *stackProgram {
+	t.Helper()
+	command := exec.Command(program)
+	command.Stderr = os.Stderr
+	stdin, err := command.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := &stackProgram{liveProcess: liveProcess(command.Process.Pid), functions: make(map[string]uint64)}
+	ended := false
+	p.end = func() {
+		if !ended {
+			ended = true
+			stdin.Close()
+			command.Wait()
+		}
+	}
+	t.Cleanup(p.end)
+	for lines := bufio.NewScanner(stdout); lines.Scan(); {
+		words := strings.Fields(lines.Text())
+		switch words[0] {
+		case "ready":
+			return p
+		case "function":
+			p.functions[words[1]] = parseHex(t, words[2])
+		case "stack":
+			for _, word := range words[1:] {
+				p.stack = append(p.stack, parseHex(t, word))
+			}
+		}
+	}
+	t.Fatalf("%s ended", program)
+	return nil
+}
+
+func parseHex(t testing.TB, text string) uint64 {
+	t.Helper()
+	n, err := strconv.ParseUint(text, 16, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func writeFile(t testing.TB, path string, contents string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(contents), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func addressOf(memory []byte) uint64 {
+	return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(memory))))
+}

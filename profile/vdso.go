@@ -1,0 +1,64 @@
+package profile
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/prometheus/procfs"
+
+	"correlator/elfsym"
+)
+
+// vdsoName is what maps shows as the path of the vDSO. A process can give this name to no other
+// mapping: paths of files begin with a slash, and names of its own are shown as [anon:name].
+const vdsoName = "[vdso]"
+
+// maxVDSOBytes is far more than the one to three pages that a vDSO has.
+const maxVDSOBytes = 1 << 20
+
+// vdso is the ELF image that the kernel maps into every process, here the one in our own. It is no
+// file, but it has all that a file's frames need, and its htlhash is taken over the mapping: else
+// each process would have an id of its own for every stack that ends in clock_gettime.
+//
+// There is one image for all processes of our own kind. Those of another (32-bit) are no targets.
+type vdso struct {
+	image image
+	size  uint64 // of the mapping
+}
+
+// readVDSO returns nil when this process has no vDSO, or none that can be read: then its frames are
+// anonymous.
+func readVDSO(procRoot string) *vdso {
+	fs, err := procfs.NewFS(procRoot)
+	if err != nil {
+		return nil
+	}
+	self, err := fs.Self()
+	if err != nil {
+		return nil
+	}
+	maps, err := self.ProcMaps()
+	if err != nil {
+		return nil
+	}
+	for _, m := range maps {
+		if size := int64(m.EndAddr - m.StartAddr); m.Pathname == vdsoName && size <= maxVDSOBytes {
+			parsed, err := parseMemory(filepath.Join(procRoot, "self", "mem"), int64(m.StartAddr), size)
+			if err != nil {
+				return nil
+			}
+			return &vdso{image: *newImage(parsed, vdsoName), size: uint64(size)}
+		}
+	}
+	return nil
+}
+
+func parseMemory(path string, start, size int64) (*elfsym.File, error) {
+	mem, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer mem.Close()
+	return elfsym.ParseFile(io.NewSectionReader(mem, start, size), size)
+}
