@@ -36,7 +36,7 @@ demo: build ## show the main job on two real processes (root, under 20 seconds)
 # one package at a time: an agent under test serves the whole machine, and would register with
 # the processes of another package's tests.
 test: ## run every test as root, with the race detector
-	@$(NEED) cc:gcc musl-gcc:musl-tools clang:clang ld.lld:lld javac:openjdk-17-jdk-headless readelf:binutils \
+	@$(NEED) $(EBPF_TOOLS) cc:gcc musl-gcc:musl-tools ld.lld:lld javac:openjdk-17-jdk-headless readelf:binutils \
 		unshare:util-linux setpriv:util-linux \
 		aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu qemu-aarch64-static:qemu-user-static \
 		$(ARM_HEADERS)
