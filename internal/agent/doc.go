@@ -5,8 +5,8 @@
 //	                          ▲
 //	feed socket ── records ───┘
 //
-// Every process has a goroutine of its own, and everything that touches the process happens
-// on it: opening its files, reading its memory, resolving and connecting its socket. A process
-// can make each of these block (a file system that never answers, memory that is never paged
-// in), and then it blocks itself alone.
+// Every process has a goroutine of its own, and what touches the process happens on it: opening its
+// files, reading its memory, resolving and connecting its socket. A process can make each of these
+// block (a file system that never answers, memory that is never paged in), and then it blocks
+// itself alone. The sweep, which reads what each process maps, leaves one behind that blocks it.
 package agent

@@ -8,6 +8,7 @@ import (
 	"correlator/internal/demo"
 	"correlator/internal/testenv"
 	"correlator/messaging/feed"
+	"correlator/procscan"
 )
 
 // Records with their context are sent as they are.
@@ -100,6 +101,20 @@ func TestMalformedDatagrams(t *testing.T) {
 	r.served(p, 1, [16]byte{1})
 	r.end()
 	r.added()
+}
+
+// A process that ends late takes nobody off the registry who has its pid by then.
+func TestForgetAfterReuse(t *testing.T) {
+	const pid = 4711
+	old := &process{id: procscan.Identity{PID: pid, StartTime: 1}}
+	next := &process{id: procscan.Identity{PID: pid, StartTime: 2}}
+	a := &Agent{processes: map[int]*process{pid: next}}
+	if a.forget(old); a.processes[pid] != next {
+		t.Error("the process that has the pid now was forgotten")
+	}
+	if a.forget(next); len(a.processes) != 0 {
+		t.Error("a process that ended was not forgotten")
+	}
 }
 
 // A process whose goroutine is not there to take samples loses its own, with a count, and the

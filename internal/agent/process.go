@@ -211,6 +211,7 @@ func (p *process) load() error {
 
 // connect registers with the process at the socket that it published.
 func (p *process) connect() error {
+	p.target.forgetRule() // the library may have been loaded anew, with the same storage
 	socket, err := p.target.dial()
 	if err != nil {
 		return inStage(ReasonOther, err)
@@ -225,7 +226,6 @@ func (p *process) connect() error {
 	}
 	p.socket = &identity
 	p.connected.Store(true)
-	p.target.forgetRule()
 	p.resolve()
 	p.agent.counters.Connected.Add(1)
 	p.log.Info("registered", zap.String("service", p.target.storage.ServiceName),
