@@ -16,8 +16,9 @@ import (
 	"rsc.io/script"
 	"rsc.io/script/scripttest"
 
-	"correlator/internal/agent"
 	"correlator/internal/demo"
+	"correlator/internal/inspect"
+	"correlator/internal/target"
 	"correlator/internal/testenv"
 )
 
@@ -100,13 +101,13 @@ func TestRun(t *testing.T) {
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1, Service: "a\x1b[31m\tservice"})
 	socket := filepath.Join(t.TempDir(), "feed")
 
-	var processes []agent.Process
+	var processes []target.View
 	if err := json.Unmarshal(command(t, "", "scan", "-o", "json"), &processes); err != nil {
 		t.Fatal(err)
 	}
 	listed := false
 	for _, process := range processes {
-		listed = listed || process.PID == p.PID && process.State == agent.StateReady
+		listed = listed || process.PID == p.PID && process.State == target.StateReady
 	}
 	if !listed {
 		t.Errorf("scan does not list process %d as ready: %+v", p.PID, processes)
@@ -137,7 +138,7 @@ func TestRun(t *testing.T) {
 		return transaction.Stacks["YLQguzhR2dR6y5M9vnA5mw"] == 2 && transaction.Stacks["TJMmu5gF-o-FiCwS6uckzg"] == 1
 	})
 
-	var inspection agent.Inspection
+	var inspection inspect.Inspection
 	if err := json.Unmarshal(command(t, "", "inspect", "-o", "json", strconv.Itoa(p.PID)), &inspection); err != nil {
 		t.Fatal(err)
 	}

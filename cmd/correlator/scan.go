@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"correlator/internal/agent"
+	"correlator/internal/inspect"
 )
 
 func procRootFlag(flags *pflag.FlagSet, value *string) {
@@ -44,7 +44,7 @@ how a thread's slot is found: static, dynamic or dtpmod; unresolved when that is
 			if err := checkOutput(output); err != nil {
 				return err
 			}
-			processes, unreadable, err := agent.Scan(cmd.Context(), procRoot)
+			processes, unreadable, err := inspect.Scan(cmd.Context(), procRoot)
 			if err != nil {
 				return err
 			}
@@ -54,7 +54,7 @@ how a thread's slot is found: static, dynamic or dtpmod; unresolved when that is
 			if output == "json" {
 				return printJSON(cmd.OutOrStdout(), processes)
 			}
-			return agent.WriteProcesses(cmd.OutOrStdout(), processes)
+			return inspect.WriteProcesses(cmd.OutOrStdout(), processes)
 		},
 	}
 	procRootFlag(cmd.Flags(), &procRoot)
@@ -79,7 +79,7 @@ It sends nothing and stops nobody.`,
 			if err != nil || pid <= 0 {
 				return usageError{fmt.Errorf("%q is not a process id", args[0])}
 			}
-			inspection, err := agent.Inspect(cmd.Context(), procRoot, int(pid))
+			inspection, err := inspect.Inspect(cmd.Context(), procRoot, int(pid))
 			if err != nil {
 				return err
 			}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,16 +14,13 @@ import (
 
 	"correlator/bpf"
 	"correlator/elfsym"
+	"correlator/internal/target"
 	"correlator/messaging"
 	"correlator/messaging/feed"
 	"correlator/procscan"
 )
 
 const (
-	// libraryCacheEntries is how many distinct library files are remembered: one per image
-	// and extraction that runs at a time, of a few hundred bytes each.
-	libraryCacheEntries = 1024
-
 	// maxProcesses bounds the processes that are served. Each can make its goroutine hang in a
 	// system call and so take a thread, of which Go allows 10,000, and each takes two descriptors.
 	maxProcesses = 4096
@@ -85,7 +83,7 @@ func New(cfg Config, log *zap.Logger) (*Agent, error) {
 	}
 	a := &Agent{config: cfg, log: log, processes: make(map[int]*process)}
 	var err error
-	if a.files, err = elfsym.NewCache(libraryCacheEntries); err != nil {
+	if a.files, err = elfsym.NewCache(target.LibraryCacheEntries); err != nil {
 		return nil, err
 	}
 	if a.scanner, err = procscan.NewScanner(cfg.ProcRoot); err != nil {
@@ -234,14 +232,14 @@ func (a *Agent) tellStuck() {
 	for _, p := range a.processes {
 		if p.stuck() && !p.stuckTold {
 			p.stuckTold = true
-			a.counters.Troubles[ReasonTimeout].Add(1)
-			p.log.Warn(troubleMessage, zap.Stringer("reason", ReasonTimeout))
+			a.counters.Troubles[target.ReasonTimeout].Add(1)
+			p.log.Warn(troubleMessage, zap.Stringer("reason", target.ReasonTimeout))
 		}
 	}
 }
 
 func (a *Agent) newProcess(found procscan.Found) (*process, error) {
-	target, err := openTarget(a.config.ProcRoot, found)
+	t, err := target.Open(a.config.ProcRoot, found)
 	if err != nil {
 		return nil, err
 	}
@@ -253,11 +251,11 @@ func (a *Agent) newProcess(found procscan.Found) (*process, error) {
 		mappings: make(chan []procscan.Mapping, 1),
 		samples:  make(chan []sample, backlogBatches),
 		exited:   make(chan struct{}),
-		target:   target,
-		view:     newView(found.Identity),
+		target:   t,
+		view:     target.NewView(found.Identity),
 	}
-	if err := a.exits.Add(target.handle, func() { close(p.exited) }); err != nil {
-		target.close()
+	if err := a.exits.Add(t.Handle(), func() { close(p.exited) }); err != nil {
+		t.Close()
 		return nil, err
 	}
 	return p, nil
@@ -300,16 +298,16 @@ func (a *Agent) shutDown(swept <-chan struct{}) {
 }
 
 // Processes is what is known of the processes that take part, by pid.
-func (a *Agent) Processes() []Process {
+func (a *Agent) Processes() []target.View {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
-	views := make([]Process, 0, len(a.processes))
+	views := make([]target.View, 0, len(a.processes))
 	for _, p := range a.processes {
 		if view, ok := p.snapshot(); ok {
 			views = append(views, view)
 		}
 	}
-	sortByPID(views)
+	slices.SortFunc(views, func(a, b target.View) int { return cmp.Compare(a.PID, b.PID) })
 	return views
 }
 

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"correlator/internal/demo"
+	"correlator/internal/target"
 	"correlator/internal/testenv"
 	"correlator/messaging/feed"
 )
@@ -84,11 +85,11 @@ func run(t *testing.T, change ...func(*Config)) *running {
 }
 
 // state waits until the process is in a state, with a reason if it is that of an error.
-func (r *running) state(p *demo.Process, want State, reason string) Process {
+func (r *running) state(p *demo.Process, want target.State, reason string) target.View {
 	r.t.Helper()
-	var last Process
+	var last target.View
 	testenv.Poll(r.t, deadline, "state "+string(want)+" "+reason, func() bool {
-		last = Process{}
+		last = target.View{}
 		for _, view := range r.Processes() {
 			if view.PID == p.PID {
 				last = view
@@ -118,7 +119,7 @@ func (r *running) send(records ...feed.Record) {
 }
 
 // outcome waits until n samples, of all so far, have come to an outcome.
-func (r *running) outcome(o Outcome, n uint64) {
+func (r *running) outcome(o target.Outcome, n uint64) {
 	r.t.Helper()
 	testenv.Poll(r.t, deadline, "outcome "+o.String(), func() bool { return r.Counters().Outcomes[o].Load() >= n })
 }
@@ -130,7 +131,7 @@ func (r *running) served(p *demo.Process, thread int, stack [16]byte) {
 	r.t.Helper()
 	context := p.Begin(thread)
 	text := base64.RawURLEncoding.EncodeToString(stack[:])
-	stale := &r.Counters().Outcomes[OutcomeStale]
+	stale := &r.Counters().Outcomes[target.OutcomeStale]
 	before := stale.Load()
 	r.sample(p.PID, context.Thread.TID, stack)
 	p.ReportWhen("sample "+text, func(report demo.Report) bool {
@@ -158,7 +159,7 @@ func (r *running) added() {
 	r.t.Helper()
 	c := r.Counters()
 	var outcomes, dropped uint64
-	for o := range numOutcomes {
+	for o := range target.NumOutcomes {
 		outcomes += c.Outcomes[o].Load()
 	}
 	if fed := c.FedSamples.Load(); outcomes != fed {
@@ -167,7 +168,7 @@ func (r *running) added() {
 	for i := range c.Messages.Dropped {
 		dropped += c.Messages.Dropped[i].Load()
 	}
-	correlated, queued, sent := c.Outcomes[OutcomeCorrelated].Load(), c.Messages.Added.Load(), c.Messages.Sent.Load()
+	correlated, queued, sent := c.Outcomes[target.OutcomeCorrelated].Load(), c.Messages.Added.Load(), c.Messages.Sent.Load()
 	if correlated != queued || queued != sent+dropped {
 		r.t.Errorf("%d samples correlated, %d queued, %d sent and %d dropped", correlated, queued, sent, dropped)
 	}
@@ -182,7 +183,7 @@ func TestEveryPlacementOfTheVariable(t *testing.T) {
 			if registration.SamplesDelayMillis != 300 || registration.HostID != testHostID {
 				t.Errorf("registered with %+v", registration)
 			}
-			view := r.state(p, StateRegistered, "")
+			view := r.state(p, target.StateRegistered, "")
 			if view.ServiceName != "shop" || view.ServiceEnvironment != "production" || view.SocketPath != p.Socket ||
 				view.Library != p.Library {
 				t.Errorf("view %+v", view)
@@ -218,17 +219,17 @@ func TestThreadsWithoutTrace(t *testing.T) {
 	threads := p.Threads()
 	p.Begin(1)
 	p.End(1)
-	for i, want := range map[int]Outcome{1: OutcomeNoTrace, 2: OutcomeNoSlot} {
+	for i, want := range map[int]target.Outcome{1: target.OutcomeNoTrace, 2: target.OutcomeNoSlot} {
 		r.sample(p.PID, threads[i].TID, [16]byte{byte(i)})
 		r.outcome(want, 1)
 	}
 	r.sample(p.PID, 1, [16]byte{3}) // the init process's thread, not ours
-	r.outcome(OutcomeNoThread, 1)
+	r.outcome(target.OutcomeNoThread, 1)
 	r.sample(1, 1, [16]byte{4})
-	r.outcome(OutcomeUnknownProcess, 1)
+	r.outcome(target.OutcomeUnknownProcess, 1)
 	r.send(feed.Record{PID: uint32(p.PID), TID: uint32(threads[1].TID), StackTraceID: [16]byte{5}, Count: 7,
 		TimeNs: 1}) // taken just after boot
-	r.outcome(OutcomeStale, 7)
+	r.outcome(target.OutcomeStale, 7)
 	if report := p.Quit(); report.Samples != 0 || report.Messages != 1 {
 		t.Errorf("%d messages, %d samples: want the registration alone", report.Messages, report.Samples)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"correlator/internal/demo"
+	"correlator/internal/target"
 	"correlator/internal/testenv"
 	"correlator/messaging/feed"
 	"correlator/procscan"
@@ -126,13 +127,13 @@ func TestBacklog(t *testing.T) {
 	records := []feed.Record{{PID: pid, TID: 1, Count: 3}}
 	a.route(records)
 	a.route(records)
-	if n := a.counters.Outcomes[OutcomeBacklog].Load(); n != 3 {
+	if n := a.counters.Outcomes[target.OutcomeBacklog].Load(); n != 3 {
 		t.Errorf("%d samples of backlog, want 3", n)
 	}
 	stuck.agent = a
 	stuck.refuseSamples()
 	var outcomes uint64
-	for o := range numOutcomes {
+	for o := range target.NumOutcomes {
 		outcomes += a.counters.Outcomes[o].Load()
 	}
 	if fed := a.counters.FedSamples.Load(); outcomes != fed || fed != 6 {

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"correlator/internal/demo"
+	"correlator/internal/target"
 	"correlator/internal/testenv"
 	"correlator/messaging/feed"
 	"correlator/procscan"
@@ -22,16 +23,16 @@ func TestStorageComesAndGoes(t *testing.T) {
 	r := run(t)
 
 	p.Load() // late
-	r.state(p, StateNoStorage, "")
+	r.state(p, target.StateNoStorage, "")
 	p.Publish() // later still
 	p.Registration(1)
 	r.served(p, 1, [16]byte{1})
 
 	p.Withdraw()
-	r.state(p, StateNoStorage, "")
+	r.state(p, target.StateNoStorage, "")
 	p.Republish(filepath.Join(p.Dir, "second.socket"), "renamed")
 	p.Registration(2)
-	if view := r.state(p, StateRegistered, ""); view.ServiceName != "renamed" || !strings.HasSuffix(view.SocketPath, "second.socket") {
+	if view := r.state(p, target.StateRegistered, ""); view.ServiceName != "renamed" || !strings.HasSuffix(view.SocketPath, "second.socket") {
 		t.Errorf("view %+v", view)
 	}
 	r.served(p, 1, [16]byte{2})
@@ -58,7 +59,7 @@ func TestTwoLibraries(t *testing.T) {
 	r := run(t)
 	p.Registration(1)
 	p.Withdraw()
-	r.state(p, StateNoStorage, "")
+	r.state(p, target.StateNoStorage, "")
 
 	data, err := os.ReadFile(p.Library)
 	if err != nil {
@@ -73,7 +74,7 @@ func TestTwoLibraries(t *testing.T) {
 	}
 	p.Publish()
 	p.Registration(2)
-	if view := r.state(p, StateRegistered, ""); view.Library != second {
+	if view := r.state(p, target.StateRegistered, ""); view.Library != second {
 		t.Errorf("library %q, want %q", view.Library, second)
 	}
 	r.served(p, 1, [16]byte{1})
@@ -91,13 +92,13 @@ func TestSocketReplaced(t *testing.T) {
 
 	p.CloseSocket() // its file is left: sending is refused, which shows when there is something to send
 	r.sample(p.PID, p.Begin(1).Thread.TID, [16]byte{9})
-	r.state(p, StateError, ReasonSocketRefused.String())
+	r.state(p, target.StateError, target.ReasonSocketRefused.String())
 	p.RebindSocket()
 	p.Registration(3)
 	r.served(p, 1, [16]byte{3})
 
 	p.UnlinkSocket()
-	r.state(p, StateError, ReasonSocketMissing.String())
+	r.state(p, target.StateError, target.ReasonSocketMissing.String())
 	p.RebindSocket()
 	p.Registration(4)
 	r.served(p, 1, [16]byte{4})
@@ -128,7 +129,7 @@ func TestDeletedLibrary(t *testing.T) {
 	p.Publish()
 	r := run(t)
 	p.Registration(1)
-	if view := r.state(p, StateRegistered, ""); view.Library != p.Library {
+	if view := r.state(p, target.StateRegistered, ""); view.Library != p.Library {
 		t.Errorf("library %q, want %q", view.Library, p.Library)
 	}
 	r.served(p, 1, [16]byte{1})
@@ -159,7 +160,7 @@ func TestUnsampled(t *testing.T) {
 		r := run(t)
 		p.Registration(1)
 		r.sample(p.PID, p.Begin(1).Thread.TID, [16]byte{1})
-		r.outcome(OutcomeUnsampled, 1)
+		r.outcome(target.OutcomeUnsampled, 1)
 	})
 	t.Run("sent when asked to", func(t *testing.T) {
 		r := run(t, func(c *Config) { c.Unsampled = true })
@@ -209,35 +210,35 @@ func TestHostileStorage(t *testing.T) {
 	hostile.Load()
 	for i, c := range []struct {
 		kind, argument string
-		want           Reason
+		want           target.Reason
 	}{
-		{kind: "storage-unmapped", want: ReasonStorageUnreadable},
-		{kind: "storage-wild", want: ReasonStorageUnreadable},
-		{kind: "storage-edge", want: ReasonStorageUnreadable},
-		{kind: "storage-length", want: ReasonStorageTooLong},
-		{kind: "storage-utf8", want: ReasonStorageUTF8},
-		{kind: "storage-version", want: ReasonStorageMalformed},
-		{kind: "socket-missing", want: ReasonSocketMissing},
-		{kind: "socket-fifo", want: ReasonNotSocket},
-		{kind: "socket-directory", want: ReasonNotSocket},
-		{kind: "socket-file", want: ReasonNotSocket},
-		{kind: "socket-stream", want: ReasonNotSocket},
-		{kind: "socket-empty", want: ReasonSocketPath},
-		{kind: "socket-relative", want: ReasonSocketPath},
-		{kind: "socket-nul", want: ReasonSocketPath},
-		{kind: "socket-symlink", argument: outside, want: ReasonSocketMissing},
+		{kind: "storage-unmapped", want: target.ReasonStorageUnreadable},
+		{kind: "storage-wild", want: target.ReasonStorageUnreadable},
+		{kind: "storage-edge", want: target.ReasonStorageUnreadable},
+		{kind: "storage-length", want: target.ReasonStorageTooLong},
+		{kind: "storage-utf8", want: target.ReasonStorageUTF8},
+		{kind: "storage-version", want: target.ReasonStorageMalformed},
+		{kind: "socket-missing", want: target.ReasonSocketMissing},
+		{kind: "socket-fifo", want: target.ReasonNotSocket},
+		{kind: "socket-directory", want: target.ReasonNotSocket},
+		{kind: "socket-file", want: target.ReasonNotSocket},
+		{kind: "socket-stream", want: target.ReasonNotSocket},
+		{kind: "socket-empty", want: target.ReasonSocketPath},
+		{kind: "socket-relative", want: target.ReasonSocketPath},
+		{kind: "socket-nul", want: target.ReasonSocketPath},
+		{kind: "socket-symlink", argument: outside, want: target.ReasonSocketMissing},
 	} {
 		t.Run(c.kind, func(t *testing.T) {
 			r := *r
 			r.t = t
 			hostile.Hostile(c.kind, c.argument)
-			r.state(hostile, StateError, c.want.String())
+			r.state(hostile, target.StateError, c.want.String())
 			r.served(neighbour, 1, [16]byte{1, byte(i)})
 			if r.Counters().Troubles[c.want].Load() == 0 {
 				t.Errorf("not counted as %v", c.want)
 			}
 			hostile.Withdraw()
-			r.state(hostile, StateNoStorage, "")
+			r.state(hostile, target.StateNoStorage, "")
 		})
 	}
 	hostile.Republish(filepath.Join(hostile.Dir, "good.socket"), "")
@@ -262,14 +263,14 @@ func TestHostileSlots(t *testing.T) {
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	r := run(t)
 	p.Registration(1)
-	counted := make(map[Outcome]uint64)
-	for kind, want := range map[string]Outcome{
-		"slot-null":     OutcomeNoSlot,
-		"slot-unmapped": OutcomeUnreadable,
-		"slot-wild":     OutcomeUnreadable,
-		"slot-edge":     OutcomeUnreadable,
-		"slot-updating": OutcomeUpdating,
-		"slot-version":  OutcomeUnreadable,
+	counted := make(map[target.Outcome]uint64)
+	for kind, want := range map[string]target.Outcome{
+		"slot-null":     target.OutcomeNoSlot,
+		"slot-unmapped": target.OutcomeUnreadable,
+		"slot-wild":     target.OutcomeUnreadable,
+		"slot-edge":     target.OutcomeUnreadable,
+		"slot-updating": target.OutcomeUpdating,
+		"slot-version":  target.OutcomeUnreadable,
 	} {
 		context := p.Begin(1)
 		p.Spoil(1, kind)
@@ -290,14 +291,14 @@ func TestHangingProcess(t *testing.T) {
 	hostile.Load()
 	r := run(t)
 	hostile.Hostile("storage-hangs", "")
-	r.state(hostile, StateError, ReasonTimeout.String())
+	r.state(hostile, target.StateError, target.ReasonTimeout.String())
 	later := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	for i, p := range []*demo.Process{neighbour, later} {
 		p.Registration(1)
 		r.served(p, 1, [16]byte{1, byte(i)})
 	}
 	testenv.Poll(t, deadline, "the hanging process to be counted", func() bool {
-		return r.Counters().Troubles[ReasonTimeout].Load() == 1
+		return r.Counters().Troubles[target.ReasonTimeout].Load() == 1
 	})
 	r.end()
 	if n := r.logs.FilterMessage("not everything let go of us").Len(); n != 1 {
@@ -318,7 +319,7 @@ func TestExec(t *testing.T) {
 
 	silent := demo.Start(t, demo.Options{Hold: true}) // one that never published
 	silent.Load()
-	r.state(silent, StateNoStorage, "")
+	r.state(silent, target.StateNoStorage, "")
 	silent.Exec("sleep", "600")
 	r.gone(silent)
 	silent.Kill()
@@ -359,12 +360,12 @@ func TestStaleSample(t *testing.T) {
 	p.Registration(1)
 	tid := p.Begin(1).Thread.TID
 	r.send(feed.Record{PID: uint32(p.PID), TID: uint32(tid), StackTraceID: [16]byte{1}, Count: 1, TimeNs: monotonicNs() - uint64(2*maxContextAge)})
-	r.outcome(OutcomeStale, 1)
+	r.outcome(target.OutcomeStale, 1)
 	old := []sample{{tid: tid, count: 5, sampledAt: time.Now().Add(-2 * maxContextAge)}}
 	r.mu.RLock()
 	r.processes[p.PID].samples <- old // one that waited for its process's goroutine
 	r.mu.RUnlock()
-	r.outcome(OutcomeStale, 6)
+	r.outcome(target.OutcomeStale, 6)
 }
 
 // Records with context of a process that never told where to send them are not kept.
@@ -372,9 +373,9 @@ func TestContextForTheUnregistered(t *testing.T) {
 	p := demo.Start(t, demo.Options{Hold: true})
 	p.Load()
 	r := run(t)
-	r.state(p, StateNoStorage, "")
+	r.state(p, target.StateNoStorage, "")
 	r.send(feed.Record{PID: uint32(p.PID), TID: 1, StackTraceID: [16]byte{1}, Count: 4, HasContext: true, TraceID: [16]byte{1}})
-	r.outcome(OutcomeNotRegistered, 4)
+	r.outcome(target.OutcomeNotRegistered, 4)
 	r.end()
 	r.added()
 }
@@ -429,7 +430,7 @@ func TestJVM(t *testing.T) {
 			p := demo.StartJVM(t, demo.JVMOptions{Service: "java-shop", Threads: 3, Placement: placement})
 			r := run(t)
 			p.Registration(1)
-			view := r.state(p, StateRegistered, "")
+			view := r.state(p, target.StateRegistered, "")
 			if view.ServiceName != "java-shop" || view.Libc != "glibc" || view.TLS != name {
 				t.Errorf("view %+v, want %s TLS of glibc", view, name)
 			}

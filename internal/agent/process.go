@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"correlator/internal/target"
 	"correlator/messaging"
 	"correlator/procscan"
 	"correlator/tlsdesc"
@@ -60,22 +61,20 @@ type process struct {
 	busySince atomic.Int64 // when run began to look at the process, in Unix ns; 0 while it awaits
 
 	// Owned by run.
-	target   *target
+	target   *target.Target
 	verified time.Time           // when its libraries were last known to be mapped
 	socket   *messaging.Identity // of the socket that the sender is connected to, or nil
 	born     time.Time           // when it became a candidate: the origin of its poll intervals
 	retry    time.Duration       // the last wait in trouble
 	connects tokenBucket
-	logged   [numReasons]bool
-	contexts contextReader
+	logged   [target.NumReasons]bool
+	contexts target.ContextReader
 
 	mu   sync.Mutex
-	view Process // what snapshot shows
+	view target.View // what snapshot shows
 }
 
 var (
-	// errUnmapped: the process lives, and no longer maps the library.
-	errUnmapped = errors.New("library is no longer mapped")
 	// errTooOften: the process publishes something new faster than we follow.
 	errTooOften = errors.New("publishing anew too often")
 	// errShutdown: the agent ends.
@@ -88,7 +87,7 @@ func (p *process) run(ctx context.Context) {
 	timer := time.NewTimer(retryMax)
 	defer timer.Stop()
 	err := p.step()
-	for !isGone(err) && !errors.Is(err, errShutdown) {
+	for !target.IsGone(err) && !errors.Is(err, errShutdown) {
 		timer.Reset(p.settle(err))
 		err = p.await(ctx, timer.C)
 	}
@@ -101,8 +100,8 @@ func (p *process) run(ctx context.Context) {
 	}
 	p.sender.Close()
 	p.refuseSamples()
-	p.agent.exits.Remove(p.target.handle)
-	p.target.close()
+	p.agent.exits.Remove(p.target.Handle())
+	p.target.Close()
 }
 
 // await serves samples until it is time to look at the process again, or something happened. It
@@ -113,14 +112,14 @@ func (p *process) await(ctx context.Context, due <-chan time.Time) error {
 		case batch := <-p.samples:
 			p.attribute(batch)
 		case mappings := <-p.mappings:
-			if slices.Equal(mappings, p.target.mappings) {
+			if slices.Equal(mappings, p.target.Mappings()) {
 				continue
 			}
-			p.target.setMappings(mappings)
+			p.target.SetMappings(mappings)
 			return p.step()
 		case down := <-p.sender.Down():
 			p.disconnect()
-			return inStage(ReasonSocketGone, down)
+			return target.WithReason(target.ReasonSocketGone, down)
 		case <-due:
 			return p.step()
 		case <-p.exited:
@@ -149,19 +148,19 @@ func (p *process) step() error {
 			return err
 		}
 	}
-	if p.target.loadDue() {
+	if p.target.LoadDue() {
 		if err := p.load(); err != nil {
 			return err
 		}
 	}
-	changed, err := p.target.look()
+	changed, err := p.target.Look()
 	if err != nil {
 		p.disconnect()
 		return err
 	}
-	if p.socket != nil && !changed && p.target.socketIs(*p.socket) {
-		if !p.target.stillPublishing() {
-			p.target.forgetRule()
+	if p.socket != nil && !changed && p.target.SocketIs(*p.socket) {
+		if !p.target.StillPublishing() {
+			p.target.ForgetRule()
 		}
 		p.resolve()
 		return nil
@@ -176,7 +175,7 @@ func (p *process) step() error {
 // verify makes sure that the libraries are still mapped where they were. After an exec or a
 // dlclose they are not; what the process maps instead is read anew.
 func (p *process) verify() error {
-	mapped, err := p.target.stillMapped()
+	mapped, err := p.target.StillMapped()
 	if err != nil {
 		return err
 	}
@@ -184,25 +183,25 @@ func (p *process) verify() error {
 	if mapped {
 		return nil
 	}
-	libraries, err := p.target.handle.Libraries()
+	libraries, err := p.target.Handle().Libraries()
 	if errors.Is(err, procscan.ErrNotFound) {
-		return errUnmapped
+		return target.ErrUnmapped
 	}
 	if err != nil {
 		return err
 	}
-	p.target.setMappings(libraries)
+	p.target.SetMappings(libraries)
 	return nil
 }
 
 // load opens the libraries that the process maps now, and makes it a candidate with them.
 func (p *process) load() error {
 	p.born = time.Now()
-	err := p.target.load(p.agent.files)
-	if p.target.publishing == nil {
+	err := p.target.Load(p.agent.files)
+	if !p.target.Publishes() {
 		p.disconnect()
 	}
-	if err != nil && len(p.target.images) > 0 { // the others serve
+	if err != nil && p.target.Images() { // the others serve
 		p.trouble(err)
 		return nil
 	}
@@ -211,34 +210,36 @@ func (p *process) load() error {
 
 // connect registers with the process at the socket that it published.
 func (p *process) connect() error {
-	p.target.forgetRule() // the library may have been loaded anew, with the same storage
-	socket, err := p.target.dial()
+	p.target.ForgetRule() // the library may have been loaded anew, with the same storage
+	socket, err := p.target.Dial()
 	if err != nil {
-		return inStage(ReasonOther, err)
+		return target.WithReason(target.ReasonOther, err)
 	}
 	identity := socket.Identity()
-	if !p.target.handle.Alive() { // then what was read may be another process's
+	if !p.target.Handle().Alive() { // then what was read may be another process's
 		socket.Close()
 		return procscan.ErrGone
 	}
 	if err := p.sender.Connect(socket, p.agent.registration()); err != nil {
-		return inStage(ReasonOther, err)
+		return target.WithReason(target.ReasonOther, err)
 	}
 	p.socket = &identity
 	p.connected.Store(true)
 	p.resolve()
 	p.agent.counters.Connected.Add(1)
-	p.log.Info("registered", zap.String("service", p.target.storage.ServiceName),
-		zap.String("environment", p.target.storage.ServiceEnvironment), zap.String("socket", p.target.storage.SocketPath),
-		zap.Stringer("tls", p.target.rule.Kind))
+	storage := p.target.Storage()
+	rule, _ := p.target.Rule()
+	p.log.Info("registered", zap.String("service", storage.ServiceName),
+		zap.String("environment", storage.ServiceEnvironment), zap.String("socket", storage.SocketPath),
+		zap.Stringer("tls", rule.Kind))
 	return nil
 }
 
 // resolve makes the rule, if that is still to be done. Without one the process is registered all
 // the same: the loader may bind the variable only when the agent first uses it.
 func (p *process) resolve() {
-	if err := p.target.resolve(); err != nil && !errors.Is(err, tlsdesc.ErrUnresolved) {
-		p.trouble(inStage(ReasonTLS, err))
+	if err := p.target.Resolve(); err != nil && !errors.Is(err, tlsdesc.ErrUnresolved) {
+		p.trouble(target.WithReason(target.ReasonTLS, err))
 	}
 }
 
@@ -256,25 +257,28 @@ func (p *process) disconnect() {
 
 // settle takes down how the last step ended, and answers when to take the next.
 func (p *process) settle(err error) time.Duration {
-	state, reason := StateRegistered, ""
-	if err != nil {
-		state, reason = describeError(err)
+	state, reason := target.StateRegistered, ""
+	switch {
+	case errors.Is(err, errTooOften):
+		state = target.StateReady
+	case err != nil:
+		state, reason = target.StateOf(err)
 	}
 	p.mu.Lock()
 	p.view.State, p.view.Reason = state, reason
-	p.target.describe(&p.view)
+	p.target.Describe(&p.view)
 	p.mu.Unlock()
 
-	if state == StateError {
+	if state == target.StateError {
 		p.trouble(err)
 		p.retry = min(max(2*p.retry, retryMin), retryMax)
 		return p.retry
 	}
 	p.retry = 0
 	switch {
-	case state == StateNoStorage:
+	case state == target.StateNoStorage:
 		return min(max(time.Since(p.born)/pollFraction, pollMin), pollMax)
-	case errors.Is(err, errNotTarget):
+	case errors.Is(err, target.ErrNotTarget):
 		return retryMax
 	}
 	return recheckInterval
@@ -284,7 +288,7 @@ const troubleMessage = "process cannot be served; trying again"
 
 // trouble counts why a process cannot be served, and logs it the first time.
 func (p *process) trouble(err error) {
-	reason := reasonOf(err)
+	reason := target.ReasonOf(err)
 	p.agent.counters.Troubles[reason].Add(1)
 	if !p.logged[reason] {
 		p.logged[reason] = true
@@ -310,14 +314,14 @@ func (p *process) drain() {
 }
 
 // snapshot is what is known of the process; ok is false when it takes no part.
-func (p *process) snapshot() (view Process, ok bool) {
+func (p *process) snapshot() (view target.View, ok bool) {
 	p.mu.Lock()
 	view = p.view
 	p.mu.Unlock()
 	if p.stuck() {
-		view.State, view.Reason = StateError, ReasonTimeout.String()
-	} else if view.State == StateRegistered && !p.sender.Stats().Registered {
-		view.State = StateReady // the registration still waits for room in its queue
+		view.State, view.Reason = target.StateError, target.ReasonTimeout.String()
+	} else if view.State == target.StateRegistered && !p.sender.Stats().Registered {
+		view.State = target.StateReady // the registration still waits for room in its queue
 	}
 	return view, view.State != ""
 }

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"correlator/internal/target"
 	"correlator/messaging"
 	"correlator/messaging/feed"
 )
@@ -51,16 +52,16 @@ func (a *Agent) routeProcess(p *process, records []feed.Record, now time.Time, n
 		sampledAt := r.SampledAt(now, nowNs)
 		switch {
 		case p == nil:
-			a.counters.count(OutcomeUnknownProcess, count)
+			a.counters.count(target.OutcomeUnknownProcess, count)
 		case r.HasContext && !p.connected.Load():
-			a.counters.count(OutcomeNotRegistered, count)
+			a.counters.count(target.OutcomeNotRegistered, count)
 		case r.HasContext && r.TraceID == [16]byte{}: // what W3C calls invalid
-			a.counters.count(OutcomeNoTrace, count)
+			a.counters.count(target.OutcomeNoTrace, count)
 		case r.HasContext:
-			a.counters.count(OutcomeCorrelated, count)
+			a.counters.count(target.OutcomeCorrelated, count)
 			p.sender.Add(messaging.Key{TraceID: r.TraceID, TransactionID: r.TransactionID, StackTraceID: r.StackTraceID}, count, sampledAt)
 		case now.Sub(sampledAt) > maxContextAge:
-			a.counters.count(OutcomeStale, count)
+			a.counters.count(target.OutcomeStale, count)
 		default:
 			waiting = append(waiting, sample{tid: int(r.TID), stackTraceID: r.StackTraceID, count: count, sampledAt: sampledAt})
 		}
@@ -71,11 +72,11 @@ func (a *Agent) routeProcess(p *process, records []feed.Record, now time.Time, n
 	select {
 	case p.samples <- waiting:
 	default:
-		a.counters.countAll(OutcomeBacklog, waiting)
+		a.counters.countAll(target.OutcomeBacklog, waiting)
 	}
 }
 
-func (c *Counters) countAll(o Outcome, samples []sample) {
+func (c *Counters) countAll(o target.Outcome, samples []sample) {
 	for i := range samples {
 		c.count(o, samples[i].count)
 	}
@@ -87,7 +88,7 @@ func (p *process) refuseSamples() {
 	for {
 		select {
 		case waiting := <-p.samples:
-			p.agent.counters.countAll(OutcomeUnknownProcess, waiting)
+			p.agent.counters.countAll(target.OutcomeUnknownProcess, waiting)
 		default:
 			return
 		}
@@ -102,7 +103,7 @@ func (p *process) attribute(samples []sample) {
 	samples = slices.DeleteFunc(samples, func(s sample) bool {
 		stale := s.stale()
 		if stale {
-			counters.count(OutcomeStale, s.count)
+			counters.count(target.OutcomeStale, s.count)
 		}
 		return stale
 	})
@@ -110,7 +111,7 @@ func (p *process) attribute(samples []sample) {
 		return
 	}
 	contexts, outcome, err := p.readContexts(samples)
-	if err != nil && !isGone(err) {
+	if err != nil && !target.IsGone(err) {
 		p.trouble(err)
 	}
 	if contexts == nil {
@@ -121,17 +122,17 @@ func (p *process) attribute(samples []sample) {
 		s, c := &samples[i], &contexts[i]
 		switch {
 		case s.stale(): // by now: reading took that long
-			c.outcome = OutcomeStale
-		case c.outcome == OutcomeCorrelated && !threadLives(p.agent.config.ProcRoot, p.id.PID, s.tid):
-			c.outcome = OutcomeNoThread
-		case c.outcome == OutcomeUnsampled && p.agent.config.Unsampled:
-			c.outcome = OutcomeCorrelated
+			c.Outcome = target.OutcomeStale
+		case c.Outcome == target.OutcomeCorrelated && !p.target.HasThread(s.tid):
+			c.Outcome = target.OutcomeNoThread
+		case c.Outcome == target.OutcomeUnsampled && p.agent.config.Unsampled:
+			c.Outcome = target.OutcomeCorrelated
 		}
-		counters.count(c.outcome, s.count)
-		if c.outcome == OutcomeCorrelated {
+		counters.count(c.Outcome, s.count)
+		if c.Outcome == target.OutcomeCorrelated {
 			p.sender.Add(messaging.Key{
-				TraceID:       c.slot.TraceID,
-				TransactionID: c.slot.TransactionID,
+				TraceID:       c.Slot.TraceID,
+				TransactionID: c.Slot.TransactionID,
 				StackTraceID:  s.stackTraceID,
 			}, s.count, s.sampledAt)
 		}
@@ -140,28 +141,28 @@ func (p *process) attribute(samples []sample) {
 
 // readContexts answers what the thread of each sample works on, or what becomes of all of them
 // when that cannot be known. The answer is valid until the next call.
-func (p *process) readContexts(samples []sample) ([]threadContext, Outcome, error) {
-	if p.target.publishing == nil {
-		return nil, OutcomeNotRegistered, nil
+func (p *process) readContexts(samples []sample) ([]target.Context, target.Outcome, error) {
+	if !p.target.Publishes() {
+		return nil, target.OutcomeNotRegistered, nil
 	}
 	if p.agent.threads == nil {
-		return nil, OutcomeUnsupported, nil
+		return nil, target.OutcomeUnsupported, nil
 	}
-	if p.target.resolve() != nil {
-		return nil, OutcomeNoRule, nil
+	if p.target.Resolve() != nil {
+		return nil, target.OutcomeNoRule, nil
 	}
-	if err := p.contexts.findThreads(p.agent.threads, p.id.PID); err != nil {
-		return nil, OutcomeUnreadable, err
+	if _, err := p.contexts.FindThreads(p.agent.threads, p.id.PID); err != nil {
+		return nil, target.OutcomeUnreadable, err
 	}
-	contexts, err := p.contexts.read(p.target, len(samples), func(i int) int { return samples[i].tid })
+	contexts, err := p.contexts.ReadThreads(p.target, len(samples), func(i int) int { return samples[i].tid })
 	if err != nil {
-		return nil, OutcomeUnreadable, inStage(ReasonStorageUnreadable, err)
+		return nil, target.OutcomeUnreadable, target.WithReason(target.ReasonStorageUnreadable, err)
 	}
 	// Only now it is certain that what was read is what this process, by this library, says.
-	if !p.target.handle.Alive() || !p.target.stillPublishing() {
-		return nil, OutcomeNotRegistered, nil
+	if p.target.Still() != nil {
+		return nil, target.OutcomeNotRegistered, nil
 	}
-	return contexts, OutcomeCorrelated, nil
+	return contexts, target.OutcomeCorrelated, nil
 }
 
 // monotonicNs is the clock of the records' times.

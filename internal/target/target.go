@@ -1,11 +1,15 @@
-package agent
+package target
 
 import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"correlator/elfsym"
 	"correlator/memread"
@@ -14,11 +18,18 @@ import (
 	"correlator/tlsdesc"
 )
 
-// errNotTarget: the process maps only libraries of agents that are too old to take part.
-var errNotTarget = errors.New("library of an older agent")
+var (
+	// ErrNotTarget: the process maps only libraries of agents that are too old to take part.
+	ErrNotTarget = errors.New("library of an older agent")
+	// ErrUnmapped: the process lives, and no longer maps the library.
+	ErrUnmapped = errors.New("library is no longer mapped")
+	// ErrWithdrawn: what was published is not there any more.
+	ErrWithdrawn = errors.New("process storage was withdrawn or replaced")
+)
 
-// errWithdrawn: what was published is not there any more.
-var errWithdrawn = errors.New("process storage was withdrawn or replaced")
+// LibraryCacheEntries is how many distinct library files are worth remembering: one per image
+// and extraction that runs at a time, of a few hundred bytes each.
+const LibraryCacheEntries = 1024
 
 // image is one copy of the library as it is mapped in a process.
 type image struct {
@@ -33,12 +44,13 @@ func (i *image) pointerAddr() uint64 { return i.bias + i.library.StorageAddr }
 // pairAddr is where the words lie that the image's TLS relocation fills.
 func (i *image) pairAddr() uint64 { return i.bias + i.library.Relocation.Addr }
 
-// target is what one learns of a process that maps the library: its copies of the library, the
+// Target is what one learns of a process that maps the library: its copies of the library, the
 // one that publishes, what it publishes, and where its threads' slots lie. It is used by one
 // goroutine at a time. All its methods may block for as long as the process makes them.
-type target struct {
-	handle *procscan.Handle
-	memory *memread.Process
+type Target struct {
+	procRoot string
+	handle   *procscan.Handle
+	memory   *memread.Process
 
 	mappings []procscan.Mapping // of the library, as told last
 	stale    bool               // images are not all those of mappings (yet)
@@ -60,17 +72,23 @@ type target struct {
 // is loaded anew.
 type pair [16]byte
 
+// reloadInterval is how often libraries are tried again that could not be used, beside others that
+// can.
+const reloadInterval = 30 * time.Second
+
 // resolveInterval limits how often the mappings of a process are read for a rule that is not
 // resolved yet.
 const resolveInterval = 100 * time.Millisecond
 
-// openTarget looks at nothing but the identity of the process; load comes next.
-func openTarget(procRoot string, found procscan.Found) (*target, error) {
+// Open looks at nothing but the identity of the process; Load comes next. The caller must Close.
+// The error is procscan.ErrGone when the process has ended.
+func Open(procRoot string, found procscan.Found) (*Target, error) {
 	handle, err := procscan.OpenProcess(procRoot, found.Identity)
 	if err != nil {
 		return nil, err
 	}
-	return &target{
+	return &Target{
+		procRoot: procRoot,
 		handle:   handle,
 		memory:   memread.Open(procRoot, found.PID),
 		mappings: found.Libraries,
@@ -79,26 +97,46 @@ func openTarget(procRoot string, found procscan.Found) (*target, error) {
 	}, nil
 }
 
-func (t *target) close() {
+// Close gives back the descriptors that the target holds.
+func (t *Target) Close() {
 	t.memory.Close()
 	t.handle.Close()
 }
 
-// setMappings says where the process maps the library now; load is due.
-func (t *target) setMappings(mappings []procscan.Mapping) {
+// Handle holds the process. It stays the target's.
+func (t *Target) Handle() *procscan.Handle { return t.handle }
+
+// Images says whether there is a copy of the library that can be used.
+func (t *Target) Images() bool { return len(t.images) > 0 }
+
+// Mappings is where the process maps the library, as told last.
+func (t *Target) Mappings() []procscan.Mapping { return t.mappings }
+
+// Publishes says whether a storage was found at the last look.
+func (t *Target) Publishes() bool { return t.publishing != nil }
+
+// Storage is what was published at the last look.
+func (t *Target) Storage() memread.ProcessStorage { return t.storage }
+
+// Rule is where the threads' slots lie; the error says why that is not known: tlsdesc.ErrUnresolved
+// while Resolve may still find out.
+func (t *Target) Rule() (tlsdesc.Rule, error) { return t.rule, t.ruleErr }
+
+// SetMappings says where the process maps the library now; load is due.
+func (t *Target) SetMappings(mappings []procscan.Mapping) {
 	t.mappings, t.stale, t.loaded = mappings, true, time.Time{}
 }
 
-// loadDue says whether there are libraries to load: new ones, or some that could not be used a
+// LoadDue says whether there are libraries to load: new ones, or some that could not be used a
 // while ago. A process that has no other is tried at its own pace.
-func (t *target) loadDue() bool {
-	return t.stale && (len(t.images) == 0 || time.Since(t.loaded) >= retryMax)
+func (t *Target) LoadDue() bool {
+	return t.stale && (len(t.images) == 0 || time.Since(t.loaded) >= reloadInterval)
 }
 
-// load opens and parses the libraries that the process maps, as far as that is still to be done.
+// Load opens and parses the libraries that the process maps, as far as that is still to be done.
 // When some cannot be used the error is that of the first, and the others serve all the same.
-// errNotTarget says that there is nothing to serve, nor anything wrong.
-func (t *target) load(files *elfsym.Cache) error {
+// ErrNotTarget says that there is nothing to serve, nor anything wrong.
+func (t *Target) Load(files *elfsym.Cache) error {
 	t.loaded = time.Now()
 	known := t.images
 	t.images = nil
@@ -122,7 +160,7 @@ func (t *target) load(files *elfsym.Cache) error {
 	}
 	t.stale = firstErr != nil || len(t.images) == 0
 	if t.stale && firstErr == nil {
-		return errNotTarget
+		return ErrNotTarget
 	}
 	return firstErr
 }
@@ -139,28 +177,28 @@ func (i *image) same(other *image) bool {
 	return i.bias == other.bias && i.mapping.Dev == other.mapping.Dev && i.mapping.Ino == other.mapping.Ino
 }
 
-func (t *target) open(files *elfsym.Cache, mapping procscan.Mapping) (*image, error) {
+func (t *Target) open(files *elfsym.Cache, mapping procscan.Mapping) (*image, error) {
 	f, err := t.handle.OpenLibrary(mapping)
 	if err != nil {
-		return nil, inStage(ReasonLibraryUnreadable, fmt.Errorf("opening library %q: %w", mapping.Path, err))
+		return nil, WithReason(ReasonLibraryUnreadable, fmt.Errorf("opening library %q: %w", mapping.Path, err))
 	}
 	defer f.Close()
 	library, err := files.Library(f)
 	if err != nil {
-		return nil, inStage(ReasonLibraryMalformed, fmt.Errorf("parsing library %q: %w", mapping.Path, err))
+		return nil, WithReason(ReasonLibraryMalformed, fmt.Errorf("parsing library %q: %w", mapping.Path, err))
 	}
 	bias, ok := library.Bias(mapping.Start, mapping.Offset)
 	if !ok {
-		return nil, inStage(ReasonLibraryMalformed,
+		return nil, WithReason(ReasonLibraryMalformed,
 			fmt.Errorf("parsing library %q: no segment begins at the mapped offset %#x", mapping.Path, mapping.Offset))
 	}
 	return &image{mapping: mapping, bias: bias, library: library}, nil
 }
 
-// look reads what the process publishes now, and answers whether that is new: another storage,
+// Look reads what the process publishes now, and answers whether that is new: another storage,
 // other contents, or another image. Nothing published is memread.ErrNotPublished. Of several
 // images that publish, the one that did so before keeps its right.
-func (t *target) look() (changed bool, err error) {
+func (t *Target) Look() (changed bool, err error) {
 	if t.publishing != nil {
 		changed, err = t.lookAt(t.publishing)
 		if !errors.Is(err, memread.ErrNotPublished) {
@@ -181,10 +219,10 @@ func (t *target) look() (changed bool, err error) {
 	return false, err
 }
 
-func (t *target) lookAt(img *image) (changed bool, err error) {
+func (t *Target) lookAt(img *image) (changed bool, err error) {
 	addr, storage, err := t.memory.ReadProcessStorage(img.pointerAddr())
 	if err != nil {
-		return false, inStage(ReasonStorageUnreadable, err)
+		return false, WithReason(ReasonStorageUnreadable, err)
 	}
 	if img == t.publishing && addr == t.storageAddr && storage == t.storage {
 		return false, nil
@@ -195,15 +233,28 @@ func (t *target) lookAt(img *image) (changed bool, err error) {
 }
 
 // withdraw forgets what was published.
-func (t *target) withdraw() {
+func (t *Target) withdraw() {
 	t.publishing, t.storageAddr, t.storage = nil, 0, memread.ProcessStorage{}
-	t.forgetRule()
+	t.ForgetRule()
 }
 
-// stillPublishing says whether the pointer to the storage, and the words that the rule was made
+// Still makes sure that the process lives and publishes what it did at the last look, by the same
+// library: then what was read just before is what this process, by this library, says. Else it
+// answers procscan.ErrGone or ErrWithdrawn.
+func (t *Target) Still() error {
+	if !t.handle.Alive() {
+		return procscan.ErrGone
+	}
+	if !t.StillPublishing() {
+		return ErrWithdrawn
+	}
+	return nil
+}
+
+// StillPublishing says whether the pointer to the storage, and the words that the rule was made
 // from, are what they were. It is one system call. After an exec, or when the library was loaded
 // anew, they are not; what was read by the rule just before is then of no use.
-func (t *target) stillPublishing() bool {
+func (t *Target) StillPublishing() bool {
 	if t.publishing == nil {
 		return false
 	}
@@ -219,8 +270,8 @@ func (t *target) stillPublishing() bool {
 	return binary.NativeEndian.Uint64(pointer[:]) == t.storageAddr && (t.ruleErr != nil || now == t.pair)
 }
 
-// stillMapped says whether all libraries are mapped where they were.
-func (t *target) stillMapped() (bool, error) {
+// StillMapped says whether all libraries are mapped where they were.
+func (t *Target) StillMapped() (bool, error) {
 	for _, mapping := range t.mappings {
 		if mapped, err := t.handle.Maps(mapping); err != nil || !mapped {
 			return false, err
@@ -229,13 +280,13 @@ func (t *target) stillMapped() (bool, error) {
 	return true, nil
 }
 
-// forgetRule has the rule made anew.
-func (t *target) forgetRule() {
+// ForgetRule has the rule made anew.
+func (t *Target) ForgetRule() {
 	t.rule, t.ruleErr, t.tried = tlsdesc.Rule{}, tlsdesc.ErrUnresolved, time.Time{}
 }
 
-// resolve finds where the threads' slots lie, for the image that publishes, unless that is known.
-func (t *target) resolve() error {
+// Resolve finds where the threads' slots lie, for the image that publishes, unless that is known.
+func (t *Target) Resolve() error {
 	if t.publishing == nil || !errors.Is(t.ruleErr, tlsdesc.ErrUnresolved) || time.Since(t.tried) < resolveInterval {
 		return t.ruleErr
 	}
@@ -256,16 +307,16 @@ func (t *target) resolve() error {
 	return t.ruleErr
 }
 
-// dial connects to the socket that the process published, with the rights of the program that
+// Dial connects to the socket that the process published, with the rights of the program that
 // published it: an exec may have given the process others meanwhile. It replaces the memory before
 // the credentials, so those are the publisher's if what it published is there after they were read.
-func (t *target) dial() (*messaging.Socket, error) {
+func (t *Target) Dial() (*messaging.Socket, error) {
 	creds, err := t.handle.Credentials()
 	if err != nil {
 		return nil, fmt.Errorf("reading credentials: %w", err)
 	}
-	if !t.stillPublishing() {
-		return nil, inStage(ReasonStorageChanging, errWithdrawn)
+	if !t.StillPublishing() {
+		return nil, WithReason(ReasonStorageChanging, ErrWithdrawn)
 	}
 	root, err := t.handle.OpenRoot()
 	if err != nil {
@@ -275,8 +326,8 @@ func (t *target) dial() (*messaging.Socket, error) {
 	return messaging.Dial(root, t.storage.SocketPath, messaging.Credentials(creds))
 }
 
-// socketIs says whether the path that the process published still leads to that socket file.
-func (t *target) socketIs(identity messaging.Identity) bool {
+// SocketIs says whether the path that the process published still leads to that socket file.
+func (t *Target) SocketIs(identity messaging.Identity) bool {
 	root, err := t.handle.OpenRoot()
 	if err != nil {
 		return false
@@ -286,8 +337,8 @@ func (t *target) socketIs(identity messaging.Identity) bool {
 	return err == nil && now == identity
 }
 
-// describe puts what was learned into a view.
-func (t *target) describe(view *Process) {
+// Describe puts what was learned into a view.
+func (t *Target) Describe(view *View) {
 	view.ServiceName, view.ServiceEnvironment = t.storage.ServiceName, t.storage.ServiceEnvironment
 	view.SocketPath = t.storage.SocketPath
 	view.Libc, view.TLS = "", unresolved
@@ -303,4 +354,11 @@ func (t *target) describe(view *Process) {
 	if t.publishing != nil {
 		view.Library = t.publishing.mapping.Path
 	}
+}
+
+// HasThread says whether tid is a thread of the process still. What was read by way of its thread
+// pointer before is then its own: a tid is not given out again within the microseconds between.
+func (t *Target) HasThread(tid int) bool {
+	path := filepath.Join(t.procRoot, strconv.Itoa(t.handle.Identity().PID), "task", strconv.Itoa(tid))
+	return unix.Access(path, unix.F_OK) == nil
 }

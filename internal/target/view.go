@@ -1,9 +1,7 @@
-package agent
+package target
 
 import (
-	"cmp"
 	"errors"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -25,9 +23,9 @@ const (
 	StateGone       State = "gone"       // ended, or no longer maps the library
 )
 
-// Process is one process that takes part, as `scan` prints it. Texts are what the process
-// itself published: valid UTF-8, but otherwise anything.
-type Process struct {
+// View is one process that takes part, as `scan` prints it. Texts are what the process itself
+// published: valid UTF-8, but otherwise anything.
+type View struct {
 	PID       int       `json:"pid"`
 	StartTime time.Time `json:"start_time"` // in steps of 10 ms
 	State     State     `json:"state"`
@@ -42,44 +40,20 @@ type Process struct {
 }
 
 // StateText is the state, with the reason of an error.
-func (p Process) StateText() string {
-	if p.Reason == "" {
-		return string(p.State)
+func (v View) StateText() string {
+	if v.Reason == "" {
+		return string(v.State)
 	}
-	return string(p.State) + " (" + p.Reason + ")"
-}
-
-// Thread is what one thread of a process works on, as `inspect` prints it. The ids are
-// lower-case hex, and absent when no trace was active or the slot could not be read.
-type Thread struct {
-	TID           int    `json:"tid"`
-	Name          string `json:"name"`
-	Slot          string `json:"slot,omitempty"` // address in the process, hex; absent when the thread has none
-	Valid         bool   `json:"valid"`
-	TracePresent  bool   `json:"trace_present"`
-	TraceFlags    uint8  `json:"trace_flags"`
-	TraceID       string `json:"trace_id,omitempty"`
-	SpanID        string `json:"span_id,omitempty"`
-	TransactionID string `json:"transaction_id,omitempty"`
-	Reason        string `json:"reason,omitempty"` // why there is no trace: an Outcome's name
-}
-
-// Inspection is a process and its threads, as `inspect` prints them.
-type Inspection struct {
-	Process
-	Threads []Thread `json:"threads"`
-}
-
-func sortByPID(processes []Process) {
-	slices.SortFunc(processes, func(a, b Process) int { return cmp.Compare(a.PID, b.PID) })
+	return string(v.State) + " (" + v.Reason + ")"
 }
 
 // ticksPerSecond is the unit of start times, the same on every architecture that we run on
 // (USER_HZ of the kernel).
 const ticksPerSecond = 100
 
-func newView(id procscan.Identity) Process {
-	return Process{PID: id.PID, StartTime: startTime(id.StartTime), TLS: unresolved}
+// NewView is the view of a process of which nothing is known yet.
+func NewView(id procscan.Identity) View {
+	return View{PID: id.PID, StartTime: startTime(id.StartTime), TLS: unresolved}
 }
 
 // unresolved is the TLS of a process whose rule is not known (yet), or that none fits.
@@ -96,24 +70,22 @@ func startTime(ticks uint64) time.Time {
 	return booted.Add(time.Duration(ticks) * tick).Round(tick).UTC()
 }
 
-// describeError is the state of a process that an error ended the last look at. No state is that
-// of a process that takes no part.
-func describeError(err error) (State, string) {
+// StateOf is the state of a process that an error ended the last look at, and with StateError the
+// name of its reason. No state is that of a process that takes no part.
+func StateOf(err error) (State, string) {
 	switch {
 	case errors.Is(err, memread.ErrNotPublished):
 		return StateNoStorage, ""
-	case errors.Is(err, errNotTarget):
+	case errors.Is(err, ErrNotTarget):
 		return "", ""
-	case errors.Is(err, errTooOften):
-		return StateReady, ""
-	case isGone(err):
+	case IsGone(err):
 		return StateGone, ""
 	}
-	return StateError, reasonOf(err).String()
+	return StateError, ReasonOf(err).String()
 }
 
-// isGone says whether there is nothing left to serve.
-func isGone(err error) bool {
+// IsGone says whether there is nothing left to serve.
+func IsGone(err error) bool {
 	return errors.Is(err, procscan.ErrGone) || errors.Is(err, memread.ErrGone) || errors.Is(err, bpf.ErrGone) ||
-		errors.Is(err, errUnmapped)
+		errors.Is(err, ErrUnmapped)
 }

@@ -1,4 +1,4 @@
-package agent
+package inspect
 
 import (
 	"fmt"
@@ -7,10 +7,12 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"correlator/internal/target"
 )
 
 // WriteProcesses writes the table that `scan` shows.
-func WriteProcesses(w io.Writer, processes []Process) error {
+func WriteProcesses(w io.Writer, processes []target.View) error {
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(table, "PID\tSTARTED\tSTATE\tSERVICE\tENVIRONMENT\tLIBC\tTLS\tSOCKET")
 	for _, p := range processes {

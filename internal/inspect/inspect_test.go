@@ -1,4 +1,4 @@
-package agent
+package inspect
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"correlator/internal/demo"
+	"correlator/internal/target"
 	"correlator/internal/testenv"
 	"correlator/procscan"
 )
@@ -26,18 +27,18 @@ func TestScan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	views := make(map[int]Process)
+	views := make(map[int]target.View)
 	for _, p := range processes {
 		views[p.PID] = p
 	}
 	for _, c := range []struct {
 		process           *demo.Process
-		state             State
+		state             target.State
 		reason, libc, tls string
 	}{
-		{ready, StateReady, "", "glibc", "dynamic"},
-		{silent, StateNoStorage, "", "", "unresolved"},
-		{broken, StateError, "socket_missing", "glibc", "static"},
+		{ready, target.StateReady, "", "glibc", "dynamic"},
+		{silent, target.StateNoStorage, "", "", "unresolved"},
+		{broken, target.StateError, "socket_missing", "glibc", "static"},
 	} {
 		view := views[c.process.PID]
 		if view.State != c.state || view.Reason != c.reason || view.Libc != c.libc || view.TLS != c.tls {

@@ -1,4 +1,4 @@
-package agent
+package target
 
 import (
 	"fmt"
@@ -23,26 +23,26 @@ func BenchmarkContext(b *testing.B) {
 		}
 		defer threads.Close()
 		t := openDemo(b, p)
-		defer t.close()
+		defer t.Close()
 		tids := make([]int, 6)
 		for i := range tids {
 			tids[i] = p.Begin(i + 1).Thread.TID
 		}
 		for _, samples := range []int{1, 6} {
 			b.Run(fmt.Sprintf("%v/%d samples at once", flavor, samples), func(b *testing.B) {
-				var reader contextReader
+				var reader ContextReader
 				b.ReportAllocs()
 				for b.Loop() {
-					if err := reader.findThreads(threads, p.PID); err != nil {
+					if _, err := reader.FindThreads(threads, p.PID); err != nil {
 						b.Fatal(err)
 					}
-					contexts, err := reader.read(t, samples, func(i int) int { return tids[i] })
-					if err != nil || !t.handle.Alive() || !t.stillPublishing() {
+					contexts, err := reader.ReadThreads(t, samples, func(i int) int { return tids[i] })
+					if err != nil || t.Still() != nil {
 						b.Fatal(err)
 					}
 					for i := range samples {
-						if contexts[i].outcome != OutcomeCorrelated || !threadLives("/proc", p.PID, tids[i]) {
-							b.Fatal(contexts[i].outcome)
+						if contexts[i].Outcome != OutcomeCorrelated || !t.HasThread(tids[i]) {
+							b.Fatal(contexts[i].Outcome)
 						}
 					}
 				}
@@ -52,7 +52,7 @@ func BenchmarkContext(b *testing.B) {
 }
 
 // openDemo is a target as far as the agent would know it when it is registered.
-func openDemo(b *testing.B, p *demo.Process) *target {
+func openDemo(b *testing.B, p *demo.Process) *Target {
 	b.Helper()
 	scanner, err := procscan.NewScanner("/proc")
 	if err != nil {
@@ -66,17 +66,17 @@ func openDemo(b *testing.B, p *demo.Process) *target {
 	if err != nil {
 		b.Fatal(err)
 	}
-	t, err := openTarget("/proc", found)
+	t, err := Open("/proc", found)
 	if err != nil {
 		b.Fatal(err)
 	}
-	if err := t.load(files); err != nil {
+	if err := t.Load(files); err != nil {
 		b.Fatal(err)
 	}
-	if _, err := t.look(); err != nil {
+	if _, err := t.Look(); err != nil {
 		b.Fatal(err)
 	}
-	if err := t.resolve(); err != nil {
+	if err := t.Resolve(); err != nil {
 		b.Fatal(err)
 	}
 	return t

@@ -1,4 +1,4 @@
-package agent
+package target
 
 import (
 	"errors"
@@ -35,10 +35,10 @@ const (
 	ReasonHostUnsupported
 	ReasonTimeout
 	ReasonOther
-	numReasons
+	NumReasons
 )
 
-var reasonNames = [numReasons]string{
+var reasonNames = [NumReasons]string{
 	ReasonNone:               "",
 	ReasonDenied:             "denied",
 	ReasonLibraryUnreadable:  "library_unreadable",
@@ -75,9 +75,9 @@ type stageError struct {
 func (e *stageError) Error() string { return e.err.Error() }
 func (e *stageError) Unwrap() error { return e.err }
 
-// inStage marks err as belonging to a stage whose errors have the reason fallback, unless
+// WithReason marks err as belonging to a stage whose errors have the reason fallback, unless
 // they have one of their own.
-func inStage(fallback Reason, err error) error {
+func WithReason(fallback Reason, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -109,8 +109,8 @@ var reasons = []struct {
 	{messaging.ErrNoOpenat2, ReasonHostUnsupported},
 }
 
-// reasonOf is the reason of an error: that of the sentinel it wraps, else that of its stage.
-func reasonOf(err error) Reason {
+// ReasonOf is the reason of an error: that of the sentinel it wraps, else that of its stage.
+func ReasonOf(err error) Reason {
 	for _, known := range reasons {
 		if errors.Is(err, known.err) {
 			return known.reason

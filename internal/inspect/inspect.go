@@ -1,0 +1,155 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/prometheus/procfs"
+
+	"correlator/bpf"
+	"correlator/elfsym"
+	"correlator/internal/target"
+	"correlator/procscan"
+)
+
+// Thread is what one thread of a process works on, as `inspect` prints it. The ids are
+// lower-case hex, and absent when no trace was active or the slot could not be read.
+type Thread struct {
+	TID           int    `json:"tid"`
+	Name          string `json:"name"`
+	Slot          string `json:"slot,omitempty"` // address in the process, hex; absent when the thread has none
+	Valid         bool   `json:"valid"`
+	TracePresent  bool   `json:"trace_present"`
+	TraceFlags    uint8  `json:"trace_flags"`
+	TraceID       string `json:"trace_id,omitempty"`
+	SpanID        string `json:"span_id,omitempty"`
+	TransactionID string `json:"transaction_id,omitempty"`
+	Reason        string `json:"reason,omitempty"` // why there is no trace: a target.Outcome's name
+}
+
+// Inspection is a process and its threads, as `inspect` prints them.
+type Inspection struct {
+	target.View
+	Threads []Thread `json:"threads"`
+}
+
+// ErrNotTarget is Inspect's answer for a process that lives and takes no part.
+var ErrNotTarget = errors.New("process does not carry the APM agent's library, or one that is too old")
+
+// Inspect looks once at one process, and at what each of its threads works on. The errors are
+// ErrNotTarget, and those of procscan (gone, denied) and of bpf (what is missing to see threads).
+func Inspect(ctx context.Context, procRoot string, pid int) (Inspection, error) {
+	scanner, err := procscan.NewScanner(procRoot)
+	if err != nil {
+		return Inspection{}, err
+	}
+	found, err := scanner.Process(pid)
+	if errors.Is(err, procscan.ErrNotFound) {
+		return Inspection{}, fmt.Errorf("inspecting process %d: %w", pid, ErrNotTarget)
+	}
+	if err != nil {
+		return Inspection{}, err
+	}
+	files, err := elfsym.NewCache(1)
+	if err != nil {
+		return Inspection{}, err
+	}
+	type answer struct {
+		Inspection
+		err error
+	}
+	a := within(ctx, answer{Inspection: Inspection{View: timedOut(found), Threads: []Thread{}}}, func() (a answer) {
+		var t *target.Target
+		if a.View, t = examine(procRoot, files, found); t != nil {
+			defer t.Close()
+			a.Threads, a.err = inspectThreads(procRoot, t)
+		}
+		return a
+	})
+	switch a.State {
+	case "":
+		a.err = ErrNotTarget
+	case target.StateGone:
+		a.err = procscan.ErrGone
+	}
+	if a.err != nil {
+		return Inspection{}, fmt.Errorf("inspecting process %d: %w", pid, a.err)
+	}
+	return a.Inspection, nil
+}
+
+// inspectThreads looks at all threads of a process at once.
+func inspectThreads(procRoot string, t *target.Target) ([]Thread, error) {
+	iterator, err := bpf.OpenThreads()
+	if err != nil {
+		return nil, err
+	}
+	defer iterator.Close()
+	pid := t.Handle().Identity().PID
+	var reader target.ContextReader
+	threads, err := reader.FindThreads(iterator, pid)
+	if err != nil {
+		return nil, err
+	}
+	views := make([]Thread, len(threads))
+	contexts := make([]target.Context, len(threads))
+	for i := range contexts {
+		contexts[i].Outcome = target.OutcomeNotRegistered
+		if t.Publishes() {
+			contexts[i].Outcome = target.OutcomeNoRule
+		}
+	}
+	if _, err := t.Rule(); err == nil {
+		contexts, err = reader.ReadThreads(t, len(threads), func(i int) int { return threads[i].TID })
+		if err != nil {
+			return nil, err
+		}
+		if err := t.Still(); err != nil {
+			return nil, err
+		}
+	}
+	for i, thread := range threads {
+		if contexts[i].Outcome == target.OutcomeCorrelated && !t.HasThread(thread.TID) {
+			contexts[i] = target.Context{Outcome: target.OutcomeNoThread}
+		}
+		views[i] = newThread(thread.TID, threadName(procRoot, pid, thread.TID), contexts[i])
+	}
+	slices.SortFunc(views, func(a, b Thread) int { return cmp.Compare(a.TID, b.TID) })
+	return views, nil
+}
+
+// threadName is what the thread calls itself, at most 15 bytes; empty when it has ended.
+func threadName(procRoot string, pid, tid int) string {
+	fs, err := procfs.NewFS(procRoot)
+	if err != nil {
+		return ""
+	}
+	thread, err := fs.Thread(pid, tid)
+	if err != nil {
+		return ""
+	}
+	name, err := thread.Comm()
+	if err != nil {
+		return ""
+	}
+	return name
+}
+
+func newThread(tid int, name string, c target.Context) Thread {
+	view := Thread{TID: tid, Name: name, Valid: c.Slot.Valid, TracePresent: c.Slot.TracePresent, TraceFlags: c.Slot.TraceFlags}
+	if c.Addr != 0 {
+		view.Slot = fmt.Sprintf("%#x", c.Addr)
+	}
+	if c.Slot.TracePresent {
+		view.TraceID = hex.EncodeToString(c.Slot.TraceID[:])
+		view.SpanID = hex.EncodeToString(c.Slot.SpanID[:])
+		view.TransactionID = hex.EncodeToString(c.Slot.TransactionID[:])
+	} else {
+		view.Reason = c.Outcome.String()
+	}
+	return view
+}

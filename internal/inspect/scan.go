@@ -1,0 +1,109 @@
+// Package inspect looks once at the processes of the host, or at the threads of one: what `scan` and
+// `inspect` show. It sends nothing.
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"correlator/elfsym"
+	"correlator/internal/target"
+	"correlator/procscan"
+)
+
+// scanTimeout is how long one process may take to be looked at by Scan or Inspect. Only one
+// that makes us wait on purpose, or stands on a dead file system, takes more than milliseconds.
+const scanTimeout = 2 * time.Second
+
+// Scan looks once at every process and returns those that take part, by pid, and how many could
+// not be looked into. It sends nothing: it connects to the sockets, to see whether one could.
+func Scan(ctx context.Context, procRoot string) (processes []target.View, unreadable int, err error) {
+	scanner, err := procscan.NewScanner(procRoot)
+	if err != nil {
+		return nil, 0, err
+	}
+	files, err := elfsym.NewCache(target.LibraryCacheEntries)
+	if err != nil {
+		return nil, 0, err
+	}
+	views := []target.View{}
+	var mu sync.Mutex
+	var looking sync.WaitGroup
+	report, err := scanner.Sweep(func(found procscan.Found) {
+		looking.Go(func() {
+			view := within(ctx, timedOut(found), func() target.View {
+				view, t := examine(procRoot, files, found)
+				if t != nil {
+					t.Close()
+				}
+				return view
+			})
+			if view.State != "" && view.State != target.StateGone {
+				mu.Lock()
+				defer mu.Unlock()
+				views = append(views, view)
+			}
+		})
+	})
+	looking.Wait()
+	slices.SortFunc(views, func(a, b target.View) int { return cmp.Compare(a.PID, b.PID) })
+	return views, len(report.Unreadable), err
+}
+
+// within answers what look does, or late when that takes too long. look then goes on by itself.
+func within[T any](ctx context.Context, late T, look func() T) T {
+	answer := make(chan T, 1)
+	go func() { answer <- look() }()
+	timeout := time.NewTimer(scanTimeout)
+	defer timeout.Stop()
+	select {
+	case a := <-answer:
+		return a
+	case <-timeout.C:
+	case <-ctx.Done():
+	}
+	return late
+}
+
+func timedOut(found procscan.Found) target.View {
+	view := target.NewView(found.Identity)
+	view.State, view.Reason = target.StateError, target.ReasonTimeout.String()
+	view.Library = found.Libraries[0].Path
+	return view
+}
+
+// examine is the life of a process as far as it goes without sending anything. The target is nil
+// when the process was gone before; else the caller closes it.
+func examine(procRoot string, files *elfsym.Cache, found procscan.Found) (target.View, *target.Target) {
+	view := target.NewView(found.Identity)
+	t, err := target.Open(procRoot, found)
+	if err != nil {
+		view.State, view.Reason = target.StateOf(err)
+		return view, nil
+	}
+	if err = t.Load(files); t.Images() {
+		err = tryToConnect(t)
+	}
+	view.State, view.Reason = target.StateReady, ""
+	if err != nil {
+		view.State, view.Reason = target.StateOf(err)
+	}
+	t.Describe(&view)
+	return view, t
+}
+
+// tryToConnect does what registering takes, short of sending.
+func tryToConnect(t *target.Target) error {
+	if _, err := t.Look(); err != nil {
+		return err
+	}
+	t.Resolve() // what comes of it is shown by itself
+	socket, err := t.Dial()
+	if err != nil {
+		return err
+	}
+	return socket.Close()
+}

@@ -1,0 +1,114 @@
+package target
+
+import (
+	"errors"
+
+	"correlator/bpf"
+	"correlator/memread"
+	"correlator/tlsdesc"
+)
+
+// Context is what one thread worked on when it was looked at.
+type Context struct {
+	Outcome Outcome      // OutcomeCorrelated when Slot holds a sampled trace
+	Addr    uint64       // of the slot, 0 when the thread has none
+	Slot    memread.Slot // zero unless it was read
+}
+
+// ContextReader reads the slots of a process's threads. It keeps its buffers, and is used by one
+// goroutine at a time. What it answers is valid until the next call.
+type ContextReader struct {
+	threads  []bpf.Thread
+	pointers map[int]uint64 // thread pointers by tid
+
+	// By index of what was asked for.
+	threadPointers []uint64
+	variables      []uint64
+	errs           []error
+	results        []memread.SlotResult
+	contexts       []Context
+}
+
+// FindThreads takes down the thread pointers of the process's threads as they are now, and answers
+// which there are.
+func (r *ContextReader) FindThreads(threads *bpf.Threads, pid int) (_ []bpf.Thread, err error) {
+	if r.threads, err = threads.Process(pid, r.threads[:0]); err != nil {
+		return nil, err
+	}
+	if r.pointers == nil {
+		r.pointers = make(map[int]uint64, len(r.threads))
+	}
+	clear(r.pointers)
+	for _, thread := range r.threads {
+		r.pointers[thread.TID] = thread.ThreadPointer
+	}
+	return r.threads, nil
+}
+
+// ReadThreads looks at the threads of n given tids, which FindThreads knows or not.
+func (r *ContextReader) ReadThreads(t *Target, n int, tid func(i int) int) ([]Context, error) {
+	r.threadPointers = resize(r.threadPointers, n)
+	for i := range n {
+		r.threadPointers[i] = r.pointers[tid(i)] // 0 without one, which has no variable
+	}
+	contexts, err := r.Read(t, r.threadPointers)
+	for i := range contexts {
+		if _, known := r.pointers[tid(i)]; !known {
+			contexts[i] = Context{Outcome: OutcomeNoThread}
+		}
+	}
+	return contexts, err
+}
+
+// Read looks at threads with the given thread pointers: first for the place of each one's variable,
+// then at all slots together, twice. An error is one of the whole process.
+//
+// What is read may be another program's, or by a rule that holds no longer, until StillPublishing
+// says that it is not.
+func (r *ContextReader) Read(t *Target, threadPointers []uint64) ([]Context, error) {
+	n := len(threadPointers)
+	r.variables = resize(r.variables, n)
+	r.errs = resize(r.errs, n)
+	r.results = resize(r.results, n)
+	r.contexts = resize(r.contexts, n)
+	if err := t.rule.VariableAddrs(t.memory, threadPointers, r.variables, r.errs); err != nil {
+		return nil, err
+	}
+	if err := t.memory.ReadSlots(r.variables, r.results); err != nil {
+		return nil, err
+	}
+	for i := range n {
+		result := &r.results[i]
+		r.contexts[i] = Context{Addr: result.Addr, Slot: result.Slot, Outcome: contextOutcome(r.errs[i], result)}
+	}
+	return r.contexts, nil
+}
+
+func contextOutcome(variableErr error, result *memread.SlotResult) Outcome {
+	switch {
+	case errors.Is(variableErr, tlsdesc.ErrChanged), errors.Is(result.Err, memread.ErrTorn):
+		return OutcomeTorn
+	case errors.Is(result.Err, memread.ErrUpdating):
+		return OutcomeUpdating
+	case variableErr != nil, result.Err != nil:
+		return OutcomeUnreadable
+	case result.Addr == 0:
+		return OutcomeNoSlot
+	case !result.Slot.TracePresent:
+		return OutcomeNoTrace
+	case result.Slot.TraceFlags&traceFlagSampled == 0:
+		return OutcomeUnsampled
+	}
+	return OutcomeCorrelated
+}
+
+// traceFlagSampled is W3C's: the caller may have recorded the trace. Agents ignore messages about
+// others.
+const traceFlagSampled = 1
+
+func resize[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	return s[:n]
+}

@@ -1,0 +1,46 @@
+package target
+
+// Outcome is what became of a sample on its way to the queue of its process; from there on
+// messaging.Counters tells. Every sample that is fed to us, or that the kernel's counts hand over,
+// has exactly one.
+type Outcome uint8
+
+const (
+	OutcomeCorrelated     Outcome = iota // has a trace, was given to the sender of its process
+	OutcomeUnknownProcess                // its pid is no process that takes part
+	OutcomeNotRegistered                 // its process publishes nothing, or not what was read just before
+	OutcomeBacklog                       // its process had too many samples waiting
+	OutcomeStale                         // without context and too old to read the context now
+	OutcomeUnsupported                   // without context, which this kernel or our rights do not let us read
+	OutcomeNoThread                      // its tid is no thread of the process
+	OutcomeNoRule                        // where its thread's slot lies is not resolved, or not supported
+	OutcomeNoSlot                        // its thread has no slot yet
+	OutcomeUpdating                      // valid was 0: the thread was writing its slot
+	OutcomeTorn                          // two reads of the slot differed
+	OutcomeUnreadable                    // reading the slot failed or gave nonsense
+	OutcomeNoTrace                       // no trace was active
+	OutcomeUnsampled                     // the trace is not sampled (W3C flag), so its agent would ignore it
+	OutcomeNoStack                       // its stack is not to be had any more
+	NumOutcomes
+)
+
+var outcomeNames = [NumOutcomes]string{
+	OutcomeCorrelated:     "correlated",
+	OutcomeUnknownProcess: "unknown_process",
+	OutcomeNotRegistered:  "not_registered",
+	OutcomeBacklog:        "backlog",
+	OutcomeStale:          "stale",
+	OutcomeUnsupported:    "unsupported",
+	OutcomeNoThread:       "no_thread",
+	OutcomeNoRule:         "no_rule",
+	OutcomeNoSlot:         "no_slot",
+	OutcomeUpdating:       "updating",
+	OutcomeTorn:           "torn",
+	OutcomeUnreadable:     "unreadable",
+	OutcomeNoTrace:        "no_trace",
+	OutcomeUnsampled:      "unsampled",
+	OutcomeNoStack:        "no_stack",
+}
+
+// String is the outcome's label in logs and metrics.
+func (o Outcome) String() string { return outcomeNames[o] }
