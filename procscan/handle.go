@@ -125,6 +125,13 @@ func (h *Handle) ExecutableMappings() ([]Mapping, error) {
 	return h.mappings(executableFileLine, maxExecutable)
 }
 
+// ExecutableMemory returns all executable mappings, by address: those of files, and the memory
+// without one that compilers write code to, the vDSO and whatever else the kernel names in
+// brackets. With ErrTooMany come the first ones of a process with more than 32768.
+func (h *Handle) ExecutableMemory() ([]Mapping, error) {
+	return h.mappings(executableLine, maxExecutableMemory)
+}
+
 // Libraries reads anew which mappings of the agent's library the process has, as a sweep would:
 // ErrNotFound when there are none, and no more than a sweep returns.
 func (h *Handle) Libraries() ([]Mapping, error) {

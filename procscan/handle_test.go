@@ -1,6 +1,7 @@
 package procscan
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -89,13 +90,14 @@ func TestHandleGone(t *testing.T) {
 		_, credsErr := h.Credentials()
 		_, rootErr := h.OpenRoot()
 		mappings, mapsErr := h.ExecutableMappings()
-		_, libErr := h.OpenLibrary(library)
+		_, memoryErr := h.ExecutableMemory()
+		_, openErr := h.OpenMapped(library)
 		_, libsErr := h.Libraries()
 		_, mapErr := h.Maps(library)
-		for _, err := range []error{credsErr, rootErr, mapsErr, libErr, libsErr, mapErr} {
+		for _, err := range []error{credsErr, rootErr, mapsErr, memoryErr, openErr, libsErr, mapErr} {
 			if !errors.Is(err, ErrGone) {
-				t.Errorf("reaped %v: %v, %v, %v (%v), %v, %v, %v", reap, credsErr, rootErr, mapsErr, mappings,
-					libErr, libsErr, mapErr)
+				t.Errorf("reaped %v: %v, %v, %v (%v), %v, %v, %v, %v", reap, credsErr, rootErr, mapsErr, mappings,
+					memoryErr, openErr, libsErr, mapErr)
 				break
 			}
 		}
@@ -115,7 +117,7 @@ func TestHandleConcurrentClose(t *testing.T) {
 			func() { h.FD() },
 			func() { h.ExecutableMappings() },
 			func() {
-				if f, err := h.OpenLibrary(library); err == nil {
+				if f, err := h.OpenMapped(library); err == nil {
 					f.Close()
 				} else if !errors.Is(err, ErrGone) {
 					t.Errorf("a handle closed meanwhile: %v", err)
@@ -159,6 +161,53 @@ func TestExecutableMappings(t *testing.T) {
 	i := slices.IndexFunc(got, func(m Mapping) bool { return m.Path == filepath.Join(dir, "libc.so.6") })
 	if i < 0 || !got[i].Deleted {
 		t.Errorf("the deleted file is %+v", got)
+	}
+}
+
+// The memory without a file is there too, and the files are those that ExecutableMappings returns.
+func TestExecutableMemory(t *testing.T) {
+	p := startHost(t, hostSpec{Maps: []mapSpec{
+		{Path: filepath.Join(t.TempDir(), realName)},
+		{Prot: unix.PROT_READ | unix.PROT_WRITE | unix.PROT_EXEC},
+		{Path: "memfd:code"},
+	}})
+	h, library := openHost(t, "/proc", p)
+	all, err := h.ExecutableMemory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := h.ExecutableMappings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.IsSortedFunc(all, func(a, b Mapping) int { return cmp.Compare(a.Start, b.Start) }) {
+		t.Errorf("not by address: %+v", all)
+	}
+	count := make(map[string]int)
+	withFile := slices.DeleteFunc(slices.Clone(all), func(m Mapping) bool {
+		if m.Ino != 0 {
+			return false
+		}
+		count[m.Path]++
+		return true
+	})
+	if !slices.Equal(withFile, files) || !slices.Contains(files, library) {
+		t.Errorf("with files %+v, ExecutableMappings %+v", withFile, files)
+	}
+	if count[""] != 1 || count["[vdso]"] != 1 {
+		t.Errorf("without files %v", count)
+	}
+	if !slices.ContainsFunc(files, func(m Mapping) bool { return m.Path == "/memfd:code" && m.Deleted }) {
+		t.Errorf("no memfd among %+v", files)
+	}
+}
+
+func TestExecutableMemoryTooMany(t *testing.T) {
+	path := filepath.Join(t.TempDir(), realName)
+	p := startHost(t, hostSpec{Maps: []mapSpec{{Path: path, Times: maxExecutableMemory + 1}}})
+	h, _ := openHost(t, "/proc", p)
+	if got, err := h.ExecutableMemory(); !errors.Is(err, ErrTooMany) || len(got) != maxExecutableMemory {
+		t.Errorf("%d mappings, %v", len(got), err)
 	}
 }
 
@@ -253,7 +302,7 @@ func TestExec(t *testing.T) {
 	if got, err := h.Libraries(); !errors.Is(err, ErrNotFound) {
 		t.Errorf("libraries %+v, %v", got, err)
 	}
-	if f, err := h.OpenLibrary(Mapping{Start: m.Start, End: m.End, Path: m.Path + ".gone"}); err == nil || errors.Is(err, ErrGone) {
+	if f, err := h.OpenMapped(Mapping{Start: m.Start, End: m.End, Path: m.Path + ".gone"}); err == nil || errors.Is(err, ErrGone) {
 		t.Errorf("opening what is not mapped: %v, %v", f, err)
 	}
 }

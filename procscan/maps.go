@@ -24,8 +24,14 @@ const (
 	// hundreds of native libraries) have about a thousand executable mappings of files.
 	maxExecutable = 4096
 
-	// maxPathBytes bounds the sum of the paths that one look at a process keeps: 256 bytes for
-	// each of maxExecutable, where 60 are usual.
+	// maxExecutableMemory bounds ExecutableMemory: 2 MiB of mappings. The kernel allows a process
+	// 65530 mappings (vm.max_map_count) and makes one of neighbours that are alike, so memory of
+	// which a compiler protects every second page has half as many executable ones. Those that map
+	// each piece of their code by itself (.NET, V8) have thousands.
+	maxExecutableMemory = 32 << 10
+
+	// maxPathBytes bounds the sum of the paths that one look at a process keeps, where mappings in a
+	// row share theirs: 256 bytes for each of maxExecutable, where 60 are usual.
 	maxPathBytes = 1 << 20
 )
 
@@ -52,11 +58,15 @@ func (r *mapsReader) collect(wanted func(line []byte) bool, limit int) ([]Mappin
 		if !ok {
 			continue
 		}
-		pathBytes += len(path)
+		if last := len(found) - 1; last >= 0 && found[last].Path == string(path) {
+			m.Path = found[last].Path
+		} else {
+			m.Path = string(path)
+			pathBytes += len(path)
+		}
 		if len(found) == limit || pathBytes > maxPathBytes {
 			return found, ErrTooMany
 		}
-		m.Path = string(path)
 		found = append(found, m)
 	}
 }

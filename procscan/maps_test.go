@@ -165,14 +165,49 @@ func TestCollectLimits(t *testing.T) {
 		}
 	}
 
-	var long bytes.Buffer
+	// Long paths count, those of neighbours once.
 	path := "/" + strings.Repeat("x", 16000)
-	for i := range 100 {
-		fmt.Fprintf(&long, "%x-%x r-xp 0 00:2a 7 %s\n", i*2+1, i*2+2, path)
+	for _, c := range []struct {
+		names []string
+		want  int
+		err   error
+	}{
+		{[]string{"a", "b"}, maxPathBytes / (len(path) + 1), ErrTooMany},
+		{[]string{"a"}, 100, nil},
+	} {
+		var long bytes.Buffer
+		for i := range 100 {
+			fmt.Fprintf(&long, "%x-%x r-xp 0 00:2a 7 %s\n", i*2+1, i*2+2, path+c.names[i%len(c.names)])
+		}
+		got, err := collectText(&long, mapsBufferBytes, executableFileLine, maxExecutable)
+		if !errors.Is(err, c.err) || len(got) != c.want {
+			t.Errorf("long paths %q: %d mappings, %v", c.names, len(got), err)
+		}
 	}
-	got, err := collectText(&long, mapsBufferBytes, executableFileLine, maxExecutable)
-	if !errors.Is(err, ErrTooMany) || len(got) != maxPathBytes/len(path) {
-		t.Errorf("long paths: %d mappings, %v", len(got), err)
+}
+
+// All executable memory, and what a name in brackets says of it.
+func TestExecutableLines(t *testing.T) {
+	const text = "" +
+		"00400000-00401000 r--p 00000000 fe:00 1                          /a\n" +
+		"00401000-00402000 r-xp 00001000 fe:00 1                          /a\n" +
+		"10000000-10001000 rwxp 00000000 00:00 0 \n" +
+		"10001000-10002000 rw-p 00000000 00:00 0 \n" +
+		"10002000-10003000 --xp 00000000 00:00 0                          [anon:code /of jit]\n" +
+		"10003000-10004000 r-xs 00000000 00:01 2051                       /memfd:doublemapper (deleted)\n" +
+		"7fff00002000-7fff00004000 r-xp 00000000 00:00 0                  [vdso]\n" +
+		"ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0          [vsyscall]\n"
+	got, err := collectText(strings.NewReader(text), mapsBufferBytes, executableLine, maxExecutableMemory)
+	want := []Mapping{
+		{0x401000, 0x402000, 0x1000, unix.Mkdev(0xfe, 0), 1, "/a", false},
+		{0x10000000, 0x10001000, 0, 0, 0, "", false},
+		{0x10002000, 0x10003000, 0, 0, 0, "[anon:code /of jit]", false},
+		{0x10003000, 0x10004000, 0, unix.Mkdev(0, 1), 2051, "/memfd:doublemapper", true},
+		{0x7fff00002000, 0x7fff00004000, 0, 0, 0, "[vdso]", false},
+		{0xffffffffff600000, 0xffffffffff601000, 0, 0, 0, "[vsyscall]", false},
+	}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v\nwant %+v", got, err, want)
 	}
 }
 

@@ -196,7 +196,7 @@ func checkOwnProcRoot(s *Scanner, procRoot string) error {
 		return err
 	}
 	defer h.Close()
-	f, err := h.OpenLibrary(all[0].Libraries[0])
+	f, err := h.OpenMapped(all[0].Libraries[0])
 	if err != nil {
 		return err
 	}
@@ -263,7 +263,7 @@ func checkReuse(procRoot string) error {
 	_, credsErr := h.Credentials()
 	_, rootErr := h.OpenRoot()
 	_, mapsErr := h.ExecutableMappings()
-	_, libErr := h.OpenLibrary(Mapping{Start: 0x1000, End: 0x2000, Path: "/etc/passwd"})
+	_, libErr := h.OpenMapped(Mapping{Start: 0x1000, End: 0x2000, Path: "/etc/passwd"})
 	_, openErr := OpenProcess(procRoot, id)
 	for _, err := range []error{credsErr, rootErr, mapsErr, libErr, openErr} {
 		if !errors.Is(err, ErrGone) {

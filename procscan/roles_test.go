@@ -3,6 +3,7 @@ package procscan
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -33,8 +35,9 @@ type mountSpec struct {
 }
 
 type mapSpec struct {
-	Path     string // made, one page long, unless it exists
+	Path     string // made, one page long, unless it exists; "" for memory without a file, "memfd:..." for a memfd
 	Prot     int    // PROT_READ|PROT_EXEC when 0
+	Flags    int    // MAP_PRIVATE when 0
 	Times    int    // 1 when 0
 	Unlink   bool
 	ReadOnly bool // the file must exist
@@ -107,28 +110,44 @@ func runHost() error {
 	}
 }
 
-func (m mapSpec) apply() ([][]byte, error) {
-	flags := os.O_RDWR | os.O_CREATE
-	if m.ReadOnly {
-		flags = os.O_RDONLY
+// open returns the file to map, nil when there is none.
+func (m mapSpec) open() (*os.File, error) {
+	switch {
+	case m.Path == "":
+		return nil, nil
+	case m.ReadOnly:
+		return os.Open(m.Path)
 	}
-	f, err := os.OpenFile(m.Path, flags, 0o755)
+	fd, err := -1, error(nil)
+	if name, ok := strings.CutPrefix(m.Path, "memfd:"); ok {
+		fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	} else {
+		fd, err = unix.Open(m.Path, unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o755)
+	}
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	if !m.ReadOnly {
-		if _, err := f.WriteString("contents of " + m.Path); err != nil {
-			return nil, err
-		}
+	f := os.NewFile(uintptr(fd), m.Path)
+	_, err = f.WriteString("contents of " + m.Path)
+	return f, err
+}
+
+func (m mapSpec) apply() ([][]byte, error) {
+	f, err := m.open()
+	if err != nil {
+		return nil, err
 	}
-	prot := m.Prot
-	if prot == 0 {
-		prot = unix.PROT_READ | unix.PROT_EXEC
+	fd, flags := -1, cmp.Or(m.Flags, unix.MAP_PRIVATE)
+	if f == nil {
+		flags |= unix.MAP_ANONYMOUS
+	} else {
+		defer f.Close()
+		fd = int(f.Fd())
 	}
+	prot := cmp.Or(m.Prot, unix.PROT_READ|unix.PROT_EXEC)
 	var mapped [][]byte
 	for range max(m.Times, 1) {
-		page, err := unix.Mmap(int(f.Fd()), 0, os.Getpagesize(), prot, unix.MAP_PRIVATE)
+		page, err := unix.Mmap(fd, 0, os.Getpagesize(), prot, flags)
 		if err != nil {
 			return nil, err
 		}
@@ -212,7 +231,7 @@ func runRead() error {
 	if mapped, err := h.Maps(found.Libraries[0]); !mapped {
 		return fmt.Errorf("Maps says %v, %v to a process without capabilities", mapped, err)
 	}
-	f, err := h.OpenLibrary(found.Libraries[0])
+	f, err := h.OpenMapped(found.Libraries[0])
 	if err != nil {
 		return err
 	}

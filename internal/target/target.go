@@ -178,7 +178,7 @@ func (i *image) same(other *image) bool {
 }
 
 func (t *Target) open(files *elfsym.Cache, mapping procscan.Mapping) (*image, error) {
-	f, err := t.handle.OpenLibrary(mapping)
+	f, err := t.handle.OpenMapped(mapping)
 	if err != nil {
 		return nil, WithReason(ReasonLibraryUnreadable, fmt.Errorf("opening library %q: %w", mapping.Path, err))
 	}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,7 +16,7 @@ import (
 	"correlator/internal/testenv"
 )
 
-// openBelowRoot is OpenLibrary where map_files is not permitted.
+// openBelowRoot is OpenMapped where map_files is not permitted.
 func openBelowRoot(h *Handle, m Mapping) (*os.File, error) {
 	path, err := h.locateBelowRoot(m)
 	if err != nil {
@@ -24,8 +25,8 @@ func openBelowRoot(h *Handle, m Mapping) (*os.File, error) {
 	return h.openLocated(path, m)
 }
 
-// openMapped is OpenLibrary without the other way.
-func openMapped(h *Handle, m Mapping) (*os.File, error) {
+// openThroughMapFiles is OpenMapped without the other way.
+func openThroughMapFiles(h *Handle, m Mapping) (*os.File, error) {
 	path, err := h.locateMapped(m)
 	if err != nil {
 		return nil, err
@@ -46,7 +47,7 @@ func contentsOf(t *testing.T, f *os.File) string {
 	return string(text)
 }
 
-func TestOpenLibrary(t *testing.T) {
+func TestOpenMapped(t *testing.T) {
 	testenv.NeedRoot(t)
 	dir := t.TempDir()
 	odd := filepath.Join(dir, "a b\nc ")
@@ -100,7 +101,7 @@ func TestOpenLibrary(t *testing.T) {
 			}
 			before := descriptors(t)
 			for way, open := range map[string]func(*Handle, Mapping) (*os.File, error){
-				"any": (*Handle).OpenLibrary, "mapped": openMapped, "below root": openBelowRoot,
+				"any": (*Handle).OpenMapped, "mapped": openThroughMapFiles, "below root": openBelowRoot,
 			} {
 				f, err := open(h, m)
 				if way == "below root" && c.belowRoot != nil {
@@ -145,7 +146,7 @@ func TestOverlayDiffers(t *testing.T) {
 		Maps: []mapSpec{{Path: filepath.Join(overlay, realName), ReadOnly: true}},
 	})
 	h, m := openHost(t, "/proc", p)
-	f, err := h.OpenLibrary(m)
+	f, err := h.OpenMapped(m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,8 +170,49 @@ func TestOverlayDiffers(t *testing.T) {
 	}
 }
 
+// What looks like a file in maps, and has no path, or is none.
+func TestOpenMappedWithoutPath(t *testing.T) {
+	testenv.NeedRoot(t)
+	for _, c := range []struct {
+		name string
+		spec mapSpec
+		path string // as maps shows it
+		want string // what the contents begin with
+		err  error
+	}{
+		{"memfd", mapSpec{Path: "memfd:code"}, "/memfd:code", "contents of memfd:code", nil},
+		{"shared memory", mapSpec{Flags: unix.MAP_SHARED}, "/dev/zero", "\x00", nil},
+		{"device", mapSpec{Path: "/dev/zero", ReadOnly: true}, "/dev/zero", "", ErrNotRegular},
+		{"vDSO", mapSpec{}, "[vdso]", "", ErrReplaced},
+		{"no file", mapSpec{}, "", "", ErrReplaced},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := startHost(t, hostSpec{Maps: []mapSpec{{Path: filepath.Join(t.TempDir(), realName)}, c.spec}})
+			h, _ := openHost(t, "/proc", p)
+			all, err := h.ExecutableMemory()
+			if err != nil {
+				t.Fatal(err)
+			}
+			i := slices.IndexFunc(all, func(m Mapping) bool { return m.Path == c.path })
+			if i < 0 {
+				t.Fatalf("no %q among %+v", c.path, all)
+			}
+			f, err := h.OpenMapped(all[i])
+			if !errors.Is(err, c.err) {
+				t.Fatalf("%v, want %v", err, c.err)
+			}
+			if err == nil && !strings.HasPrefix(contentsOf(t, f), c.want) {
+				t.Errorf("contents are not %q", c.want)
+			}
+			if f, err := openBelowRoot(h, all[i]); err == nil {
+				t.Errorf("below the root: %s", f.Name())
+			}
+		})
+	}
+}
+
 // What became of the path since it was mapped: only the mapped file is ever opened.
-func TestOpenLibraryReplaced(t *testing.T) {
+func TestOpenMappedReplaced(t *testing.T) {
 	testenv.NeedRoot(t)
 	for _, c := range []struct {
 		name    string
@@ -201,7 +243,7 @@ func TestOpenLibraryReplaced(t *testing.T) {
 			if f, err := openBelowRoot(h, m); !errors.Is(err, c.want) {
 				t.Errorf("below the root: %v, %v, want %v", f, err, c.want)
 			}
-			f, err := h.OpenLibrary(m)
+			f, err := h.OpenMapped(m)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -213,7 +255,7 @@ func TestOpenLibraryReplaced(t *testing.T) {
 }
 
 // A link can lead into procfs, whose files are regular and not to be opened.
-func TestOpenLibraryPseudoFile(t *testing.T) {
+func TestOpenMappedPseudoFile(t *testing.T) {
 	testenv.NeedRoot(t)
 	root := t.TempDir()
 	if err := os.Mkdir(filepath.Join(root, "proc"), 0o755); err != nil {
@@ -237,7 +279,7 @@ func TestOpenLibraryPseudoFile(t *testing.T) {
 }
 
 // The mapping is not there any more, or another is.
-func TestOpenLibraryUnmapped(t *testing.T) {
+func TestOpenMappedUnmapped(t *testing.T) {
 	testenv.NeedRoot(t)
 	dir := t.TempDir()
 	p := startHost(t, hostSpec{Maps: []mapSpec{{Path: filepath.Join(dir, realName)}, {Path: filepath.Join(dir, "other.so")}}})
@@ -248,7 +290,7 @@ func TestOpenLibraryUnmapped(t *testing.T) {
 	if fd, err := h.locateMapped(moved); !errors.Is(err, ErrReplaced) || errors.Is(err, ErrGone) {
 		t.Errorf("bounds that no mapping has: %d, %v", fd, err)
 	}
-	f, err := h.OpenLibrary(moved)
+	f, err := h.OpenMapped(moved)
 	if err != nil {
 		t.Errorf("with other bounds, and the file at its path: %v", err)
 	} else {
@@ -265,7 +307,7 @@ func TestOpenLibraryUnmapped(t *testing.T) {
 		}
 		swapped := m
 		swapped.Start, swapped.End = other.Start, other.End
-		if f, err := h.OpenLibrary(swapped); !errors.Is(err, ErrReplaced) {
+		if f, err := h.OpenMapped(swapped); !errors.Is(err, ErrReplaced) {
 			t.Errorf("another file is mapped there: %v, %v", f, err)
 		}
 		return
@@ -274,7 +316,7 @@ func TestOpenLibraryUnmapped(t *testing.T) {
 }
 
 // The owner of a file can hold a lease on it: then opening would wait for the owner.
-func TestOpenLibraryLease(t *testing.T) {
+func TestOpenMappedLease(t *testing.T) {
 	p := startSleep(t)
 	h, err := OpenProcess("/proc", identityOf(t, p.pid))
 	if err != nil {
@@ -301,7 +343,7 @@ func TestOpenLibraryLease(t *testing.T) {
 }
 
 // Without capabilities, a process of the same user is read by its path.
-func TestOpenLibraryUnprivileged(t *testing.T) {
+func TestOpenMappedUnprivileged(t *testing.T) {
 	testenv.NeedRoot(t)
 	path := filepath.Join(sharedDir(t), realName)
 	p := startAs(t, nobody, mapSpec{Path: path, ReadOnly: true})
@@ -312,7 +354,7 @@ func TestOpenLibraryUnprivileged(t *testing.T) {
 	}
 }
 
-func TestOpenLibraryOtherProcRoot(t *testing.T) {
+func TestOpenMappedOtherProcRoot(t *testing.T) {
 	testenv.NeedRoot(t)
 	procRoot := filepath.Join(t.TempDir(), "host-proc")
 	if err := os.Symlink("/proc", procRoot); err != nil {
@@ -320,7 +362,7 @@ func TestOpenLibraryOtherProcRoot(t *testing.T) {
 	}
 	p := startHost(t, hostSpec{Maps: []mapSpec{{Path: filepath.Join(t.TempDir(), realName)}}})
 	h, m := openHost(t, procRoot, p)
-	for _, open := range []func(*Handle, Mapping) (*os.File, error){openMapped, openBelowRoot} {
+	for _, open := range []func(*Handle, Mapping) (*os.File, error){openThroughMapFiles, openBelowRoot} {
 		f, err := open(h, m)
 		if err != nil {
 			t.Fatal(err)

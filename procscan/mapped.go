@@ -17,8 +17,9 @@ import (
 // mounted during the walk (EAGAIN of openat2, only where ".." is on the way).
 const lookupTries = 8
 
-// OpenLibrary opens the file of a mapping of the process for reading. The file is regular and the
-// one that the mapping showed: ErrNotRegular and ErrReplaced otherwise. It is found through
+// OpenMapped opens the file of a mapping of the process for reading. The file is regular and the
+// one that the mapping showed: ErrNotRegular and ErrReplaced otherwise, the latter also for memory
+// without a file. It is found through
 // /proc/PID/map_files, also when it was unlinked; without the capability for that
 // (CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE, in the initial user namespace) or when the mapping
 // has changed its bounds, by its path below the process's root, with every symbolic link confined
@@ -26,7 +27,7 @@ const lookupTries = 8
 //
 // The caller closes the file. A file system of the process's own can make this call, and reading
 // the file, block for ever, and the process can change or truncate the file at any time.
-func (h *Handle) OpenLibrary(m Mapping) (*os.File, error) {
+func (h *Handle) OpenMapped(m Mapping) (*os.File, error) {
 	path, err := h.locateMapped(m)
 	if err != nil && !errors.Is(err, ErrGone) {
 		var belowErr error
