@@ -60,9 +60,15 @@ var circumstances = []struct {
 }, {
 	name:    "no kernel BTF",
 	attr:    syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS},
-	prepare: hideBTF,
+	prepare: func() error { return hide("/sys/kernel/btf") },
 	feature: "kernel type information (/sys/kernel/btf/vmlinux)",
 	remedy:  "CONFIG_DEBUG_INFO_BTF",
+}, {
+	name:    "no sysfs",
+	attr:    syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS},
+	prepare: func() error { return hide("/sys") },
+	feature: "kernel type information (/sys/kernel/btf/vmlinux)",
+	remedy:  "mount /sys",
 }, {
 	name:    "bpf refused by seccomp",
 	prepare: func() error { return answerBPF(unix.EPERM) },
@@ -205,12 +211,12 @@ func keepCapabilities(capabilities ...int) error {
 	return unix.Capset(&header, &sets[0])
 }
 
-// hideBTF covers the kernel's type information. It takes a mount namespace of our own.
-func hideBTF() error {
+// hide covers a directory with an empty one. It takes a mount namespace of our own.
+func hide(dir string) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
 	}
-	return unix.Mount("tmpfs", "/sys/kernel/btf", "tmpfs", unix.MS_RDONLY, "")
+	return unix.Mount("tmpfs", dir, "tmpfs", unix.MS_RDONLY, "")
 }
 
 // answerBPF makes bpf(2) fail with errno on the calling thread.

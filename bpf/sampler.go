@@ -57,16 +57,13 @@ type SamplerOptions struct {
 	PinDir string
 }
 
-// withDefaults checks the options, for a machine with that many CPUs.
-func (o SamplerOptions) withDefaults(cpus int) (SamplerOptions, error) {
-	if o.SamplesPerSecond < 1 || o.SamplesPerSecond > MaxSamplesPerSecond {
-		return o, fmt.Errorf("%d samples per second: not from 1 to %d", o.SamplesPerSecond, MaxSamplesPerSecond)
-	}
+// withDefaults fills in what was left to us, for a machine with that many CPUs.
+func (o SamplerOptions) withDefaults(cpus int) SamplerOptions {
 	setDefault(&o.MaxTargets, defaultMaxTargets)
 	setDefault(&o.MaxStacks, defaultMaxStacks)
 	setDefault(&o.MaxCounts, min(max(roundUp(o.SamplesPerSecond*cpus), minMaxCounts), maxMaxCounts))
 	setDefault(&o.DeferredBytes, defaultDeferredBytes)
-	return o, nil
+	return o
 }
 
 func setDefault(n *int, value int) {
@@ -104,9 +101,8 @@ type Sampler struct {
 // other, for which OpenSampler waits up to 100 ms. The error is a [MissingError] when the machine
 // or the process lacks something.
 func OpenSampler(options SamplerOptions) (*Sampler, error) {
-	options, err := options.withDefaults(ebpf.MustPossibleCPU())
-	if err != nil {
-		return nil, err
+	if rate := options.SamplesPerSecond; rate < 1 || rate > MaxSamplesPerSecond {
+		return nil, fmt.Errorf("%d samples per second: not from 1 to %d", rate, MaxSamplesPerSecond)
 	}
 	s := &Sampler{options: options}
 	if err := s.open(); err != nil {
@@ -120,7 +116,12 @@ func (s *Sampler) open() (err error) {
 	if s.identities, err = openIdentities(); err != nil {
 		return err
 	}
-	if err := s.load(); err != nil {
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return fmt.Errorf("counting CPUs: %w", err)
+	}
+	s.options = s.options.withDefaults(cpus)
+	if err := s.load(cpus); err != nil {
 		return fmt.Errorf("loading sampler: %w", err)
 	}
 	if err := s.table.open(s.objects.Targets); err != nil {
@@ -138,7 +139,7 @@ func (s *Sampler) open() (err error) {
 }
 
 // load loads the program with tables of the sizes that the options say.
-func (s *Sampler) load() error {
+func (s *Sampler) load(cpus int) error {
 	spec, err := loadSampler()
 	if err != nil {
 		return err
@@ -163,7 +164,7 @@ func (s *Sampler) load() error {
 	spec.Maps[samplerMapCountsA].MaxEntries = uint32(s.options.MaxCounts)
 	spec.Maps[samplerMapCountsB].MaxEntries = uint32(s.options.MaxCounts)
 	spec.Maps[samplerMapActive].InnerMap.MaxEntries = uint32(s.options.MaxCounts)
-	spec.Maps[samplerMapCounters].MaxEntries = uint32(ebpf.MustPossibleCPU())
+	spec.Maps[samplerMapCounters].MaxEntries = uint32(cpus)
 	spec.Maps[samplerMapEvents].MaxEntries = uint32(s.options.DeferredBytes)
 	return s.loadPinned(spec)
 }
