@@ -40,16 +40,17 @@ func (d *drain) open(s *Sampler) {
 // counted meanwhile is lost: there are two tables, and the one that is emptied is not counted in.
 // For the kernel to be sure of that, Drain waits some milliseconds, unless nothing was counted.
 //
-// Stacks of the counts can be asked for from within yield and until the next call. When there is an error, what was not handed over comes with the next call.
+// Stacks of the counts can be asked for from within yield and until the next call. When there is an
+// error, what was not handed over comes with the next call.
 func (s *Sampler) Drain(yield func(Count)) error {
 	s.draining.Lock()
 	defer s.draining.Unlock()
-	s.retained.age()
 	total, err := s.readCounters()
 	if err != nil {
 		return err
 	}
-	if s.drain.unfinished {
+	leftOver := s.drain.unfinished
+	if leftOver {
 		if err := s.drain.empty(yield); err != nil {
 			return err
 		}
@@ -63,6 +64,9 @@ func (s *Sampler) Drain(yield func(Count)) error {
 			return err
 		}
 		s.drain.kept = kept
+		if !leftOver { // whose stacks are asked for until the next call
+			s.retained.age()
+		}
 		if err := s.drain.empty(yield); err != nil {
 			return err
 		}

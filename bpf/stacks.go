@@ -37,12 +37,11 @@ type Stack struct {
 // afterwards it may be evicted.
 func (s *Sampler) Stack(key StackKey) (Stack, error) {
 	value := make([]byte, s.stackBytes())
+	s.retained.mu.Lock()
+	defer s.retained.mu.Unlock()
 	err := s.objects.Stacks.Lookup(&samplerStackKey{Hash: key.hash, Target: uint32(key.Target)}, value)
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
-		if stack, ok := s.retained.stack(key); ok {
-			return stack, nil
-		}
-		return Stack{}, ErrNoStack
+		return s.retained.stack(key)
 	}
 	if err != nil {
 		return Stack{}, fmt.Errorf("reading stack: %w", err)
@@ -107,38 +106,39 @@ func asBytes[T any](values []T) []byte {
 
 // retained are stacks that are no longer in the table. Samples may have been counted before with a
 // stack that is deleted at the end of a Drain, or be counted just after by a program that still
-// found it. Those counts come with the next Drain, and whoever gets them may ask for the stack until
-// the one after that. Later counts put the stack into the table again.
+// found it. Those counts are in the table that is taken over next, and whoever gets them may ask for
+// the stack until another one is. Later counts put the stack into the table again.
 type retained struct {
-	mu     sync.Mutex
-	stacks [2]map[StackKey]Stack // deleted by the last Drain, by the one before
+	// mu is held while a stack is deleted or read: the kernel gives the memory of a deleted one to
+	// the next at once, and a reader that had just found it would get that one.
+	mu sync.Mutex
+
+	stacks [2]map[StackKey]Stack // deleted since the last table was taken over, and before that
 }
 
-// age is called at the begin of a Drain.
+// age is called when no program counts any more in the table that is taken over.
 func (r *retained) age() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stacks[0], r.stacks[1] = nil, r.stacks[0]
 }
 
+// add is called with mu held.
 func (r *retained) add(key StackKey, stack Stack) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if r.stacks[0] == nil {
 		r.stacks[0] = make(map[StackKey]Stack)
 	}
 	r.stacks[0][key] = stack
 }
 
-func (r *retained) stack(key StackKey) (Stack, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// stack is called with mu held.
+func (r *retained) stack(key StackKey) (Stack, error) {
 	for _, stacks := range r.stacks {
 		if stack, ok := stacks[key]; ok {
-			return stack, true
+			return stack, nil
 		}
 	}
-	return Stack{}, false
+	return Stack{}, ErrNoStack
 }
 
 // evict makes room in the table of stacks, into which so many were ever stored, when half of it is
@@ -198,6 +198,8 @@ func (s *Sampler) evictStack(key *samplerStackKey, value []byte, before uint64) 
 	if lastUsed >= before {
 		return nil
 	}
+	s.retained.mu.Lock()
+	defer s.retained.mu.Unlock()
 	s.retained.add(newStackKey(*key), stack)
 	if err := s.objects.Stacks.Delete(key); err != nil {
 		return fmt.Errorf("evicting stack: %w", err)

@@ -8,12 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+
 	"correlator/internal/demo"
 	"correlator/internal/testenv"
 )
 
-// A stack that is evicted can be asked for until the second Drain afterwards, and comes back under
-// the same key when it is seen again.
+// A stack that is evicted can be asked for until the second Drain afterwards that had something to
+// hand over, and comes back under the same key when it is seen again.
 func TestEviction(t *testing.T) {
 	for _, kernel := range []bool{false, true} {
 		p := demo.Start(t, demo.Options{Busy: 1, Gap: -1, Transaction: time.Millisecond})
@@ -71,6 +73,9 @@ func TestEviction(t *testing.T) {
 			last = c
 		}
 		drainAll(t, s)
+		stack(t, s, last.Stack)
+		s.drain.kept = 0 // as if something had been counted since
+		drainAll(t, s)
 		if _, err := s.Stack(last.Stack); !errors.Is(err, ErrNoStack) {
 			t.Errorf("after two drains: %v", err)
 		}
@@ -81,6 +86,55 @@ func TestEviction(t *testing.T) {
 		if total.StacksStored == 0 || total.StacksStored != s.evictions.deleted {
 			t.Errorf("%d stacks stored, %d evicted", total.StacksStored, s.evictions.deleted)
 		}
+	}
+}
+
+// A program may have found a stack just before it was evicted, and be slow to count it; and an error
+// may put off what Drain hands over. Every count that is handed over has its stack until the next call.
+func TestStackOfLateCount(t *testing.T) {
+	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
+	s := openSampler(t, SamplerOptions{})
+	addDemo(t, s, p)
+	waitForOutcome(t, s, Correlated)
+	stop(t, s)
+	counted := drainAll(t, s)
+	if len(counted) == 0 {
+		t.Fatal("nothing was counted")
+	}
+	key := counted[0].Stack
+	if err := s.evictUnused(1 << 63); err != nil {
+		t.Fatal(err)
+	}
+	count := func(table *ebpf.Map) {
+		t.Helper()
+		key := samplerCountKey{Stack: samplerStackKey{Hash: key.hash, Target: uint32(key.Target)}}
+		if err := table.Put(&key, &samplerCount{Samples: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	verify := func(want int) {
+		t.Helper()
+		counts := drainAll(t, s)
+		if len(counts) != want {
+			t.Errorf("%d counts, not %d", len(counts), want)
+		}
+		for _, c := range counts {
+			stack(t, s, c.Stack)
+		}
+	}
+	count(s.drain.active) // and the counters do not say so yet
+	verify(0)
+	s.drain.kept-- // now they do
+	verify(1)
+
+	count(s.drain.other) // left over from a Drain that ended with an error
+	s.drain.unfinished = true
+	s.drain.kept--
+	verify(1)
+	s.drain.kept--
+	verify(0)
+	if _, err := s.Stack(key); !errors.Is(err, ErrNoStack) {
+		t.Errorf("kept for ever: %v", err)
 	}
 }
 
