@@ -124,7 +124,7 @@ func (s *Sampler) open() (err error) {
 	if err := s.load(cpus); err != nil {
 		return fmt.Errorf("loading sampler: %w", err)
 	}
-	if err := s.table.open(s.objects.Targets); err != nil {
+	if err := s.table.open(s.objects.Targets, s.objects.TargetFilter); err != nil {
 		return err
 	}
 	if s.counters, err = s.objects.Counters.Memory(); err != nil {

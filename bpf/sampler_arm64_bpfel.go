@@ -125,6 +125,7 @@ const (
 	samplerVarHashSeed      = "hash_seed"
 	samplerVarKeepUnsampled = "keep_unsampled"
 	samplerVarKernelStacks  = "kernel_stacks"
+	samplerVarTargetFilter  = "target_filter"
 )
 
 // loadSampler returns the embedded CollectionSpec for sampler.
@@ -193,6 +194,7 @@ type samplerVariableSpecs struct {
 	HashSeed      *ebpf.VariableSpec `ebpf:"hash_seed"`
 	KeepUnsampled *ebpf.VariableSpec `ebpf:"keep_unsampled"`
 	KernelStacks  *ebpf.VariableSpec `ebpf:"kernel_stacks"`
+	TargetFilter  *ebpf.VariableSpec `ebpf:"target_filter"`
 }
 
 // samplerObjects contains all objects after they have been loaded into the kernel.
@@ -245,6 +247,7 @@ type samplerVariables struct {
 	HashSeed      *ebpf.Variable `ebpf:"hash_seed"`
 	KeepUnsampled *ebpf.Variable `ebpf:"keep_unsampled"`
 	KernelStacks  *ebpf.Variable `ebpf:"kernel_stacks"`
+	TargetFilter  *ebpf.Variable `ebpf:"target_filter"`
 }
 
 // samplerPrograms contains all programs after they have been loaded into the kernel.

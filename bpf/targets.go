@@ -48,6 +48,8 @@ func (s *Sampler) RemoveTarget(target Target) error {
 type targetTable struct {
 	mu     sync.Mutex
 	table  *ebpf.Map
+	filter *ebpf.Variable // target_filter of sampler.bpf.c
+	bits   filterBits     // what it is, but for bits of targets that were not added after all
 	byTGID map[uint32]*targetEntry
 	tgids  map[Target]uint32
 	last   Target
@@ -58,9 +60,14 @@ type targetEntry struct {
 	target   Target
 }
 
+// filterBits has the bits of target_filter.
+type filterBits [1 << 10]uint64
+
+func (b *filterBits) set(tgid uint32) { b[tgid/64%uint32(len(b))] |= 1 << (tgid % 64) }
+
 // open empties the table: it can be that of an earlier sampler.
-func (t *targetTable) open(table *ebpf.Map) error {
-	t.table = table
+func (t *targetTable) open(table *ebpf.Map, filter *ebpf.Variable) error {
+	t.table, t.filter = table, filter
 	t.byTGID = make(map[uint32]*targetEntry)
 	t.tgids = make(map[Target]uint32)
 	return t.clear()
@@ -75,7 +82,7 @@ func (t *targetTable) clear() error {
 	for {
 		err := t.table.NextKey(nil, &tgid)
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
-			return nil
+			return t.setFilter()
 		}
 		if err == nil {
 			err = ignoreMissing(t.table.Delete(&tgid))
@@ -107,6 +114,10 @@ func (t *targetTable) set(identity Identity, rule tlsdesc.Rule) (Target, error) 
 	}
 	value.Id = uint32(entry.target)
 	value.Check = checkSum(&value)
+	t.bits.set(identity.tgid)
+	if err := t.filter.Set(&t.bits); err != nil {
+		return 0, err
+	}
 	err = t.table.Put(&identity.tgid, &value)
 	if errors.Is(err, unix.E2BIG) {
 		return 0, fmt.Errorf("%w: the table holds %d", ErrTooManyTargets, t.table.MaxEntries())
@@ -134,7 +145,16 @@ func (t *targetTable) remove(target Target) error {
 	}
 	delete(t.byTGID, tgid)
 	delete(t.tgids, target)
-	return nil
+	return t.setFilter()
+}
+
+// setFilter makes the filter anew, from the targets that there are.
+func (t *targetTable) setFilter() error {
+	t.bits = filterBits{}
+	for tgid := range t.byTGID {
+		t.bits.set(tgid)
+	}
+	return t.filter.Set(&t.bits)
 }
 
 // newCorrelatorTarget returns the entry of the table but for the target's number.

@@ -267,3 +267,42 @@ func TestCheckSum(t *testing.T) {
 		t.Errorf("%d different sums, %#x and %#x", len(sums), before, checkSum(&target))
 	}
 }
+
+// Targets whose numbers have the same last bits share a bit of the filter: it must stay until the
+// last of them is removed, and then go, or their processes are never, or always, looked up.
+func TestTargetFilter(t *testing.T) {
+	s := openSampler(t, SamplerOptions{})
+	const tgid = 1<<22 + 7 // above what any kernel gives out
+	filtered := func() bool {
+		t.Helper()
+		var bits filterBits
+		if err := s.objects.TargetFilter.Get(&bits); err != nil {
+			t.Fatal(err)
+		}
+		for i, word := range bits {
+			if word != 0 && (i != 0 || word != 1<<7) {
+				t.Errorf("word %d is %#x", i, word)
+			}
+		}
+		return bits[0] == 0
+	}
+	var targets []Target
+	for i := range uint32(3) {
+		target, err := s.SetTarget(Identity{tgid: tgid + i<<16}, tlsdesc.Rule{Kind: tlsdesc.Static})
+		if err != nil {
+			t.Fatal(err)
+		}
+		targets = append(targets, target)
+	}
+	for i, target := range targets {
+		if filtered() {
+			t.Errorf("no bit with %d targets", len(targets)-i)
+		}
+		if err := s.RemoveTarget(target); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !filtered() {
+		t.Error("a bit without target")
+	}
+}
