@@ -22,8 +22,9 @@ const onlineCPUs = "/sys/devices/system/cpu/online"
 // maxSpread bounds how long openClock may take to begin on one CPU after the other.
 const maxSpread = 100 * time.Millisecond
 
-// clock runs a program at a steady rate on every online CPU, except while that is idle: on each, a
-// perf event counts the time and raises an interrupt each time that a period is over.
+// clock runs a program at a steady rate on every online CPU: on each, a perf event counts the time
+// and raises an interrupt each time that a period is over. It does so on an idle CPU, too: the
+// interrupt would come all the same, and so all ticks are accounted for.
 //
 // It is a period, not a frequency: that one the kernel would have to approach by trying, and limits
 // to kernel.perf_event_max_sample_rate. CPUs begin evenly spread over a period. At the same
@@ -32,22 +33,28 @@ const maxSpread = 100 * time.Millisecond
 type clock struct {
 	program *ebpf.Program
 	period  time.Duration
-	list    string // file with the list of CPUs
+	taken   func(cpu int) (uint64, error) // how often the program ran there, ever
+	list    string                        // file with the list of CPUs
 
 	mu     sync.Mutex
 	events map[int]*clockEvent // by CPU; nil once closed
+	missed uint64              // ticks of events that are no more
 }
 
 // clockEvent is the perf event of a CPU.
 type clockEvent struct {
 	fd      int
 	counted uint64 // at the last refresh, ns
+	begun   uint64 // CLOCK_MONOTONIC, by which the kernel ticks, ns
+	before  uint64 // how often the program had run on the CPU then
+	missed  uint64 // ticks until the last refresh
 }
 
-func openClock(program *ebpf.Program, samplesPerSecond int) (*clock, error) {
+func openClock(program *ebpf.Program, samplesPerSecond int, taken func(cpu int) (uint64, error)) (*clock, error) {
 	c := &clock{
 		program: program,
 		period:  time.Second / time.Duration(samplesPerSecond),
+		taken:   taken,
 		list:    onlineCPUs,
 		events:  make(map[int]*clockEvent),
 	}
@@ -72,11 +79,22 @@ func (c *clock) close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var errs []error
-	for _, event := range c.events {
-		errs = append(errs, unix.Close(event.fd))
+	for cpu, event := range c.events {
+		_, err := c.update(cpu, event)
+		errs = append(errs, err, c.remove(cpu, event))
 	}
 	c.events = nil
 	return errors.Join(errs...)
+}
+
+func (c *clock) totalMissed() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	missed := c.missed
+	for _, event := range c.events {
+		missed += event.missed
+	}
+	return missed
 }
 
 // refresh follows CPUs that come and go. One that went and came back in between is known by its
@@ -93,13 +111,14 @@ func (c *clock) refresh() error {
 	}
 	var errs []error
 	for cpu, event := range c.events {
-		counts, err := event.counts()
-		if err != nil {
-			errs = append(errs, fmt.Errorf("reading perf event of CPU %d: %w", cpu, err))
+		if !slices.Contains(cpus, cpu) {
+			errs = append(errs, c.remove(cpu, event))
+			continue
 		}
-		if !counts || !slices.Contains(cpus, cpu) {
-			errs = append(errs, unix.Close(event.fd))
-			delete(c.events, cpu)
+		counts, err := c.update(cpu, event)
+		errs = append(errs, err)
+		if !counts {
+			errs = append(errs, c.remove(cpu, event))
 		}
 	}
 	for _, cpu := range cpus {
@@ -108,6 +127,33 @@ func (c *clock) refresh() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// update counts what the event has missed, and says whether it still counts. A tick that comes so late
+// that the next is due, too, the kernel leaves out.
+func (c *clock) update(cpu int, event *clockEvent) (counts bool, err error) {
+	now, err := monotonic()
+	if err != nil {
+		return false, err
+	}
+	if counts, err = event.counts(); err != nil {
+		return false, fmt.Errorf("reading perf event of CPU %d: %w", cpu, err)
+	}
+	taken, err := c.taken(cpu)
+	if err != nil || !counts {
+		return counts, err
+	}
+	due := (now - event.begun) / uint64(c.period)
+	if late := taken - event.before + 1; due > late { // the last one may still come
+		event.missed = max(event.missed, due-late)
+	}
+	return true, nil
+}
+
+func (c *clock) remove(cpu int, event *clockEvent) error {
+	c.missed += event.missed
+	delete(c.events, cpu)
+	return unix.Close(event.fd)
 }
 
 // counts says whether time has passed for the event since the last call.
@@ -129,7 +175,7 @@ func (c *clock) add(cpu int) error {
 		Config: unix.PERF_COUNT_SW_CPU_CLOCK,
 		Size:   uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
 		Sample: uint64(c.period.Nanoseconds()),
-		Bits:   unix.PerfBitDisabled | unix.PerfBitExcludeIdle,
+		Bits:   unix.PerfBitDisabled,
 	}, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
 	switch {
 	case errors.Is(err, unix.ENODEV):
@@ -141,16 +187,27 @@ func (c *clock) add(cpu int) error {
 	case err != nil:
 		return fmt.Errorf("opening perf event of CPU %d: %w", cpu, err)
 	}
-	err = unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_BPF, c.program.FD())
-	if err == nil {
-		err = unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_ENABLE, 0)
-	}
-	if err != nil {
+	event := &clockEvent{fd: fd}
+	if err := c.begin(cpu, event); err != nil {
 		unix.Close(fd)
 		return fmt.Errorf("attaching program to perf event of CPU %d: %w", cpu, err)
 	}
-	c.events[cpu] = &clockEvent{fd: fd}
+	c.events[cpu] = event
 	return nil
+}
+
+func (c *clock) begin(cpu int, event *clockEvent) (err error) {
+	if err = unix.IoctlSetInt(event.fd, unix.PERF_EVENT_IOC_SET_BPF, c.program.FD()); err != nil {
+		return err
+	}
+	if event.before, err = c.taken(cpu); err != nil {
+		return err
+	}
+	if err = unix.IoctlSetInt(event.fd, unix.PERF_EVENT_IOC_ENABLE, 0); err != nil {
+		return err
+	}
+	event.begun, err = monotonic()
+	return err
 }
 
 func readCPUs(path string) ([]int, error) {

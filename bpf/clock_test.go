@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -103,6 +104,87 @@ func TestRefresh(t *testing.T) {
 	refresh()
 	if len(s.clock.events) != 0 || readCounters(t, s) != before {
 		t.Error("samples are taken after the end")
+	}
+}
+
+// Every tick of every CPU's clock is a sample, or was missed.
+func TestMissedTicks(t *testing.T) {
+	const rate = 1000
+	opening := mustMonotonic(t)
+	s := openSampler(t, SamplerOptions{SamplesPerSecond: rate})
+	opened := mustMonotonic(t)
+	waitForOutcome(t, s, Idle)
+	cpus := uint64(len(s.clock.events))
+	if counters := readCounters(t, s); s.Missed() != 0 {
+		t.Errorf("%d missed before the first Refresh, counters %v", s.Missed(), counters)
+	}
+
+	// As while the kernel holds a clock back.
+	const held = 100
+	hold := func(request uint) {
+		t.Helper()
+		for _, event := range s.clock.events {
+			if err := unix.IoctlSetInt(event.fd, request, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	hold(unix.PERF_EVENT_IOC_DISABLE)
+	began := mustMonotonic(t)
+	testenv.Poll(t, waiting, "time to pass", func() bool {
+		return mustMonotonic(t)-began >= held*uint64(time.Second)/rate
+	})
+	hold(unix.PERF_EVENT_IOC_ENABLE)
+	waitForOutcome(t, s, Idle)
+	if err := s.Refresh(); err != nil {
+		t.Fatal(err)
+	}
+	before := s.Missed()
+	if before < cpus*(held-2) {
+		t.Errorf("%d ticks missed on %d CPUs that were held for %d", before, cpus, held)
+	}
+
+	// Whatever else is missed on a busy machine, in the end it adds up.
+	stopping := mustMonotonic(t)
+	stop(t, s)
+	stopped := mustMonotonic(t)
+	counters := readCounters(t, s)
+	ticks := func(ns uint64) uint64 { return cpus * (ns * rate / uint64(time.Second)) }
+	if sum := counters.Taken() + s.Missed(); sum < ticks(stopping-opened)-2*cpus || sum > ticks(stopped-opening)+2*cpus {
+		t.Errorf("%d samples and %d missed, of at least %d ticks and at most %d",
+			counters.Taken(), s.Missed(), ticks(stopping-opened), ticks(stopped-opening))
+	}
+	if s.Missed() < before {
+		t.Errorf("%d missed, and before %d", s.Missed(), before)
+	}
+}
+
+// What an event has missed is kept when its CPU goes.
+func TestMissedOnCPUThatWent(t *testing.T) {
+	taken := uint64(7)
+	c := &clock{
+		period: 1,
+		taken:  func(int) (uint64, error) { return taken, nil },
+		list:   filepath.Join(t.TempDir(), "online"),
+		events: make(map[int]*clockEvent),
+	}
+	fd, err := unix.Eventfd(1, 0) // reads as a count
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.events[0] = &clockEvent{fd: fd, begun: mustMonotonic(t) - uint64(time.Hour), before: taken}
+	if _, err := c.update(0, c.events[0]); err != nil {
+		t.Fatal(err)
+	}
+	missed := c.totalMissed()
+	if missed < uint64(time.Hour)-1 {
+		t.Errorf("%d missed", missed)
+	}
+	if err := c.remove(0, c.events[0]); err != nil {
+		t.Fatal(err)
+	}
+	if c.totalMissed() != missed || len(c.events) != 0 {
+		t.Errorf("%d missed, and without CPU %d", missed, c.totalMissed())
 	}
 }
 

@@ -56,6 +56,9 @@ const (
 	// Lost: would have been Unreadable or TableFull, but the ring buffer was full.
 	Lost = Outcome(samplerSampleOutcomeOUTCOME_LOST)
 
+	// Idle: the CPU ran nothing.
+	Idle = Outcome(samplerSampleOutcomeOUTCOME_IDLE)
+
 	outcomes = int(samplerSampleOutcomeOUTCOMES)
 )
 
@@ -74,6 +77,7 @@ var outcomeNames = [outcomes]string{
 	TableFull:       "table_full",
 	UnwindingFailed: "unwinding_failed",
 	Lost:            "lost",
+	Idle:            "idle",
 }
 
 // String returns the outcome as a label of a metric.
@@ -101,12 +105,21 @@ func (s *Sampler) Counters() (Counters, error) {
 	return Counters(total.Outcomes), err
 }
 
+// Missed is the number of times, until the last Refresh or Stop, that a CPU's clock ticked and no
+// sample was taken: the CPU was running another program of the kinds that kernels run one at a time, or
+// worked for bpf(2) on a map; the kernel held the clock back, because of
+// kernel.perf_event_max_sample_rate; or the hypervisor ran the CPU too late. Together with the samples
+// that were Taken, these are all ticks but for the last of each CPU, and for those between the last
+// Refresh before a CPU went offline and that. It never decreases.
+func (s *Sampler) Missed() uint64 {
+	return s.clock.totalMissed()
+}
+
 func (s *Sampler) readCounters() (total samplerCounters, err error) {
-	var of samplerCounters
-	raw := asBytes(unsafe.Slice(&of, 1))
-	for cpu := range int64(s.objects.Counters.MaxEntries()) {
-		if _, err := s.counters.ReadAt(raw, cpu*int64(len(raw))); err != nil {
-			return total, fmt.Errorf("reading counters: %w", err)
+	for cpu := range int(s.objects.Counters.MaxEntries()) {
+		of, err := s.readCPU(cpu)
+		if err != nil {
+			return total, err
 		}
 		for outcome, n := range of.Outcomes {
 			total.Outcomes[outcome] += n
@@ -114,4 +127,19 @@ func (s *Sampler) readCounters() (total samplerCounters, err error) {
 		total.StacksStored += of.StacksStored
 	}
 	return total, nil
+}
+
+func (s *Sampler) readCPU(cpu int) (of samplerCounters, err error) {
+	raw := asBytes(unsafe.Slice(&of, 1))
+	if _, err := s.counters.ReadAt(raw, int64(cpu)*int64(len(raw))); err != nil {
+		return of, fmt.Errorf("reading counters: %w", err)
+	}
+	return of, nil
+}
+
+// takenOn is the number of all samples of a CPU.
+func (s *Sampler) takenOn(cpu int) (uint64, error) {
+	of, err := s.readCPU(cpu)
+	counters := Counters(of.Outcomes)
+	return counters.Taken(), err
 }

@@ -36,20 +36,19 @@ enum sample_outcome {
     OUTCOME_TABLE_FULL,                       /* found no place there: deferred to user space */
     OUTCOME_UNWINDING_FAILED,                 /* has a trace and no stack */
     OUTCOME_LOST,                             /* was to be deferred and found no place there */
+    OUTCOME_IDLE,                             /* the CPU ran nothing */
     OUTCOMES,
 };
 
 /* Of one CPU, host byte order. No two share a cache line.
  *
  *   offset size field
- *        0  112 outcomes       samples by enum sample_outcome
- *      112    8 stacks_stored  how many stacks were ever put into the table
- *      120    8 reserved       0
+ *        0  120 outcomes       samples by enum sample_outcome
+ *      120    8 stacks_stored  how many stacks were ever put into the table
  */
 struct counters {
     __u64 outcomes[OUTCOMES];
     __u64 stacks_stored;
-    __u64 reserved;
 };
 
 /* Names a stack of a process.
@@ -118,9 +117,9 @@ struct deferred {
     struct stack stack;
 };
 
-_Static_assert(__builtin_offsetof(struct counters, stacks_stored) == 112, "stacks_stored");
+_Static_assert(__builtin_offsetof(struct counters, stacks_stored) == 120, "stacks_stored");
 _Static_assert(sizeof(struct counters) == 128, "cache lines");
-_Static_assert(OUTCOMES == 14, "the size in the table above");
+_Static_assert(OUTCOMES == 15, "the size in the table above");
 _Static_assert(__builtin_offsetof(struct stack_key, target) == 16, "target");
 _Static_assert(sizeof(struct stack_key) == 24, "stack_key");
 _Static_assert(__builtin_offsetof(struct count_key, trace_id) == 24, "trace_id");
@@ -327,8 +326,11 @@ static __always_inline bool filtered(__u32 process) {
 static __always_inline enum sample_outcome take(void *ctx, struct counters *counters) {
     struct correlator_context context;
     enum correlator_outcome outcome;
+    __u32 process = bpf_get_current_pid_tgid() >> 32;
 
-    if (filtered(bpf_get_current_pid_tgid() >> 32))
+    if (!process)
+        return OUTCOME_IDLE;
+    if (filtered(process))
         return OUTCOME_NO_TARGET;
     outcome = correlator_current(&targets, &context);
     if (outcome == CORRELATOR_SAMPLED || outcome == CORRELATOR_UNREADABLE ||

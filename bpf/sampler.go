@@ -78,9 +78,7 @@ func roundUp(n int) int { return 1 << bits.Len(uint(n-1)) }
 // Sampler takes samples of every CPU and counts those of threads of targets that work on a trace,
 // in the kernel. Methods are safe for concurrent use unless they say otherwise.
 //
-// A sample is missed, without a trace, when a CPU's clock ticks while that CPU runs another
-// program of the kinds that kernels run one at a time, or works for bpf(2) on a map; and while the
-// hypervisor stops it.
+// Each tick of a CPU's clock is a sample, with an Outcome, or is Missed.
 type Sampler struct {
 	options    SamplerOptions
 	identities *identities
@@ -134,7 +132,7 @@ func (s *Sampler) open() (err error) {
 	if s.deferred, err = ringbuf.NewReader(s.objects.Events); err != nil {
 		return fmt.Errorf("opening ring buffer: %w", err)
 	}
-	s.clock, err = openClock(s.objects.Sample, s.options.SamplesPerSecond)
+	s.clock, err = openClock(s.objects.Sample, s.options.SamplesPerSecond, s.takenOn)
 	return err
 }
 
@@ -226,8 +224,8 @@ func (s *Sampler) Stop() error {
 	return s.clock.close()
 }
 
-// Refresh begins to sample CPUs that came online, and forgets those that went. Calling it every
-// few seconds is cheap: a short file and 8 bytes per CPU are read.
+// Refresh begins to sample CPUs that came online, forgets those that went, and brings Missed up to
+// date. Calling it every few seconds is cheap: a short file and 8 bytes per CPU are read.
 func (s *Sampler) Refresh() error {
 	return s.clock.refresh()
 }

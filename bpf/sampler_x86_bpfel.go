@@ -55,9 +55,8 @@ type samplerCountKey struct {
 
 type samplerCounters struct {
 	_            structs.HostLayout
-	Outcomes     [14]uint64
+	Outcomes     [15]uint64
 	StacksStored uint64
-	Reserved     uint64
 }
 
 type samplerDeferred struct {
@@ -90,7 +89,8 @@ const (
 	samplerSampleOutcomeOUTCOME_TABLE_FULL        samplerSampleOutcome = 11
 	samplerSampleOutcomeOUTCOME_UNWINDING_FAILED  samplerSampleOutcome = 12
 	samplerSampleOutcomeOUTCOME_LOST              samplerSampleOutcome = 13
-	samplerSampleOutcomeOUTCOMES                  samplerSampleOutcome = 14
+	samplerSampleOutcomeOUTCOME_IDLE              samplerSampleOutcome = 14
+	samplerSampleOutcomeOUTCOMES                  samplerSampleOutcome = 15
 )
 
 type samplerStack struct {
