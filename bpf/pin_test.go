@@ -146,6 +146,7 @@ func TestPinnedTableStays(t *testing.T) {
 	dir := mountBPF(t)
 	path := filepath.Join(dir, "targets")
 	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
+	stop(t, openSampler(t, SamplerOptions{})) // makes a skip of what is missing
 	open := func(maxTargets int) *Sampler {
 		t.Helper()
 		s, err := OpenSampler(SamplerOptions{SamplesPerSecond: 1000, MaxTargets: maxTargets, PinDir: dir})
@@ -154,45 +155,56 @@ func TestPinnedTableStays(t *testing.T) {
 		}
 		return s
 	}
-	first := openSampler(t, SamplerOptions{PinDir: dir, MaxTargets: 8}) // makes a skip of what is missing
+	closeSampler := func(s *Sampler) {
+		t.Helper()
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var held *ebpf.Map
+	verify := func(state string, want int) {
+		t.Helper()
+		if n := entries(t, held); n != want {
+			t.Errorf("%s: %d entries, not %d", state, n, want)
+		}
+	}
+	leaveBehind := func() {
+		t.Helper()
+		if err := held.Put(uint32(1), &samplerCorrelatorTarget{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	first := open(8)
 	addDemo(t, first, p)
 	held, err := ebpf.LoadPinnedMap(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer held.Close()
-	if n := entries(t, held); n != 1 {
-		t.Errorf("%d entries of one target", n)
+	verify("one target", 1)
+	if s, err := OpenSampler(SamplerOptions{SamplesPerSecond: 1000, MaxTargets: 8, PinDir: dir}); !errors.Is(err, unix.EWOULDBLOCK) {
+		t.Errorf("two samplers at a time: %v, %v", s, err)
 	}
-	if err := first.table.clear(); err != nil { // as Close does
-		t.Fatal(err)
-	}
-	if n := entries(t, held); n != 0 {
-		t.Errorf("%d entries without sampler", n)
-	}
-	if err := held.Put(uint32(1), &samplerCorrelatorTarget{}); err != nil { // a sampler that was killed
-		t.Fatal(err)
-	}
+	verify("after another sampler was refused", 1)
+	closeSampler(first)
+	verify("closed", 0)
+
+	leaveBehind() // as a sampler that was killed
 	second := open(8)
-	if n := entries(t, held); n != 0 {
-		t.Errorf("%d entries were left behind", n)
-	}
+	verify("opened again", 0)
 	addDemo(t, second, p)
-	if n := entries(t, held); n != 1 {
-		t.Errorf("%d entries in the table that was kept", n)
-	}
-	if err := second.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if n := entries(t, held); n != 0 {
-		t.Errorf("%d entries after Close", n)
-	}
+	verify("one target again", 1)
+	waitForOutcome(t, second, Correlated)
+	closeSampler(second)
+	verify("closed again", 0)
+
+	leaveBehind()
 	third := open(9) // another size: another table
-	defer third.Close()
+	defer closeSampler(third)
+	verify("replaced", 0)
 	addDemo(t, third, p)
-	if n := entries(t, held); n != 0 {
-		t.Errorf("%d entries in the table that was replaced", n)
-	}
+	verify("replaced, one target", 0)
 	if pinned, err := ebpf.LoadPinnedMap(path, nil); err != nil || entries(t, pinned) != 1 || pinned.MaxEntries() != 9 {
 		t.Errorf("pinned now: %v, %v", pinned, err)
 	}

@@ -53,7 +53,8 @@ type SamplerOptions struct {
 	// PinDir, if set, is a directory in a bpf file system, made if need be. The table of targets
 	// is pinned there as "targets", for programs that include correlator.h. It is there to stay:
 	// the next sampler with the same MaxTargets goes on with the same table, so programs that
-	// hold it need no restart. Without a sampler it is empty.
+	// hold it need no restart. Close empties it; after a sampler that was killed, the next does.
+	// A directory is for one sampler at a time.
 	PinDir string
 }
 
@@ -83,6 +84,7 @@ type Sampler struct {
 	options    SamplerOptions
 	identities *identities
 	objects    samplerObjects
+	pinDir     *os.File     // locked; nil without PinDir
 	counters   *ebpf.Memory // a samplerCounters for each CPU
 	clock      *clock
 	deferred   *ringbuf.Reader
@@ -178,19 +180,19 @@ func (s *Sampler) stackBytes() uint32 {
 // maxFrames is MAX_FRAMES of stack.h.
 const maxFrames = uintptr(len(samplerStack{}.Addrs) / 2)
 
-func (s *Sampler) loadPinned(spec *ebpf.CollectionSpec) error {
+func (s *Sampler) loadPinned(spec *ebpf.CollectionSpec) (err error) {
 	dir := s.options.PinDir
 	if dir == "" {
 		return load(spec, &s.objects, "")
 	}
-	if err := makePinDir(dir); err != nil {
+	if s.pinDir, err = openPinDir(dir); err != nil {
 		return err
 	}
 	spec.Maps[samplerMapTargets].Pinning = ebpf.PinByName
-	err := load(spec, &s.objects, dir)
+	err = load(spec, &s.objects, dir)
 	if errors.Is(err, ebpf.ErrMapIncompatible) {
 		// Of a sampler with another layout, or another MaxTargets.
-		if err := os.Remove(filepath.Join(dir, samplerMapTargets)); err != nil {
+		if err := unpinTable(filepath.Join(dir, samplerMapTargets)); err != nil {
 			return err
 		}
 		err = load(spec, &s.objects, dir)
@@ -199,8 +201,8 @@ func (s *Sampler) loadPinned(spec *ebpf.CollectionSpec) error {
 }
 
 // Close stops sampling, empties the table of targets and frees everything else. A reader of
-// deferred samples that waits returns. No other call may be under way then, or follow. Counts that were not
-// drained are lost: [Sampler.Stop] and a last Drain come before.
+// deferred samples that waits returns. No other call may be under way then, or follow. Counts that
+// were not drained are lost: [Sampler.Stop] and a last Drain come before.
 func (s *Sampler) Close() error {
 	var errs []error
 	errs = append(errs, s.Stop())
@@ -212,6 +214,9 @@ func (s *Sampler) Close() error {
 	}
 	if s.identities != nil {
 		errs = append(errs, s.identities.close())
+	}
+	if s.pinDir != nil {
+		errs = append(errs, s.pinDir.Close())
 	}
 	return errors.Join(errs...)
 }

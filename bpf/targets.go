@@ -3,8 +3,6 @@ package bpf
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"sync"
 	"unsafe"
 
@@ -78,14 +76,21 @@ func (t *targetTable) clear() error {
 	defer t.mu.Unlock()
 	clear(t.byTGID)
 	clear(t.tgids)
+	if err := emptyTable(t.table); err != nil {
+		return err
+	}
+	return t.setFilter()
+}
+
+func emptyTable(table *ebpf.Map) error {
 	var tgid uint32
 	for {
-		err := t.table.NextKey(nil, &tgid)
+		err := table.NextKey(nil, &tgid)
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
-			return t.setFilter()
+			return nil
 		}
 		if err == nil {
-			err = ignoreMissing(t.table.Delete(&tgid))
+			err = ignoreMissing(table.Delete(&tgid))
 		}
 		if err != nil {
 			return fmt.Errorf("emptying target table: %w", err)
@@ -184,19 +189,4 @@ func checkSum(target *samplerCorrelatorTarget) uint64 {
 		sum ^= sum >> 32
 	}
 	return sum
-}
-
-// makePinDir makes the directory, for root alone, and checks that maps can be pinned there.
-func makePinDir(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return missingBPFFS(dir, err)
-	}
-	var status unix.Statfs_t
-	if err := unix.Statfs(dir, &status); err != nil {
-		return &fs.PathError{Op: "statfs", Path: dir, Err: err}
-	}
-	if status.Type != unix.BPF_FS_MAGIC {
-		return missingBPFFS(dir, unix.EINVAL)
-	}
-	return nil
 }

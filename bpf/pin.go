@@ -1,0 +1,60 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// openPinDir makes the directory, for root alone, checks that maps can be pinned there, and locks it:
+// two samplers would take each other's targets out of the table.
+func openPinDir(path string) (dir *os.File, err error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, missingBPFFS(path, err)
+	}
+	if dir, err = os.Open(path); err != nil {
+		return nil, err
+	}
+	if err := lockPinDir(dir); err != nil {
+		dir.Close()
+		return nil, err
+	}
+	return dir, nil
+}
+
+func lockPinDir(dir *os.File) error {
+	var status unix.Statfs_t
+	if err := unix.Fstatfs(int(dir.Fd()), &status); err != nil {
+		return &fs.PathError{Op: "statfs", Path: dir.Name(), Err: err}
+	}
+	if status.Type != unix.BPF_FS_MAGIC {
+		return missingBPFFS(dir.Name(), unix.EINVAL)
+	}
+	err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return fmt.Errorf("%s is in use by another sampler: %w", dir.Name(), err)
+	}
+	if err != nil {
+		return &fs.PathError{Op: "flock", Path: dir.Name(), Err: err}
+	}
+	return nil
+}
+
+// unpinTable removes a table that we cannot go on with. Programs that hold it find it empty.
+func unpinTable(path string) error {
+	table, err := ebpf.LoadPinnedMap(path, nil)
+	if err != nil {
+		return err
+	}
+	defer table.Close()
+	if table.Type() == ebpf.Hash && table.KeySize() == 4 {
+		if err := emptyTable(table); err != nil {
+			return err
+		}
+	}
+	return os.Remove(path)
+}
