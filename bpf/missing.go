@@ -98,8 +98,9 @@ func missingPerfPermission(err error) error {
 	}
 	return &MissingError{
 		Feature: "permission to use perf_event_open(2)",
-		Remedy:  "allow it in the seccomp profile and the security module",
-		Err:     err,
+		Remedy: "allow it in the seccomp profile and the security module; some distributions' kernels also " +
+			"want kernel.perf_event_paranoid to be 2 or less, or CAP_SYS_ADMIN",
+		Err: err,
 	}
 }
 
