@@ -34,6 +34,8 @@ type Files struct {
 	images *freelru.SyncedLRU[elfsym.Identity, *image] // nil: no ELF file
 	vdso   *vdso                                       // nil when there is none
 	seed   maphash.Seed
+
+	versions atomic.Uint64 // the last one that an address space was given
 }
 
 // image is what frames need of an ELF file.

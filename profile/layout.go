@@ -33,6 +33,7 @@ type region struct {
 // layout is what executable memory was like when it was last looked at. Nothing but missed changes.
 type layout struct {
 	regions []region // sorted, none overlaps
+	version uint64   // the same as long as every address has the same frame
 	read    time.Time
 	wait    time.Duration // how long the next look should wait for
 	missed  atomic.Bool   // an address was not known
@@ -55,6 +56,9 @@ func (l *layout) postponed(now time.Time, pace Pace) *layout {
 		regions, wait = l.regions, min(2*l.wait, pace.Longest)
 	}
 	next := &layout{regions: regions, read: now, wait: wait}
+	if l != nil {
+		next.version = l.version
+	}
 	next.missed.Store(true)
 	return next
 }
