@@ -51,7 +51,7 @@ type StoreStats struct {
 	Bytes         int // of them
 
 	Added        uint64 // stacks that were new
-	Known        uint64 // stacks that were there already
+	Known        uint64 // stacks that were put or touched and there already
 	Refused      uint64 // stacks without frames, or too large for the whole store
 	EvictedFull  uint64 // stacks that went for want of a place in the table
 	EvictedBytes uint64 // stacks that went for want of bytes
@@ -78,8 +78,7 @@ func NewStore(stacks uint32, bytes int) (*Store, error) {
 func (s *Store) Put(id StackTraceID, frames []Frame) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := s.stacks.Get(id); ok {
-		s.stats.Known++
+	if s.touch(id) {
 		return
 	}
 	if len(frames) == 0 || mostBytes(frames) > s.limit {
@@ -94,6 +93,23 @@ func (s *Store) Put(id StackTraceID, frames []Frame) {
 		s.stacks.RemoveOldest()
 		s.stats.EvictedBytes++
 	}
+}
+
+// Touch says whether a stack is there, for a caller that has its id and would have to make its frames
+// anew to put them. A stack that is counts as used, and as known. One that is not is not counted: it
+// is there to be put.
+func (s *Store) Touch(id StackTraceID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.touch(id)
+}
+
+func (s *Store) touch(id StackTraceID) bool {
+	_, ok := s.stacks.Get(id)
+	if ok {
+		s.stats.Known++
+	}
+	return ok
 }
 
 // Get returns the frames of a stack, leaf first, if it is still there. It counts as used. Callers

@@ -86,6 +86,31 @@ func TestStore(t *testing.T) {
 	}
 }
 
+func TestTouch(t *testing.T) {
+	s := newStore(t, 2, 1<<20)
+	var ids []StackTraceID
+	for _, name := range []byte("abc") {
+		id, frames := stackOf(name, 4)
+		if s.Touch(id) {
+			t.Errorf("%c is there before it was put", name)
+		}
+		if len(ids) == 2 && !s.Touch(ids[0]) {
+			t.Error("a is not there")
+		}
+		s.Put(id, frames) // the third takes the place of b: a was touched
+		ids = append(ids, id)
+	}
+	for i, want := range []bool{true, false, true} {
+		if s.Touch(ids[i]) != want {
+			t.Errorf("stack %d is there: %v", i, !want)
+		}
+	}
+	stats := s.check(t)
+	if want := (StoreStats{Stacks: 2, Files: 2, Bytes: stats.Bytes, Added: 3, Known: 3, EvictedFull: 1}); stats != want {
+		t.Errorf("%+v, want %+v", stats, want)
+	}
+}
+
 func TestStoreBytes(t *testing.T) {
 	_, frames := stackOf('a', 10)
 	one := mostBytes(frames)
