@@ -86,10 +86,8 @@ func (c *Cache) library(f *os.File, contents io.ReaderAt) (*Library, error) {
 		return a.library, a.err
 	}
 	library, err := ParseLibrary(contents, id.Size)
-	if err != nil {
-		if _, ok := errors.AsType[contentError](err); !ok {
-			return nil, err
-		}
+	if err != nil && !IsContentError(err) {
+		return nil, err
 	}
 	// A file that was changed while it was read may have been read half and half:
 	// that answer belongs to no identity.

@@ -124,7 +124,7 @@ func TestIdentity(t *testing.T) {
 	if _, err := Identify(closed); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("closed file: %v", err)
 	}
-	if _, err := newCache(t, 1).Library(closed); !errors.Is(err, os.ErrClosed) || isContentError(err) {
+	if _, err := newCache(t, 1).Library(closed); !errors.Is(err, os.ErrClosed) || IsContentError(err) {
 		t.Errorf("closed file: %v", err)
 	}
 }
@@ -157,7 +157,7 @@ func TestCacheForgetsReadErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unreadable.Close()
-	if lib, err := c.Library(unreadable); err == nil || isContentError(err) {
+	if lib, err := c.Library(unreadable); err == nil || IsContentError(err) {
 		t.Errorf("%v, %v", lib, err)
 	}
 	if lib, err := c.Library(open(t, path)); err != nil || lib.StorageAddr != 0x3020 {

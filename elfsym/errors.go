@@ -10,8 +10,10 @@
 // proportion to a number that the file states.
 package elfsym
 
+import "errors"
+
 // contentError is an error about what a file says, as opposed to one about
-// reading it: it stays the same until the file changes.
+// reading it.
 type contentError string
 
 func (e contentError) Error() string { return string(e) }
@@ -42,3 +44,10 @@ var (
 	// thread-local symbol (the library uses initial-exec TLS, for example).
 	ErrNoRelocation error = contentError("library has no usable TLS relocation")
 )
+
+// IsContentError says whether an error is about what the file says: then it
+// stays the same until the file changes.
+func IsContentError(err error) bool {
+	_, ok := errors.AsType[contentError](err)
+	return ok
+}

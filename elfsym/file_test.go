@@ -366,7 +366,7 @@ func TestReadErrors(t *testing.T) {
 	b := readFixture(t, "x86_64-glibc-tlsdesc")
 	for from := int64(0); from < int64(len(b)); from += 1000 {
 		_, err := ParseLibrary(failing{bytes.NewReader(b), from, syscall.EIO}, int64(len(b)))
-		if !errors.Is(err, syscall.EIO) || isContentError(err) {
+		if !errors.Is(err, syscall.EIO) || IsContentError(err) {
 			t.Errorf("EIO from %d: %v", from, err)
 		}
 		_, err = ParseFile(bytes.NewReader(b[:from]), int64(len(b)))
@@ -374,7 +374,7 @@ func TestReadErrors(t *testing.T) {
 			t.Errorf("%d of %d bytes: %v", from, len(b), err)
 		}
 	}
-	if _, err := ParseFile(bytes.NewReader(b), -1); !isContentError(err) {
+	if _, err := ParseFile(bytes.NewReader(b), -1); !IsContentError(err) {
 		t.Errorf("negative size: %v", err)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
-	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -44,12 +43,6 @@ func parseLibrary(b []byte) (*Library, error) {
 
 func parseFile(b []byte) (*File, error) {
 	return ParseFile(bytes.NewReader(b), int64(len(b)))
-}
-
-// isContentError reports whether an error is one that the cache may keep.
-func isContentError(err error) bool {
-	_, ok := errors.AsType[contentError](err)
-	return ok
 }
 
 // meter counts what is read through it.

@@ -16,7 +16,7 @@ func checkParse(t *testing.T, b []byte) {
 	checkReads(t, m)
 	if fileErr == nil {
 		checkFile(t, f)
-	} else if f != nil || !isContentError(fileErr) {
+	} else if f != nil || !IsContentError(fileErr) {
 		t.Fatalf("%+v, %v", f, fileErr)
 	}
 
@@ -24,7 +24,7 @@ func checkParse(t *testing.T, b []byte) {
 	lib, err := ParseLibrary(m, int64(len(b)))
 	checkReads(t, m)
 	if err != nil {
-		if lib != nil || !isContentError(err) {
+		if lib != nil || !IsContentError(err) {
 			t.Fatalf("%+v, %v", lib, err)
 		}
 		return
@@ -79,12 +79,23 @@ func FuzzParseFile(f *testing.F) {
 		file, err := ParseFile(m, int64(len(b)))
 		checkReads(t, m)
 		if err != nil {
-			if file != nil || !isContentError(err) {
+			if file != nil || !IsContentError(err) {
 				t.Fatalf("%+v, %v", file, err)
 			}
 			return
 		}
 		checkFile(t, file)
+	})
+}
+
+func FuzzGNUBuildID(f *testing.F) {
+	f.Add(note(3, "GNU\x00", "12345678901234567890", 4))
+	f.Add(append(note(6, "Xen\x00", "xyz", 4), note(3, "GNU\x00", "1234", 4)...))
+	f.Fuzz(func(t *testing.T, notes []byte) {
+		id := GNUBuildID(notes)
+		if id != nil && (len(id) == 0 || len(id) > maxBuildIDBytes || !bytes.Contains(notes, append([]byte(noteNameGNU), id...))) {
+			t.Fatalf("%x", id)
+		}
 	})
 }
 

@@ -1,6 +1,7 @@
 package elfsym
 
 import (
+	"bytes"
 	"debug/elf"
 	"encoding/binary"
 )
@@ -16,6 +17,21 @@ const (
 	// most on a Debian machine is 4.
 	maxNotes = 64
 )
+
+// GNUBuildID returns the first GNU build id among notes that are no file's, nil
+// when there is none: those of the kernel and its modules in /sys, which are
+// aligned to 4.
+func GNUBuildID(notes []byte) []byte {
+	p, err := newPages(bytes.NewReader(notes), int64(len(notes)))
+	if err != nil {
+		return nil
+	}
+	id, err := readBuildID(p, elf.Prog64{Filesz: uint64(len(notes)), Align: 4})
+	if err != nil {
+		return nil
+	}
+	return id
+}
 
 // readBuildID returns the first GNU build id of a PT_NOTE segment, nil when it has
 // none. Contents of other notes are skipped and not read, however long they claim

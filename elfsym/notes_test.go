@@ -71,6 +71,30 @@ func TestBuildID(t *testing.T) {
 	}
 }
 
+// The notes of the kernel come alone and all at once. What is cut has no id.
+func TestGNUBuildID(t *testing.T) {
+	const id = "\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f\x10\x11\x12\x13\x14"
+	ours := note(3, "GNU\x00", id, 4)
+	concat := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
+	for _, tt := range []struct {
+		name  string
+		notes []byte
+		want  string
+	}{
+		{"alone", ours, id},
+		{"of a kernel", concat(note(6, "Xen\x00", "xyz", 4), note(0x12, "Xen\x00", "12345678", 4), ours, note(0x100, "Linux\x00", "\x00", 4)), id},
+		{"7 bytes, not padded", note(3, "GNU\x00", "1234567", 4)[:23], "1234567"},
+		{"none", nil, ""},
+		{"contents cut", ours[:len(ours)-1], ""},
+		{"name of 4 GB", concat([]byte{0xff, 0xff, 0xff, 0xff}, ours[4:]), ""},
+	} {
+		got := GNUBuildID(tt.notes)
+		if string(got) != tt.want || (got == nil) != (tt.want == "") {
+			t.Errorf("%s: %x, want %x", tt.name, got, tt.want)
+		}
+	}
+}
+
 func TestNoteSegments(t *testing.T) {
 	const fixture = "x86_64-glibc-tlsdesc"
 	for _, tt := range []struct {

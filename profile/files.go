@@ -74,7 +74,7 @@ func (f *Files) image(file *os.File, path string) (*image, error) {
 		switch {
 		case err == nil:
 			found = newImage(parsed, path)
-		case !contentError(err):
+		case !elfsym.IsContentError(err):
 			return nil, err
 		}
 		// A file that was changed while it was read belongs to no identity.
@@ -98,18 +98,4 @@ func newImage(parsed *elfsym.File, path string) *image {
 		},
 		elf: parsed,
 	}
-}
-
-// contentError says whether an error of elfsym is about what a file says, which stays the same
-// until the file changes.
-func contentError(err error) bool {
-	for _, content := range []error{
-		elfsym.ErrNotELF, elfsym.ErrClass, elfsym.ErrMachine, elfsym.ErrTruncated,
-		elfsym.ErrMalformed, elfsym.ErrLimit,
-	} {
-		if errors.Is(err, content) {
-			return true
-		}
-	}
-	return false
 }

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"correlator/elfsym"
 )
 
 // kernelPath is the path of the kernel's own file, which has none: where it was booted from is not
@@ -171,7 +173,7 @@ func readNotes(path, name string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	id := buildID(notes)
+	id := elfsym.GNUBuildID(notes)
 	if id == nil {
 		return nil, ErrNoBuildID
 	}

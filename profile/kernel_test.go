@@ -57,7 +57,12 @@ func gnuBuildID(t testing.TB, digits string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(note(noteTypeBuildID, noteNameGNU, string(id)))
+	return gnuNote(string(id))
+}
+
+// gnuNote is the note with a GNU build id: an Elf64_Nhdr, name and contents.
+func gnuNote(id string) string {
+	return string([]byte{4, 0, 0, 0, byte(len(id)), 0, 0, 0, 3, 0, 0, 0}) + "GNU\x00" + id
 }
 
 // kernelFileID is the id as its definition says.
@@ -172,7 +177,9 @@ func TestNoKernel(t *testing.T) {
 		{"no kallsyms", func(k fakeKernel) { os.Remove(filepath.Join(k.dir, "proc/kallsyms")) }, ErrHidden},
 		{"no text", func(k fakeKernel) { k.write("proc/kallsyms", "ffffffff81000000 T schedule\n") }, errNoText},
 		{"no notes", func(k fakeKernel) { os.Remove(filepath.Join(k.dir, "sys/kernel/notes")) }, ErrNoBuildID},
-		{"no build id", func(k fakeKernel) { k.write("sys/kernel/notes", string(note(1, "Linux\x00", "6.1"))) }, ErrNoBuildID},
+		{"no build id", func(k fakeKernel) {
+			k.write("sys/kernel/notes", strings.Replace(gnuNote("12345678901234567890"), "GNU", "XEN", 1))
+		}, ErrNoBuildID},
 		{"modules", func(k fakeKernel) { os.Mkdir(filepath.Join(k.dir, "proc/modules"), 0o700) }, syscall.EISDIR},
 	} {
 		fake := newFakeKernel(t)
