@@ -50,7 +50,11 @@ type clockEvent struct {
 	missed  uint64 // ticks until the last refresh
 }
 
+// openClock begins to tick. At 0 samples per second the clock is one that was closed.
 func openClock(program *ebpf.Program, samplesPerSecond int, taken func(cpu int) (uint64, error)) (*clock, error) {
+	if samplesPerSecond == 0 {
+		return &clock{}, nil
+	}
 	c := &clock{
 		program: program,
 		period:  time.Second / time.Duration(samplesPerSecond),

@@ -22,6 +22,9 @@ type Deferred struct {
 	Frames Stack
 }
 
+// ErrFlushed is Read's answer when it has read all that was there at a Flush.
+var ErrFlushed = ringbuf.ErrFlushed
+
 var errDeferredShort = errors.New("deferred sample is too short")
 
 // DeferredReader waits for deferred samples. It is for one goroutine at a time.
@@ -35,7 +38,12 @@ func (s *Sampler) Deferred() *DeferredReader {
 	return &DeferredReader{ring: s.deferred}
 }
 
-// Read waits for the next sample. It answers [os.ErrClosed] once the sampler was closed.
+// Flush has Read answer ErrFlushed once, when it has read what is there now. After [Sampler.Stop] that
+// is all there will ever be.
+func (r *DeferredReader) Flush() error { return r.ring.Flush() }
+
+// Read waits for the next sample. It answers [ErrFlushed] after a Flush, and [os.ErrClosed] once the
+// sampler was closed.
 func (r *DeferredReader) Read() (Deferred, error) {
 	if err := r.ring.ReadInto(&r.record); err != nil {
 		return Deferred{}, fmt.Errorf("reading ring buffer: %w", err)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/cilium/ebpf"
 )
@@ -24,21 +25,18 @@ const drainBatch = 512
 
 // drain is the state of Drain.
 type drain struct {
-	active, other *ebpf.Map // the one that is being counted in, the empty one
-	kept          uint64    // samples put into tables, ever, when Drain last looked
-	unfinished    bool      // other is not empty after all: an error came in between
+	tables     [2]*ebpf.Map
+	active     uint32 // index of the one that is being counted in; the other one is empty
+	kept       uint64 // samples put into tables, ever, when Drain last looked
+	unfinished bool   // the other one is not empty after all: an error came in between
 
 	keys   [drainBatch]samplerCountKey
 	values [drainBatch]samplerCount
 }
 
-func (d *drain) open(s *Sampler) {
-	d.active, d.other = s.objects.CountsA, s.objects.CountsB
-}
-
 // Drain hands over what was counted since the last call, and counts from zero. Nothing that is
 // counted meanwhile is lost: there are two tables, and the one that is emptied is not counted in.
-// For the kernel to be sure of that, Drain waits some milliseconds, unless nothing was counted.
+// It waits until that is certain.
 //
 // Stacks of the counts can be asked for from within yield and until the next call. When there is an
 // error, what was not handed over comes with the next call.
@@ -60,7 +58,7 @@ func (s *Sampler) Drain(yield func(Count)) error {
 		kept += total.Outcomes[Unsampled]
 	}
 	if kept != s.drain.kept {
-		if err := s.drain.swap(s.objects.Active); err != nil {
+		if err := s.swap(); err != nil {
 			return err
 		}
 		s.drain.kept = kept
@@ -74,13 +72,41 @@ func (s *Sampler) Drain(yield func(Count)) error {
 	return s.evict(total.StacksStored)
 }
 
-// swap lets programs count in the other table. The kernel waits until every program has ended that
-// could still be counting in the former one: bpf(2) does so for maps in maps.
-func (d *drain) swap(outer *ebpf.Map) error {
-	if err := outer.Put(uint32(0), d.other); err != nil {
+const (
+	// settleTime is how long a swap is given to be seen. A store of one CPU is seen by all others
+	// within some hundred nanoseconds.
+	settleTime = 20 * time.Microsecond
+
+	// countTime is how long a CPU is given to end counting: the hypervisor has stopped it meanwhile.
+	countTime = time.Millisecond
+)
+
+// swap lets the program count in the other table, and waits until no CPU counts in the former one.
+//
+// On each CPU the program makes counting odd, reads which table is active, counts there, and makes
+// counting even. So a CPU that reads the former one before it sees the swap has made counting odd
+// before, and settleTime later that is to be seen, if it has not ended by then. One that is odd with
+// another number has begun anew, in the new table.
+//
+// bpf(2) does the like for a map in maps, by waiting until all CPUs have been through the scheduler:
+// 10 ms in which the Go runtime keeps looking whether the system call is over, for as much CPU time
+// as all the rest of a drain takes.
+func (s *Sampler) swap() error {
+	s.drain.active ^= 1
+	if err := s.objects.Active.Set(s.drain.active); err != nil {
 		return fmt.Errorf("swapping tables: %w", err)
 	}
-	d.active, d.other = d.other, d.active
+	for swapped := time.Now(); time.Since(swapped) < settleTime; {
+	}
+	for cpu := range int(s.objects.Counters.MaxEntries()) {
+		first, err := s.readCPU(cpu)
+		for now := first; err == nil && now.Counting%2 == 1 && now.Counting == first.Counting; now, err = s.readCPU(cpu) {
+			time.Sleep(countTime)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -88,7 +114,7 @@ func (d *drain) empty(yield func(Count)) error {
 	d.unfinished = true
 	var cursor ebpf.MapBatchCursor
 	for {
-		n, err := d.other.BatchLookupAndDelete(&cursor, d.keys[:], d.values[:], nil)
+		n, err := d.tables[d.active^1].BatchLookupAndDelete(&cursor, d.keys[:], d.values[:], nil)
 		last := errors.Is(err, ebpf.ErrKeyNotExist)
 		if err != nil && !last {
 			return fmt.Errorf("draining counts: %w", err)

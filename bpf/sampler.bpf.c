@@ -45,10 +45,14 @@ enum sample_outcome {
  *   offset size field
  *        0  120 outcomes       samples by enum sample_outcome
  *      120    8 stacks_stored  how many stacks were ever put into the table
+ *      128    8 counting       odd while the program counts in a table
+ *      136   56 reserved       0
  */
 struct counters {
     __u64 outcomes[OUTCOMES];
     __u64 stacks_stored;
+    volatile __u64 counting;
+    __u64 reserved[7];
 };
 
 /* Names a stack of a process.
@@ -118,7 +122,8 @@ struct deferred {
 };
 
 _Static_assert(__builtin_offsetof(struct counters, stacks_stored) == 120, "stacks_stored");
-_Static_assert(sizeof(struct counters) == 128, "cache lines");
+_Static_assert(__builtin_offsetof(struct counters, counting) == 128, "counting");
+_Static_assert(sizeof(struct counters) == 192, "cache lines");
 _Static_assert(OUTCOMES == 15, "the size in the table above");
 _Static_assert(__builtin_offsetof(struct stack_key, target) == 16, "target");
 _Static_assert(sizeof(struct stack_key) == 24, "stack_key");
@@ -170,16 +175,6 @@ struct counts {
     __type(value, struct count);
 } counts_a SEC(".maps"), counts_b SEC(".maps");
 
-/* The one of both that is counted in. User space puts the other one here and then reads the first
- * at leisure: the kernel lets it go on only when no program is left that could still be using
- * that. */
-struct {
-    __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-    __uint(max_entries, 1);
-    __type(key, __u32);
-    __array(values, struct counts);
-} active SEC(".maps") = {.values = {&counts_a}};
-
 struct {
     __uint(type, BPF_MAP_TYPE_RINGBUF);
     __uint(max_entries, 1);
@@ -200,6 +195,10 @@ struct {
 #define FILTER_BITS (1 << 16)
 
 __u64 target_filter[FILTER_BITS / 64];
+
+/* Which of the two tables samples are counted in: 0 for counts_a, 1 for counts_b. User space
+ * changes it, and reads the other table once no CPU counts there any more. */
+volatile __u32 active;
 
 const volatile __u64 hash_seed[2]; /* random, for hash_stack */
 const volatile bool keep_unsampled;
@@ -263,10 +262,11 @@ static __always_inline bool raise(const struct deferred *sample, struct count *c
     return true;
 }
 
-/* Counts the sample, and sees to it that its stack is in the table. The stack of a count that is
- * there was put into the table for it, and may be asked for until after the count was drained. */
-static __always_inline bool count(const struct deferred *sample, struct counters *counters) {
-    void *counts = bpf_map_lookup_elem(&active, &only);
+/* Counts the sample in a table, and sees to it that its stack is in the table of stacks. The stack
+ * of a count that is there was put there for it, and may be asked for until after the count was
+ * drained. */
+static __always_inline bool count_in(void *counts, const struct deferred *sample,
+                                     struct counters *counters) {
     struct count first = {
         .first = sample->time,
         .span_id = sample->span_id,
@@ -274,8 +274,6 @@ static __always_inline bool count(const struct deferred *sample, struct counters
         .trace_flags = sample->trace_flags,
     };
 
-    if (!counts) /* never */
-        return false;
     if (raise(sample, bpf_map_lookup_elem(counts, &sample->key)))
         return true;
     if (!store(sample, counters))
@@ -284,6 +282,18 @@ static __always_inline bool count(const struct deferred *sample, struct counters
         return true;
     /* Full, or another CPU was faster. */
     return raise(sample, bpf_map_lookup_elem(counts, &sample->key));
+}
+
+/* Counts the sample in the table that is active when it begins to, and shows that it does: see
+ * drain.go. */
+static __always_inline bool count(const struct deferred *sample, struct counters *counters) {
+    bool counted;
+
+    counters->counting++;
+    counted =
+        active ? count_in(&counts_b, sample, counters) : count_in(&counts_a, sample, counters);
+    counters->counting++;
+    return counted;
 }
 
 /* Takes the sample of a thread that has a trace, or may have one. */

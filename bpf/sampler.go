@@ -41,7 +41,7 @@ const (
 // SamplerOptions say what to sample, and how much kernel memory that may take. Kernel memory is
 // allocated by OpenSampler and does not grow: below 12 MB by default on a small machine.
 type SamplerOptions struct {
-	SamplesPerSecond int  // of every CPU, from 1 to MaxSamplesPerSecond
+	SamplesPerSecond int  // of every CPU, at most MaxSamplesPerSecond; 0: only keep the table of targets
 	KernelStacks     bool // stacks begin with the kernel's frames
 	KeepUnsampled    bool // count samples of unsampled traces under their ids, too
 
@@ -101,8 +101,8 @@ type Sampler struct {
 // other, for which OpenSampler waits up to 100 ms. The error is a [MissingError] when the machine
 // or the process lacks something.
 func OpenSampler(options SamplerOptions) (*Sampler, error) {
-	if rate := options.SamplesPerSecond; rate < 1 || rate > MaxSamplesPerSecond {
-		return nil, fmt.Errorf("%d samples per second: not from 1 to %d", rate, MaxSamplesPerSecond)
+	if rate := options.SamplesPerSecond; rate < 0 || rate > MaxSamplesPerSecond {
+		return nil, fmt.Errorf("%d samples per second: not from 0 to %d", rate, MaxSamplesPerSecond)
 	}
 	s := &Sampler{options: options}
 	if err := s.open(); err != nil {
@@ -130,7 +130,7 @@ func (s *Sampler) open() (err error) {
 	if s.counters, err = s.objects.Counters.Memory(); err != nil {
 		return fmt.Errorf("mapping counters: %w", err)
 	}
-	s.drain.open(s)
+	s.drain.tables = [2]*ebpf.Map{s.objects.CountsA, s.objects.CountsB}
 	if s.deferred, err = ringbuf.NewReader(s.objects.Events); err != nil {
 		return fmt.Errorf("opening ring buffer: %w", err)
 	}
@@ -163,7 +163,6 @@ func (s *Sampler) load(cpus int) error {
 	spec.Maps[samplerMapStacks].Value = nil // the type of a whole one
 	spec.Maps[samplerMapCountsA].MaxEntries = uint32(s.options.MaxCounts)
 	spec.Maps[samplerMapCountsB].MaxEntries = uint32(s.options.MaxCounts)
-	spec.Maps[samplerMapActive].InnerMap.MaxEntries = uint32(s.options.MaxCounts)
 	spec.Maps[samplerMapCounters].MaxEntries = uint32(cpus)
 	spec.Maps[samplerMapEvents].MaxEntries = uint32(s.options.DeferredBytes)
 	return s.loadPinned(spec)

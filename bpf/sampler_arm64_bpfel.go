@@ -57,6 +57,8 @@ type samplerCounters struct {
 	_            structs.HostLayout
 	Outcomes     [15]uint64
 	StacksStored uint64
+	Counting     uint64
+	Reserved     [7]uint64
 }
 
 type samplerDeferred struct {
@@ -113,7 +115,6 @@ type samplerStackKey struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	samplerMapActive        = "active"
 	samplerMapCounters      = "counters"
 	samplerMapCountsA       = "counts_a"
 	samplerMapCountsB       = "counts_b"
@@ -122,6 +123,7 @@ const (
 	samplerMapStacks        = "stacks"
 	samplerMapTargets       = "targets"
 	samplerProgSample       = "sample"
+	samplerVarActive        = "active"
 	samplerVarHashSeed      = "hash_seed"
 	samplerVarKeepUnsampled = "keep_unsampled"
 	samplerVarKernelStacks  = "kernel_stacks"
@@ -177,7 +179,6 @@ type samplerProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type samplerMapSpecs struct {
-	Active   *ebpf.MapSpec `ebpf:"active"`
 	Counters *ebpf.MapSpec `ebpf:"counters"`
 	CountsA  *ebpf.MapSpec `ebpf:"counts_a"`
 	CountsB  *ebpf.MapSpec `ebpf:"counts_b"`
@@ -191,6 +192,7 @@ type samplerMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type samplerVariableSpecs struct {
+	Active        *ebpf.VariableSpec `ebpf:"active"`
 	HashSeed      *ebpf.VariableSpec `ebpf:"hash_seed"`
 	KeepUnsampled *ebpf.VariableSpec `ebpf:"keep_unsampled"`
 	KernelStacks  *ebpf.VariableSpec `ebpf:"kernel_stacks"`
@@ -217,7 +219,6 @@ func (o *samplerObjects) Close() error {
 //
 // It can be passed to loadSamplerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type samplerMaps struct {
-	Active   *ebpf.Map `ebpf:"active"`
 	Counters *ebpf.Map `ebpf:"counters"`
 	CountsA  *ebpf.Map `ebpf:"counts_a"`
 	CountsB  *ebpf.Map `ebpf:"counts_b"`
@@ -229,7 +230,6 @@ type samplerMaps struct {
 
 func (m *samplerMaps) Close() error {
 	return _SamplerClose(
-		m.Active,
 		m.Counters,
 		m.CountsA,
 		m.CountsB,
@@ -244,6 +244,7 @@ func (m *samplerMaps) Close() error {
 //
 // It can be passed to loadSamplerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type samplerVariables struct {
+	Active        *ebpf.Variable `ebpf:"active"`
 	HashSeed      *ebpf.Variable `ebpf:"hash_seed"`
 	KeepUnsampled *ebpf.Variable `ebpf:"keep_unsampled"`
 	KernelStacks  *ebpf.Variable `ebpf:"kernel_stacks"`

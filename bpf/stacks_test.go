@@ -63,6 +63,7 @@ func TestEviction(t *testing.T) {
 			}
 			return come
 		})
+		waitForOutcome(t, s, Correlated)
 		stop(t, s)
 		if err := s.evictUnused(1 << 63); err != nil {
 			t.Fatal(err)
@@ -122,12 +123,12 @@ func TestStackOfLateCount(t *testing.T) {
 			stack(t, s, c.Stack)
 		}
 	}
-	count(s.drain.active) // and the counters do not say so yet
+	count(s.drain.tables[s.drain.active]) // and the counters do not say so yet
 	verify(0)
 	s.drain.kept-- // now they do
 	verify(1)
 
-	count(s.drain.other) // left over from a Drain that ended with an error
+	count(s.drain.tables[s.drain.active^1]) // left over from a Drain that ended with an error
 	s.drain.unfinished = true
 	s.drain.kept--
 	verify(1)
