@@ -212,6 +212,47 @@ func TestExec(t *testing.T) {
 	}
 }
 
+// A worker of io_uring has the thread pointer of the thread that it works for, and must not pass for it.
+func TestWorkerOfTheKernelIsNoThread(t *testing.T) {
+	s := openSampler(t, SamplerOptions{})
+	c := startChild(t, "cc", 1, nil)
+	// To where nothing is mapped: whoever's memory is looked at is unreadable.
+	addTarget(t, s, c.pid, func() tlsdesc.Rule { return tlsdesc.Rule{Kind: tlsdesc.Static, Offset: 1 << 40} })
+	c.send("ring")
+	if c.read() != "ring" {
+		testenv.Missing(t, "io_uring is switched off on this machine")
+	}
+	waitForOutcome(t, s, NoUserCode) // all but the worker wait now
+	before := readCounters(t, s)
+	waitForOutcome(t, s, NoUserCode)
+	if after := readCounters(t, s); after[Unreadable] != before[Unreadable] {
+		t.Errorf("%d samples of the worker were taken for its thread's", after[Unreadable]-before[Unreadable])
+	}
+}
+
+// A thread has no slot where the DTV ends before the module, or is older than it, and nothing is read
+// past it; nor where the module has no block yet.
+func TestNoSlotInDTV(t *testing.T) {
+	for name, change := range map[string]func(*tlsdesc.Rule){
+		"too short": func(rule *tlsdesc.Rule) { rule.Module = 1 << 30 },
+		"too old":   func(rule *tlsdesc.Rule) { rule.Generation = 1 << 30 },
+		"no block":  func(rule *tlsdesc.Rule) { rule.Module += 5 }, // in the DTV's reserve
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := demo.Start(t, demo.Options{Flavor: demo.GlibcDynamic, Busy: 1, Gap: -1})
+			s := openSampler(t, SamplerOptions{})
+			rule := demoRule(t, p)
+			change(&rule)
+			addTarget(t, s, p.PID, func() tlsdesc.Rule { return rule })
+			waitForOutcome(t, s, NoSlot)
+			stop(t, s)
+			if counters := readCounters(t, s); counters[Correlated]+counters[Unreadable] != 0 {
+				t.Errorf("counters %v", counters)
+			}
+		})
+	}
+}
+
 func TestIdentify(t *testing.T) {
 	threads := openThreads(t)
 	s := openSampler(t, SamplerOptions{})

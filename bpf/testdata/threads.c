@@ -9,24 +9,32 @@
  *   halve    end every other thread, one by one: "keeping TID TID ...", and when done "halved"
  *   churn    from now on start and end threads without pause: "churning"
  *   leave    end the main thread, the others go on: "leaving"
- *   ring     have the kernel start an io_uring worker among the threads: "ring", or "no ring"
+ *   ring     have the kernel start an io_uring worker among the threads, which keeps a CPU busy:
+ *            "ring", or "no ring"
  */
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #define MAX_THREADS 4096
 #define SMALL_STACK (64 * 1024)
 
-/* From linux/io_uring.h, which musl's headers do not have. */
+/* From linux/io_uring.h, which musl's headers do not have. Words are those of io_uring_params. */
 #define SYS_IO_URING_SETUP 425
+#define SYS_IO_URING_ENTER 426
 #define SETUP_WORDS 30
 #define SETUP_FLAGS_WORD 2
 #define SETUP_SQPOLL 2
+#define SETUP_IDLE_WORD 4
+#define SETUP_IDLE_MS 60000 /* how long the worker looks for work before it sleeps */
+#define SETUP_TAIL_WORD 11
+#define RING_BYTES 4096
+#define ENTER_WAKEUP 2
 
 struct worker {
     pthread_t thread;
@@ -121,11 +129,28 @@ static void *churn(void *argument) {
     return argument;
 }
 
+/* Has the worker do one operation, the first of all, which does nothing: it sleeps before that. */
+static int ring(void) {
+    unsigned setup[SETUP_WORDS] = {
+        [SETUP_FLAGS_WORD] = SETUP_SQPOLL,
+        [SETUP_IDLE_WORD] = SETUP_IDLE_MS,
+    };
+    int fd = syscall(SYS_IO_URING_SETUP, 1, setup);
+    char *queue;
+
+    if (fd < 0)
+        return 0;
+    queue = mmap(NULL, RING_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (queue == MAP_FAILED)
+        return 0;
+    __atomic_store_n((unsigned *)(queue + setup[SETUP_TAIL_WORD]), 1, __ATOMIC_RELEASE);
+    return syscall(SYS_IO_URING_ENTER, fd, 0, 0, ENTER_WAKEUP, NULL, 0) >= 0;
+}
+
 static void *obey(void *argument) {
     long tid;
     char word[32];
     pthread_t thread;
-    unsigned setup[SETUP_WORDS] = {[SETUP_FLAGS_WORD] = SETUP_SQPOLL};
 
     introduce(&tid);
     while (scanf("%31s", word) == 1) {
@@ -142,7 +167,7 @@ static void *obey(void *argument) {
             puts("leaving");
             sem_post(&main_leaves);
         } else if (strcmp(word, "ring") == 0) {
-            puts(syscall(SYS_IO_URING_SETUP, 1, setup) >= 0 ? "ring" : "no ring");
+            puts(ring() ? "ring" : "no ring");
         } else {
             exit(2);
         }
