@@ -26,10 +26,10 @@ const maxSpread = 100 * time.Millisecond
 // and raises an interrupt each time that a period is over. It does so on an idle CPU, too: the
 // interrupt would come all the same, and so all ticks are accounted for.
 //
-// It is a period, not a frequency: that one the kernel would have to approach by trying, and limits
-// to kernel.perf_event_max_sample_rate. CPUs begin evenly spread over a period. At the same
-// instant, they would all at once need the same cache lines of the tables, and on a virtual machine
-// the same CPU of the host.
+// It is a period, not a frequency: that one the kernel would have to approach by trying, and refuse
+// above kernel.perf_event_max_sample_rate. (More interrupts than that in 1/HZ s are held back either
+// way.) CPUs begin evenly spread over a period. At the same instant, they would all at once need the
+// same cache lines of the tables, and on a virtual machine the same CPU of the host.
 type clock struct {
 	program *ebpf.Program
 	period  time.Duration
@@ -133,8 +133,8 @@ func (c *clock) refresh() error {
 	return errors.Join(errs...)
 }
 
-// update counts what the event has missed, and says whether it still counts. A tick that comes so late
-// that the next is due, too, the kernel leaves out.
+// update counts what the event has missed, and says whether it still counts. A tick that comes so
+// late that the next is due, too, the kernel leaves out.
 func (c *clock) update(cpu int, event *clockEvent) (counts bool, err error) {
 	now, err := monotonic()
 	if err != nil {

@@ -106,11 +106,13 @@ func (s *Sampler) Counters() (Counters, error) {
 }
 
 // Missed is the number of times, until the last Refresh or Stop, that a CPU's clock ticked and no
-// sample was taken: the CPU was running another program of the kinds that kernels run one at a time, or
-// worked for bpf(2) on a map; the kernel held the clock back, because of
-// kernel.perf_event_max_sample_rate; or the hypervisor ran the CPU too late. Together with the samples
-// that were Taken, these are all ticks but for the last of each CPU, and for those between the last
-// Refresh before a CPU went offline and that. It never decreases.
+// sample was taken: the CPU was running another program of the kinds that kernels run one at a time,
+// or worked for bpf(2) on a map; the kernel held the clock back, because of
+// kernel.perf_event_max_sample_rate; or the hypervisor ran the CPU too late. It never decreases.
+//
+// Together with the samples that were Taken, these are all ticks but for the last of each CPU. Of a
+// CPU that went offline, ticks since the Refresh before are not counted as missed; of one that is
+// back before the next Refresh, those of the time in between are.
 func (s *Sampler) Missed() uint64 {
 	return s.clock.totalMissed()
 }
