@@ -19,11 +19,10 @@ const lookupTries = 8
 
 // OpenMapped opens the file of a mapping of the process for reading. The file is regular and the
 // one that the mapping showed: ErrNotRegular and ErrReplaced otherwise, the latter also for memory
-// without a file. It is found through
-// /proc/PID/map_files, also when it was unlinked; without the capability for that
-// (CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE, in the initial user namespace) or when the mapping
-// has changed its bounds, by its path below the process's root, with every symbolic link confined
-// to that root.
+// without a file. It is found through /proc/PID/map_files, also when it was unlinked; without the
+// capability for that (CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE, in the initial user namespace) or
+// when the mapping has changed its bounds, by its path below the process's root, with every
+// symbolic link confined to that root.
 //
 // The caller closes the file. A file system of the process's own can make this call, and reading
 // the file, block for ever, and the process can change or truncate the file at any time.

@@ -57,6 +57,7 @@ type Kernel struct {
 // of the text can be one of the last symbols of /proc/kallsyms.
 func NewKernel(procRoot, sysRoot string, pace Pace, now time.Time) (*Kernel, error) {
 	k := &Kernel{procRoot: procRoot, sysRoot: sysRoot, pace: pace}
+	k.layout.Store(new(layout))
 	var err error
 	if k.text, err = readKernelText(filepath.Join(procRoot, "kallsyms")); err != nil {
 		return nil, fmt.Errorf("reading kernel symbols: %w", err)
@@ -85,6 +86,15 @@ func (k *Kernel) Stale(now time.Time) bool {
 	return k != nil && k.layout.Load().stale(now, k.pace)
 }
 
+// Version is another one whenever AppendFrames may answer otherwise, as AddressSpace.Version is. It
+// is 0 for nil, and for no other.
+func (k *Kernel) Version() uint64 {
+	if k == nil {
+		return 0
+	}
+	return k.layout.Load().version
+}
+
 // Update looks which modules are loaded now. With an error, what was known stays, and looking is due
 // again after a wait.
 func (k *Kernel) Update(now time.Time) error {
@@ -103,7 +113,11 @@ func (k *Kernel) Update(now time.Time) error {
 			regions[i].file = same.file
 		}
 	}
-	k.layout.Store(old.next(withoutOverlaps(regions), now, k.pace))
+	next := old.next(withoutOverlaps(regions), now, k.pace)
+	if !next.sameFrames(old) {
+		next.version++
+	}
+	k.layout.Store(next)
 	return nil
 }
 

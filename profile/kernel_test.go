@@ -132,9 +132,13 @@ func TestKernelUpdate(t *testing.T) {
 	}
 	fake.write("proc/modules", "late 4096 0 - Live 0xffffffffc0100000\n")
 	fake.module("late", "0xffffffffc0100000\n", moduleBuildID)
+	version := k.Version()
 	for range 2 {
 		if err := k.Update(time.Now()); err != nil {
 			t.Fatal(err)
+		}
+		if k.Version() != version+1 {
+			t.Errorf("version %d, before %d", k.Version(), version)
 		}
 		after := k.AppendFrames(nil, stack)
 		if after[0] != before[0] || after[1].File == nil || k.Stale(soon) {
@@ -191,7 +195,7 @@ func TestNoKernel(t *testing.T) {
 	}
 	// No kernel, no frames: the user's first address is the leaf.
 	var k *Kernel
-	if frames := k.AppendFrames(nil, []uint64{0xffffffff81000000}); len(frames) != 0 || k.Stale(time.Now()) {
+	if frames := k.AppendFrames(nil, []uint64{0xffffffff81000000}); len(frames) != 0 || k.Stale(time.Now()) || k.Version() != 0 {
 		t.Errorf("%+v", frames)
 	}
 }

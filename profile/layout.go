@@ -30,44 +30,63 @@ type region struct {
 	path             uint64 // a hash of it
 }
 
-// layout is what executable memory was like when it was last looked at. Nothing but missed changes.
+// layout is what executable memory was like when it was last looked at; the zero layout is one that
+// was not. Nothing but missed changes once others can see it.
 type layout struct {
 	regions []region // sorted, none overlaps
-	version uint64   // the same as long as every address has the same frame
+	version uint64   // another one when an address may have another frame
 	read    time.Time
 	wait    time.Duration // how long the next look should wait for
 	missed  atomic.Bool   // an address was not known
 }
 
-// next is the layout that follows l, which may be nil.
+// next is the layout that follows l after a look. Its version is that of l.
 func (l *layout) next(regions []region, now time.Time, pace Pace) *layout {
 	wait := pace.Shortest
-	if l != nil && slices.Equal(l.regions, regions) {
-		wait = min(2*l.wait, pace.Longest)
+	if slices.Equal(l.regions, regions) {
+		wait = l.longerWait(pace)
 	}
-	return &layout{regions: regions, read: now, wait: wait}
+	return &layout{regions: regions, version: l.version, read: now, wait: wait}
 }
 
-// postponed is the layout that follows when a look failed, which is tried again.
+// postponed is the layout that follows l when a look failed, which is tried again.
 func (l *layout) postponed(now time.Time, pace Pace) *layout {
-	var regions []region
-	wait := pace.Shortest
-	if l != nil {
-		regions, wait = l.regions, min(2*l.wait, pace.Longest)
-	}
-	next := &layout{regions: regions, read: now, wait: wait}
-	if l != nil {
-		next.version = l.version
-	}
+	next := &layout{regions: l.regions, version: l.version, read: now, wait: l.longerWait(pace)}
 	next.missed.Store(true)
 	return next
 }
 
+func (l *layout) longerWait(pace Pace) time.Duration {
+	return min(max(2*l.wait, pace.Shortest), pace.Longest)
+}
+
+// sameFrames says whether every address has the same frame in both. An address in memory without a
+// file and an unknown one have.
+func (l *layout) sameFrames(other *layout) bool {
+	rest := other.regions
+	for _, r := range l.regions {
+		if r.file == nil {
+			continue
+		}
+		rest = fromFile(rest)
+		if len(rest) == 0 || rest[0] != r {
+			return false
+		}
+		rest = rest[1:]
+	}
+	return len(fromFile(rest)) == 0
+}
+
+// fromFile returns regions from the first one of a file on.
+func fromFile(regions []region) []region {
+	for len(regions) > 0 && regions[0].file == nil {
+		regions = regions[1:]
+	}
+	return regions
+}
+
 // stale says whether it is time to look again.
 func (l *layout) stale(now time.Time, pace Pace) bool {
-	if l == nil {
-		return true
-	}
 	age := now.Sub(l.read)
 	return age >= pace.Longest || age >= l.wait && l.missed.Load()
 }
@@ -107,7 +126,7 @@ func (l *layout) appendFrames(dst []Frame, stack []uint64, counters *FrameCounte
 		}
 		dst = append(dst, frame)
 	}
-	if unknown > 0 && l != nil && !l.missed.Load() {
+	if unknown > 0 && !l.missed.Load() {
 		l.missed.Store(true)
 	}
 	counters.File.Add(inFile)
@@ -116,11 +135,8 @@ func (l *layout) appendFrames(dst []Frame, stack []uint64, counters *FrameCounte
 	return dst
 }
 
-// find returns the region that holds an address, nil when there is none. l may be nil.
+// find returns the region that holds an address, nil when there is none.
 func (l *layout) find(addr uint64) *region {
-	if l == nil {
-		return nil
-	}
 	i, found := slices.BinarySearchFunc(l.regions, addr, func(r region, addr uint64) int {
 		return cmp.Compare(r.start, addr)
 	})

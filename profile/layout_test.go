@@ -56,13 +56,43 @@ func TestAppendFrames(t *testing.T) {
 
 // Before the first look every address is unknown.
 func TestAppendFramesWithoutLayout(t *testing.T) {
-	var l *layout
 	var counters FrameCounters
-	if got := l.appendFrames(nil, []uint64{10, 10}, &counters); !slices.Equal(got, []Frame{{nil, 10}, {nil, 9}}) {
+	if got := new(layout).appendFrames(nil, []uint64{10, 10}, &counters); !slices.Equal(got, []Frame{{nil, 10}, {nil, 9}}) {
 		t.Errorf("%+v", got)
 	}
 	if counters.Unknown.Load() != 2 {
 		t.Errorf("%d counted", counters.Unknown.Load())
+	}
+}
+
+func TestSameFrames(t *testing.T) {
+	file := &File{ID: FileID{1}}
+	a, b := region{start: 1, end: 2, file: file, bias: 1}, region{start: 5, end: 6, file: file, bias: 1}
+	longer, moved, code, more := a, a, region{start: 3, end: 4}, region{start: 7, end: 8}
+	longer.end++
+	moved.bias++
+	other := region{start: 1, end: 2, file: &File{ID: FileID{2}}, bias: 1}
+	for _, tt := range []struct {
+		x, y []region
+		want bool
+	}{
+		{nil, nil, true},
+		{[]region{a, b}, []region{a, b}, true},
+		{[]region{a, b}, []region{a, code, b, more}, true},
+		{[]region{code}, []region{more, more}, true},
+		{[]region{code}, nil, true},
+		{[]region{a}, nil, false},
+		{[]region{a}, []region{code}, false},
+		{[]region{a, b}, []region{a}, false},
+		{[]region{a, code}, []region{code, b}, false},
+		{[]region{a}, []region{longer}, false},
+		{[]region{a}, []region{moved}, false},
+		{[]region{a}, []region{other}, false},
+	} {
+		x, y := &layout{regions: tt.x}, &layout{regions: tt.y}
+		if got, back := x.sameFrames(y), y.sameFrames(x); got != tt.want || back != tt.want {
+			t.Errorf("%+v, %+v: %v, %v", tt.x, tt.y, got, back)
+		}
 	}
 }
 
@@ -72,14 +102,13 @@ func TestPace(t *testing.T) {
 	pace := Pace{Shortest: time.Second, Longest: 5 * time.Second}
 	some, more := []region{{start: 1, end: 2}}, []region{{start: 1, end: 3}}
 
-	var l *layout
+	l := new(layout)
 	check := func(seconds float64, want bool) {
 		t.Helper()
 		if got := l.stale(at(seconds), pace); got != want {
 			t.Errorf("stale after %v s: %v", seconds, got)
 		}
 	}
-	check(0, true)
 	l = l.next(some, at(0), pace)
 	check(4.9, false)
 	check(5, true) // old
@@ -104,7 +133,7 @@ func TestPace(t *testing.T) {
 	if !slices.Equal(l.regions, more) {
 		t.Errorf("regions %+v", l.regions)
 	}
-	l = (*layout)(nil).postponed(at(0), pace)
+	l = new(layout).postponed(at(0), pace)
 	check(0.9, false)
 	check(1, true)
 }

@@ -170,7 +170,7 @@ func TestVDSO(t *testing.T) {
 	}
 
 	// The id is that of the bytes in memory.
-	m := liveProcess(os.Getpid()).mapping(t, vdsoName)
+	m := openProcess(t, os.Getpid()).mapping(t, vdsoName)
 	mem, err := os.Open("/proc/self/mem")
 	if err != nil {
 		t.Fatal(err)
@@ -196,7 +196,7 @@ func TestCompilerAndLateLibrary(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Munmap(code)
-	self := liveProcess(os.Getpid())
+	self := openProcess(t, os.Getpid())
 	files := newFiles(t)
 	space := self.space(t, files)
 	soon := time.Now().Add(2 * pace.Shortest)

@@ -53,13 +53,16 @@ type AddressSpace struct {
 	files   *Files
 	pace    Pace
 	invalid atomic.Bool
-	layout  atomic.Pointer[layout] // nil before the first look
-	update  sync.Mutex             // held by Update
+	layout  atomic.Pointer[layout]
+	update  sync.Mutex // held by Update
 }
 
 // NewAddressSpace returns the address space of a process that was not looked at yet: it is stale.
 func NewAddressSpace(files *Files, pace Pace) *AddressSpace {
-	return &AddressSpace{files: files, pace: pace}
+	a := &AddressSpace{files: files, pace: pace}
+	a.layout.Store(&layout{version: files.versions.Add(1)})
+	a.invalid.Store(true)
+	return a
 }
 
 // AppendFrames appends the frames of the user half of a stack, leaf first. dst holds the frames of
@@ -74,6 +77,13 @@ func (a *AddressSpace) AppendFrames(dst []Frame, stack []uint64) []Frame {
 func (a *AddressSpace) Stale(now time.Time) bool {
 	return a.invalid.Load() || a.layout.Load().stale(now, a.pace)
 }
+
+// Version is another one whenever AppendFrames may answer otherwise for some address: when a look
+// found a file's mapping that is new, gone or other. It only grows, and no two address spaces of one
+// Files ever have the same. So what was made of a stack holds for the same stack and version. Ask
+// for the version before AppendFrames: it may change in between. And make a stack anew that had an
+// unknown address: it is AppendFrames that tells the address space to look for it.
+func (a *AddressSpace) Version() uint64 { return a.layout.Load().version }
 
 // Invalidate makes the address space stale whatever its Pace, for callers that know of a change.
 func (a *AddressSpace) Invalidate() { a.invalid.Store(true) }
@@ -91,7 +101,11 @@ func (a *AddressSpace) Update(now time.Time, p Process) error {
 		a.layout.Store(old.postponed(now, a.pace))
 		return fmt.Errorf("reading executable mappings: %w", err)
 	}
-	a.layout.Store(old.next(a.resolveAll(p, mappings, old), now, a.pace))
+	next := old.next(a.resolveAll(p, mappings, old), now, a.pace)
+	if !next.sameFrames(old) {
+		next.version = a.files.versions.Add(1)
+	}
+	a.layout.Store(next)
 	return nil
 }
 

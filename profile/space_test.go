@@ -241,6 +241,48 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
+// A version says that every frame is as it was.
+func TestVersion(t *testing.T) {
+	files := newFiles(t)
+	space, other := NewAddressSpace(files, pace), NewAddressSpace(files, pace)
+	first, second := libraryMapping(t, library, 0x10000), libraryMapping(t, library, 0x30000)
+	code := Mapping{Start: 0x20000, End: 0x21000}
+	seen := map[uint64]bool{space.Version(): true}
+	p := &fakeProcess{}
+	for i, tt := range []struct {
+		mappings []Mapping
+		err      error
+		changed  bool
+	}{
+		{nil, errors.New("no mappings"), false},
+		{nil, nil, false},
+		{[]Mapping{first}, nil, true},
+		{[]Mapping{first}, nil, false},
+		{[]Mapping{first, code}, nil, false}, // no address in it had another frame before
+		{[]Mapping{code}, errors.New("no mappings"), false},
+		{[]Mapping{first, code, second}, nil, true},
+		{[]Mapping{code, second}, nil, true},
+		{[]Mapping{first, code, second}, nil, true},
+	} {
+		p.mappings, p.err = tt.mappings, tt.err
+		before := space.Version()
+		if err := space.Update(time.Now(), p); !errors.Is(err, tt.err) {
+			t.Fatal(err)
+		}
+		if got := space.Version(); got != before && (!tt.changed || seen[got]) || got == before && tt.changed {
+			t.Errorf("look %d: version %d, before %d", i, got, before)
+		}
+		seen[space.Version()] = true
+		if seen[other.Version()] {
+			t.Errorf("look %d: version %d of two address spaces", i, other.Version())
+		}
+	}
+	update(t, other, p)
+	if seen[other.Version()] {
+		t.Errorf("version %d of two address spaces", other.Version())
+	}
+}
+
 func TestFailedUpdate(t *testing.T) {
 	now := time.Now()
 	p := &fakeProcess{mappings: []Mapping{libraryMapping(t, library, 0x10000)}}

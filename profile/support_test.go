@@ -2,7 +2,7 @@ package profile
 
 import (
 	"bufio"
-	"fmt"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/procfs"
 
 	"correlator/internal/testenv"
+	"correlator/procscan"
 )
 
 // library is an ELF file with the segments of an ordinary library.
@@ -51,39 +52,49 @@ func (p *fakeProcess) Open(m Mapping) (*os.File, error) {
 	return os.Open(m.Path)
 }
 
-// liveProcess reads a running process as the agent does, but for the checks that a hostile process
-// needs.
-type liveProcess int
+// liveProcess reads a running process as the agent does.
+type liveProcess struct{ handle *procscan.Handle }
 
-func (pid liveProcess) ExecutableMappings() ([]Mapping, error) {
-	process, err := procfs.NewProc(int(pid))
+func openProcess(t testing.TB, pid int) liveProcess {
+	t.Helper()
+	process, err := procfs.NewProc(pid)
 	if err != nil {
-		return nil, err
+		t.Fatal(err)
 	}
-	maps, err := process.ProcMaps()
+	stat, err := process.Stat()
 	if err != nil {
-		return nil, err
+		t.Fatal(err)
 	}
-	var found []Mapping
-	for _, m := range maps {
-		if m.Perms.Execute {
-			found = append(found, Mapping{
-				Start: uint64(m.StartAddr), End: uint64(m.EndAddr), Offset: uint64(m.Offset),
-				Dev: m.Dev, Ino: m.Inode, Path: strings.TrimSuffix(m.Pathname, " (deleted)"),
-			})
-		}
+	handle, err := procscan.OpenProcess("/proc", procscan.Identity{PID: pid, StartTime: stat.Starttime})
+	if err != nil {
+		t.Fatal(err)
 	}
-	return found, nil
+	t.Cleanup(func() { handle.Close() })
+	return liveProcess{handle}
 }
 
-func (pid liveProcess) Open(m Mapping) (*os.File, error) {
-	return os.Open(fmt.Sprintf("/proc/%d/map_files/%x-%x", int(pid), m.Start, m.End))
+func (p liveProcess) ExecutableMappings() ([]Mapping, error) {
+	all, err := p.handle.ExecutableMemory()
+	if errors.Is(err, procscan.ErrTooMany) {
+		err = nil
+	}
+	var found []Mapping
+	for _, m := range all {
+		found = append(found, Mapping{m.Start, m.End, m.Offset, m.Dev, m.Ino, m.Path})
+	}
+	return found, err
+}
+
+func (p liveProcess) Open(m Mapping) (*os.File, error) {
+	return p.handle.OpenMapped(procscan.Mapping{
+		Start: m.Start, End: m.End, Offset: m.Offset, Dev: m.Dev, Ino: m.Ino, Path: m.Path,
+	})
 }
 
 // mapping returns the first mapping of a live process with a path.
-func (pid liveProcess) mapping(t testing.TB, path string) Mapping {
+func (p liveProcess) mapping(t testing.TB, path string) Mapping {
 	t.Helper()
-	found, err := pid.ExecutableMappings()
+	found, err := p.ExecutableMappings()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,15 +103,15 @@ func (pid liveProcess) mapping(t testing.TB, path string) Mapping {
 			return m
 		}
 	}
-	t.Fatalf("process %d has no executable mapping of %s", int(pid), path)
+	t.Fatalf("process %d has no executable mapping of %s", p.handle.Identity().PID, path)
 	return Mapping{}
 }
 
 // space returns the address space of a live process.
-func (pid liveProcess) space(t testing.TB, files *Files) *AddressSpace {
+func (p liveProcess) space(t testing.TB, files *Files) *AddressSpace {
 	t.Helper()
 	space := NewAddressSpace(files, pace)
-	if err := space.Update(time.Now(), pid); err != nil {
+	if err := space.Update(time.Now(), p); err != nil {
 		t.Fatal(err)
 	}
 	return space
@@ -141,7 +152,7 @@ func startStackProgram(t testing.TB, program string) *stackProgram {
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
-	p := &stackProgram{liveProcess: liveProcess(command.Process.Pid), functions: make(map[string]uint64)}
+	p := &stackProgram{functions: make(map[string]uint64)}
 	ended := false
 	p.end = func() {
 		if !ended {
@@ -155,6 +166,7 @@ func startStackProgram(t testing.TB, program string) *stackProgram {
 		words := strings.Fields(lines.Text())
 		switch words[0] {
 		case "ready":
+			p.liveProcess = openProcess(t, command.Process.Pid)
 			return p
 		case "function":
 			p.functions[words[1]] = parseHex(t, words[2])
