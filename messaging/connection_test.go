@@ -32,7 +32,7 @@ func TestWithoutConnection(t *testing.T) {
 	b.connect()
 	b.receiver.expect(testRegistration, correlation(2, 1))
 	b.settled()
-	b.expectStats(1, 0, map[Reason]uint64{ReasonLate: 1})
+	b.expectStats(1, 0, map[Reason]uint64{ReasonSocketGone: 1})
 }
 
 func TestReceiverGone(t *testing.T) {
@@ -121,6 +121,25 @@ func TestRegistrationWaitsForRoom(t *testing.T) {
 	b.add(1, 2, 0)
 	b.receiver.expectFillers(fits)
 	b.receiver.expect(testRegistration, correlation(1, 2))
+}
+
+// What became late counts for what was in its way then, also when nobody noticed before the
+// connection came or went.
+func TestLateWhenConnectionChanges(t *testing.T) {
+	b := connected(t)
+	b.receiver.fill()
+	b.add(1, 1, 0)
+	b.settled()
+	b.clock.jump(testDelay / 2)
+	b.add(2, 2, 0)
+	b.clock.jump(testDelay / 2)
+	b.sender.Disconnect()
+	b.expectStats(0, 2, map[Reason]uint64{ReasonLate: 1})
+	b.clock.jump(testDelay)
+	b.receiver = listen(t)
+	b.connect()
+	b.receiver.expect(testRegistration)
+	b.expectStats(0, 0, map[Reason]uint64{ReasonLate: 1, ReasonSocketGone: 2})
 }
 
 // Another connection takes over at once, also from one that waits for room.

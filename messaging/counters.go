@@ -6,12 +6,14 @@ import (
 )
 
 // Reason says why samples were dropped. There is a fixed number of them whatever the
-// processes do.
+// processes do. When something became late, what counts is what was in its way then: a connection
+// without room, or none, whatever was in its way before.
 type Reason uint8
 
 const (
 	ReasonLate       Reason = iota // the receiver left no room within the samples-delay
-	ReasonSocketGone               // there was no connection within the samples-delay
+	ReasonAddedLate                // older than the samples-delay when they were added: who sampled was slow
+	ReasonSocketGone               // there was no connection when the samples-delay had passed
 	ReasonQueueFull                // more keys waited than the queue takes
 	ReasonRefused                  // the kernel does not take this message, now or ever
 	ReasonClosed                   // still waiting when the sender was closed, or added later
@@ -20,6 +22,7 @@ const (
 
 var reasonNames = [NumReasons]string{
 	ReasonLate:       "late",
+	ReasonAddedLate:  "added_late",
 	ReasonSocketGone: "socket_gone",
 	ReasonQueueFull:  "queue_full",
 	ReasonRefused:    "refused",

@@ -110,7 +110,7 @@ func (s *Sender) Add(key Key, count uint64, sampledAt time.Time) {
 	nowNs := s.nowNs()
 	sampledNs := min(int64(sampledAt.Sub(s.epoch)), nowNs)
 	if sampledNs <= s.limitNs(nowNs) {
-		s.drop(s.lateReason(), count)
+		s.drop(ReasonAddedLate, count)
 		return
 	}
 	if s.queue == nil {
@@ -156,8 +156,10 @@ func (s *Sender) replace(socket *Socket, registration []byte, delay time.Duratio
 	if s.closed {
 		return nil, ErrClosed
 	}
+	s.delay = delay
+	s.expire(s.nowNs())
 	replaced := s.socket
-	s.socket, s.registration, s.delay = socket, registration, delay
+	s.socket, s.registration = socket, registration
 	s.stats.Connected, s.stats.Registered = true, false
 	s.pausedUntilNs, s.futile = 0, 0
 	s.forgetNews()
@@ -278,25 +280,23 @@ func (s *Sender) queued() uint64 {
 	return s.queue.total
 }
 
-func (s *Sender) lateReason() Reason {
-	if s.socket == nil {
-		return ReasonSocketGone
-	}
-	return ReasonLate
-}
-
 func (s *Sender) drop(reason Reason, count uint64) {
 	s.stats.Dropped[reason] += count
 	s.counters.Dropped[reason].Add(count)
 }
 
-// expire drops what has become late.
+// expire drops what has become late. Before a connection comes or goes it must be called, so that
+// what became late with and without one is told apart.
 func (s *Sender) expire(nowNs int64) {
 	if s.queue == nil {
 		return
 	}
 	if late := s.queue.expire(s.limitNs(nowNs)); late > 0 {
-		s.drop(s.lateReason(), late)
+		reason := ReasonLate
+		if s.socket == nil {
+			reason = ReasonSocketGone
+		}
+		s.drop(reason, late)
 		s.tellDrained()
 	}
 }
@@ -310,6 +310,7 @@ func (s *Sender) tellDrained() {
 
 // disconnect forgets the socket, which the caller closes after releasing s.mu.
 func (s *Sender) disconnect() {
+	s.expire(s.nowNs())
 	s.socket, s.registration = nil, nil
 	s.stats.Connected, s.stats.Registered = false, false
 	s.forgetNews()

@@ -236,7 +236,10 @@ func TestAddedLate(t *testing.T) {
 	b.add(1, 1, testDelay-1)
 	b.receiver.expect(correlation(1, 1))
 	b.settled()
-	b.expectStats(1, 0, map[Reason]uint64{ReasonLate: 7})
+	b.expectStats(1, 0, map[Reason]uint64{ReasonAddedLate: 7})
+	b.sender.Disconnect() // makes no difference to who was late
+	b.add(1, 1, testDelay)
+	b.expectStats(1, 0, map[Reason]uint64{ReasonAddedLate: 8})
 }
 
 func TestCountIsSplit(t *testing.T) {
