@@ -49,6 +49,8 @@ type Counters struct {
 	SocketsGone   atomic.Uint64 // connections that ended because the receiver did
 	Waits         atomic.Uint64 // how often a receiver's queue was full
 	Pauses        atomic.Uint64 // how often sending stopped for a moment: see pauseTime
+
+	timings timings // of Sent: see Timing
 }
 
 // Stats is what one sender counted, at one moment: Added = Sent + the sum of Dropped + Queued.

@@ -116,12 +116,7 @@ func (s *Sender) settle(err error) verdict {
 		s.registered()
 	case s.registering:
 	case v == sent:
-		samples := s.queue.settle()
-		s.stats.Sent += samples
-		s.stats.Messages++
-		s.counters.Sent.Add(samples)
-		s.counters.Messages.Add(1)
-		s.tellDrained()
+		s.delivered()
 	case v == refused:
 		s.drop(ReasonRefused, s.queue.settle())
 		s.tellDrained()
@@ -140,6 +135,21 @@ func (s *Sender) settle(err error) verdict {
 		s.failure = err
 	}
 	return v
+}
+
+// delivered accounts for what the kernel has just taken, each part with its own age.
+func (s *Sender) delivered() {
+	nowNs := s.nowNs()
+	taken := &s.queue.taken
+	for _, p := range taken.parts[:taken.n] {
+		s.counters.timings.add(nowNs-p.sampledNs, p.count, s.delay)
+	}
+	samples := s.queue.settle()
+	s.stats.Sent += samples
+	s.stats.Messages++
+	s.counters.Sent.Add(samples)
+	s.counters.Messages.Add(1)
+	s.tellDrained()
 }
 
 func (s *Sender) registered() {

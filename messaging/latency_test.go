@@ -1,0 +1,173 @@
+package messaging
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// Every age lies in the bucket that ends at or after it and begins less than a sixteenth before.
+func TestAgeBuckets(t *testing.T) {
+	const unit = time.Duration(ageUnitNs)
+	var from time.Duration // the bound of the bucket before
+	for bucket := range numAges {
+		to := ageBound(bucket)
+		for _, age := range []time.Duration{from + 1, from + (to-from)/2, to} {
+			if got := ageBucket(int64(age)); got != bucket {
+				t.Fatalf("%v is counted in bucket %d, want %d", age, got, bucket)
+			}
+		}
+		if width := to - from; bucket < numAges-1 && width != unit && width > from/16 {
+			t.Errorf("bucket %d from %v to %v is wider than a sixteenth", bucket, from, to)
+		}
+		from = to
+	}
+	if first, last := ageBound(0), ageBound(numAges-2); first != unit || last != 16384*time.Millisecond {
+		t.Errorf("buckets end from %v to %v", first, last)
+	}
+	for _, age := range []int64{0, -1, math.MinInt64} {
+		if got := ageBucket(age); got != 0 {
+			t.Errorf("%d is counted in bucket %d", age, got)
+		}
+	}
+}
+
+// Each sample that was sent counts with its own age, as well as the queue knows it.
+func TestTimingOfEachPart(t *testing.T) {
+	b := connected(t)
+	fits := b.receiver.fill()
+	b.add(1, 3, 0)
+	b.settled()
+	b.clock.advance(100 * time.Millisecond)
+	b.add(1, 2, 0)
+	b.clock.advance(testDelay / 8)
+	b.add(1, 4, 0) // is taken for as old as those 2
+	b.clock.advance(50 * time.Millisecond)
+	b.receiver.expectFillers(fits)
+	b.receiver.expect(correlation(1, 9))
+	b.settled()
+	timing := b.counters.Timing()
+	if want := 3*187500*time.Microsecond + 6*87500*time.Microsecond; timing.Sent != 9 || timing.Sum() != want {
+		t.Errorf("%d samples waited %v, want 9, %v", timing.Sent, timing.Sum(), want)
+	}
+	for q, want := range map[float64]time.Duration{
+		0:         88 * time.Millisecond,
+		6. / 9:    88 * time.Millisecond,
+		6.001 / 9: 192 * time.Millisecond,
+		1:         192 * time.Millisecond,
+	} {
+		if got := timing.Quantile(q); got != want {
+			t.Errorf("quantile %v is %v, want %v", q, got, want)
+		}
+	}
+	if timing.Overdue != 0 || timing.Lost != 0 || timing.Missed() != 0 {
+		t.Errorf("missed: %+v", timing)
+	}
+}
+
+// The promise is about every sample for which there was somebody to wait: those that were dropped
+// as well, and those that the kernel took too late.
+func TestTimingOfWhatMissed(t *testing.T) {
+	b := driven(t)
+	before := b.counters.Timing()
+	for age, overdue := range map[time.Duration]uint64{testDelay - 1: 0, testDelay: 0, testDelay + 1: 5} {
+		earlier := b.counters.Timing()
+		b.add(1, 5, 0)
+		b.sender.next()
+		b.clock.jump(age)
+		b.sender.settle(nil)
+		timing := b.counters.Timing()
+		if got := timing.Since(&earlier).Overdue; got != overdue {
+			t.Errorf("sent after %v: %d overdue, want %d", age, got, overdue)
+		}
+	}
+	b.add(1, 3, 0)
+	b.clock.jump(testDelay)
+	if b.sender.next() != nil {
+		t.Error("late samples are sent")
+	}
+	b.add(1, 2, testDelay) // added late
+	now := b.counters.Timing()
+	since := now.Since(&before)
+	if since.Sent != 15 || since.Overdue != 5 || since.Lost != 5 || since.Missed() != 0.5 {
+		t.Errorf("of 15 sent %d, %d overdue, %d lost, a share of %v", since.Sent, since.Overdue, since.Lost, since.Missed())
+	}
+
+	// What a process does not get because it is not there is not late.
+	b.add(1, 100, 0)
+	b.sender.mu.Lock()
+	b.sender.running = false
+	b.sender.mu.Unlock()
+	b.sender.Disconnect()
+	b.clock.advance(testDelay)
+	b.sender.Close()
+	b.add(1, 100, 0)
+	b.expectStats(15, 0, map[Reason]uint64{ReasonLate: 3, ReasonAddedLate: 2, ReasonSocketGone: 100, ReasonClosed: 100})
+	after := b.counters.Timing()
+	if since := after.Since(&now); since.Lost != 0 || since.Sent != 0 || since.Missed() != 0 || since.Quantile(1) != 0 {
+		t.Errorf("nothing was sent or late: %+v", since)
+	}
+}
+
+// The buckets for an exporter are cumulative and end with all.
+func TestTimingBuckets(t *testing.T) {
+	var counters Counters
+	ages := []time.Duration{0, 500 * time.Microsecond, 501 * time.Microsecond, time.Millisecond, 300 * time.Millisecond, time.Hour}
+	for _, age := range ages {
+		counters.timings.add(int64(age), 2, testDelay)
+	}
+	timing := counters.Timing()
+	var bounds []time.Duration
+	for bound, sent := range timing.Buckets() {
+		bounds = append(bounds, bound)
+		var want uint64
+		for _, age := range ages {
+			if age <= bound {
+				want += 2
+			}
+		}
+		if sent != want {
+			t.Errorf("%d samples within %v, want %d", sent, bound, want)
+		}
+	}
+	if n := len(bounds); n != 17 || bounds[0] != 500*time.Microsecond || bounds[1] != time.Millisecond || bounds[n-1] != math.MaxInt64 {
+		t.Errorf("bounds %v", bounds)
+	}
+	if timing.Quantile(1) != math.MaxInt64 || timing.Quantile(0.8) != 304*time.Millisecond {
+		t.Errorf("quantiles %v, %v", timing.Quantile(0.8), timing.Quantile(1))
+	}
+	for range timing.Buckets() { // may be left early
+		break
+	}
+}
+
+func BenchmarkTiming(b *testing.B) {
+	var ages [1024]int64
+	for i := range ages {
+		ages[i] = int64(math.Exp(rand.Float64() * math.Log(float64(testDelay))))
+	}
+	b.Run("add", func(b *testing.B) {
+		var t timings
+		b.ReportAllocs()
+		for n := 0; b.Loop(); n++ {
+			t.add(ages[n%len(ages)], 1, testDelay)
+		}
+	})
+	b.Run("add by all CPUs", func(b *testing.B) {
+		var t timings
+		b.RunParallel(func(pb *testing.PB) {
+			for n := 0; pb.Next(); n++ {
+				t.add(ages[n%len(ages)], 1, testDelay)
+			}
+		})
+	})
+	b.Run("snapshot", func(b *testing.B) {
+		var counters Counters
+		b.ReportAllocs()
+		for b.Loop() {
+			timing := counters.Timing()
+			_ = timing.Quantile(0.99)
+		}
+	})
+}
