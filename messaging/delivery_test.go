@@ -1,0 +1,294 @@
+package messaging
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"correlator/internal/testenv"
+)
+
+const (
+	pollTime = 20 * time.Millisecond // how often the Java agent empties its socket
+
+	// The deterministic tests below run this long by a clock that only they move.
+	driveTime = 4 * time.Second
+)
+
+// reportIntervals are how often a sampler hands over what it counted: the kernel's, with the time
+// of the first sample of each key, and one that is quicker than the receiver.
+var reportIntervals = []time.Duration{100 * time.Millisecond, 10 * time.Millisecond}
+
+// drive is a connected bench whose receiver does what the Java agent does.
+type drive struct {
+	*bench
+	fits int           // messages that the receiver's queue holds
+	read int           // messages that were read
+	got  []Correlation // those since the last look
+}
+
+func newDrive(t *testing.T) *drive {
+	b := connected(t)
+	d := &drive{bench: b, fits: b.receiver.fill()}
+	b.receiver.expectFillers(d.fits)
+	return d
+}
+
+// filled waits until the sender has sent what there is room for.
+func (d *drive) filled() {
+	d.Helper()
+	testenv.Poll(d, patience, "the receiver's queue to be filled", func() bool {
+		stats := d.sender.Stats()
+		return stats.Queued == 0 || int(stats.Messages) == d.read+d.fits
+	})
+}
+
+// poll reads what is in the socket. What is sent meanwhile is left for the next time, so no more
+// is read than what fits into the socket once.
+func (d *drive) poll() {
+	d.Helper()
+	for range d.fits {
+		m, ok := d.receiver.read()
+		if !ok {
+			break
+		}
+		d.read++
+		d.got = append(d.got, m.(Correlation))
+	}
+	d.filled()
+}
+
+// run moves the time, polls when the agent does, and calls report when the sampler does: as late
+// after a poll as it may be.
+func (d *drive) run(interval time.Duration, report func(now time.Time)) {
+	d.Helper()
+	const step = 10 * time.Millisecond
+	for at := step; at <= driveTime; at += step {
+		d.clock.advance(step)
+		d.filled()
+		if at%pollTime == 0 {
+			d.poll()
+		}
+		if at%interval == 0 {
+			report(d.clock.Now())
+			d.filled()
+		}
+	}
+}
+
+// With twice as many messages as the receiver takes, each of its polls finds a full socket, the
+// oldest sent first. What is late is dropped, and told of each process.
+func TestOverloadUsesAllCapacity(t *testing.T) {
+	for _, interval := range reportIntervals {
+		t.Run(interval.String(), func(t *testing.T) {
+			d := newDrive(t)
+			perReport := 2 * d.fits * int(interval) / int(pollTime)
+			var sampledAt []time.Time // of each key
+			last := d.clock.Now()
+			d.run(interval, func(now time.Time) {
+				for range perReport {
+					d.sender.Add(keyOf(len(sampledAt)), 1, last)
+					sampledAt = append(sampledAt, last)
+				}
+				last = now
+			})
+			stats := d.sender.Stats()
+			polls := int((driveTime - interval) / pollTime) // since the first report
+			if d.read < d.fits*polls {
+				t.Errorf("%d messages arrived in %d polls, %d fit at once", d.read, polls, d.fits)
+			}
+			dropped := uint64(len(sampledAt)) - stats.Sent - stats.Queued
+			d.expectStats(stats.Sent, stats.Queued, map[Reason]uint64{ReasonLate: dropped})
+			for i := 1; i < len(d.got); i++ {
+				key, before := number(d.got[i].Key), number(d.got[i-1].Key)
+				if sampledAt[key].Before(sampledAt[before]) {
+					t.Fatalf("message %d of %v came after one of %v", i, sampledAt[key], sampledAt[before])
+				}
+			}
+			timing := d.counters.Timing()
+			if timing.Overdue != 0 || timing.Lost != dropped {
+				t.Errorf("%d overdue, %d lost of %d dropped", timing.Overdue, timing.Lost, dropped)
+			}
+			if d.waitedInVain() {
+				t.Error("the sender spins")
+			}
+		})
+	}
+}
+
+// number is what a key was made of by keyOf.
+func number(key Key) int { return int(key.TraceID[0]) | int(key.TraceID[1])<<8 }
+
+// waitedInVain says whether more attempts found the queue full than it was read from.
+func (d *drive) waitedInVain() bool { return d.counters.Waits.Load() > uint64(d.read+1) }
+
+// 997 samples per second on each of two CPUs, in transactions of 500 ms: everything arrives.
+func TestBusyTransactionsArrive(t *testing.T) {
+	for _, interval := range reportIntervals {
+		t.Run(interval.String(), func(t *testing.T) {
+			d := newDrive(t)
+			load := newLoad(2, 20)
+			d.run(interval, func(now time.Time) { load.report(d.sender, now) })
+			testenv.Poll(t, patience, "the rest", func() bool {
+				d.poll()
+				return d.read == int(d.sender.Stats().Messages)
+			})
+			d.expectStats(load.total(), 0, nil)
+			received := make(map[Key]uint64)
+			for _, c := range d.got {
+				received[c.Key] += uint64(c.Count)
+			}
+			if !maps.Equal(received, load.added) {
+				t.Error("what arrived is not what was sampled")
+			}
+			timing := d.counters.Timing()
+			if timing.Sent != load.total() || timing.Missed() != 0 || d.waitedInVain() {
+				t.Errorf("%d sent, %v missed, %d waits", timing.Sent, timing.Missed(), d.counters.Waits.Load())
+			}
+			t.Logf("%d samples in %d messages; p50 %v, p99 %v, max %v", timing.Sent, d.read,
+				timing.Quantile(0.5), timing.Quantile(0.99), timing.Quantile(1))
+		})
+	}
+}
+
+// load is what a sampler sees of threads that work on transactions without a pause.
+type load struct {
+	threads, stacks int
+	rng             *rand.Rand
+	began           time.Time // zero before the first report
+	samples         int       // taken of each thread
+	added           map[Key]uint64
+}
+
+const (
+	sampleTime      = time.Second / 997
+	transactionTime = 500 * time.Millisecond
+)
+
+func newLoad(threads, stacks int) *load {
+	return &load{threads: threads, stacks: stacks, rng: rand.New(rand.NewPCG(1, 2)), added: make(map[Key]uint64)}
+}
+
+// report adds what was sampled since the last report, each key with the time of its first sample.
+func (l *load) report(s *Sender, now time.Time) {
+	if l.began.IsZero() {
+		l.began = now
+	}
+	counts, first := make(map[Key]uint64), make(map[Key]time.Time)
+	for {
+		after := time.Duration(l.samples) * sampleTime
+		at := l.began.Add(after)
+		if at.After(now) {
+			break
+		}
+		l.samples++
+		for thread := range l.threads {
+			key := keyOf(l.threads*int(after/transactionTime) + thread)
+			key.StackTraceID[0] = byte(l.rng.IntN(l.stacks))
+			if counts[key]++; counts[key] == 1 {
+				first[key] = at
+			}
+		}
+	}
+	for key, count := range counts {
+		s.Add(key, count, first[key])
+		l.added[key] += count
+	}
+}
+
+func (l *load) total() (samples uint64) {
+	for _, count := range l.added {
+		samples += count
+	}
+	return samples
+}
+
+// agent reads a receiver as the Java agent does, by the real clock, until stop is closed.
+func (r *receiver) agent(stop <-chan struct{}) (polls, messages, samples int) {
+	ticker := time.NewTicker(pollTime)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-stop:
+			return polls, messages, samples
+		}
+		polls++
+		for {
+			m, ok := r.read()
+			if !ok {
+				break
+			}
+			if c, ok := m.(Correlation); ok {
+				messages++
+				samples += int(c.Count)
+			}
+		}
+	}
+}
+
+// BenchmarkDelivery is seconds of real time for one process: what arrives, and how soon.
+func BenchmarkDelivery(b *testing.B) {
+	for _, interval := range reportIntervals {
+		b.Run(fmt.Sprintf("997 Hz, report every %v", interval), func(b *testing.B) {
+			load := newLoad(2, 20)
+			sender, arrived := benchmarkDelivery(b, interval, load.report)
+			b.ReportMetric(100*float64(arrived.samples)/float64(load.total()), "%arrived")
+			timing := sender.counters.Timing()
+			b.ReportMetric(timing.Quantile(0.5).Seconds()*1000, "p50-ms")
+			b.ReportMetric(timing.Quantile(0.99).Seconds()*1000, "p99-ms")
+			b.ReportMetric(timing.Quantile(1).Seconds()*1000, "max-ms")
+		})
+	}
+	for _, interval := range reportIntervals {
+		b.Run(fmt.Sprintf("overload, report every %v", interval), func(b *testing.B) {
+			n, last := 0, time.Now()
+			sender, arrived := benchmarkDelivery(b, interval, func(s *Sender, now time.Time) {
+				for range 22 * int(interval) / int(pollTime) {
+					s.Add(keyOf(n), 1, last)
+					n++
+				}
+				last = now
+			})
+			b.ReportMetric(100*float64(arrived.messages)/float64(arrived.fits*arrived.polls), "%capacity")
+			b.ReportMetric(100*float64(sender.Stats().Dropped[ReasonLate])/float64(n), "%late")
+		})
+	}
+}
+
+// arrivals is what one receiver saw. It drains its socket at each poll, also of what is sent while
+// it does so: more than fits at once.
+type arrivals struct{ fits, polls, messages, samples int }
+
+func benchmarkDelivery(b *testing.B, interval time.Duration, report func(*Sender, time.Time)) (*Sender, arrivals) {
+	b.Helper()
+	s, r := NewSender(&Counters{}), listen(b)
+	defer s.Close()
+	fits := r.fill()
+	r.readAll()
+	if err := s.Connect(r.dial(), testRegistration); err != nil {
+		b.Fatal(err)
+	}
+	r.expect(testRegistration)
+	stop, ended := make(chan struct{}), make(chan arrivals)
+	go func() {
+		polls, messages, samples := r.agent(stop)
+		ended <- arrivals{fits, polls, messages, samples}
+	}()
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for b.Loop() {
+		for range 2 * time.Second / interval {
+			report(s, <-ticker.C)
+		}
+	}
+	if err := s.Drain(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	close(stop)
+	all := <-ended
+	all.samples += int(r.readAll()) // sent after the last poll
+	return s, all
+}
