@@ -9,10 +9,12 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,12 +27,15 @@ const helperVariable = "MESSAGING_TEST_HELPER"
 type helper struct {
 	Mount     string       // mount an empty file system here
 	Chroot    string       // take this directory for the root
+	BindMount [][2]string  // mount the second path of each at the first
 	Assume    *Credentials // become this user, for good
-	Supported bool         // print whether Supported finds what it needs
+	NoOpenat2 unix.Errno   // have openat2 fail with this from now on
+	Supported bool         // print what Supported says
 	Connect   []string     // print for each path the error of a plain connect
 	Dial      []Credentials
 	DialPath  string // print for each of Dial what Dial says
 	Bind      string // bind a socket here, print "bound", and each datagram in hex, for ever
+	Silent    bool   // do not read that socket
 }
 
 func TestMain(m *testing.M) {
@@ -53,10 +58,12 @@ func (h helper) main() error {
 		io.Copy(io.Discard, os.Stdin)
 		os.Exit(0)
 	}()
-	if h.Mount != "" {
+	if h.Mount != "" || h.BindMount != nil {
 		if err := unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 			return fmt.Errorf("making mounts private: %w", err)
 		}
+	}
+	if h.Mount != "" {
 		if err := unix.Mount("test", h.Mount, "tmpfs", 0, "mode=0755"); err != nil {
 			return fmt.Errorf("mounting: %w", err)
 		}
@@ -66,10 +73,20 @@ func (h helper) main() error {
 			return fmt.Errorf("changing root: %w", err)
 		}
 	}
+	for _, paths := range h.BindMount {
+		if err := unix.Mount(paths[1], paths[0], "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("mounting %s at %s: %w", paths[1], paths[0], err)
+		}
+	}
 	if h.Assume != nil { // with package syscall: all threads
 		if err := errors.Join(syscall.Setgroups(h.Assume.groups()),
 			syscall.Setgid(int(h.Assume.GID)), syscall.Setuid(int(h.Assume.UID))); err != nil {
 			return fmt.Errorf("becoming %v: %w", *h.Assume, err)
+		}
+	}
+	if h.NoOpenat2 != 0 {
+		if err := refuseOpenat2(h.NoOpenat2); err != nil {
+			return err
 		}
 	}
 	if h.Supported {
@@ -101,6 +118,8 @@ func (h helper) dial(creds Credentials) error {
 		fmt.Println("ErrCredentials")
 	case errors.Is(err, ErrPermission):
 		fmt.Println("ErrPermission")
+	case errors.Is(err, ErrNoOpenat2):
+		fmt.Println("ErrNoOpenat2")
 	default:
 		fmt.Println(err)
 	}
@@ -117,6 +136,9 @@ func (h helper) receive() error {
 		return fmt.Errorf("binding %s: %w", h.Bind, err)
 	}
 	fmt.Println("bound")
+	for h.Silent {
+		unix.Pause()
+	}
 	buf := make([]byte, 1024)
 	for {
 		n, err := unix.Read(fd, buf)
@@ -128,6 +150,28 @@ func (h helper) receive() error {
 		}
 		fmt.Println(hex.EncodeToString(buf[:n]))
 	}
+}
+
+// refuseOpenat2 makes the process one on a kernel without openat2, or under a seccomp filter of a
+// container that does not know it.
+func refuseOpenat2(errno unix.Errno) error {
+	filter := [...]unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS}, // seccomp_data.nr
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: unix.SYS_OPENAT2},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(errno)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	runtime.LockOSThread()
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("giving up privileges: %w", err)
+	}
+	_, _, failure := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,
+		unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&program)))
+	if failure != 0 {
+		return fmt.Errorf("setting seccomp filter: %w", failure)
+	}
+	return nil
 }
 
 func plainConnect(path string) error {
@@ -149,11 +193,17 @@ type child struct {
 // start runs a helper until the test ends.
 func (h helper) start(t testing.TB, attr *syscall.SysProcAttr) *child {
 	t.Helper()
+	return h.startProgram(t, "/proc/self/exe", attr) // by its path other users could not reach it
+}
+
+// startProgram runs a helper by a copy of the test binary.
+func (h helper) startProgram(t testing.TB, program string, attr *syscall.SysProcAttr) *child {
+	t.Helper()
 	config, err := json.Marshal(h)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("/proc/self/exe") // by its path other users could not reach it
+	cmd := exec.Command(program)
 	cmd.Env = append(os.Environ(), helperVariable+"="+string(config))
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = attr

@@ -234,42 +234,52 @@ func sum(counts [NumReasons]uint64) (total uint64) {
 
 // Hundreds of processes cost little memory while there is nothing to send.
 func TestIdleSenderIsSmall(t *testing.T) {
-	const senders, bound = 200, 1024
+	const bound = 1024
+	if each := idleSenderBytes(t, 300); each > bound {
+		t.Errorf("%d bytes for each idle sender, want at most %d", each, bound)
+	}
+}
+
+// BenchmarkIdleSender tells the memory of a connected sender with nothing to send.
+func BenchmarkIdleSender(b *testing.B) {
+	var each int64
+	for b.Loop() {
+		each = idleSenderBytes(b, 300)
+	}
+	b.ReportMetric(float64(each), "bytes/sender")
+}
+
+// idleSenderBytes connects that many senders, sends through each, waits until they are idle, and
+// returns the memory of one: socket, poller and timer included, the kernel's share not.
+func idleSenderBytes(t testing.TB, senders int) int64 {
+	t.Helper()
 	r := listen(t)
-	counters := &Counters{}
+	counters, clock := &Counters{}, newManualClock()
 	root, creds := openRoot(t, "/"), ourCredentials(t)
 	kept := make([]*Sender, senders)
+	goroutines := runtime.NumGoroutine()
 	before := heapInUse()
 	for i := range kept {
 		socket, err := Dial(root, r.path, creds)
 		if err != nil {
 			t.Fatal(err)
 		}
-		kept[i] = NewSender(counters)
+		kept[i] = newSender(counters, clock)
 		if err := kept[i].Connect(socket, testRegistration); err != nil {
 			t.Fatal(err)
 		}
-		r.expect(testRegistration)
+		kept[i].Add(keyOf(i), 1, clock.Now())
+		r.expect(testRegistration, correlation(i, 1))
 	}
-	testenv.Poll(t, patience, "the goroutines to end", func() bool {
-		for _, s := range kept {
-			s.mu.Lock()
-			running := s.running
-			s.mu.Unlock()
-			if running {
-				return false
-			}
-		}
-		return true
-	})
-	each := (heapInUse() - before) / senders
-	t.Logf("%d bytes for each connected sender", each)
-	if each > bound {
-		t.Errorf("%d bytes for each idle sender, want at most %d", each, bound)
+	testenv.Poll(t, patience, "the goroutines to end", func() bool { return runtime.NumGoroutine() <= goroutines })
+	for range 2 {
+		clock.advance(2 * idleTime)
 	}
+	each := (heapInUse() - before) / int64(senders)
 	for _, s := range kept {
 		s.Close()
 	}
+	return each
 }
 
 func heapInUse() int64 {

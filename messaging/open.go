@@ -21,7 +21,7 @@ var (
 	ErrRefused    = errors.New("nobody receives on the socket")
 	ErrPermission = errors.New("the process may not write to the socket")
 	ErrPath       = errors.New("unusable socket path")
-	ErrNoOpenat2  = errors.New("this kernel has no openat2 (Linux 5.6), without which no path of a process is opened safely")
+	ErrNoOpenat2  = errors.New("no openat2 (Linux 5.6 or later, and no seccomp filter against it), without which no path of a process is opened safely")
 )
 
 const (
@@ -183,7 +183,8 @@ func retryInterrupted(f func() error) error {
 }
 
 // Supported says whether this kernel resolves paths as Dial needs it: ErrNoOpenat2 when not. A
-// container's seccomp filter that does not know openat2 can be the reason as well (EPERM).
+// container's seccomp filter that does not know openat2 can be the reason as well (EPERM), and
+// then Dial would blame the process's rights: ask first.
 func Supported() error {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolution}
 	var fd int

@@ -293,6 +293,42 @@ func TestDialWhilePathChanges(t *testing.T) {
 	f.host.expectNothing()
 }
 
+// A directory that is moved out of the root while a path goes up from it does not lead out.
+func TestDialWhileDirectoryMovesOut(t *testing.T) {
+	f := newFakeRoot(t)
+	mkdir(t, f.path("/dir"), 0o755)
+	mkdir(t, f.path("/dir/sub"), 0o755)
+	outside := filepath.Join(filepath.Dir(f.dir), "dir")
+	stop := make(chan struct{})
+	var moving sync.WaitGroup
+	moving.Go(func() {
+		for from, to := f.path("/dir"), outside; ; from, to = to, from {
+			if err := os.Rename(from, to); err != nil {
+				t.Error(err)
+				return
+			}
+			select {
+			case <-stop:
+				return
+			default:
+			}
+		}
+	})
+	walk := strings.Repeat("/sub/..", 500) // takes longer than a move
+	for range 200 {
+		_, err := Dial(f.root, "/dir"+walk+"/../host", ourCredentials(t))
+		if !errors.Is(err, ErrNoSocket) && !errors.Is(err, ErrPath) {
+			t.Errorf("a path out of the root: %v", err)
+		}
+		if socket, err := Dial(f.root, "/dir"+walk+"/../run/socket", ourCredentials(t)); err == nil {
+			reaches(t, socket, f.in)
+		}
+	}
+	close(stop)
+	moving.Wait()
+	f.host.expectNothing()
+}
+
 // The path leads to another socket after the first was removed, also when that one got its
 // inode number.
 func TestIdentityOfReplacedSocket(t *testing.T) {
@@ -336,4 +372,19 @@ func TestSupported(t *testing.T) {
 	if err := Supported(); err != nil {
 		t.Error(err)
 	}
+}
+
+// Without openat2 nothing is opened in another way, and the error says what is missing.
+func TestWithoutOpenat2(t *testing.T) {
+	r := listen(t)
+	for errno, dial := range map[unix.Errno]string{unix.ENOSYS: "ErrNoOpenat2", unix.EPERM: "ErrPermission"} {
+		c := helper{NoOpenat2: errno, Supported: true, DialPath: r.path, Dial: []Credentials{ourCredentials(t)}}.start(t, nil)
+		if got, want := c.line(), ErrNoOpenat2.Error()+": "+errno.Error(); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		if got := c.line(); got != dial {
+			t.Errorf("dialling with %v: %s, want %s", errno, got, dial)
+		}
+	}
+	r.expectNothing()
 }

@@ -48,18 +48,25 @@ func TestDialInMountNamespace(t *testing.T) {
 	host.expectNothing()
 }
 
+// userNamespace starts a process as the root of a user namespace of its own, and with mounts of its
+// own. To us it is the user id.
+func userNamespace(id int) *syscall.SysProcAttr {
+	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: id, Size: 1}}
+	return &syscall.SysProcAttr{
+		Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS,
+		UidMappings: ids,
+		GidMappings: ids,
+		Credential:  &syscall.Credential{Uid: 0, Gid: 0, NoSetGroups: true},
+	}
+}
+
 // The root of a user namespace is all-powerful inside it. Seen from us it is the user that it
 // was mapped to.
 func TestDialInUserNamespace(t *testing.T) {
 	testenv.NeedRoot(t)
 	dir := openTempDir(t)
 	path := filepath.Join(dir, "socket")
-	c := helper{Mount: dir, Bind: path}.start(t, &syscall.SysProcAttr{
-		Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: 1000, Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: 1000, Size: 1}},
-		Credential:  &syscall.Credential{Uid: 0, Gid: 0, NoSetGroups: true},
-	})
+	c := helper{Mount: dir, Bind: path}.start(t, userNamespace(1000))
 	if got := c.line(); got != "bound" {
 		t.Fatal(got)
 	}
@@ -85,6 +92,95 @@ func TestDialInUserNamespace(t *testing.T) {
 	}
 	if _, err := Dial(c.root(), host.path, creds); !errors.Is(err, ErrPermission) {
 		t.Errorf("a socket of the host: %v", err)
+	}
+}
+
+// What a process may mount in a namespace of its own opens nothing to it that was closed: a socket
+// of the host is reached through a mount if the process itself may write to it, and only then.
+func TestDialThroughMountsOfTheProcess(t *testing.T) {
+	testenv.NeedRoot(t)
+	dir := openTempDir(t)
+	mkdir(t, filepath.Join(dir, "host"), 0o755)
+	mkdir(t, filepath.Join(dir, "mount"), 0o755)
+	var mounts [][2]string
+	var paths []string
+	var receivers []*receiver
+	for name, mode := range map[string]os.FileMode{"closed": 0o600, "open": 0o666} {
+		r := listenAt(t, filepath.Join(dir, "host", name))
+		if err := os.Chmod(r.path, mode); err != nil {
+			t.Fatal(err)
+		}
+		over := filepath.Join(dir, name)
+		if err := os.WriteFile(over, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		mounts = append(mounts, [2]string{over, r.path})
+		paths = append(paths, over, filepath.Join(dir, "mount", name))
+		receivers = append(receivers, r, r)
+	}
+	mounts = append(mounts, [2]string{filepath.Join(dir, "mount"), filepath.Join(dir, "host")})
+	own := filepath.Join(dir, "own")
+	mkdir(t, own, 0o777)
+	c := helper{BindMount: mounts, Connect: paths, Bind: filepath.Join(own, "socket")}.start(t, userNamespace(1000))
+	creds := c.credentials()
+	for i, path := range paths {
+		itself := c.line()
+		socket, err := Dial(c.root(), path, creds)
+		switch want := filepath.Base(path); {
+		case want == "open" && itself == "<nil>" && err == nil:
+			reaches(t, socket, receivers[i])
+		case want == "closed" && itself != "<nil>" && errors.Is(err, ErrPermission):
+		default:
+			t.Errorf("%s: %v, the process itself gets %s", path, err, itself)
+		}
+	}
+	for _, r := range receivers {
+		r.expectNothing()
+	}
+}
+
+// A program with the setuid bit has the rights of its file's owner, not of who started it.
+func TestDialSetuidProgram(t *testing.T) {
+	testenv.NeedRoot(t)
+	const user, owner = 1000, 2000
+	dir := openTempDir(t)
+	program := filepath.Join(dir, "program")
+	text, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.WriteFile(program, text, 0o700), os.Chown(program, owner, owner),
+		os.Chmod(program, 0o755|os.ModeSetuid)); err != nil {
+		t.Fatal(err)
+	}
+	var paths []string
+	for _, uid := range []int{owner, user, 0} {
+		r := listenAt(t, filepath.Join(dir, strconv.Itoa(uid)))
+		if err := errors.Join(os.Chown(r.path, uid, uid), os.Chmod(r.path, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, r.path)
+	}
+	bound := filepath.Join(dir, "own")
+	mkdir(t, bound, 0o777)
+	c := helper{Connect: paths, Bind: filepath.Join(bound, "socket")}.startProgram(t, program,
+		&syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}})
+	var itself []string
+	for range paths {
+		itself = append(itself, c.line())
+	}
+	creds := c.credentials()
+	if creds.UID == user {
+		testenv.Missing(t, "needs a temporary directory on a file system without nosuid")
+	}
+	for i, path := range paths {
+		socket, err := Dial(c.root(), path, creds)
+		if allowed := i == 0; allowed != (err == nil) || allowed != (itself[i] == "<nil>") || !allowed && !errors.Is(err, ErrPermission) {
+			t.Errorf("%s: %v, the process itself gets %s", path, err, itself[i])
+		}
+		if err == nil {
+			socket.Close()
+		}
 	}
 }
 

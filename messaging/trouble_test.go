@@ -1,0 +1,159 @@
+package messaging
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// party is a real process and what the agent holds of it.
+type party struct {
+	t        *testing.T
+	child    *child
+	sender   *Sender
+	identity Identity
+}
+
+func newParty(t *testing.T, counters *Counters, h helper) *party {
+	t.Helper()
+	p := &party{t: t, sender: NewSender(counters)}
+	t.Cleanup(p.sender.Close)
+	p.serve(h)
+	return p
+}
+
+// serve starts the process, or starts it again, and connects to it.
+func (p *party) serve(h helper) {
+	p.t.Helper()
+	p.child = h.start(p.t, nil)
+	if got := p.child.line(); got != "bound" {
+		p.t.Fatal(got)
+	}
+	socket, err := Dial(p.child.root(), h.Bind, p.child.credentials())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.identity = socket.Identity()
+	if err := p.sender.Connect(socket, longRegistration); err != nil {
+		p.t.Fatal(err)
+	}
+	if !h.Silent {
+		p.child.expect(longRegistration)
+	}
+}
+
+// stop stops the process by a signal and waits until it has stopped.
+func (p *party) stop() {
+	p.t.Helper()
+	pid := p.child.cmd.Process.Pid
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		p.t.Fatal(err)
+	}
+	for {
+		var status unix.WaitStatus
+		_, err := unix.Wait4(pid, &status, unix.WUNTRACED, nil)
+		if err == nil && status.Stopped() {
+			return
+		}
+		if !errors.Is(err, unix.EINTR) {
+			p.t.Fatalf("stopping: %v, status %#x", err, status)
+		}
+	}
+}
+
+// expectSamples waits for one sample of each of the first keys, oldest first.
+func (p *party) expectSamples(keys int) {
+	p.t.Helper()
+	for n := range keys {
+		p.child.expect(correlation(n, 1))
+	}
+}
+
+// replace puts what create makes in the place of a file, or removes the file when that is nil.
+func replace(path string, create func(path string) error) error {
+	if create == nil {
+		return os.Remove(path)
+	}
+	next := path + ".next" // made while the other exists, so it cannot get its inode number
+	return errors.Join(create(next), os.Rename(next, path))
+}
+
+// Whatever a process does to its socket, another's samples arrive, nobody spins, and the process
+// gets what waited when it is well again.
+func TestTroubledProcessesBesideHealthy(t *testing.T) {
+	const keys = 300
+	dir := openTempDir(t)
+	at := func(name string) string { return filepath.Join(dir, name) }
+	var troubles, none Counters
+	healthy := newParty(t, &none, helper{Bind: at("healthy")})
+	silent := newParty(t, &troubles, helper{Bind: at("silent"), Silent: true})
+	stopped := newParty(t, &troubles, helper{Bind: at("stopped")})
+	stopped.stop()
+
+	// These have another thing at their path, or nothing, while their old socket lives on.
+	replaced := make(map[string]*party)
+	for name, replacement := range map[string]struct {
+		create func(path string) error
+		want   error // of Dial, and of Identify
+	}{
+		"removed": {nil, ErrNoSocket},
+		"socket":  {func(path string) error { listenAt(t, path); return nil }, nil},
+		"file":    {func(path string) error { return os.WriteFile(path, nil, 0o666) }, ErrNotSocket},
+		"fifo":    {func(path string) error { return unix.Mkfifo(path, 0o666) }, ErrNotSocket},
+		"link":    {func(path string) error { return os.Symlink(dir, path) }, ErrNotSocket},
+	} {
+		p := newParty(t, &troubles, helper{Bind: at(name)})
+		replaced[name] = p
+		if err := replace(at(name), replacement.create); err != nil {
+			t.Fatal(err)
+		}
+		identity, err := Identify(p.child.root(), at(name))
+		if !errors.Is(err, replacement.want) || identity == p.identity {
+			t.Errorf("%s: is %v (%v), was %v, want %v", name, identity, err, p.identity, replacement.want)
+		}
+		p.sender.Disconnect()
+		socket, err := Dial(p.child.root(), at(name), p.child.credentials())
+		if !errors.Is(err, replacement.want) {
+			t.Errorf("%s: %v, want %v", name, err, replacement.want)
+		}
+		if err == nil {
+			socket.Close()
+		}
+	}
+
+	for n := range keys {
+		now := time.Now()
+		silent.sender.Add(keyOf(n), 1, now)
+		stopped.sender.Add(keyOf(n), 1, now)
+		for _, p := range replaced {
+			p.sender.Add(keyOf(n), 1, now)
+		}
+		healthy.sender.Add(keyOf(n), 1, now)
+		healthy.child.expect(correlation(n, 1))
+	}
+	if stats := silent.sender.Stats(); stats.Sent+stats.Queued != keys || stats.Queued == 0 {
+		t.Errorf("to one that does not read: %+v", stats)
+	}
+	if waits := troubles.Waits.Load(); waits > 2 {
+		t.Errorf("%d attempts for two that do not read, want one each", waits)
+	}
+
+	if err := stopped.child.cmd.Process.Signal(unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	stopped.expectSamples(keys)
+	for name, p := range replaced {
+		p.child.kill()
+		p.serve(helper{Bind: at("new-" + name)})
+		p.expectSamples(keys)
+	}
+	for _, p := range []*party{healthy, stopped, replaced["removed"]} {
+		if stats := p.sender.Stats(); sum(stats.Dropped) != 0 {
+			t.Errorf("dropped: %+v", stats)
+		}
+	}
+}
