@@ -321,6 +321,18 @@ func TestFutileWakeUpsPause(t *testing.T) {
 	b.expectStats(1, 0, nil)
 }
 
+// Another socket does not suffer for what the last one did.
+func TestConnectEndsPause(t *testing.T) {
+	b := driven(t)
+	b.add(1, 1, 0)
+	if got := b.attempt(unix.ENOBUFS); got != busy || b.sender.begin() != nil {
+		t.Fatalf("%d, want a pause", got)
+	}
+	b.receiver = listen(t)
+	b.connect()
+	b.receiver.expect(testRegistration, correlation(1, 1))
+}
+
 func TestClassify(t *testing.T) {
 	for err, want := range map[error]verdict{
 		nil:               sent,

@@ -110,6 +110,33 @@ func TestTimingOfWhatMissed(t *testing.T) {
 	}
 }
 
+// A window holds what came between two looks, and nothing of what was before.
+func TestTimingOfAWindow(t *testing.T) {
+	var counters Counters
+	counters.timings.add(int64(10*time.Microsecond), 100, testDelay)
+	counters.Dropped[ReasonQueueFull].Add(100)
+	earlier := counters.Timing()
+	for age := 1; age <= 100; age++ {
+		counters.timings.add(int64(age)*int64(time.Millisecond), 2, testDelay)
+	}
+	counters.Dropped[ReasonQueueFull].Add(50)
+	now := counters.Timing()
+	since := now.Since(&earlier)
+	if since.Sent != 200 || since.Lost != 50 || since.Missed() != 0.2 || since.Sum() != 10100*time.Millisecond {
+		t.Errorf("%d sent, %d lost, %v missed, %v waited", since.Sent, since.Lost, since.Missed(), since.Sum())
+	}
+	for q, want := range map[float64]time.Duration{
+		0:    time.Millisecond,
+		0.5:  50 * time.Millisecond,
+		0.99: 100 * time.Millisecond, // 99 is counted with it
+		1:    100 * time.Millisecond,
+	} {
+		if got := since.Quantile(q); got != want {
+			t.Errorf("quantile %v is %v, want %v", q, got, want)
+		}
+	}
+}
+
 // The buckets for an exporter are cumulative and end with all.
 func TestTimingBuckets(t *testing.T) {
 	var counters Counters

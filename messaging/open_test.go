@@ -355,6 +355,13 @@ func TestIdentityOfReplacedSocket(t *testing.T) {
 		}
 		return unix.TimespecToNsec(stat.Ctim) > socket.Identity().CtimeNs
 	})
+	// Its inode tells a change, as it would tell a new file by the same number.
+	if err := os.Chmod(f.in.path, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if identity, err := Identify(f.root, "/run/socket"); err != nil || identity == socket.Identity() {
+		t.Errorf("%v (%v) after a change, was the same before", identity, err)
+	}
 	if err := os.Remove(f.in.path); err != nil {
 		t.Fatal(err)
 	}
@@ -365,6 +372,16 @@ func TestIdentityOfReplacedSocket(t *testing.T) {
 	identity, err := Identify(f.root, "/run/socket")
 	if err != nil || identity == socket.Identity() {
 		t.Errorf("%v (%v) is the new socket, and the old", identity, err)
+	}
+}
+
+// A process can have every resolution interrupted.
+func TestInterruptedResolutionEnds(t *testing.T) {
+	for _, errno := range []unix.Errno{unix.EAGAIN, unix.EINTR} {
+		attempts := 0
+		if err := retryInterrupted(func() error { attempts++; return errno }); err != errno || attempts != resolveAttempts {
+			t.Errorf("%v after %d attempts, want %d", err, attempts, resolveAttempts)
+		}
 	}
 }
 
