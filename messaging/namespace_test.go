@@ -1,0 +1,138 @@
+package messaging
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/testenv"
+)
+
+// A real process in a mount namespace of its own, with the same path as another's.
+func TestDialInMountNamespace(t *testing.T) {
+	testenv.NeedRoot(t)
+	dir := openTempDir(t)
+	path := filepath.Join(dir, "socket")
+	host := listenAt(t, path)
+	creds := Credentials{UID: 1000, GID: 1000}
+	first := helper{Mount: dir, Bind: path}.start(t, &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS})
+	second := helper{Mount: dir, Bind: path}.start(t, &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS})
+	for n, c := range []*child{first, second, first} {
+		if n < 2 {
+			if got := c.line(); got != "bound" {
+				t.Fatal(got)
+			}
+		}
+		// Its socket is root's, 0755 as by umask: another user may not write to it.
+		if _, err := Dial(c.root(), path, creds); !errors.Is(err, ErrPermission) {
+			t.Errorf("with other credentials: %v", err)
+		}
+		socket, err := Dial(c.root(), path, c.credentials())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := NewSender(&Counters{})
+		if err := s.Connect(socket, testRegistration); err != nil {
+			t.Fatal(err)
+		}
+		s.Add(keyOf(n), 1, s.clock.Now())
+		c.expect(testRegistration, correlation(n, 1))
+		s.Close()
+	}
+	host.expectNothing()
+}
+
+// userNamespace starts a process as the root of a user namespace of its own, and with mounts of its
+// own. To us it is the user id.
+func userNamespace(id int) *syscall.SysProcAttr {
+	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: id, Size: 1}}
+	return &syscall.SysProcAttr{
+		Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS,
+		UidMappings: ids,
+		GidMappings: ids,
+		Credential:  &syscall.Credential{Uid: 0, Gid: 0, NoSetGroups: true},
+	}
+}
+
+// The root of a user namespace is all-powerful inside it. Seen from us it is the user that it
+// was mapped to.
+func TestDialInUserNamespace(t *testing.T) {
+	testenv.NeedRoot(t)
+	dir := openTempDir(t)
+	path := filepath.Join(dir, "socket")
+	c := helper{Mount: dir, Bind: path}.start(t, userNamespace(1000))
+	if got := c.line(); got != "bound" {
+		t.Fatal(got)
+	}
+	creds := c.credentials()
+	if creds.UID != 1000 || creds.GID != 1000 {
+		t.Fatalf("the helper runs as %v", creds)
+	}
+	socket, err := Dial(c.root(), path, creds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := NewSender(&Counters{})
+	defer s.Close()
+	if err := s.Connect(socket, testRegistration); err != nil {
+		t.Fatal(err)
+	}
+	c.expect(testRegistration)
+
+	// Being root there opens nothing of the host's.
+	host := listenAt(t, filepath.Join(openTempDir(t), "host"))
+	if err := os.Chmod(host.path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Dial(c.root(), host.path, creds); !errors.Is(err, ErrPermission) {
+		t.Errorf("a socket of the host: %v", err)
+	}
+}
+
+// What a process may mount in a namespace of its own opens nothing to it that was closed: a socket
+// of the host is reached through a mount if the process itself may write to it, and only then.
+func TestDialThroughMountsOfTheProcess(t *testing.T) {
+	testenv.NeedRoot(t)
+	dir := openTempDir(t)
+	mkdir(t, filepath.Join(dir, "host"), 0o755)
+	mkdir(t, filepath.Join(dir, "mount"), 0o755)
+	var mounts [][2]string
+	var paths []string
+	var receivers []*receiver
+	for name, mode := range map[string]os.FileMode{"closed": 0o600, "open": 0o666} {
+		r := listenAt(t, filepath.Join(dir, "host", name))
+		if err := os.Chmod(r.path, mode); err != nil {
+			t.Fatal(err)
+		}
+		over := filepath.Join(dir, name)
+		if err := os.WriteFile(over, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		mounts = append(mounts, [2]string{over, r.path})
+		paths = append(paths, over, filepath.Join(dir, "mount", name))
+		receivers = append(receivers, r, r)
+	}
+	mounts = append(mounts, [2]string{filepath.Join(dir, "mount"), filepath.Join(dir, "host")})
+	own := filepath.Join(dir, "own")
+	mkdir(t, own, 0o777)
+	c := helper{BindMount: mounts, Connect: paths, Bind: filepath.Join(own, "socket")}.start(t, userNamespace(1000))
+	creds := c.credentials()
+	for i, path := range paths {
+		itself := c.line()
+		socket, err := Dial(c.root(), path, creds)
+		switch want := filepath.Base(path); {
+		case want == "open" && itself == "<nil>" && err == nil:
+			reaches(t, socket, receivers[i])
+		case want == "closed" && itself != "<nil>" && errors.Is(err, ErrPermission):
+		default:
+			t.Errorf("%s: %v, the process itself gets %s", path, err, itself)
+		}
+	}
+	for _, r := range receivers {
+		r.expectNothing()
+	}
+}
