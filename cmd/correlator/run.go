@@ -20,8 +20,9 @@ func runCommand() *cobra.Command {
 		Use:   "run",
 		Short: "Run the agent until SIGTERM or SIGINT",
 		Long: `run finds every process that carries the APM agent's native library, registers with its
-agent, and tells it which stack-trace-ids were sampled inside its transactions. Samples come
-from an outside sampler through --feed-socket.
+agent, and tells it which stack-trace-ids were sampled inside its transactions. It takes CPU
+samples itself, by an eBPF program that counts in the kernel, and those of an outside sampler
+through --feed-socket.
 
 SIGTERM and SIGINT end it: what is queued is still sent, within --samples-delay.
 Every flag can also be set by an environment variable: --feed-socket is CORRELATOR_FEED_SOCKET.`,
@@ -48,6 +49,12 @@ Every flag can also be set by an environment variable: --feed-socket is CORRELAT
 		},
 	}
 	flags := cmd.Flags()
+	flags.IntVar(&cfg.SamplesPerSecond, "samples-per-second", 20,
+		"CPU stack samples of every CPU, at most 10000; 0: take none (then eBPF is not needed for samples that are fed with their trace)")
+	flags.DurationVar(&cfg.ReportInterval, "report-interval", 100*time.Millisecond,
+		"how often what was sampled is fetched from the kernel; at most half of --samples-delay")
+	flags.BoolVar(&cfg.KernelStacks, "kernel-stacks", false, "stacks begin with the kernel's frames")
+	flags.StringVar(&cfg.PinMaps, "pin-maps", "", "`directory` in a bpf file system where to pin the table of targets, for other eBPF programs (bpf/correlator.h) (default: none)")
 	flags.DurationVar(&cfg.SamplesDelay, "samples-delay", 300*time.Millisecond,
 		"longest time between a sample and its message, as promised to the agents: they hold finished transactions back that long")
 	flags.StringVar(&hostID, "host-id", "", "host id told to the agents, may be empty (default: the host's machine-id)")

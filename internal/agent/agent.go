@@ -14,6 +14,7 @@ import (
 
 	"correlator/bpf"
 	"correlator/elfsym"
+	"correlator/internal/sampling"
 	"correlator/internal/target"
 	"correlator/messaging"
 	"correlator/messaging/feed"
@@ -41,6 +42,11 @@ type Config struct {
 	ScanInterval time.Duration // between two sweeps
 	FeedSocket   string        // empty: no feed
 	Unsampled    bool          // send samples of traces that are not sampled, too
+
+	SamplesPerSecond int           // of every CPU; 0: take none
+	ReportInterval   time.Duration // how often what was sampled is fetched from the kernel
+	KernelStacks     bool          // stacks begin with the kernel's frames
+	PinMaps          string        // directory in bpffs for the table of targets; empty: none
 }
 
 // Validate refuses values that cannot work, before anything is opened.
@@ -56,6 +62,14 @@ func (c Config) Validate() error {
 	if c.ScanInterval < 10*time.Millisecond {
 		return fmt.Errorf("--scan-interval %v is below 10ms", c.ScanInterval)
 	}
+	if c.SamplesPerSecond < 0 || c.SamplesPerSecond > bpf.MaxSamplesPerSecond {
+		return fmt.Errorf("--samples-per-second %d is not between 0 and %d", c.SamplesPerSecond, bpf.MaxSamplesPerSecond)
+	}
+	// A sample that is fetched after a whole interval still has to be sent in time. Fetching takes some
+	// 10 ms (bpf.Sampler.Drain).
+	if c.SamplesPerSecond > 0 && (c.ReportInterval < 10*time.Millisecond || c.ReportInterval > c.SamplesDelay/2) {
+		return fmt.Errorf("--report-interval %v is not between 10ms and half of --samples-delay %v", c.ReportInterval, c.SamplesDelay)
+	}
 	return nil
 }
 
@@ -65,11 +79,12 @@ type Agent struct {
 	log      *zap.Logger
 	counters Counters
 
-	scanner *procscan.Scanner
-	files   *elfsym.Cache
-	exits   *procscan.ExitWatcher
-	threads *bpf.Threads // nil when this kernel or our rights do not allow it
-	feed    *feed.Server // nil without a feed socket
+	scanner  *procscan.Scanner
+	files    *elfsym.Cache
+	exits    *procscan.ExitWatcher
+	threads  *bpf.Threads       // nil without a feed, or when this kernel or our rights do not allow it
+	feed     *feed.Server       // nil without a feed socket
+	sampling *sampling.Sampling // nil when we take no samples
 
 	mu        sync.RWMutex
 	processes map[int]*process // by pid
@@ -92,17 +107,44 @@ func New(cfg Config, log *zap.Logger) (*Agent, error) {
 	if a.exits, err = procscan.NewExitWatcher(); err != nil {
 		return nil, fmt.Errorf("watching for exits: %w", err)
 	}
-	if cfg.FeedSocket == "" {
-		return a, nil
-	}
-	if a.feed, err = feed.Listen(cfg.FeedSocket, &a.counters.Feed); err != nil {
+	if err := a.open(); err != nil {
 		a.close()
-		return nil, fmt.Errorf("opening feed socket: %w", err)
-	}
-	if a.threads, err = bpf.OpenThreads(); err != nil {
-		log.Warn("samples fed without context cannot be used", zap.Error(err))
+		return nil, err
 	}
 	return a, nil
+}
+
+// open opens where samples come from.
+func (a *Agent) open() (err error) {
+	if a.config.FeedSocket != "" {
+		if a.feed, err = feed.Listen(a.config.FeedSocket, &a.counters.Feed); err != nil {
+			return fmt.Errorf("opening feed socket: %w", err)
+		}
+		if a.threads, err = bpf.OpenThreads(); err != nil {
+			a.log.Warn("samples fed without context cannot be used", zap.Error(err))
+		}
+	}
+	if a.config.SamplesPerSecond == 0 && a.config.PinMaps == "" {
+		return nil
+	}
+	a.sampling, err = sampling.Open(sampling.Options{
+		SamplerOptions: bpf.SamplerOptions{
+			SamplesPerSecond: a.config.SamplesPerSecond,
+			KernelStacks:     a.config.KernelStacks,
+			KeepUnsampled:    a.config.Unsampled,
+			MaxTargets:       maxProcesses,
+			PinDir:           a.config.PinMaps,
+		},
+		Interval: a.config.ReportInterval,
+		ProcRoot: a.config.ProcRoot,
+	}, &a.counters.Sampling, a.log)
+	if err != nil {
+		return fmt.Errorf("opening sampler (--samples-per-second 0 does without, for samples that are fed): %w", err)
+	}
+	if err := a.sampling.KernelHidden(); err != nil {
+		a.log.Warn("stacks have no kernel frames", zap.Error(err))
+	}
+	return nil
 }
 
 func (a *Agent) close() {
@@ -112,6 +154,9 @@ func (a *Agent) close() {
 	if a.threads != nil {
 		a.threads.Close()
 	}
+	if a.sampling != nil {
+		a.sampling.Close()
+	}
 	a.exits.Close()
 }
 
@@ -119,10 +164,11 @@ func (a *Agent) close() {
 // It is called once.
 func (a *Agent) Run(ctx context.Context) error {
 	a.log.Info("correlator runs", zap.String("host_id", a.config.HostID), zap.Duration("samples_delay", a.config.SamplesDelay),
-		zap.String("feed_socket", a.config.FeedSocket))
+		zap.Int("samples_per_second", a.config.SamplesPerSecond), zap.String("feed_socket", a.config.FeedSocket))
 	feeding, stopFeeding := context.WithCancel(ctx)
 	defer stopFeeding()
 	fed := a.serveFeed(feeding, stopFeeding)
+	sampled := a.sample(feeding)
 	serving, stopServing := context.WithCancel(context.Background())
 	defer stopServing()
 
@@ -132,7 +178,8 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.sweepUntilDone(feeding, serving)
 	}()
 	<-feeding.Done() // ctx has ended, or the feed failed
-	err := <-fed     // all samples that came in are with their processes now
+	err := <-fed
+	<-sampled // all samples are with their processes now
 	stopServing()
 	a.shutDown(swept)
 	return err
@@ -168,6 +215,19 @@ func (a *Agent) serveFeed(ctx context.Context, stop func()) <-chan error {
 	return ended
 }
 
+// sample takes samples until ctx ends. The channel is closed when the last of them are with their
+// processes.
+func (a *Agent) sample(ctx context.Context) <-chan struct{} {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if a.sampling != nil {
+			a.sampling.Run(ctx)
+		}
+	}()
+	return ended
+}
+
 // sweep looks at all processes once: those that are new get their goroutine, the others hear
 // what they map now.
 func (a *Agent) sweep(serving context.Context) {
@@ -196,7 +256,7 @@ func (a *Agent) found(serving context.Context, found procscan.Found) {
 		return
 	}
 	if processes >= maxProcesses {
-		a.refuse(found, fmt.Errorf("serving %d processes already", processes))
+		a.refuseProcess(found, fmt.Errorf("serving %d processes already", processes))
 		return
 	}
 	p, err := a.newProcess(found)
@@ -204,7 +264,7 @@ func (a *Agent) found(serving context.Context, found procscan.Found) {
 		return
 	}
 	if err != nil {
-		a.refuse(found, err)
+		a.refuseProcess(found, err)
 		return
 	}
 	a.mu.Lock()
@@ -217,9 +277,9 @@ func (a *Agent) found(serving context.Context, found procscan.Found) {
 	}()
 }
 
-// refuse tells of a process that cannot be served for a reason of our own. It is found again by
+// refuseProcess tells of a process that cannot be served for a reason of our own. It is found again by
 // the next sweep; the first time is logged, all are counted.
-func (a *Agent) refuse(found procscan.Found, err error) {
+func (a *Agent) refuseProcess(found procscan.Found, err error) {
 	if a.counters.ProcessesRefused.Add(1) == 1 {
 		a.log.Error("processes are not served; counted from here on", zap.Int("pid", found.PID), zap.Error(err))
 	}
@@ -250,6 +310,7 @@ func (a *Agent) newProcess(found procscan.Found) (*process, error) {
 		sender:   messaging.NewSender(&a.counters.Messages),
 		mappings: make(chan []procscan.Mapping, 1),
 		samples:  make(chan []sample, backlogBatches),
+		held:     make(chan []sampling.Held, backlogBatches),
 		exited:   make(chan struct{}),
 		target:   t,
 		view:     target.NewView(found.Identity),
@@ -261,8 +322,12 @@ func (a *Agent) newProcess(found procscan.Found) (*process, error) {
 	return p, nil
 }
 
-// forget takes a process off the registry, unless its pid is another's by now.
+// forget takes a process off the registry, unless its pid is another's by now. When it returns, no
+// more samples come for the process.
 func (a *Agent) forget(p *process) {
+	if a.sampling != nil {
+		a.sampling.Forget(p)
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.processes[p.id.PID] == p {

@@ -121,7 +121,7 @@ func (r *running) send(records ...feed.Record) {
 // outcome waits until n samples, of all so far, have come to an outcome.
 func (r *running) outcome(o target.Outcome, n uint64) {
 	r.t.Helper()
-	testenv.Poll(r.t, deadline, "outcome "+o.String(), func() bool { return r.Counters().Outcomes[o].Load() >= n })
+	testenv.Poll(r.t, deadline, "outcome "+o.String(), func() bool { return r.Counters().Fed[o].Load() >= n })
 }
 
 // served proves that a process is served: a sample of a thread that works on a transaction
@@ -131,7 +131,7 @@ func (r *running) served(p *demo.Process, thread int, stack [16]byte) {
 	r.t.Helper()
 	context := p.Begin(thread)
 	text := base64.RawURLEncoding.EncodeToString(stack[:])
-	stale := &r.Counters().Outcomes[target.OutcomeStale]
+	stale := &r.Counters().Fed[target.OutcomeStale]
 	before := stale.Load()
 	r.sample(p.PID, context.Thread.TID, stack)
 	p.ReportWhen("sample "+text, func(report demo.Report) bool {
@@ -160,7 +160,7 @@ func (r *running) added() {
 	c := r.Counters()
 	var outcomes, dropped uint64
 	for o := range target.NumOutcomes {
-		outcomes += c.Outcomes[o].Load()
+		outcomes += c.Fed[o].Load()
 	}
 	if fed := c.FedSamples.Load(); outcomes != fed {
 		r.t.Errorf("%d samples fed, %d outcomes", fed, outcomes)
@@ -168,7 +168,7 @@ func (r *running) added() {
 	for i := range c.Messages.Dropped {
 		dropped += c.Messages.Dropped[i].Load()
 	}
-	correlated, queued, sent := c.Outcomes[target.OutcomeCorrelated].Load(), c.Messages.Added.Load(), c.Messages.Sent.Load()
+	correlated, queued, sent := c.Fed[target.OutcomeCorrelated].Load(), c.Messages.Added.Load(), c.Messages.Sent.Load()
 	if correlated != queued || queued != sent+dropped {
 		r.t.Errorf("%d samples correlated, %d queued, %d sent and %d dropped", correlated, queued, sent, dropped)
 	}

@@ -5,6 +5,8 @@ import (
 
 	"go.uber.org/zap/zapcore"
 
+	"correlator/bpf"
+	"correlator/internal/sampling"
 	"correlator/internal/target"
 	"correlator/messaging"
 	"correlator/messaging/feed"
@@ -12,10 +14,11 @@ import (
 
 // Counters is everything the agent counts. All fields only grow and may be read at any time.
 type Counters struct {
-	FedSamples atomic.Uint64 // samples in well-formed records: the sum of all outcomes
-	Outcomes   [target.NumOutcomes]atomic.Uint64
+	Feed       feed.Counters   // what came in at the feed socket
+	FedSamples atomic.Uint64   // samples in well-formed records: the sum of Fed
+	Fed        target.Outcomes // of them
 
-	Feed     feed.Counters      // what came in at the feed socket
+	Sampling sampling.Counters  // samples that we took ourselves
 	Messages messaging.Counters // what went out to the processes
 
 	Sweeps       atomic.Uint64
@@ -27,10 +30,6 @@ type Counters struct {
 	ProcessesDenied  atomic.Uint64 // processes that we may not look into, once each
 	ProcessesRefused atomic.Uint64 // processes found and not served for a reason of our own, at each sweep
 	Troubles         [target.NumReasons]atomic.Uint64
-}
-
-func (c *Counters) count(o target.Outcome, samples uint64) {
-	c.Outcomes[o].Add(samples)
 }
 
 // MarshalLogObject writes the counters that are not 0 as fields of a log line.
@@ -57,8 +56,18 @@ func (c *Counters) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	}
 	add("samples_fed", &c.FedSamples)
 	for o := range target.NumOutcomes {
-		add("samples_"+o.String(), &c.Outcomes[o])
+		add("fed_"+o.String(), &c.Fed[o])
 	}
+
+	for o := range c.Sampling.Kernel {
+		add("kernel_"+bpf.Outcome(o).String(), &c.Sampling.Kernel[o])
+	}
+	for o := range target.NumOutcomes {
+		add("sampled_"+o.String(), &c.Sampling.Outcomes[o])
+	}
+	add("samples_missed", &c.Sampling.Missed)
+	add("sampling_troubles", &c.Sampling.Troubles)
+	add("looks_failed", &c.Sampling.LooksFailed)
 
 	add("samples_sent", &c.Messages.Sent)
 	for r := range messaging.NumReasons {

@@ -127,14 +127,14 @@ func TestBacklog(t *testing.T) {
 	records := []feed.Record{{PID: pid, TID: 1, Count: 3}}
 	a.route(records)
 	a.route(records)
-	if n := a.counters.Outcomes[target.OutcomeBacklog].Load(); n != 3 {
+	if n := a.counters.Fed[target.OutcomeBacklog].Load(); n != 3 {
 		t.Errorf("%d samples of backlog, want 3", n)
 	}
 	stuck.agent = a
 	stuck.refuseSamples()
 	var outcomes uint64
 	for o := range target.NumOutcomes {
-		outcomes += a.counters.Outcomes[o].Load()
+		outcomes += a.counters.Fed[o].Load()
 	}
 	if fed := a.counters.FedSamples.Load(); outcomes != fed || fed != 6 {
 		t.Errorf("%d samples fed, %d outcomes, want 6 of both", fed, outcomes)

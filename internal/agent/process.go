@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"correlator/internal/sampling"
 	"correlator/internal/target"
 	"correlator/messaging"
 	"correlator/procscan"
@@ -53,8 +54,9 @@ type process struct {
 	sender *messaging.Sender
 
 	mappings chan []procscan.Mapping // what a sweep found mapped; holds the newest word only
-	samples  chan []sample
-	exited   chan struct{} // closed by the exit watcher
+	samples  chan []sample           // fed, without context
+	held     chan []sampling.Held    // taken by ourselves, see there
+	exited   chan struct{}           // closed by the exit watcher
 
 	connected atomic.Bool  // it was connected to at least once
 	stuckTold bool         // owned by the sweep
@@ -69,6 +71,7 @@ type process struct {
 	connects tokenBucket
 	logged   [target.NumReasons]bool
 	contexts target.ContextReader
+	program  *sampling.Program // that is sampled, or nil
 
 	mu   sync.Mutex
 	view target.View // what snapshot shows
@@ -91,13 +94,14 @@ func (p *process) run(ctx context.Context) {
 		timer.Reset(p.settle(err))
 		err = p.await(ctx, timer.C)
 	}
-	p.agent.forget(p) // from here on no samples come
 	if errors.Is(err, errShutdown) {
-		p.drain()
+		p.drain() // where samples come from has ended before
 	} else {
 		p.agent.counters.Gone.Add(1)
 		p.log.Info("process gone")
 	}
+	p.unfollow()
+	p.agent.forget(p) // from here on no samples come
 	p.sender.Close()
 	p.refuseSamples()
 	p.agent.exits.Remove(p.target.Handle())
@@ -111,11 +115,16 @@ func (p *process) await(ctx context.Context, due <-chan time.Time) error {
 		select {
 		case batch := <-p.samples:
 			p.attribute(batch)
+		case held := <-p.held:
+			p.report(held)
 		case mappings := <-p.mappings:
 			if slices.Equal(mappings, p.target.Mappings()) {
 				continue
 			}
 			p.target.SetMappings(mappings)
+			if p.program != nil {
+				p.program.Invalidate()
+			}
 			return p.step()
 		case down := <-p.sender.Down():
 			p.disconnect()
@@ -159,7 +168,8 @@ func (p *process) step() error {
 		return err
 	}
 	if p.socket != nil && !changed && p.target.SocketIs(*p.socket) {
-		if !p.target.StillPublishing() {
+		if !p.target.StillPublishing() { // the library was loaded anew
+			p.unfollow()
 			p.target.ForgetRule()
 		}
 		p.resolve()
@@ -235,16 +245,18 @@ func (p *process) connect() error {
 	return nil
 }
 
-// resolve makes the rule, if that is still to be done. Without one the process is registered all
-// the same: the loader may bind the variable only when the agent first uses it.
+// resolve makes the rule, if that is still to be done, and has the process sampled by it. Without one
+// the process is registered all the same: the loader may bind the variable only when the agent first
+// uses it.
 func (p *process) resolve() {
-	if err := p.target.Resolve(); err != nil && !errors.Is(err, tlsdesc.ErrUnresolved) {
-		p.trouble(target.WithReason(target.ReasonTLS, err))
+	if err := p.follow(); err != nil && !errors.Is(err, tlsdesc.ErrUnresolved) && !target.IsGone(err) {
+		p.trouble(err)
 	}
 }
 
 // disconnect ends the registration. What is queued waits for the next one, while it is in time.
 func (p *process) disconnect() {
+	p.unfollow()
 	if p.socket == nil {
 		return
 	}
@@ -302,6 +314,8 @@ func (p *process) drain() {
 		select {
 		case batch := <-p.samples:
 			p.attribute(batch)
+		case held := <-p.held:
+			p.report(held)
 		default:
 			waiting = false
 		}

@@ -24,7 +24,7 @@ type sample struct {
 	sampledAt    time.Time
 }
 
-func (s *sample) stale() bool { return time.Since(s.sampledAt) > maxContextAge }
+func isStale(sampledAt time.Time) bool { return time.Since(sampledAt) > maxContextAge }
 
 // route takes the records of one datagram: those with context go to their sender, the others to
 // the goroutine of their process, which reads the context. It never blocks.
@@ -52,16 +52,16 @@ func (a *Agent) routeProcess(p *process, records []feed.Record, now time.Time, n
 		sampledAt := r.SampledAt(now, nowNs)
 		switch {
 		case p == nil:
-			a.counters.count(target.OutcomeUnknownProcess, count)
+			a.counters.Fed.Add(target.OutcomeUnknownProcess, count)
 		case r.HasContext && !p.connected.Load():
-			a.counters.count(target.OutcomeNotRegistered, count)
+			a.counters.Fed.Add(target.OutcomeNotRegistered, count)
 		case r.HasContext && r.TraceID == [16]byte{}: // what W3C calls invalid
-			a.counters.count(target.OutcomeNoTrace, count)
+			a.counters.Fed.Add(target.OutcomeNoTrace, count)
 		case r.HasContext:
-			a.counters.count(target.OutcomeCorrelated, count)
+			a.counters.Fed.Add(target.OutcomeCorrelated, count)
 			p.sender.Add(messaging.Key{TraceID: r.TraceID, TransactionID: r.TransactionID, StackTraceID: r.StackTraceID}, count, sampledAt)
 		case now.Sub(sampledAt) > maxContextAge:
-			a.counters.count(target.OutcomeStale, count)
+			a.counters.Fed.Add(target.OutcomeStale, count)
 		default:
 			waiting = append(waiting, sample{tid: int(r.TID), stackTraceID: r.StackTraceID, count: count, sampledAt: sampledAt})
 		}
@@ -72,26 +72,14 @@ func (a *Agent) routeProcess(p *process, records []feed.Record, now time.Time, n
 	select {
 	case p.samples <- waiting:
 	default:
-		a.counters.countAll(target.OutcomeBacklog, waiting)
+		a.refuse(waiting, target.OutcomeBacklog)
 	}
 }
 
-func (c *Counters) countAll(o target.Outcome, samples []sample) {
+// refuse ends samples that were fed with an outcome.
+func (a *Agent) refuse(samples []sample, outcome target.Outcome) {
 	for i := range samples {
-		c.count(o, samples[i].count)
-	}
-}
-
-// refuseSamples gives the samples that still wait for a process that is gone their outcome. The
-// process is off the registry, so none are added.
-func (p *process) refuseSamples() {
-	for {
-		select {
-		case waiting := <-p.samples:
-			p.agent.counters.countAll(target.OutcomeUnknownProcess, waiting)
-		default:
-			return
-		}
+		a.counters.Fed.Add(outcome, samples[i].count)
 	}
 }
 
@@ -99,11 +87,10 @@ func (p *process) refuseSamples() {
 func (p *process) attribute(samples []sample) {
 	p.busySince.Store(time.Now().UnixNano())
 	defer p.busySince.Store(0)
-	counters := &p.agent.counters
 	samples = slices.DeleteFunc(samples, func(s sample) bool {
-		stale := s.stale()
+		stale := isStale(s.sampledAt)
 		if stale {
-			counters.count(target.OutcomeStale, s.count)
+			p.agent.counters.Fed.Add(target.OutcomeStale, s.count)
 		}
 		return stale
 	})
@@ -115,21 +102,14 @@ func (p *process) attribute(samples []sample) {
 		p.trouble(err)
 	}
 	if contexts == nil {
-		counters.countAll(outcome, samples)
+		p.agent.refuse(samples, outcome)
 		return
 	}
 	for i := range samples {
 		s, c := &samples[i], &contexts[i]
-		switch {
-		case s.stale(): // by now: reading took that long
-			c.Outcome = target.OutcomeStale
-		case c.Outcome == target.OutcomeCorrelated && !p.target.HasThread(s.tid):
-			c.Outcome = target.OutcomeNoThread
-		case c.Outcome == target.OutcomeUnsampled && p.agent.config.Unsampled:
-			c.Outcome = target.OutcomeCorrelated
-		}
-		counters.count(c.Outcome, s.count)
-		if c.Outcome == target.OutcomeCorrelated {
+		outcome := p.judge(c, s.tid, s.sampledAt)
+		p.agent.counters.Fed.Add(outcome, s.count)
+		if outcome == target.OutcomeCorrelated {
 			p.sender.Add(messaging.Key{
 				TraceID:       c.Slot.TraceID,
 				TransactionID: c.Slot.TransactionID,
@@ -163,6 +143,21 @@ func (p *process) readContexts(samples []sample) ([]target.Context, target.Outco
 		return nil, target.OutcomeNotRegistered, nil
 	}
 	return contexts, target.OutcomeCorrelated, nil
+}
+
+// judge is what becomes of a sample whose thread's context was read from outside just now.
+func (p *process) judge(c *target.Context, tid int, sampledAt time.Time) target.Outcome {
+	switch {
+	case isStale(sampledAt): // by now: reading took that long
+		return target.OutcomeStale
+	case c.Outcome == target.OutcomeUnsampled && !p.agent.config.Unsampled:
+		return c.Outcome
+	case c.Outcome != target.OutcomeCorrelated && c.Outcome != target.OutcomeUnsampled:
+		return c.Outcome
+	case !p.target.HasThread(tid):
+		return target.OutcomeNoThread
+	}
+	return target.OutcomeCorrelated
 }
 
 // monotonicNs is the clock of the records' times.

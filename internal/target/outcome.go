@@ -1,5 +1,7 @@
 package target
 
+import "sync/atomic"
+
 // Outcome is what became of a sample on its way to the queue of its process; from there on
 // messaging.Counters tells. Every sample that is fed to us, or that the kernel's counts hand over,
 // has exactly one.
@@ -44,3 +46,17 @@ var outcomeNames = [NumOutcomes]string{
 
 // String is the outcome's label in logs and metrics.
 func (o Outcome) String() string { return outcomeNames[o] }
+
+// Outcomes counts samples by outcome. It may be read at any time.
+type Outcomes [NumOutcomes]atomic.Uint64
+
+// Add counts so many samples.
+func (c *Outcomes) Add(o Outcome, samples uint64) { c[o].Add(samples) }
+
+// Sum is all samples that were counted.
+func (c *Outcomes) Sum() (sum uint64) {
+	for o := range c {
+		sum += c[o].Load()
+	}
+	return sum
+}

@@ -21,6 +21,7 @@ const (
 	ReasonLibraryUnsupported
 	ReasonLibraryLimit
 	ReasonTLS
+	ReasonSampling
 	ReasonStorageUnreadable
 	ReasonStorageMalformed
 	ReasonStorageTooLong
@@ -46,6 +47,7 @@ var reasonNames = [NumReasons]string{
 	ReasonLibraryUnsupported: "library_unsupported",
 	ReasonLibraryLimit:       "library_limit",
 	ReasonTLS:                "tls_unsupported",
+	ReasonSampling:           "sampling",
 	ReasonStorageUnreadable:  "storage_unreadable",
 	ReasonStorageMalformed:   "storage_malformed",
 	ReasonStorageTooLong:     "storage_too_long",

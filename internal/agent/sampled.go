@@ -1,0 +1,131 @@
+package agent
+
+import (
+	"time"
+
+	"correlator/internal/sampling"
+	"correlator/internal/target"
+	"correlator/messaging"
+)
+
+// This file is a process as the receiver of the samples that are taken of it.
+
+// Sampled queues samples of which all is known.
+func (p *process) Sampled(key messaging.Key, samples uint64, at time.Time) {
+	p.sender.Add(key, samples, at)
+}
+
+// Hold passes samples on to the goroutine that may look at the process.
+func (p *process) Hold(held []sampling.Held) bool {
+	select {
+	case p.held <- held:
+		return true
+	default:
+		return false
+	}
+}
+
+// report reads what is still to be known of samples, and hands them in again.
+func (p *process) report(held []sampling.Held) {
+	p.busySince.Store(time.Now().UnixNano())
+	defer p.busySince.Store(0)
+	// First what does not stay as it is.
+	ready := held[:0]
+	for _, h := range held {
+		outcome := target.OutcomeCorrelated
+		if _, _, needed := h.NeedsContext(); needed {
+			outcome = p.readDeferred(&h)
+		}
+		if outcome == target.OutcomeCorrelated {
+			ready = append(ready, h)
+		} else {
+			p.agent.sampling.Refuse(&h, outcome)
+		}
+	}
+	for i := range ready {
+		p.agent.sampling.Report(&ready[i])
+	}
+}
+
+// readDeferred reads the context of a sample that the kernel could not read.
+func (p *process) readDeferred(h *sampling.Held) target.Outcome {
+	tid, threadPointer, _ := h.NeedsContext()
+	if isStale(h.At()) {
+		return target.OutcomeStale
+	}
+	if !p.target.Publishes() {
+		return target.OutcomeNotRegistered
+	}
+	if _, err := p.target.Rule(); err != nil {
+		return target.OutcomeNoRule
+	}
+	contexts, err := p.contexts.Read(p.target, []uint64{threadPointer})
+	if err != nil {
+		return target.OutcomeUnreadable
+	}
+	if p.target.Still() != nil {
+		return target.OutcomeNotRegistered
+	}
+	outcome := p.judge(&contexts[0], tid, h.At())
+	if outcome == target.OutcomeCorrelated {
+		h.SetContext(contexts[0].Slot.TraceID, contexts[0].Slot.TransactionID)
+	}
+	return outcome
+}
+
+// refuseSamples gives the samples that still wait for a process that is gone their outcome. None
+// come any more: the process is off the registry and forgotten as a receiver.
+func (p *process) refuseSamples() {
+	for {
+		select {
+		case waiting := <-p.samples:
+			p.agent.refuse(waiting, target.OutcomeUnknownProcess)
+		case held := <-p.held:
+			for i := range held {
+				p.agent.sampling.Refuse(&held[i], target.OutcomeUnknownProcess)
+			}
+		default:
+			return
+		}
+	}
+}
+
+// follow has the process sampled as what it is now: the program that it runs, by the rule that
+// holds for it. It answers why that is not possible (yet); a rule that is not resolved yet is
+// tlsdesc.ErrUnresolved.
+func (p *process) follow() error {
+	s := p.agent.sampling
+	if s == nil {
+		return p.target.Resolve()
+	}
+	if p.program != nil && p.program.Runs() {
+		return nil
+	}
+	p.unfollow()
+	identity, identityErr := s.Identify(p.id.PID)
+	p.target.ForgetRule() // the rule must be of that program
+	if err := p.target.Resolve(); err != nil {
+		return target.WithReason(target.ReasonTLS, err)
+	}
+	if identityErr != nil {
+		return target.WithReason(target.ReasonSampling, identityErr)
+	}
+	rule, _ := p.target.Rule()
+	program, err := s.Start(identity, rule, p.target.Handle(), p)
+	if err != nil {
+		return target.WithReason(target.ReasonSampling, err)
+	}
+	p.program = program
+	return nil
+}
+
+// unfollow ends the sampling of the process.
+func (p *process) unfollow() {
+	if p.program == nil {
+		return
+	}
+	if err := p.program.Stop(); err != nil {
+		p.trouble(target.WithReason(target.ReasonSampling, err))
+	}
+	p.program = nil
+}

@@ -1,0 +1,159 @@
+package agent
+
+import (
+	"debug/elf"
+	"encoding/base64"
+	"flag"
+	"math"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"correlator/bpf"
+	"correlator/internal/demo"
+	"correlator/internal/target"
+	"correlator/profile"
+)
+
+// atRate has the agent take so many samples a second.
+func atRate(perSecond int) func(*Config) {
+	return func(c *Config) { c.SamplesPerSecond, c.ReportInterval = perSecond, 100*time.Millisecond }
+}
+
+// sampledAdded checks, after the end, that every sample that was taken ended as exactly one thing, and
+// that every one that the kernel handed over did so again.
+func (r *running) sampledAdded() {
+	r.t.Helper()
+	c := r.Counters()
+	kernel := func(o bpf.Outcome) uint64 { return c.Sampling.Kernel[o].Load() }
+	handed := kernel(bpf.Correlated) + kernel(bpf.TableFull) + kernel(bpf.Unreadable)
+	if r.config.Unsampled {
+		handed += kernel(bpf.Unsampled)
+	}
+	if sum := c.Sampling.Outcomes.Sum(); sum != handed {
+		r.t.Errorf("the kernel handed over %d samples, %d outcomes", handed, sum)
+	}
+	var dropped uint64
+	for i := range c.Messages.Dropped {
+		dropped += c.Messages.Dropped[i].Load()
+	}
+	correlated := c.Sampling.Outcomes[target.OutcomeCorrelated].Load() + c.Fed[target.OutcomeCorrelated].Load()
+	queued, sent := c.Messages.Added.Load(), c.Messages.Sent.Load()
+	if correlated != queued || queued != sent+dropped {
+		r.t.Errorf("%d samples correlated, %d queued, %d sent and %d dropped", correlated, queued, sent, dropped)
+	}
+	if troubles := c.Sampling.Troubles.Load() + c.Sampling.LooksFailed.Load(); troubles != 0 {
+		r.t.Errorf("sampling was in trouble %d times", troubles)
+	}
+}
+
+// sampledReport waits for samples of a process, and returns its report.
+func sampledReport(p *demo.Process, samples uint64) demo.Report {
+	return p.ReportWhen("samples", func(report demo.Report) bool { return report.Samples >= samples })
+}
+
+// function is where the code of a function lies, in ELF addresses.
+type function struct{ start, end uint64 }
+
+// functions are those of a process's own program by their names.
+func functions(t *testing.T, p *demo.Process) map[string]function {
+	t.Helper()
+	program, err := elf.Open(p.HostPath(filepath.Join(p.Dir, "demo")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	symbols, err := program.Symbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := make(map[string]function)
+	for _, s := range symbols {
+		if elf.ST_TYPE(s.Info) == elf.STT_FUNC {
+			found[s.Name] = function{s.Value, s.Value + s.Size}
+		}
+	}
+	return found
+}
+
+func (f function) in(frames []profile.Frame) bool {
+	return slices.ContainsFunc(frames, func(frame profile.Frame) bool {
+		return frame.Kind() == profile.NativeFrame && filepath.Base(frame.File.Path) == "demo" &&
+			f.start <= frame.Address && frame.Address < f.end
+	})
+}
+
+// stacksTrue checks that each stack of each transaction is one of what the process did in it, and
+// not of what it does between transactions, and that the frames of all stacks are to be had. What a
+// thread does at the borders of a transaction is neither: switching takes microseconds of it.
+func (r *running) stacksTrue(p *demo.Process, report demo.Report) {
+	r.t.Helper()
+	code := functions(r.t, p)
+	var samples, inWork uint64
+	for _, transaction := range report.Transactions {
+		for text := range transaction.Stacks {
+			id, err := base64.RawURLEncoding.DecodeString(text)
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			frames, ok := r.sampling.Stack(profile.StackTraceID(id))
+			if !ok {
+				r.t.Fatalf("frames of stack %s are not in the store", text)
+			}
+			if profile.TraceID(frames).String() != text {
+				r.t.Errorf("stack %s has frames with id %s", text, profile.TraceID(frames))
+			}
+			for _, kind := range []string{"checkout", "search", "browse", "housekeeping"} {
+				worked := code[kind].in(frames)
+				if worked && kind != transaction.Kind {
+					r.t.Errorf("a transaction %q has a stack of %q", transaction.Kind, kind)
+				}
+				if worked {
+					inWork += transaction.Stacks[text]
+				}
+			}
+			samples += transaction.Stacks[text]
+		}
+	}
+	if inWork < samples*9/10 {
+		r.t.Errorf("of %d samples, %d have a stack of the transaction's work", samples, inWork)
+	}
+}
+
+var long = flag.Bool("long", false, "take the samples that docs/benchmarks.md tells of")
+
+// What arrives is what was burnt, and nothing of the gaps.
+func TestSamplesAreCPUSeconds(t *testing.T) {
+	for _, c := range []struct {
+		perSecond int
+		samples   uint64
+	}{{20, 60}, {97, 400}, {997, 2000}} {
+		p := demo.Start(t, demo.Options{Busy: 2, Transaction: 500 * time.Millisecond, Gap: 50 * time.Millisecond})
+		r := run(t, atRate(c.perSecond))
+		registered := p.Registration(1).ReadNs
+		if *long {
+			c.samples *= 10
+		}
+		sampledReport(p, c.samples)
+		r.stacksTrue(p, p.Report())
+		r.end()
+		report := p.Quit()
+		clean(t, report)
+		r.sampledAdded()
+		var cpu time.Duration
+		var samples, late uint64
+		for _, transaction := range report.Transactions {
+			if transaction.BeginNs > registered && transaction.EndNs != 0 {
+				cpu += transaction.CPU
+				samples += transaction.Samples
+				late += transaction.LateSamples
+			}
+		}
+		want := cpu.Seconds() * float64(c.perSecond)
+		t.Logf("%d Hz: %d samples, %.1f expected of %v CPU; late %d", c.perSecond, samples, want, cpu, late)
+		if math.Abs(float64(samples)-want) > 5*math.Sqrt(want) {
+			t.Errorf("%d Hz: %d samples, %.1f expected of %v CPU", c.perSecond, samples, want, cpu)
+		}
+	}
+}

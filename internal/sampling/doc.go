@@ -1,0 +1,17 @@
+// Package sampling is the way of a sample from the kernel's counts to what an APM agent can be told.
+//
+//	bpf.Sampler ── every interval: (program, trace, transaction, raw stack) × n
+//	     │
+//	     ├─ profile: raw stack ──▶ frames ──▶ stack-trace-id; the frames stay in a store
+//	     ▼
+//	Receiver of the program ── its sender's queue
+//
+// Naming a stack takes what is known of the process's executable memory, and nothing else, so one
+// goroutine does it for all processes. When that knowledge is not enough (a stack has an address
+// that nothing is known of, or the last look at the process is long ago), and for samples whose
+// context the kernel could not read, the process itself has to be looked at, and it can make whoever
+// does so wait. Those samples are held: the receiver takes them to a goroutine of the process, and
+// hands them in again with Report.
+//
+// Every sample that the kernel hands over has exactly one target.Outcome.
+package sampling

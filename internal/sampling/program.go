@@ -1,0 +1,169 @@
+package sampling
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"correlator/bpf"
+	"correlator/internal/target"
+	"correlator/messaging"
+	"correlator/procscan"
+	"correlator/profile"
+	"correlator/tlsdesc"
+)
+
+// A Receiver takes the samples of a program. Its methods must not block.
+type Receiver interface {
+	// Sampled takes samples of which everything is known; all count as taken at that time.
+	Sampled(key messaging.Key, samples uint64, at time.Time)
+	// Hold takes samples for which the process has to be looked at first. Each of them must come
+	// back with Report or Refuse. It answers false when there is no room for them.
+	Hold(held []Held) bool
+}
+
+// A Program is what one process runs, from one exec to the next.
+type Program struct {
+	sampling *Sampling
+	identity bpf.Identity
+	receiver Receiver
+	process  executable
+	space    *profile.AddressSpace
+	target   bpf.Target
+	seen     uint64 // stale samples when the identity was last made sure of
+}
+
+// Identify answers which program a process runs now, or bpf.ErrGone.
+func (s *Sampling) Identify(pid int) (bpf.Identity, error) { return s.sampler.Identify(pid) }
+
+// Start has the threads of a program sampled that work on a trace, and its samples handed to
+// receiver. The rule must have been found out after Identify gave the identity; then it is never
+// applied to another program of the process.
+func (s *Sampling) Start(identity bpf.Identity, rule tlsdesc.Rule, handle *procscan.Handle, receiver Receiver) (*Program, error) {
+	p := &Program{
+		sampling: s,
+		identity: identity,
+		receiver: receiver,
+		process:  executable{handle},
+		space:    profile.NewAddressSpace(s.files, pace()),
+		seen:     s.counters.Kernel[bpf.Stale].Load(),
+	}
+	s.mu.Lock() // the first samples may be drained before SetTarget has returned
+	defer s.mu.Unlock()
+	var err error
+	if p.target, err = s.sampler.SetTarget(identity, rule); err != nil {
+		return nil, err
+	}
+	s.programs[p.target] = p
+	return p, nil
+}
+
+// Stop ends the sampling of a program. What was counted before still comes.
+func (p *Program) Stop() error {
+	s := p.sampling
+	err := s.sampler.RemoveTarget(p.target) // before a drain that comes to know of it begins
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopped = append(s.stopped, p)
+	return err
+}
+
+// Forget sees to it that Run does not call a receiver any more, from when it returns. It does not stop
+// the sampling of its programs.
+func (s *Sampling) Forget(receiver Receiver) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for target, program := range s.programs {
+		if program.receiver == receiver {
+			delete(s.programs, target)
+		}
+	}
+}
+
+// Runs says whether the process still runs the program. It is asked for again and again: the kernel
+// has to find out only when there were samples, of whichever process, that no program fits. It is
+// for one goroutine at a time.
+func (p *Program) Runs() bool {
+	stale := p.sampling.counters.Kernel[bpf.Stale].Load()
+	if stale == p.seen {
+		return true
+	}
+	p.seen = stale
+	now, err := p.sampling.sampler.Identify(p.identity.PID)
+	return err != nil || now == p.identity // a process that is gone is noticed otherwise
+}
+
+// Invalidate has the process's executable memory looked at again when its next samples come. Callers
+// know that it has changed.
+func (p *Program) Invalidate() { p.space.Invalidate() }
+
+// Held are samples that cannot be handed on before the process was looked at.
+type Held struct {
+	program *Program
+	count   bpf.Count
+	stack   bpf.Stack
+	at      time.Time
+
+	needsContext  bool
+	tid           int
+	threadPointer uint64
+}
+
+// Samples is how many they are.
+func (h *Held) Samples() uint64 { return uint64(h.count.Samples) }
+
+// At is when the first was taken.
+func (h *Held) At() time.Time { return h.at }
+
+// NeedsContext says that the kernel could not read what the thread was working on. Whoever can find
+// out calls SetContext.
+func (h *Held) NeedsContext() (tid int, threadPointer uint64, needed bool) {
+	return h.tid, h.threadPointer, h.needsContext
+}
+
+// SetContext says what the thread was working on.
+func (h *Held) SetContext(traceID [16]byte, transactionID [8]byte) {
+	h.count.TraceID, h.count.TransactionID, h.needsContext = traceID, transactionID, false
+}
+
+// Refuse ends what was held with an outcome.
+func (s *Sampling) Refuse(held *Held, outcome target.Outcome) {
+	s.counters.Outcomes.Add(outcome, held.Samples())
+}
+
+// Report hands on what was held, after a look at the process's executable memory if that is due. It
+// blocks as long as the process makes the kernel wait.
+func (s *Sampling) Report(held *Held) {
+	p, now := held.program, newInstant()
+	if p.space.Stale(now.Time) && p.space.Update(now.Time, p.process) != nil {
+		s.counters.LooksFailed.Add(1) // what was known before serves
+	}
+	raw, _ := s.rawStack(p, held.count.Stack, now)
+	id := s.name(raw, s.appendFrames(nil, p, held.stack))
+	s.handOver(p, &held.count, id, held.at)
+}
+
+// executable is the executable memory of a process, for package profile.
+type executable struct{ handle *procscan.Handle }
+
+func (e executable) ExecutableMappings() ([]profile.Mapping, error) {
+	found, err := e.handle.ExecutableMemory()
+	if err != nil && len(found) == 0 {
+		return nil, err
+	}
+	mappings := make([]profile.Mapping, len(found)) // some of them, if there are too many
+	for i, m := range found {
+		mappings[i] = profile.Mapping{Start: m.Start, End: m.End, Offset: m.Offset, Dev: m.Dev, Ino: m.Ino, Path: m.Path}
+	}
+	return mappings, nil
+}
+
+func (e executable) Open(m profile.Mapping) (*os.File, error) {
+	file, err := e.handle.OpenMapped(procscan.Mapping{
+		Start: m.Start, End: m.End, Offset: m.Offset, Dev: m.Dev, Ino: m.Ino, Path: m.Path,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("opening mapped file %q: %w", m.Path, err)
+	}
+	return file, nil
+}

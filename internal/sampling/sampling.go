@@ -1,0 +1,337 @@
+package sampling
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"sync"
+	"time"
+
+	"github.com/elastic/go-freelru"
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"correlator/bpf"
+	"correlator/internal/target"
+	"correlator/messaging"
+	"correlator/profile"
+)
+
+const (
+	// fileEntries is how many mapped files are remembered: a JVM has 20 to 50, and those of one
+	// image are shared. It takes 200 KB, and 500 bytes more for each file in use.
+	fileEntries = 2048
+
+	// nameEntries is how many raw stacks keep their name: as many as the kernel keeps stacks. It
+	// takes 700 KB.
+	nameEntries = 8192
+
+	// refreshInterval is how often CPUs that came or went are looked for.
+	refreshInterval = time.Second
+)
+
+// pace is how soon an address that is not known has a process looked at again: as soon as samples
+// come. A layout that does not change by that is looked at less and less often.
+func pace() profile.Pace {
+	return profile.Pace{Shortest: 100 * time.Millisecond, Longest: 30 * time.Second}
+}
+
+// Options say what to sample, and how often what was counted is fetched.
+type Options struct {
+	bpf.SamplerOptions
+	Interval time.Duration // between two drains
+	ProcRoot string        // where the host's procfs is mounted
+}
+
+// Sampling samples the programs that were started, names their stacks and hands the samples to
+// their receivers. All methods are safe for concurrent use.
+type Sampling struct {
+	counters *Counters
+	log      *zap.Logger
+	interval time.Duration
+	sampler  *bpf.Sampler
+	files    *profile.Files
+	kernel   *profile.Kernel // nil: stacks have no kernel frames
+	hidden   error           // why there is no kernel, if one was asked for
+	store    *profile.Store
+	names    *freelru.SyncedLRU[rawStack, profile.StackTraceID]
+
+	mu       sync.RWMutex
+	programs map[bpf.Target]*Program
+	stopped  []*Program // since the last drain began
+
+	// Owned by Run.
+	held      map[*Program][]Held
+	frames    []profile.Frame
+	refreshed time.Time
+}
+
+// rawStack is what determines the name of a stack.
+type rawStack struct {
+	key           bpf.StackKey
+	space, kernel uint64 // versions
+}
+
+// Open loads the sampler, and begins to take samples; the caller must Close. The error is a
+// *bpf.MissingError when the machine, or the rights of this process, lack something.
+func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, error) {
+	s := &Sampling{
+		counters: counters,
+		log:      log,
+		interval: options.Interval,
+		programs: make(map[bpf.Target]*Program),
+		held:     make(map[*Program][]Held),
+	}
+	seed := maphash.MakeSeed() // nobody can choose stacks that share a bucket
+	var err error
+	s.names, err = freelru.NewSynced[rawStack, profile.StackTraceID](nameEntries, func(raw rawStack) uint32 {
+		return uint32(maphash.Comparable(seed, raw))
+	})
+	if err != nil {
+		return nil, err
+	}
+	if s.files, err = profile.NewFiles(options.ProcRoot, fileEntries); err != nil {
+		return nil, err
+	}
+	if s.store, err = profile.NewStore(profile.StoreStacks, profile.StoreBytes); err != nil {
+		return nil, err
+	}
+	if options.KernelStacks {
+		if s.kernel, s.hidden = profile.NewKernel(options.ProcRoot, "/sys", pace(), time.Now()); s.hidden != nil {
+			s.kernel, options.KernelStacks = nil, false
+		}
+	}
+	if s.sampler, err = bpf.OpenSampler(options.SamplerOptions); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// KernelHidden is why stacks have no kernel frames though they were asked for, or nil.
+func (s *Sampling) KernelHidden() error { return s.hidden }
+
+// Close frees what Open took. Run must have returned, and nothing else be called any more.
+func (s *Sampling) Close() error { return s.sampler.Close() }
+
+// Stack returns the frames of a stack by its id, leaf first, as long as they are in the store. The
+// caller must not change them.
+func (s *Sampling) Stack(id profile.StackTraceID) ([]profile.Frame, bool) { return s.store.Get(id) }
+
+// Run hands samples to their receivers until ctx ends, then stops sampling and hands over the rest.
+// It is called once.
+func (s *Sampling) Run(ctx context.Context) {
+	deferred := make(chan struct{})
+	reader := s.sampler.Deferred()
+	go func() {
+		defer close(deferred)
+		s.takeDeferred(reader)
+	}()
+	ticker := time.NewTicker(s.interval)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case now := <-ticker.C:
+			s.drain()
+			s.maintain(now)
+		}
+	}
+	s.check("stopping the sampling clock", s.sampler.Stop())
+	s.drain()
+	s.count()
+	s.check("emptying the ring buffer", reader.Flush())
+	<-deferred
+}
+
+// maintain follows what changes on the machine.
+func (s *Sampling) maintain(now time.Time) {
+	if now.Sub(s.refreshed) < refreshInterval {
+		return
+	}
+	s.refreshed = now
+	s.check("following CPUs", s.sampler.Refresh())
+	if s.kernel.Stale(now) {
+		s.check("looking at the kernel", s.kernel.Update(now))
+	}
+	s.count()
+}
+
+// count takes down what the kernel has counted.
+func (s *Sampling) count() {
+	counters, err := s.sampler.Counters()
+	s.check("reading counters", err)
+	for outcome, samples := range counters {
+		if err == nil {
+			s.counters.Kernel[outcome].Store(samples)
+		}
+	}
+	s.counters.Missed.Store(s.sampler.Missed())
+}
+
+// check takes down an error of something that is tried again. The first one is logged.
+func (s *Sampling) check(what string, err error) {
+	if err != nil && s.counters.Troubles.Add(1) == 1 {
+		s.log.Error("sampling is in trouble; trying again, counted from here on", zap.String("while", what), zap.Error(err))
+	}
+}
+
+// drain fetches what was counted since the last call.
+func (s *Sampling) drain() {
+	s.counters.Drains.Add(1)
+	s.mu.Lock()
+	stopped := s.stopped
+	s.stopped = nil
+	s.mu.Unlock()
+	now := newInstant()
+	err := s.sampler.Drain(func(count bpf.Count) { s.take(&count, now) })
+	s.check("draining counts", err)
+	for program, held := range s.held {
+		s.hold(program, held)
+		delete(s.held, program)
+	}
+	if err != nil {
+		s.mu.Lock()
+		s.stopped = append(s.stopped, stopped...)
+		s.mu.Unlock()
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, program := range stopped { // its last counts were among these
+		delete(s.programs, program.target)
+	}
+}
+
+// take hands one count to its receiver, or adds it to those to be held.
+func (s *Sampling) take(count *bpf.Count, now instant) {
+	samples := uint64(count.Samples)
+	program := s.program(count.Stack.Target)
+	if program == nil {
+		s.counters.Outcomes.Add(target.OutcomeUnknownProcess, samples)
+		return
+	}
+	raw, known := s.rawStack(program, count.Stack, now)
+	if id, ok := s.names.Get(raw); known && ok && s.store.Touch(id) {
+		s.deliver(program, count, id, now.at(count.First))
+		return
+	}
+	stack, err := s.sampler.Stack(count.Stack)
+	if err != nil {
+		s.check("fetching a stack", err)
+		s.counters.Outcomes.Add(target.OutcomeNoStack, samples)
+		return
+	}
+	if known {
+		s.frames = s.appendFrames(s.frames[:0], program, stack)
+		if !program.space.Stale(now.Time) { // else the process tells more of an address
+			s.deliver(program, count, s.name(raw, s.frames), now.at(count.First))
+			return
+		}
+	}
+	s.held[program] = append(s.held[program], Held{program: program, count: *count, stack: stack, at: now.at(count.First)})
+}
+
+// takeDeferred hands on the samples that found no place in the kernel's tables, or whose context could
+// not be read there, until the ring buffer was flushed.
+func (s *Sampling) takeDeferred(reader *bpf.DeferredReader) {
+	for {
+		d, err := reader.Read()
+		if errors.Is(err, bpf.ErrFlushed) {
+			return
+		}
+		if err != nil {
+			s.check("reading the ring buffer", err)
+			s.counters.Outcomes.Add(target.OutcomeUnreadable, 1)
+			continue
+		}
+		program := s.program(d.Count.Stack.Target)
+		if program == nil {
+			s.counters.Outcomes.Add(target.OutcomeUnknownProcess, 1)
+			continue
+		}
+		s.hold(program, []Held{{
+			program: program, count: d.Count, stack: d.Frames, at: newInstant().at(d.Time),
+			needsContext: d.Outcome == bpf.Unreadable, tid: d.TID, threadPointer: d.ThreadPointer,
+		}})
+	}
+}
+
+func (s *Sampling) program(target bpf.Target) *Program {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.programs[target]
+}
+
+// hold hands samples to the receiver of a program, unless that was forgotten meanwhile.
+func (s *Sampling) hold(program *Program, held []Held) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	outcome := target.OutcomeUnknownProcess
+	if s.programs[program.target] == program {
+		outcome = target.OutcomeBacklog
+		if program.receiver.Hold(held) {
+			return
+		}
+	}
+	for i := range held {
+		s.Refuse(&held[i], outcome)
+	}
+}
+
+// deliver hands a count to the receiver of a program, unless that was forgotten meanwhile.
+func (s *Sampling) deliver(program *Program, count *bpf.Count, id profile.StackTraceID, at time.Time) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.programs[program.target] != program {
+		s.counters.Outcomes.Add(target.OutcomeUnknownProcess, uint64(count.Samples))
+		return
+	}
+	s.handOver(program, count, id, at)
+}
+
+func (s *Sampling) handOver(program *Program, count *bpf.Count, id profile.StackTraceID, at time.Time) {
+	s.counters.Outcomes.Add(target.OutcomeCorrelated, uint64(count.Samples))
+	key := messaging.Key{TraceID: count.TraceID, TransactionID: count.TransactionID, StackTraceID: id}
+	program.receiver.Sampled(key, uint64(count.Samples), at)
+}
+
+// rawStack is what a stack's name depends on. known is false when what is known of the process is
+// too old to name it by.
+func (s *Sampling) rawStack(program *Program, key bpf.StackKey, now instant) (raw rawStack, known bool) {
+	// The version comes first: frames that are made after it are of this version or a later one.
+	raw = rawStack{key: key, space: program.space.Version(), kernel: s.kernel.Version()}
+	return raw, !program.space.Stale(now.Time)
+}
+
+func (s *Sampling) appendFrames(frames []profile.Frame, program *Program, stack bpf.Stack) []profile.Frame {
+	frames = s.kernel.AppendFrames(frames, stack.Kernel)
+	return program.space.AppendFrames(frames, stack.User)
+}
+
+// name names a stack, and keeps its frames.
+func (s *Sampling) name(raw rawStack, frames []profile.Frame) profile.StackTraceID {
+	id := profile.TraceID(frames)
+	s.store.Put(id, frames)
+	s.names.Add(raw, id)
+	return id
+}
+
+// instant is now, by the clock of Go and by that of samples.
+type instant struct {
+	time.Time
+	monotonicNs uint64
+}
+
+func newInstant() instant {
+	var clock unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &clock); err != nil {
+		panic(fmt.Sprintf("reading CLOCK_MONOTONIC: %v", err)) // there is no Linux without
+	}
+	return instant{Time: time.Now(), monotonicNs: uint64(clock.Nano())}
+}
+
+// at turns a sample's CLOCK_MONOTONIC in ns into a time.
+func (i instant) at(ns uint64) time.Time {
+	return i.Add(-time.Duration(i.monotonicNs - ns)) // also right for one that was taken meanwhile
+}
