@@ -39,6 +39,7 @@ func TestOverflow(t *testing.T) {
 			var samples uint64
 			for _, c := range drainAll(t, s) {
 				samples += uint64(c.Samples)
+				stack(t, s, c.Stack)
 			}
 			if samples != counters[Correlated] {
 				t.Errorf("drained %d samples, counters %v", samples, counters)
