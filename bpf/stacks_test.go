@@ -178,6 +178,10 @@ func mustMonotonic(t *testing.T) uint64 {
 // Eviction begins when the table is half full, with what was not used for the longest time.
 func TestEvictionPolicy(t *testing.T) {
 	s := openSampler(t, SamplerOptions{MaxStacks: 100})
+	drainAll(t, s)
+	if s.evictions.idle != stackIdle {
+		t.Error("Drain did not look whether there is need")
+	}
 	for _, step := range []struct {
 		stored uint64
 		later  time.Duration
