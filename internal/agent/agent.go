@@ -169,6 +169,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer stopFeeding()
 	fed := a.serveFeed(feeding, stopFeeding)
 	sampled := a.sample(feeding)
+	go a.watchPromise(feeding)
 	serving, stopServing := context.WithCancel(context.Background())
 	defer stopServing()
 

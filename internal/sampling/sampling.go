@@ -49,7 +49,7 @@ type Options struct {
 type Sampling struct {
 	counters *Counters
 	log      *zap.Logger
-	interval time.Duration
+	tick     *tick // when to drain
 	sampler  *bpf.Sampler
 	files    *profile.Files
 	kernel   *profile.Kernel // nil: stacks have no kernel frames
@@ -79,7 +79,6 @@ func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, erro
 	s := &Sampling{
 		counters: counters,
 		log:      log,
-		interval: options.Interval,
 		programs: make(map[bpf.Target]*Program),
 		held:     make(map[*Program][]Held),
 	}
@@ -102,7 +101,11 @@ func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, erro
 			s.kernel, options.KernelStacks = nil, false
 		}
 	}
+	if s.tick, err = newTick(options.Interval); err != nil {
+		return nil, err
+	}
 	if s.sampler, err = bpf.OpenSampler(options.SamplerOptions); err != nil {
+		s.tick.close()
 		return nil, err
 	}
 	return s, nil
@@ -112,7 +115,7 @@ func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, erro
 func (s *Sampling) KernelHidden() error { return s.hidden }
 
 // Close frees what Open took. Run must have returned, and nothing else be called any more.
-func (s *Sampling) Close() error { return s.sampler.Close() }
+func (s *Sampling) Close() error { return errors.Join(s.tick.close(), s.sampler.Close()) }
 
 // Stack returns the frames of a stack by its id, leaf first, as long as they are in the store. The
 // caller must not change them.
@@ -127,15 +130,11 @@ func (s *Sampling) Run(ctx context.Context) {
 		defer close(deferred)
 		s.takeDeferred(reader)
 	}()
-	ticker := time.NewTicker(s.interval)
-	defer ticker.Stop()
-	for ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-		case now := <-ticker.C:
-			s.drain()
-			s.maintain(now)
-		}
+	stop := context.AfterFunc(ctx, s.tick.stop)
+	defer stop()
+	for s.tick.wait() == nil {
+		s.drain()
+		s.maintain(time.Now())
 	}
 	s.check("stopping the sampling clock", s.sampler.Stop())
 	s.drain()

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"correlator/internal/demo"
+	"correlator/internal/testenv"
+)
+
+// running is how long the agent is watched: an agent that does next to nothing is measured over a
+// long time or not at all.
+const running = 30 * time.Second
+
+// BenchmarkRun is what the agent costs beside three processes that take part, one of which keeps two
+// CPUs busy in transactions. One round takes half a minute: -benchtime 1x.
+func BenchmarkRun(b *testing.B) {
+	testenv.NeedRoot(b)
+	binary := filepath.Join(b.TempDir(), "correlator")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		b.Fatalf("%v\n%s", err, out)
+	}
+	stats, err := ebpf.EnableStats(0) // BPF_STATS_RUN_TIME
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer stats.Close()
+	for _, perSecond := range []int{0, 20, 97, 997} {
+		b.Run(fmt.Sprintf("%d Hz", perSecond), func(b *testing.B) {
+			busy := demo.Start(b, demo.Options{Busy: 2, Transaction: 500 * time.Millisecond, Gap: 50 * time.Millisecond})
+			idle := []*demo.Process{demo.Start(b, demo.Options{Idle: 2}), demo.Start(b, demo.Options{Idle: 2})}
+			agent := exec.Command(binary, "run", "--samples-per-second", strconv.Itoa(perSecond), "--scan-interval", "30s", "--log-level", "error")
+			agent.Stderr = os.Stderr
+			if err := agent.Start(); err != nil {
+				b.Fatal(err)
+			}
+			defer agent.Wait()
+			defer agent.Process.Signal(syscall.SIGTERM)
+			for _, p := range append(idle, busy) {
+				p.Registration(1)
+			}
+			b.ResetTimer()
+			for b.Loop() {
+				measure(b, agent.Process.Pid, busy)
+			}
+		})
+	}
+}
+
+// measure watches the agent for a while.
+func measure(b *testing.B, pid int, busy *demo.Process) {
+	b.Helper()
+	cpuBefore, userBefore, samplesBefore, programBefore := cpuTime(b, pid), userTime(b, pid), busy.Report().Samples, program(b)
+	time.Sleep(running)
+	cpu, user, samples := cpuTime(b, pid)-cpuBefore, userTime(b, pid)-userBefore, busy.Report().Samples-samplesBefore
+	ran := program(b)
+	b.ReportMetric(100*cpu.Seconds()/running.Seconds(), "%core")
+	b.ReportMetric(residentMB(b, pid), "RSS-MB")
+	if samples > 0 {
+		b.ReportMetric(float64(samples), "samples")
+		b.ReportMetric(float64(cpu.Microseconds())/float64(samples), "cpu-µs/sample")
+		b.ReportMetric(float64(user.Microseconds())/float64(samples), "user-µs/sample")
+		b.ReportMetric(float64(ran.time-programBefore.time)/float64(ran.count-programBefore.count), "kernel-ns/tick")
+	}
+}
+
+// cpuTime is what a process's threads have used, to the nanosecond. (Threads that end take theirs
+// with them; those of a Go program do not end.)
+func cpuTime(b *testing.B, pid int) (sum time.Duration) {
+	b.Helper()
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	if err != nil || len(files) == 0 {
+		b.Fatal("no threads", err)
+	}
+	for _, file := range files {
+		ns, _, _ := strings.Cut(readText(b, file), " ")
+		sum += time.Duration(number(b, ns))
+	}
+	return sum
+}
+
+// userTime is how much of it was outside the kernel, in ticks of 10 ms, which the kernel counts by
+// looking what runs at each of its own ticks.
+func userTime(b *testing.B, pid int) time.Duration {
+	b.Helper()
+	_, stat, _ := strings.Cut(readText(b, fmt.Sprintf("/proc/%d/stat", pid)), ") ")
+	return time.Duration(number(b, strings.Fields(stat)[11])) * 10 * time.Millisecond
+}
+
+func residentMB(b *testing.B, pid int) float64 {
+	b.Helper()
+	status := bufio.NewScanner(strings.NewReader(readText(b, fmt.Sprintf("/proc/%d/status", pid))))
+	for status.Scan() {
+		if kilobytes, ok := strings.CutPrefix(status.Text(), "VmRSS:"); ok {
+			return float64(number(b, strings.TrimSuffix(strings.TrimSpace(kilobytes), " kB"))) / 1024
+		}
+	}
+	b.Fatal("no VmRSS")
+	return 0
+}
+
+type programStats struct{ time, count int64 }
+
+// program is what the sampling programs of this machine took so far: there should be one.
+func program(b *testing.B) (sum programStats) {
+	b.Helper()
+	for id := ebpf.ProgramID(0); ; {
+		next, err := ebpf.ProgramGetNextID(id)
+		if err != nil {
+			return sum
+		}
+		id = next
+		p, err := ebpf.NewProgramFromID(id)
+		if err != nil {
+			continue // unloaded meanwhile
+		}
+		info, err := p.Info()
+		if err == nil && info.Type == ebpf.PerfEvent && info.Name == "sample" {
+			if stats, err := p.Stats(); err == nil {
+				sum.time += int64(stats.Runtime)
+				sum.count += int64(stats.RunCount)
+			}
+		}
+		p.Close()
+	}
+}
+
+func readText(b *testing.B, path string) string {
+	b.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return string(text)
+}
+
+func number(b *testing.B, text string) int64 {
+	b.Helper()
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return n
+}
