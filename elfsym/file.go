@@ -34,14 +34,15 @@ type Segment struct {
 type File struct {
 	Machine  elf.Machine
 	Segments []Segment // in the file's order
-	BuildID  []byte    // the GNU build id; nil when no PT_NOTE has one (Go's linker leaves it outside)
+	BuildID  []byte    // the GNU build id; nil when no PT_NOTE has one (Go's linker leaves it outside) that can be read
 	HTLHash  [16]byte  // process.executable.build_id.htlhash
 }
 
 // ParseFile reads any ELF file that a process can map: libraries, executables
 // with a fixed or free address, static or not, with or without sections. It
 // reads the first 4 KiB and the last, and more only where program headers or
-// notes lie elsewhere. It blocks as long as r does.
+// notes lie elsewhere: some 80 reads of 4 KiB at worst, however large the file
+// is. It blocks as long as r does.
 func ParseFile(r io.ReaderAt, size int64) (*File, error) {
 	h, err := parseHeaders(r, size)
 	if err != nil {
@@ -120,6 +121,7 @@ func (h *headers) readHeader() (table, error) {
 }
 
 func (h *headers) readProgramHeaders(programs table) error {
+	notes := notesReader{pages: h.pages, left: maxNotes}
 	for pos := uint64(0); pos < programs.size; pos += programHeaderBytes {
 		var b [programHeaderBytes]byte
 		if err := programs.read(pos, b[:]); err != nil {
@@ -138,11 +140,13 @@ func (h *headers) readProgramHeaders(programs table) error {
 			if h.file.BuildID != nil {
 				continue
 			}
-			id, err := readBuildID(h.pages, program)
-			if err != nil {
+			id, err := notes.buildID(program)
+			if err != nil && !IsContentError(err) {
 				return fmt.Errorf("reading notes: %w", err)
 			}
-			h.file.BuildID = id
+			if err == nil { // nobody but us needs notes to load the file, so they may be broken
+				h.file.BuildID = id
+			}
 		}
 	}
 	return nil

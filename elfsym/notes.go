@@ -12,8 +12,8 @@ const (
 	noteTypeBuildID = 3  // NT_GNU_BUILD_ID
 	maxBuildIDBytes = 64 // linkers write 8 to 32; --build-id=0x... takes any number
 
-	// maxNotes is how many notes of one PT_NOTE are looked at, so that a segment
-	// without a build id is not read to its end, wherever that is said to be. The
+	// maxNotes is how many notes of a file are looked at, so that one without a
+	// build id costs no more than 64 pages, wherever it says that notes are. The
 	// most on a Debian machine is 4.
 	maxNotes = 64
 )
@@ -26,14 +26,21 @@ func GNUBuildID(notes []byte) []byte {
 	if err != nil {
 		return nil
 	}
-	id, err := readBuildID(p, elf.Prog64{Filesz: uint64(len(notes)), Align: 4})
+	n := notesReader{pages: p, left: maxNotes}
+	id, err := n.buildID(elf.Prog64{Filesz: uint64(len(notes)), Align: 4})
 	if err != nil {
 		return nil
 	}
 	return id
 }
 
-// readBuildID returns the first GNU build id of a PT_NOTE segment, nil when it has
+// notesReader reads so many notes of a file and no more.
+type notesReader struct {
+	pages *pages
+	left  int
+}
+
+// buildID returns the first GNU build id of a PT_NOTE segment, nil when it has
 // none. Contents of other notes are skipped and not read, however long they claim
 // to be. A note (Elf64_Nhdr in elf.h; all little-endian):
 //
@@ -42,8 +49,8 @@ func GNUBuildID(notes []byte) []byte {
 //	     4    4 n_descsz
 //	     8    4 n_type
 //	    12      name, padded; contents, padded
-func readBuildID(p *pages, program elf.Prog64) ([]byte, error) {
-	segment, err := p.table(program.Off, program.Filesz)
+func (n *notesReader) buildID(program elf.Prog64) ([]byte, error) {
+	segment, err := n.pages.table(program.Off, program.Filesz)
 	if err != nil {
 		return nil, err
 	}
@@ -53,11 +60,7 @@ func readBuildID(p *pages, program elf.Prog64) ([]byte, error) {
 	}
 	padded := func(pos uint64) uint64 { return (pos + align - 1) &^ (align - 1) }
 
-	pos := uint64(0)
-	for range maxNotes {
-		if pos >= segment.size || segment.size-pos < noteHeaderBytes {
-			break
-		}
+	for pos := uint64(0); n.left > 0 && pos < segment.size && segment.size-pos >= noteHeaderBytes; n.left-- {
 		var b [noteHeaderBytes + len(noteNameGNU)]byte
 		if err := segment.read(pos, b[:noteHeaderBytes]); err != nil {
 			return nil, err

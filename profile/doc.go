@@ -29,7 +29,15 @@
 //
 // An address in no executable memory that is known becomes a frame too, like one in anonymous
 // memory, with the address as it is: a stack walked by frame pointers has such addresses where
-// code uses the register otherwise, and dropping them would give the stack of other code.
+// code uses the register otherwise, and dropping them would give the stack of other code. (A file's
+// code that the process moved into anonymous memory, for huge pages, is anonymous as well. So is
+// the address 0 of a file: an exporter cannot write it.)
+//
+// A frame is as right as the last look. An address that is unknown because its library is new has
+// an anonymous frame until then, which no other process has: look again before such a stack is told
+// to anybody, when a look is due. Where a library was unmapped and another one has come to lie in
+// its place, frames are of the old one until then; only who knows of the change can do better (see
+// Invalidate).
 //
 // A zero is no address: it ends its half of the stack. The kernel fills up with it what the stack
 // left of the buffer, and reads it where the outermost function was called by nobody.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"io"
 	"os"
 	"sync/atomic"
 
@@ -59,32 +60,39 @@ func NewFiles(procRoot string, entries uint32) (*Files, error) {
 	return &Files{images: images, vdso: readVDSO(procRoot), seed: seed}, nil
 }
 
-// errNotELF stands for everything that a file's contents can be wrong with.
-var errNotELF = errors.New("no ELF file that this machine runs")
+var errChanged = errors.New("file changed while it was read")
 
-// image returns what is known of an open file, errNotELF when its contents are wrong.
+// image returns what is known of an open file, nil when it is no ELF file that this machine runs.
 func (f *Files) image(file *os.File, path string) (*image, error) {
+	return f.read(file, file, path)
+}
+
+// read is image with the file's contents apart, for tests.
+func (f *Files) read(file *os.File, contents io.ReaderAt, path string) (*image, error) {
 	id, err := elfsym.Identify(file)
 	if err != nil {
 		return nil, err
 	}
 	found, ok := f.images.Get(id)
-	if !ok {
-		parsed, err := elfsym.ParseFile(file, id.Size)
-		switch {
-		case err == nil:
-			found = newImage(parsed, path)
-		case !elfsym.IsContentError(err):
-			return nil, err
-		}
-		// A file that was changed while it was read belongs to no identity.
-		if after, err := elfsym.Identify(file); err == nil && after == id {
-			f.images.Add(id, found)
-		}
+	if ok {
+		return found, nil
 	}
-	if found == nil {
-		return nil, errNotELF
+	parsed, err := elfsym.ParseFile(contents, id.Size)
+	switch {
+	case err == nil:
+		found = newImage(parsed, path)
+	case !elfsym.IsContentError(err):
+		return nil, err
 	}
+	// What was read may be half of one file and half of another, and has the id of neither.
+	after, err := elfsym.Identify(file)
+	if err == nil && after != id {
+		err = errChanged
+	}
+	if err != nil {
+		return nil, err
+	}
+	f.images.Add(id, found)
 	return found, nil
 }
 

@@ -28,6 +28,7 @@ func TestParseKallsyms(t *testing.T) {
 		{"x86-64", x86, 0xffffffff81000000, 0xffffffff81e01d31, nil},
 		{"aarch64", arm64, 0xffff800080000000, 0xffff800081200000, nil},
 		{"other order", "2000 T _etext\n1800 T _stext\n1000 T _text\n", 0x1000, 0x2000, nil},
+		{"_stext before _text", "1000 T _stext\n1800 T _text\n2000 T _etext\n", 0x1000, 0x2000, nil},
 		{"only _stext", "1000 T _stext\n2000 T _etext\n", 0x1000, 0x2000, nil},
 		{"only _text", "1000 T _text\n2000 T _etext\n", 0x1000, 0x2000, nil},
 		{"hidden", "0000000000000000 A x\n0000000000000000 T _text\n", 0, 0, ErrHidden},

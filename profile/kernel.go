@@ -57,7 +57,7 @@ type Kernel struct {
 // of the text can be one of the last symbols of /proc/kallsyms.
 func NewKernel(procRoot, sysRoot string, pace Pace, now time.Time) (*Kernel, error) {
 	k := &Kernel{procRoot: procRoot, sysRoot: sysRoot, pace: pace}
-	k.layout.Store(new(layout))
+	k.layout.Store(&layout{space: kernelSpace()})
 	var err error
 	if k.text, err = readKernelText(filepath.Join(procRoot, "kallsyms")); err != nil {
 		return nil, fmt.Errorf("reading kernel symbols: %w", err)
@@ -100,10 +100,10 @@ func (k *Kernel) Version() uint64 {
 func (k *Kernel) Update(now time.Time) error {
 	k.update.Lock()
 	defer k.update.Unlock()
-	old := k.layout.Load()
+	old, started := k.layout.Load(), time.Now()
 	loaded, err := k.readModules()
 	if err != nil {
-		k.layout.Store(old.postponed(now, k.pace))
+		k.layout.Store(old.postponed(now, time.Since(started), k.pace))
 		return fmt.Errorf("reading kernel modules: %w", err)
 	}
 	regions := append(loaded, k.text)
@@ -113,7 +113,7 @@ func (k *Kernel) Update(now time.Time) error {
 			regions[i].file = same.file
 		}
 	}
-	next := old.next(withoutOverlaps(regions), now, k.pace)
+	next := old.next(withoutOverlaps(regions), now, time.Since(started), k.pace)
 	if !next.sameFrames(old) {
 		next.version++
 	}

@@ -79,19 +79,24 @@ func TestKernel(t *testing.T) {
 		"nf_tables 372736 12 nft_compat,nft_ct, Live 0xffffffffc0100000\n"+
 		"no_id 4096 0 - Live 0xffffffffc0200000 (OE)\n"+
 		"no_text 4096 0 - Live 0xffffffffc0300000\n"+
-		"hidden 4096 0 - Live 0xffffffffc0400000\n")
+		"hidden 4096 0 - Live 0xffffffffc0400000\n"+
+		"below 4096 0 - Live 0xffffffffc0500000\n"+
+		"behind 4096 0 - Live 0xffffffffc0600000\n")
 	fake.module("nf_tables", "0xffffffffc0101000\n", moduleBuildID) // behind the trampolines
 	fake.module("no_id", "0xffffffffc0200000\n", "")
 	fake.module("hidden", "0x0000000000000000\n", moduleBuildID)
+	fake.module("below", "0xffffffffc04fffff\n", moduleBuildID)  // of another module, by the time it was read
+	fake.module("behind", "0xffffffffc0601000\n", moduleBuildID) // the same
 	k, err := fake.open()
 	if err != nil {
 		t.Fatal(err)
 	}
 	frames := k.AppendFrames(nil, []uint64{
 		0xffffffff81000000, 0xffffffff81000124, 0xffffffff82000000, // the kernel
-		0xffffffffc0101001, 0xffffffffc015b000, // nf_tables
+		0xffffffffc0101002, 0xffffffffc015b000, // nf_tables
 		0xffffffffc0200011, 0xffffffffc0300011, 0xffffffffc0400011, // no file
 		0xffffffffc0101000, 0xffffffffc015b001, 0xffffffff82000001, // before, behind
+		0xffffffffc0500011, 0xffffffffc0601011, // nowhere
 		0, 0,
 	})
 	kernel := File{kernelFileID(kernelBuildID), KernelFrame, kernelBuildID, "vmlinux"}
@@ -100,10 +105,11 @@ func TestKernel(t *testing.T) {
 		file File
 		addr uint64
 	}{
-		{kernel, 0}, {kernel, 0x123}, {kernel, 0xffffff},
-		{module, 0}, {module, 0x59fff},
+		{File{}, 0xffffffff81000000}, {kernel, 0x123}, {kernel, 0xffffff},
+		{module, 1}, {module, 0x59fff},
 		{File{}, 0xffffffffc0200010}, {File{}, 0xffffffffc0300010}, {File{}, 0xffffffffc0400010},
 		{File{}, 0xffffffffc0100fff}, {File{}, 0xffffffffc015b000}, {File{}, 0xffffffff82000000},
+		{File{}, 0xffffffffc0500010}, {File{}, 0xffffffffc0601010},
 	} {
 		var got File
 		if frames[i].File != nil {
@@ -113,8 +119,19 @@ func TestKernel(t *testing.T) {
 			t.Errorf("frame %d: %#x of %+v", i, frames[i].Address, got)
 		}
 	}
-	if len(frames) != 11 || k.Frames.File.Load() != 5 || k.Frames.Anonymous.Load() != 1 || k.Frames.Unknown.Load() != 5 {
+	if len(frames) != 13 || k.Frames.File.Load() != 4 || k.Frames.Anonymous.Load() != 2 || k.Frames.Unknown.Load() != 7 {
 		t.Errorf("%d frames; counted %d, %d, %d", len(frames), k.Frames.File.Load(), k.Frames.Anonymous.Load(), k.Frames.Unknown.Load())
+	}
+}
+
+// A file of the kernel is read so far and no further.
+func TestReadFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	writeFile(t, path, "0123456789")
+	for limit, want := range map[int64]string{9: "012345678", 10: "0123456789", 11: "0123456789"} {
+		if got, err := readFile(path, limit); err != nil || string(got) != want {
+			t.Errorf("%d bytes: %q, %v", limit, got, err)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package profile
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -10,54 +11,71 @@ import (
 // Pace is how often memory may be looked at again because of what stacks say.
 //
 // An address that is not known is a reason to look: a library may have been loaded. But stacks
-// have addresses that never become known (see the package), so the wait grows while looking
-// changes nothing.
+// have addresses that never become known (see the package), so the wait grows while one look follows
+// the other and nothing is found.
 type Pace struct {
-	// Shortest is the wait between two looks when the first one found something new.
+	// Shortest is the wait between two looks at first.
 	Shortest time.Duration
-	// Longest is what the wait doubles up to while nothing new is found. What is known is also
-	// looked at again when it is that old: other code may have come to lie where old code lay.
+	// Longest is what the wait doubles up to while looks in a row find nothing new. What is known is
+	// also looked at again when it is that old: other code may have come to lie where old code lay.
 	Longest time.Duration
 }
 
-// region is a range of executable memory whose addresses are those of one file less bias, or of no
-// file. The last three fields say which mapping it was made from; they are zero without a file.
-type region struct {
-	start, end       uint64
-	bias             uint64
-	file             *File
-	offset, dev, ino uint64
-	path             uint64 // a hash of it
+// lookShare bounds the time that goes into looking, at a process that changes what it maps all the
+// time or makes us wait: the wait is as many times as long as the look took, up to Longest. A JVM
+// takes 0.2 ms.
+const lookShare = 50
+
+func (p Pace) wait(wait, took time.Duration) time.Duration {
+	return min(max(wait, p.Shortest, lookShare*took), p.Longest)
 }
 
-// layout is what executable memory was like when it was last looked at; the zero layout is one that
-// was not. Nothing but missed changes once others can see it.
+// region is a range of executable memory whose addresses are those of one file less bias, or of no
+// file. The last two fields say which mapping it was made from; they are zero without a file.
+type region struct {
+	start, end uint64
+	bias       uint64
+	file       *File
+	offset     uint64
+	of         mappedFile
+}
+
+// layout is what executable memory was like when it was last looked at, at the zero time when it was
+// not. Nothing but missed changes once others can see it.
 type layout struct {
 	regions []region // sorted, none overlaps
 	version uint64   // another one when an address may have another frame
+	space   bounds   // where there can be code at all
 	read    time.Time
 	wait    time.Duration // how long the next look should wait for
-	missed  atomic.Bool   // an address was not known
+	missed  atomic.Bool   // an address within space was not known
 }
 
+// bounds are those of addresses where code can become known. What a stack has beyond them is no
+// reason to look for it: pieces of text, small numbers.
+type bounds struct{ start, end uint64 }
+
+func userSpace() bounds { // vm.mmap_min_addr as everybody has it; five levels of page tables
+	return bounds{64 << 10, 1 << 56}
+}
+
+func kernelSpace() bounds { return bounds{1 << 63, math.MaxUint64} }
+
 // next is the layout that follows l after a look. Its version is that of l.
-func (l *layout) next(regions []region, now time.Time, pace Pace) *layout {
-	wait := pace.Shortest
-	if slices.Equal(l.regions, regions) {
-		wait = l.longerWait(pace)
+func (l *layout) next(regions []region, now time.Time, took time.Duration, pace Pace) *layout {
+	var wait time.Duration
+	// A look in vain once in a while is no reason to be slow when a library is loaded.
+	if slices.Equal(l.regions, regions) && now.Sub(l.read) < 2*l.wait {
+		wait = 2 * l.wait
 	}
-	return &layout{regions: regions, version: l.version, read: now, wait: wait}
+	return &layout{regions: regions, version: l.version, space: l.space, read: now, wait: pace.wait(wait, took)}
 }
 
 // postponed is the layout that follows l when a look failed, which is tried again.
-func (l *layout) postponed(now time.Time, pace Pace) *layout {
-	next := &layout{regions: l.regions, version: l.version, read: now, wait: l.longerWait(pace)}
+func (l *layout) postponed(now time.Time, took time.Duration, pace Pace) *layout {
+	next := &layout{regions: l.regions, version: l.version, space: l.space, read: now, wait: pace.wait(2*l.wait, took)}
 	next.missed.Store(true)
 	return next
-}
-
-func (l *layout) longerWait(pace Pace) time.Duration {
-	return min(max(2*l.wait, pace.Shortest), pace.Longest)
 }
 
 // sameFrames says whether every address has the same frame in both. An address in memory without a
@@ -103,6 +121,7 @@ type FrameCounters struct {
 // comes first in dst is the leaf.
 func (l *layout) appendFrames(dst []Frame, stack []uint64, counters *FrameCounters) []Frame {
 	var inFile, anonymous, unknown uint64
+	var missed bool
 	var near *region
 	for _, addr := range stack {
 		if addr <= 1 { // 1 as a return address is a call at 0
@@ -118,7 +137,8 @@ func (l *layout) appendFrames(dst []Frame, stack []uint64, counters *FrameCounte
 		switch {
 		case near == nil:
 			unknown++
-		case near.file == nil:
+			missed = missed || l.space.start <= addr && addr < l.space.end
+		case near.file == nil || addr == near.bias: // exporters can write no address 0
 			anonymous++
 		default:
 			inFile++
@@ -126,7 +146,7 @@ func (l *layout) appendFrames(dst []Frame, stack []uint64, counters *FrameCounte
 		}
 		dst = append(dst, frame)
 	}
-	if unknown > 0 && !l.missed.Load() {
+	if missed && !l.missed.Load() {
 		l.missed.Store(true)
 	}
 	counters.File.Add(inFile)

@@ -11,7 +11,7 @@ import (
 
 func TestAppendFrames(t *testing.T) {
 	low, high := &File{ID: FileID{1}}, &File{ID: FileID{2}}
-	l := &layout{regions: []region{
+	l := &layout{space: bounds{0x800, 0x8000}, regions: []region{
 		{start: 0x1000, end: 0x2000, bias: 0x800, file: low},
 		{start: 0x2000, end: 0x3000, bias: 0x2000, file: high},
 		{start: 0x5000, end: 0x6000}, // anonymous
@@ -23,20 +23,25 @@ func TestAppendFrames(t *testing.T) {
 		stack                    []uint64
 		want                     []Frame
 		inFile, anonymous, other uint64
+		missed                   bool
 	}{
-		{"nothing", nil, nil, nil, 0, 0, 0},
-		{"leaf", nil, []uint64{0x1000}, []Frame{{low, 0x800}}, 1, 0, 0},
-		{"return addresses", nil, []uint64{0x1010, 0x1010, 0x2010}, []Frame{{low, 0x810}, {low, 0x80f}, {high, 0xf}}, 3, 0, 0},
-		{"below a kernel half", []Frame{leaf}, []uint64{0x1010}, []Frame{leaf, {low, 0x80f}}, 1, 0, 0},
-		{"call at the end of a file", []Frame{leaf}, []uint64{0x2000}, []Frame{leaf, {low, 0x17ff}}, 1, 0, 0},
-		{"call at the end of everything", []Frame{leaf}, []uint64{0x3000}, []Frame{leaf, {high, 0xfff}}, 1, 0, 0},
-		{"leaf at the start of a file", nil, []uint64{0x2000}, []Frame{{high, 0}}, 1, 0, 0},
-		{"anonymous", nil, []uint64{0x5000, 0x6000}, []Frame{{nil, 0x5000}, {nil, 0x5fff}}, 0, 2, 0},
-		{"unknown", nil, []uint64{0xfff, 0x3001, math.MaxUint64}, []Frame{{nil, 0xfff}, {nil, 0x3000}, {nil, math.MaxUint64 - 1}}, 0, 0, 3},
-		{"padded", nil, []uint64{0x1000, 0x1001, 0, 0x1002}, []Frame{{low, 0x800}, {low, 0x800}}, 2, 0, 0},
-		{"empty and padded", []Frame{leaf}, []uint64{0, 0}, []Frame{leaf}, 0, 0, 0},
-		{"ended by 1", nil, []uint64{0x1000, 1, 0x1001}, []Frame{{low, 0x800}}, 1, 0, 0},
-		{"2", nil, []uint64{0x1000, 2}, []Frame{{low, 0x800}, {nil, 1}}, 1, 0, 1},
+		{"nothing", nil, nil, nil, 0, 0, 0, false},
+		{"leaf", nil, []uint64{0x1000}, []Frame{{low, 0x800}}, 1, 0, 0, false},
+		{"return addresses", nil, []uint64{0x1010, 0x1010, 0x2010}, []Frame{{low, 0x810}, {low, 0x80f}, {high, 0xf}}, 3, 0, 0, false},
+		{"below a kernel half", []Frame{leaf}, []uint64{0x1010}, []Frame{leaf, {low, 0x80f}}, 1, 0, 0, false},
+		{"call at the end of a file", []Frame{leaf}, []uint64{0x2000}, []Frame{leaf, {low, 0x17ff}}, 1, 0, 0, false},
+		{"call at the end of everything", []Frame{leaf}, []uint64{0x3000}, []Frame{leaf, {high, 0xfff}}, 1, 0, 0, false},
+		{"leaf at address 0 of a file", nil, []uint64{0x2000, 0x2001, 0x2002}, []Frame{{nil, 0x2000}, {nil, 0x2000}, {high, 1}}, 1, 2, 0, false},
+		{"anonymous", nil, []uint64{0x5000, 0x6000}, []Frame{{nil, 0x5000}, {nil, 0x5fff}}, 0, 2, 0, false},
+		{"unknown", nil, []uint64{0xfff, 0x3001, math.MaxUint64}, []Frame{{nil, 0xfff}, {nil, 0x3000}, {nil, math.MaxUint64 - 1}}, 0, 0, 3, true},
+		{"unknown, and can be no code", nil, []uint64{0x7ff, 0x8001, math.MaxUint64}, []Frame{{nil, 0x7ff}, {nil, 0x8000}, {nil, math.MaxUint64 - 1}}, 0, 0, 3, false},
+		{"unknown at the first address", nil, []uint64{0x800}, []Frame{{nil, 0x800}}, 0, 0, 1, true},
+		{"unknown at the last address", nil, []uint64{0x7fff}, []Frame{{nil, 0x7fff}}, 0, 0, 1, true},
+		{"unknown among others", nil, []uint64{0x4000, math.MaxUint64}, []Frame{{nil, 0x4000}, {nil, math.MaxUint64 - 1}}, 0, 0, 2, true},
+		{"padded", nil, []uint64{0x1000, 0x1001, 0, 0x1002}, []Frame{{low, 0x800}, {low, 0x800}}, 2, 0, 0, false},
+		{"empty and padded", []Frame{leaf}, []uint64{0, 0}, []Frame{leaf}, 0, 0, 0, false},
+		{"ended by 1", nil, []uint64{0x1000, 1, 0x1001}, []Frame{{low, 0x800}}, 1, 0, 0, false},
+		{"2", nil, []uint64{0x1000, 2}, []Frame{{low, 0x800}, {nil, 1}}, 1, 0, 1, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l.missed.Store(false)
@@ -47,7 +52,7 @@ func TestAppendFrames(t *testing.T) {
 			if counters.File.Load() != tt.inFile || counters.Anonymous.Load() != tt.anonymous || counters.Unknown.Load() != tt.other {
 				t.Errorf("counted %d in files, %d anonymous, %d unknown", counters.File.Load(), counters.Anonymous.Load(), counters.Unknown.Load())
 			}
-			if l.missed.Load() != (tt.other > 0) {
+			if l.missed.Load() != tt.missed {
 				t.Errorf("missed %v", l.missed.Load())
 			}
 		})
@@ -96,6 +101,30 @@ func TestSameFrames(t *testing.T) {
 	}
 }
 
+// Where programs, the vDSO and the kernel lie is within.
+func TestBounds(t *testing.T) {
+	user, kernel := userSpace(), kernelSpace()
+	for _, tt := range []struct {
+		addr         uint64
+		user, kernel bool
+	}{
+		{0xffff, false, false},
+		{0x10000, true, false},
+		{0x400000, true, false},
+		{1<<47 - 0x1001, true, false},
+		{1<<56 - 0x1001, true, false},
+		{0x6f72702f6d2f7075, false, false}, // "up/m/pro"
+		{0xff11000000000000, false, true},
+		{0xffff800080010000, false, true},
+		{0xffffffffc0000000, false, true},
+	} {
+		in := func(b bounds) bool { return b.start <= tt.addr && tt.addr < b.end }
+		if in(user) != tt.user || in(kernel) != tt.kernel {
+			t.Errorf("%#x: user %v, kernel %v", tt.addr, in(user), in(kernel))
+		}
+	}
+}
+
 func TestPace(t *testing.T) {
 	start := time.Now()
 	at := func(seconds float64) time.Time { return start.Add(time.Duration(seconds * float64(time.Second))) }
@@ -109,33 +138,63 @@ func TestPace(t *testing.T) {
 			t.Errorf("stale after %v s: %v", seconds, got)
 		}
 	}
-	l = l.next(some, at(0), pace)
+	l = l.next(some, at(0), 0, pace)
 	check(4.9, false)
 	check(5, true) // old
 	l.missed.Store(true)
 	check(0.9, false)
 	check(1, true)
 	for _, wait := range []float64{2, 4, 5, 5} { // nothing new: the wait grows
-		l = l.next(some, at(0), pace)
+		l = l.next(some, at(0), 0, pace)
 		check(wait-0.1, false)
 		l.missed.Store(true)
 		check(wait-0.1, false)
 		check(wait, true)
 	}
-	l = l.next(more, at(0), pace) // something new: it is short again
+	l = l.next(some, at(10), 0, pace) // nothing new, after twice the wait: it is short again
+	l.missed.Store(true)
+	check(10.9, false)
+	check(11, true)
+	l = l.next(some, at(11.9), 0, pace) // before: it grows
+	l.missed.Store(true)
+	check(13.8, false)
+	check(13.9, true)
+	l = l.next(more, at(0), 0, pace) // something new: it is short again
 	l.missed.Store(true)
 	check(0.9, false)
 	check(1, true)
 
-	l = l.postponed(at(0), pace) // due without another reason, and what was known stays
+	l = l.postponed(at(0), 0, pace) // due without another reason, and what was known stays
 	check(1.9, false)
 	check(2, true)
 	if !slices.Equal(l.regions, more) {
 		t.Errorf("regions %+v", l.regions)
 	}
-	l = new(layout).postponed(at(0), pace)
+	l = new(layout).postponed(at(0), 0, pace)
 	check(0.9, false)
 	check(1, true)
+}
+
+// A look that takes long is followed by a long wait, but for the longest one.
+func TestCostlyLooks(t *testing.T) {
+	now := time.Now()
+	pace := Pace{Shortest: time.Second, Longest: time.Minute}
+	some, more := []region{{start: 1, end: 2}}, []region{{start: 1, end: 3}}
+	for _, tt := range []struct {
+		took, want time.Duration
+	}{
+		{time.Second / lookShare, time.Second},
+		{2 * time.Second / lookShare, 2 * time.Second},
+		{time.Hour, time.Minute},
+	} {
+		l := (&layout{regions: some}).next(more, now, tt.took, pace)
+		if l.wait != tt.want {
+			t.Errorf("%v after a look of %v", l.wait, tt.took)
+		}
+		if l = l.postponed(now, 2*tt.took, pace); l.wait != min(2*tt.want, pace.Longest) {
+			t.Errorf("%v after a failed look of %v", l.wait, 2*tt.took)
+		}
+	}
 }
 
 // FuzzFind holds the binary search over any regions against looking at each.

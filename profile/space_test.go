@@ -8,72 +8,9 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
-
-	"correlator/elfsym"
 )
-
-// libraryMapping is the mapping of the executable segment of an ELF file, page by page as loaders
-// map it, at some address.
-func libraryMapping(t testing.TB, path string, start uint64) Mapping {
-	t.Helper()
-	f, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	for _, p := range f.Progs {
-		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 {
-			m := fileMapping(t, path, start, p.Off&^0xfff)
-			m.End = start + (p.Off%0x1000+p.Filesz+0xfff)&^0xfff
-			return m
-		}
-	}
-	t.Fatalf("%s has no executable segment", path)
-	return Mapping{}
-}
-
-// fileMapping is a mapping of a page of any file.
-func fileMapping(t testing.TB, path string, start, offset uint64) Mapping {
-	t.Helper()
-	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if path, err = filepath.Abs(path); err != nil {
-		t.Fatal(err)
-	}
-	stat := info.Sys().(*syscall.Stat_t)
-	return Mapping{Start: start, End: start + 0x1000, Offset: offset, Dev: stat.Dev, Ino: stat.Ino, Path: path}
-}
-
-func update(t testing.TB, space *AddressSpace, p Process) {
-	t.Helper()
-	if err := space.Update(time.Now(), p); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// parse is what elfsym says of a file.
-func parse(t testing.TB, path string) *elfsym.File {
-	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
-	parsed, err := elfsym.ParseFile(f, info.Size())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return parsed
-}
 
 func (c *MappingCounters) all() [6]uint64 {
 	return [6]uint64{
@@ -302,12 +239,60 @@ func TestFailedUpdate(t *testing.T) {
 	if frames := space.AppendFrames(nil, []uint64{0x10010}); frames[0].File == nil {
 		t.Error("what was known is forgotten")
 	}
+	p.err = nil
+	update(t, space, p)
+	soon := time.Now().Add(pace.Longest / 2)
+	if space.Stale(soon) {
+		t.Error("stale after a look that did not fail")
+	}
+	if space.AppendFrames(nil, []uint64{0x50000}); !space.Stale(soon) {
+		t.Error("not stale with an unknown address")
+	}
+}
+
+// A process at its end has lost its memory; its last stacks come later.
+func TestNoMappings(t *testing.T) {
+	space := NewAddressSpace(newFiles(t), pace)
+	p := &fakeProcess{mappings: []Mapping{libraryMapping(t, library, 0x10000)}}
+	update(t, space, p)
+	version := space.Version()
+	p.mappings = nil
+	update(t, space, p)
+	frames := space.AppendFrames(nil, []uint64{0x10010})
+	if frames[0].File == nil || space.Version() != version {
+		t.Errorf("%+v, version %d, before %d", frames, space.Version(), version)
+	}
+	if !space.Stale(time.Now().Add(2 * pace.Shortest)) {
+		t.Error("not tried again after a wait")
+	}
+}
+
+// The time that a process makes us wait counts.
+func TestSlowProcess(t *testing.T) {
+	pace := Pace{Shortest: time.Nanosecond, Longest: time.Hour}
+	space := NewAddressSpace(newFiles(t), pace)
+	const took = 10 * time.Millisecond
+	p := &fakeProcess{
+		mappings: []Mapping{{Start: 0x1000, End: 0x2000}},
+		onRead:   func() { time.Sleep(took) },
+	}
+	for _, err := range []error{nil, errors.New("no mappings")} {
+		p.err = err
+		now := time.Now()
+		if got := space.Update(now, p); !errors.Is(got, err) {
+			t.Fatal(got)
+		}
+		space.AppendFrames(nil, []uint64{0x5000})
+		if space.Stale(now.Add(lookShare*took - 1)) {
+			t.Error("stale too soon")
+		}
+	}
 }
 
 // What is invalidated while a look is under way may have changed behind it.
 func TestInvalidateDuringUpdate(t *testing.T) {
 	space := NewAddressSpace(newFiles(t), pace)
-	p := &fakeProcess{}
+	p := &fakeProcess{mappings: []Mapping{{Start: 0x1000, End: 0x2000}}}
 	update(t, space, p)
 	if space.Stale(time.Now()) {
 		t.Fatal("stale")
@@ -321,52 +306,6 @@ func TestInvalidateDuringUpdate(t *testing.T) {
 	update(t, space, p)
 	if space.Stale(time.Now()) {
 		t.Error("stale")
-	}
-}
-
-// A compiler's memory is many mappings and one range.
-func TestManyMappings(t *testing.T) {
-	files := newFiles(t)
-	p := &fakeProcess{}
-	const parts = 3 * maxRegions
-	for i := range uint64(parts) {
-		p.mappings = append(p.mappings, Mapping{Start: (i + 1) << 12, End: (i + 2) << 12})
-	}
-	space := NewAddressSpace(files, pace)
-	update(t, space, p)
-	if l := space.layout.Load(); len(l.regions) != 1 || l.find(parts<<12) == nil {
-		t.Errorf("%d regions", len(l.regions))
-	}
-
-	for i := range p.mappings {
-		p.mappings[i].Start += 0x100
-	}
-	update(t, space, p)
-	if l := space.layout.Load(); len(l.regions) != maxRegions || cap(l.regions) > maxRegions*5/4 {
-		t.Errorf("%d regions", len(l.regions))
-	}
-	if got := files.Mappings.TooMany.Load(); got != parts-maxRegions {
-		t.Errorf("%d counted", got)
-	}
-}
-
-// One look opens so many files; those that are left have their turn next time.
-func TestManyFiles(t *testing.T) {
-	files := newFiles(t)
-	p := &fakeProcess{}
-	for i := range uint64(maxOpens + 10) {
-		p.mappings = append(p.mappings, libraryMapping(t, library, (i+1)<<20))
-	}
-	last := p.mappings[maxOpens+9].Start
-	space := NewAddressSpace(files, pace)
-	update(t, space, p)
-	if frames := space.AppendFrames(nil, []uint64{last}); frames[0].File != nil || files.Mappings.TooMany.Load() != 10 {
-		t.Errorf("%+v, %d counted", frames, files.Mappings.TooMany.Load())
-	}
-	p.opened = nil
-	update(t, space, p)
-	if frames := space.AppendFrames(nil, []uint64{last}); frames[0].File == nil || len(p.opened) != 10 {
-		t.Errorf("%+v, %d opened", frames, len(p.opened))
 	}
 }
 
@@ -416,18 +355,5 @@ func TestAppendFramesAllocatesNothing(t *testing.T) {
 func TestNewFilesRefusesZero(t *testing.T) {
 	if _, err := NewFiles("/proc", 0); err == nil {
 		t.Error("no error")
-	}
-}
-
-// Without a vDSO of our own, others' is anonymous.
-func TestNoVDSO(t *testing.T) {
-	files, err := NewFiles(t.TempDir(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	space := NewAddressSpace(files, pace)
-	update(t, space, &fakeProcess{mappings: []Mapping{{Start: 0x1000, End: 0x3000, Path: vdsoName}}})
-	if frames := space.AppendFrames(nil, []uint64{0x1010}); frames[0] != (Frame{Address: 0x1010}) || files.Mappings.NotRead.Load() != 1 {
-		t.Errorf("%+v, counted %v", frames, files.Mappings.all())
 	}
 }

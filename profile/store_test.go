@@ -141,6 +141,18 @@ func TestStoreBytes(t *testing.T) {
 	}
 }
 
+// A stack that takes all that there is finds room, alone.
+func TestStoreOfOneStack(t *testing.T) {
+	first, frames := stackOf('a', 10)
+	s := newStore(t, 100, mostBytes(frames))
+	s.Put(first, frames)
+	second, frames := stackOf('b', 10)
+	s.Put(second, frames)
+	if stats := s.check(t); stats.Refused != 0 || s.Touch(first) || !s.Touch(second) {
+		t.Errorf("%+v", stats)
+	}
+}
+
 // One file of many stacks is kept and counted once, and as long as the last stack.
 func TestStoreFiles(t *testing.T) {
 	const stacks, path = 20, 4000

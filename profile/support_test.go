@@ -2,18 +2,21 @@ package profile
 
 import (
 	"bufio"
+	"debug/elf"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 	"unsafe"
 
 	"github.com/prometheus/procfs"
 
+	"correlator/elfsym"
 	"correlator/internal/testenv"
 	"correlator/procscan"
 )
@@ -37,6 +40,7 @@ type fakeProcess struct {
 	mappings []Mapping
 	err      error
 	opened   []string
+	files    []*os.File // of opened
 	onRead   func()
 }
 
@@ -49,7 +53,11 @@ func (p *fakeProcess) ExecutableMappings() ([]Mapping, error) {
 
 func (p *fakeProcess) Open(m Mapping) (*os.File, error) {
 	p.opened = append(p.opened, m.Path)
-	return os.Open(m.Path)
+	file, err := os.Open(m.Path)
+	if err == nil {
+		p.files = append(p.files, file)
+	}
+	return file, err
 }
 
 // liveProcess reads a running process as the agent does.
@@ -78,9 +86,9 @@ func (p liveProcess) ExecutableMappings() ([]Mapping, error) {
 	if errors.Is(err, procscan.ErrTooMany) {
 		err = nil
 	}
-	var found []Mapping
-	for _, m := range all {
-		found = append(found, Mapping{m.Start, m.End, m.Offset, m.Dev, m.Ino, m.Path})
+	found := make([]Mapping, len(all))
+	for i, m := range all {
+		found[i] = Mapping{m.Start, m.End, m.Offset, m.Dev, m.Ino, m.Path}
 	}
 	return found, err
 }
@@ -178,6 +186,66 @@ func startStackProgram(t testing.TB, program string) *stackProgram {
 	}
 	t.Fatalf("%s ended", program)
 	return nil
+}
+
+// libraryMapping is the mapping of the executable segment of an ELF file, page by page as loaders
+// map it, at some address.
+func libraryMapping(t testing.TB, path string, start uint64) Mapping {
+	t.Helper()
+	f, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 {
+			m := fileMapping(t, path, start, p.Off&^0xfff)
+			m.End = start + (p.Off%0x1000+p.Filesz+0xfff)&^0xfff
+			return m
+		}
+	}
+	t.Fatalf("%s has no executable segment", path)
+	return Mapping{}
+}
+
+// fileMapping is a mapping of a page of any file.
+func fileMapping(t testing.TB, path string, start, offset uint64) Mapping {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		t.Fatal(err)
+	}
+	stat := info.Sys().(*syscall.Stat_t)
+	return Mapping{Start: start, End: start + 0x1000, Offset: offset, Dev: stat.Dev, Ino: stat.Ino, Path: path}
+}
+
+func update(t testing.TB, space *AddressSpace, p Process) {
+	t.Helper()
+	if err := space.Update(time.Now(), p); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// parse is what elfsym says of a file.
+func parse(t testing.TB, path string) *elfsym.File {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := elfsym.ParseFile(f, info.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parsed
 }
 
 func parseHex(t testing.TB, text string) uint64 {

@@ -27,8 +27,8 @@ type vdso struct {
 	size  uint64 // of the mapping
 }
 
-// readVDSO returns nil when this process has no vDSO, or none that can be read: then its frames are
-// anonymous.
+// readVDSO returns nil when this process has no vDSO, none that can be read or one without a build
+// id: then its frames are anonymous.
 func readVDSO(procRoot string) *vdso {
 	fs, err := procfs.NewFS(procRoot)
 	if err != nil {
@@ -44,21 +44,25 @@ func readVDSO(procRoot string) *vdso {
 	}
 	for _, m := range maps {
 		if size := int64(m.EndAddr - m.StartAddr); m.Pathname == vdsoName && size <= maxVDSOBytes {
-			parsed, err := parseMemory(filepath.Join(procRoot, "self", "mem"), int64(m.StartAddr), size)
-			if err != nil {
-				return nil
-			}
-			return &vdso{image: *newImage(parsed, vdsoName), size: uint64(size)}
+			return readOwnVDSO(filepath.Join(procRoot, "self", "mem"), int64(m.StartAddr), size)
 		}
 	}
 	return nil
 }
 
-func parseMemory(path string, start, size int64) (*elfsym.File, error) {
+func readOwnVDSO(path string, start, size int64) *vdso {
 	mem, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return nil
 	}
 	defer mem.Close()
-	return elfsym.ParseFile(io.NewSectionReader(mem, start, size), size)
+	return newVDSO(io.NewSectionReader(mem, start, size))
+}
+
+func newVDSO(memory *io.SectionReader) *vdso {
+	parsed, err := elfsym.ParseFile(memory, memory.Size())
+	if err != nil || parsed.BuildID == nil {
+		return nil
+	}
+	return &vdso{image: *newImage(parsed, vdsoName), size: uint64(memory.Size())}
 }

@@ -34,7 +34,7 @@ const (
 // pace is how soon an address that is not known has a process looked at again: as soon as samples
 // come. A layout that does not change by that is looked at less and less often.
 func pace() profile.Pace {
-	return profile.Pace{Shortest: 100 * time.Millisecond, Longest: 30 * time.Second}
+	return profile.Pace{Shortest: 100 * time.Millisecond, Longest: 10 * time.Second}
 }
 
 // Options say what to sample, and how often what was counted is fetched.

@@ -1,0 +1,152 @@
+package profile
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// A compiler's memory is many mappings and one range.
+func TestManyMappings(t *testing.T) {
+	files := newFiles(t)
+	p := &fakeProcess{}
+	const parts = 3 * maxRegions
+	for i := range uint64(parts) {
+		p.mappings = append(p.mappings, Mapping{Start: (i + 1) << 12, End: (i + 2) << 12})
+	}
+	space := NewAddressSpace(files, pace)
+	update(t, space, p)
+	if l := space.layout.Load(); len(l.regions) != 1 || l.find(parts<<12) == nil {
+		t.Errorf("%d regions", len(l.regions))
+	}
+
+	for i := range p.mappings {
+		p.mappings[i].Start += 0x100
+	}
+	// They do not take the place of a file that comes after them.
+	last := libraryMapping(t, library, (parts+10)<<12)
+	p.mappings = append(p.mappings, last)
+	update(t, space, p)
+	if l := space.layout.Load(); len(l.regions) != maxRegions || cap(l.regions) > maxRegions*5/4 {
+		t.Errorf("%d regions", len(l.regions))
+	}
+	if got := files.Mappings.TooMany.Load(); got != parts+1-maxRegions {
+		t.Errorf("%d counted", got)
+	}
+	if frames := space.AppendFrames(nil, []uint64{last.Start + 0x10}); frames[0].File == nil {
+		t.Errorf("%+v", frames)
+	}
+}
+
+// Files are bounded too.
+func TestManyFileMappings(t *testing.T) {
+	files := newFiles(t)
+	p := &fakeProcess{}
+	m := libraryMapping(t, library, 0)
+	size := m.End
+	for i := range uint64(maxRegions + 5) {
+		m.Start, m.End = (i+1)<<20, (i+1)<<20+size
+		p.mappings = append(p.mappings, m)
+	}
+	p.mappings = append(p.mappings, Mapping{Start: 0x1000, End: 0x2000})
+	space := NewAddressSpace(files, pace)
+	update(t, space, p)
+	l := space.layout.Load()
+	if len(l.regions) != maxRegions || l.find(0x1000) != nil || l.find(p.mappings[maxRegions-1].Start) == nil {
+		t.Errorf("%d regions", len(l.regions))
+	}
+	if got := files.Mappings.TooMany.Load(); got != 6 {
+		t.Errorf("%d counted", got)
+	}
+	if len(p.opened) != 1 {
+		t.Errorf("%d opened", len(p.opened))
+	}
+}
+
+// A file is opened once in a look, whatever it is and however many mappings it has.
+func TestManyMappingsOfOneFile(t *testing.T) {
+	script := filepath.Join(t.TempDir(), "script")
+	writeFile(t, script, "#!/bin/sh\n")
+	files := newFiles(t)
+	p := &fakeProcess{}
+	for i := range uint64(10) {
+		p.mappings = append(p.mappings, libraryMapping(t, library, (i+1)<<20), fileMapping(t, script, (i+1)<<20+0x80000, 0))
+	}
+	same := p.mappings[1] // another path, as two volumes of one file system have
+	same.Start, same.End, same.Path = 0x1000, 0x2000, p.mappings[0].Path
+	p.mappings = append(p.mappings, same)
+	space := NewAddressSpace(files, pace)
+	update(t, space, p)
+	if want := []string{same.Path, same.Path, script}; !slices.Equal(p.opened, want) {
+		t.Errorf("opened %v, want %v", p.opened, want)
+	}
+	for _, file := range p.files {
+		if err := file.Close(); !errors.Is(err, os.ErrClosed) {
+			t.Errorf("%s is left open", file.Name())
+		}
+	}
+	if got := files.Mappings.all(); got != [6]uint64{0: 11, 3: 10} {
+		t.Errorf("counted %v", got)
+	}
+	p.opened = nil
+	update(t, space, p)
+	if want := []string{script}; !slices.Equal(p.opened, want) {
+		t.Errorf("opened again %v, want %v", p.opened, want)
+	}
+}
+
+// A file that changes while it is read has the id of neither state.
+func TestFileChangedWhileRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "library.so")
+	contents, err := os.ReadFile(library)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, path, string(contents))
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	files := newFiles(t)
+	change := readerAt(func(b []byte, off int64) (int, error) {
+		if err := os.Truncate(path, int64(len(contents))+1); err != nil {
+			t.Error(err)
+		}
+		return file.ReadAt(b, off)
+	})
+	if found, err := files.read(file, change, path); !errors.Is(err, errChanged) || files.images.Len() != 0 {
+		t.Errorf("%+v, %v, %d remembered", found, err, files.images.Len())
+	}
+	if found, err := files.image(file, path); err != nil || found == nil {
+		t.Errorf("%+v, %v when it is at rest", found, err)
+	}
+}
+
+type readerAt func(b []byte, off int64) (int, error)
+
+func (r readerAt) ReadAt(b []byte, off int64) (int, error) { return r(b, off) }
+
+// One look opens so many files; those that are left have their turn next time.
+func TestManyFiles(t *testing.T) {
+	files := newFiles(t)
+	p := &fakeProcess{}
+	for i := range uint64(maxOpens + 10) {
+		m := libraryMapping(t, library, (i+1)<<20)
+		m.Ino += i // to the process they are many, to Files one
+		p.mappings = append(p.mappings, m)
+	}
+	last := p.mappings[maxOpens+9].Start
+	space := NewAddressSpace(files, pace)
+	update(t, space, p)
+	if frames := space.AppendFrames(nil, []uint64{last}); frames[0].File != nil || files.Mappings.TooMany.Load() != 10 {
+		t.Errorf("%+v, %d counted", frames, files.Mappings.TooMany.Load())
+	}
+	p.opened = nil
+	update(t, space, p)
+	if frames := space.AppendFrames(nil, []uint64{last}); frames[0].File == nil || len(p.opened) != 10 {
+		t.Errorf("%+v, %d opened", frames, len(p.opened))
+	}
+}

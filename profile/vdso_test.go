@@ -1,0 +1,45 @@
+package profile
+
+import (
+	"bytes"
+	"encoding/hex"
+	"io"
+	"os"
+	"testing"
+)
+
+// A vDSO without a build id is none.
+func TestVDSOWithoutBuildID(t *testing.T) {
+	contents, err := os.ReadFile(library)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(b []byte) *vdso { return newVDSO(io.NewSectionReader(bytes.NewReader(b), 0, int64(len(b)))) }
+	if v := of(contents); v == nil || v.size != uint64(len(contents)) {
+		t.Errorf("%+v", v)
+	}
+	id, err := hex.DecodeString(of(contents).image.file.BuildID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nameless := bytes.Replace(contents, append([]byte("GNU\x00"), id...), append([]byte("XEN\x00"), id...), 1)
+	if v := of(nameless); v != nil {
+		t.Errorf("%+v", v.image.file)
+	}
+	if v := of(contents[:100]); v != nil {
+		t.Errorf("%+v", v.image.file)
+	}
+}
+
+// Without a vDSO of our own, others' is anonymous.
+func TestNoVDSO(t *testing.T) {
+	files, err := NewFiles(t.TempDir(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	space := NewAddressSpace(files, pace)
+	update(t, space, &fakeProcess{mappings: []Mapping{{Start: 0x1000, End: 0x3000, Path: vdsoName}}})
+	if frames := space.AppendFrames(nil, []uint64{0x1010}); frames[0] != (Frame{Address: 0x1010}) || files.Mappings.NotRead.Load() != 1 {
+		t.Errorf("%+v, counted %v", frames, files.Mappings.all())
+	}
+}
