@@ -311,7 +311,7 @@ func (a *Agent) newProcess(found procscan.Found) (*process, error) {
 		sender:   messaging.NewSender(&a.counters.Messages),
 		mappings: make(chan []procscan.Mapping, 1),
 		samples:  make(chan []sample, backlogBatches),
-		held:     make(chan []sampling.Held, backlogBatches),
+		held:     make(chan []sampling.Held, heldBatches),
 		exited:   make(chan struct{}),
 		target:   t,
 		view:     target.NewView(found.Identity),

@@ -43,6 +43,10 @@ const (
 	// goroutine to read their context. They wait only while it does something else, and samples
 	// that wait longer than maxContextAge are of no use.
 	backlogBatches = 16
+
+	// heldBatches is the same for samples that were taken by ourselves. Those that the kernel could not
+	// deal with come one by one.
+	heldBatches = 64
 )
 
 // process is the life of one process that maps the library. Everything that touches the process
@@ -166,6 +170,9 @@ func (p *process) step() error {
 	if err != nil {
 		p.disconnect()
 		return err
+	}
+	if p.program != nil && !p.program.Runs() {
+		p.disconnect() // another program published the same at the same place: it does not know us
 	}
 	if p.socket != nil && !changed && p.target.SocketIs(*p.socket) {
 		if !p.target.StillPublishing() { // the library was loaded anew

@@ -98,10 +98,9 @@ func (p *process) follow() error {
 	if s == nil {
 		return p.target.Resolve()
 	}
-	if p.program != nil && p.program.Runs() {
+	if p.program != nil {
 		return nil
 	}
-	p.unfollow()
 	identity, identityErr := s.Identify(p.id.PID)
 	p.target.ForgetRule() // the rule must be of that program
 	if err := p.target.Resolve(); err != nil {

@@ -31,6 +31,7 @@ type Program struct {
 	space    *profile.AddressSpace
 	target   bpf.Target
 	seen     uint64 // stale samples when the identity was last made sure of
+	looked   bool   // at the executable memory, with success
 }
 
 // Identify answers which program a process runs now, or bpf.ErrGone.
@@ -132,13 +133,21 @@ func (s *Sampling) Refuse(held *Held, outcome target.Outcome) {
 }
 
 // Report hands on what was held, after a look at the process's executable memory if that is due. It
-// blocks as long as the process makes the kernel wait.
+// blocks as long as the process makes the kernel wait, and is for one goroutine at a time.
 func (s *Sampling) Report(held *Held) {
 	p, now := held.program, newInstant()
-	if p.space.Stale(now.Time) && p.space.Update(now.Time, p.process) != nil {
-		s.counters.LooksFailed.Add(1) // what was known before serves
+	if p.space.Stale(now.Time) {
+		if err := p.space.Update(now.Time, p.process); err == nil {
+			p.looked = true
+		} else {
+			s.counters.LooksFailed.Add(1)
+		}
 	}
-	raw, _ := s.rawStack(p, held.count.Stack, now)
+	if !p.looked { // nothing is known that a stack could be named by
+		s.Refuse(held, target.OutcomeNoStack)
+		return
+	}
+	raw := s.rawStack(p, held.count.Stack)
 	id := s.name(raw, s.appendFrames(nil, p, held.stack))
 	s.handOver(p, &held.count, id, held.at)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"os"
 	"sync"
 	"time"
 
@@ -204,39 +205,48 @@ func (s *Sampling) drain() {
 
 // take hands one count to its receiver, or adds it to those to be held.
 func (s *Sampling) take(count *bpf.Count, now instant) {
-	samples := uint64(count.Samples)
 	program := s.program(count.Stack.Target)
 	if program == nil {
-		s.counters.Outcomes.Add(target.OutcomeUnknownProcess, samples)
+		s.counters.Outcomes.Add(target.OutcomeUnknownProcess, uint64(count.Samples))
 		return
 	}
-	raw, known := s.rawStack(program, count.Stack, now)
-	if id, ok := s.names.Get(raw); known && ok && s.store.Touch(id) {
-		s.deliver(program, count, id, now.at(count.First))
+	raw := s.rawStack(program, count.Stack)
+	if id, ok := s.names.Get(raw); ok && !program.space.Stale(now.Time) && s.store.Touch(id) {
+		s.deliver(program, count, id, now)
 		return
 	}
 	stack, err := s.sampler.Stack(count.Stack)
 	if err != nil {
 		s.check("fetching a stack", err)
-		s.counters.Outcomes.Add(target.OutcomeNoStack, samples)
+		s.counters.Outcomes.Add(target.OutcomeNoStack, uint64(count.Samples))
 		return
 	}
-	if known {
-		s.frames = s.appendFrames(s.frames[:0], program, stack)
-		if !program.space.Stale(now.Time) { // else the process tells more of an address
-			s.deliver(program, count, s.name(raw, s.frames), now.at(count.First))
-			return
-		}
+	var named bool
+	if s.frames, named = s.takeStack(program, count, stack, now, s.frames); !named {
+		s.held[program] = append(s.held[program], Held{program: program, count: *count, stack: stack, at: now.at(count.First)})
 	}
-	s.held[program] = append(s.held[program], Held{program: program, count: *count, stack: stack, at: now.at(count.First)})
+}
+
+// takeStack hands a count to its receiver if its stack can be named by what is known of the process.
+// frames is room for that.
+func (s *Sampling) takeStack(program *Program, count *bpf.Count, stack bpf.Stack, now instant, frames []profile.Frame) ([]profile.Frame, bool) {
+	// The version comes first: frames that are made after it are of this version or a later one.
+	raw := s.rawStack(program, count.Stack)
+	frames = s.appendFrames(frames[:0], program, stack)
+	if program.space.Stale(now.Time) { // the process may tell more of an address
+		return frames, false
+	}
+	s.deliver(program, count, s.name(raw, frames), now)
+	return frames, true
 }
 
 // takeDeferred hands on the samples that found no place in the kernel's tables, or whose context could
 // not be read there, until the ring buffer was flushed.
 func (s *Sampling) takeDeferred(reader *bpf.DeferredReader) {
+	var frames []profile.Frame
 	for {
 		d, err := reader.Read()
-		if errors.Is(err, bpf.ErrFlushed) {
+		if errors.Is(err, bpf.ErrFlushed) || errors.Is(err, os.ErrClosed) {
 			return
 		}
 		if err != nil {
@@ -249,10 +259,16 @@ func (s *Sampling) takeDeferred(reader *bpf.DeferredReader) {
 			s.counters.Outcomes.Add(target.OutcomeUnknownProcess, 1)
 			continue
 		}
-		s.hold(program, []Held{{
-			program: program, count: d.Count, stack: d.Frames, at: newInstant().at(d.Time),
-			needsContext: d.Outcome == bpf.Unreadable, tid: d.TID, threadPointer: d.ThreadPointer,
-		}})
+		now, needsContext, named := newInstant(), d.Outcome == bpf.Unreadable, false
+		if !needsContext {
+			frames, named = s.takeStack(program, &d.Count, d.Frames, now, frames)
+		}
+		if !named {
+			s.hold(program, []Held{{
+				program: program, count: d.Count, stack: d.Frames, at: now.at(d.Time),
+				needsContext: needsContext, tid: d.TID, threadPointer: d.ThreadPointer,
+			}})
+		}
 	}
 }
 
@@ -279,14 +295,14 @@ func (s *Sampling) hold(program *Program, held []Held) {
 }
 
 // deliver hands a count to the receiver of a program, unless that was forgotten meanwhile.
-func (s *Sampling) deliver(program *Program, count *bpf.Count, id profile.StackTraceID, at time.Time) {
+func (s *Sampling) deliver(program *Program, count *bpf.Count, id profile.StackTraceID, now instant) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.programs[program.target] != program {
 		s.counters.Outcomes.Add(target.OutcomeUnknownProcess, uint64(count.Samples))
 		return
 	}
-	s.handOver(program, count, id, at)
+	s.handOver(program, count, id, now.at(count.First))
 }
 
 func (s *Sampling) handOver(program *Program, count *bpf.Count, id profile.StackTraceID, at time.Time) {
@@ -295,12 +311,9 @@ func (s *Sampling) handOver(program *Program, count *bpf.Count, id profile.Stack
 	program.receiver.Sampled(key, uint64(count.Samples), at)
 }
 
-// rawStack is what a stack's name depends on. known is false when what is known of the process is
-// too old to name it by.
-func (s *Sampling) rawStack(program *Program, key bpf.StackKey, now instant) (raw rawStack, known bool) {
-	// The version comes first: frames that are made after it are of this version or a later one.
-	raw = rawStack{key: key, space: program.space.Version(), kernel: s.kernel.Version()}
-	return raw, !program.space.Stale(now.Time)
+// rawStack is what a stack's name depends on.
+func (s *Sampling) rawStack(program *Program, key bpf.StackKey) rawStack {
+	return rawStack{key: key, space: program.space.Version(), kernel: s.kernel.Version()}
 }
 
 func (s *Sampling) appendFrames(frames []profile.Frame, program *Program, stack bpf.Stack) []profile.Frame {
