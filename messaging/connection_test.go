@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"correlator/internal/testenv"
 )
 
 func TestRegistrationGoesFirst(t *testing.T) {
@@ -70,7 +72,7 @@ func (b *bench) expectDown(want error) {
 	case <-time.After(patience):
 		b.Fatal("nobody told that the socket is gone")
 	}
-	b.ended()
+	b.settled()
 }
 
 // A receiver that goes while we wait for its room wakes us.
@@ -167,7 +169,7 @@ func TestConnectForgetsOldNews(t *testing.T) {
 	b := connected(t)
 	b.receiver.close()
 	b.add(1, 1, 0)
-	b.ended()
+	b.settled()
 	b.receiver = listen(t)
 	b.connect()
 	b.receiver.expect(testRegistration, correlation(1, 1))
@@ -188,7 +190,7 @@ func TestDisconnect(t *testing.T) {
 	b.settled()
 	b.sender.Disconnect()
 	b.sender.Disconnect()
-	b.ended()
+	b.settled()
 	b.expectStats(0, 2, nil)
 	if stats := b.sender.Stats(); stats.Connected || stats.Registered {
 		t.Errorf("%+v", stats)
@@ -232,20 +234,26 @@ func TestConnectRefuses(t *testing.T) {
 // driven is a connected bench of which the test is the goroutine: nothing is sent by itself.
 func driven(t *testing.T) *bench {
 	b := connected(t)
-	b.ended()
+	b.settled()
 	b.sender.mu.Lock()
 	b.sender.running, b.sender.current = true, b.sender.socket
 	b.sender.mu.Unlock()
 	return b
 }
 
-// attempt is one that ends with err.
+// attempt is one that ends with err. If the one before was told that there is no room, it takes place
+// when the poller has told of some.
 func (b *bench) attempt(err error) verdict {
 	b.Helper()
+	testenv.Poll(b, patience, "room", func() bool { return !b.parked() })
 	if b.sender.next() == nil {
 		b.Fatal("nothing to send")
 	}
-	return b.sender.settle(err)
+	v := b.sender.settle(err)
+	if v == full {
+		b.sender.await()
+	}
+	return v
 }
 
 // The errors that no receiver can provoke at will: each leaves the sample queued, or counts it.
@@ -280,7 +288,7 @@ func TestRareErrors(t *testing.T) {
 // expectPause says that the goroutine ends, and comes back after a while.
 func (b *bench) expectPause() {
 	b.Helper()
-	if b.sender.begin() != nil {
+	if b.sender.next() != nil {
 		b.Error("no pause")
 	}
 	b.clock.advance(pauseTime - 1)
@@ -325,7 +333,7 @@ func TestFutileWakeUpsPause(t *testing.T) {
 func TestConnectEndsPause(t *testing.T) {
 	b := driven(t)
 	b.add(1, 1, 0)
-	if got := b.attempt(unix.ENOBUFS); got != busy || b.sender.begin() != nil {
+	if got := b.attempt(unix.ENOBUFS); got != busy || b.sender.next() != nil {
 		t.Fatalf("%d, want a pause", got)
 	}
 	b.receiver = listen(t)

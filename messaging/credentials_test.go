@@ -191,7 +191,7 @@ func TestReceiverSeesItsOwnIDs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := NewSender(&Counters{})
+		s := NewSender(&Counters{}, newTestPoller(t))
 		if err := s.Connect(socket, testRegistration); err != nil {
 			t.Fatal(err)
 		}

@@ -264,7 +264,7 @@ type arrivals struct{ fits, polls, messages, samples int }
 
 func benchmarkDelivery(b *testing.B, interval time.Duration, report func(*Sender, time.Time)) (*Sender, arrivals) {
 	b.Helper()
-	s, r := NewSender(&Counters{}), listen(b)
+	s, r := NewSender(&Counters{}, newTestPoller(b)), listen(b)
 	defer s.Close()
 	fits := r.fill()
 	r.readAll()

@@ -44,7 +44,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 		rounds = 5_000
 	}
 	counters := &Counters{}
-	s, r := NewSender(counters), listen(t)
+	s, r := NewSender(counters, newTestPoller(t)), listen(t)
 	defer s.Close()
 	if err := s.Connect(r.dial(), longRegistration); err != nil {
 		t.Fatal(err)
@@ -81,9 +81,9 @@ func TestNoWakeUpIsLost(t *testing.T) {
 
 // What one process's receiver does is not felt by another's.
 func TestStalledReceiversBesideHealthy(t *testing.T) {
-	counters := &Counters{}
+	counters, poller := &Counters{}, newTestPoller(t)
 	connect := func() (*Sender, *receiver) {
-		s, r := NewSender(counters), listen(t)
+		s, r := NewSender(counters, poller), listen(t)
 		t.Cleanup(s.Close)
 		if err := s.Connect(r.dial(), longRegistration); err != nil {
 			t.Fatal(err)
@@ -119,11 +119,11 @@ func TestStalledReceiversBesideHealthy(t *testing.T) {
 // Everything at once: what is added is sent, dropped with a reason, or queued, and what is sent
 // is received, once.
 func TestNothingIsLostUncounted(t *testing.T) {
-	counters := &Counters{}
+	counters, poller := &Counters{}, newTestPoller(t)
 	var everyone sync.WaitGroup
 	var added atomic.Uint64
 	for range 4 {
-		everyone.Go(func() { added.Add(abuse(t, counters)) })
+		everyone.Go(func() { added.Add(abuse(t, counters, poller)) })
 	}
 	everyone.Wait()
 	var dropped [NumReasons]uint64
@@ -139,9 +139,9 @@ func TestNothingIsLostUncounted(t *testing.T) {
 
 // abuse runs one sender whose receiver is replaced and dies all the time, while others add, look
 // and drain, until it is closed under them. It returns how many samples were added.
-func abuse(t *testing.T, counters *Counters) uint64 {
+func abuse(t *testing.T, counters *Counters, poller *Poller) uint64 {
 	const generations, burst, pause = 200, 20, 100 * time.Microsecond
-	s := NewSender(counters)
+	s := NewSender(counters, poller)
 	dir := t.TempDir()
 	var added, received atomic.Uint64
 	var ended atomic.Bool
@@ -254,7 +254,7 @@ func BenchmarkIdleSender(b *testing.B) {
 func idleSenderBytes(t testing.TB, senders int) int64 {
 	t.Helper()
 	r := listen(t)
-	counters, clock := &Counters{}, newManualClock()
+	counters, poller, clock := &Counters{}, newTestPoller(t), newManualClock()
 	root, creds := openRoot(t, "/"), ourCredentials(t)
 	kept := make([]*Sender, senders)
 	goroutines := runtime.NumGoroutine()
@@ -264,7 +264,7 @@ func idleSenderBytes(t testing.TB, senders int) int64 {
 		if err != nil {
 			t.Fatal(err)
 		}
-		kept[i] = newSender(counters, clock)
+		kept[i] = newSender(counters, poller, clock)
 		if err := kept[i].Connect(socket, testRegistration); err != nil {
 			t.Fatal(err)
 		}
@@ -294,7 +294,7 @@ func heapInUse() int64 {
 func BenchmarkAdd(b *testing.B) {
 	// Adding to what waits already: the receiver is full.
 	b.Run("waiting", func(b *testing.B) {
-		s, r := NewSender(&Counters{}), listen(b)
+		s, r := NewSender(&Counters{}, newTestPoller(b)), listen(b)
 		defer s.Close()
 		if err := s.Connect(r.dial(), longRegistration); err != nil {
 			b.Fatal(err)
@@ -308,7 +308,7 @@ func BenchmarkAdd(b *testing.B) {
 	})
 	// Adding and receiving each sample as its own message: goroutine, system call and all.
 	b.Run("sent", func(b *testing.B) {
-		s, r := NewSender(&Counters{}), listen(b)
+		s, r := NewSender(&Counters{}, newTestPoller(b)), listen(b)
 		defer s.Close()
 		if err := s.Connect(r.dial(), longRegistration); err != nil {
 			b.Fatal(err)
@@ -326,29 +326,26 @@ func BenchmarkAdd(b *testing.B) {
 
 // One message from the queue to the receiver, without the goroutine.
 func BenchmarkSend(b *testing.B) {
-	s, r := NewSender(&Counters{}), listen(b)
+	s, r := NewSender(&Counters{}, newTestPoller(b)), listen(b)
 	defer s.Close()
 	if err := s.Connect(r.dial(), longRegistration); err != nil {
 		b.Fatal(err)
 	}
 	r.expect(longRegistration)
-	testenv.Poll(b, patience, "the goroutine to end", func() bool {
+	running := func() (before bool) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.current = s.socket
-		return !s.running
-	})
-	s.mu.Lock()
-	s.running = true // the benchmark is the goroutine
-	s.mu.Unlock()
+		before, s.running = s.running, true // from now on the benchmark is the goroutine
+		return before
+	}
+	testenv.Poll(b, patience, "the goroutine to end", func() bool { return !running() })
 	now := time.Now()
 	var buf [64]byte
 	b.ReportAllocs()
 	for b.Loop() {
 		s.Add(keyOf(1), 1, now)
-		if err := s.current.raw.Write(s.attempt); err != nil {
-			b.Fatal(err)
-		}
+		s.run()
+		running()
 		if _, err := unix.Read(r.fd, buf[:]); err != nil {
 			b.Fatal(err)
 		}

@@ -35,7 +35,7 @@ func TestDialInMountNamespace(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := NewSender(&Counters{})
+		s := NewSender(&Counters{}, newTestPoller(t))
 		if err := s.Connect(socket, testRegistration); err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +76,7 @@ func TestDialInUserNamespace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := NewSender(&Counters{})
+	s := NewSender(&Counters{}, newTestPoller(t))
 	defer s.Close()
 	if err := s.Connect(socket, testRegistration); err != nil {
 		t.Fatal(err)

@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -81,18 +80,19 @@ func Dial(root *os.File, path string, creds Credentials) (*Socket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("creating socket: %w", err)
 	}
-	file := os.NewFile(uintptr(fd), path)
-	socket := &Socket{file: file, control: creds.control()}
+	socket := &Socket{fd: fd, control: creds.control()}
 	err = creds.do(func() error {
 		var err error
 		socket.identity, err = connectBelow(fd, root, path)
 		return err
 	})
 	if err == nil {
-		err = socket.prepare(fd)
+		if err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, sendBufferBytes); err != nil {
+			err = fmt.Errorf("setting send buffer: %w", err)
+		}
 	}
 	if err != nil {
-		file.Close()
+		socket.Close()
 		return nil, err
 	}
 	return socket, nil
@@ -201,21 +201,4 @@ func Supported() error {
 	default:
 		return fmt.Errorf("trying openat2: %w", err)
 	}
-}
-
-// prepare readies the connected socket for a Sender.
-func (s *Socket) prepare(fd int) error {
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, sendBufferBytes); err != nil {
-		return fmt.Errorf("setting send buffer: %w", err)
-	}
-	// A file that the runtime could not add to its poller has no deadlines; it could not wait.
-	if err := s.file.SetWriteDeadline(time.Time{}); err != nil {
-		return fmt.Errorf("polling socket: %w", err)
-	}
-	raw, err := s.file.SyscallConn()
-	if err != nil {
-		return fmt.Errorf("polling socket: %w", err)
-	}
-	s.raw = raw
-	return nil
 }

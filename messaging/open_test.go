@@ -54,7 +54,7 @@ func symlink(t testing.TB, target, path string) {
 // reaches says that what is sent through socket arrives at r, and closes it.
 func reaches(t *testing.T, socket *Socket, r *receiver) {
 	t.Helper()
-	s := NewSender(&Counters{})
+	s := NewSender(&Counters{}, newTestPoller(t))
 	if err := s.Connect(socket, testRegistration); err != nil {
 		t.Fatal(err)
 	}

@@ -64,7 +64,7 @@ func TestReceiverKilledAndRestarted(t *testing.T) {
 	dir := openTempDir(t)
 	path := filepath.Join(dir, "socket")
 	counters := &Counters{}
-	s := NewSender(counters)
+	s := NewSender(counters, newTestPoller(t))
 	defer s.Close()
 	for n := range 5 {
 		c := helper{Bind: path}.start(t, nil)
@@ -115,7 +115,7 @@ func TestDialChrootedProcessOfAnotherUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := NewSender(&Counters{})
+	s := NewSender(&Counters{}, newTestPoller(t))
 	defer s.Close()
 	if err := s.Connect(socket, testRegistration); err != nil {
 		t.Fatal(err)

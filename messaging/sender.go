@@ -40,16 +40,16 @@ const (
 // had to wait for a CPU, is counted: see Timing). Each sample added is sent, dropped and counted
 // with a reason, or queued, at any time.
 //
-// A Sender holds a goroutine only while it has something to send and a socket to send it to, and
-// next to no memory while nothing is queued. No method blocks, except where it says so: the lock
-// is not held over what the kernel does for a receiver. All are safe for concurrent use.
+// A Sender holds a goroutine only while it hands messages to the kernel, none while it waits for
+// room, and next to no memory while nothing is queued. No method blocks, except where it says so:
+// the lock is not held over what the kernel does for a receiver. All are safe for concurrent use.
 type Sender struct {
 	counters *Counters
+	poller   *Poller
 	clock    clock
 	epoch    time.Time // what the ns below count from
 	down     chan error
-	work     func()                // run, and
-	attempt  func(fd uintptr) bool // sendWaiting, as values: to use them costs no allocation
+	work     func() // run, as a value: to start it costs no allocation
 
 	mu           sync.Mutex
 	stats        Stats
@@ -66,30 +66,34 @@ type Sender struct {
 	timerNs       int64 // when it fires, else never
 	pausedUntilNs int64 // 0 when not paused
 
+	parked bool   // it waits for room on socket: no attempt before the poller tells of some
+	token  uint64 // of that wait, or the last one
+	woken  bool   // the poller has told, and no attempt was made since
+	futile int    // attempts in vain after it had told, since a message was last sent
+
 	// The goroutine's own, under mu where others look.
 	running     bool
 	current     *Socket // what it sends to; not s.socket any more when that was replaced
-	parked      bool    // it waits for room on current
-	woken       bool    // it was parked before this attempt
-	futile      int     // wake-ups since a message was last sent
 	registering bool    // it is sending the registration
-	failure     error   // why current is of no use
 	message     [correlationBytes]byte
 }
 
-// NewSender makes the sender of one process, with nothing to send to yet.
-func NewSender(counters *Counters) *Sender { return newSender(counters, systemClock{}) }
+// NewSender makes the sender of one process, with nothing to send to yet. All senders of an agent
+// share its counters and its poller.
+func NewSender(counters *Counters, poller *Poller) *Sender {
+	return newSender(counters, poller, systemClock{})
+}
 
-func newSender(counters *Counters, clock clock) *Sender {
+func newSender(counters *Counters, poller *Poller, clock clock) *Sender {
 	s := &Sender{
 		counters: counters,
+		poller:   poller,
 		clock:    clock,
 		epoch:    clock.Now(),
 		down:     make(chan error, 1),
 		timerNs:  never,
 	}
 	s.work = s.run
-	s.attempt = s.sendWaiting
 	return s
 }
 
@@ -128,7 +132,7 @@ func (s *Sender) Add(key Key, count uint64, sampledAt time.Time) {
 		return
 	}
 	s.start()
-	if !s.running || s.parked {
+	if !s.running {
 		s.schedule(nowNs)
 	}
 }
@@ -150,7 +154,7 @@ func (s *Sender) Connect(socket *Socket, r Registration) error {
 		replaced = socket
 	}
 	if replaced != nil {
-		replaced.Close() // not under s.mu: it waits for the goroutine to leave
+		replaced.Close() // not under s.mu: it waits for a message being sent
 	}
 	return err
 }
@@ -167,7 +171,8 @@ func (s *Sender) replace(socket *Socket, registration []byte, delay time.Duratio
 	replaced := s.socket
 	s.socket, s.registration = socket, registration
 	s.stats.Connected, s.stats.Registered = true, false
-	s.pausedUntilNs, s.futile = 0, 0
+	s.unpark()
+	s.pausedUntilNs, s.futile, s.woken = 0, 0, false
 	s.forgetNews()
 	s.start()
 	return replaced, nil
@@ -181,7 +186,7 @@ func (s *Sender) Disconnect() {
 	s.disconnect()
 	s.mu.Unlock()
 	if socket != nil {
-		socket.Close() // not under s.mu: it waits for the goroutine to leave
+		socket.Close() // not under s.mu: it waits for a message being sent
 	}
 }
 
@@ -257,7 +262,7 @@ func (s *Sender) Stats() Stats {
 	return stats
 }
 
-// From here on everything but run and sendWaiting is called with s.mu held.
+// From here on everything is called with s.mu held.
 
 func (s *Sender) nowNs() int64 { return int64(s.clock.Now().Sub(s.epoch)) }
 
@@ -319,6 +324,7 @@ func (s *Sender) disconnect() {
 	s.expire(s.nowNs())
 	s.socket, s.registration = nil, nil
 	s.stats.Connected, s.stats.Registered = false, false
+	s.unpark()
 	s.forgetNews()
 }
 
@@ -332,7 +338,7 @@ func (s *Sender) forgetNews() {
 
 // sendable says whether there is something to do for the goroutine.
 func (s *Sender) sendable() bool {
-	return s.socket != nil && s.pausedUntilNs == 0 &&
+	return s.socket != nil && !s.parked && s.pausedUntilNs == 0 &&
 		(s.registration != nil || s.queue != nil && s.queue.waiting())
 }
 
@@ -340,6 +346,15 @@ func (s *Sender) start() {
 	if !s.running && s.sendable() {
 		s.running = true
 		go s.work()
+	}
+}
+
+// unpark ends the wait for room, if there is one. It may be that the kernel tells of room all the
+// same; nobody is woken by that.
+func (s *Sender) unpark() {
+	if s.parked {
+		s.poller.take(s.token)
+		s.parked = false
 	}
 }
 

@@ -25,8 +25,12 @@ type bench struct {
 }
 
 func newBench(t *testing.T) *bench {
+	return newBenchWith(t, newTestPoller(t))
+}
+
+func newBenchWith(t *testing.T, p *Poller) *bench {
 	clock, counters := newManualClock(), &Counters{}
-	b := &bench{T: t, clock: clock, counters: counters, sender: newSender(counters, clock), receiver: listen(t)}
+	b := &bench{T: t, clock: clock, counters: counters, sender: newSender(counters, p, clock), receiver: listen(t)}
 	t.Cleanup(b.sender.Close)
 	return b
 }
@@ -39,8 +43,10 @@ func (b *bench) connect() {
 }
 
 // connected is a bench whose registration was sent and read.
-func connected(t *testing.T) *bench {
-	b := newBench(t)
+func connected(t *testing.T) *bench { return connectedWith(t, newTestPoller(t)) }
+
+func connectedWith(t *testing.T, p *Poller) *bench {
+	b := newBenchWith(t, p)
 	b.connect()
 	b.receiver.expect(testRegistration)
 	b.settled()
@@ -52,13 +58,13 @@ func (b *bench) add(key int, count uint64, age time.Duration) {
 	b.sender.Add(keyOf(key), count, b.clock.Now().Add(-age))
 }
 
-// settled waits until the sender has done what it can do for now.
+// settled waits until the sender has done what it can do for now, and so has no goroutine.
 func (b *bench) settled() {
 	b.Helper()
 	testenv.Poll(b, patience, "the sender to settle", func() bool {
 		b.sender.mu.Lock()
 		defer b.sender.mu.Unlock()
-		return b.sender.parked || !b.sender.running
+		return !b.sender.running
 	})
 }
 
@@ -146,22 +152,12 @@ func TestLateWhileWaiting(t *testing.T) {
 	b.expectStats(0, 5, nil)
 	b.clock.advance(1)
 	b.expectStats(0, 0, map[Reason]uint64{ReasonLate: 5})
-	b.ended()
+	b.settled()
 	b.receiver.expectFillers(fits)
 	b.receiver.expectNothing()
 
 	b.add(1, 1, 0) // the way is free again
 	b.receiver.expect(correlation(1, 1))
-}
-
-// ended waits until the sender has no goroutine.
-func (b *bench) ended() {
-	b.Helper()
-	testenv.Poll(b, patience, "the goroutine to end", func() bool {
-		b.sender.mu.Lock()
-		defer b.sender.mu.Unlock()
-		return !b.sender.running
-	})
 }
 
 // What is added while we wait may be late before what waits already.
@@ -274,7 +270,7 @@ func TestClose(t *testing.T) {
 	b.add(3, 1, 0)
 	b.expectStats(0, 0, map[Reason]uint64{ReasonClosed: 6})
 	b.sender.Close()
-	b.ended()
+	b.settled()
 }
 
 func TestDrain(t *testing.T) {
@@ -330,7 +326,7 @@ func TestIdleSenderFreesItsQueue(t *testing.T) {
 	for range 10 {
 		b.add(1, 1, 0)
 		b.receiver.expect(correlation(1, 1))
-		b.ended()
+		b.settled()
 		b.clock.advance(idleTime - 1)
 		if !held() {
 			t.Fatal("freed in use")

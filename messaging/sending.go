@@ -1,110 +1,56 @@
 package messaging
 
 import (
-	"errors"
 	"fmt"
-	"os"
 	"time"
 )
 
-// This file is the goroutine of a Sender, and its timer.
+// This file is the goroutine of a Sender, and what starts it: the poller and a timer.
 
 // run sends until there is nothing left to do, or nothing that can be done.
 func (s *Sender) run() {
 	for {
-		socket := s.begin()
-		if socket == nil {
+		message := s.next()
+		if message == nil {
 			return
 		}
-		err := socket.raw.Write(s.attempt)
-		if s.end(err) {
-			socket.Close()
+		switch s.settle(s.current.send(message)) {
+		case full:
+			s.await()
+		case gone:
+			s.current.Close()
 		}
 	}
 }
 
-// begin chooses the socket to send to, or nil: then the goroutine must end.
-func (s *Sender) begin() *Socket {
+// next takes the message to be sent now, and the socket to send it to; nil when there is none: then
+// the goroutine must end. A message is made anew for each attempt: what is added while we wait for
+// room goes with it.
+func (s *Sender) next() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	nowNs := s.nowNs()
 	s.expire(nowNs)
-	if s.sendable() {
-		s.current = s.socket
-		return s.current
-	}
-	s.running, s.current = false, nil
-	if s.exited != nil {
-		close(s.exited)
+	if !s.sendable() {
+		s.running, s.current = false, nil
+		if s.exited != nil {
+			close(s.exited)
+		} else {
+			s.schedule(nowNs)
+		}
 		return nil
 	}
-	s.schedule(nowNs)
-	return nil
-}
-
-// end looks at why the goroutine came back from current, and says whether it is to be closed.
-func (s *Sender) end(err error) (died bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.parked = false
-	if s.failure != nil {
-		err, s.failure = s.failure, nil
-	} else if errors.Is(err, os.ErrDeadlineExceeded) {
-		s.current.resume()
-		err = nil
-	}
-	if err == nil || s.socket != s.current { // whoever replaced it closes it
-		return false
-	}
-	s.disconnect() // and so there is room for news
-	s.counters.SocketsGone.Add(1)
-	s.down <- fmt.Errorf("%w: %w", ErrSocketGone, err)
-	return true
-}
-
-// sendWaiting sends what waits. It answers false when the receiver's queue is full, and is then
-// called again as soon as there may be room. The runtime takes note of room from before it is
-// called on, so none is missed. A message is made anew for each attempt: what is added while we
-// wait for room goes with it.
-func (s *Sender) sendWaiting(fd uintptr) (done bool) {
-	for {
-		message := s.next()
-		if message == nil {
-			return true
-		}
-		err := s.current.send(fd, message)
-		switch s.settle(err) {
-		case full:
-			return false
-		case sent, again, refused:
-		default:
-			return true
-		}
-	}
-}
-
-// next takes the message to be sent now; nil when there is none.
-func (s *Sender) next() []byte {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.woken, s.parked = s.parked, false
-	if s.socket != s.current {
-		return nil
-	}
+	s.current = s.socket
 	if s.registering = s.registration != nil; s.registering {
 		return s.registration
-	}
-	s.expire(s.nowNs())
-	if s.queue == nil || !s.queue.waiting() {
-		return nil
 	}
 	s.queue.take(MaxCount)
 	taken := &s.queue.taken
 	return AppendCorrelation(s.message[:0], Correlation{Key: taken.key, Count: uint16(taken.count())})
 }
 
-// settle records what became of the message that next gave, and says how to go on: full waits
-// for room, busy and gone leave. Whatever was not sent is queued again, unless it can never be.
+// settle records what became of the message that next gave, and says what to do with the socket: full
+// has it armed, gone closed. Whatever was not sent is queued again, unless it can never be.
 func (s *Sender) settle(err error) verdict {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,16 +69,23 @@ func (s *Sender) settle(err error) verdict {
 	default:
 		s.queue.giveBack(s.windowNs())
 	}
+	if s.socket != s.current { // whoever replaced it closes it; the new one is another matter
+		return again
+	}
 
+	woken := s.woken
+	s.woken = false
 	switch v {
 	case sent:
 		s.futile = 0
 	case full:
-		return s.wait()
+		return s.wait(woken)
 	case busy:
 		s.pause()
 	case gone:
-		s.failure = err
+		s.disconnect() // and so there is room for news
+		s.counters.SocketsGone.Add(1)
+		s.down <- fmt.Errorf("%w: %w", ErrSocketGone, err)
 	}
 	return v
 }
@@ -161,20 +114,44 @@ func (s *Sender) registered() {
 	}
 }
 
-// wait answers full when the goroutine is to wait for room, and busy when it was woken in vain
-// too often.
-func (s *Sender) wait() verdict {
+// wait answers full when the sender is to wait for room, and busy when it was woken in vain too
+// often.
+func (s *Sender) wait(woken bool) verdict {
 	s.counters.Waits.Add(1)
-	if s.woken {
+	if woken {
 		s.futile++
 	}
 	if s.futile > maxFutile {
 		s.pause()
 		return busy
 	}
-	s.parked = true
-	s.schedule(s.nowNs())
+	s.parked, s.token = true, s.poller.add(s)
 	return full
+}
+
+// await arms the socket, after wait. Room may be told of before it returns.
+func (s *Sender) await() {
+	err := s.current.arm(s.poller.epoll, s.token)
+	if err == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.parked { // the kernel lacks memory, or lets us watch no more; else the socket was replaced
+		s.unpark()
+		s.pause()
+	}
+}
+
+// wake is called by the poller when there may be room, or the receiver has gone. A wait that has
+// ended since is not confused with the next one.
+func (s *Sender) wake(token uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.parked && s.token == token {
+		s.parked, s.woken = false, true
+		s.start()
+	}
 }
 
 func (s *Sender) pause() {
@@ -196,10 +173,7 @@ func (s *Sender) tick() {
 	}
 	s.expire(nowNs)
 	s.start()
-	if s.parked && !s.sendable() {
-		s.current.interrupt() // nothing is left to wait for
-	}
-	if s.running && !s.parked {
+	if s.running {
 		return // arms the timer when it stops
 	}
 	if s.queue != nil && s.queue.total == 0 {

@@ -2,8 +2,7 @@ package messaging
 
 import (
 	"os"
-	"syscall"
-	"time"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -12,34 +11,60 @@ import (
 // it is given to. Every process needs its own: the kernel charges unread datagrams to the
 // sending socket, so that a shared one would let a few stalled receivers silence all others.
 type Socket struct {
-	file     *os.File
-	raw      syscall.RawConn
-	control  []byte // see Credentials.control
 	identity Identity
+	control  []byte // see Credentials.control
+
+	mu      sync.Mutex // held over what is done with fd, so that its number is nobody else's meanwhile
+	fd      int        // -1 when closed
+	watched bool       // the epoll instance of a Poller knows it, armed or not
 }
 
 // Identity is that of the socket file at the time of Dial.
 func (s *Socket) Identity() Identity { return s.identity }
 
-// Close ends the connection, also under a goroutine that waits for room, and returns when that
-// one has left. A Sender closes the socket that it was given.
-func (s *Socket) Close() error { return s.file.Close() }
-
-// send hands one datagram to the kernel and never waits. It is for use within s.raw.Write.
-func (s *Socket) send(fd uintptr, message []byte) error {
-	const flags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
-	if s.control == nil {
-		return unix.Send(int(fd), message, flags)
+// Close ends the connection, and waits for a message that is just being handed to the kernel. A
+// Sender closes the socket that it was given.
+func (s *Socket) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fd < 0 {
+		return os.ErrClosed
 	}
-	_, err := unix.SendmsgN(int(fd), message, s.control, nil, flags)
+	fd := s.fd
+	s.fd = -1
+	return unix.Close(fd) // epoll forgets it with that
+}
+
+// send hands one datagram to the kernel and never waits for room.
+func (s *Socket) send(message []byte) error {
+	const flags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fd < 0 {
+		return os.ErrClosed
+	}
+	if s.control == nil {
+		return unix.Send(s.fd, message, flags)
+	}
+	_, err := unix.SendmsgN(s.fd, message, s.control, nil, flags)
 	return err
 }
 
-// interrupt makes a goroutine that waits for room leave with os.ErrDeadlineExceeded, and so
-// does every further wait until resume.
-func (s *Socket) interrupt() { s.file.SetWriteDeadline(time.Unix(1, 0)) }
-
-func (s *Socket) resume() { s.file.SetWriteDeadline(time.Time{}) }
+// arm has epoll tell once of room, at once if there is some. All calls are for the same epoll.
+func (s *Socket) arm(epoll int, token uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fd < 0 {
+		return os.ErrClosed
+	}
+	op := unix.EPOLL_CTL_MOD
+	if !s.watched {
+		op = unix.EPOLL_CTL_ADD
+	}
+	err := unix.EpollCtl(epoll, op, s.fd, armedEvent(token))
+	s.watched = s.watched || err == nil
+	return err
+}
 
 // verdict is what became of a message that was given to the kernel. Only a message that was
 // sent is in the receiver's queue: with every other verdict the kernel kept nothing of it.

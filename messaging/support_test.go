@@ -93,6 +93,17 @@ func (c *manualClock) due() func() {
 	return nil
 }
 
+// newTestPoller is closed after the senders that the test closes.
+func newTestPoller(t testing.TB) *Poller {
+	t.Helper()
+	p, err := NewPoller()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
 // receiver is a bound socket that stands in for a process's agent.
 type receiver struct {
 	t    testing.TB

@@ -18,9 +18,9 @@ type party struct {
 	identity Identity
 }
 
-func newParty(t *testing.T, counters *Counters, h helper) *party {
+func newParty(t *testing.T, counters *Counters, poller *Poller, h helper) *party {
 	t.Helper()
-	p := &party{t: t, sender: NewSender(counters)}
+	p := &party{t: t, sender: NewSender(counters, poller)}
 	t.Cleanup(p.sender.Close)
 	p.serve(h)
 	return p
@@ -89,9 +89,10 @@ func TestTroubledProcessesBesideHealthy(t *testing.T) {
 	dir := openTempDir(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
 	var troubles, none Counters
-	healthy := newParty(t, &none, helper{Bind: at("healthy")})
-	silent := newParty(t, &troubles, helper{Bind: at("silent"), Silent: true})
-	stopped := newParty(t, &troubles, helper{Bind: at("stopped")})
+	poller := newTestPoller(t)
+	healthy := newParty(t, &none, poller, helper{Bind: at("healthy")})
+	silent := newParty(t, &troubles, poller, helper{Bind: at("silent"), Silent: true})
+	stopped := newParty(t, &troubles, poller, helper{Bind: at("stopped")})
 	stopped.stop()
 
 	// These have another thing at their path, or nothing, while their old socket lives on.
@@ -106,7 +107,7 @@ func TestTroubledProcessesBesideHealthy(t *testing.T) {
 		"fifo":    {func(path string) error { return unix.Mkfifo(path, 0o666) }, ErrNotSocket},
 		"link":    {func(path string) error { return os.Symlink(dir, path) }, ErrNotSocket},
 	} {
-		p := newParty(t, &troubles, helper{Bind: at(name)})
+		p := newParty(t, &troubles, poller, helper{Bind: at(name)})
 		replaced[name] = p
 		if err := replace(at(name), replacement.create); err != nil {
 			t.Fatal(err)

@@ -82,6 +82,7 @@ type Agent struct {
 	scanner  *procscan.Scanner
 	files    *elfsym.Cache
 	exits    *procscan.ExitWatcher
+	poller   *messaging.Poller  // of all processes' senders
 	threads  *bpf.Threads       // nil without a feed, or when this kernel or our rights do not allow it
 	feed     *feed.Server       // nil without a feed socket
 	sampling *sampling.Sampling // nil when we take no samples
@@ -106,6 +107,10 @@ func New(cfg Config, log *zap.Logger) (*Agent, error) {
 	}
 	if a.exits, err = procscan.NewExitWatcher(); err != nil {
 		return nil, fmt.Errorf("watching for exits: %w", err)
+	}
+	if a.poller, err = messaging.NewPoller(); err != nil {
+		a.exits.Close()
+		return nil, fmt.Errorf("watching for room in sockets: %w", err)
 	}
 	if err := a.open(); err != nil {
 		a.close()
@@ -158,6 +163,7 @@ func (a *Agent) close() {
 		a.sampling.Close()
 	}
 	a.exits.Close()
+	a.poller.Close()
 }
 
 // Run serves until ctx ends, then sends what is queued within the samples-delay, and returns nil.
@@ -308,7 +314,7 @@ func (a *Agent) newProcess(found procscan.Found) (*process, error) {
 		agent:    a,
 		id:       found.Identity,
 		log:      a.log.With(zap.Int("pid", found.PID)),
-		sender:   messaging.NewSender(&a.counters.Messages),
+		sender:   messaging.NewSender(&a.counters.Messages, a.poller),
 		mappings: make(chan []procscan.Mapping, 1),
 		samples:  make(chan []sample, backlogBatches),
 		held:     make(chan []sampling.Held, heldBatches),
