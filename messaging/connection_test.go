@@ -234,11 +234,17 @@ func TestConnectRefuses(t *testing.T) {
 // driven is a connected bench of which the test is the goroutine: nothing is sent by itself.
 func driven(t *testing.T) *bench {
 	b := connected(t)
+	b.take()
+	return b
+}
+
+// take makes the test the sender's goroutine.
+func (b *bench) take() {
+	b.Helper()
 	b.settled()
 	b.sender.mu.Lock()
+	defer b.sender.mu.Unlock()
 	b.sender.running, b.sender.current = true, b.sender.socket
-	b.sender.mu.Unlock()
-	return b
 }
 
 // attempt is one that ends with err. If the one before was told that there is no room, it takes place
