@@ -49,7 +49,7 @@ how a thread's slot is found: static, dynamic or dtpmod; unresolved when that is
 				return err
 			}
 			if unreadable > 0 {
-				fmt.Fprintf(cmd.ErrOrStderr(), "correlator: %d processes could not be looked into (root can)\n", unreadable)
+				fmt.Fprintln(cmd.ErrOrStderr(), "correlator: processes that could not be looked into:", unreadable)
 			}
 			if output == "json" {
 				return printJSON(cmd.OutOrStdout(), processes)
