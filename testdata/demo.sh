@@ -1,22 +1,24 @@
 #!/usr/bin/env bash
-# make demo: the main job on two real processes, in about ten seconds.
+# make demo: the main job on two real processes, in about six seconds.
 #
 # Two demo APM processes run, one of them in a mount namespace of its own with its own /tmp, as
-# in a container. Each is an agent with a known truth: it checks every message that it gets. The
-# correlator finds them and registers; a small sampler feeds it stack-trace-ids; at the end stands
-# what each process says it was told.
+# in a container. Each is an agent with a known truth: it knows how much CPU time it burnt in which
+# transaction, and checks every message that it gets. The correlator finds them, registers, and
+# samples them; at the end stands, beside what each process did, what it was told.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 if [ "$(id -u)" -ne 0 ]; then
-	echo "make demo needs root: it reads other processes and makes a mount namespace" >&2
+	echo "make demo needs root: it samples other processes and makes a mount namespace" >&2
 	exit 1
 fi
 
 correlator=bin/correlator
+rate=97 # Hz: prime, so that no rhythm of a program keeps pace with it
 make -s -C testdata demo-glibc lib-glibc-tlsdesc
 built=testdata/out
 work=$(mktemp -d)
+agent=
 cleanup() {
 	local job
 	for job in $(jobs -p); do kill "$job" 2>/dev/null || true; done
@@ -25,14 +27,17 @@ cleanup() {
 }
 trap cleanup EXIT
 
-# await WHAT TEXT FILE [PID]: waits until a file has a text, ten seconds at most, and no longer than
-# the process lives that writes it.
+# await WHAT TEXT FILE PID: waits until a file has a text, ten seconds at most, and no longer than the
+# process lives that is to see to it.
 await() {
 	local tries=200
 	until grep -q -- "$2" "$3"; do
-		if [ $((tries -= 1)) -eq 0 ] || { [ -n "${4:-}" ] && ! kill -0 "$4" 2>/dev/null; }; then
+		if ! kill -0 "$4" 2>/dev/null && ! grep -q -- "$2" "$3"; then
+			cat "$work/log" >&2 # who ends says why
+			exit 1
+		elif [ $((tries -= 1)) -eq 0 ]; then
 			echo "waited in vain for $1:" >&2
-			cat "$3" "$work/log" >&2 2>/dev/null
+			cat "$3" "$work/log" >&2
 			exit 1
 		fi
 		sleep 0.05
@@ -41,23 +46,33 @@ await() {
 
 heading() { printf '\n== %s\n\n' "$*"; }
 
-library=elastic-jvmti-linux-x64-$(head -c16 /dev/urandom | md5sum | cut -c1-32)-$(head -c16 /dev/urandom | md5sum | cut -c1-32).so
+random() { od -An -tx1 -N16 /dev/urandom | tr -d ' \n'; }
+library=elastic-jvmti-linux-x64-$(random)-$(random).so
 cp "$built/demo-glibc" "$work/demo"
 cp "$built/lib-glibc-tlsdesc.so" "$work/$library"
+: >"$work/log"
 
-# start NAME COMMAND...: a demo process with its standard input behind descriptor ${control[NAME]}.
+# start NAME COMMAND...: a demo process, obeying descriptor ${control[NAME]}.
 declare -A control pid
 start() {
-	local name=$1
+	local name=$1 fd
 	shift
 	mkfifo "$work/$name.in"
-	"$@" <"$work/$name.in" >"$work/$name.out" &
+	: >"$work/$name.out"
+	"$@" <"$work/$name.in" >>"$work/$name.out" 2>>"$work/log" &
+	pid[$name]=$!
 	exec {fd}>"$work/$name.in"
 	control[$name]=$fd
-	await "$name to start" '"event":"ready"' "$work/$name.out"
-	pid[$name]=$(sed -n 's/.*"event":"ready","pid":\([0-9]*\).*/\1/p' "$work/$name.out")
+	await "$name to start" '"event":"ready"' "$work/$name.out" "${pid[$name]}"
 }
 
+# obey NAME COMMAND EVENT: has a demo process do something.
+obey() {
+	echo "$2" >&"${control[$1]}"
+	await "$1 to $2" "\"event\":\"$3\"" "$work/$1.out" "${pid[$1]}"
+}
+
+# Each has a thread that burns CPU time in transactions of half a second, and one that sleeps in them.
 load="--threads 1 --idle 1 --transaction-ms 500 --gap-ms 50 --auto"
 start checkout "$work/demo" --library "$work/$library" --socket "$work/checkout.socket" \
 	--service checkout --environment demo $load
@@ -70,55 +85,80 @@ start payment unshare --mount sh -c '
 heading "correlator scan: two processes carry the agent's library (payment has its own /tmp)"
 $correlator scan
 
-heading "correlator run: it finds them and registers with their agents"
-$correlator run --feed-socket "$work/feed" --host-id demo-host --scan-interval 1s 2>"$work/log" &
+heading "correlator run --samples-per-second $rate: it finds them and registers with their agents"
+$correlator run --samples-per-second $rate --host-id demo-host 2>"$work/log" &
 agent=$!
 for name in checkout payment; do
 	await "the registration of $name" '"event":"registered"' "$work/$name.out" $agent
+	await "its line in the log" "registered.*\"pid\": ${pid[$name]}," "$work/log" $agent
 done
 cat "$work/log"
 
-# The sampler: some 20 times a second it "samples" both worker threads of both processes. A real
-# one walks stacks; here every thread has one stack-trace-id, made up from its number.
-sampler() {
-	local name task end=$((SECONDS + 4))
-	while [ $SECONDS -lt $end ]; do
-		for name in checkout payment; do
-			for task in "/proc/${pid[$name]}/task"/*; do
-				read -r comm <"$task/comm" || continue
-				task=${task##*/}
-				case $comm in busy-* | idle-*) printf '%s %s %032x\n' "${pid[$name]}" "$task" "$task" ;; esac
-			done
-		done
-		sleep 0.05
-	done
-}
-heading "a sampler feeds stack-trace-ids for four seconds; meanwhile, correlator inspect ${pid[payment]}"
-sampler | $correlator feed --socket "$work/feed" &
-feeder=$!
 sleep 2
+heading "it samples for four seconds; meanwhile, correlator inspect ${pid[payment]}"
 $correlator inspect "${pid[payment]}"
-wait $feeder
+sleep 2
 
-heading "what the correlator counted (SIGTERM: it sends what is queued, then ends)"
-kill -TERM $agent
-wait $agent
-tail -n 1 "$work/log"
+for name in checkout payment; do obey $name stop-threads threads; done
+kill -TERM $agent # it sends what is queued, then ends
+wait $agent || { cat "$work/log" >&2; exit 1; }
 
-# field NAME FILE: a number of the process's report.
-field() { grep '"event":"report"' "$2" | grep -o "\"$1\":\"\?[^,\"]*" | head -n 1 | sed 's/.*://; s/"//'; }
-heading "what the processes say they were told"
-printf '%-10s %13s %10s %8s %8s %6s %5s %8s %10s\n' \
-	process registrations host-id messages samples torn late foreign malformed
+heading "how every sample ended, by the last line of its log"
+tail -n 1 "$work/log" | tr -d '{} "' | tr ',' '\n' | awk -F: '
+	function add(sum, name) { total[sum] += $2; terms[sum] = terms[sum] (terms[sum] ? " + " : "") $2 " " name }
+	/^kernel_/ { add("in the kernel", substr($1, 8)) }
+	/^sampled_/ { add("handed over", substr($1, 9)) }
+	/^samples_(sent|dropped)/ { add("queued", substr($1, 9)) }
+	/^(messages|registrations)/ { count[$1] = $2 }
+	END {
+		n = split("in the kernel,handed over,queued", sums, ",")
+		for (i = 1; i <= n; i++) printf "  %-14s %5d = %s\n", sums[i], total[sums[i]], terms[sums[i]]
+		printf "  %-14s %5d, %d registrations among them\n", "messages", count["messages"], count["registrations"]
+	}'
+
+# A transaction of each kind by the thread that works, and one by the thread that sleeps.
+table='
+	function field(key) {
+		match($0, "\"" key "\":\"?[^,\"}]*")
+		key = substr($0, RSTART + length(key) + 3, RLENGTH - length(key) - 3)
+		sub(/^"/, "", key)
+		return key
+	}
+	function stacks(list, n, i, j, most, rest) {
+		sub(/.*"stacks":[{]/, "", list)
+		sub(/[}].*/, "", list)
+		n = split(list, pairs, ",")
+		for (i = 1; i <= n; i++) { split(pairs[i], pair, ":"); id[i] = substr(pair[1], 2, 22); of[i] = pair[2] }
+		shown = n == 4 ? 4 : 3
+		for (i = 1; i <= n && i <= shown; i++) {
+			most = i
+			for (j = i + 1; j <= n; j++) if (of[j] + 0 > of[most] + 0) most = j
+			printf "  %18s%-30s%27d\n", "", id[most], of[most]
+			id[most] = id[i]; of[most] = of[i]
+		}
+		for (; i <= n; i++) rest += of[i]
+		if (n > shown) printf "  %18s%-30s%27d\n", "", "and " n - shown " others", rest
+	}
+	NR == 1 {
+		print "  THREAD  KIND      TRACE, STACK-TRACE-IDS                CPU ms  EXPECTED  SAMPLES"
+		cpu = field("cpu_in_transactions_ns") / 1e9
+		all = sprintf("  in all: %.2f s of CPU x %d Hz = %.1f; received %d, late %d, torn %d, foreign %d", cpu, rate,
+			cpu * rate, field("samples"), field("late_samples"), field("torn_samples"), field("foreign_samples"))
+		next
+	}
+	{
+		thread = field("thread"); kind = field("kind")
+		if (field("end_ns") == 0 || thread == 2 && slept++ || thread == 1 && worked[kind]++) next
+		cpu = field("cpu_ns")
+		printf "  %-6s  %-8s  %s  %8.1f  %8.1f  %7d\n", (thread == 1 ? "busy-1" : "idle-2"), kind, field("trace_id"),
+			cpu / 1e6, cpu / 1e9 * rate, field("samples")
+		stacks($0)
+	}
+	END { print all }'
 for name in checkout payment; do
-	echo quit >&"${control[$name]}"
-	await "$name to end" '"event":"bye"' "$work/$name.out"
-	out=$work/$name.out
-	printf '%-10s %13s %10s %8s %8s %6s %5s %8s %10s\n' "$name" "$(field registrations "$out")" \
-		"$(field host_id "$out")" "$(field messages "$out")" "$(field samples "$out")" "$(field torn "$out")" \
-		"$(field late_samples "$out")" "$(field foreign "$out")" "$(field malformed "$out")"
+	heading "$name: what it did (EXPECTED: CPU time x $rate Hz), and what it was told (SAMPLES)"
+	obey $name quit report
+	grep '"event":"report"' "$work/$name.out" | sed 's/{"thread"/\n&/g' | awk -v rate=$rate "$table"
 done
 
-heading "some transactions of payment, as its agent would store them: samples by stack-trace-id"
-grep '"event":"report"' "$work/payment.out" | sed 's/{"thread"/\n&/g' | grep -v '"stacks":{}' | head -n 6 |
-	sed -n 's/.*"kind":"\([^"]*\)","trace_id":"\([^"]*\)","transaction_id":"\([^"]*\)".*"stacks":\({[^}]*}\).*/\1 trace \2 transaction \3\n    \4/p'
+printf '\n%s\n' 'The same code has the same stack-trace-id in both: on every machine, and after every restart.'
