@@ -67,11 +67,14 @@ func (c Config) Validate() error {
 	}
 	// A sample that is fetched after a whole interval still has to be sent in time. Fetching takes some
 	// 10 ms (bpf.Sampler.Drain).
-	if c.SamplesPerSecond > 0 && (c.ReportInterval < 10*time.Millisecond || c.ReportInterval > c.SamplesDelay/2) {
+	if c.needsSampler() && (c.ReportInterval < 10*time.Millisecond || c.ReportInterval > c.SamplesDelay/2) {
 		return fmt.Errorf("--report-interval %v is not between 10ms and half of --samples-delay %v", c.ReportInterval, c.SamplesDelay)
 	}
 	return nil
 }
+
+// needsSampler says whether there is a use for the sampler: it also keeps the table of targets.
+func (c Config) needsSampler() bool { return c.SamplesPerSecond > 0 || c.PinMaps != "" }
 
 // Agent finds processes, registers with them, and sends them what is fed to it.
 type Agent struct {
@@ -129,7 +132,7 @@ func (a *Agent) open() (err error) {
 			a.log.Warn("samples fed without context cannot be used", zap.Error(err))
 		}
 	}
-	if a.config.SamplesPerSecond == 0 && a.config.PinMaps == "" {
+	if !a.config.needsSampler() {
 		return nil
 	}
 	a.sampling, err = sampling.Open(sampling.Options{
@@ -143,6 +146,9 @@ func (a *Agent) open() (err error) {
 		Interval: a.config.ReportInterval,
 		ProcRoot: a.config.ProcRoot,
 	}, &a.counters.Sampling, a.log)
+	if err != nil && a.config.PinMaps != "" {
+		return fmt.Errorf("opening sampler: %w", err)
+	}
 	if err != nil {
 		return fmt.Errorf("opening sampler (--samples-per-second 0 does without, for samples that are fed): %w", err)
 	}

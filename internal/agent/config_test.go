@@ -17,6 +17,9 @@ func TestConfigValidate(t *testing.T) {
 		"--samples-delay 1m0.001s":     func(c *Config) { c.SamplesDelay = time.Minute + time.Millisecond },
 		"--samples-delay 1.5ms":        func(c *Config) { c.SamplesDelay = 1500 * time.Microsecond },
 		"--scan-interval 9ms is below": func(c *Config) { c.ScanInterval = 9 * time.Millisecond },
+		"--samples-per-second -1":      func(c *Config) { c.SamplesPerSecond = -1 },
+		"--report-interval 0s is not":  func(c *Config) { c.SamplesPerSecond = 1 },
+		"--report-interval 0s":         func(c *Config) { c.PinMaps = "/sys/fs/bpf/correlator" },
 	} {
 		bad := good
 		change(&bad)
