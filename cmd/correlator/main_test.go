@@ -22,11 +22,18 @@ import (
 	"correlator/internal/testenv"
 )
 
+// raceOptions, in the variable GORACE, keep the race detector from waiting a second before each exit.
+const raceOptions = "atexit_sleep_ms=0"
+
 // TestMain makes the test binary the command itself when it is called by that name.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "correlator" {
 		main()
 		return
+	}
+	os.Setenv("GORACE", raceOptions)
+	if os.Getenv(nestedVariable) != "" {
+		os.Exit(m.Run()) // the test that runs us has the machine
 	}
 	os.Exit(testenv.Alone(m))
 }
@@ -45,11 +52,23 @@ func installed(t *testing.T) string {
 	return path
 }
 
-func TestScripts(t *testing.T) {
+func TestScripts(t *testing.T) { runScripts(t, "testdata/script/*.txt") }
+
+// What only root can see go wrong, on a machine where it would go right.
+func TestScriptsOfRoot(t *testing.T) {
+	needSampler(t)
+	testenv.NeedTool(t, "setpriv")
+	testenv.NeedTool(t, "unshare")
+	runScripts(t, "testdata/script/root/*.txt")
+}
+
+func runScripts(t *testing.T, pattern string) {
+	t.Helper()
 	engine := &script.Engine{Cmds: scripttest.DefaultCmds(), Conds: scripttest.DefaultConds()}
 	engine.Cmds["exits"] = exits()
 	path := filepath.Dir(installed(t)) + ":" + os.Getenv("PATH")
-	scripttest.Test(t, t.Context(), engine, []string{"PATH=" + path, "HOME=/nonexistent"}, "testdata/script/*.txt")
+	env := []string{"PATH=" + path, "HOME=/nonexistent", "GORACE=" + raceOptions}
+	scripttest.Test(t, t.Context(), engine, env, pattern)
 }
 
 // exits runs a command and checks its exit code: 1 and 2 are different promises.
@@ -97,7 +116,7 @@ func command(t *testing.T, stdin string, args ...string) []byte {
 
 // The whole way, as an operator goes it: scan, run, feed, inspect, SIGTERM.
 func TestRun(t *testing.T) {
-	testenv.NeedRoot(t)
+	needSampler(t)
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1, Service: "a\x1b[31m\tservice"})
 	socket := filepath.Join(t.TempDir(), "feed")
 

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"correlator/bpf"
+	"correlator/internal/testenv"
+)
+
+// deadline is how long anything may take that is to happen at once: far more than it needs on a
+// machine that is busy with other tests.
+const deadline = 60 * time.Second
+
+// needSampler ends the test unless this machine lets us take samples.
+func needSampler(t *testing.T) {
+	t.Helper()
+	testenv.NeedRoot(t)
+	sampler, err := bpf.OpenSampler(bpf.SamplerOptions{SamplesPerSecond: 1})
+	if errors.Is(err, errors.ErrUnsupported) {
+		testenv.Missing(t, err.Error())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sampler.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// agentProcess is a `correlator run` that ends with the test, at the latest.
+type agentProcess struct {
+	t       *testing.T
+	command *exec.Cmd
+	log     string // file
+}
+
+// logEntry is a line of the log.
+type logEntry struct {
+	Level, Msg, Error string
+	PID               int
+	Counters          counters
+}
+
+// counters are those of the log's last line, by name. What is not there is 0.
+type counters map[string]uint64
+
+// sum adds up the counters whose names begin so.
+func (c counters) sum(prefix string) (sum uint64) {
+	for name, n := range c {
+		if strings.HasPrefix(name, prefix) {
+			sum += n
+		}
+	}
+	return sum
+}
+
+// startAgent starts the agent by way of a command like env or setpriv, which may be none.
+func startAgent(t *testing.T, by []string, flags ...string) *agentProcess {
+	t.Helper()
+	a := &agentProcess{t: t, log: filepath.Join(t.TempDir(), "log")}
+	log, err := os.Create(a.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	argv := slices.Concat(by, []string{installed(t), "run", "--log-format", "json", "--scan-interval", "50ms"}, flags)
+	a.command = exec.Command(argv[0], argv[1:]...)
+	a.command.Stderr = log
+	if err := a.command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if a.command.ProcessState == nil {
+			a.command.Process.Kill()
+			a.command.Wait()
+		}
+	})
+	return a
+}
+
+// entries are the lines of the log until now.
+func (a *agentProcess) entries() (entries []logEntry) {
+	a.t.Helper()
+	text, err := os.ReadFile(a.log)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	lines := bytes.Split(text, []byte("\n"))
+	for _, line := range lines[:len(lines)-1] { // what follows the last newline is still being written
+		var entry logEntry
+		if err := json.Unmarshal(line, &entry); err != nil {
+			a.t.Fatalf("the agent logs %q: %v", line, err)
+		}
+		entries = append(entries, entry)
+	}
+	return entries
+}
+
+// logged are the entries with a message.
+func (a *agentProcess) logged(message string) []logEntry {
+	a.t.Helper()
+	return slices.DeleteFunc(a.entries(), func(e logEntry) bool { return e.Msg != message })
+}
+
+// registered waits until the agent has registered with a process.
+func (a *agentProcess) registered(pid int) {
+	a.t.Helper()
+	testenv.Poll(a.t, deadline, fmt.Sprintf("registration with process %d", pid), func() bool {
+		return slices.ContainsFunc(a.logged("registered"), func(e logEntry) bool { return e.PID == pid })
+	})
+}
+
+// end terminates the agent, which must end well, and returns what it has counted.
+func (a *agentProcess) end() counters {
+	a.t.Helper()
+	if err := a.command.Process.Signal(syscall.SIGTERM); err != nil {
+		a.t.Fatal(err)
+	}
+	if err := a.command.Wait(); err != nil {
+		a.t.Errorf("the agent ended with %v", err)
+	}
+	entries := a.entries()
+	last := entries[len(entries)-1]
+	if last.Msg != "correlator ends" {
+		a.t.Fatalf("the last line of the log is %+v", last)
+	}
+	return last.Counters
+}
+
+// addUp checks that each sample has one end, whoever took it.
+func (c counters) addUp(t *testing.T) {
+	t.Helper()
+	handedOver := c["kernel_correlated"] + c["kernel_table_full"] + c["kernel_unreadable"]
+	if outcomes := c.sum("sampled_"); outcomes != handedOver {
+		t.Errorf("the kernel handed over %d samples, %d outcomes", handedOver, outcomes)
+	}
+	if outcomes := c.sum("fed_"); outcomes != c["samples_fed"] {
+		t.Errorf("%d samples fed, %d outcomes", c["samples_fed"], outcomes)
+	}
+	queued := c["sampled_correlated"] + c["fed_correlated"]
+	if sent, dropped := c["samples_sent"], c.sum("samples_dropped_"); queued != sent+dropped {
+		t.Errorf("%d samples queued, %d sent and %d dropped", queued, sent, dropped)
+	}
+	if troubles := c["sampling_troubles"] + c["looks_failed"]; troubles != 0 {
+		t.Errorf("sampling was in trouble %d times", troubles)
+	}
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"encoding/binary"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/demo"
+)
+
+// mountBPF makes the calling goroutine's thread, and the processes that it starts, see a bpf file
+// system of their own, and returns its directory. The thread ends with the goroutine.
+func mountBPF(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("bpf", dir, "bpf", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
+	return dir
+}
+
+// pinnedTargets are the pids in the pinned table.
+func pinnedTargets(t *testing.T, path string) (pids []int) {
+	t.Helper()
+	table, err := ebpf.LoadPinnedMap(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer table.Close()
+	const pidOffset = 76 // in struct correlator_target of bpf/correlator.h
+	var key uint32
+	var value [96]byte
+	all := table.Iterate()
+	for all.Next(&key, &value) {
+		pids = append(pids, int(binary.NativeEndian.Uint32(value[pidOffset:])))
+	}
+	if err := all.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return pids
+}
+
+// rootAlone checks that nobody but root can do anything with a file, which has that type and mode.
+func rootAlone(t *testing.T, path string, mode uint32) {
+	t.Helper()
+	var status unix.Stat_t
+	if err := unix.Lstat(path, &status); err != nil {
+		t.Fatal(err)
+	}
+	if status.Mode != mode || status.Uid != 0 || status.Gid != 0 {
+		t.Errorf("%s: mode %#o, owner %d:%d", path, status.Mode, status.Uid, status.Gid)
+	}
+}
+
+// The table of targets is there for other programs while an agent runs, whether or not it samples.
+func TestPinMaps(t *testing.T) {
+	needSampler(t)
+	dir := filepath.Join(mountBPF(t), "correlator")
+	table := filepath.Join(dir, "targets")
+	p := demo.Start(t, demo.Options{Busy: 1})
+	inTable := func() {
+		t.Helper()
+		if pids := pinnedTargets(t, table); !slices.Contains(pids, p.PID) {
+			t.Errorf("process %d is not among those in the table: %v", p.PID, pids)
+		}
+	}
+
+	first := startAgent(t, nil, "--pin-maps", dir, "--samples-per-second", "97")
+	first.registered(p.PID)
+	inTable()
+	rootAlone(t, dir, unix.S_IFDIR|0o700)
+	rootAlone(t, table, unix.S_IFREG|0o600)
+	p.ReportWhen("samples", func(report demo.Report) bool { return report.Samples > 10 })
+
+	refused := exec.Command(installed(t), "run", "--pin-maps", dir)
+	output, _ := refused.CombinedOutput()
+	if refused.ProcessState.ExitCode() != 1 || !strings.Contains(string(output), dir+" is in use by another sampler") {
+		t.Errorf("another agent beside the first: %v, %q", refused.ProcessState, output)
+	}
+	inTable()
+
+	first.end().addUp(t)
+	if left := pinnedTargets(t, table); len(left) != 0 {
+		t.Errorf("processes %v are left in the table", left)
+	}
+
+	// The same table serves an agent that takes no samples.
+	second := startAgent(t, nil, "--pin-maps", dir, "--samples-per-second", "0")
+	second.registered(p.PID)
+	inTable()
+	before := p.Report()
+	after := p.ReportWhen("CPU time", func(report demo.Report) bool {
+		return report.CPUInTransactions-before.CPUInTransactions > 200*time.Millisecond
+	})
+	counted := second.end()
+	if taken := counted.sum("kernel_") + counted["samples_missed"] + counted["samples_sent"]; taken != 0 || after.Samples != before.Samples {
+		t.Errorf("samples were taken: %v", counted)
+	}
+	if left := pinnedTargets(t, table); len(left) != 0 {
+		t.Errorf("processes %v are left in the table", left)
+	}
+	clean(t, p.Report())
+}
