@@ -64,11 +64,12 @@ func missingRight(err error) error {
 		}
 	}
 	if names := missingCapabilities(); len(names) > 0 {
-		return &MissingError{
-			Feature: strings.Join(names, " and "),
-			Remedy:  "run as root, or grant the process " + strings.Join(names, " and "),
-			Err:     err,
+		missing := strings.Join(names, " and ")
+		remedy := "grant the process " + missing
+		if os.Geteuid() != 0 {
+			remedy = "run as root, or " + remedy
 		}
+		return &MissingError{Feature: missing, Remedy: remedy, Err: err}
 	}
 	return nil
 }
