@@ -142,7 +142,8 @@ func (p *Process) Hostile(kind, argument string) (out Publication) {
 }
 
 // Spoil spoils a thread's slot until its next Begin. Kinds: slot-null,
-// slot-unmapped, slot-wild, slot-edge, slot-updating, slot-version, slot-junk.
+// slot-unmapped, slot-wild, slot-edge, slot-updating, slot-version, slot-junk, and
+// slot-hangs (reading it blocks while the process lives).
 func (p *Process) Spoil(thread int, kind string) {
 	p.t.Helper()
 	p.must(nil, "hostile", kind, strconv.Itoa(thread))
@@ -152,6 +153,29 @@ func (p *Process) Spoil(thread int, kind string) {
 func (p *Process) Exec(program, argument string) {
 	p.t.Helper()
 	p.must(nil, "exec", program, argument)
+}
+
+// Restart makes the process execute its program again, with the same options, and returns when that
+// is ready. Threads, transactions and what was reported are gone. The socket is a new one at the same
+// path, unless it is kept, with what is in it.
+func (p *Process) Restart(keepSocket bool) {
+	p.t.Helper()
+	p.mu.Lock()
+	p.seen = nil // what happens from now on is the new program's
+	p.mu.Unlock()
+	words := []string{"restart"}
+	if keepSocket {
+		words = append(words, "keep-socket")
+	}
+	p.must(nil, words...)
+	p.await("ready", 1, nil)
+}
+
+// Borrow has the process load a library, and do part of its work in a function of it that takes and
+// returns a double.
+func (p *Process) Borrow(library, function string) {
+	p.t.Helper()
+	p.must(nil, "borrow", library, function)
 }
 
 // Report reads the socket and tells what is known by now.

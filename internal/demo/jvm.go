@@ -15,6 +15,8 @@ type JVMOptions struct {
 	Threads     int    // Java threads beside the main one, each with a slot of its own after its first Begin
 	Busy        bool   // they burn CPU while in a transaction
 
+	FramePointers bool // stacks of Java code can be walked
+
 	Placement
 }
 
@@ -43,8 +45,12 @@ func StartJVM(t testing.TB, o JVMOptions) *Process {
 		work = "busy"
 	}
 	// Small and quiet: many may run beside each other, and nothing but our files is in /tmp.
-	p := l.start([]string{java, "-XX:+UseSerialGC", "-Xmx64m", "-XX:-UsePerfData", "-cp", jar, "Demo",
-		library, socket, o.Service, o.Environment, strconv.Itoa(o.Threads), work})
+	argv := []string{java, "-XX:+UseSerialGC", "-Xmx64m", "-XX:-UsePerfData"}
+	if o.FramePointers {
+		argv = append(argv, "-XX:+PreserveFramePointer")
+	}
+	p := l.start(append(argv, "-cp", jar, "Demo",
+		library, socket, o.Service, o.Environment, strconv.Itoa(o.Threads), work))
 	p.Library = library
 	p.Socket = socket
 	return p

@@ -42,6 +42,7 @@ type Options struct {
 	Swap        bool          // two slots per thread in turn, as with virtual threads
 	Auto        bool          // fill slots only after a registration
 	Unsampled   bool          // W3C trace flags 0
+	PageOut     bool          // slots are not resident from when they were written until they are read
 
 	Hold         bool          // neither load nor publish at the start
 	PublishAfter time.Duration // publish so long after the start
@@ -53,9 +54,10 @@ type Options struct {
 
 // Placement says as whom and where a process runs.
 type Placement struct {
-	PrivateTmp bool     // a mount namespace of its own with its own /tmp, where all its files are; needs root
-	UID, GID   int      // user to run as instead of our own; needs root
-	Env        []string // additional environment
+	PrivateTmp  bool     // a mount namespace of its own with its own /tmp, where all its files are; needs root
+	UID, GID    int      // user to run as instead of our own; needs root
+	Env         []string // additional environment
+	FixedLayout bool     // everything at the same addresses whenever the program is executed
 }
 
 // Start builds and starts a demo process that ends with the test, and waits until
@@ -120,6 +122,7 @@ func (o Options) arguments() (out []string) {
 	flag("swap", o.Swap)
 	flag("auto", o.Auto)
 	flag("unsampled", o.Unsampled)
+	flag("page-out", o.PageOut)
 	flag("hold", o.Hold)
 	count("publish-after-ms", int(o.PublishAfter.Milliseconds()))
 	count("duration-ms", int(o.Duration.Milliseconds()))
@@ -199,6 +202,10 @@ func (l *launcher) start(argv []string) *Process {
 	// Programs before the last must not see the environment: LD_PRELOAD is of
 	// another C library.
 	argv = append(append([]string{"env"}, l.env...), argv...)
+	if l.at.FixedLayout {
+		testenv.NeedTool(l.t, "setarch")
+		argv = append([]string{"setarch", "-R"}, argv...)
+	}
 	if l.at.UID != 0 || l.at.GID != 0 {
 		testenv.NeedTool(l.t, "setpriv")
 		argv = append([]string{"setpriv", "--reuid", strconv.Itoa(l.at.UID), "--regid", strconv.Itoa(l.at.GID),

@@ -4,6 +4,7 @@
 #include "receiver.h"
 #include "truth.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -241,6 +242,31 @@ static const char *execute(struct agent *agent, char **arguments) {
     return strerror(errno);
 }
 
+/* The same, with this program and its options. */
+static const char *restart(struct agent *agent, char **arguments) {
+    struct event event;
+    event_open(&event, "executing", true);
+    event_close(&event);
+    if (arguments[0]) {
+        receiver_hand_on();
+    }
+    execv(agent->argv[0], agent->argv);
+    return strerror(errno);
+}
+
+static const char *borrow(struct agent *agent, char **arguments) {
+    void *library = dlopen(arguments[0], RTLD_NOW), *symbol;
+    double (*function)(double);
+    (void)agent;
+    if (!library || !(symbol = dlsym(library, arguments[1]))) {
+        return dlerror();
+    }
+    memcpy(&function, &symbol, sizeof(function)); /* see library_load */
+    work_borrow(function);
+    answer("borrowed");
+    return NULL;
+}
+
 static const struct command {
     const char *name;
     int min_arguments, max_arguments;
@@ -262,7 +288,9 @@ static const struct command {
     {"end", 1, 1, end},         /* THREAD */
     {"hostile", 1, 2, hostile}, /* KIND [ARGUMENT]; slot-... THREAD */
     {"report", 0, 0, report},
-    {"exec", 1, 2, execute}, /* PROGRAM [ARGUMENT] */
+    {"exec", 1, 2, execute},    /* PROGRAM [ARGUMENT] */
+    {"restart", 0, 1, restart}, /* [keep-socket]: exec of this program */
+    {"borrow", 2, 2, borrow},   /* LIBRARY FUNCTION: dlopen, and work in a double (*)(double) */
 };
 
 static const char *obey(struct agent *agent, const char *name, char **arguments, int n) {

@@ -10,6 +10,7 @@
 
 /* What the options say and commands change. */
 struct agent {
+    char **argv;              /* of the program */
     const char *library_path; /* null: none given */
     const char *service, *environment;
     struct library library; /* handle null: not loaded */

@@ -45,6 +45,7 @@ enum option_key {
     SWAP,
     AUTO,
     UNSAMPLED,
+    PAGE_OUT,
     HOLD,
     PUBLISH_AFTER_MS,
     DURATION_MS,
@@ -69,6 +70,7 @@ static const struct {
     [SWAP] = {"swap", NULL, "two slots per thread in turn, as with virtual threads"},
     [AUTO] = {"auto", NULL, "fill slots only after a registration"},
     [UNSAMPLED] = {"unsampled", NULL, "trace flags 0"},
+    [PAGE_OUT] = {"page-out", NULL, "slots are not resident until they are read"},
     [HOLD] = {"hold", NULL, "do not load and publish at the start"},
     [PUBLISH_AFTER_MS] = {"publish-after-ms", "N", "publish that long after the start (0)"},
     [DURATION_MS] = {"duration-ms", "N", "end by itself (0: never)"},
@@ -151,6 +153,9 @@ static void set_option(struct demo *demo, enum option_key key, const char *value
         break;
     case UNSAMPLED:
         demo->workers.tracer.unsampled = true;
+        break;
+    case PAGE_OUT:
+        demo->workers.tracer.page_out = true;
         break;
     case HOLD:
         demo->hold = true;
@@ -285,6 +290,7 @@ int main(int argc, char **argv) {
     };
     sigset_t mask;
     parse_options(&demo, argc, argv);
+    demo.agent.argv = argv;
     sigemptyset(&mask);
     sigaddset(&mask, SIGTERM);
     sigaddset(&mask, SIGINT);

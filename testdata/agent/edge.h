@@ -1,4 +1,4 @@
-/* Addresses that cannot be read. */
+/* Addresses that cannot be read, or not at once. */
 #ifndef EDGE_H
 #define EDGE_H
 
@@ -9,5 +9,9 @@
 
 /* A page that cannot be read, after at least this many bytes that can; never freed. */
 char *edge_of_memory(size_t before);
+
+/* A page that makes whoever reads it wait for as long as this process lives. Null, and errno, where
+ * that is not to be had. Needs root. */
+void *hanging_page(void);
 
 #endif

@@ -9,18 +9,10 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
-
-#if __has_include(<linux/userfaultfd.h>) /* not among the headers that musl-gcc uses */
-#include <linux/userfaultfd.h>
-#define HAS_USERFAULTFD
-#endif
 
 static void *published; /* what to free */
 
@@ -127,27 +119,13 @@ static const char *hostile_socket(struct publication *p, struct storage *storage
     return NULL;
 }
 
-/* A storage that makes whoever reads it wait for a page that nobody ever provides, for as long as
- * this process lives. Needs root. */
 static const char *publish_hanging(struct publication *p) {
-#ifdef HAS_USERFAULTFD
-    size_t size = (size_t)sysconf(_SC_PAGESIZE);
-    struct uffdio_api api = {.api = UFFD_API};
-    struct uffdio_register registration = {.mode = UFFDIO_REGISTER_MODE_MISSING};
-    int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
-    void *page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    registration.range.start = (uintptr_t)page;
-    registration.range.len = size;
-    if (fd < 0 || page == MAP_FAILED || ioctl(fd, UFFDIO_API, &api) ||
-        ioctl(fd, UFFDIO_REGISTER, &registration)) {
+    void *page = hanging_page();
+    if (!page) {
         return strerror(errno);
     }
     set_pointer(p, page);
     return NULL;
-#else
-    (void)p;
-    return "built without userfaultfd";
-#endif
 }
 
 const char *publish_hostile(struct publication *p, const char *kind, const char *argument) {

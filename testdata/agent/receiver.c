@@ -3,6 +3,7 @@
 #include "truth.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -212,11 +213,38 @@ static void close_locked(void) {
     }
 }
 
+static const char handed_on[] = "DEMO_SOCKET"; /* environment variable with its descriptor */
+
+/* Takes over the socket that the program before handed on; it is bound to the same path. */
+static bool take_over(const char *path) {
+    const char *number = getenv(handed_on);
+    if (!number) {
+        return false;
+    }
+    fd = atoi(number);
+    unsetenv(handed_on);
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    strcpy(address.sun_path, path);
+    return true;
+}
+
+void receiver_hand_on(void) {
+    char number[16];
+    pthread_mutex_lock(&lock);
+    snprintf(number, sizeof(number), "%d", fd);
+    setenv(handed_on, number, 1);
+    fcntl(fd, F_SETFD, 0);
+    pthread_mutex_unlock(&lock);
+}
+
 const char *receiver_bind(const char *path) {
     const char *error = NULL;
     int on = 1;
     if (strlen(path) >= sizeof(address.sun_path)) {
         return "the path does not fit sun_path";
+    }
+    if (take_over(path)) {
+        return NULL;
     }
     pthread_mutex_lock(&lock);
     close_locked();

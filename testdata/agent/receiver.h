@@ -19,6 +19,8 @@ void receiver_start(bool never_read);
  * file removed. Null, or why it did not work.
  */
 const char *receiver_bind(const char *path);
+/* The program that this process executes next gets the socket when it binds one at the path. */
+void receiver_hand_on(void);
 /* Closes the socket and leaves its file: a sender gets ECONNREFUSED. */
 void receiver_close(void);
 /* Removes the file and leaves the socket: who is connected stays connected. */

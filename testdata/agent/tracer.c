@@ -5,6 +5,12 @@
 #include "self.h"
 #include "truth.h"
 
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 enum { BURST = 256 };
 
 static _Atomic(const struct library *) used_library;
@@ -13,9 +19,21 @@ void tracers_use(const struct library *library) {
     atomic_store(&used_library, library);
 }
 
+/* A page whose contents the kernel has elsewhere, too, so that it can be taken from the process. */
+static void *shared_page(void) {
+    void *page = mmap(NULL, (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) {
+        perror("mmap");
+        exit(1);
+    }
+    return page;
+}
+
 void tracer_init(struct tracer *t, unsigned index, const struct tracer_options *options) {
     t->options = options;
     t->index = index;
+    t->slots = options->page_out ? shared_page() : t->own;
     t->work = &work_gap;
     t->cpu_ns = self_cpu_ns();
 }
@@ -56,6 +74,10 @@ static void show(struct tracer *t, const struct context *context) {
     slot_write(slot, context, !t->options->unsampled);
     if (atomic_load_explicit(&t->slot, memory_order_relaxed) != slot) {
         point_to(t, slot);
+    }
+    if (t->options->page_out && madvise(t->slots, (size_t)sysconf(_SC_PAGESIZE), MADV_DONTNEED)) {
+        perror("madvise");
+        exit(1);
     }
 }
 
@@ -113,6 +135,12 @@ const char *tracer_spoil(struct tracer *t, const char *kind) {
         point_to(t, NULL);
     } else if (!strcmp(kind, "slot-unmapped")) {
         point_to(t, edge);
+    } else if (!strcmp(kind, "slot-hangs")) {
+        void *page = hanging_page();
+        if (!page) {
+            return strerror(errno);
+        }
+        point_to(t, page);
     } else if (!strcmp(kind, "slot-wild")) {
         point_to(t, WILD_ADDRESS);
     } else if (!strcmp(kind, "slot-edge")) { /* its ids cannot be read */

@@ -24,6 +24,7 @@ struct tracer_options {
     bool swap;        /* two slots per thread in turn, as with virtual threads */
     bool unsampled;   /* W3C trace flags 0 instead of 1 */
     bool auto_enable; /* touch the variable only after a registration */
+    bool page_out;    /* slots are not resident from when they were written until they are read */
 };
 
 struct tracer {
@@ -35,7 +36,8 @@ struct tracer {
     atomic_ullong rewrites;    /* slots written by tracer_rewrite */
 
     const struct library *library; /* that the variable is of */
-    struct slot slots[2];
+    struct slot own[2];
+    struct slot *slots;      /* two: own, or paged out */
     unsigned current;        /* index of the slot in use */
     bool begun, traced;      /* in a transaction; and the slot says so */
     unsigned turn;           /* transactions begun: chooses the kind of work */

@@ -16,4 +16,7 @@ struct work {
 extern const struct work work_kinds[WORK_KINDS];
 extern const struct work work_gap;
 
+/* A function that part of the work, of every kind but search, is done in from now on. */
+void work_borrow(double (*function)(double));
+
 #endif
