@@ -13,6 +13,7 @@ import (
 	"correlator/bpf"
 	"correlator/internal/demo"
 	"correlator/internal/target"
+	"correlator/internal/testenv"
 	"correlator/profile"
 )
 
@@ -43,7 +44,7 @@ func (r *running) sampledAdded() {
 	if correlated != queued || queued != sent+dropped {
 		r.t.Errorf("%d samples correlated, %d queued, %d sent and %d dropped", correlated, queued, sent, dropped)
 	}
-	if troubles := c.Sampling.Troubles.Load() + c.Sampling.LooksFailed.Load(); troubles != 0 {
+	if troubles := c.Sampling.Troubles.Load(); troubles != 0 {
 		r.t.Errorf("sampling was in trouble %d times", troubles)
 	}
 }
@@ -84,40 +85,128 @@ func (f function) in(frames []profile.Frame) bool {
 	})
 }
 
+// stacks are the frames of all stacks that a process was told of, by their ids.
+func (r *running) stacks(report demo.Report) map[string][]profile.Frame {
+	r.t.Helper()
+	found := make(map[string][]profile.Frame)
+	for _, transaction := range report.Transactions {
+		for text := range transaction.Stacks {
+			if found[text] == nil {
+				found[text] = r.frames(text)
+			}
+		}
+	}
+	return found
+}
+
+// frames are those of a stack.
+func (r *running) frames(text string) []profile.Frame {
+	r.t.Helper()
+	id, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	frames, ok := r.sampling.Stack(profile.StackTraceID(id))
+	if !ok {
+		r.t.Fatalf("frames of stack %s are not in the store", text)
+	}
+	if profile.TraceID(frames).String() != text {
+		r.t.Errorf("stack %s has frames with id %s", text, profile.TraceID(frames))
+	}
+	return frames
+}
+
 // stacksTrue checks that each stack of each transaction is one of what the process did in it, and
 // not of what it does between transactions, and that the frames of all stacks are to be had. What a
 // thread does at the borders of a transaction is neither: switching takes microseconds of it.
 func (r *running) stacksTrue(p *demo.Process, report demo.Report) {
 	r.t.Helper()
-	code := functions(r.t, p)
+	code, stacks := functions(r.t, p), r.stacks(report)
 	var samples, inWork uint64
 	for _, transaction := range report.Transactions {
-		for text := range transaction.Stacks {
-			id, err := base64.RawURLEncoding.DecodeString(text)
-			if err != nil {
-				r.t.Fatal(err)
-			}
-			frames, ok := r.sampling.Stack(profile.StackTraceID(id))
-			if !ok {
-				r.t.Fatalf("frames of stack %s are not in the store", text)
-			}
-			if profile.TraceID(frames).String() != text {
-				r.t.Errorf("stack %s has frames with id %s", text, profile.TraceID(frames))
-			}
+		for text, n := range transaction.Stacks {
 			for _, kind := range []string{"checkout", "search", "browse", "housekeeping"} {
-				worked := code[kind].in(frames)
+				worked := code[kind].in(stacks[text])
 				if worked && kind != transaction.Kind {
 					r.t.Errorf("a transaction %q has a stack of %q", transaction.Kind, kind)
 				}
 				if worked {
-					inWork += transaction.Stacks[text]
+					inWork += n
 				}
 			}
-			samples += transaction.Stacks[text]
+			samples += n
 		}
 	}
-	if inWork < samples*9/10 {
+	if inWork < samples*9/10 || samples == 0 {
 		r.t.Errorf("of %d samples, %d have a stack of the transaction's work", samples, inWork)
+	}
+}
+
+// kernel is how many samples ended so in the kernel, as of a second ago at most.
+func (r *running) kernel(o bpf.Outcome) uint64 { return r.Counters().Sampling.Kernel[o].Load() }
+
+// recounted waits until the kernel's counters were read anew, so many times: after the second, all
+// that had happened before is in them. There are samples at any time, if only of idle CPUs.
+func (r *running) recounted(times int) {
+	r.t.Helper()
+	taken := func() (sum uint64) {
+		for o := range len(bpf.Counters{}) {
+			sum += r.kernel(bpf.Outcome(o))
+		}
+		return sum
+	}
+	for range times {
+		before := taken()
+		testenv.Poll(r.t, deadline, "the kernel's counters to be read", func() bool { return taken() != before })
+	}
+}
+
+// ofTargets is how many samples were of threads of targets.
+func (r *running) ofTargets() (sum uint64) {
+	for o := range len(bpf.Counters{}) {
+		if outcome := bpf.Outcome(o); outcome != bpf.NoTarget && outcome != bpf.Idle {
+			sum += r.kernel(outcome)
+		}
+	}
+	return sum
+}
+
+// notSampled makes sure that no process is sampled, though there is one that burns CPU.
+func (r *running) notSampled() {
+	r.t.Helper()
+	r.recounted(2)
+	before, others := r.ofTargets(), r.kernel(bpf.NoTarget)
+	r.recounted(1)
+	if now := r.ofTargets(); now != before {
+		r.t.Errorf("%d samples of a process that is not to be sampled", now-before)
+	}
+	if r.kernel(bpf.NoTarget) == others {
+		r.t.Error("nothing burnt CPU")
+	}
+}
+
+// samplesAreCPU checks that a process got as many samples as its transactions burnt CPU from a time
+// on, CLOCK_MONOTONIC in ns. The samples of each CPU come at even intervals, so their number is
+// closer to the truth than that of as many independent ones; 5 times the deviation of the latter is
+// never exceeded by chance.
+func (r *running) samplesAreCPU(report demo.Report, fromNs uint64) {
+	r.t.Helper()
+	var cpu time.Duration
+	var samples, late uint64
+	for _, transaction := range report.Transactions {
+		if transaction.BeginNs > fromNs && transaction.EndNs != 0 {
+			cpu += transaction.CPU
+			samples += transaction.Samples
+			late += transaction.LateSamples
+		}
+	}
+	want := cpu.Seconds() * float64(r.config.SamplesPerSecond)
+	r.t.Logf("%d Hz: %d samples, %.1f expected of %v CPU; late %d", r.config.SamplesPerSecond, samples, want, cpu, late)
+	if want < 40 {
+		r.t.Errorf("%.1f samples expected: too few to tell anything", want)
+	}
+	if math.Abs(float64(samples)-want) > 5*math.Sqrt(want) {
+		r.t.Errorf("%d Hz: %d samples, %.1f expected of %v CPU", r.config.SamplesPerSecond, samples, want, cpu)
 	}
 }
 
@@ -141,19 +230,6 @@ func TestSamplesAreCPUSeconds(t *testing.T) {
 		report := p.Quit()
 		clean(t, report)
 		r.sampledAdded()
-		var cpu time.Duration
-		var samples, late uint64
-		for _, transaction := range report.Transactions {
-			if transaction.BeginNs > registered && transaction.EndNs != 0 {
-				cpu += transaction.CPU
-				samples += transaction.Samples
-				late += transaction.LateSamples
-			}
-		}
-		want := cpu.Seconds() * float64(c.perSecond)
-		t.Logf("%d Hz: %d samples, %.1f expected of %v CPU; late %d", c.perSecond, samples, want, cpu, late)
-		if math.Abs(float64(samples)-want) > 5*math.Sqrt(want) {
-			t.Errorf("%d Hz: %d samples, %.1f expected of %v CPU", c.perSecond, samples, want, cpu)
-		}
+		r.samplesAreCPU(report, registered)
 	}
 }

@@ -1,0 +1,166 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"correlator/bpf"
+	"correlator/internal/demo"
+	"correlator/internal/target"
+	"correlator/internal/testenv"
+)
+
+// patient has the agent hold what waits for so long that nothing becomes late in a test, and fetch
+// samples so rarely that there is something to wait whenever sampling ends.
+func patient(c *Config) { c.SamplesDelay, c.ReportInterval = 30*time.Second, 400*time.Millisecond }
+
+// Sampling begins when a process has published and ends when it has withdrawn, and of what was taken
+// in between nothing is lost: what waits without a socket goes to the next one.
+func TestSampledStorageComesAndGoes(t *testing.T) {
+	p := demo.Start(t, demo.Options{Hold: true, Busy: 2, Gap: -1})
+	r := run(t, atRate(997), patient)
+	p.Load()
+	r.state(p, target.StateNoStorage, "")
+	p.Publish()
+	sampledReport(p, 300)
+	p.Withdraw()
+	r.state(p, target.StateNoStorage, "")
+	messages := &r.Counters().Messages
+	testenv.Poll(t, deadline, "samples to wait for a socket", func() bool { return messages.Added.Load() > messages.Sent.Load() })
+	r.notSampled()
+	before := p.Report()
+	p.Republish(filepath.Join(p.Dir, "second.socket"), "")
+	p.Registration(2)
+	testenv.Poll(t, deadline, "what waited to be sent", func() bool { return messages.Added.Load() == messages.Sent.Load() })
+	sampledReport(p, before.Samples+300)
+	r.stacksTrue(p, p.Report())
+	r.end()
+	report := p.Quit()
+	clean(t, report)
+	r.sampledAdded()
+	if sent := messages.Sent.Load(); sent != report.Samples || sent != messages.Added.Load() {
+		t.Errorf("%d samples correlated, %d sent, %d arrived", messages.Added.Load(), sent, report.Samples)
+	}
+}
+
+// A library that was loaded anew needs another rule. It can be another library, whose variable is
+// placed otherwise, and nobody may have seen the moment at which there was none.
+func TestSampledLibraryReloaded(t *testing.T) {
+	p := demo.Start(t, demo.Options{Busy: 2, Gap: -1})
+	r := run(t, atRate(997))
+	registrations := 1
+	for _, fixture := range []string{"", "x86_64-glibc-dtpmod-local", "x86_64-glibc-tlsdesc-local"} {
+		if fixture != "" {
+			data, err := os.ReadFile(demo.Fixture(t, fixture))
+			if err != nil {
+				t.Fatal(err)
+			}
+			library := filepath.Join(p.Dir, demo.LibraryName(false))
+			if err := os.WriteFile(library, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			p.Unload()
+			if err := p.Command(nil, "load", library); err != nil {
+				t.Fatal(err)
+			}
+			p.Publish()
+			registrations++
+		}
+		p.Registration(registrations)
+		r.state(p, target.StateRegistered, "")
+		sampledReport(p, p.Report().Samples+300)
+		r.stacksTrue(p, p.Report())
+	}
+	r.end()
+	clean(t, p.Quit())
+	r.sampledAdded()
+}
+
+// What a process is after an exec is not sampled by the rule of what it was before. When it takes part
+// again it is sampled again, by a rule of its own.
+func TestSampledExec(t *testing.T) {
+	p := demo.Start(t, demo.Options{Busy: 2, Gap: -1})
+	r := run(t, atRate(997), rareSweeps)
+	sampledReport(p, 100)
+	for try := 0; r.kernel(bpf.Stale) == 0; try++ {
+		if try == 5 {
+			t.Fatal("no sample was found to be of another program")
+		}
+		p.Restart(false)
+		p.Registration(1)
+		r.stacksTrue(p, sampledReport(p, 300))
+		r.recounted(1)
+	}
+	harmless(t, p.Report())
+
+	loop := filepath.Join(p.Dir, "loop")
+	if err := os.WriteFile(loop, []byte("while :; do :; done\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.Exec("sh", loop)
+	r.gone(p)
+	r.notSampled()
+	t.Logf("%d samples of other programs", r.kernel(bpf.Stale))
+	p.Kill()
+	r.end()
+	r.sampledAdded()
+}
+
+// harmless checks that a process was told nothing wrong since an exec. It may have been told of traces
+// that the program before had, which it does not know.
+func harmless(t *testing.T, report demo.Report) {
+	t.Helper()
+	if report.Torn != 0 || report.Malformed != 0 {
+		t.Errorf("torn %d, malformed %d: want none of these", report.Torn, report.Malformed)
+	}
+}
+
+// rareSweeps leaves it to the agent's looks at each process to find out what becomes of it.
+func rareSweeps(c *Config) { c.ScanInterval = 50 * deadline }
+
+// Processes that end at any moment, with samples at all stages of their way, disturb nobody, and each
+// sample is accounted for.
+func TestSampledDeath(t *testing.T) {
+	neighbour := demo.Start(t, demo.Options{Busy: 1, Transaction: 200 * time.Millisecond})
+	r := run(t, atRate(997))
+	registered := neighbour.Registration(1).ReadNs
+	for i := range 15 {
+		p := demo.Start(t, demo.Options{Busy: 2})
+		if i%3 > 0 {
+			p.Registration(1)
+		}
+		if i%3 > 1 {
+			sampledReport(p, 1)
+		}
+		if i%2 == 0 {
+			p.Kill()
+		} else {
+			p.Quit()
+		}
+	}
+	sampledReport(neighbour, 500)
+	report := neighbour.Quit()
+	r.gone(neighbour)
+	r.end()
+	clean(t, report)
+	r.samplesAreCPU(report, registered)
+	r.sampledAdded()
+}
+
+// An end in full flight: what was taken until then is counted, and what can be is sent.
+func TestSampledShutdown(t *testing.T) {
+	for range 3 {
+		p := demo.Start(t, demo.Options{Busy: 2, Transaction: 20 * time.Millisecond})
+		r := run(t, atRate(bpf.MaxSamplesPerSecond), patient)
+		sampledReport(p, 1)
+		r.end()
+		r.sampledAdded()
+		report := p.Quit()
+		clean(t, report)
+		if correlated := r.Counters().Sampling.Outcomes[target.OutcomeCorrelated].Load(); correlated != report.Samples {
+			t.Errorf("%d samples correlated, %d arrived", correlated, report.Samples)
+		}
+	}
+}
