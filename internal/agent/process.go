@@ -171,10 +171,7 @@ func (p *process) step() error {
 		p.disconnect()
 		return err
 	}
-	if p.program != nil && !p.program.Runs() {
-		p.disconnect() // another program published the same at the same place: it does not know us
-	}
-	if p.socket != nil && !changed && p.target.SocketIs(*p.socket) {
+	if p.socket != nil && !changed && p.runs() && p.target.SocketIs(*p.socket) {
 		if !p.target.StillPublishing() { // the library was loaded anew
 			p.unfollow()
 			p.target.ForgetRule()

@@ -90,8 +90,12 @@ func (p *process) refuseSamples() {
 	}
 }
 
+// runs says whether the process still runs the program that is sampled, as far as its samples tell.
+// Another program has another agent, which must be told of us, also when all else looks the same.
+func (p *process) runs() bool { return p.program == nil || p.program.Runs() }
+
 // follow has the process sampled as what it is now: the program that it runs, by the rule that
-// holds for it. It answers why that is not possible (yet); a rule that is not resolved yet is
+// holds for it, unless it is already. It answers why that is not possible (yet); a rule that is not resolved yet is
 // tlsdesc.ErrUnresolved.
 func (p *process) follow() error {
 	s := p.agent.sampling
