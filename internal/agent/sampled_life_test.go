@@ -24,7 +24,7 @@ func TestSampledStorageComesAndGoes(t *testing.T) {
 	p.Load()
 	r.state(p, target.StateNoStorage, "")
 	p.Publish()
-	sampledReport(p, 300)
+	r.sampledReport(p, 300)
 	p.Withdraw()
 	r.state(p, target.StateNoStorage, "")
 	messages := &r.Counters().Messages
@@ -34,7 +34,7 @@ func TestSampledStorageComesAndGoes(t *testing.T) {
 	p.Republish(filepath.Join(p.Dir, "second.socket"), "")
 	p.Registration(2)
 	testenv.Poll(t, deadline, "what waited to be sent", func() bool { return messages.Added.Load() == messages.Sent.Load() })
-	sampledReport(p, before.Samples+300)
+	r.sampledReport(p, before.Samples+300)
 	r.stacksTrue(p, p.Report())
 	r.end()
 	report := p.Quit()
@@ -70,7 +70,7 @@ func TestSampledLibraryReloaded(t *testing.T) {
 		}
 		p.Registration(registrations)
 		r.state(p, target.StateRegistered, "")
-		sampledReport(p, p.Report().Samples+300)
+		r.sampledReport(p, p.Report().Samples+300)
 		r.stacksTrue(p, p.Report())
 	}
 	r.end()
@@ -83,14 +83,14 @@ func TestSampledLibraryReloaded(t *testing.T) {
 func TestSampledExec(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 2, Gap: -1})
 	r := run(t, atRate(997), rareSweeps)
-	sampledReport(p, 100)
+	r.sampledReport(p, 100)
 	for try := 0; r.kernel(bpf.Stale) == 0; try++ {
 		if try == 5 {
 			t.Fatal("no sample was found to be of another program")
 		}
 		p.Restart(false)
 		p.Registration(1)
-		r.stacksTrue(p, sampledReport(p, 300))
+		r.stacksTrue(p, r.sampledReport(p, 300))
 		r.recounted(1)
 	}
 	harmless(t, p.Report())
@@ -125,7 +125,7 @@ func rareSweeps(c *Config) { c.ScanInterval = 50 * deadline }
 func TestSampledExecUnseen(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 2, Gap: -1, Placement: demo.Placement{FixedLayout: true}})
 	r := run(t, atRate(997), rareSweeps)
-	sampledReport(p, 100)
+	r.sampledReport(p, 100)
 	storage, base := p.Published().Storage, p.Loaded().Base
 	p.Restart(true)
 	if again := p.Published().Storage; again != storage || p.Loaded().Base != base {
@@ -133,7 +133,7 @@ func TestSampledExecUnseen(t *testing.T) {
 			again, p.Loaded().Base)
 	}
 	p.Registration(1) // it is another agent, and waits for a word
-	r.stacksTrue(p, sampledReport(p, 300))
+	r.stacksTrue(p, r.sampledReport(p, 300))
 	r.end()
 	harmless(t, p.Quit())
 	if r.kernel(bpf.Stale) == 0 {
@@ -154,7 +154,7 @@ func TestSampledDeath(t *testing.T) {
 			p.Registration(1)
 		}
 		if i%3 > 1 {
-			sampledReport(p, 1)
+			r.sampledReport(p, 1)
 		}
 		if i%2 == 0 {
 			p.Kill()
@@ -162,10 +162,10 @@ func TestSampledDeath(t *testing.T) {
 			p.Quit()
 		}
 	}
-	sampledReport(neighbour, 500)
-	report := neighbour.Quit()
-	r.gone(neighbour)
+	r.sampledReport(neighbour, 500)
+	neighbour.StopThreads()
 	r.end()
+	report := neighbour.Quit()
 	clean(t, report)
 	r.samplesAreCPU(report, registered)
 	r.sampledAdded()
@@ -176,7 +176,7 @@ func TestSampledShutdown(t *testing.T) {
 	for range 3 {
 		p := demo.Start(t, demo.Options{Busy: 2, Transaction: 20 * time.Millisecond})
 		r := run(t, atRate(bpf.MaxSamplesPerSecond), patient)
-		sampledReport(p, 1)
+		r.sampledReport(p, 1)
 		r.end()
 		r.sampledAdded()
 		report := p.Quit()

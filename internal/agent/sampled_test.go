@@ -49,9 +49,19 @@ func (r *running) sampledAdded() {
 	}
 }
 
-// sampledReport waits for samples of a process, and returns its report.
-func sampledReport(p *demo.Process, samples uint64) demo.Report {
-	return p.ReportWhen("samples", func(report demo.Report) bool { return report.Samples >= samples })
+// sampledReport waits for samples of a process, and returns its report. It asks rarely: a report is
+// work, on CPUs that the process is to burn.
+func (r *running) sampledReport(p *demo.Process, samples uint64) (report demo.Report) {
+	r.t.Helper()
+	var asked time.Time
+	testenv.Poll(r.t, deadline, "samples", func() bool {
+		if time.Since(asked) < 50*time.Millisecond {
+			return false
+		}
+		report, asked = p.Report(), time.Now()
+		return report.Samples >= samples
+	})
+	return report
 }
 
 // function is where the code of a function lies, in ELF addresses.
@@ -186,7 +196,7 @@ func (r *running) notSampled() {
 }
 
 // samplesAreCPU checks that a process got as many samples as its transactions burnt CPU from a time
-// on, CLOCK_MONOTONIC in ns. The samples of each CPU come at even intervals, so their number is
+// on, CLOCK_MONOTONIC in ns. It must have burnt none since the agent's end. The samples of each CPU come at even intervals, so their number is
 // closer to the truth than that of as many independent ones; 5 times the deviation of the latter is
 // never exceeded by chance.
 func (r *running) samplesAreCPU(report demo.Report, fromNs uint64) {
@@ -224,8 +234,9 @@ func TestSamplesAreCPUSeconds(t *testing.T) {
 		if *long {
 			c.samples *= 10
 		}
-		sampledReport(p, c.samples)
+		r.sampledReport(p, c.samples)
 		r.stacksTrue(p, p.Report())
+		p.StopThreads() // all that was burnt is sampled
 		r.end()
 		report := p.Quit()
 		clean(t, report)

@@ -18,7 +18,7 @@ func TestSampledFlavors(t *testing.T) {
 		processes = append(processes, demo.Start(t, demo.Options{Flavor: flavor, Busy: 2, Gap: -1}))
 	}
 	for _, p := range processes {
-		sampledReport(p, 300)
+		r.sampledReport(p, 300)
 	}
 	for i, p := range processes {
 		t.Run(demo.Flavors()[i].String(), func(t *testing.T) {
@@ -98,7 +98,7 @@ func TestSampledUnsampled(t *testing.T) {
 	})
 	t.Run("sent when asked to", func(t *testing.T) {
 		r := run(t, atRate(997), func(c *Config) { c.Unsampled = true })
-		sampledReport(p, 300)
+		r.sampledReport(p, 300)
 		r.stacksTrue(p, p.Report())
 		r.end()
 		r.sampledAdded()
@@ -116,7 +116,7 @@ func TestSampledKernelStacks(t *testing.T) {
 	for _, kernel := range []bool{false, true} {
 		p := demo.Start(t, o)
 		r := run(t, atRate(997), func(c *Config) { c.KernelStacks = kernel })
-		report := sampledReport(p, 300)
+		report := r.sampledReport(p, 300)
 		found := 0
 		for _, frames := range r.stacks(report) {
 			user := 0 // the first user frame
