@@ -372,7 +372,8 @@ func (a *Agent) shutDown(swept <-chan struct{}) {
 		a.log.Warn("not everything let go of us", zap.Ints("pids", slices.Sorted(maps.Keys(a.processes))))
 		a.mu.RUnlock()
 	}
-	a.log.Info("correlator ends", zap.Object("counters", &a.counters))
+	a.log.Info("correlator ends", zap.Object("counters", &a.counters),
+		zap.Object("sample_to_socket", timing(a.counters.Messages.Timing())))
 }
 
 // Processes is what is known of the processes that take part, by pid.

@@ -73,11 +73,6 @@ func (c *Counters) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	for r := range messaging.NumReasons {
 		add("samples_dropped_"+r.String(), &c.Messages.Dropped[r])
 	}
-	if sent := c.Messages.Timing(); sent.Sent+sent.Lost > 0 {
-		if err := enc.AddObject("sample_to_socket", timing(sent)); err != nil {
-			return err
-		}
-	}
 	add("messages", &c.Messages.Messages)
 	add("registrations", &c.Messages.Registrations)
 	add("sockets_gone", &c.Messages.SocketsGone)
