@@ -1,0 +1,159 @@
+package sampling
+
+import (
+	"flag"
+	"testing"
+	"time"
+
+	"correlator/bpf"
+	"correlator/internal/demo"
+	"correlator/internal/target"
+	"correlator/profile"
+)
+
+var long = flag.Bool("long", false, "take 10⁶ samples where a test usually takes fewer")
+
+// Every sample of threads that rewrite their slots without pause is one of a trace that was there, and
+// has a stack whose frames are kept.
+func TestRewriting(t *testing.T) {
+	p := demo.Start(t, demo.Options{Busy: 3, Rewrite: demo.RewriteNew, Swap: true})
+	s := open(t, bpf.SamplerOptions{SamplesPerSecond: bpf.MaxSamplesPerSecond})
+	r := newReceiver(t, 1<<20)
+	stop := r.serve(s)
+	s.start(p, r)
+	samples := uint64(10_000)
+	if *long {
+		samples = 1_000_000
+	}
+	s.poll("samples", func() bool { return t.Failed() || s.outcome(target.OutcomeCorrelated) >= samples })
+	s.end()
+	stop()
+	s.added(0)
+	if got, _ := r.sum(); got != s.outcome(target.OutcomeCorrelated) {
+		t.Errorf("%d samples correlated, %d handed over", s.outcome(target.OutcomeCorrelated), got)
+	}
+	for key := range r.samples {
+		frames, ok := s.Stack(key.StackTraceID)
+		if !ok || profile.TraceID(frames) != key.StackTraceID {
+			t.Fatalf("stack %v: %v", profile.StackTraceID(key.StackTraceID), frames)
+		}
+	}
+}
+
+// What finds no place in the kernel's tables is handed over all the same, one by one.
+func TestTablesFull(t *testing.T) {
+	for name, options := range map[string]bpf.SamplerOptions{
+		"counts": {MaxCounts: 2},
+		"stacks": {MaxStacks: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := demo.Start(t, demo.Options{Busy: 2, Transaction: time.Millisecond, Gap: -1})
+			s := open(t, options)
+			r := newReceiver(t, 1<<20)
+			stop := r.serve(s)
+			s.start(p, r)
+			s.poll("a full table", func() bool { return s.kernel(bpf.TableFull) > 0 })
+			s.end()
+			stop()
+			s.added(0)
+			if lost := s.kernel(bpf.TableFull) + s.kernel(bpf.Correlated) - s.outcome(target.OutcomeCorrelated); lost != 0 {
+				t.Errorf("%d samples not handed over", lost)
+			}
+		})
+	}
+}
+
+// A receiver that has no room loses what it is to hold, with a count, and nothing else: what can be
+// named without a look at the process is handed over.
+func TestBacklog(t *testing.T) {
+	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
+	s := open(t, bpf.SamplerOptions{})
+	r := newReceiver(t, 0)
+	program := s.start(p, r)
+	s.poll("a backlog", func() bool { return s.outcome(target.OutcomeBacklog) > 100 })
+	if samples, held := r.sum(); samples+held != 0 {
+		t.Errorf("%d samples named, %d held, before there was a look at the process", samples, held)
+	}
+	if err := program.space.Update(time.Now(), program.process); err != nil {
+		t.Fatal(err)
+	}
+	s.poll("samples", func() bool { return s.outcome(target.OutcomeCorrelated) > 100 })
+	s.end()
+	s.added(0)
+	if samples, _ := r.sum(); samples != s.outcome(target.OutcomeCorrelated) {
+		t.Errorf("%d samples handed over, %d correlated", samples, s.outcome(target.OutcomeCorrelated))
+	}
+}
+
+// A receiver that was forgotten is not called any more, though its process is sampled still. What it
+// holds stays its own.
+func TestForget(t *testing.T) {
+	p, other := demo.Start(t, demo.Options{Busy: 1, Gap: -1}), demo.Start(t, demo.Options{Busy: 1, Gap: -1})
+	s := open(t, bpf.SamplerOptions{SamplesPerSecond: 5000})
+	r, neighbour := newReceiver(t, 1<<20), newReceiver(t, 1<<20)
+	stop := neighbour.serve(s)
+	program := s.start(p, r)
+	s.start(other, neighbour)
+	held := func() uint64 { _, held := r.sum(); return held }
+	s.poll("samples to hold", func() bool { return held() > 0 })
+	s.Forget(r)
+	calls, before := r.calls, held() // without a lock: that nobody calls is what is proved
+	s.poll("samples of a process that was forgotten", func() bool { return s.outcome(target.OutcomeUnknownProcess) > 100 })
+	before2, _ := neighbour.sum()
+	s.poll("samples of the other process", func() bool { now, _ := neighbour.sum(); return now > before2 })
+	if r.calls != calls || held() != before {
+		t.Errorf("called %d times, and %d times when it was forgotten; %d samples held, then %d", r.calls, calls, held(), before)
+	}
+	s.end()
+	stop()
+	s.added(before)
+
+	// What was under way to the receiver when that was forgotten.
+	unknown := s.outcome(target.OutcomeUnknownProcess)
+	count := bpf.Count{Samples: 3}
+	s.deliver(program, &count, profile.StackTraceID{1}, time.Now())
+	s.hold(program, []Held{{program: program, count: count}})
+	if n := s.outcome(target.OutcomeUnknownProcess) - unknown; n != 6 || r.calls != calls {
+		t.Errorf("%d samples of an unknown process, want 6; %d calls more", n, r.calls-calls)
+	}
+	s.counters.Outcomes[target.OutcomeUnknownProcess].Store(unknown)
+
+	for _, h := range r.take() {
+		s.Refuse(&h, target.OutcomeUnknownProcess)
+	}
+	s.added(0)
+}
+
+// What was counted before a program's sampling was stopped is handed over after.
+func TestStop(t *testing.T) {
+	for range 5 {
+		p := demo.Start(t, demo.Options{Busy: 2, Transaction: time.Millisecond, Gap: -1})
+		s := open(t, bpf.SamplerOptions{SamplesPerSecond: 5000})
+		r := newReceiver(t, 1<<20)
+		stop := r.serve(s)
+		program := s.start(p, r)
+		s.poll("samples", func() bool { return s.outcome(target.OutcomeCorrelated) > 0 })
+		if err := program.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		again := s.start(p, r) // the same program, and another target
+		s.drains(3)            // one that may be under way, the last for the program, and one after
+		s.mu.RLock()
+		programs, stopped := len(s.programs), len(s.stopped)
+		s.mu.RUnlock()
+		if programs != 1 || stopped != 0 {
+			t.Errorf("%d programs and %d stopped ones known: want 1 and none", programs, stopped)
+		}
+		if err := again.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		s.end()
+		stop()
+		s.added(0)
+		samples, _ := r.sum()
+		if taken := s.kernel(bpf.Correlated) + s.kernel(bpf.TableFull); samples != taken {
+			t.Errorf("%d samples taken, %d handed over, %d of an unknown process", taken, samples,
+				s.outcome(target.OutcomeUnknownProcess))
+		}
+	}
+}

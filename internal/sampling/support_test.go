@@ -1,0 +1,237 @@
+package sampling
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/zap/zaptest"
+
+	"correlator/bpf"
+	"correlator/elfsym"
+	"correlator/internal/demo"
+	"correlator/internal/target"
+	"correlator/internal/testenv"
+	"correlator/memread"
+	"correlator/messaging"
+	"correlator/procscan"
+	"correlator/tlsdesc"
+)
+
+// deadline is how long anything may take that happens at once on an idle machine.
+const deadline = 60 * time.Second
+
+func TestMain(m *testing.M) { os.Exit(testenv.Alone(m)) }
+
+// sampled is a Sampling that runs in the test.
+type sampled struct {
+	*Sampling
+	t   *testing.T
+	end func() // ends Run, and waits for it
+}
+
+// open begins to sample until the test ends, at the latest.
+func open(t *testing.T, options bpf.SamplerOptions) *sampled {
+	t.Helper()
+	testenv.NeedRoot(t)
+	if options.SamplesPerSecond == 0 {
+		options.SamplesPerSecond = 1000
+	}
+	sampling, err := Open(Options{SamplerOptions: options, Interval: 20 * time.Millisecond, ProcRoot: "/proc"}, new(Counters),
+		zaptest.NewLogger(t))
+	if errors.Is(err, errors.ErrUnsupported) {
+		testenv.Missing(t, err.Error())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		sampling.Run(ctx)
+	}()
+	s := &sampled{Sampling: sampling, t: t, end: func() { cancel(); <-ended }}
+	t.Cleanup(func() {
+		s.end()
+		if err := sampling.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// start has a process sampled, by the rule that holds for it now.
+func (s *sampled) start(p *demo.Process, receiver Receiver) *Program {
+	s.t.Helper()
+	identity, err := s.Identify(p.PID)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	scanner, err := procscan.NewScanner("/proc")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	found, err := scanner.Process(p.PID)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	handle, err := procscan.OpenProcess("/proc", found.Identity)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { handle.Close() })
+	program, err := s.Start(identity, rule(s.t, p, handle), handle, receiver)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return program
+}
+
+func rule(t *testing.T, p *demo.Process, handle *procscan.Handle) tlsdesc.Rule {
+	t.Helper()
+	library, err := os.Open(p.HostPath(p.Library))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer library.Close()
+	info, err := library.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := elfsym.ParseLibrary(library, info.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	mappings, err := handle.ExecutableMappings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := make([]tlsdesc.Mapping, len(mappings))
+	for i, m := range mappings {
+		files[i] = tlsdesc.Mapping{Start: m.Start, End: m.End, Path: m.Path}
+	}
+	memory := memread.Open("/proc", p.PID)
+	defer memory.Close()
+	rule, err := tlsdesc.Resolve(parsed, p.Loaded().Base, memory, files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rule
+}
+
+// added checks, after the end, that each sample that the kernel handed over ended as one thing. Samples
+// that a receiver holds still have no outcome yet.
+func (s *sampled) added(held uint64) {
+	s.t.Helper()
+	handed := s.kernel(bpf.Correlated) + s.kernel(bpf.TableFull) + s.kernel(bpf.Unreadable)
+	if outcomes := s.counters.Outcomes.Sum(); outcomes+held != handed || handed == 0 {
+		s.t.Errorf("the kernel handed over %d samples: %d outcomes, %d held", handed, outcomes, held)
+	}
+	if troubles := s.counters.Troubles.Load() + s.counters.LooksFailed.Load(); troubles != 0 {
+		s.t.Errorf("sampling was in trouble %d times", troubles)
+	}
+}
+
+func (s *sampled) kernel(o bpf.Outcome) uint64     { return s.counters.Kernel[o].Load() }
+func (s *sampled) outcome(o target.Outcome) uint64 { return s.counters.Outcomes[o].Load() }
+func (s *sampled) poll(what string, done func() bool) {
+	s.t.Helper()
+	testenv.Poll(s.t, deadline, what, done)
+}
+func (s *sampled) drains(n uint64) {
+	s.t.Helper()
+	until := s.counters.Drains.Load() + n
+	s.poll("drains", func() bool { return s.counters.Drains.Load() >= until })
+}
+
+// receiver keeps what it gets. Of what it is to hold it takes up to a limit, and hands it in again
+// when it is told to.
+type receiver struct {
+	t     *testing.T
+	limit int // of held
+
+	mu      sync.Mutex
+	samples map[messaging.Key]uint64
+	calls   int // of Sampled and Hold
+	held    []Held
+}
+
+func newReceiver(t *testing.T, limit int) *receiver {
+	return &receiver{t: t, limit: limit, samples: make(map[messaging.Key]uint64)}
+}
+
+// Sampled makes sure that the ids belong together.
+func (r *receiver) Sampled(key messaging.Key, samples uint64, at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls++
+	r.samples[key] += samples
+	if trace := demo.TraceID(key.TraceID); !trace.Whole() || trace.TransactionID() != demo.TransactionID(key.TransactionID) {
+		r.t.Errorf("ids that do not belong together: %x", key)
+	}
+	if age := time.Since(at); samples == 0 || age < 0 || age > deadline {
+		r.t.Errorf("%d samples taken %v ago", samples, age)
+	}
+}
+
+func (r *receiver) Hold(held []Held) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls++
+	if len(r.held)+len(held) > r.limit {
+		return false
+	}
+	r.held = append(r.held, held...)
+	return true
+}
+
+// take is what was held until now.
+func (r *receiver) take() (held []Held) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	held, r.held = r.held, nil
+	return held
+}
+
+// sum is how many samples were handed over, and how many are held.
+func (r *receiver) sum() (samples, held uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, n := range r.samples {
+		samples += n
+	}
+	for i := range r.held {
+		held += r.held[i].Samples()
+	}
+	return samples, held
+}
+
+// serve hands in what is held, as the goroutine of a process would, until stopped.
+func (r *receiver) serve(s *sampled) (stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			held := r.take()
+			for i := range held {
+				if _, _, needed := held[i].NeedsContext(); needed {
+					s.Refuse(&held[i], target.OutcomeUnreadable)
+				} else {
+					s.Report(&held[i])
+				}
+			}
+			select {
+			case <-done:
+				if len(held) == 0 {
+					return
+				}
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}()
+	return func() { close(done); <-ended }
+}
