@@ -110,9 +110,9 @@ func TestRefresh(t *testing.T) {
 // Every tick of every CPU's clock is a sample, or was missed.
 func TestMissedTicks(t *testing.T) {
 	const rate = 1000
-	opening := mustMonotonic(t)
+	opening := Now()
 	s := openSampler(t, SamplerOptions{SamplesPerSecond: rate})
-	opened := mustMonotonic(t)
+	opened := Now()
 	waitForSamples := func() {
 		t.Helper()
 		before := readCounters(t, s)
@@ -135,9 +135,9 @@ func TestMissedTicks(t *testing.T) {
 		}
 	}
 	hold(unix.PERF_EVENT_IOC_DISABLE)
-	began := mustMonotonic(t)
+	began := Now()
 	testenv.Poll(t, waiting, "time to pass", func() bool {
-		return mustMonotonic(t)-began >= held*uint64(time.Second)/rate
+		return Now()-began >= held*uint64(time.Second)/rate
 	})
 	hold(unix.PERF_EVENT_IOC_ENABLE)
 	waitForSamples()
@@ -150,9 +150,9 @@ func TestMissedTicks(t *testing.T) {
 	}
 
 	// Whatever else is missed on a busy machine, in the end it adds up.
-	stopping := mustMonotonic(t)
+	stopping := Now()
 	stop(t, s)
-	stopped := mustMonotonic(t)
+	stopped := Now()
 	counters := readCounters(t, s)
 	ticks := func(ns uint64) uint64 { return cpus * (ns * rate / uint64(time.Second)) }
 	if sum := counters.Taken() + s.Missed(); sum < ticks(stopping-opened)-2*cpus || sum > ticks(stopped-opening)+2*cpus {
@@ -182,7 +182,7 @@ func TestMissedOnCPUThatWent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.events[0] = &clockEvent{fd: fd, begun: mustMonotonic(t) - uint64(time.Hour), before: taken}
+	c.events[0] = &clockEvent{fd: fd, begun: Now() - uint64(time.Hour), before: taken}
 	if _, err := c.update(0, c.events[0]); err != nil {
 		t.Fatal(err)
 	}

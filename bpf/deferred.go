@@ -25,6 +25,9 @@ type Deferred struct {
 // ErrFlushed is Read's answer when it has read all that was there at a Flush.
 var ErrFlushed = ringbuf.ErrFlushed
 
+// ErrMalformed reports something in the ring buffer that is no sample.
+var ErrMalformed = errors.New("malformed deferred sample")
+
 var errDeferredShort = errors.New("deferred sample is too short")
 
 // DeferredReader waits for deferred samples. It is for one goroutine at a time.
@@ -43,12 +46,16 @@ func (s *Sampler) Deferred() *DeferredReader {
 func (r *DeferredReader) Flush() error { return r.ring.Flush() }
 
 // Read waits for the next sample. It answers [ErrFlushed] after a Flush, and [os.ErrClosed] once the
-// sampler was closed.
+// sampler was closed. After ErrMalformed it can go on, after other errors not.
 func (r *DeferredReader) Read() (Deferred, error) {
 	if err := r.ring.ReadInto(&r.record); err != nil {
 		return Deferred{}, fmt.Errorf("reading ring buffer: %w", err)
 	}
-	return decodeDeferred(r.record.RawSample)
+	deferred, err := decodeDeferred(r.record.RawSample)
+	if err != nil {
+		return Deferred{}, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	return deferred, nil
 }
 
 // decodeDeferred decodes a struct deferred, cut off after its last address.

@@ -83,10 +83,7 @@ func TestUnreadable(t *testing.T) {
 	thread := p.Threads()[1]
 	waitForOutcome(t, s, Unreadable)
 	stop(t, s)
-	now, err := monotonic()
-	if err != nil {
-		t.Fatal(err)
-	}
+	now := Now()
 	verifyDeferred(t, s, readCounters(t, s)[Unreadable], func(d Deferred) {
 		if d.Outcome != Unreadable || d.PID != p.PID || d.TID != thread.TID || d.ThreadPointer != thread.ThreadPointer ||
 			d.Count.Stack.Target != target || d.Time > now || now-d.Time > uint64(waiting) {

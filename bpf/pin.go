@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -13,6 +14,9 @@ import (
 // openPinDir makes the directory, for root alone, checks that maps can be pinned there, and locks it:
 // two samplers would take each other's targets out of the table.
 func openPinDir(path string) (dir *os.File, err error) {
+	if err := checkBPFFS(path); err != nil { // before anything is made there
+		return nil, err
+	}
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, missingBPFFS(path, err)
 	}
@@ -26,14 +30,24 @@ func openPinDir(path string) (dir *os.File, err error) {
 	return dir, nil
 }
 
-func lockPinDir(dir *os.File) error {
+// checkBPFFS checks that a path is in a bpf file system, as far as the path exists.
+func checkBPFFS(path string) error {
 	var status unix.Statfs_t
-	if err := unix.Fstatfs(int(dir.Fd()), &status); err != nil {
-		return &fs.PathError{Op: "statfs", Path: dir.Name(), Err: err}
+	err := unix.Statfs(path, &status)
+	for there := filepath.Clean(path); errors.Is(err, unix.ENOENT) && there != filepath.Dir(there); {
+		there = filepath.Dir(there)
+		err = unix.Statfs(there, &status)
+	}
+	if err != nil {
+		return &fs.PathError{Op: "statfs", Path: path, Err: err}
 	}
 	if status.Type != unix.BPF_FS_MAGIC {
-		return missingBPFFS(dir.Name(), unix.EINVAL)
+		return missingBPFFS(path, unix.EINVAL)
 	}
+	return nil
+}
+
+func lockPinDir(dir *os.File) error {
 	err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return fmt.Errorf("%s is in use by another sampler: %w", dir.Name(), err)

@@ -9,7 +9,6 @@ import (
 	"unsafe"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 )
 
 // ErrNoStack reports that a stack is not there any more.
@@ -149,10 +148,7 @@ func (s *Sampler) evict(stored uint64) error {
 		e.idle = stackIdle
 		return nil
 	}
-	now, err := monotonic()
-	if err != nil {
-		return err
-	}
+	now := Now()
 	if now-e.last < uint64(evictionPause) {
 		return nil
 	}
@@ -206,13 +202,4 @@ func (s *Sampler) evictStack(key *samplerStackKey, value []byte, before uint64) 
 	}
 	s.evictions.deleted++
 	return nil
-}
-
-// monotonic is the clock of bpf_ktime_get_ns.
-func monotonic() (uint64, error) {
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		return 0, err
-	}
-	return uint64(now.Nano()), nil
 }

@@ -29,11 +29,7 @@ func TestEviction(t *testing.T) {
 			}
 		}
 		look()
-		now, err := monotonic()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.evictUnused(now - uint64(time.Hour)); err != nil {
+		if err := s.evictUnused(Now() - uint64(time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 		if s.evictions.deleted != 0 {
@@ -159,20 +155,11 @@ func TestEvictionUnderLoad(t *testing.T) {
 		for _, c := range drainAll(t, s) {
 			stack(t, s, c.Stack)
 		}
-		if err := s.evictUnused(mustMonotonic(t) - uint64(time.Millisecond)); err != nil {
+		if err := s.evictUnused(Now() - uint64(time.Millisecond)); err != nil {
 			t.Fatal(err)
 		}
 		return s.evictions.deleted > 500
 	})
-}
-
-func mustMonotonic(t *testing.T) uint64 {
-	t.Helper()
-	now, err := monotonic()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return now
 }
 
 // Eviction begins when the table is half full, with what was not used for the longest time.

@@ -50,6 +50,7 @@ func ageBound(bucket int) time.Duration {
 // timings is what all senders count of the ages of their samples. It takes no lock.
 type timings struct {
 	overdue atomic.Uint64
+	lost    atomic.Uint64
 	sumNs   atomic.Uint64 // wraps after 584 years, waited by all samples together
 	ages    [numAges]atomic.Uint64
 }
@@ -74,25 +75,18 @@ func (t *timings) add(ageNs int64, samples uint64, delay time.Duration) {
 type Timing struct {
 	Sent    uint64 // samples
 	Overdue uint64 // of Sent: those that the kernel took after more than the samples-delay
-	Lost    uint64 // samples that were dropped because they could not be sent in time
+	Lost    uint64 // samples that became late through us: the receiver had room, or was not asked yet
 
 	sumNs uint64
 	ages  [numAges]uint64
 }
 
-// lostReasons are those of Lost. Samples of a process that is not there, or that we serve no more,
-// are not among them: nobody waits for these.
-var lostReasons = [...]Reason{ReasonLate, ReasonAddedLate, ReasonQueueFull, ReasonRefused}
-
 // Timing is what was counted so far.
 func (c *Counters) Timing() Timing {
-	t := Timing{Overdue: c.timings.overdue.Load(), sumNs: c.timings.sumNs.Load()} // so Overdue <= Sent
+	t := Timing{Overdue: c.timings.overdue.Load(), Lost: c.timings.lost.Load(), sumNs: c.timings.sumNs.Load()} // so Overdue <= Sent
 	for i := range t.ages {
 		t.ages[i] = c.timings.ages[i].Load()
 		t.Sent += t.ages[i]
-	}
-	for _, reason := range lostReasons {
-		t.Lost += c.Dropped[reason].Load()
 	}
 	return t
 }
@@ -110,8 +104,9 @@ func (t *Timing) Since(earlier *Timing) Timing {
 	return since
 }
 
-// Missed is the share of the samples that were not in the socket within the samples-delay, from
-// 0 to 1; 0 when there were none.
+// Missed is the share of the samples that were not in the socket within the samples-delay, of those
+// whose receiver had room for them, from 0 to 1; 0 when there were none. A receiver that leaves no room,
+// or is not there, breaks no promise but its own part.
 func (t *Timing) Missed() float64 {
 	if t.Overdue+t.Lost == 0 {
 		return 0

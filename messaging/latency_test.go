@@ -114,12 +114,12 @@ func TestTimingOfWhatMissed(t *testing.T) {
 func TestTimingOfAWindow(t *testing.T) {
 	var counters Counters
 	counters.timings.add(int64(10*time.Microsecond), 100, testDelay)
-	counters.Dropped[ReasonQueueFull].Add(100)
+	counters.timings.lost.Add(100)
 	earlier := counters.Timing()
 	for age := 1; age <= 100; age++ {
 		counters.timings.add(int64(age)*int64(time.Millisecond), 2, testDelay)
 	}
-	counters.Dropped[ReasonQueueFull].Add(50)
+	counters.timings.lost.Add(50)
 	now := counters.Timing()
 	since := now.Since(&earlier)
 	if since.Sent != 200 || since.Lost != 50 || since.Missed() != 0.2 || since.Sum() != 10100*time.Millisecond {

@@ -120,6 +120,7 @@ func (s *Sender) Add(key Key, count uint64, sampledAt time.Time) {
 	nowNs := s.nowNs()
 	sampledNs := min(int64(sampledAt.Sub(s.epoch)), nowNs)
 	if sampledNs <= s.limitNs(nowNs) {
+		s.counters.timings.lost.Add(count)
 		s.drop(ReasonAddedLate, count)
 		return
 	}
@@ -304,8 +305,11 @@ func (s *Sender) expire(nowNs int64) {
 	}
 	if late := s.queue.expire(s.limitNs(nowNs)); late > 0 {
 		reason := ReasonLate
-		if s.socket == nil {
+		switch {
+		case s.socket == nil:
 			reason = ReasonSocketGone
+		case !s.parked && !s.woken: // nothing was in their way but ourselves
+			s.counters.timings.lost.Add(late)
 		}
 		s.drop(reason, late)
 		s.tellDrained()

@@ -105,9 +105,11 @@ func fromFile(regions []region) []region {
 
 // stale says whether it is time to look again.
 func (l *layout) stale(now time.Time, pace Pace) bool {
-	age := now.Sub(l.read)
-	return age >= pace.Longest || age >= l.wait && l.missed.Load()
+	return now.Sub(l.read) >= pace.Longest || l.lacking(now)
 }
+
+// lacking says whether it is time to look for an address that was not known.
+func (l *layout) lacking(now time.Time) bool { return l.missed.Load() && now.Sub(l.read) >= l.wait }
 
 // FrameCounters counts frames by what they became. The fields only grow, may be read at any time,
 // and add up to the frames that there were.

@@ -62,6 +62,12 @@ func (a *AddressSpace) Stale(now time.Time) bool {
 	return a.invalid.Load() || a.layout.Load().stale(now, a.pace)
 }
 
+// Lacking says whether Update may tell more of stacks that were asked for: Stale for any reason but
+// age. Who would rather have a stack late than wrong looks first, then.
+func (a *AddressSpace) Lacking(now time.Time) bool {
+	return a.invalid.Load() || a.layout.Load().lacking(now)
+}
+
 // Version is another one whenever AppendFrames may answer otherwise for some address: when a look
 // found a file's mapping that is new, gone or other. It only grows, and no two address spaces of one
 // Files ever have the same. So what was made of a stack holds for the same stack and version, if the

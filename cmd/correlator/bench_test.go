@@ -41,7 +41,8 @@ func BenchmarkRun(b *testing.B) {
 		b.Run(fmt.Sprintf("%d Hz", perSecond), func(b *testing.B) {
 			busy := demo.Start(b, demo.Options{Busy: 2, Transaction: 500 * time.Millisecond, Gap: 50 * time.Millisecond})
 			idle := []*demo.Process{demo.Start(b, demo.Options{Idle: 2}), demo.Start(b, demo.Options{Idle: 2})}
-			agent := exec.Command(binary, "run", "--samples-per-second", strconv.Itoa(perSecond), "--scan-interval", "30s", "--log-level", "error")
+			agent := exec.Command(binary, "run", "--samples-per-second", strconv.Itoa(perSecond),
+				"--scan-interval", "30s", "--log-level", "error", "--feed-socket", filepath.Join(b.TempDir(), "feed"))
 			agent.Stderr = os.Stderr
 			if err := agent.Start(); err != nil {
 				b.Fatal(err)

@@ -32,6 +32,9 @@ Every flag can also be set by an environment variable: --feed-socket is CORRELAT
 			if err != nil {
 				return usageError{err}
 			}
+			if !cmd.Flags().Changed("report-interval") {
+				cfg.ReportInterval = agent.DefaultReportInterval(cfg.SamplesDelay)
+			}
 			if err := cfg.Validate(); err != nil {
 				return usageError{err}
 			}
@@ -50,14 +53,14 @@ Every flag can also be set by an environment variable: --feed-socket is CORRELAT
 	flags := cmd.Flags()
 	flags.IntVar(&cfg.SamplesPerSecond, "samples-per-second", 20,
 		"CPU stack samples of every CPU, at most 10000; 0: none (then samples that are fed with their trace need no eBPF)")
-	flags.DurationVar(&cfg.ReportInterval, "report-interval", 100*time.Millisecond,
-		"how often what was sampled is fetched from the kernel: from 10ms to half of --samples-delay")
+	flags.DurationVar(&cfg.ReportInterval, "report-interval", 0,
+		"how often what was sampled is fetched from the kernel: from 10ms to half of --samples-delay (default: a third of it, 100ms at most)")
 	flags.BoolVar(&cfg.KernelStacks, "kernel-stacks", false, "stacks begin with the kernel's frames")
 	flags.StringVar(&cfg.PinMaps, "pin-maps", "", "`directory` in a bpf file system where to pin the table of targets, for other eBPF programs (bpf/correlator.h) (default: none)")
 	flags.DurationVar(&cfg.SamplesDelay, "samples-delay", 300*time.Millisecond,
 		"longest time between a sample and its message, as promised to the agents: they hold finished transactions back that long")
 	flags.StringVar(&cfg.HostID, "host-id", "", "host id told to the agents, may be empty (default: the host's machine-id)")
-	flags.StringVar(&cfg.FeedSocket, "feed-socket", "", "`path` of the datagram socket on which outside samplers feed stack-trace-ids (default: none)")
+	flags.StringVar(&cfg.FeedSocket, "feed-socket", "", "`path` of the datagram socket on which outside samplers feed stack-trace-ids, usually with --samples-per-second 0 (default: none)")
 	flags.DurationVar(&cfg.ScanInterval, "scan-interval", 5*time.Second, "time between two sweeps of all processes")
 	flags.BoolVar(&cfg.Unsampled, "unsampled", false, "also send samples of traces whose W3C sampled flag is not set")
 	procRootFlag(flags, &cfg.ProcRoot)

@@ -22,6 +22,9 @@ import (
 )
 
 const (
+	// minReportInterval is a tenth of the default: fetching more often costs more than taking samples.
+	minReportInterval = 10 * time.Millisecond
+
 	// maxProcesses bounds the processes that are served. Each can make its goroutine hang in a
 	// system call and so take a thread, of which Go allows 10,000, and each takes two descriptors.
 	maxProcesses = 4096
@@ -65,10 +68,18 @@ func (c Config) Validate() error {
 	if c.SamplesPerSecond < 0 || c.SamplesPerSecond > bpf.MaxSamplesPerSecond {
 		return fmt.Errorf("--samples-per-second %d is not between 0 and %d", c.SamplesPerSecond, bpf.MaxSamplesPerSecond)
 	}
-	// A sample that is fetched after a whole interval still has to be sent in time. Fetching takes some
-	// 10 ms (bpf.Sampler.Drain).
-	if c.needsSampler() && (c.ReportInterval < 10*time.Millisecond || c.ReportInterval > c.SamplesDelay/2) {
-		return fmt.Errorf("--report-interval %v is not between 10ms and half of --samples-delay %v", c.ReportInterval, c.SamplesDelay)
+	if !c.needsSampler() {
+		if c.FeedSocket == "" {
+			return errors.New("--samples-per-second 0 without --feed-socket or --pin-maps: there would be no samples, and agents would wait for them")
+		}
+		return nil
+	}
+	// A sample that is fetched after a whole interval still has to be sent in time.
+	if c.SamplesDelay < 2*minReportInterval {
+		return fmt.Errorf("--samples-delay %v is too short to take samples: at least %v, or --samples-per-second 0", c.SamplesDelay, 2*minReportInterval)
+	}
+	if c.ReportInterval < minReportInterval || c.ReportInterval > c.SamplesDelay/2 {
+		return fmt.Errorf("--report-interval %v is not between %v and half of --samples-delay %v", c.ReportInterval, minReportInterval, c.SamplesDelay)
 	}
 	return nil
 }
@@ -76,7 +87,12 @@ func (c Config) Validate() error {
 // needsSampler says whether there is a use for the sampler: it also keeps the table of targets.
 func (c Config) needsSampler() bool { return c.SamplesPerSecond > 0 || c.PinMaps != "" }
 
-// Agent finds processes, registers with them, and sends them what is fed to it.
+// DefaultReportInterval is how often to fetch samples that must be in the sockets within a delay.
+func DefaultReportInterval(samplesDelay time.Duration) time.Duration {
+	return min(100*time.Millisecond, samplesDelay/3)
+}
+
+// Agent finds processes, registers with them, and sends them what is sampled of them and fed to it.
 type Agent struct {
 	config   Config
 	log      *zap.Logger
@@ -150,7 +166,10 @@ func (a *Agent) open() (err error) {
 		return fmt.Errorf("opening sampler: %w", err)
 	}
 	if err != nil {
-		return fmt.Errorf("opening sampler (--samples-per-second 0 does without, for samples that are fed): %w", err)
+		return fmt.Errorf("opening sampler (--samples-per-second 0 with --feed-socket does without): %w", err)
+	}
+	if a.config.SamplesPerSecond > 0 && a.config.FeedSocket != "" {
+		a.log.Warn("samples are taken here and fed, too: the same CPU time is told twice, unless --samples-per-second is 0")
 	}
 	if err := a.sampling.KernelHidden(); err != nil {
 		a.log.Warn("stacks have no kernel frames", zap.Error(err))
@@ -323,7 +342,7 @@ func (a *Agent) newProcess(found procscan.Found) (*process, error) {
 		sender:   messaging.NewSender(&a.counters.Messages, a.poller),
 		mappings: make(chan []procscan.Mapping, 1),
 		samples:  make(chan []sample, backlogBatches),
-		held:     make(chan []sampling.Held, heldBatches),
+		held:     newHeldQueue(),
 		exited:   make(chan struct{}),
 		target:   t,
 		view:     target.NewView(found.Identity),

@@ -7,7 +7,8 @@ import (
 )
 
 func TestConfigValidate(t *testing.T) {
-	good := Config{ProcRoot: "/proc", HostID: strings.Repeat("x", 1012), SamplesDelay: 300 * time.Millisecond, ScanInterval: time.Second}
+	good := Config{ProcRoot: "/proc", HostID: strings.Repeat("x", 1012), SamplesDelay: 300 * time.Millisecond,
+		ScanInterval: time.Second, FeedSocket: "feed"}
 	if err := good.Validate(); err != nil {
 		t.Errorf("%v, want none", err)
 	}
@@ -19,12 +20,27 @@ func TestConfigValidate(t *testing.T) {
 		"--scan-interval 9ms is below": func(c *Config) { c.ScanInterval = 9 * time.Millisecond },
 		"--samples-per-second -1":      func(c *Config) { c.SamplesPerSecond = -1 },
 		"--report-interval 0s is not":  func(c *Config) { c.SamplesPerSecond = 1 },
-		"--report-interval 0s":         func(c *Config) { c.PinMaps = "/sys/fs/bpf/correlator" },
+		"--report-interval 151ms":      func(c *Config) { c.SamplesPerSecond, c.ReportInterval = 1, 151*time.Millisecond },
+		"--samples-delay 19ms is too short": func(c *Config) {
+			c.SamplesPerSecond, c.SamplesDelay = 1, 19*time.Millisecond
+			c.ReportInterval = DefaultReportInterval(c.SamplesDelay)
+		},
+		"--samples-per-second 0 without": func(c *Config) { c.FeedSocket = "" },
+		"--report-interval 0s":           func(c *Config) { c.PinMaps = "/sys/fs/bpf/correlator" },
 	} {
 		bad := good
 		change(&bad)
 		if err := bad.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+func TestDefaultReportInterval(t *testing.T) {
+	for delay, want := range map[time.Duration]time.Duration{time.Minute: 100 * time.Millisecond, 300 * time.Millisecond: 100 * time.Millisecond,
+		60 * time.Millisecond: 20 * time.Millisecond} {
+		if got := DefaultReportInterval(delay); got != want {
+			t.Errorf("for %v: %v, want %v", delay, got, want)
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 
 	"go.uber.org/zap/zapcore"
 
-	"correlator/bpf"
 	"correlator/internal/sampling"
 	"correlator/internal/target"
 	"correlator/messaging"
@@ -59,15 +58,11 @@ func (c *Counters) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 		add("fed_"+o.String(), &c.Fed[o])
 	}
 
-	for o := range c.Sampling.Kernel {
-		add("kernel_"+bpf.Outcome(o).String(), &c.Sampling.Kernel[o])
-	}
-	for o := range target.NumOutcomes {
-		add("sampled_"+o.String(), &c.Sampling.Outcomes[o])
-	}
-	add("samples_missed", &c.Sampling.Missed)
-	add("sampling_troubles", &c.Sampling.Troubles)
-	add("looks_failed", &c.Sampling.LooksFailed)
+	c.Sampling.Each(func(name string, n uint64) {
+		if n > 0 {
+			enc.AddUint64(name, n)
+		}
+	})
 
 	add("samples_sent", &c.Messages.Sent)
 	for r := range messaging.NumReasons {

@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"correlator/bpf"
 	"correlator/internal/demo"
 	"correlator/internal/target"
 	"correlator/internal/testenv"
@@ -359,7 +360,7 @@ func TestStaleSample(t *testing.T) {
 	r := run(t)
 	p.Registration(1)
 	tid := p.Begin(1).Thread.TID
-	r.send(feed.Record{PID: uint32(p.PID), TID: uint32(tid), StackTraceID: [16]byte{1}, Count: 1, TimeNs: monotonicNs() - uint64(2*maxContextAge)})
+	r.send(feed.Record{PID: uint32(p.PID), TID: uint32(tid), StackTraceID: [16]byte{1}, Count: 1, TimeNs: bpf.Now() - uint64(2*maxContextAge)})
 	r.outcome(target.OutcomeStale, 1)
 	old := []sample{{tid: tid, count: 5, sampledAt: time.Now().Add(-2 * maxContextAge)}}
 	r.mu.RLock()

@@ -44,13 +44,14 @@ const (
 	// that wait longer than maxContextAge are of no use.
 	backlogBatches = 16
 
-	// heldBatches is the same for samples that were taken by ourselves. Those that the kernel could not
-	// deal with come one by one.
-	heldBatches = 64
+	// maxHeld is how many different samples may wait for the process's goroutine to look at the process.
+	// With 50 frames each they take 3 MB.
+	maxHeld = 4096
 )
 
 // process is the life of one process that maps the library. Everything that touches the process
-// happens on the goroutine of run; other goroutines use the channels, the sender and snapshot.
+// happens on the goroutine of run; other goroutines use the channels, the queue of held samples, the
+// sender and snapshot.
 type process struct {
 	agent  *Agent
 	id     procscan.Identity
@@ -59,7 +60,7 @@ type process struct {
 
 	mappings chan []procscan.Mapping // what a sweep found mapped; holds the newest word only
 	samples  chan []sample           // fed, without context
-	held     chan []sampling.Held    // taken by ourselves, see there
+	held     heldQueue               // taken by ourselves, see there
 	exited   chan struct{}           // closed by the exit watcher
 
 	connected atomic.Bool  // it was connected to at least once
@@ -76,6 +77,7 @@ type process struct {
 	logged   [target.NumReasons]bool
 	contexts target.ContextReader
 	program  *sampling.Program // that is sampled, or nil
+	late     uint64            // samples that its socket had no room for in time, when last looked at
 
 	mu   sync.Mutex
 	view target.View // what snapshot shows
@@ -119,8 +121,8 @@ func (p *process) await(ctx context.Context, due <-chan time.Time) error {
 		select {
 		case batch := <-p.samples:
 			p.attribute(batch)
-		case held := <-p.held:
-			p.report(held)
+		case <-p.held.ready:
+			p.report(p.held.take())
 		case mappings := <-p.mappings:
 			if slices.Equal(mappings, p.target.Mappings()) {
 				continue
@@ -177,6 +179,10 @@ func (p *process) step() error {
 			p.target.ForgetRule()
 		}
 		p.resolve()
+		if p.program != nil {
+			p.program.Look()
+		}
+		p.checkRoom()
 		return nil
 	}
 	p.disconnect()
@@ -312,14 +318,30 @@ func (p *process) trouble(err error) {
 	}
 }
 
+// checkRoom counts when a process let samples become late by leaving no room for them, and logs it the
+// first time.
+func (p *process) checkRoom() {
+	late := p.sender.Stats().Dropped[messaging.ReasonLate]
+	if late == p.late {
+		return
+	}
+	p.late = late
+	p.agent.counters.Troubles[target.ReasonSocketFull].Add(1)
+	if !p.logged[target.ReasonSocketFull] {
+		p.logged[target.ReasonSocketFull] = true
+		p.log.Warn("process does not read its socket fast enough: its samples become late",
+			zap.Stringer("reason", target.ReasonSocketFull), zap.Uint64("samples", late))
+	}
+}
+
 // drain gives what waits its chance to be sent.
 func (p *process) drain() {
 	for waiting := true; waiting; {
 		select {
 		case batch := <-p.samples:
 			p.attribute(batch)
-		case held := <-p.held:
-			p.report(held)
+		case <-p.held.ready:
+			p.report(p.held.take())
 		default:
 			waiting = false
 		}

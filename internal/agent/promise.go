@@ -17,22 +17,25 @@ const (
 	// promisePause is how long nothing is said after a warning that it is not.
 	promisePause = time.Minute
 
+	// promiseSamples is how many samples it takes to judge: of fewer, 1 % is none.
+	promiseSamples = 100
+
 	// promisedShare is how much of the samples may be late: the protocol promises the delay for 99 %.
 	promisedShare = 0.01
 )
 
 // promise watches whether samples come into the sockets within the samples-delay.
 type promise struct {
-	messages *messaging.Counters
-	delay    time.Duration
-	log      *zap.Logger
-	last     messaging.Timing // at the begin of the window
-	warned   time.Time
+	timing func() messaging.Timing
+	delay  time.Duration
+	log    *zap.Logger
+	last   messaging.Timing // at the begin of the window
+	warned time.Time
 }
 
 // watchPromise judges every promiseWindow until ctx ends.
 func (a *Agent) watchPromise(ctx context.Context) {
-	p := promise{messages: &a.counters.Messages, delay: a.config.SamplesDelay, log: a.log}
+	p := promise{timing: a.counters.Messages.Timing, delay: a.config.SamplesDelay, log: a.log}
 	ticker := time.NewTicker(promiseWindow)
 	defer ticker.Stop()
 	for {
@@ -47,14 +50,17 @@ func (a *Agent) watchPromise(ctx context.Context) {
 
 // judge ends a window. A broken promise is told, but not again and again.
 func (p *promise) judge(now time.Time) {
-	current := p.messages.Timing()
+	current := p.timing()
 	window := current.Since(&p.last)
+	if window.Sent+window.Lost < promiseSamples {
+		return // the window goes on
+	}
 	p.last = current
 	if window.Missed() <= promisedShare || !p.warned.IsZero() && now.Sub(p.warned) < promisePause {
 		return
 	}
 	p.warned = now
-	p.log.Warn("samples-delay is not kept: agents lose samples; a longer --samples-delay or a lower rate helps",
+	p.log.Warn("samples-delay is not kept, by this agent or its machine: agents lose samples; a longer --samples-delay helps",
 		zap.Float64("missed_share", window.Missed()), zap.Duration("samples_delay", p.delay), zap.Object("window", timing(window)))
 }
 

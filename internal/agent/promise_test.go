@@ -13,32 +13,33 @@ import (
 
 func TestPromise(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
-	var counters messaging.Counters
-	p := promise{messages: &counters, delay: 300 * time.Millisecond, log: zap.New(core)}
-	now := time.Unix(1_000_000, 0)
-	window := func(lost, want int) {
+	var now messaging.Timing
+	p := promise{timing: func() messaging.Timing { return now }, delay: 300 * time.Millisecond, log: zap.New(core)}
+	at := time.Unix(1_000_000, 0)
+	window := func(sent, lost uint64, want int) {
 		t.Helper()
-		counters.Dropped[messaging.ReasonLate].Add(uint64(lost))
-		p.judge(now)
+		now.Sent, now.Lost = now.Sent+sent, now.Lost+lost
+		p.judge(at)
 		if got := logs.Len(); got != want {
-			t.Errorf("at %v: %d warnings, want %d", now.Unix(), got, want)
+			t.Errorf("at %v: %d warnings, want %d", at.Unix(), got, want)
 		}
-		now = now.Add(promiseWindow)
+		at = at.Add(promiseWindow)
 	}
-	window(0, 0) // nothing was promised to anybody
-	window(3, 1) // all is lost
-	window(0, 1) // and that was all
-	for range int(promisePause/promiseWindow) - 3 {
-		window(3, 1) // told already
+	window(0, 0, 0)     // nothing was promised to anybody
+	window(9900, 99, 0) // kept
+	window(50, 49, 0)   // too few to tell
+	window(0, 1, 1)     // all of them together
+	window(10000, 0, 1)
+	for range int(promisePause/promiseWindow) - 2 {
+		window(0, 100, 1) // told already
 	}
-	now = now.Add(promiseWindow)
-	window(3, 2)
+	window(0, 100, 2)
 
 	fields := logs.All()[0].ContextMap()
-	if fields["missed_share"] != 1.0 || fields["samples_delay"] != p.delay {
+	if fields["missed_share"] != 0.5 || fields["samples_delay"] != p.delay {
 		t.Errorf("warning %v", fields)
 	}
-	if w, _ := fields["window"].(map[string]any); w["lost"] != uint64(3) || w["sent"] != uint64(0) {
+	if w, _ := fields["window"].(map[string]any); w["lost"] != uint64(50) || w["sent"] != uint64(50) {
 		t.Errorf("window %v", w)
 	}
 }

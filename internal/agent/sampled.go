@@ -1,11 +1,14 @@
 package agent
 
 import (
+	"errors"
+	"sync"
 	"time"
 
 	"correlator/internal/sampling"
 	"correlator/internal/target"
 	"correlator/messaging"
+	"correlator/tlsdesc"
 )
 
 // This file is a process as the receiver of the samples that are taken of it.
@@ -15,31 +18,57 @@ func (p *process) Sampled(key messaging.Key, samples uint64, at time.Time) {
 	p.sender.Add(key, samples, at)
 }
 
-// Hold passes samples on to the goroutine that may look at the process.
-func (p *process) Hold(held []sampling.Held) bool {
-	select {
-	case p.held <- held:
-		return true
-	default:
+// Hold passes samples on to the goroutine that may look at the process, as long as not too many wait.
+func (p *process) Hold(held []sampling.Held) bool { return p.held.add(held) }
+
+// heldQueue holds samples on their way to the goroutine of a process.
+type heldQueue struct {
+	ready chan struct{} // has a token when there are some
+
+	mu      sync.Mutex
+	samples []sampling.Held
+}
+
+func newHeldQueue() heldQueue { return heldQueue{ready: make(chan struct{}, 1)} }
+
+func (q *heldQueue) add(held []sampling.Held) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.samples)+len(held) > maxHeld {
 		return false
 	}
+	q.samples = append(q.samples, held...)
+	select {
+	case q.ready <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+func (q *heldQueue) take() (held []sampling.Held) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	held, q.samples = q.samples, nil
+	return held
 }
 
 // report reads what is still to be known of samples, and hands them in again.
 func (p *process) report(held []sampling.Held) {
 	p.busySince.Store(time.Now().UnixNano())
 	defer p.busySince.Store(0)
-	// First what does not stay as it is.
 	ready := held[:0]
-	for _, h := range held {
+	for i := range held { // first what does not stay as it is
+		h := &held[i]
 		outcome := target.OutcomeCorrelated
 		if _, _, needed := h.NeedsContext(); needed {
-			outcome = p.readDeferred(&h)
+			outcome = p.readDeferred(h)
+		} else if time.Since(h.At()) > p.agent.config.SamplesDelay {
+			outcome = target.OutcomeStale
 		}
 		if outcome == target.OutcomeCorrelated {
-			ready = append(ready, h)
+			ready = append(ready, *h)
 		} else {
-			p.agent.sampling.Refuse(&h, outcome)
+			p.agent.sampling.Refuse(h, outcome)
 		}
 	}
 	for i := range ready {
@@ -53,7 +82,7 @@ func (p *process) readDeferred(h *sampling.Held) target.Outcome {
 	if isStale(h.At()) {
 		return target.OutcomeStale
 	}
-	if !p.target.Publishes() {
+	if h.Program() != p.program || !p.target.Publishes() {
 		return target.OutcomeNotRegistered
 	}
 	if _, err := p.target.Rule(); err != nil {
@@ -80,11 +109,11 @@ func (p *process) refuseSamples() {
 		select {
 		case waiting := <-p.samples:
 			p.agent.refuse(waiting, target.OutcomeUnknownProcess)
-		case held := <-p.held:
+		default:
+			held := p.held.take()
 			for i := range held {
 				p.agent.sampling.Refuse(&held[i], target.OutcomeUnknownProcess)
 			}
-		default:
 			return
 		}
 	}
@@ -94,9 +123,9 @@ func (p *process) refuseSamples() {
 // Another program has another agent, which must be told of us, also when all else looks the same.
 func (p *process) runs() bool { return p.program == nil || p.program.Runs() }
 
-// follow has the process sampled as what it is now: the program that it runs, by the rule that
-// holds for it, unless it is already. It answers why that is not possible (yet); a rule that is not resolved yet is
-// tlsdesc.ErrUnresolved.
+// follow has the process sampled as what it is now, unless it is already: the program that it runs, by
+// the rule that holds for it. It answers why that is not possible (yet); a rule that is not resolved yet
+// is tlsdesc.ErrUnresolved.
 func (p *process) follow() error {
 	s := p.agent.sampling
 	if s == nil {
@@ -105,10 +134,13 @@ func (p *process) follow() error {
 	if p.program != nil {
 		return nil
 	}
+	if _, err := p.target.Rule(); err != nil && !errors.Is(err, tlsdesc.ErrUnresolved) {
+		return err // for good, with this library
+	}
 	identity, identityErr := s.Identify(p.id.PID)
 	p.target.ForgetRule() // the rule must be of that program
 	if err := p.target.Resolve(); err != nil {
-		return target.WithReason(target.ReasonTLS, err)
+		return err
 	}
 	if identityErr != nil {
 		return target.WithReason(target.ReasonSampling, identityErr)

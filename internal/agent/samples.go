@@ -4,8 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"correlator/bpf"
 	"correlator/internal/target"
 	"correlator/messaging"
 	"correlator/messaging/feed"
@@ -29,7 +28,7 @@ func isStale(sampledAt time.Time) bool { return time.Since(sampledAt) > maxConte
 // route takes the records of one datagram: those with context go to their sender, the others to
 // the goroutine of their process, which reads the context. It never blocks.
 func (a *Agent) route(records []feed.Record) {
-	now, nowNs := time.Now(), monotonicNs()
+	now, nowNs := time.Now(), bpf.Now()
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	for len(records) > 0 {
@@ -158,13 +157,4 @@ func (p *process) judge(c *target.Context, tid int, sampledAt time.Time) target.
 		return target.OutcomeNoThread
 	}
 	return target.OutcomeCorrelated
-}
-
-// monotonicNs is the clock of the records' times.
-func monotonicNs() uint64 {
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		return 0 // never: then every sample counts as taken now
-	}
-	return uint64(now.Nano())
 }

@@ -6,12 +6,12 @@
 //	     ▼
 //	Receiver of the program ── its sender's queue
 //
-// Naming a stack takes what is known of the process's executable memory, and nothing else, so one
-// goroutine does it for all processes. When that knowledge is not enough (a stack has an address
-// that nothing is known of, or the last look at the process is long ago), and for samples whose
-// context the kernel could not read, the process itself has to be looked at, and it can make whoever
-// does so wait. Those samples are held: the receiver takes them to a goroutine of the process, and
-// hands them in again with Report.
+// Naming a stack takes what is known of the process's executable memory, and nothing else: no
+// process can make that wait. When it is not enough (nothing is known yet, or the stack has an address
+// of which the process may tell more), and for samples whose context the kernel could not read, the
+// process itself has to be looked at, and it can make whoever does so wait. Those samples are held: the
+// receiver takes them to a goroutine of the process, and hands them in again with Report.
 //
-// Every sample that the kernel hands over has exactly one target.Outcome.
+// Every sample that the kernel hands over has exactly one target.Outcome, at last when its process has
+// ended.
 package sampling

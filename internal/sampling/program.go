@@ -1,8 +1,10 @@
 package sampling
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"correlator/bpf"
@@ -29,9 +31,10 @@ type Program struct {
 	receiver Receiver
 	process  executable
 	space    *profile.AddressSpace
-	target   bpf.Target
-	seen     uint64 // stale samples when the identity was last made sure of
-	looked   bool   // at the executable memory, with success
+	number   bpf.Target
+	blank    uint64      // version of space while no mapping of a file is known
+	used     atomic.Bool // samples were handed over since the last look at the process
+	seen     uint64      // stale samples when the identity was last made sure of
 }
 
 // Identify answers which program a process runs now, or bpf.ErrGone.
@@ -49,20 +52,21 @@ func (s *Sampling) Start(identity bpf.Identity, rule tlsdesc.Rule, handle *procs
 		space:    profile.NewAddressSpace(s.files, pace()),
 		seen:     s.counters.Kernel[bpf.Stale].Load(),
 	}
+	p.blank = p.space.Version()
 	s.mu.Lock() // the first samples may be drained before SetTarget has returned
 	defer s.mu.Unlock()
 	var err error
-	if p.target, err = s.sampler.SetTarget(identity, rule); err != nil {
+	if p.number, err = s.sampler.SetTarget(identity, rule); err != nil {
 		return nil, err
 	}
-	s.programs[p.target] = p
+	s.programs[p.number] = p
 	return p, nil
 }
 
-// Stop ends the sampling of a program. What was counted before still comes.
+// Stop ends the sampling of a program. What was counted before still comes, with the next two drains.
 func (p *Program) Stop() error {
 	s := p.sampling
-	err := s.sampler.RemoveTarget(p.target) // before a drain that comes to know of it begins
+	err := s.sampler.RemoveTarget(p.number) // before a drain that comes to know of it begins
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stopped = append(s.stopped, p)
@@ -74,24 +78,46 @@ func (p *Program) Stop() error {
 func (s *Sampling) Forget(receiver Receiver) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for target, program := range s.programs {
+	for number, program := range s.programs {
 		if program.receiver == receiver {
-			delete(s.programs, target)
+			delete(s.programs, number)
 		}
 	}
 }
 
-// Runs says whether the process still runs the program. It is asked for again and again: the kernel
-// has to find out only when there were samples, of whichever process, that no program fits. It is
-// for one goroutine at a time.
+// Runs says whether the process still runs the program. It is asked for again and again, so the kernel
+// has to find out only when there were samples, of whichever process, that no program fits; or when
+// none are taken at all. It is for one goroutine at a time.
 func (p *Program) Runs() bool {
 	stale := p.sampling.counters.Kernel[bpf.Stale].Load()
-	if stale == p.seen {
+	if stale == p.seen && p.sampling.samples {
+		return true
+	}
+	now, err := p.sampling.sampler.Identify(p.identity.PID)
+	if errors.Is(err, bpf.ErrGone) {
+		return true // its end is noticed otherwise
+	}
+	if err != nil {
+		p.sampling.check("identifying a program", err)
 		return true
 	}
 	p.seen = stale
-	now, err := p.sampling.sampler.Identify(p.identity.PID)
-	return err != nil || now == p.identity // a process that is gone is noticed otherwise
+	return now == p.identity
+}
+
+// Look looks at the process's executable memory again if the last look is long ago and samples came
+// since. It blocks as long as the process makes the kernel wait, and is for one goroutine at a time.
+func (p *Program) Look() {
+	if now := time.Now(); p.used.Load() && p.space.Stale(now) {
+		p.look(now)
+	}
+}
+
+func (p *Program) look(now time.Time) {
+	p.used.Store(false)
+	if err := p.space.Update(now, p.process); err != nil {
+		p.sampling.counters.LooksFailed.Add(1) // what was known before stays
+	}
 }
 
 // Invalidate has the process's executable memory looked at again when its next samples come. Callers
@@ -113,6 +139,9 @@ type Held struct {
 // Samples is how many they are.
 func (h *Held) Samples() uint64 { return uint64(h.count.Samples) }
 
+// Program is what they were taken of.
+func (h *Held) Program() *Program { return h.program }
+
 // At is when the first was taken.
 func (h *Held) At() time.Time { return h.at }
 
@@ -132,24 +161,25 @@ func (s *Sampling) Refuse(held *Held, outcome target.Outcome) {
 	s.counters.Outcomes.Add(outcome, held.Samples())
 }
 
-// Report hands on what was held, after a look at the process's executable memory if that is due. It
-// blocks as long as the process makes the kernel wait, and is for one goroutine at a time.
+// Report hands on what was held, after a look at the process's executable memory if that may tell more
+// of the stack. It blocks as long as the process makes the kernel wait, and is for the goroutine that
+// calls Look, and Forget at the end.
 func (s *Sampling) Report(held *Held) {
-	p, now := held.program, newInstant()
-	if p.space.Stale(now.Time) {
-		if err := p.space.Update(now.Time, p.process); err == nil {
-			p.looked = true
-		} else {
-			s.counters.LooksFailed.Add(1)
+	p, now := held.program, time.Now()
+	if p.space.Version() == p.blank || p.space.Lacking(now) {
+		p.look(now)
+		// After an exec, that was the memory of another program.
+		if identity, err := s.sampler.Identify(p.identity.PID); err != nil || identity != p.identity {
+			s.Refuse(held, target.OutcomeUnknownProcess)
+			return
 		}
 	}
-	if !p.looked { // nothing is known that a stack could be named by
+	raw := s.rawStack(p, held.count.Stack)
+	if raw.space == p.blank { // nothing is known that a stack could be named by
 		s.Refuse(held, target.OutcomeNoStack)
 		return
 	}
-	raw := s.rawStack(p, held.count.Stack)
-	id := s.name(raw, s.appendFrames(nil, p, held.stack))
-	s.handOver(p, &held.count, id, held.at)
+	s.handOver(p, &held.count, s.name(raw, s.appendFrames(nil, p, held.stack)), held.at)
 }
 
 // executable is the executable memory of a process, for package profile.

@@ -3,7 +3,6 @@ package sampling
 import (
 	"context"
 	"errors"
-	"fmt"
 	"hash/maphash"
 	"os"
 	"sync"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/elastic/go-freelru"
 	"go.uber.org/zap"
-	"golang.org/x/sys/unix"
 
 	"correlator/bpf"
 	"correlator/internal/target"
@@ -32,8 +30,8 @@ const (
 	refreshInterval = time.Second
 )
 
-// pace is how soon an address that is not known has a process looked at again: as soon as samples
-// come. A layout that does not change by that is looked at less and less often.
+// pace is how soon a process is looked at again: for an address that is not known, at once after a
+// quiet time, and less and less often while that tells nothing new; for its age, every ten seconds.
 func pace() profile.Pace {
 	return profile.Pace{Shortest: 100 * time.Millisecond, Longest: 10 * time.Second}
 }
@@ -46,11 +44,12 @@ type Options struct {
 }
 
 // Sampling samples the programs that were started, names their stacks and hands the samples to
-// their receivers. All methods are safe for concurrent use.
+// their receivers. Methods are safe for concurrent use unless they say otherwise.
 type Sampling struct {
 	counters *Counters
 	log      *zap.Logger
 	tick     *tick // when to drain
+	samples  bool  // are taken; else there is only the table of targets
 	sampler  *bpf.Sampler
 	files    *profile.Files
 	kernel   *profile.Kernel // nil: stacks have no kernel frames
@@ -58,9 +57,12 @@ type Sampling struct {
 	store    *profile.Store
 	names    *freelru.SyncedLRU[rawStack, profile.StackTraceID]
 
+	troubles sync.Map // what was logged that went wrong
+
 	mu       sync.RWMutex
 	programs map[bpf.Target]*Program
 	stopped  []*Program // since the last drain began
+	stopping []*Program // before that: what was counted for them is about to be drained
 
 	// Owned by Run.
 	held      map[*Program][]Held
@@ -79,6 +81,7 @@ type rawStack struct {
 func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, error) {
 	s := &Sampling{
 		counters: counters,
+		samples:  options.SamplesPerSecond > 0,
 		log:      log,
 		programs: make(map[bpf.Target]*Program),
 		held:     make(map[*Program][]Held),
@@ -102,6 +105,9 @@ func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, erro
 			s.kernel, options.KernelStacks = nil, false
 		}
 	}
+	counters.files.Store(s.files)
+	counters.kernel.Store(s.kernel)
+	counters.store.Store(s.store)
 	if s.tick, err = newTick(options.Interval); err != nil {
 		return nil, err
 	}
@@ -169,37 +175,34 @@ func (s *Sampling) count() {
 	s.counters.Missed.Store(s.sampler.Missed())
 }
 
-// check takes down an error of something that is tried again. The first one is logged.
+// check takes down an error. The first one of its kind is logged.
 func (s *Sampling) check(what string, err error) {
-	if err != nil && s.counters.Troubles.Add(1) == 1 {
-		s.log.Error("sampling is in trouble; trying again, counted from here on", zap.String("while", what), zap.Error(err))
+	if err == nil {
+		return
+	}
+	s.counters.Troubles.Add(1)
+	if _, known := s.troubles.LoadOrStore(what, nil); !known {
+		s.log.Error("sampling is in trouble; counted from here on", zap.String("while", what), zap.Error(err))
 	}
 }
 
 // drain fetches what was counted since the last call.
 func (s *Sampling) drain() {
-	s.counters.Drains.Add(1)
 	s.mu.Lock()
-	stopped := s.stopped
-	s.stopped = nil
+	ended := s.stopping
+	s.stopping, s.stopped = s.stopped, nil
 	s.mu.Unlock()
+	s.counters.Drains.Add(1)
 	now := newInstant()
-	err := s.sampler.Drain(func(count bpf.Count) { s.take(&count, now) })
-	s.check("draining counts", err)
+	s.check("draining counts", s.sampler.Drain(func(count bpf.Count) { s.take(&count, now) }))
 	for program, held := range s.held {
 		s.hold(program, held)
 		delete(s.held, program)
 	}
-	if err != nil {
-		s.mu.Lock()
-		s.stopped = append(s.stopped, stopped...)
-		s.mu.Unlock()
-		return
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, program := range stopped { // its last counts were among these
-		delete(s.programs, program.target)
+	for _, program := range ended { // what a CPU was counting when they were stopped was drained by now
+		delete(s.programs, program.number)
 	}
 }
 
@@ -211,7 +214,7 @@ func (s *Sampling) take(count *bpf.Count, now instant) {
 		return
 	}
 	raw := s.rawStack(program, count.Stack)
-	if id, ok := s.names.Get(raw); ok && !program.space.Stale(now.Time) && s.store.Touch(id) {
+	if id, ok := s.names.Get(raw); ok && !program.space.Lacking(now.Time) && s.store.Touch(id) {
 		s.deliver(program, count, id, now)
 		return
 	}
@@ -230,10 +233,9 @@ func (s *Sampling) take(count *bpf.Count, now instant) {
 // takeStack hands a count to its receiver if its stack can be named by what is known of the process.
 // frames is room for that.
 func (s *Sampling) takeStack(program *Program, count *bpf.Count, stack bpf.Stack, now instant, frames []profile.Frame) ([]profile.Frame, bool) {
-	// The version comes first: frames that are made after it are of this version or a later one.
-	raw := s.rawStack(program, count.Stack)
+	raw := s.rawStack(program, count.Stack) // before: the frames are of this version or a later one
 	frames = s.appendFrames(frames[:0], program, stack)
-	if program.space.Stale(now.Time) { // the process may tell more of an address
+	if raw.space == program.blank || program.space.Lacking(now.Time) {
 		return frames, false
 	}
 	s.deliver(program, count, s.name(raw, frames), now)
@@ -249,10 +251,14 @@ func (s *Sampling) takeDeferred(reader *bpf.DeferredReader) {
 		if errors.Is(err, bpf.ErrFlushed) || errors.Is(err, os.ErrClosed) {
 			return
 		}
-		if err != nil {
-			s.check("reading the ring buffer", err)
+		if errors.Is(err, bpf.ErrMalformed) {
+			s.check("decoding a deferred sample", err)
 			s.counters.Outcomes.Add(target.OutcomeUnreadable, 1)
 			continue
+		}
+		if err != nil {
+			s.check("reading the ring buffer", err)
+			return
 		}
 		program := s.program(d.Count.Stack.Target)
 		if program == nil {
@@ -272,10 +278,10 @@ func (s *Sampling) takeDeferred(reader *bpf.DeferredReader) {
 	}
 }
 
-func (s *Sampling) program(target bpf.Target) *Program {
+func (s *Sampling) program(number bpf.Target) *Program {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.programs[target]
+	return s.programs[number]
 }
 
 // hold hands samples to the receiver of a program, unless that was forgotten meanwhile.
@@ -283,7 +289,7 @@ func (s *Sampling) hold(program *Program, held []Held) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	outcome := target.OutcomeUnknownProcess
-	if s.programs[program.target] == program {
+	if s.programs[program.number] == program {
 		outcome = target.OutcomeBacklog
 		if program.receiver.Hold(held) {
 			return
@@ -298,14 +304,16 @@ func (s *Sampling) hold(program *Program, held []Held) {
 func (s *Sampling) deliver(program *Program, count *bpf.Count, id profile.StackTraceID, now instant) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if s.programs[program.target] != program {
+	if s.programs[program.number] != program {
 		s.counters.Outcomes.Add(target.OutcomeUnknownProcess, uint64(count.Samples))
 		return
 	}
 	s.handOver(program, count, id, now.at(count.First))
 }
 
+// handOver is deliver for the goroutine of the process, which knows that it was not forgotten.
 func (s *Sampling) handOver(program *Program, count *bpf.Count, id profile.StackTraceID, at time.Time) {
+	program.used.Store(true)
 	s.counters.Outcomes.Add(target.OutcomeCorrelated, uint64(count.Samples))
 	key := messaging.Key{TraceID: count.TraceID, TransactionID: count.TransactionID, StackTraceID: id}
 	program.receiver.Sampled(key, uint64(count.Samples), at)
@@ -335,13 +343,7 @@ type instant struct {
 	monotonicNs uint64
 }
 
-func newInstant() instant {
-	var clock unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &clock); err != nil {
-		panic(fmt.Sprintf("reading CLOCK_MONOTONIC: %v", err)) // there is no Linux without
-	}
-	return instant{Time: time.Now(), monotonicNs: uint64(clock.Nano())}
-}
+func newInstant() instant { return instant{Time: time.Now(), monotonicNs: bpf.Now()} }
 
 // at turns a sample's CLOCK_MONOTONIC in ns into a time.
 func (i instant) at(ns uint64) time.Time {

@@ -111,7 +111,7 @@ func TestForget(t *testing.T) {
 	// What was under way to the receiver when that was forgotten.
 	unknown := s.outcome(target.OutcomeUnknownProcess)
 	count := bpf.Count{Samples: 3}
-	s.deliver(program, &count, profile.StackTraceID{1}, time.Now())
+	s.deliver(program, &count, profile.StackTraceID{1}, newInstant())
 	s.hold(program, []Held{{program: program, count: count}})
 	if n := s.outcome(target.OutcomeUnknownProcess) - unknown; n != 6 || r.calls != calls {
 		t.Errorf("%d samples of an unknown process, want 6; %d calls more", n, r.calls-calls)

@@ -33,6 +33,7 @@ const (
 	ReasonSocketDenied
 	ReasonSocketRefused
 	ReasonSocketGone
+	ReasonSocketFull
 	ReasonHostUnsupported
 	ReasonTimeout
 	ReasonOther
@@ -59,6 +60,7 @@ var reasonNames = [NumReasons]string{
 	ReasonSocketDenied:       "socket_denied",
 	ReasonSocketRefused:      "socket_refused",
 	ReasonSocketGone:         "socket_gone",
+	ReasonSocketFull:         "socket_full",
 	ReasonHostUnsupported:    "host_unsupported",
 	ReasonTimeout:            "timeout",
 	ReasonOther:              "other",

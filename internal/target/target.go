@@ -304,6 +304,7 @@ func (t *Target) Resolve() error {
 		return err
 	}
 	t.rule, t.ruleErr = tlsdesc.Resolve(img.library, img.bias, t.memory, files)
+	t.ruleErr = WithReason(ReasonTLS, t.ruleErr)
 	return t.ruleErr
 }
 
