@@ -224,6 +224,37 @@ func TestWaitEndsWithoutRoom(t *testing.T) {
 	}
 }
 
+// When all that waited is late the wait ends, and the next sample finds out how the receiver is: it
+// may have shut down, of which the kernel tells nobody who waits.
+func TestLateEndsWait(t *testing.T) {
+	p := stillPoller(t)
+	b, fits := waiting(t, p)
+	b.clock.advance(testDelay)
+	b.expectParked(false)
+	if len(p.waiting) != 0 {
+		t.Errorf("%d waits left", len(p.waiting))
+	}
+	b.add(2, 1, 0) // still no room
+	b.settled()
+	b.expectParked(true)
+	b.receiver.expectFillers(fits)
+	expectTold(t, p, 1)
+	b.receiver.expect(correlation(2, 1))
+	b.settled()
+
+	b.receiver.fill()
+	b.add(3, 1, 0)
+	b.settled()
+	if err := unix.Shutdown(b.receiver.fd, unix.SHUT_RD); err != nil {
+		t.Fatal(err)
+	}
+	expectTold(t, p, 0)
+	b.clock.advance(testDelay)
+	b.add(4, 1, 0)
+	b.expectDown(unix.EPIPE)
+	b.expectStats(1, 1, map[Reason]uint64{ReasonLate: 2})
+}
+
 // A receiver that has gone is told of like room, to all that wait for it.
 func TestReceiverOfManyGoneWhileWaiting(t *testing.T) {
 	p := stillPoller(t)

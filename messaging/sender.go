@@ -342,8 +342,12 @@ func (s *Sender) forgetNews() {
 
 // sendable says whether there is something to do for the goroutine.
 func (s *Sender) sendable() bool {
-	return s.socket != nil && !s.parked && s.pausedUntilNs == 0 &&
-		(s.registration != nil || s.queue != nil && s.queue.waiting())
+	return s.socket != nil && !s.parked && s.pausedUntilNs == 0 && s.waiting()
+}
+
+// waiting says whether there is a message to be sent.
+func (s *Sender) waiting() bool {
+	return s.registration != nil || s.queue != nil && s.queue.waiting()
 }
 
 func (s *Sender) start() {
@@ -353,8 +357,8 @@ func (s *Sender) start() {
 	}
 }
 
-// unpark ends the wait for room, if there is one. It may be that the kernel tells of room all the
-// same; nobody is woken by that.
+// unpark ends the wait for room, if there is one. When the socket stays open the kernel may still
+// tell of room, once; no sender is woken by that.
 func (s *Sender) unpark() {
 	if s.parked {
 		s.poller.take(s.token)

@@ -172,6 +172,9 @@ func (s *Sender) tick() {
 		s.pausedUntilNs = 0
 	}
 	s.expire(nowNs)
+	if !s.waiting() {
+		s.unpark() // what comes next finds out anew how the receiver is
+	}
 	s.start()
 	if s.running {
 		return // arms the timer when it stops

@@ -61,9 +61,11 @@ func (s *Socket) arm(epoll int, token uint64) error {
 	if !s.watched {
 		op = unix.EPOLL_CTL_ADD
 	}
-	err := unix.EpollCtl(epoll, op, s.fd, armedEvent(token))
-	s.watched = s.watched || err == nil
-	return err
+	if err := unix.EpollCtl(epoll, op, s.fd, armedEvent(token)); err != nil {
+		return err
+	}
+	s.watched = true
+	return nil
 }
 
 // verdict is what became of a message that was given to the kernel. Only a message that was
