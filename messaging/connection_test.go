@@ -39,10 +39,14 @@ func TestWithoutConnection(t *testing.T) {
 
 func TestReceiverGone(t *testing.T) {
 	b := connected(t)
+	socket := b.sender.socket
 	b.receiver.close()
 	b.add(1, 2, 0)
 	b.add(2, 1, 100*time.Millisecond)
 	b.expectDown(unix.ECONNREFUSED)
+	if err := socket.Close(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("the socket was left open: %v", err)
+	}
 	b.expectStats(0, 3, nil)
 	if stats := b.sender.Stats(); stats.Connected || stats.Registered {
 		t.Errorf("%+v", stats)
@@ -162,6 +166,23 @@ func TestConnectReplaces(t *testing.T) {
 	case err := <-b.sender.Down():
 		t.Errorf("told of the socket that was replaced: %v", err)
 	default:
+	}
+}
+
+// How an attempt ends that was under way meanwhile does not concern the other connection.
+func TestConnectReplacesWhileSending(t *testing.T) {
+	for _, err := range []error{unix.EAGAIN, unix.ENOBUFS, unix.ECONNREFUSED, os.ErrClosed} {
+		b := driven(t)
+		b.add(1, 1, 0)
+		b.sender.next()
+		b.receiver = listen(t)
+		b.connect()
+		b.sender.settle(err)
+		b.expectParked(false)
+		go b.sender.run()
+		b.receiver.expect(testRegistration, correlation(1, 1))
+		b.settled()
+		b.expectStats(1, 0, nil)
 	}
 }
 

@@ -54,6 +54,7 @@ func (b *bench) expectParked(want bool) {
 // What a receiver reads is told to nobody, unless somebody waits: then it is told once.
 func TestNobodyIsWokenWithoutWaiting(t *testing.T) {
 	p := stillPoller(t)
+	p.last = 1 << 40 // tokens have 64 bits
 	b := connectedWith(t, p)
 	exchange := func() {
 		t.Helper()

@@ -143,6 +143,39 @@ func TestWaitingDoesNotSpin(t *testing.T) {
 	b.receiver.expect(correlation(1, 101))
 }
 
+// Waking in vain is held against a receiver until it lets us send. Not being woken is not.
+func TestNoPauseWithoutFutileWakeUps(t *testing.T) {
+	p := stillPoller(t)
+	b, fits := waiting(t, p)
+	b.receiver.expectFillers(fits)
+	expectTold(t, p, 1)
+	b.receiver.expect(correlation(1, 1))
+	for range maxFutile + 1 {
+		b.receiver.fill()
+		b.add(1, 1, 0)
+		b.settled()
+		b.sender.wake(b.sender.token)
+		b.settled()
+		b.receiver.expectFillers(fits)
+		expectTold(t, p, 1)
+		b.receiver.expect(correlation(1, 1))
+		b.settled()
+	}
+	b.receiver.fill()
+	b.add(1, 1, 0)
+	b.settled()
+	b.sender.wake(b.sender.token)
+	for range maxFutile + 1 {
+		b.settled()
+		b.clock.advance(testDelay)
+		b.add(1, 1, 0)
+	}
+	b.settled()
+	if pauses := b.counters.Pauses.Load(); pauses != 0 {
+		t.Errorf("%d pauses", pauses)
+	}
+}
+
 func TestLateWhileWaiting(t *testing.T) {
 	b := connected(t)
 	fits := b.receiver.fill()
