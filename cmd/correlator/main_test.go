@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -68,7 +69,9 @@ func runScripts(t *testing.T, pattern string) {
 	engine.Cmds["exits"] = exits()
 	path := filepath.Dir(installed(t)) + ":" + os.Getenv("PATH")
 	env := []string{"PATH=" + path, "HOME=/nonexistent", "GORACE=" + raceOptions}
-	scripttest.Test(t, t.Context(), engine, env, pattern)
+	ctx, cancel := context.WithTimeout(t.Context(), deadline) // for who does not refuse to run
+	t.Cleanup(cancel)                                         // after the scripts, which run in parallel
+	scripttest.Test(t, ctx, engine, env, pattern)
 }
 
 // exits runs a command and checks its exit code: 1 and 2 are different promises.
