@@ -59,6 +59,8 @@ func (a *Agent) routeProcess(p *process, records []feed.Record, now time.Time, n
 		case r.HasContext:
 			a.counters.Fed.Add(target.OutcomeCorrelated, count)
 			p.sender.Add(messaging.Key{TraceID: r.TraceID, TransactionID: r.TransactionID, StackTraceID: r.StackTraceID}, count, sampledAt)
+		case a.threads == nil:
+			a.counters.Fed.Add(target.OutcomeUnsupported, count)
 		case now.Sub(sampledAt) > maxContextAge:
 			a.counters.Fed.Add(target.OutcomeStale, count)
 		default:
@@ -123,9 +125,6 @@ func (p *process) attribute(samples []sample) {
 func (p *process) readContexts(samples []sample) ([]target.Context, target.Outcome, error) {
 	if !p.target.Publishes() {
 		return nil, target.OutcomeNotRegistered, nil
-	}
-	if p.agent.threads == nil {
-		return nil, target.OutcomeUnsupported, nil
 	}
 	if p.target.Resolve() != nil {
 		return nil, target.OutcomeNoRule, nil
