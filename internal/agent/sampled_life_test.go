@@ -171,10 +171,14 @@ func TestSampledDeath(t *testing.T) {
 	r.sampledAdded()
 }
 
-// An end in full flight: what was taken until then is counted, and what can be is sent.
+// An end in full flight: what was taken until then is counted, and what can be is sent, whether it was
+// in the kernel's tables or on its way through the ring buffer.
 func TestSampledShutdown(t *testing.T) {
-	for range 3 {
-		p := demo.Start(t, demo.Options{Busy: 2, Transaction: 20 * time.Millisecond})
+	for _, o := range []demo.Options{
+		{Busy: 2, Transaction: 20 * time.Millisecond},
+		{Busy: 2, Rewrite: demo.RewriteCycle, PageOut: true},
+	} {
+		p := demo.Start(t, o)
 		r := run(t, atRate(bpf.MaxSamplesPerSecond), patient)
 		r.sampledReport(p, 1)
 		r.end()

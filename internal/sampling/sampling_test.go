@@ -40,7 +40,8 @@ func TestRewriting(t *testing.T) {
 	}
 }
 
-// What finds no place in the kernel's tables is handed over all the same, one by one.
+// What finds no place in the kernel's tables is handed over all the same, one by one, to the last
+// sample that waits in the ring buffer at the end.
 func TestTablesFull(t *testing.T) {
 	for name, options := range map[string]bpf.SamplerOptions{
 		"counts": {MaxCounts: 2},
@@ -48,8 +49,10 @@ func TestTablesFull(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := demo.Start(t, demo.Options{Busy: 2, Transaction: time.Millisecond, Gap: -1})
+			options.SamplesPerSecond = 5000
 			s := open(t, options)
 			r := newReceiver(t, 1<<20)
+			r.delay = time.Millisecond // more wait than come
 			stop := r.serve(s)
 			s.start(p, r)
 			s.poll("a full table", func() bool { return s.kernel(bpf.TableFull) > 0 })

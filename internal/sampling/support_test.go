@@ -152,7 +152,8 @@ func (s *sampled) drains(n uint64) {
 // when it is told to.
 type receiver struct {
 	t     *testing.T
-	limit int // of held
+	limit int           // of held
+	delay time.Duration // of each Hold
 
 	mu      sync.Mutex
 	samples map[messaging.Key]uint64
@@ -179,6 +180,7 @@ func (r *receiver) Sampled(key messaging.Key, samples uint64, at time.Time) {
 }
 
 func (r *receiver) Hold(held []Held) bool {
+	time.Sleep(r.delay)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.calls++
