@@ -227,7 +227,7 @@ func TestSamplesAreCPUSeconds(t *testing.T) {
 	for _, c := range []struct {
 		perSecond int
 		samples   uint64
-	}{{20, 60}, {97, 400}, {997, 2000}} {
+	}{{20, 100}, {97, 400}, {997, 2000}} {
 		p := demo.Start(t, demo.Options{Busy: 2, Transaction: 500 * time.Millisecond, Gap: 50 * time.Millisecond})
 		r := run(t, atRate(c.perSecond))
 		registered := p.Registration(1).ReadNs
