@@ -75,7 +75,7 @@ func (s *Sampler) Drain(yield func(Count)) error {
 const (
 	// settleTime is how long a swap is given to be seen. A store of one CPU is seen by all others
 	// within some hundred nanoseconds.
-	settleTime = 20 * time.Microsecond
+	settleTime = 5 * time.Microsecond
 
 	// countTime is how long a CPU is given to end counting: the hypervisor has stopped it meanwhile.
 	countTime = time.Millisecond
