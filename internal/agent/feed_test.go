@@ -5,6 +5,7 @@ import (
 	"net"
 	"testing"
 
+	"correlator/bpf"
 	"correlator/internal/demo"
 	"correlator/internal/target"
 	"correlator/internal/testenv"
@@ -123,7 +124,7 @@ func TestForgetAfterReuse(t *testing.T) {
 func TestBacklog(t *testing.T) {
 	const pid = 4711
 	stuck := &process{samples: make(chan []sample, 1)}
-	a := &Agent{processes: map[int]*process{pid: stuck}}
+	a := &Agent{processes: map[int]*process{pid: stuck}, threads: new(bpf.Threads)}
 	records := []feed.Record{{PID: pid, TID: 1, Count: 3}}
 	a.route(records)
 	a.route(records)
