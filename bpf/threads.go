@@ -15,6 +15,15 @@ import (
 // zombie or a kernel thread, or the pid is not that of a process in our pid namespace.
 var ErrGone = errors.New("process gone")
 
+// ErrTooManyThreads reports that a process has more threads than [Threads.Process] returns.
+var ErrTooManyThreads = errors.New("too many threads")
+
+// maxThreads bounds the threads of one process: as many as a whole machine has by default
+// (kernel.pid_max, before an administrator or systemd raises it), where the largest JVMs have some
+// thousands. They take 1.3 MB, and a walk some milliseconds. A process may start 4 million where
+// that is allowed.
+const maxThreads = 32 << 10
+
 // A Thread is a thread as the kernel sees it. Both numbers are those of our own pid namespace.
 type Thread struct {
 	PID, TID int
@@ -39,6 +48,7 @@ type Thread struct {
 type Threads struct {
 	program *ebpf.Program
 	filters bool      // the kernel can walk a single process
+	limit   int       // maxThreads
 	buffers sync.Pool // of *recordBuffer
 }
 
@@ -59,7 +69,7 @@ func OpenThreads() (*Threads, error) {
 	if err := load(spec, &programs, ""); err != nil {
 		return nil, fmt.Errorf("loading task iterator: %w", err)
 	}
-	t := &Threads{program: programs.ReportThread}
+	t := &Threads{program: programs.ReportThread, limit: maxThreads}
 	t.buffers.New = func() any { return new(recordBuffer) }
 	if t.filters, err = canFilter(t.program); err != nil {
 		t.Close()
@@ -80,7 +90,7 @@ func (t *Threads) All(into []Thread) ([]Thread, error) {
 }
 
 // Process appends the threads of one process to into and returns the result; with an error,
-// such as [ErrGone], it returns into as it was. Kernels before 6.1 cannot walk a single process:
+// such as [ErrGone] or [ErrTooManyThreads], it returns into as it was. Kernels before 6.1 cannot walk a single process:
 // there it costs as much as All, and who asks for many processes should call that instead.
 func (t *Threads) Process(pid int, into []Thread) ([]Thread, error) {
 	if pid <= 0 || pid > math.MaxInt32 {
@@ -141,6 +151,9 @@ func (t *Threads) walk(filter, wanted uint32, into []Thread) (threads []Thread, 
 		}
 		records := buffer[:n/recordBytes]
 		threads = appendThreads(threads, records, wanted)
+		if wanted != everyProcess && len(threads)-len(into) > t.limit {
+			return into, false, fmt.Errorf("%w: more than %d", ErrTooManyThreads, t.limit)
+		}
 		complete = filter == everyProcess || records[len(records)-1].Last != 0
 	}
 }

@@ -105,6 +105,26 @@ func TestProcessWithManyThreads(t *testing.T) {
 	})
 }
 
+// A process with more threads than are served costs no more than those, and a walk through all
+// processes is no matter of one.
+func TestProcessWithTooManyThreads(t *testing.T) {
+	eachWay(t, func(t *testing.T, threads *Threads) {
+		c := startChild(t, "cc", len(recordBuffer{})+10, nil)
+		into := []Thread{{PID: 1, TID: 1}}
+		threads.limit = len(process(t, threads, c.pid)) - 1
+		if reported, err := threads.Process(c.pid, into); !errors.Is(err, ErrTooManyThreads) || len(reported) != len(into) {
+			t.Errorf("%d threads and error %v of a process with one more than %d", len(reported)-len(into), err, threads.limit)
+		}
+		if _, err := threads.All(nil); err != nil {
+			t.Error(err)
+		}
+		threads.limit++
+		if reported, err := threads.Process(c.pid, into); err != nil || len(reported) != len(into)+threads.limit {
+			t.Errorf("%d threads and error %v of a process with %d", len(reported)-len(into), err, threads.limit)
+		}
+	})
+}
+
 // Threads that end under the walk must not hide those that come after them.
 func TestProcessWhileThreadsEnd(t *testing.T) {
 	eachWay(t, func(t *testing.T, threads *Threads) {

@@ -3,6 +3,7 @@ package target
 import (
 	"errors"
 
+	"correlator/bpf"
 	"correlator/elfsym"
 	"correlator/memread"
 	"correlator/messaging"
@@ -21,6 +22,7 @@ const (
 	ReasonLibraryUnsupported
 	ReasonLibraryLimit
 	ReasonTLS
+	ReasonTooManyThreads
 	ReasonSampling
 	ReasonStorageUnreadable
 	ReasonStorageMalformed
@@ -48,6 +50,7 @@ var reasonNames = [NumReasons]string{
 	ReasonLibraryUnsupported: "library_unsupported",
 	ReasonLibraryLimit:       "library_limit",
 	ReasonTLS:                "tls_unsupported",
+	ReasonTooManyThreads:     "too_many_threads",
 	ReasonSampling:           "sampling",
 	ReasonStorageUnreadable:  "storage_unreadable",
 	ReasonStorageMalformed:   "storage_malformed",
@@ -98,6 +101,7 @@ var reasons = []struct {
 	{elfsym.ErrClass, ReasonLibraryUnsupported},
 	{elfsym.ErrMachine, ReasonLibraryUnsupported},
 	{elfsym.ErrLimit, ReasonLibraryLimit},
+	{bpf.ErrTooManyThreads, ReasonTooManyThreads},
 	{memread.ErrStringTooLong, ReasonStorageTooLong},
 	{memread.ErrInvalidUTF8, ReasonStorageUTF8},
 	{memread.ErrVersion, ReasonStorageMalformed},
