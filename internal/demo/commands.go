@@ -3,6 +3,7 @@ package demo
 import (
 	"fmt"
 	"strconv"
+	"time"
 
 	"correlator/internal/testenv"
 )
@@ -75,6 +76,21 @@ func (p *Process) Republish(socket, service string) (out Publication) {
 	p.must(&out, words...)
 	p.Socket = socket
 	return out
+}
+
+// RepublishEvery has a thread republish at the same path again and again, each time with a new
+// storage and a new socket, until StopRepublishing. No other command may publish or bind meanwhile.
+func (p *Process) RepublishEvery(interval time.Duration) {
+	p.t.Helper()
+	p.must(nil, "republish-every", strconv.FormatInt(interval.Microseconds(), 10))
+}
+
+// StopRepublishing returns how often that was done. A storage and its socket stay.
+func (p *Process) StopRepublishing() (times uint64) {
+	p.t.Helper()
+	var out struct{ Times uint64 }
+	p.must(&out, "republish-every", "0")
+	return out.Times
 }
 
 // RebindSocket replaces the socket by another one at the same path.

@@ -7,8 +7,11 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"correlator/internal/testenv"
 )
 
 func TestHostileStorage(t *testing.T) {
@@ -78,6 +81,33 @@ func TestHostileSockets(t *testing.T) {
 	if path := storedPath(p.Hostile("socket-nul", "").Storage); strings.Count(path, "\x00") != 1 {
 		t.Errorf("path with a zero byte is %q", path)
 	}
+}
+
+func TestRepublishingAgainAndAgain(t *testing.T) {
+	needLittleEndian(t)
+	p := Start(t, Options{})
+	pointer := func() string { return string(readMemory(t, p.PID, p.Loaded().StoragePointer, 8)) }
+	connection := connect(t, p)
+	p.RepublishEvery(100 * time.Microsecond)
+	if err := p.Command(nil, "republish-every", "5"); err == nil {
+		t.Error("republishing began a second time")
+	}
+	seen := make(map[string]bool)
+	testenv.Poll(t, deadline, "different storages", func() bool {
+		seen[pointer()] = true
+		return len(seen) > 1
+	})
+	if times := p.StopRepublishing(); times < 2 {
+		t.Errorf("republished %d times", times)
+	}
+	if pointer() == string(make([]byte, 8)) {
+		t.Error("nothing is published in the end")
+	}
+	if _, err := connection.Write([]byte(unhex(t, registration))); err == nil {
+		t.Error("the socket before is open still")
+	}
+	send(t, connect(t, p), unhex(t, registration))
+	p.Registration(1)
 }
 
 func TestSpoiledSlots(t *testing.T) {

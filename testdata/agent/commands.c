@@ -2,6 +2,7 @@
 
 #include "publish.h"
 #include "receiver.h"
+#include "restless.h"
 #include "truth.h"
 
 #include <dlfcn.h>
@@ -125,6 +126,24 @@ static const char *republish(struct agent *agent, char **arguments) {
         agent->service = strdup(arguments[1]);
     }
     return agent_publish(agent, true);
+}
+
+static const char *republish_every(struct agent *agent, char **arguments) {
+    struct publication p = publication(agent);
+    uint64_t interval_us = strtoul(arguments[0], NULL, 10), times = 0;
+    const char *error = p.exported ? NULL : no_storage;
+    if (!error && interval_us) {
+        error = restless_start(&p, 1000 * interval_us);
+    } else if (!error) {
+        times = restless_stop();
+    }
+    if (!error) {
+        struct event event;
+        event_open(&event, "republishing", true);
+        event_number(&event, "times", times);
+        event_close(&event);
+    }
+    return error;
 }
 
 static const char *hostile(struct agent *agent, char **arguments) {
@@ -277,8 +296,9 @@ static const struct command {
     {"unlink-library", 0, 0, unlink_library},
     {"publish", 0, 0, publish_usual},
     {"withdraw", 0, 0, withdraw},
-    {"republish", 1, 2, republish},         /* SOCKET [SERVICE]: null, new socket, new storage */
-    {"rebind-socket", 0, 0, rebind_socket}, /* a new socket at the same path */
+    {"republish", 1, 2, republish}, /* SOCKET [SERVICE]: null, new socket, new storage */
+    {"republish-every", 1, 1, republish_every}, /* MICROSECONDS, from a thread; 0: no more */
+    {"rebind-socket", 0, 0, rebind_socket},     /* a new socket at the same path */
     {"close-socket", 0, 0, close_socket},
     {"unlink-socket", 0, 0, unlink_socket},
     {"start-threads", 1, 2, start_threads}, /* N [busy|idle|untouched] */
