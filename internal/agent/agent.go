@@ -223,6 +223,7 @@ func (a *Agent) found(serving context.Context, found procscan.Found) {
 	known, processes := a.processes[found.PID], len(a.processes)
 	a.mu.RUnlock()
 	if known != nil && known.id == found.Identity {
+		a.tellTruncated(known, found)
 		known.maps(found.Libraries)
 		return
 	}
@@ -241,6 +242,7 @@ func (a *Agent) found(serving context.Context, found procscan.Found) {
 		a.refuseProcess(found, err)
 		return
 	}
+	a.tellTruncated(p, found)
 	a.mu.Lock()
 	a.processes[found.PID] = p // one with the same pid has ended, and forgets itself
 	a.mu.Unlock()
@@ -256,6 +258,16 @@ func (a *Agent) found(serving context.Context, found procscan.Found) {
 func (a *Agent) refuseProcess(found procscan.Found, err error) {
 	if a.counters.ProcessesRefused.Add(1) == 1 {
 		a.log.Error("processes are not served; counted from here on", zap.Int("pid", found.PID), zap.Error(err))
+	}
+}
+
+// tellTruncated counts a process, and logs it, that maps more libraries than are looked at: if the
+// agent in it uses one of the others, it is not found.
+func (a *Agent) tellTruncated(p *process, found procscan.Found) {
+	if found.Truncated && !p.truncated {
+		p.truncated = true
+		a.counters.Truncated.Add(1)
+		p.log.Warn("process maps too many libraries: only the first are looked at", zap.Int("libraries", len(found.Libraries)))
 	}
 }
 

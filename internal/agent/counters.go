@@ -23,55 +23,63 @@ type Counters struct {
 	Sweeps       atomic.Uint64
 	SweepsFailed atomic.Uint64 // ended early
 
+	Looks            atomic.Uint64 // at what processes publish
+	TooOften         atomic.Uint64 // times that a process was left alone because it had published something new too often
 	Connected        atomic.Uint64 // sockets of processes connected, repeated ones included
 	Withdrawn        atomic.Uint64 // connections ended because the process publishes nothing, or something else
 	Gone             atomic.Uint64 // processes that ended, or no longer map the library
 	ProcessesDenied  atomic.Uint64 // processes that we may not look into, once each
 	ProcessesRefused atomic.Uint64 // processes found and not served for a reason of our own, at each sweep
+	Truncated        atomic.Uint64 // processes with more copies of the library mapped than are looked at, once each
 	Troubles         [target.NumReasons]atomic.Uint64
+}
+
+// Each calls add with everything that is counted, by a name that is the same whatever the processes do.
+func (c *Counters) Each(add func(name string, n uint64)) {
+	load := func(name string, counter *atomic.Uint64) { add(name, counter.Load()) }
+	load("sweeps", &c.Sweeps)
+	load("sweeps_failed", &c.SweepsFailed)
+	load("looks", &c.Looks)
+	load("published_too_often", &c.TooOften)
+	load("connected", &c.Connected)
+	load("withdrawn", &c.Withdrawn)
+	load("gone", &c.Gone)
+	load("processes_denied", &c.ProcessesDenied)
+	load("processes_refused", &c.ProcessesRefused)
+	load("processes_truncated", &c.Truncated)
+	for r := target.ReasonNone + 1; r < target.NumReasons; r++ {
+		load("trouble_"+r.String(), &c.Troubles[r])
+	}
+
+	load("feed_datagrams", &c.Feed.Datagrams)
+	for r := range feed.NumReasons {
+		load("feed_refused_"+r.String(), &c.Feed.Refused[r])
+	}
+	load("samples_fed", &c.FedSamples)
+	for o := range target.NumOutcomes {
+		load("fed_"+o.String(), &c.Fed[o])
+	}
+
+	c.Sampling.Each(add)
+
+	load("samples_added", &c.Messages.Added)
+	load("samples_sent", &c.Messages.Sent)
+	for r := range messaging.NumReasons {
+		load("samples_dropped_"+r.String(), &c.Messages.Dropped[r])
+	}
+	load("messages", &c.Messages.Messages)
+	load("registrations", &c.Messages.Registrations)
+	load("sockets_gone", &c.Messages.SocketsGone)
+	load("waits_for_room", &c.Messages.Waits)
+	load("pauses", &c.Messages.Pauses)
 }
 
 // MarshalLogObject writes the counters that are not 0 as fields of a log line.
 func (c *Counters) MarshalLogObject(enc zapcore.ObjectEncoder) error {
-	add := func(name string, counter *atomic.Uint64) {
-		if n := counter.Load(); n > 0 {
-			enc.AddUint64(name, n)
-		}
-	}
-	add("sweeps", &c.Sweeps)
-	add("sweeps_failed", &c.SweepsFailed)
-	add("connected", &c.Connected)
-	add("withdrawn", &c.Withdrawn)
-	add("gone", &c.Gone)
-	add("processes_denied", &c.ProcessesDenied)
-	add("processes_refused", &c.ProcessesRefused)
-	for r := target.ReasonNone + 1; r < target.NumReasons; r++ {
-		add("trouble_"+r.String(), &c.Troubles[r])
-	}
-
-	add("feed_datagrams", &c.Feed.Datagrams)
-	for r := range feed.NumReasons {
-		add("feed_refused_"+r.String(), &c.Feed.Refused[r])
-	}
-	add("samples_fed", &c.FedSamples)
-	for o := range target.NumOutcomes {
-		add("fed_"+o.String(), &c.Fed[o])
-	}
-
-	c.Sampling.Each(func(name string, n uint64) {
+	c.Each(func(name string, n uint64) {
 		if n > 0 {
 			enc.AddUint64(name, n)
 		}
 	})
-
-	add("samples_sent", &c.Messages.Sent)
-	for r := range messaging.NumReasons {
-		add("samples_dropped_"+r.String(), &c.Messages.Dropped[r])
-	}
-	add("messages", &c.Messages.Messages)
-	add("registrations", &c.Messages.Registrations)
-	add("sockets_gone", &c.Messages.SocketsGone)
-	add("waits_for_room", &c.Messages.Waits)
-	add("pauses", &c.Messages.Pauses)
 	return nil
 }

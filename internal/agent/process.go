@@ -65,6 +65,7 @@ type process struct {
 
 	connected atomic.Bool  // it was connected to at least once
 	stuckTold bool         // owned by the sweep
+	truncated bool         // it was found to map too many libraries; owned by the sweep
 	busySince atomic.Int64 // when run began to look at the process, in Unix ns; 0 while it awaits
 
 	// Owned by run.
@@ -168,6 +169,7 @@ func (p *process) step() error {
 			return err
 		}
 	}
+	p.agent.counters.Looks.Add(1)
 	changed, err := p.target.Look()
 	if err != nil {
 		p.disconnect()
@@ -187,6 +189,7 @@ func (p *process) step() error {
 	}
 	p.disconnect()
 	if !p.connects.take(time.Now()) {
+		p.agent.counters.TooOften.Add(1)
 		return errTooOften
 	}
 	return p.connect()
@@ -277,8 +280,19 @@ func (p *process) disconnect() {
 	p.log.Info("registration ended")
 }
 
-// settle takes down how the last step ended, and answers when to take the next.
+// settle takes down how the last step ended, and answers when to take the next. A process that would
+// not be connected to again yet is not looked at either.
 func (p *process) settle(err error) time.Duration {
+	wait := p.pace(err)
+	if wait < connectInterval && p.connects.empty(time.Now()) {
+		p.agent.counters.TooOften.Add(1)
+		return connectInterval
+	}
+	return wait
+}
+
+// pace is settle for a process that is connected to when it wants.
+func (p *process) pace(err error) time.Duration {
 	state, reason := target.StateRegistered, ""
 	switch {
 	case errors.Is(err, errTooOften):
@@ -379,7 +393,8 @@ type tokenBucket struct {
 	since time.Time // when the last of them came back
 }
 
-func (b *tokenBucket) take(now time.Time) bool {
+// empty says whether there is no token.
+func (b *tokenBucket) empty(now time.Time) bool {
 	if back := int(now.Sub(b.since) / connectInterval); back > 0 {
 		b.spent = max(b.spent-back, 0)
 		b.since = b.since.Add(time.Duration(back) * connectInterval)
@@ -387,7 +402,11 @@ func (b *tokenBucket) take(now time.Time) bool {
 	if b.spent == 0 {
 		b.since = now
 	}
-	if b.spent == connectBurst {
+	return b.spent == connectBurst
+}
+
+func (b *tokenBucket) take(now time.Time) bool {
+	if b.empty(now) {
 		return false
 	}
 	b.spent++
