@@ -189,6 +189,34 @@ func TestDeliveryAfterTrouble(t *testing.T) {
 	r.added()
 }
 
+// What waits for room when a socket goes is kept for the next one.
+func TestDeliveryQueuedBeforeTrouble(t *testing.T) {
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	r := run(t, patient)
+	p.Registration(1)
+	context, sender := p.Begin(1), r.sender(p)
+	signal(t, p, syscall.SIGSTOP)
+	r.feedContext(p, context, 30)
+	testenv.Poll(t, deadline, "no room", func() bool { return sender.Stats().Added == 30 && r.Counters().Messages.Waits.Load() > 0 })
+	waiting := sender.Stats().Queued
+	if err := os.Remove(p.HostPath(p.Socket)); err != nil {
+		t.Fatal(err)
+	}
+	r.state(p, target.StateError, target.ReasonSocketMissing.String())
+	if queued := sender.Stats().Queued; queued != waiting || waiting == 0 {
+		t.Errorf("%d samples waited before, %d after", waiting, queued)
+	}
+	signal(t, p, syscall.SIGCONT)
+	p.RebindSocket()
+	p.Registration(2)
+	clean(t, p.ReportWhen("what waited", func(report demo.Report) bool { return report.Samples >= waiting }))
+	r.end()
+	if stats := sender.Stats(); stats.Sent != 30 {
+		t.Errorf("of 30 samples %d were sent", stats.Sent)
+	}
+	r.added()
+}
+
 // At the end what is queued is sent, though beside it one process does not read and another hangs.
 func TestDeliveryAtTheEnd(t *testing.T) {
 	neighbour := demo.Start(t, demo.Options{Busy: 1, Manual: true})

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 static struct publication publication;
@@ -17,26 +18,34 @@ static bool running;
 static atomic_bool ending;
 static uint64_t times; /* the thread's, while it runs */
 
-static void republish(void) {
+/* How long nothing is published in between: half of the shortest useful interval. */
+#define NULL_NS 50000
+
+static void sleep_until(uint64_t ns) {
+    struct timespec at = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL);
+}
+
+static void withdraw_and_bind(void) {
     publish_withdraw(&publication);
     const char *error = receiver_bind(path);
     if (error) {
         fprintf(stderr, "demo: republishing: %s\n", error);
         exit(1);
     }
-    publish(&publication);
-    times++;
 }
 
 static void *republish_until_ended(void *unused) {
     uint64_t due_ns = now_ns();
     (void)unused;
+    prctl(PR_SET_TIMERSLACK, 1);
     while (!atomic_load(&ending)) {
-        republish();
+        withdraw_and_bind();
+        sleep_until(due_ns + NULL_NS);
+        publish(&publication);
+        times++;
         due_ns += interval_ns;
-        struct timespec due = {.tv_sec = (time_t)(due_ns / 1000000000),
-                               .tv_nsec = (long)(due_ns % 1000000000)};
-        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, NULL);
+        sleep_until(due_ns);
     }
     return NULL;
 }
