@@ -8,10 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+
 	"correlator/bpf"
 	"correlator/internal/demo"
 	"correlator/internal/target"
 	"correlator/internal/testenv"
+	"correlator/memread"
+	"correlator/messaging"
 )
 
 // alone ends the test when the agent has served other processes than these: its counters would tell of
@@ -74,7 +78,7 @@ func republishingCost(t *testing.T, interval time.Duration) (cost republishing) 
 
 // A process that republishes ten thousand times a second, each time with another storage and another
 // socket, is looked at, connected to and registered with about as often as one that does so once a
-// second: a look can find it between two publications, and has to be repeated.
+// second.
 func TestDeliveryRepublishing(t *testing.T) {
 	often := republishingCost(t, 100*time.Microsecond)
 	seldom := republishingCost(t, time.Second)
@@ -87,6 +91,21 @@ func TestDeliveryRepublishing(t *testing.T) {
 	}
 	if often.looks > 2*seldom.looks+5 {
 		t.Errorf("looked %d times against %d", often.looks, seldom.looks)
+	}
+}
+
+// A process that would not be connected to yet is not looked at every millisecond meanwhile.
+func TestDeliveryLeftAlone(t *testing.T) {
+	p := &process{agent: &Agent{}, log: zap.NewNop(), target: &target.Target{}, born: time.Now()}
+	if wait := p.settle(memread.ErrNotPublished); wait >= connectInterval || p.agent.counters.TooOften.Load() != 0 {
+		t.Errorf("looked at again after %v at first", wait)
+	}
+	for p.connects.take(time.Now()) {
+	}
+	for i, err := range []error{memread.ErrNotPublished, messaging.ErrNoSocket} {
+		if wait := p.settle(err); wait < connectInterval || p.agent.counters.TooOften.Load() != uint64(i+1) {
+			t.Errorf("looked at again after %v, counted %d times", wait, p.agent.counters.TooOften.Load())
+		}
 	}
 }
 

@@ -280,11 +280,12 @@ func (p *process) disconnect() {
 	p.log.Info("registration ended")
 }
 
-// settle takes down how the last step ended, and answers when to take the next. A process that would
-// not be connected to again yet is not looked at either.
+// settle takes down how the last step ended, and answers when to take the next. A process that
+// has all but used up how often it is connected to in a row is looked at no more often than it could be
+// connected to in the long run, whatever it does in between.
 func (p *process) settle(err error) time.Duration {
 	wait := p.pace(err)
-	if wait < connectInterval && p.connects.empty(time.Now()) {
+	if p.connects.refill(time.Now()); wait < connectInterval && p.connects.spent >= connectBurst-1 {
 		p.agent.counters.TooOften.Add(1)
 		return connectInterval
 	}
@@ -393,8 +394,7 @@ type tokenBucket struct {
 	since time.Time // when the last of them came back
 }
 
-// empty says whether there is no token.
-func (b *tokenBucket) empty(now time.Time) bool {
+func (b *tokenBucket) refill(now time.Time) {
 	if back := int(now.Sub(b.since) / connectInterval); back > 0 {
 		b.spent = max(b.spent-back, 0)
 		b.since = b.since.Add(time.Duration(back) * connectInterval)
@@ -402,11 +402,10 @@ func (b *tokenBucket) empty(now time.Time) bool {
 	if b.spent == 0 {
 		b.since = now
 	}
-	return b.spent == connectBurst
 }
 
 func (b *tokenBucket) take(now time.Time) bool {
-	if b.empty(now) {
+	if b.refill(now); b.spent == connectBurst {
 		return false
 	}
 	b.spent++
