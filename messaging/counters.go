@@ -57,6 +57,7 @@ type Counters struct {
 type Stats struct {
 	Added, Sent, Queued uint64
 	Dropped             [NumReasons]uint64
+	Lost                uint64 // of those dropped as late: through us, see Timing
 	Messages            uint64
 	Registrations       uint64
 

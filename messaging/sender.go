@@ -120,7 +120,9 @@ func (s *Sender) Add(key Key, count uint64, sampledAt time.Time) {
 	nowNs := s.nowNs()
 	sampledNs := min(int64(sampledAt.Sub(s.epoch)), nowNs)
 	if sampledNs <= s.limitNs(nowNs) {
-		s.counters.timings.lost.Add(count)
+		if s.socket != nil {
+			s.counters.timings.lost.Add(count)
+		}
 		s.drop(ReasonAddedLate, count)
 		return
 	}
@@ -308,7 +310,8 @@ func (s *Sender) expire(nowNs int64) {
 		switch {
 		case s.socket == nil:
 			reason = ReasonSocketGone
-		case !s.parked && !s.woken: // nothing was in their way but ourselves
+		case !s.parked && !s.woken && s.futile == 0: // nothing was in their way but ourselves
+			s.stats.Lost += late
 			s.counters.timings.lost.Add(late)
 		}
 		s.drop(reason, late)

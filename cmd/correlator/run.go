@@ -54,7 +54,7 @@ Every flag can also be set by an environment variable: --feed-socket is CORRELAT
 	flags.IntVar(&cfg.SamplesPerSecond, "samples-per-second", 20,
 		"CPU stack samples of every CPU, at most 10000; 0: none (then samples that are fed with their trace need no eBPF)")
 	flags.DurationVar(&cfg.ReportInterval, "report-interval", 0,
-		"how often what was sampled is fetched from the kernel: from 10ms to half of --samples-delay (default: a third of it, 100ms at most)")
+		"how often what was sampled is fetched from the kernel: from 10ms to half of --samples-delay (default: a third of it, from 10ms to 100ms)")
 	flags.BoolVar(&cfg.KernelStacks, "kernel-stacks", false, "stacks begin with the kernel's frames")
 	flags.StringVar(&cfg.PinMaps, "pin-maps", "", "`directory` in a bpf file system where to pin the table of targets, for other eBPF programs (bpf/correlator.h) (default: none)")
 	flags.DurationVar(&cfg.SamplesDelay, "samples-delay", 300*time.Millisecond,

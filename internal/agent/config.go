@@ -64,5 +64,5 @@ func (c Config) needsSampler() bool { return c.SamplesPerSecond > 0 || c.PinMaps
 
 // DefaultReportInterval is how often to fetch samples that must be in the sockets within a delay.
 func DefaultReportInterval(samplesDelay time.Duration) time.Duration {
-	return min(100*time.Millisecond, samplesDelay/3)
+	return max(minReportInterval, min(100*time.Millisecond, samplesDelay/3))
 }

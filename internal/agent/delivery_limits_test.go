@@ -89,7 +89,7 @@ func TestDeliveryRepublishing(t *testing.T) {
 		t.Errorf("connected %d times against %d, registered %d times against %d", often.connects, seldom.connects,
 			often.registrations, seldom.registrations)
 	}
-	if often.looks > 2*seldom.looks+5 {
+	if often.looks > 4*seldom.looks+10 {
 		t.Errorf("looked %d times against %d", often.looks, seldom.looks)
 	}
 }

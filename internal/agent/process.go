@@ -336,7 +336,8 @@ func (p *process) trouble(err error) {
 // checkRoom counts when a process let samples become late by leaving no room for them, and logs it the
 // first time.
 func (p *process) checkRoom() {
-	late := p.sender.Stats().Dropped[messaging.ReasonLate]
+	stats := p.sender.Stats()
+	late := stats.Dropped[messaging.ReasonLate] - stats.Lost
 	if late == p.late {
 		return
 	}

@@ -19,7 +19,7 @@ func (p *process) Sampled(key messaging.Key, samples uint64, at time.Time) {
 }
 
 // Hold passes samples on to the goroutine that may look at the process, as long as not too many wait.
-func (p *process) Hold(held []sampling.Held) bool { return p.held.add(held) }
+func (p *process) Hold(held []sampling.Held) int { return p.held.add(held) }
 
 // heldQueue holds samples on their way to the goroutine of a process.
 type heldQueue struct {
@@ -31,18 +31,17 @@ type heldQueue struct {
 
 func newHeldQueue() heldQueue { return heldQueue{ready: make(chan struct{}, 1)} }
 
-func (q *heldQueue) add(held []sampling.Held) bool {
+// add takes as many as there is room for, and answers how many.
+func (q *heldQueue) add(held []sampling.Held) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.samples)+len(held) > maxHeld {
-		return false
-	}
-	q.samples = append(q.samples, held...)
+	n := min(len(held), maxHeld-len(q.samples))
+	q.samples = append(q.samples, held[:n]...)
 	select {
 	case q.ready <- struct{}{}:
 	default:
 	}
-	return true
+	return n
 }
 
 func (q *heldQueue) take() (held []sampling.Held) {
@@ -52,27 +51,27 @@ func (q *heldQueue) take() (held []sampling.Held) {
 	return held
 }
 
-// report reads what is still to be known of samples, and hands them in again.
+// report reads what is still to be known of samples, and hands them in again. Those that became late
+// meanwhile it does not: looking at the process can take long.
 func (p *process) report(held []sampling.Held) {
 	p.busySince.Store(time.Now().UnixNano())
 	defer p.busySince.Store(0)
-	ready := held[:0]
-	for i := range held { // first what does not stay as it is
-		h := &held[i]
-		outcome := target.OutcomeCorrelated
-		if _, _, needed := h.NeedsContext(); needed {
-			outcome = p.readDeferred(h)
-		} else if time.Since(h.At()) > p.agent.config.SamplesDelay {
+	outcomes := make([]target.Outcome, len(held)) // OutcomeCorrelated is 0
+	for i := range held {                         // first what does not stay as it is
+		if _, _, needed := held[i].NeedsContext(); needed {
+			outcomes[i] = p.readDeferred(&held[i])
+		}
+	}
+	for i := range held {
+		h, outcome := &held[i], outcomes[i]
+		if outcome == target.OutcomeCorrelated && time.Since(h.At()) > p.agent.config.SamplesDelay {
 			outcome = target.OutcomeStale
 		}
 		if outcome == target.OutcomeCorrelated {
-			ready = append(ready, *h)
+			p.agent.sampling.Report(h)
 		} else {
 			p.agent.sampling.Refuse(h, outcome)
 		}
-	}
-	for i := range ready {
-		p.agent.sampling.Report(&ready[i])
 	}
 }
 
@@ -134,7 +133,7 @@ func (p *process) follow() error {
 	if p.program != nil {
 		return nil
 	}
-	if _, err := p.target.Rule(); err != nil && !errors.Is(err, tlsdesc.ErrUnresolved) {
+	if _, err := p.target.Rule(); errors.Is(err, tlsdesc.ErrUnsupported) || errors.Is(err, tlsdesc.ErrMalformed) {
 		return err // for good, with this library
 	}
 	identity, identityErr := s.Identify(p.id.PID)

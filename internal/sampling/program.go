@@ -19,9 +19,9 @@ import (
 type Receiver interface {
 	// Sampled takes samples of which everything is known; all count as taken at that time.
 	Sampled(key messaging.Key, samples uint64, at time.Time)
-	// Hold takes samples for which the process has to be looked at first. Each of them must come
-	// back with Report or Refuse. It answers false when there is no room for them.
-	Hold(held []Held) bool
+	// Hold takes samples for which the process has to be looked at first, the first ones if there is
+	// no room for all, and answers how many. Each of them must come back with Report or Refuse.
+	Hold(held []Held) int
 }
 
 // A Program is what one process runs, from one exec to the next.
@@ -113,11 +113,19 @@ func (p *Program) Look() {
 	}
 }
 
-func (p *Program) look(now time.Time) {
+// look answers whether it was the program that it looked at. After an exec, it was another one: then
+// nothing is named any more before the next look.
+func (p *Program) look(now time.Time) bool {
 	p.used.Store(false)
 	if err := p.space.Update(now, p.process); err != nil {
 		p.sampling.counters.LooksFailed.Add(1) // what was known before stays
 	}
+	identity, err := p.sampling.sampler.Identify(p.identity.PID)
+	if err == nil && identity == p.identity {
+		return true
+	}
+	p.space.Invalidate()
+	return false
 }
 
 // Invalidate has the process's executable memory looked at again when its next samples come. Callers
@@ -166,10 +174,8 @@ func (s *Sampling) Refuse(held *Held, outcome target.Outcome) {
 // calls Look, and Forget at the end.
 func (s *Sampling) Report(held *Held) {
 	p, now := held.program, time.Now()
-	if p.space.Version() == p.blank || p.space.Lacking(now) {
-		p.look(now)
-		// After an exec, that was the memory of another program.
-		if identity, err := s.sampler.Identify(p.identity.PID); err != nil || identity != p.identity {
+	if p.space.Lacking(now) || p.space.Version() == p.blank && p.space.Stale(now) {
+		if !p.look(now) {
 			s.Refuse(held, target.OutcomeUnknownProcess)
 			return
 		}

@@ -291,9 +291,7 @@ func (s *Sampling) hold(program *Program, held []Held) {
 	outcome := target.OutcomeUnknownProcess
 	if s.programs[program.number] == program {
 		outcome = target.OutcomeBacklog
-		if program.receiver.Hold(held) {
-			return
-		}
+		held = held[program.receiver.Hold(held):]
 	}
 	for i := range held {
 		s.Refuse(&held[i], outcome)

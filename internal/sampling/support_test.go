@@ -179,16 +179,14 @@ func (r *receiver) Sampled(key messaging.Key, samples uint64, at time.Time) {
 	}
 }
 
-func (r *receiver) Hold(held []Held) bool {
+func (r *receiver) Hold(held []Held) int {
 	time.Sleep(r.delay)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.calls++
-	if len(r.held)+len(held) > r.limit {
-		return false
-	}
-	r.held = append(r.held, held...)
-	return true
+	n := min(len(held), r.limit-len(r.held))
+	r.held = append(r.held, held[:n]...)
+	return n
 }
 
 // take is what was held until now.
