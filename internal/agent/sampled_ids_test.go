@@ -128,3 +128,12 @@ func executable(t *testing.T, p *demo.Process, name string) (found addressRanges
 	}
 	return found
 }
+
+func mostFrequent(samples map[string]uint64) (stack string, n uint64) {
+	for text, m := range samples {
+		if m > n {
+			stack, n = text, m
+		}
+	}
+	return stack, n
+}

@@ -57,14 +57,9 @@ func TestSampledJVM(t *testing.T) {
 func (r *running) javaStacks(p *demo.Process, report demo.Report, framePointers bool) {
 	r.t.Helper()
 	stacks := r.stacks(report)
-	byThread := make(map[int]map[string]uint64) // samples by stack
 	var samples, compiled, rooted uint64
 	for _, transaction := range report.Transactions {
-		if byThread[transaction.Thread] == nil {
-			byThread[transaction.Thread] = make(map[string]uint64)
-		}
 		for text, n := range transaction.Stacks {
-			byThread[transaction.Thread][text] += n
 			samples += n
 			frames := stacks[text]
 			if frames[0].Kind() == profile.AnonymousFrame {
@@ -83,19 +78,9 @@ func (r *running) javaStacks(p *demo.Process, report demo.Report, framePointers 
 	if framePointers && rooted < samples*9/10 {
 		r.t.Errorf("of %d samples, %d have a stack that reaches the thread's beginning", samples, rooted)
 	}
-	// Both threads run the same loop: what one is seen with most, the other is seen with, too.
-	for _, thread := range []int{1, 2} {
-		if most, n := mostFrequent(byThread[thread]); framePointers && byThread[3-thread][most] == 0 {
-			r.t.Errorf("stack %s has %d samples of thread %d and none of the other", most, n, thread)
-		}
+	// The loop has some addresses, and the compiler makes it anew some times: that many stacks there are,
+	// however many samples are taken.
+	if framePointers && uint64(len(stacks)) > samples/10 {
+		r.t.Errorf("%d samples have %d different stacks", samples, len(stacks))
 	}
-}
-
-func mostFrequent(samples map[string]uint64) (stack string, n uint64) {
-	for text, m := range samples {
-		if m > n {
-			stack, n = text, m
-		}
-	}
-	return stack, n
 }
