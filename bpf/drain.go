@@ -92,10 +92,11 @@ const (
 // 10 ms in which the Go runtime keeps looking whether the system call is over, for as much CPU time
 // as all the rest of a drain takes.
 func (s *Sampler) swap() error {
-	s.drain.active ^= 1
-	if err := s.objects.Active.Set(s.drain.active); err != nil {
+	next := s.drain.active ^ 1
+	if err := s.objects.Active.Set(next); err != nil {
 		return fmt.Errorf("swapping tables: %w", err)
 	}
+	s.drain.active, s.drain.unfinished = next, true // whatever goes wrong, the former is emptied
 	for swapped := time.Now(); time.Since(swapped) < settleTime; {
 	}
 	for cpu := range int(s.objects.Counters.MaxEntries()) {

@@ -113,7 +113,7 @@ func inspectThreads(procRoot string, t *target.Target) ([]Thread, error) {
 		}
 	}
 	for i, thread := range threads {
-		if contexts[i].Outcome == target.OutcomeCorrelated && !t.HasThread(thread.TID) {
+		if contexts[i].Slot.TracePresent && !t.HasThread(thread.TID) {
 			contexts[i] = target.Context{Outcome: target.OutcomeNoThread}
 		}
 		views[i] = newThread(thread.TID, threadName(procRoot, pid, thread.TID), contexts[i])

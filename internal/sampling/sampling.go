@@ -139,9 +139,13 @@ func (s *Sampling) Run(ctx context.Context) {
 	}()
 	stop := context.AfterFunc(ctx, s.tick.stop)
 	defer stop()
-	for s.tick.wait() == nil {
+	err := s.tick.wait()
+	for ; err == nil; err = s.tick.wait() {
 		s.drain()
 		s.maintain(time.Now())
+	}
+	if ctx.Err() == nil { // it was not us who stopped it
+		s.check("waiting for the next drain", err)
 	}
 	s.check("stopping the sampling clock", s.sampler.Stop())
 	s.drain()
