@@ -128,18 +128,23 @@ func (p *Process) openMem() error {
 	if err := p.Close(); err != nil {
 		return err
 	}
-	path := filepath.Join(p.procRoot, strconv.Itoa(p.pid), "mem")
-	file, err := os.OpenFile(path, os.O_RDONLY, 0)
-	switch {
-	case err == nil:
+	file, err := p.openFile("mem")
+	if err == nil {
 		p.mem = file
-		return nil
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH):
-		return ErrGone
-	case errors.Is(err, fs.ErrPermission):
-		return ErrDenied
 	}
 	return err
+}
+
+// openFile opens a file of the process's directory in procfs.
+func (p *Process) openFile(name string) (*os.File, error) {
+	file, err := os.Open(filepath.Join(p.procRoot, strconv.Itoa(p.pid), name))
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH):
+		return nil, ErrGone
+	case errors.Is(err, fs.ErrPermission):
+		return nil, ErrDenied
+	}
+	return file, err
 }
 
 // readMem reads at addr from /proc/PID/mem.

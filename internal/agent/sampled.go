@@ -87,16 +87,16 @@ func (p *process) readDeferred(h *sampling.Held) target.Outcome {
 	if _, err := p.target.Rule(); err != nil {
 		return target.OutcomeNoRule
 	}
-	contexts, err := p.contexts.Read(p.target, []uint64{threadPointer})
+	context, err := p.contexts.ReadPagedOut(p.target, threadPointer)
 	if err != nil {
 		return target.OutcomeUnreadable
 	}
 	if p.target.Still() != nil {
 		return target.OutcomeNotRegistered
 	}
-	outcome := p.judge(&contexts[0], tid, h.At())
+	outcome := p.judge(&context, tid, h.At())
 	if outcome == target.OutcomeCorrelated {
-		h.SetContext(contexts[0].Slot.TraceID, contexts[0].Slot.TransactionID)
+		h.SetContext(context.Slot.TraceID, context.Slot.TransactionID)
 	}
 	return outcome
 }

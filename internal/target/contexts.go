@@ -1,7 +1,9 @@
 package target
 
 import (
+	"encoding/binary"
 	"errors"
+	"time"
 
 	"correlator/bpf"
 	"correlator/memread"
@@ -82,6 +84,44 @@ func (r *ContextReader) Read(t *Target, threadPointers []uint64) ([]Context, err
 		r.contexts[i] = Context{Addr: result.Addr, Slot: result.Slot, Outcome: contextOutcome(r.errs[i], result)}
 	}
 	return r.contexts, nil
+}
+
+// maxReadingTime is how long ReadPagedOut may take from looking for the page to having read it: some
+// system calls, and what the kernel needs to fetch a page that it holds compressed.
+const maxReadingTime = 200 * time.Microsecond
+
+// ReadPagedOut looks at a thread whose slot the kernel could not read a moment ago, because it was
+// not in memory. If it is not there still, the thread has not written it since, and what is read is
+// what the slot said at that moment. Else the thread may have begun something new, or ended what it did,
+// and the outcome is OutcomeStale. Otherwise this is Read for one thread.
+func (r *ContextReader) ReadPagedOut(t *Target, threadPointer uint64) (Context, error) {
+	began := time.Now()
+	untouched, err := r.pagedOut(t, threadPointer)
+	if err != nil {
+		return Context{}, err
+	}
+	contexts, err := r.Read(t, []uint64{threadPointer})
+	if err != nil {
+		return Context{}, err
+	}
+	c := contexts[0]
+	if c.Outcome != OutcomeUnreadable && (!untouched || time.Since(began) > maxReadingTime) {
+		return Context{Outcome: OutcomeStale}, nil
+	}
+	return c, nil
+}
+
+// pagedOut says whether the slot of a thread is not in memory, if it has one.
+func (r *ContextReader) pagedOut(t *Target, threadPointer uint64) (bool, error) {
+	variable, err := t.rule.VariableAddr(t.memory, threadPointer)
+	if variable == 0 || err != nil {
+		return false, nil // Read tells more
+	}
+	var slot [8]byte
+	if _, err := t.memory.Read(variable, slot[:]); err != nil {
+		return false, nil
+	}
+	return t.memory.SlotPagedOut(binary.NativeEndian.Uint64(slot[:]))
 }
 
 func contextOutcome(variableErr error, result *memread.SlotResult) Outcome {

@@ -12,7 +12,7 @@ const (
 	OutcomeUnknownProcess                // its process takes no part, or no more
 	OutcomeNotRegistered                 // its process publishes nothing, or not what was read just before
 	OutcomeBacklog                       // its process had too many samples waiting for a look at it
-	OutcomeStale                         // waited so long that it is of no use: its context has changed, or it would be late
+	OutcomeStale                         // waited so long that it is of no use: its context may have changed, or it would be late
 	OutcomeUnsupported                   // without context, which this kernel or our rights do not let us read
 	OutcomeNoThread                      // its tid is no thread of the process
 	OutcomeNoRule                        // where its thread's slot lies is not resolved, or not supported

@@ -70,7 +70,7 @@ static const struct {
     [SWAP] = {"swap", NULL, "two slots per thread in turn, as with virtual threads"},
     [AUTO] = {"auto", NULL, "fill slots only after a registration"},
     [UNSAMPLED] = {"unsampled", NULL, "trace flags 0"},
-    [PAGE_OUT] = {"page-out", NULL, "slots are not resident until they are read"},
+    [PAGE_OUT] = {"page-out", NULL, "slots are paged out a while after they were written"},
     [HOLD] = {"hold", NULL, "do not load and publish at the start"},
     [PUBLISH_AFTER_MS] = {"publish-after-ms", "N", "publish that long after the start (0)"},
     [DURATION_MS] = {"duration-ms", "N", "end by itself (0: never)"},

@@ -75,6 +75,9 @@ static void show(struct tracer *t, const struct context *context) {
     if (atomic_load_explicit(&t->slot, memory_order_relaxed) != slot) {
         point_to(t, slot);
     }
+}
+
+void tracer_page_out(struct tracer *t) {
     if (t->options->page_out && madvise(t->slots, (size_t)sysconf(_SC_PAGESIZE), MADV_DONTNEED)) {
         perror("madvise");
         exit(1);
@@ -120,6 +123,7 @@ bool tracer_rewrite(struct tracer *t) {
             truth_issue(t->index, &t->context);
         }
         show(t, cycle ? &t->cycle[i % TRACER_CYCLE] : &t->context);
+        tracer_page_out(t);
     }
     atomic_fetch_add_explicit(&t->rewrites, BURST, memory_order_relaxed);
     return true;

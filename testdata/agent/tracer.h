@@ -24,7 +24,7 @@ struct tracer_options {
     bool swap;        /* two slots per thread in turn, as with virtual threads */
     bool unsampled;   /* W3C trace flags 0 instead of 1 */
     bool auto_enable; /* touch the variable only after a registration */
-    bool page_out;    /* slots are not resident from when they were written until they are read */
+    bool page_out;    /* slots are in a page that can be paged out */
 };
 
 struct tracer {
@@ -60,6 +60,9 @@ void tracer_leave(struct tracer *tracer);
 /* Ends what runs and begins the next transaction. */
 void tracer_begin(struct tracer *tracer);
 void tracer_end(struct tracer *tracer);
+
+/* Has the slots not resident until they are read or written, if they are in such a page. */
+void tracer_page_out(struct tracer *tracer);
 
 /* Writes the slot some hundred times without pause; false where tracer_touch is false. */
 bool tracer_rewrite(struct tracer *tracer);

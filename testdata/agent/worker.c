@@ -19,6 +19,7 @@ struct worker {
     uintptr_t thread_pointer;
     char name[16];     /* the kernel's limit */
     uint64_t until_ns; /* of the present transaction or gap */
+    uint64_t stays_ns; /* in memory: its slots, until then at least */
 
     pthread_mutex_t lock;                  /* task */
     pthread_cond_t changed;                /* task was set, or was done */
@@ -57,10 +58,18 @@ static void rest(struct worker *w, uint64_t until_ns) {
     pthread_mutex_unlock(&w->lock);
 }
 
+/* What was written is paged out some time later, as a kernel short of memory would do it. */
+#define STAYS_NS 20000000
+
 /* One step of a thread that switches by itself. */
 static void switch_and_work(struct worker *w) {
     uint64_t now = now_ns();
+    if (now >= w->stays_ns) {
+        tracer_page_out(&w->tracer);
+        w->stays_ns = now + STAYS_NS;
+    }
     if (now >= w->until_ns) {
+        w->stays_ns = now + STAYS_NS;
         if (w->tracer.begun && options->gap_ns) {
             tracer_end(&w->tracer);
             w->until_ns = now + options->gap_ns;
@@ -244,6 +253,7 @@ static void begin(struct worker *w, void *error) {
         *(const char **)error = "no library, or not registered yet";
         return;
     }
+    tracer_page_out(&w->tracer);
     struct event event;
     event_open(&event, "begun", true);
     event_text(&event, "kind", w->tracer.work->kind);
