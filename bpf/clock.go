@@ -4,20 +4,16 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
-)
 
-// onlineCPUs is where the kernel lists them, as in "0-2,5".
-const onlineCPUs = "/sys/devices/system/cpu/online"
+	"correlator/procscan"
+)
 
 // maxSpread bounds how long openClock may take to begin on one CPU after the other.
 const maxSpread = 100 * time.Millisecond
@@ -59,10 +55,10 @@ func openClock(program *ebpf.Program, samplesPerSecond int, taken func(cpu int) 
 		program: program,
 		period:  time.Second / time.Duration(samplesPerSecond),
 		taken:   taken,
-		list:    onlineCPUs,
+		list:    procscan.OnlineCPUs,
 		events:  make(map[int]*clockEvent),
 	}
-	cpus, err := readCPUs(c.list)
+	cpus, err := procscan.ReadCPUs(c.list)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +105,7 @@ func (c *clock) refresh() error {
 	if c.events == nil {
 		return nil
 	}
-	cpus, err := readCPUs(c.list)
+	cpus, err := procscan.ReadCPUs(c.list)
 	if err != nil {
 		return err
 	}
@@ -209,44 +205,6 @@ func (c *clock) begin(cpu int, event *clockEvent) (err error) {
 	}
 	event.begun = Now()
 	return nil
-}
-
-func readCPUs(path string) ([]int, error) {
-	list, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	cpus, err := parseCPUs(strings.TrimSpace(string(list)))
-	if err != nil {
-		return nil, fmt.Errorf("parsing %s: %w", path, err)
-	}
-	return cpus, nil
-}
-
-// parseCPUs parses a list of numbers and ranges.
-func parseCPUs(list string) (cpus []int, err error) {
-	const maxCPU = 1 << 13 // the largest CONFIG_NR_CPUS
-	for item := range strings.SplitSeq(list, ",") {
-		low, high, isRange := strings.Cut(item, "-")
-		if !isRange {
-			high = low
-		}
-		first, err := strconv.ParseUint(low, 10, 32)
-		if err != nil {
-			return nil, err
-		}
-		last, err := strconv.ParseUint(high, 10, 32)
-		if err != nil {
-			return nil, err
-		}
-		if first > last || last >= maxCPU {
-			return nil, fmt.Errorf("range %q", item)
-		}
-		for cpu := first; cpu <= last; cpu++ {
-			cpus = append(cpus, int(cpu))
-		}
-	}
-	return cpus, nil
 }
 
 // Now is CLOCK_MONOTONIC in ns, the clock of samples. There is no Linux on which reading it can fail.

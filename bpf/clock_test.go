@@ -11,28 +11,8 @@ import (
 
 	"correlator/internal/demo"
 	"correlator/internal/testenv"
+	"correlator/procscan"
 )
-
-func TestParseCPUs(t *testing.T) {
-	for list, want := range map[string][]int{
-		"0":           {0},
-		"0-3":         {0, 1, 2, 3},
-		"0,2-3,8191":  {0, 2, 3, 8191},
-		"":            nil,
-		"1-0":         nil,
-		"0-8192":      nil,
-		"-1":          nil,
-		"0-":          nil,
-		"x":           nil,
-		"0-1-2":       nil,
-		"99999999999": nil,
-	} {
-		cpus, err := parseCPUs(list)
-		if !slices.Equal(cpus, want) || (err == nil) != (want != nil) {
-			t.Errorf("%q: %v, %v", list, cpus, err)
-		}
-	}
-}
 
 func sampledCPUs(c *clock) (cpus []int) {
 	for cpu := range c.events {
@@ -45,7 +25,7 @@ func sampledCPUs(c *clock) (cpus []int) {
 func TestRefresh(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 4, Gap: -1})
 	s := openSampler(t, SamplerOptions{})
-	online, err := readCPUs(onlineCPUs)
+	online, err := procscan.ReadCPUs(procscan.OnlineCPUs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +53,7 @@ func TestRefresh(t *testing.T) {
 	if cpus := sampledCPUs(s.clock); !slices.Equal(cpus, []int{0}) {
 		t.Errorf("sampling CPUs %v", cpus)
 	}
-	s.clock.list = onlineCPUs
+	s.clock.list = procscan.OnlineCPUs
 	refresh()
 	if cpus := sampledCPUs(s.clock); !slices.Equal(cpus, online) {
 		t.Errorf("sampling CPUs %v of %v", cpus, online)

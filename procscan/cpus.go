@@ -1,0 +1,50 @@
+package procscan
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// OnlineCPUs is the file in which the kernel lists them, as in "0-2,5".
+const OnlineCPUs = "/sys/devices/system/cpu/online"
+
+// ReadCPUs returns the numbers of the CPUs that such a file lists, in its order, which is ascending.
+func ReadCPUs(path string) ([]int, error) {
+	list, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	cpus, err := parseCPUs(strings.TrimSpace(string(list)))
+	if err != nil {
+		return nil, fmt.Errorf("parsing %s: %w", path, err)
+	}
+	return cpus, nil
+}
+
+// parseCPUs parses a list of numbers and ranges.
+func parseCPUs(list string) (cpus []int, err error) {
+	const maxCPU = 1 << 13 // the largest CONFIG_NR_CPUS
+	for item := range strings.SplitSeq(list, ",") {
+		low, high, isRange := strings.Cut(item, "-")
+		if !isRange {
+			high = low
+		}
+		first, err := strconv.ParseUint(low, 10, 32)
+		if err != nil {
+			return nil, err
+		}
+		last, err := strconv.ParseUint(high, 10, 32)
+		if err != nil {
+			return nil, err
+		}
+		if first > last || last >= maxCPU {
+			return nil, fmt.Errorf("range %q", item)
+		}
+		for cpu := first; cpu <= last; cpu++ {
+			cpus = append(cpus, int(cpu))
+		}
+	}
+	return cpus, nil
+}
