@@ -1,0 +1,56 @@
+package procscan
+
+import (
+	"os"
+	"slices"
+	"testing"
+	"time"
+)
+
+// BenchmarkWatchedMapping is what a process pays for each executable mapping, made and removed,
+// without a watcher on the machine and with one.
+func BenchmarkWatchedMapping(b *testing.B) {
+	f := createLibrary(b)
+	loop := func(b *testing.B) {
+		for b.Loop() {
+			mapOnce(b, f)
+		}
+	}
+	b.Run("unwatched", loop)
+	b.Run("watched", func(b *testing.B) {
+		n := runWatcher(b, openWatcher(b, OnlineCPUs, ringBytes))
+		loop(b)
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		b.ReportMetric(float64(n.lost)/float64(b.N), "lost/op")
+	})
+}
+
+// BenchmarkEventAge is the time from before a library is mapped until the watcher tells so, when it
+// has waited for a while and when it is busy.
+func BenchmarkEventAge(b *testing.B) {
+	f := createLibrary(b)
+	for name, pause := range map[string]time.Duration{"waiting": 5 * wakeInterval, "busy": 0} {
+		b.Run(name, func(b *testing.B) {
+			w := openWatcher(b, OnlineCPUs, ringBytes)
+			told := make(chan time.Time, 1)
+			go w.Run(func(e Event) {
+				if e.Kind == EventLibrary && e.PID == os.Getpid() {
+					told <- time.Now()
+				}
+			})
+			defer w.Close()
+			var ages []float64
+			for b.Loop() {
+				time.Sleep(pause)
+				begin := time.Now()
+				mapOnce(b, f)
+				ages = append(ages, (<-told).Sub(begin).Seconds()*1e6)
+			}
+			slices.Sort(ages)
+			b.ReportMetric(ages[len(ages)/2], "µs-p50")
+			b.ReportMetric(ages[len(ages)*99/100], "µs-p99")
+			b.ReportMetric(0, "ns/op") // mostly our own pauses
+		})
+	}
+}

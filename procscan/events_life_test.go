@@ -1,0 +1,162 @@
+package procscan
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// CPUs go, come, and come back.
+func TestEventsRefresh(t *testing.T) {
+	cpus, err := ReadCPUs(OnlineCPUs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := filepath.Join(t.TempDir(), "online")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(list, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("0\n")
+	w := openWatcher(t, list, ringBytes)
+	n := runWatcher(t, w)
+	f := createLibrary(t)
+	rings := func() map[int]*perfRing {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		same := make(map[int]*perfRing)
+		for cpu, ring := range w.rings {
+			same[cpu] = ring
+		}
+		return same
+	}
+	refresh := func(want []int) {
+		t.Helper()
+		if err := w.Refresh(); err != nil {
+			t.Fatal(err)
+		}
+		var got []int
+		for cpu := range rings() {
+			got = append(got, cpu)
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("watching CPUs %v, want %v", got, want)
+		}
+	}
+	refresh([]int{0})
+	mapOnEachCPU(t, f)
+	mapped := 1
+	n.wait(t, "a mapping on CPU 0", EventLibrary, os.Getpid(), mapped)
+	if n.count(EventLost, 0) != 0 {
+		t.Error("a loss is told of at the start")
+	}
+	everywhere := func() {
+		t.Helper()
+		mapped += mapOnEachCPU(t, f)
+		n.wait(t, "a mapping on each CPU", EventLibrary, os.Getpid(), mapped)
+	}
+
+	w.mu.Lock()
+	w.list = OnlineCPUs
+	w.mu.Unlock()
+	refresh(cpus)
+	if len(cpus) > 1 {
+		n.wait(t, "the gap", EventLost, 0, 1)
+	}
+	everywhere()
+	same := rings()
+	refresh(cpus)
+	everywhere()
+	for cpu, ring := range rings() {
+		if ring != same[cpu] {
+			t.Errorf("the ring of CPU %d was replaced, and no CPU came or went", cpu)
+		}
+	}
+
+	// As of a CPU that was away for a moment.
+	have := n.count(EventLost, 0)
+	w.mu.Lock()
+	for _, ring := range w.rings {
+		for _, fd := range []int{ring.fd, ring.alarm} {
+			if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_DISABLE, 0); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	w.mu.Unlock()
+	refresh(cpus) // time has passed before it was switched off
+	refresh(cpus)
+	n.wait(t, "the gap of a CPU that was away", EventLost, 0, have+1)
+	everywhere()
+
+	w.mu.Lock()
+	w.list = list
+	w.mu.Unlock()
+	refresh([]int{0})
+	write("0,8191\n") // which no machine here has
+	if err := w.Refresh(); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("a CPU that does not exist: %v", err)
+	}
+	mapOnEachCPU(t, f)
+	n.wait(t, "a mapping on CPU 0", EventLibrary, os.Getpid(), mapped+1)
+	write("zero\n")
+	if err := w.Refresh(); !errors.Is(err, strconv.ErrSyntax) {
+		t.Errorf("a list that makes no sense: %v", err)
+	}
+}
+
+// Close ends Run, which waits or is busy, and releases everything.
+func TestEventsClose(t *testing.T) {
+	f := createLibrary(t)
+	before := descriptors(t)
+	for range 20 {
+		w := openWatcher(t, OnlineCPUs, ringBytes)
+		ended := make(chan error)
+		happened := make(chan struct{}, 1)
+		go func() {
+			ended <- w.Run(func(Event) {
+				select {
+				case happened <- struct{}{}:
+				default:
+				}
+			})
+		}()
+		mapOnce(t, f)
+		<-happened
+		var group sync.WaitGroup
+		for range 3 {
+			group.Go(func() {
+				if err := w.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		group.Go(func() {
+			if err := w.Refresh(); err != nil {
+				t.Error(err)
+			}
+		})
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		group.Wait()
+		if err := w.Run(func(Event) { t.Error("a closed watcher tells something") }); err != nil {
+			t.Error(err)
+		}
+		if err := w.Refresh(); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := descriptors(t); n != before {
+		t.Errorf("%d descriptors before, %d after", before, n)
+	}
+}

@@ -1,0 +1,218 @@
+package procscan
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/testenv"
+)
+
+func init() { roles["events"] = runEvents }
+
+// eventsSpec says what a process of the role "events" does: it watches, maps the library itself, and
+// says "ready" when it was told so. It prints how often it was told of libraries, by pid, each time
+// that it is told to map once more.
+type eventsSpec struct {
+	Library string
+	Size    int  // of a ring
+	NoLock  bool // gives up locked memory before
+}
+
+// refused is what it prints instead, before the error, when it may not watch.
+const refused = "denied: "
+
+func runEvents() error {
+	var spec eventsSpec
+	stdin := bufio.NewReader(os.Stdin)
+	line, err := stdin.ReadBytes('\n')
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(line, &spec); err != nil {
+		return err
+	}
+	if spec.NoLock {
+		if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{}); err != nil {
+			return err
+		}
+	}
+	w, err := openEventWatcher(OnlineCPUs, spec.Size)
+	if errors.Is(err, ErrDenied) {
+		fmt.Println(refused + err.Error())
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	libraries := make(map[int]int)
+	mapped := make(chan struct{}, 16)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- w.Run(func(e Event) {
+			if e.Kind != EventLibrary {
+				return
+			}
+			mu.Lock()
+			libraries[e.PID]++
+			mu.Unlock()
+			if e.PID == os.Getpid() {
+				mapped <- struct{}{}
+			}
+		})
+	}()
+	mapOwn := func() error {
+		_, err := mapSpec{Path: spec.Library}.apply()
+		if err == nil {
+			<-mapped
+		}
+		return err
+	}
+	if err := mapOwn(); err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	for {
+		if _, err := stdin.ReadString('\n'); err != nil {
+			return errors.Join(w.Close(), <-ended)
+		}
+		if err := mapOwn(); err != nil {
+			return err
+		}
+		mu.Lock()
+		err := json.NewEncoder(os.Stdout).Encode(libraries)
+		mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// refusal starts a watcher that must not work, and returns what it said.
+func refusal(t *testing.T, spec eventsSpec, attr *syscall.SysProcAttr) string {
+	t.Helper()
+	cmd := roleCommand(t, "events")
+	cmd.SysProcAttr = attr
+	line, err := json.Marshal(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdin = strings.NewReader(string(line) + "\n")
+	return outputOf(t, cmd)
+}
+
+func asNobody(capabilities ...uintptr) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{
+		Credential:  &syscall.Credential{Uid: nobody, Gid: nobody},
+		AmbientCaps: capabilities,
+	}
+}
+
+// Without the capability, or with it in a user namespace only, the kernel refuses. The error says
+// what is missing.
+func TestEventsDenied(t *testing.T) {
+	testenv.NeedRoot(t)
+	paranoid, err := os.ReadFile("/proc/sys/kernel/perf_event_paranoid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if level := strings.TrimSpace(string(paranoid)); level == "0" || level == "-1" {
+		testenv.Missing(t, "needs kernel.perf_event_paranoid to be 1 or more: else nothing is refused")
+	}
+	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 1}}
+	for name, attr := range map[string]*syscall.SysProcAttr{
+		"nobody":         asNobody(),
+		"other rights":   asNobody(unix.CAP_SYS_PTRACE, unix.CAP_IPC_LOCK),
+		"user namespace": {Cloneflags: syscall.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids},
+	} {
+		t.Run(name, func(t *testing.T) {
+			said := refusal(t, eventsSpec{Size: ringBytes}, attr)
+			if !strings.HasPrefix(said, refused) || !strings.Contains(said, "CAP_PERFMON") {
+				t.Errorf("said %q", said)
+			}
+		})
+	}
+}
+
+// A kernel, or a sandbox, without perf events is another thing than one that refuses.
+func TestEventsUnsupported(t *testing.T) {
+	for errno, want := range map[unix.Errno]error{
+		unix.ENOSYS:     errors.ErrUnsupported,
+		unix.ENOENT:     errors.ErrUnsupported,
+		unix.EOPNOTSUPP: errors.ErrUnsupported,
+		unix.EPERM:      ErrDenied,
+		unix.EACCES:     ErrDenied,
+		unix.EMFILE:     unix.EMFILE,
+	} {
+		err := classifyPerf(errno)
+		if !errors.Is(err, want) || !errors.Is(err, errno) {
+			t.Errorf("%v becomes %v", errno, err)
+		}
+	}
+	if err := classifyPerf(unix.EMFILE); err != unix.EMFILE {
+		t.Errorf("EMFILE becomes %v", err)
+	}
+}
+
+// Memory of rings is locked, of which a process without CAP_IPC_LOCK has so much only. CAP_PERFMON
+// is enough for rings of the usual size.
+func TestEventsCapability(t *testing.T) {
+	testenv.NeedRoot(t)
+	const tooLarge = 8 << 20 // for each CPU; kernel.perf_event_mlock_kb gives 516 KiB
+	said := refusal(t, eventsSpec{Size: tooLarge, NoLock: true}, asNobody(unix.CAP_PERFMON))
+	if !strings.HasPrefix(said, refused) || !strings.Contains(said, "CAP_IPC_LOCK") {
+		t.Errorf("said %q", said)
+	}
+	cmd := roleCommand(t, "events")
+	cmd.SysProcAttr = asNobody(unix.CAP_PERFMON)
+	startReady(t, cmd, eventsSpec{Library: sharedLibrary(t), Size: ringBytes, NoLock: true})
+}
+
+// sharedLibrary is a file that every user can map.
+func sharedLibrary(t testing.TB) string {
+	t.Helper()
+	path := sharedDir(t) + "/" + eventLibrary
+	if err := os.WriteFile(path, make([]byte, os.Getpagesize()), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, 0o666); err != nil { // whatever umask said
+		t.Fatal(err)
+	}
+	return path
+}
+
+// A watcher in a pid namespace of its own is told of itself by the number that it has there, and
+// of nobody outside.
+func TestEventsInNestedNamespace(t *testing.T) {
+	testenv.NeedRoot(t)
+	cmd := roleCommand(t, "events")
+	cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWPID
+	inside := startReady(t, cmd, eventsSpec{Library: sharedLibrary(t), Size: ringBytes})
+	f := createLibrary(t)
+	for round := 2; round < 5; round++ {
+		mapOnEachCPU(t, f)
+		if _, err := inside.stdin.Write([]byte("\n")); err != nil {
+			t.Fatal(err)
+		}
+		var libraries map[int]int
+		line, err := inside.stdout.ReadBytes('\n')
+		if err == nil {
+			err = json.Unmarshal(line, &libraries)
+		}
+		if err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		if len(libraries) != 1 || libraries[1] != round {
+			t.Errorf("round %d: told of libraries, by pid: %v", round, libraries)
+		}
+	}
+}

@@ -1,0 +1,314 @@
+package procscan
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/testenv"
+)
+
+const eventLibrary = "elastic-jvmti-linux-x64-1.so"
+
+// told is what a watcher told, counted.
+type told struct {
+	mu     sync.Mutex
+	counts map[Event]int // without Lost
+	lost   uint64
+}
+
+func (n *told) add(e Event) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lost += e.Lost
+	e.Lost = 0
+	n.counts[e]++
+}
+
+func (n *told) count(kind EventKind, pid int) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.counts[Event{Kind: kind, PID: pid}]
+}
+
+func (n *told) wait(t testing.TB, what string, kind EventKind, pid, count int) {
+	t.Helper()
+	testenv.Poll(t, waitFor, what, func() bool { return n.count(kind, pid) >= count })
+}
+
+func openWatcher(t testing.TB, list string, size int) *EventWatcher {
+	t.Helper()
+	testenv.NeedRoot(t)
+	w, err := openEventWatcher(list, size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.Close() })
+	return w
+}
+
+// runWatcher runs the watcher until the end of the test.
+func runWatcher(t testing.TB, w *EventWatcher) *told {
+	t.Helper()
+	n := &told{counts: make(map[Event]int)}
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(n.add) }()
+	t.Cleanup(func() {
+		if err := errors.Join(w.Close(), <-ended); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+// mapOnce has this process map a file executably, and unmap it.
+func mapOnce(t testing.TB, f *os.File) {
+	t.Helper()
+	page, err := unix.Mmap(int(f.Fd()), 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE)
+	if err == nil {
+		err = unix.Munmap(page)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// onEachCPU does something on every CPU that this process may use.
+func onEachCPU(t testing.TB, do func(cpu int)) {
+	t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var all unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		t.Fatal(err)
+	}
+	for cpu := range len(all) * 64 {
+		if !all.IsSet(cpu) {
+			continue
+		}
+		var one unix.CPUSet
+		one.Set(cpu)
+		if err := unix.SchedSetaffinity(0, &one); err != nil {
+			t.Fatal(err)
+		}
+		do(cpu)
+	}
+	if err := unix.SchedSetaffinity(0, &all); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// mapOnEachCPU returns how many that were.
+func mapOnEachCPU(t testing.TB, f *os.File) (cpus int) {
+	t.Helper()
+	onEachCPU(t, func(int) {
+		mapOnce(t, f)
+		cpus++
+	})
+	return cpus
+}
+
+func createLibrary(t testing.TB) *os.File {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), eventLibrary))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	if err := f.Truncate(int64(os.Getpagesize())); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func TestEvents(t *testing.T) {
+	n := runWatcher(t, openWatcher(t, OnlineCPUs, ringBytes))
+	for name, cloneflags := range map[string]uintptr{"own pid namespace": 0, "one below": syscall.CLONE_NEWPID} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			cmd := roleCommand(t, "host")
+			cmd.SysProcAttr.Cloneflags = cloneflags
+			p := startReady(t, cmd, hostSpec{Maps: []mapSpec{
+				{Path: filepath.Join(dir, "other.so")},
+				{Path: "", Times: 3}, // as a just-in-time compiler does
+			}})
+			n.wait(t, "the start of the program", EventExec, p.pid, 1)
+			n.wait(t, "mappings of something else", EventMapping, p.pid, 4)
+			if n.count(EventLibrary, p.pid) != 0 {
+				t.Error("a library is told of, and none is mapped")
+			}
+			p.tell(t, "exec")
+			n.wait(t, "the other program", EventExec, p.pid, 2)
+			spec := hostSpec{Maps: []mapSpec{{Path: filepath.Join(dir, eventLibrary), Times: 2}}}
+			if err := json.NewEncoder(p.stdin).Encode(spec); err != nil {
+				t.Fatal(err)
+			}
+			n.wait(t, "the library", EventLibrary, p.pid, 2)
+			if found, err := newScanner(t, "/proc").Process(p.pid); err != nil || len(found.Libraries) != 2 {
+				t.Errorf("told, but not there: %v, %v", found, err)
+			}
+		})
+	}
+}
+
+// Memory that is made executable later is told of then; data is not.
+func TestEventProtection(t *testing.T) {
+	n := runWatcher(t, openWatcher(t, OnlineCPUs, ringBytes))
+	f := createLibrary(t)
+	page, err := unix.Mmap(int(f.Fd()), 0, os.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(page)
+	mapOnce(t, f)
+	n.wait(t, "an executable mapping", EventLibrary, os.Getpid(), 1)
+	if err := unix.Mprotect(page, unix.PROT_READ|unix.PROT_EXEC); err != nil {
+		t.Fatal(err)
+	}
+	n.wait(t, "data made executable", EventLibrary, os.Getpid(), 2)
+	if count := n.count(EventLibrary, os.Getpid()); count != 2 {
+		t.Errorf("told %d times", count)
+	}
+}
+
+// A path that is too long for the kernel to tell might be the library's.
+func TestEventLongPath(t *testing.T) {
+	n := runWatcher(t, openWatcher(t, OnlineCPUs, ringBytes))
+	dir, err := openFD(t.TempDir(), unix.O_PATH)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { unix.Close(dir) }()
+	name := strings.Repeat("d", 255)
+	for range 4096/len(name) + 1 {
+		if err := unix.Mkdirat(dir, name, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		below, err := unix.Openat(dir, name, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unix.Close(dir)
+		dir = below
+	}
+	fd, err := unix.Openat(dir, "library", unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), "library")
+	defer f.Close()
+	mapOnce(t, f)
+	n.wait(t, "the mapping", EventLibrary, os.Getpid(), 1)
+}
+
+// Thousands of programs start, each under the library's name, and every one is told of. (Others may
+// make more records at the same time than a ring takes. That must not happen each time.)
+func TestEventsAllTold(t *testing.T) {
+	const tries = 5
+	path := filepath.Join(t.TempDir(), eventLibrary)
+	program, err := os.ReadFile(testenv.NeedTool(t, "true"))
+	if err == nil {
+		err = os.WriteFile(path, program, 0o700)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range tries {
+		n := runWatcher(t, openWatcher(t, OnlineCPUs, ringBytes))
+		pids := runOften(t, path)
+		testenv.Poll(t, waitFor, "all programs, or a loss", func() bool {
+			return n.count(EventLost, 0) > 0 || !slices.ContainsFunc(pids, func(pid int) bool {
+				return n.count(EventExec, pid) == 0 || n.count(EventLibrary, pid) == 0
+			})
+		})
+		n.mu.Lock()
+		lost, gaps := n.lost, n.counts[Event{Kind: EventLost}]
+		n.mu.Unlock()
+		if gaps == 0 {
+			return
+		}
+		t.Logf("%d records were lost, at %d times", lost, gaps)
+	}
+	t.Errorf("records were lost each of %d times", tries)
+}
+
+// runOften runs a program two thousand times, four at once, and returns their pids.
+func runOften(t *testing.T, path string) []int {
+	t.Helper()
+	const programs, at = 2000, 4
+	pids := make([]int, programs)
+	var group sync.WaitGroup
+	for first := range at {
+		group.Go(func() {
+			for i := first; i < programs; i += at {
+				cmd := exec.Command(path)
+				if err := cmd.Run(); err != nil {
+					t.Error(err)
+					return
+				}
+				pids[i] = cmd.Process.Pid
+			}
+		})
+	}
+	group.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	return pids
+}
+
+// A single mapping is told of when Run was waiting for the alarm, again and again.
+func TestEventsAlarm(t *testing.T) {
+	w := openWatcher(t, OnlineCPUs, ringBytes)
+	n := runWatcher(t, w)
+	f := createLibrary(t)
+	mapped := 0
+	for range 20 {
+		onEachCPU(t, func(cpu int) {
+			testenv.Poll(t, waitFor, "the alarm to be on", func() bool {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return !w.rings[cpu].alarmOff
+			})
+			mapOnce(t, f)
+			mapped++
+			n.wait(t, "the mapping", EventLibrary, os.Getpid(), mapped)
+		})
+	}
+}
+
+// A ring that is too small runs over while nobody reads it. That is told at once when somebody
+// does, then how much it was, and it goes on.
+func TestEventsOverflow(t *testing.T) {
+	w := openWatcher(t, OnlineCPUs, 2*os.Getpagesize())
+	const before = 1000
+	f := createLibrary(t)
+	for range before {
+		mapOnce(t, f)
+	}
+	n := runWatcher(t, w)
+	n.wait(t, "the loss", EventLost, 0, 1)
+	// The kernel counts by CPU, and says so with the next record there.
+	mapOnEachCPU(t, f)
+	testenv.Poll(t, waitFor, "all records, told or lost", func() bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.counts[Event{Kind: EventLibrary, PID: os.Getpid()}]+int(n.lost) >= before
+	})
+	if n.lost == 0 || n.count(EventLibrary, os.Getpid()) == 0 {
+		t.Errorf("%d records lost, %d told", n.lost, n.count(EventLibrary, os.Getpid()))
+	}
+	have := n.count(EventLibrary, os.Getpid())
+	mapOnEachCPU(t, f)
+	n.wait(t, "what happens afterwards", EventLibrary, os.Getpid(), have+1)
+}

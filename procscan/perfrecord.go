@@ -1,0 +1,97 @@
+package procscan
+
+import (
+	"encoding/binary"
+
+	"golang.org/x/sys/unix"
+)
+
+// The records that the kernel writes for an EventWatcher (include/uapi/linux/perf_event.h; without
+// sample_id_all, nothing follows). Numbers are in native byte order; offsets and sizes in bytes.
+//
+//	every record, struct perf_event_header
+//	  0   4  type
+//	  4   2  misc  bits, whose meaning depends on the type
+//	  6   2  size  of all the record; the kernel makes it a multiple of 8
+//
+//	PERF_RECORD_LOST            PERF_RECORD_COMM            PERF_RECORD_MMAP2
+//	  8   8  id of the event      8   4  pid                  8   4  pid
+//	 16   8  lost, records       12   4  tid                 12   4  tid
+//	                             16  ..  comm                16   8  addr
+//	                                                         24   8  len
+//	                                                         32   8  pgoff
+//	                                                         40   4  maj
+//	                                                         44   4  min
+//	                                                         48   8  ino
+//	                                                         56   8  ino_generation
+//	                                                         64   4  prot
+//	                                                         68   4  flags
+//	                                                         72  ..  filename
+//
+// comm and filename end with one to eight zero bytes. A pid is that of the process, as the pid
+// namespace calls it in which the event was opened: 0 when the process is not in sight there, -1
+// when it has just ended.
+const (
+	headerSize      = 8
+	lostSize        = 24
+	commNameOffset  = 16
+	mmap2NameOffset = 72
+	largestRecord   = mmap2NameOffset + 4096 // PATH_MAX, which includes a final zero
+	execBit         = 1 << 13                // PERF_RECORD_MISC_COMM_EXEC
+)
+
+// What the kernel writes for a path that it cannot tell: it is longer than PATH_MAX, or there was
+// no memory to write it to. A path never begins so, for the kernel joins names by one slash.
+const (
+	pathTooLong  = "//toolong"
+	pathNoMemory = "//enomem"
+)
+
+// decodeEvent says what one record tells, which the slice holds and nothing else: false when it is
+// nothing of interest. A record that makes no sense counts as a lost one. The record is not kept.
+func decodeEvent(record []byte) (Event, bool) {
+	if len(record) < headerSize {
+		return Event{Kind: EventLost, Lost: 1}, true
+	}
+	kind, least := binary.NativeEndian.Uint32(record), 0
+	switch kind {
+	case unix.PERF_RECORD_MMAP2:
+		least = mmap2NameOffset
+	case unix.PERF_RECORD_COMM:
+		least = commNameOffset
+	case unix.PERF_RECORD_LOST:
+		least = lostSize
+	default:
+		return Event{}, false
+	}
+	if len(record) < least {
+		return Event{Kind: EventLost, Lost: 1}, true
+	}
+	if kind == unix.PERF_RECORD_LOST {
+		return Event{Kind: EventLost, Lost: binary.NativeEndian.Uint64(record[16:])}, true
+	}
+	pid := int(int32(binary.NativeEndian.Uint32(record[8:])))
+	switch {
+	case pid <= 0:
+		return Event{}, false
+	case kind == unix.PERF_RECORD_COMM && binary.NativeEndian.Uint16(record[4:])&execBit == 0:
+		return Event{}, false // a thread was renamed
+	case kind == unix.PERF_RECORD_COMM:
+		return Event{Kind: EventExec, PID: pid}, true
+	case mayBeLibrary(trimZeros(record[mmap2NameOffset:])):
+		return Event{Kind: EventLibrary, PID: pid}, true
+	}
+	return Event{Kind: EventMapping, PID: pid}, true
+}
+
+func mayBeLibrary(path []byte) bool {
+	name, _ := cutDeleted(path)
+	return matchPath(name) || string(path) == pathTooLong || string(path) == pathNoMemory
+}
+
+func trimZeros(padded []byte) []byte {
+	for len(padded) > 0 && padded[len(padded)-1] == 0 {
+		padded = padded[:len(padded)-1]
+	}
+	return padded
+}

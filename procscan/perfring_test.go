@@ -1,0 +1,184 @@
+package procscan
+
+import (
+	"encoding/binary"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// fakeRing is a ring that the test writes, as the kernel does.
+type fakeRing struct {
+	*perfRing
+	head uint64
+	lost uint64
+}
+
+func newFakeRing(size int) *fakeRing {
+	r := &fakeRing{perfRing: new(perfRing)}
+	r.use(make([]byte, os.Getpagesize()+size))
+	return r
+}
+
+// start has the ring begin anywhere: the positions only ever grow.
+func (r *fakeRing) start(at uint64) {
+	r.head = at
+	r.meta.Data_head, r.meta.Data_tail = at, at
+}
+
+func (r *fakeRing) put(b []byte) {
+	for _, c := range b {
+		r.data[r.head%uint64(len(r.data))] = c
+		r.head++
+	}
+}
+
+// write adds a record where there is room, and counts it as lost where there is none.
+func (r *fakeRing) write(record []byte) {
+	size := uint64(len(record))
+	if r.lost > 0 {
+		size += lostSize
+	}
+	if r.head-r.meta.Data_tail+size >= uint64(len(r.data)) {
+		r.lost++
+		return
+	}
+	if r.lost > 0 {
+		b := binary.NativeEndian.AppendUint32(nil, unix.PERF_RECORD_LOST)
+		b = binary.NativeEndian.AppendUint16(b, 0)
+		b = binary.NativeEndian.AppendUint16(b, lostSize)
+		b = binary.NativeEndian.AppendUint64(b, 1)
+		r.put(binary.NativeEndian.AppendUint64(b, r.lost))
+		r.lost = 0
+	}
+	r.put(record)
+	r.meta.Data_head = r.head
+}
+
+func (r *fakeRing) drained() (events []Event) {
+	r.drain(func(e Event) { events = append(events, e) })
+	return events
+}
+
+// Records of all lengths arrive whole and in order, wherever in the ring they lie.
+func TestRingWraps(t *testing.T) {
+	r := newFakeRing(16 << 10)
+	r.start(1<<64 - 1<<20 - 4096) // wraps round this end, too
+	for i := range 5000 {
+		var want []Event
+		for j := range i % 7 {
+			path := strings.Repeat("/d", (i*131+j*17)%500) + "/elastic-jvmti-linux-x64.so"
+			r.write(mmap2Record(int32(i+1), path))
+			want = append(want, Event{Kind: EventLibrary, PID: i + 1})
+		}
+		if got := r.drained(); !slices.Equal(got, want) {
+			t.Fatalf("round %d at %#x: %v, want %v", i, r.head, got, want)
+		}
+	}
+	if r.head > 1<<63 {
+		t.Errorf("ended at %#x: the positions did not wrap", r.head)
+	}
+}
+
+// A ring that runs over says so at once, how much later, and goes on.
+func TestRingOverflow(t *testing.T) {
+	r := newFakeRing(8 << 10)
+	record := mmap2Record(7, "/x/elastic-jvmti-linux-x64-1.so")
+	mapping := Event{Kind: EventLibrary, PID: 7}
+	fit := (len(r.data) - 1) / len(record)
+	for range fit + 30 {
+		r.write(record)
+	}
+	if got, want := r.drained(), append(slices.Repeat([]Event{mapping}, fit), Event{Kind: EventLost}); !slices.Equal(got, want) {
+		t.Errorf("after the overflow: %v", got)
+	}
+	r.write(record)
+	if got := r.drained(); !slices.Equal(got, []Event{{Kind: EventLost, Lost: 30}, mapping}) {
+		t.Errorf("afterwards: %v", got)
+	}
+	r.write(record)
+	if got := r.drained(); !slices.Equal(got, []Event{mapping}) {
+		t.Errorf("at last: %v", got)
+	}
+}
+
+// A ring that is as good as full may have lost a long record; one that is half full has not.
+func TestRingNearlyFull(t *testing.T) {
+	r := newFakeRing(16 << 10)
+	record := mmap2Record(7, "/x/y")
+	fill := func(free int) {
+		for len(r.data)-int(r.head-r.meta.Data_tail) > free {
+			r.write(record)
+		}
+	}
+	fill(len(r.data) / 2)
+	if got := r.drained(); slices.ContainsFunc(got, isLost) {
+		t.Error("a half full ring is said to have lost something")
+	}
+	fill(largestRecord)
+	r.write(mmap2Record(8, strings.Repeat("/d", 2040)))
+	if got := r.drained(); !slices.ContainsFunc(got, isLost) || r.lost != 1 {
+		t.Errorf("a full ring is not said to have lost something, but %d", r.lost)
+	}
+}
+
+func isLost(e Event) bool { return e.Kind == EventLost }
+
+// Whatever bytes and positions a ring has, reading it ends, and afterwards it can be written.
+func FuzzRing(f *testing.F) {
+	two := append(mmap2Record(7, "/x"), mmap2Record(8, "/x/elastic-jvmti-linux-x64-1.so")...)
+	f.Add(two, uint64(0), uint64(len(two)))
+	f.Add(two, uint64(4096-40), uint64(len(two)))
+	f.Add(two, uint64(3), uint64(7))
+	f.Add(two, uint64(8), uint64(1)<<63)
+	f.Fuzz(func(t *testing.T, contents []byte, tail, length uint64) {
+		r := newFakeRing(4 << 10)
+		r.start(tail)
+		r.put(contents)
+		r.head = tail + length
+		r.meta.Data_head = r.head
+		got := r.drained()
+		if len(got) > len(r.data)/headerSize+2 {
+			t.Errorf("%d events", len(got))
+		}
+		if atomic.LoadUint64(&r.meta.Data_tail) != r.head {
+			t.Error("the ring is not empty")
+		}
+		r.start(r.head &^ 7)
+		r.lost = 0
+		r.write(mmap2Record(7, "/x"))
+		if got := r.drained(); len(got) == 0 || got[0] != (Event{Kind: EventMapping, PID: 7}) {
+			t.Errorf("afterwards: %v", got)
+		}
+	})
+}
+
+// BenchmarkRing reads what starting a program makes the kernel write.
+func BenchmarkRing(b *testing.B) {
+	records := [][]byte{
+		unhex(b, commHex),
+		mmap2Record(7, "/usr/bin/sleep"),
+		mmap2Record(7, "/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"),
+		mmap2Record(7, "[vdso]"),
+		mmap2Record(7, "/usr/lib/x86_64-linux-gnu/libc.so.6"),
+		mmap2Record(7, "/usr/lib/jvm/java-21-openjdk-amd64/lib/server/libjvm.so"),
+		mmap2Record(7, "//anon"),
+	}
+	r := newFakeRing(ringBytes)
+	for r.head < uint64(len(r.data)/2) {
+		for _, record := range records {
+			r.write(record)
+		}
+	}
+	events := 0
+	b.ReportAllocs()
+	for b.Loop() {
+		r.meta.Data_tail = 0 // all of them once more
+		r.drain(func(Event) { events++ })
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(events), "ns/record")
+}
