@@ -187,6 +187,28 @@ func (p *Process) Restart(keepSocket bool) {
 	p.await("ready", 1, nil)
 }
 
+// Fork has the process fork, and returns the pid of the child: it has copies of the storage, of the
+// main thread's slot and of the socket, and executes no other program. It does nothing, or burns CPU if
+// it is to be busy. It ends after Quit, and at the end of the test, but not with Kill.
+func (p *Process) Fork(busy bool) int {
+	p.t.Helper()
+	var out Forked
+	words := []string{"fork"}
+	if busy {
+		words = append(words, "busy")
+	}
+	p.must(&out, words...)
+	return out.Child
+}
+
+// LoadAgain loads the library's file once more, into a link namespace of its own (dlmopen), from where
+// it is used from now on. What is published has to be withdrawn before. Musl has no such thing.
+func (p *Process) LoadAgain() (out Loaded) {
+	p.t.Helper()
+	p.must(&out, "load-again")
+	return out
+}
+
 // Borrow has the process load a library, and do part of its work in a function of it that takes and
 // returns a double.
 func (p *Process) Borrow(library, function string) {

@@ -17,7 +17,11 @@ type Publication struct {
 	Storage uint64 // 0: withdrawn
 	Socket  string
 	TimeNs  uint64 `json:"time_ns"` // just before
+	LateNs  uint64 `json:"late_ns"` // how late the process came to do it, with Options.PublishAfter
 }
+
+// Forked is a process that was forked off, and executed nothing.
+type Forked struct{ Child int }
 
 // Registration is a registration message that the process has read.
 type Registration struct {

@@ -49,7 +49,7 @@ func StartJVM(t testing.TB, o JVMOptions) *Process {
 	if o.FramePointers {
 		argv = append(argv, "-XX:+PreserveFramePointer")
 	}
-	p := l.start(append(argv, "-cp", jar, "Demo",
+	p := l.start(t, append(argv, "-cp", jar, "Demo",
 		library, socket, o.Service, o.Environment, strconv.Itoa(o.Threads), work))
 	p.Library = library
 	p.Socket = socket

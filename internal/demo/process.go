@@ -64,6 +64,7 @@ func (o *output) String() string {
 
 type event struct {
 	Event string
+	PID   int
 	Reply bool
 	Error string
 	line  []byte

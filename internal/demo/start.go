@@ -48,7 +48,9 @@ type Options struct {
 	PublishAfter time.Duration // publish so long after the start
 	Duration     time.Duration // end by itself, for Process.Wait; 0: when told
 	NeverRead    bool          // never read the socket
+	ReadAtOnce   bool          // wait for messages instead of looking every 20 ms: one thread less, and no wakeups
 
+	Files *Files // to be run from; nil: the process gets its own
 	Placement
 }
 
@@ -64,28 +66,21 @@ type Placement struct {
 // it has done what the options say.
 func Start(t testing.TB, o Options) *Process {
 	t.Helper()
-	o.Flavor.need(t)
-	f := o.Flavor.description()
-	built := Build(t, f.program, f.library)
-	library := o.Library
-	if library == "" {
-		library = filepath.Join(built, f.library+".so")
+	files := o.Files
+	if files == nil {
+		files = makeFiles(t, o.Flavor, o.Library, o.Placement)
 	}
-	l := newLauncher(t, o.Placement)
-	program := l.add(filepath.Join(built, f.program), "demo", 0o755)
-	copied := l.add(library, LibraryName(f.musl), 0o600)
 	socket := o.Socket
 	if socket == "" {
-		socket = filepath.Join(l.dir, "agent.socket")
+		socket = files.newSocket()
 	}
-	if f.environment != "" {
-		l.env = append(l.env, f.environment)
-	}
-	if f.preload {
-		l.env = append(l.env, "LD_PRELOAD="+copied)
-	}
-	p := l.start(append([]string{program, "--library", copied, "--socket", socket}, o.arguments()...))
-	p.Library = copied
+	return files.start(t, socket, o.arguments())
+}
+
+func (f *Files) start(t testing.TB, socket string, arguments []string) *Process {
+	t.Helper()
+	p := f.launcher.start(t, append([]string{f.program, "--library", f.library, "--socket", socket}, arguments...))
+	p.Library = f.library
 	p.Socket = socket
 	return p
 }
@@ -127,6 +122,7 @@ func (o Options) arguments() (out []string) {
 	count("publish-after-ms", int(o.PublishAfter.Milliseconds()))
 	count("duration-ms", int(o.Duration.Milliseconds()))
 	flag("never-read", o.NeverRead)
+	flag("read-at-once", o.ReadAtOnce)
 	return out
 }
 
@@ -196,12 +192,21 @@ mount --move "$2" /tmp
 shift 2
 exec "$@"`
 
-func (l *launcher) start(argv []string) *Process {
+func (l *launcher) start(t testing.TB, argv []string) *Process {
+	t.Helper()
+	p := run(t, l.command(argv))
+	p.Dir = l.dir
+	return p
+}
+
+func (l *launcher) command(argv []string) *exec.Cmd {
 	l.t.Helper()
 	attributes := &syscall.SysProcAttr{}
 	// Programs before the last must not see the environment: LD_PRELOAD is of
 	// another C library.
-	argv = append(append([]string{"env"}, l.env...), argv...)
+	if len(l.env) > 0 {
+		argv = append(append([]string{"env"}, l.env...), argv...)
+	}
 	if l.at.FixedLayout {
 		testenv.NeedTool(l.t, "setarch")
 		argv = append([]string{"setarch", "-R"}, argv...)
@@ -218,7 +223,5 @@ func (l *launcher) start(argv []string) *Process {
 	command := exec.Command(argv[0], argv[1:]...)
 	command.Dir = "/"
 	command.SysProcAttr = attributes
-	p := run(l.t, command)
-	p.Dir = l.dir
-	return p
+	return command
 }

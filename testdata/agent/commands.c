@@ -1,5 +1,6 @@
 #include "commands.h"
 
+#include "crowd.h"
 #include "publish.h"
 #include "receiver.h"
 #include "restless.h"
@@ -19,11 +20,11 @@ static void answer(const char *name) {
     event_close(&event);
 }
 
-const char *agent_load(struct agent *agent, bool reply) {
+static const char *load_as(struct agent *agent, bool apart, bool reply) {
     if (!agent->library_path || agent->library.handle) {
         return agent->library_path ? "a library is loaded already" : "no library was given";
     }
-    const char *error = library_load(agent->library_path, &agent->library);
+    const char *error = library_load(agent->library_path, apart, &agent->library);
     if (error) {
         return error;
     }
@@ -38,6 +39,10 @@ const char *agent_load(struct agent *agent, bool reply) {
     return NULL;
 }
 
+const char *agent_load(struct agent *agent, bool reply) {
+    return load_as(agent, false, reply);
+}
+
 static const char *load(struct agent *agent, char **arguments) {
     if (arguments[0]) { /* the library before stays loaded, and is of no use any more */
         agent->library_path = strdup(arguments[0]);
@@ -45,6 +50,14 @@ static const char *load(struct agent *agent, char **arguments) {
         agent->library = (struct library){0};
     }
     return agent_load(agent, true);
+}
+
+/* The library before stays loaded, as above. */
+static const char *load_again(struct agent *agent, char **arguments) {
+    (void)arguments;
+    workers_use(NULL);
+    agent->library = (struct library){0};
+    return load_as(agent, true, true);
 }
 
 static const char *unload(struct agent *agent, char **arguments) {
@@ -75,12 +88,14 @@ static struct publication publication(const struct agent *agent) {
                                 .environment = agent->environment};
 }
 
-static void tell_publication(const char *name, const struct publication *p, bool reply) {
+static void tell_publication(const char *name, const struct publication *p, uint64_t late_ns,
+                             bool reply) {
     struct event event;
     event_open(&event, name, reply);
     event_number(&event, "storage", (uintptr_t)p->storage);
     event_text(&event, "socket", receiver_path());
     event_number(&event, "time_ns", p->time_ns);
+    event_number(&event, "late_ns", late_ns);
     event_close(&event);
 }
 
@@ -92,7 +107,8 @@ const char *agent_publish(struct agent *agent, bool reply) {
         return no_storage;
     }
     publish(&p);
-    tell_publication("published", &p, reply);
+    tell_publication("published", &p, agent->late_ns, reply);
+    agent->late_ns = 0;
     return NULL;
 }
 
@@ -108,7 +124,7 @@ static const char *withdraw(struct agent *agent, char **arguments) {
         return no_storage;
     }
     publish_withdraw(&p);
-    tell_publication("withdrawn", &p, true);
+    tell_publication("withdrawn", &p, 0, true);
     return NULL;
 }
 
@@ -156,7 +172,7 @@ static const char *hostile(struct agent *agent, char **arguments) {
         error = p.exported ? publish_hostile(&p, kind, argument) : no_storage;
     }
     if (!error) {
-        tell_publication("hostile", &p, true);
+        tell_publication("hostile", &p, 0, true);
     }
     return error;
 }
@@ -273,6 +289,19 @@ static const char *restart(struct agent *agent, char **arguments) {
     return strerror(errno);
 }
 
+static const char *fork_copy(struct agent *agent, char **arguments) {
+    (void)agent;
+    int pid = crowd_fork(arguments[0] && !strcmp(arguments[0], "busy"));
+    if (pid < 0) {
+        return strerror(errno);
+    }
+    struct event event;
+    event_open(&event, "forked", true);
+    event_number(&event, "child", (uint64_t)pid);
+    event_close(&event);
+    return NULL;
+}
+
 static const char *borrow(struct agent *agent, char **arguments) {
     void *library = dlopen(arguments[0], RTLD_NOW), *symbol;
     double (*function)(double);
@@ -291,8 +320,9 @@ static const struct command {
     int min_arguments, max_arguments;
     const char *(*obey)(struct agent *agent, char **arguments);
 } commands[] = {
-    {"load", 0, 1, load},     /* [PATH] */
-    {"unload", 0, 0, unload}, /* dlclose */
+    {"load", 0, 1, load},             /* [PATH] */
+    {"load-again", 0, 0, load_again}, /* dlmopen: the same file, mapped once more */
+    {"unload", 0, 0, unload},         /* dlclose */
     {"unlink-library", 0, 0, unlink_library},
     {"publish", 0, 0, publish_usual},
     {"withdraw", 0, 0, withdraw},
@@ -310,6 +340,7 @@ static const struct command {
     {"report", 0, 0, report},
     {"exec", 1, 2, execute},    /* PROGRAM [ARGUMENT] */
     {"restart", 0, 1, restart}, /* [keep-socket]: exec of this program */
+    {"fork", 0, 1, fork_copy},  /* [busy]: see crowd_fork */
     {"borrow", 2, 2, borrow},   /* LIBRARY FUNCTION: dlopen, and work in a double (*)(double) */
 };
 

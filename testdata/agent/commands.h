@@ -14,6 +14,7 @@ struct agent {
     const char *library_path; /* null: none given */
     const char *service, *environment;
     struct library library; /* handle null: not loaded */
+    uint64_t late_ns;       /* how late the process came to publish what was due */
 };
 
 /* Obeys one line. False: the command was quit, and was answered with the final report. */

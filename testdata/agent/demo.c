@@ -8,6 +8,7 @@
  * SIGTERM and SIGINT too.
  */
 #include "commands.h"
+#include "crowd.h"
 #include "ids.h"
 #include "receiver.h"
 
@@ -18,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <time.h>
 #include <unistd.h>
 
 struct demo {
@@ -27,6 +29,9 @@ struct demo {
     unsigned threads, idle, untouched;
     bool hold; /* neither load nor publish but by command */
     bool never_read;
+    bool read_at_once;  /* by the main thread, instead of every RECEIVER_POLL_MS by another one */
+    unsigned processes; /* 0: this one alone */
+    bool member;        /* of a crowd */
     uint64_t publish_after_ms, duration_ms; /* duration 0: until told to quit */
 };
 
@@ -50,6 +55,8 @@ enum option_key {
     PUBLISH_AFTER_MS,
     DURATION_MS,
     NEVER_READ,
+    READ_AT_ONCE,
+    PROCESSES,
     HELP,
 };
 
@@ -75,6 +82,9 @@ static const struct {
     [PUBLISH_AFTER_MS] = {"publish-after-ms", "N", "publish that long after the start (0)"},
     [DURATION_MS] = {"duration-ms", "N", "end by itself (0: never)"},
     [NEVER_READ] = {"never-read", NULL, "never read the socket"},
+    [READ_AT_ONCE] = {"read-at-once", NULL, "do not poll the socket, wait for it"},
+    [PROCESSES] = {"processes", "N",
+                   "as so many processes, at sockets PATH.0, PATH.1, ... (this one)"},
     [HELP] = {"help", NULL, "this text"},
 };
 
@@ -169,6 +179,12 @@ static void set_option(struct demo *demo, enum option_key key, const char *value
     case NEVER_READ:
         demo->never_read = true;
         break;
+    case READ_AT_ONCE:
+        demo->read_at_once = true;
+        break;
+    case PROCESSES:
+        demo->processes = (unsigned)number(name, value);
+        break;
     case HELP:
         usage(stdout);
         exit(0);
@@ -204,7 +220,9 @@ static void start(struct demo *demo) {
     if (demo->socket) {
         must("socket", receiver_bind(demo->socket));
     }
-    receiver_start(demo->never_read);
+    if (!demo->read_at_once) {
+        receiver_start(demo->never_read);
+    }
     if (demo->agent.library_path && !demo->hold) {
         must("library", agent_load(&demo->agent, false));
     }
@@ -216,7 +234,6 @@ static void start(struct demo *demo) {
     }
     struct event event;
     event_open(&event, "ready", false);
-    event_number(&event, "pid", (uint64_t)getpid());
     event_close(&event);
 }
 
@@ -235,9 +252,11 @@ static bool obey_lines(struct agent *agent, char *buffer, size_t *length) {
     return true;
 }
 
-static int until(uint64_t deadline_ns) {
+static struct timespec until(uint64_t deadline_ns) {
     uint64_t now = now_ns();
-    return deadline_ns <= now ? 0 : (int)((deadline_ns - now) / 1000000 + 1);
+    uint64_t ns = deadline_ns <= now ? 0 : deadline_ns - now;
+    return (struct timespec){.tv_sec = (time_t)(ns / 1000000000),
+                             .tv_nsec = (long)(ns % 1000000000)};
 }
 
 /* Waits for what comes first until the command was quit; true when it has been answered. */
@@ -250,19 +269,28 @@ static bool serve(struct demo *demo, int signals) {
                               : begin_ns + 1000000 * demo->publish_after_ms;
     uint64_t end_ns = demo->duration_ms ? begin_ns + 1000000 * demo->duration_ms : UINT64_MAX;
     for (;;) {
-        struct pollfd fds[] = {{.fd = STDIN_FILENO, .events = POLLIN},
-                               {.fd = signals, .events = POLLIN}};
+        struct pollfd fds[] = {{.fd = STDIN_FILENO, .events = demo->member ? 0 : POLLIN},
+                               {.fd = signals, .events = POLLIN},
+                               {.fd = demo->read_at_once ? receiver_fd() : -1, .events = POLLIN}};
         uint64_t next = publish_ns < end_ns ? publish_ns : end_ns;
-        poll(fds, 2, next == UINT64_MAX ? -1 : until(next));
+        struct timespec timeout = until(next);
+        ppoll(fds, 3, next == UINT64_MAX ? NULL : &timeout, NULL);
         if (now_ns() >= publish_ns) {
+            demo->agent.late_ns = now_ns() - publish_ns;
             must("publish", agent_publish(&demo->agent, false));
             publish_ns = UINT64_MAX;
+        }
+        if (fds[2].revents) {
+            receiver_drain();
         }
         if (fds[1].revents || now_ns() >= end_ns) {
             return false;
         }
         if (!fds[0].revents) {
             continue;
+        }
+        if (demo->member) {
+            return false;
         }
         ssize_t n = read(STDIN_FILENO, buffer + length, sizeof(buffer) - length);
         if (n <= 0) {
@@ -278,8 +306,23 @@ static bool serve(struct demo *demo, int signals) {
 /* The end of a run that nobody steers: what is under way still arrives. */
 static void linger(void) {
     uint64_t end_ns = now_ns() + receiver_hold_ns();
-    for (int ms; (ms = until(end_ns)) > 0;) {
-        poll(NULL, 0, ms);
+    while (now_ns() < end_ns) {
+        struct timespec rest = until(end_ns);
+        nanosleep(&rest, NULL);
+    }
+}
+
+/* Returns in every member of the crowd. */
+static void multiply(struct demo *demo) {
+    unsigned number;
+    bool well;
+    if (!crowd_join(demo->processes, &number, &well)) {
+        exit(well ? 0 : 1);
+    }
+    demo->member = true;
+    char *socket;
+    if (demo->socket && asprintf(&socket, "%s.%u", demo->socket, number) >= 0) {
+        demo->socket = socket;
     }
 }
 
@@ -291,6 +334,9 @@ int main(int argc, char **argv) {
     sigset_t mask;
     parse_options(&demo, argc, argv);
     demo.agent.argv = argv;
+    if (demo.processes) {
+        multiply(&demo);
+    }
     sigemptyset(&mask);
     sigaddset(&mask, SIGTERM);
     sigaddset(&mask, SIGINT);

@@ -14,7 +14,8 @@ void event_open(struct event *event, const char *name, bool reply) {
         perror("open_memstream");
         exit(1);
     }
-    fprintf(event->out, "{\"event\":\"%s\"%s", name, reply ? ",\"reply\":true" : "");
+    fprintf(event->out, "{\"event\":\"%s\",\"pid\":%d%s", name, (int)getpid(),
+            reply ? ",\"reply\":true" : "");
 }
 
 void event_close(struct event *event) {

@@ -1,8 +1,8 @@
 /*
  * Events on standard output: one JSON object per line, whole lines only, from any thread.
  *
- * Two kinds: replies (the answer to a command, exactly one each, with "reply":true) and
- * what happens by itself.
+ * Each says of which process it is. Two kinds: replies (the answer to a command, exactly one each,
+ * with "reply":true) and what happens by itself.
  */
 #ifndef EVENTS_H
 #define EVENTS_H

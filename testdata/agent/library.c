@@ -6,9 +6,18 @@
 #include <link.h>
 #include <string.h>
 
-const char *library_load(const char *path, struct library *out) {
+static void *load_apart(const char *path) {
+#ifdef LM_ID_NEWLM
+    return dlmopen(LM_ID_NEWLM, path, RTLD_NOW | RTLD_LOCAL);
+#else
+    (void)path;
+    return NULL;
+#endif
+}
+
+const char *library_load(const char *path, bool apart, struct library *out) {
     *out = (struct library){.mapped_ns = now_ns()};
-    out->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    out->handle = apart ? load_apart(path) : dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!out->handle) {
         return dlerror();
     }

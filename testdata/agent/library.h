@@ -15,8 +15,11 @@ struct library {
     void **(*thread_variable)(void);
 };
 
-/* Null, or why it did not work. */
-const char *library_load(const char *path, struct library *out);
+/*
+ * Null, or why it did not work. Apart: in a link namespace of its own, so that a file that is
+ * mapped already is mapped once more; not with musl.
+ */
+const char *library_load(const char *path, bool apart, struct library *out);
 
 /* Returns whether the library is mapped still: musl never unmaps one. */
 bool library_unload(struct library *library, const char *path);

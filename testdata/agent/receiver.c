@@ -282,6 +282,13 @@ const char *receiver_path(void) {
     return address.sun_path;
 }
 
+int receiver_fd(void) {
+    pthread_mutex_lock(&lock);
+    int now = fd;
+    pthread_mutex_unlock(&lock);
+    return now;
+}
+
 bool receiver_registered(void) {
     return atomic_load(&registered);
 }

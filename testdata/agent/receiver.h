@@ -28,6 +28,8 @@ void receiver_unlink(void);
 /* Path of the last socket bound; empty before. */
 const char *receiver_path(void);
 
+/* The present socket, to wait for something to read, or -1. */
+int receiver_fd(void);
 /* Reads what is there now. */
 void receiver_drain(void);
 

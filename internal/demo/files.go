@@ -1,0 +1,51 @@
+package demo
+
+import (
+	"fmt"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+)
+
+// Files are a demo program and a library that any number of processes run from, each with a socket of
+// its own beside them. Starting one more copies and builds nothing, and may be done concurrently.
+type Files struct {
+	launcher         *launcher
+	program, library string // as the processes see them
+	sockets          atomic.Int64
+}
+
+// NewFiles builds what processes of this flavour need. All of them must have ended before the test does:
+// those that this test starts do.
+func NewFiles(t testing.TB, flavor Flavor) *Files {
+	t.Helper()
+	return makeFiles(t, flavor, "", Placement{})
+}
+
+func makeFiles(t testing.TB, flavor Flavor, library string, at Placement) *Files {
+	t.Helper()
+	flavor.need(t)
+	f := flavor.description()
+	built := Build(t, f.program, f.library)
+	if library == "" {
+		library = filepath.Join(built, f.library+".so")
+	}
+	l := newLauncher(t, at)
+	files := &Files{
+		launcher: l,
+		program:  l.add(filepath.Join(built, f.program), "demo", 0o755),
+		library:  l.add(library, LibraryName(f.musl), 0o600),
+	}
+	if f.environment != "" {
+		l.env = append(l.env, f.environment)
+	}
+	if f.preload {
+		l.env = append(l.env, "LD_PRELOAD="+files.library)
+	}
+	return files
+}
+
+// newSocket is a path that no process has yet.
+func (f *Files) newSocket() string {
+	return filepath.Join(f.launcher.dir, fmt.Sprintf("agent.socket.%d", f.sockets.Add(1)))
+}
