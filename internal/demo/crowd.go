@@ -34,21 +34,37 @@ func StartMany(t testing.TB, n int, o Options) *Crowd {
 	return c
 }
 
-// each hands over the events of this name, until now.
-func (c *Crowd) each(name string, f func(e event)) {
+// events are those of this name, until now.
+func (c *Crowd) events(name string) (found []event) {
 	c.parent.mu.Lock()
 	defer c.parent.mu.Unlock()
 	for _, e := range c.parent.seen {
 		if e.Event == name {
-			f(e)
+			found = append(found, e)
 		}
 	}
+	return found
 }
 
 // PIDs are those of the members.
 func (c *Crowd) PIDs() (pids []int) {
-	c.each("ready", func(e event) { pids = append(pids, e.PID) })
+	for _, e := range c.events("ready") {
+		pids = append(pids, e.PID)
+	}
 	return pids
+}
+
+// Published waits until each member has published, and returns what, by pid.
+func (c *Crowd) Published() map[int]Publication {
+	c.parent.t.Helper()
+	c.parent.await("published", c.n, nil)
+	published := make(map[int]Publication)
+	for _, e := range c.events("published") {
+		var publication Publication
+		c.parent.decode(e, &publication)
+		published[e.PID] = publication
+	}
+	return published
 }
 
 // Registered waits until each member has been registered with at least once. It returns when each was
@@ -58,8 +74,7 @@ func (c *Crowd) Registered() map[int]uint64 {
 	sent := make(map[int]uint64)
 	seen := 0
 	testenv.Poll(c.parent.t, deadline, fmt.Sprintf("registration with %d processes", c.n), func() bool {
-		var events []event
-		c.each("registered", func(e event) { events = append(events, e) })
+		events := c.events("registered")
 		for _, e := range events[seen:] {
 			var registration Registration
 			c.parent.decode(e, &registration)
@@ -79,9 +94,7 @@ func (c *Crowd) Quit() map[int]Report {
 	c.parent.stdin.Close()
 	c.parent.await("bye", c.n, nil)
 	reports := make(map[int]Report)
-	var events []event
-	c.each("report", func(e event) { events = append(events, e) })
-	for _, e := range events {
+	for _, e := range c.events("report") {
 		var report Report
 		c.parent.decode(e, &report)
 		reports[e.PID] = report

@@ -17,7 +17,7 @@ type Publication struct {
 	Storage uint64 // 0: withdrawn
 	Socket  string
 	TimeNs  uint64 `json:"time_ns"` // just before
-	LateNs  uint64 `json:"late_ns"` // how late the process came to do it, with Options.PublishAfter
+	LateNs  uint64 `json:"late_ns"` // how late the process came to do it, with PublishAfter and PublishWithin
 }
 
 // Forked is a process that was forked off, and executed nothing.

@@ -44,11 +44,12 @@ type Options struct {
 	Unsampled   bool          // W3C trace flags 0
 	PageOut     bool          // slots are paged out a while after they were written: begun by command or rewritten, at once
 
-	Hold         bool          // neither load nor publish at the start
-	PublishAfter time.Duration // publish so long after the start
-	Duration     time.Duration // end by itself, for Process.Wait; 0: when told
-	NeverRead    bool          // never read the socket
-	ReadAtOnce   bool          // wait for messages instead of looking every 20 ms: one thread less, and no wakeups
+	Hold          bool          // neither load nor publish at the start
+	PublishAfter  time.Duration // publish so long after the start
+	PublishWithin time.Duration // publish at a random time until so long after the start
+	Duration      time.Duration // end by itself, for Process.Wait; 0: when told
+	NeverRead     bool          // never read the socket
+	ReadAtOnce    bool          // wait for messages instead of looking every 20 ms: one thread less, and no wakeups
 
 	Files *Files // to be run from; nil: the process gets its own
 	Placement
@@ -120,6 +121,7 @@ func (o Options) arguments() (out []string) {
 	flag("page-out", o.PageOut)
 	flag("hold", o.Hold)
 	count("publish-after-ms", int(o.PublishAfter.Milliseconds()))
+	count("publish-within-ms", int(o.PublishWithin.Milliseconds()))
 	count("duration-ms", int(o.Duration.Milliseconds()))
 	flag("never-read", o.NeverRead)
 	flag("read-at-once", o.ReadAtOnce)

@@ -18,6 +18,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -32,7 +33,8 @@ struct demo {
     bool read_at_once;  /* by the main thread, instead of every RECEIVER_POLL_MS by another one */
     unsigned processes; /* 0: this one alone */
     bool member;        /* of a crowd */
-    uint64_t publish_after_ms, duration_ms; /* duration 0: until told to quit */
+    uint64_t publish_after_ns, publish_within_ns; /* the latter sets the former */
+    uint64_t duration_ms;                         /* duration 0: until told to quit */
 };
 
 enum option_key {
@@ -53,6 +55,7 @@ enum option_key {
     PAGE_OUT,
     HOLD,
     PUBLISH_AFTER_MS,
+    PUBLISH_WITHIN_MS,
     DURATION_MS,
     NEVER_READ,
     READ_AT_ONCE,
@@ -80,6 +83,7 @@ static const struct {
     [PAGE_OUT] = {"page-out", NULL, "slots are paged out a while after they were written"},
     [HOLD] = {"hold", NULL, "do not load and publish at the start"},
     [PUBLISH_AFTER_MS] = {"publish-after-ms", "N", "publish that long after the start (0)"},
+    [PUBLISH_WITHIN_MS] = {"publish-within-ms", "N", "publish at a random time until then (0)"},
     [DURATION_MS] = {"duration-ms", "N", "end by itself (0: never)"},
     [NEVER_READ] = {"never-read", NULL, "never read the socket"},
     [READ_AT_ONCE] = {"read-at-once", NULL, "do not poll the socket, wait for it"},
@@ -171,7 +175,10 @@ static void set_option(struct demo *demo, enum option_key key, const char *value
         demo->hold = true;
         break;
     case PUBLISH_AFTER_MS:
-        demo->publish_after_ms = number(name, value);
+        demo->publish_after_ns = 1000000 * number(name, value);
+        break;
+    case PUBLISH_WITHIN_MS:
+        demo->publish_within_ns = 1000000 * number(name, value);
         break;
     case DURATION_MS:
         demo->duration_ms = number(name, value);
@@ -229,7 +236,7 @@ static void start(struct demo *demo) {
     must("threads", workers_start(demo->threads, WORKER_BUSY));
     must("threads", workers_start(demo->idle, WORKER_IDLE));
     must("threads", workers_start(demo->untouched, WORKER_UNTOUCHED));
-    if (!demo->hold && !demo->publish_after_ms && demo->agent.library.storage) {
+    if (!demo->hold && !demo->publish_after_ns && demo->agent.library.storage) {
         must("publish", agent_publish(&demo->agent, false));
     }
     struct event event;
@@ -264,9 +271,8 @@ static bool serve(struct demo *demo, int signals) {
     static char buffer[1 << 16]; /* a service name of any length that is allowed fits */
     size_t length = 0;
     uint64_t begin_ns = now_ns();
-    uint64_t publish_ns = demo->hold || !demo->publish_after_ms
-                              ? UINT64_MAX
-                              : begin_ns + 1000000 * demo->publish_after_ms;
+    uint64_t publish_ns =
+        demo->hold || !demo->publish_after_ns ? UINT64_MAX : begin_ns + demo->publish_after_ns;
     uint64_t end_ns = demo->duration_ms ? begin_ns + 1000000 * demo->duration_ms : UINT64_MAX;
     for (;;) {
         struct pollfd fds[] = {{.fd = STDIN_FILENO, .events = demo->member ? 0 : POLLIN},
@@ -326,6 +332,14 @@ static void multiply(struct demo *demo) {
     }
 }
 
+/* Each process, not each crowd, has its own. */
+static void choose_moment(struct demo *demo) {
+    uint64_t random;
+    if (getrandom(&random, sizeof(random), 0) == sizeof(random)) {
+        demo->publish_after_ns = 1 + random % demo->publish_within_ns;
+    }
+}
+
 int main(int argc, char **argv) {
     static struct demo demo = {
         .agent = {.service = "demo", .environment = "test"},
@@ -336,6 +350,9 @@ int main(int argc, char **argv) {
     demo.agent.argv = argv;
     if (demo.processes) {
         multiply(&demo);
+    }
+    if (demo.publish_within_ns) {
+        choose_moment(&demo);
     }
     sigemptyset(&mask);
     sigaddset(&mask, SIGTERM);

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"correlator/internal/demo"
+	"correlator/internal/testenv"
+)
+
+// startsAtOnce is how many processes of BenchmarkRegistration start at the same time: few enough to leave
+// the CPUs idle most of the second that follows.
+const startsAtOnce = 25
+
+// BenchmarkRegistration is how long it takes from when a process publishes until the registration is in its
+// socket, by the clock of the kernel's stamp: library just mapped, storage published at any time within the
+// second that follows. It takes no samples. A thousand starts are -benchtime 40x.
+//
+// How late the processes themselves come to publish tells what the machine adds: who is told to wake
+// up at a time, on CPUs that others use, does so later.
+func BenchmarkRegistration(b *testing.B) {
+	testenv.NeedRoot(b)
+	files := demo.NewFiles(b, demo.Glibc)
+	sentinel := demo.StartMany(b, 1, demo.Options{Files: files})
+	startBinary(b, buildAgent(b), "--samples-per-second", "0")
+	sentinel.Registered() // the agent runs
+	var delays, late []uint64
+	for b.Loop() {
+		crowd := demo.StartMany(b, startsAtOnce, demo.Options{Files: files, PublishWithin: time.Second})
+		published, registered := crowd.Published(), crowd.Registered()
+		for pid, publication := range published {
+			delays = append(delays, registered[pid]-publication.TimeNs)
+			late = append(late, publication.LateNs)
+		}
+		crowd.Quit()
+	}
+	report(b, delays, "registered")
+	report(b, late, "control")
+	b.ReportMetric(float64(len(delays)), "starts")
+	b.ReportMetric(0, "ns/op") // is the processes' second
+}
+
+func report(b *testing.B, ns []uint64, name string) {
+	b.Helper()
+	slices.Sort(ns)
+	for _, quantile := range []struct {
+		name string
+		of   float64
+	}{{"p50", 0.5}, {"p99", 0.99}, {"max", 1}} {
+		at := int(quantile.of * float64(len(ns)-1))
+		b.ReportMetric(float64(ns[at])/1e6, quantile.name+"-ms-"+name)
+	}
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"correlator/internal/demo"
+	"correlator/internal/testenv"
+)
+
+// BenchmarkThousand is what the agent costs beside a thousand idle processes that take part, what it
+// costs more when one is busy, and how exact that one's samples are: beside none, for comparison, too.
+// One round takes a minute: -benchtime 1x.
+func BenchmarkThousand(b *testing.B) {
+	testenv.NeedRoot(b)
+	binary := buildAgent(b)
+	for _, idle := range []int{0, 1000} {
+		for _, perSecond := range []int{20, 0} {
+			b.Run(fmt.Sprintf("%d idle at %d Hz", idle, perSecond), func(b *testing.B) { thousand(b, binary, idle, perSecond) })
+		}
+	}
+}
+
+func thousand(b *testing.B, binary string, idle, perSecond int) {
+	busy := demo.Start(b, demo.Options{Transaction: 500 * time.Millisecond, Gap: 50 * time.Millisecond})
+	var crowd *demo.Crowd
+	if idle > 0 {
+		crowd = demo.StartMany(b, idle, demo.Options{})
+	}
+	begin := time.Now()
+	agent := startBinary(b, binary, "--samples-per-second", strconv.Itoa(perSecond))
+	pid := agent.Process.Pid
+	busy.Registration(1)
+	if crowd != nil {
+		crowd.Registered()
+	}
+	registered := time.Since(begin)
+	time.Sleep(settling)
+	for b.Loop() {
+		cpuBefore := cpuTime(b, pid)
+		time.Sleep(running)
+		b.ReportMetric(100*(cpuTime(b, pid)-cpuBefore).Seconds()/running.Seconds(), "idle-%core")
+		if perSecond > 0 {
+			exactness(b, pid, busy, perSecond)
+		}
+		b.ReportMetric(registered.Seconds(), "s-to-register")
+		b.ReportMetric(residentMB(b, pid), "RSS-MB")
+		b.ReportMetric(float64(entries(b, pid, "fd")), "descriptors")
+		b.ReportMetric(float64(entries(b, pid, "task")), "threads")
+	}
+	if crowd == nil {
+		return
+	}
+	for pid, report := range crowd.Quit() {
+		if report.Registrations != 1 || report.Messages != 1 {
+			b.Errorf("process %d: %d registrations, %d messages: want one registration alone", pid, report.Registrations, report.Messages)
+		}
+	}
+}
+
+// settling is after which a process that has registered a thousand others has forgotten the effort: its
+// garbage collector looks every two minutes without being asked to, and gives back memory within seconds.
+const settling = 5 * time.Second
+
+// exactness has the process burn CPU for a while and compares its samples with it. All that was burnt
+// before it is told to stop is sampled and sent within the samples-delay.
+func exactness(b *testing.B, pid int, busy *demo.Process, perSecond int) {
+	b.Helper()
+	before, cpuBefore := busy.Report(), cpuTime(b, pid)
+	busy.StartThreads(1, "busy")
+	time.Sleep(running)
+	busy.StopThreads()
+	cpu := cpuTime(b, pid) - cpuBefore
+	time.Sleep(time.Second)
+	after := busy.Report()
+	burnt := after.CPUInTransactions - before.CPUInTransactions
+	samples := after.Samples - before.Samples
+	b.ReportMetric(100*cpu.Seconds()/running.Seconds(), "busy-%core")
+	b.ReportMetric(float64(samples), "samples")
+	b.ReportMetric(100*float64(samples)/(burnt.Seconds()*float64(perSecond)), "%delivered")
+	if wrong := after.Torn + after.Foreign + after.Malformed + after.Late; wrong != 0 {
+		b.Errorf("%d messages were wrong or late", wrong)
+	}
+}
+
+func buildAgent(b *testing.B) (binary string) {
+	b.Helper()
+	binary = filepath.Join(b.TempDir(), "correlator")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		b.Fatalf("%v\n%s", err, out)
+	}
+	return binary
+}
+
+// startBinary starts the agent as an operator would, with a feed, until the benchmark ends.
+func startBinary(b *testing.B, binary string, flags ...string) *exec.Cmd {
+	b.Helper()
+	agent := exec.Command(binary, slices.Concat([]string{"run", "--log-level", "error", "--feed-socket",
+		filepath.Join(b.TempDir(), "feed")}, flags)...)
+	agent.Stderr = os.Stderr
+	if err := agent.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		agent.Process.Signal(syscall.SIGTERM)
+		agent.Wait()
+	})
+	return agent
+}
+
+// entries is how many a directory of the process in proc has.
+func entries(b *testing.B, pid int, directory string) int {
+	b.Helper()
+	found, err := os.ReadDir(fmt.Sprintf("/proc/%d/%s", pid, directory))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return len(found)
+}
