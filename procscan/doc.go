@@ -5,18 +5,18 @@
 //	Handle       one process, held by a pidfd: its mappings, files, ids
 //	ExitWatcher  the exits of any number of processes, on one goroutine
 //
-// There is one file per source of data: maps.go is the text of /proc/PID/maps, status.go that of
-// /proc/PID/status, pidfd.go what identifies a process. A further source of mappings answers the
-// same question as mapsReader.collect (PROCMAP_QUERY even on the same descriptor); one that says
-// which process to look at, such as perf events, leads to Scanner.Process.
+// There is one file per source of data: query.go is the ioctl PROCMAP_QUERY on /proc/PID/maps,
+// maps.go the text of that file where the kernel does not answer it, status.go that of
+// /proc/PID/status, pidfd.go what identifies a process. What says which process to look at, such as
+// a perf event, leads to Scanner.Process.
 //
 // Every pid is what our own pid namespace calls the process, and the proc root must be a procfs
 // of that namespace: pidfd_open knows no other numbers. It may be mounted anywhere.
 //
 // Processes are hostile. One can make the kernel wait on its behalf: for its memory map's lock
-// when maps is read, for a file system of its own (FUSE) when a file is opened or read. No file of
-// a process is opened by a sweep; what Handle opens, it opens on the caller's goroutine, which
-// should be one that serves this process alone.
+// when maps is read or asked, for a file system of its own (FUSE) when a file is opened or read. No
+// file of a process is opened by a sweep; what Handle opens, it opens on the caller's goroutine,
+// which should be one that serves this process alone.
 package procscan
 
 import (

@@ -33,6 +33,15 @@ func openSleep(t *testing.T) (*process, *Handle) {
 	return p, h
 }
 
+func descriptorOf(t *testing.T, h *Handle) int {
+	t.Helper()
+	number := -1
+	if err := h.control(func(fd int) { number = fd }); err != nil {
+		t.Fatal(err)
+	}
+	return number
+}
+
 // exits counts the calls of a callback. A later exit that was reported proves that an earlier
 // one would have been: the watcher has one goroutine.
 type exits struct{ calls atomic.Int64 }
@@ -206,12 +215,12 @@ func TestExitWatcherClosedHandle(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, living := openSleep(t)
-	number := h.FD()
+	number := descriptorOf(t, h)
 	h.Close()
-	if err := unix.Dup3(living.FD(), number, unix.O_CLOEXEC); err != nil {
+	if err := unix.Dup3(descriptorOf(t, living), number, unix.O_CLOEXEC); err != nil {
 		t.Fatal(err)
 	}
-	otherHandle := &Handle{living.id, living.procRoot, os.NewFile(uintptr(number), "pidfd")}
+	otherHandle := &Handle{id: living.id, procRoot: living.procRoot, pidfd: os.NewFile(uintptr(number), "pidfd")}
 	defer otherHandle.Close()
 	var reported exits
 	if err := w.Add(otherHandle, reported.add); err != nil {

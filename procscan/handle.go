@@ -19,6 +19,7 @@ import (
 type Handle struct {
 	id       Identity
 	procRoot string
+	source   Source // the zero value, SourceQuery: not probed, but asked of every descriptor
 	pidfd    *os.File
 }
 
@@ -60,13 +61,6 @@ func (h *Handle) verify() error {
 
 // Identity is what the handle was opened with.
 func (h *Handle) Identity() Identity { return h.id }
-
-// FD is the pidfd, valid until Close, and -1 afterwards. It stays the handle's.
-func (h *Handle) FD() int {
-	number := -1
-	h.control(func(fd int) { number = fd })
-	return number
-}
 
 // Close releases the pidfd. It may be called more than once.
 func (h *Handle) Close() error { return h.pidfd.Close() }
@@ -122,20 +116,20 @@ func (h *Handle) OpenRoot() (*os.File, error) {
 // process at the end of its life has lost its memory already. With ErrTooMany come the first ones
 // of a process with more than 4096, which no honest one has.
 func (h *Handle) ExecutableMappings() ([]Mapping, error) {
-	return h.mappings(executableFileLine, maxExecutable)
+	return h.mappings(executableFiles)
 }
 
 // ExecutableMemory returns all executable mappings, by address: those of files, and the memory
 // without one that compilers write code to, the vDSO and whatever else the kernel names in
-// brackets. With ErrTooMany come the first ones of a process with more than 32768.
+// brackets, without the vsyscall page, which is the kernel's. With ErrTooMany come the first ones of a process with more than 32768.
 func (h *Handle) ExecutableMemory() ([]Mapping, error) {
-	return h.mappings(executableLine, maxExecutableMemory)
+	return h.mappings(executableMemory)
 }
 
 // Libraries reads anew which mappings of the agent's library the process has, as a sweep would:
 // ErrNotFound when there are none, and no more than a sweep returns.
 func (h *Handle) Libraries() ([]Mapping, error) {
-	found, err := h.mappings(libraryLine, maxLibraries)
+	found, err := h.mappings(agentLibrary)
 	if err != nil && !errors.Is(err, ErrTooMany) {
 		return nil, err
 	}
@@ -145,13 +139,13 @@ func (h *Handle) Libraries() ([]Mapping, error) {
 	return found, nil
 }
 
-func (h *Handle) mappings(wanted func(line []byte) bool, limit int) ([]Mapping, error) {
+func (h *Handle) mappings(what selection) ([]Mapping, error) {
 	fd, err := h.open("maps", unix.O_RDONLY)
 	if err != nil {
 		return nil, fmt.Errorf("opening maps: %w", err)
 	}
 	defer unix.Close(fd)
-	found, err := newMapsReader(mapsBufferBytes).readMaps(fd, wanted, limit)
+	found, err := new(mappingReader).read(fd, h.source, what, what.limit())
 	if err != nil {
 		return found, fmt.Errorf("reading maps: %w", err)
 	}

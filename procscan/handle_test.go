@@ -22,8 +22,8 @@ func TestOpenProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if h.Identity() != id || !h.Alive() || h.FD() < 0 {
-		t.Errorf("identity %+v, alive %v, descriptor %d", h.Identity(), h.Alive(), h.FD())
+	if h.Identity() != id || !h.Alive() {
+		t.Errorf("identity %+v, alive %v", h.Identity(), h.Alive())
 	}
 	for _, other := range []Identity{{p.pid, id.StartTime + 1}, {p.pid, id.StartTime - 1}, {p.pid, 0}} {
 		if _, err := OpenProcess("/proc", other); !errors.Is(err, ErrGone) {
@@ -39,8 +39,8 @@ func TestOpenProcess(t *testing.T) {
 	}
 	h.Close()
 	h.Close()
-	if h.Alive() || h.FD() != -1 {
-		t.Errorf("closed: alive %v, descriptor %d", h.Alive(), h.FD())
+	if h.Alive() {
+		t.Error("closed, and alive")
 	}
 }
 
@@ -114,7 +114,7 @@ func TestHandleConcurrentClose(t *testing.T) {
 		var group sync.WaitGroup
 		for _, ask := range []func(){
 			func() { h.Alive() },
-			func() { h.FD() },
+			func() { h.Libraries() },
 			func() { h.ExecutableMappings() },
 			func() {
 				if f, err := h.OpenMapped(library); err == nil {
@@ -131,7 +131,9 @@ func TestHandleConcurrentClose(t *testing.T) {
 	}
 }
 
-func TestExecutableMappings(t *testing.T) {
+func TestExecutableMappings(t *testing.T) { forEachSource(t, testExecutableMappings) }
+
+func testExecutableMappings(t *testing.T, source Source) {
 	dir := t.TempDir()
 	p := startHost(t, hostSpec{Maps: []mapSpec{
 		{Path: filepath.Join(dir, "libc.so.6"), Unlink: true},
@@ -139,6 +141,7 @@ func TestExecutableMappings(t *testing.T) {
 		{Path: filepath.Join(dir, realName)},
 	}})
 	h, library := openHost(t, "/proc", p)
+	h.source = source
 	got, err := h.ExecutableMappings()
 	if err != nil {
 		t.Fatal(err)
@@ -165,13 +168,16 @@ func TestExecutableMappings(t *testing.T) {
 }
 
 // The memory without a file is there too, and the files are those that ExecutableMappings returns.
-func TestExecutableMemory(t *testing.T) {
+func TestExecutableMemory(t *testing.T) { forEachSource(t, testExecutableMemory) }
+
+func testExecutableMemory(t *testing.T, source Source) {
 	p := startHost(t, hostSpec{Maps: []mapSpec{
 		{Path: filepath.Join(t.TempDir(), realName)},
 		{Prot: unix.PROT_READ | unix.PROT_WRITE | unix.PROT_EXEC},
 		{Path: "memfd:code"},
 	}})
 	h, library := openHost(t, "/proc", p)
+	h.source = source
 	all, err := h.ExecutableMemory()
 	if err != nil {
 		t.Fatal(err)
@@ -202,24 +208,32 @@ func TestExecutableMemory(t *testing.T) {
 	}
 }
 
-func TestExecutableMemoryTooMany(t *testing.T) {
+func TestExecutableMemoryTooMany(t *testing.T) { forEachSource(t, testExecutableMemoryTooMany) }
+
+func testExecutableMemoryTooMany(t *testing.T, source Source) {
 	path := filepath.Join(t.TempDir(), realName)
 	p := startHost(t, hostSpec{Maps: []mapSpec{{Path: path, Times: maxExecutableMemory + 1}}})
 	h, _ := openHost(t, "/proc", p)
+	h.source = source
 	if got, err := h.ExecutableMemory(); !errors.Is(err, ErrTooMany) || len(got) != maxExecutableMemory {
 		t.Errorf("%d mappings, %v", len(got), err)
 	}
 }
 
-func TestExecutableMappingsTooMany(t *testing.T) {
+func TestExecutableMappingsTooMany(t *testing.T) { forEachSource(t, testExecutableMappingsTooMany) }
+
+func testExecutableMappingsTooMany(t *testing.T, source Source) {
 	p := startHost(t, hostSpec{Maps: []mapSpec{{Path: filepath.Join(t.TempDir(), realName), Times: maxExecutable + 1}}})
 	h, _ := openHost(t, "/proc", p)
+	h.source = source
 	if got, err := h.ExecutableMappings(); !errors.Is(err, ErrTooMany) || len(got) != maxExecutable {
 		t.Errorf("%d mappings, %v", len(got), err)
 	}
 }
 
-func TestLibraries(t *testing.T) {
+func TestLibraries(t *testing.T) { forEachSource(t, testLibraries) }
+
+func testLibraries(t *testing.T, source Source) {
 	dir := t.TempDir()
 	other := startHost(t, hostSpec{Maps: []mapSpec{{Path: filepath.Join(dir, "libother.so")}}})
 	h, err := OpenProcess("/proc", identityOf(t, other.pid))
@@ -227,6 +241,7 @@ func TestLibraries(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer h.Close()
+	h.source = source
 	if got, err := h.Libraries(); !errors.Is(err, ErrNotFound) {
 		t.Errorf("without a library: %+v, %v", got, err)
 	}
@@ -237,6 +252,7 @@ func TestLibraries(t *testing.T) {
 			t.Fatal(err)
 		}
 		h, _ := openHost(t, "/proc", p)
+		h.source = source
 		if got, err := h.Libraries(); err != nil || !slices.Equal(got, found.Libraries) {
 			t.Errorf("mapped %d times: %+v, %v, want %+v", times, got, err, found.Libraries)
 		}

@@ -2,90 +2,47 @@ package procscan
 
 import (
 	"bytes"
-	"errors"
 	"io"
 
 	"golang.org/x/sys/unix"
 )
 
-const (
-	// mapsBufferBytes holds the longest line that matters and a page more. A path that any
-	// system call takes has 4096 bytes at most (PATH_MAX), and maps writes a newline in it with
-	// four: 16 KiB. A longer line, of a file below a deeper directory, is skipped. A larger
-	// buffer reads no faster: the kernel hands out one page per read (seq_file).
-	mapsBufferBytes = 32 << 10
+// mapsBufferBytes holds the longest line that matters and a page more. A path that any system
+// call takes has 4096 bytes at most (PATH_MAX), and maps writes a newline in it with four: 16 KiB.
+// A longer line, of a file below a deeper directory, is skipped. A larger buffer reads no faster:
+// the kernel hands out one page per read (seq_file).
+const mapsBufferBytes = 32 << 10
 
-	// maxLibraries is how many mappings of the library one process may have. One is usual, two
-	// come of an agent attached twice, a few more of a mapping whose protection was changed in
-	// places; the bound keeps a process cheap that maps thousands.
-	maxLibraries = 16
+// firstKernelAddr is where addresses begin that no process has. Only the vsyscall page lies there,
+// which maps shows and PROCMAP_QUERY does not: it is of the kernel, and no code runs in it.
+const firstKernelAddr = 1 << 63
 
-	// maxExecutable bounds ExecutableMappings: the largest real processes (browsers, JVMs with
-	// hundreds of native libraries) have about a thousand executable mappings of files.
-	maxExecutable = 4096
-
-	// maxExecutableMemory bounds ExecutableMemory: 2 MiB of mappings. The kernel allows a process
-	// 65530 mappings (vm.max_map_count) and makes one of neighbours that are alike, so memory of
-	// which a compiler protects every second page has half as many executable ones. Those that map
-	// each piece of their code by itself (.NET, V8) have thousands.
-	maxExecutableMemory = 32 << 10
-
-	// maxPathBytes bounds the sum of the paths that one look at a process keeps, where mappings in a
-	// row share theirs: 256 bytes for each of maxExecutable, where 60 are usual.
-	maxPathBytes = 1 << 20
-)
-
-// collect returns the mappings whose line is wanted, limit of them at most. ErrTooMany says that
-// there are more than that, or that their paths are absurdly long; then reading ends early. The
-// mappings that were found before an error are returned with it.
+// collect returns the executable mappings that are selected, limit of them at most. ErrTooMany
+// says that there are more than that, or that their paths are absurdly long; then reading ends
+// early. The mappings that were found before an error are returned with it.
 //
 // Nothing is allocated for a line that is not wanted, and a line that is none of maps is skipped.
-func (r *mapsReader) collect(wanted func(line []byte) bool, limit int) ([]Mapping, error) {
-	var found []Mapping
-	pathBytes := 0
+func (r *mapsReader) collect(what selection, limit int) ([]Mapping, error) {
+	list := mappingList{limit: limit}
 	for {
 		line, err := r.next()
 		if err == io.EOF {
-			return found, nil
+			return list.found, nil
 		}
 		if err != nil {
-			return found, err
+			return list.found, err
 		}
-		if !wanted(line) {
+		if !what.wants(line) || !executableLine(line) {
 			continue
 		}
 		m, path, ok := parseMapping(line)
-		if !ok {
+		if !ok || m.Start >= firstKernelAddr {
 			continue
 		}
-		if last := len(found) - 1; last >= 0 && found[last].Path == string(path) {
-			m.Path = found[last].Path
-		} else {
-			m.Path = string(path)
-			pathBytes += len(path)
+		if err := list.add(m, path); err != nil {
+			return list.found, err
 		}
-		if len(found) == limit || pathBytes > maxPathBytes {
-			return found, ErrTooMany
-		}
-		found = append(found, m)
 	}
-}
-
-// libraryLine says whether a line is an executable mapping of the agent's library. The path is
-// what a line ends with, and what comes before it has no slash.
-func libraryLine(line []byte) bool {
-	path, _ := cutDeleted(line)
-	return matchPath(path) && executableLine(line)
-}
-
-// executableFileLine says whether a line is an executable mapping of a file. What is no file has
-// no path, or a name in brackets that may hold a slash: [vdso], [anon:a/b].
-func executableFileLine(line []byte) bool {
-	if !executableLine(line) {
-		return false
-	}
-	i := bytes.IndexAny(line, "/[")
-	return i >= 0 && line[i] == '/'
 }
 
 // executableLine looks at the x in "start-end rwxp ...".
@@ -256,15 +213,4 @@ func (fd fdReader) Read(b []byte) (int, error) {
 		return 0, io.EOF
 	}
 	return n, nil
-}
-
-// readMaps collects from a process's maps file and closes nothing. A process that ended since
-// has no mappings.
-func (r *mapsReader) readMaps(fd int, wanted func(line []byte) bool, limit int) ([]Mapping, error) {
-	r.reset(fdReader(fd))
-	found, err := r.collect(wanted, limit)
-	if errors.Is(err, ErrTooMany) {
-		return found, err
-	}
-	return found, classify(err)
 }

@@ -24,10 +24,10 @@ func captured(t testing.TB, name string) []byte {
 	return text
 }
 
-func collectText(text io.Reader, bufferBytes int, wanted func([]byte) bool, limit int) ([]Mapping, error) {
+func collectText(text io.Reader, bufferBytes int, what selection, limit int) ([]Mapping, error) {
 	r := newMapsReader(bufferBytes)
 	r.reset(text)
-	return r.collect(wanted, limit)
+	return r.collect(what, limit)
 }
 
 func TestParseMapping(t *testing.T) {
@@ -113,7 +113,7 @@ func TestLibraryLines(t *testing.T) {
 				{"byte by byte", iotest.OneByteReader(strings.NewReader(c.text))},
 				{"end with the data", iotest.DataErrReader(strings.NewReader(c.text))},
 			} {
-				got, err := collectText(source, mapsBufferBytes, libraryLine, maxLibraries)
+				got, err := collectText(source, mapsBufferBytes, agentLibrary, maxLibraries)
 				if err != nil || !reflect.DeepEqual(got, c.want) {
 					t.Errorf("%s: got %+v, %v\nwant %+v", source.name, got, err, c.want)
 				}
@@ -127,7 +127,7 @@ func TestExecutableFileLines(t *testing.T) {
 		"7fff00000000-7fff00001000 r-xp 00000000 00:00 0                          [anon:code /of jit]\n" +
 		"7fff00002000-7fff00003000 rwxp 00000000 00:00 0 \n" +
 		"7fff00004000-7fff00005000 r-xp 00000000 00:2a 7                          /a [b] c\n"
-	got, err := collectText(strings.NewReader(text), mapsBufferBytes, executableFileLine, maxExecutable)
+	got, err := collectText(strings.NewReader(text), mapsBufferBytes, executableFiles, maxExecutable)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestCollectError(t *testing.T) {
 	whole := "1000-2000 r-xp 0 00:2a 7 /a/" + realName + "\n"
 	cutOff := "2000-3000 r-xp 0 00:2a 7 /b/" + realName
 	source := io.MultiReader(strings.NewReader(whole+cutOff), iotest.ErrReader(unix.ESRCH))
-	got, err := collectText(source, mapsBufferBytes, libraryLine, maxLibraries)
+	got, err := collectText(source, mapsBufferBytes, agentLibrary, maxLibraries)
 	if !errors.Is(err, unix.ESRCH) || len(got) != 1 || got[0].Path != "/a/"+realName {
 		t.Errorf("got %+v, %v", got, err)
 	}
@@ -159,7 +159,7 @@ func TestCollectLimits(t *testing.T) {
 		fmt.Fprintf(&many, "%x-%x r-xp 0 00:2a 7 /a/%s\n", i*2+1, i*2+2, realName)
 	}
 	for limit, want := range map[int]error{2: ErrTooMany, 3: nil, 4: nil} {
-		got, err := collectText(bytes.NewReader(many.Bytes()), mapsBufferBytes, libraryLine, limit)
+		got, err := collectText(bytes.NewReader(many.Bytes()), mapsBufferBytes, agentLibrary, limit)
 		if !errors.Is(err, want) || len(got) != min(limit, 3) {
 			t.Errorf("limit %d: %d mappings, %v", limit, len(got), err)
 		}
@@ -179,14 +179,14 @@ func TestCollectLimits(t *testing.T) {
 		for i := range 100 {
 			fmt.Fprintf(&long, "%x-%x r-xp 0 00:2a 7 %s\n", i*2+1, i*2+2, path+c.names[i%len(c.names)])
 		}
-		got, err := collectText(&long, mapsBufferBytes, executableFileLine, maxExecutable)
+		got, err := collectText(&long, mapsBufferBytes, executableFiles, maxExecutable)
 		if !errors.Is(err, c.err) || len(got) != c.want {
 			t.Errorf("long paths %q: %d mappings, %v", c.names, len(got), err)
 		}
 	}
 }
 
-// All executable memory, and what a name in brackets says of it.
+// All executable memory of the process, and what a name in brackets says of it.
 func TestExecutableLines(t *testing.T) {
 	const text = "" +
 		"00400000-00401000 r--p 00000000 fe:00 1                          /a\n" +
@@ -197,14 +197,13 @@ func TestExecutableLines(t *testing.T) {
 		"10003000-10004000 r-xs 00000000 00:01 2051                       /memfd:doublemapper (deleted)\n" +
 		"7fff00002000-7fff00004000 r-xp 00000000 00:00 0                  [vdso]\n" +
 		"ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0          [vsyscall]\n"
-	got, err := collectText(strings.NewReader(text), mapsBufferBytes, executableLine, maxExecutableMemory)
+	got, err := collectText(strings.NewReader(text), mapsBufferBytes, executableMemory, maxExecutableMemory)
 	want := []Mapping{
 		{0x401000, 0x402000, 0x1000, unix.Mkdev(0xfe, 0), 1, "/a", false},
 		{0x10000000, 0x10001000, 0, 0, 0, "", false},
 		{0x10002000, 0x10003000, 0, 0, 0, "[anon:code /of jit]", false},
 		{0x10003000, 0x10004000, 0, unix.Mkdev(0, 1), 2051, "/memfd:doublemapper", true},
 		{0x7fff00002000, 0x7fff00004000, 0, 0, 0, "[vdso]", false},
-		{0xffffffffff600000, 0xffffffffff601000, 0, 0, 0, "[vsyscall]", false},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v\nwant %+v", got, err, want)
@@ -266,8 +265,22 @@ func FuzzParseMapping(f *testing.F) {
 		if !ok || m2 != m || !bytes.Equal(path, path2) {
 			t.Errorf("%q is %+v, %q; written again %q it is %+v, %q, %v", line, m, path, again, m2, path2, ok)
 		}
-		if libraryLine(line) != (executableLine(line) && specExpression.Match(path)) {
-			t.Errorf("%q with path %q: libraryLine says %v", line, path, libraryLine(line))
+		if got := agentLibrary.wants(line); got != specExpression.Match(path) {
+			t.Errorf("%q with path %q: is the library: %v", line, path, got)
+		}
+		// What is wanted of a line is what is wanted of its name, which is all that a query returns:
+		// of lines as the kernel writes them, where nothing else can look like a name.
+		if perms := line[bytes.IndexByte(line, ' ')+1:][:len("rwxp")]; bytes.ContainsAny(perms, "/[") {
+			return
+		}
+		name := path
+		if m.Deleted {
+			name = append(bytes.Clone(path), deletedSuffix...)
+		}
+		for _, what := range []selection{agentLibrary, executableFiles, executableMemory} {
+			if what.wants(line) != what.wants(name) {
+				t.Errorf("%q with name %q: selection %d wants one of them", line, name, what)
+			}
 		}
 	})
 }

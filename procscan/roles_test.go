@@ -35,10 +35,13 @@ type mountSpec struct {
 }
 
 type mapSpec struct {
-	Path     string // made, one page long, unless it exists; "" for memory without a file, "memfd:..." for a memfd
-	Prot     int    // PROT_READ|PROT_EXEC when 0
-	Flags    int    // MAP_PRIVATE when 0
-	Times    int    // 1 when 0
+	// Path is of a file, which is made, one page long, unless it exists; or "" for memory without a
+	// file, "memfd:...", "sysv:", "heap:".
+	Path     string
+	Below    []string // directories to go down to first, the first as it is, the others made
+	Prot     int      // PROT_READ|PROT_EXEC when 0
+	Flags    int      // MAP_PRIVATE when 0
+	Times    int      // 1 when 0
 	Unlink   bool
 	ReadOnly bool // the file must exist
 }
@@ -133,6 +136,16 @@ func (m mapSpec) open() (*os.File, error) {
 }
 
 func (m mapSpec) apply() ([][]byte, error) {
+	prot := cmp.Or(m.Prot, unix.PROT_READ|unix.PROT_EXEC)
+	switch m.Path {
+	case "sysv:":
+		return nil, attachSysV()
+	case "heap:":
+		return nil, growHeap(prot)
+	}
+	if err := descend(m.Below); err != nil {
+		return nil, err
+	}
 	f, err := m.open()
 	if err != nil {
 		return nil, err
@@ -144,7 +157,6 @@ func (m mapSpec) apply() ([][]byte, error) {
 		defer f.Close()
 		fd = int(f.Fd())
 	}
-	prot := cmp.Or(m.Prot, unix.PROT_READ|unix.PROT_EXEC)
 	var mapped [][]byte
 	for range max(m.Times, 1) {
 		page, err := unix.Mmap(fd, 0, os.Getpagesize(), prot, flags)
@@ -157,6 +169,47 @@ func (m mapSpec) apply() ([][]byte, error) {
 		return mapped, os.Remove(m.Path)
 	}
 	return mapped, nil
+}
+
+// attachSysV attaches an executable System V segment that goes with this process.
+func attachSysV() error {
+	id, err := unix.SysvShmGet(unix.IPC_PRIVATE, os.Getpagesize(), unix.IPC_CREAT|0o600)
+	if err != nil {
+		return err
+	}
+	const shmExec = 0o100000 // SHM_EXEC of linux/shm.h
+	_, attachErr := unix.SysvShmAttach(id, 0, shmExec)
+	_, err = unix.SysvShmCtl(id, unix.IPC_RMID, nil)
+	return errors.Join(attachErr, err)
+}
+
+// growHeap makes the memory that brk adds executable.
+func growHeap(prot int) error {
+	start, _, _ := unix.Syscall(unix.SYS_BRK, 0, 0, 0)
+	pageBytes := uintptr(os.Getpagesize())
+	start = (start + pageBytes - 1) &^ (pageBytes - 1)
+	if end, _, _ := unix.Syscall(unix.SYS_BRK, start+pageBytes, 0, 0); end != start+pageBytes {
+		return errors.New("brk does nothing")
+	}
+	if _, _, errno := unix.Syscall(unix.SYS_MPROTECT, start, pageBytes, uintptr(prot)); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// descend makes a path that no system call takes.
+func descend(dirs []string) error {
+	for i, dir := range dirs {
+		if i > 0 {
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				return err
+			}
+		}
+		if err := os.Chdir(dir); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // scanResult is what the role "scan" prints.

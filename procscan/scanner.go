@@ -4,9 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
-	"time"
+	"sync"
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
@@ -31,29 +30,15 @@ type Report struct {
 	Unreadable []Unreadable // without those that the sweep before met already
 }
 
-const (
-	// lookTimeout is how long a look at one process may take. The largest maps take the kernel a
-	// few hundred ms to write; a process that keeps its memory map locked takes as long as it likes.
-	lookTimeout = 2 * time.Second
-
-	// maxStuck is how many looks may be left behind, each with a thread and a buffer of 32 KiB.
-	maxStuck = 256
-)
-
-// Scanner looks for processes that map the library. It is for one goroutine at a time and holds
-// no descriptors, only a buffer.
+// Scanner looks for processes that map the library. Process is safe for concurrent use, also with a
+// sweep under way; one goroutine at a time may sweep. A Scanner holds no descriptors, only buffers.
 type Scanner struct {
 	procRoot string
 	fs       procfs.FS
-	maps     *mapsReader
-	timer    *time.Timer
-	told     map[Identity]struct{}     // unreadable at the last complete sweep
-	stuck    map[int]<-chan lookResult // looks that were left behind, by pid
-}
-
-type lookResult struct {
-	found Found
-	err   error
+	source   Source
+	readers  sync.Pool // of *mappingReader
+	watchdog *watchdog
+	told     map[Identity]struct{} // unreadable at the last complete sweep
 }
 
 // NewScanner returns a scanner of the procfs mounted at procRoot. It is an error when that is no
@@ -78,11 +63,18 @@ func NewScanner(procRoot string) (*Scanner, error) {
 		return nil, fmt.Errorf("looking for pidfd_open (Linux 5.3, not forbidden by seccomp): %w", err)
 	}
 	unix.Close(pidfd)
+	source, err := probeSource(procRoot)
+	if err != nil {
+		return nil, fmt.Errorf("opening proc root %s: %w", procRoot, err)
+	}
 	return &Scanner{
-		procRoot: procRoot, fs: fs, maps: newMapsReader(mapsBufferBytes),
-		timer: time.NewTimer(lookTimeout), stuck: make(map[int]<-chan lookResult),
+		procRoot: procRoot, fs: fs, source: source, watchdog: newWatchdog(lookTimeout),
+		readers: sync.Pool{New: func() any { return new(mappingReader) }},
 	}, nil
 }
+
+// Source is where mappings are read from, of this proc root and on this kernel.
+func (s *Scanner) Source() Source { return s.source }
 
 // ownNamespace checks that a procfs is one of our own pid namespace. In one of a namespace above,
 // we have a number there and one in each namespace down to our own; elsewhere we have none.
@@ -109,7 +101,7 @@ func ownNamespace(fs procfs.FS) error {
 // that the sweep ended early, for a reason of our own (no proc root, no descriptors left); what
 // was found until then was yielded.
 //
-// The kernel writes maps under the lock of the process's memory map. A process that arranges for
+// The kernel tells mappings under the lock of the process's memory map. A process that arranges for
 // that lock to be held (by a page fault on a FUSE file) holds up one sweep by two seconds; then it
 // is unreadable, ErrStuck, until it lets go.
 func (s *Scanner) Sweep(yield func(Found)) (Report, error) {
@@ -117,20 +109,25 @@ func (s *Scanner) Sweep(yield func(Found)) (Report, error) {
 	if err != nil {
 		return Report{}, fmt.Errorf("listing processes: %w", err)
 	}
-	report := Report{Processes: len(procs)}
+	pids := make([]int, len(procs))
+	for i, proc := range procs {
+		pids[i] = proc.PID
+	}
+	report := Report{Processes: len(pids)}
 	unreadable := make(map[Identity]struct{})
-	for _, proc := range procs {
-		found, err := s.lookWithin(proc.PID)
+	for len(pids) > 0 {
+		r := s.watchdog.look(pids, s.glance)
+		pids = pids[r.looked:]
 		switch {
-		case err == nil:
-			yield(found)
-		case errors.Is(err, ErrNotFound), errors.Is(err, ErrGone):
-		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, errManyStuck):
-			return report, fmt.Errorf("looking at process %d: %w", proc.PID, err)
+		case r.err == nil:
+			yield(r.found)
+		case errors.Is(r.err, ErrNotFound), errors.Is(r.err, ErrGone):
+		case errors.Is(r.err, unix.EMFILE), errors.Is(r.err, unix.ENFILE), errors.Is(r.err, errManyStuck):
+			return report, fmt.Errorf("looking at process %d: %w", r.found.PID, r.err)
 		default:
-			unreadable[found.Identity] = struct{}{}
-			if _, known := s.told[found.Identity]; !known {
-				report.Unreadable = append(report.Unreadable, Unreadable{found.Identity, err})
+			unreadable[r.found.Identity] = struct{}{}
+			if _, known := s.told[r.found.Identity]; !known {
+				report.Unreadable = append(report.Unreadable, Unreadable{r.found.Identity, r.err})
 			}
 		}
 	}
@@ -139,54 +136,33 @@ func (s *Scanner) Sweep(yield func(Found)) (Report, error) {
 }
 
 // Process looks at one process. ErrNotFound, ErrGone and ErrDenied say why there is nothing to
-// return; a kernel thread maps no library, a thread's number is no process's.
+// return; a kernel thread maps no library, a thread's number is no process's. ErrStuck comes after
+// two seconds, or at once while a look before still hangs.
 func (s *Scanner) Process(pid int) (Found, error) {
-	found, err := s.lookWithin(pid)
-	if err != nil {
-		return Found{}, fmt.Errorf("looking at process %d: %w", pid, err)
+	r := s.watchdog.look([]int{pid}, s.look)
+	if r.err != nil {
+		return Found{}, fmt.Errorf("looking at process %d: %w", pid, r.err)
 	}
-	return found, nil
+	return r.found, nil
 }
 
-var errManyStuck = errors.New("too many processes make us hang")
-
-// lookWithin looks at a process on a goroutine that is left behind when it hangs.
-func (s *Scanner) lookWithin(pid int) (Found, error) {
-	maps := s.maps
-	return s.within(pid, func() (Found, error) { return s.look(maps, pid) })
-}
-
-func (s *Scanner) within(pid int, look func() (Found, error)) (Found, error) {
-	if result, stuck := s.stuck[pid]; stuck {
-		select {
-		case <-result: // of long ago
-			delete(s.stuck, pid)
-		default:
-			return Found{Identity: Identity{PID: pid}}, ErrStuck
-		}
+// glance is a look at the number of a process that most likely maps no library. That it does not
+// can be said without asking which process it is: of whatever has the number now. So the usual case
+// is one file opened and read up to the first library, and whatever is not usual a look.
+func (s *Scanner) glance(pid int) (Found, error) {
+	_, err := s.libraries(pid, 0)
+	switch {
+	case err == nil:
+		err = ErrNotFound
+	case !errors.Is(err, ErrGone):
+		return s.look(pid)
 	}
-	if len(s.stuck) >= maxStuck {
-		return Found{}, errManyStuck
-	}
-	result := make(chan lookResult, 1)
-	go func() {
-		found, err := look()
-		result <- lookResult{found, err}
-	}()
-	s.timer.Reset(lookTimeout)
-	select {
-	case r := <-result:
-		return r.found, r.err
-	case <-s.timer.C:
-		s.stuck[pid] = result
-		s.maps = newMapsReader(mapsBufferBytes) // the other is in use
-		return Found{Identity: Identity{PID: pid}}, ErrStuck
-	}
+	return Found{Identity: Identity{PID: pid}}, err
 }
 
 // look is the three steps of pidfd.go. The identity is valid also with an error other than
 // ErrNotFound and ErrGone. The errors of most processes of a host are bare sentinels.
-func (s *Scanner) look(maps *mapsReader, pid int) (Found, error) {
+func (s *Scanner) look(pid int) (Found, error) {
 	found := Found{Identity: Identity{PID: pid}}
 	pidfd, err := openPidfd(pid)
 	if err != nil {
@@ -194,7 +170,7 @@ func (s *Scanner) look(maps *mapsReader, pid int) (Found, error) {
 	}
 	defer unix.Close(pidfd)
 
-	found.Libraries, err = s.libraries(maps, pid)
+	found.Libraries, err = s.libraries(pid, agentLibrary.limit())
 	if errors.Is(err, ErrTooMany) {
 		found.Truncated, err = true, nil
 	}
@@ -212,13 +188,16 @@ func (s *Scanner) look(maps *mapsReader, pid int) (Found, error) {
 	return found, err
 }
 
-func (s *Scanner) libraries(maps *mapsReader, pid int) ([]Mapping, error) {
-	fd, err := openFD(filepath.Join(s.procRoot, strconv.Itoa(pid), "maps"), unix.O_RDONLY)
+// libraries returns the first mappings of the library, and ErrTooMany when there are more than limit.
+func (s *Scanner) libraries(pid, limit int) ([]Mapping, error) {
+	fd, err := openFD(s.procRoot+"/"+strconv.Itoa(pid)+"/maps", unix.O_RDONLY)
 	if err != nil {
 		return nil, fmt.Errorf("opening maps: %w", classify(err))
 	}
 	defer unix.Close(fd)
-	found, err := maps.readMaps(fd, libraryLine, maxLibraries)
+	reader := s.readers.Get().(*mappingReader)
+	defer s.readers.Put(reader)
+	found, err := reader.read(fd, s.source, agentLibrary, limit)
 	if err != nil {
 		return found, fmt.Errorf("reading maps: %w", err)
 	}

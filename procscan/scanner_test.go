@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -35,7 +34,9 @@ func sweep(t *testing.T, s *Scanner) map[int]Found {
 	return all
 }
 
-func TestSweep(t *testing.T) {
+func TestSweep(t *testing.T) { forEachSource(t, testSweep) }
+
+func testSweep(t *testing.T, source Source) {
 	dir := t.TempDir()
 	odd := filepath.Join(dir, "a b\n  c\td (deleted)\\012ü")
 	if err := os.Mkdir(odd, 0o755); err != nil {
@@ -67,7 +68,7 @@ func TestSweep(t *testing.T) {
 	for i, c := range cases {
 		processes[i] = startHost(t, hostSpec{Maps: c.maps})
 	}
-	s := newScanner(t, "/proc")
+	s := scannerOf(t, source)
 	for range 2 { // what was found is found again
 		all := sweep(t, s)
 		for i, c := range cases {
@@ -108,7 +109,9 @@ func TestSweep(t *testing.T) {
 }
 
 // A process in its own mount namespace maps a file that has no path here.
-func TestSweepMountNamespace(t *testing.T) {
+func TestSweepMountNamespace(t *testing.T) { forEachSource(t, testSweepMountNamespace) }
+
+func testSweepMountNamespace(t *testing.T, source Source) {
 	testenv.NeedRoot(t)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "private", realName)
@@ -119,15 +122,17 @@ func TestSweepMountNamespace(t *testing.T) {
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Fatalf("the mount of another namespace is ours: %v", err)
 	}
-	found, err := newScanner(t, "/proc").Process(p.pid)
+	found, err := scannerOf(t, source).Process(p.pid)
 	if err != nil || len(found.Libraries) != 1 || found.Libraries[0].Path != path {
 		t.Errorf("got %+v, %v, want %s", found, err, path)
 	}
 }
 
-func TestTruncated(t *testing.T) {
+func TestTruncated(t *testing.T) { forEachSource(t, testTruncated) }
+
+func testTruncated(t *testing.T, source Source) {
 	path := filepath.Join(t.TempDir(), realName)
-	s := newScanner(t, "/proc")
+	s := scannerOf(t, source)
 	for _, c := range []struct{ mapped, want int }{{maxLibraries, maxLibraries}, {maxLibraries + 1, maxLibraries}} {
 		p := startHost(t, hostSpec{Maps: []mapSpec{{Path: path, Times: c.mapped}}})
 		found, err := s.Process(p.pid)
@@ -140,8 +145,10 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-func TestProcessesWithoutMemory(t *testing.T) {
-	s := newScanner(t, "/proc")
+func TestProcessesWithoutMemory(t *testing.T) { forEachSource(t, testProcessesWithoutMemory) }
+
+func testProcessesWithoutMemory(t *testing.T, source Source) {
+	s := scannerOf(t, source)
 	zombie := startZombie(t)
 	if _, err := s.Process(zombie); !errors.Is(err, ErrGone) {
 		t.Errorf("zombie: %v", err)
@@ -345,29 +352,4 @@ func TestSweepOtherProcRoot(t *testing.T) {
 	if found, ok := sweep(t, newScanner(t, procRoot))[p.pid]; !ok || found.Identity != identityOf(t, p.pid) {
 		t.Errorf("got %+v, %v", found, ok)
 	}
-}
-
-// A look that hangs is left behind and asked for again only when it has returned.
-func TestStuckLook(t *testing.T) {
-	s, err := NewScanner("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
-	const pid = 4711
-	hang := make(chan struct{})
-	if _, err := s.within(pid, func() (Found, error) { <-hang; return Found{}, nil }); !errors.Is(err, ErrStuck) {
-		t.Fatalf("a look that hangs: %v, want ErrStuck", err)
-	}
-	unwanted := func() (Found, error) { t.Error("looked at again while the first look hangs"); return Found{}, nil }
-	if _, err := s.within(pid, unwanted); !errors.Is(err, ErrStuck) {
-		t.Errorf("the next look: %v, want ErrStuck", err)
-	}
-	if _, err := s.Process(os.Getpid()); !errors.Is(err, ErrNotFound) {
-		t.Errorf("another process meanwhile: %v, want ErrNotFound", err)
-	}
-	close(hang)
-	testenv.Poll(t, 10*time.Second, "the process to be looked at again", func() bool {
-		found, err := s.within(pid, func() (Found, error) { return Found{Truncated: true}, nil })
-		return err == nil && found.Truncated
-	})
 }

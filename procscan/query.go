@@ -1,0 +1,159 @@
+package procscan
+
+import (
+	"bytes"
+	"errors"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// procmapQuery is struct procmap_query of include/uapi/linux/fs.h, the argument of the ioctl
+// PROCMAP_QUERY on /proc/PID/maps (Linux 6.11). Numbers are in the byte order of the machine.
+//
+//	offset size field
+//	     0    8 size           in: of this struct
+//	     8    8 query_flags    in
+//	    16    8 query_addr     in
+//	    24    8 vma_start      out
+//	    32    8 vma_end        out
+//	    40    8 vma_flags      out
+//	    48    8 vma_page_size  out
+//	    56    8 vma_offset     out, in bytes
+//	    64    8 inode          out
+//	    72    4 dev_major      out
+//	    76    4 dev_minor      out
+//	    80    4 vma_name_size  in: room for the name; out: its length with the final NUL, 0: no name
+//	    84    4 build_id_size  0: not asked for
+//	    88    8 vma_name_addr  in
+//	    96    8 build_id_addr  0
+//
+// The build id would cost a look at the file for each mapping, and elfsym reads it with the rest.
+type procmapQuery struct {
+	size        uint64
+	queryFlags  uint64
+	queryAddr   uint64
+	start       uint64
+	end         uint64
+	flags       uint64
+	pageSize    uint64
+	offset      uint64
+	inode       uint64
+	devMajor    uint32
+	devMinor    uint32
+	nameSize    uint32
+	buildIDSize uint32
+	nameAddr    *byte
+	buildIDAddr uint64
+}
+
+const (
+	// ioctlProcmapQuery is _IOWR('f', 17, struct procmap_query).
+	ioctlProcmapQuery = 3<<30 | unsafe.Sizeof(procmapQuery{})<<16 | unix.PROCFS_IOCTL_MAGIC<<8 | 17
+
+	// enum procmap_query_flags, of include/uapi/linux/fs.h
+	queryExecutable     = 0x04
+	queryCoveringOrNext = 0x10
+	queryFileBacked     = 0x20
+
+	// maxNameBytes is what the kernel writes of a name at most, with " (deleted)" and the final
+	// NUL (PATH_MAX). Of a file below deeper directories it tells no name.
+	maxNameBytes = unix.PathMax
+
+	// maxQueries bounds a look at a process that maps without end while it is looked at: addresses
+	// only go up, but there are 2^35 pages of them. A process that was allowed the usual maximum of
+	// mappings (vm.max_map_count) sixteen times over is looked at to its end, in about a second.
+	maxQueries = 1 << 20
+)
+
+var (
+	errQueryName  = errors.New("PROCMAP_QUERY: name longer than its buffer")
+	errQueryOrder = errors.New("PROCMAP_QUERY: mapping below the address asked for")
+)
+
+// mapsQuery asks PROCMAP_QUERY. It must lie on the heap, and is used by one goroutine at a time.
+type mapsQuery struct {
+	arg  procmapQuery
+	name [maxNameBytes]byte
+}
+
+// collect returns what mapsReader.collect does: the names become what maps shows, and mappings
+// whose name the kernel does not tell are skipped. Any error but ErrTooMany says that the kernel
+// answers no such questions (ENOTTY before Linux 6.11, EPERM by seccomp), or not now.
+//
+// It takes one system call per executable mapping, of a file unless all memory is selected. The
+// kernel passes over the others under the same lock under which it writes maps.
+func (q *mapsQuery) collect(fd int, what selection, limit int) ([]Mapping, error) {
+	flags := uint64(queryCoveringOrNext | queryExecutable)
+	if what != executableMemory {
+		flags |= queryFileBacked
+	}
+	list := mappingList{limit: limit}
+	addr := uint64(0)
+	for range maxQueries {
+		name, named, err := q.next(fd, flags, addr)
+		switch {
+		case err == unix.ENOENT: // no mapping from addr on
+			return list.found, nil
+		case err == unix.ESRCH: // the memory is gone: of a process that ended or executed a program
+			return nil, nil
+		case err != nil:
+			return nil, err
+		case q.arg.end <= addr:
+			return nil, errQueryOrder
+		}
+		addr = q.arg.end
+		if !named || !what.wants(name) {
+			continue
+		}
+		path, deleted := cutDeleted(name)
+		if err := list.add(Mapping{
+			Start: q.arg.start, End: q.arg.end, Offset: q.arg.offset,
+			Dev: unix.Mkdev(q.arg.devMajor, q.arg.devMinor), Ino: q.arg.inode, Deleted: deleted,
+		}, path); err != nil {
+			return list.found, err
+		}
+	}
+	return list.found, ErrTooMany
+}
+
+// next asks for the first mapping that ends above addr, which is then in q.arg. The name is as
+// maps shows it, and valid until the next call; without named, the mapping has one that the kernel
+// does not tell.
+func (q *mapsQuery) next(fd int, flags, addr uint64) (name []byte, named bool, err error) {
+	err = q.ask(fd, flags, addr, len(q.name))
+	switch err {
+	case nil:
+	case unix.ENOENT, unix.ESRCH:
+		return nil, false, err
+	default:
+		return nil, false, q.ask(fd, flags, addr, 0)
+	}
+	n := int(q.arg.nameSize)
+	if n > len(q.name) {
+		return nil, false, errQueryName
+	}
+	name = q.name[:max(n-1, 0)]
+	if bytes.IndexByte(name, '\n') >= 0 {
+		name = bytes.ReplaceAll(name, []byte("\n"), []byte(`\012`))
+	}
+	return name, true, nil
+}
+
+// ask calls the kernel, for a name if there is room for one.
+func (q *mapsQuery) ask(fd int, flags, addr uint64, nameRoom int) error {
+	q.arg = procmapQuery{size: uint64(unsafe.Sizeof(q.arg)), queryFlags: flags, queryAddr: addr}
+	if nameRoom > 0 {
+		q.arg.nameSize, q.arg.nameAddr = uint32(nameRoom), &q.name[0]
+	}
+	_, err := ignoringEINTR(func() (struct{}, error) {
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), ioctlProcmapQuery, uintptr(unsafe.Pointer(&q.arg)))
+		if errno != 0 {
+			return struct{}{}, errno
+		}
+		return struct{}{}, nil
+	})
+	runtime.KeepAlive(q)
+	return err
+}

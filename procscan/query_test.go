@@ -1,0 +1,228 @@
+package procscan
+
+import (
+	"encoding/hex"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/testenv"
+)
+
+var selections = map[string]selection{"library": agentLibrary, "files": executableFiles, "memory": executableMemory}
+
+// both reads the mappings of a process from both sources.
+func both(t *testing.T, pid int, what selection, limit int) (query, text []Mapping, queryErr, textErr error) {
+	t.Helper()
+	fd, err := openFD(filepath.Join("/proc", strconv.Itoa(pid), "maps"), unix.O_RDONLY)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	query, queryErr = new(mapsQuery).collect(fd, what, limit)
+	text, textErr = new(mappingReader).read(fd, SourceText, what, limit)
+	return query, text, queryErr, textErr
+}
+
+// agree fails the test unless both sources answer the same, for everything that is asked and for
+// limits that are reached. It returns all executable memory.
+func agree(t *testing.T, pid int) []Mapping {
+	t.Helper()
+	var all []Mapping
+	for name, what := range selections {
+		for _, limit := range []int{0, 1, 3, what.limit()} {
+			query, text, queryErr, textErr := both(t, pid, what, limit)
+			if !slices.Equal(query, text) || queryErr != textErr {
+				t.Errorf("%s, limit %d:\nquery %+v, %v\n text %+v, %v", name, limit, query, queryErr, text, textErr)
+			}
+			if what == executableMemory {
+				all = text
+			}
+		}
+	}
+	return all
+}
+
+// Mappings of every kind that has a name of its own are the same from both sources.
+func TestSourcesAgree(t *testing.T) {
+	needQuery(t)
+	dir := t.TempDir()
+	odd := filepath.Join(dir, "a b\n\n c\td (deleted)\\012ü[x]")
+	if err := os.Mkdir(odd, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	const rwx = unix.PROT_READ | unix.PROT_WRITE | unix.PROT_EXEC
+	escaped := strings.ReplaceAll(odd, "\n", `\012`)
+	p := startHost(t, hostSpec{Maps: []mapSpec{
+		{Path: filepath.Join(dir, realName)},
+		{Path: filepath.Join(dir, "elastic-jvmti-linux-gone.so"), Unlink: true},
+		{Path: filepath.Join(odd, realName), Unlink: true},
+		{Path: filepath.Join(dir, "shared"), Flags: unix.MAP_SHARED, Prot: rwx, Times: 3},
+		{Path: filepath.Join(dir, "data"), Prot: unix.PROT_READ},
+		{Prot: rwx},
+		{Prot: unix.PROT_EXEC, Flags: unix.MAP_SHARED},
+		{Path: "memfd:jit"},
+		{Path: "memfd:two\nlines/elastic-jvmti-linux-x64.so"},
+		{Path: "sysv:"},
+		{Path: "heap:"},
+	}})
+	all := agree(t, p.pid)
+	var names []string
+	for _, m := range all {
+		name := m.Path
+		if m.Deleted {
+			name += deletedSuffix
+		}
+		names = append(names, name)
+	}
+	for _, want := range []string{
+		"", "[vdso]", "[heap]", "/dev/zero (deleted)", "/memfd:jit (deleted)", "/SYSV00000000 (deleted)",
+		`/memfd:two\012lines/elastic-jvmti-linux-x64.so (deleted)`,
+		filepath.Join(dir, realName), filepath.Join(dir, "elastic-jvmti-linux-gone.so (deleted)"),
+		filepath.Join(escaped, realName) + " (deleted)", filepath.Join(dir, "shared"),
+	} {
+		if !slices.Contains(names, want) {
+			t.Errorf("no %q among %q", want, names)
+		}
+	}
+	if slices.Contains(names, filepath.Join(dir, "data")) {
+		t.Errorf("data among %q", names)
+	}
+	if libraries, _, _, _ := both(t, p.pid, agentLibrary, maxLibraries); len(libraries) != 4 {
+		t.Errorf("libraries %+v", libraries)
+	}
+	agree(t, os.Getpid())
+	agree(t, kernelThread(t))
+}
+
+// Code that a JVM compiles, and the files that it maps.
+func TestSourcesAgreeOnJVM(t *testing.T) {
+	needQuery(t)
+	cmd := exec.Command(testenv.NeedTool(t, "jshell"), "--execution", "local", "-")
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer stdin.Close()
+	defer cmd.Process.Kill()
+	// Its mappings change while it runs: it is stopped, which nothing but a test may do.
+	testenv.Poll(t, waitFor, "code that it compiled", func() bool {
+		query, _, _, _ := both(t, cmd.Process.Pid, executableMemory, maxExecutableMemory)
+		return slices.ContainsFunc(query, func(m Mapping) bool { return m.Path == "" })
+	})
+	if err := cmd.Process.Signal(unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Poll(t, waitFor, "the JVM to stop", func() bool { return stateOf(t, cmd.Process.Pid) == "T" })
+	if all := agree(t, cmd.Process.Pid); !slices.ContainsFunc(all, func(m Mapping) bool { return filepath.Base(m.Path) == "libjvm.so" }) {
+		t.Errorf("no libjvm.so among %+v", all)
+	}
+}
+
+func TestSourcesAgreeOnMany(t *testing.T) {
+	needQuery(t)
+	dir := t.TempDir()
+	p := startHost(t, hostSpec{Maps: []mapSpec{
+		{Path: filepath.Join(dir, realName), Times: maxLibraries + 1},
+		{Path: filepath.Join(dir, "other"), Times: maxExecutable},
+		{Prot: unix.PROT_READ | unix.PROT_WRITE | unix.PROT_EXEC},
+	}})
+	agree(t, p.pid)
+}
+
+// A name that exceeds PATH_MAX costs its own mapping only, and the text has it.
+func TestQueryLongName(t *testing.T) {
+	needQuery(t)
+	dir := t.TempDir()
+	var components []string
+	for range unix.PathMax / 250 {
+		components = append(components, strings.Repeat("d", 250))
+	}
+	p := startHost(t, hostSpec{Maps: []mapSpec{
+		{Path: filepath.Join(dir, "elastic-jvmti-linux-before.so")},
+		{Path: realName, Below: append([]string{dir}, components...)},
+		{Path: filepath.Join(dir, "elastic-jvmti-linux-after.so")},
+	}})
+	for name, what := range selections {
+		query, text, queryErr, textErr := both(t, p.pid, what, what.limit())
+		if queryErr != nil || textErr != nil {
+			t.Fatalf("%s: %v, %v", name, queryErr, textErr)
+		}
+		short := slices.DeleteFunc(slices.Clone(text), func(m Mapping) bool { return len(m.Path) >= unix.PathMax })
+		if len(short) != len(text)-1 || !slices.Equal(query, short) {
+			t.Errorf("%s:\nquery %+v\n text %+v", name, query, text)
+		}
+	}
+}
+
+// A descriptor that answers no query is read, and so is one whose memory has gone.
+func TestQueryRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "maps")
+	if err := os.WriteFile(path, captured(t, "musl.txt"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := openFD(path, unix.O_RDONLY)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if found, err := new(mapsQuery).collect(fd, agentLibrary, maxLibraries); !errors.Is(err, unix.ENOTTY) {
+		t.Errorf("asking a file of a disk: %+v, %v", found, err)
+	}
+	found, err := new(mappingReader).read(fd, SourceQuery, agentLibrary, maxLibraries)
+	if err != nil || len(found) != 1 {
+		t.Errorf("got %+v, %v", found, err)
+	}
+}
+
+// The program that a descriptor of maps was opened for is not there any more: it maps nothing.
+func TestQueryAfterExec(t *testing.T) {
+	forEachSource(t, func(t *testing.T, source Source) {
+		p := startHost(t, hostSpec{Maps: []mapSpec{{Path: filepath.Join(t.TempDir(), realName)}}})
+		fd, err := openFD(filepath.Join("/proc", strconv.Itoa(p.pid), "maps"), unix.O_RDONLY)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fd)
+		p.tell(t, "exec")
+		testenv.Poll(t, waitFor, "the other program", func() bool {
+			found, err := new(mappingReader).read(fd, source, executableMemory, maxExecutableMemory)
+			return err == nil && len(found) == 0
+		})
+	})
+}
+
+// The argument as the kernel's header has it, on a machine whose first byte is the lowest.
+func TestProcmapQueryLayout(t *testing.T) {
+	if ioctlProcmapQuery != 0xc0686611 {
+		t.Errorf("ioctl %#x", ioctlProcmapQuery)
+	}
+	q := procmapQuery{
+		size: 0x68, queryFlags: 0x0101, queryAddr: 0x0202, start: 0x0303, end: 0x0404, flags: 0x0505,
+		pageSize: 0x0606, offset: 0x0707, inode: 0x0808, devMajor: 0x0909, devMinor: 0x0a0a,
+		nameSize: 0x0b0b, buildIDSize: 0x0c0c, nameAddr: nil, buildIDAddr: 0x0e0e,
+	}
+	const want = "6800000000000000" + "0101000000000000" + "0202000000000000" + "0303000000000000" +
+		"0404000000000000" + "0505000000000000" + "0606000000000000" + "0707000000000000" +
+		"0808000000000000" + "09090000" + "0a0a0000" + "0b0b0000" + "0c0c0000" +
+		"0000000000000000" + "0e0e000000000000"
+	raw := unsafe.Slice((*byte)(unsafe.Pointer(&q)), unsafe.Sizeof(q))
+	if got := hex.EncodeToString(raw); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if off := unsafe.Offsetof(q.nameAddr); off != 88 {
+		t.Errorf("vma_name_addr at %d", off)
+	}
+}

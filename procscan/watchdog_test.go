@@ -1,0 +1,197 @@
+package procscan
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// hangs is a look that returns when it is let go.
+func hangs(letGo <-chan struct{}) func(int) (Found, error) {
+	return func(pid int) (Found, error) {
+		<-letGo
+		return Found{Identity: Identity{PID: pid}}, nil
+	}
+}
+
+func returns(pid int) (Found, error) { return Found{Identity: Identity{PID: pid}}, nil }
+
+func findsNothing(int) (Found, error) { return Found{}, ErrNotFound }
+
+// A look that hangs is left behind in time, and asked for again only when it has returned.
+func TestWatchdogLeavesBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWatchdog(lookTimeout)
+		letGo := make(chan struct{})
+		start := time.Now()
+		if r := w.look([]int{7}, hangs(letGo)); r.err != ErrStuck || r.looked != 1 || r.found.PID != 7 {
+			t.Errorf("a look that hangs: %+v", r)
+		}
+		if took := time.Since(start); took != lookTimeout {
+			t.Errorf("left behind after %v", took)
+		}
+		start = time.Now()
+		unwanted := func(int) (Found, error) {
+			t.Error("looked at again while the first look hangs")
+			return Found{}, nil
+		}
+		if r := w.look([]int{7}, unwanted); r.err != ErrStuck || r.found.PID != 7 {
+			t.Errorf("the next look: %+v", r)
+		}
+		if r := w.look([]int{8}, returns); r.err != nil || r.found.PID != 8 {
+			t.Errorf("another process meanwhile: %+v", r)
+		}
+		if took := time.Since(start); took != 0 {
+			t.Errorf("both waited, %v", took)
+		}
+		close(letGo)
+		synctest.Wait()
+		if r := w.look([]int{7}, returns); r.err != nil || r.found.PID != 7 {
+			t.Errorf("a look after the first has returned: %+v", r)
+		}
+		if w.left != 0 || len(w.stuck) != 0 {
+			t.Errorf("%d looks left behind, %v", w.left, w.stuck)
+		}
+	})
+}
+
+// One that hangs in the middle does not keep the others from being looked at, once each.
+func TestWatchdogRound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWatchdog(lookTimeout)
+		letGo := make(chan struct{})
+		var mu sync.Mutex
+		var looked []int
+		look := func(pid int) (Found, error) {
+			mu.Lock()
+			looked = append(looked, pid)
+			mu.Unlock()
+			switch pid {
+			case 3:
+				<-letGo
+			case 5:
+				return returns(pid)
+			case 2, 6:
+				time.Sleep(lookTimeout - 1) // slow, and in time: all of them together are not
+			case 4:
+				return Found{}, ErrGone
+			}
+			return Found{}, ErrNotFound
+		}
+		pids := []int{1, 2, 3, 4, 5, 6, 2, 6}
+		start := time.Now()
+		for _, want := range []lookResult{
+			{3, Found{Identity: Identity{PID: 3}}, ErrStuck},
+			{2, Found{Identity: Identity{PID: 5}}, nil},
+			{3, Found{}, ErrNotFound},
+		} {
+			r := w.look(pids, look)
+			if r.looked != want.looked || r.err != want.err || r.found.Identity != want.found.Identity {
+				t.Errorf("got %+v, want %+v", r, want)
+			}
+			pids = pids[r.looked:]
+		}
+		if took := time.Since(start); took != lookTimeout+4*(lookTimeout-1) {
+			t.Errorf("took %v", took)
+		}
+		close(letGo)
+		synctest.Wait()
+		if want := []int{1, 2, 3, 4, 5, 6, 2, 6}; !slices.Equal(looked, want) {
+			t.Errorf("looked at %v, want %v", looked, want)
+		}
+	})
+}
+
+// A round that ends in the very moment when it would be left behind is either, never both or none.
+func TestWatchdogLastMoment(t *testing.T) {
+	for range 100 {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWatchdog(lookTimeout)
+			r := w.look([]int{7}, func(pid int) (Found, error) {
+				time.Sleep(lookTimeout)
+				return returns(pid)
+			})
+			if r.found.PID != 7 || r.err != nil && r.err != ErrStuck {
+				t.Errorf("got %+v", r)
+			}
+			synctest.Wait()
+			if w.left != 0 || len(w.stuck) != 0 {
+				t.Errorf("%d looks left behind, %v", w.left, w.stuck)
+			}
+		})
+	}
+}
+
+// Looks hang at the same time, some at the same process, up to the bound.
+func TestWatchdogBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWatchdog(lookTimeout)
+		letGo := make(chan struct{})
+		start := time.Now()
+		var looks sync.WaitGroup
+		for i := range maxStuck - 1 {
+			looks.Go(func() {
+				if r := w.look([]int{1 + i/2}, hangs(letGo)); r.err != ErrStuck {
+					t.Errorf("a look that hangs: %+v", r)
+				}
+			})
+		}
+		synctest.Wait()
+		if r := w.look([]int{1}, findsNothing); r.err != ErrNotFound {
+			t.Errorf("while others hang, and none of them is left behind: %+v", r)
+		}
+		looks.Wait()
+		if took := time.Since(start); took != lookTimeout {
+			t.Errorf("all together were left behind after %v", took)
+		}
+		if r := w.look([]int{1000}, hangs(letGo)); r.err != ErrStuck {
+			t.Errorf("the last that may hang: %+v", r)
+		}
+		if r := w.look([]int{1001, 1002}, returns); r.err != errManyStuck || r.looked != 1 {
+			t.Errorf("one more: %+v", r)
+		}
+		close(letGo)
+		synctest.Wait()
+		if r := w.look([]int{1001}, returns); r.err != nil {
+			t.Errorf("after all have returned: %+v", r)
+		}
+		if w.left != 0 || len(w.stuck) != 0 {
+			t.Errorf("%d looks left behind, %v", w.left, w.stuck)
+		}
+	})
+}
+
+// Looks at single processes go on beside sweeps, and while looks hang.
+func TestProcessBesideSweep(t *testing.T) {
+	forEachSource(t, func(t *testing.T, source Source) {
+		p := startHost(t, hostSpec{Maps: []mapSpec{{Path: t.TempDir() + "/" + realName}}})
+		s := scannerOf(t, source)
+		letGo := make(chan struct{})
+		var hanging, looking sync.WaitGroup
+		hanging.Go(func() { s.watchdog.look([]int{1 << 30}, hangs(letGo)) })
+		for range 4 {
+			looking.Go(func() {
+				for range 50 {
+					if found, err := s.Process(p.pid); err != nil || found.PID != p.pid || len(found.Libraries) != 1 {
+						t.Errorf("got %+v, %v", found, err)
+					}
+					if _, err := s.Process(os.Getpid()); !errors.Is(err, ErrNotFound) {
+						t.Errorf("ourselves: %v", err)
+					}
+				}
+			})
+		}
+		for range 5 {
+			if found, ok := sweep(t, s)[p.pid]; !ok || len(found.Libraries) != 1 {
+				t.Errorf("the sweep found %+v", found)
+			}
+		}
+		looking.Wait()
+		close(letGo)
+		hanging.Wait()
+	})
+}
