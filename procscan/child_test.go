@@ -162,7 +162,7 @@ func stateOf(t testing.TB, pid int) string {
 
 func identityOf(t testing.TB, pid int) Identity {
 	t.Helper()
-	started, err := startTime(procFS(t), pid)
+	started, err := startTime("/proc", pid)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,11 +42,10 @@ func OpenProcess(procRoot string, id Identity) (*Handle, error) {
 
 // verify is the last two steps of pidfd.go.
 func (h *Handle) verify() error {
-	fs, err := procfs.NewFS(h.procRoot)
-	if err != nil {
+	if _, err := procfs.NewFS(h.procRoot); err != nil { // is it there at all?
 		return err
 	}
-	started, err := startTime(fs, h.id.PID)
+	started, err := startTime(h.procRoot, h.id.PID)
 	if !h.Alive() {
 		return ErrGone
 	}

@@ -24,7 +24,7 @@ func TestStartTime(t *testing.T) {
 		t.Run(comm, func(t *testing.T) {
 			p := startHost(t, hostSpec{Comm: comm})
 			plain := identityOf(t, os.Getpid())
-			got, err := startTime(procFS(t), p.pid)
+			got, err := startTime("/proc", p.pid)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -38,6 +38,27 @@ func TestStartTime(t *testing.T) {
 				t.Errorf("start time %d, want %s of %q", got, want, text)
 			}
 		})
+	}
+}
+
+func TestParseStartTime(t *testing.T) {
+	const head, tail = "7 (a) R 1 2) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18", " 20 21\n"
+	for _, c := range []struct {
+		stat string
+		want uint64
+		ok   bool
+	}{
+		{head + " 18446744073709551615" + tail, 1<<64 - 1, true},
+		{head + " 0", 0, true},
+		{head, 0, false},
+		{head + " -1" + tail, 0, false},
+		{head + " 18446744073709551616" + tail, 0, false},
+		{"", 0, false},
+		{")", 0, false},
+	} {
+		if got, err := parseStartTime([]byte(c.stat)); got != c.want && c.ok || (err == nil) != c.ok {
+			t.Errorf("%q: %d, %v", c.stat, got, err)
+		}
 	}
 }
 

@@ -38,6 +38,7 @@ type Scanner struct {
 	source   Source
 	readers  sync.Pool // of *mappingReader
 	watchdog *watchdog
+	matched  map[int]struct{}      // by pid: what the last sweep found, and which needs no glance
 	told     map[Identity]struct{} // unreadable at the last complete sweep
 }
 
@@ -115,11 +116,19 @@ func (s *Scanner) Sweep(yield func(Found)) (Report, error) {
 	}
 	report := Report{Processes: len(pids)}
 	unreadable := make(map[Identity]struct{})
+	before, matched := s.matched, make(map[int]struct{})
+	s.matched = matched
 	for len(pids) > 0 {
-		r := s.watchdog.look(pids, s.glance)
+		r := s.watchdog.look(pids, func(pid int) (Found, error) {
+			if _, known := before[pid]; known {
+				return s.look(pid)
+			}
+			return s.glance(pid)
+		})
 		pids = pids[r.looked:]
 		switch {
 		case r.err == nil:
+			matched[r.found.PID] = struct{}{}
 			yield(r.found)
 		case errors.Is(r.err, ErrNotFound), errors.Is(r.err, ErrGone):
 		case errors.Is(r.err, unix.EMFILE), errors.Is(r.err, unix.ENFILE), errors.Is(r.err, errManyStuck):
@@ -178,7 +187,7 @@ func (s *Scanner) look(pid int) (Found, error) {
 		err = ErrNotFound // perhaps for want of memory: a kernel thread, or one that has ended
 	} else {
 		var startErr error
-		if found.StartTime, startErr = startTime(s.fs, pid); err == nil {
+		if found.StartTime, startErr = startTime(s.procRoot, pid); err == nil {
 			err = startErr
 		}
 	}

@@ -108,6 +108,27 @@ func testSweep(t *testing.T, source Source) {
 	}
 }
 
+// What a sweep has found, the next ones find as long as it maps the library.
+func TestSweepUnmapped(t *testing.T) { forEachSource(t, testSweepUnmapped) }
+
+func testSweepUnmapped(t *testing.T, source Source) {
+	path := filepath.Join(t.TempDir(), realName)
+	unmaps, ends := startHost(t, hostSpec{Maps: []mapSpec{{Path: path}}}), startHost(t, hostSpec{Maps: []mapSpec{{Path: path}}})
+	s := scannerOf(t, source)
+	for _, want := range []bool{true, true, false, false} {
+		if !want {
+			unmaps.tell(t, "unmap")
+			ends.kill()
+		}
+		all := sweep(t, s)
+		for _, p := range []*process{unmaps, ends} {
+			if _, found := all[p.pid]; found != want {
+				t.Errorf("process %d found: %v, want %v", p.pid, found, want)
+			}
+		}
+	}
+}
+
 // A process in its own mount namespace maps a file that has no path here.
 func TestSweepMountNamespace(t *testing.T) { forEachSource(t, testSweepMountNamespace) }
 
