@@ -11,7 +11,8 @@ const (
 	// few hundred ms to write; a process that keeps its memory map locked takes as long as it likes.
 	lookTimeout = 2 * time.Second
 
-	// maxStuck is how many looks may be left behind, each with a thread and a buffer of 32 KiB.
+	// maxStuck is how many looks may be left behind, each with a thread and a buffer of 32 KiB. Those
+	// that are under way when it is reached may still be added.
 	maxStuck = 256
 )
 
