@@ -94,6 +94,16 @@ func DecodeProcessStorage(b []byte) (ProcessStorage, int, error) {
 	return s, off, nil
 }
 
+// AppendTo appends the storage to b as the process has it, without fields of later minor versions.
+func (s *ProcessStorage) AppendTo(b []byte) []byte {
+	b = binary.NativeEndian.AppendUint16(b, s.MinorVersion)
+	for _, text := range [...]string{s.ServiceName, s.ServiceEnvironment, s.SocketPath} {
+		b = binary.NativeEndian.AppendUint32(b, uint32(len(text)))
+		b = append(b, text...)
+	}
+	return b
+}
+
 // ReadProcessStorage reads what the pointer at pointerAddr (the run-time address of the
 // exported variable) leads to, twice: the pointer, the storage, and in one call the pointer
 // and the storage again. addr is what the pointer was, also with an error.

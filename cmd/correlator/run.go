@@ -61,7 +61,9 @@ Every flag can also be set by an environment variable: --feed-socket is CORRELAT
 		"longest time between a sample and its message, as promised to the agents: they hold finished transactions back that long")
 	flags.StringVar(&cfg.HostID, "host-id", "", "host id told to the agents, may be empty (default: the host's machine-id)")
 	flags.StringVar(&cfg.FeedSocket, "feed-socket", "", "`path` of the datagram socket on which outside samplers feed stack-trace-ids, usually with --samples-per-second 0 (default: none)")
-	flags.DurationVar(&cfg.ScanInterval, "scan-interval", 5*time.Second, "time between two sweeps of all processes")
+	flags.DurationVar(&cfg.ScanInterval, "scan-interval", 30*time.Second,
+		"time between two sweeps of all processes, in which what live events do not tell is found; at most 5s where there are none")
+	flags.IntVar(&cfg.MaxProcesses, "max-processes", agent.DefaultMaxProcesses, "how many processes are served at once, at most 9000")
 	flags.BoolVar(&cfg.Unsampled, "unsampled", false, "also send samples of traces whose W3C sampled flag is not set")
 	procRootFlag(flags, &cfg.ProcRoot)
 	flags.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")

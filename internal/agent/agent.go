@@ -3,7 +3,6 @@ package agent
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,16 +15,13 @@ import (
 	"correlator/elfsym"
 	"correlator/internal/sampling"
 	"correlator/internal/target"
+	"correlator/memread"
 	"correlator/messaging"
 	"correlator/messaging/feed"
 	"correlator/procscan"
 )
 
 const (
-	// maxProcesses bounds the processes that are served. Each can make its goroutine hang in a
-	// system call and so take a thread, of which Go allows 10,000, and each takes two descriptors.
-	maxProcesses = 4096
-
 	// hangTimeout is how long one look at a process may take before it is told that it hangs.
 	hangTimeout = 2 * time.Second
 
@@ -40,13 +36,15 @@ type Agent struct {
 	log      *zap.Logger
 	counters Counters
 
-	scanner  *procscan.Scanner
-	files    *elfsym.Cache
-	exits    *procscan.ExitWatcher
-	poller   *messaging.Poller  // of all processes' senders
-	threads  *bpf.Threads       // nil without a feed, or when this kernel or our rights do not allow it
-	feed     *feed.Server       // nil without a feed socket
-	sampling *sampling.Sampling // nil when we take no samples
+	discovery *discovery
+	files     *elfsym.Cache
+	exits     *procscan.ExitWatcher
+	lookout   *lookout
+	claims    claims
+	poller    *messaging.Poller  // of all processes' senders
+	threads   *bpf.Threads       // nil without a feed, or when this kernel or our rights do not allow it
+	feed      *feed.Server       // nil without a feed socket
+	sampling  *sampling.Sampling // nil when we take no samples
 
 	mu        sync.RWMutex
 	processes map[int]*process // by pid
@@ -63,7 +61,7 @@ func New(cfg Config, log *zap.Logger) (*Agent, error) {
 	if a.files, err = elfsym.NewCache(target.LibraryCacheEntries); err != nil {
 		return nil, err
 	}
-	if a.scanner, err = procscan.NewScanner(cfg.ProcRoot); err != nil {
+	if a.discovery, err = newDiscovery(cfg.ProcRoot); err != nil {
 		return nil, err
 	}
 	if a.exits, err = procscan.NewExitWatcher(); err != nil {
@@ -73,6 +71,7 @@ func New(cfg Config, log *zap.Logger) (*Agent, error) {
 		a.exits.Close()
 		return nil, fmt.Errorf("watching for room in sockets: %w", err)
 	}
+	a.lookout = newLookout()
 	if err := a.open(); err != nil {
 		a.close()
 		return nil, err
@@ -98,7 +97,7 @@ func (a *Agent) open() (err error) {
 			SamplesPerSecond: a.config.SamplesPerSecond,
 			KernelStacks:     a.config.KernelStacks,
 			KeepUnsampled:    a.config.Unsampled,
-			MaxTargets:       maxProcesses,
+			MaxTargets:       a.config.MaxProcesses,
 			PinDir:           a.config.PinMaps,
 		},
 		Interval: a.config.ReportInterval,
@@ -129,6 +128,7 @@ func (a *Agent) close() {
 	if a.sampling != nil {
 		a.sampling.Close()
 	}
+	a.lookout.close()
 	a.exits.Close()
 	a.poller.Close()
 }
@@ -146,31 +146,17 @@ func (a *Agent) Run(ctx context.Context) error {
 	serving, stopServing := context.WithCancel(context.Background())
 	defer stopServing()
 
-	swept := make(chan struct{})
+	discovered := make(chan struct{})
 	go func() {
-		defer close(swept)
-		a.sweepUntilDone(feeding, serving)
+		defer close(discovered)
+		a.discover(feeding, serving)
 	}()
 	<-feeding.Done() // ctx has ended, or the feed failed
 	err := <-fed
 	<-sampled // all samples are with their processes now
 	stopServing()
-	a.shutDown(swept)
+	a.shutDown(discovered)
 	return err
-}
-
-// sweepUntilDone sweeps at once and then every scan interval, until sweeping ends. The processes
-// that it finds are served until serving ends.
-func (a *Agent) sweepUntilDone(sweeping, serving context.Context) {
-	ticker := time.NewTicker(a.config.ScanInterval)
-	defer ticker.Stop()
-	for sweeping.Err() == nil {
-		a.sweep(serving)
-		select {
-		case <-sweeping.Done():
-		case <-ticker.C:
-		}
-	}
 }
 
 // serveFeed serves the feed socket, if there is one, until stop is called or it fails; in either
@@ -202,110 +188,36 @@ func (a *Agent) sample(ctx context.Context) <-chan struct{} {
 	return ended
 }
 
-// sweep looks at all processes once: those that are new get their goroutine, the others hear
-// what they map now.
-func (a *Agent) sweep(serving context.Context) {
-	report, err := a.scanner.Sweep(func(found procscan.Found) { a.found(serving, found) })
-	a.counters.Sweeps.Add(1)
-	if err != nil {
-		a.counters.SweepsFailed.Add(1)
-		a.log.Error("sweep ended early", zap.Error(err))
-	}
-	for _, process := range report.Unreadable {
-		a.counters.ProcessesDenied.Add(1)
-		a.log.Warn("process cannot be looked into", zap.Int("pid", process.PID), zap.Error(process.Err))
-	}
-	a.tellStuck()
-}
-
-func (a *Agent) found(serving context.Context, found procscan.Found) {
-	a.mu.RLock()
-	known, processes := a.processes[found.PID], len(a.processes)
-	a.mu.RUnlock()
-	if known != nil && known.id == found.Identity {
-		a.tellTruncated(known, found)
-		known.maps(found.Libraries)
-		return
-	}
-	if serving.Err() != nil {
-		return
-	}
-	if processes >= maxProcesses {
-		a.refuseProcess(found, fmt.Errorf("serving %d processes already", processes))
-		return
-	}
-	p, err := a.newProcess(found)
-	if errors.Is(err, procscan.ErrGone) {
-		return
-	}
-	if err != nil {
-		a.refuseProcess(found, err)
-		return
-	}
-	a.tellTruncated(p, found)
-	a.mu.Lock()
-	a.processes[found.PID] = p // one with the same pid has ended, and forgets itself
-	a.mu.Unlock()
-	a.running.Add(1)
-	go func() {
-		defer a.running.Done()
-		p.run(serving)
-	}()
-}
-
-// refuseProcess tells of a process that cannot be served for a reason of our own. It is found again by
-// the next sweep; the first time is logged, all are counted.
-func (a *Agent) refuseProcess(found procscan.Found, err error) {
-	if a.counters.ProcessesRefused.Add(1) == 1 {
-		a.log.Error("processes are not served; counted from here on", zap.Int("pid", found.PID), zap.Error(err))
-	}
-}
-
-// tellTruncated counts a process, and logs it, that maps more libraries than are looked at: if the
-// agent in it uses one of the others, it is not found.
-func (a *Agent) tellTruncated(p *process, found procscan.Found) {
-	if found.Truncated && !p.truncated {
-		p.truncated = true
-		a.counters.Truncated.Add(1)
-		p.log.Warn("process maps too many libraries: only the first are looked at", zap.Int("libraries", len(found.Libraries)))
-	}
-}
-
-// tellStuck counts the processes that make their goroutines hang, and logs each once.
-func (a *Agent) tellStuck() {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
-	for _, p := range a.processes {
-		if p.stuck() && !p.stuckTold {
-			p.stuckTold = true
-			a.counters.Troubles[target.ReasonTimeout].Add(1)
-			p.log.Warn(troubleMessage, zap.Stringer("reason", target.ReasonTimeout))
-		}
-	}
-}
-
 func (a *Agent) newProcess(found procscan.Found) (*process, error) {
 	t, err := target.Open(a.config.ProcRoot, found)
 	if err != nil {
 		return nil, err
 	}
 	p := &process{
-		agent:    a,
-		id:       found.Identity,
-		log:      a.log.With(zap.Int("pid", found.PID)),
-		sender:   messaging.NewSender(&a.counters.Messages, a.poller),
-		mappings: make(chan []procscan.Mapping, 1),
-		samples:  make(chan []sample, backlogBatches),
-		held:     newHeldQueue(),
-		exited:   make(chan struct{}),
-		target:   t,
-		view:     target.NewView(found.Identity),
+		agent:   a,
+		id:      found.Identity,
+		log:     a.log.With(zap.Int("pid", found.PID)),
+		sender:  messaging.NewSender(&a.counters.Messages, a.poller),
+		stirred: make(chan struct{}, 1),
+		samples: make(chan []sample, backlogBatches),
+		held:    newHeldQueue(),
+		exited:  make(chan struct{}),
+		target:  t,
+		view:    target.NewView(found.Identity),
 	}
 	if err := a.exits.Add(t.Handle(), func() { close(p.exited) }); err != nil {
 		t.Close()
 		return nil, err
 	}
+	p.watched = a.lookout.add(func() *memread.Process { return memread.Open(a.config.ProcRoot, found.PID) }, p.stir)
 	return p, nil
+}
+
+// process is what is served by that number now, or nil.
+func (a *Agent) process(pid int) *process {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	return a.processes[pid]
 }
 
 // forget takes a process off the registry, unless its pid is another's by now. When it returns, no
@@ -327,13 +239,13 @@ func (a *Agent) registration() messaging.Registration {
 
 // shutDown waits for the processes to send what is queued, and closes what they share. What is
 // stuck in a system call, a process or the sweep, is left behind, and what it uses stays open.
-func (a *Agent) shutDown(swept <-chan struct{}) {
+func (a *Agent) shutDown(discovered <-chan struct{}) {
 	if a.feed != nil {
 		a.feed.Close()
 	}
 	ended := make(chan struct{})
 	go func() {
-		<-swept // no more processes
+		<-discovered // no more processes
 		a.running.Wait()
 		close(ended)
 	}()

@@ -37,12 +37,19 @@ type running struct {
 // run starts an agent that ends with the test, at the latest.
 func run(t *testing.T, change ...func(*Config)) *running {
 	t.Helper()
+	return runPrepared(t, func(*Agent) {}, change...)
+}
+
+// runPrepared is run for an agent that is not as it was opened.
+func runPrepared(t *testing.T, prepare func(*Agent), change ...func(*Config)) *running {
+	t.Helper()
 	testenv.NeedRoot(t)
 	cfg := Config{
 		ProcRoot:     "/proc",
 		HostID:       testHostID,
 		SamplesDelay: 300 * time.Millisecond,
 		ScanInterval: 50 * time.Millisecond,
+		MaxProcesses: DefaultMaxProcesses,
 		FeedSocket:   filepath.Join(t.TempDir(), "feed"),
 	}
 	for _, c := range change {
@@ -56,6 +63,7 @@ func run(t *testing.T, change ...func(*Config)) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
+	prepare(a)
 	r := &running{Agent: a, t: t, logs: logs}
 	if r.feed, err = feed.Dial(cfg.FeedSocket); err != nil {
 		t.Fatal(err)

@@ -12,12 +12,22 @@ import (
 // minReportInterval is a tenth of the default: fetching more often costs more than taking samples.
 const minReportInterval = 10 * time.Millisecond
 
+const (
+	// DefaultMaxProcesses is more than a host of any size runs of JVMs.
+	DefaultMaxProcesses = 4096
+
+	// maxMaxProcesses: each process can make its goroutine hang in a system call and so take a thread, of
+	// which Go allows 10,000, and each takes two descriptors.
+	maxMaxProcesses = 9000
+)
+
 // Config is what `run` can be told.
 type Config struct {
 	ProcRoot     string        // where the host's procfs is mounted
 	HostID       string        // told to the agents; may be empty
 	SamplesDelay time.Duration // promised to the agents, in whole milliseconds
 	ScanInterval time.Duration // between two sweeps
+	MaxProcesses int           // that are served
 	FeedSocket   string        // empty: no feed
 	Unsampled    bool          // send samples of traces that are not sampled, too
 
@@ -39,6 +49,9 @@ func (c Config) Validate() error {
 	}
 	if c.ScanInterval < 10*time.Millisecond {
 		return fmt.Errorf("--scan-interval %v is below 10ms", c.ScanInterval)
+	}
+	if c.MaxProcesses < 1 || c.MaxProcesses > maxMaxProcesses {
+		return fmt.Errorf("--max-processes %d is not between 1 and %d", c.MaxProcesses, maxMaxProcesses)
 	}
 	if c.SamplesPerSecond < 0 || c.SamplesPerSecond > bpf.MaxSamplesPerSecond {
 		return fmt.Errorf("--samples-per-second %d is not between 0 and %d", c.SamplesPerSecond, bpf.MaxSamplesPerSecond)

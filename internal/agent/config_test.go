@@ -8,7 +8,7 @@ import (
 
 func TestConfigValidate(t *testing.T) {
 	good := Config{ProcRoot: "/proc", HostID: strings.Repeat("x", 1012), SamplesDelay: 300 * time.Millisecond,
-		ScanInterval: time.Second, FeedSocket: "feed"}
+		ScanInterval: time.Second, MaxProcesses: maxMaxProcesses, FeedSocket: "feed"}
 	if err := good.Validate(); err != nil {
 		t.Errorf("%v, want none", err)
 	}
@@ -18,6 +18,8 @@ func TestConfigValidate(t *testing.T) {
 		"--samples-delay 1m0.001s":     func(c *Config) { c.SamplesDelay = time.Minute + time.Millisecond },
 		"--samples-delay 1.5ms":        func(c *Config) { c.SamplesDelay = 1500 * time.Microsecond },
 		"--scan-interval 9ms is below": func(c *Config) { c.ScanInterval = 9 * time.Millisecond },
+		"--max-processes 0 is not":     func(c *Config) { c.MaxProcesses = 0 },
+		"--max-processes 9001 is not":  func(c *Config) { c.MaxProcesses = 9001 },
 		"--samples-per-second -1":      func(c *Config) { c.SamplesPerSecond = -1 },
 		"--report-interval 0s is not":  func(c *Config) { c.SamplesPerSecond = 1 },
 		"--report-interval 151ms":      func(c *Config) { c.SamplesPerSecond, c.ReportInterval = 1, 151*time.Millisecond },

@@ -22,6 +22,9 @@ type Counters struct {
 
 	Sweeps       atomic.Uint64
 	SweepsFailed atomic.Uint64 // ended early
+	LiveLooks    atomic.Uint64 // at processes, because of live events
+	EventsLost   atomic.Uint64 // live events that the kernel could not tell, at least
+	EventsFailed atomic.Uint64 // times that live events were not to be had, of some CPU or at all
 
 	Looks            atomic.Uint64 // at what processes publish
 	TooOften         atomic.Uint64 // times that a process was left alone because it had published something new too often
@@ -39,6 +42,9 @@ func (c *Counters) Each(add func(name string, n uint64)) {
 	load := func(name string, counter *atomic.Uint64) { add(name, counter.Load()) }
 	load("sweeps", &c.Sweeps)
 	load("sweeps_failed", &c.SweepsFailed)
+	load("live_looks", &c.LiveLooks)
+	load("events_lost", &c.EventsLost)
+	load("events_failed", &c.EventsFailed)
 	load("looks", &c.Looks)
 	load("published_too_often", &c.TooOften)
 	load("connected", &c.Connected)

@@ -12,33 +12,13 @@ import (
 
 	"correlator/internal/sampling"
 	"correlator/internal/target"
+	"correlator/memread"
 	"correlator/messaging"
 	"correlator/procscan"
 	"correlator/tlsdesc"
 )
 
 const (
-	// A candidate's storage is looked for at intervals of 1/128 of its age: the look that finds
-	// the storage comes within 1 % of the time that the process took to publish it, and a process
-	// that never publishes is looked at once a second.
-	pollMin      = time.Millisecond
-	pollMax      = time.Second
-	pollFraction = 128
-
-	// recheckInterval is how often a registered process is looked at again. It bounds how long
-	// a new storage or socket goes unnoticed.
-	recheckInterval = time.Second
-
-	// A process in trouble is tried again at intervals that double between these.
-	retryMin = 100 * time.Millisecond
-	retryMax = 30 * time.Second
-
-	// A process is connected to at most connectBurst times at once, and once a second in the
-	// long run: restarts of its agent are served at once, and one that publishes something new
-	// all the time costs no more than that.
-	connectBurst    = 5
-	connectInterval = time.Second
-
 	// backlogBatches is how many datagrams' worth of samples may wait for the process's
 	// goroutine to read their context. They wait only while it does something else, and samples
 	// that wait longer than maxContextAge are of no use.
@@ -58,21 +38,26 @@ type process struct {
 	log    *zap.Logger
 	sender *messaging.Sender
 
-	mappings chan []procscan.Mapping // what a sweep found mapped; holds the newest word only
-	samples  chan []sample           // fed, without context
-	held     heldQueue               // taken by ourselves, see there
-	exited   chan struct{}           // closed by the exit watcher
+	stirred  chan struct{} // has a token when it is to be looked at
+	samples  chan []sample // fed, without context
+	held     heldQueue     // taken by ourselves, see there
+	exited   chan struct{} // closed by the exit watcher
+	mappings mailbox       // what was found mapped
+	watched  *watched      // on the agent's lookout
 
-	connected atomic.Bool  // it was connected to at least once
-	stuckTold bool         // owned by the sweep
-	truncated bool         // it was found to map too many libraries; owned by the sweep
-	busySince atomic.Int64 // when run began to look at the process, in Unix ns; 0 while it awaits
+	executed  atomic.Bool                      // it runs another program since it was last looked at
+	sampled   atomic.Pointer[sampling.Program] // what other goroutines may know of program
+	connected atomic.Bool                      // it was connected to at least once
+	stuckTold bool                             // owned by the sweep
+	truncated bool                             // it was found to map too many libraries; owned by the sweep
+	busySince atomic.Int64                     // when run began to look at the process, in Unix ns; 0 while it awaits
 
 	// Owned by run.
 	target   *target.Target
 	verified time.Time           // when its libraries were last known to be mapped
 	socket   *messaging.Identity // of the socket that the sender is connected to, or nil
 	born     time.Time           // when it became a candidate: the origin of its poll intervals
+	looked   bool                // the last step found out what is published, or that nothing is
 	retry    time.Duration       // the last wait in trouble
 	connects tokenBucket
 	logged   [target.NumReasons]bool
@@ -87,6 +72,8 @@ type process struct {
 var (
 	// errTooOften: the process publishes something new faster than we follow.
 	errTooOften = errors.New("publishing anew too often")
+	// errShared: an older process is served by way of the same socket.
+	errShared = target.WithReason(target.ReasonSocketShared, errors.New("another process has published the same socket"))
 	// errShutdown: the agent ends.
 	errShutdown = errors.New("agent ends")
 )
@@ -94,12 +81,12 @@ var (
 // run serves the process until it has ended, no longer maps the library, or ctx ends. In the
 // last case what is queued is still sent, as far as the samples-delay allows.
 func (p *process) run(ctx context.Context) {
-	timer := time.NewTimer(retryMax)
-	defer timer.Stop()
+	var timer retryTimer
+	defer timer.stop()
 	err := p.step()
 	for !target.IsGone(err) && !errors.Is(err, errShutdown) {
-		timer.Reset(p.settle(err))
-		err = p.await(ctx, timer.C)
+		timer.set(p.settle(err))
+		err = p.await(ctx, timer.due)
 	}
 	if errors.Is(err, errShutdown) {
 		p.drain() // where samples come from has ended before
@@ -109,8 +96,15 @@ func (p *process) run(ctx context.Context) {
 	}
 	p.unfollow()
 	p.agent.forget(p) // from here on no samples come
+	if p.mappings.take() != nil {
+		p.agent.lookAt(ctx, p.id.PID) // it maps a library again
+	}
+	if p.socket != nil {
+		p.agent.claims.release(*p.socket, p)
+	}
 	p.sender.Close()
 	p.refuseSamples()
+	p.agent.lookout.drop(p.watched)
 	p.agent.exits.Remove(p.target.Handle())
 	p.target.Close()
 }
@@ -124,14 +118,8 @@ func (p *process) await(ctx context.Context, due <-chan time.Time) error {
 			p.attribute(batch)
 		case <-p.held.ready:
 			p.report(p.held.take())
-		case mappings := <-p.mappings:
-			if slices.Equal(mappings, p.target.Mappings()) {
-				continue
-			}
-			p.target.SetMappings(mappings)
-			if p.program != nil {
-				p.program.Invalidate()
-			}
+		case <-p.stirred:
+			p.takeMappings()
 			return p.step()
 		case down := <-p.sender.Down():
 			p.disconnect()
@@ -146,19 +134,72 @@ func (p *process) await(ctx context.Context, due <-chan time.Time) error {
 	}
 }
 
-// maps tells the process what a sweep found mapped. It is called by the sweep alone.
-func (p *process) maps(mappings []procscan.Mapping) {
+// stir has the process looked at. It may be called by any goroutine.
+func (p *process) stir() {
 	select {
-	case <-p.mappings: // run has not taken the last word yet: this one replaces it
+	case p.stirred <- struct{}{}:
 	default:
 	}
-	p.mappings <- mappings
+}
+
+// maps tells the process what it was found to map, and has it looked at.
+func (p *process) maps(mappings []procscan.Mapping) {
+	p.mappings.put(mappings)
+	p.stir()
+}
+
+// takeMappings takes down what the process maps now, if there was word of it.
+func (p *process) takeMappings() {
+	mappings := p.mappings.take()
+	switch {
+	case mappings == nil:
+	case slices.Equal(mappings, p.target.Mappings()):
+		p.verified = time.Now()
+	default:
+		p.target.SetMappings(mappings)
+		if p.program != nil {
+			p.program.Invalidate()
+		}
+	}
+}
+
+// remapped has the process's executable memory looked at again when its next samples come. It may be
+// called by any goroutine.
+func (p *process) remapped() {
+	if program := p.sampled.Load(); program != nil {
+		program.Invalidate()
+	}
+}
+
+// mailbox holds the newest word of what a process maps.
+type mailbox struct {
+	mu     sync.Mutex
+	newest []procscan.Mapping
+}
+
+func (m *mailbox) put(mappings []procscan.Mapping) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.newest = mappings
+}
+
+// take empties it; nil when there is no word.
+func (m *mailbox) take() (mappings []procscan.Mapping) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	mappings, m.newest = m.newest, nil
+	return mappings
 }
 
 // step looks at the process and brings our side to what it publishes now.
 func (p *process) step() error {
 	p.busySince.Store(time.Now().UnixNano())
 	defer p.busySince.Store(0)
+	p.looked = false
+	if p.executed.Swap(false) {
+		p.disconnect() // its agent, if it has one, is another
+		p.verified = time.Time{}
+	}
 	if time.Since(p.verified) >= recheckInterval {
 		if err := p.verify(); err != nil {
 			return err
@@ -171,11 +212,12 @@ func (p *process) step() error {
 	}
 	p.agent.counters.Looks.Add(1)
 	changed, err := p.target.Look()
+	p.looked = err == nil || errors.Is(err, memread.ErrNotPublished)
 	if err != nil {
 		p.disconnect()
 		return err
 	}
-	if p.socket != nil && !changed && p.runs() && p.target.SocketIs(*p.socket) {
+	if p.socket != nil && !changed && p.runs() && p.holdsSocket() {
 		if !p.target.StillPublishing() { // the library was loaded anew
 			p.unfollow()
 			p.target.ForgetRule()
@@ -193,6 +235,12 @@ func (p *process) step() error {
 		return errTooOften
 	}
 	return p.connect()
+}
+
+// holdsSocket says whether the socket that we are connected to is still the one that the process published,
+// and no other process's.
+func (p *process) holdsSocket() bool {
+	return p.agent.claims.holds(*p.socket, p) && p.target.SocketIs(*p.socket)
 }
 
 // verify makes sure that the libraries are still mapped where they were. After an exec or a
@@ -243,7 +291,12 @@ func (p *process) connect() error {
 		socket.Close()
 		return procscan.ErrGone
 	}
+	if !p.agent.claims.claim(identity, p) {
+		socket.Close()
+		return errShared
+	}
 	if err := p.sender.Connect(socket, p.agent.registration()); err != nil {
+		p.agent.claims.release(identity, p)
 		return target.WithReason(target.ReasonOther, err)
 	}
 	p.socket = &identity
@@ -273,81 +326,12 @@ func (p *process) disconnect() {
 	if p.socket == nil {
 		return
 	}
+	p.agent.claims.release(*p.socket, p)
 	p.socket = nil
 	p.sender.Disconnect()
 	p.born = time.Now()
 	p.agent.counters.Withdrawn.Add(1)
 	p.log.Info("registration ended")
-}
-
-// settle takes down how the last step ended, and answers when to take the next. A process that
-// has all but used up how often it is connected to in a row is looked at no more often than it could be
-// connected to in the long run, whatever it does in between.
-func (p *process) settle(err error) time.Duration {
-	wait := p.pace(err)
-	if p.connects.refill(time.Now()); wait < connectInterval && p.connects.spent >= connectBurst-1 {
-		p.agent.counters.TooOften.Add(1)
-		return connectInterval
-	}
-	return wait
-}
-
-// pace is settle for a process that is connected to when it wants.
-func (p *process) pace(err error) time.Duration {
-	state, reason := target.StateRegistered, ""
-	switch {
-	case errors.Is(err, errTooOften):
-		state = target.StateReady
-	case err != nil:
-		state, reason = target.StateOf(err)
-	}
-	p.mu.Lock()
-	p.view.State, p.view.Reason = state, reason
-	p.target.Describe(&p.view)
-	p.mu.Unlock()
-
-	if state == target.StateError {
-		p.trouble(err)
-		p.retry = min(max(2*p.retry, retryMin), retryMax)
-		return p.retry
-	}
-	p.retry = 0
-	switch {
-	case state == target.StateNoStorage:
-		return min(max(time.Since(p.born)/pollFraction, pollMin), pollMax)
-	case errors.Is(err, target.ErrNotTarget):
-		return retryMax
-	}
-	return recheckInterval
-}
-
-const troubleMessage = "process cannot be served; trying again"
-
-// trouble counts why a process cannot be served, and logs it the first time.
-func (p *process) trouble(err error) {
-	reason := target.ReasonOf(err)
-	p.agent.counters.Troubles[reason].Add(1)
-	if !p.logged[reason] {
-		p.logged[reason] = true
-		p.log.Warn(troubleMessage, zap.Stringer("reason", reason), zap.Error(err))
-	}
-}
-
-// checkRoom counts when a process let samples become late by leaving no room for them, and logs it the
-// first time.
-func (p *process) checkRoom() {
-	stats := p.sender.Stats()
-	late := stats.Dropped[messaging.ReasonLate] - stats.Lost
-	if late == p.late {
-		return
-	}
-	p.late = late
-	p.agent.counters.Troubles[target.ReasonSocketFull].Add(1)
-	if !p.logged[target.ReasonSocketFull] {
-		p.logged[target.ReasonSocketFull] = true
-		p.log.Warn("process does not read its socket fast enough: its samples become late",
-			zap.Stringer("reason", target.ReasonSocketFull), zap.Uint64("samples", late))
-	}
 }
 
 // drain gives what waits its chance to be sent.
@@ -386,29 +370,4 @@ func (p *process) snapshot() (view target.View, ok bool) {
 func (p *process) stuck() bool {
 	since := p.busySince.Load()
 	return since != 0 && time.Since(time.Unix(0, since)) > hangTimeout
-}
-
-// tokenBucket limits how often something is done: connectBurst times at once, and once per
-// connectInterval in the long run.
-type tokenBucket struct {
-	spent int       // tokens that are out
-	since time.Time // when the last of them came back
-}
-
-func (b *tokenBucket) refill(now time.Time) {
-	if back := int(now.Sub(b.since) / connectInterval); back > 0 {
-		b.spent = max(b.spent-back, 0)
-		b.since = b.since.Add(time.Duration(back) * connectInterval)
-	}
-	if b.spent == 0 {
-		b.since = now
-	}
-}
-
-func (b *tokenBucket) take(now time.Time) bool {
-	if b.refill(now); b.spent == connectBurst {
-		return false
-	}
-	b.spent++
-	return true
 }

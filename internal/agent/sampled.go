@@ -13,9 +13,12 @@ import (
 
 // This file is a process as the receiver of the samples that are taken of it.
 
-// Sampled queues samples of which all is known.
+// Sampled queues samples of which all is known. They may tell that it is time to look at the process.
 func (p *process) Sampled(key messaging.Key, samples uint64, at time.Time) {
 	p.sender.Add(key, samples, at)
+	if program := p.sampled.Load(); program != nil && program.LookDue() {
+		p.stir()
+	}
 }
 
 // Hold passes samples on to the goroutine that may look at the process, as long as not too many wait.
@@ -150,6 +153,7 @@ func (p *process) follow() error {
 		return target.WithReason(target.ReasonSampling, err)
 	}
 	p.program = program
+	p.sampled.Store(program)
 	return nil
 }
 
@@ -162,4 +166,5 @@ func (p *process) unfollow() {
 		p.trouble(target.WithReason(target.ReasonSampling, err))
 	}
 	p.program = nil
+	p.sampled.Store(nil)
 }

@@ -105,11 +105,14 @@ func (p *Program) Runs() bool {
 	return now == p.identity
 }
 
+// LookDue says whether Look would look at the process.
+func (p *Program) LookDue() bool { return p.used.Load() && p.space.Stale(time.Now()) }
+
 // Look looks at the process's executable memory again if the last look is long ago and samples came
 // since. It blocks as long as the process makes the kernel wait, and is for one goroutine at a time.
 func (p *Program) Look() {
-	if now := time.Now(); p.used.Load() && p.space.Stale(now) {
-		p.look(now)
+	if p.LookDue() {
+		p.look(time.Now())
 	}
 }
 

@@ -81,3 +81,35 @@ func openDemo(b *testing.B, p *demo.Process) *Target {
 	}
 	return t
 }
+
+// BenchmarkRecheck is what it costs to make sure that a process is as it was.
+func BenchmarkRecheck(b *testing.B) {
+	testenv.NeedRoot(b)
+	p := demo.Start(b, demo.Options{Manual: true, Idle: 2})
+	t := openDemo(b, p)
+	defer t.Close()
+	socket, err := t.Dial()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer socket.Close()
+	for _, check := range []struct {
+		name  string
+		holds func() bool
+	}{
+		{"mapped", func() bool { mapped, err := t.StillMapped(); return mapped && err == nil }},
+		{"published", func() bool { changed, err := t.Look(); return !changed && err == nil }},
+		{"publishing", t.StillPublishing},
+		{"socket", func() bool { return t.SocketIs(socket.Identity()) }},
+		{"alive", t.Handle().Alive},
+	} {
+		b.Run(check.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if !check.holds() {
+					b.Fatal("changed")
+				}
+			}
+		})
+	}
+}

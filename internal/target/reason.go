@@ -36,6 +36,7 @@ const (
 	ReasonSocketRefused
 	ReasonSocketGone
 	ReasonSocketFull
+	ReasonSocketShared
 	ReasonHostUnsupported
 	ReasonTimeout
 	ReasonOther
@@ -64,6 +65,7 @@ var reasonNames = [NumReasons]string{
 	ReasonSocketRefused:      "socket_refused",
 	ReasonSocketGone:         "socket_gone",
 	ReasonSocketFull:         "socket_full",
+	ReasonSocketShared:       "socket_shared",
 	ReasonHostUnsupported:    "host_unsupported",
 	ReasonTimeout:            "timeout",
 	ReasonOther:              "other",

@@ -149,11 +149,20 @@ func (t *Target) Load(files *elfsym.Cache) error {
 		img, err := t.open(files, mapping)
 		switch {
 		case errors.Is(err, elfsym.ErrNoSymbols):
+			continue
 		case err != nil && firstErr == nil:
 			firstErr = err
-		case err == nil && !slices.ContainsFunc(t.images, img.same):
-			t.images = append(t.images, img)
 		}
+		if err != nil || slices.ContainsFunc(t.images, img.same) {
+			continue
+		}
+		// The loader may have been at work when the mappings were looked at before: first it maps
+		// all of the file, and then each segment over that.
+		if i := slices.IndexFunc(known, img.same); i >= 0 {
+			known[i].mapping = mapping
+			img = known[i]
+		}
+		t.images = append(t.images, img)
 	}
 	if !slices.Contains(t.images, t.publishing) {
 		t.withdraw()

@@ -1,0 +1,221 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"correlator/internal/target"
+	"correlator/procscan"
+)
+
+// This file is how processes are found: at once, by live events of the kernel, and by sweeps.
+
+const (
+	// blindInterval is the longest time between two sweeps while there are no live events.
+	blindInterval = 5 * time.Second
+
+	// A sweep that lost events ask for comes not before minSweepPause after the last, nor before ten
+	// times as long as that took: then sweeping takes a tenth of a CPU, however many are lost.
+	minSweepPause = time.Second
+	sweepShare    = 10
+
+	// maxLooks is how many processes are looked at in the same moment because of live events. Each can
+	// make its look hang; when all do, sweeps go on.
+	maxLooks = 64
+
+	// maintainInterval is how often processes that hang are told of, and CPUs that come and go followed.
+	maintainInterval = time.Second
+)
+
+// discovery is what finding processes needs.
+type discovery struct {
+	scanner   *procscan.Scanner
+	open      func() (*procscan.EventWatcher, error)
+	sweeps    chan struct{} // has a token when a sweep is wanted early
+	looks     chan struct{} // has a token for each look that a live event asked for
+	deaf      bool          // it was told that there are no live events; owned by discover
+	admission sync.Mutex    // of one process at a time
+}
+
+func newDiscovery(procRoot string) (*discovery, error) {
+	scanner, err := procscan.NewScanner(procRoot)
+	if err != nil {
+		return nil, err
+	}
+	return &discovery{
+		scanner: scanner, open: procscan.OpenEventWatcher,
+		sweeps: make(chan struct{}, 1), looks: make(chan struct{}, maxLooks),
+	}, nil
+}
+
+// discover finds processes until ctx ends. Those that it finds are served until serving ends.
+func (a *Agent) discover(ctx, serving context.Context) {
+	a.log.Info("looking for processes", zap.Stringer("mappings_from", a.discovery.scanner.Source()))
+	var live *liveEvents
+	defer func() {
+		live.close()
+		for range maxLooks { // none is under way any more
+			a.discovery.looks <- struct{}{}
+		}
+	}()
+	maintain := time.NewTicker(maintainInterval)
+	defer maintain.Stop()
+	next := time.NewTimer(0)
+	defer next.Stop()
+	var ended time.Time
+	var pause time.Duration
+	for {
+		select {
+		case <-next.C:
+			if live == nil { // first the events, then the sweep: nothing happens in between
+				live = a.listen(serving)
+			}
+			began := time.Now()
+			a.sweep(serving)
+			ended = time.Now()
+			pause = max(minSweepPause, sweepShare*ended.Sub(began))
+			next.Reset(a.sweepInterval(live))
+		case <-a.discovery.sweeps:
+			next.Reset(max(time.Until(ended.Add(pause)), 0))
+		case err := <-live.failed():
+			a.tellDeaf(err)
+			live.close()
+			live = nil
+			next.Reset(0)
+		case <-maintain.C:
+			a.tellStuck()
+			a.refreshEvents(live)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// sweepInterval is how long to wait for the next sweep.
+func (a *Agent) sweepInterval(live *liveEvents) time.Duration {
+	if live == nil {
+		return min(a.config.ScanInterval, blindInterval)
+	}
+	return a.config.ScanInterval
+}
+
+// sweepSoon asks for a sweep. It may be called by any goroutine.
+func (a *Agent) sweepSoon() {
+	select {
+	case a.discovery.sweeps <- struct{}{}:
+	default:
+	}
+}
+
+// sweep looks at all processes once: those that are new get their goroutine, the others hear what they map
+// now, and look at themselves.
+func (a *Agent) sweep(serving context.Context) {
+	report, err := a.discovery.scanner.Sweep(func(found procscan.Found) { a.found(serving, found) })
+	a.counters.Sweeps.Add(1)
+	if err != nil {
+		a.counters.SweepsFailed.Add(1)
+		a.log.Error("sweep ended early", zap.Error(err))
+	}
+	for _, process := range report.Unreadable {
+		a.counters.ProcessesDenied.Add(1)
+		a.log.Warn("process cannot be looked into", zap.Int("pid", process.PID), zap.Error(process.Err))
+	}
+}
+
+// lookAt looks at one process that may be new. It does not block.
+func (a *Agent) lookAt(serving context.Context, pid int) {
+	select {
+	case a.discovery.looks <- struct{}{}:
+	default:
+		a.sweepSoon()
+		return
+	}
+	a.counters.LiveLooks.Add(1)
+	go func() {
+		defer func() { <-a.discovery.looks }()
+		found, err := a.discovery.scanner.Process(pid)
+		switch {
+		case err == nil:
+			a.found(serving, found)
+		case errors.Is(err, procscan.ErrNotFound), errors.Is(err, procscan.ErrGone):
+		default: // it is told of, and tried again, by sweeps
+			a.sweepSoon()
+		}
+	}()
+}
+
+// found takes up a process, or tells one that is known already what it maps.
+func (a *Agent) found(serving context.Context, found procscan.Found) {
+	a.discovery.admission.Lock()
+	defer a.discovery.admission.Unlock()
+	if known := a.process(found.PID); known != nil && known.id == found.Identity {
+		a.tellTruncated(known, found)
+		known.maps(found.Libraries)
+		if a.process(found.PID) == known {
+			return
+		} // else it had mapped none just before, and has not heard of these
+	}
+	if serving.Err() != nil {
+		return
+	}
+	a.mu.RLock()
+	processes := len(a.processes)
+	a.mu.RUnlock()
+	if processes >= a.config.MaxProcesses {
+		a.refuseProcess(found, fmt.Errorf("serving %d processes already (--max-processes)", processes))
+		return
+	}
+	p, err := a.newProcess(found)
+	if errors.Is(err, procscan.ErrGone) {
+		return
+	}
+	if err != nil {
+		a.refuseProcess(found, err)
+		return
+	}
+	a.tellTruncated(p, found)
+	a.mu.Lock()
+	a.processes[found.PID] = p // one with the same pid has ended, and forgets itself
+	a.mu.Unlock()
+	a.running.Add(1)
+	go func() {
+		defer a.running.Done()
+		p.run(serving)
+	}()
+}
+
+// refuseProcess tells of a process that cannot be served for a reason of our own. It is found again by
+// the next sweep; the first time is logged, all are counted.
+func (a *Agent) refuseProcess(found procscan.Found, err error) {
+	if a.counters.ProcessesRefused.Add(1) == 1 {
+		a.log.Error("processes are not served; counted from here on", zap.Int("pid", found.PID), zap.Error(err))
+	}
+}
+
+// tellTruncated counts a process, and logs it, that maps more libraries than are looked at: if the
+// agent in it uses one of the others, it is not found.
+func (a *Agent) tellTruncated(p *process, found procscan.Found) {
+	if found.Truncated && !p.truncated {
+		p.truncated = true
+		a.counters.Truncated.Add(1)
+		p.log.Warn("process maps too many libraries: only the first are looked at", zap.Int("libraries", len(found.Libraries)))
+	}
+}
+
+// tellStuck counts the processes that make their goroutines hang, and logs each once.
+func (a *Agent) tellStuck() {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	for _, p := range a.processes {
+		if p.stuck() && !p.stuckTold {
+			p.stuckTold = true
+			a.counters.Troubles[target.ReasonTimeout].Add(1)
+			p.log.Warn(troubleMessage, zap.Stringer("reason", target.ReasonTimeout))
+		}
+	}
+}

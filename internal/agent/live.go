@@ -1,0 +1,91 @@
+package agent
+
+import (
+	"context"
+
+	"go.uber.org/zap"
+
+	"correlator/procscan"
+)
+
+// liveEvents is what the kernel tells of processes at the moment when it happens. A nil one tells nothing.
+type liveEvents struct {
+	watcher *procscan.EventWatcher
+	ended   chan error // has why it told no more, once
+}
+
+// listen begins to pass on live events. It returns nil when the kernel, or our rights, do not allow it.
+func (a *Agent) listen(serving context.Context) *liveEvents {
+	watcher, err := a.discovery.open()
+	if err != nil {
+		a.tellDeaf(err)
+		return nil
+	}
+	if a.discovery.deaf {
+		a.discovery.deaf = false
+		a.log.Info("live events are there again")
+	}
+	live := &liveEvents{watcher: watcher, ended: make(chan error, 1)}
+	go func() {
+		live.ended <- watcher.Run(func(e procscan.Event) { a.happened(serving, e) })
+	}()
+	return live
+}
+
+// tellDeaf tells once that there are no live events.
+func (a *Agent) tellDeaf(err error) {
+	a.counters.EventsFailed.Add(1)
+	if !a.discovery.deaf {
+		a.discovery.deaf = true
+		a.log.Warn("no live events: new processes are found by sweeps alone",
+			zap.Duration("every", a.sweepInterval(nil)), zap.Error(err))
+	}
+}
+
+// failed has an error when there will be no more events.
+func (l *liveEvents) failed() <-chan error {
+	if l == nil {
+		return nil
+	}
+	return l.ended
+}
+
+// refreshEvents follows CPUs that come and go.
+func (a *Agent) refreshEvents(live *liveEvents) {
+	if live == nil {
+		return
+	}
+	if err := live.watcher.Refresh(); err != nil && a.counters.EventsFailed.Add(1) == 1 {
+		a.log.Warn("live events of some CPUs are not to be had; counted from here on", zap.Error(err))
+	}
+}
+
+func (l *liveEvents) close() error {
+	if l == nil {
+		return nil
+	}
+	return l.watcher.Close()
+}
+
+// happened takes an event to where it belongs. It must not block: the kernel goes on to write.
+func (a *Agent) happened(serving context.Context, e procscan.Event) {
+	if e.Kind == procscan.EventLost {
+		a.counters.EventsLost.Add(max(e.Lost, 1))
+		a.sweepSoon()
+		return
+	}
+	p := a.process(e.PID)
+	switch e.Kind {
+	case procscan.EventLibrary:
+		a.lookAt(serving, e.PID)
+	case procscan.EventExec:
+		if p != nil {
+			p.executed.Store(true)
+			p.stir()
+		}
+	case procscan.EventMapping:
+		if p != nil {
+			p.remapped()
+		}
+	}
+}

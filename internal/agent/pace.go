@@ -1,0 +1,166 @@
+package agent
+
+import (
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"correlator/internal/target"
+	"correlator/messaging"
+)
+
+// This file is when a process is looked at, and what is told of it when that goes wrong.
+
+const (
+	// recheckInterval is how often a process is looked at that is not on the lookout, and the most often
+	// that it is made sure of that its libraries are mapped still.
+	recheckInterval = time.Second
+
+	// A process in trouble is tried again at intervals that double between these.
+	retryMin = 100 * time.Millisecond
+	retryMax = 30 * time.Second
+
+	// A process is connected to at most connectBurst times at once, and once a second in the
+	// long run: restarts of its agent are served at once, and one that publishes something new
+	// all the time costs no more than that.
+	connectBurst    = 5
+	connectInterval = time.Second
+)
+
+// settle takes down how the last step ended, and answers when to take the next if nothing happens before;
+// 0 is when somebody says so: the lookout, a live event, the next sweep.
+//
+// A process that has all but used up how often it is connected to in a row is looked at no more often
+// than it could be connected to in the long run, whatever it does in between.
+func (p *process) settle(err error) time.Duration {
+	state := p.show(err)
+	retry := time.Duration(0)
+	if state == target.StateError {
+		p.trouble(err)
+		p.retry = min(max(2*p.retry, retryMin), retryMax)
+		retry = p.retry
+	} else {
+		p.retry = 0
+	}
+	p.connects.refill(time.Now())
+	switch {
+	case err != nil && p.connects.spent >= connectBurst-1 && retry < connectInterval:
+		p.agent.counters.TooOften.Add(1)
+		retry = connectInterval
+	case errors.Is(err, target.ErrNotTarget):
+		retry = retryMax
+	case p.looked && p.watch():
+		return retry
+	case retry == 0:
+		retry = recheckInterval
+	}
+	p.agent.lookout.unwatch(p.watched)
+	return retry
+}
+
+// show puts how the last step ended where others see it.
+func (p *process) show(err error) target.State {
+	state, reason := target.StateRegistered, ""
+	switch {
+	case errors.Is(err, errTooOften):
+		state = target.StateReady
+	case err != nil:
+		state, reason = target.StateOf(err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.view.State, p.view.Reason = state, reason
+	p.target.Describe(&p.view)
+	return state
+}
+
+// watch puts the process on the lookout for what it publishes, or for whether it does.
+func (p *process) watch() bool {
+	candidate := p.born
+	if p.target.Publishes() {
+		candidate = time.Time{}
+	}
+	return p.agent.lookout.watch(p.watched, p.target.Words(), candidate)
+}
+
+// retryTimer is the timer of a process in trouble: the others need none.
+type retryTimer struct {
+	timer *time.Timer
+	due   <-chan time.Time // nil while nothing is due
+}
+
+// set has it due after a while, or never when that is 0.
+func (t *retryTimer) set(after time.Duration) {
+	t.stop()
+	if after == 0 {
+		t.due = nil
+		return
+	}
+	if t.timer == nil {
+		t.timer = time.NewTimer(after)
+	} else {
+		t.timer.Reset(after)
+	}
+	t.due = t.timer.C
+}
+
+func (t *retryTimer) stop() {
+	if t.timer != nil {
+		t.timer.Stop()
+	}
+}
+
+const troubleMessage = "process cannot be served; trying again"
+
+// trouble counts why a process cannot be served, and logs it the first time.
+func (p *process) trouble(err error) {
+	reason := target.ReasonOf(err)
+	p.agent.counters.Troubles[reason].Add(1)
+	if !p.logged[reason] {
+		p.logged[reason] = true
+		p.log.Warn(troubleMessage, zap.Stringer("reason", reason), zap.Error(err))
+	}
+}
+
+// checkRoom counts when a process let samples become late by leaving no room for them, and logs it the
+// first time.
+func (p *process) checkRoom() {
+	stats := p.sender.Stats()
+	late := stats.Dropped[messaging.ReasonLate] - stats.Lost
+	if late == p.late {
+		return
+	}
+	p.late = late
+	p.agent.counters.Troubles[target.ReasonSocketFull].Add(1)
+	if !p.logged[target.ReasonSocketFull] {
+		p.logged[target.ReasonSocketFull] = true
+		p.log.Warn("process does not read its socket fast enough: its samples become late",
+			zap.Stringer("reason", target.ReasonSocketFull), zap.Uint64("samples", late))
+	}
+}
+
+// tokenBucket limits how often something is done: connectBurst times at once, and once per
+// connectInterval in the long run.
+type tokenBucket struct {
+	spent int       // tokens that are out
+	since time.Time // when the last of them came back
+}
+
+func (b *tokenBucket) refill(now time.Time) {
+	if back := int(now.Sub(b.since) / connectInterval); back > 0 {
+		b.spent = max(b.spent-back, 0)
+		b.since = b.since.Add(time.Duration(back) * connectInterval)
+	}
+	if b.spent == 0 {
+		b.since = now
+	}
+}
+
+func (b *tokenBucket) take(now time.Time) bool {
+	if b.refill(now); b.spent == connectBurst {
+		return false
+	}
+	b.spent++
+	return true
+}
