@@ -137,6 +137,32 @@ func TestDeliveryManyLibraries(t *testing.T) {
 	}
 }
 
+// What waits for a look at a process that hangs is given up when it is late: it does not add up.
+func TestDeliveryHangingHoldsLittle(t *testing.T) {
+	p := demo.Start(t, demo.Options{Busy: 1, PageOut: true, Gap: -1})
+	r := run(t, atRate(997))
+	r.sampledReport(p, 1)
+	p.Hostile("storage-hangs", "")
+	r.state(p, target.StateError, target.ReasonTimeout.String())
+	r.mu.RLock()
+	held := &r.processes[p.PID].held
+	r.mu.RUnlock()
+	most, stale := 0, &r.Counters().Sampling.Outcomes[target.OutcomeStale]
+	testenv.Poll(t, deadline, "samples to be given up", func() bool {
+		held.mu.Lock()
+		most = max(most, len(held.samples))
+		held.mu.Unlock()
+		return stale.Load() > maxHeld
+	})
+	if most > maxHeld/2 { // those of twice 300 ms are 600
+		t.Errorf("%d samples were held", most)
+	}
+	p.Kill()
+	r.gone(p)
+	r.end()
+	r.sampledAdded()
+}
+
 // More threads than are asked for have a reason of their own.
 func TestDeliveryManyThreads(t *testing.T) {
 	err := fmt.Errorf("reading threads: %w", bpf.ErrTooManyThreads)

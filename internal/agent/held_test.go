@@ -2,6 +2,7 @@ package agent
 
 import (
 	"testing"
+	"time"
 
 	"correlator/internal/sampling"
 )
@@ -10,17 +11,20 @@ import (
 // be looked at.
 func TestHeldQueue(t *testing.T) {
 	q := newHeldQueue()
-	if n := q.add(make([]sampling.Held, 2*maxHeld)); n != maxHeld {
+	if n, _ := q.add(make([]sampling.Held, 2*maxHeld), time.Time{}); n != maxHeld {
 		t.Errorf("%d held, want %d", n, maxHeld)
 	}
-	if n := q.add(make([]sampling.Held, 1)); n != 0 {
+	if n, _ := q.add(make([]sampling.Held, 1), time.Time{}); n != 0 {
 		t.Errorf("%d held in a full queue", n)
 	}
 	<-q.ready
 	if n := len(q.take()); n != maxHeld {
 		t.Errorf("%d taken", n)
 	}
-	if n := q.add(make([]sampling.Held, 3)); n != 3 || len(q.ready) != 1 {
+	if n, _ := q.add(make([]sampling.Held, 3), time.Time{}); n != 3 || len(q.ready) != 1 {
 		t.Errorf("%d held after that, want 3", n)
+	}
+	if n, late := q.add(make([]sampling.Held, maxHeld), time.Now()); n != maxHeld || len(late) != 3 {
+		t.Errorf("%d held when %d were late, want all and 3", n, len(late))
 	}
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,7 +23,15 @@ func (p *process) Sampled(key messaging.Key, samples uint64, at time.Time) {
 }
 
 // Hold passes samples on to the goroutine that may look at the process, as long as not too many wait.
-func (p *process) Hold(held []sampling.Held) int { return p.held.add(held) }
+// It gives up those that became late meanwhile: the goroutine cannot while the process makes it hang,
+// and many processes that do so would make us keep gigabytes.
+func (p *process) Hold(held []sampling.Held) int {
+	n, late := p.held.add(held, time.Now().Add(-p.agent.config.SamplesDelay))
+	for i := range late {
+		p.agent.sampling.Refuse(&late[i], target.OutcomeStale)
+	}
+	return n
+}
 
 // heldQueue holds samples on their way to the goroutine of a process.
 type heldQueue struct {
@@ -34,17 +43,25 @@ type heldQueue struct {
 
 func newHeldQueue() heldQueue { return heldQueue{ready: make(chan struct{}, 1)} }
 
-// add takes as many as there is room for, and answers how many.
-func (q *heldQueue) add(held []sampling.Held) int {
+// add takes as many as there is room for, and answers how many. It takes out those that were taken
+// before a time, when they are most of all: then what waits is never copied more than once.
+func (q *heldQueue) add(held []sampling.Held, before time.Time) (n int, late []sampling.Held) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	n := min(len(held), maxHeld-len(q.samples))
+	first := 0 // they come about in the order of their age
+	for first < len(q.samples) && q.samples[first].At().Before(before) {
+		first++
+	}
+	if first > len(q.samples)/2 {
+		late, q.samples = q.samples[:first], slices.Clone(q.samples[first:])
+	}
+	n = min(len(held), maxHeld-len(q.samples))
 	q.samples = append(q.samples, held[:n]...)
 	select {
 	case q.ready <- struct{}{}:
 	default:
 	}
-	return n
+	return n, late
 }
 
 func (q *heldQueue) take() (held []sampling.Held) {
