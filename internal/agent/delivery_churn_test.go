@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -121,6 +122,18 @@ func kernelTargets(t *testing.T, dir string) (n int) {
 	return n
 }
 
+// strangers ends the test when the agent serves other processes than these.
+func (r *running) strangers(processes ...*demo.Process) {
+	r.t.Helper()
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for pid := range r.processes {
+		if !slices.ContainsFunc(processes, func(p *demo.Process) bool { return pid == p.PID }) {
+			testenv.Missing(r.t, fmt.Sprintf("process %d maps the library, too, and is none of this test", pid))
+		}
+	}
+}
+
 // Whatever happens to receivers under load, at any moment: those to which nothing happens lose not one
 // sample, nobody is told what is not theirs, and nothing is left of those that are gone.
 func TestDeliveryInChurn(t *testing.T) {
@@ -170,7 +183,10 @@ func TestDeliveryInChurn(t *testing.T) {
 	}
 	t.Logf("%d things happened to %d processes: %d registrations, %d sockets gone", happened, len(all)-len(survivors),
 		r.Counters().Messages.Registrations.Load(), r.Counters().Messages.SocketsGone.Load())
-	testenv.Poll(t, deadline, "all to be what it was", func() bool {
+	what := fmt.Sprintf("%d processes, %d of them in the kernel's table, %d descriptors and %d goroutines, as before", processes, targets,
+		descriptors, goroutines)
+	testenv.Poll(t, deadline, what, func() bool {
+		r.strangers(all...)
 		return registered() == processes && kernelTargets(t, pins) == targets &&
 			openDescriptors(t) <= descriptors && runtime.NumGoroutine() <= goroutines
 	})
