@@ -52,8 +52,8 @@ func healthy(t *testing.T, sender *messaging.Sender, report demo.Report) {
 	stats := sender.Stats()
 	clean(t, report)
 	if stats.Added == 0 || stats.Sent != stats.Added || report.Samples != stats.Added || report.LateSamples != 0 {
-		t.Errorf("of a healthy process %d samples were queued, %d sent, %d arrived and %d were late", stats.Added, stats.Sent,
-			report.Samples, report.LateSamples)
+		t.Errorf("of a healthy process %d samples were queued, %d sent, %d arrived and %d were late; dropped by reason: %d", stats.Added,
+			stats.Sent, report.Samples, report.LateSamples, stats.Dropped)
 	}
 	if stats.Registrations != 1 || report.Registrations != 1 {
 		t.Errorf("a healthy process was registered with %d times", report.Registrations)
