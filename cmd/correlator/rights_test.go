@@ -1,0 +1,196 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"correlator/internal/demo"
+	"correlator/internal/testenv"
+)
+
+// needed are the capabilities that the README asks for, beside CAP_SYSLOG, with CAP_SYS_ADMIN left out
+// that stands in for some of them.
+var needed = []string{"sys_ptrace", "bpf", "perfmon", "checkpoint_restore", "dac_read_search", "setuid", "setgid"}
+
+// without is needed less one.
+func without(capability string) []string {
+	return slices.DeleteFunc(slices.Clone(needed), func(c string) bool { return c == capability })
+}
+
+// notRead is what is said of processes that may not be looked into. Recent kernels let CAP_PERFMON read
+// maps; then what fails comes next.
+const notRead = "opening maps: not permitted|reading map_files: not permitted"
+
+// rights is the table of docs/security.md: what the agent says that lacks a capability, and whom it
+// does not serve.
+var rights = []struct {
+	name         string
+	capabilities []string
+	flags        []string
+	pins         bool              // pins its table, and has a feed socket
+	user         string            // runs as this one instead of root
+	ends         string            // says this, with exit code 1; empty: runs on
+	warns        string            // says this
+	unserved     map[string]string // what is said of processes; the others are served
+}{
+	{name: "all", capabilities: needed, pins: true},
+	{name: "another user", capabilities: needed, user: "1000"},
+	{name: "no sys_ptrace", capabilities: without("sys_ptrace"), unserved: map[string]string{
+		"root": notRead, "user": notRead, "deleted": notRead, "namespace": notRead,
+	}},
+	{name: "no bpf", capabilities: without("bpf"),
+		ends: `loading identity iterator: missing CAP_BPF: grant the process CAP_BPF\n$`},
+	{name: "no perfmon", capabilities: without("perfmon"),
+		ends: `loading identity iterator: missing CAP_PERFMON: grant the process CAP_PERFMON\n$`},
+	{name: "no checkpoint_restore", capabilities: without("checkpoint_restore"), unserved: map[string]string{
+		"deleted": `opening map_files/.*: not permitted: operation not permitted; opening the path below the process's root: no such file`,
+	}},
+	{name: "sys_admin instead", capabilities: []string{"sys_ptrace", "sys_admin", "dac_read_search", "setuid", "setgid"}},
+	{name: "no dac_read_search", capabilities: without("dac_read_search"), unserved: map[string]string{
+		"user": "map_files: not permitted", "deleted": "map_files: not permitted", "namespace": "map_files: not permitted",
+	}},
+	{name: "no setuid", capabilities: without("setuid"), unserved: map[string]string{
+		"user": "setting filesystem user 4711$", "deleted": "setting filesystem user 4711$", "namespace": "setting filesystem user 4712$",
+	}},
+	{name: "no setgid", capabilities: without("setgid"), unserved: map[string]string{
+		"user": "setting groups: ", "deleted": "setting groups: ", "namespace": "setting groups: ",
+	}},
+	{name: "kernel stacks", capabilities: append(without(""), "syslog"), flags: []string{"--kernel-stacks"}},
+	{name: "kernel stacks, no syslog", capabilities: needed, flags: []string{"--kernel-stacks"}, warns: "stacks have no kernel frames"},
+}
+
+// Each capability that is asked for is needed, for what docs/security.md says, and no other is.
+func TestRights(t *testing.T) {
+	needSampler(t)
+	setpriv := testenv.NeedTool(t, "setpriv")
+	another := demo.Placement{UID: 4711, GID: 4711}
+	root := demo.Start(t, demo.Options{Busy: 1})
+	user := demo.Start(t, demo.Options{Busy: 1, Placement: another})
+	deleted := demo.Start(t, demo.Options{Busy: 1, Placement: another})
+	deleted.UnlinkLibrary()
+	processes := map[string]int{"root": root.PID, "user": user.PID, "deleted": deleted.PID, "namespace": startInUserNamespace(t, "4712")}
+	for _, c := range rights {
+		t.Run(c.name, func(t *testing.T) {
+			set := "-all,+" + strings.Join(c.capabilities, ",+")
+			by := []string{setpriv, "--bounding-set", set, "--inh-caps", "-all"}
+			if c.user != "" {
+				by = []string{setpriv, "--reuid", c.user, "--regid", c.user, "--clear-groups", "--inh-caps", set, "--ambient-caps", set, "--bounding-set", set}
+			}
+			flags := append(c.flags, "--samples-per-second", "97")
+			if c.flags != nil {
+				needSecretive(t)
+			}
+			if c.pins {
+				flags = append(flags, "--pin-maps", filepath.Join(mountBPF(t), "correlator"), "--feed-socket", filepath.Join(t.TempDir(), "feed"))
+			}
+			a := startAgent(t, by, flags...)
+			if c.ends != "" {
+				a.command.Wait()
+				text, err := os.ReadFile(a.log)
+				if err != nil || a.command.ProcessState.ExitCode() != 1 || !regexp.MustCompile(c.ends).Match(text) {
+					t.Errorf("ended with %v and said %q, want %q", a.command.ProcessState, text, c.ends)
+				}
+				return
+			}
+			for name, pid := range processes {
+				if said := c.unserved[name]; said != "" {
+					a.unserved(pid, said)
+				} else {
+					a.registered(pid)
+				}
+			}
+			if c.unserved == nil {
+				before := deleted.Report().Samples
+				deleted.ReportWhen("samples", func(report demo.Report) bool { return report.Samples > before })
+			}
+			if warned := len(a.logged(c.warns)) > 0; warned != (c.warns != "") {
+				t.Errorf("warned: %v", warned)
+			}
+			a.end().addUp(t)
+		})
+	}
+}
+
+// unserved waits until the agent has said that it cannot serve a process, and why.
+func (a *agentProcess) unserved(pid int, why string) {
+	a.t.Helper()
+	pattern := regexp.MustCompile(why)
+	testenv.Poll(a.t, deadline, why, func() bool {
+		return slices.ContainsFunc(a.entries(), func(e logEntry) bool {
+			return e.PID == pid && e.Level == "warn" && pattern.MatchString(e.Error)
+		})
+	})
+	if slices.ContainsFunc(a.logged("registered"), func(e logEntry) bool { return e.PID == pid }) {
+		a.t.Errorf("process %d is served", pid)
+	}
+}
+
+// needSecretive ends the test unless the kernel shows its addresses to those with CAP_SYSLOG and to nobody
+// else (kallsyms_show_value).
+func needSecretive(t *testing.T) {
+	t.Helper()
+	var restrict, paranoid int
+	for path, value := range map[string]*int{"kptr_restrict": &restrict, "perf_event_paranoid": &paranoid} {
+		text, err := os.ReadFile("/proc/sys/kernel/" + path)
+		if err == nil {
+			*value, err = strconv.Atoi(strings.TrimSpace(string(text)))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if restrict > 1 || restrict == 0 && paranoid <= 1 {
+		testenv.Missing(t, "needs kernel.kptr_restrict=1: kernel addresses are shown to nobody, or to everybody")
+	}
+}
+
+// startInUserNamespace starts a demo process in a user namespace that an ordinary user has made, in
+// which it is root.
+func startInUserNamespace(t *testing.T, id string) (pid int) {
+	t.Helper()
+	unshare := testenv.NeedTool(t, "unshare")
+	built := demo.Build(t, "demo-glibc", "lib-glibc-tlsdesc")
+	dir, err := os.MkdirTemp("", "demo-") // which others can enter
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	library := filepath.Join(dir, demo.LibraryName(false))
+	for _, argv := range [][]string{
+		{"cp", filepath.Join(built, "demo-glibc"), dir},
+		{"install", "--mode", "600", filepath.Join(built, "lib-glibc-tlsdesc.so"), library},
+		{"chown", "-R", id + ":" + id, dir},
+	} {
+		if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", argv, err, out)
+		}
+	}
+	cmd := exec.Command("setpriv", "--reuid", id, "--regid", id, "--clear-groups", unshare, "--user", "--map-root-user", "--mount",
+		filepath.Join(dir, "demo-glibc"), "--library", library, "--socket", filepath.Join(dir, "socket"))
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stdin.Close()
+		cmd.Wait()
+	})
+	if _, err := stdout.Read(make([]byte, 1)); err != nil { // its first event
+		testenv.Missing(t, "an ordinary user may not make a user namespace")
+	}
+	return cmd.Process.Pid
+}
