@@ -159,6 +159,7 @@ func TestDeliveryInChurn(t *testing.T) {
 		defer r.mu.RUnlock()
 		return len(r.processes)
 	}
+	watch := watchStalls()
 	descriptors, goroutines, targets, processes := openDescriptors(t), runtime.NumGoroutine(), kernelTargets(t, pins), registered()
 	if targets != len(survivors) || processes != len(survivors) {
 		testenv.Missing(t, fmt.Sprintf("%d processes take part, %d are of this test", processes, len(survivors)))
@@ -196,6 +197,7 @@ func TestDeliveryInChurn(t *testing.T) {
 		p.StopThreads()
 	}
 	r.end()
+	t.Logf("stalled for %v", watch.end())
 	r.alone(all...)
 	for i, p := range survivors {
 		healthy(t, senders[i], p.Quit())
