@@ -1,0 +1,151 @@
+package procscan
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxCgroupBytes holds 32 hierarchies, twice as many as there are controllers, with paths of
+// PATH_MAX. From there on kernels cut them off, or refuse to tell.
+const maxCgroupBytes = 32 * (unix.PathMax + 64)
+
+// Cgroup is where a process stands among the control groups. The kernel says it, not the process;
+// but whoever may write to a cgroup names those below it as he likes.
+type Cgroup struct {
+	// Path begins with a slash, as seen from our own cgroup namespace: in one that is not the host's,
+	// what lies outside begins with "/..", and what our own cgroup has in common with it is not
+	// told. The bytes are any but zero and newline.
+	Path string
+	// ContainerID is the id that Path ends with, or leads through, empty when there is none.
+	ContainerID string
+}
+
+// Cgroup reads the process's cgroup. A process of no hierarchy at all has none.
+func (h *Handle) Cgroup() (Cgroup, error) {
+	fd, err := h.open("cgroup", unix.O_RDONLY)
+	if err != nil {
+		return Cgroup{}, fmt.Errorf("opening cgroup: %w", err)
+	}
+	defer unix.Close(fd)
+	text, err := io.ReadAll(io.LimitReader(fdReader(fd), maxCgroupBytes+1))
+	if err != nil {
+		return Cgroup{}, fmt.Errorf("reading cgroup: %w", classify(err))
+	}
+	cgroup, err := parseCgroup(text)
+	if err != nil {
+		return Cgroup{}, fmt.Errorf("reading cgroup: %w", err)
+	}
+	return cgroup, nil
+}
+
+var errCgroup = errors.New("unexpected text")
+
+// parseCgroup takes the text of /proc/PID/cgroup, one line for each hierarchy (cgroups(7)):
+//
+//	field         text        example
+//	hierarchy     digits      0          0 for cgroup v2, of which there is one
+//	controllers   : names     :cpu,cpuacct or :name=systemd, none with v2
+//	path          : / ...     :/system.slice/docker.service
+//
+// The kernel escapes nothing in a path; it lets nobody name a cgroup with a newline.
+//
+// With v1, or some hierarchies of each version, a process can stand elsewhere in each: a runtime
+// leaves the processes of a container in its own cgroup, or in the root, of a hierarchy that it does
+// not care for. What counts is a path that leads to a container before one that does not, then the
+// longest, which says most, then the first that the kernel lists.
+func parseCgroup(text []byte) (Cgroup, error) {
+	if len(text) > maxCgroupBytes {
+		return Cgroup{}, fmt.Errorf("%w: more than %d bytes", errCgroup, maxCgroupBytes)
+	}
+	var best Cgroup
+	for line := range bytes.Lines(text) {
+		fields := bytes.SplitN(line, []byte(":"), 3)
+		path, whole := bytes.CutSuffix(fields[len(fields)-1], []byte("\n"))
+		if len(fields) != 3 || !whole || len(path) == 0 || path[0] != '/' {
+			return Cgroup{}, fmt.Errorf("%w: %.100q", errCgroup, line)
+		}
+		cgroup := Cgroup{Path: string(path), ContainerID: containerID(string(path))}
+		if cgroup.saysMore(best) {
+			best = cgroup
+		}
+	}
+	return best, nil
+}
+
+func (c Cgroup) saysMore(than Cgroup) bool {
+	if contained := c.ContainerID != ""; contained != (than.ContainerID != "") {
+		return contained
+	}
+	return len(c.Path) > len(than.Path)
+}
+
+// containerID finds the container that a cgroup belongs to: the last part of its path that is named
+// after one, so that of nested containers the innermost counts, and what systemd or a runtime makes
+// below a container's cgroup belongs to it.
+//
+//	part of the path                  made by
+//	ID                                docker, containerd and podman by themselves (cgroupfs)
+//	ENGINE-ID                         cri-o (cgroupfs)
+//	ENGINE-ID.scope                   all of them by systemd: docker-, cri-containerd-, crio-, libpod-
+//	SLICE:ENGINE:ID                   containerd by itself when told to use systemd's names
+//	8-4-4-4-4 to 8-4-4-4-12 digits    Cloud Foundry's garden, mesos
+//	32 digits-number                  ECS on Fargate
+//
+// ID is 64 digits, all of them hexadecimal and lower-case. The Elastic APM agents, which put the
+// same id into their metadata, go by the same names (specs/agents/metadata.md of elastic/apm), but
+// look at the last part of the path alone. ENGINE-conmon-ID is not in the container: it watches it.
+func containerID(path string) string {
+	for path != "" {
+		slash := strings.LastIndexByte(path, '/')
+		if id := containerIDOf(path[slash+1:]); id != "" {
+			return id
+		}
+		path = path[:max(slash, 0)]
+	}
+	return ""
+}
+
+const containerIDLen = 64
+
+func containerIDOf(part string) string {
+	if isGardenID(part) || isFargateID(part) {
+		return part
+	}
+	part = strings.TrimSuffix(part, ".scope")
+	if len(part) < containerIDLen {
+		return ""
+	}
+	prefix, id := part[:len(part)-containerIDLen], part[len(part)-containerIDLen:]
+	if !isHex(id) || strings.HasSuffix(prefix, "conmon-") {
+		return ""
+	}
+	if prefix != "" && !strings.HasSuffix(prefix, "-") && !strings.HasSuffix(prefix, ":") {
+		return ""
+	}
+	return id
+}
+
+// isGardenID says whether s is five groups of digits, the last of which garden makes as short as
+// the others.
+func isGardenID(s string) bool {
+	for _, length := range [...]int{8, 4, 4, 4} {
+		if len(s) <= length || s[length] != '-' || !isHex(s[:length]) {
+			return false
+		}
+		s = s[length+1:]
+	}
+	return len(s) >= 4 && len(s) <= 12 && isHex(s)
+}
+
+func isFargateID(s string) bool {
+	task, number, ok := strings.Cut(s, "-")
+	return ok && len(task) == 32 && isHex(task) &&
+		number != "" && len(number) <= 10 && strings.Trim(number, "0123456789") == ""
+}
+
+func isHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }

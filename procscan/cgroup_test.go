@@ -1,0 +1,326 @@
+package procscan
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/testenv"
+)
+
+const (
+	someID    = "5ebf11e02dbde102cda4b76bc0e3849a65f9edac7a12bdabfd34db01b9556101"
+	anotherID = "cbdfa0f1f08763b1963c30d98e11e1f052cb67f1e9b7c0ab8a6ca6c70cbcad69"
+)
+
+func TestContainerID(t *testing.T) {
+	const pod = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod90d81341_92de_11e7_8cf2_507b9d4141fa.slice"
+	for path, want := range map[string]string{
+		// Engines by themselves, and by systemd.
+		"/docker/" + someID:                                        someID,
+		"/k8s.io/" + someID:                                        someID,
+		"/libpod_parent/libpod-" + someID:                          someID,
+		"/kubepods/besteffort/poda7/crio-" + someID:                someID,
+		"/kubepods/burstable/pod90d81341-92de-11e7/" + someID:      someID,
+		"/system.slice/docker-" + someID + ".scope":                someID,
+		pod + "/docker-" + someID + ".scope":                       someID,
+		pod + "/cri-containerd-" + someID + ".scope":               someID,
+		pod + "/crio-" + someID + ".scope":                         someID,
+		"/machine.slice/libpod-" + someID + ".scope":               someID,
+		"/user.slice/user-1.slice/libpod-" + someID + ".scope":     someID,
+		"/system.slice/nerdctl-" + someID + ".scope":               someID,
+		"/kubepods-burstable-poda7.slice:cri-containerd:" + someID: someID,
+		"/system.slice/containerd.service/kubepods-burstable-podff49d0be_16b7_4a49_bb9e_8ec1f1f4e27f.slice:cri-containerd:" +
+			someID: someID,
+
+		// Elsewhere.
+		"/ecs/task-arn/" + someID: someID,
+		"/ecs/03752a671e744971a862edcee6195646/03752a671e744971a862edcee6195646-4015103728": "03752a671e744971a862edcee6195646-4015103728",
+		"/system.slice/garden.service/garden/70eb4ce5-a065-4401-6990-88ed":                  "70eb4ce5-a065-4401-6990-88ed",
+		"/kubepods/besteffort/pode9b90526/15aa6e53-b09a-40c7-8558-c6c31e36c88a":             "15aa6e53-b09a-40c7-8558-c6c31e36c88a",
+		"/mesos/3b1cf944-1d97-40a6-ac73-b156ac2f2bfe":                                       "3b1cf944-1d97-40a6-ac73-b156ac2f2bfe",
+
+		// Below a container, and one in the other.
+		"/machine.slice/libpod-" + someID + ".scope/container":                                                      someID,
+		"/docker/" + someID + "/system.slice/tomcat.service":                                                        someID,
+		"/system.slice/docker-" + someID + ".scope/init.scope":                                                      someID,
+		"/docker/" + anotherID + "/docker/" + someID:                                                                someID,
+		"/docker/" + someID + "/docker/buildkit/ks2m5yfg7v0sunlqy3ucbyjbh":                                          someID,
+		"/mesos/3b1cf944-1d97-40a6-ac73-b156ac2f2bfe/kubepods/besteffort/poda7/" + someID:                           someID,
+		"/machine.slice/libpod-" + anotherID + ".scope/container/kubelet.slice/cri-containerd-" + someID + ".scope": someID,
+
+		// As seen from another cgroup namespace.
+		"/../cri-containerd-" + someID + ".scope": someID,
+		"/../../poda7/" + someID + "/..":          someID,
+		"/..":                                     "",
+		"/../../..":                               "",
+
+		// No containers.
+		"":                             "",
+		"/":                            "",
+		"/system.slice/docker.service": "",
+		"/user.slice/user-1000.slice/session-2.scope":                                                 "",
+		"/machine.slice/libpod-conmon-" + someID + ".scope":                                           "",
+		pod + "/crio-conmon-" + someID + ".scope":                                                     "",
+		"/machine.slice/machine-libpod_pod_" + someID + ".slice":                                      "",
+		"/libpod_parent/libpod_pod_" + someID:                                                         "",
+		"/system.slice/" + someID + ".service":                                                        "",
+		"/system.slice/var-lib-docker-overlay2-" + someID + "-merged.mount":                           "",
+		"/user.slice/user-1000.slice/apps.slice/vte-spawn-75bc72bd-6642-4cf5-b62c-0674e11bfc84.scope": "",
+		"/kubepods/burstable/pod90d81341-92de-11e7-8cf2-507b9d4141fa":                                 "",
+		"/process_api/22e48c7c96e0c215e5a7ff5738f005d6":                                               "",
+		"/docker/" + someID[1:]:                                                                       "",
+		"/docker/0" + someID:                                                                          "",
+		"/docker/" + strings.ToUpper(someID):                                                          "",
+		"/docker/g" + someID[1:]:                                                                      "",
+		"/docker/" + someID + " ":                                                                     "",
+		"/docker/docker-.scope":                                                                       "",
+		"/ecs/03752a671e744971a862edcee6195646-":                                                      "",
+		"/ecs/03752a671e744971a862edcee6195646-1x":                                                    "",
+		"/ecs/3752a671e744971a862edcee6195646-1":                                                      "",
+		"/ecs/03752a671e744971a862edcee6195646-12345678901":                                           "",
+		"/garden/70eb4ce5-a065-4401-6990-88e":                                                         "",
+		"/garden/70eb4ce5-a065-4401-6990-88ed0123456789":                                              "",
+		"/garden/70eb4ce5-a065-44010-6990-88ed":                                                       "",
+		"/garden/70eb4ce5-a065-4401-6990":                                                             "",
+		"/garden/70eb4ce5-a065-4401-6990-":                                                            "",
+		"/garden/70eb4ce-5a065-4401-6990-88ed":                                                        "",
+	} {
+		if got := containerID(path); got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+}
+
+// Files as they were seen by others, who asked what was wrong with them, but for the last: a process
+// of ours, read in a cgroup namespace below that process's cgroup of one hierarchy.
+var capturedCgroups = map[string]Cgroup{
+	"docker-hybrid": { // docker/for-linux issue 1293
+		"/docker/a2ffe0e97ac22657a2a023ad628e9df837c38a03b1ebc904d3f6d644eb1a1a81",
+		"a2ffe0e97ac22657a2a023ad628e9df837c38a03b1ebc904d3f6d644eb1a1a81"},
+	"docker-in-docker": { // kubernetes/kubernetes issue 18202
+		"/docker/81950eac55062e5d8e7b5567d1036e4b146dfe212bdc9263c97347e6ce86b904",
+		"81950eac55062e5d8e7b5567d1036e4b146dfe212bdc9263c97347e6ce86b904"},
+	"fargate": { // EKS on Fargate: a test of DataDog/dd-trace-java
+		"/ecs/545b896a072744d186c7fb09a45ec172/545b896a072744d186c7fb09a45ec172-3057940393/kubepods/burstable/" +
+			"poddefa568d-ff14-43d9-9a63-9e39ee9b39b4/cf1241bbf80ea91eebdd28bf719057380997ca4b0cea16869393b905fb6d52bc",
+		"cf1241bbf80ea91eebdd28bf719057380997ca4b0cea16869393b905fb6d52bc"},
+	"garden": { // ditto
+		"/system.slice/garden.service/garden/6f265890-5165-7fab-6b52-18d1", "6f265890-5165-7fab-6b52-18d1"},
+	"session":   {"/user.slice/user-1000.slice/session-2.scope", ""}, // a test of elastic/apm-agent-go
+	"namespace": {"/../..", ""},
+}
+
+func TestParseCgroup(t *testing.T) {
+	for name, want := range capturedCgroups {
+		text, err := os.ReadFile(filepath.Join("testdata/cgroup", name+".txt"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := parseCgroup(text); err != nil || got != want {
+			t.Errorf("%s: got %+v, %v", name, got, err)
+		}
+	}
+	longest := "/" + strings.Repeat("d", unix.PathMax-2)
+	for text, want := range map[string]Cgroup{
+		"":                       {},
+		"0::/\n":                 {"/", ""},
+		"0::/init.scope\n":       {"/init.scope", ""},
+		"1:net_cls:/\n0::/a\n":   {"/a", ""},
+		"1:net_cls:/b\n0::/a\n":  {"/b", ""},
+		"0::/a:b::c\n":           {"/a:b::c", ""},
+		"0::/a\xff\x1b[31m \r\n": {"/a\xff\x1b[31m \r", ""},
+		"2:cpu:/docker/" + someID + "\n1:name=systemd:/much/longer/than/" + someID + "/is-if-no-container\n": {
+			"/much/longer/than/" + someID + "/is-if-no-container", someID},
+		strings.Repeat("7:name=x:"+longest+"\n", 31) + "0::/docker/" + someID + "\n": {"/docker/" + someID, someID},
+	} {
+		got, err := parseCgroup([]byte(text))
+		if err != nil || got != want {
+			t.Errorf("%.100q: got %+v, %v", text, got, err)
+		}
+	}
+}
+
+func TestParseCgroupRefuses(t *testing.T) {
+	for name, text := range map[string]string{
+		"no fields":   "0\n",
+		"two fields":  "0:/\n",
+		"no path":     "0::\n",
+		"relative":    "0::a\n",
+		"colon":       "1:name=a:b:/\n",
+		"cut off":     "0::/docker",
+		"empty line":  "0::/\n\n",
+		"too much":    strings.Repeat("0::/\n", maxCgroupBytes/5+1),
+		"second line": "1:cpu:/\n0:",
+	} {
+		if got, err := parseCgroup([]byte(text)); !errors.Is(err, errCgroup) {
+			t.Errorf("%s: got %+v, %v", name, got, err)
+		}
+	}
+}
+
+func FuzzParseCgroup(f *testing.F) {
+	for name := range capturedCgroups {
+		text, err := os.ReadFile(filepath.Join("testdata/cgroup", name+".txt"))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		got, err := parseCgroup(text)
+		if err != nil {
+			if got != (Cgroup{}) {
+				t.Errorf("%+v with %v", got, err)
+			}
+			return
+		}
+		if len(text) == 0 {
+			return
+		}
+		if !strings.Contains(got.Path, got.ContainerID) || !strings.Contains(string(text), ":"+got.Path+"\n") {
+			t.Errorf("%+v is not in %q", got, text)
+		}
+		if length := len(got.ContainerID); length != 0 && (length < 28 || length > 64) {
+			t.Errorf("id %q", got.ContainerID)
+		}
+	})
+}
+
+// Processes in cgroups that are made for them.
+func TestCgroupOfProcess(t *testing.T) {
+	root := cgroupRoot(t)
+	outer := makeCgroup(t, root, "correlator-test-"+strconv.Itoa(os.Getpid()))
+	container := makeCgroup(t, outer, "docker-"+someID+".scope")
+	inner := makeCgroup(t, container, "payload")
+	sibling := makeCgroup(t, outer, "sibling")
+
+	for fd, want := range map[int]Cgroup{
+		outer:     {Path: "", ContainerID: ""},
+		container: {Path: "/docker-" + someID + ".scope", ContainerID: someID},
+		inner:     {Path: "/docker-" + someID + ".scope/payload", ContainerID: someID},
+	} {
+		p := startSleepIn(t, fd)
+		h, err := OpenProcess("/proc", identityOf(t, p.pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer h.Close()
+		got, err := h.Cgroup()
+		if err != nil || got.ContainerID != want.ContainerID || !strings.HasSuffix(got.Path, want.Path) || got.Path[0] != '/' {
+			t.Errorf("got %+v, %v, want %+v", got, err, want)
+		}
+
+		// From a namespace of another cgroup.
+		reader := exec.Command(testenv.NeedTool(t, "unshare"), "--cgroup", "cat", h.path("cgroup"))
+		reader.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: sibling}
+		text, err := reader.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Of what other hierarchies say, nothing counts here.
+		text = text[strings.Index(string(text), "0::"):]
+		if got, err := parseCgroup(text); err != nil || got != (Cgroup{"/.." + want.Path, want.ContainerID}) {
+			t.Errorf("from a namespace: got %+v, %v, want %+v", got, err, want)
+		}
+
+		p.kill()
+		if got, err := h.Cgroup(); !errors.Is(err, ErrGone) {
+			t.Errorf("of a process that is gone: %+v, %v", got, err)
+		}
+	}
+}
+
+// Of a path of more than PATH_MAX the kernel tells the beginning, or nothing at all.
+func TestCgroupTooDeep(t *testing.T) {
+	fd := makeCgroup(t, cgroupRoot(t), "correlator-test-"+strconv.Itoa(os.Getpid()))
+	fd = makeCgroup(t, fd, "docker-"+someID+".scope")
+	for range unix.PathMax/250 + 1 {
+		fd = makeCgroup(t, fd, strings.Repeat("d", 250))
+	}
+	p := startSleepIn(t, fd)
+	h, err := OpenProcess("/proc", identityOf(t, p.pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	got, err := h.Cgroup()
+	if err == nil && len(got.Path) == unix.PathMax-1 && got.ContainerID == someID {
+		return
+	}
+	if !errors.Is(err, unix.ENAMETOOLONG) || errors.Is(err, ErrGone) {
+		t.Errorf("got %d bytes, container %q, %v", len(got.Path), got.ContainerID, err)
+	}
+}
+
+// cgroupRoot is the root of cgroup v2, in a mount that nobody sees.
+func cgroupRoot(t *testing.T) int {
+	t.Helper()
+	testenv.NeedRoot(t)
+	fs, err := unix.Fsopen("cgroup2", unix.FSOPEN_CLOEXEC)
+	if err == nil {
+		defer unix.Close(fs)
+		err = unix.FsconfigCreate(fs)
+	}
+	root := -1
+	if err == nil {
+		root, err = unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, 0)
+	}
+	if err != nil {
+		testenv.Missing(t, "needs cgroup v2 and the right to mount it: "+err.Error())
+	}
+	t.Cleanup(func() { unix.Close(root) })
+	return root
+}
+
+// makeCgroup makes a cgroup that is removed after its processes, and those below it, at the end.
+func makeCgroup(t *testing.T, parent int, name string) int {
+	t.Helper()
+	if err := unix.Mkdirat(parent, name, 0o755); err != nil {
+		testenv.Missing(t, "needs a cgroup file system to write to: "+err.Error())
+	}
+	t.Cleanup(func() {
+		testenv.Poll(t, waitFor, "an empty cgroup", func() bool {
+			return !errors.Is(unix.Unlinkat(parent, name, unix.AT_REMOVEDIR), unix.EBUSY)
+		})
+	})
+	fd, err := unix.Openat(parent, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	return fd
+}
+
+func startSleepIn(t *testing.T, cgroup int) *process {
+	t.Helper()
+	cmd := exec.Command(testenv.NeedTool(t, "sleep"), "infinity")
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: cgroup}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := &process{cmd: cmd, pid: cmd.Process.Pid}
+	t.Cleanup(p.kill)
+	return p
+}
+
+func BenchmarkCgroup(b *testing.B) {
+	h, err := OpenProcess("/proc", identityOf(b, os.Getpid()))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer h.Close()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := h.Cgroup(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
