@@ -25,9 +25,13 @@ type Cgroup struct {
 	ContainerID string
 }
 
-// Cgroup reads the process's cgroup. A process of no hierarchy at all has none.
+// Cgroup reads the process's cgroup. It is the zero value where there are no hierarchies, or where
+// the kernel knows no cgroups.
 func (h *Handle) Cgroup() (Cgroup, error) {
 	fd, err := h.open("cgroup", unix.O_RDONLY)
+	if errors.Is(err, unix.ENOENT) && h.Alive() {
+		return Cgroup{}, nil
+	}
 	if err != nil {
 		return Cgroup{}, fmt.Errorf("opening cgroup: %w", err)
 	}
