@@ -108,7 +108,7 @@ func TestReceiverConnectsElsewhere(t *testing.T) {
 	}
 	b.add(1, 1, 0)
 	b.expectDown(unix.EPERM)
-	if _, err := Dial(openRoot(t, "/"), b.receiver.path, ourCredentials(t)); !errors.Is(err, ErrPermission) {
+	if _, err := Dial("/proc", openRoot(t, "/"), b.receiver.path, ourCredentials(t)); !errors.Is(err, ErrPermission) {
 		t.Errorf("dialling it: %v, want ErrPermission", err)
 	}
 }

@@ -187,7 +187,7 @@ func TestReceiverSeesItsOwnIDs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, creds := range []Credentials{{UID: 1000, GID: 1001}, {UID: 0, GID: 1001}, ourCredentials(t)} {
-		socket, err := Dial(openRoot(t, "/"), r.path, creds)
+		socket, err := Dial("/proc", openRoot(t, "/"), r.path, creds)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -244,7 +244,7 @@ func BenchmarkDial(b *testing.B) {
 	b.Run("dial", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			s, err := Dial(root, r.path, Credentials{UID: 1000, GID: 1000})
+			s, err := Dial("/proc", root, r.path, Credentials{UID: 1000, GID: 1000})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -112,7 +112,7 @@ func (h helper) dial(creds Credentials) error {
 		return err
 	}
 	defer root.Close()
-	_, err = Dial(root, h.DialPath, creds)
+	_, err = Dial("/proc", root, h.DialPath, creds)
 	switch {
 	case errors.Is(err, ErrCredentials):
 		fmt.Println("ErrCredentials")

@@ -260,7 +260,7 @@ func idleSenderBytes(t testing.TB, senders int) int64 {
 	goroutines := runtime.NumGoroutine()
 	before := heapInUse()
 	for i := range kept {
-		socket, err := Dial(root, r.path, creds)
+		socket, err := Dial("/proc", root, r.path, creds)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,10 +28,10 @@ func TestDialInMountNamespace(t *testing.T) {
 			}
 		}
 		// Its socket is root's, 0755 as by umask: another user may not write to it.
-		if _, err := Dial(c.root(), path, creds); !errors.Is(err, ErrPermission) {
+		if _, err := Dial("/proc", c.root(), path, creds); !errors.Is(err, ErrPermission) {
 			t.Errorf("with other credentials: %v", err)
 		}
-		socket, err := Dial(c.root(), path, c.credentials())
+		socket, err := Dial("/proc", c.root(), path, c.credentials())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +72,7 @@ func TestDialInUserNamespace(t *testing.T) {
 	if creds.UID != 1000 || creds.GID != 1000 {
 		t.Fatalf("the helper runs as %v", creds)
 	}
-	socket, err := Dial(c.root(), path, creds)
+	socket, err := Dial("/proc", c.root(), path, creds)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestDialInUserNamespace(t *testing.T) {
 	if err := os.Chmod(host.path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Dial(c.root(), host.path, creds); !errors.Is(err, ErrPermission) {
+	if _, err := Dial("/proc", c.root(), host.path, creds); !errors.Is(err, ErrPermission) {
 		t.Errorf("a socket of the host: %v", err)
 	}
 }
@@ -123,7 +123,7 @@ func TestDialThroughMountsOfTheProcess(t *testing.T) {
 	creds := c.credentials()
 	for i, path := range paths {
 		itself := c.line()
-		socket, err := Dial(c.root(), path, creds)
+		socket, err := Dial("/proc", c.root(), path, creds)
 		switch want := filepath.Base(path); {
 		case want == "open" && itself == "<nil>" && err == nil:
 			reaches(t, socket, receivers[i])

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -71,11 +72,14 @@ func Identify(root *os.File, path string) (Identity, error) {
 // namespace in which the process is root makes no difference. Sending, too, shows its ids
 // rather than ours to a receiver that asks for them.
 //
+// A procfs of our own pid namespace is mounted at procRoot, which everybody may walk to, and which
+// has at most 88 bytes: it is part of the name that the kernel is given for the socket.
+//
 // Dial may block as long as the process's file systems do (FUSE, autofs, a dead network mount),
 // and holds a thread meanwhile: call it on a goroutine that serves this process alone. The
 // kernel makes the whole agent undumpable when a thread first takes on other ids: it writes no
 // core file from then on.
-func Dial(root *os.File, path string, creds Credentials) (*Socket, error) {
+func Dial(procRoot string, root *os.File, path string, creds Credentials) (*Socket, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("creating socket: %w", err)
@@ -83,7 +87,7 @@ func Dial(root *os.File, path string, creds Credentials) (*Socket, error) {
 	socket := &Socket{fd: fd, control: creds.control()}
 	err = creds.do(func() error {
 		var err error
-		socket.identity, err = connectBelow(fd, root, path)
+		socket.identity, err = connectBelow(fd, procRoot, root, path)
 		return err
 	})
 	if err == nil {
@@ -100,14 +104,14 @@ func Dial(root *os.File, path string, creds Credentials) (*Socket, error) {
 
 // connectBelow connects fd to the socket at path. Between the two steps the socket file is held
 // by its descriptor, so it cannot be exchanged.
-func connectBelow(fd int, root *os.File, path string) (Identity, error) {
+func connectBelow(fd int, procRoot string, root *os.File, path string) (Identity, error) {
 	target, identity, err := openSocketFile(root, path)
 	if err != nil {
 		return Identity{}, err
 	}
 	defer unix.Close(target)
 	err = retryInterrupted(func() error {
-		return unix.Connect(fd, &unix.SockaddrUnix{Name: "/proc/self/fd/" + strconv.Itoa(target)})
+		return unix.Connect(fd, &unix.SockaddrUnix{Name: filepath.Join(procRoot, "self/fd", strconv.Itoa(target))})
 	})
 	switch {
 	case err == nil:

@@ -82,7 +82,7 @@ func TestDialFollowsPathsInsideTheRoot(t *testing.T) {
 		"/../../run/socket",
 		"/var/run/../run/socket",
 	} {
-		socket, err := Dial(f.root, path, ourCredentials(t))
+		socket, err := Dial("/proc", f.root, path, ourCredentials(t))
 		if err != nil {
 			t.Errorf("%s: %v", path, err)
 			continue
@@ -108,7 +108,7 @@ func TestDialLongPaths(t *testing.T) {
 		}
 		path += "/" + strings.Repeat("s", length-len(path)-1)
 		r := listenBelow(t, f.root, path)
-		socket, err := Dial(f.root, path, ourCredentials(t))
+		socket, err := Dial("/proc", f.root, path, ourCredentials(t))
 		if err != nil {
 			t.Errorf("%d bytes: %v", len(path), err)
 			continue
@@ -209,7 +209,7 @@ func TestDialRefuses(t *testing.T) {
 		"/seqpacket":                       ErrWrongType,
 		"/dead":                            ErrRefused,
 	} {
-		socket, err := Dial(f.root, path, ourCredentials(t))
+		socket, err := Dial("/proc", f.root, path, ourCredentials(t))
 		if !errors.Is(err, want) || socket != nil {
 			t.Errorf("%.40q: %v, want %v", path, err, want)
 		}
@@ -238,7 +238,7 @@ func TestDialRefusesMagicLinks(t *testing.T) {
 		"/proc/thread-self/root" + f.in.path,
 		link,
 	} {
-		if _, err := Dial(openRoot(t, "/"), path, ourCredentials(t)); !errors.Is(err, ErrPath) {
+		if _, err := Dial("/proc", openRoot(t, "/"), path, ourCredentials(t)); !errors.Is(err, ErrPath) {
 			t.Errorf("%s: %v, want ErrPath", path, err)
 		}
 	}
@@ -277,7 +277,7 @@ func TestDialWhilePathChanges(t *testing.T) {
 	})
 	connected, refused := 0, 0
 	for connected < 50 || refused < 50 {
-		socket, err := Dial(f.root, "/socket", ourCredentials(t))
+		socket, err := Dial("/proc", f.root, "/socket", ourCredentials(t))
 		switch {
 		case err == nil:
 			connected++
@@ -316,11 +316,11 @@ func TestDialWhileDirectoryMovesOut(t *testing.T) {
 	})
 	walk := strings.Repeat("/sub/..", 500) // takes longer than a move
 	for range 200 {
-		_, err := Dial(f.root, "/dir"+walk+"/../host", ourCredentials(t))
+		_, err := Dial("/proc", f.root, "/dir"+walk+"/../host", ourCredentials(t))
 		if !errors.Is(err, ErrNoSocket) && !errors.Is(err, ErrPath) {
 			t.Errorf("a path out of the root: %v", err)
 		}
-		if socket, err := Dial(f.root, "/dir"+walk+"/../run/socket", ourCredentials(t)); err == nil {
+		if socket, err := Dial("/proc", f.root, "/dir"+walk+"/../run/socket", ourCredentials(t)); err == nil {
 			reaches(t, socket, f.in)
 		}
 	}
@@ -333,7 +333,7 @@ func TestDialWhileDirectoryMovesOut(t *testing.T) {
 // inode number.
 func TestIdentityOfReplacedSocket(t *testing.T) {
 	f := newFakeRoot(t)
-	socket, err := Dial(f.root, "/run/socket", ourCredentials(t))
+	socket, err := Dial("/proc", f.root, "/run/socket", ourCredentials(t))
 	if err != nil {
 		t.Fatal(err)
 	}

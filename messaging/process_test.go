@@ -49,7 +49,7 @@ func TestDialSetuidProgram(t *testing.T) {
 		testenv.Missing(t, "needs a temporary directory on a file system without nosuid")
 	}
 	for i, path := range paths {
-		socket, err := Dial(c.root(), path, creds)
+		socket, err := Dial("/proc", c.root(), path, creds)
 		if allowed := i == 0; allowed != (err == nil) || allowed != (itself[i] == "<nil>") || !allowed && !errors.Is(err, ErrPermission) {
 			t.Errorf("%s: %v, the process itself gets %s", path, err, itself[i])
 		}
@@ -71,7 +71,7 @@ func TestReceiverKilledAndRestarted(t *testing.T) {
 		if got := c.line(); got != "bound" {
 			t.Fatal(got)
 		}
-		socket, err := Dial(openRoot(t, "/"), path, ourCredentials(t))
+		socket, err := Dial("/proc", openRoot(t, "/"), path, ourCredentials(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +88,7 @@ func TestReceiverKilledAndRestarted(t *testing.T) {
 		if err := <-s.Down(); !errors.Is(err, ErrSocketGone) {
 			t.Error(err)
 		}
-		if _, err := Dial(openRoot(t, "/"), path, ourCredentials(t)); !errors.Is(err, ErrRefused) {
+		if _, err := Dial("/proc", openRoot(t, "/"), path, ourCredentials(t)); !errors.Is(err, ErrRefused) {
 			t.Errorf("dialling a dead socket: %v", err)
 		}
 	}
@@ -111,7 +111,7 @@ func TestDialChrootedProcessOfAnotherUser(t *testing.T) {
 	if got := c.line(); got != "bound" {
 		t.Fatal(got)
 	}
-	socket, err := Dial(c.root(), "/home/socket", c.credentials())
+	socket, err := Dial("/proc", c.root(), "/home/socket", c.credentials())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestDialChrootedProcessOfAnotherUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.expect(testRegistration)
-	if _, err := Dial(c.root(), "/home/escape", c.credentials()); !errors.Is(err, ErrNoSocket) {
+	if _, err := Dial("/proc", c.root(), "/home/escape", c.credentials()); !errors.Is(err, ErrNoSocket) {
 		t.Errorf("a link out of the root: %v", err)
 	}
 	f.host.expectNothing()
@@ -145,11 +145,11 @@ func TestDialOnHangingFileSystem(t *testing.T) {
 
 	hung := make(chan error, 1)
 	go func() {
-		_, err := Dial(f.root, "/hanging/socket", ourCredentials(t))
+		_, err := Dial("/proc", f.root, "/hanging/socket", ourCredentials(t))
 		hung <- err
 	}()
 	for range 20 {
-		socket, err := Dial(f.root, "/run/socket", ourCredentials(t))
+		socket, err := Dial("/proc", f.root, "/run/socket", ourCredentials(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -238,7 +238,7 @@ func TestDialPermissions(t *testing.T) {
 
 	real := helper{Chroot: f.dir, Assume: &creds, Connect: paths}.start(t, nil)
 	for _, path := range paths {
-		socket, err := Dial(f.root, path, creds)
+		socket, err := Dial("/proc", f.root, path, creds)
 		if err == nil {
 			socket.Close()
 		}
@@ -267,7 +267,7 @@ func TestDialPermissionsOfRootWithoutCapabilities(t *testing.T) {
 	}
 	for _, creds := range []Credentials{ourCredentials(t), {UID: 0, GID: 0, Groups: []uint32{20}}} {
 		for path, want := range map[string]error{"/run/socket": nil, "/run/theirs": ErrPermission, "/private/socket": ErrPermission} {
-			socket, err := Dial(f.root, path, creds)
+			socket, err := Dial("/proc", f.root, path, creds)
 			if !errors.Is(err, want) {
 				t.Errorf("%v, %s: %v, want %v", creds, path, err, want)
 			}

@@ -221,7 +221,7 @@ func (r *receiver) dial() *Socket {
 		r.t.Fatal(err)
 	}
 	defer root.Close()
-	s, err := Dial(root, r.path, ourCredentials(r.t))
+	s, err := Dial("/proc", root, r.path, ourCredentials(r.t))
 	if err != nil {
 		r.t.Fatal(err)
 	}

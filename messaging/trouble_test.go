@@ -33,7 +33,7 @@ func (p *party) serve(h helper) {
 	if got := p.child.line(); got != "bound" {
 		p.t.Fatal(got)
 	}
-	socket, err := Dial(p.child.root(), h.Bind, p.child.credentials())
+	socket, err := Dial("/proc", p.child.root(), h.Bind, p.child.credentials())
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestTroubledProcessesBesideHealthy(t *testing.T) {
 			t.Errorf("%s: is %v (%v), was %v, want %v", name, identity, err, p.identity, replacement.want)
 		}
 		p.sender.Disconnect()
-		socket, err := Dial(p.child.root(), at(name), p.child.credentials())
+		socket, err := Dial("/proc", p.child.root(), at(name), p.child.credentials())
 		if !errors.Is(err, replacement.want) {
 			t.Errorf("%s: %v, want %v", name, err, replacement.want)
 		}

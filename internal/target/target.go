@@ -333,7 +333,7 @@ func (t *Target) Dial() (*messaging.Socket, error) {
 		return nil, fmt.Errorf("opening root: %w", err)
 	}
 	defer root.Close()
-	return messaging.Dial(root, t.storage.SocketPath, messaging.Credentials(creds))
+	return messaging.Dial(t.procRoot, root, t.storage.SocketPath, messaging.Credentials(creds))
 }
 
 // SocketIs says whether the path that the process published still leads to that socket file.

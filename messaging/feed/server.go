@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -106,22 +105,18 @@ func lockPath(path string) (*os.File, error) {
 
 // removeStale removes the socket at path if nobody receives on it.
 func removeStale(path string) error {
-	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	var stat unix.Stat_t
+	err := unix.Lstat(path, &stat)
 	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	defer unix.Close(fd)
-	var stat unix.Stat_t
-	if err := unix.Fstat(fd, &stat); err != nil {
-		return err
-	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFSOCK {
 		return ErrNotSocket
 	}
-	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: "/proc/self/fd/" + strconv.Itoa(fd), Net: "unixgram"})
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
 	if err == nil {
 		conn.Close()
 		return ErrInUse
