@@ -3,6 +3,7 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -35,7 +36,10 @@ func load(spec *ebpf.CollectionSpec, objects any, pinDir string) error {
 		raiseLockedMemoryLimit()
 		err = spec.LoadAndAssign(objects, options)
 	}
+	var pathErr *fs.PathError
 	switch {
+	case errors.As(err, &pathErr) && pathErr.Path == ownMounts:
+		return missingProc(err)
 	case errors.Is(err, unix.EPERM):
 		return missingPermission(err)
 	case errors.Is(err, unix.ENOSYS):

@@ -33,6 +33,17 @@ func missingBTF(err error) error {
 	}
 }
 
+// ownMounts is what the eBPF library reads to look for BPF tokens, before it loads anything.
+const ownMounts = "/proc/self/mountinfo"
+
+func missingProc(err error) error {
+	return &MissingError{
+		Feature: "ourselves in /proc (" + ownMounts + ")",
+		Remedy:  "mount -t proc proc /proc, whatever procfs is told to be looked at",
+		Err:     err,
+	}
+}
+
 func missingIterator(name string, err error) error {
 	return &MissingError{
 		Feature: "the kernel's eBPF " + name + " iterator",

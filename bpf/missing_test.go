@@ -70,6 +70,12 @@ var circumstances = []struct {
 	feature: "kernel type information (/sys/kernel/btf/vmlinux)",
 	remedy:  "mount /sys",
 }, {
+	name:    "no procfs",
+	attr:    syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS},
+	prepare: func() error { return hide("/proc") },
+	feature: "ourselves in /proc (/proc/self/mountinfo)",
+	remedy:  "mount -t proc proc /proc",
+}, {
 	name:    "bpf refused by seccomp",
 	prepare: func() error { return answerBPF(unix.EPERM) },
 	feature: "permission to use bpf(2)",
