@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"correlator/internal/inspect"
+	"correlator/internal/target"
 )
 
 func procRootFlag(flags *pflag.FlagSet, value *string) {
@@ -44,7 +45,7 @@ how a thread's slot is found: static, dynamic or dtpmod; unresolved when that is
 			if err := checkOutput(output); err != nil {
 				return err
 			}
-			processes, unreadable, err := inspect.Scan(cmd.Context(), procRoot)
+			processes, unreadable, err := inspect.Scan(cmd.Context(), procRoot, target.Filter{})
 			if err != nil {
 				return err
 			}

@@ -64,7 +64,7 @@ func Inspect(ctx context.Context, procRoot string, pid int) (Inspection, error) 
 	}
 	a := within(ctx, answer{Inspection: Inspection{View: timedOut(found), Threads: []Thread{}}}, func() (a answer) {
 		var t *target.Target
-		if a.View, t = examine(procRoot, files, found); t != nil {
+		if a.View, t = examine(procRoot, files, found, target.Filter{}); t != nil {
 			defer t.Close()
 			a.Threads, a.err = inspectThreads(procRoot, t)
 		}

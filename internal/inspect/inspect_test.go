@@ -23,7 +23,7 @@ func TestScan(t *testing.T) {
 	older := demo.Start(t, demo.Options{Library: demo.Fixture(t, "x86_64-glibc-older"), Hold: true})
 	older.Load()
 
-	processes, _, err := Scan(t.Context(), "/proc")
+	processes, _, err := Scan(t.Context(), "/proc", target.Filter{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,9 +18,10 @@ import (
 // that makes us wait on purpose, or stands on a dead file system, takes more than milliseconds.
 const scanTimeout = 2 * time.Second
 
-// Scan looks once at every process and returns those that take part, by pid, and how many could
-// not be looked into. It sends nothing: it connects to the sockets, to see whether one could.
-func Scan(ctx context.Context, procRoot string) (processes []target.View, unreadable int, err error) {
+// Scan looks once at every process and returns those that take part, or would but for the filter, by
+// pid, and how many could not be looked into. It sends nothing: it connects to the sockets, to see
+// whether one could.
+func Scan(ctx context.Context, procRoot string, filter target.Filter) (processes []target.View, unreadable int, err error) {
 	scanner, err := procscan.NewScanner(procRoot)
 	if err != nil {
 		return nil, 0, err
@@ -35,7 +36,7 @@ func Scan(ctx context.Context, procRoot string) (processes []target.View, unread
 	report, err := scanner.Sweep(func(found procscan.Found) {
 		looking.Go(func() {
 			view := within(ctx, timedOut(found), func() target.View {
-				view, t := examine(procRoot, files, found)
+				view, t := examine(procRoot, files, found, filter)
 				if t != nil {
 					t.Close()
 				}
@@ -77,9 +78,9 @@ func timedOut(found procscan.Found) target.View {
 
 // examine is the life of a process as far as it goes without sending anything. The target is nil
 // when the process was gone before; else the caller closes it.
-func examine(procRoot string, files *elfsym.Cache, found procscan.Found) (target.View, *target.Target) {
+func examine(procRoot string, files *elfsym.Cache, found procscan.Found, filter target.Filter) (target.View, *target.Target) {
 	view := target.NewView(found.Identity)
-	t, err := target.Open(procRoot, found)
+	t, err := target.Open(procRoot, found, filter)
 	if err != nil {
 		view.State, view.Reason = target.StateOf(err)
 		return view, nil

@@ -14,13 +14,16 @@ import (
 // WriteProcesses writes the table that `scan` shows.
 func WriteProcesses(w io.Writer, processes []target.View) error {
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(table, "PID\tSTARTED\tSTATE\tSERVICE\tENVIRONMENT\tLIBC\tTLS\tSOCKET")
+	fmt.Fprintln(table, "PID\tSTARTED\tSTATE\tSERVICE\tENVIRONMENT\tCONTAINER\tLIBC\tTLS\tSOCKET")
 	for _, p := range processes {
 		row(table, strconv.Itoa(p.PID), p.StartTime.Local().Format(time.DateTime), p.StateText(), p.ServiceName,
-			p.ServiceEnvironment, p.Libc, p.TLS, p.SocketPath)
+			p.ServiceEnvironment, shortID(p.ContainerID), p.Libc, p.TLS, p.SocketPath)
 	}
 	return table.Flush()
 }
+
+// shortID is as much of a container's id as engines print in their own tables.
+func shortID(id string) string { return id[:min(len(id), 12)] }
 
 // Write writes the tables that `inspect` shows.
 func (i Inspection) Write(w io.Writer) error {
@@ -30,6 +33,8 @@ func (i Inspection) Write(w io.Writer) error {
 	row(head, "state", i.StateText())
 	row(head, "service", i.ServiceName)
 	row(head, "environment", i.ServiceEnvironment)
+	row(head, "container", i.ContainerID)
+	row(head, "cgroup", i.CgroupPath)
 	row(head, "socket", i.SocketPath)
 	row(head, "library", i.Library)
 	row(head, "libc, tls", i.Libc+", "+i.TLS)

@@ -66,7 +66,7 @@ func openDemo(b *testing.B, p *demo.Process) *Target {
 	if err != nil {
 		b.Fatal(err)
 	}
-	t, err := Open("/proc", found)
+	t, err := Open("/proc", found, Filter{})
 	if err != nil {
 		b.Fatal(err)
 	}

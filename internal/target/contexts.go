@@ -3,7 +3,11 @@ package target
 import (
 	"encoding/binary"
 	"errors"
+	"path/filepath"
+	"strconv"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"correlator/bpf"
 	"correlator/memread"
@@ -140,6 +144,13 @@ func contextOutcome(variableErr error, result *memread.SlotResult) Outcome {
 		return OutcomeUnsampled
 	}
 	return OutcomeCorrelated
+}
+
+// HasThread says whether tid is a thread of the process still. What was read by way of its thread
+// pointer before is then its own: a tid is not given out again within the microseconds between.
+func (t *Target) HasThread(tid int) bool {
+	path := filepath.Join(t.procRoot, strconv.Itoa(t.handle.Identity().PID), "task", strconv.Itoa(tid))
+	return unix.Access(path, unix.F_OK) == nil
 }
 
 // traceFlagSampled is W3C's: the caller may have recorded the trace. Agents ignore messages about

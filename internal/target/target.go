@@ -4,12 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"correlator/elfsym"
 	"correlator/memread"
@@ -49,6 +45,7 @@ func (i *image) pairAddr() uint64 { return i.bias + i.library.Relocation.Addr }
 // goroutine at a time. All its methods may block for as long as the process makes them.
 type Target struct {
 	procRoot string
+	filter   Filter
 	handle   *procscan.Handle
 	memory   *memread.Process
 
@@ -56,11 +53,13 @@ type Target struct {
 	stale    bool               // images are not all those of mappings (yet)
 	loaded   time.Time          // when that was last tried
 	images   []*image           // what can be used of mappings
+	cgroup   procscan.Cgroup    // as at the last Load
 
 	// What was published at the last look; publishing is nil when nothing was.
 	publishing  *image
 	storageAddr uint64
 	storage     memread.ProcessStorage
+	filtered    bool // the filter leaves out the storage's service
 
 	rule    tlsdesc.Rule // of publishing
 	ruleErr error        // why rule is not valid; nil when it is
@@ -82,13 +81,14 @@ const resolveInterval = 100 * time.Millisecond
 
 // Open looks at nothing but the identity of the process; Load comes next. The caller must Close.
 // The error is procscan.ErrGone when the process has ended.
-func Open(procRoot string, found procscan.Found) (*Target, error) {
+func Open(procRoot string, found procscan.Found, filter Filter) (*Target, error) {
 	handle, err := procscan.OpenProcess(procRoot, found.Identity)
 	if err != nil {
 		return nil, err
 	}
 	return &Target{
 		procRoot: procRoot,
+		filter:   filter,
 		handle:   handle,
 		memory:   memread.Open(procRoot, found.PID),
 		mappings: found.Libraries,
@@ -112,8 +112,11 @@ func (t *Target) Images() bool { return len(t.images) > 0 }
 // Mappings is where the process maps the library, as told last.
 func (t *Target) Mappings() []procscan.Mapping { return t.mappings }
 
-// Publishes says whether a storage was found at the last look.
-func (t *Target) Publishes() bool { return t.publishing != nil }
+// Publishes says whether a storage was found at the last look that the filter does not leave out.
+func (t *Target) Publishes() bool { return t.publishing != nil && !t.filtered }
+
+// Cgroup is where the process stood when its libraries were loaded last.
+func (t *Target) Cgroup() procscan.Cgroup { return t.cgroup }
 
 // Storage is what was published at the last look.
 func (t *Target) Storage() memread.ProcessStorage { return t.storage }
@@ -135,9 +138,15 @@ func (t *Target) LoadDue() bool {
 
 // Load opens and parses the libraries that the process maps, as far as that is still to be done.
 // When some cannot be used the error is that of the first, and the others serve all the same.
-// ErrNotTarget says that there is nothing to serve, nor anything wrong.
+// ErrNotTarget says that there is nothing to serve, nor anything wrong. With ErrContainerFiltered none
+// was opened, and none is there to be used; as long as that is so, each Load asks again.
 func (t *Target) Load(files *elfsym.Cache) error {
 	t.loaded = time.Now()
+	if err := t.admit(); err != nil {
+		t.images, t.stale = nil, true
+		t.withdraw()
+		return err
+	}
 	known := t.images
 	t.images = nil
 	var firstErr error
@@ -205,9 +214,18 @@ func (t *Target) open(files *elfsym.Cache, mapping procscan.Mapping) (*image, er
 }
 
 // Look reads what the process publishes now, and answers whether that is new: another storage,
-// other contents, or another image. Nothing published is memread.ErrNotPublished. Of several
-// images that publish, the one that did so before keeps its right.
+// other contents, or another image. Nothing published is memread.ErrNotPublished, and what the filter
+// leaves out ErrServiceFiltered. Of several images that publish, the one that did so before keeps its
+// right.
 func (t *Target) Look() (changed bool, err error) {
+	changed, err = t.look()
+	if err == nil && t.filtered {
+		return false, ErrServiceFiltered
+	}
+	return changed, err
+}
+
+func (t *Target) look() (changed bool, err error) {
 	if t.publishing != nil {
 		changed, err = t.lookAt(t.publishing)
 		if !errors.Is(err, memread.ErrNotPublished) {
@@ -238,12 +256,13 @@ func (t *Target) lookAt(img *image) (changed bool, err error) {
 	}
 	t.withdraw()
 	t.publishing, t.storageAddr, t.storage = img, addr, storage
+	t.filtered = !t.filter.Service(storage.ServiceName)
 	return true, nil
 }
 
 // withdraw forgets what was published.
 func (t *Target) withdraw() {
-	t.publishing, t.storageAddr, t.storage = nil, 0, memread.ProcessStorage{}
+	t.publishing, t.storageAddr, t.storage, t.filtered = nil, 0, memread.ProcessStorage{}, false
 	t.ForgetRule()
 }
 
@@ -351,6 +370,7 @@ func (t *Target) SocketIs(identity messaging.Identity) bool {
 func (t *Target) Describe(view *View) {
 	view.ServiceName, view.ServiceEnvironment = t.storage.ServiceName, t.storage.ServiceEnvironment
 	view.SocketPath = t.storage.SocketPath
+	view.ContainerID, view.CgroupPath = t.cgroup.ContainerID, t.cgroup.Path
 	view.Libc, view.TLS = "", unresolved
 	if t.ruleErr == nil {
 		view.TLS = t.rule.Kind.String()
@@ -364,11 +384,4 @@ func (t *Target) Describe(view *View) {
 	if t.publishing != nil {
 		view.Library = t.publishing.mapping.Path
 	}
-}
-
-// HasThread says whether tid is a thread of the process still. What was read by way of its thread
-// pointer before is then its own: a tid is not given out again within the microseconds between.
-func (t *Target) HasThread(tid int) bool {
-	path := filepath.Join(t.procRoot, strconv.Itoa(t.handle.Identity().PID), "task", strconv.Itoa(tid))
-	return unix.Access(path, unix.F_OK) == nil
 }

@@ -19,12 +19,13 @@ const (
 	StateNoStorage  State = "no-storage" // maps the library, publishes nothing (yet)
 	StateReady      State = "ready"      // publishes a storage and a socket that accepts us
 	StateRegistered State = "registered" // was told of us; samples are sent to it
+	StateFiltered   State = "filtered"   // left out by the Filter
 	StateError      State = "error"      // cannot be served, see Reason; tried again with backoff
 	StateGone       State = "gone"       // ended, or no longer maps the library
 )
 
-// View is one process that takes part, as `scan` prints it. Texts are what the process itself
-// published: valid UTF-8, but otherwise anything.
+// View is one process that takes part, or would but for the filter, as `scan` prints it. Texts are
+// what the process itself published, and paths that it may have named: anything.
 type View struct {
 	PID       int       `json:"pid"`
 	StartTime time.Time `json:"start_time"` // in steps of 10 ms
@@ -37,6 +38,9 @@ type View struct {
 	Library            string `json:"library"`     // path in the process's mount namespace
 	Libc               string `json:"libc"`        // glibc or musl; empty while not known
 	TLS                string `json:"tls"`         // static, dynamic, dtpmod or unresolved
+
+	ContainerID string `json:"container_id"` // empty without a container; see procscan.Cgroup
+	CgroupPath  string `json:"cgroup_path"`  // as seen from our own cgroup namespace
 }
 
 // StateText is the state, with the reason of an error.
@@ -76,6 +80,8 @@ func StateOf(err error) (State, string) {
 	switch {
 	case errors.Is(err, memread.ErrNotPublished):
 		return StateNoStorage, ""
+	case errors.Is(err, ErrContainerFiltered), errors.Is(err, ErrServiceFiltered):
+		return StateFiltered, ""
 	case errors.Is(err, ErrNotTarget):
 		return "", ""
 	case IsGone(err):

@@ -1,0 +1,92 @@
+package target
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"correlator/procscan"
+)
+
+var (
+	// ErrContainerFiltered: the filter leaves out the process's container. Nothing was opened.
+	ErrContainerFiltered = errors.New("left out by its container")
+	// ErrServiceFiltered: the filter leaves out the service that the process publishes.
+	ErrServiceFiltered = errors.New("left out by its service name")
+)
+
+// Filter says which processes take part. The zero value leaves out none. What is excluded stays
+// out even if it is included as well; when nothing is included everything is.
+//
+// The container is what the kernel says of a process (see procscan.Cgroup); the service name is what
+// the process says of itself, so to filter by it is a convenience and keeps nobody out who wants in.
+type Filter struct {
+	IncludeServices, ExcludeServices     Patterns
+	IncludeContainers, ExcludeContainers Patterns
+}
+
+// ByContainer says whether the answer of Container depends on its argument.
+func (f Filter) ByContainer() bool { return len(f.IncludeContainers)+len(f.ExcludeContainers) > 0 }
+
+// Container says whether processes of a cgroup take part: a pattern may match the container's id, if
+// there is one, or the cgroup's path. An id has no slash, and a path begins with one.
+func (f Filter) Container(cgroup procscan.Cgroup) bool {
+	texts := []string{cgroup.Path}
+	if cgroup.ContainerID != "" {
+		texts = append(texts, cgroup.ContainerID)
+	}
+	return passes(f.IncludeContainers, f.ExcludeContainers, texts...)
+}
+
+// Service says whether processes that publish a service name take part.
+func (f Filter) Service(name string) bool {
+	return passes(f.IncludeServices, f.ExcludeServices, name)
+}
+
+func passes(include, exclude Patterns, texts ...string) bool {
+	return !slices.ContainsFunc(texts, exclude.match) &&
+		(len(include) == 0 || slices.ContainsFunc(texts, include.match))
+}
+
+// Patterns are regular expressions, any of which may match, and each only a text as a whole.
+type Patterns []*regexp.Regexp
+
+func (p Patterns) match(text string) bool {
+	return slices.ContainsFunc(p, func(r *regexp.Regexp) bool { return r.MatchString(text) })
+}
+
+// ParsePatterns takes one pattern per line, so that several fit into an environment variable: any
+// other separator may be part of one. Empty lines are none.
+func ParsePatterns(lines string) (Patterns, error) {
+	var patterns Patterns
+	for line := range strings.Lines(lines) {
+		expression := strings.TrimRight(line, "\r\n")
+		if expression == "" {
+			continue
+		}
+		if _, err := regexp.Compile(expression); err != nil { // by itself: "a)|(b" is none
+			return nil, err
+		}
+		whole, err := regexp.Compile("^(?s:" + expression + ")$")
+		if err != nil {
+			return nil, fmt.Errorf("%w, as a whole match", err) // at the limit of what is accepted
+		}
+		patterns = append(patterns, whole)
+	}
+	return patterns, nil
+}
+
+// admit takes down where the process stands, and has its container pass the filter. Without one an
+// unknown cgroup is no reason not to serve the process.
+func (t *Target) admit() (err error) {
+	t.cgroup, err = t.handle.Cgroup()
+	if err != nil && (t.filter.ByContainer() || errors.Is(err, procscan.ErrGone)) {
+		return err
+	}
+	if !t.filter.Container(t.cgroup) {
+		return ErrContainerFiltered
+	}
+	return nil
+}

@@ -1,0 +1,119 @@
+package target
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"correlator/procscan"
+)
+
+func patterns(t *testing.T, lines ...string) Patterns {
+	t.Helper()
+	p, err := ParsePatterns(strings.Join(lines, "\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestFilterService(t *testing.T) {
+	for _, c := range []struct {
+		include, exclude []string
+		name             string
+		want             bool
+	}{
+		{nil, nil, "shop", true},
+		{nil, nil, "", true},
+		{[]string{"shop"}, nil, "shop", true},
+		{[]string{"shop"}, nil, "shop-test", false},
+		{[]string{"shop"}, nil, "my shop", false},
+		{[]string{"shop"}, nil, "Shop", false},
+		{[]string{"(?i)shop"}, nil, "Shop", true},
+		{[]string{"shop.*"}, nil, "shop-test", true},
+		{[]string{".*"}, nil, "a\nb", true},
+		{[]string{".*"}, nil, "", true},
+		{[]string{".+"}, nil, "", false},
+		{[]string{"a|b"}, nil, "b", true},
+		{[]string{"a|b"}, nil, "ab", false},
+		{[]string{"(?m)a$"}, nil, "a\nb", false},
+		{[]string{"a", "b,c"}, nil, "b,c", true},
+		{nil, []string{"shop"}, "shop", false},
+		{nil, []string{"shop"}, "shop-test", true},
+		{nil, []string{"x", "shop.*"}, "shop-test", false},
+		{[]string{"shop.*"}, []string{".*-test"}, "shop-test", false},
+		{[]string{"shop.*"}, []string{".*-test"}, "shop", true},
+		{[]string{"shop.*"}, []string{".*-test"}, "other", false},
+	} {
+		f := Filter{IncludeServices: patterns(t, c.include...), ExcludeServices: patterns(t, c.exclude...)}
+		if got := f.Service(c.name); got != c.want {
+			t.Errorf("include %q, exclude %q: %q passes: %v", c.include, c.exclude, c.name, got)
+		}
+		if f.ByContainer() || !f.Container(procscan.Cgroup{Path: "/" + c.name, ContainerID: c.name}) {
+			t.Errorf("include %q, exclude %q: a container is filtered", c.include, c.exclude)
+		}
+	}
+}
+
+func TestFilterContainer(t *testing.T) {
+	const id = "5ebf11e02dbde102cda4b76bc0e3849a65f9edac7a12bdabfd34db01b9556101"
+	contained := procscan.Cgroup{Path: "/system.slice/docker-" + id + ".scope", ContainerID: id}
+	service := procscan.Cgroup{Path: "/system.slice/tomcat.service"}
+	nowhere := procscan.Cgroup{}
+	for _, c := range []struct {
+		include, exclude []string
+		cgroup           procscan.Cgroup
+		want             bool
+	}{
+		{nil, nil, contained, true},
+		{nil, nil, nowhere, true},
+		{[]string{id}, nil, contained, true},
+		{[]string{id}, nil, service, false},
+		{[]string{id[:12]}, nil, contained, false},
+		{[]string{id[:12] + ".*"}, nil, contained, true},
+		{[]string{`/system\.slice/.*`}, nil, contained, true},
+		{[]string{`/system\.slice/.*`}, nil, service, true},
+		{[]string{`/system\.slice/.*`}, nil, nowhere, false},
+		{[]string{`system\.slice`}, nil, service, false},
+		{[]string{"[^/]+"}, nil, contained, true}, // all that have a container
+		{[]string{"[^/]+"}, nil, service, false},
+		{[]string{"[^/]+"}, nil, nowhere, false},
+		{nil, []string{"[^/]+"}, contained, false},
+		{nil, []string{"[^/]+"}, service, true},
+		{nil, []string{id}, contained, false},
+		{nil, []string{".*"}, nowhere, false},
+		{[]string{`/system\.slice/.*`}, []string{id}, contained, false},
+		{[]string{id}, []string{`/system\.slice/.*`}, contained, false},
+		{[]string{`/system\.slice/.*`}, []string{id}, service, true},
+	} {
+		f := Filter{IncludeContainers: patterns(t, c.include...), ExcludeContainers: patterns(t, c.exclude...)}
+		if got := f.Container(c.cgroup); got != c.want {
+			t.Errorf("include %q, exclude %q: %+v passes: %v", c.include, c.exclude, c.cgroup, got)
+		}
+		if f.ByContainer() != (len(c.include)+len(c.exclude) > 0) || !f.Service("any") {
+			t.Errorf("include %q, exclude %q: filters by service, or does not by container", c.include, c.exclude)
+		}
+	}
+}
+
+func TestParsePatterns(t *testing.T) {
+	for lines, want := range map[string]int{"": 0, "\n\r\n": 0, "a": 1, "a\nb\n": 2, "\na\r\n\nb,c": 2, " ": 1} {
+		if p, err := ParsePatterns(lines); err != nil || len(p) != want {
+			t.Errorf("%q: %d patterns, %v", lines, len(p), err)
+		}
+	}
+	for _, lines := range []string{"(", "a)|(b", "a\n[", `\8`, "a{1001}", strings.Repeat("(", 1001) + strings.Repeat(")", 1001)} {
+		if p, err := ParsePatterns(lines); err == nil || p != nil {
+			t.Errorf("%.20q: %d patterns, %v", lines, len(p), err)
+		}
+	}
+}
+
+// What is filtered is no trouble.
+func TestStateOfFiltered(t *testing.T) {
+	for _, err := range []error{ErrContainerFiltered, ErrServiceFiltered} {
+		if state, reason := StateOf(fmt.Errorf("looking: %w", err)); state != StateFiltered || reason != "" {
+			t.Errorf("%v: %s (%s)", err, state, reason)
+		}
+	}
+}
