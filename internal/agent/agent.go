@@ -189,7 +189,7 @@ func (a *Agent) sample(ctx context.Context) <-chan struct{} {
 }
 
 func (a *Agent) newProcess(found procscan.Found) (*process, error) {
-	t, err := target.Open(a.config.ProcRoot, found, target.Filter{})
+	t, err := target.Open(a.config.ProcRoot, found, a.config.Filter)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"correlator/bpf"
+	"correlator/internal/target"
 	"correlator/messaging"
 )
 
@@ -30,6 +31,7 @@ type Config struct {
 	MaxProcesses int           // that are served
 	FeedSocket   string        // empty: no feed
 	Unsampled    bool          // send samples of traces that are not sampled, too
+	Filter       target.Filter // which processes are served
 
 	SamplesPerSecond int           // of every CPU; 0: take none
 	ReportInterval   time.Duration // how often what was sampled is fetched from the kernel

@@ -33,6 +33,7 @@ type Counters struct {
 	Gone             atomic.Uint64 // processes that ended, or no longer map the library
 	ProcessesDenied  atomic.Uint64 // processes that we may not look into, once each
 	ProcessesRefused atomic.Uint64 // processes found and not served for a reason of our own, at each sweep
+	Filtered         atomic.Uint64 // processes that the filter left out, once each
 	Truncated        atomic.Uint64 // processes with more copies of the library mapped than are looked at, once each
 	Troubles         [target.NumReasons]atomic.Uint64
 }
@@ -52,6 +53,7 @@ func (c *Counters) Each(add func(name string, n uint64)) {
 	load("gone", &c.Gone)
 	load("processes_denied", &c.ProcessesDenied)
 	load("processes_refused", &c.ProcessesRefused)
+	load("processes_filtered", &c.Filtered)
 	load("processes_truncated", &c.Truncated)
 	for r := target.ReasonNone + 1; r < target.NumReasons; r++ {
 		load("trouble_"+r.String(), &c.Troubles[r])

@@ -35,6 +35,9 @@ const (
 // than it could be connected to in the long run, whatever it does in between.
 func (p *process) settle(err error) time.Duration {
 	state := p.show(err)
+	if state == target.StateFiltered {
+		p.tellFiltered(err)
+	}
 	retry := time.Duration(0)
 	if state == target.StateError {
 		p.trouble(err)
@@ -48,7 +51,7 @@ func (p *process) settle(err error) time.Duration {
 	case err != nil && p.connects.spent >= connectBurst-1 && retry < connectInterval:
 		p.agent.counters.TooOften.Add(1)
 		retry = connectInterval
-	case errors.Is(err, target.ErrNotTarget):
+	case errors.Is(err, target.ErrNotTarget), errors.Is(err, target.ErrContainerFiltered):
 		retry = retryMax
 	case p.looked && p.watch():
 		return retry
@@ -78,7 +81,7 @@ func (p *process) show(err error) target.State {
 // watch puts the process on the lookout for what it publishes, or for whether it does.
 func (p *process) watch() bool {
 	candidate := p.born
-	if p.target.Publishes() {
+	if p.target.Publishes() || p.target.Filtered() {
 		candidate = time.Time{}
 	}
 	return p.agent.lookout.watch(p.watched, p.target.Words(), candidate)

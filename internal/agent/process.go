@@ -61,6 +61,7 @@ type process struct {
 	retry    time.Duration       // the last wait in trouble
 	connects tokenBucket
 	logged   [target.NumReasons]bool
+	filtered bool // was told
 	contexts target.ContextReader
 	program  *sampling.Program // that is sampled, or nil
 	late     uint64            // samples that its socket had no room for in time, when last looked at
@@ -212,7 +213,7 @@ func (p *process) step() error {
 	}
 	p.agent.counters.Looks.Add(1)
 	changed, err := p.target.Look()
-	p.looked = err == nil || errors.Is(err, memread.ErrNotPublished)
+	p.looked = err == nil || errors.Is(err, memread.ErrNotPublished) || errors.Is(err, target.ErrServiceFiltered)
 	if err != nil {
 		p.disconnect()
 		return err

@@ -115,6 +115,9 @@ func (t *Target) Mappings() []procscan.Mapping { return t.mappings }
 // Publishes says whether a storage was found at the last look that the filter does not leave out.
 func (t *Target) Publishes() bool { return t.publishing != nil && !t.filtered }
 
+// Filtered says whether what was published at the last look is left out by the filter.
+func (t *Target) Filtered() bool { return t.filtered }
+
 // Cgroup is where the process stood when its libraries were loaded last.
 func (t *Target) Cgroup() procscan.Cgroup { return t.cgroup }
 
