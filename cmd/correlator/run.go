@@ -24,6 +24,8 @@ agent, and tells it which stack-trace-ids were sampled inside its transactions. 
 samples itself, by an eBPF program that counts in the kernel, and those of an outside sampler
 through --feed-socket.
 
+` + filterHelp + `
+
 SIGTERM and SIGINT end it: what is queued is still sent, within --samples-delay.
 Every flag can also be set by an environment variable: --feed-socket is CORRELATOR_FEED_SOCKET.`,
 		Args: usageArgs(cobra.NoArgs),
@@ -65,6 +67,7 @@ Every flag can also be set by an environment variable: --feed-socket is CORRELAT
 		"time between two sweeps of all processes, in which what live events do not tell is found; at most 5s where there are none")
 	flags.IntVar(&cfg.MaxProcesses, "max-processes", agent.DefaultMaxProcesses, "how many processes are served at once, at most 9000")
 	flags.BoolVar(&cfg.Unsampled, "unsampled", false, "also send samples of traces whose W3C sampled flag is not set")
+	filterFlags(flags, &cfg.Filter)
 	procRootFlag(flags, &cfg.ProcRoot)
 	flags.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
 	flags.StringVar(&logFormat, "log-format", "console", "console or json")

@@ -31,6 +31,7 @@ func checkOutput(value string) error {
 
 func scanCommand() *cobra.Command {
 	var procRoot, output string
+	var filter target.Filter
 	cmd := &cobra.Command{
 		Use:   "scan",
 		Short: "List the processes that take part, and their state",
@@ -38,14 +39,18 @@ func scanCommand() *cobra.Command {
 native library. It sends nothing.
 
 STATE is ready when the agent in the process can be registered with, no-storage while it has
-not published where, error (with the reason) when what it published cannot be used. TLS says
-how a thread's slot is found: static, dynamic or dtpmod; unresolved when that is not known yet.`,
+not published where, error (with the reason) when what it published cannot be used, filtered
+when "correlator run" with the same filters, or environment, leaves the process out. CONTAINER
+is the beginning of the container's id. TLS says how a thread's slot is found: static, dynamic
+or dtpmod; unresolved when that is not known yet.
+
+` + filterHelp,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkOutput(output); err != nil {
 				return err
 			}
-			processes, unreadable, err := inspect.Scan(cmd.Context(), procRoot, target.Filter{})
+			processes, unreadable, err := inspect.Scan(cmd.Context(), procRoot, filter)
 			if err != nil {
 				return err
 			}
@@ -58,6 +63,7 @@ how a thread's slot is found: static, dynamic or dtpmod; unresolved when that is
 			return inspect.WriteProcesses(cmd.OutOrStdout(), processes)
 		},
 	}
+	filterFlags(cmd.Flags(), &filter)
 	procRootFlag(cmd.Flags(), &procRoot)
 	outputFlag(cmd.Flags(), &output)
 	return cmd

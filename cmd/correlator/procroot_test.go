@@ -1,0 +1,116 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"correlator/internal/demo"
+	"correlator/internal/inspect"
+	"correlator/internal/target"
+	"correlator/internal/testenv"
+)
+
+// procRootElsewhere is a command that runs others where the host's procfs is mounted at the procRoot
+// it answers, and a shell command, told that directory as $0, was applied to /proc.
+func procRootElsewhere(t *testing.T, change string) (contained []string, procRoot string) {
+	t.Helper()
+	procRoot = filepath.Join(t.TempDir(), "proc")
+	if err := os.Mkdir(procRoot, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	script := `mount --bind /proc "$0" && ` + change + ` && exec "$@"`
+	return []string{testenv.NeedTool(t, "unshare"), "--mount", "sh", "-c", script, procRoot}, procRoot
+}
+
+// jsonOf runs a command in such a place and parses what it prints.
+func jsonOf[T any](t *testing.T, contained []string, args ...string) (value T) {
+	t.Helper()
+	argv := slices.Concat(contained, []string{installed(t)}, args, []string{"-o", "json"})
+	out, err := exec.Command(argv[0], argv[1:]...).Output()
+	if err == nil {
+		err = json.Unmarshal(out, &value)
+	}
+	if err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+	return value
+}
+
+// Of /proc nothing is used but what the eBPF library wants to know of ourselves.
+func TestProcRootElsewhere(t *testing.T) {
+	needSampler(t)
+	contained, procRoot := procRootElsewhere(t, `mount -t tmpfs none /proc && ln -s "$0/self" /proc/self`)
+	p := demo.Start(t, demo.Options{Busy: 1, Manual: true})
+	a := startAgent(t, contained, "--proc-root", procRoot, "--samples-per-second", "997", "--kernel-stacks")
+	registration := p.Registration(1)
+	if id, err := os.ReadFile("/etc/machine-id"); err == nil && registration.HostID != strings.TrimSpace(string(id)) {
+		t.Errorf("registered with host id %q on host %s", registration.HostID, id)
+	}
+	context := p.Begin(1)
+	clean(t, p.ReportWhen("samples", func(report demo.Report) bool {
+		transaction, _ := report.Transaction(context.TraceID)
+		return transaction.Samples >= 50
+	}))
+
+	processes := jsonOf[[]target.View](t, contained, "scan", "--proc-root", procRoot)
+	i := slices.IndexFunc(processes, func(v target.View) bool { return v.PID == p.PID })
+	if i < 0 || processes[i].State != target.StateReady || processes[i].TLS != "static" || processes[i].CgroupPath == "" {
+		t.Errorf("process %d is not ready: %+v", p.PID, processes)
+	}
+	inspection := jsonOf[inspect.Inspection](t, contained, "inspect", "--proc-root", procRoot, strconv.Itoa(p.PID))
+	if !slices.ContainsFunc(inspection.Threads, func(thread inspect.Thread) bool {
+		return thread.TID == context.Thread.TID && thread.Name == context.Thread.Name && thread.TransactionID == context.TransactionID.String()
+	}) {
+		t.Errorf("inspect does not show the transaction: %+v", inspection)
+	}
+
+	a.end().addUp(t)
+	for _, entry := range a.entries() {
+		if entry.Level != "info" && entry.PID == p.PID {
+			t.Errorf("logged %+v", entry)
+		}
+	}
+}
+
+// What needs no eBPF works without /proc as well.
+func TestProcRootAlone(t *testing.T) {
+	testenv.NeedRoot(t)
+	for name, change := range map[string]string{
+		"nothing at /proc":      "mount -t tmpfs none /proc",
+		"another pid namespace": "unshare --pid --fork mount -t proc proc /proc",
+	} {
+		t.Run(name, func(t *testing.T) {
+			contained, procRoot := procRootElsewhere(t, change)
+			p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+			processes := jsonOf[[]target.View](t, contained, "scan", "--proc-root", procRoot)
+			i := slices.IndexFunc(processes, func(v target.View) bool { return v.PID == p.PID })
+			if i < 0 || processes[i].State != target.StateReady || processes[i].TLS != "static" {
+				t.Errorf("process %d is not ready: %+v", p.PID, processes)
+			}
+
+			socket := filepath.Join(t.TempDir(), "feed")
+			a := startAgent(t, contained, "--proc-root", procRoot, "--samples-per-second", "0", "--feed-socket", socket)
+			p.Registration(1)
+			context := p.Begin(1)
+			command(t, fmt.Sprintf("%d %d TJMmu5gF-o-FiCwS6uckzg 1 %s %s\n", p.PID, context.Thread.TID, context.TraceID, context.TransactionID),
+				"feed", "--socket", socket)
+			clean(t, p.ReportWhen("the sample", func(report demo.Report) bool { return report.Samples == 1 }))
+
+			// The log is not looked into: without /proc the race detector complains in it.
+			if err := a.command.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			if err := a.command.Wait(); err != nil {
+				t.Errorf("the agent ended with %v", err)
+			}
+		})
+	}
+}
