@@ -194,13 +194,15 @@ func FuzzParseCgroup(f *testing.F) {
 	})
 }
 
+// ourCgroup is a path that other runs of the tests do not use.
+func ourCgroup() string { return "/correlator-test-" + strconv.Itoa(os.Getpid()) }
+
 // Processes in cgroups that are made for them.
 func TestCgroupOfProcess(t *testing.T) {
-	root := cgroupRoot(t)
-	outer := makeCgroup(t, root, "correlator-test-"+strconv.Itoa(os.Getpid()))
-	container := makeCgroup(t, outer, "docker-"+someID+".scope")
-	inner := makeCgroup(t, container, "payload")
-	sibling := makeCgroup(t, outer, "sibling")
+	outer := testenv.Cgroup(t, ourCgroup())
+	container := testenv.Cgroup(t, ourCgroup()+"/docker-"+someID+".scope")
+	inner := testenv.Cgroup(t, ourCgroup()+"/docker-"+someID+".scope/payload")
+	sibling := testenv.Cgroup(t, ourCgroup()+"/sibling")
 
 	for fd, want := range map[int]Cgroup{
 		outer:     {Path: "", ContainerID: ""},
@@ -240,11 +242,8 @@ func TestCgroupOfProcess(t *testing.T) {
 
 // Of a path of more than PATH_MAX the kernel tells the beginning, or nothing at all.
 func TestCgroupTooDeep(t *testing.T) {
-	fd := makeCgroup(t, cgroupRoot(t), "correlator-test-"+strconv.Itoa(os.Getpid()))
-	fd = makeCgroup(t, fd, "docker-"+someID+".scope")
-	for range unix.PathMax/250 + 1 {
-		fd = makeCgroup(t, fd, strings.Repeat("d", 250))
-	}
+	deep := strings.Repeat("/"+strings.Repeat("d", 250), unix.PathMax/250+1)
+	fd := testenv.Cgroup(t, ourCgroup()+"/docker-"+someID+".scope"+deep)
 	p := startSleepIn(t, fd)
 	h, err := OpenProcess("/proc", identityOf(t, p.pid))
 	if err != nil {
@@ -258,45 +257,6 @@ func TestCgroupTooDeep(t *testing.T) {
 	if !errors.Is(err, unix.ENAMETOOLONG) || errors.Is(err, ErrGone) {
 		t.Errorf("got %d bytes, container %q, %v", len(got.Path), got.ContainerID, err)
 	}
-}
-
-// cgroupRoot is the root of cgroup v2, in a mount that nobody sees.
-func cgroupRoot(t *testing.T) int {
-	t.Helper()
-	testenv.NeedRoot(t)
-	fs, err := unix.Fsopen("cgroup2", unix.FSOPEN_CLOEXEC)
-	if err == nil {
-		defer unix.Close(fs)
-		err = unix.FsconfigCreate(fs)
-	}
-	root := -1
-	if err == nil {
-		root, err = unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, 0)
-	}
-	if err != nil {
-		testenv.Missing(t, "needs cgroup v2 and the right to mount it: "+err.Error())
-	}
-	t.Cleanup(func() { unix.Close(root) })
-	return root
-}
-
-// makeCgroup makes a cgroup that is removed after its processes, and those below it, at the end.
-func makeCgroup(t *testing.T, parent int, name string) int {
-	t.Helper()
-	if err := unix.Mkdirat(parent, name, 0o755); err != nil {
-		testenv.Missing(t, "needs a cgroup file system to write to: "+err.Error())
-	}
-	t.Cleanup(func() {
-		testenv.Poll(t, waitFor, "an empty cgroup", func() bool {
-			return !errors.Is(unix.Unlinkat(parent, name, unix.AT_REMOVEDIR), unix.EBUSY)
-		})
-	})
-	fd, err := unix.Openat(parent, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { unix.Close(fd) })
-	return fd
 }
 
 func startSleepIn(t *testing.T, cgroup int) *process {
