@@ -11,26 +11,25 @@ import (
 	"correlator/messaging"
 )
 
-// HostID is the machine-id of the host: that of the process with pid 1 under procRoot, which
-// is the host's also when we run in a container with the host's pid namespace, else our own.
-// It is empty when neither can be read: the protocol allows that.
+// HostID is the machine-id of the host: that of the process with pid 1 under procRoot, which is the
+// host's also when we run in a container with the host's pid namespace. Our own, which an image may
+// have brought with it, counts only when that process's files are not for us to see. It is empty when
+// there is none: the protocol allows that.
 func HostID(procRoot string) string {
-	for _, root := range []string{filepath.Join(procRoot, "1/root"), "/"} {
-		if id := machineID(root); id != "" {
-			return id
-		}
+	root, err := os.Open(filepath.Join(procRoot, "1/root"))
+	if err != nil {
+		root, err = os.Open("/")
 	}
-	return ""
-}
-
-// machineID reads etc/machine-id below root, and nowhere else whatever links there are.
-func machineID(root string) string {
-	dir, err := os.Open(root)
 	if err != nil {
 		return ""
 	}
-	defer dir.Close()
-	fd, err := unix.Openat2(int(dir.Fd()), "etc/machine-id", &unix.OpenHow{
+	defer root.Close()
+	return machineID(root)
+}
+
+// machineID reads etc/machine-id below root, and nowhere else whatever links there are.
+func machineID(root *os.File) string {
+	fd, err := unix.Openat2(int(root.Fd()), "etc/machine-id", &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
 	})
