@@ -1,0 +1,60 @@
+package main
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"correlator/internal/demo"
+	"correlator/internal/target"
+	"correlator/internal/testenv"
+)
+
+// What run leaves out, scan shows as filtered, told so by flags or by the environment.
+func TestScanFiltered(t *testing.T) {
+	testenv.NeedRoot(t)
+	shop := demo.Start(t, demo.Options{Service: "shop", Idle: 1})
+	test := demo.Start(t, demo.Options{Service: "shop-test", Idle: 1})
+	cgroup, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		flags       []string
+		environment string
+		shop, test  target.State
+	}{
+		{nil, "", target.StateReady, target.StateReady},
+		{[]string{"--include-service", "shop"}, "", target.StateReady, target.StateFiltered},
+		{[]string{"--include-service", "none", "--include-service", "shop.*", "--exclude-service", "shop"}, "", target.StateFiltered, target.StateReady},
+		{nil, "CORRELATOR_INCLUDE_SERVICE=none\nshop-test\n", target.StateFiltered, target.StateReady},
+		{[]string{"--include-service", "shop"}, "CORRELATOR_INCLUDE_SERVICE=shop-test", target.StateReady, target.StateFiltered},
+		{[]string{"--exclude-container", "/.*"}, "", target.StateFiltered, target.StateFiltered},
+		{nil, "CORRELATOR_INCLUDE_CONTAINER=/.*", target.StateReady, target.StateReady},
+	} {
+		if name, value, ok := strings.Cut(c.environment, "="); ok {
+			t.Setenv(name, value)
+		}
+		processes := jsonOf[[]target.View](t, nil, append([]string{"scan"}, c.flags...)...)
+		if name, _, ok := strings.Cut(c.environment, "="); ok {
+			os.Unsetenv(name) // Setenv puts back what was there before
+		}
+		for p, want := range map[*demo.Process]target.State{shop: c.shop, test: c.test} {
+			i := slices.IndexFunc(processes, func(v target.View) bool { return v.PID == p.PID })
+			if i < 0 || processes[i].State != want || !strings.Contains(string(cgroup), ":"+processes[i].CgroupPath+"\n") {
+				t.Errorf("%v %q: process %d is not %s: %+v", c.flags, c.environment, p.PID, want, processes)
+			}
+		}
+	}
+
+	// The keys are there also when there is nothing to say.
+	for _, key := range []string{`"container_id": `, `"cgroup_path": `, `"state": "filtered"`} {
+		if out := command(t, "", "scan", "-o", "json", "--exclude-service", "shop"); !strings.Contains(string(out), key) {
+			t.Errorf("no %s in\n%s", key, out)
+		}
+	}
+	if report := test.Quit(); report.Messages != 0 {
+		t.Errorf("scanning sent %d messages", report.Messages)
+	}
+}
