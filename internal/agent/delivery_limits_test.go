@@ -96,8 +96,12 @@ func TestDeliveryRepublishing(t *testing.T) {
 
 // A process that would not be connected to yet is not looked at every millisecond meanwhile.
 func TestDeliveryLeftAlone(t *testing.T) {
-	p := &process{agent: &Agent{}, log: zap.NewNop(), target: &target.Target{}, born: time.Now()}
-	if wait := p.settle(memread.ErrNotPublished); wait >= connectInterval || p.agent.counters.TooOften.Load() != 0 {
+	a := &Agent{lookout: newLookout()}
+	defer a.lookout.close()
+	p := &process{agent: a, log: zap.NewNop(), target: &target.Target{}, born: time.Now(), looked: true}
+	p.watched = a.lookout.add(func() *memread.Process { return memread.Open("/proc", os.Getpid()) }, func() {})
+	defer a.lookout.drop(p.watched)
+	if wait := p.settle(memread.ErrNotPublished); wait != 0 || p.agent.counters.TooOften.Load() != 0 {
 		t.Errorf("looked at again after %v at first", wait)
 	}
 	for p.connects.take(time.Now()) {
@@ -105,6 +109,9 @@ func TestDeliveryLeftAlone(t *testing.T) {
 	for i, err := range []error{memread.ErrNotPublished, messaging.ErrNoSocket} {
 		if wait := p.settle(err); wait < connectInterval || p.agent.counters.TooOften.Load() != uint64(i+1) {
 			t.Errorf("looked at again after %v, counted %d times", wait, p.agent.counters.TooOften.Load())
+		}
+		if p.watched.period >= 0 {
+			t.Error("it is on the lookout")
 		}
 	}
 }

@@ -45,6 +45,7 @@ type process struct {
 	mappings mailbox       // what was found mapped
 	watched  *watched      // on the agent's lookout
 
+	changed   atomic.Bool                      // it is to be looked at at once, not only when it is its turn
 	executed  atomic.Bool                      // it runs another program since it was last looked at
 	sampled   atomic.Pointer[sampling.Program] // what other goroutines may know of program
 	connected atomic.Bool                      // it was connected to at least once
@@ -120,8 +121,9 @@ func (p *process) await(ctx context.Context, due <-chan time.Time) error {
 		case <-p.held.ready:
 			p.report(p.held.take())
 		case <-p.stirred:
-			p.takeMappings()
-			return p.step()
+			if p.takeMappings(); p.changed.Swap(false) || due == nil {
+				return p.step()
+			}
 		case down := <-p.sender.Down():
 			p.disconnect()
 			return target.WithReason(target.ReasonSocketGone, down)
@@ -137,16 +139,22 @@ func (p *process) await(ctx context.Context, due <-chan time.Time) error {
 
 // stir has the process looked at. It may be called by any goroutine.
 func (p *process) stir() {
+	p.changed.Store(true)
+	p.wake()
+}
+
+func (p *process) wake() {
 	select {
 	case p.stirred <- struct{}{}:
 	default:
 	}
 }
 
-// maps tells the process what it was found to map, and has it looked at.
+// maps tells the process what it was found to map, and has it looked at, unless it is to be tried again
+// at a time of its own and maps nothing new.
 func (p *process) maps(mappings []procscan.Mapping) {
 	p.mappings.put(mappings)
-	p.stir()
+	p.wake()
 }
 
 // takeMappings takes down what the process maps now, if there was word of it.
@@ -157,6 +165,7 @@ func (p *process) takeMappings() {
 	case slices.Equal(mappings, p.target.Mappings()):
 		p.verified = time.Now()
 	default:
+		p.changed.Store(true)
 		p.target.SetMappings(mappings)
 		if p.program != nil {
 			p.program.Invalidate()
