@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -26,12 +27,7 @@ const running = 30 * time.Second
 // CPUs busy in transactions. One round takes half a minute: -benchtime 1x.
 func BenchmarkRun(b *testing.B) {
 	testenv.NeedRoot(b)
-	binary := filepath.Join(b.TempDir(), "correlator")
-	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		b.Fatalf("%v\n%s", err, out)
-	}
+	binary := buildAgent(b)
 	stats, err := ebpf.EnableStats(0) // BPF_STATS_RUN_TIME
 	if err != nil {
 		b.Fatal(err)
@@ -41,23 +37,46 @@ func BenchmarkRun(b *testing.B) {
 		b.Run(fmt.Sprintf("%d Hz", perSecond), func(b *testing.B) {
 			busy := demo.Start(b, demo.Options{Busy: 2, Transaction: 500 * time.Millisecond, Gap: 50 * time.Millisecond})
 			idle := []*demo.Process{demo.Start(b, demo.Options{Idle: 2}), demo.Start(b, demo.Options{Idle: 2})}
-			agent := exec.Command(binary, "run", "--samples-per-second", strconv.Itoa(perSecond),
-				"--scan-interval", "30s", "--log-level", "error", "--feed-socket", filepath.Join(b.TempDir(), "feed"))
-			agent.Stderr = os.Stderr
-			if err := agent.Start(); err != nil {
-				b.Fatal(err)
-			}
-			defer agent.Wait()
-			defer agent.Process.Signal(syscall.SIGTERM)
+			pid := startBinary(b, binary, "--samples-per-second", strconv.Itoa(perSecond), "--scan-interval", "30s")
 			for _, p := range append(idle, busy) {
 				p.Registration(1)
 			}
 			b.ResetTimer()
 			for b.Loop() {
-				measure(b, agent.Process.Pid, busy)
+				measure(b, pid, busy)
 			}
 		})
 	}
+}
+
+// buildAgent builds the binary as `make build` does.
+func buildAgent(b *testing.B) (binary string) {
+	b.Helper()
+	binary = filepath.Join(b.TempDir(), "correlator")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		b.Fatalf("%v\n%s", err, out)
+	}
+	return binary
+}
+
+// startBinary starts the agent, with a feed, until the benchmark ends.
+func startBinary(b *testing.B, binary string, flags ...string) (pid int) {
+	b.Helper()
+	agent := exec.Command(binary, slices.Concat([]string{"run", "--log-level", "error", "--feed-socket",
+		filepath.Join(b.TempDir(), "feed")}, flags)...)
+	agent.Stderr = os.Stderr
+	if err := agent.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		agent.Process.Signal(syscall.SIGTERM)
+		if err := agent.Wait(); err != nil {
+			b.Errorf("the agent ended with %v", err)
+		}
+	})
+	return agent.Process.Pid
 }
 
 // measure watches the agent for a while.

@@ -3,11 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"slices"
 	"strconv"
-	"syscall"
 	"testing"
 	"time"
 
@@ -35,8 +31,7 @@ func thousand(b *testing.B, binary string, idle, perSecond int) {
 		crowd = demo.StartMany(b, idle, demo.Options{})
 	}
 	begin := time.Now()
-	agent := startBinary(b, binary, "--samples-per-second", strconv.Itoa(perSecond))
-	pid := agent.Process.Pid
+	pid := startBinary(b, binary, "--samples-per-second", strconv.Itoa(perSecond))
 	busy.Registration(1)
 	if crowd != nil {
 		crowd.Registered()
@@ -65,8 +60,8 @@ func thousand(b *testing.B, binary string, idle, perSecond int) {
 	}
 }
 
-// settling is after which a process that has registered a thousand others has forgotten the effort: its
-// garbage collector looks every two minutes without being asked to, and gives back memory within seconds.
+// settling is how long an agent has that has just registered with a thousand processes, to give back what it
+// took for that.
 const settling = 5 * time.Second
 
 // exactness has the process burn CPU for a while and compares its samples with it. All that was burnt
@@ -88,33 +83,6 @@ func exactness(b *testing.B, pid int, busy *demo.Process, perSecond int) {
 	if wrong := after.Torn + after.Foreign + after.Malformed + after.Late; wrong != 0 {
 		b.Errorf("%d messages were wrong or late", wrong)
 	}
-}
-
-func buildAgent(b *testing.B) (binary string) {
-	b.Helper()
-	binary = filepath.Join(b.TempDir(), "correlator")
-	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		b.Fatalf("%v\n%s", err, out)
-	}
-	return binary
-}
-
-// startBinary starts the agent as an operator would, with a feed, until the benchmark ends.
-func startBinary(b *testing.B, binary string, flags ...string) *exec.Cmd {
-	b.Helper()
-	agent := exec.Command(binary, slices.Concat([]string{"run", "--log-level", "error", "--feed-socket",
-		filepath.Join(b.TempDir(), "feed")}, flags)...)
-	agent.Stderr = os.Stderr
-	if err := agent.Start(); err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		agent.Process.Signal(syscall.SIGTERM)
-		agent.Wait()
-	})
-	return agent
 }
 
 // entries is how many a directory of the process in proc has.
