@@ -190,18 +190,23 @@ func (p *Process) Command(out any, words ...string) error {
 	if _, err := io.WriteString(p.stdin, line+"\n"); err != nil {
 		return fmt.Errorf("giving the command %q: %w", line, err)
 	}
+	var reply event
 	select {
-	case e := <-p.replies:
-		if e.Event == "error" {
-			return fmt.Errorf("command %q: %s", line, e.Error)
-		}
-		p.decode(e, out)
-		return nil
+	case reply = <-p.replies:
 	case <-p.ended:
-		return fmt.Errorf("command %q: %w", line, errEnded)
+		select {
+		case reply = <-p.replies: // its last words
+		default:
+			return fmt.Errorf("command %q: %w", line, errEnded)
+		}
 	case <-time.After(deadline):
 		return fmt.Errorf("command %q: %w", line, errNoAnswer)
 	}
+	if reply.Event == "error" {
+		return fmt.Errorf("command %q: %s", line, reply.Error)
+	}
+	p.decode(reply, out)
+	return nil
 }
 
 var (
