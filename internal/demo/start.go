@@ -57,10 +57,11 @@ type Options struct {
 
 // Placement says as whom and where a process runs.
 type Placement struct {
-	PrivateTmp  bool     // a mount namespace of its own with its own /tmp, where all its files are; needs root
-	UID, GID    int      // user to run as instead of our own; needs root
-	Env         []string // additional environment
-	FixedLayout bool     // everything at the same addresses whenever the program is executed
+	PrivateTmp   bool     // a mount namespace of its own with its own /tmp, where all its files are; needs root
+	PIDNamespace bool     // a pid namespace of its own, so that numbers it tells are not ours; needs root
+	UID, GID     int      // user to run as instead of our own; needs root
+	Env          []string // additional environment
+	FixedLayout  bool     // everything at the same addresses whenever the program is executed
 }
 
 // Start builds and starts a demo process that ends with the test, and waits until
@@ -139,7 +140,7 @@ type launcher struct {
 
 func newLauncher(t testing.TB, at Placement) *launcher {
 	t.Helper()
-	if at.PrivateTmp || at.UID != 0 || at.GID != 0 {
+	if at.PrivateTmp || at.PIDNamespace || at.UID != 0 || at.GID != 0 {
 		testenv.NeedRoot(t)
 	}
 	// Not t.TempDir: other users cannot enter that, and its length is the test's.
@@ -221,6 +222,9 @@ func (l *launcher) command(argv []string) *exec.Cmd {
 	if l.at.PrivateTmp {
 		attributes.Unshareflags = syscall.CLONE_NEWNS // makes the mounts private, too
 		argv = append([]string{"sh", "-c", privateTmp, "sh", l.hostDir, filepath.Join(l.hostDir, ".tmp")}, argv...)
+	}
+	if l.at.PIDNamespace {
+		attributes.Cloneflags = syscall.CLONE_NEWPID
 	}
 	command := exec.Command(argv[0], argv[1:]...)
 	command.Dir = "/"
