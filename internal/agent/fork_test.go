@@ -1,0 +1,70 @@
+package agent
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"correlator/internal/demo"
+	"correlator/internal/testenv"
+)
+
+// forkedCPU is how much CPU the child of a fork burns under its parent's trace: a hundred samples.
+const forkedCPU = time.Second
+
+// The child of a fork that executes nothing has a copy of what its parent published and of its thread's
+// slot, and hears nothing at the socket that is named there. Who reads it is the parent, which must not be
+// told of the child.
+func TestFork(t *testing.T) {
+	for _, before := range []bool{false, true} {
+		t.Run(map[bool]string{false: "of a registered process", true: "before the agent came"}[before], func(t *testing.T) {
+			p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+			var r *running
+			var child int
+			p.Begin(0) // the slot of the thread that forks
+			if before {
+				child = p.Fork(true)
+			}
+			r = run(t, atRate(97))
+			p.Registration(1)
+			if !before {
+				child = p.Fork(true)
+			}
+			swept(r, 2) // the child was found, whatever it is taken for
+			burnt := cpuTime(t, child)
+			testenv.Poll(t, deadline, "the child to burn CPU", func() bool { return cpuTime(t, child) > burnt+forkedCPU })
+			r.served(p, 1, [16]byte{1})
+			report := p.Report()
+			clean(t, report)
+			if report.Registrations != 1 {
+				t.Errorf("the parent's socket got %d registrations, want 1", report.Registrations)
+			}
+			// One by the test, and what little the parent does itself.
+			if report.Samples > 10 {
+				t.Errorf("the parent was told of %d samples: some of its child's", report.Samples)
+			}
+			p.Quit() // the child, too
+			r.gone(p)
+			testenv.Poll(t, deadline, "nobody to take part", func() bool { return len(r.Processes()) == 0 })
+			r.end()
+			r.sampledAdded()
+		})
+	}
+}
+
+// cpuTime is what the first thread of a process has used.
+func cpuTime(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns, err := strconv.ParseInt(strings.Fields(string(text))[0], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(ns)
+}
