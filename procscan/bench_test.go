@@ -32,7 +32,7 @@ func BenchmarkSweep(b *testing.B) {
 	target := startHost(b, hostSpec{Maps: []mapSpec{{Path: filepath.Join(b.TempDir(), realName)}}})
 	compareWithProcfs(b, target.pid, func(b *testing.B, s *Scanner) int {
 		found := 0
-		if _, err := s.Sweep(func(f Found) { found++ }); err != nil {
+		if _, err := s.Sweep(nil, func(f Found) { found++ }); err != nil {
 			b.Fatal(err)
 		}
 		return found

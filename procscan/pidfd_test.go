@@ -206,7 +206,7 @@ func runNamespace() error {
 // checkOwnProcRoot finds and opens the library that this process itself maps.
 func checkOwnProcRoot(s *Scanner, procRoot string) error {
 	var all []Found
-	if _, err := s.Sweep(func(f Found) { all = append(all, f) }); err != nil {
+	if _, err := s.Sweep(nil, func(f Found) { all = append(all, f) }); err != nil {
 		return err
 	}
 	if len(all) != 1 || all[0].PID != 1 || len(all[0].Libraries) != 1 {

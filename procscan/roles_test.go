@@ -236,7 +236,7 @@ func runScan() error {
 		return err
 	}
 	var result scanResult
-	report, err := s.Sweep(func(f Found) { result.Found = append(result.Found, f.PID) })
+	report, err := s.Sweep(nil, func(f Found) { result.Found = append(result.Found, f.PID) })
 	if err != nil {
 		return err
 	}
@@ -247,7 +247,7 @@ func runScan() error {
 			result.Other = append(result.Other, u.Err.Error())
 		}
 	}
-	again, err := s.Sweep(func(Found) {})
+	again, err := s.Sweep(nil, func(Found) {})
 	if err != nil {
 		return err
 	}

@@ -95,7 +95,8 @@ func ownNamespace(fs procfs.FS) error {
 }
 
 // Sweep looks at every process once and yields those that map the library, each before it looks
-// at the next. What yield takes long for, the sweep waits for.
+// at the next. What yield takes long for, the sweep waits for. Numbers of which skip, which may be
+// nil, says so are passed over.
 //
 // Kernel threads and processes that end meanwhile are passed over in silence, those that cannot
 // be read are reported once: again only when a sweep in between could read them. An error means
@@ -105,16 +106,18 @@ func ownNamespace(fs procfs.FS) error {
 // The kernel tells mappings under the lock of the process's memory map. A process that arranges for
 // that lock to be held (by a page fault on a FUSE file) holds up one sweep by two seconds; then it
 // is unreadable, ErrStuck, until it lets go.
-func (s *Scanner) Sweep(yield func(Found)) (Report, error) {
+func (s *Scanner) Sweep(skip func(pid int) bool, yield func(Found)) (Report, error) {
 	procs, err := s.fs.AllProcs()
 	if err != nil {
 		return Report{}, fmt.Errorf("listing processes: %w", err)
 	}
-	pids := make([]int, len(procs))
-	for i, proc := range procs {
-		pids[i] = proc.PID
+	report := Report{Processes: len(procs)}
+	pids := make([]int, 0, len(procs))
+	for _, proc := range procs {
+		if skip == nil || !skip(proc.PID) {
+			pids = append(pids, proc.PID)
+		}
 	}
-	report := Report{Processes: len(pids)}
 	unreadable := make(map[Identity]struct{})
 	before, matched := s.matched, make(map[int]struct{})
 	s.matched = matched

@@ -19,7 +19,7 @@ import (
 func sweep(t *testing.T, s *Scanner) map[int]Found {
 	t.Helper()
 	all := make(map[int]Found)
-	report, err := s.Sweep(func(f Found) {
+	report, err := s.Sweep(nil, func(f Found) {
 		if _, twice := all[f.PID]; twice {
 			t.Errorf("process %d was found twice", f.PID)
 		}
@@ -209,7 +209,7 @@ func TestSweepVanishing(t *testing.T) {
 	}
 	s := newScanner(t, "/proc")
 	var met []int
-	report, err := s.Sweep(func(f Found) {
+	report, err := s.Sweep(nil, func(f Found) {
 		if !slices.Contains(pids, f.PID) { // the machine has others
 			return
 		}
@@ -279,7 +279,7 @@ func TestSweepNoDescriptors(t *testing.T) {
 	}
 	unix.Close(fillers[0]) // enough to list the processes
 	fillers = fillers[1:]
-	report, err := s.Sweep(func(Found) {})
+	report, err := s.Sweep(nil, func(Found) {})
 	if !errors.Is(err, unix.EMFILE) || len(report.Unreadable) > 0 {
 		t.Errorf("got %+v, %v", report, err)
 	}

@@ -60,9 +60,9 @@ func thousand(b *testing.B, binary string, idle, perSecond int) {
 	}
 }
 
-// settling is how long an agent has that has just registered with a thousand processes, to give back what it
-// took for that.
-const settling = 5 * time.Second
+// settling is how long an agent has that has just registered with a thousand processes, to come to rest: to
+// give back what it took for that, and to look as seldom as it does at those that do nothing.
+const settling = 15 * time.Second
 
 // exactness has the process burn CPU for a while and compares its samples with it. All that was burnt
 // before it is told to stop is sampled and sent within the samples-delay.

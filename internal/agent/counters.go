@@ -23,7 +23,7 @@ type Counters struct {
 	Sweeps       atomic.Uint64
 	SweepsFailed atomic.Uint64 // ended early
 	LiveLooks    atomic.Uint64 // at processes, because of live events
-	EventsLost   atomic.Uint64 // live events that the kernel could not tell, at least
+	EventsLost   atomic.Uint64 // live events that the kernel could not tell, as far as it knows how many
 	EventsFailed atomic.Uint64 // times that live events were not to be had, of some CPU or at all
 
 	Looks            atomic.Uint64 // at what processes publish

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -28,6 +29,10 @@ const (
 	// make its look hang; when all do, sweeps go on.
 	maxLooks = 64
 
+	// fullSweep is how many sweeps make one that looks at all processes, while live events tell of those that
+	// are known already.
+	fullSweep = 10
+
 	// maintainInterval is how often processes that hang are told of, and CPUs that come and go followed.
 	maintainInterval = time.Second
 )
@@ -38,8 +43,13 @@ type discovery struct {
 	open      func() (*procscan.EventWatcher, error)
 	sweeps    chan struct{} // has a token when a sweep is wanted early
 	looks     chan struct{} // has a token for each look that a live event asked for
-	deaf      bool          // it was told that there are no live events; owned by discover
 	admission sync.Mutex    // of one process at a time
+	live      atomic.Bool   // there are live events
+	lost      atomic.Bool   // some are missing since the last full sweep
+
+	// Owned by discover.
+	deaf bool // it was told that there are no live events
+	turn int  // of the next sweep
 }
 
 func newDiscovery(procRoot string) (*discovery, error) {
@@ -114,8 +124,33 @@ func (a *Agent) sweepSoon() {
 
 // sweep looks at all processes once: those that are new get their goroutine, the others hear what they map
 // now, and look at themselves.
+//
+// As long as live events tell all, what known processes map is looked at only now and then.
 func (a *Agent) sweep(serving context.Context) {
-	report, err := a.discovery.scanner.Sweep(func(found procscan.Found) { a.found(serving, found) })
+	full := a.discovery.turn%fullSweep == 0
+	a.discovery.turn++
+	if a.discovery.lost.Swap(false) || !a.discovery.live.Load() {
+		full = true
+	}
+	var known []*process
+	skip := func(pid int) bool {
+		p := a.process(pid)
+		if p != nil {
+			known = append(known, p)
+		}
+		return p != nil
+	}
+	if full {
+		skip = nil
+	}
+	report, err := a.discovery.scanner.Sweep(skip, func(found procscan.Found) {
+		if p := a.found(serving, found); p != nil {
+			known = append(known, p)
+		}
+	})
+	for _, p := range known { // now, together: to wake them one by one takes longer than what they have to do
+		p.wake()
+	}
 	a.counters.Sweeps.Add(1)
 	if err != nil {
 		a.counters.SweepsFailed.Add(1)
@@ -141,7 +176,9 @@ func (a *Agent) lookAt(serving context.Context, pid int) {
 		found, err := a.discovery.scanner.Process(pid)
 		switch {
 		case err == nil:
-			a.found(serving, found)
+			if p := a.found(serving, found); p != nil {
+				p.wake()
+			}
 		case errors.Is(err, procscan.ErrNotFound), errors.Is(err, procscan.ErrGone):
 		default: // it is told of, and tried again, by sweeps
 			a.sweepSoon()
@@ -149,34 +186,34 @@ func (a *Agent) lookAt(serving context.Context, pid int) {
 	}()
 }
 
-// found takes up a process, or tells one that is known already what it maps.
-func (a *Agent) found(serving context.Context, found procscan.Found) {
+// found takes up a process. One that is known already it tells what it maps, and returns it, to be woken.
+func (a *Agent) found(serving context.Context, found procscan.Found) *process {
 	a.discovery.admission.Lock()
 	defer a.discovery.admission.Unlock()
 	if known := a.process(found.PID); known != nil && known.id == found.Identity {
 		a.tellTruncated(known, found)
-		known.maps(found.Libraries)
+		known.mappings.put(found.Libraries)
 		if a.process(found.PID) == known {
-			return
+			return known
 		} // else it had mapped none just before, and has not heard of these
 	}
 	if serving.Err() != nil {
-		return
+		return nil
 	}
 	a.mu.RLock()
 	processes := len(a.processes)
 	a.mu.RUnlock()
 	if processes >= a.config.MaxProcesses {
 		a.refuseProcess(found, fmt.Errorf("serving %d processes already (--max-processes)", processes))
-		return
+		return nil
 	}
 	p, err := a.newProcess(found)
 	if errors.Is(err, procscan.ErrGone) {
-		return
+		return nil
 	}
 	if err != nil {
 		a.refuseProcess(found, err)
-		return
+		return nil
 	}
 	a.tellTruncated(p, found)
 	a.mu.Lock()
@@ -187,6 +224,7 @@ func (a *Agent) found(serving context.Context, found procscan.Found) {
 		defer a.running.Done()
 		p.run(serving)
 	}()
+	return nil
 }
 
 // refuseProcess tells of a process that cannot be served for a reason of our own. It is found again by

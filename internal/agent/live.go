@@ -25,6 +25,7 @@ func (a *Agent) listen(serving context.Context) *liveEvents {
 		a.discovery.deaf = false
 		a.log.Info("live events are there again")
 	}
+	a.discovery.live.Store(true)
 	live := &liveEvents{watcher: watcher, ended: make(chan error, 1)}
 	go func() {
 		live.ended <- watcher.Run(func(e procscan.Event) { a.happened(serving, e) })
@@ -35,6 +36,7 @@ func (a *Agent) listen(serving context.Context) *liveEvents {
 // tellDeaf tells once that there are no live events.
 func (a *Agent) tellDeaf(err error) {
 	a.counters.EventsFailed.Add(1)
+	a.discovery.live.Store(false)
 	if !a.discovery.deaf {
 		a.discovery.deaf = true
 		a.log.Warn("no live events: new processes are found by sweeps alone",
@@ -70,7 +72,8 @@ func (l *liveEvents) close() error {
 // happened takes an event to where it belongs. It must not block: the kernel goes on to write.
 func (a *Agent) happened(serving context.Context, e procscan.Event) {
 	if e.Kind == procscan.EventLost {
-		a.counters.EventsLost.Add(max(e.Lost, 1))
+		a.counters.EventsLost.Add(e.Lost)
+		a.discovery.lost.Store(true)
 		a.sweepSoon()
 		return
 	}

@@ -32,8 +32,16 @@ const (
 var pollPeriods = [...]time.Duration{
 	1 * time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond,
 	10 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond,
-	100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second,
+	100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second, 10 * time.Second,
 }
+
+const (
+	// candidatePeriod is the longest of a candidate, and that of a registered process until activeTime
+	// after it was registered or sampled. One that does nothing has nothing new to publish either: it is
+	// looked at in the longest of all.
+	candidatePeriod = time.Second
+	activeTime      = 10 * time.Second
+)
 
 // lookout looks, on one goroutine, at words in the memory of many processes, and tells those of which
 // they have changed. A thousand timers of as many goroutines would take ten times as long.
@@ -53,8 +61,10 @@ type lookout struct {
 	young   int // candidates that are looked at often
 }
 
-// watched is a process on the lookout, whose fields it owns.
+// watched is a process on the lookout, which owns its fields.
 type watched struct {
+	sampled atomic.Bool // set by anybody: the process does something
+
 	open    func() *memread.Process
 	changed func() // must not block
 
@@ -62,6 +72,7 @@ type watched struct {
 	words   target.Words
 	since   time.Time // candidates: when they became one; else zero
 	watches uint64    // how often it was watched
+	active  time.Time // registered ones: when it was last known to do something
 	period  int       // index of pollPeriods, -1 when it is not watched
 	place   int       // in its period
 	crowd   bool      // it is counted as young
@@ -100,7 +111,7 @@ func (l *lookout) add(open func() *memread.Process, changed func()) *watched {
 }
 
 // watch has the words looked at until they change, which is told once: of a candidate often at first,
-// and seldom when it waits for long; else once a second. It answers false when the process has made the
+// and seldom when it waits for long; of others as seldom as that. It answers false when the process has made the
 // lookout hang too often: then its words must be looked at otherwise.
 func (l *lookout) watch(w *watched, words target.Words, since time.Time) bool {
 	l.mu.Lock()
@@ -109,9 +120,13 @@ func (l *lookout) watch(w *watched, words target.Words, since time.Time) bool {
 	if w.hangs >= maxHangs {
 		return false
 	}
+	now := time.Now()
+	if w.watches == 0 || !w.since.IsZero() { // else it was registered before
+		w.active = now
+	}
 	w.words, w.since = words, since
 	w.watches++
-	l.place(w, time.Now())
+	l.place(w, now)
 	if l.shortest() == w.period && len(l.periods[w.period]) == 1 {
 		l.stir()
 	}
@@ -149,8 +164,11 @@ func (l *lookout) shortest() int {
 // place puts a process where it belongs by its age.
 func (l *lookout) place(w *watched, now time.Time) {
 	interval := pollPeriods[len(pollPeriods)-1]
-	if !w.since.IsZero() {
-		interval = now.Sub(w.since) / pollFraction
+	switch {
+	case !w.since.IsZero():
+		interval = min(now.Sub(w.since)/pollFraction, candidatePeriod)
+	case now.Sub(w.active) < activeTime:
+		interval = candidatePeriod
 	}
 	if w.crowd = interval < crowded; w.crowd {
 		l.young++
@@ -277,9 +295,13 @@ func (s *shift) look(w *watched) bool {
 	case !same:
 		s.remove(w)
 		w.changed()
-	case !w.since.IsZero() && w.period < len(pollPeriods)-1: // it may be time for a longer period
+	default: // it may be time for another period
+		now := time.Now()
+		if w.sampled.Swap(false) {
+			w.active = now
+		}
 		s.remove(w)
-		s.place(w, time.Now())
+		s.place(w, now)
 	}
 	return true
 }

@@ -17,6 +17,10 @@ const (
 	// that it is made sure of that its libraries are mapped still.
 	recheckInterval = time.Second
 
+	// trustInterval is how often that is made sure of, of a process that is registered, while live events
+	// and the lookout would tell.
+	trustInterval = 5 * time.Minute
+
 	// A process in trouble is tried again at intervals that double between these.
 	retryMin = 100 * time.Millisecond
 	retryMax = 30 * time.Second

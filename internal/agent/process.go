@@ -58,6 +58,7 @@ type process struct {
 	verified time.Time           // when its libraries were last known to be mapped
 	socket   *messaging.Identity // of the socket that the sender is connected to, or nil
 	born     time.Time           // when it became a candidate: the origin of its poll intervals
+	suspect  bool                // something has changed in its memory
 	looked   bool                // the last step found out what is published, or that nothing is
 	retry    time.Duration       // the last wait in trouble
 	connects tokenBucket
@@ -121,7 +122,9 @@ func (p *process) await(ctx context.Context, due <-chan time.Time) error {
 		case <-p.held.ready:
 			p.report(p.held.take())
 		case <-p.stirred:
-			if p.takeMappings(); p.changed.Swap(false) || due == nil {
+			p.takeMappings()
+			if changed := p.changed.Swap(false); changed || due == nil {
+				p.suspect = changed
 				return p.step()
 			}
 		case down := <-p.sender.Down():
@@ -137,24 +140,19 @@ func (p *process) await(ctx context.Context, due <-chan time.Time) error {
 	}
 }
 
-// stir has the process looked at. It may be called by any goroutine.
+// stir has the process looked at at once. It may be called by any goroutine.
 func (p *process) stir() {
 	p.changed.Store(true)
 	p.wake()
 }
 
+// wake has it take in what it was told, and look, unless it is to be tried again at a time of its own and
+// maps nothing new. It may be called by any goroutine.
 func (p *process) wake() {
 	select {
 	case p.stirred <- struct{}{}:
 	default:
 	}
-}
-
-// maps tells the process what it was found to map, and has it looked at, unless it is to be tried again
-// at a time of its own and maps nothing new.
-func (p *process) maps(mappings []procscan.Mapping) {
-	p.mappings.put(mappings)
-	p.wake()
 }
 
 // takeMappings takes down what the process maps now, if there was word of it.
@@ -210,7 +208,7 @@ func (p *process) step() error {
 		p.disconnect() // its agent, if it has one, is another
 		p.verified = time.Time{}
 	}
-	if time.Since(p.verified) >= recheckInterval {
+	if time.Since(p.verified) >= p.verifyInterval() {
 		if err := p.verify(); err != nil {
 			return err
 		}
@@ -251,6 +249,14 @@ func (p *process) step() error {
 // and no other process's.
 func (p *process) holdsSocket() bool {
 	return p.agent.claims.holds(*p.socket, p) && p.target.SocketIs(*p.socket)
+}
+
+// verifyInterval is how old the knowledge may be that the libraries are mapped.
+func (p *process) verifyInterval() time.Duration {
+	if p.socket != nil && !p.suspect && p.agent.discovery.live.Load() {
+		return trustInterval
+	}
+	return recheckInterval
 }
 
 // verify makes sure that the libraries are still mapped where they were. After an exec or a

@@ -17,6 +17,7 @@ import (
 // Sampled queues samples of which all is known. They may tell that it is time to look at the process.
 func (p *process) Sampled(key messaging.Key, samples uint64, at time.Time) {
 	p.sender.Add(key, samples, at)
+	p.watched.sampled.Store(true)
 	if program := p.sampled.Load(); program != nil && program.LookDue() {
 		p.stir()
 	}

@@ -48,6 +48,9 @@ func (a *Agent) routeProcess(p *process, records []feed.Record, now time.Time, n
 		r := &records[i]
 		count := uint64(r.Count)
 		a.counters.FedSamples.Add(count)
+		if p != nil {
+			p.watched.sampled.Store(true)
+		}
 		sampledAt := r.SampledAt(now, nowNs)
 		switch {
 		case p == nil:

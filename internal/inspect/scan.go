@@ -33,7 +33,7 @@ func Scan(ctx context.Context, procRoot string, filter target.Filter) (processes
 	views := []target.View{}
 	var mu sync.Mutex
 	var looking sync.WaitGroup
-	report, err := scanner.Sweep(func(found procscan.Found) {
+	report, err := scanner.Sweep(nil, func(found procscan.Found) {
 		looking.Go(func() {
 			view := within(ctx, timedOut(found), func() target.View {
 				view, t := examine(procRoot, files, found, filter)
