@@ -39,8 +39,11 @@ func TestFork(t *testing.T) {
 			r.served(p, 1, [16]byte{1})
 			report := p.Report()
 			clean(t, report)
-			if report.Registrations != 1 {
-				t.Errorf("the parent's socket got %d registrations, want 1", report.Registrations)
+			// When both are found in the same moment the child may be the first at the socket, until the
+			// parent comes. To be registered with twice does no harm.
+			most := map[bool]uint64{false: 1, true: 2}[before]
+			if report.Registrations > most {
+				t.Errorf("the parent's socket got %d registrations, want %d at most", report.Registrations, most)
 			}
 			// One by the test, and what little the parent does itself.
 			if report.Samples > 10 {

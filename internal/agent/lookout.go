@@ -61,6 +61,9 @@ type lookout struct {
 	young   int // candidates that are looked at often
 }
 
+// holding says whether words in the memory of a process hold what they did (target.Words.Hold).
+type holding func(*target.WordReader, *memread.Process) bool
+
 // watched is a process on the lookout, which owns its fields.
 type watched struct {
 	sampled atomic.Bool // set by anybody: the process does something
@@ -69,7 +72,7 @@ type watched struct {
 	changed func() // must not block
 
 	memory  *memread.Process
-	words   target.Words
+	hold    holding
 	since   time.Time // candidates: when they became one; else zero
 	watches uint64    // how often it was watched
 	active  time.Time // registered ones: when it was last known to do something
@@ -113,7 +116,7 @@ func (l *lookout) add(open func() *memread.Process, changed func()) *watched {
 // watch has the words looked at until they change, which is told once: of a candidate often at first,
 // and seldom when it waits for long; of others as seldom as that. It answers false when the process has made the
 // lookout hang too often: then its words must be looked at otherwise.
-func (l *lookout) watch(w *watched, words target.Words, since time.Time) bool {
+func (l *lookout) watch(w *watched, hold holding, since time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.remove(w)
@@ -124,7 +127,7 @@ func (l *lookout) watch(w *watched, words target.Words, since time.Time) bool {
 	if w.watches == 0 || !w.since.IsZero() { // else it was registered before
 		w.active = now
 	}
-	w.words, w.since = words, since
+	w.hold, w.since = hold, since
 	w.watches++
 	l.place(w, now)
 	if l.shortest() == w.period && len(l.periods[w.period]) == 1 {
@@ -274,11 +277,11 @@ func (s *shift) look(w *watched) bool {
 		return true
 	}
 	s.at = w
-	memory, words, watches := w.memory, w.words, w.watches
+	memory, hold, watches := w.memory, w.hold, w.watches
 	s.number++
 	s.mu.Unlock()
 
-	same := s.reader.Same(memory, &words)
+	holds := hold(&s.reader, memory)
 	s.looks.Add(1)
 
 	s.mu.Lock()
@@ -292,7 +295,7 @@ func (s *shift) look(w *watched) bool {
 	case w.dropped:
 		memory.Close()
 	case w.period < 0 || w.watches != watches: // what was found out is of no interest any more
-	case !same:
+	case !holds:
 		s.remove(w)
 		w.changed()
 	default: // it may be time for another period

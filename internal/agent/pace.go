@@ -88,7 +88,7 @@ func (p *process) watch() bool {
 	if p.target.Publishes() || p.target.Filtered() {
 		candidate = time.Time{}
 	}
-	return p.agent.lookout.watch(p.watched, p.target.Words(), candidate)
+	return p.agent.lookout.watch(p.watched, p.target.Words().Hold, candidate)
 }
 
 // retryTimer is the timer of a process in trouble: the others need none.

@@ -26,8 +26,8 @@ type wordRange struct {
 
 // Words are what to watch from the last look on, which must have found a storage, or that there is none
 // (memread.ErrNotPublished).
-func (t *Target) Words() Words {
-	w := Words{seed: maphash.MakeSeed()}
+func (t *Target) Words() *Words {
+	w := &Words{seed: maphash.MakeSeed()}
 	var want []byte
 	if t.publishing == nil {
 		for _, img := range t.images {
@@ -50,14 +50,14 @@ func (t *Target) Words() Words {
 	return w
 }
 
-// WordReader reads words of any processes, one after the other. It keeps its buffers.
+// WordReader is room for reading words, of any processes one after the other.
 type WordReader struct {
 	requests []memread.Request
 	buf      []byte
 }
 
-// Same says whether the words hold what they did. It blocks for as long as the process makes it.
-func (r *WordReader) Same(memory *memread.Process, w *Words) bool {
+// Hold says whether the words hold what they did. It blocks for as long as the process makes it.
+func (w *Words) Hold(r *WordReader, memory *memread.Process) bool {
 	r.requests, r.buf = r.requests[:0], r.buf[:0]
 	for _, words := range w.ranges {
 		r.requests = append(r.requests, memread.Request{Addr: words.addr})

@@ -1,0 +1,183 @@
+package agent
+
+import (
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"correlator/elfsym"
+	"correlator/internal/demo"
+	"correlator/internal/target"
+	"correlator/internal/testenv"
+	"correlator/memread"
+	"correlator/procscan"
+)
+
+// watchedDemo is a demo process on a lookout, and what the lookout said of it.
+type watchedDemo struct {
+	*demo.Process
+	target  *target.Target
+	watched *watched
+	changed chan struct{}
+}
+
+func watchDemo(t *testing.T, l *lookout, p *demo.Process) *watchedDemo {
+	t.Helper()
+	scanner, err := procscan.NewScanner("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := scanner.Process(p.PID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := elfsym.NewCache(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &watchedDemo{Process: p, changed: make(chan struct{}, 1)}
+	if d.target, err = target.Open("/proc", found, target.Filter{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.target.Close)
+	if err := d.target.Load(files); err != nil {
+		t.Fatal(err)
+	}
+	d.watched = l.add(func() *memread.Process { return memread.Open("/proc", p.PID) }, func() { d.changed <- struct{}{} })
+	t.Cleanup(func() { l.drop(d.watched) })
+	return d
+}
+
+// look has the process watched from what it publishes now on.
+func (d *watchedDemo) look(l *lookout, since time.Time) bool {
+	d.target.Look()
+	return l.watch(d.watched, d.target.Words().Hold, since)
+}
+
+func (d *watchedDemo) told(t *testing.T, what string) {
+	t.Helper()
+	select {
+	case <-d.changed:
+	case <-time.After(deadline):
+		t.Fatalf("waited %v in vain to be told of %s", deadline, what)
+	}
+}
+
+// Publishing, withdrawing, publishing something else at the same place: each is told once, and nothing
+// when nothing happens.
+func TestLookoutTells(t *testing.T) {
+	testenv.NeedRoot(t)
+	l := newLookout()
+	defer l.close()
+	still := watchDemo(t, l, demo.Start(t, demo.Options{Manual: true, Idle: 1}))
+	still.look(l, time.Time{})
+	hold := demo.Start(t, demo.Options{Hold: true, Manual: true, Idle: 1})
+	hold.Load()
+	d := watchDemo(t, l, hold)
+
+	d.look(l, time.Now())
+	before := l.looks.Load()
+	testenv.Poll(t, deadline, "looks", func() bool { return l.looks.Load() > before+100 })
+	d.Publish()
+	d.told(t, "what was published")
+	if d.look(l, time.Time{}); !d.target.Publishes() {
+		t.Fatal("nothing is published")
+	}
+	d.Withdraw()
+	d.told(t, "what was withdrawn")
+	d.look(l, time.Now())
+	d.Publish()
+	d.told(t, "what was published again")
+	d.look(l, time.Time{})
+	d.Unload()
+	d.told(t, "the end of the library")
+	if len(still.changed) != 0 || len(d.changed) != 0 {
+		t.Error("told of more than has happened")
+	}
+}
+
+// A process that makes its reader wait holds up no other: the others are looked at, it is told to look at
+// itself, and left alone after some times.
+func TestLookoutHangs(t *testing.T) {
+	testenv.NeedRoot(t)
+	l := newLookout()
+	defer l.close()
+	let := make(chan struct{}) // the memory of the hostile process go
+	defer close(let)
+	told := make(chan struct{}, 1)
+	hostile := l.add(func() *memread.Process { return memread.Open("/proc", os.Getpid()) }, func() { told <- struct{}{} })
+	defer l.drop(hostile)
+	hangs := func(*target.WordReader, *memread.Process) bool { <-let; return true }
+	hold := demo.Start(t, demo.Options{Hold: true, Manual: true, Idle: 1})
+	hold.Load()
+	other := watchDemo(t, l, hold)
+	for i := range maxHangs {
+		other.look(l, time.Now())
+		if !l.watch(hostile, hangs, time.Now()) {
+			t.Fatalf("not watched any more after it hung %d times", i)
+		}
+		select {
+		case <-told:
+		case <-time.After(deadline):
+			t.Fatal("the process that hangs is not told")
+		}
+		other.Publish()
+		other.told(t, "what was published while another process hangs")
+		other.Withdraw()
+	}
+	if l.watch(hostile, hangs, time.Now()) {
+		t.Errorf("watched again after it hung %d times", maxHangs)
+	}
+}
+
+// Candidates are looked at in ever longer periods, and a crowd of them in longer ones than one.
+func TestLookoutPeriods(t *testing.T) {
+	l := &lookout{}
+	now := time.Now()
+	period := func(w *watched) time.Duration { return pollPeriods[w.period] }
+	place := func(age time.Duration) time.Duration {
+		w := &watched{since: now.Add(-age), period: -1}
+		l.place(w, now)
+		defer l.remove(w)
+		return period(w)
+	}
+	for age, want := range map[time.Duration]time.Duration{
+		0:                      time.Millisecond,
+		255 * time.Millisecond: time.Millisecond,
+		256 * time.Millisecond: 2 * time.Millisecond,
+		time.Second:            5 * time.Millisecond,
+		2 * time.Second:        10 * time.Millisecond,
+		time.Minute:            200 * time.Millisecond,
+		2 * time.Minute:        500 * time.Millisecond,
+		128 * time.Second:      time.Second,
+		time.Hour:              time.Second,
+	} {
+		if got := place(age); got != want {
+			t.Errorf("%v old: every %v, want %v", age, got, want)
+		}
+	}
+	crowd := make([]*watched, 1000)
+	for i := range crowd {
+		crowd[i] = &watched{since: now, period: -1}
+		l.place(crowd[i], now)
+	}
+	if first, last := period(crowd[0]), period(crowd[999]); first != time.Millisecond || last != 50*time.Millisecond {
+		t.Errorf("of 1000 new candidates, the first every %v and the last every %v", first, last)
+	}
+	for _, w := range slices.Backward(crowd) {
+		l.remove(w)
+	}
+	if l.young != 0 || slices.ContainsFunc(l.periods[:], func(list []*watched) bool { return len(list) > 0 }) {
+		t.Errorf("%d candidates, %v after all were removed", l.young, l.periods)
+	}
+	idle := &watched{period: -1, active: now.Add(-activeTime)}
+	if l.place(idle, now); period(idle) != 10*time.Second {
+		t.Errorf("one that does nothing: every %v", period(idle))
+	}
+	l.remove(idle)
+	idle.active = now
+	if l.place(idle, now); period(idle) != time.Second {
+		t.Errorf("one that is sampled: every %v", period(idle))
+	}
+}
