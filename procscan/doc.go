@@ -1,14 +1,16 @@
 // Package procscan finds the processes that map the APM agent's native library, holds on to
 // them, and tells when they end.
 //
-//	Scanner      one sweep of a proc root, or a look at one process      Found
-//	Handle       one process, held by a pidfd: its mappings, files, ids
+//	Scanner      one sweep of a proc root, or a look at one process         Found
+//	Handle       one process, held by a pidfd: its mappings, files, ids, cgroup
 //	ExitWatcher  the exits of any number of processes, on one goroutine
+//	EventWatcher live: who maps executable files, who runs another program   Event
 //
 // There is one file per source of data: query.go is the ioctl PROCMAP_QUERY on /proc/PID/maps,
 // maps.go the text of that file where the kernel does not answer it, status.go that of
-// /proc/PID/status, pidfd.go what identifies a process. What says which process to look at, such as
-// a perf event, leads to Scanner.Process.
+// /proc/PID/status, cgroup.go that of /proc/PID/cgroup, pidfd.go what identifies a process;
+// perfring.go and perfrecord.go are the kernel's records of what happens. An event says which process to
+// look at, and leads to Scanner.Process.
 //
 // Every pid is what our own pid namespace calls the process, and the proc root must be a procfs
 // of that namespace: pidfd_open knows no other numbers. It may be mounted anywhere.

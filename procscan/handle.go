@@ -152,7 +152,7 @@ func (h *Handle) mappings(what selection) ([]Mapping, error) {
 }
 
 // Maps says whether the process still has a mapping: the same addresses, and the file of the same
-// path. It costs a fraction of reading maps, and takes no capability that reading maps does not.
+// path. It costs a fraction of reading maps. Of another user's process it takes CAP_DAC_READ_SEARCH.
 func (h *Handle) Maps(m Mapping) (bool, error) {
 	path, err := os.Readlink(h.path(filepath.Join("map_files", mapBounds(m))))
 	if !h.Alive() {

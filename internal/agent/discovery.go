@@ -25,10 +25,6 @@ const (
 	minSweepPause = time.Second
 	sweepShare    = 10
 
-	// maxLooks is how many processes are looked at in the same moment because of live events. Each can
-	// make its look hang; when all do, sweeps go on.
-	maxLooks = 64
-
 	// fullSweep is how many sweeps make one that looks at all processes, while live events tell of those that
 	// are known already.
 	fullSweep = 10
@@ -42,10 +38,10 @@ type discovery struct {
 	scanner   *procscan.Scanner
 	open      func() (*procscan.EventWatcher, error)
 	sweeps    chan struct{} // has a token when a sweep is wanted early
-	looks     chan struct{} // has a token for each look that a live event asked for
-	admission sync.Mutex    // of one process at a time
-	live      atomic.Bool   // there are live events
-	lost      atomic.Bool   // some are missing since the last full sweep
+	looks     *looks
+	admission sync.Mutex  // of one process at a time
+	live      atomic.Bool // there are live events
+	lost      atomic.Bool // some are missing since the last full sweep
 
 	// Owned by discover.
 	deaf bool // it was told that there are no live events
@@ -59,7 +55,7 @@ func newDiscovery(procRoot string) (*discovery, error) {
 	}
 	return &discovery{
 		scanner: scanner, open: procscan.OpenEventWatcher,
-		sweeps: make(chan struct{}, 1), looks: make(chan struct{}, maxLooks),
+		sweeps: make(chan struct{}, 1), looks: newLooks(),
 	}, nil
 }
 
@@ -69,9 +65,7 @@ func (a *Agent) discover(ctx, serving context.Context) {
 	var live *liveEvents
 	defer func() {
 		live.close()
-		for range maxLooks { // none is under way any more
-			a.discovery.looks <- struct{}{}
-		}
+		a.discovery.looks.close()
 	}()
 	maintain := time.NewTicker(maintainInterval)
 	defer maintain.Stop()
@@ -162,28 +156,25 @@ func (a *Agent) sweep(serving context.Context) {
 	}
 }
 
-// lookAt looks at one process that may be new. It does not block.
+// lookAt has one process looked at that may be new. It does not block.
 func (a *Agent) lookAt(serving context.Context, pid int) {
-	select {
-	case a.discovery.looks <- struct{}{}:
-	default:
+	if !a.discovery.looks.add(pid, func(pid int) { a.look(serving, pid) }) {
 		a.sweepSoon()
-		return
 	}
+}
+
+func (a *Agent) look(serving context.Context, pid int) {
 	a.counters.LiveLooks.Add(1)
-	go func() {
-		defer func() { <-a.discovery.looks }()
-		found, err := a.discovery.scanner.Process(pid)
-		switch {
-		case err == nil:
-			if p := a.found(serving, found); p != nil {
-				p.wake()
-			}
-		case errors.Is(err, procscan.ErrNotFound), errors.Is(err, procscan.ErrGone):
-		default: // it is told of, and tried again, by sweeps
-			a.sweepSoon()
+	found, err := a.discovery.scanner.Process(pid)
+	switch {
+	case err == nil:
+		if p := a.found(serving, found); p != nil {
+			p.wake()
 		}
-	}()
+	case errors.Is(err, procscan.ErrNotFound), errors.Is(err, procscan.ErrGone):
+	default: // it is told of, and tried again, by sweeps
+		a.sweepSoon()
+	}
 }
 
 // found takes up a process. One that is known already it tells what it maps, and returns it, to be woken.

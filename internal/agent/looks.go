@@ -1,0 +1,78 @@
+package agent
+
+import (
+	"sync"
+	"time"
+)
+
+const (
+	// maxLooks is how many processes are looked at in the same moment because of live events. Each can
+	// make its look hang; when all do, sweeps go on.
+	maxLooks = 64
+	// maxPendingLooks is how many wait for that, each with a goroutine.
+	maxPendingLooks = 4096
+
+	// lookPause is how long a process is left alone after a look, whatever events tell of it meanwhile:
+	// one that maps its library in a loop costs as much as fifty looks a second.
+	lookPause = 20 * time.Millisecond
+)
+
+// looks are the looks at single processes that events ask for: at most one at a time at each, and one
+// after the last event.
+type looks struct {
+	slots   chan struct{} // has a token for each that is under way
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	pending map[int]bool // by pid: whether to look again
+	closed  bool
+}
+
+func newLooks() *looks {
+	return &looks{slots: make(chan struct{}, maxLooks), pending: make(map[int]bool)}
+}
+
+// add has look called for a process, on a goroutine. It answers false when there are too many.
+func (l *looks) add(pid int, look func(pid int)) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, pending := l.pending[pid]
+	switch {
+	case l.closed:
+		return true
+	case !pending && len(l.pending) >= maxPendingLooks:
+		return false
+	}
+	l.pending[pid] = true
+	if !pending {
+		l.running.Go(func() {
+			for l.next(pid) {
+				l.slots <- struct{}{}
+				look(pid)
+				<-l.slots
+				time.Sleep(lookPause)
+			}
+		})
+	}
+	return true
+}
+
+// next says whether to look at a process again; if not, it is forgotten.
+func (l *looks) next(pid int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	again := l.pending[pid] && !l.closed
+	l.pending[pid] = false
+	if !again {
+		delete(l.pending, pid)
+	}
+	return again
+}
+
+// close waits for looks that are under way. None begins any more.
+func (l *looks) close() {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	l.running.Wait()
+}
