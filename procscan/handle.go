@@ -111,6 +111,29 @@ func (h *Handle) OpenRoot() (*os.File, error) {
 	return os.NewFile(uintptr(fd), h.path("root")), nil
 }
 
+// Place is where the paths of a process lead: the same for two only if they have the same root directory
+// in the same mount namespace.
+type Place struct {
+	MountNamespace   string // as the kernel calls it: "mnt:[4026531841]"
+	RootDev, RootIno uint64
+}
+
+// Place looks where the process is.
+func (h *Handle) Place() (Place, error) {
+	namespace, err := os.Readlink(h.path("ns/mnt"))
+	var root unix.Stat_t
+	if err == nil {
+		err = unix.Stat(h.path("root"), &root)
+	}
+	if !h.Alive() {
+		return Place{}, ErrGone
+	}
+	if err != nil {
+		return Place{}, fmt.Errorf("looking for the process's root: %w", classify(err))
+	}
+	return Place{MountNamespace: namespace, RootDev: root.Dev, RootIno: root.Ino}, nil
+}
+
 // ExecutableMappings returns the executable mappings of files, by address. There may be none: a
 // process at the end of its life has lost its memory already. With ErrTooMany come the first ones
 // of a process with more than 4096, which no honest one has.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
@@ -16,6 +17,7 @@ type Found struct {
 	Identity
 	Libraries []Mapping // the executable mappings of the library, by address; at least one
 	Truncated bool      // there are more of them than are looked at (16)
+	At        time.Time // when the look began
 }
 
 // Unreadable is a process of which a sweep could not learn what it maps.
@@ -175,7 +177,7 @@ func (s *Scanner) glance(pid int) (Found, error) {
 // look is the three steps of pidfd.go. The identity is valid also with an error other than
 // ErrNotFound and ErrGone. The errors of most processes of a host are bare sentinels.
 func (s *Scanner) look(pid int) (Found, error) {
-	found := Found{Identity: Identity{PID: pid}}
+	found := Found{Identity: Identity{PID: pid}, At: time.Now()}
 	pidfd, err := openPidfd(pid)
 	if err != nil {
 		return found, err

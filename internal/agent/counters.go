@@ -24,7 +24,7 @@ type Counters struct {
 	SweepsFailed atomic.Uint64 // ended early
 	LiveLooks    atomic.Uint64 // at processes, because of live events
 	EventsLost   atomic.Uint64 // live events that the kernel could not tell, as far as it knows how many
-	EventsFailed atomic.Uint64 // times that live events were not to be had, of some CPU or at all
+	EventsFailed atomic.Uint64 // times that live events were not to be had
 
 	Looks            atomic.Uint64 // at what processes publish
 	TooOften         atomic.Uint64 // times that a process was left alone because it had published something new too often
@@ -32,7 +32,7 @@ type Counters struct {
 	Withdrawn        atomic.Uint64 // connections ended because the process publishes nothing, or something else
 	Gone             atomic.Uint64 // processes that ended, or no longer map the library
 	ProcessesDenied  atomic.Uint64 // processes that we may not look into, once each
-	ProcessesRefused atomic.Uint64 // processes found and not served for a reason of our own, at each sweep
+	ProcessesRefused atomic.Uint64 // processes found and not served for a reason of our own, each time that one is found
 	Filtered         atomic.Uint64 // processes that the filter left out, once each
 	Truncated        atomic.Uint64 // processes with more copies of the library mapped than are looked at, once each
 	Troubles         [target.NumReasons]atomic.Uint64

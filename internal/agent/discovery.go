@@ -87,13 +87,14 @@ func (a *Agent) discover(ctx, serving context.Context) {
 		case <-a.discovery.sweeps:
 			next.Reset(max(time.Until(ended.Add(pause)), 0))
 		case err := <-live.failed():
-			a.tellDeaf(err)
-			live.close()
-			live = nil
-			next.Reset(0)
+			live = a.giveUp(live, err)
+			next.Reset(a.sweepInterval(nil)) // not at once: it may fail again and again
 		case <-maintain.C:
 			a.tellStuck()
-			a.refreshEvents(live)
+			if err := live.refresh(); err != nil {
+				live = a.giveUp(live, err)
+				next.Reset(a.sweepInterval(nil))
+			}
 		case <-ctx.Done():
 			return
 		}
@@ -106,6 +107,13 @@ func (a *Agent) sweepInterval(live *liveEvents) time.Duration {
 		return min(a.config.ScanInterval, blindInterval)
 	}
 	return a.config.ScanInterval
+}
+
+// unseen asks for a sweep of all processes: something has happened that nobody looked at. It may be called
+// by any goroutine.
+func (a *Agent) unseen() {
+	a.discovery.lost.Store(true)
+	a.sweepSoon()
 }
 
 // sweepSoon asks for a sweep. It may be called by any goroutine.
@@ -159,7 +167,7 @@ func (a *Agent) sweep(serving context.Context) {
 // lookAt has one process looked at that may be new. It does not block.
 func (a *Agent) lookAt(serving context.Context, pid int) {
 	if !a.discovery.looks.add(pid, func(pid int) { a.look(serving, pid) }) {
-		a.sweepSoon()
+		a.unseen()
 	}
 }
 
@@ -173,7 +181,7 @@ func (a *Agent) look(serving context.Context, pid int) {
 		}
 	case errors.Is(err, procscan.ErrNotFound), errors.Is(err, procscan.ErrGone):
 	default: // it is told of, and tried again, by sweeps
-		a.sweepSoon()
+		a.unseen()
 	}
 }
 
@@ -183,7 +191,7 @@ func (a *Agent) found(serving context.Context, found procscan.Found) *process {
 	defer a.discovery.admission.Unlock()
 	if known := a.process(found.PID); known != nil && known.id == found.Identity {
 		a.tellTruncated(known, found)
-		known.mappings.put(found.Libraries)
+		known.mappings.put(found)
 		if a.process(found.PID) == known {
 			return known
 		} // else it had mapped none just before, and has not heard of these

@@ -26,6 +26,7 @@ func (a *Agent) listen(serving context.Context) *liveEvents {
 		a.log.Info("live events are there again")
 	}
 	a.discovery.live.Store(true)
+	a.discovery.lost.Store(true) // what happened before
 	live := &liveEvents{watcher: watcher, ended: make(chan error, 1)}
 	go func() {
 		live.ended <- watcher.Run(func(e procscan.Event) { a.happened(serving, e) })
@@ -52,14 +53,19 @@ func (l *liveEvents) failed() <-chan error {
 	return l.ended
 }
 
-// refreshEvents follows CPUs that come and go.
-func (a *Agent) refreshEvents(live *liveEvents) {
-	if live == nil {
-		return
+// refresh follows CPUs that come and go.
+func (l *liveEvents) refresh() error {
+	if l == nil {
+		return nil
 	}
-	if err := live.watcher.Refresh(); err != nil && a.counters.EventsFailed.Add(1) == 1 {
-		a.log.Warn("live events of some CPUs are not to be had; counted from here on", zap.Error(err))
-	}
+	return l.watcher.Refresh()
+}
+
+// giveUp ends live events that do not tell of all CPUs any more. The next sweep tries anew.
+func (a *Agent) giveUp(live *liveEvents, err error) *liveEvents {
+	a.tellDeaf(err)
+	live.close()
+	return nil
 }
 
 func (l *liveEvents) close() error {
@@ -72,9 +78,10 @@ func (l *liveEvents) close() error {
 // happened takes an event to where it belongs. It must not block: the kernel goes on to write.
 func (a *Agent) happened(serving context.Context, e procscan.Event) {
 	if e.Kind == procscan.EventLost {
-		a.counters.EventsLost.Add(e.Lost)
-		a.discovery.lost.Store(true)
-		a.sweepSoon()
+		if a.counters.EventsLost.Add(e.Lost) == e.Lost && e.Lost > 0 {
+			a.log.Warn("live events were lost, a sweep makes up for them; counted from here on", zap.Uint64("events", e.Lost))
+		}
+		a.unseen()
 		return
 	}
 	p := a.process(e.PID)

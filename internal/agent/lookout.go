@@ -20,11 +20,21 @@ const (
 	// crowded is the interval below which a candidate is one of them.
 	crowded = 100 * time.Millisecond
 
-	// lookoutHang is how long one look may take. Memory that was paged out to a slow disk takes longer
-	// at times; then the process is only looked at by its own goroutine for a while.
+	// lookoutHang is how long one look may take before another goroutine takes over, up to twice.
 	lookoutHang = 50 * time.Millisecond
-	// maxHangs is how often a process may make the lookout hang before it is not watched any more.
+	// lookoutSlow is what counts as hanging, too. Memory that was paged out to a slow disk takes longer, but
+	// not again and again.
+	lookoutSlow = 20 * time.Millisecond
+	// maxHangs is how often a process may make the lookout hang within hangTime. Then its own goroutine
+	// looks at it for so long, once a second.
 	maxHangs = 3
+	hangTime = 10 * time.Minute
+	// lookoutShare bounds what one process takes of the lookout's time: the next look comes after so many
+	// times what the last one took.
+	lookoutShare = 50
+	// maxAbandoned is how many looks may hang at the same time, each with a thread. When there are more, all
+	// processes are looked at by their own goroutines, until one returns.
+	maxAbandoned = 256
 )
 
 // pollPeriods are the periods in which words are looked at. Those of one period are looked at together,
@@ -49,16 +59,17 @@ const (
 // A process can make its reader wait for as long as it likes. Then the goroutine is left to it, and
 // another takes over.
 type lookout struct {
-	began time.Time
-	wake  chan struct{} // has a token when a shorter period has come into use
-	looks atomic.Uint64 // at processes
-
+	began   time.Time
+	wake    chan struct{} // has a token when a shorter period has come into use
 	mu      sync.Mutex
-	shift   *shift   // on duty
+	shift   *shift   // on duty; nil while too many hang
 	at      *watched // whose memory it is reading
 	closed  bool
 	periods [len(pollPeriods)][]*watched
 	young   int // candidates that are looked at often
+
+	looks     uint64 // at processes
+	abandoned int    // looks that hang, or did and have not been noticed to be back
 }
 
 // holding says whether words in the memory of a process hold what they did (target.Words.Hold).
@@ -80,7 +91,20 @@ type watched struct {
 	place   int       // in its period
 	crowd   bool      // it is counted as young
 	dropped bool
-	hangs   int
+
+	took    time.Duration // the last look
+	hangs   int           // the last one less than hangTime after the one before
+	last    time.Time     // when it hung last
+	hanging bool          // a look at it was abandoned, and has not returned
+}
+
+// hung counts that a look took too long.
+func (w *watched) hung(now time.Time) {
+	if now.Sub(w.last) > hangTime {
+		w.hangs = 0
+	}
+	w.hangs++
+	w.last = now
 }
 
 // newLookout starts looking. The caller must close it.
@@ -114,16 +138,16 @@ func (l *lookout) add(open func() *memread.Process, changed func()) *watched {
 }
 
 // watch has the words looked at until they change, which is told once: of a candidate often at first,
-// and seldom when it waits for long; of others as seldom as that. It answers false when the process has made the
-// lookout hang too often: then its words must be looked at otherwise.
+// and seldom when it waits for long; of others as seldom as that. It answers false when the process, or
+// many others, make the lookout hang: then its words must be looked at otherwise.
 func (l *lookout) watch(w *watched, hold holding, since time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.remove(w)
-	if w.hangs >= maxHangs {
+	now := time.Now()
+	if l.shift == nil || w.hanging || w.hangs >= maxHangs && now.Sub(w.last) < hangTime {
 		return false
 	}
-	now := time.Now()
 	if w.watches == 0 || !w.since.IsZero() { // else it was registered before
 		w.active = now
 	}
@@ -177,6 +201,7 @@ func (l *lookout) place(w *watched, now time.Time) {
 		l.young++
 		interval = max(interval, time.Duration(l.young)*crowdInterval)
 	}
+	interval = max(interval, lookoutShare*w.took)
 	w.period = 0
 	for w.period < len(pollPeriods)-1 && pollPeriods[w.period+1] <= interval {
 		w.period++
@@ -281,16 +306,26 @@ func (s *shift) look(w *watched) bool {
 	s.number++
 	s.mu.Unlock()
 
+	began := time.Now()
 	holds := hold(&s.reader, memory)
-	s.looks.Add(1)
+	took := time.Since(began)
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.looks++
 	if s.shift != s { // the process is read by way of another memory by now
 		memory.Close()
+		w.hanging = false
+		s.abandoned--
+		if s.shift == nil {
+			s.takeOver()
+		}
 		return false
 	}
 	s.at = nil
+	if w.took = took; took > lookoutSlow {
+		w.hung(time.Now())
+	}
 	switch {
 	case w.dropped:
 		memory.Close()
@@ -298,6 +333,9 @@ func (s *shift) look(w *watched) bool {
 	case !holds:
 		s.remove(w)
 		w.changed()
+	case w.hangs >= maxHangs:
+		s.remove(w)
+		w.changed() // its own goroutine has to look from now on
 	default: // it may be time for another period
 		now := time.Now()
 		if w.sampled.Swap(false) {
@@ -325,8 +363,21 @@ func (s *shift) bark() {
 	}
 	s.at = nil
 	s.remove(w)
-	w.hangs++
+	w.hung(time.Now())
+	w.hanging = true
+	s.abandoned++
 	w.memory = w.open()
 	w.changed() // its own goroutine finds out
-	s.takeOver()
+	if s.abandoned <= maxAbandoned {
+		s.takeOver()
+		return
+	}
+	s.shift = nil
+	for i := range s.periods {
+		for len(s.periods[i]) > 0 {
+			other := s.periods[i][0]
+			s.remove(other)
+			other.changed()
+		}
+	}
 }

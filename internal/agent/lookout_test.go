@@ -3,6 +3,7 @@ package agent
 import (
 	"os"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -77,8 +78,13 @@ func TestLookoutTells(t *testing.T) {
 	d := watchDemo(t, l, hold)
 
 	d.look(l, time.Now())
-	before := l.looks.Load()
-	testenv.Poll(t, deadline, "looks", func() bool { return l.looks.Load() > before+100 })
+	looks := func() uint64 {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.looks
+	}
+	before := looks()
+	testenv.Poll(t, deadline, "looks", func() bool { return looks() > before+100 })
 	d.Publish()
 	d.told(t, "what was published")
 	if d.look(l, time.Time{}); !d.target.Publishes() {
@@ -97,38 +103,111 @@ func TestLookoutTells(t *testing.T) {
 	}
 }
 
+// slowProcess is a process whose memory makes its reader wait.
+type slowProcess struct {
+	*watched
+	told chan struct{}
+}
+
+func addSlow(l *lookout) *slowProcess {
+	p := &slowProcess{told: make(chan struct{}, 1)}
+	p.watched = l.add(func() *memread.Process { return memread.Open("/proc", os.Getpid()) }, func() {
+		select {
+		case p.told <- struct{}{}:
+		default:
+		}
+	})
+	return p
+}
+
+func (p *slowProcess) wasTold(t *testing.T, what string) {
+	t.Helper()
+	select {
+	case <-p.told:
+	case <-time.After(deadline):
+		t.Fatalf("waited %v in vain to be told of %s", deadline, what)
+	}
+}
+
 // A process that makes its reader wait holds up no other: the others are looked at, it is told to look at
-// itself, and left alone after some times.
+// itself, and left alone while it hangs and after some times. So is one that answers, but slowly.
 func TestLookoutHangs(t *testing.T) {
 	testenv.NeedRoot(t)
 	l := newLookout()
 	defer l.close()
-	let := make(chan struct{}) // the memory of the hostile process go
-	defer close(let)
-	told := make(chan struct{}, 1)
-	hostile := l.add(func() *memread.Process { return memread.Open("/proc", os.Getpid()) }, func() { told <- struct{}{} })
-	defer l.drop(hostile)
-	hangs := func(*target.WordReader, *memread.Process) bool { <-let; return true }
+	hostile := addSlow(l)
+	defer l.drop(hostile.watched)
 	hold := demo.Start(t, demo.Options{Hold: true, Manual: true, Idle: 1})
 	hold.Load()
 	other := watchDemo(t, l, hold)
 	for i := range maxHangs {
 		other.look(l, time.Now())
-		if !l.watch(hostile, hangs, time.Now()) {
+		let := make(chan struct{}) // it go
+		hangs := func(*target.WordReader, *memread.Process) bool { <-let; return true }
+		if !l.watch(hostile.watched, hangs, time.Now()) {
 			t.Fatalf("not watched any more after it hung %d times", i)
 		}
-		select {
-		case <-told:
-		case <-time.After(deadline):
-			t.Fatal("the process that hangs is not told")
+		hostile.wasTold(t, "its own hanging")
+		if l.watch(hostile.watched, hangs, time.Now()) {
+			t.Error("watched while it hangs")
 		}
 		other.Publish()
 		other.told(t, "what was published while another process hangs")
 		other.Withdraw()
+		close(let)
+		testenv.Poll(t, deadline, "the look to return", func() bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.abandoned == 0 && !hostile.hanging
+		})
 	}
-	if l.watch(hostile, hangs, time.Now()) {
+	holds := func(*target.WordReader, *memread.Process) bool { return true }
+	if l.watch(hostile.watched, holds, time.Now()) {
 		t.Errorf("watched again after it hung %d times", maxHangs)
 	}
+	l.mu.Lock()
+	hostile.last = hostile.last.Add(-hangTime)
+	l.mu.Unlock()
+	if !l.watch(hostile.watched, holds, time.Now()) {
+		t.Error("not watched again after a long time")
+	}
+
+	slow := addSlow(l)
+	defer l.drop(slow.watched)
+	var looks atomic.Int64
+	l.watch(slow.watched, func(*target.WordReader, *memread.Process) bool {
+		looks.Add(1)
+		time.Sleep(lookoutSlow + time.Millisecond)
+		return true
+	}, time.Now())
+	slow.wasTold(t, "its own slowness")
+	if n := looks.Load(); n != maxHangs {
+		t.Errorf("it was slow %d times before it was left alone", n)
+	}
+}
+
+// When too many hang, everybody is told to look by himself, until one of them lets go.
+func TestLookoutGivesUp(t *testing.T) {
+	l := newLookout()
+	defer l.close()
+	l.mu.Lock()
+	l.abandoned = maxAbandoned // as many as may
+	l.mu.Unlock()
+	let := make(chan struct{})
+	hangs := func(*target.WordReader, *memread.Process) bool { <-let; return true }
+	holds := func(*target.WordReader, *memread.Process) bool { return true }
+	other, hostile := addSlow(l), addSlow(l)
+	defer l.drop(other.watched)
+	defer l.drop(hostile.watched)
+	l.watch(other.watched, holds, time.Time{})
+	l.watch(hostile.watched, hangs, time.Now())
+	hostile.wasTold(t, "its own hanging")
+	other.wasTold(t, "the end of the lookout")
+	if l.watch(other.watched, holds, time.Now()) {
+		t.Error("watched while too many hang")
+	}
+	close(let)
+	testenv.Poll(t, deadline, "to be watched again", func() bool { return l.watch(other.watched, holds, time.Now()) })
 }
 
 // Candidates are looked at in ever longer periods, and a crowd of them in longer ones than one.

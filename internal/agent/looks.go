@@ -12,9 +12,10 @@ const (
 	// maxPendingLooks is how many wait for that, each with a goroutine.
 	maxPendingLooks = 4096
 
-	// lookPause is how long a process is left alone after a look, whatever events tell of it meanwhile:
-	// one that maps its library in a loop costs as much as fifty looks a second.
+	// A process is left alone after a look for lookPause, and for lookShare times as long as the look took,
+	// whatever events tell of it meanwhile: one that maps its library in a loop costs 5 % of a CPU at most.
 	lookPause = 20 * time.Millisecond
+	lookShare = 20
 )
 
 // looks are the looks at single processes that events ask for: at most one at a time at each, and one
@@ -23,13 +24,25 @@ type looks struct {
 	slots   chan struct{} // has a token for each that is under way
 	running sync.WaitGroup
 
+	end chan struct{} // closed by close
+
 	mu      sync.Mutex
 	pending map[int]bool // by pid: whether to look again
 	closed  bool
 }
 
+// rest waits for a while, or until the end.
+func (l *looks) rest(pause time.Duration) {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-l.end:
+	}
+}
+
 func newLooks() *looks {
-	return &looks{slots: make(chan struct{}, maxLooks), pending: make(map[int]bool)}
+	return &looks{slots: make(chan struct{}, maxLooks), end: make(chan struct{}), pending: make(map[int]bool)}
 }
 
 // add has look called for a process, on a goroutine. It answers false when there are too many.
@@ -48,9 +61,11 @@ func (l *looks) add(pid int, look func(pid int)) bool {
 		l.running.Go(func() {
 			for l.next(pid) {
 				l.slots <- struct{}{}
+				began := time.Now()
 				look(pid)
+				took := time.Since(began)
 				<-l.slots
-				time.Sleep(lookPause)
+				l.rest(max(lookPause, min(lookShare*took, time.Second)))
 			}
 		})
 	}
@@ -73,6 +88,7 @@ func (l *looks) next(pid int) bool {
 func (l *looks) close() {
 	l.mu.Lock()
 	l.closed = true
+	close(l.end)
 	l.mu.Unlock()
 	l.running.Wait()
 }

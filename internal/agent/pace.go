@@ -8,6 +8,7 @@ import (
 
 	"correlator/internal/target"
 	"correlator/messaging"
+	"correlator/tlsdesc"
 )
 
 // This file is when a process is looked at, and what is told of it when that goes wrong.
@@ -58,6 +59,9 @@ func (p *process) settle(err error) time.Duration {
 	case errors.Is(err, target.ErrNotTarget), errors.Is(err, target.ErrContainerFiltered):
 		retry = retryMax
 	case p.looked && p.watch():
+		if p.unsampled() {
+			return recheckInterval
+		}
 		return retry
 	case retry == 0:
 		retry = recheckInterval
@@ -82,10 +86,12 @@ func (p *process) show(err error) target.State {
 	return state
 }
 
-// watch puts the process on the lookout for what it publishes, or for whether it does.
+// watch puts the process on the lookout for what it publishes, or for whether it does. One whose loader
+// has still to bind the variable is a candidate as well.
 func (p *process) watch() bool {
 	candidate := p.born
-	if p.target.Publishes() || p.target.Filtered() {
+	_, err := p.target.Rule()
+	if p.target.Filtered() || p.target.Publishes() && !errors.Is(err, tlsdesc.ErrUnresolved) {
 		candidate = time.Time{}
 	}
 	return p.agent.lookout.watch(p.watched, p.target.Words().Hold, candidate)

@@ -56,6 +56,8 @@ type process struct {
 	// Owned by run.
 	target   *target.Target
 	verified time.Time           // when its libraries were last known to be mapped
+	claimed  target.Original     // what it has published and is no copy
+	copied   target.Original     // what it has published and is one
 	socket   *messaging.Identity // of the socket that the sender is connected to, or nil
 	born     time.Time           // when it became a candidate: the origin of its poll intervals
 	suspect  bool                // something has changed in its memory
@@ -75,8 +77,8 @@ type process struct {
 var (
 	// errTooOften: the process publishes something new faster than we follow.
 	errTooOften = errors.New("publishing anew too often")
-	// errShared: an older process is served by way of the same socket.
-	errShared = target.WithReason(target.ReasonSocketShared, errors.New("another process has published the same socket"))
+	// errCopy: a process that was forked shows what its parent published.
+	errCopy = target.WithReason(target.ReasonSocketShared, errors.New("what is published is a copy of another process's"))
 	// errShutdown: the agent ends.
 	errShutdown = errors.New("agent ends")
 )
@@ -99,12 +101,10 @@ func (p *process) run(ctx context.Context) {
 	}
 	p.unfollow()
 	p.agent.forget(p) // from here on no samples come
-	if p.mappings.take() != nil {
+	if _, ok := p.mappings.take(); ok {
 		p.agent.lookAt(ctx, p.id.PID) // it maps a library again
 	}
-	if p.socket != nil {
-		p.agent.claims.release(*p.socket, p)
-	}
+	p.unclaim()
 	p.sender.Close()
 	p.refuseSamples()
 	p.agent.lookout.drop(p.watched)
@@ -157,14 +157,14 @@ func (p *process) wake() {
 
 // takeMappings takes down what the process maps now, if there was word of it.
 func (p *process) takeMappings() {
-	mappings := p.mappings.take()
+	found, ok := p.mappings.take()
 	switch {
-	case mappings == nil:
-	case slices.Equal(mappings, p.target.Mappings()):
-		p.verified = time.Now()
+	case !ok:
+	case slices.Equal(found.Libraries, p.target.Mappings()):
+		p.verified = found.At
 	default:
 		p.changed.Store(true)
-		p.target.SetMappings(mappings)
+		p.target.SetMappings(found.Libraries)
 		if p.program != nil {
 			p.program.Invalidate()
 		}
@@ -182,21 +182,25 @@ func (p *process) remapped() {
 // mailbox holds the newest word of what a process maps.
 type mailbox struct {
 	mu     sync.Mutex
-	newest []procscan.Mapping
+	newest procscan.Found // no libraries: there is none
+	known  time.Time      // when the look began whose word was newest, taken or not
 }
 
-func (m *mailbox) put(mappings []procscan.Mapping) {
+// put takes the word of a look, unless there was one of a look that began later.
+func (m *mailbox) put(found procscan.Found) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.newest = mappings
+	if !found.At.Before(m.known) {
+		m.newest, m.known = found, found.At
+	}
 }
 
-// take empties it; nil when there is no word.
-func (m *mailbox) take() (mappings []procscan.Mapping) {
+// take empties it.
+func (m *mailbox) take() (found procscan.Found, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	mappings, m.newest = m.newest, nil
-	return mappings
+	found, m.newest = m.newest, procscan.Found{}
+	return found, len(found.Libraries) > 0
 }
 
 // step looks at the process and brings our side to what it publishes now.
@@ -206,6 +210,8 @@ func (p *process) step() error {
 	p.looked = false
 	if p.executed.Swap(false) {
 		p.disconnect() // its agent, if it has one, is another
+		p.unclaim()
+		p.copied = target.Original{}
 		p.verified = time.Time{}
 	}
 	if time.Since(p.verified) >= p.verifyInterval() {
@@ -221,11 +227,18 @@ func (p *process) step() error {
 	p.agent.counters.Looks.Add(1)
 	changed, err := p.target.Look()
 	p.looked = err == nil || errors.Is(err, memread.ErrNotPublished) || errors.Is(err, target.ErrServiceFiltered)
+	if errors.Is(err, memread.ErrNotPublished) {
+		p.unclaim()
+	}
 	if err != nil {
 		p.disconnect()
 		return err
 	}
-	if p.socket != nil && !changed && p.runs() && p.holdsSocket() {
+	if !p.isOriginal(changed) {
+		p.disconnect()
+		return errCopy
+	}
+	if p.socket != nil && !changed && p.runs() && p.target.SocketIs(*p.socket) {
 		if !p.target.StillPublishing() { // the library was loaded anew
 			p.unfollow()
 			p.target.ForgetRule()
@@ -243,12 +256,6 @@ func (p *process) step() error {
 		return errTooOften
 	}
 	return p.connect()
-}
-
-// holdsSocket says whether the socket that we are connected to is still the one that the process published,
-// and no other process's.
-func (p *process) holdsSocket() bool {
-	return p.agent.claims.holds(*p.socket, p) && p.target.SocketIs(*p.socket)
 }
 
 // verifyInterval is how old the knowledge may be that the libraries are mapped.
@@ -307,15 +314,11 @@ func (p *process) connect() error {
 		socket.Close()
 		return procscan.ErrGone
 	}
-	if !p.agent.claims.claim(identity, p) {
-		socket.Close()
-		return errShared
-	}
 	if err := p.sender.Connect(socket, p.agent.registration()); err != nil {
-		p.agent.claims.release(identity, p)
 		return target.WithReason(target.ReasonOther, err)
 	}
 	p.socket = &identity
+	p.watched.sampled.Store(true) // it does something
 	p.connected.Store(true)
 	p.resolve()
 	p.agent.counters.Connected.Add(1)
@@ -325,6 +328,13 @@ func (p *process) connect() error {
 		zap.String("environment", storage.ServiceEnvironment), zap.String("socket", storage.SocketPath),
 		zap.Stringer("tls", rule.Kind))
 	return nil
+}
+
+// unsampled says whether the process is registered and could be sampled, but is not for a reason that may
+// pass.
+func (p *process) unsampled() bool {
+	_, err := p.target.Rule()
+	return p.socket != nil && err == nil && p.program == nil && p.agent.sampling != nil
 }
 
 // resolve makes the rule, if that is still to be done, and has the process sampled by it. Without one
@@ -342,7 +352,6 @@ func (p *process) disconnect() {
 	if p.socket == nil {
 		return
 	}
-	p.agent.claims.release(*p.socket, p)
 	p.socket = nil
 	p.sender.Disconnect()
 	p.born = time.Now()
