@@ -123,7 +123,7 @@ func TestForgetAfterReuse(t *testing.T) {
 // feed goes on.
 func TestBacklog(t *testing.T) {
 	const pid = 4711
-	stuck := &process{samples: make(chan []sample, 1)}
+	stuck := &process{watched: new(watched), samples: make(chan []sample, 1)}
 	a := &Agent{processes: map[int]*process{pid: stuck}, threads: new(bpf.Threads)}
 	records := []feed.Record{{PID: pid, TID: 1, Count: 3}}
 	a.route(records)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"correlator/internal/demo"
+	"correlator/internal/target"
 	"correlator/internal/testenv"
 )
 
@@ -54,6 +55,39 @@ func TestFork(t *testing.T) {
 			testenv.Poll(t, deadline, "nobody to take part", func() bool { return len(r.Processes()) == 0 })
 			r.end()
 			r.sampledAdded()
+		})
+	}
+}
+
+// The child of a fork does not get its parent's place when the parent's socket becomes another, by its
+// file's mode or altogether, whoever notices first.
+func TestForkSocketChanges(t *testing.T) {
+	for name, change := range map[string]func(*demo.Process) error{
+		"mode":     func(p *demo.Process) error { return os.Chmod(p.HostPath(p.Socket), 0o700) },
+		"replaced": func(p *demo.Process) error { p.RebindSocket(); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+			p.Begin(0) // the slot of the thread that forks
+			r := run(t, atRate(97), sweepOnce)
+			p.Registration(1)
+			child := &demo.Process{PID: p.Fork(true)}
+			r.sweepSoon() // a fork is no event
+			r.state(child, target.StateError, target.ReasonSocketShared.String())
+			before := r.Counters().Troubles[target.ReasonSocketShared].Load()
+			if err := change(p); err != nil {
+				t.Fatal(err)
+			}
+			testenv.Poll(t, deadline, "the child to be looked at again", func() bool {
+				return r.Counters().Troubles[target.ReasonSocketShared].Load() > before+1
+			})
+			r.sweepSoon()
+			p.Registration(2)
+			r.served(p, 1, [16]byte{1})
+			r.state(child, target.StateError, target.ReasonSocketShared.String())
+			if report := p.Report(); report.Samples > 10 {
+				t.Errorf("the parent was told of %d samples: some of its child's", report.Samples)
+			}
 		})
 	}
 }

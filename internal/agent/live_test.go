@@ -20,6 +20,11 @@ func (r *running) sweeps(n uint64) {
 	testenv.Poll(r.t, deadline, "a sweep", func() bool { return r.Counters().Sweeps.Load() >= n })
 }
 
+// deaf has the agent get no live events.
+func deaf(a *Agent) {
+	a.discovery.open = func() (*procscan.EventWatcher, error) { return nil, procscan.ErrDenied }
+}
+
 // All that happens to a process after the sweep is noticed without another one.
 func TestLive(t *testing.T) {
 	r := run(t, sweepOnce)
@@ -112,6 +117,52 @@ func TestLiveEventsLost(t *testing.T) {
 	r.sweeps(3)
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	p.Registration(1)
+}
+
+// What happens to a known process while nobody listens is found by the sweep when somebody does again.
+func TestLiveEventsAgain(t *testing.T) {
+	var watcher *procscan.EventWatcher
+	var meanwhile func()
+	r := runPrepared(t, func(a *Agent) {
+		a.discovery.open = func() (_ *procscan.EventWatcher, err error) {
+			if meanwhile != nil {
+				meanwhile()
+			}
+			watcher, err = procscan.OpenEventWatcher()
+			return watcher, err
+		}
+	}, sweepOnce)
+	r.sweeps(1)
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	p.Registration(1)
+	p.Withdraw()
+	r.state(p, target.StateNoStorage, "")
+	meanwhile = func() { p.LoadAgain() }
+	watcher.Close()
+	r.sweeps(2)
+	p.Publish() // by the library that was loaded meanwhile
+	p.Registration(2)
+}
+
+// Of two looks at a process, what the one that began later says is the newer word, whoever is slower.
+func TestOldWord(t *testing.T) {
+	r := run(t, sweepOnce)
+	r.sweeps(1)
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	p.Registration(1)
+	p.Withdraw()
+	r.state(p, target.StateNoStorage, "")
+	old, err := r.discovery.scanner.Process(p.PID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	looks := r.Counters().LiveLooks.Load()
+	p.LoadAgain()
+	testenv.Poll(t, deadline, "a look", func() bool { return r.Counters().LiveLooks.Load() > looks })
+	r.process(p.PID).mappings.put(old)
+	r.process(p.PID).wake()
+	p.Publish()
+	p.Registration(2)
 }
 
 // More processes than may be served: those beyond are told of, and served when there is room.

@@ -121,10 +121,10 @@ func harmless(t *testing.T, report demo.Report) {
 func rareSweeps(c *Config) { c.ScanInterval = 50 * deadline }
 
 // A program may be executed anew and look the same from outside: everything at the same addresses,
-// the same socket. Its samples tell.
+// the same socket. Its samples tell, where no live event does.
 func TestSampledExecUnseen(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 2, Gap: -1, Placement: demo.Placement{FixedLayout: true}})
-	r := run(t, atRate(997), rareSweeps)
+	r := runPrepared(t, deaf, atRate(997), rareSweeps)
 	r.sampledReport(p, 100)
 	storage, base := p.Published().Storage, p.Loaded().Base
 	p.Restart(true)

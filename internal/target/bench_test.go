@@ -52,7 +52,7 @@ func BenchmarkContext(b *testing.B) {
 }
 
 // openDemo is a target as far as the agent would know it when it is registered.
-func openDemo(b *testing.B, p *demo.Process) *Target {
+func openDemo(b testing.TB, p *demo.Process) *Target {
 	b.Helper()
 	scanner, err := procscan.NewScanner("/proc")
 	if err != nil {

@@ -96,7 +96,8 @@ const maxReadingTime = 200 * time.Microsecond
 
 // ReadPagedOut looks at a thread whose slot the kernel could not read a moment ago, because it was
 // not in memory. If it is not there still, the thread has not written it since, and what is read is
-// what the slot said at that moment. Else the thread may have begun something new, or ended what it did,
+// what the slot said at that moment (or says, if the thread writes it in the microseconds in which it is
+// read). Else the thread may have begun something new, or ended what it did,
 // and the outcome is OutcomeStale. Otherwise this is Read for one thread.
 func (r *ContextReader) ReadPagedOut(t *Target, threadPointer uint64) (Context, error) {
 	began := time.Now()
