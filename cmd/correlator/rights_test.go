@@ -77,8 +77,7 @@ func TestRights(t *testing.T) {
 	processes := map[string]int{"root": root.PID, "user": user.PID, "deleted": deleted.PID, "namespace": startInUserNamespace(t, "4712")}
 	for _, c := range rights {
 		t.Run(c.name, func(t *testing.T) {
-			set := "-all,+" + strings.Join(c.capabilities, ",+")
-			by := []string{setpriv, "--bounding-set", set, "--inh-caps", "-all"}
+			by, set := rootWith(setpriv, c.capabilities), capabilitySet(c.capabilities)
 			if c.user != "" {
 				by = []string{setpriv, "--reuid", c.user, "--regid", c.user, "--clear-groups", "--inh-caps", set, "--ambient-caps", set, "--bounding-set", set}
 			}
@@ -112,9 +111,44 @@ func TestRights(t *testing.T) {
 			if warned := len(a.logged(c.warns)) > 0; warned != (c.warns != "") {
 				t.Errorf("warned: %v", warned)
 			}
+			if deaf := a.logged(noLiveEvents); len(deaf) > 0 {
+				t.Errorf("logged %+v", deaf)
+			}
 			a.end().addUp(t)
 		})
 	}
+}
+
+// Without CAP_PERFMON, and without a sampler, which would not start, sweeps alone find new
+// processes, which is said once.
+func TestRightsWithoutLiveEvents(t *testing.T) {
+	testenv.NeedRoot(t)
+	if paranoid := kernelSetting(t, "perf_event_paranoid"); paranoid <= 0 {
+		testenv.Missing(t, "needs kernel.perf_event_paranoid to be 1 or more: else nothing is refused")
+	}
+	a := startAgent(t, rootWith(testenv.NeedTool(t, "setpriv"), without("perfmon")),
+		"--samples-per-second", "0", "--feed-socket", filepath.Join(t.TempDir(), "feed"))
+	testenv.Poll(t, deadline, "word that there are no live events", func() bool { return len(a.logged(noLiveEvents)) > 0 })
+	later := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	later.Registration(1)
+	counted := a.end()
+	if said := a.logged(noLiveEvents); len(said) != 1 || said[0].Level != "warn" || !strings.Contains(said[0].Error, "needs CAP_PERFMON") {
+		t.Errorf("logged %+v", said)
+	}
+	if counted["live_looks"] != 0 || counted["events_failed"] == 0 {
+		t.Errorf("counters %v", counted)
+	}
+}
+
+// noLiveEvents is what the agent says when the kernel does not tell it what happens.
+const noLiveEvents = "no live events: new processes are found by sweeps alone"
+
+// capabilitySet is some capabilities, and no others, as setpriv takes them.
+func capabilitySet(capabilities []string) string { return "-all,+" + strings.Join(capabilities, ",+") }
+
+// rootWith is a command that runs others as root with some capabilities only.
+func rootWith(setpriv string, capabilities []string) []string {
+	return []string{setpriv, "--bounding-set", capabilitySet(capabilities), "--inh-caps", "-all"}
 }
 
 // unserved waits until the agent has said that it cannot serve a process, and why.
@@ -135,19 +169,24 @@ func (a *agentProcess) unserved(pid int, why string) {
 // else (kallsyms_show_value).
 func needSecretive(t *testing.T) {
 	t.Helper()
-	var restrict, paranoid int
-	for path, value := range map[string]*int{"kptr_restrict": &restrict, "perf_event_paranoid": &paranoid} {
-		text, err := os.ReadFile("/proc/sys/kernel/" + path)
-		if err == nil {
-			*value, err = strconv.Atoi(strings.TrimSpace(string(text)))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	restrict, paranoid := kernelSetting(t, "kptr_restrict"), kernelSetting(t, "perf_event_paranoid")
 	if restrict > 1 || restrict == 0 && paranoid <= 1 {
 		testenv.Missing(t, "needs kernel.kptr_restrict=1: kernel addresses are shown to nobody, or to everybody")
 	}
+}
+
+// kernelSetting is a number of sysctl.
+func kernelSetting(t *testing.T, name string) int {
+	t.Helper()
+	text, err := os.ReadFile("/proc/sys/kernel/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	value, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
 }
 
 // startInUserNamespace starts a demo process in a user namespace that an ordinary user has made, in
