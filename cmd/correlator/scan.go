@@ -14,7 +14,7 @@ import (
 )
 
 func procRootFlag(flags *pflag.FlagSet, value *string) {
-	flags.StringVar(value, "proc-root", "/proc", "`directory` where the host's procfs is mounted")
+	flags.StringVar(value, "proc-root", "/proc", "`directory` where the host's procfs is mounted; for run at most 88 bytes, and every directory on the way o+x: sockets are reached through it")
 }
 
 // outputFlag is -o table|json, shared by the commands that print data.
@@ -38,8 +38,8 @@ func scanCommand() *cobra.Command {
 		Long: `scan looks once at every process of the host and lists those that carry the APM agent's
 native library. It sends nothing.
 
-STATE is ready when the agent in the process can be registered with, no-storage while it has
-not published where, error (with the reason) when what it published cannot be used, filtered
+STATE is ready when the agent in the process can be registered with (what the child of a fork
+has copied looks the same), no-storage while it has not published where, error (with the reason) when what it published cannot be used, filtered
 when "correlator run" with the same filters, or environment, leaves the process out. CONTAINER
 is the beginning of the container's id. TLS says how a thread's slot is found: static, dynamic
 or dtpmod; unresolved when that is not known yet.
