@@ -13,9 +13,9 @@ processes. Each takes a regular expression that must match as a whole ("shop" is
 if it is included, and without any include everything is. A container's expression is matched
 against its full id ("8d3f.*"), and against the path of the process's cgroup, which begins with
 a slash ("/kubepods.*", "/system\.slice/tomcat\.service"): "[^/]+" is every process in a
-container. In an environment variable each line is an expression. What a process is called is
-what it says itself, so filters of services keep order, not secrets; its cgroup is what the
-kernel says.`
+container. What is excluded is so with all containers and cgroups below it. In an environment
+variable each line is an expression. What a process is called is what it says itself, so filters
+of services keep order, not secrets; its cgroup is what the kernel says.`
 
 // filterFlags are the flags that choose processes.
 func filterFlags(flags *pflag.FlagSet, filter *target.Filter) {
@@ -24,7 +24,7 @@ func filterFlags(flags *pflag.FlagSet, filter *target.Filter) {
 	flags.Var((*patternsValue)(&filter.IncludeContainers), "include-container",
 		"only processes in such a container or cgroup (default: all)")
 	flags.Var((*patternsValue)(&filter.ExcludeContainers), "exclude-container",
-		"no processes in such a container or cgroup: nothing of them is opened (default: none)")
+		"no processes in such a container or cgroup: their memory is not read, no file or socket opened (default: none)")
 }
 
 // patternsValue is the value of a flag that may be given several times, or several lines at once.
