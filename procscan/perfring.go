@@ -158,7 +158,8 @@ func (r *perfRing) look(tell func(Event)) (again bool, err error) {
 // end does not keep it here, and says whether that was anything.
 //
 // The kernel tells how many records did not fit with the next one that does, which may be much
-// later. So a ring that would not have taken another one at the end is said to have lost some.
+// later. So a ring that may not have taken another one before there was room again is said to have
+// lost some.
 func (r *perfRing) drain(tell func(Event)) bool {
 	// The kernel writes data_head after the data, and data after it has read data_tail. Go's atomic
 	// operations are full barriers, as the reader's side of that needs.
@@ -173,8 +174,8 @@ func (r *perfRing) drain(tell func(Event)) bool {
 		}
 		tail += uint64(len(record))
 	}
-	held := atomic.LoadUint64(&r.meta.Data_head) - begin
 	atomic.StoreUint64(&r.meta.Data_tail, end)
+	held := atomic.LoadUint64(&r.meta.Data_head) - begin // in this order: until the store, more is lost
 	if held+lostSize+largestRecord >= uint64(len(r.data)) {
 		tell(Event{Kind: EventLost})
 	}

@@ -126,6 +126,48 @@ func TestRingNearlyFull(t *testing.T) {
 	}
 }
 
+// A ring that is written to while it is read is read up to where it was written at the beginning, so
+// that reading ends. What it lost meanwhile is told in the same breath.
+func TestRingWrittenMeanwhile(t *testing.T) {
+	r := newFakeRing(16 << 10)
+	record := mmap2Record(7, "/x/y")
+	r.write(record)
+	r.write(record)
+	told, lost := 0, false
+	r.drain(func(e Event) {
+		if lost = isLost(e); !lost {
+			told++
+			r.write(record)
+		}
+	})
+	if told != 2 || lost {
+		t.Errorf("%d records were read of the 2 that there were; lost some: %v", told, lost)
+	}
+	r.drain(func(e Event) {
+		lost = isLost(e)
+		for r.lost == 0 {
+			r.write(record)
+		}
+	})
+	if !lost {
+		t.Error("what was lost while the ring was read is not told of")
+	}
+}
+
+// A record that is longer than any of the kernel's is none, also where it would wrap.
+func TestRingRefusesLongRecord(t *testing.T) {
+	r := newFakeRing(16 << 10)
+	for size, want := range map[uint64]int{largestRecord: largestRecord, largestRecord + 8: 0} {
+		r.start(uint64(len(r.data)) - 16)
+		header := binary.NativeEndian.AppendUint32(nil, unix.PERF_RECORD_MMAP2)
+		r.put(binary.NativeEndian.AppendUint16(append(header, 0, 0), uint16(size)))
+		begin := r.meta.Data_tail
+		if got := len(r.record(begin, begin+size)); got != want {
+			t.Errorf("of %d bytes that one is said to have, it has %d, want %d", size, got, want)
+		}
+	}
+}
+
 func isLost(e Event) bool { return e.Kind == EventLost }
 
 // Whatever bytes and positions a ring has, reading it ends, and afterwards it can be written.
