@@ -25,6 +25,20 @@ type Cgroup struct {
 	ContainerID string
 }
 
+// Parent is the cgroup that this one lies in, with the container that it belongs to itself. It is
+// false when that is the root, or not known.
+func (c Cgroup) Parent() (Cgroup, bool) {
+	slash := strings.LastIndexByte(c.Path, '/')
+	if slash <= 0 {
+		return Cgroup{}, false
+	}
+	if containerIDOf(c.Path[slash+1:]) != "" {
+		c.ContainerID = containerID(c.Path[:slash])
+	}
+	c.Path = c.Path[:slash]
+	return c, true
+}
+
 // Cgroup reads the process's cgroup. It is the zero value where there are no hierarchies, or where
 // the kernel knows no cgroups.
 func (h *Handle) Cgroup() (Cgroup, error) {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -166,6 +167,30 @@ func TestParseCgroupRefuses(t *testing.T) {
 	}
 }
 
+func TestCgroupParent(t *testing.T) {
+	outer := "/docker/" + anotherID
+	inner := outer + "/init.scope/libpod-" + someID + ".scope"
+	for _, want := range [][]Cgroup{
+		{{}},
+		{{"/", ""}},
+		{{"/init.scope", ""}},
+		{{"/a/b", ""}, {"/a", ""}},
+		{{"/../../a", ""}, {"/../..", ""}, {"/..", ""}},
+		{
+			{inner + "/payload/x", someID}, {inner + "/payload", someID}, {inner, someID},
+			{outer + "/init.scope", anotherID}, {outer, anotherID}, {"/docker", ""},
+		},
+	} {
+		got := want[:1:1]
+		for c, ok := want[0].Parent(); ok; c, ok = c.Parent() {
+			got = append(got, c)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+}
+
 func FuzzParseCgroup(f *testing.F) {
 	for name := range capturedCgroups {
 		text, err := os.ReadFile(filepath.Join("testdata/cgroup", name+".txt"))
@@ -190,6 +215,11 @@ func FuzzParseCgroup(f *testing.F) {
 		}
 		if length := len(got.ContainerID); length != 0 && (length < 28 || length > 64) {
 			t.Errorf("id %q", got.ContainerID)
+		}
+		for c, ok := got, got.Path != "/"; ok; c, ok = c.Parent() {
+			if c.Path == "" || c.ContainerID != containerID(c.Path) {
+				t.Errorf("above %+v is %+v", got, c)
+			}
 		}
 	})
 }

@@ -32,22 +32,27 @@ func (f Filter) ByContainer() bool { return len(f.IncludeContainers)+len(f.Exclu
 
 // Container says whether processes of a cgroup take part: a pattern may match the container's id, if
 // there is one, or the cgroup's path. An id has no slash, and a path begins with one.
+//
+// Who may make cgroups below his own names them, and so chooses the innermost id and the end of the
+// path. That does not get him out of what is excluded, which goes for all below it. It may get him
+// into what is included.
 func (f Filter) Container(cgroup procscan.Cgroup) bool {
-	texts := []string{cgroup.Path}
-	if cgroup.ContainerID != "" {
-		texts = append(texts, cgroup.ContainerID)
+	if len(f.IncludeContainers) > 0 && !f.IncludeContainers.matchCgroup(cgroup) {
+		return false
 	}
-	return passes(f.IncludeContainers, f.ExcludeContainers, texts...)
+	if len(f.ExcludeContainers) > 0 {
+		for above, ok := cgroup, true; ok; above, ok = above.Parent() {
+			if f.ExcludeContainers.matchCgroup(above) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // Service says whether processes that publish a service name take part.
 func (f Filter) Service(name string) bool {
-	return passes(f.IncludeServices, f.ExcludeServices, name)
-}
-
-func passes(include, exclude Patterns, texts ...string) bool {
-	return !slices.ContainsFunc(texts, exclude.match) &&
-		(len(include) == 0 || slices.ContainsFunc(texts, include.match))
+	return !f.ExcludeServices.match(name) && (len(f.IncludeServices) == 0 || f.IncludeServices.match(name))
 }
 
 // Patterns are regular expressions, any of which may match, and each only a text as a whole.
@@ -55,6 +60,10 @@ type Patterns []*regexp.Regexp
 
 func (p Patterns) match(text string) bool {
 	return slices.ContainsFunc(p, func(r *regexp.Regexp) bool { return r.MatchString(text) })
+}
+
+func (p Patterns) matchCgroup(c procscan.Cgroup) bool {
+	return p.match(c.Path) || c.ContainerID != "" && p.match(c.ContainerID)
 }
 
 // ParsePatterns takes one pattern per line, so that several fit into an environment variable: any

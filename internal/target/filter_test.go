@@ -58,6 +58,9 @@ func TestFilterService(t *testing.T) {
 func TestFilterContainer(t *testing.T) {
 	const id = "5ebf11e02dbde102cda4b76bc0e3849a65f9edac7a12bdabfd34db01b9556101"
 	contained := procscan.Cgroup{Path: "/system.slice/docker-" + id + ".scope", ContainerID: id}
+	const within = "cbdfa0f1f08763b1963c30d98e11e1f052cb67f1e9b7c0ab8a6ca6c70cbcad69"
+	nested := procscan.Cgroup{Path: contained.Path + "/init.scope/" + within + "/payload", ContainerID: within}
+	root := procscan.Cgroup{Path: "/"}
 	service := procscan.Cgroup{Path: "/system.slice/tomcat.service"}
 	nowhere := procscan.Cgroup{}
 	for _, c := range []struct {
@@ -85,6 +88,26 @@ func TestFilterContainer(t *testing.T) {
 		{[]string{`/system\.slice/.*`}, []string{id}, contained, false},
 		{[]string{id}, []string{`/system\.slice/.*`}, contained, false},
 		{[]string{`/system\.slice/.*`}, []string{id}, service, true},
+
+		// Of nested ones, all count to exclude, and the innermost to include.
+		{nil, []string{within}, nested, false},
+		{nil, []string{id}, nested, false},
+		{[]string{within}, []string{id}, nested, false},
+		{nil, []string{contained.Path}, nested, false},
+		{nil, []string{contained.Path + "/init.scope"}, nested, false},
+		{nil, []string{`/system\.slice`}, nested, false},
+		{nil, []string{`/system\.slice`}, service, false},
+		{nil, []string{`/system\.sl`, `/system\.slice/`, "system.*", `/init\.scope`, id[:12]}, nested, true},
+		{[]string{within}, nil, nested, true},
+		{[]string{nested.Path}, nil, nested, true},
+		{[]string{id}, nil, nested, false},
+		{[]string{contained.Path}, nil, nested, false},
+		{[]string{contained.Path + "/.*"}, nil, nested, true},
+
+		// Everything lies below the root.
+		{nil, []string{"/"}, root, false},
+		{nil, []string{"/"}, service, true},
+		{[]string{"/"}, nil, root, true},
 	} {
 		f := Filter{IncludeContainers: patterns(t, c.include...), ExcludeContainers: patterns(t, c.exclude...)}
 		if got := f.Container(c.cgroup); got != c.want {
