@@ -165,6 +165,36 @@ func TestWatchdogBound(t *testing.T) {
 	})
 }
 
+// Looks of both kinds have the watchdog, also at a process that they could look at.
+func TestLooksAreWatched(t *testing.T) {
+	p := startHost(t, hostSpec{Maps: []mapSpec{{Path: t.TempDir() + "/" + realName}}})
+	s := newScanner(t, "/proc")
+	if s.watchdog.timeout != lookTimeout {
+		t.Errorf("a look may take %v", s.watchdog.timeout)
+	}
+	s.watchdog.timeout = time.Millisecond
+	letGo := make(chan struct{})
+	defer close(letGo)
+	if r := s.watchdog.look([]int{p.pid}, hangs(letGo)); r.err != ErrStuck {
+		t.Fatalf("a look that hangs: %+v", r)
+	}
+	s.watchdog.timeout = lookTimeout
+	if found, err := s.Process(p.pid); !errors.Is(err, ErrStuck) {
+		t.Errorf("looking at the process: %+v, %v", found, err)
+	}
+	report, err := s.Sweep(nil, func(f Found) {
+		if f.PID == p.pid {
+			t.Errorf("found %+v", f)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(report.Unreadable, func(u Unreadable) bool { return u.PID == p.pid && u.Err == ErrStuck }) {
+		t.Errorf("unreadable: %+v", report.Unreadable)
+	}
+}
+
 // Looks at single processes go on beside sweeps, and while looks hang.
 func TestProcessBesideSweep(t *testing.T) {
 	forEachSource(t, func(t *testing.T, source Source) {
