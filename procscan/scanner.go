@@ -15,9 +15,9 @@ import (
 // Found is a process that maps the library.
 type Found struct {
 	Identity
+	At        time.Time // when the look began: of two looks, it tells which is the newer word
 	Libraries []Mapping // the executable mappings of the library, by address; at least one
 	Truncated bool      // there are more of them than are looked at (16)
-	At        time.Time // when the look began
 }
 
 // Unreadable is a process of which a sweep could not learn what it maps.
@@ -40,7 +40,7 @@ type Scanner struct {
 	source   Source
 	readers  sync.Pool // of *mappingReader
 	watchdog *watchdog
-	matched  map[int]struct{}      // by pid: what the last sweep found, and which needs no glance
+	matched  map[int]struct{}      // by pid: found by the last sweep that did not skip it; needs no glance
 	told     map[Identity]struct{} // unreadable at the last complete sweep
 }
 
@@ -114,15 +114,17 @@ func (s *Scanner) Sweep(skip func(pid int) bool, yield func(Found)) (Report, err
 		return Report{}, fmt.Errorf("listing processes: %w", err)
 	}
 	report := Report{Processes: len(procs)}
+	unreadable := make(map[Identity]struct{})
+	before, matched := s.matched, make(map[int]struct{})
+	s.matched = matched
 	pids := make([]int, 0, len(procs))
 	for _, proc := range procs {
 		if skip == nil || !skip(proc.PID) {
 			pids = append(pids, proc.PID)
+		} else if _, known := before[proc.PID]; known {
+			matched[proc.PID] = struct{}{}
 		}
 	}
-	unreadable := make(map[Identity]struct{})
-	before, matched := s.matched, make(map[int]struct{})
-	s.matched = matched
 	for len(pids) > 0 {
 		r := s.watchdog.look(pids, func(pid int) (Found, error) {
 			if _, known := before[pid]; known {

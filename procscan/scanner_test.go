@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -70,6 +71,7 @@ func testSweep(t *testing.T, source Source) {
 	}
 	s := scannerOf(t, source)
 	for range 2 { // what was found is found again
+		began := time.Now()
 		all := sweep(t, s)
 		for i, c := range cases {
 			found, ok := all[processes[i].pid]
@@ -89,6 +91,9 @@ func testSweep(t *testing.T, source Source) {
 			}
 			if found.Identity != identityOf(t, processes[i].pid) {
 				t.Errorf("%s: identity %+v", c.name, found.Identity)
+			}
+			if found.At.Before(began) || single.At.Before(found.At) {
+				t.Errorf("%s: found at %v, and before that at %v, in a sweep that began at %v", c.name, single.At, found.At, began)
 			}
 			var got []library
 			for _, m := range found.Libraries {
@@ -193,95 +198,6 @@ func testProcessesWithoutMemory(t *testing.T, source Source) {
 		if found, ok := all[pid]; ok {
 			t.Errorf("the sweep found %+v", found)
 		}
-	}
-}
-
-// Processes that end while the sweep is on its way to them are passed over.
-func TestSweepVanishing(t *testing.T) {
-	path := filepath.Join(t.TempDir(), realName)
-	spec := hostSpec{Maps: []mapSpec{{Path: path}}}
-	var victims []*process
-	var pids []int
-	for range 6 {
-		p := startHost(t, spec)
-		victims = append(victims, p)
-		pids = append(pids, p.pid)
-	}
-	s := newScanner(t, "/proc")
-	var met []int
-	report, err := s.Sweep(nil, func(f Found) {
-		if !slices.Contains(pids, f.PID) { // the machine has others
-			return
-		}
-		met = append(met, f.PID)
-		for i, v := range victims {
-			switch {
-			case v.pid == f.PID:
-			case i%2 == 0:
-				v.kill()
-			default: // leaves a zombie
-				v.cmd.Process.Kill()
-				testenv.Poll(t, waitFor, "a zombie", func() bool { return stateOf(t, v.pid) == "Z" })
-			}
-		}
-		victims = nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(met) != 1 {
-		t.Errorf("found %v after the first had all others killed", met)
-	}
-	for _, u := range report.Unreadable {
-		if slices.Contains(pids, u.PID) {
-			t.Errorf("reported %+v", u)
-		}
-	}
-}
-
-func TestSweepHoldsNothing(t *testing.T) {
-	path := filepath.Join(t.TempDir(), realName)
-	startHost(t, hostSpec{Maps: []mapSpec{{Path: path}}})
-	s := newScanner(t, "/proc")
-	sweep(t, s)
-	before := descriptors(t)
-	for range 3 {
-		sweep(t, s)
-	}
-	if after := descriptors(t); after != before {
-		t.Errorf("%d descriptors before, %d after", before, after)
-	}
-}
-
-// Without descriptors nothing can be looked at: that is no process's fault.
-func TestSweepNoDescriptors(t *testing.T) {
-	s := newScanner(t, "/proc")
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 64, Max: limit.Max}); err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
-	var fillers []int
-	defer func() {
-		for _, fd := range fillers {
-			unix.Close(fd)
-		}
-	}()
-	for {
-		fd, err := unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			break
-		}
-		fillers = append(fillers, fd)
-	}
-	unix.Close(fillers[0]) // enough to list the processes
-	fillers = fillers[1:]
-	report, err := s.Sweep(nil, func(Found) {})
-	if !errors.Is(err, unix.EMFILE) || len(report.Unreadable) > 0 {
-		t.Errorf("got %+v, %v", report, err)
 	}
 }
 
