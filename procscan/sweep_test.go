@@ -95,6 +95,7 @@ func TestSweepHoldsNothing(t *testing.T) {
 
 // Without descriptors nothing can be looked at: that is no process's fault.
 func TestSweepNoDescriptors(t *testing.T) {
+	startHost(t, hostSpec{Maps: []mapSpec{{Path: filepath.Join(t.TempDir(), realName)}}}) // takes more than one
 	s := newScanner(t, "/proc")
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
