@@ -1,10 +1,15 @@
 package target
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
+	"correlator/elfsym"
 	"correlator/procscan"
 )
 
@@ -115,6 +120,50 @@ func TestFilterContainer(t *testing.T) {
 		}
 		if f.ByContainer() != (len(c.include)+len(c.exclude) > 0) || !f.Service("any") {
 			t.Errorf("include %q, exclude %q: filters by service, or does not by container", c.include, c.exclude)
+		}
+	}
+}
+
+// When the cgroup cannot be read, and it matters, nothing is opened.
+func TestLoadUnknownCgroup(t *testing.T) {
+	// Stands in for a procfs, and says of this process what the test likes.
+	procRoot, self := t.TempDir(), procscan.Identity{PID: os.Getpid(), StartTime: 1234}
+	dir := filepath.Join(procRoot, strconv.Itoa(self.PID))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("stat", fmt.Sprintf("%d (x) S%s %d%s\n", self.PID, strings.Repeat(" 0", 18), self.StartTime, strings.Repeat(" 0", 30)))
+	files, err := elfsym.NewCache(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	load := func(cgroup string, filter Filter) error {
+		t.Helper()
+		write("cgroup", cgroup)
+		target, err := Open(procRoot, procscan.Found{Identity: self}, filter)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer target.Close()
+		return target.Load(files)
+	}
+	known, unknown := "0::/other\n", "cut off"
+	for name, filter := range map[string]Filter{
+		"include": {IncludeContainers: patterns(t, "/other")},
+		"exclude": {ExcludeContainers: patterns(t, "/some")},
+		"neither": {},
+	} {
+		if err := load(known, filter); err != ErrNotTarget { // but for the filter, it has no library
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := load(unknown, filter); (err == ErrNotTarget) != (name == "neither") || errors.Is(err, ErrContainerFiltered) {
+			t.Errorf("%s, without a cgroup: %v", name, err)
 		}
 	}
 }
