@@ -98,10 +98,14 @@ func TestEventsRefresh(t *testing.T) {
 	n.wait(t, "the gap of a CPU that was away", EventLost, 0, have+1)
 	everywhere()
 
+	have = n.count(EventLost, 0)
 	w.mu.Lock()
 	w.list = list
 	w.mu.Unlock()
 	refresh([]int{0})
+	if len(cpus) > 1 {
+		n.wait(t, "what the ring still held of a CPU that is gone", EventLost, 0, have+1)
+	}
 	write("0,8191\n") // which no machine here has
 	if err := w.Refresh(); !errors.Is(err, unix.EINVAL) {
 		t.Errorf("a CPU that does not exist: %v", err)

@@ -1,0 +1,137 @@
+package procscan
+
+import (
+	"bytes"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/testenv"
+)
+
+// alarmed says whether the alarm rings, and has it stop. The kernel sets it off before the system
+// call returns that made the record.
+func alarmed(t *testing.T, r *perfRing) bool {
+	t.Helper()
+	n, err := ignoringEINTR(func() (int, error) { return unix.Poll([]unix.PollFd{{Fd: int32(r.alarm), Events: unix.POLLIN}}, 0) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n == 1
+}
+
+// The alarm rings for as many records as there are, is off while the ring is looked at, and on
+// afterwards.
+func TestRingAlarm(t *testing.T) {
+	testenv.NeedRoot(t)
+	f := createLibrary(t)
+	onEachCPU(t, func(cpu int) {
+		r, err := openPerfRing(cpu, ringBytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.close()
+		look := func() (again bool) {
+			t.Helper()
+			again, err := r.look(func(Event) {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return again
+		}
+		for range 2 * os.Getpagesize() / mmap2NameOffset { // more than the alarm's own ring takes
+			mapOnce(t, f)
+		}
+		alarmed(t, r)
+		mapOnce(t, f)
+		if !alarmed(t, r) {
+			t.Error("the alarm is silent, and the ring was not looked at")
+		}
+
+		if !look() {
+			t.Error("what there is makes no other look")
+		}
+		alarmed(t, r)
+		mapOnce(t, f)
+		if alarmed(t, r) {
+			t.Error("the alarm rings, and the ring is looked at")
+		}
+
+		for r.alarmOff { // other processes map something, too
+			if !look() {
+				t.Error("no look comes after the alarm is on again")
+			}
+		}
+		alarmed(t, r)
+		mapOnce(t, f)
+		if !alarmed(t, r) {
+			t.Error("the alarm is silent, and the ring is no longer looked at")
+		}
+	})
+}
+
+// wakeUps asks epoll a few times, and counts how often it reports the eventfd.
+func wakeUps(t *testing.T, w *EventWatcher) (reported int) {
+	t.Helper()
+	ready := make([]unix.EpollEvent, wakeBatch)
+	for range 10 {
+		n, err := ignoringEINTR(func() (int, error) { return unix.EpollWait(w.epoll, ready, 0) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, event := range ready[:n] {
+			if event.Fd == int32(w.wake) {
+				reported++
+			}
+		}
+	}
+	return reported
+}
+
+// What happened is reported once, and not for as long as nobody reads it, which nobody ever does.
+func TestEventsReportedOnce(t *testing.T) {
+	w := openWatcher(t, OnlineCPUs, ringBytes)
+	for range 3 {
+		w.interrupt()
+		if n := wakeUps(t, w); n != 1 {
+			t.Errorf("one wake-up was reported %d times", n)
+		}
+	}
+}
+
+// Close wakes Run, and waits for it: it may be about to use a descriptor.
+func TestEventsCloseWaits(t *testing.T) {
+	w := openWatcher(t, OnlineCPUs, ringBytes)
+	w.running.Lock() // as Run does
+	returns := sync.OnceFunc(w.running.Unlock)
+	defer returns()
+	wakeUps(t, w) // that of the beginning
+	closed := make(chan error, 1)
+	go func() { closed <- w.Close() }()
+	testenv.Poll(t, waitFor, "Close to wait for Run", func() bool {
+		select {
+		case err := <-closed:
+			t.Fatalf("Close does not wait for Run: %v", err)
+		default:
+		}
+		stacks := make([]byte, 1<<20)
+		for stack := range bytes.SplitSeq(stacks[:runtime.Stack(stacks, true)], []byte("\n\n")) {
+			head, calls, _ := strings.Cut(string(stack), "\n")
+			if strings.Contains(head, "[sync.Mutex.Lock") && strings.Contains(calls, "(*EventWatcher).Close(") {
+				return true
+			}
+		}
+		return false
+	})
+	if wakeUps(t, w) == 0 { // nor can they be asked for when epoll is closed
+		t.Error("Close does not wake Run")
+	}
+	returns()
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+}
