@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strings"
 
@@ -75,10 +76,11 @@ func ParsePatterns(lines string) (Patterns, error) {
 		if expression == "" {
 			continue
 		}
-		if _, err := regexp.Compile(expression); err != nil { // by itself: "a)|(b" is none
+		parsed, err := syntax.Parse(expression, syntax.Perl|syntax.DotNL) // by itself: "a)|(b" is none
+		if err != nil {
 			return nil, err
 		}
-		whole, err := regexp.Compile("^(?s:" + expression + ")$")
+		whole, err := regexp.Compile("^(?:" + parsed.String() + ")$") // in which every \Q has its \E
 		if err != nil {
 			return nil, fmt.Errorf("%w, as a whole match", err) // at the limit of what is accepted
 		}
