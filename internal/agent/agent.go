@@ -40,11 +40,12 @@ type Agent struct {
 	files     *elfsym.Cache
 	exits     *procscan.ExitWatcher
 	lookout   *lookout
-	claims    claims
-	poller    *messaging.Poller  // of all processes' senders
-	threads   *bpf.Threads       // nil without a feed, or when this kernel or our rights do not allow it
-	feed      *feed.Server       // nil without a feed socket
-	sampling  *sampling.Sampling // nil when we take no samples
+	originals claims[target.Original]    // what is published
+	sockets   claims[messaging.Identity] // that we are connected to
+	poller    *messaging.Poller          // of all processes' senders
+	threads   *bpf.Threads               // nil without a feed, or when this kernel or our rights do not allow it
+	feed      *feed.Server               // nil without a feed socket
+	sampling  *sampling.Sampling         // nil when we take no samples
 
 	mu        sync.RWMutex
 	processes map[int]*process // by pid

@@ -6,19 +6,20 @@ import (
 	"correlator/internal/target"
 )
 
-// claims says which process has published what. One that was forked, and has not executed another
-// program, has a copy of all that its parent published: it is no agent of its own, and what it would be
-// told, the parent would take for its own. The original is the one that started first.
-type claims struct {
+// claims says which process something belongs to that several show. One that was forked, and has not
+// executed another program, has a copy of all that its parent published: it is no agent of its own, and
+// what it would be told, the parent would take for its own. So both what is published and the socket
+// that it leads to are one process's: the one's that started first.
+type claims[K comparable] struct {
 	mu      sync.Mutex
-	holders map[target.Original]*process
+	holders map[K]*process
 }
 
-// claim answers whether the process is the original. One that was taken for it before has to look.
-func (c *claims) claim(original target.Original, p *process) bool {
+// claim answers whether the process gets it. One that had it before has to look.
+func (c *claims[K]) claim(key K, p *process) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	holder := c.holders[original]
+	holder := c.holders[key]
 	if holder != nil && holder != p {
 		if holder.isOlder(p) {
 			return false
@@ -26,17 +27,23 @@ func (c *claims) claim(original target.Original, p *process) bool {
 		holder.stir()
 	}
 	if c.holders == nil {
-		c.holders = make(map[target.Original]*process)
+		c.holders = make(map[K]*process)
 	}
-	c.holders[original] = p
+	c.holders[key] = p
 	return true
 }
 
-func (c *claims) release(original target.Original, p *process) {
+func (c *claims[K]) holds(key K, p *process) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.holders[original] == p {
-		delete(c.holders, original)
+	return c.holders[key] == p
+}
+
+func (c *claims[K]) release(key K, p *process) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.holders[key] == p {
+		delete(c.holders, key)
 	}
 }
 
@@ -48,16 +55,10 @@ func (p *process) isOlder(other *process) bool {
 	return p.id.PID < other.id.PID
 }
 
-func (c *claims) holds(original target.Original, p *process) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.holders[original] == p
-}
-
 // isOriginal makes sure, after a look that has found something changed or not, that what is published is
 // not a copy. A copy stays one, also when the original has ended: the socket may be another's by then.
 func (p *process) isOriginal(changed bool) bool {
-	if !changed && p.agent.claims.holds(p.claimed, p) {
+	if !changed && p.agent.originals.holds(p.claimed, p) {
 		return true
 	}
 	original, err := p.target.Original()
@@ -67,7 +68,7 @@ func (p *process) isOriginal(changed bool) bool {
 	if original != p.claimed {
 		p.unclaim()
 	}
-	if original == p.copied || !p.agent.claims.claim(original, p) {
+	if original == p.copied || !p.agent.originals.claim(original, p) {
 		p.copied = original
 		return false
 	}
@@ -77,6 +78,6 @@ func (p *process) isOriginal(changed bool) bool {
 
 // unclaim says that the process does not publish any more what it did.
 func (p *process) unclaim() {
-	p.agent.claims.release(p.claimed, p)
+	p.agent.originals.release(p.claimed, p)
 	p.claimed = target.Original{}
 }

@@ -91,10 +91,15 @@ func (a *Agent) discover(ctx, serving context.Context) {
 			next.Reset(a.sweepInterval(nil)) // not at once: it may fail again and again
 		case <-maintain.C:
 			a.tellStuck()
-			if err := live.refresh(); err != nil {
+			if live == nil {
+				continue
+			}
+			if err := live.watcher.Refresh(); err != nil {
 				live = a.giveUp(live, err)
 				next.Reset(a.sweepInterval(nil))
+				continue
 			}
+			a.tellHearing()
 		case <-ctx.Done():
 			return
 		}
@@ -157,6 +162,9 @@ func (a *Agent) sweep(serving context.Context) {
 	if err != nil {
 		a.counters.SweepsFailed.Add(1)
 		a.log.Error("sweep ended early", zap.Error(err))
+	}
+	if err != nil || len(report.Unreadable) > 0 { // known processes among them were not looked at
+		a.discovery.lost.Store(true)
 	}
 	for _, process := range report.Unreadable {
 		a.counters.ProcessesDenied.Add(1)

@@ -92,6 +92,24 @@ func TestForkSocketChanges(t *testing.T) {
 	}
 }
 
+// The child of a fork shows what its parent published before it published something else, at the same
+// socket: it does not get that either.
+func TestForkThenRepublish(t *testing.T) {
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	p.Begin(0) // the slot of the thread that forks
+	child := p.Fork(true)
+	p.Republish(p.Socket, "renamed")
+	r := run(t, atRate(97))
+	r.state(p, target.StateRegistered, "")
+	r.state(&demo.Process{PID: child}, target.StateError, target.ReasonSocketShared.String())
+	burnt := cpuTime(t, child)
+	testenv.Poll(t, deadline, "the child to burn CPU", func() bool { return cpuTime(t, child) > burnt+forkedCPU })
+	r.served(p, 1, [16]byte{1})
+	if report := p.Report(); report.Samples > 10 {
+		t.Errorf("the parent was told of %d samples: some of its child's", report.Samples)
+	}
+}
+
 // cpuTime is what the first thread of a process has used.
 func cpuTime(t *testing.T, pid int) time.Duration {
 	t.Helper()

@@ -21,10 +21,6 @@ func (a *Agent) listen(serving context.Context) *liveEvents {
 		a.tellDeaf(err)
 		return nil
 	}
-	if a.discovery.deaf {
-		a.discovery.deaf = false
-		a.log.Info("live events are there again")
-	}
 	a.discovery.live.Store(true)
 	a.discovery.lost.Store(true) // what happened before
 	live := &liveEvents{watcher: watcher, ended: make(chan error, 1)}
@@ -53,12 +49,12 @@ func (l *liveEvents) failed() <-chan error {
 	return l.ended
 }
 
-// refresh follows CPUs that come and go.
-func (l *liveEvents) refresh() error {
-	if l == nil {
-		return nil
+// tellHearing tells that there are live events again, if it was told that there were none.
+func (a *Agent) tellHearing() {
+	if a.discovery.deaf {
+		a.discovery.deaf = false
+		a.log.Info("live events are there again")
 	}
-	return l.watcher.Refresh()
 }
 
 // giveUp ends live events that do not tell of all CPUs any more. The next sweep tries anew.

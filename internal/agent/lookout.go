@@ -145,7 +145,10 @@ func (l *lookout) watch(w *watched, hold holding, since time.Time) bool {
 	defer l.mu.Unlock()
 	l.remove(w)
 	now := time.Now()
-	if l.shift == nil || w.hanging || w.hangs >= maxHangs && now.Sub(w.last) < hangTime {
+	if now.Sub(w.last) >= hangTime {
+		w.hangs = 0
+	}
+	if l.shift == nil || w.hanging || w.hangs >= maxHangs {
 		return false
 	}
 	if w.watches == 0 || !w.since.IsZero() { // else it was registered before
@@ -241,6 +244,7 @@ type shift struct {
 	reader   target.WordReader
 	due      []*watched
 	watchdog *time.Timer
+	onRound  bool   // looks are under way, and the watchdog is awake; under mu
 	number   uint64 // of the look that is under way, or was last; under mu
 	barked   uint64 // what it was when the watchdog barked; under mu
 }
@@ -260,7 +264,10 @@ func (s *shift) run() {
 				return
 			}
 		}
+		s.mu.Lock()
+		s.onRound = false
 		s.watchdog.Stop()
+		s.mu.Unlock()
 	}
 }
 
@@ -281,6 +288,7 @@ func (s *shift) collect(last time.Duration) (now time.Duration, onDuty bool) {
 			}
 		}
 		period := pollPeriods[s.shortest()]
+		s.onRound = len(s.due) > 0
 		s.mu.Unlock()
 		if len(s.due) > 0 {
 			return now, true
@@ -352,7 +360,7 @@ func (s *shift) look(w *watched) bool {
 func (s *shift) bark() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.shift != s || s.closed {
+	if s.shift != s || s.closed || !s.onRound {
 		return
 	}
 	w := s.at

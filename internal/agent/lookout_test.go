@@ -65,6 +65,12 @@ func (d *watchedDemo) told(t *testing.T, what string) {
 	}
 }
 
+func lookedAt(l *lookout) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.looks
+}
+
 // Publishing, withdrawing, publishing something else at the same place: each is told once, and nothing
 // when nothing happens.
 func TestLookoutTells(t *testing.T) {
@@ -78,13 +84,8 @@ func TestLookoutTells(t *testing.T) {
 	d := watchDemo(t, l, hold)
 
 	d.look(l, time.Now())
-	looks := func() uint64 {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return l.looks
-	}
-	before := looks()
-	testenv.Poll(t, deadline, "looks", func() bool { return looks() > before+100 })
+	before := lookedAt(l)
+	testenv.Poll(t, deadline, "looks", func() bool { return lookedAt(l) > before+100 })
 	d.Publish()
 	d.told(t, "what was published")
 	if d.look(l, time.Time{}); !d.target.Publishes() {
@@ -170,6 +171,11 @@ func TestLookoutHangs(t *testing.T) {
 	l.mu.Unlock()
 	if !l.watch(hostile.watched, holds, time.Now()) {
 		t.Error("not watched again after a long time")
+	}
+	before := lookedAt(l)
+	testenv.Poll(t, deadline, "quick looks", func() bool { return lookedAt(l) > before+100 })
+	if len(hostile.told) != 0 {
+		t.Error("told of a change by looks that were quick and found none")
 	}
 
 	slow := addSlow(l)

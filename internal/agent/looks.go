@@ -60,7 +60,15 @@ func (l *looks) add(pid int, look func(pid int)) bool {
 	if !pending {
 		l.running.Go(func() {
 			for l.next(pid) {
-				l.slots <- struct{}{}
+				select {
+				case l.slots <- struct{}{}:
+				case <-l.end:
+					continue
+				}
+				if l.ended() {
+					<-l.slots
+					continue
+				}
 				began := time.Now()
 				look(pid)
 				took := time.Since(began)
@@ -82,6 +90,12 @@ func (l *looks) next(pid int) bool {
 		delete(l.pending, pid)
 	}
 	return again
+}
+
+func (l *looks) ended() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.closed
 }
 
 // close waits for looks that are under way. None begins any more.

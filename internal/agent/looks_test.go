@@ -49,12 +49,19 @@ func TestLooks(t *testing.T) {
 		t.Error("there is no end")
 	}
 	testenv.Poll(t, deadline, "the most looks at a time", func() bool { return under.Load() == maxLooks })
-	close(let)
-	l.close()
-	if most.Load() != maxLooks {
-		t.Errorf("up to %d looks at a time", most.Load())
-	}
+	ended := make(chan struct{})
+	go func() {
+		l.close()
+		close(ended)
+	}()
+	testenv.Poll(t, deadline, "the end to begin", l.ended)
 	before := total.Load()
+	close(let)
+	<-ended
+	if begun := total.Load() - before; begun != maxLooks || most.Load() != maxLooks {
+		t.Errorf("up to %d looks at a time, %d that were not over at the end", most.Load(), begun)
+	}
+	before = total.Load()
 	if !l.add(1, look) || total.Load() != before {
 		t.Error("a look after the end")
 	}

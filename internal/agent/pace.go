@@ -91,7 +91,7 @@ func (p *process) show(err error) target.State {
 func (p *process) watch() bool {
 	candidate := p.born
 	_, err := p.target.Rule()
-	if p.target.Filtered() || p.target.Publishes() && !errors.Is(err, tlsdesc.ErrUnresolved) {
+	if p.target.Filtered() || p.target.Publishes() && (!errors.Is(err, tlsdesc.ErrUnresolved) || p.socket != nil && !p.binds.take(time.Now())) {
 		candidate = time.Time{}
 	}
 	return p.agent.lookout.watch(p.watched, p.target.Words().Hold, candidate)

@@ -64,6 +64,7 @@ type process struct {
 	looked   bool                // the last step found out what is published, or that nothing is
 	retry    time.Duration       // the last wait in trouble
 	connects tokenBucket
+	binds    tokenBucket // steps of a registered process whose variable is not bound
 	logged   [target.NumReasons]bool
 	filtered bool // was told
 	contexts target.ContextReader
@@ -105,6 +106,9 @@ func (p *process) run(ctx context.Context) {
 		p.agent.lookAt(ctx, p.id.PID) // it maps a library again
 	}
 	p.unclaim()
+	if p.socket != nil {
+		p.agent.sockets.release(*p.socket, p)
+	}
 	p.sender.Close()
 	p.refuseSamples()
 	p.agent.lookout.drop(p.watched)
@@ -179,30 +183,6 @@ func (p *process) remapped() {
 	}
 }
 
-// mailbox holds the newest word of what a process maps.
-type mailbox struct {
-	mu     sync.Mutex
-	newest procscan.Found // no libraries: there is none
-	known  time.Time      // when the look began whose word was newest, taken or not
-}
-
-// put takes the word of a look, unless there was one of a look that began later.
-func (m *mailbox) put(found procscan.Found) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !found.At.Before(m.known) {
-		m.newest, m.known = found, found.At
-	}
-}
-
-// take empties it.
-func (m *mailbox) take() (found procscan.Found, ok bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	found, m.newest = m.newest, procscan.Found{}
-	return found, len(found.Libraries) > 0
-}
-
 // step looks at the process and brings our side to what it publishes now.
 func (p *process) step() error {
 	p.busySince.Store(time.Now().UnixNano())
@@ -238,7 +218,7 @@ func (p *process) step() error {
 		p.disconnect()
 		return errCopy
 	}
-	if p.socket != nil && !changed && p.runs() && p.target.SocketIs(*p.socket) {
+	if p.socket != nil && !changed && p.runs() && p.agent.sockets.holds(*p.socket, p) && p.target.SocketIs(*p.socket) {
 		if !p.target.StillPublishing() { // the library was loaded anew
 			p.unfollow()
 			p.target.ForgetRule()
@@ -277,6 +257,7 @@ func (p *process) verify() error {
 	if mapped {
 		return nil
 	}
+	began := time.Now()
 	libraries, err := p.target.Handle().Libraries()
 	if errors.Is(err, procscan.ErrNotFound) {
 		return target.ErrUnmapped
@@ -285,6 +266,7 @@ func (p *process) verify() error {
 		return err
 	}
 	p.target.SetMappings(libraries)
+	p.mappings.seen(began)
 	return nil
 }
 
@@ -314,7 +296,12 @@ func (p *process) connect() error {
 		socket.Close()
 		return procscan.ErrGone
 	}
+	if !p.agent.sockets.claim(identity, p) { // an older process's: what is shown is a copy of what it published before
+		socket.Close()
+		return errCopy
+	}
 	if err := p.sender.Connect(socket, p.agent.registration()); err != nil {
+		p.agent.sockets.release(identity, p)
 		return target.WithReason(target.ReasonOther, err)
 	}
 	p.socket = &identity
@@ -352,6 +339,7 @@ func (p *process) disconnect() {
 	if p.socket == nil {
 		return
 	}
+	p.agent.sockets.release(*p.socket, p)
 	p.socket = nil
 	p.sender.Disconnect()
 	p.born = time.Now()
