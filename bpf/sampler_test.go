@@ -313,7 +313,8 @@ func TestEverySampleIsCounted(t *testing.T) {
 	s := openSampler(t, SamplerOptions{SamplesPerSecond: 5000, KernelStacks: true, MaxCounts: 2, MaxStacks: 2})
 	addDemo(t, s, p)
 	for _, outcome := range []Outcome{NoTarget, NoTrace, TableFull} {
-		waitForOutcome(t, s, outcome)
+		// Ever, for nobody empties the ring buffer: when that is full, too, samples end as lost.
+		testenv.Poll(t, waiting, "samples that end as "+outcome.String(), func() bool { return readCounters(t, s)[outcome] > 0 })
 	}
 	stop(t, s)
 	counters := readCounters(t, s)
