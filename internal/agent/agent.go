@@ -72,7 +72,7 @@ func New(cfg Config, log *zap.Logger) (*Agent, error) {
 		a.exits.Close()
 		return nil, fmt.Errorf("watching for room in sockets: %w", err)
 	}
-	a.lookout = newLookout()
+	a.lookout = newLookout(&a.counters.LookoutHangs)
 	if err := a.open(); err != nil {
 		a.close()
 		return nil, err

@@ -26,6 +26,7 @@ type Counters struct {
 	EventsLost   atomic.Uint64 // live events that the kernel could not tell, as far as it knows how many
 	EventsFailed atomic.Uint64 // times that live events were not to be had
 
+	LookoutHangs     atomic.Uint64 // times that a process's memory made the lookout wait, for the process to be looked at by itself
 	Looks            atomic.Uint64 // at what processes publish
 	TooOften         atomic.Uint64 // times that a process was left alone because it had published something new too often
 	Connected        atomic.Uint64 // sockets of processes connected, repeated ones included
@@ -47,6 +48,7 @@ func (c *Counters) Each(add func(name string, n uint64)) {
 	load("events_lost", &c.EventsLost)
 	load("events_failed", &c.EventsFailed)
 	load("looks", &c.Looks)
+	load("lookout_hangs", &c.LookoutHangs)
 	load("published_too_often", &c.TooOften)
 	load("connected", &c.Connected)
 	load("withdrawn", &c.Withdrawn)

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -96,7 +97,7 @@ func TestDeliveryRepublishing(t *testing.T) {
 
 // A process that would not be connected to yet is not looked at every millisecond meanwhile.
 func TestDeliveryLeftAlone(t *testing.T) {
-	a := &Agent{lookout: newLookout()}
+	a := &Agent{lookout: newLookout(new(atomic.Uint64))}
 	defer a.lookout.close()
 	p := &process{agent: a, log: zap.NewNop(), target: &target.Target{}, born: time.Now(), looked: true}
 	p.watched = a.lookout.add(func() *memread.Process { return memread.Open("/proc", os.Getpid()) }, func() {})

@@ -60,7 +60,8 @@ const (
 // another takes over.
 type lookout struct {
 	began   time.Time
-	wake    chan struct{} // has a token when a shorter period has come into use
+	wake    chan struct{}  // has a token when a shorter period has come into use
+	hangs   *atomic.Uint64 // counts looks that took too long
 	mu      sync.Mutex
 	shift   *shift   // on duty; nil while too many hang
 	at      *watched // whose memory it is reading
@@ -99,7 +100,9 @@ type watched struct {
 }
 
 // hung counts that a look took too long.
-func (w *watched) hung(now time.Time) {
+func (l *lookout) hung(w *watched) {
+	l.hangs.Add(1)
+	now := time.Now()
 	if now.Sub(w.last) > hangTime {
 		w.hangs = 0
 	}
@@ -107,9 +110,9 @@ func (w *watched) hung(now time.Time) {
 	w.last = now
 }
 
-// newLookout starts looking. The caller must close it.
-func newLookout() *lookout {
-	l := &lookout{began: time.Now(), wake: make(chan struct{}, 1)}
+// newLookout starts looking, and counts in hangs the looks that took too long. The caller must close it.
+func newLookout(hangs *atomic.Uint64) *lookout {
+	l := &lookout{began: time.Now(), wake: make(chan struct{}, 1), hangs: hangs}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.takeOver()
@@ -332,7 +335,7 @@ func (s *shift) look(w *watched) bool {
 	}
 	s.at = nil
 	if w.took = took; took > lookoutSlow {
-		w.hung(time.Now())
+		s.hung(w)
 	}
 	switch {
 	case w.dropped:
@@ -371,7 +374,7 @@ func (s *shift) bark() {
 	}
 	s.at = nil
 	s.remove(w)
-	w.hung(time.Now())
+	s.hung(w)
 	w.hanging = true
 	s.abandoned++
 	w.memory = w.open()

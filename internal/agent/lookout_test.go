@@ -75,7 +75,7 @@ func lookedAt(l *lookout) uint64 {
 // when nothing happens.
 func TestLookoutTells(t *testing.T) {
 	testenv.NeedRoot(t)
-	l := newLookout()
+	l := newLookout(new(atomic.Uint64))
 	defer l.close()
 	still := watchDemo(t, l, demo.Start(t, demo.Options{Manual: true, Idle: 1}))
 	still.look(l, time.Time{})
@@ -134,7 +134,8 @@ func (p *slowProcess) wasTold(t *testing.T, what string) {
 // itself, and left alone while it hangs and after some times. So is one that answers, but slowly.
 func TestLookoutHangs(t *testing.T) {
 	testenv.NeedRoot(t)
-	l := newLookout()
+	var hangs atomic.Uint64
+	l := newLookout(&hangs)
 	defer l.close()
 	hostile := addSlow(l)
 	defer l.drop(hostile.watched)
@@ -144,12 +145,12 @@ func TestLookoutHangs(t *testing.T) {
 	for i := range maxHangs {
 		other.look(l, time.Now())
 		let := make(chan struct{}) // it go
-		hangs := func(*target.WordReader, *memread.Process) bool { <-let; return true }
-		if !l.watch(hostile.watched, hangs, time.Now()) {
+		hang := func(*target.WordReader, *memread.Process) bool { <-let; return true }
+		if !l.watch(hostile.watched, hang, time.Now()) {
 			t.Fatalf("not watched any more after it hung %d times", i)
 		}
 		hostile.wasTold(t, "its own hanging")
-		if l.watch(hostile.watched, hangs, time.Now()) {
+		if l.watch(hostile.watched, hang, time.Now()) {
 			t.Error("watched while it hangs")
 		}
 		other.Publish()
@@ -161,6 +162,9 @@ func TestLookoutHangs(t *testing.T) {
 			defer l.mu.Unlock()
 			return l.abandoned == 0 && !hostile.hanging
 		})
+	}
+	if n := hangs.Load(); n != maxHangs {
+		t.Errorf("counted %d times that it hung, want %d", n, maxHangs)
 	}
 	holds := func(*target.WordReader, *memread.Process) bool { return true }
 	if l.watch(hostile.watched, holds, time.Now()) {
@@ -194,7 +198,7 @@ func TestLookoutHangs(t *testing.T) {
 
 // When too many hang, everybody is told to look by himself, until one of them lets go.
 func TestLookoutGivesUp(t *testing.T) {
-	l := newLookout()
+	l := newLookout(new(atomic.Uint64))
 	defer l.close()
 	l.mu.Lock()
 	l.abandoned = maxAbandoned // as many as may

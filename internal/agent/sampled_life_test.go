@@ -82,7 +82,7 @@ func TestSampledLibraryReloaded(t *testing.T) {
 // again it is sampled again, by a rule of its own.
 func TestSampledExec(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 2, Gap: -1})
-	r := run(t, atRate(997), rareSweeps)
+	r := run(t, atRate(997), sweepOnce)
 	r.sampledReport(p, 100)
 	for try := 0; r.kernel(bpf.Stale) == 0; try++ {
 		if try == 5 {
@@ -117,14 +117,11 @@ func harmless(t *testing.T, report demo.Report) {
 	}
 }
 
-// rareSweeps leaves it to the agent's looks at each process to find out what becomes of it.
-func rareSweeps(c *Config) { c.ScanInterval = 50 * deadline }
-
 // A program may be executed anew and look the same from outside: everything at the same addresses,
 // the same socket. Its samples tell, where no live event does.
 func TestSampledExecUnseen(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 2, Gap: -1, Placement: demo.Placement{FixedLayout: true}})
-	r := runPrepared(t, deaf, atRate(997), rareSweeps)
+	r := runPrepared(t, deaf, atRate(997), sweepOnce)
 	r.sampledReport(p, 100)
 	storage, base := p.Published().Storage, p.Loaded().Base
 	p.Restart(true)
