@@ -13,7 +13,8 @@ const (
 	maxPendingLooks = 4096
 
 	// A process is left alone after a look for lookPause, and for lookShare times as long as the look took,
-	// whatever events tell of it meanwhile: one that maps its library in a loop costs 5 % of a CPU at most.
+	// whatever events tell of it meanwhile: one that maps its library in a loop costs 5 % of a CPU, or
+	// more only if one look takes longer than 50 ms: the pause is a second at most.
 	lookPause = 20 * time.Millisecond
 	lookShare = 20
 )
