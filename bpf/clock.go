@@ -167,22 +167,12 @@ func (e *clockEvent) counts() (bool, error) {
 
 // add begins on a CPU. One that has just gone is no error.
 func (c *clock) add(cpu int) error {
-	fd, err := unix.PerfEventOpen(&unix.PerfEventAttr{
-		Type:   unix.PERF_TYPE_SOFTWARE,
-		Config: unix.PERF_COUNT_SW_CPU_CLOCK,
-		Size:   uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
-		Sample: uint64(c.period.Nanoseconds()),
-		Bits:   unix.PerfBitDisabled,
-	}, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
-	switch {
-	case errors.Is(err, unix.ENODEV):
+	fd, err := openCPUClock(cpu, c.period)
+	if errors.Is(err, unix.ENODEV) {
 		return nil
-	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		return missingPerfPermission(err)
-	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.ENOENT):
-		return missingPerf(err)
-	case err != nil:
-		return fmt.Errorf("opening perf event of CPU %d: %w", cpu, err)
+	}
+	if err != nil {
+		return err
 	}
 	event := &clockEvent{fd: fd}
 	if err := c.begin(cpu, event); err != nil {
@@ -191,6 +181,26 @@ func (c *clock) add(cpu int) error {
 	}
 	c.events[cpu] = event
 	return nil
+}
+
+// openCPUClock opens the perf event of a CPU, which does not count yet. ENODEV: the CPU has gone.
+func openCPUClock(cpu int, period time.Duration) (fd int, err error) {
+	fd, err = unix.PerfEventOpen(&unix.PerfEventAttr{
+		Type:   unix.PERF_TYPE_SOFTWARE,
+		Config: unix.PERF_COUNT_SW_CPU_CLOCK,
+		Size:   uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
+		Sample: uint64(period.Nanoseconds()),
+		Bits:   unix.PerfBitDisabled,
+	}, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	switch {
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		return -1, missingPerfPermission(err)
+	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.ENOENT):
+		return -1, missingPerf(err)
+	case err != nil:
+		return -1, fmt.Errorf("opening perf event of CPU %d: %w", cpu, err)
+	}
+	return fd, nil
 }
 
 func (c *clock) begin(cpu int, event *clockEvent) (err error) {

@@ -78,6 +78,7 @@ func decodeDeferred(raw []byte) (Deferred, error) {
 		Time:          d.Time,
 		Count: Count{
 			Stack:      newStackKey(d.Key.Stack),
+			TID:        int(d.Key.Stack.Tid),
 			First:      d.Time,
 			TraceFlags: uint8(d.TraceFlags),
 			Samples:    1,

@@ -20,6 +20,7 @@ func TestOverflow(t *testing.T) {
 		{"counts", SamplerOptions{MaxCounts: 1}},
 		{"stacks", SamplerOptions{MaxStacks: 1}},
 		{"stacks of the kernel", SamplerOptions{MaxStacks: 1, KernelStacks: true}},
+		{"counts by thread", SamplerOptions{MaxCounts: 1, ByThread: true}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := demo.Start(t, demo.Options{Busy: 2, Transaction: time.Millisecond, Gap: -1})
@@ -31,7 +32,7 @@ func TestOverflow(t *testing.T) {
 			counters := readCounters(t, s)
 			verifyDeferred(t, s, counters[TableFull], func(d Deferred) {
 				whole(t, d.Count)
-				if d.Outcome != TableFull || d.PID != p.PID || d.Count.Samples != 1 {
+				if d.Outcome != TableFull || d.PID != p.PID || d.Count.Samples != 1 || d.TID == 0 || test.options.ByThread != (d.Count.TID == d.TID) {
 					t.Errorf("deferred %+v", d)
 				}
 				verifyCode(t, p.PID, d.Frames)
@@ -76,7 +77,7 @@ func verifyDeferred(t *testing.T, s *Sampler, n uint64, verify func(Deferred)) {
 // can try again, and with which stack.
 func TestUnreadable(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 1, Manual: true})
-	s := openSampler(t, SamplerOptions{})
+	s := openSampler(t, SamplerOptions{KeepUntraced: true, ByThread: true})
 	target := addDemo(t, s, p)
 	p.Begin(1)
 	p.Spoil(1, "slot-unmapped")
@@ -85,7 +86,7 @@ func TestUnreadable(t *testing.T) {
 	stop(t, s)
 	now := Now()
 	verifyDeferred(t, s, readCounters(t, s)[Unreadable], func(d Deferred) {
-		if d.Outcome != Unreadable || d.PID != p.PID || d.TID != thread.TID || d.ThreadPointer != thread.ThreadPointer ||
+		if d.Outcome != Unreadable || d.PID != p.PID || d.TID != thread.TID || d.ThreadPointer != thread.ThreadPointer || d.Count.TID != d.TID ||
 			d.Count.Stack.Target != target || d.Time > now || now-d.Time > uint64(waiting) {
 			t.Errorf("deferred %+v, thread %+v", d, thread)
 		}

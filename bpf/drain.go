@@ -9,9 +9,11 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// A Count says how often threads of a target were seen in a transaction with a stack.
+// A Count says how often threads of a target were seen in a transaction with a stack. With KeepUntraced,
+// all ids may be 0: then they were seen without one.
 type Count struct {
 	Stack         StackKey // its Target is the process
+	TID           int      // with ByThread, the only such thread, as our own pid namespace calls it; else 0
 	TraceID       [16]byte
 	TransactionID [8]byte
 	SpanID        [8]byte // of the last sample
@@ -53,11 +55,7 @@ func (s *Sampler) Drain(yield func(Count)) error {
 			return err
 		}
 	}
-	kept := total.Outcomes[Correlated]
-	if s.options.KeepUnsampled {
-		kept += total.Outcomes[Unsampled]
-	}
-	if kept != s.drain.kept {
+	if kept := s.kept(&total); kept != s.drain.kept {
 		if err := s.swap(); err != nil {
 			return err
 		}
@@ -70,6 +68,18 @@ func (s *Sampler) Drain(yield func(Count)) error {
 		}
 	}
 	return s.evict(total.StacksStored)
+}
+
+// kept is how many samples were ever put into the tables.
+func (s *Sampler) kept(total *samplerCounters) uint64 {
+	kept := total.Outcomes[Correlated]
+	if s.options.KeepUnsampled {
+		kept += total.Outcomes[Unsampled]
+	}
+	if s.options.KeepUntraced {
+		kept += total.Outcomes[NoSlot] + total.Outcomes[NoTrace]
+	}
+	return kept
 }
 
 const (
@@ -133,6 +143,7 @@ func (d *drain) empty(yield func(Count)) error {
 func newCount(key *samplerCountKey, value *samplerCount) Count {
 	count := Count{
 		Stack:      newStackKey(key.Stack),
+		TID:        int(key.Stack.Tid),
 		First:      value.First,
 		TraceFlags: uint8(value.TraceFlags),
 		Samples:    value.Samples,

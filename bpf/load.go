@@ -15,18 +15,32 @@ import (
 // a [MissingError].
 func load(spec *ebpf.CollectionSpec, objects any, pinDir string) error {
 	types := btf.NewCache()
-	kernel, err := types.Kernel()
-	if errors.Is(err, ebpf.ErrNotSupported) {
-		return missingBTF(err)
-	}
+	kernel, err := kernelTypes(types)
 	if err != nil {
-		return fmt.Errorf("reading kernel BTF: %w", err)
+		return err
 	}
 	if err := findIterators(spec, kernel); err != nil {
 		return err
 	}
 	options := &ebpf.CollectionOptions{Cache: types, Maps: ebpf.MapOptions{PinPath: pinDir}}
-	err = spec.LoadAndAssign(objects, options)
+	return permitted(func() error { return spec.LoadAndAssign(objects, options) })
+}
+
+// kernelTypes reads what the kernel tells of its types.
+func kernelTypes(types *btf.Cache) (*btf.Spec, error) {
+	kernel, err := types.Kernel()
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		return nil, missingBTF(err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading kernel BTF: %w", err)
+	}
+	return kernel, nil
+}
+
+// permitted makes programs or maps, and says what is missing when that is refused.
+func permitted(build func() error) error {
+	err := build()
 	if errors.Is(err, unix.EPERM) {
 		if missing := missingRight(err); missing != nil {
 			return missing
@@ -34,7 +48,7 @@ func load(spec *ebpf.CollectionSpec, objects any, pinDir string) error {
 		// All that is left of the usual reasons: kernels before 5.11 charge programs and maps
 		// to the locked memory limit.
 		raiseLockedMemoryLimit()
-		err = spec.LoadAndAssign(objects, options)
+		err = build()
 	}
 	var pathErr *fs.PathError
 	switch {

@@ -52,6 +52,14 @@ func missingIterator(name string, err error) error {
 	}
 }
 
+func missingRingBuffer(err error) error {
+	return &MissingError{
+		Feature: "the kernel's eBPF ring buffer",
+		Remedy:  "boot Linux 5.8 or later",
+		Err:     err,
+	}
+}
+
 func missingSyscall(err error) error {
 	return &MissingError{
 		Feature: "the bpf system call",

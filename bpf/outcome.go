@@ -27,7 +27,7 @@ const (
 	// comes out of a [DeferredReader].
 	Unreadable = Outcome(samplerSampleOutcomeOUTCOME_UNREADABLE)
 
-	// NoSlot: the thread has no slot.
+	// NoSlot: the thread has no slot. With KeepUntraced the sample is counted in the table, without ids.
 	NoSlot = Outcome(samplerSampleOutcomeOUTCOME_NO_SLOT)
 
 	// Updating: the thread was writing to its slot.
@@ -36,7 +36,7 @@ const (
 	// Malformed: no agent wrote what is in the slot.
 	Malformed = Outcome(samplerSampleOutcomeOUTCOME_MALFORMED)
 
-	// NoTrace: the thread was working on none.
+	// NoTrace: the thread was working on none. With KeepUntraced it is as with NoSlot.
 	NoTrace = Outcome(samplerSampleOutcomeOUTCOME_NO_TRACE)
 
 	// Unsampled: the trace is not sampled. With KeepUnsampled the sample is counted in the table
@@ -46,11 +46,11 @@ const (
 	// Correlated: counted in the table that [Sampler.Drain] empties.
 	Correlated = Outcome(samplerSampleOutcomeOUTCOME_CORRELATED)
 
-	// TableFull: correlated, but there was no place for the count or for the stack. The sample
-	// comes out of a [DeferredReader].
+	// TableFull: correlated, or to be counted all the same, but there was no place for the count or for
+	// the stack. The sample comes out of a [DeferredReader].
 	TableFull = Outcome(samplerSampleOutcomeOUTCOME_TABLE_FULL)
 
-	// UnwindingFailed: correlated or unreadable, but without a single frame.
+	// UnwindingFailed: correlated or to be counted all the same, or unreadable, but without a single frame.
 	UnwindingFailed = Outcome(samplerSampleOutcomeOUTCOME_UNWINDING_FAILED)
 
 	// Lost: would have been Unreadable or TableFull, but the ring buffer was full.

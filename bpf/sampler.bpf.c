@@ -27,14 +27,14 @@ enum sample_outcome {
     OUTCOME_NO_USER_CODE = CORRELATOR_NO_USER_CODE,
     OUTCOME_NO_THREAD_POINTER = CORRELATOR_NO_THREAD_POINTER,
     OUTCOME_UNREADABLE = CORRELATOR_UNREADABLE, /* deferred to user space */
-    OUTCOME_NO_SLOT = CORRELATOR_NO_SLOT,
+    OUTCOME_NO_SLOT = CORRELATOR_NO_SLOT,       /* counted in the table only if asked for */
     OUTCOME_UPDATING = CORRELATOR_UPDATING,
     OUTCOME_MALFORMED = CORRELATOR_MALFORMED,
-    OUTCOME_NO_TRACE = CORRELATOR_NO_TRACE,
-    OUTCOME_UNSAMPLED = CORRELATOR_UNSAMPLED, /* counted in the table only if asked for */
+    OUTCOME_NO_TRACE = CORRELATOR_NO_TRACE,   /* the same */
+    OUTCOME_UNSAMPLED = CORRELATOR_UNSAMPLED, /* the same */
     OUTCOME_CORRELATED = CORRELATOR_SAMPLED,  /* counted in the table */
     OUTCOME_TABLE_FULL,                       /* found no place there: deferred to user space */
-    OUTCOME_UNWINDING_FAILED,                 /* has a trace and no stack */
+    OUTCOME_UNWINDING_FAILED,                 /* was to be counted or deferred, and has no stack */
     OUTCOME_LOST,                             /* was to be deferred and found no place there */
     OUTCOME_IDLE,                             /* the CPU ran nothing */
     OUTCOMES,
@@ -58,14 +58,15 @@ struct counters {
 /* Names a stack of a process.
  *
  *   offset size field
- *        0   16 hash      of the frames' number and addresses, see hash_stack
- *       16    4 target    id of the target
- *       20    4 reserved  0
+ *        0   16 hash    of the frames' number and addresses, see hash_stack
+ *       16    4 target  id of the target
+ *       20    4 tid     of a count by thread, as the correlator's pid namespace calls it; else 0:
+ *                       threads share stacks
  */
 struct stack_key {
     __u64 hash[2];
     __u32 target;
-    __u32 reserved;
+    __u32 tid;
 };
 
 /* What samples are counted under. Ids are bytes in the order of the wire.
@@ -126,6 +127,7 @@ _Static_assert(__builtin_offsetof(struct counters, counting) == 128, "counting")
 _Static_assert(sizeof(struct counters) == 192, "cache lines");
 _Static_assert(OUTCOMES == 15, "the size in the table above");
 _Static_assert(__builtin_offsetof(struct stack_key, target) == 16, "target");
+_Static_assert(__builtin_offsetof(struct stack_key, tid) == 20, "tid");
 _Static_assert(sizeof(struct stack_key) == 24, "stack_key");
 _Static_assert(__builtin_offsetof(struct count_key, trace_id) == 24, "trace_id");
 _Static_assert(__builtin_offsetof(struct count_key, transaction_id) == 40, "transaction_id");
@@ -202,6 +204,8 @@ volatile __u32 active;
 
 const volatile __u64 hash_seed[2]; /* random, for hash_stack */
 const volatile bool keep_unsampled;
+const volatile bool keep_untraced;
+const volatile bool by_thread;
 const volatile bool kernel_stacks;
 
 static const __u32 only = 0; /* the key of maps with one entry */
@@ -237,15 +241,23 @@ static __always_inline enum sample_outcome defer(struct deferred *sample, __u32 
 
 /* Puts the stack into the table unless it is there. */
 static __always_inline bool store(const struct deferred *sample, struct counters *counters) {
-    struct stack *stored = bpf_map_lookup_elem(&stacks, &sample->key.stack);
+    const struct stack_key *key = &sample->key.stack;
+    struct stack_key shared;
+    struct stack *stored;
 
+    if (by_thread) {
+        shared = *key;
+        shared.tid = 0;
+        key = &shared;
+    }
+    stored = bpf_map_lookup_elem(&stacks, key);
     if (!stored) {
-        if (!bpf_map_update_elem(&stacks, &sample->key.stack, &sample->stack, BPF_NOEXIST)) {
+        if (!bpf_map_update_elem(&stacks, key, &sample->stack, BPF_NOEXIST)) {
             counters->stacks_stored++;
             return true;
         }
         /* Full, or another CPU was faster. */
-        stored = bpf_map_lookup_elem(&stacks, &sample->key.stack);
+        stored = bpf_map_lookup_elem(&stacks, key);
         if (!stored)
             return false;
     }
@@ -296,7 +308,7 @@ static __always_inline bool count(const struct deferred *sample, struct counters
     return counted;
 }
 
-/* Takes the sample of a thread that has a trace, or may have one. */
+/* Takes a sample that is to be counted, or deferred. */
 static __always_inline enum sample_outcome keep(void *ctx, struct counters *counters,
                                                 const struct correlator_context *context,
                                                 enum correlator_outcome outcome) {
@@ -310,20 +322,24 @@ static __always_inline enum sample_outcome keep(void *ctx, struct counters *coun
     sample->stack.last_used = sample->time;
     hash_stack(&sample->stack, hash_seed, sample->key.stack.hash);
     sample->key.stack.target = context->target;
+    if (by_thread)
+        sample->key.stack.tid = thread_number(context->level);
     sample->thread_pointer = context->thread_pointer;
     sample->pid = context->pid;
-    if (outcome == CORRELATOR_UNREADABLE) {
+    if (outcome < CORRELATOR_UNSAMPLED) { /* there is no context */
         __builtin_memset(&sample->key.trace_id, 0, sizeof(sample->key.trace_id));
         sample->key.transaction_id = 0;
         sample->span_id = 0;
         sample->trace_flags = 0;
-        return defer(sample, context->level, OUTCOME_UNREADABLE);
+        if (outcome == CORRELATOR_UNREADABLE)
+            return defer(sample, context->level, OUTCOME_UNREADABLE);
+    } else {
+        sample->key.trace_id[0] = context->slot.trace_id[0];
+        sample->key.trace_id[1] = context->slot.trace_id[1];
+        sample->key.transaction_id = context->slot.transaction_id;
+        sample->span_id = context->slot.span_id;
+        sample->trace_flags = context->slot.trace_flags;
     }
-    sample->key.trace_id[0] = context->slot.trace_id[0];
-    sample->key.trace_id[1] = context->slot.trace_id[1];
-    sample->key.transaction_id = context->slot.transaction_id;
-    sample->span_id = context->slot.span_id;
-    sample->trace_flags = context->slot.trace_flags;
     if (count(sample, counters))
         return (enum sample_outcome)outcome;
     return defer(sample, context->level, OUTCOME_TABLE_FULL);
@@ -331,6 +347,23 @@ static __always_inline enum sample_outcome keep(void *ctx, struct counters *coun
 
 static __always_inline bool filtered(__u32 process) {
     return !(target_filter[process % FILTER_BITS / 64] & 1ULL << process % 64);
+}
+
+/* Is a sample with this outcome to be counted, or deferred? Untraced are only those of which it is
+ * certain that the thread worked on no trace. */
+static __always_inline bool kept(enum correlator_outcome outcome) {
+    switch (outcome) {
+    case CORRELATOR_SAMPLED:
+    case CORRELATOR_UNREADABLE:
+        return true;
+    case CORRELATOR_UNSAMPLED:
+        return keep_unsampled;
+    case CORRELATOR_NO_SLOT:
+    case CORRELATOR_NO_TRACE:
+        return keep_untraced;
+    default:
+        return false;
+    }
 }
 
 static __always_inline enum sample_outcome take(void *ctx, struct counters *counters) {
@@ -343,8 +376,7 @@ static __always_inline enum sample_outcome take(void *ctx, struct counters *coun
     if (filtered(process))
         return OUTCOME_NO_TARGET;
     outcome = correlator_current(&targets, &context);
-    if (outcome == CORRELATOR_SAMPLED || outcome == CORRELATOR_UNREADABLE ||
-        (outcome == CORRELATOR_UNSAMPLED && keep_unsampled))
+    if (kept(outcome))
         return keep(ctx, counters, &context, outcome);
     return (enum sample_outcome)outcome;
 }

@@ -44,6 +44,8 @@ type SamplerOptions struct {
 	SamplesPerSecond int  // of every CPU, at most MaxSamplesPerSecond; 0: only keep the table of targets
 	KernelStacks     bool // stacks begin with the kernel's frames
 	KeepUnsampled    bool // count samples of unsampled traces under their ids, too
+	KeepUntraced     bool // count samples of threads that surely work on no trace without ids: NoSlot, NoTrace
+	ByThread         bool // count the samples of each thread by themselves
 
 	MaxTargets    int // 0: 4096
 	MaxStacks     int // stacks of all targets, 0: 8192
@@ -151,6 +153,8 @@ func (s *Sampler) load(cpus int) error {
 	for name, value := range map[string]any{
 		samplerVarHashSeed:      seed,
 		samplerVarKeepUnsampled: s.options.KeepUnsampled,
+		samplerVarKeepUntraced:  s.options.KeepUntraced,
+		samplerVarByThread:      s.options.ByThread,
 		samplerVarKernelStacks:  s.options.KernelStacks,
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {

@@ -105,10 +105,10 @@ type samplerStack struct {
 }
 
 type samplerStackKey struct {
-	_        structs.HostLayout
-	Hash     [2]uint64
-	Target   uint32
-	Reserved uint32
+	_      structs.HostLayout
+	Hash   [2]uint64
+	Target uint32
+	Tid    uint32
 }
 
 // Names of all BPF objects in the ELF.
@@ -124,8 +124,10 @@ const (
 	samplerMapTargets       = "targets"
 	samplerProgSample       = "sample"
 	samplerVarActive        = "active"
+	samplerVarByThread      = "by_thread"
 	samplerVarHashSeed      = "hash_seed"
 	samplerVarKeepUnsampled = "keep_unsampled"
+	samplerVarKeepUntraced  = "keep_untraced"
 	samplerVarKernelStacks  = "kernel_stacks"
 	samplerVarTargetFilter  = "target_filter"
 )
@@ -193,8 +195,10 @@ type samplerMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type samplerVariableSpecs struct {
 	Active        *ebpf.VariableSpec `ebpf:"active"`
+	ByThread      *ebpf.VariableSpec `ebpf:"by_thread"`
 	HashSeed      *ebpf.VariableSpec `ebpf:"hash_seed"`
 	KeepUnsampled *ebpf.VariableSpec `ebpf:"keep_unsampled"`
+	KeepUntraced  *ebpf.VariableSpec `ebpf:"keep_untraced"`
 	KernelStacks  *ebpf.VariableSpec `ebpf:"kernel_stacks"`
 	TargetFilter  *ebpf.VariableSpec `ebpf:"target_filter"`
 }
@@ -245,8 +249,10 @@ func (m *samplerMaps) Close() error {
 // It can be passed to loadSamplerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type samplerVariables struct {
 	Active        *ebpf.Variable `ebpf:"active"`
+	ByThread      *ebpf.Variable `ebpf:"by_thread"`
 	HashSeed      *ebpf.Variable `ebpf:"hash_seed"`
 	KeepUnsampled *ebpf.Variable `ebpf:"keep_unsampled"`
+	KeepUntraced  *ebpf.Variable `ebpf:"keep_untraced"`
 	KernelStacks  *ebpf.Variable `ebpf:"kernel_stacks"`
 	TargetFilter  *ebpf.Variable `ebpf:"target_filter"`
 }

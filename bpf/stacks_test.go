@@ -219,11 +219,11 @@ func TestDecodeStack(t *testing.T) {
 
 func TestDecodeDeferred(t *testing.T) {
 	raw := unhex(t, "0200000000000000"+"0300000000000000"+"04000000"+"0b000000"+
-		"0500000000000000"+"0600000000000000"+"07000000"+"00000000"+
+		"0500000000000000"+"0600000000000000"+"07000000"+"04000000"+
 		"000102030405060708090a0b0c0d0e0f"+"1011121314151617"+"18191a1b1c1d1e1f"+"01000000"+"09000000"+stackHex)
 	d, err := decodeDeferred(raw)
 	want := Deferred{Outcome: TableFull, PID: 9, TID: 4, ThreadPointer: 3, Time: 2, Count: Count{
-		Stack: StackKey{Target: 7, hash: [2]uint64{5, 6}}, First: 2, Samples: 1, TraceFlags: 1,
+		Stack: StackKey{Target: 7, hash: [2]uint64{5, 6}}, TID: 4, First: 2, Samples: 1, TraceFlags: 1,
 	}}
 	copy(want.Count.TraceID[:], raw[48:])
 	copy(want.Count.TransactionID[:], raw[64:])

@@ -3,7 +3,6 @@ package procscan
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"sync"
 	"time"
@@ -47,26 +46,20 @@ type Scanner struct {
 // NewScanner returns a scanner of the procfs mounted at procRoot. It is an error when that is no
 // procfs, when it shows another pid namespace than our own, and when the kernel has no pidfds.
 func NewScanner(procRoot string) (*Scanner, error) {
-	var statfs unix.Statfs_t
-	if err := unix.Statfs(procRoot, &statfs); err != nil {
-		return nil, fmt.Errorf("opening proc root %s: %w", procRoot, err)
+	if err := ProbeProcRoot(procRoot); err != nil {
+		return nil, err
 	}
-	if statfs.Type != unix.PROC_SUPER_MAGIC {
-		return nil, fmt.Errorf("opening proc root %s: no procfs is mounted there", procRoot)
+	if err := ProbeNamespace(procRoot); err != nil {
+		return nil, err
+	}
+	if err := ProbePidfd(); err != nil {
+		return nil, err
+	}
+	source, err := ProbeSource(procRoot)
+	if err != nil {
+		return nil, err
 	}
 	fs, err := procfs.NewFS(procRoot)
-	if err != nil {
-		return nil, fmt.Errorf("opening proc root %s: %w", procRoot, err)
-	}
-	if err := ownNamespace(fs); err != nil {
-		return nil, fmt.Errorf("opening proc root %s: %w", procRoot, err)
-	}
-	pidfd, err := openPidfd(os.Getpid())
-	if err != nil {
-		return nil, fmt.Errorf("looking for pidfd_open (Linux 5.3, not forbidden by seccomp): %w", err)
-	}
-	unix.Close(pidfd)
-	source, err := probeSource(procRoot)
 	if err != nil {
 		return nil, fmt.Errorf("opening proc root %s: %w", procRoot, err)
 	}
@@ -78,23 +71,6 @@ func NewScanner(procRoot string) (*Scanner, error) {
 
 // Source is where mappings are read from, of this proc root and on this kernel.
 func (s *Scanner) Source() Source { return s.source }
-
-// ownNamespace checks that a procfs is one of our own pid namespace. In one of a namespace above,
-// we have a number there and one in each namespace down to our own; elsewhere we have none.
-func ownNamespace(fs procfs.FS) error {
-	self, err := fs.Self()
-	if err != nil {
-		return fmt.Errorf("looking for ourselves (is it of another pid namespace?): %w", err)
-	}
-	status, err := self.NewStatus()
-	if err != nil {
-		return fmt.Errorf("looking for ourselves: %w", err)
-	}
-	if len(status.NSpids) > 1 {
-		return errors.New("it shows another pid namespace than ours (a container needs the host's: hostPID)")
-	}
-	return nil
-}
 
 // Sweep looks at every process once and yields those that map the library, each before it looks
 // at the next. What yield takes long for, the sweep waits for. Numbers of which skip, which may be

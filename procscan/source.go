@@ -2,11 +2,7 @@ package procscan
 
 import (
 	"errors"
-	"fmt"
-	"path/filepath"
 	"strconv"
-
-	"golang.org/x/sys/unix"
 )
 
 // Source is where the mappings of a process are read from, in both cases through a descriptor of
@@ -31,19 +27,6 @@ func (s Source) String() string {
 		return "maps"
 	}
 	return "Source(" + strconv.Itoa(int(s)) + ")"
-}
-
-// probeSource asks for a mapping of our own.
-func probeSource(procRoot string) (Source, error) {
-	fd, err := openFD(filepath.Join(procRoot, "self", "maps"), unix.O_RDONLY)
-	if err != nil {
-		return SourceText, fmt.Errorf("opening our own maps: %w", err)
-	}
-	defer unix.Close(fd)
-	if _, _, err := new(mapsQuery).next(fd, queryCoveringOrNext|queryExecutable, 0); err != nil {
-		return SourceText, nil
-	}
-	return SourceQuery, nil
 }
 
 // mappingReader has what reading mappings takes. It is used by one goroutine at a time.

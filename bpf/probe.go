@@ -1,0 +1,103 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"golang.org/x/sys/unix"
+
+	"correlator/procscan"
+)
+
+// The probes of this file say of each thing that [OpenSampler] and [OpenThreads] need whether it is
+// there, by using it for a moment. The error is a [MissingError] when the machine or the process lacks
+// it. They leave nothing behind.
+
+// ProbeTypes reads the kernel's type information.
+func ProbeTypes() error {
+	_, err := kernelTypes(btf.NewCache())
+	return err
+}
+
+// ProbeIterator loads a task iterator, and says whether this kernel can walk one process (Linux 6.1)
+// instead of all.
+func ProbeIterator() (filters bool, err error) {
+	i, err := openIdentities()
+	if err != nil {
+		return false, err
+	}
+	return i.filters, i.close()
+}
+
+// ProbeRingBuffer makes a ring buffer of the smallest size.
+func ProbeRingBuffer() error {
+	spec := &ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: uint32(os.Getpagesize())}
+	var ring *ebpf.Map
+	err := permitted(func() (err error) {
+		ring, err = ebpf.NewMap(spec)
+		return err
+	})
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, ebpf.ErrNotSupported) {
+		return missingRingBuffer(err)
+	}
+	if err != nil {
+		return fmt.Errorf("making a ring buffer: %w", err)
+	}
+	return ring.Close()
+}
+
+// ProbeClock opens the clock of each online CPU in turn. None of them ticks.
+func ProbeClock() error {
+	cpus, err := procscan.ReadCPUs(procscan.OnlineCPUs)
+	if err != nil {
+		return err
+	}
+	for _, cpu := range cpus {
+		fd, err := openCPUClock(cpu, time.Second)
+		if errors.Is(err, unix.ENODEV) { // it has just gone
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		unix.Close(fd)
+	}
+	return nil
+}
+
+// ProbePinDir says whether a sampler could use dir as its PinDir, without making anything. A directory
+// that is there is locked for a moment, as by a sampler.
+func ProbePinDir(dir string) error {
+	if err := checkBPFFS(dir); err != nil {
+		return err
+	}
+	there := filepath.Clean(dir)
+	info, err := os.Stat(there)
+	for errors.Is(err, os.ErrNotExist) && there != filepath.Dir(there) {
+		there = filepath.Dir(there)
+		info, err = os.Stat(there)
+	}
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return &os.PathError{Op: "mkdir", Path: there, Err: unix.ENOTDIR}
+	}
+	if err := unix.Faccessat(unix.AT_FDCWD, there, unix.W_OK|unix.X_OK, unix.AT_EACCESS); err != nil {
+		return &os.PathError{Op: "writing to", Path: there, Err: err}
+	}
+	if there != filepath.Clean(dir) {
+		return nil
+	}
+	opened, err := os.Open(there)
+	if err != nil {
+		return err
+	}
+	defer opened.Close()
+	return lockPinDir(opened)
+}

@@ -1,0 +1,151 @@
+package bpf
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/testenv"
+)
+
+// probes are those of one thing each.
+var probes = map[string]func() error{
+	"types":       ProbeTypes,
+	"iterator":    func() error { _, err := ProbeIterator(); return err },
+	"ring buffer": ProbeRingBuffer,
+	"clock":       ProbeClock,
+}
+
+// Where a sampler works, all probes do, and leave no descriptor behind.
+func TestProbes(t *testing.T) {
+	openSampler(t, SamplerOptions{SamplesPerSecond: 1}).Stop()
+	for name, probe := range probes {
+		t.Run(name, func(t *testing.T) {
+			if err := probe(); err != nil { // the first opens what the libraries keep
+				t.Fatal(err)
+			}
+			before := descriptors(t)
+			if err := probe(); err != nil {
+				t.Fatal(err)
+			}
+			if after := descriptors(t); !slices.Equal(before, after) {
+				t.Errorf("descriptors before %v, after %v", before, after)
+			}
+		})
+	}
+	filters, err := ProbeIterator()
+	if threads := openThreads(t); err != nil || filters != threads.filters {
+		t.Errorf("filters: %v, %v, want %v", filters, err, threads.filters)
+	}
+}
+
+// descriptors are what our own links to, by number.
+func descriptors(t *testing.T) (open []string) {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		target, err := os.Readlink("/proc/self/fd/" + entry.Name())
+		if err == nil { // else it was that of the directory
+			open = append(open, entry.Name()+" "+target)
+		}
+	}
+	return open
+}
+
+// What is refused is told as that of which the sampler would say so.
+func TestProbesRefused(t *testing.T) {
+	openSampler(t, SamplerOptions{SamplesPerSecond: 1}).Stop()
+	for _, test := range []struct {
+		name    string
+		prepare func() error
+		feature map[string]string // of the MissingError, by probe; the others work
+	}{
+		{"no CAP_BPF", func() error { return keepCapabilities(unix.CAP_PERFMON) },
+			map[string]string{"iterator": "CAP_BPF", "ring buffer": "CAP_BPF"}},
+		{"no CAP_PERFMON", func() error { return keepCapabilities(unix.CAP_BPF) },
+			map[string]string{"iterator": "CAP_PERFMON", "clock": "CAP_PERFMON"}},
+		{"bpf refused", func() error { return answerBPF(unix.EPERM) },
+			map[string]string{"iterator": "permission to use bpf(2)", "ring buffer": "permission to use bpf(2)"}},
+		{"no bpf", func() error { return answerBPF(unix.ENOSYS) },
+			map[string]string{"iterator": "the bpf system call", "ring buffer": "the bpf system call"}},
+		{"no ring buffers", func() error { return answerBPF(unix.EINVAL) },
+			map[string]string{"ring buffer": "the kernel's eBPF ring buffer"}},
+		{"perf refused", func() error { return answerCall(unix.SYS_PERF_EVENT_OPEN, unix.EACCES) },
+			map[string]string{"clock": "permission to use perf_event_open(2)"}},
+		{"no perf", func() error { return answerCall(unix.SYS_PERF_EVENT_OPEN, unix.ENOSYS) },
+			map[string]string{"clock": "the software CPU clock of perf_event_open(2)"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			runtime.LockOSThread() // never unlocked: the thread ends with the test
+			if err := test.prepare(); err != nil {
+				t.Fatal(err)
+			}
+			for name, probe := range probes {
+				if test.name == "no ring buffers" && name == "iterator" {
+					continue // nor is there anything else then
+				}
+				err := probe()
+				var missing *MissingError
+				switch want := test.feature[name]; {
+				case want == "" && err != nil:
+					t.Errorf("%s: %v", name, err)
+				case want != "" && (!errors.As(err, &missing) || missing.Feature != want):
+					t.Errorf("%s: %v, want one that is missing %s", name, err, want)
+				}
+			}
+		})
+	}
+}
+
+// What a directory for the table would meet is told without making it.
+func TestProbePinDir(t *testing.T) {
+	testenv.NeedRoot(t)
+	verifyFeature := func(err error, feature string) {
+		t.Helper()
+		var missing *MissingError
+		if !errors.As(err, &missing) || missing.Feature != feature {
+			t.Errorf("%v, want one that is missing %s", err, feature)
+		}
+	}
+	elsewhere := filepath.Join(t.TempDir(), "pins")
+	verifyFeature(ProbePinDir(elsewhere), "a bpf file system at "+elsewhere)
+
+	dir := mountBPF(t)
+	for _, path := range []string{dir, filepath.Join(dir, "deeper")} {
+		if err := ProbePinDir(path); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s: %v", dir, err)
+	}
+
+	locked, err := openPinDir(dir) // as a sampler does
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ProbePinDir(dir); !errors.Is(err, unix.EWOULDBLOCK) {
+		t.Errorf("in use: %v", err)
+	}
+	locked.Close()
+	if err := ProbePinDir(dir); err != nil {
+		t.Errorf("not in use any more: %v", err)
+	}
+	if err := ProbePinDir(filepath.Join(filepath.Dir(dir), "maps.debug", "pins")); !errors.Is(err, unix.ENOTDIR) {
+		t.Errorf("below a file: %v", err)
+	}
+	unix.SetfsuidRetUid(4711)
+	err = ProbePinDir(filepath.Join(dir, "deeper"))
+	unix.SetfsuidRetUid(0)
+	if !errors.Is(err, unix.EACCES) {
+		t.Errorf("another user: %v", err)
+	}
+}

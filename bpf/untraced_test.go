@@ -1,0 +1,148 @@
+package bpf
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"correlator/internal/demo"
+	"correlator/internal/testenv"
+)
+
+// Samples of threads that surely work on no trace are counted without ids, if that is asked for. Those of
+// which it is not certain never are.
+func TestUntraced(t *testing.T) {
+	for _, keep := range []bool{false, true} {
+		for _, test := range []struct {
+			spoil string // empty: between transactions
+			ends  Outcome
+		}{
+			{"", NoTrace},
+			{"slot-null", NoSlot},
+			{"slot-updating", Updating},
+			{"slot-version", Malformed},
+		} {
+			t.Run(fmt.Sprintf("keep=%v,%v", keep, test.ends), func(t *testing.T) {
+				o := demo.Options{Busy: 1, Transaction: 20 * time.Millisecond, Gap: 20 * time.Millisecond}
+				o.Manual = test.spoil != ""
+				p := demo.Start(t, o)
+				s := openSampler(t, SamplerOptions{KeepUntraced: keep})
+				addDemo(t, s, p)
+				if o.Manual {
+					p.Begin(1)
+					waitForOutcome(t, s, Correlated)
+					p.Spoil(1, test.spoil)
+				}
+				waitForOutcome(t, s, test.ends)
+				stop(t, s)
+				var traced, untraced uint64
+				for _, c := range drainAll(t, s) {
+					verifyCode(t, p.PID, stack(t, s, c.Stack))
+					if c.TraceID != [16]byte{} {
+						whole(t, c)
+						traced += uint64(c.Samples)
+						continue
+					}
+					if c.TransactionID != [8]byte{} || c.SpanID != [8]byte{} || c.TraceFlags != 0 || c.TID != 0 {
+						t.Errorf("without trace: %+v", c)
+					}
+					untraced += uint64(c.Samples)
+				}
+				counters := readCounters(t, s)
+				want := counters[NoTrace] + counters[NoSlot]
+				if !keep {
+					want = 0
+				}
+				if traced != counters[Correlated] || untraced != want {
+					t.Errorf("drained %d samples with a trace and %d without, counters %v", traced, untraced, counters)
+				}
+			})
+		}
+	}
+}
+
+// What finds no place in the tables is deferred also when it has no trace.
+func TestUntracedOverflow(t *testing.T) {
+	p := demo.Start(t, demo.Options{Busy: 2, Transaction: time.Millisecond})
+	s := openSampler(t, SamplerOptions{SamplesPerSecond: 2000, KeepUntraced: true, MaxCounts: 1})
+	addDemo(t, s, p)
+	for range 5 { // whatever has the only place in the table, the next time it may be something else
+		waitForOutcome(t, s, TableFull)
+		drainAll(t, s)
+	}
+	stop(t, s)
+	untraced := 0
+	verifyDeferred(t, s, readCounters(t, s)[TableFull], func(d Deferred) {
+		if d.Count.TraceID == [16]byte{} {
+			untraced++
+		} else {
+			whole(t, d.Count)
+		}
+	})
+	if untraced == 0 {
+		t.Error("none of them without a trace")
+	}
+}
+
+// Threads are counted apart, also where all else is the same. They share stacks.
+func TestByThread(t *testing.T) {
+	for _, byThread := range []bool{false, true} {
+		t.Run(fmt.Sprint(byThread), func(t *testing.T) {
+			p := demo.Start(t, demo.Options{Busy: 2, Transaction: 20 * time.Millisecond})
+			s := openSampler(t, SamplerOptions{ByThread: byThread, KeepUntraced: true})
+			addDemo(t, s, p)
+			threads := []int{0}
+			if byThread {
+				threads = []int{p.Threads()[1].TID, p.Threads()[2].TID}
+			}
+			ofTrace := make(map[[16]byte]int)
+			ofStack := make(map[StackKey][]int) // without trace
+			var samples uint64
+			count := func(c Count) {
+				stack(t, s, c.Stack)
+				samples += uint64(c.Samples)
+				if !slices.Contains(threads, c.TID) {
+					if c.TraceID != [16]byte{} || byThread && !threadOf(p.PID, c.TID) {
+						t.Errorf("thread %d of process %d, not one of %v: %+v", c.TID, p.PID, threads, c)
+					}
+					return // one that obeys us, or reads the socket
+				}
+				if c.TraceID == [16]byte{} {
+					if !slices.Contains(ofStack[c.Stack], c.TID) {
+						ofStack[c.Stack] = append(ofStack[c.Stack], c.TID)
+					}
+				} else if tid, known := ofTrace[c.TraceID]; known && tid != c.TID {
+					t.Errorf("trace of threads %d and %d", tid, c.TID)
+				} else {
+					ofTrace[c.TraceID] = c.TID
+				}
+			}
+			testenv.Poll(t, waiting, "a stack that all threads have had", func() bool {
+				for _, c := range drainAll(t, s) {
+					count(c)
+				}
+				for _, tids := range ofStack {
+					if len(tids) == len(threads) {
+						return true
+					}
+				}
+				return false
+			})
+			stop(t, s)
+			for _, c := range drainAll(t, s) {
+				count(c)
+			}
+			counters := readCounters(t, s)
+			if want := counters[Correlated] + counters[NoTrace] + counters[NoSlot]; samples != want {
+				t.Errorf("drained %d samples, counters %v", samples, counters)
+			}
+		})
+	}
+}
+
+func threadOf(pid, tid int) bool {
+	_, err := os.Stat(fmt.Sprintf("/proc/%d/task/%d", pid, tid))
+	return err == nil
+}
