@@ -59,6 +59,20 @@ func userSpace() bounds { // vm.mmap_min_addr as everybody has it; five levels o
 	return bounds{64 << 10, 1 << 56}
 }
 
+// vsyscallPage is the one page of user code among the kernel's addresses, on x86-64.
+const vsyscallPage = 0xffffffffff600000
+
+// userHalf is a user stack up to the first address where no user code can be.
+func userHalf(stack []uint64) []uint64 {
+	end := userSpace().end
+	for i, addr := range stack {
+		if addr >= end && addr&^0xfff != vsyscallPage {
+			return stack[:i]
+		}
+	}
+	return stack
+}
+
 func kernelSpace() bounds { return bounds{1 << 63, math.MaxUint64} }
 
 // next is the layout that follows l after a look. Its version is that of l.

@@ -51,9 +51,10 @@ func NewAddressSpace(files *Files, pace Pace) *AddressSpace {
 
 // AppendFrames appends the frames of the user half of a stack, leaf first. dst holds the frames of
 // the kernel half; when it is empty, the first address is the leaf of the whole stack. Every address
-// becomes a frame, up to the first zero. It allocates only when dst has no room.
+// becomes a frame, up to the first zero, or the first one where no user code can be (see the package).
+// It allocates only when dst has no room.
 func (a *AddressSpace) AppendFrames(dst []Frame, stack []uint64) []Frame {
-	return a.layout.Load().appendFrames(dst, stack, &a.files.Frames)
+	return a.layout.Load().appendFrames(dst, userHalf(stack), &a.files.Frames)
 }
 
 // Stale says whether Update should be called: there was none yet, Invalidate was called since, an

@@ -341,6 +341,37 @@ func TestConcurrentUse(t *testing.T) {
 }
 
 // The hot path of a sample that comes again.
+// Where no user code can be, the user half of a stack ends, and nothing that a process writes there is a
+// frame that looks like one of the kernel.
+func TestAppendFramesBeyondUserSpace(t *testing.T) {
+	const last, vsyscall = 1<<56 - 1, 0xffffffffff600400
+	kernelHalf := []Frame{{nil, 0xffffffff81000010}}
+	for _, tt := range []struct {
+		dst   []Frame
+		stack []uint64
+		want  []Frame
+	}{
+		{nil, []uint64{0x5000, 0x6001, 0xffffffff81000000, 0x7001}, []Frame{{nil, 0x5000}, {nil, 0x6000}}},
+		{nil, []uint64{0x5000, 1 << 63, 0x7001}, []Frame{{nil, 0x5000}}},
+		{nil, []uint64{0x5000, 1 << 56, 0x7001}, []Frame{{nil, 0x5000}}}, // the byte before it is no user code either
+		{nil, []uint64{0x5000, last, 0x7001}, []Frame{{nil, 0x5000}, {nil, last - 1}, {nil, 0x7000}}},
+		{nil, []uint64{vsyscall, 0x7001, 0xffffffffff601000}, []Frame{{nil, vsyscall}, {nil, 0x7000}}},
+		{nil, []uint64{0xffffffffff5fffff, 0x7001}, nil},
+		{kernelHalf, []uint64{0xffffffff81000000, 0x7001}, kernelHalf},
+		{kernelHalf, []uint64{0x5001, 0xffffffffffffffff, 0}, append(slices.Clone(kernelHalf), Frame{nil, 0x5000})},
+	} {
+		files := newFiles(t)
+		space := NewAddressSpace(files, pace)
+		got := space.AppendFrames(tt.dst, tt.stack)
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%#x: %+v, want %+v", tt.stack, got, tt.want)
+		}
+		if n := files.Frames.Unknown.Load(); n != uint64(len(tt.want)-len(tt.dst)) {
+			t.Errorf("%#x: %d frames counted", tt.stack, n)
+		}
+	}
+}
+
 func TestAppendFramesAllocatesNothing(t *testing.T) {
 	space := NewAddressSpace(newFiles(t), pace)
 	m := libraryMapping(t, library, 0x10000)

@@ -1,6 +1,8 @@
 package profile
 
 import (
+	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -30,33 +32,53 @@ type vdso struct {
 // readVDSO returns nil when this process has no vDSO, none that can be read or one without a build
 // id: then its frames are anonymous.
 func readVDSO(procRoot string) *vdso {
-	fs, err := procfs.NewFS(procRoot)
+	contents, err := ReadVDSO(procRoot)
 	if err != nil {
 		return nil
+	}
+	return newVDSO(io.NewSectionReader(bytes.NewReader(contents), 0, int64(len(contents))))
+}
+
+// ReadVDSO reads the vDSO of our own process, the ELF image that frames with the path [vdso] are in. The
+// error is fs.ErrNotExist when there is none. procRoot is a procfs of our own pid namespace.
+func ReadVDSO(procRoot string) ([]byte, error) {
+	contents, err := readOwnVDSO(procRoot)
+	if err != nil {
+		return nil, fmt.Errorf("reading our own vDSO: %w", err)
+	}
+	return contents, nil
+}
+
+func readOwnVDSO(procRoot string) ([]byte, error) {
+	fs, err := procfs.NewFS(procRoot)
+	if err != nil {
+		return nil, err
 	}
 	self, err := fs.Self()
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	maps, err := self.ProcMaps()
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	for _, m := range maps {
-		if size := int64(m.EndAddr - m.StartAddr); m.Pathname == vdsoName && size <= maxVDSOBytes {
-			return readOwnVDSO(filepath.Join(procRoot, "self", "mem"), int64(m.StartAddr), size)
+		size := int64(m.EndAddr - m.StartAddr)
+		if m.Pathname != vdsoName || size > maxVDSOBytes {
+			continue
 		}
+		mem, err := os.Open(filepath.Join(procRoot, "self", "mem"))
+		if err != nil {
+			return nil, err
+		}
+		defer mem.Close()
+		contents := make([]byte, size)
+		if _, err := mem.ReadAt(contents, int64(m.StartAddr)); err != nil {
+			return nil, err
+		}
+		return contents, nil
 	}
-	return nil
-}
-
-func readOwnVDSO(path string, start, size int64) *vdso {
-	mem, err := os.Open(path)
-	if err != nil {
-		return nil
-	}
-	defer mem.Close()
-	return newVDSO(io.NewSectionReader(mem, start, size))
+	return nil, os.ErrNotExist
 }
 
 func newVDSO(memory *io.SectionReader) *vdso {
