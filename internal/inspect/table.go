@@ -4,66 +4,51 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"correlator/internal/target"
+	"correlator/internal/terminal"
 )
 
 // WriteProcesses writes the table that `scan` shows.
 func WriteProcesses(w io.Writer, processes []target.View) error {
-	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(table, "PID\tSTARTED\tSTATE\tSERVICE\tENVIRONMENT\tCONTAINER\tLIBC\tTLS\tSOCKET")
+	table := terminal.NewTable(terminal.Column{Title: "PID", Right: true}, terminal.Column{Title: "STARTED", Spare: 3},
+		terminal.Column{Title: "STATE"}, terminal.Column{Title: "SERVICE", Shrink: true},
+		terminal.Column{Title: "ENVIRONMENT", Shrink: true}, terminal.Column{Title: "CONTAINER", Spare: 4},
+		terminal.Column{Title: "LIBC", Spare: 2}, terminal.Column{Title: "TLS", Spare: 1}, terminal.Column{Title: "SOCKET", Shrink: true})
 	for _, p := range processes {
-		row(table, strconv.Itoa(p.PID), p.StartTime.Local().Format(time.DateTime), p.StateText(), p.ServiceName,
-			p.ServiceEnvironment, shortID(p.ContainerID), p.Libc, p.TLS, p.SocketPath)
+		table.Row(strconv.Itoa(p.PID), p.StartTime.Local().Format(time.DateTime), p.StateText(), p.ServiceName,
+			p.ServiceEnvironment, p.ShortContainerID(), p.Libc, p.TLS, p.SocketPath)
 	}
-	return table.Flush()
+	return table.Write(w)
 }
-
-// shortID is as much of a container's id as engines print in their own tables.
-func shortID(id string) string { return id[:min(len(id), 12)] }
 
 // Write writes the tables that `inspect` shows.
 func (i Inspection) Write(w io.Writer) error {
-	head := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	row(head, "pid", strconv.Itoa(i.PID))
-	row(head, "started", i.StartTime.Local().Format(time.DateTime))
-	row(head, "state", i.StateText())
-	row(head, "service", i.ServiceName)
-	row(head, "environment", i.ServiceEnvironment)
-	row(head, "container", i.ContainerID)
-	row(head, "cgroup", i.CgroupPath)
-	row(head, "socket", i.SocketPath)
-	row(head, "library", i.Library)
-	row(head, "libc, tls", i.Libc+", "+i.TLS)
-	if err := head.Flush(); err != nil {
+	head := terminal.NewTable(terminal.Column{}, terminal.Column{})
+	head.Row("pid", strconv.Itoa(i.PID))
+	head.Row("started", i.StartTime.Local().Format(time.DateTime))
+	head.Row("state", i.StateText())
+	head.Row("service", i.ServiceName)
+	head.Row("environment", i.ServiceEnvironment)
+	head.Row("container", i.ContainerID)
+	head.Row("cgroup", i.CgroupPath)
+	head.Row("socket", i.SocketPath)
+	head.Row("library", i.Library)
+	head.Row("libc, tls", i.Libc+", "+i.TLS)
+	if err := head.Write(w); err != nil {
 		return err
 	}
 	fmt.Fprintln(w)
-	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(table, "TID\tNAME\tTRACE\tTRANSACTION\tSPAN\tSAMPLED")
+	table := terminal.NewTable(terminal.Column{Title: "TID", Right: true}, terminal.Column{Title: "NAME", Shrink: true},
+		terminal.Column{Title: "TRACE"}, terminal.Column{Title: "TRANSACTION"}, terminal.Column{Title: "SPAN"},
+		terminal.Column{Title: "SAMPLED"})
 	for _, t := range i.Threads {
 		if !t.TracePresent {
-			row(table, strconv.Itoa(t.TID), t.Name, "("+t.Reason+")", "", "", "")
+			table.Row(strconv.Itoa(t.TID), t.Name, "("+t.Reason+")")
 			continue
 		}
-		row(table, strconv.Itoa(t.TID), t.Name, t.TraceID, t.TransactionID, t.SpanID, strconv.FormatBool(t.TraceFlags&1 != 0))
+		table.Row(strconv.Itoa(t.TID), t.Name, t.TraceID, t.TransactionID, t.SpanID, strconv.FormatBool(t.TraceFlags&1 != 0))
 	}
-	return table.Flush()
-}
-
-// row prints one line of a table. What a process said of itself may hold anything: characters
-// that do not print are shown as their escapes, so that it can neither break the table nor
-// command the terminal.
-func row(w io.Writer, cells ...string) {
-	for i, cell := range cells {
-		if cell == "" {
-			cell = "-"
-		}
-		quoted := strconv.QuoteToGraphic(cell)
-		cells[i] = quoted[1 : len(quoted)-1]
-	}
-	fmt.Fprintln(w, strings.Join(cells, "\t"))
+	return table.Write(w)
 }

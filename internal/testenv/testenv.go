@@ -1,7 +1,7 @@
 // Package testenv says what a test needs of the machine it runs on.
 //
 // A need that is not met skips the test and prints the reason. With
-// CORRELATOR_TEST_STRICT=1, which `make test` sets under CI, it fails the test
+// STRICT_TESTS=1, which `make test` sets under CI, it fails the test
 // instead: what is skipped there would hide.
 package testenv
 
@@ -16,7 +16,7 @@ import (
 )
 
 // StrictVariable is the environment variable that turns skips into failures.
-const StrictVariable = "CORRELATOR_TEST_STRICT"
+const StrictVariable = "STRICT_TESTS"
 
 // pollInterval is the pause between two looks of Poll: short enough that a test
 // does not feel it, long enough that waiting costs nothing.
