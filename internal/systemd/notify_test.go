@@ -1,0 +1,204 @@
+package systemd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"correlator/internal/testenv"
+)
+
+// deadline is how long anything may take that is to happen at once.
+const deadline = 20 * time.Second
+
+// service is a Source whose state the test sets.
+type service struct {
+	mu            sync.Mutex
+	ready, health error
+	asks, looks   int // for whether it is ready, at its health
+}
+
+func (s *service) Ready() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asks++
+	return s.ready
+}
+
+func (s *service) Health() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.looks++
+	return s.health
+}
+
+func (s *service) set(ready, health error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ready, s.health = ready, health
+}
+
+// counted waits until one of its counts has grown by more.
+func (s *service) counted(t *testing.T, which *int, more int) {
+	t.Helper()
+	count := func() int {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return *which
+	}
+	end := count() + more
+	testenv.Poll(t, deadline, "being looked at", func() bool { return count() >= end })
+}
+
+// manager is the side of systemd: the socket, and what came in by it.
+type manager struct {
+	t      *testing.T
+	socket *net.UnixConn
+}
+
+// listen binds a socket and says so in the environment, with a watchdog of that interval for us, if any.
+func listen(t *testing.T, path string, watchdog time.Duration) *manager {
+	t.Helper()
+	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { socket.Close() })
+	t.Setenv("NOTIFY_SOCKET", path)
+	t.Setenv("WATCHDOG_USEC", "")
+	t.Setenv("WATCHDOG_PID", strconv.Itoa(os.Getpid()))
+	if watchdog > 0 {
+		t.Setenv("WATCHDOG_USEC", strconv.FormatInt(watchdog.Microseconds(), 10))
+	}
+	return &manager{t, socket}
+}
+
+// next is the next message, a line each.
+func (m *manager) next() []string {
+	m.t.Helper()
+	buf := make([]byte, 4096)
+	m.socket.SetReadDeadline(time.Now().Add(deadline))
+	n, err := m.socket.Read(buf)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return strings.Split(string(buf[:n]), "\n")
+}
+
+// until returns all lines up to and with this one.
+func (m *manager) until(line string) (lines []string) {
+	m.t.Helper()
+	for !slices.Contains(lines, line) {
+		lines = append(lines, m.next()...)
+	}
+	return lines
+}
+
+// start runs Notify until the function that it returns is called, which answers its error.
+func start(t *testing.T, source Source) (stop func() error) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- Notify(ctx, source) }()
+	return func() error {
+		cancel()
+		return <-ended
+	}
+}
+
+// The life of a service, as systemd hears of it.
+func TestNotify(t *testing.T) {
+	m := listen(t, filepath.Join(t.TempDir(), "notify"), 20*time.Millisecond)
+	s := &service{ready: errors.New("first sweep is not done\nREADY=1")}
+	stop := start(t, s)
+	if first := m.next(); !slices.Equal(first, []string{"STATUS=starting: first sweep is not done READY=1"}) {
+		t.Errorf("said first: %q", first)
+	}
+	s.set(nil, nil)
+	if ready := m.next(); !slices.Equal(ready, []string{"READY=1", "STATUS=serving"}) {
+		t.Errorf("said when ready: %q", ready)
+	}
+	for range 3 {
+		if fed := m.next(); !slices.Equal(fed, []string{"WATCHDOG=1"}) {
+			t.Errorf("said while healthy: %q", fed)
+		}
+	}
+
+	s.set(nil, errors.New("sweeps hang"))
+	m.until("STATUS=not healthy: sweeps hang")
+	s.counted(t, &s.looks, 3)
+	s.set(nil, nil)
+	if back := m.next(); !slices.Equal(back, []string{"WATCHDOG=1", "STATUS=serving"}) {
+		t.Errorf("said between trouble and health: %q", back)
+	}
+
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	end := m.until("STOPPING=1")
+	if slices.Contains(end, "READY=1") || !slices.Contains(end, "STATUS=stopping") {
+		t.Errorf("said at the end: %q", end)
+	}
+}
+
+// Without a watchdog, or with one for another process, nothing is fed. Abstract sockets do as well.
+func TestNotifyNoWatchdog(t *testing.T) {
+	for name, pid := range map[string]int{"none": os.Getpid(), "for its parent": os.Getppid()} {
+		t.Run(name, func(t *testing.T) {
+			watchdog := time.Duration(0)
+			if pid != os.Getpid() {
+				watchdog = 2 * time.Millisecond
+			}
+			m := listen(t, fmt.Sprintf("@correlator-notify-%d", os.Getpid()), watchdog)
+			t.Setenv("WATCHDOG_PID", strconv.Itoa(pid))
+			stop := start(t, &service{})
+			ready := m.next()
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+			if end := m.next(); ready[0] != "READY=1" || end[0] != "STOPPING=1" {
+				t.Errorf("said %q and %q", ready, end)
+			}
+		})
+	}
+}
+
+// What fails is told at the end, and does not keep READY=1 from being said when that is possible.
+func TestNotifyLater(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notify")
+	t.Setenv("NOTIFY_SOCKET", path)
+	s := &service{}
+	stop := start(t, s)
+	s.counted(t, &s.asks, 2) // what was said after the first is over
+	m := listen(t, path, 0)
+	m.until("READY=1")
+	if err := stop(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+// Nobody wants to know.
+func TestNotifyNobody(t *testing.T) {
+	t.Setenv("NOTIFY_SOCKET", "")
+	if err := start(t, &service{})(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNotifyWrongInterval(t *testing.T) {
+	m := listen(t, filepath.Join(t.TempDir(), "notify"), 0)
+	t.Setenv("WATCHDOG_USEC", "soon")
+	stop := start(t, &service{})
+	m.until("READY=1")
+	if err := stop(); err == nil || !strings.Contains(err.Error(), "reading the watchdog's interval: ") {
+		t.Errorf("ended with %v", err)
+	}
+}
