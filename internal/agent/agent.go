@@ -1,12 +1,12 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -40,12 +40,15 @@ type Agent struct {
 	files     *elfsym.Cache
 	exits     *procscan.ExitWatcher
 	lookout   *lookout
-	originals claims[target.Original]    // what is published
-	sockets   claims[messaging.Identity] // that we are connected to
-	poller    *messaging.Poller          // of all processes' senders
-	threads   *bpf.Threads               // nil without a feed, or when this kernel or our rights do not allow it
-	feed      *feed.Server               // nil without a feed socket
-	sampling  *sampling.Sampling         // nil when we take no samples
+	originals target.Claims[target.Original]    // what is published
+	sockets   target.Claims[messaging.Identity] // that we are connected to
+	poller    *messaging.Poller                 // of all processes' senders
+	threads   *bpf.Threads                      // nil without a feed, or when this kernel or our rights do not allow it
+	feed      *feed.Server                      // nil without a feed socket
+	sampling  *sampling.Sampling                // nil when we take no samples
+
+	started time.Time
+	ending  atomic.Bool
 
 	mu        sync.RWMutex
 	processes map[int]*process // by pid
@@ -57,7 +60,7 @@ func New(cfg Config, log *zap.Logger) (*Agent, error) {
 	if err := messaging.Supported(); err != nil {
 		return nil, err
 	}
-	a := &Agent{config: cfg, log: log, processes: make(map[int]*process)}
+	a := &Agent{config: cfg, log: log, started: time.Now(), processes: make(map[int]*process)}
 	var err error
 	if a.files, err = elfsym.NewCache(target.LibraryCacheEntries); err != nil {
 		return nil, err
@@ -84,10 +87,10 @@ func New(cfg Config, log *zap.Logger) (*Agent, error) {
 func (a *Agent) open() (err error) {
 	if a.config.FeedSocket != "" {
 		if a.feed, err = feed.Listen(a.config.FeedSocket, &a.counters.Feed); err != nil {
-			return fmt.Errorf("opening feed socket: %w", err)
+			return err
 		}
 		if a.threads, err = bpf.OpenThreads(); err != nil {
-			a.log.Warn("samples fed without context cannot be used", zap.Error(err))
+			a.log.Warn("samples fed without context cannot be used", because("fed_"+target.OutcomeUnsupported.String()), zap.Error(err))
 		}
 	}
 	if !a.config.needsSampler() {
@@ -153,6 +156,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.discover(feeding, serving)
 	}()
 	<-feeding.Done() // ctx has ended, or the feed failed
+	a.ending.Store(true)
 	err := <-fed
 	<-sampled // all samples are with their processes now
 	stopServing()
@@ -201,16 +205,18 @@ func (a *Agent) newProcess(found procscan.Found) (*process, error) {
 		sender:  messaging.NewSender(&a.counters.Messages, a.poller),
 		stirred: make(chan struct{}, 1),
 		samples: make(chan []sample, backlogBatches),
-		held:    newHeldQueue(),
+		held:    sampling.NewHeldQueue(),
 		exited:  make(chan struct{}),
 		target:  t,
-		view:    target.NewView(found.Identity),
+		shown:   shown{view: target.NewView(found.Identity)},
 	}
+	p.follower = sampling.NewFollower(a.sampling, t, func(bpf.Identity) sampling.Receiver { return p })
 	if err := a.exits.Add(t.Handle(), func() { close(p.exited) }); err != nil {
 		t.Close()
 		return nil, err
 	}
-	p.watched = a.lookout.add(func() *memread.Process { return memread.Open(a.config.ProcRoot, found.PID) }, p.stir)
+	p.own = target.NewOwnership(&a.originals, p)
+	p.watched = a.lookout.add(func() *memread.Process { return memread.Open(a.config.ProcRoot, found.PID) }, p.Stir)
 	return p, nil
 }
 
@@ -255,26 +261,16 @@ func (a *Agent) shutDown(discovered <-chan struct{}) {
 		a.close()
 	case <-time.After(a.config.SamplesDelay + shutdownGrace):
 		a.mu.RLock()
-		a.log.Warn("not everything let go of us", zap.Ints("pids", slices.Sorted(maps.Keys(a.processes))))
+		a.counters.Troubles[target.ReasonTimeout].Add(1)
+		a.log.Warn("not everything let go of us", because(target.ReasonTimeout.String()), zap.Ints("pids", slices.Sorted(maps.Keys(a.processes))))
 		a.mu.RUnlock()
 	}
 	a.log.Info("correlator ends", zap.Object("counters", &a.counters),
 		zap.Object("sample_to_socket", timing(a.counters.Messages.Timing())))
 }
 
-// Processes is what is known of the processes that take part, by pid.
-func (a *Agent) Processes() []target.View {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
-	views := make([]target.View, 0, len(a.processes))
-	for _, p := range a.processes {
-		if view, ok := p.snapshot(); ok {
-			views = append(views, view)
-		}
-	}
-	slices.SortFunc(views, func(a, b target.View) int { return cmp.Compare(a.PID, b.PID) })
-	return views
-}
+// Config is what the agent was told.
+func (a *Agent) Config() Config { return a.config }
 
 // Counters is what the agent has counted so far.
 func (a *Agent) Counters() *Counters { return &a.counters }

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -88,8 +89,30 @@ func runPrepared(t *testing.T, prepare func(*Agent), change ...func(*Config)) *r
 			t.Error("agent does not end")
 		}
 	}
-	t.Cleanup(r.end)
+	t.Cleanup(func() {
+		r.end()
+		r.reasoned()
+	})
 	return r
+}
+
+// reasoned checks that whatever an operator is warned of names the counter by which it goes on to be
+// counted, and that this has counted.
+func (r *running) reasoned() {
+	counted := make(map[string]uint64)
+	r.Counters().Each(func(name string, n uint64) { counted[strings.TrimPrefix(name, "trouble_")] = n })
+	for _, entry := range r.logs.FilterLevelExact(zapcore.WarnLevel).AllUntimed() {
+		reason, _ := entry.ContextMap()["reason"].(string)
+		if n, known := counted[reason]; !uncounted[entry.Message] && (!known || n == 0) {
+			r.t.Errorf("%q has reason %q, which is counted %d times", entry.Message, reason, n)
+		}
+	}
+}
+
+// uncounted warnings tell at the start what is so for as long as the agent runs.
+var uncounted = map[string]bool{
+	"samples are taken here and fed, too: the same CPU time is told twice, unless --samples-per-second is 0": true,
+	"stacks have no kernel frames": true,
 }
 
 // state waits until the process is in a state, with a reason if it is that of an error.
@@ -98,9 +121,9 @@ func (r *running) state(p *demo.Process, want target.State, reason string) targe
 	var last target.View
 	testenv.Poll(r.t, deadline, "state "+string(want)+" "+reason, func() bool {
 		last = target.View{}
-		for _, view := range r.Processes() {
+		for _, view := range r.processStatuses() {
 			if view.PID == p.PID {
-				last = view
+				last = view.View
 			}
 		}
 		return last.State == want && last.Reason == reason

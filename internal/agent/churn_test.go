@@ -191,7 +191,7 @@ func (h holdings) String() string {
 func (r *running) settled(processes int) (least holdings) {
 	r.t.Helper()
 	testenv.Poll(r.t, deadline, "the others to be gone", func() bool {
-		return len(r.Processes()) == processes && targets(r.t) == processes
+		return len(r.processStatuses()) == processes && targets(r.t) == processes
 	})
 	var lower time.Time
 	least = holdings{descriptors: math.MaxInt, goroutines: math.MaxInt}

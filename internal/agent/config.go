@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"correlator/bpf"
+	"correlator/internal/sockfile"
 	"correlator/internal/target"
 	"correlator/messaging"
 )
@@ -44,6 +46,12 @@ func (c Config) Validate() error {
 	if len(c.HostID) > messaging.MaxHostIDBytes {
 		return fmt.Errorf("--host-id is %d bytes long; agents read a registration of at most 1024 bytes, which leaves %d",
 			len(c.HostID), messaging.MaxHostIDBytes)
+	}
+	if !utf8.ValidString(c.HostID) {
+		return fmt.Errorf("--host-id %q is not UTF-8, which agents read", c.HostID)
+	}
+	if err := sockfile.CheckPath(c.FeedSocket); err != nil {
+		return fmt.Errorf("--feed-socket %s %w", c.FeedSocket, err)
 	}
 	// An agent holds every finished transaction back for this long, so a minute is already absurd.
 	if c.SamplesDelay < time.Millisecond || c.SamplesDelay > time.Minute || c.SamplesDelay%time.Millisecond != 0 {

@@ -14,6 +14,8 @@ func TestConfigValidate(t *testing.T) {
 	}
 	for want, change := range map[string]func(*Config){
 		"--host-id is 1013 bytes long": func(c *Config) { c.HostID += "x" },
+		`--host-id "\xff" is not UTF`:  func(c *Config) { c.HostID = "\xff" },
+		"is a path of ":                func(c *Config) { c.FeedSocket = "/" + strings.Repeat("f", 107) },
 		"--samples-delay 0s":           func(c *Config) { c.SamplesDelay = 0 },
 		"--samples-delay 1m0.001s":     func(c *Config) { c.SamplesDelay = time.Minute + time.Millisecond },
 		"--samples-delay 1.5ms":        func(c *Config) { c.SamplesDelay = 1500 * time.Microsecond },

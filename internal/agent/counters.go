@@ -3,6 +3,7 @@ package agent
 import (
 	"sync/atomic"
 
+	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
 	"correlator/internal/sampling"
@@ -21,6 +22,7 @@ type Counters struct {
 	Messages messaging.Counters // what went out to the processes
 
 	Sweeps       atomic.Uint64
+	SweepNs      atomic.Uint64 // how long they took together
 	SweepsFailed atomic.Uint64 // ended early
 	LiveLooks    atomic.Uint64 // at processes, because of live events
 	EventsLost   atomic.Uint64 // live events that the kernel could not tell, as far as it knows how many
@@ -77,12 +79,19 @@ func (c *Counters) Each(add func(name string, n uint64)) {
 	for r := range messaging.NumReasons {
 		load("samples_dropped_"+r.String(), &c.Messages.Dropped[r])
 	}
+	timing := c.Messages.Timing()
+	add("samples_delay_missed_overdue", timing.Overdue)
+	add("samples_delay_missed_lost", timing.Lost)
 	load("messages", &c.Messages.Messages)
 	load("registrations", &c.Messages.Registrations)
 	load("sockets_gone", &c.Messages.SocketsGone)
 	load("waits_for_room", &c.Messages.Waits)
 	load("pauses", &c.Messages.Pauses)
 }
+
+// because is the field of a log line that names the counter by which it is counted, as Each does: without
+// "trouble_" for those of a process.
+func because(counter string) zap.Field { return zap.String("reason", counter) }
 
 // MarshalLogObject writes the counters that are not 0 as fields of a log line.
 func (c *Counters) MarshalLogObject(enc zapcore.ObjectEncoder) error {

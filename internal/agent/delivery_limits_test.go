@@ -13,6 +13,7 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/demo"
+	"correlator/internal/sampling"
 	"correlator/internal/target"
 	"correlator/internal/testenv"
 	"correlator/memread"
@@ -153,16 +154,14 @@ func TestDeliveryHangingHoldsLittle(t *testing.T) {
 	p.Hostile("storage-hangs", "")
 	r.state(p, target.StateError, target.ReasonTimeout.String())
 	r.mu.RLock()
-	held := &r.processes[p.PID].held
+	held := r.processes[p.PID].held
 	r.mu.RUnlock()
 	most, stale := 0, &r.Counters().Sampling.Outcomes[target.OutcomeStale]
 	testenv.Poll(t, deadline, "samples to be given up", func() bool {
-		held.mu.Lock()
-		most = max(most, len(held.samples))
-		held.mu.Unlock()
-		return stale.Load() > maxHeld
+		most = max(most, held.Len())
+		return stale.Load() > sampling.MaxHeld
 	})
-	if most > maxHeld/2 { // those of twice 300 ms are 600
+	if most > sampling.MaxHeld/2 { // those of twice 300 ms are 600
 		t.Errorf("%d samples were held", most)
 	}
 	p.Kill()
@@ -196,8 +195,8 @@ func TestDeliveryCountersAreFixed(t *testing.T) {
 	for _, kind := range []string{"storage-length", "socket-fifo"} {
 		p.Hostile(kind, "")
 		testenv.Poll(t, deadline, "trouble", func() bool {
-			views := r.Processes()
-			return slices.ContainsFunc(views, func(v target.View) bool { return v.PID == p.PID && v.State == target.StateError })
+			views := r.processStatuses()
+			return slices.ContainsFunc(views, func(v ProcessStatus) bool { return v.PID == p.PID && v.State == target.StateError })
 		})
 		p.Publish()
 		r.state(p, target.StateRegistered, "")

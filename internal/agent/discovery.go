@@ -42,6 +42,7 @@ type discovery struct {
 	admission sync.Mutex  // of one process at a time
 	live      atomic.Bool // there are live events
 	lost      atomic.Bool // some are missing since the last full sweep
+	round     pulse       // of the loop
 
 	// Owned by discover.
 	deaf bool // it was told that there are no live events
@@ -55,7 +56,7 @@ func newDiscovery(procRoot string) (*discovery, error) {
 	}
 	return &discovery{
 		scanner: scanner, open: procscan.OpenEventWatcher,
-		sweeps: make(chan struct{}, 1), looks: newLooks(),
+		sweeps: make(chan struct{}, 1), looks: newLooks(), round: newPulse(),
 	}, nil
 }
 
@@ -74,6 +75,7 @@ func (a *Agent) discover(ctx, serving context.Context) {
 	var ended time.Time
 	var pause time.Duration
 	for {
+		a.discovery.round.beat()
 		select {
 		case <-next.C:
 			if live == nil { // first the events, then the sweep: nothing happens in between
@@ -82,6 +84,7 @@ func (a *Agent) discover(ctx, serving context.Context) {
 			began := time.Now()
 			a.sweep(serving)
 			ended = time.Now()
+			a.counters.SweepNs.Add(uint64(ended.Sub(began)))
 			pause = max(minSweepPause, sweepShare*ended.Sub(began))
 			next.Reset(a.sweepInterval(live))
 		case <-a.discovery.sweeps:
@@ -141,14 +144,15 @@ func (a *Agent) sweep(serving context.Context) {
 	}
 	var known []*process
 	skip := func(pid int) bool {
+		a.discovery.round.beat() // of thousands of processes, or some that hang, it may take long
+		if full {
+			return false
+		}
 		p := a.process(pid)
 		if p != nil {
 			known = append(known, p)
 		}
 		return p != nil
-	}
-	if full {
-		skip = nil
 	}
 	report, err := a.discovery.scanner.Sweep(skip, func(found procscan.Found) {
 		if p := a.found(serving, found); p != nil {
@@ -161,14 +165,14 @@ func (a *Agent) sweep(serving context.Context) {
 	a.counters.Sweeps.Add(1)
 	if err != nil {
 		a.counters.SweepsFailed.Add(1)
-		a.log.Error("sweep ended early", zap.Error(err))
+		a.log.Error("sweep ended early", because("sweeps_failed"), zap.Error(err))
 	}
 	if err != nil || len(report.Unreadable) > 0 { // known processes among them were not looked at
 		a.discovery.lost.Store(true)
 	}
 	for _, process := range report.Unreadable {
 		a.counters.ProcessesDenied.Add(1)
-		a.log.Warn("process cannot be looked into", zap.Int("pid", process.PID), zap.Error(process.Err))
+		a.log.Warn("process cannot be looked into", because("processes_denied"), zap.Int("pid", process.PID), zap.Error(process.Err))
 	}
 }
 
@@ -238,7 +242,8 @@ func (a *Agent) found(serving context.Context, found procscan.Found) *process {
 // the next sweep; the first time is logged, all are counted.
 func (a *Agent) refuseProcess(found procscan.Found, err error) {
 	if a.counters.ProcessesRefused.Add(1) == 1 {
-		a.log.Error("processes are not served; counted from here on", zap.Int("pid", found.PID), zap.Error(err))
+		a.log.Error("processes are not served; counted from here on", because("processes_refused"),
+			zap.Int("pid", found.PID), zap.Error(err))
 	}
 }
 
@@ -248,7 +253,8 @@ func (a *Agent) tellTruncated(p *process, found procscan.Found) {
 	if found.Truncated && !p.truncated {
 		p.truncated = true
 		a.counters.Truncated.Add(1)
-		p.log.Warn("process maps too many libraries: only the first are looked at", zap.Int("libraries", len(found.Libraries)))
+		p.log.Warn("process maps too many libraries: only the first are looked at", because("processes_truncated"),
+			zap.Int("libraries", len(found.Libraries)))
 	}
 }
 
@@ -259,7 +265,7 @@ func (a *Agent) tellStuck() {
 	for _, p := range a.processes {
 		if p.stuck() && !p.stuckTold {
 			p.stuckTold = true
-			a.counters.Troubles[target.ReasonTimeout].Add(1)
+			p.takeDown(target.ReasonTimeout, "looking at it takes more than "+hangTimeout.String())
 			p.log.Warn(troubleMessage, zap.Stringer("reason", target.ReasonTimeout))
 		}
 	}

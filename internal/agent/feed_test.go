@@ -7,6 +7,7 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/demo"
+	"correlator/internal/sampling"
 	"correlator/internal/target"
 	"correlator/internal/testenv"
 	"correlator/messaging/feed"
@@ -123,15 +124,15 @@ func TestForgetAfterReuse(t *testing.T) {
 // feed goes on.
 func TestBacklog(t *testing.T) {
 	const pid = 4711
-	stuck := &process{watched: new(watched), samples: make(chan []sample, 1)}
+	stuck := &process{watched: new(watched), samples: make(chan []sample, 1), held: sampling.NewHeldQueue()}
 	a := &Agent{processes: map[int]*process{pid: stuck}, threads: new(bpf.Threads)}
+	stuck.agent = a
 	records := []feed.Record{{PID: pid, TID: 1, Count: 3}}
 	a.route(records)
 	a.route(records)
 	if n := a.counters.Fed[target.OutcomeBacklog].Load(); n != 3 {
 		t.Errorf("%d samples of backlog, want 3", n)
 	}
-	stuck.agent = a
 	stuck.refuseSamples()
 	var outcomes uint64
 	for o := range target.NumOutcomes {

@@ -12,6 +12,6 @@ func (p *process) tellFiltered(why error) {
 	p.filtered = true
 	p.agent.counters.Filtered.Add(1)
 	cgroup := p.target.Cgroup()
-	p.log.Info("process filtered", zap.NamedError("reason", why), zap.String("service", p.target.Storage().ServiceName),
+	p.log.Info("process filtered", because("processes_filtered"), zap.NamedError("by", why), zap.String("service", p.target.Storage().ServiceName),
 		zap.String("container", cgroup.ContainerID), zap.String("cgroup", cgroup.Path))
 }

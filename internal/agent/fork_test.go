@@ -52,7 +52,7 @@ func TestFork(t *testing.T) {
 			}
 			p.Quit() // the child, too
 			r.gone(p)
-			testenv.Poll(t, deadline, "nobody to take part", func() bool { return len(r.Processes()) == 0 })
+			testenv.Poll(t, deadline, "nobody to take part", func() bool { return len(r.processStatuses()) == 0 })
 			r.end()
 			r.sampledAdded()
 		})

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -43,7 +44,7 @@ func machineID(root *os.File) string {
 	}
 	text, err := io.ReadAll(io.LimitReader(f, messaging.MaxHostIDBytes))
 	id := strings.TrimSpace(string(text))
-	if err != nil || id == uninitialized {
+	if err != nil || id == uninitialized || !utf8.ValidString(id) {
 		return ""
 	}
 	return id

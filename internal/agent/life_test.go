@@ -360,9 +360,9 @@ func TestStaleSample(t *testing.T) {
 	r := run(t)
 	p.Registration(1)
 	tid := p.Begin(1).Thread.TID
-	r.send(feed.Record{PID: uint32(p.PID), TID: uint32(tid), StackTraceID: [16]byte{1}, Count: 1, TimeNs: bpf.Now() - uint64(2*maxContextAge)})
+	r.send(feed.Record{PID: uint32(p.PID), TID: uint32(tid), StackTraceID: [16]byte{1}, Count: 1, TimeNs: bpf.Now() - uint64(2*target.MaxContextAge)})
 	r.outcome(target.OutcomeStale, 1)
-	old := []sample{{tid: tid, count: 5, sampledAt: time.Now().Add(-2 * maxContextAge)}}
+	old := []sample{{tid: tid, count: 5, sampledAt: time.Now().Add(-2 * target.MaxContextAge)}}
 	r.mu.RLock()
 	r.processes[p.PID].samples <- old // one that waited for its process's goroutine
 	r.mu.RUnlock()

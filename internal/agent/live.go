@@ -36,7 +36,7 @@ func (a *Agent) tellDeaf(err error) {
 	a.discovery.live.Store(false)
 	if !a.discovery.deaf {
 		a.discovery.deaf = true
-		a.log.Warn("no live events: new processes are found by sweeps alone",
+		a.log.Warn("no live events: new processes are found by sweeps alone", because("events_failed"),
 			zap.Duration("every", a.sweepInterval(nil)), zap.Error(err))
 	}
 }
@@ -75,7 +75,8 @@ func (l *liveEvents) close() error {
 func (a *Agent) happened(serving context.Context, e procscan.Event) {
 	if e.Kind == procscan.EventLost {
 		if a.counters.EventsLost.Add(e.Lost) == e.Lost && e.Lost > 0 {
-			a.log.Warn("live events were lost, a sweep makes up for them; counted from here on", zap.Uint64("events", e.Lost))
+			a.log.Warn("live events were lost, a sweep makes up for them; counted from here on", because("events_lost"),
+				zap.Uint64("events", e.Lost))
 		}
 		a.unseen()
 		return
@@ -87,7 +88,7 @@ func (a *Agent) happened(serving context.Context, e procscan.Event) {
 	case procscan.EventExec:
 		if p != nil {
 			p.executed.Store(true)
-			p.stir()
+			p.Stir()
 		}
 	case procscan.EventMapping:
 		if p != nil {

@@ -81,8 +81,9 @@ func (p *process) show(err error) target.State {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.view.State, p.view.Reason = state, reason
-	p.target.Describe(&p.view)
+	p.shown.view.State, p.shown.view.Reason = state, reason
+	p.shown.registered = p.registered
+	p.target.Describe(&p.shown.view)
 	return state
 }
 
@@ -126,14 +127,38 @@ func (t *retryTimer) stop() {
 
 const troubleMessage = "process cannot be served; trying again"
 
-// trouble counts why a process cannot be served, and logs it the first time.
+// trouble counts why a process cannot be served, and logs it the first time; what may pass in a moment, only
+// when it does not.
 func (p *process) trouble(err error) {
 	reason := target.ReasonOf(err)
-	p.agent.counters.Troubles[reason].Add(1)
-	if !p.logged[reason] {
-		p.logged[reason] = true
+	if reason == target.ReasonStorageUnreadable && p.retry == 0 { // the loader may be about to map it
+		p.takeDown(reason, err.Error())
+		return
+	}
+	if p.took(reason, err.Error()) {
 		p.log.Warn(troubleMessage, zap.Stringer("reason", reason), zap.Error(err))
 	}
+}
+
+// took counts a trouble, and takes it down as the last error. It answers whether it is the first of its
+// kind.
+func (p *process) took(reason target.Reason, message string) (first bool) {
+	first = !p.logged[reason]
+	p.logged[reason] = true
+	p.takeDown(reason, message)
+	return first
+}
+
+// takeDown counts a trouble and has others see it. It may be called by any goroutine.
+func (p *process) takeDown(reason target.Reason, message string) {
+	p.agent.counters.Troubles[reason].Add(1)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	last := ProcessError{Reason: reason.String(), Message: message, At: time.Now(), Count: 1}
+	if p.shown.lastError != nil {
+		last.Count += p.shown.lastError.Count
+	}
+	p.shown.lastError = &last
 }
 
 // checkRoom counts when a process let samples become late by leaving no room for them, and logs it the
@@ -145,11 +170,9 @@ func (p *process) checkRoom() {
 		return
 	}
 	p.late = late
-	p.agent.counters.Troubles[target.ReasonSocketFull].Add(1)
-	if !p.logged[target.ReasonSocketFull] {
-		p.logged[target.ReasonSocketFull] = true
-		p.log.Warn("process does not read its socket fast enough: its samples become late",
-			zap.Stringer("reason", target.ReasonSocketFull), zap.Uint64("samples", late))
+	const message = "process does not read its socket fast enough: its samples become late"
+	if p.took(target.ReasonSocketFull, message) {
+		p.log.Warn(message, zap.Stringer("reason", target.ReasonSocketFull), zap.Uint64("samples", late))
 	}
 }
 

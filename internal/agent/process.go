@@ -18,68 +18,61 @@ import (
 	"correlator/tlsdesc"
 )
 
-const (
-	// backlogBatches is how many datagrams' worth of samples may wait for the process's
-	// goroutine to read their context. They wait only while it does something else, and samples
-	// that wait longer than maxContextAge are of no use.
-	backlogBatches = 16
-
-	// maxHeld is how many different samples may wait for the process's goroutine to look at the process.
-	// With 50 frames each they take 3 MB.
-	maxHeld = 4096
-)
+// backlogBatches is how many datagrams' worth of samples may wait for the process's goroutine to
+// read their context. They wait only while it does something else, and soon samples that wait are
+// of no use: target.TooLate.
+const backlogBatches = 16
 
 // process is the life of one process that maps the library. Everything that touches the process
 // happens on the goroutine of run; other goroutines use the channels, the queue of held samples, the
-// sender and snapshot.
+// sender and status.
 type process struct {
 	agent  *Agent
 	id     procscan.Identity
 	log    *zap.Logger
 	sender *messaging.Sender
 
-	stirred  chan struct{} // has a token when it is to be looked at
-	samples  chan []sample // fed, without context
-	held     heldQueue     // taken by ourselves, see there
-	exited   chan struct{} // closed by the exit watcher
-	mappings mailbox       // what was found mapped
-	watched  *watched      // on the agent's lookout
+	stirred  chan struct{}       // has a token when it is to be looked at
+	samples  chan []sample       // fed, without context
+	held     *sampling.HeldQueue // taken by ourselves
+	exited   chan struct{}       // closed by the exit watcher
+	mappings mailbox             // what was found mapped
+	watched  *watched            // on the agent's lookout
 
-	changed   atomic.Bool                      // it is to be looked at at once, not only when it is its turn
-	executed  atomic.Bool                      // it runs another program since it was last looked at
-	sampled   atomic.Pointer[sampling.Program] // what other goroutines may know of program
-	connected atomic.Bool                      // it was connected to at least once
-	stuckTold bool                             // owned by the sweep
-	truncated bool                             // it was found to map too many libraries; owned by the sweep
-	busySince atomic.Int64                     // when run began to look at the process, in Unix ns; 0 while it awaits
+	changed   atomic.Bool  // it is to be looked at at once, not only when it is its turn
+	executed  atomic.Bool  // it runs another program since it was last looked at
+	connected atomic.Bool  // it was connected to at least once
+	stuckTold bool         // owned by the sweep
+	truncated bool         // it was found to map too many libraries; owned by the sweep
+	busySince atomic.Int64 // when run began to look at the process, as uptime; 0 while it awaits
 
 	// Owned by run.
-	target   *target.Target
-	verified time.Time           // when its libraries were last known to be mapped
-	claimed  target.Original     // what it has published and is no copy
-	copied   target.Original     // what it has published and is one
-	socket   *messaging.Identity // of the socket that the sender is connected to, or nil
-	born     time.Time           // when it became a candidate: the origin of its poll intervals
-	suspect  bool                // something has changed in its memory
-	looked   bool                // the last step found out what is published, or that nothing is
-	retry    time.Duration       // the last wait in trouble
-	connects tokenBucket
-	binds    tokenBucket // steps of a registered process whose variable is not bound
-	logged   [target.NumReasons]bool
-	filtered bool // was told
-	contexts target.ContextReader
-	program  *sampling.Program // that is sampled, or nil
-	late     uint64            // samples that its socket had no room for in time, when last looked at
+	target     *target.Target
+	follower   *sampling.Follower  // whose Program is also other goroutines'
+	verified   time.Time           // when its libraries were last known to be mapped
+	own        target.Ownership    // of what it has published
+	socket     *messaging.Identity // of the socket that the sender is connected to, or nil
+	registered time.Time           // when it was connected to
+	born       time.Time           // when it became a candidate: the origin of its poll intervals
+	suspect    bool                // something has changed in its memory
+	looked     bool                // the last step found out what is published, or that nothing is
+	retry      time.Duration       // the last wait in trouble
+	connects   tokenBucket
+	binds      tokenBucket // steps of a registered process whose variable is not bound
+	logged     [target.NumReasons]bool
+	filtered   bool // was told
+	contexts   target.ContextReader
+	late       uint64 // samples that its socket had no room for in time, when last looked at
 
-	mu   sync.Mutex
-	view target.View // what snapshot shows
+	refused target.Outcomes // samples that the sender was not given
+
+	mu    sync.Mutex
+	shown shown
 }
 
 var (
 	// errTooOften: the process publishes something new faster than we follow.
 	errTooOften = errors.New("publishing anew too often")
-	// errCopy: a process that was forked shows what its parent published.
-	errCopy = target.WithReason(target.ReasonSocketShared, errors.New("what is published is a copy of another process's"))
 	// errShutdown: the agent ends.
 	errShutdown = errors.New("agent ends")
 )
@@ -105,9 +98,9 @@ func (p *process) run(ctx context.Context) {
 	if _, ok := p.mappings.take(); ok {
 		p.agent.lookAt(ctx, p.id.PID) // it maps a library again
 	}
-	p.unclaim()
+	p.own.GiveUp()
 	if p.socket != nil {
-		p.agent.sockets.release(*p.socket, p)
+		p.agent.sockets.Release(*p.socket, p)
 	}
 	p.sender.Close()
 	p.refuseSamples()
@@ -123,8 +116,8 @@ func (p *process) await(ctx context.Context, due <-chan time.Time) error {
 		select {
 		case batch := <-p.samples:
 			p.attribute(batch)
-		case <-p.held.ready:
-			p.report(p.held.take())
+		case <-p.held.Ready():
+			p.report(p.held.Take())
 		case <-p.stirred:
 			p.takeMappings()
 			if changed := p.changed.Swap(false); changed || due == nil {
@@ -144,8 +137,11 @@ func (p *process) await(ctx context.Context, due <-chan time.Time) error {
 	}
 }
 
-// stir has the process looked at at once. It may be called by any goroutine.
-func (p *process) stir() {
+// Identity is which process it is.
+func (p *process) Identity() procscan.Identity { return p.id }
+
+// Stir has the process looked at at once. It may be called by any goroutine.
+func (p *process) Stir() {
 	p.changed.Store(true)
 	p.wake()
 }
@@ -169,29 +165,26 @@ func (p *process) takeMappings() {
 	default:
 		p.changed.Store(true)
 		p.target.SetMappings(found.Libraries)
-		if p.program != nil {
-			p.program.Invalidate()
-		}
+		p.remapped()
 	}
 }
 
 // remapped has the process's executable memory looked at again when its next samples come. It may be
 // called by any goroutine.
 func (p *process) remapped() {
-	if program := p.sampled.Load(); program != nil {
+	if program := p.follower.Program(); program != nil {
 		program.Invalidate()
 	}
 }
 
 // step looks at the process and brings our side to what it publishes now.
 func (p *process) step() error {
-	p.busySince.Store(time.Now().UnixNano())
+	p.busySince.Store(p.agent.uptime())
 	defer p.busySince.Store(0)
 	p.looked = false
 	if p.executed.Swap(false) {
 		p.disconnect() // its agent, if it has one, is another
-		p.unclaim()
-		p.copied = target.Original{}
+		p.own.Forget()
 		p.verified = time.Time{}
 	}
 	if time.Since(p.verified) >= p.verifyInterval() {
@@ -208,24 +201,25 @@ func (p *process) step() error {
 	changed, err := p.target.Look()
 	p.looked = err == nil || errors.Is(err, memread.ErrNotPublished) || errors.Is(err, target.ErrServiceFiltered)
 	if errors.Is(err, memread.ErrNotPublished) {
-		p.unclaim()
+		p.own.GiveUp()
 	}
 	if err != nil {
 		p.disconnect()
 		return err
 	}
-	if !p.isOriginal(changed) {
+	if !p.own.Of(p.target, changed) {
 		p.disconnect()
-		return errCopy
+		return target.ErrCopy
 	}
-	if p.socket != nil && !changed && p.runs() && p.agent.sockets.holds(*p.socket, p) && p.target.SocketIs(*p.socket) {
+	// Another program has another agent, which must be told of us, also when all else looks the same.
+	if p.socket != nil && !changed && p.follower.Runs() && p.agent.sockets.Holds(*p.socket, p) && p.target.SocketIs(*p.socket) {
 		if !p.target.StillPublishing() { // the library was loaded anew
 			p.unfollow()
 			p.target.ForgetRule()
 		}
 		p.resolve()
-		if p.program != nil {
-			p.program.Look()
+		if program := p.follower.Program(); program != nil {
+			program.Look()
 		}
 		p.checkRoom()
 		return nil
@@ -246,27 +240,17 @@ func (p *process) verifyInterval() time.Duration {
 	return recheckInterval
 }
 
-// verify makes sure that the libraries are still mapped where they were. After an exec or a
-// dlclose they are not; what the process maps instead is read anew.
+// verify makes sure that the libraries are still mapped where they were, or takes down where they are.
 func (p *process) verify() error {
-	mapped, err := p.target.StillMapped()
+	began := time.Now()
+	remapped, err := p.target.Remap()
 	if err != nil {
 		return err
 	}
 	p.verified = time.Now()
-	if mapped {
-		return nil
+	if remapped {
+		p.mappings.seen(began)
 	}
-	began := time.Now()
-	libraries, err := p.target.Handle().Libraries()
-	if errors.Is(err, procscan.ErrNotFound) {
-		return target.ErrUnmapped
-	}
-	if err != nil {
-		return err
-	}
-	p.target.SetMappings(libraries)
-	p.mappings.seen(began)
 	return nil
 }
 
@@ -296,15 +280,15 @@ func (p *process) connect() error {
 		socket.Close()
 		return procscan.ErrGone
 	}
-	if !p.agent.sockets.claim(identity, p) { // an older process's: what is shown is a copy of what it published before
+	if !p.agent.sockets.Claim(identity, p) { // an older process's: what is shown is a copy of what it published before
 		socket.Close()
-		return errCopy
+		return target.ErrCopy
 	}
 	if err := p.sender.Connect(socket, p.agent.registration()); err != nil {
-		p.agent.sockets.release(identity, p)
+		p.agent.sockets.Release(identity, p)
 		return target.WithReason(target.ReasonOther, err)
 	}
-	p.socket = &identity
+	p.socket, p.registered = &identity, time.Now()
 	p.watched.sampled.Store(true) // it does something
 	p.connected.Store(true)
 	p.resolve()
@@ -321,14 +305,14 @@ func (p *process) connect() error {
 // pass.
 func (p *process) unsampled() bool {
 	_, err := p.target.Rule()
-	return p.socket != nil && err == nil && p.program == nil && p.agent.sampling != nil
+	return p.socket != nil && err == nil && p.follower.Program() == nil && p.agent.sampling != nil
 }
 
 // resolve makes the rule, if that is still to be done, and has the process sampled by it. Without one
 // the process is registered all the same: the loader may bind the variable only when the agent first
 // uses it.
 func (p *process) resolve() {
-	if err := p.follow(); err != nil && !errors.Is(err, tlsdesc.ErrUnresolved) && !target.IsGone(err) {
+	if err := p.follower.Follow(); err != nil && !errors.Is(err, tlsdesc.ErrUnresolved) && !target.IsGone(err) {
 		p.trouble(err)
 	}
 }
@@ -339,7 +323,7 @@ func (p *process) disconnect() {
 	if p.socket == nil {
 		return
 	}
-	p.agent.sockets.release(*p.socket, p)
+	p.agent.sockets.Release(*p.socket, p)
 	p.socket = nil
 	p.sender.Disconnect()
 	p.born = time.Now()
@@ -353,8 +337,8 @@ func (p *process) drain() {
 		select {
 		case batch := <-p.samples:
 			p.attribute(batch)
-		case <-p.held.ready:
-			p.report(p.held.take())
+		case <-p.held.Ready():
+			p.report(p.held.Take())
 		default:
 			waiting = false
 		}
@@ -362,25 +346,12 @@ func (p *process) drain() {
 	ctx, cancel := context.WithTimeout(context.Background(), p.agent.config.SamplesDelay)
 	defer cancel()
 	if err := p.sender.Drain(ctx); err != nil {
-		p.log.Warn("not all samples could be sent", zap.Error(err))
+		p.log.Warn("not all samples could be sent", because("samples_dropped_"+messaging.ReasonClosed.String()), zap.Error(err))
 	}
-}
-
-// snapshot is what is known of the process; ok is false when it takes no part.
-func (p *process) snapshot() (view target.View, ok bool) {
-	p.mu.Lock()
-	view = p.view
-	p.mu.Unlock()
-	if p.stuck() {
-		view.State, view.Reason = target.StateError, target.ReasonTimeout.String()
-	} else if view.State == target.StateRegistered && !p.sender.Stats().Registered {
-		view.State = target.StateReady // the registration still waits for room in its queue
-	}
-	return view, view.State != ""
 }
 
 // stuck says whether the process makes its goroutine hang.
 func (p *process) stuck() bool {
 	since := p.busySince.Load()
-	return since != 0 && time.Since(time.Unix(0, since)) > hangTimeout
+	return since != 0 && p.agent.uptime()-since > int64(hangTimeout)
 }

@@ -60,8 +60,12 @@ func (p *promise) judge(now time.Time) {
 		return
 	}
 	p.warned = now
+	reason := "samples_delay_missed_overdue"
+	if window.Lost > window.Overdue {
+		reason = "samples_delay_missed_lost"
+	}
 	p.log.Warn("samples-delay is not kept, by this agent or its machine: agents lose samples; a longer --samples-delay helps",
-		zap.Float64("missed_share", window.Missed()), zap.Duration("samples_delay", p.delay), zap.Object("window", timing(window)))
+		because(reason), zap.Float64("missed_share", window.Missed()), zap.Duration("samples_delay", p.delay), zap.Object("window", timing(window)))
 }
 
 // timing is a messaging.Timing as fields of a log line.

@@ -15,7 +15,7 @@ import (
 // its transaction like the others, or it has an outcome of its own. A sample of a gap comes to none,
 // also when the slot is read in the transaction after.
 func TestSampledSlotsNotResident(t *testing.T) {
-	const phase = 4 * maxContextAge // there is time to page out what was written, and little more
+	const phase = 4 * target.MaxContextAge // there is time to page out what was written, and little more
 	for _, flavor := range []demo.Flavor{demo.Glibc, demo.GlibcDynamic, demo.Musl} {
 		t.Run(flavor.String(), func(t *testing.T) {
 			p := demo.Start(t, demo.Options{Flavor: flavor, Busy: 1, PageOut: true, Transaction: phase, Gap: phase})

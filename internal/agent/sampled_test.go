@@ -1,12 +1,9 @@
 package agent
 
 import (
-	"debug/elf"
 	"encoding/base64"
 	"flag"
 	"math"
-	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
@@ -64,37 +61,6 @@ func (r *running) sampledReport(p *demo.Process, samples uint64) (report demo.Re
 	return report
 }
 
-// function is where the code of a function lies, in ELF addresses.
-type function struct{ start, end uint64 }
-
-// functions are those of a process's own program by their names.
-func functions(t *testing.T, p *demo.Process) map[string]function {
-	t.Helper()
-	program, err := elf.Open(p.HostPath(filepath.Join(p.Dir, "demo")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer program.Close()
-	symbols, err := program.Symbols()
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := make(map[string]function)
-	for _, s := range symbols {
-		if elf.ST_TYPE(s.Info) == elf.STT_FUNC {
-			found[s.Name] = function{s.Value, s.Value + s.Size}
-		}
-	}
-	return found
-}
-
-func (f function) in(frames []profile.Frame) bool {
-	return slices.ContainsFunc(frames, func(frame profile.Frame) bool {
-		return frame.Kind() == profile.NativeFrame && filepath.Base(frame.File.Path) == "demo" &&
-			f.start <= frame.Address && frame.Address < f.end
-	})
-}
-
 // stacks are the frames of all stacks that a process was told of, by their ids.
 func (r *running) stacks(report demo.Report) map[string][]profile.Frame {
 	r.t.Helper()
@@ -131,12 +97,12 @@ func (r *running) frames(text string) []profile.Frame {
 // thread does at the borders of a transaction is neither: switching takes microseconds of it.
 func (r *running) stacksTrue(p *demo.Process, report demo.Report) {
 	r.t.Helper()
-	code, stacks := functions(r.t, p), r.stacks(report)
+	code, stacks := p.Functions(), r.stacks(report)
 	var samples, inWork uint64
 	for _, transaction := range report.Transactions {
 		for text, n := range transaction.Stacks {
 			for _, kind := range []string{"checkout", "search", "browse", "housekeeping"} {
-				worked := code[kind].in(stacks[text])
+				worked := code[kind].In(stacks[text])
 				if worked && kind != transaction.Kind {
 					r.t.Errorf("a transaction %q has a stack of %q", transaction.Kind, kind)
 				}

@@ -128,7 +128,7 @@ func TestSampledKernelStacks(t *testing.T) {
 					t.Errorf("a frame of the kernel after those of the process: %v", frames)
 				}
 			}
-			if user > 0 && functions(t, p)["tracer_rewrite"].in(frames[user:]) {
+			if user > 0 && p.Functions()["tracer_rewrite"].In(frames[user:]) {
 				found++
 			}
 		}

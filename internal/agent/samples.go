@@ -10,11 +10,6 @@ import (
 	"correlator/messaging/feed"
 )
 
-// maxContextAge is how old a sample may be for its thread's slot to be read now. The slot tells
-// what the thread works on at the time of reading; a sampler feeds at once, and what comes much
-// later would be given to whatever the thread does by then.
-const maxContextAge = 10 * time.Millisecond
-
 // sample is a record without context on its way to the goroutine of its process.
 type sample struct {
 	tid          int
@@ -22,8 +17,6 @@ type sample struct {
 	count        uint64
 	sampledAt    time.Time
 }
-
-func isStale(sampledAt time.Time) bool { return time.Since(sampledAt) > maxContextAge }
 
 // route takes the records of one datagram: those with context go to their sender, the others to
 // the goroutine of their process, which reads the context. It never blocks.
@@ -56,16 +49,16 @@ func (a *Agent) routeProcess(p *process, records []feed.Record, now time.Time, n
 		case p == nil:
 			a.counters.Fed.Add(target.OutcomeUnknownProcess, count)
 		case r.HasContext && !p.connected.Load():
-			a.counters.Fed.Add(target.OutcomeNotRegistered, count)
+			p.refuse(target.OutcomeNotRegistered, count)
 		case r.HasContext && r.TraceID == [16]byte{}: // what W3C calls invalid
-			a.counters.Fed.Add(target.OutcomeNoTrace, count)
+			p.refuse(target.OutcomeNoTrace, count)
 		case r.HasContext:
 			a.counters.Fed.Add(target.OutcomeCorrelated, count)
 			p.sender.Add(messaging.Key{TraceID: r.TraceID, TransactionID: r.TransactionID, StackTraceID: r.StackTraceID}, count, sampledAt)
 		case a.threads == nil:
-			a.counters.Fed.Add(target.OutcomeUnsupported, count)
-		case now.Sub(sampledAt) > maxContextAge:
-			a.counters.Fed.Add(target.OutcomeStale, count)
+			p.refuse(target.OutcomeUnsupported, count)
+		case target.TooLate(sampledAt):
+			p.refuse(target.OutcomeStale, count)
 		default:
 			waiting = append(waiting, sample{tid: int(r.TID), stackTraceID: r.StackTraceID, count: count, sampledAt: sampledAt})
 		}
@@ -76,25 +69,30 @@ func (a *Agent) routeProcess(p *process, records []feed.Record, now time.Time, n
 	select {
 	case p.samples <- waiting:
 	default:
-		a.refuse(waiting, target.OutcomeBacklog)
+		p.refuseAll(waiting, target.OutcomeBacklog)
 	}
 }
 
 // refuse ends samples that were fed with an outcome.
-func (a *Agent) refuse(samples []sample, outcome target.Outcome) {
+func (p *process) refuse(outcome target.Outcome, samples uint64) {
+	p.agent.counters.Fed.Add(outcome, samples)
+	p.refused.Add(outcome, samples)
+}
+
+func (p *process) refuseAll(samples []sample, outcome target.Outcome) {
 	for i := range samples {
-		a.counters.Fed.Add(outcome, samples[i].count)
+		p.refuse(outcome, samples[i].count)
 	}
 }
 
 // attribute reads what the threads of the samples work on, and queues what has a trace.
 func (p *process) attribute(samples []sample) {
-	p.busySince.Store(time.Now().UnixNano())
+	p.busySince.Store(p.agent.uptime())
 	defer p.busySince.Store(0)
 	samples = slices.DeleteFunc(samples, func(s sample) bool {
-		stale := isStale(s.sampledAt)
+		stale := target.TooLate(s.sampledAt)
 		if stale {
-			p.agent.counters.Fed.Add(target.OutcomeStale, s.count)
+			p.refuse(target.OutcomeStale, s.count)
 		}
 		return stale
 	})
@@ -106,20 +104,22 @@ func (p *process) attribute(samples []sample) {
 		p.trouble(err)
 	}
 	if contexts == nil {
-		p.agent.refuse(samples, outcome)
+		p.refuseAll(samples, outcome)
 		return
 	}
 	for i := range samples {
 		s, c := &samples[i], &contexts[i]
-		outcome := p.judge(c, s.tid, s.sampledAt)
-		p.agent.counters.Fed.Add(outcome, s.count)
-		if outcome == target.OutcomeCorrelated {
-			p.sender.Add(messaging.Key{
-				TraceID:       c.Slot.TraceID,
-				TransactionID: c.Slot.TransactionID,
-				StackTraceID:  s.stackTraceID,
-			}, s.count, s.sampledAt)
+		outcome := p.target.Judge(c, s.tid, s.sampledAt, target.Keep{Unsampled: p.agent.config.Unsampled})
+		if outcome != target.OutcomeCorrelated {
+			p.refuse(outcome, s.count)
+			continue
 		}
+		p.agent.counters.Fed.Add(outcome, s.count)
+		p.sender.Add(messaging.Key{
+			TraceID:       c.Slot.TraceID,
+			TransactionID: c.Slot.TransactionID,
+			StackTraceID:  s.stackTraceID,
+		}, s.count, s.sampledAt)
 	}
 }
 
@@ -144,19 +144,4 @@ func (p *process) readContexts(samples []sample) ([]target.Context, target.Outco
 		return nil, target.OutcomeNotRegistered, nil
 	}
 	return contexts, target.OutcomeCorrelated, nil
-}
-
-// judge is what becomes of a sample whose thread's context was read from outside just now.
-func (p *process) judge(c *target.Context, tid int, sampledAt time.Time) target.Outcome {
-	switch {
-	case isStale(sampledAt): // by now: reading took that long
-		return target.OutcomeStale
-	case c.Outcome == target.OutcomeUnsampled && !p.agent.config.Unsampled:
-		return c.Outcome
-	case c.Outcome != target.OutcomeCorrelated && c.Outcome != target.OutcomeUnsampled:
-		return c.Outcome
-	case !p.target.HasThread(tid):
-		return target.OutcomeNoThread
-	}
-	return target.OutcomeCorrelated
 }

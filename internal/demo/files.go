@@ -33,7 +33,7 @@ func makeFiles(t testing.TB, flavor Flavor, library string, at Placement) *Files
 	l := newLauncher(t, at)
 	files := &Files{
 		launcher: l,
-		program:  l.add(filepath.Join(built, f.program), "demo", 0o755),
+		program:  l.add(filepath.Join(built, f.program), programName, 0o755),
 		library:  l.add(library, LibraryName(f.musl), 0o600),
 	}
 	if f.environment != "" {

@@ -1,6 +1,7 @@
 package sampling
 
 import (
+	"cmp"
 	"sync/atomic"
 
 	"correlator/bpf"
@@ -11,9 +12,9 @@ import (
 // Counters is what a Sampling counts. All fields only grow and may be read at any time.
 type Counters struct {
 	// Kernel is how the samples ended in the kernel, all that were ever taken, as of a second ago at
-	// most. Correlated, TableFull and Unreadable ones are handed over (and Unsampled ones, if those
-	// are kept): the sum of Outcomes, once Run and the processes have ended. What a process holds that
-	// hangs at the end has none.
+	// most. Correlated, TableFull and Unreadable ones are handed over (and Unsampled, NoTrace and NoSlot
+	// ones, if those are kept): the sum of Outcomes, once Run and the processes have ended. What a
+	// process holds that hangs at the end has none.
 	Kernel   [len(bpf.Counters{})]atomic.Uint64
 	Outcomes target.Outcomes
 	Missed   atomic.Uint64 // ticks of the sampling clock without a sample, see bpf.Sampler.Missed
@@ -22,12 +23,13 @@ type Counters struct {
 	Troubles    atomic.Uint64 // calls that failed
 	LooksFailed atomic.Uint64 // looks at the executable memory of a process
 
-	files  atomic.Pointer[profile.Files] // nil before Open
-	kernel atomic.Pointer[profile.Kernel]
+	files  atomic.Pointer[profile.Files]  // nil before Open
+	kernel atomic.Pointer[profile.Kernel] // nil without kernel frames, too
 	store  atomic.Pointer[profile.Store]
 }
 
-// Each calls add with everything that is counted, by a name that is the same whatever the processes do.
+// Each calls add with everything that is counted, by names that are the same whatever the processes do, and
+// whatever is sampled.
 func (c *Counters) Each(add func(name string, n uint64)) {
 	c.samples(add)
 	c.naming(add)
@@ -48,24 +50,27 @@ func (c *Counters) samples(add func(string, uint64)) {
 
 // naming is what became of mapped files and frames, and of the stacks that are kept.
 func (c *Counters) naming(add func(string, uint64)) {
-	if files := c.files.Load(); files != nil {
-		add("mappings_resolved", files.Mappings.Resolved.Load())
-		add("mappings_not_opened", files.Mappings.NotOpened.Load())
-		add("mappings_not_read", files.Mappings.NotRead.Load())
-		add("mappings_not_elf", files.Mappings.NotELF.Load())
-		add("mappings_not_loaded", files.Mappings.NotLoaded.Load())
-		add("mappings_too_many", files.Mappings.TooMany.Load())
-		addFrames(add, "frames", &files.Frames)
-	}
-	if kernel := c.kernel.Load(); kernel != nil {
-		addFrames(add, "kernel_frames", &kernel.Frames)
-	}
+	files := cmp.Or(c.files.Load(), &profile.Files{})
+	add("mappings_resolved", files.Mappings.Resolved.Load())
+	add("mappings_not_opened", files.Mappings.NotOpened.Load())
+	add("mappings_not_read", files.Mappings.NotRead.Load())
+	add("mappings_not_elf", files.Mappings.NotELF.Load())
+	add("mappings_not_loaded", files.Mappings.NotLoaded.Load())
+	add("mappings_too_many", files.Mappings.TooMany.Load())
+	addFrames(add, "frames", &files.Frames)
+	addFrames(add, "kernel_frames", &cmp.Or(c.kernel.Load(), &profile.Kernel{}).Frames)
+	stats := c.Stacks()
+	add("stacks_added", stats.Added)
+	add("stacks_refused", stats.Refused)
+	add("stacks_evicted", stats.EvictedFull+stats.EvictedBytes)
+}
+
+// Stacks is what the store of stacks holds and has counted. It takes the store's lock.
+func (c *Counters) Stacks() (stats profile.StoreStats) {
 	if store := c.store.Load(); store != nil {
-		stats := store.Stats()
-		add("stacks_added", stats.Added)
-		add("stacks_refused", stats.Refused)
-		add("stacks_evicted", stats.EvictedFull+stats.EvictedBytes)
+		stats = store.Stats()
 	}
+	return stats
 }
 
 func addFrames(add func(string, uint64), prefix string, frames *profile.FrameCounters) {

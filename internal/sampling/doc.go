@@ -10,7 +10,7 @@
 // process can make that wait. When it is not enough (nothing is known yet, or the stack has an address
 // of which the process may tell more), and for samples whose context the kernel could not read, the
 // process itself has to be looked at, and it can make whoever does so wait. Those samples are held: the
-// receiver takes them to a goroutine of the process, and hands them in again with Report.
+// receiver takes them to a goroutine of the process, which hands them in again by its Follower.
 //
 // Every sample that the kernel hands over has exactly one target.Outcome, at last when its process has
 // ended.

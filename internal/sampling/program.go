@@ -9,19 +9,30 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/target"
-	"correlator/messaging"
 	"correlator/procscan"
 	"correlator/profile"
 	"correlator/tlsdesc"
 )
 
+// Sample is samples of a program of which everything is known.
+type Sample struct {
+	TraceID       [16]byte
+	TransactionID [8]byte // with KeepUntraced, both may be 0: without a trace
+	Stack         profile.StackTraceID
+	TID           int // with ByThread, whose they are, as our own pid namespace calls it; else 0
+	Samples       uint64
+	At            time.Time // when the first was taken; all count as taken then
+}
+
 // A Receiver takes the samples of a program. Its methods must not block.
 type Receiver interface {
-	// Sampled takes samples of which everything is known; all count as taken at that time.
-	Sampled(key messaging.Key, samples uint64, at time.Time)
+	// Sampled takes samples. The frames of their stack are in the store at that moment.
+	Sampled(sample Sample)
 	// Hold takes samples for which the process has to be looked at first, the first ones if there is
-	// no room for all, and answers how many. Each of them must come back with Report or Refuse.
+	// no room for all, and answers how many. Each of them must come back with Follower.Report or Refuse.
 	Hold(held []Held) int
+	// Refused is told of samples that were held, or to be held, and ended otherwise.
+	Refused(outcome target.Outcome, samples uint64)
 }
 
 // A Program is what one process runs, from one exec to the next.
@@ -135,47 +146,10 @@ func (p *Program) look(now time.Time) bool {
 // know that it has changed.
 func (p *Program) Invalidate() { p.space.Invalidate() }
 
-// Held are samples that cannot be handed on before the process was looked at.
-type Held struct {
-	program *Program
-	count   bpf.Count
-	stack   bpf.Stack
-	at      time.Time
-
-	needsContext  bool
-	tid           int
-	threadPointer uint64
-}
-
-// Samples is how many they are.
-func (h *Held) Samples() uint64 { return uint64(h.count.Samples) }
-
-// Program is what they were taken of.
-func (h *Held) Program() *Program { return h.program }
-
-// At is when the first was taken.
-func (h *Held) At() time.Time { return h.at }
-
-// NeedsContext says that the kernel could not read what the thread was working on. Whoever can find
-// out calls SetContext.
-func (h *Held) NeedsContext() (tid int, threadPointer uint64, needed bool) {
-	return h.tid, h.threadPointer, h.needsContext
-}
-
-// SetContext says what the thread was working on.
-func (h *Held) SetContext(traceID [16]byte, transactionID [8]byte) {
-	h.count.TraceID, h.count.TransactionID, h.needsContext = traceID, transactionID, false
-}
-
-// Refuse ends what was held with an outcome.
-func (s *Sampling) Refuse(held *Held, outcome target.Outcome) {
-	s.counters.Outcomes.Add(outcome, held.Samples())
-}
-
-// Report hands on what was held, after a look at the process's executable memory if that may tell more
+// report hands on what was held, after a look at the process's executable memory if that may tell more
 // of the stack. It blocks as long as the process makes the kernel wait, and is for the goroutine that
 // calls Look, and Forget at the end.
-func (s *Sampling) Report(held *Held) {
+func (s *Sampling) report(held *Held) {
 	p, now := held.program, time.Now()
 	if p.space.Lacking(now) || p.space.Version() == p.blank && p.space.Stale(now) {
 		if !p.look(now) {
@@ -188,7 +162,12 @@ func (s *Sampling) Report(held *Held) {
 		s.Refuse(held, target.OutcomeNoStack)
 		return
 	}
-	s.handOver(p, &held.count, s.name(raw, s.appendFrames(nil, p, held.stack)), held.at)
+	frames := s.appendFrames(nil, p, held.stack)
+	if len(frames) == 0 {
+		s.Refuse(held, target.OutcomeNoStack)
+		return
+	}
+	s.handOver(p, &held.count, s.name(raw, frames), held.at)
 }
 
 // executable is the executable memory of a process, for package profile.

@@ -6,6 +6,7 @@ import (
 	"hash/maphash"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/elastic/go-freelru"
@@ -13,7 +14,6 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/target"
-	"correlator/messaging"
 	"correlator/profile"
 )
 
@@ -50,6 +50,7 @@ type Sampling struct {
 	log      *zap.Logger
 	tick     *tick // when to drain
 	samples  bool  // are taken; else there is only the table of targets
+	keep     target.Keep
 	sampler  *bpf.Sampler
 	files    *profile.Files
 	kernel   *profile.Kernel // nil: stacks have no kernel frames
@@ -57,7 +58,9 @@ type Sampling struct {
 	store    *profile.Store
 	names    *freelru.SyncedLRU[rawStack, profile.StackTraceID]
 
-	troubles sync.Map // what was logged that went wrong
+	troubles sync.Map     // what was logged that went wrong
+	opened   time.Time    // what drained counts from
+	drained  atomic.Int64 // when the last drain without an error began, in ns; 0 before
 
 	mu       sync.RWMutex
 	programs map[bpf.Target]*Program
@@ -82,6 +85,8 @@ func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, erro
 	s := &Sampling{
 		counters: counters,
 		samples:  options.SamplesPerSecond > 0,
+		opened:   time.Now(),
+		keep:     target.Keep{Unsampled: options.KeepUnsampled, Untraced: options.KeepUntraced},
 		log:      log,
 		programs: make(map[bpf.Target]*Program),
 		held:     make(map[*Program][]Held),
@@ -154,6 +159,14 @@ func (s *Sampling) Run(ctx context.Context) {
 	<-deferred
 }
 
+// LastDrain is when samples were fetched last without an error; the zero time before that.
+func (s *Sampling) LastDrain() time.Time {
+	if after := s.drained.Load(); after != 0 {
+		return s.opened.Add(time.Duration(after))
+	}
+	return time.Time{}
+}
+
 // maintain follows what changes on the machine.
 func (s *Sampling) maintain(now time.Time) {
 	if now.Sub(s.refreshed) < refreshInterval {
@@ -186,7 +199,8 @@ func (s *Sampling) check(what string, err error) {
 	}
 	s.counters.Troubles.Add(1)
 	if _, known := s.troubles.LoadOrStore(what, nil); !known {
-		s.log.Error("sampling is in trouble; counted from here on", zap.String("while", what), zap.Error(err))
+		s.log.Error("sampling is in trouble; counted from here on", zap.String("reason", "sampling_troubles"),
+			zap.String("while", what), zap.Error(err))
 	}
 }
 
@@ -198,7 +212,11 @@ func (s *Sampling) drain() {
 	s.mu.Unlock()
 	s.counters.Drains.Add(1)
 	now := newInstant()
-	s.check("draining counts", s.sampler.Drain(func(count bpf.Count) { s.take(&count, now) }))
+	err := s.sampler.Drain(func(count bpf.Count) { s.take(&count, now) })
+	s.check("draining counts", err)
+	if err == nil {
+		s.drained.Store(int64(now.Sub(s.opened)))
+	}
 	for program, held := range s.held {
 		s.hold(program, held)
 		delete(s.held, program)
@@ -241,6 +259,10 @@ func (s *Sampling) takeStack(program *Program, count *bpf.Count, stack bpf.Stack
 	frames = s.appendFrames(frames[:0], program, stack)
 	if raw.space == program.blank || program.space.Lacking(now.Time) {
 		return frames, false
+	}
+	if len(frames) == 0 { // a stack that begins where no code can be has no name
+		s.counters.Outcomes.Add(target.OutcomeNoStack, uint64(count.Samples))
+		return frames, true
 	}
 	s.deliver(program, count, s.name(raw, frames), now)
 	return frames, true
@@ -292,13 +314,15 @@ func (s *Sampling) program(number bpf.Target) *Program {
 func (s *Sampling) hold(program *Program, held []Held) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	outcome := target.OutcomeUnknownProcess
-	if s.programs[program.number] == program {
-		outcome = target.OutcomeBacklog
-		held = held[program.receiver.Hold(held):]
+	if s.programs[program.number] != program {
+		for i := range held {
+			s.counters.Outcomes.Add(target.OutcomeUnknownProcess, held[i].Samples())
+		}
+		return
 	}
+	held = held[program.receiver.Hold(held):]
 	for i := range held {
-		s.Refuse(&held[i], outcome)
+		s.Refuse(&held[i], target.OutcomeBacklog)
 	}
 }
 
@@ -317,8 +341,10 @@ func (s *Sampling) deliver(program *Program, count *bpf.Count, id profile.StackT
 func (s *Sampling) handOver(program *Program, count *bpf.Count, id profile.StackTraceID, at time.Time) {
 	program.used.Store(true)
 	s.counters.Outcomes.Add(target.OutcomeCorrelated, uint64(count.Samples))
-	key := messaging.Key{TraceID: count.TraceID, TransactionID: count.TransactionID, StackTraceID: id}
-	program.receiver.Sampled(key, uint64(count.Samples), at)
+	program.receiver.Sampled(Sample{
+		TraceID: count.TraceID, TransactionID: count.TransactionID, Stack: id, TID: count.TID,
+		Samples: uint64(count.Samples), At: at,
+	})
 }
 
 // rawStack is what a stack's name depends on.

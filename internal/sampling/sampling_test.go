@@ -33,9 +33,9 @@ func TestRewriting(t *testing.T) {
 		t.Errorf("%d samples correlated, %d handed over", s.outcome(target.OutcomeCorrelated), got)
 	}
 	for key := range r.samples {
-		frames, ok := s.Stack(key.StackTraceID)
-		if !ok || profile.TraceID(frames) != key.StackTraceID {
-			t.Fatalf("stack %v: %v", profile.StackTraceID(key.StackTraceID), frames)
+		frames, ok := s.Stack(key.Stack)
+		if !ok || profile.TraceID(frames) != key.Stack {
+			t.Fatalf("stack %v: %v", key.Stack, frames)
 		}
 	}
 }
@@ -82,6 +82,9 @@ func TestBacklog(t *testing.T) {
 	}
 	s.poll("samples", func() bool { return s.outcome(target.OutcomeCorrelated) > 100 })
 	s.end()
+	if refused, backlog := r.refused[target.OutcomeBacklog].Load(), s.outcome(target.OutcomeBacklog); refused != backlog {
+		t.Errorf("the receiver was told of %d samples of backlog, of %d", refused, backlog)
+	}
 	s.added(0)
 	if samples, _ := r.sum(); samples != s.outcome(target.OutcomeCorrelated) {
 		t.Errorf("%d samples handed over, %d correlated", samples, s.outcome(target.OutcomeCorrelated))
@@ -116,8 +119,8 @@ func TestForget(t *testing.T) {
 	count := bpf.Count{Samples: 3}
 	s.deliver(program, &count, profile.StackTraceID{1}, newInstant())
 	s.hold(program, []Held{{program: program, count: count}})
-	if n := s.outcome(target.OutcomeUnknownProcess) - unknown; n != 6 || r.calls != calls {
-		t.Errorf("%d samples of an unknown process, want 6; %d calls more", n, r.calls-calls)
+	if n := s.outcome(target.OutcomeUnknownProcess) - unknown; n != 6 || r.calls != calls || r.refused.Sum() != 0 {
+		t.Errorf("%d samples of an unknown process, want 6; %d calls more, %d samples refused", n, r.calls-calls, r.refused.Sum())
 	}
 	s.counters.Outcomes[target.OutcomeUnknownProcess].Store(unknown)
 
@@ -158,5 +161,27 @@ func TestStop(t *testing.T) {
 			t.Errorf("%d samples taken, %d handed over, %d of an unknown process", taken, samples,
 				s.outcome(target.OutcomeUnknownProcess))
 		}
+	}
+}
+
+// A stack that begins where no code can be has no frames, and so no name: nobody is told of it.
+func TestStackWithoutFrames(t *testing.T) {
+	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
+	s := open(t, bpf.SamplerOptions{})
+	r := newReceiver(t, 1<<20)
+	program := s.start(p, r)
+	if err := program.space.Update(time.Now(), program.process); err != nil {
+		t.Fatal(err)
+	}
+	s.end()
+	before, samples := s.outcome(target.OutcomeNoStack), r.calls
+	count := bpf.Count{Samples: 3}
+	nowhere := bpf.Stack{User: []uint64{1 << 63}}
+	if _, named := s.takeStack(program, &count, nowhere, newInstant(), nil); !named {
+		t.Error("it is to be held")
+	}
+	s.report(&Held{program: program, count: count, stack: nowhere, at: time.Now()})
+	if n := s.outcome(target.OutcomeNoStack) - before; n != 6 || r.calls != samples {
+		t.Errorf("%d samples without a stack, want 6; %d calls", n, r.calls-samples)
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"correlator/internal/target"
 	"correlator/internal/testenv"
 	"correlator/memread"
-	"correlator/messaging"
 	"correlator/procscan"
 	"correlator/tlsdesc"
 )
@@ -155,28 +154,32 @@ type receiver struct {
 	limit int           // of held
 	delay time.Duration // of each Hold
 
+	refused target.Outcomes
+
 	mu      sync.Mutex
-	samples map[messaging.Key]uint64
-	calls   int // of Sampled and Hold
+	samples map[Sample]uint64 // without their number and time
+	calls   int               // of Sampled and Hold
 	held    []Held
 }
 
 func newReceiver(t *testing.T, limit int) *receiver {
-	return &receiver{t: t, limit: limit, samples: make(map[messaging.Key]uint64)}
+	return &receiver{t: t, limit: limit, samples: make(map[Sample]uint64)}
 }
 
 // Sampled makes sure that the ids belong together.
-func (r *receiver) Sampled(key messaging.Key, samples uint64, at time.Time) {
+func (r *receiver) Sampled(sample Sample) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.calls++
+	if trace := demo.TraceID(sample.TraceID); !trace.Whole() || trace.TransactionID() != demo.TransactionID(sample.TransactionID) {
+		r.t.Errorf("ids that do not belong together: %+v", sample)
+	}
+	if age := time.Since(sample.At); sample.Samples == 0 || age < 0 || age > deadline {
+		r.t.Errorf("%d samples taken %v ago", sample.Samples, age)
+	}
+	key, samples := sample, sample.Samples
+	key.Samples, key.At = 0, time.Time{}
 	r.samples[key] += samples
-	if trace := demo.TraceID(key.TraceID); !trace.Whole() || trace.TransactionID() != demo.TransactionID(key.TransactionID) {
-		r.t.Errorf("ids that do not belong together: %x", key)
-	}
-	if age := time.Since(at); samples == 0 || age < 0 || age > deadline {
-		r.t.Errorf("%d samples taken %v ago", samples, age)
-	}
 }
 
 func (r *receiver) Hold(held []Held) int {
@@ -188,6 +191,8 @@ func (r *receiver) Hold(held []Held) int {
 	r.held = append(r.held, held[:n]...)
 	return n
 }
+
+func (r *receiver) Refused(outcome target.Outcome, samples uint64) { r.refused.Add(outcome, samples) }
 
 // take is what was held until now.
 func (r *receiver) take() (held []Held) {
@@ -218,10 +223,10 @@ func (r *receiver) serve(s *sampled) (stop func()) {
 		for {
 			held := r.take()
 			for i := range held {
-				if _, _, needed := held[i].NeedsContext(); needed {
+				if held[i].needsContext {
 					s.Refuse(&held[i], target.OutcomeUnreadable)
 				} else {
-					s.Report(&held[i])
+					s.report(&held[i])
 				}
 			}
 			select {

@@ -97,7 +97,7 @@ func BenchmarkRecheck(b *testing.B) {
 		name  string
 		holds func() bool
 	}{
-		{"mapped", func() bool { mapped, err := t.StillMapped(); return mapped && err == nil }},
+		{"mapped", func() bool { mapped, err := t.stillMapped(); return mapped && err == nil }},
 		{"published", func() bool { changed, err := t.Look(); return !changed && err == nil }},
 		{"publishing", t.StillPublishing},
 		{"socket", func() bool { return t.SocketIs(socket.Identity()) }},

@@ -147,6 +147,46 @@ func contextOutcome(variableErr error, result *memread.SlotResult) Outcome {
 	return OutcomeCorrelated
 }
 
+// MaxContextAge is how old a sample may be for its thread's slot to be read now. The slot tells
+// what the thread works on at the time of reading; a sampler feeds at once, and what comes much
+// later would be given to whatever the thread does by then.
+const MaxContextAge = 10 * time.Millisecond
+
+// TooLate says whether a sample was taken too long ago for its thread's context to be read now.
+func TooLate(sampledAt time.Time) bool { return time.Since(sampledAt) > MaxContextAge }
+
+// Keep says which samples are of use beside those of sampled traces.
+type Keep struct {
+	Unsampled bool // those of other traces
+	Untraced  bool // those of threads without a trace
+}
+
+func (k Keep) has(o Outcome) bool {
+	switch o {
+	case OutcomeCorrelated:
+		return true
+	case OutcomeUnsampled:
+		return k.Unsampled
+	case OutcomeNoTrace, OutcomeNoSlot:
+		return k.Untraced
+	}
+	return false
+}
+
+// Judge is what becomes of a sample whose thread's context was read from outside just now:
+// OutcomeCorrelated if it is of use.
+func (t *Target) Judge(c *Context, tid int, sampledAt time.Time, keep Keep) Outcome {
+	switch {
+	case TooLate(sampledAt): // by now: reading took that long
+		return OutcomeStale
+	case !keep.has(c.Outcome):
+		return c.Outcome
+	case !t.HasThread(tid):
+		return OutcomeNoThread
+	}
+	return OutcomeCorrelated
+}
+
 // HasThread says whether tid is a thread of the process still. What was read by way of its thread
 // pointer before is then its own: a tid is not given out again within the microseconds between.
 func (t *Target) HasThread(tid int) bool {

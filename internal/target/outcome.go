@@ -60,3 +60,9 @@ func (c *Outcomes) Sum() (sum uint64) {
 	}
 	return sum
 }
+
+// WithoutTrace says that there was nothing to tell: the thread worked on no trace, or on one that is not
+// sampled.
+func (o Outcome) WithoutTrace() bool {
+	return o == OutcomeNoSlot || o == OutcomeNoTrace || o == OutcomeUnsampled
+}

@@ -109,6 +109,7 @@ var reasons = []struct {
 	{memread.ErrVersion, ReasonStorageMalformed},
 	{memread.ErrSocketPath, ReasonSocketPath},
 	{memread.ErrChanged, ReasonStorageChanging},
+	{ErrCopy, ReasonSocketShared},
 	{messaging.ErrNoSocket, ReasonSocketMissing},
 	{messaging.ErrPath, ReasonSocketPath},
 	{messaging.ErrNotSocket, ReasonNotSocket},

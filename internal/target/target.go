@@ -109,9 +109,6 @@ func (t *Target) Handle() *procscan.Handle { return t.handle }
 // Images says whether there is a copy of the library that can be used.
 func (t *Target) Images() bool { return len(t.images) > 0 }
 
-// Mappings is where the process maps the library, as told last.
-func (t *Target) Mappings() []procscan.Mapping { return t.mappings }
-
 // Publishes says whether a storage was found at the last look that the filter does not leave out.
 func (t *Target) Publishes() bool { return t.publishing != nil && !t.filtered }
 
@@ -127,11 +124,6 @@ func (t *Target) Storage() memread.ProcessStorage { return t.storage }
 // Rule is where the threads' slots lie; the error says why that is not known: tlsdesc.ErrUnresolved
 // while Resolve may still find out.
 func (t *Target) Rule() (tlsdesc.Rule, error) { return t.rule, t.ruleErr }
-
-// SetMappings says where the process maps the library now; load is due.
-func (t *Target) SetMappings(mappings []procscan.Mapping) {
-	t.mappings, t.stale, t.loaded = mappings, true, time.Time{}
-}
 
 // LoadDue says whether there are libraries to load: new ones, or some that could not be used a
 // while ago. A process that has no other is tried at its own pace.
@@ -299,16 +291,6 @@ func (t *Target) StillPublishing() bool {
 		return false
 	}
 	return binary.NativeEndian.Uint64(pointer[:]) == t.storageAddr && (t.ruleErr != nil || now == t.pair)
-}
-
-// StillMapped says whether all libraries are mapped where they were.
-func (t *Target) StillMapped() (bool, error) {
-	for _, mapping := range t.mappings {
-		if mapped, err := t.handle.Maps(mapping); err != nil || !mapped {
-			return false, err
-		}
-	}
-	return true, nil
 }
 
 // ForgetRule has the rule made anew.

@@ -51,6 +51,9 @@ func (v View) StateText() string {
 	return string(v.State) + " (" + v.Reason + ")"
 }
 
+// ShortContainerID is as much of the container's id as engines print in their own tables.
+func (v View) ShortContainerID() string { return v.ContainerID[:min(len(v.ContainerID), 12)] }
+
 // ticksPerSecond is the unit of start times, the same on every architecture that we run on
 // (USER_HZ of the kernel).
 const ticksPerSecond = 100

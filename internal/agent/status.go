@@ -1,0 +1,183 @@
+package agent
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"time"
+
+	"correlator/internal/target"
+	"correlator/messaging"
+)
+
+// Status is the agent at one moment, as `status` shows it. Its JSON is an interface.
+type Status struct {
+	At           time.Time `json:"at"`
+	StartedAt    time.Time `json:"started_at"`
+	HostID       string    `json:"host_id"`
+	SamplesDelay Seconds   `json:"samples_delay_seconds"`
+	// SamplesPerSecond is of every CPU, 0 when the agent takes none itself.
+	SamplesPerSecond int `json:"samples_per_second"`
+
+	NotReady     string `json:"not_ready,omitempty"` // why Ready fails
+	Unhealthy    string `json:"unhealthy,omitempty"` // why Health fails
+	LiveEvents   bool   `json:"live_events"`         // new processes are told by the kernel, not found by sweeps alone
+	MappingsFrom string `json:"mappings_from"`       // a procscan.Source's name
+
+	Processes []ProcessStatus   `json:"processes"`        // by pid
+	Latency   Latency           `json:"sample_to_socket"` // of all samples sent, since the start
+	Counters  map[string]uint64 `json:"counters"`         // since the start, also of processes that are gone
+}
+
+// Seconds is a duration that JSON shows as a number of seconds.
+type Seconds time.Duration
+
+// MarshalJSON writes a decimal number, exact to a microsecond.
+func (s Seconds) MarshalJSON() ([]byte, error) { return appendSeconds(nil, time.Duration(s)), nil }
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (s *Seconds) UnmarshalJSON(text []byte) error {
+	d, err := time.ParseDuration(string(text) + "s")
+	*s = Seconds(d)
+	return err
+}
+
+func appendSeconds(dst []byte, d time.Duration) []byte {
+	return strconv.AppendFloat(dst, d.Round(time.Microsecond).Seconds(), 'f', -1, 64)
+}
+
+// Latency is how old samples were when the kernel took their message.
+type Latency struct {
+	P50 Seconds `json:"p50_seconds"`
+	P99 Seconds `json:"p99_seconds"`
+	Max Seconds `json:"max_seconds"`
+}
+
+func newLatency(t messaging.Timing) Latency {
+	return Latency{P50: Seconds(t.Quantile(0.5)), P99: Seconds(t.Quantile(0.99)), Max: Seconds(t.Quantile(1))}
+}
+
+// ProcessStatus is one process that takes part, or would but for the filter. Samples are those that the
+// kernel took of threads with a trace (or could not find out whether they have one), and those that were
+// fed.
+//
+//	Samples = Sent + Queued + WithoutTrace + Late + the sum of Dropped
+type ProcessStatus struct {
+	target.View
+	RegisteredSince *time.Time `json:"registered_since,omitempty"` // only with StateRegistered
+
+	Samples      uint64 `json:"samples"`
+	Sent         uint64 `json:"sent"`
+	Queued       uint64 `json:"queued"`
+	WithoutTrace uint64 `json:"without_trace"` // read later, there was no trace, or one that is not sampled
+	Late         uint64 `json:"late"`          // could not be sent within the samples-delay
+	// Dropped has the other reasons: those of messaging, and the target.Outcomes of samples that were not
+	// queued.
+	Dropped map[string]uint64 `json:"dropped"`
+
+	LastError *ProcessError `json:"last_error,omitempty"` // also when it has passed
+}
+
+// ProcessError is what went wrong with a process.
+type ProcessError struct {
+	Reason  string    `json:"reason"` // a target.Reason's name, as in logs and counters
+	Message string    `json:"message"`
+	At      time.Time `json:"at"`    // when it was seen last
+	Count   uint64    `json:"count"` // of errors of whichever reason
+}
+
+// Status is what is known now.
+func (a *Agent) Status() Status {
+	s := Status{
+		At:               time.Now(),
+		StartedAt:        a.started,
+		HostID:           a.config.HostID,
+		SamplesDelay:     Seconds(a.config.SamplesDelay),
+		SamplesPerSecond: a.config.SamplesPerSecond,
+		LiveEvents:       a.discovery.live.Load(),
+		MappingsFrom:     a.discovery.scanner.Source().String(),
+		Processes:        a.processStatuses(),
+		Latency:          newLatency(a.counters.Messages.Timing()),
+		Counters:         make(map[string]uint64),
+	}
+	if err := a.Ready(); err != nil {
+		s.NotReady = err.Error()
+	}
+	if err := a.Health(); err != nil {
+		s.Unhealthy = err.Error()
+	}
+	a.counters.Each(func(name string, n uint64) { s.Counters[name] = n })
+	return s
+}
+
+func (a *Agent) processStatuses() []ProcessStatus {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	processes := make([]ProcessStatus, 0, len(a.processes))
+	for _, p := range a.processes {
+		if status, ok := p.status(); ok {
+			processes = append(processes, status)
+		}
+	}
+	slices.SortFunc(processes, func(a, b ProcessStatus) int { return cmp.Compare(a.PID, b.PID) })
+	return processes
+}
+
+// shown is what others may see of a process.
+type shown struct {
+	view       target.View
+	registered time.Time
+	lastError  *ProcessError // replaced, never changed
+}
+
+// status is what is known of the process; ok is false when it takes no part.
+func (p *process) status() (status ProcessStatus, ok bool) {
+	p.mu.Lock()
+	shown := p.shown
+	p.mu.Unlock()
+	stats := p.sender.Stats()
+	status = ProcessStatus{View: shown.view, LastError: shown.lastError, Dropped: make(map[string]uint64)}
+	status.State, status.Reason = p.state(&shown.view, &stats)
+	if status.State == target.StateRegistered {
+		status.RegisteredSince = &shown.registered
+	}
+	status.count(&stats, &p.refused)
+	return status, status.State != ""
+}
+
+// state is where the process is in its life, and with StateError the reason. It is empty when the process
+// takes no part.
+func (p *process) state(view *target.View, stats *messaging.Stats) (target.State, string) {
+	switch {
+	case p.stuck():
+		return target.StateError, target.ReasonTimeout.String()
+	case view.State == target.StateRegistered && !stats.Registered:
+		return target.StateReady, "" // the registration still waits for room in its queue
+	}
+	return view.State, view.Reason
+}
+
+// count fills in the samples: those that the sender was given, and those that it was not.
+func (s *ProcessStatus) count(stats *messaging.Stats, refused *target.Outcomes) {
+	s.Samples, s.Sent, s.Queued = stats.Added, stats.Sent, stats.Queued
+	for r, samples := range stats.Dropped {
+		switch reason := messaging.Reason(r); {
+		case samples == 0:
+		case reason == messaging.ReasonLate, reason == messaging.ReasonAddedLate:
+			s.Late += samples
+		default:
+			s.Dropped[reason.String()] += samples
+		}
+	}
+	for o := range refused {
+		samples := refused[o].Load()
+		s.Samples += samples
+		switch outcome := target.Outcome(o); {
+		case samples == 0:
+		case outcome.WithoutTrace():
+			s.WithoutTrace += samples
+		default:
+			s.Dropped[outcome.String()] += samples
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package sampling
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"correlator/bpf"
+	"correlator/internal/target"
+	"correlator/tlsdesc"
+)
+
+// A Follower has a process sampled as what it is: the program that it runs, by the rule that holds for
+// that. It belongs to the goroutine that the target belongs to, and blocks like the target.
+type Follower struct {
+	sampling *Sampling // nil: only the rule is wanted
+	target   *target.Target
+	receiver func(bpf.Identity) Receiver
+	program  atomic.Pointer[Program]
+	contexts target.ContextReader
+}
+
+// NewFollower returns a Follower that has nothing sampled yet; receiver answers who gets the samples of a
+// program. Without a Sampling it never will, and all that it does is to resolve the rule.
+func NewFollower(s *Sampling, t *target.Target, receiver func(bpf.Identity) Receiver) *Follower {
+	return &Follower{sampling: s, target: t, receiver: receiver}
+}
+
+// Program is what is sampled now, or nil. It may be called by any goroutine.
+func (f *Follower) Program() *Program { return f.program.Load() }
+
+// Follow has the process sampled as what it is now, unless it is already. It answers why that is not
+// possible (yet); a rule that is not resolved yet is tlsdesc.ErrUnresolved.
+func (f *Follower) Follow() error {
+	s := f.sampling
+	if s == nil {
+		return f.target.Resolve()
+	}
+	if f.Program() != nil {
+		return nil
+	}
+	if _, err := f.target.Rule(); errors.Is(err, tlsdesc.ErrUnsupported) || errors.Is(err, tlsdesc.ErrMalformed) {
+		return err // for good, with this library
+	}
+	handle := f.target.Handle()
+	identity, identityErr := s.Identify(handle.Identity().PID)
+	f.target.ForgetRule() // the rule must be of that program
+	if err := f.target.Resolve(); err != nil {
+		return err
+	}
+	if identityErr != nil {
+		return target.WithReason(target.ReasonSampling, identityErr)
+	}
+	rule, _ := f.target.Rule()
+	program, err := s.Start(identity, rule, handle, f.receiver(identity))
+	if err != nil {
+		return target.WithReason(target.ReasonSampling, err)
+	}
+	f.program.Store(program)
+	return nil
+}
+
+// Unfollow ends the sampling of the process. What was counted before still comes.
+func (f *Follower) Unfollow() error {
+	program := f.program.Swap(nil)
+	if program == nil {
+		return nil
+	}
+	return target.WithReason(target.ReasonSampling, program.Stop())
+}
+
+// Runs says whether the process still runs the program that is sampled, as far as its samples tell.
+func (f *Follower) Runs() bool {
+	program := f.Program()
+	return program == nil || program.Runs()
+}
+
+// Report reads what is still to be known of samples that were held, and hands them on. Those that are
+// older than maxAge by then it does not: looking at the process can take long.
+func (f *Follower) Report(held []Held, maxAge time.Duration) {
+	outcomes := make([]target.Outcome, len(held)) // OutcomeCorrelated is 0
+	for i := range held {                         // first what does not stay as it is
+		if held[i].needsContext {
+			outcomes[i] = f.readContext(&held[i])
+		}
+	}
+	for i := range held {
+		h, outcome := &held[i], outcomes[i]
+		if outcome == target.OutcomeCorrelated && time.Since(h.at) > maxAge {
+			outcome = target.OutcomeStale
+		}
+		if outcome == target.OutcomeCorrelated {
+			f.sampling.report(h)
+		} else {
+			f.sampling.Refuse(h, outcome)
+		}
+	}
+}
+
+// readContext reads the context of a sample that the kernel could not read.
+func (f *Follower) readContext(h *Held) target.Outcome {
+	if target.TooLate(h.at) {
+		return target.OutcomeStale
+	}
+	if h.program != f.Program() || !f.target.Publishes() {
+		return target.OutcomeNotRegistered
+	}
+	if _, err := f.target.Rule(); err != nil {
+		return target.OutcomeNoRule
+	}
+	context, err := f.contexts.ReadPagedOut(f.target, h.threadPointer)
+	if err != nil {
+		return target.OutcomeUnreadable
+	}
+	if f.target.Still() != nil {
+		return target.OutcomeNotRegistered
+	}
+	outcome := f.target.Judge(&context, h.tid, h.at, f.sampling.keep)
+	if outcome == target.OutcomeCorrelated {
+		h.count.TraceID, h.count.TransactionID = context.Slot.TraceID, context.Slot.TransactionID
+		h.needsContext = false
+	}
+	return outcome
+}

@@ -1,0 +1,158 @@
+package sampling
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"correlator/bpf"
+	"correlator/elfsym"
+	"correlator/internal/demo"
+	"correlator/internal/target"
+	"correlator/procscan"
+	"correlator/tlsdesc"
+)
+
+// openTarget opens a process that publishes, and looks at it.
+func openTarget(t *testing.T, p *demo.Process) *target.Target {
+	t.Helper()
+	scanner, err := procscan.NewScanner("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := scanner.Process(p.PID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened, err := target.Open("/proc", found, target.Filter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(opened.Close)
+	files, err := elfsym.NewCache(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := opened.Load(files); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := opened.Look(); err != nil {
+		t.Fatal(err)
+	}
+	return opened
+}
+
+// A program that a process executes while it is about to be followed is not taken for the one before, and
+// its samples are nobody's, even where the rule of the one would fit the other.
+func TestFollowerExec(t *testing.T) {
+	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1, Placement: demo.Placement{FixedLayout: true}})
+	s := open(t, bpf.SamplerOptions{})
+	before, after := newReceiver(t, 1<<20), newReceiver(t, 1<<20)
+	stop := after.serve(s)
+	receivers := []*receiver{before, after}
+	var identities []bpf.Identity
+	f := NewFollower(s.Sampling, openTarget(t, p), func(identity bpf.Identity) Receiver {
+		identities = append(identities, identity)
+		if len(identities) == 1 { // it is identified, and its rule is known
+			p.Restart(true)
+		}
+		return receivers[len(identities)-1]
+	})
+	if err := f.Follow(); err != nil {
+		t.Fatal(err)
+	}
+	s.poll("the exec to be noticed", func() bool { return !f.Runs() })
+	if s.kernel(bpf.Stale) == 0 {
+		t.Error("no sample of the new program was refused")
+	}
+	old := f.Program()
+	if err := f.Unfollow(); err != nil || f.Program() != nil {
+		t.Fatalf("still followed: %v", err)
+	}
+	if err := f.Follow(); err != nil {
+		t.Fatal(err)
+	}
+	s.poll("samples", func() bool { samples, _ := after.sum(); return samples > 100 })
+	if err := f.Follow(); err != nil || len(identities) != 2 || identities[0] == identities[1] {
+		t.Errorf("followed as %v: %v", identities, err)
+	}
+	s.end()
+	stop()
+	if samples, held := before.sum(); samples+held+s.outcome(target.OutcomeUnknownProcess) != 0 {
+		t.Errorf("%d samples, and %d to hold, of a program that was gone", samples, held)
+	}
+	s.added(0)
+
+	// What was held for the program before is not read from this one.
+	f.Report([]Held{{program: old, count: bpf.Count{Samples: 3}, at: time.Now(), needsContext: true}}, time.Hour)
+	f.Report([]Held{{program: f.Program(), count: bpf.Count{Samples: 5}, at: time.Now().Add(-time.Hour)}}, time.Minute)
+	if gone, late := before.refused[target.OutcomeNotRegistered].Load(), after.refused[target.OutcomeStale].Load(); gone != 3 || late != 5 {
+		t.Errorf("%d samples of the program before and %d late ones refused, want 3 and 5", gone, late)
+	}
+}
+
+// A rule that is not supported is so for good: the process is left alone until the library is another one.
+func TestFollowerUnsupported(t *testing.T) {
+	p := demo.Start(t, demo.Options{Manual: true, Untouched: 1}) // nothing uses the words that are spoilt
+	s := open(t, bpf.SamplerOptions{})
+	opened := openTarget(t, p)
+	asked := 0
+	f := NewFollower(s.Sampling, opened, func(bpf.Identity) Receiver {
+		asked++
+		return newReceiver(t, 0)
+	})
+	restore := spoilDescriptor(t, p)
+	for range 2 {
+		if err := f.Follow(); !errors.Is(err, tlsdesc.ErrUnsupported) || f.Program() != nil || asked != 0 {
+			t.Errorf("%v, program %v, %d receivers", err, f.Program(), asked)
+		}
+		restore()
+	}
+	opened.ForgetRule()
+	if err := f.Follow(); err != nil || f.Program() == nil || asked != 1 {
+		t.Errorf("%v, program %v, %d receivers", err, f.Program(), asked)
+	}
+	only := NewFollower(nil, opened, nil)
+	if err := only.Follow(); err != nil || only.Program() != nil || !only.Runs() {
+		t.Errorf("without a sampling: %v, program %v", err, only.Program())
+	}
+}
+
+// spoilDescriptor has the process's thread-local variable resolved by what is no code of a C library.
+func spoilDescriptor(t *testing.T, p *demo.Process) (restore func()) {
+	t.Helper()
+	library, err := os.Open(p.HostPath(p.Library))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer library.Close()
+	info, err := library.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := elfsym.ParseLibrary(library, info.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := int64(p.Loaded().Base + parsed.Relocation.Addr)
+	memory, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", p.PID), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { memory.Close() })
+	var whole [8]byte
+	if _, err := memory.ReadAt(whole[:], at); err != nil {
+		t.Fatal(err)
+	}
+	write := func(word []byte) {
+		if _, err := memory.WriteAt(word, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	storage := binary.NativeEndian.AppendUint64(nil, p.Published().Storage) // mapped, of no file
+	write(storage)
+	return func() { write(whole[:]) }
+}

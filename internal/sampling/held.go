@@ -1,0 +1,85 @@
+package sampling
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"correlator/bpf"
+	"correlator/internal/target"
+)
+
+// MaxHeld is how many different samples may wait for the goroutine of a process. With 50 frames each they
+// take 3 MB.
+const MaxHeld = 4096
+
+// Held are samples that cannot be handed on before the process was looked at.
+type Held struct {
+	program *Program
+	count   bpf.Count
+	stack   bpf.Stack
+	at      time.Time
+
+	needsContext  bool
+	tid           int
+	threadPointer uint64
+}
+
+// Samples is how many they are.
+func (h *Held) Samples() uint64 { return uint64(h.count.Samples) }
+
+// Refuse ends what was held with an outcome.
+func (s *Sampling) Refuse(held *Held, outcome target.Outcome) {
+	s.counters.Outcomes.Add(outcome, held.Samples())
+	held.program.receiver.Refused(outcome, held.Samples())
+}
+
+// HeldQueue holds samples on their way from a Receiver to the goroutine of its process.
+type HeldQueue struct {
+	ready chan struct{}
+
+	mu      sync.Mutex
+	samples []Held
+}
+
+// NewHeldQueue returns an empty queue.
+func NewHeldQueue() *HeldQueue { return &HeldQueue{ready: make(chan struct{}, 1)} }
+
+// Ready has a token when there are some.
+func (q *HeldQueue) Ready() <-chan struct{} { return q.ready }
+
+// Len is how many wait.
+func (q *HeldQueue) Len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.samples)
+}
+
+// Add takes as many as there is room for, and answers how many. It takes out those that were taken
+// before a time, when they are most of all: then what waits is never copied more than once.
+func (q *HeldQueue) Add(held []Held, before time.Time) (n int, late []Held) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	first := 0 // they come about in the order of their age
+	for first < len(q.samples) && q.samples[first].at.Before(before) {
+		first++
+	}
+	if first > len(q.samples)/2 {
+		late, q.samples = q.samples[:first], slices.Clone(q.samples[first:])
+	}
+	n = min(len(held), MaxHeld-len(q.samples))
+	q.samples = append(q.samples, held[:n]...)
+	select {
+	case q.ready <- struct{}{}:
+	default:
+	}
+	return n, late
+}
+
+// Take empties the queue.
+func (q *HeldQueue) Take() (held []Held) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	held, q.samples = q.samples, nil
+	return held
+}

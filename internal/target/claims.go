@@ -1,0 +1,115 @@
+package target
+
+import (
+	"errors"
+	"sync"
+
+	"correlator/procscan"
+)
+
+// Claims says which process something belongs to that several show. One that was forked, and has not
+// executed another program, has a copy of all that its parent published: it is no agent of its own, and
+// what it is told, or said of it, would be taken for the parent's. So both what is published and the socket
+// that it leads to are one process's: the one's that started first. The zero value is ready for use.
+type Claims[K comparable] struct {
+	mu      sync.Mutex
+	holders map[K]Claimant
+}
+
+// Claimant is a process that claims something, a comparable value. Its methods must not block.
+type Claimant interface {
+	Identity() procscan.Identity
+	// Stir is called when an older process has taken over what was held: it has to look.
+	Stir()
+}
+
+// Claim answers whether a process gets it.
+func (c *Claims[K]) Claim(key K, by Claimant) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	holder := c.holders[key]
+	if holder != nil && holder != by {
+		if isOlder(holder.Identity(), by.Identity()) {
+			return false
+		}
+		holder.Stir()
+	}
+	if c.holders == nil {
+		c.holders = make(map[K]Claimant)
+	}
+	c.holders[key] = by
+	return true
+}
+
+// Holds answers whether a process has it.
+func (c *Claims[K]) Holds(key K, by Claimant) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.holders[key] == by
+}
+
+// Release gives it back, if the process has it.
+func (c *Claims[K]) Release(key K, by Claimant) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.holders[key] == by {
+		delete(c.holders, key)
+	}
+}
+
+// isOlder says whether one process started before another.
+func isOlder(one, other procscan.Identity) bool {
+	if one.StartTime != other.StartTime {
+		return one.StartTime < other.StartTime
+	}
+	return one.PID < other.PID
+}
+
+// Ownership is what one process claims of what it publishes. It is used by one goroutine at a time.
+type Ownership struct {
+	claims  *Claims[Original]
+	by      Claimant
+	claimed Original // what it has published and is no copy
+	copied  Original // what it has published and is one
+}
+
+// NewOwnership returns that of a process that has published nothing yet.
+func NewOwnership(claims *Claims[Original], by Claimant) Ownership {
+	return Ownership{claims: claims, by: by}
+}
+
+// Of answers, after a look that has found something changed or not, whether what is published is the
+// process's own. A copy stays one, also when the original has ended: the socket may be another's by then.
+func (o *Ownership) Of(t *Target, changed bool) bool {
+	if !changed && o.claims.Holds(o.claimed, o.by) {
+		return true
+	}
+	original, err := t.Original()
+	if err != nil {
+		return true // which cannot be told; what comes next fails for the same reason
+	}
+	if original != o.claimed {
+		o.GiveUp()
+	}
+	if original == o.copied || !o.claims.Claim(original, o.by) {
+		o.copied = original
+		return false
+	}
+	o.claimed = original
+	return true
+}
+
+// GiveUp says that the process does not publish any more what it did.
+func (o *Ownership) GiveUp() {
+	o.claims.Release(o.claimed, o.by)
+	o.claimed = Original{}
+}
+
+// Forget is GiveUp for a process that runs another program: whether it had a copy does not matter any more.
+func (o *Ownership) Forget() {
+	o.GiveUp()
+	o.copied = Original{}
+}
+
+// ErrCopy: a process that was forked shows what its parent published. Its reason is ReasonSocketShared.
+var ErrCopy = errors.New("what is published is a copy of another process's")
