@@ -1,0 +1,142 @@
+package symbols
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+var (
+	// ErrNotRegular: the path leads to something else than a regular file, which was not opened.
+	ErrNotRegular = errors.New("not a regular file")
+	// ErrOwner: a perf map belongs neither to the process's user nor to root. Anybody may make a file
+	// in /tmp.
+	ErrOwner = errors.New("belongs to another user")
+	// ErrOld: a perf map was written last before the process started: another one had its pid.
+	ErrOld = errors.New("is older than the process")
+	// ErrBuildID: a debug file is that of another file.
+	ErrBuildID = errors.New("debug file has another build id")
+)
+
+const (
+	// minBuildIDBytes is the shortest build id that has a debug file: its first byte is a directory.
+	minBuildIDBytes = 2
+
+	// clockLeeway is how much the time of a file may lie before that of a start: the latter is counted
+	// from the boot, and the clock may have been set in between.
+	clockLeeway = time.Second
+
+	// lookupTries is how often a path is resolved anew when something on the machine was renamed
+	// during the walk (EAGAIN of openat2).
+	lookupTries = 8
+)
+
+// Opener opens files of processes. Every path is resolved below a root that the caller holds, symbolic
+// links confined to it, and leads to a regular file or to an error. A file system of the process's own
+// can make every call block.
+type Opener struct {
+	// ProcRoot is a procfs of our own pid namespace: files are opened by its self/fd.
+	ProcRoot string
+}
+
+// OpenPerfMap opens the perf map of a process: /tmp/perf-PID.map with the number that the process itself
+// knows as its pid. It may belong to root and to uid, the process's user, and be written to since the process
+// started. fs.ErrNotExist is the normal answer. The caller closes the file.
+func (o Opener) OpenPerfMap(root *os.File, pid int, uid uint32, started time.Time) (*os.File, error) {
+	// No symbolic link at its end: in /tmp, anybody may have made one.
+	file, stat, err := o.open(root, "/tmp/perf-"+strconv.Itoa(pid)+".map", unix.O_NOFOLLOW)
+	if err != nil {
+		return nil, fmt.Errorf("opening perf map: %w", err)
+	}
+	if stat.Uid != 0 && stat.Uid != uid {
+		file.Close()
+		return nil, fmt.Errorf("opening perf map: %w: user %d, the process has %d", ErrOwner, stat.Uid, uid)
+	}
+	if time.Unix(stat.Mtim.Unix()).Before(started.Add(-clockLeeway)) {
+		file.Close()
+		return nil, fmt.Errorf("opening perf map: %w", ErrOld)
+	}
+	return file, nil
+}
+
+// OpenDebugFile opens what /usr/lib/debug has for a build id, and reads where its symbols are. The caller
+// closes the file, and the ELF is of use until then, and until ctx ends. fs.ErrNotExist is the normal answer.
+func (o Opener) OpenDebugFile(ctx context.Context, root *os.File, buildID []byte) (*os.File, *ELF, error) {
+	if len(buildID) < minBuildIDBytes {
+		return nil, nil, fmt.Errorf("opening debug file: %w", unix.ENOENT)
+	}
+	name := hex.EncodeToString(buildID)
+	file, stat, err := o.open(root, path.Join("/usr/lib/debug/.build-id", name[:2], name[2:]+".debug"), 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("opening debug file: %w", err)
+	}
+	e, err := ReadELF(Until(ctx, file), stat.Size)
+	if err == nil && !bytes.Equal(e.BuildID, buildID) {
+		err = ErrBuildID
+	}
+	if err != nil {
+		file.Close()
+		return nil, nil, fmt.Errorf("reading debug file: %w", err)
+	}
+	return file, e, nil
+}
+
+// open looks at what a path leads to before it opens it: to open a FIFO or a device can block, and have
+// effects. O_NONBLOCK is for leases, by which a file's owner could keep us waiting.
+func (o Opener) open(root *os.File, name string, flags uint64) (*os.File, unix.Stat_t, error) {
+	var stat unix.Stat_t
+	located, err := lookup(int(root.Fd()), name, flags)
+	if err != nil {
+		return nil, stat, err
+	}
+	defer unix.Close(located)
+	if err := unix.Fstat(located, &stat); err != nil {
+		return nil, stat, err
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, stat, fmt.Errorf("%w (mode %#o)", ErrNotRegular, stat.Mode)
+	}
+	var system unix.Statfs_t // the answer may come from whom the lookup has asked already
+	if err := unix.Fstatfs(located, &system); err != nil {
+		return nil, stat, err
+	}
+	if foreignMagic(uint32(system.Type)) {
+		return nil, stat, ErrFileSystem
+	}
+	opened, err := unix.Open(filepath.Join(o.ProcRoot, "self/fd", strconv.Itoa(located)),
+		unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, stat, err
+	}
+	if err := unix.SetNonblock(opened, false); err != nil { // for os.File, which would want to poll it
+		unix.Close(opened)
+		return nil, stat, err
+	}
+	return os.NewFile(uintptr(opened), name), stat, nil
+}
+
+func lookup(root int, name string, flags uint64) (int, error) {
+	how := unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_CLOEXEC | flags,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	}
+	for try := 1; ; {
+		fd, err := unix.Openat2(root, name, &how)
+		switch {
+		case err == unix.EINTR:
+		case err == unix.EAGAIN && try < lookupTries:
+			try++
+		default:
+			return fd, err
+		}
+	}
+}

@@ -1,0 +1,120 @@
+package symbols
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"correlator/elfsym"
+)
+
+// maxPerfMapBytes bounds the time that a perf map costs: two seconds. A JVM writes a few megabytes; a
+// runtime that appends for weeks writes more, and its last entries are those that count.
+const maxPerfMapBytes = 256 << 20
+
+// ReadPerfMap names addresses by a perf map: text to which a just-in-time compiler adds a line for what
+// it compiles, as the perf tool reads it (tools/perf/Documentation/jit-interface.txt in the kernel):
+//
+//	field  text     example
+//	start  hex      7f3c4c6a8b20
+//	size   SP hex    1e8
+//	name   SP ...    void Demo$Worker.burn()
+//
+// Compilers use memory again, so of two entries that hold an address the later one is right. An address
+// that the map does not hold keeps the name that it has. Lines that are not in this form are skipped,
+// and so is one without an end, which is being written.
+//
+// Errors come from r, but for elfsym.ErrLimit.
+func (q *Query) ReadPerfMap(r io.ReaderAt, size int64) error {
+	first := max(0, size-maxPerfMapBytes)
+	lines := bufio.NewReaderSize(io.NewSectionReader(r, first, size-first), bufferBytes)
+	names := make([]string, len(q.addrs))
+	left := maxMatches
+	for skip := first > 0; ; skip = false {
+		line, err := readLine(lines)
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("reading perf map: %w", err)
+		}
+		start, end, name, ok := parsePerfMapLine(line)
+		if !ok || skip {
+			continue
+		}
+		i, _ := slices.BinarySearch(q.addrs, start)
+		if i == len(q.addrs) || q.addrs[i] >= end {
+			continue
+		}
+		text, err := q.text(name[:min(len(name), maxNameBytes)])
+		if err != nil {
+			return fmt.Errorf("reading perf map: %w", err)
+		}
+		for ; i < len(q.addrs) && q.addrs[i] < end; i++ {
+			if left--; left < 0 {
+				return fmt.Errorf("reading perf map: %w: entries overlap too often", elfsym.ErrLimit)
+			}
+			names[i] = text
+		}
+	}
+	for i, name := range names {
+		if name != "" {
+			q.names[i] = name
+		}
+	}
+	return nil
+}
+
+// readLine returns the next line without its end; what does not fit into the buffer is left out. Text
+// behind the last newline is no line. It is valid until the next call.
+func readLine(r *bufio.Reader) ([]byte, error) {
+	line, err := r.ReadSlice('\n')
+	if !errors.Is(err, bufio.ErrBufferFull) {
+		return bytes.TrimSuffix(line, []byte{'\n'}), err
+	}
+	start := slices.Clone(line[:maxLineBytes])
+	for errors.Is(err, bufio.ErrBufferFull) {
+		_, err = r.ReadSlice('\n')
+	}
+	return start, err
+}
+
+// maxLineBytes holds two numbers and a name of maxNameBytes.
+const maxLineBytes = maxNameBytes + 64
+
+func parsePerfMapLine(line []byte) (start, end uint64, name []byte, ok bool) {
+	first, rest, _ := bytes.Cut(line, []byte{' '})
+	second, name, _ := bytes.Cut(rest, []byte{' '})
+	start, okStart := parseHex(first)
+	size, okSize := parseHex(second)
+	name, _, _ = bytes.Cut(bytes.TrimSpace(name), []byte{0})
+	if !okStart || !okSize || start+size <= start || len(name) == 0 {
+		return 0, 0, nil, false
+	}
+	return start, start + size, name, true
+}
+
+// parseHex parses up to 16 hexadecimal digits, which some compilers write with 0x before them.
+func parseHex(text []byte) (value uint64, ok bool) {
+	text = bytes.TrimPrefix(text, []byte("0x"))
+	if len(text) == 0 || len(text) > 16 {
+		return 0, false
+	}
+	for _, c := range text {
+		switch {
+		case '0' <= c && c <= '9':
+			c -= '0'
+		case 'a' <= c && c <= 'f':
+			c -= 'a' - 10
+		case 'A' <= c && c <= 'F':
+			c -= 'A' - 10
+		default:
+			return 0, false
+		}
+		value = value<<4 | uint64(c)
+	}
+	return value, true
+}

@@ -1,0 +1,102 @@
+package symbols
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"correlator/elfsym"
+)
+
+func perfMapNames(t *testing.T, text string, addrs ...uint64) (names []string) {
+	t.Helper()
+	q := NewQuery(append([]uint64(nil), addrs...))
+	if err := q.ReadPerfMap(strings.NewReader(text), int64(len(text))); err != nil {
+		t.Fatal(err)
+	}
+	for _, addr := range addrs {
+		names = append(names, q.Name(addr))
+	}
+	return names
+}
+
+func TestReadPerfMap(t *testing.T) {
+	long := strings.Repeat("n", 3*bufferBytes)
+	for _, test := range []struct {
+		what, text string
+		addr       uint64
+		want       string
+	}{
+		{"the first byte", "1000 20 Demo.run()\n", 0x1000, "Demo.run()"},
+		{"the last byte", "1000 20 Demo.run()\n", 0x101f, "Demo.run()"},
+		{"behind it", "1000 20 Demo.run()\n", 0x1020, ""},
+		{"before it", "1000 20 Demo.run()\n", 0xfff, ""},
+		{"a name with spaces", "1000 20 void Demo$Worker.burn(int, long)\n", 0x1000, "void Demo$Worker.burn(int, long)"},
+		{"prefixes and capitals", "0x00007F00 0xA0 LazyCompile:~f /srv/a.js:1\n", 0x7f10, "LazyCompile:~f /srv/a.js:1"},
+		{"code that moved", "1000 20 old\n1010 8 new\n", 0x1017, "new"},
+		{"what was not overwritten", "1000 20 old\n1010 8 new\n", 0x1018, "old"},
+		{"the same place again", "1000 20 old\n1000 20 new\n", 0x1000, "new"},
+		{"a line without an end", "1000 20 old\n1000 20 ne", 0x1000, "old"},
+		{"no size", "1000 0 name\n", 0x1000, ""},
+		{"no name", "1000 20 \n", 0x1000, ""},
+		{"no numbers", "x y z\n1000 g name\n 1000 20 name\n12345678901234567 20 name\n", 0x1000, ""},
+		{"a size that wraps", "1000 ffffffffffffffff name\n", 0x1000, ""},
+		{"windows", "1000 20 name\r\n", 0x1000, "name"},
+		{"a line longer than the buffer", "1000 20 " + long + "\n2000 20 next\n", 0x2000, "next"},
+		{"its name is cut off", "1000 20 " + long + "\n", 0x1000, long[:maxNameBytes]},
+	} {
+		if got := perfMapNames(t, test.text, 0x1, test.addr, 0x5000); got[1] != test.want || got[0]+got[2] != "" {
+			t.Errorf("%s: %.40q, want %.40q", test.what, got, test.want)
+		}
+	}
+}
+
+// What a later map does not hold keeps its name.
+func TestReadPerfMapAgain(t *testing.T) {
+	q := NewQuery([]uint64{0x1000, 0x2000})
+	for _, text := range []string{"1000 10 a\n2000 10 b\n", "2000 10 c\n", ""} {
+		if err := q.ReadPerfMap(strings.NewReader(text), int64(len(text))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if q.Name(0x1000) != "a" || q.Name(0x2000) != "c" {
+		t.Errorf("%q", q.names)
+	}
+}
+
+// Of a map beyond the limit the end is read, from the first whole line.
+func TestReadPerfMapEnd(t *testing.T) {
+	const tail = "\n1000 10 last\n"
+	r := &sparse{}
+	q := NewQuery([]uint64{0x1000})
+	const size = 1 << 40
+	err := q.ReadPerfMap(readerAt(func(b []byte, off int64) (int, error) {
+		n, err := r.ReadAt(b, off)
+		if at := size - int64(len(tail)) - off; at < int64(n) { // the buffer's size divides both limits
+			copy(b[at:], tail)
+		}
+		return n, err
+	}), size)
+	if err != nil || q.Name(0x1000) != "last" || r.read > maxPerfMapBytes+bufferBytes {
+		t.Errorf("%q, %v after %d bytes", q.names, err, r.read)
+	}
+}
+
+type readerAt func(b []byte, off int64) (int, error)
+
+func (r readerAt) ReadAt(b []byte, off int64) (int, error) { return r(b, off) }
+
+func TestReadPerfMapIsBounded(t *testing.T) {
+	addrs := make([]uint64, 1<<14)
+	for i := range addrs {
+		addrs[i] = uint64(i + 1)
+	}
+	text := bytes.Repeat([]byte("1 ffffff f\n"), maxMatches/len(addrs)+1)
+	if err := NewQuery(addrs).ReadPerfMap(bytes.NewReader(text), int64(len(text))); !errors.Is(err, elfsym.ErrLimit) {
+		t.Error(err)
+	}
+	if err := NewQuery(addrs).ReadPerfMap(failing{}, 10); !errors.Is(err, errRead) {
+		t.Error(err)
+	}
+}
