@@ -1,0 +1,10 @@
+package record
+
+import (
+	"os"
+	"testing"
+
+	"correlator/internal/testenv"
+)
+
+func TestMain(m *testing.M) { os.Exit(testenv.Alone(m)) }

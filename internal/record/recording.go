@@ -1,0 +1,101 @@
+package record
+
+import (
+	"os"
+	"time"
+
+	"correlator/procscan"
+	"correlator/profile"
+)
+
+// Process is a process of a recording, as long as it runs one program and publishes the same: after an exec
+// it is another one with the same PID and StartTime.
+type Process struct {
+	PID         int
+	StartTime   uint64 // clock ticks since boot, see procscan.Identity
+	Service     string // as the process published it, with Environment
+	Environment string
+	ContainerID string // empty without a container
+
+	// Handle is the process itself, until it ends: then it is closed. Root is its root directory (O_PATH),
+	// nil when that could not be opened, and open until Recording.Close.
+	Handle *procscan.Handle
+	Root   *os.File
+}
+
+// Key is what samples are counted under.
+type Key struct {
+	Process       *Process
+	TID           int    // as our own pid namespace calls it
+	Thread        string // its name, empty when it had ended before anybody asked
+	TraceID       [16]byte
+	TransactionID [8]byte // both zero: no trace was active
+	Stack         profile.StackTraceID
+}
+
+// HasTrace says whether the samples were taken within a transaction.
+func (k *Key) HasTrace() bool { return k.TraceID != [16]byte{} }
+
+// Recording is what was sampled in a while.
+type Recording struct {
+	// Start is when the processes that were found at first were sampled. Samples has nothing from before;
+	// Lost and Missed have.
+	Start            time.Time
+	Duration         time.Duration // from Start on
+	SamplesPerSecond int           // of every CPU
+
+	Samples map[Key]uint64
+	Stacks  map[profile.StackTraceID][]profile.Frame // leaf first, all that Samples refer to
+
+	Processes []*Process // all that were sampled, those without samples too
+	Failed    []Failure  // processes that take part and were not sampled, or not to the end
+
+	// Lost is samples of Processes that are not in Samples, by reason: "kernel_" and the name of a
+	// bpf.Outcome, the name of a target.Outcome, or one of the Lost constants. No reason has 0.
+	Lost   map[string]uint64
+	Missed uint64 // ticks of the CPUs' clocks at which no sample was taken, whatever ran
+
+	close func() // nil: there is nothing to close
+}
+
+// Failure is why a process was not sampled.
+type Failure struct {
+	PID int // 0: processes that may not have been found
+	Err error
+
+	// Since is when the samples of a process that was sampled before began to be missing, all of them or
+	// some; the zero time for one that never was.
+	Since time.Time
+}
+
+// Reasons of Recording.Lost.
+const (
+	LostTooMany = "too_many" // their process had no room for another Key, or for another stack, see Failed
+	LostHanging = "hanging"  // the process made whoever looked at it hang
+)
+
+// Close gives back what Processes hold.
+func (r *Recording) Close() {
+	if r.close != nil {
+		r.close()
+	}
+}
+
+// NumProcesses is how many processes Processes are, whatever programs they executed.
+func (r *Recording) NumProcesses() int {
+	distinct := make(map[procscan.Identity]struct{})
+	for _, p := range r.Processes {
+		distinct[p.Identity()] = struct{}{}
+	}
+	return len(distinct)
+}
+
+// Identity tells processes apart whose programs are several of a Recording's.
+func (p *Process) Identity() procscan.Identity {
+	return procscan.Identity{PID: p.PID, StartTime: p.StartTime}
+}
+
+// Period is the CPU time that a sample stands for.
+func (r *Recording) Period() time.Duration {
+	return time.Second / time.Duration(r.SamplesPerSecond)
+}
