@@ -1,0 +1,292 @@
+package report
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/hex"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	pprof "github.com/google/pprof/profile"
+
+	"correlator/internal/record"
+	"correlator/internal/terminal"
+	"correlator/profile"
+)
+
+// Labels of samples. Ids are lower-case hexadecimal digits; what is empty has no label. The two numbers
+// are called as the converter of perf's own profiles calls them.
+const (
+	labelTrace       = "trace_id"
+	labelTransaction = "transaction_id"
+	labelService     = "service"
+	labelEnvironment = "environment"
+	labelContainer   = "container_id"
+	labelThread      = "thread"
+	labelPID         = "pid"
+	labelTID         = "tid"
+)
+
+// Profile is the recording as pprof knows profiles: a sample for each Key, with its count and the CPU time
+// that it stands for. The same recording with the same names gives the same profile, in the same order.
+//
+// Addresses are the frames' own: ELF addresses of a file, which is said to be mapped as a whole from
+// address 0, so that pprof can find what has no name here in a file of the same build id; offsets from the
+// start of the text in the kernel, which do not tell where it was loaded. Code in no file has a mapping of
+// its own for each process, and so have addresses where nothing was known to be: they mean nothing in another
+// one. pprof looks for names in files whose mapping says that it has none (HasFunctions), so the mappings of a
+// file say so when any of its frames has none.
+//
+// Texts come from processes: what does not print is escaped.
+func Profile(r *record.Recording, names *Symbols) *pprof.Profile {
+	b := builder{
+		names: names,
+		profile: &pprof.Profile{
+			SampleType:        []*pprof.ValueType{{Type: "samples", Unit: "count"}, {Type: "cpu", Unit: "nanoseconds"}},
+			DefaultSampleType: "cpu",
+			PeriodType:        &pprof.ValueType{Type: "cpu", Unit: "nanoseconds"},
+			Period:            int64(r.Period()),
+			TimeNanos:         r.Start.UnixNano(),
+			DurationNanos:     int64(r.Duration),
+		},
+		stacks:    make(map[processStack]stack),
+		mappings:  make(map[mappingKey]*mapping),
+		locations: make(map[locationKey]*pprof.Location),
+		functions: make(map[string]*pprof.Function),
+	}
+	for _, key := range sortedKeys(r) {
+		b.add(&key, r.Samples[key], b.stack(key.Process, key.Stack, r.Stacks[key.Stack]))
+	}
+	return b.finish()
+}
+
+// sortedKeys are the keys of Samples, by what does not depend on where they lie in memory.
+func sortedKeys(r *record.Recording) []record.Key {
+	place := make(map[*record.Process]int, len(r.Processes))
+	for i, p := range r.Processes {
+		place[p] = i
+	}
+	keys := make([]record.Key, 0, len(r.Samples))
+	for key := range r.Samples {
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, func(a, b record.Key) int {
+		return cmp.Or(
+			cmp.Compare(place[a.Process], place[b.Process]), cmp.Compare(a.TID, b.TID), cmp.Compare(a.Thread, b.Thread),
+			bytes.Compare(a.TraceID[:], b.TraceID[:]), bytes.Compare(a.TransactionID[:], b.TransactionID[:]),
+			bytes.Compare(a.Stack[:], b.Stack[:]))
+	})
+	return keys
+}
+
+// processStack is a stack of one process: its frames have names of their own there.
+type processStack struct {
+	process *record.Process
+	stack   profile.StackTraceID
+}
+
+// builder makes a profile.
+type builder struct {
+	names     *Symbols
+	profile   *pprof.Profile
+	stacks    map[processStack]stack
+	mappings  map[mappingKey]*mapping
+	locations map[locationKey]*pprof.Location
+	functions map[string]*pprof.Function
+}
+
+// stack is a stack of a process.
+type stack struct {
+	locations []*pprof.Location
+	leaf      *mapping // nil: it has no frames
+}
+
+// mapping is a mapping that is being made, with the samples whose leaf is in it: the file with most goes
+// first, by whose name pprof calls the profile.
+type mapping struct {
+	*pprof.Mapping
+	samples uint64
+	file    profile.FileID // of a mapped file
+	unnamed bool           // it has locations without a name
+}
+
+// mappingKey is what tells mappings apart: the file and where the process has it, or without one the process,
+// which is nil for the kernel, and whether it has compiled the code.
+type mappingKey struct {
+	file     profile.FileID
+	path     string
+	process  *record.Process
+	compiled bool
+}
+
+type locationKey struct {
+	mapping *mapping
+	address uint64
+	name    string // files of processes can have the same id and other names
+}
+
+func (b *builder) add(key *record.Key, samples uint64, s stack) {
+	value := int64(min(samples, math.MaxInt64/uint64(b.profile.Period)))
+	if s.leaf != nil {
+		s.leaf.samples += samples
+	}
+	b.profile.Sample = append(b.profile.Sample, &pprof.Sample{
+		Location: s.locations,
+		Value:    []int64{value, value * b.profile.Period},
+		Label:    labels(key),
+		NumLabel: map[string][]int64{
+			labelPID: {int64(key.Process.PID)},
+			labelTID: {int64(key.TID)},
+		},
+	})
+}
+
+func (b *builder) stack(p *record.Process, id profile.StackTraceID, frames []profile.Frame) stack {
+	key := processStack{p, id}
+	if known, ok := b.stacks[key]; ok {
+		return known
+	}
+	var s stack
+	for _, f := range frames {
+		m := b.mapping(p, f)
+		if s.leaf == nil {
+			s.leaf = m
+		}
+		s.locations = append(s.locations, b.location(p, m, f))
+	}
+	b.stacks[key] = s
+	return s
+}
+
+func labels(key *record.Key) map[string][]string {
+	labels := make(map[string][]string)
+	add := func(name, text string) {
+		if text != "" {
+			labels[name] = []string{terminal.Escape(text)}
+		}
+	}
+	if key.HasTrace() {
+		add(labelTrace, hex.EncodeToString(key.TraceID[:]))
+		add(labelTransaction, hex.EncodeToString(key.TransactionID[:]))
+	}
+	add(labelService, key.Process.Service)
+	add(labelEnvironment, key.Process.Environment)
+	add(labelContainer, key.Process.ContainerID)
+	add(labelThread, key.Thread)
+	return labels
+}
+
+// mapping returns the mapping that a frame is in.
+func (b *builder) mapping(p *record.Process, f profile.Frame) *mapping {
+	var key mappingKey
+	switch {
+	case f.File != nil:
+		key = mappingKey{file: f.File.ID, path: b.names.path(p, f)}
+	case f.Address < kernelSpace:
+		key = mappingKey{process: p, compiled: b.names.Compiled(p, f)}
+	}
+	if known := b.mappings[key]; known != nil {
+		return known
+	}
+	m := &mapping{Mapping: &pprof.Mapping{Limit: math.MaxUint64, File: mappingName(&key, f)}}
+	if f.File != nil {
+		m.BuildID, m.file = f.File.BuildID, f.File.ID
+	}
+	b.mappings[key] = m
+	b.profile.Mapping = append(b.profile.Mapping, m.Mapping)
+	return m
+}
+
+// mappingName is the path of a frame's file. Names in brackets are known to pprof as those of no file.
+func mappingName(key *mappingKey, f profile.Frame) string {
+	switch {
+	case f.File == nil && f.Address >= kernelSpace:
+		return nameKernel
+	case f.File == nil && key.compiled:
+		return "[jit " + strconv.Itoa(key.process.PID) + "]"
+	case f.File == nil:
+		return nameUnknown
+	case f.Kind() == profile.KernelFrame && f.File.Path == vmlinuxPath:
+		return "[kernel.kallsyms]"
+	case f.Kind() == profile.KernelFrame:
+		return "[" + terminal.Escape(f.File.Path) + "]"
+	}
+	return terminal.Escape(key.path)
+}
+
+// Names of code in no file that has no other.
+const (
+	nameJIT     = "[jit]"
+	nameKernel  = "[kernel]"
+	nameUnknown = "[unknown]" // an address in no known memory
+)
+
+// location returns the location of a frame. One in a file that has no name is left to pprof; elsewhere
+// nobody will ever find one.
+func (b *builder) location(p *record.Process, m *mapping, f profile.Frame) *pprof.Location {
+	name := terminal.Escape(b.names.Name(p, f))
+	switch {
+	case name != "":
+	case f.File == nil && f.Address >= kernelSpace:
+		name = nameKernel
+	case f.File == nil && b.names.Compiled(p, f):
+		name = nameJIT
+	case f.File == nil:
+		name = nameUnknown
+	}
+	key := locationKey{m, f.Address, name}
+	if known := b.locations[key]; known != nil {
+		return known
+	}
+	made := &pprof.Location{ID: uint64(len(b.profile.Location) + 1), Mapping: m.Mapping, Address: f.Address}
+	if name == "" {
+		m.unnamed = true
+	} else {
+		made.Line = []pprof.Line{{Function: b.function(name)}}
+	}
+	b.locations[key] = made
+	b.profile.Location = append(b.profile.Location, made)
+	return made
+}
+
+// function leaves mangled names as they are: pprof demangles them, as its -symbolize says.
+func (b *builder) function(name string) *pprof.Function {
+	if known := b.functions[name]; known != nil {
+		return known
+	}
+	made := &pprof.Function{ID: uint64(len(b.profile.Function) + 1), Name: name, SystemName: name}
+	b.functions[name] = made
+	b.profile.Function = append(b.profile.Function, made)
+	return made
+}
+
+func (b *builder) finish() *pprof.Profile {
+	of := make(map[*pprof.Mapping]*mapping)
+	unnamed := make(map[profile.FileID]bool)
+	for _, m := range b.mappings {
+		of[m.Mapping] = m
+		unnamed[m.file] = unnamed[m.file] || m.unnamed
+	}
+	// pprof makes one of the mappings of one build id: they have to agree.
+	for _, m := range b.mappings {
+		m.HasFunctions = !unnamed[m.file]
+	}
+	// Stable: those with equally many stay in the order of the samples.
+	slices.SortStableFunc(b.profile.Mapping, func(x, y *pprof.Mapping) int {
+		return cmp.Or(cmp.Compare(bracketed(x), bracketed(y)), cmp.Compare(of[y].samples, of[x].samples))
+	})
+	for i, m := range b.profile.Mapping {
+		m.ID = uint64(i + 1)
+	}
+	return b.profile
+}
+
+// bracketed is 0 for a file.
+func bracketed(m *pprof.Mapping) int {
+	if strings.HasPrefix(m.File, "[") {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,117 @@
+package report
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	pprof "github.com/google/pprof/profile"
+	"golang.org/x/sys/unix"
+)
+
+// ErrOther: what is in the place of a file is neither a regular file nor ours to write to.
+var ErrOther = errors.New("neither a regular file nor something of our own")
+
+// CheckFile makes sure, as far as that can be done without writing, that WriteFile can write a file.
+func CheckFile(path string) error {
+	inPlace, err := openInPlace(path)
+	if err == nil && inPlace != nil {
+		err = unix.Access(descriptorPath(inPlace), unix.W_OK)
+		inPlace.Close()
+	} else if err == nil {
+		err = unix.Access(filepath.Dir(path), unix.W_OK)
+	}
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	return nil
+}
+
+// WriteFile writes a profile, compressed, and returns its size. The file is there as a whole or not at all,
+// in the place of another of this name, and for its owner alone: it tells what a host runs. What is no
+// regular file (a FIFO, a device) is written to as it is, if it belongs to root or to us: in a directory for
+// everybody, somebody may have put one there to get the profile.
+func WriteFile(path string, p *pprof.Profile) (lenBytes int, err error) {
+	var content bytes.Buffer
+	if err := p.Write(&content); err != nil {
+		return 0, fmt.Errorf("encoding profile: %w", err)
+	}
+	inPlace, err := openInPlace(path)
+	if err != nil {
+		return 0, fmt.Errorf("writing %s: %w", path, err)
+	}
+	if inPlace == nil {
+		return content.Len(), replace(path, content.Bytes())
+	}
+	defer inPlace.Close()
+	return content.Len(), writeTo(descriptorPath(inPlace), content.Bytes())
+}
+
+// openInPlace opens, with O_PATH, what is written to as it is. It is nil when a file is to be made there.
+// Symbolic links are followed at the end of the path if they are root's or ours, too.
+func openInPlace(path string) (*os.File, error) {
+	file, stat, err := openOurs(path, unix.O_NOFOLLOW)
+	if err == nil && stat.Mode&unix.S_IFMT == unix.S_IFLNK {
+		file.Close()
+		file, stat, err = openOurs(path, 0)
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case stat.Mode&unix.S_IFMT == unix.S_IFDIR:
+		err = unix.EISDIR
+	case stat.Mode&unix.S_IFMT != unix.S_IFREG:
+		return file, nil
+	}
+	file.Close()
+	return nil, err
+}
+
+// openOurs also opens regular files of others: they are not written to.
+func openOurs(path string, flags int) (*os.File, unix.Stat_t, error) {
+	var stat unix.Stat_t
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC|flags, 0)
+	if err != nil {
+		return nil, stat, err
+	}
+	file := os.NewFile(uintptr(fd), path)
+	if err = unix.Fstat(fd, &stat); err == nil && stat.Mode&unix.S_IFMT != unix.S_IFREG && stat.Uid != 0 && int(stat.Uid) != os.Geteuid() {
+		err = fmt.Errorf("%w: it belongs to user %d (-o - writes to standard output)", ErrOther, stat.Uid)
+	}
+	if err != nil {
+		file.Close()
+	}
+	return file, stat, err
+}
+
+func descriptorPath(file *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", file.Fd()) }
+
+func writeTo(path string, content []byte) error {
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	return errors.Join(err, file.Close())
+}
+
+// replace writes beside the file and then takes its place. os.CreateTemp gives the mode.
+func replace(path string, content []byte) error {
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		os.Remove(file.Name())
+	}
+	return err
+}

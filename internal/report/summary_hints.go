@@ -1,0 +1,156 @@
+package report
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"correlator/internal/record"
+	"correlator/internal/symbols"
+	"correlator/internal/terminal"
+	"correlator/profile"
+)
+
+// When something is worth a hint: in so many percent of the samples that it could be in.
+const (
+	hintPercent    = 5
+	shallowPercent = 50 // short stacks are nothing strange by themselves
+	shallowSamples = 20 // of a process, and so few of them may have come so by chance
+
+	// maxListed is how many processes or files one line lists.
+	maxListed = 5
+)
+
+// Losses tells, a line each, what is not in the recording, and why.
+func (s *Summary) Losses() (lines []string) {
+	r := s.recording
+	var reasons []string
+	total := uint64(0)
+	for _, reason := range slices.Sorted(maps.Keys(r.Lost)) {
+		reasons = append(reasons, fmt.Sprintf("%s %d", reason, r.Lost[reason]))
+		total += r.Lost[reason]
+	}
+	if total > 0 {
+		lines = append(lines, fmt.Sprintf("lost: %d samples (%s)", total, strings.Join(reasons, ", ")))
+	}
+	if r.Missed > 0 {
+		lines = append(lines, fmt.Sprintf("missed: %d ticks of the sampling clock, on all CPUs together", r.Missed))
+	}
+	for i, failure := range r.Failed {
+		if i == maxListed {
+			lines = append(lines, fmt.Sprintf("not recorded: %d more", len(r.Failed)-i))
+			break
+		}
+		what := "not recorded"
+		if !failure.Since.IsZero() {
+			what += " in full since " + failure.Since.Local().Format(time.TimeOnly)
+		}
+		if failure.PID != 0 {
+			what += fmt.Sprintf(": process %d", failure.PID)
+		}
+		lines = append(lines, what+": "+terminal.Escape(failure.Err.Error()))
+	}
+	return lines
+}
+
+// hints tells what limits the profile, and what to do about it.
+func (s *Summary) hints() (hints []string) {
+	add := func(processes []*record.Process, format string) {
+		if len(processes) > 0 {
+			hints = append(hints, fmt.Sprintf(format, listProcesses(processes)))
+		}
+	}
+	var shallow, mapless, outdated, old []*record.Process
+	unusable := make(map[string][]*record.Process)
+	for _, p := range s.recording.Processes {
+		q := s.processes[p]
+		if q.walked >= shallowSamples && exceeds(q.shallow, q.walked, shallowPercent) {
+			shallow = append(shallow, p)
+		}
+		if s.names == nil || !exceeds(q.unnamed, q.samples, hintPercent) {
+			continue
+		}
+		err, read := s.names.PerfMaps[p]
+		switch {
+		case !read: // it is late
+		case err == nil:
+			outdated = append(outdated, p)
+		case errors.Is(err, fs.ErrNotExist):
+			mapless = append(mapless, p)
+		case errors.Is(err, symbols.ErrOld):
+			old = append(old, p)
+		default:
+			unusable[err.Error()] = append(unusable[err.Error()], p)
+		}
+	}
+	add(shallow, "most stacks of %s have one or two frames: its code keeps no frame pointers (JVM: -XX:+PreserveFramePointer)")
+	add(mapless, "compiled code of %s has no names, as there is no perf map: run \"jcmd PID Compiler.perfmap\" before the recording ends"+
+		" (JDK 17 and later; in a container with its pid there)")
+	add(outdated, "compiled code of %s is not all in its perf map: run \"jcmd PID Compiler.perfmap\" again, near the end of the recording")
+	add(old, "compiled code of %s has no names, as its perf map is that of an older process with this pid: run \"jcmd PID Compiler.perfmap\""+
+		" before the recording ends")
+	for _, reason := range slices.Sorted(maps.Keys(unusable)) {
+		add(unusable[reason], "the perf map of %s was not used: "+strings.ReplaceAll(terminal.Escape(reason), "%", "%%"))
+	}
+	if s.names != nil {
+		unread := make(map[string][]*record.Process)
+		for _, p := range s.recording.Processes {
+			if err := s.names.Unread[p]; err != nil {
+				unread[err.Error()] = append(unread[err.Error()], p)
+			}
+		}
+		for _, reason := range slices.Sorted(maps.Keys(unread)) {
+			add(unread[reason], "files of %s were not opened, so code in them has no names: "+strings.ReplaceAll(terminal.Escape(reason), "%", "%%"))
+		}
+		add(s.names.Late, "files of %s could not be read in time, so its code has no names")
+	}
+	if files := s.unnamedFiles(); len(files) > 0 {
+		hints = append(hints, "no symbols for "+strings.Join(files, ", ")+
+			": install its debug symbols here, or run pprof where they are (for other code than Go's that of github.com/google/pprof)")
+	}
+	if kernel := s.frames[profile.KernelFrame]; kernel != nil && kernel.named == 0 {
+		hints = append(hints, "kernel frames have no names: /proc/kallsyms shows no addresses")
+	}
+	if exceeds(s.recording.Missed, s.ticks(), hintPercent) {
+		hints = append(hints, "the sampling clock missed much: CPUs were too busy, or stopped by their hypervisor; a lower --rate may miss less")
+	}
+	return hints
+}
+
+// unnamedFiles are the files that miss symbols most, by samples.
+func (s *Summary) unnamedFiles() (texts []string) {
+	files := slices.SortedFunc(maps.Keys(s.files), func(x, y string) int {
+		return cmp.Or(cmp.Compare(s.files[y], s.files[x]), cmp.Compare(x, y))
+	})
+	for _, file := range files[:min(len(files), maxListed)] {
+		if exceeds(s.files[file], s.Samples, hintPercent) {
+			texts = append(texts, terminal.Escape(file))
+		}
+	}
+	return texts
+}
+
+// ticks is how often the clocks of all CPUs have ticked.
+func (s *Summary) ticks() uint64 {
+	return s.cpus * uint64(s.recording.SamplesPerSecond) * uint64(s.recording.Duration.Milliseconds()) / 1000
+}
+
+func exceeds(part, all, percent uint64) bool { return part > 0 && 100*part >= percent*all }
+
+// listProcesses names processes by service and pid.
+func listProcesses(processes []*record.Process) string {
+	var texts []string
+	for i, p := range processes {
+		if i == maxListed {
+			texts = append(texts, fmt.Sprintf("%d more", len(processes)-i))
+			break
+		}
+		texts = append(texts, fmt.Sprintf("%s (%d)", cmp.Or(terminal.Escape(p.Service), "process"), p.PID))
+	}
+	return strings.Join(texts, ", ")
+}

@@ -1,0 +1,122 @@
+package report
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"correlator/internal/record"
+	"correlator/internal/symbols"
+	"correlator/profile"
+)
+
+func TestSummary(t *testing.T) {
+	r, names := fixture(t)
+	r.Lost = map[string]uint64{"stale": 4, record.LostTooMany: 3}
+	r.Missed = 900
+	r.Failed = []record.Failure{{PID: 103, Err: os.ErrPermission}}
+	s := Summarize(r, names)
+	s.cpus = 2 // 6000 ticks
+	var b strings.Builder
+	if err := s.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	want := `100 samples in 30s, 100 a second of every CPU: 1s of CPU time, 90.0% in 2 transactions
+
+SERVICE      ENVIRONMENT  PROCESSES  SAMPLES  SHARE    CPU  IN TRANSACTIONS
+shop         production           1       93  93.0%  930ms            96.8%
+cart\x1b[2J  -                    1        7   7.0%   70ms             0.0%
+
+TRANSACTION       TRACE                             SERVICE  SAMPLES  SHARE    CPU
+cd02000000000000  ab010000000000000000000000000000  shop          70  70.0%  700ms
+cd03000000000000  ab010000000000000000000000000000  shop          20  20.0%  200ms
+
+frames with a name: 98.5% of native, 50.0% of JIT, 66.7% of kernel
+lost: 7 samples (stale 4, too_many 3)
+missed: 900 ticks of the sampling clock, on all CPUs together
+not recorded: process 103: permission denied
+hint: compiled code of shop (101), cart\x1b[2J (102) is not all in its perf map: run "jcmd PID Compiler.perfmap" again, near the end of the recording
+hint: the sampling clock missed much: CPUs were too busy, or stopped by their hypervisor; a lower --rate may miss less
+`
+	if b.String() != want {
+		t.Errorf("%s\nwant\n%s", &b, want)
+	}
+	if s.cpus = 32; slices.ContainsFunc(s.hints(), func(hint string) bool { return strings.Contains(hint, "sampling clock") }) {
+		t.Errorf("900 of 96000 ticks are not many: %q", s.hints())
+	}
+	if s.Samples != 100 || s.WithTrace != 90 || s.TopTransaction() != "cd02000000000000" {
+		t.Errorf("%+v", s)
+	}
+}
+
+// What is at no address that a process ever had code at is not called compiled, and no reason for hints.
+func TestUnknownAddresses(t *testing.T) {
+	r, names := fixture(t)
+	names.code = nil
+	s := Summarize(r, names)
+	if got, want := s.namedFrames(), "98.5% of native, 100.0% of JIT, 66.7% of kernel; at unknown addresses: 24.2% of all"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	for _, hint := range s.hints() {
+		if strings.Contains(hint, "compiled code") {
+			t.Error(hint)
+		}
+	}
+	p := Profile(r, names)
+	if got, want := describe(p.Sample[0]), "libshop.so _ZN4shop8checkoutEv|[jit 101] void Demo.price()|[unknown] [unknown]|libshop.so main"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// Few samples, and those that begin in the kernel, tell nothing of frame pointers.
+func TestShallow(t *testing.T) {
+	for _, test := range []struct {
+		samples uint64
+		stack   []profile.Frame
+		want    bool
+	}{
+		{20, []profile.Frame{{Address: 1}}, true},
+		{19, []profile.Frame{{Address: 1}}, false},
+		{20, []profile.Frame{{Address: 1 << 63}, {Address: 1}}, false},
+		{20, []profile.Frame{{Address: 1}, {Address: 2}, {Address: 3}}, false},
+	} {
+		p := &record.Process{PID: 1}
+		r := recording(map[*record.Process][]profile.Frame{p: test.stack})
+		for key := range r.Samples {
+			r.Samples[key] = test.samples
+		}
+		hints := Summarize(r, nil).hints()
+		if got := slices.ContainsFunc(hints, func(hint string) bool { return strings.Contains(hint, "frame pointers") }); got != test.want {
+			t.Errorf("%+v: %q", test, hints)
+		}
+	}
+}
+
+func TestHints(t *testing.T) {
+	r, names := fixture(t)
+	shop, cart := r.Processes[0], r.Processes[1]
+	r.Stacks[stackID(1)] = r.Stacks[stackID(1)][:2] // what is walked without frame pointers
+	file := &profile.File{ID: profile.FileID{9}, Kind: profile.NativeFrame, Path: "/usr/lib/libstripped.so"}
+	r.Stacks[stackID(1)][0].File = file
+	names.jit = nil
+	names.PerfMaps = map[*record.Process]error{shop: os.ErrNotExist, cart: symbols.ErrOwner}
+	names.kernel = kernelNames{}
+	names.Late = []*record.Process{cart}
+	hints := Summarize(r, names).hints()
+	for _, want := range []string{
+		`most stacks of shop (101) have one or two frames`,
+		"compiled code of shop (101) has no names, as there is no perf map",
+		`the perf map of cart\x1b[2J (102) was not used: belongs to another user`,
+		`files of cart\x1b[2J (102) could not be read in time`,
+		"no symbols for /usr/lib/libstripped.so",
+		"kernel frames have no names",
+	} {
+		if !slices.ContainsFunc(hints, func(hint string) bool { return strings.HasPrefix(hint, want) }) {
+			t.Errorf("no hint %q in %q", want, hints)
+		}
+	}
+	if len(hints) != 6 {
+		t.Errorf("%q", hints)
+	}
+}

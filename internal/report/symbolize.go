@@ -1,0 +1,337 @@
+package report
+
+import (
+	"cmp"
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/procfs"
+
+	"correlator/elfsym"
+	"correlator/internal/record"
+	"correlator/internal/symbols"
+	"correlator/internal/target"
+	"correlator/procscan"
+	"correlator/profile"
+)
+
+const (
+	// maxSources is how many files are held open at once, beside those of the recorder: a JVM has code of
+	// ten on its stacks, and processes of one image share theirs. What is beyond has no names.
+	maxSources = 4096
+
+	// maxOpens is how many files of a process one look for a file's mapping opens: as many as the largest
+	// real processes map.
+	maxOpens = 1024
+
+	// maxProcessBytes and maxNamesBytes bound what names take, of one process and of all. A JVM has some
+	// 100,000 addresses on its stacks, with names of 60 bytes: 10 MiB.
+	maxProcessBytes = 64 << 20
+	maxNamesBytes   = 512 << 20
+)
+
+// Symbolizer holds on to the files that the names of frames will be read from, while their processes live:
+// mapped files, which can be anywhere and unlinked, and perf maps. Nothing is read before the recording is
+// over. It is a Learner.
+//
+// What one process has is only asked for its own names, unless another one maps the very same file: else
+// whoever made a copy of a library could say what its functions are called in other processes.
+type Symbolizer struct {
+	opener     symbols.Opener
+	sysFS      string
+	room       *symbols.Room
+	openMapped func(*record.Process, procscan.Mapping) (mappedFile, elfsym.Identity, error)
+
+	mu        sync.Mutex // never held while something may block
+	processes map[*record.Process]*sources
+	files     map[elfsym.Identity]*source
+	debug     map[debugKey]*debugFile
+}
+
+// NewSymbolizer returns a Symbolizer that holds nothing yet; the caller must Close it. procRoot is a procfs
+// of our own pid namespace.
+func NewSymbolizer(procRoot string) *Symbolizer {
+	return &Symbolizer{
+		opener:     symbols.Opener{ProcRoot: procRoot},
+		sysFS:      "/sys",
+		room:       symbols.NewRoom(maxNamesBytes),
+		openMapped: openMapped,
+		processes:  make(map[*record.Process]*sources),
+		files:      make(map[elfsym.Identity]*source),
+		debug:      make(map[debugKey]*debugFile),
+	}
+}
+
+// mappedFile is an open file that a process maps.
+type mappedFile interface {
+	io.ReaderAt
+	io.Closer
+}
+
+// source is one file with symbols, whichever processes map it.
+type source struct {
+	file    mappedFile
+	size    int64
+	buildID []byte
+	reading sync.Once
+	names   fileNames // after reading
+}
+
+// fileNames is what a file, and its debug file on this host, say.
+type fileNames struct {
+	own, debug *symbols.Query // nil: nothing
+	buildID    []byte
+	full       bool          // there is a .symtab in one of them
+	room       *symbols.Room // of the process for which they were read
+}
+
+// cutFor says whether another process had no room for them, which may have meant it.
+func (n *fileNames) cutFor(room *symbols.Room) bool {
+	return n.room != room && (n.own.Cut() || n.debug.Cut())
+}
+
+// debugKey is a debug file, and whose it is asked to be.
+type debugKey struct {
+	file elfsym.Identity
+	of   profile.FileID
+}
+
+// debugFile is what a debug file says, whoever has it.
+type debugFile struct {
+	reading sync.Once
+	names   fileNames // after reading
+}
+
+// sources is what is held of one process.
+type sources struct {
+	mu      sync.Mutex                 // held while the process is looked at, which can take for ever
+	files   map[profile.FileID]*source // nil: no mapping of it was found
+	paths   map[profile.FileID]string  // where the process has them
+	unread  error                      // why files were not opened, of those that may be wanted
+	code    []codeRange                // memory without a file that could be executed, at any time
+	looked  time.Time                  // for it
+	jit     bool                       // it has code in no file, and pid and uid are known
+	pid     int                        // as the process itself knows it
+	uid     uint32
+	perfMap *os.File
+	room    *symbols.Room
+}
+
+func (s *Symbolizer) sources(p *record.Process) *sources {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of := s.processes[p]
+	if of == nil {
+		of = &sources{
+			files: make(map[profile.FileID]*source), paths: make(map[profile.FileID]string),
+			room: symbols.NewRoom(maxProcessBytes),
+		}
+		s.processes[p] = of
+	}
+	return of
+}
+
+// Learn opens what the names of frames of a process will be read from, unless it is open already. It
+// blocks as long as the process makes the kernel wait.
+func (s *Symbolizer) Learn(p *record.Process, frames []profile.Frame) {
+	of := s.sources(p)
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	wanted := make(map[profile.FileID]string)
+	var compiled []uint64
+	for _, f := range frames {
+		switch f.Kind() {
+		case profile.NativeFrame:
+			if _, known := of.files[f.File.ID]; !known && f.File.Path != vdsoPath {
+				wanted[f.File.ID] = f.File.Path
+			}
+		case profile.AnonymousFrame:
+			if f.Address < kernelSpace {
+				compiled = append(compiled, f.Address)
+			}
+		}
+	}
+	if len(wanted) > 0 {
+		s.findFiles(p, of, wanted)
+	}
+	if len(compiled) > 0 {
+		of.findCode(p, compiled)
+		if of.perfMap == nil {
+			s.findPerfMap(p, of)
+		}
+	}
+}
+
+// findFiles opens the files of some ids. Paths say where they may be, but not more: the path of an id is
+// that in the first process that mapped it.
+func (s *Symbolizer) findFiles(p *record.Process, of *sources, wanted map[profile.FileID]string) {
+	mappings, err := p.Handle.ExecutableMappings()
+	if err != nil && len(mappings) == 0 {
+		return // it has ended
+	}
+	likely := make(map[string]int)
+	for id, path := range wanted {
+		likely[path] = -1
+		of.files[id] = nil
+	}
+	slices.SortStableFunc(mappings, func(a, b procscan.Mapping) int { return cmp.Compare(likely[a.Path], likely[b.Path]) })
+	type mapped struct {
+		dev, ino uint64
+		path     string
+	}
+	looked := make(map[mapped]struct{})
+	systems := s.opener.FileSystems(p.PID)
+	var unread error
+	defer func() {
+		if len(wanted) > 0 && unread != nil {
+			of.unread = unread
+		}
+	}()
+	for _, m := range mappings {
+		one := mapped{m.Dev, m.Ino, m.Path}
+		if _, again := looked[one]; again {
+			continue
+		}
+		if len(wanted) == 0 || len(looked) == maxOpens {
+			return
+		}
+		looked[one] = struct{}{}
+		if err := systems.Check(m.Dev); err != nil {
+			unread = err
+			continue
+		}
+		id, found, err := s.openWanted(p, m, wanted)
+		if errors.Is(err, procscan.ErrGone) {
+			return
+		}
+		if found != nil {
+			of.files[id], of.paths[id] = found, m.Path
+			delete(wanted, id)
+		}
+	}
+}
+
+// openWanted opens the file of a mapping. It is nil, closed, when its id is not wanted.
+func (s *Symbolizer) openWanted(p *record.Process, m procscan.Mapping, wanted map[profile.FileID]string) (profile.FileID, *source, error) {
+	var id profile.FileID
+	file, identity, err := s.openMapped(p, m)
+	if err != nil {
+		return id, nil, err
+	}
+	parsed, err := elfsym.ParseFile(file, identity.Size)
+	if err != nil {
+		file.Close()
+		return id, nil, err
+	}
+	id = parsed.HTLHash
+	if _, ok := wanted[id]; !ok {
+		file.Close()
+		return id, nil, nil
+	}
+	found, isNew := s.source(identity, &source{file: file, size: identity.Size, buildID: parsed.BuildID})
+	if !isNew {
+		file.Close()
+	}
+	return id, found, nil
+}
+
+// source returns the source of a file, which is made if there is none yet; nil when there are too many.
+func (s *Symbolizer) source(identity elfsym.Identity, made *source) (found *source, isNew bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if found = s.files[identity]; found != nil || len(s.files) == maxSources {
+		return found, false
+	}
+	s.files[identity] = made
+	return made, true
+}
+
+func openMapped(p *record.Process, m procscan.Mapping) (mappedFile, elfsym.Identity, error) {
+	file, err := p.Handle.OpenMapped(m)
+	if err != nil {
+		return nil, elfsym.Identity{}, err
+	}
+	identity, err := elfsym.Identify(file)
+	if err != nil {
+		file.Close()
+		return nil, elfsym.Identity{}, err
+	}
+	return file, identity, nil
+}
+
+// findPerfMap opens the process's perf map. That there is none is normal, and may change.
+func (s *Symbolizer) findPerfMap(p *record.Process, of *sources) error {
+	if p.Root == nil {
+		return errNoRoot
+	}
+	if !of.jit {
+		pid, uid, err := s.known(p)
+		if err != nil {
+			return err
+		}
+		of.jit, of.pid, of.uid = true, pid, uid
+	}
+	file, err := s.opener.OpenPerfMap(p.Root, of.pid, of.uid, target.NewView(p.Handle.Identity()).StartTime)
+	if err != nil {
+		return err
+	}
+	if of.perfMap != nil {
+		of.perfMap.Close()
+	}
+	of.perfMap = file
+	return nil
+}
+
+var errNoRoot = errors.New("the process's root directory could not be opened")
+
+// known returns the pid of a process in the innermost of its pid namespaces, which is how it knows itself,
+// and its user.
+func (s *Symbolizer) known(p *record.Process) (pid int, uid uint32, err error) {
+	credentials, err := p.Handle.Credentials()
+	if err != nil {
+		return 0, 0, err
+	}
+	fs, err := procfs.NewFS(s.opener.ProcRoot)
+	if err != nil {
+		return 0, 0, err
+	}
+	process, err := fs.Proc(p.PID)
+	if err != nil {
+		return 0, 0, err
+	}
+	status, err := process.NewStatus()
+	if err != nil {
+		return 0, 0, err
+	}
+	if !p.Handle.Alive() {
+		return 0, 0, procscan.ErrGone
+	}
+	pid = p.PID
+	if n := len(status.NSpids); n > 0 {
+		pid = int(status.NSpids[n-1])
+	}
+	return pid, credentials.UID, nil
+}
+
+// Close closes all files, and waits for none: a file system of a process's own can keep it from being
+// closed. What still hangs in a file is left behind.
+func (s *Symbolizer) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.files {
+		go f.file.Close()
+	}
+	for _, of := range s.processes {
+		go func() {
+			of.mu.Lock()
+			defer of.mu.Unlock()
+			if of.perfMap != nil {
+				of.perfMap.Close()
+			}
+		}()
+	}
+}

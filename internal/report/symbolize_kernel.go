@@ -1,0 +1,137 @@
+package report
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/elfsym"
+	"correlator/internal/symbols"
+	"correlator/profile"
+)
+
+const (
+	openPath = unix.O_PATH | unix.O_DIRECTORY
+
+	// kernelSpace is where the kernel's addresses begin. One in no file of it is of code that the kernel
+	// compiled: an eBPF program, a trampoline.
+	kernelSpace = 1 << 63
+
+	// vmlinuxPath and vdsoPath are what package profile calls the kernel's own file and the vDSO.
+	vmlinuxPath = "vmlinux"
+	vdsoPath    = "[vdso]"
+
+	// maxAddressBytes holds "0x", 16 digits and a newline.
+	maxAddressBytes = 32
+)
+
+// kernelNames are the names of addresses in the kernel's memory.
+type kernelNames struct {
+	names *symbols.Query
+	text  map[string]uint64 // where the text of the kernel, and of modules, starts
+}
+
+func (k kernelNames) name(f profile.Frame) string {
+	addr, ok := k.addr(f)
+	if !ok {
+		return ""
+	}
+	return k.names.Name(addr)
+}
+
+func (k kernelNames) addr(f profile.Frame) (uint64, bool) {
+	if f.File == nil {
+		return f.Address, true
+	}
+	text, ok := k.text[f.File.Path]
+	return text + f.Address, ok
+}
+
+// readKernel names frames of the kernel, none when it does not show its symbols.
+func readKernel(ctx context.Context, procRoot, sysFS string, frames []profile.Frame) kernelNames {
+	k := kernelNames{text: make(map[string]uint64)}
+	if len(frames) == 0 {
+		return k
+	}
+	asked := make(map[string]struct{}) // also what is not shown is asked for once
+	for _, f := range frames {
+		if f.File == nil {
+			continue
+		}
+		if _, again := asked[f.File.Path]; again {
+			continue
+		}
+		asked[f.File.Path] = struct{}{}
+		var text uint64
+		var err error
+		if f.File.Path == vmlinuxPath {
+			err = readKallsyms(ctx, procRoot, func(r io.Reader) (err error) {
+				text, err = symbols.KernelText(r)
+				return err
+			})
+		} else {
+			text, err = moduleText(sysFS, f.File.Path)
+		}
+		if err == nil {
+			k.text[f.File.Path] = text
+		}
+	}
+	var addrs []uint64
+	for _, f := range frames {
+		if addr, ok := k.addr(f); ok {
+			addrs = append(addrs, addr)
+		}
+	}
+	k.names = symbols.NewQuery(addrs)
+	if len(addrs) > 0 {
+		readKallsyms(ctx, procRoot, k.names.ReadKallsyms) // what it names stays when the rest cannot be read
+	}
+	return k
+}
+
+func readKallsyms(ctx context.Context, procRoot string, read func(io.Reader) error) error {
+	file, err := os.Open(filepath.Join(procRoot, "kallsyms"))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return read(io.NewSectionReader(symbols.Until(ctx, file), 0, math.MaxInt64))
+}
+
+func moduleText(sysFS, module string) (uint64, error) {
+	file, err := os.Open(filepath.Join(sysFS, "module", module, "sections/.text"))
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxAddressBytes))
+	if err != nil {
+		return 0, err
+	}
+	return symbols.ParseModuleText(text)
+}
+
+// readVDSO names addresses of the vDSO by that in our own memory, if it is the same one.
+func readVDSO(procRoot string, id profile.FileID, addrs []uint64) *symbols.Query {
+	if len(addrs) == 0 {
+		return nil
+	}
+	image, err := profile.ReadVDSO(procRoot)
+	if err != nil {
+		return nil
+	}
+	contents, size := bytes.NewReader(image), int64(len(image))
+	if file, err := elfsym.ParseFile(contents, size); err != nil || profile.FileID(file.HTLHash) != id {
+		return nil
+	}
+	names := symbols.NewQuery(addrs)
+	if e, err := symbols.ReadELF(contents, size); err == nil {
+		e.Dynamic.Name(names)
+	}
+	return names
+}

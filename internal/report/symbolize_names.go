@@ -1,0 +1,329 @@
+package report
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"correlator/elfsym"
+	"correlator/internal/record"
+	"correlator/internal/symbols"
+	"correlator/profile"
+)
+
+// This file is how names are read when all samples are there.
+
+// Symbols are the names of a recording's frames.
+type Symbols struct {
+	// Late are processes that made us wait too long: their frames have no names.
+	Late []*record.Process
+	// PerfMaps says of processes with code in no file why their perf map could not be read, nil when it
+	// was. fs.ErrNotExist: there is none.
+	PerfMaps map[*record.Process]error
+	// Unread says of processes why files with code of theirs were not opened.
+	Unread map[*record.Process]error
+
+	paths  map[*record.Process]map[profile.FileID]string
+	code   map[*record.Process][]codeRange
+	native map[*record.Process]map[profile.FileID][]*symbols.Query // the first that knows a name has it
+	jit    map[*record.Process]*symbols.Query
+	kernel kernelNames
+	vdso   *symbols.Query
+}
+
+// Name is the name of a frame of a process as its symbol table has it, mangled names too: who shows them
+// demangles them. It is empty when there is none. A nil *Symbols knows none.
+func (s *Symbols) Name(p *record.Process, f profile.Frame) string {
+	if s == nil {
+		return ""
+	}
+	switch f.Kind() {
+	case profile.KernelFrame:
+		return s.kernel.name(f)
+	case profile.AnonymousFrame:
+		if f.Address >= kernelSpace {
+			return s.kernel.name(f)
+		}
+		return s.jit[p].Name(f.Address)
+	}
+	if f.File.Path == vdsoPath {
+		return s.vdso.Name(f.Address)
+	}
+	for _, q := range s.native[p][f.File.ID] {
+		if name := q.Name(f.Address); name != "" {
+			return name
+		}
+	}
+	return ""
+}
+
+// Compiled says whether a frame in no file is code that a process has compiled. Else there is nothing at its
+// address that we knew of.
+func (s *Symbols) Compiled(p *record.Process, f profile.Frame) bool {
+	return s != nil && (within(s.code[p], f.Address) || s.jit[p].Name(f.Address) != "")
+}
+
+// path is where a process has the file of a frame: the path of the File is that in the first of all
+// processes that had it.
+func (s *Symbols) path(p *record.Process, f profile.Frame) string {
+	if s != nil {
+		if path, known := s.paths[p][f.File.ID]; known {
+			return path
+		}
+	}
+	return f.File.Path
+}
+
+// wanted is what has to be named.
+type wanted struct {
+	frames map[*record.Process][]profile.Frame // each once
+	addrs  map[profile.FileID][]uint64         // of native frames, whosever
+	kernel []profile.Frame
+	vdso   []uint64
+	vdsoID profile.FileID
+}
+
+func want(r *record.Recording) wanted {
+	stacks := make(map[processStack]struct{})
+	frames := make(map[*record.Process]map[profile.Frame]struct{})
+	for key := range r.Samples {
+		if _, known := stacks[processStack{key.Process, key.Stack}]; known {
+			continue
+		}
+		stacks[processStack{key.Process, key.Stack}] = struct{}{}
+		if frames[key.Process] == nil {
+			frames[key.Process] = make(map[profile.Frame]struct{})
+		}
+		for _, f := range r.Stacks[key.Stack] {
+			frames[key.Process][f] = struct{}{}
+		}
+	}
+	w := wanted{frames: make(map[*record.Process][]profile.Frame), addrs: make(map[profile.FileID][]uint64)}
+	for process, set := range frames {
+		w.frames[process] = slices.Collect(maps.Keys(set))
+		for f := range set {
+			switch {
+			case f.Kind() == profile.KernelFrame, f.File == nil && f.Address >= kernelSpace:
+				w.kernel = append(w.kernel, f)
+			case f.File == nil:
+			case f.File.Path == vdsoPath:
+				w.vdso, w.vdsoID = append(w.vdso, f.Address), f.File.ID
+			default:
+				w.addrs[f.File.ID] = append(w.addrs[f.File.ID], f.Address)
+			}
+		}
+	}
+	return w
+}
+
+// named is what was read of one process.
+type named struct {
+	process *record.Process
+	native  map[profile.FileID][]*symbols.Query
+	jit     *symbols.Query // nil: it has no code in no file
+	perfMap error
+	paths   map[profile.FileID]string
+	code    []codeRange
+	unread  error
+}
+
+// Read reads the names of a recording's frames. A process that makes us wait longer than ctx has none; its
+// goroutine is left behind. It is called once.
+func (s *Symbolizer) Read(ctx context.Context, r *record.Recording) *Symbols {
+	w := want(r)
+	host, err := os.OpenFile(filepath.Join(s.opener.ProcRoot, "1/root"), openPath, 0)
+	if err != nil {
+		host = nil // no debug files from there
+	}
+	results := make(chan named, len(w.frames)) // nobody may be there any more to take one
+	late := make(map[*record.Process]struct{})
+	for process, frames := range w.frames {
+		late[process] = struct{}{}
+		go func() { results <- s.read(ctx, process, frames, w.addrs, host) }()
+	}
+	names := &Symbols{
+		PerfMaps: make(map[*record.Process]error),
+		Unread:   make(map[*record.Process]error),
+		paths:    make(map[*record.Process]map[profile.FileID]string),
+		code:     make(map[*record.Process][]codeRange),
+		native:   make(map[*record.Process]map[profile.FileID][]*symbols.Query),
+		jit:      make(map[*record.Process]*symbols.Query),
+		kernel:   readKernel(ctx, s.opener.ProcRoot, s.sysFS, w.kernel),
+		vdso:     readVDSO(s.opener.ProcRoot, w.vdsoID, w.vdso),
+	}
+	for len(late) > 0 && ctx.Err() == nil {
+		select {
+		case one := <-results:
+			delete(late, one.process)
+			names.native[one.process], names.paths[one.process], names.code[one.process] = one.native, one.paths, one.code
+			if one.unread != nil {
+				names.Unread[one.process] = one.unread
+			}
+			if one.jit != nil {
+				names.jit[one.process], names.PerfMaps[one.process] = one.jit, one.perfMap
+			}
+		case <-ctx.Done():
+		}
+	}
+	for _, process := range r.Processes {
+		if _, ok := late[process]; ok {
+			names.Late = append(names.Late, process)
+		}
+	}
+	if host != nil && len(late) == 0 {
+		host.Close()
+	}
+	return names
+}
+
+// read reads what one process has. It blocks as long as the process makes the kernel wait.
+func (s *Symbolizer) read(ctx context.Context, p *record.Process, frames []profile.Frame, addrs map[profile.FileID][]uint64, host *os.File) named {
+	s.Learn(p, frames)
+	of := s.sources(p)
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	result := named{ // copies: a lesson may come late
+		process: p, native: make(map[profile.FileID][]*symbols.Query),
+		paths: maps.Clone(of.paths), code: slices.Clone(of.code), unread: of.unread,
+	}
+	for id, source := range of.files {
+		if source == nil {
+			continue
+		}
+		r := reading{s, ctx, id, addrs[id], of.room}
+		source.reading.Do(func() { source.names = r.source(source, host) })
+		got := source.names
+		if got.cutFor(of.room) {
+			got = r.source(source, host)
+		}
+		queries := []*symbols.Query{got.debug, got.own}
+		if !got.full && p.Root != nil {
+			queries = append(queries, r.debugFile(p.Root, got.buildID))
+		}
+		result.native[id] = slices.DeleteFunc(queries, func(q *symbols.Query) bool { return q == nil })
+	}
+	var compiled []uint64
+	for _, f := range frames {
+		if f.File == nil && f.Address < kernelSpace {
+			compiled = append(compiled, f.Address)
+		}
+	}
+	if len(compiled) > 0 {
+		result.jit = symbols.NewQuery(compiled, of.room, s.room)
+		result.perfMap = s.readPerfMap(ctx, p, of, result.jit)
+	}
+	return result
+}
+
+// reading names addresses of one file for one process, whose room it takes.
+type reading struct {
+	*Symbolizer
+	ctx   context.Context
+	id    profile.FileID
+	addrs []uint64
+	room  *symbols.Room
+}
+
+func (r reading) query() *symbols.Query {
+	return symbols.NewQuery(slices.Clone(r.addrs), r.room, r.Symbolizer.room)
+}
+
+// source names addresses by a file itself, and by its debug file that the host has, which goes first: it
+// knows the functions that are not exported. What cannot be read has no names.
+func (r reading) source(source *source, host *os.File) fileNames {
+	names := fileNames{buildID: source.buildID, room: r.room}
+	e, err := symbols.ReadELF(symbols.Until(r.ctx, source.file), source.size)
+	if err != nil {
+		return names
+	}
+	names.own = r.query()
+	names.full = e.Static != nil && e.Static.Name(names.own) == nil
+	if names.buildID == nil { // of Go's linker, outside the notes that are mapped
+		names.buildID = e.BuildID
+	}
+	if !names.full && host != nil {
+		names.debug = r.debugFile(host, names.buildID)
+		names.full = names.debug != nil
+	}
+	e.Dynamic.Name(names.own) // what it names stays when the rest cannot be read
+	return names
+}
+
+// debugFile returns nil when there is none. Each is read once: containers of one image have the same.
+func (r reading) debugFile(root *os.File, buildID []byte) *symbols.Query {
+	file, e, err := r.opener.OpenDebugFile(r.ctx, root, buildID)
+	if err != nil {
+		return nil
+	}
+	defer file.Close()
+	identity, err := elfsym.Identify(file)
+	if err != nil {
+		return nil
+	}
+	read := func() fileNames {
+		names := fileNames{debug: r.query(), room: r.room}
+		names.full = e.Static != nil && e.Static.Name(names.debug) == nil
+		return names
+	}
+	found := r.debugNames(debugKey{identity, r.id})
+	found.reading.Do(func() { found.names = read() })
+	got := found.names
+	if got.cutFor(r.room) {
+		got = read()
+	}
+	if !got.full {
+		return nil
+	}
+	return got.debug
+}
+
+func (s *Symbolizer) debugNames(key debugKey) *debugFile {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := s.debug[key]
+	if found == nil {
+		found = &debugFile{}
+		s.debug[key] = found
+	}
+	return found
+}
+
+// readPerfMap reads the perf map that was there when code was first sampled, and then that which is there
+// now: it may be another file, or the only one.
+func (s *Symbolizer) readPerfMap(ctx context.Context, p *record.Process, of *sources, names *symbols.Query) error {
+	old := of.perfMap
+	of.perfMap = nil
+	err := s.findPerfMap(p, of)
+	if old != nil {
+		defer old.Close()
+		if of.perfMap != nil && sameFile(old, of.perfMap) {
+			return readPerfMap(ctx, of.perfMap, names)
+		}
+		oldErr := readPerfMap(ctx, old, names)
+		if err != nil && errors.Is(err, fs.ErrNotExist) { // it was removed meanwhile
+			return oldErr
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return readPerfMap(ctx, of.perfMap, names)
+}
+
+func sameFile(one, other *os.File) bool {
+	x, errOne := one.Stat()
+	y, errOther := other.Stat()
+	return errOne == nil && errOther == nil && os.SameFile(x, y)
+}
+
+func readPerfMap(ctx context.Context, file *os.File, names *symbols.Query) error {
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	return names.ReadPerfMap(symbols.Until(ctx, file), info.Size())
+}

@@ -1,0 +1,201 @@
+package report
+
+import (
+	"bytes"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"correlator/elfsym"
+	"correlator/internal/demo"
+	"correlator/internal/record"
+	"correlator/internal/symbols"
+	"correlator/internal/testenv"
+	"correlator/procscan"
+	"correlator/profile"
+)
+
+// open opens a running process as a recorder does.
+func openProcess(t *testing.T, pid int) *record.Process {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var start uint64
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if _, err := fmt.Sscan(fields[22-3], &start); err != nil {
+		t.Fatal(err)
+	}
+	p := &record.Process{PID: pid}
+	if p.Handle, err = procscan.OpenProcess("/proc", procscan.Identity{PID: pid, StartTime: start}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Handle.Close() })
+	if p.Root, err = p.Handle.OpenRoot(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Root.Close() })
+	return p
+}
+
+// function is a frame in a function of a mapped file.
+func function(t *testing.T, p *record.Process, file, name string) profile.Frame {
+	t.Helper()
+	mappings, err := p.Handle.ExecutableMappings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(mappings, func(m procscan.Mapping) bool { return strings.Contains(filepath.Base(m.Path), file) })
+	if i < 0 {
+		t.Fatalf("no %s in %v", file, mappings)
+	}
+	opened, err := p.Handle.OpenMapped(mappings[i])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer opened.Close()
+	id, err := elfsym.Identify(opened)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := elfsym.ParseFile(opened, id.Size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := elf.NewFile(opened)
+	if err != nil {
+		t.Fatal(err)
+	}
+	static, _ := f.Symbols()
+	dynamic, _ := f.DynamicSymbols()
+	for _, s := range append(static, dynamic...) {
+		if s.Name == name && s.Section != elf.SHN_UNDEF {
+			return profile.Frame{
+				File:    &profile.File{ID: parsed.HTLHash, Kind: profile.NativeFrame, Path: mappings[i].Path},
+				Address: s.Value,
+			}
+		}
+	}
+	t.Fatalf("no %s in %s", name, mappings[i].Path)
+	return profile.Frame{}
+}
+
+// recording is one of processes that were sampled once each.
+func recording(stacks map[*record.Process][]profile.Frame) *record.Recording {
+	r := &record.Recording{SamplesPerSecond: 97, Samples: make(map[record.Key]uint64), Stacks: make(map[profile.StackTraceID][]profile.Frame)}
+	for p, frames := range stacks {
+		id := profile.StackTraceID{byte(len(r.Stacks) + 1)}
+		r.Stacks[id] = frames
+		r.Samples[record.Key{Process: p, Stack: id}] = 1
+		r.Processes = append(r.Processes, p)
+	}
+	return r
+}
+
+// A process in a container's place: another user, /tmp and pid namespace of its own. It ends before anybody
+// reads symbols.
+func TestNamesOfAProcessThatEnded(t *testing.T) {
+	testenv.NeedRoot(t)
+	for _, test := range []struct {
+		what  string
+		place demo.Placement
+		pid   func(pid int) int
+	}{
+		{"here", demo.Placement{}, func(pid int) int { return pid }},
+		{"in a pid namespace", demo.Placement{PIDNamespace: true}, func(int) int { return 1 }},
+		{"as another user with its own /tmp", demo.Placement{PrivateTmp: true, UID: 12345, GID: 12346}, func(pid int) int { return pid }},
+	} {
+		t.Run(test.what, func(t *testing.T) {
+			process := demo.Start(t, demo.Options{Manual: true, Placement: test.place})
+			p := openProcess(t, process.PID)
+			path := process.HostPath(fmt.Sprintf("/tmp/perf-%d.map", test.pid(process.PID)))
+			if err := os.WriteFile(path, []byte("1000000 20 void Demo.run()\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { os.Remove(path) })
+			if err := os.Chown(path, test.place.UID, -1); err != nil {
+				t.Fatal(err)
+			}
+			frames := []profile.Frame{
+				function(t, p, "demo", "price_basket"), function(t, p, "libc.so", "getenv"), {Address: 0x1000010}, {Address: 0x2000000},
+			}
+			s := NewSymbolizer("/proc")
+			defer s.Close()
+			s.Learn(p, frames)
+			process.Kill()
+			names := s.Read(t.Context(), recording(map[*record.Process][]profile.Frame{p: frames}))
+			for i, want := range []string{"price_basket", "getenv", "void Demo.run()", ""} {
+				if got := names.Name(p, frames[i]); got != want {
+					t.Errorf("%q, want %q", got, want)
+				}
+			}
+			if err, known := names.PerfMaps[p]; err != nil || !known || len(names.Late) > 0 {
+				t.Errorf("perf map: %v, %v; late: %v", known, err, names.Late)
+			}
+		})
+	}
+}
+
+// What was learned of nothing is found at the end, in a process that lives.
+func TestNamesAtTheEnd(t *testing.T) {
+	testenv.NeedRoot(t)
+	process := demo.Start(t, demo.Options{Manual: true, Placement: demo.Placement{UID: 12345, GID: 12346}})
+	p := openProcess(t, process.PID)
+	frames := []profile.Frame{
+		function(t, p, "demo", "checkout"), {Address: 0x1000010},
+		{File: &profile.File{ID: profile.FileID{1}, Kind: profile.NativeFrame, Path: "/nonexistent"}, Address: 1},
+	}
+	r := recording(map[*record.Process][]profile.Frame{p: frames})
+	path := fmt.Sprintf("/tmp/perf-%d.map", process.PID)
+	t.Cleanup(func() { os.Remove(path) })
+	for _, test := range []struct {
+		owner int // negative: no file
+		want  error
+		name  string
+	}{{-1, fs.ErrNotExist, ""}, {54321, symbols.ErrOwner, ""}, {12345, nil, "f"}, {0, nil, "f"}} {
+		if test.owner >= 0 {
+			os.Remove(path) // the kernel protects it from being written by us
+			if err := errors.Join(os.WriteFile(path, []byte("1000000 20 f\n"), 0o600), os.Chown(path, test.owner, -1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s := NewSymbolizer("/proc")
+		names := s.Read(t.Context(), r)
+		s.Close()
+		if names.Name(p, frames[0]) != "checkout" || names.Name(p, frames[1]) != test.name || names.Name(p, frames[2]) != "" {
+			t.Errorf("owned by %d: %q, %q, %q", test.owner, names.Name(p, frames[0]), names.Name(p, frames[1]), names.Name(p, frames[2]))
+		}
+		if err := names.PerfMaps[p]; !errors.Is(err, test.want) {
+			t.Errorf("owned by %d: %v, want %v", test.owner, err, test.want)
+		}
+	}
+}
+
+// The kernel and the vDSO of this machine, by what package profile makes of their addresses.
+func TestNamesOfTheKernel(t *testing.T) {
+	testenv.NeedRoot(t)
+	vmlinux := &profile.File{ID: profile.FileID{1}, Kind: profile.KernelFrame, Path: vmlinuxPath}
+	frames := []profile.Frame{{File: vmlinux, Address: 0}}
+	kallsyms, err := os.Open("/proc/kallsyms")
+	if err != nil {
+		testenv.Missing(t, "needs /proc/kallsyms")
+	}
+	defer kallsyms.Close()
+	if _, err := symbols.KernelText(kallsyms); err != nil {
+		testenv.Missing(t, "needs to be shown kernel addresses")
+	}
+	k := readKernel(t.Context(), "/proc", "/sys", frames)
+	if k.name(frames[0]) == "" {
+		t.Error("the start of the kernel's text has no name")
+	}
+	if name := readKernel(t.Context(), t.TempDir(), "/sys", frames).name(frames[0]); name != "" {
+		t.Errorf("%q without kallsyms", name)
+	}
+}
