@@ -1,0 +1,364 @@
+package metrics
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+)
+
+// deadline is how long a test waits for something that takes milliseconds on an idle machine.
+const deadline = 30 * time.Second
+
+// serve serves until the test ends, and returns the server's address.
+func serve(t *testing.T, gatherer prometheus.Gatherer, probes Probes) (address string, end func()) {
+	t.Helper()
+	server, err := Open("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(ctx, gatherer, probes) }()
+	stopped := false
+	end = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Errorf("server ended with %v", err)
+			}
+		case <-time.After(deadline):
+			t.Error("server does not end")
+		}
+	}
+	t.Cleanup(end)
+	return server.Addr().String(), end
+}
+
+// get is the status and body of an answer.
+func get(t *testing.T, url string) (status int, body string) {
+	t.Helper()
+	response, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(text)
+}
+
+func TestPaths(t *testing.T) {
+	source := crowded() // not ready
+	address, _ := serve(t, NewGatherer(source, testBuild), source)
+	for _, c := range []struct {
+		path   string
+		status int
+		body   string
+	}{
+		{"/", 200, "/metrics"},
+		{"/metrics", 200, "\ncorrelator_samples_sent_total 4000\n"},
+		{"/healthz", 200, "ok\n"},
+		{"/readyz", 503, "ends\n"},
+		{"/debug/pprof/", 404, "not found"},
+		{"/metrics/x", 404, "not found"},
+	} {
+		if status, body := get(t, "http://"+address+c.path); status != c.status || !strings.Contains(body, c.body) {
+			t.Errorf("%s: %d %q, want %d and %q", c.path, status, body, c.status, c.body)
+		}
+	}
+	response, err := http.Post("http://"+address+"/metrics", "text/plain", strings.NewReader("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("POST: %s", response.Status)
+	}
+}
+
+// The probes tell how it is now, and why.
+func TestProbes(t *testing.T) {
+	source := &fakeSource{}
+	address, _ := serve(t, NewGatherer(source, testBuild), source)
+	for path, set := range map[string]func(error){
+		"/healthz": func(err error) { source.health.Store(&err) },
+		"/readyz":  func(err error) { source.ready.Store(&err) },
+	} {
+		for _, err := range []error{nil, errors.New("fetching samples has not gone on for 41s"), nil} {
+			set(err)
+			wantStatus, want := 200, "ok\n"
+			if err != nil {
+				wantStatus, want = 503, err.Error()+"\n"
+			}
+			if status, body := get(t, "http://"+address+path); status != wantStatus || body != want {
+				t.Errorf("%s: %d %q, want %d %q", path, status, body, wantStatus, want)
+			}
+		}
+	}
+}
+
+// An agent that hangs is one that is not healthy. It is not asked again meanwhile.
+func TestProbeThatHangs(t *testing.T) {
+	hang, asked := make(chan struct{}), make(chan struct{}, 10)
+	p := newProbe(func() error {
+		asked <- struct{}{}
+		<-hang
+		return nil
+	})
+	p.timeout = 10 * time.Millisecond
+	for range 5 {
+		if err := p.result(); !errors.Is(err, errSlow) {
+			t.Fatalf("answered %v", err)
+		}
+	}
+	if len(asked) != 1 {
+		t.Errorf("asked %d times", len(asked))
+	}
+	close(hang)
+	p.timeout = deadline
+	if err := p.result(); err != nil {
+		t.Errorf("answered %v when it does not hang any more", err)
+	}
+}
+
+// gathererFunc is a Gatherer.
+type gathererFunc func() ([]*dto.MetricFamily, error)
+
+func (f gathererFunc) Gather() ([]*dto.MetricFamily, error) { return f() }
+
+// While scrapes hang, no more than a few do, and probes are answered.
+func TestScrapesThatHang(t *testing.T) {
+	hang, began := make(chan struct{}), make(chan struct{}, maxScrapes)
+	address, _ := serve(t, gathererFunc(func() ([]*dto.MetricFamily, error) {
+		began <- struct{}{}
+		<-hang
+		return nil, nil
+	}), &fakeSource{})
+	answers := make(chan error, maxScrapes)
+	for range maxScrapes {
+		go func() {
+			response, err := http.Get("http://" + address + "/metrics")
+			if err == nil {
+				response.Body.Close()
+				if response.StatusCode != http.StatusOK {
+					err = errors.New(response.Status)
+				}
+			}
+			answers <- err
+		}()
+	}
+	for range maxScrapes {
+		<-began
+	}
+	if status, body := get(t, "http://"+address+"/metrics"); status != http.StatusServiceUnavailable {
+		t.Errorf("one scrape more: %d %q", status, body)
+	}
+	if status, _ := get(t, "http://"+address+"/healthz"); status != http.StatusOK {
+		t.Errorf("healthz: %d", status)
+	}
+	close(hang)
+	for range maxScrapes {
+		if err := <-answers; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Many connections are not many descriptors, and keep nobody out: those go that have waited longest.
+func TestConnectionsAreLimited(t *testing.T) {
+	address, _ := serve(t, NewGatherer(&fakeSource{}, testBuild), &fakeSource{})
+	var conns []net.Conn
+	for i := range maxConnections + 8 {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		conn.SetDeadline(time.Now().Add(deadline))
+		if i%2 == 0 { // the others are silent
+			fmt.Fprintf(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+			response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatalf("connection %d: %v", i, err)
+			}
+			response.Body.Close()
+		}
+		conns = append(conns, conn)
+	}
+	if status, _ := get(t, "http://"+address+"/healthz"); status != http.StatusOK {
+		t.Errorf("one connection more: %d", status)
+	}
+	for i, conn := range conns[:8] {
+		if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("connection %d: %v, want it closed", i, err)
+		}
+	}
+}
+
+// pipe is a connection that tells whether it was closed.
+type pipe struct {
+	net.Conn
+	closed bool
+}
+
+func (p *pipe) Close() error { p.closed = true; return nil }
+
+func TestConnections(t *testing.T) {
+	c := limit(2)
+	a, b, d, e, f := &pipe{}, &pipe{}, &pipe{}, &pipe{}, &pipe{}
+	for _, step := range []struct {
+		conn   *pipe
+		state  http.ConnState
+		closes *pipe
+	}{
+		{a, http.StateNew, nil},
+		{b, http.StateNew, nil},
+		{a, http.StateActive, nil},
+		{a, http.StateIdle, nil},
+		{d, http.StateNew, b}, // has waited longer than a
+		{b, http.StateIdle, nil},
+		{b, http.StateClosed, nil},
+		{a, http.StateActive, nil},
+		{d, http.StateActive, nil},
+		{e, http.StateNew, e}, // nobody waits
+		{e, http.StateClosed, nil},
+		{d, http.StateClosed, nil},
+		{f, http.StateNew, nil},
+	} {
+		c.track(step.conn, step.state)
+		if step.closes != nil && !step.closes.closed {
+			t.Errorf("%v: did not close", step)
+		}
+	}
+	if a.closed || d.closed || f.closed || len(c.open) != 2 || len(c.waiting) != 1 {
+		t.Errorf("closed too many: %+v", c)
+	}
+}
+
+func TestHeadersAreLimited(t *testing.T) {
+	address, _ := serve(t, NewGatherer(&fakeSource{}, testBuild), &fakeSource{})
+	request, err := http.NewRequest("GET", "http://"+address+"/healthz", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("X-Long", strings.Repeat("x", maxHeaderBytes+8192)) // net/http adds some slop
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("%s", response.Status)
+	}
+}
+
+// When it is told to end, it ends, whoever is connected; its port is free again.
+func TestServeEnds(t *testing.T) {
+	address, end := serve(t, NewGatherer(&fakeSource{}, testBuild), &fakeSource{})
+	get(t, "http://"+address+"/healthz") // leaves an idle connection
+	silent, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	end()
+	again, err := Open(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Close()
+}
+
+// oneClient is a listener to which one client connects.
+type oneClient struct {
+	conn  chan net.Conn
+	close func()
+	ended <-chan struct{}
+}
+
+func listenForOne() (l *oneClient, client net.Conn) {
+	client, server := net.Pipe()
+	ended, end := context.WithCancel(context.Background())
+	l = &oneClient{conn: make(chan net.Conn, 1), ended: ended.Done(), close: end}
+	l.conn <- server
+	return l, client
+}
+
+func (l *oneClient) Addr() net.Addr { return &net.TCPAddr{} }
+func (l *oneClient) Close() error   { l.close(); return nil }
+func (l *oneClient) Accept() (net.Conn, error) {
+	select {
+	case conn := <-l.conn:
+		return conn, nil
+	case <-l.ended:
+		return nil, net.ErrClosed
+	}
+}
+
+// Nobody holds up the end, neither with half a request nor with one that takes long.
+func TestServeEndsAtOnce(t *testing.T) {
+	for _, request := range []string{"GET /met", "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"} {
+		synctest.Test(t, func(t *testing.T) {
+			listener, client := listenForOne()
+			defer client.Close()
+			ctx, cancel := context.WithCancel(t.Context())
+			hang, ended := make(chan struct{}), make(chan error)
+			go func() {
+				ended <- (&Server{listener: listener}).Serve(ctx, gathererFunc(func() ([]*dto.MetricFamily, error) {
+					<-hang
+					return nil, nil
+				}), &fakeSource{})
+			}()
+			fmt.Fprint(client, request)
+			synctest.Wait()
+			began := time.Now()
+			cancel()
+			if err := <-ended; err != nil || time.Since(began) > 0 {
+				t.Errorf("%q: ended with %v after %v", request, err, time.Since(began))
+			}
+			close(hang)
+		})
+	}
+}
+
+func TestServeFails(t *testing.T) {
+	server, err := Open("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Close()
+	if err := server.Serve(t.Context(), NewGatherer(&fakeSource{}, testBuild), &fakeSource{}); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestOpenInUse(t *testing.T) {
+	first, err := Open("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	if _, err := Open(first.Addr().String()); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("error %v", err)
+	}
+}
