@@ -1,0 +1,315 @@
+package admin
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"correlator/internal/agent"
+	"correlator/internal/sockfile"
+	"correlator/internal/target"
+)
+
+// source always has the same status.
+type source struct{ status agent.Status }
+
+func (s *source) Status() agent.Status { return s.status }
+
+func serve(t *testing.T, path string, s Source) {
+	t.Helper()
+	server, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(s) }()
+	t.Cleanup(func() {
+		if err := errors.Join(server.Close(), server.Close(), <-ended); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the socket's file is left: %v", err)
+		}
+	})
+}
+
+// example has every field set, and texts that are not for a terminal.
+func example() agent.Status {
+	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
+	registered := now.Add(-3*time.Hour - 12*time.Minute)
+	return agent.Status{
+		At: now, StartedAt: now.Add(-50 * time.Hour), HostID: "3a6f", SamplesDelay: agent.Seconds(300 * time.Millisecond),
+		SamplesPerSecond: 20, LiveEvents: true, MappingsFrom: "procmap_query",
+		Processes: []agent.ProcessStatus{
+			{
+				View: target.View{PID: 812, StartTime: now, State: target.StateRegistered, ServiceName: "shop",
+					ServiceEnvironment: "production", Libc: "musl", TLS: "dynamic", ContainerID: "8d3f0011223344556677"},
+				RegisteredSince: &registered, Samples: 1234999, Sent: 1234000, Queued: 30, WithoutTrace: 402, Late: 500,
+				Dropped: map[string]uint64{"queue_full": 7, "stale": 60},
+			},
+			{
+				View: target.View{PID: 4711, StartTime: now, State: target.StateError, Reason: "socket_denied",
+					ServiceName: "evil\x1b[2J", Libc: "glibc", TLS: "static"},
+				Dropped: map[string]uint64{},
+				LastError: &agent.ProcessError{Reason: "socket_denied", At: now.Add(-65 * time.Second), Count: 3,
+					Message: "connecting to /tmp/agent.sock: not permitted to its own user"},
+			},
+			{
+				View:      target.View{PID: 90, StartTime: now, State: target.StateNoStorage, TLS: "unresolved"},
+				Dropped:   map[string]uint64{},
+				LastError: &agent.ProcessError{Reason: "timeout", At: now.Add(-time.Hour), Count: 1, Message: "is long over"},
+			},
+		},
+		Latency: agent.Latency{P50: agent.Seconds(53 * time.Millisecond), P99: agent.Seconds(104 * time.Millisecond),
+			Max: agent.Seconds(131250 * time.Microsecond)},
+		Counters: map[string]uint64{"samples_added": 1300000, "samples_sent": 1299000, "samples_dropped_late": 600,
+			"samples_dropped_added_late": 20, "samples_dropped_queue_full": 7, "fed_stale": 50, "sampled_stale": 10,
+			"sampled_unknown_process": 5, "fed_unknown_process": 99999, "fed_no_trace": 300, "sampled_no_slot": 102,
+			"sampled_correlated": 1300000},
+	}
+}
+
+// What a client gets is what the agent said.
+func TestStatus(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "made/admin.sock") // the directory is made
+	want := example()
+	if err := Probe(path); err != nil {
+		t.Error(err)
+	}
+	serve(t, path, &source{want})
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode() != os.ModeSocket|0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	got, err := NewClient(path).Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+	if _, err := Open(path); !errors.Is(err, sockfile.ErrInUse) || !errors.Is(Probe(path), sockfile.ErrInUse) {
+		t.Errorf("a second agent: %v, want ErrInUse", err)
+	}
+	for _, path := range []string{filepath.Join(t.TempDir(), "two/missing/admin.sock"), "/dev/null/admin.sock"} {
+		if _, err := Open(path); err == nil || Probe(path) == nil {
+			t.Errorf("%s: %v, and Probe says %v", path, err, Probe(path))
+		}
+	}
+}
+
+// Without an agent the error says what to do.
+func TestNoAgent(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "admin.sock")
+	refused := func(what, text string) {
+		t.Helper()
+		_, err := NewClient(path).Status(t.Context())
+		if !errors.Is(err, ErrNoAgent) || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %v, want %q", what, err, text)
+		}
+	}
+	refused("no socket", `there is no such socket. Is "correlator run" running`)
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.(*net.UnixListener).SetUnlinkOnClose(false)
+	listener.Close()
+	refused("a socket that was left", "the agent was killed")
+	link := filepath.Join(dir, "link")
+	if err := errors.Join(os.Rename(path, filepath.Join(dir, "left")), os.Symlink("left", link), os.WriteFile(path, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	refused("a file", "it is no socket")
+	path = link
+	refused("a link to a socket that was left", "the agent was killed")
+	path = dir
+	refused("a directory", "it is no socket")
+	if _, err := NewClient(filepath.Join(dir, strings.Repeat("x", 200))).Status(t.Context()); err == nil || errors.Is(err, ErrNoAgent) {
+		t.Errorf("a path that is too long: %v", err)
+	}
+}
+
+// Who answers with something else is no agent of ours.
+func TestForeignAnswer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "admin.sock")
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	answers := []string{
+		"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+		"garbage\r\n\r\n",
+		"",
+	}
+	go func() {
+		for _, answer := range answers {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			conn.Read(make([]byte, 4096))
+			conn.Write([]byte(answer))
+			conn.Close()
+		}
+	}()
+	for _, answer := range answers {
+		if status, err := NewClient(path).Status(t.Context()); err == nil {
+			t.Errorf("%q became %+v", answer, status)
+		}
+	}
+}
+
+const wantTable = `running for 2d2h, 20 samples/s of every CPU, new processes are told by the kernel
+
+ PID  SERVICE            STATE                  SINCE  CONTAINER     LIBC   TLS         SAMPLES     SENT  LATE  DROPPED                 ERRORS
+ 812  shop (production)  registered             3h12m  8d3f00112233  musl   dynamic     1234597  1234000   500  stale 60, queue_full 7       0
+4711  evil\x1b[2J        error (socket_denied)      -  -             glibc  static            0        0     0  0                            3
+  90  -                  no-storage                 -  -             -      unresolved        0        0     0  0                            1
+
+last error of 4711, 1m5s ago: socket_denied: connecting to /tmp/agent.sock: not permitted to its own user
+
+3 processes: 1 registered, 1 no-storage, 1 error
+samples: 1300065, sent: 1299000, late: 620, waiting: 373, dropped: stale 60, queue_full 7, unknown_process 5
+from sample to socket: p50 53ms, p99 104ms, max 131.3ms (promised: 300ms)
+`
+
+func TestWriteStatus(t *testing.T) {
+	status := example()
+	var got strings.Builder
+	if err := WriteStatus(&got, &status); err != nil || got.String() != wantTable {
+		t.Errorf("%v, got\n%s\nwant\n%s", err, got.String(), wantTable)
+	}
+}
+
+func TestWriteStatusOfNothing(t *testing.T) {
+	now := time.Now()
+	status := agent.Status{At: now, StartedAt: now, NotReady: "starting"}
+	var got strings.Builder
+	WriteStatus(&got, &status)
+	for _, want := range []string{"samples are fed only", "found by sweeps alone", "not ready: starting\n", "0 processes\n", "dropped: 0"} {
+		if !strings.Contains(got.String(), want) {
+			t.Errorf("no %q in\n%s", want, got.String())
+		}
+	}
+}
+
+// What the numbers of a process and the totals say adds up, whatever there was.
+func TestNumbersAddUp(t *testing.T) {
+	counters := make(map[string]uint64)
+	(&agent.Counters{}).Each(func(name string, _ uint64) { counters[name] = uint64(len(counters)*len(name) + 1) })
+	counters["samples_added"] = 1e6
+	got := newSums(counters)
+	sum := got.sent + got.late + got.waiting
+	for _, samples := range got.dropped {
+		sum += samples
+	}
+	if got.samples != sum {
+		t.Errorf("%d samples, but %d in all: %+v", got.samples, sum, got)
+	}
+	want := counters["samples_added"] + counters["sampled_unknown_process"]
+	for o := target.OutcomeNotRegistered; o < target.NumOutcomes; o++ {
+		if !o.WithoutTrace() {
+			want += counters["sampled_"+o.String()] + counters["fed_"+o.String()]
+		}
+	}
+	if got.samples != want {
+		t.Errorf("%d samples, want %d", got.samples, want)
+	}
+	counters["samples_added"] = 0 // before the others were read
+	if got := newSums(counters); got.waiting != 0 || got.samples == 0 || got.samples > want {
+		t.Errorf("%+v", got)
+	}
+}
+
+// The newest errors are shown, and only some where everything is in error.
+func TestTroubles(t *testing.T) {
+	status := example()
+	for i := range 20 {
+		p := status.Processes[1]
+		p.PID += 1 + i
+		p.LastError = &agent.ProcessError{Reason: "timeout", At: status.At.Add(time.Duration(i-60) * time.Second), Message: "hangs"}
+		status.Processes = append(status.Processes, p)
+	}
+	all := troubles(&status)
+	if len(all) != 21 || !strings.HasPrefix(all[0], "last error of 4731, 41s ago") || !strings.HasPrefix(all[20], "last error of 4711, 1m5s ago") {
+		t.Errorf("%d errors: %q", len(all), all)
+	}
+	lines := newPage(nil, &status, 0).lines(0)
+	first, last := slices.Index(lines, all[0]), slices.Index(lines, "and of 12 more")
+	if first < 0 || last != first+maxTroubles-1 || lines[first-1] != "" || lines[last+1] != "" {
+		t.Errorf("from %d to %d of %q", first, last, lines)
+	}
+}
+
+func TestAge(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-time.Second: "0s", 999 * time.Millisecond: "0s", 59 * time.Second: "59s", time.Minute: "1m0s",
+		time.Hour - 1: "59m59s", 25 * time.Hour: "1d1h",
+	} {
+		if got := age(d); got != want {
+			t.Errorf("%v: %s, want %s", d, got, want)
+		}
+	}
+}
+
+// Rates are between two looks at the same agent.
+func TestRates(t *testing.T) {
+	before, now := example(), example()
+	now.At = before.At.Add(4 * time.Second)
+	now.Counters["samples_added"] += 180
+	now.Counters["samples_sent"] += 100
+	now.Counters["sampled_torn"] += 20
+	if got := ratesBetween(&before, &now).String(); got != "50.0 samples, 25.0 sent" {
+		t.Error(got)
+	}
+	if got := ratesBetween(&now, &now).String(); got != "- samples, - sent" {
+		t.Errorf("in no time: %s", got)
+	}
+	now.StartedAt = now.At
+	if got := ratesBetween(&before, &now).String(); got != "- samples, - sent" {
+		t.Errorf("across a restart: %s", got)
+	}
+	if got := ratesBetween(nil, &now).String(); got != "- samples, - sent" {
+		t.Errorf("before anything is measured: %s", got)
+	}
+}
+
+// Processes are left out first, then the older errors; what is left out is counted.
+func TestFitRows(t *testing.T) {
+	split := func(text string) []string { return strings.Split(text, "|") }
+	p := page{head: split("head|title"), processes: split("1|2|3|4|5"), troubles: split("new|old|older"), totals: split("processes|samples")}
+	for rows, want := range map[int]string{
+		0:  "head|title|1|2|3|4|5||new|old|older||processes|samples",
+		99: "head|title|1|2|3|4|5||new|old|older||processes|samples",
+		14: "head|title|1|2|3|4|5||new|old|older||processes|samples",
+		13: "head|title|1|2|3|… and 2 more processes||new|old|older||processes|samples",
+		10: "head|title|… and 5 more processes||new|old|older||processes|samples",
+		9:  "head|title|… and 5 more processes||new|and of 2 more||processes|samples",
+		8:  "head|title|… and 5 more processes||and of 3 more||processes|samples",
+		7:  "head|title|1|… and 4 more processes||processes|samples",
+		6:  "head|title|… and 5 more processes||processes|samples",
+		5:  "head|title||processes|samples",
+		4:  "head|title||processes",
+		1:  "head",
+	} {
+		if got := strings.Join(p.lines(rows), "|"); got != want {
+			t.Errorf("%d rows: %s", rows, got)
+		}
+	}
+	p.processes, p.troubles = nil, nil
+	for rows, want := range map[int]string{0: "head|title||processes|samples", 5: "head|title||processes|samples", 2: "head|title"} {
+		if got := strings.Join(p.lines(rows), "|"); got != want {
+			t.Errorf("no processes, %d rows: %s", rows, got)
+		}
+	}
+}

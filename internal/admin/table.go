@@ -1,0 +1,189 @@
+package admin
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"correlator/internal/agent"
+	"correlator/internal/target"
+	"correlator/internal/terminal"
+	"correlator/messaging"
+)
+
+// WriteStatus writes what `status` shows.
+func WriteStatus(w io.Writer, s *agent.Status) error {
+	columns, _ := terminal.Size(w)
+	_, err := io.WriteString(w, strings.Join(newPage(nil, s, columns).lines(0), "\n")+"\n")
+	return err
+}
+
+// headline says what runs.
+func headline(s *agent.Status) string {
+	sampling := "samples are fed only"
+	if s.SamplesPerSecond > 0 {
+		sampling = fmt.Sprintf("%d samples/s of every CPU", s.SamplesPerSecond)
+	}
+	found := "new processes are found by sweeps alone"
+	if s.LiveEvents {
+		found = "new processes are told by the kernel"
+	}
+	return fmt.Sprintf("running for %s, %s, %s", age(s.At.Sub(s.StartedAt)), sampling, found)
+}
+
+func processTable(s *agent.Status) *terminal.Table {
+	table := terminal.NewTable(
+		terminal.Column{Title: "PID", Right: true},
+		terminal.Column{Title: "SERVICE", Shrink: true},
+		terminal.Column{Title: "STATE"},
+		terminal.Column{Title: "SINCE", Right: true, Spare: 1},
+		terminal.Column{Title: "CONTAINER", Spare: 2},
+		terminal.Column{Title: "LIBC", Spare: 4},
+		terminal.Column{Title: "TLS", Spare: 3},
+		terminal.Column{Title: "SAMPLES", Right: true},
+		terminal.Column{Title: "SENT", Right: true},
+		terminal.Column{Title: "LATE", Right: true},
+		terminal.Column{Title: "DROPPED", Shrink: true},
+		terminal.Column{Title: "ERRORS", Right: true},
+	)
+	for i := range s.Processes {
+		p := &s.Processes[i]
+		table.Row(strconv.Itoa(p.PID), service(p), p.StateText(), since(s.At, p.RegisteredSince), p.ShortContainerID(),
+			p.Libc, p.TLS, number(p.Samples-min(p.WithoutTrace, p.Samples)), number(p.Sent), number(p.Late), dropped(p.Dropped), errorCount(p))
+	}
+	return table
+}
+
+func service(p *agent.ProcessStatus) string {
+	if p.ServiceEnvironment == "" {
+		return p.ServiceName
+	}
+	return p.ServiceName + " (" + p.ServiceEnvironment + ")"
+}
+
+func since(now time.Time, at *time.Time) string {
+	if at == nil {
+		return ""
+	}
+	return age(now.Sub(*at))
+}
+
+// dropped is how many samples were, by reason, most first.
+func dropped(reasons map[string]uint64) string {
+	names := make([]string, 0, len(reasons))
+	for name, samples := range reasons {
+		if samples > 0 {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return "0"
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		if reasons[a] != reasons[b] {
+			return int(min(max(int64(reasons[b])-int64(reasons[a]), -1), 1))
+		}
+		return strings.Compare(a, b)
+	})
+	for i, name := range names {
+		names[i] = name + " " + number(reasons[name])
+	}
+	return strings.Join(names, ", ")
+}
+
+func errorCount(p *agent.ProcessStatus) string {
+	if p.LastError == nil {
+		return "0"
+	}
+	return number(p.LastError.Count)
+}
+
+// sums are what became of the samples with a trace of all processes since the agent started.
+//
+//	samples = sent + late + waiting + the sum of dropped
+type sums struct {
+	samples, sent, late, waiting uint64
+	dropped                      map[string]uint64
+}
+
+// newSums adds up the agent's counters. Samples that were fed of processes that take no part are no loss.
+func newSums(counters map[string]uint64) sums {
+	s := sums{sent: counters["samples_sent"], dropped: make(map[string]uint64)}
+	var dropped uint64 // of what was queued
+	for r := range messaging.NumReasons {
+		samples := counters["samples_dropped_"+r.String()]
+		dropped += samples
+		if r == messaging.ReasonLate || r == messaging.ReasonAddedLate {
+			s.late += samples
+		} else {
+			s.dropped[r.String()] += samples
+		}
+	}
+	if queued, done := counters["samples_added"], s.sent+dropped; queued > done { // they are not read at one moment
+		s.waiting = queued - done
+	}
+	s.samples = s.sent + dropped + s.waiting
+	for o := range target.NumOutcomes {
+		if o == target.OutcomeCorrelated || o.WithoutTrace() {
+			continue
+		}
+		refused := counters["sampled_"+o.String()]
+		if o != target.OutcomeUnknownProcess {
+			refused += counters["fed_"+o.String()]
+		}
+		s.dropped[o.String()] += refused
+		s.samples += refused
+	}
+	return s
+}
+
+// totals are of all processes since the agent started, those that are gone included.
+func totals(s *agent.Status) []string {
+	states := make(map[target.State]int)
+	for i := range s.Processes {
+		states[s.Processes[i].State]++
+	}
+	var counts []string
+	for _, state := range []target.State{target.StateRegistered, target.StateReady, target.StateNoStorage, target.StateFiltered, target.StateError} {
+		if states[state] > 0 {
+			counts = append(counts, fmt.Sprintf("%d %s", states[state], state))
+		}
+	}
+	processes := strconv.Itoa(len(s.Processes)) + " processes"
+	if len(counts) > 0 {
+		processes += ": " + strings.Join(counts, ", ")
+	}
+	sums := newSums(s.Counters)
+	lines := []string{
+		processes,
+		fmt.Sprintf("samples: %s, sent: %s, late: %s, waiting: %s, dropped: %s",
+			number(sums.samples), number(sums.sent), number(sums.late), number(sums.waiting), dropped(sums.dropped)),
+	}
+	if s.Latency.Max > 0 {
+		lines = append(lines, fmt.Sprintf("from sample to socket: p50 %s, p99 %s, max %s (promised: %s)",
+			duration(s.Latency.P50), duration(s.Latency.P99), duration(s.Latency.Max), duration(s.SamplesDelay)))
+	}
+	return lines
+}
+
+func duration(s agent.Seconds) string { return time.Duration(s).Round(100 * time.Microsecond).String() }
+
+func number(n uint64) string { return strconv.FormatUint(n, 10) }
+
+// age is a duration in its two largest units: 3d4h, 5h12m, 47s.
+func age(d time.Duration) string {
+	d = max(d, 0)
+	const day = 24 * time.Hour
+	switch {
+	case d >= day:
+		return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
+	case d >= time.Hour:
+		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
+	case d >= time.Minute:
+		return fmt.Sprintf("%dm%ds", d/time.Minute, d%time.Minute/time.Second)
+	}
+	return fmt.Sprintf("%ds", d/time.Second)
+}
