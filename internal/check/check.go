@@ -1,0 +1,149 @@
+// Package check says what this machine, and the rights and limits of this process, allow `run` to do.
+//
+// A check is one requirement. What can be tried is tried: a feature of the kernel is there when it works,
+// whatever the version says. What the checks open they close again, and nothing is written, pinned or
+// bound. Which checks there are, and which of them `run` cannot start without, follows from its flags.
+//
+// There is a file for each subject: namespaces.go, capabilities.go, kernel.go, settings.go (sysctl),
+// security.go, limits.go, paths.go (of flags).
+package check
+
+import (
+	"slices"
+	"strings"
+
+	"correlator/internal/agent"
+)
+
+// Status is what became of a requirement.
+type Status string
+
+const (
+	// OK: it is there, or nothing is lost without it.
+	OK Status = "ok"
+	// Degraded: it is there in part, or cannot be found out.
+	Degraded Status = "degraded"
+	// Missing: it is not there.
+	Missing Status = "missing"
+)
+
+// Result is the answer to one requirement. As JSON it is an interface: names, groups and statuses keep
+// their meaning; the other texts are for people.
+type Result struct {
+	Name     string `json:"name"`  // unique
+	Group    string `json:"group"` // of requirements
+	Required bool   `json:"required"`
+	Status   Status `json:"status"`
+	Detail   string `json:"detail"`           // what was found
+	Loss     string `json:"loss,omitempty"`   // what `run` does not do because of it, unless it is OK
+	Remedy   string `json:"remedy,omitempty"` // an imperative, unless it is OK
+}
+
+// check is one requirement.
+type check struct {
+	name, group string
+	required    bool // `run` with these flags does not start without
+	run         func(*machine) finding
+}
+
+// finding is what a check finds.
+type finding struct {
+	status               Status
+	detail, loss, remedy string
+}
+
+func ok(detail string) finding { return finding{status: OK, detail: detail} }
+
+// Groups, in the order in which they are shown.
+const (
+	groupNamespaces   = "namespaces"
+	groupCapabilities = "capabilities"
+	groupKernel       = "kernel"
+	groupSettings     = "settings"
+	groupSecurity     = "security"
+	groupLimits       = "limits"
+	groupPaths        = "paths"
+)
+
+// Config is what `run` is told.
+type Config struct {
+	agent.Config
+	AdminSocket      string // path; empty: none
+	NeedsAdminSocket bool   // it was asked for: `run` does not start without
+	MetricsAddress   string // host:port; empty: none
+}
+
+// Run checks all that `run` with this configuration, which must be valid, needs. It takes a fraction of
+// a second, and takes samples for a part of that if `run` would.
+func Run(config Config) []Result {
+	m := newMachine(config)
+	var results []Result
+	for _, c := range checks(needsOf(config)) {
+		f := c.run(m)
+		results = append(results, Result{
+			Name: c.name, Group: c.group, Required: c.required,
+			Status: f.status, Detail: f.detail, Loss: f.loss, Remedy: f.remedy,
+		})
+	}
+	return results
+}
+
+// needs is what flags of `run` ask for.
+type needs struct {
+	sampling     bool // samples are taken
+	sampler      bool // the sampler is loaded: also to pin its table
+	feed         bool // there is a feed socket
+	eBPF         bool // something is loaded, if it can be
+	kernelStacks bool
+	pins         bool
+	admin        bool // there is an admin socket
+	adminAsked   bool // and `run` does not start without
+	metrics      bool // there is an address for metrics
+}
+
+func needsOf(config Config) needs {
+	n := needs{
+		sampling: config.SamplesPerSecond > 0,
+		feed:     config.FeedSocket != "",
+		pins:     config.PinMaps != "",
+		metrics:  config.MetricsAddress != "",
+	}
+	n.admin = config.AdminSocket != ""
+	n.adminAsked = n.admin && config.NeedsAdminSocket
+	n.sampler = n.sampling || n.pins
+	n.eBPF = n.sampler || n.feed
+	n.kernelStacks = n.sampling && config.KernelStacks
+	return n
+}
+
+func checks(n needs) []check {
+	return slices.Concat(
+		namespaceChecks(n), capabilityChecks(n), kernelChecks(n), settingChecks(n), securityChecks(n),
+		limitChecks(n), pathChecks(n),
+	)
+}
+
+// Works says whether `run` would start.
+func Works(results []Result) bool { return !slices.ContainsFunc(results, Result.prevents) }
+
+func (r Result) prevents() bool { return r.Required && r.Status == Missing }
+
+// Verdict says in a sentence what `run` would do.
+func Verdict(results []Result) string {
+	var missing, losses []string
+	for _, r := range results {
+		if r.prevents() {
+			missing = append(missing, r.Name)
+		}
+		if r.Status != OK && !slices.Contains(losses, r.Loss) {
+			losses = append(losses, r.Loss)
+		}
+	}
+	switch {
+	case len(missing) > 0:
+		return "run could not work: missing " + strings.Join(missing, ", ")
+	case len(losses) > 0:
+		return "run would work, but: " + strings.Join(losses, "; ")
+	}
+	return "run would work"
+}

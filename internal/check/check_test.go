@@ -1,0 +1,189 @@
+package check
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/agent"
+)
+
+// errRefused is for whatever a test has refuse.
+var errRefused = errors.New("refused")
+
+// config is that of `run` without flags.
+func config() Config {
+	return Config{Config: agent.Config{
+		ProcRoot: "/proc", SamplesDelay: 300 * time.Millisecond, ReportInterval: 100 * time.Millisecond,
+		ScanInterval: 30 * time.Second, MaxProcesses: agent.DefaultMaxProcesses, SamplesPerSecond: 20,
+	}}
+}
+
+// inventedMachine has files where the kernel's would be, two CPUs, all capabilities, and whatever is tried
+// works.
+func inventedMachine(t *testing.T, files map[string]string) *machine {
+	t.Helper()
+	dir := t.TempDir()
+	works := func() error { return nil }
+	m := &machine{
+		config: config(), sysRoot: filepath.Join(dir, "sys"), cpus: 2, caps: ^capabilities(0),
+		procfs: works, sampler: works, liveEvents: works, kernelSymbols: works, readv: works,
+		memory: func() (access, error) { return access{allowed: 10}, nil },
+		admin:  works,
+	}
+	m.config.ProcRoot = filepath.Join(dir, "proc")
+	for _, dir := range []string{m.proc("sys/kernel"), m.proc("7"), m.sysRoot} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("7", m.proc("self")); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(strings.ReplaceAll(text, "DIR", dir)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return m
+}
+
+// found runs the check of a name.
+func found(t *testing.T, m *machine, name string) finding {
+	t.Helper()
+	list := checks(needsOf(m.config))
+	i := slices.IndexFunc(list, func(c check) bool { return c.name == name })
+	if i < 0 {
+		t.Fatalf("no check is called %s", name)
+	}
+	return list[i].run(m)
+}
+
+// verify compares the status, and looks for words in what is told.
+func (f finding) verify(t *testing.T, status Status, detail, remedy string) {
+	t.Helper()
+	if f.status != status || !strings.Contains(f.detail, detail) || !strings.Contains(f.remedy, remedy) {
+		t.Errorf("found %+v, want %s, detail %q, remedy %q", f, status, detail, remedy)
+	}
+	if told := f.loss != "" && f.remedy != ""; f.detail == "" || told != (f.status != OK) {
+		t.Errorf("%s with loss %q and remedy %q", f.status, f.loss, f.remedy)
+	}
+}
+
+// What is asked for, and what `run` cannot start without, follows from its flags.
+func TestRequired(t *testing.T) {
+	always := []string{"proc-root", "pid-namespace", "openat2", "pidfd", "RLIMIT_NOFILE"}
+	sampler := []string{"user-namespace", "CAP_BPF", "CAP_PERFMON", "btf", "task-iterator", "ring-buffer", "sampler", "lockdown"}
+	for _, test := range []struct {
+		name     string
+		change   func(*Config)
+		required [][]string
+		listed   []string // beside those that are required
+		unlisted []string
+	}{
+		{"nothing", func(*Config) {}, [][]string{always, sampler, {"perf-cpu-clock"}},
+			[]string{"live-events", "net.unix.max_dgram_qlen", "CAP_SETUID"},
+			[]string{"CAP_SYSLOG", "kernel.kptr_restrict", "kernel-symbols", "feed-socket", "pin-maps"}},
+		{"--samples-per-second 0 --feed-socket", func(c *Config) { c.SamplesPerSecond, c.FeedSocket = 0, "/s" },
+			[][]string{always, {"feed-socket"}},
+			[]string{"CAP_BPF", "CAP_PERFMON", "btf", "task-iterator", "live-events"},
+			[]string{"ring-buffer", "perf-cpu-clock", "sampler", "lockdown", "kernel.perf_event_max_sample_rate"}},
+		{"--samples-per-second 0 --pin-maps", func(c *Config) { c.SamplesPerSecond, c.PinMaps = 0, "/d" },
+			[][]string{always, sampler, {"pin-maps"}}, nil, []string{"perf-cpu-clock"}},
+		{"--kernel-stacks", func(c *Config) { c.KernelStacks = true }, [][]string{always, sampler, {"perf-cpu-clock"}},
+			[]string{"CAP_SYSLOG", "kernel.kptr_restrict", "kernel-symbols"}, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := config()
+			test.change(&c)
+			var required, all []string
+			for _, check := range checks(needsOf(c)) {
+				if slices.Contains(all, check.name) {
+					t.Errorf("%s is listed twice", check.name)
+				}
+				if all = append(all, check.name); check.required {
+					required = append(required, check.name)
+				}
+			}
+			want := slices.Concat(test.required...)
+			slices.Sort(want)
+			slices.Sort(required)
+			if !slices.Equal(required, want) {
+				t.Errorf("required are\n%v, not\n%v", required, want)
+			}
+			for _, name := range test.listed {
+				if !slices.Contains(all, name) {
+					t.Errorf("%s is not listed", name)
+				}
+			}
+			for _, name := range test.unlisted {
+				if slices.Contains(all, name) {
+					t.Errorf("%s is listed", name)
+				}
+			}
+		})
+	}
+}
+
+// On whatever machine this is, every result is whole.
+func TestRun(t *testing.T) {
+	c := config()
+	c.FeedSocket, c.KernelStacks, c.PinMaps = filepath.Join(t.TempDir(), "feed"), true, "/sys/fs/bpf/correlator-check"
+	groups := []string{""}
+	for _, r := range Run(c) {
+		finding{r.Status, r.Detail, r.Loss, r.Remedy}.verify(t, r.Status, "", "")
+		if r.Group != groups[len(groups)-1] {
+			groups = append(groups, r.Group)
+		}
+	}
+	slices.Sort(groups)
+	if len(slices.Compact(groups)) != 8 {
+		t.Errorf("groups are not together: %q", groups)
+	}
+	if _, err := os.Stat(c.PinMaps); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s: %v", c.PinMaps, err)
+	}
+}
+
+func TestCapabilities(t *testing.T) {
+	with := func(m *machine, capabilities ...int) *machine {
+		m.caps = 0
+		for _, c := range capabilities {
+			m.caps |= 1 << c
+		}
+		return m
+	}
+	m := inventedMachine(t, nil)
+	m.config.KernelStacks = true
+	for name, number := range map[string]int{
+		"CAP_SYS_PTRACE": unix.CAP_SYS_PTRACE, "CAP_BPF": unix.CAP_BPF, "CAP_PERFMON": unix.CAP_PERFMON,
+		"CAP_CHECKPOINT_RESTORE": unix.CAP_CHECKPOINT_RESTORE, "CAP_DAC_READ_SEARCH": unix.CAP_DAC_READ_SEARCH,
+		"CAP_SETUID": unix.CAP_SETUID, "CAP_SETGID": unix.CAP_SETGID, "CAP_SYSLOG": unix.CAP_SYSLOG,
+	} {
+		m.kernelSymbols = func() error { return errRefused }
+		found(t, with(m, number), name).verify(t, OK, "for ", "")
+		found(t, with(m), name).verify(t, Missing, "not in effect", name)
+		admin := found(t, with(m, unix.CAP_SYS_ADMIN), name)
+		if included := name == "CAP_BPF" || name == "CAP_PERFMON" || name == "CAP_CHECKPOINT_RESTORE"; included != (admin.status == OK) {
+			t.Errorf("%s by CAP_SYS_ADMIN: %+v", name, admin)
+		}
+	}
+	m.kernelSymbols = func() error { return nil }
+	found(t, with(m), "CAP_SYSLOG").verify(t, OK, "not needed", "")
+
+	// Where nothing is loaded, what works without a capability needs none.
+	m.config.SamplesPerSecond, m.config.FeedSocket = 0, ""
+	found(t, with(m), "CAP_PERFMON").verify(t, OK, "not needed", "")
+	m.liveEvents = func() error { return errRefused }
+	found(t, with(m), "CAP_PERFMON").verify(t, Missing, "not in effect", "CAP_PERFMON")
+}

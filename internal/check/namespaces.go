@@ -1,0 +1,192 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/agent"
+	"correlator/messaging"
+	"correlator/procscan"
+)
+
+// The first namespaces of a kernel, as links in /proc/PID/ns show them: the numbers of
+// include/linux/proc_ns.h (uapi/linux/nsfs.h since 6.18), which are the same on every machine.
+const (
+	initialPIDNamespace    = "pid:[4026531836]"    // PROC_PID_INIT_INO
+	initialUserNamespace   = "user:[4026531837]"   // PROC_USER_INIT_INO
+	initialCgroupNamespace = "cgroup:[4026531835]" // PROC_CGROUP_INIT_INO
+)
+
+func namespaceChecks(n needs) []check {
+	return []check{
+		{"proc-root", groupNamespaces, true, procRoot},
+		{"proc-root-path", groupNamespaces, false, procRootPath},
+		{"hidepid", groupNamespaces, false, hidepid},
+		{"pid-namespace", groupNamespaces, true, pidNamespace},
+		{"user-namespace", groupNamespaces, n.sampler, userNamespace},
+		{"mount-namespace", groupNamespaces, false, mountNamespace},
+		{"cgroup-namespace", groupNamespaces, false, cgroupNamespace},
+		{"machine-id", groupNamespaces, false, machineID},
+	}
+}
+
+func procRoot(m *machine) finding {
+	if err := m.procfs(); err != nil {
+		return finding{Missing, err.Error(), lossRights, "mount the host's procfs, and name it by --proc-root"}
+	}
+	return ok("a procfs is mounted at " + m.config.ProcRoot)
+}
+
+// procRootPath is about how sockets are connected to: by a name below the proc root, with the rights of
+// their processes.
+func procRootPath(m *machine) finding {
+	const loss = "sockets cannot be reached"
+	root := m.config.ProcRoot
+	if len(root) > messaging.MaxProcRootBytes {
+		return finding{Missing, fmt.Sprintf("%d bytes long; a socket's name has room for %d", len(root), messaging.MaxProcRootBytes),
+			loss, "mount the host's procfs at a shorter path"}
+	}
+	path, err := filepath.Abs(root)
+	for err == nil {
+		var stat unix.Stat_t
+		if err = unix.Stat(path, &stat); err == nil && stat.Mode&unix.S_IXOTH == 0 {
+			return finding{Missing, "not every user can enter " + path, "sockets of other users' processes cannot be reached", "chmod o+x " + path}
+		}
+		if path == "/" {
+			break
+		}
+		path = filepath.Dir(path)
+	}
+	if err != nil {
+		return m.unknown(err, loss, "see proc-root")
+	}
+	return ok(fmt.Sprintf("every user can enter it; %d of at most %d bytes", len(root), messaging.MaxProcRootBytes))
+}
+
+// hidepid is a mount option of procfs: processes that may not be traced are hidden, CAP_SYS_PTRACE aside.
+func hidepid(m *machine) finding {
+	mount, err := m.procMount()
+	if err != nil {
+		return m.unknown(err, lossUnproved, "see proc-root")
+	}
+	value, hides := mount.SuperOptions["hidepid"]
+	switch {
+	case !hides || value == "0" || value == "off":
+		return ok("processes are not hidden")
+	case m.caps.has(unix.CAP_SYS_PTRACE):
+		return ok("hidepid=" + value + ", which does not apply to CAP_SYS_PTRACE")
+	}
+	return finding{Degraded, "hidepid=" + value + " hides processes of other users", lossOthers, grant("CAP_SYS_PTRACE")}
+}
+
+// procMount is the mount that the proc root is part of.
+func (m *machine) procMount() (*procfs.MountInfo, error) {
+	self, err := m.self()
+	if err != nil {
+		return nil, err
+	}
+	mounts, err := self.MountInfo()
+	if err != nil {
+		return nil, err
+	}
+	root, err := filepath.Abs(m.config.ProcRoot)
+	if err != nil {
+		return nil, err
+	}
+	var best *procfs.MountInfo
+	for _, mount := range mounts { // of those at one path the last one is on top
+		if mount.FSType == "proc" && isBelow(root, mount.MountPoint) && (best == nil || len(mount.MountPoint) >= len(best.MountPoint)) {
+			best = mount
+		}
+	}
+	if best == nil {
+		return nil, errors.New("no procfs among our mounts")
+	}
+	return best, nil
+}
+
+// isBelow says whether path is dir or below.
+func isBelow(path, dir string) bool {
+	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
+}
+
+func pidNamespace(m *machine) finding {
+	const remedy = "run in the host's pid namespace (hostPID: true of the pod, --pid=host of the container)"
+	err := procscan.ProbeNamespace(m.config.ProcRoot)
+	if err != nil && m.procfs() != nil {
+		return finding{Missing, "not known without a procfs", lossOutside, "see proc-root"}
+	}
+	if err != nil {
+		return finding{Missing, err.Error(), lossOutside, remedy + ", or name its own procfs by --proc-root"}
+	}
+	name, err := os.Readlink(m.proc("self/ns/pid"))
+	if err != nil {
+		return m.unknown(err, lossOutside, remedy)
+	}
+	if name != initialPIDNamespace {
+		return finding{Degraded, "not the host's", lossOutside, remedy}
+	}
+	return ok("the host's, and procfs is of it")
+}
+
+func userNamespace(m *machine) finding {
+	const remedy = "run outside of user namespaces (rootless containers, user-namespaced pods)"
+	initial, err := m.inInitialUserNamespace()
+	if err != nil {
+		return m.unknown(err, lossUnproved, "see proc-root")
+	}
+	if !initial {
+		return finding{Missing, "not the host's: capabilities do not count outside of it", lossOutside, remedy}
+	}
+	return ok("the host's")
+}
+
+func (m *machine) inInitialUserNamespace() (bool, error) {
+	name, err := os.Readlink(m.proc("self/ns/user"))
+	return name == initialUserNamespace, err
+}
+
+func mountNamespace(m *machine) finding {
+	ours, err := os.Readlink(m.proc("self/ns/mnt"))
+	if err != nil {
+		return m.unknown(err, lossUnproved, "see proc-root")
+	}
+	const harmless = "paths of processes are resolved below their own roots"
+	switch first, err := os.Readlink(m.proc("1/ns/mnt")); {
+	case err != nil:
+		return ok(harmless)
+	case first != ours:
+		return ok("our own; " + harmless)
+	}
+	return ok("that of process 1")
+}
+
+func cgroupNamespace(m *machine) finding {
+	name, err := os.Readlink(m.proc("self/ns/cgroup"))
+	switch {
+	case err != nil:
+		return m.unknown(err, lossUnproved, "see proc-root")
+	case name == initialCgroupNamespace:
+		return ok("the host's")
+	case m.config.Filter.ByContainer():
+		return finding{Degraded, "not the host's: paths of cgroups are told as seen from our own",
+			"filters by the path of a cgroup may not match",
+			"run in the host's cgroup namespace (--cgroupns=host), or filter by container ids only"}
+	}
+	return ok("not the host's, and no filter depends on the path of a cgroup")
+}
+
+// machineID does not show the id, which machine-id(5) calls confidential.
+func machineID(m *machine) finding {
+	if agent.HostID(m.config.ProcRoot) == "" {
+		return finding{Missing, "process 1 has no /etc/machine-id", "agents are told no host id, unless --host-id says one",
+			"systemd-machine-id-setup, or say --host-id"}
+	}
+	return ok("there is one to tell agents")
+}

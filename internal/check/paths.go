@@ -1,0 +1,116 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/bpf"
+	"correlator/internal/metrics"
+	"correlator/internal/sockfile"
+)
+
+// This file is about the paths and addresses that flags name. What is in use is no reason not to work when an
+// agent runs already, which is likely to use it.
+
+func pathChecks(n needs) []check {
+	var list []check
+	if n.feed {
+		list = append(list, check{"feed-socket", groupPaths, true, feedSocket})
+	}
+	if n.pins {
+		list = append(list, check{"pin-maps", groupPaths, true, pinMaps})
+	}
+	if n.admin {
+		list = append(list, check{"admin-socket", groupPaths, n.adminAsked, adminSocket})
+	}
+	if n.metrics {
+		list = append(list, check{"metrics-address", groupPaths, true, metricsAddress})
+	}
+	return list
+}
+
+// agentRuns says whether an agent serves the admin socket.
+func (m *machine) agentRuns() bool {
+	return m.config.AdminSocket != "" && errors.Is(m.admin(), sockfile.ErrInUse)
+}
+
+func inUse(what string) finding {
+	return finding{Degraded, what + " is in use, probably by the agent that runs here", "it does not start beside another agent",
+		"end that agent first"}
+}
+
+func adminSocket(m *machine) finding {
+	err := m.admin()
+	switch {
+	case err == nil:
+		return ok(m.config.AdminSocket + " can be bound")
+	case m.agentRuns():
+		return inUse(m.config.AdminSocket)
+	}
+	return finding{Missing, err.Error(), "`correlator status` cannot ask the agent", socketRemedy(err)}
+}
+
+// socketRemedy is what to do when a socket cannot be bound.
+func socketRemedy(err error) string {
+	switch {
+	case errors.Is(err, sockfile.ErrInUse):
+		return "end the agent that uses it, or name another path"
+	case errors.Is(err, sockfile.ErrNotSocket):
+		return "take that file away, or name another path"
+	case errors.Is(err, unix.ENAMETOOLONG):
+		return "name a shorter path"
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		return "make its directory, and let only this user write there"
+	}
+	return "run as the owner of its directory, or name another path"
+}
+
+func metricsAddress(m *machine) finding {
+	server, err := metrics.Open(m.config.MetricsAddress)
+	switch {
+	case err == nil:
+		server.Close()
+		return ok(m.config.MetricsAddress + " can be listened on")
+	case errors.Is(err, unix.EADDRINUSE) && m.agentRuns():
+		return inUse(m.config.MetricsAddress)
+	}
+	return finding{Missing, err.Error(), "there are no metrics", "name an address of this host and a port that is free"}
+}
+
+func feedSocket(m *machine) finding {
+	err := sockfile.Probe("unixgram", m.config.FeedSocket)
+	if m.config.AdminSocket != "" && filepath.Dir(m.config.FeedSocket) == filepath.Dir(m.config.AdminSocket) && errors.Is(err, os.ErrNotExist) {
+		err = m.admin() // for which the directory is made
+	}
+	switch {
+	case err == nil:
+		return ok(m.config.FeedSocket + " can be bound")
+	case errors.Is(err, sockfile.ErrInUse) && m.agentRuns():
+		return inUse(m.config.FeedSocket)
+	}
+	return finding{Missing, err.Error(), "nothing can be fed", socketRemedy(err)}
+}
+
+func pinMaps(m *machine) finding {
+	err := bpf.ProbePinDir(m.config.PinMaps)
+	if err == nil {
+		return ok("the table can be pinned in " + m.config.PinMaps)
+	}
+	if errors.Is(err, unix.EWOULDBLOCK) && m.agentRuns() {
+		return inUse(m.config.PinMaps)
+	}
+	f := finding{Missing, err.Error(), "the table of targets is not pinned", "name a directory of a bpf file system in which this user can write"}
+	var missing *bpf.MissingError
+	switch {
+	case errors.As(err, &missing):
+		f.detail, f.remedy = "needs "+missing.Feature, missing.Remedy
+	case errors.Is(err, unix.EWOULDBLOCK):
+		f.remedy = fmt.Sprintf("end the agent that uses %s, or name another directory", m.config.PinMaps)
+	}
+	return f
+}

@@ -1,0 +1,89 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/bpf"
+)
+
+// This file is about who else has a say.
+
+func securityChecks(n needs) []check {
+	list := []check{
+		{"lsm", groupSecurity, false, func(m *machine) finding { return securityModules(m, n) }},
+		{"seccomp", groupSecurity, false, func(*machine) finding { return seccomp() }},
+	}
+	if n.sampler {
+		list = append([]check{{"lockdown", groupSecurity, true, lockdown}}, list...)
+	}
+	return list
+}
+
+const securityfsRemedy = "mount -t securityfs securityfs /sys/kernel/security, to see which"
+
+func (m *machine) securityfs(name string) (string, error) {
+	return readText(filepath.Join(m.sysRoot, "kernel/security", name))
+}
+
+// lockdown is that of kernel_lockdown(7). The file shows the mode in force in brackets, among all:
+//
+//	none [integrity] confidentiality
+func lockdown(m *machine) finding {
+	modes, err := m.securityfs("lockdown")
+	var missing *bpf.MissingError
+	switch _, after, found := strings.Cut(modes, "["); {
+	case err != nil && m.sampler() == nil:
+		return ok("not to be seen; does not hinder the sampler")
+	case err != nil && errors.As(m.sampler(), &missing):
+		return ok("not to be seen; the sampler needs something else")
+	case errors.Is(err, os.ErrNotExist):
+		return m.unknown(err, lossUnproved, securityfsRemedy)
+	case err != nil || !found:
+		return m.unknown(fmt.Errorf("reading lockdown: %q: %w", modes, err), lossUnproved, securityfsRemedy)
+	default:
+		mode, _, _ := strings.Cut(after, "]")
+		if mode == "confidentiality" {
+			return finding{Missing, "confidentiality: eBPF may not read the kernel's memory", lossSampler, "boot with lockdown=integrity, or none"}
+		}
+		return ok(mode + ": eBPF may read the kernel's memory")
+	}
+}
+
+// securityModules names those in force, and the label that we have with them. Whether they let us is for
+// the other checks to try.
+func securityModules(m *machine, n needs) finding {
+	refused := m.refused() || n.sampler && m.privileged(unix.CAP_SYS_ADMIN) && errors.Is(m.sampler(), unix.EPERM)
+	names, err := m.securityfs("lsm")
+	detail := names
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		detail = "not to be seen: securityfs is not mounted"
+	case err != nil:
+		detail = "not to be seen: " + err.Error()
+	}
+	if label, err := readText(m.proc("self/attr/current")); err == nil && label != "" {
+		detail += "; we run as " + strings.TrimRight(label, "\x00")
+	}
+	if refused {
+		return finding{Degraded, detail + "; something refuses us", lossUnproved,
+			"look for denials (dmesg, ausearch), and allow them in our profile; or run unconfined"}
+	}
+	return ok(detail)
+}
+
+func seccomp() finding {
+	mode, err := unix.PrctlRetInt(unix.PR_GET_SECCOMP, 0, 0, 0, 0)
+	switch {
+	case err != nil:
+		return ok("the kernel has none")
+	case mode == 0:
+		return ok("we run without a filter")
+	}
+	return ok("we run under a filter; what it refuses shows above")
+}

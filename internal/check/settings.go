@@ -1,0 +1,149 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/procscan"
+)
+
+// This file reads what sysctl(8) sets, and says what it means for us.
+
+func settingChecks(n needs) []check {
+	var list []check
+	add := func(name string, read func(*machine, int) finding) {
+		list = append(list, check{name, groupSettings, false, func(m *machine) finding {
+			value, err := m.setting(name)
+			switch {
+			case errors.Is(err, errNotThere):
+				return ok("the kernel has none")
+			case errors.Is(err, errHidden):
+				return ok(errHidden.Error())
+			case err != nil:
+				return m.unknown(err, lossUnproved, "mount a procfs with its sys directory")
+			}
+			return read(m, value)
+		}})
+	}
+	add("kernel.perf_event_paranoid", perfEventParanoid)
+	add("kernel.perf_event_mlock_kb", perfEventMlock)
+	if n.sampling {
+		add("kernel.perf_event_max_sample_rate", maxSampleRate)
+	}
+	if n.eBPF {
+		add("kernel.unprivileged_bpf_disabled", func(_ *machine, value int) finding {
+			return ok(fmt.Sprintf("%d: no matter to CAP_BPF", value))
+		})
+	}
+	if n.kernelStacks {
+		add("kernel.kptr_restrict", kptrRestrict)
+	}
+	add("kernel.yama.ptrace_scope", ptraceScope)
+	if n.sampling {
+		add("net.unix.max_dgram_qlen", queueLength)
+	}
+	return list
+}
+
+// perfEventParanoid is no matter to CAP_PERFMON, but for some distributions' kernels.
+func perfEventParanoid(m *machine, value int) finding {
+	err := m.liveEvents()
+	privileged := m.privileged(unix.CAP_PERFMON) || m.privileged(unix.CAP_SYS_ADMIN)
+	switch {
+	case privileged && value > 2 && errors.Is(err, procscan.ErrDenied):
+		return finding{Degraded, fmt.Sprintf("%d, and perf events are refused", value), lossLive, "sysctl -w kernel.perf_event_paranoid=2"}
+	case privileged:
+		return ok(fmt.Sprintf("%d: no matter to CAP_PERFMON", value))
+	case value <= 0:
+		return ok(fmt.Sprintf("%d: live events need no CAP_PERFMON", value))
+	}
+	return ok(fmt.Sprintf("%d: perf events of all processes need CAP_PERFMON", value))
+}
+
+// lockedMemory is how much a perf ring of each CPU may lock, in bytes, as far as the setting tells.
+func (m *machine) lockedMemory() int {
+	kilobytes, err := m.setting("kernel.perf_event_mlock_kb")
+	if err != nil {
+		return 0
+	}
+	return kilobytes << 10
+}
+
+// perfEventMlock: what all rings of a user take above it counts against RLIMIT_MEMLOCK, unless CAP_IPC_LOCK
+// is in effect.
+func perfEventMlock(m *machine, value int) finding {
+	needed := procscan.EventMemoryBytes() >> 10
+	detail := fmt.Sprintf("%d KiB for each CPU; live events lock %d", value, needed)
+	switch {
+	case value >= needed:
+		return ok(detail)
+	case m.caps.has(unix.CAP_IPC_LOCK):
+		return ok(detail + ", with CAP_IPC_LOCK")
+	case m.liveEvents() == nil:
+		return ok(detail + ", within RLIMIT_MEMLOCK")
+	}
+	return finding{Degraded, detail, lossLive,
+		fmt.Sprintf("sysctl -w kernel.perf_event_mlock_kb=%d, or grant the process CAP_IPC_LOCK", needed)}
+}
+
+func maxSampleRate(m *machine, value int) finding {
+	rate := m.config.SamplesPerSecond
+	detail := fmt.Sprintf("%d a second on each CPU; --samples-per-second is %d", value, rate)
+	if value >= rate {
+		return ok(detail)
+	}
+	return finding{Degraded, detail, "most samples are missed",
+		fmt.Sprintf("sysctl -w kernel.perf_event_max_sample_rate=%d (the kernel lowers it when perf interrupts take too long, "+
+			"see kernel.perf_cpu_time_max_percent), or take fewer samples", rate)}
+}
+
+func kptrRestrict(m *machine, value int) finding {
+	switch {
+	case m.kernelSymbols() == nil:
+		return ok(fmt.Sprintf("%d: kernel addresses are shown to us", value))
+	case value >= 2:
+		return finding{Degraded, fmt.Sprintf("%d hides kernel addresses from everybody", value), lossSymbols, "sysctl -w kernel.kptr_restrict=1"}
+	}
+	return ok(fmt.Sprintf("%d: kernel addresses are shown to CAP_SYSLOG", value))
+}
+
+// ptraceScope 3 is for ever: the kernel takes no other value any more.
+func ptraceScope(m *machine, value int) finding {
+	switch {
+	case value >= 3 && m.refused():
+		return finding{Missing, fmt.Sprintf("%d: nobody may read another process's memory", value), "no process is served",
+			"boot with kernel.yama.ptrace_scope 2 or less: it cannot be lowered from 3"}
+	case value >= 3:
+		return finding{Degraded, fmt.Sprintf("%d: nobody may read another process's memory", value), lossUnproved,
+			"boot with kernel.yama.ptrace_scope 2 or less: it cannot be lowered from 3"}
+	case value > 0 && !m.caps.has(unix.CAP_SYS_PTRACE):
+		return ok(fmt.Sprintf("%d: reading another process's memory needs CAP_SYS_PTRACE", value))
+	}
+	return ok(fmt.Sprintf("%d: no matter to CAP_SYS_PTRACE", value))
+}
+
+const (
+	// agentPollsPerSecond: the Java agent looks every 20 ms what has come, and takes all of it.
+	agentPollsPerSecond = 50
+	// longestQueue is what our send buffer has room for (messaging: sendBufferBytes), less one.
+	longestQueue = 553
+)
+
+// queueLength: a queue takes one message more than it says. Samples of the same stack in the same
+// transaction that wait together are one message, so what is compared is the worst case: a process that
+// burns all CPUs, and whose samples are all different.
+func queueLength(m *machine, value int) finding {
+	capacity := (value + 1) * agentPollsPerSecond
+	most := m.config.SamplesPerSecond * m.cpus
+	detail := fmt.Sprintf("%d in our network namespace: an agent takes %d messages every 20 ms, %d a second; "+
+		"a process has at most %d samples a second (%d on each of %d CPUs)",
+		value, value+1, capacity, most, m.config.SamplesPerSecond, m.cpus)
+	if most <= capacity {
+		return ok(detail)
+	}
+	needed := min((most+agentPollsPerSecond-1)/agentPollsPerSecond-1, longestQueue)
+	return finding{Degraded, detail, fmt.Sprintf("a process with more than %d different samples a second loses those above", capacity),
+		fmt.Sprintf("sysctl -w net.unix.max_dgram_qlen=%d in the network namespace of the service, before it starts", needed)}
+}

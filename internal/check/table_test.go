@@ -1,0 +1,112 @@
+package check
+
+import (
+	"strings"
+	"testing"
+)
+
+var some = []Result{
+	{Name: "short", Group: "first", Status: OK, Detail: "as it should be"},
+	{Name: "a.longer.name", Group: "first", Required: true, Status: Missing, Detail: "not there, which takes some words to say",
+		Loss: "no samples", Remedy: "do what needs to be done, and then do it again"},
+	{Name: "other", Group: "second", Status: Degraded, Detail: "holds \x1b[31m \"quotes\"", Loss: "some", Remedy: "do what needs to be done, and then do it again"},
+}
+
+func written(t *testing.T, results []Result, style Style) string {
+	t.Helper()
+	var b strings.Builder
+	if err := WriteTable(&b, results, style); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// Names are aligned, a remedy is told once, and nothing that was found commands the terminal.
+func TestTable(t *testing.T) {
+	const want = `first
+  ok        short          as it should be
+  missing   a.longer.name  not there, which takes some words to say
+    -> do what needs to be done, and then do it again
+
+second
+  degraded  other          holds \x1b[31m "quotes"
+
+run could not work: missing a.longer.name
+`
+	if got := written(t, some, Style{}); got != want {
+		t.Errorf("wrote\n%s", got)
+	}
+	if got := written(t, some, Style{Width: 120}); got != want {
+		t.Errorf("on a wide terminal\n%s", got)
+	}
+}
+
+func TestTableNarrow(t *testing.T) {
+	const want = `first
+  ok        short          as it should be
+  missing   a.longer.name  not there, which takes
+                           some words to say
+    -> do what needs to be done, and then do it
+       again
+
+second
+  degraded  other  holds \x1b[31m "quotes"
+
+run could not work: missing a.longer.name
+`
+	if got := written(t, some, Style{Width: 51}); got != want {
+		t.Errorf("wrote\n%s", got)
+	}
+	const narrower = `first
+  ok        short
+    as it should be
+  missing   a.longer.name
+    not there, which takes some words
+    to say
+    -> do what needs to be done, and
+       then do it again
+
+second
+  degraded  other
+    holds \x1b[31m "quotes"
+
+run could not work: missing
+a.longer.name
+`
+	if got := written(t, some, Style{Width: 38}); got != narrower {
+		t.Errorf("wrote\n%s", got)
+	}
+}
+
+// No line is wider than the terminal, whose escapes take no room.
+func TestTableColour(t *testing.T) {
+	plain := written(t, some, Style{Width: 80})
+	coloured := written(t, some, Style{Width: 80, Colour: true})
+	for status, colour := range map[Status]string{OK: "\x1b[32mok      \x1b[0m", Degraded: "\x1b[33mdegraded\x1b[0m", Missing: "\x1b[31mmissing \x1b[0m"} {
+		if strings.Count(coloured, colour) != 1 {
+			t.Errorf("%s is not coloured:\n%q", status, coloured)
+		}
+		coloured = strings.Replace(coloured, colour, colour[5:13], 1)
+	}
+	if coloured != plain {
+		t.Errorf("but for colours:\n%s\nnot\n%s", coloured, plain)
+	}
+}
+
+func TestVerdict(t *testing.T) {
+	required := Result{Name: "r", Required: true, Status: Missing, Loss: "all"}
+	optional := Result{Name: "o", Status: Missing, Loss: "a bit"}
+	for _, test := range []struct {
+		results []Result
+		works   bool
+		verdict string
+	}{
+		{[]Result{{Name: "f", Required: true, Status: OK}}, true, "run would work"},
+		{[]Result{optional, optional, {Name: "d", Required: true, Status: Degraded, Loss: "some"}}, true, "run would work, but: a bit; some"},
+		{[]Result{optional, required, {Name: "s", Required: true, Status: Missing}}, false, "run could not work: missing r, s"},
+	} {
+		if works, verdict := Works(test.results), Verdict(test.results); works != test.works || verdict != test.verdict {
+			t.Errorf("%v, %q, want %v, %q", works, verdict, test.works, test.verdict)
+		}
+	}
+}
