@@ -1,0 +1,232 @@
+package otlp
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+)
+
+// checkSums fails if what the core counts does not add up: items for each destination and signal, bytes
+// for each destination, for batches shared, and for the pins. With what is in flight it checks these exactly.
+func checkSums(t testing.TB, c *core, out []flying) {
+	t.Helper()
+	refs, pins := make(map[*Batch]int), make(map[*Batch]int)
+	for _, f := range out {
+		refs[f.e.batch]++
+		pins[f.e.batch]++
+	}
+	for _, p := range c.pipelines {
+		var bytes int64
+		inFlight := 0
+		for s := range NumSignals {
+			n := &p.counters[s]
+			sum := n.sent + n.queued.items + n.inFlight.items
+			for _, d := range n.dropped {
+				sum += d
+			}
+			if n.accepted != sum {
+				t.Fatalf("%s %v: accepted %d, but sent %d + dropped %v + queued %d + in flight %d = %d", p.conf.Name, s,
+					n.accepted, n.sent, n.dropped, n.queued.items, n.inFlight.items, sum)
+			}
+			refused := uint64(0)
+			for _, d := range n.refused {
+				refused += d
+			}
+			if refused != n.dropped[Refused] {
+				t.Fatalf("%s %v: %d refused, by code %d", p.conf.Name, s, n.dropped[Refused], refused)
+			}
+			bytes += n.queued.bytes + n.inFlight.bytes
+			inFlight += n.inFlight.batches
+		}
+		length := 0
+		var last *entry
+		for e := p.queue.front; e != nil; last, e = e, e.next {
+			length++
+			if e.prev != last || last != nil && last.seq >= e.seq {
+				t.Fatalf("%s: queue is out of order", p.conf.Name)
+			}
+			refs[e.batch]++
+			if e.promised {
+				pins[e.batch]++
+			}
+		}
+		if p.queue.back != last || p.queue.length != length {
+			t.Fatalf("%s: queue has %d entries, says %d", p.conf.Name, length, p.queue.length)
+		}
+		if p.bytes != bytes || inFlight != p.gate.inFlight {
+			t.Fatalf("%s: %d bytes, %d counted; %d in flight, gate says %d", p.conf.Name, p.bytes, bytes, inFlight, p.gate.inFlight)
+		}
+		if p.bytes > p.conf.QueueBytes || p.gate.inFlight > p.conf.Concurrency || p.pinned < 0 || p.pinned > p.bytes {
+			t.Fatalf("%s: %d bytes of %d, %d pinned, %d of %d in flight", p.conf.Name, p.bytes, p.conf.QueueBytes, p.pinned,
+				p.gate.inFlight, p.conf.Concurrency)
+		}
+	}
+	var used, pinned int64
+	for b, n := range refs {
+		if b.refs != n || b.pins != pins[b] {
+			t.Fatalf("a batch has %d references of %d, %d pins of %d", b.refs, n, b.pins, pins[b])
+		}
+		used += b.size()
+		if pins[b] > 0 {
+			pinned += b.size()
+		}
+	}
+	if c.used != used || c.pinned != pinned || used > c.budget {
+		t.Fatalf("%d bytes are used of %d, %d counted; %d pinned, %d counted", used, c.budget, c.used, pinned, c.pinned)
+	}
+}
+
+// actions is a source of decisions: random ones, or those that a fuzzer makes.
+type actions interface{ choose(n int) int }
+
+type randomActions struct{ *rand.Rand }
+
+func (r randomActions) choose(n int) int { return r.IntN(n) }
+
+type byteActions struct{ left []byte }
+
+func (b *byteActions) choose(n int) int {
+	if len(b.left) == 0 {
+		return 0
+	}
+	v := int(b.left[0])
+	b.left = b.left[1:]
+	return v % n
+}
+
+// flying is a request of a script that is out.
+type flying struct {
+	p *pipeline
+	e *entry
+}
+
+// runScript drives a core through steps decisions, checks it after each, and ends with a shutdown.
+func runScript(t testing.TB, a actions, steps int) {
+	now := epoch
+	destinations := make([]Destination, 1+a.choose(3))
+	for i := range destinations {
+		d := NewDestination("http://x")
+		d.Name = string(rune('a' + i))
+		d.Concurrency = 1 + a.choose(4)
+		d.QueueBytes = int64(overhead + a.choose(5*overhead))
+		d.MaxRequestBytes = 10 + a.choose(60)
+		d.MaxAge = []time.Duration{0, time.Minute}[a.choose(2)]
+		d.RetryResourceExhausted = a.choose(2) == 0
+		if a.choose(3) == 0 {
+			d.Signals = []Signal{Metrics}
+		}
+		destinations[i] = d
+	}
+	c := newCore(int64(overhead+a.choose(8*overhead)), destinations, func() float64 { return float64(a.choose(100)) / 100 })
+	var out []flying
+
+	for range steps {
+		now = now.Add([]time.Duration{0, time.Millisecond, 300 * time.Millisecond, 2 * time.Second, time.Minute}[a.choose(5)])
+		switch a.choose(6) {
+		case 0, 1:
+			b := NewBatch(Signal(a.choose(int(NumSignals))), make([]byte, a.choose(80)), a.choose(5), now)
+			c.offer(b, now)
+		case 2:
+			b := NewBatch(Signal(a.choose(int(NumSignals))), make([]byte, a.choose(80)), a.choose(5), now)
+			var overload *OverloadError
+			if err := c.tryOffer(b, now); errors.As(err, &overload) && overload.RetryAfter < time.Second {
+				t.Fatalf("refused for %v only", overload.RetryAfter)
+			}
+		case 3:
+			p := c.pipelines[a.choose(len(c.pipelines))]
+			waiting := p.gate.state == gateWaiting && now.Before(p.gate.end())
+			if e, wait := p.take(now); e != nil {
+				if waiting {
+					t.Fatal("a request began during a wait")
+				}
+				out = append(out, flying{p, e})
+			} else if wait < 0 {
+				t.Fatalf("wait of %v", wait)
+			}
+		default:
+			if len(out) > 0 {
+				i := a.choose(len(out))
+				f := out[i]
+				out = append(out[:i], out[i+1:]...)
+				f.p.finish(f.e, randomAnswer(a), now)
+			}
+		}
+		checkSums(t, c, out)
+	}
+
+	c.closed = true
+	for _, p := range c.pipelines {
+		p.drain(now)
+		checkSums(t, c, out)
+		if a.choose(2) == 0 {
+			p.stop()
+			checkSums(t, c, out)
+		}
+	}
+	for i, f := range out {
+		f.p.finish(f.e, randomAnswer(a), now)
+		checkSums(t, c, out[i+1:])
+	}
+	for _, p := range c.pipelines {
+		for probes := 0; !p.drained(); {
+			e, _ := p.take(now)
+			if e == nil && !p.drained() {
+				t.Fatalf("%s: neither drained nor anything to send, in state %v with %d queued", p.conf.Name, p.state(), p.queue.length)
+			}
+			if e == nil {
+				break
+			}
+			if e.ticket.probe {
+				if probes++; probes > 1 {
+					t.Fatalf("%s: %d last attempts", p.conf.Name, probes)
+				}
+			}
+			p.finish(e, randomAnswer(a), now)
+			checkSums(t, c, nil)
+		}
+	}
+	if c.used != 0 || c.pinned != 0 {
+		t.Fatalf("%d bytes are held at the end, %d pinned", c.used, c.pinned)
+	}
+}
+
+func randomAnswer(a actions) *answer {
+	r := &answer{code: codes.Code(a.choose(numCodes)), took: time.Millisecond}
+	switch a.choose(4) {
+	case 0:
+		r.code = codes.OK
+		r.partial.rejected = int64(a.choose(8)) - 2
+	case 1:
+		r.code = codes.Unavailable
+		r.doubtful = a.choose(2) == 0
+	}
+	if r.code != codes.OK && a.choose(2) == 0 {
+		r.retryInfo, r.delay = true, time.Duration(a.choose(3000))*time.Millisecond
+	}
+	r.final = a.choose(20) == 0
+	return r
+}
+
+func TestRandomScripts(t *testing.T) {
+	scripts := 100_000
+	if testing.Short() {
+		scripts = 2000
+	}
+	for i := range scripts {
+		runScript(t, randomActions{rand.New(rand.NewPCG(uint64(i), 7))}, 40)
+		if t.Failed() {
+			t.Fatalf("script %d", i)
+		}
+	}
+}
+
+func FuzzScript(f *testing.F) {
+	f.Add([]byte("accepted = sent + dropped + queued + in flight"))
+	f.Fuzz(func(t *testing.T, script []byte) {
+		a := &byteActions{left: script}
+		runScript(t, a, min(len(script), 1000))
+	})
+}

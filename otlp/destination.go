@@ -1,0 +1,74 @@
+package otlp
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// destination carries out what its pipeline decides: its senders take batches and wait for answers.
+type destination struct {
+	exporter  *Exporter
+	pipeline  *pipeline // guarded by the exporter's lock
+	transport *transport
+
+	wake  *sync.Cond  // of the exporter's lock: there may be something to take
+	timer *time.Timer // wakes one sender when a wait ends
+	done  sync.WaitGroup
+}
+
+func (x *Exporter) newDestination(p *pipeline, t *transport) *destination {
+	d := &destination{exporter: x, pipeline: p, transport: t, wake: sync.NewCond(&x.mu)}
+	d.timer = time.AfterFunc(time.Hour, func() {
+		// With the lock, so that it cannot come between a look and the wait that follows it.
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		d.wake.Signal()
+	})
+	d.timer.Stop()
+	return d
+}
+
+// start begins sending. It ends when the pipeline is drained; ctx cancels what is in flight then.
+func (d *destination) start(ctx context.Context) {
+	for range d.pipeline.conf.Concurrency {
+		d.done.Go(func() { d.send(ctx) })
+	}
+}
+
+func (d *destination) send(ctx context.Context) {
+	for e := d.next(); e != nil; e = d.next() {
+		a := d.transport.export(ctx, e.batch, e.ticket.probe)
+		x := d.exporter
+		x.mu.Lock()
+		d.pipeline.finish(e, a, time.Now())
+		if d.pipeline.drained() {
+			d.wake.Broadcast()
+		}
+		x.unlock()
+	}
+}
+
+// next waits for a batch that may be sent now, nil when there will be none any more. Whoever takes one wakes
+// the next sender, so that one signal is enough for any number of changes.
+func (d *destination) next() *entry {
+	x := d.exporter
+	x.mu.Lock()
+	defer x.unlock()
+	for !d.pipeline.drained() {
+		e, wait := d.pipeline.take(time.Now())
+		if e != nil {
+			d.wake.Signal()
+			return e
+		}
+		if d.pipeline.drained() {
+			break // the last ones had expired
+		}
+		if wait > 0 {
+			d.timer.Reset(wait)
+		}
+		d.wake.Wait()
+	}
+	d.wake.Broadcast()
+	return nil
+}

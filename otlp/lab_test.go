@@ -1,0 +1,175 @@
+package otlp
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// lab is an exporter in a bubble of synctest: time passes only when everything waits.
+type lab struct {
+	testing.TB
+	*Exporter
+
+	mu     sync.Mutex
+	events []Event
+}
+
+// inBubble runs a test whose time is not that of the world.
+func inBubble(t *testing.T, name string, test func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+}
+
+// openLab opens an exporter whose random numbers are all 0: a backoff is half of its interval, and a
+// RetryInfo is followed to the point. At the end of the test it is shut down, and everything must add up.
+func openLab(t testing.TB, o Options) *lab {
+	t.Helper()
+	l := &lab{TB: t}
+	o.Version = "1.2.3"
+	if o.random == nil {
+		o.random = always(0)
+	}
+	o.Observe = func(e Event) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.events = append(l.events, e)
+	}
+	var err error
+	if l.Exporter, err = Open(o); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		now, cancel := context.WithCancel(context.Background())
+		cancel()
+		l.Shutdown(now)
+		l.sums()
+		l.Exporter.mu.Lock()
+		defer l.Exporter.mu.Unlock()
+		if used := l.core.used; used != 0 {
+			t.Errorf("%d bytes are held after the shutdown", used)
+		}
+	})
+	return l
+}
+
+// lab1 is an exporter with one destination.
+func lab1(t testing.TB, d Destination) *lab {
+	t.Helper()
+	return openLab(t, Options{Destinations: []Destination{d}})
+}
+
+// send offers n items of own data and waits until nothing happens any more at this time.
+func (l *lab) send(signal Signal, body string, n int) {
+	l.Helper()
+	l.Offer(NewBatch(signal, []byte(body), n, time.Now()))
+	l.after(0)
+}
+
+// after lets time pass.
+func (l *lab) after(d time.Duration) {
+	l.Helper()
+	time.Sleep(d)
+	synctest.Wait()
+	l.sums()
+}
+
+// sums fails if an item is lost or counted twice.
+func (l *lab) sums() {
+	l.Helper()
+	type key struct{ destination, signal string }
+	left := make(map[key]float64)
+	l.Each(func(r Reading) {
+		k := key{r.Labels[0], r.Labels[1]}
+		switch r.Family.Name {
+		case "accepted_items_total":
+			left[k] += r.Value
+		case "sent_items_total", "dropped_items_total", "queue_items", "in_flight_items":
+			left[k] -= r.Value
+		}
+	})
+	for k, n := range left {
+		if n != 0 {
+			l.Errorf("%v: accepted is %v more than sent, dropped, queued and in flight", k, n)
+		}
+	}
+}
+
+// counts is every metric of a destination's signal that is not 0, without histograms, state and age.
+func (l *lab) counts(destination string, signal Signal) string {
+	var all []string
+	l.Each(func(r Reading) {
+		if r.Labels[0] != destination || r.Labels[1] != signal.String() || r.Value == 0 || r.Family.Kind == Distribution {
+			return
+		}
+		switch name := r.Family.Name; name {
+		case "state", "queue_oldest_seconds", "queue_bytes":
+		default:
+			label := strings.TrimSuffix(strings.Join(r.Labels[2:], ","), ",")
+			if label != "" {
+				label = "{" + label + "}"
+			}
+			all = append(all, fmt.Sprintf("%s%s=%v", strings.TrimSuffix(name, "_total"), label, r.Value))
+		}
+	})
+	return strings.Join(all, " ")
+}
+
+func (l *lab) wantCounts(destination string, signal Signal, want string) {
+	l.Helper()
+	if got := l.counts(destination, signal); got != want {
+		l.Errorf("counters of %s, %v:\n got %s\nwant %s", destination, signal, got, want)
+	}
+}
+
+func (l *lab) wantState(destination string, want State) {
+	l.Helper()
+	for _, s := range l.Status() {
+		if s.Name == destination && s.State != want {
+			l.Errorf("state of %s is %v, want %v (last error %q)", destination, s.State, want, s.LastError)
+		}
+	}
+}
+
+// told is the events since the last call.
+func (l *lab) told() []Event {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	events := l.events
+	l.events = nil
+	return events
+}
+
+// wantTold compares events as text: kind, then code, message, hint where there are any.
+func (l *lab) wantTold(want ...string) {
+	l.Helper()
+	var got []string
+	for _, e := range l.told() {
+		s := e.Kind.String()
+		for _, part := range []string{e.Code, e.Message} {
+			if part != "" {
+				s += ", " + part
+			}
+		}
+		got = append(got, s)
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		l.Errorf("events:\n%q\nwant\n%q", got, want)
+	}
+}
+
+// wantTimes compares when requests came, from the start on.
+func (r *receiver) wantTimes(start time.Time, want ...time.Duration) {
+	r.t.Helper()
+	var got []time.Duration
+	for _, q := range r.got() {
+		got = append(got, q.at.Sub(start))
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		r.t.Errorf("requests came at %v, want %v", got, want)
+	}
+}

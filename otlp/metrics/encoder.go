@@ -1,0 +1,181 @@
+package metrics
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	collector "go.opentelemetry.io/proto/slim/otlp/collector/metrics/v1"
+	common "go.opentelemetry.io/proto/slim/otlp/common/v1"
+	metrics "go.opentelemetry.io/proto/slim/otlp/metrics/v1"
+	resource "go.opentelemetry.io/proto/slim/otlp/resource/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+const (
+	// requestBytes is how large a request becomes at most, unless a single point is larger. All metrics of an
+	// agent take 40 KB.
+	requestBytes = 1 << 20
+
+	// MaxRequestBytes is what deployed receivers take by default.
+	MaxRequestBytes = 4 << 20
+)
+
+// schemaURL is the version of OpenTelemetry's conventions that the resource's attributes are named after.
+const schemaURL = "https://opentelemetry.io/schemas/1.37.0"
+
+// Options say what is the same in all requests.
+type Options struct {
+	// Start is when the process began to count, the same for as long as it lives.
+	Start time.Time
+	// The resource is the correlator itself. What is empty is left out.
+	Version    string
+	HostID     string
+	InstanceID string // what tells apart agents of one host id, and this life from the next
+
+	// MaxBytes bounds a request with a single point that does not fit into 1 MiB, and all others where it
+	// is less. 0: MaxRequestBytes.
+	MaxBytes int
+}
+
+// Request is an ExportMetricsServiceRequest.
+type Request struct {
+	Body   []byte // whoever gets the request owns it
+	Points int    // items
+}
+
+// Result is what became of the metrics that were gathered.
+type Result struct {
+	Requests []Request
+	Skipped  int // metrics without a value that can be told: no number, or of no kind that is known
+	TooLarge int // metrics that fit into no request
+}
+
+// Encoder makes requests of metrics. It is safe for concurrent use.
+type Encoder struct {
+	start    uint64 // ns since 1970
+	target   int
+	max      int
+	resource *resource.Resource
+	scope    *common.InstrumentationScope
+	empty    int // size of a request without metrics, at most
+}
+
+// NewEncoder returns an encoder for the life of this process.
+func NewEncoder(o Options) *Encoder {
+	if o.MaxBytes == 0 {
+		o.MaxBytes = MaxRequestBytes
+	}
+	e := &Encoder{
+		start: nanoseconds(o.Start), target: min(requestBytes, o.MaxBytes), max: o.MaxBytes,
+		resource: &resource.Resource{}, scope: &common.InstrumentationScope{Name: "correlator", Version: valid(o.Version)},
+	}
+	for _, a := range [][2]string{
+		{"service.name", "correlator"}, {"service.version", o.Version}, {"service.instance.id", o.InstanceID}, {"host.id", o.HostID},
+	} {
+		if a[1] != "" {
+			e.resource.Attributes = append(e.resource.Attributes, attribute(a[0], a[1]))
+		}
+	}
+	e.empty = headerBytes + proto.Size(e.request(nil))
+	return e
+}
+
+// request is a request with metrics.
+func (e *Encoder) request(of []*metrics.Metric) *collector.ExportMetricsServiceRequest {
+	return &collector.ExportMetricsServiceRequest{ResourceMetrics: []*metrics.ResourceMetrics{{
+		Resource: e.resource, SchemaUrl: schemaURL,
+		ScopeMetrics: []*metrics.ScopeMetrics{{Scope: e.scope, Metrics: of}},
+	}}}
+}
+
+// Encode makes requests of what was gathered at a time. A family that does not fit into one is continued in the
+// next. An error is one of the encoding, and means that a text here is not UTF-8.
+func (e *Encoder) Encode(families []*dto.MetricFamily, now time.Time) (Result, error) {
+	b := &builder{encoder: e, now: max(nanoseconds(now), e.start)} // the clock may have been set back
+	for _, f := range families {
+		if err := b.addFamily(f); err != nil {
+			return Result{}, err
+		}
+	}
+	if err := b.flush(); err != nil {
+		return Result{}, err
+	}
+	return b.result, nil
+}
+
+// nanoseconds is a time in ns since 1970.
+func nanoseconds(t time.Time) uint64 { return uint64(max(t.UnixNano(), 0)) }
+
+// builder makes the requests of one call.
+type builder struct {
+	encoder *Encoder
+	now     uint64
+	result  Result
+
+	metrics []*metrics.Metric // of the request being built
+	points  int
+	bytes   int // of metrics, at most
+}
+
+// headerBytes is what the tags and lengths of a point and of the messages around it take at most.
+const headerBytes = 4 * (1 + 5)
+
+// addFamily adds a family, as one metric in each request that it needs.
+func (b *builder) addFamily(f *dto.MetricFamily) error {
+	header := headerBytes + proto.Size(describe(f))
+	var into *metrics.Metric
+	for _, m := range f.Metric {
+		p, ok := b.point(f.GetType(), m)
+		if !ok {
+			b.result.Skipped++
+			continue
+		}
+		size := headerBytes + proto.Size(p)
+		if b.encoder.empty+header+size > b.encoder.max {
+			b.result.TooLarge++
+			continue
+		}
+		larger := size
+		if into == nil {
+			larger += header
+		}
+		if b.points > 0 && b.encoder.empty+b.bytes+larger > b.encoder.target {
+			if err := b.flush(); err != nil {
+				return err
+			}
+			into, larger = nil, header+size
+		}
+		if into == nil {
+			into = describe(f)
+			b.metrics = append(b.metrics, into)
+		}
+		appendPoint(into, p)
+		b.points, b.bytes = b.points+1, b.bytes+larger
+	}
+	return nil
+}
+
+// flush ends the request, if there is anything in it.
+func (b *builder) flush() error {
+	if b.points == 0 {
+		return nil
+	}
+	body, err := proto.Marshal(b.encoder.request(b.metrics))
+	if err != nil {
+		return fmt.Errorf("encoding metrics: %w", err)
+	}
+	b.result.Requests = append(b.result.Requests, Request{Body: body, Points: b.points})
+	b.metrics, b.points, b.bytes = nil, 0, 0
+	return nil
+}
+
+func attribute(key, value string) *common.KeyValue {
+	return &common.KeyValue{
+		Key: valid(key), Value: &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: valid(value)}},
+	}
+}
+
+// valid makes a text UTF-8: another one would make the request undecodable.
+func valid(s string) string { return strings.ToValidUTF8(s, "\ufffd") }

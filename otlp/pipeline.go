@@ -1,0 +1,326 @@
+package otlp
+
+import (
+	"time"
+
+	"google.golang.org/grpc/codes"
+)
+
+// unsupportedFor is how long a signal stays switched off at a destination that does not know it: receivers
+// learn a service by being upgraded, which takes minutes.
+const unsupportedFor = 5 * time.Minute
+
+// pipeline is everything that decides about one destination: its queue, its gate, its counters. It has no
+// clock and no goroutine. The exporter's lock guards it.
+type pipeline struct {
+	core *core
+	conf *Destination
+
+	queue queue
+	gate  gate
+
+	bytes  int64 // of all batches held, those in flight included
+	pinned int64 // of them, those that cannot make room for others: in flight or promised
+
+	counters [NumSignals]counters
+	support  [NumSignals]support
+
+	rejected bool // the last answer that told was that our credentials are not good
+	down     bool // an outage goes on; told: and an event has said so
+	told     bool
+
+	lastError   string
+	lastErrorAt time.Time
+
+	items, requestBytes rate    // what was sent
+	latency             float64 // seconds, smoothed over about 8 requests
+
+	chance   chance
+	draining bool
+	stopped  bool // what ends now without success is lost
+	lost     holding
+
+	partialText string
+	partial     limiter
+	waiting     limiter
+	refused     [numCodes]limiter
+}
+
+// support is whether a destination knows a signal.
+type support struct {
+	off   bool
+	until time.Time // then one batch tries again
+	trial *entry    // that batch
+}
+
+// chance is the one attempt that a waiting destination gets when the exporter is shut down.
+type chance uint8
+
+const (
+	chanceUnused chance = iota
+	chanceGiven
+	chanceUsed
+)
+
+func (s *support) admits(now time.Time) bool {
+	return !s.off || s.trial == nil && !now.Before(s.until)
+}
+
+// makeRoom drops the oldest own batches until that many bytes fit, or none if they would not.
+func (p *pipeline) makeRoom(size int64) bool {
+	if p.pinned+size > p.conf.QueueBytes {
+		return false
+	}
+	for p.bytes+size > p.conf.QueueBytes {
+		p.discard(p.queue.expendable(), QueueFull)
+	}
+	return true
+}
+
+// add queues a batch, for which there is room.
+func (p *pipeline) add(b *Batch, promised bool) {
+	p.core.seq++
+	e := &entry{batch: b, seq: p.core.seq, promised: promised}
+	if s := &p.support[b.signal]; s.off {
+		s.trial = e
+	}
+	p.core.hold(b)
+	p.bytes += b.size()
+	if promised {
+		p.pin(b)
+	}
+	p.enqueue(e)
+}
+
+func (p *pipeline) enqueue(e *entry) {
+	p.queue.insert(e)
+	p.counters[e.batch.signal].queued.add(e.batch)
+}
+
+func (p *pipeline) dequeue(e *entry) {
+	p.queue.remove(e)
+	p.counters[e.batch.signal].queued.sub(e.batch)
+}
+
+func (p *pipeline) pin(b *Batch)   { p.pinned += b.size(); p.core.pin(b) }
+func (p *pipeline) unpin(b *Batch) { p.pinned -= b.size(); p.core.unpin(b) }
+
+// discard drops a batch from the queue.
+func (p *pipeline) discard(e *entry, reason Reason) {
+	p.dequeue(e)
+	if e.promised {
+		p.unpin(e.batch)
+	}
+	p.drop(e, reason)
+}
+
+// drop lets go of a batch that is neither queued nor in flight any more.
+func (p *pipeline) drop(e *entry, reason Reason) {
+	p.counters[e.batch.signal].drop(e.batch, reason)
+	if reason == Shutdown {
+		p.lost.add(e.batch)
+	}
+	p.release(e)
+}
+
+func (p *pipeline) release(e *entry) {
+	if s := &p.support[e.batch.signal]; s.trial == e {
+		s.trial = nil
+	}
+	p.bytes -= e.batch.size()
+	p.core.release(e.batch)
+}
+
+// take begins an attempt with the oldest batch, or says after which wait one may begin; 0 means when
+// something changes.
+func (p *pipeline) take(now time.Time) (e *entry, wait time.Duration) {
+	ok, wait := p.gate.ready(now)
+	if !ok {
+		if p.queue.length == 0 {
+			wait = 0
+		}
+		return nil, wait
+	}
+	for e = p.queue.front; e != nil && p.expired(e, now); e = p.queue.front {
+		p.discard(e, Expired)
+	}
+	if e == nil {
+		return nil, 0
+	}
+
+	b, c := e.batch, &p.counters[e.batch.signal]
+	p.dequeue(e)
+	if !e.promised {
+		p.pin(b)
+	}
+	c.inFlight.add(b)
+	e.ticket = p.gate.begin()
+	if p.draining && e.ticket.probe {
+		p.chance = chanceUsed
+	}
+	if e.attempts++; e.attempts > 1 {
+		c.retries++
+	}
+	if e.doubtful && !e.resent {
+		e.resent = true
+		c.duplicated++
+	}
+	return e, 0
+}
+
+func (p *pipeline) expired(e *entry, now time.Time) bool {
+	return p.conf.MaxAge > 0 && now.Sub(e.batch.created) > p.conf.MaxAge
+}
+
+// finish takes back a batch with what its attempt ended with.
+func (p *pipeline) finish(e *entry, a *answer, now time.Time) {
+	b, c := e.batch, &p.counters[e.batch.signal]
+	c.inFlight.sub(b)
+	p.unpin(b)
+	c.attempts[a.code]++
+	c.seconds.observe(&secondsBounds, a.took.Seconds())
+	c.bytes.observe(&bytesBounds, float64(len(b.request)))
+	if took := a.took.Seconds(); p.latency == 0 {
+		p.latency = took
+	} else {
+		p.latency += (took - p.latency) / 8
+	}
+	if a.code != codes.OK {
+		p.lastError, p.lastErrorAt = statusCodes[a.code].name+": "+a.message, now
+	}
+
+	switch v := judge(a, p.conf.RetryResourceExhausted); {
+	case v == verdictDone:
+		p.delivered(e, a, now)
+	case v == verdictRetry && p.stopped:
+		p.gate.cancelled(e.ticket)
+		p.drop(e, Shutdown)
+	case v == verdictRetry:
+		p.retry(e, a, now)
+	default:
+		p.refuse(e, a, now)
+	}
+	if a.malformed {
+		c.badResponse++
+	}
+	p.noteGate(a, now)
+	p.settle(now)
+}
+
+// delivered: all items that the answer does not reject are with the receiver.
+func (p *pipeline) delivered(e *entry, a *answer, now time.Time) {
+	b, c := e.batch, &p.counters[e.batch.signal]
+	if !a.partial.clamp(b.items) {
+		a.malformed = true
+	}
+	rejected := uint64(a.partial.rejected)
+	c.sent += uint64(b.items) - rejected
+	c.dropped[Rejected] += rejected
+	if rejected > 0 || a.partial.message != "" {
+		p.notePartial(b, a, now)
+	}
+
+	p.gate.succeeded(e.ticket, now)
+	p.rejected = false
+	if s := &p.support[b.signal]; s.off {
+		s.off = false
+		p.tell(Event{Kind: EventSupported, Signal: b.signal})
+	}
+	p.items.add(float64(uint64(b.items)-rejected), now)
+	p.requestBytes.add(float64(len(b.request)), now)
+	p.release(e)
+}
+
+// retry puts the batch back to where it was in the queue.
+func (p *pipeline) retry(e *entry, a *answer, now time.Time) {
+	b, c := e.batch, &p.counters[e.batch.signal]
+	if a.delay > 0 {
+		c.throttled++
+	}
+	c.throttledBy += p.gate.failed(e.ticket, now, a.delay)
+	e.doubtful = e.doubtful || a.doubtful
+	if s := &p.support[b.signal]; s.off && s.trial != e {
+		p.drop(e, Unsupported)
+		return
+	}
+	if e.promised {
+		p.pin(b)
+	}
+	p.enqueue(e)
+}
+
+// refuse drops a batch that must not be sent again.
+func (p *pipeline) refuse(e *entry, a *answer, now time.Time) {
+	b := e.batch
+	p.gate.refused(e.ticket, now)
+	switch a.code {
+	case codes.Unimplemented:
+		trial := p.support[b.signal].trial == e
+		p.drop(e, Unsupported)
+		p.switchOff(b.signal, trial, a, now)
+		return
+	case codes.PermissionDenied, codes.Unauthenticated:
+		p.rejected = true
+	}
+	p.counters[b.signal].refuse(b, a.code)
+	p.release(e)
+	if p.refused[a.code].allow(now) {
+		p.tell(Event{
+			Kind: EventRefused, Signal: b.signal, Code: statusCodes[a.code].name, Message: a.message,
+			Hint: sizeHint(a.code, len(b.request)), Items: uint64(b.items),
+		})
+	}
+}
+
+// switchOff stops a signal for some time, and drops what waits of it.
+func (p *pipeline) switchOff(signal Signal, trial bool, a *answer, now time.Time) {
+	s := &p.support[signal]
+	if s.off && !trial {
+		return // one that was in flight when the first came back
+	}
+	if !s.off {
+		p.tell(Event{
+			Kind: EventUnsupported, Signal: signal, Code: statusCodes[a.code].name, Message: a.message, Wait: unsupportedFor,
+		})
+	}
+	s.off, s.until = true, now.Add(unsupportedFor)
+	for e := p.queue.front; e != nil; {
+		next := e.next
+		if e.batch.signal == signal {
+			p.discard(e, Unsupported)
+		}
+		e = next
+	}
+}
+
+// notePartial tells the text of a partial success when it changes.
+func (p *pipeline) notePartial(b *Batch, a *answer, now time.Time) {
+	if news := a.partial.message == "" || a.partial.message != p.partialText; !news || !p.partial.allow(now) {
+		return
+	}
+	p.partialText = a.partial.message
+	p.tell(Event{Kind: EventPartial, Signal: b.signal, Message: a.partial.message, Items: uint64(a.partial.rejected)})
+}
+
+// noteGate tells when an outage begins and ends. A short one within a minute of another is not told.
+func (p *pipeline) noteGate(a *answer, now time.Time) {
+	switch down := p.gate.state != gateOpen; {
+	case down && !p.down:
+		if p.told = p.waiting.allow(now); p.told {
+			p.tell(Event{
+				Kind: EventWaiting, Code: statusCodes[a.code].name, Message: a.message, Wait: p.gate.end().Sub(now),
+			})
+		}
+		p.down = true
+	case !down && p.down:
+		if p.told {
+			p.tell(Event{Kind: EventRecovered})
+		}
+		p.down = false
+	}
+}
+
+func (p *pipeline) tell(e Event) {
+	e.Destination = p.conf.Name
+	p.core.events = append(p.core.events, e)
+}

@@ -1,0 +1,343 @@
+package profiles
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"hash/fnv"
+	"maps"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"correlator/profile"
+)
+
+var (
+	library = &profile.File{
+		ID:   profile.FileID{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
+		Kind: profile.NativeFrame, BuildID: "0a0b0c", Path: "/usr/lib/libjvm.so",
+	}
+	shop = &Resource{
+		ServiceName: "shop", Environment: "prod", ContainerID: "c0ffee", PID: 42,
+		ExecutableName: "java", ExecutablePath: "/usr/bin/java",
+	}
+)
+
+// The ids of the specification.
+func TestCheckValues(t *testing.T) {
+	for id, frames := range map[string][]profile.Frame{
+		"kh0iF1-J_9HtoXA3aFx9-g": {{File: library, Address: 4096}},
+		"-bVu47G-45ZO3dmDETrxDw": {{File: library, Address: 4096}, {File: library, Address: 8191}},
+		"uAcSmr9bEscyj3hP1tsAew": {{Address: 140000000000000}, {File: library, Address: 1}},
+	} {
+		d := one(t, testOptions(&counter{}), sampleOf(shop, frames...)).Dictionary
+		got := stackTraceID(t, d, d.StackTable[1])
+		if base64.RawURLEncoding.EncodeToString(got[:]) != id || profile.TraceID(frames) != got {
+			t.Errorf("%x, want %s", got, id)
+		}
+	}
+}
+
+func TestFrames(t *testing.T) {
+	const buildID = "0123456789abcdef0123456789abcdef01234567"
+	hash := fnv.New128a()
+	hash.Write([]byte(buildID))
+	kernel := &profile.File{ID: profile.FileID(hash.Sum(nil)), Kind: profile.KernelFrame, BuildID: buildID, Path: "vmlinux"}
+	stripped := &profile.File{ID: profile.FileID{9}, Kind: profile.NativeFrame, Path: "/bin/stripped"}
+	frames := []profile.Frame{
+		{File: kernel, Address: 5}, {Address: 0xffffffffc0001234}, {File: library, Address: 7}, {Address: 0x7f0012345678},
+		{File: library, Address: 7}, {File: stripped, Address: 7},
+	}
+	d := one(t, testOptions(&counter{}), sampleOf(shop, frames...)).Dictionary
+	type exported struct{ kind, htlhash, gnu, name string }
+	want := []exported{
+		{"kernel", kernel.ID.String(), buildID, "vmlinux"}, {kind: "kernel"},
+		{"native", library.ID.String(), "0a0b0c", "/usr/lib/libjvm.so"}, {kind: "native"},
+		{"native", library.ID.String(), "0a0b0c", "/usr/lib/libjvm.so"}, {"native", stripped.ID.String(), "", "/bin/stripped"},
+	}
+	stack := d.StackTable[1].LocationIndices
+	if len(stack) != len(frames) || len(d.LocationTable) != len(frames) || len(d.MappingTable) != 4 {
+		t.Fatalf("stack of %d, %d locations, %d mappings", len(stack), len(d.LocationTable), len(d.MappingTable))
+	}
+	for i, l := range stack {
+		location := d.LocationTable[l]
+		m := d.MappingTable[location.MappingIndex]
+		a := attributes(d, m.AttributeIndices)
+		got := exported{
+			attributes(d, location.AttributeIndices)["profile.frame.type"].GetStringValue(),
+			a["process.executable.build_id.htlhash"].GetStringValue(), a["process.executable.build_id.gnu"].GetStringValue(),
+			d.StringTable[m.FilenameStrindex],
+		}
+		if got != want[i] || location.Address != frames[i].Address {
+			t.Errorf("frame %d is %+v at %#x, want %+v at %#x", i, got, location.Address, want[i], frames[i].Address)
+		}
+	}
+	if got := stackTraceID(t, d, d.StackTable[1]); got != profile.TraceID(frames) {
+		t.Errorf("stack-trace-id %x", got)
+	}
+}
+
+func TestProfile(t *testing.T) {
+	other := &Resource{PID: 43}
+	frame := profile.Frame{File: library, Address: 1}
+	first, late := sampleOf(shop, frame), sampleOf(shop, frame)
+	late.Start, late.End, late.Count = late.End, late.End.Add(time.Second), 3
+	again := first
+	again.Count = 4
+	request := one(t, testOptions(&counter{}), first, late, again, sampleOf(other, frame))
+	r := request.ResourceProfiles
+	if len(r) != 2 {
+		t.Fatalf("%d resources", len(r))
+	}
+	if got, want := resourceOf(r[0]), map[string]string{
+		"service.name": "shop", "deployment.environment.name": "prod", "container.id": "c0ffee", "process.pid": "42",
+		"process.executable.name": "java", "process.executable.path": "/usr/bin/java", "host.id": "host",
+	}; !maps.Equal(got, want) {
+		t.Errorf("resource %v, want %v", got, want)
+	}
+	if got, want := resourceOf(r[1]), map[string]string{"process.pid": "43", "host.id": "host"}; !maps.Equal(got, want) {
+		t.Errorf("resource %v, want %v", got, want)
+	}
+	scope := r[0].ScopeProfiles[0].Scope
+	if scope.Name != "correlator" || scope.Version != "v1.2.3" {
+		t.Errorf("scope %v", scope)
+	}
+	p := r[0].ScopeProfiles[0].Profiles[0]
+	if p.TimeUnixNano != uint64(moment.UnixNano()) || p.DurationNano != 2e9 || p.Period != 50_000_000 {
+		t.Errorf("%d + %d, period %d", p.TimeUnixNano, p.DurationNano, p.Period)
+	}
+	if !bytes.Equal(p.ProfileId, bytes.Repeat([]byte{1}, 16)) ||
+		!bytes.Equal(r[1].ScopeProfiles[0].Profiles[0].ProfileId, bytes.Repeat([]byte{2}, 16)) {
+		t.Errorf("profile id %x", p.ProfileId)
+	}
+	if len(p.Samples) != 1 {
+		t.Fatal(p.Samples)
+	}
+	s, middle := p.Samples[0], uint64(moment.UnixNano())+5e8
+	if len(s.Values) != 2 || s.Values[0] != 5 || s.Values[1] != 3 || s.TimestampsUnixNano[0] != middle || s.TimestampsUnixNano[1] != middle+1e9 {
+		t.Errorf("sample %v", s)
+	}
+}
+
+// What joins a sample to a trace.
+func TestLinks(t *testing.T) {
+	trace, span, transaction := [16]byte{1}, [8]byte{2}, [8]byte{3}
+	for _, c := range []struct {
+		name              string
+		trace             [16]byte
+		span, transaction [8]byte
+		linked            [8]byte // all zero: no link
+		attribute         string
+	}{
+		{"span", trace, span, transaction, span, "0300000000000000"},
+		{"transaction", trace, [8]byte{}, transaction, transaction, ""},
+		{"span is the transaction", trace, transaction, transaction, transaction, ""},
+		{"span without transaction", trace, span, [8]byte{}, span, ""},
+		{"nothing", [16]byte{}, [8]byte{}, [8]byte{}, [8]byte{}, ""},
+		{"no trace", [16]byte{}, span, transaction, [8]byte{}, ""},
+		{"trace alone", trace, [8]byte{}, [8]byte{}, [8]byte{}, ""},
+	} {
+		sample := sampleOf(shop, profile.Frame{Address: 1})
+		sample.TraceID, sample.SpanID, sample.TransactionID = c.trace, c.span, c.transaction
+		request := one(t, testOptions(&counter{}), sample)
+		s := request.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].Samples[0]
+		l := request.Dictionary.LinkTable[s.LinkIndex]
+		if [8]byte(l.SpanId) != c.linked || (s.LinkIndex == 0) != (c.linked == [8]byte{}) {
+			t.Errorf("%s: link %v", c.name, l)
+		}
+		if got := attributes(request.Dictionary, s.AttributeIndices)["transaction.id"].GetStringValue(); got != c.attribute {
+			t.Errorf("%s: transaction %q", c.name, got)
+		}
+	}
+}
+
+// What processes choose can make no request undecodable.
+func TestText(t *testing.T) {
+	hostile := &Resource{
+		ServiceName: "a\xff\xfe", Environment: "\x00", ContainerID: "\xed\xa0\x80", PID: 1, ExecutableName: "x\xc3", ExecutablePath: "/\xf5/é",
+	}
+	file := &profile.File{ID: profile.FileID{1}, Kind: profile.NativeFrame, BuildID: "\x80", Path: "/lib/\xff"}
+	sample := sampleOf(hostile, profile.Frame{File: file, Address: 1})
+	sample.Thread = "t\xff"
+	same := sample
+	same.Thread = "t\xfe" // looks the same then, and so is the same item
+	options := testOptions(&counter{})
+	options.HostID, options.Version = "h\xff", "v\xff"
+	request := one(t, options, sample, same)
+	got := resourceOf(request.ResourceProfiles[0])
+	if got["service.name"] != "a\ufffd" || got["deployment.environment.name"] != "\x00" || got["process.executable.path"] != "/\ufffd/é" {
+		t.Errorf("resource %q", got)
+	}
+	samples := request.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].Samples
+	if len(samples) != 1 || samples[0].Values[0] != 2 {
+		t.Errorf("samples %v", samples)
+	}
+}
+
+func TestInvalid(t *testing.T) {
+	frame := profile.Frame{Address: 1}
+	for name, change := range map[string]func(*Sample){
+		"nothing counted": func(s *Sample) { s.Count = 0 },
+		"no frames":       func(s *Sample) { s.Frames = nil },
+		"address 0":       func(s *Sample) { s.Frames = []profile.Frame{frame, {File: library}} },
+		"before 1970":     func(s *Sample) { s.Start = time.Unix(0, 0) },
+		"no time":         func(s *Sample) { s.Start = time.Time{} },
+	} {
+		b, requests := collect(testOptions(&counter{}))
+		sample := sampleOf(shop, frame)
+		change(&sample)
+		if err := b.Add(&sample); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+		b.Flush()
+		if len(*requests) != 0 {
+			t.Errorf("%s: a request", name)
+		}
+	}
+}
+
+// The clock can be set at any time, and counts can be large.
+func TestExtremes(t *testing.T) {
+	backwards := sampleOf(shop, profile.Frame{Address: 1})
+	backwards.End = backwards.Start.Add(-time.Hour)
+	backwards.Count = math.MaxUint64
+	again := backwards
+	again.Count = 7
+	old := backwards
+	old.Start, old.End = time.Unix(0, 1), time.Unix(-5, 0)
+	p := one(t, testOptions(&counter{}), backwards, again, old).ResourceProfiles[0].ScopeProfiles[0].Profiles[0]
+	if p.Samples[0].Values[0] != math.MaxInt64 || p.TimeUnixNano != 1 || p.DurationNano != uint64(moment.UnixNano()) {
+		t.Errorf("%v", p)
+	}
+}
+
+func TestWithoutRateOrRandomness(t *testing.T) {
+	options := testOptions(broken{})
+	options.SamplesPerSecond = 0
+	p := one(t, options, sampleOf(shop, profile.Frame{Address: 1})).ResourceProfiles[0].ScopeProfiles[0].Profiles[0]
+	if p.Period != 0 || len(p.ProfileId) != 0 {
+		t.Errorf("period %d, id %x", p.Period, p.ProfileId)
+	}
+	options.Random = nil
+	p = one(t, options, sampleOf(shop, profile.Frame{Address: 1})).ResourceProfiles[0].ScopeProfiles[0].Profiles[0]
+	if len(p.ProfileId) != 16 {
+		t.Errorf("id %x", p.ProfileId)
+	}
+}
+
+// A large profile becomes several requests that share nothing, and nothing is lost between them.
+func TestSplit(t *testing.T) {
+	b, requests := collect(testOptions(&counter{}))
+	want, got := make(map[observation]uint64), make(map[observation]uint64)
+	const stacks = 2400
+	for i := range 2 * stacks {
+		frames := make([]profile.Frame, 50)
+		for j := range frames {
+			frames[j] = profile.Frame{File: library, Address: uint64(i%stacks*40+j) + 1}
+		}
+		sample := sampleOf(shop, frames...)
+		sample.SpanID[7], sample.SpanID[6] = byte(i), byte(i>>8)
+		if err := b.Add(&sample); err != nil {
+			t.Fatal(err)
+		}
+		sample.observe(want)
+	}
+	if left := b.Samples(); left == 0 || left == 2*stacks {
+		t.Errorf("%d samples left", left)
+	}
+	b.Flush()
+	if b.Flush(); b.Samples() != 0 || len(*requests) < 2 {
+		t.Fatalf("%d requests, %d samples left", len(*requests), b.Samples())
+	}
+	samples, count := 0, uint64(0)
+	for i, r := range *requests {
+		if n := len(r.Body); n > requestBytes || i < len(*requests)-1 && n < requestBytes*3/4 {
+			t.Errorf("request of %d bytes", n)
+		}
+		samples, count = samples+r.Samples, count+r.Count
+		observations(t, decode(t, r.Body), got)
+	}
+	if samples != 2*stacks || count != 2*stacks || !maps.Equal(got, want) {
+		t.Errorf("%d samples, %d counted, %d of %d arrived", samples, count, len(got), len(want))
+	}
+}
+
+// deep is a stack with so many different frames.
+func deep(frames int) (stack []profile.Frame) {
+	for i := range frames {
+		stack = append(stack, profile.Frame{Address: 0x7f0000000000 + uint64(i)})
+	}
+	return stack
+}
+
+func TestTooLarge(t *testing.T) {
+	b, requests := collect(testOptions(&counter{}))
+	small, large := sampleOf(shop, deep(1)...), sampleOf(shop, deep(100_000)...)
+	huge := sampleOf(&Resource{ServiceName: strings.Repeat("x", MaxRequestBytes)}, deep(1)...)
+	for i, c := range []struct {
+		sample *Sample
+		err    error
+	}{{&small, nil}, {&large, nil}, {&small, nil}, {&huge, ErrTooLarge}, {&small, nil}} {
+		if err := b.Add(c.sample); !errors.Is(err, c.err) {
+			t.Fatalf("sample %d: %v", i, err)
+		}
+	}
+	b.Flush()
+	var sizes []int
+	for _, r := range *requests {
+		decode(t, r.Body)
+		sizes = append(sizes, len(r.Body))
+		if r.Samples != 1 || r.Profiles != 1 {
+			t.Errorf("%d samples, %d profiles", r.Samples, r.Profiles)
+		}
+	}
+	if len(sizes) != 4 || sizes[1] <= requestBytes || sizes[1] > MaxRequestBytes || sizes[0] != sizes[2] || sizes[2] != sizes[3] {
+		t.Errorf("requests of %d bytes", sizes)
+	}
+}
+
+// A whole request, as it was written by hand.
+func TestBytes(t *testing.T) {
+	b, requests := collect(Options{SamplesPerSecond: 20, Random: &counter{}})
+	sample := Sample{
+		Process: &Resource{ServiceName: "s"}, Frames: deep(1), Count: 2, Start: time.Unix(0, 256), End: time.Unix(0, 258),
+	}
+	sample.Stack = profile.TraceID(sample.Frames)
+	if err := b.Add(&sample); err != nil {
+		t.Fatal(err)
+	}
+	b.Flush()
+	text := func(s string) string { return hex.EncodeToString([]byte(s)) }
+	want := strings.Join([]string{
+		"0a ba01", // resource_profiles
+		"  0a 15   0a 13   0a 0c", text("service.name"), "12 03 0a 01", text("s"),
+		"  12 78", // scope_profiles
+		"    0a 0c 0a 0a", text("correlator"),
+		"    12 3f", // profiles
+		"      0a 04 08 01 10 02",
+		"      2a 04 08 03 10 04",
+		"      19 0001000000000000",
+		"      20 02",
+		"      30 80e1eb17", // 50 ms
+		"      12 0f   08 01   22 01 02   2a 08 0101000000000000", // samples
+		"      3a 10 01010101010101010101010101010101",
+		"    1a 27", text(schemaURL),
+		"  1a 27", text(schemaURL),
+		"12 80 01", // dictionary
+		"  0a 00",
+		"  12 00   12 0b   10 8080808080e01f   22 01 01",
+		"  1a 00",
+		"  22 1c   0a 10 00000000000000000000000000000000   12 08 0000000000000000",
+		"  2a 00   2a 07", text("samples"), "2a 05", text("count"), "2a 03", text("cpu"), "2a 0b", text("nanoseconds"),
+		"  2a 12", text("profile.frame.type"),
+		"  32 00   32 0c   08 05   12 08   0a 06", text("native"),
+		"  3a 00   3a 03   0a 01 01",
+	}, "")
+	if got := hex.EncodeToString((*requests)[0].Body); got != strings.ReplaceAll(want, " ", "") {
+		t.Errorf("%s\nwant %s", got, strings.ReplaceAll(want, " ", ""))
+	}
+	decode(t, (*requests)[0].Body)
+}

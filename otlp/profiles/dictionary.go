@@ -1,0 +1,306 @@
+package profiles
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"correlator/profile"
+)
+
+// table is one table of the dictionary: its entries as they are sent, and where each one is. The entry 0 is
+// the zero value and stands for none. Entries are added when the first thing refers to them, and taken back
+// when that does not stay, so there is no other.
+type table[K comparable] struct {
+	field   protowire.Number
+	indices map[K]int32
+	entries []byte
+
+	added  []K // since the mark
+	marked int // how long entries was then
+}
+
+// reset makes the table one of a new dictionary.
+func (t *table[K]) reset(field protowire.Number, zero ...byte) {
+	if t.indices == nil {
+		t.indices = make(map[K]int32)
+	}
+	clear(t.indices)
+	t.field = field
+	t.entries = appendMessage(t.entries[:0], field, zero)
+	t.mark()
+}
+
+func (t *table[K]) find(key K) (index int32, known bool) {
+	index, known = t.indices[key]
+	return index, known
+}
+
+func (t *table[K]) add(key K, entry []byte) int32 {
+	index := int32(len(t.indices) + 1)
+	t.indices[key] = index
+	t.entries = appendMessage(t.entries, t.field, entry)
+	t.added = append(t.added, key)
+	return index
+}
+
+func (t *table[K]) mark() { t.added, t.marked = t.added[:0], len(t.entries) }
+
+// takeBack undoes what was added since the mark.
+func (t *table[K]) takeBack() {
+	for _, key := range t.added {
+		delete(t.indices, key)
+	}
+	t.entries = t.entries[:t.marked]
+	t.mark()
+}
+
+// dictionary is what the profiles of one request refer to: ProfilesDictionary of profiles.proto.
+//
+//	field  table             key of an entry here
+//	    1  mapping_table     file id
+//	    2  location_table    mapping, type and address
+//	    3  function_table    none: there are no lines
+//	    4  link_table        trace and span
+//	    5  string_table      text
+//	    6  attribute_table   key and value
+//	    7  stack_table       stack-trace-id
+type dictionary struct {
+	mappings   table[profile.FileID]
+	locations  table[location]
+	links      table[link]
+	strings    table[string]
+	attributes table[attribute]
+	stacks     table[profile.StackTraceID]
+
+	entry   []byte // being made
+	indices []byte // of a stack being made
+}
+
+type location struct {
+	mapping, frameType int32
+	address            uint64
+}
+
+type link struct {
+	trace [16]byte
+	span  [8]byte
+}
+
+// attribute is a key and a value: text, or without it a number.
+type attribute struct {
+	key    attributeKey
+	text   string
+	number uint64
+}
+
+// attributeKey says which key an attribute has, and what its number means.
+type attributeKey uint8
+
+const (
+	frameType attributeKey = iota
+	htlhash
+	gnuBuildID
+	threadID
+	threadName
+	transactionID // the number is the id
+)
+
+// String is the key. Those of OpenTelemetry's conventions are used where there are; transaction.id is that of
+// the Elastic Common Schema.
+func (k attributeKey) String() string {
+	return [...]string{
+		frameType:     "profile.frame.type",
+		htlhash:       "process.executable.build_id.htlhash",
+		gnuBuildID:    "process.executable.build_id.gnu",
+		threadID:      "thread.id",
+		threadName:    "thread.name",
+		transactionID: "transaction.id",
+	}[k]
+}
+
+// functionTable is all of the function table: its zero entry.
+const functionTable = "\x1a\x00"
+
+// reset empties the dictionary but for the zero entries, and the strings that every profile refers to.
+func (d *dictionary) reset() {
+	d.mappings.reset(1)
+	d.locations.reset(2)
+	zero := appendLink(d.entry[:0], link{}) // not empty: some receivers want ids of their full length
+	d.links.reset(4, zero...)
+	d.strings.reset(5)
+	d.attributes.reset(6)
+	d.stacks.reset(7)
+	for _, s := range [...]string{samplesString: "samples", countString: "count", cpuString: "cpu", nanosecondsString: "nanoseconds"} {
+		d.string(s)
+	}
+}
+
+// Where reset puts the strings of the types of a profile.
+const (
+	samplesString = iota + 1
+	countString
+	cpuString
+	nanosecondsString
+)
+
+// mark makes that takeBack undoes what is added from now on.
+func (d *dictionary) mark() {
+	d.mappings.mark()
+	d.locations.mark()
+	d.links.mark()
+	d.strings.mark()
+	d.attributes.mark()
+	d.stacks.mark()
+}
+
+func (d *dictionary) takeBack() {
+	d.mappings.takeBack()
+	d.locations.takeBack()
+	d.links.takeBack()
+	d.strings.takeBack()
+	d.attributes.takeBack()
+	d.stacks.takeBack()
+}
+
+// append appends the dictionary.
+func (d *dictionary) append(b []byte) []byte {
+	b = append(b, d.mappings.entries...)
+	b = append(b, d.locations.entries...)
+	b = append(b, functionTable...)
+	b = append(b, d.links.entries...)
+	b = append(b, d.strings.entries...)
+	b = append(b, d.attributes.entries...)
+	return append(b, d.stacks.entries...)
+}
+
+// size is the length of the dictionary in bytes.
+func (d *dictionary) size() int {
+	return len(d.mappings.entries) + len(d.locations.entries) + len(functionTable) + len(d.links.entries) +
+		len(d.strings.entries) + len(d.attributes.entries) + len(d.stacks.entries)
+}
+
+// string returns the index of a text that is made UTF-8: another one would make the request undecodable.
+func (d *dictionary) string(s string) int32 {
+	s = valid(s)
+	if s == "" {
+		return 0
+	}
+	index, known := d.strings.find(s)
+	if !known {
+		d.entry = append(d.entry[:0], s...)
+		index = d.strings.add(s, d.entry)
+	}
+	return index
+}
+
+func valid(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
+
+// attribute returns the index of an attribute.
+func (d *dictionary) attribute(a attribute) int32 {
+	a.text = valid(a.text)
+	index, known := d.attributes.find(a)
+	if known {
+		return index
+	}
+	key := d.string(a.key.String())
+	b := appendVarint(d.entry[:0], 1, uint64(key))
+	switch {
+	case a.key == transactionID:
+		id := hex.EncodeToString(binary.BigEndian.AppendUint64(nil, a.number))
+		b = appendTextValue(b, 2, id)
+	case a.text != "":
+		b = appendTextValue(b, 2, a.text)
+	default:
+		b = appendNumberValue(b, 2, a.number)
+	}
+	d.entry = b
+	return d.attributes.add(a, b)
+}
+
+// mapping returns the index of a file, 0 for none. Files with the same id are one, described as the first.
+func (d *dictionary) mapping(f *profile.File) int32 {
+	if f == nil {
+		return 0
+	}
+	index, known := d.mappings.find(f.ID)
+	if known {
+		return index
+	}
+	name := d.string(f.Path)
+	attributes := [2]int32{d.attribute(attribute{key: htlhash, text: f.ID.String()})}
+	n := 1
+	if f.BuildID != "" {
+		attributes[1] = d.attribute(attribute{key: gnuBuildID, text: f.BuildID})
+		n++
+	}
+	d.entry = appendVarint(d.entry[:0], 4, uint64(name))
+	d.entry = appendIndices(d.entry, 5, attributes[:n])
+	return d.mappings.add(f.ID, d.entry)
+}
+
+// location returns the index of a location.
+func (d *dictionary) location(key location) int32 {
+	index, known := d.locations.find(key)
+	if known {
+		return index
+	}
+	attributes := [...]int32{key.frameType}
+	d.entry = appendVarint(d.entry[:0], 1, uint64(key.mapping))
+	d.entry = appendVarint(d.entry, 2, key.address)
+	d.entry = appendIndices(d.entry, 4, attributes[:])
+	return d.locations.add(key, d.entry)
+}
+
+// frameTypeOf is what receivers know of the kind of a frame. Code without a file is machine code, too: "jvm"
+// would claim that there is a method.
+func frameTypeOf(f profile.Frame) string {
+	if f.Kind() == profile.KernelFrame || f.File == nil && f.Address >= 1<<63 {
+		return "kernel"
+	}
+	return "native"
+}
+
+// stack returns the index of a stack.
+func (d *dictionary) stack(id profile.StackTraceID, frames []profile.Frame) int32 {
+	index, known := d.stacks.find(id)
+	if known {
+		return index
+	}
+	d.indices = d.indices[:0]
+	var file *profile.File
+	var kind string
+	var key location
+	for _, f := range frames { // runs of frames in one file are the rule
+		if f.File != file {
+			file, key.mapping = f.File, d.mapping(f.File)
+		}
+		if k := frameTypeOf(f); k != kind {
+			kind, key.frameType = k, d.attribute(attribute{key: frameType, text: k})
+		}
+		key.address = f.Address
+		d.indices = protowire.AppendVarint(d.indices, uint64(d.location(key)))
+	}
+	d.entry = appendMessage(d.entry[:0], 1, d.indices)
+	return d.stacks.add(id, d.entry)
+}
+
+// link returns the index of a link, 0 for none.
+func (d *dictionary) link(l link) int32 {
+	if l == (link{}) {
+		return 0
+	}
+	index, known := d.links.find(l)
+	if !known {
+		d.entry = appendLink(d.entry[:0], l)
+		index = d.links.add(l, d.entry)
+	}
+	return index
+}
+
+func appendLink(b []byte, l link) []byte {
+	b = appendMessage(b, 1, l.trace[:])
+	return appendMessage(b, 2, l.span[:])
+}

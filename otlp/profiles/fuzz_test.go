@@ -1,0 +1,104 @@
+package profiles
+
+import (
+	"encoding/binary"
+	"errors"
+	"maps"
+	"testing"
+	"time"
+
+	"correlator/profile"
+)
+
+// choices are made by a fuzzer, byte by byte.
+type choices []byte
+
+func (c *choices) below(n int) int {
+	if len(*c) == 0 {
+		return 0
+	}
+	b := (*c)[0]
+	*c = (*c)[1:]
+	return int(b) % n
+}
+
+func (c *choices) id() (id [8]byte) {
+	binary.BigEndian.PutUint64(id[:], uint64(c.below(4)))
+	return id
+}
+
+// FuzzBuilder adds any samples, and holds every request against the rules and all of them against what was
+// added.
+func FuzzBuilder(f *testing.F) {
+	all := make([]byte, 512)
+	for i := range all {
+		all[i] = byte(i * 7)
+	}
+	f.Add(all, uint16(0), "a\xff", "\x00")
+	f.Add(all, uint16(900), "", "läuft")
+	f.Add([]byte{1, 2, 3}, uint16(2000), "x", "y")
+	f.Fuzz(func(t *testing.T, b []byte, limit uint16, name, other string) {
+		files := []*profile.File{
+			nil,
+			{ID: profile.FileID{1}, Kind: profile.NativeFrame, Path: name, BuildID: other},
+			{ID: profile.FileID{1}, Kind: profile.KernelFrame, Path: other}, // the same by its id
+			{ID: profile.FileID{2}, Kind: profile.KernelFrame, Path: name, BuildID: "aa"},
+			{ID: profile.FileID{3}, Kind: profile.Kind(9)},
+		}
+		processes := []*Resource{{PID: 1, ServiceName: name}, {PID: 2, ServiceName: name, ExecutablePath: other}, {PID: 3}}
+		names := []string{"", name, other, "main"}
+		addresses := []uint64{1, 2, 1 << 63, 300, 0}
+		bytes := int(limit)
+		if bytes == 0 {
+			bytes = MaxRequestBytes
+		}
+		options := testOptions(&counter{})
+		options.MaxBytes = bytes
+		builder, requests := collect(options)
+		want, got := make(map[observation]uint64), make(map[observation]uint64)
+		added := uint64(0)
+		for c := choices(b); len(c) > 0; {
+			sample := Sample{
+				Process: processes[c.below(len(processes))], Thread: names[c.below(len(names))], TID: c.below(4) - 1,
+				SpanID: c.id(), TransactionID: c.id(), Count: uint64(c.below(5)),
+			}
+			sample.TraceID[0] = byte(c.below(2))
+			for range c.below(6) {
+				sample.Frames = append(sample.Frames, profile.Frame{File: files[c.below(len(files))], Address: addresses[c.below(len(addresses))]})
+			}
+			sample.Stack = profile.TraceID(sample.Frames)
+			sample.Start = moment.Add(time.Duration(c.below(5)) * time.Second)
+			sample.End = sample.Start.Add(time.Duration(c.below(4)-1) * time.Second)
+			switch err := builder.Add(&sample); {
+			case err == nil:
+				sample.observe(want)
+				added += sample.Count
+			case errors.Is(err, ErrInvalid):
+			case !errors.Is(err, ErrTooLarge) || bytes > 8000+16*(len(name)+len(other)):
+				t.Fatal(err)
+			}
+			if c.below(16) == 15 {
+				builder.Flush()
+			}
+		}
+		builder.Flush()
+		for _, r := range *requests {
+			if len(r.Body) > bytes {
+				t.Errorf("request of %d bytes, limit %d", len(r.Body), bytes)
+			}
+			request := decode(t, r.Body)
+			samples := 0
+			for _, p := range request.ResourceProfiles {
+				samples += len(p.ScopeProfiles[0].Profiles[0].Samples)
+			}
+			if samples != r.Samples || len(request.ResourceProfiles) != r.Profiles {
+				t.Errorf("%d samples and %d profiles, not %d and %d", samples, len(request.ResourceProfiles), r.Samples, r.Profiles)
+			}
+			added -= r.Count
+			observations(t, request, got)
+		}
+		if added != 0 || !maps.Equal(got, want) {
+			t.Errorf("%d not counted; %v, want %v", added, got, want)
+		}
+	})
+}

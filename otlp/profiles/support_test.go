@@ -1,0 +1,167 @@
+package profiles
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"strconv"
+	"testing"
+	"time"
+
+	collector "go.opentelemetry.io/proto/slim/otlp/collector/profiles/v1development"
+	common "go.opentelemetry.io/proto/slim/otlp/common/v1"
+	profiles "go.opentelemetry.io/proto/slim/otlp/profiles/v1development"
+
+	"correlator/profile"
+)
+
+// moment is when most samples are taken.
+var moment = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// counter is a source of ids that are all different.
+type counter struct{ n byte }
+
+func (c *counter) Read(b []byte) (int, error) {
+	c.n++
+	for i := range b {
+		b[i] = c.n
+	}
+	return len(b), nil
+}
+
+// broken is a source of nothing.
+type broken struct{}
+
+func (broken) Read([]byte) (int, error) { return 0, errors.New("no randomness") }
+
+func testOptions(random io.Reader) Options {
+	return Options{SamplesPerSecond: 20, HostID: "host", Version: "v1.2.3", Random: random}
+}
+
+// collect returns a builder and the requests that it has emitted.
+func collect(options Options) (*Builder, *[]Request) {
+	requests := new([]Request)
+	return NewBuilder(options, func(r Request) { *requests = append(*requests, r) }), requests
+}
+
+// one is the request that samples become.
+func one(t *testing.T, options Options, samples ...Sample) *collector.ExportProfilesServiceRequest {
+	t.Helper()
+	b, requests := collect(options)
+	for i := range samples {
+		if err := b.Add(&samples[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.Flush()
+	if len(*requests) != 1 {
+		t.Fatalf("%d requests", len(*requests))
+	}
+	return decode(t, (*requests)[0].Body)
+}
+
+// sampleOf is a sample of some frames in the second that begins at moment.
+func sampleOf(p *Resource, frames ...profile.Frame) Sample {
+	return Sample{
+		Process: p, Stack: profile.TraceID(frames), Frames: frames, Count: 1,
+		TraceID: [16]byte{1}, SpanID: [8]byte{2}, TransactionID: [8]byte{3}, TID: 7, Thread: "main",
+		Start: moment, End: moment.Add(time.Second),
+	}
+}
+
+// stackTraceID computes the id of an exported stack from what a receiver has of it, by
+// the definition: FNV-1a with 128 bits over file id and decimal digits of the address of each frame.
+func stackTraceID(t testing.TB, d *profiles.ProfilesDictionary, stack *profiles.Stack) [16]byte {
+	t.Helper()
+	hash := fnv.New128a()
+	for _, i := range stack.LocationIndices {
+		location := d.LocationTable[i]
+		fileID := "ef46db3751d8e999ef46db3751d8e999" // of no file: xxh64 of nothing, twice
+		if htlhash := attributes(d, d.MappingTable[location.MappingIndex].AttributeIndices)["process.executable.build_id.htlhash"]; htlhash != nil {
+			fileID = htlhash.GetStringValue()
+		}
+		content, err := hex.DecodeString(fileID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hash.Write(strconv.AppendUint(content, location.Address, 10))
+	}
+	return [16]byte(hash.Sum(nil))
+}
+
+// attributes are those of something, by key.
+func attributes(d *profiles.ProfilesDictionary, indices []int32) map[string]*common.AnyValue {
+	found := make(map[string]*common.AnyValue)
+	for _, i := range indices {
+		a := d.AttributeTable[i]
+		found[d.StringTable[a.KeyStrindex]] = a.Value
+	}
+	return found
+}
+
+// resourceOf are the attributes of a resource, as text.
+func resourceOf(r *profiles.ResourceProfiles) map[string]string {
+	found := make(map[string]string)
+	for _, a := range r.Resource.GetAttributes() {
+		switch v := a.Value.Value.(type) {
+		case *common.AnyValue_StringValue:
+			found[a.Key] = v.StringValue
+		case *common.AnyValue_IntValue:
+			found[a.Key] = fmt.Sprint(v.IntValue)
+		}
+	}
+	return found
+}
+
+// observation is a point of a sample as a receiver has it, or should.
+type observation struct {
+	pid, thread, transaction string
+	tid                      int64
+	stack, trace             [16]byte
+	span                     [8]byte
+	time                     uint64
+}
+
+// observations are all that is in a request, with their values.
+func observations(t testing.TB, request *collector.ExportProfilesServiceRequest, into map[observation]uint64) {
+	t.Helper()
+	d := request.Dictionary
+	for _, r := range request.ResourceProfiles {
+		for _, s := range r.ScopeProfiles[0].Profiles[0].Samples {
+			a := attributes(d, s.AttributeIndices)
+			o := observation{
+				pid: resourceOf(r)["process.pid"], tid: a["thread.id"].GetIntValue(),
+				thread: a["thread.name"].GetStringValue(), transaction: a["transaction.id"].GetStringValue(),
+				stack: stackTraceID(t, d, d.StackTable[s.StackIndex]),
+				trace: [16]byte(d.LinkTable[s.LinkIndex].TraceId), span: [8]byte(d.LinkTable[s.LinkIndex].SpanId),
+			}
+			for i, at := range s.TimestampsUnixNano {
+				o.time = at
+				into[o] = addCounts(into[o], uint64(s.Values[i]))
+			}
+		}
+	}
+}
+
+// observe notes what should become of a sample.
+func (s *Sample) observe(into map[observation]uint64) {
+	o := observation{pid: strconv.Itoa(s.Process.PID), stack: profile.TraceID(s.Frames), thread: valid(s.Thread), tid: int64(max(s.TID, 0))}
+	if s.TraceID != [16]byte{} {
+		switch {
+		case s.SpanID != [8]byte{}:
+			o.trace, o.span = s.TraceID, s.SpanID
+		case s.TransactionID != [8]byte{}:
+			o.trace, o.span = s.TraceID, s.TransactionID
+		}
+		if o.trace != [16]byte{} && s.TransactionID != [8]byte{} && s.TransactionID != o.span {
+			o.transaction = hex.EncodeToString(s.TransactionID[:])
+		}
+	}
+	o.time = uint64(s.Start.UnixNano())
+	if d := s.End.Sub(s.Start); d > 0 {
+		o.time += uint64(d) / 2
+	}
+	into[o] = addCounts(into[o], s.Count)
+}

@@ -1,0 +1,72 @@
+package profiles
+
+import "google.golang.org/protobuf/encoding/protowire"
+
+// The numbers of all fields are below 16, so a tag is one byte.
+const tagBytes = 1
+
+// appendMessage appends a field with a length: a message, a text, bytes.
+func appendMessage[T []byte | string](b []byte, field protowire.Number, content T) []byte {
+	return append(appendHeader(b, field, len(content)), content...)
+}
+
+// appendHeader appends what comes before the content of such a field.
+func appendHeader(b []byte, field protowire.Number, length int) []byte {
+	b = protowire.AppendTag(b, field, protowire.BytesType)
+	return protowire.AppendVarint(b, uint64(length))
+}
+
+// messageSize is the size of such a field.
+func messageSize(length int) int { return tagBytes + protowire.SizeVarint(uint64(length)) + length }
+
+// appendVarint appends a number that is not 0: else the field is left out.
+func appendVarint(b []byte, field protowire.Number, n uint64) []byte {
+	if n == 0 {
+		return b
+	}
+	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), n)
+}
+
+func varintSize(n uint64) int {
+	if n == 0 {
+		return 0
+	}
+	return tagBytes + protowire.SizeVarint(n)
+}
+
+func appendFixed(b []byte, field protowire.Number, n uint64) []byte {
+	return protowire.AppendFixed64(protowire.AppendTag(b, field, protowire.Fixed64Type), n)
+}
+
+const fixedSize = tagBytes + 8
+
+// appendIndices appends a packed list.
+func appendIndices(b []byte, field protowire.Number, indices []int32) []byte {
+	if len(indices) == 0 {
+		return b
+	}
+	b = appendHeader(b, field, packedSize(indices))
+	for _, i := range indices {
+		b = protowire.AppendVarint(b, uint64(i))
+	}
+	return b
+}
+
+func packedSize(indices []int32) (n int) {
+	for _, i := range indices {
+		n += protowire.SizeVarint(uint64(i))
+	}
+	return n
+}
+
+// An AnyValue is a message with one field: 1 for text, 3 for a number.
+
+func appendTextValue(b []byte, field protowire.Number, text string) []byte {
+	b = appendHeader(b, field, messageSize(len(text)))
+	return appendMessage(b, 1, text)
+}
+
+func appendNumberValue(b []byte, field protowire.Number, n uint64) []byte {
+	b = appendHeader(b, field, tagBytes+protowire.SizeVarint(n))
+	return protowire.AppendVarint(protowire.AppendTag(b, 3, protowire.VarintType), n) // 0 too: it is one of several
+}

@@ -1,0 +1,274 @@
+package receiver
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	collecttraces "go.opentelemetry.io/proto/slim/otlp/collector/trace/v1"
+	common "go.opentelemetry.io/proto/slim/otlp/common/v1"
+	metrics "go.opentelemetry.io/proto/slim/otlp/metrics/v1"
+	profiles "go.opentelemetry.io/proto/slim/otlp/profiles/v1development"
+	trace "go.opentelemetry.io/proto/slim/otlp/trace/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/protobuf/proto"
+
+	"correlator/otlp"
+)
+
+// What is sound is passed on, the very bytes of it, compressed or not; the answer says nothing.
+func TestPassOn(t *testing.T) {
+	l := openLab(t, Config{})
+	for signal := range otlp.NumSignals {
+		body, items := sound(t, signal)
+		// From a future: a field that nobody knows yet.
+		body = append(body, 0xfa, 0x3f, 0x02, 'h', 'i')
+		for _, options := range [][]grpc.CallOption{nil, {grpc.UseCompressor(gzip.Name)}} {
+			if rejected, message := l.send(signal, body, options...); rejected != 0 || message != "" {
+				t.Errorf("%v: %d rejected: %s", signal, rejected, message)
+			}
+			b := l.only(t)
+			if b.Signal() != signal || b.Items() != items || !bytes.Equal(b.Request(), body) {
+				t.Errorf("%v: %d items of %v were passed on, %x, want %d, %x", signal, b.Items(), b.Signal(), b.Request(), items, body)
+			}
+		}
+		l.wantCounts(signal, fmt.Sprintf("items=%d, requests OK=2", 2*items))
+	}
+}
+
+// badItem is a request with something wrong in it.
+type badItem struct {
+	name   string
+	signal otlp.Signal
+	sent   proto.Message
+	passed proto.Message // nil: nothing
+	items  int           // in it
+
+	rejected int64 // as the answer says it
+	message  string
+	counts   string
+}
+
+func badSpan(spoil func(*trace.Span)) *trace.Span {
+	s := aSpan("bad")
+	spoil(s)
+	return s
+}
+
+func badPoint(spoil func(*metrics.NumberDataPoint)) *metrics.NumberDataPoint {
+	p := number(9)
+	spoil(p)
+	return p
+}
+
+func badProfile(spoil func(*profiles.Profile)) *profiles.Profile {
+	p := aProfile()
+	spoil(p)
+	return p
+}
+
+func spanCases() (all []badItem) {
+	for _, c := range []struct {
+		name, reason, field, text string
+		span                      *trace.Span
+	}{
+		{"short trace id", "bad_id", ".trace_id", "trace_id is not 16 bytes, or zero", badSpan(func(s *trace.Span) { s.TraceId = s.TraceId[:15] })},
+		{"zero trace id", "bad_id", ".trace_id", "trace_id is not 16 bytes, or zero", badSpan(func(s *trace.Span) { s.TraceId = make([]byte, 16) })},
+		{"no trace id", "bad_id", "", "trace_id is not 16 bytes, or zero", badSpan(func(s *trace.Span) { s.TraceId = nil })},
+		{"long span id", "bad_id", ".span_id", "span_id is not 8 bytes, or zero", badSpan(func(s *trace.Span) { s.SpanId = traceID })},
+		{"zero span id", "bad_id", ".span_id", "span_id is not 8 bytes, or zero", badSpan(func(s *trace.Span) { s.SpanId = make([]byte, 8) })},
+		{"short parent", "bad_id", ".parent_span_id", "parent_span_id is not 8 bytes", badSpan(func(s *trace.Span) { s.ParentSpanId = []byte{1} })},
+		{"short id of a link", "bad_id", ".links[1].span_id", "id of a link has the wrong length", badSpan(func(s *trace.Span) { s.Links[1].SpanId = []byte{1} })},
+		{"end before start", "bad_time", ".end_time_unix_nano", "ends before it starts", badSpan(func(s *trace.Span) { s.EndTimeUnixNano = 4 })},
+		{"no end", "bad_time", "", "ends before it starts", badSpan(func(s *trace.Span) { s.EndTimeUnixNano = 0 })},
+		{"deep value", "bad_attributes", ".attributes[1].value", "nested too deep", badSpan(func(s *trace.Span) { s.Attributes[1].Value = nest(maxDepth + 1) })},
+		{"many attributes", "bad_attributes", "", "too many attributes", badSpan(func(s *trace.Span) {
+			s.Events[0].Attributes = make([]*common.KeyValue, maxAttributes+1)
+			for i := range s.Events[0].Attributes {
+				s.Events[0].Attributes[i] = attribute(fmt.Sprint(i), "")
+			}
+		})},
+	} {
+		all = append(all, badItem{
+			name: c.name, signal: otlp.Traces, items: 3, rejected: 1,
+			sent: traceRequest(aSpan("a"), c.span, aSpan("b")), passed: traceRequest(aSpan("a"), aSpan("b")),
+			message: "1 of 3 spans rejected, the first because of resource_spans[0].scope_spans[0].spans[1]" + c.field,
+			counts:  "rejected_items " + c.reason + "=1",
+		})
+		if !strings.HasPrefix(c.name, "deep") && !strings.HasPrefix(c.name, "many") {
+			all[len(all)-1].message += ": " + c.text
+		}
+	}
+	return all
+}
+
+func metricCases() (all []badItem) {
+	nan := math.NaN()
+	for _, c := range []struct {
+		name, reason string
+		bad          *metrics.Metric // one point of two
+		good         *metrics.Metric // what is left of it
+	}{
+		{"NaN in a sum", "bad_value", sum(number(1), number(nan)), sum(number(1))},
+		{"no value", "bad_value", gauge(badPoint(func(p *metrics.NumberDataPoint) { p.Value = nil }), number(1)), gauge(number(1))},
+		{"end before start", "bad_time", gauge(badPoint(func(p *metrics.NumberDataPoint) { p.TimeUnixNano = 0 }), number(1)), gauge(number(1))},
+		{"deep value", "bad_attributes", gauge(badPoint(func(p *metrics.NumberDataPoint) {
+			p.Exemplars[0].FilteredAttributes[0].Value = nest(maxDepth + 1)
+		}), number(1)), gauge(number(1))},
+		{"NaN as sum", "bad_value", histogram(buckets(nil), &metrics.HistogramDataPoint{Sum: &nan}), histogram(buckets(nil))},
+		{"NaN as minimum", "bad_value", histogram(buckets(nil), &metrics.HistogramDataPoint{Min: &nan}), histogram(buckets(nil))},
+		{"NaN as bound", "bad_value", histogram(buckets([]uint64{1, 2}, nan), buckets(nil)), histogram(buckets(nil))},
+		{"bounds decrease", "bad_value", histogram(buckets([]uint64{1, 2, 3}, 2, 1), buckets(nil)), histogram(buckets(nil))},
+		{"bounds repeat", "bad_value", histogram(buckets([]uint64{1, 2, 3}, 2, 2), buckets(nil)), histogram(buckets(nil))},
+		{"one bucket too few", "bad_shape", histogram(buckets([]uint64{1, 2}, 1, 2), buckets(nil)), histogram(buckets(nil))},
+		{"bounds without buckets", "bad_shape", histogram(buckets(nil, 1, 2), buckets(nil)), histogram(buckets(nil))},
+		{"NaN as threshold", "bad_value", exponential(&metrics.ExponentialHistogramDataPoint{ZeroThreshold: nan},
+			&metrics.ExponentialHistogramDataPoint{}), exponential(&metrics.ExponentialHistogramDataPoint{})},
+		{"NaN as quantile", "bad_value", summary(quantile(nan), quantile(1)), summary(quantile(1))},
+		{"quantile 1.1", "bad_value", summary(quantile(1.1), quantile(0)), summary(quantile(0))},
+		{"NaN as sum of a summary", "bad_value", summary(&metrics.SummaryDataPoint{Sum: nan}, quantile(0)), summary(quantile(0))},
+	} {
+		all = append(all, badItem{
+			name: "metrics, " + c.name, signal: otlp.Metrics, items: 3, rejected: 1,
+			sent: metricRequest(gauge(number(nan)), c.bad), passed: metricRequest(gauge(number(nan)), c.good),
+			message: "1 of 3 data points rejected, the first because of resource_metrics[0].scope_metrics[0].metrics[1].",
+			counts:  "rejected_items " + c.reason + "=1",
+		})
+	}
+	return all
+}
+
+func profileCases() (all []badItem) {
+	for _, c := range []struct {
+		name, reason, field string
+		profile             *profiles.Profile
+	}{
+		{"stack outside", "bad_index", ".samples[1].stack_index", badProfile(func(p *profiles.Profile) { p.Samples[1].StackIndex = 2 })},
+		{"negative stack", "bad_index", ".samples[1].stack_index", badProfile(func(p *profiles.Profile) { p.Samples[1].StackIndex = -1 })},
+		{"link outside", "bad_index", ".samples[0].link_index", badProfile(func(p *profiles.Profile) { p.Samples[0].LinkIndex = math.MaxInt32 })},
+		{"attribute outside", "bad_index", ".samples[0].attribute_indices[0]", badProfile(func(p *profiles.Profile) { p.Samples[0].AttributeIndices[1] = 3 })},
+		{"profile attribute outside", "bad_index", ".attribute_indices[0]", badProfile(func(p *profiles.Profile) { p.AttributeIndices[0] = -3 })},
+		{"type outside", "bad_index", ".sample_type.type_strindex", badProfile(func(p *profiles.Profile) { p.SampleType.TypeStrindex = 5 })},
+		{"period unit outside", "bad_index", ".period_type.unit_strindex", badProfile(func(p *profiles.Profile) { p.PeriodType.UnitStrindex = 5 })},
+		{"fewer timestamps", "bad_shape", ".samples[0]", badProfile(func(p *profiles.Profile) { p.Samples[0].TimestampsUnixNano = []uint64{5} })},
+		{"fewer values", "bad_shape", ".samples[0]", badProfile(func(p *profiles.Profile) { p.Samples[0].Values = []int64{1} })},
+		{"neither", "bad_shape", ".samples[1]", badProfile(func(p *profiles.Profile) { p.Samples[1].Values = nil })},
+		{"short id", "bad_id", "", badProfile(func(p *profiles.Profile) { p.ProfileId = spanID })},
+		{"zero id", "bad_id", "", badProfile(func(p *profiles.Profile) { p.ProfileId = make([]byte, 16) })},
+		{"payload without format", "bad_shape", "", badProfile(func(p *profiles.Profile) { p.OriginalPayloadFormat = "" })},
+		{"format without payload", "bad_shape", "", badProfile(func(p *profiles.Profile) { p.OriginalPayload = nil })},
+	} {
+		all = append(all, badItem{
+			name: "profiles, " + c.name, signal: otlp.Profiles, items: 6, rejected: 1,
+			sent: profileRequest(aProfile(), c.profile, aProfile()), passed: profileRequest(aProfile(), aProfile()),
+			message: "1 of 3 profiles rejected, the first because of resource_profiles[0].scope_profiles[0].profiles[1]" + c.field + ":",
+			counts:  "rejected_items " + c.reason + "=2",
+		})
+	}
+	for _, c := range []struct {
+		name, reason, field string
+		spoil               func(*profiles.ProfilesDictionary)
+	}{
+		{"no strings", "bad_index", "", func(d *profiles.ProfilesDictionary) { d.StringTable = nil }},
+		{"no links", "bad_index", "", func(d *profiles.ProfilesDictionary) { d.LinkTable = nil }},
+		{"no zero string", "bad_index", ".string_table[0]", func(d *profiles.ProfilesDictionary) { d.StringTable[0] = "x" }},
+		{"no zero mapping", "bad_index", ".mapping_table[0]", func(d *profiles.ProfilesDictionary) { d.MappingTable = d.MappingTable[1:] }},
+		{"no zero link", "bad_index", ".link_table[0]", func(d *profiles.ProfilesDictionary) { d.LinkTable = d.LinkTable[1:] }},
+		{"no zero stack", "bad_index", ".stack_table[0]", func(d *profiles.ProfilesDictionary) { d.StackTable = d.StackTable[1:] }},
+		{"mapping outside", "bad_index", ".location_table[1].mapping_index", func(d *profiles.ProfilesDictionary) { d.LocationTable[1].MappingIndex = 2 }},
+		{"function outside", "bad_index", ".location_table[1].lines[0].function_index", func(d *profiles.ProfilesDictionary) { d.LocationTable[1].Lines[0].FunctionIndex = -2 }},
+		{"location outside", "bad_index", ".stack_table[1].location_indices[0]", func(d *profiles.ProfilesDictionary) { d.StackTable[1].LocationIndices[1] = 9 }},
+		{"name outside", "bad_index", ".function_table[1].name_strindex", func(d *profiles.ProfilesDictionary) { d.FunctionTable[1].NameStrindex = 9 }},
+		{"key outside", "bad_index", ".attribute_table[1].key_strindex", func(d *profiles.ProfilesDictionary) { d.AttributeTable[1].KeyStrindex = 9 }},
+		{"value outside", "bad_index", ".attribute_table[2].value.string_value_strindex", func(d *profiles.ProfilesDictionary) { d.AttributeTable[2].Value = referenceValue(9) }},
+		{"short link", "bad_id", ".link_table[1]", func(d *profiles.ProfilesDictionary) { d.LinkTable[1].SpanId = traceID }},
+		{"another zero link", "bad_id", ".link_table[1]", func(d *profiles.ProfilesDictionary) { d.LinkTable[1].TraceId = make([]byte, 16) }},
+		{"deep value", "bad_attributes", ".attribute_table[1].value", func(d *profiles.ProfilesDictionary) { d.AttributeTable[1].Value = nest(maxDepth + 1) }},
+	} {
+		r := profileRequest(aProfile(), aProfile())
+		c.spoil(r.Dictionary)
+		all = append(all, badItem{
+			name: "dictionary, " + c.name, signal: otlp.Profiles, sent: r, items: 4, rejected: 2,
+			message: "2 of 2 profiles rejected, the first because of dictionary" + c.field, counts: "rejected_items " + c.reason + "=4",
+		})
+	}
+	return all
+}
+
+func envelopeCases() []badItem {
+	twoResources := func() *collecttraces.ExportTraceServiceRequest {
+		r := traceRequest(aSpan("a"), aSpan("b"))
+		return &collecttraces.ExportTraceServiceRequest{ResourceSpans: append(r.ResourceSpans, traceRequest(aSpan("c")).ResourceSpans...)}
+	}
+	badResource := twoResources()
+	badResource.ResourceSpans[0].Resource.Attributes[0].Value = nest(maxDepth + 1)
+	badScope := twoResources()
+	badScope.ResourceSpans[0].ScopeSpans = append(badScope.ResourceSpans[0].ScopeSpans, &trace.ScopeSpans{
+		Scope: &common.InstrumentationScope{Attributes: []*common.KeyValue{{Key: "k", Value: nest(maxDepth + 1)}}},
+		Spans: []*trace.Span{aSpan("d")},
+	})
+	empty := twoResources()
+	empty.ResourceSpans[0].ScopeSpans[0].Spans[0].SpanId = nil
+	empty.ResourceSpans[0].ScopeSpans[0].Spans[1].TraceId = nil
+	outside := profileRequest(aProfile())
+	outside.ResourceProfiles[0].Resource.Attributes[3].KeyStrindex = 5
+	metadata := metricRequest(someMetrics()...)
+	metadata.ResourceMetrics[0].ScopeMetrics[0].Metrics[0].Metadata[0].Value = nest(maxDepth + 1)
+	return []badItem{
+		{"bad resource", otlp.Traces, badResource, traceRequest(aSpan("c")), 3, 2,
+			"2 of 3 spans rejected, the first because of resource_spans[0].resource.attributes[0].value", "rejected_items bad_attributes=2"},
+		{"bad scope", otlp.Traces, badScope, twoResources(), 4, 1,
+			"1 of 4 spans rejected, the first because of resource_spans[0].scope_spans[1].scope.attributes[0].value", "rejected_items bad_attributes=1"},
+		{"nothing left of a resource", otlp.Traces, empty, traceRequest(aSpan("c")), 3, 2,
+			"2 of 3 spans rejected, the first because of resource_spans[0].scope_spans[0].spans[0]: span_id", "rejected_items bad_id=2"},
+		{"nothing left", otlp.Traces, traceRequest(&trace.Span{}), nil, 1, 1,
+			"1 of 1 spans rejected, the first because of resource_spans[0].scope_spans[0].spans[0]: trace_id", "rejected_items bad_id=1"},
+		{"bad resource of profiles", otlp.Profiles, outside, nil, 2, 1,
+			"1 of 1 profiles rejected, the first because of resource_profiles[0].resource.attributes[3].key_strindex", "rejected_items bad_index=2"},
+		{"bad metadata", otlp.Metrics, metadata, metricRequest(someMetrics()[1:]...), 7, 2,
+			"2 of 7 data points rejected, the first because of resource_metrics[0].scope_metrics[0].metrics[0].metadata[0].value", "rejected_items bad_attributes=2"},
+	}
+}
+
+// Bad items are rejected with a reason and the place of the first; the others are passed on.
+func TestRejected(t *testing.T) {
+	var all []badItem
+	for _, cases := range [][]badItem{spanCases(), metricCases(), profileCases(), envelopeCases()} {
+		all = append(all, cases...)
+	}
+	for _, c := range all {
+		t.Run(c.name, func(t *testing.T) {
+			l := openLab(t, Config{})
+			rejected, message := l.send(c.signal, encode(t, c.sent))
+			if rejected != c.rejected || !strings.HasPrefix(message, c.message) {
+				t.Errorf("%d rejected: %s\nwant %d: %s", rejected, message, c.rejected, c.message)
+			}
+			l.wantCounts(c.signal, fmt.Sprintf("items=%d, %s, requests OK=1", c.items, c.counts))
+			if c.passed == nil {
+				if n := len(l.taken()); n > 0 {
+					t.Errorf("%d batches were passed on", n)
+				}
+				return
+			}
+			wantPassed(t, l.only(t), c.passed)
+		})
+	}
+}
+
+// wantPassed compares what was passed on with what should be, which is encoded as well as can be.
+func wantPassed(t testing.TB, b *otlp.Batch, want proto.Message) {
+	t.Helper()
+	got := newMessage(b.Signal())
+	if err := proto.Unmarshal(b.Request(), got); err != nil {
+		t.Fatal(err)
+	}
+	if !proto.Equal(got, want) {
+		t.Errorf("passed on:\n%v\nwant:\n%v", got, want)
+	}
+	if n := proto.Size(want); len(b.Request()) != n || cap(b.Request()) > n+16 {
+		t.Errorf("%d bytes of %d were passed on, want %d", len(b.Request()), cap(b.Request()), n)
+	}
+}

@@ -1,0 +1,157 @@
+package receiver
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"strings"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"correlator/internal/sockfile"
+)
+
+const (
+	// DefaultMaxRequestBytes is what exporters send at most, unless told otherwise. The protocol recommends
+	// 64 MiB; that is for receivers that have a machine of their own.
+	DefaultMaxRequestBytes = 4 << 20
+	// MaxRequestBytes is the largest limit, of what fits into a queue in memory.
+	MaxRequestBytes = 1 << 30
+)
+
+// DefaultSocketMode leaves a Unix socket to root alone.
+const DefaultSocketMode fs.FileMode = 0o600
+
+// Config is where a receiver listens and what it takes.
+type Config struct {
+	// Listen is unix:PATH or HOST:PORT. Unless there is a Certificate, HOST is localhost or a loopback address.
+	Listen string
+	// SocketMode says who may connect to a Unix socket; 0 is DefaultSocketMode. With 0666 it is everybody on
+	// this host, as with a loopback address.
+	SocketMode fs.FileMode
+
+	// Names of PEM files, read again for each connection. With Certificate and Key connections have TLS.
+	Certificate string
+	Key         string
+	// ClientAuthorities signs the certificates that clients must have; none: they need none.
+	ClientAuthorities string
+
+	// MaxRequestBytes is the size of one request, before and after decompression; 0 is DefaultMaxRequestBytes.
+	MaxRequestBytes int
+}
+
+// Validate says what is wrong with a configuration, as far as it can be seen without listening.
+func (c *Config) Validate() error {
+	switch {
+	case (c.Certificate == "") != (c.Key == ""):
+		return errors.New("certificate and key: one without the other")
+	case c.ClientAuthorities != "" && c.Certificate == "":
+		return errors.New("client authorities without a certificate: there is no TLS in which clients could show theirs")
+	case c.MaxRequestBytes < 0 || c.MaxRequestBytes > MaxRequestBytes:
+		return fmt.Errorf("max-request-bytes %d: not in 1 to %d", c.MaxRequestBytes, MaxRequestBytes)
+	case c.SocketMode&^fs.ModePerm != 0:
+		return fmt.Errorf("socket mode %v: more than permissions", c.SocketMode)
+	}
+	if path, ok := c.unixPath(); ok {
+		if path == "" {
+			return errors.New("listen: unix socket without a path")
+		}
+		return nil
+	}
+	_, err := c.tcpAddr()
+	return err
+}
+
+// unixPath is the path of a Unix socket.
+func (c *Config) unixPath() (string, bool) {
+	path, ok := strings.CutPrefix(c.Listen, "unix:")
+	return strings.TrimPrefix(path, "//"), ok
+}
+
+// tcpAddr is the address to listen on. What is checked is what is bound: a name is looked up once.
+func (c *Config) tcpAddr() (*net.TCPAddr, error) {
+	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
+		return nil, fmt.Errorf("listen %q: neither HOST:PORT nor unix:PATH", c.Listen)
+	}
+	addr, err := net.ResolveTCPAddr("tcp", c.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	if c.Certificate == "" && !addr.IP.IsLoopback() {
+		return nil, fmt.Errorf("listen %s: not a loopback address, and there is no certificate for TLS", c.Listen)
+	}
+	return addr, nil
+}
+
+// listen binds. The file, of a Unix socket, is to be removed before the listener is closed.
+func (c *Config) listen() (net.Listener, *sockfile.File, error) {
+	path, ok := c.unixPath()
+	if !ok {
+		addr, err := c.tcpAddr()
+		if err != nil {
+			return nil, nil, err
+		}
+		l, err := net.ListenTCP("tcp", addr)
+		return l, nil, err
+	}
+	var l net.Listener
+	file, err := sockfile.Bind("unix", path, func(config net.ListenConfig, path string) (err error) {
+		if l, err = config.Listen(context.Background(), "unix", path); err == nil {
+			l.(*net.UnixListener).SetUnlinkOnClose(false) // the file may be another's by then
+		}
+		return err
+	})
+	if err == nil && c.SocketMode != 0 && c.SocketMode != DefaultSocketMode {
+		if err = os.Chmod(path, c.SocketMode); err != nil {
+			file.Remove()
+		}
+	}
+	if err != nil && l != nil {
+		l.Close()
+	}
+	return l, file, err
+}
+
+// credentials is TLS, or none.
+func (c *Config) credentials() (credentials.TransportCredentials, error) {
+	if c.Certificate == "" {
+		return insecure.NewCredentials(), nil
+	}
+	config, err := c.tls()
+	if err != nil {
+		return nil, err
+	}
+	return credentials.NewTLS(&tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		NextProtos:         config.NextProtos,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.tls() },
+		Certificates:       config.Certificates,
+	}), nil
+}
+
+// tls reads the certificates as they are now.
+func (c *Config) tls() (*tls.Config, error) {
+	pair, err := tls.LoadX509KeyPair(c.Certificate, c.Key)
+	if err != nil {
+		return nil, fmt.Errorf("reading certificate: %w", err)
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}, Certificates: []tls.Certificate{pair}}
+	if c.ClientAuthorities == "" {
+		return config, nil
+	}
+	pem, err := os.ReadFile(c.ClientAuthorities)
+	if err != nil {
+		return nil, fmt.Errorf("reading client authorities: %w", err)
+	}
+	config.ClientCAs, config.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
+	if !config.ClientCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("reading client authorities: %s has none", c.ClientAuthorities)
+	}
+	return config, nil
+}

@@ -1,0 +1,240 @@
+package receiver
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"io/fs"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	"correlator/internal/sockfile"
+	"correlator/otlp"
+)
+
+// Without TLS nobody from elsewhere may connect; what makes no sense is refused before anything is bound.
+func TestValidate(t *testing.T) {
+	for _, c := range []struct {
+		config Config
+		want   string // in the error; empty: none
+	}{
+		{Config{Listen: "127.0.0.1:4317"}, ""},
+		{Config{Listen: "127.9.9.9:0"}, ""},
+		{Config{Listen: "[::1]:4317"}, ""},
+		{Config{Listen: "localhost:4317"}, ""},
+		{Config{Listen: "unix:/run/x.sock", SocketMode: 0o666}, ""},
+		{Config{Listen: "unix:///run/x.sock", MaxRequestBytes: 64 << 20}, ""},
+		{Config{Listen: "0.0.0.0:4317", Certificate: "c", Key: "k"}, ""},
+		{Config{Listen: "0.0.0.0:4317"}, "not a loopback address"},
+		{Config{Listen: ":4317"}, "not a loopback address"},
+		{Config{Listen: "[::]:4317"}, "not a loopback address"},
+		{Config{Listen: "192.0.2.1:4317"}, "not a loopback address"},
+		{Config{Listen: "127.0.0.1"}, "neither HOST:PORT nor unix:PATH"},
+		{Config{Listen: ""}, "neither HOST:PORT nor unix:PATH"},
+		{Config{Listen: "/run/x.sock"}, "neither HOST:PORT nor unix:PATH"},
+		{Config{Listen: "unix:"}, "without a path"},
+		{Config{Listen: "127.0.0.1:99999"}, "port"},
+		{Config{Listen: "127.0.0.1:4317", Key: "k"}, "one without the other"},
+		{Config{Listen: "127.0.0.1:4317", ClientAuthorities: "a"}, "without a certificate"},
+		{Config{Listen: "127.0.0.1:4317", MaxRequestBytes: -1}, "max-request-bytes"},
+		{Config{Listen: "127.0.0.1:4317", MaxRequestBytes: MaxRequestBytes + 1}, "max-request-bytes"},
+		{Config{Listen: "unix:/run/x.sock", SocketMode: fs.ModeSetuid | 0o600}, "permissions"},
+	} {
+		err := c.config.Validate()
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want %q", c.config, err, c.want)
+		}
+		if c.want != "" {
+			if _, err := Open(c.config, &store{}); err == nil {
+				t.Errorf("%+v: opened", c.config)
+			}
+		}
+	}
+}
+
+// The socket has the mode that was asked for, is taken by one receiver at a time, and is gone afterwards.
+func TestSocket(t *testing.T) {
+	for mode, want := range map[fs.FileMode]fs.FileMode{0: 0o600, 0o666: 0o666, 0o660: 0o660} {
+		path := filepath.Join(t.TempDir(), "otlp.sock")
+		c := Config{Listen: "unix:" + path, SocketMode: mode}
+		r, err := Open(c, &store{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Stat(path); err != nil || info.Mode() != fs.ModeSocket|want {
+			t.Errorf("mode %o: %v, %v", mode, info.Mode(), err)
+		}
+		if _, err := Open(c, &store{}); !errors.Is(err, sockfile.ErrInUse) {
+			t.Errorf("opened twice: %v", err)
+		}
+		if err := r.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("after the shutdown: %v", err)
+		}
+	}
+}
+
+// On loopback, as on a Unix socket.
+func TestLoopback(t *testing.T) {
+	s := &store{}
+	r, err := Open(Config{Listen: "127.0.0.1:0", MaxRequestBytes: 1000}, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Shutdown(context.Background())
+	conn := dial(t, r.Addr().String())
+	defer conn.Close()
+	body := encode(t, metricRequest(someMetrics()[3:]...))
+	if _, err := export(conn, otlp.Metrics, body); err != nil {
+		t.Error(err)
+	}
+	s.only(t)
+	_, err = export(conn, otlp.Metrics, make([]byte, 1001))
+	wantStatus(t, status.Convert(err), codes.ResourceExhausted, false)
+	if _, err := Open(Config{Listen: r.Addr().String()}, s); err == nil {
+		t.Error("the port was bound twice")
+	}
+}
+
+// authority makes certificates.
+type authority struct {
+	t    *testing.T
+	dir  string
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{t: t, dir: t.TempDir()}
+	a.cert, a.key = a.sign("authority", &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
+	return a
+}
+
+// sign makes a certificate and its key, and files of both.
+func (a *authority) sign(name string, c *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
+	a.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	c.Subject, c.SerialNumber = pkix.Name{CommonName: name}, big.NewInt(time.Now().UnixNano())
+	c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	parent, parentKey := a.cert, a.key
+	if parent == nil {
+		parent, parentKey = c, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, parentKey)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	for file, block := range map[string]*pem.Block{
+		name + ".pem": {Type: "CERTIFICATE", Bytes: der}, name + ".key": {Type: "PRIVATE KEY", Bytes: keyDER},
+	} {
+		if err := os.WriteFile(a.file(file), pem.EncodeToMemory(block), 0o600); err != nil {
+			a.t.Fatal(err)
+		}
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return cert, key
+}
+
+func (a *authority) file(name string) string { return filepath.Join(a.dir, name) }
+
+// With TLS, and with certificates of clients where they are asked for. New files count for new connections.
+func TestTLS(t *testing.T) {
+	a, other := newAuthority(t), newAuthority(t)
+	server := func() { a.sign("server", &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}) }
+	server()
+	usage := []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	a.sign("client", &x509.Certificate{ExtKeyUsage: usage})
+	other.sign("client", &x509.Certificate{ExtKeyUsage: usage})
+	roots := x509.NewCertPool()
+	roots.AddCert(a.cert)
+
+	s := &store{}
+	config := Config{Listen: "127.0.0.1:0", Certificate: a.file("server.pem"), Key: a.file("server.key"), ClientAuthorities: a.file("authority.pem")}
+	r, err := Open(config, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Shutdown(context.Background())
+	try := func(from *authority) (*tls.ConnectionState, error) {
+		var state *tls.ConnectionState
+		c := &tls.Config{RootCAs: roots, VerifyConnection: func(s tls.ConnectionState) error { state = &s; return nil }}
+		if from != nil {
+			pair, err := tls.LoadX509KeyPair(from.file("client.pem"), from.file("client.key"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Certificates = []tls.Certificate{pair}
+		}
+		conn := dial(t, r.Addr().String(), grpc.WithTransportCredentials(credentials.NewTLS(c)))
+		defer conn.Close()
+		body, _ := sound(t, otlp.Traces)
+		_, err := export(conn, otlp.Traces, body)
+		return state, err
+	}
+	before, err := try(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.only(t)
+	for name, from := range map[string]*authority{"another authority": other, "none": nil} {
+		if _, err := try(from); status.Code(err) != codes.Unavailable {
+			t.Errorf("a client with a certificate of %s: %v", name, err)
+		}
+	}
+	server()
+	after, err := try(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if before.PeerCertificates[0].Equal(after.PeerCertificates[0]) {
+		t.Error("a new connection got the old certificate")
+	}
+	plain := dial(t, r.Addr().String())
+	if _, err := export(plain, otlp.Traces, nil); status.Code(err) != codes.Unavailable {
+		t.Errorf("without TLS: %v", err)
+	}
+
+	if err := os.WriteFile(a.file("empty.pem"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, spoil := range []func(*Config){
+		func(c *Config) { c.Certificate = a.file("none.pem") },
+		func(c *Config) { c.ClientAuthorities = a.file("none.pem") },
+		func(c *Config) { c.ClientAuthorities = a.file("empty.pem") },
+	} {
+		bad := config
+		spoil(&bad)
+		if _, err := Open(bad, s); err == nil {
+			t.Errorf("%+v: opened", bad)
+		}
+	}
+}

@@ -1,0 +1,196 @@
+package receiver
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"correlator/otlp"
+)
+
+// zip compresses.
+func zip(t testing.TB, b []byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	if _, err := w.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// zipped says that a request is gzip: one that begins like it is sent as it is.
+var zipped = grpc.UseCompressor("gzip")
+
+// Whatever comes, it is answered with the code that fits and counted, and the next request is taken.
+func TestBadInput(t *testing.T) {
+	const (
+		limit       = DefaultMaxRequestBytes
+		garbage     = "broken encoding"
+		undecodable = "items=1, refused_items undecodable=1, requests INVALID_ARGUMENT=1"
+		tooLarge    = "items=1, refused_items too_large=1, requests RESOURCE_EXHAUSTED=1"
+		unzippable  = "items=1, refused_items undecodable=1, requests INTERNAL=1"
+		empty       = "requests OK=1"
+	)
+	good, items := sound(t, otlp.Traces)
+	invalid := bytes.Replace(encode(t, traceRequest(aSpan("a"), aSpan("NAME"))), []byte("NAME"), []byte("N\xffME"), 1)
+	badKey := bytes.Replace(good, []byte("service.name"), []byte("service.nam\xc0"), 1)
+	for _, c := range []struct {
+		name    string
+		body    []byte
+		zipped  bool
+		code    codes.Code
+		field   string // of the BadRequest
+		message string // a part of it
+		counts  string
+	}{
+		{"truncated", good[:len(good)-3], false, codes.InvalidArgument, "request", garbage, undecodable},
+		{"truncated inside", bytes.Replace(good, []byte("\x03GET"), []byte("\x04GET"), 1), false, codes.InvalidArgument,
+			"resource_spans[0].scope_spans[0].spans[0].attributes[0].value", garbage, undecodable},
+		{"garbage", []byte("GET / HTTP/1.1\r\n"), false, codes.InvalidArgument, "request", garbage, undecodable},
+		{"end of a group", []byte{0x0c}, false, codes.InvalidArgument, "request", garbage, undecodable},
+		{"field 0", []byte{0x02, 0}, false, codes.InvalidArgument, "request", garbage, undecodable},
+		{"field 2^29", append(protowire.AppendVarint(nil, 1<<32), 0), false, codes.InvalidArgument, "request", "impossible", undecodable},
+		{"groups in groups", bytes.Repeat([]byte{0x7b}, 20_000), false, codes.InvalidArgument, "request", garbage, undecodable},
+		{"invalid UTF-8", invalid, false, codes.InvalidArgument,
+			"resource_spans[0].scope_spans[0].spans[1].name", "spans[1].name: invalid UTF-8", undecodable},
+		{"invalid UTF-8 in a key", badKey, false, codes.InvalidArgument,
+			"resource_spans[0].resource.attributes[0].key", "attributes[0].key: invalid UTF-8", undecodable},
+		{"too large", make([]byte, limit+1), false, codes.ResourceExhausted, "", "larger than max", tooLarge},
+		{"gzip bomb", zip(t, make([]byte, 64<<20)), true, codes.ResourceExhausted, "", "larger than max", tooLarge},
+		{"gzip one too large", zip(t, make([]byte, limit+1)), true, codes.ResourceExhausted, "", "larger than max", tooLarge},
+		{"gzip in gzip", zip(t, zip(t, good)), true, codes.InvalidArgument, "request", garbage, undecodable},
+		{"broken gzip", []byte("\x1f\x8bnonsense that is none"), true, codes.Internal, "", "decompress", unzippable},
+		{"half of a gzip", zip(t, good)[:60], true, codes.Internal, "", "decompress", unzippable},
+		{"nothing", nil, false, codes.OK, "", "", empty},
+		{"10^6 empty resources", bytes.Repeat([]byte{0x0a, 0}, 1_000_000), false, codes.OK, "", "", empty},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := openLab(t, Config{})
+			var options []grpc.CallOption
+			if c.zipped {
+				options = append(options, zipped)
+			}
+			_, err := export(l.conn, otlp.Traces, c.body, options...)
+			s := status.Convert(err)
+			wantStatus(t, s, c.code, false)
+			if violation(s) != c.field || !strings.Contains(s.Message(), c.message) {
+				t.Errorf("field %q, message %q, want %q, %q", violation(s), s.Message(), c.field, c.message)
+			}
+			l.wantCounts(otlp.Traces, c.counts)
+			if n := len(l.taken()); n > 0 {
+				t.Errorf("%d batches were passed on", n)
+			}
+			l.send(otlp.Traces, good)
+			if b := l.only(t); b.Items() != items || !bytes.Equal(b.Request(), good) {
+				t.Error("the next request was not passed on as it is")
+			}
+		})
+	}
+}
+
+// A list that ends within a number makes a request undecodable, in each kind of list.
+func TestBrokenList(t *testing.T) {
+	for name, c := range map[string]struct {
+		signal otlp.Signal
+		body   request
+		field  string
+	}{
+		"varints": {otlp.Profiles, inside([]byte{0x22, 2, 1, 0x80}, 0x0a, 0x12, 0x12, 0x12),
+			"resource_profiles[0].scope_profiles[0].profiles[0].samples[0].values[0]"},
+		"indices": {otlp.Profiles, inside([]byte{0x0a, 1, 0xff}, 0x12, 0x3a), "dictionary.stack_table[0].location_indices[0]"},
+		"fixed64s": {otlp.Metrics, inside(append([]byte{0x32, 9}, make([]byte, 9)...), 0x0a, 0x12, 0x12, 0x4a, 0x0a),
+			"resource_metrics[0].scope_metrics[0].metrics[0].histogram.data_points[0].bucket_counts[0]"},
+	} {
+		p := c.body.decode(requests[c.signal], c.body.all(), 0)
+		if p == nil || c.body.path(requests[c.signal], p.at) != c.field {
+			t.Errorf("%s: %+v", name, p)
+		}
+	}
+}
+
+// raw sends one HTTP request to a receiver, with a message of gRPC as the body, and returns the code and the
+// message of the answer.
+func (l *lab) raw(path string, headers map[string]string, body []byte) (code, message string) {
+	l.Helper()
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: &protocols, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", l.Addr().String())
+	}}
+	defer transport.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	q, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://receiver"+path, bytes.NewReader(body))
+	if err != nil {
+		l.Fatal(err)
+	}
+	q.Header.Set("Content-Type", "application/grpc")
+	q.Header.Set("Te", "trailers")
+	for k, v := range headers {
+		q.Header.Set(k, v)
+	}
+	answer, err := transport.RoundTrip(q)
+	if err != nil {
+		l.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if _, err := io.Copy(io.Discard, answer.Body); err != nil {
+		l.Fatal(err)
+	}
+	get := func(key string) string { return answer.Header.Get(key) + answer.Trailer.Get(key) }
+	return get("Grpc-Status"), get("Grpc-Message")
+}
+
+// What gRPC answers before anything is read: unknown encodings, services and methods, no message.
+func TestRaw(t *testing.T) {
+	good, _ := sound(t, otlp.Metrics)
+	message := append([]byte{0, 0, 0, byte(len(good) >> 8), byte(len(good))}, good...)
+	compressed := append([]byte{1}, message[1:]...)
+	for _, c := range []struct {
+		name, path string
+		headers    map[string]string
+		body       []byte
+		code       string
+	}{
+		{"as it should be", otlp.Metrics.Method(), nil, message, "0"},
+		{"unknown encoding", otlp.Metrics.Method(), map[string]string{"Grpc-Encoding": "snappy"}, compressed, "12"},
+		{"compressed, no encoding", otlp.Metrics.Method(), nil, compressed, "13"},
+		{"logs", "/opentelemetry.proto.collector.logs.v1.LogsService/Export", nil, message, "12"},
+		{"another method", strings.Replace(otlp.Metrics.Method(), "/Export", "/Import", 1), nil, message, "12"},
+		{"no message", otlp.Metrics.Method(), nil, nil, "13"},
+		{"half a message", otlp.Metrics.Method(), nil, message[:len(message)-1], "13"},
+		{"two messages", otlp.Metrics.Method(), nil, append(bytes.Clone(message), message...), "13"},
+		{"4 GB announced", otlp.Metrics.Method(), nil, []byte{0, 0xff, 0xff, 0xff, 0xff, 1}, "8"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := openLab(t, Config{})
+			if code, text := l.raw(c.path, c.headers, c.body); code != c.code {
+				t.Errorf("answered with %s: %s, want %s", code, text, c.code)
+			}
+			want := 0
+			if c.code == "0" {
+				want = 1
+			}
+			if n := len(l.taken()); n != want {
+				t.Errorf("%d batches were passed on, want %d", n, want)
+			}
+			if l.send(otlp.Metrics, good); len(l.taken()) != 1 {
+				t.Error("the next request was not taken")
+			}
+		})
+	}
+}

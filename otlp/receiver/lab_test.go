@@ -1,0 +1,248 @@
+package receiver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"correlator/otlp"
+)
+
+// store is a queue that remembers what it took.
+type store struct {
+	mu      sync.Mutex
+	batches []*otlp.Batch
+	err     error         // refuses with it
+	entered chan struct{} // if there is one: told of each offer
+	open    chan struct{} // if there is one: offers wait until it is closed
+}
+
+func (s *store) TryOffer(b *otlp.Batch) error {
+	if s.entered != nil {
+		s.entered <- struct{}{}
+	}
+	if s.open != nil {
+		<-s.open
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.batches = append(s.batches, b)
+	}
+	return s.err
+}
+
+// taken is the batches since the last call.
+func (s *store) taken() []*otlp.Batch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := s.batches
+	s.batches = nil
+	return all
+}
+
+// only is the one batch that came.
+func (s *store) only(t testing.TB) *otlp.Batch {
+	t.Helper()
+	all := s.taken()
+	if len(all) != 1 {
+		t.Fatalf("%d batches were passed on, want 1", len(all))
+	}
+	return all[0]
+}
+
+// lab is a receiver on a Unix socket, and a client of it.
+type lab struct {
+	testing.TB
+	*Receiver
+	*store
+	conn *grpc.ClientConn
+}
+
+func openLab(t testing.TB, c Config) *lab {
+	t.Helper()
+	s := &store{}
+	return openLabWith(t, c, s, s)
+}
+
+func openLabWith(t testing.TB, c Config, queue Queue, s *store) *lab {
+	t.Helper()
+	c.Listen = "unix:" + filepath.Join(t.TempDir(), "otlp.sock")
+	r, err := Open(c, queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		r.Shutdown(ctx)
+	})
+	return &lab{TB: t, Receiver: r, store: s, conn: dial(t, c.Listen)}
+}
+
+// dial is a connection with a codec that sends bytes as they are.
+func dial(t testing.TB, target string, options ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	options = append([]grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry(),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(bytesCodec{})),
+	}, options...)
+	conn, err := grpc.NewClient(target, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// patience is how long something may take that must come, on a machine that has other things to do.
+const patience = time.Minute
+
+// export sends one request.
+func export(conn *grpc.ClientConn, signal otlp.Signal, body []byte, options ...grpc.CallOption) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var answer []byte
+	err := conn.Invoke(ctx, signal.Method(), body, &answer, options...)
+	return answer, err
+}
+
+// send sends one request that must be taken, and returns what the partial success says.
+func (l *lab) send(signal otlp.Signal, body []byte, options ...grpc.CallOption) (rejected int64, message string) {
+	l.Helper()
+	answer, err := export(l.conn, signal, body, options...)
+	if err != nil {
+		l.Fatalf("%v: %v", signal, err)
+	}
+	rejected, message, err = readAnswer(answer)
+	if err != nil {
+		l.Fatalf("%v: answer %x: %v", signal, answer, err)
+	}
+	return rejected, message
+}
+
+// readAnswer reads an Export response, which must have nothing in it but a partial success that says something.
+func readAnswer(answer []byte) (rejected int64, message string, err error) {
+	if len(answer) == 0 {
+		return 0, "", nil
+	}
+	number, wire, n := protowire.ConsumeTag(answer)
+	partial, m := protowire.ConsumeBytes(answer[max(n, 0):])
+	if number != fieldPartialSuccess || wire != protowire.BytesType || n+m != len(answer) || len(partial) == 0 {
+		return 0, "", errors.New("not a partial success")
+	}
+	for f := range request(partial).fields(request(partial).all()) {
+		switch f.tag {
+		case fieldRejected<<3 | wireVarint:
+			rejected = int64(f.value)
+		case fieldErrorMessage<<3 | wireBytes:
+			message = string(request(partial).bytes(f.body))
+		default:
+			return 0, "", fmt.Errorf("field %d", f.tag)
+		}
+	}
+	return rejected, message, nil
+}
+
+// refusal sends one request that must not be taken.
+func (l *lab) refusal(signal otlp.Signal, body []byte, options ...grpc.CallOption) *status.Status {
+	l.Helper()
+	_, err := export(l.conn, signal, body, options...)
+	if err == nil {
+		l.Fatalf("%v: taken", signal)
+	}
+	return status.Convert(err)
+}
+
+// wantStatus compares a code, and whether a time to come again is with it.
+func wantStatus(t testing.TB, s *status.Status, code codes.Code, retry bool) {
+	t.Helper()
+	if s.Code() != code {
+		t.Errorf("answered with %v, want %v", s, code)
+	}
+	if delay := retryAfter(s); retry != (delay >= time.Second) {
+		t.Errorf("%v comes with RetryInfo of %v", s, delay)
+	}
+}
+
+// retryAfter is the delay of a RetryInfo.
+func retryAfter(s *status.Status) time.Duration {
+	for _, d := range s.Details() {
+		if info, ok := d.(*errdetails.RetryInfo); ok {
+			return info.RetryDelay.AsDuration()
+		}
+	}
+	return 0
+}
+
+// violation is the field of a BadRequest.
+func violation(s *status.Status) string {
+	for _, d := range s.Details() {
+		if bad, ok := d.(*errdetails.BadRequest); ok && len(bad.FieldViolations) == 1 {
+			return bad.FieldViolations[0].Field
+		}
+	}
+	return ""
+}
+
+// counts is every metric of a signal that is not 0.
+func counts(r *Receiver, signal otlp.Signal) string {
+	var all []string
+	r.Each(func(v otlp.Reading) {
+		if v.Labels[0] != signal.String() || v.Value == 0 {
+			return
+		}
+		name := strings.TrimSuffix(strings.TrimPrefix(v.Family.Name, "received_"), "_total")
+		all = append(all, fmt.Sprintf("%s=%v", strings.Join(append([]string{name}, v.Labels[1:]...), " "), v.Value))
+	})
+	return strings.Join(all, ", ")
+}
+
+func (l *lab) wantCounts(signal otlp.Signal, want string) {
+	l.Helper()
+	if got := counts(l.Receiver, signal); got != want {
+		l.Errorf("counters of %v:\n got %s\nwant %s", signal, got, want)
+	}
+}
+
+// bubble is a receiver without a network, for tests in a bubble of synctest.
+type bubble struct {
+	testing.TB
+	*Receiver
+	*store
+	listener *bufconn.Listener
+}
+
+func openBubble(t testing.TB) *bubble {
+	t.Helper()
+	b := &bubble{TB: t, store: &store{}, listener: bufconn.Listen(1 << 20)}
+	b.Receiver = serve(b.listener, nil, insecure.NewCredentials(), DefaultMaxRequestBytes, b.store)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		b.Shutdown(ctx)
+	})
+	return b
+}
+
+// dial is another connection.
+func (b *bubble) dial() *grpc.ClientConn {
+	b.Helper()
+	return dial(b, "passthrough:bubble", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+		return b.listener.DialContext(ctx)
+	}))
+}

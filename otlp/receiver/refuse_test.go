@@ -1,0 +1,284 @@
+package receiver
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	trace "go.opentelemetry.io/proto/slim/otlp/trace/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"correlator/internal/testenv"
+	"correlator/otlp"
+)
+
+// What the queue refuses is refused upstream, as a whole: the sender keeps it if it makes sense to.
+func TestRefused(t *testing.T) {
+	body := encode(t, traceRequest(aSpan("a"), badSpan(func(s *trace.Span) { s.SpanId = nil }), aSpan("b")))
+	for _, c := range []struct {
+		err    error
+		code   codes.Code
+		retry  bool
+		counts string
+	}{
+		{&otlp.OverloadError{Destination: "secret", RetryAfter: 7 * time.Second}, codes.Unavailable, true,
+			"items=3, refused_items overload=3, requests UNAVAILABLE=1"},
+		{fmt.Errorf("queueing: %w", &otlp.OverloadError{}), codes.Unavailable, true, "items=3, refused_items overload=3, requests UNAVAILABLE=1"},
+		{fmt.Errorf("%w: 5 bytes", otlp.ErrTooLarge), codes.ResourceExhausted, false, "items=3, refused_items too_large=3, requests RESOURCE_EXHAUSTED=1"},
+		{otlp.ErrUnsupported, codes.Unimplemented, false, "items=3, refused_items unsupported=3, requests UNIMPLEMENTED=1"},
+		{otlp.ErrClosed, codes.Unavailable, true, "items=3, refused_items shutdown=3, requests UNAVAILABLE=1"},
+		{errors.New("what else"), codes.Unavailable, true, "items=3, refused_items overload=3, requests UNAVAILABLE=1"},
+	} {
+		l := openLab(t, Config{})
+		l.store.err = c.err
+		s := l.refusal(otlp.Traces, body)
+		wantStatus(t, s, c.code, c.retry)
+		if strings.Contains(s.Message(), "secret") {
+			t.Errorf("the sender is told of our destinations: %s", s.Message())
+		}
+		var overload *otlp.OverloadError
+		if errors.As(c.err, &overload) {
+			if got, want := retryAfter(s), max(overload.RetryAfter, minRetry); got != want {
+				t.Errorf("RetryInfo of %v, want %v", got, want)
+			}
+		}
+		l.wantCounts(otlp.Traces, c.counts)
+	}
+}
+
+// exporterTo is an exporter whose destination is another receiver.
+func exporterTo(t testing.TB, l *lab, queueBytes int64) *otlp.Exporter {
+	t.Helper()
+	d := otlp.NewDestination("unix:" + l.Addr().String())
+	d.QueueBytes = queueBytes
+	x, err := otlp.Open(otlp.Options{Destinations: []otlp.Destination{d}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		x.Shutdown(ctx)
+	})
+	return x
+}
+
+// Through a real exporter: what arrives at the other end is what was sent, and what does not fit is refused
+// with a time to come again, or for ever.
+func TestExporter(t *testing.T) {
+	end := openLab(t, Config{})
+	end.store.entered = make(chan struct{}, 100)
+	end.store.open = make(chan struct{})
+	const queueBytes = 20_000
+	x := exporterTo(t, end, queueBytes)
+	l := openLabWith(t, Config{}, x, nil)
+
+	body := encode(t, traceRequest(badSpan(func(s *trace.Span) { s.Name = string(bytes.Repeat([]byte("n"), 6000)) })))
+	l.send(otlp.Traces, body)
+	<-end.store.entered // and stays in flight
+	sent := 1
+	for ; ; sent++ {
+		_, err := export(l.conn, otlp.Traces, body)
+		if err != nil {
+			wantStatus(t, status.Convert(err), codes.Unavailable, true)
+			break
+		}
+	}
+	if want := queueBytes * 3 / 4 / 6000; sent != want {
+		t.Errorf("%d requests were taken, want %d", sent, want)
+	}
+	huge := encode(t, traceRequest(badSpan(func(s *trace.Span) { s.Name = string(make([]byte, queueBytes)) })))
+	wantStatus(t, l.refusal(otlp.Traces, huge), codes.ResourceExhausted, false)
+	l.wantCounts(otlp.Traces, fmt.Sprintf(
+		"items=%d, refused_items too_large=1, refused_items overload=1, requests OK=%d, requests RESOURCE_EXHAUSTED=1, requests UNAVAILABLE=1", sent+2, sent))
+
+	close(end.store.open)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := x.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+	all := end.store.taken()
+	if len(all) != sent {
+		t.Errorf("%d requests arrived, want %d", len(all), sent)
+	}
+	for _, b := range all {
+		if !bytes.Equal(b.Request(), body) {
+			t.Errorf("%x arrived, want %x", b.Request(), body)
+		}
+	}
+	wantStatus(t, l.refusal(otlp.Traces, body), codes.Unavailable, true) // the exporter is closed
+}
+
+// At most 16 requests of a connection and 64 of all are in work; the others come when these are done.
+func TestLimits(t *testing.T) {
+	for _, c := range []struct{ connections, each, most int }{
+		{1, maxStreams + 4, maxStreams}, {5, maxStreams, maxInWork},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := openBubble(t)
+			b.open = make(chan struct{})
+			body, _ := sound(t, otlp.Traces)
+			done := make(chan error, c.connections*c.each)
+			for range c.connections {
+				conn := b.dial()
+				for range c.each {
+					go func() {
+						_, err := export(conn, otlp.Traces, body)
+						done <- err
+					}()
+				}
+			}
+			synctest.Wait()
+			if n := len(b.slots); n != c.most {
+				t.Errorf("%d requests are in work, want %d", n, c.most)
+			}
+			close(b.open)
+			for range cap(done) {
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			}
+			if n := len(b.taken()); n != cap(done) {
+				t.Errorf("%d requests were taken, want %d", n, cap(done))
+			}
+		})
+	}
+}
+
+// A sender that does not send loses its slot after a while, so nobody can take them all.
+func TestSlowSenders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := openBubble(t)
+		start := time.Now()
+		var streams []grpc.ClientStream
+		for range maxInWork / maxStreams {
+			conn := b.dial()
+			for range maxStreams {
+				ctx, cancel := context.WithCancel(context.Background())
+				t.Cleanup(cancel)
+				stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, otlp.Traces.Method())
+				if err != nil {
+					t.Fatal(err)
+				}
+				streams = append(streams, stream)
+			}
+		}
+		synctest.Wait()
+		if n := len(b.slots); n != maxInWork {
+			t.Fatalf("%d slots are taken, want %d", n, maxInWork)
+		}
+		time.Sleep(callTimeout - time.Second)
+		// It comes when there is no slot, and gets one.
+		body, _ := sound(t, otlp.Traces)
+		if _, err := export(b.dial(), otlp.Traces, body); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(start); took != callTimeout {
+			t.Errorf("it took %v, want %v", took, callTimeout)
+		}
+		b.only(t)
+		for _, stream := range streams {
+			var answer []byte
+			if err := stream.RecvMsg(&answer); status.Code(err) != codes.DeadlineExceeded {
+				t.Errorf("a slow sender was told: %v", err)
+			}
+		}
+		want := fmt.Sprintf("items=2, requests OK=1, requests DEADLINE_EXCEEDED=%d", maxInWork)
+		if got := counts(b.Receiver, otlp.Traces); got != want {
+			t.Errorf("counters: %s, want %s", got, want)
+		}
+	})
+}
+
+// Who finds no slot in time is asked to come again.
+func TestNoSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := openBubble(t)
+		b.open = make(chan struct{})
+		defer close(b.open)
+		body, _ := sound(t, otlp.Traces)
+		for range maxInWork / maxStreams {
+			conn := b.dial()
+			for range maxStreams {
+				go export(conn, otlp.Traces, body)
+			}
+		}
+		synctest.Wait()
+		start := time.Now()
+		_, err := export(b.dial(), otlp.Traces, body)
+		wantStatus(t, status.Convert(err), codes.Unavailable, true)
+		if took := time.Since(start); took != callTimeout {
+			t.Errorf("it took %v, want %v", took, callTimeout)
+		}
+	})
+}
+
+// While it shuts down, what is in work is finished, and what comes is asked to come again.
+func TestShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := openBubble(t)
+		b.open = make(chan struct{})
+		body, _ := sound(t, otlp.Metrics)
+		conn := b.dial()
+		inWork := make(chan error, 1)
+		go func() {
+			_, err := export(conn, otlp.Metrics, body)
+			inWork <- err
+		}()
+		synctest.Wait()
+		ended := make(chan error, 1)
+		go func() { ended <- b.Shutdown(context.Background()) }()
+		synctest.Wait()
+		_, err := export(conn, otlp.Metrics, body)
+		wantStatus(t, status.Convert(err), codes.Unavailable, true)
+		if got, want := counts(b.Receiver, otlp.Metrics), "items=1, refused_items shutdown=1, requests UNAVAILABLE=1"; got != want {
+			t.Errorf("counters: %s, want %s", got, want)
+		}
+
+		close(b.open)
+		if err := <-inWork; err != nil {
+			t.Errorf("the request in work was answered with %v", err)
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		b.only(t)
+		want := "items=8, refused_items shutdown=1, requests OK=1, requests UNAVAILABLE=1"
+		if got := counts(b.Receiver, otlp.Metrics); got != want {
+			t.Errorf("counters: %s, want %s", got, want)
+		}
+		if err := b.Shutdown(context.Background()); err != nil {
+			t.Errorf("the second time: %v", err)
+		}
+	})
+}
+
+// With no time to wait, those who are receiving or waiting are cut off.
+func TestShutdownAtOnce(t *testing.T) {
+	l := openLab(t, Config{})
+	stream, err := l.conn.NewStream(context.Background(), &grpc.StreamDesc{ClientStreams: true}, otlp.Traces.Method())
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.Poll(t, patience, "the request has a slot", func() bool { return len(l.slots) == 1 })
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := l.Shutdown(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	var answer []byte
+	if err := stream.RecvMsg(&answer); err == nil {
+		t.Error("the request was answered")
+	}
+	if n := len(l.slots); n != 0 {
+		t.Errorf("%d slots are taken", n)
+	}
+}

@@ -1,0 +1,276 @@
+package otlp
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/encoding"
+
+	"correlator/internal/testenv"
+)
+
+// authority issues certificates in files.
+type authority struct {
+	t    *testing.T
+	dir  string
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) *authority {
+	a := &authority{t: t, dir: t.TempDir()}
+	a.cert, a.key = a.issue("ca")
+	return a
+}
+
+func (a *authority) file(name string) string { return filepath.Join(a.dir, name) }
+
+// issue writes NAME.crt and NAME.key, signed by the authority, or by itself if it is the first.
+func (a *authority) issue(name string) (*x509.Certificate, *ecdsa.PrivateKey) {
+	a.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, BasicConstraintsValid: true, IsCA: a.cert == nil,
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	parent, signer := a.cert, a.key
+	if parent == nil {
+		parent, signer = template, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	for file, block := range map[string]*pem.Block{
+		name + ".crt": {Type: "CERTIFICATE", Bytes: der}, name + ".key": {Type: "PRIVATE KEY", Bytes: pkcs8},
+	} {
+		if err := os.WriteFile(a.file(file), pem.EncodeToMemory(block), 0o600); err != nil {
+			a.t.Fatal(err)
+		}
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return cert, key
+}
+
+// listen is a receiver at a real address; config nil is plain text.
+func listen(t *testing.T, network, address string, config *tls.Config) (*receiver, string) {
+	t.Helper()
+	listener, err := net.Listen(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &receiver{t: t}
+	options := []grpc.ServerOption{
+		grpc.ForceServerCodecV2(rawCodec{}), grpc.UnknownServiceHandler(r.handle), grpc.StatsHandler(wireSizes{}),
+	}
+	if config != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(config)))
+	}
+	r.server = grpc.NewServer(options...)
+	go r.server.Serve(listener)
+	t.Cleanup(r.server.Stop)
+	return r, listener.Addr().String()
+}
+
+// Over real sockets: plain text, TLS and mTLS, as the endpoint and the certificates say.
+func TestEndpoints(t *testing.T) {
+	a := newAuthority(t)
+	a.issue("server")
+	a.issue("client")
+	pair, err := tls.LoadX509KeyPair(a.file("server.crt"), a.file("server.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	oneSided := &tls.Config{Certificates: []tls.Certificate{pair}}
+	mutual := &tls.Config{Certificates: oneSided.Certificates, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert}
+
+	plain, plainAddr := listen(t, "tcp", "127.0.0.1:0", nil)
+	socket := filepath.Join(t.TempDir(), "otlp.sock")
+	local, _ := listen(t, "unix", socket, nil)
+	secure, secureAddr := listen(t, "tcp", "127.0.0.1:0", oneSided)
+	both, bothAddr := listen(t, "tcp", "127.0.0.1:0", mutual)
+	ca := func(d *Destination) { d.Certificate = a.file("ca.crt") }
+
+	for _, c := range []struct {
+		name     string
+		endpoint string
+		set      func(*Destination)
+		receiver *receiver // nil: no connection
+		err      string
+	}{
+		{"http", "http://" + plainAddr, func(*Destination) {}, plain, ""},
+		{"http goes before a certificate", "http://" + plainAddr, ca, plain, ""},
+		{"insecure", plainAddr, func(d *Destination) { d.Insecure = true }, plain, ""},
+		{"unix", "unix:" + socket, func(*Destination) {}, local, ""},
+		{"https", "https://" + secureAddr, ca, secure, ""},
+		{"https goes before insecure", "https://" + secureAddr, func(d *Destination) { ca(d); d.Insecure = true }, secure, ""},
+		{"no scheme is TLS", secureAddr, ca, secure, ""},
+		{"mutual", "https://" + bothAddr, func(d *Destination) {
+			ca(d)
+			d.ClientCertificate, d.ClientKey = a.file("client.crt"), a.file("client.key")
+		}, both, ""},
+		{"unknown authority", "https://" + secureAddr, func(*Destination) {}, nil, "certificate"},
+		{"TLS to plain text", "https://" + plainAddr, ca, nil, "tls"},
+		{"nobody", "unix:" + socket + ".not", func(*Destination) {}, nil, "no such file"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := NewDestination(c.endpoint)
+			d.Name = "a"
+			d.Timeout = time.Minute // a busy machine is no failure here
+			c.set(&d)
+			err := TryConnect(t.Context(), d, "1")
+			if c.receiver == nil {
+				if err == nil || !strings.Contains(err.Error(), c.err) || !strings.Contains(err.Error(), c.endpoint) {
+					t.Fatalf("TryConnect: %v", err)
+				}
+			} else if err != nil {
+				t.Fatalf("TryConnect: %v", err)
+			}
+
+			before := 0
+			if c.receiver != nil {
+				before = len(c.receiver.got())
+			}
+			x, err := Open(Options{Destinations: []Destination{d}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer x.Shutdown(t.Context())
+			x.Offer(NewBatch(Metrics, []byte("x"), 2, time.Now()))
+			testenv.Poll(t, time.Minute, "an answer, or an error", func() bool {
+				s := x.Status()[0]
+				return s.Sent == 2 || s.LastError != ""
+			})
+			s := x.Status()[0]
+			if c.receiver == nil {
+				if !strings.HasPrefix(s.LastError, "UNAVAILABLE: ") || !strings.Contains(s.LastError, c.err) {
+					t.Errorf("last error %q", s.LastError)
+				}
+			} else if got := c.receiver.got(); s.Sent != 2 || len(got) != before+1 {
+				t.Errorf("%d requests, status %+v", len(got)-before, s)
+			}
+		})
+	}
+}
+
+// A client certificate that is replaced on disk is used for the next connection.
+func TestClientCertificateIsReadAgain(t *testing.T) {
+	a := newAuthority(t)
+	a.issue("client")
+	d := NewDestination("https://127.0.0.1:1")
+	d.ClientCertificate, d.ClientKey = a.file("client.crt"), a.file("client.key")
+	config, err := tlsConfig(&d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := config.GetClientCertificate(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.issue("client")
+	second, err := config.GetClientCertificate(nil)
+	if err != nil || bytes.Equal(first.Certificate[0], second.Certificate[0]) {
+		t.Errorf("the certificate is the old one; %v", err)
+	}
+}
+
+// The compressor that is registered as gzip passes on gzip, and makes gzip of everything else, in whatever
+// pieces it comes.
+func TestPassingCompressor(t *testing.T) {
+	c := encoding.GetCompressor("gzip")
+	ours := (&compressor{}).compress([]byte("hello"))
+	for _, pieces := range [][]string{
+		{""}, {"x"}, {"x", "y"}, {"", "xyz"}, {"hello", "world"}, {"\x1f"}, {"\x1f", "x"},
+		{string(ours)}, {string(ours[:1]), string(ours[1:])}, {string(ours[:1]), "", string(ours[1:2]), string(ours[2:])},
+	} {
+		var out bytes.Buffer
+		w, err := c.Compress(&out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range pieces {
+			if n, err := w.Write([]byte(p)); n != len(p) || err != nil {
+				t.Fatalf("%q: wrote %d, %v", pieces, n, err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		in := strings.Join(pieces, "")
+		if in == string(ours) {
+			if !bytes.Equal(out.Bytes(), ours) {
+				t.Errorf("%q: gzip became %x", pieces, out.Bytes())
+			}
+			in = "hello"
+		}
+		r, err := gzip.NewReader(&out)
+		if err != nil {
+			t.Fatalf("%q: %v", pieces, err)
+		}
+		if back, err := io.ReadAll(r); err != nil || string(back) != in {
+			t.Errorf("%q: read back as %q, %v", pieces, back, err)
+		}
+	}
+}
+
+// A connection whose other end has vanished is given up by the kernel soon.
+func TestVanishedReceiver(t *testing.T) {
+	r, addr := listen(t, "tcp", "127.0.0.1:0", nil)
+	conns := make(chan net.Conn, 1)
+	d := NewDestination("http://" + addr)
+	d.dial = func(ctx context.Context, _ string) (net.Conn, error) {
+		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+		conns <- c
+		return c, err
+	}
+	x, err := Open(Options{Destinations: []Destination{d}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Shutdown(t.Context())
+	x.Offer(NewBatch(Metrics, []byte("x"), 1, time.Now()))
+	testenv.Poll(t, time.Minute, "a request", func() bool { return len(r.got()) > 0 })
+	raw, err := (<-conns).(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var millis int
+	raw.Control(func(fd uintptr) { millis, err = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT) })
+	if err != nil || millis != 20_000 {
+		t.Errorf("TCP_USER_TIMEOUT is %d ms, %v", millis, err)
+	}
+}
