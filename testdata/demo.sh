@@ -86,7 +86,7 @@ heading "correlator scan: two processes carry the agent's library (payment has i
 $correlator scan
 
 heading "correlator run --samples-per-second $rate: it finds them and registers with their agents"
-$correlator run --samples-per-second $rate --host-id demo-host 2>"$work/log" &
+$correlator run --samples-per-second $rate --host-id demo-host --admin-socket "$work/admin.sock" 2>"$work/log" &
 agent=$!
 for name in checkout payment; do
 	await "the registration of $name" '"event":"registered"' "$work/$name.out" $agent
@@ -94,12 +94,18 @@ for name in checkout payment; do
 done
 cat "$work/log"
 
-sleep 2
+sleep 1
 heading "it samples for four seconds; meanwhile, correlator inspect ${pid[payment]}"
 $correlator inspect "${pid[payment]}"
-sleep 2
+
+heading "correlator record -d 3s --service payment: a picture, for go tool pprof"
+$correlator record -d 3s --service payment -o "$work/payment.pb.gz" 2>&1
+echo
+go tool pprof -top -nodecount 6 "$work/payment.pb.gz" 2>/dev/null
 
 for name in checkout payment; do obey $name stop-threads threads; done
+heading "correlator status: what it serves, and how that goes"
+$correlator status --admin-socket "$work/admin.sock"
 kill -TERM $agent # it sends what is queued, then ends
 wait $agent || { cat "$work/log" >&2; exit 1; }
 

@@ -35,13 +35,13 @@ func BenchmarkRegistration(b *testing.B) {
 		}
 		crowd.Quit()
 	}
-	report(b, delays, "registered")
-	report(b, late, "control")
+	reportDelays(b, delays, "registered")
+	reportDelays(b, late, "control")
 	b.ReportMetric(float64(len(delays)), "starts")
 	b.ReportMetric(0, "ns/op") // is the processes' second
 }
 
-func report(b *testing.B, ns []uint64, name string) {
+func reportDelays(b *testing.B, ns []uint64, name string) {
 	b.Helper()
 	slices.Sort(ns)
 	for _, quantile := range []struct {

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"strings"
+
 	"github.com/spf13/pflag"
 
+	"correlator/internal/settings"
 	"correlator/internal/target"
 )
 
@@ -19,22 +22,53 @@ of services keep order, not secrets; its cgroup is what the kernel says.`
 
 // filterFlags are the flags that choose processes.
 func filterFlags(flags *pflag.FlagSet, filter *target.Filter) {
-	flags.Var((*patternsValue)(&filter.IncludeServices), "include-service", "only services with such a name (default: all)")
-	flags.Var((*patternsValue)(&filter.ExcludeServices), "exclude-service", "no services with such a name (default: none)")
-	flags.Var((*patternsValue)(&filter.IncludeContainers), "include-container",
-		"only processes in such a container or cgroup (default: all)")
-	flags.Var((*patternsValue)(&filter.ExcludeContainers), "exclude-container",
-		"no processes in such a container or cgroup: their memory is not read, no file or socket opened (default: none)")
+	settings.Group(flags, "Which processes", func(flags *pflag.FlagSet) {
+		flags.Var(&patternsValue{patterns: &filter.IncludeServices}, "include-service", "only services with such a name (default: all)")
+		flags.Var(&patternsValue{patterns: &filter.ExcludeServices}, "exclude-service", "no services with such a name (default: none)")
+		flags.Var(&patternsValue{patterns: &filter.IncludeContainers}, "include-container",
+			"only processes in such a container or cgroup (default: all)")
+		flags.Var(&patternsValue{patterns: &filter.ExcludeContainers}, "exclude-container",
+			"no processes in such a container or cgroup: their memory is not read, no file or socket opened (default: none)")
+	})
 }
 
-// patternsValue is the value of a flag that may be given several times, or several lines at once.
-type patternsValue target.Patterns
+// patternsValue is the value of a flag that may be given several times, or several lines at once. It
+// is a pflag.SliceValue: a list, in a file.
+type patternsValue struct {
+	patterns *target.Patterns
+	texts    []string // that they were made of
+}
 
 func (p *patternsValue) Set(lines string) error {
-	patterns, err := target.ParsePatterns(lines)
-	*p = append(*p, patterns...)
-	return err
+	for line := range strings.Lines(lines) {
+		if err := p.Append(strings.TrimRight(line, "\r\n")); err != nil {
+			return err
+		}
+	}
+	return nil
 }
+
+func (p *patternsValue) Append(text string) error {
+	patterns, err := target.ParsePatterns(text)
+	if err != nil || len(patterns) == 0 {
+		return err
+	}
+	*p.patterns = append(*p.patterns, patterns...)
+	p.texts = append(p.texts, text)
+	return nil
+}
+
+func (p *patternsValue) Replace(texts []string) error {
+	*p.patterns, p.texts = nil, nil
+	for _, text := range texts {
+		if err := p.Append(text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *patternsValue) GetSlice() []string { return p.texts }
 
 func (p *patternsValue) Type() string { return "regexp" }
 

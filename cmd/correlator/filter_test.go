@@ -2,9 +2,12 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/spf13/pflag"
 
 	"correlator/internal/demo"
 	"correlator/internal/target"
@@ -56,5 +59,45 @@ func TestScanFiltered(t *testing.T) {
 	}
 	if report := test.Quit(); report.Messages != 0 {
 		t.Errorf("scanning sent %d messages", report.Messages)
+	}
+}
+
+// --service is --include-service: given on the command line, it goes before the environment and the file.
+func TestRecordService(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(path, []byte("include-service: file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CORRELATOR_CONFIG", path)
+	for _, c := range []struct {
+		args        []string
+		environment string
+		want        []string
+	}{
+		{[]string{"--service", "flag"}, "environment", []string{"flag"}},
+		{[]string{"--service", "flag"}, "", []string{"flag"}},
+		{[]string{"--service", "a", "--include-service", "b"}, "environment", []string{"a", "b"}},
+		{nil, "environment", []string{"environment"}},
+		{nil, "", []string{"file"}},
+	} {
+		if c.environment == "" {
+			os.Unsetenv("CORRELATOR_INCLUDE_SERVICE")
+		} else {
+			t.Setenv("CORRELATOR_INCLUDE_SERVICE", c.environment)
+		}
+		root := rootCommand()
+		cmd, args, err := root.Find(append([]string{"record"}, c.args...))
+		if err == nil {
+			err = cmd.ParseFlags(args)
+		}
+		if err == nil {
+			err = loadSettings(cmd)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := cmd.Flags().Lookup("include-service").Value.(pflag.SliceValue).GetSlice(); !slices.Equal(got, c.want) {
+			t.Errorf("%v, environment %q: %q, want %q", c.args, c.environment, got, c.want)
+		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -17,6 +19,7 @@ import (
 	"rsc.io/script"
 	"rsc.io/script/scripttest"
 
+	"correlator/internal/agent"
 	"correlator/internal/demo"
 	"correlator/internal/inspect"
 	"correlator/internal/target"
@@ -33,6 +36,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	os.Setenv("GORACE", raceOptions)
+	os.Setenv("CORRELATOR_ADMIN_SOCKET", "") // the default one is for the machine's own agent
 	if os.Getenv(nestedVariable) != "" {
 		os.Exit(m.Run()) // the test that runs us has the machine
 	}
@@ -68,7 +72,7 @@ func runScripts(t *testing.T, pattern string) {
 	engine := &script.Engine{Cmds: scripttest.DefaultCmds(), Conds: scripttest.DefaultConds()}
 	engine.Cmds["exits"] = exits()
 	path := filepath.Dir(installed(t)) + ":" + os.Getenv("PATH")
-	env := []string{"PATH=" + path, "HOME=/nonexistent", "GORACE=" + raceOptions}
+	env := []string{"PATH=" + path, "HOME=/nonexistent", "GORACE=" + raceOptions, "CORRELATOR_ADMIN_SOCKET="}
 	ctx, cancel := context.WithTimeout(t.Context(), deadline) // for who does not refuse to run
 	t.Cleanup(cancel)                                         // after the scripts, which run in parallel
 	scripttest.Test(t, ctx, engine, env, pattern)
@@ -138,7 +142,8 @@ func TestRun(t *testing.T) {
 		t.Errorf("a service's name commands the terminal:\n%q", table)
 	}
 
-	run := exec.Command(installed(t), "run", "--feed-socket", socket, "--host-id", "", "--log-format", "json")
+	admin := filepath.Join(t.TempDir(), "admin.sock")
+	run := exec.Command(installed(t), "run", "--feed-socket", socket, "--host-id", "", "--log-format", "json", "--admin-socket", admin)
 	var stdout, stderr bytes.Buffer
 	run.Stdout, run.Stderr = &stdout, &stderr
 	run.Env = append(os.Environ(), "CORRELATOR_SCAN_INTERVAL=50ms", "CORRELATOR_HOST_ID=ignored", "CORRELATOR_SAMPLES_DELAY=400ms")
@@ -172,6 +177,27 @@ func TestRun(t *testing.T) {
 		t.Errorf("inspect does not show the transaction: %+v", inspection)
 	}
 
+	var status agent.Status
+	if err := json.Unmarshal(command(t, "", "status", "-o", "json", "--admin-socket", admin), &status); err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(status.Processes, func(s agent.ProcessStatus) bool { return s.PID == p.PID })
+	if i < 0 || status.Processes[i].State != target.StateRegistered || status.Processes[i].Sent != 3 ||
+		status.Processes[i].RegisteredSince == nil || status.Counters["samples_sent"] < 3 || status.NotReady != "" {
+		t.Errorf("status: %+v", status)
+	}
+	table := command(t, "", "status", "--admin-socket", admin)
+	if row := regexp.MustCompile(fmt.Sprintf(`(?m)^ *%d +a\\x1b\[31m\\tservice \(.*\) +registered +\d+s +- +glibc +static +3 +3 +0 +0 +0$`, p.PID)); !row.Match(table) {
+		t.Errorf("no row like %s in\n%s", row, table)
+	}
+	if info, err := os.Lstat(admin); err != nil || info.Mode() != os.ModeSocket|0o600 {
+		t.Errorf("the admin socket: %v, %v", info, err)
+	}
+	second := exec.Command(installed(t), "run", "--admin-socket", admin)
+	if out, err := second.CombinedOutput(); err == nil || !strings.Contains(string(out), "another agent runs") {
+		t.Errorf("a second agent: %v\n%s", err, out)
+	}
+
 	if err := run.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +207,9 @@ func TestRun(t *testing.T) {
 	if stdout.Len() != 0 {
 		t.Errorf("run wrote to standard output: %q", &stdout)
 	}
-	if _, err := os.Lstat(socket); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the feed socket is left behind: %v", err)
+	for _, path := range []string{socket, admin} {
+		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is left behind: %v", path, err)
+		}
 	}
 }

@@ -1,21 +1,23 @@
 package main
 
 import (
-	"fmt"
+	"context"
+	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 
 	"correlator/internal/agent"
+	"correlator/internal/settings"
+	"correlator/internal/terminal"
 )
 
 func runCommand() *cobra.Command {
-	cfg := agent.Config{}
-	var logLevel, logFormat string
+	var cfg configuration
+	var printConfig bool
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run the agent until SIGTERM or SIGINT",
@@ -24,71 +26,83 @@ agent, and tells it which stack-trace-ids were sampled inside its transactions. 
 samples itself, by an eBPF program that counts in the kernel, and those of an outside sampler
 through --feed-socket.
 
+What is not given by a flag is taken from an environment variable (--feed-socket:
+CORRELATOR_FEED_SOCKET), then from the file that --config names, then it is the default. The
+keys of the file, which is YAML, are the flags without dashes in front:
+
+    samples-delay: 300ms
+    include-service: [shop, "shop-.*"]
+
+--print-config shows what the agent would work with, and where each value comes from. The
+configuration is read once: to change it, restart the agent, because agents of processes hold
+on to the --samples-delay that they were promised.
+
 ` + filterHelp + `
 
-SIGTERM and SIGINT end it: what is queued is still sent, within --samples-delay.
-Every flag can also be set by an environment variable: --feed-socket is CORRELATOR_FEED_SOCKET.`,
+SIGTERM and SIGINT end it: what is queued is still sent, within --samples-delay. SIGHUP does
+so only when standard input is a terminal, which then hung up; else it is logged, and nothing is
+read again.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := newLogger(logLevel, logFormat)
+			log, err := cfg.complete(cmd.Flags())
 			if err != nil {
 				return usageError{err}
 			}
-			if !cmd.Flags().Changed("report-interval") {
-				cfg.ReportInterval = agent.DefaultReportInterval(cfg.SamplesDelay)
+			unknown := unknownVariables(cmd.Root())
+			if printConfig {
+				warnOf(cmd.ErrOrStderr(), unknown)
+				return settings.Print(cmd.OutOrStdout(), cmd.Flags())
 			}
-			if err := cfg.Validate(); err != nil {
-				return usageError{err}
-			}
-			if !cmd.Flags().Changed("host-id") {
-				cfg.HostID = agent.HostID(cfg.ProcRoot)
+			for _, variable := range unknown {
+				log.Warn("environment variable is no setting", zap.String("variable", variable.Name), zap.String("nearest", variable.Nearest))
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
 			defer stop()
-			a, err := agent.New(cfg, log)
+			ctx, stop = untilHangup(ctx, log)
+			defer stop()
+			services, err := openServices(&cfg, log)
 			if err != nil {
 				return err
 			}
+			a, err := agent.New(cfg.Config, log)
+			if err != nil {
+				services.close()
+				return err
+			}
+			debug.FreeOSMemory() // loading eBPF takes several MB of the kernel's types, once
+			defer services.serve(ctx, a)()
 			return a.Run(ctx)
 		},
 	}
-	flags := cmd.Flags()
-	flags.IntVar(&cfg.SamplesPerSecond, "samples-per-second", 20,
-		"CPU stack samples of every CPU, at most 10000; 0: none (then samples that are fed with their trace need no eBPF)")
-	flags.DurationVar(&cfg.ReportInterval, "report-interval", 0,
-		"how often what was sampled is fetched from the kernel: from 10ms to half of --samples-delay (default: a third of it, from 10ms to 100ms)")
-	flags.BoolVar(&cfg.KernelStacks, "kernel-stacks", false, "stacks begin with the kernel's frames")
-	flags.StringVar(&cfg.PinMaps, "pin-maps", "", "`directory` in a bpf file system where to pin the table of targets, for other eBPF programs (bpf/correlator.h) (default: none)")
-	flags.DurationVar(&cfg.SamplesDelay, "samples-delay", 300*time.Millisecond,
-		"longest time between a sample and its message, as promised to the agents: they hold finished transactions back that long")
-	flags.StringVar(&cfg.HostID, "host-id", "", "host id told to the agents, may be empty (default: the host's machine-id)")
-	flags.StringVar(&cfg.FeedSocket, "feed-socket", "", "`path` of the datagram socket on which outside samplers feed stack-trace-ids, usually with --samples-per-second 0 (default: none)")
-	flags.DurationVar(&cfg.ScanInterval, "scan-interval", 30*time.Second,
-		"time between two sweeps of all processes, in which what live events do not tell is found; at most 5s where there are none")
-	flags.IntVar(&cfg.MaxProcesses, "max-processes", agent.DefaultMaxProcesses, "how many processes are served at once, at most 9000")
-	flags.BoolVar(&cfg.Unsampled, "unsampled", false, "also send samples of traces whose W3C sampled flag is not set")
-	filterFlags(flags, &cfg.Filter)
-	procRootFlag(flags, &cfg.ProcRoot)
-	flags.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
-	flags.StringVar(&logFormat, "log-format", "console", "console or json")
+	configFlag(cmd.Flags())
+	cmd.Flags().BoolVar(&printConfig, settings.PrintConfig, false, "print every setting with where it comes from, in the form of a file for --config, and exit")
+	cfg.flags(cmd.Flags())
 	return cmd
 }
 
-// newLogger writes to stderr: stdout is for data.
-func newLogger(level, format string) (*zap.Logger, error) {
-	parsed, err := zapcore.ParseLevel(level)
-	if err != nil {
-		return nil, fmt.Errorf("--log-level: %w", err)
+// untilHangup ends a context by SIGHUP when that says that our terminal is gone. Sent to a service it
+// asks to read the configuration again, which is not done, and is no reason to end. Where it was
+// ignored before us, by nohup, it stays so.
+func untilHangup(ctx context.Context, log *zap.Logger) (context.Context, context.CancelFunc) {
+	if signal.Ignored(syscall.SIGHUP) {
+		return context.WithCancel(ctx)
 	}
-	cfg := zap.NewProductionConfig()
-	cfg.Level = zap.NewAtomicLevelAt(parsed)
-	cfg.Encoding = format
-	cfg.DisableCaller = true
-	cfg.DisableStacktrace = true
-	cfg.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
-	cfg.EncoderConfig.EncodeDuration = zapcore.StringDurationEncoder
-	if format != "console" && format != "json" {
-		return nil, fmt.Errorf("--log-format: %q is neither console nor json", format)
+	if terminal.Is(os.Stdin) {
+		return signal.NotifyContext(ctx, syscall.SIGHUP)
 	}
-	return cfg.Build()
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	ctx, stop := context.WithCancel(ctx)
+	go func() {
+		defer signal.Stop(hangups)
+		for {
+			select {
+			case <-hangups:
+				log.Warn("SIGHUP is ignored: the configuration is read once; restart the agent to change it")
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return ctx, stop
 }

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// unmapped are the packages that no floor of the house is built of.
+var unmapped = []string{"cmd/correlator", "deploy", "internal/demo", "internal/testenv"}
+
+// ARCHITECTURE.md names every package with what it imports of ours, and each stands below those.
+func TestArchitecture(t *testing.T) {
+	page, err := os.ReadFile("../../ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := make(map[string][]string)
+	name := regexp.MustCompile("`([^`]+)`")
+	for _, row := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\| ([^|]*)\\|[^|]*\\|[^|]*\\|$").FindAllStringSubmatch(string(page), -1) {
+		imports := []string{}
+		for _, of := range name.FindAllStringSubmatch(row[2], -1) {
+			if _, above := said[of[1]]; !above {
+				t.Errorf("%s imports %s, which does not stand above it", row[1], of[1])
+			}
+			imports = append(imports, of[1])
+		}
+		said[row[1]] = imports
+	}
+
+	list := exec.Command("go", "list", "-f", `{{.ImportPath}}{{range .Imports}} {{.}}{{end}}`, "correlator/...")
+	list.Dir = "../.."
+	out, err := list.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for line := range strings.Lines(string(out)) {
+		var ours []string
+		for _, path := range strings.Fields(line) {
+			if of, is := strings.CutPrefix(path, "correlator/"); is {
+				ours = append(ours, of)
+			}
+		}
+		pkg, imports := ours[0], ours[1:]
+		slices.Sort(imports)
+		imports = slices.DeleteFunc(imports, func(of string) bool { return slices.Contains(unmapped, of) })
+		expected, mapped := said[pkg]
+		switch {
+		case mapped == slices.Contains(unmapped, pkg):
+			t.Errorf("%s stands on the page: %v", pkg, mapped)
+		case mapped && !slices.Equal(imports, expected):
+			t.Errorf("%s imports %q, the page says %q", pkg, imports, expected)
+		}
+	}
+}

@@ -1,0 +1,340 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/check"
+	"correlator/internal/testenv"
+	"correlator/messaging/feed"
+)
+
+// circumstances are those in which `run` works or not, and `check` must say the same.
+var circumstances = []struct {
+	name    string
+	by      []string                 // command that runs others in them
+	refuse  map[uint32]syscall.Errno // what a seccomp filter answers, by system call
+	flags   []string                 // DIR is a directory of the test's own
+	prepare func(t *testing.T, dir string)
+	works   bool
+	lacks   []string // names of what is missing, not all
+	limited []string // of what is degraded, not all
+}{
+	{name: "root", works: true},
+	{name: "the capabilities that are needed", by: privileges(needed...), works: true},
+	{name: "another user", by: []string{"setpriv", "--reuid", "1000", "--regid", "1000", "--clear-groups",
+		"--inh-caps", capabilitySet(needed), "--ambient-caps", capabilitySet(needed)}, works: true},
+	{name: "another user without any", by: []string{"setpriv", "--reuid", "1000", "--regid", "1000", "--clear-groups"},
+		lacks: []string{"CAP_SYS_PTRACE", "CAP_BPF", "sampler", "live-events"}},
+	{name: "no CAP_SYS_PTRACE", by: privileges(without("sys_ptrace")...), works: true, lacks: []string{"CAP_SYS_PTRACE"}},
+	{name: "no CAP_BPF", by: privileges(without("bpf")...), lacks: []string{"CAP_BPF", "task-iterator", "ring-buffer", "sampler"}},
+	{name: "no CAP_PERFMON", by: privileges(without("perfmon")...), lacks: []string{"CAP_PERFMON", "task-iterator", "perf-cpu-clock", "live-events"}},
+	{name: "no CAP_CHECKPOINT_RESTORE", by: privileges(without("checkpoint_restore")...), works: true, lacks: []string{"CAP_CHECKPOINT_RESTORE"}},
+	{name: "no CAP_DAC_READ_SEARCH", by: privileges(without("dac_read_search")...), works: true, lacks: []string{"CAP_DAC_READ_SEARCH"}},
+	{name: "no CAP_SETUID", by: privileges(without("setuid")...), works: true, lacks: []string{"CAP_SETUID"}},
+	{name: "no CAP_SETGID", by: privileges(without("setgid")...), works: true, lacks: []string{"CAP_SETGID"}},
+	{name: "CAP_SYS_ADMIN instead", by: privileges("sys_ptrace", "sys_admin", "dac_read_search", "setuid", "setgid"), works: true},
+	{name: "no CAP_SYSLOG", by: privileges(needed...), flags: []string{"--kernel-stacks"}, works: true},
+	{name: "fed, no CAP_BPF", by: privileges(without("bpf")...), flags: fed, works: true, lacks: []string{"CAP_BPF", "task-iterator"}},
+	{name: "fed, no capability", by: privileges(), flags: fed, works: true, lacks: []string{"CAP_PERFMON", "live-events"}},
+
+	{name: "pid namespace", by: []string{"unshare", "--pid", "--fork", "--kill-child"}, lacks: []string{"pid-namespace"}},
+	{name: "pid namespace with its procfs", by: []string{"unshare", "--pid", "--fork", "--kill-child", "--mount-proc"},
+		works: true, limited: []string{"pid-namespace"}},
+	{name: "user namespace", by: []string{"unshare", "--user", "--map-root-user"}, lacks: []string{"user-namespace", "sampler"}},
+	{name: "fed, user namespace", by: []string{"unshare", "--user", "--map-root-user"}, flags: fed, works: true, lacks: []string{"user-namespace"}},
+	{name: "mount and cgroup namespace", by: []string{"unshare", "--mount", "--cgroup"}, works: true},
+	{name: "cgroup namespace, filtered", by: []string{"unshare", "--cgroup"}, flags: []string{"--exclude-container", "/a"},
+		works: true, limited: []string{"cgroup-namespace"}},
+
+	{name: "no BTF", by: mounting("mount -t tmpfs none /sys/kernel/btf"), lacks: []string{"btf", "task-iterator", "sampler"}},
+	{name: "fed, no BTF", by: mounting("mount -t tmpfs none /sys/kernel/btf"), flags: fed, works: true, lacks: []string{"btf"}},
+	{name: "no sysfs", by: mounting("mount -t tmpfs none /sys"), lacks: []string{"btf", "perf-cpu-clock", "sampler"}},
+	{name: "no procfs", by: mounting("mount -t tmpfs none /proc"), lacks: []string{"proc-root", "pid-namespace"}},
+	{name: "procfs elsewhere", by: mounting("mkdir -p DIR/proc && mount --bind /proc DIR/proc && mount -t tmpfs none /proc"),
+		flags: []string{"--proc-root", "DIR/proc"}, lacks: []string{"sampler"}},
+	{name: "procfs elsewhere and here", by: mounting("mkdir -p DIR/proc && mount --bind /proc DIR/proc"),
+		flags: []string{"--proc-root", "DIR/proc"}, works: true, lacks: []string{"proc-root-path"}},
+	{name: "procfs elsewhere, far below", by: mounting("mkdir -p DIR/" + far + " && mount --bind /proc DIR/" + far),
+		flags: []string{"--proc-root", "DIR/" + far}, works: true, lacks: []string{"proc-root-path"}},
+	{name: "proc root that does not exist", flags: []string{"--proc-root", "/nonexistent"}, lacks: []string{"proc-root"}},
+	{name: "proc root without procfs", flags: []string{"--proc-root", "."}, lacks: []string{"proc-root"}},
+	{name: "settings hidden", by: mounting("mkdir -p DIR/proc && mount -t proc -o subset=pid proc DIR/proc"),
+		flags: []string{"--proc-root", "DIR/proc"}, works: true, limited: nil},
+
+	{name: "bpf refused", refuse: map[uint32]syscall.Errno{unix.SYS_BPF: unix.EPERM}, lacks: []string{"task-iterator", "ring-buffer", "sampler"}},
+	{name: "no bpf", refuse: map[uint32]syscall.Errno{unix.SYS_BPF: unix.ENOSYS}, lacks: []string{"task-iterator", "ring-buffer", "sampler"}},
+	{name: "fed, bpf refused", refuse: map[uint32]syscall.Errno{unix.SYS_BPF: unix.EPERM}, flags: fed, works: true, lacks: []string{"task-iterator"}},
+	{name: "perf refused", refuse: map[uint32]syscall.Errno{unix.SYS_PERF_EVENT_OPEN: unix.EPERM},
+		lacks: []string{"perf-cpu-clock", "sampler", "live-events"}},
+	{name: "fed, no perf", refuse: map[uint32]syscall.Errno{unix.SYS_PERF_EVENT_OPEN: unix.ENOSYS}, flags: fed, works: true, lacks: []string{"live-events"}},
+	{name: "openat2 refused", refuse: map[uint32]syscall.Errno{unix.SYS_OPENAT2: unix.EPERM}, lacks: []string{"openat2"}},
+	{name: "no pidfd_open", refuse: map[uint32]syscall.Errno{unix.SYS_PIDFD_OPEN: unix.ENOSYS}, lacks: []string{"pidfd"}},
+	{name: "process_vm_readv refused", refuse: map[uint32]syscall.Errno{unix.SYS_PROCESS_VM_READV: unix.EPERM},
+		works: true, limited: []string{"process_vm_readv"}},
+
+	{name: "20 descriptors", by: limited("-n 20"), lacks: []string{"RLIMIT_NOFILE", "sampler"}},
+	{name: "100 descriptors", by: limited("-n 100"), works: true, limited: []string{"RLIMIT_NOFILE"}},
+	{name: "fed, 20 descriptors", by: limited("-n 20"), flags: fed, works: true, limited: []string{"RLIMIT_NOFILE"}},
+	{name: "no locked memory", by: slices.Concat(limited("-l 0"), privileges(needed...)), works: true},
+
+	{name: "feed socket in no directory", flags: []string{"--feed-socket", "DIR/missing/feed"}, lacks: []string{"feed-socket"}},
+	{name: "feed socket in the way of a file", flags: []string{"--feed-socket", "DIR/file"}, prepare: writeFile, lacks: []string{"feed-socket"}},
+	{name: "feed socket in use", flags: []string{"--feed-socket", "DIR/feed"}, prepare: listenForFeed, lacks: []string{"feed-socket"}},
+	{name: "feed socket left behind", flags: []string{"--feed-socket", "DIR/feed"}, prepare: leaveSocket, works: true},
+	{name: "another user's feed socket", by: []string{"setpriv", "--reuid", "1000", "--regid", "1000", "--clear-groups"}, flags: fed,
+		lacks: []string{"feed-socket"}},
+	{name: "admin socket in no directory", flags: []string{"--admin-socket", "DIR/missing/directory/admin"}, lacks: []string{"admin-socket"}},
+	{name: "admin socket in a new directory", flags: []string{"--admin-socket", "DIR/new/admin"}, works: true},
+	{name: "admin socket in the way of a file", flags: []string{"--admin-socket", "DIR/file"}, prepare: writeFile, lacks: []string{"admin-socket"}},
+	{name: "feed socket in the admin socket's new directory", flags: []string{"--admin-socket", "DIR/new/admin", "--feed-socket", "DIR/new/feed"}, works: true},
+	{name: "28 descriptors and an admin socket", by: limited("-n 28"), flags: []string{"--admin-socket", "DIR/admin"}, lacks: []string{"RLIMIT_NOFILE"}},
+	{name: "metrics", flags: []string{"--metrics-address", "127.0.0.1:0"}, works: true},
+	{name: "metrics on an address of others", flags: []string{"--metrics-address", "192.0.2.1:9464"}, lacks: []string{"metrics-address"}},
+	{name: "pins elsewhere", flags: []string{"--pin-maps", "DIR/pins"}, lacks: []string{"pin-maps"}},
+	{name: "pins", by: mounting("mkdir -p DIR/bpf && mount -t bpf bpf DIR/bpf"), flags: []string{"--pin-maps", "DIR/bpf/correlator"}, works: true},
+	{name: "pins alone", by: mounting("mkdir -p DIR/bpf && mount -t bpf bpf DIR/bpf"),
+		flags: []string{"--pin-maps", "DIR/bpf/correlator", "--samples-per-second", "0"}, works: true},
+	{name: "pins read-only", by: mounting("mkdir -p DIR/bpf && mount -t bpf -o ro bpf DIR/bpf"),
+		flags: []string{"--pin-maps", "DIR/bpf/correlator"}, lacks: []string{"pin-maps"}},
+	{name: "pins in use", by: mounting("mkdir -p DIR/bpf && mount -t bpf bpf DIR/bpf && mkdir DIR/bpf/c && exec 9<DIR/bpf/c && flock 9"),
+		flags: []string{"--pin-maps", "DIR/bpf/c"}, lacks: []string{"pin-maps"}},
+}
+
+var (
+	fed = []string{"--samples-per-second", "0", "--feed-socket", "DIR/feed"}
+	far = strings.Repeat("d", 88)
+)
+
+// privileges is a command that runs others as root with some capabilities only.
+func privileges(capabilities ...string) []string {
+	set := strings.TrimSuffix("-all,+"+strings.Join(capabilities, ",+"), ",+")
+	return []string{"setpriv", "--bounding-set", set, "--inh-caps", "-all"}
+}
+
+// mounting is one that runs others where a shell command was run that mounts something.
+func mounting(what string) []string {
+	return []string{"unshare", "--mount", "sh", "-c", what + ` && exec "$@"`, "sh"}
+}
+
+// limited is one that sets a limit of ulimit.
+func limited(limit string) []string {
+	return []string{"sh", "-c", "ulimit " + limit + ` && exec "$@"`, "sh"}
+}
+
+func writeFile(t *testing.T, dir string) {
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func listenForFeed(t *testing.T, dir string) {
+	s, err := feed.Listen(filepath.Join(dir, "feed"), &feed.Counters{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+}
+
+// leaveSocket leaves what an agent does that was killed.
+func leaveSocket(t *testing.T, dir string) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
+	if err == nil {
+		err = unix.Bind(fd, &unix.SockaddrUnix{Name: filepath.Join(dir, "feed")})
+	}
+	if err == nil {
+		err = unix.Close(fd)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What check says, run does: it exits 1 if and only if run with the same flags does not start.
+func TestCheckTellsTheTruth(t *testing.T) {
+	needSampler(t)
+	for _, tool := range []string{"setpriv", "unshare", "flock"} {
+		testenv.NeedTool(t, tool)
+	}
+	for _, c := range circumstances {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			if c.prepare != nil {
+				c.prepare(t, dir)
+			}
+			var by, flags []string
+			for _, word := range c.by {
+				by = append(by, strings.ReplaceAll(word, "DIR", dir))
+			}
+			for _, word := range c.flags {
+				flags = append(flags, strings.ReplaceAll(word, "DIR", dir))
+			}
+			if len(c.refuse) > 0 {
+				runtime.LockOSThread() // never unlocked: the thread ends with the test
+				if err := refuseCalls(c.refuse); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := filesIn(t, dir)
+			results, works := checked(t, by, flags)
+			if after := filesIn(t, dir); !slices.Equal(before, after) && c.by == nil {
+				t.Errorf("check left %q, there was %q", after, before)
+			}
+			started, said := starts(t, by, flags)
+			if works != started || works != c.works {
+				t.Errorf("check says %v, run %v (%s), want %v", works, started, said, c.works)
+			}
+			for status, names := range map[check.Status][]string{check.Missing: c.lacks, check.Degraded: c.limited} {
+				for _, name := range names {
+					i := slices.IndexFunc(results, func(r check.Result) bool { return r.Name == name })
+					if i < 0 || results[i].Status != status || results[i].Remedy == "" {
+						t.Errorf("%s is not %s: %+v", name, status, results[max(i, 0)])
+					}
+				}
+			}
+		})
+	}
+}
+
+func filesIn(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range list {
+		names = append(names, entry.Name())
+	}
+	return names
+}
+
+// checked runs check, and says whether it exits 0.
+func checked(t *testing.T, by, flags []string) (results []check.Result, works bool) {
+	t.Helper()
+	argv := slices.Concat(by, []string{installed(t), "check", "-o", "json"}, flags)
+	cmd := exec.Command(argv[0], argv[1:]...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == 1 {
+		err = nil
+	}
+	if err == nil {
+		err = json.Unmarshal(out, &results)
+	}
+	if err != nil {
+		t.Fatalf("check: %v\n%s%s", err, out, &stderr)
+	}
+	works = exit == nil
+	if works != check.Works(results) || works != (stderr.Len() == 0) || !works && !strings.HasSuffix(stderr.String(), check.Verdict(results)+"\n") {
+		t.Errorf("it exits 0: %v, and says %q of %+v", works, &stderr, results)
+	}
+	return results, works
+}
+
+// starts says whether run starts, and what it said last. It is killed then.
+func starts(t *testing.T, by, flags []string) (started bool, said string) {
+	t.Helper()
+	argv := slices.Concat(by, []string{installed(t), "run"}, flags)
+	cmd := exec.Command(argv[0], argv[1:]...)
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(stderr); lines.Scan(); { // to the end: then nobody runs any more
+		said = lines.Text()
+		if strings.Contains(said, "correlator runs") {
+			started = true
+			cmd.Process.Kill()
+		}
+	}
+	if err := cmd.Wait(); !started && cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("run ends with %v and says %q", err, said)
+	}
+	return started, said
+}
+
+// On a terminal lines end where it ends, and status words are coloured, unless that is not wanted.
+func TestCheckOnTerminal(t *testing.T) {
+	for _, columns := range []uint16{60, 80, 120} {
+		for _, variable := range []string{"NO_COLOR=", "NO_COLOR=1"} {
+			out := onTerminal(t, columns, variable, "check", "--samples-per-second", "0", "--feed-socket", "feed")
+			plain := regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(out, "")
+			if coloured := plain != out; coloured != (variable == "NO_COLOR=") {
+				t.Errorf("%s: coloured: %v", variable, coloured)
+			}
+			longest := ""
+			for line := range strings.Lines(plain) {
+				if line = strings.TrimRight(line, "\r\n"); len(line) > len(longest) {
+					longest = line
+				}
+			}
+			if len(longest) > int(columns) || len(longest) < int(columns)/2 {
+				t.Errorf("of %d columns this takes %d: %s", columns, len(longest), longest)
+			}
+			if !strings.Contains(strings.Join(strings.Fields(plain), " "), " run would work") {
+				t.Errorf("it ends without a verdict:\n%s", plain)
+			}
+		}
+	}
+}
+
+// onTerminal runs the command on a terminal of its own, and returns what it writes there.
+func onTerminal(t *testing.T, columns uint16, variable string, args ...string) string {
+	t.Helper()
+	controller, terminal := testenv.Terminal(t, columns, 24)
+	cmd := exec.Command(installed(t), args...)
+	cmd.Env = append(os.Environ(), "TERM=xterm", variable)
+	cmd.Stdout = terminal
+	cmd.Dir = t.TempDir()
+	err := cmd.Start()
+	terminal.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, _ := io.ReadAll(controller) // ends with EIO when nobody has the terminal open any more
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v ends with %v", args, err)
+	}
+	return string(out)
+}
+
+// refuseCalls makes system calls fail, of the calling thread and the processes that it starts.
+func refuseCalls(errnos map[uint32]syscall.Errno) error {
+	const numberOffset = 0 // of nr in struct seccomp_data
+	filter := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: numberOffset}}
+	for number, errno := range errnos {
+		filter = append(filter,
+			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: number, Jf: 1},
+			unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(errno)})
+	}
+	filter = append(filter, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW})
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	if _, _, errno := unix.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&program))); errno != 0 {
+		return fmt.Errorf("installing the filter: %w", errno)
+	}
+	return nil
+}

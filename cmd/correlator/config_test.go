@@ -1,0 +1,167 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"correlator/internal/settings"
+	"correlator/internal/testenv"
+)
+
+// exampleConfig is what packages install.
+const exampleConfig = "../../deploy/correlator.yaml"
+
+var keyLine = regexp.MustCompile(`(?m)^#?([a-z-]+):`)
+
+// The example has every setting, in the order and with the defaults of the flags. As it is, it changes
+// nothing.
+func TestExampleConfig(t *testing.T) {
+	text, err := os.ReadFile(exampleConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	enabled := filepath.Join(t.TempDir(), "enabled.yaml")
+	if err := os.WriteFile(enabled, keyLine.ReplaceAll(text, []byte("$1:")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	flagsOf := func(path string) *pflag.FlagSet {
+		flags := runCommand().Flags()
+		if err := settings.FromFile(path, settings.Keys(runCommand().Flags(), flags)); err != nil {
+			t.Fatal(err)
+		}
+		return flags
+	}
+	flagsOf(exampleConfig).VisitAll(func(f *pflag.Flag) {
+		if f.Changed {
+			t.Errorf("%s sets %s", exampleConfig, f.Name)
+		}
+	})
+	var keys []string
+	flagsOf(enabled).VisitAll(func(f *pflag.Flag) {
+		if f.Name == settings.Config || f.Name == settings.PrintConfig {
+			return
+		}
+		keys = append(keys, f.Name)
+		if !f.Changed {
+			t.Errorf("%s does not tell of %s", exampleConfig, f.Name)
+		}
+		if foundOut := f.Name == "host-id" || f.Name == "report-interval"; f.Value.String() != f.DefValue && !foundOut {
+			t.Errorf("%s says that the default of %s is %s; it is %q", exampleConfig, f.Name, f.Value, f.DefValue)
+		}
+		if list, ok := f.Value.(pflag.SliceValue); ok && len(list.GetSlice()) > 0 {
+			t.Errorf("%s says that %s is %q by default", exampleConfig, f.Name, list.GetSlice())
+		}
+	})
+	var order []string
+	for _, match := range keyLine.FindAllSubmatch(text, -1) {
+		order = append(order, string(match[1]))
+	}
+	if !slices.Equal(order, keys) {
+		t.Errorf("%s has the keys\n%q\nin another order than run --help:\n%q", exampleConfig, order, keys)
+	}
+	if out := string(command(t, "", "run", "--print-config", "--config", enabled)); !strings.Contains(out, "report-interval: 100ms ") {
+		t.Errorf("the example's report-interval is not the default, or the example not valid:\n%s", out)
+	}
+}
+
+var comment = regexp.MustCompile(`(?m) +# .*$`)
+
+// What --print-config writes is a configuration with the same outcome, however it came about.
+func TestPrintConfigRoundTrip(t *testing.T) {
+	t.Setenv("CORRELATOR_EXCLUDE_SERVICE", "a: b\n[^/]+\n\"'\\\\\n&x?#\n- y")
+	t.Setenv("CORRELATOR_SAMPLES_DELAY", "250ms")
+	first := command(t, "", "run", "--print-config", "--host-id", "12", "--include-container", `/system\.slice/.*`, "--unsampled",
+		"--metrics-address", "[::1]:9464", "--feed-socket", " /run/a b\t# c")
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(path, first, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	os.Unsetenv("CORRELATOR_EXCLUDE_SERVICE")
+	os.Unsetenv("CORRELATOR_SAMPLES_DELAY")
+	second := command(t, "", "run", "--print-config", "--config", path)
+	if a, b := comment.ReplaceAllString(string(first), ""), comment.ReplaceAllString(string(second), ""); a != b {
+		t.Errorf("%s\nread and written again is\n%s", a, b)
+	}
+	if regexp.MustCompile(`(?m)^[^#].*# default`).Match(second) {
+		t.Errorf("not everything was read:\n%s", second)
+	}
+}
+
+// A service ends by SIGTERM, not by SIGHUP; on a terminal that hangs up it ends by both.
+func TestHangup(t *testing.T) {
+	testenv.NeedRoot(t)
+	taken := make(chan os.Signal, 1)
+	signal.Notify(taken, syscall.SIGHUP) // or, where we run under nohup, it would be ignored there, too
+	defer signal.Stop(taken)
+	start := func(stdin *os.File) (*exec.Cmd, string) {
+		dir := t.TempDir()
+		log, err := os.Create(filepath.Join(dir, "log"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer log.Close()
+		// A filter that leaves everybody out: this agent is not to disturb anybody.
+		run := exec.Command(installed(t), "run", "--log-format", "json", "--samples-per-second", "0", "--feed-socket", filepath.Join(dir, "feed"),
+			"--admin-socket", "", "--exclude-container", "/.*")
+		run.Stdin, run.Stderr = stdin, log
+		if err := run.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { run.Process.Kill() })
+		testenv.Poll(t, deadline, "the feed socket", func() bool {
+			_, err := os.Stat(filepath.Join(dir, "feed"))
+			return err == nil
+		})
+		return run, log.Name()
+	}
+
+	service, log := start(nil)
+	if err := service.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Poll(t, deadline, "the log of SIGHUP", func() bool {
+		text, err := os.ReadFile(log)
+		return err == nil && strings.Contains(string(text), "SIGHUP is ignored")
+	})
+	if err := service.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := service.Wait(); err != nil {
+		t.Errorf("SIGTERM after SIGHUP: %v", err)
+	}
+
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0) // is one, like its other end
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer terminal.Close()
+	shell, _ := start(terminal)
+	if err := shell.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	if err := shell.Wait(); err != nil {
+		t.Errorf("SIGHUP on a terminal: %v", err)
+	}
+}
+
+// No setting has a variable that Kubernetes makes for some service: CORRELATOR_X_PORT,
+// CORRELATOR_X_SERVICE_HOST, CORRELATOR_PORT_80_TCP.
+func TestVariablesOfKubernetes(t *testing.T) {
+	made := regexp.MustCompile(`(^|-)(port|service-host|service-port)(-|$)`)
+	for _, cmd := range rootCommand().Commands() {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if made.MatchString(f.Name) {
+				t.Errorf("--%s of %s", f.Name, cmd.Name())
+			}
+		})
+	}
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"correlator/internal/demo"
+	"correlator/internal/symbols"
+	"correlator/internal/testenv"
+)
+
+// What a process does in a system call has the kernel's names, and its way there that of the vDSO.
+func TestRecordKernelStacks(t *testing.T) {
+	needSampler(t)
+	kallsyms, err := os.Open("/proc/kallsyms")
+	if err != nil {
+		testenv.Missing(t, "needs /proc/kallsyms")
+	}
+	defer kallsyms.Close()
+	if _, err := symbols.KernelText(kallsyms); err != nil {
+		testenv.Missing(t, "needs to be shown kernel addresses")
+	}
+	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1, Service: "system-calls"})
+	p.Borrow("libc.so.6", "clock") // of CPU time, which the vDSO leaves to the kernel
+	path := filepath.Join(t.TempDir(), "out.pb.gz")
+	output, err := exec.Command(installed(t), "record", "-d", "1s", "--service", "system-calls", "--kernel-stacks", "--rate", "997", "-o", path).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	const function = "clock_gettime"
+	inKernel, inVDSO := 0, 0
+	for _, sample := range readProfile(t, path).Sample {
+		for _, l := range sample.Location {
+			if len(l.Line) == 0 || !strings.Contains(l.Line[0].Function.Name, function) {
+				continue
+			}
+			switch l.Mapping.File {
+			case "[kernel.kallsyms]":
+				inKernel++
+			case "[vdso]":
+				inVDSO++
+			}
+		}
+	}
+	if inKernel == 0 || inVDSO == 0 {
+		t.Errorf("%s is in %d kernel stacks, and in the vDSO in %d\n%s", function, inKernel, inVDSO, output)
+	}
+}

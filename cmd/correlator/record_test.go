@@ -1,0 +1,291 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	pprof "github.com/google/pprof/profile"
+
+	"correlator/internal/demo"
+	"correlator/internal/record"
+	"correlator/internal/report"
+	"correlator/internal/testenv"
+)
+
+// pprofTop is what go tool pprof says of the samples of one transaction.
+func pprofTop(t *testing.T, path, transactionID string) string {
+	t.Helper()
+	cmd := exec.Command(testenv.NeedTool(t, "go"), "tool", "pprof", "-top", "-tagfocus=transaction_id="+transactionID, path)
+	cmd.Env = append(os.Environ(), "PPROF_TMPDIR="+t.TempDir())
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go tool pprof: %v\n%s", err, &stderr)
+	}
+	return string(out)
+}
+
+func readProfile(t *testing.T, path string) *pprof.Profile {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parseProfile(t, content)
+}
+
+func parseProfile(t *testing.T, content []byte) *pprof.Profile {
+	t.Helper()
+	p, err := pprof.ParseData(content)
+	if err == nil {
+		err = p.CheckValid()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// What a transaction did is under its id, by the names of the functions, and nothing else is.
+func TestRecord(t *testing.T) {
+	needSampler(t)
+	p := demo.Start(t, demo.Options{Manual: true, Busy: 1, Service: "shop\x1b[31m"})
+	other := demo.Start(t, demo.Options{Manual: true, Busy: 1, Service: "other"})
+	other.Begin(1)
+	path := filepath.Join(t.TempDir(), "out.pb.gz")
+	// Each kind of transaction in one recording of its own.
+	for range 3 {
+		begun := p.Begin(1)
+		cmd := exec.Command(installed(t), "record", "-d", "1s", "--service", `shop.*`, "-o", path, "--rate", "997")
+		var stdout, stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		if err := cmd.Run(); err != nil {
+			t.Fatalf("%v\n%s", err, &stderr)
+		}
+		functions := map[string]string{"checkout": "price_basket", "search": "score_results", "browse": "list_folder"}
+		top := pprofTop(t, path, begun.TransactionID.String())
+		for kind, function := range functions {
+			listed := regexp.MustCompile(`(?m) `+kind+`$`).MatchString(top) && strings.Contains(top, function)
+			if listed != (kind == begun.Kind) {
+				t.Errorf("%s is listed for a %s: %v\n%s", kind, begun.Kind, listed, top)
+			}
+		}
+		for _, sample := range readProfile(t, path).Sample {
+			if service := sample.Label["service"]; len(service) != 1 || service[0] != `shop\x1b[31m` {
+				t.Fatalf("sample of service %q", service)
+			}
+		}
+		if stdout.Len() > 0 || bytes.Contains(stderr.Bytes(), []byte("\x1b")) {
+			t.Errorf("standard output %q, standard error %q", &stdout, &stderr)
+		}
+		for _, want := range []string{"recording for 1s", `shop\x1b[31m`, "% of native", begun.TransactionID.String(), begun.TraceID.String(),
+			"go tool pprof -http=: " + path} {
+			if !strings.Contains(stderr.String(), want) {
+				t.Errorf("no %q in\n%s", want, &stderr)
+			}
+		}
+	}
+}
+
+// Java code has its names when the JVM has written a perf map.
+func TestRecordJVM(t *testing.T) {
+	needSampler(t)
+	jcmd := testenv.NeedTool(t, "jcmd")
+	p := demo.StartJVM(t, demo.JVMOptions{Threads: 1, Busy: true, FramePointers: true, Service: "java"})
+	begun := p.Begin(1)
+	path := filepath.Join(t.TempDir(), "out.pb.gz")
+	perfMap := fmt.Sprintf("/tmp/perf-%d.map", p.PID)
+	t.Cleanup(func() { os.Remove(perfMap) })
+	run := func() string {
+		t.Helper()
+		cmd := exec.Command(installed(t), "record", "-d", "1s", "--pid", strconv.Itoa(p.PID), "-o", path, "--rate", "997")
+		output, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, output)
+		}
+		return string(output)
+	}
+	if output := run(); !strings.Contains(output, "compiled code of java ("+strconv.Itoa(p.PID)+") has no names") {
+		t.Errorf("no word of the perf map in\n%s", output)
+	}
+	if output, err := exec.Command(jcmd, strconv.Itoa(p.PID), "Compiler.perfmap").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	run()
+	top := pprofTop(t, path, begun.TransactionID.String())
+	for _, want := range []string{`Demo\$Worker\.burn`} {
+		if !regexp.MustCompile(want).MatchString(top) {
+			t.Errorf("no %s in\n%s", want, top)
+		}
+	}
+}
+
+// The first Ctrl-C ends a recording early; the profile may go into a pipe.
+func TestRecordUntilInterrupted(t *testing.T) {
+	needSampler(t)
+	p := demo.Start(t, demo.Options{Manual: true, Busy: 1})
+	p.Begin(1)
+	terminal, stderr := openTerminal(t, 60)
+	cmd := exec.Command(installed(t), "record", "-d", "1h", "--pid", strconv.Itoa(p.PID), "-o", "-")
+	cmd.Env = append(os.Environ(), "TERM=xterm")
+	var stdout bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill() })
+	stderr.Close()
+	sampled := regexp.MustCompile(`\r\x1b\[Krecording \d+s of 1h0m0s: [1-9]\d* samples, 100% in`)
+	testenv.Poll(t, deadline, "samples on the status line", func() bool { return sampled.MatchString(terminal.String()) })
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, terminal.String())
+	}
+	if profile := parseProfile(t, stdout.Bytes()); len(profile.Sample) == 0 {
+		t.Error("no samples in the profile")
+	}
+	testenv.Poll(t, deadline, "the summary", func() bool { return strings.Contains(terminal.String(), "KiB to -") })
+	shown := terminal.String()
+	for line := range strings.SplitSeq(shown, "\r\x1b[K") {
+		if status, _, _ := strings.Cut(line, "\r\n"); strings.HasPrefix(status, "recording") && utf8.RuneCountInString(status) >= 60 {
+			t.Errorf("status line of %d columns: %q", utf8.RuneCountInString(status), status)
+		}
+	}
+}
+
+// A profile is not written to a terminal, and nothing is recorded for it.
+func TestRecordToTerminal(t *testing.T) {
+	terminal, tty := openTerminal(t, 80)
+	cmd := exec.Command(installed(t), "record", "-o", "-")
+	cmd.Stdout = tty
+	err := cmd.Run()
+	tty.Close()
+	if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != 2 {
+		t.Errorf("%v\n%s", err, terminal.String())
+	}
+}
+
+// Without anybody to sample there is no file.
+func TestRecordNothing(t *testing.T) {
+	needSampler(t)
+	path := filepath.Join(t.TempDir(), "out.pb.gz")
+	cmd := exec.Command(installed(t), "record", "-d", "100ms", "--service", "there is no such service", "-o", path)
+	output, err := cmd.CombinedOutput()
+	if cmd.ProcessState.ExitCode() != 1 || !strings.Contains(string(output), `too short to look at all processes`) {
+		t.Errorf("%v\n%s", err, output)
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Error("a profile was written")
+	}
+	cmd = exec.Command(installed(t), "record", "-d", "100ms", "--pid", strconv.Itoa(os.Getpid()), "-o", path)
+	output, err = cmd.CombinedOutput()
+	if cmd.ProcessState.ExitCode() != 1 || !strings.Contains(string(output), "recording process "+strconv.Itoa(os.Getpid())) {
+		t.Errorf("%v\n%s", err, output)
+	}
+}
+
+// openTerminal returns a terminal of so many columns, and the side that programs write to.
+func openTerminal(t *testing.T, columns uint16) (*shown, *os.File) {
+	t.Helper()
+	master, tty := testenv.Terminal(t, columns, 24)
+	s := &shown{}
+	go io.Copy(s, master)
+	return s, tty
+}
+
+// shown is what a terminal was written. It is safe for concurrent use.
+type shown struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (s *shown) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(b)
+}
+
+func (s *shown) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+// The reasons why nothing was sampled are those that are known.
+func TestNothingSampled(t *testing.T) {
+	one := []*record.Process{{PID: 1}}
+	for want, r := range map[string]*record.Recording{
+		"all samples were lost": {Lost: map[string]uint64{"stale": 1}, Processes: one, Duration: time.Minute},
+		"processes that take part: 1; they ran at none of the 97 moments a second in 1m0s": {Processes: one, SamplesPerSecond: 97, Duration: time.Minute},
+		"100ms are too short to look at all processes":                                     {Duration: 100 * time.Millisecond},
+		"no process was found in 1m0s that takes part":                                     {Duration: time.Minute},
+	} {
+		if err := nothingSampled(report.Summarize(r, nil), r, io.Discard); !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+// Each context takes one signal, and no more when it is stopped or over.
+func TestUntilSignal(t *testing.T) {
+	keep := make(chan os.Signal, 2) // or the second would end us
+	signal.Notify(keep, syscall.SIGTERM)
+	defer signal.Stop(keep)
+	sampling, stopSampling := untilSignal(t.Context())
+	reading, stop := untilSignal(t.Context())
+	defer stop()
+	stopSampling()
+	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	<-reading.Done()
+	<-sampling.Done()
+	if cause := context.Cause(sampling); cause != context.Canceled {
+		t.Errorf("the recording was ended by a signal after it: %v", cause)
+	}
+}
+
+func TestProgressText(t *testing.T) {
+	began := time.Now()
+	for _, test := range []struct {
+		elapsed  time.Duration
+		progress record.Progress
+		want     string
+	}{
+		{time.Hour, record.Progress{}, "looking for processes"},
+		{1900 * time.Millisecond, record.Progress{Start: began}, "recording 1s of 30s: 0 samples, 0% in transactions, 0 processes (Ctrl-C ends it)"},
+		{31 * time.Second, record.Progress{Start: began, Samples: 2000, WithTrace: 1500, Processes: 3},
+			"recording 30s of 30s: 2000 samples, 75% in transactions, 3 processes (Ctrl-C ends it)"},
+	} {
+		if got := progressText(began.Add(test.elapsed), 30*time.Second, test.progress); got != test.want {
+			t.Errorf("%q, want %q", got, test.want)
+		}
+	}
+}
+
+func TestShellQuoted(t *testing.T) {
+	for word, want := range map[string]string{
+		"out.pb.gz": "out.pb.gz", "/tmp/a b": "'/tmp/a b'", "it's": `'it'\''s'`, "": "''", "$HOME": "'$HOME'",
+	} {
+		if got := shellQuoted(word); got != want {
+			t.Errorf("%q: %s, want %s", word, got, want)
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"correlator/internal/admin"
+	"correlator/internal/agent"
+	"correlator/internal/metrics"
+	"correlator/internal/sockfile"
+	"correlator/internal/systemd"
+)
+
+// services are how a running agent is watched. They are opened before the agent, so that an address that
+// is in use costs nothing, and end after it.
+type services struct {
+	log     *zap.Logger
+	admin   *admin.Server   // nil without an admin socket
+	metrics *metrics.Server // nil without an address
+}
+
+// openServices opens what the configuration asks for. Without the default admin socket the agent can do its
+// work: that it cannot be had is a warning, unless another agent has it.
+func openServices(cfg *configuration, log *zap.Logger) (*services, error) {
+	s := &services{log: log}
+	var err error
+	if cfg.AdminSocket != "" {
+		if s.admin, err = admin.Open(cfg.AdminSocket); errors.Is(err, sockfile.ErrInUse) {
+			return nil, fmt.Errorf("%w: another agent runs, it seems; two of them need two --admin-socket, and do all work twice", err)
+		} else if err != nil && cfg.needsAdminSocket() {
+			return nil, err
+		} else if err != nil {
+			log.Warn(`"correlator status" cannot ask this agent`, zap.Error(err))
+		}
+	}
+	if cfg.MetricsAddress != "" {
+		if s.metrics, err = metrics.Open(cfg.MetricsAddress); err != nil {
+			s.close()
+			return nil, fmt.Errorf("opening --metrics-address: %w", err)
+		}
+		log.Info("serving metrics", zap.Stringer("address", s.metrics.Addr()))
+	}
+	return s, nil
+}
+
+// serve answers for an agent until the returned function is called, which waits for the end. When ctx ends
+// the service manager hears that the agent is about to.
+func (s *services) serve(ctx context.Context, a *agent.Agent) (end func()) {
+	serveCtx, cancel := context.WithCancel(context.Background())
+	notifyCtx, stopNotifying := context.WithCancel(ctx)
+	var serving sync.WaitGroup
+	start := func(serve func() error) {
+		serving.Go(func() {
+			if err := serve(); err != nil {
+				s.log.Error("the agent runs on unwatched", zap.Error(err))
+			}
+		})
+	}
+	if s.admin != nil {
+		start(func() error { return s.admin.Serve(a) })
+	}
+	if s.metrics != nil {
+		gatherer := metrics.NewGatherer(a, metrics.Build{Version: version, Revision: commit})
+		start(func() error { return s.metrics.Serve(serveCtx, gatherer, a) })
+	}
+	start(func() error { return systemd.Notify(notifyCtx, a) })
+	return func() {
+		cancel()
+		stopNotifying() // the agent may have ended by itself
+		if s.admin != nil {
+			s.admin.Close()
+		}
+		serving.Wait()
+	}
+}
+
+// close ends services that do not serve.
+func (s *services) close() {
+	if s.admin != nil {
+		s.admin.Close()
+	}
+	if s.metrics != nil {
+		s.metrics.Close()
+	}
+}
