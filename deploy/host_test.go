@@ -1,0 +1,169 @@
+// Package deploy has what one needs to run the agent on hosts and clusters; its tests do.
+package deploy
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/demo"
+	"correlator/internal/testenv"
+)
+
+// Process numbers of hosts that the tests make are also numbers of ours: agents of other tests see their processes.
+func TestMain(m *testing.M) { os.Exit(testenv.Alone(m)) }
+
+// deadline is how long anything may take that is to happen at once, on a machine that is busy with other tests.
+const deadline = 60 * time.Second
+
+// enterHost makes a host of its own in namespaces of this one: with process numbers, mounts, network, cgroups and
+// a cgroup of its own. Process 1 is a shell script, told dir as $1, that ends by becoming a program. So an agent
+// sees nothing but what the test starts there, and a service manager manages nothing else. The kernel's settings,
+// which are common to all, are read-only. Once process 1 is that program, what the calling goroutine starts and
+// opens is of the host, which ends with the goroutine.
+func enterHost(t *testing.T, script, program, dir string) {
+	t.Helper()
+	testenv.NeedRoot(t)
+	unshare := testenv.NeedTool(t, "unshare")
+	cgroup := testenv.Cgroup(t, fmt.Sprintf("correlator-deploy-%d", os.Getpid()))
+	t.Cleanup(func() { removeCgroups(t, cgroup) })
+	const isolate = `set -e
+mount --bind /proc/sys /proc/sys
+mount -o remount,bind,ro /proc/sys
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
+mount -t bpf bpf /sys/fs/bpf
+mount -t tmpfs -o mode=755 tmpfs /run
+`
+	cmd := exec.Command(unshare, "--mount", "--uts", "--ipc", "--net", "--cgroup", "--pid", "--fork", "--kill-child",
+		"--mount-proc", "sh", "-c", isolate+script, "sh", dir)
+	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and the host with the thread
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: cgroup, Pdeathsig: syscall.SIGKILL}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	pid := 0
+	children := fmt.Sprintf("/proc/%d/task/%[1]d/children", cmd.Process.Pid)
+	testenv.Poll(t, deadline, "process 1 of the host to be "+program, func() bool {
+		text, err := os.ReadFile(children)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if pid, err = strconv.Atoi(strings.TrimSpace(string(text))); err != nil {
+			return false // not yet
+		}
+		name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+		return err == nil && string(name) == program+"\n"
+	})
+	wd, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Setns(fd, unix.CLONE_NEWNS|unix.CLONE_NEWPID|unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Chdir(wd); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// removeCgroups removes all cgroups below a directory, once their last processes have left. It needs no /proc:
+// the caller may have entered a host where that knows nothing of us.
+func removeCgroups(t *testing.T, parent int) {
+	fd, err := unix.Openat(parent, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	dir := os.NewFile(uintptr(fd), "cgroup")
+	defer dir.Close()
+	entries, err := dir.ReadDir(-1)
+	if err != nil {
+		t.Error(err)
+	}
+	for _, entry := range entries {
+		if !entry.IsDir() {
+			continue
+		}
+		child, err := unix.Openat(fd, entry.Name(), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		removeCgroups(t, child)
+		unix.Close(child)
+		testenv.Poll(t, deadline, "an empty cgroup", func() bool {
+			return !errors.Is(unix.Unlinkat(fd, entry.Name(), unix.AT_REMOVEDIR), unix.EBUSY)
+		})
+	}
+}
+
+// buildAgent builds the agent as it is released and returns the directory where it is.
+func buildAgent(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	build := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, "correlator"), "../cmd/correlator")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building the agent: %v\n%s", err, out)
+	}
+	return dir
+}
+
+// startProcesses starts a process of each kind that takes a right of its own to serve.
+func startProcesses(t *testing.T) map[string]*demo.Process {
+	t.Helper()
+	another := demo.Placement{UID: 4711, GID: 4711}
+	apart := demo.Placement{UID: 4711, GID: 4711, PrivateTmp: true}
+	processes := map[string]*demo.Process{
+		"of root":         demo.Start(t, demo.Options{Busy: 1}),
+		"of another user": demo.Start(t, demo.Options{Busy: 1, Placement: another}),
+		"without library": demo.Start(t, demo.Options{Busy: 1, Placement: another}),
+		"in a container":  demo.Start(t, demo.Options{Busy: 1, Placement: apart}),
+	}
+	processes["without library"].UnlinkLibrary()
+	return processes
+}
+
+// served waits until each process is registered with and gets its samples.
+func served(t *testing.T, processes map[string]*demo.Process) {
+	t.Helper()
+	for name, p := range processes {
+		p.Registration(1)
+		p.ReportWhen("samples of the process "+name, func(report demo.Report) bool { return report.Samples >= 5 })
+	}
+}
+
+// writeFile writes a file below dir, with the directories on the way.
+func writeFile(t *testing.T, dir, name, text string) {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,237 @@
+package deploy
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/demo"
+	"correlator/internal/testenv"
+)
+
+// systemd is where Debian and others have the service manager.
+const systemd = "/lib/systemd/systemd"
+
+// manager is a systemd that runs the unit of the agent, as it is in the repository.
+type manager struct {
+	t   *testing.T
+	log string // file of the agent's log
+}
+
+// bootSystemd starts it as process 1 of a host, with nothing else to do, and has the calling goroutine enter
+// that. dropIns are settings beside those of the unit.
+func bootSystemd(t *testing.T, config string, dropIns ...string) *manager {
+	t.Helper()
+	if _, err := os.Stat(systemd); err != nil {
+		testenv.Missing(t, "needs systemd: "+err.Error())
+	}
+	testenv.NeedTool(t, "systemctl")
+	dir := t.TempDir()
+	log := filepath.Join(dir, "log")
+	unit, err := os.ReadFile(service)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, dir, "units/correlator.service", string(unit))
+	writeFile(t, dir, "units/boot.target", "[Unit]\nWants=correlator.service\n")
+	for _, target := range []string{"sysinit", "basic", "shutdown"} { // what services depend on by default
+		writeFile(t, dir, "units/"+target+".target", "[Unit]\nDescription=nothing\n")
+	}
+	for i, settings := range append(dropIns, "[Service]\nStandardError=append:"+log+"\n") {
+		writeFile(t, dir, fmt.Sprintf("units/correlator.service.d/%d.conf", i), settings)
+	}
+	writeFile(t, dir, "etc/correlator/config.yaml", config)
+	writeFile(t, dir, "console", "")
+	writeFile(t, dir, "none/README", "")
+
+	// Its files go over those of /etc and /usr/local/bin, in this mount namespace.
+	boot := `mount -t overlay -o "lowerdir=$1/etc:/etc" etc /etc
+mount -t overlay -o "lowerdir=$2:/usr/local/bin" bin /usr/local/bin
+mount --bind "$1/console" /dev/console
+exec env -i container=test PATH="$PATH" SYSTEMD_UNIT_PATH="$1/units" SYSTEMD_GENERATOR_PATH="$1/none" \
+	SYSTEMD_ENVIRONMENT_GENERATOR_PATH="$1/none" ` + systemd + ` --system --unit=boot.target --show-status=no \
+	--log-target=console`
+	boot = strings.ReplaceAll(boot, "$2", buildAgent(t))
+	enterHost(t, boot, "systemd", dir)
+	m := &manager{t, log}
+	t.Cleanup(func() {
+		if t.Failed() {
+			console, _ := os.ReadFile(filepath.Join(dir, "console"))
+			t.Logf("systemd said:\n%s\nthe agent:\n%s", console, m.logged())
+		}
+	})
+	return m
+}
+
+// systemctl runs a command about the service.
+func (m *manager) systemctl(args ...string) string {
+	m.t.Helper()
+	out, err := exec.Command("systemctl", append(args, "correlator.service")...).CombinedOutput()
+	if err != nil {
+		m.t.Fatalf("systemctl %v: %v\n%s", args, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// property is one of the service.
+func (m *manager) property(name string) string {
+	m.t.Helper()
+	return m.systemctl("show", "--value", "-p", name)
+}
+
+// started waits until the agent has said that it is ready, and no earlier end of it.
+func (m *manager) started() {
+	m.t.Helper()
+	testenv.Poll(m.t, deadline, "systemd", func() bool { return exec.Command("systemctl", "show").Run() == nil })
+	testenv.Poll(m.t, deadline, "the service to be active", func() bool {
+		if restarts := m.property("NRestarts"); restarts != "0" {
+			m.t.Fatalf("restarted %s times:\n%s", restarts, m.systemctl("show", "-p", "ExecStartPre", "-p", "ExecStart"))
+		}
+		return m.property("ActiveState") == "active"
+	})
+}
+
+// logged is the agent's log.
+func (m *manager) logged() string {
+	text, _ := os.ReadFile(m.log)
+	return string(text)
+}
+
+// troubles are what the agent logs that an operator should act on, and is not about one process.
+func (m *manager) troubles() (troubles []string) {
+	for line := range strings.Lines(m.logged()) {
+		var entry struct {
+			Level string
+			PID   int
+		}
+		if err := json.Unmarshal([]byte(line), &entry); err != nil || entry.Level != "info" && entry.PID == 0 {
+			troubles = append(troubles, line)
+		}
+	}
+	return troubles
+}
+
+// status is /proc/PID/status of the agent.
+func (m *manager) status() map[string]string {
+	m.t.Helper()
+	text, err := os.ReadFile("/proc/" + m.property("MainPID") + "/status")
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	fields := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		key, value, _ := strings.Cut(line, ":")
+		fields[key] = strings.TrimSpace(value)
+	}
+	return fields
+}
+
+const plain = "log-format: json\nsamples-per-second: 97\nmetrics-address: :9464\n"
+
+// The unit's restrictions are in force, and the agent does all its work under them: with kernel stacks and the
+// pinned table, too, by the drop-ins for that.
+func TestService(t *testing.T) {
+	for _, c := range []struct{ name, config, dropIn string }{
+		{name: "plain"},
+		{name: "kernel stacks", config: "kernel-stacks: true\n", dropIn: kernelStacks},
+		{name: "pinned maps", config: "pin-maps: /sys/fs/bpf/correlator\n", dropIn: pinMaps},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var dropIns []string
+			if c.dropIn != "" {
+				text, err := os.ReadFile(c.dropIn)
+				if err != nil {
+					t.Fatal(err)
+				}
+				dropIns = []string{string(text)}
+			}
+			m := bootSystemd(t, plain+c.config, dropIns...)
+			processes := startProcesses(t)
+			m.started()
+			if status := m.property("StatusText"); status != "serving" {
+				t.Errorf("it says of itself: %q", status)
+			}
+			processes["that comes later"] = demo.Start(t, demo.Options{Busy: 1}) // of which live events tell
+			served(t, processes)
+			if troubles := m.troubles(); len(troubles) > 0 {
+				t.Errorf("logged %s", strings.Join(troubles, ""))
+			}
+			verifyRestricted(t, m, c.dropIn == kernelStacks)
+			out, err := exec.Command("correlator", "status").CombinedOutput()
+			if err != nil || bytes.Count(out, []byte(" registered ")) < len(processes) {
+				t.Errorf("correlator status: %v\n%s", err, out)
+			}
+			if c.dropIn == pinMaps {
+				if pinned, err := filepath.Glob("/sys/fs/bpf/correlator/*"); err != nil || len(pinned) == 0 {
+					t.Error("nothing is pinned")
+				}
+			}
+
+			m.systemctl("stop")
+			if result := m.property("Result"); result != "success" || m.property("ExecMainStatus") != "0" {
+				t.Errorf("stopped with %s, code %s", result, m.property("ExecMainStatus"))
+			}
+			if !strings.Contains(m.logged(), `"correlator ends"`) {
+				t.Error("it did not end by itself")
+			}
+		})
+	}
+}
+
+// verifyRestricted checks that systemd did what the unit asks for: where something is missing it only warns.
+func verifyRestricted(t *testing.T, m *manager, syslog bool) {
+	t.Helper()
+	capabilities, forKernelStacks := documented(t)
+	if syslog {
+		capabilities = append(capabilities, forKernelStacks...)
+	}
+	var mask uint64
+	for _, name := range capabilities {
+		mask |= 1 << capabilityBits[name]
+	}
+	status := m.status()
+	for _, set := range []string{"CapBnd", "CapPrm", "CapEff"} {
+		if got, err := strconv.ParseUint(status[set], 16, 64); err != nil || got != mask {
+			t.Errorf("%s is %s, not %x", set, status[set], mask)
+		}
+	}
+	if status["CapAmb"] != strings.Repeat("0", 16) || status["NoNewPrivs"] != "1" || status["Seccomp"] != "2" {
+		t.Errorf("ambient capabilities %s, no new privileges %s, seccomp %s", status["CapAmb"], status["NoNewPrivs"], status["Seccomp"])
+	}
+	root := "/proc/" + m.property("MainPID") + "/root"
+	for _, dir := range []string{"/", "/etc", "/usr", "/sys", "/proc/sys"} {
+		var stat unix.Statfs_t
+		hidden := dir == "/proc/sys" && errors.Is(unix.Access(root+dir, unix.F_OK), unix.ENOENT)
+		if err := unix.Statfs(root+dir, &stat); !hidden && (err != nil || stat.Flags&unix.ST_RDONLY == 0) {
+			t.Errorf("%s is not read-only: %v", dir, err)
+		}
+	}
+	if entries, err := os.ReadDir(root + "/root"); err != nil || len(entries) > 0 {
+		t.Errorf("/root has %v: %v", entries, err)
+	}
+}
+
+// An agent that hangs is ended by the watchdog, says what it was doing, and serves again after its restart.
+func TestServiceWatchdog(t *testing.T) {
+	m := bootSystemd(t, plain, "[Service]\nWatchdogSec=1s\nRestartSec=100ms\n")
+	p := demo.Start(t, demo.Options{Busy: 1})
+	m.started()
+	p.Registration(1)
+	m.systemctl("kill", "--signal", "STOP")
+	p.Registration(2)
+	if restarts := m.property("NRestarts"); restarts != "1" {
+		t.Errorf("restarted %s times", restarts)
+	}
+	if log := m.logged(); !strings.Contains(log, "SIGABRT: abort") || !strings.Contains(log, "goroutine 1 ") {
+		t.Error("it does not say what it was doing")
+	}
+}

@@ -1,0 +1,173 @@
+package deploy
+
+import (
+	"bufio"
+	"bytes"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/agent"
+	"correlator/internal/testenv"
+)
+
+const (
+	service      = "systemd/correlator.service"
+	kernelStacks = "systemd/kernel-stacks.conf"
+	pinMaps      = "systemd/pin-maps.conf"
+)
+
+// maxExposure is what `systemd-analyze security` may give, in tenths; 100 is a service without restrictions.
+// systemd 252 gives 29: what is left is what the agent needs, by the unit's comments. Others weigh a bit differently.
+const maxExposure = "32"
+
+// settings are those of a unit file: what is given several times has several values.
+type settings map[string][]string
+
+func readUnit(t *testing.T, path string) settings {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := settings{}
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	for lines.Scan() {
+		if key, value, ok := strings.Cut(lines.Text(), "="); ok && !strings.HasPrefix(key, "#") {
+			found[key] = append(found[key], value)
+		}
+	}
+	return found
+}
+
+// words are those of all values of a setting, in order.
+func (s settings) words(key string) []string {
+	words := strings.Fields(strings.Join(s[key], " "))
+	slices.Sort(words)
+	return words
+}
+
+// number is the value of a setting that has one.
+func (s settings) number(t *testing.T, key string) int {
+	t.Helper()
+	n, err := strconv.Atoi(strings.Join(s[key], " "))
+	if err != nil {
+		t.Errorf("%s: %v", key, err)
+	}
+	return n
+}
+
+// capabilityBits are the numbers of capabilities.
+var capabilityBits = map[string]uint64{
+	"CAP_DAC_READ_SEARCH": unix.CAP_DAC_READ_SEARCH, "CAP_SETGID": unix.CAP_SETGID, "CAP_SETUID": unix.CAP_SETUID,
+	"CAP_SYS_PTRACE": unix.CAP_SYS_PTRACE, "CAP_SYSLOG": unix.CAP_SYSLOG, "CAP_PERFMON": unix.CAP_PERFMON,
+	"CAP_BPF": unix.CAP_BPF, "CAP_CHECKPOINT_RESTORE": unix.CAP_CHECKPOINT_RESTORE,
+}
+
+// documented are the capabilities of the table in docs/security.md, which is tried out by cmd/correlator, and
+// those of them that only kernel stacks take.
+func documented(t *testing.T) (all, forKernelStacks []string) {
+	t.Helper()
+	text, err := os.ReadFile("../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range regexp.MustCompile(`(?m)^\| (CAP_[A-Z_]+)(, with .--kernel-stacks. only)? \|`).FindAllStringSubmatch(string(text), -1) {
+		if row[2] != "" {
+			forKernelStacks = append(forKernelStacks, row[1])
+		} else {
+			all = append(all, row[1])
+		}
+	}
+	for _, name := range slices.Concat(all, forKernelStacks) {
+		if _, known := capabilityBits[name]; !known {
+			t.Fatalf("%s has no number here", name)
+		}
+	}
+	if len(all) == 0 || len(forKernelStacks) == 0 {
+		t.Fatal("docs/security.md has no table of capabilities")
+	}
+	slices.Sort(all)
+	return all, forKernelStacks
+}
+
+// The unit gives what the documentation says is needed, and nothing else.
+func TestUnitCapabilities(t *testing.T) {
+	all, forKernelStacks := documented(t)
+	unit := readUnit(t, service)
+	if got := unit.words("CapabilityBoundingSet"); !slices.Equal(got, all) {
+		t.Errorf("the unit gives %v, documented are %v", got, all)
+	}
+	if got := readUnit(t, kernelStacks).words("CapabilityBoundingSet"); !slices.Equal(got, forKernelStacks) {
+		t.Errorf("kernel stacks get %v, documented are %v", got, forKernelStacks)
+	}
+	if len(unit["AmbientCapabilities"]) > 0 || len(unit["User"]) > 0 {
+		t.Error("the unit gives other rights than root's within the bounding set")
+	}
+}
+
+// What the agent may use is enough for as many processes as it serves by default (docs/security.md: what it can
+// make us spend).
+func TestUnitLimits(t *testing.T) {
+	unit := readUnit(t, service)
+	if tasks := unit.number(t, "TasksMax"); tasks < agent.DefaultMaxProcesses+700 {
+		t.Errorf("TasksMax is %d: hostile processes can make the agent end", tasks)
+	}
+	const cpus = 1024
+	if files := unit.number(t, "LimitNOFILE"); files < 4*agent.DefaultMaxProcesses+3*cpus {
+		t.Errorf("LimitNOFILE is %d", files)
+	}
+	memory := strings.Join(unit["MemoryMax"], " ")
+	limit, _ := strings.CutPrefix(strings.Join(unit["Environment"], " "), "GOMEMLIMIT=")
+	if of, is := bytesOf(t, memory), bytesOf(t, limit); is > of*3/4 || is < of/2 {
+		t.Errorf("GOMEMLIMIT is %s of %s", limit, memory)
+	}
+}
+
+// bytesOf is a size with a unit as systemd ("M"), Go ("MiB") or Kubernetes ("Mi") write it.
+func bytesOf(t *testing.T, size string) int {
+	t.Helper()
+	digits, found := strings.CutSuffix(strings.TrimSuffix(strings.TrimSuffix(size, "B"), "i"), "M")
+	n, err := strconv.Atoi(digits)
+	if err != nil || !found {
+		t.Errorf("size %q is not in MiB", size)
+	}
+	return n << 20
+}
+
+// systemd knows every setting, and finds the unit restricted.
+func TestUnitVerified(t *testing.T) {
+	analyze := testenv.NeedTool(t, "systemd-analyze")
+	dir := t.TempDir()
+	text, err := os.ReadFile(service)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What it executes must be there.
+	text = bytes.ReplaceAll(text, []byte("/usr/local/bin/correlator"), []byte("/bin/true"))
+	writeFile(t, dir, "correlator.service", string(text))
+	for _, conf := range []string{service, kernelStacks, pinMaps} { // the drop-ins one after the other
+		t.Run(conf, func(t *testing.T) {
+			if conf != service {
+				text, err := os.ReadFile(conf)
+				if err != nil {
+					t.Fatal(err)
+				}
+				writeFile(t, dir, "correlator.service.d/local.conf", string(text))
+			}
+			out, err := exec.Command(analyze, "verify", "--man=no", dir+"/correlator.service").CombinedOutput()
+			if err != nil || len(out) > 0 {
+				t.Errorf("systemd-analyze verify: %v\n%s", err, out)
+			}
+		})
+	}
+	if out, err := exec.Command(analyze, "security", "--offline=true", "--threshold="+maxExposure, service).CombinedOutput(); err != nil {
+		t.Errorf("systemd-analyze security: %v\n%s", err, out)
+	}
+}
