@@ -1,0 +1,234 @@
+package deploy
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/json"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/testenv"
+)
+
+// images builds images, and keeps them where nothing else sees them.
+type images struct {
+	t       *testing.T
+	buildah []string // the command, with its storage
+	release string   // directory
+}
+
+func newImages(t *testing.T) *images {
+	t.Helper()
+	testenv.NeedRoot(t)
+	i := &images{t: t, release: filepath.Join(t.TempDir(), "dist")}
+	storage := t.TempDir()
+	i.buildah = []string{testenv.NeedTool(t, "buildah"), "--storage-driver", "vfs", "--root", storage + "/root", "--runroot", storage + "/run"}
+	make := exec.Command("../.ci/dist", i.release)
+	make.Env = append(os.Environ(), "VERSION=v1.2.3", "COMMIT=c0ffee", "SOURCE_DATE_EPOCH=1700000000")
+	if out, err := make.CombinedOutput(); err != nil {
+		t.Fatalf("making a release: %v\n%s", err, out)
+	}
+	return i
+}
+
+// run runs a command of buildah and returns what it prints.
+func (i *images) run(args ...string) string {
+	i.t.Helper()
+	argv := slices.Concat(i.buildah, args)
+	var stderr strings.Builder
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		i.t.Fatalf("buildah %v: %v\n%s", args, err, &stderr)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// build builds the image of an architecture and returns the directory of a container that is made of it.
+func (i *images) build(arch string) (root string) {
+	i.t.Helper()
+	i.run("build", "--isolation", "chroot", "--platform", "linux/"+arch, "--file", "Dockerfile", "--tag", arch,
+		"--build-arg", "VERSION=v1.2.3", "--build-arg", "COMMIT=c0ffee", i.release)
+	return i.run("mount", i.run("from", "--pull-never", "--platform", "linux/"+arch, arch))
+}
+
+// The image has the agent of its architecture, licences, and nothing else; and the agent works in it.
+func TestImage(t *testing.T) {
+	images := newImages(t)
+	for arch, machine := range map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64} {
+		root := images.build(arch)
+		verifyFiles(t, root, machine)
+		verifyVersion(t, root, arch)
+		images.verifyConfig(arch)
+		if arch != runtime.GOARCH {
+			continue
+		}
+		config, err := os.ReadFile("kubernetes/config.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		volumes := t.TempDir()
+		writeFile(t, volumes, "config.yaml", string(config)+"samples-per-second: 97\n")
+		log := filepath.Join(t.TempDir(), "log")
+		// In a goroutine of its own: what it mounts is not there for who removes the directories.
+		t.Run("container", func(t *testing.T) { testContainer(t, root, volumes, log) })
+	}
+}
+
+func verifyFiles(t *testing.T, root string, machine elf.Machine) {
+	t.Helper()
+	var found []string
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			found = append(found, strings.TrimPrefix(path, root))
+		}
+		return err
+	})
+	if want := []string{"/correlator", "/licenses/LICENSE", "/licenses/LICENSES-third-party.txt"}; err != nil || !slices.Equal(found, want) {
+		t.Errorf("the image has %v: %v", found, err)
+	}
+	binary, err := elf.Open(filepath.Join(root, "correlator"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer binary.Close()
+	dynamic := slices.ContainsFunc(binary.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
+	if binary.Machine != machine || dynamic {
+		t.Errorf("the agent is for %v; linked dynamically: %v", binary.Machine, dynamic)
+	}
+}
+
+// verifyVersion runs the agent: it tells what it was built from.
+func verifyVersion(t *testing.T, root, arch string) {
+	t.Helper()
+	argv := []string{filepath.Join(root, "correlator"), "version"}
+	if arch == "arm64" && runtime.GOARCH != arch {
+		argv = append([]string{testenv.NeedTool(t, "qemu-aarch64-static")}, argv...)
+	}
+	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
+	if want := "v1.2.3\ncommit c0ffee\n" + runtime.Version() + " linux/" + arch + "\n"; err != nil || string(out) != want {
+		t.Errorf("its version is %q: %v", out, err)
+	}
+}
+
+func (i *images) verifyConfig(arch string) {
+	i.t.Helper()
+	var image struct {
+		OCIv1 struct {
+			Architecture, OS string
+			Config           struct {
+				User            string
+				Entrypoint, Cmd []string
+				Labels          map[string]string
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(i.run("inspect", "--type", "image", arch)), &image); err != nil {
+		i.t.Fatal(err)
+	}
+	config := image.OCIv1.Config
+	if image.OCIv1.Architecture != arch || image.OCIv1.OS != "linux" || config.User != "0:0" ||
+		!slices.Equal(config.Entrypoint, []string{"/correlator"}) || !slices.Equal(config.Cmd, []string{"run"}) {
+		i.t.Errorf("the image is %+v", image)
+	}
+	for label, want := range map[string]string{"title": "correlator", "licenses": "Apache-2.0", "version": "v1.2.3", "revision": "c0ffee"} {
+		if got := config.Labels["org.opencontainers.image."+label]; got != want {
+			i.t.Errorf("label %s is %q", label, got)
+		}
+	}
+}
+
+// mounts is what a container runtime mounts into the container that is made of directory $2, with the DaemonSet's
+// volumes of $1, and hides of it (containerd's defaults).
+const mounts = `
+mount --bind "$2" "$2"
+cd "$2"
+mkdir -p proc sys etc/correlator run/correlator
+mount -t proc proc proc
+mount -t sysfs -o ro sysfs sys
+for dir in proc/bus proc/fs proc/irq proc/sys; do mount --bind $dir $dir; mount -o remount,bind,ro $dir; done
+for file in proc/kcore proc/keys proc/timer_list; do [ ! -e $file ] || mount --bind /dev/null $file; done
+for dir in proc/acpi sys/firmware; do [ ! -e $dir ] || mount -t tmpfs -o ro none $dir; done
+mount --bind "$1" etc/correlator
+mount -t tmpfs none run/correlator
+mount -o remount,bind,ro .
+exec sleep infinity
+`
+
+// testContainer runs the image with what the DaemonSet gives it and nothing but /proc, /sys and its volumes: no other
+// file, not even of /dev.
+func testContainer(t *testing.T, root, volumes, log string) {
+	enterHost(t, strings.ReplaceAll(mounts, "$2", root), "sleep", volumes)
+	processes := startProcesses(t)
+	stderr, err := os.Create(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stderr.Close()
+	t.Cleanup(func() {
+		if text, err := os.ReadFile(log); t.Failed() {
+			t.Logf("the agent said:\n%s%v", text, err)
+		}
+	})
+
+	spec := readDaemonSet(t).Spec.Template.Spec.Containers[0]
+	confine(t, spec.capabilities())
+	command := func(args ...string) *exec.Cmd {
+		cmd := exec.Command("/correlator", args...)
+		cmd.Dir = "/"
+		cmd.Env = []string{spec.Env[0].Name + "=" + spec.Env[0].Value}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Unshareflags: unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWCGROUP}
+		cmd.Stderr = stderr
+		return cmd
+	}
+	agent := command(spec.Args...)
+	if err := agent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		agent.Process.Kill()
+		agent.Wait()
+	})
+	served(t, processes)
+	out, err := command("status").Output()
+	if err != nil || bytes.Count(out, []byte(" registered ")) != len(processes) {
+		t.Errorf("correlator status: %v\n%s", err, out)
+	}
+	if err := agent.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := agent.Wait(); err != nil {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(log); err != nil || bytes.Contains(text, []byte("no live events")) {
+		t.Errorf("the agent said %s%v", text, err)
+	}
+}
+
+// confine takes all other capabilities from what the calling goroutine's thread executes, and new ones. The thread
+// ends with the goroutine.
+func confine(t *testing.T, capabilities []string) {
+	t.Helper()
+	runtime.LockOSThread()
+	for bit := range uint64(unix.CAP_LAST_CAP + 1) {
+		if slices.ContainsFunc(capabilities, func(name string) bool { return capabilityBits[name] == bit }) {
+			continue
+		}
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(bit), 0, 0, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+}
