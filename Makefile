@@ -2,6 +2,7 @@
 
 GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 
 # bin/correlator is for this host; another GOARCH gets its name appended, so that it never
 # takes the place of what the host runs.
@@ -10,7 +11,7 @@ GOARCH   ?= $(HOSTARCH)
 BINARY   := bin/correlator$(if $(filter-out $(HOSTARCH),$(GOARCH)),-$(GOARCH))
 
 # Skips for want of root, eBPF or a tool are failures under CI (internal/testenv).
-TESTENV := $(if $(CI),CORRELATOR_TEST_STRICT=1)
+TESTENV := $(if $(CI),STRICT_TESTS=1)
 NEED    := .ci/need
 
 # The package that has them brings the C library of aarch64 itself along.
@@ -21,12 +22,16 @@ FIXTURE_TOOLS := cc:gcc musl-gcc:musl-tools aarch64-linux-gnu-gcc:gcc-aarch64-li
 	llvm-objcopy:llvm readelf:binutils $(ARM_HEADERS)
 EBPF_TOOLS := clang:clang llvm-strip:llvm /usr/include/bpf/bpf_helpers.h:libbpf-dev
 
-.PHONY: build demo test bench fuzz generate check format-check vet lint generated-check fixtures-check clean help
+.PHONY: build dist demo test bench fuzz generate check format-check vet lint generated-check fixtures-check dist-check \
+	deploy-check clean help
 
 build: ## build bin/correlator (static); GOARCH=arm64 builds bin/correlator-arm64
 	CGO_ENABLED=0 GOOS=linux GOARCH=$(GOARCH) $(GO) build -trimpath \
-		-ldflags '-s -w -X main.version=$(VERSION)' -o $(BINARY) ./cmd/correlator
+		-ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)' -o $(BINARY) ./cmd/correlator
 	@echo built $(BINARY)
+
+dist: ## make a release in dist/: binaries of both architectures, archives, checksums; reproducible
+	@.ci/dist dist
 
 demo: build ## show the main job on two real processes (root, under 20 seconds)
 	@$(NEED) cc:gcc unshare:util-linux
@@ -37,7 +42,7 @@ demo: build ## show the main job on two real processes (root, under 20 seconds)
 # the processes of another package's tests.
 test: ## run every test as root, with the race detector
 	@$(NEED) $(EBPF_TOOLS) cc:gcc musl-gcc:musl-tools ld.lld:lld javac:openjdk-17-jdk-headless readelf:binutils \
-		unshare:util-linux setpriv:util-linux \
+		unshare:util-linux setpriv:util-linux systemd-analyze:systemd buildah:buildah git:git \
 		aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu qemu-aarch64-static:qemu-user-static \
 		$(ARM_HEADERS)
 	$(TESTENV) $(GO) test -race -count 1 -p 1 -timeout 15m ./...
@@ -59,7 +64,7 @@ generate: ## rebuild the committed eBPF objects, their Go bindings and the fixtu
 	$(GO) generate ./bpf
 	$(MAKE) -C testdata fixtures
 
-check: format-check vet lint generated-check fixtures-check ## formatting, vet, staticcheck, generated files current
+check: format-check vet lint generated-check fixtures-check dist-check deploy-check ## formatting, vet, staticcheck, generated files current, releases reproducible, deploy/ valid
 
 format-check:
 	@$(NEED) clang-format:clang-format
@@ -80,6 +85,14 @@ generated-check: ## prove that the committed eBPF objects are what their sources
 fixtures-check: ## prove that the committed agent libraries are what their sources give
 	@$(NEED) $(FIXTURE_TOOLS)
 	$(MAKE) -C testdata check-fixtures
+
+dist-check: ## prove that releases are reproducible, and that the linker leaves out what nothing uses
+	@.ci/linker-check
+	@.ci/dist-check
+
+deploy-check: ## prove that Kubernetes and Prometheus take what is in deploy/
+	@.ci/deploy-check
+	@.ci/alerts-check
 
 clean: ## remove what was built
 	rm -rf bin dist
