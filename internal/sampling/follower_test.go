@@ -124,19 +124,7 @@ func TestFollowerUnsupported(t *testing.T) {
 // spoilDescriptor has the process's thread-local variable resolved by what is no code of a C library.
 func spoilDescriptor(t *testing.T, p *demo.Process) (restore func()) {
 	t.Helper()
-	library, err := os.Open(p.HostPath(p.Library))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer library.Close()
-	info, err := library.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
-	parsed, err := elfsym.ParseLibrary(library, info.Size())
-	if err != nil {
-		t.Fatal(err)
-	}
+	parsed := libraryOf(t, p)
 	at := int64(p.Loaded().Base + parsed.Relocation.Addr)
 	memory, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", p.PID), os.O_RDWR, 0)
 	if err != nil {

@@ -90,7 +90,8 @@ func (s *sampled) start(p *demo.Process, receiver Receiver) *Program {
 	return program
 }
 
-func rule(t *testing.T, p *demo.Process, handle *procscan.Handle) tlsdesc.Rule {
+// libraryOf is what the ELF file of the process's library says.
+func libraryOf(t *testing.T, p *demo.Process) *elfsym.Library {
 	t.Helper()
 	library, err := os.Open(p.HostPath(p.Library))
 	if err != nil {
@@ -105,6 +106,12 @@ func rule(t *testing.T, p *demo.Process, handle *procscan.Handle) tlsdesc.Rule {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return parsed
+}
+
+func rule(t *testing.T, p *demo.Process, handle *procscan.Handle) tlsdesc.Rule {
+	t.Helper()
+	parsed := libraryOf(t, p)
 	mappings, err := handle.ExecutableMappings()
 	if err != nil {
 		t.Fatal(err)
