@@ -104,7 +104,7 @@ var circumstances = []struct {
 	{name: "admin socket in a new directory", flags: []string{"--admin-socket", "DIR/new/admin"}, works: true},
 	{name: "admin socket in the way of a file", flags: []string{"--admin-socket", "DIR/file"}, prepare: writeFile, lacks: []string{"admin-socket"}},
 	{name: "feed socket in the admin socket's new directory", flags: []string{"--admin-socket", "DIR/new/admin", "--feed-socket", "DIR/new/feed"}, works: true},
-	{name: "28 descriptors and an admin socket", by: limited("-n 28"), flags: []string{"--admin-socket", "DIR/admin"}, lacks: []string{"RLIMIT_NOFILE"}},
+	{name: "25 descriptors and an admin socket", by: limited("-n 25"), flags: []string{"--admin-socket", "DIR/admin"}, lacks: []string{"RLIMIT_NOFILE"}},
 	{name: "metrics", flags: []string{"--metrics-address", "127.0.0.1:0"}, works: true},
 	{name: "metrics on an address of others", flags: []string{"--metrics-address", "192.0.2.1:9464"}, lacks: []string{"metrics-address"}},
 	{name: "pins elsewhere", flags: []string{"--pin-maps", "DIR/pins"}, lacks: []string{"pin-maps"}},
