@@ -1,0 +1,105 @@
+package procscan
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/testenv"
+)
+
+// startCopy starts a sleep whose program is a copy at path.
+func startCopy(t *testing.T, path string) (*process, *Handle) {
+	t.Helper()
+	text, err := os.ReadFile(testenv.NeedTool(t, "sleep"))
+	if err == nil {
+		err = os.WriteFile(path, text, 0o700)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path, "infinity")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := &process{cmd: cmd, pid: cmd.Process.Pid}
+	t.Cleanup(p.kill)
+	h, err := OpenProcess("/proc", identityOf(t, p.pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.Close() })
+	return p, h
+}
+
+// The path of the program is told as the process has it, also when the file is not there any more.
+func TestExecutable(t *testing.T) {
+	for _, name := range []string{"plain", "with space\nand line", "not \xff UTF-8", strings.Repeat("l", 255)} {
+		path := filepath.Join(t.TempDir(), name)
+		p, h := startCopy(t, path)
+		for _, deleted := range []bool{false, true} {
+			if deleted {
+				os.Remove(path)
+			}
+			if got, err := h.Executable(); err != nil || got != path {
+				t.Errorf("deleted %v: %q, %v", deleted, got, err)
+			}
+		}
+		p.kill()
+		if got, err := h.Executable(); !errors.Is(err, ErrGone) || got != "" {
+			t.Errorf("of a process that is gone: %q, %v", got, err)
+		}
+	}
+}
+
+// A kernel thread lives, and runs no program.
+func TestExecutableOfKernelThread(t *testing.T) {
+	h, err := OpenProcess("/proc", identityOf(t, kernelThread(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	if got, err := h.Executable(); err == nil || errors.Is(err, ErrGone) || got != "" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// A thread is called what it says, and a number that is none of the process's threads has no name.
+func TestThreadName(t *testing.T) {
+	self, err := OpenProcess("/proc", identityOf(t, os.Getpid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer self.Close()
+	runtime.LockOSThread() // not unlocked: the thread ends with the goroutine, and its name with it
+	tid := unix.Gettid()
+	for _, name := range []string{"worker-1", "", "a\nb", "\n\n", "\xff\x1b[31m", "ends in line\n", "fifteen bytes!!"} {
+		if err := os.WriteFile(fmt.Sprintf("/proc/self/task/%d/comm", tid), []byte(name+"\x00"), 0); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := self.ThreadName(tid); err != nil || got != name {
+			t.Errorf("%q, %v, want %q", got, err, name)
+		}
+	}
+
+	p, h := startCopy(t, filepath.Join(t.TempDir(), "sleeps"))
+	if name, err := h.ThreadName(p.pid); err != nil || name != "sleeps" {
+		t.Errorf("%q, %v", name, err)
+	}
+	for _, tid := range []int{tid, os.Getpid(), 1, 0, -1, 1 << 30} {
+		if name, err := h.ThreadName(tid); !errors.Is(err, ErrGone) || name != "" {
+			t.Errorf("thread %d: %q, %v", tid, name, err)
+		}
+	}
+	p.kill()
+	if name, err := h.ThreadName(p.pid); !errors.Is(err, ErrGone) || name != "" {
+		t.Errorf("of a process that is gone: %q, %v", name, err)
+	}
+}
