@@ -87,6 +87,6 @@ func decodeDeferred(raw []byte) (Deferred, error) {
 	}
 	putTraceID(&sample.Count.TraceID, d.Key.TraceId)
 	binary.NativeEndian.PutUint64(sample.Count.TransactionID[:], d.Key.TransactionId)
-	binary.NativeEndian.PutUint64(sample.Count.SpanID[:], d.SpanId)
+	binary.NativeEndian.PutUint64(sample.Count.SpanID[:], d.Key.SpanId)
 	return sample, nil
 }

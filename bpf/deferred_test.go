@@ -21,6 +21,7 @@ func TestOverflow(t *testing.T) {
 		{"stacks", SamplerOptions{MaxStacks: 1}},
 		{"stacks of the kernel", SamplerOptions{MaxStacks: 1, KernelStacks: true}},
 		{"counts by thread", SamplerOptions{MaxCounts: 1, ByThread: true}},
+		{"counts by span", SamplerOptions{MaxCounts: 1, BySpan: true}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := demo.Start(t, demo.Options{Busy: 2, Transaction: time.Millisecond, Gap: -1})
@@ -31,7 +32,7 @@ func TestOverflow(t *testing.T) {
 			stop(t, s)
 			counters := readCounters(t, s)
 			verifyDeferred(t, s, counters[TableFull], func(d Deferred) {
-				whole(t, d.Count)
+				whole(t, s, d.Count)
 				if d.Outcome != TableFull || d.PID != p.PID || d.Count.Samples != 1 || d.TID == 0 || test.options.ByThread != (d.Count.TID == d.TID) {
 					t.Errorf("deferred %+v", d)
 				}
@@ -53,7 +54,7 @@ func TestOverflow(t *testing.T) {
 		addDemo(t, s, p)
 		waitForOutcome(t, s, Lost)
 		stop(t, s)
-		verifyDeferred(t, s, readCounters(t, s)[TableFull], func(d Deferred) { whole(t, d.Count) })
+		verifyDeferred(t, s, readCounters(t, s)[TableFull], func(d Deferred) { whole(t, s, d.Count) })
 	})
 }
 
@@ -77,7 +78,7 @@ func verifyDeferred(t *testing.T, s *Sampler, n uint64, verify func(Deferred)) {
 // can try again, and with which stack.
 func TestUnreadable(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 1, Manual: true})
-	s := openSampler(t, SamplerOptions{KeepUntraced: true, ByThread: true})
+	s := openSampler(t, SamplerOptions{KeepUntraced: true, ByThread: true, BySpan: true})
 	target := addDemo(t, s, p)
 	p.Begin(1)
 	p.Spoil(1, "slot-unmapped")

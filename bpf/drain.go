@@ -16,7 +16,7 @@ type Count struct {
 	TID           int      // with ByThread, the only such thread, as our own pid namespace calls it; else 0
 	TraceID       [16]byte
 	TransactionID [8]byte
-	SpanID        [8]byte // of the last sample
+	SpanID        [8]byte // with BySpan, what the slot said at each of the samples; else 0
 	TraceFlags    uint8   // of the last sample
 	First         uint64  // CLOCK_MONOTONIC of the first sample since the drain before, ns
 	Samples       uint32
@@ -150,7 +150,7 @@ func newCount(key *samplerCountKey, value *samplerCount) Count {
 	}
 	putTraceID(&count.TraceID, key.TraceId)
 	binary.NativeEndian.PutUint64(count.TransactionID[:], key.TransactionId)
-	binary.NativeEndian.PutUint64(count.SpanID[:], value.SpanId)
+	binary.NativeEndian.PutUint64(count.SpanID[:], key.SpanId)
 	return count
 }
 

@@ -74,7 +74,7 @@ func TestConsumerWithoutTypedTask(t *testing.T) {
 func testConsumer(t *testing.T, flavor demo.Flavor, change func(*ebpf.CollectionSpec)) {
 	dir := mountBPF(t)
 	p := demo.Start(t, demo.Options{Flavor: flavor, Busy: 2, Manual: true})
-	s := openSampler(t, SamplerOptions{PinDir: dir})
+	s := openSampler(t, SamplerOptions{PinDir: dir, BySpan: true})
 	target := addDemo(t, s, p)
 	consumer := openConsumer(t, dir, change)
 	for thread := 1; thread <= 2; thread++ {

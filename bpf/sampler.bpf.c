@@ -75,24 +75,24 @@ struct stack_key {
  *        0   24 stack
  *       24   16 trace_id
  *       40    8 transaction_id
+ *       48    8 span_id         of a count by span; else 0: spans of a transaction share counts
  */
 struct count_key {
     struct stack_key stack;
     __u64 trace_id[2];
     __u64 transaction_id;
+    __u64 span_id;
 };
 
 /* A count.
  *
  *   offset size field
  *        0    8 first        CLOCK_MONOTONIC of the first sample, ns
- *        8    8 span_id      of the last one
- *       16    4 samples
- *       20    4 trace_flags  of the last one
+ *        8    4 samples
+ *       12    4 trace_flags  of the last one
  */
 struct count {
     __u64 first;
-    __u64 span_id;
     __u32 samples;
     __u32 trace_flags;
 };
@@ -104,8 +104,7 @@ struct count {
  *        8    8 thread_pointer
  *       16    4 tid             as the correlator's pid namespace calls it
  *       20    4 outcome         OUTCOME_UNREADABLE: no ids; OUTCOME_TABLE_FULL
- *       24   48 key             with ids if there are any
- *       72    8 span_id         the same
+ *       24   56 key             with ids if there are any
  *       80    4 trace_flags     the same
  *       84    4 pid             as tid
  *       88 16+8n stack
@@ -116,7 +115,6 @@ struct deferred {
     __u32 tid;
     __u32 outcome;
     struct count_key key;
-    __u64 span_id;
     __u32 trace_flags;
     __u32 pid;
     struct stack stack;
@@ -131,15 +129,16 @@ _Static_assert(__builtin_offsetof(struct stack_key, tid) == 20, "tid");
 _Static_assert(sizeof(struct stack_key) == 24, "stack_key");
 _Static_assert(__builtin_offsetof(struct count_key, trace_id) == 24, "trace_id");
 _Static_assert(__builtin_offsetof(struct count_key, transaction_id) == 40, "transaction_id");
-_Static_assert(sizeof(struct count_key) == 48, "count_key");
-_Static_assert(__builtin_offsetof(struct count, span_id) == 8, "span_id");
-_Static_assert(__builtin_offsetof(struct count, samples) == 16, "samples");
-_Static_assert(sizeof(struct count) == 24, "count");
+_Static_assert(__builtin_offsetof(struct count_key, span_id) == 48, "span_id");
+_Static_assert(sizeof(struct count_key) == 56, "count_key");
+_Static_assert(__builtin_offsetof(struct count, samples) == 8, "samples");
+_Static_assert(__builtin_offsetof(struct count, trace_flags) == 12, "trace_flags");
+_Static_assert(sizeof(struct count) == 16, "count");
 _Static_assert(__builtin_offsetof(struct deferred, tid) == 16, "tid");
 _Static_assert(__builtin_offsetof(struct deferred, outcome) == 20, "outcome");
 _Static_assert(__builtin_offsetof(struct deferred, key) == 24, "key");
-_Static_assert(__builtin_offsetof(struct deferred, span_id) == 72, "span_id");
 _Static_assert(__builtin_offsetof(struct deferred, trace_flags) == 80, "trace_flags");
+_Static_assert(__builtin_offsetof(struct deferred, pid) == 84, "pid");
 _Static_assert(__builtin_offsetof(struct deferred, stack) == 88, "stack");
 
 /* Sizes that say 1 are set when the program is loaded, except for active and scratch. Everything is
@@ -206,6 +205,7 @@ const volatile __u64 hash_seed[2]; /* random, for hash_stack */
 const volatile bool keep_unsampled;
 const volatile bool keep_untraced;
 const volatile bool by_thread;
+const volatile bool by_span;
 const volatile bool kernel_stacks;
 
 static const __u32 only = 0; /* the key of maps with one entry */
@@ -269,7 +269,6 @@ static __always_inline bool raise(const struct deferred *sample, struct count *c
     if (!count)
         return false;
     __sync_fetch_and_add(&count->samples, 1);
-    count->span_id = sample->span_id;
     count->trace_flags = sample->trace_flags;
     return true;
 }
@@ -281,7 +280,6 @@ static __always_inline bool count_in(void *counts, const struct deferred *sample
                                      struct counters *counters) {
     struct count first = {
         .first = sample->time,
-        .span_id = sample->span_id,
         .samples = 1,
         .trace_flags = sample->trace_flags,
     };
@@ -329,7 +327,7 @@ static __always_inline enum sample_outcome keep(void *ctx, struct counters *coun
     if (outcome < CORRELATOR_UNSAMPLED) { /* there is no context */
         __builtin_memset(&sample->key.trace_id, 0, sizeof(sample->key.trace_id));
         sample->key.transaction_id = 0;
-        sample->span_id = 0;
+        sample->key.span_id = 0;
         sample->trace_flags = 0;
         if (outcome == CORRELATOR_UNREADABLE)
             return defer(sample, context->level, OUTCOME_UNREADABLE);
@@ -337,7 +335,8 @@ static __always_inline enum sample_outcome keep(void *ctx, struct counters *coun
         sample->key.trace_id[0] = context->slot.trace_id[0];
         sample->key.trace_id[1] = context->slot.trace_id[1];
         sample->key.transaction_id = context->slot.transaction_id;
-        sample->span_id = context->slot.span_id;
+        if (by_span)
+            sample->key.span_id = context->slot.span_id;
         sample->trace_flags = context->slot.trace_flags;
     }
     if (count(sample, counters))

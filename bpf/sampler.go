@@ -46,6 +46,7 @@ type SamplerOptions struct {
 	KeepUnsampled    bool // count samples of unsampled traces under their ids, too
 	KeepUntraced     bool // count samples of threads that surely work on no trace without ids: NoSlot, NoTrace
 	ByThread         bool // count the samples of each thread by themselves
+	BySpan           bool // count the samples of each span of a transaction by themselves
 
 	MaxTargets    int // 0: 4096
 	MaxStacks     int // stacks of all targets, 0: 8192
@@ -155,6 +156,7 @@ func (s *Sampler) load(cpus int) error {
 		samplerVarKeepUnsampled: s.options.KeepUnsampled,
 		samplerVarKeepUntraced:  s.options.KeepUntraced,
 		samplerVarByThread:      s.options.ByThread,
+		samplerVarBySpan:        s.options.BySpan,
 		samplerVarKernelStacks:  s.options.KernelStacks,
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {

@@ -41,7 +41,6 @@ type samplerCorrelatorTarget struct {
 type samplerCount struct {
 	_          structs.HostLayout
 	First      uint64
-	SpanId     uint64
 	Samples    uint32
 	TraceFlags uint32
 }
@@ -51,6 +50,7 @@ type samplerCountKey struct {
 	Stack         samplerStackKey
 	TraceId       [2]uint64
 	TransactionId uint64
+	SpanId        uint64
 }
 
 type samplerCounters struct {
@@ -68,7 +68,6 @@ type samplerDeferred struct {
 	Tid           uint32
 	Outcome       uint32
 	Key           samplerCountKey
-	SpanId        uint64
 	TraceFlags    uint32
 	Pid           uint32
 	Stack         samplerStack
@@ -124,6 +123,7 @@ const (
 	samplerMapTargets       = "targets"
 	samplerProgSample       = "sample"
 	samplerVarActive        = "active"
+	samplerVarBySpan        = "by_span"
 	samplerVarByThread      = "by_thread"
 	samplerVarHashSeed      = "hash_seed"
 	samplerVarKeepUnsampled = "keep_unsampled"
@@ -195,6 +195,7 @@ type samplerMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type samplerVariableSpecs struct {
 	Active        *ebpf.VariableSpec `ebpf:"active"`
+	BySpan        *ebpf.VariableSpec `ebpf:"by_span"`
 	ByThread      *ebpf.VariableSpec `ebpf:"by_thread"`
 	HashSeed      *ebpf.VariableSpec `ebpf:"hash_seed"`
 	KeepUnsampled *ebpf.VariableSpec `ebpf:"keep_unsampled"`
@@ -249,6 +250,7 @@ func (m *samplerMaps) Close() error {
 // It can be passed to loadSamplerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type samplerVariables struct {
 	Active        *ebpf.Variable `ebpf:"active"`
+	BySpan        *ebpf.Variable `ebpf:"by_span"`
 	ByThread      *ebpf.Variable `ebpf:"by_thread"`
 	HashSeed      *ebpf.Variable `ebpf:"hash_seed"`
 	KeepUnsampled *ebpf.Variable `ebpf:"keep_unsampled"`

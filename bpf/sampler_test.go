@@ -135,11 +135,14 @@ func stack(t testing.TB, s *Sampler, key StackKey) Stack {
 	return stack
 }
 
-// whole fails the test unless the ids of a count belong together.
-func whole(t testing.TB, c Count) {
+// whole fails the test unless the ids of a count belong together, with the span only by span.
+func whole(t testing.TB, s *Sampler, c Count) {
 	t.Helper()
-	trace := demo.TraceID(c.TraceID)
-	if !trace.Whole() || trace.TransactionID() != c.TransactionID || trace.SpanID() != c.SpanID {
+	trace, span := demo.TraceID(c.TraceID), 0
+	if s.options.BySpan {
+		span = 1
+	}
+	if !trace.Whole() || trace.TransactionID() != c.TransactionID || trace.Span(span) != c.SpanID {
 		t.Errorf("ids that do not belong together: %+v", c)
 	}
 }
@@ -150,7 +153,7 @@ func TestContexts(t *testing.T) {
 	for _, flavor := range demo.Flavors() {
 		t.Run(flavor.String(), func(t *testing.T) {
 			p := demo.Start(t, demo.Options{Flavor: flavor, Busy: 3, Untouched: 1, Manual: true})
-			s := openSampler(t, SamplerOptions{})
+			s := openSampler(t, SamplerOptions{BySpan: true})
 			target := addDemo(t, s, p)
 			begun := make(map[[16]byte]demo.Context)
 			for thread := 1; thread <= 3; thread++ {
@@ -248,7 +251,7 @@ func TestUnsampled(t *testing.T) {
 			counters := readCounters(t, s)
 			samples := uint64(0)
 			for _, c := range drainAll(t, s) {
-				whole(t, c)
+				whole(t, s, c)
 				if c.TraceFlags != 0 {
 					t.Errorf("trace flags %d", c.TraceFlags)
 				}
@@ -273,7 +276,7 @@ func TestRewriting(t *testing.T) {
 	for _, swap := range []bool{false, true} {
 		t.Run(fmt.Sprintf("swap=%v", swap), func(t *testing.T) {
 			p := demo.Start(t, demo.Options{Busy: 2, Rewrite: demo.RewriteNew, Swap: swap})
-			s := openSampler(t, SamplerOptions{SamplesPerSecond: MaxSamplesPerSecond})
+			s := openSampler(t, SamplerOptions{SamplesPerSecond: MaxSamplesPerSecond, BySpan: swap})
 			enableStats(t)
 			addDemo(t, s, p)
 			wanted := uint64(5_000)
@@ -283,7 +286,7 @@ func TestRewriting(t *testing.T) {
 			var drained uint64
 			for drained < wanted {
 				if err := s.Drain(func(c Count) {
-					whole(t, c)
+					whole(t, s, c)
 					drained += uint64(c.Samples)
 				}); err != nil {
 					t.Fatal(err)
@@ -291,7 +294,7 @@ func TestRewriting(t *testing.T) {
 			}
 			stop(t, s)
 			for _, c := range drainAll(t, s) {
-				whole(t, c)
+				whole(t, s, c)
 				drained += uint64(c.Samples)
 			}
 			counters := readCounters(t, s)

@@ -28,7 +28,7 @@ func TestUntraced(t *testing.T) {
 				o := demo.Options{Busy: 1, Transaction: 20 * time.Millisecond, Gap: 20 * time.Millisecond}
 				o.Manual = test.spoil != ""
 				p := demo.Start(t, o)
-				s := openSampler(t, SamplerOptions{KeepUntraced: keep})
+				s := openSampler(t, SamplerOptions{KeepUntraced: keep, BySpan: keep})
 				addDemo(t, s, p)
 				if o.Manual {
 					p.Begin(1)
@@ -41,7 +41,7 @@ func TestUntraced(t *testing.T) {
 				for _, c := range drainAll(t, s) {
 					verifyCode(t, p.PID, stack(t, s, c.Stack))
 					if c.TraceID != [16]byte{} {
-						whole(t, c)
+						whole(t, s, c)
 						traced += uint64(c.Samples)
 						continue
 					}
@@ -78,7 +78,7 @@ func TestUntracedOverflow(t *testing.T) {
 		if d.Count.TraceID == [16]byte{} {
 			untraced++
 		} else {
-			whole(t, d.Count)
+			whole(t, s, d.Count)
 		}
 	})
 	if untraced == 0 {

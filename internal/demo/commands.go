@@ -135,6 +135,17 @@ func (p *Process) Begin(thread int) (out Context) {
 	return out
 }
 
+// Span has a thread go on in the span of its transaction with that number, see [TraceID.Span]: Begin
+// was in number 1. It returns when the slot says so.
+func (p *Process) Span(thread, number int) SpanID {
+	p.t.Helper()
+	var out struct {
+		SpanID SpanID `json:"span_id"`
+	}
+	p.must(&out, "span", strconv.Itoa(thread), strconv.Itoa(number))
+	return out.SpanID
+}
+
 // End ends the thread's transaction; it begins no other by itself.
 func (p *Process) End(thread int) {
 	p.t.Helper()

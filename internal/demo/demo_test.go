@@ -216,11 +216,7 @@ func TestFlavorsPlaceTheVariableWhereTheySay(t *testing.T) {
 				if binary.NativeEndian.Uint64(variable) != threads[i].Slot {
 					t.Errorf("thread %d: the variable holds %x, not %#x", i, variable, threads[i].Slot)
 				}
-				want := string(binary.NativeEndian.AppendUint16(nil, 1)) + "\x01\x01\x01" +
-					string(context.TraceID[:]) + string(context.SpanID[:]) + string(context.TransactionID[:])
-				if slot := readMemory(t, p.PID, threads[i].Slot, 37); string(slot) != want {
-					t.Errorf("thread %d: slot %x, want %x", i, slot, want)
-				}
+				verifySlot(t, p, context)
 			}
 			if untouched := threads[3]; untouched.Kind != "untouched" || untouched.Variable != 0 || untouched.ThreadPointer == 0 {
 				t.Errorf("untouched thread %+v", untouched)
@@ -232,11 +228,29 @@ func TestFlavorsPlaceTheVariableWhereTheySay(t *testing.T) {
 			if pointer := readMemory(t, p.PID, loaded.StoragePointer, 8); binary.NativeEndian.Uint64(pointer) != p.Published().Storage {
 				t.Errorf("the exported pointer holds %x, not %#x", pointer, p.Published().Storage)
 			}
+			for number := range 3 {
+				switched := contexts[1]
+				switched.SpanID = p.Span(1, number)
+				if switched.SpanID != switched.TraceID.Span(number) || (switched.SpanID == contexts[1].SpanID) != (number == 1) {
+					t.Errorf("span %d is %v", number, switched.SpanID)
+				}
+				verifySlot(t, p, switched)
+			}
 			p.End(1)
 			if slot := readMemory(t, p.PID, threads[1].Slot, 4); slot[2] != 1 || slot[3] != 0 {
 				t.Errorf("after the end, the slot begins %x", slot)
 			}
 		})
+	}
+}
+
+// verifySlot checks the slot of a thread, byte for byte.
+func verifySlot(t *testing.T, p *Process, context Context) {
+	t.Helper()
+	want := string(binary.NativeEndian.AppendUint16(nil, 1)) + "\x01\x01\x01" +
+		string(context.TraceID[:]) + string(context.SpanID[:]) + string(context.TransactionID[:])
+	if slot := readMemory(t, p.PID, context.Thread.Slot, 37); string(slot) != want {
+		t.Errorf("thread %d: slot %x, want %x", context.Thread.Index, slot, want)
 	}
 }
 

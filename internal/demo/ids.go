@@ -42,9 +42,14 @@ func (id TraceID) TransactionID() (out TransactionID) {
 	return out
 }
 
-// SpanID returns the only span id that goes with this trace.
-func (id TraceID) SpanID() (out SpanID) {
-	binary.BigEndian.PutUint64(out[:], fnv1a(fnvBasis+1, id[:]...))
+// SpanID returns the id of the span in which this trace's transaction begins.
+func (id TraceID) SpanID() SpanID { return id.Span(1) }
+
+// Span returns the span id of this trace with that number, which is zero for number 0: no span.
+func (id TraceID) Span(number int) (out SpanID) {
+	if number != 0 {
+		binary.BigEndian.PutUint64(out[:], fnv1a(fnvBasis+uint64(number), id[:]...))
+	}
 	return out
 }
 

@@ -42,7 +42,7 @@ type Options struct {
 	Swap        bool          // two slots per thread in turn, as with virtual threads
 	Auto        bool          // fill slots only after a registration
 	Unsampled   bool          // W3C trace flags 0
-	PageOut     bool          // slots are paged out a while after they were written: begun by command or rewritten, at once
+	PageOut     bool          // slots are paged out a while after they were written: by command or rewriting, at once
 
 	Hold          bool          // neither load nor publish at the start
 	PublishAfter  time.Duration // publish so long after the start

@@ -118,7 +118,7 @@ func (r *Recorder) addLost(recording *Recording) {
 		}
 	}
 	for o := range target.NumOutcomes {
-		if o != target.OutcomeCorrelated {
+		if o != target.OutcomeCorrelated && o != target.OutcomeUntraced {
 			lose(o.String(), r.counters.Outcomes[o].Load())
 		}
 	}

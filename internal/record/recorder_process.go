@@ -138,7 +138,7 @@ func (s *subject) run(recording context.Context) {
 	s.unfollow()
 	s.nameThreads()
 	for _, p := range s.sampled() {
-		s.recorder.sampling.Forget(p)
+		s.recorder.sampling.Forget(func(r sampling.Receiver) bool { return r == p })
 	}
 	held := s.held.Take()
 	for i := range held {

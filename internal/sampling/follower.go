@@ -86,7 +86,7 @@ func (f *Follower) Report(held []Held, maxAge time.Duration) {
 	}
 	for i := range held {
 		h, outcome := &held[i], outcomes[i]
-		if outcome == target.OutcomeCorrelated && time.Since(h.at) > maxAge {
+		if outcome == target.OutcomeCorrelated && time.Since(h.sample.At) > maxAge {
 			outcome = target.OutcomeStale
 		}
 		if outcome == target.OutcomeCorrelated {
@@ -99,7 +99,7 @@ func (f *Follower) Report(held []Held, maxAge time.Duration) {
 
 // readContext reads the context of a sample that the kernel could not read.
 func (f *Follower) readContext(h *Held) target.Outcome {
-	if target.TooLate(h.at) {
+	if target.TooLate(h.sample.At) {
 		return target.OutcomeStale
 	}
 	if h.program != f.Program() || !f.target.Publishes() {
@@ -115,9 +115,12 @@ func (f *Follower) readContext(h *Held) target.Outcome {
 	if f.target.Still() != nil {
 		return target.OutcomeNotRegistered
 	}
-	outcome := f.target.Judge(&context, h.tid, h.at, f.sampling.keep)
+	outcome := f.target.Judge(&context, h.tid, h.sample.At, f.sampling.keep)
 	if outcome == target.OutcomeCorrelated {
-		h.count.TraceID, h.count.TransactionID = context.Slot.TraceID, context.Slot.TransactionID
+		h.sample.TraceID, h.sample.TransactionID = context.Slot.TraceID, context.Slot.TransactionID
+		if f.sampling.bySpan {
+			h.sample.SpanID = context.Slot.SpanID
+		}
 		h.needsContext = false
 	}
 	return outcome

@@ -87,8 +87,8 @@ func TestFollowerExec(t *testing.T) {
 	s.added(0)
 
 	// What was held for the program before is not read from this one.
-	f.Report([]Held{{program: old, count: bpf.Count{Samples: 3}, at: time.Now(), needsContext: true}}, time.Hour)
-	f.Report([]Held{{program: f.Program(), count: bpf.Count{Samples: 5}, at: time.Now().Add(-time.Hour)}}, time.Minute)
+	f.Report([]Held{{program: old, sample: Sample{Samples: 3, At: time.Now()}, needsContext: true}}, time.Hour)
+	f.Report([]Held{{program: f.Program(), sample: Sample{Samples: 5, At: time.Now().Add(-time.Hour)}}}, time.Minute)
 	if gone, late := before.refused[target.OutcomeNotRegistered].Load(), after.refused[target.OutcomeStale].Load(); gone != 3 || late != 5 {
 		t.Errorf("%d samples of the program before and %d late ones refused, want 3 and 5", gone, late)
 	}
@@ -143,4 +143,41 @@ func spoilDescriptor(t *testing.T, p *demo.Process) (restore func()) {
 	storage := binary.NativeEndian.AppendUint64(nil, p.Published().Storage) // mapped, of no file
 	write(storage)
 	return func() { write(whole[:]) }
+}
+
+// A context that is read from outside has the span of the slot, as in the kernel: by span, and else none.
+func TestFollowerSpan(t *testing.T) {
+	for _, bySpan := range []bool{false, true} {
+		t.Run(fmt.Sprint(bySpan), func(t *testing.T) {
+			p := demo.Start(t, demo.Options{Busy: 1, Manual: true, PageOut: true})
+			begun := p.Begin(1)
+			want := Sample{TraceID: begun.TraceID, TransactionID: begun.TransactionID, TID: begun.Thread.TID}
+			if span := p.Span(1, 2); bySpan {
+				want.SpanID = span
+			}
+			s := open(t, bpf.SamplerOptions{BySpan: bySpan, ByThread: true})
+			r := newReceiver(t, 1<<20)
+			f := NewFollower(s.Sampling, openTarget(t, p), func(bpf.Identity) Receiver { return r })
+			if err := f.Follow(); err != nil {
+				t.Fatal(err)
+			}
+			s.poll("a sample whose context was read from outside, and others", func() bool {
+				f.Report(r.take(), time.Hour)
+				p.Span(1, 2) // not in memory again
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				return r.alone > 0 && len(r.counted) > 0
+			})
+			s.end()
+			for got := range r.samples {
+				want.Stack = got.Stack
+				if got != want {
+					t.Errorf("%+v, want %+v", got, want)
+				}
+			}
+			if s.kernel(bpf.TableFull) != 0 { // then those alone may be others
+				t.Errorf("%d samples found no place", s.kernel(bpf.TableFull))
+			}
+		})
+	}
 }

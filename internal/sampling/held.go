@@ -16,9 +16,9 @@ const MaxHeld = 4096
 // Held are samples that cannot be handed on before the process was looked at.
 type Held struct {
 	program *Program
-	count   bpf.Count
+	sample  Sample // without its Stack
+	key     bpf.StackKey
 	stack   bpf.Stack
-	at      time.Time
 
 	needsContext  bool
 	tid           int
@@ -26,7 +26,7 @@ type Held struct {
 }
 
 // Samples is how many they are.
-func (h *Held) Samples() uint64 { return uint64(h.count.Samples) }
+func (h *Held) Samples() uint64 { return h.sample.Samples }
 
 // Refuse ends what was held with an outcome.
 func (s *Sampling) Refuse(held *Held, outcome target.Outcome) {
@@ -61,7 +61,7 @@ func (q *HeldQueue) Add(held []Held, before time.Time) (n int, late []Held) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	first := 0 // they come about in the order of their age
-	for first < len(q.samples) && q.samples[first].at.Before(before) {
+	for first < len(q.samples) && q.samples[first].sample.At.Before(before) {
 		first++
 	}
 	if first > len(q.samples)/2 {

@@ -17,16 +17,33 @@ import (
 // Sample is samples of a program of which everything is known.
 type Sample struct {
 	TraceID       [16]byte
-	TransactionID [8]byte // with KeepUntraced, both may be 0: without a trace
+	TransactionID [8]byte // with KeepUntraced, all ids may be 0: without a trace
+	SpanID        [8]byte // with BySpan, what the thread's slot said, which may be 0; else 0
 	Stack         profile.StackTraceID
 	TID           int // with ByThread, whose they are, as our own pid namespace calls it; else 0
 	Samples       uint64
 	At            time.Time // when the first was taken; all count as taken then
+
+	// Start and End are the interval in which they were counted: from the drain before to the one that
+	// fetched them, which all that it fetched share. What is counted while a drain begins can be either's,
+	// so At may lie some microseconds outside. A sample that was not counted in the kernel has its own
+	// time for all three.
+	Start, End time.Time
 }
 
-// A Receiver takes the samples of a program. Its methods must not block.
+// newSample is a count without its interval and the name of its stack.
+func newSample(count *bpf.Count, at time.Time) Sample {
+	return Sample{
+		TraceID: count.TraceID, TransactionID: count.TransactionID, SpanID: count.SpanID, TID: count.TID,
+		Samples: uint64(count.Samples), At: at,
+	}
+}
+
+// A Receiver takes the samples of a program. Its methods must not block, nor call what starts, stops or
+// forgets a program: locks are held meanwhile.
 type Receiver interface {
-	// Sampled takes samples. The frames of their stack are in the store at that moment.
+	// Sampled takes samples. The frames of their stack are in the store at that moment: Sampling.Stack
+	// answers them.
 	Sampled(sample Sample)
 	// Hold takes samples for which the process has to be looked at first, the first ones if there is
 	// no room for all, and answers how many. Each of them must come back with Follower.Report or Refuse.
@@ -84,13 +101,13 @@ func (p *Program) Stop() error {
 	return err
 }
 
-// Forget sees to it that Run does not call a receiver any more, from when it returns. It does not stop
-// the sampling of its programs.
-func (s *Sampling) Forget(receiver Receiver) {
+// Forget sees to it that Run does not call some receivers any more, from when it returns. It does not stop
+// the sampling of their programs.
+func (s *Sampling) Forget(which func(Receiver) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for number, program := range s.programs {
-		if program.receiver == receiver {
+		if which(program.receiver) {
 			delete(s.programs, number)
 		}
 	}
@@ -157,7 +174,7 @@ func (s *Sampling) report(held *Held) {
 			return
 		}
 	}
-	raw := s.rawStack(p, held.count.Stack)
+	raw := s.rawStack(p, held.key)
 	if raw.space == p.blank { // nothing is known that a stack could be named by
 		s.Refuse(held, target.OutcomeNoStack)
 		return
@@ -167,7 +184,8 @@ func (s *Sampling) report(held *Held) {
 		s.Refuse(held, target.OutcomeNoStack)
 		return
 	}
-	s.handOver(p, &held.count, s.name(raw, frames), held.at)
+	held.sample.Stack = s.name(raw, frames)
+	s.handOver(p, &held.sample)
 }
 
 // executable is the executable memory of a process, for package profile.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,6 +50,7 @@ type Sampling struct {
 	tick     *tick // when to drain
 	samples  bool  // are taken; else there is only the table of targets
 	keep     target.Keep
+	bySpan   bool
 	sampler  *bpf.Sampler
 	files    *profile.Files
 	kernel   *profile.Kernel // nil: stacks have no kernel frames
@@ -70,10 +70,11 @@ type Sampling struct {
 	// Owned by Run.
 	held      map[*Program][]Held
 	frames    []profile.Frame
+	counted   time.Time // until when all was fetched that was counted
 	refreshed time.Time
 }
 
-// rawStack is what determines the name of a stack.
+// rawStack is what determines the name of a stack. Threads share the keys of stacks, also by thread.
 type rawStack struct {
 	key           bpf.StackKey
 	space, kernel uint64 // versions
@@ -82,11 +83,14 @@ type rawStack struct {
 // Open loads the sampler, and begins to take samples; the caller must Close. The error is a
 // *bpf.MissingError when the machine, or the rights of this process, lack something.
 func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, error) {
+	now := time.Now()
 	s := &Sampling{
 		counters: counters,
 		samples:  options.SamplesPerSecond > 0,
-		opened:   time.Now(),
+		opened:   now,
+		counted:  now,
 		keep:     target.Keep{Unsampled: options.KeepUnsampled, Untraced: options.KeepUntraced},
+		bySpan:   options.BySpan,
 		log:      log,
 		programs: make(map[bpf.Target]*Program),
 		held:     make(map[*Program][]Held),
@@ -130,7 +134,12 @@ func (s *Sampling) KernelHidden() error { return s.hidden }
 func (s *Sampling) Close() error { return errors.Join(s.tick.close(), s.sampler.Close()) }
 
 // Stack returns the frames of a stack by its id, leaf first, as long as they are in the store. The
-// caller must not change them.
+// caller must not change them; they stay as they are when the stack goes.
+//
+// Receivers may call it from within Sampled, whatever is locked then: it takes no lock but the store's,
+// with which nothing else is called. The stack is the one that was used last, so it is there unless the
+// goroutines of other processes have put the thousands that the store has room for in that instant. It
+// costs a look-up, and copies nothing.
 func (s *Sampling) Stack(id profile.StackTraceID) ([]profile.Frame, bool) { return s.store.Get(id) }
 
 // Run hands samples to their receivers until ctx ends, then stops sampling and hands over the rest.
@@ -214,7 +223,8 @@ func (s *Sampling) drain() {
 	now := newInstant()
 	err := s.sampler.Drain(func(count bpf.Count) { s.take(&count, now) })
 	s.check("draining counts", err)
-	if err == nil {
+	if err == nil { // else the next drain hands over what this one has left
+		s.counted = now.Time
 		s.drained.Store(int64(now.Sub(s.opened)))
 	}
 	for program, held := range s.held {
@@ -235,73 +245,41 @@ func (s *Sampling) take(count *bpf.Count, now instant) {
 		s.counters.Outcomes.Add(target.OutcomeUnknownProcess, uint64(count.Samples))
 		return
 	}
-	raw := s.rawStack(program, count.Stack)
-	if id, ok := s.names.Get(raw); ok && !program.space.Lacking(now.Time) && s.store.Touch(id) {
-		s.deliver(program, count, id, now)
+	h := Held{program: program, sample: newSample(count, now.at(count.First)), key: count.Stack}
+	h.sample.Start, h.sample.End = s.counted, now.Time
+	if id, ok := s.names.Get(s.rawStack(program, h.key)); ok && !program.space.Lacking(now.Time) && s.store.Touch(id) {
+		h.sample.Stack = id
+		s.deliver(program, &h.sample)
 		return
 	}
-	stack, err := s.sampler.Stack(count.Stack)
-	if err != nil {
+	var err error
+	if h.stack, err = s.sampler.Stack(h.key); err != nil {
 		s.check("fetching a stack", err)
-		s.counters.Outcomes.Add(target.OutcomeNoStack, uint64(count.Samples))
+		s.counters.Outcomes.Add(target.OutcomeNoStack, h.Samples())
 		return
 	}
 	var named bool
-	if s.frames, named = s.takeStack(program, count, stack, now, s.frames); !named {
-		s.held[program] = append(s.held[program], Held{program: program, count: *count, stack: stack, at: now.at(count.First)})
+	if s.frames, named = s.takeStack(&h, now.Time, s.frames); !named {
+		s.held[program] = append(s.held[program], h)
 	}
 }
 
-// takeStack hands a count to its receiver if its stack can be named by what is known of the process.
-// frames is room for that.
-func (s *Sampling) takeStack(program *Program, count *bpf.Count, stack bpf.Stack, now instant, frames []profile.Frame) ([]profile.Frame, bool) {
-	raw := s.rawStack(program, count.Stack) // before: the frames are of this version or a later one
-	frames = s.appendFrames(frames[:0], program, stack)
-	if raw.space == program.blank || program.space.Lacking(now.Time) {
+// takeStack hands a sample to its receiver, instead of holding it, if its stack can be named by what is
+// known of the process. frames is room for that.
+func (s *Sampling) takeStack(h *Held, now time.Time, frames []profile.Frame) ([]profile.Frame, bool) {
+	program := h.program
+	raw := s.rawStack(program, h.key) // before: the frames are of this version or a later one
+	frames = s.appendFrames(frames[:0], program, h.stack)
+	if raw.space == program.blank || program.space.Lacking(now) {
 		return frames, false
 	}
 	if len(frames) == 0 { // a stack that begins where no code can be has no name
-		s.counters.Outcomes.Add(target.OutcomeNoStack, uint64(count.Samples))
+		s.counters.Outcomes.Add(target.OutcomeNoStack, h.Samples())
 		return frames, true
 	}
-	s.deliver(program, count, s.name(raw, frames), now)
+	h.sample.Stack = s.name(raw, frames)
+	s.deliver(program, &h.sample)
 	return frames, true
-}
-
-// takeDeferred hands on the samples that found no place in the kernel's tables, or whose context could
-// not be read there, until the ring buffer was flushed.
-func (s *Sampling) takeDeferred(reader *bpf.DeferredReader) {
-	var frames []profile.Frame
-	for {
-		d, err := reader.Read()
-		if errors.Is(err, bpf.ErrFlushed) || errors.Is(err, os.ErrClosed) {
-			return
-		}
-		if errors.Is(err, bpf.ErrMalformed) {
-			s.check("decoding a deferred sample", err)
-			s.counters.Outcomes.Add(target.OutcomeUnreadable, 1)
-			continue
-		}
-		if err != nil {
-			s.check("reading the ring buffer", err)
-			return
-		}
-		program := s.program(d.Count.Stack.Target)
-		if program == nil {
-			s.counters.Outcomes.Add(target.OutcomeUnknownProcess, 1)
-			continue
-		}
-		now, needsContext, named := newInstant(), d.Outcome == bpf.Unreadable, false
-		if !needsContext {
-			frames, named = s.takeStack(program, &d.Count, d.Frames, now, frames)
-		}
-		if !named {
-			s.hold(program, []Held{{
-				program: program, count: d.Count, stack: d.Frames, at: now.at(d.Time),
-				needsContext: needsContext, tid: d.TID, threadPointer: d.ThreadPointer,
-			}})
-		}
-	}
 }
 
 func (s *Sampling) program(number bpf.Target) *Program {
@@ -326,25 +304,26 @@ func (s *Sampling) hold(program *Program, held []Held) {
 	}
 }
 
-// deliver hands a count to the receiver of a program, unless that was forgotten meanwhile.
-func (s *Sampling) deliver(program *Program, count *bpf.Count, id profile.StackTraceID, now instant) {
+// deliver hands a sample to the receiver of a program, unless that was forgotten meanwhile.
+func (s *Sampling) deliver(program *Program, sample *Sample) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.programs[program.number] != program {
-		s.counters.Outcomes.Add(target.OutcomeUnknownProcess, uint64(count.Samples))
+		s.counters.Outcomes.Add(target.OutcomeUnknownProcess, sample.Samples)
 		return
 	}
-	s.handOver(program, count, id, now.at(count.First))
+	s.handOver(program, sample)
 }
 
 // handOver is deliver for the goroutine of the process, which knows that it was not forgotten.
-func (s *Sampling) handOver(program *Program, count *bpf.Count, id profile.StackTraceID, at time.Time) {
+func (s *Sampling) handOver(program *Program, sample *Sample) {
 	program.used.Store(true)
-	s.counters.Outcomes.Add(target.OutcomeCorrelated, uint64(count.Samples))
-	program.receiver.Sampled(Sample{
-		TraceID: count.TraceID, TransactionID: count.TransactionID, Stack: id, TID: count.TID,
-		Samples: uint64(count.Samples), At: at,
-	})
+	outcome := target.OutcomeCorrelated
+	if sample.TraceID == [16]byte{} {
+		outcome = target.OutcomeUntraced
+	}
+	s.counters.Outcomes.Add(outcome, sample.Samples)
+	program.receiver.Sampled(*sample)
 }
 
 // rawStack is what a stack's name depends on.
@@ -363,17 +342,4 @@ func (s *Sampling) name(raw rawStack, frames []profile.Frame) profile.StackTrace
 	s.store.Put(id, frames)
 	s.names.Add(raw, id)
 	return id
-}
-
-// instant is now, by the clock of Go and by that of samples.
-type instant struct {
-	time.Time
-	monotonicNs uint64
-}
-
-func newInstant() instant { return instant{Time: time.Now(), monotonicNs: bpf.Now()} }
-
-// at turns a sample's CLOCK_MONOTONIC in ns into a time.
-func (i instant) at(ns uint64) time.Time {
-	return i.Add(-time.Duration(i.monotonicNs - ns)) // also right for one that was taken meanwhile
 }

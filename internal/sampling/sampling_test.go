@@ -102,7 +102,7 @@ func TestForget(t *testing.T) {
 	s.start(other, neighbour)
 	held := func() uint64 { _, held := r.sum(); return held }
 	s.poll("samples to hold", func() bool { return held() > 0 })
-	s.Forget(r)
+	s.Forget(func(of Receiver) bool { return of == r })
 	calls, before := r.calls, held() // without a lock: that nobody calls is what is proved
 	s.poll("samples of a process that was forgotten", func() bool { return s.outcome(target.OutcomeUnknownProcess) > 100 })
 	before2, _ := neighbour.sum()
@@ -116,9 +116,9 @@ func TestForget(t *testing.T) {
 
 	// What was under way to the receiver when that was forgotten.
 	unknown := s.outcome(target.OutcomeUnknownProcess)
-	count := bpf.Count{Samples: 3}
-	s.deliver(program, &count, profile.StackTraceID{1}, newInstant())
-	s.hold(program, []Held{{program: program, count: count}})
+	sample := Sample{Samples: 3}
+	s.deliver(program, &sample)
+	s.hold(program, []Held{{program: program, sample: sample}})
 	if n := s.outcome(target.OutcomeUnknownProcess) - unknown; n != 6 || r.calls != calls || r.refused.Sum() != 0 {
 		t.Errorf("%d samples of an unknown process, want 6; %d calls more, %d samples refused", n, r.calls-calls, r.refused.Sum())
 	}
@@ -175,12 +175,11 @@ func TestStackWithoutFrames(t *testing.T) {
 	}
 	s.end()
 	before, samples := s.outcome(target.OutcomeNoStack), r.calls
-	count := bpf.Count{Samples: 3}
-	nowhere := bpf.Stack{User: []uint64{1 << 63}}
-	if _, named := s.takeStack(program, &count, nowhere, newInstant(), nil); !named {
+	nowhere := Held{program: program, sample: Sample{Samples: 3, At: time.Now()}, stack: bpf.Stack{User: []uint64{1 << 63}}}
+	if _, named := s.takeStack(&nowhere, time.Now(), nil); !named {
 		t.Error("it is to be held")
 	}
-	s.report(&Held{program: program, count: count, stack: nowhere, at: time.Now()})
+	s.report(&nowhere)
 	if n := s.outcome(target.OutcomeNoStack) - before; n != 6 || r.calls != samples {
 		t.Errorf("%d samples without a stack, want 6; %d calls", n, r.calls-samples)
 	}

@@ -164,14 +164,19 @@ type receiver struct {
 	refused target.Outcomes
 
 	mu      sync.Mutex
-	samples map[Sample]uint64 // without their number and time
-	calls   int               // of Sampled and Hold
+	samples map[Sample]uint64 // without their number and times
+	counted map[interval]uint64
+	alone   uint64 // samples with an interval of their own
+	outside uint64 // samples that are not in their interval
+	calls   int    // of Sampled and Hold
 	held    []Held
 }
 
 func newReceiver(t *testing.T, limit int) *receiver {
-	return &receiver{t: t, limit: limit, samples: make(map[Sample]uint64)}
+	return &receiver{t: t, limit: limit, samples: make(map[Sample]uint64), counted: make(map[interval]uint64)}
 }
+
+type interval struct{ start, end time.Time }
 
 // Sampled makes sure that the ids belong together.
 func (r *receiver) Sampled(sample Sample) {
@@ -184,8 +189,16 @@ func (r *receiver) Sampled(sample Sample) {
 	if age := time.Since(sample.At); sample.Samples == 0 || age < 0 || age > deadline {
 		r.t.Errorf("%d samples taken %v ago", sample.Samples, age)
 	}
+	if sample.Start.Equal(sample.End) {
+		r.alone += sample.Samples
+	} else {
+		r.counted[interval{sample.Start, sample.End}] += sample.Samples
+	}
+	if sample.At.Before(sample.Start) || sample.At.After(sample.End) {
+		r.outside += sample.Samples
+	}
 	key, samples := sample, sample.Samples
-	key.Samples, key.At = 0, time.Time{}
+	key.Samples, key.At, key.Start, key.End = 0, time.Time{}, time.Time{}, time.Time{}
 	r.samples[key] += samples
 }
 

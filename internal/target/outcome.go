@@ -23,6 +23,7 @@ const (
 	OutcomeNoTrace                       // no trace was active
 	OutcomeUnsampled                     // the trace is not sampled (W3C flag), so its agent would ignore it
 	OutcomeNoStack                       // its stack is not to be had any more
+	OutcomeUntraced                      // its thread surely worked on no trace, and that was asked for: recorded, or exported
 	NumOutcomes
 )
 
@@ -42,6 +43,7 @@ var outcomeNames = [NumOutcomes]string{
 	OutcomeNoTrace:        "no_trace",
 	OutcomeUnsampled:      "unsampled",
 	OutcomeNoStack:        "no_stack",
+	OutcomeUntraced:       "untraced",
 }
 
 // String is the outcome's label in logs and metrics.

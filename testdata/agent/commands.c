@@ -245,6 +245,11 @@ static const char *begin(struct agent *agent, char **arguments) {
     return worker_begin((unsigned)atoi(arguments[0]));
 }
 
+static const char *span(struct agent *agent, char **arguments) {
+    (void)agent;
+    return worker_span((unsigned)atoi(arguments[0]), (unsigned)atoi(arguments[1]));
+}
+
 static const char *end(struct agent *agent, char **arguments) {
     (void)agent;
     return worker_end((unsigned)atoi(arguments[0]));
@@ -335,6 +340,7 @@ static const struct command {
     {"stop-threads", 0, 0, stop_threads},
     {"threads", 0, 0, threads},
     {"begin", 1, 1, begin},     /* THREAD */
+    {"span", 2, 2, span},       /* THREAD NUMBER: another span of its transaction, 0: none */
     {"end", 1, 1, end},         /* THREAD */
     {"hostile", 1, 2, hostile}, /* KIND [ARGUMENT]; slot-... THREAD */
     {"report", 0, 0, report},

@@ -51,7 +51,11 @@ void ids_make(unsigned thread, uint64_t number, struct context *out) {
     put64(out->trace_id, nonce + ((uint64_t)thread << IDS_NUMBER_BITS) + number);
     put64(out->trace_id + 8, low_half(out->trace_id));
     put64(out->transaction_id, fnv1a(FNV_BASIS, out->trace_id, 16));
-    put64(out->span_id, fnv1a(FNV_BASIS + 1, out->trace_id, 16));
+    ids_span(out, 1);
+}
+
+void ids_span(struct context *context, unsigned number) {
+    put64(context->span_id, number ? fnv1a(FNV_BASIS + number, context->trace_id, 16) : 0);
 }
 
 void ids_origin(const uint8_t trace_id[16], uint64_t *thread, uint64_t *number) {

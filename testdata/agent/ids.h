@@ -5,12 +5,14 @@
  *   H               nonce + (thread << 40) + number
  *   L               FNV-1a-64, basis ~B, over the bytes of H from the last to the first
  *   transaction id  FNV-1a-64, basis B,  over the 16 bytes of the trace id
- *   span id         FNV-1a-64, basis B + 1, over the 16 bytes of the trace id
+ *   span id         FNV-1a-64, basis B + the number of the span, over the same; 0 bytes for number
+ * 0
  *
  * B is FNV's own offset basis 0xcbf29ce484222325, the prime 0x100000001b3. The nonce is
  * random and of the process; thread is the index of the thread, number counts its
- * transactions from 1. So a receiver knows which thread made an id, whether this
- * process ever made it, and any mix of two contexts does not fit together.
+ * transactions from 1, as the number of a span counts those of a transaction. So a receiver knows
+ * which thread made an id, whether this process ever made it, and any mix of two contexts does not
+ * fit together.
  */
 #ifndef IDS_H
 #define IDS_H
@@ -29,7 +31,11 @@ struct context {
 /* Chooses the nonce of this process; before any other function here. */
 void ids_init(void);
 
+/* Of the first span of a transaction. */
 void ids_make(unsigned thread, uint64_t number, struct context *out);
+
+/* Another span of the same transaction; number 0: none. */
+void ids_span(struct context *context, unsigned number);
 
 /* Who would have made this trace id? Looks at H only; any 16 bytes have an answer. */
 void ids_origin(const uint8_t trace_id[16], uint64_t *thread, uint64_t *number);

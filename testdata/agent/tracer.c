@@ -110,6 +110,14 @@ void tracer_end(struct tracer *t) {
     t->work = &work_gap;
 }
 
+bool tracer_span(struct tracer *t, unsigned number) {
+    if (t->traced) {
+        ids_span(&t->context, number);
+        show(t, &t->context);
+    }
+    return t->traced;
+}
+
 bool tracer_rewrite(struct tracer *t) {
     if (!tracer_touch(t)) {
         return false;

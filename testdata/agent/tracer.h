@@ -60,6 +60,8 @@ void tracer_leave(struct tracer *tracer);
 /* Ends what runs and begins the next transaction. */
 void tracer_begin(struct tracer *tracer);
 void tracer_end(struct tracer *tracer);
+/* Goes on in another span of the transaction, see ids_span; false where there is none. */
+bool tracer_span(struct tracer *tracer, unsigned number);
 
 /* Has the slots not resident until they are read or written, if they are in such a page. */
 void tracer_page_out(struct tracer *tracer);

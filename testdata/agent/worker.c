@@ -293,6 +293,35 @@ const char *worker_end(unsigned index) {
     return error;
 }
 
+struct switching {
+    unsigned number;
+    const char *error;
+};
+
+static void switch_span(struct worker *w, void *argument) {
+    struct switching *switching = argument;
+    w->manual = true;
+    if (!tracer_span(&w->tracer, switching->number)) {
+        switching->error = "the thread is in no transaction";
+        return;
+    }
+    tracer_page_out(&w->tracer);
+    struct event event;
+    event_open(&event, "switched", true);
+    event_hex(&event, "span_id", w->tracer.context.span_id, 8);
+    event_close(&event);
+}
+
+const char *worker_span(unsigned index, unsigned number) {
+    struct worker *w;
+    struct switching switching = {.number = number};
+    switching.error = find(index, &w);
+    if (!switching.error) {
+        run(w, switch_span, &switching);
+    }
+    return switching.error;
+}
+
 struct spoiling {
     const char *kind, *error;
 };

@@ -40,6 +40,9 @@ void workers_use(const struct library *library);
 const char *worker_begin(unsigned index);
 const char *worker_end(unsigned index);
 
+/* Has the thread go on in another span of its transaction, and replies with its id. */
+const char *worker_span(unsigned index, unsigned number);
+
 /* See tracer_spoil. */
 const char *worker_spoil(unsigned index, const char *kind);
 

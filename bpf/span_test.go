@@ -1,0 +1,82 @@
+package bpf
+
+import (
+	"fmt"
+	"testing"
+
+	"correlator/internal/demo"
+	"correlator/internal/testenv"
+)
+
+// Spans of a transaction are counted apart if that is asked for, each sample under what the slot said then,
+// which may be none; and else together. Either way each sample is counted once.
+func TestBySpan(t *testing.T) {
+	const spans = 3 // the first is none
+	for _, bySpan := range []bool{false, true} {
+		t.Run(fmt.Sprint(bySpan), func(t *testing.T) {
+			p := demo.Start(t, demo.Options{Busy: 1, Manual: true})
+			s := openSampler(t, SamplerOptions{BySpan: bySpan})
+			addDemo(t, s, p)
+			begun := p.Begin(1)
+			var samples uint64
+			drain := func() (counts []Count) {
+				counts = drainAll(t, s)
+				for _, c := range counts {
+					samples += uint64(c.Samples)
+					if c.TraceID != begun.TraceID || c.TransactionID != begun.TransactionID {
+						t.Errorf("nobody began %+v", c)
+					}
+				}
+				return counts
+			}
+
+			for number := range spans {
+				var want [8]byte
+				if span := p.Span(1, number); bySpan {
+					want = span
+				}
+				drain() // what came before
+				waitForOutcome(t, s, Correlated)
+				for _, c := range drain() {
+					if c.SpanID != want {
+						t.Errorf("in span %d, want %x: %+v", number, want, c)
+					}
+				}
+			}
+
+			want := 1
+			if bySpan {
+				want = spans
+			}
+			testenv.Poll(t, waiting, "a stack that each span has had", func() bool {
+				for number := range spans {
+					p.Span(1, number)
+					waitForOutcome(t, s, Correlated)
+				}
+				ofStack := make(map[StackKey]map[[8]byte]bool)
+				most := 0
+				for _, c := range drain() {
+					of := ofStack[c.Stack]
+					if of == nil {
+						of = make(map[[8]byte]bool)
+						ofStack[c.Stack] = of
+					}
+					if of[c.SpanID] {
+						t.Errorf("counted twice: %+v", c)
+					}
+					of[c.SpanID] = true
+					most = max(most, len(of))
+				}
+				if most > want {
+					t.Errorf("%d counts of one stack, want %d", most, want)
+				}
+				return most >= want
+			})
+			stop(t, s)
+			drain()
+			if counters := readCounters(t, s); samples != counters[Correlated] {
+				t.Errorf("drained %d samples, counters %v", samples, counters)
+			}
+		})
+	}
+}
