@@ -1,0 +1,97 @@
+package verify
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+)
+
+// maxAttributes is how many attributes one list may have. Those who count allow 128; this only bounds the
+// memory for finding duplicates.
+const maxAttributes = 1 << 14
+
+// clean looks through a message and all messages in it: values are not nested too deep, indices are in the
+// dictionary, fields that only profiles may have and attributes that come again are taken out.
+func (c *checker) clean(m messageID, p part, depth int) problem {
+	list := 0
+	for f := range c.fields(p) {
+		e := describe(m, f.tag)
+		switch e.kind {
+		case attributes:
+			list++
+			fallthrough
+		case message, messages:
+			inner := deeper(depth, e)
+			if inner > maxDepth {
+				return found(BadAttributes, f.whole.from, "nested too deep")
+			}
+			if bad := c.clean(e.ref, f.body, inner); bad.found() {
+				return bad
+			}
+		case index, indices:
+			if c.signal != Profiles {
+				c.fix(f.whole, BadField)
+				break
+			}
+			for v := range c.varints(f) {
+				if i := int32(v); i < 0 || int(i) >= c.tables[e.ref] {
+					return found(BadIndex, f.whole.from, "index is outside of the table")
+				}
+			}
+		}
+	}
+	if list > maxAttributes {
+		return found(BadAttributes, p.from, "too many attributes")
+	}
+	if list > 1 {
+		c.unique(m, p)
+	}
+	return problem{}
+}
+
+// key is one of a list of attributes.
+type key struct {
+	text  []byte
+	index int32 // profiles: instead of the text
+	whole part
+}
+
+// compare orders keys, equal ones by where they are.
+func (k key) compare(other key) int {
+	return cmp.Or(bytes.Compare(k.text, other.text), cmp.Compare(k.index, other.index), cmp.Compare(k.whole.from, other.whole.from))
+}
+
+// Of a KeyValue, see schema.
+const (
+	tagKey         = 1<<3 | wireBytes
+	tagKeyStrindex = 3<<3 | wireVarint
+)
+
+// unique takes those attributes of a message out whose keys come again.
+func (c *checker) unique(m messageID, p part) {
+	c.keys = c.keys[:0]
+	for f := range c.fields(p) {
+		if describe(m, f.tag).kind != attributes {
+			continue
+		}
+		k := key{whole: f.whole}
+		for g := range c.fields(f.body) {
+			switch g.tag {
+			case tagKey:
+				k.text = c.bytes(g.body)
+			case tagKeyStrindex:
+				if c.signal == Profiles {
+					k.index = int32(g.value)
+				}
+			}
+		}
+		c.keys = append(c.keys, k)
+	}
+	slices.SortFunc(c.keys, key.compare)
+	for i, k := range c.keys[1:] {
+		before := c.keys[i]
+		if bytes.Equal(k.text, before.text) && k.index == before.index {
+			c.fix(before.whole, DuplicateKey)
+		}
+	}
+}
