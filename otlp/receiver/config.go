@@ -46,6 +46,15 @@ type Config struct {
 	MaxRequestBytes int
 }
 
+// MemoryBytes is how much memory a receiver takes at most for requests of up to so many bytes (0:
+// DefaultMaxRequestBytes), as the package says: 33 MiB by default.
+func MemoryBytes(maxRequestBytes int) int64 {
+	if maxRequestBytes == 0 {
+		maxRequestBytes = DefaultMaxRequestBytes
+	}
+	return 15<<20 + int64(maxRequestBytes)*9/2
+}
+
 // Validate says what is wrong with a configuration, as far as it can be seen without listening.
 func (c *Config) Validate() error {
 	switch {
@@ -118,21 +127,21 @@ func (c *Config) listen() (net.Listener, *sockfile.File, error) {
 	return l, file, err
 }
 
-// credentials is TLS, or none.
-func (c *Config) credentials() (credentials.TransportCredentials, error) {
+// credentials is TLS, or none. It reports certificates that cannot be read when somebody connects.
+func (c *Config) credentials(report func(error)) credentials.TransportCredentials {
 	if c.Certificate == "" {
-		return insecure.NewCredentials(), nil
-	}
-	config, err := c.tls()
-	if err != nil {
-		return nil, err
+		return insecure.NewCredentials()
 	}
 	return credentials.NewTLS(&tls.Config{
-		MinVersion:         tls.VersionTLS12,
-		NextProtos:         config.NextProtos,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.tls() },
-		Certificates:       config.Certificates,
-	}), nil
+		MinVersion: tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			config, err := c.tls()
+			if err != nil {
+				report(err)
+			}
+			return config, err
+		},
+	})
 }
 
 // tls reads the certificates as they are now.

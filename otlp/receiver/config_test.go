@@ -2,22 +2,13 @@ package receiver
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"io/fs"
-	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -25,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"correlator/internal/sockfile"
+	"correlator/internal/testenv"
 	"correlator/otlp"
 )
 
@@ -102,7 +94,7 @@ func TestLoopback(t *testing.T) {
 	defer r.Shutdown(context.Background())
 	conn := dial(t, r.Addr().String())
 	defer conn.Close()
-	body := encode(t, metricRequest(someMetrics()[3:]...))
+	body := encode(t, metricRequest(gauge(1)))
 	if _, err := export(conn, otlp.Metrics, body); err != nil {
 		t.Error(err)
 	}
@@ -114,85 +106,25 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
-// authority makes certificates.
-type authority struct {
-	t    *testing.T
-	dir  string
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func newAuthority(t *testing.T) *authority {
-	t.Helper()
-	a := &authority{t: t, dir: t.TempDir()}
-	a.cert, a.key = a.sign("authority", &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
-	return a
-}
-
-// sign makes a certificate and its key, and files of both.
-func (a *authority) sign(name string, c *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
-	a.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	c.Subject, c.SerialNumber = pkix.Name{CommonName: name}, big.NewInt(time.Now().UnixNano())
-	c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	parent, parentKey := a.cert, a.key
-	if parent == nil {
-		parent, parentKey = c, key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, parentKey)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	for file, block := range map[string]*pem.Block{
-		name + ".pem": {Type: "CERTIFICATE", Bytes: der}, name + ".key": {Type: "PRIVATE KEY", Bytes: keyDER},
-	} {
-		if err := os.WriteFile(a.file(file), pem.EncodeToMemory(block), 0o600); err != nil {
-			a.t.Fatal(err)
-		}
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return cert, key
-}
-
-func (a *authority) file(name string) string { return filepath.Join(a.dir, name) }
-
 // With TLS, and with certificates of clients where they are asked for. New files count for new connections.
 func TestTLS(t *testing.T) {
-	a, other := newAuthority(t), newAuthority(t)
-	server := func() { a.sign("server", &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}) }
-	server()
-	usage := []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
-	a.sign("client", &x509.Certificate{ExtKeyUsage: usage})
-	other.sign("client", &x509.Certificate{ExtKeyUsage: usage})
-	roots := x509.NewCertPool()
-	roots.AddCert(a.cert)
+	a, other := testenv.NewAuthority(t), testenv.NewAuthority(t)
+	a.Issue("server")
+	a.Issue("client")
+	other.Issue("client")
 
 	s := &store{}
-	config := Config{Listen: "127.0.0.1:0", Certificate: a.file("server.pem"), Key: a.file("server.key"), ClientAuthorities: a.file("authority.pem")}
+	config := Config{Listen: "127.0.0.1:0", Certificate: a.File("server.pem"), Key: a.File("server.key"), ClientAuthorities: a.File("authority.pem")}
 	r, err := Open(config, s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Shutdown(context.Background())
-	try := func(from *authority) (*tls.ConnectionState, error) {
+	try := func(from *testenv.Authority) (*tls.ConnectionState, error) {
 		var state *tls.ConnectionState
-		c := &tls.Config{RootCAs: roots, VerifyConnection: func(s tls.ConnectionState) error { state = &s; return nil }}
+		c := &tls.Config{RootCAs: a.Pool(), VerifyConnection: func(s tls.ConnectionState) error { state = &s; return nil }}
 		if from != nil {
-			pair, err := tls.LoadX509KeyPair(from.file("client.pem"), from.file("client.key"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			c.Certificates = []tls.Certificate{pair}
+			c.Certificates = []tls.Certificate{from.Pair("client")}
 		}
 		conn := dial(t, r.Addr().String(), grpc.WithTransportCredentials(credentials.NewTLS(c)))
 		defer conn.Close()
@@ -205,12 +137,12 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.only(t)
-	for name, from := range map[string]*authority{"another authority": other, "none": nil} {
+	for name, from := range map[string]*testenv.Authority{"another authority": other, "none": nil} {
 		if _, err := try(from); status.Code(err) != codes.Unavailable {
 			t.Errorf("a client with a certificate of %s: %v", name, err)
 		}
 	}
-	server()
+	a.Issue("server")
 	after, err := try(a)
 	if err != nil {
 		t.Fatal(err)
@@ -223,13 +155,13 @@ func TestTLS(t *testing.T) {
 		t.Errorf("without TLS: %v", err)
 	}
 
-	if err := os.WriteFile(a.file("empty.pem"), nil, 0o600); err != nil {
+	if err := os.WriteFile(a.File("empty.pem"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, spoil := range []func(*Config){
-		func(c *Config) { c.Certificate = a.file("none.pem") },
-		func(c *Config) { c.ClientAuthorities = a.file("none.pem") },
-		func(c *Config) { c.ClientAuthorities = a.file("empty.pem") },
+		func(c *Config) { c.Certificate = a.File("none.pem") },
+		func(c *Config) { c.ClientAuthorities = a.File("none.pem") },
+		func(c *Config) { c.ClientAuthorities = a.File("empty.pem") },
 	} {
 		bad := config
 		spoil(&bad)

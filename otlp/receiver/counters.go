@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"correlator/otlp"
+	"correlator/otlp/verify"
 )
 
 // Refusal is why a request was not taken.
@@ -39,27 +40,36 @@ type counters struct {
 }
 
 type signalCounters struct {
-	received uint64
+	received uint64 // all that follow, together
+	passed   uint64
 	refused  [numRefusals]uint64
-	rejected [numReasons]uint64
-	fixes    [numFixes]uint64 // fields
-	requests [numCodes]uint64 // by the code of the answer
+	rejected [verify.NumReasons]uint64
+	fixed    [verify.NumFixes]uint64 // fields
+	requests [numCodes]uint64        // by the code of the answer
 }
 
 // numCodes is the codes that gRPC has, OK included.
 const numCodes = codes.Unauthenticated + 1
 
+// read is a copy.
+func (c *counters) read() [otlp.NumSignals]signalCounters {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.signals
+}
+
 // took counts a request that was taken.
-func (c *counters) took(signal otlp.Signal, v *verdict) {
+func (c *counters) took(signal otlp.Signal, v *verify.Verdict) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := &c.signals[signal]
-	s.received += uint64(v.items())
-	for reason, n := range v.rejected {
+	s.received += uint64(v.Received())
+	s.passed += uint64(v.Items)
+	for reason, n := range v.Rejected {
 		s.rejected[reason] += n
 	}
-	for fix, n := range v.fixes {
-		s.fixes[fix] += n
+	for fix, n := range v.Fixed {
+		s.fixed[fix] += n
 	}
 	s.requests[codes.OK]++
 }

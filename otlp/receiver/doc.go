@@ -4,20 +4,22 @@
 //	Receiver  listens on a Unix socket, on loopback, or with TLS anywhere
 //	Queue     where requests go: an answer of success means that it has taken them
 //
-// Requests are never turned into messages: they are checked as the bytes that they are, by tables of the
-// schema, and what is sound in them is passed on as those bytes. So a request costs what its bytes cost,
-// and not, like a list of empty messages, fifty times as much; and fields that are newer than this program
-// get through. What is checked, in this order:
-//
-//	the protobuf encoding, UTF-8 included    the request is refused: INVALID_ARGUMENT
-//	the envelopes: resource and scope        all their items are rejected
-//	each item: span, data point, profile     it is rejected, the others are taken: partial success
-//	attribute lists                          what must be ignored is taken out
-//
-// An item is a span, a data point or a profile sample; a metric or a profile without any counts as one.
-// For every signal, at any time,
+// What is wrong in a request is for package verify to say. For every signal, at any time,
 //
 //	received = passed on + rejected + refused        (in items)
 //
 // The package does not log.
+//
+// # Memory
+//
+// Whoever may connect cannot make it hold more than this, for requests of at most L bytes:
+//
+//	8 MiB     what came of 128 open requests before it is their turn: a window of 64 KiB each
+//	4 MiB     64 requests in work, of up to a window each
+//	2 L       larger requests in work: none is read before there is room for all of it
+//	2.5 L     the one that is being checked: inflated, and a copy of what is sound in it
+//	3 MiB     128 connections, 23 KiB each: buffers, stacks, compression of headers
+//
+// With the default, 4 MiB, that is 33 MiB; a busy host sees a tenth of it. Nothing of it is kept: it is garbage
+// once the request is answered or the connection gone.
 package receiver

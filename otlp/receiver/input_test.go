@@ -6,7 +6,6 @@ import (
 	"context"
 	"io"
 	"net"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -69,12 +68,12 @@ func TestBadInput(t *testing.T) {
 			"resource_spans[0].scope_spans[0].spans[1].name", "spans[1].name: invalid UTF-8", undecodable},
 		{"invalid UTF-8 in a key", badKey, false, codes.InvalidArgument,
 			"resource_spans[0].resource.attributes[0].key", "attributes[0].key: invalid UTF-8", undecodable},
-		{"too large", make([]byte, limit+1), false, codes.ResourceExhausted, "", "larger than max", tooLarge},
-		{"gzip bomb", zip(t, make([]byte, 64<<20)), true, codes.ResourceExhausted, "", "larger than max", tooLarge},
-		{"gzip one too large", zip(t, make([]byte, limit+1)), true, codes.ResourceExhausted, "", "larger than max", tooLarge},
+		{"too large", make([]byte, limit+1), false, codes.ResourceExhausted, "", "larger than 4194304 bytes", tooLarge},
+		{"gzip bomb", zip(t, make([]byte, 3*limit)), true, codes.ResourceExhausted, "", "larger than 4194304 bytes", tooLarge},
+		{"gzip one too large", zip(t, make([]byte, limit+1)), true, codes.ResourceExhausted, "", "larger than 4194304 bytes", tooLarge},
 		{"gzip in gzip", zip(t, zip(t, good)), true, codes.InvalidArgument, "request", garbage, undecodable},
-		{"broken gzip", []byte("\x1f\x8bnonsense that is none"), true, codes.Internal, "", "decompress", unzippable},
-		{"half of a gzip", zip(t, good)[:60], true, codes.Internal, "", "decompress", unzippable},
+		{"broken gzip", []byte("\x1f\x8bnonsense that is none"), true, codes.Internal, "", "decompressing", unzippable},
+		{"half of a gzip", zip(t, good)[:60], true, codes.Internal, "", "decompressing", unzippable},
 		{"nothing", nil, false, codes.OK, "", "", empty},
 		{"10^6 empty resources", bytes.Repeat([]byte{0x0a, 0}, 1_000_000), false, codes.OK, "", "", empty},
 	} {
@@ -102,48 +101,16 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// A list that ends within a number makes a request undecodable, in each kind of list.
-func TestBrokenList(t *testing.T) {
-	for name, c := range map[string]struct {
-		signal otlp.Signal
-		body   request
-		field  string
-	}{
-		"varints": {otlp.Profiles, inside([]byte{0x22, 2, 1, 0x80}, 0x0a, 0x12, 0x12, 0x12),
-			"resource_profiles[0].scope_profiles[0].profiles[0].samples[0].values[0]"},
-		"indices": {otlp.Profiles, inside([]byte{0x0a, 1, 0xff}, 0x12, 0x3a), "dictionary.stack_table[0].location_indices[0]"},
-		"fixed64s": {otlp.Metrics, inside(append([]byte{0x32, 9}, make([]byte, 9)...), 0x0a, 0x12, 0x12, 0x4a, 0x0a),
-			"resource_metrics[0].scope_metrics[0].metrics[0].histogram.data_points[0].bucket_counts[0]"},
-	} {
-		p := c.body.decode(requests[c.signal], c.body.all(), 0)
-		if p == nil || c.body.path(requests[c.signal], p.at) != c.field {
-			t.Errorf("%s: %+v", name, p)
-		}
-	}
-}
-
 // raw sends one HTTP request to a receiver, with a message of gRPC as the body, and returns the code and the
 // message of the answer.
 func (l *lab) raw(path string, headers map[string]string, body []byte) (code, message string) {
 	l.Helper()
-	var protocols http.Protocols
-	protocols.SetUnencryptedHTTP2(true)
-	transport := &http.Transport{Protocols: &protocols, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	transport := client(l, func(ctx context.Context) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", l.Addr().String())
-	}}
-	defer transport.CloseIdleConnections()
+	})
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	q, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://receiver"+path, bytes.NewReader(body))
-	if err != nil {
-		l.Fatal(err)
-	}
-	q.Header.Set("Content-Type", "application/grpc")
-	q.Header.Set("Te", "trailers")
-	for k, v := range headers {
-		q.Header.Set(k, v)
-	}
-	answer, err := transport.RoundTrip(q)
+	answer, err := post(ctx, l, transport, path, headers, bytes.NewReader(body))
 	if err != nil {
 		l.Fatal(err)
 	}
@@ -168,6 +135,8 @@ func TestRaw(t *testing.T) {
 	}{
 		{"as it should be", otlp.Metrics.Method(), nil, message, "0"},
 		{"unknown encoding", otlp.Metrics.Method(), map[string]string{"Grpc-Encoding": "snappy"}, compressed, "12"},
+		{"neither compressed nor not", otlp.Metrics.Method(), nil, append([]byte{2}, message[1:]...), "13"},
+		{"compressed as identity", otlp.Metrics.Method(), map[string]string{"Grpc-Encoding": "identity"}, compressed, "13"},
 		{"compressed, no encoding", otlp.Metrics.Method(), nil, compressed, "13"},
 		{"logs", "/opentelemetry.proto.collector.logs.v1.LogsService/Export", nil, message, "12"},
 		{"another method", strings.Replace(otlp.Metrics.Method(), "/Export", "/Import", 1), nil, message, "12"},

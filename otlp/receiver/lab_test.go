@@ -11,13 +11,15 @@ import (
 	"testing"
 	"time"
 
+	collecttraces "go.opentelemetry.io/proto/slim/otlp/collector/trace/v1"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
-	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 
 	"correlator/otlp"
 )
@@ -27,6 +29,7 @@ type store struct {
 	mu      sync.Mutex
 	batches []*otlp.Batch
 	err     error         // refuses with it
+	refuse  func() error  // if there is one: says the error, each time
 	entered chan struct{} // if there is one: told of each offer
 	open    chan struct{} // if there is one: offers wait until it is closed
 }
@@ -40,10 +43,14 @@ func (s *store) TryOffer(b *otlp.Batch) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err == nil {
+	err := s.err
+	if s.refuse != nil {
+		err = s.refuse()
+	}
+	if err == nil {
 		s.batches = append(s.batches, b)
 	}
-	return s.err
+	return err
 }
 
 // taken is the batches since the last call.
@@ -109,6 +116,14 @@ func dial(t testing.TB, target string, options ...grpc.DialOption) *grpc.ClientC
 	return conn
 }
 
+// bytesCodec sends and receives bytes as they are.
+type bytesCodec struct{ answerCodec }
+
+func (bytesCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	*v.(*[]byte) = data.Materialize()
+	return nil
+}
+
 // patience is how long something may take that must come, on a machine that has other things to do.
 const patience = time.Minute
 
@@ -140,22 +155,15 @@ func readAnswer(answer []byte) (rejected int64, message string, err error) {
 	if len(answer) == 0 {
 		return 0, "", nil
 	}
-	number, wire, n := protowire.ConsumeTag(answer)
-	partial, m := protowire.ConsumeBytes(answer[max(n, 0):])
-	if number != fieldPartialSuccess || wire != protowire.BytesType || n+m != len(answer) || len(partial) == 0 {
-		return 0, "", errors.New("not a partial success")
+	var r collecttraces.ExportTraceServiceResponse // they are the same for all signals, but for names
+	if err := proto.Unmarshal(answer, &r); err != nil {
+		return 0, "", err
 	}
-	for f := range request(partial).fields(request(partial).all()) {
-		switch f.tag {
-		case fieldRejected<<3 | wireVarint:
-			rejected = int64(f.value)
-		case fieldErrorMessage<<3 | wireBytes:
-			message = string(request(partial).bytes(f.body))
-		default:
-			return 0, "", fmt.Errorf("field %d", f.tag)
-		}
+	p := r.GetPartialSuccess()
+	if p.GetErrorMessage() == "" || len(r.ProtoReflect().GetUnknown())+len(p.ProtoReflect().GetUnknown()) > 0 {
+		return 0, "", errors.New("not a partial success that says something")
 	}
-	return rejected, message, nil
+	return p.RejectedSpans, p.ErrorMessage, nil
 }
 
 // refusal sends one request that must not be taken.
@@ -177,6 +185,14 @@ func wantStatus(t testing.TB, s *status.Status, code codes.Code, retry bool) {
 	if delay := retryAfter(s); retry != (delay >= time.Second) {
 		t.Errorf("%v comes with RetryInfo of %v", s, delay)
 	}
+}
+
+// wantError is the same for an error.
+func wantError(t testing.TB, err error, code codes.Code, retry bool) *status.Status {
+	t.Helper()
+	s := status.Convert(err)
+	wantStatus(t, s, code, retry)
+	return s
 }
 
 // retryAfter is the delay of a RetryInfo.
@@ -203,7 +219,7 @@ func violation(s *status.Status) string {
 func counts(r *Receiver, signal otlp.Signal) string {
 	var all []string
 	r.Each(func(v otlp.Reading) {
-		if v.Labels[0] != signal.String() || v.Value == 0 {
+		if len(v.Labels) == 0 || v.Labels[0] != signal.String() || v.Value == 0 {
 			return
 		}
 		name := strings.TrimSuffix(strings.TrimPrefix(v.Family.Name, "received_"), "_total")
@@ -230,7 +246,7 @@ type bubble struct {
 func openBubble(t testing.TB) *bubble {
 	t.Helper()
 	b := &bubble{TB: t, store: &store{}, listener: bufconn.Listen(1 << 20)}
-	b.Receiver = serve(b.listener, nil, insecure.NewCredentials(), DefaultMaxRequestBytes, b.store)
+	b.Receiver = serve(&Config{}, b.listener, nil, b.store)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -240,9 +256,9 @@ func openBubble(t testing.TB) *bubble {
 }
 
 // dial is another connection.
-func (b *bubble) dial() *grpc.ClientConn {
+func (b *bubble) dial(options ...grpc.DialOption) *grpc.ClientConn {
 	b.Helper()
-	return dial(b, "passthrough:bubble", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+	return dial(b, "passthrough:bubble", append(options, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 		return b.listener.DialContext(ctx)
-	}))
+	}))...)
 }

@@ -2,6 +2,7 @@ package receiver
 
 import (
 	"correlator/otlp"
+	"correlator/otlp/verify"
 )
 
 // The families, in the order of Families.
@@ -11,6 +12,10 @@ const (
 	famRejected
 	famFixed
 	famRequests
+	famConnections
+	famConnectionsRefused
+	famAcceptErrors
+	famInWork
 	numFamilies
 )
 
@@ -18,24 +23,34 @@ var families = [numFamilies]otlp.Family{
 	famReceived: {Name: "received_items_total", Kind: otlp.Counter, Labels: []string{"signal"},
 		Help: "Items (spans, data points, samples) that came in. A request that could not be read counts as one."},
 	famRefused: {Name: "received_refused_items_total", Kind: otlp.Counter, Labels: []string{"signal", "reason"},
-		Help: "Items that came in requests which were not taken. Overload and shutdown: the sender was asked to come again."},
+		Help: "Items in requests that were not taken, by reason. With overload and shutdown the sender was asked to come again; otherwise it drops them."},
 	famRejected: {Name: "received_rejected_items_total", Kind: otlp.Counter, Labels: []string{"signal", "reason"},
-		Help: "Items that were left out of requests that were taken, because something is wrong with them."},
+		Help: "Items that were left out of requests that were taken, by what is wrong with them. The sender was told how many."},
 	famFixed: {Name: "received_ignored_fields_total", Kind: otlp.Counter, Labels: []string{"signal", "reason"},
-		Help: "Fields that were left out of items that were taken."},
+		Help: "Fields that were left out of items that were taken, by what is wrong with them."},
 	famRequests: {Name: "received_requests_total", Kind: otlp.Counter, Labels: []string{"signal", "code"},
 		Help: "Requests that came in, by the code of the answer."},
+	famConnections: {Name: "receiver_connections", Kind: otlp.Gauge, Help: "Connections that are open."},
+	famConnectionsRefused: {Name: "receiver_refused_connections_total", Kind: otlp.Counter,
+		Help: "Connections that were closed at once, because there were too many."},
+	famAcceptErrors: {Name: "receiver_accept_errors_total", Kind: otlp.Counter,
+		Help: "Times that connections could not be accepted, or certificates not be read for one."},
+	famInWork: {Name: "receiver_requests_in_work", Kind: otlp.Gauge, Help: "Requests that are being received or checked."},
 }
 
 // Families is every metric of a receiver, in a fixed order.
 func Families() []otlp.Family { return append([]otlp.Family(nil), families[:]...) }
 
-// Each calls add with every metric of every signal: the same ones each time, whatever was counted. All
-// values are of one moment.
+// Each calls add with every metric: the same ones each time, whatever was counted. All values of a signal are of
+// one moment.
 func (r *Receiver) Each(add func(otlp.Reading)) {
-	r.counters.mu.Lock()
-	all := r.counters.signals
-	r.counters.mu.Unlock()
+	conns := r.listener.counts()
+	plain := func(family int, n uint64) { add(otlp.Reading{Family: &families[family], Value: float64(n)}) }
+	plain(famConnections, uint64(conns.open))
+	plain(famConnectionsRefused, conns.refused)
+	plain(famAcceptErrors, conns.failed)
+	plain(famInWork, uint64(len(r.slots)))
+	all := r.counters.read()
 	for signal := range otlp.NumSignals {
 		s := &all[signal]
 		value := func(family int, n uint64, labels ...string) {
@@ -48,10 +63,10 @@ func (r *Receiver) Each(add func(otlp.Reading)) {
 			value(famRefused, n, Refusal(reason).String())
 		}
 		for reason, n := range s.rejected {
-			value(famRejected, n, Reason(reason).String())
+			value(famRejected, n, verify.Reason(reason).String())
 		}
-		for fix, n := range s.fixes {
-			value(famFixed, n, Fix(fix).String())
+		for fix, n := range s.fixed {
+			value(famFixed, n, verify.Fix(fix).String())
 		}
 		for code, n := range s.requests {
 			if name := codeNames[code]; name != "" {

@@ -1,42 +1,23 @@
 package receiver
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"path"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/mem"
-	"google.golang.org/grpc/tap"
 
 	"correlator/internal/sockfile"
 	"correlator/otlp"
-)
-
-const (
-	// maxStreams is how many requests of one connection are looked at; exporters send up to that many. More
-	// wait on their side.
-	maxStreams = 16
-	// maxInWork is how many requests are received or checked at a time, of all connections. More wait in the
-	// flow control of HTTP/2: they are not read.
-	maxInWork = 64
-	// callTimeout is how long a request may take to come, waiting included. It is what exporters give it.
-	callTimeout = 10 * time.Second
-	// handshakeTimeout is how long a new connection may take to become one.
-	handshakeTimeout = 10 * time.Second
-	// window is what is read of a request that waits, and of a connection: the least that HTTP/2 knows. On
-	// one machine there is no latency for which more would be needed.
-	window = 64<<10 - 1
-	// maxHeaders is the headers of a request: some 10 lines. HTTP servers take as much.
-	maxHeaders = 64 << 10
-	// Buffers of a connection: requests are large, answers small. There may be many idle connections.
-	readBuffer  = 16 << 10
-	writeBuffer = 4 << 10
 )
 
 // Queue takes what was received. *otlp.Exporter is one.
@@ -49,47 +30,52 @@ type Queue interface {
 // Receiver serves OTLP. It is safe for concurrent use.
 type Receiver struct {
 	queue    Queue
+	limit    int // of a request, in bytes
+	since    time.Time
 	server   *grpc.Server
-	listener net.Listener
+	listener *listener
 	file     *sockfile.File // of a Unix socket
 	counters counters
 
+	calls    atomic.Int32  // that are open, in work or not
 	slots    chan struct{} // one for each request in work
+	room     *room         // for the larger ones of them
+	checking sync.Mutex    // of the one that is checked
+	inflater inflater      // guarded by checking
+
 	draining chan struct{} // closed when no more are taken
 	once     sync.Once     // closes it
 	served   sync.WaitGroup
 }
 
 // Open listens and serves until Shutdown, which the caller must call. A Unix socket is bound as sockfile.Bind
-// does, which errors come from.
+// does, which errors come from. Later on nothing ends it: if connections cannot be accepted, Status says so,
+// and it is tried again.
 func Open(c Config, queue Queue) (*Receiver, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	creds, err := c.credentials()
-	if err != nil {
-		return nil, err
+	if c.Certificate != "" {
+		if _, err := c.tls(); err != nil {
+			return nil, err
+		}
 	}
-	listener, file, err := c.listen()
+	l, file, err := c.listen()
 	if err != nil {
 		return nil, fmt.Errorf("listening for OTLP: %w", err)
 	}
-	limit := c.MaxRequestBytes
-	if limit == 0 {
-		limit = DefaultMaxRequestBytes
-	}
-	return serve(listener, file, creds, limit, queue), nil
+	return serve(&c, l, file, queue), nil
 }
 
-func serve(l net.Listener, file *sockfile.File, creds credentials.TransportCredentials, limit int, queue Queue) *Receiver {
+func serve(c *Config, l net.Listener, file *sockfile.File, queue Queue) *Receiver {
 	r := &Receiver{
-		queue: queue, listener: l, file: file,
-		slots: make(chan struct{}, maxInWork), draining: make(chan struct{}),
+		queue: queue, limit: cmp.Or(c.MaxRequestBytes, DefaultMaxRequestBytes), since: time.Now(),
+		listener: newListener(l), file: file, slots: make(chan struct{}, maxInWork), draining: make(chan struct{}),
 	}
+	r.room = newRoom(r.limit)
 	r.server = grpc.NewServer(
-		grpc.Creds(creds),
-		grpc.ForceServerCodecV2(bytesCodec{}),
-		grpc.MaxRecvMsgSize(limit),
+		grpc.Creds(c.credentials(r.listener.report)),
+		grpc.ForceServerCodecV2(answerCodec{}),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.StaticStreamWindowSize(window),
@@ -97,13 +83,15 @@ func serve(l net.Listener, file *sockfile.File, creds credentials.TransportCrede
 		grpc.ReadBufferSize(readBuffer),
 		grpc.WriteBufferSize(writeBuffer),
 		grpc.ConnectionTimeout(handshakeTimeout),
-		grpc.InTapHandle(limitTime),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
+		grpc.InTapHandle(r.admit),
 		grpc.WaitForHandlers(true),
 	)
 	for signal := range otlp.NumSignals {
 		r.server.RegisterService(r.service(signal), nil)
 	}
-	r.served.Go(func() { r.server.Serve(l) }) // ends with the listener
+	r.served.Go(func() { r.server.Serve(r.listener) }) // ends with the listener
 	return r
 }
 
@@ -118,13 +106,6 @@ func (r *Receiver) service(signal otlp.Signal) *grpc.ServiceDesc {
 			Handler:    func(_ any, stream grpc.ServerStream) error { return r.export(signal, stream) },
 		}},
 	}
-}
-
-// limitTime gives a call its deadline, before anything is read of it.
-func limitTime(ctx context.Context, _ *tap.Info) (context.Context, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	context.AfterFunc(ctx, cancel) // the call's end is the end of ctx
-	return ctx, nil
 }
 
 // Addr is where it listens.
@@ -148,6 +129,9 @@ func (r *Receiver) Shutdown(ctx context.Context) error {
 	case <-graceful:
 	case <-ctx.Done():
 		err = ctx.Err()
+		// Stop knows only those that have shaken hands, and waits for the others.
+		r.listener.Close()
+		r.listener.hangUp(func(*conn) bool { return true })
 	}
 	r.server.Stop()
 	<-graceful
@@ -174,13 +158,12 @@ func (r *Receiver) drain(ctx context.Context) error {
 	return nil
 }
 
-// bytesCodec passes requests and answers through: what is wrong with a request is for export to say, which
-// knows a better code than the one that gRPC has for it.
-type bytesCodec struct{}
+// answerCodec passes answers through. Requests do not come to it.
+type answerCodec struct{}
 
-func (bytesCodec) Name() string { return "proto" }
+func (answerCodec) Name() string { return "proto" }
 
-func (bytesCodec) Marshal(v any) (mem.BufferSlice, error) {
+func (answerCodec) Marshal(v any) (mem.BufferSlice, error) {
 	b, ok := v.([]byte)
 	if !ok {
 		return nil, fmt.Errorf("marshaling a %T", v)
@@ -188,11 +171,6 @@ func (bytesCodec) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.SliceBuffer(b)}, nil
 }
 
-func (bytesCodec) Unmarshal(data mem.BufferSlice, v any) error {
-	b, ok := v.(*[]byte)
-	if !ok {
-		return fmt.Errorf("unmarshaling into a %T", v)
-	}
-	*b = data.Materialize()
-	return nil
+func (answerCodec) Unmarshal(mem.BufferSlice, any) error {
+	return errors.New("requests are read otherwise")
 }

@@ -1,0 +1,151 @@
+package receiver
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	common "go.opentelemetry.io/proto/slim/otlp/common/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/protobuf/proto"
+
+	"correlator/otlp"
+	"correlator/otlp/verify"
+)
+
+// What is sound is passed on, the very bytes of it, compressed or not; the answer says nothing.
+func TestPassOn(t *testing.T) {
+	l := openLab(t, Config{})
+	for signal := range otlp.NumSignals {
+		body, items := sound(t, signal)
+		// From a future: a field that nobody knows yet.
+		body = append(body, 0xfa, 0x3f, 0x02, 'h', 'i')
+		for _, options := range [][]grpc.CallOption{nil, {grpc.UseCompressor(gzip.Name)}} {
+			if rejected, message := l.send(signal, body, options...); rejected != 0 || message != "" {
+				t.Errorf("%v: %d rejected: %s", signal, rejected, message)
+			}
+			b := l.only(t)
+			if b.Signal() != signal || b.Items() != items || !bytes.Equal(b.Request(), body) || cap(b.Request()) > len(body)*9/8 {
+				t.Errorf("%v: %d items of %v were passed on, %x, want %d, %x", signal, b.Items(), b.Signal(), b.Request(), items, body)
+			}
+		}
+		l.wantCounts(signal, fmt.Sprintf("items=%d, requests OK=2", 2*items))
+	}
+}
+
+// Of a request with something wrong in it the rest is passed on, and the answer says how much was not: in the
+// unit of the protocol, while counters have items. Fields that are ignored are only told of.
+func TestPartialSuccess(t *testing.T) {
+	badProfile := aProfile(1, 1, 1)
+	badProfile.Samples[1].StackIndex = 2
+	twice := aSpan("a")
+	twice.Attributes = append([]*common.KeyValue{attribute("http.method", "PUT"), {Key: "k", KeyStrindex: 1}}, twice.Attributes...)
+	once := proto.Clone(twice).(interface{ GetAttributes() []*common.KeyValue }).GetAttributes()[1:]
+	once[0].KeyStrindex = 0
+	fixed := aSpan("a")
+	fixed.Attributes = once
+	for _, c := range []struct {
+		signal       otlp.Signal
+		sent, passed proto.Message // passed: nil if nothing is
+		rejected     int64
+		message      string
+		counts       string
+	}{
+		{otlp.Traces, traceRequest(aSpan("a"), badSpan(), aSpan("b")), traceRequest(aSpan("a"), aSpan("b")), 1,
+			"1 of 3 spans rejected, the first because of resource_spans[0].scope_spans[0].spans[1].span_id: span_id is not 8 bytes, or zero",
+			"items=3, rejected_items bad_id=1, requests OK=1"},
+		{otlp.Profiles, profileRequest(aProfile(1, 1), badProfile), profileRequest(aProfile(1, 1)), 1,
+			"1 of 2 profiles rejected, the first because of resource_profiles[0].scope_profiles[0].profiles[1].samples[1].stack_index: " +
+				"index is outside of the table",
+			"items=5, rejected_items bad_index=3, requests OK=1"},
+		{otlp.Traces, traceRequest(badSpan()), nil, 1,
+			"1 of 1 spans rejected, the first because of resource_spans[0].scope_spans[0].spans[0].span_id: span_id is not 8 bytes, or zero",
+			"items=1, rejected_items bad_id=1, requests OK=1"},
+		{otlp.Traces, traceRequest(twice), traceRequest(fixed), 0, "1 fields ignored: bad_field; 1 fields ignored: duplicate_key",
+			"items=1, ignored_fields bad_field=1, ignored_fields duplicate_key=1, requests OK=1"},
+	} {
+		l := openLab(t, Config{})
+		rejected, message := l.send(c.signal, encode(t, c.sent), grpc.UseCompressor(gzip.Name))
+		if rejected != c.rejected || message != c.message {
+			t.Errorf("%d rejected: %s\nwant %d: %s", rejected, message, c.rejected, c.message)
+		}
+		l.wantCounts(c.signal, c.counts)
+		if c.passed == nil {
+			if n := len(l.taken()); n > 0 {
+				t.Errorf("%d batches were passed on", n)
+			}
+		} else if b := l.only(t); !bytes.Equal(b.Request(), encode(t, c.passed)) {
+			t.Errorf("passed on: %x", b.Request())
+		}
+	}
+}
+
+// A batch of profiles knows how many they are: a receiver behind us counts those.
+func TestBatch(t *testing.T) {
+	v, now := &verify.Verdict{Request: []byte("request"), Items: 5, Units: 2}, time.Now()
+	if got, want := batch(otlp.Profiles, v, now), otlp.NewProfilesBatch(v.Request, 5, 2, now); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// A request that its sender has given up while it waited is not passed on: it comes again.
+func TestGivenUp(t *testing.T) {
+	l := openLab(t, Config{})
+	body, _ := sound(t, otlp.Traces)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err := l.check(ctx, otlp.Traces, body, false)
+	wantError(t, err, codes.Canceled, false)
+	l.wantCounts(otlp.Traces, "requests CANCELLED=1")
+	if n := len(l.taken()); n > 0 {
+		t.Errorf("%d batches were passed on", n)
+	}
+}
+
+// However deep the first error lies, the answer fits into what clients take: 8 KiB of headers, messages of 1 KiB.
+func TestLongAnswers(t *testing.T) {
+	nest := func(depth int, text string) *common.AnyValue {
+		v := &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: text}}
+		for range depth {
+			list := &common.KeyValueList{Values: []*common.KeyValue{{Key: "k", Value: v}}}
+			v = &common.AnyValue{Value: &common.AnyValue_KvlistValue{KvlistValue: list}}
+		}
+		return v
+	}
+	span := aSpan("a")
+	span.Attributes[0].Value = nest(90, "GET")
+	invalid := bytes.Replace(encode(t, traceRequest(span)), []byte("GET"), []byte("\xffET"), 1)
+	l := openLab(t, Config{})
+	conn := dial(t, "unix:"+l.Addr().String(), grpc.WithMaxHeaderListSize(8<<10))
+	_, err := export(conn, otlp.Traces, invalid)
+	s := wantError(t, err, codes.InvalidArgument, false)
+	field := violation(s)
+	if !strings.HasPrefix(field, "resource_spans[0].scope_spans[0].spans[0].attributes[0].value.kvlist_value.values[0].value.") ||
+		len(field) != maxMessage || len(s.Message()) != maxMessage {
+		t.Errorf("%d bytes: %s", len(field), s)
+	}
+	span.Attributes[0].Value = nest(101, "GET")
+	if rejected, message := l.send(otlp.Traces, encode(t, traceRequest(span))); rejected != 1 || len(message) != maxMessage {
+		t.Errorf("%d rejected: %s", rejected, message)
+	}
+}
+
+// Peers on a Unix socket name all kinds of hosts: what grpc-java and grpc-python send for unix: targets, what
+// older versions of C-core send, and whatever else.
+func TestAuthority(t *testing.T) {
+	l := openLab(t, Config{})
+	body, _ := sound(t, otlp.Metrics)
+	for _, authority := range []string{"", "localhost", "localhost:80", strings.ReplaceAll(l.Addr().String(), "/", "%2F"), "unix", "[::1]:4317"} {
+		conn := dial(t, "unix:"+l.Addr().String(), grpc.WithAuthority(authority))
+		if _, err := export(conn, otlp.Metrics, body); err != nil {
+			t.Errorf("%q: %v", authority, err)
+		}
+		l.only(t)
+	}
+}

@@ -1,0 +1,398 @@
+package receiver
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"correlator/internal/testenv"
+	"correlator/otlp"
+)
+
+// begin opens a call that does not end by itself, with a message if it is not nil.
+func begin(t testing.TB, conn *grpc.ClientConn, message []byte) (grpc.ClientStream, error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, otlp.Traces.Method())
+	if err == nil && message != nil {
+		err = stream.SendMsg(message)
+	}
+	return stream, err
+}
+
+// finish ends a call.
+func finish(stream grpc.ClientStream) error {
+	if err := stream.CloseSend(); err != nil {
+		return err
+	}
+	var answer []byte
+	return stream.RecvMsg(&answer)
+}
+
+// At most 16 requests of a connection and 64 of all are in work; as many wait, and come when these are done. The
+// others are told at once to come again.
+func TestLimits(t *testing.T) {
+	for _, c := range []struct{ connections, each, inWork, refused int }{
+		{1, maxStreams + 4, maxStreams, 0}, {5, maxStreams, maxInWork, 0}, {10, maxStreams, maxInWork, 160 - maxOpen},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := openBubble(t)
+			body, items := sound(t, otlp.Traces)
+			var mu sync.Mutex
+			var streams []grpc.ClientStream
+			for range c.connections {
+				conn := b.dial()
+				for range c.each {
+					go func() {
+						stream, err := begin(t, conn, body)
+						mu.Lock()
+						defer mu.Unlock()
+						if streams = append(streams, stream); err != nil && err != io.EOF {
+							t.Error(err)
+						}
+					}()
+				}
+			}
+			synctest.Wait()
+			if n := b.Status().InWork; n != c.inWork {
+				t.Errorf("%d requests are in work, want %d", n, c.inWork)
+			}
+			want := ""
+			if c.refused > 0 {
+				want = fmt.Sprintf("items=%d, refused_items overload=%[1]d, requests UNAVAILABLE=%[1]d", c.refused)
+			}
+			if got := counts(b.Receiver, otlp.Traces); got != want {
+				t.Errorf("counters: %s, want %s", got, want)
+			}
+			refused := 0
+			for done := 0; done < c.connections*c.each; {
+				mu.Lock()
+				batch := streams
+				streams = nil
+				mu.Unlock()
+				done += len(batch)
+				for _, stream := range batch {
+					go func() {
+						if err := finish(stream); err != nil {
+							wantError(t, err, codes.Unavailable, true)
+							mu.Lock()
+							refused++
+							mu.Unlock()
+						}
+					}()
+				}
+				synctest.Wait()
+			}
+			if n, want := len(b.taken()), c.connections*c.each-c.refused; refused != c.refused || n != want {
+				t.Errorf("%d requests were refused and %d taken, want %d and %d of %d items", refused, n, c.refused, want, items)
+			}
+			if n, s := b.calls.Load(), b.Status(); n != 0 || s.InWork != 0 || s.Connections != c.connections {
+				t.Errorf("%d calls, %+v", n, s)
+			}
+		})
+	}
+}
+
+// A sender that does not send loses its slot after a while, so nobody can take them all. Who finds none in time
+// is asked to come again, while it still listens.
+func TestSlowSenders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := openBubble(t)
+		start := time.Now()
+		var streams []grpc.ClientStream
+		for range maxInWork / maxStreams {
+			conn := b.dial()
+			for range maxStreams {
+				stream, err := begin(t, conn, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				streams = append(streams, stream)
+			}
+		}
+		synctest.Wait()
+		if n := len(b.slots); n != maxInWork {
+			t.Fatalf("%d slots are taken, want %d", n, maxInWork)
+		}
+		body, _ := sound(t, otlp.Metrics)
+		_, err := export(b.dial(), otlp.Metrics, body)
+		wantError(t, err, codes.Unavailable, true)
+		if took := time.Since(start); took != turnTimeout {
+			t.Errorf("it was refused after %v, want %v", took, turnTimeout)
+		}
+		// One that gives up meanwhile did not come.
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		err = b.dial().Invoke(ctx, otlp.Profiles.Method(), body, new([]byte))
+		wantError(t, err, codes.DeadlineExceeded, false)
+
+		time.Sleep(time.Until(start.Add(callTimeout - time.Second)))
+		if _, err := export(b.dial(), otlp.Metrics, body); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(start); took != callTimeout {
+			t.Errorf("it was taken after %v, want %v", took, callTimeout)
+		}
+		b.only(t)
+		for _, stream := range streams {
+			var answer []byte
+			if err := stream.RecvMsg(&answer); status.Code(err) != codes.DeadlineExceeded {
+				t.Errorf("a slow sender was told: %v", err)
+			}
+		}
+		for signal, want := range map[otlp.Signal]string{
+			otlp.Traces:  fmt.Sprintf("requests DEADLINE_EXCEEDED=%d", maxInWork),
+			otlp.Metrics: "items=5, refused_items overload=1, requests OK=1, requests UNAVAILABLE=1",
+		} {
+			if got := counts(b.Receiver, signal); got != want {
+				t.Errorf("counters of %v: %s, want %s", signal, got, want)
+			}
+		}
+	})
+}
+
+// prefix is that of a message of size bytes.
+func prefix(size int) []byte { return binary.BigEndian.AppendUint32([]byte{0}, uint32(size)) }
+
+// trickle is the body of a request that announces more than it has, and stays open.
+type trickle struct {
+	io.Reader
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newTrickle(announced, sent int) *trickle {
+	return &trickle{
+		Reader: io.MultiReader(bytes.NewReader(prefix(announced)), io.LimitReader(zeros{}, int64(sent))), closed: make(chan struct{}),
+	}
+}
+
+func (s *trickle) Read(b []byte) (int, error) {
+	n, err := s.Reader.Read(b)
+	if err == io.EOF {
+		<-s.closed
+	}
+	return n, err
+}
+
+func (s *trickle) Close() error {
+	s.once.Do(func() { close(s.closed) })
+	return nil
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
+}
+
+// client is a connection over which anything may be sent.
+func client(t testing.TB, dial func(ctx context.Context) (net.Conn, error)) *http.Transport {
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{
+		Protocols: &protocols, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
+	}
+	t.Cleanup(transport.CloseIdleConnections)
+	return transport
+}
+
+// post sends a request over it, which ends with ctx.
+func post(ctx context.Context, t testing.TB, transport *http.Transport, path string, headers map[string]string, body io.Reader) (*http.Response, error) {
+	t.Helper()
+	q, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://receiver"+path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Header.Set("Content-Type", "application/grpc")
+	q.Header.Set("Te", "trailers")
+	for k, v := range headers {
+		q.Header.Set(k, v)
+	}
+	return transport.RoundTrip(q)
+}
+
+// Two large requests that come slowly take all the room there is for large ones. Small ones come in
+// beside them; another large one when a slow one gives up, or it is refused.
+func TestRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := openBubble(t)
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		slow := client(t, b.listener.DialContext)
+		ended := make(chan struct{}, 2)
+		for range 2 {
+			go func() {
+				if answer, err := post(ctx, t, slow, otlp.Traces.Method(), nil, newTrickle(DefaultMaxRequestBytes, 1)); err == nil {
+					answer.Body.Close()
+				}
+				ended <- struct{}{}
+			}()
+		}
+		synctest.Wait()
+		if n := len(b.room.units); n != cap(b.room.units) {
+			t.Fatalf("%d of %d units are taken", n, cap(b.room.units))
+		}
+		small, _ := sound(t, otlp.Metrics)
+		conn := b.dial()
+		if _, err := export(conn, otlp.Metrics, small); err != nil {
+			t.Errorf("a small request: %v", err)
+		}
+		large := encode(t, traceRequest(largeSpan(100_000)))
+		start := time.Now()
+		_, err := export(conn, otlp.Traces, large)
+		wantError(t, err, codes.Unavailable, true)
+		if took := time.Since(start); took != turnTimeout {
+			t.Errorf("a large request was refused after %v, want %v", took, turnTimeout)
+		}
+		done := make(chan error)
+		go func() {
+			_, err := export(conn, otlp.Traces, large)
+			done <- err
+		}()
+		synctest.Wait()
+		cancel()
+		<-ended
+		<-ended
+		if err := <-done; err != nil {
+			t.Errorf("a large request: %v", err)
+		}
+		synctest.Wait()
+		if n := len(b.room.units) + len(b.room.turn); n != 0 {
+			t.Errorf("%d units are taken in the end", n)
+		}
+	})
+}
+
+// heap is what is alive.
+func heap() int64 {
+	runtime.GC()
+	runtime.GC() // what pools let go of
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// Senders that send as much as they may of as many requests as they may, and never end one, cost what package
+// receiver says, and nothing once they are gone.
+func TestAbuse(t *testing.T) {
+	l := openLab(t, Config{})
+	before := heap()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var calls sync.WaitGroup
+	var mu sync.Mutex
+	var conns []net.Conn
+	for range maxOpen/maxStreams + 2 {
+		transport := client(t, func(ctx context.Context) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, "unix", l.Addr().String())
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				conns = append(conns, conn)
+			}
+			return conn, err
+		})
+		for range maxStreams {
+			calls.Go(func() {
+				body := newTrickle(DefaultMaxRequestBytes, DefaultMaxRequestBytes)
+				if answer, err := post(ctx, t, transport, otlp.Traces.Method(), nil, body); err == nil {
+					answer.Body.Close()
+				}
+			})
+		}
+	}
+	testenv.Poll(t, patience, "everything is taken", func() bool {
+		return l.calls.Load() >= maxOpen && len(l.slots) == maxInWork && len(l.room.units) == cap(l.room.units)
+	})
+	const most = maxOpen*(window+1) + maxInWork*(window+1) + 2*DefaultMaxRequestBytes
+	if n := heap() - before; n > most+8<<20 { // the clients' share, about
+		t.Errorf("%d bytes are taken, at most %d should be", n, most)
+	} else {
+		t.Logf("%d kB are taken of %d", n>>10, most>>10)
+	}
+	cancel()
+	calls.Wait()
+	for _, conn := range conns {
+		conn.Close()
+	}
+	testenv.Poll(t, patience, "nothing is taken", func() bool {
+		return l.calls.Load() == 0 && len(l.slots) == 0 && len(l.room.units) == 0 && l.Status().Connections == 0
+	})
+	if n := heap() - before; n > 2<<20 {
+		t.Errorf("%d bytes stay", n)
+	}
+	body, _ := sound(t, otlp.Traces)
+	l.send(otlp.Traces, body)
+	l.only(t)
+}
+
+// Whatever happens, every item that came was passed on, rejected or refused, also while the receiver ends.
+func TestIdentity(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	for range 20 {
+		l := openLab(t, Config{MaxRequestBytes: 20_000})
+		var requests [][]byte
+		var signals []otlp.Signal
+		for range 60 {
+			signal := otlp.Signal(random.IntN(int(otlp.NumSignals)))
+			body, _ := sound(t, signal)
+			switch random.IntN(6) {
+			case 0:
+				body[random.IntN(len(body))] ^= byte(1 + random.IntN(255))
+			case 1:
+				body = body[:random.IntN(len(body))]
+			case 2:
+				signal, body = otlp.Traces, encode(t, traceRequest(aSpan("a"), badSpan(), badSpan()))
+			case 3:
+				signal, body = otlp.Traces, encode(t, traceRequest(largeSpan(random.IntN(40_000))))
+			}
+			signals, requests = append(signals, signal), append(requests, body)
+		}
+		l.store.refuse = func() error {
+			return []error{nil, nil, nil, &otlp.OverloadError{}, otlp.ErrTooLarge, otlp.ErrUnsupported}[rand.IntN(6)]
+		}
+		stop := random.IntN(len(requests)) // at some time, or not before the end
+		var calls sync.WaitGroup
+		for i, body := range requests {
+			var options []grpc.CallOption
+			if i%2 == 0 {
+				options = append(options, zipped)
+			}
+			calls.Go(func() { export(l.conn, signals[i], body, options...) })
+			if i == stop {
+				calls.Go(func() {
+					ctx, cancel := context.WithTimeout(context.Background(), time.Duration(stop)*time.Millisecond)
+					defer cancel()
+					l.Shutdown(ctx)
+				})
+			}
+		}
+		calls.Wait()
+		passed := make(map[otlp.Signal]uint64)
+		for _, b := range l.taken() {
+			passed[b.Signal()] += uint64(b.Items())
+		}
+		for signal, s := range l.Status().Signals {
+			if s.PassedOn != passed[otlp.Signal(signal)] || s.Received != s.PassedOn+s.Rejected+s.Refused {
+				t.Errorf("%v: %+v, %d items were passed on", otlp.Signal(signal), s, passed[otlp.Signal(signal)])
+			}
+		}
+	}
+}

@@ -1,0 +1,209 @@
+package receiver
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/test/bufconn"
+
+	"correlator/internal/testenv"
+	"correlator/otlp"
+)
+
+// A connection that is too many is closed at once, and counted; when another has gone there is a place again.
+func TestConnections(t *testing.T) {
+	l := openLab(t, Config{})
+	dial := func() net.Conn {
+		c, err := net.Dial("unix", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	var all []net.Conn
+	for range maxConnections {
+		all = append(all, dial())
+	}
+	testenv.Poll(t, patience, "all are connected", func() bool { return l.Status().Connections == maxConnections })
+	if _, err := dial().Read(make([]byte, 1)); err != io.EOF && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("one too many: %v", err)
+	}
+	if s := l.Status(); s.Connections != maxConnections || s.RefusedConnections != 1 || s.LastError != "" {
+		t.Errorf("%+v", s)
+	}
+	all[7].Close()
+	testenv.Poll(t, patience, "a connection is gone", func() bool { return l.Status().Connections < maxConnections })
+	body, _ := sound(t, otlp.Traces)
+	l.send(otlp.Traces, body)
+}
+
+// faulty is a listener that cannot accept for a while.
+type faulty struct {
+	net.Listener
+	errs chan error
+}
+
+func (f *faulty) Accept() (net.Conn, error) {
+	select {
+	case err := <-f.errs:
+		return nil, err
+	default:
+		return f.Listener.Accept()
+	}
+}
+
+// Errors of accept, whatever they are, are told and counted, and it goes on.
+func TestAcceptErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pipe := bufconn.Listen(1 << 20)
+		f := &faulty{Listener: pipe, errs: make(chan error, 20)}
+		for range cap(f.errs) - 1 {
+			f.errs <- &net.OpError{Op: "accept", Err: syscall.EMFILE}
+		}
+		f.errs <- &net.OpError{Op: "accept", Err: syscall.EPERM}
+		b := &bubble{TB: t, store: &store{}, listener: pipe}
+		b.Receiver = serve(&Config{}, f, nil, b.store)
+		defer b.Shutdown(context.Background())
+		body, _ := sound(t, otlp.Traces)
+		start := time.Now()
+		if _, err := export(b.dial(), otlp.Traces, body); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(start); took < 10*time.Second || took > time.Minute {
+			t.Errorf("20 errors took %v", took)
+		}
+		s := b.Status()
+		if !strings.Contains(s.LastError, syscall.EPERM.Error()) || s.LastErrorAt.IsZero() || s.Connections != 1 {
+			t.Errorf("%+v", s)
+		}
+		if n := b.Receiver.listener.counts().failed; n != 20 {
+			t.Errorf("%d errors were counted", n)
+		}
+	})
+}
+
+// A shutdown waits for nobody who never said a word, and for others no longer than it may.
+func TestShutdownSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := openBubble(t)
+		silent, err := b.listener.DialContext(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer silent.Close()
+		synctest.Wait()
+		start := time.Now()
+		if err := b.Shutdown(context.Background()); err != nil || time.Since(start) != 0 {
+			t.Errorf("%v, after %v", err, time.Since(start))
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		b := openBubble(t)
+		half, err := b.listener.DialContext(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer half.Close()
+		go io.Copy(io.Discard, half)
+		if _, err := io.WriteString(half, "PRI * HT"); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		start := time.Now()
+		if err := b.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Second {
+			t.Errorf("%v, after %v", err, time.Since(start))
+		}
+		if n := b.Status().Connections; n != 0 {
+			t.Errorf("%d connections are left", n)
+		}
+	})
+}
+
+// Connections that come to nothing, or do nothing, are closed after their time.
+func TestIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := openBubble(t)
+		start := time.Now()
+		silent, err := b.listener.DialContext(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, silent); err != nil && err != io.ErrClosedPipe {
+			t.Error(err)
+		}
+		if took := time.Since(start); took != handshakeTimeout {
+			t.Errorf("it was closed after %v, want %v", took, handshakeTimeout)
+		}
+		body, _ := sound(t, otlp.Traces)
+		conn := b.dial()
+		for range 3 {
+			if _, err := export(conn, otlp.Traces, body); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(idleTimeout - time.Second)
+			if n := b.Status().Connections; n != 1 {
+				t.Errorf("%d connections", n)
+			}
+		}
+		time.Sleep(time.Minute)
+		if n := b.Status().Connections; n != 0 {
+			t.Errorf("%d connections after %v", n, idleTimeout)
+		}
+		if _, err := export(conn, otlp.Traces, body); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Clients may ask as often as they can whether we are there.
+func TestPings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := openBubble(t)
+		conn := b.dial(grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: minPing, Timeout: time.Second, PermitWithoutStream: true}))
+		body, _ := sound(t, otlp.Traces)
+		if _, err := export(conn, otlp.Traces, body); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(idleTimeout / 2)
+		if s := conn.GetState(); s != connectivity.Ready || b.Status().Connections != 1 {
+			t.Errorf("the connection is %v", s)
+		}
+	})
+}
+
+// A status says where, since when, and what came.
+func TestStatus(t *testing.T) {
+	start := time.Now()
+	l := openLab(t, Config{})
+	body := encode(t, traceRequest(aSpan("a"), badSpan(), aSpan("b")))
+	l.send(otlp.Traces, body)
+	l.refusal(otlp.Traces, body[:len(body)-1])
+	l.store.err = otlp.ErrUnsupported
+	l.refusal(otlp.Metrics, encode(t, metricRequest(gauge(1, 2))))
+	s := l.Status()
+	if s.Since.Before(start) || s.Since.After(time.Now()) || s.Address != l.Addr().String() || !filepath.IsAbs(s.Address) {
+		t.Errorf("%+v", s)
+	}
+	s.Since, s.Address = time.Time{}, ""
+	want := Status{Connections: 1}
+	want.Signals[otlp.Traces] = SignalStatus{Received: 4, PassedOn: 2, Rejected: 1, Refused: 1}
+	want.Signals[otlp.Metrics] = SignalStatus{Received: 2, Refused: 2}
+	testenv.Poll(t, patience, "nothing is in work", func() bool { return l.Status().InWork == 0 })
+	if s.InWork = 0; s != want {
+		t.Errorf("%+v, want %+v", s, want)
+	}
+}
