@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	collector "go.opentelemetry.io/proto/slim/otlp/collector/metrics/v1"
 	"google.golang.org/protobuf/proto"
@@ -143,6 +144,30 @@ func TestBuckets(t *testing.T) {
 		if !slices.Equal(p.ExplicitBounds, c.bounds) || !slices.Equal(p.BucketCounts, c.counts) || p.Count != c.total {
 			t.Errorf("%s: %v", c.name, p)
 		}
+	}
+}
+
+// A native histogram and an exemplar, which are not sent, take nothing else with them.
+func TestNativeHistogram(t *testing.T) {
+	r := prometheus.NewRegistry()
+	native := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "native_seconds", NativeHistogramBucketFactor: 1.1})
+	both := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "both_seconds", NativeHistogramBucketFactor: 1.1, Buckets: []float64{1, 2}})
+	r.MustRegister(native, both)
+	for _, v := range []float64{.5, 1.5, 4} {
+		native.Observe(v)
+		both.(prometheus.ExemplarObserver).ObserveWithExemplar(v, prometheus.Labels{"trace_id": "1"})
+	}
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, requests := encode(t, testOptions(), families...)
+	want := map[string]float64{
+		"native_seconds_count[]": 3, "native_seconds_sum[]": 6,
+		"both_seconds_count[]": 3, "both_seconds_sum[]": 6, "both_seconds_1[]": 1, "both_seconds_2[]": 2,
+	}
+	if got := series(requests); result.Skipped != 0 || !maps.Equal(got, want) {
+		t.Errorf("%d skipped, %v, want %v", result.Skipped, got, want)
 	}
 }
 

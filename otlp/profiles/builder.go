@@ -3,8 +3,12 @@ package profiles
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"io"
 	"math"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 const (
@@ -14,6 +18,11 @@ const (
 
 	// MaxRequestBytes is what deployed receivers take by default.
 	MaxRequestBytes = 4 << 20
+
+	// mostSpread is how far apart the intervals of a request begin. A request is to be sent every few
+	// seconds: what is further away is so because the clock was set, and no profile lasts from the one time
+	// to the other.
+	mostSpread = time.Minute
 )
 
 // Options say what is the same in all requests.
@@ -38,30 +47,33 @@ type Request struct {
 }
 
 // Builder makes requests of samples. It is not safe for concurrent use. It keeps the memory that a request
-// takes for the next one: about 5 MiB after one that was full.
+// takes for the next one, which is three to six times its size, until requests have become smaller for a while
+// (see memory).
 type Builder struct {
 	options Options
 	target  int    // no request is larger without need
 	scope   []byte // the field of ScopeProfiles
+	types   []byte // fields of Profile
 	emit    func(Request)
 
-	dictionary dictionary
-	processes  []process
-	byResource map[*Resource]int32
-	samples    []sample
-	identities map[identity]int32 // of samples
-
+	memory
 	start, end uint64 // of all intervals, ns since 1970
 	count      uint64
 	bytes      int // of processes and samples, at most
 }
 
+// none is the index of nothing in the lists below.
+const none = -1
+
 // process is what becomes a ResourceProfiles with one profile.
 type process struct {
-	resource []byte // the field of ResourceProfiles
-	samples  []int32
-	id       [16]byte // of the profile, zero when there is none
+	resource    piece // of resources: the field of ResourceProfiles
+	first, last int32 // of its samples
+	bytes       int   // of its samples
+	id          [16]byte
 }
+
+type piece struct{ at, bytes int }
 
 // identity is what makes samples one: indices of the process and of entries in the dictionary.
 type identity struct {
@@ -72,11 +84,17 @@ type identity struct {
 // sample is all samples with an identity.
 type sample struct {
 	identity
-	points []point
+	next       int32 // of the process
+	latest     int32 // of its points
+	points     int32
+	countBytes int32 // of their counts
 }
 
 // point is how often the sample was seen in an interval, whose middle stands for it.
-type point struct{ time, count uint64 }
+type point struct {
+	time, count uint64
+	earlier     int32
+}
 
 // NewBuilder returns an empty builder. Its requests are handed to emit, by Add and Flush.
 func NewBuilder(options Options, emit func(Request)) *Builder {
@@ -87,28 +105,30 @@ func NewBuilder(options Options, emit func(Request)) *Builder {
 		options.Random = rand.Reader
 	}
 	b := &Builder{
-		options: options, target: min(requestBytes, options.MaxBytes), scope: newScope(options.Version), emit: emit,
-		byResource: make(map[*Resource]int32), identities: make(map[identity]int32),
+		options: options, target: min(requestBytes, options.MaxBytes),
+		scope: newScope(options.Version), types: newTypes(options.SamplesPerSecond), emit: emit,
 	}
-	b.dictionary.reset()
+	b.memory.reset(0)
 	return b
 }
 
 // Add takes the samples of one interval; s and its frames stay the caller's. Those that differ in their
 // interval alone share an item, and are added up where it is the same. When they do not fit into the request,
-// it is emitted, and they are the first of the next. ErrInvalid and ErrTooLarge say that they were not taken.
+// or are of another time by more than a minute, it is emitted, and they are the first of the next. ErrInvalid
+// and ErrTooLarge say that they were not taken.
 func (b *Builder) Add(s *Sample) error {
-	if err := s.check(); err != nil {
-		return err
+	if !s.valid() {
+		return ErrInvalid
 	}
-	if b.add(s, b.target) {
-		return nil
+	if start, _ := s.window(); len(b.samples) > 0 && max(start, b.start)-min(start, b.start) > uint64(mostSpread) {
+		b.Flush()
 	}
-	b.Flush()
-	if b.add(s, b.options.MaxBytes) {
-		return nil
+	err := b.add(s, b.target)
+	if errors.Is(err, ErrTooLarge) {
+		b.Flush()
+		err = b.add(s, b.options.MaxBytes)
 	}
-	return ErrTooLarge
+	return err
 }
 
 // Samples is how many items the next request has so far.
@@ -120,56 +140,24 @@ func (b *Builder) Flush() {
 		return
 	}
 	request := Request{Body: b.encode(), Samples: len(b.samples), Profiles: len(b.processes), Count: b.count}
-	b.dictionary.reset()
-	b.processes, b.samples = b.processes[:0], b.samples[:0]
-	clear(b.byResource)
-	clear(b.identities)
+	b.memory.reset(len(request.Body))
 	b.bytes, b.count = 0, 0
 	b.emit(request)
 }
 
-// add takes a sample unless the request could become larger than limit.
-func (b *Builder) add(s *Sample, limit int) bool {
+// add takes a sample unless the request would become larger than limit.
+func (b *Builder) add(s *Sample, limit int) error {
 	b.dictionary.mark()
-	processes, bytes := len(b.processes), b.bytes
-	id := b.identify(s)
-	index, known := b.identities[id]
-	if !known {
-		b.bytes += mostSampleBytes
-	}
-	start, end := s.window()
-	time := start + (end-start)/2
-	at := -1
-	if known {
-		at = b.samples[index].at(time)
-	}
-	if at < 0 {
-		b.bytes += mostPointBytes
-	}
-	if b.mostBytes() > limit {
-		b.bytes = bytes
+	processes, resources, bytes := len(b.processes), len(b.resources), b.bytes
+	err := b.place(s, b.identify(s), limit)
+	if err != nil {
 		b.dictionary.takeBack()
 		if len(b.processes) > processes {
-			b.processes = b.processes[:processes]
 			delete(b.byResource, s.Process)
 		}
-		return false
+		b.processes, b.resources, b.bytes = b.processes[:processes], b.resources[:resources], bytes
 	}
-
-	if len(b.samples) == 0 {
-		b.start, b.end = start, end
-	}
-	b.start, b.end, b.count = min(b.start, start), max(b.end, end), addCounts(b.count, s.Count)
-	if !known {
-		index = b.addSample(id)
-	}
-	of := &b.samples[index]
-	if at < 0 {
-		at = len(of.points)
-		of.points = append(of.points, point{time: time})
-	}
-	of.points[at].count = addCounts(of.points[at].count, s.Count)
-	return true
+	return err
 }
 
 // identify puts what a sample refers to into the dictionary.
@@ -196,42 +184,104 @@ func (b *Builder) process(r *Resource) int32 {
 		return index
 	}
 	index = int32(len(b.processes))
-	b.processes = lengthen(b.processes)
-	p := &b.processes[index]
-	p.resource, p.samples = b.appendResource(p.resource[:0], r), p.samples[:0]
+	p := process{resource: b.addResource(r), first: none, last: none}
+	if _, err := io.ReadFull(b.options.Random, p.id[:]); err != nil {
+		p.id = [16]byte{}
+	}
+	b.processes = append(b.processes, p)
 	b.byResource[r] = index
-	b.bytes += b.mostProcessBytes(p)
+	b.bytes += b.mostProcessBytes(&p)
 	return index
 }
 
-// addSample adds a sample without points, and returns its index.
-func (b *Builder) addSample(id identity) int32 {
+// place puts a sample where its identity and time belong. Nothing has changed when it does not fit.
+func (b *Builder) place(s *Sample, id identity, limit int) error {
+	if id.stack == 0 {
+		return ErrInvalid
+	}
+	start, end := s.window()
+	middle := start + (end-start)/2
+	index, known := b.identities[id]
+	of, before := sample{identity: id, next: none, latest: none}, 0
+	if known {
+		of = b.samples[index]
+		before = messageSize(of.size())
+	}
+	at, later := b.find(&of, middle)
+	p := point{time: middle, earlier: at}
+	fresh := at == none || b.points[at].time != middle
+	if fresh {
+		of.points++
+	} else {
+		p = b.points[at]
+		of.countBytes -= int32(protowire.SizeVarint(p.count))
+	}
+	p.count = addCounts(p.count, s.Count)
+	of.countBytes += int32(protowire.SizeVarint(p.count))
+	if !b.grow(id.process, messageSize(of.size())-before, start, end, limit) {
+		return ErrTooLarge
+	}
+
+	switch {
+	case !fresh:
+		b.points[at] = p
+	case later == none:
+		of.latest = int32(len(b.points))
+		b.points = append(b.points, p)
+	default:
+		b.points[later].earlier = int32(len(b.points))
+		b.points = append(b.points, p)
+	}
+	if known {
+		b.samples[index] = of
+	} else {
+		b.addSample(of)
+	}
+	b.count = addCounts(b.count, s.Count)
+	return nil
+}
+
+// find returns the latest point of a sample that is not after a time, and the one after it; none where there is
+// none. It is mostly the latest of all.
+func (b *Builder) find(s *sample, when uint64) (at, later int32) {
+	at, later = s.latest, none
+	for at != none && b.points[at].time > when {
+		at, later = b.points[at].earlier, at
+	}
+	return at, later
+}
+
+// grow takes note that a process gets larger, and the time longer, unless the request becomes larger than limit.
+func (b *Builder) grow(process int32, bytes int, start, end uint64, limit int) bool {
+	p, startBefore, endBefore := &b.processes[process], b.start, b.end
+	if len(b.samples) > 0 {
+		start, end = min(start, b.start), max(end, b.end)
+	}
+	b.start, b.end = start, end
+	p.bytes += bytes
+	b.bytes += bytes
+	// What it takes at most is known at once, and near the limit it matters what it really takes.
+	if b.mostBytes() <= limit || b.size() <= limit {
+		return true
+	}
+	p.bytes -= bytes
+	b.bytes -= bytes
+	b.start, b.end = startBefore, endBefore
+	return false
+}
+
+// addSample adds a sample, the first with its identity.
+func (b *Builder) addSample(s sample) {
 	index := int32(len(b.samples))
-	b.samples = lengthen(b.samples)
-	s := &b.samples[index]
-	s.identity, s.points = id, s.points[:0]
-	b.identities[id] = index
-	of := &b.processes[id.process]
-	of.samples = append(of.samples, index)
-	return index
-}
-
-// at returns the index of the point at a time, -1 when there is none. It is mostly the last.
-func (s *sample) at(time uint64) int {
-	i := len(s.points) - 1
-	for i >= 0 && s.points[i].time != time {
-		i--
+	b.samples = append(b.samples, s)
+	b.identities[s.identity] = index
+	p := &b.processes[s.process]
+	if p.last == none {
+		p.first = index
+	} else {
+		b.samples[p.last].next = index
 	}
-	return i
-}
-
-// lengthen makes a slice longer by an element, in which everything is as it was left.
-func lengthen[T any](s []T) []T {
-	if len(s) < cap(s) {
-		return s[:len(s)+1]
-	}
-	var zero T
-	return append(s, zero)
+	p.last = index
 }
 
 // addCounts adds what is sent as an int64.

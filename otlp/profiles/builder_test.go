@@ -7,7 +7,6 @@ import (
 	"errors"
 	"hash/fnv"
 	"maps"
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -181,6 +180,7 @@ func TestInvalid(t *testing.T) {
 	frame := profile.Frame{Address: 1}
 	for name, change := range map[string]func(*Sample){
 		"nothing counted": func(s *Sample) { s.Count = 0 },
+		"no process":      func(s *Sample) { s.Process = nil },
 		"no frames":       func(s *Sample) { s.Frames = nil },
 		"address 0":       func(s *Sample) { s.Frames = []profile.Frame{frame, {File: library}} },
 		"before 1970":     func(s *Sample) { s.Start = time.Unix(0, 0) },
@@ -199,21 +199,6 @@ func TestInvalid(t *testing.T) {
 	}
 }
 
-// The clock can be set at any time, and counts can be large.
-func TestExtremes(t *testing.T) {
-	backwards := sampleOf(shop, profile.Frame{Address: 1})
-	backwards.End = backwards.Start.Add(-time.Hour)
-	backwards.Count = math.MaxUint64
-	again := backwards
-	again.Count = 7
-	old := backwards
-	old.Start, old.End = time.Unix(0, 1), time.Unix(-5, 0)
-	p := one(t, testOptions(&counter{}), backwards, again, old).ResourceProfiles[0].ScopeProfiles[0].Profiles[0]
-	if p.Samples[0].Values[0] != math.MaxInt64 || p.TimeUnixNano != 1 || p.DurationNano != uint64(moment.UnixNano()) {
-		t.Errorf("%v", p)
-	}
-}
-
 func TestWithoutRateOrRandomness(t *testing.T) {
 	options := testOptions(broken{})
 	options.SamplesPerSecond = 0
@@ -225,77 +210,6 @@ func TestWithoutRateOrRandomness(t *testing.T) {
 	p = one(t, options, sampleOf(shop, profile.Frame{Address: 1})).ResourceProfiles[0].ScopeProfiles[0].Profiles[0]
 	if len(p.ProfileId) != 16 {
 		t.Errorf("id %x", p.ProfileId)
-	}
-}
-
-// A large profile becomes several requests that share nothing, and nothing is lost between them.
-func TestSplit(t *testing.T) {
-	b, requests := collect(testOptions(&counter{}))
-	want, got := make(map[observation]uint64), make(map[observation]uint64)
-	const stacks = 2400
-	for i := range 2 * stacks {
-		frames := make([]profile.Frame, 50)
-		for j := range frames {
-			frames[j] = profile.Frame{File: library, Address: uint64(i%stacks*40+j) + 1}
-		}
-		sample := sampleOf(shop, frames...)
-		sample.SpanID[7], sample.SpanID[6] = byte(i), byte(i>>8)
-		if err := b.Add(&sample); err != nil {
-			t.Fatal(err)
-		}
-		sample.observe(want)
-	}
-	if left := b.Samples(); left == 0 || left == 2*stacks {
-		t.Errorf("%d samples left", left)
-	}
-	b.Flush()
-	if b.Flush(); b.Samples() != 0 || len(*requests) < 2 {
-		t.Fatalf("%d requests, %d samples left", len(*requests), b.Samples())
-	}
-	samples, count := 0, uint64(0)
-	for i, r := range *requests {
-		if n := len(r.Body); n > requestBytes || i < len(*requests)-1 && n < requestBytes*3/4 {
-			t.Errorf("request of %d bytes", n)
-		}
-		samples, count = samples+r.Samples, count+r.Count
-		observations(t, decode(t, r.Body), got)
-	}
-	if samples != 2*stacks || count != 2*stacks || !maps.Equal(got, want) {
-		t.Errorf("%d samples, %d counted, %d of %d arrived", samples, count, len(got), len(want))
-	}
-}
-
-// deep is a stack with so many different frames.
-func deep(frames int) (stack []profile.Frame) {
-	for i := range frames {
-		stack = append(stack, profile.Frame{Address: 0x7f0000000000 + uint64(i)})
-	}
-	return stack
-}
-
-func TestTooLarge(t *testing.T) {
-	b, requests := collect(testOptions(&counter{}))
-	small, large := sampleOf(shop, deep(1)...), sampleOf(shop, deep(100_000)...)
-	huge := sampleOf(&Resource{ServiceName: strings.Repeat("x", MaxRequestBytes)}, deep(1)...)
-	for i, c := range []struct {
-		sample *Sample
-		err    error
-	}{{&small, nil}, {&large, nil}, {&small, nil}, {&huge, ErrTooLarge}, {&small, nil}} {
-		if err := b.Add(c.sample); !errors.Is(err, c.err) {
-			t.Fatalf("sample %d: %v", i, err)
-		}
-	}
-	b.Flush()
-	var sizes []int
-	for _, r := range *requests {
-		decode(t, r.Body)
-		sizes = append(sizes, len(r.Body))
-		if r.Samples != 1 || r.Profiles != 1 {
-			t.Errorf("%d samples, %d profiles", r.Samples, r.Profiles)
-		}
-	}
-	if len(sizes) != 4 || sizes[1] <= requestBytes || sizes[1] > MaxRequestBytes || sizes[0] != sizes[2] || sizes[2] != sizes[3] {
-		t.Errorf("requests of %d bytes", sizes)
 	}
 }
 
@@ -319,9 +233,9 @@ func TestBytes(t *testing.T) {
 		"    12 3f", // profiles
 		"      0a 04 08 01 10 02",
 		"      2a 04 08 03 10 04",
+		"      30 80e1eb17", // 50 ms
 		"      19 0001000000000000",
 		"      20 02",
-		"      30 80e1eb17", // 50 ms
 		"      12 0f   08 01   22 01 02   2a 08 0101000000000000", // samples
 		"      3a 10 01010101010101010101010101010101",
 		"    1a 27", text(schemaURL),

@@ -1,9 +1,8 @@
 package profiles
 
 import (
-	"encoding/binary"
-	"encoding/hex"
 	"strings"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -16,10 +15,12 @@ import (
 type table[K comparable] struct {
 	field   protowire.Number
 	indices map[K]int32
+	count   int32 // of entries besides the zero one
 	entries []byte
 
-	added  []K // since the mark
-	marked int // how long entries was then
+	added         []K // since the mark
+	markedCount   int32
+	markedEntries int // how long entries was then
 }
 
 // reset makes the table one of a new dictionary.
@@ -28,7 +29,7 @@ func (t *table[K]) reset(field protowire.Number, zero ...byte) {
 		t.indices = make(map[K]int32)
 	}
 	clear(t.indices)
-	t.field = field
+	t.field, t.count = field, 0
 	t.entries = appendMessage(t.entries[:0], field, zero)
 	t.mark()
 }
@@ -39,21 +40,28 @@ func (t *table[K]) find(key K) (index int32, known bool) {
 }
 
 func (t *table[K]) add(key K, entry []byte) int32 {
-	index := int32(len(t.indices) + 1)
-	t.indices[key] = index
+	t.count++
 	t.entries = appendMessage(t.entries, t.field, entry)
+	return t.alias(key, t.count)
+}
+
+// alias makes that a key finds the entry of another one.
+func (t *table[K]) alias(key K, index int32) int32 {
+	t.indices[key] = index
 	t.added = append(t.added, key)
 	return index
 }
 
-func (t *table[K]) mark() { t.added, t.marked = t.added[:0], len(t.entries) }
+func (t *table[K]) mark() {
+	t.added, t.markedCount, t.markedEntries = t.added[:0], t.count, len(t.entries)
+}
 
 // takeBack undoes what was added since the mark.
 func (t *table[K]) takeBack() {
 	for _, key := range t.added {
 		delete(t.indices, key)
 	}
-	t.entries = t.entries[:t.marked]
+	t.count, t.entries = t.markedCount, t.entries[:t.markedEntries]
 	t.mark()
 }
 
@@ -108,8 +116,9 @@ const (
 	transactionID // the number is the id
 )
 
-// String is the key. Those of OpenTelemetry's conventions are used where there are; transaction.id is that of
-// the Elastic Common Schema.
+// String is the key. Those of OpenTelemetry's conventions are used where there are. They have none for the local
+// root span (and Datadog's, datadog.local_root_span_id, is one of a vendor, too); transaction.id is that of the
+// Elastic Common Schema, of whose agents the transactions are.
 func (k attributeKey) String() string {
 	return [...]string{
 		frameType:     "profile.frame.type",
@@ -196,21 +205,38 @@ func (d *dictionary) string(s string) int32 {
 	return index
 }
 
-func valid(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
+// maxTextBytes is the most that is taken of a text: the longest name that a process can publish. A path is at
+// most half as long (PATH_MAX). So no text keeps a sample out of a request.
+const maxTextBytes = 8192
+
+// valid makes a text UTF-8 that is not too long: a part of it, and U+FFFD for what is none.
+func valid(s string) string {
+	if len(s) > maxTextBytes {
+		n := maxTextBytes
+		for n > maxTextBytes-utf8.UTFMax && !utf8.RuneStart(s[n]) {
+			n--
+		}
+		s = s[:n]
+	}
+	return strings.ToValidUTF8(s, "\ufffd")
+}
 
 // attribute returns the index of an attribute.
 func (d *dictionary) attribute(a attribute) int32 {
-	a.text = valid(a.text)
 	index, known := d.attributes.find(a)
 	if known {
 		return index
+	}
+	if text := valid(a.text); text != a.text { // another one may have become the same
+		sent := a
+		sent.text = text
+		return d.attributes.alias(a, d.attribute(sent))
 	}
 	key := d.string(a.key.String())
 	b := appendVarint(d.entry[:0], 1, uint64(key))
 	switch {
 	case a.key == transactionID:
-		id := hex.EncodeToString(binary.BigEndian.AppendUint64(nil, a.number))
-		b = appendTextValue(b, 2, id)
+		b = appendIDValue(b, 2, a.number)
 	case a.text != "":
 		b = appendTextValue(b, 2, a.text)
 	default:
@@ -263,7 +289,7 @@ func frameTypeOf(f profile.Frame) string {
 	return "native"
 }
 
-// stack returns the index of a stack.
+// stack returns the index of a stack, 0 when it has an address that cannot be sent.
 func (d *dictionary) stack(id profile.StackTraceID, frames []profile.Frame) int32 {
 	index, known := d.stacks.find(id)
 	if known {
@@ -274,6 +300,9 @@ func (d *dictionary) stack(id profile.StackTraceID, frames []profile.Frame) int3
 	var kind string
 	var key location
 	for _, f := range frames { // runs of frames in one file are the rule
+		if f.Address == 0 {
+			return 0
+		}
 		if f.File != file {
 			file, key.mapping = f.File, d.mapping(f.File)
 		}

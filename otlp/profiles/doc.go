@@ -8,6 +8,13 @@
 // to copy and encode than all of it takes, and nine times the memory: see BenchmarkMessages. Tests read with
 // them what is written here.)
 //
+// # What a sample becomes
+//
+// A sample of the request: stack, link and attributes (thread, transaction), and a pair of value and timestamp
+// for each interval that it was seen in. The link is the span that was at work, or the transaction where there
+// was none, so that one index joins it to a trace; where the span has the link, the attribute transaction.id
+// tells the transaction. Without a trace there is neither.
+//
 // # What a frame becomes
 //
 //	frame          mapping                                       location

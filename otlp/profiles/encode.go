@@ -2,7 +2,6 @@ package profiles
 
 import (
 	"encoding/binary"
-	"io"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -45,22 +44,18 @@ const (
 	periodType = "\x2a\x04\x08\x03\x10\x04" // cpuString, nanosecondsString
 )
 
-// What things take at most in a request of less than 256 MiB, where a length or an index has four bytes.
+// What things take at most in a request of less than 256 MiB, where a length has four bytes.
 const (
 	mostHeaderBytes = tagBytes + 4
-	mostVarintBytes = 10
-	mostSampleBytes = mostHeaderBytes + 2*mostHeaderBytes /* stack, link */ + 3*mostHeaderBytes + 3*4 /* attributes */
-	mostPointBytes  = 8 + 9                                                                           // a count is at most math.MaxInt64
+	mostTimeBytes   = fixedSize + tagBytes + 9 // a duration is at most math.MaxInt64
 
-	mostProfileBytes = len(sampleType) + fixedSize + tagBytes + mostVarintBytes + len(periodType) +
-		tagBytes + mostVarintBytes + profileIDBytes
 	profileIDBytes = tagBytes + 1 + 16
 	schemaURLBytes = tagBytes + 1 + len(schemaURL)
 )
 
 // mostProcessBytes is what a process without samples takes at most.
 func (b *Builder) mostProcessBytes(p *process) int {
-	return 3*mostHeaderBytes + len(p.resource) + len(b.scope) + 2*schemaURLBytes + mostProfileBytes
+	return 3*mostHeaderBytes + p.resource.bytes + len(b.scope) + 2*schemaURLBytes + len(b.types) + mostTimeBytes + profileIDBytes
 }
 
 // mostBytes is what the request takes at most.
@@ -74,86 +69,88 @@ func newScope(version string) []byte {
 	return appendMessage(nil, 1, scope)
 }
 
-// appendResource appends the field of a ResourceProfiles. Its values are text and not of the string table,
-// which not all receivers know to look into.
-func (b *Builder) appendResource(to []byte, r *Resource) []byte {
-	var resource []byte
-	add := func(key string, appendValue func(b []byte) []byte) {
-		resource = appendMessage(resource, 1, appendValue(appendMessage(nil, 1, key)))
-	}
-	text := func(key, value string) {
-		if value != "" {
-			add(key, func(b []byte) []byte { return appendTextValue(b, 2, valid(value)) })
+// addResource appends the field of a ResourceProfiles to the resources. Its values are text and not of the string
+// table, which not all receivers know to look into.
+func (b *Builder) addResource(r *Resource) piece {
+	to := b.scratch[:0]
+	for _, a := range [...]struct{ key, text string }{
+		{"service.name", r.ServiceName},
+		{"deployment.environment.name", r.Environment},
+		{"container.id", r.ContainerID},
+		{"process.executable.name", r.ExecutableName},
+		{"process.executable.path", r.ExecutablePath},
+		{"host.id", b.options.HostID},
+	} {
+		if a.text != "" {
+			text := valid(a.text)
+			to = appendHeader(to, 1, messageSize(len(a.key))+messageSize(messageSize(len(text))))
+			to = appendTextValue(appendMessage(to, 1, a.key), 2, text)
 		}
 	}
-	text("service.name", r.ServiceName)
-	text("deployment.environment.name", r.Environment)
-	text("container.id", r.ContainerID)
 	if r.PID > 0 {
-		add("process.pid", func(b []byte) []byte { return appendNumberValue(b, 2, uint64(r.PID)) })
+		const key = "process.pid"
+		to = appendHeader(to, 1, messageSize(len(key))+messageSize(varintSize(uint64(r.PID))))
+		to = appendNumberValue(appendMessage(to, 1, key), 2, uint64(r.PID))
 	}
-	text("process.executable.name", r.ExecutableName)
-	text("process.executable.path", r.ExecutablePath)
-	text("host.id", b.options.HostID)
-	return appendMessage(to, 1, resource)
+	b.scratch = to
+	at := len(b.resources)
+	b.resources = appendMessage(b.resources, 1, to)
+	return piece{at, len(b.resources) - at}
+}
+
+// newTypes is what of a profile comes before the samples, but for its time.
+func newTypes(samplesPerSecond int) []byte {
+	types := []byte(sampleType + periodType)
+	if samplesPerSecond > 0 {
+		types = appendVarint(types, 6, uint64(1e9/samplesPerSecond))
+	}
+	return types
 }
 
 // sizes are the lengths of what is nested, without tag and length.
 type sizes struct{ resource, scope, profile int }
 
-func (b *Builder) sizes(p *process, header []byte) (n sizes) {
-	n.profile = len(header)
+func (b *Builder) sizes(p *process) (n sizes) {
+	n.profile = len(b.types) + fixedSize + varintSize(b.end-b.start) + p.bytes
 	if p.id != [16]byte{} {
 		n.profile += profileIDBytes
 	}
-	for _, i := range p.samples {
-		n.profile += messageSize(b.samples[i].size())
-	}
 	n.scope = len(b.scope) + messageSize(n.profile) + schemaURLBytes
-	n.resource = len(p.resource) + messageSize(n.scope) + schemaURLBytes
+	n.resource = p.resource.bytes + messageSize(n.scope) + schemaURLBytes
 	return n
+}
+
+// size is the length of the request in bytes.
+func (b *Builder) size() int {
+	size := messageSize(b.dictionary.size())
+	for i := range b.processes {
+		size += messageSize(b.sizes(&b.processes[i]).resource)
+	}
+	return size
 }
 
 // encode makes the request.
 func (b *Builder) encode() []byte {
-	header := b.profileHeader()
-	total := messageSize(b.dictionary.size())
+	body := make([]byte, 0, b.size())
 	for i := range b.processes {
-		p := &b.processes[i]
-		if _, err := io.ReadFull(b.options.Random, p.id[:]); err != nil {
-			p.id = [16]byte{}
-		}
-		total += messageSize(b.sizes(p, header).resource)
-	}
-	body := make([]byte, 0, total)
-	for i := range b.processes {
-		body = b.appendProcess(body, &b.processes[i], header)
+		body = b.appendProcess(body, &b.processes[i])
 	}
 	body = appendHeader(body, 2, b.dictionary.size())
 	return b.dictionary.append(body)
 }
 
-// profileHeader is what all profiles have in common.
-func (b *Builder) profileHeader() []byte {
-	header := append([]byte(sampleType), periodType...)
-	header = appendFixed(header, 3, b.start)
-	header = appendVarint(header, 4, b.end-b.start)
-	if rate := b.options.SamplesPerSecond; rate > 0 {
-		header = appendVarint(header, 6, uint64(1e9/rate))
-	}
-	return header
-}
-
-func (b *Builder) appendProcess(to []byte, p *process, header []byte) []byte {
-	n := b.sizes(p, header)
+func (b *Builder) appendProcess(to []byte, p *process) []byte {
+	n := b.sizes(p)
 	to = appendHeader(to, 1, n.resource)
-	to = append(to, p.resource...)
+	to = append(to, b.resources[p.resource.at:][:p.resource.bytes]...)
 	to = appendHeader(to, 2, n.scope)
 	to = append(to, b.scope...)
 	to = appendHeader(to, 2, n.profile)
-	to = append(to, header...)
-	for _, i := range p.samples {
-		to = b.samples[i].append(to)
+	to = append(to, b.types...)
+	to = appendFixed(to, 3, b.start)
+	to = appendVarint(to, 4, b.end-b.start)
+	for i := p.first; i != none; i = b.samples[i].next {
+		to = b.appendSample(to, &b.samples[i])
 	}
 	if p.id != [16]byte{} {
 		to = appendMessage(to, 7, p.id[:])
@@ -173,35 +170,37 @@ func (s *sample) attributes(room *[3]int32) []int32 {
 	return attributes
 }
 
-func (s *sample) countBytes() (n int) {
-	for _, p := range s.points {
-		n += protowire.SizeVarint(p.count)
-	}
-	return n
-}
-
+// size is the length of the Sample.
 func (s *sample) size() int {
 	var room [3]int32
 	n := varintSize(uint64(s.stack)) + varintSize(uint64(s.link))
 	if attributes := s.attributes(&room); len(attributes) > 0 {
 		n += messageSize(packedSize(attributes))
 	}
-	return n + messageSize(s.countBytes()) + messageSize(8*len(s.points))
+	return n + messageSize(int(s.countBytes)) + messageSize(8*int(s.points))
 }
 
-func (s *sample) append(to []byte) []byte {
+func (b *Builder) appendSample(to []byte, s *sample) []byte {
 	var room [3]int32
 	to = appendHeader(to, 2, s.size())
 	to = appendVarint(to, 1, uint64(s.stack))
 	to = appendIndices(to, 2, s.attributes(&room))
 	to = appendVarint(to, 3, uint64(s.link))
-	to = appendHeader(to, 4, s.countBytes())
-	for _, p := range s.points {
-		to = protowire.AppendVarint(to, p.count)
+
+	// From the latest point to the earliest, so from the end.
+	to = appendHeader(to, 4, int(s.countBytes))
+	to = append(to, make([]byte, s.countBytes)...)
+	at := len(to)
+	for i := s.latest; i != none; i = b.points[i].earlier {
+		at -= protowire.SizeVarint(b.points[i].count)
+		protowire.AppendVarint(to[:at], b.points[i].count)
 	}
-	to = appendHeader(to, 5, 8*len(s.points))
-	for _, p := range s.points {
-		to = binary.LittleEndian.AppendUint64(to, p.time)
+	to = appendHeader(to, 5, 8*int(s.points))
+	to = append(to, make([]byte, 8*s.points)...)
+	at = len(to)
+	for i := s.latest; i != none; i = b.points[i].earlier {
+		at -= 8
+		binary.LittleEndian.PutUint64(to[at:], b.points[i].time)
 	}
 	return to
 }

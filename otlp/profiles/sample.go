@@ -10,11 +10,13 @@ import (
 var (
 	// ErrTooLarge: the sample does not fit into a request by itself.
 	ErrTooLarge = errors.New("sample too large")
-	// ErrInvalid: the sample counts nothing, has no frames or one at the address 0, or has no time after 1970 began.
+	// ErrInvalid: the sample counts nothing, has no process, no frames or one at the address 0, or no time after
+	// 1970 began.
 	ErrInvalid = errors.New("invalid sample")
 )
 
-// Resource is the process that samples are of. Empty fields are left out; text that is not UTF-8 is made so.
+// Resource is the process that samples are of. Empty fields are left out; text that is not UTF-8 is made so, and
+// cut at 8 KiB.
 type Resource struct {
 	ServiceName    string // as the process published it, with Environment
 	Environment    string
@@ -39,20 +41,15 @@ type Sample struct {
 	TID    int    // 0: not known
 	Thread string // the thread's name; empty: not known
 
-	Count      uint64
-	Start, End time.Time // the interval
+	Count uint64
+	// The interval, which the point in its middle stands for. End is not in it, unless it is Start: then that is
+	// the time of the sample.
+	Start, End time.Time
 }
 
-func (s *Sample) check() error {
-	if s.Count == 0 || len(s.Frames) == 0 || s.Start.UnixNano() <= 0 {
-		return ErrInvalid
-	}
-	for _, f := range s.Frames {
-		if f.Address == 0 {
-			return ErrInvalid
-		}
-	}
-	return nil
+// valid says whether there is something to send, whose frames are left to the dictionary.
+func (s *Sample) valid() bool {
+	return s.Count > 0 && s.Process != nil && len(s.Frames) > 0 && s.Start.UnixNano() > 0
 }
 
 // window is the interval in ns since 1970, 1 ns long at least: the clock may have been set back in it.

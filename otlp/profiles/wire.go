@@ -1,6 +1,11 @@
 package profiles
 
-import "google.golang.org/protobuf/encoding/protowire"
+import (
+	"encoding/binary"
+	"encoding/hex"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
 
 // The numbers of all fields are below 16, so a tag is one byte.
 const tagBytes = 1
@@ -64,6 +69,16 @@ func packedSize(indices []int32) (n int) {
 func appendTextValue(b []byte, field protowire.Number, text string) []byte {
 	b = appendHeader(b, field, messageSize(len(text)))
 	return appendMessage(b, 1, text)
+}
+
+// appendIDValue appends the text of an id: its 16 hexadecimal digits.
+func appendIDValue(b []byte, field protowire.Number, id uint64) []byte {
+	const digits = 16
+	b = appendHeader(b, field, messageSize(digits))
+	b = appendHeader(b, 1, digits)
+	var bytes [digits / 2]byte
+	binary.BigEndian.PutUint64(bytes[:], id)
+	return hex.AppendEncode(b, bytes[:])
 }
 
 func appendNumberValue(b []byte, field protowire.Number, n uint64) []byte {

@@ -1,0 +1,371 @@
+package profiles
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"correlator/profile"
+)
+
+// A large profile becomes several requests that share nothing, and nothing is lost between them.
+func TestSplit(t *testing.T) {
+	b, requests := collect(testOptions(&counter{}))
+	want, got := make(map[observation]uint64), make(map[observation]uint64)
+	const stacks = 2400
+	for i := range 2 * stacks {
+		frames := make([]profile.Frame, 5)
+		for j := range frames {
+			frames[j] = profile.Frame{File: library, Address: uint64(i%stacks*4+j) + 1}
+		}
+		sample := sampleOf(shop, frames...)
+		sample.SpanID[7], sample.SpanID[6] = byte(i), byte(i>>8)
+		sample.Thread = fmt.Sprintf("%0300d", i)
+		if err := b.Add(&sample); err != nil {
+			t.Fatal(err)
+		}
+		sample.observe(want)
+	}
+	if left := b.Samples(); left == 0 || left == 2*stacks {
+		t.Errorf("%d samples left", left)
+	}
+	b.Flush()
+	if b.Flush(); b.Samples() != 0 || len(*requests) < 2 {
+		t.Fatalf("%d requests, %d samples left", len(*requests), b.Samples())
+	}
+	samples, count := 0, uint64(0)
+	for i, r := range *requests {
+		if n := len(r.Body); n > requestBytes || i < len(*requests)-1 && n < requestBytes*3/4 {
+			t.Errorf("request of %d bytes", n)
+		}
+		samples, count = samples+r.Samples, count+r.Count
+		observations(t, decode(t, r.Body), got)
+	}
+	if samples != 2*stacks || count != 2*stacks || !maps.Equal(got, want) {
+		t.Errorf("%d samples, %d counted, %d of %d arrived", samples, count, len(got), len(want))
+	}
+}
+
+// wide is a stack with so many files, each with as much text as is taken.
+func wide(files int) (stack []profile.Frame) {
+	for i := range files {
+		text := fmt.Sprintf("%0*d", maxTextBytes, i)
+		file := &profile.File{ID: profile.FileID{byte(i), byte(i >> 8), 1}, Kind: profile.NativeFrame, Path: text, BuildID: text}
+		stack = append(stack, profile.Frame{File: file, Address: 1})
+	}
+	return stack
+}
+
+// deep is a stack with so many different frames.
+func deep(frames int) (stack []profile.Frame) {
+	for i := range frames {
+		stack = append(stack, profile.Frame{Address: 0x7f0000000000 + uint64(i)})
+	}
+	return stack
+}
+
+func TestTooLarge(t *testing.T) {
+	b, requests := collect(testOptions(&counter{}))
+	small, large := sampleOf(shop, deep(1)...), sampleOf(shop, deep(75_000)...)
+	huge := sampleOf(shop, wide(MaxRequestBytes/maxTextBytes)...)
+	for i, c := range []struct {
+		sample *Sample
+		err    error
+	}{{&small, nil}, {&large, nil}, {&small, nil}, {&huge, ErrTooLarge}, {&small, nil}} {
+		if err := b.Add(c.sample); !errors.Is(err, c.err) {
+			t.Fatalf("sample %d: %v", i, err)
+		}
+	}
+	b.Flush()
+	var sizes []int
+	for _, r := range *requests {
+		decode(t, r.Body)
+		sizes = append(sizes, len(r.Body))
+		if r.Samples != 1 || r.Profiles != 1 {
+			t.Errorf("%d samples, %d profiles", r.Samples, r.Profiles)
+		}
+	}
+	if len(sizes) != 4 || sizes[1] <= requestBytes || sizes[1] > MaxRequestBytes || sizes[0] != sizes[2] || sizes[2] != sizes[3] {
+		t.Errorf("requests of %d bytes", sizes)
+	}
+}
+
+// The bytes decide, and not what they were thought to be at most: a request is full with the last byte, and a
+// single sample is too large by one.
+func TestExactLimit(t *testing.T) {
+	add := func(limit int, samples ...Sample) (requests []Request, err error) {
+		options := testOptions(&counter{})
+		options.MaxBytes = limit
+		b := NewBuilder(options, func(r Request) { requests = append(requests, r) })
+		for i := range samples {
+			err = errors.Join(err, b.Add(&samples[i]))
+		}
+		b.Flush()
+		return requests, err
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		var samples []Sample
+		processes := []*Resource{shop, {PID: 1 << 30}, {ServiceName: strings.Repeat("s", 200)}}
+		for range 1 + random.IntN(60) {
+			s := sampleOf(processes[random.IntN(3)], deep(1+random.IntN(3))...)
+			s.TID, s.Count = random.IntN(300), 1<<random.IntN(40)
+			s.Start = moment.Add(time.Duration(random.IntN(5)) * time.Second)
+			s.End = s.Start.Add(1 << random.IntN(38))
+			samples = append(samples, s)
+		}
+		all, err := add(0, samples...)
+		if err != nil || len(all) != 1 {
+			t.Fatalf("%d requests, %v", len(all), err)
+		}
+		size := len(all[0].Body)
+		if fits, err := add(size, samples...); err != nil || len(fits) != 1 {
+			t.Errorf("%d requests at a limit of %d, %v", len(fits), size, err)
+		}
+		less, err := add(size-1, samples...)
+		if len(samples) == 1 != errors.Is(err, ErrTooLarge) || len(samples) > 1 && len(less) < 2 {
+			t.Errorf("%d requests of %d samples at a limit of %d - 1, %v", len(less), len(samples), size, err)
+		}
+		for _, r := range less {
+			decode(t, r.Body)
+			if len(r.Body) >= size {
+				t.Errorf("request of %d bytes, limit %d - 1", len(r.Body), size)
+			}
+		}
+	}
+}
+
+// A sample that does not fit leaves no trace, not even its time.
+func TestNotTaken(t *testing.T) {
+	first, second := sampleOf(shop, deep(1)...), sampleOf(&Resource{PID: 43}, deep(9)...)
+	second.Start, second.End = moment.Add(-time.Second), moment.Add(5*time.Second)
+	alone, requests := collect(testOptions(&counter{}))
+	if err := alone.Add(&first); err != nil {
+		t.Fatal(err)
+	}
+	alone.Flush()
+	want := (*requests)[0].Body
+
+	options := testOptions(&counter{})
+	options.MaxBytes = len(want) + 200
+	b, requests := collect(options)
+	if err := errors.Join(b.Add(&first), b.Add(&second)); err != nil {
+		t.Fatal(err)
+	}
+	if len(*requests) != 1 || !bytes.Equal((*requests)[0].Body, want) {
+		t.Errorf("%d requests, %x, want %x", len(*requests), (*requests)[0].Body, want)
+	}
+}
+
+// Whatever a process calls itself, its samples are sent.
+func TestHugeText(t *testing.T) {
+	for _, unit := range []string{"x", "é", "€", "\U0001f600", "\xff", "\x80", "a\xe2\x82"} {
+		text := "-" + strings.Repeat(unit, MaxRequestBytes/len(unit))
+		file := &profile.File{ID: profile.FileID{1}, Kind: profile.NativeFrame, BuildID: text, Path: text}
+		sample := sampleOf(&Resource{
+			ServiceName: text, Environment: text, ContainerID: text, ExecutableName: text, ExecutablePath: text,
+		}, profile.Frame{File: file, Address: 1})
+		sample.Thread = text
+		request := one(t, testOptions(&counter{}), sample)
+		got := resourceOf(request.ResourceProfiles[0])["service.name"]
+		if n := utf8.RuneCountInString(got); len(got) > 3*maxTextBytes || n < 2 || !strings.HasPrefix(got, "-") {
+			t.Errorf("%q: %d bytes", unit, len(got))
+		}
+		if utf8.ValidString(unit) && (strings.Contains(got, "\ufffd") || len(got) <= maxTextBytes-len(unit) || len(got) > maxTextBytes) {
+			t.Errorf("%q was cut to %d bytes within a letter", unit, len(got))
+		}
+	}
+}
+
+// An interval that was no time, or ended before it began, is one of a sample with its exact time.
+func TestExactTime(t *testing.T) {
+	at := func(start, end time.Duration) Sample {
+		s := sampleOf(shop, profile.Frame{Address: 1})
+		s.Start, s.End = moment.Add(start), moment.Add(end)
+		return s
+	}
+	p := one(t, testOptions(&counter{}), at(0, 0), at(70, -5*time.Hour), at(100, 101), at(100, 102), at(70, 70)).
+		ResourceProfiles[0].ScopeProfiles[0].Profiles[0]
+	base := uint64(moment.UnixNano())
+	s := p.Samples[0]
+	if p.TimeUnixNano != base || p.DurationNano != 102 || len(s.Values) != 4 {
+		t.Fatal(p)
+	}
+	for i, want := range []struct {
+		after uint64
+		count int64
+	}{{0, 1}, {70, 2}, {100, 1}, {101, 1}} {
+		if s.TimestampsUnixNano[i] != base+want.after || s.Values[i] != want.count {
+			t.Errorf("%d at %d, want %+v", s.Values[i], s.TimestampsUnixNano[i]-base, want)
+		}
+	}
+}
+
+// Drained intervals of several CPUs, processes and goroutines overlap and come in any order; those of one sample
+// are told in that of time, each once.
+func TestAnyOrder(t *testing.T) {
+	b, requests := collect(testOptions(&counter{}))
+	want := make(map[observation]uint64)
+	for _, i := range rand.New(rand.NewPCG(3, 4)).Perm(600) {
+		s := sampleOf(shop, profile.Frame{Address: uint64(1 + i%3)})
+		s.Start = moment.Add(time.Duration(i/12) * 100 * time.Millisecond)
+		s.End, s.Count = s.Start.Add(100*time.Millisecond), uint64(i+1)
+		if err := b.Add(&s); err != nil {
+			t.Fatal(err)
+		}
+		s.observe(want)
+	}
+	b.Flush()
+	got := make(map[observation]uint64)
+	request := decode(t, (*requests)[0].Body)
+	observations(t, request, got)
+	if len(*requests) != 1 || !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	for _, s := range request.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].Samples {
+		for i, at := range s.TimestampsUnixNano[1:] {
+			if at <= s.TimestampsUnixNano[i] {
+				t.Fatalf("%v", s.TimestampsUnixNano)
+			}
+		}
+	}
+}
+
+// No profile lasts from one time to another that the clock was set to.
+func TestClockSet(t *testing.T) {
+	for name, step := range map[string]time.Duration{"back": -time.Hour, "forward": time.Hour, "corrected": -200 * time.Millisecond} {
+		b, requests := collect(testOptions(&counter{}))
+		for i := range 10 {
+			s := sampleOf(shop, profile.Frame{Address: 1})
+			s.Start = moment.Add(time.Duration(i) * 100 * time.Millisecond)
+			if i >= 5 {
+				s.Start = s.Start.Add(step)
+			}
+			s.End = s.Start.Add(100 * time.Millisecond)
+			if i == 4 && step > 0 { // the interval in which it was set
+				s.End = s.End.Add(step)
+			}
+			if err := b.Add(&s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.Flush()
+		want := 2
+		if name == "corrected" {
+			want = 1
+		}
+		if len(*requests) != want {
+			t.Fatalf("%s: %d requests", name, len(*requests))
+		}
+		count := uint64(0)
+		for i, r := range *requests {
+			p := decode(t, r.Body).ResourceProfiles[0].ScopeProfiles[0].Profiles[0]
+			if lasts := time.Duration(p.DurationNano); lasts > time.Second && !(step > 0 && i == 0) {
+				t.Errorf("%s: profile %d lasts %v", name, i, lasts)
+			}
+			count += r.Count
+		}
+		if count != 10 {
+			t.Errorf("%s: %d samples", name, count)
+		}
+	}
+}
+
+// Counts can be large, and times be the first there are.
+func TestExtremes(t *testing.T) {
+	s := sampleOf(shop, profile.Frame{Address: 1})
+	s.Count, s.Start, s.End = math.MaxUint64, time.Unix(0, 1), time.Unix(0, math.MaxInt64)
+	again := s
+	again.Count = 7
+	p := one(t, testOptions(&counter{}), s, again).ResourceProfiles[0].ScopeProfiles[0].Profiles[0]
+	if p.Samples[0].Values[0] != math.MaxInt64 || p.TimeUnixNano != 1 || p.DurationNano != math.MaxInt64-1 {
+		t.Errorf("%v", p)
+	}
+}
+
+// heapBytes is what is in use.
+func heapBytes() int {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
+}
+
+// A burst is paid back, and what remains does not depend on which samples were the frequent ones.
+func TestMemory(t *testing.T) {
+	full := 0
+	before := heapBytes()
+	b := NewBuilder(testOptions(&counter{}), func(r Request) { full = max(full, len(r.Body)) })
+	// Each round another sample is the one that fills the request: 1 MB more each time if that stayed with it.
+	for round := range 5 {
+		s := sampleOf(shop, profile.Frame{Address: 1})
+		add := func() {
+			if err := b.Add(&s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range 12_000 {
+			s.TID = 1 + i
+			add()
+		}
+		s.TID = 1 + round*100
+		for i := range 60_000 {
+			s.Start = moment.Add(time.Duration(i))
+			s.End = s.Start
+			add()
+		}
+		b.Flush()
+	}
+	burst := heapBytes() - before
+	if full < requestBytes*8/10 || burst > 6<<20 {
+		t.Errorf("%d bytes in use after requests of %d", burst, full)
+	}
+	for range shrinkAfter {
+		s := sampleOf(shop, profile.Frame{Address: 1})
+		if err := b.Add(&s); err != nil {
+			t.Fatal(err)
+		}
+		b.Flush()
+	}
+	if rest := heapBytes() - before; rest > 256<<10 {
+		t.Errorf("%d bytes in use after small requests, %d after large ones", rest, burst)
+	}
+	runtime.KeepAlive(b)
+}
+
+// Once a request has had samples like it, another one costs no allocation.
+func TestAllocations(t *testing.T) {
+	samples := realistic()
+	for i := range samples { // cut by the kernel, within a letter
+		samples[i].Thread = "pool-läu-ä\xc3"
+	}
+	b := NewBuilder(testOptions(&counter{}), func(Request) {})
+	add := func() {
+		for i := range samples {
+			if err := b.Add(&samples[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	add()
+	b.Flush()
+	add()
+	if n := testing.AllocsPerRun(10, add); n != 0 {
+		t.Errorf("%v allocations for %d samples that the request has", n, len(samples))
+	}
+	whole := testing.AllocsPerRun(10, func() {
+		add()
+		b.Flush()
+	})
+	if whole > 20 {
+		t.Errorf("%v allocations for a request of %d samples", whole, len(samples))
+	}
+}

@@ -1,0 +1,46 @@
+package profiles
+
+// memory is what a request is made of. The next one is made in the same memory, so that samples cost no
+// allocation; all of it is in a few tables, of which none is larger than the largest request needed.
+type memory struct {
+	dictionary dictionary
+	processes  []process
+	resources  []byte
+	byResource map[*Resource]int32
+	samples    []sample
+	points     []point
+	identities map[identity]int32 // of samples
+	scratch    []byte
+
+	largest int // request in bytes since the memory was new
+	small   int // requests in succession that needed much less
+}
+
+const (
+	// keptBytes is the size of requests whose memory (less than 1 MB) is kept for good.
+	keptBytes = 128 << 10
+	// muchLess is by what factor smaller requests do not need the memory, and shrinkAfter how many of them
+	// say that the large ones are over: a minute of one every 5 seconds.
+	muchLess, shrinkAfter = 4, 12
+)
+
+// reset empties the memory after a request of that size. The agent shares 25 MB, and ordinary requests are of
+// 20 kB: what a burst took is given back after a while.
+func (m *memory) reset(bytes int) {
+	m.largest = max(m.largest, bytes)
+	if m.largest > keptBytes && bytes < m.largest/muchLess {
+		m.small++
+	} else {
+		m.small = 0
+	}
+	if m.small == shrinkAfter {
+		*m = memory{}
+	}
+	if m.byResource == nil {
+		m.byResource, m.identities = make(map[*Resource]int32), make(map[identity]int32)
+	}
+	m.dictionary.reset()
+	m.processes, m.resources, m.samples, m.points = m.processes[:0], m.resources[:0], m.samples[:0], m.points[:0]
+	clear(m.byResource)
+	clear(m.identities)
+}
