@@ -1,15 +1,11 @@
 package otlp
 
 import (
-	"context"
 	"fmt"
-	"net"
-	"net/http"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
@@ -60,14 +56,15 @@ func TestStatusCodes(t *testing.T) {
 				switch {
 				case again && info:
 					r.wantTimes(start, 0, 3*time.Second)
-					l.wantCounts("a", Metrics, "accepted_items=5 sent_items=5 "+attempts+" retries=1 throttled=1 throttled_seconds=3"+
-						duplicated(c.code))
+					l.wantCounts("a", Metrics, "accepted_items=5 sent_items=5 "+attempts+
+						" retries=1 throttled=1 throttled_seconds=3"+duplicated(c.code))
 				case again:
 					r.wantTimes(start, 0, 500*time.Millisecond)
 					l.wantCounts("a", Metrics, "accepted_items=5 sent_items=5 "+attempts+" retries=1"+duplicated(c.code))
 				default:
 					r.wantTimes(start, 0)
-					l.wantCounts("a", Metrics, fmt.Sprintf("accepted_items=5 dropped_items{refused,%s}=5 attempts{%s}=1", c.name, c.name))
+					l.wantCounts("a", Metrics,
+						fmt.Sprintf("accepted_items=5 dropped_items{refused,%s}=5 attempts{%s}=1", c.name, c.name))
 				}
 			})
 		}
@@ -130,6 +127,29 @@ func TestResourceExhausted(t *testing.T) {
 	}
 }
 
+// What a RetryInfo says decides if it is one: RESOURCE_EXHAUSTED with a delay of 0 is for now, with one that cannot
+// be for ever.
+func TestResourceExhaustedDelay(t *testing.T) {
+	for _, c := range []struct {
+		delay *durationpb.Duration
+		want  string
+	}{
+		{&durationpb.Duration{}, "accepted_items=1 sent_items=1 attempts{OK}=1 attempts{RESOURCE_EXHAUSTED}=1 retries=1"},
+		{&durationpb.Duration{Seconds: -1}, "accepted_items=1 dropped_items{refused,RESOURCE_EXHAUSTED}=1" +
+			" attempts{RESOURCE_EXHAUSTED}=1 bad_response=1"},
+		{&durationpb.Duration{Seconds: 601}, "accepted_items=1 attempts{RESOURCE_EXHAUSTED}=1" +
+			" throttled=1 throttled_seconds=600 bad_response=1 queue_batches=1 queue_items=1"},
+	} {
+		inBubble(t, c.delay.String(), func(t *testing.T) {
+			r := newReceiver(t, reply{code: codes.ResourceExhausted, retry: c.delay}, reply{})
+			l := lab1(t, r.destination("a"))
+			l.send(Metrics, "x", 1)
+			l.after(time.Minute)
+			l.wantCounts("a", Metrics, c.want)
+		})
+	}
+}
+
 // A signal that the receiver does not know is off for 5 minutes; then one batch tries again.
 func TestUnimplemented(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
@@ -177,43 +197,4 @@ func TestUnimplemented(t *testing.T) {
 			"accepted_items=12 sent_items=2 dropped_items{unsupported}=10 attempts{OK}=2 attempts{UNIMPLEMENTED}=2")
 		l.wantTold("supported")
 	})
-}
-
-// A proxy that speaks HTTP and not gRPC: grpc-go makes a code of the status.
-func TestProxyStatus(t *testing.T) {
-	for _, c := range []struct {
-		status  int
-		code    string
-		retried bool
-	}{
-		{429, "UNAVAILABLE", true}, {502, "UNAVAILABLE", true}, {503, "UNAVAILABLE", true}, {504, "UNAVAILABLE", true},
-		{400, "INTERNAL", false}, {401, "UNAUTHENTICATED", false}, {403, "PERMISSION_DENIED", false},
-		{404, "UNIMPLEMENTED", false}, {418, "UNKNOWN", false}, {500, "UNKNOWN", false},
-	} {
-		inBubble(t, fmt.Sprint(c.status), func(t *testing.T) {
-			listener := bufconn.Listen(1 << 16)
-			var protocols http.Protocols
-			protocols.SetUnencryptedHTTP2(true)
-			server := &http.Server{
-				Handler:   http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(c.status) }),
-				Protocols: &protocols,
-			}
-			go server.Serve(listener)
-			t.Cleanup(func() { server.Close() })
-			d := NewDestination("unix:/proxy")
-			d.Name = "a"
-			d.dial = func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }
-			l := lab1(t, d)
-			l.send(Metrics, "x", 1)
-			dropped := "refused," + c.code
-			switch {
-			case c.retried:
-				l.wantCounts("a", Metrics, "accepted_items=1 attempts{UNAVAILABLE}=1 queue_batches=1 queue_items=1")
-				return
-			case c.status == 404:
-				dropped = "unsupported"
-			}
-			l.wantCounts("a", Metrics, fmt.Sprintf("accepted_items=1 dropped_items{%s}=1 attempts{%s}=1", dropped, c.code))
-		})
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/grpc/metadata"
 )
@@ -19,6 +20,13 @@ const (
 	None Compression = "none"
 )
 
+func (c Compression) validate() error {
+	if c != Gzip && c != None {
+		return fmt.Errorf("compression %q: neither gzip nor none", string(c))
+	}
+	return nil
+}
+
 const (
 	// DefaultQueueBytes is the memory for batches that are not yet delivered, of all destinations together
 	// and of each: at a few kB/s this is half an hour.
@@ -30,6 +38,9 @@ const (
 	DefaultConcurrency     = 4
 	// MaxConcurrency: beyond it a request only waits elsewhere.
 	MaxConcurrency = 64
+	// MaxTimeout: nobody answers after that. The kernel, which gets twice as much in milliseconds, takes no
+	// more than 24 days.
+	MaxTimeout = time.Hour
 )
 
 // Destination is the configuration of one receiver. Begin with NewDestination: the zero values of most
@@ -49,12 +60,16 @@ type Destination struct {
 
 	Headers     Headers
 	Compression Compression
-	Timeout     time.Duration // of one attempt
+	Timeout     time.Duration // of one attempt, at most MaxTimeout
 
-	Concurrency     int           // requests in flight, at most
-	QueueBytes      int64         // of batches that are queued or in flight, at most
-	MaxRequestBytes int           // of one batch, before compression
-	MaxAge          time.Duration // of a batch when an attempt begins; 0: any
+	// Concurrency is how many requests are in flight, at most. Beside other destinations, it is fewer if they are
+	// large and of our own data: what is in flight cannot make room for that of others.
+	Concurrency     int
+	QueueBytes      int64 // of batches that are queued or in flight, at most
+	MaxRequestBytes int   // of one batch, before compression
+	// MaxAge is how old a batch may be when an attempt begins; 0: any. A destination that takes nothing for
+	// longer does not harm others: see TryOffer.
+	MaxAge time.Duration
 
 	// RetryResourceExhausted sends a batch again that was answered with RESOURCE_EXHAUSTED and no RetryInfo,
 	// for receivers that say so when they are short of memory. OTLP wants it dropped.
@@ -67,25 +82,35 @@ type Destination struct {
 func NewDestination(endpoint string) Destination {
 	return Destination{
 		Name: endpoint, Endpoint: endpoint, Compression: Gzip, Timeout: DefaultTimeout,
-		Concurrency: DefaultConcurrency, QueueBytes: DefaultQueueBytes, MaxRequestBytes: DefaultMaxRequestBytes, MaxAge: DefaultMaxAge,
+		Concurrency: DefaultConcurrency, QueueBytes: DefaultQueueBytes, MaxRequestBytes: DefaultMaxRequestBytes,
+		MaxAge: DefaultMaxAge,
 	}
 }
 
-func (d *Destination) takes(s Signal) bool {
+// Takes says whether the destination gets a signal.
+func (d *Destination) Takes(s Signal) bool {
 	return len(d.Signals) == 0 || slices.Contains(d.Signals, s)
 }
 
-func (d *Destination) validate() error {
+// Secure says whether connections to the destination, which is valid, have TLS.
+func (d *Destination) Secure() bool {
+	e, err := parseEndpoint(d.Endpoint, d.Insecure)
+	return err == nil && e.tls
+}
+
+// Validate says what is wrong with a destination, as far as it can be seen without opening anything. It never has
+// a secret in it: no value of a header, and nothing of an endpoint that is none.
+func (d *Destination) Validate() error {
 	if _, err := parseEndpoint(d.Endpoint, d.Insecure); err != nil {
 		return err
 	}
 	switch {
 	case d.Name == "":
 		return errors.New("name is empty")
-	case d.Compression != Gzip && d.Compression != None:
-		return fmt.Errorf("compression %q: neither gzip nor none", d.Compression)
-	case d.Timeout <= 0:
-		return fmt.Errorf("timeout %v: not positive", d.Timeout)
+	case !utf8.ValidString(d.Name): // it labels metrics
+		return errors.New("name is not UTF-8")
+	case d.Timeout <= 0 || d.Timeout > MaxTimeout:
+		return fmt.Errorf("timeout %v: not above 0 and at most %v", d.Timeout, MaxTimeout)
 	case d.MaxAge < 0:
 		return fmt.Errorf("max-age %v: negative", d.MaxAge)
 	case d.Concurrency < 1 || d.Concurrency > MaxConcurrency:
@@ -95,12 +120,15 @@ func (d *Destination) validate() error {
 	case d.MaxRequestBytes <= 0:
 		return fmt.Errorf("max-request-bytes %d: not positive", d.MaxRequestBytes)
 	case (d.ClientCertificate == "") != (d.ClientKey == ""):
-		return errors.New("client certificate and client key: one without the other")
+		return errors.New("client-certificate and client-key: one without the other")
 	}
 	for _, s := range d.Signals {
 		if s >= NumSignals {
 			return fmt.Errorf("signal %d: unknown", s)
 		}
+	}
+	if err := d.Compression.validate(); err != nil {
+		return err
 	}
 	return d.Headers.validate()
 }
@@ -153,6 +181,22 @@ func (h Headers) validate() error {
 		seen[k] = true
 	}
 	return nil
+}
+
+// secrets hides the values in texts: a receiver may repeat the key that it does not know. Short values are
+// no secrets but words that may be in any text.
+func (h Headers) secrets() *strings.Replacer {
+	const short = 8
+	var pairs []string
+	for _, v := range h {
+		// The last word alone too, without the scheme of an authorization.
+		for _, secret := range []string{v, v[strings.LastIndexByte(v, ' ')+1:]} {
+			if len(secret) >= short {
+				pairs = append(pairs, secret, "REDACTED")
+			}
+		}
+	}
+	return strings.NewReplacer(pairs...)
 }
 
 func (h Headers) metadata() metadata.MD { return metadata.New(h) }

@@ -3,13 +3,14 @@ package otlp
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
 var (
 	// ErrClosed: the exporter is being shut down, or was.
 	ErrClosed = errors.New("exporter is shut down")
-	// ErrTooLarge: the batch will never fit, at one destination at least.
+	// ErrTooLarge: the batch will never fit, at any destination.
 	ErrTooLarge = errors.New("batch is too large")
 	// ErrUnsupported: no destination takes the signal.
 	ErrUnsupported = errors.New("no destination takes this signal")
@@ -32,12 +33,22 @@ const receivedShare = 0.75
 
 func receivedLimit(n int64) int64 { return int64(receivedShare * float64(n)) }
 
+// flightLimit is how many bytes of own data a destination may have in flight. What it has cannot make room for the
+// data of others for as long as it hangs; so together they have no more than received data leaves.
+func flightLimit(budget int64, destinations int) int64 {
+	if destinations <= 1 {
+		return budget // there are no others
+	}
+	return (budget - receivedLimit(budget)) / int64(destinations)
+}
+
 // core is the pipelines of all destinations and the memory that they share. It has no clock, no goroutine
 // and no network; the exporter's lock guards it.
 type core struct {
 	budget int64 // bytes of all batches together
 	used   int64 // each batch counts once
 	pinned int64 // of used, what cannot make room: in flight or promised anywhere
+	flight int64 // what a destination may have in flight of data that is not promised: see flightLimit
 	random func() float64
 
 	pipelines []*pipeline
@@ -45,11 +56,11 @@ type core struct {
 	closed    bool
 
 	events []Event     // not yet told
-	takers []*pipeline // scratch of offer
+	takers []*pipeline // scratch of offer and tryOffer
 }
 
 func newCore(budget int64, destinations []Destination, random func() float64) *core {
-	c := &core{budget: budget, random: random}
+	c := &core{budget: budget, flight: flightLimit(budget, len(destinations)), random: random}
 	for i := range destinations {
 		d := &destinations[i]
 		c.pipelines = append(c.pipelines, &pipeline{core: c, conf: d, gate: newGate(d.Concurrency, random)})
@@ -62,21 +73,21 @@ func (c *core) offer(b *Batch, now time.Time) {
 	if b.items <= 0 {
 		return
 	}
+	c.lapse(now)
 	c.takers = c.takers[:0]
 	for _, p := range c.pipelines {
-		if !p.conf.takes(b.signal) {
+		if !p.conf.Takes(b.signal) {
 			continue
 		}
 		n := &p.counters[b.signal]
 		n.accepted += uint64(b.items)
+		reason, barred := p.bars(b, now)
 		switch {
 		case c.closed:
 			n.drop(b, Shutdown)
 			p.lost.add(b)
-		case len(b.request) > p.conf.MaxRequestBytes:
-			n.drop(b, TooLarge)
-		case !p.support[b.signal].admits(now):
-			n.drop(b, Unsupported)
+		case barred:
+			n.drop(b, reason)
 		case c.pinned+b.size() > c.budget || !p.makeRoom(b.size()):
 			n.drop(b, QueueFull)
 		default:
@@ -84,87 +95,98 @@ func (c *core) offer(b *Batch, now time.Time) {
 		}
 	}
 	if len(c.takers) > 0 {
-		c.makeRoom(b.size())
+		c.makeRoom(b.size(), true)
 	}
 	for _, p := range c.takers {
 		p.add(b, false)
 	}
 }
 
-// makeRoom drops batches until that many bytes fit into the budget; pinned ones must leave that much. It
-// always takes the oldest of the destination that has most: one that is slow loses its own, not that of
-// others.
-func (c *core) makeRoom(size int64) {
-	for c.used+size > c.budget {
-		most := c.pipelines[0]
-		for _, p := range c.pipelines[1:] {
-			if p.bytes-p.pinned > most.bytes-most.pinned {
-				most = p
-			}
-		}
-		most.discard(most.queue.expendable(), QueueFull)
+// bars is why a destination would not take a batch, however much room there is.
+func (p *pipeline) bars(b *Batch, now time.Time) (reason Reason, barred bool) {
+	switch {
+	case len(b.request) > p.conf.MaxRequestBytes:
+		return TooLarge, true
+	case !p.support[b.signal].admits(now):
+		return Unsupported, true
 	}
+	return 0, false
 }
 
-// tryOffer queues received data at every destination that wants it, or at none.
+// tryOffer queues received data at every destination that wants it, or at none. One that never takes it does
+// not keep the others from it.
 func (c *core) tryOffer(b *Batch, now time.Time) error {
-	size := b.size()
-	if c.closed {
+	switch {
+	case c.closed:
 		return ErrClosed
-	}
-	if b.items <= 0 {
+	case b.items <= 0:
 		return nil
 	}
-	able := 0
+	c.lapse(now)
+	size := b.size()
+	bars := func(p *pipeline) (Reason, bool) {
+		if size > receivedLimit(p.conf.QueueBytes) || size > receivedLimit(c.budget) {
+			return TooLarge, true
+		}
+		return p.bars(b, now)
+	}
+	never := ErrUnsupported
+	c.takers = c.takers[:0]
 	for _, p := range c.pipelines {
-		if !p.conf.takes(b.signal) {
+		if !p.conf.Takes(b.signal) {
 			continue
 		}
-		if len(b.request) > p.conf.MaxRequestBytes || size > receivedLimit(p.conf.QueueBytes) || size > receivedLimit(c.budget) {
-			return fmt.Errorf("%w: %d bytes", ErrTooLarge, len(b.request))
-		}
-		if p.support[b.signal].admits(now) {
-			able++
+		if reason, barred := bars(p); !barred {
+			c.takers = append(c.takers, p)
+		} else if reason == TooLarge {
+			never = fmt.Errorf("%w: %d bytes", ErrTooLarge, len(b.request))
 		}
 	}
-	if able == 0 {
-		return ErrUnsupported
+	if len(c.takers) == 0 {
+		return never
 	}
-	if err := c.overload(b, now); err != nil {
+	if err := c.overload(size, now); err != nil {
 		return err
 	}
 	for _, p := range c.pipelines {
-		if !p.conf.takes(b.signal) {
+		if !p.conf.Takes(b.signal) {
 			continue
 		}
-		p.counters[b.signal].accepted += uint64(b.items)
-		if p.support[b.signal].admits(now) {
-			p.add(b, true)
+		n := &p.counters[b.signal]
+		n.accepted += uint64(b.items)
+		if reason, barred := bars(p); barred {
+			n.drop(b, reason)
+		} else if !p.makeRoom(size) { // it has lapsed, and has that much in flight
+			n.drop(b, QueueFull)
 		} else {
-			p.counters[b.signal].drop(b, Unsupported)
+			p.add(b, true)
 		}
 	}
 	return nil
 }
 
-// overload is an *OverloadError if there is no room for received data: of the destinations without, that
-// which needs longest.
-func (c *core) overload(b *Batch, now time.Time) error {
-	size := b.size()
-	full := c.used+size > c.budget || c.pinned+size > receivedLimit(c.budget)
-	var worst *OverloadError
-	for _, p := range c.pipelines {
-		if !p.conf.takes(b.signal) || !p.support[b.signal].admits(now) {
-			continue
-		}
-		if full || p.bytes+size > p.conf.QueueBytes || p.pinned+size > receivedLimit(p.conf.QueueBytes) {
-			if wait := p.halfEmpty(now); worst == nil || wait > worst.RetryAfter {
-				worst = &OverloadError{Destination: p.conf.Name, RetryAfter: wait}
-			}
-		}
+// overload makes room for received data at destinations that have lapsed, and in the budget at their cost. It
+// is an *OverloadError if there is none at one of the other takers, of those that which needs longest.
+func (c *core) overload(size int64, now time.Time) error {
+	voters := slices.DeleteFunc(slices.Clone(c.takers), func(p *pipeline) bool { return p.lapsed })
+	if len(voters) == 0 {
+		voters = c.takers
 	}
-	if worst == nil {
-		return nil
+	full := func(p *pipeline) bool {
+		return p.bytes+size > p.conf.QueueBytes || p.pinned+size > receivedLimit(p.conf.QueueBytes)
+	}
+	budget := c.pinned+size > receivedLimit(c.budget)
+	if !budget && !slices.ContainsFunc(voters, full) {
+		if c.makeRoom(size, false) {
+			return nil
+		}
+		budget = true
+	}
+	worst := &OverloadError{}
+	for _, p := range voters {
+		if wait := p.halfEmpty(now); (budget || full(p)) && wait > worst.RetryAfter {
+			worst.Destination, worst.RetryAfter = p.conf.Name, wait
+		}
 	}
 	// Up to 20 % more or less, so that not all who were refused together come back together.
 	spread := 0.8 + 0.4*c.random()
@@ -189,15 +211,17 @@ func (p *pipeline) halfEmpty(now time.Time) time.Duration {
 	return min(max(wait, minRefusal), maxRefusal)
 }
 
-// hold and release count who holds a batch; the first and the last change the budget.
-func (c *core) hold(b *Batch) {
-	if b.refs++; b.refs == 1 {
+// hold and release say who holds a batch; the first and the last change the budget.
+func (c *core) hold(e *entry) {
+	b := e.batch
+	if b.holders = append(b.holders, e); len(b.holders) == 1 {
 		c.used += b.size()
 	}
 }
 
-func (c *core) release(b *Batch) {
-	if b.refs--; b.refs == 0 {
+func (c *core) release(e *entry) {
+	b, i := e.batch, slices.Index(e.batch.holders, e)
+	if b.holders = slices.Delete(b.holders, i, i+1); len(b.holders) == 0 {
 		c.used -= b.size()
 	}
 }

@@ -3,6 +3,7 @@ package otlp
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,13 +13,44 @@ import (
 // checkSums fails if what the core counts does not add up: items for each destination and signal, bytes
 // for each destination, for batches shared, and for the pins. With what is in flight it checks these exactly.
 func checkSums(t testing.TB, c *core, out []flying) {
-	t.Helper()
-	refs, pins := make(map[*Batch]int), make(map[*Batch]int)
+	flies := func(e *entry) bool {
+		return slices.ContainsFunc(out, func(f flying) bool { return f.e == e })
+	}
+	// Each batch is looked at once, with the first of its holders.
+	var used, pinned int64
+	left := 0
+	seen := func(e *entry) {
+		b := e.batch
+		if left--; b.holders[0] != e {
+			return
+		}
+		left += len(b.holders)
+		pins := 0
+		for _, e := range b.holders {
+			if e.promised || flies(e) {
+				pins++
+			}
+		}
+		if b.pins != pins {
+			t.Fatalf("a batch has %d pins, %d counted", pins, b.pins)
+		}
+		if used += b.size(); pins > 0 {
+			pinned += b.size()
+		}
+	}
 	for _, f := range out {
-		refs[f.e.batch]++
-		pins[f.e.batch]++
+		seen(f.e)
 	}
 	for _, p := range c.pipelines {
+		var h holding // in flight and not promised
+		for _, f := range out {
+			if f.p == p && !f.e.promised {
+				h.add(f.e.batch)
+			}
+		}
+		if p.flying != h.bytes || h.bytes > c.flight && h.batches > 1 {
+			t.Fatalf("%s: %+v in flight that was not promised, %d counted, %d allowed", p.conf.Name, h, p.flying, c.flight)
+		}
 		var bytes int64
 		inFlight := 0
 		for s := range NumSignals {
@@ -48,31 +80,22 @@ func checkSums(t testing.TB, c *core, out []flying) {
 			if e.prev != last || last != nil && last.seq >= e.seq {
 				t.Fatalf("%s: queue is out of order", p.conf.Name)
 			}
-			refs[e.batch]++
-			if e.promised {
-				pins[e.batch]++
-			}
+			seen(e)
 		}
 		if p.queue.back != last || p.queue.length != length {
 			t.Fatalf("%s: queue has %d entries, says %d", p.conf.Name, length, p.queue.length)
 		}
 		if p.bytes != bytes || inFlight != p.gate.inFlight {
-			t.Fatalf("%s: %d bytes, %d counted; %d in flight, gate says %d", p.conf.Name, p.bytes, bytes, inFlight, p.gate.inFlight)
+			t.Fatalf("%s: %d bytes, %d counted; %d in flight, gate says %d", p.conf.Name, p.bytes, bytes, inFlight,
+				p.gate.inFlight)
 		}
 		if p.bytes > p.conf.QueueBytes || p.gate.inFlight > p.conf.Concurrency || p.pinned < 0 || p.pinned > p.bytes {
 			t.Fatalf("%s: %d bytes of %d, %d pinned, %d of %d in flight", p.conf.Name, p.bytes, p.conf.QueueBytes, p.pinned,
 				p.gate.inFlight, p.conf.Concurrency)
 		}
 	}
-	var used, pinned int64
-	for b, n := range refs {
-		if b.refs != n || b.pins != pins[b] {
-			t.Fatalf("a batch has %d references of %d, %d pins of %d", b.refs, n, b.pins, pins[b])
-		}
-		used += b.size()
-		if pins[b] > 0 {
-			pinned += b.size()
-		}
+	if left != 0 {
+		t.Fatalf("%d more holders than entries", left)
 	}
 	if c.used != used || c.pinned != pinned || used > c.budget {
 		t.Fatalf("%d bytes are used of %d, %d counted; %d pinned, %d counted", used, c.budget, c.used, pinned, c.pinned)
@@ -120,7 +143,8 @@ func runScript(t testing.TB, a actions, steps int) {
 		}
 		destinations[i] = d
 	}
-	c := newCore(int64(overhead+a.choose(8*overhead)), destinations, func() float64 { return float64(a.choose(100)) / 100 })
+	random := func() float64 { return float64(a.choose(100)) / 100 }
+	c := newCore(int64(overhead+a.choose(8*overhead)), destinations, random)
 	var out []flying
 
 	for range steps {
@@ -128,7 +152,7 @@ func runScript(t testing.TB, a actions, steps int) {
 		switch a.choose(6) {
 		case 0, 1:
 			b := NewBatch(Signal(a.choose(int(NumSignals))), make([]byte, a.choose(80)), a.choose(5), now)
-			c.offer(b, now)
+			offerFairly(t, c, b, now)
 		case 2:
 			b := NewBatch(Signal(a.choose(int(NumSignals))), make([]byte, a.choose(80)), a.choose(5), now)
 			var overload *OverloadError
@@ -174,7 +198,8 @@ func runScript(t testing.TB, a actions, steps int) {
 		for probes := 0; !p.drained(); {
 			e, _ := p.take(now)
 			if e == nil && !p.drained() {
-				t.Fatalf("%s: neither drained nor anything to send, in state %v with %d queued", p.conf.Name, p.state(), p.queue.length)
+				t.Fatalf("%s: neither drained nor anything to send, in state %v with %d queued", p.conf.Name, p.state(),
+					p.queue.length)
 			}
 			if e == nil {
 				break
@@ -190,6 +215,33 @@ func runScript(t testing.TB, a actions, steps int) {
 	}
 	if c.used != 0 || c.pinned != 0 {
 		t.Fatalf("%d bytes are held at the end, %d pinned", c.used, c.pinned)
+	}
+}
+
+// offerFairly fails if a destination loses something for a batch with which it holds no more than its share, though
+// those that hold more could make room.
+func offerFairly(t testing.TB, c *core, b *Batch, now time.Time) {
+	c.lapse(now)
+	full := func(p *pipeline) (n uint64) {
+		for s := range NumSignals {
+			n += p.counters[s].dropped[QueueFull]
+		}
+		return n
+	}
+	share := c.budget / int64(len(c.pipelines))
+	room := true
+	before := make(map[*pipeline]uint64)
+	for _, p := range c.pipelines {
+		if p.bytes+b.size() <= min(share, p.conf.QueueBytes) && !p.lapsed {
+			before[p] = full(p)
+		}
+		room = room && (p.pinned == 0 || p.bytes <= share && !p.lapsed)
+	}
+	c.offer(b, now)
+	for p, n := range before {
+		if lost := full(p) - n; room && lost > 0 {
+			t.Fatalf("%s lost %d items within its share", p.conf.Name, lost)
+		}
 	}
 }
 
@@ -225,6 +277,14 @@ func TestRandomScripts(t *testing.T) {
 
 func FuzzScript(f *testing.F) {
 	f.Add([]byte("accepted = sent + dropped + queued + in flight"))
+	random := rand.New(rand.NewPCG(1, 7))
+	for range 20 {
+		script := make([]byte, 400)
+		for i := range script {
+			script[i] = byte(random.Uint32())
+		}
+		f.Add(script)
+	}
 	f.Fuzz(func(t *testing.T, script []byte) {
 		a := &byteActions{left: script}
 		runScript(t, a, min(len(script), 1000))

@@ -14,7 +14,7 @@ const (
 	Expired                   // older than max-age before an attempt
 	Rejected                  // by a partial success
 	Refused                   // with a code that must not be retried
-	TooLarge                  // more than max-request-bytes
+	TooLarge                  // more than max-request-bytes, or received and more than a queue takes of that
 	Unsupported               // the receiver has no such service
 	Shutdown                  // not delivered in time
 	NumReasons

@@ -58,7 +58,9 @@ func (d *destination) next() *entry {
 	for !d.pipeline.drained() {
 		e, wait := d.pipeline.take(time.Now())
 		if e != nil {
-			d.wake.Signal()
+			if d.pipeline.queue.length > 0 {
+				d.wake.Signal()
+			}
 			return e
 		}
 		if d.pipeline.drained() {

@@ -54,10 +54,13 @@ func parseEndpoint(s string, insecure bool) (endpoint, error) {
 	if err != nil {
 		name, port = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"), defaultPort
 	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || name == "" || strings.ContainsAny(name, "/@ ") {
+	number, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || number == 0 || name == "" || strings.ContainsAny(name, "/@ \t\r\n") {
 		return endpoint{}, errors.New("endpoint: not of the form HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:PATH")
 	}
-	return endpoint{target: "dns:///" + net.JoinHostPort(name, port), tls: secure}, nil
+	// Names are looked up when a connection is made. The resolver of grpc does it apart, and once it has failed
+	// (a host that boots has no network yet) waits for up to two minutes, whatever the gate says.
+	return endpoint{target: "passthrough:///" + net.JoinHostPort(name, port), tls: secure}, nil
 }
 
 // credentials reads the certificates of a destination.

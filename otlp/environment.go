@@ -10,33 +10,42 @@ import (
 )
 
 // envPrefix begins the names of all variables of the OpenTelemetry exporter specification that are read
-// here: OTEL_EXPORTER_OTLP_ENDPOINT, and OTEL_EXPORTER_OTLP_TRACES_ENDPOINT for one signal, and so on.
+// here: OTEL_EXPORTER_OTLP_ENDPOINT, and OTEL_EXPORTER_OTLP_TRACES_ENDPOINT for one signal, and so on. Those
+// that are for SDKs, like OTEL_SDK_DISABLED, are not.
 const envPrefix = "OTEL_EXPORTER_OTLP_"
 
-// settings are the variables, by what follows the prefix and the signal. A variable that is set to nothing
-// counts as not set.
-var settings = []struct {
+// setting is a variable, by what follows the prefix and the signal. One that is set to nothing counts as not set.
+type setting struct {
 	name string
 	set  func(d *Destination, value string) error
-}{
-	{"ENDPOINT", func(d *Destination, v string) error { d.Endpoint = v; return nil }},
+}
+
+var settings = []setting{
+	{"ENDPOINT", func(d *Destination, v string) error {
+		d.Endpoint = v
+		_, err := parseEndpoint(v, false) // insecure or not, what is wrong is the same
+		return err
+	}},
 	{"INSECURE", func(d *Destination, v string) error { d.Insecure = strings.EqualFold(v, "true"); return nil }},
 	{"CERTIFICATE", func(d *Destination, v string) error { d.Certificate = v; return nil }},
 	{"CLIENT_KEY", func(d *Destination, v string) error { d.ClientKey = v; return nil }},
 	{"CLIENT_CERTIFICATE", func(d *Destination, v string) error { d.ClientCertificate = v; return nil }},
 	{"HEADERS", func(d *Destination, v string) (err error) { d.Headers, err = parseHeaders(v); return err }},
-	{"COMPRESSION", func(d *Destination, v string) error { d.Compression = Compression(strings.ToLower(v)); return nil }},
+	{"COMPRESSION", func(d *Destination, v string) error {
+		d.Compression = Compression(strings.ToLower(v))
+		return d.Compression.validate()
+	}},
 	{"TIMEOUT", func(d *Destination, v string) error {
 		ms, err := strconv.ParseUint(v, 10, 31)
-		if err != nil || ms == 0 {
-			return fmt.Errorf("%q is not a number of milliseconds", v)
+		if most := uint64(MaxTimeout.Milliseconds()); err != nil || ms == 0 || ms > most {
+			return fmt.Errorf("%q is not a number of milliseconds from 1 to %d", v, most)
 		}
 		d.Timeout = time.Duration(ms) * time.Millisecond
 		return nil
 	}},
 	{"PROTOCOL", func(_ *Destination, v string) error {
 		if v != "grpc" {
-			return fmt.Errorf("%q: only grpc is spoken", v)
+			return fmt.Errorf("%q: only grpc is spoken, for which receivers have another port, usually %s", v, defaultPort)
 		}
 		return nil
 	}},
@@ -48,20 +57,9 @@ var settings = []struct {
 func FromEnvironment(getenv func(string) string) ([]Destination, error) {
 	var found []Destination
 	for s := range NumSignals {
-		d := NewDestination("")
-		for _, setting := range settings {
-			name := envPrefix + strings.ToUpper(s.String()) + "_" + setting.name
-			value := strings.TrimSpace(getenv(name))
-			if value == "" {
-				name = envPrefix + setting.name
-				value = strings.TrimSpace(getenv(name))
-			}
-			if value == "" {
-				continue
-			}
-			if err := setting.set(&d, value); err != nil {
-				return nil, fmt.Errorf("%s: %w", name, err)
-			}
+		d, err := ofSignal(s, getenv)
+		if err != nil {
+			return nil, err
 		}
 		if d.Endpoint != "" {
 			found = addSignal(found, d, s)
@@ -69,11 +67,39 @@ func FromEnvironment(getenv func(string) string) ([]Destination, error) {
 	}
 	nameDestinations(found)
 	for i := range found {
-		if err := found[i].validate(); err != nil {
+		if err := found[i].Validate(); err != nil {
 			return nil, fmt.Errorf("%s*: %w", envPrefix, err)
 		}
 	}
 	return found, nil
+}
+
+// ofSignal is what the variables say of a signal. Without an endpoint, which is the first setting, the others
+// are not looked at: they are of other programs in the same environment, which may speak HTTP.
+func ofSignal(s Signal, getenv func(string) string) (Destination, error) {
+	d := NewDestination("")
+	for _, setting := range settings {
+		found, err := setting.from(getenv, strings.ToUpper(s.String())+"_"+setting.name, &d)
+		if err == nil && !found {
+			_, err = setting.from(getenv, setting.name, &d)
+		}
+		if err != nil || d.Endpoint == "" {
+			return d, err
+		}
+	}
+	return d, nil
+}
+
+// from sets what one variable says, and says if it is set.
+func (s *setting) from(getenv func(string) string, name string, d *Destination) (found bool, err error) {
+	value := strings.TrimSpace(getenv(envPrefix + name))
+	if value == "" {
+		return false, nil
+	}
+	if err := s.set(d, value); err != nil {
+		return false, fmt.Errorf("%s%s: %w", envPrefix, name, err)
+	}
+	return true, nil
 }
 
 // addSignal adds the signal to the destination that is configured the same, or adds that.
@@ -122,5 +148,5 @@ func parseHeaders(s string) (Headers, error) {
 		}
 		h[strings.ToLower(key)] = value
 	}
-	return h, nil
+	return h, h.validate()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -17,8 +18,8 @@ type Options struct {
 	QueueBytes int64
 	// Version is ours, for the User-Agent.
 	Version string
-	// Observe is called with each event, one at a time, by senders and by Shutdown. It must not block for
-	// long, nor offer batches or shut down.
+	// Observe is called with each event, one at a time, by senders and by Shutdown. While it blocks nothing is
+	// sent, though batches are taken. It must not shut down.
 	Observe func(Event)
 
 	random func() float64 // of tests; nil: a random number in [0,1)
@@ -50,24 +51,28 @@ func Open(o Options) (*Exporter, error) {
 	names := make(map[string]bool)
 	gzip := &compressor{}
 	var transports []*transport
-	fail := func(d *Destination, err error) (*Exporter, error) {
+	fail := func(i int, err error) (*Exporter, error) {
 		for _, t := range transports {
 			t.close()
 		}
-		return nil, fmt.Errorf("destination %s: %w", d.Name, err)
+		name := destinations[i].Name
+		if name == destinations[i].Endpoint {
+			name = strconv.Itoa(i + 1) // what is no endpoint may have a password in it
+		}
+		return nil, fmt.Errorf("destination %s: %w", name, err)
 	}
 	for i := range destinations {
 		d := &destinations[i]
-		if err := d.validate(); err != nil {
-			return fail(d, err)
+		if err := d.Validate(); err != nil {
+			return fail(i, err)
 		}
 		if names[d.Name] {
-			return fail(d, errors.New("there are two of this name"))
+			return fail(i, errors.New("there is another one with its name"))
 		}
 		names[d.Name] = true
 		t, err := connect(d, o.Version, gzip, d.dial)
 		if err != nil {
-			return fail(d, err)
+			return fail(i, err)
 		}
 		transports = append(transports, t)
 	}
@@ -89,20 +94,22 @@ func Open(o Options) (*Exporter, error) {
 }
 
 // Offer queues our own data at every destination that takes its signal. It never waits: where there is no
-// room, the oldest data of our own at that destination is dropped. A batch without items is nothing.
+// room, older data is dropped: our own, or what a destination that is long down was promised. A batch without items is
+// nothing.
 func (x *Exporter) Offer(b *Batch) {
 	x.mu.Lock()
+	defer x.mu.Unlock()
 	x.core.offer(b, time.Now())
 	x.wake()
-	x.unlock()
 }
 
 // TryOffer queues received data at every destination that takes its signal, or at none. What it takes may
-// be acknowledged: no other data pushes it out. Errors are ErrTooLarge (for ever), ErrUnsupported, ErrClosed
-// and *OverloadError (for now). It never waits.
+// be acknowledged: no other data pushes it out, but at a destination that has been closed, and has taken
+// nothing, for longer than its MaxAge. Such a one is no reason to refuse either, unless there is no other.
+// Errors are ErrTooLarge (for ever), ErrUnsupported, ErrClosed and *OverloadError (for now). It never waits.
 func (x *Exporter) TryOffer(b *Batch) error {
 	x.mu.Lock()
-	defer x.unlock()
+	defer x.mu.Unlock()
 	err := x.core.tryOffer(b, time.Now())
 	if err == nil {
 		x.wake()
@@ -117,7 +124,8 @@ func (x *Exporter) wake() {
 	}
 }
 
-// unlock unlocks mu, and tells what happened while it was held.
+// unlock unlocks mu, and tells what happened while it was held. Who offers does not: that must not wait for
+// an observer.
 func (x *Exporter) unlock() {
 	news := len(x.core.events) > 0
 	x.mu.Unlock()

@@ -48,6 +48,30 @@ func TestRequestHeaders(t *testing.T) {
 	})
 }
 
+// A receiver that repeats our key, in an error or in a warning, does not get it into anybody's log.
+func TestHeadersAreNotEchoed(t *testing.T) {
+	for _, answer := range []reply{
+		{code: codes.Unauthenticated, message: "no such key: s3cret-t0ken (of tenant 1)"},
+		{code: codes.Unauthenticated, message: "bad header Bearer s3cret-t0ken"},
+		{response: partialResponse(0, "s3cret-t0ken is deprecated")},
+	} {
+		inBubble(t, "", func(t *testing.T) {
+			r := newReceiver(t, answer)
+			d := r.destination("a")
+			d.Headers = Headers{"authorization": "Bearer s3cret-t0ken", "x-tenant": "1"}
+			l := lab1(t, d)
+			l.send(Metrics, "x", 1)
+			texts := l.Status()[0].LastError
+			for _, e := range l.told() {
+				texts += e.Message
+			}
+			if strings.Contains(texts, "s3cret") || !strings.Contains(texts, "REDACTED") {
+				t.Errorf("told %s", texts)
+			}
+		})
+	}
+}
+
 // No more requests are in flight than configured; with 1, each waits for the answer before.
 func TestConcurrency(t *testing.T) {
 	for _, n := range []int{1, 4, MaxConcurrency} {
@@ -60,7 +84,7 @@ func TestConcurrency(t *testing.T) {
 				l.Offer(NewBatch(Metrics, []byte("x"), 1, time.Now()))
 			}
 			l.after(1500 * time.Millisecond)
-			if got := l.Status()[0]; r.most() != n || got.InFlight != n || got.Sent != uint64(n) {
+			if got := l.Status()[0]; r.most() != n || got.InFlight != n || got.Sent != uint64(n) || got.Concurrency != n || got.MaxConcurrency != n {
 				t.Errorf("%d at a time, %d in flight, %d sent, want %d of each", r.most(), got.InFlight, got.Sent, n)
 			}
 			l.after(2 * MaxConcurrency * time.Second)
@@ -69,6 +93,28 @@ func TestConcurrency(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What limits the throughput can be seen: n requests of a second each are n batches a second.
+func TestThroughput(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		r := newReceiver(t, reply{delay: time.Second})
+		d := r.destination("a")
+		d.Concurrency = 3
+		l := lab1(t, d)
+		for range 3 * 300 {
+			l.Offer(NewBatch(Metrics, []byte("0123456789"), 2, time.Now()))
+		}
+		l.after(299*time.Second + time.Second/2)
+		near := func(got, want float64) bool { return got > 0.95*want && got < 1.05*want }
+		if s := l.Status()[0]; !near(s.ItemsPerSecond, 6) || !near(s.BytesPerSecond, 30) || s.Concurrency != 3 {
+			t.Errorf("status %+v", s)
+		}
+		l.after(time.Hour)
+		if s := l.Status()[0]; s.ItemsPerSecond > 0.001 {
+			t.Errorf("an hour later: %+v", s)
+		}
+	})
 }
 
 // A batch without items is nothing: not sent, not counted. One over the limit of requests is dropped.
@@ -98,7 +144,7 @@ func TestNeverSent(t *testing.T) {
 // A batch is compressed once for all destinations and attempts, and the receivers can read it.
 func TestCompression(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
-		gz1, gz2, plain := newReceiver(t, unavailable, reply{}), newReceiver(t), newReceiver(t)
+		gz1, gz2, plain := newReceiver(t, unavailable, reply{delay: time.Second}), newReceiver(t), newReceiver(t)
 		d := plain.destination("plain")
 		d.Compression = None
 		l := openLab(t, Options{Destinations: []Destination{gz1.destination("gz1"), gz2.destination("gz2"), d}})
@@ -106,13 +152,19 @@ func TestCompression(t *testing.T) {
 		b := NewBatch(Traces, []byte(body), 1, time.Now())
 		l.Offer(b)
 		l.after(0)
-		once := &b.gzipped[0]
-		l.after(time.Minute)
-		if &b.gzipped[0] != once {
+		gzipped := func() []byte {
+			l.Exporter.mu.Lock()
+			defer l.Exporter.mu.Unlock()
+			return b.gzipped
+		}
+		once := gzipped()
+		l.after(time.Second) // the second attempt is in flight
+		if again := gzipped(); &again[0] != &once[0] {
 			t.Error("compressed again for the second attempt")
 		}
+		l.after(time.Minute)
 		for _, r := range []*receiver{gz1, gz2, plain} {
-			want := len(b.gzipped)
+			want := len(once)
 			if r == plain {
 				want = len(body)
 			}
@@ -122,8 +174,8 @@ func TestCompression(t *testing.T) {
 				}
 			}
 		}
-		if len(gz1.got()) != 2 || len(b.gzipped) > len(body)/10 {
-			t.Errorf("%d attempts, %d bytes compressed", len(gz1.got()), len(b.gzipped))
+		if kept := gzipped(); len(gz1.got()) != 2 || len(once) > len(body)/10 || kept != nil {
+			t.Errorf("%d attempts, %d bytes compressed, %d kept", len(gz1.got()), len(once), len(kept))
 		}
 	})
 }
@@ -154,7 +206,8 @@ func TestPartialSuccess(t *testing.T) {
 		{"both unset", partialResponse(0, ""), "sent_items=10", nil},
 		{"some rejected", partialResponse(3, "too old"), "sent_items=7 dropped_items{rejected}=3", rejected},
 		{"all rejected", partialResponse(10, "too old"), "dropped_items{rejected}=10", rejected},
-		{"rejected without a word", partialResponse(3, ""), "sent_items=7 dropped_items{rejected}=3", []string{"partial success"}},
+		{"rejected without a word", partialResponse(3, ""), "sent_items=7 dropped_items{rejected}=3",
+			[]string{"partial success"}},
 		{"warning", partialResponse(0, "too old"), "sent_items=10", rejected},
 		{"more than all", partialResponse(11, "too old"), "dropped_items{rejected}=10 bad_response=1", rejected},
 		{"negative", partialResponse(-1, "too old"), "sent_items=10 bad_response=1", rejected},
@@ -213,7 +266,8 @@ func TestResponseTooLarge(t *testing.T) {
 		l := lab1(t, d)
 		l.send(Metrics, "x", 1)
 		l.after(time.Minute)
-		l.wantCounts("a", Metrics, "accepted_items=1 dropped_items{refused,RESOURCE_EXHAUSTED}=1 attempts{RESOURCE_EXHAUSTED}=1 bad_response=1")
+		l.wantCounts("a", Metrics, "accepted_items=1 dropped_items{refused,RESOURCE_EXHAUSTED}=1"+
+			" attempts{RESOURCE_EXHAUSTED}=1 bad_response=1")
 	})
 }
 
@@ -225,7 +279,8 @@ func TestStatusTooLarge(t *testing.T) {
 		want string
 	}{
 		{3 << 20, "accepted_items=1 dropped_items{refused,INVALID_ARGUMENT}=1 attempts{INVALID_ARGUMENT}=1"},
-		{10 << 20, "accepted_items=1 sent_items=1 attempts{OK}=1 attempts{UNAVAILABLE}=1 retries=1 maybe_duplicated_batches=1"},
+		{10 << 20, "accepted_items=1 sent_items=1 attempts{OK}=1 attempts{UNAVAILABLE}=1 retries=1" +
+			" maybe_duplicated_batches=1"},
 	} {
 		inBubble(t, fmt.Sprint(c.size), func(t *testing.T) {
 			r := newReceiver(t, reply{code: codes.InvalidArgument, message: strings.Repeat("x", c.size)}, reply{})

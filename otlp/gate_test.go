@@ -31,14 +31,16 @@ func (g *gate) wantWait(t *testing.T, now time.Time, want time.Duration) {
 func TestGateBackoff(t *testing.T) {
 	for _, c := range []struct {
 		random float64
-		want   []time.Duration
+		want   []float64 // seconds
 	}{
-		{0, []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 15 * time.Second, 15 * time.Second}},
-		{0.5, []time.Duration{750 * time.Millisecond, 1500 * time.Millisecond, 3 * time.Second, 6 * time.Second, 12 * time.Second, 22500 * time.Millisecond}},
-		{1, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 30 * time.Second, 30 * time.Second}},
+		{0, []float64{0.5, 1, 2, 4, 8, 15, 15}},
+		{0.5, []float64{0.75, 1.5, 3, 6, 12, 22.5, 22.5}},
+		{1, []float64{1, 2, 4, 8, 16, 30, 30}},
 	} {
+		seconds := func(i int) time.Duration { return time.Duration(c.want[i] * float64(time.Second)) }
 		g, now := newGate(4, always(c.random)), epoch
-		for _, want := range c.want {
+		for i := range c.want {
+			want := seconds(i)
 			g.failed(g.attempt(t, now), now, 0)
 			g.wantWait(t, now, want)
 			now = now.Add(want)
@@ -46,7 +48,7 @@ func TestGateBackoff(t *testing.T) {
 		// A success resets it.
 		g.succeeded(g.attempt(t, now), now)
 		g.failed(g.attempt(t, now), now, 0)
-		g.wantWait(t, now, c.want[0])
+		g.wantWait(t, now, seconds(0))
 	}
 }
 

@@ -107,7 +107,7 @@ func (l *lab) counts(destination string, signal Signal) string {
 			return
 		}
 		switch name := r.Family.Name; name {
-		case "state", "queue_oldest_seconds", "queue_bytes":
+		case "state", "queue_oldest_seconds", "queue_bytes", "queue_limit_bytes":
 		default:
 			label := strings.TrimSuffix(strings.Join(r.Labels[2:], ","), ",")
 			if label != "" {

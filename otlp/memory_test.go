@@ -86,7 +86,7 @@ func TestQueueFull(t *testing.T) {
 		r.answer(unavailable)
 		l.send(Metrics, "x", 1)
 		l.send(Metrics, string(make([]byte, 5001-overhead)), 2)
-		if s := l.Status()[0]; s.QueuedItems != 1 || s.Dropped != 5 {
+		if s := l.Status()[0]; s.QueuedItems != 1 || s.Dropped != 5 || s.DroppedBy[QueueFull] != 5 {
 			t.Errorf("%+v", s)
 		}
 	})
@@ -118,7 +118,8 @@ func TestReceivedData(t *testing.T) {
 		}
 		l.after(10 * time.Second)
 		// 10 of 20 kB went at a batch a second: half empty in 5 s or so, told 20 % early.
-		if err := l.TryOffer(NewBatch(Metrics, make([]byte, 14_000-overhead), 1, time.Now())); !errors.As(err, &overload) ||
+		err = l.TryOffer(NewBatch(Metrics, make([]byte, 14_000-overhead), 1, time.Now()))
+		if !errors.As(err, &overload) ||
 			overload.RetryAfter < 4*time.Second || overload.RetryAfter > 20*time.Second {
 			t.Errorf("after 10 s: %v", err)
 		}
@@ -190,6 +191,75 @@ func TestTinyBatches(t *testing.T) {
 		}
 		if s := l.Status()[0]; s.QueuedBatches+s.InFlight != 100 {
 			t.Errorf("%d batches are held", s.QueuedBatches+s.InFlight)
+		}
+	})
+}
+
+// Compressed bytes are kept of what is in flight or was, not of all that waits for a destination that is down
+// and that another has taken.
+func TestCompressedBytesGo(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		good, bad := newReceiver(t), newReceiver(t, unavailable)
+		d := bad.destination("bad")
+		d.MaxAge = 0
+		l := openLab(t, Options{Destinations: []Destination{good.destination("good"), d}})
+		for i := range 100 {
+			l.Offer(kilo(i))
+			l.after(time.Second)
+		}
+		kept := 0
+		l.Exporter.mu.Lock()
+		for e := l.core.pipelines[1].queue.front; e != nil; e = e.next {
+			if e.batch.gzipped != nil {
+				kept++
+			}
+		}
+		l.Exporter.mu.Unlock()
+		if s := l.Status(); s[0].Sent != 100 || s[1].QueuedBatches+s[1].InFlight != 100 || kept > d.Concurrency {
+			t.Errorf("compressed bytes of %d batches are kept; %+v", kept, s)
+		}
+		bad.answer(reply{})
+		l.after(time.Minute)
+		if s := l.Status()[1]; s.Sent != 100 {
+			t.Errorf("%+v", s)
+		}
+		for _, q := range bad.got() {
+			if len(q.body) != 1000-overhead || q.compressed > 100 {
+				t.Errorf("%d bytes came as %d", len(q.body), q.compressed)
+			}
+		}
+	})
+}
+
+// What hangs in flight cannot be dropped to make room; so of own data it is no more than leaves room for the other.
+func TestHangingInFlight(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		good, bad := newReceiver(t), newReceiver(t, reply{hang: true})
+		d := bad.destination("bad")
+		d.Concurrency = MaxConcurrency
+		l := openLab(t, Options{Destinations: []Destination{d, good.destination("good")}, QueueBytes: 40_000})
+		for i := range 9 { // of each: both kinds may be in flight at the bad one
+			l.tryOffer(kilo(i))
+		}
+		for i := range 50 {
+			l.Offer(kilo(i))
+			l.after(100 * time.Millisecond)
+		}
+		l.wantCounts("good", Metrics, "accepted_items=59 sent_items=59 attempts{OK}=59")
+		if s := l.Status()[0]; s.InFlight != 9+5 || s.Dropped == 0 {
+			t.Errorf("the bad one: %+v", s)
+		}
+		// A batch that is larger than that goes alone.
+		bad.answer(reply{delay: time.Second})
+		l.after(time.Minute)
+		l.send(Metrics, string(make([]byte, 6000)), 1)
+		l.send(Metrics, string(make([]byte, 6000)), 1)
+		if s := l.Status()[0]; s.InFlight != 1 || s.QueuedBatches != 1 {
+			t.Errorf("the bad one: %+v", s)
+		}
+		l.after(time.Minute)
+		if s := l.Status()[0]; s.InFlight+s.QueuedBatches != 0 {
+			t.Errorf("the bad one: %+v", s)
 		}
 	})
 }

@@ -21,19 +21,21 @@ type pipeline struct {
 
 	bytes  int64 // of all batches held, those in flight included
 	pinned int64 // of them, those that cannot make room for others: in flight or promised
+	flying int64 // of them, those that are in flight and were not promised
 
 	counters [NumSignals]counters
 	support  [NumSignals]support
 
-	rejected bool // the last answer that told was that our credentials are not good
-	down     bool // an outage goes on; told: and an event has said so
-	told     bool
+	rejected bool      // the last answer that told was that our credentials are not good
+	failing  time.Time // since when the destination takes nothing at all; zero: it does, or nobody knows
+	lapsed   bool      // see lapse
+	told     bool      // an outage goes on, and an event has said so
 
 	lastError   string
 	lastErrorAt time.Time
 
 	items, requestBytes rate    // what was sent
-	latency             float64 // seconds, smoothed over about 8 requests
+	latency             float64 // seconds, smoothed over about 8 requests that succeeded
 
 	chance   chance
 	draining bool
@@ -66,27 +68,27 @@ func (s *support) admits(now time.Time) bool {
 	return !s.off || s.trial == nil && !now.Before(s.until)
 }
 
-// makeRoom drops the oldest own batches until that many bytes fit, or none if they would not.
+// makeRoom drops the oldest batches that are not promised until that many bytes fit, or none if they would not.
 func (p *pipeline) makeRoom(size int64) bool {
 	if p.pinned+size > p.conf.QueueBytes {
 		return false
 	}
 	for p.bytes+size > p.conf.QueueBytes {
-		p.discard(p.queue.expendable(), QueueFull)
+		p.discard(p.queue.first(func(e *entry) bool { return !e.promised }), QueueFull)
 	}
 	return true
 }
 
-// add queues a batch, for which there is room.
-func (p *pipeline) add(b *Batch, promised bool) {
+// add queues a batch, for which there is room. Nothing is promised for a destination that has lapsed.
+func (p *pipeline) add(b *Batch, received bool) {
 	p.core.seq++
-	e := &entry{batch: b, seq: p.core.seq, promised: promised}
+	e := &entry{batch: b, pipeline: p, seq: p.core.seq, promised: received && !p.lapsed}
 	if s := &p.support[b.signal]; s.off {
 		s.trial = e
 	}
-	p.core.hold(b)
+	p.core.hold(e)
 	p.bytes += b.size()
-	if promised {
+	if e.promised {
 		p.pin(b)
 	}
 	p.enqueue(e)
@@ -127,8 +129,11 @@ func (p *pipeline) release(e *entry) {
 	if s := &p.support[e.batch.signal]; s.trial == e {
 		s.trial = nil
 	}
+	if e.attempts > 0 {
+		e.batch.release()
+	}
 	p.bytes -= e.batch.size()
-	p.core.release(e.batch)
+	p.core.release(e)
 }
 
 // take begins an attempt with the oldest batch, or says after which wait one may begin; 0 means when
@@ -144,7 +149,7 @@ func (p *pipeline) take(now time.Time) (e *entry, wait time.Duration) {
 	for e = p.queue.front; e != nil && p.expired(e, now); e = p.queue.front {
 		p.discard(e, Expired)
 	}
-	if e == nil {
+	if e == nil || !p.mayFly(e) {
 		return nil, 0
 	}
 
@@ -152,6 +157,7 @@ func (p *pipeline) take(now time.Time) (e *entry, wait time.Duration) {
 	p.dequeue(e)
 	if !e.promised {
 		p.pin(b)
+		p.flying += b.size()
 	}
 	c.inFlight.add(b)
 	e.ticket = p.gate.begin()
@@ -160,12 +166,19 @@ func (p *pipeline) take(now time.Time) (e *entry, wait time.Duration) {
 	}
 	if e.attempts++; e.attempts > 1 {
 		c.retries++
+	} else {
+		b.retain()
 	}
 	if e.doubtful && !e.resent {
 		e.resent = true
 		c.duplicated++
 	}
 	return e, 0
+}
+
+// mayFly says if a batch may be in flight besides those that are. One may always.
+func (p *pipeline) mayFly(e *entry) bool {
+	return e.promised || p.flying == 0 || p.flying+e.batch.size() <= p.core.flight
 }
 
 func (p *pipeline) expired(e *entry, now time.Time) bool {
@@ -177,14 +190,12 @@ func (p *pipeline) finish(e *entry, a *answer, now time.Time) {
 	b, c := e.batch, &p.counters[e.batch.signal]
 	c.inFlight.sub(b)
 	p.unpin(b)
+	if !e.promised {
+		p.flying -= b.size()
+	}
 	c.attempts[a.code]++
 	c.seconds.observe(&secondsBounds, a.took.Seconds())
 	c.bytes.observe(&bytesBounds, float64(len(b.request)))
-	if took := a.took.Seconds(); p.latency == 0 {
-		p.latency = took
-	} else {
-		p.latency += (took - p.latency) / 8
-	}
 	if a.code != codes.OK {
 		p.lastError, p.lastErrorAt = statusCodes[a.code].name+": "+a.message, now
 	}
@@ -210,18 +221,22 @@ func (p *pipeline) finish(e *entry, a *answer, now time.Time) {
 // delivered: all items that the answer does not reject are with the receiver.
 func (p *pipeline) delivered(e *entry, a *answer, now time.Time) {
 	b, c := e.batch, &p.counters[e.batch.signal]
-	if !a.partial.clamp(b.items) {
-		a.malformed = true
-	}
-	rejected := uint64(a.partial.rejected)
+	rejected, ok := b.rejected(a.partial.rejected)
+	a.malformed = a.malformed || !ok
 	c.sent += uint64(b.items) - rejected
 	c.dropped[Rejected] += rejected
 	if rejected > 0 || a.partial.message != "" {
-		p.notePartial(b, a, now)
+		p.notePartial(b, a, rejected, now)
 	}
 
 	p.gate.succeeded(e.ticket, now)
 	p.rejected = false
+	p.failing, p.lapsed = time.Time{}, false
+	if took := a.took.Seconds(); p.latency == 0 {
+		p.latency = took
+	} else {
+		p.latency += (took - p.latency) / 8
+	}
 	if s := &p.support[b.signal]; s.off {
 		s.off = false
 		p.tell(Event{Kind: EventSupported, Signal: b.signal})
@@ -231,6 +246,13 @@ func (p *pipeline) delivered(e *entry, a *answer, now time.Time) {
 	p.release(e)
 }
 
+// fails: the destination takes nothing now, whatever the request. One that refuses a request may take others.
+func (p *pipeline) fails(now time.Time) {
+	if p.failing.IsZero() {
+		p.failing = now
+	}
+}
+
 // retry puts the batch back to where it was in the queue.
 func (p *pipeline) retry(e *entry, a *answer, now time.Time) {
 	b, c := e.batch, &p.counters[e.batch.signal]
@@ -238,12 +260,13 @@ func (p *pipeline) retry(e *entry, a *answer, now time.Time) {
 		c.throttled++
 	}
 	c.throttledBy += p.gate.failed(e.ticket, now, a.delay)
+	p.fails(now)
 	e.doubtful = e.doubtful || a.doubtful
 	if s := &p.support[b.signal]; s.off && s.trial != e {
 		p.drop(e, Unsupported)
 		return
 	}
-	if e.promised {
+	if e.promised = e.promised && !p.lapsed; e.promised {
 		p.pin(b)
 	}
 	p.enqueue(e)
@@ -261,6 +284,7 @@ func (p *pipeline) refuse(e *entry, a *answer, now time.Time) {
 		return
 	case codes.PermissionDenied, codes.Unauthenticated:
 		p.rejected = true
+		p.fails(now)
 	}
 	p.counters[b.signal].refuse(b, a.code)
 	p.release(e)
@@ -291,36 +315,4 @@ func (p *pipeline) switchOff(signal Signal, trial bool, a *answer, now time.Time
 		}
 		e = next
 	}
-}
-
-// notePartial tells the text of a partial success when it changes.
-func (p *pipeline) notePartial(b *Batch, a *answer, now time.Time) {
-	if news := a.partial.message == "" || a.partial.message != p.partialText; !news || !p.partial.allow(now) {
-		return
-	}
-	p.partialText = a.partial.message
-	p.tell(Event{Kind: EventPartial, Signal: b.signal, Message: a.partial.message, Items: uint64(a.partial.rejected)})
-}
-
-// noteGate tells when an outage begins and ends. A short one within a minute of another is not told.
-func (p *pipeline) noteGate(a *answer, now time.Time) {
-	switch down := p.gate.state != gateOpen; {
-	case down && !p.down:
-		if p.told = p.waiting.allow(now); p.told {
-			p.tell(Event{
-				Kind: EventWaiting, Code: statusCodes[a.code].name, Message: a.message, Wait: p.gate.end().Sub(now),
-			})
-		}
-		p.down = true
-	case !down && p.down:
-		if p.told {
-			p.tell(Event{Kind: EventRecovered})
-		}
-		p.down = false
-	}
-}
-
-func (p *pipeline) tell(e Event) {
-	e.Destination = p.conf.Name
-	p.core.events = append(p.core.events, e)
 }

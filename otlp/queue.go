@@ -2,8 +2,9 @@ package otlp
 
 // entry is a batch in one destination's queue, or in flight to it.
 type entry struct {
-	batch *Batch
-	seq   uint64 // the order in which batches came
+	batch    *Batch
+	pipeline *pipeline
+	seq      uint64 // the order in which batches came
 
 	// promised: received data that was acknowledged upstream. It never makes room for other data.
 	promised bool
@@ -61,12 +62,11 @@ func (q *queue) remove(e *entry) {
 	q.length--
 }
 
-// expendable is the oldest batch that may make room for another, or nil.
-func (q *queue) expendable() *entry {
-	for e := q.front; e != nil; e = e.next {
-		if !e.promised {
-			return e
-		}
+// first is the oldest entry that is such, or nil.
+func (q *queue) first(such func(*entry) bool) *entry {
+	e := q.front
+	for e != nil && !such(e) {
+		e = e.next
 	}
-	return nil
+	return e
 }

@@ -11,7 +11,7 @@ const (
 	Distribution // a histogram
 )
 
-// Family describes the metrics of one name. The first labels are always destination and signal.
+// Family describes the metrics of one name. The first labels of an exporter's are destination and signal.
 type Family struct {
 	Name   string // without namespace: correlator_otlp_
 	Kind   Kind
@@ -45,6 +45,7 @@ const (
 	famDuplicated
 	famBadResponse
 	famQueueBytes
+	famQueueLimit
 	famQueueBatches
 	famQueueItems
 	famQueueOldest
@@ -60,32 +61,36 @@ var base = []string{"destination", "signal"}
 
 var families = [numFamilies]Family{
 	famAccepted: {"accepted_items_total", Counter, base,
-		"Items (spans, data points, samples) offered to the destination's queue. Own data that was dropped at once is in it, " +
-			"received data that was refused upstream is not."},
+		"Items (spans, data points, samples) that were offered to the destination's queue. The correlator's own are in it also when " +
+			"they were dropped at once, received ones only when they were taken."},
 	famSent: {"sent_items_total", Counter, base, "Items that the receiver acknowledged, without those it rejected."},
 	famDropped: {"dropped_items_total", Counter, []string{"destination", "signal", "reason", "code"},
-		"Items that were accepted and will not be sent. Those that were refused have the code of the answer."},
+		"Accepted items that are lost, by reason; with refused also by the code that the receiver answered with."},
 	famAttempts: {"attempts_total", Counter, []string{"destination", "signal", "code"},
-		"Requests, by the status that they ended with. One that failed may be sent again: it is no loss."},
+		"Requests, by the code that they ended with. One that failed may be sent again: what is lost is in " +
+			"correlator_otlp_dropped_items_total."},
 	famRetries: {"retries_total", Counter, base, "Requests with a batch that had been sent before."},
 	famThrottled: {"throttled_total", Counter, base,
 		"Requests that the receiver answered with the time that it wants to be left alone."},
-	famThrottledSeconds: {"throttled_seconds_total", Counter, base, "How much longer nothing was sent because of that."},
+	famThrottledSeconds: {"throttled_seconds_total", Counter, base, "Time in which nothing was sent because the receiver " +
+		"had asked for it; without what the correlator would have waited anyway."},
 	famDuplicated: {"maybe_duplicated_batches_total", Counter, base,
 		"Batches sent again after a timeout or a broken connection: the receiver may have them twice."},
 	famBadResponse: {"bad_response_total", Counter, base,
-		"Answers with something in them that cannot be: undecodable, impossible numbers, too large."},
-	famQueueBytes:   {"queue_bytes", Gauge, base, "Memory of the batches that wait to be sent, those in flight included."},
+		"Answers that no receiver should give: undecodable, too large, or with impossible numbers in them."},
+	famQueueBytes: {"queue_bytes", Gauge, base, "Memory of the batches that wait to be sent, those in flight included."},
+	famQueueLimit: {"queue_limit_bytes", Gauge, base,
+		"What that memory may be, of all signals of the destination together (queue-bytes). Received data is refused from three quarters of it on."},
 	famQueueBatches: {"queue_batches", Gauge, base, "Batches that wait to be sent, without those in flight."},
 	famQueueItems:   {"queue_items", Gauge, base, "Items that wait to be sent, without those in flight."},
 	famQueueOldest:  {"queue_oldest_seconds", Gauge, base, "Age of the oldest batch that waits."},
 	famInFlight:     {"in_flight", Gauge, base, "Requests without an answer yet."},
 	famInFlightItems: {"in_flight_items", Gauge, base,
-		"Items in them: accepted = sent + dropped + queue_items + in_flight_items, at any time."},
-	famSeconds: {"request_seconds", Distribution, base, "Time from sending a request to its end, whatever that was."},
-	famBytes:   {"request_bytes", Distribution, base, "Sizes of the requests sent, before compression."},
+		"Items in the requests without an answer yet. At any time, accepted items are those sent, dropped, queued and in flight."},
+	famSeconds: {"request_seconds", Distribution, base, "Time from sending a request to its answer, or to the timeout or error instead."},
+	famBytes:   {"request_bytes", Distribution, base, "Sizes of the requests that were sent, before compression."},
 	famState: {"state", Gauge, []string{"destination", "signal", "state"},
-		"1 for the state that the destination is in, as far as the signal is concerned; 0 for the others."},
+		"1 for the state that the destination is in, for this signal; 0 for the others."},
 }
 
 // Families is every metric of an exporter, in a fixed order.
@@ -115,9 +120,10 @@ func (d *destination) readings(add func(Reading)) {
 	x.mu.Unlock()
 
 	for s := range NumSignals {
-		if p.conf.takes(s) {
+		if p.conf.Takes(s) {
 			r := reader{add: add, labels: [4]string{p.conf.Name, s.String()}}
 			r.counters(&all[s])
+			r.value(famQueueLimit, float64(min(p.conf.QueueBytes, x.core.budget)))
 			r.value(famQueueOldest, oldest[s].Seconds())
 			for state := range NumStates {
 				v := 0.0

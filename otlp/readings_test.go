@@ -82,7 +82,8 @@ func TestStateReadings(t *testing.T) {
 		r.answer(unavailable)
 		l.send(Traces, "x", 1)
 		want("waiting waiting unsupported")
-		if s := l.Status()[0]; time.Until(s.Until) != time.Second/2 || s.Concurrency != 0 || s.LastError != "UNAVAILABLE: later" {
+		s := l.Status()[0]
+		if time.Until(s.Until) != time.Second/2 || s.Concurrency != 0 || s.LastError != "UNAVAILABLE: later" {
 			t.Errorf("status %+v", s)
 		}
 		r.answer(reply{delay: time.Second})
@@ -98,7 +99,7 @@ func TestOldest(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		r := newReceiver(t, reply{hang: true})
 		d := r.destination("a")
-		d.Concurrency, d.Timeout = 1, time.Hour
+		d.Concurrency, d.Timeout, d.QueueBytes = 1, time.Hour, 1<<20
 		l := lab1(t, d)
 		l.send(Traces, "x", 1) // in flight
 		l.send(Traces, "x", 1)
@@ -106,6 +107,9 @@ func TestOldest(t *testing.T) {
 		l.send(Metrics, "x", 1)
 		l.after(4 * time.Second)
 		l.Each(func(r Reading) {
+			if r.Family.Name == "queue_limit_bytes" && r.Value != float64(d.QueueBytes) {
+				t.Errorf("the queue is limited to %v bytes, want %d", r.Value, d.QueueBytes)
+			}
 			if want := map[string]float64{"traces": 7, "metrics": 4}[r.Labels[1]]; r.Family.Name == "queue_oldest_seconds" && r.Value != want {
 				t.Errorf("%s: %v, want %v", r.Labels[1], r.Value, want)
 			}

@@ -3,6 +3,7 @@ package otlp
 import (
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -92,14 +93,6 @@ func eachField(b []byte, field func(protowire.Number, protowire.Type, []byte) bo
 	return true
 }
 
-// clamp brings rejected to what a batch of that many items can have, and says if it was not.
-func (p *partialSuccess) clamp(items int) (ok bool) {
-	n := min(max(p.rejected, 0), int64(items))
-	ok = n == p.rejected
-	p.rejected = n
-	return ok
-}
-
 // readDetails takes the RetryInfo from the details of a status: of several, the longest delay. A
 // negative one counts as none, one over maxDelay is cut; both are malformed, like details that cannot be
 // decoded.
@@ -135,17 +128,18 @@ func retryDelay(d *durationpb.Duration) (delay time.Duration, ok bool) {
 	return min(delay, maxDelay), delay <= maxDelay
 }
 
-// clip makes a line of a receiver's text: valid UTF-8, no control characters, no longer than maxMessage.
+// clip makes a line of a receiver's text: valid UTF-8, no longer than maxMessage, and nothing in it that a
+// terminal or an editor would obey: controls (those above 0x7f too), line separators, changes of direction.
 func clip(s string) string {
 	if len(s) > maxMessage {
 		n := maxMessage
-		for n > 0 && !utf8.RuneStart(s[n]) {
+		for n > maxMessage-utf8.UTFMax && !utf8.RuneStart(s[n]) {
 			n--
 		}
 		s = s[:n]
 	}
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r == utf8.RuneError {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
 			return '?'
 		}
 		return r

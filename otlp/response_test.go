@@ -19,9 +19,15 @@ import (
 func TestDecodeResponse(t *testing.T) {
 	want := partialSuccess{rejected: 300, message: "no"}
 	for _, m := range []proto.Message{
-		&coltrace.ExportTraceServiceResponse{PartialSuccess: &coltrace.ExportTracePartialSuccess{RejectedSpans: 300, ErrorMessage: "no"}},
-		&colmetrics.ExportMetricsServiceResponse{PartialSuccess: &colmetrics.ExportMetricsPartialSuccess{RejectedDataPoints: 300, ErrorMessage: "no"}},
-		&colprofiles.ExportProfilesServiceResponse{PartialSuccess: &colprofiles.ExportProfilesPartialSuccess{RejectedProfiles: 300, ErrorMessage: "no"}},
+		&coltrace.ExportTraceServiceResponse{
+			PartialSuccess: &coltrace.ExportTracePartialSuccess{RejectedSpans: 300, ErrorMessage: "no"},
+		},
+		&colmetrics.ExportMetricsServiceResponse{
+			PartialSuccess: &colmetrics.ExportMetricsPartialSuccess{RejectedDataPoints: 300, ErrorMessage: "no"},
+		},
+		&colprofiles.ExportProfilesServiceResponse{
+			PartialSuccess: &colprofiles.ExportProfilesPartialSuccess{RejectedProfiles: 300, ErrorMessage: "no"},
+		},
 	} {
 		b, err := proto.Marshal(m)
 		if err != nil {
@@ -42,21 +48,22 @@ func TestDecodeResponse(t *testing.T) {
 	}{
 		{"", partialSuccess{}, true},
 		{"0a00", partialSuccess{}, true},
-		{"0a020801" + "0a020802", partialSuccess{rejected: 2}, true},                                      // the last one counts
-		{"0a0b08ffffffffffffffffff01", partialSuccess{rejected: -1}, true},                                // -1 has ten bytes
-		{"0801", partialSuccess{}, true},                                                                  // field 1 as a number: unknown
-		{"0a02" + "0a00", partialSuccess{}, true},                                                         // rejected as bytes: unknown
-		{"1001", partialSuccess{}, true},                                                                  // field 2
-		{"0a", partialSuccess{}, false},                                                                   // no length
-		{"0a05" + "0801", partialSuccess{}, false},                                                        // shorter than it says
-		{"0a04" + "0807" + "1205", partialSuccess{rejected: 7}, false},                                    // what was read stands
-		{"0a03" + "1201ff", partialSuccess{message: "?"}, false},                                          // not UTF-8
-		{"00", partialSuccess{}, false},                                                                   // field 0
-		{"0f", partialSuccess{}, false},                                                                   // wire type 7
-		{"1f8b", partialSuccess{}, false},                                                                 // gzip
-		{strings.Repeat("1b", 20_000), partialSuccess{}, false},                                           // groups without end
-		{"0a02" + "0a", partialSuccess{}, false},                                                          // cut in the middle
-		{"0a06" + "1204" + hex.EncodeToString([]byte("a\nb\x7f")), partialSuccess{message: "a?b?"}, true}, // one line
+		{"0a020801" + "0a020802", partialSuccess{rejected: 2}, true},       // the last one counts
+		{"0a0b08ffffffffffffffffff01", partialSuccess{rejected: -1}, true}, // -1 has ten bytes
+		{"0801", partialSuccess{}, true},                                   // field 1 as a number: unknown
+		{"0a02" + "0a00", partialSuccess{}, true},                          // rejected as bytes: unknown
+		{"1001", partialSuccess{}, true},                                   // field 2
+		{"0a", partialSuccess{}, false},                                    // no length
+		{"0a05" + "0801", partialSuccess{}, false},                         // shorter than it says
+		{"0a04" + "0807" + "1205", partialSuccess{rejected: 7}, false},     // what was read stands
+		{"0a03" + "1201ff", partialSuccess{message: "?"}, false},           // not UTF-8
+		{"00", partialSuccess{}, false},                                    // field 0
+		{"0f", partialSuccess{}, false},                                    // wire type 7
+		{"1f8b", partialSuccess{}, false},                                  // gzip
+		{strings.Repeat("1b", 20_000), partialSuccess{}, false},            // groups without end
+		{"0a02" + "0a", partialSuccess{}, false},                           // cut in the middle
+		// One line:
+		{"0a06" + "1204" + hex.EncodeToString([]byte("a\nb\x7f")), partialSuccess{message: "a?b?"}, true},
 	} {
 		b, err := hex.DecodeString(c.hex)
 		if err != nil {
@@ -79,7 +86,9 @@ func TestClip(t *testing.T) {
 		strings.Repeat("x", maxMessage-1) + "ß": strings.Repeat("x", maxMessage-1),
 		strings.Repeat("x", maxMessage-2) + "ßß":   strings.Repeat("x", maxMessage-2) + "ß",
 		strings.Repeat("x", maxMessage-3) + "😀":    strings.Repeat("x", maxMessage-3),
-		strings.Repeat("\xbf", 2*maxMessage) + "x": "",
+		strings.Repeat("\xbf", 2*maxMessage) + "x": strings.Repeat("?", maxMessage-utf8.UTFMax),
+		"a\u009b31mb\u2028c\u202etxt.exe\u200bd":   "a?31mb?c?txt.exe?d", // CSI, a new line, right to left, nothing
+		"\ufffd\ufeff\u00a0日本":                     "???日本",
 	} {
 		if got := clip(in); got != want {
 			t.Errorf("%.20q of %d bytes became %.20q of %d, want %d", in, len(in), got, len(got), len(want))
@@ -90,7 +99,10 @@ func TestClip(t *testing.T) {
 // Details of a status that cannot be decoded are counted, and otherwise as if they were not there.
 func TestBrokenDetails(t *testing.T) {
 	a := &answer{code: codes.ResourceExhausted}
-	a.readDetails([]*anypb.Any{nil, {}, {TypeUrl: "type.googleapis.com/google.rpc.RetryInfo", Value: []byte{0xff}}, {TypeUrl: "x", Value: []byte{0xff}}})
+	a.readDetails([]*anypb.Any{
+		nil, {}, {TypeUrl: "x", Value: []byte{0xff}},
+		{TypeUrl: "type.googleapis.com/google.rpc.RetryInfo", Value: []byte{0xff}},
+	})
 	if a.retryInfo || !a.malformed || judge(a, false) != verdictDrop {
 		t.Errorf("%+v", a)
 	}

@@ -67,14 +67,17 @@ func TestShutdown(t *testing.T) {
 		}, {
 			name:   "throttled: none",
 			script: []reply{throttled, {}}, batches: 1, before: 100 * time.Millisecond, timeout: 5 * time.Second,
-			want: "accepted_items=1 dropped_items{shutdown}=1 attempts{UNAVAILABLE}=1 throttled=1 throttled_seconds=2", lost: true,
+			want: "accepted_items=1 dropped_items{shutdown}=1 attempts{UNAVAILABLE}=1 throttled=1 throttled_seconds=2",
+			lost: true,
 		}, {
 			name:   "goes away during the shutdown: one more attempt",
-			script: []reply{{delay: time.Second, code: codes.Unavailable}, {}}, batches: 1, timeout: 5 * time.Second, took: time.Second,
+			script: []reply{{delay: time.Second, code: codes.Unavailable}, {}}, batches: 1,
+			timeout: 5 * time.Second, took: time.Second,
 			want: "accepted_items=1 sent_items=1 attempts{OK}=1 attempts{UNAVAILABLE}=1 retries=1",
 		}, {
 			name:   "refuses during the shutdown: not our doing",
-			script: []reply{{delay: time.Second, code: codes.InvalidArgument}}, batches: 1, timeout: 5 * time.Second, took: time.Second,
+			script: []reply{{delay: time.Second, code: codes.InvalidArgument}}, batches: 1,
+			timeout: 5 * time.Second, took: time.Second,
 			want: "accepted_items=1 dropped_items{refused,INVALID_ARGUMENT}=1 attempts{INVALID_ARGUMENT}=1",
 		},
 	} {

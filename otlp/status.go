@@ -15,7 +15,8 @@ const (
 )
 
 var stateNames = [NumStates]string{
-	StateOpen: "open", StateWaiting: "waiting", StateProbing: "probing", StateRejected: "rejected", StateUnsupported: "unsupported",
+	StateOpen: "open", StateWaiting: "waiting", StateProbing: "probing", StateRejected: "rejected",
+	StateUnsupported: "unsupported",
 }
 
 func (s State) String() string {
@@ -42,11 +43,13 @@ type Status struct {
 
 	// What is sent cannot be more than Concurrency × size of a request / Latency.
 	Concurrency    int           // requests that may be in flight now
+	MaxConcurrency int           // and when it has not waited of late
 	Latency        time.Duration // of a request, smoothed
 	ItemsPerSecond float64       // sent, over half a minute
 	BytesPerSecond float64
 
 	Accepted, Sent, Dropped uint64 // items of all signals since the start
+	DroppedBy               [NumReasons]uint64
 }
 
 // Status is how each destination does, in the order of Options.
@@ -64,7 +67,7 @@ func (x *Exporter) Status() []Status {
 func (p *pipeline) status(now time.Time) Status {
 	s := Status{
 		Name: p.conf.Name, Endpoint: p.conf.Endpoint, State: p.state(), LastError: p.lastError, LastErrorAt: p.lastErrorAt,
-		InFlight: p.gate.inFlight, Concurrency: p.gate.allowed, Latency: time.Duration(p.latency * float64(time.Second)),
+		InFlight: p.gate.inFlight, Concurrency: p.gate.allowed, MaxConcurrency: p.conf.Concurrency, Latency: time.Duration(p.latency * float64(time.Second)),
 		ItemsPerSecond: p.items.get(now), BytesPerSecond: p.requestBytes.get(now),
 	}
 	if s.State == StateWaiting {
@@ -79,8 +82,9 @@ func (p *pipeline) status(now time.Time) Status {
 		s.QueuedBytes += c.queued.bytes
 		s.Accepted += c.accepted
 		s.Sent += c.sent
-		for _, n := range c.dropped {
+		for reason, n := range c.dropped {
 			s.Dropped += n
+			s.DroppedBy[reason] += n
 		}
 		s.Oldest = max(s.Oldest, p.oldest(signal, now))
 		if p.support[signal].off {

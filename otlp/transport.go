@@ -36,6 +36,7 @@ const (
 type transport struct {
 	conn    *grpc.ClientConn
 	headers metadata.MD
+	secrets *strings.Replacer // hides the values of headers
 	timeout time.Duration
 	gzip    *compressor // nil: none
 }
@@ -75,7 +76,7 @@ func connect(d *Destination, version string, gzip *compressor, dial dialer) (*tr
 	if dial != nil {
 		options = append(options, grpc.WithContextDialer(dial))
 	}
-	t := &transport{timeout: d.Timeout, headers: d.Headers.metadata()}
+	t := &transport{timeout: d.Timeout, headers: d.Headers.metadata(), secrets: d.Headers.secrets()}
 	if d.Compression == Gzip {
 		t.gzip = gzip
 		options = append(options, grpc.WithDefaultCallOptions(grpc.UseCompressor(gzipName)))
@@ -113,17 +114,18 @@ func (t *transport) export(ctx context.Context, b *Batch, probe bool) *answer {
 		grpc.Header(&header), grpc.Trailer(&trailer), grpc.Peer(&remote))
 	a := &answer{partial: response.partial, malformed: response.malformed, took: time.Since(start)}
 	if err != nil {
-		a.readError(err, remote.Addr != nil, len(header) > 0, len(header)+len(trailer) > 0)
+		a.readError(err, remote.Addr != nil, len(header) > 0, len(trailer) > 0)
 	}
+	a.message, a.partial.message = clip(t.secrets.Replace(a.message)), clip(t.secrets.Replace(a.partial.message))
 	return a
 }
 
 // readError makes an answer of an error of grpc: connected says that there was a connection to send on, headed
-// that the answer began like one with a message, answered that there was one at all. (Every answer of a
-// receiver has headers, or trailers alone, with at least a content type in them.)
-func (a *answer) readError(err error, connected, headed, answered bool) {
+// that an answer began like one with a message, refused that it was one without, complete in its trailers.
+// (That is how receivers tell errors. Both have a content type at least, trailers after a message need not.)
+func (a *answer) readError(err error, connected, headed, refused bool) {
 	s := status.Convert(err)
-	a.code, a.message = known(s.Code()), clip(s.Message())
+	a.code, a.message = known(s.Code()), s.Message()
 	a.readDetails(s.Proto().GetDetails())
 	switch {
 	case a.code == codes.ResourceExhausted && headed && strings.Contains(a.message, tooLargeText):
@@ -131,9 +133,10 @@ func (a *answer) readError(err error, connected, headed, answered bool) {
 	case a.code == codes.DeadlineExceeded:
 		a.doubtful = connected
 	case a.code == codes.Unavailable, a.code == codes.Canceled:
-		a.doubtful = connected && !answered
-	case connected && !answered && strings.HasPrefix(a.message, resetText):
-		// Nobody answered: the stream was cut, by the receiver or between. grpc makes a code of the reason.
+		a.doubtful = connected && !refused
+	case connected && !refused && strings.HasPrefix(a.message, resetText):
+		// The stream was cut, by the receiver or between, before there was an answer or in the midst of it. grpc
+		// makes a code of the reason.
 		a.code, a.doubtful = codes.Unavailable, true
 	}
 }
@@ -149,7 +152,7 @@ const (
 // it, though not long.
 func (t *transport) redial(ctx context.Context) {
 	t.conn.ResetConnectBackoff()
-	ctx, cancel := context.WithTimeout(ctx, probeDial)
+	ctx, cancel := context.WithTimeout(ctx, min(probeDial, t.timeout/2)) // or else nothing is left for the request
 	defer cancel()
 	if t.conn.GetState() == connectivity.TransientFailure {
 		t.conn.WaitForStateChange(ctx, connectivity.TransientFailure)
@@ -159,7 +162,7 @@ func (t *transport) redial(ctx context.Context) {
 // TryConnect makes a connection to a destination as an exporter would, with its TLS, and closes it. It
 // sends no request: there is no empty one that may be sent.
 func TryConnect(ctx context.Context, d Destination, version string) error {
-	if err := d.validate(); err != nil {
+	if err := d.Validate(); err != nil {
 		return err
 	}
 	t, err := connect(&d, version, nil, d.dial)

@@ -1,7 +1,9 @@
 package otlp
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"testing"
 	"time"
 
@@ -54,14 +56,18 @@ func TestRetryInfo(t *testing.T) {
 		want  time.Duration
 		extra string // counters besides
 	}{
-		{name: "longer than the backoff", retry: seconds(7), want: 7 * time.Second, extra: " throttled=1 throttled_seconds=7"},
-		{name: "shorter than the backoff", retry: durationpb.New(time.Millisecond), want: time.Second / 2, extra: " throttled=1 throttled_seconds=0.001"},
+		{name: "longer than the backoff", retry: seconds(7), want: 7 * time.Second,
+			extra: " throttled=1 throttled_seconds=7"},
+		{name: "shorter than the backoff", retry: durationpb.New(time.Millisecond), want: time.Second / 2,
+			extra: " throttled=1 throttled_seconds=0.001"},
 		{name: "zero", retry: seconds(0), want: time.Second / 2},
 		{name: "missing", bare: true, want: time.Second / 2},
 		{name: "negative", retry: seconds(-5), want: time.Second / 2, extra: " bad_response=1"},
-		{name: "negative nanoseconds", retry: &durationpb.Duration{Seconds: 1, Nanos: -1}, want: time.Second / 2, extra: " bad_response=1"},
+		{name: "negative nanoseconds", retry: &durationpb.Duration{Seconds: 1, Nanos: -1}, want: time.Second / 2,
+			extra: " bad_response=1"},
 		{name: "10 minutes", retry: seconds(600), want: 10 * time.Minute, extra: " throttled=1 throttled_seconds=600"},
-		{name: "longer than 10 minutes", retry: seconds(601), want: 10 * time.Minute, extra: " throttled=1 throttled_seconds=600 bad_response=1"},
+		{name: "longer than 10 minutes", retry: seconds(601), want: 10 * time.Minute,
+			extra: " throttled=1 throttled_seconds=600 bad_response=1"},
 		{name: "absurd", retry: &durationpb.Duration{Seconds: 1<<63 - 1, Nanos: 1<<31 - 1}, want: 10 * time.Minute,
 			extra: " throttled=1 throttled_seconds=600 bad_response=1"},
 	} {
@@ -101,7 +107,9 @@ func TestStatusDetails(t *testing.T) {
 func TestThrottledWithManyInFlight(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		start := time.Now()
-		r := newReceiver(t, reply{code: codes.Unavailable, retry: durationpb.New(2 * time.Second), delay: 20 * time.Millisecond})
+		r := newReceiver(t, reply{
+			code: codes.Unavailable, retry: durationpb.New(2 * time.Second), delay: 20 * time.Millisecond,
+		})
 		d := r.destination("a")
 		d.Concurrency = 20
 		l := lab1(t, d)
@@ -153,11 +161,11 @@ func TestMaxAge(t *testing.T) {
 			l.after(3 * time.Minute) // at 4 minutes the old one was sent again
 			r.answer(reply{})
 			l.after(5 * time.Minute)
-			want := "accepted_items=2 sent_items=2 attempts{OK}=2 attempts{UNAVAILABLE}=2 retries=2 throttled=2 throttled_seconds=480"
+			want := "accepted_items=2 sent_items=2 attempts{OK}=2 attempts{UNAVAILABLE}=2 retries=2"
 			if age > 0 {
-				want = "accepted_items=2 dropped_items{expired}=2 attempts{UNAVAILABLE}=2 retries=1 throttled=2 throttled_seconds=480"
+				want = "accepted_items=2 dropped_items{expired}=2 attempts{UNAVAILABLE}=2 retries=1"
 			}
-			l.wantCounts("a", Metrics, want)
+			l.wantCounts("a", Metrics, want+" throttled=2 throttled_seconds=480")
 		})
 	}
 }
@@ -208,7 +216,8 @@ func TestGoAway(t *testing.T) {
 		l.after(10 * time.Second)
 		l.wantCounts("a", Metrics, "accepted_items=1 sent_items=1 attempts{OK}=1")
 		l.send(Metrics, "x", 1) // there is nobody any more
-		l.wantCounts("a", Metrics, "accepted_items=2 sent_items=1 attempts{OK}=1 attempts{UNAVAILABLE}=1 queue_batches=1 queue_items=1")
+		l.wantCounts("a", Metrics,
+			"accepted_items=2 sent_items=1 attempts{OK}=1 attempts{UNAVAILABLE}=1 queue_batches=1 queue_items=1")
 	})
 }
 
@@ -248,6 +257,44 @@ func TestUnreachable(t *testing.T) {
 		if n := read("maybe_duplicated_batches_total", ""); n != 0 {
 			t.Errorf("%v possible duplicates of what was never sent", n)
 		}
+	})
+}
+
+// A name that cannot be resolved is a receiver that is not there: looked up again for each probe.
+func TestUnknownName(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		r := newReceiver(t)
+		r.setDown(true)
+		d := r.destination("a")
+		d.Endpoint, d.Insecure, d.MaxAge = "otlp.invalid", true, 0
+		d.dial = func(ctx context.Context, target string) (net.Conn, error) {
+			if target != "otlp.invalid:4317" {
+				t.Errorf("connecting to %s", target)
+			}
+			return r.dial(ctx, target)
+		}
+		l := lab1(t, d)
+		l.send(Metrics, "x", 1)
+		l.after(time.Hour)
+		r.setDown(false)
+		l.after(16 * time.Second)
+		if s := l.Status()[0]; s.Sent != 1 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// With a short timeout the attempt still ends with the reason, not with the time that it took to dial.
+func TestUnreachableWithShortTimeout(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		r := newReceiver(t)
+		r.setDown(true)
+		d := r.destination("a")
+		d.Timeout = probeDial / 2
+		l := lab1(t, d)
+		l.send(Metrics, "x", 1)
+		l.after(time.Second)
+		l.wantCounts("a", Metrics, "accepted_items=1 attempts{UNAVAILABLE}=2 retries=1 queue_batches=1 queue_items=1")
 	})
 }
 

@@ -4,17 +4,9 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"io"
-	"math/big"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -27,62 +19,6 @@ import (
 
 	"correlator/internal/testenv"
 )
-
-// authority issues certificates in files.
-type authority struct {
-	t    *testing.T
-	dir  string
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func newAuthority(t *testing.T) *authority {
-	a := &authority{t: t, dir: t.TempDir()}
-	a.cert, a.key = a.issue("ca")
-	return a
-}
-
-func (a *authority) file(name string) string { return filepath.Join(a.dir, name) }
-
-// issue writes NAME.crt and NAME.key, signed by the authority, or by itself if it is the first.
-func (a *authority) issue(name string) (*x509.Certificate, *ecdsa.PrivateKey) {
-	a.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, BasicConstraintsValid: true, IsCA: a.cert == nil,
-		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	parent, signer := a.cert, a.key
-	if parent == nil {
-		parent, signer = template, key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	for file, block := range map[string]*pem.Block{
-		name + ".crt": {Type: "CERTIFICATE", Bytes: der}, name + ".key": {Type: "PRIVATE KEY", Bytes: pkcs8},
-	} {
-		if err := os.WriteFile(a.file(file), pem.EncodeToMemory(block), 0o600); err != nil {
-			a.t.Fatal(err)
-		}
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return cert, key
-}
 
 // listen is a receiver at a real address; config nil is plain text.
 func listen(t *testing.T, network, address string, config *tls.Config) (*receiver, string) {
@@ -106,24 +42,22 @@ func listen(t *testing.T, network, address string, config *tls.Config) (*receive
 
 // Over real sockets: plain text, TLS and mTLS, as the endpoint and the certificates say.
 func TestEndpoints(t *testing.T) {
-	a := newAuthority(t)
-	a.issue("server")
-	a.issue("client")
-	pair, err := tls.LoadX509KeyPair(a.file("server.crt"), a.file("server.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(a.cert)
-	oneSided := &tls.Config{Certificates: []tls.Certificate{pair}}
-	mutual := &tls.Config{Certificates: oneSided.Certificates, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert}
+	a := testenv.NewAuthority(t)
+	a.Issue("server")
+	a.Issue("client")
+	oneSided := &tls.Config{Certificates: []tls.Certificate{a.Pair("server")}}
+	mutual := oneSided.Clone()
+	mutual.ClientCAs, mutual.ClientAuth = a.Pool(), tls.RequireAndVerifyClientCert
 
 	plain, plainAddr := listen(t, "tcp", "127.0.0.1:0", nil)
 	socket := filepath.Join(t.TempDir(), "otlp.sock")
 	local, _ := listen(t, "unix", socket, nil)
 	secure, secureAddr := listen(t, "tcp", "127.0.0.1:0", oneSided)
 	both, bothAddr := listen(t, "tcp", "127.0.0.1:0", mutual)
-	ca := func(d *Destination) { d.Certificate = a.file("ca.crt") }
+	old := oneSided.Clone()
+	old.MinVersion, old.MaxVersion = tls.VersionTLS10, tls.VersionTLS11
+	_, oldAddr := listen(t, "tcp", "127.0.0.1:0", old)
+	ca := func(d *Destination) { d.Certificate = a.File("authority.pem") }
 
 	for _, c := range []struct {
 		name     string
@@ -141,9 +75,10 @@ func TestEndpoints(t *testing.T) {
 		{"no scheme is TLS", secureAddr, ca, secure, ""},
 		{"mutual", "https://" + bothAddr, func(d *Destination) {
 			ca(d)
-			d.ClientCertificate, d.ClientKey = a.file("client.crt"), a.file("client.key")
+			d.ClientCertificate, d.ClientKey = a.File("client.pem"), a.File("client.key")
 		}, both, ""},
 		{"unknown authority", "https://" + secureAddr, func(*Destination) {}, nil, "certificate"},
+		{"TLS 1.1", "https://" + oldAddr, ca, nil, "protocol version"},
 		{"TLS to plain text", "https://" + plainAddr, ca, nil, "tls"},
 		{"nobody", "unix:" + socket + ".not", func(*Destination) {}, nil, "no such file"},
 	} {
@@ -189,10 +124,10 @@ func TestEndpoints(t *testing.T) {
 
 // A client certificate that is replaced on disk is used for the next connection.
 func TestClientCertificateIsReadAgain(t *testing.T) {
-	a := newAuthority(t)
-	a.issue("client")
+	a := testenv.NewAuthority(t)
+	a.Issue("client")
 	d := NewDestination("https://127.0.0.1:1")
-	d.ClientCertificate, d.ClientKey = a.file("client.crt"), a.file("client.key")
+	d.ClientCertificate, d.ClientKey = a.File("client.pem"), a.File("client.key")
 	config, err := tlsConfig(&d)
 	if err != nil {
 		t.Fatal(err)
@@ -201,7 +136,7 @@ func TestClientCertificateIsReadAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.issue("client")
+	a.Issue("client")
 	second, err := config.GetClientCertificate(nil)
 	if err != nil || bytes.Equal(first.Certificate[0], second.Certificate[0]) {
 		t.Errorf("the certificate is the old one; %v", err)
