@@ -8,8 +8,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
@@ -19,8 +17,16 @@ import (
 // named by mistake, a device or a log, out of memory.
 const maxFileBytes = 1 << 20
 
-// A Decoder takes the value of one key of a file. origin is where it stands, as file:line.
-type Decoder func(value *yaml.Node, origin string) error
+// A Decoder takes the value of one key of a file, which stands at a place.
+type Decoder func(value *yaml.Node, key Place) error
+
+// Place is a line of a file.
+type Place struct {
+	File string
+	Line int
+}
+
+func (p Place) String() string { return fmt.Sprintf("%s:%d", p.File, p.Line) }
 
 // Keys are the decoders of all flags of every that are settings. A value goes to the flag of the
 // same name in flags if that has one without a value; else it is only checked, and every is used up for
@@ -32,10 +38,21 @@ func Keys(every, flags *pflag.FlagSet) map[string]Decoder {
 			f = own
 		}
 		if isSetting(f.Name) {
-			keys[f.Name] = func(value *yaml.Node, origin string) error { return decodeFlag(f, value, origin) }
+			keys[f.Name] = decoderOf(f)
 		}
 	})
 	return keys
+}
+
+func decoderOf(f *pflag.Flag) Decoder {
+	return func(node *yaml.Node, key Place) error {
+		annotate(f, fileAnnotation, "yes")
+		if value, ok := f.Value.(nested); ok {
+			given(f, key.String())
+			return value.decode(node, key)
+		}
+		return decodeFlag(f, node, key)
+	}
 }
 
 // FromFile decodes the YAML file at path: one mapping, or nothing at all. What is wrong in it is told
@@ -79,22 +96,26 @@ func decode(path string, text []byte, keys map[string]Decoder) error {
 		return nil
 	}
 	var wrong []error
-	known := slices.Sorted(maps.Keys(keys))
-	lines := map[string]int{} // of the keys so far
-	for pair := range slices.Chunk(root.Content, 2) {
-		key, value := pair[0], pair[1]
-		err := checkKey(key, known, lines)
-		if err == nil {
-			lines[key.Value] = key.Line
-			if err = keys[key.Value](value, origin(path, key.Line)); err != nil {
-				err = at(value, fmt.Errorf("%s: %w", key.Value, err))
-			}
-		}
-		if err != nil {
-			wrong = append(wrong, place(path, err))
-		}
+	for _, err := range decodeKeys(root, path, keys) {
+		wrong = append(wrong, place(path, err))
 	}
 	return errors.Join(wrong...)
+}
+
+// decodeKeys decodes a mapping, and returns what is wrong in it.
+func decodeKeys(mapping *yaml.Node, file string, keys map[string]Decoder) (wrong wrongs) {
+	known := slices.Sorted(maps.Keys(keys))
+	lines := map[string]int{} // of the keys so far
+	for pair := range slices.Chunk(mapping.Content, 2) {
+		key, value := pair[0], pair[1]
+		if err := checkKey(key, known, lines); err != nil {
+			wrong = append(wrong, err)
+			continue
+		}
+		lines[key.Value] = key.Line
+		wrong.add(key.Value, value, keys[key.Value](value, Place{file, key.Line}))
+	}
+	return wrong
 }
 
 // parse returns the mapping that the file is, or nil when there is nothing in it.
@@ -105,12 +126,12 @@ func parse(text []byte) (*yaml.Node, error) {
 		if err == io.EOF {
 			return nil, nil
 		}
-		return nil, syntaxError(err)
+		return nil, syntaxError(text, err)
 	}
 	if err := decoder.Decode(&second); err == nil {
 		return nil, at(&second, errors.New("a second document begins: only one is read"))
 	} else if err != io.EOF {
-		return nil, syntaxError(err)
+		return nil, syntaxError(text, err)
 	}
 	if err := checkAnchors(&document); err != nil {
 		return nil, err
@@ -140,12 +161,23 @@ func checkAnchors(node *yaml.Node) error {
 }
 
 func checkKey(key *yaml.Node, known []string, lines map[string]int) error {
-	if key.Kind != yaml.ScalarNode || key.ShortTag() != "!!str" {
-		return at(key, errors.New("a key that is no text"))
+	if err := checkText(key); err != nil {
+		return err
 	}
 	if !slices.Contains(known, key.Value) {
 		return at(key, fmt.Errorf("unknown key %q%s", key.Value, DidYouMean(nearest(key.Value, known))))
 	}
+	return checkFirst(key, lines)
+}
+
+func checkText(key *yaml.Node) error {
+	if key.Kind != yaml.ScalarNode || key.ShortTag() != "!!str" {
+		return at(key, errors.New("a key that is no text"))
+	}
+	return nil
+}
+
+func checkFirst(key *yaml.Node, lines map[string]int) error {
 	if first := lines[key.Value]; first != 0 {
 		return at(key, fmt.Errorf("%s is set for the second time, after line %d", key.Value, first))
 	}
@@ -153,14 +185,14 @@ func checkKey(key *yaml.Node, known []string, lines map[string]int) error {
 }
 
 // decodeFlag sets a flag. A flag of several values takes a list of them, or one.
-func decodeFlag(f *pflag.Flag, value *yaml.Node, origin string) error {
+func decodeFlag(f *pflag.Flag, value *yaml.Node, key Place) error {
 	list, ok := f.Value.(pflag.SliceValue)
 	if !ok || value.Kind != yaml.SequenceNode {
 		text, err := scalar(value, f.Value.Type())
 		if err != nil {
 			return err
 		}
-		return set(f, text, origin)
+		return set(f, text, key.String())
 	}
 	if err := list.Replace(nil); err != nil {
 		return err
@@ -174,8 +206,7 @@ func decodeFlag(f *pflag.Flag, value *yaml.Node, origin string) error {
 			return at(element, err)
 		}
 	}
-	f.Changed = true
-	annotate(f, originAnnotation, origin)
+	given(f, key.String())
 	return nil
 }
 
@@ -196,7 +227,7 @@ func scalar(value *yaml.Node, flagType string) (string, error) {
 	switch flagType {
 	case "bool":
 		want, problem = "!!bool", "neither true nor false"
-	case "int":
+	case "int", "int64":
 		want, problem = "!!int", "not a whole number"
 	case "duration":
 		problem = "a duration without unit, as in 300ms, 30s or 1m"
@@ -211,47 +242,3 @@ func scalar(value *yaml.Node, flagType string) (string, error) {
 	}
 	return "", fmt.Errorf("%s is %s", value.Value, problem)
 }
-
-// lineError is an error about a line of the file.
-type lineError struct {
-	line int // 0: not known
-	error
-}
-
-func (e lineError) Unwrap() error { return e.error }
-
-// at says where in the file an error is, unless it says so itself.
-func at(node *yaml.Node, err error) error {
-	if inner := (lineError{}); errors.As(err, &inner) {
-		return lineError{inner.line, err}
-	}
-	return lineError{node.Line, err}
-}
-
-// syntaxError takes the line out of an error of the YAML parser, whose messages are "yaml: line 3: …",
-// or "yaml: …" in the first line and where it does not tell. An anchor that is not known is most
-// often none: *.example is a pattern to who writes it.
-func syntaxError(err error) error {
-	message := strings.TrimPrefix(err.Error(), "yaml: ")
-	if strings.HasPrefix(message, "unknown anchor") {
-		return fmt.Errorf("%s; a text that begins with * needs quotes", message)
-	}
-	if rest, ok := strings.CutPrefix(message, "line "); ok {
-		if number, problem, ok := strings.Cut(rest, ": "); ok {
-			if line, err := strconv.Atoi(number); err == nil {
-				return lineError{line, errors.New(problem)}
-			}
-		}
-	}
-	return errors.New(message)
-}
-
-// place puts the path before an error, and its line.
-func place(path string, err error) error {
-	if inner := (lineError{}); errors.As(err, &inner) && inner.line > 0 {
-		path = origin(path, inner.line)
-	}
-	return fmt.Errorf("%s: %w", path, err)
-}
-
-func origin(path string, line int) string { return fmt.Sprintf("%s:%d", path, line) }

@@ -106,7 +106,7 @@ func TestDecodeWrong(t *testing.T) {
 		"name: &n a\nonly: *n\n":     "f:1: anchors and aliases are not read; a text that begins with & or * needs quotes",
 		"&a rate: 5\n":               "f:1: anchors and aliases are not read; a text that begins with & or * needs quotes",
 		"only: *.b\n":                "f: did not find expected alphabetic or numeric character",
-		"only: *b\n":                 "f: unknown anchor 'b' referenced; a text that begins with * needs quotes",
+		"rate: 5\nonly: *b\n":        "f:2: an alias of no anchor; a text that begins with * needs quotes",
 		"rate: 5\n---\nrate: 6\n":    "f:2: a second document begins: only one is read",
 		"rate: 5\n---\n}\n":          "f:2: did not find expected node content",
 		"- rate\n":                   "f:1: not a mapping: each line is a key, a colon, a space and a value",
@@ -134,11 +134,11 @@ func TestDecodeWrong(t *testing.T) {
 func TestDecodeOtherKey(t *testing.T) {
 	keys := Keys(newFlags(), newFlags())
 	var got []string
-	keys["places"] = func(value *yaml.Node, origin string) error {
+	keys["places"] = func(value *yaml.Node, key Place) error {
 		if value.Kind != yaml.SequenceNode {
 			return errors.New("no list")
 		}
-		got = append(got, origin)
+		got = append(got, key.String())
 		return value.Decode(&got)
 	}
 	if err := decode("f", []byte("rate: 1\nplaces: [a, b]\n"), keys); err != nil || !slices.Equal(got, []string{"a", "b"}) {

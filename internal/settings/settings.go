@@ -2,6 +2,9 @@
 // line: in environment variables, in a YAML file, in the defaults, in that order. It keeps no table of
 // its own. A pflag.FlagSet has the name, type, default, help and value of every setting; where its
 // value comes from, and the group it is shown in, are annotations of the flag.
+//
+// settings.go has flags and the environment, file.go the file, nested.go those of its keys that are too much for a
+// flag. print.go writes such a file, usage.go the help; errors.go, explain.go and nearest.go are for messages.
 package settings
 
 import (
@@ -17,7 +20,8 @@ import (
 const (
 	originAnnotation = "origin" // where the value comes from; missing: the command line, or a default
 	groupAnnotation  = "group"  // title in help and file; missing: none
-	foundAnnotation  = "found"  // the value is a default that was found out
+	foundAnnotation  = "found"  // the value is a default that was found out, or else not to be read again
+	fileAnnotation   = "file"   // the value is of a file
 )
 
 // The flags that say where settings are or what to do with them; see isSetting.
@@ -56,9 +60,14 @@ func set(f *pflag.Flag, value, origin string) error {
 	if err := f.Value.Set(value); err != nil {
 		return err
 	}
+	given(f, origin)
+	return nil
+}
+
+// given says where the value that a flag has got comes from.
+func given(f *pflag.Flag, origin string) {
 	f.Changed = true
 	annotate(f, originAnnotation, origin)
-	return nil
 }
 
 // SetFound makes a value that was found out the default of a flag that has none yet; how is what is
@@ -70,6 +79,22 @@ func SetFound(flags *pflag.FlagSet, name, value, how string) {
 	}
 	annotate(f, originAnnotation, "default: "+how)
 	annotate(f, foundAnnotation, "yes")
+}
+
+// Origin is where the value of a flag comes from, in a few words. file says that it is a file.
+func Origin(flags *pflag.FlagSet, name string) (origin string, file bool) {
+	f := flags.Lookup(name)
+	return originOf(f), annotation(f, fileAnnotation) != ""
+}
+
+// SetOrigin says where the value came from that a flag was given in another way.
+func SetOrigin(flags *pflag.FlagSet, name, origin string) {
+	given(flags.Lookup(name), origin)
+}
+
+// AsComment has Print write a setting as a comment, because another one says the same, or cannot be beside it.
+func AsComment(flags *pflag.FlagSet, name string) {
+	annotate(flags.Lookup(name), foundAnnotation, "yes")
 }
 
 // originOf is where the value of a flag comes from, in a few words.
@@ -93,14 +118,17 @@ func variable(flag string) string {
 }
 
 // takesVariable: what makes a command do something else is not to be left behind in an environment.
-func takesVariable(name string) bool { return isSetting(name) || name == Config }
+func takesVariable(f *pflag.Flag) bool {
+	_, isNested := f.Value.(nested)
+	return !isNested && (isSetting(f.Name) || f.Name == Config)
+}
 
 // FromEnvironment sets every flag that was not given from its environment variable, if that is set.
 // An empty variable counts: --host-id may be empty.
 func FromEnvironment(flags *pflag.FlagSet) (err error) {
 	flags.VisitAll(func(f *pflag.Flag) {
 		value, found := os.LookupEnv(variable(f.Name))
-		if f.Changed || !found || err != nil || !takesVariable(f.Name) {
+		if f.Changed || !found || err != nil || !takesVariable(f) {
 			return
 		}
 		origin := "environment variable " + variable(f.Name)
@@ -125,7 +153,7 @@ func UnknownVariables(environ []string, sets ...*pflag.FlagSet) []UnknownVariabl
 	var known []string // without our prefix, which is no likeness
 	for _, flags := range sets {
 		flags.VisitAll(func(f *pflag.Flag) {
-			if takesVariable(f.Name) {
+			if takesVariable(f) {
 				known = append(known, strings.TrimPrefix(variable(f.Name), prefix))
 			}
 		})
