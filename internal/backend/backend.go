@@ -1,0 +1,107 @@
+// Package backend is a small receiver of OTLP, for tests and the demo: what a backend has
+// to do to get from the ids on a transaction to frames. It reads requests by the official messages, and
+// computes stack-trace-ids from them by their definition; it shares no code with what makes requests.
+package backend
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"path"
+	"strings"
+	"sync"
+
+	collectormetrics "go.opentelemetry.io/proto/slim/otlp/collector/metrics/v1"
+	collectorprofiles "go.opentelemetry.io/proto/slim/otlp/collector/profiles/v1development"
+	collectortrace "go.opentelemetry.io/proto/slim/otlp/collector/trace/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	_ "google.golang.org/grpc/encoding/gzip" // every receiver takes it
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"correlator/otlp"
+)
+
+// Backend keeps what it is sent. It is safe for concurrent use.
+type Backend struct {
+	server *grpc.Server
+	served sync.WaitGroup
+
+	mu       sync.Mutex
+	profiles Profiles
+	metrics  map[string]Metric
+	spans    map[Span]int
+	refused  error // why a request was refused
+}
+
+// Open listens on a network address and serves until Close.
+func Open(network, address string) (*Backend, error) {
+	listener, err := net.Listen(network, address)
+	if err != nil {
+		return nil, fmt.Errorf("listening for OTLP: %w", err)
+	}
+	b := &Backend{server: grpc.NewServer(), profiles: newProfiles(), metrics: make(map[string]Metric), spans: make(map[Span]int)}
+	b.server.RegisterService(service(otlp.Profiles, func(request *collectorprofiles.ExportProfilesServiceRequest) (proto.Message, error) {
+		return &collectorprofiles.ExportProfilesServiceResponse{}, b.profiles.add(request)
+	}, b), nil)
+	b.server.RegisterService(service(otlp.Metrics, func(request *collectormetrics.ExportMetricsServiceRequest) (proto.Message, error) {
+		return &collectormetrics.ExportMetricsServiceResponse{}, addMetrics(b.metrics, request)
+	}, b), nil)
+	b.server.RegisterService(service(otlp.Traces, func(request *collectortrace.ExportTraceServiceRequest) (proto.Message, error) {
+		addSpans(b.spans, request)
+		return &collectortrace.ExportTraceServiceResponse{}, nil
+	}, b), nil)
+	b.served.Go(func() { b.server.Serve(listener) })
+	return b, nil
+}
+
+// Close ends it; what it has stays readable.
+func (b *Backend) Close() {
+	b.server.Stop()
+	b.served.Wait()
+}
+
+// service is the service of a signal, whose requests take adds.
+func service[Request any, P interface {
+	*Request
+	proto.Message
+}](signal otlp.Signal, take func(P) (proto.Message, error), b *Backend) *grpc.ServiceDesc {
+	name, method := path.Split(signal.Method())
+	return &grpc.ServiceDesc{
+		ServiceName: strings.Trim(name, "/"),
+		Methods: []grpc.MethodDesc{{
+			MethodName: method,
+			Handler: func(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+				var request P = new(Request)
+				if err := decode(request); err != nil {
+					return nil, err
+				}
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				answer, err := take(request)
+				if err != nil {
+					b.refused = err
+					return nil, status.Error(codes.InvalidArgument, err.Error())
+				}
+				return answer, nil
+			},
+		}},
+	}
+}
+
+// Err is why a request was refused, or nil.
+func (b *Backend) Err() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.refused
+}
+
+// id is an id in hexadecimal digits; one of zeros is none.
+func id(bytes []byte) string {
+	if len(strings.Trim(string(bytes), "\x00")) == 0 {
+		return ""
+	}
+	return hex.EncodeToString(bytes)
+}

@@ -1,0 +1,192 @@
+package backend
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"os"
+	"strconv"
+
+	collector "go.opentelemetry.io/proto/slim/otlp/collector/profiles/v1development"
+	common "go.opentelemetry.io/proto/slim/otlp/common/v1"
+	otlpprofiles "go.opentelemetry.io/proto/slim/otlp/profiles/v1development"
+	resource "go.opentelemetry.io/proto/slim/otlp/resource/v1"
+)
+
+// Profiles is what profiles tell: how often what was seen with which stack, and the frames of the stacks.
+type Profiles struct {
+	Samples map[Sample]uint64
+	Stacks  map[string][]Frame // leaf first, by stack-trace-id
+}
+
+// Sample is whose stack it is. Ids are in hexadecimal digits, empty when there is none.
+type Sample struct {
+	Service, Environment, PID, Executable, HostID, ContainerID string
+
+	TraceID, SpanID, TransactionID string // TransactionID only where it is not the SpanID
+	TID                            int64
+	Thread                         string
+	Stack                          string // stack-trace-id, as backends print it
+}
+
+// Frame is a frame as it was sent.
+type Frame struct {
+	Type    string // profile.frame.type
+	File    string // empty: of no file
+	FileID  string // 32 hexadecimal digits
+	Address uint64
+}
+
+func newProfiles() Profiles {
+	return Profiles{Samples: make(map[Sample]uint64), Stacks: make(map[string][]Frame)}
+}
+
+// Profiles is all that was received so far.
+func (b *Backend) Profiles() Profiles {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return Profiles{Samples: maps.Clone(b.profiles.Samples), Stacks: maps.Clone(b.profiles.Stacks)}
+}
+
+// add takes a request in, or answers what is wrong with it; then a part of it may have been taken.
+func (p *Profiles) add(request *collector.ExportProfilesServiceRequest) (err error) {
+	defer func() { // an index outside of its table
+		if wrong := recover(); wrong != nil {
+			err = fmt.Errorf("profile refers to what is not there: %v", wrong)
+		}
+	}()
+	d := dictionary{request.Dictionary}
+	for _, ofResource := range request.ResourceProfiles {
+		about := resourceAttributes(ofResource.Resource)
+		for _, ofScope := range ofResource.ScopeProfiles {
+			for _, profile := range ofScope.Profiles {
+				if err := d.checkType(profile); err != nil {
+					return err
+				}
+				for _, sample := range profile.Samples {
+					if err := p.addSample(d, about, profile, sample); err != nil {
+						return err
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (p *Profiles) addSample(d dictionary, about map[string]string, profile *otlpprofiles.Profile, s *otlpprofiles.Sample) error {
+	if len(s.Values) == 0 || len(s.Values) != len(s.TimestampsUnixNano) {
+		return fmt.Errorf("sample with %d values and %d timestamps", len(s.Values), len(s.TimestampsUnixNano))
+	}
+	attributes := d.attributes(s.AttributeIndices)
+	link := d.LinkTable[s.LinkIndex]
+	sample := Sample{
+		Service: about["service.name"], Environment: about["deployment.environment.name"], PID: about["process.pid"],
+		Executable: about["process.executable.path"], HostID: about["host.id"], ContainerID: about["container.id"],
+		TraceID: id(link.TraceId), SpanID: id(link.SpanId),
+		TransactionID: attributes["transaction.id"].GetStringValue(),
+		TID:           attributes["thread.id"].GetIntValue(), Thread: attributes["thread.name"].GetStringValue(),
+	}
+	frames, stack, err := d.stack(s.StackIndex)
+	if err != nil {
+		return err
+	}
+	sample.Stack = stack
+	p.Stacks[stack] = frames
+	for i, at := range s.TimestampsUnixNano {
+		if at < profile.TimeUnixNano || at >= profile.TimeUnixNano+profile.DurationNano {
+			return fmt.Errorf("sample at %d outside of its profile", at)
+		}
+		p.Samples[sample] += uint64(s.Values[i])
+	}
+	return nil
+}
+
+// dictionary is that of a request.
+type dictionary struct {
+	*otlpprofiles.ProfilesDictionary
+}
+
+// checkType refuses what is no profile of CPU samples: those who store stacks by id do.
+func (d dictionary) checkType(p *otlpprofiles.Profile) error {
+	name := func(t *otlpprofiles.ValueType) string {
+		return d.StringTable[t.GetTypeStrindex()] + " in " + d.StringTable[t.GetUnitStrindex()]
+	}
+	if samples, period := name(p.SampleType), name(p.PeriodType); samples != "samples in count" || period != "cpu in nanoseconds" {
+		return fmt.Errorf("profile of %s, every %s", samples, period)
+	}
+	return nil
+}
+
+func (d dictionary) attributes(indices []int32) map[string]*common.AnyValue {
+	found := make(map[string]*common.AnyValue)
+	for _, i := range indices {
+		attribute := d.AttributeTable[i]
+		found[d.StringTable[attribute.KeyStrindex]] = attribute.Value
+	}
+	return found
+}
+
+// noFileID is the file id of frames in no file: xxh64 of nothing, twice.
+const noFileID = "ef46db3751d8e999ef46db3751d8e999"
+
+// stack returns a stack's frames, and its id: FNV-1a with 128 bits over the file id and the decimal digits of the
+// address of each frame.
+func (d dictionary) stack(index int32) (frames []Frame, id string, err error) {
+	hash := fnv.New128a()
+	for _, i := range d.StackTable[index].LocationIndices {
+		location := d.LocationTable[i]
+		mapping := d.MappingTable[location.MappingIndex]
+		frame := Frame{
+			Type:   d.attributes(location.AttributeIndices)["profile.frame.type"].GetStringValue(),
+			File:   d.StringTable[mapping.FilenameStrindex],
+			FileID: noFileID, Address: location.Address,
+		}
+		if htlhash := d.attributes(mapping.AttributeIndices)["process.executable.build_id.htlhash"]; htlhash != nil {
+			frame.FileID = htlhash.GetStringValue()
+		}
+		content, err := hex.DecodeString(frame.FileID)
+		if err != nil || len(content) != 16 {
+			return nil, "", fmt.Errorf("file id %q", frame.FileID)
+		}
+		hash.Write(strconv.AppendUint(content, frame.Address, 10))
+		frames = append(frames, frame)
+	}
+	if len(frames) == 0 {
+		return nil, "", fmt.Errorf("stack %d has no frames", index)
+	}
+	return frames, base64.RawURLEncoding.EncodeToString(hash.Sum(nil)), nil
+}
+
+// FileID computes the id of a file, as frames in it have it: the first half of SHA-256 over its first and its last
+// 4096 bytes, and its length as 8 bytes big-endian.
+func FileID(path string) (string, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("reading a file to know its id: %w", err)
+	}
+	const piece = 4096
+	hash := sha256.New()
+	hash.Write(content[:min(piece, len(content))])
+	hash.Write(content[max(0, len(content)-piece):])
+	hash.Write(binary.BigEndian.AppendUint64(nil, uint64(len(content))))
+	return hex.EncodeToString(hash.Sum(nil)[:16]), nil
+}
+
+// resourceAttributes are those of a resource, as text.
+func resourceAttributes(r *resource.Resource) map[string]string {
+	found := make(map[string]string)
+	for _, attribute := range r.GetAttributes() {
+		switch value := attribute.Value.GetValue().(type) {
+		case *common.AnyValue_StringValue:
+			found[attribute.Key] = value.StringValue
+		case *common.AnyValue_IntValue:
+			found[attribute.Key] = strconv.FormatInt(value.IntValue, 10)
+		}
+	}
+	return found
+}

@@ -1,0 +1,35 @@
+package backend
+
+import (
+	"maps"
+
+	collector "go.opentelemetry.io/proto/slim/otlp/collector/trace/v1"
+)
+
+// Span is what is told of one. Ids are in hexadecimal digits.
+type Span struct {
+	Service, Name   string
+	TraceID, SpanID string
+	Start, End      uint64 // ns since 1970
+}
+
+// Spans is how often each span was received.
+func (b *Backend) Spans() map[Span]int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return maps.Clone(b.spans)
+}
+
+func addSpans(into map[Span]int, request *collector.ExportTraceServiceRequest) {
+	for _, ofResource := range request.ResourceSpans {
+		service := resourceAttributes(ofResource.Resource)["service.name"]
+		for _, ofScope := range ofResource.ScopeSpans {
+			for _, s := range ofScope.Spans {
+				into[Span{
+					Service: service, Name: s.Name, TraceID: id(s.TraceId), SpanID: id(s.SpanId),
+					Start: s.StartTimeUnixNano, End: s.EndTimeUnixNano,
+				}]++
+			}
+		}
+	}
+}
