@@ -1,0 +1,232 @@
+package export
+
+import (
+	"context"
+	"math"
+	"net"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	_ "google.golang.org/grpc/encoding/gzip" // every receiver takes it
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"correlator/internal/backend"
+	"correlator/otlp"
+	"correlator/otlp/profiles"
+	"correlator/otlp/receiver"
+	"correlator/profile"
+)
+
+// deadline is how long anything may take that is to happen at once.
+const deadline = 30 * time.Second
+
+// opened is an Export with one destination, which may be changed, at a Unix socket.
+func opened(t *testing.T, socket string, change func(*Config)) *Export {
+	t.Helper()
+	config := DefaultConfig()
+	config.Destinations = []otlp.Destination{otlp.NewDestination("unix:" + socket)}
+	config.ShutdownTimeout = deadline
+	if change != nil {
+		change(&config)
+	}
+	if err := config.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	e, err := Open(config, About{Version: "test", HostID: "host", SamplesPerSecond: 20}, zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	return e
+}
+
+// readings are what is counted, by name and labels.
+func readings(e *Export) map[string]float64 {
+	found := make(map[string]float64)
+	e.Each(func(r otlp.Reading) { found[strings.Join(append([]string{r.Family.Name}, r.Labels...), " ")] = r.Value })
+	return found
+}
+
+func sampleOf(frames ...profile.Frame) *profiles.Sample {
+	s := &profiles.Sample{Process: &profiles.Resource{ServiceName: "shop", PID: 1}, Frames: frames, Count: 3, Start: time.Now()}
+	s.Stack, s.End = profile.TraceID(frames), s.Start.Add(time.Second)
+	return s
+}
+
+// Every sample that is added is in a request, or lost for a reason.
+func TestSamplesCounted(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "otlp")
+	b, err := backend.Open("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	e := opened(t, socket, func(c *Config) { c.Destinations[0].MaxRequestBytes = 4 << 10 })
+	e.Start(prometheus.NewRegistry())
+
+	e.Sampled(sampleOf(profile.Frame{Address: 1}))
+	e.Sampled(sampleOf())
+	e.Sampled(sampleOf(profile.Frame{Address: 2}, profile.Frame{Address: 0}))
+	old := sampleOf(profile.Frame{Address: 3})
+	old.Start = time.Unix(-1, 0)
+	e.Sampled(old)
+	large := sampleOf(profile.Frame{Address: 4})
+	large.Thread = strings.Repeat("t", 5<<10)
+	e.Sampled(large)
+	e.Sampled(sampleOf(profile.Frame{Address: 5}))
+	e.Shutdown(t.Context())
+
+	if err := b.Err(); err != nil {
+		t.Error(err)
+	}
+	var got uint64
+	for _, n := range b.Profiles().Samples {
+		got += n
+	}
+	counted := readings(e)
+	for name, want := range map[string]float64{
+		"profile_samples_total": 6, "profile_samples_lost_total no_stack": 3, "profile_samples_lost_total invalid": 6,
+		"profile_samples_lost_total too_large": 3,
+	} {
+		if counted[name] != want {
+			t.Errorf("%s is %v, want %v", name, counted[name], want)
+		}
+	}
+	if s := e.Status(); got != 6 || s.Samples != 6 || s.Lost != 12 {
+		t.Errorf("%d samples arrived, %d are told, %d lost", got, s.Samples, s.Lost)
+	}
+}
+
+// The limit leaves room for all that may be: queue, agent and every process. One of the environment stays.
+func TestLimitMemory(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(100))
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
+	for _, c := range []struct {
+		given, queue int64
+		processes    int
+		want         int64
+	}{
+		{math.MaxInt64, 0, 0, 32 << 20},
+		{math.MaxInt64, 64 << 20, 0, 88 << 20},
+		{math.MaxInt64, 0, 4096, 152 << 20},
+		{20 << 20, 64 << 20, 9000, 20 << 20},
+	} {
+		debug.SetMemoryLimit(c.given)
+		config := Config{QueueBytes: c.queue}
+		config.LimitMemory(c.processes)
+		if got := debug.SetMemoryLimit(-1); got != c.want {
+			t.Errorf("%+v: the limit is %d", c, got)
+		}
+	}
+	debug.SetMemoryLimit(math.MaxInt64)
+	config := Config{Receiver: receiver.Config{Listen: "unix:/x"}}
+	config.LimitMemory(0)
+	if got := debug.SetMemoryLimit(-1); got != 65<<20 {
+		t.Errorf("with a receiver the limit is %d", got)
+	}
+}
+
+// What is done every interval is, and once more at the end.
+func TestEvery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var e Export
+		ctx, stop := context.WithCancel(t.Context())
+		began, n := time.Now(), 0
+		e.every(ctx, 5*time.Second, func() {
+			if n++; n < 4 && time.Since(began) != time.Duration(n)*5*time.Second {
+				t.Errorf("number %d after %v", n, time.Since(began))
+			}
+		})
+		time.Sleep(17 * time.Second)
+		stop()
+		e.running.Wait()
+		if n != 4 || time.Since(began) != 17*time.Second {
+			t.Errorf("%d times in %v", n, time.Since(began))
+		}
+	})
+}
+
+// Each thing that happens has a line in the log, and each warning the name of the counter by which it goes on.
+func TestEvents(t *testing.T) {
+	core, logs := observer.New(zapcore.DebugLevel)
+	e := &Export{log: zap.New(core)}
+	var kinds []otlp.EventKind
+	for kind := otlp.EventKind(0); kind.String() != "unknown"; kind++ {
+		kinds = append(kinds, kind)
+		e.observe(otlp.Event{Kind: kind, Destination: "d", Signal: otlp.Profiles, Code: "UNAVAILABLE", Message: "m\x1b", Hint: "h",
+			Wait: time.Second, Items: 1, Batches: 2})
+	}
+	if len(kinds) != len(messages) {
+		t.Errorf("%d kinds of events, %d messages", len(kinds), len(messages))
+	}
+	for i, entry := range logs.All() {
+		fields := entry.ContextMap()
+		reason, _ := fields["reason"].(string)
+		calms := kinds[i] == otlp.EventRecovered || kinds[i] == otlp.EventSupported
+		counted := slices.ContainsFunc(e.Families(), func(f otlp.Family) bool { return "otlp_"+f.Name == reason })
+		if entry.Message == "" || entry.Level == zapcore.WarnLevel == calms || counted == calms || fields["destination"] != "d" {
+			t.Errorf("%v: %q, level %v, %v", kinds[i], entry.Message, entry.Level, fields)
+		}
+	}
+	e.observe(otlp.Event{Kind: otlp.EventRecovered, Destination: "d"})
+	if last := logs.All()[len(kinds)].ContextMap(); len(last) != 1 {
+		t.Errorf("what is not known is told: %v", last)
+	}
+}
+
+// Who sends slowly does not cost destinations the time that they have at the end.
+func TestShutdownWithSlowSender(t *testing.T) {
+	dir := t.TempDir()
+	listener, err := net.Listen("unix", filepath.Join(dir, "destination"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cut := make(chan struct{}) // the slow sender was
+	arrived := make(chan struct{}, 1)
+	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+		arrived <- struct{}{}
+		<-cut
+		if err := stream.RecvMsg(new(emptypb.Empty)); err != nil {
+			return err
+		}
+		return stream.SendMsg(new(emptypb.Empty))
+	}))
+	go server.Serve(listener)
+	defer server.Stop()
+
+	e := opened(t, listener.Addr().String(), func(c *Config) {
+		c.ShutdownTimeout = 4 * time.Second
+		c.Receiver = receiver.Config{Listen: "unix:" + filepath.Join(dir, "listen")}
+	})
+	e.Start(prometheus.NewRegistry())
+	conn, err := grpc.NewClient("unix:"+filepath.Join(dir, "listen"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	stream, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, otlp.Traces.Method())
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		stream.RecvMsg(new(emptypb.Empty))
+		close(cut)
+	}()
+	e.exporter.Offer(otlp.NewBatch(otlp.Metrics, []byte{0x0a, 0}, 1, time.Now()))
+	<-arrived
+	e.Shutdown(t.Context())
+	if s := e.Status().Destinations[0]; s.Sent != 1 || s.Dropped != 0 {
+		t.Errorf("sent %d, dropped %d: %s", s.Sent, s.Dropped, s.LastError)
+	}
+}

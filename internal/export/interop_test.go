@@ -1,0 +1,293 @@
+//go:build interop
+
+package export_test
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	collectortrace "go.opentelemetry.io/proto/slim/otlp/collector/trace/v1"
+	common "go.opentelemetry.io/proto/slim/otlp/common/v1"
+	resource "go.opentelemetry.io/proto/slim/otlp/resource/v1"
+	trace "go.opentelemetry.io/proto/slim/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+
+	"correlator/otlp"
+	"correlator/otlp/metrics"
+	"correlator/otlp/profiles"
+	"correlator/otlp/receiver"
+	"correlator/profile"
+)
+
+// The OpenTelemetry Collector's own receiver takes all three signals as they were sent, and what it makes of
+// them is what was meant: the same ids of stacks, spans and traces, names and values. `make interop` builds it.
+func TestInterop(t *testing.T) {
+	program := os.Getenv("INTEROP")
+	if program == "" {
+		t.Fatal("no program: `make interop` builds the collector's receiver")
+	}
+	for name, c := range map[string]struct {
+		compression otlp.Compression
+		relay       bool // through our receiver
+	}{"gzip": {otlp.Gzip, false}, "none": {otlp.None, false}, "through our receiver": {otlp.Gzip, true}} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			socket := filepath.Join(dir, "collector")
+			remote := startCollector(t, program, socket)
+			var exporters []*otlp.Exporter
+			connect := func(to string) *otlp.Exporter {
+				d := otlp.NewDestination("unix:" + to)
+				d.Compression = c.compression
+				x, err := otlp.Open(otlp.Options{Destinations: []otlp.Destination{d}, Version: "test"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				exporters = append(exporters, x)
+				return x
+			}
+			x := connect(socket)
+			if c.relay {
+				relay := filepath.Join(dir, "relay")
+				r, err := receiver.Open(receiver.Config{Listen: "unix:" + relay}, x)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { r.Shutdown(context.Background()) })
+				x = connect(relay)
+			}
+
+			sent := make(map[string][][]byte)
+			var want []item
+			for _, batch := range []func(*testing.T) ([]*otlp.Batch, []item){traceBatches, metricBatches, profileBatches} {
+				batches, items := batch(t)
+				want = append(want, items...)
+				for _, b := range batches {
+					sent[b.Signal().String()] = append(sent[b.Signal().String()], b.Request())
+					x.Offer(b)
+				}
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			defer cancel()
+			for _, x := range slices.Backward(exporters) { // the runtime's first, then the relay's
+				if err := x.Shutdown(ctx); err != nil {
+					t.Error(err)
+				}
+				if s := x.Status()[0]; s.Sent != s.Accepted || s.Sent == 0 || s.Dropped != 0 || s.LastError != "" {
+					t.Errorf("%d of %d items sent, %d dropped, last error %q", s.Sent, s.Accepted, s.Dropped, s.LastError)
+				}
+			}
+			got, requests := remote.finish(t)
+			compare(t, got, want)
+			for signal, bodies := range sent {
+				compareRequests(t, signal, requests[signal], bodies)
+			}
+			t.Logf("%d spans, %d points and %d samples in %d requests", count(got, "traces"), count(got, "metrics"),
+				count(got, "profiles"), len(requests["traces"])+len(requests["metrics"])+len(requests["profiles"]))
+		})
+	}
+}
+
+func count(items []item, signal string) (n int) {
+	for _, i := range items {
+		if i.Signal == signal {
+			n++
+		}
+	}
+	return n
+}
+
+// compare holds what arrived against what was meant, in any order.
+func compare(t *testing.T, got, want []item) {
+	t.Helper()
+	seen := make(map[string]int)
+	for _, i := range want {
+		seen[i.String()]++
+	}
+	for _, i := range got {
+		seen[i.String()]--
+	}
+	shown := 0
+	for _, text := range slices.Sorted(maps.Keys(seen)) {
+		if n := seen[text]; n != 0 && shown < 20 {
+			t.Errorf("%+d of %s", -n, text)
+			shown++
+		}
+	}
+}
+
+var interopStart = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// traceBatches are spans as a runtime has them.
+func traceBatches(t *testing.T) ([]*otlp.Batch, []item) {
+	text := func(s string) *common.AnyValue {
+		return &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: s}}
+	}
+	var spans []*trace.Span
+	var want []item
+	for i := range 500 {
+		s := &trace.Span{
+			TraceId: []byte(fmt.Sprintf("trace-%010d", i/10)), SpanId: []byte(fmt.Sprintf("span%04d", i)), Name: fmt.Sprint("GET /", i),
+			Kind: trace.Span_SPAN_KIND_SERVER, StartTimeUnixNano: uint64(interopStart.UnixNano()), EndTimeUnixNano: uint64(interopStart.UnixNano() + 5e6),
+			Attributes: []*common.KeyValue{{Key: "url.path", Value: text("/")}},
+		}
+		spans = append(spans, s)
+		want = append(want, item{
+			Signal: "traces", Name: s.Name, Trace: hex.EncodeToString(s.TraceId), Span: hex.EncodeToString(s.SpanId),
+			Attributes: map[string]any{"url.path": "/"}, Resource: map[string]any{"service.name": "shop"},
+		})
+	}
+	body, err := proto.Marshal(&collectortrace.ExportTraceServiceRequest{ResourceSpans: []*trace.ResourceSpans{{
+		Resource:   &resource.Resource{Attributes: []*common.KeyValue{{Key: "service.name", Value: text("shop")}}},
+		ScopeSpans: []*trace.ScopeSpans{{Scope: &common.InstrumentationScope{Name: "runtime"}, Spans: spans}},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []*otlp.Batch{otlp.NewBatch(otlp.Traces, body, len(spans), time.Now())}, want
+}
+
+// metricBatches are metrics of all kinds, and those of a real process.
+func metricBatches(t *testing.T) ([]*otlp.Batch, []item) {
+	registry := prometheus.NewRegistry()
+	requests := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "requests_total", Help: "Requests."}, []string{"code", "path"})
+	requests.WithLabelValues("200", "/ä").Add(7)
+	requests.WithLabelValues("500", "").Add(1.5)
+	latency := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "latency_seconds", Buckets: []float64{.1, 1, 10}})
+	sizes := prometheus.NewSummary(prometheus.SummaryOpts{Name: "size_bytes", Objectives: map[float64]float64{.5: .05}})
+	for _, v := range []float64{.1, .5, 5, 50} {
+		latency.Observe(v)
+		sizes.Observe(v)
+	}
+	registry.MustRegister(requests, latency, sizes, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := interopStart.Add(time.Minute)
+	result, err := metrics.NewEncoder(metrics.Options{Start: interopStart, Version: "test"}).Encode(families, now)
+	if err != nil || result.Skipped != 0 {
+		t.Fatal(result.Skipped, err)
+	}
+	var want []item
+	for _, f := range families {
+		for _, m := range f.Metric {
+			i := item{Signal: "metrics", Name: f.GetName(), Attributes: map[string]any{}, Start: uint64(interopStart.UnixNano()), Time: uint64(now.UnixNano())}
+			for _, l := range m.Label {
+				if l.GetValue() != "" {
+					i.Attributes[l.GetName()] = l.GetValue()
+				}
+			}
+			switch {
+			case m.Counter != nil:
+				i.Type, i.Value = "Sum", m.Counter.GetValue()
+			case m.Gauge != nil:
+				i.Type, i.Value, i.Start = "Gauge", m.Gauge.GetValue(), 0
+			case m.Histogram != nil:
+				i.Type, i.Count, i.Sum = "Histogram", m.Histogram.GetSampleCount(), m.Histogram.GetSampleSum()
+				before := uint64(0)
+				for _, b := range m.Histogram.Bucket {
+					i.Bounds, i.Counts = append(i.Bounds, b.GetUpperBound()), append(i.Counts, b.GetCumulativeCount()-before)
+					before = b.GetCumulativeCount()
+				}
+				i.Counts = append(i.Counts, i.Count-before)
+			case m.Summary != nil:
+				i.Type, i.Count, i.Sum = "Summary", m.Summary.GetSampleCount(), m.Summary.GetSampleSum()
+			}
+			switch {
+			case strings.Contains(i.Name, "seconds"):
+				i.Unit = "s"
+			case strings.Contains(i.Name, "bytes"):
+				i.Unit = "By"
+			}
+			want = append(want, i)
+		}
+	}
+	var batches []*otlp.Batch
+	for _, r := range result.Requests {
+		batches = append(batches, otlp.NewBatch(otlp.Metrics, r.Body, r.Points, time.Now()))
+	}
+	return batches, want
+}
+
+// profileBatches are samples of all kinds of frames, in spans, in transactions and in no trace, drained every 100 ms.
+func profileBatches(t *testing.T) ([]*otlp.Batch, []item) {
+	var batches []*otlp.Batch
+	builder := profiles.NewBuilder(profiles.Options{SamplesPerSecond: 20, HostID: "host", Version: "test"}, func(r profiles.Request) {
+		batches = append(batches, otlp.NewProfilesBatch(r.Body, r.Samples, r.Profiles, time.Now()))
+	})
+	files := []*profile.File{
+		nil,
+		{ID: profile.FileID{1}, Kind: profile.NativeFrame, BuildID: "0a0b", Path: "/usr/lib/libjvm.so"},
+		{ID: profile.FileID{2}, Kind: profile.NativeFrame, Path: "/bin/läuft\xff"},
+		{ID: profile.FileID{3}, Kind: profile.NativeFrame, BuildID: "ff", Path: "[vdso]"},
+		{ID: profile.FileID{4}, Kind: profile.KernelFrame, BuildID: "0123", Path: "vmlinux"},
+	}
+	processes := []*profiles.Resource{
+		{ServiceName: "shop", Environment: "prod", ContainerID: "c0ffee", PID: 42, ExecutableName: "java", ExecutablePath: "/usr/bin/java"},
+		{ServiceName: "cart", PID: 43},
+	}
+	resources := []map[string]any{
+		{
+			"service.name": "shop", "deployment.environment.name": "prod", "container.id": "c0ffee", "process.pid": 42.,
+			"process.executable.name": "java", "process.executable.path": "/usr/bin/java", "host.id": "host",
+		},
+		{"service.name": "cart", "process.pid": 43., "host.id": "host"},
+	}
+	random := rand.New(rand.NewPCG(5, 6))
+	var want []item
+	for i := range 8000 { // each with an identity of its own
+		s := profiles.Sample{Process: processes[i%2], TID: 1000 + i, Thread: fmt.Sprint("worker-", i%8)}
+		w := item{
+			Signal: "profiles", Resource: resources[i%2],
+			Attributes: map[string]any{"thread.id": float64(s.TID), "thread.name": s.Thread},
+		}
+		for range 1 + random.IntN(60) {
+			f := profile.Frame{File: files[random.IntN(len(files))], Address: 1 + random.Uint64N(5000)}
+			kind := "native"
+			switch {
+			case f.File == nil:
+				f.Address += 0x7f0000000000
+			case f.File.Kind == profile.KernelFrame:
+				kind = "kernel"
+			}
+			s.Frames, w.Kinds = append(s.Frames, f), append(w.Kinds, kind)
+		}
+		s.Stack = profile.TraceID(s.Frames)
+		w.Stack = hex.EncodeToString(s.Stack[:])
+		if i%3 > 0 {
+			copy(s.TraceID[:], fmt.Sprintf("trace-%010d", i/10))
+			copy(s.TransactionID[:], fmt.Sprintf("tran%04d", i/10))
+			w.Trace, w.Span = hex.EncodeToString(s.TraceID[:]), hex.EncodeToString(s.TransactionID[:])
+		}
+		if i%3 == 2 {
+			copy(s.SpanID[:], fmt.Sprintf("span%04d", i))
+			w.Attributes["transaction.id"], w.Span = w.Span, hex.EncodeToString(s.SpanID[:])
+		}
+		for n := range 1 + i%4 {
+			s.Start, s.Count = interopStart.Add(time.Duration(n)*100*time.Millisecond), uint64(1+n*100)
+			s.End = s.Start.Add(100 * time.Millisecond)
+			w.Values = append(w.Values, int64(s.Count))
+			w.Timestamps = append(w.Timestamps, uint64(s.Start.UnixNano()+50e6))
+			if err := builder.Add(&s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want = append(want, w)
+	}
+	builder.Flush()
+	if len(batches) < 2 {
+		t.Fatal("no request is full")
+	}
+	return batches, want
+}
