@@ -33,6 +33,7 @@ const (
 // Agent finds processes, registers with them, and sends them what is sampled of them and fed to it.
 type Agent struct {
 	config   Config
+	exporter Exporter // nil: nothing is exported
 	log      *zap.Logger
 	counters Counters
 
@@ -49,18 +50,22 @@ type Agent struct {
 
 	started time.Time
 	ending  atomic.Bool
+	patient context.Context // ends when the end is not to wait
+	hurry   context.CancelFunc
 
 	mu        sync.RWMutex
 	processes map[int]*process // by pid
 	running   sync.WaitGroup
 }
 
-// New opens what the agent needs; Run closes it. The configuration must be valid.
-func New(cfg Config, log *zap.Logger) (*Agent, error) {
+// New opens what the agent needs; Run closes it. The configuration must be valid. The exporter gets what the
+// agent samples by itself, until Run has ended; nil: nobody does.
+func New(cfg Config, exporter Exporter, log *zap.Logger) (*Agent, error) {
 	if err := messaging.Supported(); err != nil {
 		return nil, err
 	}
-	a := &Agent{config: cfg, log: log, started: time.Now(), processes: make(map[int]*process)}
+	a := &Agent{config: cfg, exporter: exporter, log: log, started: time.Now(), processes: make(map[int]*process)}
+	a.patient, a.hurry = context.WithCancel(context.Background())
 	var err error
 	if a.files, err = elfsym.NewCache(target.LibraryCacheEntries); err != nil {
 		return nil, err
@@ -101,6 +106,9 @@ func (a *Agent) open() (err error) {
 			SamplesPerSecond: a.config.SamplesPerSecond,
 			KernelStacks:     a.config.KernelStacks,
 			KeepUnsampled:    a.config.Unsampled,
+			KeepUntraced:     a.exporter != nil && a.exporter.TakesUntraced(),
+			ByThread:         a.exporter != nil,
+			BySpan:           a.exporter != nil,
 			MaxTargets:       a.config.MaxProcesses,
 			PinDir:           a.config.PinMaps,
 		},
@@ -137,7 +145,7 @@ func (a *Agent) close() {
 	a.poller.Close()
 }
 
-// Run serves until ctx ends, then sends what is queued within the samples-delay, and returns nil.
+// Run serves until ctx ends, then sends what is queued within the samples-delay, or until Hurry, and returns nil.
 // It is called once.
 func (a *Agent) Run(ctx context.Context) error {
 	a.log.Info("correlator runs", zap.String("host_id", a.config.HostID), zap.Duration("samples_delay", a.config.SamplesDelay),
@@ -193,6 +201,9 @@ func (a *Agent) sample(ctx context.Context) <-chan struct{} {
 	return ended
 }
 
+// Hurry has Run not wait at its end: what is not sent then is dropped. It may be called at any time.
+func (a *Agent) Hurry() { a.hurry() }
+
 func (a *Agent) newProcess(found procscan.Found) (*process, error) {
 	t, err := target.Open(a.config.ProcRoot, found, a.config.Filter)
 	if err != nil {
@@ -206,11 +217,12 @@ func (a *Agent) newProcess(found procscan.Found) (*process, error) {
 		stirred: make(chan struct{}, 1),
 		samples: make(chan []sample, backlogBatches),
 		held:    sampling.NewHeldQueue(),
+		names:   newThreadNames(),
 		exited:  make(chan struct{}),
 		target:  t,
 		shown:   shown{view: target.NewView(found.Identity)},
 	}
-	p.follower = sampling.NewFollower(a.sampling, t, func(bpf.Identity) sampling.Receiver { return p })
+	p.follower = sampling.NewFollower(a.sampling, t, func(bpf.Identity) sampling.Receiver { return p.newProgram() })
 	if err := a.exits.Add(t.Handle(), func() { close(p.exited) }); err != nil {
 		t.Close()
 		return nil, err
@@ -231,12 +243,29 @@ func (a *Agent) process(pid int) *process {
 // more samples come for the process.
 func (a *Agent) forget(p *process) {
 	if a.sampling != nil {
-		a.sampling.Forget(p)
+		a.sampling.Forget(func(r sampling.Receiver) bool { return r.(*program).process == p })
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.processes[p.id.PID] == p {
 		delete(a.processes, p.id.PID)
+	}
+}
+
+// awaits says whether something ends in time: within the samples-delay, or before Hurry, and what it takes to notice.
+func (a *Agent) awaits(ended <-chan struct{}) bool {
+	patience, cancel := context.WithTimeout(a.patient, a.config.SamplesDelay)
+	defer cancel()
+	select {
+	case <-ended:
+		return true
+	case <-patience.Done():
+	}
+	select {
+	case <-ended:
+		return true
+	case <-time.After(shutdownGrace):
+		return false
 	}
 }
 
@@ -256,10 +285,9 @@ func (a *Agent) shutDown(discovered <-chan struct{}) {
 		a.running.Wait()
 		close(ended)
 	}()
-	select {
-	case <-ended:
+	if a.awaits(ended) {
 		a.close()
-	case <-time.After(a.config.SamplesDelay + shutdownGrace):
+	} else {
 		a.mu.RLock()
 		a.counters.Troubles[target.ReasonTimeout].Add(1)
 		a.log.Warn("not everything let go of us", because(target.ReasonTimeout.String()), zap.Ints("pids", slices.Sorted(maps.Keys(a.processes))))

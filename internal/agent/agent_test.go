@@ -44,6 +44,12 @@ func run(t *testing.T, change ...func(*Config)) *running {
 // runPrepared is run for an agent that is not as it was opened.
 func runPrepared(t *testing.T, prepare func(*Agent), change ...func(*Config)) *running {
 	t.Helper()
+	return runWith(t, nil, prepare, change...)
+}
+
+// runWith is runPrepared for an agent with an exporter.
+func runWith(t *testing.T, exporter Exporter, prepare func(*Agent), change ...func(*Config)) *running {
+	t.Helper()
 	testenv.NeedRoot(t)
 	cfg := Config{
 		ProcRoot:     "/proc",
@@ -60,7 +66,7 @@ func runPrepared(t *testing.T, prepare func(*Agent), change ...func(*Config)) *r
 		t.Fatal(err)
 	}
 	core, logs := observer.New(zapcore.DebugLevel)
-	a, err := New(cfg, zap.New(core))
+	a, err := New(cfg, exporter, zap.New(core))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,7 +62,8 @@ type process struct {
 	logged     [target.NumReasons]bool
 	filtered   bool // was told
 	contexts   target.ContextReader
-	late       uint64 // samples that its socket had no room for in time, when last looked at
+	names      *threadNames // of the program that was sampled last
+	late       uint64       // samples that its socket had no room for in time, when last looked at
 
 	refused target.Outcomes // samples that the sender was not given
 
@@ -87,7 +88,8 @@ func (p *process) run(ctx context.Context) {
 		timer.set(p.settle(err))
 		err = p.await(ctx, timer.due)
 	}
-	if errors.Is(err, errShutdown) {
+	ending := errors.Is(err, errShutdown)
+	if ending {
 		p.drain() // where samples come from has ended before
 	} else {
 		p.agent.counters.Gone.Add(1)
@@ -103,6 +105,9 @@ func (p *process) run(ctx context.Context) {
 		p.agent.sockets.Release(*p.socket, p)
 	}
 	p.sender.Close()
+	if lost := p.sender.Stats().Dropped[messaging.ReasonClosed]; ending && lost > 0 {
+		p.log.Warn("not all samples could be sent", because("samples_dropped_"+messaging.ReasonClosed.String()), zap.Uint64("samples", lost))
+	}
 	p.refuseSamples()
 	p.agent.lookout.drop(p.watched)
 	p.agent.exits.Remove(p.target.Handle())
@@ -118,6 +123,8 @@ func (p *process) await(ctx context.Context, due <-chan time.Time) error {
 			p.attribute(batch)
 		case <-p.held.Ready():
 			p.report(p.held.Take())
+		case <-p.names.wanted:
+			p.names.learn(p.target.Handle().ThreadName)
 		case <-p.stirred:
 			p.takeMappings()
 			if changed := p.changed.Swap(false); changed || due == nil {
@@ -343,11 +350,9 @@ func (p *process) drain() {
 			waiting = false
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), p.agent.config.SamplesDelay)
+	ctx, cancel := context.WithTimeout(p.agent.patient, p.agent.config.SamplesDelay)
 	defer cancel()
-	if err := p.sender.Drain(ctx); err != nil {
-		p.log.Warn("not all samples could be sent", because("samples_dropped_"+messaging.ReasonClosed.String()), zap.Error(err))
-	}
+	p.sender.Drain(ctx) // what is left then is dropped, and counted, by Close
 }
 
 // stuck says whether the process makes its goroutine hang.

@@ -11,9 +11,12 @@ import (
 // This file is a process as the receiver of the samples that are taken of it.
 
 // Sampled queues samples of which all is known. They may tell that it is time to look at the process.
-func (p *process) Sampled(sample sampling.Sample) {
-	key := messaging.Key{TraceID: sample.TraceID, TransactionID: sample.TransactionID, StackTraceID: sample.Stack}
-	p.sender.Add(key, sample.Samples, sample.At)
+func (p *program) Sampled(sample sampling.Sample) {
+	if sample.TraceID != [16]byte{} {
+		key := messaging.Key{TraceID: sample.TraceID, TransactionID: sample.TransactionID, StackTraceID: sample.Stack}
+		p.sender.Add(key, sample.Samples, sample.At)
+	}
+	p.export(&sample) // which has time
 	p.watched.sampled.Store(true)
 	if program := p.follower.Program(); program != nil && program.LookDue() {
 		p.Stir()

@@ -29,6 +29,9 @@ func (r *running) sampledAdded() {
 	if r.config.Unsampled {
 		handed += kernel(bpf.Unsampled)
 	}
+	if r.exporter != nil && r.exporter.TakesUntraced() {
+		handed += kernel(bpf.NoTrace) + kernel(bpf.NoSlot)
+	}
 	if sum := c.Sampling.Outcomes.Sum(); sum != handed {
 		r.t.Errorf("the kernel handed over %d samples, %d outcomes", handed, sum)
 	}

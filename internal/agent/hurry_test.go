@@ -1,0 +1,33 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"correlator/internal/demo"
+	"correlator/internal/testenv"
+	"correlator/messaging"
+)
+
+// Whoever is in a hurry does not wait for a process that reads nothing, however long the samples-delay is; what
+// is dropped is counted.
+func TestHurry(t *testing.T) {
+	deaf := demo.Start(t, demo.Options{Manual: true, Idle: 1, NeverRead: true})
+	r := run(t, func(c *Config) { c.SamplesDelay = time.Minute }) // twice the deadline
+	context := deaf.Begin(1)
+	testenv.Poll(t, deadline, "registration", func() bool { return r.Counters().Connected.Load() > 0 })
+	const stacks = 100 // a message each, of which the socket has room for eleven
+	r.feedContext(deaf, context, stacks)
+	testenv.Poll(t, deadline, "a full socket", func() bool {
+		stats := r.sender(deaf).Stats()
+		return stats.Added == stacks && stats.Sent > 0
+	})
+	sender := r.sender(deaf)
+	r.Hurry()
+	r.end()
+	stats := sender.Stats()
+	if stats.Sent+stats.Dropped[messaging.ReasonClosed] != stacks || stats.Dropped[messaging.ReasonClosed] == 0 {
+		t.Errorf("of %d samples %d were sent, %d dropped by reason", stacks, stats.Sent, stats.Dropped)
+	}
+	r.added()
+}
