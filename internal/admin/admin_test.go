@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"errors"
 	"net"
 	"os"
@@ -17,18 +18,19 @@ import (
 )
 
 // source always has the same status.
-type source struct{ status agent.Status }
+type source struct{ status Status }
 
-func (s *source) Status() agent.Status { return s.status }
+func (s *source) Status() agent.Status { return s.status.Status }
+func (s *source) otlp() *OTLP          { return s.status.OTLP }
 
-func serve(t *testing.T, path string, s Source) {
+func serve(t *testing.T, path string, s *source) {
 	t.Helper()
 	server, err := Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(s) }()
+	go func() { ended <- server.Serve(s, s.otlp) }()
 	t.Cleanup(func() {
 		if err := errors.Join(server.Close(), server.Close(), <-ended); err != nil {
 			t.Error(err)
@@ -40,10 +42,10 @@ func serve(t *testing.T, path string, s Source) {
 }
 
 // example has every field set, and texts that are not for a terminal.
-func example() agent.Status {
+func example() Status {
 	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 	registered := now.Add(-3*time.Hour - 12*time.Minute)
-	return agent.Status{
+	return Status{Status: agent.Status{
 		At: now, StartedAt: now.Add(-50 * time.Hour), HostID: "3a6f", SamplesDelay: agent.Seconds(300 * time.Millisecond),
 		SamplesPerSecond: 20, LiveEvents: true, MappingsFrom: "procmap_query",
 		Processes: []agent.ProcessStatus{
@@ -72,7 +74,7 @@ func example() agent.Status {
 			"samples_dropped_added_late": 20, "samples_dropped_queue_full": 7, "fed_stale": 50, "sampled_stale": 10,
 			"sampled_unknown_process": 5, "fed_unknown_process": 99999, "fed_no_trace": 300, "sampled_no_slot": 102,
 			"sampled_correlated": 1300000},
-	}
+	}}
 }
 
 // What a client gets is what the agent said.
@@ -193,7 +195,7 @@ func TestWriteStatus(t *testing.T) {
 
 func TestWriteStatusOfNothing(t *testing.T) {
 	now := time.Now()
-	status := agent.Status{At: now, StartedAt: now, NotReady: "starting"}
+	status := Status{Status: agent.Status{At: now, StartedAt: now, NotReady: "starting"}}
 	var got strings.Builder
 	WriteStatus(&got, &status)
 	for _, want := range []string{"samples are fed only", "found by sweeps alone", "not ready: starting\n", "0 processes\n", "dropped: 0"} {
@@ -311,5 +313,35 @@ func TestFitRows(t *testing.T) {
 		if got := strings.Join(p.lines(rows), "|"); got != want {
 			t.Errorf("no processes, %d rows: %s", rows, got)
 		}
+	}
+}
+
+// Whoever does not want to wait any more does not hear of an agent that hangs; who waits does.
+func TestAskInVain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "admin.sock")
+	listener, err := net.Listen("unix", path) // answers nobody
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	asked := make(chan error)
+	go func() {
+		_, err := NewClient(path).Status(ctx)
+		asked <- err
+	}()
+	conn, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	cancel()
+	if err := <-asked; !errors.Is(err, context.Canceled) || errors.Is(err, ErrNoAgent) {
+		t.Errorf("cancelled: %v", err)
+	}
+	late, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
+	if _, err := (&Client{path: path}).ask(late); err == nil || !strings.Contains(NewClient(path).explain(err).Error(), "within 5s") {
+		t.Errorf("no answer in time: %v", err)
 	}
 }

@@ -16,10 +16,11 @@ type page struct {
 	processes []string // a line each
 	troubles  []string // the newest first
 	totals    []string
+	otlp      []string
 }
 
 // newPage lays out a status for a terminal with so many columns, any number if 0, below some lines.
-func newPage(above []string, s *agent.Status, columns int) *page {
+func newPage(above []string, s *Status, columns int) *page {
 	head := append(above, headline(s))
 	if s.NotReady != "" { // which it is, too, while it is not healthy
 		head = append(head, "not ready: "+terminal.Escape(s.NotReady))
@@ -30,20 +31,24 @@ func newPage(above []string, s *agent.Status, columns int) *page {
 		processes: table[1:],
 		troubles:  troubles(s),
 		totals:    totals(s),
+		otlp:      otlpLines(s, columns),
 	}
 }
 
 // maxTroubles is how many lines are for errors: when there are more, they are usually all the same.
 const maxTroubles = 10
 
-// lines are so many at most, any number if 0. Processes are left out first, then errors, and what is at the
-// bottom at last.
+// lines are so many at most, any number if 0. Processes are left out first, then errors, then what is said of
+// OTLP, and the totals at last.
 func (p *page) lines(rows int) []string {
 	below := append([]string{""}, p.totals...)
 	if rows == 0 {
-		return slices.Concat(p.head, p.processes, p.someTroubles(1+maxTroubles), below)
+		return slices.Concat(p.head, p.processes, p.someTroubles(1+maxTroubles), below, p.someOTLP(1+len(p.otlp)))
 	}
 	room := max(rows-len(p.head)-len(below), 0)
+	otlp := p.someOTLP(room - min(len(p.processes), 1))
+	room -= len(otlp)
+	below = append(below, otlp...)
 	troubles := p.someTroubles(min(room-min(len(p.processes), 1), 1+maxTroubles)) // so that one line is for processes
 	processes := some(p.processes, room-len(troubles), "… and %d more processes")
 	lines := slices.Concat(p.head, processes, troubles, below)
@@ -56,6 +61,14 @@ func (p *page) someTroubles(rows int) []string {
 		return nil
 	}
 	return append([]string{""}, some(p.troubles, rows-1, "and of %d more")...)
+}
+
+// someOTLP is below an empty line, too.
+func (p *page) someOTLP(rows int) []string {
+	if len(p.otlp) == 0 || rows < 2 {
+		return nil
+	}
+	return append([]string{""}, some(p.otlp, rows-1, "… and %d more lines")...)
 }
 
 // some are as many of the lines as there are rows for; the last says how many more there are.
@@ -73,7 +86,7 @@ func some(lines []string, rows int, more string) []string {
 const recent = 10 * time.Minute
 
 // troubles are the last errors, of processes that are in error now or were recently, the newest first.
-func troubles(s *agent.Status) (lines []string) {
+func troubles(s *Status) (lines []string) {
 	var of []*agent.ProcessStatus
 	for i := range s.Processes {
 		p := &s.Processes[i]

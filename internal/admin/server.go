@@ -42,6 +42,9 @@ type Source interface {
 	Status() agent.Status
 }
 
+// Export is what goes out and comes in by OTLP, as of now; nil is nothing. It must be safe for concurrent use.
+type Export func() *OTLP
+
 // Server answers on an admin socket.
 type Server struct {
 	file     *sockfile.File
@@ -71,12 +74,16 @@ func Open(path string) (*Server, error) {
 	return s, nil
 }
 
-// Serve answers until Close, and returns nil then. It is called once.
-func (s *Server) Serve(source Source) error {
+// Serve answers until Close, and returns nil then; export may be nil. It is called once.
+func (s *Server) Serve(source Source, export Export) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+		status := Status{Status: source.Status()}
+		if export != nil {
+			status.OTLP = export()
+		}
 		w.Header().Set("Content-Type", "application/json")
-		json.NewEncoder(w).Encode(source.Status()) // what cannot be written, nobody reads
+		json.NewEncoder(w).Encode(status) // what cannot be written, nobody reads
 	})
 	server := http.Server{
 		Handler:           mux,

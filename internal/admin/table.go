@@ -15,14 +15,14 @@ import (
 )
 
 // WriteStatus writes what `status` shows.
-func WriteStatus(w io.Writer, s *agent.Status) error {
+func WriteStatus(w io.Writer, s *Status) error {
 	columns, _ := terminal.Size(w)
 	_, err := io.WriteString(w, strings.Join(newPage(nil, s, columns).lines(0), "\n")+"\n")
 	return err
 }
 
 // headline says what runs.
-func headline(s *agent.Status) string {
+func headline(s *Status) string {
 	sampling := "samples are fed only"
 	if s.SamplesPerSecond > 0 {
 		sampling = fmt.Sprintf("%d samples/s of every CPU", s.SamplesPerSecond)
@@ -34,7 +34,7 @@ func headline(s *agent.Status) string {
 	return fmt.Sprintf("running for %s, %s, %s", age(s.At.Sub(s.StartedAt)), sampling, found)
 }
 
-func processTable(s *agent.Status) *terminal.Table {
+func processTable(s *Status) *terminal.Table {
 	table := terminal.NewTable(
 		terminal.Column{Title: "PID", Right: true},
 		terminal.Column{Title: "SERVICE", Shrink: true},
@@ -141,7 +141,7 @@ func newSums(counters map[string]uint64) sums {
 }
 
 // totals are of all processes since the agent started, those that are gone included.
-func totals(s *agent.Status) []string {
+func totals(s *Status) []string {
 	states := make(map[target.State]int)
 	for i := range s.Processes {
 		states[s.Processes[i].State]++

@@ -8,7 +8,6 @@ import (
 	"os"
 	"time"
 
-	"correlator/internal/agent"
 	"correlator/internal/terminal"
 )
 
@@ -29,7 +28,7 @@ func WatchJSON(ctx context.Context, w io.Writer, client *Client, interval time.D
 type viewer interface {
 	// show is called with the last answer, the same again with the error while there is no other, and
 	// whenever Resized tells.
-	show(last *agent.Status, trouble error) error
+	show(last *Status, trouble error) error
 	resized() <-chan os.Signal
 	close()
 }
@@ -57,7 +56,7 @@ func watch(ctx context.Context, client *Client, interval time.Duration, open fun
 			continue
 		case <-ticker.C:
 		}
-		var next agent.Status
+		var next Status
 		if next, err = client.Status(ctx); err == nil {
 			last = &next
 		} else if ctx.Err() != nil {
@@ -73,7 +72,7 @@ type objects struct {
 	silent  bool // since an error
 }
 
-func (o *objects) show(last *agent.Status, trouble error) error {
+func (o *objects) show(last *Status, trouble error) error {
 	if trouble == nil {
 		o.silent = false
 		return o.encoder.Encode(last)
@@ -91,11 +90,11 @@ func (o *objects) close()                    {}
 // tables shows answers as tables.
 type tables struct {
 	screen *terminal.Screen
-	last   *agent.Status
+	last   *Status
 	rates  *rates // nil while they are not known
 }
 
-func (t *tables) show(last *agent.Status, trouble error) error {
+func (t *tables) show(last *Status, trouble error) error {
 	switch {
 	case trouble != nil:
 		t.rates = nil
@@ -118,7 +117,7 @@ func (t *tables) close()                    { t.screen.Close() }
 type rates struct{ samples, sent float64 }
 
 // ratesBetween are not known before there are two answers of an agent.
-func ratesBetween(before, now *agent.Status) *rates {
+func ratesBetween(before, now *Status) *rates {
 	if before == nil || !now.StartedAt.Equal(before.StartedAt) {
 		return nil
 	}

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"correlator/internal/agent"
 	"correlator/internal/terminal"
 	"correlator/internal/testenv"
 )
@@ -184,7 +183,7 @@ func TestFirstRates(t *testing.T) {
 	view := tables{screen: terminal.OpenScreen(&written)}
 	one, two, three := example(), example(), example()
 	two.At, three.At = one.At.Add(time.Second), one.At.Add(2*time.Second)
-	shown := func(last *agent.Status, trouble error, want string) {
+	shown := func(last *Status, trouble error, want string) {
 		t.Helper()
 		written.Reset()
 		if err := view.show(last, trouble); err != nil || !strings.Contains(written.String(), want) {
@@ -243,7 +242,7 @@ func TestWatchAcrossRestart(t *testing.T) {
 				status := example()
 				status.Processes[0].ServiceName = host
 				served := make(chan error, 1)
-				go func() { served <- server.Serve(&source{status}) }()
+				go func() { served <- server.Serve(&source{status}, nil) }()
 				return func() {
 					if err := errors.Join(server.Close(), <-served); err != nil {
 						t.Error(err)

@@ -26,15 +26,19 @@ type Build struct {
 }
 
 // NewGatherer returns what gathers the metrics of the agent, and those of its process and the Go runtime that
-// every Go program has. The series are the same whatever the processes of the machine do. It is safe for
-// concurrent use; gathering blocks for as long as the source does.
-func NewGatherer(source Source, build Build) prometheus.Gatherer {
+// every Go program has; with an export, which may be nil, also what that counts. The series are the same whatever
+// the processes of the machine and the receivers of the export do. It is safe for concurrent use; gathering
+// blocks for as long as the sources do.
+func NewGatherer(source Source, export Export, build Build) prometheus.Gatherer {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		newCollector(source, build),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewGoCollector(),
 	)
+	if export != nil {
+		registry.MustRegister(newExportCollector(export))
+	}
 	return registry
 }
 

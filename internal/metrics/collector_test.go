@@ -119,7 +119,7 @@ func TestValues(t *testing.T) {
 			t.Errorf("%s is %v (there: %v), want %v", series, value, ok, want)
 		}
 	}
-	info := gather(t, crowded())["correlator_build_info"].GetMetric()[0]
+	info := gather(t, crowded(), nil)["correlator_build_info"].GetMetric()[0]
 	if s := series("", info); !strings.Contains(s, `revision="0123abcd"`) || !strings.Contains(s, `version="v1.2.3"`) || info.GetGauge().GetValue() != 1 {
 		t.Errorf("build info %s is %v", s, info.GetGauge().GetValue())
 	}
@@ -144,7 +144,7 @@ func TestSeriesDoNotDependOnProcesses(t *testing.T) {
 var metricName = regexp.MustCompile(`\bcorrelator_[a-z_]+\b`)
 
 func TestLint(t *testing.T) {
-	problems, err := promlint.NewWithMetricFamilies(slices.Collect(maps.Values(gather(t, crowded())))).Lint()
+	problems, err := promlint.NewWithMetricFamilies(slices.Collect(maps.Values(gather(t, crowded(), exporting(t))))).Lint()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,8 +155,11 @@ func TestLint(t *testing.T) {
 
 // Help texts are sentences; a reference in one is to a metric that there is.
 func TestHelp(t *testing.T) {
-	gathered := gather(t, crowded())
-	for name, f := range ours(t, crowded()) {
+	gathered := gather(t, crowded(), exporting(t))
+	for name, f := range gathered {
+		if !strings.HasPrefix(name, "correlator_") {
+			continue
+		}
 		if !strings.HasSuffix(f.GetHelp(), ".") || strings.Contains(f.GetHelp(), "\n") {
 			t.Errorf("%s: %q", name, f.GetHelp())
 		}
@@ -171,7 +174,7 @@ func TestHelp(t *testing.T) {
 // What a scrape costs: gathering, and writing it down.
 func BenchmarkScrape(b *testing.B) {
 	source := crowded()
-	handler := promhttp.HandlerFor(NewGatherer(source, testBuild), promhttp.HandlerOpts{}) // not paced
+	handler := promhttp.HandlerFor(NewGatherer(source, nil, testBuild), promhttp.HandlerOpts{}) // not paced
 	request := httptest.NewRequest(http.MethodGet, "/metrics", nil)
 	b.ReportAllocs()
 	for b.Loop() {

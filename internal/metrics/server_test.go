@@ -69,7 +69,7 @@ func get(t *testing.T, url string) (status int, body string) {
 
 func TestPaths(t *testing.T) {
 	source := crowded() // not ready
-	address, _ := serve(t, NewGatherer(source, testBuild), source)
+	address, _ := serve(t, NewGatherer(source, nil, testBuild), source)
 	for _, c := range []struct {
 		path   string
 		status int
@@ -99,7 +99,7 @@ func TestPaths(t *testing.T) {
 // The probes tell how it is now, and why.
 func TestProbes(t *testing.T) {
 	source := &fakeSource{}
-	address, _ := serve(t, NewGatherer(source, testBuild), source)
+	address, _ := serve(t, NewGatherer(source, nil, testBuild), source)
 	for path, set := range map[string]func(error){
 		"/healthz": func(err error) { source.health.Store(&err) },
 		"/readyz":  func(err error) { source.ready.Store(&err) },
@@ -186,7 +186,7 @@ func TestScrapesThatHang(t *testing.T) {
 
 // Many connections are not many descriptors, and keep nobody out: those go that have waited longest.
 func TestConnectionsAreLimited(t *testing.T) {
-	address, _ := serve(t, NewGatherer(&fakeSource{}, testBuild), &fakeSource{})
+	address, _ := serve(t, NewGatherer(&fakeSource{}, nil, testBuild), &fakeSource{})
 	var conns []net.Conn
 	for i := range maxConnections + 8 {
 		conn, err := net.Dial("tcp", address)
@@ -256,7 +256,7 @@ func TestConnections(t *testing.T) {
 }
 
 func TestHeadersAreLimited(t *testing.T) {
-	address, _ := serve(t, NewGatherer(&fakeSource{}, testBuild), &fakeSource{})
+	address, _ := serve(t, NewGatherer(&fakeSource{}, nil, testBuild), &fakeSource{})
 	request, err := http.NewRequest("GET", "http://"+address+"/healthz", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -274,7 +274,7 @@ func TestHeadersAreLimited(t *testing.T) {
 
 // When it is told to end, it ends, whoever is connected; its port is free again.
 func TestServeEnds(t *testing.T) {
-	address, end := serve(t, NewGatherer(&fakeSource{}, testBuild), &fakeSource{})
+	address, end := serve(t, NewGatherer(&fakeSource{}, nil, testBuild), &fakeSource{})
 	get(t, "http://"+address+"/healthz") // leaves an idle connection
 	silent, err := net.Dial("tcp", address)
 	if err != nil {
@@ -347,7 +347,7 @@ func TestServeFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.Close()
-	if err := server.Serve(t.Context(), NewGatherer(&fakeSource{}, testBuild), &fakeSource{}); !errors.Is(err, net.ErrClosed) {
+	if err := server.Serve(t.Context(), NewGatherer(&fakeSource{}, nil, testBuild), &fakeSource{}); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("error %v", err)
 	}
 }

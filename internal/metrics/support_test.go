@@ -74,10 +74,15 @@ func crowded() *fakeSource {
 	return s
 }
 
-// gather is all that a source's gatherer gathers, by the name of the family.
-func gather(t testing.TB, source Source) map[string]*dto.MetricFamily {
+// gather is all that a gatherer gathers, by the name of the family.
+func gather(t testing.TB, source Source, export Export) map[string]*dto.MetricFamily {
 	t.Helper()
-	families, err := NewGatherer(source, testBuild).Gather()
+	return byName(t, NewGatherer(source, export, testBuild))
+}
+
+func byName(t testing.TB, gatherer prometheus.Gatherer) map[string]*dto.MetricFamily {
+	t.Helper()
+	families, err := gatherer.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,13 +126,5 @@ func ours(t testing.TB, source Source) map[string]*dto.MetricFamily {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(newCollector(source, testBuild))
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	gathered := make(map[string]*dto.MetricFamily)
-	for _, f := range families {
-		gathered[f.GetName()] = f
-	}
-	return gathered
+	return byName(t, registry)
 }
