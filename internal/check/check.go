@@ -2,10 +2,11 @@
 //
 // A check is one requirement. What can be tried is tried: a feature of the kernel is there when it works,
 // whatever the version says. What the checks open they close again, and nothing is written, pinned or
-// bound. Which checks there are, and which of them `run` cannot start without, follows from its flags.
+// bound. Nor is a connection made, unless that is asked for. Which checks there are, and which of them `run` cannot
+// start without, follows from its flags.
 //
 // There is a file for each subject: namespaces.go, capabilities.go, kernel.go, settings.go (sysctl),
-// security.go, limits.go, paths.go (of flags).
+// security.go, limits.go, paths.go (of flags), otlp.go.
 package check
 
 import (
@@ -13,6 +14,8 @@ import (
 	"strings"
 
 	"correlator/internal/agent"
+	"correlator/internal/export"
+	"correlator/otlp"
 )
 
 // Status is what became of a requirement.
@@ -63,6 +66,7 @@ const (
 	groupSecurity     = "security"
 	groupLimits       = "limits"
 	groupPaths        = "paths"
+	groupOTLP         = "otlp"
 )
 
 // Config is what `run` is told.
@@ -71,10 +75,14 @@ type Config struct {
 	AdminSocket      string // path; empty: none
 	NeedsAdminSocket bool   // it was asked for: `run` does not start without
 	MetricsAddress   string // host:port; empty: none
+	Export           export.Config
+	Connect          bool   // connections are made to the destinations
+	Version          string // ours, as they see it
 }
 
 // Run checks all that `run` with this configuration, which must be valid, needs. It takes a fraction of
-// a second, and takes samples for a part of that if `run` would.
+// a second, and takes samples for a part of that if `run` would. To connect may take as long as the destinations'
+// timeouts.
 func Run(config Config) []Result {
 	m := newMachine(config)
 	var results []Result
@@ -99,6 +107,8 @@ type needs struct {
 	admin        bool // there is an admin socket
 	adminAsked   bool // and `run` does not start without
 	metrics      bool // there is an address for metrics
+	receiver     bool // OTLP is taken
+	destinations []otlp.Destination
 }
 
 func needsOf(config Config) needs {
@@ -107,6 +117,9 @@ func needsOf(config Config) needs {
 		feed:     config.FeedSocket != "",
 		pins:     config.PinMaps != "",
 		metrics:  config.MetricsAddress != "",
+
+		receiver:     config.Export.Receiver.Listen != "",
+		destinations: config.Export.Destinations,
 	}
 	n.admin = config.AdminSocket != ""
 	n.adminAsked = n.admin && config.NeedsAdminSocket
@@ -119,7 +132,7 @@ func needsOf(config Config) needs {
 func checks(n needs) []check {
 	return slices.Concat(
 		namespaceChecks(n), capabilityChecks(n), kernelChecks(n), settingChecks(n), securityChecks(n),
-		limitChecks(n), pathChecks(n),
+		limitChecks(n), pathChecks(n), otlpChecks(n),
 	)
 }
 

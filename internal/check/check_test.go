@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/agent"
+	"correlator/otlp"
 )
 
 // errRefused is for whatever a test has refuse.
@@ -93,13 +94,16 @@ func TestRequired(t *testing.T) {
 	}{
 		{"nothing", func(*Config) {}, [][]string{always, sampler, {"perf-cpu-clock"}},
 			[]string{"live-events", "net.unix.max_dgram_qlen", "CAP_SETUID"},
-			[]string{"CAP_SYSLOG", "kernel.kptr_restrict", "kernel-symbols", "feed-socket", "pin-maps"}},
+			[]string{"CAP_SYSLOG", "kernel.kptr_restrict", "kernel-symbols", "feed-socket", "pin-maps", "otlp-listen"}},
 		{"--samples-per-second 0 --feed-socket", func(c *Config) { c.SamplesPerSecond, c.FeedSocket = 0, "/s" },
 			[][]string{always, {"feed-socket"}},
 			[]string{"CAP_BPF", "CAP_PERFMON", "btf", "task-iterator", "live-events"},
 			[]string{"ring-buffer", "perf-cpu-clock", "sampler", "lockdown", "kernel.perf_event_max_sample_rate"}},
 		{"--samples-per-second 0 --pin-maps", func(c *Config) { c.SamplesPerSecond, c.PinMaps = 0, "/d" },
 			[][]string{always, sampler, {"pin-maps"}}, nil, []string{"perf-cpu-clock"}},
+		{"--otlp-endpoint --otlp-listen", func(c *Config) {
+			c.Export.Destinations, c.Export.Receiver.Listen = []otlp.Destination{{Name: "a"}, {Name: "b"}}, "unix:/s"
+		}, [][]string{always, sampler, {"perf-cpu-clock", "otlp-listen", "otlp-destination a", "otlp-destination b"}}, nil, nil},
 		{"--kernel-stacks", func(c *Config) { c.KernelStacks = true }, [][]string{always, sampler, {"perf-cpu-clock"}},
 			[]string{"CAP_SYSLOG", "kernel.kptr_restrict", "kernel-symbols"}, nil},
 	} {
@@ -139,6 +143,7 @@ func TestRequired(t *testing.T) {
 func TestRun(t *testing.T) {
 	c := config()
 	c.FeedSocket, c.KernelStacks, c.PinMaps = filepath.Join(t.TempDir(), "feed"), true, "/sys/fs/bpf/correlator-check"
+	c.Export.Receiver.Listen = "127.0.0.1:0"
 	groups := []string{""}
 	for _, r := range Run(c) {
 		finding{r.Status, r.Detail, r.Loss, r.Remedy}.verify(t, r.Status, "", "")
@@ -147,7 +152,7 @@ func TestRun(t *testing.T) {
 		}
 	}
 	slices.Sort(groups)
-	if len(slices.Compact(groups)) != 8 {
+	if len(slices.Compact(groups)) != 9 {
 		t.Errorf("groups are not together: %q", groups)
 	}
 	if _, err := os.Stat(c.PinMaps); !errors.Is(err, os.ErrNotExist) {

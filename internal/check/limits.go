@@ -24,12 +24,17 @@ const (
 	restDescriptors = 48
 	// descriptorsPerCPU: the sampler's clock, two of live events.
 	descriptorsPerCPU = 3
+	// descriptorsPerDestination: its connection, and a second while that is made anew.
+	descriptorsPerDestination = 2
 	// descriptorsPerProcess: pidfd and socket; two of memory, where process_vm_readv is refused.
 	descriptorsPerProcess = 2
 
 	// restMemory is what an agent has resident beside a thousand processes, 34 MB, its tables in the kernel,
 	// 12 MB, with kernel stacks 20, and a reserve; the perf rings come on top.
 	restMemory = 64 << 20
+
+	// exportMemory is what connections and the building of requests take, beside what waits in queues.
+	exportMemory = 8 << 20
 
 	// leastCPU is 10 ms of each 100 ms (the usual period of a limit): what a look at a process with very many
 	// mappings takes. With less the agent stands still until the next period, and samples come late.
@@ -42,7 +47,7 @@ const (
 func limitChecks(n needs) []check {
 	return []check{
 		{"RLIMIT_NOFILE", groupLimits, true, func(m *machine) finding { return descriptors(m, n) }},
-		{"memory", groupLimits, false, memory},
+		{"memory", groupLimits, false, func(m *machine) finding { return memory(m, n) }},
 		{"cpu", groupLimits, false, cpu},
 		{"pids", groupLimits, false, pids},
 	}
@@ -58,7 +63,7 @@ func descriptors(m *machine, n needs) finding {
 	if m.readv() != nil {
 		each *= 2
 	}
-	rest := restDescriptors + descriptorsPerCPU*m.cpus
+	rest := restDescriptors + descriptorsPerCPU*m.cpus + descriptorsPerDestination*len(n.destinations)
 	needed := rest + each*m.config.MaxProcesses
 	have := int(min(limit.Cur, math.MaxInt32))
 	remedy := fmt.Sprintf("raise it to %d (LimitNOFILE= of the systemd unit, --ulimit nofile= of the container)", needed)
@@ -85,7 +90,7 @@ func (n needs) startDescriptors(cpus int) int {
 	if n.sampling {
 		start += cpus
 	}
-	for _, listens := range []bool{n.admin, n.metrics} {
+	for _, listens := range []bool{n.admin, n.metrics, n.receiver} {
 		if listens {
 			start++
 		}
@@ -105,11 +110,14 @@ func (m *machine) ofCgroup(controller string, found func(dirs []string) (finding
 	return m.unknown(err, lossUnproved, "see proc-root")
 }
 
-func memory(m *machine) finding {
+func memory(m *machine, n needs) finding {
 	return m.ofCgroup("memory", func(dirs []string) (finding, error) {
 		limit, err := lowestLimit(dirs, "memory.max", "memory.limit_in_bytes")
 		const mib = 1 << 20
 		needed := int64(restMemory + m.cpus*procscan.EventMemoryBytes())
+		if n.receiver || len(n.destinations) > 0 {
+			needed += exportMemory + m.config.Export.QueueBytes
+		}
 		switch {
 		case err != nil:
 			return finding{}, err

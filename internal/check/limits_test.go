@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"correlator/otlp"
 )
 
 // Mounts of cgroups of both versions, and where we stand in each.
@@ -56,6 +58,19 @@ func TestLimits(t *testing.T) {
 	found(t, m, "pids").verify(t, OK, "no limit", "")
 }
 
+// What is exported waits in memory, and what listens has a descriptor.
+func TestLimitsOfExport(t *testing.T) {
+	m := inventedMachine(t, map[string]string{"proc/7/cgroup": "0::/a/b\n", "proc/7/mountinfo": unifiedMounts, "cg/a/b/memory.max": "33554432\n"})
+	m.config.Export.Destinations, m.config.Export.QueueBytes = make([]otlp.Destination, 1), 100<<20
+	found(t, m, "memory").verify(t, Degraded, "32 MiB", "allow 173 MiB")
+
+	without := needsOf(m.config).startDescriptors(2)
+	m.config.Export.Receiver.Listen = "127.0.0.1:0"
+	if with := needsOf(m.config).startDescriptors(2); with != without+1 {
+		t.Errorf("to listen takes %d descriptors", with-without)
+	}
+}
+
 func TestDescriptors(t *testing.T) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -79,6 +94,9 @@ func TestDescriptors(t *testing.T) {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: needed, Max: limit.Max}); err != nil {
 		t.Fatal(err)
 	}
+	m.config.Export.Destinations = make([]otlp.Destination, 3)
+	found(t, m, "RLIMIT_NOFILE").verify(t, Degraded, "enough for 97 processes", "raise it to 260")
+	m.config.Export.Destinations = nil
 	m.readv = func() error { return errRefused }
 	found(t, m, "RLIMIT_NOFILE").verify(t, Degraded, "enough for 50 processes", "raise it to 454")
 }

@@ -32,6 +32,7 @@ type machine struct {
 	procfs, sampler, liveEvents, kernelSymbols, readv func() error
 	memory                                            func() (access, error)
 	admin                                             func() error
+	connect                                           func() map[string]error // of destinations, by name
 }
 
 func newMachine(config Config) *machine {
@@ -49,6 +50,7 @@ func newMachine(config Config) *machine {
 	m.readv = sync.OnceValue(memread.ProbeReadv)
 	m.memory = sync.OnceValues(func() (access, error) { return tryMemory(config.ProcRoot) })
 	m.admin = sync.OnceValue(func() error { return admin.Probe(config.AdminSocket) })
+	m.connect = sync.OnceValue(m.tryDestinations)
 	return m
 }
 

@@ -82,11 +82,17 @@ func metricsAddress(m *machine) finding {
 	return finding{Missing, err.Error(), "there are no metrics", "name an address of this host and a port that is free"}
 }
 
-func feedSocket(m *machine) finding {
-	err := sockfile.Probe("unixgram", m.config.FeedSocket)
-	if m.config.AdminSocket != "" && filepath.Dir(m.config.FeedSocket) == filepath.Dir(m.config.AdminSocket) && errors.Is(err, os.ErrNotExist) {
-		err = m.admin() // for which the directory is made
+// probeSocket says whether a socket can be bound, after the admin socket.
+func (m *machine) probeSocket(network, path string) error {
+	err := sockfile.Probe(network, path)
+	if m.config.AdminSocket != "" && filepath.Dir(path) == filepath.Dir(m.config.AdminSocket) && errors.Is(err, os.ErrNotExist) {
+		return m.admin() // for which the directory is made
 	}
+	return err
+}
+
+func feedSocket(m *machine) finding {
+	err := m.probeSocket("unixgram", m.config.FeedSocket)
 	switch {
 	case err == nil:
 		return ok(m.config.FeedSocket + " can be bound")

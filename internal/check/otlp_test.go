@@ -1,0 +1,250 @@
+package check
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"correlator/internal/sockfile"
+	"correlator/internal/testenv"
+	"correlator/otlp"
+)
+
+// authority makes certificates, and servers that have them.
+type authority struct {
+	*testenv.Authority
+	t *testing.T
+}
+
+func newAuthority(t *testing.T) *authority { return &authority{testenv.NewAuthority(t), t} }
+
+// join makes a file of two.
+func (a *authority) join(name, first, second string) {
+	a.t.Helper()
+	var text []byte
+	for _, part := range []string{first, second} {
+		read, err := os.ReadFile(a.File(part))
+		if err != nil {
+			a.t.Fatal(err)
+		}
+		text = append(text, read...)
+	}
+	if err := os.WriteFile(a.File(name), text, 0o600); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// serve starts a gRPC server with a certificate that has been issued; none: plain text. clients are whose
+// certificates it asks for.
+func (a *authority) serve(name string, version uint16, clients *authority) (address string) {
+	a.t.Helper()
+	var options []grpc.ServerOption
+	if name != "" {
+		config := &tls.Config{Certificates: []tls.Certificate{a.Pair(name)}, MaxVersion: version}
+		if clients != nil {
+			config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, clients.Pool()
+		}
+		options = append(options, grpc.Creds(credentials.NewTLS(config)))
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	server := grpc.NewServer(options...)
+	go server.Serve(listener)
+	a.t.Cleanup(server.Stop)
+	return listener.Addr().String()
+}
+
+// What keeps a connection from being made comes with its own remedy, as the library tells it over real sockets.
+func TestConnect(t *testing.T) {
+	a, other := newAuthority(t), newAuthority(t)
+	loopback := []net.IP{net.IPv4(127, 0, 0, 1)}
+	later, before := time.Now().Add(time.Hour*48), time.Now().Add(-time.Hour)
+	a.IssueAs("good", &x509.Certificate{IPAddresses: loopback, NotAfter: later})
+	a.IssueAs("expired", &x509.Certificate{IPAddresses: loopback, NotAfter: before})
+	a.IssueAs("elsewhere", &x509.Certificate{DNSNames: []string{"elsewhere"}, IPAddresses: []net.IP{net.IPv4(192, 0, 2, 1)}, NotAfter: later})
+	a.IssueAs("nameless", &x509.Certificate{NotAfter: later})
+	other.IssueAs("client", &x509.Certificate{NotAfter: later})
+	a.IssueAs("client", &x509.Certificate{NotAfter: later, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	plain, good := a.serve("", 0, nil), a.serve("good", 0, nil)
+	mutual, mutual12 := a.serve("good", 0, a), a.serve("good", tls.VersionTLS12, a)
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	full, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	_, port, _ := net.SplitHostPort(good)
+
+	trusting := func(d *otlp.Destination) { d.Certificate = a.File("authority.pem") }
+	as := func(of *authority) func(*otlp.Destination) {
+		return func(d *otlp.Destination) {
+			trusting(d)
+			d.ClientCertificate, d.ClientKey = of.File("client.pem"), of.File("client.key")
+		}
+	}
+	for _, c := range []struct {
+		name, endpoint string
+		set            func(*otlp.Destination)
+		remedy         string // empty: it works
+	}{
+		{"plain text", "http://" + plain, nil, ""},
+		{"TLS", "https://" + good, trusting, ""},
+		{"mutual TLS", "https://" + mutual, as(a), ""},
+		{"nobody", "http://" + closed.Addr().String(), nil, "start the receiver"},
+		{"no socket", "unix:" + a.File("no.sock"), nil, "start the receiver, or correct the socket's path"},
+		{"no name", "http://does-not-exist.invalid", nil, "looked up here"},
+		{"unknown authority", "https://" + good, nil, "name the file of the authority"},
+		{"another authority", "https://" + good, func(d *otlp.Destination) { d.Certificate = other.File("authority.pem") }, "name the file of the authority"},
+		{"expired", "https://" + a.serve("expired", 0, nil), trusting, "clock"},
+		{"another address", "https://" + a.serve("elsewhere", 0, nil), trusting, "a name that stands in"},
+		{"another name", "https://localhost:" + port, trusting, "a name that stands in"},
+		{"no name at all", "https://" + a.serve("nameless", 0, nil), trusting, "a name that stands in"},
+		{"no client certificate", "https://" + mutual, trusting, "client-certificate"},
+		{"no client certificate, TLS 1.2", "https://" + mutual12, trusting, "client-certificate"},
+		{"client certificate of another authority", "https://" + mutual, as(other), "client-certificate"},
+		{"TLS to plain text", "https://" + plain, trusting, "say http://"},
+		{"plain text to TLS", "http://" + good, nil, "https://"},
+		{"no answer", "https://" + full.Addr().String(), func(d *otlp.Destination) { d.Timeout = time.Second / 10 }, "whether it is gRPC"},
+		{"no answer in plain text", "http://" + full.Addr().String(), func(d *otlp.Destination) { d.Timeout = time.Second / 10 }, "whether it is gRPC"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := otlp.NewDestination(c.endpoint)
+			d.Name, d.Timeout = "x", time.Minute
+			d.Headers = otlp.Headers{"authorization": "s3cret"}
+			if c.set != nil {
+				c.set(&d)
+			}
+			m := inventedMachine(t, nil)
+			m.config.Export.Destinations = []otlp.Destination{d}
+			m.connect = m.tryDestinations
+			found(t, m, "otlp-destination x").verify(t, OK, c.endpoint, "")
+			m.config.Connect = true
+			f := found(t, m, "otlp-destination x")
+			if c.remedy == "" {
+				f.verify(t, OK, "connected", "")
+				return
+			}
+			f.verify(t, Degraded, c.endpoint, c.remedy)
+			if f.loss != "nothing reaches x" || strings.Contains(f.detail, "s3cret") {
+				t.Errorf("%+v", f)
+			}
+		})
+	}
+}
+
+// Files that are of no use keep run from starting; a certificate that has expired does not.
+func TestDestinationFiles(t *testing.T) {
+	a := newAuthority(t)
+	a.IssueAs("good", &x509.Certificate{NotAfter: time.Now().Add(time.Hour * 48)})
+	a.IssueAs("soon", &x509.Certificate{NotAfter: time.Now().Add(time.Hour)})
+	a.IssueAs("expired", &x509.Certificate{NotAfter: time.Now().Add(-time.Hour)})
+	a.IssueAs("hours", &x509.Certificate{NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)})
+	a.join("both", "soon.key", "soon.pem")
+	for _, c := range []struct {
+		name, endpoint, authorities, certificate, key string
+		status                                        Status
+		detail                                        string
+	}{
+		{"all", "https://h", "authority.pem", "good.pem", "good.key", OK, "not tried"},
+		{"no PEM", "https://h", "good.key", "", "", Missing, "no certificate in it"},
+		{"no file", "https://h", "none", "", "", Missing, "no such file"},
+		{"another's key", "https://h", "", "good.pem", "authority.key", Missing, "private key does not match"},
+		{"soon", "https://h", "", "soon.pem", "soon.key", Degraded, "expires in"},
+		{"expired", "https://h", "", "expired.pem", "expired.key", Degraded, "expired on"},
+		{"made for hours", "https://h", "", "hours.pem", "hours.key", OK, "not tried"},
+		{"key and certificate in one file", "https://h", "", "both", "both", Degraded, "expires in"},
+		{"not used", "http://h", "good.key", "", "", OK, "not tried"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := func(name string) string {
+				if name == "" {
+					return ""
+				}
+				return a.File(name)
+			}
+			d := otlp.NewDestination(c.endpoint)
+			d.Name, d.Certificate, d.ClientCertificate, d.ClientKey = "x", path(c.authorities), path(c.certificate), path(c.key)
+			m := inventedMachine(t, nil)
+			m.config.Export.Destinations = []otlp.Destination{d}
+			f := found(t, m, "otlp-destination x")
+			f.verify(t, c.status, c.detail, "")
+			x, err := otlp.Open(otlp.Options{Destinations: m.config.Export.Destinations})
+			if err == nil {
+				x.Shutdown(t.Context())
+			}
+			if (err == nil) == (f.status == Missing) {
+				t.Errorf("found %+v, an exporter %v", f, err)
+			}
+
+			if c.certificate == "" || c.key == "" {
+				return
+			}
+			r := &m.config.Export.Receiver
+			r.Listen, r.Certificate, r.Key, r.ClientAuthorities = "127.0.0.1:0", d.ClientCertificate, d.ClientKey, d.Certificate
+			if c.status == OK {
+				c.detail = "can be bound"
+			}
+			found(t, m, "otlp-listen").verify(t, c.status, c.detail, "")
+		})
+	}
+}
+
+// That a certificate ends soon does not hide that nobody answers.
+func TestConnectWithOldCertificate(t *testing.T) {
+	a := newAuthority(t)
+	a.IssueAs("soon", &x509.Certificate{NotAfter: time.Now().Add(time.Hour)})
+	d := otlp.NewDestination("https://h")
+	d.Name, d.ClientCertificate, d.ClientKey = "x", a.File("soon.pem"), a.File("soon.key")
+	m := inventedMachine(t, nil)
+	m.config.Export.Destinations, m.config.Connect = []otlp.Destination{d}, true
+	for err, want := range map[error]string{nil: "soon.pem expires in", errors.New("connection refused"): "; connection refused"} {
+		m.connect = func() map[string]error { return map[string]error{"x": err} }
+		found(t, m, "otlp-destination x").verify(t, Degraded, want, "replace the certificate")
+	}
+}
+
+func TestListen(t *testing.T) {
+	m := inventedMachine(t, nil)
+	dir := t.TempDir()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m.config.AdminSocket = filepath.Join(dir, "new", "admin.sock")
+	for _, c := range []struct {
+		listen         string
+		status         Status
+		detail, remedy string
+	}{
+		{"unix:" + filepath.Join(dir, "otlp.sock"), OK, "can be bound", ""},
+		{"unix:" + filepath.Join(dir, "new", "otlp.sock"), OK, "can be bound", ""}, // beside the admin socket
+		{"unix:" + filepath.Join(dir, "other", "otlp.sock"), Missing, "no such file", "make its directory"},
+		{"unix:" + filepath.Join(dir, "file"), Missing, "no socket is in the way", "take that file away"},
+		{"127.0.0.1:0", OK, "can be bound", ""},
+		{listener.Addr().String(), Missing, "in use", "a port that is free"},
+	} {
+		m.config.Export.Receiver.Listen = c.listen
+		found(t, m, "otlp-listen").verify(t, c.status, c.detail, c.remedy)
+	}
+	m.admin = func() error { return sockfile.ErrInUse } // an agent runs
+	found(t, m, "otlp-listen").verify(t, Degraded, "probably by the agent", "end that agent")
+}
