@@ -47,9 +47,11 @@ type agentProcess struct {
 
 // logEntry is a line of the log.
 type logEntry struct {
-	Level, Msg, Error string
-	PID               int
-	Counters          counters
+	Level, Msg, Error   string
+	Reason, Destination string
+	PID                 int
+	Items               uint64
+	Counters            counters
 }
 
 // counters are those of the log's last line, by name. What is not there is 0.

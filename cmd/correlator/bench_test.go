@@ -53,9 +53,7 @@ func BenchmarkRun(b *testing.B) {
 func buildAgent(b *testing.B) (binary string) {
 	b.Helper()
 	binary = filepath.Join(b.TempDir(), "correlator")
-	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
+	if out, err := exec.Command("../../.ci/compile", binary, "bench", "unknown").CombinedOutput(); err != nil {
 		b.Fatalf("%v\n%s", err, out)
 	}
 	return binary

@@ -18,12 +18,13 @@ import (
 var checkFlags = []string{
 	"samples-per-second", "kernel-stacks", "pin-maps", "feed-socket", "max-processes",
 	"samples-delay", "report-interval", "include-container", "exclude-container", "proc-root",
-	"admin-socket", "metrics-address",
+	"admin-socket", "metrics-address", "otlp-endpoint", "otlp-listen",
 }
 
 func checkCommand() *cobra.Command {
 	var cfg configuration
 	var output string
+	var connect bool
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Say what this machine, and the rights of this process, allow run to do",
@@ -33,7 +34,10 @@ where the agent is to run: in its container, under its unit's restrictions, as i
 the kernel are tried and not guessed from its version; nothing is left behind.
 
 It exits 0 when run would start, even if it could not do everything, and 1 when run would not; the
-last line says which. What is in use because an agent runs here already counts as there.
+last line says which. What is in use because an agent runs here already counts as there. It makes no
+network connection but with --connect: then one to each destination of OTLP, without sending anything.
+That one cannot be reached is no reason for run not to start.
+
 Capabilities are granted by CapabilityBoundingSet= and AmbientCapabilities= of a systemd unit, or by
 capabilities.add of a container.
 
@@ -52,6 +56,7 @@ ok. Names, groups and statuses keep their meaning from version to version, the o
 				Config:      cfg.Config,
 				AdminSocket: cfg.AdminSocket, NeedsAdminSocket: cfg.needsAdminSocket(),
 				MetricsAddress: cfg.MetricsAddress,
+				Export:         cfg.Export, Connect: connect, Version: version,
 			})
 			out := cmd.OutOrStdout()
 			if output == "json" {
@@ -75,6 +80,7 @@ ok. Names, groups and statuses keep their meaning from version to version, the o
 	flags := cmd.Flags()
 	cfg.flags(flags)
 	flags.VisitAll(func(flag *pflag.Flag) { flag.Hidden = !slices.Contains(checkFlags, flag.Name) })
+	flags.BoolVar(&connect, "connect", false, "also connect to the destinations of OTLP, each for as long as its timeout at most")
 	outputFlag(flags, &output)
 	return cmd
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -107,6 +108,18 @@ var circumstances = []struct {
 	{name: "25 descriptors and an admin socket", by: limited("-n 25"), flags: []string{"--admin-socket", "DIR/admin"}, lacks: []string{"RLIMIT_NOFILE"}},
 	{name: "metrics", flags: []string{"--metrics-address", "127.0.0.1:0"}, works: true},
 	{name: "metrics on an address of others", flags: []string{"--metrics-address", "192.0.2.1:9464"}, lacks: []string{"metrics-address"}},
+
+	{name: "OTLP", flags: exporting("--otlp-listen", "unix:DIR/otlp"), works: true},
+	{name: "OTLP socket in no directory", flags: exporting("--otlp-listen", "unix:DIR/missing/otlp"), lacks: []string{"otlp-listen"}},
+	{name: "OTLP socket in the way of a file", flags: exporting("--otlp-listen", "unix:DIR/file"), prepare: writeFile, lacks: []string{"otlp-listen"}},
+	{name: "OTLP socket in use", flags: exporting("--otlp-listen", "unix:DIR/otlp"), prepare: listening("unix", "DIR/otlp"), lacks: []string{"otlp-listen"}},
+	{name: "OTLP socket where another kind of socket is", flags: exporting("--otlp-listen", "unix:DIR/feed"), prepare: listenForFeed, lacks: []string{"otlp-listen"}},
+	{name: "OTLP socket left behind", flags: exporting("--otlp-listen", "unix:DIR/otlp"), prepare: leaveListener, works: true},
+	{name: "OTLP socket in the admin socket's new directory", flags: exporting("--admin-socket", "DIR/new/admin", "--otlp-listen", "unix:DIR/new/otlp"), works: true},
+	{name: "OTLP port", flags: exporting("--otlp-listen", "127.0.0.1:0"), works: true},
+	{name: "OTLP port in use", flags: exporting("--otlp-listen", "127.77.77.77:4317"), prepare: listening("tcp", "127.77.77.77:4317"), lacks: []string{"otlp-listen"}},
+	{name: "OTLP certificate that is none", flags: []string{"--config", "DIR/config"}, prepare: writeBadCertificate, lacks: []string{"otlp-destination https://otel.invalid"}},
+
 	{name: "pins elsewhere", flags: []string{"--pin-maps", "DIR/pins"}, lacks: []string{"pin-maps"}},
 	{name: "pins", by: mounting("mkdir -p DIR/bpf && mount -t bpf bpf DIR/bpf"), flags: []string{"--pin-maps", "DIR/bpf/correlator"}, works: true},
 	{name: "pins alone", by: mounting("mkdir -p DIR/bpf && mount -t bpf bpf DIR/bpf"),
@@ -121,6 +134,11 @@ var (
 	fed = []string{"--samples-per-second", "0", "--feed-socket", "DIR/feed"}
 	far = strings.Repeat("d", 88)
 )
+
+// exporting are flags besides those for a destination that is down, which is no reason not to run.
+func exporting(flags ...string) []string {
+	return append([]string{"--otlp-endpoint", "http://127.0.0.1:1"}, flags...)
+}
 
 // privileges is a command that runs others as root with some capabilities only.
 func privileges(capabilities ...string) []string {
@@ -150,6 +168,34 @@ func listenForFeed(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
+}
+
+// listening has somebody else listen at an address.
+func listening(network, address string) func(t *testing.T, dir string) {
+	return func(t *testing.T, dir string) {
+		l, err := net.Listen(network, strings.ReplaceAll(address, "DIR", dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+	}
+}
+
+func leaveListener(t *testing.T, dir string) {
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "otlp"), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+}
+
+func writeBadCertificate(t *testing.T, dir string) {
+	writeFile(t, dir)
+	config := "otlp: {destinations: [{endpoint: https://otel.invalid, certificate: " + filepath.Join(dir, "file") + "}]}\n"
+	if err := os.WriteFile(filepath.Join(dir, "config"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // leaveSocket leaves what an agent does that was killed.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -11,6 +12,7 @@ import (
 	"correlator/bpf"
 	"correlator/internal/admin"
 	"correlator/internal/agent"
+	"correlator/internal/export"
 	"correlator/internal/metrics"
 	"correlator/internal/settings"
 	"correlator/internal/sockfile"
@@ -23,6 +25,9 @@ type configuration struct {
 	MetricsAddress string // host:port; empty: none
 	LogLevel       string
 	LogFormat      string
+	Export         export.Config // made by complete
+
+	otlp export.Settings
 }
 
 func (c *configuration) flags(flags *pflag.FlagSet) {
@@ -52,6 +57,7 @@ func (c *configuration) flags(flags *pflag.FlagSet) {
 		flags.StringVar(&c.PinMaps, "pin-maps", "",
 			"`directory` in a bpf file system where to pin the table of targets, for other eBPF programs (bpf/correlator.h) (default: none)")
 	})
+	c.otlp.Flags(flags)
 	settings.Group(flags, "Watching the agent", func(flags *pflag.FlagSet) {
 		flags.StringVar(&c.AdminSocket, "admin-socket", admin.DefaultSocket,
 			"`path` of the socket that \"correlator status\" asks, for our own user only; empty: none")
@@ -87,7 +93,22 @@ func (c *configuration) complete(flags *pflag.FlagSet) (*zap.Logger, error) {
 	if err := metrics.CheckAddress(c.MetricsAddress); err != nil {
 		return nil, fmt.Errorf("--metrics-address %s %w", c.MetricsAddress, err)
 	}
-	return log, nil
+	if c.Export, err = c.otlp.Complete(os.Getenv); err != nil {
+		return nil, err
+	}
+	return log, c.checkListener()
+}
+
+// checkListener refuses to take OTLP where something else is served.
+func (c *configuration) checkListener() error {
+	for _, other := range []struct{ flag, scheme, address string }{
+		{"admin-socket", "unix:", c.AdminSocket}, {"feed-socket", "unix:", c.FeedSocket}, {"metrics-address", "", c.MetricsAddress},
+	} {
+		if other.address != "" && c.Export.Receiver.Listen != "" && export.SameAddress(c.Export.Receiver.Listen, other.scheme+other.address) {
+			return fmt.Errorf("--otlp-listen and --%s are both %s", other.flag, other.address)
+		}
+	}
+	return nil
 }
 
 // needsAdminSocket says whether the agent is not to run without its admin socket: without the default one it

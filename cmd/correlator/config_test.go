@@ -20,7 +20,11 @@ import (
 // exampleConfig is what packages install.
 const exampleConfig = "../../deploy/correlator.yaml"
 
-var keyLine = regexp.MustCompile(`(?m)^#?([a-z-]+):`)
+var (
+	keyLine = regexp.MustCompile(`(?m)^#?([a-z-]+):`)
+	// nestedLine is one of a key below another: comments have one space after the #.
+	nestedLine = regexp.MustCompile(`(?m)^#(  +(?:- )?[a-z-]+:.*)$`)
+)
 
 // The example has every setting, in the order and with the defaults of the flags. As it is, it changes
 // nothing.
@@ -30,7 +34,8 @@ func TestExampleConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	enabled := filepath.Join(t.TempDir(), "enabled.yaml")
-	if err := os.WriteFile(enabled, keyLine.ReplaceAll(text, []byte("$1:")), 0o600); err != nil {
+	uncommented := nestedLine.ReplaceAll(keyLine.ReplaceAll(text, []byte("$1:")), []byte("$1"))
+	if err := os.WriteFile(enabled, uncommented, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	flagsOf := func(path string) *pflag.FlagSet {
@@ -68,10 +73,43 @@ func TestExampleConfig(t *testing.T) {
 	if !slices.Equal(order, keys) {
 		t.Errorf("%s has the keys\n%q\nin another order than run --help:\n%q", exampleConfig, order, keys)
 	}
-	if out := string(command(t, "", "run", "--print-config", "--config", enabled)); !strings.Contains(out, "report-interval: 100ms ") {
+	out := string(command(t, "", "run", "--print-config", "--config", enabled))
+	if !strings.Contains(out, "report-interval: 100ms ") {
 		t.Errorf("the example's report-interval is not the default, or the example not valid:\n%s", out)
 	}
+	verifyNestedExample(t, string(uncommented), out)
 }
+
+// verifyNestedExample checks that the example has every key below otlp, in its order and with its default, by what
+// is printed of it.
+func verifyNestedExample(t *testing.T, example, printed string) {
+	t.Helper()
+	nested := func(text string) (lines []string) {
+		_, text, _ = strings.Cut(text, "\notlp:\n")
+		for line := range strings.Lines(text) {
+			if line[0] != ' ' && line[0] != '#' {
+				break
+			}
+			if line[0] == ' ' {
+				lines = append(lines, strings.TrimRight(comment.ReplaceAllString(line, ""), " \n"))
+			}
+		}
+		return lines
+	}
+	if got, want := nested(example), nested(printed); len(want) < 20 || !slices.Equal(got, want) {
+		t.Errorf("%s has below otlp\n%s\nand not\n%s", exampleConfig, strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	endpoint := regexp.MustCompile(`(?m)^    - endpoint: (\S+)`).FindStringSubmatch(example)[1]
+	defaults := string(command(t, "", "run", "--print-config", "--otlp-endpoint", endpoint))
+	for i, line := range nested(defaults) {
+		name := strings.TrimSpace(line) == "name: default" // of the first --otlp-endpoint
+		if want := nested(example)[i]; line != want && !name {
+			t.Errorf("%s says %q, the default is %q", exampleConfig, want, line)
+		}
+	}
+}
+
+var otherEndpoint = regexp.MustCompile(`(?m)^# otlp-endpoint: .*$`)
 
 var comment = regexp.MustCompile(`(?m) +# .*$`)
 
@@ -80,7 +118,7 @@ func TestPrintConfigRoundTrip(t *testing.T) {
 	t.Setenv("CORRELATOR_EXCLUDE_SERVICE", "a: b\n[^/]+\n\"'\\\\\n&x?#\n- y")
 	t.Setenv("CORRELATOR_SAMPLES_DELAY", "250ms")
 	first := command(t, "", "run", "--print-config", "--host-id", "12", "--include-container", `/system\.slice/.*`, "--unsampled",
-		"--metrics-address", "[::1]:9464", "--feed-socket", " /run/a b\t# c")
+		"--otlp-endpoint", "https://a", "--otlp-endpoint", "unix:/run/b c", "--otlp-listen", "unix:/run/o: #", "--metrics-address", "[::1]:9464", "--feed-socket", " /run/a b\t# c")
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	if err := os.WriteFile(path, first, 0o600); err != nil {
 		t.Fatal(err)
@@ -88,10 +126,12 @@ func TestPrintConfigRoundTrip(t *testing.T) {
 	os.Unsetenv("CORRELATOR_EXCLUDE_SERVICE")
 	os.Unsetenv("CORRELATOR_SAMPLES_DELAY")
 	second := command(t, "", "run", "--print-config", "--config", path)
+	// What destinations are made of is shown, but said by these alone.
+	first, second = otherEndpoint.ReplaceAll(first, nil), otherEndpoint.ReplaceAll(second, nil)
 	if a, b := comment.ReplaceAllString(string(first), ""), comment.ReplaceAllString(string(second), ""); a != b {
 		t.Errorf("%s\nread and written again is\n%s", a, b)
 	}
-	if regexp.MustCompile(`(?m)^[^#].*# default`).Match(second) {
+	if regexp.MustCompile(`(?m)^ *[^# ].*# default`).Match(second) {
 		t.Errorf("not everything was read:\n%s", second)
 	}
 }

@@ -39,7 +39,8 @@ on to the --samples-delay that they were promised.
 
 ` + filterHelp + `
 
-SIGTERM and SIGINT end it: what is queued is still sent, within --samples-delay. SIGHUP does
+SIGTERM and SIGINT end it: what is queued is still sent, within --samples-delay, and what is to be
+exported within the shutdown-timeout of the file's key otlp; a second one does not wait. SIGHUP does
 so only when standard input is a terminal, which then hung up; else it is logged, and nothing is
 read again.`,
 		Args: usageArgs(cobra.NoArgs),
@@ -64,20 +65,45 @@ read again.`,
 			if err != nil {
 				return err
 			}
-			a, err := agent.New(cfg.Config, log)
+			a, err := agent.New(cfg.Config, services.exporter(), log)
 			if err != nil {
-				services.close()
+				services.close(ctx)
 				return err
 			}
 			debug.FreeOSMemory() // loading eBPF takes several MB of the kernel's types, once
-			defer services.serve(ctx, a)()
-			return a.Run(ctx)
+			end := services.serve(ctx, a)
+			hurry, stop := untilAgain(ctx)
+			defer stop()
+			context.AfterFunc(hurry, a.Hurry)
+			err = a.Run(ctx)
+			end(hurry)
+			return err
 		},
 	}
 	configFlag(cmd.Flags())
 	cmd.Flags().BoolVar(&printConfig, settings.PrintConfig, false, "print every setting with where it comes from, in the form of a file for --config, and exit")
 	cfg.flags(cmd.Flags())
 	return cmd
+}
+
+// untilAgain is a context that is ended by a signal that comes after ctx has ended: whoever sends a second one does
+// not want to wait.
+func untilAgain(ctx context.Context) (context.Context, context.CancelFunc) {
+	again, cancel := context.WithCancel(context.Background())
+	stop := context.AfterFunc(ctx, func() {
+		signals := make(chan os.Signal, 1)
+		signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+		defer signal.Stop(signals)
+		select {
+		case <-signals:
+			cancel()
+		case <-again.Done():
+		}
+	})
+	return again, func() {
+		stop()
+		cancel()
+	}
 }
 
 // untilHangup ends a context by SIGHUP when that says that our terminal is gone. Sent to a service it

@@ -10,15 +10,17 @@ import (
 
 	"correlator/internal/admin"
 	"correlator/internal/agent"
+	"correlator/internal/export"
 	"correlator/internal/metrics"
 	"correlator/internal/sockfile"
 	"correlator/internal/systemd"
 )
 
-// services are how a running agent is watched. They are opened before the agent, so that an address that
-// is in use costs nothing, and end after it.
+// services are how a running agent is watched, and what it exports by. They are opened before the agent, so that an
+// address that is in use costs nothing, and end after it.
 type services struct {
 	log     *zap.Logger
+	export  *export.Export  // nil: nothing is exported
 	admin   *admin.Server   // nil without an admin socket
 	metrics *metrics.Server // nil without an address
 }
@@ -39,17 +41,50 @@ func openServices(cfg *configuration, log *zap.Logger) (*services, error) {
 	}
 	if cfg.MetricsAddress != "" {
 		if s.metrics, err = metrics.Open(cfg.MetricsAddress); err != nil {
-			s.close()
+			s.close(context.Background()) // there is no receiver yet
 			return nil, fmt.Errorf("opening --metrics-address: %w", err)
 		}
 		log.Info("serving metrics", zap.Stringer("address", s.metrics.Addr()))
 	}
+	if cfg.Export.Enabled() {
+		cfg.Export.LimitMemory(cfg.MaxProcesses)
+		about := export.About{Version: version, HostID: cfg.HostID, SamplesPerSecond: cfg.SamplesPerSecond}
+		if s.export, err = export.Open(cfg.Export, about, log); err != nil {
+			s.close(context.Background())
+			return nil, err
+		}
+	}
 	return s, nil
 }
 
-// serve answers for an agent until the returned function is called, which waits for the end. When ctx ends
-// the service manager hears that the agent is about to.
-func (s *services) serve(ctx context.Context, a *agent.Agent) (end func()) {
+// otlp is what status tells of what is exported, nil when nothing is.
+func (s *services) otlp() *admin.OTLP {
+	if s.export == nil {
+		return nil
+	}
+	status := s.export.Status()
+	return admin.NewOTLP(&status)
+}
+
+// exported is what metrics tell of what is exported, nil when nothing is.
+func (s *services) exported() metrics.Export {
+	if s.export == nil {
+		return nil
+	}
+	return s.export
+}
+
+// exporter is who takes samples, or nil.
+func (s *services) exporter() agent.Exporter {
+	if s.export == nil || !s.export.TakesSamples() {
+		return nil
+	}
+	return s.export
+}
+
+// serve answers for an agent until the returned function is called, which waits for the end: until what is to be
+// exported is, or its context ends. When ctx ends the service manager hears that the agent is about to.
+func (s *services) serve(ctx context.Context, a *agent.Agent) (end func(hurry context.Context)) {
 	serveCtx, cancel := context.WithCancel(context.Background())
 	notifyCtx, stopNotifying := context.WithCancel(ctx)
 	var serving sync.WaitGroup
@@ -61,14 +96,20 @@ func (s *services) serve(ctx context.Context, a *agent.Agent) (end func()) {
 		})
 	}
 	if s.admin != nil {
-		start(func() error { return s.admin.Serve(a) })
+		start(func() error { return s.admin.Serve(a, s.otlp) })
+	}
+	gatherer := metrics.NewGatherer(a, s.exported(), metrics.Build{Version: version, Revision: commit})
+	if s.export != nil {
+		s.export.Start(gatherer)
 	}
 	if s.metrics != nil {
-		gatherer := metrics.NewGatherer(a, metrics.Build{Version: version, Revision: commit})
 		start(func() error { return s.metrics.Serve(serveCtx, gatherer, a) })
 	}
 	start(func() error { return systemd.Notify(notifyCtx, a) })
-	return func() {
+	return func(hurry context.Context) {
+		if s.export != nil {
+			s.export.Shutdown(hurry)
+		}
 		cancel()
 		stopNotifying() // the agent may have ended by itself
 		if s.admin != nil {
@@ -78,8 +119,11 @@ func (s *services) serve(ctx context.Context, a *agent.Agent) (end func()) {
 	}
 }
 
-// close ends services that do not serve.
-func (s *services) close() {
+// close ends services that do not serve. What was received meanwhile was acknowledged, so it is sent on, until ctx ends.
+func (s *services) close(ctx context.Context) {
+	if s.export != nil {
+		s.export.Shutdown(ctx)
+	}
 	if s.admin != nil {
 		s.admin.Close()
 	}

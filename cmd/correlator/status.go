@@ -33,6 +33,12 @@ the agent started, also of those that are gone. Left out everywhere are samples 
 of one that is not sampled, and those that were fed of processes that take no part. The reasons are
 those of logs and metrics; docs/operations.md has what they mean, and what to do.
 
+Where something is exported by OTLP there follows a table of the destinations: what waits for each
+(QUEUED, with the age of the OLDEST batch), requests IN FLIGHT of those that may be now, how long an
+answer takes (LATENCY), and how many items (spans, data points, samples) it got, or lost by reason.
+What a destination gets is at most requests in flight × their size / latency: a line says when that
+is its limit. The last lines are the errors of destinations, and what comes in by --otlp-listen.
+
 A narrow terminal leaves columns out; -o json has everything, the agent's counters too.
 
 With --watch it is shown again every --interval, in place on a terminal, until Ctrl-C; with
