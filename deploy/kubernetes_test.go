@@ -11,8 +11,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"correlator/internal/export"
 )
 
 // daemonSet is what is looked at of the manifest. The rest is for the schema (.ci/deploy-check).
@@ -24,6 +27,7 @@ type daemonSet struct {
 			Metadata struct{ Annotations map[string]string }
 			Spec     struct {
 				HostPID                      bool  `yaml:"hostPID"`
+				Grace                        int   `yaml:"terminationGracePeriodSeconds"`
 				HostNetwork                  bool  `yaml:"hostNetwork"`
 				AutomountServiceAccountToken *bool `yaml:"automountServiceAccountToken"`
 				SecurityContext              struct {
@@ -103,6 +107,9 @@ func TestDaemonSet(t *testing.T) {
 	}
 	if !pod.HostPID || pod.HostNetwork || pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken {
 		t.Errorf("the pod shares too much, or too little: %+v", pod)
+	}
+	if grace := time.Duration(pod.Grace) * time.Second; grace < 2*export.DefaultShutdownTimeout {
+		t.Errorf("the pod is killed after %v", grace)
 	}
 	for _, volume := range pod.Volumes {
 		if volume.HostPath != nil {

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"correlator/internal/backend"
 	"correlator/internal/demo"
 	"correlator/internal/testenv"
 )
@@ -144,6 +145,7 @@ func TestService(t *testing.T) {
 		{name: "plain"},
 		{name: "kernel stacks", config: "kernel-stacks: true\n", dropIn: kernelStacks},
 		{name: "pinned maps", config: "pin-maps: /sys/fs/bpf/correlator\n", dropIn: pinMaps},
+		{name: "OTLP", config: "otlp-endpoint: http://127.0.0.1:4317\notlp-listen: unix:/run/correlator/otlp.sock\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var dropIns []string
@@ -155,6 +157,11 @@ func TestService(t *testing.T) {
 				dropIns = []string{string(text)}
 			}
 			m := bootSystemd(t, plain+c.config, dropIns...)
+			b, err := backend.Open("tcp", "127.0.0.1:4317")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(b.Close)
 			processes := startProcesses(t)
 			m.started()
 			if status := m.property("StatusText"); status != "serving" {
@@ -182,6 +189,10 @@ func TestService(t *testing.T) {
 			}
 			if !strings.Contains(m.logged(), `"correlator ends"`) {
 				t.Error("it did not end by itself")
+			}
+			exported := strings.HasPrefix(c.config, "otlp")
+			if samples, metrics := b.Profiles().Samples, b.Metrics(); exported != (len(samples) > 0) || exported != (len(metrics) > 0) || b.Err() != nil {
+				t.Errorf("%d different samples and %d metrics are exported: %v", len(samples), len(metrics), b.Err())
 			}
 		})
 	}

@@ -10,10 +10,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/agent"
+	"correlator/internal/export"
 	"correlator/internal/testenv"
 )
 
@@ -122,6 +124,10 @@ func TestUnitLimits(t *testing.T) {
 	const cpus = 1024
 	if files := unit.number(t, "LimitNOFILE"); files < 4*agent.DefaultMaxProcesses+3*cpus {
 		t.Errorf("LimitNOFILE is %d", files)
+	}
+	stop, err := time.ParseDuration(strings.Join(unit["TimeoutStopSec"], " "))
+	if needed := export.DefaultShutdownTimeout + time.Second; err != nil || stop < 2*needed {
+		t.Errorf("the agent is killed after %v (%v), and takes up to %v", stop, err, needed)
 	}
 	memory := strings.Join(unit["MemoryMax"], " ")
 	limit, _ := strings.CutPrefix(strings.Join(unit["Environment"], " "), "GOMEMLIMIT=")
