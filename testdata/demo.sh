@@ -15,10 +15,12 @@ fi
 
 correlator=bin/correlator
 rate=97 # Hz: prime, so that no rhythm of a program keeps pace with it
+otlp=${OTLP:+yes}
 make -s -C testdata demo-glibc lib-glibc-tlsdesc
 built=testdata/out
 work=$(mktemp -d)
-agent=
+agent= backend=
+[ -z "$otlp" ] || go build -o "$work/show" ./internal/backend/show
 cleanup() {
 	local job
 	for job in $(jobs -p); do kill "$job" 2>/dev/null || true; done
@@ -86,7 +88,12 @@ heading "correlator scan: two processes carry the agent's library (payment has i
 $correlator scan
 
 heading "correlator run --samples-per-second $rate: it finds them and registers with their agents"
-$correlator run --samples-per-second $rate --host-id demo-host --admin-socket "$work/admin.sock" 2>"$work/log" &
+if [ -n "$otlp" ]; then
+	"$work/show" "$work/otlp.sock" checkout "$work/demo" >"$work/shown" 2>>"$work/log.show" &
+	backend=$!
+fi
+$correlator run --samples-per-second $rate --host-id demo-host --admin-socket "$work/admin.sock" \
+	${otlp:+--otlp-endpoint "unix:$work/otlp.sock"} 2>"$work/log" &
 agent=$!
 for name in checkout payment; do
 	await "the registration of $name" '"event":"registered"' "$work/$name.out" $agent
@@ -166,5 +173,17 @@ for name in checkout payment; do
 	obey $name quit report
 	grep '"event":"report"' "$work/$name.out" | sed 's/{"thread"/\n&/g' | awk -v rate=$rate "$table"
 done
+
+if [ -n "$otlp" ]; then
+	heading "a backend that takes OTLP has the frames behind the ids"
+	kill -TERM $backend
+	wait $backend || { cat "$work/log.show" >&2; exit 1; }
+	cat "$work/shown"
+	for id in $(sed -n 's/^ *stack \([^,]*\), computed.*/\1/p' "$work/shown"); do
+		grep -q -- "\"$id\"" "$work/checkout.out" || { echo "the agent of checkout was not told of $id" >&2; exit 1; }
+	done
+	grep -q ' native  [a-z][a-z0-9_]* ' "$work/shown" || { echo "no frame is in a function of the demo" >&2; exit 1; }
+	printf '\n  %s\n' "The agent of checkout was told of just these ids."
+fi
 
 printf '\n%s\n' 'The same code has the same stack-trace-id in both: on every machine, and after every restart.'
