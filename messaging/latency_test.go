@@ -87,6 +87,7 @@ func TestTimingOfWhatMissed(t *testing.T) {
 	if b.sender.next() != nil {
 		t.Error("late samples are sent")
 	}
+	b.take()               // which a goroutine that finds nothing to send gives up
 	b.add(1, 2, testDelay) // added late
 	now := b.counters.Timing()
 	since := now.Since(&before)
@@ -96,10 +97,10 @@ func TestTimingOfWhatMissed(t *testing.T) {
 
 	// What a process does not get because it is not there is not late.
 	b.add(1, 100, 0)
+	b.sender.Disconnect() // from here on there is nothing for a goroutine to do
 	b.sender.mu.Lock()
 	b.sender.running = false
 	b.sender.mu.Unlock()
-	b.sender.Disconnect()
 	b.clock.advance(testDelay)
 	b.sender.Close()
 	b.add(1, 100, 0)
