@@ -11,7 +11,7 @@ import (
 
 // A Deferred is a sample that could not be counted in the kernel.
 type Deferred struct {
-	Outcome       Outcome // Unreadable: the trace is for the reader to find out; or TableFull
+	Outcome       KernelOutcome // Unreadable: the trace is for the reader to find out; or TableFull
 	PID, TID      int     // as our own pid namespace calls process and thread
 	ThreadPointer uint64
 	Time          uint64 // CLOCK_MONOTONIC, ns
@@ -71,7 +71,7 @@ func decodeDeferred(raw []byte) (Deferred, error) {
 		return Deferred{}, err
 	}
 	sample := Deferred{
-		Outcome:       Outcome(d.Outcome),
+		Outcome:       KernelOutcome(d.Outcome),
 		PID:           int(d.Pid),
 		TID:           int(d.Tid),
 		ThreadPointer: d.ThreadPointer,

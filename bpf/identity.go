@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An Identity is one program run by one process: another process with the same pid has another
+// An ExecID is one program run by one process: another process with the same pid has another
 // one, and so has the same process after an exec.
-type Identity struct {
+type ExecID struct {
 	PID       int    // as our own pid namespace calls the process
 	StartTime uint64 // of the process, ns since boot, as in [Thread]
 
@@ -44,9 +44,9 @@ func openIdentities() (*identities, error) {
 
 func (i *identities) close() error { return i.program.Close() }
 
-func (i *identities) of(pid int) (Identity, error) {
+func (i *identities) of(pid int) (ExecID, error) {
 	if pid <= 0 || pid > math.MaxInt32 {
-		return Identity{}, ErrGone
+		return ExecID{}, ErrGone
 	}
 	if i.filters {
 		// The walk of a process ends early when a thread is reaped under it.
@@ -61,10 +61,10 @@ func (i *identities) of(pid int) (Identity, error) {
 // that, so that the size of a process does not matter.
 const identityRecords = 64
 
-func (i *identities) walk(filter uint32, pid int) (Identity, error) {
+func (i *identities) walk(filter uint32, pid int) (ExecID, error) {
 	fd, err := openTaskIterator(i.program, filter)
 	if err != nil {
-		return Identity{}, err
+		return ExecID{}, err
 	}
 	defer unix.Close(fd)
 	var records [identityRecords]identityIdentityRecord
@@ -72,14 +72,14 @@ func (i *identities) walk(filter uint32, pid int) (Identity, error) {
 	for {
 		n, err := unix.Read(fd, raw)
 		if err != nil {
-			return Identity{}, fmt.Errorf("reading identity iterator: %w", err)
+			return ExecID{}, fmt.Errorf("reading identity iterator: %w", err)
 		}
 		if n == 0 {
-			return Identity{}, ErrGone
+			return ExecID{}, ErrGone
 		}
 		for _, r := range records[:n/int(unsafe.Sizeof(records[0]))] {
 			if int(r.Pid) == pid {
-				return Identity{
+				return ExecID{
 					PID: pid, StartTime: r.StartTime,
 					execID: r.ExecId, memory: r.Memory, tgid: r.Tgid, level: r.Level,
 				}, nil

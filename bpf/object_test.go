@@ -87,7 +87,7 @@ func TestSamplerLayouts(t *testing.T) {
 		}
 	}
 	for outcome, name := range outcomeNames {
-		if name == "" || Outcome(outcome).String() != name {
+		if name == "" || KernelOutcome(outcome).String() != name {
 			t.Errorf("outcome %d has no name", outcome)
 		}
 	}

@@ -5,59 +5,59 @@ import (
 	"unsafe"
 )
 
-// Outcome is how a sample ended: each sample ends as exactly one.
-type Outcome uint8
+// KernelOutcome is how a sample ended: each sample ends as exactly one.
+type KernelOutcome uint8
 
 const (
 	// NoTarget: a thread of a process that is no target.
-	NoTarget = Outcome(samplerSampleOutcomeOUTCOME_NO_TARGET)
+	NoTarget = KernelOutcome(samplerSampleOutcomeOUTCOME_NO_TARGET)
 
 	// Stale: the target's process has exec'ed since, or ended and its pid was given out again; or
 	// the target was replaced at this very moment.
-	Stale = Outcome(samplerSampleOutcomeOUTCOME_STALE)
+	Stale = KernelOutcome(samplerSampleOutcomeOUTCOME_STALE)
 
 	// NoUserCode: a thread that is exiting, or a worker of io_uring.
-	NoUserCode = Outcome(samplerSampleOutcomeOUTCOME_NO_USER_CODE)
+	NoUserCode = KernelOutcome(samplerSampleOutcomeOUTCOME_NO_USER_CODE)
 
 	// NoThreadPointer: the thread has set none yet; or it is an arm64 main thread that was not
 	// switched out since it did.
-	NoThreadPointer = Outcome(samplerSampleOutcomeOUTCOME_NO_THREAD_POINTER)
+	NoThreadPointer = KernelOutcome(samplerSampleOutcomeOUTCOME_NO_THREAD_POINTER)
 
 	// Unreadable: memory on the way to the trace was not resident, or is not mapped. The sample
 	// comes out of a [DeferredReader].
-	Unreadable = Outcome(samplerSampleOutcomeOUTCOME_UNREADABLE)
+	Unreadable = KernelOutcome(samplerSampleOutcomeOUTCOME_UNREADABLE)
 
 	// NoSlot: the thread has no slot. With KeepUntraced the sample is counted in the table, without ids.
-	NoSlot = Outcome(samplerSampleOutcomeOUTCOME_NO_SLOT)
+	NoSlot = KernelOutcome(samplerSampleOutcomeOUTCOME_NO_SLOT)
 
 	// Updating: the thread was writing to its slot.
-	Updating = Outcome(samplerSampleOutcomeOUTCOME_UPDATING)
+	Updating = KernelOutcome(samplerSampleOutcomeOUTCOME_UPDATING)
 
 	// Malformed: no agent wrote what is in the slot.
-	Malformed = Outcome(samplerSampleOutcomeOUTCOME_MALFORMED)
+	Malformed = KernelOutcome(samplerSampleOutcomeOUTCOME_MALFORMED)
 
 	// NoTrace: the thread was working on none. With KeepUntraced it is as with NoSlot.
-	NoTrace = Outcome(samplerSampleOutcomeOUTCOME_NO_TRACE)
+	NoTrace = KernelOutcome(samplerSampleOutcomeOUTCOME_NO_TRACE)
 
 	// Unsampled: the trace is not sampled. With KeepUnsampled the sample is counted in the table
 	// all the same.
-	Unsampled = Outcome(samplerSampleOutcomeOUTCOME_UNSAMPLED)
+	Unsampled = KernelOutcome(samplerSampleOutcomeOUTCOME_UNSAMPLED)
 
 	// Correlated: counted in the table that [Sampler.Drain] empties.
-	Correlated = Outcome(samplerSampleOutcomeOUTCOME_CORRELATED)
+	Correlated = KernelOutcome(samplerSampleOutcomeOUTCOME_CORRELATED)
 
 	// TableFull: correlated, or to be counted all the same, but there was no place for the count or for
 	// the stack. The sample comes out of a [DeferredReader].
-	TableFull = Outcome(samplerSampleOutcomeOUTCOME_TABLE_FULL)
+	TableFull = KernelOutcome(samplerSampleOutcomeOUTCOME_TABLE_FULL)
 
 	// UnwindingFailed: correlated or to be counted all the same, or unreadable, but without a single frame.
-	UnwindingFailed = Outcome(samplerSampleOutcomeOUTCOME_UNWINDING_FAILED)
+	UnwindingFailed = KernelOutcome(samplerSampleOutcomeOUTCOME_UNWINDING_FAILED)
 
 	// Lost: would have been Unreadable or TableFull, but the ring buffer was full.
-	Lost = Outcome(samplerSampleOutcomeOUTCOME_LOST)
+	Lost = KernelOutcome(samplerSampleOutcomeOUTCOME_LOST)
 
 	// Idle: the CPU ran nothing.
-	Idle = Outcome(samplerSampleOutcomeOUTCOME_IDLE)
+	Idle = KernelOutcome(samplerSampleOutcomeOUTCOME_IDLE)
 
 	outcomes = int(samplerSampleOutcomeOUTCOMES)
 )
@@ -81,7 +81,7 @@ var outcomeNames = [outcomes]string{
 }
 
 // String returns the outcome as a label of a metric.
-func (o Outcome) String() string {
+func (o KernelOutcome) String() string {
 	if int(o) < len(outcomeNames) {
 		return outcomeNames[o]
 	}

@@ -241,6 +241,6 @@ func (s *Sampler) Refresh() error {
 }
 
 // Identify answers which program a process runs now, or [ErrGone].
-func (s *Sampler) Identify(pid int) (Identity, error) {
+func (s *Sampler) Identify(pid int) (ExecID, error) {
 	return s.identities.of(pid)
 }

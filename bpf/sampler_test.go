@@ -205,7 +205,7 @@ func verifyCode(t *testing.T, pid int, stack Stack) {
 func TestOutcomes(t *testing.T) {
 	for _, test := range []struct {
 		spoil string
-		want  Outcome
+		want  KernelOutcome
 	}{
 		{"slot-null", NoSlot},
 		{"slot-unmapped", Unreadable},
@@ -231,7 +231,7 @@ func TestOutcomes(t *testing.T) {
 }
 
 // waitForOutcome waits until some samples have ended like that from now on.
-func waitForOutcome(t testing.TB, s *Sampler, outcome Outcome) {
+func waitForOutcome(t testing.TB, s *Sampler, outcome KernelOutcome) {
 	t.Helper()
 	before := readCounters(t, s)
 	testenv.Poll(t, waiting, "samples that end as "+outcome.String(), func() bool {
@@ -315,7 +315,7 @@ func TestEverySampleIsCounted(t *testing.T) {
 	enableStats(t)
 	s := openSampler(t, SamplerOptions{SamplesPerSecond: 5000, KernelStacks: true, MaxCounts: 2, MaxStacks: 2})
 	addDemo(t, s, p)
-	for _, outcome := range []Outcome{NoTarget, NoTrace, TableFull} {
+	for _, outcome := range []KernelOutcome{NoTarget, NoTrace, TableFull} {
 		// Ever, for nobody empties the ring buffer: when that is full, too, samples end as lost.
 		testenv.Poll(t, waiting, "samples that end as "+outcome.String(), func() bool { return readCounters(t, s)[outcome] > 0 })
 	}

@@ -25,7 +25,7 @@ type Target uint32
 //
 // The rule must have been found out after [Sampler.Identify] gave the identity. Then it cannot be
 // applied to another program than the one it was found in, whenever the process ends or execs.
-func (s *Sampler) SetTarget(identity Identity, rule tlsdesc.Rule) (Target, error) {
+func (s *Sampler) SetTarget(identity ExecID, rule tlsdesc.Rule) (Target, error) {
 	target, err := s.table.set(identity, rule)
 	if err != nil {
 		return 0, fmt.Errorf("setting target: %w", err)
@@ -54,7 +54,7 @@ type targetTable struct {
 }
 
 type targetEntry struct {
-	identity Identity
+	identity ExecID
 	target   Target
 }
 
@@ -105,7 +105,7 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-func (t *targetTable) set(identity Identity, rule tlsdesc.Rule) (Target, error) {
+func (t *targetTable) set(identity ExecID, rule tlsdesc.Rule) (Target, error) {
 	value, err := newCorrelatorTarget(identity, rule)
 	if err != nil {
 		return 0, err
@@ -163,7 +163,7 @@ func (t *targetTable) setFilter() error {
 }
 
 // newCorrelatorTarget returns the entry of the table but for the target's number.
-func newCorrelatorTarget(identity Identity, rule tlsdesc.Rule) (samplerCorrelatorTarget, error) {
+func newCorrelatorTarget(identity ExecID, rule tlsdesc.Rule) (samplerCorrelatorTarget, error) {
 	kind := samplerCorrelatorKindCORRELATOR_DTV
 	switch rule.Kind {
 	case tlsdesc.Static:

@@ -329,7 +329,7 @@ func TestTargetFilter(t *testing.T) {
 	}
 	var targets []Target
 	for i := range uint32(3) {
-		target, err := s.SetTarget(Identity{tgid: tgid + i<<16}, tlsdesc.Rule{Kind: tlsdesc.Static})
+		target, err := s.SetTarget(ExecID{tgid: tgid + i<<16}, tlsdesc.Rule{Kind: tlsdesc.Static})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,7 +17,7 @@ func TestUntraced(t *testing.T) {
 	for _, keep := range []bool{false, true} {
 		for _, test := range []struct {
 			spoil string // empty: between transactions
-			ends  Outcome
+			ends  KernelOutcome
 		}{
 			{"", NoTrace},
 			{"slot-null", NoSlot},

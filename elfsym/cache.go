@@ -11,27 +11,27 @@ import (
 	"github.com/elastic/go-freelru"
 )
 
-// Identity tells one state of one file from every other, as far as a file system
+// FileKey tells one state of one file from every other, as far as a file system
 // can tell: a change of contents changes it, except a change in place that keeps
 // the size and comes within one tick of the kernel's file clock (10 ms at most)
 // of the change before.
-type Identity struct {
+type FileKey struct {
 	Dev, Ino         uint64
 	Size             int64
 	MtimeNs, CtimeNs int64
 }
 
 // Identify returns the identity of an open file.
-func Identify(f *os.File) (Identity, error) {
+func Identify(f *os.File) (FileKey, error) {
 	info, err := f.Stat()
 	if err != nil {
-		return Identity{}, err
+		return FileKey{}, err
 	}
 	s, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return Identity{}, fmt.Errorf("identifying %s: %w", f.Name(), errors.ErrUnsupported)
+		return FileKey{}, fmt.Errorf("identifying %s: %w", f.Name(), errors.ErrUnsupported)
 	}
-	return Identity{
+	return FileKey{
 		Dev: s.Dev, Ino: s.Ino, Size: s.Size, MtimeNs: s.Mtim.Nano(), CtimeNs: s.Ctim.Nano(),
 	}, nil
 }
@@ -42,7 +42,7 @@ type Cache struct {
 	// One lock for all entries: there is one look-up per process found, so nobody
 	// contends for it, and unlike a sharded table this one forgets the entry that
 	// was really used least recently, and only when it is full.
-	libraries *freelru.SyncedLRU[Identity, answer]
+	libraries *freelru.SyncedLRU[FileKey, answer]
 }
 
 type answer struct {
@@ -57,7 +57,7 @@ type answer struct {
 // entry at worst, and 400 bytes for an ordinary library.
 func NewCache(entries uint32) (*Cache, error) {
 	seed := maphash.MakeSeed() // nobody can choose files that share a bucket
-	libraries, err := freelru.NewSynced[Identity, answer](entries, func(id Identity) uint32 {
+	libraries, err := freelru.NewSynced[FileKey, answer](entries, func(id FileKey) uint32 {
 		return uint32(maphash.Comparable(seed, id))
 	})
 	if err != nil {

@@ -93,7 +93,7 @@ func TestCacheKnowsAFileByItsIdentity(t *testing.T) {
 // Each field of the identity counts.
 func TestIdentity(t *testing.T) {
 	path := writeFile(t, []byte("contents"))
-	identify := func(path string) Identity {
+	identify := func(path string) FileKey {
 		t.Helper()
 		id, err := Identify(open(t, path))
 		if err != nil {

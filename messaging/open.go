@@ -43,11 +43,11 @@ const (
 	sendBufferBytes = 212992
 )
 
-// Identity tells two socket files apart, also where a new one got the inode number of the one
+// SocketID tells two socket files apart, also where a new one got the inode number of the one
 // that was removed (ext4 gives it out again at once). Only when that happened within one tick of
 // the clock (4 ms) they look the same, until a message is refused. A change of mode or owner
 // makes another identity of a file, too. Identities are compared with ==.
-type Identity struct {
+type SocketID struct {
 	Dev, Ino uint64
 	CtimeNs  int64
 }
@@ -56,10 +56,10 @@ type Identity struct {
 // Dial, and may block as Dial does. When the answer is the Identity of a connected Socket, that
 // one needs no replacing. It only looks, and cheaply so: it walks with the agent's own
 // credentials, and does not learn whether anybody still receives on the socket.
-func Identify(root *os.File, path string) (Identity, error) {
+func Identify(root *os.File, path string) (SocketID, error) {
 	fd, identity, err := openSocketFile(root, path)
 	if err != nil {
-		return Identity{}, err
+		return SocketID{}, err
 	}
 	unix.Close(fd)
 	return identity, nil
@@ -104,10 +104,10 @@ func Dial(procRoot string, root *os.File, path string, creds Credentials) (*Sock
 
 // connectBelow connects fd to the socket at path. Between the two steps the socket file is held
 // by its descriptor, so it cannot be exchanged.
-func connectBelow(fd int, procRoot string, root *os.File, path string) (Identity, error) {
+func connectBelow(fd int, procRoot string, root *os.File, path string) (SocketID, error) {
 	target, identity, err := openSocketFile(root, path)
 	if err != nil {
-		return Identity{}, err
+		return SocketID{}, err
 	}
 	defer unix.Close(target)
 	err = retryInterrupted(func() error {
@@ -117,13 +117,13 @@ func connectBelow(fd int, procRoot string, root *os.File, path string) (Identity
 	case err == nil:
 		return identity, nil
 	case errors.Is(err, unix.ECONNREFUSED):
-		return Identity{}, connectError(ErrRefused, path, err)
+		return SocketID{}, connectError(ErrRefused, path, err)
 	case errors.Is(err, unix.EPROTOTYPE):
-		return Identity{}, connectError(ErrWrongType, path, err)
+		return SocketID{}, connectError(ErrWrongType, path, err)
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM): // EPERM: it receives from another socket only
-		return Identity{}, connectError(ErrPermission, path, err)
+		return SocketID{}, connectError(ErrPermission, path, err)
 	default:
-		return Identity{}, fmt.Errorf("connecting to %q: %w", path, err)
+		return SocketID{}, fmt.Errorf("connecting to %q: %w", path, err)
 	}
 }
 
@@ -133,10 +133,10 @@ func connectError(decision error, path string, err error) error {
 
 // openSocketFile resolves path below root and returns a descriptor (O_PATH) of the socket file
 // that it leads to. The caller closes it.
-func openSocketFile(root *os.File, path string) (int, Identity, error) {
+func openSocketFile(root *os.File, path string) (int, SocketID, error) {
 	// A relative path would depend on the process's working directory, which can change.
 	if !strings.HasPrefix(path, "/") || strings.IndexByte(path, 0) >= 0 {
-		return -1, Identity{}, fmt.Errorf("%w: %q is not absolute or holds a zero byte", ErrPath, path)
+		return -1, SocketID{}, fmt.Errorf("%w: %q is not absolute or holds a zero byte", ErrPath, path)
 	}
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolution}
 	var fd int
@@ -146,18 +146,18 @@ func openSocketFile(root *os.File, path string) (int, Identity, error) {
 	})
 	runtime.KeepAlive(root)
 	if err != nil {
-		return -1, Identity{}, fmt.Errorf("opening %q: %w", path, resolutionError(err))
+		return -1, SocketID{}, fmt.Errorf("opening %q: %w", path, resolutionError(err))
 	}
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
 		unix.Close(fd)
-		return -1, Identity{}, fmt.Errorf("looking at %q: %w", path, err)
+		return -1, SocketID{}, fmt.Errorf("looking at %q: %w", path, err)
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFSOCK {
 		unix.Close(fd)
-		return -1, Identity{}, fmt.Errorf("opening %q: %w", path, ErrNotSocket)
+		return -1, SocketID{}, fmt.Errorf("opening %q: %w", path, ErrNotSocket)
 	}
-	return fd, Identity{Dev: stat.Dev, Ino: stat.Ino, CtimeNs: unix.TimespecToNsec(stat.Ctim)}, nil
+	return fd, SocketID{Dev: stat.Dev, Ino: stat.Ino, CtimeNs: unix.TimespecToNsec(stat.Ctim)}, nil
 }
 
 func resolutionError(err error) error {

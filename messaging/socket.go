@@ -11,7 +11,7 @@ import (
 // it is given to. Every process needs its own: the kernel charges unread datagrams to the
 // sending socket, so that a shared one would let a few stalled receivers silence all others.
 type Socket struct {
-	identity Identity
+	identity SocketID
 	control  []byte // see Credentials.control
 
 	mu      sync.Mutex // held over what is done with fd, so that its number is nobody else's meanwhile
@@ -20,7 +20,7 @@ type Socket struct {
 }
 
 // Identity is that of the socket file at the time of Dial.
-func (s *Socket) Identity() Identity { return s.identity }
+func (s *Socket) Identity() SocketID { return s.identity }
 
 // Close ends the connection, and waits for a message that is just being handed to the kernel. A
 // Sender closes the socket that it was given.

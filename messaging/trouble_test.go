@@ -15,7 +15,7 @@ type party struct {
 	t        *testing.T
 	child    *child
 	sender   *Sender
-	identity Identity
+	identity SocketID
 }
 
 func newParty(t *testing.T, counters *Counters, poller *Poller, h helper) *party {

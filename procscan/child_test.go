@@ -160,13 +160,13 @@ func stateOf(t testing.TB, pid int) string {
 	return stat.State
 }
 
-func identityOf(t testing.TB, pid int) Identity {
+func identityOf(t testing.TB, pid int) ProcessID {
 	t.Helper()
 	started, err := startTime("/proc", pid)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Identity{pid, started}
+	return ProcessID{pid, started}
 }
 
 // kernelThread returns the number of one, where the pid namespace has any.
@@ -214,7 +214,7 @@ func openHost(t testing.TB, procRoot string, p *process) (*Handle, Mapping) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := OpenProcess(procRoot, found.Identity)
+	h, err := OpenProcess(procRoot, found.ProcessID)
 	if err != nil {
 		t.Fatal(err)
 	}

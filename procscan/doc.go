@@ -45,8 +45,8 @@ var (
 	ErrNotRegular = errors.New("not a regular file")
 )
 
-// Identity names one process for ever: its number is used again, but not in the same clock tick.
-type Identity struct {
+// ProcessID names one process for ever: its number is used again, but not in the same clock tick.
+type ProcessID struct {
 	PID       int
 	StartTime uint64 // clock ticks (1/100 s) since boot: field 22 of /proc/PID/stat
 }

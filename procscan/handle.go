@@ -17,7 +17,7 @@ import (
 // methods may be called by several goroutines, and any of them may block for as long as the
 // process makes the kernel wait (see the package); Alive does not.
 type Handle struct {
-	id       Identity
+	id       ProcessID
 	procRoot string
 	source   Source // the zero value, SourceQuery: not probed, but asked of every descriptor
 	pidfd    *os.File
@@ -25,7 +25,7 @@ type Handle struct {
 
 // OpenProcess opens the process that id names, ErrGone when it has ended. procRoot must be one
 // that NewScanner accepts.
-func OpenProcess(procRoot string, id Identity) (*Handle, error) {
+func OpenProcess(procRoot string, id ProcessID) (*Handle, error) {
 	fd, err := openPidfd(id.PID)
 	if err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func (h *Handle) verify() error {
 }
 
 // Identity is what the handle was opened with.
-func (h *Handle) Identity() Identity { return h.id }
+func (h *Handle) Identity() ProcessID { return h.id }
 
 // Close releases the pidfd. It may be called more than once.
 func (h *Handle) Close() error { return h.pidfd.Close() }

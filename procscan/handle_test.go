@@ -25,7 +25,7 @@ func TestOpenProcess(t *testing.T) {
 	if h.Identity() != id || !h.Alive() {
 		t.Errorf("identity %+v, alive %v", h.Identity(), h.Alive())
 	}
-	for _, other := range []Identity{{p.pid, id.StartTime + 1}, {p.pid, id.StartTime - 1}, {p.pid, 0}} {
+	for _, other := range []ProcessID{{p.pid, id.StartTime + 1}, {p.pid, id.StartTime - 1}, {p.pid, 0}} {
 		if _, err := OpenProcess("/proc", other); !errors.Is(err, ErrGone) {
 			t.Errorf("%+v, and the process is %+v: %v", other, id, err)
 		}
@@ -56,7 +56,7 @@ func TestOpenProcessHoldsNothing(t *testing.T) {
 		t.Errorf("%d descriptors before, %d with a handle", before, held)
 	}
 	h.Close()
-	OpenProcess("/proc", Identity{p.pid, id.StartTime + 1})
+	OpenProcess("/proc", ProcessID{p.pid, id.StartTime + 1})
 	OpenProcess("/proc/missing", id)
 	if after := descriptors(t); after != before {
 		t.Errorf("%d descriptors before, %d after", before, after)

@@ -212,7 +212,7 @@ func checkOwnProcRoot(s *Scanner, procRoot string) error {
 	if len(all) != 1 || all[0].PID != 1 || len(all[0].Libraries) != 1 {
 		return fmt.Errorf("the sweep found %+v", all)
 	}
-	h, err := OpenProcess(procRoot, all[0].Identity)
+	h, err := OpenProcess(procRoot, all[0].ProcessID)
 	if err != nil {
 		return err
 	}
@@ -225,22 +225,22 @@ func checkOwnProcRoot(s *Scanner, procRoot string) error {
 }
 
 func checkReuse(procRoot string) error {
-	start := func() (*exec.Cmd, Identity, error) {
+	start := func() (*exec.Cmd, ProcessID, error) {
 		cmd := exec.Command("/proc/self/exe") // the outer /proc serves for this
 		cmd.Env = append(os.Environ(), roleVariable+"=host")
 		if _, err := cmd.StdinPipe(); err != nil { // never written to: it waits for its first line
-			return nil, Identity{}, err
+			return nil, ProcessID{}, err
 		}
 		if err := cmd.Start(); err != nil {
-			return nil, Identity{}, err
+			return nil, ProcessID{}, err
 		}
 		stat, err := os.ReadFile(filepath.Join(procRoot, strconv.Itoa(cmd.Process.Pid), "stat"))
 		if err != nil {
-			return nil, Identity{}, err
+			return nil, ProcessID{}, err
 		}
 		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 		started, err := strconv.ParseUint(fields[22-3], 10, 64)
-		return cmd, Identity{cmd.Process.Pid, started}, err
+		return cmd, ProcessID{cmd.Process.Pid, started}, err
 	}
 
 	first, id, err := start()

@@ -215,7 +215,7 @@ func descend(dirs []string) error {
 // scanResult is what the role "scan" prints.
 type scanResult struct {
 	Found  []int
-	Denied []Identity // of the first sweep
+	Denied []ProcessID // of the first sweep
 	Again  int        // how many a second sweep reported
 	Other  []string   // errors other than ErrDenied
 }
@@ -242,7 +242,7 @@ func runScan() error {
 	}
 	for _, u := range report.Unreadable {
 		if errors.Is(u.Err, ErrDenied) {
-			result.Denied = append(result.Denied, u.Identity)
+			result.Denied = append(result.Denied, u.ProcessID)
 		} else {
 			result.Other = append(result.Other, u.Err.Error())
 		}
@@ -253,7 +253,7 @@ func runScan() error {
 	}
 	// Processes that started in between are new.
 	for _, u := range again.Unreadable {
-		if slices.Contains(result.Denied, u.Identity) {
+		if slices.Contains(result.Denied, u.ProcessID) {
 			result.Again++
 		}
 	}
@@ -274,7 +274,7 @@ func runRead() error {
 	if err != nil {
 		return err
 	}
-	h, err := OpenProcess("/proc", found.Identity)
+	h, err := OpenProcess("/proc", found.ProcessID)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 
 // Found is a process that maps the library.
 type Found struct {
-	Identity
+	ProcessID
 	At        time.Time // when the look began: of two looks, it tells which is the newer word
 	Libraries []Mapping // the executable mappings of the library, by address; at least one
 	Truncated bool      // there are more of them than are looked at (16)
@@ -21,7 +21,7 @@ type Found struct {
 
 // Unreadable is a process of which a sweep could not learn what it maps.
 type Unreadable struct {
-	Identity       // StartTime is 0 when that is hidden as well
+	ProcessID       // StartTime is 0 when that is hidden as well
 	Err      error // ErrDenied, or else what the kernel answered
 }
 
@@ -40,7 +40,7 @@ type Scanner struct {
 	readers  sync.Pool // of *mappingReader
 	watchdog *watchdog
 	matched  map[int]struct{}      // by pid: found by the last sweep that did not skip it; needs no glance
-	told     map[Identity]struct{} // unreadable at the last complete sweep
+	told     map[ProcessID]struct{} // unreadable at the last complete sweep
 }
 
 // NewScanner returns a scanner of the procfs mounted at procRoot. It is an error when that is no
@@ -90,7 +90,7 @@ func (s *Scanner) Sweep(skip func(pid int) bool, yield func(Found)) (Report, err
 		return Report{}, fmt.Errorf("listing processes: %w", err)
 	}
 	report := Report{Processes: len(procs)}
-	unreadable := make(map[Identity]struct{})
+	unreadable := make(map[ProcessID]struct{})
 	before, matched := s.matched, make(map[int]struct{})
 	s.matched = matched
 	pids := make([]int, 0, len(procs))
@@ -117,9 +117,9 @@ func (s *Scanner) Sweep(skip func(pid int) bool, yield func(Found)) (Report, err
 		case errors.Is(r.err, unix.EMFILE), errors.Is(r.err, unix.ENFILE), errors.Is(r.err, errManyStuck):
 			return report, fmt.Errorf("looking at process %d: %w", r.found.PID, r.err)
 		default:
-			unreadable[r.found.Identity] = struct{}{}
-			if _, known := s.told[r.found.Identity]; !known {
-				report.Unreadable = append(report.Unreadable, Unreadable{r.found.Identity, r.err})
+			unreadable[r.found.ProcessID] = struct{}{}
+			if _, known := s.told[r.found.ProcessID]; !known {
+				report.Unreadable = append(report.Unreadable, Unreadable{r.found.ProcessID, r.err})
 			}
 		}
 	}
@@ -149,13 +149,13 @@ func (s *Scanner) glance(pid int) (Found, error) {
 	case !errors.Is(err, ErrGone):
 		return s.look(pid)
 	}
-	return Found{Identity: Identity{PID: pid}}, err
+	return Found{ProcessID: ProcessID{PID: pid}}, err
 }
 
 // look is the three steps of pidfd.go. The identity is valid also with an error other than
 // ErrNotFound and ErrGone. The errors of most processes of a host are bare sentinels.
 func (s *Scanner) look(pid int) (Found, error) {
-	found := Found{Identity: Identity{PID: pid}, At: time.Now()}
+	found := Found{ProcessID: ProcessID{PID: pid}, At: time.Now()}
 	pidfd, err := openPidfd(pid)
 	if err != nil {
 		return found, err

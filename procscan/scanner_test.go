@@ -86,11 +86,11 @@ func testSweep(t *testing.T, source Source) {
 				}
 				continue
 			}
-			if err != nil || single.Identity != found.Identity || !slices.Equal(single.Libraries, found.Libraries) {
+			if err != nil || single.ProcessID != found.ProcessID || !slices.Equal(single.Libraries, found.Libraries) {
 				t.Errorf("%s: the sweep found %+v, a look at the process %+v, %v", c.name, found, single, err)
 			}
-			if found.Identity != identityOf(t, processes[i].pid) {
-				t.Errorf("%s: identity %+v", c.name, found.Identity)
+			if found.ProcessID != identityOf(t, processes[i].pid) {
+				t.Errorf("%s: identity %+v", c.name, found.ProcessID)
 			}
 			if found.At.Before(began) || single.At.Before(found.At) {
 				t.Errorf("%s: found at %v, and before that at %v, in a sweep that began at %v", c.name, single.At, found.At, began)
@@ -257,7 +257,7 @@ func TestSweepHidepid(t *testing.T) {
 	if err := json.Unmarshal([]byte(outputOf(t, cmd)), &result); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Contains(result.Denied, Identity{PID: other.pid}) {
+	if !slices.Contains(result.Denied, ProcessID{PID: other.pid}) {
 		t.Errorf("denied %v, want process %d without start time among them", result.Denied, other.pid)
 	}
 	if result.Again != 0 || len(result.Other) > 0 {
@@ -286,7 +286,7 @@ func TestSweepOtherProcRoot(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), realName)
 	p := startHost(t, hostSpec{Maps: []mapSpec{{Path: path}}})
-	if found, ok := sweep(t, newScanner(t, procRoot))[p.pid]; !ok || found.Identity != identityOf(t, p.pid) {
+	if found, ok := sweep(t, newScanner(t, procRoot))[p.pid]; !ok || found.ProcessID != identityOf(t, p.pid) {
 		t.Errorf("got %+v, %v", found, ok)
 	}
 }

@@ -82,7 +82,7 @@ func (w *watchdog) look(pids []int, look func(pid int) (Found, error)) lookResul
 		case <-timer.C:
 			at, wait := w.leave(r, pids)
 			if wait == 0 {
-				return lookResult{at + 1, Found{Identity: Identity{PID: pids[at]}}, ErrStuck}
+				return lookResult{at + 1, Found{ProcessID: ProcessID{PID: pids[at]}}, ErrStuck}
 			}
 			timer.Reset(wait)
 		}

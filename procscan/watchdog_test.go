@@ -14,11 +14,11 @@ import (
 func hangs(letGo <-chan struct{}) func(int) (Found, error) {
 	return func(pid int) (Found, error) {
 		<-letGo
-		return Found{Identity: Identity{PID: pid}}, nil
+		return Found{ProcessID: ProcessID{PID: pid}}, nil
 	}
 }
 
-func returns(pid int) (Found, error) { return Found{Identity: Identity{PID: pid}}, nil }
+func returns(pid int) (Found, error) { return Found{ProcessID: ProcessID{PID: pid}}, nil }
 
 func findsNothing(int) (Found, error) { return Found{}, ErrNotFound }
 
@@ -85,12 +85,12 @@ func TestWatchdogRound(t *testing.T) {
 		pids := []int{1, 2, 3, 4, 5, 6, 2, 6}
 		start := time.Now()
 		for _, want := range []lookResult{
-			{3, Found{Identity: Identity{PID: 3}}, ErrStuck},
-			{2, Found{Identity: Identity{PID: 5}}, nil},
+			{3, Found{ProcessID: ProcessID{PID: 3}}, ErrStuck},
+			{2, Found{ProcessID: ProcessID{PID: 5}}, nil},
 			{3, Found{}, ErrNotFound},
 		} {
 			r := w.look(pids, look)
-			if r.looked != want.looked || r.err != want.err || r.found.Identity != want.found.Identity {
+			if r.looked != want.looked || r.err != want.err || r.found.ProcessID != want.found.ProcessID {
 				t.Errorf("got %+v, want %+v", r, want)
 			}
 			pids = pids[r.looked:]

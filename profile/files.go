@@ -32,7 +32,7 @@ type Files struct {
 	Mappings MappingCounters
 	Frames   FrameCounters // of all address spaces
 
-	images *freelru.SyncedLRU[elfsym.Identity, *image] // nil: no ELF file
+	images *freelru.SyncedLRU[elfsym.FileKey, *image] // nil: no ELF file
 	vdso   *vdso                                       // nil when there is none
 	seed   maphash.Seed
 
@@ -51,7 +51,7 @@ type image struct {
 // refer to, remembered or not. procRoot is a procfs of our own pid namespace.
 func NewFiles(procRoot string, entries uint32) (*Files, error) {
 	seed := maphash.MakeSeed() // nobody can choose files that share a bucket
-	images, err := freelru.NewSynced[elfsym.Identity, *image](entries, func(id elfsym.Identity) uint32 {
+	images, err := freelru.NewSynced[elfsym.FileKey, *image](entries, func(id elfsym.FileKey) uint32 {
 		return uint32(maphash.Comparable(seed, id))
 	})
 	if err != nil {

@@ -73,7 +73,7 @@ func openProcess(t testing.TB, pid int) liveProcess {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handle, err := procscan.OpenProcess("/proc", procscan.Identity{PID: pid, StartTime: stat.Starttime})
+	handle, err := procscan.OpenProcess("/proc", procscan.ProcessID{PID: pid, StartTime: stat.Starttime})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ type Agent struct {
 	exits     *procscan.ExitWatcher
 	lookout   *lookout
 	originals target.Claims[target.Original]    // what is published
-	sockets   target.Claims[messaging.Identity] // that we are connected to
+	sockets   target.Claims[messaging.SocketID] // that we are connected to
 	poller    *messaging.Poller                 // of all processes' senders
 	threads   *bpf.Threads                      // nil without a feed, or when this kernel or our rights do not allow it
 	feed      *feed.Server                      // nil without a feed socket
@@ -211,7 +211,7 @@ func (a *Agent) newProcess(found procscan.Found) (*process, error) {
 	}
 	p := &process{
 		agent:   a,
-		id:      found.Identity,
+		id:      found.ProcessID,
 		log:     a.log.With(zap.Int("pid", found.PID)),
 		sender:  messaging.NewSender(&a.counters.Messages, a.poller),
 		stirred: make(chan struct{}, 1),
@@ -220,9 +220,9 @@ func (a *Agent) newProcess(found procscan.Found) (*process, error) {
 		names:   newThreadNames(),
 		exited:  make(chan struct{}),
 		target:  t,
-		shown:   shown{view: target.NewView(found.Identity)},
+		shown:   shown{view: target.NewView(found.ProcessID)},
 	}
-	p.follower = sampling.NewFollower(a.sampling, t, func(bpf.Identity) sampling.Receiver { return p.newProgram() })
+	p.follower = sampling.NewFollower(a.sampling, t, func(bpf.ExecID) sampling.Receiver { return p.newProgram() })
 	if err := a.exits.Add(t.Handle(), func() { close(p.exited) }); err != nil {
 		t.Close()
 		return nil, err

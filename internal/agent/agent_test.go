@@ -156,7 +156,7 @@ func (r *running) send(records ...feed.Record) {
 }
 
 // outcome waits until n samples, of all so far, have come to an outcome.
-func (r *running) outcome(o target.Outcome, n uint64) {
+func (r *running) outcome(o target.SampleOutcome, n uint64) {
 	r.t.Helper()
 	testenv.Poll(r.t, deadline, "outcome "+o.String(), func() bool { return r.Counters().Fed[o].Load() >= n })
 }
@@ -256,7 +256,7 @@ func TestThreadsWithoutTrace(t *testing.T) {
 	threads := p.Threads()
 	p.Begin(1)
 	p.End(1)
-	for i, want := range map[int]target.Outcome{1: target.OutcomeNoTrace, 2: target.OutcomeNoSlot} {
+	for i, want := range map[int]target.SampleOutcome{1: target.OutcomeNoTrace, 2: target.OutcomeNoSlot} {
 		r.sample(p.PID, threads[i].TID, [16]byte{byte(i)})
 		r.outcome(want, 1)
 	}

@@ -27,7 +27,7 @@ func TestNotSampled(t *testing.T) {
 
 func TestWhyNotSampled(t *testing.T) {
 	now := time.Now()
-	unresolved := target.NewView(procscan.Identity{}).TLS
+	unresolved := target.NewView(procscan.ProcessID{}).TLS
 	got, want := make(map[string]int), make(map[string]int)
 	for _, c := range []struct {
 		tls    string

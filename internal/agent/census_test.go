@@ -27,7 +27,7 @@ func known(t testing.TB, n int) *Agent {
 	a := &Agent{discovery: discovery, poller: poller, processes: make(map[int]*process)}
 	for pid := range n {
 		p := &process{agent: a, sender: messaging.NewSender(&a.counters.Messages, poller)}
-		p.shown.view = target.NewView(procscan.Identity{PID: pid})
+		p.shown.view = target.NewView(procscan.ProcessID{PID: pid})
 		p.sender.Add(messaging.Key{}, 2, time.Now()) // nothing is late before the first connection
 		t.Cleanup(p.sender.Close)
 		switch pid % 3 {

@@ -16,7 +16,7 @@ import (
 type Counters struct {
 	Feed       feed.Counters   // what came in at the feed socket
 	FedSamples atomic.Uint64   // samples in well-formed records: the sum of Fed
-	Fed        target.Outcomes // of them
+	Fed        target.SampleOutcomes // of them
 
 	Sampling sampling.Counters  // samples that we took ourselves
 	Messages messaging.Counters // what went out to the processes

@@ -201,7 +201,7 @@ func (a *Agent) look(serving context.Context, pid int) {
 func (a *Agent) found(serving context.Context, found procscan.Found) *process {
 	a.discovery.admission.Lock()
 	defer a.discovery.admission.Unlock()
-	if known := a.process(found.PID); known != nil && known.id == found.Identity {
+	if known := a.process(found.PID); known != nil && known.id == found.ProcessID {
 		a.tellTruncated(known, found)
 		known.mappings.put(found)
 		if a.process(found.PID) == known {

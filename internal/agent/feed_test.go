@@ -109,8 +109,8 @@ func TestMalformedDatagrams(t *testing.T) {
 // A process that ends late takes nobody off the registry who has its pid by then.
 func TestForgetAfterReuse(t *testing.T) {
 	const pid = 4711
-	old := &process{id: procscan.Identity{PID: pid, StartTime: 1}}
-	next := &process{id: procscan.Identity{PID: pid, StartTime: 2}}
+	old := &process{id: procscan.ProcessID{PID: pid, StartTime: 1}}
+	next := &process{id: procscan.ProcessID{PID: pid, StartTime: 2}}
 	a := &Agent{processes: map[int]*process{pid: next}}
 	if a.forget(old); a.processes[pid] != next {
 		t.Error("the process that has the pid now was forgotten")

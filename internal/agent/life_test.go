@@ -264,8 +264,8 @@ func TestHostileSlots(t *testing.T) {
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	r := run(t)
 	p.Registration(1)
-	counted := make(map[target.Outcome]uint64)
-	for kind, want := range map[string]target.Outcome{
+	counted := make(map[target.SampleOutcome]uint64)
+	for kind, want := range map[string]target.SampleOutcome{
 		"slot-null":     target.OutcomeNoSlot,
 		"slot-unmapped": target.OutcomeUnreadable,
 		"slot-wild":     target.OutcomeUnreadable,

@@ -28,7 +28,7 @@ const backlogBatches = 16
 // sender and status.
 type process struct {
 	agent  *Agent
-	id     procscan.Identity
+	id     procscan.ProcessID
 	log    *zap.Logger
 	sender *messaging.Sender
 
@@ -51,7 +51,7 @@ type process struct {
 	follower   *sampling.Follower  // whose Program is also other goroutines'
 	verified   time.Time           // when its libraries were last known to be mapped
 	own        target.Ownership    // of what it has published
-	socket     *messaging.Identity // of the socket that the sender is connected to, or nil
+	socket     *messaging.SocketID // of the socket that the sender is connected to, or nil
 	registered time.Time           // when it was connected to
 	born       time.Time           // when it became a candidate: the origin of its poll intervals
 	suspect    bool                // something has changed in its memory
@@ -65,7 +65,7 @@ type process struct {
 	names      *threadNames // of the program that was sampled last
 	late       uint64       // samples that its socket had no room for in time, when last looked at
 
-	refused target.Outcomes // samples that the sender was not given
+	refused target.SampleOutcomes // samples that the sender was not given
 
 	mu    sync.Mutex
 	shown shown
@@ -145,7 +145,7 @@ func (p *process) await(ctx context.Context, due <-chan time.Time) error {
 }
 
 // Identity is which process it is.
-func (p *process) Identity() procscan.Identity { return p.id }
+func (p *process) Identity() procscan.ProcessID { return p.id }
 
 // Stir has the process looked at at once. It may be called by any goroutine.
 func (p *process) Stir() {

@@ -35,7 +35,7 @@ func (p *process) Hold(held []sampling.Held) int {
 }
 
 // Refused counts samples that the sender is not given.
-func (p *process) Refused(outcome target.Outcome, samples uint64) { p.refused.Add(outcome, samples) }
+func (p *process) Refused(outcome target.SampleOutcome, samples uint64) { p.refused.Add(outcome, samples) }
 
 // report hands on samples that were held, unless they became late meanwhile.
 func (p *process) report(held []sampling.Held) {

@@ -24,7 +24,7 @@ func atRate(perSecond int) func(*Config) {
 func (r *running) sampledAdded() {
 	r.t.Helper()
 	c := r.Counters()
-	kernel := func(o bpf.Outcome) uint64 { return c.Sampling.Kernel[o].Load() }
+	kernel := func(o bpf.KernelOutcome) uint64 { return c.Sampling.Kernel[o].Load() }
 	handed := kernel(bpf.Correlated) + kernel(bpf.TableFull) + kernel(bpf.Unreadable)
 	if r.config.Unsampled {
 		handed += kernel(bpf.Unsampled)
@@ -122,7 +122,7 @@ func (r *running) stacksTrue(p *demo.Process, report demo.Report) {
 }
 
 // kernel is how many samples ended so in the kernel, as of a second ago at most.
-func (r *running) kernel(o bpf.Outcome) uint64 { return r.Counters().Sampling.Kernel[o].Load() }
+func (r *running) kernel(o bpf.KernelOutcome) uint64 { return r.Counters().Sampling.Kernel[o].Load() }
 
 // recounted waits until the kernel's counters were read anew, so many times: after the second, all
 // that had happened before is in them. There are samples at any time, if only of idle CPUs.
@@ -130,7 +130,7 @@ func (r *running) recounted(times int) {
 	r.t.Helper()
 	taken := func() (sum uint64) {
 		for o := range len(bpf.Counters{}) {
-			sum += r.kernel(bpf.Outcome(o))
+			sum += r.kernel(bpf.KernelOutcome(o))
 		}
 		return sum
 	}
@@ -143,7 +143,7 @@ func (r *running) recounted(times int) {
 // ofTargets is how many samples were of threads of targets.
 func (r *running) ofTargets() (sum uint64) {
 	for o := range len(bpf.Counters{}) {
-		if outcome := bpf.Outcome(o); outcome != bpf.NoTarget && outcome != bpf.Idle {
+		if outcome := bpf.KernelOutcome(o); outcome != bpf.NoTarget && outcome != bpf.Idle {
 			sum += r.kernel(outcome)
 		}
 	}

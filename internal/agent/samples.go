@@ -74,12 +74,12 @@ func (a *Agent) routeProcess(p *process, records []feed.Record, now time.Time, n
 }
 
 // refuse ends samples that were fed with an outcome.
-func (p *process) refuse(outcome target.Outcome, samples uint64) {
+func (p *process) refuse(outcome target.SampleOutcome, samples uint64) {
 	p.agent.counters.Fed.Add(outcome, samples)
 	p.refused.Add(outcome, samples)
 }
 
-func (p *process) refuseAll(samples []sample, outcome target.Outcome) {
+func (p *process) refuseAll(samples []sample, outcome target.SampleOutcome) {
 	for i := range samples {
 		p.refuse(outcome, samples[i].count)
 	}
@@ -125,7 +125,7 @@ func (p *process) attribute(samples []sample) {
 
 // readContexts answers what the thread of each sample works on, or what becomes of all of them
 // when that cannot be known. The answer is valid until the next call.
-func (p *process) readContexts(samples []sample) ([]target.Context, target.Outcome, error) {
+func (p *process) readContexts(samples []sample) ([]target.Context, target.SampleOutcome, error) {
 	if !p.target.Publishes() {
 		return nil, target.OutcomeNotRegistered, nil
 	}

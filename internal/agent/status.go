@@ -158,7 +158,7 @@ func (p *process) state(view *target.View, stats *messaging.Stats) (target.State
 }
 
 // count fills in the samples: those that the sender was given, and those that it was not.
-func (s *ProcessStatus) count(stats *messaging.Stats, refused *target.Outcomes) {
+func (s *ProcessStatus) count(stats *messaging.Stats, refused *target.SampleOutcomes) {
 	s.Samples, s.Sent, s.Queued = stats.Added, stats.Sent, stats.Queued
 	for r, samples := range stats.Dropped {
 		switch reason := messaging.Reason(r); {
@@ -172,7 +172,7 @@ func (s *ProcessStatus) count(stats *messaging.Stats, refused *target.Outcomes) 
 	for o := range refused {
 		samples := refused[o].Load()
 		s.Samples += samples
-		switch outcome := target.Outcome(o); {
+		switch outcome := target.SampleOutcome(o); {
 		case samples == 0:
 		case outcome.WithoutTrace():
 			s.WithoutTrace += samples

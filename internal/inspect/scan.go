@@ -70,7 +70,7 @@ func within[T any](ctx context.Context, late T, look func() T) T {
 }
 
 func timedOut(found procscan.Found) target.View {
-	view := target.NewView(found.Identity)
+	view := target.NewView(found.ProcessID)
 	view.State, view.Reason = target.StateError, target.ReasonTimeout.String()
 	view.Library = found.Libraries[0].Path
 	return view
@@ -79,7 +79,7 @@ func timedOut(found procscan.Found) target.View {
 // examine is the life of a process as far as it goes without sending anything. The target is nil
 // when the process was gone before; else the caller closes it.
 func examine(procRoot string, files *elfsym.Cache, found procscan.Found, filter target.Filter) (target.View, *target.Target) {
-	view := target.NewView(found.Identity)
+	view := target.NewView(found.ProcessID)
 	t, err := target.Open(procRoot, found, filter)
 	if err != nil {
 		view.State, view.Reason = target.StateOf(err)

@@ -59,7 +59,7 @@ func TestLabelsAreWordsOfTheLog(t *testing.T) {
 		slices.Sort(words)
 		return words
 	}
-	outcomes := words(int(target.NumOutcomes), func(i int) string { return target.Outcome(i).String() })
+	outcomes := words(int(target.NumOutcomes), func(i int) string { return target.SampleOutcome(i).String() })
 	reasons := words(int(target.NumReasons)-1, func(i int) string { return target.Reason(i + 1).String() })
 	gathered := ours(t, crowded())
 	for _, c := range []struct {
@@ -71,7 +71,7 @@ func TestLabelsAreWordsOfTheLog(t *testing.T) {
 		{"correlator_processes_not_sampled", "reason", slices.Sorted(slices.Values(agent.NotSampledReasons()))},
 		{"correlator_samples_total", "outcome", outcomes},
 		{"correlator_samples_total", "source", []string{"fed", "sampled"}},
-		{"correlator_kernel_samples_total", "outcome", words(len(bpf.Counters{}), func(i int) string { return bpf.Outcome(i).String() })},
+		{"correlator_kernel_samples_total", "outcome", words(len(bpf.Counters{}), func(i int) string { return bpf.KernelOutcome(i).String() })},
 		{"correlator_samples_dropped_total", "reason", words(int(messaging.NumReasons), func(i int) string { return messaging.Reason(i).String() })},
 		{"correlator_feed_datagrams_refused_total", "reason", words(int(feed.NumReasons), func(i int) string { return feed.Reason(i).String() })},
 		{"correlator_processes", "state", words(len(states), func(i int) string { return string(states[i]) })},

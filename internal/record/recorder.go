@@ -80,14 +80,14 @@ type Recorder struct {
 	tally     *tally
 	originals target.Claims[target.Original] // what is published
 	over      chan struct{}                  // closed when the only process to be recorded has ended
-	denied    map[procscan.Identity]struct{} // could not be looked into; owned by find
+	denied    map[procscan.ProcessID]struct{} // could not be looked into; owned by find
 	running   sync.WaitGroup
 
 	mu        sync.Mutex
-	processes map[procscan.Identity]*subject // those that run
+	processes map[procscan.ProcessID]*subject // those that run
 	recorded  []*subject                     // those that have ended, and were sampled
 	failed    []Failure                      // those that were not, or not to the end
-	refused   map[procscan.Identity]error    // why they are not recorded (yet)
+	refused   map[procscan.ProcessID]error    // why they are not recorded (yet)
 
 	sweepFailed bool // which is told once
 }
@@ -103,9 +103,9 @@ func Open(options Options, log *zap.Logger) (*Recorder, error) {
 	}
 	r := &Recorder{
 		options: options, log: log, over: make(chan struct{}),
-		processes: make(map[procscan.Identity]*subject),
-		refused:   make(map[procscan.Identity]error),
-		denied:    make(map[procscan.Identity]struct{}),
+		processes: make(map[procscan.ProcessID]*subject),
+		refused:   make(map[procscan.ProcessID]error),
+		denied:    make(map[procscan.ProcessID]struct{}),
 	}
 	var err error
 	if r.scanner, err = procscan.NewScanner(options.ProcRoot); err != nil {

@@ -109,7 +109,7 @@ func (r *Recorder) addLost(recording *Recording) {
 	handed := uint64(0) // over to us by the kernel
 	for i := range r.counters.Kernel {
 		samples := r.counters.Kernel[i].Load()
-		switch o := bpf.Outcome(i); o {
+		switch o := bpf.KernelOutcome(i); o {
 		case bpf.NoTarget, bpf.Idle:
 		case bpf.Correlated, bpf.Unsampled, bpf.NoTrace, bpf.NoSlot, bpf.TableFull, bpf.Unreadable:
 			handed += samples

@@ -103,12 +103,12 @@ func (r *Recorder) sweep(ctx, serving context.Context) error {
 			return
 		}
 		if err := r.take(serving, found); err != nil && !errors.Is(err, procscan.ErrGone) {
-			r.refuse(found.Identity, err)
+			r.refuse(found.ProcessID, err)
 		}
 	})
 	for _, process := range report.Unreadable {
-		if _, told := r.denied[process.Identity]; !told { // a sweep that ended early forgets whom it told of
-			r.denied[process.Identity] = struct{}{}
+		if _, told := r.denied[process.ProcessID]; !told { // a sweep that ended early forgets whom it told of
+			r.denied[process.ProcessID] = struct{}{}
 			r.log.Warn("process cannot be looked into", zap.String("reason", "processes_denied"),
 				zap.Int("pid", process.PID), zap.Error(process.Err))
 		}
@@ -132,7 +132,7 @@ var errTooManyProcesses = errors.New("too many processes")
 // take has a process recorded, and one that is already hear what it maps.
 func (r *Recorder) take(serving context.Context, found procscan.Found) error {
 	r.mu.Lock()
-	known, running, ended := r.processes[found.Identity], len(r.processes), len(r.recorded)
+	known, running, ended := r.processes[found.ProcessID], len(r.processes), len(r.recorded)
 	r.mu.Unlock()
 	if known != nil {
 		known.mu.Lock()
@@ -148,7 +148,7 @@ func (r *Recorder) take(serving context.Context, found procscan.Found) error {
 		return err
 	}
 	s := &subject{
-		recorder: r, id: found.Identity, target: t,
+		recorder: r, id: found.ProcessID, target: t,
 		held:   sampling.NewHeldQueue(),
 		exited: make(chan struct{}), stirred: make(chan struct{}, 1), taken: make(chan struct{}, 1),
 		stepped: make(chan struct{}),
@@ -160,15 +160,15 @@ func (r *Recorder) take(serving context.Context, found procscan.Found) error {
 		return err
 	}
 	r.mu.Lock()
-	r.processes[found.Identity] = s
-	delete(r.refused, found.Identity)
+	r.processes[found.ProcessID] = s
+	delete(r.refused, found.ProcessID)
 	r.mu.Unlock()
 	r.running.Go(func() { s.run(serving) })
 	return nil
 }
 
 // refuse takes down that a process is not recorded for a reason of our own, as long as it is not.
-func (r *Recorder) refuse(id procscan.Identity, err error) {
+func (r *Recorder) refuse(id procscan.ProcessID, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, known := r.refused[id]; known || len(r.refused) < r.options.MaxProcesses {

@@ -41,7 +41,7 @@ var errRestless = errors.New("executes programs, or publishes anew, too often")
 // goroutine of run, but for what a Learner does.
 type subject struct {
 	recorder *Recorder
-	id       procscan.Identity
+	id       procscan.ProcessID
 	held     *sampling.HeldQueue
 	exited   chan struct{} // closed by the exit watcher
 	stirred  chan struct{} // has a token when there are threads to name
@@ -67,7 +67,7 @@ type subject struct {
 // program is one program of a process as the receiver of its samples.
 type program struct {
 	subject  *subject
-	identity bpf.Identity
+	identity bpf.ExecID
 	process  *Process
 }
 
@@ -108,7 +108,7 @@ func (p *program) Hold(held []sampling.Held) int {
 }
 
 // Refused does nothing: the sampler's counters tell of all processes together.
-func (p *program) Refused(target.Outcome, uint64) {}
+func (p *program) Refused(target.SampleOutcome, uint64) {}
 
 // learn gives all lessons that there are.
 func (s *subject) learn() {
@@ -150,7 +150,7 @@ func (s *subject) run(recording context.Context) {
 }
 
 // Identity is which process it is.
-func (s *subject) Identity() procscan.Identity { return s.id }
+func (s *subject) Identity() procscan.ProcessID { return s.id }
 
 // Stir has it looked at at once, because what it published is an older process's. It may be called by any
 // goroutine.
@@ -265,7 +265,7 @@ func (s *subject) unfollow() {
 
 // receiver is who gets the samples of a program: who got them before, unless it is another one, or
 // publishes something else.
-func (s *subject) receiver(identity bpf.Identity) sampling.Receiver {
+func (s *subject) receiver(identity bpf.ExecID) sampling.Receiver {
 	storage, cgroup := s.target.Storage(), s.target.Cgroup()
 	process := Process{
 		PID: s.id.PID, StartTime: s.id.StartTime,

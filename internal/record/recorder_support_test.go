@@ -95,7 +95,7 @@ func (r *running) wait() *Recording {
 	}
 	taken, accounted := uint64(0), r.tally.early
 	for o := range r.counters.Kernel {
-		if outcome := bpf.Outcome(o); outcome != bpf.NoTarget && outcome != bpf.Idle {
+		if outcome := bpf.KernelOutcome(o); outcome != bpf.NoTarget && outcome != bpf.Idle {
 			taken += r.counters.Kernel[o].Load()
 		}
 	}

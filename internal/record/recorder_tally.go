@@ -36,7 +36,7 @@ type tally struct {
 	names   map[thread]string
 	known   map[processStack]struct{}
 	held    int // frames of stacks
-	shares  map[procscan.Identity]*share
+	shares  map[procscan.ProcessID]*share
 	lost    map[string]uint64
 	total   uint64 // of samples
 	traced  uint64
@@ -75,7 +75,7 @@ func newTally(frames func(profile.StackTraceID) ([]profile.Frame, bool)) *tally 
 		stacks:  make(map[profile.StackTraceID][]profile.Frame),
 		names:   make(map[thread]string),
 		known:   make(map[processStack]struct{}),
-		shares:  make(map[procscan.Identity]*share),
+		shares:  make(map[procscan.ProcessID]*share),
 		lost:    make(map[string]uint64),
 	}
 }

@@ -83,7 +83,7 @@ func (r *Recording) Close() {
 
 // NumProcesses is how many processes Processes are, whatever programs they executed.
 func (r *Recording) NumProcesses() int {
-	distinct := make(map[procscan.Identity]struct{})
+	distinct := make(map[procscan.ProcessID]struct{})
 	for _, p := range r.Processes {
 		distinct[p.Identity()] = struct{}{}
 	}
@@ -91,8 +91,8 @@ func (r *Recording) NumProcesses() int {
 }
 
 // Identity tells processes apart whose programs are several of a Recording's.
-func (p *Process) Identity() procscan.Identity {
-	return procscan.Identity{PID: p.PID, StartTime: p.StartTime}
+func (p *Process) Identity() procscan.ProcessID {
+	return procscan.ProcessID{PID: p.PID, StartTime: p.StartTime}
 }
 
 // Period is the CPU time that a sample stands for.

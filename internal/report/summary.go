@@ -50,7 +50,7 @@ type transaction struct {
 
 type share struct {
 	samples, withTrace uint64
-	processes          map[procscan.Identity]struct{}
+	processes          map[procscan.ProcessID]struct{}
 }
 
 // quality is how much the samples of a process tell.
@@ -99,7 +99,7 @@ func serviceOf(p *record.Process) service { return service{p.Service, p.Environm
 func (s *Summary) service(p *record.Process) *share {
 	of := s.services[serviceOf(p)]
 	if of == nil {
-		of = &share{processes: make(map[procscan.Identity]struct{})}
+		of = &share{processes: make(map[procscan.ProcessID]struct{})}
 		s.services[serviceOf(p)] = of
 	}
 	return of

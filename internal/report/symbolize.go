@@ -44,11 +44,11 @@ type Symbolizer struct {
 	opener     symbols.Opener
 	sysFS      string
 	room       *symbols.Room
-	openMapped func(*record.Process, procscan.Mapping) (mappedFile, elfsym.Identity, error)
+	openMapped func(*record.Process, procscan.Mapping) (mappedFile, elfsym.FileKey, error)
 
 	mu        sync.Mutex // never held while something may block
 	processes map[*record.Process]*sources
-	files     map[elfsym.Identity]*source
+	files     map[elfsym.FileKey]*source
 	debug     map[debugKey]*debugFile
 }
 
@@ -61,7 +61,7 @@ func NewSymbolizer(procRoot string) *Symbolizer {
 		room:       symbols.NewRoom(maxNamesBytes),
 		openMapped: openMapped,
 		processes:  make(map[*record.Process]*sources),
-		files:      make(map[elfsym.Identity]*source),
+		files:      make(map[elfsym.FileKey]*source),
 		debug:      make(map[debugKey]*debugFile),
 	}
 }
@@ -96,7 +96,7 @@ func (n *fileNames) cutFor(room *symbols.Room) bool {
 
 // debugKey is a debug file, and whose it is asked to be.
 type debugKey struct {
-	file elfsym.Identity
+	file elfsym.FileKey
 	of   profile.FileID
 }
 
@@ -240,7 +240,7 @@ func (s *Symbolizer) openWanted(p *record.Process, m procscan.Mapping, wanted ma
 }
 
 // source returns the source of a file, which is made if there is none yet; nil when there are too many.
-func (s *Symbolizer) source(identity elfsym.Identity, made *source) (found *source, isNew bool) {
+func (s *Symbolizer) source(identity elfsym.FileKey, made *source) (found *source, isNew bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if found = s.files[identity]; found != nil || len(s.files) == maxSources {
@@ -250,15 +250,15 @@ func (s *Symbolizer) source(identity elfsym.Identity, made *source) (found *sour
 	return made, true
 }
 
-func openMapped(p *record.Process, m procscan.Mapping) (mappedFile, elfsym.Identity, error) {
+func openMapped(p *record.Process, m procscan.Mapping) (mappedFile, elfsym.FileKey, error) {
 	file, err := p.Handle.OpenMapped(m)
 	if err != nil {
-		return nil, elfsym.Identity{}, err
+		return nil, elfsym.FileKey{}, err
 	}
 	identity, err := elfsym.Identify(file)
 	if err != nil {
 		file.Close()
-		return nil, elfsym.Identity{}, err
+		return nil, elfsym.FileKey{}, err
 	}
 	return file, identity, nil
 }

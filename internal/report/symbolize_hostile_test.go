@@ -61,7 +61,7 @@ func TestLateProcess(t *testing.T) {
 		frames[p] = []profile.Frame{{File: &profile.File{ID: profile.FileID{1}, Kind: profile.NativeFrame, Path: "/none"}, Address: 1}}
 	}
 	s := NewSymbolizer("/proc")
-	s.openMapped = func(p *record.Process, m procscan.Mapping) (mappedFile, elfsym.Identity, error) {
+	s.openMapped = func(p *record.Process, m procscan.Mapping) (mappedFile, elfsym.FileKey, error) {
 		opened, identity, err := openMapped(p, m)
 		if file, ok := hanging[p]; ok && err == nil {
 			file.File = opened.(*os.File)
@@ -97,7 +97,7 @@ func TestClosingHangs(t *testing.T) {
 	frames := []profile.Frame{function(t, first, "demo", "checkout")}
 	s := NewSymbolizer("/proc")
 	hang, closing := make(chan struct{}), make(chan struct{})
-	s.openMapped = func(p *record.Process, m procscan.Mapping) (mappedFile, elfsym.Identity, error) {
+	s.openMapped = func(p *record.Process, m procscan.Mapping) (mappedFile, elfsym.FileKey, error) {
 		opened, identity, err := openMapped(p, m)
 		if err == nil {
 			opened = closingFile{opened, hang, closing}
@@ -252,7 +252,7 @@ func TestForeignFileSystem(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := NewSymbolizer(procRoot)
-		s.openMapped = func(p *record.Process, m procscan.Mapping) (mappedFile, elfsym.Identity, error) {
+		s.openMapped = func(p *record.Process, m procscan.Mapping) (mappedFile, elfsym.FileKey, error) {
 			if want == "" {
 				t.Errorf("%s was opened", m.Path)
 			}

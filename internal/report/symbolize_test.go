@@ -34,7 +34,7 @@ func openProcess(t *testing.T, pid int) *record.Process {
 		t.Fatal(err)
 	}
 	p := &record.Process{PID: pid}
-	if p.Handle, err = procscan.OpenProcess("/proc", procscan.Identity{PID: pid, StartTime: start}); err != nil {
+	if p.Handle, err = procscan.OpenProcess("/proc", procscan.ProcessID{PID: pid, StartTime: start}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.Handle.Close() })

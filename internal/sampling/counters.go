@@ -16,7 +16,7 @@ type Counters struct {
 	// ones, if those are kept): the sum of Outcomes, once Run and the processes have ended. What a
 	// process holds that hangs at the end has none.
 	Kernel   [len(bpf.Counters{})]atomic.Uint64
-	Outcomes target.Outcomes
+	Outcomes target.SampleOutcomes
 	Missed   atomic.Uint64 // ticks of the sampling clock without a sample, see bpf.Sampler.Missed
 
 	Drains      atomic.Uint64
@@ -37,7 +37,7 @@ func (c *Counters) Each(add func(name string, n uint64)) {
 
 func (c *Counters) samples(add func(string, uint64)) {
 	for o := range c.Kernel {
-		add("kernel_"+bpf.Outcome(o).String(), c.Kernel[o].Load())
+		add("kernel_"+bpf.KernelOutcome(o).String(), c.Kernel[o].Load())
 	}
 	for o := range target.NumOutcomes {
 		add("sampled_"+o.String(), c.Outcomes[o].Load())

@@ -15,14 +15,14 @@ import (
 type Follower struct {
 	sampling *Sampling // nil: only the rule is wanted
 	target   *target.Target
-	receiver func(bpf.Identity) Receiver
+	receiver func(bpf.ExecID) Receiver
 	program  atomic.Pointer[Program]
 	contexts target.ContextReader
 }
 
 // NewFollower returns a Follower that has nothing sampled yet; receiver answers who gets the samples of a
 // program. Without a Sampling it never will, and all that it does is to resolve the rule.
-func NewFollower(s *Sampling, t *target.Target, receiver func(bpf.Identity) Receiver) *Follower {
+func NewFollower(s *Sampling, t *target.Target, receiver func(bpf.ExecID) Receiver) *Follower {
 	return &Follower{sampling: s, target: t, receiver: receiver}
 }
 
@@ -78,7 +78,7 @@ func (f *Follower) Runs() bool {
 // Report reads what is still to be known of samples that were held, and hands them on. Those that are
 // older than maxAge by then it does not: looking at the process can take long.
 func (f *Follower) Report(held []Held, maxAge time.Duration) {
-	outcomes := make([]target.Outcome, len(held)) // OutcomeCorrelated is 0
+	outcomes := make([]target.SampleOutcome, len(held)) // OutcomeCorrelated is 0
 	for i := range held {                         // first what does not stay as it is
 		if held[i].needsContext {
 			outcomes[i] = f.readContext(&held[i])
@@ -98,7 +98,7 @@ func (f *Follower) Report(held []Held, maxAge time.Duration) {
 }
 
 // readContext reads the context of a sample that the kernel could not read.
-func (f *Follower) readContext(h *Held) target.Outcome {
+func (f *Follower) readContext(h *Held) target.SampleOutcome {
 	if target.TooLate(h.sample.At) {
 		return target.OutcomeStale
 	}

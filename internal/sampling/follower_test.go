@@ -53,8 +53,8 @@ func TestFollowerExec(t *testing.T) {
 	before, after := newReceiver(t, 1<<20), newReceiver(t, 1<<20)
 	stop := after.serve(s)
 	receivers := []*receiver{before, after}
-	var identities []bpf.Identity
-	f := NewFollower(s.Sampling, openTarget(t, p), func(identity bpf.Identity) Receiver {
+	var identities []bpf.ExecID
+	f := NewFollower(s.Sampling, openTarget(t, p), func(identity bpf.ExecID) Receiver {
 		identities = append(identities, identity)
 		if len(identities) == 1 { // it is identified, and its rule is known
 			p.Restart(true)
@@ -100,7 +100,7 @@ func TestFollowerUnsupported(t *testing.T) {
 	s := open(t, bpf.SamplerOptions{})
 	opened := openTarget(t, p)
 	asked := 0
-	f := NewFollower(s.Sampling, opened, func(bpf.Identity) Receiver {
+	f := NewFollower(s.Sampling, opened, func(bpf.ExecID) Receiver {
 		asked++
 		return newReceiver(t, 0)
 	})
@@ -157,7 +157,7 @@ func TestFollowerSpan(t *testing.T) {
 			}
 			s := open(t, bpf.SamplerOptions{BySpan: bySpan, ByThread: true})
 			r := newReceiver(t, 1<<20)
-			f := NewFollower(s.Sampling, openTarget(t, p), func(bpf.Identity) Receiver { return r })
+			f := NewFollower(s.Sampling, openTarget(t, p), func(bpf.ExecID) Receiver { return r })
 			if err := f.Follow(); err != nil {
 				t.Fatal(err)
 			}

@@ -29,7 +29,7 @@ type Held struct {
 func (h *Held) Samples() uint64 { return h.sample.Samples }
 
 // Refuse ends what was held with an outcome.
-func (s *Sampling) Refuse(held *Held, outcome target.Outcome) {
+func (s *Sampling) Refuse(held *Held, outcome target.SampleOutcome) {
 	s.counters.Outcomes.Add(outcome, held.Samples())
 	held.program.receiver.Refused(outcome, held.Samples())
 }

@@ -49,13 +49,13 @@ type Receiver interface {
 	// no room for all, and answers how many. Each of them must come back with Follower.Report or Refuse.
 	Hold(held []Held) int
 	// Refused is told of samples that were held, or to be held, and ended otherwise.
-	Refused(outcome target.Outcome, samples uint64)
+	Refused(outcome target.SampleOutcome, samples uint64)
 }
 
 // A Program is what one process runs, from one exec to the next.
 type Program struct {
 	sampling *Sampling
-	identity bpf.Identity
+	identity bpf.ExecID
 	receiver Receiver
 	process  executable
 	space    *profile.AddressSpace
@@ -66,12 +66,12 @@ type Program struct {
 }
 
 // Identify answers which program a process runs now, or bpf.ErrGone.
-func (s *Sampling) Identify(pid int) (bpf.Identity, error) { return s.sampler.Identify(pid) }
+func (s *Sampling) Identify(pid int) (bpf.ExecID, error) { return s.sampler.Identify(pid) }
 
 // Start has the threads of a program sampled that work on a trace, and its samples handed to
 // receiver. The rule must have been found out after Identify gave the identity; then it is never
 // applied to another program of the process.
-func (s *Sampling) Start(identity bpf.Identity, rule tlsdesc.Rule, handle *procscan.Handle, receiver Receiver) (*Program, error) {
+func (s *Sampling) Start(identity bpf.ExecID, rule tlsdesc.Rule, handle *procscan.Handle, receiver Receiver) (*Program, error) {
 	p := &Program{
 		sampling: s,
 		identity: identity,

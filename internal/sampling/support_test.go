@@ -78,7 +78,7 @@ func (s *sampled) start(p *demo.Process, receiver Receiver) *Program {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	handle, err := procscan.OpenProcess("/proc", found.Identity)
+	handle, err := procscan.OpenProcess("/proc", found.ProcessID)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -142,8 +142,8 @@ func (s *sampled) added(held uint64) {
 	}
 }
 
-func (s *sampled) kernel(o bpf.Outcome) uint64     { return s.counters.Kernel[o].Load() }
-func (s *sampled) outcome(o target.Outcome) uint64 { return s.counters.Outcomes[o].Load() }
+func (s *sampled) kernel(o bpf.KernelOutcome) uint64     { return s.counters.Kernel[o].Load() }
+func (s *sampled) outcome(o target.SampleOutcome) uint64 { return s.counters.Outcomes[o].Load() }
 func (s *sampled) poll(what string, done func() bool) {
 	s.t.Helper()
 	testenv.Poll(s.t, deadline, what, done)
@@ -161,7 +161,7 @@ type receiver struct {
 	limit int           // of held
 	delay time.Duration // of each Hold
 
-	refused target.Outcomes
+	refused target.SampleOutcomes
 
 	mu      sync.Mutex
 	samples map[Sample]uint64 // without their number and times
@@ -212,7 +212,7 @@ func (r *receiver) Hold(held []Held) int {
 	return n
 }
 
-func (r *receiver) Refused(outcome target.Outcome, samples uint64) { r.refused.Add(outcome, samples) }
+func (r *receiver) Refused(outcome target.SampleOutcome, samples uint64) { r.refused.Add(outcome, samples) }
 
 // take is what was held until now.
 func (r *receiver) take() (held []Held) {

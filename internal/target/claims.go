@@ -18,7 +18,7 @@ type Claims[K comparable] struct {
 
 // Claimant is a process that claims something, a comparable value. Its methods must not block.
 type Claimant interface {
-	Identity() procscan.Identity
+	Identity() procscan.ProcessID
 	// Stir is called when an older process has taken over what was held: it has to look.
 	Stir()
 }
@@ -58,7 +58,7 @@ func (c *Claims[K]) Release(key K, by Claimant) {
 }
 
 // isOlder says whether one process started before another.
-func isOlder(one, other procscan.Identity) bool {
+func isOlder(one, other procscan.ProcessID) bool {
 	if one.StartTime != other.StartTime {
 		return one.StartTime < other.StartTime
 	}

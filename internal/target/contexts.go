@@ -16,7 +16,7 @@ import (
 
 // Context is what one thread worked on when it was looked at.
 type Context struct {
-	Outcome Outcome      // OutcomeCorrelated when Slot holds a sampled trace
+	Outcome SampleOutcome      // OutcomeCorrelated when Slot holds a sampled trace
 	Addr    uint64       // of the slot, 0 when the thread has none
 	Slot    memread.Slot // zero unless it was read
 }
@@ -129,7 +129,7 @@ func (r *ContextReader) pagedOut(t *Target, threadPointer uint64) (bool, error) 
 	return t.memory.SlotPagedOut(binary.NativeEndian.Uint64(slot[:]))
 }
 
-func contextOutcome(variableErr error, result *memread.SlotResult) Outcome {
+func contextOutcome(variableErr error, result *memread.SlotResult) SampleOutcome {
 	switch {
 	case errors.Is(variableErr, tlsdesc.ErrChanged), errors.Is(result.Err, memread.ErrTorn):
 		return OutcomeTorn
@@ -161,7 +161,7 @@ type Keep struct {
 	Untraced  bool // those of threads without a trace
 }
 
-func (k Keep) has(o Outcome) bool {
+func (k Keep) has(o SampleOutcome) bool {
 	switch o {
 	case OutcomeCorrelated:
 		return true
@@ -175,7 +175,7 @@ func (k Keep) has(o Outcome) bool {
 
 // Judge is what becomes of a sample whose thread's context was read from outside just now:
 // OutcomeCorrelated if it is of use.
-func (t *Target) Judge(c *Context, tid int, sampledAt time.Time, keep Keep) Outcome {
+func (t *Target) Judge(c *Context, tid int, sampledAt time.Time, keep Keep) SampleOutcome {
 	switch {
 	case TooLate(sampledAt): // by now: reading took that long
 		return OutcomeStale

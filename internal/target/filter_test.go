@@ -130,7 +130,7 @@ func TestFilterContainer(t *testing.T) {
 // When the cgroup cannot be read, and it matters, nothing is opened.
 func TestLoadUnknownCgroup(t *testing.T) {
 	// Stands in for a procfs, and says of this process what the test likes.
-	procRoot, self := t.TempDir(), procscan.Identity{PID: os.Getpid(), StartTime: 1234}
+	procRoot, self := t.TempDir(), procscan.ProcessID{PID: os.Getpid(), StartTime: 1234}
 	dir := filepath.Join(procRoot, strconv.Itoa(self.PID))
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -149,7 +149,7 @@ func TestLoadUnknownCgroup(t *testing.T) {
 	load := func(cgroup string, filter Filter) error {
 		t.Helper()
 		write("cgroup", cgroup)
-		target, err := Open(procRoot, procscan.Found{Identity: self}, filter)
+		target, err := Open(procRoot, procscan.Found{ProcessID: self}, filter)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,13 +2,13 @@ package target
 
 import "sync/atomic"
 
-// Outcome is what became of a sample on its way to the queue of its process; from there on
+// SampleOutcome is what became of a sample on its way to the queue of its process; from there on
 // messaging.Counters tells. Every sample that is fed to us, or that the kernel's counts hand over,
 // has exactly one.
-type Outcome uint8
+type SampleOutcome uint8
 
 const (
-	OutcomeCorrelated     Outcome = iota // has a trace, was given to the sender of its process
+	OutcomeCorrelated     SampleOutcome = iota // has a trace, was given to the sender of its process
 	OutcomeUnknownProcess                // its process takes no part, or no more
 	OutcomeNotRegistered                 // its process publishes nothing, or not what was read just before
 	OutcomeBacklog                       // its process had too many samples waiting for a look at it
@@ -47,16 +47,16 @@ var outcomeNames = [NumOutcomes]string{
 }
 
 // String is the outcome's label in logs and metrics.
-func (o Outcome) String() string { return outcomeNames[o] }
+func (o SampleOutcome) String() string { return outcomeNames[o] }
 
-// Outcomes counts samples by outcome. It may be read at any time.
-type Outcomes [NumOutcomes]atomic.Uint64
+// SampleOutcomes counts samples by outcome. It may be read at any time.
+type SampleOutcomes [NumOutcomes]atomic.Uint64
 
 // Add counts so many samples.
-func (c *Outcomes) Add(o Outcome, samples uint64) { c[o].Add(samples) }
+func (c *SampleOutcomes) Add(o SampleOutcome, samples uint64) { c[o].Add(samples) }
 
 // Sum is all samples that were counted.
-func (c *Outcomes) Sum() (sum uint64) {
+func (c *SampleOutcomes) Sum() (sum uint64) {
 	for o := range c {
 		sum += c[o].Load()
 	}
@@ -65,6 +65,6 @@ func (c *Outcomes) Sum() (sum uint64) {
 
 // WithoutTrace says that there was nothing to tell: the thread worked on no trace, or on one that is not
 // sampled.
-func (o Outcome) WithoutTrace() bool {
+func (o SampleOutcome) WithoutTrace() bool {
 	return o == OutcomeNoSlot || o == OutcomeNoTrace || o == OutcomeUnsampled
 }

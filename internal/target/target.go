@@ -82,7 +82,7 @@ const resolveInterval = 100 * time.Millisecond
 // Open looks at nothing but the identity of the process; Load comes next. The caller must Close.
 // The error is procscan.ErrGone when the process has ended.
 func Open(procRoot string, found procscan.Found, filter Filter) (*Target, error) {
-	handle, err := procscan.OpenProcess(procRoot, found.Identity)
+	handle, err := procscan.OpenProcess(procRoot, found.ProcessID)
 	if err != nil {
 		return nil, err
 	}
@@ -341,7 +341,7 @@ func (t *Target) Dial() (*messaging.Socket, error) {
 }
 
 // SocketIs says whether the path that the process published still leads to that socket file.
-func (t *Target) SocketIs(identity messaging.Identity) bool {
+func (t *Target) SocketIs(identity messaging.SocketID) bool {
 	root, err := t.handle.OpenRoot()
 	if err != nil {
 		return false

@@ -59,7 +59,7 @@ func (v View) ShortContainerID() string { return v.ContainerID[:min(len(v.Contai
 const ticksPerSecond = 100
 
 // NewView is the view of a process of which nothing is known yet.
-func NewView(id procscan.Identity) View {
+func NewView(id procscan.ProcessID) View {
 	return View{PID: id.PID, StartTime: startTime(id.StartTime), TLS: unresolved}
 }
 

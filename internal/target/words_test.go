@@ -92,7 +92,7 @@ func TestReadPagedOut(t *testing.T) {
 		p := demo.Start(t, demo.Options{Flavor: flavor, Manual: true, Idle: 1, PageOut: true})
 		target := openDemo(t, p)
 		var reader ContextReader
-		var outcomes []Outcome
+		var outcomes []SampleOutcome
 		for range 100 { // it takes longer than it may at times
 			context := p.Begin(1)
 			outcomes = outcomes[:0]
