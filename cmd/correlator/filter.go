@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"correlator/internal/process"
 	"correlator/internal/settings"
-	"correlator/internal/target"
 )
 
 // filterHelp is part of the help of the commands with filterFlags.
@@ -21,7 +21,7 @@ variable each line is an expression. What a process is called is what it says it
 of services keep order, not secrets; its cgroup is what the kernel says.`
 
 // filterFlags are the flags that choose processes.
-func filterFlags(flags *pflag.FlagSet, filter *target.Filter) {
+func filterFlags(flags *pflag.FlagSet, filter *process.Filter) {
 	settings.Group(flags, "Which processes", func(flags *pflag.FlagSet) {
 		flags.Var(&patternsValue{patterns: &filter.IncludeServices}, "include-service", "only services with such a name (default: all)")
 		flags.Var(&patternsValue{patterns: &filter.ExcludeServices}, "exclude-service", "no services with such a name (default: none)")
@@ -35,7 +35,7 @@ func filterFlags(flags *pflag.FlagSet, filter *target.Filter) {
 // patternsValue is the value of a flag that may be given several times, or several lines at once. It
 // is a pflag.SliceValue: a list, in a file.
 type patternsValue struct {
-	patterns *target.Patterns
+	patterns *process.Patterns
 	texts    []string // that they were made of
 }
 
@@ -49,7 +49,7 @@ func (p *patternsValue) Set(lines string) error {
 }
 
 func (p *patternsValue) Append(text string) error {
-	patterns, err := target.ParsePatterns(text)
+	patterns, err := process.ParsePatterns(text)
 	if err != nil || len(patterns) == 0 {
 		return err
 	}

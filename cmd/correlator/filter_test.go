@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"correlator/internal/demo"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/internal/testenv"
 )
 
@@ -26,25 +26,25 @@ func TestScanFiltered(t *testing.T) {
 	for _, c := range []struct {
 		flags       []string
 		environment string
-		shop, test  target.State
+		shop, test  process.State
 	}{
-		{nil, "", target.StateReady, target.StateReady},
-		{[]string{"--include-service", "shop"}, "", target.StateReady, target.StateFiltered},
-		{[]string{"--include-service", "none", "--include-service", "shop.*", "--exclude-service", "shop"}, "", target.StateFiltered, target.StateReady},
-		{nil, "CORRELATOR_INCLUDE_SERVICE=none\nshop-test\n", target.StateFiltered, target.StateReady},
-		{[]string{"--include-service", "shop"}, "CORRELATOR_INCLUDE_SERVICE=shop-test", target.StateReady, target.StateFiltered},
-		{[]string{"--exclude-container", "/.*"}, "", target.StateFiltered, target.StateFiltered},
-		{nil, "CORRELATOR_INCLUDE_CONTAINER=/.*", target.StateReady, target.StateReady},
+		{nil, "", process.StateReady, process.StateReady},
+		{[]string{"--include-service", "shop"}, "", process.StateReady, process.StateFiltered},
+		{[]string{"--include-service", "none", "--include-service", "shop.*", "--exclude-service", "shop"}, "", process.StateFiltered, process.StateReady},
+		{nil, "CORRELATOR_INCLUDE_SERVICE=none\nshop-test\n", process.StateFiltered, process.StateReady},
+		{[]string{"--include-service", "shop"}, "CORRELATOR_INCLUDE_SERVICE=shop-test", process.StateReady, process.StateFiltered},
+		{[]string{"--exclude-container", "/.*"}, "", process.StateFiltered, process.StateFiltered},
+		{nil, "CORRELATOR_INCLUDE_CONTAINER=/.*", process.StateReady, process.StateReady},
 	} {
 		if name, value, ok := strings.Cut(c.environment, "="); ok {
 			t.Setenv(name, value)
 		}
-		processes := jsonOf[[]target.View](t, nil, append([]string{"scan"}, c.flags...)...)
+		processes := jsonOf[[]process.View](t, nil, append([]string{"scan"}, c.flags...)...)
 		if name, _, ok := strings.Cut(c.environment, "="); ok {
 			os.Unsetenv(name) // Setenv puts back what was there before
 		}
-		for p, want := range map[*demo.Process]target.State{shop: c.shop, test: c.test} {
-			i := slices.IndexFunc(processes, func(v target.View) bool { return v.PID == p.PID })
+		for p, want := range map[*demo.Process]process.State{shop: c.shop, test: c.test} {
+			i := slices.IndexFunc(processes, func(v process.View) bool { return v.PID == p.PID })
 			if i < 0 || processes[i].State != want || !strings.Contains(string(cgroup), ":"+processes[i].CgroupPath+"\n") {
 				t.Errorf("%v %q: process %d is not %s: %+v", c.flags, c.environment, p.PID, want, processes)
 			}

@@ -22,7 +22,7 @@ import (
 	"correlator/internal/agent"
 	"correlator/internal/demo"
 	"correlator/internal/inspect"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/internal/testenv"
 )
 
@@ -127,13 +127,13 @@ func TestRun(t *testing.T) {
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1, Service: "a\x1b[31m\tservice"})
 	socket := filepath.Join(t.TempDir(), "feed")
 
-	var processes []target.View
+	var processes []process.View
 	if err := json.Unmarshal(command(t, "", "scan", "-o", "json"), &processes); err != nil {
 		t.Fatal(err)
 	}
 	listed := false
-	for _, process := range processes {
-		listed = listed || process.PID == p.PID && process.State == target.StateReady
+	for _, view := range processes {
+		listed = listed || view.PID == p.PID && view.State == process.StateReady
 	}
 	if !listed {
 		t.Errorf("scan does not list process %d as ready: %+v", p.PID, processes)
@@ -182,7 +182,7 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	i := slices.IndexFunc(status.Processes, func(s agent.ProcessStatus) bool { return s.PID == p.PID })
-	if i < 0 || status.Processes[i].State != target.StateRegistered || status.Processes[i].Sent != 3 ||
+	if i < 0 || status.Processes[i].State != process.StateRegistered || status.Processes[i].Sent != 3 ||
 		status.Processes[i].RegisteredSince == nil || status.Counters["samples_sent"] < 3 || status.NotReady != "" {
 		t.Errorf("status: %+v", status)
 	}

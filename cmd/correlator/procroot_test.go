@@ -14,7 +14,7 @@ import (
 
 	"correlator/internal/demo"
 	"correlator/internal/inspect"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/internal/testenv"
 )
 
@@ -60,9 +60,9 @@ func TestProcRootElsewhere(t *testing.T) {
 		return transaction.Samples >= 50
 	}))
 
-	processes := jsonOf[[]target.View](t, contained, "scan", "--proc-root", procRoot)
-	i := slices.IndexFunc(processes, func(v target.View) bool { return v.PID == p.PID })
-	if i < 0 || processes[i].State != target.StateReady || processes[i].TLS != "static" || processes[i].CgroupPath == "" {
+	processes := jsonOf[[]process.View](t, contained, "scan", "--proc-root", procRoot)
+	i := slices.IndexFunc(processes, func(v process.View) bool { return v.PID == p.PID })
+	if i < 0 || processes[i].State != process.StateReady || processes[i].TLS != "static" || processes[i].CgroupPath == "" {
 		t.Errorf("process %d is not ready: %+v", p.PID, processes)
 	}
 	inspection := jsonOf[inspect.Inspection](t, contained, "inspect", "--proc-root", procRoot, strconv.Itoa(p.PID))
@@ -90,9 +90,9 @@ func TestProcRootAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			contained, procRoot := procRootElsewhere(t, change)
 			p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
-			processes := jsonOf[[]target.View](t, contained, "scan", "--proc-root", procRoot)
-			i := slices.IndexFunc(processes, func(v target.View) bool { return v.PID == p.PID })
-			if i < 0 || processes[i].State != target.StateReady || processes[i].TLS != "static" {
+			processes := jsonOf[[]process.View](t, contained, "scan", "--proc-root", procRoot)
+			i := slices.IndexFunc(processes, func(v process.View) bool { return v.PID == p.PID })
+			if i < 0 || processes[i].State != process.StateReady || processes[i].TLS != "static" {
 				t.Errorf("process %d is not ready: %+v", p.PID, processes)
 			}
 

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"correlator/internal/demo"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/internal/testenv"
 )
 
@@ -44,11 +44,11 @@ func TestSampled(t *testing.T) {
 			})
 			clean(t, report)
 
-			var processes []target.View
+			var processes []process.View
 			if err := json.Unmarshal(command(t, "", "scan", "-o", "json"), &processes); err != nil {
 				t.Fatal(err)
 			}
-			i := slices.IndexFunc(processes, func(v target.View) bool { return v.PID == p.PID })
+			i := slices.IndexFunc(processes, func(v process.View) bool { return v.PID == p.PID })
 			if i < 0 || processes[i].TLS != c.tls {
 				t.Errorf("process %d is not listed with %s TLS: %+v", p.PID, c.tls, processes)
 			}

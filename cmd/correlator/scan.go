@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"correlator/internal/inspect"
-	"correlator/internal/target"
+	"correlator/internal/process"
 )
 
 func procRootFlag(flags *pflag.FlagSet, value *string) {
@@ -31,7 +31,7 @@ func checkOutput(value string) error {
 
 func scanCommand() *cobra.Command {
 	var procRoot, output string
-	var filter target.Filter
+	var filter process.Filter
 	cmd := &cobra.Command{
 		Use:   "scan",
 		Short: "List the processes that take part, and their state",

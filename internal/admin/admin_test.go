@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"correlator/internal/agent"
+	"correlator/internal/process"
 	"correlator/internal/sockfile"
-	"correlator/internal/target"
 )
 
 // source always has the same status.
@@ -50,20 +50,20 @@ func example() Status {
 		SamplesPerSecond: 20, LiveEvents: true, MappingsFrom: "procmap_query",
 		Processes: []agent.ProcessStatus{
 			{
-				View: target.View{PID: 812, StartTime: now, State: target.StateRegistered, ServiceName: "shop",
+				View: process.View{PID: 812, StartTime: now, State: process.StateRegistered, ServiceName: "shop",
 					ServiceEnvironment: "production", Libc: "musl", TLS: "dynamic", ContainerID: "8d3f0011223344556677"},
 				RegisteredSince: &registered, Samples: 1234999, Sent: 1234000, Queued: 30, WithoutTrace: 402, Late: 500,
 				Dropped: map[string]uint64{"queue_full": 7, "stale": 60},
 			},
 			{
-				View: target.View{PID: 4711, StartTime: now, State: target.StateError, Reason: "socket_denied",
+				View: process.View{PID: 4711, StartTime: now, State: process.StateError, Reason: "socket_denied",
 					ServiceName: "evil\x1b[2J", Libc: "glibc", TLS: "static"},
 				Dropped: map[string]uint64{},
 				LastError: &agent.ProcessError{Reason: "socket_denied", At: now.Add(-65 * time.Second), Count: 3,
 					Message: "connecting to /tmp/agent.sock: not permitted to its own user"},
 			},
 			{
-				View:      target.View{PID: 90, StartTime: now, State: target.StateNoStorage, TLS: "unresolved"},
+				View:      process.View{PID: 90, StartTime: now, State: process.StateNoStorage, TLS: "unresolved"},
 				Dropped:   map[string]uint64{},
 				LastError: &agent.ProcessError{Reason: "timeout", At: now.Add(-time.Hour), Count: 1, Message: "is long over"},
 			},
@@ -219,7 +219,7 @@ func TestNumbersAddUp(t *testing.T) {
 		t.Errorf("%d samples, but %d in all: %+v", got.samples, sum, got)
 	}
 	want := counters["samples_added"] + counters["sampled_unknown_process"]
-	for o := target.OutcomeNotRegistered; o < target.NumOutcomes; o++ {
+	for o := process.OutcomeNotRegistered; o < process.NumOutcomes; o++ {
 		if !o.WithoutTrace() {
 			want += counters["sampled_"+o.String()] + counters["fed_"+o.String()]
 		}

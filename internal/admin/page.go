@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"correlator/internal/agent"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/internal/terminal"
 )
 
@@ -90,7 +90,7 @@ func troubles(s *Status) (lines []string) {
 	var of []*agent.ProcessStatus
 	for i := range s.Processes {
 		p := &s.Processes[i]
-		if p.LastError != nil && (p.State == target.StateError || s.At.Sub(p.LastError.At) <= recent) {
+		if p.LastError != nil && (p.State == process.StateError || s.At.Sub(p.LastError.At) <= recent) {
 			of = append(of, p)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"correlator/internal/agent"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/internal/terminal"
 	"correlator/messaging"
 )
@@ -126,12 +126,12 @@ func newSums(counters map[string]uint64) sums {
 		s.waiting = queued - done
 	}
 	s.samples = s.sent + dropped + s.waiting
-	for o := range target.NumOutcomes {
-		if o == target.OutcomeCorrelated || o.WithoutTrace() {
+	for o := range process.NumOutcomes {
+		if o == process.OutcomeCorrelated || o.WithoutTrace() {
 			continue
 		}
 		refused := counters["sampled_"+o.String()]
-		if o != target.OutcomeUnknownProcess {
+		if o != process.OutcomeUnknownProcess {
 			refused += counters["fed_"+o.String()]
 		}
 		s.dropped[o.String()] += refused
@@ -142,12 +142,12 @@ func newSums(counters map[string]uint64) sums {
 
 // totals are of all processes since the agent started, those that are gone included.
 func totals(s *Status) []string {
-	states := make(map[target.State]int)
+	states := make(map[process.State]int)
 	for i := range s.Processes {
 		states[s.Processes[i].State]++
 	}
 	var counts []string
-	for _, state := range []target.State{target.StateRegistered, target.StateReady, target.StateNoStorage, target.StateFiltered, target.StateError} {
+	for _, state := range []process.State{process.StateRegistered, process.StateReady, process.StateNoStorage, process.StateFiltered, process.StateError} {
 		if states[state] > 0 {
 			counts = append(counts, fmt.Sprintf("%d %s", states[state], state))
 		}

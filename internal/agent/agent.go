@@ -13,8 +13,8 @@ import (
 
 	"correlator/bpf"
 	"correlator/elfsym"
+	"correlator/internal/process"
 	"correlator/internal/sampling"
-	"correlator/internal/target"
 	"correlator/memread"
 	"correlator/messaging"
 	"correlator/messaging/feed"
@@ -41,12 +41,12 @@ type Agent struct {
 	files     *elfsym.Cache
 	exits     *procscan.ExitWatcher
 	lookout   *lookout
-	originals target.Claims[target.Original]    // what is published
-	sockets   target.Claims[messaging.SocketID] // that we are connected to
-	poller    *messaging.Poller                 // of all processes' senders
-	threads   *bpf.Threads                      // nil without a feed, or when this kernel or our rights do not allow it
-	feed      *feed.Server                      // nil without a feed socket
-	sampling  *sampling.Sampling                // nil when we take no samples
+	originals process.Claims[process.Original]   // what is published
+	sockets   process.Claims[messaging.SocketID] // that we are connected to
+	poller    *messaging.Poller                  // of all processes' senders
+	threads   *bpf.Threads                       // nil without a feed, or when this kernel or our rights do not allow it
+	feed      *feed.Server                       // nil without a feed socket
+	sampling  *sampling.Sampling                 // nil when we take no samples
 
 	started time.Time
 	ending  atomic.Bool
@@ -54,7 +54,7 @@ type Agent struct {
 	hurry   context.CancelFunc
 
 	mu        sync.RWMutex
-	processes map[int]*process // by pid
+	processes map[int]*servedProcess // by pid
 	running   sync.WaitGroup
 }
 
@@ -64,10 +64,10 @@ func New(cfg Config, exporter Exporter, log *zap.Logger) (*Agent, error) {
 	if err := messaging.Supported(); err != nil {
 		return nil, err
 	}
-	a := &Agent{config: cfg, exporter: exporter, log: log, started: time.Now(), processes: make(map[int]*process)}
+	a := &Agent{config: cfg, exporter: exporter, log: log, started: time.Now(), processes: make(map[int]*servedProcess)}
 	a.patient, a.hurry = context.WithCancel(context.Background())
 	var err error
-	if a.files, err = elfsym.NewCache(target.LibraryCacheEntries); err != nil {
+	if a.files, err = elfsym.NewCache(process.LibraryCacheEntries); err != nil {
 		return nil, err
 	}
 	if a.discovery, err = newDiscovery(cfg.ProcRoot); err != nil {
@@ -95,7 +95,7 @@ func (a *Agent) open() (err error) {
 			return err
 		}
 		if a.threads, err = bpf.OpenThreads(); err != nil {
-			a.log.Warn("samples fed without context cannot be used", because("fed_"+target.OutcomeUnsupported.String()), zap.Error(err))
+			a.log.Warn("samples fed without context cannot be used", because("fed_"+process.OutcomeUnsupported.String()), zap.Error(err))
 		}
 	}
 	if !a.config.needsSampler() {
@@ -204,12 +204,12 @@ func (a *Agent) sample(ctx context.Context) <-chan struct{} {
 // Hurry has Run not wait at its end: what is not sent then is dropped. It may be called at any time.
 func (a *Agent) Hurry() { a.hurry() }
 
-func (a *Agent) newProcess(found procscan.Found) (*process, error) {
-	t, err := target.Open(a.config.ProcRoot, found, a.config.Filter)
+func (a *Agent) newProcess(found procscan.Found) (*servedProcess, error) {
+	t, err := process.Open(a.config.ProcRoot, found, a.config.Filter)
 	if err != nil {
 		return nil, err
 	}
-	p := &process{
+	p := &servedProcess{
 		agent:   a,
 		id:      found.ProcessID,
 		log:     a.log.With(zap.Int("pid", found.PID)),
@@ -220,20 +220,20 @@ func (a *Agent) newProcess(found procscan.Found) (*process, error) {
 		names:   newThreadNames(),
 		exited:  make(chan struct{}),
 		target:  t,
-		shown:   shown{view: target.NewView(found.ProcessID)},
+		shown:   shown{view: process.NewView(found.ProcessID)},
 	}
 	p.follower = sampling.NewFollower(a.sampling, t, func(bpf.ExecID) sampling.Receiver { return p.newProgram() })
 	if err := a.exits.Add(t.Handle(), func() { close(p.exited) }); err != nil {
 		t.Close()
 		return nil, err
 	}
-	p.own = target.NewOwnership(&a.originals, p)
+	p.own = process.NewOwnership(&a.originals, p)
 	p.watched = a.lookout.add(func() *memread.Process { return memread.Open(a.config.ProcRoot, found.PID) }, p.Stir)
 	return p, nil
 }
 
 // process is what is served by that number now, or nil.
-func (a *Agent) process(pid int) *process {
+func (a *Agent) process(pid int) *servedProcess {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	return a.processes[pid]
@@ -241,9 +241,9 @@ func (a *Agent) process(pid int) *process {
 
 // forget takes a process off the registry, unless its pid is another's by now. When it returns, no
 // more samples come for the process.
-func (a *Agent) forget(p *process) {
+func (a *Agent) forget(p *servedProcess) {
 	if a.sampling != nil {
-		a.sampling.Forget(func(r sampling.Receiver) bool { return r.(*program).process == p })
+		a.sampling.Forget(func(r sampling.Receiver) bool { return r.(*program).servedProcess == p })
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -289,8 +289,8 @@ func (a *Agent) shutDown(discovered <-chan struct{}) {
 		a.close()
 	} else {
 		a.mu.RLock()
-		a.counters.Troubles[target.ReasonTimeout].Add(1)
-		a.log.Warn("not everything let go of us", because(target.ReasonTimeout.String()), zap.Ints("pids", slices.Sorted(maps.Keys(a.processes))))
+		a.counters.Troubles[process.ReasonTimeout].Add(1)
+		a.log.Warn("not everything let go of us", because(process.ReasonTimeout.String()), zap.Ints("pids", slices.Sorted(maps.Keys(a.processes))))
 		a.mu.RUnlock()
 	}
 	a.log.Info("correlator ends", zap.Object("counters", &a.counters),

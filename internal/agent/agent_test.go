@@ -14,7 +14,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"correlator/internal/demo"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/internal/testenv"
 	"correlator/messaging/feed"
 )
@@ -122,11 +122,11 @@ var uncounted = map[string]bool{
 }
 
 // state waits until the process is in a state, with a reason if it is that of an error.
-func (r *running) state(p *demo.Process, want target.State, reason string) target.View {
+func (r *running) state(p *demo.Process, want process.State, reason string) process.View {
 	r.t.Helper()
-	var last target.View
+	var last process.View
 	testenv.Poll(r.t, deadline, "state "+string(want)+" "+reason, func() bool {
-		last = target.View{}
+		last = process.View{}
 		for _, view := range r.processStatuses() {
 			if view.PID == p.PID {
 				last = view.View
@@ -156,7 +156,7 @@ func (r *running) send(records ...feed.Record) {
 }
 
 // outcome waits until n samples, of all so far, have come to an outcome.
-func (r *running) outcome(o target.SampleOutcome, n uint64) {
+func (r *running) outcome(o process.SampleOutcome, n uint64) {
 	r.t.Helper()
 	testenv.Poll(r.t, deadline, "outcome "+o.String(), func() bool { return r.Counters().Fed[o].Load() >= n })
 }
@@ -168,7 +168,7 @@ func (r *running) served(p *demo.Process, thread int, stack [16]byte) {
 	r.t.Helper()
 	context := p.Begin(thread)
 	text := base64.RawURLEncoding.EncodeToString(stack[:])
-	stale := &r.Counters().Fed[target.OutcomeStale]
+	stale := &r.Counters().Fed[process.OutcomeStale]
 	before := stale.Load()
 	r.sample(p.PID, context.Thread.TID, stack)
 	p.ReportWhen("sample "+text, func(report demo.Report) bool {
@@ -196,7 +196,7 @@ func (r *running) added() {
 	r.t.Helper()
 	c := r.Counters()
 	var outcomes, dropped uint64
-	for o := range target.NumOutcomes {
+	for o := range process.NumOutcomes {
 		outcomes += c.Fed[o].Load()
 	}
 	if fed := c.FedSamples.Load(); outcomes != fed {
@@ -205,7 +205,7 @@ func (r *running) added() {
 	for i := range c.Messages.Dropped {
 		dropped += c.Messages.Dropped[i].Load()
 	}
-	correlated, queued, sent := c.Fed[target.OutcomeCorrelated].Load(), c.Messages.Added.Load(), c.Messages.Sent.Load()
+	correlated, queued, sent := c.Fed[process.OutcomeCorrelated].Load(), c.Messages.Added.Load(), c.Messages.Sent.Load()
 	if correlated != queued || queued != sent+dropped {
 		r.t.Errorf("%d samples correlated, %d queued, %d sent and %d dropped", correlated, queued, sent, dropped)
 	}
@@ -220,7 +220,7 @@ func TestEveryPlacementOfTheVariable(t *testing.T) {
 			if registration.SamplesDelayMillis != 300 || registration.HostID != testHostID {
 				t.Errorf("registered with %+v", registration)
 			}
-			view := r.state(p, target.StateRegistered, "")
+			view := r.state(p, process.StateRegistered, "")
 			if view.ServiceName != "shop" || view.ServiceEnvironment != "production" || view.SocketPath != p.Socket ||
 				view.Library != p.Library {
 				t.Errorf("view %+v", view)
@@ -256,17 +256,17 @@ func TestThreadsWithoutTrace(t *testing.T) {
 	threads := p.Threads()
 	p.Begin(1)
 	p.End(1)
-	for i, want := range map[int]target.SampleOutcome{1: target.OutcomeNoTrace, 2: target.OutcomeNoSlot} {
+	for i, want := range map[int]process.SampleOutcome{1: process.OutcomeNoTrace, 2: process.OutcomeNoSlot} {
 		r.sample(p.PID, threads[i].TID, [16]byte{byte(i)})
 		r.outcome(want, 1)
 	}
 	r.sample(p.PID, 1, [16]byte{3}) // the init process's thread, not ours
-	r.outcome(target.OutcomeNoThread, 1)
+	r.outcome(process.OutcomeNoThread, 1)
 	r.sample(1, 1, [16]byte{4})
-	r.outcome(target.OutcomeUnknownProcess, 1)
+	r.outcome(process.OutcomeUnknownProcess, 1)
 	r.send(feed.Record{PID: uint32(p.PID), TID: uint32(threads[1].TID), StackTraceID: [16]byte{5}, Count: 7,
 		TimeNs: 1}) // taken just after boot
-	r.outcome(target.OutcomeStale, 7)
+	r.outcome(process.OutcomeStale, 7)
 	if report := p.Quit(); report.Samples != 0 || report.Messages != 1 {
 		t.Errorf("%d messages, %d samples: want the registration alone", report.Messages, report.Samples)
 	}

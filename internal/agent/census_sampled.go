@@ -1,6 +1,6 @@
 package agent
 
-import "correlator/internal/target"
+import "correlator/internal/process"
 
 const (
 	// notSampledUnresolved, a word of View.TLS: the loader has not bound the thread-local variable, as with an
@@ -13,7 +13,7 @@ const (
 
 // NotSampledReasons are the reasons that NotSampled gives.
 func NotSampledReasons() []string {
-	return []string{notSampledUnresolved, target.ReasonTLS.String(), target.ReasonSampling.String(), notSampledOther}
+	return []string{notSampledUnresolved, process.ReasonTLS.String(), process.ReasonSampling.String(), notSampledOther}
 }
 
 // NotSampled counts the processes that are registered and of which no samples are taken, although samples are
@@ -31,7 +31,7 @@ func (a *Agent) NotSampled() map[string]int {
 		p.mu.Lock()
 		shown := p.shown
 		p.mu.Unlock()
-		if state, _ := p.state(&shown.view, &stats); state == target.StateRegistered {
+		if state, _ := p.state(&shown.view, &stats); state == process.StateRegistered {
 			count[shown.notSampled()]++
 		}
 	}
@@ -43,7 +43,7 @@ func (a *Agent) NotSampled() map[string]int {
 func (s *shown) notSampled() string {
 	if s.lastError != nil && !s.lastError.At.Before(s.registered) {
 		switch s.lastError.Reason {
-		case target.ReasonTLS.String(), target.ReasonSampling.String():
+		case process.ReasonTLS.String(), process.ReasonSampling.String():
 			return s.lastError.Reason
 		}
 	}

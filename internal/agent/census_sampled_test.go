@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"correlator/internal/process"
 	"correlator/internal/sampling"
-	"correlator/internal/target"
 	"correlator/procscan"
 )
 
@@ -27,23 +27,23 @@ func TestNotSampled(t *testing.T) {
 
 func TestWhyNotSampled(t *testing.T) {
 	now := time.Now()
-	unresolved := target.NewView(procscan.ProcessID{}).TLS
+	unresolved := process.NewView(procscan.ProcessID{}).TLS
 	got, want := make(map[string]int), make(map[string]int)
 	for _, c := range []struct {
 		tls    string
-		reason target.Reason // of the last error
+		reason process.Reason // of the last error
 		at     time.Time
 		want   string
 	}{
 		{tls: unresolved, want: "unresolved"},
 		{tls: "dynamic", want: "other"},
-		{tls: unresolved, reason: target.ReasonTLS, at: now, want: "tls_unsupported"},
-		{tls: unresolved, reason: target.ReasonTLS, at: now.Add(-time.Second), want: "unresolved"}, // of the registration before
-		{tls: "static", reason: target.ReasonSampling, at: now.Add(time.Second), want: "sampling"},
-		{tls: "static", reason: target.ReasonSocketFull, at: now.Add(time.Second), want: "other"},
+		{tls: unresolved, reason: process.ReasonTLS, at: now, want: "tls_unsupported"},
+		{tls: unresolved, reason: process.ReasonTLS, at: now.Add(-time.Second), want: "unresolved"}, // of the registration before
+		{tls: "static", reason: process.ReasonSampling, at: now.Add(time.Second), want: "sampling"},
+		{tls: "static", reason: process.ReasonSocketFull, at: now.Add(time.Second), want: "other"},
 	} {
-		s := shown{registered: now, view: target.View{TLS: c.tls}}
-		if c.reason != target.ReasonNone {
+		s := shown{registered: now, view: process.View{TLS: c.tls}}
+		if c.reason != process.ReasonNone {
 			s.lastError = &ProcessError{Reason: c.reason.String(), At: c.at}
 		}
 		if why := s.notSampled(); why != c.want {

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/messaging"
 	"correlator/procscan"
 )
@@ -24,19 +24,19 @@ func known(t testing.TB, n int) *Agent {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { poller.Close() })
-	a := &Agent{discovery: discovery, poller: poller, processes: make(map[int]*process)}
+	a := &Agent{discovery: discovery, poller: poller, processes: make(map[int]*servedProcess)}
 	for pid := range n {
-		p := &process{agent: a, sender: messaging.NewSender(&a.counters.Messages, poller)}
-		p.shown.view = target.NewView(procscan.ProcessID{PID: pid})
+		p := &servedProcess{agent: a, sender: messaging.NewSender(&a.counters.Messages, poller)}
+		p.shown.view = process.NewView(procscan.ProcessID{PID: pid})
 		p.sender.Add(messaging.Key{}, 2, time.Now()) // nothing is late before the first connection
 		t.Cleanup(p.sender.Close)
 		switch pid % 3 {
 		case 0:
-			p.shown.view.State = target.StateRegistered
+			p.shown.view.State = process.StateRegistered
 		case 1:
-			p.shown.view.State, p.shown.view.Reason = target.StateError, target.Reason(1+pid/3%int(target.NumReasons-1)).String()
+			p.shown.view.State, p.shown.view.Reason = process.StateError, process.Reason(1+pid/3%int(process.NumReasons-1)).String()
 		case 2:
-			p.shown.view.State = target.StateNoStorage
+			p.shown.view.State = process.StateNoStorage
 		}
 		a.processes[pid] = p
 	}
@@ -50,11 +50,11 @@ func TestCensus(t *testing.T) {
 	a.processes[2].busySince.Store(1)    // it hangs
 	a.processes[3].shown.view.State = "" // it takes no part
 	a.discovery.live.Store(true)
-	states, reasons, queued := make(map[target.State]int), make(map[string]int), uint64(2)
+	states, reasons, queued := make(map[process.State]int), make(map[string]int), uint64(2)
 	for _, p := range a.processStatuses() {
 		states[p.State]++
 		queued += p.Queued
-		if p.State == target.StateError {
+		if p.State == process.StateError {
 			reasons[p.Reason]++
 		}
 	}
@@ -62,7 +62,7 @@ func TestCensus(t *testing.T) {
 	if !maps.Equal(c.Processes, states) || !maps.Equal(c.InError, reasons) || c.Waiting != queued || !c.LiveEvents {
 		t.Errorf("%+v, want %v, %v and %d samples", c, states, reasons, queued)
 	}
-	if c.InError[target.ReasonTimeout.String()] == 0 || c.Processes[target.StateReady] == 0 {
+	if c.InError[process.ReasonTimeout.String()] == 0 || c.Processes[process.StateReady] == 0 {
 		t.Errorf("%+v: no process hangs, or none waits for its registration", c)
 	}
 }

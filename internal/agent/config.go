@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 
 	"correlator/bpf"
+	"correlator/internal/process"
 	"correlator/internal/sockfile"
-	"correlator/internal/target"
 	"correlator/messaging"
 )
 
@@ -26,14 +26,14 @@ const (
 
 // Config is what `run` can be told.
 type Config struct {
-	ProcRoot     string        // where the host's procfs is mounted
-	HostID       string        // told to the agents; may be empty
-	SamplesDelay time.Duration // promised to the agents, in whole milliseconds
-	ScanInterval time.Duration // between two sweeps
-	MaxProcesses int           // that are served
-	FeedSocket   string        // empty: no feed
-	Unsampled    bool          // send samples of traces that are not sampled, too
-	Filter       target.Filter // which processes are served
+	ProcRoot     string         // where the host's procfs is mounted
+	HostID       string         // told to the agents; may be empty
+	SamplesDelay time.Duration  // promised to the agents, in whole milliseconds
+	ScanInterval time.Duration  // between two sweeps
+	MaxProcesses int            // that are served
+	FeedSocket   string         // empty: no feed
+	Unsampled    bool           // send samples of traces that are not sampled, too
+	Filter       process.Filter // which processes are served
 
 	SamplesPerSecond int           // of every CPU; 0: take none
 	ReportInterval   time.Duration // how often what was sampled is fetched from the kernel

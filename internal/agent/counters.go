@@ -6,17 +6,17 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"correlator/internal/process"
 	"correlator/internal/sampling"
-	"correlator/internal/target"
 	"correlator/messaging"
 	"correlator/messaging/feed"
 )
 
 // Counters is everything the agent counts. All fields only grow and may be read at any time.
 type Counters struct {
-	Feed       feed.Counters   // what came in at the feed socket
-	FedSamples atomic.Uint64   // samples in well-formed records: the sum of Fed
-	Fed        target.SampleOutcomes // of them
+	Feed       feed.Counters          // what came in at the feed socket
+	FedSamples atomic.Uint64          // samples in well-formed records: the sum of Fed
+	Fed        process.SampleOutcomes // of them
 
 	Sampling sampling.Counters  // samples that we took ourselves
 	Messages messaging.Counters // what went out to the processes
@@ -38,7 +38,7 @@ type Counters struct {
 	ProcessesRefused atomic.Uint64 // processes found and not served for a reason of our own, each time that one is found
 	Filtered         atomic.Uint64 // processes that the filter left out, once each
 	Truncated        atomic.Uint64 // processes with more copies of the library mapped than are looked at, once each
-	Troubles         [target.NumReasons]atomic.Uint64
+	Troubles         [process.NumReasons]atomic.Uint64
 }
 
 // Each calls add with everything that is counted, by a name that is the same whatever the processes do.
@@ -59,7 +59,7 @@ func (c *Counters) Each(add func(name string, n uint64)) {
 	load("processes_refused", &c.ProcessesRefused)
 	load("processes_filtered", &c.Filtered)
 	load("processes_truncated", &c.Truncated)
-	for r := target.ReasonNone + 1; r < target.NumReasons; r++ {
+	for r := process.ReasonNone + 1; r < process.NumReasons; r++ {
 		load("trouble_"+r.String(), &c.Troubles[r])
 	}
 
@@ -68,7 +68,7 @@ func (c *Counters) Each(add func(name string, n uint64)) {
 		load("feed_refused_"+r.String(), &c.Feed.Refused[r])
 	}
 	load("samples_fed", &c.FedSamples)
-	for o := range target.NumOutcomes {
+	for o := range process.NumOutcomes {
 		load("fed_"+o.String(), &c.Fed[o])
 	}
 

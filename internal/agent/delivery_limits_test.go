@@ -13,8 +13,8 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/demo"
+	"correlator/internal/process"
 	"correlator/internal/sampling"
-	"correlator/internal/target"
 	"correlator/internal/testenv"
 	"correlator/memread"
 	"correlator/messaging"
@@ -100,7 +100,7 @@ func TestDeliveryRepublishing(t *testing.T) {
 func TestDeliveryLeftAlone(t *testing.T) {
 	a := &Agent{lookout: newLookout(new(atomic.Uint64))}
 	defer a.lookout.close()
-	p := &process{agent: a, log: zap.NewNop(), target: &target.Target{}, born: time.Now(), looked: true}
+	p := &servedProcess{agent: a, log: zap.NewNop(), target: &process.Target{}, born: time.Now(), looked: true}
 	p.watched = a.lookout.add(func() *memread.Process { return memread.Open("/proc", os.Getpid()) }, func() {})
 	defer a.lookout.drop(p.watched)
 	if wait := p.settle(memread.ErrNotPublished); wait != 0 || p.agent.counters.TooOften.Load() != 0 {
@@ -152,11 +152,11 @@ func TestDeliveryHangingHoldsLittle(t *testing.T) {
 	r := run(t, atRate(997))
 	r.sampledReport(p, 1)
 	p.Hostile("storage-hangs", "")
-	r.state(p, target.StateError, target.ReasonTimeout.String())
+	r.state(p, process.StateError, process.ReasonTimeout.String())
 	r.mu.RLock()
 	held := r.processes[p.PID].held
 	r.mu.RUnlock()
-	most, stale := 0, &r.Counters().Sampling.Outcomes[target.OutcomeStale]
+	most, stale := 0, &r.Counters().Sampling.Outcomes[process.OutcomeStale]
 	testenv.Poll(t, deadline, "samples to be given up", func() bool {
 		most = max(most, held.Len())
 		return stale.Load() > sampling.MaxHeld
@@ -173,7 +173,7 @@ func TestDeliveryHangingHoldsLittle(t *testing.T) {
 // More threads than are asked for have a reason of their own.
 func TestDeliveryManyThreads(t *testing.T) {
 	err := fmt.Errorf("reading threads: %w", bpf.ErrTooManyThreads)
-	if reason := target.ReasonOf(err); reason != target.ReasonTooManyThreads {
+	if reason := process.ReasonOf(err); reason != process.ReasonTooManyThreads {
 		t.Errorf("reason %v", reason)
 	}
 }
@@ -196,10 +196,10 @@ func TestDeliveryCountersAreFixed(t *testing.T) {
 		p.Hostile(kind, "")
 		testenv.Poll(t, deadline, "trouble", func() bool {
 			views := r.processStatuses()
-			return slices.ContainsFunc(views, func(v ProcessStatus) bool { return v.PID == p.PID && v.State == target.StateError })
+			return slices.ContainsFunc(views, func(v ProcessStatus) bool { return v.PID == p.PID && v.State == process.StateError })
 		})
 		p.Publish()
-		r.state(p, target.StateRegistered, "")
+		r.state(p, process.StateRegistered, "")
 	}
 	p.Quit()
 	r.gone(p)

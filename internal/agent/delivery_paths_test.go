@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"correlator/internal/demo"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/internal/testenv"
 )
 
@@ -24,7 +24,7 @@ func TestDeliverySocketPaths(t *testing.T) {
 	path := filepath.Join(p.Dir, strings.Repeat("s", longest-len(p.Dir)-1))
 	p.Republish(path, "")
 	p.Registration(2)
-	if view := r.state(p, target.StateRegistered, ""); view.SocketPath != path || len(path) != longest {
+	if view := r.state(p, process.StateRegistered, ""); view.SocketPath != path || len(path) != longest {
 		t.Errorf("socket at %q", view.SocketPath)
 	}
 	r.served(p, 1, [16]byte{1})
@@ -57,7 +57,7 @@ func TestDeliveryOthersSocket(t *testing.T) {
 		return os.Chmod(path, 0o600)
 	})
 	defer others.Close()
-	r.state(p, target.StateError, target.ReasonSocketDenied.String())
+	r.state(p, process.StateError, process.ReasonSocketDenied.String())
 	r.feedContext(p, context, 20)
 	testenv.Poll(t, deadline, "samples to have an outcome", func() bool { return r.Counters().FedSamples.Load() == 20 })
 	r.swept(3)
@@ -81,7 +81,7 @@ func TestDeliveryStalledBesideHealthy(t *testing.T) {
 	}
 	r := run(t, atRate(997), roomy)
 	for _, p := range all {
-		r.state(p, target.StateRegistered, "")
+		r.state(p, process.StateRegistered, "")
 	}
 	contexts := make(map[*demo.Process]demo.Context)
 	for _, p := range all[1:] {
@@ -95,7 +95,7 @@ func TestDeliveryStalledBesideHealthy(t *testing.T) {
 		}
 		feeds++
 		time.Sleep(r.config.ReportInterval) // load comes at that pace
-		told := r.logs.FilterField(zap.Stringer("reason", target.ReasonSocketFull)).Len()
+		told := r.logs.FilterField(zap.Stringer("reason", process.ReasonSocketFull)).Len()
 		return told == len(all)-1 && sender.Stats().Sent > before+1000
 	})
 	waits, pauses := c.Messages.Waits.Load(), c.Messages.Pauses.Load()

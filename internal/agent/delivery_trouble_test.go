@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/demo"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/internal/testenv"
 	"correlator/messaging"
 	"correlator/messaging/feed"
@@ -90,7 +90,7 @@ func TestDeliveryBesideTrouble(t *testing.T) {
 	all := []*demo.Process{neighbour, deaf, stopped, file, fifo, removed}
 	contexts := make(map[*demo.Process]demo.Context)
 	for _, p := range all {
-		r.state(p, target.StateRegistered, "")
+		r.state(p, process.StateRegistered, "")
 	}
 	for _, p := range all[2:] {
 		contexts[p] = p.Begin(1)
@@ -100,16 +100,16 @@ func TestDeliveryBesideTrouble(t *testing.T) {
 	instead(t, fifo, putFIFO)
 	removed.UnlinkSocket()
 	for _, p := range []*demo.Process{file, fifo} {
-		r.state(p, target.StateError, target.ReasonNotSocket.String())
+		r.state(p, process.StateError, process.ReasonNotSocket.String())
 	}
-	r.state(removed, target.StateError, target.ReasonSocketMissing.String())
+	r.state(removed, process.StateError, process.ReasonSocketMissing.String())
 
 	sender := r.sender(neighbour)
 	c := r.Counters()
 	waits, pauses, drains, feeds := c.Messages.Waits.Load(), c.Messages.Pauses.Load(), c.Sampling.Drains.Load(), uint64(0)
 	fed := sender.Stats().Sent
 	full := func(p *demo.Process) bool {
-		return r.logs.FilterField(zap.Stringer("reason", target.ReasonSocketFull)).FilterField(zap.Int("pid", p.PID)).Len() > 0
+		return r.logs.FilterField(zap.Stringer("reason", process.ReasonSocketFull)).FilterField(zap.Int("pid", p.PID)).Len() > 0
 	}
 	testenv.Poll(t, deadline, "both that do not read to be told of, and load meanwhile", func() bool {
 		for _, p := range all[2:] {
@@ -135,7 +135,7 @@ func TestDeliveryBesideTrouble(t *testing.T) {
 	healthy(t, sender, neighbour.Quit())
 	r.sampledAdded()
 	for _, p := range all {
-		told := r.logs.FilterField(zap.Stringer("reason", target.ReasonSocketFull)).FilterField(zap.Int("pid", p.PID)).Len()
+		told := r.logs.FilterField(zap.Stringer("reason", process.ReasonSocketFull)).FilterField(zap.Int("pid", p.PID)).Len()
 		if want := p == deaf || p == stopped; want != (told == 1) || told > 1 {
 			t.Errorf("process %d was told %d times to be full", p.PID, told)
 		}
@@ -148,17 +148,17 @@ func TestDeliveryAfterTrouble(t *testing.T) {
 	cases := []struct {
 		name          string
 		hurt, heal    func(p *demo.Process)
-		state         target.State
-		reason        target.Reason
+		state         process.State
+		reason        process.Reason
 		registrations int
 	}{
-		{"removed", (*demo.Process).UnlinkSocket, (*demo.Process).RebindSocket, target.StateError, target.ReasonSocketMissing, 2},
-		{"file", func(p *demo.Process) { instead(t, p, putFile) }, (*demo.Process).RebindSocket, target.StateError, target.ReasonNotSocket, 2},
-		{"FIFO", func(p *demo.Process) { instead(t, p, putFIFO) }, (*demo.Process).RebindSocket, target.StateError, target.ReasonNotSocket, 2},
-		{"elsewhere", (*demo.Process).UnlinkSocket, elsewhere, target.StateError, target.ReasonSocketMissing, 2},
-		{"withdrawn", func(p *demo.Process) { p.Withdraw() }, elsewhere, target.StateNoStorage, target.ReasonNone, 2},
+		{"removed", (*demo.Process).UnlinkSocket, (*demo.Process).RebindSocket, process.StateError, process.ReasonSocketMissing, 2},
+		{"file", func(p *demo.Process) { instead(t, p, putFile) }, (*demo.Process).RebindSocket, process.StateError, process.ReasonNotSocket, 2},
+		{"FIFO", func(p *demo.Process) { instead(t, p, putFIFO) }, (*demo.Process).RebindSocket, process.StateError, process.ReasonNotSocket, 2},
+		{"elsewhere", (*demo.Process).UnlinkSocket, elsewhere, process.StateError, process.ReasonSocketMissing, 2},
+		{"withdrawn", func(p *demo.Process) { p.Withdraw() }, elsewhere, process.StateNoStorage, process.ReasonNone, 2},
 		{"stopped", func(p *demo.Process) { signal(t, p, syscall.SIGSTOP) }, func(p *demo.Process) { signal(t, p, syscall.SIGCONT) },
-			target.StateRegistered, target.ReasonNone, 1},
+			process.StateRegistered, process.ReasonNone, 1},
 	}
 	r := run(t, patient)
 	processes, contexts := make([]*demo.Process, len(cases)), make([]demo.Context, len(cases))
@@ -204,7 +204,7 @@ func TestDeliveryQueuedBeforeTrouble(t *testing.T) {
 	if err := os.Remove(p.HostPath(p.Socket)); err != nil {
 		t.Fatal(err)
 	}
-	r.state(p, target.StateError, target.ReasonSocketMissing.String())
+	r.state(p, process.StateError, process.ReasonSocketMissing.String())
 	if queued := sender.Stats().Queued; queued != waiting || waiting == 0 {
 		t.Errorf("%d samples waited before, %d after", waiting, queued)
 	}
@@ -228,9 +228,9 @@ func TestDeliveryAtTheEnd(t *testing.T) {
 	r := run(t, atRate(997), roomy)
 	neighbour.Registration(1)
 	context := neighbour.Begin(1)
-	r.state(deaf, target.StateRegistered, "")
+	r.state(deaf, process.StateRegistered, "")
 	hanging.Hostile("storage-hangs", "")
-	r.state(hanging, target.StateError, target.ReasonTimeout.String())
+	r.state(hanging, process.StateError, process.ReasonTimeout.String())
 	testenv.Poll(t, deadline, "the deaf process's queue to be full", func() bool { return r.Counters().Messages.Waits.Load() > 0 })
 	sender, never := r.sender(neighbour), r.sender(deaf)
 	r.feedContext(neighbour, context, 100) // ten polls' worth

@@ -10,7 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/procscan"
 )
 
@@ -142,7 +142,7 @@ func (a *Agent) sweep(serving context.Context) {
 	if a.discovery.lost.Swap(false) || !a.discovery.live.Load() {
 		full = true
 	}
-	var known []*process
+	var known []*servedProcess
 	skip := func(pid int) bool {
 		a.discovery.round.beat() // of thousands of processes, or some that hang, it may take long
 		if full {
@@ -198,7 +198,7 @@ func (a *Agent) look(serving context.Context, pid int) {
 }
 
 // found takes up a process. One that is known already it tells what it maps, and returns it, to be woken.
-func (a *Agent) found(serving context.Context, found procscan.Found) *process {
+func (a *Agent) found(serving context.Context, found procscan.Found) *servedProcess {
 	a.discovery.admission.Lock()
 	defer a.discovery.admission.Unlock()
 	if known := a.process(found.PID); known != nil && known.id == found.ProcessID {
@@ -249,7 +249,7 @@ func (a *Agent) refuseProcess(found procscan.Found, err error) {
 
 // tellTruncated counts a process, and logs it, that maps more libraries than are looked at: if the
 // agent in it uses one of the others, it is not found.
-func (a *Agent) tellTruncated(p *process, found procscan.Found) {
+func (a *Agent) tellTruncated(p *servedProcess, found procscan.Found) {
 	if found.Truncated && !p.truncated {
 		p.truncated = true
 		a.counters.Truncated.Add(1)
@@ -265,8 +265,8 @@ func (a *Agent) tellStuck() {
 	for _, p := range a.processes {
 		if p.stuck() && !p.stuckTold {
 			p.stuckTold = true
-			p.takeDown(target.ReasonTimeout, "looking at it takes more than "+hangTimeout.String())
-			p.log.Warn(troubleMessage, zap.Stringer("reason", target.ReasonTimeout))
+			p.takeDown(process.ReasonTimeout, "looking at it takes more than "+hangTimeout.String())
+			p.log.Warn(troubleMessage, zap.Stringer("reason", process.ReasonTimeout))
 		}
 	}
 }

@@ -18,16 +18,16 @@ type Exporter interface {
 
 // program is a process, from one exec and registration to the next, as the receiver of its samples.
 type program struct {
-	*process
+	*servedProcess
 	resource *profiles.Resource // nil: its samples are not exported
 	names    *threadNames
 }
 
 // newProgram is for the goroutine of the process. What it publishes was read before the program is sampled, so it
 // is of the same or, if it was just replaced, of one of which no sample comes.
-func (p *process) newProgram() *program {
+func (p *servedProcess) newProgram() *program {
 	if p.agent.exporter == nil {
-		return &program{process: p}
+		return &program{servedProcess: p}
 	}
 	p.names = newThreadNames() // the threads of another program are others, though the first has the same number
 	storage := p.target.Storage()
@@ -38,7 +38,7 @@ func (p *process) newProgram() *program {
 	if executable, err := p.target.Handle().Executable(); err == nil && path.IsAbs(executable) {
 		resource.ExecutablePath, resource.ExecutableName = executable, path.Base(executable)
 	}
-	return &program{process: p, resource: &resource, names: p.names}
+	return &program{servedProcess: p, resource: &resource, names: p.names}
 }
 
 // export hands samples to the exporter, with the frames behind their id.

@@ -14,7 +14,7 @@ import (
 	"correlator/internal/backend"
 	"correlator/internal/demo"
 	"correlator/internal/export"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/internal/testenv"
 	"correlator/otlp"
 	"correlator/profile"
@@ -160,10 +160,10 @@ func (x *exporting) exportedAdded(exported backend.Profiles, untraced uint64) {
 		}
 	}
 	outcomes := &x.Counters().Sampling.Outcomes
-	if got := outcomes[target.OutcomeUntraced].Load(); got != untraced || without != untraced {
+	if got := outcomes[process.OutcomeUntraced].Load(); got != untraced || without != untraced {
 		x.t.Errorf("%d samples without a trace were handed on, %d exported, want %d", got, without, untraced)
 	}
-	if handed := outcomes[target.OutcomeCorrelated].Load() + untraced; sum != handed {
+	if handed := outcomes[process.OutcomeCorrelated].Load() + untraced; sum != handed {
 		x.t.Errorf("%d samples exported, the sampler handed on %d", sum, handed)
 	}
 	status := x.export.Status()
@@ -179,7 +179,7 @@ func TestExportedUntraced(t *testing.T) {
 	x := runExporting(t, true)
 	x.sampledReport(p, 200)
 	exported := x.ended()
-	untraced := x.Counters().Sampling.Outcomes[target.OutcomeUntraced].Load() // sampledAdded knows that these are all
+	untraced := x.Counters().Sampling.Outcomes[process.OutcomeUntraced].Load() // sampledAdded knows that these are all
 	if untraced < 20 {
 		t.Errorf("%d samples without a trace: too few to tell anything", untraced)
 	}

@@ -7,8 +7,8 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/demo"
+	"correlator/internal/process"
 	"correlator/internal/sampling"
-	"correlator/internal/target"
 	"correlator/internal/testenv"
 	"correlator/messaging/feed"
 	"correlator/procscan"
@@ -109,9 +109,9 @@ func TestMalformedDatagrams(t *testing.T) {
 // A process that ends late takes nobody off the registry who has its pid by then.
 func TestForgetAfterReuse(t *testing.T) {
 	const pid = 4711
-	old := &process{id: procscan.ProcessID{PID: pid, StartTime: 1}}
-	next := &process{id: procscan.ProcessID{PID: pid, StartTime: 2}}
-	a := &Agent{processes: map[int]*process{pid: next}}
+	old := &servedProcess{id: procscan.ProcessID{PID: pid, StartTime: 1}}
+	next := &servedProcess{id: procscan.ProcessID{PID: pid, StartTime: 2}}
+	a := &Agent{processes: map[int]*servedProcess{pid: next}}
 	if a.forget(old); a.processes[pid] != next {
 		t.Error("the process that has the pid now was forgotten")
 	}
@@ -124,18 +124,18 @@ func TestForgetAfterReuse(t *testing.T) {
 // feed goes on.
 func TestBacklog(t *testing.T) {
 	const pid = 4711
-	stuck := &process{watched: new(watched), samples: make(chan []sample, 1), held: sampling.NewHeldQueue()}
-	a := &Agent{processes: map[int]*process{pid: stuck}, threads: new(bpf.Threads)}
+	stuck := &servedProcess{watched: new(watched), samples: make(chan []sample, 1), held: sampling.NewHeldQueue()}
+	a := &Agent{processes: map[int]*servedProcess{pid: stuck}, threads: new(bpf.Threads)}
 	stuck.agent = a
 	records := []feed.Record{{PID: pid, TID: 1, Count: 3}}
 	a.route(records)
 	a.route(records)
-	if n := a.counters.Fed[target.OutcomeBacklog].Load(); n != 3 {
+	if n := a.counters.Fed[process.OutcomeBacklog].Load(); n != 3 {
 		t.Errorf("%d samples of backlog, want 3", n)
 	}
 	stuck.refuseSamples()
 	var outcomes uint64
-	for o := range target.NumOutcomes {
+	for o := range process.NumOutcomes {
 		outcomes += a.counters.Fed[o].Load()
 	}
 	if fed := a.counters.FedSamples.Load(); outcomes != fed || fed != 6 {

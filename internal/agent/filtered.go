@@ -5,7 +5,7 @@ import "go.uber.org/zap"
 // tellFiltered counts a process, and logs it, when the filter first leaves it out: at once by its
 // container, and then nothing of the process is opened, or by what it publishes, and then that is
 // looked at again like that of a process that is served.
-func (p *process) tellFiltered(why error) {
+func (p *servedProcess) tellFiltered(why error) {
 	if p.filtered {
 		return
 	}

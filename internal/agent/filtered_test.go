@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/demo"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/internal/testenv"
 	"correlator/messaging/feed"
 )
 
-func patterns(t *testing.T, lines string) target.Patterns {
+func patterns(t *testing.T, lines string) process.Patterns {
 	t.Helper()
-	p, err := target.ParsePatterns(lines)
+	p, err := process.ParsePatterns(lines)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,9 +51,9 @@ func TestFilteredByService(t *testing.T) {
 		c.SamplesPerSecond, c.ReportInterval = 997, 100*time.Millisecond
 		c.Filter.IncludeServices, c.Filter.ExcludeServices = patterns(t, "shop.*"), patterns(t, ".*-test")
 	})
-	r.state(shop, target.StateRegistered, "")
+	r.state(shop, process.StateRegistered, "")
 	for _, p := range []*demo.Process{test, other} {
-		if view := r.state(p, target.StateFiltered, ""); view.ServiceName == "" || view.Library != p.Library {
+		if view := r.state(p, process.StateFiltered, ""); view.ServiceName == "" || view.Library != p.Library {
 			t.Errorf("view %+v", view)
 		}
 		// Neither is what is fed of it sent.
@@ -64,7 +64,7 @@ func TestFilteredByService(t *testing.T) {
 	}
 	testenv.Poll(t, deadline, "outcomes of what was fed", func() bool {
 		fed := &r.Counters().Fed
-		return fed[target.OutcomeNotRegistered].Load()+fed[target.OutcomeStale].Load() == 4
+		return fed[process.OutcomeNotRegistered].Load()+fed[process.OutcomeStale].Load() == 4
 	})
 	context := shop.Begin(1)
 	clean(t, shop.ReportWhen("samples", func(report demo.Report) bool {
@@ -76,9 +76,9 @@ func TestFilteredByService(t *testing.T) {
 	// A filtered process that becomes another service is served, and one that was served is not.
 	other.Republish(other.Socket, "shop-too")
 	other.Registration(1)
-	r.state(other, target.StateRegistered, "")
+	r.state(other, process.StateRegistered, "")
 	shop.Republish(shop.Socket+".test", "shop-test")
-	r.state(shop, target.StateFiltered, "")
+	r.state(shop, process.StateFiltered, "")
 	if now := shop.Report(); now.Registrations != 1 {
 		t.Errorf("%d registrations with a service that is filtered by now", now.Registrations)
 	}
@@ -98,13 +98,13 @@ func TestFilteredByContainer(t *testing.T) {
 
 	for _, c := range []struct {
 		name   string
-		filter target.Filter
+		filter process.Filter
 		served bool // the process in the container; the other is the opposite
 	}{
-		{"included by id", target.Filter{IncludeContainers: patterns(t, id)}, true},
-		{"included by path", target.Filter{IncludeContainers: patterns(t, slice+"/.*")}, true},
-		{"excluded by id", target.Filter{ExcludeContainers: patterns(t, id[:12]+".*")}, false},
-		{"excluded by path", target.Filter{ExcludeContainers: patterns(t, slice+`/docker-.*\.scope`)}, false},
+		{"included by id", process.Filter{IncludeContainers: patterns(t, id)}, true},
+		{"included by path", process.Filter{IncludeContainers: patterns(t, slice+"/.*")}, true},
+		{"excluded by id", process.Filter{ExcludeContainers: patterns(t, id[:12]+".*")}, false},
+		{"excluded by path", process.Filter{ExcludeContainers: patterns(t, slice+`/docker-.*\.scope`)}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			served, filtered := free, contained
@@ -113,15 +113,15 @@ func TestFilteredByContainer(t *testing.T) {
 			}
 			before := filtered.Report().Messages
 			r := run(t, func(config *Config) { config.Filter = c.filter })
-			r.state(served, target.StateRegistered, "")
+			r.state(served, process.StateRegistered, "")
 			r.served(served, 1, [16]byte{1})
-			view := r.state(filtered, target.StateFiltered, "")
+			view := r.state(filtered, process.StateFiltered, "")
 			if view.ServiceName != "" || view.SocketPath != "" {
 				t.Errorf("a process was looked into that is filtered by its container: %+v", view)
 			}
-			state := target.StateFiltered
+			state := process.StateFiltered
 			if c.served {
-				state = target.StateRegistered
+				state = process.StateRegistered
 			}
 			if view := r.state(contained, state, ""); view.ContainerID != id || view.CgroupPath != slice+"/docker-"+id+".scope" {
 				t.Errorf("view of the process in the container: %+v", view)
@@ -129,7 +129,7 @@ func TestFilteredByContainer(t *testing.T) {
 			r.sample(filtered.PID, filtered.PID, [16]byte{2})
 			testenv.Poll(t, deadline, "outcome of what was fed", func() bool {
 				fed := &r.Counters().Fed
-				return fed[target.OutcomeNotRegistered].Load()+fed[target.OutcomeStale].Load() == 1
+				return fed[process.OutcomeNotRegistered].Load()+fed[process.OutcomeStale].Load() == 1
 			})
 			r.end()
 			r.added()

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"correlator/internal/demo"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/internal/testenv"
 )
 
@@ -73,18 +73,18 @@ func TestForkSocketChanges(t *testing.T) {
 			p.Registration(1)
 			child := &demo.Process{PID: p.Fork(true)}
 			r.sweepSoon() // a fork is no event
-			r.state(child, target.StateError, target.ReasonSocketShared.String())
-			before := r.Counters().Troubles[target.ReasonSocketShared].Load()
+			r.state(child, process.StateError, process.ReasonSocketShared.String())
+			before := r.Counters().Troubles[process.ReasonSocketShared].Load()
 			if err := change(p); err != nil {
 				t.Fatal(err)
 			}
 			testenv.Poll(t, deadline, "the child to be looked at again", func() bool {
-				return r.Counters().Troubles[target.ReasonSocketShared].Load() > before+1
+				return r.Counters().Troubles[process.ReasonSocketShared].Load() > before+1
 			})
 			r.sweepSoon()
 			p.Registration(2)
 			r.served(p, 1, [16]byte{1})
-			r.state(child, target.StateError, target.ReasonSocketShared.String())
+			r.state(child, process.StateError, process.ReasonSocketShared.String())
 			if report := p.Report(); report.Samples > 10 {
 				t.Errorf("the parent was told of %d samples: some of its child's", report.Samples)
 			}
@@ -100,8 +100,8 @@ func TestForkThenRepublish(t *testing.T) {
 	child := p.Fork(true)
 	p.Republish(p.Socket, "renamed")
 	r := run(t, atRate(97))
-	r.state(p, target.StateRegistered, "")
-	r.state(&demo.Process{PID: child}, target.StateError, target.ReasonSocketShared.String())
+	r.state(p, process.StateRegistered, "")
+	r.state(&demo.Process{PID: child}, process.StateError, process.ReasonSocketShared.String())
 	burnt := cpuTime(t, child)
 	testenv.Poll(t, deadline, "the child to burn CPU", func() bool { return cpuTime(t, child) > burnt+forkedCPU })
 	r.served(p, 1, [16]byte{1})

@@ -13,7 +13,7 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/demo"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/internal/testenv"
 	"correlator/messaging/feed"
 	"correlator/procscan"
@@ -24,16 +24,16 @@ func TestStorageComesAndGoes(t *testing.T) {
 	r := run(t)
 
 	p.Load() // late
-	r.state(p, target.StateNoStorage, "")
+	r.state(p, process.StateNoStorage, "")
 	p.Publish() // later still
 	p.Registration(1)
 	r.served(p, 1, [16]byte{1})
 
 	p.Withdraw()
-	r.state(p, target.StateNoStorage, "")
+	r.state(p, process.StateNoStorage, "")
 	p.Republish(filepath.Join(p.Dir, "second.socket"), "renamed")
 	p.Registration(2)
-	if view := r.state(p, target.StateRegistered, ""); view.ServiceName != "renamed" || !strings.HasSuffix(view.SocketPath, "second.socket") {
+	if view := r.state(p, process.StateRegistered, ""); view.ServiceName != "renamed" || !strings.HasSuffix(view.SocketPath, "second.socket") {
 		t.Errorf("view %+v", view)
 	}
 	r.served(p, 1, [16]byte{2})
@@ -60,7 +60,7 @@ func TestTwoLibraries(t *testing.T) {
 	r := run(t)
 	p.Registration(1)
 	p.Withdraw()
-	r.state(p, target.StateNoStorage, "")
+	r.state(p, process.StateNoStorage, "")
 
 	data, err := os.ReadFile(p.Library)
 	if err != nil {
@@ -75,7 +75,7 @@ func TestTwoLibraries(t *testing.T) {
 	}
 	p.Publish()
 	p.Registration(2)
-	if view := r.state(p, target.StateRegistered, ""); view.Library != second {
+	if view := r.state(p, process.StateRegistered, ""); view.Library != second {
 		t.Errorf("library %q, want %q", view.Library, second)
 	}
 	r.served(p, 1, [16]byte{1})
@@ -93,13 +93,13 @@ func TestSocketReplaced(t *testing.T) {
 
 	p.CloseSocket() // its file is left: sending is refused, which shows when there is something to send
 	r.sample(p.PID, p.Begin(1).Thread.TID, [16]byte{9})
-	r.state(p, target.StateError, target.ReasonSocketRefused.String())
+	r.state(p, process.StateError, process.ReasonSocketRefused.String())
 	p.RebindSocket()
 	p.Registration(3)
 	r.served(p, 1, [16]byte{3})
 
 	p.UnlinkSocket()
-	r.state(p, target.StateError, target.ReasonSocketMissing.String())
+	r.state(p, process.StateError, process.ReasonSocketMissing.String())
 	p.RebindSocket()
 	p.Registration(4)
 	r.served(p, 1, [16]byte{4})
@@ -130,7 +130,7 @@ func TestDeletedLibrary(t *testing.T) {
 	p.Publish()
 	r := run(t)
 	p.Registration(1)
-	if view := r.state(p, target.StateRegistered, ""); view.Library != p.Library {
+	if view := r.state(p, process.StateRegistered, ""); view.Library != p.Library {
 		t.Errorf("library %q, want %q", view.Library, p.Library)
 	}
 	r.served(p, 1, [16]byte{1})
@@ -161,7 +161,7 @@ func TestUnsampled(t *testing.T) {
 		r := run(t)
 		p.Registration(1)
 		r.sample(p.PID, p.Begin(1).Thread.TID, [16]byte{1})
-		r.outcome(target.OutcomeUnsampled, 1)
+		r.outcome(process.OutcomeUnsampled, 1)
 	})
 	t.Run("sent when asked to", func(t *testing.T) {
 		r := run(t, func(c *Config) { c.Unsampled = true })
@@ -211,35 +211,35 @@ func TestHostileStorage(t *testing.T) {
 	hostile.Load()
 	for i, c := range []struct {
 		kind, argument string
-		want           target.Reason
+		want           process.Reason
 	}{
-		{kind: "storage-unmapped", want: target.ReasonStorageUnreadable},
-		{kind: "storage-wild", want: target.ReasonStorageUnreadable},
-		{kind: "storage-edge", want: target.ReasonStorageUnreadable},
-		{kind: "storage-length", want: target.ReasonStorageTooLong},
-		{kind: "storage-utf8", want: target.ReasonStorageUTF8},
-		{kind: "storage-version", want: target.ReasonStorageMalformed},
-		{kind: "socket-missing", want: target.ReasonSocketMissing},
-		{kind: "socket-fifo", want: target.ReasonNotSocket},
-		{kind: "socket-directory", want: target.ReasonNotSocket},
-		{kind: "socket-file", want: target.ReasonNotSocket},
-		{kind: "socket-stream", want: target.ReasonNotSocket},
-		{kind: "socket-empty", want: target.ReasonSocketPath},
-		{kind: "socket-relative", want: target.ReasonSocketPath},
-		{kind: "socket-nul", want: target.ReasonSocketPath},
-		{kind: "socket-symlink", argument: outside, want: target.ReasonSocketMissing},
+		{kind: "storage-unmapped", want: process.ReasonStorageUnreadable},
+		{kind: "storage-wild", want: process.ReasonStorageUnreadable},
+		{kind: "storage-edge", want: process.ReasonStorageUnreadable},
+		{kind: "storage-length", want: process.ReasonStorageTooLong},
+		{kind: "storage-utf8", want: process.ReasonStorageUTF8},
+		{kind: "storage-version", want: process.ReasonStorageMalformed},
+		{kind: "socket-missing", want: process.ReasonSocketMissing},
+		{kind: "socket-fifo", want: process.ReasonNotSocket},
+		{kind: "socket-directory", want: process.ReasonNotSocket},
+		{kind: "socket-file", want: process.ReasonNotSocket},
+		{kind: "socket-stream", want: process.ReasonNotSocket},
+		{kind: "socket-empty", want: process.ReasonSocketPath},
+		{kind: "socket-relative", want: process.ReasonSocketPath},
+		{kind: "socket-nul", want: process.ReasonSocketPath},
+		{kind: "socket-symlink", argument: outside, want: process.ReasonSocketMissing},
 	} {
 		t.Run(c.kind, func(t *testing.T) {
 			r := *r
 			r.t = t
 			hostile.Hostile(c.kind, c.argument)
-			r.state(hostile, target.StateError, c.want.String())
+			r.state(hostile, process.StateError, c.want.String())
 			r.served(neighbour, 1, [16]byte{1, byte(i)})
 			if r.Counters().Troubles[c.want].Load() == 0 {
 				t.Errorf("not counted as %v", c.want)
 			}
 			hostile.Withdraw()
-			r.state(hostile, target.StateNoStorage, "")
+			r.state(hostile, process.StateNoStorage, "")
 		})
 	}
 	hostile.Republish(filepath.Join(hostile.Dir, "good.socket"), "")
@@ -264,14 +264,14 @@ func TestHostileSlots(t *testing.T) {
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	r := run(t)
 	p.Registration(1)
-	counted := make(map[target.SampleOutcome]uint64)
-	for kind, want := range map[string]target.SampleOutcome{
-		"slot-null":     target.OutcomeNoSlot,
-		"slot-unmapped": target.OutcomeUnreadable,
-		"slot-wild":     target.OutcomeUnreadable,
-		"slot-edge":     target.OutcomeUnreadable,
-		"slot-updating": target.OutcomeUpdating,
-		"slot-version":  target.OutcomeUnreadable,
+	counted := make(map[process.SampleOutcome]uint64)
+	for kind, want := range map[string]process.SampleOutcome{
+		"slot-null":     process.OutcomeNoSlot,
+		"slot-unmapped": process.OutcomeUnreadable,
+		"slot-wild":     process.OutcomeUnreadable,
+		"slot-edge":     process.OutcomeUnreadable,
+		"slot-updating": process.OutcomeUpdating,
+		"slot-version":  process.OutcomeUnreadable,
 	} {
 		context := p.Begin(1)
 		p.Spoil(1, kind)
@@ -292,14 +292,14 @@ func TestHangingProcess(t *testing.T) {
 	hostile.Load()
 	r := run(t)
 	hostile.Hostile("storage-hangs", "")
-	r.state(hostile, target.StateError, target.ReasonTimeout.String())
+	r.state(hostile, process.StateError, process.ReasonTimeout.String())
 	later := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	for i, p := range []*demo.Process{neighbour, later} {
 		p.Registration(1)
 		r.served(p, 1, [16]byte{1, byte(i)})
 	}
 	testenv.Poll(t, deadline, "the hanging process to be counted", func() bool {
-		return r.Counters().Troubles[target.ReasonTimeout].Load() == 1
+		return r.Counters().Troubles[process.ReasonTimeout].Load() == 1
 	})
 	r.end()
 	if n := r.logs.FilterMessage("not everything let go of us").Len(); n != 1 {
@@ -320,7 +320,7 @@ func TestExec(t *testing.T) {
 
 	silent := demo.Start(t, demo.Options{Hold: true}) // one that never published
 	silent.Load()
-	r.state(silent, target.StateNoStorage, "")
+	r.state(silent, process.StateNoStorage, "")
 	silent.Exec("sleep", "600")
 	r.gone(silent)
 	silent.Kill()
@@ -360,13 +360,13 @@ func TestStaleSample(t *testing.T) {
 	r := run(t)
 	p.Registration(1)
 	tid := p.Begin(1).Thread.TID
-	r.send(feed.Record{PID: uint32(p.PID), TID: uint32(tid), StackTraceID: [16]byte{1}, Count: 1, TimeNs: bpf.Now() - uint64(2*target.MaxContextAge)})
-	r.outcome(target.OutcomeStale, 1)
-	old := []sample{{tid: tid, count: 5, sampledAt: time.Now().Add(-2 * target.MaxContextAge)}}
+	r.send(feed.Record{PID: uint32(p.PID), TID: uint32(tid), StackTraceID: [16]byte{1}, Count: 1, TimeNs: bpf.Now() - uint64(2*process.MaxContextAge)})
+	r.outcome(process.OutcomeStale, 1)
+	old := []sample{{tid: tid, count: 5, sampledAt: time.Now().Add(-2 * process.MaxContextAge)}}
 	r.mu.RLock()
 	r.processes[p.PID].samples <- old // one that waited for its process's goroutine
 	r.mu.RUnlock()
-	r.outcome(target.OutcomeStale, 6)
+	r.outcome(process.OutcomeStale, 6)
 }
 
 // Records with context of a process that never told where to send them are not kept.
@@ -374,9 +374,9 @@ func TestContextForTheUnregistered(t *testing.T) {
 	p := demo.Start(t, demo.Options{Hold: true})
 	p.Load()
 	r := run(t)
-	r.state(p, target.StateNoStorage, "")
+	r.state(p, process.StateNoStorage, "")
 	r.send(feed.Record{PID: uint32(p.PID), TID: 1, StackTraceID: [16]byte{1}, Count: 4, HasContext: true, TraceID: [16]byte{1}})
-	r.outcome(target.OutcomeNotRegistered, 4)
+	r.outcome(process.OutcomeNotRegistered, 4)
 	r.end()
 	r.added()
 }
@@ -431,7 +431,7 @@ func TestJVM(t *testing.T) {
 			p := demo.StartJVM(t, demo.JVMOptions{Service: "java-shop", Threads: 3, Placement: placement})
 			r := run(t)
 			p.Registration(1)
-			view := r.state(p, target.StateRegistered, "")
+			view := r.state(p, process.StateRegistered, "")
 			if view.ServiceName != "java-shop" || view.Libc != "glibc" || view.TLS != name {
 				t.Errorf("view %+v, want %s TLS of glibc", view, name)
 			}

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"correlator/internal/demo"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/internal/testenv"
 	"correlator/procscan"
 )
@@ -31,12 +31,12 @@ func TestLive(t *testing.T) {
 	r.sweeps(1)
 	p := demo.Start(t, demo.Options{Hold: true, Manual: true, Idle: 1})
 	p.Load()
-	r.state(p, target.StateNoStorage, "")
+	r.state(p, process.StateNoStorage, "")
 	p.Publish()
 	p.Registration(1)
 	r.served(p, 1, [16]byte{1})
 	p.Withdraw()
-	r.state(p, target.StateNoStorage, "")
+	r.state(p, process.StateNoStorage, "")
 	p.Republish(filepath.Join(p.Dir, "second.socket"), "renamed")
 	p.Registration(2)
 	r.served(p, 1, [16]byte{2})
@@ -136,7 +136,7 @@ func TestLiveEventsAgain(t *testing.T) {
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	p.Registration(1)
 	p.Withdraw()
-	r.state(p, target.StateNoStorage, "")
+	r.state(p, process.StateNoStorage, "")
 	meanwhile = func() { p.LoadAgain() }
 	watcher.Close()
 	r.sweeps(2)
@@ -151,7 +151,7 @@ func TestOldWord(t *testing.T) {
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	p.Registration(1)
 	p.Withdraw()
-	r.state(p, target.StateNoStorage, "")
+	r.state(p, process.StateNoStorage, "")
 	old, err := r.discovery.scanner.Process(p.PID)
 	if err != nil {
 		t.Fatal(err)
@@ -186,7 +186,7 @@ func TestSharedSocket(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 1})
 	p.Registration(1)
 	child := &demo.Process{PID: p.Fork(true)}
-	r.state(child, target.StateError, target.ReasonSocketShared.String())
+	r.state(child, process.StateError, process.ReasonSocketShared.String())
 	r.sampledReport(p, 100)
 	report := p.Quit()
 	clean(t, report)

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/memread"
 )
 
@@ -73,8 +73,8 @@ type lookout struct {
 	abandoned int    // looks that hang, or did and have not been noticed to be back
 }
 
-// holding says whether words in the memory of a process hold what they did (target.Words.Hold).
-type holding func(*target.WordReader, *memread.Process) bool
+// holding says whether words in the memory of a process hold what they did (process.Words.Hold).
+type holding func(*process.WordReader, *memread.Process) bool
 
 // watched is a process on the lookout, which owns its fields.
 type watched struct {
@@ -244,7 +244,7 @@ func (l *lookout) takeOver() {
 type shift struct {
 	*lookout
 	timer    *time.Timer
-	reader   target.WordReader
+	reader   process.WordReader
 	due      []*watched
 	watchdog *time.Timer
 	onRound  bool   // looks are under way, and the watchdog is awake; under mu

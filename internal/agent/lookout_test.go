@@ -9,7 +9,7 @@ import (
 
 	"correlator/elfsym"
 	"correlator/internal/demo"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/internal/testenv"
 	"correlator/memread"
 	"correlator/procscan"
@@ -18,7 +18,7 @@ import (
 // watchedDemo is a demo process on a lookout, and what the lookout said of it.
 type watchedDemo struct {
 	*demo.Process
-	target  *target.Target
+	target  *process.Target
 	watched *watched
 	changed chan struct{}
 }
@@ -38,7 +38,7 @@ func watchDemo(t *testing.T, l *lookout, p *demo.Process) *watchedDemo {
 		t.Fatal(err)
 	}
 	d := &watchedDemo{Process: p, changed: make(chan struct{}, 1)}
-	if d.target, err = target.Open("/proc", found, target.Filter{}); err != nil {
+	if d.target, err = process.Open("/proc", found, process.Filter{}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(d.target.Close)
@@ -145,7 +145,7 @@ func TestLookoutHangs(t *testing.T) {
 	for i := range maxHangs {
 		other.look(l, time.Now())
 		let := make(chan struct{}) // it go
-		hang := func(*target.WordReader, *memread.Process) bool { <-let; return true }
+		hang := func(*process.WordReader, *memread.Process) bool { <-let; return true }
 		if !l.watch(hostile.watched, hang, time.Now()) {
 			t.Fatalf("not watched any more after it hung %d times", i)
 		}
@@ -166,7 +166,7 @@ func TestLookoutHangs(t *testing.T) {
 	if n := hangs.Load(); n != maxHangs {
 		t.Errorf("counted %d times that it hung, want %d", n, maxHangs)
 	}
-	holds := func(*target.WordReader, *memread.Process) bool { return true }
+	holds := func(*process.WordReader, *memread.Process) bool { return true }
 	if l.watch(hostile.watched, holds, time.Now()) {
 		t.Errorf("watched again after it hung %d times", maxHangs)
 	}
@@ -185,7 +185,7 @@ func TestLookoutHangs(t *testing.T) {
 	slow := addSlow(l)
 	defer l.drop(slow.watched)
 	var looks atomic.Int64
-	l.watch(slow.watched, func(*target.WordReader, *memread.Process) bool {
+	l.watch(slow.watched, func(*process.WordReader, *memread.Process) bool {
 		looks.Add(1)
 		time.Sleep(lookoutSlow + time.Millisecond)
 		return true
@@ -204,8 +204,8 @@ func TestLookoutGivesUp(t *testing.T) {
 	l.abandoned = maxAbandoned // as many as may
 	l.mu.Unlock()
 	let := make(chan struct{})
-	hangs := func(*target.WordReader, *memread.Process) bool { <-let; return true }
-	holds := func(*target.WordReader, *memread.Process) bool { return true }
+	hangs := func(*process.WordReader, *memread.Process) bool { <-let; return true }
+	holds := func(*process.WordReader, *memread.Process) bool { return true }
 	other, hostile := addSlow(l), addSlow(l)
 	defer l.drop(other.watched)
 	defer l.drop(hostile.watched)

@@ -6,7 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/messaging"
 	"correlator/tlsdesc"
 )
@@ -38,13 +38,13 @@ const (
 //
 // A process that has all but used up how often it is connected to in a row is looked at no more often
 // than it could be connected to in the long run, whatever it does in between.
-func (p *process) settle(err error) time.Duration {
+func (p *servedProcess) settle(err error) time.Duration {
 	state := p.show(err)
-	if state == target.StateFiltered {
+	if state == process.StateFiltered {
 		p.tellFiltered(err)
 	}
 	retry := time.Duration(0)
-	if state == target.StateError {
+	if state == process.StateError {
 		p.trouble(err)
 		p.retry = min(max(2*p.retry, retryMin), retryMax)
 		retry = p.retry
@@ -56,7 +56,7 @@ func (p *process) settle(err error) time.Duration {
 	case err != nil && p.connects.spent >= connectBurst-1 && retry < connectInterval:
 		p.agent.counters.TooOften.Add(1)
 		retry = connectInterval
-	case errors.Is(err, target.ErrNotTarget), errors.Is(err, target.ErrContainerFiltered):
+	case errors.Is(err, process.ErrNotTarget), errors.Is(err, process.ErrContainerFiltered):
 		retry = retryMax
 	case p.looked && p.watch():
 		if p.unsampled() {
@@ -71,13 +71,13 @@ func (p *process) settle(err error) time.Duration {
 }
 
 // show puts how the last step ended where others see it.
-func (p *process) show(err error) target.State {
-	state, reason := target.StateRegistered, ""
+func (p *servedProcess) show(err error) process.State {
+	state, reason := process.StateRegistered, ""
 	switch {
 	case errors.Is(err, errTooOften):
-		state = target.StateReady
+		state = process.StateReady
 	case err != nil:
-		state, reason = target.StateOf(err)
+		state, reason = process.StateOf(err)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -89,7 +89,7 @@ func (p *process) show(err error) target.State {
 
 // watch puts the process on the lookout for what it publishes, or for whether it does. One whose loader
 // has still to bind the variable is a candidate as well.
-func (p *process) watch() bool {
+func (p *servedProcess) watch() bool {
 	candidate := p.born
 	_, err := p.target.Rule()
 	if p.target.Filtered() || p.target.Publishes() && (!errors.Is(err, tlsdesc.ErrUnresolved) || p.socket != nil && !p.binds.take(time.Now())) {
@@ -129,9 +129,9 @@ const troubleMessage = "process cannot be served; trying again"
 
 // trouble counts why a process cannot be served, and logs it the first time; what may pass in a moment, only
 // when it does not.
-func (p *process) trouble(err error) {
-	reason := target.ReasonOf(err)
-	if reason == target.ReasonStorageUnreadable && p.retry == 0 { // the loader may be about to map it
+func (p *servedProcess) trouble(err error) {
+	reason := process.ReasonOf(err)
+	if reason == process.ReasonStorageUnreadable && p.retry == 0 { // the loader may be about to map it
 		p.takeDown(reason, err.Error())
 		return
 	}
@@ -142,7 +142,7 @@ func (p *process) trouble(err error) {
 
 // took counts a trouble, and takes it down as the last error. It answers whether it is the first of its
 // kind.
-func (p *process) took(reason target.Reason, message string) (first bool) {
+func (p *servedProcess) took(reason process.Reason, message string) (first bool) {
 	first = !p.logged[reason]
 	p.logged[reason] = true
 	p.takeDown(reason, message)
@@ -150,7 +150,7 @@ func (p *process) took(reason target.Reason, message string) (first bool) {
 }
 
 // takeDown counts a trouble and has others see it. It may be called by any goroutine.
-func (p *process) takeDown(reason target.Reason, message string) {
+func (p *servedProcess) takeDown(reason process.Reason, message string) {
 	p.agent.counters.Troubles[reason].Add(1)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -163,7 +163,7 @@ func (p *process) takeDown(reason target.Reason, message string) {
 
 // checkRoom counts when a process let samples become late by leaving no room for them, and logs it the
 // first time.
-func (p *process) checkRoom() {
+func (p *servedProcess) checkRoom() {
 	stats := p.sender.Stats()
 	late := stats.Dropped[messaging.ReasonLate] - stats.Lost
 	if late == p.late {
@@ -171,8 +171,8 @@ func (p *process) checkRoom() {
 	}
 	p.late = late
 	const message = "process does not read its socket fast enough: its samples become late"
-	if p.took(target.ReasonSocketFull, message) {
-		p.log.Warn(message, zap.Stringer("reason", target.ReasonSocketFull), zap.Uint64("samples", late))
+	if p.took(process.ReasonSocketFull, message) {
+		p.log.Warn(message, zap.Stringer("reason", process.ReasonSocketFull), zap.Uint64("samples", late))
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 
 	"go.uber.org/zap"
 
+	"correlator/internal/process"
 	"correlator/internal/sampling"
-	"correlator/internal/target"
 	"correlator/memread"
 	"correlator/messaging"
 	"correlator/procscan"
@@ -20,13 +20,13 @@ import (
 
 // backlogBatches is how many datagrams' worth of samples may wait for the process's goroutine to
 // read their context. They wait only while it does something else, and soon samples that wait are
-// of no use: target.TooLate.
+// of no use: process.TooLate.
 const backlogBatches = 16
 
-// process is the life of one process that maps the library. Everything that touches the process
+// servedProcess is the life of one servedProcess that maps the library. Everything that touches the servedProcess
 // happens on the goroutine of run; other goroutines use the channels, the queue of held samples, the
 // sender and status.
-type process struct {
+type servedProcess struct {
 	agent  *Agent
 	id     procscan.ProcessID
 	log    *zap.Logger
@@ -47,10 +47,10 @@ type process struct {
 	busySince atomic.Int64 // when run began to look at the process, as uptime; 0 while it awaits
 
 	// Owned by run.
-	target     *target.Target
+	target     *process.Target
 	follower   *sampling.Follower  // whose Program is also other goroutines'
 	verified   time.Time           // when its libraries were last known to be mapped
-	own        target.Ownership    // of what it has published
+	own        process.Ownership   // of what it has published
 	socket     *messaging.SocketID // of the socket that the sender is connected to, or nil
 	registered time.Time           // when it was connected to
 	born       time.Time           // when it became a candidate: the origin of its poll intervals
@@ -59,13 +59,13 @@ type process struct {
 	retry      time.Duration       // the last wait in trouble
 	connects   tokenBucket
 	binds      tokenBucket // steps of a registered process whose variable is not bound
-	logged     [target.NumReasons]bool
+	logged     [process.NumReasons]bool
 	filtered   bool // was told
-	contexts   target.ContextReader
+	contexts   process.ContextReader
 	names      *threadNames // of the program that was sampled last
 	late       uint64       // samples that its socket had no room for in time, when last looked at
 
-	refused target.SampleOutcomes // samples that the sender was not given
+	refused process.SampleOutcomes // samples that the sender was not given
 
 	mu    sync.Mutex
 	shown shown
@@ -80,11 +80,11 @@ var (
 
 // run serves the process until it has ended, no longer maps the library, or ctx ends. In the
 // last case what is queued is still sent, as far as the samples-delay allows.
-func (p *process) run(ctx context.Context) {
+func (p *servedProcess) run(ctx context.Context) {
 	var timer retryTimer
 	defer timer.stop()
 	err := p.step()
-	for !target.IsGone(err) && !errors.Is(err, errShutdown) {
+	for !process.IsGone(err) && !errors.Is(err, errShutdown) {
 		timer.set(p.settle(err))
 		err = p.await(ctx, timer.due)
 	}
@@ -116,7 +116,7 @@ func (p *process) run(ctx context.Context) {
 
 // await serves samples until it is time to look at the process again, or something happened. It
 // answers how that went.
-func (p *process) await(ctx context.Context, due <-chan time.Time) error {
+func (p *servedProcess) await(ctx context.Context, due <-chan time.Time) error {
 	for {
 		select {
 		case batch := <-p.samples:
@@ -133,7 +133,7 @@ func (p *process) await(ctx context.Context, due <-chan time.Time) error {
 			}
 		case down := <-p.sender.Down():
 			p.disconnect()
-			return target.WithReason(target.ReasonSocketGone, down)
+			return process.WithReason(process.ReasonSocketGone, down)
 		case <-due:
 			return p.step()
 		case <-p.exited:
@@ -145,17 +145,17 @@ func (p *process) await(ctx context.Context, due <-chan time.Time) error {
 }
 
 // Identity is which process it is.
-func (p *process) Identity() procscan.ProcessID { return p.id }
+func (p *servedProcess) Identity() procscan.ProcessID { return p.id }
 
 // Stir has the process looked at at once. It may be called by any goroutine.
-func (p *process) Stir() {
+func (p *servedProcess) Stir() {
 	p.changed.Store(true)
 	p.wake()
 }
 
 // wake has it take in what it was told, and look, unless it is to be tried again at a time of its own and
 // maps nothing new. It may be called by any goroutine.
-func (p *process) wake() {
+func (p *servedProcess) wake() {
 	select {
 	case p.stirred <- struct{}{}:
 	default:
@@ -163,7 +163,7 @@ func (p *process) wake() {
 }
 
 // takeMappings takes down what the process maps now, if there was word of it.
-func (p *process) takeMappings() {
+func (p *servedProcess) takeMappings() {
 	found, ok := p.mappings.take()
 	switch {
 	case !ok:
@@ -178,14 +178,14 @@ func (p *process) takeMappings() {
 
 // remapped has the process's executable memory looked at again when its next samples come. It may be
 // called by any goroutine.
-func (p *process) remapped() {
+func (p *servedProcess) remapped() {
 	if program := p.follower.Program(); program != nil {
 		program.Invalidate()
 	}
 }
 
 // step looks at the process and brings our side to what it publishes now.
-func (p *process) step() error {
+func (p *servedProcess) step() error {
 	p.busySince.Store(p.agent.uptime())
 	defer p.busySince.Store(0)
 	p.looked = false
@@ -206,7 +206,7 @@ func (p *process) step() error {
 	}
 	p.agent.counters.Looks.Add(1)
 	changed, err := p.target.Look()
-	p.looked = err == nil || errors.Is(err, memread.ErrNotPublished) || errors.Is(err, target.ErrServiceFiltered)
+	p.looked = err == nil || errors.Is(err, memread.ErrNotPublished) || errors.Is(err, process.ErrServiceFiltered)
 	if errors.Is(err, memread.ErrNotPublished) {
 		p.own.GiveUp()
 	}
@@ -216,7 +216,7 @@ func (p *process) step() error {
 	}
 	if !p.own.Of(p.target, changed) {
 		p.disconnect()
-		return target.ErrCopy
+		return process.ErrCopy
 	}
 	// Another program has another agent, which must be told of us, also when all else looks the same.
 	if p.socket != nil && !changed && p.follower.Runs() && p.agent.sockets.Holds(*p.socket, p) && p.target.SocketIs(*p.socket) {
@@ -240,7 +240,7 @@ func (p *process) step() error {
 }
 
 // verifyInterval is how old the knowledge may be that the libraries are mapped.
-func (p *process) verifyInterval() time.Duration {
+func (p *servedProcess) verifyInterval() time.Duration {
 	if p.socket != nil && !p.suspect && p.agent.discovery.live.Load() {
 		return trustInterval
 	}
@@ -248,7 +248,7 @@ func (p *process) verifyInterval() time.Duration {
 }
 
 // verify makes sure that the libraries are still mapped where they were, or takes down where they are.
-func (p *process) verify() error {
+func (p *servedProcess) verify() error {
 	began := time.Now()
 	remapped, err := p.target.Remap()
 	if err != nil {
@@ -262,7 +262,7 @@ func (p *process) verify() error {
 }
 
 // load opens the libraries that the process maps now, and makes it a candidate with them.
-func (p *process) load() error {
+func (p *servedProcess) load() error {
 	p.born = time.Now()
 	err := p.target.Load(p.agent.files)
 	if !p.target.Publishes() {
@@ -276,11 +276,11 @@ func (p *process) load() error {
 }
 
 // connect registers with the process at the socket that it published.
-func (p *process) connect() error {
+func (p *servedProcess) connect() error {
 	p.target.ForgetRule() // the library may have been loaded anew, with the same storage
 	socket, err := p.target.Dial()
 	if err != nil {
-		return target.WithReason(target.ReasonOther, err)
+		return process.WithReason(process.ReasonOther, err)
 	}
 	identity := socket.Identity()
 	if !p.target.Handle().Alive() { // then what was read may be another process's
@@ -289,11 +289,11 @@ func (p *process) connect() error {
 	}
 	if !p.agent.sockets.Claim(identity, p) { // an older process's: what is shown is a copy of what it published before
 		socket.Close()
-		return target.ErrCopy
+		return process.ErrCopy
 	}
 	if err := p.sender.Connect(socket, p.agent.registration()); err != nil {
 		p.agent.sockets.Release(identity, p)
-		return target.WithReason(target.ReasonOther, err)
+		return process.WithReason(process.ReasonOther, err)
 	}
 	p.socket, p.registered = &identity, time.Now()
 	p.watched.sampled.Store(true) // it does something
@@ -310,7 +310,7 @@ func (p *process) connect() error {
 
 // unsampled says whether the process is registered and could be sampled, but is not for a reason that may
 // pass.
-func (p *process) unsampled() bool {
+func (p *servedProcess) unsampled() bool {
 	_, err := p.target.Rule()
 	return p.socket != nil && err == nil && p.follower.Program() == nil && p.agent.sampling != nil
 }
@@ -318,14 +318,14 @@ func (p *process) unsampled() bool {
 // resolve makes the rule, if that is still to be done, and has the process sampled by it. Without one
 // the process is registered all the same: the loader may bind the variable only when the agent first
 // uses it.
-func (p *process) resolve() {
-	if err := p.follower.Follow(); err != nil && !errors.Is(err, tlsdesc.ErrUnresolved) && !target.IsGone(err) {
+func (p *servedProcess) resolve() {
+	if err := p.follower.Follow(); err != nil && !errors.Is(err, tlsdesc.ErrUnresolved) && !process.IsGone(err) {
 		p.trouble(err)
 	}
 }
 
 // disconnect ends the registration. What is queued waits for the next one, while it is in time.
-func (p *process) disconnect() {
+func (p *servedProcess) disconnect() {
 	p.unfollow()
 	if p.socket == nil {
 		return
@@ -339,7 +339,7 @@ func (p *process) disconnect() {
 }
 
 // drain gives what waits its chance to be sent.
-func (p *process) drain() {
+func (p *servedProcess) drain() {
 	for waiting := true; waiting; {
 		select {
 		case batch := <-p.samples:
@@ -356,7 +356,7 @@ func (p *process) drain() {
 }
 
 // stuck says whether the process makes its goroutine hang.
-func (p *process) stuck() bool {
+func (p *servedProcess) stuck() bool {
 	since := p.busySince.Load()
 	return since != 0 && p.agent.uptime()-since > int64(hangTimeout)
 }

@@ -3,8 +3,8 @@ package agent
 import (
 	"time"
 
+	"correlator/internal/process"
 	"correlator/internal/sampling"
-	"correlator/internal/target"
 	"correlator/messaging"
 )
 
@@ -26,19 +26,21 @@ func (p *program) Sampled(sample sampling.Sample) {
 // Hold passes samples on to the goroutine that may look at the process, as long as not too many wait.
 // It gives up those that became late meanwhile: the goroutine cannot while the process makes it hang,
 // and many processes that do so would make us keep gigabytes.
-func (p *process) Hold(held []sampling.Held) int {
+func (p *servedProcess) Hold(held []sampling.Held) int {
 	n, late := p.held.Add(held, time.Now().Add(-p.agent.config.SamplesDelay))
 	for i := range late {
-		p.agent.sampling.Refuse(&late[i], target.OutcomeStale)
+		p.agent.sampling.Refuse(&late[i], process.OutcomeStale)
 	}
 	return n
 }
 
 // Refused counts samples that the sender is not given.
-func (p *process) Refused(outcome target.SampleOutcome, samples uint64) { p.refused.Add(outcome, samples) }
+func (p *servedProcess) Refused(outcome process.SampleOutcome, samples uint64) {
+	p.refused.Add(outcome, samples)
+}
 
 // report hands on samples that were held, unless they became late meanwhile.
-func (p *process) report(held []sampling.Held) {
+func (p *servedProcess) report(held []sampling.Held) {
 	p.busySince.Store(p.agent.uptime())
 	defer p.busySince.Store(0)
 	p.follower.Report(held, p.agent.config.SamplesDelay)
@@ -46,15 +48,15 @@ func (p *process) report(held []sampling.Held) {
 
 // refuseSamples gives the samples that still wait for a process that is gone their outcome. None
 // come any more: the process is off the registry and forgotten as a receiver.
-func (p *process) refuseSamples() {
+func (p *servedProcess) refuseSamples() {
 	for {
 		select {
 		case waiting := <-p.samples:
-			p.refuseAll(waiting, target.OutcomeUnknownProcess)
+			p.refuseAll(waiting, process.OutcomeUnknownProcess)
 		default:
 			held := p.held.Take()
 			for i := range held {
-				p.agent.sampling.Refuse(&held[i], target.OutcomeUnknownProcess)
+				p.agent.sampling.Refuse(&held[i], process.OutcomeUnknownProcess)
 			}
 			return
 		}
@@ -62,7 +64,7 @@ func (p *process) refuseSamples() {
 }
 
 // unfollow ends the sampling of the process.
-func (p *process) unfollow() {
+func (p *servedProcess) unfollow() {
 	if err := p.follower.Unfollow(); err != nil {
 		p.trouble(err)
 	}

@@ -7,7 +7,7 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/demo"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/internal/testenv"
 )
 
@@ -15,7 +15,7 @@ import (
 // its transaction like the others, or it has an outcome of its own. A sample of a gap comes to none,
 // also when the slot is read in the transaction after.
 func TestSampledSlotsNotResident(t *testing.T) {
-	const phase = 4 * target.MaxContextAge // there is time to page out what was written, and little more
+	const phase = 4 * process.MaxContextAge // there is time to page out what was written, and little more
 	for _, flavor := range []demo.Flavor{demo.Glibc, demo.GlibcDynamic, demo.Musl} {
 		t.Run(flavor.String(), func(t *testing.T) {
 			p := demo.Start(t, demo.Options{Flavor: flavor, Busy: 1, PageOut: true, Transaction: phase, Gap: phase})
@@ -25,18 +25,18 @@ func TestSampledSlotsNotResident(t *testing.T) {
 			// there was more of it a second ago than has ended otherwise by now: how much is too old before the agent
 			// has read it is up to the machine.
 			testenv.Poll(t, deadline, "slots read by the agent, with a trace and without", func() bool {
-				otherwise := outcomes.Sum() - outcomes[target.OutcomeCorrelated].Load()
-				return outcomes[target.OutcomeNoTrace].Load() > 0 && r.kernel(bpf.Unreadable) > otherwise && p.Report().Samples > 100
+				otherwise := outcomes.Sum() - outcomes[process.OutcomeCorrelated].Load()
+				return outcomes[process.OutcomeNoTrace].Load() > 0 && r.kernel(bpf.Unreadable) > otherwise && p.Report().Samples > 100
 			})
 			r.stacksTrue(p, p.Report())
 			r.end()
 			clean(t, p.Quit())
 			r.sampledAdded()
 			unreadable := r.kernel(bpf.Unreadable)
-			arrived := outcomes[target.OutcomeCorrelated].Load() - r.kernel(bpf.Correlated)
+			arrived := outcomes[process.OutcomeCorrelated].Load() - r.kernel(bpf.Correlated)
 			t.Logf("%d samples unreadable in the kernel: %d correlated, %d without trace, %d too old", unreadable, arrived,
-				outcomes[target.OutcomeNoTrace].Load(), outcomes[target.OutcomeStale].Load())
-			if arrived == 0 || arrived+outcomes[target.OutcomeNoTrace].Load() > unreadable {
+				outcomes[process.OutcomeNoTrace].Load(), outcomes[process.OutcomeStale].Load())
+			if arrived == 0 || arrived+outcomes[process.OutcomeNoTrace].Load() > unreadable {
 				t.Errorf("%d of %d samples that were unreadable in the kernel arrived", arrived, unreadable)
 			}
 		})
@@ -53,9 +53,9 @@ func TestSampledHostileSlots(t *testing.T) {
 		"slot-null":     &r.Counters().Sampling.Kernel[bpf.NoSlot],
 		"slot-updating": &r.Counters().Sampling.Kernel[bpf.Updating],
 		"slot-version":  &r.Counters().Sampling.Kernel[bpf.Malformed],
-		"slot-unmapped": &outcomes[target.OutcomeUnreadable],
-		"slot-edge":     &outcomes[target.OutcomeUnreadable],
-		"slot-wild":     &outcomes[target.OutcomeUnreadable],
+		"slot-unmapped": &outcomes[process.OutcomeUnreadable],
+		"slot-edge":     &outcomes[process.OutcomeUnreadable],
+		"slot-wild":     &outcomes[process.OutcomeUnreadable],
 	} {
 		p.Begin(1)
 		before := counter.Load()
@@ -86,9 +86,9 @@ func TestSampledNeighbourHangs(t *testing.T) {
 	r.sampledReport(storage, 1)
 	storage.Hostile("storage-hangs", "")
 	for _, p := range []*demo.Process{slot, storage} {
-		r.state(p, target.StateError, target.ReasonTimeout.String())
+		r.state(p, process.StateError, process.ReasonTimeout.String())
 	}
-	backlog := &r.Counters().Sampling.Outcomes[target.OutcomeBacklog]
+	backlog := &r.Counters().Sampling.Outcomes[process.OutcomeBacklog]
 	testenv.Poll(t, deadline, "a backlog", func() bool { return backlog.Load() > 0 })
 	r.sampledReport(neighbour, 500)
 	neighbour.StopThreads()

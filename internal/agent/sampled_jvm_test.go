@@ -5,7 +5,7 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/demo"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/profile"
 )
 
@@ -23,7 +23,7 @@ func TestSampledJVM(t *testing.T) {
 			p := demo.StartJVM(t, o)
 			r := run(t, atRate(997))
 			p.Registration(1)
-			r.state(p, target.StateRegistered, "")
+			r.state(p, process.StateRegistered, "")
 			for range 2 { // transactions for each thread
 				traces := []demo.TraceID{p.Begin(1).TraceID, p.Begin(2).TraceID}
 				p.ReportWhen("samples of both threads", func(report demo.Report) bool {

@@ -8,7 +8,7 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/demo"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/internal/testenv"
 )
 
@@ -22,11 +22,11 @@ func TestSampledStorageComesAndGoes(t *testing.T) {
 	p := demo.Start(t, demo.Options{Hold: true, Busy: 2, Gap: -1})
 	r := run(t, atRate(997), patient)
 	p.Load()
-	r.state(p, target.StateNoStorage, "")
+	r.state(p, process.StateNoStorage, "")
 	p.Publish()
 	r.sampledReport(p, 300)
 	p.Withdraw()
-	r.state(p, target.StateNoStorage, "")
+	r.state(p, process.StateNoStorage, "")
 	messages := &r.Counters().Messages
 	testenv.Poll(t, deadline, "samples to wait for a socket", func() bool { return messages.Added.Load() > messages.Sent.Load() })
 	r.notSampled()
@@ -69,7 +69,7 @@ func TestSampledLibraryReloaded(t *testing.T) {
 			registrations++
 		}
 		p.Registration(registrations)
-		r.state(p, target.StateRegistered, "")
+		r.state(p, process.StateRegistered, "")
 		r.sampledReport(p, p.Report().Samples+300)
 		r.stacksTrue(p, p.Report())
 	}
@@ -182,7 +182,7 @@ func TestSampledShutdown(t *testing.T) {
 		r.sampledAdded()
 		report := p.Quit()
 		clean(t, report)
-		if correlated := r.Counters().Sampling.Outcomes[target.OutcomeCorrelated].Load(); correlated != report.Samples {
+		if correlated := r.Counters().Sampling.Outcomes[process.OutcomeCorrelated].Load(); correlated != report.Samples {
 			t.Errorf("%d samples correlated, %d arrived", correlated, report.Samples)
 		}
 	}

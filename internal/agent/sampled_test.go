@@ -9,7 +9,7 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/demo"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/internal/testenv"
 	"correlator/profile"
 )
@@ -39,7 +39,7 @@ func (r *running) sampledAdded() {
 	for i := range c.Messages.Dropped {
 		dropped += c.Messages.Dropped[i].Load()
 	}
-	correlated := c.Sampling.Outcomes[target.OutcomeCorrelated].Load() + c.Fed[target.OutcomeCorrelated].Load()
+	correlated := c.Sampling.Outcomes[process.OutcomeCorrelated].Load() + c.Fed[process.OutcomeCorrelated].Load()
 	queued, sent := c.Messages.Added.Load(), c.Messages.Sent.Load()
 	if correlated != queued || queued != sent+dropped {
 		r.t.Errorf("%d samples correlated, %d queued, %d sent and %d dropped", correlated, queued, sent, dropped)

@@ -5,7 +5,7 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/demo"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/profile"
 )
 
@@ -138,7 +138,7 @@ func TestSampledKernelStacks(t *testing.T) {
 		r.end()
 		r.sampledAdded()
 		clean(t, p.Quit())
-		if n := r.Counters().Sampling.Outcomes[target.OutcomeNoStack].Load(); n != 0 {
+		if n := r.Counters().Sampling.Outcomes[process.OutcomeNoStack].Load(); n != 0 {
 			t.Errorf("%d samples without stack", n)
 		}
 	}

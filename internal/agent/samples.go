@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"correlator/bpf"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/messaging"
 	"correlator/messaging/feed"
 )
@@ -35,7 +35,7 @@ func (a *Agent) route(records []feed.Record) {
 	}
 }
 
-func (a *Agent) routeProcess(p *process, records []feed.Record, now time.Time, nowNs uint64) {
+func (a *Agent) routeProcess(p *servedProcess, records []feed.Record, now time.Time, nowNs uint64) {
 	var waiting []sample
 	for i := range records {
 		r := &records[i]
@@ -47,18 +47,18 @@ func (a *Agent) routeProcess(p *process, records []feed.Record, now time.Time, n
 		sampledAt := r.SampledAt(now, nowNs)
 		switch {
 		case p == nil:
-			a.counters.Fed.Add(target.OutcomeUnknownProcess, count)
+			a.counters.Fed.Add(process.OutcomeUnknownProcess, count)
 		case r.HasContext && !p.connected.Load():
-			p.refuse(target.OutcomeNotRegistered, count)
+			p.refuse(process.OutcomeNotRegistered, count)
 		case r.HasContext && r.TraceID == [16]byte{}: // what W3C calls invalid
-			p.refuse(target.OutcomeNoTrace, count)
+			p.refuse(process.OutcomeNoTrace, count)
 		case r.HasContext:
-			a.counters.Fed.Add(target.OutcomeCorrelated, count)
+			a.counters.Fed.Add(process.OutcomeCorrelated, count)
 			p.sender.Add(messaging.Key{TraceID: r.TraceID, TransactionID: r.TransactionID, StackTraceID: r.StackTraceID}, count, sampledAt)
 		case a.threads == nil:
-			p.refuse(target.OutcomeUnsupported, count)
-		case target.TooLate(sampledAt):
-			p.refuse(target.OutcomeStale, count)
+			p.refuse(process.OutcomeUnsupported, count)
+		case process.TooLate(sampledAt):
+			p.refuse(process.OutcomeStale, count)
 		default:
 			waiting = append(waiting, sample{tid: int(r.TID), stackTraceID: r.StackTraceID, count: count, sampledAt: sampledAt})
 		}
@@ -69,30 +69,30 @@ func (a *Agent) routeProcess(p *process, records []feed.Record, now time.Time, n
 	select {
 	case p.samples <- waiting:
 	default:
-		p.refuseAll(waiting, target.OutcomeBacklog)
+		p.refuseAll(waiting, process.OutcomeBacklog)
 	}
 }
 
 // refuse ends samples that were fed with an outcome.
-func (p *process) refuse(outcome target.SampleOutcome, samples uint64) {
+func (p *servedProcess) refuse(outcome process.SampleOutcome, samples uint64) {
 	p.agent.counters.Fed.Add(outcome, samples)
 	p.refused.Add(outcome, samples)
 }
 
-func (p *process) refuseAll(samples []sample, outcome target.SampleOutcome) {
+func (p *servedProcess) refuseAll(samples []sample, outcome process.SampleOutcome) {
 	for i := range samples {
 		p.refuse(outcome, samples[i].count)
 	}
 }
 
 // attribute reads what the threads of the samples work on, and queues what has a trace.
-func (p *process) attribute(samples []sample) {
+func (p *servedProcess) attribute(samples []sample) {
 	p.busySince.Store(p.agent.uptime())
 	defer p.busySince.Store(0)
 	samples = slices.DeleteFunc(samples, func(s sample) bool {
-		stale := target.TooLate(s.sampledAt)
+		stale := process.TooLate(s.sampledAt)
 		if stale {
-			p.refuse(target.OutcomeStale, s.count)
+			p.refuse(process.OutcomeStale, s.count)
 		}
 		return stale
 	})
@@ -100,7 +100,7 @@ func (p *process) attribute(samples []sample) {
 		return
 	}
 	contexts, outcome, err := p.readContexts(samples)
-	if err != nil && !target.IsGone(err) {
+	if err != nil && !process.IsGone(err) {
 		p.trouble(err)
 	}
 	if contexts == nil {
@@ -109,8 +109,8 @@ func (p *process) attribute(samples []sample) {
 	}
 	for i := range samples {
 		s, c := &samples[i], &contexts[i]
-		outcome := p.target.Judge(c, s.tid, s.sampledAt, target.Keep{Unsampled: p.agent.config.Unsampled})
-		if outcome != target.OutcomeCorrelated {
+		outcome := p.target.Judge(c, s.tid, s.sampledAt, process.Keep{Unsampled: p.agent.config.Unsampled})
+		if outcome != process.OutcomeCorrelated {
 			p.refuse(outcome, s.count)
 			continue
 		}
@@ -125,23 +125,23 @@ func (p *process) attribute(samples []sample) {
 
 // readContexts answers what the thread of each sample works on, or what becomes of all of them
 // when that cannot be known. The answer is valid until the next call.
-func (p *process) readContexts(samples []sample) ([]target.Context, target.SampleOutcome, error) {
+func (p *servedProcess) readContexts(samples []sample) ([]process.Context, process.SampleOutcome, error) {
 	if !p.target.Publishes() {
-		return nil, target.OutcomeNotRegistered, nil
+		return nil, process.OutcomeNotRegistered, nil
 	}
 	if p.target.Resolve() != nil {
-		return nil, target.OutcomeNoRule, nil
+		return nil, process.OutcomeNoRule, nil
 	}
 	if _, err := p.contexts.FindThreads(p.agent.threads, p.id.PID); err != nil {
-		return nil, target.OutcomeUnreadable, err
+		return nil, process.OutcomeUnreadable, err
 	}
 	contexts, err := p.contexts.ReadThreads(p.target, len(samples), func(i int) int { return samples[i].tid })
 	if err != nil {
-		return nil, target.OutcomeUnreadable, target.WithReason(target.ReasonStorageUnreadable, err)
+		return nil, process.OutcomeUnreadable, process.WithReason(process.ReasonStorageUnreadable, err)
 	}
 	// Only now it is certain that what was read is what this process, by this library, says.
 	if p.target.Still() != nil {
-		return nil, target.OutcomeNotRegistered, nil
+		return nil, process.OutcomeNotRegistered, nil
 	}
-	return contexts, target.OutcomeCorrelated, nil
+	return contexts, process.OutcomeCorrelated, nil
 }

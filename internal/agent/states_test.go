@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/demo"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/internal/testenv"
 )
 
@@ -21,7 +21,7 @@ func TestLibraryMappedTwice(t *testing.T) {
 	p.Registration(1)
 	r.served(p, 1, [16]byte{1})
 	p.Withdraw()
-	r.state(p, target.StateNoStorage, "")
+	r.state(p, process.StateNoStorage, "")
 	if again := p.LoadAgain(); again.Base == p.Loaded().Base {
 		t.Fatalf("mapped at %#x both times", again.Base)
 	}
@@ -29,7 +29,7 @@ func TestLibraryMappedTwice(t *testing.T) {
 	p.Registration(2)
 	r.served(p, 1, [16]byte{2})
 	p.Withdraw()
-	r.state(p, target.StateNoStorage, "")
+	r.state(p, process.StateNoStorage, "")
 	clean(t, p.Quit())
 	r.gone(p)
 }
@@ -54,7 +54,7 @@ func TestOwnPIDNamespace(t *testing.T) {
 	}
 	r := run(t, atRate(997))
 	p.Registration(1)
-	r.state(p, target.StateRegistered, "")
+	r.state(p, process.StateRegistered, "")
 	r.stacksTrue(p, r.sampledReport(p, 300))
 	clean(t, p.Quit())
 	r.gone(p)
@@ -71,7 +71,7 @@ func TestForkOutlivesItsParent(t *testing.T) {
 	r.gone(p)
 	successor := demo.Start(t, demo.Options{Manual: true, Idle: 1, Socket: p.Socket})
 	successor.Registration(1)
-	r.state(successor, target.StateRegistered, "")
+	r.state(successor, process.StateRegistered, "")
 	swept(r, 40) // two seconds: the child, if it was taken for one that takes part, was looked at again
 	r.served(successor, 1, [16]byte{1})
 	report := successor.Quit()

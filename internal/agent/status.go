@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/messaging"
 )
 
@@ -63,7 +63,7 @@ func newLatency(t messaging.Timing) Latency {
 //
 //	Samples = Sent + Queued + WithoutTrace + Late + the sum of Dropped
 type ProcessStatus struct {
-	target.View
+	process.View
 	RegisteredSince *time.Time `json:"registered_since,omitempty"` // only with StateRegistered
 
 	Samples      uint64 `json:"samples"`
@@ -71,7 +71,7 @@ type ProcessStatus struct {
 	Queued       uint64 `json:"queued"`
 	WithoutTrace uint64 `json:"without_trace"` // read later, there was no trace, or one that is not sampled
 	Late         uint64 `json:"late"`          // could not be sent within the samples-delay
-	// Dropped has the other reasons: those of messaging, and the target.Outcomes of samples that were not
+	// Dropped has the other reasons: those of messaging, and the process.Outcomes of samples that were not
 	// queued.
 	Dropped map[string]uint64 `json:"dropped"`
 
@@ -80,7 +80,7 @@ type ProcessStatus struct {
 
 // ProcessError is what went wrong with a process.
 type ProcessError struct {
-	Reason  string    `json:"reason"` // a target.Reason's name, as in logs and counters
+	Reason  string    `json:"reason"` // a process.Reason's name, as in logs and counters
 	Message string    `json:"message"`
 	At      time.Time `json:"at"`    // when it was seen last
 	Count   uint64    `json:"count"` // of errors of whichever reason
@@ -125,20 +125,20 @@ func (a *Agent) processStatuses() []ProcessStatus {
 
 // shown is what others may see of a process.
 type shown struct {
-	view       target.View
+	view       process.View
 	registered time.Time
 	lastError  *ProcessError // replaced, never changed
 }
 
 // status is what is known of the process; ok is false when it takes no part.
-func (p *process) status() (status ProcessStatus, ok bool) {
+func (p *servedProcess) status() (status ProcessStatus, ok bool) {
 	p.mu.Lock()
 	shown := p.shown
 	p.mu.Unlock()
 	stats := p.sender.Stats()
 	status = ProcessStatus{View: shown.view, LastError: shown.lastError, Dropped: make(map[string]uint64)}
 	status.State, status.Reason = p.state(&shown.view, &stats)
-	if status.State == target.StateRegistered {
+	if status.State == process.StateRegistered {
 		status.RegisteredSince = &shown.registered
 	}
 	status.count(&stats, &p.refused)
@@ -147,18 +147,18 @@ func (p *process) status() (status ProcessStatus, ok bool) {
 
 // state is where the process is in its life, and with StateError the reason. It is empty when the process
 // takes no part.
-func (p *process) state(view *target.View, stats *messaging.Stats) (target.State, string) {
+func (p *servedProcess) state(view *process.View, stats *messaging.Stats) (process.State, string) {
 	switch {
 	case p.stuck():
-		return target.StateError, target.ReasonTimeout.String()
-	case view.State == target.StateRegistered && !stats.Registered:
-		return target.StateReady, "" // the registration still waits for room in its queue
+		return process.StateError, process.ReasonTimeout.String()
+	case view.State == process.StateRegistered && !stats.Registered:
+		return process.StateReady, "" // the registration still waits for room in its queue
 	}
 	return view.State, view.Reason
 }
 
 // count fills in the samples: those that the sender was given, and those that it was not.
-func (s *ProcessStatus) count(stats *messaging.Stats, refused *target.SampleOutcomes) {
+func (s *ProcessStatus) count(stats *messaging.Stats, refused *process.SampleOutcomes) {
 	s.Samples, s.Sent, s.Queued = stats.Added, stats.Sent, stats.Queued
 	for r, samples := range stats.Dropped {
 		switch reason := messaging.Reason(r); {
@@ -172,7 +172,7 @@ func (s *ProcessStatus) count(stats *messaging.Stats, refused *target.SampleOutc
 	for o := range refused {
 		samples := refused[o].Load()
 		s.Samples += samples
-		switch outcome := target.SampleOutcome(o); {
+		switch outcome := process.SampleOutcome(o); {
 		case samples == 0:
 		case outcome.WithoutTrace():
 			s.WithoutTrace += samples

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"correlator/internal/demo"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/internal/testenv"
 )
 
@@ -46,7 +46,7 @@ func TestStatus(t *testing.T) {
 	p.End(1)
 	testenv.Poll(t, deadline, "all kinds of samples", func() bool { // those that a busy machine makes stale are fed again
 		s := r.of(p)
-		if s.Sent >= 2 && s.WithoutTrace > 0 && s.Dropped[target.OutcomeNoThread.String()] > 0 {
+		if s.Sent >= 2 && s.WithoutTrace > 0 && s.Dropped[process.OutcomeNoThread.String()] > 0 {
 			return true
 		}
 		r.sample(p.PID, worked, [16]byte{2})
@@ -57,7 +57,7 @@ func TestStatus(t *testing.T) {
 	testenv.Poll(t, deadline, "the end of all samples", func() bool { s := r.of(p); return s.Samples >= r.Counters().FedSamples.Load() && s.Queued == 0 })
 	testenv.Poll(t, deadline, "samples of our own", func() bool { return r.of(other).Sent > 100 })
 	s := r.of(p)
-	if s.ServiceName != "shop" || s.ServiceEnvironment != "production" || s.State != target.StateRegistered || s.LastError != nil {
+	if s.ServiceName != "shop" || s.ServiceEnvironment != "production" || s.State != process.StateRegistered || s.LastError != nil {
 		t.Errorf("%+v", s)
 	}
 	if s.RegisteredSince == nil || s.RegisteredSince.Before(began) || s.RegisteredSince.After(time.Now()) {
@@ -100,14 +100,14 @@ func TestStatusOfTrouble(t *testing.T) {
 	p.Registration(1)
 	p.Hostile("socket-fifo", "")
 	s := ProcessStatus{}
-	testenv.Poll(t, deadline, "an error", func() bool { s = r.of(p); return s.State == target.StateError })
+	testenv.Poll(t, deadline, "an error", func() bool { s = r.of(p); return s.State == process.StateError })
 	if s.RegisteredSince != nil || s.LastError == nil || s.LastError.Reason != s.Reason || s.LastError.Message == "" ||
 		s.LastError.Count == 0 || time.Since(s.LastError.At) > deadline {
 		t.Errorf("%+v, last error %+v", s, s.LastError)
 	}
 	p.Publish()
 	p.Registration(2)
-	testenv.Poll(t, deadline, "the end of the error", func() bool { return r.of(p).State == target.StateRegistered })
+	testenv.Poll(t, deadline, "the end of the error", func() bool { return r.of(p).State == process.StateRegistered })
 	if after := r.of(p); after.LastError == nil || after.LastError.Message != s.LastError.Message || after.RegisteredSince == nil {
 		t.Errorf("afterwards: %+v", after)
 	}

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/target"
+	"correlator/internal/process"
 )
 
 func TestNamespaces(t *testing.T) {
@@ -32,7 +32,7 @@ func TestNamespaces(t *testing.T) {
 		}
 		found(t, m, test.name).verify(t, test.status, test.detail, test.remedy)
 		if test.link == "cgroup" && !strings.HasSuffix(test.to, "35]") {
-			m.config.Filter.ExcludeContainers = make(target.Patterns, 1)
+			m.config.Filter.ExcludeContainers = make(process.Patterns, 1)
 			found(t, m, test.name).verify(t, Degraded, "not the host's", "--cgroupns=host")
 		}
 	}

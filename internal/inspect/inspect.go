@@ -12,7 +12,7 @@ import (
 
 	"correlator/bpf"
 	"correlator/elfsym"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/procscan"
 )
 
@@ -28,12 +28,12 @@ type Thread struct {
 	TraceID       string `json:"trace_id,omitempty"`
 	SpanID        string `json:"span_id,omitempty"`
 	TransactionID string `json:"transaction_id,omitempty"`
-	Reason        string `json:"reason,omitempty"` // why there is no trace: a target.Outcome's name
+	Reason        string `json:"reason,omitempty"` // why there is no trace: a process.Outcome's name
 }
 
 // Inspection is a process and its threads, as `inspect` prints them.
 type Inspection struct {
-	target.View
+	process.View
 	Threads []Thread `json:"threads"`
 }
 
@@ -63,8 +63,8 @@ func Inspect(ctx context.Context, procRoot string, pid int) (Inspection, error) 
 		err error
 	}
 	a := within(ctx, answer{Inspection: Inspection{View: timedOut(found), Threads: []Thread{}}}, func() (a answer) {
-		var t *target.Target
-		if a.View, t = examine(procRoot, files, found, target.Filter{}); t != nil {
+		var t *process.Target
+		if a.View, t = examine(procRoot, files, found, process.Filter{}); t != nil {
 			defer t.Close()
 			a.Threads, a.err = inspectThreads(procRoot, t)
 		}
@@ -73,7 +73,7 @@ func Inspect(ctx context.Context, procRoot string, pid int) (Inspection, error) 
 	switch a.State {
 	case "":
 		a.err = ErrNotTarget
-	case target.StateGone:
+	case process.StateGone:
 		a.err = procscan.ErrGone
 	}
 	if a.err != nil {
@@ -83,24 +83,24 @@ func Inspect(ctx context.Context, procRoot string, pid int) (Inspection, error) 
 }
 
 // inspectThreads looks at all threads of a process at once.
-func inspectThreads(procRoot string, t *target.Target) ([]Thread, error) {
+func inspectThreads(procRoot string, t *process.Target) ([]Thread, error) {
 	iterator, err := bpf.OpenThreads()
 	if err != nil {
 		return nil, err
 	}
 	defer iterator.Close()
 	pid := t.Handle().Identity().PID
-	var reader target.ContextReader
+	var reader process.ContextReader
 	threads, err := reader.FindThreads(iterator, pid)
 	if err != nil {
 		return nil, err
 	}
 	views := make([]Thread, len(threads))
-	contexts := make([]target.Context, len(threads))
+	contexts := make([]process.Context, len(threads))
 	for i := range contexts {
-		contexts[i].Outcome = target.OutcomeNotRegistered
+		contexts[i].Outcome = process.OutcomeNotRegistered
 		if t.Publishes() {
-			contexts[i].Outcome = target.OutcomeNoRule
+			contexts[i].Outcome = process.OutcomeNoRule
 		}
 	}
 	if _, err := t.Rule(); err == nil {
@@ -114,7 +114,7 @@ func inspectThreads(procRoot string, t *target.Target) ([]Thread, error) {
 	}
 	for i, thread := range threads {
 		if contexts[i].Slot.TracePresent && !t.HasThread(thread.TID) {
-			contexts[i] = target.Context{Outcome: target.OutcomeNoThread}
+			contexts[i] = process.Context{Outcome: process.OutcomeNoThread}
 		}
 		views[i] = newThread(thread.TID, threadName(procRoot, pid, thread.TID), contexts[i])
 	}
@@ -139,7 +139,7 @@ func threadName(procRoot string, pid, tid int) string {
 	return name
 }
 
-func newThread(tid int, name string, c target.Context) Thread {
+func newThread(tid int, name string, c process.Context) Thread {
 	view := Thread{TID: tid, Name: name, Valid: c.Slot.Valid, TracePresent: c.Slot.TracePresent, TraceFlags: c.Slot.TraceFlags}
 	if c.Addr != 0 {
 		view.Slot = fmt.Sprintf("%#x", c.Addr)

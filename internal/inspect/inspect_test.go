@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"correlator/internal/demo"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/internal/testenv"
 	"correlator/procscan"
 )
@@ -26,22 +26,22 @@ func TestScan(t *testing.T) {
 	older := demo.Start(t, demo.Options{Library: demo.Fixture(t, "x86_64-glibc-older"), Hold: true})
 	older.Load()
 
-	processes, _, err := Scan(t.Context(), "/proc", target.Filter{})
+	processes, _, err := Scan(t.Context(), "/proc", process.Filter{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	views := make(map[int]target.View)
+	views := make(map[int]process.View)
 	for _, p := range processes {
 		views[p.PID] = p
 	}
 	for _, c := range []struct {
 		process           *demo.Process
-		state             target.State
+		state             process.State
 		reason, libc, tls string
 	}{
-		{ready, target.StateReady, "", "glibc", "dynamic"},
-		{silent, target.StateNoStorage, "", "", "unresolved"},
-		{broken, target.StateError, "socket_missing", "glibc", "static"},
+		{ready, process.StateReady, "", "glibc", "dynamic"},
+		{silent, process.StateNoStorage, "", "", "unresolved"},
+		{broken, process.StateError, "socket_missing", "glibc", "static"},
 	} {
 		view := views[c.process.PID]
 		if view.State != c.state || view.Reason != c.reason || view.Libc != c.libc || view.TLS != c.tls {
@@ -111,10 +111,10 @@ func TestWithin(t *testing.T) {
 }
 
 func TestWriteProcesses(t *testing.T) {
-	view := target.View{PID: 7, State: target.StateFiltered, ServiceName: "a\tb", TLS: "static",
+	view := process.View{PID: 7, State: process.StateFiltered, ServiceName: "a\tb", TLS: "static",
 		ContainerID: "5ebf11e02dbde102cda4b76bc0e3849a65f9edac7a12bdabfd34db01b9556101", CgroupPath: "/docker/\x1b[31m"}
 	var table strings.Builder
-	if err := WriteProcesses(&table, []target.View{view}); err != nil {
+	if err := WriteProcesses(&table, []process.View{view}); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(table.String(), "\n")

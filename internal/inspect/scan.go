@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"correlator/elfsym"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/procscan"
 )
 
@@ -21,28 +21,28 @@ const scanTimeout = 2 * time.Second
 // Scan looks once at every process and returns those that take part, or would but for the filter, by
 // pid, and how many could not be looked into. It sends nothing: it connects to the sockets, to see
 // whether one could.
-func Scan(ctx context.Context, procRoot string, filter target.Filter) (processes []target.View, unreadable int, err error) {
+func Scan(ctx context.Context, procRoot string, filter process.Filter) (processes []process.View, unreadable int, err error) {
 	scanner, err := procscan.NewScanner(procRoot)
 	if err != nil {
 		return nil, 0, err
 	}
-	files, err := elfsym.NewCache(target.LibraryCacheEntries)
+	files, err := elfsym.NewCache(process.LibraryCacheEntries)
 	if err != nil {
 		return nil, 0, err
 	}
-	views := []target.View{}
+	views := []process.View{}
 	var mu sync.Mutex
 	var looking sync.WaitGroup
 	report, err := scanner.Sweep(nil, func(found procscan.Found) {
 		looking.Go(func() {
-			view := within(ctx, timedOut(found), func() target.View {
+			view := within(ctx, timedOut(found), func() process.View {
 				view, t := examine(procRoot, files, found, filter)
 				if t != nil {
 					t.Close()
 				}
 				return view
 			})
-			if view.State != "" && view.State != target.StateGone {
+			if view.State != "" && view.State != process.StateGone {
 				mu.Lock()
 				defer mu.Unlock()
 				views = append(views, view)
@@ -50,7 +50,7 @@ func Scan(ctx context.Context, procRoot string, filter target.Filter) (processes
 		})
 	})
 	looking.Wait()
-	slices.SortFunc(views, func(a, b target.View) int { return cmp.Compare(a.PID, b.PID) })
+	slices.SortFunc(views, func(a, b process.View) int { return cmp.Compare(a.PID, b.PID) })
 	return views, len(report.Unreadable), err
 }
 
@@ -69,35 +69,35 @@ func within[T any](ctx context.Context, late T, look func() T) T {
 	return late
 }
 
-func timedOut(found procscan.Found) target.View {
-	view := target.NewView(found.ProcessID)
-	view.State, view.Reason = target.StateError, target.ReasonTimeout.String()
+func timedOut(found procscan.Found) process.View {
+	view := process.NewView(found.ProcessID)
+	view.State, view.Reason = process.StateError, process.ReasonTimeout.String()
 	view.Library = found.Libraries[0].Path
 	return view
 }
 
 // examine is the life of a process as far as it goes without sending anything. The target is nil
 // when the process was gone before; else the caller closes it.
-func examine(procRoot string, files *elfsym.Cache, found procscan.Found, filter target.Filter) (target.View, *target.Target) {
-	view := target.NewView(found.ProcessID)
-	t, err := target.Open(procRoot, found, filter)
+func examine(procRoot string, files *elfsym.Cache, found procscan.Found, filter process.Filter) (process.View, *process.Target) {
+	view := process.NewView(found.ProcessID)
+	t, err := process.Open(procRoot, found, filter)
 	if err != nil {
-		view.State, view.Reason = target.StateOf(err)
+		view.State, view.Reason = process.StateOf(err)
 		return view, nil
 	}
 	if err = t.Load(files); t.Images() {
 		err = tryToConnect(t)
 	}
-	view.State, view.Reason = target.StateReady, ""
+	view.State, view.Reason = process.StateReady, ""
 	if err != nil {
-		view.State, view.Reason = target.StateOf(err)
+		view.State, view.Reason = process.StateOf(err)
 	}
 	t.Describe(&view)
 	return view, t
 }
 
 // tryToConnect does what registering takes, short of sending.
-func tryToConnect(t *target.Target) error {
+func tryToConnect(t *process.Target) error {
 	if _, err := t.Look(); err != nil {
 		return err
 	}

@@ -6,12 +6,12 @@ import (
 	"strconv"
 	"time"
 
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/internal/terminal"
 )
 
 // WriteProcesses writes the table that `scan` shows.
-func WriteProcesses(w io.Writer, processes []target.View) error {
+func WriteProcesses(w io.Writer, processes []process.View) error {
 	table := terminal.NewTable(terminal.Column{Title: "PID", Right: true}, terminal.Column{Title: "STARTED", Spare: 3},
 		terminal.Column{Title: "STATE"}, terminal.Column{Title: "SERVICE", Shrink: true},
 		terminal.Column{Title: "ENVIRONMENT", Shrink: true}, terminal.Column{Title: "CONTAINER", Spare: 4},

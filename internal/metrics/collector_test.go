@@ -15,7 +15,7 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/agent"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/messaging"
 	"correlator/messaging/feed"
 )
@@ -59,8 +59,8 @@ func TestLabelsAreWordsOfTheLog(t *testing.T) {
 		slices.Sort(words)
 		return words
 	}
-	outcomes := words(int(target.NumOutcomes), func(i int) string { return target.SampleOutcome(i).String() })
-	reasons := words(int(target.NumReasons)-1, func(i int) string { return target.Reason(i + 1).String() })
+	outcomes := words(int(process.NumOutcomes), func(i int) string { return process.SampleOutcome(i).String() })
+	reasons := words(int(process.NumReasons)-1, func(i int) string { return process.Reason(i + 1).String() })
 	gathered := ours(t, crowded())
 	for _, c := range []struct {
 		family, label string
@@ -99,10 +99,10 @@ func TestValues(t *testing.T) {
 	got := values(ours(t, crowded()))
 	for series, want := range map[string]float64{
 		`correlator_processes{state="registered"}`:                      102,
-		`correlator_processes_in_error{reason="denied"}`:                float64(target.ReasonDenied),
-		`correlator_process_errors_total{reason="denied"}`:              1000 + float64(target.ReasonDenied),
-		`correlator_samples_total{outcome="no_trace",source="fed"}`:     2000 + float64(target.OutcomeNoTrace),
-		`correlator_samples_total{outcome="no_trace",source="sampled"}`: 3000 + float64(target.OutcomeNoTrace),
+		`correlator_processes_in_error{reason="denied"}`:                float64(process.ReasonDenied),
+		`correlator_process_errors_total{reason="denied"}`:              1000 + float64(process.ReasonDenied),
+		`correlator_samples_total{outcome="no_trace",source="fed"}`:     2000 + float64(process.OutcomeNoTrace),
+		`correlator_samples_total{outcome="no_trace",source="sampled"}`: 3000 + float64(process.OutcomeNoTrace),
 		`correlator_frames_total{kind="anonymous",space="kernel"}`:      0,
 		`correlator_kernel_samples_total{outcome="correlated"}`:         0,
 		`correlator_sweep_seconds_total{}`:                              1.5,

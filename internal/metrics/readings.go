@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"correlator/internal/agent"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/messaging"
 	"correlator/profile"
 )
@@ -54,8 +54,8 @@ func gauge(name, help string, value func(now *snapshot) float64) reading {
 }
 
 // states are those of a process that is known.
-var states = [...]target.State{
-	target.StateNoStorage, target.StateReady, target.StateRegistered, target.StateFiltered, target.StateError,
+var states = [...]process.State{
+	process.StateNoStorage, process.StateReady, process.StateRegistered, process.StateFiltered, process.StateError,
 }
 
 // readings is every family that is no counter of the agent, but for the histogram.
@@ -81,7 +81,7 @@ func readings() []reading {
 			name: "processes_in_error", labels: []string{"reason"}, kind: prometheus.GaugeValue,
 			help: "Processes in the state error now, by reason. Each is tried again, at least every 30 seconds.",
 			read: func(now *snapshot, emit func(float64, ...string)) {
-				for r := target.ReasonNone + 1; r < target.NumReasons; r++ {
+				for r := process.ReasonNone + 1; r < process.NumReasons; r++ {
 					emit(float64(now.census.InError[r.String()]), r.String())
 				}
 			},

@@ -13,7 +13,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"correlator/internal/agent"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/internal/testenv"
 )
 
@@ -49,21 +49,21 @@ func load(err *atomic.Pointer[error]) error {
 // counted from here.
 func crowded() *fakeSource {
 	s := &fakeSource{
-		census:     agent.Census{Processes: make(map[target.State]int), InError: make(map[string]int), Waiting: 7, LiveEvents: true},
+		census:     agent.Census{Processes: make(map[process.State]int), InError: make(map[string]int), Waiting: 7, LiveEvents: true},
 		config:     agent.Config{SamplesPerSecond: 20, SamplesDelay: 300 * time.Millisecond, MaxProcesses: 4096},
 		notSampled: make(map[string]int),
 	}
 	for i, state := range states {
 		s.census.Processes[state] = 100 + i
 	}
-	for r := target.ReasonNone + 1; r < target.NumReasons; r++ {
+	for r := process.ReasonNone + 1; r < process.NumReasons; r++ {
 		s.census.InError[r.String()] = int(r)
 		s.counters.Troubles[r].Store(1000 + uint64(r))
 	}
 	for i, reason := range agent.NotSampledReasons() {
 		s.notSampled[reason] = 200 + i
 	}
-	for o := range target.NumOutcomes {
+	for o := range process.NumOutcomes {
 		s.counters.Fed[o].Store(2000 + uint64(o))
 		s.counters.Sampling.Outcomes[o].Store(3000 + uint64(o))
 	}

@@ -12,8 +12,8 @@ import (
 
 	"correlator/bpf"
 	"correlator/elfsym"
+	"correlator/internal/process"
 	"correlator/internal/sampling"
-	"correlator/internal/target"
 	"correlator/procscan"
 	"correlator/profile"
 )
@@ -45,7 +45,7 @@ type Options struct {
 	SamplesPerSecond int    // of every CPU, from 1 to bpf.MaxSamplesPerSecond
 	KernelStacks     bool   // stacks begin with the kernel's frames
 	PID              int    // the only process; 0: all
-	Filter           target.Filter
+	Filter           process.Filter
 	Duration         time.Duration // how long to record, from Recording.Start on; 0: until the context ends
 	MaxProcesses     int           // that run at a time, and that have ended; 0: DefaultMaxProcesses
 	Learner          Learner       // may be nil
@@ -78,15 +78,15 @@ type Recorder struct {
 	sampling  *sampling.Sampling
 	counters  sampling.Counters
 	tally     *tally
-	originals target.Claims[target.Original] // what is published
-	over      chan struct{}                  // closed when the only process to be recorded has ended
-	denied    map[procscan.ProcessID]struct{} // could not be looked into; owned by find
+	originals process.Claims[process.Original] // what is published
+	over      chan struct{}                    // closed when the only process to be recorded has ended
+	denied    map[procscan.ProcessID]struct{}  // could not be looked into; owned by find
 	running   sync.WaitGroup
 
 	mu        sync.Mutex
 	processes map[procscan.ProcessID]*subject // those that run
-	recorded  []*subject                     // those that have ended, and were sampled
-	failed    []Failure                      // those that were not, or not to the end
+	recorded  []*subject                      // those that have ended, and were sampled
+	failed    []Failure                       // those that were not, or not to the end
 	refused   map[procscan.ProcessID]error    // why they are not recorded (yet)
 
 	sweepFailed bool // which is told once
@@ -111,7 +111,7 @@ func Open(options Options, log *zap.Logger) (*Recorder, error) {
 	if r.scanner, err = procscan.NewScanner(options.ProcRoot); err != nil {
 		return nil, err
 	}
-	if r.files, err = elfsym.NewCache(target.LibraryCacheEntries); err != nil {
+	if r.files, err = elfsym.NewCache(process.LibraryCacheEntries); err != nil {
 		return nil, err
 	}
 	if r.exits, err = procscan.NewExitWatcher(); err != nil {

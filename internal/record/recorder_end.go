@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"correlator/bpf"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/procscan"
 )
 
@@ -47,7 +47,7 @@ func (r *Recorder) fail(s *subject) {
 		if takesNoPart(err) && r.options.PID == 0 {
 			return
 		}
-	} else if state, _ := target.StateOf(err); state != target.StateError { // it has ended, or has ended taking part
+	} else if state, _ := process.StateOf(err); state != process.StateError { // it has ended, or has ended taking part
 		return
 	}
 	r.failed = append(r.failed, Failure{PID: s.id.PID, Err: err, Since: since})
@@ -117,8 +117,8 @@ func (r *Recorder) addLost(recording *Recording) {
 			lose("kernel_"+o.String(), samples)
 		}
 	}
-	for o := range target.NumOutcomes {
-		if o != target.OutcomeCorrelated && o != target.OutcomeUntraced {
+	for o := range process.NumOutcomes {
+		if o != process.OutcomeCorrelated && o != process.OutcomeUntraced {
 			lose(o.String(), r.counters.Outcomes[o].Load())
 		}
 	}

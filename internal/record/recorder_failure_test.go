@@ -14,7 +14,7 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/demo"
-	"correlator/internal/target"
+	"correlator/internal/process"
 )
 
 // What is found before our descriptors are used up is recorded, and why there is no more is told once.
@@ -115,8 +115,8 @@ func TestLost(t *testing.T) {
 	r.counters.Kernel[bpf.Stale].Store(2)
 	r.counters.Kernel[bpf.Correlated].Store(5)
 	r.counters.Kernel[bpf.Idle].Store(7)
-	r.counters.Outcomes.Add(target.OutcomeStale, 3)
-	r.counters.Outcomes.Add(target.OutcomeCorrelated, 1)
+	r.counters.Outcomes.Add(process.OutcomeStale, 3)
+	r.counters.Outcomes.Add(process.OutcomeCorrelated, 1)
 	recording := Recording{Lost: make(map[string]uint64)}
 	r.addLost(&recording)
 	if want := "map[hanging:1 kernel_stale:2 stale:3]"; fmt.Sprint(recording.Lost) != want {

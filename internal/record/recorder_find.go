@@ -10,8 +10,8 @@ import (
 
 	"go.uber.org/zap"
 
+	"correlator/internal/process"
 	"correlator/internal/sampling"
-	"correlator/internal/target"
 	"correlator/procscan"
 )
 
@@ -143,7 +143,7 @@ func (r *Recorder) take(serving context.Context, found procscan.Found) error {
 	if limit := r.options.MaxProcesses; running >= limit || ended >= limit {
 		return fmt.Errorf("%w: %d are recorded already, and %d have ended", errTooManyProcesses, running, ended)
 	}
-	t, err := target.Open(r.options.ProcRoot, found, r.options.Filter)
+	t, err := process.Open(r.options.ProcRoot, found, r.options.Filter)
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (r *Recorder) take(serving context.Context, found procscan.Found) error {
 		exited: make(chan struct{}), stirred: make(chan struct{}, 1), taken: make(chan struct{}, 1),
 		stepped: make(chan struct{}),
 	}
-	s.own = target.NewOwnership(&r.originals, s)
+	s.own = process.NewOwnership(&r.originals, s)
 	s.follower = sampling.NewFollower(r.sampling, t, s.receiver)
 	if err := r.exits.Add(t.Handle(), func() { close(s.exited) }); err != nil {
 		t.Close()

@@ -12,7 +12,7 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/demo"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/memread"
 	"correlator/procscan"
 	"correlator/profile"
@@ -84,8 +84,8 @@ func TestRecordingNoProcess(t *testing.T) {
 		want    error
 	}{
 		"without library": {Options{PID: without.PID}, procscan.ErrNotFound},
-		"older agent":     {Options{PID: older.PID}, target.ErrNotTarget},
-		"other service":   {Options{PID: other.PID, Filter: services(t, "this")}, target.ErrServiceFiltered},
+		"older agent":     {Options{PID: older.PID}, process.ErrNotTarget},
+		"other service":   {Options{PID: other.PID, Filter: services(t, "this")}, process.ErrServiceFiltered},
 		"none":            {Options{PID: 1 << 30}, procscan.ErrGone},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -197,7 +197,7 @@ func TestRecordingNeighbourHangs(t *testing.T) {
 	threads, code := neighbour.Threads(), neighbour.Functions()
 	recording := r.end()
 	verifyTransactions(t, recording, recording.of(neighbour.PID), neighbour.Quit(), threads, code)
-	if recording.Lost[LostHanging] == 0 && recording.Lost[target.OutcomeBacklog.String()] == 0 {
+	if recording.Lost[LostHanging] == 0 && recording.Lost[process.OutcomeBacklog.String()] == 0 {
 		t.Errorf("lost %v", recording.Lost)
 	}
 	if !slices.ContainsFunc(recording.Failed, func(f Failure) bool { return f.PID == storage.PID && errors.Is(f.Err, procscan.ErrStuck) }) {
@@ -287,7 +287,7 @@ func TestRecordingFork(t *testing.T) {
 				return false
 			}
 			_, err := s.trouble()
-			return errors.Is(err, target.ErrCopy)
+			return errors.Is(err, process.ErrCopy)
 		})
 		burnt := cpuSeconds(t, child)
 		r.poll("the child to burn CPU", func(Progress) bool { return cpuSeconds(t, child) > burnt+0.5 })

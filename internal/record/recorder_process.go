@@ -15,8 +15,8 @@ import (
 	"go.uber.org/zap"
 
 	"correlator/bpf"
+	"correlator/internal/process"
 	"correlator/internal/sampling"
-	"correlator/internal/target"
 	"correlator/procscan"
 	"correlator/profile"
 )
@@ -49,8 +49,8 @@ type subject struct {
 	taken    chan struct{} // has a token when an older process has claimed what this one published
 
 	// Owned by run.
-	target   *target.Target
-	own      target.Ownership // of what it has published
+	target   *process.Target
+	own      process.Ownership // of what it has published
 	follower *sampling.Follower
 	soon     time.Duration // the last wait for a process that is not sampled
 
@@ -108,7 +108,7 @@ func (p *program) Hold(held []sampling.Held) int {
 }
 
 // Refused does nothing: the sampler's counters tell of all processes together.
-func (p *program) Refused(target.SampleOutcome, uint64) {}
+func (p *program) Refused(process.SampleOutcome, uint64) {}
 
 // learn gives all lessons that there are.
 func (s *subject) learn() {
@@ -142,7 +142,7 @@ func (s *subject) run(recording context.Context) {
 	}
 	held := s.held.Take()
 	for i := range held {
-		s.recorder.sampling.Refuse(&held[i], target.OutcomeUnknownProcess)
+		s.recorder.sampling.Refuse(&held[i], process.OutcomeUnknownProcess)
 	}
 	s.own.GiveUp()
 	s.recorder.exits.Remove(s.target.Handle())
@@ -241,7 +241,7 @@ func (s *subject) look() error {
 		return err
 	}
 	if !s.own.Of(s.target, changed) {
-		return target.ErrCopy
+		return process.ErrCopy
 	}
 	if changed || !s.follower.Runs() || s.follower.Program() != nil && !s.target.StillPublishing() {
 		s.unfollow()
@@ -302,7 +302,7 @@ func (s *subject) recorded() (processes []*Process) {
 // chance to take part: somebody waits to hear that it does not.
 func (s *subject) isOver() bool {
 	_, err := s.trouble()
-	return target.IsGone(err) || s.recorder.options.PID != 0 && err != nil && takesNoPart(err)
+	return process.IsGone(err) || s.recorder.options.PID != 0 && err != nil && takesNoPart(err)
 }
 
 // trouble is how the last look at the process ended, and since when they end with an error.
@@ -347,6 +347,6 @@ func (s *subject) close() {
 
 // takesNoPart says that an error is no reason to tell of the process.
 func takesNoPart(err error) bool {
-	return err == nil || target.IsGone(err) || errors.Is(err, target.ErrNotTarget) ||
-		errors.Is(err, target.ErrContainerFiltered) || errors.Is(err, target.ErrServiceFiltered)
+	return err == nil || process.IsGone(err) || errors.Is(err, process.ErrNotTarget) ||
+		errors.Is(err, process.ErrContainerFiltered) || errors.Is(err, process.ErrServiceFiltered)
 }

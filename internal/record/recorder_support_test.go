@@ -11,7 +11,7 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/demo"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/internal/testenv"
 )
 
@@ -30,13 +30,13 @@ type running struct {
 }
 
 // services are the names that one expression matches.
-func services(t *testing.T, expression string) target.Filter {
+func services(t *testing.T, expression string) process.Filter {
 	t.Helper()
-	patterns, err := target.ParsePatterns(expression)
+	patterns, err := process.ParsePatterns(expression)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return target.Filter{IncludeServices: patterns}
+	return process.Filter{IncludeServices: patterns}
 }
 
 // record begins to record, until the test ends at the latest.

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"correlator/internal/process"
 	"correlator/internal/sampling"
-	"correlator/internal/target"
 	"correlator/procscan"
 	"correlator/profile"
 )
@@ -135,7 +135,7 @@ func (t *tally) admit(key *Key, own *share) (reason string) {
 	if _, known := t.stacks[key.Stack]; !known {
 		frames, ok := t.frames(key.Stack)
 		if !ok || len(frames) == 0 {
-			return target.OutcomeNoStack.String()
+			return process.OutcomeNoStack.String()
 		}
 		if own.frames+len(frames) > t.frameLimit-t.held {
 			return LostTooMany

@@ -12,9 +12,9 @@ import (
 	"github.com/prometheus/procfs"
 
 	"correlator/elfsym"
+	"correlator/internal/process"
 	"correlator/internal/record"
 	"correlator/internal/symbols"
-	"correlator/internal/target"
 	"correlator/procscan"
 	"correlator/profile"
 )
@@ -275,7 +275,7 @@ func (s *Symbolizer) findPerfMap(p *record.Process, of *sources) error {
 		}
 		of.jit, of.pid, of.uid = true, pid, uid
 	}
-	file, err := s.opener.OpenPerfMap(p.Root, of.pid, of.uid, target.NewView(p.Handle.Identity()).StartTime)
+	file, err := s.opener.OpenPerfMap(p.Root, of.pid, of.uid, process.NewView(p.Handle.Identity()).StartTime)
 	if err != nil {
 		return err
 	}

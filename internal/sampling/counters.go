@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 
 	"correlator/bpf"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/profile"
 )
 
@@ -16,7 +16,7 @@ type Counters struct {
 	// ones, if those are kept): the sum of Outcomes, once Run and the processes have ended. What a
 	// process holds that hangs at the end has none.
 	Kernel   [len(bpf.Counters{})]atomic.Uint64
-	Outcomes target.SampleOutcomes
+	Outcomes process.SampleOutcomes
 	Missed   atomic.Uint64 // ticks of the sampling clock without a sample, see bpf.Sampler.Missed
 
 	Drains      atomic.Uint64
@@ -39,7 +39,7 @@ func (c *Counters) samples(add func(string, uint64)) {
 	for o := range c.Kernel {
 		add("kernel_"+bpf.KernelOutcome(o).String(), c.Kernel[o].Load())
 	}
-	for o := range target.NumOutcomes {
+	for o := range process.NumOutcomes {
 		add("sampled_"+o.String(), c.Outcomes[o].Load())
 	}
 	add("samples_missed", c.Missed.Load())

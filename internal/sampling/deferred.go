@@ -5,7 +5,7 @@ import (
 	"os"
 
 	"correlator/bpf"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/profile"
 )
 
@@ -20,7 +20,7 @@ func (s *Sampling) takeDeferred(reader *bpf.DeferredReader) {
 		}
 		if errors.Is(err, bpf.ErrMalformed) {
 			s.check("decoding a deferred sample", err)
-			s.counters.Outcomes.Add(target.OutcomeUnreadable, 1)
+			s.counters.Outcomes.Add(process.OutcomeUnreadable, 1)
 			continue
 		}
 		if err != nil {
@@ -29,7 +29,7 @@ func (s *Sampling) takeDeferred(reader *bpf.DeferredReader) {
 		}
 		program := s.program(d.Count.Stack.Target)
 		if program == nil {
-			s.counters.Outcomes.Add(target.OutcomeUnknownProcess, 1)
+			s.counters.Outcomes.Add(process.OutcomeUnknownProcess, 1)
 			continue
 		}
 		now, named := newInstant(), false

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"correlator/bpf"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/tlsdesc"
 )
 
@@ -14,15 +14,15 @@ import (
 // that. It belongs to the goroutine that the target belongs to, and blocks like the target.
 type Follower struct {
 	sampling *Sampling // nil: only the rule is wanted
-	target   *target.Target
+	target   *process.Target
 	receiver func(bpf.ExecID) Receiver
 	program  atomic.Pointer[Program]
-	contexts target.ContextReader
+	contexts process.ContextReader
 }
 
 // NewFollower returns a Follower that has nothing sampled yet; receiver answers who gets the samples of a
 // program. Without a Sampling it never will, and all that it does is to resolve the rule.
-func NewFollower(s *Sampling, t *target.Target, receiver func(bpf.ExecID) Receiver) *Follower {
+func NewFollower(s *Sampling, t *process.Target, receiver func(bpf.ExecID) Receiver) *Follower {
 	return &Follower{sampling: s, target: t, receiver: receiver}
 }
 
@@ -49,12 +49,12 @@ func (f *Follower) Follow() error {
 		return err
 	}
 	if identityErr != nil {
-		return target.WithReason(target.ReasonSampling, identityErr)
+		return process.WithReason(process.ReasonSampling, identityErr)
 	}
 	rule, _ := f.target.Rule()
 	program, err := s.Start(identity, rule, handle, f.receiver(identity))
 	if err != nil {
-		return target.WithReason(target.ReasonSampling, err)
+		return process.WithReason(process.ReasonSampling, err)
 	}
 	f.program.Store(program)
 	return nil
@@ -66,7 +66,7 @@ func (f *Follower) Unfollow() error {
 	if program == nil {
 		return nil
 	}
-	return target.WithReason(target.ReasonSampling, program.Stop())
+	return process.WithReason(process.ReasonSampling, program.Stop())
 }
 
 // Runs says whether the process still runs the program that is sampled, as far as its samples tell.
@@ -78,18 +78,18 @@ func (f *Follower) Runs() bool {
 // Report reads what is still to be known of samples that were held, and hands them on. Those that are
 // older than maxAge by then it does not: looking at the process can take long.
 func (f *Follower) Report(held []Held, maxAge time.Duration) {
-	outcomes := make([]target.SampleOutcome, len(held)) // OutcomeCorrelated is 0
-	for i := range held {                         // first what does not stay as it is
+	outcomes := make([]process.SampleOutcome, len(held)) // OutcomeCorrelated is 0
+	for i := range held {                                // first what does not stay as it is
 		if held[i].needsContext {
 			outcomes[i] = f.readContext(&held[i])
 		}
 	}
 	for i := range held {
 		h, outcome := &held[i], outcomes[i]
-		if outcome == target.OutcomeCorrelated && time.Since(h.sample.At) > maxAge {
-			outcome = target.OutcomeStale
+		if outcome == process.OutcomeCorrelated && time.Since(h.sample.At) > maxAge {
+			outcome = process.OutcomeStale
 		}
-		if outcome == target.OutcomeCorrelated {
+		if outcome == process.OutcomeCorrelated {
 			f.sampling.report(h)
 		} else {
 			f.sampling.Refuse(h, outcome)
@@ -98,25 +98,25 @@ func (f *Follower) Report(held []Held, maxAge time.Duration) {
 }
 
 // readContext reads the context of a sample that the kernel could not read.
-func (f *Follower) readContext(h *Held) target.SampleOutcome {
-	if target.TooLate(h.sample.At) {
-		return target.OutcomeStale
+func (f *Follower) readContext(h *Held) process.SampleOutcome {
+	if process.TooLate(h.sample.At) {
+		return process.OutcomeStale
 	}
 	if h.program != f.Program() || !f.target.Publishes() {
-		return target.OutcomeNotRegistered
+		return process.OutcomeNotRegistered
 	}
 	if _, err := f.target.Rule(); err != nil {
-		return target.OutcomeNoRule
+		return process.OutcomeNoRule
 	}
 	context, err := f.contexts.ReadPagedOut(f.target, h.threadPointer)
 	if err != nil {
-		return target.OutcomeUnreadable
+		return process.OutcomeUnreadable
 	}
 	if f.target.Still() != nil {
-		return target.OutcomeNotRegistered
+		return process.OutcomeNotRegistered
 	}
 	outcome := f.target.Judge(&context, h.tid, h.sample.At, f.sampling.keep)
-	if outcome == target.OutcomeCorrelated {
+	if outcome == process.OutcomeCorrelated {
 		h.sample.TraceID, h.sample.TransactionID = context.Slot.TraceID, context.Slot.TransactionID
 		if f.sampling.bySpan {
 			h.sample.SpanID = context.Slot.SpanID

@@ -11,13 +11,13 @@ import (
 	"correlator/bpf"
 	"correlator/elfsym"
 	"correlator/internal/demo"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/procscan"
 	"correlator/tlsdesc"
 )
 
 // openTarget opens a process that publishes, and looks at it.
-func openTarget(t *testing.T, p *demo.Process) *target.Target {
+func openTarget(t *testing.T, p *demo.Process) *process.Target {
 	t.Helper()
 	scanner, err := procscan.NewScanner("/proc")
 	if err != nil {
@@ -27,7 +27,7 @@ func openTarget(t *testing.T, p *demo.Process) *target.Target {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opened, err := target.Open("/proc", found, target.Filter{})
+	opened, err := process.Open("/proc", found, process.Filter{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func TestFollowerExec(t *testing.T) {
 	}
 	s.end()
 	stop()
-	if samples, held := before.sum(); samples+held+s.outcome(target.OutcomeUnknownProcess) != 0 {
+	if samples, held := before.sum(); samples+held+s.outcome(process.OutcomeUnknownProcess) != 0 {
 		t.Errorf("%d samples, and %d to hold, of a program that was gone", samples, held)
 	}
 	s.added(0)
@@ -89,7 +89,7 @@ func TestFollowerExec(t *testing.T) {
 	// What was held for the program before is not read from this one.
 	f.Report([]Held{{program: old, sample: Sample{Samples: 3, At: time.Now()}, needsContext: true}}, time.Hour)
 	f.Report([]Held{{program: f.Program(), sample: Sample{Samples: 5, At: time.Now().Add(-time.Hour)}}}, time.Minute)
-	if gone, late := before.refused[target.OutcomeNotRegistered].Load(), after.refused[target.OutcomeStale].Load(); gone != 3 || late != 5 {
+	if gone, late := before.refused[process.OutcomeNotRegistered].Load(), after.refused[process.OutcomeStale].Load(); gone != 3 || late != 5 {
 		t.Errorf("%d samples of the program before and %d late ones refused, want 3 and 5", gone, late)
 	}
 }

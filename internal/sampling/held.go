@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"correlator/bpf"
-	"correlator/internal/target"
+	"correlator/internal/process"
 )
 
 // MaxHeld is how many different samples may wait for the goroutine of a process. With 50 frames each they
@@ -29,7 +29,7 @@ type Held struct {
 func (h *Held) Samples() uint64 { return h.sample.Samples }
 
 // Refuse ends what was held with an outcome.
-func (s *Sampling) Refuse(held *Held, outcome target.SampleOutcome) {
+func (s *Sampling) Refuse(held *Held, outcome process.SampleOutcome) {
 	s.counters.Outcomes.Add(outcome, held.Samples())
 	held.program.receiver.Refused(outcome, held.Samples())
 }

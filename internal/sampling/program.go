@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"correlator/bpf"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/procscan"
 	"correlator/profile"
 	"correlator/tlsdesc"
@@ -49,7 +49,7 @@ type Receiver interface {
 	// no room for all, and answers how many. Each of them must come back with Follower.Report or Refuse.
 	Hold(held []Held) int
 	// Refused is told of samples that were held, or to be held, and ended otherwise.
-	Refused(outcome target.SampleOutcome, samples uint64)
+	Refused(outcome process.SampleOutcome, samples uint64)
 }
 
 // A Program is what one process runs, from one exec to the next.
@@ -170,18 +170,18 @@ func (s *Sampling) report(held *Held) {
 	p, now := held.program, time.Now()
 	if p.space.Lacking(now) || p.space.Version() == p.blank && p.space.Stale(now) {
 		if !p.look(now) {
-			s.Refuse(held, target.OutcomeUnknownProcess)
+			s.Refuse(held, process.OutcomeUnknownProcess)
 			return
 		}
 	}
 	raw := s.rawStack(p, held.key)
 	if raw.space == p.blank { // nothing is known that a stack could be named by
-		s.Refuse(held, target.OutcomeNoStack)
+		s.Refuse(held, process.OutcomeNoStack)
 		return
 	}
 	frames := s.appendFrames(nil, p, held.stack)
 	if len(frames) == 0 {
-		s.Refuse(held, target.OutcomeNoStack)
+		s.Refuse(held, process.OutcomeNoStack)
 		return
 	}
 	held.sample.Stack = s.name(raw, frames)

@@ -10,7 +10,7 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/demo"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/profile"
 )
 
@@ -30,7 +30,7 @@ func TestSampleOrigin(t *testing.T) {
 			r := newReceiver(t, 1<<20)
 			stop := r.serve(s)
 			s.start(p, r)
-			s.poll("samples", func() bool { return s.outcome(target.OutcomeCorrelated) > 500 })
+			s.poll("samples", func() bool { return s.outcome(process.OutcomeCorrelated) > 500 })
 			s.end()
 			stop()
 			s.added(0)
@@ -187,7 +187,7 @@ func TestStackWhenSampled(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			s.poll("samples", func() bool { return s.outcome(target.OutcomeCorrelated) > 500 })
+			s.poll("samples", func() bool { return s.outcome(process.OutcomeCorrelated) > 500 })
 			if test.options.MaxCounts > 0 {
 				s.poll("a full table", func() bool { return s.kernel(bpf.TableFull) > 0 })
 			}
@@ -198,8 +198,8 @@ func TestStackWhenSampled(t *testing.T) {
 				t.Errorf("%d samples found no place", deferred)
 			}
 			s.added(0)
-			if samples, _ := a.sum(); samples != s.outcome(target.OutcomeCorrelated) {
-				t.Errorf("%d samples correlated, %d handed over", s.outcome(target.OutcomeCorrelated), samples)
+			if samples, _ := a.sum(); samples != s.outcome(process.OutcomeCorrelated) {
+				t.Errorf("%d samples correlated, %d handed over", s.outcome(process.OutcomeCorrelated), samples)
 			}
 		})
 	}

@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"correlator/bpf"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/profile"
 )
 
@@ -49,7 +49,7 @@ type Sampling struct {
 	log      *zap.Logger
 	tick     *tick // when to drain
 	samples  bool  // are taken; else there is only the table of targets
-	keep     target.Keep
+	keep     process.Keep
 	bySpan   bool
 	sampler  *bpf.Sampler
 	files    *profile.Files
@@ -89,7 +89,7 @@ func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, erro
 		samples:  options.SamplesPerSecond > 0,
 		opened:   now,
 		counted:  now,
-		keep:     target.Keep{Unsampled: options.KeepUnsampled, Untraced: options.KeepUntraced},
+		keep:     process.Keep{Unsampled: options.KeepUnsampled, Untraced: options.KeepUntraced},
 		bySpan:   options.BySpan,
 		log:      log,
 		programs: make(map[bpf.Target]*Program),
@@ -242,7 +242,7 @@ func (s *Sampling) drain() {
 func (s *Sampling) take(count *bpf.Count, now instant) {
 	program := s.program(count.Stack.Target)
 	if program == nil {
-		s.counters.Outcomes.Add(target.OutcomeUnknownProcess, uint64(count.Samples))
+		s.counters.Outcomes.Add(process.OutcomeUnknownProcess, uint64(count.Samples))
 		return
 	}
 	h := Held{program: program, sample: newSample(count, now.at(count.First)), key: count.Stack}
@@ -255,7 +255,7 @@ func (s *Sampling) take(count *bpf.Count, now instant) {
 	var err error
 	if h.stack, err = s.sampler.Stack(h.key); err != nil {
 		s.check("fetching a stack", err)
-		s.counters.Outcomes.Add(target.OutcomeNoStack, h.Samples())
+		s.counters.Outcomes.Add(process.OutcomeNoStack, h.Samples())
 		return
 	}
 	var named bool
@@ -274,7 +274,7 @@ func (s *Sampling) takeStack(h *Held, now time.Time, frames []profile.Frame) ([]
 		return frames, false
 	}
 	if len(frames) == 0 { // a stack that begins where no code can be has no name
-		s.counters.Outcomes.Add(target.OutcomeNoStack, h.Samples())
+		s.counters.Outcomes.Add(process.OutcomeNoStack, h.Samples())
 		return frames, true
 	}
 	h.sample.Stack = s.name(raw, frames)
@@ -294,13 +294,13 @@ func (s *Sampling) hold(program *Program, held []Held) {
 	defer s.mu.RUnlock()
 	if s.programs[program.number] != program {
 		for i := range held {
-			s.counters.Outcomes.Add(target.OutcomeUnknownProcess, held[i].Samples())
+			s.counters.Outcomes.Add(process.OutcomeUnknownProcess, held[i].Samples())
 		}
 		return
 	}
 	held = held[program.receiver.Hold(held):]
 	for i := range held {
-		s.Refuse(&held[i], target.OutcomeBacklog)
+		s.Refuse(&held[i], process.OutcomeBacklog)
 	}
 }
 
@@ -309,7 +309,7 @@ func (s *Sampling) deliver(program *Program, sample *Sample) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.programs[program.number] != program {
-		s.counters.Outcomes.Add(target.OutcomeUnknownProcess, sample.Samples)
+		s.counters.Outcomes.Add(process.OutcomeUnknownProcess, sample.Samples)
 		return
 	}
 	s.handOver(program, sample)
@@ -318,9 +318,9 @@ func (s *Sampling) deliver(program *Program, sample *Sample) {
 // handOver is deliver for the goroutine of the process, which knows that it was not forgotten.
 func (s *Sampling) handOver(program *Program, sample *Sample) {
 	program.used.Store(true)
-	outcome := target.OutcomeCorrelated
+	outcome := process.OutcomeCorrelated
 	if sample.TraceID == [16]byte{} {
-		outcome = target.OutcomeUntraced
+		outcome = process.OutcomeUntraced
 	}
 	s.counters.Outcomes.Add(outcome, sample.Samples)
 	program.receiver.Sampled(*sample)

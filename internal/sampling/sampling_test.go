@@ -7,7 +7,7 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/demo"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/profile"
 )
 
@@ -25,12 +25,12 @@ func TestRewriting(t *testing.T) {
 	if *long {
 		samples = 1_000_000
 	}
-	s.poll("samples", func() bool { return t.Failed() || s.outcome(target.OutcomeCorrelated) >= samples })
+	s.poll("samples", func() bool { return t.Failed() || s.outcome(process.OutcomeCorrelated) >= samples })
 	s.end()
 	stop()
 	s.added(0)
-	if got, _ := r.sum(); got != s.outcome(target.OutcomeCorrelated) {
-		t.Errorf("%d samples correlated, %d handed over", s.outcome(target.OutcomeCorrelated), got)
+	if got, _ := r.sum(); got != s.outcome(process.OutcomeCorrelated) {
+		t.Errorf("%d samples correlated, %d handed over", s.outcome(process.OutcomeCorrelated), got)
 	}
 	for key := range r.samples {
 		frames, ok := s.Stack(key.Stack)
@@ -59,7 +59,7 @@ func TestTablesFull(t *testing.T) {
 			s.end()
 			stop()
 			s.added(0)
-			if lost := s.kernel(bpf.TableFull) + s.kernel(bpf.Correlated) - s.outcome(target.OutcomeCorrelated); lost != 0 {
+			if lost := s.kernel(bpf.TableFull) + s.kernel(bpf.Correlated) - s.outcome(process.OutcomeCorrelated); lost != 0 {
 				t.Errorf("%d samples not handed over", lost)
 			}
 		})
@@ -73,21 +73,21 @@ func TestBacklog(t *testing.T) {
 	s := open(t, bpf.SamplerOptions{})
 	r := newReceiver(t, 0)
 	program := s.start(p, r)
-	s.poll("a backlog", func() bool { return s.outcome(target.OutcomeBacklog) > 100 })
+	s.poll("a backlog", func() bool { return s.outcome(process.OutcomeBacklog) > 100 })
 	if samples, held := r.sum(); samples+held != 0 {
 		t.Errorf("%d samples named, %d held, before there was a look at the process", samples, held)
 	}
 	if err := program.space.Update(time.Now(), program.process); err != nil {
 		t.Fatal(err)
 	}
-	s.poll("samples", func() bool { return s.outcome(target.OutcomeCorrelated) > 100 })
+	s.poll("samples", func() bool { return s.outcome(process.OutcomeCorrelated) > 100 })
 	s.end()
-	if refused, backlog := r.refused[target.OutcomeBacklog].Load(), s.outcome(target.OutcomeBacklog); refused != backlog {
+	if refused, backlog := r.refused[process.OutcomeBacklog].Load(), s.outcome(process.OutcomeBacklog); refused != backlog {
 		t.Errorf("the receiver was told of %d samples of backlog, of %d", refused, backlog)
 	}
 	s.added(0)
-	if samples, _ := r.sum(); samples != s.outcome(target.OutcomeCorrelated) {
-		t.Errorf("%d samples handed over, %d correlated", samples, s.outcome(target.OutcomeCorrelated))
+	if samples, _ := r.sum(); samples != s.outcome(process.OutcomeCorrelated) {
+		t.Errorf("%d samples handed over, %d correlated", samples, s.outcome(process.OutcomeCorrelated))
 	}
 }
 
@@ -104,7 +104,7 @@ func TestForget(t *testing.T) {
 	s.poll("samples to hold", func() bool { return held() > 0 })
 	s.Forget(func(of Receiver) bool { return of == r })
 	calls, before := r.calls, held() // without a lock: that nobody calls is what is proved
-	s.poll("samples of a process that was forgotten", func() bool { return s.outcome(target.OutcomeUnknownProcess) > 100 })
+	s.poll("samples of a process that was forgotten", func() bool { return s.outcome(process.OutcomeUnknownProcess) > 100 })
 	before2, _ := neighbour.sum()
 	s.poll("samples of the other process", func() bool { now, _ := neighbour.sum(); return now > before2 })
 	if r.calls != calls || held() != before {
@@ -115,17 +115,17 @@ func TestForget(t *testing.T) {
 	s.added(before)
 
 	// What was under way to the receiver when that was forgotten.
-	unknown := s.outcome(target.OutcomeUnknownProcess)
+	unknown := s.outcome(process.OutcomeUnknownProcess)
 	sample := Sample{Samples: 3}
 	s.deliver(program, &sample)
 	s.hold(program, []Held{{program: program, sample: sample}})
-	if n := s.outcome(target.OutcomeUnknownProcess) - unknown; n != 6 || r.calls != calls || r.refused.Sum() != 0 {
+	if n := s.outcome(process.OutcomeUnknownProcess) - unknown; n != 6 || r.calls != calls || r.refused.Sum() != 0 {
 		t.Errorf("%d samples of an unknown process, want 6; %d calls more, %d samples refused", n, r.calls-calls, r.refused.Sum())
 	}
-	s.counters.Outcomes[target.OutcomeUnknownProcess].Store(unknown)
+	s.counters.Outcomes[process.OutcomeUnknownProcess].Store(unknown)
 
 	for _, h := range r.take() {
-		s.Refuse(&h, target.OutcomeUnknownProcess)
+		s.Refuse(&h, process.OutcomeUnknownProcess)
 	}
 	s.added(0)
 }
@@ -138,7 +138,7 @@ func TestStop(t *testing.T) {
 		r := newReceiver(t, 1<<20)
 		stop := r.serve(s)
 		program := s.start(p, r)
-		s.poll("samples", func() bool { return s.outcome(target.OutcomeCorrelated) > 0 })
+		s.poll("samples", func() bool { return s.outcome(process.OutcomeCorrelated) > 0 })
 		if err := program.Stop(); err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +159,7 @@ func TestStop(t *testing.T) {
 		samples, _ := r.sum()
 		if taken := s.kernel(bpf.Correlated) + s.kernel(bpf.TableFull); samples != taken {
 			t.Errorf("%d samples taken, %d handed over, %d of an unknown process", taken, samples,
-				s.outcome(target.OutcomeUnknownProcess))
+				s.outcome(process.OutcomeUnknownProcess))
 		}
 	}
 }
@@ -174,13 +174,13 @@ func TestStackWithoutFrames(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.end()
-	before, samples := s.outcome(target.OutcomeNoStack), r.calls
+	before, samples := s.outcome(process.OutcomeNoStack), r.calls
 	nowhere := Held{program: program, sample: Sample{Samples: 3, At: time.Now()}, stack: bpf.Stack{User: []uint64{1 << 63}}}
 	if _, named := s.takeStack(&nowhere, time.Now(), nil); !named {
 		t.Error("it is to be held")
 	}
 	s.report(&nowhere)
-	if n := s.outcome(target.OutcomeNoStack) - before; n != 6 || r.calls != samples {
+	if n := s.outcome(process.OutcomeNoStack) - before; n != 6 || r.calls != samples {
 		t.Errorf("%d samples without a stack, want 6; %d calls", n, r.calls-samples)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"correlator/bpf"
 	"correlator/elfsym"
 	"correlator/internal/demo"
-	"correlator/internal/target"
+	"correlator/internal/process"
 	"correlator/internal/testenv"
 	"correlator/memread"
 	"correlator/procscan"
@@ -142,8 +142,8 @@ func (s *sampled) added(held uint64) {
 	}
 }
 
-func (s *sampled) kernel(o bpf.KernelOutcome) uint64     { return s.counters.Kernel[o].Load() }
-func (s *sampled) outcome(o target.SampleOutcome) uint64 { return s.counters.Outcomes[o].Load() }
+func (s *sampled) kernel(o bpf.KernelOutcome) uint64      { return s.counters.Kernel[o].Load() }
+func (s *sampled) outcome(o process.SampleOutcome) uint64 { return s.counters.Outcomes[o].Load() }
 func (s *sampled) poll(what string, done func() bool) {
 	s.t.Helper()
 	testenv.Poll(s.t, deadline, what, done)
@@ -161,7 +161,7 @@ type receiver struct {
 	limit int           // of held
 	delay time.Duration // of each Hold
 
-	refused target.SampleOutcomes
+	refused process.SampleOutcomes
 
 	mu      sync.Mutex
 	samples map[Sample]uint64 // without their number and times
@@ -212,7 +212,9 @@ func (r *receiver) Hold(held []Held) int {
 	return n
 }
 
-func (r *receiver) Refused(outcome target.SampleOutcome, samples uint64) { r.refused.Add(outcome, samples) }
+func (r *receiver) Refused(outcome process.SampleOutcome, samples uint64) {
+	r.refused.Add(outcome, samples)
+}
 
 // take is what was held until now.
 func (r *receiver) take() (held []Held) {
@@ -244,7 +246,7 @@ func (r *receiver) serve(s *sampled) (stop func()) {
 			held := r.take()
 			for i := range held {
 				if held[i].needsContext {
-					s.Refuse(&held[i], target.OutcomeUnreadable)
+					s.Refuse(&held[i], process.OutcomeUnreadable)
 				} else {
 					s.report(&held[i])
 				}
