@@ -74,7 +74,7 @@ func benchmarkExport(b *testing.B, size int, compression Compression) {
 		for queued(x) > 32<<20 {
 			time.Sleep(100 * time.Microsecond)
 		}
-		x.Offer(batch)
+		x.Enqueue(batch)
 	}
 	for queued(x) > 0 {
 		time.Sleep(100 * time.Microsecond)

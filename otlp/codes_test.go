@@ -158,7 +158,7 @@ func TestUnimplemented(t *testing.T) {
 		d.Concurrency = 1
 		l := lab1(t, d)
 		for range 3 { // two of them are queued when the first is answered
-			l.Offer(NewBatch(Profiles, []byte("x"), 2, time.Now()))
+			l.Enqueue(NewBatch(Profiles, []byte("x"), 2, time.Now()))
 		}
 		l.after(0)
 		l.wantCounts("a", Profiles, "accepted_items=6 dropped_items{unsupported}=6 attempts{UNIMPLEMENTED}=1")

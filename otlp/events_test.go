@@ -25,7 +25,7 @@ func TestObserverBlocks(t *testing.T) {
 	}
 	defer x.Shutdown(t.Context())
 	defer close(release)
-	x.Offer(NewBatch(Metrics, []byte("x"), 1, time.Now()))
+	x.Enqueue(NewBatch(Metrics, []byte("x"), 1, time.Now()))
 	<-blocked // one sender is there, and that of the other destination will have news as well
 	testenv.Poll(t, time.Minute, "both answers", func() bool {
 		s := x.Status()
@@ -33,7 +33,7 @@ func TestObserverBlocks(t *testing.T) {
 	})
 	done := make(chan error)
 	go func() {
-		x.Offer(NewBatch(Metrics, []byte("x"), 1, time.Now()))
+		x.Enqueue(NewBatch(Metrics, []byte("x"), 1, time.Now()))
 		done <- x.TryOffer(NewBatch(Metrics, []byte("x"), 1, time.Now()))
 	}()
 	select {

@@ -93,10 +93,10 @@ func Open(o Options) (*Exporter, error) {
 	return x, nil
 }
 
-// Offer queues our own data at every destination that takes its signal. It never waits: where there is no
+// Enqueue queues our own data at every destination that takes its signal. It never waits: where there is no
 // room, older data is dropped: our own, or what a destination that is long down was promised. A batch without items is
 // nothing.
-func (x *Exporter) Offer(b *Batch) {
+func (x *Exporter) Enqueue(b *Batch) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.core.offer(b, time.Now())

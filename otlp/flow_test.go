@@ -81,7 +81,7 @@ func TestConcurrency(t *testing.T) {
 			d.Concurrency = n
 			l := lab1(t, d)
 			for range 2 * MaxConcurrency {
-				l.Offer(NewBatch(Metrics, []byte("x"), 1, time.Now()))
+				l.Enqueue(NewBatch(Metrics, []byte("x"), 1, time.Now()))
 			}
 			l.after(1500 * time.Millisecond)
 			if got := l.Status()[0]; r.most() != n || got.InFlight != n || got.Sent != uint64(n) || got.Concurrency != n || got.MaxConcurrency != n {
@@ -103,7 +103,7 @@ func TestThroughput(t *testing.T) {
 		d.Concurrency = 3
 		l := lab1(t, d)
 		for range 3 * 300 {
-			l.Offer(NewBatch(Metrics, []byte("0123456789"), 2, time.Now()))
+			l.Enqueue(NewBatch(Metrics, []byte("0123456789"), 2, time.Now()))
 		}
 		l.after(299*time.Second + time.Second/2)
 		near := func(got, want float64) bool { return got > 0.95*want && got < 1.05*want }
@@ -150,7 +150,7 @@ func TestCompression(t *testing.T) {
 		l := openLab(t, Options{Destinations: []Destination{gz1.destination("gz1"), gz2.destination("gz2"), d}})
 		body := strings.Repeat("telemetry ", 10_000)
 		b := NewBatch(Traces, []byte(body), 1, time.Now())
-		l.Offer(b)
+		l.Enqueue(b)
 		l.after(0)
 		gzipped := func() []byte {
 			l.Exporter.mu.Lock()

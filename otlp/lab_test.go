@@ -66,7 +66,7 @@ func lab1(t testing.TB, d Destination) *lab {
 // send offers n items of own data and waits until nothing happens any more at this time.
 func (l *lab) send(signal Signal, body string, n int) {
 	l.Helper()
-	l.Offer(NewBatch(signal, []byte(body), n, time.Now()))
+	l.Enqueue(NewBatch(signal, []byte(body), n, time.Now()))
 	l.after(0)
 }
 

@@ -45,7 +45,7 @@ func TestLapse(t *testing.T) {
 			var offered, refused uint64
 			for end := time.Now().Add(time.Minute); time.Now().Before(end); l.after(time.Second) {
 				refused += l.tryOffer(kilo(0))
-				l.Offer(kilo(1))
+				l.Enqueue(kilo(1))
 				offered += 2
 			}
 			if refused < 30 {
@@ -55,7 +55,7 @@ func TestLapse(t *testing.T) {
 			before := refused
 			for range 600 {
 				refused += l.tryOffer(kilo(2))
-				l.Offer(kilo(3))
+				l.Enqueue(kilo(3))
 				l.after(time.Second)
 				offered += 2
 			}

@@ -21,7 +21,7 @@ func TestHangingDestination(t *testing.T) {
 			Destinations: []Destination{bad.destination("bad"), good.destination("good")}, QueueBytes: 100_000,
 		})
 		for i := range 1000 {
-			l.Offer(kilo(i))
+			l.Enqueue(kilo(i))
 			l.after(100 * time.Millisecond)
 			got := good.got()
 			if last := got[len(got)-1]; len(got) != i+1 || time.Since(last.at) != 100*time.Millisecond {
@@ -46,7 +46,7 @@ func TestBatchesCountOnce(t *testing.T) {
 		}
 		l := openLab(t, Options{Destinations: destinations, QueueBytes: 20_000})
 		for i := range 20 {
-			l.Offer(kilo(i))
+			l.Enqueue(kilo(i))
 		}
 		l.after(0)
 		for _, s := range l.Status() {
@@ -68,7 +68,7 @@ func TestQueueFull(t *testing.T) {
 		d.QueueBytes = 5000
 		l := lab1(t, d)
 		for i := range 8 {
-			l.Offer(kilo(i))
+			l.Enqueue(kilo(i))
 			l.after(0)
 		}
 		l.wantCounts("a", Metrics,
@@ -110,7 +110,7 @@ func TestReceivedData(t *testing.T) {
 			t.Fatalf("after %d batches: %v", taken, err)
 		}
 		for i := range 20 {
-			l.Offer(kilo(i)) // there is room for 5, in turn
+			l.Enqueue(kilo(i)) // there is room for 5, in turn
 		}
 		l.after(0)
 		if s := l.Status()[0]; s.Dropped != 15 || s.QueuedBatches+s.InFlight != 20 {
@@ -170,7 +170,7 @@ func TestBudgetFull(t *testing.T) {
 		d.Concurrency = 1
 		l := openLab(t, Options{Destinations: []Destination{dead.destination("dead"), d}, QueueBytes: 10_000})
 		for i := range 200 {
-			l.Offer(kilo(i))
+			l.Enqueue(kilo(i))
 			l.after(1100 * time.Millisecond)
 		}
 		for _, s := range l.Status() {
@@ -187,7 +187,7 @@ func TestTinyBatches(t *testing.T) {
 		r := newReceiver(t, reply{hang: true})
 		l := openLab(t, Options{Destinations: []Destination{r.destination("a")}, QueueBytes: 100 * (overhead + 1)})
 		for range 1000 {
-			l.Offer(NewBatch(Metrics, []byte("x"), 1, time.Now()))
+			l.Enqueue(NewBatch(Metrics, []byte("x"), 1, time.Now()))
 		}
 		if s := l.Status()[0]; s.QueuedBatches+s.InFlight != 100 {
 			t.Errorf("%d batches are held", s.QueuedBatches+s.InFlight)
@@ -204,7 +204,7 @@ func TestCompressedBytesGo(t *testing.T) {
 		d.MaxAge = 0
 		l := openLab(t, Options{Destinations: []Destination{good.destination("good"), d}})
 		for i := range 100 {
-			l.Offer(kilo(i))
+			l.Enqueue(kilo(i))
 			l.after(time.Second)
 		}
 		kept := 0
@@ -242,7 +242,7 @@ func TestHangingInFlight(t *testing.T) {
 			l.tryOffer(kilo(i))
 		}
 		for i := range 50 {
-			l.Offer(kilo(i))
+			l.Enqueue(kilo(i))
 			l.after(100 * time.Millisecond)
 		}
 		l.wantCounts("good", Metrics, "accepted_items=59 sent_items=59 attempts{OK}=59")

@@ -29,7 +29,7 @@ func TestProfilesRejected(t *testing.T) {
 		inBubble(t, c.name, func(t *testing.T) {
 			r := newReceiver(t, reply{response: partialResponse(c.rejected, "no")})
 			l := lab1(t, r.destination("a"))
-			l.Offer(NewProfilesBatch([]byte("x"), c.samples, c.profiles, time.Now()))
+			l.Enqueue(NewProfilesBatch([]byte("x"), c.samples, c.profiles, time.Now()))
 			l.after(time.Minute)
 			l.wantCounts("a", Profiles, fmt.Sprintf("accepted_items=%d %s", c.samples, c.want))
 			var told uint64

@@ -85,7 +85,7 @@ func TestShutdown(t *testing.T) {
 			r := newReceiver(t, c.script...)
 			l := lab1(t, r.destination("a"))
 			for range c.batches {
-				l.Offer(NewBatch(Metrics, []byte("x"), 1, time.Now()))
+				l.Enqueue(NewBatch(Metrics, []byte("x"), 1, time.Now()))
 			}
 			l.after(c.before)
 			l.told()
@@ -105,7 +105,7 @@ func TestShutdown(t *testing.T) {
 			}
 
 			// Afterwards nothing is taken.
-			l.Offer(NewBatch(Traces, []byte("x"), 3, time.Now()))
+			l.Enqueue(NewBatch(Traces, []byte("x"), 3, time.Now()))
 			l.wantCounts("a", Traces, "accepted_items=3 dropped_items{shutdown}=3")
 			if err := l.TryOffer(NewBatch(Traces, []byte("x"), 3, time.Now())); err != ErrClosed {
 				t.Errorf("received data: %v", err)

@@ -114,7 +114,7 @@ func TestThrottledWithManyInFlight(t *testing.T) {
 		d.Concurrency = 20
 		l := lab1(t, d)
 		for i := range 100 {
-			l.Offer(NewBatch(Metrics, fmt.Appendf(nil, "%02d", i), 1, time.Now()))
+			l.Enqueue(NewBatch(Metrics, fmt.Appendf(nil, "%02d", i), 1, time.Now()))
 		}
 		l.after(15 * time.Second)
 		if n := len(r.got()); n > 25 {

@@ -105,7 +105,7 @@ func TestEndpoints(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer x.Shutdown(t.Context())
-			x.Offer(NewBatch(Metrics, []byte("x"), 2, time.Now()))
+			x.Enqueue(NewBatch(Metrics, []byte("x"), 2, time.Now()))
 			testenv.Poll(t, time.Minute, "an answer, or an error", func() bool {
 				s := x.Status()[0]
 				return s.Sent == 2 || s.LastError != ""
@@ -197,7 +197,7 @@ func TestVanishedReceiver(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer x.Shutdown(t.Context())
-	x.Offer(NewBatch(Metrics, []byte("x"), 1, time.Now()))
+	x.Enqueue(NewBatch(Metrics, []byte("x"), 1, time.Now()))
 	testenv.Poll(t, time.Minute, "a request", func() bool { return len(r.got()) > 0 })
 	raw, err := (<-conns).(*net.TCPConn).SyscallConn()
 	if err != nil {

@@ -253,15 +253,15 @@ func TestPassedThrough(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	client.Offer(otlp.NewBatch(otlp.Traces, encoded(t, spans("shop", 7)), 1, now))
-	client.Offer(otlp.NewBatch(otlp.Metrics, encoded(t, &collectormetrics.ExportMetricsServiceRequest{ResourceMetrics: []*otlpmetrics.ResourceMetrics{{
+	client.Enqueue(otlp.NewBatch(otlp.Traces, encoded(t, spans("shop", 7)), 1, now))
+	client.Enqueue(otlp.NewBatch(otlp.Metrics, encoded(t, &collectormetrics.ExportMetricsServiceRequest{ResourceMetrics: []*otlpmetrics.ResourceMetrics{{
 		Resource: of("shop"),
 		ScopeMetrics: []*otlpmetrics.ScopeMetrics{{Metrics: []*otlpmetrics.Metric{{Name: "orders", Data: &otlpmetrics.Metric_Gauge{
 			Gauge: &otlpmetrics.Gauge{DataPoints: []*otlpmetrics.NumberDataPoint{{TimeUnixNano: 5, Value: &otlpmetrics.NumberDataPoint_AsDouble{AsDouble: 6.5}}}},
 		}}}}},
 	}}}), 1, now))
 	builder := profiles.NewBuilder(profiles.Options{SamplesPerSecond: 20}, func(r profiles.Request) {
-		client.Offer(otlp.NewProfilesBatch(r.Body, r.Samples, r.Profiles, now))
+		client.Enqueue(otlp.NewProfilesBatch(r.Body, r.Samples, r.Profiles, now))
 	})
 	sample := profiles.Sample{Process: &profiles.Resource{ServiceName: "shop", PID: 9}, Frames: []profile.Frame{{Address: 77}}, Count: 4, Start: now, End: now}
 	sample.Stack = profile.TraceID(sample.Frames)

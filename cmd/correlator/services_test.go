@@ -75,7 +75,7 @@ func TestServicesClosed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client.Offer(otlp.NewBatch(otlp.Traces, encoded(t, spans("shop", 7)), 1, time.Now()))
+	client.Enqueue(otlp.NewBatch(otlp.Traces, encoded(t, spans("shop", 7)), 1, time.Now()))
 	if err := client.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -159,7 +159,7 @@ func (e *Export) push(gatherer prometheus.Gatherer) {
 	e.counters.metrics[metricNoValue].Add(uint64(result.Skipped))
 	e.counters.metrics[metricTooLarge].Add(uint64(result.TooLarge))
 	for _, r := range result.Requests {
-		e.exporter.Offer(otlp.NewBatch(otlp.Metrics, r.Body, r.Points, now))
+		e.exporter.Enqueue(otlp.NewBatch(otlp.Metrics, r.Body, r.Points, now))
 	}
 }
 

@@ -223,7 +223,7 @@ func TestShutdownWithSlowSender(t *testing.T) {
 		stream.RecvMsg(new(emptypb.Empty))
 		close(cut)
 	}()
-	e.exporter.Offer(otlp.NewBatch(otlp.Metrics, []byte{0x0a, 0}, 1, time.Now()))
+	e.exporter.Enqueue(otlp.NewBatch(otlp.Metrics, []byte{0x0a, 0}, 1, time.Now()))
 	<-arrived
 	e.Shutdown(t.Context())
 	if s := e.Status().Destinations[0]; s.Sent != 1 || s.Dropped != 0 {

@@ -74,7 +74,7 @@ func TestInterop(t *testing.T) {
 				want = append(want, items...)
 				for _, b := range batches {
 					sent[b.Signal().String()] = append(sent[b.Signal().String()], b.Request())
-					x.Offer(b)
+					x.Enqueue(b)
 				}
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)

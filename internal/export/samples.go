@@ -21,7 +21,7 @@ type samples struct {
 func newSamples(options profiles.Options, exporter *otlp.Exporter, counters *counters) *samples {
 	s := &samples{counters: counters}
 	s.builder = profiles.NewBuilder(options, func(r profiles.Request) {
-		exporter.Offer(otlp.NewProfilesBatch(r.Body, r.Samples, r.Profiles, time.Now()))
+		exporter.Enqueue(otlp.NewProfilesBatch(r.Body, r.Samples, r.Profiles, time.Now()))
 	})
 	return s
 }

@@ -138,10 +138,10 @@ func TestSeriesDoNotDependOnTraffic(t *testing.T) {
 	exports := &both{x, r}
 	before := values(exported(gather(t, crowded(), exports)))
 	for signal := range otlp.NumSignals {
-		x.Offer(otlp.NewBatch(signal, []byte{}, 3, time.Now()))
-		x.Offer(otlp.NewBatch(signal, []byte{0xff}, 5, time.Now()))
+		x.Enqueue(otlp.NewBatch(signal, []byte{}, 3, time.Now()))
+		x.Enqueue(otlp.NewBatch(signal, []byte{0xff}, 5, time.Now()))
 	}
-	x.Offer(otlp.NewBatch(otlp.Traces, span, 1, time.Now()))
+	x.Enqueue(otlp.NewBatch(otlp.Traces, span, 1, time.Now()))
 	var after map[string]float64
 	of := func(metric, labels string) float64 { return after["correlator_otlp_"+metric+"{"+labels+"}"] }
 	good, bad := `destination="`+endpoint+`"`, `destination="`+x.Status()[1].Name+`"`

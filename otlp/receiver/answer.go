@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"correlator/otlp/verify"
+	"correlator/otlp/validate"
 )
 
 const (
@@ -35,7 +35,7 @@ func closing() *status.Status { return later("shutting down", jitter(comeBack)) 
 // never is the status of what cannot be taken, however often it comes: an error of verify.
 func never(err error) *status.Status {
 	s := status.New(codes.InvalidArgument, clip(err.Error()))
-	var e *verify.Error
+	var e *validate.Error
 	if !errors.As(err, &e) {
 		return s
 	}
@@ -65,7 +65,7 @@ const (
 
 // answer is the response to a request that was taken, or a part of it. If there is nothing to say it is empty:
 // a partial success must be unset then.
-func answer(v *verify.Verdict) []byte {
+func answer(v *validate.Verdict) []byte {
 	if v.Message == "" {
 		return []byte{}
 	}

@@ -6,7 +6,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"correlator/otlp"
-	"correlator/otlp/verify"
+	"correlator/otlp/validate"
 )
 
 // Refusal is why a request was not taken.
@@ -43,9 +43,9 @@ type signalCounters struct {
 	received uint64 // all that follow, together
 	passed   uint64
 	refused  [numRefusals]uint64
-	rejected [verify.NumReasons]uint64
-	fixed    [verify.NumFixes]uint64 // fields
-	requests [numCodes]uint64        // by the code of the answer
+	rejected [validate.NumReasons]uint64
+	fixed    [validate.NumFixes]uint64 // fields
+	requests [numCodes]uint64          // by the code of the answer
 }
 
 // numCodes is the codes that gRPC has, OK included.
@@ -59,7 +59,7 @@ func (c *counters) read() [otlp.NumSignals]signalCounters {
 }
 
 // took counts a request that was taken.
-func (c *counters) took(signal otlp.Signal, v *verify.Verdict) {
+func (c *counters) took(signal otlp.Signal, v *validate.Verdict) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := &c.signals[signal]

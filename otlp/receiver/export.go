@@ -12,12 +12,12 @@ import (
 	"google.golang.org/grpc/tap"
 
 	"correlator/otlp"
-	"correlator/otlp/verify"
+	"correlator/otlp/validate"
 )
 
 // kinds is what verify calls each signal's request.
-var kinds = [otlp.NumSignals]verify.Signal{
-	otlp.Traces: verify.Traces, otlp.Metrics: verify.Metrics, otlp.Profiles: verify.Profiles,
+var kinds = [otlp.NumSignals]validate.Signal{
+	otlp.Traces: validate.Traces, otlp.Metrics: validate.Metrics, otlp.Profiles: validate.Profiles,
 }
 
 // admit is called for a new call, before anything is read of it: if there are too many it is refused, else it
@@ -124,7 +124,7 @@ func (r *Receiver) check(ctx context.Context, signal otlp.Signal, body []byte, z
 // take checks a request and passes it on. The answer is an Export<Signal>ServiceResponse; an error is the
 // status to answer with.
 func (r *Receiver) take(signal otlp.Signal, body []byte) ([]byte, error) {
-	v, err := verify.Check(kinds[signal], body)
+	v, err := validate.Check(kinds[signal], body)
 	if err != nil {
 		return nil, r.refuse(signal, 1, Undecodable, never(err))
 	}
@@ -137,7 +137,7 @@ func (r *Receiver) take(signal otlp.Signal, body []byte) ([]byte, error) {
 	return answer(v), nil
 }
 
-func batch(signal otlp.Signal, v *verify.Verdict, created time.Time) *otlp.Batch {
+func batch(signal otlp.Signal, v *validate.Verdict, created time.Time) *otlp.Batch {
 	if signal == otlp.Profiles {
 		return otlp.NewProfilesBatch(v.Request, v.Items, v.Units, created)
 	}

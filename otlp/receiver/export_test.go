@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"correlator/otlp"
-	"correlator/otlp/verify"
+	"correlator/otlp/validate"
 )
 
 // What is sound is passed on, the very bytes of it, compressed or not; the answer says nothing.
@@ -88,7 +88,7 @@ func TestPartialSuccess(t *testing.T) {
 
 // A batch of profiles knows how many they are: a receiver behind us counts those.
 func TestBatch(t *testing.T) {
-	v, now := &verify.Verdict{Request: []byte("request"), Items: 5, Units: 2}, time.Now()
+	v, now := &validate.Verdict{Request: []byte("request"), Items: 5, Units: 2}, time.Now()
 	if got, want := batch(otlp.Profiles, v, now), otlp.NewProfilesBatch(v.Request, 5, 2, now); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}

@@ -2,7 +2,7 @@ package receiver
 
 import (
 	"correlator/otlp"
-	"correlator/otlp/verify"
+	"correlator/otlp/validate"
 )
 
 // The families, in the order of Families.
@@ -63,10 +63,10 @@ func (r *Receiver) Each(add func(otlp.Reading)) {
 			value(famRefused, n, Refusal(reason).String())
 		}
 		for reason, n := range s.rejected {
-			value(famRejected, n, verify.Reason(reason).String())
+			value(famRejected, n, validate.Reason(reason).String())
 		}
 		for fix, n := range s.fixed {
-			value(famFixed, n, verify.Fix(fix).String())
+			value(famFixed, n, validate.Fix(fix).String())
 		}
 		for code, n := range s.requests {
 			if name := codeNames[code]; name != "" {

@@ -181,7 +181,7 @@ func (f flow) send(n int, next func() *otlp.Batch) (bytes int) {
 		}
 		b := next()
 		bytes = len(b.Request())
-		f.x.Offer(b)
+		f.x.Enqueue(b)
 		room--
 	}
 	for f.held() > 0 {

@@ -1,4 +1,4 @@
-package verify
+package validate
 
 // Lengths of ids, in bytes: trace.proto.
 const (

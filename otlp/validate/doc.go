@@ -1,4 +1,4 @@
-// Package verify says what is wrong with an encoded OTLP request, and leaves that out.
+// Package validate says what is wrong with an encoded OTLP request, and leaves that out.
 //
 // Requests are never turned into messages: they are checked as the bytes that they are, by tables of the
 // schema, and what is sound in them stays those bytes. So a request costs what its bytes cost, and not, like a
@@ -12,4 +12,4 @@
 //
 // Nobody who takes what was kept meets anything that is to be rejected; in particular no id of a wrong
 // length, for which some receivers refuse a request as a whole.
-package verify
+package validate

@@ -1,4 +1,4 @@
-package verify
+package validate
 
 // tagDictionary is the dictionary of a request.
 const tagDictionary = 2<<3 | wireBytes

@@ -1,4 +1,4 @@
-package verify
+package validate
 
 // kind is what has to be known about a field. The wire type that a field of the schema has follows from it,
 // but for plain.
