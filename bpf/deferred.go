@@ -12,7 +12,7 @@ import (
 // A Deferred is a sample that could not be counted in the kernel.
 type Deferred struct {
 	Outcome       KernelOutcome // Unreadable: the trace is for the reader to find out; or TableFull
-	PID, TID      int     // as our own pid namespace calls process and thread
+	PID, TID      int           // as our own pid namespace calls process and thread
 	ThreadPointer uint64
 	Time          uint64 // CLOCK_MONOTONIC, ns
 

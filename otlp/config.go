@@ -68,7 +68,7 @@ type Destination struct {
 	QueueBytes      int64 // of batches that are queued or in flight, at most
 	MaxRequestBytes int   // of one batch, before compression
 	// MaxAge is how old a batch may be when an attempt begins; 0: any. A destination that takes nothing for
-	// longer does not harm others: see TryOffer.
+	// longer does not harm others: see EnqueueReceived.
 	MaxAge time.Duration
 
 	// RetryResourceExhausted sends a batch again that was answered with RESOURCE_EXHAUSTED and no RetryInfo,

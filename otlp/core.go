@@ -56,7 +56,7 @@ type core struct {
 	closed    bool
 
 	events []Event     // not yet told
-	takers []*pipeline // scratch of offer and tryOffer
+	takers []*pipeline // scratch of offer and enqueueReceived
 }
 
 func newCore(budget int64, destinations []Destination, random func() float64) *core {
@@ -113,9 +113,9 @@ func (p *pipeline) bars(b *Batch, now time.Time) (reason Reason, barred bool) {
 	return 0, false
 }
 
-// tryOffer queues received data at every destination that wants it, or at none. One that never takes it does
+// enqueueReceived queues received data at every destination that wants it, or at none. One that never takes it does
 // not keep the others from it.
-func (c *core) tryOffer(b *Batch, now time.Time) error {
+func (c *core) enqueueReceived(b *Batch, now time.Time) error {
 	switch {
 	case c.closed:
 		return ErrClosed

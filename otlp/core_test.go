@@ -156,7 +156,7 @@ func runScript(t testing.TB, a actions, steps int) {
 		case 2:
 			b := NewBatch(Signal(a.choose(int(NumSignals))), make([]byte, a.choose(80)), a.choose(5), now)
 			var overload *OverloadError
-			if err := c.tryOffer(b, now); errors.As(err, &overload) && overload.RetryAfter < time.Second {
+			if err := c.enqueueReceived(b, now); errors.As(err, &overload) && overload.RetryAfter < time.Second {
 				t.Fatalf("refused for %v only", overload.RetryAfter)
 			}
 		case 3:

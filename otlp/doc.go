@@ -2,7 +2,7 @@
 // protocol 1.11.0 asks of a client, and keeps what cannot be sent yet.
 //
 //	Batch        one Export request: encoded once, compressed once, shared by all destinations
-//	Exporter     takes batches and sends them: Offer for our own data, TryOffer for received data
+//	Exporter     takes batches and sends them: Offer for our own data, EnqueueReceived for received data
 //	Destination  the configuration of one receiver: endpoint, credentials, limits
 //
 // Each destination has a queue, a gate and senders of its own; destinations share nothing but the

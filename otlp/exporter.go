@@ -103,14 +103,14 @@ func (x *Exporter) Enqueue(b *Batch) {
 	x.wake()
 }
 
-// TryOffer queues received data at every destination that takes its signal, or at none. What it takes may
+// EnqueueReceived queues received data at every destination that takes its signal, or at none. What it takes may
 // be acknowledged: no other data pushes it out, but at a destination that has been closed, and has taken
 // nothing, for longer than its MaxAge. Such a one is no reason to refuse either, unless there is no other.
 // Errors are ErrTooLarge (for ever), ErrUnsupported, ErrClosed and *OverloadError (for now). It never waits.
-func (x *Exporter) TryOffer(b *Batch) error {
+func (x *Exporter) EnqueueReceived(b *Batch) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	err := x.core.tryOffer(b, time.Now())
+	err := x.core.enqueueReceived(b, time.Now())
 	if err == nil {
 		x.wake()
 	}

@@ -8,11 +8,11 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// tryOffer counts how often received data is refused for now.
-func (l *lab) tryOffer(b *Batch) (refused uint64) {
+// enqueueReceived counts how often received data is refused for now.
+func (l *lab) enqueueReceived(b *Batch) (refused uint64) {
 	l.Helper()
 	var overload *OverloadError
-	switch err := l.TryOffer(b); {
+	switch err := l.EnqueueReceived(b); {
 	case errors.As(err, &overload):
 		refused = 1
 	case err != nil:
@@ -44,7 +44,7 @@ func TestLapse(t *testing.T) {
 			l := openLab(t, Options{Destinations: []Destination{d, good.destination("good")}, QueueBytes: c.budget})
 			var offered, refused uint64
 			for end := time.Now().Add(time.Minute); time.Now().Before(end); l.after(time.Second) {
-				refused += l.tryOffer(kilo(0))
+				refused += l.enqueueReceived(kilo(0))
 				l.Enqueue(kilo(1))
 				offered += 2
 			}
@@ -54,7 +54,7 @@ func TestLapse(t *testing.T) {
 			l.after(11 * time.Second) // the first attempts have ended after 10 s
 			before := refused
 			for range 600 {
-				refused += l.tryOffer(kilo(2))
+				refused += l.enqueueReceived(kilo(2))
 				l.Enqueue(kilo(3))
 				l.after(time.Second)
 				offered += 2
@@ -79,7 +79,7 @@ func TestLapse(t *testing.T) {
 			bad.answer(c.script)
 			refused = 0
 			for range 40 {
-				refused += l.tryOffer(kilo(4))
+				refused += l.enqueueReceived(kilo(4))
 			}
 			if refused == 0 {
 				t.Error("nothing is refused in a new outage")
@@ -102,7 +102,7 @@ func TestLapseOfAll(t *testing.T) {
 		bad.answer(reply{hang: true})
 		var refused uint64
 		for range 20 {
-			refused += l.tryOffer(kilo(0))
+			refused += l.enqueueReceived(kilo(0))
 		}
 		if refused != 10 {
 			t.Errorf("%d of 20 refused, there is room for 10", refused)
@@ -122,7 +122,7 @@ func TestLapsedLoseFirst(t *testing.T) {
 	busy, lapsed := c.pipelines[0], c.pipelines[1]
 	batch := func(s Signal) *Batch { return NewBatch(s, make([]byte, 1000-overhead), 1, epoch) }
 	for range 3 {
-		if err := c.tryOffer(batch(Traces), epoch); err != nil {
+		if err := c.enqueueReceived(batch(Traces), epoch); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -199,7 +199,7 @@ func TestBarredBySize(t *testing.T) {
 		d1, d2 := picky.destination("picky"), tiny.destination("tiny")
 		d1.MaxRequestBytes, d2.QueueBytes = 10, 1000
 		l := openLab(t, Options{Destinations: []Destination{d1, d2, good.destination("good")}})
-		if err := l.TryOffer(kilo(0)); err != nil {
+		if err := l.EnqueueReceived(kilo(0)); err != nil {
 			t.Fatal(err)
 		}
 		l.after(0)
@@ -208,7 +208,7 @@ func TestBarredBySize(t *testing.T) {
 		l.wantCounts("good", Metrics, "accepted_items=1 sent_items=1 attempts{OK}=1")
 
 		l = openLab(t, Options{Destinations: []Destination{good.destination("good")}, QueueBytes: 1000})
-		if err := l.TryOffer(kilo(0)); !errors.Is(err, ErrTooLarge) {
+		if err := l.EnqueueReceived(kilo(0)); !errors.Is(err, ErrTooLarge) {
 			t.Errorf("larger than received data may be of the budget: %v", err)
 		}
 	})

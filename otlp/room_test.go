@@ -57,7 +57,7 @@ func TestShare(t *testing.T) {
 	bad, good := c.pipelines[0], c.pipelines[1]
 	bad.conf.Signals, good.conf.Signals = []Signal{Traces, Profiles}, []Signal{Metrics}
 	for range 9 {
-		if err := c.tryOffer(NewBatch(Traces, make([]byte, 1000-overhead), 1, epoch), epoch); err != nil {
+		if err := c.enqueueReceived(NewBatch(Traces, make([]byte, 1000-overhead), 1, epoch), epoch); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -216,8 +216,8 @@ func descend(dirs []string) error {
 type scanResult struct {
 	Found  []int
 	Denied []ProcessID // of the first sweep
-	Again  int        // how many a second sweep reported
-	Other  []string   // errors other than ErrDenied
+	Again  int         // how many a second sweep reported
+	Other  []string    // errors other than ErrDenied
 }
 
 // runScan sweeps the proc root of its argument twice; with a second argument, it first mounts a

@@ -22,7 +22,7 @@ type Found struct {
 // Unreadable is a process of which a sweep could not learn what it maps.
 type Unreadable struct {
 	ProcessID       // StartTime is 0 when that is hidden as well
-	Err      error // ErrDenied, or else what the kernel answered
+	Err       error // ErrDenied, or else what the kernel answered
 }
 
 // Report is what a sweep tells beside what it found.
@@ -39,7 +39,7 @@ type Scanner struct {
 	source   Source
 	readers  sync.Pool // of *mappingReader
 	watchdog *watchdog
-	matched  map[int]struct{}      // by pid: found by the last sweep that did not skip it; needs no glance
+	matched  map[int]struct{}       // by pid: found by the last sweep that did not skip it; needs no glance
 	told     map[ProcessID]struct{} // unreadable at the last complete sweep
 }
 

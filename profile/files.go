@@ -33,7 +33,7 @@ type Files struct {
 	Frames   FrameCounters // of all address spaces
 
 	images *freelru.SyncedLRU[elfsym.FileKey, *image] // nil: no ELF file
-	vdso   *vdso                                       // nil when there is none
+	vdso   *vdso                                      // nil when there is none
 	seed   maphash.Seed
 
 	versions atomic.Uint64 // the last one that an address space was given

@@ -74,7 +74,7 @@ read again.`,
 			end := services.serve(ctx, a)
 			hurry, stop := untilAgain(ctx)
 			defer stop()
-			context.AfterFunc(hurry, a.Hurry)
+			context.AfterFunc(hurry, a.StopNow)
 			err = a.Run(ctx)
 			end(hurry)
 			return err

@@ -201,8 +201,8 @@ func (a *Agent) sample(ctx context.Context) <-chan struct{} {
 	return ended
 }
 
-// Hurry has Run not wait at its end: what is not sent then is dropped. It may be called at any time.
-func (a *Agent) Hurry() { a.hurry() }
+// StopNow has Run not wait at its end: what is not sent then is dropped. It may be called at any time.
+func (a *Agent) StopNow() { a.hurry() }
 
 func (a *Agent) newProcess(found procscan.Found) (*servedProcess, error) {
 	t, err := process.Open(a.config.ProcRoot, found, a.config.Filter)

@@ -23,7 +23,7 @@ func TestHurry(t *testing.T) {
 		return stats.Added == stacks && stats.Sent > 0
 	})
 	sender := r.sender(deaf)
-	r.Hurry()
+	r.StopNow()
 	r.end()
 	stats := sender.Stats()
 	if stats.Sent+stats.Dropped[messaging.ReasonClosed] != stacks || stats.Dropped[messaging.ReasonClosed] == 0 {

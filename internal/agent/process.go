@@ -32,12 +32,12 @@ type servedProcess struct {
 	log    *zap.Logger
 	sender *messaging.Sender
 
-	stirred  chan struct{}       // has a token when it is to be looked at
-	samples  chan []sample       // fed, without context
-	held     *sampling.HeldQueue // taken by ourselves
-	exited   chan struct{}       // closed by the exit watcher
-	mappings mailbox             // what was found mapped
-	watched  *watched            // on the agent's lookout
+	stirred  chan struct{}          // has a token when it is to be looked at
+	samples  chan []sample          // fed, without context
+	held     *sampling.PendingQueue // taken by ourselves
+	exited   chan struct{}          // closed by the exit watcher
+	mappings mailbox                // what was found mapped
+	watched  *watched               // on the agent's lookout
 
 	changed   atomic.Bool  // it is to be looked at at once, not only when it is its turn
 	executed  atomic.Bool  // it runs another program since it was last looked at

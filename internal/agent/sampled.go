@@ -26,7 +26,7 @@ func (p *program) Sampled(sample sampling.Sample) {
 // Hold passes samples on to the goroutine that may look at the process, as long as not too many wait.
 // It gives up those that became late meanwhile: the goroutine cannot while the process makes it hang,
 // and many processes that do so would make us keep gigabytes.
-func (p *servedProcess) Hold(held []sampling.Held) int {
+func (p *servedProcess) Hold(held []sampling.PendingSample) int {
 	n, late := p.held.Add(held, time.Now().Add(-p.agent.config.SamplesDelay))
 	for i := range late {
 		p.agent.sampling.Refuse(&late[i], process.OutcomeStale)
@@ -40,7 +40,7 @@ func (p *servedProcess) Refused(outcome process.SampleOutcome, samples uint64) {
 }
 
 // report hands on samples that were held, unless they became late meanwhile.
-func (p *servedProcess) report(held []sampling.Held) {
+func (p *servedProcess) report(held []sampling.PendingSample) {
 	p.busySince.Store(p.agent.uptime())
 	defer p.busySince.Store(0)
 	p.follower.Report(held, p.agent.config.SamplesDelay)

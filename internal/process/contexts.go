@@ -16,9 +16,9 @@ import (
 
 // Context is what one thread worked on when it was looked at.
 type Context struct {
-	Outcome SampleOutcome      // OutcomeCorrelated when Slot holds a sampled trace
-	Addr    uint64       // of the slot, 0 when the thread has none
-	Slot    memread.Slot // zero unless it was read
+	Outcome SampleOutcome // OutcomeCorrelated when Slot holds a sampled trace
+	Addr    uint64        // of the slot, 0 when the thread has none
+	Slot    memread.Slot  // zero unless it was read
 }
 
 // ContextReader reads the slots of a process's threads. It keeps its buffers, and is used by one

@@ -9,21 +9,21 @@ type SampleOutcome uint8
 
 const (
 	OutcomeCorrelated     SampleOutcome = iota // has a trace, was given to the sender of its process
-	OutcomeUnknownProcess                // its process takes no part, or no more
-	OutcomeNotRegistered                 // its process publishes nothing, or not what was read just before
-	OutcomeBacklog                       // its process had too many samples waiting for a look at it
-	OutcomeStale                         // waited so long that it is of no use: its context may have changed, or it would be late
-	OutcomeUnsupported                   // without context, which this kernel or our rights do not let us read
-	OutcomeNoThread                      // its tid is no thread of the process
-	OutcomeNoRule                        // where its thread's slot lies is not resolved, or not supported
-	OutcomeNoSlot                        // its thread has no slot yet
-	OutcomeUpdating                      // valid was 0: the thread was writing its slot
-	OutcomeTorn                          // two reads of the slot differed
-	OutcomeUnreadable                    // reading the slot failed or gave nonsense
-	OutcomeNoTrace                       // no trace was active
-	OutcomeUnsampled                     // the trace is not sampled (W3C flag), so its agent would ignore it
-	OutcomeNoStack                       // its stack is not to be had any more
-	OutcomeUntraced                      // its thread surely worked on no trace, and that was asked for: recorded, or exported
+	OutcomeUnknownProcess                      // its process takes no part, or no more
+	OutcomeNotRegistered                       // its process publishes nothing, or not what was read just before
+	OutcomeBacklog                             // its process had too many samples waiting for a look at it
+	OutcomeStale                               // waited so long that it is of no use: its context may have changed, or it would be late
+	OutcomeUnsupported                         // without context, which this kernel or our rights do not let us read
+	OutcomeNoThread                            // its tid is no thread of the process
+	OutcomeNoRule                              // where its thread's slot lies is not resolved, or not supported
+	OutcomeNoSlot                              // its thread has no slot yet
+	OutcomeUpdating                            // valid was 0: the thread was writing its slot
+	OutcomeTorn                                // two reads of the slot differed
+	OutcomeUnreadable                          // reading the slot failed or gave nonsense
+	OutcomeNoTrace                             // no trace was active
+	OutcomeUnsampled                           // the trace is not sampled (W3C flag), so its agent would ignore it
+	OutcomeNoStack                             // its stack is not to be had any more
+	OutcomeUntraced                            // its thread surely worked on no trace, and that was asked for: recorded, or exported
 	NumOutcomes
 )
 

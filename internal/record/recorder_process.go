@@ -42,7 +42,7 @@ var errRestless = errors.New("executes programs, or publishes anew, too often")
 type subject struct {
 	recorder *Recorder
 	id       procscan.ProcessID
-	held     *sampling.HeldQueue
+	held     *sampling.PendingQueue
 	exited   chan struct{} // closed by the exit watcher
 	stirred  chan struct{} // has a token when there are threads to name
 	stepped  chan struct{} // closed when the process was looked at for the first time
@@ -102,7 +102,7 @@ func (p *program) Sampled(sample sampling.Sample) {
 }
 
 // Hold takes what there is room for: nothing becomes too old for a recording.
-func (p *program) Hold(held []sampling.Held) int {
+func (p *program) Hold(held []sampling.PendingSample) int {
 	n, _ := p.subject.held.Add(held, time.Time{})
 	return n
 }
@@ -203,7 +203,7 @@ func (s *subject) linger(recording context.Context) {
 	}
 }
 
-func (s *subject) report(held []sampling.Held) { s.follower.Report(held, math.MaxInt64) }
+func (s *subject) report(held []sampling.PendingSample) { s.follower.Report(held, math.MaxInt64) }
 
 // step looks at the process, and has it sampled as what it is now. It answers when to do so again.
 func (s *subject) step() time.Duration {

@@ -34,7 +34,7 @@ func (s *Sampling) takeDeferred(reader *bpf.DeferredReader) {
 		}
 		now, named := newInstant(), false
 		at := now.at(d.Time)
-		h := Held{
+		h := PendingSample{
 			program: program, sample: newSample(&d.Count, at), key: d.Count.Stack, stack: d.Frames,
 			needsContext: d.Outcome == bpf.Unreadable, tid: d.TID, threadPointer: d.ThreadPointer,
 		}
@@ -43,7 +43,7 @@ func (s *Sampling) takeDeferred(reader *bpf.DeferredReader) {
 			frames, named = s.takeStack(&h, now.Time, frames)
 		}
 		if !named {
-			s.hold(program, []Held{h})
+			s.hold(program, []PendingSample{h})
 		}
 	}
 }

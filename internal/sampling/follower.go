@@ -77,7 +77,7 @@ func (f *Follower) Runs() bool {
 
 // Report reads what is still to be known of samples that were held, and hands them on. Those that are
 // older than maxAge by then it does not: looking at the process can take long.
-func (f *Follower) Report(held []Held, maxAge time.Duration) {
+func (f *Follower) Report(held []PendingSample, maxAge time.Duration) {
 	outcomes := make([]process.SampleOutcome, len(held)) // OutcomeCorrelated is 0
 	for i := range held {                                // first what does not stay as it is
 		if held[i].needsContext {
@@ -98,7 +98,7 @@ func (f *Follower) Report(held []Held, maxAge time.Duration) {
 }
 
 // readContext reads the context of a sample that the kernel could not read.
-func (f *Follower) readContext(h *Held) process.SampleOutcome {
+func (f *Follower) readContext(h *PendingSample) process.SampleOutcome {
 	if process.TooLate(h.sample.At) {
 		return process.OutcomeStale
 	}

@@ -87,8 +87,8 @@ func TestFollowerExec(t *testing.T) {
 	s.added(0)
 
 	// What was held for the program before is not read from this one.
-	f.Report([]Held{{program: old, sample: Sample{Samples: 3, At: time.Now()}, needsContext: true}}, time.Hour)
-	f.Report([]Held{{program: f.Program(), sample: Sample{Samples: 5, At: time.Now().Add(-time.Hour)}}}, time.Minute)
+	f.Report([]PendingSample{{program: old, sample: Sample{Samples: 3, At: time.Now()}, needsContext: true}}, time.Hour)
+	f.Report([]PendingSample{{program: f.Program(), sample: Sample{Samples: 5, At: time.Now().Add(-time.Hour)}}}, time.Minute)
 	if gone, late := before.refused[process.OutcomeNotRegistered].Load(), after.refused[process.OutcomeStale].Load(); gone != 3 || late != 5 {
 		t.Errorf("%d samples of the program before and %d late ones refused, want 3 and 5", gone, late)
 	}

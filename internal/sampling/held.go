@@ -13,8 +13,8 @@ import (
 // take 3 MB.
 const MaxHeld = 4096
 
-// Held are samples that cannot be handed on before the process was looked at.
-type Held struct {
+// PendingSample are samples that cannot be handed on before the process was looked at.
+type PendingSample struct {
 	program *Program
 	sample  Sample // without its Stack
 	key     bpf.StackKey
@@ -26,30 +26,30 @@ type Held struct {
 }
 
 // Samples is how many they are.
-func (h *Held) Samples() uint64 { return h.sample.Samples }
+func (h *PendingSample) Samples() uint64 { return h.sample.Samples }
 
 // Refuse ends what was held with an outcome.
-func (s *Sampling) Refuse(held *Held, outcome process.SampleOutcome) {
+func (s *Sampling) Refuse(held *PendingSample, outcome process.SampleOutcome) {
 	s.counters.Outcomes.Add(outcome, held.Samples())
 	held.program.receiver.Refused(outcome, held.Samples())
 }
 
-// HeldQueue holds samples on their way from a Receiver to the goroutine of its process.
-type HeldQueue struct {
+// PendingQueue holds samples on their way from a Receiver to the goroutine of its process.
+type PendingQueue struct {
 	ready chan struct{}
 
 	mu      sync.Mutex
-	samples []Held
+	samples []PendingSample
 }
 
 // NewHeldQueue returns an empty queue.
-func NewHeldQueue() *HeldQueue { return &HeldQueue{ready: make(chan struct{}, 1)} }
+func NewHeldQueue() *PendingQueue { return &PendingQueue{ready: make(chan struct{}, 1)} }
 
 // Ready has a token when there are some.
-func (q *HeldQueue) Ready() <-chan struct{} { return q.ready }
+func (q *PendingQueue) Ready() <-chan struct{} { return q.ready }
 
 // Len is how many wait.
-func (q *HeldQueue) Len() int {
+func (q *PendingQueue) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.samples)
@@ -57,7 +57,7 @@ func (q *HeldQueue) Len() int {
 
 // Add takes as many as there is room for, and answers how many. It takes out those that were taken
 // before a time, when they are most of all: then what waits is never copied more than once.
-func (q *HeldQueue) Add(held []Held, before time.Time) (n int, late []Held) {
+func (q *PendingQueue) Add(held []PendingSample, before time.Time) (n int, late []PendingSample) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	first := 0 // they come about in the order of their age
@@ -77,7 +77,7 @@ func (q *HeldQueue) Add(held []Held, before time.Time) (n int, late []Held) {
 }
 
 // Take empties the queue.
-func (q *HeldQueue) Take() (held []Held) {
+func (q *PendingQueue) Take() (held []PendingSample) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	held, q.samples = q.samples, nil

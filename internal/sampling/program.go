@@ -47,7 +47,7 @@ type Receiver interface {
 	Sampled(sample Sample)
 	// Hold takes samples for which the process has to be looked at first, the first ones if there is
 	// no room for all, and answers how many. Each of them must come back with Follower.Report or Refuse.
-	Hold(held []Held) int
+	Hold(held []PendingSample) int
 	// Refused is told of samples that were held, or to be held, and ended otherwise.
 	Refused(outcome process.SampleOutcome, samples uint64)
 }
@@ -166,7 +166,7 @@ func (p *Program) Invalidate() { p.space.Invalidate() }
 // report hands on what was held, after a look at the process's executable memory if that may tell more
 // of the stack. It blocks as long as the process makes the kernel wait, and is for the goroutine that
 // calls Look, and Forget at the end.
-func (s *Sampling) report(held *Held) {
+func (s *Sampling) report(held *PendingSample) {
 	p, now := held.program, time.Now()
 	if p.space.Lacking(now) || p.space.Version() == p.blank && p.space.Stale(now) {
 		if !p.look(now) {

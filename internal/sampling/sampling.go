@@ -68,7 +68,7 @@ type Sampling struct {
 	stopping []*Program // before that: what was counted for them is about to be drained
 
 	// Owned by Run.
-	held      map[*Program][]Held
+	held      map[*Program][]PendingSample
 	frames    []profile.Frame
 	counted   time.Time // until when all was fetched that was counted
 	refreshed time.Time
@@ -93,7 +93,7 @@ func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, erro
 		bySpan:   options.BySpan,
 		log:      log,
 		programs: make(map[bpf.Target]*Program),
-		held:     make(map[*Program][]Held),
+		held:     make(map[*Program][]PendingSample),
 	}
 	seed := maphash.MakeSeed() // nobody can choose stacks that share a bucket
 	var err error
@@ -245,7 +245,7 @@ func (s *Sampling) take(count *bpf.Count, now instant) {
 		s.counters.Outcomes.Add(process.OutcomeUnknownProcess, uint64(count.Samples))
 		return
 	}
-	h := Held{program: program, sample: newSample(count, now.at(count.First)), key: count.Stack}
+	h := PendingSample{program: program, sample: newSample(count, now.at(count.First)), key: count.Stack}
 	h.sample.Start, h.sample.End = s.counted, now.Time
 	if id, ok := s.names.Get(s.rawStack(program, h.key)); ok && !program.space.Lacking(now.Time) && s.store.Touch(id) {
 		h.sample.Stack = id
@@ -266,7 +266,7 @@ func (s *Sampling) take(count *bpf.Count, now instant) {
 
 // takeStack hands a sample to its receiver, instead of holding it, if its stack can be named by what is
 // known of the process. frames is room for that.
-func (s *Sampling) takeStack(h *Held, now time.Time, frames []profile.Frame) ([]profile.Frame, bool) {
+func (s *Sampling) takeStack(h *PendingSample, now time.Time, frames []profile.Frame) ([]profile.Frame, bool) {
 	program := h.program
 	raw := s.rawStack(program, h.key) // before: the frames are of this version or a later one
 	frames = s.appendFrames(frames[:0], program, h.stack)
@@ -289,7 +289,7 @@ func (s *Sampling) program(number bpf.Target) *Program {
 }
 
 // hold hands samples to the receiver of a program, unless that was forgotten meanwhile.
-func (s *Sampling) hold(program *Program, held []Held) {
+func (s *Sampling) hold(program *Program, held []PendingSample) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.programs[program.number] != program {

@@ -118,7 +118,7 @@ func TestForget(t *testing.T) {
 	unknown := s.outcome(process.OutcomeUnknownProcess)
 	sample := Sample{Samples: 3}
 	s.deliver(program, &sample)
-	s.hold(program, []Held{{program: program, sample: sample}})
+	s.hold(program, []PendingSample{{program: program, sample: sample}})
 	if n := s.outcome(process.OutcomeUnknownProcess) - unknown; n != 6 || r.calls != calls || r.refused.Sum() != 0 {
 		t.Errorf("%d samples of an unknown process, want 6; %d calls more, %d samples refused", n, r.calls-calls, r.refused.Sum())
 	}
@@ -175,7 +175,7 @@ func TestStackWithoutFrames(t *testing.T) {
 	}
 	s.end()
 	before, samples := s.outcome(process.OutcomeNoStack), r.calls
-	nowhere := Held{program: program, sample: Sample{Samples: 3, At: time.Now()}, stack: bpf.Stack{User: []uint64{1 << 63}}}
+	nowhere := PendingSample{program: program, sample: Sample{Samples: 3, At: time.Now()}, stack: bpf.Stack{User: []uint64{1 << 63}}}
 	if _, named := s.takeStack(&nowhere, time.Now(), nil); !named {
 		t.Error("it is to be held")
 	}

@@ -169,7 +169,7 @@ type receiver struct {
 	alone   uint64 // samples with an interval of their own
 	outside uint64 // samples that are not in their interval
 	calls   int    // of Sampled and Hold
-	held    []Held
+	held    []PendingSample
 }
 
 func newReceiver(t *testing.T, limit int) *receiver {
@@ -202,7 +202,7 @@ func (r *receiver) Sampled(sample Sample) {
 	r.samples[key] += samples
 }
 
-func (r *receiver) Hold(held []Held) int {
+func (r *receiver) Hold(held []PendingSample) int {
 	time.Sleep(r.delay)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -217,7 +217,7 @@ func (r *receiver) Refused(outcome process.SampleOutcome, samples uint64) {
 }
 
 // take is what was held until now.
-func (r *receiver) take() (held []Held) {
+func (r *receiver) take() (held []PendingSample) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	held, r.held = r.held, nil

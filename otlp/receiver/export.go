@@ -129,7 +129,7 @@ func (r *Receiver) take(signal otlp.Signal, body []byte) ([]byte, error) {
 		return nil, r.refuse(signal, 1, Undecodable, never(err))
 	}
 	if v.Items > 0 {
-		if err := r.queue.TryOffer(batch(signal, v, time.Now())); err != nil {
+		if err := r.queue.EnqueueReceived(batch(signal, v, time.Now())); err != nil {
 			return nil, r.refused(signal, v.Received(), err)
 		}
 	}

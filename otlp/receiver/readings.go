@@ -66,7 +66,7 @@ func (r *Receiver) Each(add func(otlp.Reading)) {
 			value(famRejected, n, validate.Reason(reason).String())
 		}
 		for fix, n := range s.fixed {
-			value(famFixed, n, validate.Fix(fix).String())
+			value(famFixed, n, validate.Repair(fix).String())
 		}
 		for code, n := range s.requests {
 			if name := codeNames[code]; name != "" {

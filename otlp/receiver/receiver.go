@@ -22,9 +22,9 @@ import (
 
 // Queue takes what was received. *otlp.Exporter is one.
 type Queue interface {
-	// TryOffer takes a batch, or refuses it with an error: *otlp.OverloadError, otlp.ErrTooLarge,
+	// EnqueueReceived takes a batch, or refuses it with an error: *otlp.OverloadError, otlp.ErrTooLarge,
 	// otlp.ErrUnsupported, otlp.ErrClosed. It does not wait.
-	TryOffer(*otlp.Batch) error
+	EnqueueReceived(*otlp.Batch) error
 }
 
 // Receiver serves OTLP. It is safe for concurrent use.

@@ -47,19 +47,19 @@ func (r Reason) String() string {
 	return "unknown"
 }
 
-// Fix is why a field of an item was taken out, and the item kept without it.
-type Fix uint8
+// Repair is why a field of an item was taken out, and the item kept without it.
+type Repair uint8
 
 const (
-	BadField     Fix = iota // belongs to profiles, in another signal
-	DuplicateKey            // the key comes again in the list: the last wins
+	BadField     Repair = iota // belongs to profiles, in another signal
+	DuplicateKey               // the key comes again in the list: the last wins
 	NumFixes
 )
 
 var fixNames = [NumFixes]string{BadField: "bad_field", DuplicateKey: "duplicate_key"}
 
 // String is the value of the label reason.
-func (f Fix) String() string {
+func (f Repair) String() string {
 	if f < NumFixes {
 		return fixNames[f]
 	}
@@ -248,7 +248,7 @@ func (c *checker) drop(f field, on level, before saved) {
 }
 
 // fix takes a field out of something that is kept.
-func (c *checker) fix(f part, why Fix) {
+func (c *checker) fix(f part, why Repair) {
 	c.cut(f, onInside)
 	c.Fixed[why]++
 }
@@ -282,7 +282,7 @@ func (c *checker) message() string {
 	}
 	for why, n := range c.Fixed {
 		if n > 0 {
-			parts = append(parts, fmt.Sprintf("%d fields ignored: %s", n, Fix(why)))
+			parts = append(parts, fmt.Sprintf("%d fields ignored: %s", n, Repair(why)))
 		}
 	}
 	return strings.Join(parts, "; ")

@@ -55,7 +55,7 @@ func counts(v *Verdict) string {
 	}
 	for why, n := range v.Fixed {
 		if n > 0 {
-			all = append(all, fmt.Sprintf("%s=%d", Fix(why), n))
+			all = append(all, fmt.Sprintf("%s=%d", Repair(why), n))
 		}
 	}
 	return strings.Join(all, ", ")
