@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"correlator/procscan/internal/child"
 )
 
 const (
@@ -21,16 +23,16 @@ const (
 // engines do. Beside it the same question is put to procfs: ProcMaps of every process, and the paths
 // matched.
 func BenchmarkSweep(b *testing.B) {
-	data := mapSpec{Path: filepath.Join(b.TempDir(), "index"), Prot: unix.PROT_READ, Times: largeMappings}
+	data := child.MapSpec{Path: filepath.Join(b.TempDir(), "index"), Prot: unix.PROT_READ, Times: largeMappings}
 	for i := range sweepProcesses {
 		if i < sweepLarge {
-			startHost(b, hostSpec{Maps: []mapSpec{data}})
+			child.StartHost(b, child.HostSpec{Maps: []child.MapSpec{data}})
 		} else {
-			startSleep(b)
+			child.StartSleep(b)
 		}
 	}
-	target := startHost(b, hostSpec{Maps: []mapSpec{{Path: filepath.Join(b.TempDir(), realName)}}})
-	compareWithProcfs(b, target.pid, func(b *testing.B, s *Scanner) int {
+	target := child.StartHost(b, child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(b.TempDir(), realName)}}})
+	compareWithProcfs(b, target.PID, func(b *testing.B, s *Scanner) int {
 		found := 0
 		if _, err := s.Sweep(nil, func(f Found) { found++ }); err != nil {
 			b.Fatal(err)
@@ -48,18 +50,18 @@ func BenchmarkLargeProcess(b *testing.B) {
 	}{{"data", unix.PROT_READ}, {"code", unix.PROT_READ | unix.PROT_EXEC}} {
 		b.Run(c.name, func(b *testing.B) {
 			dir := b.TempDir()
-			target := startHost(b, hostSpec{Maps: []mapSpec{
+			target := child.StartHost(b, child.HostSpec{Maps: []child.MapSpec{
 				{Path: filepath.Join(dir, "elsewhere.so"), Prot: c.prot, Times: largeMappings},
 				{Path: filepath.Join(dir, realName)},
 			}})
-			compareWithProcfs(b, target.pid, func(b *testing.B, s *Scanner) int {
-				found, err := s.Process(target.pid)
+			compareWithProcfs(b, target.PID, func(b *testing.B, s *Scanner) int {
+				found, err := s.Process(target.PID)
 				if err != nil {
 					b.Fatal(err)
 				}
 				return len(found.Libraries)
 			}, func(b *testing.B) int {
-				proc, err := procFS(b).Proc(target.pid)
+				proc, err := child.ProcFS(b).Proc(target.PID)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -81,12 +83,12 @@ func BenchmarkLargeProcess(b *testing.B) {
 
 // BenchmarkProcess looks at one small process that maps the library: what an event costs.
 func BenchmarkProcess(b *testing.B) {
-	target := startHost(b, hostSpec{Maps: []mapSpec{{Path: filepath.Join(b.TempDir(), realName)}}})
+	target := child.StartHost(b, child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(b.TempDir(), realName)}}})
 	forEachSource(b, func(b *testing.B, source Source) {
 		s := scannerOf(b, source)
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := s.Process(target.pid); err != nil {
+			if _, err := s.Process(target.PID); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -109,7 +111,7 @@ func compareWithProcfs(b *testing.B, pid int, ours func(*testing.B, *Scanner) in
 			if theirsTook.measure(b, func() int { return theirs(b) }) == 0 {
 				b.Fatalf("process %d was not found by procfs", pid)
 			}
-			runtime.GC() // so that nobody pays for the other's garbage
+			runtime.GC() // so that child.Nobody pays for the other's garbage
 			b.StartTimer()
 		}
 		b.ReportMetric(float64(theirsTook.wall)/float64(oursTook.wall), "procfs/ours")
@@ -137,7 +139,7 @@ func cpuTime(b *testing.B) time.Duration {
 }
 
 func procfsSweep(b *testing.B) int {
-	procs, err := procFS(b).AllProcs()
+	procs, err := child.ProcFS(b).AllProcs()
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -178,8 +180,8 @@ func BenchmarkMapsText(b *testing.B) {
 }
 
 func BenchmarkAlive(b *testing.B) {
-	p := startSleep(b)
-	h, err := OpenProcess("/proc", identityOf(b, p.pid))
+	p := child.StartSleep(b)
+	h, err := OpenProcess("/proc", identityOf(b, p.PID))
 	if err != nil {
 		b.Fatal(err)
 	}

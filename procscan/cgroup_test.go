@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/testenv"
+	"correlator/procscan/internal/child"
 )
 
 const (
@@ -240,7 +241,7 @@ func TestCgroupOfProcess(t *testing.T) {
 		inner:     {Path: "/docker-" + someID + ".scope/payload", ContainerID: someID},
 	} {
 		p := startSleepIn(t, fd)
-		h, err := OpenProcess("/proc", identityOf(t, p.pid))
+		h, err := OpenProcess("/proc", identityOf(t, p.PID))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -263,7 +264,7 @@ func TestCgroupOfProcess(t *testing.T) {
 			t.Errorf("from a namespace: got %+v, %v, want %+v", got, err, want)
 		}
 
-		p.kill()
+		p.Kill()
 		if got, err := h.Cgroup(); !errors.Is(err, ErrGone) {
 			t.Errorf("of a process that is gone: %+v, %v", got, err)
 		}
@@ -275,7 +276,7 @@ func TestCgroupTooDeep(t *testing.T) {
 	deep := strings.Repeat("/"+strings.Repeat("d", 250), unix.PathMax/250+1)
 	fd := testenv.Cgroup(t, ourCgroup()+"/docker-"+someID+".scope"+deep)
 	p := startSleepIn(t, fd)
-	h, err := OpenProcess("/proc", identityOf(t, p.pid))
+	h, err := OpenProcess("/proc", identityOf(t, p.PID))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,15 +290,15 @@ func TestCgroupTooDeep(t *testing.T) {
 	}
 }
 
-func startSleepIn(t *testing.T, cgroup int) *process {
+func startSleepIn(t *testing.T, cgroup int) *child.Process {
 	t.Helper()
 	cmd := exec.Command(testenv.NeedTool(t, "sleep"), "infinity")
 	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: cgroup}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	p := &process{cmd: cmd, pid: cmd.Process.Pid}
-	t.Cleanup(p.kill)
+	p := &child.Process{Cmd: cmd, PID: cmd.Process.Pid}
+	t.Cleanup(p.Kill)
 	return p
 }
 

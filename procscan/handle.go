@@ -67,13 +67,13 @@ func (h *Handle) Close() error { return h.pidfd.Close() }
 // Alive says whether the process has not ended yet. It never blocks. It is false after Close.
 func (h *Handle) Alive() bool {
 	ended := true
-	h.control(func(fd int) { ended = exited(fd) })
+	h.Control(func(fd int) { ended = exited(fd) })
 	return !ended
 }
 
-// control calls use with the pidfd, which Close does not take away meanwhile; after Close it
+// Control calls use with the pidfd, which Close leaves open until use returns. After Close it
 // returns os.ErrClosed.
-func (h *Handle) control(use func(fd int)) error {
+func (h *Handle) Control(use func(fd int)) error {
 	conn, err := h.pidfd.SyscallConn()
 	if err == nil {
 		err = conn.Control(func(fd uintptr) { use(int(fd)) })

@@ -13,11 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/testenv"
+	"correlator/procscan/internal/child"
 )
 
 func TestOpenProcess(t *testing.T) {
-	p := startSleep(t)
-	id := identityOf(t, p.pid)
+	p := child.StartSleep(t)
+	id := identityOf(t, p.PID)
 	h, err := OpenProcess("/proc", id)
 	if err != nil {
 		t.Fatal(err)
@@ -25,12 +26,12 @@ func TestOpenProcess(t *testing.T) {
 	if h.Identity() != id || !h.Alive() {
 		t.Errorf("identity %+v, alive %v", h.Identity(), h.Alive())
 	}
-	for _, other := range []ProcessID{{p.pid, id.StartTime + 1}, {p.pid, id.StartTime - 1}, {p.pid, 0}} {
+	for _, other := range []ProcessID{{p.PID, id.StartTime + 1}, {p.PID, id.StartTime - 1}, {p.PID, 0}} {
 		if _, err := OpenProcess("/proc", other); !errors.Is(err, ErrGone) {
 			t.Errorf("%+v, and the process is %+v: %v", other, id, err)
 		}
 	}
-	p.kill()
+	p.Kill()
 	if h.Alive() {
 		t.Error("alive after its end")
 	}
@@ -45,26 +46,26 @@ func TestOpenProcess(t *testing.T) {
 }
 
 func TestOpenProcessHoldsNothing(t *testing.T) {
-	p := startSleep(t)
-	id := identityOf(t, p.pid)
-	before := descriptors(t)
+	p := child.StartSleep(t)
+	id := identityOf(t, p.PID)
+	before := child.Descriptors(t)
 	h, err := OpenProcess("/proc", id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if held := descriptors(t); held != before+1 {
-		t.Errorf("%d descriptors before, %d with a handle", before, held)
+	if held := child.Descriptors(t); held != before+1 {
+		t.Errorf("%d child.Descriptors before, %d with a handle", before, held)
 	}
 	h.Close()
-	OpenProcess("/proc", ProcessID{p.pid, id.StartTime + 1})
+	OpenProcess("/proc", ProcessID{p.PID, id.StartTime + 1})
 	OpenProcess("/proc/missing", id)
-	if after := descriptors(t); after != before {
-		t.Errorf("%d descriptors before, %d after", before, after)
+	if after := child.Descriptors(t); after != before {
+		t.Errorf("%d child.Descriptors before, %d after", before, after)
 	}
 }
 
 func TestOpenProcessRefuses(t *testing.T) {
-	zombie := startZombie(t)
+	zombie := child.StartZombie(t)
 	if _, err := OpenProcess("/proc", identityOf(t, zombie)); !errors.Is(err, ErrGone) {
 		t.Errorf("zombie: %v", err)
 	}
@@ -78,15 +79,15 @@ func TestOpenProcessRefuses(t *testing.T) {
 // no descriptor.
 func TestHandleGone(t *testing.T) {
 	for _, reap := range []bool{false, true} {
-		p := startHost(t, hostSpec{Maps: []mapSpec{{Path: filepath.Join(t.TempDir(), realName)}}})
+		p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(t.TempDir(), realName)}}})
 		h, library := openHost(t, "/proc", p)
 		if reap {
-			p.kill()
+			p.Kill()
 		} else {
-			p.cmd.Process.Kill()
-			testenv.Poll(t, waitFor, "its end", func() bool { return !h.Alive() })
+			p.Cmd.Process.Kill()
+			testenv.Poll(t, child.Timeout, "its end", func() bool { return !h.Alive() })
 		}
-		before := descriptors(t)
+		before := child.Descriptors(t)
 		_, credsErr := h.Credentials()
 		_, rootErr := h.OpenRoot()
 		mappings, mapsErr := h.ExecutableMappings()
@@ -101,14 +102,14 @@ func TestHandleGone(t *testing.T) {
 				break
 			}
 		}
-		if after := descriptors(t); after != before {
-			t.Errorf("%d descriptors before, %d after", before, after)
+		if after := child.Descriptors(t); after != before {
+			t.Errorf("%d child.Descriptors before, %d after", before, after)
 		}
 	}
 }
 
 func TestHandleConcurrentClose(t *testing.T) {
-	p := startHost(t, hostSpec{Maps: []mapSpec{{Path: filepath.Join(t.TempDir(), realName)}}})
+	p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(t.TempDir(), realName)}}})
 	for range 20 {
 		h, library := openHost(t, "/proc", p)
 		var group sync.WaitGroup
@@ -135,7 +136,7 @@ func TestExecutableMappings(t *testing.T) { forEachSource(t, testExecutableMappi
 
 func testExecutableMappings(t *testing.T, source Source) {
 	dir := t.TempDir()
-	p := startHost(t, hostSpec{Maps: []mapSpec{
+	p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{
 		{Path: filepath.Join(dir, "libc.so.6"), Unlink: true},
 		{Path: filepath.Join(dir, "data"), Prot: unix.PROT_READ},
 		{Path: filepath.Join(dir, realName)},
@@ -171,7 +172,7 @@ func testExecutableMappings(t *testing.T, source Source) {
 func TestExecutableMemory(t *testing.T) { forEachSource(t, testExecutableMemory) }
 
 func testExecutableMemory(t *testing.T, source Source) {
-	p := startHost(t, hostSpec{Maps: []mapSpec{
+	p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{
 		{Path: filepath.Join(t.TempDir(), realName)},
 		{Prot: unix.PROT_READ | unix.PROT_WRITE | unix.PROT_EXEC},
 		{Path: "memfd:code"},
@@ -212,7 +213,7 @@ func TestExecutableMemoryTooMany(t *testing.T) { forEachSource(t, testExecutable
 
 func testExecutableMemoryTooMany(t *testing.T, source Source) {
 	path := filepath.Join(t.TempDir(), realName)
-	p := startHost(t, hostSpec{Maps: []mapSpec{{Path: path, Times: maxExecutableMemory + 1}}})
+	p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: path, Times: maxExecutableMemory + 1}}})
 	h, _ := openHost(t, "/proc", p)
 	h.source = source
 	if got, err := h.ExecutableMemory(); !errors.Is(err, ErrTooMany) || len(got) != maxExecutableMemory {
@@ -223,7 +224,7 @@ func testExecutableMemoryTooMany(t *testing.T, source Source) {
 func TestExecutableMappingsTooMany(t *testing.T) { forEachSource(t, testExecutableMappingsTooMany) }
 
 func testExecutableMappingsTooMany(t *testing.T, source Source) {
-	p := startHost(t, hostSpec{Maps: []mapSpec{{Path: filepath.Join(t.TempDir(), realName), Times: maxExecutable + 1}}})
+	p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(t.TempDir(), realName), Times: maxExecutable + 1}}})
 	h, _ := openHost(t, "/proc", p)
 	h.source = source
 	if got, err := h.ExecutableMappings(); !errors.Is(err, ErrTooMany) || len(got) != maxExecutable {
@@ -235,8 +236,8 @@ func TestLibraries(t *testing.T) { forEachSource(t, testLibraries) }
 
 func testLibraries(t *testing.T, source Source) {
 	dir := t.TempDir()
-	other := startHost(t, hostSpec{Maps: []mapSpec{{Path: filepath.Join(dir, "libother.so")}}})
-	h, err := OpenProcess("/proc", identityOf(t, other.pid))
+	other := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(dir, "libother.so")}}})
+	h, err := OpenProcess("/proc", identityOf(t, other.PID))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,8 +247,8 @@ func testLibraries(t *testing.T, source Source) {
 		t.Errorf("without a library: %+v, %v", got, err)
 	}
 	for _, times := range []int{1, 2, maxLibraries + 1} {
-		p := startHost(t, hostSpec{Maps: []mapSpec{{Path: filepath.Join(dir, realName), Times: times}}})
-		found, err := newScanner(t, "/proc").Process(p.pid)
+		p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(dir, realName), Times: times}}})
+		found, err := newScanner(t, "/proc").Process(p.PID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -275,7 +276,7 @@ func TestMaps(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, realName)
-	p := startHost(t, hostSpec{Maps: []mapSpec{{Path: path}}})
+	p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: path}}})
 	h, m := openHost(t, "/proc", p)
 	if !maps(t, h, m) {
 		t.Fatalf("%+v is not mapped", m)
@@ -297,7 +298,7 @@ func TestMaps(t *testing.T) {
 	if !maps(t, h, m) {
 		t.Error("not mapped, when its file is unlinked")
 	}
-	p.tell(t, "unmap")
+	p.Tell(t, "unmap")
 	if maps(t, h, m) {
 		t.Error("mapped, when it is not any more")
 	}
@@ -308,12 +309,12 @@ func TestMaps(t *testing.T) {
 
 // A process that executes another program keeps its identity and loses its mappings.
 func TestExec(t *testing.T) {
-	p := startHost(t, hostSpec{Maps: []mapSpec{{Path: filepath.Join(t.TempDir(), realName)}}})
+	p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(t.TempDir(), realName)}}})
 	h, m := openHost(t, "/proc", p)
-	p.tell(t, "exec")
-	testenv.Poll(t, waitFor, "the other program", func() bool { return !maps(t, h, m) })
-	if !h.Alive() || identityOf(t, p.pid) != h.Identity() {
-		t.Errorf("alive %v, identity %+v, before %+v", h.Alive(), identityOf(t, p.pid), h.Identity())
+	p.Tell(t, "exec")
+	testenv.Poll(t, child.Timeout, "the other program", func() bool { return !maps(t, h, m) })
+	if !h.Alive() || identityOf(t, p.PID) != h.Identity() {
+		t.Errorf("alive %v, identity %+v, before %+v", h.Alive(), identityOf(t, p.PID), h.Identity())
 	}
 	if got, err := h.Libraries(); !errors.Is(err, ErrNotFound) {
 		t.Errorf("libraries %+v, %v", got, err)
@@ -328,23 +329,23 @@ func TestOpenRoot(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range []struct {
 		name string
-		spec hostSpec
+		spec child.HostSpec
 		file string // there and nowhere else
 	}{
-		{"chroot", hostSpec{Chroot: dir, Maps: []mapSpec{{Path: "/" + realName}}}, "/" + realName},
-		{"mount namespace", hostSpec{
-			Mounts: []mountSpec{{"private", dir, "tmpfs", "", nil}},
-			Maps:   []mapSpec{{Path: filepath.Join(dir, realName)}},
+		{"chroot", child.HostSpec{Chroot: dir, Maps: []child.MapSpec{{Path: "/" + realName}}}, "/" + realName},
+		{"mount namespace", child.HostSpec{
+			Mounts: []child.MountSpec{{Source: "private", Target: dir, Type: "tmpfs"}},
+			Maps:   []child.MapSpec{{Path: filepath.Join(dir, realName)}},
 		}, filepath.Join(dir, realName)},
 	} {
-		p := startHost(t, c.spec)
+		p := child.StartHost(t, c.spec)
 		h, _ := openHost(t, "/proc", p)
 		root, err := h.OpenRoot()
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer root.Close()
-		p.kill() // the directory stays
+		p.Kill() // the directory stays
 		var stat unix.Stat_t
 		if err := unix.Fstatat(int(root.Fd()), strings.TrimPrefix(c.file, "/"), &stat, 0); err != nil {
 			t.Errorf("%s: %s below the root: %v", c.name, c.file, err)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/testenv"
+	"correlator/procscan/internal/child"
 )
 
 // openBelowRoot is OpenMapped where map_files is not permitted.
@@ -63,43 +64,43 @@ func TestOpenMapped(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The layers of the overlay are of two file systems, so that stat has a device for each.
-	overlayMounts := []mountSpec{
-		{"rw", filepath.Join(dir, "rw"), "tmpfs", "", []string{"upper", "work"}},
-		{"overlay", overlay, "overlay", "lowerdir=" + lower + ",upperdir=" + dir + "/rw/upper,workdir=" + dir + "/rw/work", nil},
+	overlayMounts := []child.MountSpec{
+		{Source: "rw", Target: filepath.Join(dir, "rw"), Type: "tmpfs", Dirs: []string{"upper", "work"}},
+		{Source: "overlay", Target: overlay, Type: "overlay", Data: "lowerdir=" + lower + ",upperdir=" + dir + "/rw/upper,workdir=" + dir + "/rw/work"},
 	}
 
 	for _, c := range []struct {
 		name      string
-		spec      hostSpec
+		spec      child.HostSpec
 		want      string // contents, "" for those that the host writes
 		belowRoot error  // what the way without map_files says
 	}{
-		{"plain", hostSpec{Maps: []mapSpec{{Path: filepath.Join(dir, realName)}}}, "", nil},
-		{"deleted", hostSpec{Maps: []mapSpec{{Path: filepath.Join(dir, "elastic-jvmti-linux-gone.so"), Unlink: true}}}, "", unix.ENOENT},
-		{"newline in the path", hostSpec{Maps: []mapSpec{{Path: filepath.Join(odd, realName)}}}, "", nil},
-		{"what looks like one", hostSpec{Maps: []mapSpec{{Path: filepath.Join(literal, realName)}}}, "", nil},
-		{"chroot", hostSpec{Chroot: dir, Maps: []mapSpec{{Path: "/elastic-jvmti-linux-root.so"}}}, "", nil},
-		{"chroot with a newline", hostSpec{Chroot: filepath.Join(dir, "root\nof"), Maps: []mapSpec{{Path: "/" + realName}}}, "", nil},
-		{"mapped outside of the later root", hostSpec{Leave: odd, Maps: []mapSpec{{Path: filepath.Join(dir, realName)}}}, "", unix.ENOENT},
-		{"mount namespace", hostSpec{
-			Mounts: []mountSpec{{"private", lower, "tmpfs", "", nil}},
-			Maps:   []mapSpec{{Path: filepath.Join(lower, "elastic-jvmti-linux-private.so")}},
+		{"plain", child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(dir, realName)}}}, "", nil},
+		{"deleted", child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(dir, "elastic-jvmti-linux-gone.so"), Unlink: true}}}, "", unix.ENOENT},
+		{"newline in the path", child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(odd, realName)}}}, "", nil},
+		{"what looks like one", child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(literal, realName)}}}, "", nil},
+		{"chroot", child.HostSpec{Chroot: dir, Maps: []child.MapSpec{{Path: "/elastic-jvmti-linux-root.so"}}}, "", nil},
+		{"chroot with a newline", child.HostSpec{Chroot: filepath.Join(dir, "root\nof"), Maps: []child.MapSpec{{Path: "/" + realName}}}, "", nil},
+		{"mapped outside of the later root", child.HostSpec{Leave: odd, Maps: []child.MapSpec{{Path: filepath.Join(dir, realName)}}}, "", unix.ENOENT},
+		{"mount namespace", child.HostSpec{
+			Mounts: []child.MountSpec{{Source: "private", Target: lower, Type: "tmpfs"}},
+			Maps:   []child.MapSpec{{Path: filepath.Join(lower, "elastic-jvmti-linux-private.so")}},
 		}, "", nil},
-		{"overlay, lower layer", hostSpec{
-			Mounts: overlayMounts, Maps: []mapSpec{{Path: filepath.Join(overlay, realName), ReadOnly: true}},
+		{"overlay, lower layer", child.HostSpec{
+			Mounts: overlayMounts, Maps: []child.MapSpec{{Path: filepath.Join(overlay, realName), ReadOnly: true}},
 		}, "contents of lower", nil},
-		{"overlay, upper layer", hostSpec{
-			Mounts: overlayMounts, Maps: []mapSpec{{Path: filepath.Join(overlay, "elastic-jvmti-linux-upper.so")}},
+		{"overlay, upper layer", child.HostSpec{
+			Mounts: overlayMounts, Maps: []child.MapSpec{{Path: filepath.Join(overlay, "elastic-jvmti-linux-upper.so")}},
 		}, "", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := startHost(t, c.spec)
+			p := child.StartHost(t, c.spec)
 			h, m := openHost(t, "/proc", p)
 			want := c.want
 			if want == "" {
 				want = "contents of " + c.spec.Maps[0].Path
 			}
-			before := descriptors(t)
+			before := child.Descriptors(t)
 			for way, open := range map[string]func(*Handle, Mapping) (*os.File, error){
 				"any": (*Handle).OpenMapped, "mapped": openThroughMapFiles, "below root": openBelowRoot,
 			} {
@@ -118,8 +119,8 @@ func TestOpenMapped(t *testing.T) {
 					t.Errorf("%s: got %q, want %q", way, got, want)
 				}
 			}
-			if after := descriptors(t); after != before {
-				t.Errorf("%d descriptors before, %d after", before, after)
+			if after := child.Descriptors(t); after != before {
+				t.Errorf("%d child.Descriptors before, %d after", before, after)
 			}
 		})
 	}
@@ -138,12 +139,12 @@ func TestOverlayDiffers(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(lower, realName), []byte("x"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	p := startHost(t, hostSpec{
-		Mounts: []mountSpec{
-			{"rw", rw, "tmpfs", "", []string{"upper", "work"}},
-			{"overlay", overlay, "overlay", "lowerdir=" + lower + ",upperdir=" + rw + "/upper,workdir=" + rw + "/work", nil},
+	p := child.StartHost(t, child.HostSpec{
+		Mounts: []child.MountSpec{
+			{Source: "rw", Target: rw, Type: "tmpfs", Dirs: []string{"upper", "work"}},
+			{Source: "overlay", Target: overlay, Type: "overlay", Data: "lowerdir=" + lower + ",upperdir=" + rw + "/upper,workdir=" + rw + "/work"},
 		},
-		Maps: []mapSpec{{Path: filepath.Join(overlay, realName), ReadOnly: true}},
+		Maps: []child.MapSpec{{Path: filepath.Join(overlay, realName), ReadOnly: true}},
 	})
 	h, m := openHost(t, "/proc", p)
 	f, err := h.OpenMapped(m)
@@ -175,19 +176,19 @@ func TestOpenMappedWithoutPath(t *testing.T) {
 	testenv.NeedRoot(t)
 	for _, c := range []struct {
 		name string
-		spec mapSpec
+		spec child.MapSpec
 		path string // as maps shows it
 		want string // what the contents begin with
 		err  error
 	}{
-		{"memfd", mapSpec{Path: "memfd:code"}, "/memfd:code", "contents of memfd:code", nil},
-		{"shared memory", mapSpec{Flags: unix.MAP_SHARED}, "/dev/zero", "\x00", nil},
-		{"device", mapSpec{Path: "/dev/zero", ReadOnly: true}, "/dev/zero", "", ErrNotRegular},
-		{"vDSO", mapSpec{}, "[vdso]", "", ErrReplaced},
-		{"no file", mapSpec{}, "", "", ErrReplaced},
+		{"memfd", child.MapSpec{Path: "memfd:code"}, "/memfd:code", "contents of memfd:code", nil},
+		{"shared memory", child.MapSpec{Flags: unix.MAP_SHARED}, "/dev/zero", "\x00", nil},
+		{"device", child.MapSpec{Path: "/dev/zero", ReadOnly: true}, "/dev/zero", "", ErrNotRegular},
+		{"vDSO", child.MapSpec{}, "[vdso]", "", ErrReplaced},
+		{"no file", child.MapSpec{}, "", "", ErrReplaced},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := startHost(t, hostSpec{Maps: []mapSpec{{Path: filepath.Join(t.TempDir(), realName)}, c.spec}})
+			p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(t.TempDir(), realName)}, c.spec}})
 			h, _ := openHost(t, "/proc", p)
 			all, err := h.ExecutableMemory()
 			if err != nil {
@@ -234,7 +235,7 @@ func TestOpenMappedReplaced(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			root := t.TempDir()
-			p := startHost(t, hostSpec{Chroot: root, Maps: []mapSpec{{Path: "/" + realName}}})
+			p := child.StartHost(t, child.HostSpec{Chroot: root, Maps: []child.MapSpec{{Path: "/" + realName}}})
 			h, m := openHost(t, "/proc", p)
 			path := filepath.Join(root, realName)
 			if err := errors.Join(os.Remove(path), c.replace(path)); err != nil {
@@ -261,10 +262,10 @@ func TestOpenMappedPseudoFile(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(root, "proc"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	p := startHost(t, hostSpec{
-		Mounts: []mountSpec{{"proc", filepath.Join(root, "proc"), "proc", "", nil}},
+	p := child.StartHost(t, child.HostSpec{
+		Mounts: []child.MountSpec{{Source: "proc", Target: filepath.Join(root, "proc"), Type: "proc"}},
 		Chroot: root,
-		Maps:   []mapSpec{{Path: "/" + realName}},
+		Maps:   []child.MapSpec{{Path: "/" + realName}},
 	})
 	h, m := openHost(t, "/proc", p)
 	path := filepath.Join(root, realName)
@@ -282,7 +283,7 @@ func TestOpenMappedPseudoFile(t *testing.T) {
 func TestOpenMappedUnmapped(t *testing.T) {
 	testenv.NeedRoot(t)
 	dir := t.TempDir()
-	p := startHost(t, hostSpec{Maps: []mapSpec{{Path: filepath.Join(dir, realName)}, {Path: filepath.Join(dir, "other.so")}}})
+	p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(dir, realName)}, {Path: filepath.Join(dir, "other.so")}}})
 	h, m := openHost(t, "/proc", p)
 
 	moved := m
@@ -317,8 +318,8 @@ func TestOpenMappedUnmapped(t *testing.T) {
 
 // The owner of a file can hold a lease on it: then opening would wait for the owner.
 func TestOpenMappedLease(t *testing.T) {
-	p := startSleep(t)
-	h, err := OpenProcess("/proc", identityOf(t, p.pid))
+	p := child.StartSleep(t)
+	h, err := OpenProcess("/proc", identityOf(t, p.PID))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -345,11 +346,11 @@ func TestOpenMappedLease(t *testing.T) {
 // Without capabilities, a process of the same user is read by its path.
 func TestOpenMappedUnprivileged(t *testing.T) {
 	testenv.NeedRoot(t)
-	path := filepath.Join(sharedDir(t), realName)
-	p := startAs(t, nobody, mapSpec{Path: path, ReadOnly: true})
-	cmd := roleCommand(t, "read", strconv.Itoa(p.pid))
-	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
-	if got := outputOf(t, cmd); got != "contents of "+path {
+	path := filepath.Join(child.SharedDir(t), realName)
+	p := startAs(t, child.Nobody, child.MapSpec{Path: path, ReadOnly: true})
+	cmd := child.Command(t, "read", strconv.Itoa(p.PID))
+	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: child.Nobody, Gid: child.Nobody}
+	if got := child.Output(t, cmd); got != "contents of "+path {
 		t.Errorf("got %q", got)
 	}
 }
@@ -360,7 +361,7 @@ func TestOpenMappedOtherProcRoot(t *testing.T) {
 	if err := os.Symlink("/proc", procRoot); err != nil {
 		t.Fatal(err)
 	}
-	p := startHost(t, hostSpec{Maps: []mapSpec{{Path: filepath.Join(t.TempDir(), realName)}}})
+	p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(t.TempDir(), realName)}}})
 	h, m := openHost(t, procRoot, p)
 	for _, open := range []func(*Handle, Mapping) (*os.File, error){openThroughMapFiles, openBelowRoot} {
 		f, err := open(h, m)

@@ -8,9 +8,9 @@ const (
 	deletedSuffix = " (deleted)"
 )
 
-// MatchLibrary says whether a path, as the kernel shows that of a mapping, is one of the agent's
+// MatchLibrary reports whether a path, as the kernel shows that of a mapping, is one of the agent's
 // library. A trailing " (deleted)" is the kernel's, not the path's.
-func MatchLibrary(path string) bool {
+func MatchLibrary[P string | []byte](path P) bool {
 	path, _ = cutDeleted(path)
 	return matchPath(path)
 }

@@ -17,19 +17,20 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/testenv"
+	"correlator/procscan/internal/child"
 )
 
 func TestStartTime(t *testing.T) {
 	for _, comm := range []string{"plain", "a) R 1 2 3 (", ")", "(((", ") ) ) 4", "new\nline) "} {
 		t.Run(comm, func(t *testing.T) {
-			p := startHost(t, hostSpec{Comm: comm})
+			p := child.StartHost(t, child.HostSpec{Comm: comm})
 			plain := identityOf(t, os.Getpid())
-			got, err := startTime("/proc", p.pid)
+			got, err := startTime("/proc", p.PID)
 			if err != nil {
 				t.Fatal(err)
 			}
 			// After the last parenthesis comes field 3, the state.
-			text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.pid), "stat"))
+			text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.PID), "stat"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -63,8 +64,8 @@ func TestParseStartTime(t *testing.T) {
 }
 
 func TestPidfd(t *testing.T) {
-	live := startSleep(t)
-	fd, err := openPidfd(live.pid)
+	live := child.StartSleep(t)
+	fd, err := openPidfd(live.PID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,18 +73,18 @@ func TestPidfd(t *testing.T) {
 	if exited(fd) {
 		t.Error("a living process has exited")
 	}
-	if err := live.cmd.Process.Kill(); err != nil {
+	if err := live.Cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Poll(t, waitFor, "the exit", func() bool { return exited(fd) })
-	if state := stateOf(t, live.pid); state != "Z" {
+	testenv.Poll(t, child.Timeout, "the exit", func() bool { return exited(fd) })
+	if state := child.State(t, live.PID); state != "Z" {
 		t.Errorf("exited in state %s", state)
 	}
-	live.cmd.Wait()
+	live.Cmd.Wait()
 	if !exited(fd) {
 		t.Error("a reaped process has not exited")
 	}
-	if _, err := openPidfd(live.pid); !errors.Is(err, ErrGone) {
+	if _, err := openPidfd(live.PID); !errors.Is(err, ErrGone) {
 		t.Errorf("pidfd of a reaped process: %v", err)
 	}
 }
@@ -114,9 +115,9 @@ func TestPidfdOfThread(t *testing.T) {
 
 // A process whose first thread has ended is a zombie to stat, and lives.
 func TestLeaderless(t *testing.T) {
-	p := startReady(t, roleCommand(t, "leaderless"), nil)
-	testenv.Poll(t, waitFor, "the end of the first thread", func() bool { return stateOf(t, p.pid) == "Z" })
-	h, err := OpenProcess("/proc", identityOf(t, p.pid))
+	p := child.StartReady(t, child.Command(t, "leaderless"), nil)
+	testenv.Poll(t, child.Timeout, "the end of the first thread", func() bool { return child.State(t, p.PID) == "Z" })
+	h, err := OpenProcess("/proc", identityOf(t, p.PID))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,13 +126,13 @@ func TestLeaderless(t *testing.T) {
 		t.Error("not alive, while other threads run")
 	}
 	// Its memory is out of sight: maps is that of the first thread.
-	if _, err := newScanner(t, "/proc").Process(p.pid); !errors.Is(err, ErrNotFound) {
+	if _, err := newScanner(t, "/proc").Process(p.PID); !errors.Is(err, ErrNotFound) {
 		t.Errorf("looking at it: %v", err)
 	}
 }
 
 func init() {
-	if os.Getenv(roleVariable) == "leaderless" {
+	if os.Getenv(child.RoleVariable) == "leaderless" {
 		runtime.LockOSThread() // main is to run on the first thread
 	}
 }
@@ -151,13 +152,13 @@ func runLeaderless() error {
 // In a pid namespace of its own, a process can choose the number of the next one.
 func TestNamespaceAndReuse(t *testing.T) {
 	testenv.NeedRoot(t)
-	cmd := roleCommand(t, "namespace")
+	cmd := child.Command(t, "namespace")
 	cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWPID
 	cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS
 	dir := t.TempDir()
-	p := startReady(t, cmd, dir)
+	p := child.StartReady(t, cmd, dir)
 
-	inner := filepath.Join("/proc", strconv.Itoa(p.pid), "root", dir)
+	inner := filepath.Join("/proc", strconv.Itoa(p.PID), "root", dir)
 	if _, err := NewScanner(inner); err == nil || !strings.Contains(err.Error(), "another pid namespace") {
 		t.Errorf("the procfs of an inner namespace: %v", err)
 	}
@@ -188,8 +189,8 @@ func runNamespace() error {
 	if err != nil {
 		return err
 	}
-	library := mapSpec{Path: filepath.Join(os.TempDir(), realName), Unlink: true}
-	if _, err := library.apply(); err != nil {
+	library := child.MapSpec{Path: filepath.Join(os.TempDir(), realName), Unlink: true}
+	if _, err := library.Apply(); err != nil {
 		return err
 	}
 	if err := checkOwnProcRoot(s, procRoot); err != nil {
@@ -227,7 +228,7 @@ func checkOwnProcRoot(s *Scanner, procRoot string) error {
 func checkReuse(procRoot string) error {
 	start := func() (*exec.Cmd, ProcessID, error) {
 		cmd := exec.Command("/proc/self/exe") // the outer /proc serves for this
-		cmd.Env = append(os.Environ(), roleVariable+"=host")
+		cmd.Env = append(os.Environ(), child.RoleVariable+"=host")
 		if _, err := cmd.StdinPipe(); err != nil { // never written to: it waits for its first line
 			return nil, ProcessID{}, err
 		}

@@ -13,10 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/testenv"
+	"correlator/procscan/internal/child"
 )
 
 // startCopy starts a sleep whose program is a copy at path.
-func startCopy(t *testing.T, path string) (*process, *Handle) {
+func startCopy(t *testing.T, path string) (*child.Process, *Handle) {
 	t.Helper()
 	text, err := os.ReadFile(testenv.NeedTool(t, "sleep"))
 	if err == nil {
@@ -29,9 +30,9 @@ func startCopy(t *testing.T, path string) (*process, *Handle) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	p := &process{cmd: cmd, pid: cmd.Process.Pid}
-	t.Cleanup(p.kill)
-	h, err := OpenProcess("/proc", identityOf(t, p.pid))
+	p := &child.Process{Cmd: cmd, PID: cmd.Process.Pid}
+	t.Cleanup(p.Kill)
+	h, err := OpenProcess("/proc", identityOf(t, p.PID))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +53,7 @@ func TestExecutable(t *testing.T) {
 				t.Errorf("deleted %v: %q, %v", deleted, got, err)
 			}
 		}
-		p.kill()
+		p.Kill()
 		if got, err := h.Executable(); !errors.Is(err, ErrGone) || got != "" {
 			t.Errorf("of a process that is gone: %q, %v", got, err)
 		}
@@ -61,7 +62,7 @@ func TestExecutable(t *testing.T) {
 
 // A kernel thread lives, and runs no program.
 func TestExecutableOfKernelThread(t *testing.T) {
-	h, err := OpenProcess("/proc", identityOf(t, kernelThread(t)))
+	h, err := OpenProcess("/proc", identityOf(t, child.KernelThread(t)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +91,7 @@ func TestThreadName(t *testing.T) {
 	}
 
 	p, h := startCopy(t, filepath.Join(t.TempDir(), "sleeps"))
-	if name, err := h.ThreadName(p.pid); err != nil || name != "sleeps" {
+	if name, err := h.ThreadName(p.PID); err != nil || name != "sleeps" {
 		t.Errorf("%q, %v", name, err)
 	}
 	for _, tid := range []int{tid, os.Getpid(), 1, 0, -1, 1 << 30} {
@@ -98,8 +99,8 @@ func TestThreadName(t *testing.T) {
 			t.Errorf("thread %d: %q, %v", tid, name, err)
 		}
 	}
-	p.kill()
-	if name, err := h.ThreadName(p.pid); !errors.Is(err, ErrGone) || name != "" {
+	p.Kill()
+	if name, err := h.ThreadName(p.PID); !errors.Is(err, ErrGone) || name != "" {
 		t.Errorf("of a process that is gone: %q, %v", name, err)
 	}
 }

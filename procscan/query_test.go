@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/testenv"
+	"correlator/procscan/internal/child"
 )
 
 var selections = map[string]selection{"library": agentLibrary, "files": executableFiles, "memory": executableMemory}
@@ -61,7 +62,7 @@ func TestSourcesAgree(t *testing.T) {
 	}
 	const rwx = unix.PROT_READ | unix.PROT_WRITE | unix.PROT_EXEC
 	escaped := strings.ReplaceAll(odd, "\n", `\012`)
-	p := startHost(t, hostSpec{Maps: []mapSpec{
+	p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{
 		{Path: filepath.Join(dir, realName)},
 		{Path: filepath.Join(dir, "elastic-jvmti-linux-gone.so"), Unlink: true},
 		{Path: filepath.Join(odd, realName), Unlink: true},
@@ -74,7 +75,7 @@ func TestSourcesAgree(t *testing.T) {
 		{Path: "sysv:"},
 		{Path: "heap:"},
 	}})
-	all := agree(t, p.pid)
+	all := agree(t, p.PID)
 	var names []string
 	for _, m := range all {
 		name := m.Path
@@ -96,11 +97,11 @@ func TestSourcesAgree(t *testing.T) {
 	if slices.Contains(names, filepath.Join(dir, "data")) {
 		t.Errorf("data among %q", names)
 	}
-	if libraries, _, _, _ := both(t, p.pid, agentLibrary, maxLibraries); len(libraries) != 4 {
+	if libraries, _, _, _ := both(t, p.PID, agentLibrary, maxLibraries); len(libraries) != 4 {
 		t.Errorf("libraries %+v", libraries)
 	}
 	agree(t, os.Getpid())
-	agree(t, kernelThread(t))
+	agree(t, child.KernelThread(t))
 }
 
 // Code that a JVM compiles, and the files that it maps.
@@ -118,14 +119,14 @@ func TestSourcesAgreeOnJVM(t *testing.T) {
 	defer stdin.Close()
 	defer cmd.Process.Kill()
 	// Its mappings change while it runs: it is stopped, which nothing but a test may do.
-	testenv.Poll(t, waitFor, "code that it compiled", func() bool {
+	testenv.Poll(t, child.Timeout, "code that it compiled", func() bool {
 		query, _, _, _ := both(t, cmd.Process.Pid, executableMemory, maxExecutableMemory)
 		return slices.ContainsFunc(query, func(m Mapping) bool { return m.Path == "" })
 	})
 	if err := cmd.Process.Signal(unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Poll(t, waitFor, "the JVM to stop", func() bool { return stateOf(t, cmd.Process.Pid) == "T" })
+	testenv.Poll(t, child.Timeout, "the JVM to stop", func() bool { return child.State(t, cmd.Process.Pid) == "T" })
 	if all := agree(t, cmd.Process.Pid); !slices.ContainsFunc(all, func(m Mapping) bool { return filepath.Base(m.Path) == "libjvm.so" }) {
 		t.Errorf("no libjvm.so among %+v", all)
 	}
@@ -134,12 +135,12 @@ func TestSourcesAgreeOnJVM(t *testing.T) {
 func TestSourcesAgreeOnMany(t *testing.T) {
 	needQuery(t)
 	dir := t.TempDir()
-	p := startHost(t, hostSpec{Maps: []mapSpec{
+	p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{
 		{Path: filepath.Join(dir, realName), Times: maxLibraries + 1},
 		{Path: filepath.Join(dir, "other"), Times: maxExecutable},
 		{Prot: unix.PROT_READ | unix.PROT_WRITE | unix.PROT_EXEC},
 	}})
-	agree(t, p.pid)
+	agree(t, p.PID)
 }
 
 // A name that exceeds PATH_MAX costs its own mapping only, and the text has it.
@@ -150,13 +151,13 @@ func TestQueryLongName(t *testing.T) {
 	for range unix.PathMax / 250 {
 		components = append(components, strings.Repeat("d", 250))
 	}
-	p := startHost(t, hostSpec{Maps: []mapSpec{
+	p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{
 		{Path: filepath.Join(dir, "elastic-jvmti-linux-before.so")},
 		{Path: realName, Below: append([]string{dir}, components...)},
 		{Path: filepath.Join(dir, "elastic-jvmti-linux-after.so")},
 	}})
 	for name, what := range selections {
-		query, text, queryErr, textErr := both(t, p.pid, what, what.limit())
+		query, text, queryErr, textErr := both(t, p.PID, what, what.limit())
 		if queryErr != nil || textErr != nil {
 			t.Fatalf("%s: %v, %v", name, queryErr, textErr)
 		}
@@ -190,14 +191,14 @@ func TestQueryRefused(t *testing.T) {
 // The program that a descriptor of maps was opened for is not there any more: it maps nothing.
 func TestQueryAfterExec(t *testing.T) {
 	forEachSource(t, func(t *testing.T, source Source) {
-		p := startHost(t, hostSpec{Maps: []mapSpec{{Path: filepath.Join(t.TempDir(), realName)}}})
-		fd, err := openFD(filepath.Join("/proc", strconv.Itoa(p.pid), "maps"), unix.O_RDONLY)
+		p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(t.TempDir(), realName)}}})
+		fd, err := openFD(filepath.Join("/proc", strconv.Itoa(p.PID), "maps"), unix.O_RDONLY)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer unix.Close(fd)
-		p.tell(t, "exec")
-		testenv.Poll(t, waitFor, "the other program", func() bool {
+		p.Tell(t, "exec")
+		testenv.Poll(t, child.Timeout, "the other program", func() bool {
 			found, err := new(mappingReader).read(fd, source, executableMemory, maxExecutableMemory)
 			return err == nil && len(found) == 0
 		})

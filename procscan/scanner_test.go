@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/testenv"
+	"correlator/procscan/internal/child"
 )
 
 // sweep returns what a sweep finds, by pid.
@@ -52,34 +53,34 @@ func testSweep(t *testing.T, source Source) {
 	}
 	cases := []struct {
 		name string
-		maps []mapSpec
+		maps []child.MapSpec
 		want []library
 	}{
-		{"plain", []mapSpec{{Path: lib("plain")}}, []library{{lib("plain"), false}}},
-		{"deleted", []mapSpec{{Path: lib("gone"), Unlink: true}}, []library{{lib("gone"), true}}},
-		{"mapped twice", []mapSpec{{Path: lib("twice"), Times: 2}}, []library{{lib("twice"), false}, {lib("twice"), false}}},
-		{"two libraries", []mapSpec{{Path: lib("one")}, {Path: lib("two"), Unlink: true}},
+		{"plain", []child.MapSpec{{Path: lib("plain")}}, []library{{lib("plain"), false}}},
+		{"deleted", []child.MapSpec{{Path: lib("gone"), Unlink: true}}, []library{{lib("gone"), true}}},
+		{"mapped twice", []child.MapSpec{{Path: lib("twice"), Times: 2}}, []library{{lib("twice"), false}, {lib("twice"), false}}},
+		{"two libraries", []child.MapSpec{{Path: lib("one")}, {Path: lib("two"), Unlink: true}},
 			[]library{{lib("one"), false}, {lib("two"), true}}},
-		{"odd path", []mapSpec{{Path: filepath.Join(odd, realName)}}, []library{{filepath.Join(escaped, realName), false}}},
-		{"mapped, not executable", []mapSpec{{Path: lib("data"), Prot: unix.PROT_READ}}, nil},
-		{"other file", []mapSpec{{Path: filepath.Join(dir, "libother.so")}}, nil},
-		{"similar name", []mapSpec{{Path: lib("x.1")}, {Path: lib("y") + ".1"}}, nil},
+		{"odd path", []child.MapSpec{{Path: filepath.Join(odd, realName)}}, []library{{filepath.Join(escaped, realName), false}}},
+		{"mapped, not executable", []child.MapSpec{{Path: lib("data"), Prot: unix.PROT_READ}}, nil},
+		{"other file", []child.MapSpec{{Path: filepath.Join(dir, "libother.so")}}, nil},
+		{"similar name", []child.MapSpec{{Path: lib("x.1")}, {Path: lib("y") + ".1"}}, nil},
 	}
-	processes := make([]*process, len(cases))
+	processes := make([]*child.Process, len(cases))
 	for i, c := range cases {
-		processes[i] = startHost(t, hostSpec{Maps: c.maps})
+		processes[i] = child.StartHost(t, child.HostSpec{Maps: c.maps})
 	}
 	s := scannerOf(t, source)
 	for range 2 { // what was found is found again
 		began := time.Now()
 		all := sweep(t, s)
 		for i, c := range cases {
-			found, ok := all[processes[i].pid]
+			found, ok := all[processes[i].PID]
 			if ok != (len(c.want) > 0) || found.Truncated {
 				t.Errorf("%s: %+v, %v", c.name, found, ok)
 				continue
 			}
-			single, err := s.Process(processes[i].pid)
+			single, err := s.Process(processes[i].PID)
 			if !ok {
 				if !errors.Is(err, ErrNotFound) {
 					t.Errorf("%s: looking at the process: %v", c.name, err)
@@ -89,7 +90,7 @@ func testSweep(t *testing.T, source Source) {
 			if err != nil || single.ProcessID != found.ProcessID || !slices.Equal(single.Libraries, found.Libraries) {
 				t.Errorf("%s: the sweep found %+v, a look at the process %+v, %v", c.name, found, single, err)
 			}
-			if found.ProcessID != identityOf(t, processes[i].pid) {
+			if found.ProcessID != identityOf(t, processes[i].PID) {
 				t.Errorf("%s: identity %+v", c.name, found.ProcessID)
 			}
 			if found.At.Before(began) || single.At.Before(found.At) {
@@ -118,17 +119,17 @@ func TestSweepUnmapped(t *testing.T) { forEachSource(t, testSweepUnmapped) }
 
 func testSweepUnmapped(t *testing.T, source Source) {
 	path := filepath.Join(t.TempDir(), realName)
-	unmaps, ends := startHost(t, hostSpec{Maps: []mapSpec{{Path: path}}}), startHost(t, hostSpec{Maps: []mapSpec{{Path: path}}})
+	unmaps, ends := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: path}}}), child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: path}}})
 	s := scannerOf(t, source)
 	for _, want := range []bool{true, true, false, false} {
 		if !want {
-			unmaps.tell(t, "unmap")
-			ends.kill()
+			unmaps.Tell(t, "unmap")
+			ends.Kill()
 		}
 		all := sweep(t, s)
-		for _, p := range []*process{unmaps, ends} {
-			if _, found := all[p.pid]; found != want {
-				t.Errorf("process %d found: %v, want %v", p.pid, found, want)
+		for _, p := range []*child.Process{unmaps, ends} {
+			if _, found := all[p.PID]; found != want {
+				t.Errorf("process %d found: %v, want %v", p.PID, found, want)
 			}
 		}
 	}
@@ -141,14 +142,14 @@ func testSweepMountNamespace(t *testing.T, source Source) {
 	testenv.NeedRoot(t)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "private", realName)
-	p := startHost(t, hostSpec{
-		Mounts: []mountSpec{{"private", dir, "tmpfs", "", []string{"private"}}},
-		Maps:   []mapSpec{{Path: path}},
+	p := child.StartHost(t, child.HostSpec{
+		Mounts: []child.MountSpec{{Source: "private", Target: dir, Type: "tmpfs", Dirs: []string{"private"}}},
+		Maps:   []child.MapSpec{{Path: path}},
 	})
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Fatalf("the mount of another namespace is ours: %v", err)
 	}
-	found, err := scannerOf(t, source).Process(p.pid)
+	found, err := scannerOf(t, source).Process(p.PID)
 	if err != nil || len(found.Libraries) != 1 || found.Libraries[0].Path != path {
 		t.Errorf("got %+v, %v, want %s", found, err, path)
 	}
@@ -160,12 +161,12 @@ func testTruncated(t *testing.T, source Source) {
 	path := filepath.Join(t.TempDir(), realName)
 	s := scannerOf(t, source)
 	for _, c := range []struct{ mapped, want int }{{maxLibraries, maxLibraries}, {maxLibraries + 1, maxLibraries}} {
-		p := startHost(t, hostSpec{Maps: []mapSpec{{Path: path, Times: c.mapped}}})
-		found, err := s.Process(p.pid)
+		p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: path, Times: c.mapped}}})
+		found, err := s.Process(p.PID)
 		if err != nil || len(found.Libraries) != c.want || found.Truncated != (c.mapped > c.want) {
 			t.Errorf("mapped %d times: %d, %v, %v", c.mapped, len(found.Libraries), found.Truncated, err)
 		}
-		if again := sweep(t, s)[p.pid]; !slices.Equal(again.Libraries, found.Libraries) || again.Truncated != found.Truncated {
+		if again := sweep(t, s)[p.PID]; !slices.Equal(again.Libraries, found.Libraries) || again.Truncated != found.Truncated {
 			t.Errorf("the sweep found %+v", again)
 		}
 	}
@@ -175,13 +176,13 @@ func TestProcessesWithoutMemory(t *testing.T) { forEachSource(t, testProcessesWi
 
 func testProcessesWithoutMemory(t *testing.T, source Source) {
 	s := scannerOf(t, source)
-	zombie := startZombie(t)
+	zombie := child.StartZombie(t)
 	if _, err := s.Process(zombie); !errors.Is(err, ErrGone) {
 		t.Errorf("zombie: %v", err)
 	}
-	reaped := startSleep(t)
-	reaped.kill()
-	if _, err := s.Process(reaped.pid); !errors.Is(err, ErrGone) {
+	reaped := child.StartSleep(t)
+	reaped.Kill()
+	if _, err := s.Process(reaped.PID); !errors.Is(err, ErrGone) {
 		t.Errorf("reaped process: %v", err)
 	}
 	for _, pid := range []int{0, -1, 1 << 30} {
@@ -189,12 +190,12 @@ func testProcessesWithoutMemory(t *testing.T, source Source) {
 			t.Errorf("pid %d: %v", pid, err)
 		}
 	}
-	thread := kernelThread(t)
+	thread := child.KernelThread(t)
 	if _, err := s.Process(thread); !errors.Is(err, ErrNotFound) {
 		t.Errorf("kernel thread %d: %v", thread, err)
 	}
 	all := sweep(t, s)
-	for _, pid := range []int{zombie, reaped.pid, thread} {
+	for _, pid := range []int{zombie, reaped.PID, thread} {
 		if found, ok := all[pid]; ok {
 			t.Errorf("the sweep found %+v", found)
 		}
@@ -204,26 +205,26 @@ func testProcessesWithoutMemory(t *testing.T, source Source) {
 // An unprivileged reader sees its own processes and is told of the others, once each.
 func TestSweepUnprivileged(t *testing.T) {
 	testenv.NeedRoot(t)
-	dir := sharedDir(t)
-	ours := startHost(t, hostSpec{Maps: []mapSpec{{Path: filepath.Join(dir, "elastic-jvmti-linux-ours.so")}}})
-	theirs := startAs(t, nobody, mapSpec{Path: filepath.Join(dir, "elastic-jvmti-linux-theirs.so"), ReadOnly: true})
-	zombie := startZombie(t)
-	thread := kernelThread(t)
+	dir := child.SharedDir(t)
+	ours := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(dir, "elastic-jvmti-linux-ours.so")}}})
+	theirs := startAs(t, child.Nobody, child.MapSpec{Path: filepath.Join(dir, "elastic-jvmti-linux-theirs.so"), ReadOnly: true})
+	zombie := child.StartZombie(t)
+	thread := child.KernelThread(t)
 
-	cmd := roleCommand(t, "scan", "/proc")
-	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+	cmd := child.Command(t, "scan", "/proc")
+	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: child.Nobody, Gid: child.Nobody}
 	var result scanResult
-	if err := json.Unmarshal([]byte(outputOf(t, cmd)), &result); err != nil {
+	if err := json.Unmarshal([]byte(child.Output(t, cmd)), &result); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Contains(result.Found, theirs.pid) || slices.Contains(result.Found, ours.pid) {
-		t.Errorf("found %v, want %d and not %d", result.Found, theirs.pid, ours.pid)
+	if !slices.Contains(result.Found, theirs.PID) || slices.Contains(result.Found, ours.PID) {
+		t.Errorf("found %v, want %d and not %d", result.Found, theirs.PID, ours.PID)
 	}
-	if !slices.Contains(result.Denied, identityOf(t, ours.pid)) {
-		t.Errorf("denied %v, want %v among them", result.Denied, identityOf(t, ours.pid))
+	if !slices.Contains(result.Denied, identityOf(t, ours.PID)) {
+		t.Errorf("denied %v, want %v among them", result.Denied, identityOf(t, ours.PID))
 	}
 	for _, id := range result.Denied {
-		if id.PID == zombie || id.PID == thread || id.PID == theirs.pid {
+		if id.PID == zombie || id.PID == thread || id.PID == theirs.PID {
 			t.Errorf("denied: process %d", id.PID)
 		}
 	}
@@ -233,14 +234,14 @@ func TestSweepUnprivileged(t *testing.T) {
 }
 
 // startAs starts a host that is another user's. Its file is made here.
-func startAs(t *testing.T, uid int, m mapSpec) *process {
+func startAs(t *testing.T, uid int, m child.MapSpec) *child.Process {
 	t.Helper()
 	if err := os.WriteFile(m.Path, []byte("contents of "+m.Path), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	cmd := roleCommand(t, "host")
+	cmd := child.Command(t, "host")
 	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}
-	return startReady(t, cmd, hostSpec{Maps: []mapSpec{m}})
+	return child.StartReady(t, cmd, child.HostSpec{Maps: []child.MapSpec{m}})
 }
 
 // With hidepid=1 not even the start time of another user's process can be read.
@@ -250,15 +251,15 @@ func TestSweepHidepid(t *testing.T) {
 	if err := os.Chmod(filepath.Dir(procRoot), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	other := startHost(t, hostSpec{})
-	cmd := roleCommand(t, "scan", procRoot, "hidepid=1")
+	other := child.StartHost(t, child.HostSpec{})
+	cmd := child.Command(t, "scan", procRoot, "hidepid=1")
 	cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS
 	var result scanResult
-	if err := json.Unmarshal([]byte(outputOf(t, cmd)), &result); err != nil {
+	if err := json.Unmarshal([]byte(child.Output(t, cmd)), &result); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Contains(result.Denied, ProcessID{PID: other.pid}) {
-		t.Errorf("denied %v, want process %d without start time among them", result.Denied, other.pid)
+	if !slices.Contains(result.Denied, ProcessID{PID: other.PID}) {
+		t.Errorf("denied %v, want process %d without start time among them", result.Denied, other.PID)
 	}
 	if result.Again != 0 || len(result.Other) > 0 {
 		t.Errorf("%d were reported again; other errors: %q", result.Again, result.Other)
@@ -285,8 +286,8 @@ func TestSweepOtherProcRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), realName)
-	p := startHost(t, hostSpec{Maps: []mapSpec{{Path: path}}})
-	if found, ok := sweep(t, newScanner(t, procRoot))[p.pid]; !ok || found.ProcessID != identityOf(t, p.pid) {
+	p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: path}}})
+	if found, ok := sweep(t, newScanner(t, procRoot))[p.PID]; !ok || found.ProcessID != identityOf(t, p.PID) {
 		t.Errorf("got %+v, %v", found, ok)
 	}
 }

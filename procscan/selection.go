@@ -38,8 +38,7 @@ const (
 func (s selection) wants(name []byte) bool {
 	switch s {
 	case agentLibrary:
-		path, _ := cutDeleted(name)
-		return matchPath(path)
+		return MatchLibrary(name)
 	case executableFiles:
 		// What is no file has no path, or a name in brackets that may hold a slash: [anon:a/b].
 		i := bytes.IndexAny(name, "/[")

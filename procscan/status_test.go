@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"correlator/internal/testenv"
+	"correlator/procscan/internal/child"
 )
 
 const statusText = "Name:\tjava\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t4242\nNgid:\t0\nPid:\t4242\nPPid:\t1\n" +
@@ -81,12 +82,12 @@ func TestCredentials(t *testing.T) {
 	testenv.NeedRoot(t)
 	for _, want := range []Credentials{
 		{0, 0, nil},
-		{nobody, 1234, []uint32{5, 20, 4000000000}},
+		{child.Nobody, 1234, []uint32{5, 20, 4000000000}},
 	} {
-		cmd := roleCommand(t, "host")
+		cmd := child.Command(t, "host")
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: want.UID, Gid: want.GID, Groups: want.Groups}
-		p := startReady(t, cmd, hostSpec{Comm: "Uid:\t9\t9\t9\t9\nG"})
-		h, err := OpenProcess("/proc", identityOf(t, p.pid))
+		p := child.StartReady(t, cmd, child.HostSpec{Comm: "Uid:\t9\t9\t9\t9\nG"})
+		h, err := OpenProcess("/proc", identityOf(t, p.PID))
 		if err != nil {
 			t.Fatal(err)
 		}

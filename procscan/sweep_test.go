@@ -10,18 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/testenv"
+	"correlator/procscan/internal/child"
 )
 
 // Processes that end while the sweep is on its way to them are passed over.
 func TestSweepVanishing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), realName)
-	spec := hostSpec{Maps: []mapSpec{{Path: path}}}
-	var victims []*process
+	spec := child.HostSpec{Maps: []child.MapSpec{{Path: path}}}
+	var victims []*child.Process
 	var pids []int
 	for range 6 {
-		p := startHost(t, spec)
+		p := child.StartHost(t, spec)
 		victims = append(victims, p)
-		pids = append(pids, p.pid)
+		pids = append(pids, p.PID)
 	}
 	s := newScanner(t, "/proc")
 	var met []int
@@ -32,12 +33,12 @@ func TestSweepVanishing(t *testing.T) {
 		met = append(met, f.PID)
 		for i, v := range victims {
 			switch {
-			case v.pid == f.PID:
+			case v.PID == f.PID:
 			case i%2 == 0:
-				v.kill()
+				v.Kill()
 			default: // leaves a zombie
-				v.cmd.Process.Kill()
-				testenv.Poll(t, waitFor, "a zombie", func() bool { return stateOf(t, v.pid) == "Z" })
+				v.Cmd.Process.Kill()
+				testenv.Poll(t, child.Timeout, "a zombie", func() bool { return child.State(t, v.PID) == "Z" })
 			}
 		}
 		victims = nil
@@ -57,7 +58,7 @@ func TestSweepVanishing(t *testing.T) {
 
 // What a sweep skips, the next one knows as well as if it had been found.
 func TestSweepSkips(t *testing.T) {
-	p := startHost(t, hostSpec{Maps: []mapSpec{{Path: filepath.Join(t.TempDir(), realName)}}})
+	p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(t.TempDir(), realName)}}})
 	s := newScanner(t, "/proc")
 	sweep(t, s)
 	for range 2 {
@@ -65,37 +66,37 @@ func TestSweepSkips(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, known := s.matched[p.pid]; !known {
+	if _, known := s.matched[p.PID]; !known {
 		t.Error("a process that was found and then skipped gets a glance again")
 	}
 	if _, known := s.matched[os.Getpid()]; known {
 		t.Error("a process that was not found and then skipped gets no glance")
 	}
 	sweep(t, s)
-	p.kill()
+	p.Kill()
 	sweep(t, s)
-	if _, known := s.matched[p.pid]; known {
+	if _, known := s.matched[p.PID]; known {
 		t.Error("a process that is gone is remembered")
 	}
 }
 
 func TestSweepHoldsNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), realName)
-	startHost(t, hostSpec{Maps: []mapSpec{{Path: path}}})
+	child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: path}}})
 	s := newScanner(t, "/proc")
 	sweep(t, s)
-	before := descriptors(t)
+	before := child.Descriptors(t)
 	for range 3 {
 		sweep(t, s)
 	}
-	if after := descriptors(t); after != before {
-		t.Errorf("%d descriptors before, %d after", before, after)
+	if after := child.Descriptors(t); after != before {
+		t.Errorf("%d child.Descriptors before, %d after", before, after)
 	}
 }
 
-// Without descriptors nothing can be looked at: that is no process's fault.
+// Without child.Descriptors nothing can be looked at: that is no process's fault.
 func TestSweepNoDescriptors(t *testing.T) {
-	startHost(t, hostSpec{Maps: []mapSpec{{Path: filepath.Join(t.TempDir(), realName)}}}) // takes more than one
+	child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(t.TempDir(), realName)}}}) // takes more than one
 	s := newScanner(t, "/proc")
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"correlator/procscan/internal/child"
 )
 
 // hangs is a look that returns when it is let go.
@@ -167,7 +169,7 @@ func TestWatchdogBound(t *testing.T) {
 
 // Looks of both kinds have the watchdog, also at a process that they could look at.
 func TestLooksAreWatched(t *testing.T) {
-	p := startHost(t, hostSpec{Maps: []mapSpec{{Path: t.TempDir() + "/" + realName}}})
+	p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: t.TempDir() + "/" + realName}}})
 	s := newScanner(t, "/proc")
 	if s.watchdog.timeout != lookTimeout {
 		t.Errorf("a look may take %v", s.watchdog.timeout)
@@ -175,22 +177,22 @@ func TestLooksAreWatched(t *testing.T) {
 	s.watchdog.timeout = time.Millisecond
 	letGo := make(chan struct{})
 	defer close(letGo)
-	if r := s.watchdog.look([]int{p.pid}, hangs(letGo)); r.err != ErrStuck {
+	if r := s.watchdog.look([]int{p.PID}, hangs(letGo)); r.err != ErrStuck {
 		t.Fatalf("a look that hangs: %+v", r)
 	}
 	s.watchdog.timeout = lookTimeout
-	if found, err := s.Process(p.pid); !errors.Is(err, ErrStuck) {
+	if found, err := s.Process(p.PID); !errors.Is(err, ErrStuck) {
 		t.Errorf("looking at the process: %+v, %v", found, err)
 	}
 	report, err := s.Sweep(nil, func(f Found) {
-		if f.PID == p.pid {
+		if f.PID == p.PID {
 			t.Errorf("found %+v", f)
 		}
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.ContainsFunc(report.Unreadable, func(u Unreadable) bool { return u.PID == p.pid && u.Err == ErrStuck }) {
+	if !slices.ContainsFunc(report.Unreadable, func(u Unreadable) bool { return u.PID == p.PID && u.Err == ErrStuck }) {
 		t.Errorf("unreadable: %+v", report.Unreadable)
 	}
 }
@@ -198,7 +200,7 @@ func TestLooksAreWatched(t *testing.T) {
 // Looks at single processes go on beside sweeps, and while looks hang.
 func TestProcessBesideSweep(t *testing.T) {
 	forEachSource(t, func(t *testing.T, source Source) {
-		p := startHost(t, hostSpec{Maps: []mapSpec{{Path: t.TempDir() + "/" + realName}}})
+		p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: t.TempDir() + "/" + realName}}})
 		s := scannerOf(t, source)
 		letGo := make(chan struct{})
 		var hanging, looking sync.WaitGroup
@@ -206,7 +208,7 @@ func TestProcessBesideSweep(t *testing.T) {
 		for range 4 {
 			looking.Go(func() {
 				for range 50 {
-					if found, err := s.Process(p.pid); err != nil || found.PID != p.pid || len(found.Libraries) != 1 {
+					if found, err := s.Process(p.PID); err != nil || found.PID != p.PID || len(found.Libraries) != 1 {
 						t.Errorf("got %+v, %v", found, err)
 					}
 					if _, err := s.Process(os.Getpid()); !errors.Is(err, ErrNotFound) {
@@ -216,7 +218,7 @@ func TestProcessBesideSweep(t *testing.T) {
 			})
 		}
 		for range 5 {
-			if found, ok := sweep(t, s)[p.pid]; !ok || len(found.Libraries) != 1 {
+			if found, ok := sweep(t, s)[p.PID]; !ok || len(found.Libraries) != 1 {
 				t.Errorf("the sweep found %+v", found)
 			}
 		}

@@ -19,6 +19,7 @@ import (
 	"correlator/messaging"
 	"correlator/messaging/feed"
 	"correlator/procscan"
+	"correlator/procscan/watch"
 )
 
 const (
@@ -39,7 +40,7 @@ type Agent struct {
 
 	discovery *discovery
 	files     *elfsym.Cache
-	exits     *procscan.ExitWatcher
+	exits     *watch.ExitWatcher
 	lookout   *lookout
 	originals process.Claims[process.Original]   // what is published
 	sockets   process.Claims[messaging.SocketID] // that we are connected to
@@ -73,7 +74,7 @@ func New(cfg Config, exporter Exporter, log *zap.Logger) (*Agent, error) {
 	if a.discovery, err = newDiscovery(cfg.ProcRoot); err != nil {
 		return nil, err
 	}
-	if a.exits, err = procscan.NewExitWatcher(); err != nil {
+	if a.exits, err = watch.NewExitWatcher(); err != nil {
 		return nil, fmt.Errorf("watching for exits: %w", err)
 	}
 	if a.poller, err = messaging.NewPoller(); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"correlator/internal/process"
 	"correlator/procscan"
+	"correlator/procscan/watch"
 )
 
 // This file is how processes are found: at once, by live events of the kernel, and by sweeps.
@@ -36,7 +37,7 @@ const (
 // discovery is what finding processes needs.
 type discovery struct {
 	scanner   *procscan.Scanner
-	open      func() (*procscan.EventWatcher, error)
+	open      func() (*watch.EventWatcher, error)
 	sweeps    chan struct{} // has a token when a sweep is wanted early
 	looks     *looks
 	admission sync.Mutex  // of one process at a time
@@ -55,7 +56,7 @@ func newDiscovery(procRoot string) (*discovery, error) {
 		return nil, err
 	}
 	return &discovery{
-		scanner: scanner, open: procscan.OpenEventWatcher,
+		scanner: scanner, open: watch.OpenEventWatcher,
 		sweeps: make(chan struct{}, 1), looks: newLooks(), round: newPulse(),
 	}, nil
 }

@@ -5,12 +5,12 @@ import (
 
 	"go.uber.org/zap"
 
-	"correlator/procscan"
+	"correlator/procscan/watch"
 )
 
 // liveEvents is what the kernel tells of processes at the moment when it happens. A nil one tells nothing.
 type liveEvents struct {
-	watcher *procscan.EventWatcher
+	watcher *watch.EventWatcher
 	ended   chan error // has why it told no more, once
 }
 
@@ -25,7 +25,7 @@ func (a *Agent) listen(serving context.Context) *liveEvents {
 	a.discovery.lost.Store(true) // what happened before
 	live := &liveEvents{watcher: watcher, ended: make(chan error, 1)}
 	go func() {
-		live.ended <- watcher.Run(func(e procscan.Event) { a.happened(serving, e) })
+		live.ended <- watcher.Run(func(e watch.Event) { a.happened(serving, e) })
 	}()
 	return live
 }
@@ -72,8 +72,8 @@ func (l *liveEvents) close() error {
 }
 
 // happened takes an event to where it belongs. It must not block: the kernel goes on to write.
-func (a *Agent) happened(serving context.Context, e procscan.Event) {
-	if e.Kind == procscan.EventLost {
+func (a *Agent) happened(serving context.Context, e watch.Event) {
+	if e.Kind == watch.EventLost {
 		if a.counters.EventsLost.Add(e.Lost) == e.Lost && e.Lost > 0 {
 			a.log.Warn("live events were lost, a sweep makes up for them; counted from here on", because("events_lost"),
 				zap.Uint64("events", e.Lost))
@@ -83,14 +83,14 @@ func (a *Agent) happened(serving context.Context, e procscan.Event) {
 	}
 	p := a.process(e.PID)
 	switch e.Kind {
-	case procscan.EventLibrary:
+	case watch.EventLibrary:
 		a.lookAt(serving, e.PID)
-	case procscan.EventExec:
+	case watch.EventExec:
 		if p != nil {
 			p.executed.Store(true)
 			p.Stir()
 		}
-	case procscan.EventMapping:
+	case watch.EventMapping:
 		if p != nil {
 			p.remapped()
 		}

@@ -9,6 +9,7 @@ import (
 	"correlator/internal/process"
 	"correlator/internal/testenv"
 	"correlator/procscan"
+	"correlator/procscan/watch"
 )
 
 // sweepOnce has the agent sweep when it starts, and not again in the time of a test.
@@ -22,7 +23,7 @@ func (r *running) sweeps(n uint64) {
 
 // deaf has the agent get no live events.
 func deaf(a *Agent) {
-	a.discovery.open = func() (*procscan.EventWatcher, error) { return nil, procscan.ErrDenied }
+	a.discovery.open = func() (*watch.EventWatcher, error) { return nil, procscan.ErrDenied }
 }
 
 // All that happens to a process after the sweep is noticed without another one.
@@ -71,11 +72,11 @@ func TestLiveEventsRefused(t *testing.T) {
 	var refuse atomic.Bool
 	refuse.Store(true)
 	r := runPrepared(t, func(a *Agent) {
-		a.discovery.open = func() (*procscan.EventWatcher, error) {
+		a.discovery.open = func() (*watch.EventWatcher, error) {
 			if refuse.Load() {
 				return nil, procscan.ErrDenied
 			}
-			return procscan.OpenEventWatcher()
+			return watch.OpenEventWatcher()
 		}
 	})
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
@@ -99,15 +100,15 @@ func TestLiveEventsRefused(t *testing.T) {
 
 // A sweep finds what lost events do not tell.
 func TestLiveEventsLost(t *testing.T) {
-	var watcher *procscan.EventWatcher
+	var watcher *watch.EventWatcher
 	r := runPrepared(t, func(a *Agent) {
-		a.discovery.open = func() (_ *procscan.EventWatcher, err error) {
-			watcher, err = procscan.OpenEventWatcher()
+		a.discovery.open = func() (_ *watch.EventWatcher, err error) {
+			watcher, err = watch.OpenEventWatcher()
 			return watcher, err
 		}
 	}, sweepOnce)
 	r.sweeps(1)
-	r.happened(t.Context(), procscan.Event{Kind: procscan.EventLost, Lost: 7})
+	r.happened(t.Context(), watch.Event{Kind: watch.EventLost, Lost: 7})
 	r.sweeps(2)
 	if lost := r.Counters().EventsLost.Load(); lost != 7 {
 		t.Errorf("%d events lost", lost)
@@ -121,14 +122,14 @@ func TestLiveEventsLost(t *testing.T) {
 
 // What happens to a known process while nobody listens is found by the sweep when somebody does again.
 func TestLiveEventsAgain(t *testing.T) {
-	var watcher *procscan.EventWatcher
+	var watcher *watch.EventWatcher
 	var meanwhile func()
 	r := runPrepared(t, func(a *Agent) {
-		a.discovery.open = func() (_ *procscan.EventWatcher, err error) {
+		a.discovery.open = func() (_ *watch.EventWatcher, err error) {
 			if meanwhile != nil {
 				meanwhile()
 			}
-			watcher, err = procscan.OpenEventWatcher()
+			watcher, err = watch.OpenEventWatcher()
 			return watcher, err
 		}
 	}, sweepOnce)

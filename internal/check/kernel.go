@@ -10,6 +10,7 @@ import (
 	"correlator/bpf"
 	"correlator/messaging"
 	"correlator/procscan"
+	"correlator/procscan/watch"
 )
 
 // This file tries what the kernel must be able to do, and must let us do.
@@ -113,7 +114,7 @@ func liveEvents(m *machine) finding {
 		remedy = grant("CAP_PERFMON")
 	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
 		remedy = "see RLIMIT_NOFILE below"
-	case m.lockedMemory() < procscan.EventMemoryBytes() && !m.caps.has(unix.CAP_IPC_LOCK):
+	case m.lockedMemory() < watch.EventMemoryBytes() && !m.caps.has(unix.CAP_IPC_LOCK):
 		remedy = "see kernel.perf_event_mlock_kb below"
 	}
 	first, _, _ := strings.Cut(err.Error(), "\n") // of as many as there are CPUs

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"correlator/procscan"
+	"correlator/procscan/watch"
 )
 
 // This file is about the limits that were put on us. They are those of the shell when `check` runs there,
@@ -114,7 +114,7 @@ func memory(m *machine, n needs) finding {
 	return m.ofCgroup("memory", func(dirs []string) (finding, error) {
 		limit, err := lowestLimit(dirs, "memory.max", "memory.limit_in_bytes")
 		const mib = 1 << 20
-		needed := int64(restMemory + m.cpus*procscan.EventMemoryBytes())
+		needed := int64(restMemory + m.cpus*watch.EventMemoryBytes())
 		if n.receiver || len(n.destinations) > 0 {
 			needed += exportMemory + m.config.Export.QueueBytes
 		}

@@ -18,6 +18,7 @@ import (
 	"correlator/internal/admin"
 	"correlator/memread"
 	"correlator/procscan"
+	"correlator/procscan/watch"
 	"correlator/profile"
 )
 
@@ -42,7 +43,7 @@ func newMachine(config Config) *machine {
 	}
 	m.procfs = sync.OnceValue(func() error { return procscan.ProbeProcRoot(config.ProcRoot) })
 	m.sampler = sync.OnceValue(m.trySampler)
-	m.liveEvents = sync.OnceValue(func() error { return procscan.ProbeEvents(config.ProcRoot) })
+	m.liveEvents = sync.OnceValue(func() error { return watch.ProbeEvents(config.ProcRoot) })
 	m.kernelSymbols = sync.OnceValue(func() error {
 		_, err := profile.NewKernel(config.ProcRoot, m.sysRoot, profile.Pace{}, time.Time{})
 		return err

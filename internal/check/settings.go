@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/procscan"
+	"correlator/procscan/watch"
 )
 
 // This file reads what sysctl(8) sets, and says what it means for us.
@@ -74,7 +75,7 @@ func (m *machine) lockedMemory() int {
 // perfEventMlock: what all rings of a user take above it counts against RLIMIT_MEMLOCK, unless CAP_IPC_LOCK
 // is in effect.
 func perfEventMlock(m *machine, value int) finding {
-	needed := procscan.EventMemoryBytes() >> 10
+	needed := watch.EventMemoryBytes() >> 10
 	detail := fmt.Sprintf("%d KiB for each CPU; live events lock %d", value, needed)
 	switch {
 	case value >= needed:

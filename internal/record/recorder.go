@@ -15,6 +15,7 @@ import (
 	"correlator/internal/process"
 	"correlator/internal/sampling"
 	"correlator/procscan"
+	"correlator/procscan/watch"
 	"correlator/profile"
 )
 
@@ -74,7 +75,7 @@ type Recorder struct {
 	log       *zap.Logger
 	scanner   *procscan.Scanner
 	files     *elfsym.Cache
-	exits     *procscan.ExitWatcher
+	exits     *watch.ExitWatcher
 	sampling  *sampling.Sampling
 	counters  sampling.Counters
 	tally     *tally
@@ -114,7 +115,7 @@ func Open(options Options, log *zap.Logger) (*Recorder, error) {
 	if r.files, err = elfsym.NewCache(process.LibraryCacheEntries); err != nil {
 		return nil, err
 	}
-	if r.exits, err = procscan.NewExitWatcher(); err != nil {
+	if r.exits, err = watch.NewExitWatcher(); err != nil {
 		return nil, fmt.Errorf("watching for exits: %w", err)
 	}
 	r.sampling, err = sampling.Open(sampling.Options{

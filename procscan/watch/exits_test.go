@@ -1,4 +1,4 @@
-package procscan
+package watch
 
 import (
 	"errors"
@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/testenv"
+	"correlator/procscan"
+	"correlator/procscan/internal/child"
 )
 
 func newExitWatcher(t *testing.T) *ExitWatcher {
@@ -22,10 +24,10 @@ func newExitWatcher(t *testing.T) *ExitWatcher {
 	return w
 }
 
-func openSleep(t *testing.T) (*process, *Handle) {
+func openSleep(t *testing.T) (*child.Process, *procscan.Handle) {
 	t.Helper()
-	p := startSleep(t)
-	h, err := OpenProcess("/proc", identityOf(t, p.pid))
+	p := child.StartSleep(t)
+	h, err := procscan.OpenProcess("/proc", procscan.ProcessID{PID: p.PID, StartTime: child.StartTime(t, p.PID)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,10 +35,10 @@ func openSleep(t *testing.T) (*process, *Handle) {
 	return p, h
 }
 
-func descriptorOf(t *testing.T, h *Handle) int {
+func descriptorOf(t *testing.T, h *procscan.Handle) int {
 	t.Helper()
 	number := -1
-	if err := h.control(func(fd int) { number = fd }); err != nil {
+	if err := h.Control(func(fd int) { number = fd }); err != nil {
 		t.Fatal(err)
 	}
 	return number
@@ -53,7 +55,7 @@ func (e *exits) reported() bool { return e.calls.Load() > 0 }
 func settle(t *testing.T, w *ExitWatcher) {
 	t.Helper()
 	p, h := openSleep(t)
-	p.kill()
+	p.Kill()
 	done := make(chan struct{})
 	if err := w.Add(h, func() { close(done) }); err != nil {
 		t.Fatal(err)
@@ -75,8 +77,8 @@ func TestExitWatcherMany(t *testing.T) {
 	const processes = 300
 	w := newExitWatcher(t)
 	type watched struct {
-		process *process
-		handle  *Handle
+		process *child.Process
+		handle  *procscan.Handle
 		exits   exits
 	}
 	all := make([]watched, processes)
@@ -99,18 +101,18 @@ func TestExitWatcherMany(t *testing.T) {
 	})
 	group.Go(func() {
 		for i := range all {
-			all[i].process.cmd.Process.Kill()
+			all[i].process.Cmd.Process.Kill()
 		}
 	})
 	group.Wait()
 	for i := processes * 2 / 3; i < processes; i++ {
 		if i%2 == 0 {
-			all[i].process.kill() // reaped
+			all[i].process.Kill() // reaped
 		}
 		add(i)
 	}
 	for i := range all {
-		testenv.Poll(t, waitFor, "the exit", all[i].exits.reported)
+		testenv.Poll(t, child.Timeout, "the exit", all[i].exits.reported)
 	}
 	settle(t, w)
 	for i := range all {
@@ -138,7 +140,7 @@ func TestExitWatcherRemoveRace(t *testing.T) {
 		}
 		var removed bool
 		var group sync.WaitGroup
-		group.Go(p.kill)
+		group.Go(p.Kill)
 		group.Go(func() { removed = w.Remove(h) })
 		group.Wait()
 		h.Close()
@@ -172,8 +174,8 @@ func TestExitWatcherRemove(t *testing.T) {
 	if err := w.Add(h, second.add); err != nil {
 		t.Errorf("added again: %v", err)
 	}
-	p.kill()
-	testenv.Poll(t, waitFor, "the exit", second.reported)
+	p.Kill()
+	testenv.Poll(t, child.Timeout, "the exit", second.reported)
 	settle(t, w)
 	if first.reported() || second.calls.Load() != 1 {
 		t.Errorf("reported %d and %d times", first.calls.Load(), second.calls.Load())
@@ -181,7 +183,7 @@ func TestExitWatcherRemove(t *testing.T) {
 	if err := w.Add(h, first.add); err != nil {
 		t.Errorf("added after its exit was reported: %v", err)
 	}
-	testenv.Poll(t, waitFor, "the exit once more", first.reported)
+	testenv.Poll(t, child.Timeout, "the exit once more", first.reported)
 }
 
 // Callbacks may use the watcher.
@@ -200,12 +202,12 @@ func TestExitWatcherCallback(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	p1.kill()
-	p2.kill()
-	testenv.Poll(t, waitFor, "the exit", reported.reported)
+	p1.Kill()
+	p2.Kill()
+	testenv.Poll(t, child.Timeout, "the exit", reported.reported)
 }
 
-// A handle closed too early is not told of, and hurts nobody: also when its descriptor's number
+// A handle closed too early is not told of, and affects no other process: also when its descriptor's number
 // is used again by another.
 func TestExitWatcherClosedHandle(t *testing.T) {
 	w := newExitWatcher(t)
@@ -217,16 +219,23 @@ func TestExitWatcherClosedHandle(t *testing.T) {
 	_, living := openSleep(t)
 	number := descriptorOf(t, h)
 	h.Close()
-	if err := unix.Dup3(descriptorOf(t, living), number, unix.O_CLOEXEC); err != nil {
-		t.Fatal(err)
+	// The kernel gives out the lowest free number: sooner or later, this one.
+	var otherHandle *procscan.Handle
+	for otherHandle == nil || descriptorOf(t, otherHandle) < number {
+		var err error
+		if otherHandle, err = procscan.OpenProcess("/proc", living.Identity()); err != nil {
+			t.Fatal(err)
+		}
+		defer otherHandle.Close()
 	}
-	otherHandle := &Handle{id: living.id, procRoot: living.procRoot, pidfd: os.NewFile(uintptr(number), "pidfd")}
-	defer otherHandle.Close()
+	if got := descriptorOf(t, otherHandle); got != number {
+		t.Fatalf("the descriptor's number is %d, not %d", got, number)
+	}
 	var reported exits
 	if err := w.Add(otherHandle, reported.add); err != nil {
 		t.Fatal(err)
 	}
-	p.kill()
+	p.Kill()
 	if !w.Remove(h) {
 		t.Error("a closed handle is not removed")
 	}
@@ -243,13 +252,13 @@ func TestExitWatcherClosedHandle(t *testing.T) {
 }
 
 func TestExitWatcherClose(t *testing.T) {
-	var processes []*process
-	var handles []*Handle
+	var processes []*child.Process
+	var handles []*procscan.Handle
 	for range 50 {
 		p, h := openSleep(t)
 		processes, handles = append(processes, p), append(handles, h)
 	}
-	before := descriptors(t)
+	before := child.Descriptors(t)
 	w, err := NewExitWatcher()
 	if err != nil {
 		t.Fatal(err)
@@ -265,7 +274,7 @@ func TestExitWatcherClose(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		closing.Go(func() { processes[i].cmd.Process.Kill() })
+		closing.Go(func() { processes[i].Cmd.Process.Kill() })
 	}
 	for range 3 {
 		closing.Go(func() {
@@ -283,7 +292,7 @@ func TestExitWatcherClose(t *testing.T) {
 	if w.Remove(handles[0]) {
 		t.Error("removed from a closed watcher")
 	}
-	if n := descriptors(t); n != before {
-		t.Errorf("%d descriptors before, %d after", before, n)
+	if n := child.Descriptors(t); n != before {
+		t.Errorf("%d child.Descriptors before, %d after", before, n)
 	}
 }

@@ -1,4 +1,4 @@
-package procscan
+package watch
 
 import (
 	"encoding/binary"
@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"correlator/procscan"
 )
 
 // ringBytes is the size of a CPU's ring, a power of 2. It takes the records of some 150 programs
@@ -94,7 +96,7 @@ func mapRing(fd, size, prot int) ([]byte, error) {
 	page := os.Getpagesize() // 64 KiB on some arm64 machines
 	memory, err := unix.Mmap(fd, 0, page+max(page, size), prot, unix.MAP_SHARED)
 	if errors.Is(err, unix.EPERM) {
-		err = fmt.Errorf("%w: needs CAP_IPC_LOCK, or a larger kernel.perf_event_mlock_kb or RLIMIT_MEMLOCK: %w", ErrDenied, err)
+		err = fmt.Errorf("%w: needs CAP_IPC_LOCK, or a larger kernel.perf_event_mlock_kb or RLIMIT_MEMLOCK: %w", procscan.ErrDenied, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("mapping ring of perf event: %w", err)
@@ -113,7 +115,7 @@ func classifyPerf(err error) error {
 	switch {
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		return fmt.Errorf("%w: needs CAP_PERFMON in the initial user namespace (before Linux 5.8 CAP_SYS_ADMIN), "+
-			"and a seccomp profile that allows perf_event_open: %w", ErrDenied, err)
+			"and a seccomp profile that allows perf_event_open: %w", procscan.ErrDenied, err)
 	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP):
 		return fmt.Errorf("%w: needs a kernel built with CONFIG_PERF_EVENTS: %w", errors.ErrUnsupported, err)
 	}

@@ -1,4 +1,4 @@
-package procscan
+package watch
 
 import (
 	"encoding/json"
@@ -16,6 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/testenv"
+	"correlator/procscan"
+	"correlator/procscan/internal/child"
 )
 
 const eventLibrary = "elastic-jvmti-linux-x64-1.so"
@@ -43,7 +45,7 @@ func (n *told) count(kind EventKind, pid int) int {
 
 func (n *told) wait(t testing.TB, what string, kind EventKind, pid, count int) {
 	t.Helper()
-	testenv.Poll(t, waitFor, what, func() bool { return n.count(kind, pid) >= count })
+	testenv.Poll(t, child.Timeout, what, func() bool { return n.count(kind, pid) >= count })
 }
 
 func openWatcher(t testing.TB, list string, size int) *EventWatcher {
@@ -132,29 +134,33 @@ func createLibrary(t testing.TB) *os.File {
 }
 
 func TestEvents(t *testing.T) {
-	n := runWatcher(t, openWatcher(t, OnlineCPUs, ringBytes))
+	n := runWatcher(t, openWatcher(t, procscan.OnlineCPUs, ringBytes))
 	for name, cloneflags := range map[string]uintptr{"own pid namespace": 0, "one below": syscall.CLONE_NEWPID} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			cmd := roleCommand(t, "host")
+			cmd := child.Command(t, "host")
 			cmd.SysProcAttr.Cloneflags = cloneflags
-			p := startReady(t, cmd, hostSpec{Maps: []mapSpec{
+			p := child.StartReady(t, cmd, child.HostSpec{Maps: []child.MapSpec{
 				{Path: filepath.Join(dir, "other.so")},
 				{Path: "", Times: 3}, // as a just-in-time compiler does
 			}})
-			n.wait(t, "the start of the program", EventExec, p.pid, 1)
-			n.wait(t, "mappings of something else", EventMapping, p.pid, 4)
-			if n.count(EventLibrary, p.pid) != 0 {
+			n.wait(t, "the start of the program", EventExec, p.PID, 1)
+			n.wait(t, "mappings of something else", EventMapping, p.PID, 4)
+			if n.count(EventLibrary, p.PID) != 0 {
 				t.Error("a library is told of, and none is mapped")
 			}
-			p.tell(t, "exec")
-			n.wait(t, "the other program", EventExec, p.pid, 2)
-			spec := hostSpec{Maps: []mapSpec{{Path: filepath.Join(dir, eventLibrary), Times: 2}}}
-			if err := json.NewEncoder(p.stdin).Encode(spec); err != nil {
+			p.Tell(t, "exec")
+			n.wait(t, "the other program", EventExec, p.PID, 2)
+			spec := child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(dir, eventLibrary), Times: 2}}}
+			if err := json.NewEncoder(p.Stdin).Encode(spec); err != nil {
 				t.Fatal(err)
 			}
-			n.wait(t, "the library", EventLibrary, p.pid, 2)
-			if found, err := newScanner(t, "/proc").Process(p.pid); err != nil || len(found.Libraries) != 2 {
+			n.wait(t, "the library", EventLibrary, p.PID, 2)
+			scanner, err := procscan.NewScanner("/proc")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if found, err := scanner.Process(p.PID); err != nil || len(found.Libraries) != 2 {
 				t.Errorf("told, but not there: %v, %v", found, err)
 			}
 		})
@@ -163,7 +169,7 @@ func TestEvents(t *testing.T) {
 
 // Memory that is made executable later is told of then; data is not.
 func TestEventProtection(t *testing.T) {
-	n := runWatcher(t, openWatcher(t, OnlineCPUs, ringBytes))
+	n := runWatcher(t, openWatcher(t, procscan.OnlineCPUs, ringBytes))
 	f := createLibrary(t)
 	page, err := unix.Mmap(int(f.Fd()), 0, os.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE)
 	if err != nil {
@@ -183,8 +189,8 @@ func TestEventProtection(t *testing.T) {
 
 // A path that is too long for the kernel to tell might be the library's.
 func TestEventLongPath(t *testing.T) {
-	n := runWatcher(t, openWatcher(t, OnlineCPUs, ringBytes))
-	dir, err := openFD(t.TempDir(), unix.O_PATH)
+	n := runWatcher(t, openWatcher(t, procscan.OnlineCPUs, ringBytes))
+	dir, err := unix.Open(t.TempDir(), unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,9 +230,9 @@ func TestEventsAllTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range tries {
-		n := runWatcher(t, openWatcher(t, OnlineCPUs, ringBytes))
+		n := runWatcher(t, openWatcher(t, procscan.OnlineCPUs, ringBytes))
 		pids := runOften(t, path)
-		testenv.Poll(t, waitFor, "all programs, or a loss", func() bool {
+		testenv.Poll(t, child.Timeout, "all programs, or a loss", func() bool {
 			return n.count(EventLost, 0) > 0 || !slices.ContainsFunc(pids, func(pid int) bool {
 				return n.count(EventExec, pid) == 0 || n.count(EventLibrary, pid) == 0
 			})
@@ -269,13 +275,13 @@ func runOften(t *testing.T, path string) []int {
 
 // A single mapping is told of when Run was waiting for the alarm, again and again.
 func TestEventsAlarm(t *testing.T) {
-	w := openWatcher(t, OnlineCPUs, ringBytes)
+	w := openWatcher(t, procscan.OnlineCPUs, ringBytes)
 	n := runWatcher(t, w)
 	f := createLibrary(t)
 	mapped := 0
 	for range 20 {
 		onEachCPU(t, func(cpu int) {
-			testenv.Poll(t, waitFor, "the alarm to be on", func() bool {
+			testenv.Poll(t, child.Timeout, "the alarm to be on", func() bool {
 				w.mu.Lock()
 				defer w.mu.Unlock()
 				return !w.rings[cpu].alarmOff
@@ -287,10 +293,10 @@ func TestEventsAlarm(t *testing.T) {
 	}
 }
 
-// A ring that is too small runs over while nobody reads it. That is told at once when somebody
+// A ring that is too small runs over while child.Nobody reads it. That is told at once when somebody
 // does, then how much it was, and it goes on.
 func TestEventsOverflow(t *testing.T) {
-	w := openWatcher(t, OnlineCPUs, 2*os.Getpagesize())
+	w := openWatcher(t, procscan.OnlineCPUs, 2*os.Getpagesize())
 	const before = 1000
 	f := createLibrary(t)
 	for range before {
@@ -300,7 +306,7 @@ func TestEventsOverflow(t *testing.T) {
 	n.wait(t, "the loss", EventLost, 0, 1)
 	// The kernel counts by CPU, and says so with the next record there.
 	mapOnEachCPU(t, f)
-	testenv.Poll(t, waitFor, "all records, told or lost", func() bool {
+	testenv.Poll(t, child.Timeout, "all records, told or lost", func() bool {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		return n.counts[Event{Kind: EventLibrary, PID: os.Getpid()}]+int(n.lost) >= before

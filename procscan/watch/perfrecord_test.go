@@ -1,4 +1,4 @@
-package procscan
+package watch
 
 import (
 	"bytes"
@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"correlator/procscan"
 )
 
 // Records as a little-endian kernel writes them.
@@ -133,7 +135,7 @@ func FuzzDecodeEvent(f *testing.F) {
 			t.Errorf("%+v", event)
 		case event.Kind == EventLibrary:
 			path := string(bytes.TrimRight(record[mmap2NameOffset:], "\x00"))
-			if !MatchLibrary(path) && path != pathTooLong && path != pathNoMemory {
+			if !procscan.MatchLibrary(path) && path != pathTooLong && path != pathNoMemory {
 				t.Errorf("%q is said to be a library", path)
 			}
 		}

@@ -1,4 +1,4 @@
-package procscan
+package watch
 
 import (
 	"encoding/binary"

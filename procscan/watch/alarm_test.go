@@ -1,4 +1,4 @@
-package procscan
+package watch
 
 import (
 	"bytes"
@@ -11,17 +11,23 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/testenv"
+	"correlator/procscan"
+	"correlator/procscan/internal/child"
 )
 
 // alarmed says whether the alarm rings, and has it stop. The kernel sets it off before the system
 // call returns that made the record.
 func alarmed(t *testing.T, r *perfRing) bool {
 	t.Helper()
-	n, err := ignoringEINTR(func() (int, error) { return unix.Poll([]unix.PollFd{{Fd: int32(r.alarm), Events: unix.POLLIN}}, 0) })
-	if err != nil {
-		t.Fatal(err)
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(r.alarm), Events: unix.POLLIN}}, 0)
+		if err == nil {
+			return n == 1
+		}
+		if err != unix.EINTR {
+			t.Fatal(err)
+		}
 	}
-	return n == 1
 }
 
 // The alarm rings for as many records as there are, is off while the ring is looked at, and on
@@ -79,11 +85,11 @@ func wakeUps(t *testing.T, w *EventWatcher) (reported int) {
 	t.Helper()
 	ready := make([]unix.EpollEvent, wakeBatch)
 	for range 10 {
-		n, err := ignoringEINTR(func() (int, error) { return unix.EpollWait(w.epoll, ready, 0) })
-		if err != nil {
+		n, err := unix.EpollWait(w.epoll, ready, 0)
+		if err != nil && err != unix.EINTR {
 			t.Fatal(err)
 		}
-		for _, event := range ready[:n] {
+		for _, event := range ready[:max(n, 0)] {
 			if event.Fd == int32(w.wake) {
 				reported++
 			}
@@ -92,9 +98,9 @@ func wakeUps(t *testing.T, w *EventWatcher) (reported int) {
 	return reported
 }
 
-// What happened is reported once, and not for as long as nobody reads it, which nobody ever does.
+// What happened is reported once, and not for as long as child.Nobody reads it, which child.Nobody ever does.
 func TestEventsReportedOnce(t *testing.T) {
-	w := openWatcher(t, OnlineCPUs, ringBytes)
+	w := openWatcher(t, procscan.OnlineCPUs, ringBytes)
 	for range 3 {
 		w.interrupt()
 		if n := wakeUps(t, w); n != 1 {
@@ -105,14 +111,14 @@ func TestEventsReportedOnce(t *testing.T) {
 
 // Close wakes Run, and waits for it: it may be about to use a descriptor.
 func TestEventsCloseWaits(t *testing.T) {
-	w := openWatcher(t, OnlineCPUs, ringBytes)
+	w := openWatcher(t, procscan.OnlineCPUs, ringBytes)
 	w.running.Lock() // as Run does
 	returns := sync.OnceFunc(w.running.Unlock)
 	defer returns()
 	wakeUps(t, w) // that of the beginning
 	closed := make(chan error, 1)
 	go func() { closed <- w.Close() }()
-	testenv.Poll(t, waitFor, "Close to wait for Run", func() bool {
+	testenv.Poll(t, child.Timeout, "Close to wait for Run", func() bool {
 		select {
 		case err := <-closed:
 			t.Fatalf("Close does not wait for Run: %v", err)

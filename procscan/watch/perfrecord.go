@@ -1,9 +1,11 @@
-package procscan
+package watch
 
 import (
 	"encoding/binary"
 
 	"golang.org/x/sys/unix"
+
+	"correlator/procscan"
 )
 
 // The records that the kernel writes for an EventWatcher (include/uapi/linux/perf_event.h; without
@@ -85,8 +87,7 @@ func decodeEvent(record []byte) (Event, bool) {
 }
 
 func mayBeLibrary(path []byte) bool {
-	name, _ := cutDeleted(path)
-	return matchPath(name) || string(path) == pathTooLong || string(path) == pathNoMemory
+	return procscan.MatchLibrary(path) || string(path) == pathTooLong || string(path) == pathNoMemory
 }
 
 func trimZeros(padded []byte) []byte {

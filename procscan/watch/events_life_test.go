@@ -1,4 +1,4 @@
-package procscan
+package watch
 
 import (
 	"errors"
@@ -10,11 +10,14 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"correlator/procscan"
+	"correlator/procscan/internal/child"
 )
 
 // CPUs go, come, and come back.
 func TestEventsRefresh(t *testing.T) {
-	cpus, err := ReadCPUs(OnlineCPUs)
+	cpus, err := procscan.ReadCPUs(procscan.OnlineCPUs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +69,7 @@ func TestEventsRefresh(t *testing.T) {
 	}
 
 	w.mu.Lock()
-	w.list = OnlineCPUs
+	w.list = procscan.OnlineCPUs
 	w.mu.Unlock()
 	refresh(cpus)
 	if len(cpus) > 1 {
@@ -121,9 +124,9 @@ func TestEventsRefresh(t *testing.T) {
 // Close ends Run, which waits or is busy, and releases everything.
 func TestEventsClose(t *testing.T) {
 	f := createLibrary(t)
-	before := descriptors(t)
+	before := child.Descriptors(t)
 	for range 20 {
-		w := openWatcher(t, OnlineCPUs, ringBytes)
+		w := openWatcher(t, procscan.OnlineCPUs, ringBytes)
 		ended := make(chan error)
 		happened := make(chan struct{}, 1)
 		go func() {
@@ -160,7 +163,7 @@ func TestEventsClose(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := descriptors(t); n != before {
-		t.Errorf("%d descriptors before, %d after", before, n)
+	if n := child.Descriptors(t); n != before {
+		t.Errorf("%d child.Descriptors before, %d after", before, n)
 	}
 }

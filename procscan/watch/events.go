@@ -1,4 +1,4 @@
-package procscan
+package watch
 
 import (
 	"encoding/binary"
@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"correlator/procscan"
 )
 
 // EventKind says what happened.
@@ -19,7 +21,7 @@ const (
 	// EventMapping: the process mapped something executably, or made a mapping executable, that is
 	// no library of the agent. Just-in-time compilers do so, with memory without a file.
 	EventMapping EventKind = iota
-	// EventLibrary: it did so with a file whose path MatchLibrary accepts, or whose path the kernel
+	// EventLibrary: it did so with a file whose path procscan.MatchLibrary accepts, or whose path the kernel
 	// could not tell because of its length (4 KiB) or for want of memory. The mapping was there when
 	// this was recorded. What made the event is the process's choice, so it can make as many as it
 	// likes.
@@ -66,10 +68,10 @@ type EventWatcher struct {
 }
 
 // OpenEventWatcher begins to record on all online CPUs; Close ends it. Each takes two descriptors and
-// 140 KiB of locked memory. ErrDenied: we lack the capability, or that memory.
+// 140 KiB of locked memory. procscan.ErrDenied: we lack the capability, or that memory.
 // errors.ErrUnsupported: the kernel has no perf events.
 func OpenEventWatcher() (*EventWatcher, error) {
-	return openEventWatcher(OnlineCPUs, ringBytes)
+	return openEventWatcher(procscan.OnlineCPUs, ringBytes)
 }
 
 func openEventWatcher(list string, size int) (*EventWatcher, error) {
@@ -154,7 +156,7 @@ func (w *EventWatcher) Refresh() error {
 	if w.rings == nil {
 		return nil
 	}
-	cpus, err := ReadCPUs(w.list)
+	cpus, err := procscan.ReadCPUs(w.list)
 	if err != nil {
 		return err
 	}

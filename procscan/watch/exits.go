@@ -1,4 +1,4 @@
-package procscan
+package watch
 
 import (
 	"encoding/binary"
@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"correlator/procscan"
 )
 
 // exitBatch is how many exits one call of epoll_wait may report.
@@ -23,11 +25,11 @@ type ExitWatcher struct {
 	err     error // why no process can be added any more; nil while it works
 	last    uint64
 	watches map[uint64]watch // by token, which no two watches share: descriptors are used again
-	tokens  map[*Handle]uint64
+	tokens  map[*procscan.Handle]uint64
 }
 
 type watch struct {
-	handle *Handle
+	handle *procscan.Handle
 	exited func()
 }
 
@@ -46,7 +48,7 @@ func NewExitWatcher() (*ExitWatcher, error) {
 	}
 	w := &ExitWatcher{
 		epoll: epoll, wake: wake, stopped: make(chan struct{}),
-		last: wakeToken, watches: make(map[uint64]watch), tokens: make(map[*Handle]uint64),
+		last: wakeToken, watches: make(map[uint64]watch), tokens: make(map[*procscan.Handle]uint64),
 	}
 	if err := w.control(unix.EPOLL_CTL_ADD, wake, wakeToken); err != nil {
 		unix.Close(epoll)
@@ -61,7 +63,7 @@ func NewExitWatcher() (*ExitWatcher, error) {
 // ended already, and perhaps before Add returns. exited must not block, since every other exit
 // waits for it; it may call Add and Remove, but not Close. The handle must stay open until exited
 // was called or Remove has returned, else nobody is told. A handle can be added once at a time.
-func (w *ExitWatcher) Add(h *Handle, exited func()) error {
+func (w *ExitWatcher) Add(h *procscan.Handle, exited func()) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.err != nil {
@@ -69,7 +71,7 @@ func (w *ExitWatcher) Add(h *Handle, exited func()) error {
 	}
 	token := w.last + 1
 	if err := w.controlHandle(unix.EPOLL_CTL_ADD, h, token); err != nil {
-		return fmt.Errorf("watching process %d: %w", h.id.PID, err)
+		return fmt.Errorf("watching process %d: %w", h.Identity().PID, err)
 	}
 	w.last = token
 	w.watches[token] = watch{h, exited}
@@ -79,7 +81,7 @@ func (w *ExitWatcher) Add(h *Handle, exited func()) error {
 
 // Remove has the process forgotten. It answers whether that was in time: if so, exited is not
 // called any more; if not, it was called, or is just being called.
-func (w *ExitWatcher) Remove(h *Handle) bool {
+func (w *ExitWatcher) Remove(h *procscan.Handle) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	token, ok := w.tokens[h]
@@ -146,15 +148,15 @@ func (w *ExitWatcher) take(token uint64) (watch, bool) {
 
 // forget removes the descriptor, too: a pidfd stays readable for ever. If that does not work the
 // handle is closed, and with the descriptor epoll's interest in it has gone.
-func (w *ExitWatcher) forget(token uint64, h *Handle) {
+func (w *ExitWatcher) forget(token uint64, h *procscan.Handle) {
 	w.controlHandle(unix.EPOLL_CTL_DEL, h, token)
 	delete(w.watches, token)
 	delete(w.tokens, h)
 }
 
-func (w *ExitWatcher) controlHandle(op int, h *Handle, token uint64) error {
+func (w *ExitWatcher) controlHandle(op int, h *procscan.Handle, token uint64) error {
 	var ctlErr error
-	err := h.control(func(fd int) { ctlErr = w.control(op, fd, token) })
+	err := h.Control(func(fd int) { ctlErr = w.control(op, fd, token) })
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package procscan
+package watch
 
 import (
 	"bufio"
@@ -14,9 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/testenv"
+	"correlator/procscan"
+	"correlator/procscan/internal/child"
 )
 
-func init() { roles["events"] = runEvents }
+func TestMain(m *testing.M) { child.Main(m, map[string]func() error{"events": runEvents}) }
 
 // eventsSpec says what a process of the role "events" does: it watches, maps the library itself, and
 // says "ready" when it was told so. It prints how often it was told of libraries, by pid, each time
@@ -45,8 +47,8 @@ func runEvents() error {
 			return err
 		}
 	}
-	w, err := openEventWatcher(OnlineCPUs, spec.Size)
-	if errors.Is(err, ErrDenied) {
+	w, err := openEventWatcher(procscan.OnlineCPUs, spec.Size)
+	if errors.Is(err, procscan.ErrDenied) {
 		fmt.Println(refused + err.Error())
 		return nil
 	}
@@ -71,7 +73,7 @@ func runEvents() error {
 		})
 	}()
 	mapOwn := func() error {
-		_, err := mapSpec{Path: spec.Library}.apply()
+		_, err := child.MapSpec{Path: spec.Library}.Apply()
 		if err == nil {
 			<-mapped
 		}
@@ -100,19 +102,19 @@ func runEvents() error {
 // refusal starts a watcher that must not work, and returns what it said.
 func refusal(t *testing.T, spec eventsSpec, attr *syscall.SysProcAttr) string {
 	t.Helper()
-	cmd := roleCommand(t, "events")
+	cmd := child.Command(t, "events")
 	cmd.SysProcAttr = attr
 	line, err := json.Marshal(spec)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd.Stdin = strings.NewReader(string(line) + "\n")
-	return outputOf(t, cmd)
+	return child.Output(t, cmd)
 }
 
 func asNobody(capabilities ...uintptr) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{
-		Credential:  &syscall.Credential{Uid: nobody, Gid: nobody},
+		Credential:  &syscall.Credential{Uid: child.Nobody, Gid: child.Nobody},
 		AmbientCaps: capabilities,
 	}
 }
@@ -149,8 +151,8 @@ func TestEventsUnsupported(t *testing.T) {
 		unix.ENOSYS:     errors.ErrUnsupported,
 		unix.ENOENT:     errors.ErrUnsupported,
 		unix.EOPNOTSUPP: errors.ErrUnsupported,
-		unix.EPERM:      ErrDenied,
-		unix.EACCES:     ErrDenied,
+		unix.EPERM:      procscan.ErrDenied,
+		unix.EACCES:     procscan.ErrDenied,
 		unix.EMFILE:     unix.EMFILE,
 	} {
 		err := classifyPerf(errno)
@@ -172,15 +174,15 @@ func TestEventsCapability(t *testing.T) {
 	if !strings.HasPrefix(said, refused) || !strings.Contains(said, "CAP_IPC_LOCK") {
 		t.Errorf("said %q", said)
 	}
-	cmd := roleCommand(t, "events")
+	cmd := child.Command(t, "events")
 	cmd.SysProcAttr = asNobody(unix.CAP_PERFMON)
-	startReady(t, cmd, eventsSpec{Library: sharedLibrary(t), Size: ringBytes, NoLock: true})
+	child.StartReady(t, cmd, eventsSpec{Library: sharedLibrary(t), Size: ringBytes, NoLock: true})
 }
 
 // sharedLibrary is a file that every user can map.
 func sharedLibrary(t testing.TB) string {
 	t.Helper()
-	path := sharedDir(t) + "/" + eventLibrary
+	path := child.SharedDir(t) + "/" + eventLibrary
 	if err := os.WriteFile(path, make([]byte, os.Getpagesize()), 0o666); err != nil {
 		t.Fatal(err)
 	}
@@ -191,20 +193,20 @@ func sharedLibrary(t testing.TB) string {
 }
 
 // A watcher in a pid namespace of its own is told of itself by the number that it has there, and
-// of nobody outside.
+// of child.Nobody outside.
 func TestEventsInNestedNamespace(t *testing.T) {
 	testenv.NeedRoot(t)
-	cmd := roleCommand(t, "events")
+	cmd := child.Command(t, "events")
 	cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWPID
-	inside := startReady(t, cmd, eventsSpec{Library: sharedLibrary(t), Size: ringBytes})
+	inside := child.StartReady(t, cmd, eventsSpec{Library: sharedLibrary(t), Size: ringBytes})
 	f := createLibrary(t)
 	for round := 2; round < 5; round++ {
 		mapOnEachCPU(t, f)
-		if _, err := inside.stdin.Write([]byte("\n")); err != nil {
+		if _, err := inside.Stdin.Write([]byte("\n")); err != nil {
 			t.Fatal(err)
 		}
 		var libraries map[int]int
-		line, err := inside.stdout.ReadBytes('\n')
+		line, err := inside.Stdout.ReadBytes('\n')
 		if err == nil {
 			err = json.Unmarshal(line, &libraries)
 		}

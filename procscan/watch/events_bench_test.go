@@ -1,10 +1,12 @@
-package procscan
+package watch
 
 import (
 	"os"
 	"slices"
 	"testing"
 	"time"
+
+	"correlator/procscan"
 )
 
 // BenchmarkWatchedMapping is what a process pays for each executable mapping, made and removed,
@@ -18,7 +20,7 @@ func BenchmarkWatchedMapping(b *testing.B) {
 	}
 	b.Run("unwatched", loop)
 	b.Run("watched", func(b *testing.B) {
-		n := runWatcher(b, openWatcher(b, OnlineCPUs, ringBytes))
+		n := runWatcher(b, openWatcher(b, procscan.OnlineCPUs, ringBytes))
 		loop(b)
 		n.mu.Lock()
 		defer n.mu.Unlock()
@@ -32,7 +34,7 @@ func BenchmarkEventAge(b *testing.B) {
 	f := createLibrary(b)
 	for name, pause := range map[string]time.Duration{"waiting": 5 * wakeInterval, "busy": 0} {
 		b.Run(name, func(b *testing.B) {
-			w := openWatcher(b, OnlineCPUs, ringBytes)
+			w := openWatcher(b, procscan.OnlineCPUs, ringBytes)
 			told := make(chan time.Time, 1)
 			go w.Run(func(e Event) {
 				if e.Kind == EventLibrary && e.PID == os.Getpid() {

@@ -1,0 +1,227 @@
+// Package child starts processes that the tests of procscan and of its watchers inspect.
+package child
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/procfs"
+
+	"correlator/internal/testenv"
+)
+
+// hostRole is the role that HostSpec describes.
+const hostRole = "host"
+
+// RoleVariable makes the test binary run one of its roles instead of its tests.
+const RoleVariable = "PROCSCAN_TEST_ROLE"
+
+const (
+	// Timeout is how long a test waits for a state.
+	Timeout = 20 * time.Second
+	// Nobody is the user and group without rights.
+	Nobody = 65534
+)
+
+// Main runs the tests, or the role that RoleVariable names: one of these, or "host" (HostSpec).
+func Main(m *testing.M, roles map[string]func() error) {
+	role := os.Getenv(RoleVariable)
+	if role == "" {
+		os.Exit(m.Run())
+	}
+	run := roles[role]
+	if role == hostRole {
+		run = runHost
+	}
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, role+":", err)
+		os.Exit(1)
+	}
+}
+
+// Command is this binary in a role, wherever it lies and whoever may look there.
+func Command(t testing.TB, role string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", args...)
+	cmd.Env = append(os.Environ(), RoleVariable+"="+role)
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	return cmd
+}
+
+// Process is a child that runs until the end of the test, or kill.
+type Process struct {
+	Cmd    *exec.Cmd
+	PID    int
+	Stdin  io.Writer
+	Stdout *bufio.Reader
+}
+
+// tell has a host do something and returns when it has.
+func (p *Process) Tell(t testing.TB, command string) {
+	t.Helper()
+	if _, err := io.WriteString(p.Stdin, command+"\n"); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := p.Stdout.ReadString('\n'); line != "done\n" {
+		t.Fatalf("told to %s, the child said %q, %v", command, line, err)
+	}
+}
+
+// StartHost returns when the child is as the spec says.
+func StartHost(t testing.TB, spec HostSpec) *Process {
+	t.Helper()
+	cmd := Command(t, hostRole)
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	if len(spec.Mounts) > 0 {
+		cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS // os/exec makes the mounts private
+	}
+	return StartReady(t, cmd, spec)
+}
+
+// StartReady starts a role, gives it the spec and returns when it has printed "ready".
+func StartReady(t testing.TB, cmd *exec.Cmd, spec any) *Process {
+	t.Helper()
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := &Process{cmd, cmd.Process.Pid, stdin, bufio.NewReader(stdout)}
+	t.Cleanup(p.Kill)
+	if err := json.NewEncoder(stdin).Encode(spec); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := p.Stdout.ReadString('\n'); line != "ready\n" {
+		t.Fatalf("child said %q, %v", line, err)
+	}
+	return p
+}
+
+// kill ends the child and reaps it.
+func (p *Process) Kill() {
+	p.Cmd.Process.Kill()
+	p.Cmd.Wait()
+}
+
+// StartSleep starts a process that is cheaper than this binary.
+func StartSleep(t testing.TB) *Process {
+	t.Helper()
+	cmd := exec.Command(testenv.NeedTool(t, "sleep"), "infinity")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := &Process{Cmd: cmd, PID: cmd.Process.Pid}
+	t.Cleanup(p.Kill)
+	return p
+}
+
+// StartZombie starts a process that has ended and is not reaped before the end of the test.
+func StartZombie(t testing.TB) int {
+	t.Helper()
+	p := StartSleep(t)
+	if err := p.Cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Poll(t, Timeout, "a zombie", func() bool { return State(t, p.PID) == "Z" })
+	return p.PID
+}
+
+// ProcFS is /proc.
+func ProcFS(t testing.TB) procfs.FS {
+	t.Helper()
+	fs, err := procfs.NewFS("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fs
+}
+
+// State is the letter that ps shows.
+func State(t testing.TB, pid int) string {
+	t.Helper()
+	return stat(t, pid).State
+}
+
+// StartTime is in clock ticks since boot.
+func StartTime(t testing.TB, pid int) uint64 {
+	t.Helper()
+	return stat(t, pid).Starttime
+}
+
+func stat(t testing.TB, pid int) procfs.ProcStat {
+	t.Helper()
+	proc, err := ProcFS(t).Proc(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stat, err := proc.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stat
+}
+
+// KernelThread returns the number of one, where the pid namespace has any.
+func KernelThread(t testing.TB) int {
+	t.Helper()
+	const pfKthread = 0x00200000 // include/linux/sched.h
+	procs, err := ProcFS(t).AllProcs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range procs {
+		if stat, err := p.Stat(); err == nil && stat.Flags&pfKthread != 0 {
+			return p.PID
+		}
+	}
+	testenv.Missing(t, "needs a kernel thread in sight: runs in a pid namespace of its own")
+	return 0
+}
+
+// SharedDir is a directory that every user can reach, which that of testing is not.
+func SharedDir(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, d := range []string{dir, filepath.Dir(dir)} {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// Output runs a role to its end and returns what it printed.
+func Output(t testing.TB, cmd *exec.Cmd) string {
+	t.Helper()
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %v", cmd.Args, err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// Descriptors counts our own open files.
+func Descriptors(t testing.TB) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}

@@ -1,0 +1,54 @@
+package watch
+
+import (
+	"errors"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/testenv"
+	"correlator/procscan"
+	"correlator/procscan/internal/child"
+)
+
+// A record of a mapping of our own comes, and nothing is left open.
+func TestProbeEvents(t *testing.T) {
+	testenv.NeedRoot(t)
+	if err := ProbeEvents("/proc"); err != nil {
+		t.Fatal(err)
+	}
+	before := child.Descriptors(t)
+	if err := ProbeEvents("/proc"); err != nil {
+		t.Error(err)
+	}
+	if after := child.Descriptors(t); after != before {
+		t.Errorf("%d child.Descriptors before, %d after", before, after)
+	}
+}
+
+func TestProbeEventsRefused(t *testing.T) {
+	testenv.NeedRoot(t)
+	runtime.LockOSThread() // never unlocked: the thread ends with the test
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
+	if err := unix.Capset(&header, &none[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := ProbeEvents("/proc"); !errors.Is(err, procscan.ErrDenied) {
+		t.Error(err)
+	}
+}
+
+// What is said to be locked for each CPU is what the kernel counts.
+func TestEventMemoryBytes(t *testing.T) {
+	testenv.NeedRoot(t)
+	ring, err := openPerfRing(0, ringBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ring.close()
+	if mapped := len(ring.memory) + len(ring.alarmed); mapped != EventMemoryBytes() {
+		t.Errorf("%d bytes are mapped, not %d", mapped, EventMemoryBytes())
+	}
+}
