@@ -10,9 +10,6 @@ HOSTARCH := $(shell $(GO) env GOHOSTARCH)
 GOARCH   ?= $(HOSTARCH)
 BINARY   := bin/correlator$(if $(filter-out $(HOSTARCH),$(GOARCH)),-$(GOARCH))
 
-# .ci/compile says why. Tests do without its other tag: there net/http plays proxies that speak HTTP/2.
-export GOFLAGS := $(strip $(GOFLAGS) -tags=grpcnotrace)
-
 # Skips for want of root, eBPF or a tool are failures under CI (internal/testenv).
 TESTENV := $(if $(CI),STRICT_TESTS=1)
 NEED    := .ci/need
@@ -94,8 +91,7 @@ fixtures-check: ## prove that the committed agent libraries are what their sourc
 	@$(NEED) $(FIXTURE_TOOLS)
 	$(MAKE) -C testdata check-fixtures
 
-dist-check: ## prove that releases are reproducible, and that the linker leaves out what nothing uses
-	@.ci/linker-check
+dist-check: ## prove that releases are reproducible
 	@.ci/dist-check
 
 deploy-check: ## prove that Kubernetes and Prometheus take what is in deploy/
