@@ -90,7 +90,7 @@ func benchmarkExport(b *testing.B, size int, compression Compression) {
 func queued(x *Exporter) int64 {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.core.used
+	return x.scheduler.used
 }
 
 // receiverEnv is set to the path of the socket in the process that is the receiver.

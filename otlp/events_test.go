@@ -87,10 +87,10 @@ func TestLatency(t *testing.T) {
 
 // A late success does not tell of the outage that goes on.
 func TestLateSuccessIsNotTold(t *testing.T) {
-	c := newCore(1<<20, []Destination{NewDestination("http://a")}, always(0))
-	p := c.pipelines[0]
+	c := newScheduler(1<<20, []Destination{NewDestination("http://a")}, always(0))
+	p := c.destinations[0]
 	for range 2 {
-		c.offer(NewBatch(Metrics, []byte("x"), 1, epoch), epoch)
+		c.enqueue(NewBatch(Metrics, []byte("x"), 1, epoch), epoch)
 	}
 	p.waiting.allow(epoch) // another outage was told right before
 	first, _ := p.take(epoch)

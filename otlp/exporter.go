@@ -31,8 +31,8 @@ type Exporter struct {
 	destinations []*destination
 	cancel       context.CancelFunc // of everything in flight
 
-	mu   sync.Mutex
-	core *core
+	mu        sync.Mutex
+	scheduler *scheduler
 
 	observing sync.Mutex // so that events are told one after the other
 }
@@ -81,10 +81,10 @@ func Open(o Options) (*Exporter, error) {
 	if random == nil {
 		random = rand.Float64
 	}
-	x := &Exporter{observe: o.Observe, core: newCore(budget, destinations, random)}
+	x := &Exporter{observe: o.Observe, scheduler: newScheduler(budget, destinations, random)}
 	ctx, cancel := context.WithCancel(context.Background())
 	x.cancel = cancel
-	for i, p := range x.core.pipelines {
+	for i, p := range x.scheduler.destinations {
 		x.destinations = append(x.destinations, x.newDestination(p, transports[i]))
 	}
 	for _, d := range x.destinations {
@@ -94,12 +94,12 @@ func Open(o Options) (*Exporter, error) {
 }
 
 // Enqueue queues our own data at every destination that takes its signal. It never waits: where there is no
-// room, older data is dropped: our own, or what a destination that is long down was promised. A batch without items is
+// room, older data is dropped: our own, or what a destination that is long down was acknowledged. A batch without items is
 // nothing.
 func (x *Exporter) Enqueue(b *Batch) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.core.offer(b, time.Now())
+	x.scheduler.enqueue(b, time.Now())
 	x.wake()
 }
 
@@ -110,7 +110,7 @@ func (x *Exporter) Enqueue(b *Batch) {
 func (x *Exporter) EnqueueReceived(b *Batch) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	err := x.core.enqueueReceived(b, time.Now())
+	err := x.scheduler.enqueueReceived(b, time.Now())
 	if err == nil {
 		x.wake()
 	}
@@ -127,7 +127,7 @@ func (x *Exporter) wake() {
 // unlock unlocks mu, and tells what happened while it was held. Who offers does not: that must not wait for
 // an observer.
 func (x *Exporter) unlock() {
-	news := len(x.core.events) > 0
+	news := len(x.scheduler.events) > 0
 	x.mu.Unlock()
 	if !news {
 		return
@@ -135,8 +135,8 @@ func (x *Exporter) unlock() {
 	x.observing.Lock()
 	defer x.observing.Unlock()
 	x.mu.Lock()
-	events := x.core.events
-	x.core.events = nil
+	events := x.scheduler.events
+	x.scheduler.events = nil
 	x.mu.Unlock()
 	if x.observe != nil {
 		for _, e := range events {

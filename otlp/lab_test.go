@@ -50,7 +50,7 @@ func openLab(t testing.TB, o Options) *lab {
 		l.sums()
 		l.Exporter.mu.Lock()
 		defer l.Exporter.mu.Unlock()
-		if used := l.core.used; used != 0 {
+		if used := l.scheduler.used; used != 0 {
 			t.Errorf("%d bytes are held after the shutdown", used)
 		}
 	})

@@ -118,8 +118,8 @@ func TestLapsedLoseFirst(t *testing.T) {
 	conf := []Destination{NewDestination("http://busy"), NewDestination("http://lapsed")}
 	conf[0].Signals = []Signal{Metrics}
 	conf[1].MaxAge, conf[1].Signals = time.Minute, []Signal{Traces}
-	c := newCore(10_000, conf, always(0))
-	busy, lapsed := c.pipelines[0], c.pipelines[1]
+	c := newScheduler(10_000, conf, always(0))
+	busy, lapsed := c.destinations[0], c.destinations[1]
 	batch := func(s Signal) *Batch { return NewBatch(s, make([]byte, 1000-overhead), 1, epoch) }
 	for range 3 {
 		if err := c.enqueueReceived(batch(Traces), epoch); err != nil {
@@ -130,28 +130,28 @@ func TestLapsedLoseFirst(t *testing.T) {
 	second, _ := lapsed.take(epoch)
 	lapsed.finish(first, &answer{code: codes.Unavailable}, epoch)
 	for range 7 {
-		c.offer(batch(Metrics), epoch)
+		c.enqueue(batch(Metrics), epoch)
 	}
 	late := epoch.Add(time.Minute)
-	c.offer(batch(Metrics), late)
+	c.enqueue(batch(Metrics), late)
 	if busy.counters[Metrics].dropped[QueueFull] != 1 || lapsed.queue.length != 2 {
 		t.Errorf("after the maximum age and no more: %d dropped", busy.counters[Metrics].dropped[QueueFull])
 	}
 	late = late.Add(1)
 	for range 2 {
-		c.offer(batch(Metrics), late)
+		c.enqueue(batch(Metrics), late)
 	}
 	if busy.counters[Metrics].dropped[QueueFull] != 1 || lapsed.counters[Traces].dropped[QueueFull] != 2 {
 		t.Errorf("lapsed: %d dropped, and %d of the other", lapsed.counters[Traces].dropped[QueueFull],
 			busy.counters[Metrics].dropped[QueueFull])
 	}
 	checkSums(t, c, []flying{{lapsed, second}})
-	// What returns from an attempt is not promised any more either.
+	// What returns from an attempt is not acknowledged any more either.
 	lapsed.finish(second, &answer{code: codes.Unavailable}, late)
 	checkSums(t, c, nil)
-	c.offer(batch(Metrics), late)
-	if busy.counters[Metrics].dropped[QueueFull] != 1 || lapsed.queue.length != 0 || lapsed.pinned != 0 {
-		t.Errorf("%d are held by the lapsed one, %d bytes pinned", lapsed.queue.length, lapsed.pinned)
+	c.enqueue(batch(Metrics), late)
+	if busy.counters[Metrics].dropped[QueueFull] != 1 || lapsed.queue.length != 0 || lapsed.unevictable != 0 {
+		t.Errorf("%d are held by the lapsed one, %d bytes unevictable", lapsed.queue.length, lapsed.unevictable)
 	}
 	checkSums(t, c, nil)
 }
@@ -159,16 +159,16 @@ func TestLapsedLoseFirst(t *testing.T) {
 // A destination is given up for nothing else: not because it refuses some batches, nor at once because it closes a
 // while later, nor because one that it asked to wait before it took another has to.
 func TestNotLapsed(t *testing.T) {
-	refuses := func(p *pipeline) {
+	refuses := func(p *destinationState) {
 		e, _ := p.take(epoch)
 		p.finish(e, &answer{code: codes.InvalidArgument}, epoch)
 	}
-	closes := func(p *pipeline) { // 5 minutes after it refused one
+	closes := func(p *destinationState) { // 5 minutes after it refused one
 		refuses(p)
 		e, _ := p.take(epoch)
 		p.finish(e, &answer{code: codes.Unavailable}, epoch.Add(5*time.Minute))
 	}
-	takes := func(p *pipeline) {
+	takes := func(p *destinationState) {
 		first, _ := p.take(epoch)
 		second, _ := p.take(epoch)
 		p.finish(first, &answer{code: codes.Unavailable}, epoch)
@@ -177,13 +177,13 @@ func TestNotLapsed(t *testing.T) {
 		p.finish(second, &answer{code: codes.Unavailable, retryInfo: true, delay: maxDelay}, later)
 		p.finish(probe, &answer{code: codes.OK}, later)
 	}
-	for name, attempts := range map[string]func(*pipeline){"refuses": refuses, "closes": closes, "takes": takes} {
+	for name, attempts := range map[string]func(*destinationState){"refuses": refuses, "closes": closes, "takes": takes} {
 		d := NewDestination("http://a")
 		d.MaxAge = time.Minute
-		c := newCore(1<<20, []Destination{d}, always(0))
-		p := c.pipelines[0]
+		c := newScheduler(1<<20, []Destination{d}, always(0))
+		p := c.destinations[0]
 		for range 2 {
-			c.offer(NewBatch(Metrics, []byte("x"), 1, epoch), epoch)
+			c.enqueue(NewBatch(Metrics, []byte("x"), 1, epoch), epoch)
 		}
 		attempts(p)
 		if c.lapse(epoch.Add(5 * time.Minute)); p.lapsed {

@@ -54,8 +54,8 @@ func TestBatchesCountOnce(t *testing.T) {
 				t.Errorf("%s: %d queued, %d in flight, %d dropped", s.Name, s.QueuedBatches, s.InFlight, s.Dropped)
 			}
 		}
-		if l.core.used != 20_000 {
-			t.Errorf("%d bytes used", l.core.used)
+		if l.scheduler.used != 20_000 {
+			t.Errorf("%d bytes used", l.scheduler.used)
 		}
 	})
 }
@@ -209,7 +209,7 @@ func TestCompressedBytesGo(t *testing.T) {
 		}
 		kept := 0
 		l.Exporter.mu.Lock()
-		for e := l.core.pipelines[1].queue.front; e != nil; e = e.next {
+		for e := l.scheduler.destinations[1].queue.front; e != nil; e = e.next {
 			if e.batch.gzipped != nil {
 				kept++
 			}

@@ -2,14 +2,14 @@ package otlp
 
 // entry is a batch in one destination's queue, or in flight to it.
 type entry struct {
-	batch    *Batch
-	pipeline *pipeline
-	seq      uint64 // the order in which batches came
+	batch *Batch
+	state *destinationState
+	seq   uint64 // the order in which batches came
 
-	// promised: received data that was acknowledged upstream. It never makes room for other data.
-	promised bool
+	// acknowledged: received data that was acknowledged upstream. It never makes room for other data.
+	acknowledged bool
 
-	ticket   ticket // of the attempt that is in flight
+	attempt  attempt // of the attempt that is in flight
 	attempts int
 	// doubtful: an attempt ended without an answer, the receiver may have the batch. Resent says that the
 	// batch was counted for it.

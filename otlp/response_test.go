@@ -139,9 +139,9 @@ func FuzzAnswer(f *testing.F) {
 			t.Errorf("delay %v", a.delay)
 		}
 		d := NewDestination("http://x")
-		c := newCore(1000, []Destination{d}, always(1))
-		p := c.pipelines[0]
-		c.offer(NewBatch(Traces, []byte("x"), 5, epoch), epoch)
+		c := newScheduler(1000, []Destination{d}, always(1))
+		p := c.destinations[0]
+		c.enqueue(NewBatch(Traces, []byte("x"), 5, epoch), epoch)
 		e, _ := p.take(epoch)
 		checkSums(t, c, []flying{{p, e}})
 		p.finish(e, a, epoch)

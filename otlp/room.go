@@ -10,11 +10,11 @@ const (
 )
 
 // harm is what it does to a destination to lose something now.
-func (p *pipeline) harm() harm {
+func (p *destinationState) harm() harm {
 	switch {
 	case p.lapsed:
 		return harmNone
-	case p.bytes > p.core.budget/int64(len(p.core.pipelines)):
+	case p.bytes > p.scheduler.budget/int64(len(p.scheduler.destinations)):
 		return harmFair
 	default:
 		return harmUnfair
@@ -23,7 +23,7 @@ func (p *pipeline) harm() harm {
 
 // makeRoom drops batches until that many bytes fit into the budget: for received data those that only
 // destinations which have lapsed hold, for our own any. It is false if there is nothing left to drop.
-func (c *core) makeRoom(size int64, own bool) bool {
+func (c *scheduler) makeRoom(size int64, own bool) bool {
 	worst := harmNone
 	if own {
 		worst = harmUnfair
@@ -35,7 +35,7 @@ func (c *core) makeRoom(size int64, own bool) bool {
 		}
 		for len(b.holders) > 0 { // as long as one of them has it, nothing is gained
 			e := b.holders[0]
-			e.pipeline.discard(e, QueueFull)
+			e.state.discard(e, QueueFull)
 		}
 	}
 	return true
@@ -44,14 +44,14 @@ func (c *core) makeRoom(size int64, own bool) bool {
 // expendable is the batch that is dropped next, which does at most that harm: that of all its destinations to
 // which it does most. Of those that do least it is the oldest of the destination that holds most, because one that
 // is slow should lose its own, not that of others.
-func (c *core) expendable(worst harm) *Batch {
+func (c *scheduler) expendable(worst harm) *Batch {
 	for harm := harmNone; harm <= worst; harm++ {
 		such := func(e *entry) bool { return e.batch.pins == 0 && e.batch.harm() <= harm }
 		var (
 			found *Batch
 			most  int64
 		)
-		for _, p := range c.pipelines {
+		for _, p := range c.destinations {
 			if p.bytes <= most || p.harm() > harm {
 				continue
 			}
@@ -69,7 +69,7 @@ func (c *core) expendable(worst harm) *Batch {
 // harm is what it does to the destinations that hold a batch to lose it: the worst counts.
 func (b *Batch) harm() (worst harm) {
 	for _, e := range b.holders {
-		worst = max(worst, e.pipeline.harm())
+		worst = max(worst, e.state.harm())
 	}
 	return worst
 }

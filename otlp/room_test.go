@@ -8,17 +8,17 @@ import (
 )
 
 // roomFor is a core with a budget of so many batches of 1 kB, and what offers them.
-func roomFor(batches int64, names ...string) (*core, func(signal Signal, n int)) {
+func roomFor(batches int64, names ...string) (*scheduler, func(signal Signal, n int)) {
 	var conf []Destination
 	for _, name := range names {
 		d := NewDestination("http://" + name)
 		d.Name, d.MaxAge, d.Concurrency = name, time.Minute, 1
 		conf = append(conf, d)
 	}
-	c := newCore(batches*1000, conf, always(0))
+	c := newScheduler(batches*1000, conf, always(0))
 	return c, func(signal Signal, n int) {
 		for range n {
-			c.offer(NewBatch(signal, make([]byte, 1000-overhead), 1, epoch), epoch)
+			c.enqueue(NewBatch(signal, make([]byte, 1000-overhead), 1, epoch), epoch)
 		}
 	}
 }
@@ -27,7 +27,7 @@ func roomFor(batches int64, names ...string) (*core, func(signal Signal, n int))
 func TestNothingIsDroppedInVain(t *testing.T) {
 	for _, lapsed := range []bool{false, true} {
 		c, offer := roomFor(12, "bad", "good")
-		bad, good := c.pipelines[0], c.pipelines[1]
+		bad, good := c.destinations[0], c.destinations[1]
 		// The bad one holds 4 that the good one has taken, and both hold 4 more.
 		offer(Metrics, 8)
 		for range 4 {
@@ -51,10 +51,10 @@ func TestNothingIsDroppedInVain(t *testing.T) {
 	}
 }
 
-// A destination within its share of the budget loses nothing for one that holds more, though most of that is promised.
+// A destination within its share of the budget loses nothing for one that holds more, though most of that is acknowledged.
 func TestShare(t *testing.T) {
 	c, offer := roomFor(20, "bad", "good")
-	bad, good := c.pipelines[0], c.pipelines[1]
+	bad, good := c.destinations[0], c.destinations[1]
 	bad.conf.Signals, good.conf.Signals = []Signal{Traces, Profiles}, []Signal{Metrics}
 	for range 9 {
 		if err := c.enqueueReceived(NewBatch(Traces, make([]byte, 1000-overhead), 1, epoch), epoch); err != nil {

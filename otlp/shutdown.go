@@ -16,12 +16,12 @@ var ErrLost = errors.New("items were not delivered before the shutdown")
 // Status and Each work afterwards.
 func (x *Exporter) Shutdown(ctx context.Context) error {
 	x.mu.Lock()
-	if x.core.closed {
+	if x.scheduler.closed {
 		x.mu.Unlock()
 		return ErrClosed
 	}
-	x.core.closed = true
-	for _, p := range x.core.pipelines {
+	x.scheduler.closed = true
+	for _, p := range x.scheduler.destinations {
 		p.drain(time.Now())
 	}
 	x.broadcast()
@@ -29,7 +29,7 @@ func (x *Exporter) Shutdown(ctx context.Context) error {
 
 	end := context.AfterFunc(ctx, func() {
 		x.mu.Lock()
-		for _, p := range x.core.pipelines {
+		for _, p := range x.scheduler.destinations {
 			p.stop()
 		}
 		x.broadcast()
@@ -47,9 +47,9 @@ func (x *Exporter) Shutdown(ctx context.Context) error {
 	x.mu.Lock()
 	defer x.unlock()
 	var err error
-	for _, p := range x.core.pipelines {
+	for _, p := range x.scheduler.destinations {
 		if p.lost.batches > 0 {
-			p.tell(Event{Kind: EventLost, Items: p.lost.items, Batches: uint64(p.lost.batches)})
+			p.emit(Event{Kind: EventLost, Items: p.lost.items, Batches: uint64(p.lost.batches)})
 			err = ErrLost
 		}
 	}

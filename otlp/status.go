@@ -57,21 +57,21 @@ func (x *Exporter) Status() []Status {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	now := time.Now()
-	all := make([]Status, 0, len(x.core.pipelines))
-	for _, p := range x.core.pipelines {
+	all := make([]Status, 0, len(x.scheduler.destinations))
+	for _, p := range x.scheduler.destinations {
 		all = append(all, p.status(now))
 	}
 	return all
 }
 
-func (p *pipeline) status(now time.Time) Status {
+func (p *destinationState) status(now time.Time) Status {
 	s := Status{
 		Name: p.conf.Name, Endpoint: p.conf.Endpoint, State: p.state(), LastError: p.lastError, LastErrorAt: p.lastErrorAt,
-		InFlight: p.gate.inFlight, Concurrency: p.gate.allowed, MaxConcurrency: p.conf.Concurrency, Latency: time.Duration(p.latency * float64(time.Second)),
+		InFlight: p.circuit.inFlight, Concurrency: p.circuit.allowed, MaxConcurrency: p.conf.Concurrency, Latency: time.Duration(p.latency * float64(time.Second)),
 		ItemsPerSecond: p.items.get(now), BytesPerSecond: p.requestBytes.get(now),
 	}
 	if s.State == StateWaiting {
-		s.Until, s.Concurrency = p.gate.end(), 0
+		s.Until, s.Concurrency = p.circuit.end(), 0
 	} else if s.State == StateProbing {
 		s.Concurrency = 1
 	}
@@ -95,11 +95,11 @@ func (p *pipeline) status(now time.Time) Status {
 }
 
 // state is that of the destination, whatever it knows.
-func (p *pipeline) state() State {
+func (p *destinationState) state() State {
 	switch {
-	case p.gate.state == gateWaiting:
+	case p.circuit.state == circuitWaiting:
 		return StateWaiting
-	case p.gate.state == gateProbing:
+	case p.circuit.state == circuitProbing:
 		return StateProbing
 	case p.rejected:
 		return StateRejected
@@ -109,7 +109,7 @@ func (p *pipeline) state() State {
 }
 
 // oldest is the age of the oldest batch of a signal in the queue.
-func (p *pipeline) oldest(signal Signal, now time.Time) time.Duration {
+func (p *destinationState) oldest(signal Signal, now time.Time) time.Duration {
 	if p.counters[signal].queued.batches == 0 {
 		return 0
 	}

@@ -9,7 +9,7 @@ import (
 // destination carries out what its pipeline decides: its senders take batches and wait for answers.
 type destination struct {
 	exporter  *Exporter
-	pipeline  *pipeline // guarded by the exporter's lock
+	state     *destinationState // guarded by the exporter's lock
 	transport *transport
 
 	wake  *sync.Cond  // of the exporter's lock: there may be something to take
@@ -17,8 +17,8 @@ type destination struct {
 	done  sync.WaitGroup
 }
 
-func (x *Exporter) newDestination(p *pipeline, t *transport) *destination {
-	d := &destination{exporter: x, pipeline: p, transport: t, wake: sync.NewCond(&x.mu)}
+func (x *Exporter) newDestination(p *destinationState, t *transport) *destination {
+	d := &destination{exporter: x, state: p, transport: t, wake: sync.NewCond(&x.mu)}
 	d.timer = time.AfterFunc(time.Hour, func() {
 		// With the lock, so that it cannot come between a look and the wait that follows it.
 		x.mu.Lock()
@@ -31,18 +31,18 @@ func (x *Exporter) newDestination(p *pipeline, t *transport) *destination {
 
 // start begins sending. It ends when the pipeline is drained; ctx cancels what is in flight then.
 func (d *destination) start(ctx context.Context) {
-	for range d.pipeline.conf.Concurrency {
+	for range d.state.conf.Concurrency {
 		d.done.Go(func() { d.send(ctx) })
 	}
 }
 
 func (d *destination) send(ctx context.Context) {
 	for e := d.next(); e != nil; e = d.next() {
-		a := d.transport.export(ctx, e.batch, e.ticket.probe)
+		a := d.transport.export(ctx, e.batch, e.attempt.probe)
 		x := d.exporter
 		x.mu.Lock()
-		d.pipeline.finish(e, a, time.Now())
-		if d.pipeline.drained() {
+		d.state.finish(e, a, time.Now())
+		if d.state.drained() {
 			d.wake.Broadcast()
 		}
 		x.unlock()
@@ -55,15 +55,15 @@ func (d *destination) next() *entry {
 	x := d.exporter
 	x.mu.Lock()
 	defer x.unlock()
-	for !d.pipeline.drained() {
-		e, wait := d.pipeline.take(time.Now())
+	for !d.state.drained() {
+		e, wait := d.state.take(time.Now())
 		if e != nil {
-			if d.pipeline.queue.length > 0 {
+			if d.state.queue.length > 0 {
 				d.wake.Signal()
 			}
 			return e
 		}
-		if d.pipeline.drained() {
+		if d.state.drained() {
 			break // the last ones had expired
 		}
 		if wait > 0 {

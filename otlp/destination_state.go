@@ -12,16 +12,16 @@ const unsupportedFor = 5 * time.Minute
 
 // pipeline is everything that decides about one destination: its queue, its gate, its counters. It has no
 // clock and no goroutine. The exporter's lock guards it.
-type pipeline struct {
-	core *core
-	conf *Destination
+type destinationState struct {
+	scheduler *scheduler
+	conf      *Destination
 
-	queue queue
-	gate  gate
+	queue   queue
+	circuit circuit
 
-	bytes  int64 // of all batches held, those in flight included
-	pinned int64 // of them, those that cannot make room for others: in flight or promised
-	flying int64 // of them, those that are in flight and were not promised
+	bytes       int64 // of all batches held, those in flight included
+	unevictable int64 // of them, those that cannot make room for others: in flight or acknowledged
+	flying      int64 // of them, those that are in flight and were not acknowledged
 
 	counters [NumSignals]counters
 	support  [NumSignals]support
@@ -37,10 +37,10 @@ type pipeline struct {
 	items, requestBytes rate    // what was sent
 	latency             float64 // seconds, smoothed over about 8 requests that succeeded
 
-	chance   chance
-	draining bool
-	stopped  bool // what ends now without success is lost
-	lost     holding
+	finalAttempt finalAttempt
+	draining     bool
+	stopped      bool // what ends now without success is lost
+	lost         holding
 
 	partialText string
 	partial     limiter
@@ -56,68 +56,68 @@ type support struct {
 }
 
 // chance is the one attempt that a waiting destination gets when the exporter is shut down.
-type chance uint8
+type finalAttempt uint8
 
 const (
-	chanceUnused chance = iota
-	chanceGiven
-	chanceUsed
+	finalAttemptUnused finalAttempt = iota
+	finalAttemptGiven
+	finalAttemptUsed
 )
 
 func (s *support) admits(now time.Time) bool {
 	return !s.off || s.trial == nil && !now.Before(s.until)
 }
 
-// makeRoom drops the oldest batches that are not promised until that many bytes fit, or none if they would not.
-func (p *pipeline) makeRoom(size int64) bool {
-	if p.pinned+size > p.conf.QueueBytes {
+// makeRoom drops the oldest batches that are not acknowledged until that many bytes fit, or none if they would not.
+func (p *destinationState) makeRoom(size int64) bool {
+	if p.unevictable+size > p.conf.QueueBytes {
 		return false
 	}
 	for p.bytes+size > p.conf.QueueBytes {
-		p.discard(p.queue.first(func(e *entry) bool { return !e.promised }), QueueFull)
+		p.discard(p.queue.first(func(e *entry) bool { return !e.acknowledged }), QueueFull)
 	}
 	return true
 }
 
-// add queues a batch, for which there is room. Nothing is promised for a destination that has lapsed.
-func (p *pipeline) add(b *Batch, received bool) {
-	p.core.seq++
-	e := &entry{batch: b, pipeline: p, seq: p.core.seq, promised: received && !p.lapsed}
+// add queues a batch, for which there is room. Nothing is acknowledged for a destination that has lapsed.
+func (p *destinationState) add(b *Batch, received bool) {
+	p.scheduler.seq++
+	e := &entry{batch: b, state: p, seq: p.scheduler.seq, acknowledged: received && !p.lapsed}
 	if s := &p.support[b.signal]; s.off {
 		s.trial = e
 	}
-	p.core.hold(e)
+	p.scheduler.hold(e)
 	p.bytes += b.size()
-	if e.promised {
+	if e.acknowledged {
 		p.pin(b)
 	}
 	p.enqueue(e)
 }
 
-func (p *pipeline) enqueue(e *entry) {
+func (p *destinationState) enqueue(e *entry) {
 	p.queue.insert(e)
 	p.counters[e.batch.signal].queued.add(e.batch)
 }
 
-func (p *pipeline) dequeue(e *entry) {
+func (p *destinationState) dequeue(e *entry) {
 	p.queue.remove(e)
 	p.counters[e.batch.signal].queued.sub(e.batch)
 }
 
-func (p *pipeline) pin(b *Batch)   { p.pinned += b.size(); p.core.pin(b) }
-func (p *pipeline) unpin(b *Batch) { p.pinned -= b.size(); p.core.unpin(b) }
+func (p *destinationState) pin(b *Batch)   { p.unevictable += b.size(); p.scheduler.pin(b) }
+func (p *destinationState) unpin(b *Batch) { p.unevictable -= b.size(); p.scheduler.unpin(b) }
 
 // discard drops a batch from the queue.
-func (p *pipeline) discard(e *entry, reason Reason) {
+func (p *destinationState) discard(e *entry, reason Reason) {
 	p.dequeue(e)
-	if e.promised {
+	if e.acknowledged {
 		p.unpin(e.batch)
 	}
 	p.drop(e, reason)
 }
 
 // drop lets go of a batch that is neither queued nor in flight any more.
-func (p *pipeline) drop(e *entry, reason Reason) {
+func (p *destinationState) drop(e *entry, reason Reason) {
 	p.counters[e.batch.signal].drop(e.batch, reason)
 	if reason == Shutdown {
 		p.lost.add(e.batch)
@@ -125,7 +125,7 @@ func (p *pipeline) drop(e *entry, reason Reason) {
 	p.release(e)
 }
 
-func (p *pipeline) release(e *entry) {
+func (p *destinationState) release(e *entry) {
 	if s := &p.support[e.batch.signal]; s.trial == e {
 		s.trial = nil
 	}
@@ -133,13 +133,13 @@ func (p *pipeline) release(e *entry) {
 		e.batch.release()
 	}
 	p.bytes -= e.batch.size()
-	p.core.release(e)
+	p.scheduler.release(e)
 }
 
 // take begins an attempt with the oldest batch, or says after which wait one may begin; 0 means when
 // something changes.
-func (p *pipeline) take(now time.Time) (e *entry, wait time.Duration) {
-	ok, wait := p.gate.ready(now)
+func (p *destinationState) take(now time.Time) (e *entry, wait time.Duration) {
+	ok, wait := p.circuit.ready(now)
 	if !ok {
 		if p.queue.length == 0 {
 			wait = 0
@@ -149,20 +149,20 @@ func (p *pipeline) take(now time.Time) (e *entry, wait time.Duration) {
 	for e = p.queue.front; e != nil && p.expired(e, now); e = p.queue.front {
 		p.discard(e, Expired)
 	}
-	if e == nil || !p.mayFly(e) {
+	if e == nil || !p.canSend(e) {
 		return nil, 0
 	}
 
 	b, c := e.batch, &p.counters[e.batch.signal]
 	p.dequeue(e)
-	if !e.promised {
+	if !e.acknowledged {
 		p.pin(b)
 		p.flying += b.size()
 	}
 	c.inFlight.add(b)
-	e.ticket = p.gate.begin()
-	if p.draining && e.ticket.probe {
-		p.chance = chanceUsed
+	e.attempt = p.circuit.begin()
+	if p.draining && e.attempt.probe {
+		p.finalAttempt = finalAttemptUsed
 	}
 	if e.attempts++; e.attempts > 1 {
 		c.retries++
@@ -176,21 +176,21 @@ func (p *pipeline) take(now time.Time) (e *entry, wait time.Duration) {
 	return e, 0
 }
 
-// mayFly says if a batch may be in flight besides those that are. One may always.
-func (p *pipeline) mayFly(e *entry) bool {
-	return e.promised || p.flying == 0 || p.flying+e.batch.size() <= p.core.flight
+// canSend says if a batch may be in flight besides those that are. One may always.
+func (p *destinationState) canSend(e *entry) bool {
+	return e.acknowledged || p.flying == 0 || p.flying+e.batch.size() <= p.scheduler.flight
 }
 
-func (p *pipeline) expired(e *entry, now time.Time) bool {
+func (p *destinationState) expired(e *entry, now time.Time) bool {
 	return p.conf.MaxAge > 0 && now.Sub(e.batch.created) > p.conf.MaxAge
 }
 
 // finish takes back a batch with what its attempt ended with.
-func (p *pipeline) finish(e *entry, a *answer, now time.Time) {
+func (p *destinationState) finish(e *entry, a *answer, now time.Time) {
 	b, c := e.batch, &p.counters[e.batch.signal]
 	c.inFlight.sub(b)
 	p.unpin(b)
-	if !e.promised {
+	if !e.acknowledged {
 		p.flying -= b.size()
 	}
 	c.attempts[a.code]++
@@ -204,7 +204,7 @@ func (p *pipeline) finish(e *entry, a *answer, now time.Time) {
 	case v == verdictDone:
 		p.delivered(e, a, now)
 	case v == verdictRetry && p.stopped:
-		p.gate.cancelled(e.ticket)
+		p.circuit.cancelled(e.attempt)
 		p.drop(e, Shutdown)
 	case v == verdictRetry:
 		p.retry(e, a, now)
@@ -215,11 +215,11 @@ func (p *pipeline) finish(e *entry, a *answer, now time.Time) {
 		c.badResponse++
 	}
 	p.noteGate(a, now)
-	p.settle(now)
+	p.finishDrain(now)
 }
 
 // delivered: all items that the answer does not reject are with the receiver.
-func (p *pipeline) delivered(e *entry, a *answer, now time.Time) {
+func (p *destinationState) delivered(e *entry, a *answer, now time.Time) {
 	b, c := e.batch, &p.counters[e.batch.signal]
 	rejected, ok := b.rejected(a.partial.rejected)
 	a.malformed = a.malformed || !ok
@@ -229,7 +229,7 @@ func (p *pipeline) delivered(e *entry, a *answer, now time.Time) {
 		p.notePartial(b, a, rejected, now)
 	}
 
-	p.gate.succeeded(e.ticket, now)
+	p.circuit.succeeded(e.attempt, now)
 	p.rejected = false
 	p.failing, p.lapsed = time.Time{}, false
 	if took := a.took.Seconds(); p.latency == 0 {
@@ -239,7 +239,7 @@ func (p *pipeline) delivered(e *entry, a *answer, now time.Time) {
 	}
 	if s := &p.support[b.signal]; s.off {
 		s.off = false
-		p.tell(Event{Kind: EventSupported, Signal: b.signal})
+		p.emit(Event{Kind: EventSupported, Signal: b.signal})
 	}
 	p.items.add(float64(uint64(b.items)-rejected), now)
 	p.requestBytes.add(float64(len(b.request)), now)
@@ -247,35 +247,35 @@ func (p *pipeline) delivered(e *entry, a *answer, now time.Time) {
 }
 
 // fails: the destination takes nothing now, whatever the request. One that refuses a request may take others.
-func (p *pipeline) fails(now time.Time) {
+func (p *destinationState) fails(now time.Time) {
 	if p.failing.IsZero() {
 		p.failing = now
 	}
 }
 
 // retry puts the batch back to where it was in the queue.
-func (p *pipeline) retry(e *entry, a *answer, now time.Time) {
+func (p *destinationState) retry(e *entry, a *answer, now time.Time) {
 	b, c := e.batch, &p.counters[e.batch.signal]
 	if a.delay > 0 {
 		c.throttled++
 	}
-	c.throttledBy += p.gate.failed(e.ticket, now, a.delay)
+	c.throttledBy += p.circuit.failed(e.attempt, now, a.delay)
 	p.fails(now)
 	e.doubtful = e.doubtful || a.doubtful
 	if s := &p.support[b.signal]; s.off && s.trial != e {
 		p.drop(e, Unsupported)
 		return
 	}
-	if e.promised = e.promised && !p.lapsed; e.promised {
+	if e.acknowledged = e.acknowledged && !p.lapsed; e.acknowledged {
 		p.pin(b)
 	}
 	p.enqueue(e)
 }
 
 // refuse drops a batch that must not be sent again.
-func (p *pipeline) refuse(e *entry, a *answer, now time.Time) {
+func (p *destinationState) refuse(e *entry, a *answer, now time.Time) {
 	b := e.batch
-	p.gate.refused(e.ticket, now)
+	p.circuit.refused(e.attempt, now)
 	switch a.code {
 	case codes.Unimplemented:
 		trial := p.support[b.signal].trial == e
@@ -289,7 +289,7 @@ func (p *pipeline) refuse(e *entry, a *answer, now time.Time) {
 	p.counters[b.signal].refuse(b, a.code)
 	p.release(e)
 	if p.refused[a.code].allow(now) {
-		p.tell(Event{
+		p.emit(Event{
 			Kind: EventRefused, Signal: b.signal, Code: statusCodes[a.code].name, Message: a.message,
 			Hint: sizeHint(a.code, len(b.request)), Items: uint64(b.items),
 		})
@@ -297,13 +297,13 @@ func (p *pipeline) refuse(e *entry, a *answer, now time.Time) {
 }
 
 // switchOff stops a signal for some time, and drops what waits of it.
-func (p *pipeline) switchOff(signal Signal, trial bool, a *answer, now time.Time) {
+func (p *destinationState) switchOff(signal Signal, trial bool, a *answer, now time.Time) {
 	s := &p.support[signal]
 	if s.off && !trial {
 		return // one that was in flight when the first came back
 	}
 	if !s.off {
-		p.tell(Event{
+		p.emit(Event{
 			Kind: EventUnsupported, Signal: signal, Code: statusCodes[a.code].name, Message: a.message, Wait: unsupportedFor,
 		})
 	}

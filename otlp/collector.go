@@ -105,7 +105,7 @@ func (x *Exporter) Each(add func(Reading)) {
 }
 
 func (d *destination) readings(add func(Reading)) {
-	x, p := d.exporter, d.pipeline
+	x, p := d.exporter, d.state
 	var all [NumSignals]counters
 	var oldest [NumSignals]time.Duration
 	var states [NumSignals]State
@@ -123,7 +123,7 @@ func (d *destination) readings(add func(Reading)) {
 		if p.conf.Takes(s) {
 			r := reader{add: add, labels: [4]string{p.conf.Name, s.String()}}
 			r.counters(&all[s])
-			r.value(famQueueLimit, float64(min(p.conf.QueueBytes, x.core.budget)))
+			r.value(famQueueLimit, float64(min(p.conf.QueueBytes, x.scheduler.budget)))
 			r.value(famQueueOldest, oldest[s].Seconds())
 			for state := range NumStates {
 				v := 0.0

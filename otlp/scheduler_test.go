@@ -12,12 +12,12 @@ import (
 
 // checkSums fails if what the core counts does not add up: items for each destination and signal, bytes
 // for each destination, for batches shared, and for the pins. With what is in flight it checks these exactly.
-func checkSums(t testing.TB, c *core, out []flying) {
+func checkSums(t testing.TB, c *scheduler, out []flying) {
 	flies := func(e *entry) bool {
 		return slices.ContainsFunc(out, func(f flying) bool { return f.e == e })
 	}
 	// Each batch is looked at once, with the first of its holders.
-	var used, pinned int64
+	var used, unevictable int64
 	left := 0
 	seen := func(e *entry) {
 		b := e.batch
@@ -27,7 +27,7 @@ func checkSums(t testing.TB, c *core, out []flying) {
 		left += len(b.holders)
 		pins := 0
 		for _, e := range b.holders {
-			if e.promised || flies(e) {
+			if e.acknowledged || flies(e) {
 				pins++
 			}
 		}
@@ -35,21 +35,21 @@ func checkSums(t testing.TB, c *core, out []flying) {
 			t.Fatalf("a batch has %d pins, %d counted", pins, b.pins)
 		}
 		if used += b.size(); pins > 0 {
-			pinned += b.size()
+			unevictable += b.size()
 		}
 	}
 	for _, f := range out {
 		seen(f.e)
 	}
-	for _, p := range c.pipelines {
-		var h holding // in flight and not promised
+	for _, p := range c.destinations {
+		var h holding // in flight and not acknowledged
 		for _, f := range out {
-			if f.p == p && !f.e.promised {
+			if f.p == p && !f.e.acknowledged {
 				h.add(f.e.batch)
 			}
 		}
 		if p.flying != h.bytes || h.bytes > c.flight && h.batches > 1 {
-			t.Fatalf("%s: %+v in flight that was not promised, %d counted, %d allowed", p.conf.Name, h, p.flying, c.flight)
+			t.Fatalf("%s: %+v in flight that was not acknowledged, %d counted, %d allowed", p.conf.Name, h, p.flying, c.flight)
 		}
 		var bytes int64
 		inFlight := 0
@@ -85,20 +85,20 @@ func checkSums(t testing.TB, c *core, out []flying) {
 		if p.queue.back != last || p.queue.length != length {
 			t.Fatalf("%s: queue has %d entries, says %d", p.conf.Name, length, p.queue.length)
 		}
-		if p.bytes != bytes || inFlight != p.gate.inFlight {
+		if p.bytes != bytes || inFlight != p.circuit.inFlight {
 			t.Fatalf("%s: %d bytes, %d counted; %d in flight, gate says %d", p.conf.Name, p.bytes, bytes, inFlight,
-				p.gate.inFlight)
+				p.circuit.inFlight)
 		}
-		if p.bytes > p.conf.QueueBytes || p.gate.inFlight > p.conf.Concurrency || p.pinned < 0 || p.pinned > p.bytes {
-			t.Fatalf("%s: %d bytes of %d, %d pinned, %d of %d in flight", p.conf.Name, p.bytes, p.conf.QueueBytes, p.pinned,
-				p.gate.inFlight, p.conf.Concurrency)
+		if p.bytes > p.conf.QueueBytes || p.circuit.inFlight > p.conf.Concurrency || p.unevictable < 0 || p.unevictable > p.bytes {
+			t.Fatalf("%s: %d bytes of %d, %d unevictable, %d of %d in flight", p.conf.Name, p.bytes, p.conf.QueueBytes, p.unevictable,
+				p.circuit.inFlight, p.conf.Concurrency)
 		}
 	}
 	if left != 0 {
 		t.Fatalf("%d more holders than entries", left)
 	}
-	if c.used != used || c.pinned != pinned || used > c.budget {
-		t.Fatalf("%d bytes are used of %d, %d counted; %d pinned, %d counted", used, c.budget, c.used, pinned, c.pinned)
+	if c.used != used || c.unevictable != unevictable || used > c.budget {
+		t.Fatalf("%d bytes are used of %d, %d counted; %d unevictable, %d counted", used, c.budget, c.used, unevictable, c.unevictable)
 	}
 }
 
@@ -122,7 +122,7 @@ func (b *byteActions) choose(n int) int {
 
 // flying is a request of a script that is out.
 type flying struct {
-	p *pipeline
+	p *destinationState
 	e *entry
 }
 
@@ -144,7 +144,7 @@ func runScript(t testing.TB, a actions, steps int) {
 		destinations[i] = d
 	}
 	random := func() float64 { return float64(a.choose(100)) / 100 }
-	c := newCore(int64(overhead+a.choose(8*overhead)), destinations, random)
+	c := newScheduler(int64(overhead+a.choose(8*overhead)), destinations, random)
 	var out []flying
 
 	for range steps {
@@ -160,8 +160,8 @@ func runScript(t testing.TB, a actions, steps int) {
 				t.Fatalf("refused for %v only", overload.RetryAfter)
 			}
 		case 3:
-			p := c.pipelines[a.choose(len(c.pipelines))]
-			waiting := p.gate.state == gateWaiting && now.Before(p.gate.end())
+			p := c.destinations[a.choose(len(c.destinations))]
+			waiting := p.circuit.state == circuitWaiting && now.Before(p.circuit.end())
 			if e, wait := p.take(now); e != nil {
 				if waiting {
 					t.Fatal("a request began during a wait")
@@ -182,7 +182,7 @@ func runScript(t testing.TB, a actions, steps int) {
 	}
 
 	c.closed = true
-	for _, p := range c.pipelines {
+	for _, p := range c.destinations {
 		p.drain(now)
 		checkSums(t, c, out)
 		if a.choose(2) == 0 {
@@ -194,7 +194,7 @@ func runScript(t testing.TB, a actions, steps int) {
 		f.p.finish(f.e, randomAnswer(a), now)
 		checkSums(t, c, out[i+1:])
 	}
-	for _, p := range c.pipelines {
+	for _, p := range c.destinations {
 		for probes := 0; !p.drained(); {
 			e, _ := p.take(now)
 			if e == nil && !p.drained() {
@@ -204,7 +204,7 @@ func runScript(t testing.TB, a actions, steps int) {
 			if e == nil {
 				break
 			}
-			if e.ticket.probe {
+			if e.attempt.probe {
 				if probes++; probes > 1 {
 					t.Fatalf("%s: %d last attempts", p.conf.Name, probes)
 				}
@@ -213,31 +213,31 @@ func runScript(t testing.TB, a actions, steps int) {
 			checkSums(t, c, nil)
 		}
 	}
-	if c.used != 0 || c.pinned != 0 {
-		t.Fatalf("%d bytes are held at the end, %d pinned", c.used, c.pinned)
+	if c.used != 0 || c.unevictable != 0 {
+		t.Fatalf("%d bytes are held at the end, %d unevictable", c.used, c.unevictable)
 	}
 }
 
 // offerFairly fails if a destination loses something for a batch with which it holds no more than its share, though
 // those that hold more could make room.
-func offerFairly(t testing.TB, c *core, b *Batch, now time.Time) {
+func offerFairly(t testing.TB, c *scheduler, b *Batch, now time.Time) {
 	c.lapse(now)
-	full := func(p *pipeline) (n uint64) {
+	full := func(p *destinationState) (n uint64) {
 		for s := range NumSignals {
 			n += p.counters[s].dropped[QueueFull]
 		}
 		return n
 	}
-	share := c.budget / int64(len(c.pipelines))
+	share := c.budget / int64(len(c.destinations))
 	room := true
-	before := make(map[*pipeline]uint64)
-	for _, p := range c.pipelines {
+	before := make(map[*destinationState]uint64)
+	for _, p := range c.destinations {
 		if p.bytes+b.size() <= min(share, p.conf.QueueBytes) && !p.lapsed {
 			before[p] = full(p)
 		}
-		room = room && (p.pinned == 0 || p.bytes <= share && !p.lapsed)
+		room = room && (p.unevictable == 0 || p.bytes <= share && !p.lapsed)
 	}
-	c.offer(b, now)
+	c.enqueue(b, now)
 	for p, n := range before {
 		if lost := full(p) - n; room && lost > 0 {
 			t.Fatalf("%s lost %d items within its share", p.conf.Name, lost)

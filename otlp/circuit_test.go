@@ -12,7 +12,7 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 func always(v float64) func() float64 { return func() float64 { return v } }
 
 // attempt begins a request that the gate must allow.
-func (g *gate) attempt(t *testing.T, now time.Time) ticket {
+func (g *circuit) attempt(t *testing.T, now time.Time) attempt {
 	t.Helper()
 	if ok, wait := g.ready(now); !ok {
 		t.Fatalf("gate is not ready, for %v", wait)
@@ -20,7 +20,7 @@ func (g *gate) attempt(t *testing.T, now time.Time) ticket {
 	return g.begin()
 }
 
-func (g *gate) wantWait(t *testing.T, now time.Time, want time.Duration) {
+func (g *circuit) wantWait(t *testing.T, now time.Time, want time.Duration) {
 	t.Helper()
 	if ok, wait := g.ready(now); ok || wait != want {
 		t.Fatalf("ready: %t, wait %v, want %v", ok, wait, want)
@@ -38,7 +38,7 @@ func TestGateBackoff(t *testing.T) {
 		{1, []float64{1, 2, 4, 8, 16, 30, 30}},
 	} {
 		seconds := func(i int) time.Duration { return time.Duration(c.want[i] * float64(time.Second)) }
-		g, now := newGate(4, always(c.random)), epoch
+		g, now := newCircuit(4, always(c.random)), epoch
 		for i := range c.want {
 			want := seconds(i)
 			g.failed(g.attempt(t, now), now, 0)
@@ -66,7 +66,7 @@ func TestGateThrottle(t *testing.T) {
 		{0, 0, 500 * time.Millisecond},
 		{1, maxDelay, 12 * time.Minute},
 	} {
-		g := newGate(4, always(c.random))
+		g := newCircuit(4, always(c.random))
 		g.failed(g.attempt(t, epoch), epoch, c.delay)
 		g.wantWait(t, epoch, c.want)
 	}
@@ -75,8 +75,8 @@ func TestGateThrottle(t *testing.T) {
 // Requests that were in flight when the gate closed do not make the wait longer, unless the receiver says so:
 // then the latest end counts.
 func TestGateStragglers(t *testing.T) {
-	g := newGate(8, always(0))
-	var tickets []ticket
+	g := newCircuit(8, always(0))
+	var tickets []attempt
 	for range 8 {
 		tickets = append(tickets, g.attempt(t, epoch))
 	}
@@ -112,7 +112,7 @@ func TestGateStragglers(t *testing.T) {
 	// An old failure after the recovery is no news; one that asks for time is.
 	g.succeeded(g.attempt(t, at(9*time.Second)), at(9*time.Second))
 	g.failed(tickets[6], at(9*time.Second), 0)
-	if g.state != gateOpen {
+	if g.state != circuitOpen {
 		t.Error("an old failure closed the gate")
 	}
 	g.failed(tickets[7], at(9*time.Second), time.Second)
@@ -124,14 +124,14 @@ func TestGateStragglers(t *testing.T) {
 
 // After a recovery the concurrency is 1, 2, 4 … N.
 func TestGateRamp(t *testing.T) {
-	g, now := newGate(7, always(0)), epoch
+	g, now := newCircuit(7, always(0)), epoch
 	g.failed(g.attempt(t, now), now, 0)
 	now = now.Add(time.Second)
 	g.succeeded(g.attempt(t, now), now)
 
 	var steps []int
 	for range 5 {
-		var out []ticket
+		var out []attempt
 		for ok, _ := g.ready(now); ok; ok, _ = g.ready(now) {
 			out = append(out, g.begin())
 		}
@@ -147,7 +147,7 @@ func TestGateRamp(t *testing.T) {
 
 // A definite no opens the gate for one at a time, and does not reset the backoff.
 func TestGateRefused(t *testing.T) {
-	g, now := newGate(8, always(1)), epoch
+	g, now := newCircuit(8, always(1)), epoch
 	g.failed(g.attempt(t, now), now, 0)
 	now = now.Add(time.Second)
 	g.refused(g.attempt(t, now), now)
@@ -162,8 +162,8 @@ func TestGateRefused(t *testing.T) {
 
 // Requests that hang since before an outage are not forgotten in the limit of requests in flight.
 func TestGateCountsAllInFlight(t *testing.T) {
-	g, now := newGate(2, always(0)), epoch
-	old := []ticket{g.attempt(t, now), g.attempt(t, now)}
+	g, now := newCircuit(2, always(0)), epoch
+	old := []attempt{g.attempt(t, now), g.attempt(t, now)}
 	g.failed(old[0], now, 0)
 	now = now.Add(time.Second)
 	g.succeeded(g.attempt(t, now), now)

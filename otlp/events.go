@@ -75,3 +75,33 @@ func sizeHint(code codes.Code, size int) string {
 	}
 	return "the receiver probably limits the size of requests: set max-request-bytes below its limit, or raise that"
 }
+
+// notePartial tells the text of a partial success when it changes.
+func (p *destinationState) notePartial(b *Batch, a *answer, rejected uint64, now time.Time) {
+	if news := a.partial.message == "" || a.partial.message != p.partialText; !news || !p.partial.allow(now) {
+		return
+	}
+	p.partialText = a.partial.message
+	p.emit(Event{Kind: EventPartial, Signal: b.signal, Message: a.partial.message, Items: rejected})
+}
+
+// noteGate tells when an outage begins and ends. One that begins within a minute of another is told when it
+// outlasts that minute.
+func (p *destinationState) noteGate(a *answer, now time.Time) {
+	switch {
+	case p.circuit.state == circuitWaiting && !p.told && a.code != codes.OK:
+		if p.told = p.waiting.allow(now); p.told {
+			p.emit(Event{
+				Kind: EventWaiting, Code: statusCodes[a.code].name, Message: a.message, Wait: p.circuit.end().Sub(now),
+			})
+		}
+	case p.circuit.state == circuitOpen && p.told:
+		p.told = false
+		p.emit(Event{Kind: EventRecovered})
+	}
+}
+
+func (p *destinationState) emit(e Event) {
+	e.Destination = p.conf.Name
+	p.scheduler.events = append(p.scheduler.events, e)
+}

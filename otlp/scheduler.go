@@ -44,51 +44,51 @@ func flightLimit(budget int64, destinations int) int64 {
 
 // core is the pipelines of all destinations and the memory that they share. It has no clock, no goroutine
 // and no network; the exporter's lock guards it.
-type core struct {
-	budget int64 // bytes of all batches together
-	used   int64 // each batch counts once
-	pinned int64 // of used, what cannot make room: in flight or promised anywhere
-	flight int64 // what a destination may have in flight of data that is not promised: see flightLimit
-	random func() float64
+type scheduler struct {
+	budget      int64 // bytes of all batches together
+	used        int64 // each batch counts once
+	unevictable int64 // of used, what cannot make room: in flight or acknowledged anywhere
+	flight      int64 // what a destination may have in flight of data that is not acknowledged: see flightLimit
+	random      func() float64
 
-	pipelines []*pipeline
-	seq       uint64
-	closed    bool
+	destinations []*destinationState
+	seq          uint64
+	closed       bool
 
-	events []Event     // not yet told
-	takers []*pipeline // scratch of offer and enqueueReceived
+	events []Event             // not yet told
+	takers []*destinationState // scratch of offer and enqueueReceived
 }
 
-func newCore(budget int64, destinations []Destination, random func() float64) *core {
-	c := &core{budget: budget, flight: flightLimit(budget, len(destinations)), random: random}
+func newScheduler(budget int64, destinations []Destination, random func() float64) *scheduler {
+	c := &scheduler{budget: budget, flight: flightLimit(budget, len(destinations)), random: random}
 	for i := range destinations {
 		d := &destinations[i]
-		c.pipelines = append(c.pipelines, &pipeline{core: c, conf: d, gate: newGate(d.Concurrency, random)})
+		c.destinations = append(c.destinations, &destinationState{scheduler: c, conf: d, circuit: newCircuit(d.Concurrency, random)})
 	}
 	return c
 }
 
 // offer queues our own data wherever it is wanted. Older data of ours makes room for it.
-func (c *core) offer(b *Batch, now time.Time) {
+func (c *scheduler) enqueue(b *Batch, now time.Time) {
 	if b.items <= 0 {
 		return
 	}
 	c.lapse(now)
 	c.takers = c.takers[:0]
-	for _, p := range c.pipelines {
+	for _, p := range c.destinations {
 		if !p.conf.Takes(b.signal) {
 			continue
 		}
 		n := &p.counters[b.signal]
 		n.accepted += uint64(b.items)
-		reason, barred := p.bars(b, now)
+		reason, barred := p.rejectReason(b, now)
 		switch {
 		case c.closed:
 			n.drop(b, Shutdown)
 			p.lost.add(b)
 		case barred:
 			n.drop(b, reason)
-		case c.pinned+b.size() > c.budget || !p.makeRoom(b.size()):
+		case c.unevictable+b.size() > c.budget || !p.makeRoom(b.size()):
 			n.drop(b, QueueFull)
 		default:
 			c.takers = append(c.takers, p)
@@ -103,7 +103,7 @@ func (c *core) offer(b *Batch, now time.Time) {
 }
 
 // bars is why a destination would not take a batch, however much room there is.
-func (p *pipeline) bars(b *Batch, now time.Time) (reason Reason, barred bool) {
+func (p *destinationState) rejectReason(b *Batch, now time.Time) (reason Reason, barred bool) {
 	switch {
 	case len(b.request) > p.conf.MaxRequestBytes:
 		return TooLarge, true
@@ -115,7 +115,7 @@ func (p *pipeline) bars(b *Batch, now time.Time) (reason Reason, barred bool) {
 
 // enqueueReceived queues received data at every destination that wants it, or at none. One that never takes it does
 // not keep the others from it.
-func (c *core) enqueueReceived(b *Batch, now time.Time) error {
+func (c *scheduler) enqueueReceived(b *Batch, now time.Time) error {
 	switch {
 	case c.closed:
 		return ErrClosed
@@ -124,15 +124,15 @@ func (c *core) enqueueReceived(b *Batch, now time.Time) error {
 	}
 	c.lapse(now)
 	size := b.size()
-	bars := func(p *pipeline) (Reason, bool) {
+	bars := func(p *destinationState) (Reason, bool) {
 		if size > receivedLimit(p.conf.QueueBytes) || size > receivedLimit(c.budget) {
 			return TooLarge, true
 		}
-		return p.bars(b, now)
+		return p.rejectReason(b, now)
 	}
 	never := ErrUnsupported
 	c.takers = c.takers[:0]
-	for _, p := range c.pipelines {
+	for _, p := range c.destinations {
 		if !p.conf.Takes(b.signal) {
 			continue
 		}
@@ -148,7 +148,7 @@ func (c *core) enqueueReceived(b *Batch, now time.Time) error {
 	if err := c.overload(size, now); err != nil {
 		return err
 	}
-	for _, p := range c.pipelines {
+	for _, p := range c.destinations {
 		if !p.conf.Takes(b.signal) {
 			continue
 		}
@@ -167,15 +167,15 @@ func (c *core) enqueueReceived(b *Batch, now time.Time) error {
 
 // overload makes room for received data at destinations that have lapsed, and in the budget at their cost. It
 // is an *OverloadError if there is none at one of the other takers, of those that which needs longest.
-func (c *core) overload(size int64, now time.Time) error {
-	voters := slices.DeleteFunc(slices.Clone(c.takers), func(p *pipeline) bool { return p.lapsed })
+func (c *scheduler) overload(size int64, now time.Time) error {
+	voters := slices.DeleteFunc(slices.Clone(c.takers), func(p *destinationState) bool { return p.lapsed })
 	if len(voters) == 0 {
 		voters = c.takers
 	}
-	full := func(p *pipeline) bool {
-		return p.bytes+size > p.conf.QueueBytes || p.pinned+size > receivedLimit(p.conf.QueueBytes)
+	full := func(p *destinationState) bool {
+		return p.bytes+size > p.conf.QueueBytes || p.unevictable+size > receivedLimit(p.conf.QueueBytes)
 	}
-	budget := c.pinned+size > receivedLimit(c.budget)
+	budget := c.unevictable+size > receivedLimit(c.budget)
 	if !budget && !slices.ContainsFunc(voters, full) {
 		if c.makeRoom(size, false) {
 			return nil
@@ -200,40 +200,40 @@ const (
 )
 
 // halfEmpty is how long the queue needs at its present rate until it is half as long.
-func (p *pipeline) halfEmpty(now time.Time) time.Duration {
+func (p *destinationState) halfEmpty(now time.Time) time.Duration {
 	wait := maxRefusal
 	if perSecond := p.requestBytes.get(now); perSecond > float64(p.bytes)/2/maxRefusal.Seconds() {
 		wait = time.Duration(float64(p.bytes) / 2 / perSecond * float64(time.Second))
 	}
-	if p.gate.state == gateWaiting {
-		wait = max(wait, p.gate.end().Sub(now))
+	if p.circuit.state == circuitWaiting {
+		wait = max(wait, p.circuit.end().Sub(now))
 	}
 	return min(max(wait, minRefusal), maxRefusal)
 }
 
 // hold and release say who holds a batch; the first and the last change the budget.
-func (c *core) hold(e *entry) {
+func (c *scheduler) hold(e *entry) {
 	b := e.batch
 	if b.holders = append(b.holders, e); len(b.holders) == 1 {
 		c.used += b.size()
 	}
 }
 
-func (c *core) release(e *entry) {
+func (c *scheduler) release(e *entry) {
 	b, i := e.batch, slices.Index(e.batch.holders, e)
 	if b.holders = slices.Delete(b.holders, i, i+1); len(b.holders) == 0 {
 		c.used -= b.size()
 	}
 }
 
-func (c *core) pin(b *Batch) {
+func (c *scheduler) pin(b *Batch) {
 	if b.pins++; b.pins == 1 {
-		c.pinned += b.size()
+		c.unevictable += b.size()
 	}
 }
 
-func (c *core) unpin(b *Batch) {
+func (c *scheduler) unpin(b *Batch) {
 	if b.pins--; b.pins == 0 {
-		c.pinned -= b.size()
+		c.unevictable -= b.size()
 	}
 }

@@ -11,23 +11,23 @@ const (
 	throttleJitter = 0.2
 )
 
-// gateState is what a destination's gate allows.
-type gateState uint8
+// circuitState is what a destination's gate allows.
+type circuitState uint8
 
 const (
-	gateOpen    gateState = iota // as many requests as allowed
-	gateWaiting                  // none until a time
-	gateProbing                  // one, and it is out
+	circuitOpen    circuitState = iota // as many requests as allowed
+	circuitWaiting                     // none until a time
+	circuitProbing                     // one, and it is out
 )
 
 // gate decides when a request to a destination may start. It knows no clock: every method is told the
 // time. A retryable error closes it for a wait, then one request goes out as a probe; its success opens
 // the gate, with one request at a time first.
-type gate struct {
+type circuit struct {
 	concurrency int
 	random      func() float64 // in [0,1)
 
-	state gateState
+	state circuitState
 
 	// round grows each time the gate closes. A request that began in an earlier round says nothing new
 	// when it ends: neither does its failure close the gate again, nor does its success open it.
@@ -44,21 +44,21 @@ type gate struct {
 }
 
 // ticket is the right to one attempt; it goes back to the gate with what became of it.
-type ticket struct {
+type attempt struct {
 	round int
 	probe bool
 }
 
-func newGate(concurrency int, random func() float64) gate {
-	return gate{concurrency: concurrency, random: random, allowed: concurrency, interval: minBackoff}
+func newCircuit(concurrency int, random func() float64) circuit {
+	return circuit{concurrency: concurrency, random: random, allowed: concurrency, interval: minBackoff}
 }
 
 // ready says if a request may start now. If not, it may after wait; 0 means when a request in flight ends.
-func (g *gate) ready(now time.Time) (ok bool, wait time.Duration) {
+func (g *circuit) ready(now time.Time) (ok bool, wait time.Duration) {
 	switch g.state {
-	case gateOpen:
+	case circuitOpen:
 		return g.current < g.allowed && g.inFlight < g.concurrency, 0
-	case gateWaiting:
+	case circuitWaiting:
 		wait = g.end().Sub(now)
 		return wait <= 0, max(wait, 0)
 	default:
@@ -67,7 +67,7 @@ func (g *gate) ready(now time.Time) (ok bool, wait time.Duration) {
 }
 
 // end is when the wait ends.
-func (g *gate) end() time.Time {
+func (g *circuit) end() time.Time {
 	if g.throttled.After(g.until) {
 		return g.throttled
 	}
@@ -75,10 +75,10 @@ func (g *gate) end() time.Time {
 }
 
 // begin takes the right to one attempt. The gate must be ready.
-func (g *gate) begin() ticket {
-	t := ticket{round: g.round, probe: g.state == gateWaiting}
+func (g *circuit) begin() attempt {
+	t := attempt{round: g.round, probe: g.state == circuitWaiting}
 	if t.probe {
-		g.state = gateProbing
+		g.state = circuitProbing
 	}
 	g.inFlight++
 	g.current++
@@ -86,7 +86,7 @@ func (g *gate) begin() ticket {
 }
 
 // succeeded: the receiver took the request.
-func (g *gate) succeeded(t ticket, now time.Time) {
+func (g *circuit) succeeded(t attempt, now time.Time) {
 	if !g.leave(t) {
 		return
 	}
@@ -103,18 +103,18 @@ func (g *gate) succeeded(t ticket, now time.Time) {
 
 // refused: the receiver answered and does not want this request. It is there, so a probe opens the gate;
 // that it takes anything was not seen, so backoff and concurrency stay as they are.
-func (g *gate) refused(t ticket, now time.Time) {
+func (g *circuit) refused(t attempt, now time.Time) {
 	if g.leave(t) && t.probe {
 		g.reopen(now)
 	}
 }
 
 // cancelled: the attempt was given up by ourselves.
-func (g *gate) cancelled(t ticket) { g.leave(t) }
+func (g *circuit) cancelled(t attempt) { g.leave(t) }
 
 // failed: the request is to be sent again, after delay if the receiver said so (0: it did not). The result
 // is by how much that made the wait longer.
-func (g *gate) failed(t ticket, now time.Time, delay time.Duration) (longer time.Duration) {
+func (g *circuit) failed(t attempt, now time.Time, delay time.Duration) (longer time.Duration) {
 	news := g.leave(t)
 	if delay > 0 {
 		end := now.Add(delay + time.Duration(throttleJitter*g.random()*float64(delay)))
@@ -131,7 +131,7 @@ func (g *gate) failed(t ticket, now time.Time, delay time.Duration) (longer time
 		half := g.interval / 2
 		g.close(now.Add(half + time.Duration(g.random()*float64(half))))
 		g.interval = min(2*g.interval, maxBackoff)
-	case g.state == gateOpen && g.throttled.After(now):
+	case g.state == circuitOpen && g.throttled.After(now):
 		// An old request, but the receiver asks for time now.
 		g.close(now)
 	}
@@ -139,7 +139,7 @@ func (g *gate) failed(t ticket, now time.Time, delay time.Duration) (longer time
 }
 
 // interrupt ends a backoff. It does not end a wait that the receiver asked for; then it says false.
-func (g *gate) interrupt(now time.Time) bool {
+func (g *circuit) interrupt(now time.Time) bool {
 	if g.throttled.After(now) {
 		return false
 	}
@@ -148,7 +148,7 @@ func (g *gate) interrupt(now time.Time) bool {
 }
 
 // leave takes a request out of flight and says if it belongs to this round.
-func (g *gate) leave(t ticket) bool {
+func (g *circuit) leave(t attempt) bool {
 	g.inFlight--
 	if t.round != g.round {
 		return false
@@ -157,15 +157,15 @@ func (g *gate) leave(t ticket) bool {
 	return true
 }
 
-func (g *gate) close(until time.Time) {
-	g.state, g.until = gateWaiting, until
+func (g *circuit) close(until time.Time) {
+	g.state, g.until = circuitWaiting, until
 	g.round++
 	g.current = 0
 }
 
 // reopen lets one request at a time through, unless an older request was told to wait meanwhile.
-func (g *gate) reopen(now time.Time) {
-	g.state, g.allowed, g.climbed = gateOpen, 1, 0
+func (g *circuit) reopen(now time.Time) {
+	g.state, g.allowed, g.climbed = circuitOpen, 1, 0
 	if g.throttled.After(now) {
 		g.close(now)
 	}
