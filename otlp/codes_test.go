@@ -1,6 +1,7 @@
 package otlp
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -171,7 +172,7 @@ func TestUnimplemented(t *testing.T) {
 		if got := l.Status()[0]; len(got.Unsupported) != 1 || got.Unsupported[0] != Profiles || got.State != StateOpen {
 			t.Errorf("status %+v", got)
 		}
-		if err := l.EnqueueReceived(NewBatch(Profiles, []byte("x"), 1, time.Now())); err != ErrUnsupported {
+		if err := l.EnqueueReceived(context.Background(), NewBatch(Profiles, []byte("x"), 1, time.Now())); err != ErrUnsupported {
 			t.Errorf("received data: %v", err)
 		}
 		// Other signals go on.

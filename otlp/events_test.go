@@ -34,7 +34,7 @@ func TestObserverBlocks(t *testing.T) {
 	done := make(chan error)
 	go func() {
 		x.Enqueue(NewBatch(Metrics, []byte("x"), 1, time.Now()))
-		done <- x.EnqueueReceived(NewBatch(Metrics, []byte("x"), 1, time.Now()))
+		done <- x.EnqueueReceived(t.Context(), NewBatch(Metrics, []byte("x"), 1, time.Now()))
 	}()
 	select {
 	case err := <-done:

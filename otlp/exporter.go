@@ -107,7 +107,7 @@ func (x *Exporter) Enqueue(b *Batch) {
 // be acknowledged: no other data pushes it out, but at a destination that has been closed, and has taken
 // nothing, for longer than its MaxAge. Such a one is no reason to refuse either, unless there is no other.
 // Errors are ErrTooLarge (for ever), ErrUnsupported, ErrClosed and *OverloadError (for now). It never waits.
-func (x *Exporter) EnqueueReceived(b *Batch) error {
+func (x *Exporter) EnqueueReceived(_ context.Context, b *Batch) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	err := x.scheduler.enqueueReceived(b, time.Now())

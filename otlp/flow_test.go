@@ -1,6 +1,7 @@
 package otlp
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -125,14 +126,14 @@ func TestNeverSent(t *testing.T) {
 		d.MaxRequestBytes = 10
 		l := lab1(t, d)
 		l.send(Metrics, "envelope", 0)
-		if err := l.EnqueueReceived(NewBatch(Metrics, []byte("envelope"), 0, time.Now())); err != nil {
+		if err := l.EnqueueReceived(context.Background(), NewBatch(Metrics, []byte("envelope"), 0, time.Now())); err != nil {
 			t.Errorf("received envelope: %v", err)
 		}
 		l.wantCounts("a", Metrics, "")
 		l.send(Metrics, "0123456789", 1)
 		l.send(Metrics, "0123456789a", 3)
 		l.wantCounts("a", Metrics, "accepted_items=4 sent_items=1 dropped_items{too_large}=3 attempts{OK}=1")
-		if err := l.EnqueueReceived(NewBatch(Metrics, []byte("0123456789a"), 3, time.Now())); !errors.Is(err, ErrTooLarge) {
+		if err := l.EnqueueReceived(context.Background(), NewBatch(Metrics, []byte("0123456789a"), 3, time.Now())); !errors.Is(err, ErrTooLarge) {
 			t.Errorf("received data over the limit: %v", err)
 		}
 		if len(r.got()) != 1 {

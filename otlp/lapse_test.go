@@ -1,6 +1,7 @@
 package otlp
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -12,7 +13,7 @@ import (
 func (l *lab) enqueueReceived(b *Batch) (refused uint64) {
 	l.Helper()
 	var overload *OverloadError
-	switch err := l.EnqueueReceived(b); {
+	switch err := l.EnqueueReceived(context.Background(), b); {
 	case errors.As(err, &overload):
 		refused = 1
 	case err != nil:
@@ -199,7 +200,7 @@ func TestBarredBySize(t *testing.T) {
 		d1, d2 := picky.destination("picky"), tiny.destination("tiny")
 		d1.MaxRequestBytes, d2.QueueBytes = 10, 1000
 		l := openLab(t, Options{Destinations: []Destination{d1, d2, good.destination("good")}})
-		if err := l.EnqueueReceived(kilo(0)); err != nil {
+		if err := l.EnqueueReceived(context.Background(), kilo(0)); err != nil {
 			t.Fatal(err)
 		}
 		l.after(0)
@@ -208,7 +209,7 @@ func TestBarredBySize(t *testing.T) {
 		l.wantCounts("good", Metrics, "accepted_items=1 sent_items=1 attempts{OK}=1")
 
 		l = openLab(t, Options{Destinations: []Destination{good.destination("good")}, QueueBytes: 1000})
-		if err := l.EnqueueReceived(kilo(0)); !errors.Is(err, ErrTooLarge) {
+		if err := l.EnqueueReceived(context.Background(), kilo(0)); !errors.Is(err, ErrTooLarge) {
 			t.Errorf("larger than received data may be of the budget: %v", err)
 		}
 	})

@@ -1,6 +1,7 @@
 package otlp
 
 import (
+	"context"
 	"bytes"
 	"errors"
 	"fmt"
@@ -102,7 +103,7 @@ func TestReceivedData(t *testing.T) {
 		taken := 0
 		var err error
 		for ; err == nil; taken++ {
-			err = l.EnqueueReceived(kilo(taken))
+			err = l.EnqueueReceived(context.Background(), kilo(taken))
 		}
 		taken--
 		var overload *OverloadError
@@ -118,12 +119,12 @@ func TestReceivedData(t *testing.T) {
 		}
 		l.after(10 * time.Second)
 		// 10 of 20 kB went at a batch a second: half empty in 5 s or so, told 20 % early.
-		err = l.EnqueueReceived(NewBatch(Metrics, make([]byte, 14_000-overhead), 1, time.Now()))
+		err = l.EnqueueReceived(context.Background(), NewBatch(Metrics, make([]byte, 14_000-overhead), 1, time.Now()))
 		if !errors.As(err, &overload) ||
 			overload.RetryAfter < 4*time.Second || overload.RetryAfter > 20*time.Second {
 			t.Errorf("after 10 s: %v", err)
 		}
-		if err := l.EnqueueReceived(NewBatch(Metrics, make([]byte, 15_001-overhead), 1, time.Now())); !errors.Is(err, ErrTooLarge) {
+		if err := l.EnqueueReceived(context.Background(), NewBatch(Metrics, make([]byte, 15_001-overhead), 1, time.Now())); !errors.Is(err, ErrTooLarge) {
 			t.Errorf("larger than received data may be: %v", err)
 		}
 		l.after(time.Minute)
@@ -142,21 +143,21 @@ func TestReceivedDataIsAllOrNothing(t *testing.T) {
 		d1.Signals, d3.Signals = []Signal{Metrics}, []Signal{Traces}
 		l := openLab(t, Options{Destinations: []Destination{d1, d2, d3}})
 		for range 3 {
-			if err := l.EnqueueReceived(kilo(0)); err != nil {
+			if err := l.EnqueueReceived(context.Background(), kilo(0)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		var overload *OverloadError
-		if err := l.EnqueueReceived(kilo(1)); !errors.As(err, &overload) {
+		if err := l.EnqueueReceived(context.Background(), kilo(1)); !errors.As(err, &overload) {
 			t.Errorf("got %v", err)
 		}
 		l.after(0)
 		l.wantCounts("empty", Metrics, "accepted_items=3 sent_items=3 attempts{OK}=3")
 		l.wantCounts("other", Metrics, "")
-		if err := l.EnqueueReceived(NewBatch(Traces, []byte("x"), 1, time.Now())); err != nil {
+		if err := l.EnqueueReceived(context.Background(), NewBatch(Traces, []byte("x"), 1, time.Now())); err != nil {
 			t.Errorf("another signal: %v", err)
 		}
-		if err := openLab(t, Options{}).EnqueueReceived(kilo(0)); err != ErrUnsupported {
+		if err := openLab(t, Options{}).EnqueueReceived(context.Background(), kilo(0)); err != ErrUnsupported {
 			t.Errorf("without destinations: %v", err)
 		}
 	})

@@ -107,7 +107,7 @@ func TestShutdown(t *testing.T) {
 			// Afterwards nothing is taken.
 			l.Enqueue(NewBatch(Traces, []byte("x"), 3, time.Now()))
 			l.wantCounts("a", Traces, "accepted_items=3 dropped_items{shutdown}=3")
-			if err := l.EnqueueReceived(NewBatch(Traces, []byte("x"), 3, time.Now())); err != ErrClosed {
+			if err := l.EnqueueReceived(context.Background(), NewBatch(Traces, []byte("x"), 3, time.Now())); err != ErrClosed {
 				t.Errorf("received data: %v", err)
 			}
 			if _, err := l.shutdown(time.Second); err != ErrClosed {

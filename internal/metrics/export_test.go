@@ -92,7 +92,7 @@ func atOnce() context.Context {
 // taker takes all that is received.
 type taker struct{}
 
-func (taker) EnqueueReceived(*otlp.Batch) error { return nil }
+func (taker) EnqueueReceived(context.Context, *otlp.Batch) error { return nil }
 
 // exported are the families of the export.
 func exported(families map[string]*dto.MetricFamily) map[string]*dto.MetricFamily {

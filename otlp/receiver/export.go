@@ -118,18 +118,18 @@ func (r *Receiver) check(ctx context.Context, signal otlp.Signal, body []byte, z
 			return nil, r.unread(signal, err)
 		}
 	}
-	return r.take(signal, body)
+	return r.take(ctx, signal, body)
 }
 
 // take checks a request and passes it on. The answer is an Export<Signal>ServiceResponse; an error is the
 // status to answer with.
-func (r *Receiver) take(signal otlp.Signal, body []byte) ([]byte, error) {
+func (r *Receiver) take(ctx context.Context, signal otlp.Signal, body []byte) ([]byte, error) {
 	v, err := validate.Check(kinds[signal], body)
 	if err != nil {
 		return nil, r.refuse(signal, 1, Undecodable, never(err))
 	}
 	if v.Items > 0 {
-		if err := r.queue.EnqueueReceived(batch(signal, v, time.Now())); err != nil {
+		if err := r.queue.EnqueueReceived(ctx, batch(signal, v, time.Now())); err != nil {
 			return nil, r.refused(signal, v.Received(), err)
 		}
 	}

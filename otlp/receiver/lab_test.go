@@ -34,7 +34,7 @@ type store struct {
 	open    chan struct{} // if there is one: offers wait until it is closed
 }
 
-func (s *store) EnqueueReceived(b *otlp.Batch) error {
+func (s *store) EnqueueReceived(_ context.Context, b *otlp.Batch) error {
 	if s.entered != nil {
 		s.entered <- struct{}{}
 	}

@@ -23,8 +23,9 @@ import (
 // Queue takes what was received. *otlp.Exporter is one.
 type Queue interface {
 	// EnqueueReceived takes a batch, or refuses it with an error: *otlp.OverloadError, otlp.ErrTooLarge,
-	// otlp.ErrUnsupported, otlp.ErrClosed. It does not wait.
-	EnqueueReceived(*otlp.Batch) error
+	// otlp.ErrUnsupported, otlp.ErrClosed. It may wait for room, not longer than
+	// the context allows.
+	EnqueueReceived(context.Context, *otlp.Batch) error
 }
 
 // Receiver serves OTLP. It is safe for concurrent use.
