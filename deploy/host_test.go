@@ -21,7 +21,7 @@ import (
 )
 
 // Process numbers of hosts that the tests make are also numbers of ours: agents of other tests see their processes.
-func TestMain(m *testing.M) { os.Exit(testenv.Alone(m)) }
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
 // deadline is how long anything may take that is to happen at once, on a machine that is busy with other tests.
 const deadline = 60 * time.Second

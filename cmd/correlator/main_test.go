@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(nestedVariable) != "" {
 		os.Exit(m.Run()) // the test that runs us has the machine
 	}
-	os.Exit(testenv.Alone(m))
+	os.Exit(testenv.Main(m))
 }
 
 // installed puts the command under test into a directory and returns its path.

@@ -24,7 +24,7 @@ const deadline = 30 * time.Second
 
 const testHostID = "3a6f1c0e5d7b42c8"
 
-func TestMain(m *testing.M) { os.Exit(testenv.Alone(m)) }
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
 // running is an agent that runs in the test, and a client at its feed socket.
 type running struct {

@@ -7,4 +7,4 @@ import (
 	"correlator/internal/testenv"
 )
 
-func TestMain(m *testing.M) { os.Exit(testenv.Alone(m)) }
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }

@@ -17,7 +17,7 @@ import (
 	"correlator/internal/testenv"
 )
 
-func TestMain(m *testing.M) { os.Exit(testenv.Alone(m)) }
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
 var testBuild = Build{Version: "v1.2.3", Revision: "0123abcd"}
 

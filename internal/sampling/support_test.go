@@ -23,7 +23,7 @@ import (
 // deadline is how long anything may take that happens at once on an idle machine.
 const deadline = 60 * time.Second
 
-func TestMain(m *testing.M) { os.Exit(testenv.Alone(m)) }
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
 // sampled is a Sampling that runs in the test.
 type sampled struct {

@@ -6,13 +6,10 @@
 package testenv
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // StrictVariable is the environment variable that turns skips into failures.
@@ -61,26 +58,4 @@ func Poll(t testing.TB, deadline time.Duration, what string, done func() bool) {
 		}
 		time.Sleep(pollInterval)
 	}
-}
-
-// lockPath is the file whose lock is the right to have the machine alone.
-const lockPath = "/tmp/correlator-tests.lock"
-
-// Alone runs the tests of a package while no other package's tests run that also ask for it, and
-// returns their exit code: an agent under test serves the whole machine, and would register with
-// the processes of another package's tests. Under flock(1) of the same file they would wait for ever.
-func Alone(m *testing.M) int {
-	f, err := os.OpenFile(lockPath, os.O_CREATE|os.O_RDWR, 0o600)
-	if err == nil {
-		defer f.Close()
-		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == unix.EWOULDBLOCK {
-			fmt.Fprintln(os.Stderr, "waiting for who holds the lock of", lockPath)
-			err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
-		}
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "waiting for other tests:", err)
-		return 1
-	}
-	return m.Run()
 }
