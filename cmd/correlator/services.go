@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"correlator/internal/admin"
@@ -66,12 +67,13 @@ func (s *services) otlp() *admin.OTLP {
 	return admin.NewOTLP(&status)
 }
 
-// exported is what metrics tell of what is exported, nil when nothing is.
-func (s *services) exported() metrics.Export {
-	if s.export == nil {
-		return nil
+// gatherer gathers the metrics of an agent and of what is exported.
+func (s *services) gatherer(a *agent.Agent) prometheus.Gatherer {
+	owners := []prometheus.Collector{agent.NewCollector(a)}
+	if s.export != nil {
+		owners = append(owners, metrics.NewExportCollector(s.export))
 	}
-	return s.export
+	return metrics.NewGatherer(metrics.Build{Version: version, Revision: commit}, owners...)
 }
 
 // exporter is who takes samples, or nil.
@@ -98,7 +100,7 @@ func (s *services) serve(ctx context.Context, a *agent.Agent) (end func(hurry co
 	if s.admin != nil {
 		start(func() error { return s.admin.Serve(a, s.otlp) })
 	}
-	gatherer := metrics.NewGatherer(a, s.exported(), metrics.Build{Version: version, Revision: commit})
+	gatherer := s.gatherer(a)
 	if s.export != nil {
 		s.export.Start(gatherer)
 	}

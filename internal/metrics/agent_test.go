@@ -81,7 +81,7 @@ func startAgent(t *testing.T) (a *agent.Agent, end func()) {
 // What an agent shows that serves two processes is what these have seen.
 func TestAgent(t *testing.T) {
 	a, end := startAgent(t)
-	address, _ := serve(t, NewGatherer(a, nil, testBuild), a)
+	address, _ := serve(t, NewGatherer(testBuild, agent.NewCollector(a)), a)
 	testenv.Poll(t, deadline, "the first sweep", func() bool {
 		status, _ := get(t, "http://"+address+"/readyz")
 		return status == http.StatusOK

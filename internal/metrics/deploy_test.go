@@ -35,7 +35,7 @@ var targetLabels = []string{"job", "instance"}
 
 // Whatever alerts and the dashboard ask for is there: metrics, labels, and values of labels.
 func TestExpressions(t *testing.T) {
-	gathered := gather(t, crowded(), exporting(t))
+	gathered := gatherAll(t)
 	for _, e := range slices.Concat(alerts(t), dashboard(t).expressions()) {
 		if err := e.check(gathered); err != nil {
 			t.Errorf("%s: %v: %s", e.where, err, e.promql)
@@ -45,7 +45,7 @@ func TestExpressions(t *testing.T) {
 
 // The check of TestExpressions finds what is wrong.
 func TestExpressionsThatAreWrong(t *testing.T) {
-	gathered := gather(t, crowded(), exporting(t))
+	gathered := gatherAll(t)
 	for promql, want := range map[string]string{
 		`correlator_nothing_total > 0`:                                           "no metric",
 		`up > 0 and correlator_samples_sent == 0`:                                "no metric",

@@ -11,8 +11,6 @@ import (
 	"testing"
 
 	dto "github.com/prometheus/client_model/go"
-
-	"correlator/internal/agent"
 )
 
 var update = flag.Bool("update", false, "write docs/metrics.md anew")
@@ -21,7 +19,7 @@ const docsPath = "../../docs/metrics.md"
 
 // docs/metrics.md is what the code says.
 func TestDocs(t *testing.T) {
-	want := document(gather(t, crowded(), exporting(t)))
+	want := document(gatherAll(t))
 	if *update {
 		if err := os.WriteFile(docsPath, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
@@ -38,7 +36,7 @@ func TestDocs(t *testing.T) {
 
 // Every value that a label can have is explained, and none that it cannot have.
 func TestWords(t *testing.T) {
-	gathered := gather(t, crowded(), exporting(t))
+	gathered := gatherAll(t)
 	explained := make(map[string]bool)
 	for _, w := range words {
 		var want []string
@@ -63,20 +61,19 @@ func TestWords(t *testing.T) {
 			}
 		}
 	}
-	for _, f := range families() {
-		check(f.name, f.labels)
-	}
-	for _, f := range exportFamilies() {
-		labels := slices.DeleteFunc(slices.Clone(f.Labels), func(label string) bool {
-			return label == "destination" || label == "signal" // the page says what they are
-		})
-		check(exportPrefix+f.Name, labels)
+	for _, section := range pageSections {
+		for _, r := range section.rows {
+			labels := strings.Split(r.labels, ", ")
+			check(r.metric, slices.DeleteFunc(labels, func(label string) bool {
+				return label == "" || slices.Contains(freeLabels, label)
+			}))
+		}
 	}
 }
 
 // Whatever else the documentation says of metrics is so, too. What is called like a function is none.
 func TestMetricsInDocs(t *testing.T) {
-	gathered := gather(t, crowded(), exporting(t))
+	gathered := gatherAll(t)
 	name := regexp.MustCompile(metricName.String() + `\(?`)
 	paths, err := filepath.Glob("../../docs/*.md")
 	if err != nil {
@@ -103,45 +100,6 @@ func TestMetricsInDocs(t *testing.T) {
 	}
 }
 
-// The metrics beside the agent's own reasons are those of the counters.
-func TestReasonsInOperations(t *testing.T) {
-	text, err := os.ReadFile("../../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, table, found := strings.Cut(string(text), "\nOf the agent itself, in the `reason` of log lines")
-	if !found {
-		t.Fatal("no table of the agent's own reasons")
-	}
-	table, _, _ = strings.Cut(table, "\n## ")
-	quoted := regexp.MustCompile("`([^`]+)`")
-	counters := make(map[string]bool)
-	new(agent.Counters).Each(func(name string, _ uint64) { counters[name] = true })
-	places, rows := newPlaces(families()), 0
-	for line := range strings.Lines(table) {
-		cells := strings.Split(line, "|")
-		if len(cells) < 4 || !strings.HasPrefix(line, "| `") {
-			continue
-		}
-		rows++
-		metric := strings.Trim(cells[2], " `")
-		for _, reason := range quoted.FindAllStringSubmatch(cells[1], -1) {
-			desc, _, ok := places.find(reason[1])
-			if !ok || !counters[reason[1]] {
-				t.Errorf("%s is no counter", reason[1])
-				continue
-			}
-			name, _, _ := strings.Cut(metric, "{")
-			if !strings.Contains(desc.String(), fmt.Sprintf("fqName: %q", name)) {
-				t.Errorf("%s has the metric %s: %v", reason[1], metric, desc)
-			}
-		}
-	}
-	if rows == 0 {
-		t.Error("the table is empty")
-	}
-}
-
 const introduction = `# Metrics
 
 What ` + "`run --metrics-address`" + ` shows at ` + "`/metrics`" + `. This page is made from the code (` + "`go test ./internal/metrics -run TestDocs -update`" + `).
@@ -164,9 +122,7 @@ How samples add up, for each that the correlator takes itself:
 Counting goes on while these are read, so the two sides of a sum may differ by what came in between.
 `
 
-const exportIntroduction = `
-## OTLP
-
+const otlpIntroduction = `
 These are there while something is exported (` + "`--otlp-endpoint`" + `), those of the receiver, ` + "`…_receive…`" + `, while
 something is received (` + "`--otlp-listen`" + `). An item is a span, a data point or a sample; ` + "`signal`" + ` is
 traces, metrics or profiles. ` + "`destination`" + ` is what the file calls a destination, else its endpoint;
@@ -178,48 +134,164 @@ How items add up, for each destination and signal, and for each signal that is r
     correlator_otlp_received_items_total     = passed on + rejected + refused
 
 What is passed on is accepted by every destination that takes the signal. The two histograms count requests.
-
-| metric | in logs | type | labels | |
-|---|---|---|---|---|
 `
 
-// document is the page.
+// pageRow is a metric on the page.
+type pageRow struct {
+	metric string // without "correlator_"
+	keys   string // of its counters in logs, comma separated; "trouble_…" if the last label follows
+	labels string // comma separated
+}
+
+// pageSections are the tables of the page.
+var pageSections = []struct {
+	title, introduction string
+	rows                []pageRow
+}{
+	{"State", "", []pageRow{
+		{"build_info", "", "version, revision, goversion, goarch"},
+		{"config_samples_per_second", "", ""},
+		{"config_samples_delay_seconds", "", ""},
+		{"config_max_processes", "", ""},
+		{"healthy", "", ""},
+		{"ready", "", ""},
+		{"processes", "", "state"},
+		{"processes_in_error", "", "reason"},
+		{"processes_not_sampled", "", "reason"},
+		{"samples_waiting", "", ""},
+		{"live_events_up", "", ""},
+		{"sweep_seconds_total", "", ""},
+		{"stacks_held", "", ""},
+		{"stacks_held_bytes", "", ""},
+	}},
+	{"Finding processes", "", []pageRow{
+		{"sweeps_total", "sweeps", ""},
+		{"sweeps_failed_total", "sweeps_failed", ""},
+		{"live_events_failed_total", "events_failed", ""},
+		{"live_events_lost_total", "events_lost", ""},
+		{"live_looks_total", "live_looks", ""},
+		{"process_looks_total", "looks", ""},
+		{"lookout_hangs_total", "lookout_hangs", ""},
+	}},
+	{"Processes", "", []pageRow{
+		{"processes_gone_total", "gone", ""},
+		{"processes_filtered_total", "processes_filtered", ""},
+		{"processes_denied_total", "processes_denied", ""},
+		{"processes_refused_total", "processes_refused", ""},
+		{"processes_truncated_total", "processes_truncated", ""},
+		{"process_errors_total", "trouble_…", "reason"},
+		{"connections_total", "connected", ""},
+		{"connections_withdrawn_total", "withdrawn", ""},
+		{"connections_gone_total", "sockets_gone", ""},
+		{"registrations_total", "registrations", ""},
+		{"publications_throttled_total", "published_too_often", ""},
+	}},
+	{"Sampling", "", []pageRow{
+		{"kernel_samples_total", "kernel_…", "outcome"},
+		{"sampling_ticks_missed_total", "samples_missed", ""},
+		{"samples_total", "fed_…, sampled_…", "source, outcome"},
+		{"sampling_drains_total", "drains", ""},
+		{"sampling_errors_total", "sampling_troubles", ""},
+		{"mappings_total", "mappings_…", "result"},
+		{"mapping_looks_failed_total", "looks_failed", ""},
+		{"frames_total", "frames_…, kernel_frames_…", "space, kind"},
+		{"stacks_added_total", "stacks_added", ""},
+		{"stacks_refused_total", "stacks_refused", ""},
+		{"stacks_evicted_total", "stacks_evicted", ""},
+	}},
+	{"Feed", "", []pageRow{
+		{"feed_datagrams_total", "feed_datagrams", ""},
+		{"feed_datagrams_refused_total", "feed_refused_…", "reason"},
+		{"feed_samples_total", "samples_fed", ""},
+	}},
+	{"Delivery", "", []pageRow{
+		{"sample_to_socket_seconds", "", ""},
+		{"samples_queued_total", "samples_added", ""},
+		{"samples_sent_total", "samples_sent", ""},
+		{"samples_dropped_total", "samples_dropped_…", "reason"},
+		{"samples_delay_missed_total", "samples_delay_missed_…", "reason"},
+		{"messages_sent_total", "messages", ""},
+		{"send_waits_total", "waits_for_room", ""},
+		{"send_pauses_total", "pauses", ""},
+	}},
+	{"OTLP", otlpIntroduction, []pageRow{
+		{"otlp_profile_samples_total", "", ""},
+		{"otlp_profile_samples_lost_total", "", "reason"},
+		{"otlp_metrics_lost_total", "", "reason"},
+		{"otlp_metrics_errors_total", "", ""},
+		{"otlp_accepted_items_total", "", "destination, signal"},
+		{"otlp_sent_items_total", "", "destination, signal"},
+		{"otlp_dropped_items_total", "", "destination, signal, reason, code"},
+		{"otlp_attempts_total", "", "destination, signal, code"},
+		{"otlp_retries_total", "", "destination, signal"},
+		{"otlp_throttled_total", "", "destination, signal"},
+		{"otlp_throttled_seconds_total", "", "destination, signal"},
+		{"otlp_maybe_duplicated_batches_total", "", "destination, signal"},
+		{"otlp_bad_response_total", "", "destination, signal"},
+		{"otlp_queue_bytes", "", "destination, signal"},
+		{"otlp_queue_limit_bytes", "", "destination, signal"},
+		{"otlp_queue_batches", "", "destination, signal"},
+		{"otlp_queue_items", "", "destination, signal"},
+		{"otlp_queue_oldest_seconds", "", "destination, signal"},
+		{"otlp_in_flight", "", "destination, signal"},
+		{"otlp_in_flight_items", "", "destination, signal"},
+		{"otlp_request_seconds", "", "destination, signal"},
+		{"otlp_request_bytes", "", "destination, signal"},
+		{"otlp_state", "", "destination, signal, state"},
+		{"otlp_received_items_total", "", "signal"},
+		{"otlp_received_refused_items_total", "", "signal, reason"},
+		{"otlp_received_rejected_items_total", "", "signal, reason"},
+		{"otlp_received_ignored_fields_total", "", "signal, reason"},
+		{"otlp_received_requests_total", "", "signal, code"},
+		{"otlp_receiver_connections", "", ""},
+		{"otlp_receiver_refused_connections_total", "", ""},
+		{"otlp_receiver_accept_errors_total", "", ""},
+		{"otlp_receiver_requests_in_work", "", ""},
+	}},
+}
+
+// freeLabels are the labels whose values depend on the configuration, or are explained in the text.
+var freeLabels = []string{"version", "revision", "goversion", "goarch", "destination", "signal"}
+
+// The page has every metric, with all of its labels.
+func TestPageIsComplete(t *testing.T) {
+	gathered := gatherAll(t)
+	for _, section := range pageSections {
+		for _, r := range section.rows {
+			name := "correlator_" + r.metric
+			if gathered[name] == nil {
+				t.Errorf("%s is on the page and not gathered, or on the page twice", name)
+				continue
+			}
+			labels := slices.Sorted(strings.SplitSeq(r.labels, ", "))
+			if got := labelNames(gathered[name]); strings.Join(got, ", ") != strings.Join(labels, ", ") {
+				t.Errorf("%s has the labels %q, on the page are %q", name, got, labels)
+			}
+			delete(gathered, name)
+		}
+	}
+	for name := range gathered {
+		if strings.HasPrefix(name, "correlator_") {
+			t.Errorf("%s is not on the page", name)
+		}
+	}
+}
+
+// document returns the page.
 func document(gathered map[string]*dto.MetricFamily) string {
 	var b strings.Builder
 	b.WriteString(introduction)
-	section := func(title string) {
-		fmt.Fprintf(&b, "\n## %s\n\n| metric | in logs | type | labels | |\n|---|---|---|---|---|\n", title)
-	}
-	row := func(name, logged string, labels []string) {
-		f := gathered["correlator_"+name]
-		if len(labels) == 0 {
-			labels = []string{""}
+	for _, section := range pageSections {
+		fmt.Fprintf(&b, "\n## %s\n%s\n| metric | in logs | type | labels | |\n|---|---|---|---|---|\n", section.title, section.introduction)
+		for _, r := range section.rows {
+			f := gathered["correlator_"+r.metric]
+			var keys string
+			if r.keys != "" {
+				keys = "`" + strings.ReplaceAll(r.keys, ", ", "`, `") + "`"
+			}
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", f.GetName(), keys, strings.ToLower(f.GetType().String()), r.labels,
+				strings.ReplaceAll(f.GetHelp(), "|", `\|`))
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", f.GetName(), logged, strings.ToLower(f.GetType().String()),
-			strings.Join(labels, ", "), strings.ReplaceAll(f.GetHelp(), "|", `\|`))
-	}
-	section("State")
-	for _, r := range readings() {
-		row(r.name, "", r.labels)
-	}
-	for _, s := range []struct {
-		title    string
-		families []family
-	}{
-		{"Finding processes", discoveryFamilies}, {"Processes", processFamilies}, {"Sampling", samplingFamilies},
-		{"Feed", feedFamilies}, {"Delivery", deliveryFamilies},
-	} {
-		section(s.title)
-		if s.title == "Delivery" {
-			row("sample_to_socket_seconds", "", nil)
-		}
-		for _, f := range s.families {
-			row(f.name, loggedAs(f), f.labels)
-		}
-	}
-	b.WriteString(exportIntroduction)
-	for _, f := range exportFamilies() {
-		row(exportPrefix+f.Name, "", f.Labels)
 	}
 	b.WriteString("\n## Labels\n")
 	for _, w := range words {
@@ -229,17 +301,4 @@ func document(gathered map[string]*dto.MetricFamily) string {
 		}
 	}
 	return b.String()
-}
-
-// loggedAs is how logs call the counters of a family.
-func loggedAs(f family) string {
-	var names []string
-	for from := range f.from {
-		if len(f.labels) > 0 {
-			from += "…"
-		}
-		names = append(names, "`"+from+"`")
-	}
-	slices.Sort(names)
-	return strings.Join(names, ", ")
 }

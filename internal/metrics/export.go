@@ -21,29 +21,30 @@ type Export interface {
 // exportPrefix is in front of the names of families.
 const exportPrefix = "otlp_"
 
-// exportCollector makes metrics of an Export's readings, each time that it is asked for them.
-type exportCollector struct {
+// ExportCollector exports the readings of an Export.
+type ExportCollector struct {
 	export Export
 	descs  map[string]*prometheus.Desc // by the name of the family
 }
 
-func newExportCollector(export Export) *exportCollector {
-	c := &exportCollector{export: export, descs: make(map[string]*prometheus.Desc)}
+// NewExportCollector returns a Collector of the readings of export.
+func NewExportCollector(export Export) *ExportCollector {
+	c := &ExportCollector{export: export, descs: make(map[string]*prometheus.Desc)}
 	for _, f := range export.Families() {
-		c.descs[f.Name] = describe(exportPrefix+f.Name, f.Help, f.Labels...)
+		c.descs[f.Name] = prometheus.NewDesc("correlator_"+exportPrefix+f.Name, f.Help, f.Labels, nil)
 	}
 	return c
 }
 
 // Describe sends the descriptions of all families, those without metrics included.
-func (c *exportCollector) Describe(descs chan<- *prometheus.Desc) {
+func (c *ExportCollector) Describe(descs chan<- *prometheus.Desc) {
 	for _, desc := range c.descs {
 		descs <- desc
 	}
 }
 
 // Collect sends all metrics, as of now.
-func (c *exportCollector) Collect(metrics chan<- prometheus.Metric) {
+func (c *ExportCollector) Collect(metrics chan<- prometheus.Metric) {
 	c.export.Each(func(r otlp.Reading) {
 		desc, ok := c.descs[r.Family.Name] // a test knows that all have one
 		if !ok {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/zap"
 
@@ -116,12 +117,16 @@ func TestExportFamilies(t *testing.T) {
 		{"an exporter", openExport(t, ""), withoutReceiver},
 		{"a receiver", exporting(t), exportFamilies()},
 	} {
+		var owners []prometheus.Collector
+		if c.export != nil {
+			owners = append(owners, NewExportCollector(c.export))
+		}
 		var want []string
 		for _, f := range c.want {
 			want = append(want, "correlator_"+exportPrefix+f.Name)
 		}
 		slices.Sort(want)
-		if got := slices.Sorted(maps.Keys(exported(gather(t, crowded(), c.export)))); !slices.Equal(got, want) {
+		if got := slices.Sorted(maps.Keys(exported(gather(t, owners...)))); !slices.Equal(got, want) {
 			t.Errorf("%s: families %q, want %q", c.what, got, want)
 		}
 	}
@@ -136,7 +141,7 @@ func TestSeriesDoNotDependOnTraffic(t *testing.T) {
 	r, endpoint := receiving(t, taker{})
 	x := exporter(t, endpoint, "unix:"+filepath.Join(t.TempDir(), "none.sock"))
 	exports := &both{x, r}
-	before := values(exported(gather(t, crowded(), exports)))
+	before := values(exported(gather(t, NewExportCollector(exports))))
 	for signal := range otlp.NumSignals {
 		x.Enqueue(otlp.NewBatch(signal, []byte{}, 3, time.Now()))
 		x.Enqueue(otlp.NewBatch(signal, []byte{0xff}, 5, time.Now()))
@@ -146,7 +151,7 @@ func TestSeriesDoNotDependOnTraffic(t *testing.T) {
 	of := func(metric, labels string) float64 { return after["correlator_otlp_"+metric+"{"+labels+"}"] }
 	good, bad := `destination="`+endpoint+`"`, `destination="`+x.Status()[1].Name+`"`
 	testenv.Poll(t, deadline, "answers", func() bool {
-		after = values(exported(gather(t, crowded(), exports)))
+		after = values(exported(gather(t, NewExportCollector(exports))))
 		return of("queue_items", good+`,signal="traces"`)+of("in_flight_items", good+`,signal="traces"`) == 0 &&
 			of("sent_items_total", good+`,signal="profiles"`) > 0 && of("state", bad+`,signal="traces",state="waiting"`) == 1
 	})
@@ -170,8 +175,8 @@ func TestSeriesDoNotDependOnTraffic(t *testing.T) {
 	if got, want := slices.Sorted(maps.Keys(after)), slices.Sorted(maps.Keys(before)); !slices.Equal(got, want) {
 		t.Errorf("series %q, and before there was anything to count %q", got, want)
 	}
-	one := len(values(exported(gather(t, crowded(), &both{exporter: exporter(t, endpoint)}))))
-	two := len(values(exported(gather(t, crowded(), &both{exporter: x}))))
+	one := len(values(exported(gather(t, NewExportCollector(&both{exporter: exporter(t, endpoint)})))))
+	two := len(values(exported(gather(t, NewExportCollector(&both{exporter: x})))))
 	if two != 2*one || one > 200 {
 		t.Errorf("%d series of one destination, %d of two", one, two)
 	}
@@ -190,12 +195,12 @@ func (r reads) Each(add func(otlp.Reading)) {
 
 // Buckets of a histogram hold what those below hold, too.
 func TestHistogramReading(t *testing.T) {
-	f := gather(t, crowded(), reads{{
+	f := gather(t, NewExportCollector(reads{{
 		Family: &otlp.Family{Name: "request_seconds", Kind: otlp.Distribution}, Labels: []string{"unix:/run/\xff", "traces"},
 		Bounds: []float64{.5, 2}, Counts: []uint64{3, 0, 4}, Sum: 41,
 	}, {
 		Family: &otlp.Family{Name: "that_nobody_announced"}, Labels: []string{},
-	}})["correlator_otlp_request_seconds"]
+	}}))["correlator_otlp_request_seconds"]
 	h := f.GetMetric()[0].GetHistogram()
 	if h.GetSampleCount() != 7 || h.GetSampleSum() != 41 || len(h.Bucket) != 2 ||
 		h.Bucket[0].GetCumulativeCount() != 3 || h.Bucket[0].GetUpperBound() != .5 || h.Bucket[1].GetCumulativeCount() != 3 {

@@ -17,6 +17,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+
+	"correlator/internal/agent"
 )
 
 // deadline is how long a test waits for something that takes milliseconds on an idle machine.
@@ -68,8 +70,10 @@ func get(t *testing.T, url string) (status int, body string) {
 }
 
 func TestPaths(t *testing.T) {
-	source := crowded() // not ready
-	address, _ := serve(t, NewGatherer(source, nil, testBuild), source)
+	source, notReady := &fakeAgent{}, errors.New("ends")
+	source.counters.Messages.Sent.Store(4000)
+	source.ready.Store(&notReady)
+	address, _ := serve(t, NewGatherer(testBuild, agent.NewCollector(source)), source)
 	for _, c := range []struct {
 		path   string
 		status int
@@ -98,8 +102,8 @@ func TestPaths(t *testing.T) {
 
 // The probes tell how it is now, and why.
 func TestProbes(t *testing.T) {
-	source := &fakeSource{}
-	address, _ := serve(t, NewGatherer(source, nil, testBuild), source)
+	source := &fakeAgent{}
+	address, _ := serve(t, NewGatherer(testBuild), source)
 	for path, set := range map[string]func(error){
 		"/healthz": func(err error) { source.health.Store(&err) },
 		"/readyz":  func(err error) { source.ready.Store(&err) },
@@ -153,7 +157,7 @@ func TestScrapesThatHang(t *testing.T) {
 		began <- struct{}{}
 		<-hang
 		return nil, nil
-	}), &fakeSource{})
+	}), &fakeAgent{})
 	answers := make(chan error, maxScrapes)
 	for range maxScrapes {
 		go func() {
@@ -186,7 +190,7 @@ func TestScrapesThatHang(t *testing.T) {
 
 // Many connections are not many descriptors, and keep nobody out: those go that have waited longest.
 func TestConnectionsAreLimited(t *testing.T) {
-	address, _ := serve(t, NewGatherer(&fakeSource{}, nil, testBuild), &fakeSource{})
+	address, _ := serve(t, NewGatherer(testBuild), &fakeAgent{})
 	var conns []net.Conn
 	for i := range maxConnections + 8 {
 		conn, err := net.Dial("tcp", address)
@@ -256,7 +260,7 @@ func TestConnections(t *testing.T) {
 }
 
 func TestHeadersAreLimited(t *testing.T) {
-	address, _ := serve(t, NewGatherer(&fakeSource{}, nil, testBuild), &fakeSource{})
+	address, _ := serve(t, NewGatherer(testBuild), &fakeAgent{})
 	request, err := http.NewRequest("GET", "http://"+address+"/healthz", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -274,7 +278,7 @@ func TestHeadersAreLimited(t *testing.T) {
 
 // When it is told to end, it ends, whoever is connected; its port is free again.
 func TestServeEnds(t *testing.T) {
-	address, end := serve(t, NewGatherer(&fakeSource{}, nil, testBuild), &fakeSource{})
+	address, end := serve(t, NewGatherer(testBuild), &fakeAgent{})
 	get(t, "http://"+address+"/healthz") // leaves an idle connection
 	silent, err := net.Dial("tcp", address)
 	if err != nil {
@@ -327,7 +331,7 @@ func TestServeEndsAtOnce(t *testing.T) {
 				ended <- (&Server{listener: listener}).Serve(ctx, gathererFunc(func() ([]*dto.MetricFamily, error) {
 					<-hang
 					return nil, nil
-				}), &fakeSource{})
+				}), &fakeAgent{})
 			}()
 			fmt.Fprint(client, request)
 			synctest.Wait()
@@ -347,7 +351,7 @@ func TestServeFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.Close()
-	if err := server.Serve(t.Context(), NewGatherer(&fakeSource{}, nil, testBuild), &fakeSource{}); !errors.Is(err, net.ErrClosed) {
+	if err := server.Serve(t.Context(), NewGatherer(testBuild), &fakeAgent{}); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("error %v", err)
 	}
 }

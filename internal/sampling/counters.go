@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"sync/atomic"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"correlator/bpf"
 	"correlator/internal/process"
 	"correlator/profile"
@@ -11,70 +13,71 @@ import (
 
 // Counters is what a Sampling counts. All fields only grow and may be read at any time.
 type Counters struct {
-	// Kernel is how the samples ended in the kernel, all that were ever taken, as of a second ago at
-	// most. Correlated, TableFull and Unreadable ones are handed over (and Unsampled, NoTrace and NoSlot
-	// ones, if those are kept): the sum of Outcomes, once Run and the processes have ended. What a
-	// process holds that hangs at the end has none.
+	// Kernel is the number of samples by their outcome in the kernel, at most a second old.
+	// Correlated, TableFull and Unreadable samples (and Unsampled, NoTrace and NoSlot ones, if those
+	// are kept) are handed over: once Run and the processes have ended, their number is the sum of
+	// Outcomes. Only the samples that a hanging process holds at the end have no outcome.
 	Kernel   [len(bpf.Counters{})]atomic.Uint64
 	Outcomes process.SampleOutcomes
 	Missed   atomic.Uint64 // ticks of the sampling clock without a sample, see bpf.Sampler.Missed
 
 	Drains      atomic.Uint64
 	Troubles    atomic.Uint64 // calls that failed
-	LooksFailed atomic.Uint64 // looks at the executable memory of a process
+	LooksFailed atomic.Uint64 // failed probes of a process's executable memory
 
 	files  atomic.Pointer[profile.Files]  // nil before Open
 	kernel atomic.Pointer[profile.Kernel] // nil without kernel frames, too
 	store  atomic.Pointer[profile.Store]
 }
 
-// Each calls add with everything that is counted, by names that are the same whatever the processes do, and
-// whatever is sampled.
-func (c *Counters) Each(add func(name string, n uint64)) {
-	c.samples(add)
-	c.naming(add)
+// addFunc receives a counter: its key in logs and in the agent's status, its value, and its metric.
+type addFunc func(key string, n uint64, desc *prometheus.Desc, labels ...string)
+
+// Each calls add with every counter by its key in logs. The keys do not depend on what is sampled.
+func (c *Counters) Each(add func(key string, n uint64)) {
+	c.each(func(key string, n uint64, _ *prometheus.Desc, _ ...string) { add(key, n) })
 }
 
-func (c *Counters) samples(add func(string, uint64)) {
+func (c *Counters) each(add addFunc) {
 	for o := range c.Kernel {
-		add("kernel_"+bpf.KernelOutcome(o).String(), c.Kernel[o].Load())
+		outcome := bpf.KernelOutcome(o).String()
+		add("kernel_"+outcome, c.Kernel[o].Load(), kernelSamplesDesc, outcome)
 	}
 	for o := range process.NumOutcomes {
-		add("sampled_"+o.String(), c.Outcomes[o].Load())
+		add("sampled_"+o.String(), c.Outcomes[o].Load(), samplesDesc, o.String())
 	}
-	add("samples_missed", c.Missed.Load())
-	add("drains", c.Drains.Load())
-	add("sampling_troubles", c.Troubles.Load())
-	add("looks_failed", c.LooksFailed.Load())
-}
+	add("samples_missed", c.Missed.Load(), ticksMissedDesc)
+	add("drains", c.Drains.Load(), drainsDesc)
+	add("sampling_troubles", c.Troubles.Load(), errorsDesc)
+	add("looks_failed", c.LooksFailed.Load(), mappingProbesFailedDesc)
 
-// naming is what became of mapped files and frames, and of the stacks that are kept.
-func (c *Counters) naming(add func(string, uint64)) {
 	files := cmp.Or(c.files.Load(), &profile.Files{})
-	add("mappings_resolved", files.Mappings.Resolved.Load())
-	add("mappings_not_opened", files.Mappings.NotOpened.Load())
-	add("mappings_not_read", files.Mappings.NotRead.Load())
-	add("mappings_not_elf", files.Mappings.NotELF.Load())
-	add("mappings_not_loaded", files.Mappings.NotLoaded.Load())
-	add("mappings_too_many", files.Mappings.TooMany.Load())
-	addFrames(add, "frames", &files.Frames)
-	addFrames(add, "kernel_frames", &cmp.Or(c.kernel.Load(), &profile.Kernel{}).Frames)
-	stats := c.Stacks()
-	add("stacks_added", stats.Added)
-	add("stacks_refused", stats.Refused)
-	add("stacks_evicted", stats.EvictedFull+stats.EvictedBytes)
+	mappings := &files.Mappings
+	add("mappings_resolved", mappings.Resolved.Load(), mappingsDesc, "resolved")
+	add("mappings_not_opened", mappings.NotOpened.Load(), mappingsDesc, "not_opened")
+	add("mappings_not_read", mappings.NotRead.Load(), mappingsDesc, "not_read")
+	add("mappings_not_elf", mappings.NotELF.Load(), mappingsDesc, "not_elf")
+	add("mappings_not_loaded", mappings.NotLoaded.Load(), mappingsDesc, "not_loaded")
+	add("mappings_too_many", mappings.TooMany.Load(), mappingsDesc, "too_many")
+
+	user, kernel := &files.Frames, &cmp.Or(c.kernel.Load(), &profile.Kernel{}).Frames
+	add("frames_file", user.File.Load(), framesDesc, "user", "file")
+	add("frames_anonymous", user.Anonymous.Load(), framesDesc, "user", "anonymous")
+	add("frames_unknown", user.Unknown.Load(), framesDesc, "user", "unknown")
+	add("kernel_frames_file", kernel.File.Load(), framesDesc, "kernel", "file")
+	add("kernel_frames_anonymous", kernel.Anonymous.Load(), framesDesc, "kernel", "anonymous")
+	add("kernel_frames_unknown", kernel.Unknown.Load(), framesDesc, "kernel", "unknown")
+
+	stacks := c.Stacks()
+	add("stacks_added", stacks.Added, stacksAddedDesc)
+	add("stacks_refused", stacks.Refused, stacksRefusedDesc)
+	add("stacks_evicted", stacks.EvictedFull+stacks.EvictedBytes, stacksEvictedDesc)
 }
 
-// Stacks is what the store of stacks holds and has counted. It takes the store's lock.
+// Stacks returns what the store of stacks holds and has counted. It takes the store's lock.
 func (c *Counters) Stacks() (stats profile.StoreStats) {
 	if store := c.store.Load(); store != nil {
 		stats = store.Stats()
 	}
 	return stats
-}
-
-func addFrames(add func(string, uint64), prefix string, frames *profile.FrameCounters) {
-	add(prefix+"_file", frames.File.Load())
-	add(prefix+"_anonymous", frames.Anonymous.Load())
-	add(prefix+"_unknown", frames.Unknown.Load())
 }

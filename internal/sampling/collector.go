@@ -1,0 +1,60 @@
+package sampling
+
+import "github.com/prometheus/client_golang/prometheus"
+
+var (
+	kernelSamplesDesc = newDesc("correlator_kernel_samples_total",
+		"Ticks of the sampling clock on all CPUs, by what the kernel program made of them. Threads of processes that "+
+			"do not take part are no_target, CPUs that did nothing idle.", "outcome")
+	ticksMissedDesc = newDesc("correlator_sampling_ticks_missed_total",
+		"Ticks of the sampling clock without a sample: the kernel held the clock back, or the hypervisor the CPU.")
+	samplesDesc = NewSamplesDesc("sampled")
+	drainsDesc  = newDesc("correlator_sampling_drains_total",
+		"Times that samples were fetched from the kernel.")
+	errorsDesc = newDesc("correlator_sampling_errors_total",
+		"Calls to the kernel for samples that failed; the log has the first of each kind.")
+	mappingsDesc = newDesc("correlator_mappings_total",
+		"Executable mappings of files in processes, by whether the file could be identified. Frames in others have no "+
+			"file.", "result")
+	mappingProbesFailedDesc = newDesc("correlator_mapping_looks_failed_total",
+		"Looks at the executable memory of a process that failed.")
+	framesDesc = newDesc("correlator_frames_total",
+		"Frames of the stacks that were named, by where they lie: in a file, in anonymous memory (code of a JIT), or "+
+			"in no memory that is known.", "space", "kind")
+	stacksAddedDesc = newDesc("correlator_stacks_added_total",
+		"Stacks that were new and whose frames were kept.")
+	stacksRefusedDesc = newDesc("correlator_stacks_refused_total",
+		"Stacks that were not kept: without frames, or too large.")
+	stacksEvictedDesc = newDesc("correlator_stacks_evicted_total",
+		"Stacks whose frames made room for others. They are kept anew when they come again.")
+	stacksHeldDesc = newDesc("correlator_stacks_held",
+		"Stacks whose frames are kept now.")
+	stackBytesDesc = newDesc("correlator_stacks_held_bytes",
+		"Memory that the kept stacks and the names of their files take.")
+)
+
+func newDesc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
+// NewSamplesDesc returns the descriptor of the samples from one source, by outcome. The source is
+// "sampled" for what a Sampling takes, and "fed" for what outside samplers send to the agent.
+func NewSamplesDesc(source string) *prometheus.Desc {
+	return prometheus.NewDesc("correlator_samples_total",
+		"Samples that the correlator took of processes that take part (sampled), and all that outside samplers fed "+
+			"(fed), by what became of them before they were queued. Only correlated ones are queued.",
+		[]string{"outcome"}, prometheus.Labels{"source": source})
+}
+
+// Describe implements [prometheus.Collector].
+func (c *Counters) Describe(descs chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, descs) }
+
+// Collect implements [prometheus.Collector]. The series do not depend on what is sampled.
+func (c *Counters) Collect(metrics chan<- prometheus.Metric) {
+	c.each(func(_ string, n uint64, desc *prometheus.Desc, labels ...string) {
+		metrics <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n), labels...)
+	})
+	stacks := c.Stacks()
+	metrics <- prometheus.MustNewConstMetric(stacksHeldDesc, prometheus.GaugeValue, float64(stacks.Stacks))
+	metrics <- prometheus.MustNewConstMetric(stackBytesDesc, prometheus.GaugeValue, float64(stacks.Bytes))
+}
