@@ -14,6 +14,7 @@ import (
 	"correlator/internal/demo"
 	"correlator/internal/testenv"
 	"correlator/memread"
+	"correlator/procscan"
 	"correlator/tlsdesc"
 )
 
@@ -66,14 +67,14 @@ func demoRule(t testing.TB, p *demo.Process) tlsdesc.Rule {
 	return rule
 }
 
-func executableMappings(t testing.TB, pid int) (mappings []tlsdesc.Mapping) {
+func executableMappings(t testing.TB, pid int) (mappings []procscan.Mapping) {
 	t.Helper()
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(maps)) {
-		var m tlsdesc.Mapping
+		var m procscan.Mapping
 		var rights, skip string
 		if _, err := fmt.Sscanf(line, "%x-%x %s %s %s %s %s", &m.Start, &m.End, &rights, &skip, &skip, &skip, &m.Path); err == nil &&
 			strings.Contains(rights, "x") {
@@ -195,7 +196,7 @@ func verifyCode(t *testing.T, pid int, stack Stack) {
 	}
 	mappings := executableMappings(t, pid)
 	for i, addr := range stack.User[:min(3, len(stack.User))] {
-		if !slices.ContainsFunc(mappings, func(m tlsdesc.Mapping) bool { return m.Start <= addr && addr < m.End }) {
+		if !slices.ContainsFunc(mappings, func(m procscan.Mapping) bool { return m.Start <= addr && addr < m.End }) {
 			t.Errorf("frame %d of %d: %#x is no code", i, len(stack.User), addr)
 		}
 	}

@@ -3,6 +3,8 @@ package profile
 import (
 	"testing"
 	"time"
+
+	"correlator/procscan"
 )
 
 // deepStack is a stack of 64 frames in a few files, the way samples have them: runs of frames in
@@ -83,7 +85,7 @@ func BenchmarkAppendFrames(b *testing.B) {
 
 // The first look at a process whose files are known, and are not.
 func BenchmarkUpdate(b *testing.B) {
-	process := &fakeProcess{mappings: []Mapping{libraryMapping(b, library, 0x7f0000000000)}}
+	process := &fakeProcess{mappings: []procscan.Mapping{libraryMapping(b, library, 0x7f0000000000)}}
 	b.Run("known file", func(b *testing.B) {
 		files := newFiles(b)
 		b.ReportAllocs()

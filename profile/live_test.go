@@ -14,16 +14,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/testenv"
+	"correlator/procscan"
 )
 
 // libcMapping is the first executable mapping of the C library.
-func libcMapping(t testing.TB, p liveProcess) Mapping {
+func libcMapping(t testing.TB, p liveProcess) procscan.Mapping {
 	t.Helper()
 	mappings, err := p.ExecutableMappings()
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(mappings, func(m Mapping) bool { return strings.HasPrefix(filepath.Base(m.Path), "libc") })
+	i := slices.IndexFunc(mappings, func(m procscan.Mapping) bool { return strings.HasPrefix(filepath.Base(m.Path), "libc") })
 	if i < 0 {
 		t.Fatalf("no C library among %v", mappings)
 	}

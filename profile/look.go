@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+
+	"correlator/procscan"
 )
 
 // maxRegions bounds what the layout of one process takes: 512 KiB. The largest real processes have
@@ -38,8 +40,8 @@ func newLook(files *Files, process Process, old *layout) *look {
 }
 
 // regions makes regions of mappings, which it sorts.
-func (l *look) regions(mappings []Mapping) []region {
-	slices.SortFunc(mappings, func(x, y Mapping) int { return cmp.Compare(x.Start, y.Start) })
+func (l *look) regions(mappings []procscan.Mapping) []region {
+	slices.SortFunc(mappings, func(x, y procscan.Mapping) int { return cmp.Compare(x.Start, y.Start) })
 	regions := make([]region, 0, len(mappings))
 	for _, m := range mappings {
 		r := l.region(m)
@@ -76,7 +78,7 @@ func (l *look) withinLimit(regions []region) []region {
 // the one form that needs neither, and exporters describe it without a mapping, from which a
 // collector computes the same id. Another id (of the path, say) would be one that no backend finds.
 // The price is that the id is of this process alone.
-func (l *look) region(m Mapping) region {
+func (l *look) region(m procscan.Mapping) region {
 	r := region{
 		start: m.Start, end: m.End, offset: m.Offset,
 		of: mappedFile{m.Dev, m.Ino, maphash.String(l.files.seed, m.Path)},
@@ -107,7 +109,7 @@ func (l *look) region(m Mapping) region {
 
 // find returns the image that a mapping is of, and what to count. Both are nil for memory that
 // has none. Each file is opened once, however many mappings it has.
-func (l *look) find(m Mapping, of mappedFile) (*image, *atomic.Uint64) {
+func (l *look) find(m procscan.Mapping, of mappedFile) (*image, *atomic.Uint64) {
 	counters := &l.files.Mappings
 	if m.Path == vdsoName {
 		if l.files.vdso == nil || l.files.vdso.size != m.End-m.Start {

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"correlator/procscan"
 )
 
 // A compiler's memory is many mappings and one range.
@@ -14,7 +16,7 @@ func TestManyMappings(t *testing.T) {
 	p := &fakeProcess{}
 	const parts = 3 * maxRegions
 	for i := range uint64(parts) {
-		p.mappings = append(p.mappings, Mapping{Start: (i + 1) << 12, End: (i + 2) << 12})
+		p.mappings = append(p.mappings, procscan.Mapping{Start: (i + 1) << 12, End: (i + 2) << 12})
 	}
 	space := NewAddressSpace(files, pace)
 	update(t, space, p)
@@ -50,7 +52,7 @@ func TestManyFileMappings(t *testing.T) {
 		m.Start, m.End = (i+1)<<20, (i+1)<<20+size
 		p.mappings = append(p.mappings, m)
 	}
-	p.mappings = append(p.mappings, Mapping{Start: 0x1000, End: 0x2000})
+	p.mappings = append(p.mappings, procscan.Mapping{Start: 0x1000, End: 0x2000})
 	space := NewAddressSpace(files, pace)
 	update(t, space, p)
 	l := space.layout.Load()

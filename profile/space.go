@@ -6,15 +6,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-)
 
-// Mapping is an executable mapping of a process, a line of /proc/PID/maps.
-type Mapping struct {
-	Start, End uint64 // addresses in the process; End is the first one behind the mapping
-	Offset     uint64 // of Start in the file, in bytes
-	Dev, Ino   uint64 // of the file, as maps shows them; no file has inode 0
-	Path       string // of the file without " (deleted)", or a name in brackets, or empty
-}
+	"correlator/procscan"
+)
 
 // Process is where an address space comes from. Its methods are called by Update alone, and may
 // block.
@@ -22,10 +16,10 @@ type Process interface {
 	// ExecutableMappings returns the executable mappings, which become the caller's, so many at most
 	// as are good to keep for a while. Those of anonymous memory should be among them: code that a
 	// process compiled there is then known for what it is, and no reason to look again.
-	ExecutableMappings() ([]Mapping, error)
+	ExecutableMappings() ([]procscan.Mapping, error)
 	// Open opens the file of a mapping for reading. That it is this file, and a regular one, is for
 	// Open to make sure: the process may have mapped another one there since.
-	Open(m Mapping) (*os.File, error)
+	Open(m procscan.Mapping) (*os.File, error)
 }
 
 // AddressSpace is the executable memory of one process. After an exec it is that of another

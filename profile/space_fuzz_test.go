@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"slices"
 	"testing"
+
+	"correlator/procscan"
 )
 
 // FuzzUpdate looks twice at mappings of any bounds and offsets, some of a file, and holds every
@@ -26,7 +28,7 @@ func FuzzUpdate(f *testing.F) {
 			p := &fakeProcess{}
 			for ; len(b) >= 8 && len(p.mappings) < 64; b = b[8:] {
 				word := func(i int) uint64 { return uint64(binary.LittleEndian.Uint16(b[2*i:])) }
-				m := Mapping{Start: word(0) << 12, End: word(1) << 12}
+				m := procscan.Mapping{Start: word(0) << 12, End: word(1) << 12}
 				if word(3)&1 != 0 {
 					m.Offset, m.Dev, m.Ino, m.Path = word(2)<<12, real.Dev, real.Ino, real.Path
 				}
@@ -38,7 +40,7 @@ func FuzzUpdate(f *testing.F) {
 			}
 			addr := uint64(page)<<12 + 0x123
 			frame := space.AppendFrames(nil, []uint64{addr})[0]
-			covers := func(m Mapping) bool { return m.Start <= addr && addr < m.End }
+			covers := func(m procscan.Mapping) bool { return m.Start <= addr && addr < m.End }
 			if frame.File == nil {
 				if frame.Address != addr {
 					t.Fatalf("%+v", frame)
@@ -46,7 +48,7 @@ func FuzzUpdate(f *testing.F) {
 				continue
 			}
 			// Every segment of this library lies at its offset in the file.
-			if !slices.ContainsFunc(p.mappings, func(m Mapping) bool {
+			if !slices.ContainsFunc(p.mappings, func(m procscan.Mapping) bool {
 				return covers(m) && m.Path != "" && frame.Address == addr-m.Start+m.Offset
 			}) {
 				t.Fatalf("%+v of %+v", frame, p.mappings)

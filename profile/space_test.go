@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"correlator/procscan"
 )
 
 func (c *MappingCounters) all() [6]uint64 {
@@ -24,7 +26,7 @@ func TestLibrary(t *testing.T) {
 		files := newFiles(t)
 		m := libraryMapping(t, path, 0x7f1234567000)
 		space := NewAddressSpace(files, pace)
-		update(t, space, &fakeProcess{mappings: []Mapping{m}})
+		update(t, space, &fakeProcess{mappings: []procscan.Mapping{m}})
 
 		parsed := parse(t, path)
 		bias, ok := parsed.Bias(m.Start, m.Offset)
@@ -58,9 +60,9 @@ func TestInnerMapping(t *testing.T) {
 	inner.Start, inner.Offset = middle, libc.Offset+0x5000
 
 	files := newFiles(t)
-	of := func(m Mapping) Frame {
+	of := func(m procscan.Mapping) Frame {
 		space := NewAddressSpace(files, pace)
-		update(t, space, &fakeProcess{mappings: []Mapping{m}})
+		update(t, space, &fakeProcess{mappings: []procscan.Mapping{m}})
 		return space.AppendFrames(nil, []uint64{middle + 0x123})[0]
 	}
 	if a, b := of(libc), of(inner); a.File == nil || a != b {
@@ -86,24 +88,24 @@ func TestMappingsWithoutFile(t *testing.T) {
 	const start = 0x90000
 	for _, tt := range []struct {
 		name    string
-		m       Mapping
+		m       procscan.Mapping
 		counted [6]uint64
 	}{
-		{"none", Mapping{Start: start, End: start + 0x1000}, [6]uint64{}},
-		{"a name", Mapping{Start: start, End: start + 0x1000, Path: "[anon:code]"}, [6]uint64{}},
-		{"vsyscall", Mapping{Start: 0xffffffffff600000, End: 0xffffffffff601000, Path: "[vsyscall]"}, [6]uint64{}},
-		{"a path without an inode", Mapping{Start: start, End: start + 0x1000, Path: data}, [6]uint64{}},
+		{"none", procscan.Mapping{Start: start, End: start + 0x1000}, [6]uint64{}},
+		{"a name", procscan.Mapping{Start: start, End: start + 0x1000, Path: "[anon:code]"}, [6]uint64{}},
+		{"vsyscall", procscan.Mapping{Start: 0xffffffffff600000, End: 0xffffffffff601000, Path: "[vsyscall]"}, [6]uint64{}},
+		{"a path without an inode", procscan.Mapping{Start: start, End: start + 0x1000, Path: data}, [6]uint64{}},
 		{"missing file", missing, [6]uint64{1: 1}},
 		{"directory", directory, [6]uint64{2: 1}},
 		{"script", fileMapping(t, script, 0x30000, 0), [6]uint64{3: 1}},
 		{"cut ELF file", fileMapping(t, tooShort, 0x40000, 0), [6]uint64{3: 1}},
 		{"no segment there", behind, [6]uint64{4: 1}},
-		{"vdso of another size", Mapping{Start: start, End: start + 64<<12, Path: "[vdso]"}, [6]uint64{2: 1}},
+		{"vdso of another size", procscan.Mapping{Start: start, End: start + 64<<12, Path: "[vdso]"}, [6]uint64{2: 1}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			files := newFiles(t)
 			space := NewAddressSpace(files, pace)
-			update(t, space, &fakeProcess{mappings: []Mapping{tt.m}})
+			update(t, space, &fakeProcess{mappings: []procscan.Mapping{tt.m}})
 			if got := files.Mappings.all(); got != tt.counted {
 				t.Errorf("counted %v, want %v", got, tt.counted)
 			}
@@ -133,7 +135,7 @@ func TestUpdate(t *testing.T) {
 
 	files := newFiles(t)
 	space := NewAddressSpace(files, pace)
-	p := &fakeProcess{mappings: []Mapping{lateMapping, first}}
+	p := &fakeProcess{mappings: []procscan.Mapping{lateMapping, first}}
 	update(t, space, p)
 	if want := []string{first.Path, late}; !slices.Equal(p.opened, want) {
 		t.Fatalf("opened %v", p.opened)
@@ -143,7 +145,7 @@ func TestUpdate(t *testing.T) {
 		t.Fatal(err)
 	}
 	writeFile(t, late, string(contents))
-	p.mappings, p.opened = []Mapping{moved, first, lateMapping}, nil
+	p.mappings, p.opened = []procscan.Mapping{moved, first, lateMapping}, nil
 	update(t, space, p)
 	if want := []string{late, moved.Path}; !slices.Equal(p.opened, want) {
 		t.Fatalf("opened %v", p.opened)
@@ -171,7 +173,7 @@ func TestUpdate(t *testing.T) {
 	other := first
 	other.Ino++
 	other.Path = late
-	p.mappings = []Mapping{other}
+	p.mappings = []procscan.Mapping{other}
 	update(t, space, p)
 	if frames := space.AppendFrames(nil, []uint64{first.Start + 5, moved.Start + 6}); frames[0].File.Path != late || frames[1].File != nil {
 		t.Errorf("%+v", frames)
@@ -183,23 +185,23 @@ func TestVersion(t *testing.T) {
 	files := newFiles(t)
 	space, other := NewAddressSpace(files, pace), NewAddressSpace(files, pace)
 	first, second := libraryMapping(t, library, 0x10000), libraryMapping(t, library, 0x30000)
-	code := Mapping{Start: 0x20000, End: 0x21000}
+	code := procscan.Mapping{Start: 0x20000, End: 0x21000}
 	seen := map[uint64]bool{space.Version(): true}
 	p := &fakeProcess{}
 	for i, tt := range []struct {
-		mappings []Mapping
+		mappings []procscan.Mapping
 		err      error
 		changed  bool
 	}{
 		{nil, errors.New("no mappings"), false},
 		{nil, nil, false},
-		{[]Mapping{first}, nil, true},
-		{[]Mapping{first}, nil, false},
-		{[]Mapping{first, code}, nil, false}, // no address in it had another frame before
-		{[]Mapping{code}, errors.New("no mappings"), false},
-		{[]Mapping{first, code, second}, nil, true},
-		{[]Mapping{code, second}, nil, true},
-		{[]Mapping{first, code, second}, nil, true},
+		{[]procscan.Mapping{first}, nil, true},
+		{[]procscan.Mapping{first}, nil, false},
+		{[]procscan.Mapping{first, code}, nil, false}, // no address in it had another frame before
+		{[]procscan.Mapping{code}, errors.New("no mappings"), false},
+		{[]procscan.Mapping{first, code, second}, nil, true},
+		{[]procscan.Mapping{code, second}, nil, true},
+		{[]procscan.Mapping{first, code, second}, nil, true},
 	} {
 		p.mappings, p.err = tt.mappings, tt.err
 		before := space.Version()
@@ -222,7 +224,7 @@ func TestVersion(t *testing.T) {
 
 func TestFailedUpdate(t *testing.T) {
 	now := time.Now()
-	p := &fakeProcess{mappings: []Mapping{libraryMapping(t, library, 0x10000)}}
+	p := &fakeProcess{mappings: []procscan.Mapping{libraryMapping(t, library, 0x10000)}}
 	space := NewAddressSpace(newFiles(t), pace)
 	if !space.Stale(now) {
 		t.Error("not stale before the first look")
@@ -253,7 +255,7 @@ func TestFailedUpdate(t *testing.T) {
 // A process at its end has lost its memory; its last stacks come later.
 func TestNoMappings(t *testing.T) {
 	space := NewAddressSpace(newFiles(t), pace)
-	p := &fakeProcess{mappings: []Mapping{libraryMapping(t, library, 0x10000)}}
+	p := &fakeProcess{mappings: []procscan.Mapping{libraryMapping(t, library, 0x10000)}}
 	update(t, space, p)
 	version := space.Version()
 	p.mappings = nil
@@ -273,7 +275,7 @@ func TestSlowProcess(t *testing.T) {
 	space := NewAddressSpace(newFiles(t), pace)
 	const took = 10 * time.Millisecond
 	p := &fakeProcess{
-		mappings: []Mapping{{Start: 0x1000, End: 0x2000}},
+		mappings: []procscan.Mapping{{Start: 0x1000, End: 0x2000}},
 		onRead:   func() { time.Sleep(took) },
 	}
 	for _, err := range []error{nil, errors.New("no mappings")} {
@@ -292,7 +294,7 @@ func TestSlowProcess(t *testing.T) {
 // What is invalidated while a look is under way may have changed behind it.
 func TestInvalidateDuringUpdate(t *testing.T) {
 	space := NewAddressSpace(newFiles(t), pace)
-	p := &fakeProcess{mappings: []Mapping{{Start: 0x1000, End: 0x2000}}}
+	p := &fakeProcess{mappings: []procscan.Mapping{{Start: 0x1000, End: 0x2000}}}
 	update(t, space, p)
 	if space.Stale(time.Now()) {
 		t.Fatal("stale")
@@ -314,7 +316,7 @@ func TestConcurrentUse(t *testing.T) {
 	files := newFiles(t)
 	space := NewAddressSpace(files, pace)
 	m := libraryMapping(t, library, 0x10000)
-	update(t, space, &fakeProcess{mappings: []Mapping{m}})
+	update(t, space, &fakeProcess{mappings: []procscan.Mapping{m}})
 	var readers sync.WaitGroup
 	const stacks = 1000
 	for range 4 {
@@ -332,7 +334,7 @@ func TestConcurrentUse(t *testing.T) {
 		})
 	}
 	for i := range uint64(100) {
-		update(t, space, &fakeProcess{mappings: []Mapping{m, {Start: 0x100000, End: 0x100001 + i}}})
+		update(t, space, &fakeProcess{mappings: []procscan.Mapping{m, {Start: 0x100000, End: 0x100001 + i}}})
 	}
 	readers.Wait()
 	if files.Frames.File.Load() != 4*stacks || files.Frames.Unknown.Load() != 4*stacks {
@@ -375,7 +377,7 @@ func TestAppendFramesBeyondUserSpace(t *testing.T) {
 func TestAppendFramesAllocatesNothing(t *testing.T) {
 	space := NewAddressSpace(newFiles(t), pace)
 	m := libraryMapping(t, library, 0x10000)
-	update(t, space, &fakeProcess{mappings: []Mapping{m}})
+	update(t, space, &fakeProcess{mappings: []procscan.Mapping{m}})
 	stack := []uint64{m.Start, m.Start + 1, 0x1234, m.Start + 2}
 	frames := make([]Frame, 0, len(stack))
 	if n := testing.AllocsPerRun(100, func() { frames = space.AppendFrames(frames[:0], stack) }); n != 0 {

@@ -37,21 +37,21 @@ func newFiles(t testing.TB) *Files {
 
 // fakeProcess has the mappings that a test gives it. The path of a mapping is that of the file.
 type fakeProcess struct {
-	mappings []Mapping
+	mappings []procscan.Mapping
 	err      error
 	opened   []string
 	files    []*os.File // of opened
 	onRead   func()
 }
 
-func (p *fakeProcess) ExecutableMappings() ([]Mapping, error) {
+func (p *fakeProcess) ExecutableMappings() ([]procscan.Mapping, error) {
 	if p.onRead != nil {
 		p.onRead()
 	}
-	return append([]Mapping(nil), p.mappings...), p.err
+	return append([]procscan.Mapping(nil), p.mappings...), p.err
 }
 
-func (p *fakeProcess) Open(m Mapping) (*os.File, error) {
+func (p *fakeProcess) Open(m procscan.Mapping) (*os.File, error) {
 	p.opened = append(p.opened, m.Path)
 	file, err := os.Open(m.Path)
 	if err == nil {
@@ -81,26 +81,20 @@ func openProcess(t testing.TB, pid int) liveProcess {
 	return liveProcess{handle}
 }
 
-func (p liveProcess) ExecutableMappings() ([]Mapping, error) {
+func (p liveProcess) ExecutableMappings() ([]procscan.Mapping, error) {
 	all, err := p.handle.ExecutableMemory()
 	if errors.Is(err, procscan.ErrTooMany) {
 		err = nil
 	}
-	found := make([]Mapping, len(all))
-	for i, m := range all {
-		found[i] = Mapping{m.Start, m.End, m.Offset, m.Dev, m.Ino, m.Path}
-	}
-	return found, err
+	return all, err
 }
 
-func (p liveProcess) Open(m Mapping) (*os.File, error) {
-	return p.handle.OpenMapped(procscan.Mapping{
-		Start: m.Start, End: m.End, Offset: m.Offset, Dev: m.Dev, Ino: m.Ino, Path: m.Path,
-	})
+func (p liveProcess) Open(m procscan.Mapping) (*os.File, error) {
+	return p.handle.OpenMapped(m)
 }
 
 // mapping returns the first mapping of a live process with a path.
-func (p liveProcess) mapping(t testing.TB, path string) Mapping {
+func (p liveProcess) mapping(t testing.TB, path string) procscan.Mapping {
 	t.Helper()
 	found, err := p.ExecutableMappings()
 	if err != nil {
@@ -112,7 +106,7 @@ func (p liveProcess) mapping(t testing.TB, path string) Mapping {
 		}
 	}
 	t.Fatalf("process %d has no executable mapping of %s", p.handle.Identity().PID, path)
-	return Mapping{}
+	return procscan.Mapping{}
 }
 
 // space returns the address space of a live process.
@@ -190,7 +184,7 @@ func startStackProgram(t testing.TB, program string) *stackProgram {
 
 // libraryMapping is the mapping of the executable segment of an ELF file, page by page as loaders
 // map it, at some address.
-func libraryMapping(t testing.TB, path string, start uint64) Mapping {
+func libraryMapping(t testing.TB, path string, start uint64) procscan.Mapping {
 	t.Helper()
 	f, err := elf.Open(path)
 	if err != nil {
@@ -205,11 +199,11 @@ func libraryMapping(t testing.TB, path string, start uint64) Mapping {
 		}
 	}
 	t.Fatalf("%s has no executable segment", path)
-	return Mapping{}
+	return procscan.Mapping{}
 }
 
 // fileMapping is a mapping of a page of any file.
-func fileMapping(t testing.TB, path string, start, offset uint64) Mapping {
+func fileMapping(t testing.TB, path string, start, offset uint64) procscan.Mapping {
 	t.Helper()
 	info, err := os.Stat(path)
 	if err != nil {
@@ -219,7 +213,7 @@ func fileMapping(t testing.TB, path string, start, offset uint64) Mapping {
 		t.Fatal(err)
 	}
 	stat := info.Sys().(*syscall.Stat_t)
-	return Mapping{Start: start, End: start + 0x1000, Offset: offset, Dev: stat.Dev, Ino: stat.Ino, Path: path}
+	return procscan.Mapping{Start: start, End: start + 0x1000, Offset: offset, Dev: stat.Dev, Ino: stat.Ino, Path: path}
 }
 
 func update(t testing.TB, space *AddressSpace, p Process) {

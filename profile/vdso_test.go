@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"testing"
+
+	"correlator/procscan"
 )
 
 // A vDSO without a build id is none.
@@ -38,7 +40,7 @@ func TestNoVDSO(t *testing.T) {
 		t.Fatal(err)
 	}
 	space := NewAddressSpace(files, pace)
-	update(t, space, &fakeProcess{mappings: []Mapping{{Start: 0x1000, End: 0x3000, Path: vdsoName}}})
+	update(t, space, &fakeProcess{mappings: []procscan.Mapping{{Start: 0x1000, End: 0x3000, Path: vdsoName}}})
 	if frames := space.AppendFrames(nil, []uint64{0x1010}); frames[0] != (Frame{Address: 0x1010}) || files.Mappings.NotRead.Load() != 1 {
 		t.Errorf("%+v, counted %v", frames, files.Mappings.all())
 	}

@@ -8,6 +8,7 @@ import (
 
 	"correlator/elfsym"
 	"correlator/memread"
+	"correlator/procscan"
 )
 
 // FuzzResolve: whatever the process holds, the outcome is a rule within its bounds
@@ -35,7 +36,7 @@ func FuzzResolve(f *testing.F) {
 		}
 		lib := library(machine, kind)
 		m := new(image).bytes(second, argument...).bytes(first, code...).words(pairAddr, first, second)
-		rule, err := Resolve(lib, bias, m, []Mapping{{Start: first, End: first + 1, Path: file}})
+		rule, err := Resolve(lib, bias, m, []procscan.Mapping{{Start: first, End: first + 1, Path: file}})
 		if err != nil {
 			known := errors.Is(err, ErrUnresolved) || errors.Is(err, ErrUnsupported) || errors.Is(err, ErrMalformed)
 			if rule != (Rule{}) || !known {

@@ -13,6 +13,7 @@ import (
 	"correlator/internal/demo"
 	"correlator/internal/testenv"
 	"correlator/memread"
+	"correlator/procscan"
 )
 
 // target is a real process that has loaded an agent library.
@@ -20,7 +21,7 @@ type target struct {
 	*memread.Process
 	lib      *elfsym.Library
 	bias     uint64
-	mappings []Mapping
+	mappings []procscan.Mapping
 }
 
 // inspect opens a process whose library is at the path, as we see it, and was loaded at bias.
@@ -47,14 +48,14 @@ func inspect(t testing.TB, pid int, library string, bias uint64) *target {
 
 // readMappings returns the file mappings of a process, executable or not: an emulator maps
 // the code of its program as data.
-func readMappings(t testing.TB, pid int) (mappings []Mapping) {
+func readMappings(t testing.TB, pid int) (mappings []procscan.Mapping) {
 	t.Helper()
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(maps)) {
-		var m Mapping
+		var m procscan.Mapping
 		var skip string
 		if _, err := fmt.Sscanf(line, "%x-%x %s %s %s %s %s", &m.Start, &m.End, &skip, &skip, &skip, &skip, &m.Path); err == nil {
 			mappings = append(mappings, m)

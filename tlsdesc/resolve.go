@@ -6,6 +6,7 @@ import (
 
 	"correlator/elfsym"
 	"correlator/memread"
+	"correlator/procscan"
 )
 
 // Resolve works out the rule for a library that is loaded at bias (load address
@@ -26,7 +27,7 @@ import (
 //
 // A rule holds until the library is unloaded or the process executes another
 // program.
-func Resolve(lib *elfsym.Library, bias uint64, mem Memory, mappings []Mapping) (Rule, error) {
+func Resolve(lib *elfsym.Library, bias uint64, mem Memory, mappings []procscan.Mapping) (Rule, error) {
 	p, ok := platformOf(lib.Machine)
 	if !ok {
 		return Rule{}, fmt.Errorf("%w: machine %v", ErrUnsupported, lib.Machine)
@@ -56,7 +57,7 @@ type variable struct {
 	lib      *elfsym.Library
 	bias     uint64
 	platform platform
-	mappings []Mapping
+	mappings []procscan.Mapping
 }
 
 // pair is what the loader fills in for the relocation: {resolver, argument} for

@@ -8,6 +8,7 @@ import (
 
 	"correlator/elfsym"
 	"correlator/memread"
+	"correlator/procscan"
 )
 
 // Where things are in the images of these tests.
@@ -32,14 +33,14 @@ func library(machine elf.Machine, kind elfsym.RelocationKind) *elfsym.Library {
 }
 
 // mapped is a process that maps the files, the last of them with the resolver.
-func mapped(files ...string) []Mapping {
-	mappings := []Mapping{
+func mapped(files ...string) []procscan.Mapping {
+	mappings := []procscan.Mapping{
 		{Start: bias, End: bias + 0x1000, Path: "/tmp/elastic-jvmti-linux-x64-0-1.so"},
 		{Start: 0x5500_0000_0000, End: 0x5500_0000_1000, Path: "/usr/bin/java"},
 	}
 	for i, file := range files {
 		start := uint64(resolver&^0xfff) - uint64(len(files)-1-i)<<32
-		mappings = append(mappings, Mapping{Start: start, End: start + 0x1000, Path: file})
+		mappings = append(mappings, procscan.Mapping{Start: start, End: start + 0x1000, Path: file})
 	}
 	return mappings
 }

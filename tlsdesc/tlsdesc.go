@@ -46,13 +46,6 @@ type Memory interface {
 	ReadBatch(requests []memread.Request) error
 }
 
-// Mapping is an executable file mapping of the process. Path is without the
-// " (deleted)" that the kernel adds to the name of an unlinked file.
-type Mapping struct {
-	Start, End uint64
-	Path       string
-}
-
 // Libc is the C library that loaded the library and lays out its threads.
 type Libc uint8
 

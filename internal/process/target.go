@@ -308,15 +308,11 @@ func (t *Target) Resolve() error {
 	if err != nil && !errors.Is(err, procscan.ErrTooMany) {
 		return err
 	}
-	files := make([]tlsdesc.Mapping, len(mappings))
-	for i, m := range mappings {
-		files[i] = tlsdesc.Mapping{Start: m.Start, End: m.End, Path: m.Path}
-	}
 	img := t.publishing
 	if _, err := t.memory.Read(img.pairAddr(), t.pair[:]); err != nil {
 		return err
 	}
-	t.rule, t.ruleErr = tlsdesc.Resolve(img.library, img.bias, t.memory, files)
+	t.rule, t.ruleErr = tlsdesc.Resolve(img.library, img.bias, t.memory, mappings)
 	t.ruleErr = WithReason(ReasonTLS, t.ruleErr)
 	return t.ruleErr
 }

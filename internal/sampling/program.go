@@ -191,22 +191,16 @@ func (s *Sampling) report(held *PendingSample) {
 // executable is the executable memory of a process, for package profile.
 type executable struct{ handle *procscan.Handle }
 
-func (e executable) ExecutableMappings() ([]profile.Mapping, error) {
+func (e executable) ExecutableMappings() ([]procscan.Mapping, error) {
 	found, err := e.handle.ExecutableMemory()
 	if err != nil && len(found) == 0 {
 		return nil, err
 	}
-	mappings := make([]profile.Mapping, len(found)) // some of them, if there are too many
-	for i, m := range found {
-		mappings[i] = profile.Mapping{Start: m.Start, End: m.End, Offset: m.Offset, Dev: m.Dev, Ino: m.Ino, Path: m.Path}
-	}
-	return mappings, nil
+	return found, nil // the first ones, if there are too many
 }
 
-func (e executable) Open(m profile.Mapping) (*os.File, error) {
-	file, err := e.handle.OpenMapped(procscan.Mapping{
-		Start: m.Start, End: m.End, Offset: m.Offset, Dev: m.Dev, Ino: m.Ino, Path: m.Path,
-	})
+func (e executable) Open(m procscan.Mapping) (*os.File, error) {
+	file, err := e.handle.OpenMapped(m)
 	if err != nil {
 		return nil, fmt.Errorf("opening mapped file %q: %w", m.Path, err)
 	}

@@ -116,13 +116,9 @@ func rule(t *testing.T, p *demo.Process, handle *procscan.Handle) tlsdesc.Rule {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := make([]tlsdesc.Mapping, len(mappings))
-	for i, m := range mappings {
-		files[i] = tlsdesc.Mapping{Start: m.Start, End: m.End, Path: m.Path}
-	}
 	memory := memread.Open("/proc", p.PID)
 	defer memory.Close()
-	rule, err := tlsdesc.Resolve(parsed, p.Loaded().Base, memory, files)
+	rule, err := tlsdesc.Resolve(parsed, p.Loaded().Base, memory, mappings)
 	if err != nil {
 		t.Fatal(err)
 	}
