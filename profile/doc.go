@@ -53,13 +53,3 @@
 // frames there are, because those are what the collector gets. It starts at the leaf, so two
 // samples of one deep stack still agree.
 package profile
-
-import "errors"
-
-var (
-	// ErrHidden: the kernel shows its addresses to nobody like us (kptr_restrict, or a missing
-	// CAP_SYSLOG).
-	ErrHidden = errors.New("kernel addresses are hidden")
-	// ErrNoBuildID: the kernel was linked without a GNU build id.
-	ErrNoBuildID = errors.New("kernel has no build id")
-)

@@ -15,7 +15,11 @@ import (
 	"time"
 
 	"correlator/elfsym"
+	"correlator/internal/kallsyms"
 )
+
+// errNoBuildID means that the kernel was linked without a GNU build id.
+var errNoBuildID = errors.New("kernel has no build id")
 
 // kernelPath is the path of the kernel's own file, which has none: where it was booted from is not
 // known. It is the name of the file with symbols.
@@ -26,20 +30,16 @@ const (
 	maxNotesBytes = 64 << 10
 	// maxModulesBytes bounds /proc/modules: a machine with 300 modules has 20 KiB.
 	maxModulesBytes = 4 << 20
-	// maxKallsymsBytes bounds /proc/kallsyms: kernels with everything built in have 15 MiB.
-	maxKallsymsBytes = 256 << 20
-	// maxAddressBytes holds "0x", 16 digits and a newline.
-	maxAddressBytes = 32
 )
 
 // Kernel is the code of the running kernel and its modules. It is safe for concurrent use.
 //
-// Where the kernel hides its addresses there is no Kernel (ErrHidden), and the right thing is to
+// Where the kernel hides its addresses there is no Kernel (kallsyms.ErrHidden), and the right thing is to
 // take no kernel stacks at all. Their frames could only be anonymous ones with addresses that
 // differ from boot to boot and from machine to machine, and so would the ids; and they would publish
 // what the machine was told to hide. Without them the id is that of the user's half, as from a
 // sampler that does not look into the kernel. The same goes for a kernel without a build id
-// (ErrNoBuildID). A nil *Kernel does that: it appends no frames.
+// (errNoBuildID). A nil *Kernel does that: it appends no frames.
 //
 // Code in neither kernel nor module (eBPF programs, trampolines of ftrace) has unknown addresses.
 type Kernel struct {
@@ -53,14 +53,14 @@ type Kernel struct {
 }
 
 // NewKernel reads where the kernel and its modules are, below procRoot (/proc) and sysRoot (/sys).
-// ErrHidden and ErrNoBuildID say that the kernel does not tell. It takes some 50 ms: the end
+// The error is kallsyms.ErrHidden where the kernel hides its addresses. It takes some 50 ms: the end
 // of the text can be one of the last symbols of /proc/kallsyms.
 func NewKernel(procRoot, sysRoot string, pace Pace, now time.Time) (*Kernel, error) {
 	k := &Kernel{procRoot: procRoot, sysRoot: sysRoot, pace: pace}
 	k.layout.Store(&layout{space: kernelSpace()})
 	var err error
 	if k.text, err = readKernelText(filepath.Join(procRoot, "kallsyms")); err != nil {
-		return nil, fmt.Errorf("reading kernel symbols: %w", err)
+		return nil, fmt.Errorf("finding the kernel's text: %w", err)
 	}
 	k.text.file, err = readNotes(filepath.Join(sysRoot, "kernel", "notes"), kernelPath)
 	if err != nil {
@@ -127,13 +127,13 @@ func (f *File) equal(other *File) bool { return f != nil && other != nil && *f =
 func readKernelText(path string) (region, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) { // built without CONFIG_KALLSYMS
-		return region{}, fmt.Errorf("%w: %w", ErrHidden, err)
+		return region{}, fmt.Errorf("%w: %w", kallsyms.ErrHidden, err)
 	}
 	if err != nil {
 		return region{}, err
 	}
 	defer file.Close()
-	start, end, err := parseKallsyms(io.LimitReader(file, maxKallsymsBytes))
+	start, end, err := kallsyms.Text(file)
 	return region{start: start, end: end, bias: start}, err
 }
 
@@ -161,17 +161,12 @@ func (k *Kernel) readModules() ([]region, error) {
 // other things. A module without a build id has an anonymous file id, and its frames the addresses
 // that they have now.
 func (k *Kernel) readModule(m module) (region, bool) {
-	dir := filepath.Join(k.sysRoot, "module", m.name)
-	text, err := readFile(filepath.Join(dir, "sections", ".text"), maxAddressBytes)
-	if err != nil {
-		return region{}, false
-	}
-	start, ok := parseAddress(text)
-	if !ok || start < m.start || start >= m.end {
+	start, err := kallsyms.ModuleText(k.sysRoot, m.name)
+	if err != nil || start < m.start || start >= m.end {
 		return region{}, false
 	}
 	r := region{start: start, end: m.end}
-	if file, err := readNotes(filepath.Join(dir, "notes", ".note.gnu.build-id"), m.name); err == nil {
+	if file, err := readNotes(filepath.Join(k.sysRoot, "module", m.name, "notes", ".note.gnu.build-id"), m.name); err == nil {
 		r.file, r.bias = file, start
 	}
 	return r, true
@@ -182,14 +177,14 @@ func (k *Kernel) readModule(m module) (region, bool) {
 func readNotes(path, name string) (*File, error) {
 	notes, err := readFile(path, maxNotesBytes)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %w", ErrNoBuildID, err)
+		return nil, fmt.Errorf("%w: %w", errNoBuildID, err)
 	}
 	if err != nil {
 		return nil, err
 	}
 	id := elfsym.GNUBuildID(notes)
 	if id == nil {
-		return nil, ErrNoBuildID
+		return nil, errNoBuildID
 	}
 	text := hex.EncodeToString(id)
 	return &File{ID: newFNV().add([]byte(text)).sum(), Kind: KernelFrame, BuildID: text, Path: name}, nil

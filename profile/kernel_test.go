@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"correlator/internal/kallsyms"
 	"correlator/internal/testenv"
 )
 
@@ -194,13 +195,13 @@ func TestNoKernel(t *testing.T) {
 	}{
 		{"hidden", func(k fakeKernel) {
 			k.write("proc/kallsyms", "0000000000000000 T _stext\n0000000000000000 T _text\n0000000000000000 T _etext\n")
-		}, ErrHidden},
-		{"no kallsyms", func(k fakeKernel) { os.Remove(filepath.Join(k.dir, "proc/kallsyms")) }, ErrHidden},
-		{"no text", func(k fakeKernel) { k.write("proc/kallsyms", "ffffffff81000000 T schedule\n") }, errNoText},
-		{"no notes", func(k fakeKernel) { os.Remove(filepath.Join(k.dir, "sys/kernel/notes")) }, ErrNoBuildID},
+		}, kallsyms.ErrHidden},
+		{"no kallsyms", func(k fakeKernel) { os.Remove(filepath.Join(k.dir, "proc/kallsyms")) }, kallsyms.ErrHidden},
+		{"no text", func(k fakeKernel) { k.write("proc/kallsyms", "ffffffff81000000 T schedule\n") }, kallsyms.ErrNoText},
+		{"no notes", func(k fakeKernel) { os.Remove(filepath.Join(k.dir, "sys/kernel/notes")) }, errNoBuildID},
 		{"no build id", func(k fakeKernel) {
 			k.write("sys/kernel/notes", strings.Replace(gnuNote("12345678901234567890"), "GNU", "XEN", 1))
-		}, ErrNoBuildID},
+		}, errNoBuildID},
 		{"modules", func(k fakeKernel) { os.Mkdir(filepath.Join(k.dir, "proc/modules"), 0o700) }, syscall.EISDIR},
 	} {
 		fake := newFakeKernel(t)
@@ -221,7 +222,7 @@ func TestNoKernel(t *testing.T) {
 func TestLiveKernel(t *testing.T) {
 	testenv.NeedRoot(t) // for kallsyms
 	k, err := NewKernel("/proc", "/sys", pace, time.Now())
-	if errors.Is(err, ErrHidden) || errors.Is(err, ErrNoBuildID) {
+	if errors.Is(err, kallsyms.ErrHidden) || errors.Is(err, errNoBuildID) {
 		testenv.Missing(t, err.Error())
 	}
 	if err != nil {

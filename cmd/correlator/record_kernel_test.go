@@ -8,19 +8,19 @@ import (
 	"testing"
 
 	"correlator/internal/demo"
-	"correlator/internal/symbols"
+	"correlator/internal/kallsyms"
 	"correlator/internal/testenv"
 )
 
 // What a process does in a system call has the kernel's names, and its way there that of the vDSO.
 func TestRecordKernelStacks(t *testing.T) {
 	needSampler(t)
-	kallsyms, err := os.Open("/proc/kallsyms")
+	file, err := os.Open("/proc/kallsyms")
 	if err != nil {
 		testenv.Missing(t, "needs /proc/kallsyms")
 	}
-	defer kallsyms.Close()
-	if _, err := symbols.KernelText(kallsyms); err != nil {
+	defer file.Close()
+	if _, _, err := kallsyms.Text(file); err != nil {
 		testenv.Missing(t, "needs to be shown kernel addresses")
 	}
 	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1, Service: "system-calls"})

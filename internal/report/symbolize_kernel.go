@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/elfsym"
+	"correlator/internal/kallsyms"
 	"correlator/internal/symbols"
 	"correlator/profile"
 )
@@ -25,9 +26,6 @@ const (
 	// vmlinuxPath and vdsoPath are what package profile calls the kernel's own file and the vDSO.
 	vmlinuxPath = "vmlinux"
 	vdsoPath    = "[vdso]"
-
-	// maxAddressBytes holds "0x", 16 digits and a newline.
-	maxAddressBytes = 32
 )
 
 // kernelNames are the names of addresses in the kernel's memory.
@@ -71,11 +69,11 @@ func readKernel(ctx context.Context, procRoot, sysFS string, frames []profile.Fr
 		var err error
 		if f.File.Path == vmlinuxPath {
 			err = readKallsyms(ctx, procRoot, func(r io.Reader) (err error) {
-				text, err = symbols.KernelText(r)
+				text, _, err = kallsyms.Text(r)
 				return err
 			})
 		} else {
-			text, err = moduleText(sysFS, f.File.Path)
+			text, err = kallsyms.ModuleText(sysFS, f.File.Path)
 		}
 		if err == nil {
 			k.text[f.File.Path] = text
@@ -101,19 +99,6 @@ func readKallsyms(ctx context.Context, procRoot string, read func(io.Reader) err
 	}
 	defer file.Close()
 	return read(io.NewSectionReader(symbols.Until(ctx, file), 0, math.MaxInt64))
-}
-
-func moduleText(sysFS, module string) (uint64, error) {
-	file, err := os.Open(filepath.Join(sysFS, "module", module, "sections/.text"))
-	if err != nil {
-		return 0, err
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxAddressBytes))
-	if err != nil {
-		return 0, err
-	}
-	return symbols.ParseModuleText(text)
 }
 
 // readVDSO names addresses of the vDSO by that in our own memory, if it is the same one.

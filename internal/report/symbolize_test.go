@@ -14,6 +14,7 @@ import (
 
 	"correlator/elfsym"
 	"correlator/internal/demo"
+	"correlator/internal/kallsyms"
 	"correlator/internal/record"
 	"correlator/internal/symbols"
 	"correlator/internal/testenv"
@@ -183,12 +184,12 @@ func TestNamesOfTheKernel(t *testing.T) {
 	testenv.NeedRoot(t)
 	vmlinux := &profile.File{ID: profile.FileID{1}, Kind: profile.KernelFrame, Path: vmlinuxPath}
 	frames := []profile.Frame{{File: vmlinux, Address: 0}}
-	kallsyms, err := os.Open("/proc/kallsyms")
+	file, err := os.Open("/proc/kallsyms")
 	if err != nil {
 		testenv.Missing(t, "needs /proc/kallsyms")
 	}
-	defer kallsyms.Close()
-	if _, err := symbols.KernelText(kallsyms); err != nil {
+	defer file.Close()
+	if _, _, err := kallsyms.Text(file); err != nil {
 		testenv.Missing(t, "needs to be shown kernel addresses")
 	}
 	k := readKernel(t.Context(), "/proc", "/sys", frames)

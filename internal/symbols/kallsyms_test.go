@@ -6,10 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	"correlator/internal/kallsyms"
 	"correlator/internal/testenv"
 )
 
-const kallsyms = `0000000000000000 A fixed_percpu_data
+const kallsymsText = `0000000000000000 A fixed_percpu_data
 ffffffff81000000 T _stext
 ffffffff81000000 T startup_64
 ffffffff81000040 t secondary_startup
@@ -40,31 +41,12 @@ func TestReadKallsyms(t *testing.T) {
 		addrs = append(addrs, addr)
 	}
 	q := NewQuery(addrs)
-	if err := q.ReadKallsyms(strings.NewReader(kallsyms)); err != nil {
+	if err := q.ReadKallsyms(strings.NewReader(kallsymsText)); err != nil {
 		t.Fatal(err)
 	}
 	for addr, name := range want {
 		if q.Name(addr) != name {
 			t.Errorf("%#x: %q, want %q", addr, q.Name(addr), name)
-		}
-	}
-}
-
-func TestKernelText(t *testing.T) {
-	if start, err := KernelText(strings.NewReader(kallsyms)); err != nil || start != 0xffffffff81000000 {
-		t.Errorf("%#x, %v", start, err)
-	}
-	for _, text := range []string{"", "0000000000000000 T _stext\n", "ffffffff81000000 T main\n"} {
-		if _, err := KernelText(strings.NewReader(text)); !errors.Is(err, ErrNoText) {
-			t.Errorf("%q: %v", text, err)
-		}
-	}
-	if start, err := ParseModuleText([]byte("0xffffffffc0a5f000\n")); err != nil || start != 0xffffffffc0a5f000 {
-		t.Errorf("%#x, %v", start, err)
-	}
-	for _, text := range []string{"", "0x0000000000000000\n", "x"} {
-		if _, err := ParseModuleText([]byte(text)); !errors.Is(err, ErrNoText) {
-			t.Errorf("%q: %v", text, err)
 		}
 	}
 }
@@ -77,8 +59,8 @@ func TestRunningKernel(t *testing.T) {
 		testenv.Missing(t, "needs /proc/kallsyms")
 	}
 	defer file.Close()
-	start, err := KernelText(file)
-	if errors.Is(err, ErrNoText) {
+	start, _, err := kallsyms.Text(file)
+	if errors.Is(err, kallsyms.ErrHidden) {
 		testenv.Missing(t, "needs to be shown kernel addresses")
 	}
 	if err != nil {
