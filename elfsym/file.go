@@ -10,7 +10,6 @@ import (
 )
 
 const (
-	headerBytes        = 64 // sizeof(Elf64_Ehdr)
 	programHeaderBytes = 56 // sizeof(Elf64_Phdr), the only e_phentsize that loaders take
 
 	// maxProgramHeaders is what fits in 64 KiB, where the kernel stops to
@@ -79,45 +78,26 @@ func parseHeaders(r io.ReaderAt, size int64) (*headers, error) {
 }
 
 // readHeader checks the ELF header and returns where the program headers are.
-// The fields used (Elf64_Ehdr in elf.h; all little-endian):
-//
-//	offset size field
-//	     0    4 magic number
-//	     4    1 EI_CLASS
-//	     5    1 EI_DATA
-//	    18    2 e_machine
-//	    32    8 e_phoff
-//	    54    2 e_phentsize
-//	    56    2 e_phnum
 func (h *headers) readHeader() (table, error) {
-	var b [headerBytes]byte
-	if err := h.pages.read(0, b[:min(headerBytes, h.pages.size)]); err != nil {
+	b := make([]byte, min(headerBytes, h.pages.size))
+	if err := h.pages.read(0, b); err != nil {
 		return table{}, err
 	}
-	if string(b[:len(elf.ELFMAG)]) != elf.ELFMAG {
-		return table{}, ErrNotELF
+	header, err := decodeHeader(b)
+	if err != nil {
+		return table{}, err
 	}
-	if h.pages.size < headerBytes {
-		return table{}, fmt.Errorf("%w: %d bytes", ErrTruncated, h.pages.size)
-	}
-	class, data := elf.Class(b[elf.EI_CLASS]), elf.Data(b[elf.EI_DATA])
-	if class != elf.ELFCLASS64 || data != elf.ELFDATA2LSB {
-		return table{}, fmt.Errorf("%w: %v, %v", ErrClass, class, data)
-	}
-	h.file.Machine = elf.Machine(binary.LittleEndian.Uint16(b[18:]))
-	if h.file.Machine != elf.EM_X86_64 && h.file.Machine != elf.EM_AARCH64 {
+	if h.file.Machine = header.machine; h.file.Machine != elf.EM_X86_64 && h.file.Machine != elf.EM_AARCH64 {
 		return table{}, fmt.Errorf("%w: %v", ErrMachine, h.file.Machine)
 	}
-
-	entryBytes := binary.LittleEndian.Uint16(b[54:])
-	count := uint64(binary.LittleEndian.Uint16(b[56:]))
-	if count > 0 && entryBytes != programHeaderBytes {
-		return table{}, fmt.Errorf("%w: program headers of %d bytes", ErrMalformed, entryBytes)
+	programs := header.programs
+	if programs.count > 0 && programs.entryBytes != programHeaderBytes {
+		return table{}, fmt.Errorf("%w: program headers of %d bytes", ErrMalformed, programs.entryBytes)
 	}
-	if count > maxProgramHeaders {
-		return table{}, fmt.Errorf("%w: %d program headers, at most %d", ErrLimit, count, maxProgramHeaders)
+	if programs.count > maxProgramHeaders {
+		return table{}, fmt.Errorf("%w: %d program headers, at most %d", ErrLimit, programs.count, maxProgramHeaders)
 	}
-	return h.pages.table(binary.LittleEndian.Uint64(b[32:]), count*programHeaderBytes)
+	return h.pages.table(programs.off, uint64(programs.count)*programHeaderBytes)
 }
 
 func (h *headers) readProgramHeaders(programs table) error {

@@ -53,7 +53,7 @@ func ParseLibrary(r io.ReaderAt, size int64) (*Library, error) {
 // readSymbols sets what the two symbols say and returns the index of the
 // thread-local one.
 func (l *Library) readSymbols(m image, d dynamic, tls elf.Prog64) (uint32, error) {
-	exported, ok, err := openSymbols(m, d)
+	exported, ok, err := openExports(m, d)
 	if err != nil {
 		return 0, err
 	}

@@ -84,17 +84,22 @@ func (p *pages) page(number uint64) ([]byte, error) {
 	return slot.bytes, nil
 }
 
-// readFull fills buf, which lies within the size that the caller was told. A
-// file that ends before has become shorter since.
+// readFull fills buf, which lies within the size that the caller was given. A file that ends before
+// has become shorter since.
 func readFull(r io.ReaderAt, buf []byte, off uint64) error {
 	n, err := r.ReadAt(buf, int64(off))
 	if n == len(buf) {
 		return nil
 	}
+	return fmt.Errorf("reading %d bytes at %#x: %w", len(buf), off, truncated(err))
+}
+
+// truncated replaces the error of a reader that has reached the end of the file.
+func truncated(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		err = ErrTruncated
+		return ErrTruncated
 	}
-	return fmt.Errorf("reading %d bytes at %#x: %w", len(buf), off, err)
+	return err
 }
 
 // table is a piece of the file that something in it points to. Positions within

@@ -115,8 +115,8 @@ func readVDSO(procRoot string, id profile.FileID, addrs []uint64) *symbols.Query
 		return nil
 	}
 	names := symbols.NewQuery(addrs)
-	if e, err := symbols.ReadELF(contents, size); err == nil {
-		e.Dynamic.Name(names)
+	if tables, err := elfsym.ReadSymbolTables(contents, size); err == nil {
+		names.ReadTable(tables.Dynamic)
 	}
 	return names
 }

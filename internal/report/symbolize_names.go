@@ -236,26 +236,26 @@ func (r reading) query() *symbols.Query {
 // knows the functions that are not exported. What cannot be read has no names.
 func (r reading) source(source *source, host *os.File) fileNames {
 	names := fileNames{buildID: source.buildID, room: r.room}
-	e, err := symbols.ReadELF(symbols.Until(r.ctx, source.file), source.size)
+	tables, err := elfsym.ReadSymbolTables(symbols.Until(r.ctx, source.file), source.size)
 	if err != nil {
 		return names
 	}
 	names.own = r.query()
-	names.full = e.Static != nil && e.Static.Name(names.own) == nil
+	names.full = tables.Static != nil && names.own.ReadTable(tables.Static) == nil
 	if names.buildID == nil { // of Go's linker, outside the notes that are mapped
-		names.buildID = e.BuildID
+		names.buildID = tables.BuildID
 	}
 	if !names.full && host != nil {
 		names.debug = r.debugFile(host, names.buildID)
 		names.full = names.debug != nil
 	}
-	e.Dynamic.Name(names.own) // what it names stays when the rest cannot be read
+	names.own.ReadTable(tables.Dynamic) // what it names stays when the rest cannot be read
 	return names
 }
 
 // debugFile returns nil when there is none. Each is read once: containers of one image have the same.
 func (r reading) debugFile(root *os.File, buildID []byte) *symbols.Query {
-	file, e, err := r.opener.OpenDebugFile(r.ctx, root, buildID)
+	file, tables, err := r.opener.OpenDebugFile(r.ctx, root, buildID)
 	if err != nil {
 		return nil
 	}
@@ -266,7 +266,7 @@ func (r reading) debugFile(root *os.File, buildID []byte) *symbols.Query {
 	}
 	read := func() fileNames {
 		names := fileNames{debug: r.query(), room: r.room}
-		names.full = e.Static != nil && e.Static.Name(names.debug) == nil
+		names.full = tables.Static != nil && names.debug.ReadTable(tables.Static) == nil
 		return names
 	}
 	found := r.debugNames(debugKey{identity, r.id})

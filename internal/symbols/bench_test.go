@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"correlator/elfsym"
 	"correlator/internal/testenv"
 )
 
@@ -29,15 +30,14 @@ func BenchmarkName(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		e, err := ReadELF(file, info.Size())
+		e, err := elfsym.ReadSymbolTables(file, info.Size())
 		if err != nil {
 			b.Fatal(err)
 		}
 		q := NewQuery(addrs)
-		if err := e.Static.Name(q); err != nil {
+		if err := q.ReadTable(e.Static); err != nil {
 			b.Fatal(err)
 		}
 		b.ReportMetric(float64(len(addrs)-q.Unnamed()), "named")
-		b.ReportMetric(float64(e.Static.symbols.size/symbolBytes), "symbols")
 	}
 }

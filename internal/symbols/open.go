@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"correlator/elfsym"
 )
 
 var (
@@ -69,8 +71,8 @@ func (o Opener) OpenPerfMap(root *os.File, pid int, uid uint32, started time.Tim
 }
 
 // OpenDebugFile opens what /usr/lib/debug has for a build id, and reads where its symbols are. The caller
-// closes the file, and the ELF is of use until then, and until ctx ends. fs.ErrNotExist is the normal answer.
-func (o Opener) OpenDebugFile(ctx context.Context, root *os.File, buildID []byte) (*os.File, *ELF, error) {
+// closes the file, and the tables can be read until then, and until ctx ends. fs.ErrNotExist is the normal answer.
+func (o Opener) OpenDebugFile(ctx context.Context, root *os.File, buildID []byte) (*os.File, *elfsym.SymbolTables, error) {
 	if len(buildID) < minBuildIDBytes {
 		return nil, nil, fmt.Errorf("opening debug file: %w", unix.ENOENT)
 	}
@@ -79,15 +81,15 @@ func (o Opener) OpenDebugFile(ctx context.Context, root *os.File, buildID []byte
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening debug file: %w", err)
 	}
-	e, err := ReadELF(Until(ctx, file), stat.Size)
-	if err == nil && !bytes.Equal(e.BuildID, buildID) {
+	tables, err := elfsym.ReadSymbolTables(Until(ctx, file), stat.Size)
+	if err == nil && !bytes.Equal(tables.BuildID, buildID) {
 		err = ErrBuildID
 	}
 	if err != nil {
 		file.Close()
 		return nil, nil, fmt.Errorf("reading debug file: %w", err)
 	}
-	return file, e, nil
+	return file, tables, nil
 }
 
 // open looks at what a path leads to before it opens it: to open a FIFO or a device can block, and have

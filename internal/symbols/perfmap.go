@@ -15,6 +15,9 @@ import (
 // runtime that appends for weeks writes more, and its last entries are those that count.
 const maxPerfMapBytes = 256 << 20
 
+// bufferBytes is the unit in which text is read.
+const bufferBytes = 64 << 10
+
 // ReadPerfMap names addresses by a perf map: text to which a just-in-time compiler adds a line for what
 // it compiles, as the perf tool reads it (tools/perf/Documentation/jit-interface.txt in the kernel):
 //

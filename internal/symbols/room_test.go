@@ -22,7 +22,7 @@ func TestSharedName(t *testing.T) {
 		all[i] = uint64(i)
 	}
 	q := NewQuery(all)
-	if err := e.Static.Name(q); err != nil {
+	if err := q.ReadTable(e.Static); err != nil {
 		t.Fatal(err)
 	}
 	texts := make(map[*byte]string)

@@ -14,8 +14,8 @@ const (
 	maxChain = 1024
 )
 
-// symbols is a library's dynamic symbol table.
-type symbols struct {
+// exports is a library's dynamic symbol table, searched by its hash table as the loader does.
+type exports struct {
 	entries, names table
 	hash           table
 	gnu            bool // hash is DT_GNU_HASH, else DT_HASH
@@ -27,10 +27,10 @@ type symbol struct {
 	elf.Sym64
 }
 
-// openSymbols reports false when there is no hash table or no symbol table:
+// openExports reports false when there is no hash table or no symbol table:
 // then the loader finds no symbol in this library either.
-func openSymbols(m image, d dynamic) (symbols, bool, error) {
-	s := symbols{gnu: d.gnuHash != 0}
+func openExports(m image, d dynamic) (exports, bool, error) {
+	s := exports{gnu: d.gnuHash != 0}
 	hash := d.gnuHash
 	if !s.gnu {
 		hash = d.sysvHash
@@ -55,7 +55,7 @@ func openSymbols(m image, d dynamic) (symbols, bool, error) {
 }
 
 // lookup returns the exported symbol of a name, false when there is none.
-func (s *symbols) lookup(name string) (found symbol, ok bool, err error) {
+func (s *exports) lookup(name string) (found symbol, ok bool, err error) {
 	walk := s.walkSysV
 	if s.gnu {
 		walk = s.walkGNU
@@ -73,7 +73,15 @@ func (s *symbols) lookup(name string) (found symbol, ok bool, err error) {
 	return found, ok, err
 }
 
-// symbol reads an Elf64_Sym (elf.h; all little-endian):
+func (s *exports) symbol(index uint32) (symbol, error) {
+	var b [symbolBytes]byte
+	if err := s.entries.read(uint64(index)*symbolBytes, b[:]); err != nil {
+		return symbol{}, fmt.Errorf("reading symbol %d: %w", index, err)
+	}
+	return symbol{index: index, Sym64: decodeSymbol(&b)}, nil
+}
+
+// decodeSymbol decodes an Elf64_Sym (elf.h; all little-endian):
 //
 //	offset size field
 //	     0    4 st_name
@@ -82,22 +90,18 @@ func (s *symbols) lookup(name string) (found symbol, ok bool, err error) {
 //	     6    2 st_shndx
 //	     8    8 st_value
 //	    16    8 st_size
-func (s *symbols) symbol(index uint32) (symbol, error) {
-	var b [symbolBytes]byte
-	if err := s.entries.read(uint64(index)*symbolBytes, b[:]); err != nil {
-		return symbol{}, fmt.Errorf("reading symbol %d: %w", index, err)
-	}
-	return symbol{index: index, Sym64: elf.Sym64{
+func decodeSymbol(b *[symbolBytes]byte) elf.Sym64 {
+	return elf.Sym64{
 		Name:  binary.LittleEndian.Uint32(b[0:]),
 		Info:  b[4],
 		Shndx: binary.LittleEndian.Uint16(b[6:]),
 		Value: binary.LittleEndian.Uint64(b[8:]),
 		Size:  binary.LittleEndian.Uint64(b[16:]),
-	}}, nil
+	}
 }
 
 // named reports whether the string at a position of the string table is name.
-func (s *symbols) named(pos uint32, name string) (bool, error) {
+func (s *exports) named(pos uint32, name string) (bool, error) {
 	if uint64(pos) >= s.names.size {
 		return false, fmt.Errorf("%w: name at %#x of a string table of %#x bytes", ErrMalformed, pos, s.names.size)
 	}
@@ -124,7 +128,7 @@ func (s *symbols) named(pos uint32, name string) (bool, error) {
 //	            buckets: index of the first symbol of each; 0 = empty
 //	            hashes of all symbols in the table, those of a bucket in a row;
 //	            in the last one of a bucket the lowest bit is set
-func (s *symbols) walkGNU(name string, visit func(index uint32) (stop bool, err error)) error {
+func (s *exports) walkGNU(name string, visit func(index uint32) (stop bool, err error)) error {
 	var head [16]byte
 	if err := s.hash.read(0, head[:]); err != nil {
 		return fmt.Errorf("reading DT_GNU_HASH: %w", err)
@@ -173,7 +177,7 @@ func (s *symbols) walkGNU(name string, visit func(index uint32) (stop bool, err 
 //	     4    4 number of symbols, not used
 //	     8      buckets: index of the first symbol of each; 0 = empty
 //	            for each symbol, the index of the next one of its bucket; 0 = last
-func (s *symbols) walkSysV(name string, visit func(index uint32) (stop bool, err error)) error {
+func (s *exports) walkSysV(name string, visit func(index uint32) (stop bool, err error)) error {
 	const buckets = 8
 	bucketCount, err := s.hash.uint32(0)
 	if err != nil {

@@ -1,0 +1,173 @@
+package elfsym
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"io"
+	"testing"
+)
+
+// testNameBytes is how much of a name the tests of symbol tables read.
+const testNameBytes = 4096
+
+// nameAt returns the name of the last function that holds an address. A name that cannot be read for
+// what the file says is empty.
+func nameAt(t *SymbolTable, addr uint64) (name string, err error) {
+	err = t.Functions(func(f Function) error {
+		if addr < f.Start || addr >= f.End {
+			return nil
+		}
+		text, err := t.Name(f.Name, make([]byte, testNameBytes))
+		if err != nil && !IsContentError(err) {
+			return err
+		}
+		name = string(text)
+		return nil
+	})
+	return name, err
+}
+
+// sectionsImage is a file of section headers: null, .symtab, .strtab and .text, which says that it is everywhere.
+func sectionsImage(symbols, names section, entries ...[]byte) []byte {
+	b := make([]byte, headerBytes+4*sectionHeaderBytes)
+	copy(b, elf.ELFMAG)
+	b[elf.EI_CLASS], b[elf.EI_DATA] = byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB)
+	binary.LittleEndian.PutUint64(b[40:], headerBytes)
+	binary.LittleEndian.PutUint16(b[58:], sectionHeaderBytes)
+	binary.LittleEndian.PutUint16(b[60:], 4)
+	text := section{kind: elf.SHT_PROGBITS, flags: uint64(elf.SHF_EXECINSTR), size: 1 << 62}
+	for i, s := range []section{symbols, names, text} {
+		h := b[headerBytes+(i+1)*sectionHeaderBytes:]
+		binary.LittleEndian.PutUint32(h[4:], uint32(s.kind))
+		binary.LittleEndian.PutUint64(h[8:], s.flags)
+		binary.LittleEndian.PutUint64(h[16:], s.addr)
+		binary.LittleEndian.PutUint64(h[24:], s.off)
+		binary.LittleEndian.PutUint64(h[32:], s.size)
+		binary.LittleEndian.PutUint32(h[40:], s.link)
+		binary.LittleEndian.PutUint64(h[56:], s.entryBytes)
+	}
+	return append(b, bytes.Join(entries, nil)...)
+}
+
+func symbolEntry(name uint32, info byte, shndx uint16, value, size uint64) []byte {
+	b := make([]byte, symbolBytes)
+	binary.LittleEndian.PutUint32(b, name)
+	b[4] = info
+	binary.LittleEndian.PutUint16(b[6:], shndx)
+	binary.LittleEndian.PutUint64(b[8:], value)
+	binary.LittleEndian.PutUint64(b[16:], size)
+	return b
+}
+
+const (
+	entriesOff = headerBytes + 4*sectionHeaderBytes
+	function   = byte(elf.STB_GLOBAL)<<4 | byte(elf.STT_FUNC)
+)
+
+func TestHostileSymbolTables(t *testing.T) {
+	const huge = 1 << 50
+	valid := symbolEntry(1, function, 3, 0x1000, 16)
+	symbols := section{kind: elf.SHT_SYMTAB, off: entriesOff, size: symbolBytes, link: 2, entryBytes: symbolBytes}
+	names := section{kind: elf.SHT_STRTAB, off: entriesOff + symbolBytes, size: 64}
+	with := func(change func(symbols, names *section)) []byte {
+		s, n := symbols, names
+		change(&s, &n)
+		return sectionsImage(s, n, valid, []byte("\x00name\x00"))
+	}
+	for _, test := range []struct {
+		what string
+		file []byte
+		size int64
+		want error // of reading or of naming
+		name string
+	}{
+		{"none of it", with(func(*section, *section) {}), huge, nil, "name"},
+		{"a billion symbols", with(func(s, _ *section) { s.size = 24 << 30 }), huge, ErrLimit, ""},
+		{"as many as are allowed", with(func(s, _ *section) { s.size = maxSymbols * symbolBytes }), huge, nil, "name"},
+		{"symbols behind the end", with(func(s, _ *section) { s.off = huge }), huge, ErrTruncated, ""},
+		{"symbols that wrap", with(func(s, _ *section) { s.off = ^uint64(0) - 8 }), huge, ErrTruncated, ""},
+		{"symbols of another size", with(func(s, _ *section) { s.entryBytes = 25 }), huge, nil, ""},
+		{"names in no section", with(func(s, _ *section) { s.link = 9 }), huge, nil, ""},
+		{"names that are none", with(func(_, n *section) { n.kind = elf.SHT_PROGBITS }), huge, nil, ""},
+		{"names behind the end", with(func(_, n *section) { n.off = huge }), huge, nil, ""},
+		{"names that wrap", with(func(_, n *section) { n.off = ^uint64(0); n.size = ^uint64(0) }), huge, nil, ""},
+		{"a name behind its table", with(func(_, n *section) { n.size = 1 }), huge, nil, ""},
+		{"a name without an end", sectionsImage(symbols, names, valid, []byte("\x00name")), entriesOff + symbolBytes + 5, nil, "name"},
+		{"a name of a gigabyte", sectionsImage(symbols, section{kind: elf.SHT_STRTAB, size: huge},
+			symbolEntry(entriesOff+symbolBytes, function, 3, 0x1000, 16), bytes.Repeat([]byte("x"), 1<<20)), huge, nil, string(bytes.Repeat([]byte("x"), testNameBytes))},
+		{"a symbol that wraps", sectionsImage(symbols, names, symbolEntry(1, function, 3, 0x1000, ^uint64(0)), []byte("\x00name\x00")), huge, nil, ""},
+		{"no room for the header", []byte(elf.ELFMAG), 4, ErrTruncated, ""},
+		{"no room for the sections", with(func(*section, *section) {})[:headerBytes], headerBytes, ErrTruncated, ""},
+		{"no ELF file", make([]byte, headerBytes), headerBytes, ErrNotELF, ""},
+	} {
+		t.Run(test.what, func(t *testing.T) {
+			m := &meter{r: sparse(test.file)}
+			var name string
+			tables, err := ReadSymbolTables(m, test.size)
+			if err == nil {
+				name, err = nameAt(tables.Static, 0x1008)
+			}
+			if !errors.Is(err, test.want) || name != test.name {
+				t.Errorf("%q, %v; want %.20q, %v", name, err, test.name, test.want)
+			}
+			if m.bytes > maxSymbols*symbolBytes+1<<20 {
+				t.Errorf("read %d bytes", m.bytes)
+			}
+		})
+	}
+}
+
+// An error of reading is none of the contents; a file that has become shorter is one.
+func TestSymbolTableReadErrors(t *testing.T) {
+	errRead := errors.New("no more")
+	if _, err := ReadSymbolTables(failing{ReaderAt: bytes.NewReader(nil), from: -1, err: errRead}, 1<<20); !errors.Is(err, errRead) || IsContentError(err) {
+		t.Error(err)
+	}
+	if _, err := ReadSymbolTables(bytes.NewReader(nil), 1<<20); !errors.Is(err, ErrTruncated) {
+		t.Error(err)
+	}
+	symbols := section{kind: elf.SHT_SYMTAB, off: entriesOff, size: 2 * symbolBytes, link: 2, entryBytes: symbolBytes}
+	b := sectionsImage(symbols, section{kind: elf.SHT_STRTAB, size: 4}, symbolEntry(1, function, 3, 0, 1))
+	tables, err := ReadSymbolTables(bytes.NewReader(b), 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := nameAt(tables.Static, 0); !errors.Is(err, ErrTruncated) || errors.Is(err, io.EOF) {
+		t.Error(err)
+	}
+}
+
+func FuzzReadSymbolTables(f *testing.F) {
+	for _, b := range readFixtures(f) {
+		f.Add(b)
+	}
+	symbols := section{kind: elf.SHT_SYMTAB, off: entriesOff, size: 3 * symbolBytes, link: 2, entryBytes: symbolBytes}
+	f.Add(sectionsImage(symbols, section{kind: elf.SHT_STRTAB, off: entriesOff + 3*symbolBytes, size: 16}, symbolEntry(1, function, 3, 0x1000, 16),
+		symbolEntry(1, function, 3, 0x1000, 0), symbolEntry(3, byte(elf.STB_GLOBAL)<<4, 3, 0x401000, 0), []byte("\x00name\x00")))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		tables, err := ReadSymbolTables(bytes.NewReader(b), int64(len(b)))
+		if err != nil {
+			if tables != nil || !IsContentError(err) {
+				t.Fatalf("%+v, %v", tables, err)
+			}
+			return
+		}
+		for _, table := range []*SymbolTable{tables.Static, tables.Dynamic} {
+			err := table.Functions(func(f Function) error {
+				if f.Start > f.End && f.Sized {
+					t.Fatalf("%+v", f)
+				}
+				name, err := table.Name(f.Name, make([]byte, testNameBytes))
+				if bytes.IndexByte(name, 0) >= 0 {
+					t.Fatalf("%q", name)
+				}
+				return err
+			})
+			if err != nil && !IsContentError(err) {
+				t.Fatal(err)
+			}
+		}
+	})
+}

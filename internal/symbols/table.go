@@ -1,0 +1,53 @@
+package symbols
+
+import (
+	"bytes"
+
+	"correlator/elfsym"
+)
+
+// ReadTable names what has no name yet by a symbol table; the addresses are ELF addresses. A nil table
+// names nothing. It reads the whole table. Errors about its contents are those of package elfsym, all
+// others come from the file; what was found before an error stays.
+func (q *Query) ReadTable(t *elfsym.SymbolTable) error {
+	addrs, places := q.unnamed()
+	if t == nil || len(addrs) == 0 {
+		return nil
+	}
+	m := newMatcher(addrs)
+	err := t.Functions(func(f elfsym.Function) error {
+		_, err := m.offer(symbol{start: f.Start, end: f.End, open: !f.Sized, rank: f.Rank, name: uint64(f.Name)})
+		return err
+	})
+	buf := make([]byte, maxNameBytes)
+	texts := make(map[uint64]string) // by position: a function has many addresses
+	for i, s := range m.found() {
+		if !s.known {
+			continue
+		}
+		text, known := texts[s.name]
+		if !known {
+			name, nameErr := t.Name(uint32(s.name), buf)
+			if nameErr == nil {
+				text, nameErr = q.text(withoutVersion(name))
+			} else if elfsym.IsContentError(nameErr) {
+				nameErr = nil
+			}
+			if nameErr != nil {
+				return nameErr
+			}
+			texts[s.name] = text
+		}
+		q.names[places[i]] = text
+	}
+	return err
+}
+
+// withoutVersion cuts off what the linker adds to the names of versioned symbols in .symtab:
+// memcpy@@GLIBC_2.14.
+func withoutVersion(name []byte) []byte {
+	if at := bytes.IndexByte(name, '@'); at > 0 {
+		return name[:at]
+	}
+	return name
+}
