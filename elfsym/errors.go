@@ -45,8 +45,8 @@ var (
 	ErrNoRelocation error = contentError("library has no usable TLS relocation")
 )
 
-// IsContentError says whether an error is about what the file says: then it
-// stays the same until the file changes.
+// IsContentError reports whether an error is about what the file says: then it stays the same until
+// the file changes.
 func IsContentError(err error) bool {
 	_, ok := errors.AsType[contentError](err)
 	return ok

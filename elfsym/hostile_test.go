@@ -70,7 +70,8 @@ var hostile = []struct {
 	{"DT_STRSZ of nearly 2^64", gnuFixture, func(e *edit) { e.put64(e.dynamic(elf.DT_STRSZ)+8, ^uint64(0)) }, ErrMalformed},
 	{"DT_STRSZ of 1", gnuFixture, func(e *edit) { e.put64(e.dynamic(elf.DT_STRSZ)+8, 1) }, ErrMalformed},
 
-	// DT_GNU_HASH: 3 buckets from 0x278 on, of symbols 1 and 2, 3 to 7, 8; their hashes from 0x284 on.
+	// DT_GNU_HASH: 3 buckets from 0x278 on, of symbols 1 and 2, 3 to 7, 8; their hashes from 0x284
+	// on.
 	{"0 buckets", gnuFixture, func(e *edit) { e.put32(e.gnuHash()+hashBuckets, 0) }, ErrNoSymbols},
 	{"2^32-1 buckets", gnuFixture, func(e *edit) { e.put32(e.gnuHash()+hashBuckets, ^uint32(0)) }, ErrMalformed},
 	{"filter of 2^32-1 words", gnuFixture, func(e *edit) { e.put32(e.gnuHash()+hashFilter, ^uint32(0)) }, ErrMalformed},

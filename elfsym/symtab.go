@@ -31,8 +31,8 @@ type SymbolTables struct {
 	BuildID []byte       // the GNU build id; nil when no section of notes has one
 }
 
-// ReadSymbolTables reads the section headers of a file, for whichever machine it is. Errors about its
-// contents are those of IsContentError, all others come from r.
+// ReadSymbolTables reads the section headers of a file, for whichever machine it is. Errors about
+// its contents are those of IsContentError, all others come from r.
 func ReadSymbolTables(r io.ReaderAt, size int64) (*SymbolTables, error) {
 	f := source{r: r, size: uint64(max(size, 0))}
 	sections, err := f.sections()
@@ -144,10 +144,10 @@ func (t *SymbolTable) functions(visit func(Function) error) error {
 	return nil
 }
 
-// function reports whether a symbol names code. What assemblers write can lack the type or the size.
-// A symbol without a type has to be global: local ones are labels within functions. One without a
-// size reaches to the next symbol, within its section; in a table of the exported functions alone,
-// the next can be far behind those between, so there it names nothing.
+// function reports whether a symbol names code. What assemblers write can lack the type or the
+// size. A symbol without a type has to be global: local ones are labels within functions. One
+// without a size reaches to the next symbol, within its section; in a table of the exported
+// functions alone, the next can be far behind those between, so there it names nothing.
 func (t *SymbolTable) function(sym elf.Sym64) (Function, bool) {
 	binding := elf.ST_BIND(sym.Info)
 	code, inCode := t.codeSection(sym.Shndx)

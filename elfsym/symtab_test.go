@@ -12,8 +12,8 @@ import (
 // testNameBytes is how much of a name the tests of symbol tables read.
 const testNameBytes = 4096
 
-// nameAt returns the name of the last function that holds an address. A name that cannot be read for
-// what the file says is empty.
+// nameAt returns the name of the last function that holds an address. A name that cannot be read
+// for what the file says is empty.
 func nameAt(t *SymbolTable, addr uint64) (name string, err error) {
 	err = t.Functions(func(f Function) error {
 		if addr < f.Start || addr >= f.End {
@@ -29,7 +29,8 @@ func nameAt(t *SymbolTable, addr uint64) (name string, err error) {
 	return name, err
 }
 
-// sectionsImage is a file of section headers: null, .symtab, .strtab and .text, which says that it is everywhere.
+// sectionsImage is a file of section headers: null, .symtab, .strtab and .text, which says that it
+// is everywhere.
 func sectionsImage(symbols, names section, entries ...[]byte) []byte {
 	b := make([]byte, headerBytes+4*sectionHeaderBytes)
 	copy(b, elf.ELFMAG)

@@ -15,9 +15,9 @@ const (
 	pagemapPresentBit = 1 << 63
 )
 
-// SlotPagedOut says whether the process has not got the memory at hand in which it says that a slot is
-// valid. An update of the slot begins and ends with writing there, so as long as this stays so there
-// was none. Memory that is not mapped is no more at hand than what was paged out.
+// SlotPagedOut reports whether the process has not got the memory at hand in which it says that a
+// slot is valid. An update of the slot begins and ends with writing there, so as long as this stays
+// so there was none. Memory that is not mapped is no more at hand than what was paged out.
 func (p *Process) SlotPagedOut(addr uint64) (bool, error) {
 	present, err := p.present(addr + slotValidOff)
 	if err != nil {
@@ -26,8 +26,8 @@ func (p *Process) SlotPagedOut(addr uint64) (bool, error) {
 	return !present, nil
 }
 
-// present says whether a page is in the page table of the process. The file is opened each time: it
-// is of the memory that the process had then, and an exec gives it another.
+// present reports whether a page is in the page table of the process. The file is opened each time:
+// it is of the memory that the process had then, and an exec gives it another.
 func (p *Process) present(addr uint64) (bool, error) {
 	pagemap, err := p.openFile("pagemap")
 	if err != nil {

@@ -29,7 +29,7 @@ func rewriteContext(n uint64) (ids [contextBytes]byte) {
 	return ids
 }
 
-// proves says whether the ids of s are of one context.
+// proves reports whether the ids of s are of one context.
 func proves(s Slot) bool {
 	inverse := uint64(1)
 	for range 6 { // Newton: every round doubles the number of right bits, of which 1 has 3

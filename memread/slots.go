@@ -199,14 +199,14 @@ func (r *slotReads) judge(v vector) (Slot, error) {
 	return DecodeSlot(&r.copies[0])
 }
 
-// acrossPages says whether a slot may lie on two pages. It asks for the smallest page: where
+// acrossPages reports whether a slot may lie on two pages. It asks for the smallest page: where
 // pages are larger, some slots are confirmed without need.
 func acrossPages(addr uint64) bool {
 	return addr%smallestPage > smallestPage-SlotBytes
 }
 
-// confirm reads the parts of an accepted slot as splitOrder says, and says whether all are
-// those of want.
+// confirm reads the parts of an accepted slot as splitOrder says, and reports whether all are those
+// of want.
 func (p *Process) confirm(addr uint64, want *[SlotBytes]byte) (bool, error) {
 	if p.split == nil {
 		p.split = new(splitReads)

@@ -19,9 +19,9 @@ const (
 )
 
 // BenchmarkSweep is a sweep of a host with 2000 more processes than it has, each with the two dozen
-// mappings of a small program, but for ten that map 20,000 pieces of a file, as databases and search
-// engines do. Beside it the same question is put to procfs: ProcMaps of every process, and the paths
-// matched.
+// mappings of a small program, but for ten that map 20,000 pieces of a file, as databases and
+// search engines do. Beside it the same question is put to procfs: ProcMaps of every process, and
+// the paths matched.
 func BenchmarkSweep(b *testing.B) {
 	data := child.MapSpec{Path: filepath.Join(b.TempDir(), "index"), Prot: unix.PROT_READ, Times: largeMappings}
 	for i := range sweepProcesses {
@@ -41,8 +41,8 @@ func BenchmarkSweep(b *testing.B) {
 	}, procfsSweep)
 }
 
-// BenchmarkLargeProcess looks at one process of 20,000 mappings: of data, and the worst case, all of
-// which are code.
+// BenchmarkLargeProcess looks at one process of 20,000 mappings: of data, and the worst case, all
+// of which are code.
 func BenchmarkLargeProcess(b *testing.B) {
 	for _, c := range []struct {
 		name string

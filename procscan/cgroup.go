@@ -17,9 +17,9 @@ const maxCgroupBytes = 32 * (unix.PathMax + 64)
 // Cgroup is where a process stands among the control groups. The kernel says it, not the process;
 // but whoever may write to a cgroup names those below it as he likes.
 type Cgroup struct {
-	// Path begins with a slash, as seen from our own cgroup namespace: in one that is not the host's,
-	// what lies outside begins with "/..", and what our own cgroup has in common with it is not
-	// told. The bytes are any but zero and newline.
+	// Path begins with a slash, as seen from our own cgroup namespace: in one that is not the
+	// host's, what lies outside begins with "/..", and what our own cgroup has in common with it is
+	// not told. The bytes are any but zero and newline.
 	Path string
 	// ContainerID is the id that Path ends with, or leads through, empty when there is none.
 	ContainerID string
@@ -73,9 +73,9 @@ var errCgroup = errors.New("unexpected text")
 // The kernel escapes nothing in a path; it lets nobody name a cgroup with a newline.
 //
 // With v1, or some hierarchies of each version, a process can stand elsewhere in each: a runtime
-// leaves the processes of a container in its own cgroup, or in the root, of a hierarchy that it does
-// not care for. What counts is a path that leads to a container before one that does not, then the
-// longest, which says most, then the first that the kernel lists.
+// leaves the processes of a container in its own cgroup, or in the root, of a hierarchy that it
+// does not care for. What counts is a path that leads to a container before one that does not, then
+// the longest, which says most, then the first that the kernel lists.
 func parseCgroup(text []byte) (Cgroup, error) {
 	if len(text) > maxCgroupBytes {
 		return Cgroup{}, fmt.Errorf("%w: more than %d bytes", errCgroup, maxCgroupBytes)
@@ -148,7 +148,7 @@ func containerIDOf(part string) string {
 	return id
 }
 
-// isGardenID says whether s is five groups of digits, the last of which garden makes as short as
+// isGardenID reports whether s is five groups of digits, the last of which garden makes as short as
 // the others.
 func isGardenID(s string) bool {
 	for _, length := range [...]int{8, 4, 4, 4} {

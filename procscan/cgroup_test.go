@@ -101,8 +101,8 @@ func TestContainerID(t *testing.T) {
 	}
 }
 
-// Files as they were seen by others, who asked what was wrong with them, but for the last: a process
-// of ours, read in a cgroup namespace below that process's cgroup of one hierarchy.
+// Files as they were seen by others, who asked what was wrong with them, but for the last: a
+// process of ours, read in a cgroup namespace below that process's cgroup of one hierarchy.
 var capturedCgroups = map[string]Cgroup{
 	"docker-hybrid": { // docker/for-linux issue 1293
 		"/docker/a2ffe0e97ac22657a2a023ad628e9df837c38a03b1ebc904d3f6d644eb1a1a81",

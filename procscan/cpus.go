@@ -10,7 +10,8 @@ import (
 // OnlineCPUs is the file in which the kernel lists them, as in "0-2,5".
 const OnlineCPUs = "/sys/devices/system/cpu/online"
 
-// ReadCPUs returns the numbers of the CPUs that such a file lists, in its order, which is ascending.
+// ReadCPUs returns the numbers of the CPUs that such a file lists, in its order, which is
+// ascending.
 func ReadCPUs(path string) ([]int, error) {
 	list, err := os.ReadFile(path)
 	if err != nil {

@@ -9,8 +9,8 @@
 // There is one file per source of data: query.go is the ioctl PROCMAP_QUERY on /proc/PID/maps,
 // maps.go the text of that file where the kernel does not answer it, status.go that of
 // /proc/PID/status, cgroup.go that of /proc/PID/cgroup, pidfd.go what identifies a process;
-// perfring.go and perfrecord.go are the kernel's records of what happens. An event says which process to
-// look at, and leads to Scanner.Process.
+// perfring.go and perfrecord.go are the kernel's records of what happens. An event says which
+// process to look at, and leads to Scanner.Process.
 //
 // Every pid is what our own pid namespace calls the process, and the proc root must be a procfs
 // of that namespace: pidfd_open knows no other numbers. It may be mounted anywhere.

@@ -64,7 +64,7 @@ func (h *Handle) Identity() ProcessID { return h.id }
 // Close releases the pidfd. It may be called more than once.
 func (h *Handle) Close() error { return h.pidfd.Close() }
 
-// Alive says whether the process has not ended yet. It never blocks. It is false after Close.
+// Alive reports whether the process has not ended yet. It never blocks. It is false after Close.
 func (h *Handle) Alive() bool {
 	ended := true
 	h.Control(func(fd int) { ended = exited(fd) })
@@ -111,8 +111,8 @@ func (h *Handle) OpenRoot() (*os.File, error) {
 	return os.NewFile(uintptr(fd), h.path("root")), nil
 }
 
-// Place is where the paths of a process lead: the same for two only if they have the same root directory
-// in the same mount namespace.
+// Place is where the paths of a process lead: the same for two only if they have the same root
+// directory in the same mount namespace.
 type Place struct {
 	MountNamespace   string // as the kernel calls it: "mnt:[4026531841]"
 	RootDev, RootIno uint64
@@ -143,12 +143,13 @@ func (h *Handle) ExecutableMappings() ([]Mapping, error) {
 
 // ExecutableMemory returns all executable mappings, by address: those of files, and the memory
 // without one that compilers write code to, the vDSO and whatever else the kernel names in
-// brackets, without the vsyscall page, which is the kernel's. With ErrTooMany come the first ones of a process with more than 32768.
+// brackets, without the vsyscall page, which is the kernel's. With ErrTooMany come the first ones
+// of a process with more than 32768.
 func (h *Handle) ExecutableMemory() ([]Mapping, error) {
 	return h.mappings(executableMemory)
 }
 
-// Libraries reads anew which mappings of the agent's library the process has, as a sweep would:
+// Libraries reads again which mappings of the agent's library the process has, as a sweep would:
 // ErrNotFound when there are none, and no more than a sweep returns.
 func (h *Handle) Libraries() ([]Mapping, error) {
 	found, err := h.mappings(agentLibrary)
@@ -174,8 +175,9 @@ func (h *Handle) mappings(what selection) ([]Mapping, error) {
 	return found, nil
 }
 
-// Maps says whether the process still has a mapping: the same addresses, and the file of the same
-// path. It costs a fraction of reading maps. Of another user's process it takes CAP_DAC_READ_SEARCH.
+// Maps reports whether the process still has a mapping: the same addresses, and the file of the
+// same path. It costs a fraction of reading maps. Of another user's process it takes
+// CAP_DAC_READ_SEARCH.
 func (h *Handle) Maps(m Mapping) (bool, error) {
 	path, err := os.Readlink(h.path(filepath.Join("map_files", mapBounds(m))))
 	if !h.Alive() {

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lookupTries is how often a path is resolved anew when something on the machine was renamed or
+// lookupTries is how often a path is resolved again when something on the machine was renamed or
 // mounted during the walk (EAGAIN of openat2, only where ".." is on the way).
 const lookupTries = 8
 

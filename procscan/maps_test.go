@@ -268,8 +268,8 @@ func FuzzParseMapping(f *testing.F) {
 		if got := agentLibrary.wants(line); got != specExpression.Match(path) {
 			t.Errorf("%q with path %q: is the library: %v", line, path, got)
 		}
-		// What is wanted of a line is what is wanted of its name, which is all that a query returns:
-		// of lines as the kernel writes them, where nothing else can look like a name.
+		// What is wanted of a line is what is wanted of its name, which is all that a query
+		// returns: of lines as the kernel writes them, where nothing else can look like a name.
 		if perms := line[bytes.IndexByte(line, ' ')+1:][:len("rwxp")]; bytes.ContainsAny(perms, "/[") {
 			return
 		}

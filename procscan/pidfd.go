@@ -41,7 +41,7 @@ func openPidfd(pid int) (int, error) {
 	return fd, nil
 }
 
-// exited says whether the process of a pidfd has ended: all its threads, reaped or not. What
+// exited reports whether the process of a pidfd has ended: all its threads, reaped or not. What
 // cannot be asked counts as ended, for who asks wants to know that it lives.
 func exited(pidfd int) bool {
 	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}

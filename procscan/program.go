@@ -12,8 +12,9 @@ import (
 // maxThreadName is TASK_COMM_LEN and the newline.
 const maxThreadName = 16 + 1
 
-// Executable returns the path of the program that the process runs, as the process sees it; it describes and
-// identifies nothing. A program without a file (a kernel thread, memfd) has none, or a name that is no path.
+// Executable returns the path of the program that the process runs, as the process sees it; it
+// describes and identifies nothing. A program without a file (a kernel thread, memfd) has none, or
+// a name that is no path.
 func (h *Handle) Executable() (string, error) {
 	path, err := os.Readlink(h.path("exe"))
 	if !h.Alive() {
@@ -25,8 +26,8 @@ func (h *Handle) Executable() (string, error) {
 	return strings.TrimSuffix(path, " (deleted)"), nil
 }
 
-// ThreadName returns what a thread of the process calls itself: at most 15 bytes, any but zero. With ErrGone
-// the thread, or the process, has ended.
+// ThreadName returns what a thread of the process calls itself: at most 15 bytes, any but zero.
+// With ErrGone the thread, or the process, has ended.
 func (h *Handle) ThreadName(tid int) (string, error) {
 	fd, err := h.open(fmt.Sprintf("task/%d/comm", tid), unix.O_RDONLY)
 	if err != nil {

@@ -180,7 +180,8 @@ func (s *Scanner) look(pid int) (Found, error) {
 	return found, err
 }
 
-// libraries returns the first mappings of the library, and ErrTooMany when there are more than limit.
+// libraries returns the first mappings of the library, and ErrTooMany when there are more than
+// limit.
 func (s *Scanner) libraries(pid, limit int) ([]Mapping, error) {
 	fd, err := openFD(s.procRoot+"/"+strconv.Itoa(pid)+"/maps", unix.O_RDONLY)
 	if err != nil {

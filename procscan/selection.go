@@ -18,8 +18,8 @@ const (
 	// each piece of their code by itself (.NET, V8) have thousands.
 	maxExecutableMemory = 32 << 10
 
-	// maxPathBytes bounds the sum of the paths that one look at a process keeps, where mappings in a
-	// row share theirs: 256 bytes for each of maxExecutable, where 60 are usual.
+	// maxPathBytes bounds the sum of the paths that one look at a process keeps, where mappings in
+	// a row share theirs: 256 bytes for each of maxExecutable, where 60 are usual.
 	maxPathBytes = 1 << 20
 )
 
@@ -32,9 +32,9 @@ const (
 	executableMemory                  // all
 )
 
-// wants says whether a mapping with this name is selected, if it is executable. The name may also
-// be the whole line that maps has of it: a line ends with the name, and what comes before that has
-// neither a slash nor a bracket.
+// wants reports whether a mapping with this name is selected, if it is executable. The name may
+// also be the whole line that maps has of it: a line ends with the name, and what comes before that
+// has neither a slash nor a bracket.
 func (s selection) wants(name []byte) bool {
 	switch s {
 	case agentLibrary:

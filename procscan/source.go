@@ -38,8 +38,9 @@ type mappingReader struct {
 // read collects from a process's maps file, at its start, and closes nothing. A process that ended
 // since has no mappings.
 //
-// What is tried is known to work in our own process. Whether it does here is asked anew of every
-// descriptor, since that costs less than a microsecond: a proc root may be more than one file system.
+// What is tried is known to work in our own process. Whether it does here is asked again of every
+// descriptor, since that costs less than a microsecond: a proc root may be more than one file
+// system.
 func (r *mappingReader) read(fd int, source Source, what selection, limit int) ([]Mapping, error) {
 	if source == SourceQuery {
 		found, err := r.query.collect(fd, what, limit)

@@ -8,11 +8,12 @@ import (
 
 const (
 	// lookTimeout is how long a look at one process may take. The largest maps take the kernel a
-	// few hundred ms to write; a process that keeps its memory map locked takes as long as it likes.
+	// few hundred ms to write; a process that keeps its memory map locked takes as long as it
+	// likes.
 	lookTimeout = 2 * time.Second
 
-	// maxStuck is how many looks may be left behind, each with a thread and a buffer of 32 KiB. Those
-	// that are under way when it is reached may still be added.
+	// maxStuck is how many looks may be left behind, each with a thread and a buffer of 32 KiB.
+	// Those that are under way when it is reached may still be added.
 	maxStuck = 256
 )
 
@@ -103,7 +104,7 @@ func (w *watchdog) begin(r *round, at, pid int) error {
 	return nil
 }
 
-// end says whether the look has returned in time.
+// end reports whether the look has returned in time.
 func (w *watchdog) end(r *round, pid int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -28,8 +28,8 @@
 // exception.) Without a kernel half, the user's first address is the leaf.
 //
 // An address in no executable memory that is known becomes a frame too, like one in anonymous
-// memory, with the address as it is: a stack walked by frame pointers has such addresses where
-// code uses the register otherwise, and leaving them out would give the stack of other code. (A file's
+// memory, with the address as it is: a stack walked by frame pointers has such addresses where code
+// uses the register otherwise, and leaving them out would give the stack of other code. (A file's
 // code that the process moved into anonymous memory, for huge pages, is anonymous as well. So is
 // the address 0 of a file: an exporter cannot write it.)
 //
@@ -42,12 +42,12 @@
 // A zero is no address: it ends its half of the stack. The kernel fills up with it what the stack
 // left of the buffer, and reads it where the outermost function was called by nobody.
 //
-// An address beyond user space (from 2⁵⁶ on) ends the user's half likewise: there is no user code, so
-// the walk has left the frames, by chance or because the process wants it, and what follows was called by
-// nobody either. As a frame it would look like one of the kernel to whoever reads it, and its
-// digits, another pointer or number each time, would give one code path many ids. The vsyscall page of
-// x86-64 is user code, and its addresses stay. A process that jumped to such an address has no user frames
-// at all while the kernel deals with that: without a kernel half, it has no stack.
+// An address beyond user space (from 2⁵⁶ on) ends the user's half likewise: there is no user code,
+// so the walk has left the frames, by chance or because the process wants it, and what follows was
+// called by nobody either. As a frame it would look like one of the kernel to whoever reads it, and
+// its digits, another pointer or number each time, would give one code path many ids. The vsyscall
+// page of x86-64 is user code, and its addresses stay. A process that jumped to such an address has
+// no user frames at all while the kernel deals with that: without a kernel half, it has no stack.
 //
 // A stack that was cut off (the kernel walks 127 frames unless told otherwise) has the id of the
 // frames there are, because those are what the collector gets. It starts at the leaf, so two

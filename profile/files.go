@@ -15,8 +15,8 @@ import (
 )
 
 // MappingCounters counts what became of the executable mappings of files, each as often as it was
-// tried: once when it becomes a file's, at every look when it does not. The fields only grow and may
-// be read at any time.
+// tried: once when it becomes a file's, at every look when it does not. The fields only grow and
+// may be read at any time.
 type MappingCounters struct {
 	Resolved  atomic.Uint64
 	NotOpened atomic.Uint64 // the file could not be opened

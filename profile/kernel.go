@@ -34,11 +34,11 @@ const (
 
 // Kernel is the code of the running kernel and its modules. It is safe for concurrent use.
 //
-// Where the kernel hides its addresses there is no Kernel (kallsyms.ErrHidden), and the right thing is to
-// take no kernel stacks at all. Their frames could only be anonymous ones with addresses that
-// differ from boot to boot and from machine to machine, and so would the ids; and they would publish
-// what the machine was told to hide. Without them the id is that of the user's half, as from a
-// sampler that does not look into the kernel. The same goes for a kernel without a build id
+// Where the kernel hides its addresses there is no Kernel (kallsyms.ErrHidden), and the right thing
+// is to take no kernel stacks at all. Their frames could only be anonymous ones with addresses that
+// differ from boot to boot and from machine to machine, and so would the ids; and they would
+// publish what the machine was told to hide. Without them the id is that of the user's half, as
+// from a sampler that does not look into the kernel. The same goes for a kernel without a build id
 // (errNoBuildID). A nil *Kernel does that: it appends no frames.
 //
 // Code in neither kernel nor module (eBPF programs, trampolines of ftrace) has unknown addresses.
@@ -53,8 +53,8 @@ type Kernel struct {
 }
 
 // NewKernel reads where the kernel and its modules are, below procRoot (/proc) and sysRoot (/sys).
-// The error is kallsyms.ErrHidden where the kernel hides its addresses. It takes some 50 ms: the end
-// of the text can be one of the last symbols of /proc/kallsyms.
+// The error is kallsyms.ErrHidden where the kernel hides its addresses. It takes some 50 ms: the
+// end of the text can be one of the last symbols of /proc/kallsyms.
 func NewKernel(procRoot, sysRoot string, pace Pace, now time.Time) (*Kernel, error) {
 	k := &Kernel{procRoot: procRoot, sysRoot: sysRoot, pace: pace}
 	k.layout.Store(&layout{space: kernelSpace()})
@@ -81,7 +81,7 @@ func (k *Kernel) AppendFrames(dst []Frame, stack []uint64) []Frame {
 	return k.layout.Load().appendFrames(dst, stack, &k.Frames)
 }
 
-// Stale says whether Update should be called, as AddressSpace.Stale does. It is false for nil.
+// Stale reports whether Update should be called, as AddressSpace.Stale does. It is false for nil.
 func (k *Kernel) Stale(now time.Time) bool {
 	return k != nil && k.layout.Load().stale(now, k.pace)
 }
@@ -95,8 +95,8 @@ func (k *Kernel) Version() uint64 {
 	return k.layout.Load().version
 }
 
-// Update looks which modules are loaded now. With an error, what was known stays, and looking is due
-// again after a wait.
+// Update looks which modules are loaded now. With an error, what was known stays, and looking is
+// due again after a wait.
 func (k *Kernel) Update(now time.Time) error {
 	k.update.Lock()
 	defer k.update.Unlock()
@@ -172,8 +172,8 @@ func (k *Kernel) readModule(m module) (region, bool) {
 	return r, true
 }
 
-// readNotes returns the file whose notes are at a path. Its id is that of its build id in hexadecimal
-// digits.
+// readNotes returns the file whose notes are at a path. Its id is that of its build id in
+// hexadecimal digits.
 func readNotes(path, name string) (*File, error) {
 	notes, err := readFile(path, maxNotesBytes)
 	if errors.Is(err, fs.ErrNotExist) {

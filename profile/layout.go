@@ -10,14 +10,15 @@ import (
 
 // Pace is how often memory may be looked at again because of what stacks say.
 //
-// An address that is not known is a reason to look: a library may have been loaded. But stacks
-// have addresses that never become known (see the package), so the wait grows while one look follows
-// the other and nothing is found.
+// An address that is not known is a reason to look: a library may have been loaded. But stacks have
+// addresses that never become known (see the package), so the wait grows while one look follows the
+// other and nothing is found.
 type Pace struct {
 	// Shortest is the wait between two looks at first.
 	Shortest time.Duration
-	// Longest is what the wait doubles up to while looks in a row find nothing new. What is known is
-	// also looked at again when it is that old: other code may have come to lie where old code lay.
+	// Longest is what the wait doubles up to while looks in a row find nothing new. What is known
+	// is also looked at again when it is that old: other code may have come to lie where old code
+	// lay.
 	Longest time.Duration
 }
 
@@ -40,8 +41,8 @@ type region struct {
 	of         mappedFile
 }
 
-// layout is what executable memory was like when it was last looked at, at the zero time when it was
-// not. Nothing but missed changes once others can see it.
+// layout is what executable memory was like when it was last looked at, at the zero time when it
+// was not. Nothing but missed changes once others can see it.
 type layout struct {
 	regions []region // sorted, none overlaps
 	version uint64   // another one when an address may have another frame
@@ -92,8 +93,8 @@ func (l *layout) postponed(now time.Time, took time.Duration, pace Pace) *layout
 	return next
 }
 
-// sameFrames says whether every address has the same frame in both. An address in memory without a
-// file and an unknown one have.
+// sameFrames reports whether every address has the same frame in both. An address in memory without
+// a file and an unknown one have.
 func (l *layout) sameFrames(other *layout) bool {
 	rest := other.regions
 	for _, r := range l.regions {
@@ -117,12 +118,12 @@ func fromFile(regions []region) []region {
 	return regions
 }
 
-// stale says whether it is time to look again.
+// stale reports whether it is time to look again.
 func (l *layout) stale(now time.Time, pace Pace) bool {
 	return now.Sub(l.read) >= pace.Longest || l.lacking(now)
 }
 
-// lacking says whether it is time to look for an address that was not known.
+// lacking reports whether it is time to look for an address that was not known.
 func (l *layout) lacking(now time.Time) bool { return l.missed.Load() && now.Sub(l.read) >= l.wait }
 
 // FrameCounters counts frames by what they became. The fields only grow, may be read at any time,

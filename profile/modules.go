@@ -26,8 +26,8 @@ type module struct {
 //	address  SP 0x hex      0xffffffffc0a5f000
 //	taints   SP (...)        (OE)
 //
-// The address is where the module's code lies. Since 6.4 its data can lie elsewhere, and the size is
-// the sum of both, so the end is too high by that; the start of the next module cuts it short.
+// The address is where the module's code lies. Since 6.4 its data can lie elsewhere, and the size
+// is the sum of both, so the end is too high by that; the start of the next module cuts it short.
 //
 // What is not in this form, or could lead out of /sys/module, is skipped.
 func parseModules(list []byte) iter.Seq[module] {

@@ -13,9 +13,9 @@ import (
 // Process is where an address space comes from. Its methods are called by Update alone, and may
 // block.
 type Process interface {
-	// ExecutableMappings returns the executable mappings, which become the caller's, so many at most
-	// as are good to keep for a while. Those of anonymous memory should be among them: code that a
-	// process compiled there is then known for what it is, and no reason to look again.
+	// ExecutableMappings returns the executable mappings, which become the caller's, so many at
+	// most as are good to keep for a while. Those of anonymous memory should be among them: code
+	// that a process compiled there is then known for what it is, and no reason to look again.
 	ExecutableMappings() ([]procscan.Mapping, error)
 	// Open opens the file of a mapping for reading. That it is this file, and a regular one, is for
 	// Open to make sure: the process may have mapped another one there since.
@@ -44,39 +44,39 @@ func NewAddressSpace(files *Files, pace Pace) *AddressSpace {
 }
 
 // AppendFrames appends the frames of the user half of a stack, leaf first. dst holds the frames of
-// the kernel half; when it is empty, the first address is the leaf of the whole stack. Every address
-// becomes a frame, up to the first zero, or the first one where no user code can be (see the package).
-// It allocates only when dst has no room.
+// the kernel half; when it is empty, the first address is the leaf of the whole stack. Every
+// address becomes a frame, up to the first zero, or the first one where no user code can be (see
+// the package). It allocates only when dst has no room.
 func (a *AddressSpace) AppendFrames(dst []Frame, stack []uint64) []Frame {
 	return a.layout.Load().appendFrames(dst, userHalf(stack), &a.files.Frames)
 }
 
-// Stale says whether Update should be called: there was none yet, Invalidate was called since, an
-// address was unknown, or the last look is old, the latter two as the Pace allows.
+// Stale reports whether Update should be called: there was none yet, Invalidate was called since,
+// an address was unknown, or the last look is old, the latter two as the Pace allows.
 func (a *AddressSpace) Stale(now time.Time) bool {
 	return a.invalid.Load() || a.layout.Load().stale(now, a.pace)
 }
 
-// Lacking says whether Update may tell more of stacks that were asked for: Stale for any reason but
-// age. Who would rather have a stack late than wrong looks first, then.
+// Lacking reports whether Update may tell more of stacks that were asked for: Stale for any reason
+// but age. Who would rather have a stack late than wrong looks first, then.
 func (a *AddressSpace) Lacking(now time.Time) bool {
 	return a.invalid.Load() || a.layout.Load().lacking(now)
 }
 
 // Version is another one whenever AppendFrames may answer otherwise for some address: when a look
-// found a file's mapping that is new, gone or other. It only grows, and no two address spaces of one
-// Files ever have the same. So what was made of a stack holds for the same stack and version, if the
-// version was asked for before AppendFrames. A stack whose frames are not made anew makes the address
-// space stale by its age alone: what it has of unknown addresses was looked for.
+// found a file's mapping that is new, gone or other. It only grows, and no two address spaces of
+// one Files ever have the same. So what was made of a stack holds for the same stack and version,
+// if the version was asked for before AppendFrames. A stack whose frames are not made again makes
+// the address space stale by its age alone: what it has of unknown addresses was looked for.
 func (a *AddressSpace) Version() uint64 { return a.layout.Load().version }
 
 // Invalidate makes the address space stale whatever its Pace, for callers that know of a change.
 func (a *AddressSpace) Invalidate() { a.invalid.Store(true) }
 
 // Update looks at the process again. An error is that of reading its mappings: then what was known
-// stays, and looking is due again after a wait. So it does when there are none, without an error: the
-// process is at its end, and stacks of it may still be on their way. A mapping whose file cannot be
-// used is no error (see region), and is tried again at the next look.
+// stays, and looking is due again after a wait. So it does when there are none, without an error:
+// the process is at its end, and stacks of it may still be on their way. A mapping whose file
+// cannot be used is no error (see region), and is tried again at the next look.
 func (a *AddressSpace) Update(now time.Time, p Process) error {
 	a.update.Lock()
 	defer a.update.Unlock()

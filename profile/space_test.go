@@ -342,9 +342,8 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
-// The hot path of a sample that comes again.
-// Where no user code can be, the user half of a stack ends, and nothing that a process writes there is a
-// frame that looks like one of the kernel.
+// The hot path of a sample that comes again. Where no user code can be, the user half of a stack
+// ends, and nothing that a process writes there is a frame that looks like one of the kernel.
 func TestAppendFramesBeyondUserSpace(t *testing.T) {
 	const last, vsyscall = 1<<56 - 1, 0xffffffffff600400
 	kernelHalf := []Frame{{nil, 0xffffffff81000010}}

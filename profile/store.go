@@ -27,9 +27,9 @@ const (
 )
 
 // Store keeps stacks by their id, each once whichever processes had it, and the files of their
-// frames. It is bounded by bytes, because a stack can have two frames or two hundred, and by stacks,
-// because the table for them is made at the start. When either is reached, the stacks that were put
-// or asked for longest ago go. It is safe for concurrent use.
+// frames. It is bounded by bytes, because a stack can have two frames or two hundred, and by
+// stacks, because the table for them is made at the start. When either is reached, the stacks that
+// were put or asked for longest ago go. It is safe for concurrent use.
 type Store struct {
 	mu     sync.Mutex
 	stacks *freelru.LRU[StackTraceID, []Frame]
@@ -95,9 +95,9 @@ func (s *Store) Put(id StackTraceID, frames []Frame) {
 	}
 }
 
-// Touch says whether a stack is there, for a caller that has its id and would have to make its frames
-// anew to put them. A stack that is counts as used, and as known. One that is not is not counted: it
-// is there to be put.
+// Touch reports whether a stack is there, for a caller that has its id and would have to make its
+// frames again to put them. A stack that is counts as used, and as known. One that is not is not
+// counted: it is there to be put.
 func (s *Store) Touch(id StackTraceID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,8 +135,8 @@ func (s *Store) Stats() StoreStats {
 	return stats
 }
 
-// mostBytes is the most that a stack can take: what it takes when it is the only one and each run of
-// frames has a file of its own.
+// mostBytes is the most that a stack can take: what it takes when it is the only one and each run
+// of frames has a file of its own.
 func mostBytes(frames []Frame) int {
 	bytes := len(frames) * frameBytes
 	var last *File
@@ -151,8 +151,8 @@ func mostBytes(frames []Frame) int {
 
 func (f *File) bytes() int { return heldFileBytes + len(f.BuildID) + len(f.Path) }
 
-// hold returns a copy of frames in which every file is the one that the store keeps, and counts what
-// it takes.
+// hold returns a copy of frames in which every file is the one that the store keeps, and counts
+// what it takes.
 func (s *Store) hold(frames []Frame) []Frame {
 	held := make([]Frame, len(frames))
 	var from, to, last *File // to is what the store keeps instead of from

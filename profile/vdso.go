@@ -39,8 +39,9 @@ func readVDSO(procRoot string) *vdso {
 	return newVDSO(io.NewSectionReader(bytes.NewReader(contents), 0, int64(len(contents))))
 }
 
-// ReadVDSO reads the vDSO of our own process, the ELF image that frames with the path [vdso] are in. The
-// error is fs.ErrNotExist when there is none. procRoot is a procfs of our own pid namespace.
+// ReadVDSO reads the vDSO of our own process, the ELF image that frames with the path [vdso] are
+// in. The error is fs.ErrNotExist when there is none. procRoot is a procfs of our own pid
+// namespace.
 func ReadVDSO(procRoot string) ([]byte, error) {
 	contents, err := readOwnVDSO(procRoot)
 	if err != nil {

@@ -51,7 +51,7 @@ func platformOf(machine elf.Machine) (platform, bool) {
 // resolverBytes is enough of a resolver's code to recognise the static one.
 const resolverBytes = 16
 
-// isStatic says whether code, the beginning of a resolver, is the static one.
+// isStatic reports whether code, the beginning of a resolver, is the static one.
 func (p platform) isStatic(code []byte) bool {
 	rest := string(code)
 	for _, pad := range p.landingPads {
@@ -104,7 +104,7 @@ func libcOf(file string) Libc {
 	return LibcUnknown
 }
 
-// isVersioned says whether name is prefix, a version such as 2.31, and ".so".
+// isVersioned reports whether name is prefix, a version such as 2.31, and ".so".
 func isVersioned(name, prefix string) bool {
 	version, ok := strings.CutPrefix(name, prefix)
 	if !ok {

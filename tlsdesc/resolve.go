@@ -196,7 +196,7 @@ func (v variable) moduleRule(kind Kind, libc Libc, p pair, generation uint64) (R
 	return r, nil
 }
 
-// holds says whether addr lies in one of the library's segments.
+// holds reports whether addr lies in one of the library's segments.
 func (v variable) holds(addr uint64) bool {
 	for _, s := range v.lib.Segments {
 		if addr-(v.bias+s.Vaddr) < s.Memsz {

@@ -1,5 +1,5 @@
-// Package kallsyms reads where the kernel's code is: the symbols of /proc/kallsyms, and the addresses that
-// the kernel shows of its modules.
+// Package kallsyms reads where the kernel's code is: the symbols of /proc/kallsyms, and the
+// addresses that the kernel shows of its modules.
 package kallsyms
 
 import (
@@ -14,7 +14,8 @@ import (
 )
 
 var (
-	// ErrHidden means that the kernel shows zeros instead of addresses (kptr_restrict, or a missing CAP_SYSLOG).
+	// ErrHidden means that the kernel shows zeros instead of addresses (kptr_restrict, or a missing
+	// CAP_SYSLOG).
 	ErrHidden = errors.New("kernel addresses are hidden")
 
 	// ErrNoText means that the symbols that bound the kernel's text are missing or make no sense.
@@ -25,7 +26,8 @@ const (
 	// maxBytes bounds /proc/kallsyms: kernels with everything built in have 15 MiB.
 	maxBytes = 256 << 20
 
-	// bufferBytes is more than any line: a name has at most 511 characters (KSYM_NAME_LEN), a module's 55.
+	// bufferBytes is more than any line: a name has at most 511 characters (KSYM_NAME_LEN), a
+	// module's 55.
 	bufferBytes = 64 << 10
 
 	// maxAddressBytes holds "0x", 16 digits and a newline.
@@ -50,11 +52,12 @@ type Symbol struct {
 // Addr returns the address, 0 when it is hidden. It reports false when the line has none.
 func (s Symbol) Addr() (uint64, bool) { return parseHex(s.digits) }
 
-// Code reports whether the symbol names code: types as those of nm, t, and w when it is weak, in either case.
+// Code reports whether the symbol names code: types as those of nm, t, and w when it is weak, in
+// either case.
 func (s Symbol) Code() bool { return bytes.IndexByte([]byte("tTwW"), s.kind) >= 0 }
 
-// Read calls visit with every symbol until it returns false. Lines of another form are skipped, and so is
-// text behind the last newline. A line that does not fit the buffer is an error.
+// Read calls visit with every symbol until it returns false. Lines of another form are skipped, and
+// so is text behind the last newline. A line that does not fit the buffer is an error.
 func Read(r io.Reader, visit func(Symbol) bool) error {
 	lines := bufio.NewReaderSize(io.LimitReader(r, maxBytes), bufferBytes)
 	for {
@@ -74,8 +77,8 @@ func Read(r io.Reader, visit func(Symbol) bool) error {
 	}
 }
 
-// Text returns the bounds of the kernel's own text. Its start is _text or _stext, whichever is lower: they
-// are the same on x86-64, and 64 KiB of boot code apart on aarch64. The end is _etext.
+// Text returns the bounds of the kernel's own text. Its start is _text or _stext, whichever is
+// lower: they are the same on x86-64, and 64 KiB of boot code apart on aarch64. The end is _etext.
 func Text(r io.Reader) (start, end uint64, err error) {
 	var text, stext, etext uint64
 	var symbolErr error
@@ -131,8 +134,8 @@ func ModuleText(sysRoot, module string) (uint64, error) {
 	return addr, nil
 }
 
-// ParseAddress parses an address as the kernel shows those of modules: "0xffffffffc0a5f000", with or without
-// a newline. It reports false for a zero, which is shown instead of a hidden one.
+// ParseAddress parses an address as the kernel shows those of modules: "0xffffffffc0a5f000", with
+// or without a newline. It reports false for a zero, which is shown instead of a hidden one.
 func ParseAddress(text []byte) (uint64, bool) {
 	digits, ok := bytes.CutPrefix(bytes.TrimSuffix(text, []byte{'\n'}), []byte("0x"))
 	if !ok {

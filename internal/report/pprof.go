@@ -16,8 +16,8 @@ import (
 	"correlator/profile"
 )
 
-// Labels of samples. Ids are lower-case hexadecimal digits; what is empty has no label. The two numbers
-// are called as the converter of perf's own profiles calls them.
+// Labels of samples. Ids are lower-case hexadecimal digits; what is empty has no label. The two
+// numbers are called as the converter of perf's own profiles calls them.
 const (
 	labelTrace       = "trace_id"
 	labelTransaction = "transaction_id"
@@ -29,15 +29,16 @@ const (
 	labelTID         = "tid"
 )
 
-// Profile is the recording as pprof knows profiles: a sample for each Key, with its count and the CPU time
-// that it stands for. The same recording with the same names gives the same profile, in the same order.
+// Profile is the recording as pprof knows profiles: a sample for each Key, with its count and the
+// CPU time that it stands for. The same recording with the same names gives the same profile, in
+// the same order.
 //
-// Addresses are the frames' own: ELF addresses of a file, which is said to be mapped as a whole from
-// address 0, so that pprof can find what has no name here in a file of the same build id; offsets from the
-// start of the text in the kernel, which do not tell where it was loaded. Code in no file has a mapping of
-// its own for each process, and so have addresses where nothing was known to be: they mean nothing in another
-// one. pprof looks for names in files whose mapping says that it has none (HasFunctions), so the mappings of a
-// file say so when any of its frames has none.
+// Addresses are the frames' own: ELF addresses of a file, which is said to be mapped as a whole
+// from address 0, so that pprof can find what has no name here in a file of the same build id;
+// offsets from the start of the text in the kernel, which do not tell where it was loaded. Code in
+// no file has a mapping of its own for each process, and so have addresses where nothing was known
+// to be: they mean nothing in another one. pprof looks for names in files whose mapping says that
+// it has none (HasFunctions), so the mappings of a file say so when any of its frames has none.
 //
 // Texts come from processes: what does not print is escaped.
 func Profile(r *record.Recording, names *Symbols) *pprof.Profile {
@@ -103,8 +104,8 @@ type stack struct {
 	leaf      *mapping // nil: it has no frames
 }
 
-// mapping is a mapping that is being made, with the samples whose leaf is in it: the file with most goes
-// first, by whose name pprof calls the profile.
+// mapping is a mapping that is being made, with the samples whose leaf is in it: the file with most
+// goes first, by whose name pprof calls the profile.
 type mapping struct {
 	*pprof.Mapping
 	samples uint64
@@ -112,8 +113,8 @@ type mapping struct {
 	unnamed bool           // it has locations without a name
 }
 
-// mappingKey is what tells mappings apart: the file and where the process has it, or without one the process,
-// which is nil for the kernel, and whether it has compiled the code.
+// mappingKey is what tells mappings apart: the file and where the process has it, or without one
+// the process, which is nil for the kernel, and whether it has compiled the code.
 type mappingKey struct {
 	file     profile.FileID
 	path     string
@@ -199,7 +200,8 @@ func (b *builder) mapping(p *record.Process, f profile.Frame) *mapping {
 	return m
 }
 
-// mappingName is the path of a frame's file. Names in brackets are known to pprof as those of no file.
+// mappingName is the path of a frame's file. Names in brackets are known to pprof as those of no
+// file.
 func mappingName(key *mappingKey, f profile.Frame) string {
 	switch {
 	case f.File == nil && f.Address >= kernelSpace:
@@ -223,8 +225,8 @@ const (
 	nameUnknown = "[unknown]" // an address in no known memory
 )
 
-// location returns the location of a frame. One in a file that has no name is left to pprof; elsewhere
-// nobody will ever find one.
+// location returns the location of a frame. One in a file that has no name is left to pprof;
+// elsewhere nobody will ever find one.
 func (b *builder) location(p *record.Process, m *mapping, f profile.Frame) *pprof.Location {
 	name := terminal.Escape(b.names.Name(p, f))
 	switch {

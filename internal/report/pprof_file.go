@@ -15,7 +15,8 @@ import (
 // ErrOther: what is in the place of a file is neither a regular file nor ours to write to.
 var ErrOther = errors.New("neither a regular file nor something of our own")
 
-// CheckFile makes sure, as far as that can be done without writing, that WriteFile can write a file.
+// CheckFile makes sure, as far as that can be done without writing, that WriteFile can write a
+// file.
 func CheckFile(path string) error {
 	inPlace, err := openInPlace(path)
 	if err == nil && inPlace != nil {
@@ -30,10 +31,10 @@ func CheckFile(path string) error {
 	return nil
 }
 
-// WriteFile writes a profile, compressed, and returns its size. The file is there as a whole or not at all,
-// in the place of another of this name, and for its owner alone: it tells what a host runs. What is no
-// regular file (a FIFO, a device) is written to as it is, if it belongs to root or to us: in a directory for
-// everybody, somebody may have put one there to get the profile.
+// WriteFile writes a profile, compressed, and returns its size. The file is there as a whole or not
+// at all, in the place of another of this name, and for its owner alone: it tells what a host runs.
+// What is no regular file (a FIFO, a device) is written to as it is, if it belongs to root or to
+// us: in a directory for everybody, somebody may have put one there to get the profile.
 func WriteFile(path string, p *pprof.Profile) (lenBytes int, err error) {
 	var content bytes.Buffer
 	if err := p.Write(&content); err != nil {
@@ -50,8 +51,8 @@ func WriteFile(path string, p *pprof.Profile) (lenBytes int, err error) {
 	return content.Len(), writeTo(descriptorPath(inPlace), content.Bytes())
 }
 
-// openInPlace opens, with O_PATH, what is written to as it is. It is nil when a file is to be made there.
-// Symbolic links are followed at the end of the path if they are root's or ours, too.
+// openInPlace opens, with O_PATH, what is written to as it is. It is nil when a file is to be made
+// there. Symbolic links are followed at the end of the path if they are root's or ours, too.
 func openInPlace(path string) (*os.File, error) {
 	file, stat, err := openOurs(path, unix.O_NOFOLLOW)
 	if err == nil && stat.Mode&unix.S_IFMT == unix.S_IFLNK {

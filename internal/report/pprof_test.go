@@ -201,8 +201,8 @@ func TestGoToolPprof(t *testing.T) {
 	}
 }
 
-// What has no name here, pprof finds in the file, also when other functions of the file have names. That of
-// Go can do so with what Go has compiled.
+// What has no name here, pprof finds in the file, also when other functions of the file have names.
+// That of Go can do so with what Go has compiled.
 func TestLeftToPprof(t *testing.T) {
 	path, err := os.Executable()
 	if err != nil {

@@ -50,7 +50,8 @@ hint: the sampling clock missed much: CPUs were too busy, or stopped by their hy
 	}
 }
 
-// What is at no address that a process ever had code at is not called compiled, and no reason for hints.
+// What is at no address that a process ever had code at is not called compiled, and no reason for
+// hints.
 func TestUnknownAddresses(t *testing.T) {
 	r, names := fixture(t)
 	names.code = nil

@@ -20,30 +20,31 @@ import (
 )
 
 const (
-	// maxSources is how many files are held open at once, beside those of the recorder: a JVM has code of
-	// ten on its stacks, and processes of one image share theirs. What is beyond has no names.
+	// maxSources is how many files are held open at once, beside those of the recorder: a JVM has
+	// code of ten on its stacks, and processes of one image share theirs. What is beyond has no
+	// names.
 	maxSources = 4096
 
-	// maxOpens is how many files of a process one look for a file's mapping opens: as many as the largest
-	// real processes map.
+	// maxOpens is how many files of a process one look for a file's mapping opens: as many as the
+	// largest real processes map.
 	maxOpens = 1024
 
-	// maxProcessBytes and maxNamesBytes bound what names take, of one process and of all. A JVM has some
-	// 100,000 addresses on its stacks, with names of 60 bytes: 10 MiB.
+	// maxProcessBytes and maxNamesBytes bound what names take, of one process and of all. A JVM has
+	// some 100,000 addresses on its stacks, with names of 60 bytes: 10 MiB.
 	maxProcessBytes = 64 << 20
 	maxNamesBytes   = 512 << 20
 )
 
-// Symbolizer holds on to the files that the names of frames will be read from, while their processes live:
-// mapped files, which can be anywhere and unlinked, and perf maps. Nothing is read before the recording is
-// over. It is a Learner.
+// Symbolizer holds on to the files that the names of frames will be read from, while their
+// processes live: mapped files, which can be anywhere and unlinked, and perf maps. Nothing is read
+// before the recording is over. It is a Learner.
 //
-// What one process has is only asked for its own names, unless another one maps the very same file: else
-// whoever made a copy of a library could say what its functions are called in other processes.
+// What one process has is only asked for its own names, unless another one maps the very same file:
+// else whoever made a copy of a library could say what its functions are called in other processes.
 type Symbolizer struct {
 	opener     symbols.Opener
 	sysFS      string
-	room       *symbols.Room
+	room       *symbols.Budget
 	openMapped func(*record.Process, procscan.Mapping) (mappedFile, elfsym.FileKey, error)
 
 	mu        sync.Mutex // never held while something may block
@@ -52,13 +53,13 @@ type Symbolizer struct {
 	debug     map[debugKey]*debugFile
 }
 
-// NewSymbolizer returns a Symbolizer that holds nothing yet; the caller must Close it. procRoot is a procfs
-// of our own pid namespace.
+// NewSymbolizer returns a Symbolizer that holds nothing yet; the caller must Close it. procRoot is
+// a procfs of our own pid namespace.
 func NewSymbolizer(procRoot string) *Symbolizer {
 	return &Symbolizer{
 		opener:     symbols.Opener{ProcRoot: procRoot},
 		sysFS:      "/sys",
-		room:       symbols.NewRoom(maxNamesBytes),
+		room:       symbols.NewBudget(maxNamesBytes),
 		openMapped: openMapped,
 		processes:  make(map[*record.Process]*sources),
 		files:      make(map[elfsym.FileKey]*source),
@@ -86,11 +87,11 @@ type fileNames struct {
 	own, debug *symbols.Query // nil: nothing
 	buildID    []byte
 	full       bool          // there is a .symtab in one of them
-	room       *symbols.Room // of the process for which they were read
+	room       *symbols.Budget // of the process for which they were read
 }
 
-// cutFor says whether another process had no room for them, which may have meant it.
-func (n *fileNames) cutFor(room *symbols.Room) bool {
+// cutFor reports whether another process had no room for them, which may have meant it.
+func (n *fileNames) cutFor(room *symbols.Budget) bool {
 	return n.room != room && (n.own.Cut() || n.debug.Cut())
 }
 
@@ -118,7 +119,7 @@ type sources struct {
 	pid     int                        // as the process itself knows it
 	uid     uint32
 	perfMap *os.File
-	room    *symbols.Room
+	room    *symbols.Budget
 }
 
 func (s *Symbolizer) sources(p *record.Process) *sources {
@@ -128,15 +129,15 @@ func (s *Symbolizer) sources(p *record.Process) *sources {
 	if of == nil {
 		of = &sources{
 			files: make(map[profile.FileID]*source), paths: make(map[profile.FileID]string),
-			room: symbols.NewRoom(maxProcessBytes),
+			room: symbols.NewBudget(maxProcessBytes),
 		}
 		s.processes[p] = of
 	}
 	return of
 }
 
-// Learn opens what the names of frames of a process will be read from, unless it is open already. It
-// blocks as long as the process makes the kernel wait.
+// Learn opens what the names of frames of a process will be read from, unless it is open already.
+// It blocks as long as the process makes the kernel wait.
 func (s *Symbolizer) Learn(p *record.Process, frames []profile.Frame) {
 	of := s.sources(p)
 	of.mu.Lock()
@@ -166,8 +167,8 @@ func (s *Symbolizer) Learn(p *record.Process, frames []profile.Frame) {
 	}
 }
 
-// findFiles opens the files of some ids. Paths say where they may be, but not more: the path of an id is
-// that in the first process that mapped it.
+// findFiles opens the files of some ids. Paths say where they may be, but not more: the path of an
+// id is that in the first process that mapped it.
 func (s *Symbolizer) findFiles(p *record.Process, of *sources, wanted map[profile.FileID]string) {
 	mappings, err := p.Handle.ExecutableMappings()
 	if err != nil && len(mappings) == 0 {
@@ -239,7 +240,8 @@ func (s *Symbolizer) openWanted(p *record.Process, m procscan.Mapping, wanted ma
 	return id, found, nil
 }
 
-// source returns the source of a file, which is made if there is none yet; nil when there are too many.
+// source returns the source of a file, which is made if there is none yet; nil when there are too
+// many.
 func (s *Symbolizer) source(identity elfsym.FileKey, made *source) (found *source, isNew bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -288,8 +290,8 @@ func (s *Symbolizer) findPerfMap(p *record.Process, of *sources) error {
 
 var errNoRoot = errors.New("the process's root directory could not be opened")
 
-// known returns the pid of a process in the innermost of its pid namespaces, which is how it knows itself,
-// and its user.
+// known returns the pid of a process in the innermost of its pid namespaces, which is how it knows
+// itself, and its user.
 func (s *Symbolizer) known(p *record.Process) (pid int, uid uint32, err error) {
 	credentials, err := p.Handle.Credentials()
 	if err != nil {
@@ -317,8 +319,8 @@ func (s *Symbolizer) known(p *record.Process) (pid int, uid uint32, err error) {
 	return pid, credentials.UID, nil
 }
 
-// Close closes all files, and waits for none: a file system of a process's own can keep it from being
-// closed. What still hangs in a file is left behind.
+// Close closes all files, and waits for none: a file system of a process's own can keep it from
+// being closed. What still hangs in a file is left behind.
 func (s *Symbolizer) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,12 +11,12 @@ import (
 	"correlator/procscan"
 )
 
-// This file is how code that a process compiled is told from addresses where there is nothing: those that
-// walking a stack makes of what is no frame pointer.
+// This file is how code that a process compiled is told from addresses where there is nothing:
+// those that walking a stack makes of what is no frame pointer.
 
 const (
-	// codeLookInterval is how long new addresses wait for the next look at a process's memory: each stack
-	// may bring one that is nowhere. A look takes a millisecond.
+	// codeLookInterval is how long new addresses wait for the next look at a process's memory: each
+	// stack may bring one that is nowhere. A look takes a millisecond.
 	codeLookInterval = time.Second
 
 	// maxCodeRanges bounds what is kept of one process: as many mappings as one look returns.
@@ -45,8 +45,8 @@ func (of *sources) findCode(p *record.Process, addrs []uint64) {
 	of.code = joined(of.code)
 }
 
-// isCode says whether a mapping is memory that code is compiled to: without a file, or with one that only
-// lives in memory, which compilers map twice.
+// isCode reports whether a mapping is memory that code is compiled to: without a file, or with one
+// that only lives in memory, which compilers map twice.
 func isCode(m procscan.Mapping) bool {
 	switch {
 	case m.Path == vdsoPath:

@@ -45,7 +45,8 @@ func (f hangingFile) Close() error {
 	return f.File.Close()
 }
 
-// Nobody waits for processes that hang, whatever they hang in: they get no names, and all others do.
+// Nobody waits for processes that hang, whatever they hang in: they get no names, and all others
+// do.
 func TestLateProcess(t *testing.T) {
 	testenv.NeedRoot(t)
 	honest := openProcess(t, demo.Start(t, demo.Options{Manual: true}).PID)
@@ -89,7 +90,8 @@ func TestLateProcess(t *testing.T) {
 	s.Close() // does not wait either
 }
 
-// Files of which two processes have the same are closed by whoever comes second, without keeping others.
+// Files of which two processes have the same are closed by whoever comes second, without keeping
+// others.
 func TestClosingHangs(t *testing.T) {
 	testenv.NeedRoot(t)
 	process := demo.Start(t, demo.Options{Manual: true})
@@ -132,8 +134,8 @@ func (f closingFile) Close() error {
 	return f.mappedFile.Close()
 }
 
-// buildProgram returns a program whose one local function has its name in front of much else, in a part of the file
-// that says nothing about which file it is.
+// buildProgram returns a program whose one local function has its name in front of much else, in a
+// part of the file that says nothing about which file it is.
 func buildProgram(t *testing.T) []byte {
 	t.Helper()
 	cc := testenv.NeedTool(t, "cc")
@@ -181,7 +183,8 @@ func startProgram(t *testing.T, content []byte) *record.Process {
 	return openProcess(t, cmd.Process.Pid)
 }
 
-// Who copies a program and changes its symbols has the same file id. What he says is of his own process.
+// Who copies a program and changes its symbols has the same file id. What he says is of his own
+// process.
 func TestNamesOfAForgery(t *testing.T) {
 	content := buildProgram(t)
 	forged := bytes.Replace(content, []byte("\x00checkout\x00"), []byte("\x00launder_\x00"), 1)
@@ -273,8 +276,8 @@ func TestForeignFileSystem(t *testing.T) {
 	}
 }
 
-// A process whose names take too much memory has none, and takes none of another one's, also of files that
-// both map.
+// A process whose names take too much memory has none, and takes none of another one's, also of
+// files that both map.
 func TestRoomOfAnother(t *testing.T) {
 	testenv.NeedRoot(t)
 	process := demo.Start(t, demo.Options{Manual: true})
@@ -282,7 +285,7 @@ func TestRoomOfAnother(t *testing.T) {
 	frames := []profile.Frame{function(t, other, "demo", "checkout")}
 	s := NewSymbolizer("/proc")
 	defer s.Close()
-	s.sources(full).room = symbols.NewRoom(0)
+	s.sources(full).room = symbols.NewBudget(0)
 	for _, test := range []struct {
 		process *record.Process
 		want    string

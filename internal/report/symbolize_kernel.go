@@ -19,8 +19,8 @@ import (
 const (
 	openPath = unix.O_PATH | unix.O_DIRECTORY
 
-	// kernelSpace is where the kernel's addresses begin. One in no file of it is of code that the kernel
-	// compiled: an eBPF program, a trampoline.
+	// kernelSpace is where the kernel's addresses begin. One in no file of it is of code that the
+	// kernel compiled: an eBPF program, a trampoline.
 	kernelSpace = 1 << 63
 
 	// vmlinuxPath and vdsoPath are what package profile calls the kernel's own file and the vDSO.

@@ -21,8 +21,8 @@ import (
 type Symbols struct {
 	// Late are processes that made us wait too long: their frames have no names.
 	Late []*record.Process
-	// PerfMaps says of processes with code in no file why their perf map could not be read, nil when it
-	// was. fs.ErrNotExist: there is none.
+	// PerfMaps says of processes with code in no file why their perf map could not be read, nil
+	// when it was. fs.ErrNotExist: there is none.
 	PerfMaps map[*record.Process]error
 	// Unread says of processes why files with code of theirs were not opened.
 	Unread map[*record.Process]error
@@ -35,8 +35,8 @@ type Symbols struct {
 	vdso   *symbols.Query
 }
 
-// Name is the name of a frame of a process as its symbol table has it, mangled names too: who shows them
-// demangles them. It is empty when there is none. A nil *Symbols knows none.
+// Name is the name of a frame of a process as its symbol table has it, mangled names too: who shows
+// them demangles them. It is empty when there is none. A nil *Symbols knows none.
 func (s *Symbols) Name(p *record.Process, f profile.Frame) string {
 	if s == nil {
 		return ""
@@ -61,8 +61,8 @@ func (s *Symbols) Name(p *record.Process, f profile.Frame) string {
 	return ""
 }
 
-// Compiled says whether a frame in no file is code that a process has compiled. Else there is nothing at its
-// address that we knew of.
+// Compiled reports whether a frame in no file is code that a process has compiled. Else there is
+// nothing at its address that we knew of.
 func (s *Symbols) Compiled(p *record.Process, f profile.Frame) bool {
 	return s != nil && (within(s.code[p], f.Address) || s.jit[p].Name(f.Address) != "")
 }
@@ -131,8 +131,8 @@ type named struct {
 	unread  error
 }
 
-// Read reads the names of a recording's frames. A process that makes us wait longer than ctx has none; its
-// goroutine is left behind. It is called once.
+// Read reads the names of a recording's frames. A process that makes us wait longer than ctx has
+// none; its goroutine is left behind. It is called once.
 func (s *Symbolizer) Read(ctx context.Context, r *record.Recording) *Symbols {
 	w := want(r)
 	host, err := os.OpenFile(filepath.Join(s.opener.ProcRoot, "1/root"), openPath, 0)
@@ -225,15 +225,15 @@ type reading struct {
 	ctx   context.Context
 	id    profile.FileID
 	addrs []uint64
-	room  *symbols.Room
+	room  *symbols.Budget
 }
 
 func (r reading) query() *symbols.Query {
 	return symbols.NewQuery(slices.Clone(r.addrs), r.room, r.Symbolizer.room)
 }
 
-// source names addresses by a file itself, and by its debug file that the host has, which goes first: it
-// knows the functions that are not exported. What cannot be read has no names.
+// source names addresses by a file itself, and by its debug file that the host has, which goes
+// first: it knows the functions that are not exported. What cannot be read has no names.
 func (r reading) source(source *source, host *os.File) fileNames {
 	names := fileNames{buildID: source.buildID, room: r.room}
 	tables, err := elfsym.ReadSymbolTables(symbols.Until(r.ctx, source.file), source.size)
@@ -253,7 +253,8 @@ func (r reading) source(source *source, host *os.File) fileNames {
 	return names
 }
 
-// debugFile returns nil when there is none. Each is read once: containers of one image have the same.
+// debugFile returns nil when there is none. Each is read once: containers of one image have the
+// same.
 func (r reading) debugFile(root *os.File, buildID []byte) *symbols.Query {
 	file, tables, err := r.opener.OpenDebugFile(r.ctx, root, buildID)
 	if err != nil {
@@ -292,8 +293,8 @@ func (s *Symbolizer) debugNames(key debugKey) *debugFile {
 	return found
 }
 
-// readPerfMap reads the perf map that was there when code was first sampled, and then that which is there
-// now: it may be another file, or the only one.
+// readPerfMap reads the perf map that was there when code was first sampled, and then that which is
+// there now: it may be another file, or the only one.
 func (s *Symbolizer) readPerfMap(ctx context.Context, p *record.Process, of *sources, names *symbols.Query) error {
 	old := of.perfMap
 	of.perfMap = nil

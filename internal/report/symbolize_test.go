@@ -100,8 +100,8 @@ func recording(stacks map[*record.Process][]profile.Frame) *record.Recording {
 	return r
 }
 
-// A process in a container's place: another user, /tmp and pid namespace of its own. It ends before anybody
-// reads symbols.
+// A process in a container's place: another user, /tmp and pid namespace of its own. It ends before
+// anybody reads symbols.
 func TestNamesOfAProcessThatEnded(t *testing.T) {
 	testenv.NeedRoot(t)
 	for _, test := range []struct {

@@ -14,18 +14,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrFileSystem: a file is on a file system that can keep whoever opens, reads or closes it waiting for
-// ever, even in its exit: a process or another machine answers for it.
+// ErrFileSystem: a file is on a file system that can keep whoever opens, reads or closes it waiting
+// for ever, even in its exit: a process or another machine answers for it.
 var ErrFileSystem = errors.New("file system that may never answer")
 
-// maxMountBytes bounds what is read of one mountinfo: the kernel allows 100,000 mounts (fs.mount-max), of
-// some 200 bytes each.
+// maxMountBytes bounds what is read of one mountinfo: the kernel allows 100,000 mounts
+// (fs.mount-max), of some 200 bytes each.
 const maxMountBytes = 32 << 20
 
 // FileSystems is which file system a device number, as maps shows it, stands for.
 type FileSystems map[uint64]string
 
-// FileSystems reads the mounts of a process, of the host and of ourselves. It asks no file system anything.
+// FileSystems reads the mounts of a process, of the host and of ourselves. It asks no file system
+// anything.
 func (o Opener) FileSystems(pid int) FileSystems {
 	known := make(FileSystems)
 	for _, whose := range []string{"self", "1", strconv.Itoa(pid)} {
@@ -70,8 +71,8 @@ func (f FileSystems) read(mountInfo io.Reader) {
 	}
 }
 
-// Check answers ErrFileSystem for a device of such a file system. One without a device of its own that is
-// mounted nowhere is taken for one: a process can unmount what it has mapped.
+// Check answers ErrFileSystem for a device of such a file system. One without a device of its own
+// that is mounted nowhere is taken for one: a process can unmount what it has mapped.
 func (f FileSystems) Check(dev uint64) error {
 	kind, known := f[dev]
 	if !known && unix.Major(dev) == 0 {
@@ -83,8 +84,8 @@ func (f FileSystems) Check(dev uint64) error {
 	return nil
 }
 
-// isForeign goes by the type without its subtype (fuse.sshfs). The virtiofs of a virtual machine is not
-// among them: it has what its host gives it.
+// isForeign goes by the type without its subtype (fuse.sshfs). The virtiofs of a virtual machine is
+// not among them: it has what its host gives it.
 func isForeign(kind string) bool {
 	kind, _, _ = strings.Cut(kind, ".")
 	switch kind {

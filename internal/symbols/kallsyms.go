@@ -14,7 +14,8 @@ import (
 const maxKernelFunctionBytes = 256 << 10
 
 // ReadKallsyms names addresses in the kernel's memory, those of modules and of eBPF programs too. A
-// symbol has no size there: it reaches to the next one, but not further than maxKernelFunctionBytes. r is /proc/kallsyms.
+// symbol has no size there: it reaches to the next one, but not further than
+// maxKernelFunctionBytes. r is /proc/kallsyms.
 func (q *Query) ReadKallsyms(r io.Reader) error {
 	addrs, places := q.unnamed()
 	m := newMatcher(addrs)

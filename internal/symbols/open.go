@@ -20,8 +20,8 @@ import (
 var (
 	// ErrNotRegular: the path leads to something else than a regular file, which was not opened.
 	ErrNotRegular = errors.New("not a regular file")
-	// ErrOwner: a perf map belongs neither to the process's user nor to root. Anybody may make a file
-	// in /tmp.
+	// ErrOwner: a perf map belongs neither to the process's user nor to root. Anybody may make a
+	// file in /tmp.
 	ErrOwner = errors.New("belongs to another user")
 	// ErrOld: a perf map was written last before the process started: another one had its pid.
 	ErrOld = errors.New("is older than the process")
@@ -30,29 +30,30 @@ var (
 )
 
 const (
-	// minBuildIDBytes is the shortest build id that has a debug file: its first byte is a directory.
+	// minBuildIDBytes is the shortest build id that has a debug file: its first byte is a
+	// directory.
 	minBuildIDBytes = 2
 
-	// clockLeeway is how much the time of a file may lie before that of a start: the latter is counted
-	// from the boot, and the clock may have been set in between.
+	// clockLeeway is how much the time of a file may lie before that of a start: the latter is
+	// counted from the boot, and the clock may have been set in between.
 	clockLeeway = time.Second
 
-	// lookupTries is how often a path is resolved anew when something on the machine was renamed
+	// lookupTries is how often a path is resolved again when something on the machine was renamed
 	// during the walk (EAGAIN of openat2).
 	lookupTries = 8
 )
 
-// Opener opens files of processes. Every path is resolved below a root that the caller holds, symbolic
-// links confined to it, and leads to a regular file or to an error. A file system of the process's own
-// can make every call block.
+// Opener opens files of processes. Every path is resolved below a root that the caller holds,
+// symbolic links confined to it, and leads to a regular file or to an error. A file system of the
+// process's own can make every call block.
 type Opener struct {
 	// ProcRoot is a procfs of our own pid namespace: files are opened by its self/fd.
 	ProcRoot string
 }
 
-// OpenPerfMap opens the perf map of a process: /tmp/perf-PID.map with the number that the process itself
-// knows as its pid. It may belong to root and to uid, the process's user, and be written to since the process
-// started. fs.ErrNotExist is the normal answer. The caller closes the file.
+// OpenPerfMap opens the perf map of a process: /tmp/perf-PID.map with the number that the process
+// itself knows as its pid. It may belong to root and to uid, the process's user, and be written to
+// since the process started. fs.ErrNotExist is the normal answer. The caller closes the file.
 func (o Opener) OpenPerfMap(root *os.File, pid int, uid uint32, started time.Time) (*os.File, error) {
 	// No symbolic link at its end: in /tmp, anybody may have made one.
 	file, stat, err := o.open(root, "/tmp/perf-"+strconv.Itoa(pid)+".map", unix.O_NOFOLLOW)
@@ -70,8 +71,9 @@ func (o Opener) OpenPerfMap(root *os.File, pid int, uid uint32, started time.Tim
 	return file, nil
 }
 
-// OpenDebugFile opens what /usr/lib/debug has for a build id, and reads where its symbols are. The caller
-// closes the file, and the tables can be read until then, and until ctx ends. fs.ErrNotExist is the normal answer.
+// OpenDebugFile opens what /usr/lib/debug has for a build id, and reads where its symbols are. The
+// caller closes the file, and the tables can be read until then, and until ctx ends. fs.ErrNotExist
+// is the normal answer.
 func (o Opener) OpenDebugFile(ctx context.Context, root *os.File, buildID []byte) (*os.File, *elfsym.SymbolTables, error) {
 	if len(buildID) < minBuildIDBytes {
 		return nil, nil, fmt.Errorf("opening debug file: %w", unix.ENOENT)
@@ -92,8 +94,8 @@ func (o Opener) OpenDebugFile(ctx context.Context, root *os.File, buildID []byte
 	return file, tables, nil
 }
 
-// open looks at what a path leads to before it opens it: to open a FIFO or a device can block, and have
-// effects. O_NONBLOCK is for leases, by which a file's owner could keep us waiting.
+// open looks at what a path leads to before it opens it: to open a FIFO or a device can block, and
+// have effects. O_NONBLOCK is for leases, by which a file's owner could keep us waiting.
 func (o Opener) open(root *os.File, name string, flags uint64) (*os.File, unix.Stat_t, error) {
 	var stat unix.Stat_t
 	located, err := lookup(int(root.Fd()), name, flags)

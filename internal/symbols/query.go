@@ -8,12 +8,12 @@ import (
 )
 
 const (
-	// maxNameBytes bounds what one name takes. The longest C++ names of libjvm.so have 600 bytes, of
-	// libLLVM 3000; what is longer is cut off.
+	// maxNameBytes bounds what one name takes. The longest C++ names of libjvm.so have 600 bytes,
+	// of libLLVM 3000; what is longer is cut off.
 	maxNameBytes = 4096
 
-	// maxMatches bounds the time that a table of overlapping symbols can cost, each of which might hold
-	// all addresses: 50 ms. Honest tables have an address in a handful of symbols: aliases.
+	// maxMatches bounds the time that a table of overlapping symbols can cost, each of which might
+	// hold all addresses: 50 ms. Honest tables have an address in a handful of symbols: aliases.
 	maxMatches = 16 << 20
 )
 
@@ -21,16 +21,17 @@ const (
 type Query struct {
 	addrs []uint64 // sorted, each once
 	names []string // of addrs, empty while there is none
-	rooms []*Room
+	rooms []*Budget
 	cut   bool
 }
 
 // addressBytes is what an address takes, without the bytes of its name.
 const addressBytes = 24
 
-// NewQuery returns a query for addresses, which become its own. It takes memory of rooms; when there is
-// none left for the addresses, it is for none, and when there is none for a name, that is elfsym.ErrLimit.
-func NewQuery(addrs []uint64, rooms ...*Room) *Query {
+// NewQuery returns a query for addresses, which become its own. It takes memory of rooms; when
+// there is none left for the addresses, it is for none, and when there is none for a name, that is
+// elfsym.ErrLimit.
+func NewQuery(addrs []uint64, rooms ...*Budget) *Query {
 	slices.Sort(addrs)
 	addrs = slices.Compact(addrs)
 	cut := !take(rooms, addressBytes*len(addrs))
@@ -40,7 +41,7 @@ func NewQuery(addrs []uint64, rooms ...*Room) *Query {
 	return &Query{addrs: addrs, names: make([]string, len(addrs)), rooms: rooms, cut: cut}
 }
 
-// Cut says whether there was no room for something.
+// Cut reports whether there was no room for something.
 func (q *Query) Cut() bool { return q != nil && q.cut }
 
 // text makes the text of a name.
@@ -90,8 +91,9 @@ func (s symbol) better(other symbol) bool {
 	return s.rank > other.rank
 }
 
-// matcher finds the symbol of every address while a table passes by in any order: the innermost that
-// holds the address. Only where none does, it is the last that begins before it, if that one is open.
+// matcher finds the symbol of every address while a table passes by in any order: the innermost
+// that holds the address. Only where none does, it is the last that begins before it, if that one
+// is open.
 type matcher struct {
 	addrs  []uint64
 	inside []symbol // the innermost that holds the address
@@ -105,8 +107,8 @@ func newMatcher(addrs []uint64) *matcher {
 	}
 }
 
-// offer takes a symbol into account, and answers whether it may be the name of an address. The error is
-// elfsym.ErrLimit.
+// offer takes a symbol into account, and reports whether it may be the name of an address. The
+// error is elfsym.ErrLimit.
 func (m *matcher) offer(s symbol) (taken bool, err error) {
 	s.known = true
 	i, _ := slices.BinarySearch(m.addrs, s.start)

@@ -6,9 +6,9 @@ import (
 	"correlator/elfsym"
 )
 
-// ReadTable names what has no name yet by a symbol table; the addresses are ELF addresses. A nil table
-// names nothing. It reads the whole table. Errors about its contents are those of package elfsym, all
-// others come from the file; what was found before an error stays.
+// ReadTable names what has no name yet by a symbol table; the addresses are ELF addresses. A nil
+// table names nothing. It reads the whole table. Errors about its contents are those of package
+// elfsym, all others come from the file; what was found before an error stays.
 func (q *Query) ReadTable(t *elfsym.SymbolTable) error {
 	addrs, places := q.unnamed()
 	if t == nil || len(addrs) == 0 {

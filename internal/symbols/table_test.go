@@ -11,7 +11,8 @@ import (
 	"correlator/internal/testenv"
 )
 
-// Every function of files of all sorts of this machine, against debug/elf: its first and its last byte.
+// Every function of files of all sorts of this machine, against debug/elf: its first and its last
+// byte.
 func TestFilesOfThisMachine(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"correlator/procscan/internal/child"
 )
 
-// alarmed says whether the alarm rings, and has it stop. The kernel sets it off before the system
-// call returns that made the record.
+// alarmed reports whether the alarm rings, and has it stop. The kernel sets it off before the
+// system call returns that made the record.
 func alarmed(t *testing.T, r *perfRing) bool {
 	t.Helper()
 	for {
@@ -98,7 +98,8 @@ func wakeUps(t *testing.T, w *EventWatcher) (reported int) {
 	return reported
 }
 
-// What happened is reported once, and not for as long as child.Nobody reads it, which child.Nobody ever does.
+// What happened is reported once, and not for as long as child.Nobody reads it, which child.Nobody
+// ever does.
 func TestEventsReportedOnce(t *testing.T) {
 	w := openWatcher(t, procscan.OnlineCPUs, ringBytes)
 	for range 3 {

@@ -21,10 +21,10 @@ const (
 	// EventMapping: the process mapped something executably, or made a mapping executable, that is
 	// no library of the agent. Just-in-time compilers do so, with memory without a file.
 	EventMapping EventKind = iota
-	// EventLibrary: it did so with a file whose path procscan.MatchLibrary accepts, or whose path the kernel
-	// could not tell because of its length (4 KiB) or for want of memory. The mapping was there when
-	// this was recorded. What made the event is the process's choice, so it can make as many as it
-	// likes.
+	// EventLibrary: it did so with a file whose path procscan.MatchLibrary accepts, or whose path
+	// the kernel could not tell because of its length (4 KiB) or for want of memory. The mapping
+	// was there when this was recorded. What made the event is the process's choice, so it can make
+	// as many as it likes.
 	EventLibrary
 	// EventExec: the process runs another program, and has none of its mappings from before.
 	EventExec
@@ -40,9 +40,9 @@ type Event struct {
 }
 
 const (
-	// wakeInterval is how long Run waits before it looks again, while there is something to see: the
-	// most that it adds to the age of an event. A host on which thousands of programs start costs
-	// 500 wake-ups a second.
+	// wakeInterval is how long Run waits before it looks again, while there is something to see:
+	// the most that it adds to the age of an event. A host on which thousands of programs start
+	// costs 500 wake-ups a second.
 	wakeInterval = 2 * time.Millisecond
 
 	// wakeBatch is how many descriptors one call of epoll_wait reports. All rings are read either
@@ -67,8 +67,8 @@ type EventWatcher struct {
 	gap   bool              // a CPU was without a ring
 }
 
-// OpenEventWatcher begins to record on all online CPUs; Close ends it. Each takes two descriptors and
-// 140 KiB of locked memory. procscan.ErrDenied: we lack the capability, or that memory.
+// OpenEventWatcher begins to record on all online CPUs; Close ends it. Each takes two descriptors
+// and 140 KiB of locked memory. procscan.ErrDenied: we lack the capability, or that memory.
 // errors.ErrUnsupported: the kernel has no perf events.
 func OpenEventWatcher() (*EventWatcher, error) {
 	return openEventWatcher(procscan.OnlineCPUs, ringBytes)
@@ -125,7 +125,7 @@ func (w *EventWatcher) Run(handle func(Event)) error {
 	}
 }
 
-// look looks at all rings, and says whether to do so again soon.
+// look looks at all rings, and reports whether to do so again soon.
 func (w *EventWatcher) look(handle func(Event)) (again bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

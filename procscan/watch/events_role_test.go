@@ -20,9 +20,9 @@ import (
 
 func TestMain(m *testing.M) { child.Main(m, map[string]func() error{"events": runEvents}) }
 
-// eventsSpec says what a process of the role "events" does: it watches, maps the library itself, and
-// says "ready" when it was told so. It prints how often it was told of libraries, by pid, each time
-// that it is told to map once more.
+// eventsSpec says what a process of the role "events" does: it watches, maps the library itself,
+// and says "ready" when it was told so. It prints how often it was told of libraries, by pid, each
+// time that it is told to map once more.
 type eventsSpec struct {
 	Library string
 	Size    int  // of a ring

@@ -293,8 +293,8 @@ func TestEventsAlarm(t *testing.T) {
 	}
 }
 
-// A ring that is too small runs over while child.Nobody reads it. That is told at once when somebody
-// does, then how much it was, and it goes on.
+// A ring that is too small runs over while child.Nobody reads it. That is told at once when
+// somebody does, then how much it was, and it goes on.
 func TestEventsOverflow(t *testing.T) {
 	w := openWatcher(t, procscan.OnlineCPUs, 2*os.Getpagesize())
 	const before = 1000

@@ -79,7 +79,7 @@ func (w *ExitWatcher) Add(h *procscan.Handle, exited func()) error {
 	return nil
 }
 
-// Remove has the process forgotten. It answers whether that was in time: if so, exited is not
+// Remove has the process forgotten. It reports whether that was in time: if so, exited is not
 // called any more; if not, it was called, or is just being called.
 func (w *ExitWatcher) Remove(h *procscan.Handle) bool {
 	w.mu.Lock()

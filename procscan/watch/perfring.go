@@ -137,9 +137,9 @@ func (r *perfRing) close() error {
 	return errors.Join(errs...)
 }
 
-// look passes on what the ring holds, and says whether to look again after wakeInterval. The alarm
-// is off from one look that found something to one that found nothing. After that one there is
-// another: for what was recorded while the alarm was about to go on.
+// look passes on what the ring holds, and reports whether to look again after wakeInterval. The
+// alarm is off from one look that found something to one that found nothing. After that one there
+// is another: for what was recorded while the alarm was about to go on.
 func (r *perfRing) look(tell func(Event)) (again bool, err error) {
 	held := r.drain(tell)
 	if held == r.alarmOff {
@@ -157,7 +157,7 @@ func (r *perfRing) look(tell func(Event)) (again bool, err error) {
 }
 
 // drain passes on what the ring held when it was called, so a process that makes records without
-// end does not keep it here, and says whether that was anything.
+// end does not keep it here, and reports whether that was anything.
 //
 // The kernel tells how many records did not fit with the next one that does, which may be much
 // later. So a ring that may not have taken another one before there was room again is said to have
@@ -203,8 +203,8 @@ func (r *perfRing) record(tail, end uint64) []byte {
 	return r.wrapped[:size]
 }
 
-// counts says whether the event was enabled at any time since the last call. When its CPU goes the
-// kernel switches it off, for ever.
+// counts reports whether the event was enabled at any time since the last call. When its CPU goes
+// the kernel switches it off, for ever.
 func (r *perfRing) counts() (bool, error) {
 	var raw [16]byte // value, time enabled
 	if _, err := unix.Read(r.fd, raw[:]); err != nil {

@@ -126,8 +126,8 @@ func TestRingNearlyFull(t *testing.T) {
 	}
 }
 
-// A ring that is written to while it is read is read up to where it was written at the beginning, so
-// that reading ends. What it lost meanwhile is told in the same breath.
+// A ring that is written to while it is read is read up to where it was written at the beginning,
+// so that reading ends. What it lost meanwhile is told in the same breath.
 func TestRingWrittenMeanwhile(t *testing.T) {
 	r := newFakeRing(16 << 10)
 	record := mmap2Record(7, "/x/y")

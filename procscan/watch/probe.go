@@ -19,8 +19,8 @@ func EventMemoryBytes() int {
 // probeTimeout is far more than the record of a mapping takes to get here: some 2 ms.
 const probeTimeout = 2 * time.Second
 
-// ProbeEvents opens an EventWatcher for a moment, and maps a page of our own program, to see whether the
-// kernel tells of it. The errors are those of OpenEventWatcher.
+// ProbeEvents opens an EventWatcher for a moment, and maps a page of our own program, to see
+// whether the kernel tells of it. The errors are those of OpenEventWatcher.
 func ProbeEvents(procRoot string) error {
 	w, err := OpenEventWatcher()
 	if err != nil {

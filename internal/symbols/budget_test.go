@@ -54,7 +54,7 @@ func TestWithoutVersion(t *testing.T) {
 
 // Rooms are filled together: what one has none for takes nothing of the other.
 func TestRoom(t *testing.T) {
-	small, large := NewRoom(2*addressBytes+5), NewRoom(1000)
+	small, large := NewBudget(2*addressBytes+5), NewBudget(1000)
 	q := NewQuery([]uint64{0x10, 0x20}, large, small)
 	if err := q.ReadPerfMap(strings.NewReader("10 1 abcde\n"), 11); err != nil || q.Name(0x10) != "abcde" || q.Cut() {
 		t.Errorf("%v", err)
