@@ -11,22 +11,22 @@ import (
 )
 
 // maxCgroupBytes holds 32 hierarchies, twice as many as there are controllers, with paths of
-// PATH_MAX. From there on kernels cut them off, or refuse to tell.
+// PATH_MAX. Kernels truncate longer ones, or return an error.
 const maxCgroupBytes = 32 * (unix.PathMax + 64)
 
-// Cgroup is where a process stands among the control groups. The kernel says it, not the process;
-// but whoever may write to a cgroup names those below it as he likes.
+// Cgroup is the control group of a process. The kernel reports it, not the process; but any process
+// that may write to a cgroup can choose the names of those below it.
 type Cgroup struct {
 	// Path begins with a slash, as seen from our own cgroup namespace: in one that is not the
-	// host's, what lies outside begins with "/..", and what our own cgroup has in common with it is
-	// not told. The bytes are any but zero and newline.
+	// host's, a path outside begins with "/..", and the part that it shares with our own cgroup is
+	// left out. The bytes are any but zero and newline.
 	Path string
-	// ContainerID is the id that Path ends with, or leads through, empty when there is none.
+	// ContainerID is the last container id in Path, empty when there is none.
 	ContainerID string
 }
 
-// Parent is the cgroup that this one lies in, with the container that it belongs to itself. It is
-// false when that is the root, or not known.
+// Parent returns the cgroup above this one, with the container that it belongs to. It reports false
+// when that is the root, or unknown.
 func (c Cgroup) Parent() (Cgroup, bool) {
 	slash := strings.LastIndexByte(c.Path, '/')
 	if slash <= 0 {
@@ -39,8 +39,8 @@ func (c Cgroup) Parent() (Cgroup, bool) {
 	return c, true
 }
 
-// Cgroup reads the process's cgroup. It is the zero value where there are no hierarchies, or where
-// the kernel knows no cgroups.
+// Cgroup reads the process's cgroup. It is the zero value where there are no hierarchies, or the
+// kernel has no cgroups.
 func (h *Handle) Cgroup() (Cgroup, error) {
 	fd, err := h.open("cgroup", unix.O_RDONLY)
 	if errors.Is(err, unix.ENOENT) && h.Alive() {
@@ -63,19 +63,19 @@ func (h *Handle) Cgroup() (Cgroup, error) {
 
 var errCgroup = errors.New("unexpected text")
 
-// parseCgroup takes the text of /proc/PID/cgroup, one line for each hierarchy (cgroups(7)):
+// parseCgroup parses /proc/PID/cgroup, one line for each hierarchy (cgroups(7)):
 //
 //	field         text        example
 //	hierarchy     digits      0          0 for cgroup v2, of which there is one
 //	controllers   : names     :cpu,cpuacct or :name=systemd, none with v2
 //	path          : / ...     :/system.slice/docker.service
 //
-// The kernel escapes nothing in a path; it lets nobody name a cgroup with a newline.
+// The kernel escapes nothing in a path, and refuses a newline in the name of a cgroup.
 //
-// With v1, or some hierarchies of each version, a process can stand elsewhere in each: a runtime
-// leaves the processes of a container in its own cgroup, or in the root, of a hierarchy that it
-// does not care for. What counts is a path that leads to a container before one that does not, then
-// the longest, which says most, then the first that the kernel lists.
+// With v1, or some hierarchies of each version, a process can have another cgroup in each: a
+// runtime leaves the processes of a container in its own cgroup, or in the root, of a hierarchy
+// that it does not use. A path with a container id is preferred, then the longest, which is the
+// most specific, then the first that the kernel lists.
 func parseCgroup(text []byte) (Cgroup, error) {
 	if len(text) > maxCgroupBytes {
 		return Cgroup{}, fmt.Errorf("%w: more than %d bytes", errCgroup, maxCgroupBytes)
@@ -88,35 +88,35 @@ func parseCgroup(text []byte) (Cgroup, error) {
 			return Cgroup{}, fmt.Errorf("%w: %.100q", errCgroup, line)
 		}
 		cgroup := Cgroup{Path: string(path), ContainerID: containerID(string(path))}
-		if cgroup.saysMore(best) {
+		if cgroup.moreSpecific(best) {
 			best = cgroup
 		}
 	}
 	return best, nil
 }
 
-func (c Cgroup) saysMore(than Cgroup) bool {
+func (c Cgroup) moreSpecific(than Cgroup) bool {
 	if contained := c.ContainerID != ""; contained != (than.ContainerID != "") {
 		return contained
 	}
 	return len(c.Path) > len(than.Path)
 }
 
-// containerID finds the container that a cgroup belongs to: the last part of its path that is named
-// after one, so that of nested containers the innermost counts, and what systemd or a runtime makes
-// below a container's cgroup belongs to it.
+// containerID returns the id of the container that a cgroup belongs to: the last part of its path
+// that names one. So of nested containers the innermost counts, and cgroups that systemd or a
+// runtime makes below that of a container belong to it.
 //
 //	part of the path                  made by
-//	ID                                docker, containerd and podman by themselves (cgroupfs)
-//	ENGINE-ID                         cri-o (cgroupfs)
-//	ENGINE-ID.scope                   all of them by systemd: docker-, cri-containerd-, crio-, libpod-
-//	SLICE:ENGINE:ID                   containerd by itself when told to use systemd's names
+//	ID                                docker, containerd and podman with the cgroupfs driver
+//	ENGINE-ID                         cri-o with the cgroupfs driver
+//	ENGINE-ID.scope                   all of them with the systemd driver: docker-, cri-containerd-, crio-, libpod-
+//	SLICE:ENGINE:ID                   containerd with the cgroupfs driver, configured with systemd's names
 //	8-4-4-4-4 to 8-4-4-4-12 digits    Cloud Foundry's garden, mesos
 //	32 digits-number                  ECS on Fargate
 //
-// ID is 64 digits, all of them hexadecimal and lower-case. The Elastic APM agents, which put the
-// same id into their metadata, go by the same names (specs/agents/metadata.md of elastic/apm), but
-// look at the last part of the path alone. ENGINE-conmon-ID is not in the container: it watches it.
+// ID is 64 lower-case hexadecimal digits. The Elastic APM agents, which put the same id into their
+// metadata, use the same patterns (specs/agents/metadata.md of elastic/apm), but match only the
+// last part of the path. ENGINE-conmon-ID is not in the container: it is that of its monitor.
 func containerID(path string) string {
 	for path != "" {
 		slash := strings.LastIndexByte(path, '/')
@@ -148,8 +148,8 @@ func containerIDOf(part string) string {
 	return id
 }
 
-// isGardenID reports whether s is five groups of digits, the last of which garden makes as short as
-// the others.
+// isGardenID reports whether s is five groups of digits, the last of which can be as short as the
+// others in garden.
 func isGardenID(s string) bool {
 	for _, length := range [...]int{8, 4, 4, 4} {
 		if len(s) <= length || s[length] != '-' || !isHex(s[:length]) {

@@ -7,11 +7,10 @@ import (
 	"strings"
 )
 
-// OnlineCPUs is the file in which the kernel lists them, as in "0-2,5".
+// OnlineCPUs is the file in which the kernel lists the online CPUs, such as "0-2,5".
 const OnlineCPUs = "/sys/devices/system/cpu/online"
 
-// ReadCPUs returns the numbers of the CPUs that such a file lists, in its order, which is
-// ascending.
+// ReadCPUs returns the CPUs that such a file lists, in ascending order.
 func ReadCPUs(path string) ([]int, error) {
 	list, err := os.ReadFile(path)
 	if err != nil {

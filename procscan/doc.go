@@ -1,24 +1,20 @@
-// Package procscan finds the processes that map the APM agent's native library, holds on to
-// them, and tells when they end.
+// Package procscan finds the processes that map the APM agent's native library, holds on to them.
+// Package watch reports live what they map and execute, and when they end.
 //
-//	Scanner      one sweep of a proc root, or a look at one process         Found
-//	Handle       one process, held by a pidfd: its mappings, files, ids, cgroup
-//	ExitWatcher  the exits of any number of processes, on one goroutine
-//	EventWatcher live: who maps executable files, who runs another program   Event
+//	Scanner      sweeps a proc root, or probes one process   Found
+//	Handle       one process, held by a pidfd: its mappings, files, credentials, cgroup
 //
-// There is one file per source of data: query.go is the ioctl PROCMAP_QUERY on /proc/PID/maps,
-// maps.go the text of that file where the kernel does not answer it, status.go that of
-// /proc/PID/status, cgroup.go that of /proc/PID/cgroup, pidfd.go what identifies a process;
-// perfring.go and perfrecord.go are the kernel's records of what happens. An event says which
-// process to look at, and leads to Scanner.Process.
+// //// There is one file per source of data: query.go is the ioctl PROCMAP_QUERY on /proc/PID/maps,
+// maps.go the text of that file where the kernel lacks the ioctl, status.go that of
+// /proc/PID/status, cgroup.go that of /proc/PID/cgroup, pidfd.go what identifies a process.
 //
-// Every pid is what our own pid namespace calls the process, and the proc root must be a procfs
-// of that namespace: pidfd_open knows no other numbers. It may be mounted anywhere.
+// Every pid is one of our own pid namespace, and the proc root must be a procfs of that namespace:
+// pidfd_open takes no other numbers. It may be mounted anywhere.
 //
-// Processes are hostile. One can make the kernel wait on its behalf: for its memory map's lock
-// when maps is read or asked, for a file system of its own (FUSE) when a file is opened or read. No
-// file of a process is opened by a sweep; what Handle opens, it opens on the caller's goroutine,
-// which should be one that serves this process alone.
+// Processes are hostile. One can make the kernel wait: for the lock of its memory map when maps is
+// read or queried, for a file system that it serves itself (FUSE) when a file is opened or read. A
+// sweep opens no file of a process; Handle opens files on the caller's goroutine, which should
+// serve this process alone.
 package procscan
 
 import (
@@ -29,35 +25,35 @@ import (
 )
 
 var (
-	// ErrNotFound: the process lives and maps no library of the agent.
+	// ErrNotFound: the process is alive and does not map the agent's library.
 	ErrNotFound = errors.New("no agent library mapped")
-	// ErrGone: the process ended, perhaps into a zombie, or was never there.
+	// ErrGone: the process has exited, is a zombie, or never existed.
 	ErrGone = errors.New("process is gone")
-	// ErrDenied: the kernel does not let us see this of the process (capabilities, hidepid).
+	// ErrDenied: the kernel refuses access to this file of the process (capabilities, hidepid).
 	ErrDenied = errors.New("not permitted")
-	// ErrStuck: the process makes whoever looks at it hang.
-	ErrStuck = errors.New("looking at the process hangs")
-	// ErrTooMany: the process maps more than is looked at. What was found before is returned too.
+	// ErrStuck: probing the process hangs.
+	ErrStuck = errors.New("probing the process hangs")
+	// ErrTooMany: the process has more mappings than are read. Those read so far are returned too.
 	ErrTooMany = errors.New("too many mappings")
-	// ErrReplaced: the file is not, or no longer, the one that the mapping describes.
+	// ErrReplaced: the file is not, or is no longer, the one that is mapped.
 	ErrReplaced = errors.New("not the file that was mapped")
-	// ErrNotRegular: the path leads to something else than a regular file, and was not opened.
+	// ErrNotRegular: the path is not that of a regular file, and was not opened.
 	ErrNotRegular = errors.New("not a regular file")
 )
 
-// ProcessID names one process for ever: its number is used again, but not in the same clock tick.
+// ProcessID identifies one process for good: a pid is reused, but not within one clock tick.
 type ProcessID struct {
 	PID       int
 	StartTime uint64 // clock ticks (1/100 s) since boot: field 22 of /proc/PID/stat
 }
 
-// Mapping is one line of /proc/PID/maps. It is comparable: two looks at an unchanged mapping give
-// equal values.
+// Mapping is one line of /proc/PID/maps. It is comparable: an unchanged mapping has the same value
+// each time it is read.
 type Mapping struct {
-	Start, End uint64 // addresses in the process; End is the first one behind the mapping
+	Start, End uint64 // addresses in the process; End is the first one after the mapping
 	Offset     uint64 // of Start in the file, in bytes
-	// Dev and Ino are those of the inode in its superblock, Dev encoded as unix.Mkdev does. On
-	// file systems of many devices (btrfs, overlayfs) stat answers others.
+	// Dev and Ino are those of the inode in its superblock, Dev encoded as unix.Mkdev does. On file
+	// systems of many devices (btrfs, overlayfs) stat returns others.
 	Dev, Ino uint64
 	// Path is the file's path below the root of the mount namespace it was opened in, as maps
 	// shows it but without " (deleted)": bytes of any kind, a newline as the four characters \012.
@@ -68,7 +64,8 @@ type Mapping struct {
 	Deleted bool // the path was unlinked
 }
 
-// classify adds to an error of a file below /proc/PID what it says of the process. Nil stays nil.
+// classify wraps an error from a file below /proc/PID with what it means for the process. Nil stays
+// nil.
 func classify(err error) error {
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("%w: %w", ErrGone, err)
@@ -76,7 +73,7 @@ func classify(err error) error {
 	return classifyDenied(err)
 }
 
-// classifyDenied does so where a missing file says nothing of the process.
+// classifyDenied does so where a missing file does not mean that the process is gone.
 func classifyDenied(err error) error {
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("%w: %w", ErrDenied, err)
@@ -84,12 +81,12 @@ func classifyDenied(err error) error {
 	return err
 }
 
-// maxInterruptions bounds how often in a row a call is repeated that a signal interrupted: the Go
-// runtime sends itself some, a hundred a second at most. A file system that a process serves
-// itself can make any call look interrupted, as often as it likes.
+// maxInterruptions bounds how often in a row a call is repeated after EINTR: the Go runtime sends
+// itself a hundred signals a second at most. A file system that a process serves itself can return
+// EINTR from any call, as often as it likes.
 const maxInterruptions = 100
 
-// ignoringEINTR repeats a call that a signal interrupted.
+// ignoringEINTR repeats a call while it returns EINTR.
 func ignoringEINTR[T any](call func() (T, error)) (T, error) {
 	for try := 1; ; try++ {
 		v, err := call()

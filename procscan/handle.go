@@ -12,26 +12,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Handle holds one process: whatever is asked through it is answered of that process or with
-// ErrGone, never of a later one with the same number. It holds one descriptor, the pidfd. Its
-// methods may be called by several goroutines, and any of them may block for as long as the
-// process makes the kernel wait (see the package); Alive does not.
+// Handle holds one process: its methods return facts about that process or ErrGone, never about a
+// later one with the same pid. It holds one descriptor, the pidfd. Its methods are safe for
+// concurrent use, and may block as long as the process makes the kernel wait (see the package);
+// Alive does not.
 type Handle struct {
 	id       ProcessID
 	procRoot string
-	source   Source // the zero value, SourceQuery: not probed, but asked of every descriptor
+	source   Source // the zero value, SourceQuery: not probed, but tried on every descriptor
 	pidfd    *os.File
 }
 
-// OpenProcess opens the process that id names, ErrGone when it has ended. procRoot must be one
-// that NewScanner accepts.
+// OpenProcess opens the process that id names; the error is ErrGone when it has exited. procRoot
+// must be one that NewScanner accepts. The caller must Close the handle.
 func OpenProcess(procRoot string, id ProcessID) (*Handle, error) {
 	fd, err := openPidfd(id.PID)
 	if err != nil {
 		return nil, err
 	}
-	// No poller of the Go runtime: os.File is here for its count of users, which keeps Close
-	// from taking the number away from a call under way.
+	// The Go runtime does not poll it: os.File is used for its reference count, which keeps Close
+	// from closing the descriptor during a call.
 	h := &Handle{id: id, procRoot: procRoot, pidfd: os.NewFile(uintptr(fd), "pidfd:"+strconv.Itoa(id.PID))}
 	if err := h.verify(); err != nil {
 		h.Close()
@@ -40,9 +40,9 @@ func OpenProcess(procRoot string, id ProcessID) (*Handle, error) {
 	return h, nil
 }
 
-// verify is the last two steps of pidfd.go.
+// verify takes the last two steps of pidfd.go.
 func (h *Handle) verify() error {
-	if _, err := procfs.NewFS(h.procRoot); err != nil { // is it there at all?
+	if _, err := procfs.NewFS(h.procRoot); err != nil { // is there a proc root at all?
 		return err
 	}
 	started, err := startTime(h.procRoot, h.id.PID)
@@ -53,18 +53,18 @@ func (h *Handle) verify() error {
 		return err
 	}
 	if started != h.id.StartTime {
-		return fmt.Errorf("%w: its number is that of a process with start time %d", ErrGone, started)
+		return fmt.Errorf("%w: its pid is that of a process with start time %d", ErrGone, started)
 	}
 	return nil
 }
 
-// Identity is what the handle was opened with.
+// Identity returns the id that the handle was opened with.
 func (h *Handle) Identity() ProcessID { return h.id }
 
 // Close releases the pidfd. It may be called more than once.
 func (h *Handle) Close() error { return h.pidfd.Close() }
 
-// Alive reports whether the process has not ended yet. It never blocks. It is false after Close.
+// Alive reports whether the process has not exited. It never blocks. It returns false after Close.
 func (h *Handle) Alive() bool {
 	ended := true
 	h.Control(func(fd int) { ended = exited(fd) })
@@ -79,12 +79,12 @@ func (h *Handle) Control(use func(fd int)) error {
 		err = conn.Control(func(fd uintptr) { use(int(fd)) })
 	}
 	if err != nil {
-		return fmt.Errorf("process handle: %w", os.ErrClosed) // there is no other reason
+		return fmt.Errorf("process handle: %w", os.ErrClosed) // Control fails for no other reason
 	}
 	return nil
 }
 
-// open opens a file of the process's directory in procfs. When the process lives afterwards, the
+// open opens a file of the process's directory in procfs. If the process is alive afterwards, the
 // file is its own (pidfd.go).
 func (h *Handle) open(name string, flags int) (int, error) {
 	fd, err := openFD(h.path(name), flags)
@@ -101,8 +101,8 @@ func (h *Handle) path(name string) string {
 	return filepath.Join(h.procRoot, strconv.Itoa(h.id.PID), name)
 }
 
-// OpenRoot opens the process's root directory with O_PATH: the place to resolve its paths from.
-// The file refers to that directory also after the process.
+// OpenRoot opens the process's root directory with O_PATH, from which its paths can be resolved.
+// The file refers to that directory even after the process has exited.
 func (h *Handle) OpenRoot() (*os.File, error) {
 	fd, err := h.open("root", unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
@@ -111,14 +111,14 @@ func (h *Handle) OpenRoot() (*os.File, error) {
 	return os.NewFile(uintptr(fd), h.path("root")), nil
 }
 
-// Place is where the paths of a process lead: the same for two only if they have the same root
-// directory in the same mount namespace.
+// Place is what the paths of a process are relative to: equal for two processes that have the same
+// root directory in the same mount namespace.
 type Place struct {
-	MountNamespace   string // as the kernel calls it: "mnt:[4026531841]"
+	MountNamespace   string // as the kernel names it: "mnt:[4026531841]"
 	RootDev, RootIno uint64
 }
 
-// Place looks where the process is.
+// Place reads the process's mount namespace and root directory.
 func (h *Handle) Place() (Place, error) {
 	namespace, err := os.Readlink(h.path("ns/mnt"))
 	var root unix.Stat_t
@@ -129,28 +129,28 @@ func (h *Handle) Place() (Place, error) {
 		return Place{}, ErrGone
 	}
 	if err != nil {
-		return Place{}, fmt.Errorf("looking for the process's root: %w", classify(err))
+		return Place{}, fmt.Errorf("reading the process's root: %w", classify(err))
 	}
 	return Place{MountNamespace: namespace, RootDev: root.Dev, RootIno: root.Ino}, nil
 }
 
-// ExecutableMappings returns the executable mappings of files, by address. There may be none: a
-// process at the end of its life has lost its memory already. With ErrTooMany come the first ones
-// of a process with more than 4096, which no honest one has.
+// ExecutableMappings returns the executable mappings of files, by address. There may be none: an
+// exiting process has released its memory already. Of a process with more than 4096, which no
+// honest one has, it returns the first ones and ErrTooMany.
 func (h *Handle) ExecutableMappings() ([]Mapping, error) {
 	return h.mappings(executableFiles)
 }
 
-// ExecutableMemory returns all executable mappings, by address: those of files, and the memory
-// without one that compilers write code to, the vDSO and whatever else the kernel names in
-// brackets, without the vsyscall page, which is the kernel's. With ErrTooMany come the first ones
-// of a process with more than 32768.
+// ExecutableMemory returns all executable mappings, by address: those of files, anonymous memory to
+// which compilers write code, the vDSO and others that the kernel names in brackets, without the
+// vsyscall page, which is the kernel's. Of a process with more than 32768 it returns the first ones
+// and ErrTooMany.
 func (h *Handle) ExecutableMemory() ([]Mapping, error) {
 	return h.mappings(executableMemory)
 }
 
-// Libraries reads again which mappings of the agent's library the process has, as a sweep would:
-// ErrNotFound when there are none, and no more than a sweep returns.
+// Libraries reads the process's mappings of the agent's library, as a sweep does: ErrNotFound when
+// there are none, and no more than a sweep returns.
 func (h *Handle) Libraries() ([]Mapping, error) {
 	found, err := h.mappings(agentLibrary)
 	if err != nil && !errors.Is(err, ErrTooMany) {
@@ -175,15 +175,15 @@ func (h *Handle) mappings(what selection) ([]Mapping, error) {
 	return found, nil
 }
 
-// Maps reports whether the process still has a mapping: the same addresses, and the file of the
-// same path. It costs a fraction of reading maps. Of another user's process it takes
+// Maps reports whether the process still has a mapping with the same addresses and a file of the
+// same path. It costs a fraction of reading maps. For another user's process it needs
 // CAP_DAC_READ_SEARCH.
 func (h *Handle) Maps(m Mapping) (bool, error) {
 	path, err := os.Readlink(h.path(filepath.Join("map_files", mapBounds(m))))
 	if !h.Alive() {
 		return false, ErrGone
 	}
-	if errors.Is(err, unix.ENOENT) { // of a process that lives
+	if errors.Is(err, unix.ENOENT) { // the process is alive
 		return false, nil
 	}
 	if err != nil {
@@ -193,7 +193,7 @@ func (h *Handle) Maps(m Mapping) (bool, error) {
 	return path == m.Path, nil
 }
 
-// mapBounds is the name of a mapping in map_files.
+// mapBounds returns the name of a mapping in map_files.
 func mapBounds(m Mapping) string {
 	return strconv.FormatUint(m.Start, 16) + "-" + strconv.FormatUint(m.End, 16)
 }

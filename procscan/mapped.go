@@ -13,19 +13,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lookupTries is how often a path is resolved again when something on the machine was renamed or
-// mounted during the walk (EAGAIN of openat2, only where ".." is on the way).
+// lookupTries is how often resolving a path is tried when something on the machine was renamed or
+// mounted meanwhile (EAGAIN of openat2, only for paths with "..").
 const lookupTries = 8
 
 // OpenMapped opens the file of a mapping of the process for reading. The file is regular and the
-// one that the mapping showed: ErrNotRegular and ErrReplaced otherwise, the latter also for memory
-// without a file. It is found through /proc/PID/map_files, also when it was unlinked; without the
-// capability for that (CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE, in the initial user namespace) or
-// when the mapping has changed its bounds, by its path below the process's root, with every
-// symbolic link confined to that root.
+// one that is mapped: else the error is ErrNotRegular or ErrReplaced, the latter also for anonymous
+// memory. It is opened through /proc/PID/map_files, even if it was unlinked; without the capability
+// for that (CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE, in the initial user namespace) or when the
+// mapping has changed its bounds, by its path below the process's root, with every symbolic link
+// confined to that root.
 //
-// The caller closes the file. A file system of the process's own can make this call, and reading
-// the file, block for ever, and the process can change or truncate the file at any time.
+// The caller must close the file. A file system that the process serves can make this call, and
+// reading the file, block forever, and the process can change or truncate the file at any time.
 func (h *Handle) OpenMapped(m Mapping) (*os.File, error) {
 	path, err := h.locateMapped(m)
 	if err != nil && !errors.Is(err, ErrGone) {
@@ -42,7 +42,7 @@ func (h *Handle) OpenMapped(m Mapping) (*os.File, error) {
 	return h.openLocated(path, m)
 }
 
-// openLocated takes over path, an O_PATH descriptor of what should be the file of m.
+// openLocated opens path, an O_PATH descriptor of what should be the file of m, which it closes.
 func (h *Handle) openLocated(path int, m Mapping) (*os.File, error) {
 	defer unix.Close(path)
 	fd, err := h.reopen(path)
@@ -56,11 +56,11 @@ func (h *Handle) openLocated(path int, m Mapping) (*os.File, error) {
 	return os.NewFile(uintptr(fd), m.Path), nil
 }
 
-// locateMapped opens, with O_PATH, what is mapped now at exactly the addresses of m.
+// locateMapped opens, with O_PATH, the file that is mapped at exactly the addresses of m.
 func (h *Handle) locateMapped(m Mapping) (int, error) {
 	bounds := mapBounds(m)
 	fd, err := h.open(filepath.Join("map_files", bounds), unix.O_PATH)
-	if errors.Is(err, unix.ENOENT) { // of a process that lives
+	if errors.Is(err, unix.ENOENT) { // the process is alive
 		err = ErrReplaced
 	}
 	if err != nil {
@@ -69,8 +69,8 @@ func (h *Handle) locateMapped(m Mapping) (int, error) {
 	return fd, nil
 }
 
-// locateBelowRoot opens, with O_PATH, what is now at the path of m. A name with \012 in it has a
-// newline there or, hardly ever, these characters: maps does not tell.
+// locateBelowRoot opens, with O_PATH, the file at the path of m. A \012 in it is a newline or,
+// rarely, these four characters: maps does not distinguish them.
 func (h *Handle) locateBelowRoot(m Mapping) (int, error) {
 	root, err := h.OpenRoot()
 	if err != nil {
@@ -95,9 +95,9 @@ func (h *Handle) locateBelowRoot(m Mapping) (int, error) {
 	return fd, nil
 }
 
-// checkBeforeOpening refuses most of what cannot be the file of m while it is not open yet. A path
-// that the process has bent may lead to a file of procfs or tracefs, which are regular and yet
-// have effects when opened. Inode numbers differ between stat and maps on overlayfs alone.
+// checkBeforeOpening refuses most files that cannot be that of m before they are opened. A path
+// that the process has redirected may lead to a file of procfs or tracefs, which are regular and
+// yet have side effects when opened. Inode numbers differ between stat and maps on overlayfs alone.
 func checkBeforeOpening(path int, m Mapping) error {
 	stat, err := statRegular(path)
 	if err != nil || stat.Ino == m.Ino {
@@ -105,7 +105,7 @@ func checkBeforeOpening(path int, m Mapping) error {
 	}
 	var statfs unix.Statfs_t
 	if err := unix.Fstatfs(path, &statfs); err != nil {
-		return fmt.Errorf("looking at its file system: %w", err)
+		return fmt.Errorf("reading its file system: %w", err)
 	}
 	if statfs.Type != unix.OVERLAYFS_SUPER_MAGIC {
 		return fmt.Errorf("%w: mapped was inode %d, this is inode %d", ErrReplaced, m.Ino, stat.Ino)
@@ -116,7 +116,7 @@ func checkBeforeOpening(path int, m Mapping) error {
 func statRegular(fd int) (unix.Stat_t, error) {
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
-		return stat, fmt.Errorf("looking at the file: %w", err)
+		return stat, fmt.Errorf("reading its metadata: %w", err)
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
 		return stat, fmt.Errorf("%w (mode %#o)", ErrNotRegular, stat.Mode)
@@ -124,9 +124,9 @@ func statRegular(fd int) (unix.Stat_t, error) {
 	return stat, nil
 }
 
-// belowRoot makes a path of maps one below the process's root. Both maps and the link of the root
-// show paths from the root of the mount namespace, or from our own where that can be reached; so
-// for a process that was put into a directory (chroot) both begin with that directory.
+// belowRoot converts a path of maps to one below the process's root. Both maps and the link
+// /proc/PID/root show paths from the root of the mount namespace, or from our own where it can be
+// reached from that; so for a process in a chroot both begin with its directory.
 func (h *Handle) belowRoot(path string) (string, error) {
 	root, err := os.Readlink(h.path("root"))
 	if !h.Alive() {
@@ -159,11 +159,11 @@ func lookup(root int, path string) (int, error) {
 	}
 }
 
-// reopen opens for reading what an O_PATH descriptor refers to, if it is a regular file: opening
-// a FIFO or a device can block and have effects. O_NONBLOCK is for leases (fcntl, F_SETLEASE),
-// with which the owner of a file could keep us waiting for 45 seconds; it is switched off
-// afterwards, or os.File would ask the file system whether the file can be polled. That the result
-// is compared guards against a proc root that NewScanner has not seen.
+// reopen opens the file of an O_PATH descriptor for reading, if it is regular: opening a FIFO or a
+// device can block and have side effects. O_NONBLOCK is for leases (fcntl, F_SETLEASE), with which
+// the owner of a file could block us for 45 seconds; it is cleared afterwards, or os.File would ask
+// the file system whether the file can be polled. Comparing the result guards against a proc root
+// that NewScanner has not checked.
 func (h *Handle) reopen(path int) (int, error) {
 	want, err := statRegular(path)
 	if err != nil {
@@ -187,27 +187,28 @@ func (h *Handle) reopen(path int) (int, error) {
 	return fd, nil
 }
 
-// openOwn opens a file of our own process in procfs: below the proc root, where "self" is
-// ourselves because NewScanner has made sure that it is a procfs of our pid namespace.
+// openOwn opens a file of our own process below the proc root, where "self" is our process because
+// NewScanner has checked that it is a procfs of our pid namespace.
 func (h *Handle) openOwn(name string, flags int) (int, error) {
 	return openFD(filepath.Join(h.procRoot, "self", name), flags)
 }
 
-// checkSame checks that an open file is the one that maps showed as m.
+// checkSame checks that an open file is the one that maps shows as m.
 //
-// When stat answers the device and inode of m, it is. When not, that says nothing: maps shows the
-// inode in its superblock, and stat what the file system makes of it. On btrfs, stat has a device
-// per subvolume; on overlayfs (where the files of containers are) one per layer when the layers are
-// of several file systems, and in maps older kernels show the inode of the layer itself. So
-// the file is mapped here, untouched, and our own maps show it as they showed m.
+// When stat returns the device and inode of m, it is. Otherwise it still can be: maps shows the
+// inode in its superblock, and stat what the file system reports. On btrfs, stat has a device per
+// subvolume; on overlayfs (where the files of containers are) one per layer when the layers are of
+// several file systems, and in maps older kernels show the inode of the layer itself. So the file
+// is mapped into our own process, not accessed, and our own maps show it as the process's maps show
+// m.
 //
 // What remains: inode numbers of btrfs are unique only within a subvolume, and maps does not show
 // which, so a file with the same number in another subvolume or snapshot passes. Then one regular
-// file that the process's paths lead to is read in place of another.
+// file that the process's paths lead to is read instead of another.
 func (h *Handle) checkSame(fd int, m Mapping) error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
-		return fmt.Errorf("looking at the file: %w", err)
+		return fmt.Errorf("reading its metadata: %w", err)
 	}
 	if stat.Dev == m.Dev && stat.Ino == m.Ino {
 		return nil
@@ -223,8 +224,8 @@ func (h *Handle) checkSame(fd int, m Mapping) error {
 	return nil
 }
 
-// mapHere maps the start of a file into our own process for a moment and returns how our own
-// maps show that.
+// mapHere maps the start of a file into our own process for a moment and returns the mapping as our
+// own maps show it.
 func (h *Handle) mapHere(fd int) (Mapping, error) {
 	page, err := unix.Mmap(fd, 0, os.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE)
 	if err != nil {
@@ -248,7 +249,7 @@ func (h *Handle) mapHere(fd int) (Mapping, error) {
 		if err != nil {
 			return Mapping{}, fmt.Errorf("reading our own maps: %w", err)
 		}
-		// The kernel may have joined the mapping with a neighbour of the same file.
+		// The kernel may have merged the mapping with an adjacent one of the same file.
 		if m, _, ok := parseMapping(line); ok && m.Start <= addr && addr < m.End {
 			return m, nil
 		}

@@ -7,21 +7,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mapsBufferBytes holds the longest line that matters and a page more. A path that any system
-// call takes has 4096 bytes at most (PATH_MAX), and maps writes a newline in it with four: 16 KiB.
-// A longer line, of a file below a deeper directory, is skipped. A larger buffer reads no faster:
-// the kernel hands out one page per read (seq_file).
+// mapsBufferBytes holds the longest line that matters and a page more. A path that any system call
+// takes has 4096 bytes at most (PATH_MAX), and maps writes a newline in it as four: 16 KiB. A
+// longer line, of a file with a longer path, is skipped. A larger buffer reads no faster: the
+// kernel returns one page per read (seq_file).
 const mapsBufferBytes = 32 << 10
 
-// firstKernelAddr is where addresses begin that no process has. Only the vsyscall page lies there,
-// which maps shows and PROCMAP_QUERY does not: it is of the kernel, and no code runs in it.
+// firstKernelAddr is the first address above user space. Only the vsyscall page is there, which
+// maps shows and PROCMAP_QUERY does not: it is the kernel's, and no code runs in it.
 const firstKernelAddr = 1 << 63
 
-// collect returns the executable mappings that are selected, limit of them at most. ErrTooMany
-// says that there are more than that, or that their paths are absurdly long; then reading ends
-// early. The mappings that were found before an error are returned with it.
+// collect returns the selected executable mappings, at most limit of them. It ends early with
+// ErrTooMany when there are more, or when their paths take more than maxPathBytes. The mappings
+// that were found before an error are returned with it.
 //
-// Nothing is allocated for a line that is not wanted, and a line that is none of maps is skipped.
+// It allocates nothing for a line that is not selected, and skips a line of another form.
 func (r *mapsReader) collect(what selection, limit int) ([]Mapping, error) {
 	list := mappingList{limit: limit}
 	for {
@@ -45,15 +45,15 @@ func (r *mapsReader) collect(what selection, limit int) ([]Mapping, error) {
 	}
 }
 
-// executableLine looks at the x in "start-end rwxp ...".
+// executableLine reports whether there is an x in "start-end rwxp ...".
 func executableLine(line []byte) bool {
 	i := bytes.IndexByte(line, ' ')
 	return i >= 0 && i+3 < len(line) && line[i+3] == 'x'
 }
 
-// parseMapping takes a line of /proc/PID/maps apart (show_map_vma in fs/proc/task_mmu.c). The
-// numbers are as wide as they need to be; the path is padded with spaces to a column, and ends
-// with the line. The path is returned apart, as part of line: Mapping.Path is left empty.
+// parseMapping parses a line of /proc/PID/maps (show_map_vma in fs/proc/task_mmu.c). Numbers have
+// no leading zeros beyond those shown; the path is padded with spaces to a column, and ends with
+// the line. The path is returned separately, as part of line: Mapping.Path stays empty.
 //
 //	field    text           example
 //	start    hex            7f0240121000
@@ -89,7 +89,7 @@ func parseMapping(line []byte) (m Mapping, path []byte, ok bool) {
 	return m, path, true
 }
 
-// fieldScanner eats a line from its start; once something is not as expected it is bad for good.
+// fieldScanner consumes a line from its start. bad is set at the first unexpected byte, and stays.
 type fieldScanner struct {
 	rest []byte
 	bad  bool
@@ -111,7 +111,7 @@ func (s *fieldScanner) skip(n int) {
 	s.rest = s.rest[n:]
 }
 
-// number eats the digits of a number in base 10 or 16 (lower case, as the kernel writes them),
+// number consumes the digits of a number in base 10 or 16 (lower case, as the kernel writes them),
 // at least one, that fits 64 bits.
 func (s *fieldScanner) number(base uint64) uint64 {
 	var n uint64
@@ -136,13 +136,12 @@ func (s *fieldScanner) number(base uint64) uint64 {
 	return n
 }
 
-// mapsReader splits text into lines, all of them in the one buffer that it has for life. It is
-// used by one goroutine at a time.
+// mapsReader splits text into lines in a single buffer. It is used by one goroutine at a time.
 type mapsReader struct {
 	source     io.Reader
 	buf        []byte
-	start, end int   // buf[start:end] was read and not handed out
-	err        error // of source, after what is in buf
+	start, end int   // buf[start:end] was read and not returned yet
+	err        error // of source, to be returned after what is in buf
 	overlong   bool  // buf[start:] belongs to a line that did not fit
 }
 
@@ -150,7 +149,7 @@ func newMapsReader(bufferBytes int) *mapsReader {
 	return &mapsReader{buf: make([]byte, bufferBytes)}
 }
 
-// reset begins with another source; nothing of the one before is left.
+// reset starts reading another source, and drops what is left of the previous one.
 func (r *mapsReader) reset(source io.Reader) {
 	*r = mapsReader{source: source, buf: r.buf}
 }
@@ -200,8 +199,8 @@ func (r *mapsReader) fill() {
 	r.err = err
 }
 
-// fdReader reads a descriptor without os.File, which would be made, registered and collected once
-// per process of a sweep.
+// fdReader reads a descriptor without an os.File, which would be allocated, registered and
+// collected once per process of a sweep.
 type fdReader int
 
 func (fd fdReader) Read(b []byte) (int, error) {

@@ -1,21 +1,21 @@
 package procscan
 
-// The library's path matches `.*/elastic-jvmti-linux-([\w-]*)\.so` as a whole
-// (correlation.md, section 1). A dot of the expression stands for any byte.
+// The whole path of the library matches `.*/elastic-jvmti-linux-([\w-]*)\.so` (correlation.md,
+// section 1). A dot of the expression stands for any byte.
 const (
 	libraryPrefix = "elastic-jvmti-linux-"
 	librarySuffix = ".so"
 	deletedSuffix = " (deleted)"
 )
 
-// MatchLibrary reports whether a path, as the kernel shows that of a mapping, is one of the agent's
-// library. A trailing " (deleted)" is the kernel's, not the path's.
+// MatchLibrary reports whether a path, as the kernel shows it for a mapping, is that of an agent's
+// library. A trailing " (deleted)" is added by the kernel and ignored.
 func MatchLibrary[P string | []byte](path P) bool {
 	path, _ = cutDeleted(path)
 	return matchPath(path)
 }
 
-// matchPath is the regular expression. All of the prefix's characters are in [\w-], so the
+// matchPath implements the regular expression. All of the prefix's characters are in [\w-], so the
 // longest run of such characters before ".so" must begin after a slash, and with the prefix.
 func matchPath[P string | []byte](path P) bool {
 	stem, ok := cutSuffix(path, librarySuffix)
@@ -36,7 +36,7 @@ func isWordOrDash(c byte) bool {
 
 func cutDeleted[P string | []byte](path P) (P, bool) { return cutSuffix(path, deletedSuffix) }
 
-// cutSuffix is strings.CutSuffix and bytes.CutSuffix in one.
+// cutSuffix is strings.CutSuffix and bytes.CutSuffix.
 func cutSuffix[P string | []byte](s P, suffix string) (P, bool) {
 	if len(s) < len(suffix) || string(s[len(s)-len(suffix):]) != suffix {
 		return s, false

@@ -9,31 +9,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How a number becomes a process, here and in Handle:
+// How a pid is tied to a process, here and in Handle:
 //
-//  1. A pidfd is opened for the number. It refers for ever to the process P that has the number
+//  1. A pidfd is opened for the pid. It refers for good to the process P that has the pid
 //     at this moment.
-//  2. Files below /proc/PID are opened and read, by the number: start time, maps, whatever.
-//  3. The pidfd is asked whether P has exited.
+//  2. Files below /proc/PID are opened and read: start time, maps and others.
+//  3. The pidfd is polled, to see whether P has exited.
 //
-// A number becomes free only after its process has exited and was reaped. So when P has not
-// exited at 3, the number was P's from 1 to 3 without a gap, and all that was opened at 2 is P's.
-// A descriptor opened at 2 also stays P's: an inode of procfs refers to its process as a pidfd
-// does, and answers ESRCH, or nothing, after P.
+// A pid becomes free only after its process has exited and was reaped. So when P has not exited at
+// 3, the pid was P's from 1 to 3 without a gap, and all that was opened at 2 is of P. A descriptor
+// opened at 2 also stays P's: an inode of procfs refers to its process as a pidfd does, and reading
+// it returns ESRCH, or nothing, after P has exited.
 //
-// That P is the process that an Identity names is what its start time says: the number would
-// have to be given away twice within one clock tick, while the kernel hands out all others of
-// pid_max before it comes round. (A process with CAP_CHECKPOINT_RESTORE can choose numbers, and
-// so could make two processes of one identity. Then the pidfd still holds one of them, and all
-// that is read later is read from that one.)
+// That P is the process that a ProcessID names follows from its start time: the pid would have to
+// be assigned twice within one clock tick, while the kernel assigns all others up to pid_max before
+// it starts again. (A process with CAP_CHECKPOINT_RESTORE can choose pids, and so could make two
+// processes with one ProcessID. Then the pidfd still holds one of them, and all that is read later
+// is read from that one.)
 
-// openPidfd opens the process that has the number pid in our pid namespace. ErrGone: there is
-// none, or it is only a thread of one.
+// openPidfd opens the process with this pid in our pid namespace. ErrGone: there is none, or the id
+// is that of a thread.
 func openPidfd(pid int) (int, error) {
 	fd, err := ignoringEINTR(func() (int, error) { return unix.PidfdOpen(pid, 0) }) // always close-on-exec
 	switch {
 	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
-		// The last two are a thread's: EINVAL before Linux 6.9, ENOENT since.
+		// The last two are for a thread: EINVAL before Linux 6.9, ENOENT since.
 		return -1, fmt.Errorf("%w: %w", ErrGone, err)
 	case err != nil:
 		return -1, fmt.Errorf("opening pidfd: %w", err)
@@ -41,8 +41,8 @@ func openPidfd(pid int) (int, error) {
 	return fd, nil
 }
 
-// exited reports whether the process of a pidfd has ended: all its threads, reaped or not. What
-// cannot be asked counts as ended, for who asks wants to know that it lives.
+// exited reports whether the process of a pidfd has exited: all its threads, reaped or not. It
+// returns true when polling fails, since callers rely on the process being alive.
 func exited(pidfd int) bool {
 	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
 	n, err := ignoringEINTR(func() (int, error) { return unix.Poll(fds, 0) })
@@ -54,8 +54,8 @@ const maxStatBytes = 2048
 
 var errStat = errors.New("unexpected text")
 
-// startTime reads field 22 of /proc/PID/stat. A sweep does so for each process that takes part, and
-// procfs takes more than twice as long.
+// startTime reads field 22 of /proc/PID/stat. A sweep does so for each target, and package procfs
+// takes more than twice as long.
 func startTime(procRoot string, pid int) (uint64, error) {
 	fd, err := openFD(procRoot+"/"+strconv.Itoa(pid)+"/stat", unix.O_RDONLY)
 	if err != nil {
@@ -63,7 +63,7 @@ func startTime(procRoot string, pid int) (uint64, error) {
 	}
 	defer unix.Close(fd)
 	text := make([]byte, maxStatBytes)
-	n, err := fdReader(fd).Read(text) // the kernel writes it as a whole
+	n, err := fdReader(fd).Read(text) // one read returns all of it
 	if err != nil {
 		return 0, fmt.Errorf("reading start time: %w", classify(err))
 	}
@@ -74,7 +74,7 @@ func startTime(procRoot string, pid int) (uint64, error) {
 	return started, nil
 }
 
-// parseStartTime counts from field 3, behind the last parenthesis: field 2 is the command's name,
+// parseStartTime counts from field 3, after the last parenthesis: field 2 is the command's name,
 // which a process chooses and which may hold ") ".
 func parseStartTime(stat []byte) (uint64, error) {
 	field := 3

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The probes of this file are what NewScanner asks for, one by one. They leave nothing behind.
+// The probes of this file are what NewScanner requires, one by one. They leave nothing open.
 
 // ProbeProcRoot checks that a procfs is mounted at procRoot.
 func ProbeProcRoot(procRoot string) error {
@@ -36,16 +36,16 @@ func ProbeNamespace(procRoot string) error {
 	return nil
 }
 
-// ownNamespace checks that a procfs is one of our own pid namespace. In one of a namespace above,
-// we have a number there and one in each namespace down to our own; elsewhere we have none.
+// ownNamespace checks that a procfs is one of our own pid namespace. In that of a parent namespace,
+// we have a pid there and one in each namespace down to our own; in any other we have none.
 func ownNamespace(fs procfs.FS) error {
 	self, err := fs.Self()
 	if err != nil {
-		return fmt.Errorf("looking for ourselves (is it of another pid namespace?): %w", err)
+		return fmt.Errorf("reading our own process (is it of another pid namespace?): %w", err)
 	}
 	status, err := self.NewStatus()
 	if err != nil {
-		return fmt.Errorf("looking for ourselves: %w", err)
+		return fmt.Errorf("reading our own status: %w", err)
 	}
 	if len(status.NSpids) > 1 {
 		return errors.New("it shows another pid namespace than ours (a container needs the host's: hostPID)")
@@ -57,12 +57,12 @@ func ownNamespace(fs procfs.FS) error {
 func ProbePidfd() error {
 	pidfd, err := openPidfd(os.Getpid())
 	if err != nil {
-		return fmt.Errorf("looking for pidfd_open (Linux 5.3, not forbidden by seccomp): %w", err)
+		return fmt.Errorf("calling pidfd_open (needs Linux 5.3, and seccomp that allows it): %w", err)
 	}
 	return unix.Close(pidfd)
 }
 
-// ProbeSource says where the mappings of processes are read from, by asking for one of our own.
+// ProbeSource returns how the mappings of processes are read, by querying one of our own.
 func ProbeSource(procRoot string) (Source, error) {
 	fd, err := openFD(filepath.Join(procRoot, "self", "maps"), unix.O_RDONLY)
 	if err != nil {

@@ -9,25 +9,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxThreadName is TASK_COMM_LEN and the newline.
+// maxThreadName is TASK_COMM_LEN, whose final NUL is not shown, and a newline.
 const maxThreadName = 16 + 1
 
-// Executable returns the path of the program that the process runs, as the process sees it; it
-// describes and identifies nothing. A program without a file (a kernel thread, memfd) has none, or
-// a name that is no path.
+// Executable returns the path of the program that the process runs, as the process sees it. It is
+// for display only and identifies nothing. A program without a file (a kernel thread, memfd) has
+// none, or a name that is not a path.
 func (h *Handle) Executable() (string, error) {
 	path, err := os.Readlink(h.path("exe"))
 	if !h.Alive() {
 		return "", ErrGone
 	}
 	if err != nil {
-		return "", fmt.Errorf("looking for the process's executable: %w", classifyDenied(err)) // no file is no end of the process
+		return "", fmt.Errorf("reading the process's executable: %w", classifyDenied(err)) // a missing file does not mean that the process has exited
 	}
 	return strings.TrimSuffix(path, " (deleted)"), nil
 }
 
-// ThreadName returns what a thread of the process calls itself: at most 15 bytes, any but zero.
-// With ErrGone the thread, or the process, has ended.
+// ThreadName returns the name of a thread of the process: at most 15 bytes, any but zero. ErrGone:
+// the thread, or the process, has exited.
 func (h *Handle) ThreadName(tid int) (string, error) {
 	fd, err := h.open(fmt.Sprintf("task/%d/comm", tid), unix.O_RDONLY)
 	if err != nil {

@@ -29,7 +29,7 @@ import (
 //	    88    8 vma_name_addr  in
 //	    96    8 build_id_addr  0
 //
-// The build id would cost a look at the file for each mapping, and elfsym reads it with the rest.
+// The build id would cost reading the file for each mapping, and elfsym reads it with the rest.
 type procmapQuery struct {
 	size        uint64
 	queryFlags  uint64
@@ -57,13 +57,13 @@ const (
 	queryCoveringOrNext = 0x10
 	queryFileBacked     = 0x20
 
-	// maxNameBytes is what the kernel writes of a name at most, with " (deleted)" and the final
-	// NUL (PATH_MAX). Of a file below deeper directories it tells no name.
+	// maxNameBytes is the longest name that the kernel returns, with " (deleted)" and the final NUL
+	// (PATH_MAX). It returns none for a file with a longer path.
 	maxNameBytes = unix.PathMax
 
-	// maxQueries bounds a look at a process that maps without end while it is looked at: addresses
-	// only go up, but there are 2^35 pages of them. A process that was allowed the usual maximum of
-	// mappings (vm.max_map_count) sixteen times over is looked at to its end, in about a second.
+	// maxQueries bounds reading a process that keeps adding mappings meanwhile: addresses only go
+	// up, but there are 2^35 pages of them. A process with sixteen times the usual maximum of
+	// mappings (vm.max_map_count) is read to its end, in about a second.
 	maxQueries = 1 << 20
 )
 
@@ -72,18 +72,18 @@ var (
 	errQueryOrder = errors.New("PROCMAP_QUERY: mapping below the address asked for")
 )
 
-// mapsQuery asks PROCMAP_QUERY. It must lie on the heap, and is used by one goroutine at a time.
+// mapsQuery calls PROCMAP_QUERY. It must be on the heap, and is used by one goroutine at a time.
 type mapsQuery struct {
 	arg  procmapQuery
 	name [maxNameBytes]byte
 }
 
-// collect returns what mapsReader.collect does: the names become what maps shows, and mappings
-// whose name the kernel does not tell are skipped. Any error but ErrTooMany says that the kernel
-// answers no such questions (ENOTTY before Linux 6.11, EPERM by seccomp), or not now.
+// collect returns what mapsReader.collect does: names are converted to what maps shows, and
+// mappings whose name the kernel does not return are skipped. Any error but ErrTooMany means that
+// the ioctl is not available (ENOTTY before Linux 6.11, EPERM by seccomp), or has failed.
 //
 // It takes one system call per executable mapping, of a file unless all memory is selected. The
-// kernel passes over the others under the same lock under which it writes maps.
+// kernel skips the others under the same lock under which it formats maps.
 func (q *mapsQuery) collect(fd int, what selection, limit int) ([]Mapping, error) {
 	flags := uint64(queryCoveringOrNext | queryExecutable)
 	if what != executableMemory {
@@ -94,9 +94,9 @@ func (q *mapsQuery) collect(fd int, what selection, limit int) ([]Mapping, error
 	for range maxQueries {
 		name, named, err := q.next(fd, flags, addr)
 		switch {
-		case err == unix.ENOENT: // no mapping from addr on
+		case err == unix.ENOENT: // no mapping at addr or above
 			return list.found, nil
-		case err == unix.ESRCH: // the memory is gone: of a process that ended or executed a program
+		case err == unix.ESRCH: // the memory is gone: the process has exited or called exec
 			return nil, nil
 		case err != nil:
 			return nil, err
@@ -118,9 +118,9 @@ func (q *mapsQuery) collect(fd int, what selection, limit int) ([]Mapping, error
 	return list.found, ErrTooMany
 }
 
-// next asks for the first mapping that ends above addr, which is then in q.arg. The name is as
-// maps shows it, and valid until the next call; without named, the mapping has one that the kernel
-// does not tell.
+// next queries the first mapping that ends above addr, which is then in q.arg. The name is as maps
+// shows it, and valid until the next call; named is false when the kernel does not return the name
+// that the mapping has.
 func (q *mapsQuery) next(fd int, flags, addr uint64) (name []byte, named bool, err error) {
 	err = q.ask(fd, flags, addr, len(q.name))
 	switch err {
@@ -141,7 +141,7 @@ func (q *mapsQuery) next(fd int, flags, addr uint64) (name []byte, named bool, e
 	return name, true, nil
 }
 
-// ask calls the kernel, for a name if there is room for one.
+// ask makes the system call, for a name as well if nameRoom is not 0.
 func (q *mapsQuery) ask(fd int, flags, addr uint64, nameRoom int) error {
 	q.arg = procmapQuery{size: uint64(unsafe.Sizeof(q.arg)), queryFlags: flags, queryAddr: addr}
 	if nameRoom > 0 {

@@ -14,37 +14,37 @@ import (
 // Found is a process that maps the library.
 type Found struct {
 	ProcessID
-	At        time.Time // when the look began: of two looks, it tells which is the newer word
+	At        time.Time // when the probe began: the later of two results counts
 	Libraries []Mapping // the executable mappings of the library, by address; at least one
-	Truncated bool      // there are more of them than are looked at (16)
+	Truncated bool      // there are more than are kept (16)
 }
 
-// Unreadable is a process of which a sweep could not learn what it maps.
+// Unreadable is a process whose mappings a sweep could not read.
 type Unreadable struct {
 	ProcessID       // StartTime is 0 when that is hidden as well
-	Err       error // ErrDenied, or else what the kernel answered
+	Err       error // ErrDenied, ErrStuck, or what the kernel returned
 }
 
-// Report is what a sweep tells beside what it found.
+// Report is the result of a sweep beside what it found.
 type Report struct {
 	Processes  int          // all that were listed, kernel threads included
-	Unreadable []Unreadable // without those that the sweep before met already
+	Unreadable []Unreadable // without those that the previous sweep reported or skipped as such
 }
 
-// Scanner looks for processes that map the library. Process is safe for concurrent use, also with a
-// sweep under way; one goroutine at a time may sweep. A Scanner holds no descriptors, only buffers.
+// Scanner finds processes that map the library. Process is safe for concurrent use, also during a
+// sweep; one goroutine at a time may sweep. A Scanner holds no descriptors, only buffers.
 type Scanner struct {
 	procRoot string
 	fs       procfs.FS
 	source   Source
 	readers  sync.Pool // of *mappingReader
 	watchdog *watchdog
-	matched  map[int]struct{}       // by pid: found by the last sweep that did not skip it; needs no glance
-	told     map[ProcessID]struct{} // unreadable at the last complete sweep
+	matched  map[int]struct{}       // by pid: found by the last sweep that did not skip it: the quick probe is skipped
+	reported map[ProcessID]struct{} // unreadable in the last complete sweep
 }
 
-// NewScanner returns a scanner of the procfs mounted at procRoot. It is an error when that is no
-// procfs, when it shows another pid namespace than our own, and when the kernel has no pidfds.
+// NewScanner returns a scanner of the procfs mounted at procRoot. It fails if that is not a procfs,
+// if it is of another pid namespace than ours, and if the kernel has no pidfds.
 func NewScanner(procRoot string) (*Scanner, error) {
 	if err := ProbeProcRoot(procRoot); err != nil {
 		return nil, err
@@ -64,26 +64,25 @@ func NewScanner(procRoot string) (*Scanner, error) {
 		return nil, fmt.Errorf("opening proc root %s: %w", procRoot, err)
 	}
 	return &Scanner{
-		procRoot: procRoot, fs: fs, source: source, watchdog: newWatchdog(lookTimeout),
+		procRoot: procRoot, fs: fs, source: source, watchdog: newWatchdog(probeTimeout),
 		readers: sync.Pool{New: func() any { return new(mappingReader) }},
 	}, nil
 }
 
-// Source is where mappings are read from, of this proc root and on this kernel.
+// Source returns how mappings are read from this proc root.
 func (s *Scanner) Source() Source { return s.source }
 
-// Sweep looks at every process once and yields those that map the library, each before it looks
-// at the next. What yield takes long for, the sweep waits for. Numbers of which skip, which may be
-// nil, says so are passed over.
+// Sweep probes every process once and calls yield for each that maps the library, before it probes
+// the next. It skips the pids for which skip returns true; skip may be nil.
 //
-// Kernel threads and processes that end meanwhile are passed over in silence, those that cannot
-// be read are reported once: again only when a sweep in between could read them. An error means
-// that the sweep ended early, for a reason of our own (no proc root, no descriptors left); what
-// was found until then was yielded.
+// Kernel threads and processes that exit meanwhile are skipped silently. Those that cannot be read
+// are reported once, and again only after a sweep that could read them. An error means that the
+// sweep ended early for a reason on our side (no proc root, no descriptors left); what was found
+// before was yielded.
 //
-// The kernel tells mappings under the lock of the process's memory map. A process that arranges for
-// that lock to be held (by a page fault on a FUSE file) holds up one sweep by two seconds; then it
-// is unreadable, ErrStuck, until it lets go.
+// The kernel reads mappings under the lock of the process's memory map. A process that keeps that
+// lock held (by a page fault on a FUSE file) delays one sweep by two seconds; then it is
+// unreadable, ErrStuck, until it releases the lock.
 func (s *Scanner) Sweep(skip func(pid int) bool, yield func(Found)) (Report, error) {
 	procs, err := s.fs.AllProcs()
 	if err != nil {
@@ -102,59 +101,60 @@ func (s *Scanner) Sweep(skip func(pid int) bool, yield func(Found)) (Report, err
 		}
 	}
 	for len(pids) > 0 {
-		r := s.watchdog.look(pids, func(pid int) (Found, error) {
+		r := s.watchdog.run(pids, func(pid int) (Found, error) {
 			if _, known := before[pid]; known {
-				return s.look(pid)
+				return s.probe(pid)
 			}
-			return s.glance(pid)
+			return s.quickProbe(pid)
 		})
-		pids = pids[r.looked:]
+		pids = pids[r.probed:]
 		switch {
 		case r.err == nil:
 			matched[r.found.PID] = struct{}{}
 			yield(r.found)
 		case errors.Is(r.err, ErrNotFound), errors.Is(r.err, ErrGone):
 		case errors.Is(r.err, unix.EMFILE), errors.Is(r.err, unix.ENFILE), errors.Is(r.err, errManyStuck):
-			return report, fmt.Errorf("looking at process %d: %w", r.found.PID, r.err)
+			return report, fmt.Errorf("probing process %d: %w", r.found.PID, r.err)
 		default:
 			unreadable[r.found.ProcessID] = struct{}{}
-			if _, known := s.told[r.found.ProcessID]; !known {
+			if _, known := s.reported[r.found.ProcessID]; !known {
 				report.Unreadable = append(report.Unreadable, Unreadable{r.found.ProcessID, r.err})
 			}
 		}
 	}
-	s.told = unreadable
+	s.reported = unreadable
 	return report, nil
 }
 
-// Process looks at one process. ErrNotFound, ErrGone and ErrDenied say why there is nothing to
-// return; a kernel thread maps no library, a thread's number is no process's. ErrStuck comes after
-// two seconds, or at once while a look before still hangs.
+// Process probes one process. ErrNotFound, ErrGone and ErrDenied say why nothing is returned: a
+// kernel thread maps no library (ErrNotFound), the id of a thread is not that of a process
+// (ErrGone). ErrStuck is returned after two seconds, or at once while an earlier probe still hangs.
 func (s *Scanner) Process(pid int) (Found, error) {
-	r := s.watchdog.look([]int{pid}, s.look)
+	r := s.watchdog.run([]int{pid}, s.probe)
 	if r.err != nil {
-		return Found{}, fmt.Errorf("looking at process %d: %w", pid, r.err)
+		return Found{}, fmt.Errorf("probing process %d: %w", pid, r.err)
 	}
 	return r.found, nil
 }
 
-// glance is a look at the number of a process that most likely maps no library. That it does not
-// can be said without asking which process it is: of whatever has the number now. So the usual case
-// is one file opened and read up to the first library, and whatever is not usual a look.
-func (s *Scanner) glance(pid int) (Found, error) {
+// quickProbe probes a process that most likely does not map the library. That it does not can be
+// said of whichever process has the pid now, without identifying it. So the common case is one
+// file, opened and read up to the first library; all else is left to probe.
+func (s *Scanner) quickProbe(pid int) (Found, error) {
 	_, err := s.libraries(pid, 0)
 	switch {
 	case err == nil:
 		err = ErrNotFound
 	case !errors.Is(err, ErrGone):
-		return s.look(pid)
+		return s.probe(pid)
 	}
 	return Found{ProcessID: ProcessID{PID: pid}}, err
 }
 
-// look is the three steps of pidfd.go. The identity is valid also with an error other than
-// ErrNotFound and ErrGone. The errors of most processes of a host are bare sentinels.
-func (s *Scanner) look(pid int) (Found, error) {
+// probe takes the three steps of pidfd.go. The ProcessID is also valid with an error other than
+// ErrNotFound and ErrGone. The errors of most processes of a host are bare sentinels, which
+// allocate nothing.
+func (s *Scanner) probe(pid int) (Found, error) {
 	found := Found{ProcessID: ProcessID{PID: pid}, At: time.Now()}
 	pidfd, err := openPidfd(pid)
 	if err != nil {
@@ -167,7 +167,7 @@ func (s *Scanner) look(pid int) (Found, error) {
 		found.Truncated, err = true, nil
 	}
 	if errors.Is(err, ErrGone) || err == nil && len(found.Libraries) == 0 {
-		err = ErrNotFound // perhaps for want of memory: a kernel thread, or one that has ended
+		err = ErrNotFound // it may have no memory at all: a kernel thread, or one that has exited
 	} else {
 		var startErr error
 		if found.StartTime, startErr = startTime(s.procRoot, pid); err == nil {

@@ -3,9 +3,9 @@ package procscan
 import "bytes"
 
 const (
-	// maxLibraries is how many mappings of the library one process may have. One is usual, two
-	// come of an agent attached twice, a few more of a mapping whose protection was changed in
-	// places; the bound keeps a process cheap that maps thousands.
+	// maxLibraries is how many mappings of the library are kept of one process. One is usual, two
+	// are those of an agent attached twice, a few more those of a mapping whose protection was
+	// changed in places; the bound keeps a process cheap that maps thousands.
 	maxLibraries = 16
 
 	// maxExecutable bounds ExecutableMappings: the largest real processes (browsers, JVMs with
@@ -13,17 +13,17 @@ const (
 	maxExecutable = 4096
 
 	// maxExecutableMemory bounds ExecutableMemory: 2 MiB of mappings. The kernel allows a process
-	// 65530 mappings (vm.max_map_count) and makes one of neighbours that are alike, so memory of
-	// which a compiler protects every second page has half as many executable ones. Those that map
-	// each piece of their code by itself (.NET, V8) have thousands.
+	// 65530 mappings (vm.max_map_count) and merges adjacent equal ones, so memory of which a
+	// compiler protects every second page has half as many executable ones. Runtimes that map each
+	// piece of their code separately (.NET, V8) have thousands.
 	maxExecutableMemory = 32 << 10
 
-	// maxPathBytes bounds the sum of the paths that one look at a process keeps, where mappings in
-	// a row share theirs: 256 bytes for each of maxExecutable, where 60 are usual.
+	// maxPathBytes bounds the sum of the paths that are kept of one process, where adjacent
+	// mappings share theirs: 256 bytes for each of maxExecutable, where 60 are usual.
 	maxPathBytes = 1 << 20
 )
 
-// selection is which executable mappings a look at a process is to return.
+// selection is which executable mappings are read.
 type selection int
 
 const (
@@ -40,14 +40,14 @@ func (s selection) wants(name []byte) bool {
 	case agentLibrary:
 		return MatchLibrary(name)
 	case executableFiles:
-		// What is no file has no path, or a name in brackets that may hold a slash: [anon:a/b].
+		// What is not a file has no path, or a name in brackets that may hold a slash: [anon:a/b].
 		i := bytes.IndexAny(name, "/[")
 		return i >= 0 && name[i] == '/'
 	}
 	return true
 }
 
-// limit is how many mappings are returned at most.
+// limit returns how many mappings are kept at most.
 func (s selection) limit() int {
 	switch s {
 	case agentLibrary:
@@ -58,15 +58,15 @@ func (s selection) limit() int {
 	return maxExecutableMemory
 }
 
-// mappingList keeps what a look at a process has found.
+// mappingList collects the mappings of one process.
 type mappingList struct {
 	found     []Mapping
 	limit     int
 	pathBytes int
 }
 
-// add appends m with a copy of its path. ErrTooMany: it did not, for there are more mappings than
-// the limit, or their paths are absurdly long.
+// add appends m with a copy of its path. It appends nothing and returns ErrTooMany when there are
+// more mappings than the limit, or their paths take more than maxPathBytes.
 func (l *mappingList) add(m Mapping, path []byte) error {
 	if last := len(l.found) - 1; last >= 0 && l.found[last].Path == string(path) {
 		m.Path = l.found[last].Path

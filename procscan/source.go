@@ -5,14 +5,14 @@ import (
 	"strconv"
 )
 
-// Source is where the mappings of a process are read from, in both cases through a descriptor of
-// /proc/PID/maps. The answers are equal, but for files below directories so deep that their path
-// exceeds PATH_MAX: PROCMAP_QUERY does not name them, and so they are passed over.
+// Source is how the mappings of a process are read, in both cases through a descriptor of
+// /proc/PID/maps. The results are equal, except for files whose path exceeds PATH_MAX:
+// PROCMAP_QUERY does not return their names, so they are skipped.
 type Source int
 
 const (
-	// SourceQuery is the ioctl PROCMAP_QUERY (Linux 6.11): the kernel passes over what is not
-	// executable, and writes no text. A descriptor that does not answer it is read.
+	// SourceQuery is the ioctl PROCMAP_QUERY (Linux 6.11): the kernel skips what is not executable,
+	// and formats no text. Where the ioctl fails, the text is read.
 	SourceQuery Source = iota
 	// SourceText is the text of the file.
 	SourceText
@@ -29,18 +29,17 @@ func (s Source) String() string {
 	return "Source(" + strconv.Itoa(int(s)) + ")"
 }
 
-// mappingReader has what reading mappings takes. It is used by one goroutine at a time.
+// mappingReader holds the buffers for reading mappings. It is used by one goroutine at a time.
 type mappingReader struct {
 	query mapsQuery
-	text  *mapsReader // made when it is needed
+	text  *mapsReader // made on first use
 }
 
-// read collects from a process's maps file, at its start, and closes nothing. A process that ended
-// since has no mappings.
+// read collects mappings from a descriptor of a process's maps file, at its start, and does not
+// close it. A process that has exited has no mappings.
 //
-// What is tried is known to work in our own process. Whether it does here is asked again of every
-// descriptor, since that costs less than a microsecond: a proc root may be more than one file
-// system.
+// The ioctl is known to work for our own process. It is tried on every descriptor, since that costs
+// less than a microsecond: a proc root may be more than one file system.
 func (r *mappingReader) read(fd int, source Source, what selection, limit int) ([]Mapping, error) {
 	if source == SourceQuery {
 		found, err := r.query.collect(fd, what, limit)

@@ -17,17 +17,17 @@ const (
 	maxStatusBytes = 1 << 20
 )
 
-// Credentials are what file permissions are checked against: the filesystem ids, which follow
-// the effective ones unless a process sets them apart, and the supplementary groups. They are the
-// ids of our user namespace; one that has no number there shows as the overflow id (65534), whose
+// Credentials are what file permissions are checked against: the filesystem ids, which follow the
+// effective ones unless a process sets them separately, and the supplementary groups. They are ids
+// of our user namespace; one that is not mapped there shows as the overflow id (65534), whose
 // rights are those of nobody.
 type Credentials struct {
 	UID, GID uint32
 	Groups   []uint32
 }
 
-// Credentials reads the credentials of the process's first thread; other threads can differ when
-// they use the system calls without their C library.
+// Credentials reads the credentials of the process's main thread; other threads can differ if they
+// make the system calls without their C library.
 func (h *Handle) Credentials() (Credentials, error) {
 	fd, err := h.open("status", unix.O_RDONLY)
 	if err != nil {
@@ -47,14 +47,15 @@ func (h *Handle) Credentials() (Credentials, error) {
 
 var errStatus = errors.New("unexpected text")
 
-// parseCredentials takes three lines of /proc/PID/status:
+// parseCredentials parses three lines of /proc/PID/status:
 //
 //	Uid:	real	effective	saved	filesystem
 //	Gid:	real	effective	saved	filesystem
 //	Groups:	1 2 3
 //
-// procfs has no Groups, and fails for what any other of the sixty lines holds. The name that the
-// process chose comes first, with its newlines escaped, so it cannot make up a line.
+// Package procfs has no Groups, and fails on unexpected contents of any of the sixty other lines.
+// The name that the process chose comes first, with its newlines escaped, so it cannot forge a
+// line.
 func parseCredentials(status []byte) (Credentials, error) {
 	var creds Credentials
 	var haveUID, haveGID, haveGroups bool
@@ -73,14 +74,14 @@ func parseCredentials(status []byte) (Credentials, error) {
 			haveGID = true
 		case "Groups":
 			creds.Groups, err = parseIDs(value, maxGroups)
-			haveGroups = bytes.HasSuffix(line, []byte("\n")) // else it was cut off
+			haveGroups = bytes.HasSuffix(line, []byte("\n")) // else it is truncated
 		}
 		if err != nil {
 			return Credentials{}, fmt.Errorf("parsing %s: %w", key, err)
 		}
 	}
 	if !haveUID || !haveGID || !haveGroups {
-		return Credentials{}, fmt.Errorf("looking for Uid, Gid and Groups: %w", errStatus)
+		return Credentials{}, fmt.Errorf("finding Uid, Gid and Groups: %w", errStatus)
 	}
 	return creds, nil
 }

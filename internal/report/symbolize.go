@@ -86,7 +86,7 @@ type source struct {
 type fileNames struct {
 	own, debug *symbols.Query // nil: nothing
 	buildID    []byte
-	full       bool          // there is a .symtab in one of them
+	full       bool            // there is a .symtab in one of them
 	room       *symbols.Budget // of the process for which they were read
 }
 
