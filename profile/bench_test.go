@@ -141,7 +141,7 @@ func BenchmarkStore(b *testing.B) {
 		store.Put(id, frames)
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, ok := store.Get(id); !ok {
+			if store.Get(id) == nil {
 				b.Fatal("missing")
 			}
 		}

@@ -6,14 +6,15 @@
 //	AddressSpace  the executable memory of one process: address to frame
 //	Kernel        the same of the kernel and its modules
 //	TraceID       frames to stack-trace-id
-//	Store         stack-trace-id to frames, bounded
+//	Store         stack-trace-id to stack, bounded
+//	Sample        a stack, with the thread, the trace and the time that belong to it
 //
 // A stack comes leaf first, as bpf_get_stack gives it, the kernel's half apart from the user's:
 //
 //	frames = kernel.AppendFrames(frames[:0], kernelStack)
 //	frames = space.AppendFrames(frames, userStack)
 //	id := profile.TraceID(frames)
-//	store.Put(id, frames)
+//	stack := store.Put(id, frames)
 //
 // The id is a function of the frames that a collector computes again from the profile it gets. So
 // whatever is decided here about a frame is decided for good: an exporter sends the frame as it is.

@@ -3,6 +3,7 @@ package profile
 import (
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"sync"
 	"unsafe"
 
@@ -16,12 +17,13 @@ const (
 	StoreBytes = 4 << 20
 
 	// StoreStacks goes with StoreBytes: it comes first only where stacks have fewer than 16 frames.
-	// The table takes 80 bytes for each of them, beside StoreBytes.
+	// The table takes 64 bytes for each of them, beside StoreBytes.
 	StoreStacks = 16384
 )
 
 const (
 	frameBytes = int(unsafe.Sizeof(Frame{}))
+	stackBytes = int(unsafe.Sizeof(Stack{}))
 	// heldFileBytes is what a file takes beside its texts: itself, heldFile and the map's entry.
 	heldFileBytes = int(unsafe.Sizeof(File{})+unsafe.Sizeof(heldFile{})) + 64
 )
@@ -32,7 +34,7 @@ const (
 // were put or asked for longest ago go. It is safe for concurrent use.
 type Store struct {
 	mu     sync.Mutex
-	stacks *freelru.LRU[StackTraceID, []Frame]
+	stacks *freelru.LRU[StackTraceID, *Stack]
 	files  map[FileID]*heldFile
 	limit  int
 	stats  StoreStats
@@ -51,79 +53,65 @@ type StoreStats struct {
 	Bytes         int // of them
 
 	Added        uint64 // stacks that were new
-	Known        uint64 // stacks that were put or touched and there already
+	Known        uint64 // stacks that were put or asked for and there already
 	Refused      uint64 // stacks without frames, or too large for the whole store
 	EvictedFull  uint64 // stacks that went for want of a place in the table
 	EvictedBytes uint64 // stacks that went for want of bytes
-	Found        uint64 // asked for and there
-	Missing      uint64 // asked for and not there, or not any more
 }
 
 // NewStore returns an empty store for as many stacks (0 is refused) and bytes of stacks and files.
 func NewStore(stacks uint32, bytes int) (*Store, error) {
 	seed := maphash.MakeSeed() // nobody can choose stacks that share a bucket
-	table, err := freelru.New[StackTraceID, []Frame](stacks, func(id StackTraceID) uint32 {
+	table, err := freelru.New[StackTraceID, *Stack](stacks, func(id StackTraceID) uint32 {
 		return uint32(maphash.Comparable(seed, id))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("creating a store of %d stacks: %w", stacks, err)
 	}
 	s := &Store{stacks: table, files: make(map[FileID]*heldFile), limit: bytes}
-	table.SetOnEvict(func(_ StackTraceID, frames []Frame) { s.release(frames) })
+	table.SetOnEvict(func(_ StackTraceID, stack *Stack) { s.release(stack.Frames) })
 	return s, nil
 }
 
-// Put keeps the frames of a stack; they stay the caller's. id must be theirs. A stack that is known
-// costs one look-up, and counts as used.
-func (s *Store) Put(id StackTraceID, frames []Frame) {
+// Put returns the stack with an id, which must be that of the frames; these stay the caller's. A
+// stack that is known costs one look-up, and counts as used. One that is too large for the whole
+// store, or has no frames, is returned and not kept.
+func (s *Store) Put(id StackTraceID, frames []Frame) *Stack {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.touch(id) {
-		return
+	if stack := s.get(id); stack != nil {
+		return stack
 	}
 	if len(frames) == 0 || mostBytes(frames) > s.limit {
 		s.stats.Refused++
-		return
+		return &Stack{ID: id, Frames: slices.Clone(frames)}
 	}
 	s.stats.Added++
-	if s.stacks.Add(id, s.hold(frames)) {
+	stack := &Stack{ID: id, Frames: s.hold(frames)}
+	if s.stacks.Add(id, stack) {
 		s.stats.EvictedFull++
 	}
 	for s.stats.Bytes > s.limit {
 		s.stacks.RemoveOldest()
 		s.stats.EvictedBytes++
 	}
+	return stack
 }
 
-// Touch reports whether a stack is there, for a caller that has its id and would have to make its
-// frames again to put them. A stack that is counts as used, and as known. One that is not is not
-// counted: it is there to be put.
-func (s *Store) Touch(id StackTraceID) bool {
+// Get returns the stack with an id, nil if it is not there. One that is there counts as used, and as
+// known. One that is not is not counted: it is there to be put.
+func (s *Store) Get(id StackTraceID) *Stack {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.touch(id)
+	return s.get(id)
 }
 
-func (s *Store) touch(id StackTraceID) bool {
-	_, ok := s.stacks.Get(id)
+func (s *Store) get(id StackTraceID) *Stack {
+	stack, ok := s.stacks.Get(id)
 	if ok {
 		s.stats.Known++
 	}
-	return ok
-}
-
-// Get returns the frames of a stack, leaf first, if it is still there. It counts as used. Callers
-// share the frames and must not change them; they stay as they are when the stack goes.
-func (s *Store) Get(id StackTraceID) ([]Frame, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	frames, ok := s.stacks.Get(id)
-	if ok {
-		s.stats.Found++
-	} else {
-		s.stats.Missing++
-	}
-	return frames, ok
+	return stack
 }
 
 // Stats returns what the store holds and has counted.
@@ -138,7 +126,7 @@ func (s *Store) Stats() StoreStats {
 // mostBytes is the most that a stack can take: what it takes when it is the only one and each run
 // of frames has a file of its own.
 func mostBytes(frames []Frame) int {
-	bytes := len(frames) * frameBytes
+	bytes := stackBytes + len(frames)*frameBytes
 	var last *File
 	for _, f := range frames {
 		if f.File != nil && f.File != last {
@@ -169,7 +157,7 @@ func (s *Store) hold(frames []Frame) []Frame {
 		}
 		last = held[i].File
 	}
-	s.stats.Bytes += len(held) * frameBytes
+	s.stats.Bytes += stackBytes + len(held)*frameBytes
 	return held
 }
 
@@ -196,5 +184,5 @@ func (s *Store) release(frames []Frame) {
 		}
 		last = f.File
 	}
-	s.stats.Bytes -= len(frames) * frameBytes
+	s.stats.Bytes -= stackBytes + len(frames)*frameBytes
 }

@@ -23,7 +23,6 @@ import (
 
 	"correlator/internal/backend"
 	"correlator/otlp"
-	"correlator/otlp/profiles"
 	"correlator/otlp/receiver"
 	"correlator/profile"
 )
@@ -58,9 +57,12 @@ func readings(e *Export) map[string]float64 {
 	return found
 }
 
-func sampleOf(frames ...profile.Frame) *profiles.Sample {
-	s := &profiles.Sample{Process: &profiles.Resource{ServiceName: "shop", PID: 1}, Frames: frames, Count: 3, Start: time.Now()}
-	s.Stack, s.End = profile.TraceID(frames), s.Start.Add(time.Second)
+func sampleOf(frames ...profile.Frame) *profile.Sample {
+	s := &profile.Sample{
+		Resource: &profile.Resource{ServiceName: "shop", PID: 1}, Count: 3, Start: time.Now(),
+		Stack: &profile.Stack{ID: profile.TraceID(frames), Frames: frames},
+	}
+	s.End = s.Start.Add(time.Second)
 	return s
 }
 

@@ -233,7 +233,7 @@ func profileBatches(t *testing.T) ([]*otlp.Batch, []item) {
 		{ID: profile.FileID{3}, Kind: profile.NativeFrame, BuildID: "ff", Path: "[vdso]"},
 		{ID: profile.FileID{4}, Kind: profile.KernelFrame, BuildID: "0123", Path: "vmlinux"},
 	}
-	processes := []*profiles.Resource{
+	processes := []*profile.Resource{
 		{ServiceName: "shop", Environment: "prod", ContainerID: "c0ffee", PID: 42, ExecutableName: "java", ExecutablePath: "/usr/bin/java"},
 		{ServiceName: "cart", PID: 43},
 	}
@@ -247,7 +247,7 @@ func profileBatches(t *testing.T) ([]*otlp.Batch, []item) {
 	random := rand.New(rand.NewPCG(5, 6))
 	var want []item
 	for i := range 8000 { // each with an identity of its own
-		s := profiles.Sample{Process: processes[i%2], TID: 1000 + i, Thread: fmt.Sprint("worker-", i%8)}
+		s := profile.Sample{Resource: processes[i%2], Stack: new(profile.Stack), TID: 1000 + i, Thread: fmt.Sprint("worker-", i%8)}
 		w := item{
 			Signal: "profiles", Resource: resources[i%2],
 			Attributes: map[string]any{"thread.id": float64(s.TID), "thread.name": s.Thread},
@@ -261,10 +261,10 @@ func profileBatches(t *testing.T) ([]*otlp.Batch, []item) {
 			case f.File.Kind == profile.KernelFrame:
 				kind = "kernel"
 			}
-			s.Frames, w.Kinds = append(s.Frames, f), append(w.Kinds, kind)
+			s.Stack.Frames, w.Kinds = append(s.Stack.Frames, f), append(w.Kinds, kind)
 		}
-		s.Stack = profile.TraceID(s.Frames)
-		w.Stack = hex.EncodeToString(s.Stack[:])
+		s.Stack.ID = profile.TraceID(s.Stack.Frames)
+		w.Stack = hex.EncodeToString(s.Stack.ID[:])
 		if i%3 > 0 {
 			copy(s.TraceID[:], fmt.Sprintf("trace-%010d", i/10))
 			copy(s.TransactionID[:], fmt.Sprintf("tran%04d", i/10))

@@ -7,6 +7,7 @@ import (
 
 	"correlator/otlp"
 	"correlator/otlp/profiles"
+	"correlator/profile"
 )
 
 // samples makes requests of samples.
@@ -26,14 +27,14 @@ func newSamples(options profiles.Options, exporter *otlp.Exporter, counters *cou
 	return s
 }
 
-func (s *samples) add(sample *profiles.Sample) {
+func (s *samples) add(sample *profile.Sample) {
 	err := s.build(sample)
 	switch {
 	case errors.Is(err, errEnded):
 		s.counters.lost[lostShutdown].Add(sample.Count)
 	case err == nil:
 		s.counters.samples.Add(sample.Count)
-	case len(sample.Frames) == 0:
+	case sample.Stack == nil || len(sample.Stack.Frames) == 0:
 		s.counters.lost[lostNoStack].Add(sample.Count)
 	case errors.Is(err, profiles.ErrTooLarge):
 		s.counters.lost[lostTooLarge].Add(sample.Count)
@@ -45,7 +46,7 @@ func (s *samples) add(sample *profiles.Sample) {
 // errEnded: a process that made its goroutine hang lets go of its samples when the agent has ended.
 var errEnded = errors.New("exporting has ended")
 
-func (s *samples) build(sample *profiles.Sample) error {
+func (s *samples) build(sample *profile.Sample) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
@@ -68,12 +69,12 @@ func (s *samples) flush() {
 	s.builder.Flush()
 }
 
-// TakesSamples says whether there is a use for samples.
+// TakesSamples reports whether there is a use for samples.
 func (e *Export) TakesSamples() bool { return e.samples != nil }
 
-// TakesUntraced says whether there is one for samples without a trace.
+// TakesUntraced reports whether there is one for samples without a trace.
 func (e *Export) TakesUntraced() bool { return e.TakesSamples() && e.config.Untraced }
 
 // Sampled adds samples of a process to what is exported next; they stay the caller's. It does not wait for a
 // destination. It must not be called unless it TakesSamples.
-func (e *Export) Sampled(sample *profiles.Sample) { e.samples.add(sample) }
+func (e *Export) Sampled(sample *profile.Sample) { e.samples.add(sample) }

@@ -13,7 +13,7 @@ import (
 
 // realistic are 1000 samples as two busy processes have them in ten seconds: 100 different stacks of 50 frames in
 // eight files, half of the frames shared with the other stacks, 50 spans, 20 threads.
-func realistic() []Sample {
+func realistic() []profile.Sample {
 	files := make([]*profile.File, 8)
 	for i := range files {
 		files[i] = &profile.File{
@@ -22,7 +22,7 @@ func realistic() []Sample {
 		}
 	}
 	files[0] = nil // code of a JIT
-	processes := []*Resource{shop, {ServiceName: "cart", PID: 43, ExecutableName: "java", ExecutablePath: "/usr/bin/java"}}
+	processes := []*profile.Resource{shop, {ServiceName: "cart", PID: 43, ExecutableName: "java", ExecutablePath: "/usr/bin/java"}}
 	stacks := make([][]profile.Frame, 100)
 	for i := range stacks {
 		for j := range 50 {
@@ -36,12 +36,12 @@ func realistic() []Sample {
 			stacks[i] = append(stacks[i], f)
 		}
 	}
-	samples := make([]Sample, 1000)
+	samples := make([]profile.Sample, 1000)
 	for i := range samples {
 		stack := stacks[i*37%100]
 		start := moment.Add(time.Duration(i/10) * 100 * time.Millisecond)
-		samples[i] = Sample{
-			Process: processes[i%2], Stack: profile.TraceID(stack), Frames: stack, Count: 1,
+		samples[i] = profile.Sample{
+			Resource: processes[i%2], Stack: &profile.Stack{ID: profile.TraceID(stack), Frames: stack}, Count: 1,
 			TraceID: [16]byte{1, byte(i / 20)}, SpanID: [8]byte{2, byte(i / 20)}, TransactionID: [8]byte{3, byte(i / 20)},
 			TID: 100 + i%20, Thread: "worker-" + string(rune('a'+i%20)), Start: start, End: start.Add(100 * time.Millisecond),
 		}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"correlator/profile"
 )
 
 const (
@@ -112,15 +114,15 @@ func NewBuilder(options Options, emit func(Request)) *Builder {
 	return b
 }
 
-// Add takes the samples of one interval; s and its frames stay the caller's. Those that differ in their
+// Add takes the samples of one interval; s stays the caller's. Those that differ in their
 // interval alone share an item, and are added up where it is the same. When they do not fit into the request,
 // or are of another time by more than a minute, it is emitted, and they are the first of the next. ErrInvalid
 // and ErrTooLarge say that they were not taken.
-func (b *Builder) Add(s *Sample) error {
-	if !s.valid() {
+func (b *Builder) Add(s *profile.Sample) error {
+	if !hasContents(s) {
 		return ErrInvalid
 	}
-	if start, _ := s.window(); len(b.samples) > 0 && max(start, b.start)-min(start, b.start) > uint64(mostSpread) {
+	if start, _ := window(s); len(b.samples) > 0 && max(start, b.start)-min(start, b.start) > uint64(mostSpread) {
 		b.Flush()
 	}
 	err := b.add(s, b.target)
@@ -146,14 +148,14 @@ func (b *Builder) Flush() {
 }
 
 // add takes a sample unless the request would become larger than limit.
-func (b *Builder) add(s *Sample, limit int) error {
+func (b *Builder) add(s *profile.Sample, limit int) error {
 	b.dictionary.mark()
 	processes, resources, bytes := len(b.processes), len(b.resources), b.bytes
 	err := b.place(s, b.identify(s), limit)
 	if err != nil {
 		b.dictionary.takeBack()
 		if len(b.processes) > processes {
-			delete(b.byResource, s.Process)
+			delete(b.byResource, s.Resource)
 		}
 		b.processes, b.resources, b.bytes = b.processes[:processes], b.resources[:resources], bytes
 	}
@@ -161,10 +163,10 @@ func (b *Builder) add(s *Sample, limit int) error {
 }
 
 // identify puts what a sample refers to into the dictionary.
-func (b *Builder) identify(s *Sample) identity {
+func (b *Builder) identify(s *profile.Sample) identity {
 	d := &b.dictionary
-	link := s.link()
-	id := identity{process: b.process(s.Process), stack: d.stack(s.Stack, s.Frames), link: d.link(link)}
+	link := linkOf(s)
+	id := identity{process: b.process(s.Resource), stack: d.stack(s.Stack), link: d.link(link)}
 	if s.TID > 0 {
 		id.thread = d.attribute(attribute{key: threadID, number: uint64(s.TID)})
 	}
@@ -178,7 +180,7 @@ func (b *Builder) identify(s *Sample) identity {
 }
 
 // process returns the index of a process.
-func (b *Builder) process(r *Resource) int32 {
+func (b *Builder) process(r *profile.Resource) int32 {
 	index, known := b.byResource[r]
 	if known {
 		return index
@@ -195,11 +197,11 @@ func (b *Builder) process(r *Resource) int32 {
 }
 
 // place puts a sample where its identity and time belong. Nothing has changed when it does not fit.
-func (b *Builder) place(s *Sample, id identity, limit int) error {
+func (b *Builder) place(s *profile.Sample, id identity, limit int) error {
 	if id.stack == 0 {
 		return ErrInvalid
 	}
-	start, end := s.window()
+	start, end := window(s)
 	middle := start + (end-start)/2
 	index, known := b.identities[id]
 	of, before := sample{identity: id, next: none, latest: none}, 0

@@ -19,7 +19,7 @@ var (
 		ID:   profile.FileID{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
 		Kind: profile.NativeFrame, BuildID: "0a0b0c", Path: "/usr/lib/libjvm.so",
 	}
-	shop = &Resource{
+	shop = &profile.Resource{
 		ServiceName: "shop", Environment: "prod", ContainerID: "c0ffee", PID: 42,
 		ExecutableName: "java", ExecutablePath: "/usr/bin/java",
 	}
@@ -80,7 +80,7 @@ func TestFrames(t *testing.T) {
 }
 
 func TestProfile(t *testing.T) {
-	other := &Resource{PID: 43}
+	other := &profile.Resource{PID: 43}
 	frame := profile.Frame{File: library, Address: 1}
 	first, late := sampleOf(shop, frame), sampleOf(shop, frame)
 	late.Start, late.End, late.Count = late.End, late.End.Add(time.Second), 3
@@ -155,7 +155,7 @@ func TestLinks(t *testing.T) {
 
 // What processes choose can make no request undecodable.
 func TestText(t *testing.T) {
-	hostile := &Resource{
+	hostile := &profile.Resource{
 		ServiceName: "a\xff\xfe", Environment: "\x00", ContainerID: "\xed\xa0\x80", PID: 1, ExecutableName: "x\xc3", ExecutablePath: "/\xf5/é",
 	}
 	file := &profile.File{ID: profile.FileID{1}, Kind: profile.NativeFrame, BuildID: "\x80", Path: "/lib/\xff"}
@@ -178,13 +178,13 @@ func TestText(t *testing.T) {
 
 func TestInvalid(t *testing.T) {
 	frame := profile.Frame{Address: 1}
-	for name, change := range map[string]func(*Sample){
-		"nothing counted": func(s *Sample) { s.Count = 0 },
-		"no process":      func(s *Sample) { s.Process = nil },
-		"no frames":       func(s *Sample) { s.Frames = nil },
-		"address 0":       func(s *Sample) { s.Frames = []profile.Frame{frame, {File: library}} },
-		"before 1970":     func(s *Sample) { s.Start = time.Unix(0, 0) },
-		"no time":         func(s *Sample) { s.Start = time.Time{} },
+	for name, change := range map[string]func(*profile.Sample){
+		"nothing counted": func(s *profile.Sample) { s.Count = 0 },
+		"no process":      func(s *profile.Sample) { s.Resource = nil },
+		"no frames":       func(s *profile.Sample) { s.Stack = stackOf() },
+		"address 0":       func(s *profile.Sample) { s.Stack = stackOf(frame, profile.Frame{File: library}) },
+		"before 1970":     func(s *profile.Sample) { s.Start = time.Unix(0, 0) },
+		"no time":         func(s *profile.Sample) { s.Start = time.Time{} },
 	} {
 		b, requests := collect(testOptions(&counter{}))
 		sample := sampleOf(shop, frame)
@@ -216,10 +216,9 @@ func TestWithoutRateOrRandomness(t *testing.T) {
 // A whole request, as it was written by hand.
 func TestBytes(t *testing.T) {
 	b, requests := collect(Options{SamplesPerSecond: 20, Random: &counter{}})
-	sample := Sample{
-		Process: &Resource{ServiceName: "s"}, Frames: deep(1), Count: 2, Start: time.Unix(0, 256), End: time.Unix(0, 258),
+	sample := profile.Sample{
+		Resource: &profile.Resource{ServiceName: "s"}, Stack: stackOf(deep(1)...), Count: 2, Start: time.Unix(0, 256), End: time.Unix(0, 258),
 	}
-	sample.Stack = profile.TraceID(sample.Frames)
 	if err := b.Add(&sample); err != nil {
 		t.Fatal(err)
 	}

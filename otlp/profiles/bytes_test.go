@@ -17,21 +17,21 @@ func TestBytesOfAllKinds(t *testing.T) {
 	hash.Write([]byte(kernelBuildID))
 	kernel := &profile.File{ID: profile.FileID(hash.Sum(nil)), Kind: profile.KernelFrame, BuildID: kernelBuildID, Path: "vmlinux"}
 	vdso := &profile.File{ID: profile.FileID([]byte(strings.Repeat("\xf0", 16))), Kind: profile.NativeFrame, Path: "[vdso]"}
-	sample := Sample{
-		Process: &Resource{PID: 300}, Count: 1, Start: time.Unix(0, 256), End: time.Unix(0, 258),
-		Frames: []profile.Frame{
-			{File: kernel, Address: 0x1234}, {File: library, Address: 4096}, {File: vdso, Address: 0x8ab}, {Address: 140000000000000},
-			{File: library, Address: 8191},
-		},
+	sample := profile.Sample{
+		Resource: &profile.Resource{PID: 300}, Count: 1, Start: time.Unix(0, 256), End: time.Unix(0, 258),
+		Stack: stackOf(
+			profile.Frame{File: kernel, Address: 0x1234}, profile.Frame{File: library, Address: 4096},
+			profile.Frame{File: vdso, Address: 0x8ab}, profile.Frame{Address: 140000000000000},
+			profile.Frame{File: library, Address: 8191},
+		),
 		TraceID: [16]byte([]byte("\xa0\xa1\xa2\xa3\xa4\xa5\xa6\xa7\xa8\xa9\xaa\xab\xac\xad\xae\xaf")),
 		SpanID:  [8]byte([]byte("\xb0\xb1\xb2\xb3\xb4\xb5\xb6\xb7")), TransactionID: [8]byte([]byte("\xc0\xc1\xc2\xc3\xc4\xc5\xc6\xc7")),
 		TID: 301, Thread: "main",
 	}
 	// Computed by the definition, apart from this code.
 	const id = "4c2f0bd2862edb9dc0d2376d97c963fe"
-	sample.Stack = profile.TraceID(sample.Frames)
-	if hex.EncodeToString(sample.Stack[:]) != id {
-		t.Errorf("profile.TraceID is %x, want %s", sample.Stack[:], id)
+	if hex.EncodeToString(sample.Stack.ID[:]) != id {
+		t.Errorf("profile.TraceID is %x, want %s", sample.Stack.ID[:], id)
 	}
 	again := sample // in the next interval, in the transaction itself
 	again.SpanID, again.Count, again.Start, again.End = [8]byte{}, 200, sample.End, sample.End.Add(2)
@@ -39,7 +39,7 @@ func TestBytesOfAllKinds(t *testing.T) {
 	outside.TraceID = [16]byte{}
 
 	b, requests := collect(Options{SamplesPerSecond: 20, Random: &counter{}})
-	for _, s := range []Sample{sample, again, again, outside} {
+	for _, s := range []profile.Sample{sample, again, again, outside} {
 		if err := b.Add(&s); err != nil {
 			t.Fatal(err)
 		}

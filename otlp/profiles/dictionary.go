@@ -290,8 +290,8 @@ func frameTypeOf(f profile.Frame) string {
 }
 
 // stack returns the index of a stack, 0 when it has an address that cannot be sent.
-func (d *dictionary) stack(id profile.StackTraceID, frames []profile.Frame) int32 {
-	index, known := d.stacks.find(id)
+func (d *dictionary) stack(s *profile.Stack) int32 {
+	index, known := d.stacks.find(s.ID)
 	if known {
 		return index
 	}
@@ -299,7 +299,7 @@ func (d *dictionary) stack(id profile.StackTraceID, frames []profile.Frame) int3
 	var file *profile.File
 	var kind string
 	var key location
-	for _, f := range frames { // runs of frames in one file are the rule
+	for _, f := range s.Frames { // runs of frames in one file are the rule
 		if f.Address == 0 {
 			return 0
 		}
@@ -313,7 +313,7 @@ func (d *dictionary) stack(id profile.StackTraceID, frames []profile.Frame) int3
 		d.indices = protowire.AppendVarint(d.indices, uint64(d.location(key)))
 	}
 	d.entry = appendMessage(d.entry[:0], 1, d.indices)
-	return d.stacks.add(id, d.entry)
+	return d.stacks.add(s.ID, d.entry)
 }
 
 // link returns the index of a link, 0 for none.

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"correlator/profile"
 )
 
 // schemaURL is the version of OpenTelemetry's conventions that attributes are named after.
@@ -71,7 +73,7 @@ func newScope(version string) []byte {
 
 // addResource appends the field of a ResourceProfiles to the resources. Its values are text and not of the string
 // table, which not all receivers know to look into.
-func (b *Builder) addResource(r *Resource) piece {
+func (b *Builder) addResource(r *profile.Resource) piece {
 	to := b.scratch[:0]
 	for _, a := range [...]struct{ key, text string }{
 		{"service.name", r.ServiceName},

@@ -45,7 +45,7 @@ func FuzzBuilder(f *testing.F) {
 			{ID: profile.FileID{2}, Kind: profile.KernelFrame, Path: name, BuildID: "aa"},
 			{ID: profile.FileID{3}, Kind: profile.Kind(9)},
 		}
-		processes := []*Resource{{PID: 1, ServiceName: name}, {PID: 2, ServiceName: name, ExecutablePath: other}, {PID: 3}}
+		processes := []*profile.Resource{{PID: 1, ServiceName: name}, {PID: 2, ServiceName: name, ExecutablePath: other}, {PID: 3}}
 		names := []string{"", name, other, "main"}
 		addresses := []uint64{1, 2, 1 << 63, 300, 0}
 		bytes := int(limit)
@@ -58,20 +58,21 @@ func FuzzBuilder(f *testing.F) {
 		want, got := make(map[observation]uint64), make(map[observation]uint64)
 		added := uint64(0)
 		for c := choices(b); len(c) > 0; {
-			sample := Sample{
-				Process: processes[c.below(len(processes))], Thread: names[c.below(len(names))], TID: c.below(4) - 1,
+			sample := profile.Sample{
+				Resource: processes[c.below(len(processes))], Thread: names[c.below(len(names))], TID: c.below(4) - 1,
 				SpanID: c.id(), TransactionID: c.id(), Count: uint64(c.below(5)),
 			}
 			sample.TraceID[0] = byte(c.below(2))
+			var frames []profile.Frame
 			for range c.below(6) {
-				sample.Frames = append(sample.Frames, profile.Frame{File: files[c.below(len(files))], Address: addresses[c.below(len(addresses))]})
+				frames = append(frames, profile.Frame{File: files[c.below(len(files))], Address: addresses[c.below(len(addresses))]})
 			}
-			sample.Stack = profile.TraceID(sample.Frames)
+			sample.Stack = stackOf(frames...)
 			sample.Start = moment.Add(time.Duration(c.below(5)) * time.Second)
 			sample.End = sample.Start.Add(time.Duration(c.below(4)-1) * time.Second)
 			switch err := builder.Add(&sample); {
 			case err == nil:
-				sample.observe(want)
+				observe(&sample, want)
 				added += sample.Count
 			case errors.Is(err, ErrInvalid):
 			case !errors.Is(err, ErrTooLarge) || bytes > 8000+16*(len(name)+len(other)):

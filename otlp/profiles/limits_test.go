@@ -32,7 +32,7 @@ func TestSplit(t *testing.T) {
 		if err := b.Add(&sample); err != nil {
 			t.Fatal(err)
 		}
-		sample.observe(want)
+		observe(&sample, want)
 	}
 	if left := b.Samples(); left == 0 || left == 2*stacks {
 		t.Errorf("%d samples left", left)
@@ -77,7 +77,7 @@ func TestTooLarge(t *testing.T) {
 	small, large := sampleOf(shop, deep(1)...), sampleOf(shop, deep(75_000)...)
 	huge := sampleOf(shop, wide(MaxRequestBytes/maxTextBytes)...)
 	for i, c := range []struct {
-		sample *Sample
+		sample *profile.Sample
 		err    error
 	}{{&small, nil}, {&large, nil}, {&small, nil}, {&huge, ErrTooLarge}, {&small, nil}} {
 		if err := b.Add(c.sample); !errors.Is(err, c.err) {
@@ -101,7 +101,7 @@ func TestTooLarge(t *testing.T) {
 // The bytes decide, and not what they were thought to be at most: a request is full with the last byte, and a
 // single sample is too large by one.
 func TestExactLimit(t *testing.T) {
-	add := func(limit int, samples ...Sample) (requests []Request, err error) {
+	add := func(limit int, samples ...profile.Sample) (requests []Request, err error) {
 		options := testOptions(&counter{})
 		options.MaxBytes = limit
 		b := NewBuilder(options, func(r Request) { requests = append(requests, r) })
@@ -113,8 +113,8 @@ func TestExactLimit(t *testing.T) {
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
-		var samples []Sample
-		processes := []*Resource{shop, {PID: 1 << 30}, {ServiceName: strings.Repeat("s", 200)}}
+		var samples []profile.Sample
+		processes := []*profile.Resource{shop, {PID: 1 << 30}, {ServiceName: strings.Repeat("s", 200)}}
 		for range 1 + random.IntN(60) {
 			s := sampleOf(processes[random.IntN(3)], deep(1+random.IntN(3))...)
 			s.TID, s.Count = random.IntN(300), 1<<random.IntN(40)
@@ -145,7 +145,7 @@ func TestExactLimit(t *testing.T) {
 
 // A sample that does not fit leaves no trace, not even its time.
 func TestNotTaken(t *testing.T) {
-	first, second := sampleOf(shop, deep(1)...), sampleOf(&Resource{PID: 43}, deep(9)...)
+	first, second := sampleOf(shop, deep(1)...), sampleOf(&profile.Resource{PID: 43}, deep(9)...)
 	second.Start, second.End = moment.Add(-time.Second), moment.Add(5*time.Second)
 	alone, requests := collect(testOptions(&counter{}))
 	if err := alone.Add(&first); err != nil {
@@ -170,7 +170,7 @@ func TestHugeText(t *testing.T) {
 	for _, unit := range []string{"x", "é", "€", "\U0001f600", "\xff", "\x80", "a\xe2\x82"} {
 		text := "-" + strings.Repeat(unit, MaxRequestBytes/len(unit))
 		file := &profile.File{ID: profile.FileID{1}, Kind: profile.NativeFrame, BuildID: text, Path: text}
-		sample := sampleOf(&Resource{
+		sample := sampleOf(&profile.Resource{
 			ServiceName: text, Environment: text, ContainerID: text, ExecutableName: text, ExecutablePath: text,
 		}, profile.Frame{File: file, Address: 1})
 		sample.Thread = text
@@ -187,7 +187,7 @@ func TestHugeText(t *testing.T) {
 
 // An interval that was no time, or ended before it began, is one of a sample with its exact time.
 func TestExactTime(t *testing.T) {
-	at := func(start, end time.Duration) Sample {
+	at := func(start, end time.Duration) profile.Sample {
 		s := sampleOf(shop, profile.Frame{Address: 1})
 		s.Start, s.End = moment.Add(start), moment.Add(end)
 		return s
@@ -221,7 +221,7 @@ func TestAnyOrder(t *testing.T) {
 		if err := b.Add(&s); err != nil {
 			t.Fatal(err)
 		}
-		s.observe(want)
+		observe(&s, want)
 	}
 	b.Flush()
 	got := make(map[observation]uint64)

@@ -1,12 +1,14 @@
 package profiles
 
+import "correlator/profile"
+
 // memory is what a request is made of. The next one is made in the same memory, so that samples cost no
 // allocation; all of it is in a few tables, of which none is larger than the largest request needed.
 type memory struct {
 	dictionary dictionary
 	processes  []process
 	resources  []byte
-	byResource map[*Resource]int32
+	byResource map[*profile.Resource]int32
 	samples    []sample
 	points     []point
 	identities map[identity]int32 // of samples
@@ -37,7 +39,7 @@ func (m *memory) reset(bytes int) {
 		*m = memory{}
 	}
 	if m.byResource == nil {
-		m.byResource, m.identities = make(map[*Resource]int32), make(map[identity]int32)
+		m.byResource, m.identities = make(map[*profile.Resource]int32), make(map[identity]int32)
 	}
 	m.dictionary.reset()
 	m.processes, m.resources, m.samples, m.points = m.processes[:0], m.resources[:0], m.samples[:0], m.points[:0]

@@ -47,7 +47,7 @@ func collect(options Options) (*Builder, *[]Request) {
 }
 
 // one is the request that samples become.
-func one(t *testing.T, options Options, samples ...Sample) *collector.ExportProfilesServiceRequest {
+func one(t *testing.T, options Options, samples ...profile.Sample) *collector.ExportProfilesServiceRequest {
 	t.Helper()
 	b, requests := collect(options)
 	for i := range samples {
@@ -62,10 +62,14 @@ func one(t *testing.T, options Options, samples ...Sample) *collector.ExportProf
 	return decode(t, (*requests)[0].Body)
 }
 
+func stackOf(frames ...profile.Frame) *profile.Stack {
+	return &profile.Stack{ID: profile.TraceID(frames), Frames: frames}
+}
+
 // sampleOf is a sample of some frames in the second that begins at moment.
-func sampleOf(p *Resource, frames ...profile.Frame) Sample {
-	return Sample{
-		Process: p, Stack: profile.TraceID(frames), Frames: frames, Count: 1,
+func sampleOf(p *profile.Resource, frames ...profile.Frame) profile.Sample {
+	return profile.Sample{
+		Resource: p, Stack: stackOf(frames...), Count: 1,
 		TraceID: [16]byte{1}, SpanID: [8]byte{2}, TransactionID: [8]byte{3}, TID: 7, Thread: "main",
 		Start: moment, End: moment.Add(time.Second),
 	}
@@ -146,8 +150,8 @@ func observations(t testing.TB, request *collector.ExportProfilesServiceRequest,
 }
 
 // observe notes what should become of a sample.
-func (s *Sample) observe(into map[observation]uint64) {
-	o := observation{pid: strconv.Itoa(s.Process.PID), stack: profile.TraceID(s.Frames), thread: valid(s.Thread), tid: int64(max(s.TID, 0))}
+func observe(s *profile.Sample, into map[observation]uint64) {
+	o := observation{pid: strconv.Itoa(s.Resource.PID), stack: s.Stack.ID, thread: valid(s.Thread), tid: int64(max(s.TID, 0))}
 	if s.TraceID != [16]byte{} {
 		switch {
 		case s.SpanID != [8]byte{}:

@@ -13,7 +13,6 @@ import (
 	trace "go.opentelemetry.io/proto/slim/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
-	"correlator/otlp/profiles"
 	"correlator/profile"
 )
 
@@ -83,7 +82,7 @@ func (e encoded) copyAt(now time.Time) []byte {
 
 // samples are those of two busy processes: 100 stacks of 50 frames in eight files, half of them shared,
 // 20 threads, 50 spans.
-func samples(n int) []profiles.Sample {
+func samples(n int) []profile.Sample {
 	files := make([]*profile.File, 8)
 	for i := range files {
 		files[i] = &profile.File{
@@ -92,9 +91,9 @@ func samples(n int) []profiles.Sample {
 		}
 	}
 	files[0] = nil // code of a JIT
-	var processes []*profiles.Resource
+	var processes []*profile.Resource
 	for i, name := range []string{"shop", "cart"} {
-		processes = append(processes, &profiles.Resource{
+		processes = append(processes, &profile.Resource{
 			ServiceName: name, PID: 1000 + i, ExecutableName: "java", ExecutablePath: "/usr/bin/java",
 		})
 	}
@@ -108,12 +107,12 @@ func samples(n int) []profiles.Sample {
 			stacks[i] = append(stacks[i], f)
 		}
 	}
-	all := make([]profiles.Sample, n)
+	all := make([]profile.Sample, n)
 	for i := range all {
 		stack := stacks[i*37%len(stacks)]
 		span := byte(1 + i*50/n)
-		all[i] = profiles.Sample{
-			Process: processes[i%2], Stack: profile.TraceID(stack), Frames: stack, Count: 1,
+		all[i] = profile.Sample{
+			Resource: processes[i%2], Stack: &profile.Stack{ID: profile.TraceID(stack), Frames: stack}, Count: 1,
 			TraceID: [16]byte{1, span}, SpanID: [8]byte{2, span}, TransactionID: [8]byte{3, span},
 			TID: 100 + i%20, Thread: fmt.Sprintf("worker-%d", i%20),
 		}

@@ -1,0 +1,47 @@
+package profile
+
+import "time"
+
+// Stack is a stack and its id. It is shared by whoever has samples of it, and never changes.
+type Stack struct {
+	ID     StackTraceID // of Frames
+	Frames []Frame      // leaf first
+}
+
+// Resource describes the process that samples are of. It never changes; exporters compare it by its
+// address. Empty fields are not known.
+type Resource struct {
+	ServiceName    string // as the process published it, with Environment
+	Environment    string
+	ContainerID    string // empty without a container
+	PID            int
+	ExecutableName string
+	ExecutablePath string
+}
+
+// Sample is how often one thread of a process was seen with one stack and in one span, in one
+// interval. It is what every receiver of samples gets, with all that is known.
+type Sample struct {
+	Resource *Resource // nil for receivers that know it
+	Stack    *Stack
+
+	// All zero: no trace was active. A zero SpanID means that there is no span but the transaction,
+	// or that samples are not counted by span.
+	TraceID               [16]byte
+	SpanID, TransactionID [8]byte
+
+	TID    int    // in our own pid namespace; 0: not known
+	Thread string // the thread's name; empty: not known (yet)
+
+	Count uint64
+	At    time.Time // when the first was taken; all count as taken then
+
+	// Start and End are the interval in which they were counted: from the drain before to the one
+	// that fetched them, which all that it fetched share. What is counted while a drain begins can be
+	// either's, so At may lie some microseconds outside. A sample that was not counted in the kernel
+	// has its own time for all three.
+	Start, End time.Time
+}
+
+// HasTrace reports whether the thread worked on a trace.
+func (s *Sample) HasTrace() bool { return s.TraceID != [16]byte{} }
