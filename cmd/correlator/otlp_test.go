@@ -263,8 +263,11 @@ func TestPassedThrough(t *testing.T) {
 	builder := profiles.NewBuilder(profiles.Options{SamplesPerSecond: 20}, func(r profiles.Request) {
 		client.Enqueue(otlp.NewProfilesBatch(r.Body, r.Samples, r.Profiles, now))
 	})
-	sample := profiles.Sample{Process: &profiles.Resource{ServiceName: "shop", PID: 9}, Frames: []profile.Frame{{Address: 77}}, Count: 4, Start: now, End: now}
-	sample.Stack = profile.TraceID(sample.Frames)
+	frames := []profile.Frame{{Address: 77}}
+	sample := profile.Sample{
+		Resource: &profile.Resource{ServiceName: "shop", PID: 9}, Count: 4, Start: now, End: now,
+		Stack: &profile.Stack{ID: profile.TraceID(frames), Frames: frames},
+	}
 	if err := builder.Add(&sample); err != nil {
 		t.Fatal(err)
 	}

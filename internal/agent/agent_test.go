@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"correlator/internal/process"
 	"correlator/internal/testenv"
 	"correlator/messaging/feed"
+	"correlator/profile"
 )
 
 // deadline is how long a test waits for something that takes milliseconds on an idle machine.
@@ -32,8 +34,23 @@ type running struct {
 	t    *testing.T
 	logs *observer.ObservedLogs
 	feed *feed.Client
-	end  func() // ends the agent and waits for it
+	kept *stackKeeper // nil with another exporter
+	end  func()       // ends the agent and waits for it
 }
+
+// stackKeeper is an Exporter that keeps the stacks of samples.
+type stackKeeper struct {
+	mu     sync.Mutex
+	stacks map[profile.StackTraceID]*profile.Stack
+}
+
+func (k *stackKeeper) Sampled(sample *profile.Sample) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.stacks[sample.Stack.ID] = sample.Stack
+}
+
+func (k *stackKeeper) TakesUntraced() bool { return false }
 
 // run starts an agent that ends with the test, at the latest.
 func run(t *testing.T, change ...func(*Config)) *running {
@@ -66,12 +83,17 @@ func runWith(t *testing.T, exporter Exporter, prepare func(*Agent), change ...fu
 		t.Fatal(err)
 	}
 	core, logs := observer.New(zapcore.DebugLevel)
+	r := &running{t: t, logs: logs}
+	if exporter == nil && cfg.SamplesPerSecond > 0 {
+		r.kept = &stackKeeper{stacks: make(map[profile.StackTraceID]*profile.Stack)}
+		exporter = r.kept
+	}
 	a, err := New(cfg, exporter, zap.New(core))
 	if err != nil {
 		t.Fatal(err)
 	}
 	prepare(a)
-	r := &running{Agent: a, t: t, logs: logs}
+	r.Agent = a
 	if r.feed, err = feed.Dial(cfg.FeedSocket); err != nil {
 		t.Fatal(err)
 	}
@@ -120,6 +142,9 @@ var uncounted = map[string]bool{
 	"samples are taken here and fed, too: the same CPU time is told twice, unless --samples-per-second is 0": true,
 	"stacks have no kernel frames": true,
 }
+
+// sweepOnce has the agent sweep when it starts, and not again in the time of a test.
+func sweepOnce(c *Config) { c.ScanInterval = 50 * deadline }
 
 // state waits until the process is in a state, with a reason if it is that of an error.
 func (r *running) state(p *demo.Process, want process.State, reason string) process.View {

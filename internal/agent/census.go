@@ -2,7 +2,7 @@ package agent
 
 import "correlator/internal/process"
 
-// Census is how many processes there are now and how they fare: what Status tells, summed up. It does not
+// Census is how many processes there are now, by state: what Status returns, summed up. It does not
 // grow with what the processes do.
 type Census struct {
 	Processes map[process.State]int // those that take part, or would but for the filter
@@ -17,30 +17,17 @@ func (a *Agent) Census() Census {
 	c := Census{
 		Processes:  make(map[process.State]int),
 		InError:    make(map[string]int),
-		LiveEvents: a.discovery.live.Load(),
+		LiveEvents: a.manager.LiveEvents(),
 	}
-	for _, p := range a.allProcesses() {
-		stats := p.sender.Stats()
+	for _, r := range a.all() {
+		known, stats := r.known()
 		c.Waiting += stats.Queued
-		p.mu.Lock()
-		state, reason := p.state(&p.shown.view, &stats)
-		p.mu.Unlock()
-		if state != "" {
-			c.Processes[state]++
+		if known.View.State != "" {
+			c.Processes[known.View.State]++
 		}
-		if state == process.StateError {
-			c.InError[reason]++
+		if known.View.State == process.StateError {
+			c.InError[known.View.Reason]++
 		}
 	}
 	return c
-}
-
-func (a *Agent) allProcesses() []*servedProcess {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
-	processes := make([]*servedProcess, 0, len(a.processes))
-	for _, p := range a.processes {
-		processes = append(processes, p)
-	}
-	return processes
 }

@@ -1,6 +1,9 @@
 package agent
 
-import "correlator/internal/process"
+import (
+	"correlator/internal/lifecycle"
+	"correlator/internal/process"
+)
 
 const (
 	// notSampledUnresolved, a word of View.TLS: the loader has not bound the thread-local variable, as with an
@@ -20,34 +23,30 @@ func NotSampledReasons() []string {
 // taken, by reason: only what is fed with its trace arrives there.
 func (a *Agent) NotSampled() map[string]int {
 	count := make(map[string]int)
-	if a.sampling == nil {
+	if !a.samples {
 		return count
 	}
-	for _, p := range a.allProcesses() {
-		if p.follower.Program() != nil {
+	for _, r := range a.all() {
+		if r.process.IsSampled() {
 			continue
 		}
-		stats := p.sender.Stats()
-		p.mu.Lock()
-		shown := p.shown
-		p.mu.Unlock()
-		if state, _ := p.state(&shown.view, &stats); state == process.StateRegistered {
-			count[shown.notSampled()]++
+		if known, _ := r.known(); known.View.State == process.StateRegistered {
+			count[notSampled(&known)]++
 		}
 	}
 	return count
 }
 
-// notSampled is why a registered process is not sampled. What prevents it is found again at every look, so it
+// notSampled returns why a registered process is not sampled. What prevents it is found at every probe, so it
 // is the last error.
-func (s *shown) notSampled() string {
-	if s.lastError != nil && !s.lastError.At.Before(s.registered) {
-		switch s.lastError.Reason {
+func notSampled(s *lifecycle.Status) string {
+	if s.LastError != nil && !s.LastError.At.Before(s.AttachedAt) {
+		switch s.LastError.Reason {
 		case process.ReasonTLS.String(), process.ReasonSampling.String():
-			return s.lastError.Reason
+			return s.LastError.Reason
 		}
 	}
-	if s.view.TLS == notSampledUnresolved {
+	if s.View.TLS == notSampledUnresolved {
 		return notSampledUnresolved
 	}
 	return notSampledOther

@@ -5,23 +5,28 @@ import (
 	"testing"
 	"time"
 
+	"correlator/internal/demo"
+	"correlator/internal/lifecycle"
 	"correlator/internal/process"
-	"correlator/internal/sampling"
+	"correlator/internal/testenv"
 	"correlator/procscan"
 )
 
-// Registered processes that are not sampled are counted, by what prevents it now.
+// Registered processes that are not sampled are counted, by what prevents it now, if samples are taken.
 func TestNotSampled(t *testing.T) {
-	a := known(t, 100)
-	for _, p := range a.processes {
-		p.follower = sampling.NewFollower(nil, nil, nil)
-	}
-	if n := a.NotSampled(); len(n) > 0 {
-		t.Errorf("%v, and no samples are taken at all", n)
-	}
-	a.sampling = &sampling.Sampling{}
-	if n := a.NotSampled(); len(n) > 0 {
-		t.Errorf("%v, and the registrations still wait for room", n)
+	p := demo.Start(t, demo.Options{Flavor: demo.GlibcDynamic, Manual: true, Untouched: 1}) // nothing binds the variable
+	for _, perSecond := range []int{0, 20} {
+		r := run(t, atRate(perSecond))
+		view := r.state(p, process.StateRegistered, "")
+		want := make(map[string]int)
+		if perSecond > 0 && view.TLS == notSampledUnresolved {
+			want[notSampledUnresolved] = 1
+		}
+		testenv.Poll(t, deadline, "the process to be counted", func() bool { return maps.Equal(r.NotSampled(), want) })
+		if view.TLS != notSampledUnresolved {
+			t.Errorf("the variable is bound: %+v", view)
+		}
+		r.end()
 	}
 }
 
@@ -42,14 +47,14 @@ func TestWhyNotSampled(t *testing.T) {
 		{tls: "static", reason: process.ReasonSampling, at: now.Add(time.Second), want: "sampling"},
 		{tls: "static", reason: process.ReasonSocketFull, at: now.Add(time.Second), want: "other"},
 	} {
-		s := shown{registered: now, view: process.View{TLS: c.tls}}
+		s := lifecycle.Status{AttachedAt: now, View: process.View{TLS: c.tls}}
 		if c.reason != process.ReasonNone {
-			s.lastError = &ProcessError{Reason: c.reason.String(), At: c.at}
+			s.LastError = &ProcessError{Reason: c.reason.String(), At: c.at}
 		}
-		if why := s.notSampled(); why != c.want {
+		if why := notSampled(&s); why != c.want {
 			t.Errorf("%+v: %s", c, why)
 		}
-		got[s.notSampled()] = 0
+		got[notSampled(&s)] = 0
 	}
 	for _, reason := range NotSampledReasons() {
 		want[reason] = 0

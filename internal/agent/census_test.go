@@ -2,79 +2,41 @@ package agent
 
 import (
 	"maps"
-	"strconv"
 	"testing"
-	"time"
 
+	"correlator/internal/demo"
 	"correlator/internal/process"
-	"correlator/messaging"
-	"correlator/procscan"
+	"correlator/internal/testenv"
 )
-
-// known is an agent that knows so many processes, a third of them registered, a third in error, and a third
-// that publish nothing. It does not run.
-func known(t testing.TB, n int) *Agent {
-	t.Helper()
-	discovery, err := newDiscovery("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
-	poller, err := messaging.NewPoller()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { poller.Close() })
-	a := &Agent{discovery: discovery, poller: poller, processes: make(map[int]*servedProcess)}
-	for pid := range n {
-		p := &servedProcess{agent: a, sender: messaging.NewSender(&a.counters.Messages, poller)}
-		p.shown.view = process.NewView(procscan.ProcessID{PID: pid})
-		p.sender.Add(messaging.Key{}, 2, time.Now()) // nothing is late before the first connection
-		t.Cleanup(p.sender.Close)
-		switch pid % 3 {
-		case 0:
-			p.shown.view.State = process.StateRegistered
-		case 1:
-			p.shown.view.State, p.shown.view.Reason = process.StateError, process.Reason(1+pid/3%int(process.NumReasons-1)).String()
-		case 2:
-			p.shown.view.State = process.StateNoStorage
-		}
-		a.processes[pid] = p
-	}
-	return a
-}
 
 // The census is what the list of processes adds up to.
 func TestCensus(t *testing.T) {
-	a := known(t, 100)
-	a.started = time.Now().Add(-time.Hour)
-	a.processes[2].busySince.Store(1)    // it hangs
-	a.processes[3].shown.view.State = "" // it takes no part
-	a.discovery.live.Store(true)
-	states, reasons, queued := make(map[process.State]int), make(map[string]int), uint64(2)
-	for _, p := range a.processStatuses() {
-		states[p.State]++
-		queued += p.Queued
-		if p.State == process.StateError {
-			reasons[p.Reason]++
-		}
-	}
-	c := a.Census()
-	if !maps.Equal(c.Processes, states) || !maps.Equal(c.InError, reasons) || c.Waiting != queued || !c.LiveEvents {
-		t.Errorf("%+v, want %v, %v and %d samples", c, states, reasons, queued)
-	}
-	if c.InError[process.ReasonTimeout.String()] == 0 || c.Processes[process.StateReady] == 0 {
-		t.Errorf("%+v: no process hangs, or none waits for its registration", c)
-	}
-}
-
-func BenchmarkCensus(b *testing.B) {
-	for _, n := range []int{100, 1000} {
-		b.Run(strconv.Itoa(n), func(b *testing.B) {
-			a := known(b, n)
-			b.ReportAllocs()
-			for b.Loop() {
-				a.Census()
+	registered := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	silent := demo.Start(t, demo.Options{Hold: true})
+	silent.Load()
+	unread := demo.Start(t, demo.Options{Manual: true, Idle: 1, NeverRead: true})
+	hanging, broken := demo.Start(t, demo.Options{Idle: 1}), demo.Start(t, demo.Options{Idle: 1})
+	hanging.Hostile("storage-hangs", "")
+	broken.Hostile("storage-length", "")
+	r := run(t, roomy)
+	r.state(registered, process.StateRegistered, "")
+	r.state(silent, process.StateNoStorage, "")
+	r.state(unread, process.StateRegistered, "")
+	r.state(hanging, process.StateError, process.ReasonTimeout.String())
+	r.state(broken, process.StateError, process.ReasonStorageTooLong.String())
+	r.feedContext(unread, unread.Begin(1), 100) // more messages than its socket has room for
+	testenv.Poll(t, deadline, "a census that adds up, with samples that wait", func() bool {
+		states, reasons, queued := make(map[process.State]int), make(map[string]int), uint64(0)
+		for _, p := range r.processStatuses() {
+			states[p.State]++
+			queued += p.Queued
+			if p.State == process.StateError {
+				reasons[p.Reason]++
 			}
-		})
-	}
+		}
+		c := r.Census()
+		return maps.Equal(c.Processes, states) && maps.Equal(c.InError, reasons) && c.Waiting == queued && queued > 0 &&
+			c.LiveEvents && len(reasons) >= 2 && len(states) >= 3
+	})
+	hanging.Kill()
 }

@@ -48,28 +48,3 @@ func TestDefaultReportInterval(t *testing.T) {
 		}
 	}
 }
-
-func TestTokenBucket(t *testing.T) {
-	var b tokenBucket
-	now := time.Unix(1, 0)
-	take := func(want bool) {
-		t.Helper()
-		if got := b.take(now); got != want {
-			t.Errorf("at %v: %v, want %v", now.Sub(time.Unix(1, 0)), got, want)
-		}
-	}
-	for range connectBurst {
-		take(true)
-	}
-	take(false)
-	now = now.Add(connectInterval - 1)
-	take(false)
-	now = now.Add(1)
-	take(true)
-	take(false)
-	now = now.Add(100 * connectInterval)
-	for range connectBurst {
-		take(true)
-	}
-	take(false)
-}

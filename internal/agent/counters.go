@@ -7,39 +7,24 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"correlator/internal/lifecycle"
 	"correlator/internal/process"
-	"correlator/internal/sampling"
 	"correlator/messaging"
 	"correlator/messaging/feed"
 )
 
 // Counters is everything the agent counts. All fields only grow and may be read at any time.
 type Counters struct {
+	lifecycle.Counters // of all processes, and their samples
+
 	Feed       feed.Counters          // datagrams at the feed socket
 	FedSamples atomic.Uint64          // samples in well-formed records: the sum of Fed
 	Fed        process.SampleOutcomes // of them
 
-	Sampling sampling.Counters  // samples that the agent takes itself
 	Messages messaging.Counters // what is sent to processes
 
-	Sweeps       atomic.Uint64
-	SweepNs      atomic.Uint64 // how long they took together
-	SweepsFailed atomic.Uint64 // ended early
-	LiveLooks    atomic.Uint64 // probes of processes because of live events
-	EventsLost   atomic.Uint64 // live events that the kernel dropped, where it reports how many
-	EventsFailed atomic.Uint64 // times that live events were unavailable
-
-	LookoutHangs     atomic.Uint64 // times that the memory of one process blocked the memory poller
-	Looks            atomic.Uint64 // probes of what processes publish
-	TooOften         atomic.Uint64 // pauses because a process published something new too often
-	Connected        atomic.Uint64 // sockets of processes connected, repeated ones included
-	Withdrawn        atomic.Uint64 // connections ended because the process publishes nothing, or something else
-	Gone             atomic.Uint64 // processes that ended, or no longer map the library
-	ProcessesDenied  atomic.Uint64 // processes that the agent may not read, once each
-	ProcessesRefused atomic.Uint64 // processes not served because of a limit of the agent, each time one is found
-	Filtered         atomic.Uint64 // processes excluded by the filter, once each
-	Truncated        atomic.Uint64 // processes that map more copies of the library than are probed, once each
-	Troubles         [process.NumReasons]atomic.Uint64
+	Connected atomic.Uint64 // sockets of processes connected, repeated ones included
+	Withdrawn atomic.Uint64 // connections ended because the process publishes nothing, or something else
 }
 
 // Each calls add with every counter by its key in logs and in Status. The keys do not depend on what

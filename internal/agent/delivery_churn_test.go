@@ -127,7 +127,7 @@ func (r *running) strangers(processes ...*demo.Process) {
 	r.t.Helper()
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	for pid := range r.processes {
+	for pid := range r.registrations {
 		if !slices.ContainsFunc(processes, func(p *demo.Process) bool { return pid == p.PID }) {
 			testenv.Missing(r.t, fmt.Sprintf("process %d maps the library, too, and is none of this test", pid))
 		}
@@ -157,7 +157,7 @@ func TestDeliveryInChurn(t *testing.T) {
 	registered := func() int {
 		r.mu.RLock()
 		defer r.mu.RUnlock()
-		return len(r.processes)
+		return len(r.registrations)
 	}
 	watch := watchStalls()
 	descriptors, goroutines, targets, processes := openDescriptors(t), runtime.NumGoroutine(), kernelTargets(t, pins), registered()

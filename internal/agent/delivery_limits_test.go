@@ -5,19 +5,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"go.uber.org/zap"
 
 	"correlator/bpf"
 	"correlator/internal/demo"
 	"correlator/internal/process"
-	"correlator/internal/sampling"
 	"correlator/internal/testenv"
-	"correlator/memread"
-	"correlator/messaging"
 )
 
 // alone ends the test when the agent has served other processes than these: its counters would tell of
@@ -96,28 +90,6 @@ func TestDeliveryRepublishing(t *testing.T) {
 	}
 }
 
-// A process that would not be connected to yet is not looked at every millisecond meanwhile.
-func TestDeliveryLeftAlone(t *testing.T) {
-	a := &Agent{lookout: newLookout(new(atomic.Uint64))}
-	defer a.lookout.close()
-	p := &servedProcess{agent: a, log: zap.NewNop(), target: &process.Target{}, born: time.Now(), looked: true}
-	p.watched = a.lookout.add(func() *memread.Process { return memread.Open("/proc", os.Getpid()) }, func() {})
-	defer a.lookout.drop(p.watched)
-	if wait := p.settle(memread.ErrNotPublished); wait != 0 || p.agent.counters.TooOften.Load() != 0 {
-		t.Errorf("looked at again after %v at first", wait)
-	}
-	for p.connects.take(time.Now()) {
-	}
-	for i, err := range []error{memread.ErrNotPublished, messaging.ErrNoSocket} {
-		if wait := p.settle(err); wait < connectInterval || p.agent.counters.TooOften.Load() != uint64(i+1) {
-			t.Errorf("looked at again after %v, counted %d times", wait, p.agent.counters.TooOften.Load())
-		}
-		if p.watched.period >= 0 {
-			t.Error("it is on the lookout")
-		}
-	}
-}
-
 // Of a process that maps too many libraries some are not looked at. That is told once, and it is served
 // by the others.
 func TestDeliveryManyLibraries(t *testing.T) {
@@ -144,30 +116,6 @@ func TestDeliveryManyLibraries(t *testing.T) {
 	if n := r.Counters().Truncated.Load(); n != 1 {
 		t.Errorf("counted %d times, want once", n)
 	}
-}
-
-// What waits for a look at a process that hangs is given up when it is late: it does not add up.
-func TestDeliveryHangingHoldsLittle(t *testing.T) {
-	p := demo.Start(t, demo.Options{Busy: 1, PageOut: true, Gap: -1})
-	r := run(t, atRate(997))
-	r.sampledReport(p, 1)
-	p.Hostile("storage-hangs", "")
-	r.state(p, process.StateError, process.ReasonTimeout.String())
-	r.mu.RLock()
-	held := r.processes[p.PID].held
-	r.mu.RUnlock()
-	most, stale := 0, &r.Counters().Sampling.Outcomes[process.OutcomeStale]
-	testenv.Poll(t, deadline, "samples to be given up", func() bool {
-		most = max(most, held.Len())
-		return stale.Load() > sampling.MaxHeld
-	})
-	if most > sampling.MaxHeld/2 { // those of twice 300 ms are 600
-		t.Errorf("%d samples were held", most)
-	}
-	p.Kill()
-	r.gone(p)
-	r.end()
-	r.sampledAdded()
 }
 
 // More threads than are asked for have a reason of their own.

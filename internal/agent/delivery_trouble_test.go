@@ -30,7 +30,7 @@ func (r *running) sender(p *demo.Process) *messaging.Sender {
 	r.t.Helper()
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	served := r.processes[p.PID]
+	served := r.registrations[p.PID]
 	if served == nil {
 		r.t.Fatalf("process %d is not served", p.PID)
 	}

@@ -1,22 +1,13 @@
-// Package agent is the life of an instrumented process, from found to gone, and where its samples
-// come together.
+// Package agent registers with the APM agents of the host's processes, and sends them the samples that
+// are taken of them or fed.
 //
-//	live events, sweeps ──▶ registry ──▶ process (one goroutine each) ──▶ messaging.Sender ──▶ its socket
-//	lookout ── what is published changed ──▶ ▲                                  ▲
-//	feed socket ── records ──────────────────┤                                  │
-//	sampling ── held samples ────────────────┴─────────── samples ──────────────┘
+//	lifecycle.Manager ── attached ──▶ registration (one per process) ──▶ messaging.Sender ──▶ its socket
+//	feed socket ── records ─────────────────▶ ▲
+//	sampling ── samples ─────────────▶ its program, a sampling.Sink ──▶ the sender, and the Exporter
 //
-// discovery.go, live.go and looks.go find processes; process.go is the life of one, pace.go when it is
-// looked at, claims.go which of several gets a socket, filtered.go which are left out. A process that
-// is well has no timer: the lookout reads its memory together with that of the others, and wakes it when
-// something has changed.
+// A process's life is package lifecycle's; registration.go is what is done with an attached process,
+// sink.go where its samples go, feed.go how fed records come to them.
 //
-// Every process has a goroutine of its own, and what touches the process happens on it: opening its
-// files, reading its memory, resolving and connecting its socket. A process can make each of these
-// block (a file system that never answers, memory that is never paged in), and then it blocks
-// itself alone. Sweeps, which read what each process maps, and the lookout leave one behind that blocks
-// them.
-//
-// Samples of which all is known go to the sender straight from where they come. Those for which the
-// process has to be looked at wait for its goroutine.
+// Samples of which all is known go to the sender straight from where they come. Fed ones without
+// context wait for the process's goroutine, which reads it.
 package agent

@@ -5,13 +5,9 @@ import (
 	"net"
 	"testing"
 
-	"correlator/bpf"
 	"correlator/internal/demo"
-	"correlator/internal/process"
-	"correlator/internal/sampling"
 	"correlator/internal/testenv"
 	"correlator/messaging/feed"
-	"correlator/procscan"
 )
 
 // Records with their context are sent as they are.
@@ -104,41 +100,4 @@ func TestMalformedDatagrams(t *testing.T) {
 	r.served(p, 1, [16]byte{1})
 	r.end()
 	r.added()
-}
-
-// A process that ends late takes nobody off the registry who has its pid by then.
-func TestForgetAfterReuse(t *testing.T) {
-	const pid = 4711
-	old := &servedProcess{id: procscan.ProcessID{PID: pid, StartTime: 1}}
-	next := &servedProcess{id: procscan.ProcessID{PID: pid, StartTime: 2}}
-	a := &Agent{processes: map[int]*servedProcess{pid: next}}
-	if a.forget(old); a.processes[pid] != next {
-		t.Error("the process that has the pid now was forgotten")
-	}
-	if a.forget(next); len(a.processes) != 0 {
-		t.Error("a process that ended was not forgotten")
-	}
-}
-
-// A process whose goroutine is not there to take samples loses its own, with a count, and the
-// feed goes on.
-func TestBacklog(t *testing.T) {
-	const pid = 4711
-	stuck := &servedProcess{watched: new(watched), samples: make(chan []sample, 1), held: sampling.NewHeldQueue()}
-	a := &Agent{processes: map[int]*servedProcess{pid: stuck}, threads: new(bpf.Threads)}
-	stuck.agent = a
-	records := []feed.Record{{PID: pid, TID: 1, Count: 3}}
-	a.route(records)
-	a.route(records)
-	if n := a.counters.Fed[process.OutcomeBacklog].Load(); n != 3 {
-		t.Errorf("%d samples of backlog, want 3", n)
-	}
-	stuck.refuseSamples()
-	var outcomes uint64
-	for o := range process.NumOutcomes {
-		outcomes += a.counters.Fed[o].Load()
-	}
-	if fed := a.counters.FedSamples.Load(); outcomes != fed || fed != 6 {
-		t.Errorf("%d samples fed, %d outcomes, want 6 of both", fed, outcomes)
-	}
 }

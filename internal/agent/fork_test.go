@@ -69,10 +69,9 @@ func TestForkSocketChanges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 			p.Begin(0) // the slot of the thread that forks
-			r := run(t, atRate(97), sweepOnce)
+			r := run(t, atRate(97))
 			p.Registration(1)
 			child := &demo.Process{PID: p.Fork(true)}
-			r.sweepSoon() // a fork is no event
 			r.state(child, process.StateError, process.ReasonSocketShared.String())
 			before := r.Counters().Troubles[process.ReasonSocketShared].Load()
 			if err := change(p); err != nil {
@@ -81,7 +80,6 @@ func TestForkSocketChanges(t *testing.T) {
 			testenv.Poll(t, deadline, "the child to be looked at again", func() bool {
 				return r.Counters().Troubles[process.ReasonSocketShared].Load() > before+1
 			})
-			r.sweepSoon()
 			p.Registration(2)
 			r.served(p, 1, [16]byte{1})
 			r.state(child, process.StateError, process.ReasonSocketShared.String())

@@ -16,7 +16,6 @@ import (
 	"correlator/internal/process"
 	"correlator/internal/testenv"
 	"correlator/messaging/feed"
-	"correlator/procscan"
 )
 
 func TestStorageComesAndGoes(t *testing.T) {
@@ -170,29 +169,6 @@ func TestUnsampled(t *testing.T) {
 	})
 }
 
-// A number that is given to another process means that process from then on, and a sweep's word
-// about the former comes to nothing.
-func TestReusedPID(t *testing.T) {
-	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
-	r := run(t, func(c *Config) { c.ScanInterval = 50 * deadline })
-	p.Registration(1)
-	scanner, err := procscan.NewScanner("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
-	now, err := scanner.Process(p.PID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before := now
-	before.StartTime--
-	r.found(t.Context(), before) // what a slow sweep could still say
-	r.served(p, 1, [16]byte{1})
-	if report := p.Report(); report.Registrations != 1 {
-		t.Errorf("%d registrations, want 1", report.Registrations)
-	}
-}
-
 func TestHostileStorage(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside.socket")
 	host, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: outside, Net: "unixgram"})
@@ -250,7 +226,7 @@ func TestHostileStorage(t *testing.T) {
 		t.Errorf("neighbour: %d registrations, %d late samples", report.Registrations, report.LateSamples)
 	}
 	seen := make(map[string]int)
-	for _, entry := range r.logs.FilterMessage(troubleMessage).FilterField(zap.Int("pid", hostile.PID)).All() {
+	for _, entry := range r.logs.FilterMessage("process cannot be served; trying again").FilterField(zap.Int("pid", hostile.PID)).All() {
 		seen[entry.ContextMap()["reason"].(string)]++
 	}
 	for reason, n := range seen {
@@ -362,9 +338,10 @@ func TestStaleSample(t *testing.T) {
 	tid := p.Begin(1).Thread.TID
 	r.send(feed.Record{PID: uint32(p.PID), TID: uint32(tid), StackTraceID: [16]byte{1}, Count: 1, TimeNs: bpf.Now() - uint64(2*process.MaxContextAge)})
 	r.outcome(process.OutcomeStale, 1)
-	old := []sample{{tid: tid, count: 5, sampledAt: time.Now().Add(-2 * process.MaxContextAge)}}
+	old := []fedSample{{tid: tid, count: 5, sampledAt: time.Now().Add(-2 * process.MaxContextAge)}}
 	r.mu.RLock()
-	r.processes[p.PID].samples <- old // one that waited for its process's goroutine
+	registration := r.registrations[p.PID]
+	registration.process.Post(func() { registration.attribute(old) }) // one that waited for its process's goroutine
 	r.mu.RUnlock()
 	r.outcome(process.OutcomeStale, 6)
 }
@@ -379,25 +356,6 @@ func TestContextForTheUnregistered(t *testing.T) {
 	r.outcome(process.OutcomeNotRegistered, 4)
 	r.end()
 	r.added()
-}
-
-// What is mapped when a sweep looks can be gone before it is opened.
-func TestLibraryGoneBeforeItWasOpened(t *testing.T) {
-	p := demo.Start(t, demo.Options{Hold: true, Manual: true, Idle: 1})
-	p.Load()
-	scanner, err := procscan.NewScanner("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
-	found, err := scanner.Process(p.PID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.UnlinkLibrary()
-	p.Unload()
-	r := run(t, func(c *Config) { c.ScanInterval = 50 * deadline })
-	r.found(t.Context(), found)
-	r.gone(p)
 }
 
 // Processes that are killed at any moment leave nothing behind, and disturb nobody.

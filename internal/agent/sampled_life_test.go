@@ -117,28 +117,6 @@ func harmless(t *testing.T, report demo.Report) {
 	}
 }
 
-// A program may be executed anew and look the same from outside: everything at the same addresses,
-// the same socket. Its samples tell, where no live event does.
-func TestSampledExecUnseen(t *testing.T) {
-	p := demo.Start(t, demo.Options{Busy: 2, Gap: -1, Placement: demo.Placement{FixedLayout: true}})
-	r := runPrepared(t, deaf, atRate(997), sweepOnce)
-	r.sampledReport(p, 100)
-	storage, base := p.Published().Storage, p.Loaded().Base
-	p.Restart(true)
-	if again := p.Published().Storage; again != storage || p.Loaded().Base != base {
-		t.Fatalf("storage at %#x and library at %#x before, %#x and %#x after: the agent can see that", storage, base,
-			again, p.Loaded().Base)
-	}
-	p.Registration(1) // it is another agent, and waits for a word
-	r.stacksTrue(p, r.sampledReport(p, 300))
-	r.end()
-	harmless(t, p.Quit())
-	if r.kernel(bpf.Stale) == 0 {
-		t.Error("no sample was found to be of another program")
-	}
-	r.sampledAdded()
-}
-
 // Processes that end at any moment, with samples at all stages of their way, disturb nobody, and each
 // sample is accounted for.
 func TestSampledDeath(t *testing.T) {

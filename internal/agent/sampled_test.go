@@ -85,14 +85,16 @@ func (r *running) frames(text string) []profile.Frame {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	frames, ok := r.sampling.Stack(profile.StackTraceID(id))
-	if !ok {
-		r.t.Fatalf("frames of stack %s are not in the store", text)
+	r.kept.mu.Lock()
+	defer r.kept.mu.Unlock()
+	stack := r.kept.stacks[profile.StackTraceID(id)]
+	if stack == nil {
+		r.t.Fatalf("no sample had stack %s", text)
 	}
-	if profile.TraceID(frames).String() != text {
-		r.t.Errorf("stack %s has frames with id %s", text, profile.TraceID(frames))
+	if profile.TraceID(stack.Frames) != stack.ID {
+		r.t.Errorf("stack %s has frames with id %s", text, profile.TraceID(stack.Frames))
 	}
-	return frames
+	return stack.Frames
 }
 
 // stacksTrue checks that each stack of each transaction is one of what the process did in it, and

@@ -1,11 +1,10 @@
 package agent
 
 import (
-	"cmp"
-	"slices"
 	"strconv"
 	"time"
 
+	"correlator/internal/lifecycle"
 	"correlator/internal/process"
 	"correlator/messaging"
 )
@@ -79,12 +78,7 @@ type ProcessStatus struct {
 }
 
 // ProcessError is what went wrong with a process.
-type ProcessError struct {
-	Reason  string    `json:"reason"` // a process.Reason's name, as in logs and counters
-	Message string    `json:"message"`
-	At      time.Time `json:"at"`    // when it was seen last
-	Count   uint64    `json:"count"` // of errors of whichever reason
-}
+type ProcessError = lifecycle.ProcessError
 
 // Status is what is known now.
 func (a *Agent) Status() Status {
@@ -94,8 +88,8 @@ func (a *Agent) Status() Status {
 		HostID:           a.config.HostID,
 		SamplesDelay:     Seconds(a.config.SamplesDelay),
 		SamplesPerSecond: a.config.SamplesPerSecond,
-		LiveEvents:       a.discovery.live.Load(),
-		MappingsFrom:     a.discovery.scanner.Source().String(),
+		LiveEvents:       a.manager.LiveEvents(),
+		MappingsFrom:     a.manager.MappingsFrom().String(),
 		Processes:        a.processStatuses(),
 		Latency:          newLatency(a.counters.Messages.Timing()),
 		Counters:         make(map[string]uint64),
@@ -111,50 +105,34 @@ func (a *Agent) Status() Status {
 }
 
 func (a *Agent) processStatuses() []ProcessStatus {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
-	processes := make([]ProcessStatus, 0, len(a.processes))
-	for _, p := range a.processes {
-		if status, ok := p.status(); ok {
+	registrations := a.all()
+	processes := make([]ProcessStatus, 0, len(registrations))
+	for _, r := range registrations {
+		if status, ok := r.status(); ok {
 			processes = append(processes, status)
 		}
 	}
-	slices.SortFunc(processes, func(a, b ProcessStatus) int { return cmp.Compare(a.PID, b.PID) })
 	return processes
 }
 
-// shown is what others may see of a process.
-type shown struct {
-	view       process.View
-	registered time.Time
-	lastError  *ProcessError // replaced, never changed
-}
-
 // status is what is known of the process; ok is false when it takes no part.
-func (p *servedProcess) status() (status ProcessStatus, ok bool) {
-	p.mu.Lock()
-	shown := p.shown
-	p.mu.Unlock()
-	stats := p.sender.Stats()
-	status = ProcessStatus{View: shown.view, LastError: shown.lastError, Dropped: make(map[string]uint64)}
-	status.State, status.Reason = p.state(&shown.view, &stats)
+func (r *registration) status() (status ProcessStatus, ok bool) {
+	known, stats := r.known()
+	status = ProcessStatus{View: known.View, LastError: known.LastError, Dropped: make(map[string]uint64)}
 	if status.State == process.StateRegistered {
-		status.RegisteredSince = &shown.registered
+		status.RegisteredSince = &known.AttachedAt
 	}
-	status.count(&stats, &p.refused)
+	status.count(&stats, &r.refused)
 	return status, status.State != ""
 }
 
-// state is where the process is in its life, and with StateError the reason. It is empty when the process
-// takes no part.
-func (p *servedProcess) state(view *process.View, stats *messaging.Stats) (process.State, string) {
-	switch {
-	case p.stuck():
-		return process.StateError, process.ReasonTimeout.String()
-	case view.State == process.StateRegistered && !stats.Registered:
-		return process.StateReady, "" // the registration still waits for room in its queue
+// known is what is known of the process and its sender. The state is empty when the process takes no part.
+func (r *registration) known() (lifecycle.Status, messaging.Stats) {
+	known, stats := r.process.Status(), r.sender.Stats()
+	if known.View.State == process.StateRegistered && !stats.Registered {
+		known.View.State = process.StateReady // the registration still waits for room in its queue
 	}
-	return view.State, view.Reason
+	return known, stats
 }
 
 // count fills in the samples: those that the sender was given, and those that it was not.

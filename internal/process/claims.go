@@ -7,10 +7,10 @@ import (
 	"correlator/procscan"
 )
 
-// Claims says which process something belongs to that several show. One that was forked, and has not
+// Claims records which process something belongs to that several show. One that was forked, and has not
 // executed another program, has a copy of all that its parent published: it is no agent of its own, and
-// what it is told, or said of it, would be taken for the parent's. So both what is published and the socket
-// that it leads to are one process's: the one's that started first. The zero value is ready for use.
+// what is sent to it, or of it, would be taken for the parent's. So both what is published and the socket
+// that it leads to belong to one process: the one that started first. The zero value is ready for use.
 type Claims[K comparable] struct {
 	mu      sync.Mutex
 	holders map[K]Claimant
@@ -19,11 +19,11 @@ type Claims[K comparable] struct {
 // Claimant is a process that claims something, a comparable value. Its methods must not block.
 type Claimant interface {
 	Identity() procscan.ProcessID
-	// Stir is called when an older process has taken over what was held: it has to look.
-	Stir()
+	// MarkDirty is called when an older process has taken over what was held: it must be probed.
+	MarkDirty()
 }
 
-// Claim answers whether a process gets it.
+// Claim reports whether a process gets what it claims.
 func (c *Claims[K]) Claim(key K, by Claimant) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -32,7 +32,7 @@ func (c *Claims[K]) Claim(key K, by Claimant) bool {
 		if isOlder(holder.Identity(), by.Identity()) {
 			return false
 		}
-		holder.Stir()
+		holder.MarkDirty()
 	}
 	if c.holders == nil {
 		c.holders = make(map[K]Claimant)
@@ -41,7 +41,7 @@ func (c *Claims[K]) Claim(key K, by Claimant) bool {
 	return true
 }
 
-// Holds answers whether a process has it.
+// Holds reports whether a process has what it claimed.
 func (c *Claims[K]) Holds(key K, by Claimant) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,7 +57,7 @@ func (c *Claims[K]) Release(key K, by Claimant) {
 	}
 }
 
-// isOlder says whether one process started before another.
+// isOlder reports whether one process started before another.
 func isOlder(one, other procscan.ProcessID) bool {
 	if one.StartTime != other.StartTime {
 		return one.StartTime < other.StartTime
@@ -78,15 +78,15 @@ func NewOwnership(claims *Claims[Original], by Claimant) Ownership {
 	return Ownership{claims: claims, by: by}
 }
 
-// Of answers, after a look that has found something changed or not, whether what is published is the
-// process's own. A copy stays one, also when the original has ended: the socket may be another's by then.
+// Of reports, after a probe that has found something changed or not, whether what is published is the
+// process's own. A copy stays one, also when the original has ended: the socket may be another's then.
 func (o *Ownership) Of(t *Target, changed bool) bool {
 	if !changed && o.claims.Holds(o.claimed, o.by) {
 		return true
 	}
 	original, err := t.Original()
 	if err != nil {
-		return true // which cannot be told; what comes next fails for the same reason
+		return true // not known; what comes next fails for the same reason
 	}
 	if original != o.claimed {
 		o.GiveUp()
@@ -99,7 +99,7 @@ func (o *Ownership) Of(t *Target, changed bool) bool {
 	return true
 }
 
-// GiveUp says that the process does not publish any more what it did.
+// GiveUp releases what was claimed: the process does not publish it any more.
 func (o *Ownership) GiveUp() {
 	o.claims.Release(o.claimed, o.by)
 	o.claimed = Original{}

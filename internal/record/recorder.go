@@ -1,9 +1,13 @@
+// Package record samples the processes that take part for a while, in transactions and outside: a
+// Recording. It sends nothing.
 package record
 
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -11,11 +15,10 @@ import (
 	"go.uber.org/zap"
 
 	"correlator/bpf"
-	"correlator/elfsym"
+	"correlator/internal/lifecycle"
 	"correlator/internal/process"
 	"correlator/internal/sampling"
 	"correlator/procscan"
-	"correlator/procscan/watch"
 	"correlator/profile"
 )
 
@@ -24,12 +27,15 @@ import (
 const DefaultMaxProcesses = 4096
 
 const (
-	// drainInterval is how often samples are fetched. What a process has to be looked at for is looked at
-	// then, and it may end before.
+	// drainInterval is how often samples are fetched. What a process has to be probed for is probed then,
+	// and it may end before.
 	drainInterval = 100 * time.Millisecond
 
-	// sweepInterval is how often processes that were started meanwhile are looked for.
+	// sweepInterval is how often processes are searched that live events did not report.
 	sweepInterval = time.Second
+
+	// linger is how long samples of a process may come after its end: two drains, and some more.
+	linger = 5 * drainInterval
 
 	// attachGrace is how long recording waits at most for processes that were found at first to be sampled:
 	// one that hangs does not hold it up. A busy host needs some tenths of a second.
@@ -52,11 +58,11 @@ type Options struct {
 	Learner          Learner       // may be nil
 }
 
-// A Learner wants to know what is sampled while processes live.
+// A Learner learns what is sampled while processes live.
 type Learner interface {
-	// Learn is told the frames of each stack of a process when that is first seen. Each process has its
-	// own goroutine for that; Learn may block as long as it likes, and may still do so when the recording
-	// is there. It must not change the frames.
+	// Learn is called with the frames of each stack of a process when that is first seen. Each process has
+	// its own goroutine for that; Learn may block as long as it likes, and may still do so when the recording
+	// has ended. It must not change the frames.
 	Learn(process *Process, frames []profile.Frame)
 }
 
@@ -73,24 +79,22 @@ type Progress struct {
 type Recorder struct {
 	options   Options
 	log       *zap.Logger
-	scanner   *procscan.Scanner
-	files     *elfsym.Cache
-	exits     *watch.ExitWatcher
-	sampling  *sampling.Sampling
-	counters  sampling.Counters
-	tally     *tally
-	originals process.Claims[process.Original] // what is published
-	over      chan struct{}                    // closed when the only process to be recorded has ended
-	denied    map[procscan.ProcessID]struct{}  // could not be looked into; owned by find
-	running   sync.WaitGroup
+	manager   *lifecycle.Manager
+	counters  lifecycle.Counters
+	aggregate *aggregate
+	stop      context.CancelFunc // ends the recording; set by Run
+	swept     chan error         // how the first sweep ended
+	learning  sync.WaitGroup
 
 	mu        sync.Mutex
-	processes map[procscan.ProcessID]*subject // those that run
-	recorded  []*subject                      // those that have ended, and were sampled
+	taken     int                             // processes
+	processes map[procscan.ProcessID]*handler // those that run
+	ended     []*handler                      // those that have ended, and were sampled
 	failed    []Failure                       // those that were not, or not to the end
 	refused   map[procscan.ProcessID]error    // why they are not recorded (yet)
 
-	sweepFailed bool // which is told once
+	sweeps      int
+	sweepFailed bool // was logged
 }
 
 // Open opens what the recorder needs; Run closes it. The error is a *bpf.MissingError when the machine, or
@@ -103,22 +107,11 @@ func Open(options Options, log *zap.Logger) (*Recorder, error) {
 		options.MaxProcesses = DefaultMaxProcesses
 	}
 	r := &Recorder{
-		options: options, log: log, over: make(chan struct{}),
-		processes: make(map[procscan.ProcessID]*subject),
+		options: options, log: log, aggregate: newAggregate(), swept: make(chan error, 1),
+		processes: make(map[procscan.ProcessID]*handler),
 		refused:   make(map[procscan.ProcessID]error),
-		denied:    make(map[procscan.ProcessID]struct{}),
 	}
-	var err error
-	if r.scanner, err = procscan.NewScanner(options.ProcRoot); err != nil {
-		return nil, err
-	}
-	if r.files, err = elfsym.NewCache(process.LibraryCacheEntries); err != nil {
-		return nil, err
-	}
-	if r.exits, err = watch.NewExitWatcher(); err != nil {
-		return nil, fmt.Errorf("watching for exits: %w", err)
-	}
-	r.sampling, err = sampling.Open(sampling.Options{
+	s, err := sampling.Open(sampling.Options{
 		SamplerOptions: bpf.SamplerOptions{
 			SamplesPerSecond: options.SamplesPerSecond,
 			KernelStacks:     options.KernelStacks,
@@ -129,26 +122,32 @@ func Open(options Options, log *zap.Logger) (*Recorder, error) {
 		},
 		Interval: drainInterval,
 		ProcRoot: options.ProcRoot,
-	}, &r.counters, log)
+	}, &r.counters.Sampling, log)
 	if err != nil {
-		r.exits.Close()
 		return nil, fmt.Errorf("opening sampler: %w", err)
 	}
-	if err := r.sampling.KernelHidden(); err != nil {
+	if err := s.KernelHidden(); err != nil {
 		log.Warn("stacks have no kernel frames", zap.Error(err))
 	}
-	r.tally = newTally(r.sampling.Stack)
+	r.manager, err = lifecycle.Open(lifecycle.Options{
+		ProcRoot: options.ProcRoot, Filter: options.Filter, PID: options.PID, SweepInterval: sweepInterval,
+		Sampling: s, Linger: linger, Counters: &r.counters, Log: log,
+	}, r)
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
 	return r, nil
 }
 
-// Progress is how far the recording is. It may be called by any goroutine, while Run runs.
+// Progress returns how far the recording is. It may be called by any goroutine, while Run runs.
 func (r *Recorder) Progress() Progress {
-	progress := r.tally.progress()
+	progress := r.aggregate.progress()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	progress.Processes = len(r.recorded)
-	for _, s := range r.processes {
-		if len(s.sampled()) > 0 {
+	progress.Processes = len(r.ended)
+	for _, h := range r.processes {
+		if len(h.sampled()) > 0 {
 			progress.Processes++
 		}
 	}
@@ -157,30 +156,19 @@ func (r *Recorder) Progress() Progress {
 
 // Run records until ctx ends, or Options.Duration is over, or the only process that is to be recorded has
 // ended; the caller must Close the recording. It is an error when that process takes no part, or could not be
-// sampled, or when nothing can be found. Run is called once.
+// sampled, or when no process can be searched. Run is called once.
 func (r *Recorder) Run(ctx context.Context) (*Recording, error) {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	serving, stopServing := context.WithCancel(context.Background())
-	defer stopServing()
-
+	ctx, r.stop = context.WithCancel(ctx)
+	defer r.stop()
 	sampled := make(chan struct{})
 	go func() {
 		defer close(sampled)
-		r.sampling.Run(ctx)
+		r.manager.Run(ctx)
 	}()
-	found := make(chan error, 1)
-	r.running.Go(func() { found <- r.find(ctx, serving, stop) })
-	var err error
-	select {
-	case err = <-found: // before ctx has ended only with an error
-	case <-r.over:
-	case <-ctx.Done():
-	}
-	stop()
+	err := r.record(ctx)
+	r.stop()
 	ended := time.Now()
 	<-sampled // all samples are with their processes now
-	stopServing()
 	recording := &Recording{SamplesPerSecond: r.options.SamplesPerSecond}
 	r.end(recording, ended)
 	if err == nil {
@@ -193,13 +181,133 @@ func (r *Recorder) Run(ctx context.Context) (*Recording, error) {
 	return recording, nil
 }
 
-// sampled are all processes that are, or were, sampled. It is called with mu held.
-func (r *Recorder) sampled() (processes []*Process) {
-	for _, s := range r.recorded {
-		processes = append(processes, s.recorded()...)
+// record counts samples until ctx ends, or an error prevents it.
+func (r *Recorder) record(ctx context.Context) error {
+	select {
+	case err := <-r.swept:
+		if err := r.checkFirstSweep(err); err != nil {
+			return err
+		}
+	case <-ctx.Done():
+		return nil
 	}
-	for _, s := range r.processes {
-		processes = append(processes, s.recorded()...)
+	r.begin(ctx)
+	if r.options.Duration > 0 {
+		over := time.AfterFunc(time.Until(r.Progress().Start.Add(r.options.Duration)), r.stop)
+		defer over.Stop()
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// checkFirstSweep returns an error if there is nothing to record after the first sweep, which ended with
+// err, because of an error.
+func (r *Recorder) checkFirstSweep(err error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	pid := r.options.PID
+	switch {
+	case r.taken > 0:
+		r.recordSweepError(err)
+		return nil
+	case pid == 0:
+		return err
+	case err == nil:
+		err = procscan.ErrGone
+		for _, refused := range r.refused {
+			err = refused
+		}
+	}
+	return fmt.Errorf("recording process %d: %w", pid, err)
+}
+
+// begin has samples counted as soon as each process that is there was probed, from a drain on: what was
+// counted together is from before, or from after. It does nothing when ctx ends.
+func (r *Recorder) begin(ctx context.Context) {
+	waiting, cancel := context.WithTimeout(ctx, attachGrace)
+	defer cancel()
+	r.mu.Lock()
+	first := slices.Collect(maps.Values(r.processes))
+	r.mu.Unlock()
+	for _, h := range first {
+		select {
+		case <-h.probed:
+		case <-waiting.Done():
+		}
+	}
+	attached := time.Now()
+	poll := time.NewTicker(drainInterval / 10)
+	defer poll.Stop()
+	for ctx.Err() == nil {
+		start := r.manager.Sampling.LastDrain()
+		if late := time.Now(); late.Sub(attached) > attachGrace { // sampling is in trouble, and counts that
+			start = late
+		}
+		if start.After(attached) {
+			r.aggregate.begin(start)
+			return
+		}
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+var errTooManyProcesses = errors.New("too many processes")
+
+// NewHandler returns the handler of a process that was found. It is for the Manager.
+func (r *Recorder) NewHandler(p *lifecycle.Process) (lifecycle.Handler, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if limit := r.options.MaxProcesses; len(r.processes) >= limit || len(r.ended) >= limit {
+		return nil, fmt.Errorf("%w: %d are recorded already, and %d have ended", errTooManyProcesses, len(r.processes), len(r.ended))
+	}
+	h := &handler{recorder: r, process: p, id: p.Identity(), probed: make(chan struct{})}
+	r.processes[h.id] = h
+	delete(r.refused, h.id)
+	r.taken++
+	return h, nil
+}
+
+// Refused records that a process is not recorded for a reason of our own, as long as it is not. It is for
+// the Manager.
+func (r *Recorder) Refused(id procscan.ProcessID, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, known := r.refused[id]; known || len(r.refused) < r.options.MaxProcesses {
+		r.refused[id] = err
+	}
+}
+
+// Swept reports how the first sweep ended, and records the first error. It is for the Manager.
+func (r *Recorder) Swept(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.sweeps++; r.sweeps == 1 {
+		r.swept <- err
+	} else if r.options.PID == 0 { // else its end is noticed otherwise
+		r.recordSweepError(err)
+	}
+}
+
+// recordSweepError records the first error of a sweep. Later ones have the same reason, as a rule, every
+// second. It is called with mu held.
+func (r *Recorder) recordSweepError(err error) {
+	if err != nil && !r.sweepFailed {
+		r.sweepFailed = true
+		r.failed = append(r.failed, Failure{Err: fmt.Errorf("looking for processes: %w", err)})
+		r.log.Error("sweep ended early", zap.String("reason", "sweeps_failed"), zap.Error(err))
+	}
+}
+
+// sampled returns all processes that are, or were, sampled. It is called with mu held.
+func (r *Recorder) sampled() (processes []*Process) {
+	for _, h := range r.ended {
+		processes = append(processes, h.recorded()...)
+	}
+	for _, h := range r.processes {
+		processes = append(processes, h.recorded()...)
 	}
 	slices.SortFunc(processes, func(a, b *Process) int { return cmp.Compare(a.PID, b.PID) })
 	return processes

@@ -135,12 +135,12 @@ func TestRecordingPagedOut(t *testing.T) {
 	p := demo.Start(t, demo.Options{Service: "paged-out", Busy: 1, PageOut: true, Transaction: phase, Gap: phase})
 	r := record(t, Options{PID: p.PID})
 	r.poll("samples", func(p Progress) bool {
-		return p.WithTrace > 300 && p.Samples > p.WithTrace+300 && r.counters.Kernel[bpf.Unreadable].Load() > 100
+		return p.WithTrace > 300 && p.Samples > p.WithTrace+300 && r.counters.Sampling.Kernel[bpf.Unreadable].Load() > 100
 	})
 	threads, code := p.Threads(), p.Functions()
 	recording := r.end()
 	verifyTransactions(t, recording, recording.Samples, p.Quit(), threads, code)
-	t.Logf("%d samples unreadable in the kernel; lost %v", r.counters.Kernel[bpf.Unreadable].Load(), recording.Lost)
+	t.Logf("%d samples unreadable in the kernel; lost %v", r.counters.Sampling.Kernel[bpf.Unreadable].Load(), recording.Lost)
 }
 
 // Of a JVM, the threads have the names that Java gave them, and the frames are of code without a file.

@@ -1,17 +1,20 @@
-// Package sampling is the way of a sample from the kernel's counts to what an APM agent can be told.
+// Package sampling turns the kernel's counts into samples with named stacks and hands them to sinks.
 //
 //	bpf.Sampler ── every interval: (program, trace, transaction, raw stack) × n
 //	     │
-//	     ├─ profile: raw stack ──▶ frames ──▶ stack-trace-id; the frames stay in a store
+//	     ├─ stacks.go: raw stack ──▶ profile.Stack: frames and stack-trace-id
 //	     ▼
-//	Receiver of the program ── its sender's queue
+//	Sink of the program ── a profile.Sample
 //
-// Naming a stack takes what is known of the process's executable memory, and nothing else: no
-// process can make that wait. When it is not enough (nothing is known yet, or the stack has an address
-// of which the process may tell more), and for samples whose context the kernel could not read, the
-// process itself has to be looked at, and it can make whoever does so wait. Those samples are held: the
-// receiver takes them to a goroutine of the process, which hands them in again by its Follower.
+// Naming a stack needs what is known of the process's executable memory, and nothing else: no process
+// can block it. When that is not enough (nothing is known yet, or the stack has an address that a
+// probe of the process may explain), and for samples whose context the kernel could not read, the
+// process itself must be read, and it can block whoever does so. Those samples are pending: they wait
+// for the goroutine of the process, which calls ProcessSampler.Serve.
 //
-// Every sample that the kernel hands over has exactly one target.Outcome, at last when its process has
-// ended.
+// Every sample that the kernel hands over has exactly one process.SampleOutcome, at the latest when
+// its process has ended.
+//
+// stacks.go is the seam for other sources of stacks: it alone knows how a count of the kernel becomes
+// a profile.Stack.
 package sampling

@@ -1,12 +1,9 @@
 package sampling
 
 import (
-	"runtime"
 	"slices"
-	"sync"
 	"testing"
 	"time"
-	"unsafe"
 
 	"correlator/bpf"
 	"correlator/internal/demo"
@@ -98,107 +95,53 @@ func TestThreadsShareNames(t *testing.T) {
 	s := open(t, bpf.SamplerOptions{ByThread: true})
 	r := newReceiver(t, 1<<20)
 	program := s.start(p, r)
-	s.poll("samples to hold", func() bool { _, held := r.sum(); return held > 0 })
-	if err := program.space.Update(time.Now(), program.process); err != nil {
+	s.poll("pending samples", func() bool { _, pending := r.sum(); return pending > 0 })
+	if err := program.space.Update(time.Now(), program.memory); err != nil {
 		t.Fatal(err)
 	}
 	s.end()
-	h := r.take()[0]
-	before := s.names.Metrics()
+	h := r.inbox.take()[0]
+	before := s.stacks.names.Metrics()
 	for tid := range 3 {
 		h.sample.TID = tid
 		count := bpf.Count{
 			Stack: h.key, TID: tid, TraceID: h.sample.TraceID, TransactionID: h.sample.TransactionID, First: bpf.Now(), Samples: 1,
 		}
-		s.take(&count, newInstant())
+		s.handleCount(&count, newInstant())
 	}
-	after := s.names.Metrics()
+	after := s.stacks.names.Metrics()
 	if named, known := after.Inserts-before.Inserts, after.Hits-before.Hits; named > 1 || named+known != 3 {
 		t.Errorf("named %d times, and known %d times", named, known)
 	}
 }
 
-// asker is a receiver that asks for the frames of each stack that it is told of.
-type asker struct {
-	*receiver
-	sampling *Sampling
-	pending  bool // while somebody waits for the lock that Sampled is called with
-	fill     bool // the store, afterwards
-
-	waiting sync.WaitGroup // for those who wait
-}
-
-func (a *asker) Sampled(sample Sample) {
-	a.receiver.Sampled(sample)
-	if a.pending {
-		a.waiting.Go(func() { a.sampling.Forget(func(Receiver) bool { return false }) })
-		for a.sampling.mu.TryRLock() { // nobody waits yet
-			a.sampling.mu.RUnlock()
-			runtime.Gosched()
-		}
-	}
-	frames, ok := a.sampling.Stack(sample.Stack)
-	if !ok || profile.TraceID(frames) != sample.Stack {
-		a.t.Errorf("stack %v: %v", sample.Stack, frames)
-	}
-	if a.fill {
-		a.sampling.store.Put(profile.StackTraceID{}, make([]profile.Frame, storeBytes/unsafe.Sizeof(profile.Frame{})))
-		if _, ok := a.sampling.Stack(sample.Stack); ok {
-			a.t.Error("the store has room for more than that")
-		}
-	}
-}
-
-const storeBytes = 1 << 16 // as many as asker can fill often
-
-// A receiver that asks for the frames of a stack while it is told of it gets them, however full the store
-// is, and does not wait for whoever waits for it.
-func TestStackWhenSampled(t *testing.T) {
-	for _, test := range []struct {
-		name    string
-		options bpf.SamplerOptions
-		held    bool
-		asker   *asker
-	}{
-		{"counted", bpf.SamplerOptions{}, false, &asker{pending: true}},
-		{"counted, full", bpf.SamplerOptions{}, false, &asker{pending: true, fill: true}},
-		{"deferred", bpf.SamplerOptions{MaxCounts: 1}, false, &asker{pending: true}},
-		{"held", bpf.SamplerOptions{}, true, new(asker)}, // handed in with nothing locked
-	} {
-		t.Run(test.name, func(t *testing.T) {
+// A sample has the frames of its stack however full the store is, and however it came.
+func TestStackWhenStoreIsFull(t *testing.T) {
+	for name, options := range map[string]bpf.SamplerOptions{"counted": {}, "deferred": {MaxCounts: 1}} {
+		t.Run(name, func(t *testing.T) {
 			p := demo.Start(t, demo.Options{Busy: 2, Manual: true}) // counts are few, and find a place
 			p.Begin(1)
 			p.Begin(2)
-			s := open(t, test.options)
+			s := open(t, options)
 			var err error
-			if s.store, err = profile.NewStore(16, storeBytes); err != nil {
+			if s.stacks.store, err = profile.NewStore(1, 1<<16); err != nil {
 				t.Fatal(err)
 			}
-			a := test.asker
-			a.sampling, a.receiver = s.Sampling, newReceiver(t, 0)
-			stop := func() {}
-			if test.held {
-				a.limit = 1 << 20
-				stop = a.serve(s)
-			}
-			program := s.start(p, a)
-			if !test.held {
-				if err := program.space.Update(time.Now(), program.process); err != nil {
-					t.Fatal(err)
-				}
-			}
+			r := newReceiver(t, 1<<20) // which checks the frames
+			stop := r.serve(s)
+			s.start(p, r)
 			s.poll("samples", func() bool { return s.outcome(process.OutcomeCorrelated) > 500 })
-			if test.options.MaxCounts > 0 {
+			if options.MaxCounts > 0 {
 				s.poll("a full table", func() bool { return s.kernel(bpf.TableFull) > 0 })
 			}
+			s.poll("a full store", func() bool { return s.stacks.store.Stats().EvictedFull > 0 })
 			s.end()
 			stop()
-			a.waiting.Wait()
-			if deferred := s.kernel(bpf.TableFull); (deferred > 0) != (test.options.MaxCounts > 0) {
+			if deferred := s.kernel(bpf.TableFull); (deferred > 0) != (options.MaxCounts > 0) {
 				t.Errorf("%d samples found no place", deferred)
 			}
 			s.added(0)
-			if samples, _ := a.sum(); samples != s.outcome(process.OutcomeCorrelated) {
+			if samples, _ := r.sum(); samples != s.outcome(process.OutcomeCorrelated) {
 				t.Errorf("%d samples correlated, %d handed over", s.outcome(process.OutcomeCorrelated), samples)
 			}
 		})

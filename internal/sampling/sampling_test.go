@@ -14,7 +14,7 @@ import (
 var long = flag.Bool("long", false, "take 10⁶ samples where a test usually takes fewer")
 
 // Every sample of threads that rewrite their slots without pause is one of a trace that was there, and
-// has a stack whose frames are kept.
+// has the frames of its stack.
 func TestRewriting(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 3, Rewrite: demo.RewriteNew, Swap: true})
 	s := open(t, bpf.SamplerOptions{SamplesPerSecond: bpf.MaxSamplesPerSecond})
@@ -31,12 +31,6 @@ func TestRewriting(t *testing.T) {
 	s.added(0)
 	if got, _ := r.sum(); got != s.outcome(process.OutcomeCorrelated) {
 		t.Errorf("%d samples correlated, %d handed over", s.outcome(process.OutcomeCorrelated), got)
-	}
-	for key := range r.samples {
-		frames, ok := s.Stack(key.Stack)
-		if !ok || profile.TraceID(frames) != key.Stack {
-			t.Fatalf("stack %v: %v", key.Stack, frames)
-		}
 	}
 }
 
@@ -66,8 +60,8 @@ func TestTablesFull(t *testing.T) {
 	}
 }
 
-// A receiver that has no room loses what it is to hold, with a count, and nothing else: what can be
-// named without a look at the process is handed over.
+// A process whose inbox has no room loses what is to wait there, with a count, and nothing else: what
+// can be named without a probe of the process is handed over.
 func TestBacklog(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
 	s := open(t, bpf.SamplerOptions{})
@@ -75,9 +69,9 @@ func TestBacklog(t *testing.T) {
 	program := s.start(p, r)
 	s.poll("a backlog", func() bool { return s.outcome(process.OutcomeBacklog) > 100 })
 	if samples, held := r.sum(); samples+held != 0 {
-		t.Errorf("%d samples named, %d held, before there was a look at the process", samples, held)
+		t.Errorf("%d samples named, %d pending, before the process was probed", samples, held)
 	}
-	if err := program.space.Update(time.Now(), program.process); err != nil {
+	if err := program.space.Update(time.Now(), program.memory); err != nil {
 		t.Fatal(err)
 	}
 	s.poll("samples", func() bool { return s.outcome(process.OutcomeCorrelated) > 100 })
@@ -91,8 +85,8 @@ func TestBacklog(t *testing.T) {
 	}
 }
 
-// A receiver that was forgotten is not called any more, though its process is sampled still. What it
-// holds stays its own.
+// The sink of a program that was forgotten is not called any more, though its process is sampled
+// still. What is in its inbox stays there.
 func TestForget(t *testing.T) {
 	p, other := demo.Start(t, demo.Options{Busy: 1, Gap: -1}), demo.Start(t, demo.Options{Busy: 1, Gap: -1})
 	s := open(t, bpf.SamplerOptions{SamplesPerSecond: 5000})
@@ -100,33 +94,30 @@ func TestForget(t *testing.T) {
 	stop := neighbour.serve(s)
 	program := s.start(p, r)
 	s.start(other, neighbour)
-	held := func() uint64 { _, held := r.sum(); return held }
-	s.poll("samples to hold", func() bool { return held() > 0 })
-	s.Forget(func(of Receiver) bool { return of == r })
-	calls, before := r.calls, held() // without a lock: that nobody calls is what is proved
+	pending := func() uint64 { _, pending := r.sum(); return pending }
+	s.poll("pending samples", func() bool { return pending() > 0 })
+	s.forget(r.inbox)
+	calls, before := r.calls, pending() // without a lock: that nobody calls is what is proved
 	s.poll("samples of a process that was forgotten", func() bool { return s.outcome(process.OutcomeUnknownProcess) > 100 })
 	before2, _ := neighbour.sum()
 	s.poll("samples of the other process", func() bool { now, _ := neighbour.sum(); return now > before2 })
-	if r.calls != calls || held() != before {
-		t.Errorf("called %d times, and %d times when it was forgotten; %d samples held, then %d", r.calls, calls, held(), before)
+	if r.calls != calls || pending() != before {
+		t.Errorf("called %d times, and %d times when it was forgotten; %d samples pending, then %d", r.calls, calls, pending(), before)
 	}
 	s.end()
 	stop()
 	s.added(before)
 
-	// What was under way to the receiver when that was forgotten.
+	// What was under way to the sink when that was forgotten.
 	unknown := s.outcome(process.OutcomeUnknownProcess)
-	sample := Sample{Samples: 3}
-	s.deliver(program, &sample)
-	s.hold(program, []PendingSample{{program: program, sample: sample}})
+	sample := profile.Sample{Count: 3}
+	s.deliver(program, &sample, time.Now())
+	s.enqueue(program, []PendingSample{{program: program, sample: sample}}, time.Now())
 	if n := s.outcome(process.OutcomeUnknownProcess) - unknown; n != 6 || r.calls != calls || r.refused.Sum() != 0 {
 		t.Errorf("%d samples of an unknown process, want 6; %d calls more, %d samples refused", n, r.calls-calls, r.refused.Sum())
 	}
 	s.counters.Outcomes[process.OutcomeUnknownProcess].Store(unknown)
-
-	for _, h := range r.take() {
-		s.Refuse(&h, process.OutcomeUnknownProcess)
-	}
+	s.refuseAll(r.inbox.take(), process.OutcomeUnknownProcess)
 	s.added(0)
 }
 
@@ -139,7 +130,7 @@ func TestStop(t *testing.T) {
 		stop := r.serve(s)
 		program := s.start(p, r)
 		s.poll("samples", func() bool { return s.outcome(process.OutcomeCorrelated) > 0 })
-		if err := program.Stop(); err != nil {
+		if err := program.stop(); err != nil {
 			t.Fatal(err)
 		}
 		again := s.start(p, r) // the same program, and another target
@@ -150,7 +141,7 @@ func TestStop(t *testing.T) {
 		if programs != 1 || stopped != 0 {
 			t.Errorf("%d programs and %d stopped ones known: want 1 and none", programs, stopped)
 		}
-		if err := again.Stop(); err != nil {
+		if err := again.stop(); err != nil {
 			t.Fatal(err)
 		}
 		s.end()
@@ -170,16 +161,16 @@ func TestStackWithoutFrames(t *testing.T) {
 	s := open(t, bpf.SamplerOptions{})
 	r := newReceiver(t, 1<<20)
 	program := s.start(p, r)
-	if err := program.space.Update(time.Now(), program.process); err != nil {
+	if err := program.space.Update(time.Now(), program.memory); err != nil {
 		t.Fatal(err)
 	}
 	s.end()
 	before, samples := s.outcome(process.OutcomeNoStack), r.calls
-	nowhere := PendingSample{program: program, sample: Sample{Samples: 3, At: time.Now()}, stack: bpf.Stack{User: []uint64{1 << 63}}}
-	if _, named := s.takeStack(&nowhere, time.Now(), nil); !named {
-		t.Error("it is to be held")
+	nowhere := PendingSample{program: program, sample: profile.Sample{Count: 3, At: time.Now()}, raw: bpf.Stack{User: []uint64{1 << 63}}}
+	if !s.deliverResolved(&nowhere, time.Now(), new([]profile.Frame)) {
+		t.Error("it is to wait for a probe")
 	}
-	s.report(&nowhere)
+	s.refuseAll([]PendingSample{nowhere}, s.report(&nowhere))
 	if n := s.outcome(process.OutcomeNoStack) - before; n != 6 || r.calls != samples {
 		t.Errorf("%d samples without a stack, want 6; %d calls", n, r.calls-samples)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"correlator/internal/testenv"
 	"correlator/memread"
 	"correlator/procscan"
+	"correlator/profile"
 	"correlator/tlsdesc"
 )
 
@@ -64,9 +66,9 @@ func open(t *testing.T, options bpf.SamplerOptions) *sampled {
 }
 
 // start has a process sampled, by the rule that holds for it now.
-func (s *sampled) start(p *demo.Process, receiver Receiver) *Program {
+func (s *sampled) start(p *demo.Process, r *receiver) *Program {
 	s.t.Helper()
-	identity, err := s.Identify(p.PID)
+	identity, err := s.sampler.Identify(p.PID)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -83,7 +85,7 @@ func (s *sampled) start(p *demo.Process, receiver Receiver) *Program {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { handle.Close() })
-	program, err := s.Start(identity, rule(s.t, p, handle), handle, receiver)
+	program, err := s.Sampling.start(identity, rule(s.t, p, handle), handle, r, r.inbox)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -125,13 +127,13 @@ func rule(t *testing.T, p *demo.Process, handle *procscan.Handle) tlsdesc.Rule {
 	return rule
 }
 
-// added checks, after the end, that each sample that the kernel handed over ended as one thing. Samples
-// that a receiver holds still have no outcome yet.
-func (s *sampled) added(held uint64) {
+// added checks, after the end, that each sample that the kernel handed over has one outcome. Samples
+// that are pending have none yet.
+func (s *sampled) added(pending uint64) {
 	s.t.Helper()
 	handed := s.kernel(bpf.Correlated) + s.kernel(bpf.TableFull) + s.kernel(bpf.Unreadable)
-	if outcomes := s.counters.Outcomes.Sum(); outcomes+held != handed || handed == 0 {
-		s.t.Errorf("the kernel handed over %d samples: %d outcomes, %d held", handed, outcomes, held)
+	if outcomes := s.counters.Outcomes.Sum(); outcomes+pending != handed || handed == 0 {
+		s.t.Errorf("the kernel handed over %d samples: %d outcomes, %d pending", handed, outcomes, pending)
 	}
 	if troubles := s.counters.Troubles.Load() + s.counters.LooksFailed.Load(); troubles != 0 {
 		s.t.Errorf("sampling was in trouble %d times", troubles)
@@ -150,109 +152,103 @@ func (s *sampled) drains(n uint64) {
 	s.poll("drains", func() bool { return s.counters.Drains.Load() >= until })
 }
 
-// receiver keeps what it gets. Of what it is to hold it takes up to a limit, and hands it in again
-// when it is told to.
+// receiver is a sink that keeps what it gets, and its inbox. What is pending is handed in again when
+// it is told to.
 type receiver struct {
 	t     *testing.T
-	limit int           // of held
-	delay time.Duration // of each Hold
+	inbox *inbox
+	delay time.Duration // of each sample that was not counted in the kernel
 
 	refused process.SampleOutcomes
 
 	mu      sync.Mutex
-	samples map[Sample]uint64 // without their number and times
+	samples map[profile.Sample]uint64 // without their number, thread's name and times
 	counted map[interval]uint64
 	alone   uint64 // samples with an interval of their own
 	outside uint64 // samples that are not in their interval
-	calls   int    // of Sampled and Hold
-	held    []PendingSample
+	calls   int    // of Sampled
 }
 
+// newReceiver returns a receiver with an inbox for so many samples.
 func newReceiver(t *testing.T, limit int) *receiver {
-	return &receiver{t: t, limit: limit, samples: make(map[Sample]uint64), counted: make(map[interval]uint64)}
+	inbox := newInbox(new(atomic.Bool), 0)
+	inbox.limit = limit
+	return &receiver{t: t, inbox: inbox, samples: make(map[profile.Sample]uint64), counted: make(map[interval]uint64)}
 }
 
 type interval struct{ start, end time.Time }
 
-// Sampled makes sure that the ids belong together.
-func (r *receiver) Sampled(sample Sample) {
+// Sampled checks that the ids belong together, and the frames to the stack's id.
+func (r *receiver) Sampled(sample profile.Sample) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.calls++
 	if trace := demo.TraceID(sample.TraceID); !trace.Whole() || trace.TransactionID() != demo.TransactionID(sample.TransactionID) {
 		r.t.Errorf("ids that do not belong together: %+v", sample)
 	}
-	if age := time.Since(sample.At); sample.Samples == 0 || age < 0 || age > deadline {
-		r.t.Errorf("%d samples taken %v ago", sample.Samples, age)
+	if profile.TraceID(sample.Stack.Frames) != sample.Stack.ID {
+		r.t.Errorf("a stack with the id of another one: %+v", sample.Stack)
+	}
+	if age := time.Since(sample.At); sample.Count == 0 || age < 0 || age > deadline {
+		r.t.Errorf("%d samples taken %v ago", sample.Count, age)
 	}
 	if sample.Start.Equal(sample.End) {
-		r.alone += sample.Samples
+		time.Sleep(r.delay)
+		r.alone += sample.Count
 	} else {
-		r.counted[interval{sample.Start, sample.End}] += sample.Samples
+		r.counted[interval{sample.Start, sample.End}] += sample.Count
 	}
 	if sample.At.Before(sample.Start) || sample.At.After(sample.End) {
-		r.outside += sample.Samples
+		r.outside += sample.Count
 	}
-	key, samples := sample, sample.Samples
-	key.Samples, key.At, key.Start, key.End = 0, time.Time{}, time.Time{}, time.Time{}
-	r.samples[key] += samples
-}
-
-func (r *receiver) Hold(held []PendingSample) int {
-	time.Sleep(r.delay)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.calls++
-	n := min(len(held), r.limit-len(r.held))
-	r.held = append(r.held, held[:n]...)
-	return n
+	key := sample
+	key.Count, key.Thread, key.At, key.Start, key.End = 0, "", time.Time{}, time.Time{}, time.Time{}
+	r.samples[key] += sample.Count
 }
 
 func (r *receiver) Refused(outcome process.SampleOutcome, samples uint64) {
 	r.refused.Add(outcome, samples)
 }
 
-// take is what was held until now.
-func (r *receiver) take() (held []PendingSample) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	held, r.held = r.held, nil
-	return held
-}
+func (r *receiver) ThreadNamed(int, string) {}
 
-// sum is how many samples were handed over, and how many are held.
-func (r *receiver) sum() (samples, held uint64) {
+// sum is how many samples were handed over, and how many are pending.
+func (r *receiver) sum() (samples, pending uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, n := range r.samples {
 		samples += n
 	}
-	for i := range r.held {
-		held += r.held[i].Samples()
+	r.inbox.mu.Lock()
+	defer r.inbox.mu.Unlock()
+	for i := range r.inbox.pending {
+		pending += r.inbox.pending[i].Samples()
 	}
-	return samples, held
+	return samples, pending
 }
 
-// serve hands in what is held, as the goroutine of a process would, until stopped.
+// serve hands in what is pending, as the goroutine of a process would, until stopped.
 func (r *receiver) serve(s *sampled) (stop func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
 		for {
-			held := r.take()
-			for i := range held {
-				if held[i].needsContext {
-					s.Refuse(&held[i], process.OutcomeUnreadable)
-				} else {
-					s.report(&held[i])
+			pending := r.inbox.take()
+			for i := range pending {
+				outcome := process.OutcomeUnreadable
+				if !pending[i].needsContext {
+					outcome = s.report(&pending[i])
+				}
+				if outcome != process.OutcomeCorrelated {
+					s.refuseAll(pending[i:i+1], outcome)
 				}
 			}
 			select {
+			case <-r.inbox.ready:
 			case <-done:
-				if len(held) == 0 {
+				if r.inbox.len() == 0 {
 					return
 				}
-			case <-time.After(time.Millisecond):
 			}
 		}
 	}()

@@ -1,0 +1,151 @@
+package agent
+
+import (
+	"slices"
+	"time"
+
+	"correlator/bpf"
+	"correlator/internal/process"
+	"correlator/messaging"
+	"correlator/messaging/feed"
+)
+
+// fedSample is a record without context on its way to the goroutine of its process.
+type fedSample struct {
+	tid          int
+	stackTraceID [16]byte
+	count        uint64
+	sampledAt    time.Time
+}
+
+// route takes the records of one datagram: those with context go to their sender, the others to
+// the goroutine of their process, which reads the context. It never blocks.
+func (a *Agent) route(records []feed.Record) {
+	now, nowNs := time.Now(), bpf.Now()
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	for len(records) > 0 {
+		pid := records[0].PID
+		n := 1 // records of one process usually come together
+		for n < len(records) && records[n].PID == pid {
+			n++
+		}
+		a.routeProcess(a.registrations[int(pid)], records[:n], now, nowNs)
+		records = records[n:]
+	}
+}
+
+func (a *Agent) routeProcess(r *registration, records []feed.Record, now time.Time, nowNs uint64) {
+	if r != nil {
+		r.process.MarkActive()
+	}
+	var waiting []fedSample
+	for i := range records {
+		record := &records[i]
+		count := uint64(record.Count)
+		a.counters.FedSamples.Add(count)
+		sampledAt := record.SampledAt(now, nowNs)
+		switch {
+		case r == nil:
+			a.counters.Fed.Add(process.OutcomeUnknownProcess, count)
+		case record.HasContext && !r.connected.Load():
+			r.refuse(process.OutcomeNotRegistered, count)
+		case record.HasContext && record.TraceID == [16]byte{}: // what W3C calls invalid
+			r.refuse(process.OutcomeNoTrace, count)
+		case record.HasContext:
+			a.counters.Fed.Add(process.OutcomeCorrelated, count)
+			r.sender.Add(messaging.Key{
+				TraceID: record.TraceID, TransactionID: record.TransactionID, StackTraceID: record.StackTraceID,
+			}, count, sampledAt)
+		case a.threads == nil:
+			r.refuse(process.OutcomeUnsupported, count)
+		case process.TooLate(sampledAt):
+			r.refuse(process.OutcomeStale, count)
+		default:
+			waiting = append(waiting, fedSample{
+				tid: int(record.TID), stackTraceID: record.StackTraceID, count: count, sampledAt: sampledAt,
+			})
+		}
+	}
+	// They wait only while the goroutine does something else, and soon samples that wait are of no use:
+	// process.TooLate.
+	if len(waiting) > 0 && !r.process.Post(func() { r.attribute(waiting) }) {
+		r.refuseAll(waiting, process.OutcomeBacklog)
+	}
+}
+
+// refuse ends samples that were fed with an outcome.
+func (r *registration) refuse(outcome process.SampleOutcome, samples uint64) {
+	r.agent.counters.Fed.Add(outcome, samples)
+	r.refused.Add(outcome, samples)
+}
+
+func (r *registration) refuseAll(samples []fedSample, outcome process.SampleOutcome) {
+	for i := range samples {
+		r.refuse(outcome, samples[i].count)
+	}
+}
+
+// attribute reads what the threads of the samples work on, and queues what has a trace.
+func (r *registration) attribute(samples []fedSample) {
+	if r.closed {
+		r.refuseAll(samples, process.OutcomeUnknownProcess)
+		return
+	}
+	samples = slices.DeleteFunc(samples, func(s fedSample) bool {
+		stale := process.TooLate(s.sampledAt)
+		if stale {
+			r.refuse(process.OutcomeStale, s.count)
+		}
+		return stale
+	})
+	if len(samples) == 0 {
+		return
+	}
+	contexts, outcome, err := r.readContexts(samples)
+	if err != nil && !process.IsGone(err) {
+		r.process.RecordError(err)
+	}
+	if contexts == nil {
+		r.refuseAll(samples, outcome)
+		return
+	}
+	for i := range samples {
+		s, c := &samples[i], &contexts[i]
+		outcome := r.process.Target().Judge(c, s.tid, s.sampledAt, process.Keep{Unsampled: r.agent.config.Unsampled})
+		if outcome != process.OutcomeCorrelated {
+			r.refuse(outcome, s.count)
+			continue
+		}
+		r.agent.counters.Fed.Add(outcome, s.count)
+		r.sender.Add(messaging.Key{
+			TraceID:       c.Slot.TraceID,
+			TransactionID: c.Slot.TransactionID,
+			StackTraceID:  s.stackTraceID,
+		}, s.count, s.sampledAt)
+	}
+}
+
+// readContexts returns what the thread of each sample works on, or what becomes of all of them when that
+// cannot be known. The contexts are valid until the next call.
+func (r *registration) readContexts(samples []fedSample) ([]process.Context, process.SampleOutcome, error) {
+	target := r.process.Target()
+	if !target.Publishes() {
+		return nil, process.OutcomeNotRegistered, nil
+	}
+	if target.Resolve() != nil {
+		return nil, process.OutcomeNoRule, nil
+	}
+	if _, err := r.contexts.FindThreads(r.agent.threads, r.pid); err != nil {
+		return nil, process.OutcomeUnreadable, err
+	}
+	contexts, err := r.contexts.ReadThreads(target, len(samples), func(i int) int { return samples[i].tid })
+	if err != nil {
+		return nil, process.OutcomeUnreadable, process.WithReason(process.ReasonStorageUnreadable, err)
+	}
+	// Only now it is certain that what was read is what this process, by this library, says.
+	if target.Still() != nil {
+		return nil, process.OutcomeNotRegistered, nil
+	}
+	return contexts, process.OutcomeCorrelated, nil
+}

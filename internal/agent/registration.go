@@ -1,0 +1,156 @@
+package agent
+
+import (
+	"context"
+	"path"
+	"sync/atomic"
+
+	"go.uber.org/zap"
+
+	"correlator/bpf"
+	"correlator/internal/lifecycle"
+	"correlator/internal/process"
+	"correlator/internal/sampling"
+	"correlator/messaging"
+	"correlator/procscan"
+	"correlator/profile"
+)
+
+// registration is what is done with one process: it is registered with, and sent samples. Its methods are
+// called on the process's goroutine; other goroutines use the sender, and post.
+type registration struct {
+	agent   *Agent
+	process *lifecycle.Process
+	pid     int
+	log     *zap.Logger
+	sender  *messaging.Sender
+
+	connected atomic.Bool            // it was connected to at least once
+	refused   process.SampleOutcomes // samples that the sender was not given
+
+	// Owned by the process's goroutine.
+	socket   *messaging.SocketID // that the sender is connected to, or nil
+	logged   bool                // that it is
+	closed   bool
+	contexts process.ContextReader
+	late     uint64 // samples that its socket had no room for in time, when last checked
+}
+
+func newRegistration(a *Agent, p *lifecycle.Process) *registration {
+	return &registration{
+		agent: a, process: p, pid: p.Identity().PID, log: p.Log(),
+		sender: messaging.NewSender(&a.counters.Messages, a.poller),
+	}
+}
+
+// Attach registers with the process at the socket that it published.
+func (r *registration) Attach() error {
+	target := r.process.Target()
+	socket, err := target.Dial()
+	if err != nil {
+		return process.WithReason(process.ReasonOther, err)
+	}
+	identity := socket.Identity()
+	if !target.Handle().Alive() { // then what was read may be another process's
+		socket.Close()
+		return procscan.ErrGone
+	}
+	if !r.agent.sockets.Claim(identity, r.process) { // an older process's: what is shown is a copy of what it published before
+		socket.Close()
+		return process.ErrCopy
+	}
+	message := messaging.Registration{SamplesDelay: r.agent.config.SamplesDelay, HostID: r.agent.config.HostID}
+	if err := r.sender.Connect(socket, message); err != nil {
+		r.agent.sockets.Release(identity, r.process)
+		return process.WithReason(process.ReasonOther, err)
+	}
+	r.socket, r.logged = &identity, false
+	r.connected.Store(true)
+	r.agent.counters.Connected.Add(1)
+	return nil
+}
+
+// Valid reports whether the socket is still the one that the process published, and its own.
+func (r *registration) Valid() bool {
+	return r.agent.sockets.Holds(*r.socket, r.process) && r.process.Target().SocketIs(*r.socket)
+}
+
+// Detach ends the registration. What is queued waits for the next one, while it is in time.
+func (r *registration) Detach() {
+	r.agent.sockets.Release(*r.socket, r.process)
+	r.socket = nil
+	r.sender.Disconnect()
+	r.agent.counters.Withdrawn.Add(1)
+	r.log.Info("registration ended")
+}
+
+// Down has an error when the socket is gone.
+func (r *registration) Down() <-chan error { return r.sender.Down() }
+
+// Probed logs a new registration, and checks a known one.
+func (r *registration) Probed(error) {
+	switch {
+	case r.socket == nil:
+	case !r.logged:
+		r.logged = true
+		storage := r.process.Target().Storage()
+		rule, _ := r.process.Target().Rule()
+		r.log.Info("registered", zap.String("service", storage.ServiceName),
+			zap.String("environment", storage.ServiceEnvironment), zap.String("socket", storage.SocketPath),
+			zap.Stringer("tls", rule.Kind))
+	default:
+		r.checkLate()
+	}
+}
+
+// checkLate counts when a process let samples become late by leaving no room for them, and logs it the
+// first time.
+func (r *registration) checkLate() {
+	stats := r.sender.Stats()
+	late := stats.Dropped[messaging.ReasonLate] - stats.Lost
+	if late == r.late {
+		return
+	}
+	r.late = late
+	const message = "process does not read its socket fast enough: its samples become late"
+	if r.process.CountError(process.ReasonSocketFull, message) {
+		r.log.Warn(message, zap.Stringer("reason", process.ReasonSocketFull), zap.Uint64("samples", late))
+	}
+}
+
+// Sink returns the sink of a program. What the process publishes was read before the program is sampled,
+// so it is of the same or, if it was just replaced, of one of which no sample comes.
+func (r *registration) Sink(bpf.ExecID) sampling.Sink {
+	if r.agent.exporter == nil {
+		return &program{registration: r}
+	}
+	target := r.process.Target()
+	storage := target.Storage()
+	resource := profile.Resource{
+		ServiceName: storage.ServiceName, Environment: storage.ServiceEnvironment,
+		ContainerID: target.Cgroup().ContainerID, PID: r.pid,
+	}
+	if executable, err := target.Handle().Executable(); err == nil && path.IsAbs(executable) {
+		resource.ExecutablePath, resource.ExecutableName = executable, path.Base(executable)
+	}
+	return &program{registration: r, resource: &resource}
+}
+
+// Close ends the registration, on shutdown after what is queued was sent, as far as the samples-delay
+// allows.
+func (r *registration) Close(shutdown bool) {
+	if shutdown {
+		ctx, cancel := context.WithTimeout(r.agent.drainCtx, r.agent.config.SamplesDelay)
+		r.sender.Drain(ctx) // what is left then is dropped, and counted, by Close
+		cancel()
+	}
+	r.agent.remove(r)
+	r.closed = true
+	if r.socket != nil {
+		r.agent.sockets.Release(*r.socket, r.process)
+	}
+	r.sender.Close()
+	if lost := r.sender.Stats().Dropped[messaging.ReasonClosed]; shutdown && lost > 0 {
+		r.log.Warn("not all samples could be sent", because("samples_dropped_"+messaging.ReasonClosed.String()), zap.Uint64("samples", lost))
+	}
+}

@@ -1,0 +1,33 @@
+package agent
+
+import (
+	"correlator/internal/process"
+	"correlator/messaging"
+	"correlator/profile"
+)
+
+// program is the sink of a program's samples: they go to the sender of its process, and to the exporter.
+type program struct {
+	*registration
+	resource *profile.Resource // nil: its samples are not exported
+}
+
+// Sampled queues samples of which all is known.
+func (p *program) Sampled(sample profile.Sample) {
+	if sample.HasTrace() {
+		key := messaging.Key{TraceID: sample.TraceID, TransactionID: sample.TransactionID, StackTraceID: sample.Stack.ID}
+		p.sender.Add(key, sample.Count, sample.At)
+	}
+	if p.resource != nil {
+		sample.Resource = p.resource
+		p.agent.exporter.Sampled(&sample)
+	}
+}
+
+// Refused counts samples that the sender is not given.
+func (p *program) Refused(outcome process.SampleOutcome, samples uint64) {
+	p.refused.Add(outcome, samples)
+}
+
+// ThreadNamed does nothing: the exporter gets names with samples.
+func (p *program) ThreadNamed(int, string) {}

@@ -1,0 +1,279 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"correlator/internal/process"
+	"correlator/procscan"
+	"correlator/procscan/watch"
+)
+
+// This file finds processes by sweeps; see events.go for the live events of the kernel.
+
+const (
+	// blindInterval is the longest time between two sweeps while there are no live events.
+	blindInterval = 5 * time.Second
+
+	// A sweep that is requested because events were lost comes not before minSweepPause after the last,
+	// nor before sweepShare times as long as that took: then sweeping takes a tenth of a CPU, however
+	// many are lost.
+	minSweepPause = time.Second
+	sweepShare    = 10
+
+	// Every fullSweep'th sweep probes all processes, while live events report the changes of those that
+	// are known already.
+	fullSweep = 10
+
+	// maintainInterval is how often hanging processes are logged, and CPUs that come and go followed.
+	maintainInterval = time.Second
+
+	// maxDenied is how many processes are remembered that were logged as denied.
+	maxDenied = 4096
+)
+
+// discovery is the state of finding processes.
+type discovery struct {
+	scanner   *procscan.Scanner
+	open      func() (*watch.EventWatcher, error)
+	sweeps    chan struct{} // has a token when a sweep is wanted early
+	probes    *probeQueue
+	admission sync.Mutex  // of one process at a time
+	live      atomic.Bool // there are live events
+	lost      atomic.Bool // some are missing since the last full sweep
+	round     heartbeat   // of the loop
+
+	// Owned by discover.
+	eventsDown bool // it was logged that there are no live events
+	turn       int  // of the next sweep
+	denied     map[procscan.ProcessID]struct{}
+}
+
+func (d *discovery) init(procRoot string) (err error) {
+	d.scanner, err = procscan.NewScanner(procRoot)
+	d.open = watch.OpenEventWatcher
+	d.sweeps, d.probes = make(chan struct{}, 1), newProbeQueue()
+	d.round.began, d.denied = time.Now(), make(map[procscan.ProcessID]struct{})
+	return err
+}
+
+// discover finds processes until ctx ends.
+func (m *Manager) discover(ctx context.Context) {
+	m.log.Info("looking for processes", zap.Stringer("mappings_from", m.discovery.scanner.Source()))
+	var live *liveEvents
+	defer func() {
+		live.close()
+		m.discovery.probes.close()
+	}()
+	maintain := time.NewTicker(maintainInterval)
+	defer maintain.Stop()
+	next := time.NewTimer(0)
+	defer next.Stop()
+	var ended time.Time
+	var pause time.Duration
+	for {
+		m.discovery.round.beat()
+		select {
+		case <-next.C:
+			if live == nil { // first the events, then the sweep: nothing happens in between
+				live = m.listen()
+			}
+			began := time.Now()
+			m.sweep(ctx)
+			ended = time.Now()
+			m.counters.SweepNs.Add(uint64(ended.Sub(began)))
+			pause = max(minSweepPause, sweepShare*ended.Sub(began))
+			next.Reset(m.sweepInterval(live != nil))
+		case <-m.discovery.sweeps:
+			next.Reset(max(time.Until(ended.Add(pause)), 0))
+		case err := <-live.failed():
+			live = m.stopEvents(live, err)
+			next.Reset(m.sweepInterval(false)) // not at once: it may fail again and again
+		case <-maintain.C:
+			m.reportStuck()
+			if live == nil {
+				continue
+			}
+			if err := live.watcher.Refresh(); err != nil {
+				live = m.stopEvents(live, err)
+				next.Reset(m.sweepInterval(false))
+				continue
+			}
+			m.logEventsRestored()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// sweepInterval is how long to wait for the next sweep.
+func (m *Manager) sweepInterval(live bool) time.Duration {
+	if !live {
+		return min(m.SweepInterval, blindInterval)
+	}
+	return m.SweepInterval
+}
+
+// requestFullSweep requests a sweep of all processes: something has happened that was not probed. It may
+// be called by any goroutine.
+func (m *Manager) requestFullSweep() {
+	m.discovery.lost.Store(true)
+	select {
+	case m.discovery.sweeps <- struct{}{}:
+	default:
+	}
+}
+
+// sweep probes all processes once: those that are new get their goroutine, the others are given what they
+// map now, and probe themselves. While live events report everything, the mappings of known processes are
+// read only now and then.
+func (m *Manager) sweep(ctx context.Context) {
+	full := m.discovery.turn%fullSweep == 0
+	m.discovery.turn++
+	if m.discovery.lost.Swap(false) || !m.discovery.live.Load() {
+		full = true
+	}
+	var known []*Process
+	skip := func(pid int) bool {
+		m.discovery.round.beat() // of thousands of processes, or some that hang, it may take long
+		if full {
+			return false
+		}
+		p := m.process(pid)
+		if p != nil {
+			known = append(known, p)
+		}
+		return p != nil
+	}
+	found := func(found procscan.Found) {
+		if ctx.Err() != nil {
+			return
+		}
+		if p := m.take(found); p != nil {
+			known = append(known, p)
+		}
+	}
+	err := m.scan(skip, found)
+	for _, p := range known { // now, together: to wake them one by one takes longer than what they have to do
+		p.notify()
+	}
+	m.counters.Sweeps.Add(1)
+	if err != nil {
+		m.counters.SweepsFailed.Add(1)
+		m.discovery.lost.Store(true) // known processes may be among those that were not probed
+	}
+	m.client.Swept(err)
+}
+
+// scan calls found with the processes that map the library and are not skipped, or with the only one.
+func (m *Manager) scan(skip func(pid int) bool, found func(procscan.Found)) error {
+	if m.PID != 0 {
+		only, err := m.discovery.scanner.Process(m.PID)
+		if err == nil {
+			found(only)
+		}
+		return err
+	}
+	report, err := m.discovery.scanner.Sweep(skip, found)
+	if len(report.Unreadable) > 0 {
+		m.discovery.lost.Store(true)
+	}
+	for _, denied := range report.Unreadable {
+		if _, logged := m.discovery.denied[denied.ProcessID]; logged { // a sweep that ended early forgets them
+			continue
+		}
+		if len(m.discovery.denied) == maxDenied {
+			clear(m.discovery.denied)
+		}
+		m.discovery.denied[denied.ProcessID] = struct{}{}
+		m.counters.ProcessesDenied.Add(1)
+		m.log.Warn("process cannot be looked into", reason("processes_denied"), zap.Int("pid", denied.PID), zap.Error(denied.Err))
+	}
+	return err
+}
+
+// requestProbe has one process probed that may be new. It does not block.
+func (m *Manager) requestProbe(pid int) {
+	if !m.discovery.probes.add(pid, m.probe) {
+		m.requestFullSweep()
+	}
+}
+
+func (m *Manager) probe(pid int) {
+	m.counters.LiveLooks.Add(1)
+	found, err := m.discovery.scanner.Process(pid)
+	switch {
+	case err == nil:
+		if p := m.take(found); p != nil {
+			p.notify()
+		}
+	case errors.Is(err, procscan.ErrNotFound), errors.Is(err, procscan.ErrGone):
+	default: // sweeps try again, and log it
+		m.requestFullSweep()
+	}
+}
+
+// take begins the life of a process. One that is known already is given what it maps, and returned, to be
+// notified.
+func (m *Manager) take(found procscan.Found) *Process {
+	m.discovery.admission.Lock()
+	defer m.discovery.admission.Unlock()
+	if known := m.process(found.PID); known != nil && known.id == found.ProcessID {
+		known.reportTruncated(found)
+		known.mappings.put(found)
+		if m.process(found.PID) == known {
+			return known
+		} // else it had mapped none just before, and has not noticed these
+	}
+	if m.serving.Err() != nil {
+		return nil
+	}
+	p, err := m.newProcess(found)
+	if errors.Is(err, procscan.ErrGone) {
+		return nil
+	}
+	if err != nil {
+		m.counters.ProcessesRefused.Add(1)
+		m.client.Refused(found.ProcessID, err)
+		return nil
+	}
+	p.reportTruncated(found)
+	m.mu.Lock()
+	m.processes[found.PID] = p // one with the same pid has ended, and removes itself
+	m.mu.Unlock()
+	m.running.Go(func() { p.run(m.serving) })
+	return nil
+}
+
+// reportTruncated counts a process, and logs it, that maps more libraries than are used: if the agent in
+// it uses one of the others, it is not found.
+func (p *Process) reportTruncated(found procscan.Found) {
+	if found.Truncated && !p.truncated {
+		p.truncated = true
+		p.manager.counters.Truncated.Add(1)
+		p.log.Warn("process maps too many libraries: only the first are looked at", reason("processes_truncated"),
+			zap.Int("libraries", len(found.Libraries)))
+	}
+}
+
+// reportStuck counts the processes that make their goroutines hang, and logs each once.
+func (m *Manager) reportStuck() {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for _, p := range m.processes {
+		if p.IsStuck() && !p.stuckLogged {
+			p.stuckLogged = true
+			p.countError(process.ReasonTimeout, fmt.Sprintf("looking at it takes more than %v", hangTimeout))
+			p.log.Warn(troubleMessage, zap.Stringer("reason", process.ReasonTimeout))
+		}
+	}
+}
+
+// reason is the field of a log line that names the counter that counts what it reports.
+func reason(counter string) zap.Field { return zap.String("reason", counter) }

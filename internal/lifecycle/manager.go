@@ -1,0 +1,192 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"correlator/bpf"
+	"correlator/elfsym"
+	"correlator/internal/process"
+	"correlator/internal/sampling"
+	"correlator/procscan"
+	"correlator/procscan/watch"
+)
+
+// Options say which processes are taken, and how.
+type Options struct {
+	ProcRoot      string // where the host's procfs is mounted
+	Filter        process.Filter
+	PID           int           // the only process; 0: all
+	SweepInterval time.Duration // between two sweeps
+
+	Sampling     *sampling.Sampling // the Manager runs and closes it; nil: no samples are taken
+	MaxSampleAge time.Duration      // samples that have waited longer for their process are refused; 0: no limit
+	Linger       time.Duration      // how long samples of a process that has ended are still taken
+
+	Counters   *Counters
+	Log        *zap.Logger
+	ProcessLog *zap.Logger // of what happens to single processes; nil: it is not logged
+}
+
+// A Client is what processes are taken for: registering with APM agents, or recording. Its methods
+// must not block.
+type Client interface {
+	// NewHandler returns the Handler of a process that was found, which the Manager closes. With an error
+	// the process is refused.
+	NewHandler(p *Process) (Handler, error)
+	// Refused is called each time that a process is found and not taken for a reason of our own: an error
+	// of NewHandler, or want of descriptors. The next sweep finds it again.
+	Refused(id procscan.ProcessID, err error)
+	// Swept is called after each sweep. An error says why it ended early.
+	Swept(err error)
+}
+
+// A Handler is what is done with one process. Its methods are called on the process's goroutine, and may
+// block as long as the process makes them.
+type Handler interface {
+	// Attach is called when the process publishes something that is its own, after each change. With an
+	// error the process stays a candidate; Attach is called again later.
+	Attach() error
+	// Valid reports whether what Attach did still fits. It is called at probes that find nothing changed.
+	Valid() bool
+	// Detach undoes Attach.
+	Detach()
+	// Down has an error when the process has ended what Attach began: it is detached, and probed again.
+	Down() <-chan error
+	// Sink returns the sink of a program that is about to be sampled.
+	Sink(program bpf.ExecID) sampling.Sink
+	// Probed is called after each probe with its error, or that which keeps an attached process from being
+	// sampled.
+	Probed(err error)
+	// Close is called at the end, detached, when all samples have come: that of the process, or on shutdown
+	// that of the Manager. Functions that were posted and have not run are called after it.
+	Close(shutdown bool)
+}
+
+// Manager finds processes, and takes each through its life.
+type Manager struct {
+	Options
+	client   Client
+	log      *zap.Logger
+	counters *Counters
+
+	files     *elfsym.Cache
+	exits     *watch.ExitWatcher
+	poller    *memoryPoller
+	originals process.Claims[process.Original] // what is published
+	discovery discovery
+	started   time.Time
+
+	serving     context.Context // ends when processes are to end
+	stopServing context.CancelFunc
+	discovered  chan struct{} // closed when no more processes are found
+
+	mu        sync.RWMutex
+	processes map[int]*Process // by pid
+	running   sync.WaitGroup
+}
+
+// Open opens what the Manager needs; the caller must call Run and Shutdown, or Close. Without an error
+// the Manager owns Options.Sampling.
+func Open(options Options, client Client) (*Manager, error) {
+	m := &Manager{
+		Options: options, client: client, log: options.Log, counters: options.Counters,
+		started: time.Now(), discovered: make(chan struct{}), processes: make(map[int]*Process),
+	}
+	if m.ProcessLog == nil {
+		m.ProcessLog = zap.NewNop()
+	}
+	m.serving, m.stopServing = context.WithCancel(context.Background())
+	var err error
+	if m.files, err = elfsym.NewCache(process.LibraryCacheEntries); err != nil {
+		return nil, err
+	}
+	if err = m.discovery.init(options.ProcRoot); err != nil {
+		return nil, err
+	}
+	if m.exits, err = watch.NewExitWatcher(); err != nil {
+		return nil, fmt.Errorf("watching for exits: %w", err)
+	}
+	m.poller = newMemoryPoller(&m.counters.LookoutHangs)
+	return m, nil
+}
+
+// Close closes a Manager that does not run.
+func (m *Manager) Close() error {
+	m.stopServing()
+	m.poller.close()
+	m.exits.Close()
+	if m.Sampling == nil {
+		return nil
+	}
+	return m.Sampling.Close()
+}
+
+// Run finds and samples processes until ctx ends. When it returns, all samples have been handed to
+// sinks, or wait for the goroutine of their process; processes go on until Shutdown. It is called once.
+func (m *Manager) Run(ctx context.Context) {
+	go func() {
+		defer close(m.discovered)
+		m.discover(ctx)
+	}()
+	if m.Sampling != nil {
+		m.Sampling.Run(ctx)
+	}
+	<-ctx.Done()
+}
+
+// Shutdown ends the goroutines of all processes and waits for them until ctx ends, then closes the
+// Manager. Goroutines that are stuck in a system call then are left behind, and what they use stays
+// open: it returns the pids of their processes, and false. Run must have returned.
+func (m *Manager) Shutdown(ctx context.Context) (stuck []int, ok bool) {
+	m.stopServing()
+	ended := make(chan struct{})
+	go func() {
+		<-m.discovered // no more processes
+		m.running.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		if err := m.Close(); err != nil {
+			m.log.Error("sampling did not end well", zap.Error(err))
+		}
+		return nil, true
+	case <-ctx.Done():
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return slices.Sorted(maps.Keys(m.processes)), false
+}
+
+// LiveEvents reports whether new processes are noticed by live events, and not by sweeps alone.
+func (m *Manager) LiveEvents() bool { return m.discovery.live.Load() }
+
+// MappingsFrom is where sweeps read mappings from.
+func (m *Manager) MappingsFrom() procscan.Source { return m.discovery.scanner.Source() }
+
+// process returns what has a pid now, or nil.
+func (m *Manager) process(pid int) *Process {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.processes[pid]
+}
+
+// remove removes a process from the registry, unless its pid is another's by now.
+func (m *Manager) remove(p *Process) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.processes[p.id.PID] == p {
+		delete(m.processes, p.id.PID)
+	}
+}
+
+// uptime is in ns of the monotonic clock: times that are compared are kept so, whatever happens to the
+// time of day.
+func (m *Manager) uptime() int64 { return int64(time.Since(m.started)) }

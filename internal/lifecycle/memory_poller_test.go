@@ -1,0 +1,272 @@
+package lifecycle
+
+import (
+	"os"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"correlator/elfsym"
+	"correlator/internal/demo"
+	"correlator/internal/process"
+	"correlator/internal/testenv"
+	"correlator/memread"
+	"correlator/procscan"
+)
+
+// polledDemo is a demo process that a memoryPoller polls, and what that reported of it.
+type polledDemo struct {
+	*demo.Process
+	target  *process.Target
+	polled  *polledProcess
+	changed chan struct{}
+}
+
+func pollDemo(t *testing.T, l *memoryPoller, p *demo.Process) *polledDemo {
+	t.Helper()
+	scanner, err := procscan.NewScanner("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := scanner.Process(p.PID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := elfsym.NewCache(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &polledDemo{Process: p, changed: make(chan struct{}, 1)}
+	if d.target, err = process.Open("/proc", found, process.Filter{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.target.Close)
+	if err := d.target.Load(files); err != nil {
+		t.Fatal(err)
+	}
+	d.polled = l.add(func() *memread.Process { return memread.Open("/proc", p.PID) }, func() { d.changed <- struct{}{} })
+	t.Cleanup(func() { l.drop(d.polled) })
+	return d
+}
+
+// look has the process watched from what it publishes now on.
+func (d *polledDemo) look(l *memoryPoller, since time.Time) bool {
+	d.target.Look()
+	return l.start(d.polled, d.target.Words().Hold, since)
+}
+
+func (d *polledDemo) told(t *testing.T, what string) {
+	t.Helper()
+	select {
+	case <-d.changed:
+	case <-time.After(deadline):
+		t.Fatalf("waited %v in vain to be told of %s", deadline, what)
+	}
+}
+
+func readsOf(l *memoryPoller) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.reads
+}
+
+// Publishing, withdrawing, publishing something else at the same place: each is told once, and nothing
+// when nothing happens.
+func TestMemoryPollerReports(t *testing.T) {
+	testenv.NeedRoot(t)
+	l := newMemoryPoller(new(atomic.Uint64))
+	defer l.close()
+	still := pollDemo(t, l, demo.Start(t, demo.Options{Manual: true, Idle: 1}))
+	still.look(l, time.Time{})
+	hold := demo.Start(t, demo.Options{Hold: true, Manual: true, Idle: 1})
+	hold.Load()
+	d := pollDemo(t, l, hold)
+
+	d.look(l, time.Now())
+	before := readsOf(l)
+	testenv.Poll(t, deadline, "looks", func() bool { return readsOf(l) > before+100 })
+	d.Publish()
+	d.told(t, "what was published")
+	if d.look(l, time.Time{}); !d.target.Publishes() {
+		t.Fatal("nothing is published")
+	}
+	d.Withdraw()
+	d.told(t, "what was withdrawn")
+	d.look(l, time.Now())
+	d.Publish()
+	d.told(t, "what was published again")
+	d.look(l, time.Time{})
+	d.Unload()
+	d.told(t, "the end of the library")
+	if len(still.changed) != 0 || len(d.changed) != 0 {
+		t.Error("told of more than has happened")
+	}
+}
+
+// slowProcess is a process whose memory makes its reader wait.
+type slowProcess struct {
+	*polledProcess
+	told chan struct{}
+}
+
+func addSlow(l *memoryPoller) *slowProcess {
+	p := &slowProcess{told: make(chan struct{}, 1)}
+	p.polledProcess = l.add(func() *memread.Process { return memread.Open("/proc", os.Getpid()) }, func() {
+		select {
+		case p.told <- struct{}{}:
+		default:
+		}
+	})
+	return p
+}
+
+func (p *slowProcess) wasTold(t *testing.T, what string) {
+	t.Helper()
+	select {
+	case <-p.told:
+	case <-time.After(deadline):
+		t.Fatalf("waited %v in vain to be told of %s", deadline, what)
+	}
+}
+
+// A process that makes its reader wait holds up no other: the others are looked at, it is told to look at
+// itself, and left alone while it hangs and after some times. So is one that answers, but slowly.
+func TestMemoryPollerHangs(t *testing.T) {
+	testenv.NeedRoot(t)
+	var hangs atomic.Uint64
+	l := newMemoryPoller(&hangs)
+	defer l.close()
+	hostile := addSlow(l)
+	defer l.drop(hostile.polledProcess)
+	hold := demo.Start(t, demo.Options{Hold: true, Manual: true, Idle: 1})
+	hold.Load()
+	other := pollDemo(t, l, hold)
+	for i := range maxHangs {
+		other.look(l, time.Now())
+		let := make(chan struct{}) // it go
+		hang := func(*process.WordReader, *memread.Process) bool { <-let; return true }
+		if !l.start(hostile.polledProcess, hang, time.Now()) {
+			t.Fatalf("not watched any more after it hung %d times", i)
+		}
+		hostile.wasTold(t, "its own hanging")
+		if l.start(hostile.polledProcess, hang, time.Now()) {
+			t.Error("watched while it hangs")
+		}
+		other.Publish()
+		other.told(t, "what was published while another process hangs")
+		other.Withdraw()
+		close(let)
+		testenv.Poll(t, deadline, "the look to return", func() bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.abandoned == 0 && !hostile.hanging
+		})
+	}
+	if n := hangs.Load(); n != maxHangs {
+		t.Errorf("counted %d times that it hung, want %d", n, maxHangs)
+	}
+	holds := func(*process.WordReader, *memread.Process) bool { return true }
+	if l.start(hostile.polledProcess, holds, time.Now()) {
+		t.Errorf("watched again after it hung %d times", maxHangs)
+	}
+	l.mu.Lock()
+	hostile.last = hostile.last.Add(-hangTime)
+	l.mu.Unlock()
+	if !l.start(hostile.polledProcess, holds, time.Now()) {
+		t.Error("not watched again after a long time")
+	}
+	before := readsOf(l)
+	testenv.Poll(t, deadline, "quick looks", func() bool { return readsOf(l) > before+100 })
+	if len(hostile.told) != 0 {
+		t.Error("told of a change by looks that were quick and found none")
+	}
+
+	slow := addSlow(l)
+	defer l.drop(slow.polledProcess)
+	var looks atomic.Int64
+	l.start(slow.polledProcess, func(*process.WordReader, *memread.Process) bool {
+		looks.Add(1)
+		time.Sleep(slowRead + time.Millisecond)
+		return true
+	}, time.Now())
+	slow.wasTold(t, "its own slowness")
+	if n := looks.Load(); n != maxHangs {
+		t.Errorf("it was slow %d times before it was left alone", n)
+	}
+}
+
+// When too many hang, everybody is told to look by himself, until one of them lets go.
+func TestMemoryPollerGivesUp(t *testing.T) {
+	l := newMemoryPoller(new(atomic.Uint64))
+	defer l.close()
+	l.mu.Lock()
+	l.abandoned = maxAbandoned // as many as may
+	l.mu.Unlock()
+	let := make(chan struct{})
+	hangs := func(*process.WordReader, *memread.Process) bool { <-let; return true }
+	holds := func(*process.WordReader, *memread.Process) bool { return true }
+	other, hostile := addSlow(l), addSlow(l)
+	defer l.drop(other.polledProcess)
+	defer l.drop(hostile.polledProcess)
+	l.start(other.polledProcess, holds, time.Time{})
+	l.start(hostile.polledProcess, hangs, time.Now())
+	hostile.wasTold(t, "its own hanging")
+	other.wasTold(t, "the end of the lookout")
+	if l.start(other.polledProcess, holds, time.Now()) {
+		t.Error("watched while too many hang")
+	}
+	close(let)
+	testenv.Poll(t, deadline, "to be watched again", func() bool { return l.start(other.polledProcess, holds, time.Now()) })
+}
+
+// Candidates are looked at in ever longer periods, and a crowd of them in longer ones than one.
+func TestMemoryPollerPeriods(t *testing.T) {
+	l := &memoryPoller{}
+	now := time.Now()
+	period := func(w *polledProcess) time.Duration { return pollPeriods[w.period] }
+	place := func(age time.Duration) time.Duration {
+		w := &polledProcess{since: now.Add(-age), period: -1}
+		l.insert(w, now)
+		defer l.remove(w)
+		return period(w)
+	}
+	for age, want := range map[time.Duration]time.Duration{
+		0:                      time.Millisecond,
+		255 * time.Millisecond: time.Millisecond,
+		256 * time.Millisecond: 2 * time.Millisecond,
+		time.Second:            5 * time.Millisecond,
+		2 * time.Second:        10 * time.Millisecond,
+		time.Minute:            200 * time.Millisecond,
+		2 * time.Minute:        500 * time.Millisecond,
+		128 * time.Second:      time.Second,
+		time.Hour:              time.Second,
+	} {
+		if got := place(age); got != want {
+			t.Errorf("%v old: every %v, want %v", age, got, want)
+		}
+	}
+	crowd := make([]*polledProcess, 1000)
+	for i := range crowd {
+		crowd[i] = &polledProcess{since: now, period: -1}
+		l.insert(crowd[i], now)
+	}
+	if first, last := period(crowd[0]), period(crowd[999]); first != time.Millisecond || last != 50*time.Millisecond {
+		t.Errorf("of 1000 new candidates, the first every %v and the last every %v", first, last)
+	}
+	for _, w := range slices.Backward(crowd) {
+		l.remove(w)
+	}
+	if l.crowd != 0 || slices.ContainsFunc(l.periods[:], func(list []*polledProcess) bool { return len(list) > 0 }) {
+		t.Errorf("%d candidates, %v after all were removed", l.crowd, l.periods)
+	}
+	idle := &polledProcess{period: -1, lastUse: now.Add(-activeTime)}
+	if l.insert(idle, now); period(idle) != 10*time.Second {
+		t.Errorf("one that does nothing: every %v", period(idle))
+	}
+	l.remove(idle)
+	idle.lastUse = now
+	if l.insert(idle, now); period(idle) != time.Second {
+		t.Errorf("one that is sampled: every %v", period(idle))
+	}
+}

@@ -1,0 +1,436 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"correlator/bpf"
+	"correlator/internal/process"
+	"correlator/internal/sampling"
+	"correlator/memread"
+	"correlator/procscan"
+	"correlator/tlsdesc"
+)
+
+const (
+	// hangTimeout is how long one probe of a process may take before it counts as hanging.
+	hangTimeout = 2 * time.Second
+
+	// maxPosted is how many functions may wait for the process's goroutine.
+	maxPosted = 16
+)
+
+// Process is the life of one process that maps the library. Everything that touches the process happens
+// on the goroutine of run.
+type Process struct {
+	manager *Manager
+	id      procscan.ProcessID
+	log     *zap.Logger
+	handler Handler
+	sampler *sampling.ProcessSampler
+
+	dirty    chan struct{} // has a token when it is to be probed
+	posted   chan func()
+	exited   chan struct{}  // closed by the exit watcher
+	mappings latestMappings // what was found mapped
+	poll     *polledProcess // of the manager's memory poller
+
+	changed     atomic.Bool  // it is to be probed at once, not only when it is its turn
+	executed    atomic.Bool  // it runs another program since the last probe
+	stuckLogged bool         // owned by the sweep
+	truncated   bool         // it was found to map too many libraries; owned by the sweep
+	busySince   atomic.Int64 // when run began to do something with the process, as uptime; 0 while it awaits
+
+	// Owned by run.
+	target     *process.Target
+	kept       bool              // the target is the handler's
+	own        process.Ownership // of what it has published
+	attached   bool
+	attachedAt time.Time
+	everRan    bool      // a program of it was sampled
+	unsampled  error     // why an attached process is not sampled
+	verified   time.Time // when its libraries were last known to be mapped
+	born       time.Time // when it became a candidate: the origin of its poll intervals
+	suspect    bool      // something has changed in its memory
+	probed     bool      // the last step found out what is published, or that nothing is
+	retry      time.Duration
+	attaches   tokenBucket
+	binds      tokenBucket // probes of an attached process whose variable is not bound
+	logged     [process.NumReasons]bool
+	filtered   bool // was logged
+
+	mu     sync.Mutex
+	status Status
+}
+
+var (
+	// errTooOften: the process publishes something new faster than we follow.
+	errTooOften = errors.New("publishing anew too often")
+	// errShutdown: the Manager ends.
+	errShutdown = errors.New("agent ends")
+)
+
+func (m *Manager) newProcess(found procscan.Found) (*Process, error) {
+	target, err := process.Open(m.ProcRoot, found, m.Filter)
+	if err != nil {
+		return nil, err
+	}
+	p := &Process{
+		manager: m,
+		id:      found.ProcessID,
+		log:     m.ProcessLog.With(zap.Int("pid", found.PID)),
+		dirty:   make(chan struct{}, 1),
+		posted:  make(chan func(), maxPosted),
+		exited:  make(chan struct{}),
+		target:  target,
+		status:  Status{View: process.NewView(found.ProcessID)},
+	}
+	p.own = process.NewOwnership(&m.originals, p)
+	if err := m.exits.Add(target.Handle(), func() { close(p.exited) }); err != nil {
+		target.Close()
+		return nil, err
+	}
+	p.poll = m.poller.add(func() *memread.Process { return memread.Open(m.ProcRoot, found.PID) }, p.MarkDirty)
+	sink := func(program bpf.ExecID) sampling.Sink {
+		p.everRan = true
+		return p.handler.Sink(program)
+	}
+	p.sampler = sampling.NewProcessSampler(m.Sampling, target, sink, &p.poll.active, m.MaxSampleAge)
+	if p.handler, err = m.client.NewHandler(p); err != nil {
+		m.poller.drop(p.poll)
+		m.exits.Remove(target.Handle())
+		target.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// Identity returns which process it is.
+func (p *Process) Identity() procscan.ProcessID { return p.id }
+
+// Log is where to log what happens to the process.
+func (p *Process) Log() *zap.Logger { return p.log }
+
+// Target returns the process as it was probed. It is the goroutine's.
+func (p *Process) Target() *process.Target { return p.target }
+
+// KeepTarget leaves the target to the Handler, which calls this in its Close and must then close it.
+func (p *Process) KeepTarget() *process.Target {
+	p.kept = true
+	return p.target
+}
+
+// IsSampled reports whether samples of the process are taken now. It may be called by any goroutine.
+func (p *Process) IsSampled() bool { return p.sampler.IsRunning() }
+
+// MarkActive has the process's memory read more often for a while. It may be called by any goroutine.
+func (p *Process) MarkActive() { p.poll.active.Store(true) }
+
+// Post has a function called on the process's goroutine. It returns false when too many wait for that,
+// and may be called by any goroutine until Handler.Close returns.
+func (p *Process) Post(do func()) bool {
+	select {
+	case p.posted <- do:
+		return true
+	default:
+		return false
+	}
+}
+
+// MarkDirty has the process probed at once. It may be called by any goroutine.
+func (p *Process) MarkDirty() {
+	p.changed.Store(true)
+	p.notify()
+}
+
+// notify has the process take what was found mapped, and be probed, unless a retry is due at a time of
+// its own and nothing new is mapped. It may be called by any goroutine.
+func (p *Process) notify() {
+	select {
+	case p.dirty <- struct{}{}:
+	default:
+	}
+}
+
+// run serves the process until it has ended, no longer maps the library, or serving ends.
+func (p *Process) run(serving context.Context) {
+	var timer retryTimer
+	defer timer.stop()
+	err := p.probe()
+	for !process.IsGone(err) && !errors.Is(err, errShutdown) {
+		timer.set(p.nextRetry(err))
+		err = p.await(serving, timer.due)
+	}
+	p.end(serving, errors.Is(err, errShutdown))
+}
+
+// await does what others ask for until it is time to probe the process again, or something happened. It
+// returns how that went.
+func (p *Process) await(serving context.Context, due <-chan time.Time) error {
+	for {
+		select {
+		case do := <-p.posted:
+			p.work(do)
+		case <-p.sampler.Ready():
+			var stale bool
+			p.work(func() { stale = p.sampler.Serve() })
+			if stale {
+				p.suspect = true
+				return p.probe()
+			}
+		case <-p.dirty:
+			p.takeMappings()
+			if changed := p.changed.Swap(false); changed || due == nil {
+				p.suspect = changed
+				return p.probe()
+			}
+		case down := <-p.handler.Down():
+			p.detach()
+			return process.WithReason(process.ReasonSocketGone, down)
+		case <-due:
+			return p.probe()
+		case <-p.exited:
+			return procscan.ErrGone
+		case <-serving.Done():
+			return errShutdown
+		}
+	}
+}
+
+// work calls a function during which the process may make the goroutine hang.
+func (p *Process) work(do func()) {
+	p.busySince.Store(p.manager.uptime())
+	defer p.busySince.Store(0)
+	do()
+}
+
+// IsStuck reports whether the process makes its goroutine hang. It may be called by any goroutine.
+func (p *Process) IsStuck() bool {
+	since := p.busySince.Load()
+	return since != 0 && p.manager.uptime()-since > int64(hangTimeout)
+}
+
+// takeMappings stores what the process maps now, if that was found meanwhile.
+func (p *Process) takeMappings() {
+	found, ok := p.mappings.take()
+	switch {
+	case !ok:
+	case slices.Equal(found.Libraries, p.target.Mappings()):
+		p.verified = found.At
+	default:
+		p.changed.Store(true)
+		p.target.SetMappings(found.Libraries)
+		p.sampler.Invalidate()
+	}
+}
+
+// probe brings our side to what the process publishes now.
+func (p *Process) probe() (err error) {
+	p.work(func() {
+		p.unsampled = nil
+		if err = p.step(); err != nil {
+			p.handler.Probed(err)
+		} else {
+			p.handler.Probed(p.unsampled)
+		}
+	})
+	return err
+}
+
+func (p *Process) step() error {
+	p.probed = false
+	if p.executed.Swap(false) {
+		p.detach() // its agent, if it has one, is another
+		p.own.Forget()
+		p.verified = time.Time{}
+	}
+	if time.Since(p.verified) >= p.verifyInterval() {
+		if err := p.verify(); err != nil {
+			return err
+		}
+	}
+	if p.target.LoadDue() {
+		if err := p.load(); err != nil {
+			return err
+		}
+	}
+	p.manager.counters.Looks.Add(1)
+	changed, err := p.target.Look()
+	p.probed = err == nil || errors.Is(err, memread.ErrNotPublished) || errors.Is(err, process.ErrServiceFiltered)
+	if errors.Is(err, memread.ErrNotPublished) {
+		p.own.GiveUp()
+	}
+	if err != nil {
+		p.detach()
+		return err
+	}
+	if !p.own.Of(p.target, changed) {
+		p.detach()
+		return process.ErrCopy
+	}
+	// Another program has another agent, which is attached to also when all else looks the same.
+	if p.attached && !changed && p.sampler.IsCurrent() && p.handler.Valid() {
+		if !p.target.StillPublishing() { // the library was loaded again
+			p.stopSampling()
+			p.target.ForgetRule()
+		}
+		p.startSampling()
+		p.sampler.Probe()
+		return nil
+	}
+	p.detach()
+	if !p.attaches.take(time.Now()) {
+		p.manager.counters.TooOften.Add(1)
+		return errTooOften
+	}
+	return p.attach()
+}
+
+// verifyInterval is how old the knowledge may be that the libraries are mapped.
+func (p *Process) verifyInterval() time.Duration {
+	if p.attached && !p.suspect && p.manager.discovery.live.Load() {
+		return trustInterval
+	}
+	return recheckInterval
+}
+
+// verify checks that the libraries are still mapped where they were, or finds where they are.
+func (p *Process) verify() error {
+	began := time.Now()
+	remapped, err := p.target.Remap()
+	if err != nil {
+		return err
+	}
+	p.verified = time.Now()
+	if remapped {
+		p.mappings.discardBefore(began)
+	}
+	return nil
+}
+
+// load opens the libraries that the process maps now, and makes it a candidate with them.
+func (p *Process) load() error {
+	p.born = time.Now()
+	err := p.target.Load(p.manager.files)
+	if !p.target.Publishes() {
+		p.detach()
+	}
+	if err != nil && p.target.Images() { // the others serve
+		p.RecordError(err)
+		return nil
+	}
+	return err
+}
+
+// attach has the handler do its part, and begins to sample the process.
+func (p *Process) attach() error {
+	p.target.ForgetRule() // the library may have been loaded again, with the same storage
+	if err := p.handler.Attach(); err != nil {
+		return err
+	}
+	p.attached, p.attachedAt = true, time.Now()
+	p.MarkActive()
+	p.startSampling()
+	return nil
+}
+
+// startSampling makes the rule, if that is still to be done, and has the process sampled by it. Without
+// one the process is attached all the same: the loader may bind the variable only when the agent first
+// uses it.
+func (p *Process) startSampling() {
+	p.unsampled = p.sampler.Start()
+	if err := p.unsampled; err != nil && !errors.Is(err, tlsdesc.ErrUnresolved) && !process.IsGone(err) {
+		p.RecordError(err)
+	}
+}
+
+func (p *Process) stopSampling() {
+	if err := p.sampler.Stop(); err != nil {
+		p.RecordError(err)
+	}
+}
+
+// detach undoes attach.
+func (p *Process) detach() {
+	p.stopSampling()
+	if !p.attached {
+		return
+	}
+	p.attached = false
+	p.born = time.Now()
+	p.handler.Detach()
+}
+
+// end is the end of the process, or the Manager's.
+func (p *Process) end(serving context.Context, shutdown bool) {
+	if shutdown {
+		p.drain() // where samples come from has ended before
+	} else {
+		p.manager.counters.Gone.Add(1)
+		p.log.Info("process gone")
+	}
+	p.stopSampling()
+	if !shutdown && p.everRan && p.manager.Linger > 0 {
+		p.linger(serving)
+	}
+	p.sampler.Close() // stopped; from here on no samples come
+	p.manager.remove(p)
+	if _, ok := p.mappings.take(); ok {
+		p.manager.requestProbe(p.id.PID) // it maps a library again
+	}
+	p.own.GiveUp()
+	p.handler.Close(shutdown)
+	for waiting := true; waiting; { // what was posted learns from its handler that that is closed
+		select {
+		case do := <-p.posted:
+			do()
+		default:
+			waiting = false
+		}
+	}
+	p.manager.poller.drop(p.poll)
+	p.manager.exits.Remove(p.target.Handle())
+	if !p.kept {
+		p.target.Close()
+	}
+}
+
+// drain does what waits.
+func (p *Process) drain() {
+	for {
+		select {
+		case do := <-p.posted:
+			p.work(do)
+		case <-p.sampler.Ready():
+			p.work(func() { p.sampler.Serve() })
+		default:
+			return
+		}
+	}
+}
+
+// linger takes the samples that come after the end of the process.
+func (p *Process) linger(serving context.Context) {
+	over := time.NewTimer(p.manager.Linger)
+	defer over.Stop()
+	for {
+		select {
+		case do := <-p.posted:
+			do()
+		case <-p.sampler.Ready():
+			p.sampler.Serve()
+		case <-over.C:
+			p.drain()
+			return
+		case <-serving.Done():
+			p.drain()
+			return
+		}
+	}
+}

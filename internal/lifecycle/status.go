@@ -1,0 +1,104 @@
+package lifecycle
+
+import (
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"correlator/internal/process"
+)
+
+// Status is what is known of a process.
+type Status struct {
+	View       process.View
+	AttachedAt time.Time
+	LastError  *ProcessError // also when it has passed; replaced, never changed
+}
+
+// ProcessError is what went wrong with a process.
+type ProcessError struct {
+	Reason  string    `json:"reason"` // a process.Reason's name, as in logs and counters
+	Message string    `json:"message"`
+	At      time.Time `json:"at"`    // when it was seen last
+	Count   uint64    `json:"count"` // of errors of whichever reason
+}
+
+// Status returns what is known of the process. It may be called by any goroutine.
+func (p *Process) Status() Status {
+	p.mu.Lock()
+	status := p.status
+	p.mu.Unlock()
+	if p.IsStuck() {
+		status.View.State, status.View.Reason = process.StateError, process.ReasonTimeout.String()
+	}
+	return status
+}
+
+// setState stores how the last probe ended.
+func (p *Process) setState(err error) process.State {
+	state, reason := process.StateRegistered, ""
+	switch {
+	case errors.Is(err, errTooOften):
+		state = process.StateReady
+	case err != nil:
+		state, reason = process.StateOf(err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.status.View.State, p.status.View.Reason = state, reason
+	p.status.AttachedAt = p.attachedAt
+	p.target.Describe(&p.status.View)
+	return state
+}
+
+const troubleMessage = "process cannot be served; trying again"
+
+// RecordError counts why a process cannot be served, and logs it the first time; what may pass in a
+// moment, only when it does not. It is for the process's goroutine.
+func (p *Process) RecordError(err error) {
+	reason := process.ReasonOf(err)
+	if reason == process.ReasonStorageUnreadable && p.retry == 0 { // the loader may be about to map it
+		p.countError(reason, err.Error())
+		return
+	}
+	if p.CountError(reason, err.Error()) {
+		p.log.Warn(troubleMessage, zap.Stringer("reason", reason), zap.Error(err))
+	}
+}
+
+// CountError counts an error and stores it as the last. It reports whether it is the first with its
+// reason, and is for the process's goroutine.
+func (p *Process) CountError(reason process.Reason, message string) (first bool) {
+	first = !p.logged[reason]
+	p.logged[reason] = true
+	p.countError(reason, message)
+	return first
+}
+
+// countError is CountError for any goroutine.
+func (p *Process) countError(reason process.Reason, message string) {
+	p.manager.counters.Troubles[reason].Add(1)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	last := ProcessError{Reason: reason.String(), Message: message, At: time.Now(), Count: 1}
+	if p.status.LastError != nil {
+		last.Count += p.status.LastError.Count
+	}
+	p.status.LastError = &last
+}
+
+// reportFiltered counts a process, and logs it, when the filter first leaves it out: at once by its
+// container, and then nothing of the process is opened, or by what it publishes, and then that is probed
+// again like that of a process that is served.
+func (p *Process) reportFiltered(why error) {
+	if p.filtered {
+		return
+	}
+	p.filtered = true
+	p.manager.counters.Filtered.Add(1)
+	cgroup := p.target.Cgroup()
+	p.log.Info("process filtered", reason("processes_filtered"), zap.NamedError("by", why),
+		zap.String("service", p.target.Storage().ServiceName),
+		zap.String("container", cgroup.ContainerID), zap.String("cgroup", cgroup.Path))
+}

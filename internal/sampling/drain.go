@@ -1,0 +1,185 @@
+package sampling
+
+import (
+	"errors"
+	"os"
+	"time"
+
+	"correlator/bpf"
+	"correlator/internal/process"
+	"correlator/profile"
+)
+
+// drain fetches what was counted since the last call.
+func (s *Sampling) drain() {
+	s.mu.Lock()
+	ended := s.stopping
+	s.stopping, s.stopped = s.stopped, nil
+	s.mu.Unlock()
+	s.counters.Drains.Add(1)
+	now := newInstant()
+	err := s.sampler.Drain(func(count bpf.Count) { s.handleCount(&count, now) })
+	s.recordError("draining counts", err)
+	if err == nil { // else the next drain hands over what this one has left
+		s.counted = now.Time
+		s.drained.Store(int64(now.Sub(s.opened)))
+	}
+	for program, pending := range s.pending {
+		s.enqueue(program, pending, now.Time)
+		delete(s.pending, program)
+	}
+	if len(ended) == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, program := range ended { // what a CPU was counting when they were stopped was drained by now
+		delete(s.programs, program.number)
+	}
+}
+
+// handleCount hands one count to its sink, or adds it to the pending samples.
+func (s *Sampling) handleCount(count *bpf.Count, now instant) {
+	program := s.program(count.Stack.Target)
+	if program == nil {
+		s.counters.Outcomes.Add(process.OutcomeUnknownProcess, uint64(count.Samples))
+		return
+	}
+	p := PendingSample{program: program, sample: newSample(count, now.at(count.First)), key: count.Stack}
+	p.sample.Start, p.sample.End = s.counted, now.Time
+	if stack := s.stacks.known(program, p.key, now.Time); stack != nil {
+		p.sample.Stack = stack
+		s.deliver(program, &p.sample, now.Time)
+		return
+	}
+	var err error
+	if p.raw, err = s.sampler.Stack(p.key); err != nil {
+		s.recordError("fetching a stack", err)
+		s.counters.Outcomes.Add(process.OutcomeNoStack, p.Samples())
+		return
+	}
+	if !s.deliverResolved(&p, now.Time, &s.frames) {
+		s.pending[program] = append(s.pending[program], p)
+	}
+}
+
+// readDeferred hands on the samples that found no place in the kernel's tables, or whose context could
+// not be read there, until the ring buffer was flushed.
+func (s *Sampling) readDeferred(reader *bpf.DeferredReader) {
+	var frames []profile.Frame // scratch
+	for {
+		d, err := reader.Read()
+		if errors.Is(err, bpf.ErrFlushed) || errors.Is(err, os.ErrClosed) {
+			return
+		}
+		if errors.Is(err, bpf.ErrMalformed) {
+			s.recordError("decoding a deferred sample", err)
+			s.counters.Outcomes.Add(process.OutcomeUnreadable, 1)
+			continue
+		}
+		if err != nil {
+			s.recordError("reading the ring buffer", err)
+			return
+		}
+		program := s.program(d.Count.Stack.Target)
+		if program == nil {
+			s.counters.Outcomes.Add(process.OutcomeUnknownProcess, 1)
+			continue
+		}
+		now := newInstant()
+		at := now.at(d.Time)
+		p := PendingSample{
+			program: program, sample: newSample(&d.Count, at), key: d.Count.Stack, raw: d.Frames,
+			needsContext: d.Outcome == bpf.Unreadable, tid: d.TID, threadPointer: d.ThreadPointer,
+		}
+		p.sample.Start, p.sample.End = at, at
+		if p.needsContext || !s.deliverResolved(&p, now.Time, &frames) {
+			s.enqueue(program, []PendingSample{p}, now.Time)
+		}
+	}
+}
+
+// newSample is a count without its interval and stack.
+func newSample(count *bpf.Count, at time.Time) profile.Sample {
+	return profile.Sample{
+		TraceID: count.TraceID, TransactionID: count.TransactionID, SpanID: count.SpanID, TID: count.TID,
+		Count: uint64(count.Samples), At: at,
+	}
+}
+
+func (s *Sampling) program(number bpf.Target) *Program {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.programs[number]
+}
+
+// deliverResolved delivers a sample if its stack can be named by what is known of the process, or is
+// known to be empty. It reports false when the process must be probed first.
+func (s *Sampling) deliverResolved(p *PendingSample, now time.Time, scratch *[]profile.Frame) bool {
+	stack, final := s.stacks.resolve(p.program, p.key, p.raw, now, false, scratch)
+	switch {
+	case stack != nil:
+		p.sample.Stack = stack
+		s.deliver(p.program, &p.sample, now)
+	case final:
+		s.counters.Outcomes.Add(process.OutcomeNoStack, p.Samples())
+	}
+	return final
+}
+
+// enqueue has samples wait for the goroutine of their process, unless the program was forgotten
+// meanwhile.
+func (s *Sampling) enqueue(program *Program, pending []PendingSample, now time.Time) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.programs[program.number] != program {
+		for i := range pending {
+			s.counters.Outcomes.Add(process.OutcomeUnknownProcess, pending[i].Samples())
+		}
+		return
+	}
+	n, late := program.inbox.add(pending, now)
+	s.refuseAll(late, process.OutcomeStale)
+	s.refuseAll(pending[n:], process.OutcomeBacklog)
+}
+
+// deliver hands a sample to the sink of a program, unless that was forgotten meanwhile.
+func (s *Sampling) deliver(program *Program, sample *profile.Sample, now time.Time) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.programs[program.number] != program {
+		s.counters.Outcomes.Add(process.OutcomeUnknownProcess, sample.Count)
+		return
+	}
+	s.handOver(program, sample, now)
+}
+
+// handOver is deliver for the goroutine of the process, which knows that the program was not
+// forgotten.
+func (s *Sampling) handOver(program *Program, sample *profile.Sample, now time.Time) {
+	outcome := process.OutcomeCorrelated
+	if !sample.HasTrace() {
+		outcome = process.OutcomeUntraced
+	}
+	s.counters.Outcomes.Add(outcome, sample.Count)
+	program.used.Store(true)
+	notify := program.space.Stale(now)
+	if sample.TID != 0 {
+		name, read := program.names.get(sample.TID, now)
+		sample.Thread = name
+		notify = notify || read
+	}
+	program.sink.Sampled(*sample)
+	program.inbox.active.Store(true)
+	if notify {
+		program.inbox.notify()
+	}
+}
+
+// refuseAll ends samples that waited, or were to wait, with an outcome.
+func (s *Sampling) refuseAll(pending []PendingSample, outcome process.SampleOutcome) {
+	for i := range pending {
+		s.counters.Outcomes.Add(outcome, pending[i].Samples())
+		pending[i].program.sink.Refused(outcome, pending[i].Samples())
+	}
+}

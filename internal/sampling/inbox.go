@@ -1,0 +1,86 @@
+package sampling
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"correlator/bpf"
+	"correlator/profile"
+)
+
+// MaxPending is how many different samples of a process may wait for its goroutine. With 50 frames
+// each they take 3 MB.
+const MaxPending = 4096
+
+// PendingSample is samples that cannot be handed on before the process was probed.
+type PendingSample struct {
+	program *Program
+	sample  profile.Sample // without its Stack
+	key     bpf.StackKey
+	raw     bpf.Stack
+
+	needsContext  bool
+	tid           int
+	threadPointer uint64
+}
+
+// Samples returns how many they are.
+func (p *PendingSample) Samples() uint64 { return p.sample.Count }
+
+// inbox is what waits for the goroutine of one process, whatever programs it runs.
+type inbox struct {
+	ready  chan struct{} // has a token when there is something to do
+	active *atomic.Bool  // is set when samples were taken
+	maxAge time.Duration // of samples that are of use; 0: any
+	limit  int           // of pending
+
+	mu      sync.Mutex
+	pending []PendingSample
+}
+
+func newInbox(active *atomic.Bool, maxAge time.Duration) *inbox {
+	return &inbox{ready: make(chan struct{}, 1), active: active, maxAge: maxAge, limit: MaxPending}
+}
+
+func (i *inbox) notify() {
+	select {
+	case i.ready <- struct{}{}:
+	default:
+	}
+}
+
+// add adds as many samples as there is room for, and returns how many. It removes and returns those
+// that have become too old, once they are more than half of all: then what waits is copied at most
+// once. The process's goroutine cannot do that while the process makes it hang, and many processes
+// that do so would make us keep gigabytes.
+func (i *inbox) add(pending []PendingSample, now time.Time) (n int, late []PendingSample) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	first := 0 // they come about in the order of their age
+	for i.maxAge > 0 && first < len(i.pending) && now.Sub(i.pending[first].sample.At) > i.maxAge {
+		first++
+	}
+	if first > len(i.pending)/2 {
+		late, i.pending = i.pending[:first], slices.Clone(i.pending[first:])
+	}
+	n = min(len(pending), i.limit-len(i.pending))
+	i.pending = append(i.pending, pending[:n]...)
+	i.notify()
+	return n, late
+}
+
+// take empties the inbox.
+func (i *inbox) take() (pending []PendingSample) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	pending, i.pending = i.pending, nil
+	return pending
+}
+
+func (i *inbox) len() int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return len(i.pending)
+}

@@ -1,0 +1,44 @@
+package sampling
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"correlator/profile"
+)
+
+// What does not fit is refused, and no more: else a program whose first samples are too many would
+// never be probed.
+func TestInbox(t *testing.T) {
+	now := time.Now()
+	samples := func(n int) []PendingSample {
+		all := make([]PendingSample, n)
+		for i := range all {
+			all[i].sample = profile.Sample{At: now}
+		}
+		return all
+	}
+	q := newInbox(new(atomic.Bool), time.Minute)
+	if n, _ := q.add(samples(2*MaxPending), now); n != MaxPending {
+		t.Errorf("%d added, want %d", n, MaxPending)
+	}
+	if n, _ := q.add(samples(1), now); n != 0 {
+		t.Errorf("%d added to a full inbox", n)
+	}
+	<-q.ready
+	if n := len(q.take()); n != MaxPending {
+		t.Errorf("%d taken", n)
+	}
+	if n, _ := q.add(samples(3), now); n != 3 || len(q.ready) != 1 {
+		t.Errorf("%d added after that, want 3", n)
+	}
+	if n, late := q.add(samples(MaxPending), now.Add(2*time.Minute)); n != MaxPending || len(late) != 3 {
+		t.Errorf("%d added when %d were late, want all and 3", n, len(late))
+	}
+	q = newInbox(new(atomic.Bool), 0)
+	q.add(samples(3), now)
+	if n, late := q.add(samples(1), now.Add(time.Hour)); n != 1 || len(late) != 0 {
+		t.Errorf("%d added when %d were late without a limit", n, len(late))
+	}
+}

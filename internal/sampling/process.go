@@ -1,0 +1,180 @@
+package sampling
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"correlator/bpf"
+	"correlator/internal/process"
+	"correlator/tlsdesc"
+)
+
+// A ProcessSampler keeps one process sampled as the program that it runs, by the rule that holds for
+// that. It belongs to the goroutine that the target belongs to, and blocks like the target.
+type ProcessSampler struct {
+	sampling *Sampling // nil: only the rule is wanted
+	target   *process.Target
+	sink     func(bpf.ExecID) Sink
+	inbox    *inbox
+	program  atomic.Pointer[Program]
+	contexts process.ContextReader
+}
+
+// NewProcessSampler returns a ProcessSampler that samples nothing yet. sink returns the sink of a
+// program that is about to be sampled; active is set when samples were taken. Samples that have waited
+// longer than maxAge are refused; 0 is no limit. Without a Sampling, Start only resolves the rule.
+func NewProcessSampler(s *Sampling, t *process.Target, sink func(bpf.ExecID) Sink, active *atomic.Bool, maxAge time.Duration) *ProcessSampler {
+	return &ProcessSampler{sampling: s, target: t, sink: sink, inbox: newInbox(active, maxAge)}
+}
+
+// IsRunning reports whether a program is sampled now. It may be called by any goroutine.
+func (p *ProcessSampler) IsRunning() bool { return p.program.Load() != nil }
+
+// Pending returns how many samples wait for Serve. It may be called by any goroutine.
+func (p *ProcessSampler) Pending() int { return p.inbox.len() }
+
+// Start has the process sampled as what it is now, unless it is already. The error says why that is
+// not possible (yet); a rule that is not resolved yet is tlsdesc.ErrUnresolved.
+func (p *ProcessSampler) Start() error {
+	s := p.sampling
+	if s == nil {
+		return p.target.Resolve()
+	}
+	if p.IsRunning() {
+		return nil
+	}
+	if _, err := p.target.Rule(); errors.Is(err, tlsdesc.ErrUnsupported) || errors.Is(err, tlsdesc.ErrMalformed) {
+		return err // for good, with this library
+	}
+	handle := p.target.Handle()
+	identity, identityErr := s.sampler.Identify(handle.Identity().PID)
+	p.target.ForgetRule() // the rule must be of that program
+	if err := p.target.Resolve(); err != nil {
+		return err
+	}
+	if identityErr != nil {
+		return process.WithReason(process.ReasonSampling, identityErr)
+	}
+	rule, _ := p.target.Rule()
+	program, err := s.start(identity, rule, handle, p.sink(identity), p.inbox)
+	if err != nil {
+		return process.WithReason(process.ReasonSampling, err)
+	}
+	p.program.Store(program)
+	return nil
+}
+
+// Stop ends the sampling of the process. What was counted before still comes.
+func (p *ProcessSampler) Stop() error {
+	program := p.program.Swap(nil)
+	if program == nil {
+		return nil
+	}
+	return process.WithReason(process.ReasonSampling, program.stop())
+}
+
+// Close ends the sampling. When it returns, the sinks are not called any more, and what waited was
+// refused.
+func (p *ProcessSampler) Close() error {
+	if p.sampling == nil {
+		return nil
+	}
+	err := p.Stop()
+	p.sampling.forget(p.inbox)
+	p.sampling.refuseAll(p.inbox.take(), process.OutcomeUnknownProcess)
+	return err
+}
+
+// IsCurrent reports whether the process still runs the program that is sampled, so far as its samples
+// show.
+func (p *ProcessSampler) IsCurrent() bool {
+	program := p.program.Load()
+	return program == nil || program.isCurrent()
+}
+
+// Ready has a token when there is work for Serve.
+func (p *ProcessSampler) Ready() <-chan struct{} { return p.inbox.ready }
+
+// Serve hands on the samples that wait, and reads the names of threads. It reports whether the process
+// should be probed: samples came, and the last Probe is long ago.
+func (p *ProcessSampler) Serve() (probe bool) {
+	if pending := p.inbox.take(); len(pending) > 0 {
+		p.report(pending)
+	}
+	program := p.program.Load()
+	if program == nil {
+		return false
+	}
+	program.readNames()
+	return program.probeDue(time.Now())
+}
+
+// Probe reads the process's executable memory again if the last time is long ago and samples came
+// since.
+func (p *ProcessSampler) Probe() {
+	now := time.Now()
+	if program := p.program.Load(); program != nil && program.probeDue(now) {
+		program.probe(now)
+	}
+}
+
+// Invalidate has the process's executable memory read again when its next samples come: it is known
+// to have changed. It may be called by any goroutine.
+func (p *ProcessSampler) Invalidate() {
+	if program := p.program.Load(); program != nil {
+		program.space.Invalidate()
+	}
+}
+
+// report reads what is still unknown of samples that waited, and hands them on, unless they have
+// become too old: reading can take long.
+func (p *ProcessSampler) report(pending []PendingSample) {
+	outcomes := make([]process.SampleOutcome, len(pending)) // OutcomeCorrelated is 0
+	for i := range pending {                                // first what does not stay as it is
+		if pending[i].needsContext {
+			outcomes[i] = p.readContext(&pending[i])
+		}
+	}
+	for i := range pending {
+		outcome := outcomes[i]
+		if outcome == process.OutcomeCorrelated && p.inbox.maxAge > 0 && time.Since(pending[i].sample.At) > p.inbox.maxAge {
+			outcome = process.OutcomeStale
+		}
+		if outcome == process.OutcomeCorrelated {
+			outcome = p.sampling.report(&pending[i])
+		}
+		if outcome != process.OutcomeCorrelated {
+			p.sampling.refuseAll(pending[i:i+1], outcome)
+		}
+	}
+}
+
+// readContext reads the context of a sample that the kernel could not read.
+func (p *ProcessSampler) readContext(pending *PendingSample) process.SampleOutcome {
+	if process.TooLate(pending.sample.At) {
+		return process.OutcomeStale
+	}
+	if pending.program != p.program.Load() || !p.target.Publishes() {
+		return process.OutcomeNotRegistered
+	}
+	if _, err := p.target.Rule(); err != nil {
+		return process.OutcomeNoRule
+	}
+	context, err := p.contexts.ReadPagedOut(p.target, pending.threadPointer)
+	if err != nil {
+		return process.OutcomeUnreadable
+	}
+	if p.target.Still() != nil {
+		return process.OutcomeNotRegistered
+	}
+	outcome := p.target.Judge(&context, pending.tid, pending.sample.At, p.sampling.keep)
+	if outcome == process.OutcomeCorrelated {
+		pending.sample.TraceID, pending.sample.TransactionID = context.Slot.TraceID, context.Slot.TransactionID
+		if p.sampling.bySpan {
+			pending.sample.SpanID = context.Slot.SpanID
+		}
+		pending.needsContext = false
+	}
+	return outcome
+}

@@ -1,0 +1,75 @@
+package sampling
+
+import (
+	"hash/maphash"
+	"time"
+
+	"github.com/elastic/go-freelru"
+
+	"correlator/bpf"
+	"correlator/profile"
+)
+
+// nameEntries is how many raw stacks keep their name: as many as the kernel keeps stacks. It takes
+// 700 KB.
+const nameEntries = 8192
+
+// stacks turns raw stacks, which the kernel walked by frame pointers, into named ones. It is the only
+// place that knows how the sampler's stacks become frames: an engine that unwinds otherwise comes in
+// here, as another implementation of known and resolve.
+type stacks struct {
+	kernel *profile.Kernel // nil: stacks have no kernel frames
+	store  *profile.Store
+	names  *freelru.SyncedLRU[rawStack, profile.StackTraceID]
+}
+
+// rawStack is what determines the name of a stack. Threads share the keys of stacks, also by thread.
+type rawStack struct {
+	key           bpf.StackKey
+	space, kernel uint64 // versions
+}
+
+func newStacks() (s stacks, err error) {
+	seed := maphash.MakeSeed() // nobody can choose stacks that share a bucket
+	s.names, err = freelru.NewSynced[rawStack, profile.StackTraceID](nameEntries, func(raw rawStack) uint32 {
+		return uint32(maphash.Comparable(seed, raw))
+	})
+	if err != nil {
+		return s, err
+	}
+	s.store, err = profile.NewStore(profile.StoreStacks, profile.StoreBytes)
+	return s, err
+}
+
+// known returns the stack with a key, nil if it must be resolved (anew).
+func (s *stacks) known(p *Program, key bpf.StackKey, now time.Time) *profile.Stack {
+	id, ok := s.names.Get(s.rawStack(p, key))
+	if !ok || p.space.Lacking(now) {
+		return nil
+	}
+	return s.store.Get(id)
+}
+
+// resolve names a stack by what is known of the process. It returns no stack and true if there is
+// none: where it begins can be no code, or nothing is known of a process that was probed. It returns
+// no stack and false if a probe of the process may tell more. It reads nothing of the process.
+func (s *stacks) resolve(p *Program, key bpf.StackKey, raw bpf.Stack, now time.Time, probed bool,
+	scratch *[]profile.Frame) (_ *profile.Stack, final bool) {
+	name := s.rawStack(p, key) // before: the frames are of this version or a later one
+	frames := s.kernel.AppendFrames((*scratch)[:0], raw.Kernel)
+	frames = p.space.AppendFrames(frames, raw.User)
+	*scratch = frames
+	switch {
+	case !probed && (name.space == p.blank || p.space.Lacking(now)):
+		return nil, false
+	case name.space == p.blank || len(frames) == 0:
+		return nil, true
+	}
+	stack := s.store.Put(profile.TraceID(frames), frames)
+	s.names.Add(name, stack.ID)
+	return stack, true
+}
+
+func (s *stacks) rawStack(p *Program, key bpf.StackKey) rawStack {
+	return rawStack{key: key, space: p.space.Version(), kernel: s.kernel.Version()}
+}
