@@ -144,7 +144,7 @@ func (r *registration) readContexts(samples []fedSample) ([]process.Context, pro
 		return nil, process.OutcomeUnreadable, process.WithReason(process.ReasonStorageUnreadable, err)
 	}
 	// Only now it is certain that what was read is what this process, by this library, says.
-	if target.Still() != nil {
+	if target.CheckPublishing() != nil {
 		return nil, process.OutcomeNotRegistered, nil
 	}
 	return contexts, process.OutcomeCorrelated, nil

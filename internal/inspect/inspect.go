@@ -108,7 +108,7 @@ func inspectThreads(procRoot string, t *process.Target) ([]Thread, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := t.Still(); err != nil {
+		if err := t.CheckPublishing(); err != nil {
 			return nil, err
 		}
 	}

@@ -98,7 +98,7 @@ func examine(procRoot string, files *elfsym.Cache, found procscan.Found, filter 
 
 // tryToConnect does what registering takes, short of sending.
 func tryToConnect(t *process.Target) error {
-	if _, err := t.Look(); err != nil {
+	if _, err := t.Probe(); err != nil {
 		return err
 	}
 	t.Resolve() // what comes of it is shown by itself

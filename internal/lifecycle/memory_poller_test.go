@@ -52,7 +52,7 @@ func pollDemo(t *testing.T, l *memoryPoller, p *demo.Process) *polledDemo {
 
 // look has the process watched from what it publishes now on.
 func (d *polledDemo) look(l *memoryPoller, since time.Time) bool {
-	d.target.Look()
+	d.target.Probe()
 	return l.start(d.polled, d.target.Words().Hold, since)
 }
 

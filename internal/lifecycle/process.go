@@ -261,7 +261,7 @@ func (p *Process) step() error {
 		}
 	}
 	p.manager.counters.Looks.Add(1)
-	changed, err := p.target.Look()
+	changed, err := p.target.Probe()
 	p.probed = err == nil || errors.Is(err, memread.ErrNotPublished) || errors.Is(err, process.ErrServiceFiltered)
 	if errors.Is(err, memread.ErrNotPublished) {
 		p.own.GiveUp()

@@ -37,7 +37,7 @@ func BenchmarkContext(b *testing.B) {
 						b.Fatal(err)
 					}
 					contexts, err := reader.ReadThreads(t, samples, func(i int) int { return tids[i] })
-					if err != nil || t.Still() != nil {
+					if err != nil || t.CheckPublishing() != nil {
 						b.Fatal(err)
 					}
 					for i := range samples {
@@ -73,7 +73,7 @@ func openDemo(b testing.TB, p *demo.Process) *Target {
 	if err := t.Load(files); err != nil {
 		b.Fatal(err)
 	}
-	if _, err := t.Look(); err != nil {
+	if _, err := t.Probe(); err != nil {
 		b.Fatal(err)
 	}
 	if err := t.Resolve(); err != nil {
@@ -98,7 +98,7 @@ func BenchmarkRecheck(b *testing.B) {
 		holds func() bool
 	}{
 		{"mapped", func() bool { mapped, err := t.stillMapped(); return mapped && err == nil }},
-		{"published", func() bool { changed, err := t.Look(); return !changed && err == nil }},
+		{"published", func() bool { changed, err := t.Probe(); return !changed && err == nil }},
 		{"publishing", t.StillPublishing},
 		{"socket", func() bool { return t.SocketIs(socket.Identity()) }},
 		{"alive", t.Handle().Alive},

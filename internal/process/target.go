@@ -208,11 +208,11 @@ func (t *Target) open(files *elfsym.Cache, mapping procscan.Mapping) (*image, er
 	return &image{mapping: mapping, bias: bias, library: library}, nil
 }
 
-// Look reads what the process publishes now, and answers whether that is new: another storage,
+// Probe reads what the process publishes now, and answers whether that is new: another storage,
 // other contents, or another image. Nothing published is memread.ErrNotPublished, and what the filter
 // leaves out ErrServiceFiltered. Of several images that publish, the one that did so before keeps its
 // right.
-func (t *Target) Look() (changed bool, err error) {
+func (t *Target) Probe() (changed bool, err error) {
 	changed, err = t.look()
 	if err == nil && t.filtered {
 		return false, ErrServiceFiltered
@@ -261,10 +261,10 @@ func (t *Target) withdraw() {
 	t.ForgetRule()
 }
 
-// Still makes sure that the process lives and publishes what it did at the last look, by the same
+// CheckPublishing makes sure that the process lives and publishes what it did at the last look, by the same
 // library: then what was read just before is what this process, by this library, says. Else it
 // answers procscan.ErrGone or ErrWithdrawn.
-func (t *Target) Still() error {
+func (t *Target) CheckPublishing() error {
 	if !t.handle.Alive() {
 		return procscan.ErrGone
 	}

@@ -165,7 +165,7 @@ func (p *ProcessSampler) readContext(pending *PendingSample) process.SampleOutco
 	if err != nil {
 		return process.OutcomeUnreadable
 	}
-	if p.target.Still() != nil {
+	if p.target.CheckPublishing() != nil {
 		return process.OutcomeNotRegistered
 	}
 	outcome := p.target.Judge(&context, pending.tid, pending.sample.At, p.sampling.keep)

@@ -41,7 +41,7 @@ func openTarget(t *testing.T, p *demo.Process) *process.Target {
 	if err := opened.Load(files); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := opened.Look(); err != nil {
+	if _, err := opened.Probe(); err != nil {
 		t.Fatal(err)
 	}
 	return opened
