@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/prometheus/procfs"
-
 	"correlator/bpf"
 	"correlator/elfsym"
 	"correlator/internal/process"
@@ -28,7 +26,7 @@ type Thread struct {
 	TraceID       string `json:"trace_id,omitempty"`
 	SpanID        string `json:"span_id,omitempty"`
 	TransactionID string `json:"transaction_id,omitempty"`
-	Reason        string `json:"reason,omitempty"` // why there is no trace: a process.Outcome's name
+	Reason        string `json:"reason,omitempty"` // why there is no trace: a process.SampleOutcome's name
 }
 
 // Inspection is a process and its threads, as `inspect` prints them.
@@ -37,10 +35,10 @@ type Inspection struct {
 	Threads []Thread `json:"threads"`
 }
 
-// ErrNotTarget is Inspect's answer for a process that lives and takes no part.
+// ErrNotTarget: the process lives and takes no part.
 var ErrNotTarget = errors.New("process does not carry the APM agent's library, or one that is too old")
 
-// Inspect looks once at one process, and at what each of its threads works on. The errors are
+// Inspect probes one process, and what each of its threads works on. The errors are
 // ErrNotTarget, and those of procscan (gone, denied) and of bpf (what is missing to see threads).
 func Inspect(ctx context.Context, procRoot string, pid int) (Inspection, error) {
 	scanner, err := procscan.NewScanner(procRoot)
@@ -58,32 +56,32 @@ func Inspect(ctx context.Context, procRoot string, pid int) (Inspection, error) 
 	if err != nil {
 		return Inspection{}, err
 	}
-	type answer struct {
+	type result struct {
 		Inspection
 		err error
 	}
-	a := within(ctx, answer{Inspection: Inspection{View: timedOut(found), Threads: []Thread{}}}, func() (a answer) {
+	r := within(ctx, result{Inspection: Inspection{View: timedOut(found), Threads: []Thread{}}}, func() (r result) {
 		var t *process.Target
-		if a.View, t = examine(procRoot, files, found, process.Filter{}); t != nil {
+		if r.View, t = examine(procRoot, files, found, process.Filter{}); t != nil {
 			defer t.Close()
-			a.Threads, a.err = inspectThreads(procRoot, t)
+			r.Threads, r.err = inspectThreads(t)
 		}
-		return a
+		return r
 	})
-	switch a.State {
+	switch r.State {
 	case "":
-		a.err = ErrNotTarget
+		r.err = ErrNotTarget
 	case process.StateGone:
-		a.err = procscan.ErrGone
+		r.err = procscan.ErrGone
 	}
-	if a.err != nil {
-		return Inspection{}, fmt.Errorf("inspecting process %d: %w", pid, a.err)
+	if r.err != nil {
+		return Inspection{}, fmt.Errorf("inspecting process %d: %w", pid, r.err)
 	}
-	return a.Inspection, nil
+	return r.Inspection, nil
 }
 
-// inspectThreads looks at all threads of a process at once.
-func inspectThreads(procRoot string, t *process.Target) ([]Thread, error) {
+// inspectThreads reads the contexts of all threads of a process at once.
+func inspectThreads(t *process.Target) ([]Thread, error) {
 	iterator, err := bpf.OpenThreads()
 	if err != nil {
 		return nil, err
@@ -116,27 +114,11 @@ func inspectThreads(procRoot string, t *process.Target) ([]Thread, error) {
 		if contexts[i].Slot.TracePresent && !t.HasThread(thread.TID) {
 			contexts[i] = process.Context{Outcome: process.OutcomeNoThread}
 		}
-		views[i] = newThread(thread.TID, threadName(procRoot, pid, thread.TID), contexts[i])
+		name, _ := t.Handle().ThreadName(thread.TID) // "" when it has ended
+		views[i] = newThread(thread.TID, name, contexts[i])
 	}
 	slices.SortFunc(views, func(a, b Thread) int { return cmp.Compare(a.TID, b.TID) })
 	return views, nil
-}
-
-// threadName is what the thread calls itself, at most 15 bytes; empty when it has ended.
-func threadName(procRoot string, pid, tid int) string {
-	fs, err := procfs.NewFS(procRoot)
-	if err != nil {
-		return ""
-	}
-	thread, err := fs.Thread(pid, tid)
-	if err != nil {
-		return ""
-	}
-	name, err := thread.Comm()
-	if err != nil {
-		return ""
-	}
-	return name
 }
 
 func newThread(tid int, name string, c process.Context) Thread {

@@ -1,4 +1,4 @@
-// Package inspect looks once at the processes of the host, or at the threads of one: what `scan` and
+// Package inspect probes the processes of the host once, or the threads of one: what `scan` and
 // `inspect` show. It sends nothing.
 package inspect
 
@@ -14,13 +14,12 @@ import (
 	"correlator/procscan"
 )
 
-// scanTimeout is how long one process may take to be looked at by Scan or Inspect. Only one
-// that makes us wait on purpose, or stands on a dead file system, takes more than milliseconds.
+// scanTimeout is how long Scan or Inspect wait for the probe of one process. Only one that blocks us on
+// purpose, or whose files are on a dead file system, takes more than milliseconds.
 const scanTimeout = 2 * time.Second
 
-// Scan looks once at every process and returns those that take part, or would but for the filter, by
-// pid, and how many could not be looked into. It sends nothing: it connects to the sockets, to see
-// whether one could.
+// Scan probes every process once and returns those that take part, or would but for the filter, by pid,
+// and how many could not be read. It sends nothing: it connects to the sockets, to see whether one could.
 func Scan(ctx context.Context, procRoot string, filter process.Filter) (processes []process.View, unreadable int, err error) {
 	scanner, err := procscan.NewScanner(procRoot)
 	if err != nil {
@@ -32,9 +31,9 @@ func Scan(ctx context.Context, procRoot string, filter process.Filter) (processe
 	}
 	views := []process.View{}
 	var mu sync.Mutex
-	var looking sync.WaitGroup
+	var probing sync.WaitGroup
 	report, err := scanner.Sweep(nil, func(found procscan.Found) {
-		looking.Go(func() {
+		probing.Go(func() {
 			view := within(ctx, timedOut(found), func() process.View {
 				view, t := examine(procRoot, files, found, filter)
 				if t != nil {
@@ -49,20 +48,20 @@ func Scan(ctx context.Context, procRoot string, filter process.Filter) (processe
 			}
 		})
 	})
-	looking.Wait()
+	probing.Wait()
 	slices.SortFunc(views, func(a, b process.View) int { return cmp.Compare(a.PID, b.PID) })
 	return views, len(report.Unreadable), err
 }
 
-// within answers what look does, or late when that takes too long. look then goes on by itself.
-func within[T any](ctx context.Context, late T, look func() T) T {
-	answer := make(chan T, 1)
-	go func() { answer <- look() }()
+// within returns what probe does, or late when that takes too long. probe then goes on by itself.
+func within[T any](ctx context.Context, late T, probe func() T) T {
+	result := make(chan T, 1)
+	go func() { result <- probe() }()
 	timeout := time.NewTimer(scanTimeout)
 	defer timeout.Stop()
 	select {
-	case a := <-answer:
-		return a
+	case r := <-result:
+		return r
 	case <-timeout.C:
 	case <-ctx.Done():
 	}
@@ -76,8 +75,8 @@ func timedOut(found procscan.Found) process.View {
 	return view
 }
 
-// examine is the life of a process as far as it goes without sending anything. The target is nil
-// when the process was gone before; else the caller closes it.
+// examine probes a process like one that is registered with, and sends nothing. The target is nil when
+// the process was gone before; else the caller closes it.
 func examine(procRoot string, files *elfsym.Cache, found procscan.Found, filter process.Filter) (process.View, *process.Target) {
 	view := process.NewView(found.ProcessID)
 	t, err := process.Open(procRoot, found, filter)
@@ -101,7 +100,7 @@ func tryToConnect(t *process.Target) error {
 	if _, err := t.Probe(); err != nil {
 		return err
 	}
-	t.Resolve() // what comes of it is shown by itself
+	t.Resolve() // the result is in the view
 	socket, err := t.Dial()
 	if err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 	"correlator/tlsdesc"
 )
 
-// Context is what one thread worked on when it was looked at.
+// Context is what one thread worked on when its slot was read.
 type Context struct {
 	Outcome SampleOutcome // OutcomeCorrelated when Slot holds a sampled trace
 	Addr    uint64        // of the slot, 0 when the thread has none
@@ -22,12 +22,12 @@ type Context struct {
 }
 
 // ContextReader reads the slots of a process's threads. It keeps its buffers, and is used by one
-// goroutine at a time. What it answers is valid until the next call.
+// goroutine at a time. What it returns is valid until the next call.
 type ContextReader struct {
 	threads  []bpf.Thread
 	pointers map[int]uint64 // thread pointers by tid
 
-	// By index of what was asked for.
+	// By index of what is to be read.
 	threadPointers []uint64
 	variables      []uint64
 	errs           []error
@@ -35,8 +35,8 @@ type ContextReader struct {
 	contexts       []Context
 }
 
-// FindThreads takes down the thread pointers of the process's threads as they are now, and answers
-// which there are.
+// FindThreads reads the thread pointers of the process's threads as they are now, and returns the
+// threads.
 func (r *ContextReader) FindThreads(threads *bpf.Threads, pid int) (_ []bpf.Thread, err error) {
 	if r.threads, err = threads.Process(pid, r.threads[:0]); err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func (r *ContextReader) FindThreads(threads *bpf.Threads, pid int) (_ []bpf.Thre
 	return r.threads, nil
 }
 
-// ReadThreads looks at the threads of n given tids, which FindThreads knows or not.
+// ReadThreads reads the contexts of the threads of n given tids, which FindThreads has found or not.
 func (r *ContextReader) ReadThreads(t *Target, n int, tid func(i int) int) ([]Context, error) {
 	r.threadPointers = resize(r.threadPointers, n)
 	for i := range n {
@@ -66,11 +66,11 @@ func (r *ContextReader) ReadThreads(t *Target, n int, tid func(i int) int) ([]Co
 	return contexts, err
 }
 
-// Read looks at threads with the given thread pointers: first for the place of each one's variable,
-// then at all slots together, twice. An error is one of the whole process.
+// Read reads the contexts of threads with the given thread pointers: first the place of each one's
+// variable, then all slots together, twice. An error is one of the whole process.
 //
 // What is read may be another program's, or by a rule that holds no longer, until StillPublishing
-// says that it is not.
+// reports that it is not.
 func (r *ContextReader) Read(t *Target, threadPointers []uint64) ([]Context, error) {
 	n := len(threadPointers)
 	r.variables = resize(r.variables, n)
@@ -90,15 +90,15 @@ func (r *ContextReader) Read(t *Target, threadPointers []uint64) ([]Context, err
 	return r.contexts, nil
 }
 
-// maxReadingTime is how long ReadPagedOut may take from looking for the page to having read it: some
+// maxReadingTime is how long ReadPagedOut may take from finding the page to having read it: some
 // system calls, and what the kernel needs to fetch a page that it holds compressed.
 const maxReadingTime = 200 * time.Microsecond
 
-// ReadPagedOut looks at a thread whose slot the kernel could not read a moment ago, because it was
-// not in memory. If it is not there still, the thread has not written it since, and what is read is
-// what the slot said at that moment (or says, if the thread writes it in the microseconds in which it is
-// read). Else the thread may have begun something new, or ended what it did,
-// and the outcome is OutcomeStale. Otherwise this is Read for one thread.
+// ReadPagedOut reads the context of a thread whose slot the kernel could not read a moment ago, because
+// it was not in memory. If it is not there still, the thread has not written it since, and what is read
+// is what the slot held at that moment (or holds, if the thread writes it in the microseconds in which it
+// is read). Else the thread may have begun something new, or ended what it did, and the outcome is
+// OutcomeStale. Otherwise this is Read for one thread.
 func (r *ContextReader) ReadPagedOut(t *Target, threadPointer uint64) (Context, error) {
 	began := time.Now()
 	untouched, err := r.pagedOut(t, threadPointer)
@@ -116,11 +116,11 @@ func (r *ContextReader) ReadPagedOut(t *Target, threadPointer uint64) (Context, 
 	return c, nil
 }
 
-// pagedOut says whether the slot of a thread is not in memory, if it has one.
+// pagedOut reports whether the slot of a thread is not in memory, if it has one.
 func (r *ContextReader) pagedOut(t *Target, threadPointer uint64) (bool, error) {
 	variable, err := t.rule.VariableAddr(t.memory, threadPointer)
 	if variable == 0 || err != nil {
-		return false, nil // Read tells more
+		return false, nil // Read returns the error
 	}
 	var slot [8]byte
 	if _, err := t.memory.Read(variable, slot[:]); err != nil {
@@ -147,15 +147,15 @@ func contextOutcome(variableErr error, result *memread.SlotResult) SampleOutcome
 	return OutcomeCorrelated
 }
 
-// MaxContextAge is how old a sample may be for its thread's slot to be read now. The slot tells
-// what the thread works on at the time of reading; a sampler feeds at once, and what comes much
-// later would be given to whatever the thread does by then.
+// MaxContextAge is how old a sample may be for its thread's slot to be read now. The slot holds what
+// the thread works on at the time of reading; a sampler feeds at once, and what comes much later would
+// be attributed to whatever the thread does then.
 const MaxContextAge = 10 * time.Millisecond
 
-// TooLate says whether a sample was taken too long ago for its thread's context to be read now.
+// TooLate reports whether a sample was taken too long ago for its thread's context to be read now.
 func TooLate(sampledAt time.Time) bool { return time.Since(sampledAt) > MaxContextAge }
 
-// Keep says which samples are of use beside those of sampled traces.
+// Keep selects the samples that are of use beside those of sampled traces.
 type Keep struct {
 	Unsampled bool // those of other traces
 	Untraced  bool // those of threads without a trace
@@ -173,11 +173,11 @@ func (k Keep) has(o SampleOutcome) bool {
 	return false
 }
 
-// Judge is what becomes of a sample whose thread's context was read from outside just now:
+// Judge returns what becomes of a sample whose thread's context was read from outside just now:
 // OutcomeCorrelated if it is of use.
 func (t *Target) Judge(c *Context, tid int, sampledAt time.Time, keep Keep) SampleOutcome {
 	switch {
-	case TooLate(sampledAt): // by now: reading took that long
+	case TooLate(sampledAt): // reading took that long
 		return OutcomeStale
 	case !keep.has(c.Outcome):
 		return c.Outcome
@@ -187,7 +187,7 @@ func (t *Target) Judge(c *Context, tid int, sampledAt time.Time, keep Keep) Samp
 	return OutcomeCorrelated
 }
 
-// HasThread says whether tid is a thread of the process still. What was read by way of its thread
+// HasThread reports whether tid is a thread of the process still. What was read by way of its thread
 // pointer before is then its own: a tid is not given out again within the microseconds between.
 func (t *Target) HasThread(tid int) bool {
 	path := filepath.Join(t.procRoot, strconv.Itoa(t.handle.Identity().PID), "task", strconv.Itoa(tid))

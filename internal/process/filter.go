@@ -18,25 +18,25 @@ var (
 	ErrServiceFiltered = errors.New("left out by its service name")
 )
 
-// Filter says which processes take part. The zero value leaves out none. What is excluded stays
+// Filter selects the processes that take part. The zero value leaves out none. What is excluded stays
 // out even if it is included as well; when nothing is included everything is.
 //
-// The container is what the kernel says of a process (see procscan.Cgroup); the service name is what
-// the process says of itself, so to filter by it is a convenience and keeps nobody out who wants in.
+// The container is the kernel's word (see procscan.Cgroup); the service name is the process's own, so to
+// filter by it is a convenience and keeps nobody out who wants in.
 type Filter struct {
 	IncludeServices, ExcludeServices     Patterns
 	IncludeContainers, ExcludeContainers Patterns
 }
 
-// ByContainer says whether the answer of Container depends on its argument.
+// ByContainer reports whether the result of Container depends on its argument.
 func (f Filter) ByContainer() bool { return len(f.IncludeContainers)+len(f.ExcludeContainers) > 0 }
 
-// Container says whether processes of a cgroup take part: a pattern may match the container's id, if
+// Container reports whether processes of a cgroup take part: a pattern may match the container's id, if
 // there is one, or the cgroup's path. An id has no slash, and a path begins with one.
 //
-// Who may make cgroups below his own names them, and so chooses the innermost id and the end of the
-// path. That does not get him out of what is excluded, which goes for all below it. It may get him
-// into what is included.
+// Whoever may create cgroups below its own names them, and so chooses the innermost id and the end of the
+// path. That does not escape what is excluded, which holds for all below it. It may get into what is
+// included.
 func (f Filter) Container(cgroup procscan.Cgroup) bool {
 	if len(f.IncludeContainers) > 0 && !f.IncludeContainers.matchCgroup(cgroup) {
 		return false
@@ -51,7 +51,7 @@ func (f Filter) Container(cgroup procscan.Cgroup) bool {
 	return true
 }
 
-// Service says whether processes that publish a service name take part.
+// Service reports whether processes that publish a service name take part.
 func (f Filter) Service(name string) bool {
 	return !f.ExcludeServices.match(name) && (len(f.IncludeServices) == 0 || f.IncludeServices.match(name))
 }
@@ -67,7 +67,7 @@ func (p Patterns) matchCgroup(c procscan.Cgroup) bool {
 	return p.match(c.Path) || c.ContainerID != "" && p.match(c.ContainerID)
 }
 
-// ParsePatterns takes one pattern per line, so that several fit into an environment variable: any
+// ParsePatterns parses one pattern per line, so that several fit into an environment variable: any
 // other separator may be part of one. Empty lines are none.
 func ParsePatterns(lines string) (Patterns, error) {
 	var patterns Patterns
@@ -89,7 +89,7 @@ func ParsePatterns(lines string) (Patterns, error) {
 	return patterns, nil
 }
 
-// admit takes down where the process stands, and has its container pass the filter. Without one an
+// admit reads the cgroup of the process, and applies the filter to its container. Without a filter an
 // unknown cgroup is no reason not to serve the process.
 func (t *Target) admit() (err error) {
 	t.cgroup, err = t.handle.Cgroup()

@@ -2,16 +2,16 @@ package process
 
 import "sync/atomic"
 
-// SampleOutcome is what became of a sample on its way to the queue of its process; from there on
-// messaging.Counters tells. Every sample that is fed to us, or that the kernel's counts hand over,
-// has exactly one.
+// SampleOutcome is what became of a sample on its way to the queue of its process; messaging.Counters
+// counts what became of it from there on. Every sample that is fed to us, or that the kernel's counts
+// hand over, has exactly one.
 type SampleOutcome uint8
 
 const (
 	OutcomeCorrelated     SampleOutcome = iota // has a trace, was given to the sender of its process
 	OutcomeUnknownProcess                      // its process takes no part, or no more
 	OutcomeNotRegistered                       // its process publishes nothing, or not what was read just before
-	OutcomeBacklog                             // its process had too many samples waiting for a look at it
+	OutcomeBacklog                             // its process had too many samples waiting for a probe
 	OutcomeStale                               // waited so long that it is of no use: its context may have changed, or it would be late
 	OutcomeUnsupported                         // without context, which this kernel or our rights do not let us read
 	OutcomeNoThread                            // its tid is no thread of the process
@@ -22,7 +22,7 @@ const (
 	OutcomeUnreadable                          // reading the slot failed or gave nonsense
 	OutcomeNoTrace                             // no trace was active
 	OutcomeUnsampled                           // the trace is not sampled (W3C flag), so its agent would ignore it
-	OutcomeNoStack                             // its stack is not to be had any more
+	OutcomeNoStack                             // its stack is not available any more
 	OutcomeUntraced                            // its thread surely worked on no trace, and that was asked for: recorded, or exported
 	NumOutcomes
 )
@@ -46,7 +46,7 @@ var outcomeNames = [NumOutcomes]string{
 	OutcomeUntraced:       "untraced",
 }
 
-// String is the outcome's label in logs and metrics.
+// String returns the outcome's label in logs and metrics.
 func (o SampleOutcome) String() string { return outcomeNames[o] }
 
 // SampleOutcomes counts samples by outcome. It may be read at any time.
@@ -55,7 +55,7 @@ type SampleOutcomes [NumOutcomes]atomic.Uint64
 // Add counts so many samples.
 func (c *SampleOutcomes) Add(o SampleOutcome, samples uint64) { c[o].Add(samples) }
 
-// Sum is all samples that were counted.
+// Sum returns all samples that were counted.
 func (c *SampleOutcomes) Sum() (sum uint64) {
 	for o := range c {
 		sum += c[o].Load()
@@ -63,8 +63,7 @@ func (c *SampleOutcomes) Sum() (sum uint64) {
 	return sum
 }
 
-// WithoutTrace says that there was nothing to tell: the thread worked on no trace, or on one that is not
-// sampled.
+// WithoutTrace reports whether the thread worked on no trace, or on one that is not sampled.
 func (o SampleOutcome) WithoutTrace() bool {
 	return o == OutcomeNoSlot || o == OutcomeNoTrace || o == OutcomeUnsampled
 }

@@ -10,7 +10,7 @@ import (
 	"correlator/procscan"
 )
 
-// Reason says why a process cannot be served, in a word that logs, counters and `scan` share.
+// Reason is why a process cannot be served, in a word that logs, counters and `scan` share.
 // There is a fixed number of them whatever the processes do.
 type Reason uint8
 
@@ -71,11 +71,11 @@ var reasonNames = [NumReasons]string{
 	ReasonOther:              "other",
 }
 
-// String is the reason's label in logs, metrics and JSON.
+// String returns the reason's label in logs, metrics and JSON.
 func (r Reason) String() string { return reasonNames[r] }
 
-// stageError says at which step of a process's life an error occurred, where the error alone
-// does not tell: the same unmapped page is another trouble in the library than in the storage.
+// stageError records at which step of a process's life an error occurred, where the error alone does
+// not show it: the same unmapped page is another error in the library than in the storage.
 type stageError struct {
 	reason Reason
 	err    error
@@ -120,7 +120,7 @@ var reasons = []struct {
 	{messaging.ErrNoOpenat2, ReasonHostUnsupported},
 }
 
-// ReasonOf is the reason of an error: that of the sentinel it wraps, else that of its stage.
+// ReasonOf returns the reason of an error: that of the sentinel it wraps, else that of its stage.
 func ReasonOf(err error) Reason {
 	for _, known := range reasons {
 		if errors.Is(err, known.err) {

@@ -18,7 +18,7 @@ type State string
 const (
 	StateNoStorage  State = "no-storage" // maps the library, publishes nothing (yet)
 	StateReady      State = "ready"      // publishes a storage and a socket that accepts us
-	StateRegistered State = "registered" // was told of us; samples are sent to it
+	StateRegistered State = "registered" // attached: was registered with, or is recorded
 	StateFiltered   State = "filtered"   // left out by the Filter
 	StateError      State = "error"      // cannot be served, see Reason; tried again with backoff
 	StateGone       State = "gone"       // ended, or no longer maps the library
@@ -43,7 +43,7 @@ type View struct {
 	CgroupPath  string `json:"cgroup_path"`  // as seen from our own cgroup namespace
 }
 
-// StateText is the state, with the reason of an error.
+// StateText returns the state, with the reason of an error.
 func (v View) StateText() string {
 	if v.Reason == "" {
 		return string(v.State)
@@ -51,14 +51,14 @@ func (v View) StateText() string {
 	return string(v.State) + " (" + v.Reason + ")"
 }
 
-// ShortContainerID is as much of the container's id as engines print in their own tables.
+// ShortContainerID returns as much of the container's id as engines print in their own tables.
 func (v View) ShortContainerID() string { return v.ContainerID[:min(len(v.ContainerID), 12)] }
 
 // ticksPerSecond is the unit of start times, the same on every architecture that we run on
 // (USER_HZ of the kernel).
 const ticksPerSecond = 100
 
-// NewView is the view of a process of which nothing is known yet.
+// NewView returns the view of a process of which nothing is known yet.
 func NewView(id procscan.ProcessID) View {
 	return View{PID: id.PID, StartTime: startTime(id.StartTime), TLS: unresolved}
 }
@@ -77,8 +77,8 @@ func startTime(ticks uint64) time.Time {
 	return booted.Add(time.Duration(ticks) * tick).Round(tick).UTC()
 }
 
-// StateOf is the state of a process that an error ended the last look at, and with StateError the
-// name of its reason. No state is that of a process that takes no part.
+// StateOf returns the state of a process whose last probe ended with an error, and with StateError the
+// name of its reason. A process that takes no part has no state.
 func StateOf(err error) (State, string) {
 	switch {
 	case errors.Is(err, memread.ErrNotPublished):
@@ -93,7 +93,7 @@ func StateOf(err error) (State, string) {
 	return StateError, ReasonOf(err).String()
 }
 
-// IsGone says whether there is nothing left to serve.
+// IsGone reports whether there is nothing left to serve.
 func IsGone(err error) bool {
 	return errors.Is(err, procscan.ErrGone) || errors.Is(err, memread.ErrGone) || errors.Is(err, bpf.ErrGone) ||
 		errors.Is(err, ErrUnmapped)

@@ -7,12 +7,12 @@ import (
 	"correlator/memread"
 )
 
-// maxWatchedBytes is how much of what is published is watched: more than a real one has.
-const maxWatchedBytes = 1024
+// maxPolledBytes is how much of what is published is polled: more than a real one has.
+const maxPolledBytes = 1024
 
-// Words are places in the memory of a process, and what they held when it was looked at. As long as they
-// hold the same, it publishes what it did, or nothing as before: there is no need to look again. That is
-// cheap to find out, for it is one system call.
+// Words are places in the memory of a process, and what they held when it was probed. As long as they
+// hold the same, it publishes what it did, or nothing as before: there is no need to probe again. To check
+// that is one system call.
 type Words struct {
 	ranges []wordRange
 	seed   maphash.Seed
@@ -24,7 +24,7 @@ type wordRange struct {
 	bytes int
 }
 
-// Words are what to watch from the last look on, which must have found a storage, or that there is none
+// Words returns what to poll after the last Probe, which must have found a storage, or that there is none
 // (memread.ErrNotPublished).
 func (t *Target) Words() *Words {
 	w := &Words{seed: maphash.MakeSeed()}
@@ -43,7 +43,7 @@ func (t *Target) Words() *Words {
 		}
 		before := len(want)
 		want = t.storage.AppendTo(want)
-		want = want[:min(len(want), before+maxWatchedBytes)]
+		want = want[:min(len(want), before+maxPolledBytes)]
 		w.ranges = append(w.ranges, wordRange{t.storageAddr, len(want) - before})
 	}
 	w.sum = maphash.Bytes(w.seed, want)
@@ -56,7 +56,7 @@ type WordReader struct {
 	buf      []byte
 }
 
-// Hold says whether the words hold what they did. It blocks for as long as the process makes it.
+// Hold reports whether the words hold what they did. It blocks for as long as the process makes it.
 func (w *Words) Hold(r *WordReader, memory *memread.Process) bool {
 	r.requests, r.buf = r.requests[:0], r.buf[:0]
 	for _, words := range w.ranges {

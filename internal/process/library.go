@@ -1,0 +1,154 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"correlator/elfsym"
+	"correlator/procscan"
+)
+
+// LibraryCacheEntries is how many distinct library files are worth remembering: one per image
+// and extraction that runs at a time, of a few hundred bytes each.
+const LibraryCacheEntries = 1024
+
+// reloadInterval is how often libraries are tried again that could not be used, beside others that
+// can.
+const reloadInterval = 30 * time.Second
+
+// image is one copy of the library as it is mapped in a process.
+type image struct {
+	mapping procscan.Mapping
+	bias    uint64
+	library *elfsym.Library
+}
+
+// pointerAddr is where the image's pointer to the process storage lies.
+func (i *image) pointerAddr() uint64 { return i.bias + i.library.StorageAddr }
+
+// pairAddr is where the words lie that the image's TLS relocation fills.
+func (i *image) pairAddr() uint64 { return i.bias + i.library.Relocation.Addr }
+
+// Mappings returns where the process maps the library, so far as known.
+func (t *Target) Mappings() []procscan.Mapping { return t.mappings }
+
+// SetMappings sets where the process maps the library now; Load is due.
+func (t *Target) SetMappings(mappings []procscan.Mapping) {
+	t.mappings, t.stale, t.loaded = mappings, true, time.Time{}
+}
+
+// stillMapped reports whether all libraries are mapped where they were.
+func (t *Target) stillMapped() (bool, error) {
+	for _, mapping := range t.mappings {
+		if mapped, err := t.handle.Maps(mapping); err != nil || !mapped {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// Remap checks that all libraries are still mapped where they were. If they are not, after an exec or a
+// dlclose, it sets what is mapped instead, and returns true; ErrUnmapped when that is nothing.
+func (t *Target) Remap() (remapped bool, err error) {
+	mapped, err := t.stillMapped()
+	if err != nil || mapped {
+		return false, err
+	}
+	libraries, err := t.handle.Libraries()
+	if errors.Is(err, procscan.ErrNotFound) {
+		return false, ErrUnmapped
+	}
+	if err != nil {
+		return false, err
+	}
+	t.SetMappings(libraries)
+	return true, nil
+}
+
+// Images reports whether there is a copy of the library that can be used.
+func (t *Target) Images() bool { return len(t.images) > 0 }
+
+// LoadDue reports whether there are libraries to load: new ones, or some that could not be used a
+// while ago. A process that has no other is tried at its own pace.
+func (t *Target) LoadDue() bool {
+	return t.stale && (len(t.images) == 0 || time.Since(t.loaded) >= reloadInterval)
+}
+
+// Load opens and parses the libraries that the process maps and that were not loaded yet. When some
+// cannot be used the error is that of the first, and the others serve all the same. ErrNotTarget means
+// that there is nothing to serve, nor anything wrong. With ErrContainerFiltered none was opened, and
+// none can be used; each Load checks that again.
+func (t *Target) Load(files *elfsym.Cache) error {
+	t.loaded = time.Now()
+	if err := t.admit(); err != nil {
+		t.images, t.stale = nil, true
+		t.withdraw()
+		return err
+	}
+	known := t.images
+	t.images = nil
+	var firstErr error
+	for _, mapping := range t.mappings {
+		if i := slices.IndexFunc(known, func(i *image) bool { return i.isAt(mapping) }); i >= 0 {
+			t.images = append(t.images, known[i])
+			continue
+		}
+		img, err := t.open(files, mapping)
+		switch {
+		case errors.Is(err, elfsym.ErrNoSymbols):
+			continue
+		case err != nil && firstErr == nil:
+			firstErr = err
+		}
+		if err != nil || slices.ContainsFunc(t.images, img.same) {
+			continue
+		}
+		// The loader may have been at work when the mappings were read before: first it maps all of the
+		// file, and then each segment over that.
+		if i := slices.IndexFunc(known, img.same); i >= 0 {
+			known[i].mapping = mapping
+			img = known[i]
+		}
+		t.images = append(t.images, img)
+	}
+	if !slices.Contains(t.images, t.publishing) {
+		t.withdraw()
+	}
+	t.stale = firstErr != nil || len(t.images) == 0
+	if t.stale && firstErr == nil {
+		return ErrNotTarget
+	}
+	return firstErr
+}
+
+// isAt reports whether a mapping is the image's: the same file at the same place. That it was unlinked
+// in between changes nothing.
+func (i *image) isAt(mapping procscan.Mapping) bool {
+	mapping.Deleted = i.mapping.Deleted
+	return i.mapping == mapping
+}
+
+// same reports whether two executable mappings are parts of one copy of the library.
+func (i *image) same(other *image) bool {
+	return i.bias == other.bias && i.mapping.Dev == other.mapping.Dev && i.mapping.Ino == other.mapping.Ino
+}
+
+func (t *Target) open(files *elfsym.Cache, mapping procscan.Mapping) (*image, error) {
+	f, err := t.handle.OpenMapped(mapping)
+	if err != nil {
+		return nil, WithReason(ReasonLibraryUnreadable, fmt.Errorf("opening library %q: %w", mapping.Path, err))
+	}
+	defer f.Close()
+	library, err := files.Library(f)
+	if err != nil {
+		return nil, WithReason(ReasonLibraryMalformed, fmt.Errorf("parsing library %q: %w", mapping.Path, err))
+	}
+	bias, ok := library.Bias(mapping.Start, mapping.Offset)
+	if !ok {
+		return nil, WithReason(ReasonLibraryMalformed,
+			fmt.Errorf("parsing library %q: no segment begins at the mapped offset %#x", mapping.Path, mapping.Offset))
+	}
+	return &image{mapping: mapping, bias: bias, library: library}, nil
+}
