@@ -31,7 +31,7 @@ func TestLive(t *testing.T) {
 	r.gone(p)
 	p.Load()
 	p.Publish()
-	r.attached(p, 1)
+	r.attached(p, 3)
 	p.Exec("sleep", "600")
 	r.gone(p)
 	p.Kill()
@@ -40,9 +40,7 @@ func TestLive(t *testing.T) {
 	r.attached(p, 1)
 	p.Restart(true) // the same program again, in the same process, with all at the same place
 	r.attached(p, 2)
-	if h := r.handler(p); h.process.Status().View.State != process.StateRegistered || h.detached != 1 {
-		t.Errorf("%+v", h.process.Status())
-	}
+	r.state(p, process.StateRegistered, "")
 
 	if r.counters.EventsLost.Load() == 0 && r.counters.Sweeps.Load() != 1 {
 		t.Errorf("%d sweeps, want one", r.counters.Sweeps.Load())

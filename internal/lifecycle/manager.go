@@ -12,6 +12,7 @@ import (
 
 	"correlator/bpf"
 	"correlator/elfsym"
+	"correlator/internal/mempoll"
 	"correlator/internal/process"
 	"correlator/internal/sampling"
 	"correlator/procscan"
@@ -78,7 +79,7 @@ type Manager struct {
 
 	files     *elfsym.Cache
 	exits     *watch.ExitWatcher
-	poller    *memoryPoller
+	poller    *mempoll.Poller
 	originals process.Claims[process.Original] // what is published
 	discovery discovery
 	started   time.Time
@@ -113,14 +114,14 @@ func Open(options Options, client Client) (*Manager, error) {
 	if m.exits, err = watch.NewExitWatcher(); err != nil {
 		return nil, fmt.Errorf("watching for exits: %w", err)
 	}
-	m.poller = newMemoryPoller(&m.counters.LookoutHangs)
+	m.poller = mempoll.New(&m.counters.LookoutHangs)
 	return m, nil
 }
 
 // Close closes a Manager that does not run.
 func (m *Manager) Close() error {
 	m.stopServing()
-	m.poller.close()
+	m.poller.Close()
 	m.exits.Close()
 	if m.Sampling == nil {
 		return nil

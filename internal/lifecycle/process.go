@@ -11,11 +11,11 @@ import (
 	"go.uber.org/zap"
 
 	"correlator/bpf"
+	"correlator/internal/mempoll"
 	"correlator/internal/process"
 	"correlator/internal/sampling"
 	"correlator/memread"
 	"correlator/procscan"
-	"correlator/tlsdesc"
 )
 
 const (
@@ -39,7 +39,7 @@ type Process struct {
 	posted   chan func()
 	exited   chan struct{}  // closed by the exit watcher
 	mappings latestMappings // what was found mapped
-	poll     *polledProcess // of the manager's memory poller
+	poll     *mempoll.Entry // of the manager's memory poller
 
 	changed     atomic.Bool  // it is to be probed at once, not only when it is its turn
 	executed    atomic.Bool  // it runs another program since the last probe
@@ -96,14 +96,14 @@ func (m *Manager) newProcess(found procscan.Found) (*Process, error) {
 		target.Close()
 		return nil, err
 	}
-	p.poll = m.poller.add(func() *memread.Process { return memread.Open(m.ProcRoot, found.PID) }, p.MarkDirty)
+	p.poll = m.poller.Add(func() *memread.Process { return memread.Open(m.ProcRoot, found.PID) }, p.MarkDirty)
 	sink := func(program bpf.ExecID) sampling.Sink {
 		p.everRan = true
 		return p.handler.Sink(program)
 	}
-	p.sampler = sampling.NewProcessSampler(m.Sampling, target, sink, &p.poll.active, m.MaxSampleAge)
+	p.sampler = sampling.NewProcessSampler(m.Sampling, target, sink, &p.poll.Active, m.MaxSampleAge)
 	if p.handler, err = m.client.NewHandler(p); err != nil {
-		m.poller.drop(p.poll)
+		m.poller.Drop(p.poll)
 		m.exits.Remove(target.Handle())
 		target.Close()
 		return nil, err
@@ -130,7 +130,7 @@ func (p *Process) KeepTarget() *process.Target {
 func (p *Process) IsSampled() bool { return p.sampler.IsRunning() }
 
 // MarkActive has the process's memory read more often for a while. It may be called by any goroutine.
-func (p *Process) MarkActive() { p.poll.active.Store(true) }
+func (p *Process) MarkActive() { p.poll.Active.Store(true) }
 
 // Post has a function called on the process's goroutine. It returns false when too many wait for that,
 // and may be called by any goroutine until Handler.Close returns.
@@ -230,143 +230,6 @@ func (p *Process) takeMappings() {
 	}
 }
 
-// probe brings our side to what the process publishes now.
-func (p *Process) probe() (err error) {
-	p.work(func() {
-		p.unsampled = nil
-		if err = p.step(); err != nil {
-			p.handler.Probed(err)
-		} else {
-			p.handler.Probed(p.unsampled)
-		}
-	})
-	return err
-}
-
-func (p *Process) step() error {
-	p.probed = false
-	if p.executed.Swap(false) {
-		p.detach() // its agent, if it has one, is another
-		p.own.Forget()
-		p.verified = time.Time{}
-	}
-	if time.Since(p.verified) >= p.verifyInterval() {
-		if err := p.verify(); err != nil {
-			return err
-		}
-	}
-	if p.target.LoadDue() {
-		if err := p.load(); err != nil {
-			return err
-		}
-	}
-	p.manager.counters.Looks.Add(1)
-	changed, err := p.target.Probe()
-	p.probed = err == nil || errors.Is(err, memread.ErrNotPublished) || errors.Is(err, process.ErrServiceFiltered)
-	if errors.Is(err, memread.ErrNotPublished) {
-		p.own.GiveUp()
-	}
-	if err != nil {
-		p.detach()
-		return err
-	}
-	if !p.own.Of(p.target, changed) {
-		p.detach()
-		return process.ErrCopy
-	}
-	// Another program has another agent, which is attached to also when all else looks the same.
-	if p.attached && !changed && p.sampler.IsCurrent() && p.handler.Valid() {
-		if !p.target.StillPublishing() { // the library was loaded again
-			p.stopSampling()
-			p.target.ForgetRule()
-		}
-		p.startSampling()
-		p.sampler.Probe()
-		return nil
-	}
-	p.detach()
-	if !p.attaches.take(time.Now()) {
-		p.manager.counters.TooOften.Add(1)
-		return errTooOften
-	}
-	return p.attach()
-}
-
-// verifyInterval is how old the knowledge may be that the libraries are mapped.
-func (p *Process) verifyInterval() time.Duration {
-	if p.attached && !p.suspect && p.manager.discovery.live.Load() {
-		return trustInterval
-	}
-	return recheckInterval
-}
-
-// verify checks that the libraries are still mapped where they were, or finds where they are.
-func (p *Process) verify() error {
-	began := time.Now()
-	remapped, err := p.target.Remap()
-	if err != nil {
-		return err
-	}
-	p.verified = time.Now()
-	if remapped {
-		p.mappings.discardBefore(began)
-	}
-	return nil
-}
-
-// load opens the libraries that the process maps now, and makes it a candidate with them.
-func (p *Process) load() error {
-	p.born = time.Now()
-	err := p.target.Load(p.manager.files)
-	if !p.target.Publishes() {
-		p.detach()
-	}
-	if err != nil && p.target.Images() { // the others serve
-		p.RecordError(err)
-		return nil
-	}
-	return err
-}
-
-// attach has the handler do its part, and begins to sample the process.
-func (p *Process) attach() error {
-	p.target.ForgetRule() // the library may have been loaded again, with the same storage
-	if err := p.handler.Attach(); err != nil {
-		return err
-	}
-	p.attached, p.attachedAt = true, time.Now()
-	p.MarkActive()
-	p.startSampling()
-	return nil
-}
-
-// startSampling makes the rule, if that is still to be done, and has the process sampled by it. Without
-// one the process is attached all the same: the loader may bind the variable only when the agent first
-// uses it.
-func (p *Process) startSampling() {
-	p.unsampled = p.sampler.Start()
-	if err := p.unsampled; err != nil && !errors.Is(err, tlsdesc.ErrUnresolved) && !process.IsGone(err) {
-		p.RecordError(err)
-	}
-}
-
-func (p *Process) stopSampling() {
-	if err := p.sampler.Stop(); err != nil {
-		p.RecordError(err)
-	}
-}
-
-// detach undoes attach.
-func (p *Process) detach() {
-	p.stopSampling()
-	if !p.attached {
-		return
-	}
-	p.attached = false
-	p.born = time.Now()
-	p.handler.Detach()
-}
-
 // end is the end of the process, or the Manager's.
 func (p *Process) end(serving context.Context, shutdown bool) {
 	if shutdown {
@@ -394,7 +257,7 @@ func (p *Process) end(serving context.Context, shutdown bool) {
 			waiting = false
 		}
 	}
-	p.manager.poller.drop(p.poll)
+	p.manager.poller.Drop(p.poll)
 	p.manager.exits.Remove(p.target.Handle())
 	if !p.kept {
 		p.target.Close()

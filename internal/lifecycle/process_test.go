@@ -11,6 +11,7 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/demo"
+	"correlator/internal/mempoll"
 	"correlator/internal/process"
 	"correlator/internal/sampling"
 	"correlator/internal/testenv"
@@ -168,13 +169,13 @@ func TestExecUnseen(t *testing.T) {
 
 // A process that would not be attached to yet is not probed every millisecond meanwhile.
 func TestLeftAlone(t *testing.T) {
-	m := &Manager{poller: newMemoryPoller(new(atomic.Uint64)), counters: new(Counters)}
-	defer m.poller.close()
+	m := &Manager{poller: mempoll.New(new(atomic.Uint64)), counters: new(Counters)}
+	defer m.poller.Close()
 	p := &Process{manager: m, log: zap.NewNop(), target: &process.Target{}, born: time.Now(), probed: true}
-	p.poll = m.poller.add(func() *memread.Process { return memread.Open("/proc", os.Getpid()) }, func() {})
-	defer m.poller.drop(p.poll)
-	if wait := p.nextRetry(memread.ErrNotPublished); wait != 0 || m.counters.TooOften.Load() != 0 {
-		t.Errorf("probed again after %v at first", wait)
+	p.poll = m.poller.Add(func() *memread.Process { return memread.Open("/proc", os.Getpid()) }, func() {})
+	defer m.poller.Drop(p.poll)
+	if wait := p.nextRetry(memread.ErrNotPublished); wait != 0 || m.counters.TooOften.Load() != 0 || m.poller.Len() != 1 {
+		t.Errorf("probed again after %v at first, %d polled", wait, m.poller.Len())
 	}
 	for p.attaches.take(time.Now()) {
 	}
@@ -182,7 +183,7 @@ func TestLeftAlone(t *testing.T) {
 		if wait := p.nextRetry(err); wait < attachInterval || m.counters.TooOften.Load() != uint64(i+1) {
 			t.Errorf("probed again after %v, counted %d times", wait, m.counters.TooOften.Load())
 		}
-		if p.poll.period >= 0 {
+		if m.poller.Len() > 0 {
 			t.Error("it is polled")
 		}
 	}

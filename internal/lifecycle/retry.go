@@ -63,7 +63,7 @@ func (p *Process) nextRetry(err error) time.Duration {
 	case retry == 0:
 		retry = recheckInterval
 	}
-	p.manager.poller.stop(p.poll)
+	p.manager.poller.Stop(p.poll)
 	return retry
 }
 
@@ -75,7 +75,7 @@ func (p *Process) startPolling() bool {
 	if p.target.Filtered() || p.target.Publishes() && (!errors.Is(err, tlsdesc.ErrUnresolved) || p.attached && !p.binds.take(time.Now())) {
 		candidate = time.Time{}
 	}
-	return p.manager.poller.start(p.poll, p.target.Words().Hold, candidate)
+	return p.manager.poller.Start(p.poll, p.target.Words().Hold, candidate)
 }
 
 // couldBeSampled reports whether the process is attached and is not sampled for a reason that may pass.

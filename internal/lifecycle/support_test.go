@@ -115,6 +115,9 @@ func (r *running) NewHandler(p *Process) (Handler, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := &recorder{process: p, down: make(chan error, 1)}
+	if before := r.handlers[p.Identity().PID]; before != nil { // of the same process, or one that had its pid
+		h.attached = before.attached
+	}
 	r.handlers[p.Identity().PID] = h
 	return h, nil
 }
@@ -174,8 +177,8 @@ func (r *running) handler(p *demo.Process) *recorder {
 	return r.handlers[p.PID]
 }
 
-// attached waits until the life of a process has attached to it so many times, and returns what it
-// published then.
+// attached waits until a process was attached to so many times, also after it was gone, and returns what
+// it published then.
 func (r *running) attached(p *demo.Process, times int) memread.ProcessStorage {
 	r.t.Helper()
 	var h *recorder

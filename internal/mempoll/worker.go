@@ -1,4 +1,4 @@
-package lifecycle
+package mempoll
 
 import (
 	"time"
@@ -6,12 +6,12 @@ import (
 	"correlator/internal/process"
 )
 
-// pollWorker is one goroutine of the memoryPoller.
-type pollWorker struct {
-	*memoryPoller
+// worker is one goroutine of the Poller.
+type worker struct {
+	*Poller
 	timer    *time.Timer
 	reader   process.WordReader
-	due      []*polledProcess
+	due      []*Entry
 	watchdog *time.Timer
 	busy     bool   // reads are under way, and the watchdog runs; under mu
 	number   uint64 // of the read that is under way, or was last; under mu
@@ -19,15 +19,15 @@ type pollWorker struct {
 }
 
 // startWorker starts a worker that reads from now on. m.mu must be held.
-func (m *memoryPoller) startWorker() {
-	w := &pollWorker{memoryPoller: m, timer: time.NewTimer(time.Hour)}
+func (m *Poller) startWorker() {
+	w := &worker{Poller: m, timer: time.NewTimer(time.Hour)}
 	w.watchdog = time.AfterFunc(time.Hour, w.onTimeout)
-	m.worker = w
+	m.current = w
 	go w.run()
 }
 
 // run reads until the poller is closed, or another worker has taken over.
-func (w *pollWorker) run() {
+func (w *worker) run() {
 	defer w.watchdog.Stop()
 	defer w.timer.Stop()
 	for last := time.Since(w.began); ; {
@@ -50,10 +50,10 @@ func (w *pollWorker) run() {
 }
 
 // collect waits until some processes are due. It returns false when another worker has taken over.
-func (w *pollWorker) collect(last time.Duration) (now time.Duration, ok bool) {
+func (w *worker) collect(last time.Duration) (now time.Duration, ok bool) {
 	for {
 		w.mu.Lock()
-		if w.worker != w || w.closed {
+		if w.current != w || w.closed {
 			w.mu.Unlock()
 			return 0, false
 		}
@@ -82,7 +82,7 @@ func (w *pollWorker) collect(last time.Duration) (now time.Duration, ok bool) {
 
 // read reads the words of one process. It returns false when that took so long that another worker took
 // over.
-func (w *pollWorker) read(p *polledProcess) bool {
+func (w *worker) read(p *Entry) bool {
 	w.mu.Lock()
 	if p.period < 0 { // not polled any more
 		w.mu.Unlock()
@@ -100,11 +100,11 @@ func (w *pollWorker) read(p *polledProcess) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.reads++
-	if w.worker != w { // the process is read by way of another memory meanwhile
+	if w.current != w { // the process is read by way of another memory meanwhile
 		memory.Close()
 		p.hanging = false
 		w.abandoned--
-		if w.worker == nil {
+		if w.current == nil {
 			w.startWorker()
 		}
 		return false
@@ -125,7 +125,7 @@ func (w *pollWorker) read(p *polledProcess) bool {
 		p.changed() // its own goroutine has to probe from now on
 	default: // it may be time for another period
 		now := time.Now()
-		if p.active.Swap(false) {
+		if p.Active.Swap(false) {
 			p.lastUse = now
 		}
 		w.remove(p)
@@ -136,10 +136,10 @@ func (w *pollWorker) read(p *polledProcess) bool {
 
 // onTimeout is called while processes are read. When the same read is still under way at the second time,
 // the goroutine is abandoned to it.
-func (w *pollWorker) onTimeout() {
+func (w *worker) onTimeout() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.worker != w || w.closed || !w.busy {
+	if w.current != w || w.closed || !w.busy {
 		return
 	}
 	p := w.reading
@@ -159,7 +159,7 @@ func (w *pollWorker) onTimeout() {
 		w.startWorker()
 		return
 	}
-	w.worker = nil
+	w.current = nil
 	for i := range w.periods {
 		for len(w.periods[i]) > 0 {
 			other := w.periods[i][0]

@@ -1,4 +1,4 @@
-package lifecycle
+package mempoll
 
 import (
 	"os"
@@ -15,15 +15,15 @@ import (
 	"correlator/procscan"
 )
 
-// polledDemo is a demo process that a memoryPoller polls, and what that reported of it.
+// polledDemo is a demo process that a Poller polls, and what that reported of it.
 type polledDemo struct {
 	*demo.Process
 	target  *process.Target
-	polled  *polledProcess
+	polled  *Entry
 	changed chan struct{}
 }
 
-func pollDemo(t *testing.T, l *memoryPoller, p *demo.Process) *polledDemo {
+func pollDemo(t *testing.T, l *Poller, p *demo.Process) *polledDemo {
 	t.Helper()
 	scanner, err := procscan.NewScanner("/proc")
 	if err != nil {
@@ -45,15 +45,15 @@ func pollDemo(t *testing.T, l *memoryPoller, p *demo.Process) *polledDemo {
 	if err := d.target.Load(files); err != nil {
 		t.Fatal(err)
 	}
-	d.polled = l.add(func() *memread.Process { return memread.Open("/proc", p.PID) }, func() { d.changed <- struct{}{} })
-	t.Cleanup(func() { l.drop(d.polled) })
+	d.polled = l.Add(func() *memread.Process { return memread.Open("/proc", p.PID) }, func() { d.changed <- struct{}{} })
+	t.Cleanup(func() { l.Drop(d.polled) })
 	return d
 }
 
 // look has the process watched from what it publishes now on.
-func (d *polledDemo) look(l *memoryPoller, since time.Time) bool {
+func (d *polledDemo) look(l *Poller, since time.Time) bool {
 	d.target.Probe()
-	return l.start(d.polled, d.target.Words().Hold, since)
+	return l.Start(d.polled, d.target.Words().Hold, since)
 }
 
 func (d *polledDemo) told(t *testing.T, what string) {
@@ -65,7 +65,7 @@ func (d *polledDemo) told(t *testing.T, what string) {
 	}
 }
 
-func readsOf(l *memoryPoller) uint64 {
+func readsOf(l *Poller) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.reads
@@ -73,10 +73,10 @@ func readsOf(l *memoryPoller) uint64 {
 
 // Publishing, withdrawing, publishing something else at the same place: each is told once, and nothing
 // when nothing happens.
-func TestMemoryPollerReports(t *testing.T) {
+func TestPollerReports(t *testing.T) {
 	testenv.NeedRoot(t)
-	l := newMemoryPoller(new(atomic.Uint64))
-	defer l.close()
+	l := New(new(atomic.Uint64))
+	defer l.Close()
 	still := pollDemo(t, l, demo.Start(t, demo.Options{Manual: true, Idle: 1}))
 	still.look(l, time.Time{})
 	hold := demo.Start(t, demo.Options{Hold: true, Manual: true, Idle: 1})
@@ -106,13 +106,13 @@ func TestMemoryPollerReports(t *testing.T) {
 
 // slowProcess is a process whose memory makes its reader wait.
 type slowProcess struct {
-	*polledProcess
+	*Entry
 	told chan struct{}
 }
 
-func addSlow(l *memoryPoller) *slowProcess {
+func addSlow(l *Poller) *slowProcess {
 	p := &slowProcess{told: make(chan struct{}, 1)}
-	p.polledProcess = l.add(func() *memread.Process { return memread.Open("/proc", os.Getpid()) }, func() {
+	p.Entry = l.Add(func() *memread.Process { return memread.Open("/proc", os.Getpid()) }, func() {
 		select {
 		case p.told <- struct{}{}:
 		default:
@@ -132,13 +132,13 @@ func (p *slowProcess) wasTold(t *testing.T, what string) {
 
 // A process that makes its reader wait holds up no other: the others are looked at, it is told to look at
 // itself, and left alone while it hangs and after some times. So is one that answers, but slowly.
-func TestMemoryPollerHangs(t *testing.T) {
+func TestPollerHangs(t *testing.T) {
 	testenv.NeedRoot(t)
 	var hangs atomic.Uint64
-	l := newMemoryPoller(&hangs)
-	defer l.close()
+	l := New(&hangs)
+	defer l.Close()
 	hostile := addSlow(l)
-	defer l.drop(hostile.polledProcess)
+	defer l.Drop(hostile.Entry)
 	hold := demo.Start(t, demo.Options{Hold: true, Manual: true, Idle: 1})
 	hold.Load()
 	other := pollDemo(t, l, hold)
@@ -146,11 +146,11 @@ func TestMemoryPollerHangs(t *testing.T) {
 		other.look(l, time.Now())
 		let := make(chan struct{}) // it go
 		hang := func(*process.WordReader, *memread.Process) bool { <-let; return true }
-		if !l.start(hostile.polledProcess, hang, time.Now()) {
+		if !l.Start(hostile.Entry, hang, time.Now()) {
 			t.Fatalf("not watched any more after it hung %d times", i)
 		}
 		hostile.wasTold(t, "its own hanging")
-		if l.start(hostile.polledProcess, hang, time.Now()) {
+		if l.Start(hostile.Entry, hang, time.Now()) {
 			t.Error("watched while it hangs")
 		}
 		other.Publish()
@@ -167,13 +167,13 @@ func TestMemoryPollerHangs(t *testing.T) {
 		t.Errorf("counted %d times that it hung, want %d", n, maxHangs)
 	}
 	holds := func(*process.WordReader, *memread.Process) bool { return true }
-	if l.start(hostile.polledProcess, holds, time.Now()) {
+	if l.Start(hostile.Entry, holds, time.Now()) {
 		t.Errorf("watched again after it hung %d times", maxHangs)
 	}
 	l.mu.Lock()
 	hostile.last = hostile.last.Add(-hangTime)
 	l.mu.Unlock()
-	if !l.start(hostile.polledProcess, holds, time.Now()) {
+	if !l.Start(hostile.Entry, holds, time.Now()) {
 		t.Error("not watched again after a long time")
 	}
 	before := readsOf(l)
@@ -183,9 +183,9 @@ func TestMemoryPollerHangs(t *testing.T) {
 	}
 
 	slow := addSlow(l)
-	defer l.drop(slow.polledProcess)
+	defer l.Drop(slow.Entry)
 	var looks atomic.Int64
-	l.start(slow.polledProcess, func(*process.WordReader, *memread.Process) bool {
+	l.Start(slow.Entry, func(*process.WordReader, *memread.Process) bool {
 		looks.Add(1)
 		time.Sleep(slowRead + time.Millisecond)
 		return true
@@ -197,9 +197,9 @@ func TestMemoryPollerHangs(t *testing.T) {
 }
 
 // When too many hang, everybody is told to look by himself, until one of them lets go.
-func TestMemoryPollerGivesUp(t *testing.T) {
-	l := newMemoryPoller(new(atomic.Uint64))
-	defer l.close()
+func TestPollerGivesUp(t *testing.T) {
+	l := New(new(atomic.Uint64))
+	defer l.Close()
 	l.mu.Lock()
 	l.abandoned = maxAbandoned // as many as may
 	l.mu.Unlock()
@@ -207,26 +207,26 @@ func TestMemoryPollerGivesUp(t *testing.T) {
 	hangs := func(*process.WordReader, *memread.Process) bool { <-let; return true }
 	holds := func(*process.WordReader, *memread.Process) bool { return true }
 	other, hostile := addSlow(l), addSlow(l)
-	defer l.drop(other.polledProcess)
-	defer l.drop(hostile.polledProcess)
-	l.start(other.polledProcess, holds, time.Time{})
-	l.start(hostile.polledProcess, hangs, time.Now())
+	defer l.Drop(other.Entry)
+	defer l.Drop(hostile.Entry)
+	l.Start(other.Entry, holds, time.Time{})
+	l.Start(hostile.Entry, hangs, time.Now())
 	hostile.wasTold(t, "its own hanging")
 	other.wasTold(t, "the end of the lookout")
-	if l.start(other.polledProcess, holds, time.Now()) {
+	if l.Start(other.Entry, holds, time.Now()) {
 		t.Error("watched while too many hang")
 	}
 	close(let)
-	testenv.Poll(t, deadline, "to be watched again", func() bool { return l.start(other.polledProcess, holds, time.Now()) })
+	testenv.Poll(t, deadline, "to be watched again", func() bool { return l.Start(other.Entry, holds, time.Now()) })
 }
 
 // Candidates are looked at in ever longer periods, and a crowd of them in longer ones than one.
-func TestMemoryPollerPeriods(t *testing.T) {
-	l := &memoryPoller{}
+func TestPollerPeriods(t *testing.T) {
+	l := &Poller{}
 	now := time.Now()
-	period := func(w *polledProcess) time.Duration { return pollPeriods[w.period] }
+	period := func(w *Entry) time.Duration { return pollPeriods[w.period] }
 	place := func(age time.Duration) time.Duration {
-		w := &polledProcess{since: now.Add(-age), period: -1}
+		w := &Entry{since: now.Add(-age), period: -1}
 		l.insert(w, now)
 		defer l.remove(w)
 		return period(w)
@@ -246,9 +246,9 @@ func TestMemoryPollerPeriods(t *testing.T) {
 			t.Errorf("%v old: every %v, want %v", age, got, want)
 		}
 	}
-	crowd := make([]*polledProcess, 1000)
+	crowd := make([]*Entry, 1000)
 	for i := range crowd {
-		crowd[i] = &polledProcess{since: now, period: -1}
+		crowd[i] = &Entry{since: now, period: -1}
 		l.insert(crowd[i], now)
 	}
 	if first, last := period(crowd[0]), period(crowd[999]); first != time.Millisecond || last != 50*time.Millisecond {
@@ -257,10 +257,10 @@ func TestMemoryPollerPeriods(t *testing.T) {
 	for _, w := range slices.Backward(crowd) {
 		l.remove(w)
 	}
-	if l.crowd != 0 || slices.ContainsFunc(l.periods[:], func(list []*polledProcess) bool { return len(list) > 0 }) {
+	if l.crowd != 0 || l.Len() != 0 {
 		t.Errorf("%d candidates, %v after all were removed", l.crowd, l.periods)
 	}
-	idle := &polledProcess{period: -1, lastUse: now.Add(-activeTime)}
+	idle := &Entry{period: -1, lastUse: now.Add(-activeTime)}
 	if l.insert(idle, now); period(idle) != 10*time.Second {
 		t.Errorf("one that does nothing: every %v", period(idle))
 	}

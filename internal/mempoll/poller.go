@@ -1,4 +1,6 @@
-package lifecycle
+// Package mempoll reads words in the memory of many processes again and again, and reports those whose
+// words have changed.
+package mempoll
 
 import (
 	"sync"
@@ -53,38 +55,38 @@ const (
 	activeTime      = 10 * time.Second
 )
 
-// memoryPoller reads, on one goroutine, words in the memory of many processes, and reports those whose
-// words have changed. A thousand timers of as many goroutines would take ten times as long.
+// Poller reads words in the memory of many processes on one goroutine. A thousand timers of as many
+// goroutines would take ten times as long.
 //
 // A process can block its reader for as long as it likes. Then the goroutine is abandoned to it, and
 // another takes over.
-type memoryPoller struct {
+type Poller struct {
 	began   time.Time
 	wake    chan struct{}  // has a token when a shorter period has come into use
 	hangs   *atomic.Uint64 // counts reads that took too long
 	mu      sync.Mutex
-	worker  *pollWorker    // nil while too many hang
-	reading *polledProcess // whose memory it is reading
+	current *worker // nil while too many hang
+	reading *Entry  // whose memory it is reading
 	closed  bool
-	periods [len(pollPeriods)][]*polledProcess
+	periods [len(pollPeriods)][]*Entry
 	crowd   int // candidates that are read often
 
 	reads     uint64 // of processes
 	abandoned int    // reads that hang, or did and have not been noticed to be back
 }
 
-// holdFunc reports whether words in the memory of a process hold what they did (process.Words.Hold).
-type holdFunc func(*process.WordReader, *memread.Process) bool
+// A HoldFunc reports whether words in the memory of a process hold what they did (process.Words.Hold).
+type HoldFunc func(*process.WordReader, *memread.Process) bool
 
-// polledProcess is a process that the memoryPoller reads; its fields are the poller's.
-type polledProcess struct {
-	active atomic.Bool // set by anybody: the process does something
+// Entry is a process that a Poller reads; all fields but Active are the poller's.
+type Entry struct {
+	Active atomic.Bool // set by anybody: the process does something
 
 	open    func() *memread.Process
 	changed func() // must not block
 
 	memory  *memread.Process
-	hold    holdFunc
+	hold    HoldFunc
 	since   time.Time // candidates: when they became one; else zero
 	starts  uint64    // how often polling was started
 	lastUse time.Time // attached ones: when it was last known to do something
@@ -100,7 +102,7 @@ type polledProcess struct {
 }
 
 // countHang counts that a read took too long.
-func (m *memoryPoller) countHang(p *polledProcess) {
+func (m *Poller) countHang(p *Entry) {
 	m.hangs.Add(1)
 	now := time.Now()
 	if now.Sub(p.last) > hangTime {
@@ -110,41 +112,41 @@ func (m *memoryPoller) countHang(p *polledProcess) {
 	p.last = now
 }
 
-// newMemoryPoller starts a memoryPoller that counts in hangs the reads that took too long. The caller must
+// New starts a Poller that counts in hangs the reads that took too long. The caller must
 // close it.
-func newMemoryPoller(hangs *atomic.Uint64) *memoryPoller {
-	m := &memoryPoller{began: time.Now(), wake: make(chan struct{}, 1), hangs: hangs}
+func New(hangs *atomic.Uint64) *Poller {
+	m := &Poller{began: time.Now(), wake: make(chan struct{}, 1), hangs: hangs}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.startWorker()
 	return m
 }
 
-// close ends the goroutine. One that hangs is left behind.
-func (m *memoryPoller) close() {
+// Close ends the goroutine. One that hangs is left behind.
+func (m *Poller) Close() {
 	m.mu.Lock()
 	m.closed = true
 	m.mu.Unlock()
 	m.notify()
 }
 
-func (m *memoryPoller) notify() {
+func (m *Poller) notify() {
 	select {
 	case m.wake <- struct{}{}:
 	default:
 	}
 }
 
-// add adds a process, which is not polled yet. open opens its memory; changed is called when words have
+// Add adds a process, which is not polled yet. open opens its memory; changed is called when words have
 // changed. Every process must be dropped again.
-func (m *memoryPoller) add(open func() *memread.Process, changed func()) *polledProcess {
-	return &polledProcess{open: open, changed: changed, memory: open(), period: -1}
+func (m *Poller) Add(open func() *memread.Process, changed func()) *Entry {
+	return &Entry{open: open, changed: changed, memory: open(), period: -1}
 }
 
-// start has the words read until they change, which is reported once: of a candidate (since is when it
+// Start has the words read until they change, which is reported once: of a candidate (since is when it
 // became one) often at first, and seldom when it waits for long; of others as seldom as that. It returns
 // false when the process, or many others, make workers hang: then its words must be read otherwise.
-func (m *memoryPoller) start(p *polledProcess, hold holdFunc, since time.Time) bool {
+func (m *Poller) Start(p *Entry, hold HoldFunc, since time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.remove(p)
@@ -152,7 +154,7 @@ func (m *memoryPoller) start(p *polledProcess, hold holdFunc, since time.Time) b
 	if now.Sub(p.last) >= hangTime {
 		p.hangs = 0
 	}
-	if m.worker == nil || p.hanging || p.hangs >= maxHangs {
+	if m.current == nil || p.hanging || p.hangs >= maxHangs {
 		return false
 	}
 	if p.starts == 0 || !p.since.IsZero() { // else it was attached before
@@ -167,15 +169,15 @@ func (m *memoryPoller) start(p *polledProcess, hold holdFunc, since time.Time) b
 	return true
 }
 
-// stop leaves a process alone. A change may still be reported.
-func (m *memoryPoller) stop(p *polledProcess) {
+// Stop leaves a process alone. A change may still be reported.
+func (m *Poller) Stop(p *Entry) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.remove(p)
 }
 
-// drop undoes add.
-func (m *memoryPoller) drop(p *polledProcess) {
+// Drop undoes Add.
+func (m *Poller) Drop(p *Entry) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.remove(p)
@@ -185,8 +187,18 @@ func (m *memoryPoller) drop(p *polledProcess) {
 	}
 }
 
+// Len returns how many processes are polled.
+func (m *Poller) Len() (n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range m.periods {
+		n += len(m.periods[i])
+	}
+	return n
+}
+
 // shortest returns the shortest period in use, as an index, or the longest of all.
-func (m *memoryPoller) shortest() int {
+func (m *Poller) shortest() int {
 	for i := range m.periods {
 		if len(m.periods[i]) > 0 {
 			return i
@@ -196,7 +208,7 @@ func (m *memoryPoller) shortest() int {
 }
 
 // insert puts a process into the period that its age asks for.
-func (m *memoryPoller) insert(p *polledProcess, now time.Time) {
+func (m *Poller) insert(p *Entry, now time.Time) {
 	interval := pollPeriods[len(pollPeriods)-1]
 	switch {
 	case !p.since.IsZero():
@@ -217,7 +229,7 @@ func (m *memoryPoller) insert(p *polledProcess, now time.Time) {
 	m.periods[p.period] = append(m.periods[p.period], p)
 }
 
-func (m *memoryPoller) remove(p *polledProcess) {
+func (m *Poller) remove(p *Entry) {
 	if p.period < 0 {
 		return
 	}

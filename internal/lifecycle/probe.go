@@ -1,0 +1,147 @@
+package lifecycle
+
+import (
+	"errors"
+	"time"
+
+	"correlator/internal/process"
+	"correlator/memread"
+	"correlator/tlsdesc"
+)
+
+// probe brings our side to what the process publishes now.
+func (p *Process) probe() (err error) {
+	p.work(func() {
+		p.unsampled = nil
+		if err = p.step(); err != nil {
+			p.handler.Probed(err)
+		} else {
+			p.handler.Probed(p.unsampled)
+		}
+	})
+	return err
+}
+
+func (p *Process) step() error {
+	p.probed = false
+	if p.executed.Swap(false) {
+		p.detach() // its agent, if it has one, is another
+		p.own.Forget()
+		p.verified = time.Time{}
+	}
+	if time.Since(p.verified) >= p.verifyInterval() {
+		if err := p.verify(); err != nil {
+			return err
+		}
+	}
+	if p.target.LoadDue() {
+		if err := p.load(); err != nil {
+			return err
+		}
+	}
+	p.manager.counters.Looks.Add(1)
+	changed, err := p.target.Probe()
+	p.probed = err == nil || errors.Is(err, memread.ErrNotPublished) || errors.Is(err, process.ErrServiceFiltered)
+	if errors.Is(err, memread.ErrNotPublished) {
+		p.own.GiveUp()
+	}
+	if err != nil {
+		p.detach()
+		return err
+	}
+	if !p.own.Of(p.target, changed) {
+		p.detach()
+		return process.ErrCopy
+	}
+	// Another program has another agent, which is attached to also when all else looks the same.
+	if p.attached && !changed && p.sampler.IsCurrent() && p.handler.Valid() {
+		if !p.target.StillPublishing() { // the library was loaded again
+			p.stopSampling()
+			p.target.ForgetRule()
+		}
+		p.startSampling()
+		p.sampler.Probe()
+		return nil
+	}
+	p.detach()
+	if !p.attaches.take(time.Now()) {
+		p.manager.counters.TooOften.Add(1)
+		return errTooOften
+	}
+	return p.attach()
+}
+
+// verifyInterval is how old the knowledge may be that the libraries are mapped.
+func (p *Process) verifyInterval() time.Duration {
+	if p.attached && !p.suspect && p.manager.discovery.live.Load() {
+		return trustInterval
+	}
+	return recheckInterval
+}
+
+// verify checks that the libraries are still mapped where they were, or finds where they are.
+func (p *Process) verify() error {
+	began := time.Now()
+	remapped, err := p.target.Remap()
+	if err != nil {
+		return err
+	}
+	p.verified = time.Now()
+	if remapped {
+		p.mappings.discardBefore(began)
+	}
+	return nil
+}
+
+// load opens the libraries that the process maps now, and makes it a candidate with them.
+func (p *Process) load() error {
+	p.born = time.Now()
+	err := p.target.Load(p.manager.files)
+	if !p.target.Publishes() {
+		p.detach()
+	}
+	if err != nil && p.target.Images() { // the others serve
+		p.RecordError(err)
+		return nil
+	}
+	return err
+}
+
+// attach has the handler do its part, and begins to sample the process.
+func (p *Process) attach() error {
+	p.target.ForgetRule() // the library may have been loaded again, with the same storage
+	if err := p.handler.Attach(); err != nil {
+		return err
+	}
+	p.attached, p.attachedAt = true, time.Now()
+	p.MarkActive()
+	p.startSampling()
+	return nil
+}
+
+// startSampling makes the rule, if that is still to be done, and has the process sampled by it. Without
+// one the process is attached all the same: the loader may bind the variable only when the agent first
+// uses it.
+func (p *Process) startSampling() {
+	p.unsampled = p.sampler.Start()
+	if err := p.unsampled; err != nil && !errors.Is(err, tlsdesc.ErrUnresolved) && !process.IsGone(err) {
+		p.RecordError(err)
+	}
+}
+
+func (p *Process) stopSampling() {
+	if err := p.sampler.Stop(); err != nil {
+		p.RecordError(err)
+	}
+}
+
+// detach undoes attach.
+func (p *Process) detach() {
+	p.stopSampling()
+	if !p.attached {
+		return
+	}
+	p.attached = false
+	p.born = time.Now()
+	p.handler.Detach()
+}
