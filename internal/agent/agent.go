@@ -22,13 +22,14 @@ import (
 	"correlator/profile"
 )
 
-// shutdownGrace is added to the samples-delay when the agent ends: what a process's own goroutine needs
-// to notice. One that is stuck in a system call does not hold up the end.
+// shutdownGrace is added to the samples-delay when the agent ends: what a process's own goroutine
+// needs to notice. One that is stuck in a system call does not hold up the end.
 const shutdownGrace = 200 * time.Millisecond
 
 // An Exporter receives what the agent samples, besides the senders. It must not block.
 type Exporter interface {
-	// Sampled is called with samples of which all is known; they stay the caller's, but for what they refer to.
+	// Sampled is called with samples of which all is known; they stay the caller's, but for what
+	// they refer to.
 	Sampled(sample *profile.Sample)
 	// TakesUntraced reports whether samples of threads that worked on no trace are wanted, too.
 	TakesUntraced() bool
@@ -57,8 +58,8 @@ type Agent struct {
 	registrations map[int]*registration // by pid
 }
 
-// New opens what the agent needs; Run closes it. The configuration must be valid. The exporter gets what
-// the agent samples, until Run has ended; nil: nothing is exported.
+// New opens what the agent needs; Run closes it. The configuration must be valid. The exporter gets
+// what the agent samples, until Run has ended; nil: nothing is exported.
 func New(cfg Config, exporter Exporter, log *zap.Logger) (*Agent, error) {
 	if err := messaging.Supported(); err != nil {
 		return nil, err
@@ -147,8 +148,8 @@ func (a *Agent) close() {
 	a.poller.Close()
 }
 
-// Run serves until ctx ends, then sends what is queued within the samples-delay, or until StopNow, and
-// returns nil. It is called once.
+// Run serves until ctx ends, then sends what is queued within the samples-delay, or until StopNow,
+// and returns nil. It is called once.
 func (a *Agent) Run(ctx context.Context) error {
 	a.log.Info("correlator runs", zap.String("host_id", a.config.HostID), zap.Duration("samples_delay", a.config.SamplesDelay),
 		zap.Int("samples_per_second", a.config.SamplesPerSecond), zap.String("feed_socket", a.config.FeedSocket))
@@ -163,8 +164,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	return err
 }
 
-// serveFeed serves the feed socket, if there is one, until ctx ends or it fails, and then calls stop; in
-// either case the channel then has the outcome.
+// serveFeed serves the feed socket, if there is one, until ctx ends or it fails, and then calls
+// stop; in either case the channel then has the outcome.
 func (a *Agent) serveFeed(ctx context.Context, stop func()) <-chan error {
 	ended := make(chan error, 1)
 	if a.feed == nil {
@@ -179,11 +180,12 @@ func (a *Agent) serveFeed(ctx context.Context, stop func()) <-chan error {
 	return ended
 }
 
-// StopNow has Run not wait at its end: what is not sent then is dropped. It may be called at any time.
+// StopNow has Run not wait at its end: what is not sent then is dropped. It may be called at any
+// time.
 func (a *Agent) StopNow() { a.stopNow() }
 
-// shutDown waits for the processes to send what is queued, and closes what they share. Goroutines that
-// are stuck in a system call are left behind, and what they use stays open.
+// shutDown waits for the processes to send what is queued, and closes what they share. Goroutines
+// that are stuck in a system call are left behind, and what they use stays open.
 func (a *Agent) shutDown() {
 	if a.feed != nil {
 		a.feed.Close()
@@ -216,7 +218,8 @@ func (a *Agent) NewHandler(p *lifecycle.Process) (lifecycle.Handler, error) {
 	return r, nil
 }
 
-// Refused logs the first process that cannot be served for a reason of our own. It is for the Manager.
+// Refused logs the first process that cannot be served for a reason of our own. It is for the
+// Manager.
 func (a *Agent) Refused(id procscan.ProcessID, err error) {
 	if a.counters.ProcessesRefused.Load() == 1 {
 		a.log.Error("processes are not served; counted from here on", because("processes_refused"),
@@ -231,8 +234,8 @@ func (a *Agent) Swept(err error) {
 	}
 }
 
-// remove removes a registration, unless its pid is another process's by now. When it returns, nothing is
-// fed to it any more.
+// remove removes a registration, unless its pid is another process's by now. When it returns,
+// nothing is fed to it any more.
 func (a *Agent) remove(r *registration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -258,17 +261,17 @@ var (
 	errEnding   = errors.New("the agent ends")
 )
 
-// Health returns why the agent should be started again: it has stopped to do what it has to do all the
-// time. Processes that cannot be served are no reason; what the machine lacks is an error of New. It may
-// block when everything else does, which a caller may take for an answer.
+// Health returns why the agent should be started again: it has stopped to do what it has to do all
+// the time. Processes that cannot be served are no reason; what the machine lacks is an error of
+// New. It may block when everything else does, which a caller may take for an answer.
 func (a *Agent) Health() error {
 	a.mu.RLock() // what blocks everything else does not go unnoticed
 	defer a.mu.RUnlock()
 	return a.manager.Health(a.config.ReportInterval)
 }
 
-// Ready returns why the agent does not serve all processes that it could, yet or any more: it has not seen
-// all that were there when it started, or ends.
+// Ready returns why the agent does not serve all processes that it could, yet or any more: it has
+// not seen all that were there when it started, or ends.
 func (a *Agent) Ready() error {
 	if a.ending.Load() {
 		return errEnding

@@ -124,8 +124,8 @@ func runWith(t *testing.T, exporter Exporter, prepare func(*Agent), change ...fu
 	return r
 }
 
-// reasoned checks that whatever an operator is warned of names the counter by which it goes on to be
-// counted, and that this has counted.
+// reasoned checks that whatever an operator is warned of names the counter by which it goes on to
+// be counted, and that this has counted.
 func (r *running) reasoned() {
 	counted := make(map[string]uint64)
 	r.Counters().Each(func(name string, n uint64) { counted[strings.TrimPrefix(name, "trouble_")] = n })

@@ -12,7 +12,8 @@ type Census struct {
 	LiveEvents bool // see Status
 }
 
-// Census counts the processes. It holds the lock of the registry for no longer than it takes to copy it.
+// Census counts the processes. It holds the lock of the registry for no longer than it takes to
+// copy it.
 func (a *Agent) Census() Census {
 	c := Census{
 		Processes:  make(map[process.State]int),

@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// notSampledUnresolved, a word of View.TLS: the loader has not bound the thread-local variable, as with an
-	// agent that never wrote a slot.
+	// notSampledUnresolved, a word of View.TLS: the loader has not bound the thread-local variable,
+	// as with an agent that never wrote a slot.
 	notSampledUnresolved = "unresolved"
 
 	// notSampledOther: for a reason that another error has covered, or that passes in a moment.
@@ -19,8 +19,8 @@ func NotSampledReasons() []string {
 	return []string{notSampledUnresolved, process.ReasonTLS.String(), process.ReasonSampling.String(), notSampledOther}
 }
 
-// NotSampled counts the processes that are registered and of which no samples are taken, although samples are
-// taken, by reason: only what is fed with its trace arrives there.
+// NotSampled counts the processes that are registered and of which no samples are taken, although
+// samples are taken, by reason: only what is fed with its trace arrives there.
 func (a *Agent) NotSampled() map[string]int {
 	count := make(map[string]int)
 	if !a.samples {
@@ -37,8 +37,8 @@ func (a *Agent) NotSampled() map[string]int {
 	return count
 }
 
-// notSampled returns why a registered process is not sampled. What prevents it is found at every probe, so it
-// is the last error.
+// notSampled returns why a registered process is not sampled. What prevents it is found at every
+// probe, so it is the last error.
 func notSampled(s *lifecycle.Status) string {
 	if s.LastError != nil && !s.LastError.At.Before(s.AttachedAt) {
 		switch s.LastError.Reason {

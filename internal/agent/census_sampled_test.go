@@ -12,7 +12,8 @@ import (
 	"correlator/procscan"
 )
 
-// Registered processes that are not sampled are counted, by what prevents it now, if samples are taken.
+// Registered processes that are not sampled are counted, by what prevents it now, if samples are
+// taken.
 func TestNotSampled(t *testing.T) {
 	p := demo.Start(t, demo.Options{Flavor: demo.GlibcDynamic, Manual: true, Untouched: 1}) // nothing binds the variable
 	for _, perSecond := range []int{0, 20} {

@@ -25,15 +25,17 @@ const (
 	// birthInterval makes 50 processes a second.
 	birthInterval = 20 * time.Millisecond
 
-	// longestPause is what a process may wait before it takes its next step, so that the agent meets it at
-	// any moment of its life: before it was found, while it is connected to, and when all is settled.
+	// longestPause is what a process may wait before it takes its next step, so that the agent
+	// meets it at any moment of its life: before it was found, while it is connected to, and when
+	// all is settled.
 	longestPause = 300 * time.Millisecond
 
 	// maxAlive bounds the processes that live at a time where the machine does not keep up.
 	maxAlive = 64
 
-	// heapNoise is what the heap may be larger by after a soak: a round number above what tables that are
-	// full to another degree make of it. In a long soak a leak of 35 bytes a process is more than that.
+	// heapNoise is what the heap may be larger by after a soak: a round number above what tables
+	// that are full to another degree make of it. In a long soak a leak of 35 bytes a process is
+	// more than that.
 	heapNoise = 1 << 20
 )
 
@@ -186,8 +188,8 @@ func (h holdings) String() string {
 	return fmt.Sprintf("%d descriptors, %d goroutines, %d targets, %d kB of heap", h.descriptors, h.goroutines, h.targets, h.heapBytes/1024)
 }
 
-// settled waits until so many processes take part and the sampler knows no others, and takes stock: what
-// becomes fewer was still on its way out.
+// settled waits until so many processes take part and the sampler knows no others, and takes stock:
+// what becomes fewer was still on its way out.
 func (r *running) settled(processes int) (least holdings) {
 	r.t.Helper()
 	testenv.Poll(r.t, deadline, "the others to be gone", func() bool {
@@ -212,8 +214,8 @@ func (r *running) settled(processes int) (least holdings) {
 	return least
 }
 
-// targets is how many processes the sampler of this test's agent samples: the entries of the map that is
-// called so, of those that we hold.
+// targets is how many processes the sampler of this test's agent samples: the entries of the map
+// that is called so, of those that we hold.
 func targets(t *testing.T) (n int) {
 	t.Helper()
 	files, err := filepath.Glob("/proc/self/fdinfo/*")

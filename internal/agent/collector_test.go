@@ -47,8 +47,8 @@ func gather(t *testing.T, source Source) []*dto.MetricFamily {
 	return families
 }
 
-// gatherValues returns the values of all series but the histogram's, by name and labels as Prometheus
-// writes them.
+// gatherValues returns the values of all series but the histogram's, by name and labels as
+// Prometheus writes them.
 func gatherValues(t *testing.T, source Source) map[string]float64 {
 	t.Helper()
 	values := make(map[string]float64)
@@ -253,8 +253,8 @@ func metricNames(t *testing.T) map[string]string {
 
 var quoted = regexp.MustCompile("`([^`]+)`")
 
-// docs/metrics.md has the keys of counters in logs beside their metrics: "sweeps", or "trouble_…" when
-// the key ends with the last label.
+// docs/metrics.md has the keys of counters in logs beside their metrics: "sweeps", or "trouble_…"
+// when the key ends with the last label.
 func TestKeysInMetricsPage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/metrics.md")
 	if err != nil {

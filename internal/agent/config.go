@@ -19,8 +19,9 @@ const (
 	// DefaultMaxProcesses is more than a host of any size runs of JVMs.
 	DefaultMaxProcesses = 4096
 
-	// maxMaxProcesses: each process can make its goroutine hang in a system call and so take a thread. Go
-	// allows 10,000, and up to 600 may hang in sweeps, the lookout and looks that events ask for.
+	// maxMaxProcesses: each process can make its goroutine hang in a system call and so take a
+	// thread. Go allows 10,000, and up to 600 may hang in sweeps, the lookout and looks that events
+	// ask for.
 	maxMaxProcesses = 9000
 )
 

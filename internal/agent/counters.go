@@ -27,8 +27,8 @@ type Counters struct {
 	Withdrawn atomic.Uint64 // connections ended because the process publishes nothing, or something else
 }
 
-// Each calls add with every counter by its key in logs and in Status. The keys do not depend on what
-// the processes do.
+// Each calls add with every counter by its key in logs and in Status. The keys do not depend on
+// what the processes do.
 func (c *Counters) Each(add func(key string, n uint64)) {
 	c.each(func(key string, n uint64, _ *prometheus.Desc, _ ...string) { add(key, n) })
 	c.Sampling.Each(add)

@@ -134,8 +134,8 @@ func (r *running) strangers(processes ...*demo.Process) {
 	}
 }
 
-// Whatever happens to receivers under load, at any moment: those to which nothing happens lose not one
-// sample, nobody is told what is not theirs, and nothing is left of those that are gone.
+// Whatever happens to receivers under load, at any moment: those to which nothing happens lose not
+// one sample, nobody is told what is not theirs, and nothing is left of those that are gone.
 func TestDeliveryInChurn(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

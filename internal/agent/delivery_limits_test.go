@@ -14,8 +14,8 @@ import (
 	"correlator/internal/testenv"
 )
 
-// alone ends the test when the agent has served other processes than these: its counters would tell of
-// what runs beside the test on this machine.
+// alone ends the test when the agent has served other processes than these: its counters would tell
+// of what runs beside the test on this machine.
 func (r *running) alone(processes ...*demo.Process) {
 	r.t.Helper()
 	for _, entry := range r.logs.FilterMessage("registered").All() {
@@ -72,9 +72,9 @@ func republishingCost(t *testing.T, interval time.Duration) (cost republishing) 
 	return cost
 }
 
-// A process that republishes ten thousand times a second, each time with another storage and another
-// socket, is looked at, connected to and registered with about as often as one that does so once a
-// second.
+// A process that republishes ten thousand times a second, each time with another storage and
+// another socket, is looked at, connected to and registered with about as often as one that does so
+// once a second.
 func TestDeliveryRepublishing(t *testing.T) {
 	often := republishingCost(t, 100*time.Microsecond)
 	seldom := republishingCost(t, time.Second)
@@ -90,8 +90,8 @@ func TestDeliveryRepublishing(t *testing.T) {
 	}
 }
 
-// Of a process that maps too many libraries some are not looked at. That is told once, and it is served
-// by the others.
+// Of a process that maps too many libraries some are not looked at. That is told once, and it is
+// served by the others.
 func TestDeliveryManyLibraries(t *testing.T) {
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	data, err := os.ReadFile(p.Library)

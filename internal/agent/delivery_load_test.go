@@ -12,8 +12,8 @@ import (
 	"correlator/messaging"
 )
 
-// stalls watches how long this process had to wait for a CPU at worst. A machine that did not let it
-// run has made samples late that were taken meanwhile.
+// stalls watches how long this process had to wait for a CPU at worst. A machine that did not let
+// it run has made samples late that were taken meanwhile.
 type stalls struct {
 	stop  chan struct{}
 	worst chan time.Duration
@@ -100,8 +100,8 @@ func everythingArrives(t *testing.T, interval time.Duration) bool {
 	if dropped(c)+timing.Overdue+timing.Lost+report.LateSamples == 0 {
 		return true
 	}
-	// Drained after an interval, a sample has the rest of the delay until its message is sent. Half of
-	// that is far more than the agent, or the receiver, needs when they may run.
+	// Drained after an interval, a sample has the rest of the delay until its message is sent. Half
+	// of that is far more than the agent, or the receiver, needs when they may run.
 	if spare := (r.config.SamplesDelay - interval) / 2; stalled < spare {
 		t.Errorf("%d samples dropped, %d overdue, %d late, though nothing stalled for more than %v", dropped(c), timing.Overdue,
 			report.LateSamples, stalled)

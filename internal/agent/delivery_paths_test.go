@@ -29,7 +29,8 @@ func TestDeliverySocketPaths(t *testing.T) {
 	}
 	r.served(p, 1, [16]byte{1})
 
-	// A longer one no process can bind, but have: by another name, to which a link of its own leads.
+	// A longer one no process can bind, but have: by another name, to which a link of its own
+	// leads.
 	short, long := filepath.Join(p.Dir, "short"), filepath.Join(p.Dir, strings.Repeat("l", 200))
 	p.Republish(short, "")
 	p.Registration(3)

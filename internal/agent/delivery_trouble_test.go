@@ -122,8 +122,8 @@ func TestDeliveryBesideTrouble(t *testing.T) {
 	waits = c.Messages.Waits.Load() - waits
 	paused := c.Messages.Pauses.Load() - pauses
 	drains = c.Sampling.Drains.Load() - drains
-	// A receiver without room is asked when something new comes after all was late; a healthy one, when
-	// a burst is longer than its queue, once for each time that it makes room.
+	// A receiver without room is asked when something new comes after all was late; a healthy one,
+	// when a burst is longer than its queue, once for each time that it makes room.
 	t.Logf("%d drains, %d feeds: %d waits for room, %d pauses, %d messages", drains, feeds, waits, paused, c.Messages.Messages.Load())
 	neighbour.StopThreads()
 	r.end()

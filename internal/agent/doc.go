@@ -1,12 +1,12 @@
-// Package agent registers with the APM agents of the host's processes, and sends them the samples that
-// are taken of them or fed.
+// Package agent registers with the APM agents of the host's processes, and sends them the samples
+// that are taken of them or fed.
 //
 //	lifecycle.Manager ── attached ──▶ registration (one per process) ──▶ messaging.Sender ──▶ its socket
 //	feed socket ── records ─────────────────▶ ▲
 //	sampling ── samples ─────────────▶ its program, a sampling.Sink ──▶ the sender, and the Exporter
 //
-// A process's life is package lifecycle's; registration.go is what is done with an attached process,
-// sink.go where its samples go, feed.go how fed records come to them.
+// A process's life is package lifecycle's; registration.go is what is done with an attached
+// process, sink.go where its samples go, feed.go how fed records come to them.
 //
 // Samples of which all is known go to the sender straight from where they come. Fed ones without
 // context wait for the process's goroutine, which reads it.

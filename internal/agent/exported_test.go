@@ -76,8 +76,9 @@ func in(f demo.Function, frames []backend.Frame) bool {
 	return f.In(native)
 }
 
-// What agents are told and what is exported are the same samples: a backend that computes the ids of the stacks
-// that it gets arrives at those of the transactions, with the frames of what these did.
+// What agents are told and what is exported are the same samples: a backend that computes the ids
+// of the stacks that it gets arrives at those of the transactions, with the frames of what these
+// did.
 func TestExported(t *testing.T) {
 	x := runExporting(t, false)
 	var processes []*demo.Process
@@ -113,7 +114,8 @@ func TestExported(t *testing.T) {
 			trace := transaction.TraceID.String()
 			for stack, n := range transaction.Stacks {
 				frames := exported.Stacks[stack]
-				// A message may have come too late for the demo; what is exported has no such limit.
+				// A message may have come too late for the demo; what is exported has no such
+				// limit.
 				if got := samples[key{trace, stack}]; got < n || len(frames) == 0 || got != n && transaction.LateSamples == 0 {
 					t.Errorf("%d samples of stack %s with %d frames exported, its agent was told of %d", got, stack, len(frames), n)
 				}
@@ -172,8 +174,8 @@ func (x *exporting) exportedAdded(exported backend.Profiles, untraced uint64) {
 	}
 }
 
-// Samples of threads that worked on no trace are exported without a link if that is asked for, and nobody is
-// told of them.
+// Samples of threads that worked on no trace are exported without a link if that is asked for, and
+// nobody is told of them.
 func TestExportedUntraced(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 1, Transaction: 50 * time.Millisecond, Gap: 50 * time.Millisecond, Untouched: 1})
 	x := runExporting(t, true)

@@ -67,8 +67,8 @@ func (a *Agent) routeProcess(r *registration, records []feed.Record, now time.Ti
 			})
 		}
 	}
-	// They wait only while the goroutine does something else, and soon samples that wait are of no use:
-	// process.TooLate.
+	// They wait only while the goroutine does something else, and soon samples that wait are of no
+	// use: process.TooLate.
 	if len(waiting) > 0 && !r.process.Post(func() { r.attribute(waiting) }) {
 		r.refuseAll(waiting, process.OutcomeBacklog)
 	}
@@ -126,8 +126,8 @@ func (r *registration) attribute(samples []fedSample) {
 	}
 }
 
-// readContexts returns what the thread of each sample works on, or what becomes of all of them when that
-// cannot be known. The contexts are valid until the next call.
+// readContexts returns what the thread of each sample works on, or what becomes of all of them when
+// that cannot be known. The contexts are valid until the next call.
 func (r *registration) readContexts(samples []fedSample) ([]process.Context, process.SampleOutcome, error) {
 	target := r.process.Target()
 	if !target.Publishes() {

@@ -16,9 +16,9 @@ import (
 // forkedCPU is how much CPU the child of a fork burns under its parent's trace: a hundred samples.
 const forkedCPU = time.Second
 
-// The child of a fork that executes nothing has a copy of what its parent published and of its thread's
-// slot, and hears nothing at the socket that is named there. Who reads it is the parent, which must not be
-// told of the child.
+// The child of a fork that executes nothing has a copy of what its parent published and of its
+// thread's slot, and hears nothing at the socket that is named there. Who reads it is the parent,
+// which must not be told of the child.
 func TestFork(t *testing.T) {
 	for _, before := range []bool{false, true} {
 		t.Run(map[bool]string{false: "of a registered process", true: "before the agent came"}[before], func(t *testing.T) {
@@ -40,8 +40,8 @@ func TestFork(t *testing.T) {
 			r.served(p, 1, [16]byte{1})
 			report := p.Report()
 			clean(t, report)
-			// When both are found in the same moment the child may be the first at the socket, until the
-			// parent comes. To be registered with twice does no harm.
+			// When both are found in the same moment the child may be the first at the socket,
+			// until the parent comes. To be registered with twice does no harm.
 			most := map[bool]uint64{false: 1, true: 2}[before]
 			if report.Registrations > most {
 				t.Errorf("the parent's socket got %d registrations, want %d at most", report.Registrations, most)
@@ -59,8 +59,8 @@ func TestFork(t *testing.T) {
 	}
 }
 
-// The child of a fork does not get its parent's place when the parent's socket becomes another, by its
-// file's mode or altogether, whoever notices first.
+// The child of a fork does not get its parent's place when the parent's socket becomes another, by
+// its file's mode or altogether, whoever notices first.
 func TestForkSocketChanges(t *testing.T) {
 	for name, change := range map[string]func(*demo.Process) error{
 		"mode":     func(p *demo.Process) error { return os.Chmod(p.HostPath(p.Socket), 0o700) },
@@ -90,8 +90,8 @@ func TestForkSocketChanges(t *testing.T) {
 	}
 }
 
-// The child of a fork shows what its parent published before it published something else, at the same
-// socket: it does not get that either.
+// The child of a fork shows what its parent published before it published something else, at the
+// same socket: it does not get that either.
 func TestForkThenRepublish(t *testing.T) {
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	p.Begin(0) // the slot of the thread that forks

@@ -14,8 +14,8 @@ import (
 
 // HostID is the machine-id of the host: that of the process with pid 1 under procRoot, which is the
 // host's also when we run in a container with the host's pid namespace. Our own, which an image may
-// have brought with it, counts only when that process's files are not for us to see. It is empty when
-// there is none: the protocol allows that.
+// have brought with it, counts only when that process's files are not for us to see. It is empty
+// when there is none: the protocol allows that.
 func HostID(procRoot string) string {
 	root, err := os.Open(filepath.Join(procRoot, "1/root"))
 	if err != nil {

@@ -60,9 +60,9 @@ func inContainer(t *testing.T, id string, chroot bool, f func(procRoot string)) 
 
 const imageID = "ffeeddccbbaa99887766554433221100"
 
-// Whatever is at /etc/machine-id where we are, as an image brings it, that of the host's first process
-// counts. (Here it is another process that stands for it: who may look at the first is not for a test to
-// say.)
+// Whatever is at /etc/machine-id where we are, as an image brings it, that of the host's first
+// process counts. (Here it is another process that stands for it: who may look at the first is not
+// for a test to say.)
 func TestHostIDInContainer(t *testing.T) {
 	const hostID = "00112233445566778899aabbccddeeff"
 	first := firstProcess(t, hostID)

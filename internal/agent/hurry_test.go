@@ -9,8 +9,8 @@ import (
 	"correlator/messaging"
 )
 
-// Whoever is in a hurry does not wait for a process that reads nothing, however long the samples-delay is; what
-// is dropped is counted.
+// Whoever is in a hurry does not wait for a process that reads nothing, however long the
+// samples-delay is; what is dropped is counted.
 func TestHurry(t *testing.T) {
 	deaf := demo.Start(t, demo.Options{Manual: true, Idle: 1, NeverRead: true})
 	r := run(t, func(c *Config) { c.SamplesDelay = time.Minute }) // twice the deadline

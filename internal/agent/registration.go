@@ -16,8 +16,8 @@ import (
 	"correlator/profile"
 )
 
-// registration is what is done with one process: it is registered with, and sent samples. Its methods are
-// called on the process's goroutine; other goroutines use the sender, and post.
+// registration is what is done with one process: it is registered with, and sent samples. Its
+// methods are called on the process's goroutine; other goroutines use the sender, and post.
 type registration struct {
 	agent   *Agent
 	process *lifecycle.Process
@@ -103,8 +103,8 @@ func (r *registration) Probed(error) {
 	}
 }
 
-// checkLate counts when a process let samples become late by leaving no room for them, and logs it the
-// first time.
+// checkLate counts when a process let samples become late by leaving no room for them, and logs it
+// the first time.
 func (r *registration) checkLate() {
 	stats := r.sender.Stats()
 	late := stats.Dropped[messaging.ReasonLate] - stats.Lost
@@ -118,8 +118,8 @@ func (r *registration) checkLate() {
 	}
 }
 
-// Sink returns the sink of a program. What the process publishes was read before the program is sampled,
-// so it is of the same or, if it was just replaced, of one of which no sample comes.
+// Sink returns the sink of a program. What the process publishes was read before the program is
+// sampled, so it is of the same or, if it was just replaced, of one of which no sample comes.
 func (r *registration) Sink(bpf.ExecID) sampling.Sink {
 	if r.agent.exporter == nil {
 		return &program{registration: r}
@@ -136,8 +136,8 @@ func (r *registration) Sink(bpf.ExecID) sampling.Sink {
 	return &program{registration: r, resource: &resource}
 }
 
-// Close ends the registration, on shutdown after what is queued was sent, as far as the samples-delay
-// allows.
+// Close ends the registration, on shutdown after what is queued was sent, as far as the
+// samples-delay allows.
 func (r *registration) Close(shutdown bool) {
 	if shutdown {
 		ctx, cancel := context.WithTimeout(r.agent.drainCtx, r.agent.config.SamplesDelay)

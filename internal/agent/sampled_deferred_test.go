@@ -12,8 +12,8 @@ import (
 )
 
 // A slot that is not resident when a sample is taken is read by the agent: then the sample comes to
-// its transaction like the others, or it has an outcome of its own. A sample of a gap comes to none,
-// also when the slot is read in the transaction after.
+// its transaction like the others, or it has an outcome of its own. A sample of a gap comes to
+// none, also when the slot is read in the transaction after.
 func TestSampledSlotsNotResident(t *testing.T) {
 	const phase = 4 * process.MaxContextAge // there is time to page out what was written, and little more
 	for _, flavor := range []demo.Flavor{demo.Glibc, demo.GlibcDynamic, demo.Musl} {
@@ -21,9 +21,9 @@ func TestSampledSlotsNotResident(t *testing.T) {
 			p := demo.Start(t, demo.Options{Flavor: flavor, Busy: 1, PageOut: true, Transaction: phase, Gap: phase})
 			r := run(t, atRate(997))
 			outcomes := &r.Counters().Sampling.Outcomes
-			// What the kernel could not read is all that is handed over without a trace. Some of it has arrived when
-			// there was more of it a second ago than has ended otherwise by now: how much is too old before the agent
-			// has read it is up to the machine.
+			// What the kernel could not read is all that is handed over without a trace. Some of it
+			// has arrived when there was more of it a second ago than has ended otherwise by now:
+			// how much is too old before the agent has read it is up to the machine.
 			testenv.Poll(t, deadline, "slots read by the agent, with a trace and without", func() bool {
 				otherwise := outcomes.Sum() - outcomes[process.OutcomeCorrelated].Load()
 				return outcomes[process.OutcomeNoTrace].Load() > 0 && r.kernel(bpf.Unreadable) > otherwise && p.Report().Samples > 100

@@ -64,8 +64,8 @@ func TestSampledIDsAreStable(t *testing.T) {
 	}
 }
 
-// Code of a library that was loaded after the process was looked at is told of as the library's from
-// the first sample on.
+// Code of a library that was loaded after the process was looked at is told of as the library's
+// from the first sample on.
 func TestSampledLibraryLoadedLater(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 2, Gap: -1})
 	r := run(t, atRate(997))

@@ -9,8 +9,8 @@ import (
 	"correlator/profile"
 )
 
-// The threads of a real JVM: what Java code burns in a transaction comes to that transaction, however
-// the variable was placed, and whether or not the stacks of that code can be walked.
+// The threads of a real JVM: what Java code burns in a transaction comes to that transaction,
+// however the variable was placed, and whether or not the stacks of that code can be walked.
 func TestSampledJVM(t *testing.T) {
 	dynamic := demo.Placement{Env: []string{"GLIBC_TUNABLES=glibc.rtld.optional_static_tls=0"}}
 	for name, o := range map[string]demo.JVMOptions{
@@ -51,9 +51,9 @@ func TestSampledJVM(t *testing.T) {
 	}
 }
 
-// javaStacks checks what the frames of a JVM's stacks are. The code of the loop that burns CPU is made
-// at run time and lies in no file; with frame pointers it leads back to the JVM itself, and from there
-// to where the thread began.
+// javaStacks checks what the frames of a JVM's stacks are. The code of the loop that burns CPU is
+// made at run time and lies in no file; with frame pointers it leads back to the JVM itself, and
+// from there to where the thread began.
 func (r *running) javaStacks(p *demo.Process, report demo.Report, framePointers bool) {
 	r.t.Helper()
 	stacks := r.stacks(report)
@@ -78,8 +78,8 @@ func (r *running) javaStacks(p *demo.Process, report demo.Report, framePointers 
 	if framePointers && rooted < samples*9/10 {
 		r.t.Errorf("of %d samples, %d have a stack that reaches the thread's beginning", samples, rooted)
 	}
-	// The loop has some addresses, and the compiler makes it anew some times: that many stacks there are,
-	// however many samples are taken.
+	// The loop has some addresses, and the compiler makes it anew some times: that many stacks
+	// there are, however many samples are taken.
 	if framePointers && uint64(len(stacks)) > samples/10 {
 		r.t.Errorf("%d samples have %d different stacks", samples, len(stacks))
 	}

@@ -16,8 +16,8 @@ import (
 // samples so rarely that there is something to wait whenever sampling ends.
 func patient(c *Config) { c.SamplesDelay, c.ReportInterval = 30*time.Second, 400*time.Millisecond }
 
-// Sampling begins when a process has published and ends when it has withdrawn, and of what was taken
-// in between nothing is lost: what waits without a socket goes to the next one.
+// Sampling begins when a process has published and ends when it has withdrawn, and of what was
+// taken in between nothing is lost: what waits without a socket goes to the next one.
 func TestSampledStorageComesAndGoes(t *testing.T) {
 	p := demo.Start(t, demo.Options{Hold: true, Busy: 2, Gap: -1})
 	r := run(t, atRate(997), patient)
@@ -78,8 +78,8 @@ func TestSampledLibraryReloaded(t *testing.T) {
 	r.sampledAdded()
 }
 
-// What a process is after an exec is not sampled by the rule of what it was before. When it takes part
-// again it is sampled again, by a rule of its own.
+// What a process is after an exec is not sampled by the rule of what it was before. When it takes
+// part again it is sampled again, by a rule of its own.
 func TestSampledExec(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 2, Gap: -1})
 	r := run(t, atRate(997), sweepOnce)
@@ -108,8 +108,8 @@ func TestSampledExec(t *testing.T) {
 	r.sampledAdded()
 }
 
-// harmless checks that a process was told nothing wrong since an exec. It may have been told of traces
-// that the program before had, which it does not know.
+// harmless checks that a process was told nothing wrong since an exec. It may have been told of
+// traces that the program before had, which it does not know.
 func harmless(t *testing.T, report demo.Report) {
 	t.Helper()
 	if report.Torn != 0 || report.Malformed != 0 {
@@ -117,8 +117,8 @@ func harmless(t *testing.T, report demo.Report) {
 	}
 }
 
-// Processes that end at any moment, with samples at all stages of their way, disturb nobody, and each
-// sample is accounted for.
+// Processes that end at any moment, with samples at all stages of their way, disturb nobody, and
+// each sample is accounted for.
 func TestSampledDeath(t *testing.T) {
 	neighbour := demo.Start(t, demo.Options{Busy: 1, Transaction: 200 * time.Millisecond})
 	r := run(t, atRate(997))
@@ -146,8 +146,8 @@ func TestSampledDeath(t *testing.T) {
 	r.sampledAdded()
 }
 
-// An end in full flight: what was taken until then is counted, and what can be is sent, whether it was
-// in the kernel's tables or on its way through the ring buffer.
+// An end in full flight: what was taken until then is counted, and what can be is sent, whether it
+// was in the kernel's tables or on its way through the ring buffer.
 func TestSampledShutdown(t *testing.T) {
 	for _, o := range []demo.Options{
 		{Busy: 2, Transaction: 20 * time.Millisecond},

@@ -19,8 +19,8 @@ func atRate(perSecond int) func(*Config) {
 	return func(c *Config) { c.SamplesPerSecond, c.ReportInterval = perSecond, 100*time.Millisecond }
 }
 
-// sampledAdded checks, after the end, that every sample that was taken ended as exactly one thing, and
-// that every one that the kernel handed over did so again.
+// sampledAdded checks, after the end, that every sample that was taken ended as exactly one thing,
+// and that every one that the kernel handed over did so again.
 func (r *running) sampledAdded() {
 	r.t.Helper()
 	c := r.Counters()
@@ -167,9 +167,9 @@ func (r *running) notSampled() {
 }
 
 // samplesAreCPU checks that a process got as many samples as its transactions burnt CPU from a time
-// on, CLOCK_MONOTONIC in ns. It must have burnt none since the agent's end. The samples of each CPU come at even intervals, so their number is
-// closer to the truth than that of as many independent ones; 5 times the deviation of the latter is
-// never exceeded by chance.
+// on, CLOCK_MONOTONIC in ns. It must have burnt none since the agent's end. The samples of each CPU
+// come at even intervals, so their number is closer to the truth than that of as many independent
+// ones; 5 times the deviation of the latter is never exceeded by chance.
 func (r *running) samplesAreCPU(report demo.Report, fromNs uint64) {
 	r.t.Helper()
 	var cpu time.Duration

@@ -6,7 +6,8 @@ import (
 	"correlator/profile"
 )
 
-// program is the sink of a program's samples: they go to the sender of its process, and to the exporter.
+// program is the sink of a program's samples: they go to the sender of its process, and to the
+// exporter.
 type program struct {
 	*registration
 	resource *profile.Resource // nil: its samples are not exported

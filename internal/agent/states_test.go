@@ -13,8 +13,8 @@ import (
 	"correlator/internal/testenv"
 )
 
-// One file that is mapped twice has two storage pointers, and two variables in each thread. The pair
-// that publishes is the one that counts.
+// One file that is mapped twice has two storage pointers, and two variables in each thread. The
+// pair that publishes is the one that counts.
 func TestLibraryMappedTwice(t *testing.T) {
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	r := run(t)
@@ -60,7 +60,8 @@ func TestOwnPIDNamespace(t *testing.T) {
 	r.gone(p)
 }
 
-// A child that lives on alone is in nobody's way: its parent's successor at the same path is served.
+// A child that lives on alone is in nobody's way: its parent's successor at the same path is
+// served.
 func TestForkOutlivesItsParent(t *testing.T) {
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	r := run(t)

@@ -56,9 +56,9 @@ func newLatency(t messaging.Timing) Latency {
 	return Latency{P50: Seconds(t.Quantile(0.5)), P99: Seconds(t.Quantile(0.99)), Max: Seconds(t.Quantile(1))}
 }
 
-// ProcessStatus is one process that takes part, or would but for the filter. Samples are those that the
-// kernel took of threads with a trace (or could not find out whether they have one), and those that were
-// fed.
+// ProcessStatus is one process that takes part, or would but for the filter. Samples are those that
+// the kernel took of threads with a trace (or could not find out whether they have one), and those
+// that were fed.
 //
 //	Samples = Sent + Queued + WithoutTrace + Late + the sum of Dropped
 type ProcessStatus struct {
@@ -70,8 +70,8 @@ type ProcessStatus struct {
 	Queued       uint64 `json:"queued"`
 	WithoutTrace uint64 `json:"without_trace"` // read later, there was no trace, or one that is not sampled
 	Late         uint64 `json:"late"`          // could not be sent within the samples-delay
-	// Dropped has the other reasons: those of messaging, and the process.Outcomes of samples that were not
-	// queued.
+	// Dropped has the other reasons: those of messaging, and the process.Outcomes of samples that
+	// were not queued.
 	Dropped map[string]uint64 `json:"dropped"`
 
 	LastError *ProcessError `json:"last_error,omitempty"` // also when it has passed
@@ -126,7 +126,8 @@ func (r *registration) status() (status ProcessStatus, ok bool) {
 	return status, status.State != ""
 }
 
-// known is what is known of the process and its sender. The state is empty when the process takes no part.
+// known is what is known of the process and its sender. The state is empty when the process takes
+// no part.
 func (r *registration) known() (lifecycle.Status, messaging.Stats) {
 	known, stats := r.process.Status(), r.sender.Stats()
 	if known.View.State == process.StateRegistered && !stats.Registered {

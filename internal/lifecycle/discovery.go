@@ -21,17 +21,18 @@ const (
 	// blindInterval is the longest time between two sweeps while there are no live events.
 	blindInterval = 5 * time.Second
 
-	// A sweep that is requested because events were lost comes not before minSweepPause after the last,
-	// nor before sweepShare times as long as that took: then sweeping takes a tenth of a CPU, however
-	// many are lost.
+	// A sweep that is requested because events were lost comes not before minSweepPause after the
+	// last, nor before sweepShare times as long as that took: then sweeping takes a tenth of a CPU,
+	// however many are lost.
 	minSweepPause = time.Second
 	sweepShare    = 10
 
-	// Every fullSweep'th sweep probes all processes, while live events report the changes of those that
-	// are known already.
+	// Every fullSweep'th sweep probes all processes, while live events report the changes of those
+	// that are known already.
 	fullSweep = 10
 
-	// maintainInterval is how often hanging processes are logged, and CPUs that come and go followed.
+	// maintainInterval is how often hanging processes are logged, and CPUs that come and go
+	// followed.
 	maintainInterval = time.Second
 
 	// maxDenied is how many processes are remembered that were logged as denied.
@@ -120,8 +121,8 @@ func (m *Manager) sweepInterval(live bool) time.Duration {
 	return m.SweepInterval
 }
 
-// requestFullSweep requests a sweep of all processes: something has happened that was not probed. It may
-// be called by any goroutine.
+// requestFullSweep requests a sweep of all processes: something has happened that was not probed.
+// It may be called by any goroutine.
 func (m *Manager) requestFullSweep() {
 	m.discovery.lost.Store(true)
 	select {
@@ -130,9 +131,9 @@ func (m *Manager) requestFullSweep() {
 	}
 }
 
-// sweep probes all processes once: those that are new get their goroutine, the others are given what they
-// map now, and probe themselves. While live events report everything, the mappings of known processes are
-// read only now and then.
+// sweep probes all processes once: those that are new get their goroutine, the others are given
+// what they map now, and probe themselves. While live events report everything, the mappings of
+// known processes are read only now and then.
 func (m *Manager) sweep(ctx context.Context) {
 	full := m.discovery.turn%fullSweep == 0
 	m.discovery.turn++
@@ -171,7 +172,8 @@ func (m *Manager) sweep(ctx context.Context) {
 	m.client.Swept(err)
 }
 
-// scan calls found with the processes that map the library and are not skipped, or with the only one.
+// scan calls found with the processes that map the library and are not skipped, or with the only
+// one.
 func (m *Manager) scan(skip func(pid int) bool, found func(procscan.Found)) error {
 	if m.PID != 0 {
 		only, err := m.discovery.scanner.Process(m.PID)
@@ -219,8 +221,8 @@ func (m *Manager) probe(pid int) {
 	}
 }
 
-// take begins the life of a process. One that is known already is given what it maps, and returned, to be
-// notified.
+// take begins the life of a process. One that is known already is given what it maps, and returned,
+// to be notified.
 func (m *Manager) take(found procscan.Found) *Process {
 	m.discovery.admission.Lock()
 	defer m.discovery.admission.Unlock()
@@ -251,8 +253,8 @@ func (m *Manager) take(found procscan.Found) *Process {
 	return nil
 }
 
-// reportTruncated counts a process, and logs it, that maps more libraries than are used: if the agent in
-// it uses one of the others, it is not found.
+// reportTruncated counts a process, and logs it, that maps more libraries than are used: if the
+// agent in it uses one of the others, it is not found.
 func (p *Process) reportTruncated(found procscan.Found) {
 	if found.Truncated && !p.truncated {
 		p.truncated = true

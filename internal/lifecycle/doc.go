@@ -9,12 +9,13 @@
 // What is done with an attached process is the Client's: it returns a Handler for each. The Manager
 // knows neither APM agents nor recordings.
 //
-// discovery.go, events.go and probe_queue.go find processes; process.go is the life of one, retry.go
-// when it is probed again. A process that is well has no timer: the memory poller reads its memory
-// together with that of the others, and marks it dirty when something has changed.
+// discovery.go, events.go and probe_queue.go find processes; process.go is the life of one,
+// retry.go when it is probed again. A process that is well has no timer: the memory poller reads
+// its memory together with that of the others, and marks it dirty when something has changed.
 //
 // Every process has a goroutine of its own, and what touches the process happens on it: opening its
-// files, reading its memory, and all methods of its Handler. A process can make each of these block (a
-// file system that never answers, memory that is never paged in), and then it blocks itself alone.
-// Sweeps, which read what each process maps, and the memory poller leave one behind that blocks them.
+// files, reading its memory, and all methods of its Handler. A process can make each of these block
+// (a file system that never answers, memory that is never paged in), and then it blocks itself
+// alone. Sweeps, which read what each process maps, and the memory poller leave one behind that
+// blocks them.
 package lifecycle

@@ -12,7 +12,8 @@ type liveEvents struct {
 	ended   chan error // has why there are no more, once
 }
 
-// listen begins to handle live events. It returns nil when the kernel, or our rights, do not allow it.
+// listen begins to handle live events. It returns nil when the kernel, or our rights, do not allow
+// it.
 func (m *Manager) listen() *liveEvents {
 	watcher, err := m.discovery.open()
 	if err != nil {

@@ -50,8 +50,8 @@ func TestLive(t *testing.T) {
 	}
 }
 
-// Without live events there are sweeps, which is logged once; when there are events again, that is logged
-// too.
+// Without live events there are sweeps, which is logged once; when there are events again, that is
+// logged too.
 func TestLiveEventsRefused(t *testing.T) {
 	var refuse atomic.Bool
 	refuse.Store(true)
@@ -102,7 +102,8 @@ func TestLiveEventsLost(t *testing.T) {
 	r.attached(demo.Start(t, demo.Options{Manual: true, Idle: 1}), 1)
 }
 
-// What happens to a known process while there are no events is found by the sweep when there are again.
+// What happens to a known process while there are no events is found by the sweep when there are
+// again.
 func TestLiveEventsAgain(t *testing.T) {
 	var watcher *watch.EventWatcher
 	var meanwhile func()

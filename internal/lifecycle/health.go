@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// stuckAfter is how long a loop that iterates at least once a second may take before the Manager counts
-// as not healthy. Only a fault of ours, or a machine that has stopped, makes one take a tenth of that.
+// stuckAfter is how long a loop that iterates at least once a second may take before the Manager
+// counts as not healthy. Only a fault of ours, or a machine that has stopped, makes one take a
+// tenth of that.
 const stuckAfter = 30 * time.Second
 
 // heartbeat is when a loop iterated last.
@@ -27,8 +28,8 @@ func (h *heartbeat) last() time.Time {
 	return h.began.Add(time.Duration(after))
 }
 
-// overdue returns an error when a loop that iterated last at a time has not done so for too long; it may
-// not have begun.
+// overdue returns an error when a loop that iterated last at a time has not done so for too long;
+// it may not have begun.
 func overdue(what string, last time.Time, limit time.Duration) error {
 	if since := time.Since(last); !last.IsZero() && since > limit {
 		return fmt.Errorf("%s has not gone on for %v", what, since.Round(time.Second))
@@ -36,9 +37,9 @@ func overdue(what string, last time.Time, limit time.Duration) error {
 	return nil
 }
 
-// Health returns why the Manager should be started again: a loop of its own has stopped. Processes that
-// cannot be served are no reason. It may block when everything else does, which a caller may take for an
-// answer. drainInterval is that of Options.Sampling.
+// Health returns why the Manager should be started again: a loop of its own has stopped. Processes
+// that cannot be served are no reason. It may block when everything else does, which a caller may
+// take for an answer. drainInterval is that of Options.Sampling.
 func (m *Manager) Health(drainInterval time.Duration) error {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

@@ -38,35 +38,38 @@ type Options struct {
 // A Client is what processes are taken for: registering with APM agents, or recording. Its methods
 // must not block.
 type Client interface {
-	// NewHandler returns the Handler of a process that was found, which the Manager closes. With an error
-	// the process is refused.
+	// NewHandler returns the Handler of a process that was found, which the Manager closes. With an
+	// error the process is refused.
 	NewHandler(p *Process) (Handler, error)
-	// Refused is called each time that a process is found and not taken for a reason of our own: an error
-	// of NewHandler, or want of descriptors. The next sweep finds it again.
+	// Refused is called each time that a process is found and not taken for a reason of our own: an
+	// error of NewHandler, or want of descriptors. The next sweep finds it again.
 	Refused(id procscan.ProcessID, err error)
 	// Swept is called after each sweep. An error says why it ended early.
 	Swept(err error)
 }
 
-// A Handler is what is done with one process. Its methods are called on the process's goroutine, and may
-// block as long as the process makes them.
+// A Handler is what is done with one process. Its methods are called on the process's goroutine,
+// and may block as long as the process makes them.
 type Handler interface {
-	// Attach is called when the process publishes something that is its own, after each change. With an
-	// error the process stays a candidate; Attach is called again later.
+	// Attach is called when the process publishes something that is its own, after each change.
+	// With an error the process stays a candidate; Attach is called again later.
 	Attach() error
-	// Valid reports whether what Attach did still fits. It is called at probes that find nothing changed.
+	// Valid reports whether what Attach did still fits. It is called at probes that find nothing
+	// changed.
 	Valid() bool
 	// Detach undoes Attach.
 	Detach()
-	// Down has an error when the process has ended what Attach began: it is detached, and probed again.
+	// Down has an error when the process has ended what Attach began: it is detached, and probed
+	// again.
 	Down() <-chan error
 	// Sink returns the sink of a program that is about to be sampled.
 	Sink(program bpf.ExecID) sampling.Sink
-	// Probed is called after each probe with its error, or that which keeps an attached process from being
-	// sampled.
+	// Probed is called after each probe with its error, or that which keeps an attached process
+	// from being sampled.
 	Probed(err error)
-	// Close is called at the end, detached, when all samples have come: that of the process, or on shutdown
-	// that of the Manager. Functions that were posted and have not run are called after it.
+	// Close is called at the end, detached, when all samples have come: that of the process, or on
+	// shutdown that of the Manager. Functions that were posted and have not run are called after
+	// it.
 	Close(shutdown bool)
 }
 
@@ -93,8 +96,8 @@ type Manager struct {
 	running   sync.WaitGroup
 }
 
-// Open opens what the Manager needs; the caller must call Run and Shutdown, or Close. Without an error
-// the Manager owns Options.Sampling.
+// Open opens what the Manager needs; the caller must call Run and Shutdown, or Close. Without an
+// error the Manager owns Options.Sampling.
 func Open(options Options, client Client) (*Manager, error) {
 	m := &Manager{
 		Options: options, client: client, log: options.Log, counters: options.Counters,
@@ -130,7 +133,8 @@ func (m *Manager) Close() error {
 }
 
 // Run finds and samples processes until ctx ends. When it returns, all samples have been handed to
-// sinks, or wait for the goroutine of their process; processes go on until Shutdown. It is called once.
+// sinks, or wait for the goroutine of their process; processes go on until Shutdown. It is called
+// once.
 func (m *Manager) Run(ctx context.Context) {
 	go func() {
 		defer close(m.discovered)
@@ -188,6 +192,6 @@ func (m *Manager) remove(p *Process) {
 	}
 }
 
-// uptime is in ns of the monotonic clock: times that are compared are kept so, whatever happens to the
-// time of day.
+// uptime is in ns of the monotonic clock: times that are compared are kept so, whatever happens to
+// the time of day.
 func (m *Manager) uptime() int64 { return int64(time.Since(m.started)) }

@@ -7,7 +7,8 @@ import (
 	"correlator/procscan"
 )
 
-// latestMappings holds what was last found that a process maps, until the process's goroutine takes it.
+// latestMappings holds what was last found that a process maps, until the process's goroutine takes
+// it.
 type latestMappings struct {
 	mu     sync.Mutex
 	newest procscan.Found // no libraries: there is nothing to take

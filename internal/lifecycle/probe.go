@@ -119,9 +119,9 @@ func (p *Process) attach() error {
 	return nil
 }
 
-// startSampling makes the rule, if that is still to be done, and has the process sampled by it. Without
-// one the process is attached all the same: the loader may bind the variable only when the agent first
-// uses it.
+// startSampling makes the rule, if that is still to be done, and has the process sampled by it.
+// Without one the process is attached all the same: the loader may bind the variable only when the
+// agent first uses it.
 func (p *Process) startSampling() {
 	p.unsampled = p.sampler.Start()
 	if err := p.unsampled; err != nil && !errors.Is(err, tlsdesc.ErrUnresolved) && !process.IsGone(err) {

@@ -6,21 +6,22 @@ import (
 )
 
 const (
-	// maxProbes is how many processes are probed at the same time because of live events. Each can make its
-	// probe hang; when all do, sweeps go on.
+	// maxProbes is how many processes are probed at the same time because of live events. Each can
+	// make its probe hang; when all do, sweeps go on.
 	maxProbes = 64
 	// maxPendingProbes is how many wait for that, each with a goroutine.
 	maxPendingProbes = 4096
 
-	// A process is left alone after a probe for probePause, and for probeShare times as long as the probe
-	// took, whatever events report of it meanwhile: one that maps its library in a loop costs 5 % of a CPU,
-	// or more only if one probe takes longer than 50 ms: the pause is a second at most.
+	// A process is left alone after a probe for probePause, and for probeShare times as long as the
+	// probe took, whatever events report of it meanwhile: one that maps its library in a loop costs
+	// 5 % of a CPU, or more only if one probe takes longer than 50 ms: the pause is a second at
+	// most.
 	probePause = 20 * time.Millisecond
 	probeShare = 20
 )
 
-// probeQueue runs the probes of single processes that live events ask for: at most one at a time of each,
-// and one after the last event.
+// probeQueue runs the probes of single processes that live events ask for: at most one at a time of
+// each, and one after the last event.
 type probeQueue struct {
 	slots   chan struct{} // has a token for each probe that is under way
 	running sync.WaitGroup

@@ -7,8 +7,8 @@ import (
 	"correlator/internal/testenv"
 )
 
-// However often a probe of a process is requested, there is one at a time, and one after the last request.
-// Probes that hang hold up a number of others, but not those who request.
+// However often a probe of a process is requested, there is one at a time, and one after the last
+// request. Probes that hang hold up a number of others, but not those who request.
 func TestProbeQueue(t *testing.T) {
 	l := newProbeQueue()
 	let := make(chan struct{})

@@ -26,8 +26,8 @@ const (
 	maxPosted = 16
 )
 
-// Process is the life of one process that maps the library. Everything that touches the process happens
-// on the goroutine of run.
+// Process is the life of one process that maps the library. Everything that touches the process
+// happens on the goroutine of run.
 type Process struct {
 	manager *Manager
 	id      procscan.ProcessID
@@ -120,20 +120,23 @@ func (p *Process) Log() *zap.Logger { return p.log }
 // Target returns the process as it was probed. It is the goroutine's.
 func (p *Process) Target() *process.Target { return p.target }
 
-// KeepTarget leaves the target to the Handler, which calls this in its Close and must then close it.
+// KeepTarget leaves the target to the Handler, which calls this in its Close and must then close
+// it.
 func (p *Process) KeepTarget() *process.Target {
 	p.kept = true
 	return p.target
 }
 
-// IsSampled reports whether samples of the process are taken now. It may be called by any goroutine.
+// IsSampled reports whether samples of the process are taken now. It may be called by any
+// goroutine.
 func (p *Process) IsSampled() bool { return p.sampler.IsRunning() }
 
-// MarkActive has the process's memory read more often for a while. It may be called by any goroutine.
+// MarkActive has the process's memory read more often for a while. It may be called by any
+// goroutine.
 func (p *Process) MarkActive() { p.poll.Active.Store(true) }
 
-// Post has a function called on the process's goroutine. It returns false when too many wait for that,
-// and may be called by any goroutine until Handler.Close returns.
+// Post has a function called on the process's goroutine. It returns false when too many wait for
+// that, and may be called by any goroutine until Handler.Close returns.
 func (p *Process) Post(do func()) bool {
 	select {
 	case p.posted <- do:
@@ -149,8 +152,8 @@ func (p *Process) MarkDirty() {
 	p.notify()
 }
 
-// notify has the process take what was found mapped, and be probed, unless a retry is due at a time of
-// its own and nothing new is mapped. It may be called by any goroutine.
+// notify has the process take what was found mapped, and be probed, unless a retry is due at a time
+// of its own and nothing new is mapped. It may be called by any goroutine.
 func (p *Process) notify() {
 	select {
 	case p.dirty <- struct{}{}:
@@ -170,8 +173,8 @@ func (p *Process) run(serving context.Context) {
 	p.end(serving, errors.Is(err, errShutdown))
 }
 
-// await does what others ask for until it is time to probe the process again, or something happened. It
-// returns how that went.
+// await does what others ask for until it is time to probe the process again, or something
+// happened. It returns how that went.
 func (p *Process) await(serving context.Context, due <-chan time.Time) error {
 	for {
 		select {

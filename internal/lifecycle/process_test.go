@@ -21,8 +21,8 @@ import (
 	"correlator/procscan/watch"
 )
 
-// A number that is given to another process means that process from then on, and what a sweep found of the
-// former comes to nothing.
+// A number that is given to another process means that process from then on, and what a sweep found
+// of the former comes to nothing.
 func TestReusedPID(t *testing.T) {
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	r := run(t, sweepOnce)
@@ -86,8 +86,8 @@ func TestDown(t *testing.T) {
 	}
 }
 
-// Functions that are posted are called on the process's goroutine, a few may wait, and at the end all were
-// called.
+// Functions that are posted are called on the process's goroutine, a few may wait, and at the end
+// all were called.
 func TestPost(t *testing.T) {
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	r := run(t)
@@ -142,8 +142,8 @@ func TestHangingHoldsLittle(t *testing.T) {
 	r.gone(p)
 }
 
-// A program may be executed again and look the same from outside: everything at the same addresses, the
-// same socket. Its samples show it, where no live event does.
+// A program may be executed again and look the same from outside: everything at the same addresses,
+// the same socket. Its samples show it, where no live event does.
 func TestExecUnseen(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 2, Gap: -1, Placement: demo.Placement{FixedLayout: true}})
 	r := runPrepared(t, func(m *Manager) {

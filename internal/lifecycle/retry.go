@@ -11,30 +11,30 @@ import (
 // This file is when a process is probed again.
 
 const (
-	// recheckInterval is how often a process is probed that the memory poller does not poll, and the most
-	// often that its libraries are checked to be mapped still.
+	// recheckInterval is how often a process is probed that the memory poller does not poll, and
+	// the most often that its libraries are checked to be mapped still.
 	recheckInterval = time.Second
 
-	// trustInterval is how often that is checked of a process that is attached, while live events and the
-	// memory poller would report a change.
+	// trustInterval is how often that is checked of a process that is attached, while live events
+	// and the memory poller would report a change.
 	trustInterval = 5 * time.Minute
 
 	// After an error a process is tried again at intervals that double between these.
 	retryMin = 100 * time.Millisecond
 	retryMax = 30 * time.Second
 
-	// A process is attached to at most attachBurst times at once, and once a second in the long run:
-	// restarts of its agent are served at once, and one that publishes something new all the time costs no
-	// more than that.
+	// A process is attached to at most attachBurst times at once, and once a second in the long
+	// run: restarts of its agent are served at once, and one that publishes something new all the
+	// time costs no more than that.
 	attachBurst    = 5
 	attachInterval = time.Second
 )
 
-// nextRetry stores how the last probe ended, and returns when to probe next if nothing happens before; 0
-// is when requested: by the memory poller, a live event, the next sweep.
+// nextRetry stores how the last probe ended, and returns when to probe next if nothing happens
+// before; 0 is when requested: by the memory poller, a live event, the next sweep.
 //
-// A process that has all but used up how often it is attached to in a row is probed no more often than it
-// could be attached to in the long run, whatever it does in between.
+// A process that has all but used up how often it is attached to in a row is probed no more often
+// than it could be attached to in the long run, whatever it does in between.
 func (p *Process) nextRetry(err error) time.Duration {
 	state := p.setState(err)
 	if state == process.StateFiltered {
@@ -67,8 +67,8 @@ func (p *Process) nextRetry(err error) time.Duration {
 	return retry
 }
 
-// startPolling has the memory poller watch what the process publishes, or whether it does. One whose
-// loader has still to bind the variable is polled like a candidate.
+// startPolling has the memory poller watch what the process publishes, or whether it does. One
+// whose loader has still to bind the variable is polled like a candidate.
 func (p *Process) startPolling() bool {
 	candidate := p.born
 	_, err := p.target.Rule()
@@ -78,7 +78,8 @@ func (p *Process) startPolling() bool {
 	return p.manager.poller.Start(p.poll, p.target.Words().Hold, candidate)
 }
 
-// couldBeSampled reports whether the process is attached and is not sampled for a reason that may pass.
+// couldBeSampled reports whether the process is attached and is not sampled for a reason that may
+// pass.
 func (p *Process) couldBeSampled() bool {
 	_, err := p.target.Rule()
 	return p.attached && err == nil && p.manager.Sampling != nil && !p.sampler.IsRunning()
@@ -111,8 +112,8 @@ func (t *retryTimer) stop() {
 	}
 }
 
-// tokenBucket limits how often something is done: attachBurst times at once, and once per attachInterval
-// in the long run.
+// tokenBucket limits how often something is done: attachBurst times at once, and once per
+// attachInterval in the long run.
 type tokenBucket struct {
 	spent int       // tokens that are out
 	since time.Time // when the last of them came back

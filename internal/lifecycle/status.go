@@ -89,8 +89,8 @@ func (p *Process) countError(reason process.Reason, message string) {
 }
 
 // reportFiltered counts a process, and logs it, when the filter first leaves it out: at once by its
-// container, and then nothing of the process is opened, or by what it publishes, and then that is probed
-// again like that of a process that is served.
+// container, and then nothing of the process is opened, or by what it publishes, and then that is
+// probed again like that of a process that is served.
 func (p *Process) reportFiltered(why error) {
 	if p.filtered {
 		return

@@ -177,8 +177,8 @@ func (r *running) handler(p *demo.Process) *recorder {
 	return r.handlers[p.PID]
 }
 
-// attached waits until a process was attached to so many times, also after it was gone, and returns what
-// it published then.
+// attached waits until a process was attached to so many times, also after it was gone, and returns
+// what it published then.
 func (r *running) attached(p *demo.Process, times int) memread.ProcessStorage {
 	r.t.Helper()
 	var h *recorder

@@ -1,5 +1,5 @@
-// Package mempoll reads words in the memory of many processes again and again, and reports those whose
-// words have changed.
+// Package mempoll reads words in the memory of many processes again and again, and reports those
+// whose words have changed.
 package mempoll
 
 import (
@@ -12,35 +12,35 @@ import (
 )
 
 const (
-	// A candidate's words are read in intervals of about 1/128 of its age: the read that finds the storage
-	// comes within 1 % of the time that the process took to publish it.
+	// A candidate's words are read in intervals of about 1/128 of its age: the read that finds the
+	// storage comes within 1 % of the time that the process took to publish it.
 	pollFraction = 128
 
-	// crowdInterval is what each candidate that is read often adds to the shortest interval. A read takes
-	// 1 to 2 µs, so together they take 4 % of a CPU at most, however many there are.
+	// crowdInterval is what each candidate that is read often adds to the shortest interval. A read
+	// takes 1 to 2 µs, so together they take 4 % of a CPU at most, however many there are.
 	crowdInterval = 50 * time.Microsecond
 	// crowded is the interval below which a candidate is one of them.
 	crowded = 100 * time.Millisecond
 
 	// pollTimeout is how long one read may take before another worker takes over, up to twice.
 	pollTimeout = 50 * time.Millisecond
-	// slowRead is what counts as hanging, too. Memory that was paged out to a slow disk takes longer, but
-	// not again and again.
+	// slowRead is what counts as hanging, too. Memory that was paged out to a slow disk takes
+	// longer, but not again and again.
 	slowRead = 20 * time.Millisecond
-	// maxHangs is how often a process may make a worker hang within hangTime. Then its own goroutine probes
-	// it for so long, once a second.
+	// maxHangs is how often a process may make a worker hang within hangTime. Then its own
+	// goroutine probes it for so long, once a second.
 	maxHangs = 3
 	hangTime = 10 * time.Minute
-	// pollShare bounds what one process takes of the worker's time: the next read comes after so many times
-	// what the last one took.
+	// pollShare bounds what one process takes of the worker's time: the next read comes after so
+	// many times what the last one took.
 	pollShare = 50
-	// maxAbandoned is how many reads may hang at the same time, each with a thread. When there are more,
-	// all processes are probed by their own goroutines, until one returns.
+	// maxAbandoned is how many reads may hang at the same time, each with a thread. When there are
+	// more, all processes are probed by their own goroutines, until one returns.
 	maxAbandoned = 256
 )
 
-// pollPeriods are the periods in which words are read. Those of one period are read together, and each
-// period's moments are also those of the shorter ones: to wake up costs more than to read.
+// pollPeriods are the periods in which words are read. Those of one period are read together, and
+// each period's moments are also those of the shorter ones: to wake up costs more than to read.
 var pollPeriods = [...]time.Duration{
 	1 * time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond,
 	10 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond,
@@ -48,9 +48,9 @@ var pollPeriods = [...]time.Duration{
 }
 
 const (
-	// candidatePeriod is the longest of a candidate, and that of an attached process until activeTime after
-	// it was attached or sampled. One that does nothing has nothing new to publish either: it is read in
-	// the longest of all.
+	// candidatePeriod is the longest of a candidate, and that of an attached process until
+	// activeTime after it was attached or sampled. One that does nothing has nothing new to publish
+	// either: it is read in the longest of all.
 	candidatePeriod = time.Second
 	activeTime      = 10 * time.Second
 )
@@ -58,8 +58,8 @@ const (
 // Poller reads words in the memory of many processes on one goroutine. A thousand timers of as many
 // goroutines would take ten times as long.
 //
-// A process can block its reader for as long as it likes. Then the goroutine is abandoned to it, and
-// another takes over.
+// A process can block its reader for as long as it likes. Then the goroutine is abandoned to it,
+// and another takes over.
 type Poller struct {
 	began   time.Time
 	wake    chan struct{}  // has a token when a shorter period has come into use
@@ -75,7 +75,8 @@ type Poller struct {
 	abandoned int    // reads that hang, or did and have not been noticed to be back
 }
 
-// A HoldFunc reports whether words in the memory of a process hold what they did (process.Words.Hold).
+// A HoldFunc reports whether words in the memory of a process hold what they did
+// (process.Words.Hold).
 type HoldFunc func(*process.WordReader, *memread.Process) bool
 
 // Entry is a process that a Poller reads; all fields but Active are the poller's.
@@ -137,15 +138,16 @@ func (m *Poller) notify() {
 	}
 }
 
-// Add adds a process, which is not polled yet. open opens its memory; changed is called when words have
-// changed. Every process must be dropped again.
+// Add adds a process, which is not polled yet. open opens its memory; changed is called when words
+// have changed. Every process must be dropped again.
 func (m *Poller) Add(open func() *memread.Process, changed func()) *Entry {
 	return &Entry{open: open, changed: changed, memory: open(), period: -1}
 }
 
-// Start has the words read until they change, which is reported once: of a candidate (since is when it
-// became one) often at first, and seldom when it waits for long; of others as seldom as that. It returns
-// false when the process, or many others, make workers hang: then its words must be read otherwise.
+// Start has the words read until they change, which is reported once: of a candidate (since is when
+// it became one) often at first, and seldom when it waits for long; of others as seldom as that. It
+// returns false when the process, or many others, make workers hang: then its words must be read
+// otherwise.
 func (m *Poller) Start(p *Entry, hold HoldFunc, since time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -71,8 +71,8 @@ func readsOf(l *Poller) uint64 {
 	return l.reads
 }
 
-// Publishing, withdrawing, publishing something else at the same place: each is told once, and nothing
-// when nothing happens.
+// Publishing, withdrawing, publishing something else at the same place: each is told once, and
+// nothing when nothing happens.
 func TestPollerReports(t *testing.T) {
 	testenv.NeedRoot(t)
 	l := New(new(atomic.Uint64))
@@ -130,8 +130,9 @@ func (p *slowProcess) wasTold(t *testing.T, what string) {
 	}
 }
 
-// A process that makes its reader wait holds up no other: the others are looked at, it is told to look at
-// itself, and left alone while it hangs and after some times. So is one that answers, but slowly.
+// A process that makes its reader wait holds up no other: the others are looked at, it is told to
+// look at itself, and left alone while it hangs and after some times. So is one that answers, but
+// slowly.
 func TestPollerHangs(t *testing.T) {
 	testenv.NeedRoot(t)
 	var hangs atomic.Uint64

@@ -80,8 +80,8 @@ func (w *worker) collect(last time.Duration) (now time.Duration, ok bool) {
 	}
 }
 
-// read reads the words of one process. It returns false when that took so long that another worker took
-// over.
+// read reads the words of one process. It returns false when that took so long that another worker
+// took over.
 func (w *worker) read(p *Entry) bool {
 	w.mu.Lock()
 	if p.period < 0 { // not polled any more
@@ -134,8 +134,8 @@ func (w *worker) read(p *Entry) bool {
 	return true
 }
 
-// onTimeout is called while processes are read. When the same read is still under way at the second time,
-// the goroutine is abandoned to it.
+// onTimeout is called while processes are read. When the same read is still under way at the second
+// time, the goroutine is abandoned to it.
 func (w *worker) onTimeout() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

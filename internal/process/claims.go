@@ -7,10 +7,11 @@ import (
 	"correlator/procscan"
 )
 
-// Claims records which process something belongs to that several show. One that was forked, and has not
-// executed another program, has a copy of all that its parent published: it is no agent of its own, and
-// what is sent to it, or of it, would be taken for the parent's. So both what is published and the socket
-// that it leads to belong to one process: the one that started first. The zero value is ready for use.
+// Claims records which process something belongs to that several show. One that was forked, and has
+// not executed another program, has a copy of all that its parent published: it is no agent of its
+// own, and what is sent to it, or of it, would be taken for the parent's. So both what is published
+// and the socket that it leads to belong to one process: the one that started first. The zero value
+// is ready for use.
 type Claims[K comparable] struct {
 	mu      sync.Mutex
 	holders map[K]Claimant
@@ -78,8 +79,9 @@ func NewOwnership(claims *Claims[Original], by Claimant) Ownership {
 	return Ownership{claims: claims, by: by}
 }
 
-// Of reports, after a probe that has found something changed or not, whether what is published is the
-// process's own. A copy stays one, also when the original has ended: the socket may be another's then.
+// Of reports, after a probe that has found something changed or not, whether what is published is
+// the process's own. A copy stays one, also when the original has ended: the socket may be
+// another's then.
 func (o *Ownership) Of(t *Target, changed bool) bool {
 	if !changed && o.claims.Holds(o.claimed, o.by) {
 		return true
@@ -105,11 +107,13 @@ func (o *Ownership) GiveUp() {
 	o.claimed = Original{}
 }
 
-// Forget is GiveUp for a process that runs another program: whether it had a copy does not matter any more.
+// Forget is GiveUp for a process that runs another program: whether it had a copy does not matter
+// any more.
 func (o *Ownership) Forget() {
 	o.GiveUp()
 	o.copied = Original{}
 }
 
-// ErrCopy: a process that was forked shows what its parent published. Its reason is ReasonSocketShared.
+// ErrCopy: a process that was forked shows what its parent published. Its reason is
+// ReasonSocketShared.
 var ErrCopy = errors.New("what is published is a copy of another process's")

@@ -51,7 +51,8 @@ func (r *ContextReader) FindThreads(threads *bpf.Threads, pid int) (_ []bpf.Thre
 	return r.threads, nil
 }
 
-// ReadThreads reads the contexts of the threads of n given tids, which FindThreads has found or not.
+// ReadThreads reads the contexts of the threads of n given tids, which FindThreads has found or
+// not.
 func (r *ContextReader) ReadThreads(t *Target, n int, tid func(i int) int) ([]Context, error) {
 	r.threadPointers = resize(r.threadPointers, n)
 	for i := range n {
@@ -94,11 +95,11 @@ func (r *ContextReader) Read(t *Target, threadPointers []uint64) ([]Context, err
 // system calls, and what the kernel needs to fetch a page that it holds compressed.
 const maxReadingTime = 200 * time.Microsecond
 
-// ReadPagedOut reads the context of a thread whose slot the kernel could not read a moment ago, because
-// it was not in memory. If it is not there still, the thread has not written it since, and what is read
-// is what the slot held at that moment (or holds, if the thread writes it in the microseconds in which it
-// is read). Else the thread may have begun something new, or ended what it did, and the outcome is
-// OutcomeStale. Otherwise this is Read for one thread.
+// ReadPagedOut reads the context of a thread whose slot the kernel could not read a moment ago,
+// because it was not in memory. If it is not there still, the thread has not written it since, and
+// what is read is what the slot held at that moment (or holds, if the thread writes it in the
+// microseconds in which it is read). Else the thread may have begun something new, or ended what it
+// did, and the outcome is OutcomeStale. Otherwise this is Read for one thread.
 func (r *ContextReader) ReadPagedOut(t *Target, threadPointer uint64) (Context, error) {
 	began := time.Now()
 	untouched, err := r.pagedOut(t, threadPointer)
@@ -147,9 +148,9 @@ func contextOutcome(variableErr error, result *memread.SlotResult) SampleOutcome
 	return OutcomeCorrelated
 }
 
-// MaxContextAge is how old a sample may be for its thread's slot to be read now. The slot holds what
-// the thread works on at the time of reading; a sampler feeds at once, and what comes much later would
-// be attributed to whatever the thread does then.
+// MaxContextAge is how old a sample may be for its thread's slot to be read now. The slot holds
+// what the thread works on at the time of reading; a sampler feeds at once, and what comes much
+// later would be attributed to whatever the thread does then.
 const MaxContextAge = 10 * time.Millisecond
 
 // TooLate reports whether a sample was taken too long ago for its thread's context to be read now.
@@ -187,8 +188,9 @@ func (t *Target) Judge(c *Context, tid int, sampledAt time.Time, keep Keep) Samp
 	return OutcomeCorrelated
 }
 
-// HasThread reports whether tid is a thread of the process still. What was read by way of its thread
-// pointer before is then its own: a tid is not given out again within the microseconds between.
+// HasThread reports whether tid is a thread of the process still. What was read by way of its
+// thread pointer before is then its own: a tid is not given out again within the microseconds
+// between.
 func (t *Target) HasThread(tid int) bool {
 	path := filepath.Join(t.procRoot, strconv.Itoa(t.handle.Identity().PID), "task", strconv.Itoa(tid))
 	return unix.Access(path, unix.F_OK) == nil

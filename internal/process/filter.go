@@ -18,11 +18,11 @@ var (
 	ErrServiceFiltered = errors.New("left out by its service name")
 )
 
-// Filter selects the processes that take part. The zero value leaves out none. What is excluded stays
-// out even if it is included as well; when nothing is included everything is.
+// Filter selects the processes that take part. The zero value leaves out none. What is excluded
+// stays out even if it is included as well; when nothing is included everything is.
 //
-// The container is the kernel's word (see procscan.Cgroup); the service name is the process's own, so to
-// filter by it is a convenience and keeps nobody out who wants in.
+// The container is the kernel's word (see procscan.Cgroup); the service name is the process's own,
+// so to filter by it is a convenience and keeps nobody out who wants in.
 type Filter struct {
 	IncludeServices, ExcludeServices     Patterns
 	IncludeContainers, ExcludeContainers Patterns
@@ -31,12 +31,12 @@ type Filter struct {
 // ByContainer reports whether the result of Container depends on its argument.
 func (f Filter) ByContainer() bool { return len(f.IncludeContainers)+len(f.ExcludeContainers) > 0 }
 
-// Container reports whether processes of a cgroup take part: a pattern may match the container's id, if
-// there is one, or the cgroup's path. An id has no slash, and a path begins with one.
+// Container reports whether processes of a cgroup take part: a pattern may match the container's
+// id, if there is one, or the cgroup's path. An id has no slash, and a path begins with one.
 //
-// Whoever may create cgroups below its own names them, and so chooses the innermost id and the end of the
-// path. That does not escape what is excluded, which holds for all below it. It may get into what is
-// included.
+// Whoever may create cgroups below its own names them, and so chooses the innermost id and the end
+// of the path. That does not escape what is excluded, which holds for all below it. It may get into
+// what is included.
 func (f Filter) Container(cgroup procscan.Cgroup) bool {
 	if len(f.IncludeContainers) > 0 && !f.IncludeContainers.matchCgroup(cgroup) {
 		return false
@@ -89,8 +89,8 @@ func ParsePatterns(lines string) (Patterns, error) {
 	return patterns, nil
 }
 
-// admit reads the cgroup of the process, and applies the filter to its container. Without a filter an
-// unknown cgroup is no reason not to serve the process.
+// admit reads the cgroup of the process, and applies the filter to its container. Without a filter
+// an unknown cgroup is no reason not to serve the process.
 func (t *Target) admit() (err error) {
 	t.cgroup, err = t.handle.Cgroup()
 	if err != nil && (t.filter.ByContainer() || errors.Is(err, procscan.ErrGone)) {

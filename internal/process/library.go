@@ -49,8 +49,8 @@ func (t *Target) stillMapped() (bool, error) {
 	return true, nil
 }
 
-// Remap checks that all libraries are still mapped where they were. If they are not, after an exec or a
-// dlclose, it sets what is mapped instead, and returns true; ErrUnmapped when that is nothing.
+// Remap checks that all libraries are still mapped where they were. If they are not, after an exec
+// or a dlclose, it sets what is mapped instead, and returns true; ErrUnmapped when that is nothing.
 func (t *Target) Remap() (remapped bool, err error) {
 	mapped, err := t.stillMapped()
 	if err != nil || mapped {
@@ -77,9 +77,9 @@ func (t *Target) LoadDue() bool {
 }
 
 // Load opens and parses the libraries that the process maps and that were not loaded yet. When some
-// cannot be used the error is that of the first, and the others serve all the same. ErrNotTarget means
-// that there is nothing to serve, nor anything wrong. With ErrContainerFiltered none was opened, and
-// none can be used; each Load checks that again.
+// cannot be used the error is that of the first, and the others serve all the same. ErrNotTarget
+// means that there is nothing to serve, nor anything wrong. With ErrContainerFiltered none was
+// opened, and none can be used; each Load checks that again.
 func (t *Target) Load(files *elfsym.Cache) error {
 	t.loaded = time.Now()
 	if err := t.admit(); err != nil {
@@ -105,8 +105,8 @@ func (t *Target) Load(files *elfsym.Cache) error {
 		if err != nil || slices.ContainsFunc(t.images, img.same) {
 			continue
 		}
-		// The loader may have been at work when the mappings were read before: first it maps all of the
-		// file, and then each segment over that.
+		// The loader may have been at work when the mappings were read before: first it maps all of
+		// the file, and then each segment over that.
 		if i := slices.IndexFunc(known, img.same); i >= 0 {
 			known[i].mapping = mapping
 			img = known[i]
@@ -123,8 +123,8 @@ func (t *Target) Load(files *elfsym.Cache) error {
 	return firstErr
 }
 
-// isAt reports whether a mapping is the image's: the same file at the same place. That it was unlinked
-// in between changes nothing.
+// isAt reports whether a mapping is the image's: the same file at the same place. That it was
+// unlinked in between changes nothing.
 func (i *image) isAt(mapping procscan.Mapping) bool {
 	mapping.Deleted = i.mapping.Deleted
 	return i.mapping == mapping

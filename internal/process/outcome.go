@@ -2,9 +2,9 @@ package process
 
 import "sync/atomic"
 
-// SampleOutcome is what became of a sample on its way to the queue of its process; messaging.Counters
-// counts what became of it from there on. Every sample that is fed to us, or that the kernel's counts
-// hand over, has exactly one.
+// SampleOutcome is what became of a sample on its way to the queue of its process;
+// messaging.Counters counts what became of it from there on. Every sample that is fed to us, or
+// that the kernel's counts hand over, has exactly one.
 type SampleOutcome uint8
 
 const (

@@ -74,8 +74,8 @@ var reasonNames = [NumReasons]string{
 // String returns the reason's label in logs, metrics and JSON.
 func (r Reason) String() string { return reasonNames[r] }
 
-// stageError records at which step of a process's life an error occurred, where the error alone does
-// not show it: the same unmapped page is another error in the library than in the storage.
+// stageError records at which step of a process's life an error occurred, where the error alone
+// does not show it: the same unmapped page is another error in the library than in the storage.
 type stageError struct {
 	reason Reason
 	err    error

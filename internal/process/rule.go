@@ -16,8 +16,8 @@ const resolveInterval = 100 * time.Millisecond
 // is loaded again.
 type pair [16]byte
 
-// Rule returns where the threads' slots lie; the error is why that is not known: tlsdesc.ErrUnresolved
-// while Resolve may still find out.
+// Rule returns where the threads' slots lie; the error is why that is not known:
+// tlsdesc.ErrUnresolved while Resolve may still find out.
 func (t *Target) Rule() (tlsdesc.Rule, error) { return t.rule, t.ruleErr }
 
 // ForgetRule has the rule made again.

@@ -10,8 +10,9 @@ import (
 	"correlator/procscan"
 )
 
-// This file is what a process publishes of itself: the process storage of the Elastic library. Another
-// way to publish that has its place beside it, with contexts.go for what its threads work on.
+// This file is what a process publishes of itself: the process storage of the Elastic library.
+// Another way to publish that has its place beside it, with contexts.go for what its threads work
+// on.
 
 // Publishes reports whether the last Probe found a storage that the filter does not leave out.
 func (t *Target) Publishes() bool { return t.publishing != nil && !t.filtered }
@@ -22,9 +23,10 @@ func (t *Target) Filtered() bool { return t.filtered }
 // Storage returns what the last Probe found.
 func (t *Target) Storage() memread.ProcessStorage { return t.storage }
 
-// Probe reads what the process publishes now, and reports whether that is new: another storage, other
-// contents, or another image. Nothing published is memread.ErrNotPublished, and what the filter leaves
-// out ErrServiceFiltered. Of several images that publish, the one that did so before is preferred.
+// Probe reads what the process publishes now, and reports whether that is new: another storage,
+// other contents, or another image. Nothing published is memread.ErrNotPublished, and what the
+// filter leaves out ErrServiceFiltered. Of several images that publish, the one that did so before
+// is preferred.
 func (t *Target) Probe() (changed bool, err error) {
 	changed, err = t.readStorage()
 	if err == nil && t.filtered {
@@ -75,8 +77,8 @@ func (t *Target) withdraw() {
 }
 
 // CheckPublishing checks that the process lives and publishes what it did at the last Probe, by the
-// same library: then what was read just before is what this process, by this library, publishes. Else
-// it returns procscan.ErrGone or ErrWithdrawn.
+// same library: then what was read just before is what this process, by this library, publishes.
+// Else it returns procscan.ErrGone or ErrWithdrawn.
 func (t *Target) CheckPublishing() error {
 	if !t.handle.Alive() {
 		return procscan.ErrGone
@@ -106,9 +108,10 @@ func (t *Target) StillPublishing() bool {
 	return binary.NativeEndian.Uint64(pointer[:]) == t.storageAddr && (t.ruleErr != nil || now == t.pair)
 }
 
-// Original identifies the publication that a process shows: two processes show the same only if one is a copy of
-// the other's memory, by a fork. Programs that are executed do not share addresses, but where
-// their layout is not random; and then not their sockets, at the same path below the same root.
+// Original identifies the publication that a process shows: two processes show the same only if one
+// is a copy of the other's memory, by a fork. Programs that are executed do not share addresses,
+// but where their layout is not random; and then not their sockets, at the same path below the same
+// root.
 type Original struct {
 	Place   procscan.Place
 	Addr    uint64
@@ -122,8 +125,8 @@ func (t *Target) Original() (Original, error) {
 }
 
 // Dial connects to the socket that the process published, with the rights of the program that
-// published it: an exec may have given the process others meanwhile. An exec replaces the
-// memory before the credentials, so those are the publisher's if what it published is there after they
+// published it: an exec may have given the process others meanwhile. An exec replaces the memory
+// before the credentials, so those are the publisher's if what it published is there after they
 // were read.
 func (t *Target) Dial() (*messaging.Socket, error) {
 	creds, err := t.handle.Credentials()

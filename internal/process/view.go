@@ -77,8 +77,8 @@ func startTime(ticks uint64) time.Time {
 	return booted.Add(time.Duration(ticks) * tick).Round(tick).UTC()
 }
 
-// StateOf returns the state of a process whose last probe ended with an error, and with StateError the
-// name of its reason. A process that takes no part has no state.
+// StateOf returns the state of a process whose last probe ended with an error, and with StateError
+// the name of its reason. A process that takes no part has no state.
 func StateOf(err error) (State, string) {
 	switch {
 	case errors.Is(err, memread.ErrNotPublished):

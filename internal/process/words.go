@@ -10,9 +10,9 @@ import (
 // maxPolledBytes is how much of what is published is polled: more than a real one has.
 const maxPolledBytes = 1024
 
-// Words are places in the memory of a process, and what they held when it was probed. As long as they
-// hold the same, it publishes what it did, or nothing as before: there is no need to probe again. To check
-// that is one system call.
+// Words are places in the memory of a process, and what they held when it was probed. As long as
+// they hold the same, it publishes what it did, or nothing as before: there is no need to probe
+// again. To check that is one system call.
 type Words struct {
 	ranges []wordRange
 	seed   maphash.Seed
@@ -24,8 +24,8 @@ type wordRange struct {
 	bytes int
 }
 
-// Words returns what to poll after the last Probe, which must have found a storage, or that there is none
-// (memread.ErrNotPublished).
+// Words returns what to poll after the last Probe, which must have found a storage, or that there
+// is none (memread.ErrNotPublished).
 func (t *Target) Words() *Words {
 	w := &Words{seed: maphash.MakeSeed()}
 	var want []byte

@@ -16,8 +16,8 @@ import (
 	"correlator/procscan"
 )
 
-// Any change of what was published, and of the words that the rule is made from, is noticed, and nothing
-// else is. The process is this one.
+// Any change of what was published, and of the words that the rule is made from, is noticed, and
+// nothing else is. The process is this one.
 func TestWords(t *testing.T) {
 	const pointerAt, pairAt, storageAt = 0, 64, 128
 	memory, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
@@ -84,8 +84,8 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// A slot that is not in memory counts when it is read for the first time: by then it is in memory, and
-// may be written.
+// A slot that is not in memory counts when it is read for the first time: by then it is in memory,
+// and may be written.
 func TestReadPagedOut(t *testing.T) {
 	testenv.NeedRoot(t)
 	for _, flavor := range []demo.Flavor{demo.Glibc, demo.GlibcDynamic, demo.Musl} {

@@ -13,12 +13,13 @@ import (
 
 const (
 	// maxKeys is how many different Keys a recording may have: with 97 samples a second those of 90
-	// minutes of a busy CPU, all different. They take 70 MB, and twice as much at the end. No process gets
-	// more than are left for the others: one that is alone half of them, one that comes late some.
+	// minutes of a busy CPU, all different. They take 70 MB, and twice as much at the end. No
+	// process gets more than are left for the others: one that is alone half of them, one that
+	// comes late some.
 	maxKeys = 1 << 19
 
-	// maxFrames is how many frames all different stacks may have together, shared in the same way. A stack
-	// is the process's that had it first. They take 64 MB.
+	// maxFrames is how many frames all different stacks may have together, shared in the same way.
+	// A stack is the process's that had it first. They take 64 MB.
 	maxFrames = 4 << 20
 )
 
@@ -79,7 +80,8 @@ func (a *aggregate) begin(start time.Time) {
 	a.start = start
 }
 
-// add counts samples of a process. It reports whether their stack is new, and counted, for the process.
+// add counts samples of a process. It reports whether their stack is new, and counted, for the
+// process.
 func (a *aggregate) add(process *Process, s *profile.Sample) (isNew bool) {
 	key := Key{Process: process, TID: s.TID, TraceID: s.TraceID, TransactionID: s.TransactionID, Stack: s.Stack.ID}
 	a.mu.Lock()

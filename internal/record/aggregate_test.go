@@ -66,8 +66,8 @@ func TestAggregateLimits(t *testing.T) {
 	a.name(thread{process, 2}, "late")
 }
 
-// A process that has ever new stacks and transactions, or executes one program after the other, uses up what
-// it has a share of, and leaves room for others.
+// A process that has ever new stacks and transactions, or executes one program after the other,
+// uses up what it has a share of, and leaves room for others.
 func TestAggregateShares(t *testing.T) {
 	a := newAggregate()
 	a.keyLimit, a.frameLimit = 1000, 10_000

@@ -17,8 +17,8 @@ import (
 
 // This file is how recording ends.
 
-// recordFailure records why a process was not sampled, or not to the end, if that is worth reporting. It is
-// called with mu held.
+// recordFailure records why a process was not sampled, or not to the end, if that is worth
+// reporting. It is called with mu held.
 func (r *Recorder) recordFailure(h *handler) {
 	since, err := h.failure()
 	if err == nil || len(r.failed) >= r.options.MaxProcesses {
@@ -35,8 +35,8 @@ func (r *Recorder) recordFailure(h *handler) {
 	r.failed = append(r.failed, Failure{PID: h.id.PID, Err: err, Since: since})
 }
 
-// end waits for the goroutines of the processes, and puts together what was recorded. What is stuck is left
-// behind, and what it uses stays open.
+// end waits for the goroutines of the processes, and puts together what was recorded. What is stuck
+// is left behind, and what it uses stays open.
 func (r *Recorder) end(recording *Recording, at time.Time) {
 	ctx, cancel := context.WithTimeout(context.Background(), endGrace)
 	defer cancel()

@@ -17,7 +17,8 @@ import (
 	"correlator/internal/process"
 )
 
-// What is found before our descriptors are used up is recorded, and why there is no more is told once.
+// What is found before our descriptors are used up is recorded, and why there is no more is told
+// once.
 func TestRecordingSweepFails(t *testing.T) {
 	crowd := demo.StartMany(t, 100, demo.Options{})
 	crowd.Published()

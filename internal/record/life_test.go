@@ -18,8 +18,8 @@ import (
 	"correlator/profile"
 )
 
-// A process that is started while others are recorded is recorded, too, and one that ends is not lost; of
-// services that are not asked for there is nothing.
+// A process that is started while others are recorded is recorded, too, and one that ends is not
+// lost; of services that are not asked for there is nothing.
 func TestRecordingComingAndGoing(t *testing.T) {
 	goes := demo.Start(t, demo.Options{Service: "passing", Busy: 1, Gap: -1})
 	other := demo.Start(t, demo.Options{Service: "other", Busy: 1, Gap: -1})
@@ -143,8 +143,8 @@ func TestRecordingTooManyProcesses(t *testing.T) {
 	}
 }
 
-// A process that executes its program anew is two in the recording: what is at an address of the one is not
-// what is there in the other.
+// A process that executes its program anew is two in the recording: what is at an address of the
+// one is not what is there in the other.
 func TestRecordingExec(t *testing.T) {
 	p := demo.Start(t, demo.Options{Service: "executed", Busy: 1, Gap: -1})
 	r := record(t, Options{Filter: services(t, "executed")})
@@ -182,7 +182,8 @@ func TestRecordingExec(t *testing.T) {
 	}
 }
 
-// A process that makes whoever looks at it hang loses samples of its own, and none of its neighbour's.
+// A process that makes whoever looks at it hang loses samples of its own, and none of its
+// neighbour's.
 func TestRecordingNeighbourHangs(t *testing.T) {
 	neighbour := demo.Start(t, demo.Options{Service: "neighbours", Busy: 1, Gap: -1})
 	slot := demo.Start(t, demo.Options{Service: "neighbours", Busy: 1, Manual: true})
@@ -225,8 +226,8 @@ func (l *slowLearner) Learn(p *Process, frames []profile.Frame) {
 	}
 }
 
-// Each stack of a process is learned once, while the process lives, and whoever takes long with one process
-// is not late with another.
+// Each stack of a process is learned once, while the process lives, and whoever takes long with one
+// process is not late with another.
 func TestLearner(t *testing.T) {
 	slow := demo.Start(t, demo.Options{Service: "learned-slow", Busy: 1})
 	fast := demo.Start(t, demo.Options{Service: "learned-fast", Busy: 1})
@@ -266,8 +267,8 @@ func TestLearner(t *testing.T) {
 	}
 }
 
-// The child of a fork that executes nothing shows its parent's trace, and works on nothing of the kind: what
-// it burns is nobody's transaction.
+// The child of a fork that executes nothing shows its parent's trace, and works on nothing of the
+// kind: what it burns is nobody's transaction.
 func TestRecordingFork(t *testing.T) {
 	for _, before := range []bool{false, true} {
 		p := demo.Start(t, demo.Options{Service: "forking", Manual: true, Idle: 1})

@@ -106,8 +106,8 @@ func (h *handler) Detach() {}
 // Down has no error.
 func (h *handler) Down() <-chan error { return nil }
 
-// Probed records how a probe ended. The only process to be recorded gets no second chance to take part:
-// somebody waits to be told that it does not.
+// Probed records how a probe ended. The only process to be recorded gets no second chance to take
+// part: somebody waits to be told that it does not.
 func (h *handler) Probed(err error) {
 	h.mu.Lock()
 	if h.err == nil && err != nil {
@@ -154,7 +154,8 @@ func (h *handler) Sink(identity bpf.ExecID) sampling.Sink {
 	return p
 }
 
-// Close ends the recording of the process. Of a process that has ended itself, the roots alone stay open.
+// Close ends the recording of the process. Of a process that has ended itself, the roots alone stay
+// open.
 func (h *handler) Close(bool) {
 	r := h.recorder
 	exited, sampled := !h.process.Target().Handle().Alive(), len(h.sampled()) > 0

@@ -22,13 +22,13 @@ import (
 	"correlator/profile"
 )
 
-// DefaultMaxProcesses is more than a host of any size runs of JVMs. Each of them takes three descriptors,
-// and one when it has ended.
+// DefaultMaxProcesses is more than a host of any size runs of JVMs. Each of them takes three
+// descriptors, and one when it has ended.
 const DefaultMaxProcesses = 4096
 
 const (
-	// drainInterval is how often samples are fetched. What a process has to be probed for is probed then,
-	// and it may end before.
+	// drainInterval is how often samples are fetched. What a process has to be probed for is probed
+	// then, and it may end before.
 	drainInterval = 100 * time.Millisecond
 
 	// sweepInterval is how often processes are searched that live events did not report.
@@ -37,12 +37,12 @@ const (
 	// linger is how long samples of a process may come after its end: two drains, and some more.
 	linger = 5 * drainInterval
 
-	// attachGrace is how long recording waits at most for processes that were found at first to be sampled:
-	// one that hangs does not hold it up. A busy host needs some tenths of a second.
+	// attachGrace is how long recording waits at most for processes that were found at first to be
+	// sampled: one that hangs does not hold it up. A busy host needs some tenths of a second.
 	attachGrace = 2 * time.Second
 
-	// endGrace is how long the processes' goroutines, and Learners, may take to end. One that is stuck in a
-	// system call does not hold up the end.
+	// endGrace is how long the processes' goroutines, and Learners, may take to end. One that is
+	// stuck in a system call does not hold up the end.
 	endGrace = 2 * time.Second
 )
 
@@ -60,9 +60,9 @@ type Options struct {
 
 // A Learner learns what is sampled while processes live.
 type Learner interface {
-	// Learn is called with the frames of each stack of a process when that is first seen. Each process has
-	// its own goroutine for that; Learn may block as long as it likes, and may still do so when the recording
-	// has ended. It must not change the frames.
+	// Learn is called with the frames of each stack of a process when that is first seen. Each
+	// process has its own goroutine for that; Learn may block as long as it likes, and may still do
+	// so when the recording has ended. It must not change the frames.
 	Learn(process *Process, frames []profile.Frame)
 }
 
@@ -74,8 +74,8 @@ type Progress struct {
 	Processes int    // that are, or were, sampled, whatever programs they executed
 }
 
-// Recorder samples the CPU time of processes that take part, in transactions and outside, for a while. It
-// is no agent: it connects to no socket, and sends nothing.
+// Recorder samples the CPU time of processes that take part, in transactions and outside, for a
+// while. It is no agent: it connects to no socket, and sends nothing.
 type Recorder struct {
 	options   Options
 	log       *zap.Logger
@@ -97,8 +97,8 @@ type Recorder struct {
 	sweepFailed bool // was logged
 }
 
-// Open opens what the recorder needs; Run closes it. The error is a *bpf.MissingError when the machine, or
-// the rights of this process, lack something.
+// Open opens what the recorder needs; Run closes it. The error is a *bpf.MissingError when the
+// machine, or the rights of this process, lack something.
 func Open(options Options, log *zap.Logger) (*Recorder, error) {
 	if options.SamplesPerSecond < 1 {
 		return nil, fmt.Errorf("recording %d samples per second: not from 1 to %d", options.SamplesPerSecond, bpf.MaxSamplesPerSecond)
@@ -154,9 +154,9 @@ func (r *Recorder) Progress() Progress {
 	return progress
 }
 
-// Run records until ctx ends, or Options.Duration is over, or the only process that is to be recorded has
-// ended; the caller must Close the recording. It is an error when that process takes no part, or could not be
-// sampled, or when no process can be searched. Run is called once.
+// Run records until ctx ends, or Options.Duration is over, or the only process that is to be
+// recorded has ended; the caller must Close the recording. It is an error when that process takes
+// no part, or could not be sampled, or when no process can be searched. Run is called once.
 func (r *Recorder) Run(ctx context.Context) (*Recording, error) {
 	ctx, r.stop = context.WithCancel(ctx)
 	defer r.stop()
@@ -200,8 +200,8 @@ func (r *Recorder) record(ctx context.Context) error {
 	return nil
 }
 
-// checkFirstSweep returns an error if there is nothing to record after the first sweep, which ended with
-// err, because of an error.
+// checkFirstSweep returns an error if there is nothing to record after the first sweep, which ended
+// with err, because of an error.
 func (r *Recorder) checkFirstSweep(err error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -221,8 +221,8 @@ func (r *Recorder) checkFirstSweep(err error) error {
 	return fmt.Errorf("recording process %d: %w", pid, err)
 }
 
-// begin has samples counted as soon as each process that is there was probed, from a drain on: what was
-// counted together is from before, or from after. It does nothing when ctx ends.
+// begin has samples counted as soon as each process that is there was probed, from a drain on: what
+// was counted together is from before, or from after. It does nothing when ctx ends.
 func (r *Recorder) begin(ctx context.Context) {
 	waiting, cancel := context.WithTimeout(ctx, attachGrace)
 	defer cancel()
@@ -270,8 +270,8 @@ func (r *Recorder) NewHandler(p *lifecycle.Process) (lifecycle.Handler, error) {
 	return h, nil
 }
 
-// Refused records that a process is not recorded for a reason of our own, as long as it is not. It is for
-// the Manager.
+// Refused records that a process is not recorded for a reason of our own, as long as it is not. It
+// is for the Manager.
 func (r *Recorder) Refused(id procscan.ProcessID, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -291,8 +291,8 @@ func (r *Recorder) Swept(err error) {
 	}
 }
 
-// recordSweepError records the first error of a sweep. Later ones have the same reason, as a rule, every
-// second. It is called with mu held.
+// recordSweepError records the first error of a sweep. Later ones have the same reason, as a rule,
+// every second. It is called with mu held.
 func (r *Recorder) recordSweepError(err error) {
 	if err != nil && !r.sweepFailed {
 		r.sweepFailed = true

@@ -10,8 +10,8 @@ import (
 	"correlator/profile"
 )
 
-// Processes of two C libraries beside each other: their CPU time in transactions is in the recording, with
-// the right ids, thread, service and code, and so is that outside of transactions.
+// Processes of two C libraries beside each other: their CPU time in transactions is in the
+// recording, with the right ids, thread, service and code, and so is that outside of transactions.
 func TestRecording(t *testing.T) {
 	options := demo.Options{Busy: 2, Transaction: 200 * time.Millisecond, Gap: 50 * time.Millisecond, Environment: "north"}
 	options.Service = "recorded-glibc"
@@ -55,8 +55,8 @@ func TestRecording(t *testing.T) {
 	}
 }
 
-// verifyTransactions checks that each sample with a trace is one of a transaction that there was, of the
-// thread that had it, with the code of what it did.
+// verifyTransactions checks that each sample with a trace is one of a transaction that there was,
+// of the thread that had it, with the code of what it did.
 func verifyTransactions(t *testing.T, recording *Recording, samples map[Key]uint64, report demo.Report,
 	threads []demo.Thread, code map[string]demo.Function) {
 	t.Helper()
@@ -106,8 +106,8 @@ func verifyGaps(t *testing.T, recording *Recording, samples map[Key]uint64, code
 	}
 }
 
-// verifyCPU checks that the transactions from a time on, CLOCK_MONOTONIC in ns, have as many samples as they
-// burnt CPU: 5 times the deviation of independent ones is never exceeded by chance.
+// verifyCPU checks that the transactions from a time on, CLOCK_MONOTONIC in ns, have as many
+// samples as they burnt CPU: 5 times the deviation of independent ones is never exceeded by chance.
 func verifyCPU(t *testing.T, recording *Recording, samples map[Key]uint64, report demo.Report, from uint64) {
 	t.Helper()
 	var cpu time.Duration
@@ -143,7 +143,8 @@ func TestRecordingPagedOut(t *testing.T) {
 	t.Logf("%d samples unreadable in the kernel; lost %v", r.counters.Sampling.Kernel[bpf.Unreadable].Load(), recording.Lost)
 }
 
-// Of a JVM, the threads have the names that Java gave them, and the frames are of code without a file.
+// Of a JVM, the threads have the names that Java gave them, and the frames are of code without a
+// file.
 func TestRecordingJVM(t *testing.T) {
 	p := demo.StartJVM(t, demo.JVMOptions{Service: "java", Threads: 2, Busy: true, FramePointers: true})
 	r := record(t, Options{PID: p.PID})

@@ -8,8 +8,8 @@ import (
 	"correlator/profile"
 )
 
-// Process is a process of a recording, as long as it runs one program and publishes the same: after an exec
-// it is another one with the same PID and StartTime.
+// Process is a process of a recording, as long as it runs one program and publishes the same: after
+// an exec it is another one with the same PID and StartTime.
 type Process struct {
 	PID         int
 	StartTime   uint64 // clock ticks since boot, see procscan.Identity
@@ -17,8 +17,8 @@ type Process struct {
 	Environment string
 	ContainerID string // empty without a container
 
-	// Handle is the process itself, until it ends: then it is closed. Root is its root directory (O_PATH),
-	// nil when that could not be opened, and open until Recording.Close.
+	// Handle is the process itself, until it ends: then it is closed. Root is its root directory
+	// (O_PATH), nil when that could not be opened, and open until Recording.Close.
 	Handle *procscan.Handle
 	Root   *os.File
 }
@@ -38,8 +38,8 @@ func (k *Key) HasTrace() bool { return k.TraceID != [16]byte{} }
 
 // Recording is what was sampled in a while.
 type Recording struct {
-	// Start is when the processes that were found at first were sampled. Samples has nothing from before;
-	// Lost and Missed have.
+	// Start is when the processes that were found at first were sampled. Samples has nothing from
+	// before; Lost and Missed have.
 	Start            time.Time
 	Duration         time.Duration // from Start on
 	SamplesPerSecond int           // of every CPU
@@ -63,8 +63,8 @@ type Failure struct {
 	PID int // 0: processes that may not have been found
 	Err error
 
-	// Since is when the samples of a process that was sampled before began to be missing, all of them or
-	// some; the zero time for one that never was.
+	// Since is when the samples of a process that was sampled before began to be missing, all of
+	// them or some; the zero time for one that never was.
 	Since time.Time
 }
 

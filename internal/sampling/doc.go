@@ -1,4 +1,5 @@
-// Package sampling turns the kernel's counts into samples with named stacks and hands them to sinks.
+// Package sampling turns the kernel's counts into samples with named stacks and hands them to
+// sinks.
 //
 //	bpf.Sampler ── every interval: (program, trace, transaction, raw stack) × n
 //	     │
@@ -6,15 +7,15 @@
 //	     ▼
 //	Sink of the program ── a profile.Sample
 //
-// Naming a stack needs what is known of the process's executable memory, and nothing else: no process
-// can block it. When that is not enough (nothing is known yet, or the stack has an address that a
-// probe of the process may explain), and for samples whose context the kernel could not read, the
-// process itself must be read, and it can block whoever does so. Those samples are pending: they wait
-// for the goroutine of the process, which calls ProcessSampler.Serve.
+// Naming a stack needs what is known of the process's executable memory, and nothing else: no
+// process can block it. When that is not enough (nothing is known yet, or the stack has an address
+// that a probe of the process may explain), and for samples whose context the kernel could not
+// read, the process itself must be read, and it can block whoever does so. Those samples are
+// pending: they wait for the goroutine of the process, which calls ProcessSampler.Serve.
 //
 // Every sample that the kernel hands over has exactly one process.SampleOutcome, at the latest when
 // its process has ended.
 //
-// stacks.go is the seam for other sources of stacks: it alone knows how a count of the kernel becomes
-// a profile.Stack.
+// stacks.go is the seam for other sources of stacks: it alone knows how a count of the kernel
+// becomes a profile.Stack.
 package sampling

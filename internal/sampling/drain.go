@@ -63,8 +63,8 @@ func (s *Sampling) handleCount(count *bpf.Count, now instant) {
 	}
 }
 
-// readDeferred hands on the samples that found no place in the kernel's tables, or whose context could
-// not be read there, until the ring buffer was flushed.
+// readDeferred hands on the samples that found no place in the kernel's tables, or whose context
+// could not be read there, until the ring buffer was flushed.
 func (s *Sampling) readDeferred(reader *bpf.DeferredReader) {
 	var frames []profile.Frame // scratch
 	for {
@@ -113,8 +113,8 @@ func (s *Sampling) program(number bpf.Target) *Program {
 	return s.programs[number]
 }
 
-// deliverResolved delivers a sample if its stack can be named by what is known of the process, or is
-// known to be empty. It reports false when the process must be probed first.
+// deliverResolved delivers a sample if its stack can be named by what is known of the process, or
+// is known to be empty. It reports false when the process must be probed first.
 func (s *Sampling) deliverResolved(p *PendingSample, now time.Time, scratch *[]profile.Frame) bool {
 	stack, final := s.stacks.resolve(p.program, p.key, p.raw, now, false, scratch)
 	switch {

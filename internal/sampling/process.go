@@ -10,8 +10,8 @@ import (
 	"correlator/tlsdesc"
 )
 
-// A ProcessSampler keeps one process sampled as the program that it runs, by the rule that holds for
-// that. It belongs to the goroutine that the target belongs to, and blocks like the target.
+// A ProcessSampler keeps one process sampled as the program that it runs, by the rule that holds
+// for that. It belongs to the goroutine that the target belongs to, and blocks like the target.
 type ProcessSampler struct {
 	sampling *Sampling // nil: only the rule is wanted
 	target   *process.Target
@@ -22,8 +22,9 @@ type ProcessSampler struct {
 }
 
 // NewProcessSampler returns a ProcessSampler that samples nothing yet. sink returns the sink of a
-// program that is about to be sampled; active is set when samples were taken. Samples that have waited
-// longer than maxAge are refused; 0 is no limit. Without a Sampling, Start only resolves the rule.
+// program that is about to be sampled; active is set when samples were taken. Samples that have
+// waited longer than maxAge are refused; 0 is no limit. Without a Sampling, Start only resolves the
+// rule.
 func NewProcessSampler(s *Sampling, t *process.Target, sink func(bpf.ExecID) Sink, active *atomic.Bool, maxAge time.Duration) *ProcessSampler {
 	return &ProcessSampler{sampling: s, target: t, sink: sink, inbox: newInbox(active, maxAge)}
 }
@@ -86,8 +87,8 @@ func (p *ProcessSampler) Close() error {
 	return err
 }
 
-// IsCurrent reports whether the process still runs the program that is sampled, so far as its samples
-// show.
+// IsCurrent reports whether the process still runs the program that is sampled, so far as its
+// samples show.
 func (p *ProcessSampler) IsCurrent() bool {
 	program := p.program.Load()
 	return program == nil || program.isCurrent()
@@ -96,8 +97,8 @@ func (p *ProcessSampler) IsCurrent() bool {
 // Ready has a token when there is work for Serve.
 func (p *ProcessSampler) Ready() <-chan struct{} { return p.inbox.ready }
 
-// Serve hands on the samples that wait, and reads the names of threads. It reports whether the process
-// should be probed: samples came, and the last Probe is long ago.
+// Serve hands on the samples that wait, and reads the names of threads. It reports whether the
+// process should be probed: samples came, and the last Probe is long ago.
 func (p *ProcessSampler) Serve() (probe bool) {
 	if pending := p.inbox.take(); len(pending) > 0 {
 		p.report(pending)

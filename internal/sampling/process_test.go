@@ -47,8 +47,8 @@ func openTarget(t *testing.T, p *demo.Process) *process.Target {
 	return opened
 }
 
-// A program that a process executes while it is about to be sampled is not taken for the one before, and
-// its samples are nobody's, even where the rule of the one would fit the other.
+// A program that a process executes while it is about to be sampled is not taken for the one
+// before, and its samples are nobody's, even where the rule of the one would fit the other.
 func TestProcessSamplerExec(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1, Placement: demo.Placement{FixedLayout: true}})
 	s := open(t, bpf.SamplerOptions{})
@@ -100,7 +100,8 @@ func TestProcessSamplerExec(t *testing.T) {
 	}
 }
 
-// A rule that is not supported is so for good: the process is left alone until the library is another one.
+// A rule that is not supported is so for good: the process is left alone until the library is
+// another one.
 func TestProcessSamplerUnsupported(t *testing.T) {
 	p := demo.Start(t, demo.Options{Manual: true, Untouched: 1}) // nothing uses the words that are spoilt
 	s := open(t, bpf.SamplerOptions{})
@@ -127,7 +128,8 @@ func TestProcessSamplerUnsupported(t *testing.T) {
 	}
 }
 
-// spoilDescriptor has the process's thread-local variable resolved by what is no code of a C library.
+// spoilDescriptor has the process's thread-local variable resolved by what is no code of a C
+// library.
 func spoilDescriptor(t *testing.T, p *demo.Process) (restore func()) {
 	t.Helper()
 	parsed := libraryOf(t, p)
@@ -151,7 +153,8 @@ func spoilDescriptor(t *testing.T, p *demo.Process) (restore func()) {
 	return func() { write(whole[:]) }
 }
 
-// A context that is read from outside has the span of the slot, as in the kernel: by span, and else none.
+// A context that is read from outside has the span of the slot, as in the kernel: by span, and else
+// none.
 func TestProcessSamplerSpan(t *testing.T) {
 	for _, bySpan := range []bool{false, true} {
 		t.Run(fmt.Sprint(bySpan), func(t *testing.T) {

@@ -29,9 +29,9 @@ type Program struct {
 	stale    uint64      // stale samples when the identity was last checked
 }
 
-// start has the threads of a program sampled that work on a trace, and its samples handed to sink. The
-// rule must have been resolved after the program was identified; then it is never applied to another
-// program of the process.
+// start has the threads of a program sampled that work on a trace, and its samples handed to sink.
+// The rule must have been resolved after the program was identified; then it is never applied to
+// another program of the process.
 func (s *Sampling) start(identity bpf.ExecID, rule tlsdesc.Rule, handle *procscan.Handle, sink Sink, inbox *inbox) (*Program, error) {
 	p := &Program{
 		sampling: s,
@@ -54,7 +54,8 @@ func (s *Sampling) start(identity bpf.ExecID, rule tlsdesc.Rule, handle *procsca
 	return p, nil
 }
 
-// stop ends the sampling of a program. What was counted before still comes, with the next two drains.
+// stop ends the sampling of a program. What was counted before still comes, with the next two
+// drains.
 func (p *Program) stop() error {
 	s := p.sampling
 	err := s.sampler.RemoveTarget(p.number) // before a drain that comes to know of it begins
@@ -64,8 +65,8 @@ func (p *Program) stop() error {
 	return err
 }
 
-// forget removes the programs of one process. When it returns, their sinks are not called by Run any
-// more. It does not stop their sampling.
+// forget removes the programs of one process. When it returns, their sinks are not called by Run
+// any more. It does not stop their sampling.
 func (s *Sampling) forget(inbox *inbox) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,9 +77,9 @@ func (s *Sampling) forget(inbox *inbox) {
 	}
 }
 
-// isCurrent reports whether the process still runs the program. It is called again and again, so the
-// kernel is asked only when there were samples, of whichever process, that no program fits; or when
-// none are taken at all. It is for one goroutine at a time.
+// isCurrent reports whether the process still runs the program. It is called again and again, so
+// the kernel is asked only when there were samples, of whichever process, that no program fits; or
+// when none are taken at all. It is for one goroutine at a time.
 func (p *Program) isCurrent() bool {
 	stale := p.sampling.counters.Kernel[bpf.Stale].Load()
 	if stale == p.stale && p.sampling.samples {
@@ -99,9 +100,9 @@ func (p *Program) isCurrent() bool {
 // probeDue reports whether samples came since the last probe, and that is long ago.
 func (p *Program) probeDue(now time.Time) bool { return p.used.Load() && p.space.Stale(now) }
 
-// probe reads the process's executable memory. It blocks as long as the process makes the kernel wait,
-// and is for one goroutine at a time. It reports whether it was the program that it read. After an
-// exec, it was another one: then nothing is named any more before the next probe.
+// probe reads the process's executable memory. It blocks as long as the process makes the kernel
+// wait, and is for one goroutine at a time. It reports whether it was the program that it read.
+// After an exec, it was another one: then nothing is named any more before the next probe.
 func (p *Program) probe(now time.Time) bool {
 	p.used.Store(false)
 	if err := p.space.Update(now, p.memory); err != nil {
@@ -115,8 +116,8 @@ func (p *Program) probe(now time.Time) bool {
 	return false
 }
 
-// report hands on a sample that waited, after a probe of the process's executable memory if that may
-// explain more of the stack. It blocks like probe.
+// report hands on a sample that waited, after a probe of the process's executable memory if that
+// may explain more of the stack. It blocks like probe.
 func (s *Sampling) report(pending *PendingSample) process.SampleOutcome {
 	p, now := pending.program, time.Now()
 	if p.space.Lacking(now) || p.space.Version() == p.blank && p.space.Stale(now) {

@@ -11,8 +11,8 @@ import (
 	"correlator/profile"
 )
 
-// A sample says in which span, by which thread and in which interval it was counted. One that was not
-// counted in the kernel has its own time.
+// A sample says in which span, by which thread and in which interval it was counted. One that was
+// not counted in the kernel has its own time.
 func TestSampleOrigin(t *testing.T) {
 	for name, options := range map[string]bpf.SamplerOptions{
 		"counted":            {ByThread: true, BySpan: true},
@@ -58,8 +58,8 @@ func TestSampleOrigin(t *testing.T) {
 	}
 }
 
-// verifyIntervals checks, after the end, which samples were counted in intervals, and that these follow
-// each other.
+// verifyIntervals checks, after the end, which samples were counted in intervals, and that these
+// follow each other.
 func verifyIntervals(t *testing.T, s *sampled, r *receiver) {
 	t.Helper()
 	var drained []interval

@@ -23,9 +23,9 @@ const (
 	refreshInterval = time.Second
 )
 
-// probePace is how soon the executable memory of a process is read again: for an address that is not
-// known, at once after a quiet time, and less and less often while that finds nothing new; for its
-// age, every ten seconds.
+// probePace is how soon the executable memory of a process is read again: for an address that is
+// not known, at once after a quiet time, and less and less often while that finds nothing new; for
+// its age, every ten seconds.
 func probePace() profile.Pace {
 	return profile.Pace{Shortest: 100 * time.Millisecond, Longest: 10 * time.Second}
 }
@@ -42,16 +42,16 @@ type Options struct {
 type Sink interface {
 	// Sampled is called with samples of which all is known.
 	Sampled(sample profile.Sample)
-	// Refused is called with the number of samples that were to wait for the process's goroutine, or
-	// did, and ended otherwise.
+	// Refused is called with the number of samples that were to wait for the process's goroutine,
+	// or did, and ended otherwise.
 	Refused(outcome process.SampleOutcome, samples uint64)
-	// ThreadNamed is called on the goroutine of the process, with nothing locked, when the name of a
-	// thread was read of which there were samples.
+	// ThreadNamed is called on the goroutine of the process, with nothing locked, when the name of
+	// a thread was read of which there were samples.
 	ThreadNamed(tid int, name string)
 }
 
-// Sampling samples the programs that were started, names their stacks and hands the samples to their
-// sinks. Methods are safe for concurrent use unless they say otherwise.
+// Sampling samples the programs that were started, names their stacks and hands the samples to
+// their sinks. Methods are safe for concurrent use unless they say otherwise.
 type Sampling struct {
 	counters *Counters
 	log      *zap.Logger
@@ -126,8 +126,8 @@ func (s *Sampling) KernelHidden() error { return s.hidden }
 // Close frees what Open opened. Run must have returned, and no other method may be called any more.
 func (s *Sampling) Close() error { return errors.Join(s.tick.close(), s.sampler.Close()) }
 
-// Run hands samples to their sinks until ctx ends, then stops sampling and hands over the rest. It is
-// called once.
+// Run hands samples to their sinks until ctx ends, then stops sampling and hands over the rest. It
+// is called once.
 func (s *Sampling) Run(ctx context.Context) {
 	deferred := make(chan struct{})
 	reader := s.sampler.Deferred()

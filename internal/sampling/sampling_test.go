@@ -13,8 +13,8 @@ import (
 
 var long = flag.Bool("long", false, "take 10⁶ samples where a test usually takes fewer")
 
-// Every sample of threads that rewrite their slots without pause is one of a trace that was there, and
-// has the frames of its stack.
+// Every sample of threads that rewrite their slots without pause is one of a trace that was there,
+// and has the frames of its stack.
 func TestRewriting(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 3, Rewrite: demo.RewriteNew, Swap: true})
 	s := open(t, bpf.SamplerOptions{SamplesPerSecond: bpf.MaxSamplesPerSecond})
@@ -60,8 +60,8 @@ func TestTablesFull(t *testing.T) {
 	}
 }
 
-// A process whose inbox has no room loses what is to wait there, with a count, and nothing else: what
-// can be named without a probe of the process is handed over.
+// A process whose inbox has no room loses what is to wait there, with a count, and nothing else:
+// what can be named without a probe of the process is handed over.
 func TestBacklog(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
 	s := open(t, bpf.SamplerOptions{})

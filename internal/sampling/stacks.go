@@ -14,16 +14,17 @@ import (
 // 700 KB.
 const nameEntries = 8192
 
-// stacks turns raw stacks, which the kernel walked by frame pointers, into named ones. It is the only
-// place that knows how the sampler's stacks become frames: an engine that unwinds otherwise comes in
-// here, as another implementation of known and resolve.
+// stacks turns raw stacks, which the kernel walked by frame pointers, into named ones. It is the
+// only place that knows how the sampler's stacks become frames: an engine that unwinds otherwise
+// comes in here, as another implementation of known and resolve.
 type stacks struct {
 	kernel *profile.Kernel // nil: stacks have no kernel frames
 	store  *profile.Store
 	names  *freelru.SyncedLRU[rawStack, profile.StackTraceID]
 }
 
-// rawStack is what determines the name of a stack. Threads share the keys of stacks, also by thread.
+// rawStack is what determines the name of a stack. Threads share the keys of stacks, also by
+// thread.
 type rawStack struct {
 	key           bpf.StackKey
 	space, kernel uint64 // versions
@@ -51,8 +52,9 @@ func (s *stacks) known(p *Program, key bpf.StackKey, now time.Time) *profile.Sta
 }
 
 // resolve names a stack by what is known of the process. It returns no stack and true if there is
-// none: where it begins can be no code, or nothing is known of a process that was probed. It returns
-// no stack and false if a probe of the process may tell more. It reads nothing of the process.
+// none: where it begins can be no code, or nothing is known of a process that was probed. It
+// returns no stack and false if a probe of the process may tell more. It reads nothing of the
+// process.
 func (s *stacks) resolve(p *Program, key bpf.StackKey, raw bpf.Stack, now time.Time, probed bool,
 	scratch *[]profile.Frame) (_ *profile.Stack, final bool) {
 	name := s.rawStack(p, key) // before: the frames are of this version or a later one

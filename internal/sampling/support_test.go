@@ -127,8 +127,8 @@ func rule(t *testing.T, p *demo.Process, handle *procscan.Handle) tlsdesc.Rule {
 	return rule
 }
 
-// added checks, after the end, that each sample that the kernel handed over has one outcome. Samples
-// that are pending have none yet.
+// added checks, after the end, that each sample that the kernel handed over has one outcome.
+// Samples that are pending have none yet.
 func (s *sampled) added(pending uint64) {
 	s.t.Helper()
 	handed := s.kernel(bpf.Correlated) + s.kernel(bpf.TableFull) + s.kernel(bpf.Unreadable)
@@ -152,8 +152,8 @@ func (s *sampled) drains(n uint64) {
 	s.poll("drains", func() bool { return s.counters.Drains.Load() >= until })
 }
 
-// receiver is a sink that keeps what it gets, and its inbox. What is pending is handed in again when
-// it is told to.
+// receiver is a sink that keeps what it gets, and its inbox. What is pending is handed in again
+// when it is told to.
 type receiver struct {
 	t     *testing.T
 	inbox *inbox

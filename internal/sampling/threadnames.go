@@ -6,17 +6,17 @@ import (
 )
 
 const (
-	// maxThreadNames is how many names are kept of a program: more than have threads that are busy in
-	// the same minute. They take 25 KB; when there are more, all are read again.
+	// maxThreadNames is how many names are kept of a program: more than have threads that are busy
+	// in the same minute. They take 25 KB; when there are more, all are read again.
 	maxThreadNames = 256
 
-	// nameAge is how long a name is taken to be right: pools rename their threads now and then, and a
-	// tid comes to be another thread's.
+	// nameAge is how long a name is taken to be right: pools rename their threads now and then, and
+	// a tid comes to be another thread's.
 	nameAge = time.Minute
 )
 
-// threadNames is the names of a program's threads. A sample gets the name that is known; the goroutine
-// of the process reads those that are not. So the first samples of a thread have no name.
+// threadNames is the names of a program's threads. A sample gets the name that is known; the
+// goroutine of the process reads those that are not. So the first samples of a thread have no name.
 type threadNames struct {
 	mu    sync.Mutex
 	known map[int]threadName
@@ -48,8 +48,8 @@ func (n *threadNames) get(tid int, now time.Time) (name string, read bool) {
 	return found.name, true
 }
 
-// read reads the names that were asked for, and calls named with each. A thread that has ended keeps
-// its name: samples of it may still come.
+// read reads the names that were asked for, and calls named with each. A thread that has ended
+// keeps its name: samples of it may still come.
 func (n *threadNames) read(read func(tid int) (string, error), named func(tid int, name string)) {
 	n.mu.Lock()
 	tids := n.tids

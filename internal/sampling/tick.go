@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A tick wakes who waits for it at a steady interval. It does what a time.Ticker does for less: before
-// a timer of Go fires, the runtime's monitor thread begins to look for it every 20 µs, and that
-// alone is more work than most drains are. A timerfd is an event from outside.
+// A tick wakes who waits for it at a steady interval. It does what a time.Ticker does for less:
+// before a timer of Go fires, the runtime's monitor thread begins to look for it every 20 µs, and
+// that alone is more work than most drains are. A timerfd is an event from outside.
 type tick struct{ file *os.File }
 
 func newTick(interval time.Duration) (*tick, error) {
