@@ -129,7 +129,7 @@ func (a *Agent) openSampling() (*sampling.Sampling, error) {
 		return nil, fmt.Errorf("opening sampler (--samples-per-second 0 with --feed-socket does without): %w", err)
 	}
 	if a.config.SamplesPerSecond > 0 && a.config.FeedSocket != "" {
-		a.log.Warn("samples are taken here and fed, too: the same CPU time is told twice, unless --samples-per-second is 0")
+		a.log.Warn("samples are taken here and fed, too: the same CPU time is counted twice, unless --samples-per-second is 0")
 	}
 	if err := s.KernelHidden(); err != nil {
 		a.log.Warn("stacks have no kernel frames", zap.Error(err))
@@ -200,7 +200,7 @@ func (a *Agent) shutDown() {
 		a.close()
 	} else {
 		a.counters.Troubles[process.ReasonTimeout].Add(1)
-		a.log.Warn("not everything let go of us", because(process.ReasonTimeout.String()), zap.Ints("pids", stuck))
+		a.log.Warn("not all processes were released in time", because(process.ReasonTimeout.String()), zap.Ints("pids", stuck))
 	}
 	a.log.Info("correlator ends", zap.Object("counters", &a.counters),
 		zap.Object("sample_to_socket", timing(a.counters.Messages.Timing())))

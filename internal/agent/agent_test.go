@@ -139,7 +139,7 @@ func (r *running) reasoned() {
 
 // uncounted warnings tell at the start what is so for as long as the agent runs.
 var uncounted = map[string]bool{
-	"samples are taken here and fed, too: the same CPU time is told twice, unless --samples-per-second is 0": true,
+	"samples are taken here and fed, too: the same CPU time is counted twice, unless --samples-per-second is 0": true,
 	"stacks have no kernel frames": true,
 }
 

@@ -14,7 +14,7 @@ const (
 	notSampledOther = "other"
 )
 
-// NotSampledReasons are the reasons that NotSampled gives.
+// NotSampledReasons returns the reasons that NotSampled counts by.
 func NotSampledReasons() []string {
 	return []string{notSampledUnresolved, process.ReasonTLS.String(), process.ReasonSampling.String(), notSampledOther}
 }

@@ -20,15 +20,15 @@ const (
 	DefaultMaxProcesses = 4096
 
 	// maxMaxProcesses: each process can make its goroutine hang in a system call and so take a
-	// thread. Go allows 10,000, and up to 600 may hang in sweeps, the lookout and looks that events
-	// ask for.
+	// thread. Go allows 10,000, and up to 600 may hang in sweeps, the memory poller and probes
+	// that live events request.
 	maxMaxProcesses = 9000
 )
 
-// Config is what `run` can be told.
+// Config is the configuration of an Agent.
 type Config struct {
 	ProcRoot     string         // where the host's procfs is mounted
-	HostID       string         // told to the agents; may be empty
+	HostID       string         // in registrations; may be empty
 	SamplesDelay time.Duration  // promised to the agents, in whole milliseconds
 	ScanInterval time.Duration  // between two sweeps
 	MaxProcesses int            // that are served
@@ -42,7 +42,7 @@ type Config struct {
 	PinMaps          string        // directory in bpffs for the table of targets; empty: none
 }
 
-// Validate refuses values that cannot work, before anything is opened.
+// Validate returns an error for values that cannot work, before anything is opened.
 func (c Config) Validate() error {
 	if len(c.HostID) > messaging.MaxHostIDBytes {
 		return fmt.Errorf("--host-id is %d bytes long; agents read a registration of at most 1024 bytes, which leaves %d",
@@ -83,7 +83,7 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// needsSampler says whether there is a use for the sampler: it also keeps the table of targets.
+// needsSampler reports whether there is a use for the sampler: it also keeps the table of targets.
 func (c Config) needsSampler() bool { return c.SamplesPerSecond > 0 || c.PinMaps != "" }
 
 // DefaultReportInterval is how often to fetch samples that must be in the sockets within a delay.

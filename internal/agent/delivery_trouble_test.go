@@ -244,7 +244,7 @@ func TestDeliveryAtTheEnd(t *testing.T) {
 	if stats := never.Stats(); stats.Queued != 0 || stats.Sent == stats.Added {
 		t.Errorf("a process that never reads: %+v", stats)
 	}
-	if entries := r.logs.FilterMessage("not everything let go of us").All(); len(entries) != 1 {
+	if entries := r.logs.FilterMessage("not all processes were released in time").All(); len(entries) != 1 {
 		t.Errorf("told %d times of what was left behind, want once", len(entries))
 	} else if pids := fmt.Sprint(entries[0].ContextMap()["pids"]); pids != fmt.Sprint([]int{hanging.PID}) {
 		t.Errorf("left behind were %s, want the hanging process %d alone", pids, hanging.PID)

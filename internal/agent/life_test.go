@@ -278,7 +278,7 @@ func TestHangingProcess(t *testing.T) {
 		return r.Counters().Troubles[process.ReasonTimeout].Load() == 1
 	})
 	r.end()
-	if n := r.logs.FilterMessage("not everything let go of us").Len(); n != 1 {
+	if n := r.logs.FilterMessage("not all processes were released in time").Len(); n != 1 {
 		t.Errorf("the hanging process was told %d times at the end, want once", n)
 	}
 }

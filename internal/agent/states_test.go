@@ -92,7 +92,7 @@ func TestUnreadableAtFirst(t *testing.T) {
 	uncover := mount(t, "/proc/1/mem", filepath.Join(proc, fmt.Sprint(p.PID), "maps"), "", unix.MS_BIND)
 	r := run(t, func(c *Config) { c.ProcRoot = proc })
 	swept(r, 2)
-	told := r.logs.FilterMessage("process cannot be looked into").FilterField(zap.Int("pid", p.PID))
+	told := r.logs.FilterMessage("process cannot be read").FilterField(zap.Int("pid", p.PID))
 	if n := told.Len(); n != 1 {
 		t.Errorf("it was told %d times that process %d cannot be looked into, want once", n, p.PID)
 	}

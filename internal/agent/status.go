@@ -20,7 +20,7 @@ type Status struct {
 
 	NotReady     string `json:"not_ready,omitempty"` // why Ready fails
 	Unhealthy    string `json:"unhealthy,omitempty"` // why Health fails
-	LiveEvents   bool   `json:"live_events"`         // new processes are told by the kernel, not found by sweeps alone
+	LiveEvents   bool   `json:"live_events"`         // new processes are reported by the kernel, not found by sweeps alone
 	MappingsFrom string `json:"mappings_from"`       // a procscan.Source's name
 
 	Processes []ProcessStatus   `json:"processes"`        // by pid

@@ -195,7 +195,7 @@ func (m *Manager) scan(skip func(pid int) bool, found func(procscan.Found)) erro
 		}
 		m.discovery.denied[denied.ProcessID] = struct{}{}
 		m.counters.ProcessesDenied.Add(1)
-		m.log.Warn("process cannot be looked into", reason("processes_denied"), zap.Int("pid", denied.PID), zap.Error(denied.Err))
+		m.log.Warn("process cannot be read", reason("processes_denied"), zap.Int("pid", denied.PID), zap.Error(denied.Err))
 	}
 	return err
 }
@@ -259,7 +259,7 @@ func (p *Process) reportTruncated(found procscan.Found) {
 	if found.Truncated && !p.truncated {
 		p.truncated = true
 		p.manager.counters.Truncated.Add(1)
-		p.log.Warn("process maps too many libraries: only the first are looked at", reason("processes_truncated"),
+		p.log.Warn("process maps too many libraries: only the first are used", reason("processes_truncated"),
 			zap.Int("libraries", len(found.Libraries)))
 	}
 }

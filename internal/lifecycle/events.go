@@ -50,7 +50,7 @@ func (l *liveEvents) failed() <-chan error {
 func (m *Manager) logEventsRestored() {
 	if m.discovery.eventsDown {
 		m.discovery.eventsDown = false
-		m.log.Info("live events are there again")
+		m.log.Info("live events are available again")
 	}
 }
 

@@ -71,7 +71,7 @@ func TestLiveEventsRefused(t *testing.T) {
 	}
 	refuse.Store(false)
 	testenv.Poll(t, deadline, "live events", func() bool {
-		return r.logs.FilterMessage("live events are there again").Len() == 1
+		return r.logs.FilterMessage("live events are available again").Len() == 1
 	})
 	before := r.counters.LiveLooks.Load()
 	later := demo.Start(t, demo.Options{Manual: true, Idle: 1})

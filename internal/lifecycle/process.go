@@ -71,7 +71,7 @@ type Process struct {
 
 var (
 	// errTooOften: the process publishes something new faster than we follow.
-	errTooOften = errors.New("publishing anew too often")
+	errTooOften = errors.New("publishing something new too often")
 	// errShutdown: the Manager ends.
 	errShutdown = errors.New("agent ends")
 )

@@ -213,7 +213,7 @@ func TestPollerGivesUp(t *testing.T) {
 	l.Start(other.Entry, holds, time.Time{})
 	l.Start(hostile.Entry, hangs, time.Now())
 	hostile.wasTold(t, "its own hanging")
-	other.wasTold(t, "the end of the lookout")
+	other.wasTold(t, "the end of polling")
 	if l.Start(other.Entry, holds, time.Now()) {
 		t.Error("watched while too many hang")
 	}

@@ -58,7 +58,7 @@ func (r *Recorder) end(recording *Recording, at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, h := range r.processes {
-		r.log.Warn("process does not let go of us", zap.Int("pid", id.PID))
+		r.log.Warn("process was not released in time", zap.Int("pid", id.PID))
 		if len(h.sampled()) == 0 {
 			r.failed = append(r.failed, Failure{PID: id.PID, Err: procscan.ErrStuck})
 		}
@@ -113,7 +113,7 @@ func (r *Recorder) verify(recording *Recording) error {
 	if pid == 0 || len(recording.Processes) > 0 {
 		return nil
 	}
-	err := errors.New("not looked at yet")
+	err := errors.New("not probed yet")
 	if len(recording.Failed) > 0 {
 		err = recording.Failed[0].Err
 	}

@@ -17,7 +17,7 @@ import (
 // descriptor. A real one executes another, or publishes something new, once or twice.
 const maxPrograms = 64
 
-var errTooManyPrograms = errors.New("executes programs, or publishes anew, too often")
+var errTooManyPrograms = errors.New("executes programs, or publishes something new, too often")
 
 // handler records one process. Its methods are called on the process's goroutine.
 type handler struct {
@@ -107,7 +107,7 @@ func (h *handler) Detach() {}
 func (h *handler) Down() <-chan error { return nil }
 
 // Probed records how a probe ended. The only process to be recorded gets no second chance to take
-// part: somebody waits to be told that it does not.
+// part: the caller waits for the error.
 func (h *handler) Probed(err error) {
 	h.mu.Lock()
 	if h.err == nil && err != nil {

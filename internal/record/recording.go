@@ -33,7 +33,7 @@ type Key struct {
 	Stack         profile.StackTraceID
 }
 
-// HasTrace says whether the samples were taken within a transaction.
+// HasTrace reports whether the samples were taken within a transaction.
 func (k *Key) HasTrace() bool { return k.TraceID != [16]byte{} }
 
 // Recording is what was sampled in a while.
@@ -71,7 +71,7 @@ type Failure struct {
 // Reasons of Recording.Lost.
 const (
 	LostTooMany = "too_many" // their process had no room for another Key, or for another stack, see Failed
-	LostHanging = "hanging"  // the process made whoever looked at it hang
+	LostHanging = "hanging"  // the process made its goroutine hang
 )
 
 // Close gives back what Processes hold.
@@ -90,7 +90,7 @@ func (r *Recording) NumProcesses() int {
 	return len(distinct)
 }
 
-// Identity tells processes apart whose programs are several of a Recording's.
+// Identity returns which process it is: several of a Recording's may be programs of one.
 func (p *Process) Identity() procscan.ProcessID {
 	return procscan.ProcessID{PID: p.PID, StartTime: p.StartTime}
 }

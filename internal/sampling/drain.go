@@ -33,7 +33,7 @@ func (s *Sampling) drain() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, program := range ended { // what a CPU was counting when they were stopped was drained by now
+	for _, program := range ended { // what a CPU was counting when they were stopped is drained
 		delete(s.programs, program.number)
 	}
 }

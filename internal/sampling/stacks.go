@@ -42,7 +42,7 @@ func newStacks() (s stacks, err error) {
 	return s, err
 }
 
-// known returns the stack with a key, nil if it must be resolved (anew).
+// known returns the stack with a key, nil if it must be resolved.
 func (s *stacks) known(p *Program, key bpf.StackKey, now time.Time) *profile.Stack {
 	id, ok := s.names.Get(s.rawStack(p, key))
 	if !ok || p.space.Lacking(now) {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A tick wakes who waits for it at a steady interval. It does what a time.Ticker does for less:
+// A tick fires at a steady interval. It does what a time.Ticker does for less:
 // before a timer of Go fires, the runtime's monitor thread begins to look for it every 20 µs, and
 // that alone is more work than most drains are. A timerfd is an event from outside.
 type tick struct{ file *os.File }
@@ -26,7 +26,7 @@ func newTick(interval time.Duration) (*tick, error) {
 	return &tick{file: os.NewFile(uintptr(fd), "timerfd")}, nil
 }
 
-// wait blocks until the interval is over, and answers an error after stop. Intervals that were over
+// wait blocks until the interval is over, and returns an error after stop. Intervals that were over
 // meanwhile are one.
 func (t *tick) wait() error {
 	var expired [8]byte
