@@ -15,26 +15,6 @@ type capability struct {
 	loss   string // without
 }
 
-const (
-	lossSampler  = "no samples: the sampler is not loaded"
-	lossFed      = "samples that are fed without their trace are not used"
-	lossLive     = "no live events: new processes are found by sweeps alone, at most 5 s apart"
-	lossOthers   = "processes of other users are not served"
-	lossRights   = "processes of other users, or with more rights, are not served"
-	lossDeleted  = "processes whose library was deleted are not served"
-	lossSymbols  = "stacks have no kernel frames"
-	lossOutside  = "processes outside of this namespace are not served"
-	lossUnproved = "it is not known whether all processes can be served"
-)
-
-// lossEBPF is what is lost when nothing can be loaded.
-func (n needs) lossEBPF() string {
-	if n.sampler {
-		return lossSampler
-	}
-	return lossFed
-}
-
 func capabilityChecks(n needs) []check {
 	var list []check
 	add := func(c capability, required bool) {
@@ -98,4 +78,25 @@ func grant(name string) string {
 		return "run as root, or grant the process " + name
 	}
 	return "grant the process " + name
+}
+
+// capabilities are those in effect, a bit for each.
+type capabilities uint64
+
+// ownCapabilities are those of the calling thread, and so of all: none of ours has others.
+func ownCapabilities() capabilities {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData // capabilities 0 to 31, 32 to 63
+	if err := unix.Capget(&header, &sets[0]); err != nil {
+		return 0 // cannot fail with this version
+	}
+	return capabilities(sets[1].Effective)<<32 | capabilities(sets[0].Effective)
+}
+
+func (c capabilities) has(capability int) bool { return c&(1<<capability) != 0 }
+
+// privileged says whether a capability is in effect, and counts for the whole machine.
+func (m *machine) privileged(capability int) bool {
+	initial, err := m.inInitialUserNamespace()
+	return m.caps.has(capability) && (initial || err != nil)
 }

@@ -15,7 +15,6 @@ import (
 
 	"correlator/internal/agent"
 	"correlator/internal/export"
-	"correlator/otlp"
 )
 
 // Status is what became of a requirement.
@@ -96,39 +95,6 @@ func Run(config Config) []Result {
 	return results
 }
 
-// needs is what flags of `run` ask for.
-type needs struct {
-	sampling     bool // samples are taken
-	sampler      bool // the sampler is loaded: also to pin its table
-	feed         bool // there is a feed socket
-	eBPF         bool // something is loaded, if it can be
-	kernelStacks bool
-	pins         bool
-	admin        bool // there is an admin socket
-	adminAsked   bool // and `run` does not start without
-	metrics      bool // there is an address for metrics
-	receiver     bool // OTLP is taken
-	destinations []otlp.Destination
-}
-
-func needsOf(config Config) needs {
-	n := needs{
-		sampling: config.SamplesPerSecond > 0,
-		feed:     config.FeedSocket != "",
-		pins:     config.PinMaps != "",
-		metrics:  config.MetricsAddress != "",
-
-		receiver:     config.Export.Receiver.Listen != "",
-		destinations: config.Export.Destinations,
-	}
-	n.admin = config.AdminSocket != ""
-	n.adminAsked = n.admin && config.NeedsAdminSocket
-	n.sampler = n.sampling || n.pins
-	n.eBPF = n.sampler || n.feed
-	n.kernelStacks = n.sampling && config.KernelStacks
-	return n
-}
-
 func checks(n needs) []check {
 	return slices.Concat(
 		namespaceChecks(n), capabilityChecks(n), kernelChecks(n), settingChecks(n), securityChecks(n),
@@ -160,3 +126,15 @@ func Verdict(results []Result) string {
 	}
 	return "run would work"
 }
+
+const (
+	lossSampler  = "no samples: the sampler is not loaded"
+	lossFed      = "samples that are fed without their trace are not used"
+	lossLive     = "no live events: new processes are found by sweeps alone, at most 5 s apart"
+	lossOthers   = "processes of other users are not served"
+	lossRights   = "processes of other users, or with more rights, are not served"
+	lossDeleted  = "processes whose library was deleted are not served"
+	lossSymbols  = "stacks have no kernel frames"
+	lossOutside  = "processes outside of this namespace are not served"
+	lossUnproved = "it is not known whether all processes can be served"
+)

@@ -2,7 +2,6 @@ package check
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -57,45 +56,6 @@ func kernelChecks(n needs) []check {
 	return list
 }
 
-// tried is what a probe of package bpf found.
-func tried(err error, works, loss string) finding {
-	var missing *bpf.MissingError
-	switch {
-	case err == nil:
-		return ok(works)
-	case errors.As(err, &missing):
-		return finding{Missing, "needs " + missing.Feature, loss, missing.Remedy}
-	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
-		return finding{Missing, err.Error(), loss, "see RLIMIT_NOFILE below"}
-	}
-	return finding{Missing, err.Error(), loss, "see lockdown and lsm below; else report this line, with uname -r, as a bug"}
-}
-
-// system is what a probe of system calls found.
-func system(err error, works, loss, remedy string) finding {
-	if err == nil {
-		return ok(works)
-	}
-	return finding{Missing, err.Error(), loss, remedy}
-}
-
-func taskIterator(n needs) finding {
-	filters, err := bpf.ProbeIterator()
-	if err == nil && !filters {
-		return finding{Degraded, "walks the threads of all processes only",
-			"each look at a process walks all threads of the host", "boot Linux 6.1 or later"}
-	}
-	return tried(err, "walks the threads of one process", n.lossEBPF())
-}
-
-func sampler(m *machine) finding {
-	works := fmt.Sprintf("loads, and attaches to %d CPUs", m.cpus)
-	if m.config.SamplesPerSecond == 0 {
-		works = "loads"
-	}
-	return tried(m.sampler(), works, lossSampler)
-}
-
 func liveEvents(m *machine) finding {
 	err := m.liveEvents()
 	if err == nil {
@@ -127,25 +87,4 @@ func kernelSymbols(m *machine) finding {
 		return ok("kallsyms tells where the kernel lies, and its notes the build id")
 	}
 	return finding{Missing, err.Error(), lossSymbols, "see CAP_SYSLOG and kernel.kptr_restrict"}
-}
-
-func procmapQuery(m *machine) finding {
-	const remedy = "boot Linux 6.11 or later, and allow the ioctl in the seccomp profile"
-	source, err := procscan.ProbeSource(m.config.ProcRoot)
-	switch {
-	case err != nil:
-		return m.unknown(err, lossUnproved, "see proc-root")
-	case source != procscan.SourceQuery:
-		return finding{Degraded, "not answered: the text of maps is read instead", "sweeps take several times the CPU", remedy}
-	}
-	return ok("the kernel tells mappings without writing text")
-}
-
-func readv(m *machine) finding {
-	if err := m.readv(); err != nil {
-		return finding{Degraded, err.Error() + ": memory is read through /proc/PID/mem instead",
-			"reading memory takes more CPU, and two descriptors more for each process",
-			"allow process_vm_readv in the seccomp profile, or boot a kernel built with CONFIG_CROSS_MEMORY_ATTACH"}
-	}
-	return ok("reads memory without /proc/PID/mem")
 }

@@ -3,6 +3,9 @@ package check
 import (
 	"errors"
 	"fmt"
+	"os"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -147,4 +150,28 @@ func queueLength(m *machine, value int) finding {
 	needed := min((most+agentPollsPerSecond-1)/agentPollsPerSecond-1, longestQueue)
 	return finding{Degraded, detail, fmt.Sprintf("a process with more than %d different samples a second loses those above", capacity),
 		fmt.Sprintf("sysctl -w net.unix.max_dgram_qlen=%d in the network namespace of the service, before it starts", needed)}
+}
+
+// errNotThere says that a setting does not exist: the kernel was built, or runs, without what it sets.
+var errNotThere = errors.New("not there")
+
+// errHidden says that settings are not to be seen, on purpose: the procfs has processes only.
+var errHidden = errors.New("not to be seen in a procfs with subset=pid")
+
+// setting is a number of sysctl, by its name. errNotThere: it is the only one that is; errHidden: all are.
+func (m *machine) setting(name string) (int, error) {
+	path := m.proc("sys", strings.ReplaceAll(name, ".", "/"))
+	text, err := readText(path)
+	if errors.Is(err, os.ErrNotExist) {
+		if _, rootErr := os.Stat(m.proc("sys/kernel")); rootErr == nil {
+			return 0, fmt.Errorf("%s is %w", name, errNotThere)
+		}
+	}
+	if mount, mountErr := m.procMount(); err != nil && mountErr == nil && mount.SuperOptions["subset"] == "pid" {
+		return 0, errHidden
+	}
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(text)
 }
