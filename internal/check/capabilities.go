@@ -10,9 +10,9 @@ import (
 type capability struct {
 	name   string
 	number int
-	admin  bool   // CAP_SYS_ADMIN stands in for it
-	use    string // what for
-	loss   string // without
+	admin  bool   // CAP_SYS_ADMIN includes it
+	use    string // what it is for
+	loss   string // without it
 }
 
 func capabilityChecks(n needs) []check {
@@ -23,11 +23,13 @@ func capabilityChecks(n needs) []check {
 	add(capability{name: "CAP_SYS_PTRACE", number: unix.CAP_SYS_PTRACE,
 		use: "reading other processes' memory and mappings", loss: lossRights}, false)
 	if n.eBPF {
-		add(capability{name: "CAP_BPF", number: unix.CAP_BPF, admin: true, use: "loading eBPF programs", loss: n.lossEBPF()}, n.sampler)
+		add(capability{name: "CAP_BPF", number: unix.CAP_BPF, admin: true,
+			use: "loading eBPF programs", loss: n.lossEBPF()}, n.sampler)
 	}
-	perfmon := capability{name: "CAP_PERFMON", number: unix.CAP_PERFMON, admin: true, use: "live events", loss: lossLive}
+	perfmon := capability{name: "CAP_PERFMON", number: unix.CAP_PERFMON, admin: true, use: "live events",
+		loss: lossLive}
 	if n.eBPF {
-		perfmon.use, perfmon.loss = "programs that trace, and live events", n.lossEBPF()
+		perfmon.use, perfmon.loss = "tracing programs and live events", n.lossEBPF()
 		add(perfmon, n.sampler)
 	} else {
 		list = append(list, check{perfmon.name, groupCapabilities, false, perfmon.findForEvents})
@@ -35,9 +37,11 @@ func capabilityChecks(n needs) []check {
 	add(capability{name: "CAP_CHECKPOINT_RESTORE", number: unix.CAP_CHECKPOINT_RESTORE, admin: true,
 		use: "opening libraries that were deleted", loss: lossDeleted}, false)
 	add(capability{name: "CAP_DAC_READ_SEARCH", number: unix.CAP_DAC_READ_SEARCH,
-		use: "looking at other users' mappings and files", loss: lossOthers}, false)
-	for _, c := range []capability{{name: "CAP_SETUID", number: unix.CAP_SETUID}, {name: "CAP_SETGID", number: unix.CAP_SETGID}} {
-		c.use, c.loss = "connecting to a socket with the rights of its process", lossOthers
+		use: "reading other users' mappings and files", loss: lossOthers}, false)
+	for _, c := range []capability{
+		{name: "CAP_SETUID", number: unix.CAP_SETUID}, {name: "CAP_SETGID", number: unix.CAP_SETGID},
+	} {
+		c.use, c.loss = "connecting to a socket with the privileges of its process", lossOthers
 		add(c, false)
 	}
 	if n.kernelStacks {
@@ -57,22 +61,23 @@ func (c capability) find(m *machine) finding {
 	return finding{Missing, "not in effect, for " + c.use, c.loss, grant(c.name)}
 }
 
-// findForEvents is for CAP_PERFMON where no program is loaded, so that a low kernel.perf_event_paranoid
-// replaces it.
+// findForEvents is find for CAP_PERFMON where no program is loaded: a low
+// kernel.perf_event_paranoid then makes it unnecessary.
 func (c capability) findForEvents(m *machine) finding { return c.findUnless(m, m.liveEvents) }
 
-// findForSymbols is for CAP_SYSLOG: where kernel.kptr_restrict is 0 the kernel may show its addresses to all.
+// findForSymbols is find for CAP_SYSLOG: where kernel.kptr_restrict is 0 the kernel may show its
+// addresses to all processes.
 func (c capability) findForSymbols(m *machine) finding { return c.findUnless(m, m.kernelSymbols) }
 
-func (c capability) findUnless(m *machine, works func() error) finding {
+func (c capability) findUnless(m *machine, probe func() error) finding {
 	f := c.find(m)
-	if f.status != OK && works() == nil {
+	if f.status != OK && probe() == nil {
 		return ok("not in effect, and not needed for " + c.use)
 	}
 	return f
 }
 
-// grant is the remedy for a capability, as package bpf words it.
+// grant returns the remedy for a missing capability, in the words of package bpf.
 func grant(name string) string {
 	if os.Geteuid() != 0 {
 		return "run as root, or grant the process " + name
@@ -80,10 +85,11 @@ func grant(name string) string {
 	return "grant the process " + name
 }
 
-// capabilities are those in effect, a bit for each.
+// capabilities is a set of capabilities, as a bit mask.
 type capabilities uint64
 
-// ownCapabilities are those of the calling thread, and so of all: none of ours has others.
+// ownCapabilities returns the effective capabilities of the calling thread. All threads of the
+// process have the same.
 func ownCapabilities() capabilities {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var sets [2]unix.CapUserData // capabilities 0 to 31, 32 to 63
@@ -95,7 +101,8 @@ func ownCapabilities() capabilities {
 
 func (c capabilities) has(capability int) bool { return c&(1<<capability) != 0 }
 
-// privileged says whether a capability is in effect, and counts for the whole machine.
+// privileged reports whether a capability is in effect in the initial user namespace. It is assumed
+// to be if the namespace is unknown.
 func (m *machine) privileged(capability int) bool {
 	initial, err := m.inInitialUserNamespace()
 	return m.caps.has(capability) && (initial || err != nil)

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// usable says why files in PEM are of no use: a certificate with its key, and authorities. Empty names are none.
-func usable(certificate, key, authorities string) error {
+// checkPEM returns why PEM files cannot be used: a certificate with its key, and authorities. Empty
+// names are skipped.
+func checkPEM(certificate, key, authorities string) error {
 	if certificate != "" {
 		if _, err := tls.LoadX509KeyPair(certificate, key); err != nil {
 			return fmt.Errorf("reading %s and %s: %w", certificate, key, err)
@@ -29,13 +30,14 @@ func usable(certificate, key, authorities string) error {
 	return nil
 }
 
-// soon is within which a certificate should have been replaced, by whoever does that: a day before its end, and of
-// one that is made for hours only, a tenth of them.
-func soon(c *x509.Certificate) time.Duration {
+// renewalTime returns how long before its end a certificate should have been replaced: a day, or a
+// tenth of its validity if that is shorter.
+func renewalTime(c *x509.Certificate) time.Duration {
 	return min(24*time.Hour, c.NotAfter.Sub(c.NotBefore)/10)
 }
 
-// expiry finds that our own certificate is not valid for long, or no more. The names of its files may be empty.
+// expiry returns a finding if a certificate of the correlator has expired or will soon. The file
+// names may be empty.
 func expiry(certificate, key, loss string) (f finding, found bool) {
 	pair, err := tls.LoadX509KeyPair(certificate, key)
 	if err != nil {
@@ -44,10 +46,12 @@ func expiry(certificate, key, loss string) (f finding, found bool) {
 	const remedy = "replace the certificate: a new one is read without a restart"
 	end := pair.Leaf.NotAfter
 	switch left := time.Until(end); {
-	case left > soon(pair.Leaf):
+	case left > renewalTime(pair.Leaf):
 		return f, false
 	case left > 0:
-		return finding{Degraded, fmt.Sprintf("%s expires in %v", certificate, left.Round(time.Minute)), "soon " + loss, remedy}, true
+		return finding{Degraded, fmt.Sprintf("%s expires in %v", certificate, left.Round(time.Minute)), "soon " + loss,
+			remedy}, true
 	}
-	return finding{Degraded, fmt.Sprintf("%s expired on %s", certificate, end.Format(time.DateOnly)), loss, remedy}, true
+	return finding{Degraded, fmt.Sprintf("%s expired on %s", certificate, end.Format(time.DateOnly)), loss,
+		remedy}, true
 }

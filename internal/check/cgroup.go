@@ -13,18 +13,18 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// This file finds the limits that control groups put on us. (cgroups(7), and Documentation/admin-guide of
-// the kernel: cgroup-v2.rst, cgroup-v1/memory.rst.)
+// This file reads the limits of the control groups of this process. See cgroups(7), and
+// cgroup-v2.rst and cgroup-v1/memory.rst in Documentation/admin-guide of the kernel.
 //
 //	limit    version 2                  version 1
 //	memory   memory.max                 memory.limit_in_bytes
 //	cpu      cpu.max "quota period"     cpu.cfs_quota_us, cpu.cfs_period_us
 //	pids     pids.max                   pids.max
 //
-// No limit is "max" (version 2), -1, or a number of memory beyond all machines.
+// Without a limit the value is "max" (version 2), -1, or more memory than any machine has.
 
-// cgroupDirs are the directories of a controller that count for us: that of our own cgroup, and those
-// above it as far as they can be seen. There are none where the controller is not mounted.
+// cgroupDirs returns the directories of a controller whose limits apply: that of the cgroup of this
+// process, and the visible ones above it. There are none if the controller is not mounted.
 func (m *machine) cgroupDirs(controller string) ([]string, error) {
 	self, err := m.self()
 	if err != nil {
@@ -45,7 +45,8 @@ func (m *machine) cgroupDirs(controller string) ([]string, error) {
 			continue
 		}
 		for _, mount := range mounts {
-			if mount.FSType == "cgroup2" == unified && (unified || hasOption(mount, controller)) && strings.HasPrefix(mount.FSType, "cgroup") {
+			if mount.FSType == "cgroup2" == unified && (unified || hasOption(mount, controller)) &&
+				strings.HasPrefix(mount.FSType, "cgroup") {
 				dirs = append(dirs, upwards(mount, group.Path)...)
 			}
 		}
@@ -58,8 +59,8 @@ func hasOption(mount *procfs.MountInfo, name string) bool {
 	return has
 }
 
-// upwards are the directories from that of a cgroup up to the mount point. Of a mount of another part
-// of the hierarchy there are none.
+// upwards returns the directories from that of a cgroup up to the mount point, none if another part
+// of the hierarchy is mounted there.
 func upwards(mount *procfs.MountInfo, path string) (dirs []string) {
 	below, err := filepath.Rel(mount.Root, path)
 	if err != nil || below == ".." || strings.HasPrefix(below, "../") {
@@ -73,10 +74,10 @@ func upwards(mount *procfs.MountInfo, path string) (dirs []string) {
 	}
 }
 
-// unlimited is a limit that there is not.
+// unlimited is the value of an absent limit.
 const unlimited = math.MaxInt64
 
-// lowestLimit is the lowest of those in files with one of the names.
+// lowestLimit returns the lowest limit in the files with one of the names.
 func lowestLimit(dirs []string, names ...string) (int64, error) {
 	lowest := int64(unlimited)
 	for _, dir := range dirs {
@@ -109,7 +110,7 @@ func parseLimit(text string) (int64, error) {
 	return limit, err
 }
 
-// lowestCPU is the lowest share of a CPU, +Inf without a limit.
+// lowestCPU returns the lowest limit in CPUs, +Inf without one.
 func lowestCPU(dirs []string) (float64, error) {
 	lowest := math.Inf(1)
 	for _, dir := range dirs {

@@ -1,12 +1,12 @@
-// Package check says what this machine, and the rights and limits of this process, allow `run` to do.
+// Package check probes what the machine, and the privileges and limits of this process, allow `run`
+// to do.
 //
-// A check is one requirement. What can be tried is tried: a feature of the kernel is there when it works,
-// whatever the version says. What the checks open they close again, and nothing is written, pinned or
-// bound. Nor is a connection made, unless that is asked for. Which checks there are, and which of them `run` cannot
-// start without, follows from its flags.
+// Each check is one requirement. What can be tried is tried: a kernel feature is available if it
+// works, whatever the version of the kernel is. The checks close what they open, and neither write,
+// pin nor bind anything; they connect to OTLP destinations only on request. The flags of `run`
+// determine which checks there are, and which of them it cannot start without.
 //
-// There is a file for each subject: namespaces.go, capabilities.go, kernel.go, settings.go (sysctl),
-// security.go, limits.go, paths.go (of flags), otlp.go.
+// The checks have a file for each subject. machine.go has the probes that several of them use.
 package check
 
 import (
@@ -17,38 +17,38 @@ import (
 	"correlator/internal/export"
 )
 
-// Status is what became of a requirement.
+// Status is how far a requirement is met.
 type Status string
 
 const (
-	// OK: it is there, or nothing is lost without it.
+	// OK: it is met, or nothing is lost without it.
 	OK Status = "ok"
-	// Degraded: it is there in part, or cannot be found out.
+	// Degraded: it is met in part, or whether it is met is unknown.
 	Degraded Status = "degraded"
-	// Missing: it is not there.
+	// Missing: it is not met.
 	Missing Status = "missing"
 )
 
-// Result is the answer to one requirement. As JSON it is an interface: names, groups and statuses keep
-// their meaning; the other texts are for people.
+// Result is the outcome of one check. Its JSON is an interface: names, groups and statuses keep
+// their meaning from version to version. The other texts are for people.
 type Result struct {
-	Name     string `json:"name"`  // unique
-	Group    string `json:"group"` // of requirements
+	Name     string `json:"name"` // unique
+	Group    string `json:"group"`
 	Required bool   `json:"required"`
 	Status   Status `json:"status"`
 	Detail   string `json:"detail"`           // what was found
-	Loss     string `json:"loss,omitempty"`   // what `run` does not do because of it, unless it is OK
-	Remedy   string `json:"remedy,omitempty"` // an imperative, unless it is OK
+	Loss     string `json:"loss,omitempty"`   // what `run` does not do because of it; empty with OK
+	Remedy   string `json:"remedy,omitempty"` // what to do about it; empty with OK
 }
 
 // check is one requirement.
 type check struct {
 	name, group string
-	required    bool // `run` with these flags does not start without
+	required    bool // `run` with these flags does not start without it
 	run         func(*machine) finding
 }
 
-// finding is what a check finds.
+// finding is the outcome of a check's run.
 type finding struct {
 	status               Status
 	detail, loss, remedy string
@@ -68,20 +68,33 @@ const (
 	groupOTLP         = "otlp"
 )
 
-// Config is what `run` is told.
+// Losses that several requirements have in common.
+const (
+	lossSampler  = "no samples: the sampler is not loaded"
+	lossFed      = "samples that are fed without their trace are not used"
+	lossLive     = "no live events: new processes are found by sweeps alone, at most 5 s apart"
+	lossOthers   = "processes of other users are not served"
+	lossRights   = "processes of other users, or with more privileges, are not served"
+	lossDeleted  = "processes whose library was deleted are not served"
+	lossSymbols  = "stacks have no kernel frames"
+	lossOutside  = "processes outside of this namespace are not served"
+	lossUnproved = "it is unknown whether all processes can be served"
+)
+
+// Config is the configuration of `run`.
 type Config struct {
 	agent.Config
 	AdminSocket      string // path; empty: none
-	NeedsAdminSocket bool   // it was asked for: `run` does not start without
+	NeedsAdminSocket bool   // `run` does not start without it
 	MetricsAddress   string // host:port; empty: none
 	Export           export.Config
-	Connect          bool   // connections are made to the destinations
-	Version          string // ours, as they see it
+	Connect          bool   // connect to the OTLP destinations
+	Version          string // of the correlator, as destinations see it
 }
 
-// Run checks all that `run` with this configuration, which must be valid, needs. It takes a fraction of
-// a second, and takes samples for a part of that if `run` would. To connect may take as long as the destinations'
-// timeouts.
+// Run checks everything that `run` with this configuration, which must be valid, needs. It takes a
+// fraction of a second, and takes samples for part of that time if `run` would. With Connect it
+// takes at most the timeout of the slowest destination in addition.
 func Run(config Config) []Result {
 	m := newMachine(config)
 	var results []Result
@@ -97,17 +110,17 @@ func Run(config Config) []Result {
 
 func checks(n needs) []check {
 	return slices.Concat(
-		namespaceChecks(n), capabilityChecks(n), kernelChecks(n), settingChecks(n), securityChecks(n),
+		namespaceChecks(n), capabilityChecks(n), kernelChecks(n), sysctlChecks(n), securityChecks(n),
 		limitChecks(n), pathChecks(n), otlpChecks(n),
 	)
 }
 
-// Works says whether `run` would start.
+// Works reports whether `run` would start.
 func Works(results []Result) bool { return !slices.ContainsFunc(results, Result.prevents) }
 
 func (r Result) prevents() bool { return r.Required && r.Status == Missing }
 
-// Verdict says in a sentence what `run` would do.
+// Verdict returns a sentence that says what `run` would do.
 func Verdict(results []Result) string {
 	var missing, losses []string
 	for _, r := range results {
@@ -126,15 +139,3 @@ func Verdict(results []Result) string {
 	}
 	return "run would work"
 }
-
-const (
-	lossSampler  = "no samples: the sampler is not loaded"
-	lossFed      = "samples that are fed without their trace are not used"
-	lossLive     = "no live events: new processes are found by sweeps alone, at most 5 s apart"
-	lossOthers   = "processes of other users are not served"
-	lossRights   = "processes of other users, or with more rights, are not served"
-	lossDeleted  = "processes whose library was deleted are not served"
-	lossSymbols  = "stacks have no kernel frames"
-	lossOutside  = "processes outside of this namespace are not served"
-	lossUnproved = "it is not known whether all processes can be served"
-)

@@ -9,16 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"correlator/internal/agent"
 	"correlator/otlp"
 )
 
-// errRefused is for whatever a test has refuse.
+// errRefused is the error of probes that fail.
 var errRefused = errors.New("refused")
 
-// config is that of `run` without flags.
+// config returns the configuration of `run` without flags.
 func config() Config {
 	return Config{Config: agent.Config{
 		ProcRoot: "/proc", SamplesDelay: 300 * time.Millisecond, ReportInterval: 100 * time.Millisecond,
@@ -26,9 +24,9 @@ func config() Config {
 	}}
 }
 
-// inventedMachine has files where the kernel's would be, two CPUs, all capabilities, and whatever is tried
-// works.
-func inventedMachine(t *testing.T, files map[string]string) *machine {
+// fakeMachine returns a machine with the given files in procfs and sysfs, two CPUs and all
+// capabilities, where every probe succeeds.
+func fakeMachine(t *testing.T, files map[string]string) *machine {
 	t.Helper()
 	dir := t.TempDir()
 	works := func() error { return nil }
@@ -59,37 +57,39 @@ func inventedMachine(t *testing.T, files map[string]string) *machine {
 	return m
 }
 
-// found runs the check of a name.
+// found runs a check by name.
 func found(t *testing.T, m *machine, name string) finding {
 	t.Helper()
 	list := checks(needsOf(m.config))
 	i := slices.IndexFunc(list, func(c check) bool { return c.name == name })
 	if i < 0 {
-		t.Fatalf("no check is called %s", name)
+		t.Fatalf("no check %s", name)
 	}
 	return list[i].run(m)
 }
 
-// verify compares the status, and looks for words in what is told.
+// verify checks the status, that detail and remedy contain the given texts, and that loss and
+// remedy are there unless the status is OK.
 func (f finding) verify(t *testing.T, status Status, detail, remedy string) {
 	t.Helper()
 	if f.status != status || !strings.Contains(f.detail, detail) || !strings.Contains(f.remedy, remedy) {
 		t.Errorf("found %+v, want %s, detail %q, remedy %q", f, status, detail, remedy)
 	}
-	if told := f.loss != "" && f.remedy != ""; f.detail == "" || told != (f.status != OK) {
+	if explained := f.loss != "" && f.remedy != ""; f.detail == "" || explained != (f.status != OK) {
 		t.Errorf("%s with loss %q and remedy %q", f.status, f.loss, f.remedy)
 	}
 }
 
-// What is asked for, and what `run` cannot start without, follows from its flags.
+// The flags of `run` determine which checks there are, and which are required.
 func TestRequired(t *testing.T) {
 	always := []string{"proc-root", "pid-namespace", "openat2", "pidfd", "RLIMIT_NOFILE"}
-	sampler := []string{"user-namespace", "CAP_BPF", "CAP_PERFMON", "btf", "task-iterator", "ring-buffer", "sampler", "lockdown"}
+	sampler := []string{"user-namespace", "CAP_BPF", "CAP_PERFMON", "btf", "task-iterator", "ring-buffer", "sampler",
+		"lockdown"}
 	for _, test := range []struct {
 		name     string
 		change   func(*Config)
 		required [][]string
-		listed   []string // beside those that are required
+		listed   []string // in addition to the required ones
 		unlisted []string
 	}{
 		{"nothing", func(*Config) {}, [][]string{always, sampler, {"perf-cpu-clock"}},
@@ -103,7 +103,8 @@ func TestRequired(t *testing.T) {
 			[][]string{always, sampler, {"pin-maps"}}, nil, []string{"perf-cpu-clock"}},
 		{"--otlp-endpoint --otlp-listen", func(c *Config) {
 			c.Export.Destinations, c.Export.Receiver.Listen = []otlp.Destination{{Name: "a"}, {Name: "b"}}, "unix:/s"
-		}, [][]string{always, sampler, {"perf-cpu-clock", "otlp-listen", "otlp-destination a", "otlp-destination b"}}, nil, nil},
+		}, [][]string{always, sampler, {"perf-cpu-clock", "otlp-listen", "otlp-destination a",
+			"otlp-destination b"}}, nil, nil},
 		{"--kernel-stacks", func(c *Config) { c.KernelStacks = true }, [][]string{always, sampler, {"perf-cpu-clock"}},
 			[]string{"CAP_SYSLOG", "kernel.kptr_restrict", "kernel-symbols"}, nil},
 	} {
@@ -139,7 +140,7 @@ func TestRequired(t *testing.T) {
 	}
 }
 
-// On whatever machine this is, every result is whole.
+// Every result of the machine that the test runs on is complete.
 func TestRun(t *testing.T) {
 	c := config()
 	c.FeedSocket, c.KernelStacks, c.PinMaps = filepath.Join(t.TempDir(), "feed"), true, "/sys/fs/bpf/correlator-check"
@@ -153,42 +154,9 @@ func TestRun(t *testing.T) {
 	}
 	slices.Sort(groups)
 	if len(slices.Compact(groups)) != 9 {
-		t.Errorf("groups are not together: %q", groups)
+		t.Errorf("groups are not contiguous: %q", groups)
 	}
 	if _, err := os.Stat(c.PinMaps); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%s: %v", c.PinMaps, err)
 	}
-}
-
-func TestCapabilities(t *testing.T) {
-	with := func(m *machine, capabilities ...int) *machine {
-		m.caps = 0
-		for _, c := range capabilities {
-			m.caps |= 1 << c
-		}
-		return m
-	}
-	m := inventedMachine(t, nil)
-	m.config.KernelStacks = true
-	for name, number := range map[string]int{
-		"CAP_SYS_PTRACE": unix.CAP_SYS_PTRACE, "CAP_BPF": unix.CAP_BPF, "CAP_PERFMON": unix.CAP_PERFMON,
-		"CAP_CHECKPOINT_RESTORE": unix.CAP_CHECKPOINT_RESTORE, "CAP_DAC_READ_SEARCH": unix.CAP_DAC_READ_SEARCH,
-		"CAP_SETUID": unix.CAP_SETUID, "CAP_SETGID": unix.CAP_SETGID, "CAP_SYSLOG": unix.CAP_SYSLOG,
-	} {
-		m.kernelSymbols = func() error { return errRefused }
-		found(t, with(m, number), name).verify(t, OK, "for ", "")
-		found(t, with(m), name).verify(t, Missing, "not in effect", name)
-		admin := found(t, with(m, unix.CAP_SYS_ADMIN), name)
-		if included := name == "CAP_BPF" || name == "CAP_PERFMON" || name == "CAP_CHECKPOINT_RESTORE"; included != (admin.status == OK) {
-			t.Errorf("%s by CAP_SYS_ADMIN: %+v", name, admin)
-		}
-	}
-	m.kernelSymbols = func() error { return nil }
-	found(t, with(m), "CAP_SYSLOG").verify(t, OK, "not needed", "")
-
-	// Where nothing is loaded, what works without a capability needs none.
-	m.config.SamplesPerSecond, m.config.FeedSocket = 0, ""
-	found(t, with(m), "CAP_PERFMON").verify(t, OK, "not needed", "")
-	m.liveEvents = func() error { return errRefused }
-	found(t, with(m), "CAP_PERFMON").verify(t, Missing, "not in effect", "CAP_PERFMON")
 }

@@ -9,8 +9,35 @@ import (
 	"correlator/bpf"
 )
 
-// tried is what a probe of package bpf found.
-func tried(err error, works, loss string) finding {
+func ebpfChecks(n needs) []check {
+	var list []check
+	add := func(name string, required bool, run func(*machine) finding) {
+		list = append(list, check{name, groupKernel, required, run})
+	}
+	if n.eBPF {
+		add("btf", n.sampler, func(*machine) finding {
+			return ebpfFinding(bpf.ProbeTypes(), "the kernel has BTF of its types", n.lossEBPF())
+		})
+		add("task-iterator", n.sampler, func(*machine) finding { return taskIterator(n) })
+	}
+	if n.sampler {
+		add("ring-buffer", true, func(*machine) finding {
+			return ebpfFinding(bpf.ProbeRingBuffer(), "can be created", lossSampler)
+		})
+	}
+	if n.sampling {
+		add("perf-cpu-clock", true, func(*machine) finding {
+			return ebpfFinding(bpf.ProbeClock(), "opens on each online CPU", lossSampler)
+		})
+	}
+	if n.sampler {
+		add("sampler", true, sampler)
+	}
+	return list
+}
+
+// ebpfFinding returns the finding of a probe of package bpf.
+func ebpfFinding(err error, works, loss string) finding {
 	var missing *bpf.MissingError
 	switch {
 	case err == nil:
@@ -20,16 +47,17 @@ func tried(err error, works, loss string) finding {
 	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
 		return finding{Missing, err.Error(), loss, "see RLIMIT_NOFILE below"}
 	}
-	return finding{Missing, err.Error(), loss, "see lockdown and lsm below; else report this line, with uname -r, as a bug"}
+	return finding{Missing, err.Error(), loss,
+		"see lockdown and lsm below; else report this line, with uname -r, as a bug"}
 }
 
 func taskIterator(n needs) finding {
 	filters, err := bpf.ProbeIterator()
 	if err == nil && !filters {
-		return finding{Degraded, "walks the threads of all processes only",
-			"each look at a process walks all threads of the host", "boot Linux 6.1 or later"}
+		return finding{Degraded, "iterates over the threads of all processes only",
+			"each probe of a process iterates over all threads of the host", "boot Linux 6.1 or later"}
 	}
-	return tried(err, "walks the threads of one process", n.lossEBPF())
+	return ebpfFinding(err, "iterates over the threads of one process", n.lossEBPF())
 }
 
 func sampler(m *machine) finding {
@@ -37,11 +65,11 @@ func sampler(m *machine) finding {
 	if m.config.SamplesPerSecond == 0 {
 		works = "loads"
 	}
-	return tried(m.sampler(), works, lossSampler)
+	return ebpfFinding(m.sampler(), works, lossSampler)
 }
 
-// trySampler loads the sampler and attaches it to each CPU, but pins nothing.
-func (m *machine) trySampler() error {
+// probeSampler loads the sampler and attaches it to each CPU, but pins nothing.
+func (m *machine) probeSampler() error {
 	sampler, err := bpf.OpenSampler(bpf.SamplerOptions{
 		SamplesPerSecond: m.config.SamplesPerSecond,
 		KernelStacks:     m.config.KernelStacks,

@@ -2,58 +2,20 @@ package check
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
-	"correlator/bpf"
-	"correlator/messaging"
-	"correlator/procscan"
 	"correlator/procscan/watch"
 )
 
-// This file tries what the kernel must be able to do, and must let us do.
-
 func kernelChecks(n needs) []check {
-	var list []check
-	add := func(name string, required bool, run func(*machine) finding) {
-		list = append(list, check{name, groupKernel, required, run})
-	}
-	if n.eBPF {
-		add("btf", n.sampler, func(*machine) finding {
-			return tried(bpf.ProbeTypes(), "the kernel tells its types", n.lossEBPF())
-		})
-		add("task-iterator", n.sampler, func(*machine) finding { return taskIterator(n) })
-	}
-	if n.sampler {
-		add("ring-buffer", true, func(*machine) finding {
-			return tried(bpf.ProbeRingBuffer(), "the kernel makes one", lossSampler)
-		})
-	}
-	if n.sampling {
-		add("perf-cpu-clock", true, func(*machine) finding {
-			return tried(bpf.ProbeClock(), "opens on each online CPU", lossSampler)
-		})
-	}
-	if n.sampler {
-		add("sampler", true, sampler)
-	}
-	add("live-events", false, liveEvents)
+	list := append(ebpfChecks(n), check{"live-events", groupKernel, false, liveEvents})
 	if n.kernelStacks {
-		add("kernel-symbols", false, kernelSymbols)
+		list = append(list, check{"kernel-symbols", groupKernel, false, kernelSymbols})
 	}
-	add("procmap-query", false, procmapQuery)
-	add("openat2", true, func(*machine) finding {
-		return system(messaging.Supported(), "resolves paths below a root", "no path of a process is opened safely",
-			"boot Linux 5.6 or later, and allow openat2 in the seccomp profile")
-	})
-	add("pidfd", true, func(*machine) finding {
-		return system(procscan.ProbePidfd(), "pidfd_open works", "no process can be held on to",
-			"boot Linux 5.3 or later, and allow pidfd_open in the seccomp profile")
-	})
-	add("process_vm_readv", false, readv)
-	add("process-memory", false, processMemory)
-	return list
+	return slices.Concat(list, syscallChecks(), []check{{"process-memory", groupKernel, false, processMemory}})
 }
 
 func liveEvents(m *machine) finding {
@@ -77,14 +39,14 @@ func liveEvents(m *machine) finding {
 	case m.lockedMemory() < watch.EventMemoryBytes() && !m.caps.has(unix.CAP_IPC_LOCK):
 		remedy = "see kernel.perf_event_mlock_kb below"
 	}
-	first, _, _ := strings.Cut(err.Error(), "\n") // of as many as there are CPUs
+	first, _, _ := strings.Cut(err.Error(), "\n") // there is a line for each CPU
 	return finding{Missing, first, lossLive, remedy}
 }
 
 func kernelSymbols(m *machine) finding {
 	err := m.kernelSymbols()
 	if err == nil {
-		return ok("kallsyms tells where the kernel lies, and its notes the build id")
+		return ok("kallsyms has the addresses of the kernel, and its notes the build id")
 	}
 	return finding{Missing, err.Error(), lossSymbols, "see CAP_SYSLOG and kernel.kptr_restrict"}
 }

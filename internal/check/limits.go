@@ -7,40 +7,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// This file is about the limits that were put on us. They are those of the shell when `check` runs there,
-// and not of the service.
-
 const (
-	// What `run` cannot start without: its streams, the Go runtime's, epoll and eventfd, and one to look
-	// around; the feed's socket and iterator; the sampler's programs, tables and what loading them takes, and
-	// a clock for each CPU; one for each other socket that it listens on.
+	// Descriptors that `run` cannot start without: its standard streams, epoll and eventfd of the
+	// Go runtime, and one to read /proc; socket and iterator of the feed; programs and tables of
+	// the sampler, what loading them takes, and a clock for each CPU; one for each other socket
+	// that it listens on.
 	startDescriptors        = 11
 	startDescriptorsFeed    = 3
 	startDescriptorsSampler = 15
-	// restDescriptors are for the whole agent without any process, some of them for looking.
+	// restDescriptors are those of the whole agent without any process, including some for probes.
 	restDescriptors = 48
-	// descriptorsPerCPU: the sampler's clock, two of live events.
+	// descriptorsPerCPU: the sampler's clock, and two for live events.
 	descriptorsPerCPU = 3
-	// descriptorsPerDestination: its connection, and a second while that is made anew.
+	// descriptorsPerDestination: its connection, and a second one while it reconnects.
 	descriptorsPerDestination = 2
-	// descriptorsPerProcess: pidfd and socket; two of memory, where process_vm_readv is refused.
+	// descriptorsPerProcess: pidfd and socket; two more for memory if process_vm_readv is refused.
 	descriptorsPerProcess = 2
-
-	// restMemory is what an agent has resident beside a thousand processes, 34 MB, its tables in the kernel,
-	// 12 MB, with kernel stacks 20, and a reserve; the perf rings come on top.
-	restMemory = 64 << 20
-
-	// exportMemory is what connections and the building of requests take, beside what waits in queues.
-	exportMemory = 8 << 20
-
-	// leastCPU is 10 ms of each 100 ms (the usual period of a limit): what a look at a process with very many
-	// mappings takes. With less the agent stands still until the next period, and samples come late.
-	leastCPU = 0.1
-
-	// restThreads is how many threads may hang or work beside one for each process (docs/security.md).
-	restThreads = 700
 )
 
+// limitChecks returns checks of the limits of this process, which in a shell are not those of the
+// service.
 func limitChecks(n needs) []check {
 	return []check{
 		{"RLIMIT_NOFILE", groupLimits, true, func(m *machine) finding { return descriptors(m, n) }},
@@ -50,7 +36,7 @@ func limitChecks(n needs) []check {
 	}
 }
 
-// descriptors looks at the limit in force: Go raises the soft one to the hard one at start.
+// descriptors checks the effective limit: Go raises the soft limit to the hard one when it starts.
 func descriptors(m *machine, n needs) finding {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -63,15 +49,19 @@ func descriptors(m *machine, n needs) finding {
 	rest := restDescriptors + descriptorsPerCPU*m.cpus + descriptorsPerDestination*len(n.destinations)
 	needed := rest + each*m.config.MaxProcesses
 	have := int(min(limit.Cur, math.MaxInt32))
-	remedy := fmt.Sprintf("raise it to %d (LimitNOFILE= of the systemd unit, --ulimit nofile= of the container)", needed)
+	remedy := fmt.Sprintf("raise it to %d (LimitNOFILE= of the systemd unit, --ulimit nofile= of the container)",
+		needed)
 	switch enough := (have - rest) / each; {
 	case have < n.startDescriptors(m.cpus):
 		return finding{Missing, fmt.Sprintf("%d: starting takes more", have), "nothing can be opened", remedy}
 	case enough <= 0:
-		return finding{Degraded, fmt.Sprintf("%d, of which the agent itself takes %d", have, rest), "processes are not served", remedy}
+		return finding{Degraded, fmt.Sprintf("%d, of which the agent itself takes %d", have, rest),
+			"processes are not served", remedy}
 	case have < needed:
-		return finding{Degraded, fmt.Sprintf("%d: enough for %d processes, not for --max-processes %d", have, enough, m.config.MaxProcesses),
-			fmt.Sprintf("no more than %d processes are served", enough), fmt.Sprintf("%s, or say --max-processes %d", remedy, enough)}
+		return finding{Degraded,
+			fmt.Sprintf("%d: enough for %d processes, not for --max-processes %d", have, enough, m.config.MaxProcesses),
+			fmt.Sprintf("no more than %d processes are served", enough),
+			fmt.Sprintf("%s, or set --max-processes %d", remedy, enough)}
 	}
 	return ok(fmt.Sprintf("%d: --max-processes %d takes %d", have, m.config.MaxProcesses, needed))
 }

@@ -7,7 +7,7 @@ import (
 	"correlator/procscan"
 )
 
-// The first namespaces of a kernel, as links in /proc/PID/ns show them: the numbers of
+// The initial namespaces of a kernel, as links in /proc/PID/ns show them: the numbers of
 // include/linux/proc_ns.h (uapi/linux/nsfs.h since 6.18), which are the same on every machine.
 const (
 	initialPIDNamespace    = "pid:[4026531836]"    // PROC_PID_INIT_INO
@@ -32,7 +32,7 @@ func pidNamespace(m *machine) finding {
 	const remedy = "run in the host's pid namespace (hostPID: true of the pod, --pid=host of the container)"
 	err := procscan.ProbeNamespace(m.config.ProcRoot)
 	if err != nil && m.procfs() != nil {
-		return finding{Missing, "not known without a procfs", lossOutside, "see proc-root"}
+		return finding{Missing, "unknown without a procfs", lossOutside, "see proc-root"}
 	}
 	if err != nil {
 		return finding{Missing, err.Error(), lossOutside, remedy + ", or name its own procfs by --proc-root"}
@@ -44,7 +44,7 @@ func pidNamespace(m *machine) finding {
 	if name != initialPIDNamespace {
 		return finding{Degraded, "not the host's", lossOutside, remedy}
 	}
-	return ok("the host's, and procfs is of it")
+	return ok("the host's, as that of the procfs")
 }
 
 func userNamespace(m *machine) finding {
@@ -54,7 +54,7 @@ func userNamespace(m *machine) finding {
 		return m.unknown(err, lossUnproved, "see proc-root")
 	}
 	if !initial {
-		return finding{Missing, "not the host's: capabilities do not count outside of it", lossOutside, remedy}
+		return finding{Missing, "not the host's: capabilities are effective only inside it", lossOutside, remedy}
 	}
 	return ok("the host's")
 }
@@ -65,7 +65,7 @@ func (m *machine) inInitialUserNamespace() (bool, error) {
 }
 
 func mountNamespace(m *machine) finding {
-	ours, err := os.Readlink(m.proc("self/ns/mnt"))
+	own, err := os.Readlink(m.proc("self/ns/mnt"))
 	if err != nil {
 		return m.unknown(err, lossUnproved, "see proc-root")
 	}
@@ -73,8 +73,8 @@ func mountNamespace(m *machine) finding {
 	switch first, err := os.Readlink(m.proc("1/ns/mnt")); {
 	case err != nil:
 		return ok(harmless)
-	case first != ours:
-		return ok("our own; " + harmless)
+	case first != own:
+		return ok("a separate one; " + harmless)
 	}
 	return ok("that of process 1")
 }
@@ -87,7 +87,7 @@ func cgroupNamespace(m *machine) finding {
 	case name == initialCgroupNamespace:
 		return ok("the host's")
 	case m.config.Filter.ByContainer():
-		return finding{Degraded, "not the host's: paths of cgroups are told as seen from our own",
+		return finding{Degraded, "not the host's: paths of cgroups are relative to it",
 			"filters by the path of a cgroup may not match",
 			"run in the host's cgroup namespace (--cgroupns=host), or filter by container ids only"}
 	}
@@ -97,8 +97,8 @@ func cgroupNamespace(m *machine) finding {
 // machineID does not show the id, which machine-id(5) calls confidential.
 func machineID(m *machine) finding {
 	if agent.HostID(m.config.ProcRoot) == "" {
-		return finding{Missing, "process 1 has no /etc/machine-id", "agents are told no host id, unless --host-id says one",
-			"systemd-machine-id-setup, or say --host-id"}
+		return finding{Missing, "process 1 has no /etc/machine-id",
+			"registrations have no host id, unless --host-id sets one", "systemd-machine-id-setup, or set --host-id"}
 	}
-	return ok("there is one to tell agents")
+	return ok("available for registrations")
 }

@@ -1,21 +1,19 @@
 package check
 
-import (
-	"correlator/otlp"
-)
+import "correlator/otlp"
 
-// needs is what flags of `run` ask for.
+// needs is what the flags of `run` ask for.
 type needs struct {
 	sampling     bool // samples are taken
-	sampler      bool // the sampler is loaded: also to pin its table
+	sampler      bool // the sampler is loaded, to take samples or to pin its table
 	feed         bool // there is a feed socket
-	eBPF         bool // something is loaded, if it can be
+	eBPF         bool // eBPF programs are loaded, if possible
 	kernelStacks bool
-	pins         bool
+	pins         bool // the table of targets is pinned
 	admin        bool // there is an admin socket
-	adminAsked   bool // and `run` does not start without
-	metrics      bool // there is an address for metrics
-	receiver     bool // OTLP is taken
+	adminAsked   bool // and `run` does not start without it
+	metrics      bool // metrics are served
+	receiver     bool // OTLP is received
 	destinations []otlp.Destination
 }
 
@@ -37,7 +35,7 @@ func needsOf(config Config) needs {
 	return n
 }
 
-// lossEBPF is what is lost when nothing can be loaded.
+// lossEBPF returns what is lost if no eBPF program can be loaded.
 func (n needs) lossEBPF() string {
 	if n.sampler {
 		return lossSampler

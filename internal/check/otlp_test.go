@@ -3,7 +3,6 @@ package check
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -19,7 +18,7 @@ import (
 	"correlator/otlp"
 )
 
-// authority makes certificates, and servers that have them.
+// authority issues certificates, and starts servers that use them.
 type authority struct {
 	*testenv.Authority
 	t *testing.T
@@ -27,7 +26,7 @@ type authority struct {
 
 func newAuthority(t *testing.T) *authority { return &authority{testenv.NewAuthority(t), t} }
 
-// join makes a file of two.
+// join writes two files into one.
 func (a *authority) join(name, first, second string) {
 	a.t.Helper()
 	var text []byte
@@ -43,8 +42,8 @@ func (a *authority) join(name, first, second string) {
 	}
 }
 
-// serve starts a gRPC server with a certificate that has been issued; none: plain text. clients are whose
-// certificates it asks for.
+// serve starts a gRPC server with an issued certificate, or without TLS if name is empty. If
+// clients is not nil the server requires a client certificate of that authority.
 func (a *authority) serve(name string, version uint16, clients *authority) (address string) {
 	a.t.Helper()
 	var options []grpc.ServerOption
@@ -65,14 +64,17 @@ func (a *authority) serve(name string, version uint16, clients *authority) (addr
 	return listener.Addr().String()
 }
 
-// What keeps a connection from being made comes with its own remedy, as the library tells it over real sockets.
+// Each reason why a connection fails has its own remedy. The errors are those of gRPC over real
+// sockets.
 func TestConnect(t *testing.T) {
 	a, other := newAuthority(t), newAuthority(t)
 	loopback := []net.IP{net.IPv4(127, 0, 0, 1)}
 	later, before := time.Now().Add(time.Hour*48), time.Now().Add(-time.Hour)
 	a.IssueAs("good", &x509.Certificate{IPAddresses: loopback, NotAfter: later})
 	a.IssueAs("expired", &x509.Certificate{IPAddresses: loopback, NotAfter: before})
-	a.IssueAs("elsewhere", &x509.Certificate{DNSNames: []string{"elsewhere"}, IPAddresses: []net.IP{net.IPv4(192, 0, 2, 1)}, NotAfter: later})
+	a.IssueAs("elsewhere",
+		&x509.Certificate{DNSNames: []string{"elsewhere"}, IPAddresses: []net.IP{net.IPv4(192, 0, 2, 1)},
+			NotAfter: later})
 	a.IssueAs("nameless", &x509.Certificate{NotAfter: later})
 	other.IssueAs("client", &x509.Certificate{NotAfter: later})
 	a.IssueAs("client", &x509.Certificate{NotAfter: later, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
@@ -83,7 +85,7 @@ func TestConnect(t *testing.T) {
 		t.Fatal(err)
 	}
 	closed.Close()
-	full, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and says nothing
+	full, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and is silent
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,20 +109,23 @@ func TestConnect(t *testing.T) {
 		{"mutual TLS", "https://" + mutual, as(a), ""},
 		{"nobody", "http://" + closed.Addr().String(), nil, "start the receiver"},
 		{"no socket", "unix:" + a.File("no.sock"), nil, "start the receiver, or correct the socket's path"},
-		{"no name", "http://does-not-exist.invalid", nil, "looked up here"},
+		{"no name", "http://does-not-exist.invalid", nil, "resolvable here"},
 		{"unknown authority", "https://" + good, nil, "name the file of the authority"},
-		{"another authority", "https://" + good, func(d *otlp.Destination) { d.Certificate = other.File("authority.pem") }, "name the file of the authority"},
+		{"another authority", "https://" + good,
+			func(d *otlp.Destination) { d.Certificate = other.File("authority.pem") }, "name the file of the authority"},
 		{"expired", "https://" + a.serve("expired", 0, nil), trusting, "clock"},
-		{"another address", "https://" + a.serve("elsewhere", 0, nil), trusting, "a name that stands in"},
-		{"another name", "https://localhost:" + port, trusting, "a name that stands in"},
-		{"no name at all", "https://" + a.serve("nameless", 0, nil), trusting, "a name that stands in"},
+		{"another address", "https://" + a.serve("elsewhere", 0, nil), trusting, "a name that the receiver"},
+		{"another name", "https://localhost:" + port, trusting, "a name that the receiver"},
+		{"no name at all", "https://" + a.serve("nameless", 0, nil), trusting, "a name that the receiver"},
 		{"no client certificate", "https://" + mutual, trusting, "client-certificate"},
 		{"no client certificate, TLS 1.2", "https://" + mutual12, trusting, "client-certificate"},
 		{"client certificate of another authority", "https://" + mutual, as(other), "client-certificate"},
-		{"TLS to plain text", "https://" + plain, trusting, "say http://"},
+		{"TLS to plain text", "https://" + plain, trusting, "use http://"},
 		{"plain text to TLS", "http://" + good, nil, "https://"},
-		{"no answer", "https://" + full.Addr().String(), func(d *otlp.Destination) { d.Timeout = time.Second / 10 }, "whether it is gRPC"},
-		{"no answer in plain text", "http://" + full.Addr().String(), func(d *otlp.Destination) { d.Timeout = time.Second / 10 }, "whether it is gRPC"},
+		{"no answer", "https://" + full.Addr().String(), func(d *otlp.Destination) { d.Timeout = time.Second / 10 },
+			"that the port speaks gRPC"},
+		{"no answer in plain text", "http://" + full.Addr().String(),
+			func(d *otlp.Destination) { d.Timeout = time.Second / 10 }, "that the port speaks gRPC"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := otlp.NewDestination(c.endpoint)
@@ -129,9 +134,9 @@ func TestConnect(t *testing.T) {
 			if c.set != nil {
 				c.set(&d)
 			}
-			m := inventedMachine(t, nil)
+			m := fakeMachine(t, nil)
 			m.config.Export.Destinations = []otlp.Destination{d}
-			m.connect = m.tryDestinations
+			m.connect = m.connectAll
 			found(t, m, "otlp-destination x").verify(t, OK, c.endpoint, "")
 			m.config.Connect = true
 			f := found(t, m, "otlp-destination x")
@@ -147,79 +152,8 @@ func TestConnect(t *testing.T) {
 	}
 }
 
-// Files that are of no use keep run from starting; a certificate that has expired does not.
-func TestDestinationFiles(t *testing.T) {
-	a := newAuthority(t)
-	a.IssueAs("good", &x509.Certificate{NotAfter: time.Now().Add(time.Hour * 48)})
-	a.IssueAs("soon", &x509.Certificate{NotAfter: time.Now().Add(time.Hour)})
-	a.IssueAs("expired", &x509.Certificate{NotAfter: time.Now().Add(-time.Hour)})
-	a.IssueAs("hours", &x509.Certificate{NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)})
-	a.join("both", "soon.key", "soon.pem")
-	for _, c := range []struct {
-		name, endpoint, authorities, certificate, key string
-		status                                        Status
-		detail                                        string
-	}{
-		{"all", "https://h", "authority.pem", "good.pem", "good.key", OK, "not tried"},
-		{"no PEM", "https://h", "good.key", "", "", Missing, "no certificate in it"},
-		{"no file", "https://h", "none", "", "", Missing, "no such file"},
-		{"another's key", "https://h", "", "good.pem", "authority.key", Missing, "private key does not match"},
-		{"soon", "https://h", "", "soon.pem", "soon.key", Degraded, "expires in"},
-		{"expired", "https://h", "", "expired.pem", "expired.key", Degraded, "expired on"},
-		{"made for hours", "https://h", "", "hours.pem", "hours.key", OK, "not tried"},
-		{"key and certificate in one file", "https://h", "", "both", "both", Degraded, "expires in"},
-		{"not used", "http://h", "good.key", "", "", OK, "not tried"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			path := func(name string) string {
-				if name == "" {
-					return ""
-				}
-				return a.File(name)
-			}
-			d := otlp.NewDestination(c.endpoint)
-			d.Name, d.Certificate, d.ClientCertificate, d.ClientKey = "x", path(c.authorities), path(c.certificate), path(c.key)
-			m := inventedMachine(t, nil)
-			m.config.Export.Destinations = []otlp.Destination{d}
-			f := found(t, m, "otlp-destination x")
-			f.verify(t, c.status, c.detail, "")
-			x, err := otlp.Open(otlp.Options{Destinations: m.config.Export.Destinations})
-			if err == nil {
-				x.Shutdown(t.Context())
-			}
-			if (err == nil) == (f.status == Missing) {
-				t.Errorf("found %+v, an exporter %v", f, err)
-			}
-
-			if c.certificate == "" || c.key == "" {
-				return
-			}
-			r := &m.config.Export.Receiver
-			r.Listen, r.Certificate, r.Key, r.ClientAuthorities = "127.0.0.1:0", d.ClientCertificate, d.ClientKey, d.Certificate
-			if c.status == OK {
-				c.detail = "can be bound"
-			}
-			found(t, m, "otlp-listen").verify(t, c.status, c.detail, "")
-		})
-	}
-}
-
-// That a certificate ends soon does not hide that nobody answers.
-func TestConnectWithOldCertificate(t *testing.T) {
-	a := newAuthority(t)
-	a.IssueAs("soon", &x509.Certificate{NotAfter: time.Now().Add(time.Hour)})
-	d := otlp.NewDestination("https://h")
-	d.Name, d.ClientCertificate, d.ClientKey = "x", a.File("soon.pem"), a.File("soon.key")
-	m := inventedMachine(t, nil)
-	m.config.Export.Destinations, m.config.Connect = []otlp.Destination{d}, true
-	for err, want := range map[error]string{nil: "soon.pem expires in", errors.New("connection refused"): "; connection refused"} {
-		m.connect = func() map[string]error { return map[string]error{"x": err} }
-		found(t, m, "otlp-destination x").verify(t, Degraded, want, "replace the certificate")
-	}
-}
-
 func TestListen(t *testing.T) {
-	m := inventedMachine(t, nil)
+	m := fakeMachine(t, nil)
 	dir := t.TempDir()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -237,14 +171,14 @@ func TestListen(t *testing.T) {
 	}{
 		{"unix:" + filepath.Join(dir, "otlp.sock"), OK, "can be bound", ""},
 		{"unix:" + filepath.Join(dir, "new", "otlp.sock"), OK, "can be bound", ""}, // beside the admin socket
-		{"unix:" + filepath.Join(dir, "other", "otlp.sock"), Missing, "no such file", "make its directory"},
-		{"unix:" + filepath.Join(dir, "file"), Missing, "no socket is in the way", "take that file away"},
+		{"unix:" + filepath.Join(dir, "other", "otlp.sock"), Missing, "no such file", "create its directory"},
+		{"unix:" + filepath.Join(dir, "file"), Missing, "no socket is in the way", "remove that file"},
 		{"127.0.0.1:0", OK, "can be bound", ""},
-		{listener.Addr().String(), Missing, "in use", "a port that is free"},
+		{listener.Addr().String(), Missing, "in use", "a free port"},
 	} {
 		m.config.Export.Receiver.Listen = c.listen
 		found(t, m, "otlp-listen").verify(t, c.status, c.detail, c.remedy)
 	}
-	m.admin = func() error { return sockfile.ErrInUse } // an agent runs
-	found(t, m, "otlp-listen").verify(t, Degraded, "probably by the agent", "end that agent")
+	m.admin = func() error { return sockfile.ErrInUse } // an agent is running
+	found(t, m, "otlp-listen").verify(t, Degraded, "probably by the agent", "stop that agent")
 }

@@ -13,9 +13,8 @@ import (
 	"correlator/internal/sockfile"
 )
 
-// This file is about the paths and addresses that flags name. What is in use is no reason not to work when an
-// agent runs already, which is likely to use it.
-
+// pathChecks returns checks of the paths and addresses that flags name. An address in use is only
+// Degraded while an agent runs, which probably uses it.
 func pathChecks(n needs) []check {
 	var list []check
 	if n.feed {
@@ -33,14 +32,15 @@ func pathChecks(n needs) []check {
 	return list
 }
 
-// agentRuns says whether an agent serves the admin socket.
+// agentRuns reports whether an agent serves the admin socket.
 func (m *machine) agentRuns() bool {
 	return m.config.AdminSocket != "" && errors.Is(m.admin(), sockfile.ErrInUse)
 }
 
 func inUse(what string) finding {
-	return finding{Degraded, what + " is in use, probably by the agent that runs here", "it does not start beside another agent",
-		"end that agent first"}
+	return finding{Degraded, what + " is in use, probably by the agent that runs here",
+		"run does not start beside another agent",
+		"stop that agent first"}
 }
 
 func adminSocket(m *machine) finding {
@@ -54,18 +54,18 @@ func adminSocket(m *machine) finding {
 	return finding{Missing, err.Error(), "`correlator status` cannot ask the agent", socketRemedy(err)}
 }
 
-// socketRemedy is what to do when a socket cannot be bound.
+// socketRemedy returns what to do about a socket that cannot be bound.
 func socketRemedy(err error) string {
 	switch {
 	case errors.Is(err, sockfile.ErrInUse):
-		return "end the agent that uses it, or name another path"
+		return "stop the agent that uses it, or name another path"
 	case errors.Is(err, sockfile.ErrNotSocket):
-		return "take that file away, or name another path"
+		return "remove that file, or name another path"
 	case errors.Is(err, unix.ENAMETOOLONG):
 		return "name a shorter path"
 	}
 	if errors.Is(err, os.ErrNotExist) {
-		return "make its directory, and let only this user write there"
+		return "create its directory, writable only by this user"
 	}
 	return "run as the owner of its directory, or name another path"
 }
@@ -79,14 +79,15 @@ func metricsAddress(m *machine) finding {
 	case errors.Is(err, unix.EADDRINUSE) && m.agentRuns():
 		return inUse(m.config.MetricsAddress)
 	}
-	return finding{Missing, err.Error(), "there are no metrics", "name an address of this host and a port that is free"}
+	return finding{Missing, err.Error(), "no metrics are served", "name an address of this host and a free port"}
 }
 
-// probeSocket says whether a socket can be bound, after the admin socket.
+// probeSocket returns why a socket cannot be bound once the admin socket is.
 func (m *machine) probeSocket(network, path string) error {
 	err := sockfile.Probe(network, path)
-	if m.config.AdminSocket != "" && filepath.Dir(path) == filepath.Dir(m.config.AdminSocket) && errors.Is(err, os.ErrNotExist) {
-		return m.admin() // for which the directory is made
+	if m.config.AdminSocket != "" && filepath.Dir(path) == filepath.Dir(m.config.AdminSocket) &&
+		errors.Is(err, os.ErrNotExist) {
+		return m.admin() // creates the directory
 	}
 	return err
 }
@@ -99,7 +100,7 @@ func feedSocket(m *machine) finding {
 	case errors.Is(err, sockfile.ErrInUse) && m.agentRuns():
 		return inUse(m.config.FeedSocket)
 	}
-	return finding{Missing, err.Error(), "nothing can be fed", socketRemedy(err)}
+	return finding{Missing, err.Error(), "no samples can be fed", socketRemedy(err)}
 }
 
 func pinMaps(m *machine) finding {
@@ -110,13 +111,14 @@ func pinMaps(m *machine) finding {
 	if errors.Is(err, unix.EWOULDBLOCK) && m.agentRuns() {
 		return inUse(m.config.PinMaps)
 	}
-	f := finding{Missing, err.Error(), "the table of targets is not pinned", "name a directory of a bpf file system in which this user can write"}
+	f := finding{Missing, err.Error(), "the table of targets is not pinned",
+		"name a directory of a bpf file system that this user can write to"}
 	var missing *bpf.MissingError
 	switch {
 	case errors.As(err, &missing):
 		f.detail, f.remedy = "needs "+missing.Feature, missing.Remedy
 	case errors.Is(err, unix.EWOULDBLOCK):
-		f.remedy = fmt.Sprintf("end the agent that uses %s, or name another directory", m.config.PinMaps)
+		f.remedy = fmt.Sprintf("stop the agent that uses %s, or name another directory", m.config.PinMaps)
 	}
 	return f
 }

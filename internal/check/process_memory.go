@@ -12,20 +12,21 @@ import (
 	"correlator/memread"
 )
 
-// access is of how many of the other processes the kernel lets us read the memory, now.
+// access counts the other processes by whether the kernel allows reading their memory now.
 type access struct {
 	allowed, denied int
-	first           int // pid of one that is denied
+	first           int // pid of a process that is denied
 }
 
-// accessTimeout bounds the look at all processes, of which any may hold its memory map's lock for as long
-// as it likes. It takes some microseconds for each.
+// accessTimeout limits the probe of all processes, each of which can hold the lock of its memory
+// map for as long as it likes. The probe takes some microseconds per process.
 const accessTimeout = 2 * time.Second
 
 var errHangs = fmt.Errorf("reading the memory of a process hangs for %v", accessTimeout)
 
-// tryMemory tries to read each process of which there is memory, at an address where there is none.
-func tryMemory(procRoot string) (access, error) {
+// probeMemory tries to read the memory of each process that has any, at an address that is not
+// mapped.
+func probeMemory(procRoot string) (access, error) {
 	fs, err := procfs.NewFS(procRoot)
 	if err != nil {
 		return access{}, err
@@ -34,18 +35,18 @@ func tryMemory(procRoot string) (access, error) {
 	if err != nil {
 		return access{}, err
 	}
-	tried := make(chan access, 1)
-	go func() { // which may be left behind
+	counted := make(chan access, 1)
+	go func() { // may outlive this call
 		var a access
 		for _, process := range processes {
 			if process.PID != os.Getpid() {
 				a.add(process.PID, memread.ProbeAccess(procRoot, process.PID))
 			}
 		}
-		tried <- a
+		counted <- a
 	}()
 	select {
-	case a := <-tried:
+	case a := <-counted:
 		return a, nil
 	case <-time.After(accessTimeout):
 		return access{}, errHangs
@@ -64,14 +65,14 @@ func (a *access) add(pid int, err error) {
 	}
 }
 
-// refused says whether we may not read any process's memory, though we have the capability and it counts.
+// refused reports whether no process's memory may be read, although CAP_SYS_PTRACE is in effect.
 func (m *machine) refused() bool {
 	a, err := m.memory()
 	return err == nil && a.denied > 0 && a.allowed == 0 && m.privileged(unix.CAP_SYS_PTRACE)
 }
 
-// processMemory is whether the kernel lets us read processes that are not ours: capability, Yama, security
-// module and seccomp together.
+// processMemory checks whether the kernel allows reading the memory of other processes: capability,
+// Yama, security module and seccomp together.
 func processMemory(m *machine) finding {
 	a, err := m.memory()
 	if err != nil {
@@ -79,18 +80,18 @@ func processMemory(m *machine) finding {
 	}
 	all := a.allowed + a.denied
 	if all == 0 {
-		return finding{Degraded, "not known: there is no other process", lossUnproved, "see pid-namespace"}
+		return finding{Degraded, "unknown: there is no other process", lossUnproved, "see pid-namespace"}
 	}
 	if a.denied == 0 {
-		return ok(fmt.Sprintf("that of all %d other processes may be read", all))
+		return ok(fmt.Sprintf("readable of all %d other processes", all))
 	}
 	f := finding{
-		Degraded, fmt.Sprintf("that of %d of %d other processes may be read, not that of process %d", a.allowed, all, a.first),
+		Degraded, fmt.Sprintf("readable of %d of %d other processes, not of process %d", a.allowed, all, a.first),
 		fmt.Sprintf("%d of the %d processes that run now would not be served", a.denied, all),
-		"see lsm; the process may be protected by one",
+		"see lsm; a security module may protect the process",
 	}
 	if a.allowed == 0 {
-		f = finding{Missing, fmt.Sprintf("that of none of %d other processes may be read", all), "no process is served",
+		f = finding{Missing, fmt.Sprintf("readable of none of %d other processes", all), "no process is served",
 			"see user-namespace, kernel.yama.ptrace_scope and lsm"}
 	}
 	if !m.caps.has(unix.CAP_SYS_PTRACE) {

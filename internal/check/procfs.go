@@ -19,20 +19,23 @@ func procRoot(m *machine) finding {
 	return ok("a procfs is mounted at " + m.config.ProcRoot)
 }
 
-// procRootPath is about how sockets are connected to: by a name below the proc root, with the rights of
-// their processes.
+// procRootPath checks the path of the proc root, because sockets are connected to by a name below
+// it, with the privileges of their processes.
 func procRootPath(m *machine) finding {
 	const loss = "sockets cannot be reached"
 	root := m.config.ProcRoot
 	if len(root) > messaging.MaxProcRootBytes {
-		return finding{Missing, fmt.Sprintf("%d bytes long; a socket's name has room for %d", len(root), messaging.MaxProcRootBytes),
+		return finding{Missing,
+			fmt.Sprintf("%d bytes long; the address of a socket has room for %d", len(root),
+				messaging.MaxProcRootBytes),
 			loss, "mount the host's procfs at a shorter path"}
 	}
 	path, err := filepath.Abs(root)
 	for err == nil {
 		var stat unix.Stat_t
 		if err = unix.Stat(path, &stat); err == nil && stat.Mode&unix.S_IXOTH == 0 {
-			return finding{Missing, "not every user can enter " + path, "sockets of other users' processes cannot be reached", "chmod o+x " + path}
+			return finding{Missing, "not every user can enter " + path,
+				"sockets of other users' processes cannot be reached", "chmod o+x " + path}
 		}
 		if path == "/" {
 			break
@@ -45,7 +48,8 @@ func procRootPath(m *machine) finding {
 	return ok(fmt.Sprintf("every user can enter it; %d of at most %d bytes", len(root), messaging.MaxProcRootBytes))
 }
 
-// hidepid is a mount option of procfs: processes that may not be traced are hidden, CAP_SYS_PTRACE aside.
+// hidepid checks a mount option of procfs that hides the processes that may not be traced, except
+// from CAP_SYS_PTRACE.
 func hidepid(m *machine) finding {
 	mount, err := m.procMount()
 	if err != nil {
@@ -58,10 +62,11 @@ func hidepid(m *machine) finding {
 	case m.caps.has(unix.CAP_SYS_PTRACE):
 		return ok("hidepid=" + value + ", which does not apply to CAP_SYS_PTRACE")
 	}
-	return finding{Degraded, "hidepid=" + value + " hides processes of other users", lossOthers, grant("CAP_SYS_PTRACE")}
+	return finding{Degraded, "hidepid=" + value + " hides processes of other users", lossOthers,
+		grant("CAP_SYS_PTRACE")}
 }
 
-// procMount is the mount that the proc root is part of.
+// procMount returns the mount that contains the proc root.
 func (m *machine) procMount() (*procfs.MountInfo, error) {
 	self, err := m.self()
 	if err != nil {
@@ -76,23 +81,24 @@ func (m *machine) procMount() (*procfs.MountInfo, error) {
 		return nil, err
 	}
 	var best *procfs.MountInfo
-	for _, mount := range mounts { // of those at one path the last one is on top
-		if mount.FSType == "proc" && isBelow(root, mount.MountPoint) && (best == nil || len(mount.MountPoint) >= len(best.MountPoint)) {
+	for _, mount := range mounts { // of several at one path the last one is on top
+		if mount.FSType == "proc" && isBelow(root, mount.MountPoint) &&
+			(best == nil || len(mount.MountPoint) >= len(best.MountPoint)) {
 			best = mount
 		}
 	}
 	if best == nil {
-		return nil, errors.New("no procfs among our mounts")
+		return nil, errors.New("no procfs among the mounts of this process")
 	}
 	return best, nil
 }
 
-// isBelow says whether path is dir or below.
+// isBelow reports whether path is dir or below it.
 func isBelow(path, dir string) bool {
 	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
 }
 
-// self is what procfs tells of this process.
+// self returns this process in procfs.
 func (m *machine) self() (procfs.Proc, error) {
 	fs, err := procfs.NewFS(m.config.ProcRoot)
 	if err != nil {

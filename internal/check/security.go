@@ -12,8 +12,7 @@ import (
 	"correlator/bpf"
 )
 
-// This file is about who else has a say.
-
+// securityChecks returns checks of the mechanisms that can forbid what capabilities allow.
 func securityChecks(n needs) []check {
 	list := []check{
 		{"lsm", groupSecurity, false, func(m *machine) finding { return securityModules(m, n) }},
@@ -25,13 +24,14 @@ func securityChecks(n needs) []check {
 	return list
 }
 
-const securityfsRemedy = "mount -t securityfs securityfs /sys/kernel/security, to see which"
+const securityfsRemedy = "mount -t securityfs securityfs /sys/kernel/security, to see the mode"
 
 func (m *machine) securityfs(name string) (string, error) {
 	return readText(filepath.Join(m.sysRoot, "kernel/security", name))
 }
 
-// lockdown is that of kernel_lockdown(7). The file shows the mode in force in brackets, among all:
+// lockdown checks the mode of kernel_lockdown(7). The file has all modes, the current one in
+// brackets:
 //
 //	none [integrity] confidentiality
 func lockdown(m *machine) finding {
@@ -39,9 +39,9 @@ func lockdown(m *machine) finding {
 	var missing *bpf.MissingError
 	switch _, after, found := strings.Cut(modes, "["); {
 	case err != nil && m.sampler() == nil:
-		return ok("not to be seen; does not hinder the sampler")
+		return ok("unknown; does not hinder the sampler")
 	case err != nil && errors.As(m.sampler(), &missing):
-		return ok("not to be seen; the sampler needs something else")
+		return ok("unknown; the sampler needs something else")
 	case errors.Is(err, os.ErrNotExist):
 		return m.unknown(err, lossUnproved, securityfsRemedy)
 	case err != nil || !found:
@@ -49,30 +49,31 @@ func lockdown(m *machine) finding {
 	default:
 		mode, _, _ := strings.Cut(after, "]")
 		if mode == "confidentiality" {
-			return finding{Missing, "confidentiality: eBPF may not read the kernel's memory", lossSampler, "boot with lockdown=integrity, or none"}
+			return finding{Missing, "confidentiality: eBPF may not read the kernel's memory", lossSampler,
+				"boot with lockdown=integrity, or none"}
 		}
 		return ok(mode + ": eBPF may read the kernel's memory")
 	}
 }
 
-// securityModules names those in force, and the label that we have with them. Whether they let us is for
-// the other checks to try.
+// securityModules reports the active security modules and the label of this process. What they
+// allow is what the other checks try.
 func securityModules(m *machine, n needs) finding {
 	refused := m.refused() || n.sampler && m.privileged(unix.CAP_SYS_ADMIN) && errors.Is(m.sampler(), unix.EPERM)
 	names, err := m.securityfs("lsm")
 	detail := names
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		detail = "not to be seen: securityfs is not mounted"
+		detail = "unknown: securityfs is not mounted"
 	case err != nil:
-		detail = "not to be seen: " + err.Error()
+		detail = "unknown: " + err.Error()
 	}
 	if label, err := readText(m.proc("self/attr/current")); err == nil && label != "" {
-		detail += "; we run as " + strings.TrimRight(label, "\x00")
+		detail += "; this process is " + strings.TrimRight(label, "\x00")
 	}
 	if refused {
-		return finding{Degraded, detail + "; something refuses us", lossUnproved,
-			"look for denials (dmesg, ausearch), and allow them in our profile; or run unconfined"}
+		return finding{Degraded, detail + "; something refuses access", lossUnproved,
+			"look for denials (dmesg, ausearch) and allow them in the profile; or run unconfined"}
 	}
 	return ok(detail)
 }
@@ -83,7 +84,7 @@ func seccomp() finding {
 	case err != nil:
 		return ok("the kernel has none")
 	case mode == 0:
-		return ok("we run without a filter")
+		return ok("no filter is installed")
 	}
-	return ok("we run under a filter; what it refuses shows above")
+	return ok("a filter is installed; what it refuses shows above")
 }

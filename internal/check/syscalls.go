@@ -1,11 +1,28 @@
 package check
 
 import (
+	"correlator/messaging"
 	"correlator/procscan"
 )
 
-// system is what a probe of system calls found.
-func system(err error, works, loss, remedy string) finding {
+func syscallChecks() []check {
+	return []check{
+		{"procmap-query", groupKernel, false, procmapQuery},
+		{"openat2", groupKernel, true, func(*machine) finding {
+			return syscallFinding(messaging.Supported(), "resolves paths below a root",
+				"no path of a process can be opened safely",
+				"boot Linux 5.6 or later, and allow openat2 in the seccomp profile")
+		}},
+		{"pidfd", groupKernel, true, func(*machine) finding {
+			return syscallFinding(procscan.ProbePidfd(), "pidfd_open works", "no process can be identified safely",
+				"boot Linux 5.3 or later, and allow pidfd_open in the seccomp profile")
+		}},
+		{"process_vm_readv", groupKernel, false, readv},
+	}
+}
+
+// syscallFinding returns the finding of a probe of a system call.
+func syscallFinding(err error, works, loss, remedy string) finding {
 	if err == nil {
 		return ok(works)
 	}
@@ -19,15 +36,16 @@ func procmapQuery(m *machine) finding {
 	case err != nil:
 		return m.unknown(err, lossUnproved, "see proc-root")
 	case source != procscan.SourceQuery:
-		return finding{Degraded, "not answered: the text of maps is read instead", "sweeps take several times the CPU", remedy}
+		return finding{Degraded, "unavailable: /proc/PID/maps is parsed instead", "sweeps take several times the CPU",
+			remedy}
 	}
-	return ok("the kernel tells mappings without writing text")
+	return ok("the kernel returns mappings in binary form")
 }
 
 func readv(m *machine) finding {
 	if err := m.readv(); err != nil {
 		return finding{Degraded, err.Error() + ": memory is read through /proc/PID/mem instead",
-			"reading memory takes more CPU, and two descriptors more for each process",
+			"reading memory takes more CPU, and two more descriptors for each process",
 			"allow process_vm_readv in the seccomp profile, or boot a kernel built with CONFIG_CROSS_MEMORY_ATTACH"}
 	}
 	return ok("reads memory without /proc/PID/mem")

@@ -10,30 +10,31 @@ import (
 	"correlator/internal/terminal"
 )
 
-// Style is how a table is written.
+// Style is the style of a table.
 type Style struct {
-	Width  int  // of the terminal, in columns; 0: lines are as long as they get
-	Colour bool // status words are coloured, by the escapes of ECMA-48
+	Width  int  // of the terminal, in columns; 0: lines are not broken
+	Colour bool // statuses are coloured, by the escapes of ECMA-48
 }
 
 const (
 	statusWidth = len(Degraded)
-	// leastDetail is the narrowest column of details; on a terminal without room for it beside the names
-	// they begin on a line of their own.
+	// leastDetail is the minimal width of the column of details. If the terminal has no room for it
+	// beside the names, details begin on a line of their own.
 	leastDetail = 24
-	// wide is from where on names of all groups are aligned, instead of each group for itself.
+	// wide is the width from which the names of all groups are aligned, instead of each group for
+	// itself.
 	wide   = 100
-	indent = "    " // of what has a line of its own
+	indent = "    " // of remedies, and of details on a line of their own
 )
 
 var colours = map[Status]string{OK: "\x1b[32m", Degraded: "\x1b[33m", Missing: "\x1b[31m"}
 
-// WriteTable writes a line for each requirement, by group, with the remedy below unless all is well, and
-// the verdict at the end. A remedy that was told already is not told again.
+// WriteTable writes a line for each result, by group, with its remedy below, and the verdict at the
+// end. A remedy that several results have is written once.
 func WriteTable(w io.Writer, results []Result, style Style) error {
 	t := table{Writer: bufio.NewWriter(w), Style: style}
 	group := ""
-	told := make(map[string]bool)
+	written := make(map[string]bool)
 	for _, r := range results {
 		if r.Group != group {
 			if group != "" {
@@ -44,8 +45,8 @@ func WriteTable(w io.Writer, results []Result, style Style) error {
 			t.nameWidth = t.widest(results, group)
 		}
 		t.row(r)
-		if r.Remedy != "" && !told[r.Remedy] {
-			told[r.Remedy] = true
+		if r.Remedy != "" && !written[r.Remedy] {
+			written[r.Remedy] = true
 			t.paragraph(indent+"-> ", len(indent)+3, r.Remedy)
 		}
 	}
@@ -60,7 +61,7 @@ type table struct {
 	nameWidth int
 }
 
-// widest is the length of the longest name that a group's are aligned with.
+// widest returns the length of the longest name that those of a group are aligned with.
 func (t *table) widest(results []Result, group string) (width int) {
 	for _, r := range results {
 		if r.Group == group || t.Width == 0 || t.Width >= wide {
@@ -70,6 +71,7 @@ func (t *table) widest(results []Result, group string) (width int) {
 	return width
 }
 
+// row writes the line of a result.
 func (t *table) row(r Result) {
 	status := fmt.Sprintf("%-*s", statusWidth, r.Status)
 	if t.Colour {
@@ -84,9 +86,9 @@ func (t *table) row(r Result) {
 	t.paragraph(begin, column, r.Detail)
 }
 
-// paragraph writes a text behind what begins in its first line and takes column columns, and breaks it
-// between words where the terminal ends. What does not print is shown by its escapes: paths and errors may
-// hold anything.
+// paragraph writes begin, which takes column columns, and the text, which it breaks between words
+// at the width of the terminal. Unprintable characters are escaped, since paths and errors may have
+// any.
 func (t *table) paragraph(begin string, column int, text string) {
 	t.WriteString(begin)
 	at := column

@@ -7,9 +7,11 @@ import (
 
 var some = []Result{
 	{Name: "short", Group: "first", Status: OK, Detail: "as it should be"},
-	{Name: "a.longer.name", Group: "first", Required: true, Status: Missing, Detail: "not there, which takes some words to say",
-		Loss: "no samples", Remedy: "do what needs to be done, and then do it again"},
-	{Name: "other", Group: "second", Status: Degraded, Detail: "holds \x1b[31m \"quotes\"", Loss: "some", Remedy: "do what needs to be done, and then do it again"},
+	{Name: "a.longer.name", Group: "first", Required: true, Status: Missing,
+		Detail: "not there, which takes some words to say",
+		Loss:   "no samples", Remedy: "do what needs to be done, and then do it again"},
+	{Name: "other", Group: "second", Status: Degraded, Detail: "holds \x1b[31m \"quotes\"", Loss: "some",
+		Remedy: "do what needs to be done, and then do it again"},
 }
 
 func written(t *testing.T, results []Result, style Style) string {
@@ -21,7 +23,7 @@ func written(t *testing.T, results []Result, style Style) string {
 	return b.String()
 }
 
-// Names are aligned, a remedy is told once, and nothing that was found commands the terminal.
+// Names are aligned, a remedy is written once, and escape sequences in details are escaped.
 func TestTable(t *testing.T) {
 	const want = `first
   ok        short          as it should be
@@ -78,11 +80,12 @@ a.longer.name
 	}
 }
 
-// No line is wider than the terminal, whose escapes take no room.
+// Colours change nothing but the statuses, and their escapes do not count towards the width.
 func TestTableColour(t *testing.T) {
 	plain := written(t, some, Style{Width: 80})
 	coloured := written(t, some, Style{Width: 80, Colour: true})
-	for status, colour := range map[Status]string{OK: "\x1b[32mok      \x1b[0m", Degraded: "\x1b[33mdegraded\x1b[0m", Missing: "\x1b[31mmissing \x1b[0m"} {
+	for status, colour := range map[Status]string{OK: "\x1b[32mok      \x1b[0m", Degraded: "\x1b[33mdegraded\x1b[0m",
+		Missing: "\x1b[31mmissing \x1b[0m"} {
 		if strings.Count(coloured, colour) != 1 {
 			t.Errorf("%s is not coloured:\n%q", status, coloured)
 		}
@@ -102,10 +105,13 @@ func TestVerdict(t *testing.T) {
 		verdict string
 	}{
 		{[]Result{{Name: "f", Required: true, Status: OK}}, true, "run would work"},
-		{[]Result{optional, optional, {Name: "d", Required: true, Status: Degraded, Loss: "some"}}, true, "run would work, but: a bit; some"},
-		{[]Result{optional, required, {Name: "s", Required: true, Status: Missing}}, false, "run could not work: missing r, s"},
+		{[]Result{optional, optional, {Name: "d", Required: true, Status: Degraded, Loss: "some"}}, true,
+			"run would work, but: a bit; some"},
+		{[]Result{optional, required, {Name: "s", Required: true, Status: Missing}}, false,
+			"run could not work: missing r, s"},
 	} {
-		if works, verdict := Works(test.results), Verdict(test.results); works != test.works || verdict != test.verdict {
+		if works, verdict := Works(test.results), Verdict(test.results); works != test.works ||
+			verdict != test.verdict {
 			t.Errorf("%v, %q, want %v, %q", works, verdict, test.works, test.verdict)
 		}
 	}
