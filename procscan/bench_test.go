@@ -111,7 +111,7 @@ func compareWithProcfs(b *testing.B, pid int, ours func(*testing.B, *Scanner) in
 			if theirsTook.measure(b, func() int { return theirs(b) }) == 0 {
 				b.Fatalf("process %d was not found by procfs", pid)
 			}
-			runtime.GC() // so that child.Nobody pays for the other's garbage
+			runtime.GC() // so that neither pays for the other's garbage
 			b.StartTimer()
 		}
 		b.ReportMetric(float64(theirsTook.wall)/float64(oursTook.wall), "procfs/ours")

@@ -41,11 +41,11 @@ func ProbeNamespace(procRoot string) error {
 func ownNamespace(fs procfs.FS) error {
 	self, err := fs.Self()
 	if err != nil {
-		return fmt.Errorf("reading our own process (is it of another pid namespace?): %w", err)
+		return fmt.Errorf("looking for ourselves (is it of another pid namespace?): %w", err)
 	}
 	status, err := self.NewStatus()
 	if err != nil {
-		return fmt.Errorf("reading our own status: %w", err)
+		return fmt.Errorf("looking for ourselves: %w", err)
 	}
 	if len(status.NSpids) > 1 {
 		return errors.New("it shows another pid namespace than ours (a container needs the host's: hostPID)")

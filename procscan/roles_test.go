@@ -24,7 +24,7 @@ type scanResult struct {
 }
 
 // runScan sweeps the proc root of its argument twice; with a second argument, it first mounts a
-// procfs there with these options, and becomes child.Nobody.
+// procfs there with these options, and becomes nobody.
 func runScan() error {
 	if len(os.Args) > 2 {
 		if err := unix.Mount("proc", os.Args[1], "proc", 0, os.Args[2]); err != nil {

@@ -60,7 +60,7 @@ func NewKernel(procRoot, sysRoot string, pace Pace, now time.Time) (*Kernel, err
 	k.layout.Store(&layout{space: kernelSpace()})
 	var err error
 	if k.text, err = readKernelText(filepath.Join(procRoot, "kallsyms")); err != nil {
-		return nil, fmt.Errorf("finding the kernel's text: %w", err)
+		return nil, fmt.Errorf("reading kernel symbols: %w", err)
 	}
 	k.text.file, err = readNotes(filepath.Join(sysRoot, "kernel", "notes"), kernelPath)
 	if err != nil {

@@ -66,7 +66,7 @@ func Read(r io.Reader, visit func(Symbol) bool) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("reading kernel symbols: %w", err)
+			return err
 		}
 		digits, rest, _ := bytes.Cut(line[:len(line)-1], []byte{' '})
 		kind, name, _ := bytes.Cut(rest, []byte{' '})

@@ -14,48 +14,47 @@ import (
 	"correlator/procscan"
 )
 
-// EventKind says what happened.
+// EventKind is what a process did.
 type EventKind uint8
 
 const (
-	// EventMapping: the process mapped something executably, or made a mapping executable, that is
-	// no library of the agent. Just-in-time compilers do so, with memory without a file.
+	// EventMapping: the process made an executable mapping, or made a mapping executable, that is
+	// not the agent's library. Just-in-time compilers do so with anonymous memory.
 	EventMapping EventKind = iota
 	// EventLibrary: it did so with a file whose path procscan.MatchLibrary accepts, or whose path
-	// the kernel could not tell because of its length (4 KiB) or for want of memory. The mapping
-	// was there when this was recorded. What made the event is the process's choice, so it can make
-	// as many as it likes.
+	// the kernel could not record because of its length (4 KiB) or for lack of memory. The mapping
+	// existed when it was recorded. A process can cause as many of these as it likes.
 	EventLibrary
-	// EventExec: the process runs another program, and has none of its mappings from before.
+	// EventExec: the process executed another program, and has none of its earlier mappings.
 	EventExec
-	// EventLost: something happened that is not told. Only a sweep finds out what.
+	// EventLost: records were lost. Only a sweep finds what happened.
 	EventLost
 )
 
-// Event is what one record of the kernel says.
+// Event is a decoded record of the kernel.
 type Event struct {
 	Kind EventKind
-	PID  int    // as our own pid namespace calls the process; 0 of EventLost
-	Lost uint64 // of EventLost: how many records, of any process. 0 when that is not known (yet)
+	PID  int    // in our own pid namespace; 0 for EventLost
+	Lost uint64 // for EventLost: how many records, of any process. 0 when that is not known (yet)
 }
 
 const (
-	// wakeInterval is how long Run waits before it looks again, while there is something to see:
-	// the most that it adds to the age of an event. A host on which thousands of programs start
+	// pollInterval is how long Run waits before it polls the rings again while they have records:
+	// the most that it adds to the latency of an event. A host on which thousands of programs start
 	// costs 500 wake-ups a second.
-	wakeInterval = 2 * time.Millisecond
+	pollInterval = 2 * time.Millisecond
 
-	// wakeBatch is how many descriptors one call of epoll_wait reports. All rings are read either
-	// way; what is left over makes one more call.
+	// wakeBatch is how many descriptors one call of epoll_wait reports. All rings are read in any
+	// case; descriptors left over cause one more call.
 	wakeBatch = 64
 )
 
-// EventWatcher tells, as it happens, which processes map executable files and which run another
-// program: by a perf event of each CPU that counts nothing, but has the kernel record this. Events
-// of one CPU come in order, those of several in none.
+// EventWatcher reports, as it happens, which processes map executable files and which execute
+// another program. It opens a perf event on each CPU that counts nothing, but has the kernel record
+// this. Events of one CPU come in order, those of different CPUs in any order.
 //
-// Nothing is told of what happened before it was opened: open it, then sweep. Nor of forks, by
-// which a process comes to have its parent's mappings, nor of exits, for which see ExitWatcher.
+// What happened before it was opened is not reported: open it, then sweep. Nor are forks, by which
+// a process inherits its parent's mappings, nor exits, for which see ExitWatcher.
 type EventWatcher struct {
 	epoll, wake int
 	list        string // file with the list of CPUs
@@ -67,9 +66,10 @@ type EventWatcher struct {
 	gap   bool              // a CPU was without a ring
 }
 
-// OpenEventWatcher begins to record on all online CPUs; Close ends it. Each takes two descriptors
-// and 140 KiB of locked memory. procscan.ErrDenied: we lack the capability, or that memory.
-// errors.ErrUnsupported: the kernel has no perf events.
+// OpenEventWatcher starts recording on all online CPUs; Close ends it. Each CPU takes two
+// descriptors and 140 KiB of locked memory. The error is procscan.ErrDenied when we lack the
+// capability, or the limit for that memory, and errors.ErrUnsupported when the kernel has no perf
+// events.
 func OpenEventWatcher() (*EventWatcher, error) {
 	return openEventWatcher(procscan.OnlineCPUs, ringBytes)
 }
@@ -93,29 +93,29 @@ func openEventWatcher(list string, size int) (*EventWatcher, error) {
 		w.Close()
 		return nil, err
 	}
-	w.gap = false // there is no before
+	w.gap = false // nothing is lost yet
 	return w, nil
 }
 
-// Run passes on what happens until Close is called; then it returns nil. It sits in epoll_wait and
-// so takes one thread. handle is called on the caller's goroutine, must not block, since the kernel
-// goes on to write, and must not call the watcher's methods. On a busy host it is called for tens
-// of thousands of mappings a second.
+// Run calls handle for every event until Close is called; then it returns nil. It blocks in
+// epoll_wait and so takes one thread. handle is called on the caller's goroutine, must not block,
+// since the kernel keeps writing, and must not call the watcher's methods. On a busy host it is
+// called for tens of thousands of mappings a second.
 func (w *EventWatcher) Run(handle func(Event)) error {
 	w.running.Lock()
 	defer w.running.Unlock()
 	ready := make([]unix.EpollEvent, wakeBatch)
-	interval := unix.NsecToTimespec(wakeInterval.Nanoseconds())
+	interval := unix.NsecToTimespec(pollInterval.Nanoseconds())
 	for {
-		again, err := w.look(handle)
+		again, err := w.poll(handle)
 		switch {
 		case errors.Is(err, os.ErrClosed):
 			return nil
 		case err != nil:
 			return err
 		case again:
-			// On this thread: time.Sleep would have the runtime look for other work each time, at
-			// twice the cost. An error is a signal, and the next look comes early.
+			// On this thread: with time.Sleep the runtime would look for other work each time, at
+			// twice the cost. An error means a signal, and an early poll.
 			_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &interval, nil)
 			continue
 		}
@@ -125,8 +125,8 @@ func (w *EventWatcher) Run(handle func(Event)) error {
 	}
 }
 
-// look looks at all rings, and reports whether to do so again soon.
-func (w *EventWatcher) look(handle func(Event)) (again bool, err error) {
+// poll reads all rings, and reports whether to do so again after pollInterval.
+func (w *EventWatcher) poll(handle func(Event)) (again bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.rings == nil {
@@ -137,7 +137,7 @@ func (w *EventWatcher) look(handle func(Event)) (again bool, err error) {
 		handle(Event{Kind: EventLost})
 	}
 	for _, ring := range w.rings {
-		ringAgain, err := ring.look(handle)
+		ringAgain, err := ring.poll(handle)
 		if err != nil {
 			return false, err
 		}
@@ -146,10 +146,10 @@ func (w *EventWatcher) look(handle func(Event)) (again bool, err error) {
 	return again, nil
 }
 
-// Refresh follows CPUs that come and go; call it about once a second. What happened meanwhile on a
-// CPU that came is lost, as an event will say. After an error the other CPUs go on, and the next
-// call tries again. It interrupts each CPU for a moment. It may be called at any time, but not by
-// handle.
+// Refresh follows CPUs that go online and offline; call it about once a second. What happened
+// before on a CPU that is new is lost, which an EventLost reports. After an error the other CPUs
+// continue, and the next call tries again. It interrupts each CPU briefly. It may be called at any
+// time, but not by handle.
 func (w *EventWatcher) Refresh() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -169,10 +169,11 @@ func (w *EventWatcher) Refresh() error {
 		if counts && slices.Contains(cpus, cpu) {
 			continue
 		}
-		// A CPU that went and came back in between is known by its event, which counts no longer.
+		// A CPU that went offline and back online in between shows in its event, which is disabled
+		// for good.
 		errs = append(errs, ring.close())
 		delete(w.rings, cpu)
-		w.gap = true // for want of a look at what the ring still held
+		w.gap = true // what the ring still held was not read
 	}
 	for _, cpu := range cpus {
 		if w.rings[cpu] == nil {
@@ -185,7 +186,7 @@ func (w *EventWatcher) Refresh() error {
 	return errors.Join(errs...)
 }
 
-// add begins on a CPU. One that has just gone is no error.
+// add starts recording on a CPU. One that has just gone offline is no error.
 func (w *EventWatcher) add(cpu int) error {
 	ring, err := openPerfRing(cpu, w.size)
 	if errors.Is(err, unix.ENODEV) {
@@ -194,7 +195,7 @@ func (w *EventWatcher) add(cpu int) error {
 	if err != nil {
 		return err
 	}
-	if err := w.watch(ring.alarm); err != nil {
+	if err := w.watch(ring.waker); err != nil {
 		return errors.Join(fmt.Errorf("adding perf event of CPU %d to epoll: %w", cpu, err), ring.close())
 	}
 	w.rings[cpu] = ring
@@ -202,14 +203,14 @@ func (w *EventWatcher) add(cpu int) error {
 	return nil
 }
 
-// watch has epoll report a descriptor once each time that something happens there: the event of a
-// CPU that has gone may say so for ever.
+// watch adds a descriptor to epoll, edge-triggered: the event of an offline CPU may be readable
+// forever.
 func (w *EventWatcher) watch(fd int) error {
 	event := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: int32(fd)}
 	return unix.EpollCtl(w.epoll, unix.EPOLL_CTL_ADD, fd, &event)
 }
 
-// interrupt has Run look, soon or when it is called next.
+// interrupt makes Run poll the rings, now or when it is called next.
 func (w *EventWatcher) interrupt() {
 	unix.Write(w.wake, binary.NativeEndian.AppendUint64(nil, 1)) // fails after 2^64 - 2
 }

@@ -28,17 +28,17 @@ func BenchmarkWatchedMapping(b *testing.B) {
 	})
 }
 
-// BenchmarkEventAge is the time from before a library is mapped until the watcher tells so, when it
+// BenchmarkEventAge is the time from before a library is mapped until the watcher reports it, when it
 // has waited for a while and when it is busy.
 func BenchmarkEventAge(b *testing.B) {
 	f := createLibrary(b)
-	for name, pause := range map[string]time.Duration{"waiting": 5 * wakeInterval, "busy": 0} {
+	for name, pause := range map[string]time.Duration{"waiting": 5 * pollInterval, "busy": 0} {
 		b.Run(name, func(b *testing.B) {
 			w := openWatcher(b, procscan.OnlineCPUs, ringBytes)
-			told := make(chan time.Time, 1)
+			reported := make(chan time.Time, 1)
 			go w.Run(func(e Event) {
 				if e.Kind == EventLibrary && e.PID == os.Getpid() {
-					told <- time.Now()
+					reported <- time.Now()
 				}
 			})
 			defer w.Close()
@@ -47,7 +47,7 @@ func BenchmarkEventAge(b *testing.B) {
 				time.Sleep(pause)
 				begin := time.Now()
 				mapOnce(b, f)
-				ages = append(ages, (<-told).Sub(begin).Seconds()*1e6)
+				ages = append(ages, (<-reported).Sub(begin).Seconds()*1e6)
 			}
 			slices.Sort(ages)
 			b.ReportMetric(ages[len(ages)/2], "µs-p50")

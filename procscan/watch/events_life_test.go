@@ -60,7 +60,7 @@ func TestEventsRefresh(t *testing.T) {
 	mapped := 1
 	n.wait(t, "a mapping on CPU 0", EventLibrary, os.Getpid(), mapped)
 	if n.count(EventLost, 0) != 0 {
-		t.Error("a loss is told of at the start")
+		t.Error("a loss is reported at the start")
 	}
 	everywhere := func() {
 		t.Helper()
@@ -89,7 +89,7 @@ func TestEventsRefresh(t *testing.T) {
 	have := n.count(EventLost, 0)
 	w.mu.Lock()
 	for _, ring := range w.rings {
-		for _, fd := range []int{ring.fd, ring.alarm} {
+		for _, fd := range []int{ring.fd, ring.waker} {
 			if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_DISABLE, 0); err != nil {
 				t.Error(err)
 			}
@@ -156,7 +156,7 @@ func TestEventsClose(t *testing.T) {
 			t.Error(err)
 		}
 		group.Wait()
-		if err := w.Run(func(Event) { t.Error("a closed watcher tells something") }); err != nil {
+		if err := w.Run(func(Event) { t.Error("a closed watcher reports an event") }); err != nil {
 			t.Error(err)
 		}
 		if err := w.Refresh(); err != nil {

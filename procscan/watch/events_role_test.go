@@ -21,8 +21,8 @@ import (
 func TestMain(m *testing.M) { child.Main(m, map[string]func() error{"events": runEvents}) }
 
 // eventsSpec says what a process of the role "events" does: it watches, maps the library itself,
-// and says "ready" when it was told so. It prints how often it was told of libraries, by pid, each
-// time that it is told to map once more.
+// and prints "ready" when that was reported. For each line of input it maps the library once more,
+// and prints how often libraries were reported, by pid.
 type eventsSpec struct {
 	Library string
 	Size    int  // of a ring
@@ -192,8 +192,8 @@ func sharedLibrary(t testing.TB) string {
 	return path
 }
 
-// A watcher in a pid namespace of its own is told of itself by the number that it has there, and
-// of child.Nobody outside.
+// A watcher in a pid namespace of its own reports itself by the pid that it has there, and no
+// process outside.
 func TestEventsInNestedNamespace(t *testing.T) {
 	testenv.NeedRoot(t)
 	cmd := child.Command(t, "events")
@@ -214,7 +214,7 @@ func TestEventsInNestedNamespace(t *testing.T) {
 			t.Fatalf("%q: %v", line, err)
 		}
 		if len(libraries) != 1 || libraries[1] != round {
-			t.Errorf("round %d: told of libraries, by pid: %v", round, libraries)
+			t.Errorf("round %d: libraries reported, by pid: %v", round, libraries)
 		}
 	}
 }

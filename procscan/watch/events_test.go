@@ -22,28 +22,28 @@ import (
 
 const eventLibrary = "elastic-jvmti-linux-x64-1.so"
 
-// told is what a watcher told, counted.
-type told struct {
+// counts are the events that a watcher reported.
+type counts struct {
 	mu     sync.Mutex
-	counts map[Event]int // without Lost
+	events map[Event]int // without Lost
 	lost   uint64
 }
 
-func (n *told) add(e Event) {
+func (n *counts) add(e Event) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.lost += e.Lost
 	e.Lost = 0
-	n.counts[e]++
+	n.events[e]++
 }
 
-func (n *told) count(kind EventKind, pid int) int {
+func (n *counts) count(kind EventKind, pid int) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.counts[Event{Kind: kind, PID: pid}]
+	return n.events[Event{Kind: kind, PID: pid}]
 }
 
-func (n *told) wait(t testing.TB, what string, kind EventKind, pid, count int) {
+func (n *counts) wait(t testing.TB, what string, kind EventKind, pid, count int) {
 	t.Helper()
 	testenv.Poll(t, child.Timeout, what, func() bool { return n.count(kind, pid) >= count })
 }
@@ -60,9 +60,9 @@ func openWatcher(t testing.TB, list string, size int) *EventWatcher {
 }
 
 // runWatcher runs the watcher until the end of the test.
-func runWatcher(t testing.TB, w *EventWatcher) *told {
+func runWatcher(t testing.TB, w *EventWatcher) *counts {
 	t.Helper()
-	n := &told{counts: make(map[Event]int)}
+	n := &counts{events: make(map[Event]int)}
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(n.add) }()
 	t.Cleanup(func() {
@@ -147,7 +147,7 @@ func TestEvents(t *testing.T) {
 			n.wait(t, "the start of the program", EventExec, p.PID, 1)
 			n.wait(t, "mappings of something else", EventMapping, p.PID, 4)
 			if n.count(EventLibrary, p.PID) != 0 {
-				t.Error("a library is told of, and none is mapped")
+				t.Error("a library is reported, and none is mapped")
 			}
 			p.Tell(t, "exec")
 			n.wait(t, "the other program", EventExec, p.PID, 2)
@@ -161,13 +161,13 @@ func TestEvents(t *testing.T) {
 				t.Fatal(err)
 			}
 			if found, err := scanner.Process(p.PID); err != nil || len(found.Libraries) != 2 {
-				t.Errorf("told, but not there: %v, %v", found, err)
+				t.Errorf("reported, but not there: %v, %v", found, err)
 			}
 		})
 	}
 }
 
-// Memory that is made executable later is told of then; data is not.
+// Memory that is made executable later is reported then; data is not.
 func TestEventProtection(t *testing.T) {
 	n := runWatcher(t, openWatcher(t, procscan.OnlineCPUs, ringBytes))
 	f := createLibrary(t)
@@ -183,11 +183,11 @@ func TestEventProtection(t *testing.T) {
 	}
 	n.wait(t, "data made executable", EventLibrary, os.Getpid(), 2)
 	if count := n.count(EventLibrary, os.Getpid()); count != 2 {
-		t.Errorf("told %d times", count)
+		t.Errorf("reported %d times", count)
 	}
 }
 
-// A path that is too long for the kernel to tell might be the library's.
+// A path that is too long for the kernel's record might be the library's.
 func TestEventLongPath(t *testing.T) {
 	n := runWatcher(t, openWatcher(t, procscan.OnlineCPUs, ringBytes))
 	dir, err := unix.Open(t.TempDir(), unix.O_PATH|unix.O_CLOEXEC, 0)
@@ -217,9 +217,9 @@ func TestEventLongPath(t *testing.T) {
 	n.wait(t, "the mapping", EventLibrary, os.Getpid(), 1)
 }
 
-// Thousands of programs start, each under the library's name, and every one is told of. (Others may
+// Thousands of programs start, each under the library's name, and every one is reported. (Others may
 // make more records at the same time than a ring takes. That must not happen each time.)
-func TestEventsAllTold(t *testing.T) {
+func TestEventsAllReported(t *testing.T) {
 	const tries = 5
 	path := filepath.Join(t.TempDir(), eventLibrary)
 	program, err := os.ReadFile(testenv.NeedTool(t, "true"))
@@ -238,7 +238,7 @@ func TestEventsAllTold(t *testing.T) {
 			})
 		})
 		n.mu.Lock()
-		lost, gaps := n.lost, n.counts[Event{Kind: EventLost}]
+		lost, gaps := n.lost, n.events[Event{Kind: EventLost}]
 		n.mu.Unlock()
 		if gaps == 0 {
 			return
@@ -273,18 +273,18 @@ func runOften(t *testing.T, path string) []int {
 	return pids
 }
 
-// A single mapping is told of when Run was waiting for the alarm, again and again.
-func TestEventsAlarm(t *testing.T) {
+// A single mapping is reported when Run was waiting for the waker, again and again.
+func TestEventsWaker(t *testing.T) {
 	w := openWatcher(t, procscan.OnlineCPUs, ringBytes)
 	n := runWatcher(t, w)
 	f := createLibrary(t)
 	mapped := 0
 	for range 20 {
 		onEachCPU(t, func(cpu int) {
-			testenv.Poll(t, child.Timeout, "the alarm to be on", func() bool {
+			testenv.Poll(t, child.Timeout, "the waker to be on", func() bool {
 				w.mu.Lock()
 				defer w.mu.Unlock()
-				return !w.rings[cpu].alarmOff
+				return !w.rings[cpu].wakerPaused
 			})
 			mapOnce(t, f)
 			mapped++
@@ -293,8 +293,8 @@ func TestEventsAlarm(t *testing.T) {
 	}
 }
 
-// A ring that is too small runs over while child.Nobody reads it. That is told at once when
-// somebody does, then how much it was, and it goes on.
+// A ring that is too small overflows while nothing reads it. That is reported at the first poll,
+// then how many records were lost, and it goes on.
 func TestEventsOverflow(t *testing.T) {
 	w := openWatcher(t, procscan.OnlineCPUs, 2*os.Getpagesize())
 	const before = 1000
@@ -306,13 +306,13 @@ func TestEventsOverflow(t *testing.T) {
 	n.wait(t, "the loss", EventLost, 0, 1)
 	// The kernel counts by CPU, and says so with the next record there.
 	mapOnEachCPU(t, f)
-	testenv.Poll(t, child.Timeout, "all records, told or lost", func() bool {
+	testenv.Poll(t, child.Timeout, "all records, reported or lost", func() bool {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		return n.counts[Event{Kind: EventLibrary, PID: os.Getpid()}]+int(n.lost) >= before
+		return n.events[Event{Kind: EventLibrary, PID: os.Getpid()}]+int(n.lost) >= before
 	})
 	if n.lost == 0 || n.count(EventLibrary, os.Getpid()) == 0 {
-		t.Errorf("%d records lost, %d told", n.lost, n.count(EventLibrary, os.Getpid()))
+		t.Errorf("%d records lost, %d reported", n.lost, n.count(EventLibrary, os.Getpid()))
 	}
 	have := n.count(EventLibrary, os.Getpid())
 	mapOnEachCPU(t, f)

@@ -14,17 +14,18 @@ import (
 // exitBatch is how many exits one call of epoll_wait may report.
 const exitBatch = 64
 
-// ExitWatcher tells when processes end: one epoll descriptor and one goroutine, which sits in
-// epoll_wait and so takes one thread, for any number of processes. It is safe for concurrent use.
+// ExitWatcher reports when processes exit, with one epoll descriptor and one goroutine for any
+// number of processes. The goroutine blocks in epoll_wait and so takes one thread. It is safe for
+// concurrent use.
 type ExitWatcher struct {
 	epoll, wake int
-	stopped     chan struct{} // closed when the goroutine has ended
+	stopped     chan struct{} // closed when the goroutine has returned
 	closing     sync.Once
 
 	mu      sync.Mutex
-	err     error // why no process can be added any more; nil while it works
+	err     error // why processes cannot be added any more; nil while it works
 	last    uint64
-	watches map[uint64]watch // by token, which no two watches share: descriptors are used again
+	watches map[uint64]watch // by token, which is unique: descriptors are reused
 	tokens  map[*procscan.Handle]uint64
 }
 
@@ -59,10 +60,11 @@ func NewExitWatcher() (*ExitWatcher, error) {
 	return w, nil
 }
 
-// Add has exited called once when the process ends, on the watcher's goroutine: also when it has
-// ended already, and perhaps before Add returns. exited must not block, since every other exit
-// waits for it; it may call Add and Remove, but not Close. The handle must stay open until exited
-// was called or Remove has returned, else nobody is told. A handle can be added once at a time.
+// Add arranges for exited to be called once when the process exits, on the watcher's goroutine:
+// also if it has exited already, and perhaps before Add returns. exited must not block, since every
+// other exit waits for it; it may call Add and Remove, but not Close. The handle must stay open
+// until exited was called or Remove has returned, or the exit is not reported. A handle can be
+// added once at a time.
 func (w *ExitWatcher) Add(h *procscan.Handle, exited func()) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -79,8 +81,8 @@ func (w *ExitWatcher) Add(h *procscan.Handle, exited func()) error {
 	return nil
 }
 
-// Remove has the process forgotten. It reports whether that was in time: if so, exited is not
-// called any more; if not, it was called, or is just being called.
+// Remove stops watching the process. It reports whether it came in time: if so, exited will not be
+// called; if not, it was called, or is being called.
 func (w *ExitWatcher) Remove(h *procscan.Handle) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -91,8 +93,8 @@ func (w *ExitWatcher) Remove(h *procscan.Handle) bool {
 	return ok
 }
 
-// Close forgets all processes, ends the goroutine and releases the descriptors. No callback runs
-// after it has returned. It may be called more than once.
+// Close stops watching all processes, ends the goroutine and closes the descriptors. No callback
+// runs after it has returned. It may be called more than once.
 func (w *ExitWatcher) Close() error {
 	w.closing.Do(func() {
 		w.mu.Lock()
@@ -134,8 +136,8 @@ func (w *ExitWatcher) run() {
 	}
 }
 
-// take removes a watch whose process has ended. Whoever removes a watch, this or Remove, decides
-// whether the callback runs.
+// take removes a watch whose process has exited. The callback runs if take removes the watch, and
+// does not if Remove does.
 func (w *ExitWatcher) take(token uint64) (watch, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -146,8 +148,8 @@ func (w *ExitWatcher) take(token uint64) (watch, bool) {
 	return taken, ok
 }
 
-// forget removes the descriptor, too: a pidfd stays readable for ever. If that does not work the
-// handle is closed, and with the descriptor epoll's interest in it has gone.
+// forget also removes the descriptor from epoll: a pidfd stays readable forever. If that fails the
+// handle is closed, and epoll has dropped the descriptor already.
 func (w *ExitWatcher) forget(token uint64, h *procscan.Handle) {
 	w.controlHandle(unix.EPOLL_CTL_DEL, h, token)
 	delete(w.watches, token)

@@ -207,8 +207,8 @@ func TestExitWatcherCallback(t *testing.T) {
 	testenv.Poll(t, child.Timeout, "the exit", reported.reported)
 }
 
-// A handle closed too early is not told of, and affects no other process: also when its
-// descriptor's number is used again by another.
+// The exit of a handle closed too early is not reported, and affects no other process: also when
+// its descriptor's number is used again by another.
 func TestExitWatcherClosedHandle(t *testing.T) {
 	w := newExitWatcher(t)
 	p, h := openSleep(t)

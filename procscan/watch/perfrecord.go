@@ -9,12 +9,12 @@ import (
 )
 
 // The records that the kernel writes for an EventWatcher (include/uapi/linux/perf_event.h; without
-// sample_id_all, nothing follows). Numbers are in native byte order; offsets and sizes in bytes.
+// sample_id_all, no trailer follows). Numbers are in native byte order; offsets and sizes in bytes.
 //
 //	every record, struct perf_event_header
 //	  0   4  type
-//	  4   2  misc  bits, whose meaning depends on the type
-//	  6   2  size  of all the record; the kernel makes it a multiple of 8
+//	  4   2  misc  bits that depend on the type
+//	  6   2  size  of the whole record, a multiple of 8
 //
 //	PERF_RECORD_LOST            PERF_RECORD_COMM            PERF_RECORD_MMAP2
 //	  8   8  id of the event      8   4  pid                  8   4  pid
@@ -30,9 +30,9 @@ import (
 //	                                                         68   4  flags
 //	                                                         72  ..  filename
 //
-// comm and filename end with one to eight zero bytes. A pid is that of the process, as the pid
-// namespace calls it in which the event was opened: 0 when the process is not in sight there, -1
-// when it has just ended.
+// comm and filename end with one to eight zero bytes. A pid is that of the process in the pid
+// namespace in which the event was opened: 0 when the process is not visible there, -1 when it has
+// just exited.
 const (
 	headerSize      = 8
 	lostSize        = 24
@@ -42,15 +42,15 @@ const (
 	execBit         = 1 << 13                // PERF_RECORD_MISC_COMM_EXEC
 )
 
-// What the kernel writes for a path that it cannot tell: it is longer than PATH_MAX, or there was
-// no memory to write it to. A path never begins so, for the kernel joins names by one slash.
+// What the kernel writes instead of a path that is longer than PATH_MAX, or for which it had no
+// memory. No path begins so, since the kernel joins names by one slash.
 const (
 	pathTooLong  = "//toolong"
 	pathNoMemory = "//enomem"
 )
 
-// decodeEvent says what one record tells, which the slice holds and nothing else: false when it is
-// nothing of interest. A record that makes no sense counts as a lost one. The record is not kept.
+// decodeEvent decodes the record that the slice holds. It reports false when the record is of no
+// interest. A malformed record counts as a lost one. The slice is not kept.
 func decodeEvent(record []byte) (Event, bool) {
 	if len(record) < headerSize {
 		return Event{Kind: EventLost, Lost: 1}, true

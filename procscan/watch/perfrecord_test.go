@@ -125,7 +125,7 @@ func FuzzDecodeEvent(f *testing.F) {
 		switch {
 		case !ok:
 			if event != (Event{}) {
-				t.Errorf("%+v is told and is none", event)
+				t.Errorf("%+v is reported and is none", event)
 			}
 		case event.Kind == EventLost:
 			if event.PID != 0 {

@@ -14,49 +14,50 @@ import (
 	"correlator/procscan"
 )
 
-// ringBytes is the size of a CPU's ring, a power of 2. It takes the records of some 150 programs
+// ringBytes is the size of a CPU's ring, a power of 2. It holds the records of some 150 programs
 // that start: those of a CPU in a tenth of a second in which this process does not run. A hundred
 // CPUs take 14 MiB of kernel memory.
 const ringBytes = 128 << 10
 
 // perfRing is a dummy event of one CPU, and the memory into which the kernel writes its records.
 //
-// A record costs the process that maps something less than 1 µs. A wake-up for each would be
-// several times that: 8 µs on a virtual machine, which has to leave for the interrupt. So the event
-// wakes nobody. A second one does, the alarm, and it is off while the ring is looked at regularly.
+// A record costs the process that makes the mapping less than 1 µs. A wake-up for each would cost
+// several times that: 8 µs on a virtual machine, which exits to its hypervisor for the interrupt.
+// So the event wakes no reader. A second one, the waker, does, and is paused while the ring is
+// polled.
 type perfRing struct {
 	fd      int
-	memory  []byte // mapped: a page that tells how far reader and writer are, then the data
+	memory  []byte // mapped: a page with the positions of reader and writer, then the data
 	data    []byte // its length is a power of 2
 	meta    *unix.PerfEventMmapPage
-	enabled uint64              // for how long the event was, at the last look, ns
-	wrapped [largestRecord]byte // room for a record that wraps round the end
+	enabled uint64              // how long the event had been enabled at the last check, ns
+	wrapped [largestRecord]byte // buffer for a record that wraps around the end
 
-	alarm    int    // descriptor
-	alarmed  []byte // mapped read-only, so the kernel writes without end and we need not read
-	alarmOff bool
+	waker       int    // descriptor
+	wakerMemory []byte // mapped read-only, so the kernel overwrites and nothing must be read
+	wakerPaused bool
 }
 
-// openPerfRing begins on a CPU, with the alarm on.
+// openPerfRing starts recording on a CPU, with the waker on.
 func openPerfRing(cpu, size int) (*perfRing, error) {
-	r := &perfRing{fd: -1, alarm: -1}
+	r := &perfRing{fd: -1, waker: -1}
 	if err := r.open(cpu, size); err != nil {
 		return nil, errors.Join(err, r.close())
 	}
 	return r, nil
 }
 
-// open leaves it to close to clear up after an error. The kernel serves the event first that was
-// opened last: a record is in the ring, then there is alarm.
+// open leaves cleaning up after an error to close. The kernel serves the event first that was
+// opened last: a record is in the ring before the waker fires.
 func (r *perfRing) open(cpu, size int) (err error) {
 	const (
 		anyRecord = 1             // byte
-		never     = math.MaxInt32 // the kernel makes that once in a ringful, and nobody waits for it
+		never     = math.MaxInt32 // the kernel wakes once per filled ring, and nothing waits for it
 	)
-	if r.alarm, err = openDummy(cpu, anyRecord); err != nil {
+	if r.waker, err = openDummy(cpu, anyRecord); err != nil {
 		return err
 	}
-	if r.alarmed, err = mapRing(r.alarm, 0, unix.PROT_READ); err != nil {
+	if r.wakerMemory, err = mapRing(r.waker, 0, unix.PROT_READ); err != nil {
 		return err
 	}
 	if r.fd, err = openDummy(cpu, never); err != nil {
@@ -69,12 +70,12 @@ func (r *perfRing) open(cpu, size int) (err error) {
 	return err
 }
 
-// openDummy opens an event that counts nothing and has the kernel record executable mappings and
-// names of programs and threads.
+// openDummy opens an event that counts nothing and has the kernel record executable mappings, execs
+// and renamed threads.
 //
-// Exits and forks (attr.task) are not asked for: those would be records of every thread of the
-// host, and ExitWatcher tells the exits that matter. Other mappings than executable ones are not,
-// for want of attr.mmap_data.
+// Exits and forks (attr.task) are not requested: those would be records of every thread of the
+// host, and ExitWatcher reports the exits that matter. Nor are mappings that are not executable
+// (attr.mmap_data).
 func openDummy(cpu int, wakeBytes uint32) (int, error) {
 	fd, err := unix.PerfEventOpen(&unix.PerfEventAttr{
 		Type:        unix.PERF_TYPE_SOFTWARE,
@@ -82,7 +83,7 @@ func openDummy(cpu int, wakeBytes uint32) (int, error) {
 		Size:        uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
 		Read_format: unix.PERF_FORMAT_TOTAL_TIME_ENABLED,
 		Bits: unix.PerfBitMmap | unix.PerfBitMmap2 | unix.PerfBitComm | unix.PerfBitCommExec |
-			unix.PerfBitWatermark, // counted in records, only samples would wake
+			unix.PerfBitWatermark, // counted in bytes: a count of records would count samples only
 		Wakeup: wakeBytes,
 	}, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
 	if err != nil {
@@ -104,13 +105,13 @@ func mapRing(fd, size, prot int) ([]byte, error) {
 	return memory, nil
 }
 
-// use has records read from memory that is laid out as the kernel does.
+// use sets the memory that records are read from, laid out as the kernel does.
 func (r *perfRing) use(memory []byte) {
 	r.memory, r.data = memory, memory[os.Getpagesize():]
 	r.meta = (*unix.PerfEventMmapPage)(unsafe.Pointer(&memory[0]))
 }
 
-// classifyPerf adds what can be done about the error of a system call that most are refused.
+// classifyPerf wraps an error of perf_event_open with its remedy.
 func classifyPerf(err error) error {
 	switch {
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
@@ -124,12 +125,12 @@ func classifyPerf(err error) error {
 
 func (r *perfRing) close() error {
 	var errs []error
-	for _, memory := range [][]byte{r.memory, r.alarmed} {
+	for _, memory := range [][]byte{r.memory, r.wakerMemory} {
 		if memory != nil {
 			errs = append(errs, unix.Munmap(memory))
 		}
 	}
-	for _, fd := range []int{r.fd, r.alarm} {
+	for _, fd := range []int{r.fd, r.waker} {
 		if fd >= 0 {
 			errs = append(errs, unix.Close(fd))
 		}
@@ -137,61 +138,60 @@ func (r *perfRing) close() error {
 	return errors.Join(errs...)
 }
 
-// look passes on what the ring holds, and reports whether to look again after wakeInterval. The
-// alarm is off from one look that found something to one that found nothing. After that one there
-// is another: for what was recorded while the alarm was about to go on.
-func (r *perfRing) look(tell func(Event)) (again bool, err error) {
-	held := r.drain(tell)
-	if held == r.alarmOff {
+// poll passes what the ring holds to handle, and reports whether to poll again after pollInterval.
+// The waker is paused from a poll that found records until one that found none. That one is
+// followed by another, for what was recorded before the waker was on again.
+func (r *perfRing) poll(handle func(Event)) (again bool, err error) {
+	held := r.drain(handle)
+	if held == r.wakerPaused {
 		return held, nil
 	}
 	var off int
 	if held {
 		off = 1
 	}
-	if err := unix.IoctlSetInt(r.alarm, unix.PERF_EVENT_IOC_PAUSE_OUTPUT, off); err != nil {
-		return false, fmt.Errorf("switching alarm of perf ring: %w", err)
+	if err := unix.IoctlSetInt(r.waker, unix.PERF_EVENT_IOC_PAUSE_OUTPUT, off); err != nil {
+		return false, fmt.Errorf("switching waker of perf ring: %w", err)
 	}
-	r.alarmOff = held
+	r.wakerPaused = held
 	return true, nil
 }
 
-// drain passes on what the ring held when it was called, so a process that makes records without
-// end does not keep it here, and reports whether that was anything.
+// drain passes on the records that the ring held when it was called, so a process that makes
+// records without end does not keep it running, and reports whether there were any.
 //
-// The kernel tells how many records did not fit with the next one that does, which may be much
-// later. So a ring that may not have taken another one before there was room again is said to have
-// lost some.
-func (r *perfRing) drain(tell func(Event)) bool {
+// The kernel reports how many records did not fit with the next one that does, which may be much
+// later. So a ring that may have been too full for another record is reported as having lost some.
+func (r *perfRing) drain(handle func(Event)) bool {
 	// The kernel writes data_head after the data, and data after it has read data_tail. Go's atomic
-	// operations are full barriers, as the reader's side of that needs.
+	// operations are full barriers, as this needs on the reader's side.
 	begin, end := atomic.LoadUint64(&r.meta.Data_tail), atomic.LoadUint64(&r.meta.Data_head)
 	for tail := begin; tail != end; {
 		record := r.record(tail, end)
 		if event, ok := decodeEvent(record); ok {
-			tell(event)
+			handle(event)
 		}
 		if len(record) == 0 {
-			break // nor does it make sense what follows
+			break // what follows makes no sense either
 		}
 		tail += uint64(len(record))
 	}
 	atomic.StoreUint64(&r.meta.Data_tail, end)
-	held := atomic.LoadUint64(&r.meta.Data_head) - begin // in this order: until the store, more is lost
+	held := atomic.LoadUint64(&r.meta.Data_head) - begin // in this order: records can be lost until the store
 	if held+lostSize+largestRecord >= uint64(len(r.data)) {
-		tell(Event{Kind: EventLost})
+		handle(Event{Kind: EventLost})
 	}
 	return begin != end
 }
 
-// record returns the one at tail, in one piece, until the next call or the end of drain. It is
-// empty when its header does not fit in with the ring.
+// record returns the record at tail as one slice, valid until the next call or the end of drain. It
+// is empty when its header contradicts the ring.
 func (r *perfRing) record(tail, end uint64) []byte {
 	at := tail & uint64(len(r.data)-1)
 	if end-tail < headerSize || end-tail > uint64(len(r.data)) || at%8 != 0 {
 		return nil
 	}
-	size := uint64(binary.NativeEndian.Uint16(r.data[at+6:])) // all of the header: records are aligned to 8
+	size := uint64(binary.NativeEndian.Uint16(r.data[at+6:])) // the header does not wrap: records are aligned to 8
 	if size < headerSize || size > min(end-tail, largestRecord) {
 		return nil
 	}
@@ -204,7 +204,7 @@ func (r *perfRing) record(tail, end uint64) []byte {
 }
 
 // counts reports whether the event was enabled at any time since the last call. When its CPU goes
-// the kernel switches it off, for ever.
+// offline the kernel disables it for good.
 func (r *perfRing) counts() (bool, error) {
 	var raw [16]byte // value, time enabled
 	if _, err := unix.Read(r.fd, raw[:]); err != nil {

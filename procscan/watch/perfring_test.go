@@ -127,21 +127,21 @@ func TestRingNearlyFull(t *testing.T) {
 }
 
 // A ring that is written to while it is read is read up to where it was written at the beginning,
-// so that reading ends. What it lost meanwhile is told in the same breath.
+// so that reading ends. What it lost meanwhile is reported by the same poll.
 func TestRingWrittenMeanwhile(t *testing.T) {
 	r := newFakeRing(16 << 10)
 	record := mmap2Record(7, "/x/y")
 	r.write(record)
 	r.write(record)
-	told, lost := 0, false
+	reported, lost := 0, false
 	r.drain(func(e Event) {
 		if lost = isLost(e); !lost {
-			told++
+			reported++
 			r.write(record)
 		}
 	})
-	if told != 2 || lost {
-		t.Errorf("%d records were read of the 2 that there were; lost some: %v", told, lost)
+	if reported != 2 || lost {
+		t.Errorf("%d records were read of the 2 that there were; lost some: %v", reported, lost)
 	}
 	r.drain(func(e Event) {
 		lost = isLost(e)
@@ -150,7 +150,7 @@ func TestRingWrittenMeanwhile(t *testing.T) {
 		}
 	})
 	if !lost {
-		t.Error("what was lost while the ring was read is not told of")
+		t.Error("what was lost while the ring was read is not reported")
 	}
 }
 

@@ -10,37 +10,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// EventMemoryBytes is the memory that an EventWatcher locks for each CPU.
+// EventMemoryBytes returns how much memory an EventWatcher locks for each CPU.
 func EventMemoryBytes() int {
 	page := os.Getpagesize()
-	return page + max(page, ringBytes) + 2*page // the ring's, the alarm's
+	return page + max(page, ringBytes) + 2*page // the ring's, the waker's
 }
 
-// probeTimeout is far more than the record of a mapping takes to get here: some 2 ms.
+// probeTimeout is far more than the latency of a record, some 2 ms.
 const probeTimeout = 2 * time.Second
 
-// ProbeEvents opens an EventWatcher for a moment, and maps a page of our own program, to see
-// whether the kernel tells of it. The errors are those of OpenEventWatcher.
+// ProbeEvents opens an EventWatcher for a moment, maps a page of our own program, and checks that
+// the kernel reports it. The errors are those of OpenEventWatcher.
 func ProbeEvents(procRoot string) error {
 	w, err := OpenEventWatcher()
 	if err != nil {
 		return err
 	}
-	told, ended := make(chan struct{}, 1), make(chan error, 1)
+	reported, ended := make(chan struct{}, 1), make(chan error, 1)
 	go func() {
 		ended <- w.Run(func(e Event) {
 			if e.Kind != EventMapping && e.Kind != EventLibrary || e.PID != os.Getpid() {
 				return
 			}
 			select {
-			case told <- struct{}{}:
+			case reported <- struct{}{}:
 			default:
 			}
 		})
 	}()
 	if err = mapOwnProgram(procRoot); err == nil {
 		select {
-		case <-told:
+		case <-reported:
 		case <-time.After(probeTimeout):
 			err = fmt.Errorf("no record of a mapping in %v", probeTimeout)
 		}

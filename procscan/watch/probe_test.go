@@ -48,7 +48,7 @@ func TestEventMemoryBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ring.close()
-	if mapped := len(ring.memory) + len(ring.alarmed); mapped != EventMemoryBytes() {
+	if mapped := len(ring.memory) + len(ring.wakerMemory); mapped != EventMemoryBytes() {
 		t.Errorf("%d bytes are mapped, not %d", mapped, EventMemoryBytes())
 	}
 }

@@ -15,12 +15,12 @@ import (
 	"correlator/procscan/internal/child"
 )
 
-// alarmed reports whether the alarm rings, and has it stop. The kernel sets it off before the
+// fired reports whether the waker fires, and has it stop. The kernel sets it off before the
 // system call returns that made the record.
-func alarmed(t *testing.T, r *perfRing) bool {
+func fired(t *testing.T, r *perfRing) bool {
 	t.Helper()
 	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(r.alarm), Events: unix.POLLIN}}, 0)
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(r.waker), Events: unix.POLLIN}}, 0)
 		if err == nil {
 			return n == 1
 		}
@@ -30,9 +30,9 @@ func alarmed(t *testing.T, r *perfRing) bool {
 	}
 }
 
-// The alarm rings for as many records as there are, is off while the ring is looked at, and on
+// The waker fires for as many records as there are, is paused while the ring is polled, and on
 // afterwards.
-func TestRingAlarm(t *testing.T) {
+func TestRingWaker(t *testing.T) {
 	testenv.NeedRoot(t)
 	f := createLibrary(t)
 	onEachCPU(t, func(cpu int) {
@@ -41,41 +41,41 @@ func TestRingAlarm(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer r.close()
-		look := func() (again bool) {
+		poll := func() (again bool) {
 			t.Helper()
-			again, err := r.look(func(Event) {})
+			again, err := r.poll(func(Event) {})
 			if err != nil {
 				t.Fatal(err)
 			}
 			return again
 		}
-		for range 2 * os.Getpagesize() / mmap2NameOffset { // more than the alarm's own ring takes
+		for range 2 * os.Getpagesize() / mmap2NameOffset { // more than the waker's own ring takes
 			mapOnce(t, f)
 		}
-		alarmed(t, r)
+		fired(t, r)
 		mapOnce(t, f)
-		if !alarmed(t, r) {
-			t.Error("the alarm is silent, and the ring was not looked at")
+		if !fired(t, r) {
+			t.Error("the waker is silent, and the ring was not polled")
 		}
 
-		if !look() {
-			t.Error("what there is makes no other look")
+		if !poll() {
+			t.Error("a poll with records is not followed by another")
 		}
-		alarmed(t, r)
+		fired(t, r)
 		mapOnce(t, f)
-		if alarmed(t, r) {
-			t.Error("the alarm rings, and the ring is looked at")
+		if fired(t, r) {
+			t.Error("the waker fires, and the ring is polled")
 		}
 
-		for r.alarmOff { // other processes map something, too
-			if !look() {
-				t.Error("no look comes after the alarm is on again")
+		for r.wakerPaused { // other processes map something, too
+			if !poll() {
+				t.Error("no poll follows after the waker is on again")
 			}
 		}
-		alarmed(t, r)
+		fired(t, r)
 		mapOnce(t, f)
-		if !alarmed(t, r) {
-			t.Error("the alarm is silent, and the ring is no longer looked at")
+		if !fired(t, r) {
+			t.Error("the waker is silent, and the ring is no longer polled")
 		}
 	})
 }
@@ -98,8 +98,7 @@ func wakeUps(t *testing.T, w *EventWatcher) (reported int) {
 	return reported
 }
 
-// What happened is reported once, and not for as long as child.Nobody reads it, which child.Nobody
-// ever does.
+// A wake-up is reported once, although the eventfd is never read and stays readable.
 func TestEventsReportedOnce(t *testing.T) {
 	w := openWatcher(t, procscan.OnlineCPUs, ringBytes)
 	for range 3 {
