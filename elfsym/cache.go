@@ -11,17 +11,16 @@ import (
 	"github.com/elastic/go-freelru"
 )
 
-// FileKey tells one state of one file from every other, as far as a file system
-// can tell: a change of contents changes it, except a change in place that keeps
-// the size and comes within one tick of the kernel's file clock (10 ms at most)
-// of the change before.
+// FileKey identifies one version of one file: a change of contents changes it, except a change in
+// place that keeps the size and comes within one tick of the kernel's file clock (10 ms at most) of
+// the previous change.
 type FileKey struct {
 	Dev, Ino         uint64
 	Size             int64
 	MtimeNs, CtimeNs int64
 }
 
-// Identify returns the identity of an open file.
+// Identify returns the key of an open file.
 func Identify(f *os.File) (FileKey, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -36,28 +35,27 @@ func Identify(f *os.File) (FileKey, error) {
 	}, nil
 }
 
-// Cache remembers what ParseLibrary answered for a file, so that any number of
-// processes that map one file cost one parse. It is safe for concurrent use.
+// Cache keeps the results of ParseLibrary, so that any number of processes that map one file cost
+// one parse. It is safe for concurrent use.
 type Cache struct {
-	// One lock for all entries: there is one look-up per process found, so nobody
-	// contends for it, and unlike a sharded table this one forgets the entry that
-	// was really used least recently, and only when it is full.
-	libraries *freelru.SyncedLRU[FileKey, answer]
+	// One lock for all entries: there is one lookup per process found, so it is not contended, and
+	// unlike a sharded table this one evicts the entry that was really used least recently, and
+	// only when it is full.
+	libraries *freelru.SyncedLRU[FileKey, cached]
 }
 
-type answer struct {
+type cached struct {
 	library *Library
 	err     error
 }
 
-// NewCache returns a cache that keeps the given number of answers, those used
-// last, and refuses 0. Its table takes about 100 bytes for each from the start.
-// What a file makes it keep in addition is limited to 64 segments of 40 bytes, a
-// build id of 64 bytes and the text of an error: with the table 4 KiB for each
-// entry at worst, and 400 bytes for an ordinary library.
+// NewCache returns a cache of the given number of results, which must not be 0; the least recently
+// used ones are evicted. Its table takes about 100 bytes for each from the start. A file adds at
+// most 64 segments of 40 bytes, a build id of 64 bytes and the text of an error: with the table 4
+// KiB for each entry at worst, and 400 bytes for an ordinary library.
 func NewCache(entries uint32) (*Cache, error) {
-	seed := maphash.MakeSeed() // nobody can choose files that share a bucket
-	libraries, err := freelru.NewSynced[FileKey, answer](entries, func(id FileKey) uint32 {
+	seed := maphash.MakeSeed() // files that share a bucket cannot be chosen
+	libraries, err := freelru.NewSynced[FileKey, cached](entries, func(id FileKey) uint32 {
 		return uint32(maphash.Comparable(seed, id))
 	})
 	if err != nil {
@@ -66,12 +64,12 @@ func NewCache(entries uint32) (*Cache, error) {
 	return &Cache{libraries: libraries}, nil
 }
 
-// Library answers what ParseLibrary says of the file. Callers share the result
-// and must not change it. Errors about the contents are remembered as well, so
-// that a broken library costs one parse too; errors of reading are not.
+// Library returns the result of ParseLibrary for the file. Callers share it and must not change it.
+// Errors about the contents are cached as well, so that a broken library costs one parse too;
+// errors of reading are not.
 //
-// It blocks as long as the file's reads do, without holding a lock. Callers that
-// ask for the same new file at the same time each parse it.
+// It blocks as long as the file's reads do, without holding a lock. Concurrent callers with the
+// same new file each parse it.
 func (c *Cache) Library(f *os.File) (*Library, error) {
 	return c.library(f, f)
 }
@@ -89,15 +87,15 @@ func (c *Cache) library(f *os.File, contents io.ReaderAt) (*Library, error) {
 	if err != nil && !IsContentError(err) {
 		return nil, err
 	}
-	// A file that was changed while it was read may have been read half and half:
-	// that answer belongs to no identity.
+	// A file that was changed while it was read may have been read in part before and in part
+	// after: that result has no key.
 	if after, statErr := Identify(f); statErr == nil && after == id {
-		c.libraries.Add(id, answer{library, err})
+		c.libraries.Add(id, cached{library, err})
 	}
 	return library, err
 }
 
-// Counts returns how many look-ups found their answer here and how many did not.
+// Counts returns the number of cache hits and misses.
 func (c *Cache) Counts() (hits, misses uint64) {
 	m := c.libraries.Metrics()
 	return m.Hits, m.Misses

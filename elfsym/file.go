@@ -12,12 +12,12 @@ import (
 const (
 	programHeaderBytes = 56 // sizeof(Elf64_Phdr), the only e_phentsize that loaders take
 
-	// maxProgramHeaders is what fits in 64 KiB, where the kernel stops to
-	// execute a file (fs/binfmt_elf.c). Linkers write up to 15.
+	// maxProgramHeaders is what fits in 64 KiB, where the kernel refuses to execute a file
+	// (fs/binfmt_elf.c). Linkers write up to 15.
 	maxProgramHeaders = 64 << 10 / programHeaderBytes
 
-	// maxSegments bounds the memory that a parsed file keeps. Linkers write up to
-	// 9 PT_LOAD headers and tools that edit files add one per edit.
+	// maxSegments bounds the memory of a parsed file. Linkers write up to 9 PT_LOAD headers and
+	// tools that edit files add one per edit.
 	maxSegments = 64
 )
 
@@ -28,20 +28,19 @@ type Segment struct {
 	Flags                     elf.ProgFlag
 }
 
-// File is what a mapping needs of the file behind it. It keeps no reference to
-// the reader it came from.
+// File is what is needed of the file of a mapping. It keeps no reference to the reader that it was
+// parsed from.
 type File struct {
 	Machine  elf.Machine
 	Segments []Segment // in the file's order
-	BuildID  []byte    // the GNU build id; nil when no PT_NOTE has one (Go's linker leaves it outside) that can be read
+	BuildID  []byte    // the GNU build id; nil when no PT_NOTE has one (Go's linker places it outside) that can be read
 	HTLHash  [16]byte  // process.executable.build_id.htlhash
 }
 
-// ParseFile reads any ELF file that a process can map: libraries, executables
-// with a fixed or free address, static or not, with or without sections. It
-// reads the first 4 KiB and the last, and more only where program headers or
-// notes lie elsewhere: some 80 reads of 4 KiB at worst, however large the file
-// is. It blocks as long as r does.
+// ParseFile parses any ELF file that a process can map: libraries, executables with a fixed or free
+// address, static or not, with or without sections. It reads the first and the last 4 KiB, and more
+// only where program headers or notes are elsewhere: some 80 reads of 4 KiB at worst, however large
+// the file is. It blocks as long as r does.
 func ParseFile(r io.ReaderAt, size int64) (*File, error) {
 	h, err := parseHeaders(r, size)
 	if err != nil {
@@ -50,7 +49,7 @@ func ParseFile(r io.ReaderAt, size int64) (*File, error) {
 	return &h.file, nil
 }
 
-// headers is what the ELF header, the program headers and the notes say.
+// headers is the contents of the ELF header, the program headers and the notes.
 type headers struct {
 	pages   *pages
 	file    File
@@ -112,7 +111,7 @@ func (h *headers) readProgramHeaders(programs table) error {
 			if err := h.addSegment(program); err != nil {
 				return err
 			}
-		case elf.PT_DYNAMIC: // the last one counts, as it does for the loaders
+		case elf.PT_DYNAMIC: // the last one counts, as for the loaders
 			h.dynamic = program
 		case elf.PT_TLS:
 			h.tls = program
@@ -124,7 +123,7 @@ func (h *headers) readProgramHeaders(programs table) error {
 			if err != nil && !IsContentError(err) {
 				return fmt.Errorf("reading notes: %w", err)
 			}
-			if err == nil { // nobody but us needs notes to load the file, so they may be broken
+			if err == nil { // loading the file does not depend on notes, so they may be broken
 				h.file.BuildID = id
 			}
 		}
@@ -169,11 +168,10 @@ func (h *headers) addSegment(p elf.Prog64) error {
 	return nil
 }
 
-// Bias returns load address minus ELF address (modulo 2^64) of a mapping of this
-// file that starts at mapStart and at file offset mapOff. The mapping can be an
-// inner part of a segment. It should be an executable one: a page of the file
-// that two segments share is taken for the executable segment's. It reports
-// false when no segment of the file can be mapped so.
+// Bias returns load address minus ELF address (modulo 2^64) of a mapping of this file that starts
+// at mapStart and at file offset mapOff. The mapping can be an inner part of a segment. It should
+// be executable: a page of the file that two segments share is attributed to the executable one. It
+// reports false when no segment of the file can be mapped so.
 func (f *File) Bias(mapStart, mapOff uint64) (uint64, bool) {
 	return f.bias(mapStart, mapOff, uint64(os.Getpagesize()))
 }
@@ -189,7 +187,7 @@ func (f *File) bias(mapStart, mapOff, pageSize uint64) (uint64, bool) {
 		}
 		b := (mapStart - mapOff) - (s.Vaddr - s.Off)
 		if b%pageSize != 0 {
-			continue // no loader can have mapped it there
+			continue // a loader cannot have mapped it there
 		}
 		rank := 1
 		if s.Flags&elf.PF_X != 0 {

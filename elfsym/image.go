@@ -7,14 +7,14 @@ import (
 	"slices"
 )
 
-// image is a file as the loader sees it: by ELF address.
+// image reads a file as the loader sees it: by ELF address.
 type image struct {
 	pages    *pages
 	segments []Segment
 }
 
-// at returns what the file holds from an address to the end of its segment.
-// Where segments overlap it is the last one: the loader maps one over the other.
+// at returns the file's bytes from an address to the end of its segment. Where segments overlap the
+// last one counts: the loader maps it over the others.
 func (m image) at(addr uint64) (table, error) {
 	for _, s := range slices.Backward(m.segments) {
 		if pos := addr - s.Vaddr; addr >= s.Vaddr && pos < s.Filesz {
@@ -24,9 +24,9 @@ func (m image) at(addr uint64) (table, error) {
 	return table{}, fmt.Errorf("%w: address %#x is in no segment of the file", ErrMalformed, addr)
 }
 
-// holds reports whether all bytes lie in the memory of one segment, whether the
-// file holds them or the loader zeroes them.
-func (m image) holds(addr, lenBytes uint64) bool {
+// contains reports whether all bytes are in the memory of one segment, from the file or zeroed by
+// the loader.
+func (m image) contains(addr, lenBytes uint64) bool {
 	return slices.ContainsFunc(m.segments, func(s Segment) bool {
 		pos := addr - s.Vaddr
 		return addr >= s.Vaddr && pos < s.Memsz && lenBytes <= s.Memsz-pos
@@ -36,15 +36,14 @@ func (m image) holds(addr, lenBytes uint64) bool {
 const (
 	dynamicBytes = 16 // sizeof(Elf64_Dyn)
 
-	// maxDynamicEntries bounds the look through PT_DYNAMIC. There are fewer than
-	// a hundred tags, of which only DT_NEEDED repeats; a Debian machine's longest
-	// table has 45 entries.
+	// maxDynamicEntries bounds the entries of PT_DYNAMIC that are read. There are fewer than a
+	// hundred tags, of which only DT_NEEDED repeats; the longest table on a Debian machine has 45
+	// entries.
 	maxDynamicEntries = 1024
 )
 
-// dynamic is what PT_DYNAMIC says of the tables. An address of 0 means that there
-// is none: the ELF header is there. Where a tag repeats, the last one counts, as
-// it does for the loaders.
+// dynamic holds the entries of PT_DYNAMIC that are used. An address of 0 means that there is no
+// such table: the ELF header is at 0. Where a tag repeats, the last one counts, as for the loaders.
 type dynamic struct {
 	symtab, strtab, strsz uint64
 	gnuHash, sysvHash     uint64

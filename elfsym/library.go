@@ -15,8 +15,8 @@ const (
 	pointerBytes = 8                    // both variables are pointers
 )
 
-// Library is an agent library that takes part in the correlation protocol. Both
-// addresses lie within the memory of its segments.
+// Library is an agent library that implements the correlation protocol. Both addresses are within
+// the memory of its segments.
 type Library struct {
 	File
 	StorageAddr uint64 // ELF address of the pointer to the process storage
@@ -24,8 +24,8 @@ type Library struct {
 	Relocation  TLSRelocation
 }
 
-// ParseLibrary reads an agent library. ErrNoSymbols is the normal answer for
-// libraries of older agents. It blocks as long as r does.
+// ParseLibrary parses an agent library. ErrNoSymbols is expected for libraries of older agents. It
+// blocks as long as r does.
 func ParseLibrary(r io.ReaderAt, size int64) (*Library, error) {
 	h, err := parseHeaders(r, size)
 	if err != nil {
@@ -50,8 +50,7 @@ func ParseLibrary(r io.ReaderAt, size int64) (*Library, error) {
 	return lib, nil
 }
 
-// readSymbols sets what the two symbols say and returns the index of the
-// thread-local one.
+// readSymbols sets the addresses of the two symbols and returns the index of the thread-local one.
 func (l *Library) readSymbols(m image, d dynamic, tls elf.Prog64) (uint32, error) {
 	exported, ok, err := openExports(m, d)
 	if err != nil {
@@ -82,7 +81,7 @@ func (l *Library) readSymbols(m image, d dynamic, tls elf.Prog64) (uint32, error
 	if err := checkKind(variable, elf.STT_TLS); err != nil {
 		return 0, fmt.Errorf("%s: %w", tlsName, err)
 	}
-	if !m.holds(storage.Value, pointerBytes) {
+	if !m.contains(storage.Value, pointerBytes) {
 		return 0, fmt.Errorf("%w: %s at %#x is outside every segment", ErrMalformed, storageName, storage.Value)
 	}
 	if tls.Memsz < pointerBytes || variable.Value > tls.Memsz-pointerBytes {
@@ -92,9 +91,9 @@ func (l *Library) readSymbols(m image, d dynamic, tls elf.Prog64) (uint32, error
 	return variable.index, nil
 }
 
-// checkKind holds a symbol against the protocol's table. A size of 0 (unknown)
-// is refused too: compilers always know the size of a pointer. The value of an
-// absolute symbol is no address in the library.
+// checkKind checks a symbol against the protocol's table. A size of 0 (unknown) is refused too:
+// compilers always know the size of a pointer. The value of an absolute symbol is not an address in
+// the library.
 func checkKind(s symbol, kind elf.SymType) error {
 	if elf.ST_TYPE(s.Info) != kind || s.Size != pointerBytes || elf.SectionIndex(s.Shndx) == elf.SHN_ABS {
 		return fmt.Errorf("%w: %v of %d bytes, %v, instead of %v of %d", ErrSymbol,

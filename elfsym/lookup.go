@@ -9,8 +9,8 @@ import (
 const (
 	symbolBytes = 24 // sizeof(Elf64_Sym)
 
-	// maxChain bounds how many symbols one look-up may pass. Linkers aim at less
-	// than ten per hash bucket; a chain that has no end or runs in a circle ends here.
+	// maxChain bounds how many symbols one lookup visits. Linkers aim at less than ten per hash
+	// bucket; a chain without an end, or a circular one, ends here.
 	maxChain = 1024
 )
 
@@ -27,8 +27,8 @@ type symbol struct {
 	elf.Sym64
 }
 
-// openExports reports false when there is no hash table or no symbol table:
-// then the loader finds no symbol in this library either.
+// openExports reports false when there is no hash table or no symbol table: then the loader finds
+// no symbol in this library either.
 func openExports(m image, d dynamic) (exports, bool, error) {
 	s := exports{gnu: d.gnuHash != 0}
 	hash := d.gnuHash
@@ -115,16 +115,16 @@ func (s *exports) named(pos uint32, name string) (bool, error) {
 	return string(b[:len(name)]) == name && b[len(name)] == 0, nil
 }
 
-// walkGNU visits the symbols whose hash is that of the name, until visit says
-// stop. The table (4-byte words, but the filter's of 8 bytes, all little-endian;
-// glibc's elf/dl-lookup.c and elf/dl-setup_hash.c):
+// walkGNU visits the symbols whose hash is that of the name, until visit returns true. The table
+// (4-byte words, but the filter's of 8 bytes, all little-endian; glibc's elf/dl-lookup.c and
+// elf/dl-setup_hash.c):
 //
 //	offset size field
 //	     0    4 number of buckets
 //	     4    4 index of the first symbol in the table
 //	     8    4 number of words of the Bloom filter
 //	    12    4 shift of the Bloom filter, not used
-//	    16      Bloom filter, not used: it spares a look-up in a large table
+//	    16      Bloom filter, not used: it saves lookups in large tables
 //	            buckets: index of the first symbol of each; 0 = empty
 //	            hashes of all symbols in the table, those of a bucket in a row;
 //	            in the last one of a bucket the lowest bit is set
@@ -169,8 +169,8 @@ func (s *exports) walkGNU(name string, visit func(index uint32) (stop bool, err 
 	return fmt.Errorf("%w: more than %d symbols in a bucket of DT_GNU_HASH", ErrLimit, maxChain)
 }
 
-// walkSysV visits the symbols of the name's bucket, until visit says stop. The
-// table (4-byte words, little-endian; System V gABI, "Hash Table"):
+// walkSysV visits the symbols of the name's bucket, until visit returns true. The table (4-byte
+// words, little-endian; System V gABI, "Hash Table"):
 //
 //	offset size field
 //	     0    4 number of buckets

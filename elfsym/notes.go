@@ -12,15 +12,13 @@ const (
 	noteTypeBuildID = 3  // NT_GNU_BUILD_ID
 	maxBuildIDBytes = 64 // linkers write 8 to 32; --build-id=0x... takes any number
 
-	// maxNotes is how many notes of a file are looked at, so that one without a
-	// build id costs no more than 64 pages, wherever it says that notes are. The
-	// most on a Debian machine is 4.
+	// maxNotes is how many notes of a file are read, so that a file without a build id costs no
+	// more than 64 pages, wherever its headers place notes. The most on a Debian machine is 4.
 	maxNotes = 64
 )
 
-// GNUBuildID returns the first GNU build id among notes that are no file's, nil
-// when there is none: those of the kernel and its modules in /sys, which are
-// aligned to 4.
+// GNUBuildID returns the first GNU build id in notes outside of a file, nil when there is none:
+// those of the kernel and its modules in /sys, or of a section. They are aligned to 4.
 func GNUBuildID(notes []byte) []byte {
 	p, err := newPages(bytes.NewReader(notes), int64(len(notes)))
 	if err != nil {
@@ -34,15 +32,15 @@ func GNUBuildID(notes []byte) []byte {
 	return id
 }
 
-// notesReader reads so many notes of a file and no more.
+// notesReader reads at most left notes of a file.
 type notesReader struct {
 	pages *pages
 	left  int
 }
 
-// buildID returns the first GNU build id of a PT_NOTE segment, nil when it has
-// none. Contents of other notes are skipped and not read, however long they claim
-// to be. A note (Elf64_Nhdr in elf.h; all little-endian):
+// buildID returns the first GNU build id of a PT_NOTE segment, nil when it has none. Contents of
+// other notes are skipped and not read, whatever their length. A note (Elf64_Nhdr in elf.h; all
+// little-endian):
 //
 //	offset size field
 //	     0    4 n_namesz

@@ -9,24 +9,24 @@ import (
 )
 
 const (
-	// pageBytes is the unit in which a file is read. The ELF header, the program
-	// headers and the notes of nearly every file lie in the first such unit,
-	// which is also the first piece of the htlhash.
+	// pageBytes is the unit in which a file is read. The ELF header, the program headers and the
+	// notes of nearly every file are in the first such unit, which is also the first piece of the
+	// htlhash.
 	pageBytes = hashPieceBytes
 
-	// cachedPages is how many of them are kept. A look-up alternates between the
-	// hash table, the symbols and the names, and a relocation can look at the
-	// word it applies to: four places at most.
+	// cachedPages is how many of them are kept. A lookup alternates between the hash table, the
+	// symbols and the names, and a relocation can need the word that it applies to: four places at
+	// most.
 	cachedPages = 4
 
-	// maxPageReads bounds the time that one file can cost: 4 MiB in pieces. An
-	// agent library takes about five; libLLVM, whose 380,000 relocations are the
-	// most on a Debian machine, would be refused here, and no agent is like it.
+	// maxPageReads bounds the time that one file can cost: 4 MiB in pages. An agent library takes
+	// about five; libLLVM, whose 380,000 relocations are the most on a Debian machine, would be
+	// refused, but no agent is that large.
 	maxPageReads = 1024
 )
 
-// pages reads a file through a few cached pages: many small reads near each
-// other cost one read of the file, and none costs more than one page of memory.
+// pages reads a file through a few cached pages: many small reads near each other cost one read of
+// the file, and memory stays at cachedPages pages.
 type pages struct {
 	r     io.ReaderAt
 	size  uint64
@@ -44,7 +44,7 @@ func newPages(r io.ReaderAt, size int64) (*pages, error) {
 	return &pages{r: r, size: uint64(size)}, nil
 }
 
-// read fills buf from the file. What lies behind the end is ErrTruncated.
+// read fills buf from the file. Beyond its end the error is ErrTruncated.
 func (p *pages) read(off uint64, buf []byte) error {
 	if off > p.size || uint64(len(buf)) > p.size-off {
 		return fmt.Errorf("%w: %d bytes at %#x of %d", ErrTruncated, len(buf), off, p.size)
@@ -102,8 +102,8 @@ func truncated(err error) error {
 	return err
 }
 
-// table is a piece of the file that something in it points to. Positions within
-// it are relative, so that no sum of foreign numbers can leave it or wrap.
+// table is a range of the file. Positions within it are relative, so that no sum of untrusted
+// numbers can leave it or wrap.
 type table struct {
 	pages     *pages
 	off, size uint64
@@ -116,7 +116,7 @@ func (p *pages) table(off, size uint64) (table, error) {
 	return table{pages: p, off: off, size: size}, nil
 }
 
-// first returns the table without what lies behind its first size bytes.
+// first returns the first size bytes of the table.
 func (t table) first(size uint64) (table, error) {
 	if size > t.size {
 		return table{}, fmt.Errorf("%w: table of %#x bytes where %#x are left", ErrMalformed, size, t.size)
@@ -125,8 +125,8 @@ func (t table) first(size uint64) (table, error) {
 	return t, nil
 }
 
-// read fills buf from position pos. Behind the table's end it is ErrMalformed,
-// behind the file's end ErrTruncated.
+// read fills buf from position pos. Beyond the table's end the error is ErrMalformed, beyond the
+// file's end ErrTruncated.
 func (t table) read(pos uint64, buf []byte) error {
 	if pos > t.size || uint64(len(buf)) > t.size-pos {
 		return fmt.Errorf("%w: position %#x in a table of %#x bytes", ErrMalformed, pos, t.size)

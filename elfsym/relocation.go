@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// RelocationKind says what the loader stores into a pair of words, so that code
-// finds a thread-local variable.
+// RelocationKind is what the loader stores into a pair of words by which code finds a thread-local
+// variable.
 type RelocationKind uint8
 
 const (
@@ -36,9 +36,9 @@ type TLSRelocation struct {
 
 const relaBytes = 24 // sizeof(Elf64_Rela)
 
-// findRelocation looks in .rela.plt and .rela.dyn for the relocation that serves
-// the thread-local symbol. A library linked from objects of both dialects can
-// have both kinds, which lead to the same place: TLSDESC is taken.
+// findRelocation searches .rela.plt and .rela.dyn for the relocation that serves the thread-local
+// symbol. A library linked from objects of both TLS dialects can have both kinds, which lead to the
+// same variable: TLSDESC is preferred.
 func (l *Library) findRelocation(m image, d dynamic, symbol uint32) (TLSRelocation, error) {
 	var found TLSRelocation
 	for _, part := range []struct{ addr, size uint64 }{{d.jmprel, d.pltrelsz}, {d.rela, d.relasz}} {
@@ -93,18 +93,17 @@ func readRelocation(t table, pos uint64) (elf.Rela64, error) {
 	}, nil
 }
 
-// served returns the kind of a relocation that serves the thread-local symbol, 0
-// when it serves something else. Where the linker bound the symbol locally, the
-// relocation has symbol index 0, and the variable's offset in the module's block
-// is the addend of TLSDESC, or the stored second word of a DTPMOD64 pair. (That
-// word is left to a DTPOFF64 relocation otherwise, which tells nothing new.)
+// served returns the kind of a relocation that serves the thread-local symbol, 0 when it serves
+// something else. Where the linker bound the symbol locally, the relocation has symbol index 0, and
+// the variable's offset in the module's block is the addend of TLSDESC, or the stored second word
+// of a DTPMOD64 pair. (Otherwise a DTPOFF64 relocation fills that word, which adds nothing.)
 func (l *Library) served(m image, r elf.Rela64, symbol uint32) (RelocationKind, error) {
 	tlsdesc, dtpmod64 := relocationTypes(l.Machine)
 	kind, index := elf.R_TYPE64(r.Info), elf.R_SYM64(r.Info)
 	if kind != tlsdesc && kind != dtpmod64 || index != symbol && index != 0 {
 		return 0, nil
 	}
-	if !m.holds(r.Off, 2*pointerBytes) {
+	if !m.contains(r.Off, 2*pointerBytes) {
 		return 0, fmt.Errorf("%w: relocation of %#x, outside every segment", ErrMalformed, r.Off)
 	}
 	if kind == tlsdesc {

@@ -16,7 +16,7 @@ type source struct {
 	size uint64
 }
 
-// read fills buf. What lies behind the end of the file is ErrTruncated.
+// read fills buf. Beyond the end of the file the error is ErrTruncated.
 func (f source) read(off uint64, buf []byte) error {
 	if off > f.size || uint64(len(buf)) > f.size-off {
 		return fmt.Errorf("%w: %d bytes at %#x of %d", ErrTruncated, len(buf), off, f.size)
@@ -52,8 +52,8 @@ func (f source) sections() ([]section, error) {
 	if err != nil {
 		return nil, err
 	}
-	// No more than e_shnum can say by itself, 65535 at most: linked files have some forty. Only
-	// object files, which nobody maps, can have more.
+	// Extended numbering (more than 65535 sections) is not supported: linked files have some forty.
+	// Only object files, which are never mapped, can have more.
 	headers := header.sections
 	if headers.off == 0 || headers.count == 0 {
 		return nil, nil

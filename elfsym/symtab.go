@@ -84,7 +84,7 @@ type codeSection struct {
 	end   uint64 // ELF address of the first byte behind it
 }
 
-// symbolTable returns nil when the section cannot be read: others may still be.
+// symbolTable returns nil when the section cannot be read: others may be readable.
 func (f source) symbolTable(s section, sections []section, code []codeSection) *SymbolTable {
 	if s.entryBytes != symbolBytes || uint64(s.link) >= uint64(len(sections)) {
 		return nil

@@ -41,8 +41,8 @@ func BenchmarkSweep(b *testing.B) {
 	}, procfsSweep)
 }
 
-// BenchmarkLargeProcess looks at one process of 20,000 mappings: of data, and the worst case, all
-// of which are code.
+// BenchmarkLargeProcess probes one process of 20,000 mappings: of data, and the worst case, all of
+// which are code.
 func BenchmarkLargeProcess(b *testing.B) {
 	for _, c := range []struct {
 		name string
@@ -81,7 +81,7 @@ func BenchmarkLargeProcess(b *testing.B) {
 	}
 }
 
-// BenchmarkProcess looks at one small process that maps the library: what an event costs.
+// BenchmarkProcess probes one small process that maps the library: what an event costs.
 func BenchmarkProcess(b *testing.B) {
 	target := child.StartHost(b, child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(b.TempDir(), realName)}}})
 	forEachSource(b, func(b *testing.B, source Source) {

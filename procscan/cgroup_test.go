@@ -258,7 +258,7 @@ func TestCgroupOfProcess(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Of what other hierarchies say, nothing counts here.
+		// Other hierarchies do not count here.
 		text = text[strings.Index(string(text), "0::"):]
 		if got, err := parseCgroup(text); err != nil || got != (Cgroup{"/.." + want.Path, want.ContainerID}) {
 			t.Errorf("from a namespace: got %+v, %v, want %+v", got, err, want)
@@ -271,7 +271,7 @@ func TestCgroupOfProcess(t *testing.T) {
 	}
 }
 
-// Of a path of more than PATH_MAX the kernel tells the beginning, or nothing at all.
+// The kernel returns the beginning of a path longer than PATH_MAX, or nothing.
 func TestCgroupTooDeep(t *testing.T) {
 	deep := strings.Repeat("/"+strings.Repeat("d", 250), unix.PathMax/250+1)
 	fd := testenv.Cgroup(t, ourCgroup()+"/docker-"+someID+".scope"+deep)

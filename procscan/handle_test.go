@@ -75,8 +75,8 @@ func TestOpenProcessRefuses(t *testing.T) {
 	}
 }
 
-// Every question after the end of the process is answered by ErrGone, reaped or not, and leaves
-// no descriptor.
+// Every method returns ErrGone after the process has exited, reaped or not, and leaves no
+// descriptor.
 func TestHandleGone(t *testing.T) {
 	for _, reap := range []bool{false, true} {
 		p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(t.TempDir(), realName)}}})
@@ -260,7 +260,7 @@ func testLibraries(t *testing.T, source Source) {
 	}
 }
 
-// maps asks Maps, which must answer.
+// maps calls Maps, which must not fail.
 func maps(t *testing.T, h *Handle, m Mapping) bool {
 	t.Helper()
 	mapped, err := h.Maps(m)

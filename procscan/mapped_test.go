@@ -73,7 +73,7 @@ func TestOpenMapped(t *testing.T) {
 		name      string
 		spec      child.HostSpec
 		want      string // contents, "" for those that the host writes
-		belowRoot error  // what the way without map_files says
+		belowRoot error  // the error without map_files
 	}{
 		{"plain", child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(dir, realName)}}}, "", nil},
 		{"deleted", child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(dir, "elastic-jvmti-linux-gone.so"), Unlink: true}}}, "", unix.ENOENT},
@@ -126,7 +126,7 @@ func TestOpenMapped(t *testing.T) {
 	}
 }
 
-// On the layers of an overlay stat does not answer what maps shows: or these tests prove nothing.
+// On the layers of an overlay stat and maps differ: or these tests prove nothing.
 func TestOverlayDiffers(t *testing.T) {
 	testenv.NeedRoot(t)
 	dir := t.TempDir()
@@ -171,7 +171,7 @@ func TestOverlayDiffers(t *testing.T) {
 	}
 }
 
-// What looks like a file in maps, and has no path, or is none.
+// Mappings that look like those of files in maps, and have no path, or are of no file.
 func TestOpenMappedWithoutPath(t *testing.T) {
 	testenv.NeedRoot(t)
 	for _, c := range []struct {

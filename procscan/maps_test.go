@@ -186,7 +186,7 @@ func TestCollectLimits(t *testing.T) {
 	}
 }
 
-// All executable memory of the process, and what a name in brackets says of it.
+// All executable memory of the process, with the names in brackets.
 func TestExecutableLines(t *testing.T) {
 	const text = "" +
 		"00400000-00401000 r--p 00000000 fe:00 1                          /a\n" +

@@ -165,7 +165,7 @@ func TestNamespaceAndReuse(t *testing.T) {
 }
 
 // runNamespace is a test of its own as pid 1 of a pid namespace, whose procfs it mounts at the
-// directory that it is told.
+// given directory.
 func runNamespace() error {
 	var procRoot string
 	stdin := bufio.NewReader(os.Stdin)

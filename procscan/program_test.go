@@ -40,7 +40,7 @@ func startCopy(t *testing.T, path string) (*child.Process, *Handle) {
 	return p, h
 }
 
-// The path of the program is told as the process has it, also when the file is not there any more.
+// The path of the program is the one that the process sees, even if the file is gone.
 func TestExecutable(t *testing.T) {
 	for _, name := range []string{"plain", "with space\nand line", "not \xff UTF-8", strings.Repeat("l", 255)} {
 		path := filepath.Join(t.TempDir(), name)
@@ -72,7 +72,7 @@ func TestExecutableOfKernelThread(t *testing.T) {
 	}
 }
 
-// A thread is called what it says, and a number that is none of the process's threads has no name.
+// A thread has the name that it chose, and an id that is not of the process's threads has none.
 func TestThreadName(t *testing.T) {
 	self, err := OpenProcess("/proc", identityOf(t, os.Getpid()))
 	if err != nil {

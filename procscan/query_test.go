@@ -33,8 +33,8 @@ func both(t *testing.T, pid int, what selection, limit int) (query, text []Mappi
 	return query, text, queryErr, textErr
 }
 
-// agree fails the test unless both sources answer the same, for everything that is asked and for
-// limits that are reached. It returns all executable memory.
+// agree fails the test unless both sources return the same, for every selection and for limits that
+// are reached. It returns all executable memory.
 func agree(t *testing.T, pid int) []Mapping {
 	t.Helper()
 	var all []Mapping
@@ -168,7 +168,7 @@ func TestQueryLongName(t *testing.T) {
 	}
 }
 
-// A descriptor that answers no query is read, and so is one whose memory has gone.
+// A descriptor without the ioctl is read as text, and so is one whose memory is gone.
 func TestQueryRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "maps")
 	if err := os.WriteFile(path, captured(t, "musl.txt"), 0o644); err != nil {

@@ -202,7 +202,7 @@ func testProcessesWithoutMemory(t *testing.T, source Source) {
 	}
 }
 
-// An unprivileged reader sees its own processes and is told of the others, once each.
+// An unprivileged reader finds its own processes; the others are reported, once each.
 func TestSweepUnprivileged(t *testing.T) {
 	testenv.NeedRoot(t)
 	dir := child.SharedDir(t)

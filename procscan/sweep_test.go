@@ -94,7 +94,7 @@ func TestSweepHoldsNothing(t *testing.T) {
 	}
 }
 
-// Without child.Descriptors nothing can be looked at: that is no process's fault.
+// Without descriptors nothing can be probed, which is not an error of a process.
 func TestSweepNoDescriptors(t *testing.T) {
 	child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(t.TempDir(), realName)}}}) // takes more than one
 	s := newScanner(t, "/proc")

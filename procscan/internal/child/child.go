@@ -48,7 +48,7 @@ func Main(m *testing.M, roles map[string]func() error) {
 	}
 }
 
-// Command is this binary in a role, wherever it lies and whoever may look there.
+// Command is this binary in a role, whatever its path and the permissions of its directory.
 func Command(t testing.TB, role string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", args...)
@@ -66,7 +66,7 @@ type Process struct {
 	Stdout *bufio.Reader
 }
 
-// tell has a host do something and returns when it has.
+// Tell sends a command to a host and returns when it is done.
 func (p *Process) Tell(t testing.TB, command string) {
 	t.Helper()
 	if _, err := io.WriteString(p.Stdin, command+"\n"); err != nil {
@@ -77,7 +77,7 @@ func (p *Process) Tell(t testing.TB, command string) {
 	}
 }
 
-// StartHost returns when the child is as the spec says.
+// StartHost starts a host and returns when it has done what the spec says.
 func StartHost(t testing.TB, spec HostSpec) *Process {
 	t.Helper()
 	cmd := Command(t, hostRole)

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HostSpec says what a process of the role "host" does before it says "ready" and sleeps until
-// its stdin ends.
+// HostSpec is what a process of the role "host" does before it prints "ready" and waits for
+// commands until its stdin ends.
 type HostSpec struct {
 	Mounts []MountSpec
 	Chroot string
