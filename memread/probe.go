@@ -7,16 +7,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ProbeReadv reports whether there is process_vm_readv, by reading nothing of ourselves. Without it
-// a Process is read by way of /proc/PID/mem, which takes a descriptor more, and a call for each
-// read.
+// ProbeReadv checks that the kernel has process_vm_readv, by reading no bytes of our own process.
+// Without it a Process is read through /proc/PID/mem, which takes one more descriptor, and a call
+// for each read.
 func ProbeReadv() error {
 	_, err := unix.ProcessVMReadv(os.Getpid(), nil, nil, 0)
 	return os.NewSyscallError("process_vm_readv", err)
 }
 
-// ProbeAccess reports whether a Process of pid may be read, with ErrDenied and ErrGone as its reads
-// have them. Nothing is learnt of its memory: the address that is asked for is the null pointer's.
+// ProbeAccess checks that the memory of pid may be read; the error is ErrDenied or ErrGone, as from
+// Read. It reads at address 0, so nothing of the memory is disclosed.
 func ProbeAccess(procRoot string, pid int) error {
 	p := Open(procRoot, pid)
 	defer p.Close()

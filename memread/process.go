@@ -1,13 +1,12 @@
 // Package memread reads the memory of another process without stopping it, and decodes the
 // two layouts of the APM correlation protocol found there: process storage and thread slot.
 //
-// Nothing here knows which process a pid means: a caller that must not be fooled by a reused pid
-// holds a pidfd and looks at it again after reading. A pidfd does not notice an exec; that what was
-// found before is still there, read again, tells that there was none.
+// This package does not check which process has a pid: a caller that must not be fooled by a reused
+// pid holds a pidfd and polls it after reading. A pidfd does not notice an exec; reading again what
+// was found before shows that there was none.
 //
-// A read can block for as long as the process likes: it can back its pages with userfaultfd
-// or with a file system that it serves itself. Keep the reads of different processes on
-// different goroutines.
+// A read can block as long as the process likes: it can back its pages with userfaultfd or with a
+// file system that it serves itself. Read different processes on different goroutines.
 package memread
 
 import (
@@ -19,8 +18,9 @@ import (
 )
 
 var (
-	// ErrGone: the process has no memory any more, reaped or not. Kernel threads, which never
-	// had any, and processes whose first thread has ended before the others answer the same.
+	// ErrGone: the process has no memory any more, reaped or not. The same is returned for kernel
+	// threads, which never have any, and for processes whose main thread has exited before the
+	// others.
 	ErrGone = errors.New("process is gone")
 	// ErrUnmapped: a page of the range is not mapped, or not readable by the process itself.
 	ErrUnmapped = errors.New("memory is not mapped or not readable")
@@ -34,10 +34,10 @@ const (
 	smallestPage = 4096
 )
 
-// Process reads one process. It may be used by one goroutine at a time.
+// Process reads the memory of one process. It may be used by one goroutine at a time.
 //
-// One that was never read in batches holds no buffer; afterwards it keeps scratch space for
-// the largest batch so far: at most 44 kB, and 330 bytes when slots are read one by one.
+// It has no buffer until it is read in batches; then it keeps scratch space for the largest batch
+// so far: at most 44 kB, and 330 bytes when slots are read one by one.
 type Process struct {
 	pid      int
 	procRoot string
@@ -51,14 +51,13 @@ type Process struct {
 	split  *splitReads
 }
 
-// Open makes no system call and cannot fail: what is wrong with the process shows when it is
-// read. pid is a process as our own pid namespace counts, and procRoot must be a proc file
-// system of that namespace. The caller must Close.
+// Open makes no system call and cannot fail: reads return the errors. pid is one of our own pid
+// namespace, and procRoot must be a procfs of that namespace. The caller must Close.
 func Open(procRoot string, pid int) *Process {
 	return &Process{pid: pid, procRoot: procRoot}
 }
 
-// Close gives back what the Process holds open. It must not be used any more.
+// Close releases the descriptor. The Process must not be used afterwards.
 func (p *Process) Close() error {
 	if p.mem == nil {
 		return nil
@@ -68,9 +67,9 @@ func (p *Process) Close() error {
 	return err
 }
 
-// Read fills buf with the memory at addr. The first n bytes of buf are valid, whatever the
-// error: when the range runs into a page that cannot be read, they are all that lie before
-// that page. err is nil exactly when n == len(buf).
+// Read fills buf with the memory at addr. The first n bytes of buf are valid, whatever the error:
+// when the range runs into a page that cannot be read, they are all those before that page. err is
+// nil exactly when n == len(buf).
 func (p *Process) Read(addr uint64, buf []byte) (n int, err error) {
 	var local [1]unix.Iovec
 	var remote [1]unix.RemoteIovec
@@ -87,8 +86,8 @@ func (p *Process) Read(addr uint64, buf []byte) (n int, err error) {
 	return n, err
 }
 
-// Request is one read of a batch. ReadBatch sets N and Err with the meaning that Read gives
-// them, only that Err is the bare sentinel: the request itself says the rest.
+// Request is one read of a batch. ReadBatch sets N and Err as Read returns them, except that Err is
+// the bare sentinel: the request has the address and length.
 type Request struct {
 	Addr uint64
 	Buf  []byte
@@ -96,10 +95,10 @@ type Request struct {
 	Err  error
 }
 
-// ReadBatch serves all requests in their order, 1024 with each call of process_vm_readv, or one
-// with each pread of /proc/PID/mem. A request that fails costs two calls more and does not touch
-// its neighbours. The error is that of the whole process (ErrGone, ErrDenied); then every
-// request that was not served in full carries it too.
+// ReadBatch serves all requests in order, 1024 with each call of process_vm_readv, or one with each
+// pread of /proc/PID/mem. A request that fails costs two more calls and does not affect the others.
+// The error is that of the whole process (ErrGone, ErrDenied); then every request that was not
+// served in full has it too.
 func (p *Process) ReadBatch(reqs []Request) error {
 	for start := 0; start < len(reqs); start += maxElements {
 		chunk := reqs[start:min(start+maxElements, len(reqs))]

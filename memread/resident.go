@@ -15,19 +15,19 @@ const (
 	pagemapPresentBit = 1 << 63
 )
 
-// SlotPagedOut reports whether the process has not got the memory at hand in which it says that a
-// slot is valid. An update of the slot begins and ends with writing there, so as long as this stays
-// so there was none. Memory that is not mapped is no more at hand than what was paged out.
+// SlotPagedOut reports whether the page with the slot's valid byte is not in memory. An update of
+// the slot begins and ends with writing that byte, so while the page stays out there was none. A
+// page that is not mapped counts as paged out.
 func (p *Process) SlotPagedOut(addr uint64) (bool, error) {
 	present, err := p.present(addr + slotValidOff)
 	if err != nil {
-		return false, fmt.Errorf("looking for the page at %#x: %w", addr, err)
+		return false, fmt.Errorf("reading pagemap for %#x: %w", addr, err)
 	}
 	return !present, nil
 }
 
 // present reports whether a page is in the page table of the process. The file is opened each time:
-// it is of the memory that the process had then, and an exec gives it another.
+// it refers to the memory that the process had when it was opened, which an exec replaces.
 func (p *Process) present(addr uint64) (bool, error) {
 	pagemap, err := p.openFile("pagemap")
 	if err != nil {
@@ -37,7 +37,7 @@ func (p *Process) present(addr uint64) (bool, error) {
 	page := addr / uint64(os.Getpagesize())
 	var word [pagemapWordBytes]byte
 	_, err = pagemap.ReadAt(word[:], int64(page*pagemapWordBytes))
-	if errors.Is(err, io.EOF) { // behind all that a process can map
+	if errors.Is(err, io.EOF) { // beyond all that a process can map
 		return false, nil
 	}
 	if err != nil {

@@ -2,8 +2,8 @@ package memread
 
 import "encoding/binary"
 
-// SlotBytes is what is read of a thread's slot. Agents may allocate more: fields that are
-// added later come after these.
+// SlotBytes is how much of a thread's slot is read. Agents may allocate more: later fields come
+// after these.
 const SlotBytes = 37
 
 // Layout of a thread's slot: packed, byte order of the machine (correlation protocol, part 2).
@@ -38,10 +38,10 @@ type Slot struct {
 	TransactionID [8]byte
 }
 
-// DecodeSlot takes the protocol by its word. valid is tested for being 0 alone: a slot that is
-// not valid has no other content, not even a version, because the agent may not have written
-// it yet. Any value of trace-present but 1 means no trace. A valid slot of version 0 was
-// written by no agent: ErrVersion.
+// DecodeSlot decodes a slot strictly by the protocol. valid is only compared with 0: a slot that is
+// not valid has no other content, not even a version, because the agent may not have written it
+// yet. Any value of trace-present but 1 means no trace. A valid slot of version 0 cannot be from an
+// agent: ErrVersion.
 func DecodeSlot(b *[SlotBytes]byte) (Slot, error) {
 	if b[slotValidOff] == 0 {
 		return Slot{}, nil

@@ -8,14 +8,14 @@ import (
 	"unicode/utf8"
 )
 
-// MaxStringBytes bounds each string of the process storage. The longest that means anything
-// is a path, and PATH_MAX is 4096; twice that leaves room for names.
+// MaxStringBytes bounds each string of the process storage. The longest meaningful one is a path,
+// and PATH_MAX is 4096; twice that leaves room for long names.
 const MaxStringBytes = 8192
 
 var (
-	// ErrShort: there are more bytes to come than were given.
+	// ErrShort: the storage is longer than the bytes given.
 	ErrShort = errors.New("process storage is longer")
-	// ErrVersion: layout-minor-version is 0, so no agent has filled this.
+	// ErrVersion: layout-minor-version is 0, so no agent has written this.
 	ErrVersion = errors.New("layout version is 0")
 	// ErrStringTooLong: a string has more than MaxStringBytes.
 	ErrStringTooLong = errors.New("string is too long")
@@ -31,12 +31,12 @@ var (
 
 const (
 	storageLengthBytes = 4
-	// firstStorageBytes is what is read before any length is known: most storages are shorter.
+	// firstStorageBytes is how much is read before any length is known: most storages are shorter.
 	firstStorageBytes = 512
 )
 
-// ProcessStorage is what an agent publishes once for its process. SocketPath is as the process
-// itself sees it; it is not empty and has no NUL, more is not checked.
+// ProcessStorage is what an agent publishes once for its process. SocketPath is a path as the
+// process sees it; it is not empty and has no NUL, nothing else is checked.
 type ProcessStorage struct {
 	MinorVersion       uint16
 	ServiceName        string
@@ -44,11 +44,11 @@ type ProcessStorage struct {
 	SocketPath         string
 }
 
-// DecodeProcessStorage decodes the storage at the start of b and tells how many bytes of b it
-// takes; fields that a later minor version may have behind them are not looked at. With
-// ErrShort the number is how many bytes there are at least, judged by the lengths in b: more
-// than were given, at most 24590. With any other error it is how many bytes the error rests on.
-// No string is allocated before all are known to be there.
+// DecodeProcessStorage decodes the storage at the start of b and returns how many bytes of b it
+// takes; fields that a later minor version may append are ignored. With ErrShort the number is how
+// many bytes are needed at least, by the lengths in b: more than were given, at most 24590. With
+// any other error it is how many bytes led to the error. No string is allocated before all are
+// known to be complete.
 //
 //	size  field
 //	   2  layout-minor-version, at least 1
@@ -94,7 +94,7 @@ func DecodeProcessStorage(b []byte) (ProcessStorage, int, error) {
 	return s, off, nil
 }
 
-// AppendTo appends the storage to b as the process has it, without fields of later minor versions.
+// AppendTo appends the encoded storage to b, without fields of later minor versions.
 func (s *ProcessStorage) AppendTo(b []byte) []byte {
 	b = binary.NativeEndian.AppendUint16(b, s.MinorVersion)
 	for _, text := range [...]string{s.ServiceName, s.ServiceEnvironment, s.SocketPath} {
@@ -104,12 +104,13 @@ func (s *ProcessStorage) AppendTo(b []byte) []byte {
 	return b
 }
 
-// ReadProcessStorage reads what the pointer at pointerAddr (the run-time address of the
-// exported variable) leads to, twice: the pointer, the storage, and in one call the pointer
-// and the storage again. addr is what the pointer was, also with an error.
+// ReadProcessStorage reads the storage that the pointer at pointerAddr (the run-time address of the
+// exported variable) points to, twice: the pointer, the storage, and in one call the pointer and
+// the storage again. addr is the value of the pointer, also with an error.
 //
-// Nonsense (the errors of DecodeProcessStorage) must be found both times; else it is ErrChanged,
-// and reading again may help. A storage that cannot be read is ErrUnmapped if the pointer stays.
+// Errors of DecodeProcessStorage are returned if both reads gave the same bytes; else the error is
+// ErrChanged, and reading again may help. A storage that cannot be read is ErrUnmapped if the
+// pointer is unchanged.
 func (p *Process) ReadProcessStorage(pointerAddr uint64) (addr uint64, s ProcessStorage, err error) {
 	if _, err := p.Read(pointerAddr, p.word[:]); err != nil {
 		return 0, ProcessStorage{}, fmt.Errorf("reading pointer to process storage: %w", err)
@@ -139,9 +140,9 @@ func (p *Process) ReadProcessStorage(pointerAddr uint64) (addr uint64, s Process
 	return addr, ProcessStorage{}, err
 }
 
-// readStorage decodes the storage at addr and returns the bytes that led to the result; none
-// when they could not be read. It reads what the lengths in them demand and never into a page
-// that these do not reach.
+// readStorage decodes the storage at addr and returns the bytes that led to the result; none when
+// they could not be read. It reads as far as the lengths in them require, and never into a page
+// beyond that.
 func (p *Process) readStorage(addr uint64) (ProcessStorage, []byte, error) {
 	restOfPage := smallestPage - addr%smallestPage
 	buf := make([]byte, min(firstStorageBytes, restOfPage))

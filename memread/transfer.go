@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxElements is the kernel's UIO_MAXIOV (include/uapi/linux/uio.h): one element more and
-// process_vm_readv answers EINVAL.
+// maxElements is the kernel's UIO_MAXIOV (include/uapi/linux/uio.h): with more elements
+// process_vm_readv returns EINVAL.
 const maxElements = 1024
 
 // vector is a list of reads: remote[i] is copied to local[i], which has the same length.
-// Transferring shortens an element by what was read, so its length is always what is missing.
+// Transferring shortens an element by the bytes read, so its length is always what is missing.
 type vector struct {
 	local  []unix.Iovec
 	remote []unix.RemoteIovec
@@ -32,8 +32,8 @@ func (v vector) missing(i int) int { return v.remote[i].Len }
 
 func (v vector) from(i int) vector { return vector{v.local[i:], v.remote[i:]} }
 
-// advance takes off what a call has read, and returns the elements from the first incomplete
-// one on.
+// advance removes the n bytes that a call has read, and returns the elements from the first
+// incomplete one on.
 func (v vector) advance(n int) vector {
 	done := 0
 	for done < len(v.remote) && n >= v.remote[done].Len {
@@ -51,14 +51,14 @@ func (v vector) advance(n int) vector {
 	return v
 }
 
-// transfer reads all elements in their order and leaves in v what could not be read. The error
-// is that of the whole process, never ErrUnmapped.
+// transfer reads all elements in order and leaves in v what could not be read. The error is that of
+// the whole process, never ErrUnmapped.
 //
-// A call ends early at the first page that it cannot read, and tells only how far it came:
-// nothing of the reason, and nothing is read of the elements after. So the next call starts
-// where the last one ended; the one that makes no step and answers ErrUnmapped proves the
-// fault, and its first element is given up. Other reasons to end early (the kernel copies at
-// most 2 GiB in one call) need no other care.
+// A call ends early at the first page that it cannot read, and returns only how far it came,
+// neither the reason nor anything of the elements after. So the next call starts where the last one
+// ended; if it reads nothing and returns ErrUnmapped, that proves the fault, and its first element
+// is given up. Other reasons to end early (the kernel copies at most 2 GiB in one call) need no
+// special care.
 func (p *Process) transfer(v vector) error {
 	for len(v.remote) > 0 {
 		if v.remote[0].Len == 0 {
@@ -93,10 +93,10 @@ func (p *Process) readSome(v vector) (int, error) {
 	return p.readMem(unsafe.Slice(v.local[0].Base, v.local[0].Len), uint64(v.remote[0].Base))
 }
 
-// readVM is one call of process_vm_readv. It copies element after element and, contrary to
+// readVM is one call of process_vm_readv. The kernel copies element after element and, contrary to
 // process_vm_readv(2), page after page within an element: "partial transfers apply at the
-// granularity of iovec elements" does not hold (mm/process_vm_access.c). EPERM and ENOSYS come
-// back as they are.
+// granularity of iovec elements" does not hold (mm/process_vm_access.c). EPERM and ENOSYS are
+// returned unwrapped.
 func readVM(pid int, v vector) (int, error) {
 	count := min(len(v.remote), maxElements)
 	for {
@@ -120,10 +120,10 @@ func readVM(pid int, v vector) (int, error) {
 	}
 }
 
-// openMem opens /proc/PID/mem, from then on the way to read p. This is the way of processes
-// and kernels that refuse process_vm_readv (a seccomp filter around us, a kernel built without
-// it). Its permission is checked here, once. It also reads pages that the process has made
-// unreadable for itself (PROT_NONE), where process_vm_readv answers EFAULT.
+// openMem opens /proc/PID/mem, through which p is read from then on. It is used where
+// process_vm_readv is refused (by a seccomp filter, or a kernel built without it). Permission is
+// checked here, once. It also reads pages that the process has made unreadable for itself
+// (PROT_NONE), for which process_vm_readv returns EFAULT.
 func (p *Process) openMem() error {
 	if err := p.Close(); err != nil {
 		return err
@@ -150,16 +150,16 @@ func (p *Process) openFile(name string) (*os.File, error) {
 // readMem reads at addr from /proc/PID/mem.
 func (p *Process) readMem(buf []byte, addr uint64) (int, error) {
 	if int64(addr) < 0 {
-		// pread takes no such offset, and no process has memory there: both halves of the
-		// address space are smaller, and the upper one is the kernel's.
+		// pread takes no such offset, and no process has memory there: the upper half of the
+		// address space is the kernel's.
 		return 0, ErrUnmapped
 	}
 	n, err := readAt(p.mem, buf, int64(addr))
 	if err != io.EOF {
 		return n, err
 	}
-	// The file belongs to the memory that the process had when it was opened, and ends when
-	// that is given up: on exit, and on exec.
+	// The file refers to the memory that the process had when it was opened, and is empty once that
+	// is released: on exit, and on exec.
 	if err := p.openMem(); err != nil {
 		return 0, err
 	}

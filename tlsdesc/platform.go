@@ -6,24 +6,23 @@ import (
 	"strings"
 )
 
-// platform is what differs between machines.
+// platform is what depends on the machine.
 type platform struct {
-	// staticResolver is the whole code of the static resolver, which may follow
-	// one of landingPads.
+	// staticResolver is the complete code of the static resolver, which may follow one of
+	// landingPads.
 	staticResolver string
 	landingPads    []string
 
-	// Static variables lie between these distances from the thread pointer.
+	// Static variables are between these offsets from the thread pointer.
 	staticMin, staticMax int64
 
 	glibcDTV, muslDTV int64 // where the pointer to the DTV is, from the thread pointer
 }
 
-// platformOf has the rules of specs/tls.md, "Which kind" and "The thread pointer
-// and the DTV". On x86-64 static blocks lie below the thread pointer, on aarch64
-// above it (variants II and I of the TLS ABI). The ABI of aarch64 reserves the two
-// words at the thread pointer, but musl 1.2.3 begins with the first library's block
-// there when the program has no TLS of its own.
+// platformOf follows specs/tls.md, "Which kind" and "The thread pointer and the DTV". On x86-64
+// static blocks are below the thread pointer, on aarch64 above it (variants II and I of the TLS
+// ABI). The ABI of aarch64 reserves the two words at the thread pointer, but musl 1.2.3 begins with
+// the first library's block there when the program has no TLS of its own.
 func platformOf(machine elf.Machine) (platform, bool) {
 	switch machine {
 	case elf.EM_X86_64:
@@ -48,7 +47,7 @@ func platformOf(machine elf.Machine) (platform, bool) {
 	return platform{}, false
 }
 
-// resolverBytes is enough of a resolver's code to recognise the static one.
+// resolverBytes is enough of a resolver's code to recognize the static one.
 const resolverBytes = 16
 
 // isStatic reports whether code, the beginning of a resolver, is the static one.
@@ -63,7 +62,7 @@ func (p platform) isStatic(code []byte) bool {
 	return strings.HasPrefix(rest, p.staticResolver)
 }
 
-// setDTV fills in how the C library lays out a DTV. Only what is read is named:
+// setDTV sets the layout of a DTV in the C library. Only the fields that are read are listed:
 //
 //	glibc (elf/dl-tls.c, sysdeps/generic/dl-dtv.h), entries of 16 bytes
 //	   dtv - 16  size_t  how many entries follow entry 0: the highest module id with room
@@ -73,8 +72,8 @@ func (p platform) isStatic(code []byte) bool {
 //	   dtv       size_t  how many entries follow: the highest module id
 //	   dtv[id]   void *  the module's block
 //
-// glibc's capacity and generation were checked in live processes of 2.36 on both
-// machines, with threads older and younger than the library.
+// glibc's capacity and generation were checked in live processes with 2.36 on both machines, with
+// threads older and newer than the library.
 func (r *Rule) setDTV(p platform, libc Libc) {
 	switch r.Libc = libc; libc {
 	case Glibc:
@@ -84,8 +83,8 @@ func (r *Rule) setDTV(p platform, libc Libc) {
 	}
 }
 
-// libcOf recognises the C library, or its loader, by the name of the file. Beside
-// the names under which programs ask for them, these are the files' own:
+// libcOf recognizes the C library, or its loader, by the name of the file. Besides the names by
+// which programs request them, these are names of the files themselves:
 //
 //	ld-2.31.so, libc-2.31.so  glibc before 2.34
 //	libc.so                   musl, loader and library in one, where ld-musl-* is

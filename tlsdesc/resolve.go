@@ -9,21 +9,18 @@ import (
 	"correlator/procscan"
 )
 
-// Resolve works out the rule for a library that is loaded at bias (load address
-// minus ELF address, modulo 2^64). It reads one batch, and another one for a TLS
-// descriptor.
+// Resolve returns the rule for a library that is loaded at bias (load address minus ELF address,
+// modulo 2^64). It makes one batch of reads, and another one for a TLS descriptor.
 //
-// Ask when the process has published its storage. By then dlopen has returned, so
-// the relocation is complete, unless it is bound lazily, and static blocks are
-// initialised in every thread. Asked before, Resolve can meet words that the
-// loader is about to store. It answers ErrUnresolved when it can tell: a word is
-// still zero, or the words differ when they are read again.
+// Call it when the process has published its storage. Then dlopen has returned, so the relocation
+// is complete, unless it is bound lazily, and static blocks are initialised in every thread. If
+// called before, Resolve can read words that the loader is about to store. It returns ErrUnresolved
+// when it can detect that: a word is still zero, or the words differ when they are read again.
 //
-// mappings are the process's executable file mappings. The C library is told by
-// the name of the file that the resolver is mapped from, so another one in the
-// same process does not matter. A DTPMOD64 pair has no resolver; for it, one C
-// library must be the only one among the mappings, else the answer is
-// ErrUnsupported.
+// mappings are the process's executable file mappings. The C library is recognized by the name of
+// the file that the resolver is mapped from, so a second one in the same process does not matter. A
+// DTPMOD64 pair has no resolver; for it, there must be exactly one C library among the mappings,
+// else the error is ErrUnsupported.
 //
 // A rule holds until the library is unloaded or the process executes another
 // program.
@@ -60,8 +57,8 @@ type variable struct {
 	mappings []procscan.Mapping
 }
 
-// pair is what the loader fills in for the relocation: {resolver, argument} for
-// TLSDESC, {module id, offset in the module's block} for DTPMOD64.
+// pair is what the loader stores for the relocation: {resolver, argument} for TLSDESC, {module id,
+// offset in the module's block} for DTPMOD64.
 type pair struct{ first, second uint64 }
 
 func decodePair(b *[2 * wordBytes]byte) pair {
@@ -86,7 +83,7 @@ func (v variable) fromDescriptor(d pair, mem Memory) (Rule, error) {
 	var again [2 * wordBytes]byte
 	requests := []memread.Request{
 		{Addr: d.first, Buf: code[:]},
-		{Addr: d.second, Buf: argument[:]}, // no address when the resolver is static
+		{Addr: d.second, Buf: argument[:]}, // not an address when the resolver is static
 		{Addr: v.bias + v.lib.Relocation.Addr, Buf: again[:]},
 	}
 	if err := mem.ReadBatch(requests); err != nil {
@@ -141,8 +138,8 @@ func (v variable) dynamicRule(libc Libc, argument *memread.Request) (Rule, error
 		need = 2 * wordBytes
 	}
 	if argument.N < need {
-		// Not malformed: it can be the static resolver of a C library that was
-		// compiled in another way, and its argument no address.
+		// Not malformed: it can be the static resolver of a C library that was compiled
+		// differently, and its argument not an address.
 		return Rule{}, fmt.Errorf("%w: reading argument of an unknown TLS resolver of %v at %#x: %w",
 			ErrUnsupported, libc, argument.Addr, argument.Err)
 	}
@@ -172,11 +169,10 @@ func (v variable) fromModule(p pair) (Rule, error) {
 	return v.moduleRule(DTPMod, libc, p, 0)
 }
 
-// moduleRule makes a rule that goes through the DTV. The loader computes the
-// offset from the symbol's value and nothing else, so there is one that it can be.
-// (There is another when the variable of a different build of the library, in the
-// global scope, serves this one too. That is refused, since a pair that is half
-// filled can look the same.)
+// moduleRule makes a rule that goes through the DTV. The loader computes the offset from the
+// symbol's value alone, so only one is possible. (Another one is possible when the variable of a
+// different build of the library, in the global scope, serves this one too. That is refused, since
+// a half-filled pair can look the same.)
 func (v variable) moduleRule(kind Kind, libc Libc, p pair, generation uint64) (Rule, error) {
 	module, offset := p.first, p.second
 	switch {
@@ -206,7 +202,7 @@ func (v variable) holds(addr uint64) bool {
 	return false
 }
 
-// libcAt is the C library whose file is mapped at addr.
+// libcAt returns the C library whose file is mapped at addr.
 func (v variable) libcAt(addr uint64) Libc {
 	for _, m := range v.mappings {
 		if m.Start <= addr && addr < m.End {

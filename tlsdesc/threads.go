@@ -12,33 +12,28 @@ import (
 // thread has no block of the module yet.
 const unallocated = math.MaxUint64
 
-// VariableAddrs finds the variable of each thread: out[i] is its address in the
-// thread with threadPointers[i], or 0 when that thread has none, which is no
-// error. A thread pointer of 0 is that of a thread without any TLS. errs[i] is
-// why thread i could not be looked at, else nil; it spoils no other thread. The
-// three slices are of one length. When the result is an error, it is one of the
-// whole process, and out and errs mean nothing.
+// VariableAddrs finds the variable of each thread: out[i] is its address in the thread with
+// threadPointers[i], or 0 when that thread has none, which is no error. A thread pointer of 0 is
+// that of a thread without any TLS. errs[i] is the error of thread i alone, or nil. The three
+// slices have the same length. An error that is returned is that of the whole process; then out and
+// errs are not valid.
 //
-// A static rule reads nothing. The others take four batches of reads and two
-// allocations however many the threads, 120 bytes for each.
+// A static rule reads nothing. The others take four batches of reads and two allocations for any
+// number of threads, 120 bytes for each.
 //
-// The process runs meanwhile. A thread that can be seen has its DTV: both C
-// libraries make it before they ask the kernel for the thread. glibc lets a
-// thread replace its own DTV when a new module does not fit in, and frees the old
-// one; musl replaces all of them at dlopen. Therefore the pointer is read again at
-// the end, and when it is another, the answer is ErrChanged. glibc updates the
-// entries of a DTV before its generation, so the generation is read before the
-// entry.
+// The process runs meanwhile. Every visible thread has its DTV: both C libraries allocate it before
+// they create the thread. In glibc a thread replaces its own DTV when a new module does not fit,
+// and frees the old one; musl replaces all of them at dlopen. Therefore the pointer is read again
+// at the end, and if it has changed, the error is ErrChanged. glibc updates the entries of a DTV
+// before its generation, so the generation is read before the entry.
 //
-// What is left: glibc frees the old DTV a few instructions before it stores the
-// pointer to the new one. All four reads would have to come in between, and
-// another thread to reuse the memory before them, for the answer to be wrong. A
-// thread that has ended: its memory can be unmapped, which is an error of that
-// thread, can still be there with the last values, or can be that of a new thread
-// with the same thread pointer; callers to whom it matters look at the list of
-// threads again, after they have read the variable. And a thread that the C library
-// did not make: its thread pointer means what its maker wants, so that the answer
-// can be any address.
+// What remains: glibc frees the old DTV a few instructions before it stores the pointer to the new
+// one. The result is wrong if all four reads come in between, and another thread reuses the memory
+// before them. A thread that has exited: its memory can be unmapped, which is an error of that
+// thread, can still hold the last values, or can be that of a new thread with the same thread
+// pointer; callers to whom it matters list the threads again after they have read the variable. And
+// a thread that the C library did not create: its thread pointer can be anything, and so can the
+// result.
 func (r Rule) VariableAddrs(mem Memory, threadPointers, out []uint64, errs []error) error {
 	clear(out)
 	clear(errs)
@@ -66,7 +61,7 @@ func (r Rule) VariableAddr(mem Memory, threadPointer uint64) (uint64, error) {
 	return out[0], errs[0]
 }
 
-// followDTVs goes the way that Rule describes, all threads together.
+// followDTVs follows the steps of Rule for all threads together.
 func (r Rule) followDTVs(mem Memory, threadPointers, out []uint64, errs []error) error {
 	s := search{
 		mem:      mem,
@@ -107,7 +102,7 @@ func (r Rule) followDTVs(mem Memory, threadPointers, out []uint64, errs []error)
 		return err
 	}
 
-	// Also for those without the variable: perhaps what said so was not a DTV any more.
+	// Also for those without the variable: what was read may not have been a DTV any more.
 	return s.read("pointer to DTV", wordBytes, r.DTVOffset, func(l *lookup) uint64 {
 		if l.dtv == 0 {
 			return 0
@@ -123,26 +118,26 @@ func (r Rule) followDTVs(mem Memory, threadPointers, out []uint64, errs []error)
 	})
 }
 
-// search looks up all threads at a time; its slices are parallel.
+// search looks up all threads at once; its slices are parallel.
 type search struct {
 	mem      Memory
-	errs     []error // a thread with an error is at its end
+	errs     []error // a thread with an error is skipped
 	lookups  []lookup
 	requests []memread.Request
 }
 
-// lookup is one thread on its way through its DTV.
+// lookup is the state of one thread's lookup.
 type lookup struct {
 	threadPointer uint64
 	dtv, block    uint64
-	covered       bool                // the DTV knows of the module
-	words         [3 * wordBytes]byte // what was read last; the most is glibc's header
+	covered       bool                // the DTV has an entry of the module
+	words         [3 * wordBytes]byte // what was read last; glibc's header is the longest
 }
 
 func (l *lookup) word(off int64) uint64 { return binary.LittleEndian.Uint64(l.words[off:]) }
 
-// read reads lenBytes at off from the base of every thread, and has them used. A
-// thread whose base is 0 has nothing to read.
+// read reads lenBytes at off from the base of every thread, and calls use for each. A thread whose
+// base is 0 is skipped.
 func (s *search) read(what string, lenBytes, off int64, base func(*lookup) uint64, use func(int, *lookup)) error {
 	for i := range s.lookups {
 		l := &s.lookups[i]

@@ -6,10 +6,9 @@
 // loaded. Rule.VariableAddrs goes that way for any number of threads. "The variable" is the
 // thread's pointer to its slot, 8 bytes; what it points to is not this package's business.
 //
-// Nothing is written to the process and nothing of it is stopped, so all of it
-// can change while it is read. What that can and cannot spoil is said at Resolve
-// and VariableAddrs. The process is not trusted: whatever its memory holds, the
-// outcome is an error or an address, and the address is one of that process.
+// The process is neither written to nor stopped, so its memory can change while it is read; Resolve
+// and VariableAddrs document the consequences. The process is not trusted: whatever its memory
+// holds, the result is an error or an address in that process.
 package tlsdesc
 
 import (
@@ -19,28 +18,25 @@ import (
 	"correlator/memread"
 )
 
-// Errors that callers decide on. Those of reading (memread.ErrGone and others)
-// are wrapped as they come.
+// Errors for decisions of callers. Those of reading (memread.ErrGone and others) are wrapped.
 var (
-	// ErrUnresolved means that the loader has not filled in the relocation yet.
-	// Look again later.
+	// ErrUnresolved means that the loader has not filled in the relocation yet. Try again later.
 	ErrUnresolved = errors.New("thread-local variable is not resolved yet")
 
-	// ErrUnsupported means that no known rule fits: another C library, another
-	// resolver, or too little evidence to tell which. Looking again does not help.
+	// ErrUnsupported means that no known rule fits: another C library, another resolver, or too
+	// little evidence to tell which. Trying again does not help.
 	ErrUnsupported = errors.New("placement of the thread-local variable is not supported")
 
-	// ErrMalformed means that the process's words contradict each other or cannot
-	// come from a loader.
+	// ErrMalformed means that the words read contradict each other or cannot come from a loader.
 	ErrMalformed = errors.New("malformed thread-local storage")
 
-	// ErrChanged means that a thread's DTV was replaced while it was read. Ask
-	// again for this thread.
+	// ErrChanged means that a thread's DTV was replaced while it was read. Try again for this
+	// thread.
 	ErrChanged = errors.New("DTV changed while it was read")
 )
 
-// Memory is the memory of one process; *memread.Process is one. A request for no
-// bytes succeeds wherever it points to.
+// Memory is the memory of one process; *memread.Process is one. A request for no bytes succeeds at
+// any address.
 type Memory interface {
 	ReadBatch(requests []memread.Request) error
 }
@@ -66,8 +62,7 @@ func (l Libc) String() string {
 	return fmt.Sprintf("Libc(%d)", uint8(l))
 }
 
-// Kind is the form of a rule. The zero Kind is that of the zero Rule, which
-// finds nothing.
+// Kind is the form of a rule. The zero Kind is that of the zero Rule, which resolves nothing.
 type Kind uint8
 
 const (
@@ -90,9 +85,8 @@ func (k Kind) String() string {
 	return fmt.Sprintf("Kind(%d)", uint8(k))
 }
 
-// Rule is the way from a thread pointer TP to the variable, made by Resolve. It
-// is numbers only, so that it can be compared, and handed to an eBPF program
-// that goes the same way:
+// Rule says how to get from a thread pointer TP to the variable; Resolve makes it. It consists of
+// numbers only, so that it can be compared, and passed to an eBPF program that does the same:
 //
 //	Static:          variable = TP + Offset
 //	Dynamic, DTPMod: dtv      = word at TP + DTVOffset
@@ -103,22 +97,21 @@ func (k Kind) String() string {
 //	                 none if    block is 0 or all ones
 //	                 variable = block + Offset
 //
-// Words are 8 bytes, little-endian. "None" is a normal answer: the thread has
-// not touched the variable yet.
+// Words are 8 bytes, little-endian. "None" is a normal result: the thread has not used the variable
+// yet.
 //
-// One thing can go wrong unseen, with DTPMod on glibc. The pair does not say in
-// which generation of the loaded modules its module id was given out. When a
-// library with TLS was unloaded, ours got its id, and a thread that had used the
-// former has neither used the variable nor a library loaded since, its DTV still
-// has the block of the former: the answer is an address in there. (In the same
-// situation Dynamic has the generation to tell by, and musl never gives an id
-// out twice.) Whoever reads the variable has to be ready for any value anyway.
+// One error cannot be detected, with DTPMod on glibc. The pair does not say in which generation of
+// the loaded modules its module id was assigned. When a library with TLS was unloaded, ours got its
+// id, and a thread that had used the former has neither used the variable nor a library loaded
+// since, its DTV still has the block of the former: the result is an address in there. (In the same
+// situation Dynamic has the generation to compare, and musl never reuses an id.) Readers of the
+// variable must accept any value anyway.
 type Rule struct {
 	Kind       Kind
 	Libc       Libc   // never LibcUnknown when Kind is Dynamic or DTPMod
 	Offset     int64  // from the thread pointer, or in the module's block
 	Module     uint64 // module id: index into the DTV; 1 to maxModule
-	Generation uint64 // what the DTV's must have reached; 0 when the process does not say
+	Generation uint64 // that the DTV must have reached; 0 when it is not known
 
 	DTVOffset         int64  // of the pointer to the DTV, from the thread pointer
 	DTVStride         uint64 // size of a DTV entry
