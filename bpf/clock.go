@@ -216,10 +216,3 @@ func (c *clock) begin(cpu int, event *clockEvent) (err error) {
 	event.begun = Now()
 	return nil
 }
-
-// Now is CLOCK_MONOTONIC in ns, the clock of samples. There is no Linux on which reading it can fail.
-func Now() uint64 {
-	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
-	return uint64(now.Nano())
-}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
 // A Count says how often threads of a target were seen in a transaction with a stack. With KeepUntraced,
@@ -34,6 +35,8 @@ type drain struct {
 
 	keys   [drainBatch]samplerCountKey
 	values [drainBatch]samplerCount
+	attr   batchAttr
+	cursor batchCursor
 }
 
 // Drain hands over what was counted since the last call, and counts from zero. Nothing that is
@@ -123,10 +126,9 @@ func (s *Sampler) swap() error {
 
 func (d *drain) empty(yield func(Count)) error {
 	d.unfinished = true
-	var cursor ebpf.MapBatchCursor
-	for {
-		n, err := d.tables[d.active^1].BatchLookupAndDelete(&cursor, d.keys[:], d.values[:], nil)
-		last := errors.Is(err, ebpf.ErrKeyNotExist)
+	for first := true; ; first = false {
+		n, err := d.lookupAndDelete(d.tables[d.active^1].FD(), first)
+		last := errors.Is(err, unix.ENOENT)
 		if err != nil && !last {
 			return fmt.Errorf("draining counts: %w", err)
 		}

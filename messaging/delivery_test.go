@@ -36,13 +36,15 @@ func newDrive(t *testing.T) *drive {
 	return d
 }
 
-// filled waits until the sender has sent what there is room for.
+// filled waits until the sender has sent what there is room for, and has found out that there is no
+// more: what expires before that is counted as lost by us.
 func (d *drive) filled() {
 	d.Helper()
 	testenv.Poll(d, patience, "the receiver's queue to be filled", func() bool {
 		stats := d.sender.Stats()
 		return stats.Queued == 0 || int(stats.Messages) == d.read+d.fits
 	})
+	d.settled()
 }
 
 // poll reads what is in the socket. What is sent meanwhile is left for the next time, so no more

@@ -32,6 +32,8 @@ type Poller struct {
 	mu      sync.Mutex
 	last    uint64
 	waiting map[uint64]*Sender // by token, of which every wait has its own: descriptors are used again
+
+	loop sendLoop
 }
 
 // NewPoller starts the goroutine; Close ends it.
@@ -65,11 +67,15 @@ func openPoller() (*Poller, error) {
 		p.file.Close()
 		return nil, fmt.Errorf("polling epoll: %w", err)
 	}
+	if err := p.loop.open(); err != nil {
+		p.file.Close()
+		return nil, err
+	}
 	return p, nil
 }
 
 // Close ends the goroutine and releases the descriptor. The senders must have been closed before.
-func (p *Poller) Close() error { return p.file.Close() }
+func (p *Poller) Close() error { return errors.Join(p.loop.close(), p.file.Close()) }
 
 // poll wakes the senders whose sockets have room by now, and returns for how many sockets the kernel
 // said so. The runtime is told of each that follows, so that poll is called again.

@@ -49,7 +49,6 @@ type Sender struct {
 	clock    clock
 	epoch    time.Time // what the ns below count from
 	down     chan error
-	work     func() // run, as a value: to start it costs no allocation
 
 	mu           sync.Mutex
 	stats        Stats
@@ -85,7 +84,7 @@ func NewSender(counters *Counters, poller *Poller) *Sender {
 }
 
 func newSender(counters *Counters, poller *Poller, clock clock) *Sender {
-	s := &Sender{
+	return &Sender{
 		counters: counters,
 		poller:   poller,
 		clock:    clock,
@@ -93,8 +92,6 @@ func newSender(counters *Counters, poller *Poller, clock clock) *Sender {
 		down:     make(chan error, 1),
 		timerNs:  never,
 	}
-	s.work = s.run
-	return s
 }
 
 // Add queues samples of one key; all count as taken at sampledAt, which should have a monotonic
@@ -356,7 +353,7 @@ func (s *Sender) waiting() bool {
 func (s *Sender) start() {
 	if !s.running && s.sendable() {
 		s.running = true
-		go s.work()
+		s.poller.loop.add(s)
 	}
 }
 

@@ -2,17 +2,26 @@ package messaging
 
 import (
 	"fmt"
+	"math"
 	"time"
 )
 
-// This file is the goroutine of a Sender, and what starts it: the poller and a timer.
+// This file is how a Sender sends, on the goroutine of the sendLoop or its own, and what starts that: the
+// poller and a timer.
 
-// run sends until there is nothing left to do, or nothing that can be done.
+// run sends until nothing is left to be sent, or nothing can be sent.
 func (s *Sender) run() {
-	for {
+	for !s.send(math.MaxInt) {
+	}
+}
+
+// send sends up to limit messages. It reports whether it has ended: nothing is left to be sent, or
+// nothing can be sent. Else it must be called again.
+func (s *Sender) send(limit int) (ended bool) {
+	for range limit {
 		message := s.next()
 		if message == nil {
-			return
+			return true
 		}
 		switch s.settle(s.current.send(message)) {
 		case full:
@@ -21,6 +30,7 @@ func (s *Sender) run() {
 			s.current.Close()
 		}
 	}
+	return false
 }
 
 // next takes the message to be sent now, and the socket to send it to; nil when there is none: then

@@ -3,6 +3,7 @@ package messaging
 import (
 	"os"
 	"sync"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -44,7 +45,13 @@ func (s *Socket) send(message []byte) error {
 		return os.ErrClosed
 	}
 	if s.control == nil {
-		return unix.Send(s.fd, message, flags)
+		// Raw, because it cannot block: an ordinary system call wakes the runtime's monitor thread.
+		_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s.fd), uintptr(unsafe.Pointer(unsafe.SliceData(message))),
+			uintptr(len(message)), flags, 0, 0)
+		if errno != 0 {
+			return errno
+		}
+		return nil
 	}
 	_, err := unix.SendmsgN(s.fd, message, s.control, nil, flags)
 	return err
