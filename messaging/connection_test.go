@@ -34,7 +34,7 @@ func TestWithoutConnection(t *testing.T) {
 	b.connect()
 	b.receiver.expect(testRegistration, correlation(2, 1))
 	b.settled()
-	b.expectStats(1, 0, map[Reason]uint64{ReasonSocketGone: 1})
+	b.expectStats(1, 0, map[DropReason]uint64{DropSocketGone: 1})
 }
 
 func TestReceiverGone(t *testing.T) {
@@ -54,7 +54,7 @@ func TestReceiverGone(t *testing.T) {
 
 	// What waits too long for another connection is dropped for that reason.
 	b.clock.advance(200 * time.Millisecond)
-	b.expectStats(0, 2, map[Reason]uint64{ReasonSocketGone: 1})
+	b.expectStats(0, 2, map[DropReason]uint64{DropSocketGone: 1})
 
 	// The same path is another socket now; what is in time goes there, once.
 	os.Remove(b.receiver.path)
@@ -63,7 +63,7 @@ func TestReceiverGone(t *testing.T) {
 	b.receiver.expect(testRegistration, correlation(1, 2))
 	b.settled()
 	b.receiver.expectNothing()
-	b.expectStats(2, 0, map[Reason]uint64{ReasonSocketGone: 1})
+	b.expectStats(2, 0, map[DropReason]uint64{DropSocketGone: 1})
 }
 
 func (b *bench) expectDown(want error) {
@@ -120,7 +120,7 @@ func TestRegistrationWaitsForRoom(t *testing.T) {
 	b.add(1, 1, 0)
 	b.settled()
 	b.clock.advance(testDelay)
-	b.expectStats(0, 0, map[Reason]uint64{ReasonLate: 1})
+	b.expectStats(0, 0, map[DropReason]uint64{DropLate: 1})
 	if !b.parked() {
 		t.Fatal("the registration does not wait for room")
 	}
@@ -140,12 +140,12 @@ func TestLateWhenConnectionChanges(t *testing.T) {
 	b.add(2, 2, 0)
 	b.clock.jump(testDelay / 2)
 	b.sender.Disconnect()
-	b.expectStats(0, 2, map[Reason]uint64{ReasonLate: 1})
+	b.expectStats(0, 2, map[DropReason]uint64{DropLate: 1})
 	b.clock.jump(testDelay)
 	b.receiver = listen(t)
 	b.connect()
 	b.receiver.expect(testRegistration)
-	b.expectStats(0, 0, map[Reason]uint64{ReasonLate: 1, ReasonSocketGone: 2})
+	b.expectStats(0, 0, map[DropReason]uint64{DropLate: 1, DropSocketGone: 2})
 }
 
 // Another connection takes over at once, also from one that waits for room.
@@ -217,7 +217,7 @@ func TestDisconnect(t *testing.T) {
 		t.Errorf("%+v", stats)
 	}
 	b.clock.advance(200 * time.Millisecond)
-	b.expectStats(0, 1, map[Reason]uint64{ReasonSocketGone: 1})
+	b.expectStats(0, 1, map[DropReason]uint64{DropSocketGone: 1})
 	b.receiver = listen(t)
 	b.connect()
 	b.receiver.expect(testRegistration, correlation(2, 1))
@@ -287,18 +287,18 @@ func (b *bench) attempt(err error) verdict {
 func TestRareErrors(t *testing.T) {
 	for err, test := range map[error]struct {
 		want    verdict
-		dropped map[Reason]uint64
+		dropped map[DropReason]uint64
 	}{
 		unix.EINTR:    {want: again},
 		unix.ENOBUFS:  {want: busy},
-		unix.EMSGSIZE: {want: refused, dropped: map[Reason]uint64{ReasonRefused: 2}},
+		unix.EMSGSIZE: {want: refused, dropped: map[DropReason]uint64{DropRefused: 2}},
 	} {
 		b := driven(t)
 		b.add(1, 2, 0)
 		if got := b.attempt(err); got != test.want {
 			t.Errorf("%v: %d, want %d", err, got, test.want)
 		}
-		left := 2 - test.dropped[ReasonRefused]
+		left := 2 - test.dropped[DropRefused]
 		b.expectStats(0, left, test.dropped)
 		b.add(1, 1, 0)
 		if test.want == busy {

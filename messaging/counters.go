@@ -5,36 +5,36 @@ import (
 	"sync/atomic"
 )
 
-// Reason says why samples were dropped. There is a fixed number of them whatever the
+// DropReason is why samples were dropped. There is a fixed number of them whatever the
 // processes do. When something became late, what counts is what was in its way then: a connection
 // without room, or none, whatever was in its way before.
-type Reason uint8
+type DropReason uint8
 
 const (
-	ReasonLate       Reason = iota // the receiver left no room within the samples-delay
-	ReasonAddedLate                // older than the samples-delay when they were added: who sampled was slow
-	ReasonSocketGone               // there was no connection when the samples-delay had passed
-	ReasonQueueFull                // more keys waited than the queue takes
-	ReasonRefused                  // the kernel does not take this message, now or ever
-	ReasonClosed                   // still waiting when the sender was closed, or added later
-	NumReasons                     // how many there are
+	DropLate       DropReason = iota // the receiver left no room within the samples-delay
+	DropAddedLate                // older than the samples-delay when they were added: who sampled was slow
+	DropSocketGone               // there was no connection when the samples-delay had passed
+	DropQueueFull                // more keys waited than the queue takes
+	DropRefused                  // the kernel does not take this message, now or ever
+	DropClosed                   // still waiting when the sender was closed, or added later
+	NumDropReasons                     // how many there are
 )
 
-var reasonNames = [NumReasons]string{
-	ReasonLate:       "late",
-	ReasonAddedLate:  "added_late",
-	ReasonSocketGone: "socket_gone",
-	ReasonQueueFull:  "queue_full",
-	ReasonRefused:    "refused",
-	ReasonClosed:     "closed",
+var dropReasonNames = [NumDropReasons]string{
+	DropLate:       "late",
+	DropAddedLate:  "added_late",
+	DropSocketGone: "socket_gone",
+	DropQueueFull:  "queue_full",
+	DropRefused:    "refused",
+	DropClosed:     "closed",
 }
 
 // String is the reason's label in logs and metrics.
-func (r Reason) String() string {
-	if r >= NumReasons {
+func (r DropReason) String() string {
+	if r >= NumDropReasons {
 		return "reason " + strconv.Itoa(int(r))
 	}
-	return reasonNames[r]
+	return dropReasonNames[r]
 }
 
 // Counters is what all senders of the agent count together. All fields only grow and may be
@@ -42,7 +42,7 @@ func (r Reason) String() string {
 type Counters struct {
 	Added   atomic.Uint64             // samples
 	Sent    atomic.Uint64             // samples
-	Dropped [NumReasons]atomic.Uint64 // samples
+	Dropped [NumDropReasons]atomic.Uint64 // samples
 
 	Messages      atomic.Uint64 // correlations that the kernel took
 	Registrations atomic.Uint64 // registrations that the kernel took
@@ -56,7 +56,7 @@ type Counters struct {
 // Stats is what one sender counted, at one moment: Added = Sent + the sum of Dropped + Queued.
 type Stats struct {
 	Added, Sent, Queued uint64
-	Dropped             [NumReasons]uint64
+	Dropped             [NumDropReasons]uint64
 	Lost                uint64 // of those dropped as late: through us, see Timing
 	Messages            uint64
 	Registrations       uint64

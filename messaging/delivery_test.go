@@ -102,7 +102,7 @@ func TestOverloadUsesAllCapacity(t *testing.T) {
 				t.Errorf("%d messages arrived in %d polls, %d fit at once", d.read, polls, d.fits)
 			}
 			dropped := uint64(len(sampledAt)) - stats.Sent - stats.Queued
-			d.expectStats(stats.Sent, stats.Queued, map[Reason]uint64{ReasonLate: dropped})
+			d.expectStats(stats.Sent, stats.Queued, map[DropReason]uint64{DropLate: dropped})
 			for i := 1; i < len(d.got); i++ {
 				key, before := number(d.got[i].Key), number(d.got[i-1].Key)
 				if sampledAt[key].Before(sampledAt[before]) {
@@ -255,7 +255,7 @@ func BenchmarkDelivery(b *testing.B) {
 				last = now
 			})
 			b.ReportMetric(100*float64(arrived.messages)/float64(arrived.fits*arrived.polls), "%capacity")
-			b.ReportMetric(100*float64(sender.Stats().Dropped[ReasonLate])/float64(n), "%late")
+			b.ReportMetric(100*float64(sender.Stats().Dropped[DropLate])/float64(n), "%late")
 		})
 	}
 }

@@ -104,7 +104,7 @@ func TestTimingOfWhatMissed(t *testing.T) {
 	b.clock.advance(testDelay)
 	b.sender.Close()
 	b.add(1, 100, 0)
-	b.expectStats(15, 0, map[Reason]uint64{ReasonLate: 3, ReasonAddedLate: 2, ReasonSocketGone: 100, ReasonClosed: 100})
+	b.expectStats(15, 0, map[DropReason]uint64{DropLate: 3, DropAddedLate: 2, DropSocketGone: 100, DropClosed: 100})
 	after := b.counters.Timing()
 	if since := after.Since(&now); since.Lost != 0 || since.Sent != 0 || since.Missed() != 0 || since.Quantile(1) != 0 {
 		t.Errorf("nothing was sent or late: %+v", since)

@@ -126,7 +126,7 @@ func TestNothingIsLostUncounted(t *testing.T) {
 		everyone.Go(func() { added.Add(abuse(t, counters, poller)) })
 	}
 	everyone.Wait()
-	var dropped [NumReasons]uint64
+	var dropped [NumDropReasons]uint64
 	for reason := range dropped {
 		dropped[reason] = counters.Dropped[reason].Load()
 	}
@@ -225,7 +225,7 @@ func (r *receiver) readAll() (samples uint64) {
 	}
 }
 
-func sum(counts [NumReasons]uint64) (total uint64) {
+func sum(counts [NumDropReasons]uint64) (total uint64) {
 	for _, count := range counts {
 		total += count
 	}

@@ -253,7 +253,7 @@ func TestLateEndsWait(t *testing.T) {
 	b.clock.advance(testDelay)
 	b.add(4, 1, 0)
 	b.expectDown(unix.EPIPE)
-	b.expectStats(1, 1, map[Reason]uint64{ReasonLate: 2})
+	b.expectStats(1, 1, map[DropReason]uint64{DropLate: 2})
 }
 
 // A receiver that has gone is told of like room, to all that wait for it.

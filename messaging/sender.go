@@ -111,7 +111,7 @@ func (s *Sender) Add(key Key, count uint64, sampledAt time.Time) {
 	s.stats.Added += count
 	s.counters.Added.Add(count)
 	if s.closed {
-		s.drop(ReasonClosed, count)
+		s.drop(DropClosed, count)
 		return
 	}
 	nowNs := s.nowNs()
@@ -120,7 +120,7 @@ func (s *Sender) Add(key Key, count uint64, sampledAt time.Time) {
 		if s.socket != nil {
 			s.counters.timings.lost.Add(count)
 		}
-		s.drop(ReasonAddedLate, count)
+		s.drop(DropAddedLate, count)
 		return
 	}
 	if s.queue == nil {
@@ -128,7 +128,7 @@ func (s *Sender) Add(key Key, count uint64, sampledAt time.Time) {
 	}
 	s.idle = false
 	if !s.queue.add(key, count, sampledNs, s.windowNs()) {
-		s.drop(ReasonQueueFull, count)
+		s.drop(DropQueueFull, count)
 		return
 	}
 	s.start()
@@ -247,7 +247,7 @@ func (s *Sender) Close() {
 		s.timer.Stop()
 	}
 	if s.queue != nil {
-		s.drop(ReasonClosed, s.queue.expire(never))
+		s.drop(DropClosed, s.queue.expire(never))
 		s.queue = nil
 	}
 	s.tellDrained()
@@ -291,7 +291,7 @@ func (s *Sender) queued() uint64 {
 	return s.queue.total
 }
 
-func (s *Sender) drop(reason Reason, count uint64) {
+func (s *Sender) drop(reason DropReason, count uint64) {
 	s.stats.Dropped[reason] += count
 	s.counters.Dropped[reason].Add(count)
 }
@@ -303,10 +303,10 @@ func (s *Sender) expire(nowNs int64) {
 		return
 	}
 	if late := s.queue.expire(s.limitNs(nowNs)); late > 0 {
-		reason := ReasonLate
+		reason := DropLate
 		switch {
 		case s.socket == nil:
-			reason = ReasonSocketGone
+			reason = DropSocketGone
 		case !s.parked && !s.woken && s.futile == 0: // nothing was in their way but ourselves
 			s.stats.Lost += late
 			s.counters.timings.lost.Add(late)

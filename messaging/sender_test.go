@@ -75,11 +75,11 @@ func (b *bench) parked() bool {
 }
 
 // expectStats checks both what the sender and what all senders together counted.
-func (b *bench) expectStats(sent, queued uint64, dropped map[Reason]uint64) {
+func (b *bench) expectStats(sent, queued uint64, dropped map[DropReason]uint64) {
 	b.Helper()
 	stats := b.sender.Stats()
 	var total uint64
-	for reason := range NumReasons {
+	for reason := range NumDropReasons {
 		total += stats.Dropped[reason]
 		if stats.Dropped[reason] != dropped[reason] {
 			b.Errorf("dropped %d as %v, want %d", stats.Dropped[reason], reason, dropped[reason])
@@ -184,7 +184,7 @@ func TestLateWhileWaiting(t *testing.T) {
 	b.clock.advance(testDelay - 1)
 	b.expectStats(0, 5, nil)
 	b.clock.advance(1)
-	b.expectStats(0, 0, map[Reason]uint64{ReasonLate: 5})
+	b.expectStats(0, 0, map[DropReason]uint64{DropLate: 5})
 	b.settled()
 	b.receiver.expectFillers(fits)
 	b.receiver.expectNothing()
@@ -201,9 +201,9 @@ func TestOlderSampleWhileWaiting(t *testing.T) {
 	b.settled()
 	b.add(2, 1, 250*time.Millisecond)
 	b.clock.advance(50 * time.Millisecond)
-	b.expectStats(0, 1, map[Reason]uint64{ReasonLate: 1})
+	b.expectStats(0, 1, map[DropReason]uint64{DropLate: 1})
 	b.clock.advance(250 * time.Millisecond)
-	b.expectStats(0, 0, map[Reason]uint64{ReasonLate: 2})
+	b.expectStats(0, 0, map[DropReason]uint64{DropLate: 2})
 }
 
 // With more messages than the receiver can take, its queue is filled again each time it is read.
@@ -236,11 +236,11 @@ func TestLatePartOfAKey(t *testing.T) {
 	b.clock.advance(200 * time.Millisecond)
 	b.add(1, 2, 0)
 	b.clock.advance(100 * time.Millisecond)
-	b.expectStats(0, 2, map[Reason]uint64{ReasonLate: 3})
+	b.expectStats(0, 2, map[DropReason]uint64{DropLate: 3})
 	b.receiver.expectFillers(fits)
 	b.receiver.expect(correlation(1, 2))
 	b.settled()
-	b.expectStats(2, 0, map[Reason]uint64{ReasonLate: 3})
+	b.expectStats(2, 0, map[DropReason]uint64{DropLate: 3})
 }
 
 // When room comes at the same moment as the deadline, the deadline wins.
@@ -255,7 +255,7 @@ func TestLateIsNeverSent(t *testing.T) {
 	b.receiver.expectFillers(fits)
 	b.receiver.expect(correlation(3, 1))
 	b.settled()
-	b.expectStats(1, 0, map[Reason]uint64{ReasonLate: 4})
+	b.expectStats(1, 0, map[DropReason]uint64{DropLate: 4})
 	b.receiver.expectNothing()
 }
 
@@ -265,10 +265,10 @@ func TestAddedLate(t *testing.T) {
 	b.add(1, 1, testDelay-1)
 	b.receiver.expect(correlation(1, 1))
 	b.settled()
-	b.expectStats(1, 0, map[Reason]uint64{ReasonAddedLate: 7})
+	b.expectStats(1, 0, map[DropReason]uint64{DropAddedLate: 7})
 	b.sender.Disconnect() // makes no difference to who was late
 	b.add(1, 1, testDelay)
-	b.expectStats(1, 0, map[Reason]uint64{ReasonAddedLate: 8})
+	b.expectStats(1, 0, map[DropReason]uint64{DropAddedLate: 8})
 }
 
 func TestCountIsSplit(t *testing.T) {
@@ -289,7 +289,7 @@ func TestQueueFull(t *testing.T) {
 	}
 	b.add(maxQueued, 5, 0)
 	b.add(0, 1, 0)
-	b.expectStats(0, maxQueued+1, map[Reason]uint64{ReasonQueueFull: 5})
+	b.expectStats(0, maxQueued+1, map[DropReason]uint64{DropQueueFull: 5})
 }
 
 func TestClose(t *testing.T) {
@@ -299,9 +299,9 @@ func TestClose(t *testing.T) {
 	b.settled()
 	b.add(2, 3, 0)
 	b.sender.Close()
-	b.expectStats(0, 0, map[Reason]uint64{ReasonClosed: 5})
+	b.expectStats(0, 0, map[DropReason]uint64{DropClosed: 5})
 	b.add(3, 1, 0)
-	b.expectStats(0, 0, map[Reason]uint64{ReasonClosed: 6})
+	b.expectStats(0, 0, map[DropReason]uint64{DropClosed: 6})
 	b.sender.Close()
 	b.settled()
 }
@@ -345,7 +345,7 @@ func TestDrainWithoutConnection(t *testing.T) {
 	if err := <-drained; err != nil {
 		t.Error(err)
 	}
-	b.expectStats(0, 0, map[Reason]uint64{ReasonSocketGone: 2})
+	b.expectStats(0, 0, map[DropReason]uint64{DropSocketGone: 2})
 }
 
 // An idle sender gives its memory back, but not between two samples.

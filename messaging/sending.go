@@ -74,7 +74,7 @@ func (s *Sender) settle(err error) verdict {
 	case v == sent:
 		s.delivered()
 	case v == refused:
-		s.drop(ReasonRefused, s.queue.settle())
+		s.drop(DropRefused, s.queue.settle())
 		s.tellDrained()
 	default:
 		s.queue.giveBack(s.windowNs())

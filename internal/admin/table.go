@@ -113,10 +113,10 @@ type sums struct {
 func newSums(counters map[string]uint64) sums {
 	s := sums{sent: counters["samples_sent"], dropped: make(map[string]uint64)}
 	var dropped uint64 // of what was queued
-	for r := range messaging.NumReasons {
+	for r := range messaging.NumDropReasons {
 		samples := counters["samples_dropped_"+r.String()]
 		dropped += samples
-		if r == messaging.ReasonLate || r == messaging.ReasonAddedLate {
+		if r == messaging.DropLate || r == messaging.DropAddedLate {
 			s.late += samples
 		} else {
 			s.dropped[r.String()] += samples

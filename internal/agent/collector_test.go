@@ -178,8 +178,8 @@ func TestCollectorLabels(t *testing.T) {
 		"samples_total outcome":               outcomes,
 		"samples_total source":                {"fed", "sampled"},
 		"kernel_samples_total outcome":        words(len(bpf.Counters{}), func(i int) string { return bpf.KernelOutcome(i).String() }),
-		"samples_dropped_total reason":        words(int(messaging.NumReasons), func(i int) string { return messaging.Reason(i).String() }),
-		"feed_datagrams_refused_total reason": words(int(feed.NumReasons), func(i int) string { return feed.Reason(i).String() }),
+		"samples_dropped_total reason":        words(int(messaging.NumDropReasons), func(i int) string { return messaging.DropReason(i).String() }),
+		"feed_datagrams_refused_total reason": words(int(feed.NumRefusalReasons), func(i int) string { return feed.RefusalReason(i).String() }),
 	} {
 		slices.Sort(got[label])
 		if values := slices.Compact(got[label]); !slices.Equal(values, want) {

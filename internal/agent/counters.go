@@ -56,7 +56,7 @@ func (c *Counters) each(add func(key string, n uint64, desc *prometheus.Desc, la
 	}
 
 	add("feed_datagrams", c.Feed.Datagrams.Load(), feedDatagramsDesc)
-	for r := range feed.NumReasons {
+	for r := range feed.NumRefusalReasons {
 		add("feed_refused_"+r.String(), c.Feed.Refused[r].Load(), feedRefusedDesc, r.String())
 	}
 	add("samples_fed", c.FedSamples.Load(), feedSamplesDesc)
@@ -67,7 +67,7 @@ func (c *Counters) each(add func(key string, n uint64, desc *prometheus.Desc, la
 	messages := &c.Messages
 	add("samples_added", messages.Added.Load(), samplesQueuedDesc)
 	add("samples_sent", messages.Sent.Load(), samplesSentDesc)
-	for r := range messaging.NumReasons {
+	for r := range messaging.NumDropReasons {
 		add("samples_dropped_"+r.String(), messages.Dropped[r].Load(), samplesDroppedDesc, r.String())
 	}
 	timing := messages.Timing()

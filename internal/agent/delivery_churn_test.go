@@ -203,7 +203,7 @@ func TestDeliveryInChurn(t *testing.T) {
 	for i, p := range survivors {
 		report, dropped := p.Quit(), senders[i].Stats().Dropped
 		// As in everythingArrives.
-		if spare := (r.config.SamplesDelay - r.config.ReportInterval) / 2; stalled > spare && dropped[messaging.ReasonLate]+dropped[messaging.ReasonAddedLate] > 0 {
+		if spare := (r.config.SamplesDelay - r.config.ReportInterval) / 2; stalled > spare && dropped[messaging.DropLate]+dropped[messaging.DropAddedLate] > 0 {
 			testenv.Missing(t, "this machine stopped for longer than the agent has to spare")
 		}
 		healthy(t, senders[i], report)

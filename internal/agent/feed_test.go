@@ -83,12 +83,12 @@ func TestMalformedDatagrams(t *testing.T) {
 		bad[off] = value
 		return bad
 	}
-	for reason, datagram := range map[feed.Reason][]byte{
-		feed.ReasonMagic:    change(0, 'X'),
-		feed.ReasonLength:   good[:len(good)-1],
-		feed.ReasonCount:    change(8+32, 0),
-		feed.ReasonFlags:    change(8+34, 2),
-		feed.ReasonReserved: change(6, 1),
+	for reason, datagram := range map[feed.RefusalReason][]byte{
+		feed.RefusedMagic:    change(0, 'X'),
+		feed.RefusedLength:   good[:len(good)-1],
+		feed.RefusedCount:    change(8+32, 0),
+		feed.RefusedFlags:    change(8+34, 2),
+		feed.RefusedReserved: change(6, 1),
 	} {
 		if _, err := conn.Write(datagram); err != nil {
 			t.Fatal(err)

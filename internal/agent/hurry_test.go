@@ -26,7 +26,7 @@ func TestHurry(t *testing.T) {
 	r.StopNow()
 	r.end()
 	stats := sender.Stats()
-	if stats.Sent+stats.Dropped[messaging.ReasonClosed] != stacks || stats.Dropped[messaging.ReasonClosed] == 0 {
+	if stats.Sent+stats.Dropped[messaging.DropClosed] != stacks || stats.Dropped[messaging.DropClosed] == 0 {
 		t.Errorf("of %d samples %d were sent, %d dropped by reason", stacks, stats.Sent, stats.Dropped)
 	}
 	r.added()

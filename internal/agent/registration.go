@@ -107,7 +107,7 @@ func (r *registration) Probed(error) {
 // the first time.
 func (r *registration) checkLate() {
 	stats := r.sender.Stats()
-	late := stats.Dropped[messaging.ReasonLate] - stats.Lost
+	late := stats.Dropped[messaging.DropLate] - stats.Lost
 	if late == r.late {
 		return
 	}
@@ -150,7 +150,7 @@ func (r *registration) Close(shutdown bool) {
 		r.agent.sockets.Release(*r.socket, r.process)
 	}
 	r.sender.Close()
-	if lost := r.sender.Stats().Dropped[messaging.ReasonClosed]; shutdown && lost > 0 {
-		r.log.Warn("not all samples could be sent", because("samples_dropped_"+messaging.ReasonClosed.String()), zap.Uint64("samples", lost))
+	if lost := r.sender.Stats().Dropped[messaging.DropClosed]; shutdown && lost > 0 {
+		r.log.Warn("not all samples could be sent", because("samples_dropped_"+messaging.DropClosed.String()), zap.Uint64("samples", lost))
 	}
 }

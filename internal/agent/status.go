@@ -140,9 +140,9 @@ func (r *registration) known() (lifecycle.Status, messaging.Stats) {
 func (s *ProcessStatus) count(stats *messaging.Stats, refused *process.SampleOutcomes) {
 	s.Samples, s.Sent, s.Queued = stats.Added, stats.Sent, stats.Queued
 	for r, samples := range stats.Dropped {
-		switch reason := messaging.Reason(r); {
+		switch reason := messaging.DropReason(r); {
 		case samples == 0:
-		case reason == messaging.ReasonLate, reason == messaging.ReasonAddedLate:
+		case reason == messaging.DropLate, reason == messaging.DropAddedLate:
 			s.Late += samples
 		default:
 			s.Dropped[reason.String()] += samples

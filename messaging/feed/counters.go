@@ -6,45 +6,45 @@ import (
 	"sync/atomic"
 )
 
-// Reason says why a datagram was refused.
-type Reason uint8
+// RefusalReason says why a datagram was refused.
+type RefusalReason uint8
 
 const (
-	ReasonMagic Reason = iota
-	ReasonLength
-	ReasonCount
-	ReasonFlags
-	ReasonReserved
-	NumReasons // how many there are
+	RefusedMagic RefusalReason = iota
+	RefusedLength
+	RefusedCount
+	RefusedFlags
+	RefusedReserved
+	NumRefusalReasons // how many there are
 )
 
-var reasons = [NumReasons]struct {
+var refusalReasons = [NumRefusalReasons]struct {
 	name string
 	err  error
 }{
-	ReasonMagic:    {"magic", ErrMagic},
-	ReasonLength:   {"length", ErrLength},
-	ReasonCount:    {"count", ErrCount},
-	ReasonFlags:    {"flags", ErrFlags},
-	ReasonReserved: {"reserved", ErrReserved},
+	RefusedMagic:    {"magic", ErrMagic},
+	RefusedLength:   {"length", ErrLength},
+	RefusedCount:    {"count", ErrCount},
+	RefusedFlags:    {"flags", ErrFlags},
+	RefusedReserved: {"reserved", ErrReserved},
 }
 
 // String is the reason's label in logs and metrics.
-func (r Reason) String() string {
-	if r >= NumReasons {
+func (r RefusalReason) String() string {
+	if r >= NumRefusalReasons {
 		return "reason " + strconv.Itoa(int(r))
 	}
-	return reasons[r].name
+	return refusalReasons[r].name
 }
 
-// reasonOf names an error of Decode.
-func reasonOf(err error) Reason {
-	for r := range NumReasons {
-		if errors.Is(err, reasons[r].err) {
+// refusalReason names an error of Decode.
+func refusalReason(err error) RefusalReason {
+	for r := range NumRefusalReasons {
+		if errors.Is(err, refusalReasons[r].err) {
 			return r
 		}
 	}
-	return ReasonMagic // Decode has no other errors
+	return RefusedMagic // Decode has no other errors
 }
 
 // Counters is what came in at a feed socket. All fields only grow and may be read at any time.
@@ -52,5 +52,5 @@ func reasonOf(err error) Reason {
 type Counters struct {
 	Datagrams atomic.Uint64 // handled
 	Records   atomic.Uint64 // in the datagrams handled
-	Refused   [NumReasons]atomic.Uint64
+	Refused   [NumRefusalReasons]atomic.Uint64
 }

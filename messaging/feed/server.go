@@ -66,7 +66,7 @@ func (s *Server) Serve(ctx context.Context, handle func([]Record)) error {
 		}
 		records, err = Decode(buf[:n], records[:0])
 		if err != nil {
-			s.counters.Refused[reasonOf(err)].Add(1)
+			s.counters.Refused[refusalReason(err)].Add(1)
 			continue
 		}
 		s.counters.Datagrams.Add(1)

@@ -111,12 +111,12 @@ func TestServerCountsWhatItRefuses(t *testing.T) {
 	}
 	defer conn.Close()
 	good := unhex(t, golden[0].hex)
-	for reason, change := range map[Reason]func(b []byte) []byte{
-		ReasonMagic:    func(b []byte) []byte { return b[:0] },
-		ReasonLength:   func(b []byte) []byte { return append(b, make([]byte, 100_000)...) }, // cut off by the buffer
-		ReasonCount:    func(b []byte) []byte { b[40], b[41] = 0, 0; return b },
-		ReasonFlags:    func(b []byte) []byte { b[42] = 2; return b },
-		ReasonReserved: func(b []byte) []byte { b[6] = 1; return b },
+	for reason, change := range map[RefusalReason]func(b []byte) []byte{
+		RefusedMagic:    func(b []byte) []byte { return b[:0] },
+		RefusedLength:   func(b []byte) []byte { return append(b, make([]byte, 100_000)...) }, // cut off by the buffer
+		RefusedCount:    func(b []byte) []byte { b[40], b[41] = 0, 0; return b },
+		RefusedFlags:    func(b []byte) []byte { b[42] = 2; return b },
+		RefusedReserved: func(b []byte) []byte { b[6] = 1; return b },
 	} {
 		for _, datagram := range [][]byte{change(slices.Clone(good)), good} {
 			if _, err := conn.Write(datagram); err != nil {
@@ -125,8 +125,8 @@ func TestServerCountsWhatItRefuses(t *testing.T) {
 		}
 		testenv.Poll(t, patience, "a refusal for "+reason.String(), func() bool { return counters.Refused[reason].Load() == 1 })
 	}
-	testenv.Poll(t, patience, "the good ones", func() bool { return got.count() == int(NumReasons) })
-	if counters.Datagrams.Load() != uint64(NumReasons) {
+	testenv.Poll(t, patience, "the good ones", func() bool { return got.count() == int(NumRefusalReasons) })
+	if counters.Datagrams.Load() != uint64(NumRefusalReasons) {
 		t.Errorf("%d datagrams handled", counters.Datagrams.Load())
 	}
 }

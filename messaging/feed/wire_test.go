@@ -129,7 +129,7 @@ func TestDecodeRefuses(t *testing.T) {
 		if !errors.Is(err, test.want) || !slices.Equal(got, []Record{withContext}) {
 			t.Errorf("%s: %v (%d records), want %v", name, err, len(got), test.want)
 		}
-		if r := reasonOf(err); !errors.Is(err, reasons[r].err) {
+		if r := refusalReason(err); !errors.Is(err, refusalReasons[r].err) {
 			t.Errorf("%s: counted as %v", name, r)
 		}
 	}
@@ -167,7 +167,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		records, err := Decode(b, nil)
 		if err != nil {
-			if r := reasonOf(err); !errors.Is(err, reasons[r].err) || records != nil {
+			if r := refusalReason(err); !errors.Is(err, refusalReasons[r].err) || records != nil {
 				t.Fatalf("%v, %d records", err, len(records))
 			}
 			return
