@@ -177,7 +177,7 @@ func TestConnectReplacesWhileSending(t *testing.T) {
 		b.sender.next()
 		b.receiver = listen(t)
 		b.connect()
-		b.sender.settle(err)
+		b.sender.complete(err)
 		b.expectParked(false)
 		go b.sender.run()
 		b.receiver.expect(testRegistration, correlation(1, 1))
@@ -270,13 +270,13 @@ func (b *bench) take() {
 
 // attempt is one that ends with err. If the one before was told that there is no room, it takes place
 // when the poller has told of some.
-func (b *bench) attempt(err error) verdict {
+func (b *bench) attempt(err error) sendResult {
 	b.Helper()
 	testenv.Poll(b, patience, "room", func() bool { return !b.parked() })
 	if b.sender.next() == nil {
 		b.Fatal("nothing to send")
 	}
-	v := b.sender.settle(err)
+	v := b.sender.complete(err)
 	if v == full {
 		b.sender.await()
 	}
@@ -286,7 +286,7 @@ func (b *bench) attempt(err error) verdict {
 // The errors that no receiver can provoke at will: each leaves the sample queued, or counts it.
 func TestRareErrors(t *testing.T) {
 	for err, test := range map[error]struct {
-		want    verdict
+		want    sendResult
 		dropped map[DropReason]uint64
 	}{
 		unix.EINTR:    {want: again},
@@ -330,7 +330,7 @@ func TestStatsWhileSending(t *testing.T) {
 	b.sender.next()
 	b.add(1, 3, 0)
 	b.expectStats(0, 5, nil)
-	b.sender.settle(nil)
+	b.sender.complete(nil)
 	b.expectStats(2, 3, nil)
 	go b.sender.run()
 	b.receiver.expect(correlation(1, 3))
@@ -341,13 +341,13 @@ func TestStatsWhileSending(t *testing.T) {
 func TestFutileWakeUpsPause(t *testing.T) {
 	b := driven(t)
 	b.add(1, 1, 0)
-	for n := range maxFutile + 1 { // the first is no wake-up
+	for n := range maxFutileWakeups + 1 { // the first is no wake-up
 		if got := b.attempt(unix.EAGAIN); got != full {
 			t.Fatalf("attempt %d: %d, want to wait", n, got)
 		}
 	}
 	if got := b.attempt(unix.EAGAIN); got != busy {
-		t.Errorf("attempt %d: %d, want a pause", maxFutile+1, got)
+		t.Errorf("attempt %d: %d, want a pause", maxFutileWakeups+1, got)
 	}
 	b.expectStats(0, 1, nil)
 	b.expectPause()
@@ -369,7 +369,7 @@ func TestConnectEndsPause(t *testing.T) {
 }
 
 func TestClassify(t *testing.T) {
-	for err, want := range map[error]verdict{
+	for err, want := range map[error]sendResult{
 		nil:               sent,
 		unix.EAGAIN:       full,
 		unix.EINTR:        again,

@@ -12,12 +12,12 @@ type DropReason uint8
 
 const (
 	DropLate       DropReason = iota // the receiver left no room within the samples-delay
-	DropAddedLate                // older than the samples-delay when they were added: who sampled was slow
-	DropSocketGone               // there was no connection when the samples-delay had passed
-	DropQueueFull                // more keys waited than the queue takes
-	DropRefused                  // the kernel does not take this message, now or ever
-	DropClosed                   // still waiting when the sender was closed, or added later
-	NumDropReasons                     // how many there are
+	DropAddedLate                    // older than the samples-delay when they were added: who sampled was slow
+	DropSocketGone                   // there was no connection when the samples-delay had passed
+	DropQueueFull                    // more keys waited than the queue takes
+	DropRefused                      // the kernel does not take this message, now or ever
+	DropClosed                       // still waiting when the sender was closed, or added later
+	NumDropReasons                   // how many there are
 )
 
 var dropReasonNames = [NumDropReasons]string{
@@ -40,8 +40,8 @@ func (r DropReason) String() string {
 // Counters is what all senders of the agent count together. All fields only grow and may be
 // read at any time. When nobody adds, Added = Sent + the sum of Dropped + what is queued.
 type Counters struct {
-	Added   atomic.Uint64             // samples
-	Sent    atomic.Uint64             // samples
+	Added   atomic.Uint64                 // samples
+	Sent    atomic.Uint64                 // samples
 	Dropped [NumDropReasons]atomic.Uint64 // samples
 
 	Messages      atomic.Uint64 // correlations that the kernel took

@@ -76,7 +76,7 @@ func TestTimingOfWhatMissed(t *testing.T) {
 		b.add(1, 5, 0)
 		b.sender.next()
 		b.clock.jump(age)
-		b.sender.settle(nil)
+		b.sender.complete(nil)
 		timing := b.counters.Timing()
 		if got := timing.Since(&earlier).Overdue; got != overdue {
 			t.Errorf("sent after %v: %d overdue, want %d", age, got, overdue)

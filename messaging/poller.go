@@ -87,7 +87,7 @@ func (p *Poller) poll() (told int) {
 		}
 		for _, event := range p.events[:max(n, 0)] {
 			token := eventToken(event)
-			if s := p.take(token); s != nil {
+			if s := p.remove(token); s != nil {
 				s.wake(token)
 			}
 			told++
@@ -107,8 +107,8 @@ func (p *Poller) add(s *Sender) (token uint64) {
 	return p.last
 }
 
-// take ends a wait, unless it has ended already: then it answers nil.
-func (p *Poller) take(token uint64) *Sender {
+// remove ends a wait, unless it has ended already: then it answers nil.
+func (p *Poller) remove(token uint64) *Sender {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.waiting[token]

@@ -136,7 +136,7 @@ func TestRoomBeforeArming(t *testing.T) {
 		b.take()
 		fits := b.receiver.fill()
 		b.add(2, 1, 0)
-		if err := b.sender.current.send(b.sender.next()); b.sender.settle(err) != full {
+		if err := b.sender.current.send(b.sender.next()); b.sender.complete(err) != full {
 			t.Fatalf("round %d: %v, want a full queue", n, err)
 		}
 		b.receiver.expectFillers(fits)

@@ -127,22 +127,22 @@ func (q *queue) place(key Key) int32 {
 	return index
 }
 
-// take moves up to limit samples of the head to taken. One of settle and giveBack must follow.
+// take moves up to limit samples of the head to taken. One of finishTaken and requeue must follow.
 func (q *queue) take(limit uint64) {
 	q.items[q.heap[0]].take(&q.taken, limit)
-	q.settleHead()
+	q.fixHead()
 }
 
-// settle forgets what was taken and returns how many samples it was.
-func (q *queue) settle() uint64 {
+// finishTaken forgets what was taken and returns how many samples it was.
+func (q *queue) finishTaken() uint64 {
 	count := q.taken.count()
 	q.taken.n = 0
 	q.total -= count
 	return count
 }
 
-// giveBack returns what was taken to the heap, added up with what came meanwhile.
-func (q *queue) giveBack(windowNs int64) {
+// requeue returns what was taken to the heap, added up with what came meanwhile.
+func (q *queue) requeue(windowNs int64) {
 	index, known := q.byKey[q.taken.key]
 	if !known {
 		index = q.place(q.taken.key) // may exceed maxQueued by this one
@@ -163,15 +163,15 @@ func (q *queue) expire(limitNs int64) uint64 {
 		it := &q.items[q.heap[0]]
 		dropped += it.parts[0].count
 		it.dropFirst()
-		q.settleHead()
+		q.fixHead()
 	}
 	q.total -= dropped
 	return dropped
 }
 
-// settleHead puts the head in its place after it has lost its oldest part, or removes it when
+// fixHead puts the head in its place after it has lost its oldest part, or removes it when
 // that was its last.
-func (q *queue) settleHead() {
+func (q *queue) fixHead() {
 	index := q.heap[0]
 	if q.items[index].n == 0 {
 		last := len(q.heap) - 1

@@ -79,9 +79,9 @@ func (m *model) take(limit uint64, sent bool) {
 		}
 	}
 	if !sent {
-		m.q.giveBack(m.window)
+		m.q.requeue(m.window)
 	} else {
-		if got := m.q.settle(); int(got) != count {
+		if got := m.q.finishTaken(); int(got) != count {
 			m.t.Fatalf("settled %d of %d", got, count)
 		}
 		m.forget(key, count)
@@ -170,7 +170,7 @@ func TestQueueOldestFirst(t *testing.T) {
 	for q.waiting() {
 		order = append(order, q.oldestNs())
 		q.take(MaxCount)
-		q.settle()
+		q.finishTaken()
 	}
 	if want := []int64{5, 10, 20, 30, 40, 50, 60}; !slices.Equal(order, want) {
 		t.Errorf("taken in the order %v, want %v", order, want)
@@ -188,9 +188,9 @@ func TestQueueSplitsOldestFirst(t *testing.T) {
 	if q.oldestNs() != 200 || q.total != MaxCount+2 {
 		t.Errorf("left: oldest %d, total %d", q.oldestNs(), q.total)
 	}
-	q.settle()
+	q.finishTaken()
 	q.take(MaxCount)
-	if got := q.settle(); got != 2 || q.waiting() || q.total != 0 {
+	if got := q.finishTaken(); got != 2 || q.waiting() || q.total != 0 {
 		t.Errorf("then took %d, %d left", got, q.total)
 	}
 }
@@ -212,7 +212,7 @@ func TestQueueBound(t *testing.T) {
 	if !q.add(keyOf(maxQueued), 1, 0, 0) {
 		t.Error("refused a new key while one is being sent")
 	}
-	q.giveBack(0) // one more than fits, rather than lost
+	q.requeue(0) // one more than fits, rather than lost
 	if got := q.expire(never); got != maxQueued+2 {
 		t.Errorf("held %d samples, want %d", got, maxQueued+2)
 	}
@@ -232,7 +232,7 @@ func BenchmarkQueue(b *testing.B) {
 		}
 		for q.waiting() {
 			q.take(MaxCount)
-			q.settle()
+			q.finishTaken()
 		}
 	}
 }

@@ -17,9 +17,9 @@ var (
 )
 
 const (
-	// maxFutile is how often we let ourselves be woken for room that is not there before we
+	// maxFutileWakeups is how often we let ourselves be woken for room that is not there before we
 	// pause. Only a process that fills its own socket and empties it again can do that.
-	maxFutile = 64
+	maxFutileWakeups = 64
 
 	// pauseTime is how long we do not try to send after that, or after the kernel had no memory:
 	// a quarter of the time between two polls of an agent.
@@ -65,10 +65,10 @@ type Sender struct {
 	timerNs       int64 // when it fires, else never
 	pausedUntilNs int64 // 0 when not paused
 
-	parked bool   // it waits for room on socket: no attempt before the poller tells of some
-	token  uint64 // of that wait, or the last one
-	woken  bool   // the poller has told, and no attempt was made since
-	futile int    // attempts in vain after it had told, since a message was last sent
+	parked        bool   // it waits for room on socket: no attempt before the poller tells of some
+	token         uint64 // of that wait, or the last one
+	woken         bool   // the poller has told, and no attempt was made since
+	futileWakeups int    // attempts in vain after it had told, since a message was last sent
 
 	// The goroutine's own, under mu where others look.
 	running     bool
@@ -172,8 +172,8 @@ func (s *Sender) replace(socket *Socket, registration []byte, delay time.Duratio
 	s.socket, s.registration = socket, registration
 	s.stats.Connected, s.stats.Registered = true, false
 	s.unpark()
-	s.pausedUntilNs, s.futile, s.woken = 0, 0, false
-	s.forgetNews()
+	s.pausedUntilNs, s.futileWakeups, s.woken = 0, 0, false
+	s.clearDown()
 	s.start()
 	return replaced, nil
 }
@@ -250,7 +250,7 @@ func (s *Sender) Close() {
 		s.drop(DropClosed, s.queue.expire(never))
 		s.queue = nil
 	}
-	s.tellDrained()
+	s.signalDrained()
 }
 
 // Stats is what the sender counted so far.
@@ -307,16 +307,16 @@ func (s *Sender) expire(nowNs int64) {
 		switch {
 		case s.socket == nil:
 			reason = DropSocketGone
-		case !s.parked && !s.woken && s.futile == 0: // nothing was in their way but ourselves
+		case !s.parked && !s.woken && s.futileWakeups == 0: // nothing was in their way but ourselves
 			s.stats.Lost += late
 			s.counters.timings.lost.Add(late)
 		}
 		s.drop(reason, late)
-		s.tellDrained()
+		s.signalDrained()
 	}
 }
 
-func (s *Sender) tellDrained() {
+func (s *Sender) signalDrained() {
 	if s.drained != nil && s.queued() == 0 {
 		close(s.drained)
 		s.drained = nil
@@ -329,19 +329,19 @@ func (s *Sender) disconnect() {
 	s.socket, s.registration = nil, nil
 	s.stats.Connected, s.stats.Registered = false, false
 	s.unpark()
-	s.forgetNews()
+	s.clearDown()
 }
 
-// forgetNews makes Down silent about a socket that nobody cares for any more.
-func (s *Sender) forgetNews() {
+// clearDown makes Down silent about a socket that nobody cares for any more.
+func (s *Sender) clearDown() {
 	select {
 	case <-s.down:
 	default:
 	}
 }
 
-// sendable says whether there is something to do for the goroutine.
-func (s *Sender) sendable() bool {
+// canSend says whether there is something to do for the goroutine.
+func (s *Sender) canSend() bool {
 	return s.socket != nil && !s.parked && s.pausedUntilNs == 0 && s.waiting()
 }
 
@@ -351,7 +351,7 @@ func (s *Sender) waiting() bool {
 }
 
 func (s *Sender) start() {
-	if !s.running && s.sendable() {
+	if !s.running && s.canSend() {
 		s.running = true
 		s.poller.loop.add(s)
 	}
@@ -361,12 +361,12 @@ func (s *Sender) start() {
 // tell of room, once; no sender is woken by that.
 func (s *Sender) unpark() {
 	if s.parked {
-		s.poller.take(s.token)
+		s.poller.remove(s.token)
 		s.parked = false
 	}
 }
 
-// arm has tick called at atNs at the latest.
+// arm has onTimer called at atNs at the latest.
 func (s *Sender) arm(atNs int64) {
 	if atNs >= s.timerNs {
 		return
@@ -374,7 +374,7 @@ func (s *Sender) arm(atNs int64) {
 	s.timerNs = atNs
 	after := time.Duration(atNs - s.nowNs())
 	if s.timer == nil {
-		s.timer = s.clock.AfterFunc(after, s.tick)
+		s.timer = s.clock.AfterFunc(after, s.onTimer)
 	} else {
 		s.timer.Reset(after)
 	}

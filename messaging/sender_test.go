@@ -150,7 +150,7 @@ func TestNoPauseWithoutFutileWakeUps(t *testing.T) {
 	b.receiver.expectFillers(fits)
 	expectTold(t, p, 1)
 	b.receiver.expect(correlation(1, 1))
-	for range maxFutile + 1 {
+	for range maxFutileWakeups + 1 {
 		b.receiver.fill()
 		b.add(1, 1, 0)
 		b.settled()
@@ -165,7 +165,7 @@ func TestNoPauseWithoutFutileWakeUps(t *testing.T) {
 	b.add(1, 1, 0)
 	b.settled()
 	b.sender.wake(b.sender.token)
-	for range maxFutile + 1 {
+	for range maxFutileWakeups + 1 {
 		b.settled()
 		b.clock.advance(testDelay)
 		b.add(1, 1, 0)

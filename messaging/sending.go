@@ -23,7 +23,7 @@ func (s *Sender) send(limit int) (ended bool) {
 		if message == nil {
 			return true
 		}
-		switch s.settle(s.current.send(message)) {
+		switch s.complete(s.current.send(message)) {
 		case full:
 			s.await()
 		case gone:
@@ -41,7 +41,7 @@ func (s *Sender) next() []byte {
 	defer s.mu.Unlock()
 	nowNs := s.nowNs()
 	s.expire(nowNs)
-	if !s.sendable() {
+	if !s.canSend() {
 		s.running, s.current = false, nil
 		if s.exited != nil {
 			close(s.exited)
@@ -59,9 +59,9 @@ func (s *Sender) next() []byte {
 	return AppendCorrelation(s.message[:0], Correlation{Key: taken.key, Count: uint16(taken.count())})
 }
 
-// settle records what became of the message that next gave, and says what to do with the socket: full
+// complete records what became of the message that next gave, and says what to do with the socket: full
 // has it armed, gone closed. Whatever was not sent is queued again, unless it can never be.
-func (s *Sender) settle(err error) verdict {
+func (s *Sender) complete(err error) sendResult {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v := classify(err)
@@ -74,10 +74,10 @@ func (s *Sender) settle(err error) verdict {
 	case v == sent:
 		s.delivered()
 	case v == refused:
-		s.drop(DropRefused, s.queue.settle())
-		s.tellDrained()
+		s.drop(DropRefused, s.queue.finishTaken())
+		s.signalDrained()
 	default:
-		s.queue.giveBack(s.windowNs())
+		s.queue.requeue(s.windowNs())
 	}
 	if s.socket != s.current { // whoever replaced it closes it; the new one is another matter
 		return again
@@ -87,7 +87,7 @@ func (s *Sender) settle(err error) verdict {
 	s.woken = false
 	switch v {
 	case sent:
-		s.futile = 0
+		s.futileWakeups = 0
 	case full:
 		return s.wait(woken)
 	case busy:
@@ -107,12 +107,12 @@ func (s *Sender) delivered() {
 	for _, p := range taken.parts[:taken.n] {
 		s.counters.timings.add(nowNs-p.sampledNs, p.count, s.delay)
 	}
-	samples := s.queue.settle()
+	samples := s.queue.finishTaken()
 	s.stats.Sent += samples
 	s.stats.Messages++
 	s.counters.Sent.Add(samples)
 	s.counters.Messages.Add(1)
-	s.tellDrained()
+	s.signalDrained()
 }
 
 func (s *Sender) registered() {
@@ -126,12 +126,12 @@ func (s *Sender) registered() {
 
 // wait answers full when the sender is to wait for room, and busy when it was woken in vain too
 // often.
-func (s *Sender) wait(woken bool) verdict {
+func (s *Sender) wait(woken bool) sendResult {
 	s.counters.Waits.Add(1)
 	if woken {
-		s.futile++
+		s.futileWakeups++
 	}
-	if s.futile > maxFutile {
+	if s.futileWakeups > maxFutileWakeups {
 		s.pause()
 		return busy
 	}
@@ -169,8 +169,8 @@ func (s *Sender) pause() {
 	s.pausedUntilNs = s.nowNs() + int64(pauseTime)
 }
 
-// tick does what time brings about: samples become late, a pause ends, memory is given back.
-func (s *Sender) tick() {
+// onTimer does what time brings about: samples become late, a pause ends, memory is given back.
+func (s *Sender) onTimer() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.timerNs = never

@@ -75,23 +75,23 @@ func (s *Socket) arm(epoll int, token uint64) error {
 	return nil
 }
 
-// verdict is what became of a message that was given to the kernel. Only a message that was
-// sent is in the receiver's queue: with every other verdict the kernel kept nothing of it.
-type verdict uint8
+// sendResult is what became of a message that was given to the kernel. Only a message that was
+// sent is in the receiver's queue: with every other sendResult the kernel kept nothing of it.
+type sendResult uint8
 
 const (
-	sent    verdict = iota
-	full            // the receiver's queue is: there will be room
-	again           // interrupted by a signal
-	busy            // the kernel lacks memory at the moment
-	refused         // this message cannot be sent, another may
-	gone            // the connection is of no use any more
+	sent    sendResult = iota
+	full               // the receiver's queue is: there will be room
+	again              // interrupted by a signal
+	busy               // the kernel lacks memory at the moment
+	refused            // this message cannot be sent, another may
+	gone               // the connection is of no use any more
 )
 
 // classify reads the error of sendmsg on a connected Unix datagram socket. What is not known to
 // be about the message or the moment is about the connection: the owner then looks again at the
 // process, which helps or tells more.
-func classify(err error) verdict {
+func classify(err error) sendResult {
 	switch err {
 	case nil:
 		return sent
