@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrCredentials says that this agent may not act with a process's credentials: it takes
-// CAP_SETUID and CAP_SETGID, unless they are the agent's own.
+// ErrCredentials reports that this agent may not assume a process's credentials: it needs CAP_SETUID
+// and CAP_SETGID, unless they are its own.
 var ErrCredentials = errors.New("not permitted to take on the process's credentials (CAP_SETUID and CAP_SETGID)")
 
 // Credentials are what the kernel checks file permissions against: the filesystem ids and the
@@ -21,15 +21,14 @@ type Credentials struct {
 	Groups   []uint32
 }
 
-// noID is (uid_t)-1, which is nobody's: given to setfsuid it changes nothing, so that the answer
-// is the present id.
+// noID is (uid_t)-1, which is no id: setfsuid with it changes nothing, and returns the present id.
 const noID = -1
 
-// do runs f on a thread of its own whose file accesses are checked by the kernel as if the
-// process made them: its ids and groups, and no capability at all. It waits for f however long
-// that takes. When the switch is not complete f is not run.
+// do runs f on a thread of its own, and waits for it. The kernel checks the thread's file accesses as
+// it would check those of the process: with its ids and groups, and no capabilities. f does not run
+// if the thread could not assume all of them.
 //
-// The thread is never switched back but ends: no error can leave a thread with the wrong
+// The thread then ends instead of being switched back, so that no error can leave a thread with other
 // rights among those that run other goroutines. That costs 50 µs.
 func (c Credentials) do(f func() error) error {
 	result := make(chan error, 1)
@@ -43,8 +42,8 @@ func (c Credentials) do(f func() error) error {
 	return <-result
 }
 
-// onOwnThread starts f on a thread that runs nothing else before it ends. The runtime makes no
-// new threads from a locked one, so what f changes is not inherited either.
+// onOwnThread starts f on a thread that runs nothing else before it ends. The runtime starts no threads
+// from a locked one, so they do not inherit what f changes.
 func onOwnThread(f func()) {
 	go func() {
 		runtime.LockOSThread()
@@ -52,8 +51,8 @@ func onOwnThread(f func()) {
 			f() // still locked at the end, so the runtime ends the thread
 			return
 		}
-		// The runtime cannot end the main thread, and it is the one that /proc/PID shows. While
-		// this goroutine occupies it, another one gets another thread.
+		// The runtime cannot end the main thread, and /proc/PID shows that one. While this goroutine
+		// occupies it, another one runs on another thread.
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -77,8 +76,8 @@ func (c Credentials) assume() error {
 			return err
 		}
 	}
-	// Root keeps its exemptions from file permissions when it turns into another user by group
-	// alone, or into the root user of a container; without capabilities nobody has any.
+	// Root keeps its exemptions from file permissions when only the group changes, or when the process
+	// is the root user of a container. Without capabilities there are none.
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var sets [2]unix.CapUserData
 	if err := unix.Capget(&header, &sets[0]); err != nil {
@@ -94,7 +93,7 @@ func (c Credentials) assume() error {
 	return nil
 }
 
-// ours says whether the calling thread has these ids and groups already.
+// ours reports whether the calling thread has these ids and groups already.
 func (c Credentials) ours() (bool, error) {
 	uid, _ := unix.SetfsuidRetUid(noID)
 	gid, _ := unix.SetfsgidRetGid(noID)
@@ -111,8 +110,8 @@ func (c Credentials) ours() (bool, error) {
 	return slices.Equal(slices.Compact(groups), slices.Compact(wanted)), nil
 }
 
-// switchIDs sets groups, then the group, then the user: each needs a capability, and the user
-// is what takes some away. setfsgid and setfsuid tell no errors, so the ids are asked for again.
+// switchIDs sets groups, then the group, then the user: each needs a capability, and setting the user
+// drops some. setfsgid and setfsuid return no errors, so the ids are read back.
 func (c Credentials) switchIDs() error {
 	if err := unix.Setgroups(c.groups()); err != nil {
 		return fmt.Errorf("%w: setting groups: %w", ErrCredentials, err)
@@ -136,8 +135,8 @@ func (c Credentials) groups() []int {
 	return groups
 }
 
-// control is the ancillary data by which a datagram carries these ids as its sender's, for
-// receivers that ask for them; nil when they are our own.
+// control returns the ancillary data with which a datagram has these ids as its sender's, for receivers
+// with SO_PASSCRED; nil when they are our own.
 func (c Credentials) control() []byte {
 	if int(c.UID) == os.Getuid() && int(c.GID) == os.Getgid() {
 		return nil

@@ -18,17 +18,17 @@ import (
 //	  240…255           16.384 s    512 ms
 //	      256                any
 //
-// 2 KB reach from what one message costs to twice the longest delay that maxQueued serves.
+// The 2 KB cover ages from the cost of one message to twice the longest delay that maxQueued serves.
 const (
 	ageSteps     = 16
 	ageDoublings = 15
 	numAges      = ageSteps*(1+ageDoublings) + 1
 
-	// ageUnitNs makes the powers of two whole milliseconds from 1 ms on: short numbers of seconds.
+	// ageUnitNs makes the powers of two whole milliseconds from 1 ms on, which are short as seconds.
 	ageUnitNs = int64(time.Millisecond) / 32
 )
 
-// ageBucket is where an age is counted. A bucket includes its bound.
+// ageBucket returns the bucket of an age. A bucket includes its bound.
 func ageBucket(ageNs int64) int {
 	units := uint64((max(ageNs, 1) - 1) / ageUnitNs)
 	if units < ageSteps {
@@ -38,7 +38,7 @@ func ageBucket(ageNs int64) int {
 	return min(ageSteps*doublings+int(units>>doublings), numAges-1)
 }
 
-// ageBound is the largest age that a bucket holds.
+// ageBound returns the largest age that a bucket holds.
 func ageBound(bucket int) time.Duration {
 	if bucket == numAges-1 {
 		return math.MaxInt64
@@ -47,15 +47,15 @@ func ageBound(bucket int) time.Duration {
 	return time.Duration(ageUnitNs * int64(bucket-ageSteps*doublings+1) << doublings)
 }
 
-// timings is what all senders count of the ages of their samples. It takes no lock.
+// timings are the ages of the samples of all senders. They need no lock.
 type timings struct {
 	overdue atomic.Uint64
 	lost    atomic.Uint64
-	sumNs   atomic.Uint64 // wraps after 584 years, waited by all samples together
+	sumNs   atomic.Uint64 // wraps after 584 years, of all samples together
 	ages    [numAges]atomic.Uint64
 }
 
-// add counts samples that came into a socket at that age.
+// add counts samples that the kernel took at that age.
 func (t *timings) add(ageNs int64, samples uint64, delay time.Duration) {
 	ageNs = max(ageNs, 0)
 	t.ages[ageBucket(ageNs)].Add(samples)
@@ -65,25 +65,26 @@ func (t *timings) add(ageNs int64, samples uint64, delay time.Duration) {
 	}
 }
 
-// Timing says how soon samples came into the sockets: all since the agent began, as
-// Counters.Timing gives it, or with Since those between two moments. Registrations promise the
-// samples-delay for 99 % of them: that is kept while Missed is at most 0.01.
+// Timing is how long samples took until the kernel had their message: all samples since the agent
+// started, as Counters.Timing returns it, or with Since those between two moments. Registrations
+// promise the samples-delay for 99 % of them: that is kept while Missed is at most 0.01.
 //
-// An age is that of the oldest sample of those it was known for: of those added together, and of
-// those that waited together within an eighth of the samples-delay. So the ages that are told are
-// never too small. It ends when the kernel has taken the message.
+// Samples that were added together, or were queued within an eighth of the samples-delay, all count
+// with the age of the oldest. So ages are never too small.
 type Timing struct {
 	Sent    uint64 // samples
 	Overdue uint64 // of Sent: those that the kernel took after more than the samples-delay
-	Lost    uint64 // samples that became late through us: the receiver had room, or was not asked yet
+	Lost    uint64 // samples that became late by our own delay: the receiver had room, or no attempt was made
 
 	sumNs uint64
 	ages  [numAges]uint64
 }
 
-// Timing is what was counted so far.
+// Timing returns what was counted so far.
 func (c *Counters) Timing() Timing {
-	t := Timing{Overdue: c.timings.overdue.Load(), Lost: c.timings.lost.Load(), sumNs: c.timings.sumNs.Load()} // so Overdue <= Sent
+	t := Timing{ // before the ages, so that Overdue <= Sent
+		Overdue: c.timings.overdue.Load(), Lost: c.timings.lost.Load(), sumNs: c.timings.sumNs.Load(),
+	}
 	for i := range t.ages {
 		t.ages[i] = c.timings.ages[i].Load()
 		t.Sent += t.ages[i]
@@ -91,7 +92,7 @@ func (c *Counters) Timing() Timing {
 	return t
 }
 
-// Since is what came after an earlier Timing of the same Counters.
+// Since returns what was counted after an earlier Timing of the same Counters.
 func (t *Timing) Since(earlier *Timing) Timing {
 	since := *t
 	since.Sent -= earlier.Sent
@@ -104,9 +105,9 @@ func (t *Timing) Since(earlier *Timing) Timing {
 	return since
 }
 
-// Missed is the share of the samples that were not in the socket within the samples-delay, of those
-// whose receiver had room for them, from 0 to 1; 0 when there were none. A receiver that leaves no room,
-// or is not there, breaks no promise but its own part.
+// Missed returns the share of samples that the kernel did not have within the samples-delay, of those
+// whose receiver had room for them, from 0 to 1; 0 when there were none. Samples dropped because a
+// receiver left no room, or was gone, do not count.
 func (t *Timing) Missed() float64 {
 	if t.Overdue+t.Lost == 0 {
 		return 0
@@ -114,9 +115,9 @@ func (t *Timing) Missed() float64 {
 	return float64(t.Overdue+t.Lost) / float64(t.Sent+t.Lost)
 }
 
-// Quantile is the age that the share q (0 to 1) of the samples sent did not exceed; 1 asks for the
-// greatest. The answer is at most a sixteenth, or 32 µs, too large, so to
-// judge the promise is for Missed; above 16.384 s it is the longest time.Duration. It is 0 when nothing was sent.
+// Quantile returns the age that the share q (0 to 1) of the samples sent did not exceed; 1 is the
+// greatest age. It is up to a sixteenth, or 32 µs, too large, so use Missed to check the promise.
+// Above 16.384 s it is the longest time.Duration; it is 0 when nothing was sent.
 func (t *Timing) Quantile(q float64) time.Duration {
 	if t.Sent == 0 {
 		return 0
@@ -131,11 +132,11 @@ func (t *Timing) Quantile(q float64) time.Duration {
 	return ageBound(numAges - 1)
 }
 
-// Sum is the ages of all samples sent, added up.
+// Sum returns the sum of the ages of all samples sent.
 func (t *Timing) Sum() time.Duration { return time.Duration(t.sumNs) }
 
-// Buckets yields how many samples were sent at no more than each of 17 ages: 500 µs, each time
-// the double, and at last the longest time.Duration, which stands for infinity.
+// Buckets yields the cumulative number of samples sent up to each of 17 ages: 500 µs, doubling, and
+// finally the longest time.Duration, which stands for infinity.
 func (t *Timing) Buckets() iter.Seq2[time.Duration, uint64] {
 	return func(yield func(time.Duration, uint64) bool) {
 		var sent uint64

@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What is wrong with a process's socket. Every error of Dial and Identify is one of these,
-// ErrCredentials, or a fault of the agent's own (out of descriptors, no /proc).
+// Errors about a process's socket. Every error of Dial and Identify wraps one of these or
+// ErrCredentials, or is our own (out of descriptors, no /proc).
 var (
 	ErrNoSocket   = errors.New("no file at the socket's path")
-	ErrNotSocket  = errors.New("the file is no socket")
+	ErrNotSocket  = errors.New("the file is not a socket")
 	ErrWrongType  = errors.New("the socket takes no datagrams")
 	ErrRefused    = errors.New("nobody receives on the socket")
 	ErrPermission = errors.New("the process may not write to the socket")
@@ -26,36 +26,34 @@ var (
 
 const (
 	// resolution confines every step of a path to the process's root, symbolic links and ".."
-	// included, as if we had called chroot. A magic link (/proc/PID/fd/N, cwd, root) would jump
-	// to what no path in this root leads to.
+	// included, as after chroot. A magic link (/proc/PID/fd/N, cwd, root) would lead out of it.
 	resolution = unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS
 
-	// resolveAttempts bounds how often a resolution is repeated that the kernel interrupted:
-	// EAGAIN after a rename somewhere while ".." was walked, EINTR from a network or FUSE file
-	// system after a signal. A process can cause either as often as it likes.
+	// resolveAttempts bounds how often an interrupted resolution is repeated: EAGAIN after a rename
+	// somewhere while ".." was walked, EINTR from a network or FUSE file system after a signal. A
+	// process can cause either as often as it likes.
 	resolveAttempts = 16
 
-	// sendBufferBytes makes the receiver's queue the only bound that counts: what it holds is
-	// charged to our socket, 768 bytes for a message. This is the most that the default
+	// sendBufferBytes is large enough that only the length of the receiver's queue is a limit: what
+	// it holds is charged to our socket, 768 bytes for a message. This is the most that the default
 	// net.core.wmem_max allows; the kernel doubles it, which is enough for a queue of 554. (It wakes
 	// us when no more than a quarter is charged, so from 139 on not after each message read.)
 	// The system's own default may have been lowered.
 	sendBufferBytes = 212992
 )
 
-// SocketID tells two socket files apart, also where a new one got the inode number of the one
-// that was removed (ext4 gives it out again at once). Only when that happened within one tick of
-// the clock (4 ms) they look the same, until a message is refused. A change of mode or owner
-// makes another identity of a file, too. Identities are compared with ==.
+// SocketID identifies a socket file, also where a new file got the inode number of the one that was
+// removed (ext4 reuses it at once). Only within one tick of the clock (4 ms) are they the same, until a
+// message is refused. A change of mode or owner also changes the identity. Compare with ==.
 type SocketID struct {
 	Dev, Ino uint64
 	CtimeNs  int64
 }
 
-// Identify looks up which socket file a path leads to now, below root and with the errors of
-// Dial, and may block as Dial does. When the answer is the Identity of a connected Socket, that
-// one needs no replacing. It only looks, and cheaply so: it walks with the agent's own
-// credentials, and does not learn whether anybody still receives on the socket.
+// Identify returns the identity of the socket file that path leads to now, below root. It has the
+// errors of Dial, and may block as Dial does. If it returns the Identity of a connected Socket, that
+// need not be replaced. It is cheap: it resolves the path with the agent's own credentials, and does
+// not find out whether the socket still has a receiver.
 func Identify(root *os.File, path string) (SocketID, error) {
 	fd, identity, err := openSocketFile(root, path)
 	if err != nil {
@@ -72,13 +70,13 @@ func Identify(root *os.File, path string) (SocketID, error) {
 // namespace in which the process is root makes no difference. Sending, too, shows its ids
 // rather than ours to a receiver that asks for them.
 //
-// A procfs of our own pid namespace is mounted at procRoot, which everybody may walk to, and which
-// has at most 88 bytes: it is part of the name that the kernel is given for the socket.
+// procRoot is the mount point of a procfs of our own pid namespace. Everybody must be able to reach it,
+// and it has at most 88 bytes, because it is part of the socket's name that is passed to the kernel.
 //
-// Dial may block as long as the process's file systems do (FUSE, autofs, a dead network mount),
-// and holds a thread meanwhile: call it on a goroutine that serves this process alone. The
-// kernel makes the whole agent undumpable when a thread first takes on other ids: it writes no
-// core file from then on.
+// Dial may block as long as the process's file systems do (FUSE, autofs, a dead network mount), and
+// occupies a thread meanwhile: call it on a goroutine that serves this process alone. When a thread
+// first assumes other ids, the kernel makes the whole agent undumpable: it writes no core file from
+// then on.
 func Dial(procRoot string, root *os.File, path string, creds Credentials) (*Socket, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -102,8 +100,8 @@ func Dial(procRoot string, root *os.File, path string, creds Credentials) (*Sock
 	return socket, nil
 }
 
-// connectBelow connects fd to the socket at path. Between the two steps the socket file is held
-// by its descriptor, so it cannot be exchanged.
+// connectBelow connects fd to the socket at path. A descriptor holds the socket file from its
+// identification to the connection, so that it cannot be replaced in between.
 func connectBelow(fd int, procRoot string, root *os.File, path string) (SocketID, error) {
 	target, identity, err := openSocketFile(root, path)
 	if err != nil {
@@ -151,7 +149,7 @@ func openSocketFile(root *os.File, path string) (int, SocketID, error) {
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
 		unix.Close(fd)
-		return -1, SocketID{}, fmt.Errorf("looking at %q: %w", path, err)
+		return -1, SocketID{}, fmt.Errorf("reading status of %q: %w", path, err)
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFSOCK {
 		unix.Close(fd)
@@ -175,7 +173,7 @@ func resolutionError(err error) error {
 	return fmt.Errorf("%w (%w)", decision, err)
 }
 
-// retryInterrupted repeats what was interrupted, but not for ever.
+// retryInterrupted calls f again while it is interrupted, at most resolveAttempts times.
 func retryInterrupted(f func() error) error {
 	for attempt := 1; ; attempt++ {
 		err := f()
@@ -186,9 +184,9 @@ func retryInterrupted(f func() error) error {
 	}
 }
 
-// Supported says whether this kernel resolves paths as Dial needs it: ErrNoOpenat2 when not. A
-// container's seccomp filter that does not know openat2 can be the reason as well (EPERM), and
-// then Dial would blame the process's rights: ask first.
+// Supported returns ErrNoOpenat2 if this kernel does not resolve paths as Dial needs it. The reason can
+// also be a container's seccomp filter that does not know openat2 (EPERM), which Dial would mistake
+// for missing rights of the process: call Supported first.
 func Supported() error {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolution}
 	var fd int

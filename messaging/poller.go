@@ -11,32 +11,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pollBatch is how many sockets with room one call of epoll_wait may tell of.
+// pollBatch is how many sockets with room one call of epoll_wait may return.
 const pollBatch = 64
 
-// Poller wakes senders whose receivers have room again: one epoll descriptor and one goroutine for
-// any number of senders. A socket is watched only while its Sender waits. This is why sockets are not
-// in the poller of the Go runtime, which watches what it has for ever: the kernel would wake us for
-// each message that a receiver reads.
+// Poller runs the senders of an agent: one goroutine sends for all of them, and another one wakes those
+// whose receivers have room again, with one epoll descriptor for any number of senders. A socket is
+// watched only while its Sender waits. This is why sockets are not in the poller of the Go runtime,
+// which watches a descriptor until it is closed: the kernel would wake us for each message that a
+// receiver reads.
 //
 // A socket is armed after a message found the receiver's queue full: EPOLLOUT, level-triggered, once
-// (EPOLLONESHOT). No room is missed in between, since arming looks whether there is room already, and
-// whoever makes room later finds the socket armed. After it was told of, nothing more is until the
-// socket is armed again.
+// (EPOLLONESHOT). No room is missed in between, since arming checks for room, and room made later
+// finds the socket armed. Once reported, a socket is not reported again until it is armed again.
 type Poller struct {
 	epoll  int
-	file   *os.File // owns epoll, and has the Go runtime watch it
+	file   *os.File // owns epoll, and is watched by the Go runtime
 	raw    syscall.RawConn
-	events [pollBatch]unix.EpollEvent // the goroutine's own
+	events [pollBatch]unix.EpollEvent // of the goroutine
 
 	mu      sync.Mutex
 	last    uint64
-	waiting map[uint64]*Sender // by token, of which every wait has its own: descriptors are used again
+	waiting map[uint64]*Sender // by token, one for each wait: descriptors are reused
 
 	loop sendLoop
 }
 
-// NewPoller starts the goroutine; Close ends it.
+// NewPoller starts the goroutines; Close ends them.
 func NewPoller() (*Poller, error) {
 	p, err := openPoller()
 	if err != nil {
@@ -49,7 +49,7 @@ func NewPoller() (*Poller, error) {
 	return p, nil
 }
 
-// openPoller makes a poller without the goroutine.
+// openPoller returns a poller that wakes no senders unless poll is called.
 func openPoller() (*Poller, error) {
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
@@ -74,12 +74,12 @@ func openPoller() (*Poller, error) {
 	return p, nil
 }
 
-// Close ends the goroutine and releases the descriptor. The senders must have been closed before.
+// Close ends the goroutines and closes the descriptors. The senders must have been closed before.
 func (p *Poller) Close() error { return errors.Join(p.loop.close(), p.file.Close()) }
 
-// poll wakes the senders whose sockets have room by now, and returns for how many sockets the kernel
-// said so. The runtime is told of each that follows, so that poll is called again.
-func (p *Poller) poll() (told int) {
+// poll wakes the senders whose sockets have room, and returns how many sockets epoll reported. The
+// runtime sees an edge for each that follows, so that poll is called again.
+func (p *Poller) poll() (reported int) {
 	for {
 		n, err := unix.EpollWait(p.epoll, p.events[:], 0)
 		if errors.Is(err, unix.EINTR) {
@@ -90,15 +90,15 @@ func (p *Poller) poll() (told int) {
 			if s := p.remove(token); s != nil {
 				s.wake(token)
 			}
-			told++
+			reported++
 		}
 		if n < pollBatch {
-			return told
+			return reported
 		}
 	}
 }
 
-// add notes that s waits, under a new token.
+// add records that s waits, and returns the token of the wait.
 func (p *Poller) add(s *Sender) (token uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,7 +107,7 @@ func (p *Poller) add(s *Sender) (token uint64) {
 	return p.last
 }
 
-// remove ends a wait, unless it has ended already: then it answers nil.
+// remove ends a wait and returns its sender, or nil when the wait has ended already.
 func (p *Poller) remove(token uint64) *Sender {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,8 +116,8 @@ func (p *Poller) remove(token uint64) *Sender {
 	return s
 }
 
-// armedEvent has the kernel tell once, with the token, of room or of the end of the connection (which
-// epoll tells of unasked).
+// armedEvent asks for one event, with the token, when there is room or the connection has ended (which
+// epoll always reports).
 func armedEvent(token uint64) *unix.EpollEvent {
 	return &unix.EpollEvent{Events: unix.EPOLLOUT | unix.EPOLLONESHOT, Fd: int32(token), Pad: int32(token >> 32)}
 }

@@ -1,13 +1,13 @@
 package messaging
 
 const (
-	// maxQueued is how many keys may wait for one receiver. With a kernel queue of the default
-	// length it takes 550 messages a second, 165 within the default delay; so this is a delay of
-	// 7 s, or a kernel queue of 270. What came on top would be late before its turn came. At
+	// maxQueued bounds the keys that wait for one receiver. With a kernel queue of the default
+	// length a receiver takes 550 messages a second, 165 within the default delay; so this is enough
+	// for a delay of 7 s, or a kernel queue of 270. More would be late before they were sent. At
 	// this size a queue takes 1 MB.
 	maxQueued = 4096
 
-	// maxParts is how finely the age of what was added up is known: to an eighth of the delay.
+	// maxParts is the resolution of the ages of aggregated samples: an eighth of the delay.
 	maxParts = 8
 )
 
@@ -17,8 +17,8 @@ type part struct {
 	count     uint64
 }
 
-// item is one key's waiting samples by age, oldest first. Each part has the age of its oldest
-// sample, so none is ever taken for younger than it is.
+// item is the queued samples of one key by age, oldest first. A part has the age of its oldest sample,
+// so no sample is considered younger than it is.
 type item struct {
 	key   Key
 	place int32 // in queue.heap
@@ -26,9 +26,9 @@ type item struct {
 	parts [maxParts]part
 }
 
-// add puts samples to a part that began at most windowNs before, else makes a part of them.
-// Samples that come in the order of their age find a free part, unless the oldest is more than
-// maxParts windows old. Else they join one that is older than they are.
+// add adds samples to a part that began at most windowNs before, or else as a new part. Samples that
+// are added in the order of their age find a free part, unless the oldest is more than maxParts
+// windows old. Otherwise they join an older one.
 func (it *item) add(sampledNs int64, count uint64, windowNs int64) {
 	at := it.n // the parts before are older
 	for at > 0 && it.parts[at-1].sampledNs > sampledNs {
@@ -38,7 +38,7 @@ func (it *item) add(sampledNs int64, count uint64, windowNs int64) {
 		it.parts[at-1].count += count
 		return
 	}
-	if it.n == maxParts { // older than all others: the first takes its age
+	if it.n == maxParts { // older than all others: the first part gets its age
 		it.parts[0].sampledNs = sampledNs
 		it.parts[0].count += count
 		return
@@ -76,8 +76,8 @@ func (it *item) count() uint64 {
 	return sum
 }
 
-// queue holds what waits for one receiver, added up by key. Its head is the key that has the
-// oldest sample. Not safe for concurrent use.
+// queue holds the samples that wait for one receiver, aggregated by key. Its head is the key with the
+// oldest sample. It is not safe for concurrent use.
 type queue struct {
 	items []item        // in no order
 	free  []int32       // unused items
@@ -89,13 +89,13 @@ type queue struct {
 
 func newQueue() *queue { return &queue{byKey: make(map[Key]int32)} }
 
-// waiting says whether there is a head.
+// waiting reports whether there is a head.
 func (q *queue) waiting() bool { return len(q.heap) > 0 }
 
-// oldestNs is the age of the head.
+// oldestNs returns when the oldest sample of the head was taken.
 func (q *queue) oldestNs() int64 { return q.items[q.heap[0]].parts[0].sampledNs }
 
-// add answers false when the key is new and there is no place for it.
+// add returns false when the key is new and the queue is full.
 func (q *queue) add(key Key, count uint64, sampledNs, windowNs int64) bool {
 	index, known := q.byKey[key]
 	if !known {
@@ -111,7 +111,7 @@ func (q *queue) add(key Key, count uint64, sampledNs, windowNs int64) bool {
 	return true
 }
 
-// place makes an item for key at the end of the heap.
+// place adds an item for key at the end of the heap.
 func (q *queue) place(key Key) int32 {
 	var index int32
 	if last := len(q.free) - 1; last >= 0 {
@@ -133,7 +133,7 @@ func (q *queue) take(limit uint64) {
 	q.fixHead()
 }
 
-// finishTaken forgets what was taken and returns how many samples it was.
+// finishTaken removes what was taken and returns how many samples it was.
 func (q *queue) finishTaken() uint64 {
 	count := q.taken.count()
 	q.taken.n = 0
@@ -141,7 +141,7 @@ func (q *queue) finishTaken() uint64 {
 	return count
 }
 
-// requeue returns what was taken to the heap, added up with what came meanwhile.
+// requeue puts what was taken back into the heap, added to what came meanwhile.
 func (q *queue) requeue(windowNs int64) {
 	index, known := q.byKey[q.taken.key]
 	if !known {
@@ -169,8 +169,8 @@ func (q *queue) expire(limitNs int64) uint64 {
 	return dropped
 }
 
-// fixHead puts the head in its place after it has lost its oldest part, or removes it when
-// that was its last.
+// fixHead restores the heap after the head has lost its oldest part, or removes the head when that was
+// its last.
 func (q *queue) fixHead() {
 	index := q.heap[0]
 	if q.items[index].n == 0 {

@@ -10,39 +10,39 @@ import (
 )
 
 var (
-	// ErrSocketGone is what Down tells: the connection ended from the receiver's side.
+	// ErrSocketGone is sent on Down: the receiver ended the connection.
 	ErrSocketGone = errors.New("the process's socket is gone")
-	// ErrClosed says that a sender was closed before.
+	// ErrClosed reports that a sender was closed before.
 	ErrClosed = errors.New("sender is closed")
 )
 
 const (
-	// maxFutileWakeups is how often we let ourselves be woken for room that is not there before we
-	// pause. Only a process that fills its own socket and empties it again can do that.
+	// maxFutileWakeups is how many wake-ups in a row may find no room before the sender pauses. Only
+	// a process that keeps filling and emptying its own socket causes them.
 	maxFutileWakeups = 64
 
-	// pauseTime is how long we do not try to send after that, or after the kernel had no memory:
-	// a quarter of the time between two polls of an agent.
+	// pauseTime is how long nothing is sent after that, or after the kernel had no memory: a quarter
+	// of the time between two polls of an agent.
 	pauseTime = 5 * time.Millisecond
 
-	// idleTime is how long an empty queue keeps its memory: a process that is sampled at all
-	// does not allocate again and again.
+	// idleTime is how long an empty queue keeps its memory, so that a process with samples in every
+	// drain does not allocate it each time.
 	idleTime = time.Second
 
 	never = math.MaxInt64
 )
 
-// Sender sends the samples of one process to its socket. What waits is added up by key, and the
-// key with the oldest sample goes first. A sample that could not be sent within the
-// samples-delay is dropped; samples of the same key that are younger are kept. For this the age
-// of what was added up is known to an eighth of the delay: samples are dropped up to that much
-// early, and none is given to the kernel late (what the kernel took late all the same, because we
-// had to wait for a CPU, is counted: see Timing). Each sample added is sent, dropped and counted
-// with a reason, or queued, at any time.
+// Sender sends the samples of one process to its socket. Queued samples are aggregated by key, and
+// the key with the oldest sample is sent first. A sample that could not be sent within the
+// samples-delay is dropped; younger samples of the same key are kept. The ages of aggregated samples
+// are known to an eighth of the delay: samples are dropped up to that much early, and none is handed
+// to the kernel late. (Those that the kernel took late all the same, because the sender had to wait
+// for a CPU, are counted: see Timing.) At any time, each sample that was added is either sent,
+// dropped and counted with a reason, or queued.
 //
-// A Sender holds a goroutine only while it hands messages to the kernel, none while it waits for
-// room, and next to no memory while nothing is queued. No method blocks, except where it says so:
-// the lock is not held over what the kernel does for a receiver. All are safe for concurrent use.
+// A Sender needs no goroutine while it waits for room, and next to no memory while nothing is queued.
+// Methods do not block unless they say so: the lock is not held during a system call. All are safe
+// for concurrent use.
 type Sender struct {
 	counters *Counters
 	poller   *Poller
@@ -53,32 +53,32 @@ type Sender struct {
 	mu           sync.Mutex
 	stats        Stats
 	queue        *queue        // nil while idle
-	idle         bool          // queue was not used for idleTime
+	idle         bool          // queue was not used since the timer last fired
 	delay        time.Duration // promised in the last registration; 0 before the first
 	socket       *Socket       // nil while there is none
-	registration []byte        // to be sent first on socket; nil when it was
+	registration []byte        // to be sent first on socket; nil once it was sent
 	closed       bool
 	drained      chan struct{} // closed when nothing is queued; nil when nobody waits
-	exited       chan struct{} // closed when the goroutine has ended; nil when nobody waits
+	exited       chan struct{} // closed when running becomes false; nil when nobody waits
 
 	timer         timer // nil before the first use
 	timerNs       int64 // when it fires, else never
 	pausedUntilNs int64 // 0 when not paused
 
-	parked        bool   // it waits for room on socket: no attempt before the poller tells of some
+	parked        bool   // waiting for room on socket: no attempt before the poller reports some
 	token         uint64 // of that wait, or the last one
-	woken         bool   // the poller has told, and no attempt was made since
-	futileWakeups int    // attempts in vain after it had told, since a message was last sent
+	woken         bool   // the poller has reported room, and no attempt was made since
+	futileWakeups int    // attempts without success after that, since a message was last sent
 
-	// The goroutine's own, under mu where others look.
-	running     bool
+	// Of the goroutine that sends; running is under mu.
+	running     bool    // a goroutine sends, or will
 	current     *Socket // what it sends to; not s.socket any more when that was replaced
 	registering bool    // it is sending the registration
 	message     [correlationBytes]byte
 }
 
-// NewSender makes the sender of one process, with nothing to send to yet. All senders of an agent
-// share its counters and its poller.
+// NewSender returns the sender of one process, not connected yet. All senders of an agent share its
+// counters and its poller.
 func NewSender(counters *Counters, poller *Poller) *Sender {
 	return newSender(counters, poller, systemClock{})
 }
@@ -94,14 +94,14 @@ func newSender(counters *Counters, poller *Poller, clock clock) *Sender {
 	}
 }
 
-// Add queues samples of one key; all count as taken at sampledAt, which should have a monotonic
-// reading as time.Now gives it. Before the first Connect nothing is promised and so nothing late;
-// without a connection samples wait for the next one as long as they are in time.
+// Add queues count samples of one key; all count as taken at sampledAt, which should have a monotonic
+// clock reading. Before the first Connect no delay has been promised, so nothing is late. Without a
+// connection samples wait for the next one until they are late.
 //
-// For what was counted over an interval sampledAt is the time of the first sample. Then nothing is
-// late unnoticed, but the younger ones may be dropped early, by as much as they are younger. None
-// of the receiver's room is lost by that; what is lost is part of a burst. Of 165 keys at once,
-// which the receiver can take within 300 ms, it gets 110 when the first samples are 100 ms old.
+// For samples counted over an interval, sampledAt is the time of the first. Then none is late
+// unnoticed, but younger ones may be dropped early, by as much as they are younger. That wastes no
+// room of the receiver; it loses part of a burst. Of 165 keys at once, which the receiver can take
+// within 300 ms, it gets 110 when the first samples are 100 ms old.
 func (s *Sender) Add(key Key, count uint64, sampledAt time.Time) {
 	if count == 0 {
 		return
@@ -137,13 +137,13 @@ func (s *Sender) Add(key Key, count uint64, sampledAt time.Time) {
 	}
 }
 
-// Connect makes socket the one to send to, beginning with the registration; it owns the socket
-// from the call on, also when it fails. What is still in time of what is queued follows. A socket
-// that was connected before is closed. The errors are those of AppendRegistration and ErrClosed.
+// Connect sends to socket from now on, first the registration, then those queued samples that are
+// not late. It takes ownership of the socket, also when it fails, and closes the one that was
+// connected before. The errors are those of AppendRegistration and ErrClosed.
 func (s *Sender) Connect(socket *Socket, r Registration) error {
 	registration, err := AppendRegistration(nil, r)
 	if err == nil && r.SamplesDelay == 0 {
-		err = fmt.Errorf("%w: nothing can be sent in no time", ErrSamplesDelay)
+		err = fmt.Errorf("%w: must not be zero", ErrSamplesDelay)
 	}
 	if err != nil {
 		socket.Close()
@@ -159,7 +159,7 @@ func (s *Sender) Connect(socket *Socket, r Registration) error {
 	return err
 }
 
-// replace returns the socket that is now the caller's to close, if any.
+// replace returns the socket that the caller must close, or nil.
 func (s *Sender) replace(socket *Socket, registration []byte, delay time.Duration) (*Socket, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,8 +178,8 @@ func (s *Sender) replace(socket *Socket, registration []byte, delay time.Duratio
 	return replaced, nil
 }
 
-// Disconnect closes the connection, if there is one. What is queued waits for the next one as
-// long as it is in time.
+// Disconnect closes the connection, if there is one. Queued samples wait for the next one until they
+// are late.
 func (s *Sender) Disconnect() {
 	s.mu.Lock()
 	socket := s.socket
@@ -190,13 +190,13 @@ func (s *Sender) Disconnect() {
 	}
 }
 
-// Down delivers an error, with ErrSocketGone in it, when the connection has ended: it is time to
-// Dial again. What is queued waits meanwhile. Nothing is told about a socket that the owner has
-// replaced or disconnected since.
+// Down delivers an error that wraps ErrSocketGone when the receiver has ended the connection: the
+// caller should Dial again. Queued samples wait meanwhile. Nothing is delivered about a socket that
+// was replaced or disconnected since.
 func (s *Sender) Down() <-chan error { return s.down }
 
-// Drain blocks until nothing is queued or ctx has ended. If nothing is added meanwhile, that is no
-// longer than the samples-delay, with or without a connection, once there was one.
+// Drain blocks until nothing is queued or ctx has ended. If nothing is added meanwhile, it takes no
+// longer than the samples-delay after the first Connect, connected or not.
 func (s *Sender) Drain(ctx context.Context) error {
 	s.mu.Lock()
 	if s.queued() == 0 {
@@ -216,8 +216,8 @@ func (s *Sender) Drain(ctx context.Context) error {
 	}
 }
 
-// Close ends the connection and drops what is queued, and what is added later. It waits for a
-// message that is just being handed to the kernel. Only the first call does anything.
+// Close ends the connection and drops queued samples, and those added later. It waits for a message
+// that is being handed to the kernel. Only the first call has an effect.
 func (s *Sender) Close() {
 	s.mu.Lock()
 	if s.closed {
@@ -253,7 +253,7 @@ func (s *Sender) Close() {
 	s.signalDrained()
 }
 
-// Stats is what the sender counted so far.
+// Stats returns what the sender has counted so far.
 func (s *Sender) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -262,11 +262,11 @@ func (s *Sender) Stats() Stats {
 	return stats
 }
 
-// From here on everything is called with s.mu held.
+// The methods below are called with s.mu held.
 
 func (s *Sender) nowNs() int64 { return int64(s.clock.Now().Sub(s.epoch)) }
 
-// limitNs is the age from which on samples are late.
+// limitNs returns the time such that samples taken then or before are late.
 func (s *Sender) limitNs(nowNs int64) int64 {
 	if s.delay == 0 {
 		return math.MinInt64
@@ -274,7 +274,7 @@ func (s *Sender) limitNs(nowNs int64) int64 {
 	return nowNs - int64(s.delay)
 }
 
-// deadlineNs is when the head of the queue becomes late.
+// deadlineNs returns when the head of the queue becomes late.
 func (s *Sender) deadlineNs() int64 {
 	if s.delay == 0 || s.queue == nil || !s.queue.waiting() {
 		return never
@@ -296,8 +296,8 @@ func (s *Sender) drop(reason DropReason, count uint64) {
 	s.counters.Dropped[reason].Add(count)
 }
 
-// expire drops what has become late. Before a connection comes or goes it must be called, so that
-// what became late with and without one is told apart.
+// expire drops what has become late. It must be called before a connection comes or goes, to
+// distinguish what became late with a connection from what became late without one.
 func (s *Sender) expire(nowNs int64) {
 	if s.queue == nil {
 		return
@@ -307,7 +307,7 @@ func (s *Sender) expire(nowNs int64) {
 		switch {
 		case s.socket == nil:
 			reason = DropSocketGone
-		case !s.parked && !s.woken && s.futileWakeups == 0: // nothing was in their way but ourselves
+		case !s.parked && !s.woken && s.futileWakeups == 0: // the delay was our own
 			s.stats.Lost += late
 			s.counters.timings.lost.Add(late)
 		}
@@ -323,7 +323,7 @@ func (s *Sender) signalDrained() {
 	}
 }
 
-// disconnect forgets the socket, which the caller closes after releasing s.mu.
+// disconnect removes the socket, which the caller closes after releasing s.mu.
 func (s *Sender) disconnect() {
 	s.expire(s.nowNs())
 	s.socket, s.registration = nil, nil
@@ -332,7 +332,7 @@ func (s *Sender) disconnect() {
 	s.clearDown()
 }
 
-// clearDown makes Down silent about a socket that nobody cares for any more.
+// clearDown removes an undelivered error about a socket that is not used any more.
 func (s *Sender) clearDown() {
 	select {
 	case <-s.down:
@@ -340,12 +340,12 @@ func (s *Sender) clearDown() {
 	}
 }
 
-// canSend says whether there is something to do for the goroutine.
+// canSend reports whether a message could be sent now.
 func (s *Sender) canSend() bool {
 	return s.socket != nil && !s.parked && s.pausedUntilNs == 0 && s.waiting()
 }
 
-// waiting says whether there is a message to be sent.
+// waiting reports whether there is a message to be sent.
 func (s *Sender) waiting() bool {
 	return s.registration != nil || s.queue != nil && s.queue.waiting()
 }
@@ -357,8 +357,8 @@ func (s *Sender) start() {
 	}
 }
 
-// unpark ends the wait for room, if there is one. When the socket stays open the kernel may still
-// tell of room, once; no sender is woken by that.
+// unpark ends the wait for room, if there is one. While the socket stays open epoll may still report
+// it once; that wakes no sender.
 func (s *Sender) unpark() {
 	if s.parked {
 		s.poller.remove(s.token)
@@ -366,7 +366,7 @@ func (s *Sender) unpark() {
 	}
 }
 
-// arm has onTimer called at atNs at the latest.
+// arm schedules onTimer for atNs at the latest.
 func (s *Sender) arm(atNs int64) {
 	if atNs >= s.timerNs {
 		return
@@ -380,7 +380,8 @@ func (s *Sender) arm(atNs int64) {
 	}
 }
 
-// schedule arms the timer for the next thing that happens by itself while nothing is being sent.
+// schedule arms the timer for the next event while nothing is being sent: the end of a pause, a
+// deadline, or idleTime.
 func (s *Sender) schedule(nowNs int64) {
 	switch {
 	case s.pausedUntilNs != 0:

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// This file is how a Sender sends, on the goroutine of the sendLoop or its own, and what starts that: the
-// poller and a timer.
+// This file is the sending half of a Sender, on the goroutine of the sendLoop or on one of its own,
+// and what starts it: the poller and a timer.
 
 // run sends until nothing is left to be sent, or nothing can be sent.
 func (s *Sender) run() {
@@ -33,9 +33,9 @@ func (s *Sender) send(limit int) (ended bool) {
 	return false
 }
 
-// next takes the message to be sent now, and the socket to send it to; nil when there is none: then
-// the goroutine must end. A message is made anew for each attempt: what is added while we wait for
-// room goes with it.
+// next returns the message to send now, and sets s.current to the socket to send it to; nil when there
+// is none, and then the caller must stop. A message is encoded again for each attempt, so that it
+// includes what was added while the sender waited for room.
 func (s *Sender) next() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,15 +59,16 @@ func (s *Sender) next() []byte {
 	return AppendCorrelation(s.message[:0], Correlation{Key: taken.key, Count: uint16(taken.count())})
 }
 
-// complete records what became of the message that next gave, and says what to do with the socket: full
-// has it armed, gone closed. Whatever was not sent is queued again, unless it can never be.
+// complete records the result of sending the message that next returned, and returns what to do with
+// the socket: arm it when full, close it when gone. What was not sent is queued again, unless the
+// kernel will never take it.
 func (s *Sender) complete(err error) sendResult {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v := classify(err)
 	switch {
 	case s.registering && v == refused:
-		v = gone // an agent that cannot be told of us is not served
+		v = gone // without a registration there are no correlations
 	case s.registering && v == sent:
 		s.registered()
 	case s.registering:
@@ -79,7 +80,7 @@ func (s *Sender) complete(err error) sendResult {
 	default:
 		s.queue.requeue(s.windowNs())
 	}
-	if s.socket != s.current { // whoever replaced it closes it; the new one is another matter
+	if s.socket != s.current { // it was replaced, and is closed by who did that
 		return again
 	}
 
@@ -93,14 +94,14 @@ func (s *Sender) complete(err error) sendResult {
 	case busy:
 		s.pause()
 	case gone:
-		s.disconnect() // and so there is room for news
+		s.disconnect() // makes room in s.down
 		s.counters.SocketsGone.Add(1)
 		s.down <- fmt.Errorf("%w: %w", ErrSocketGone, err)
 	}
 	return v
 }
 
-// delivered accounts for what the kernel has just taken, each part with its own age.
+// delivered counts the message that the kernel has taken, each part with its own age.
 func (s *Sender) delivered() {
 	nowNs := s.nowNs()
 	taken := &s.queue.taken
@@ -124,8 +125,8 @@ func (s *Sender) registered() {
 	}
 }
 
-// wait answers full when the sender is to wait for room, and busy when it was woken in vain too
-// often.
+// wait returns full when the sender must wait for room, and busy when it was woken too often without
+// finding any.
 func (s *Sender) wait(woken bool) sendResult {
 	s.counters.Waits.Add(1)
 	if woken {
@@ -139,7 +140,7 @@ func (s *Sender) wait(woken bool) sendResult {
 	return full
 }
 
-// await arms the socket, after wait. Room may be told of before it returns.
+// await arms the socket, after wait. The poller may report room before it returns.
 func (s *Sender) await() {
 	err := s.current.arm(s.poller.epoll, s.token)
 	if err == nil {
@@ -147,14 +148,14 @@ func (s *Sender) await() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.parked { // the kernel lacks memory, or lets us watch no more; else the socket was replaced
+	if s.parked { // out of memory or epoll watches; else the socket was replaced
 		s.unpark()
 		s.pause()
 	}
 }
 
-// wake is called by the poller when there may be room, or the receiver has gone. A wait that has
-// ended since is not confused with the next one.
+// wake is called by the poller when there may be room, or the receiver has gone. The token
+// distinguishes a wait that has ended since from the next one.
 func (s *Sender) wake(token uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +170,7 @@ func (s *Sender) pause() {
 	s.pausedUntilNs = s.nowNs() + int64(pauseTime)
 }
 
-// onTimer does what time brings about: samples become late, a pause ends, memory is given back.
+// onTimer drops late samples, ends a pause, and frees the memory of an idle queue.
 func (s *Sender) onTimer() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +184,7 @@ func (s *Sender) onTimer() {
 	}
 	s.expire(nowNs)
 	if !s.waiting() {
-		s.unpark() // what comes next finds out anew how the receiver is
+		s.unpark() // the next message tries again
 	}
 	s.start()
 	if s.running {
@@ -198,7 +199,7 @@ func (s *Sender) onTimer() {
 	s.schedule(nowNs)
 }
 
-// clock is what deadlines are measured by.
+// clock is time.Now and time.AfterFunc, or a test's.
 type clock interface {
 	Now() time.Time
 	AfterFunc(d time.Duration, f func()) timer

@@ -8,23 +8,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Socket is a connection to one process's socket, made by Dial and closed by the Sender that
-// it is given to. Every process needs its own: the kernel charges unread datagrams to the
-// sending socket, so that a shared one would let a few stalled receivers silence all others.
+// Socket is a connection to one process's socket, made by Dial and closed by the Sender that it is
+// passed to. Every process needs its own: the kernel charges unread datagrams to the sending socket,
+// so that with a shared one a few stalled receivers would silence all others.
 type Socket struct {
 	identity SocketID
 	control  []byte // see Credentials.control
 
-	mu      sync.Mutex // held over what is done with fd, so that its number is nobody else's meanwhile
+	mu      sync.Mutex // held while fd is used, so that its number is not reused meanwhile
 	fd      int        // -1 when closed
-	watched bool       // the epoll instance of a Poller knows it, armed or not
+	watched bool       // added to the epoll instance of a Poller, armed or not
 }
 
-// Identity is that of the socket file at the time of Dial.
+// Identity returns that of the socket file at the time of Dial.
 func (s *Socket) Identity() SocketID { return s.identity }
 
-// Close ends the connection, and waits for a message that is just being handed to the kernel. A
-// Sender closes the socket that it was given.
+// Close ends the connection after waiting for a message that is being handed to the kernel. A Sender
+// closes the socket that was passed to it.
 func (s *Socket) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -33,10 +33,10 @@ func (s *Socket) Close() error {
 	}
 	fd := s.fd
 	s.fd = -1
-	return unix.Close(fd) // epoll forgets it with that
+	return unix.Close(fd) // which removes it from epoll
 }
 
-// send hands one datagram to the kernel and never waits for room.
+// send hands one datagram to the kernel, without waiting for room.
 func (s *Socket) send(message []byte) error {
 	const flags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
 	s.mu.Lock()
@@ -44,20 +44,20 @@ func (s *Socket) send(message []byte) error {
 	if s.fd < 0 {
 		return os.ErrClosed
 	}
-	if s.control == nil {
-		// Raw, because it cannot block: an ordinary system call wakes the runtime's monitor thread.
-		_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s.fd), uintptr(unsafe.Pointer(unsafe.SliceData(message))),
-			uintptr(len(message)), flags, 0, 0)
-		if errno != 0 {
-			return errno
-		}
-		return nil
+	part := unix.Iovec{Base: unsafe.SliceData(message)}
+	part.SetLen(len(message))
+	header := unix.Msghdr{Iov: &part, Control: unsafe.SliceData(s.control)}
+	header.SetIovlen(1)
+	header.SetControllen(len(s.control))
+	// Raw, because it cannot block: an ordinary system call wakes the runtime's monitor thread.
+	_, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&header)), flags)
+	if errno != 0 {
+		return errno
 	}
-	_, err := unix.SendmsgN(s.fd, message, s.control, nil, flags)
-	return err
+	return nil
 }
 
-// arm has epoll tell once of room, at once if there is some. All calls are for the same epoll.
+// arm asks epoll for one event when there is room, which may be now. All calls are for the same epoll.
 func (s *Socket) arm(epoll int, token uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,22 +75,22 @@ func (s *Socket) arm(epoll int, token uint64) error {
 	return nil
 }
 
-// sendResult is what became of a message that was given to the kernel. Only a message that was
-// sent is in the receiver's queue: with every other sendResult the kernel kept nothing of it.
+// sendResult is the result of handing a message to the kernel. With every result but sent, the kernel
+// kept nothing of it.
 type sendResult uint8
 
 const (
 	sent    sendResult = iota
-	full               // the receiver's queue is: there will be room
+	full               // the receiver's queue is full: there will be room
 	again              // interrupted by a signal
 	busy               // the kernel lacks memory at the moment
 	refused            // this message cannot be sent, another may
-	gone               // the connection is of no use any more
+	gone               // the connection is unusable
 )
 
-// classify reads the error of sendmsg on a connected Unix datagram socket. What is not known to
-// be about the message or the moment is about the connection: the owner then looks again at the
-// process, which helps or tells more.
+// classify interprets the error of sendmsg on a connected Unix datagram socket. An error that is not
+// known to be about the message, or temporary, is about the connection: the owner then probes the
+// process again, which solves or explains it.
 func classify(err error) sendResult {
 	switch err {
 	case nil:

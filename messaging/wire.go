@@ -49,39 +49,40 @@ const (
 )
 
 var (
-	// ErrHostID says that a host id is longer than MaxHostIDBytes or is no UTF-8.
+	// ErrHostID reports that a host id is longer than MaxHostIDBytes or not UTF-8.
 	ErrHostID = errors.New("unusable host id")
-	// ErrSamplesDelay says that a delay does not fit the message's unsigned 32-bit milliseconds.
+	// ErrSamplesDelay reports a delay that does not fit the message's unsigned 32-bit milliseconds, or
+	// is zero.
 	ErrSamplesDelay = errors.New("unusable samples delay")
-	// ErrMessage says that bytes are no message of the protocol.
+	// ErrMessage reports bytes that are not a message of the protocol.
 	ErrMessage = errors.New("malformed message")
 )
 
-// Registration tells a process's agent that we send to it from now on. Repeating it is safe.
+// Registration announces to an APM agent that correlations follow. Repeating it is safe.
 type Registration struct {
 	// SamplesDelay is the promised upper bound of the time from a sample to its message: the
-	// agent holds finished transactions back that long. The wire has milliseconds, and a
-	// fraction is rounded up.
+	// agent holds finished transactions back for that long. On the wire it is rounded up to
+	// milliseconds.
 	SamplesDelay time.Duration
 	HostID       string // may be empty
 }
 
-// Key is what samples are added up by.
+// Key is what samples are aggregated by.
 type Key struct {
 	TraceID       [16]byte
 	TransactionID [8]byte
 	StackTraceID  [16]byte
 }
 
-// Correlation says how often a stack was sampled in a transaction since the last message with
-// the same key.
+// Correlation is how often a stack was sampled in a transaction since the last message with the same
+// key.
 type Correlation struct {
 	Key
 	Count uint16
 }
 
 // AppendRegistration appends the message to b. Its errors are ErrHostID and ErrSamplesDelay;
-// then b comes back as it was.
+// then b is returned unchanged.
 func AppendRegistration(b []byte, r Registration) ([]byte, error) {
 	if len(r.HostID) > MaxHostIDBytes {
 		return b, fmt.Errorf("%w: %d bytes, agents take at most %d", ErrHostID, len(r.HostID), MaxHostIDBytes)
@@ -102,8 +103,8 @@ func AppendRegistration(b []byte, r Registration) ([]byte, error) {
 	return append(b, r.HostID...), nil
 }
 
-// AppendCorrelation appends the message to b. A count over MaxCount is the caller's to split:
-// the receiver would take it for a negative number.
+// AppendCorrelation appends the message to b. The caller must split a count over MaxCount, which the
+// receiver would read as a negative number.
 func AppendCorrelation(b []byte, c Correlation) []byte {
 	b = appendHeader(b, typeCorrelation)
 	b = append(b, c.TraceID[:]...)
@@ -123,9 +124,8 @@ type Message interface{ message() }
 func (Registration) message() {}
 func (Correlation) message()  {}
 
-// Decode is the receiver's side: one datagram is one message. A minor version above ours may
-// have appended fields, which are ignored; the version that we know has exactly the fields that
-// we know. The error is ErrMessage.
+// Decode decodes a datagram, as a receiver does. A higher minor version may append fields, which are
+// ignored; a message of our own version has exactly the fields above. The error is ErrMessage.
 func Decode(b []byte) (Message, error) {
 	if len(b) < headerBytes {
 		return nil, fmt.Errorf("%w: %d bytes are no header", ErrMessage, len(b))

@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// flushTimeout is how long Flush waits for an agent whose queue is full. An agent reads at
-	// once, so this one has trouble; a sampler should not get into it as well.
+	// flushTimeout is how long Flush waits for an agent whose queue is full. An agent normally reads
+	// at once; if this one does not, it must not hold up the sampler.
 	flushTimeout = time.Second
 
-	// sendBufferBytes lets full datagrams wait however low the system's default is.
+	// sendBufferBytes is room for full datagrams, whatever the system's default is.
 	sendBufferBytes = 3 * maxDatagramBytes
 )
 
-// Client feeds samples to an agent. It is used by one goroutine at a time, and outlives the
-// agent: once that is back, so is the connection.
+// Client feeds samples to an agent. It is for one goroutine at a time. When the agent restarts, the
+// client connects again.
 type Client struct {
 	path     string
 	timeout  time.Duration
@@ -55,9 +55,9 @@ func (c *Client) hangUp() error {
 	return conn.Close()
 }
 
-// Add takes a record for the next datagram, and is Flush when that is full. Records without
-// context should not wait: the agent looks at what their threads do when it gets them. A record
-// without a time gets the present one, so that what waits on the way shows its age.
+// Add adds a record to the next datagram, and calls Flush when that is full. Records without context
+// should be flushed at once: the agent reads the context of their threads when it receives them. A
+// record without a time gets the present one, so that the agent knows its age.
 func (c *Client) Add(r Record) error {
 	if r.Count == 0 {
 		return fmt.Errorf("%w: no samples", ErrCount)
@@ -72,9 +72,9 @@ func (c *Client) Add(r Record) error {
 	return c.Flush()
 }
 
-// Flush sends what was added. It waits up to a second while the agent's queue is full. After
-// an error what was added is lost, for the sampler to count: sent later, to the agent's
-// successor, it would be taken for new. The next Flush tries to connect again.
+// Flush sends the records that were added. It waits up to a second while the agent's queue is full.
+// After an error these records are lost, which the caller should count: the next agent would take
+// them for new. The next Flush tries to connect again.
 func (c *Client) Flush() error {
 	if len(c.records) == 0 {
 		return nil
@@ -109,7 +109,7 @@ func (c *Client) Close() error {
 func monotonicNs() uint64 {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		return 0 // now, to whom it is sent
+		return 0 // the agent's time of receipt
 	}
 	return uint64(now.Nano())
 }

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// RefusalReason says why a datagram was refused.
+// RefusalReason is why a datagram was refused.
 type RefusalReason uint8
 
 const (
@@ -15,7 +15,7 @@ const (
 	RefusedCount
 	RefusedFlags
 	RefusedReserved
-	NumRefusalReasons // how many there are
+	NumRefusalReasons // the number of reasons
 )
 
 var refusalReasons = [NumRefusalReasons]struct {
@@ -29,7 +29,7 @@ var refusalReasons = [NumRefusalReasons]struct {
 	RefusedReserved: {"reserved", ErrReserved},
 }
 
-// String is the reason's label in logs and metrics.
+// String returns the reason's label in logs and metrics.
 func (r RefusalReason) String() string {
 	if r >= NumRefusalReasons {
 		return "reason " + strconv.Itoa(int(r))
@@ -37,7 +37,7 @@ func (r RefusalReason) String() string {
 	return refusalReasons[r].name
 }
 
-// refusalReason names an error of Decode.
+// refusalReason returns the reason for an error of Decode.
 func refusalReason(err error) RefusalReason {
 	for r := range NumRefusalReasons {
 		if errors.Is(err, refusalReasons[r].err) {
@@ -47,7 +47,7 @@ func refusalReason(err error) RefusalReason {
 	return RefusedMagic // Decode has no other errors
 }
 
-// Counters is what came in at a feed socket. All fields only grow and may be read at any time.
+// Counters count what was received on a feed socket. All fields only grow and may be read at any time.
 // Every datagram was either handled or refused.
 type Counters struct {
 	Datagrams atomic.Uint64 // handled

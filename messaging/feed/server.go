@@ -20,8 +20,8 @@ type Server struct {
 	file     *sockfile.File
 }
 
-// Listen binds the feed socket at path as sockfile.Bind does, which the errors come from: for root alone,
-// since who feeds decides what is told to every process. The caller must Close, which removes the
+// Listen binds the feed socket at path as sockfile.Bind does, and has its errors. It is for root alone,
+// since a feed determines what is sent to every process. The caller must Close, which removes the
 // socket.
 func Listen(path string, counters *Counters) (*Server, error) {
 	s := &Server{counters: counters}
@@ -42,16 +42,16 @@ func Listen(path string, counters *Counters) (*Server, error) {
 	return s, nil
 }
 
-// Serve hands the records of one datagram after the other to handle, in slices that are valid
-// during the call; meanwhile samplers wait. When ctx ends it takes no more datagrams, handles
-// those that it took, and returns nil. It is called once.
+// Serve calls handle with the records of each datagram. The slice is valid during the call; meanwhile
+// samplers wait. When ctx ends, Serve accepts no more datagrams, handles those that it has accepted,
+// and returns nil. It is called once.
 func (s *Server) Serve(ctx context.Context, handle func([]Record)) error {
 	stop := context.AfterFunc(ctx, func() {
 		s.conn.CloseRead()                      // samplers get EPIPE from here on
 		s.conn.SetReadDeadline(time.Unix(1, 0)) // shutting a datagram socket down wakes nobody
 	})
 	defer stop()
-	buf := make([]byte, maxDatagramBytes+1) // one more byte tells a datagram that is too long
+	buf := make([]byte, maxDatagramBytes+1) // one byte more detects a datagram that is too long
 	var records []Record
 	for {
 		n, err := s.conn.Read(buf)
@@ -75,7 +75,7 @@ func (s *Server) Serve(ctx context.Context, handle func([]Record)) error {
 	}
 }
 
-// readQueued reads a datagram that has come already; EAGAIN when there is none.
+// readQueued reads a datagram that has already arrived; EAGAIN when there is none.
 func (s *Server) readQueued(buf []byte) (n int, err error) {
 	raw, err := s.conn.SyscallConn()
 	if err != nil {
@@ -85,8 +85,7 @@ func (s *Server) readQueued(buf []byte) (n int, err error) {
 	return n, errors.Join(controlErr, err)
 }
 
-// Close ends Serve and removes the socket's file, unless there is another one by now. It may be
-// called again.
+// Close ends Serve and removes the socket's file, unless it was replaced. It may be called again.
 func (s *Server) Close() error {
 	s.file.Remove() // before the socket is closed
 	if err := s.conn.Close(); err != nil && !errors.Is(err, net.ErrClosed) {

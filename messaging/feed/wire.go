@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// A datagram is a header and records, native-endian and packed; see "Outside samplers" in the
-// project's design. Header:
+// A datagram is a header and records, native-endian and packed; see docs/feeding.md. Header:
 //
 //	offset size field     type
 //	     0    4 magic     "CFD1"
@@ -43,8 +42,8 @@ const (
 	maxDatagramBytes = headerBytes + MaxRecords*recordBytes
 )
 
-// What is wrong with a datagram. A datagram that has any fault is refused as a whole: who sends
-// one does not speak this format.
+// Errors about a datagram. A datagram with any of them is refused as a whole: its sender does not use
+// this format.
 var (
 	ErrMagic    = errors.New("not a feed datagram")
 	ErrLength   = errors.New("the length does not match the number of records")
@@ -53,26 +52,26 @@ var (
 	ErrReserved = errors.New("reserved fields are not zero")
 )
 
-// Record says that a stack was sampled in a thread, Count times.
+// Record is a stack that was sampled in a thread, Count times.
 type Record struct {
 	PID, TID     uint32 // as the agent's pid namespace has them
 	TimeNs       uint64 // CLOCK_MONOTONIC when it was sampled; 0 means now
 	StackTraceID [16]byte
 	Count        uint16 // at least 1
 
-	// HasContext says that the sampler knows the thread's trace. Else the agent looks for itself
-	// as soon as it gets the record, so it should get it at once.
+	// HasContext reports whether the ids below are those of the thread's trace. Otherwise the agent
+	// reads them from the thread when it receives the record, which should therefore be at once.
 	HasContext    bool
 	TraceID       [16]byte
 	TransactionID [8]byte
 }
 
-// maxAge is the age that everything older is given. It is far too old for any use, and no number
-// that a sampler makes up overflows.
+// maxAge is the age of all older samples. They are far too old for any use, and no time that a
+// sampler sends can overflow.
 const maxAge = time.Hour
 
-// SampledAt is when the sample was taken, on the clock of now, which was nowNs on
-// CLOCK_MONOTONIC. What lies in the future is from now.
+// SampledAt returns when the sample was taken, on the clock of now, which was nowNs on
+// CLOCK_MONOTONIC. A time in the future becomes now.
 func (r *Record) SampledAt(now time.Time, nowNs uint64) time.Time {
 	if r.TimeNs == 0 || r.TimeNs >= nowNs {
 		return now
@@ -81,7 +80,7 @@ func (r *Record) SampledAt(now time.Time, nowNs uint64) time.Time {
 }
 
 // AppendDatagram appends a datagram with 1 to MaxRecords records to b. The error is ErrCount;
-// then b comes back as it was.
+// then b is returned unchanged.
 func AppendDatagram(b []byte, records []Record) ([]byte, error) {
 	if len(records) == 0 || len(records) > MaxRecords {
 		return b, fmt.Errorf("%w: %d records", ErrCount, len(records))
@@ -119,7 +118,7 @@ func appendRecord(b []byte, r *Record) []byte {
 }
 
 // Decode appends the records of a datagram to records. On an error, one of the five above,
-// records comes back as it was. It allocates only what records lacks of room.
+// records is returned unchanged. It allocates only if records has no room.
 func Decode(b []byte, records []Record) ([]Record, error) {
 	if len(b) < headerBytes || string(b[:len(magic)]) != magic {
 		return records, ErrMagic
