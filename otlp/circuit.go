@@ -4,36 +4,39 @@ import "time"
 
 const (
 	minBackoff = time.Second      // the first wait
-	maxBackoff = 30 * time.Second // doubling ends here: a recovery is noticed within half a minute
+	maxBackoff = 30 * time.Second // limit of the doubling: a recovery is noticed within half a minute
 
-	// throttleJitter is how much longer than asked a throttled client waits at most, as a part of the
-	// delay, so that clients that were told the same do not all come back at once.
+	// minThrottle is the shortest wait that a receiver can ask for, lest a RetryInfo of nothing makes
+	// a request of every round trip.
+	minThrottle = 100 * time.Millisecond
+	// throttleJitter is by how much a throttled client waits longer than asked at most, as a fraction
+	// of the delay, so that clients that were throttled together do not return together.
 	throttleJitter = 0.2
 )
 
-// circuitState is what a destination's gate allows.
+// circuitState is what a circuit allows.
 type circuitState uint8
 
 const (
 	circuitOpen    circuitState = iota // as many requests as allowed
 	circuitWaiting                     // none until a time
-	circuitProbing                     // one, and it is out
+	circuitProbing                     // one, which is in flight
 )
 
-// gate decides when a request to a destination may start. It knows no clock: every method is told the
-// time. A retryable error closes it for a wait, then one request goes out as a probe; its success opens
-// the gate, with one request at a time first.
+// circuit decides when a request to a destination may start. A retryable error starts a wait, after
+// which one request goes out as a probe; its success lets requests through again, at first one at a
+// time. It has no clock: methods are passed the time.
 type circuit struct {
 	concurrency int
 	random      func() float64 // in [0,1)
 
 	state circuitState
 
-	// round grows each time the gate closes. A request that began in an earlier round says nothing new
-	// when it ends: neither does its failure close the gate again, nor does its success open it.
+	// round is incremented by each wait. A request of an earlier round has no news when it ends:
+	// its failure does not start a wait, and its success does not end one.
 	round    int
 	inFlight int // requests of all rounds
-	current  int // of this one
+	current  int // requests of this round
 
 	allowed int // requests of this round at a time
 	climbed int // successes since allowed was raised
@@ -43,7 +46,7 @@ type circuit struct {
 	throttled time.Time     // the latest end that the receiver asked for
 }
 
-// ticket is the right to one attempt; it goes back to the gate with what became of it.
+// attempt is the permission to send one request; it is returned to the circuit with the result.
 type attempt struct {
 	round int
 	probe bool
@@ -53,120 +56,124 @@ func newCircuit(concurrency int, random func() float64) circuit {
 	return circuit{concurrency: concurrency, random: random, allowed: concurrency, interval: minBackoff}
 }
 
-// ready says if a request may start now. If not, it may after wait; 0 means when a request in flight ends.
-func (g *circuit) ready(now time.Time) (ok bool, wait time.Duration) {
-	switch g.state {
+// ready reports whether a request may start now.
+func (c *circuit) ready(now time.Time) bool {
+	switch c.state {
 	case circuitOpen:
-		return g.current < g.allowed && g.inFlight < g.concurrency, 0
+		return c.current < c.allowed && c.inFlight < c.concurrency
 	case circuitWaiting:
-		wait = g.end().Sub(now)
-		return wait <= 0, max(wait, 0)
+		return !now.Before(c.end())
 	default:
-		return false, 0
+		return false
 	}
 }
 
-// end is when the wait ends.
-func (g *circuit) end() time.Time {
-	if g.throttled.After(g.until) {
-		return g.throttled
+// end returns the end of the wait.
+func (c *circuit) end() time.Time {
+	if c.throttled.After(c.until) {
+		return c.throttled
 	}
-	return g.until
+	return c.until
 }
 
-// begin takes the right to one attempt. The gate must be ready.
-func (g *circuit) begin() attempt {
-	t := attempt{round: g.round, probe: g.state == circuitWaiting}
-	if t.probe {
-		g.state = circuitProbing
+// begin starts an attempt. The circuit must be ready.
+func (c *circuit) begin() attempt {
+	a := attempt{round: c.round, probe: c.state == circuitWaiting}
+	if a.probe {
+		c.state = circuitProbing
 	}
-	g.inFlight++
-	g.current++
-	return t
+	c.inFlight++
+	c.current++
+	return a
 }
 
-// succeeded: the receiver took the request.
-func (g *circuit) succeeded(t attempt, now time.Time) {
-	if !g.leave(t) {
+// succeeded ends an attempt whose request the receiver accepted.
+func (c *circuit) succeeded(a attempt, now time.Time) {
+	if !c.leave(a) {
 		return
 	}
-	g.interval = minBackoff
-	if t.probe {
-		g.reopen(now)
+	c.interval = minBackoff
+	if a.probe {
+		c.reopen(now)
 		return
 	}
-	// Once as many succeeded as are allowed, twice as many are.
-	if g.climbed++; g.climbed >= g.allowed {
-		g.allowed, g.climbed = min(2*g.allowed, g.concurrency), 0
+	// When as many as are allowed have succeeded, allow twice as many.
+	if c.climbed++; c.climbed >= c.allowed {
+		c.allowed, c.climbed = min(2*c.allowed, c.concurrency), 0
 	}
 }
 
-// refused: the receiver answered and does not want this request. It is there, so a probe opens the gate;
-// that it takes anything was not seen, so backoff and concurrency stay as they are.
-func (g *circuit) refused(t attempt, now time.Time) {
-	if g.leave(t) && t.probe {
-		g.reopen(now)
+// refused ends an attempt whose request the receiver answered and does not want. The receiver is
+// there, so a probe ends the wait; it has not accepted anything, so backoff and concurrency stay as
+// they are.
+func (c *circuit) refused(a attempt, now time.Time) {
+	if c.leave(a) && a.probe {
+		c.reopen(now)
 	}
 }
 
-// cancelled: the attempt was given up by ourselves.
-func (g *circuit) cancelled(t attempt) { g.leave(t) }
+// cancelled ends an attempt that we gave up ourselves.
+func (c *circuit) cancelled(a attempt) { c.leave(a) }
 
-// failed: the request is to be sent again, after delay if the receiver said so (0: it did not). The result
-// is by how much that made the wait longer.
-func (g *circuit) failed(t attempt, now time.Time, delay time.Duration) (longer time.Duration) {
-	news := g.leave(t)
+// failed ends an attempt whose request is to be sent again, after delay if the receiver asked for one
+// (0: it did not). What the receiver asks for replaces the backoff. failed returns by how much the
+// receiver has extended the wait.
+func (c *circuit) failed(a attempt, now time.Time, delay time.Duration) (longer time.Duration) {
+	current := c.leave(a)
 	if delay > 0 {
-		end := now.Add(delay + time.Duration(throttleJitter*g.random()*float64(delay)))
-		if end.After(g.throttled) {
+		delay = max(delay, minThrottle)
+		end := now.Add(delay + time.Duration(throttleJitter*c.random()*float64(delay)))
+		if end.After(c.throttled) {
 			longer = end.Sub(now)
-			if g.throttled.After(now) {
-				longer = end.Sub(g.throttled)
+			if c.throttled.After(now) {
+				longer = end.Sub(c.throttled)
 			}
-			g.throttled = end
+			c.throttled = end
 		}
 	}
 	switch {
-	case news:
-		half := g.interval / 2
-		g.close(now.Add(half + time.Duration(g.random()*float64(half))))
-		g.interval = min(2*g.interval, maxBackoff)
-	case g.state == circuitOpen && g.throttled.After(now):
-		// An old request, but the receiver asks for time now.
-		g.close(now)
+	case delay > 0 && (current || c.state == circuitOpen):
+		c.wait(now)
+	case delay > 0 && c.state == circuitWaiting:
+		c.until = now
+	case current:
+		half := c.interval / 2
+		c.wait(now.Add(half + time.Duration(c.random()*float64(half))))
+		c.interval = min(2*c.interval, maxBackoff)
 	}
 	return longer
 }
 
-// interrupt ends a backoff. It does not end a wait that the receiver asked for; then it says false.
-func (g *circuit) interrupt(now time.Time) bool {
-	if g.throttled.After(now) {
+// interrupt ends a backoff. It returns false, and does nothing, if the receiver asked for the wait.
+func (c *circuit) interrupt(now time.Time) bool {
+	if c.throttled.After(now) {
 		return false
 	}
-	g.until = now
+	c.until = now
 	return true
 }
 
-// leave takes a request out of flight and says if it belongs to this round.
-func (g *circuit) leave(t attempt) bool {
-	g.inFlight--
-	if t.round != g.round {
+// leave ends an attempt and reports whether it belongs to this round.
+func (c *circuit) leave(a attempt) bool {
+	c.inFlight--
+	if a.round != c.round {
 		return false
 	}
-	g.current--
+	c.current--
 	return true
 }
 
-func (g *circuit) close(until time.Time) {
-	g.state, g.until = circuitWaiting, until
-	g.round++
-	g.current = 0
+// wait lets no request through until a time, or until the receiver's time if that is later.
+func (c *circuit) wait(until time.Time) {
+	c.state, c.until = circuitWaiting, until
+	c.round++
+	c.current = 0
 }
 
-// reopen lets one request at a time through, unless an older request was told to wait meanwhile.
-func (g *circuit) reopen(now time.Time) {
-	g.state, g.allowed, g.climbed = circuitOpen, 1, 0
-	if g.throttled.After(now) {
-		g.close(now)
+// reopen lets one request at a time through, unless an older request was throttled meanwhile.
+func (c *circuit) reopen(now time.Time) {
+	c.state, c.allowed, c.climbed = circuitOpen, 1, 0
+	if c.throttled.After(now) {
+		c.wait(now)
 	}
 }

@@ -9,12 +9,13 @@ const (
 	verdictDone      verdict = iota // delivered
 	verdictRetry                    // send it again
 	verdictDrop                     // never send it again
-	verdictExhausted                // send it again if the receiver said when
+	verdictExhausted                // send it again if there is a RetryInfo
 )
 
 const numCodes = int(codes.Unauthenticated) + 1
 
-// statusCodes is what each code means to an OTLP client (OTLP 1.11.0, "Failures"), and its name there.
+// statusCodes has each code's name in the specification and what it means to a client (OTLP 1.11.0,
+// "Failures").
 var statusCodes = [numCodes]struct {
 	name    string
 	verdict verdict
@@ -38,7 +39,7 @@ var statusCodes = [numCodes]struct {
 	codes.Unauthenticated:    {"UNAUTHENTICATED", verdictDrop},
 }
 
-// known is the code, or UNKNOWN for a number that is none.
+// known returns the code, or UNKNOWN for a number that is none.
 func known(c codes.Code) codes.Code {
 	if int(c) < numCodes {
 		return c
@@ -46,15 +47,15 @@ func known(c codes.Code) codes.Code {
 	return codes.Unknown
 }
 
-// judge is what becomes of a batch that got this answer.
-func judge(a *answer, retryExhausted bool) verdict {
-	v := statusCodes[a.code].verdict
+// judge returns what to do with a batch after an attempt.
+func judge(r *result, retryExhausted bool) verdict {
+	v := statusCodes[r.code].verdict
 	switch {
-	case a.final && v != verdictDone:
+	case r.final && v != verdictDone:
 		return verdictDrop
 	case v != verdictExhausted:
 		return v
-	case a.retryInfo || retryExhausted:
+	case r.retryInfo || retryExhausted:
 		return verdictRetry
 	default:
 		return verdictDrop

@@ -7,26 +7,26 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 )
 
-// The metrics are the same ones whatever happened, in the order and with the labels of Families.
-func TestReadings(t *testing.T) {
+// The metrics are the same ones whatever happened, and valid for a registry.
+func TestCollect(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		r := newReceiver(t, reply{delay: 30 * time.Millisecond})
 		d := r.destination("a")
 		d.Signals = []Signal{Metrics, Profiles}
 		l := lab1(t, d)
-		names := func() []string {
-			var all []string
-			families := Families()
-			l.Each(func(r Reading) {
-				i := slices.IndexFunc(families, func(f Family) bool { return f.Name == r.Family.Name })
-				if i < 0 || len(r.Labels) != len(families[i].Labels) {
-					t.Errorf("reading of %+v with labels %q", r.Family, r.Labels)
-				}
-				all = append(all, r.Family.Name+fmt.Sprint(r.Labels))
-			})
+		registry := prometheus.NewPedanticRegistry()
+		registry.MustRegister(l.Exporter)
+		names := func() (all []string) {
+			for _, r := range readings(t, l.Exporter) {
+				all = append(all, fmt.Sprint(r.name, r.signal, r.label))
+			}
+			if _, err := registry.Gather(); err != nil {
+				t.Error(err)
+			}
 			return all
 		}
 		before := names()
@@ -41,34 +41,39 @@ func TestReadings(t *testing.T) {
 			t.Error("a metric comes twice")
 		}
 
-		l.Each(func(r Reading) {
-			if r.Family.Kind != Distribution || r.Labels[1] != "metrics" {
-				return
+		for _, r := range readings(t, l.Exporter) {
+			if r.histogram == nil || r.signal != "metrics" {
+				continue
 			}
-			// 30 ms: at most 0.05. 1 and 5000 bytes: at most 256 and 16384.
+			// 30 ms: at most 0.05. 1 and 5000 bytes: at most 256 and 16384. Buckets include those below.
 			want := map[string]string{
-				"request_seconds": "[0 0 0 0 0 2 0 0 0 0 0 0 0] 0.06", "request_bytes": "[1 0 0 1 0 0 0 0 0 0 0 0 0] 5001",
-			}[r.Family.Name]
-			if got := fmt.Sprint(r.Counts, r.Sum); got != want || len(r.Bounds)+1 != len(r.Counts) {
-				t.Errorf("%s: %s, want %s", r.Family.Name, got, want)
+				"request_seconds": "[0 0 0 0 0 2 2 2 2 2 2 2] 2 0.06",
+				"request_bytes":   "[1 1 1 2 2 2 2 2 2 2 2 2] 2 5001",
+			}[r.name]
+			var counts []uint64
+			for _, bucket := range r.histogram.Bucket {
+				counts = append(counts, bucket.GetCumulativeCount())
 			}
-		})
+			if got := fmt.Sprint(counts, r.histogram.GetSampleCount(), r.histogram.GetSampleSum()); got != want {
+				t.Errorf("%s: %s, want %s", r.name, got, want)
+			}
+		}
 	})
 }
 
 // One of the states is 1, for each signal.
-func TestStateReadings(t *testing.T) {
+func TestStateMetric(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		r := newReceiver(t, reply{code: codes.Unimplemented})
 		l := lab1(t, r.destination("a"))
 		want := func(want string) {
 			t.Helper()
 			var got []string
-			l.Each(func(r Reading) {
-				if r.Family.Name == "state" && r.Value == 1 {
-					got = append(got, r.Labels[2])
+			for _, r := range readings(t, l.Exporter) {
+				if r.name == "state" && r.value == 1 {
+					got = append(got, r.label)
 				}
-			})
+			}
 			if strings.Join(got, " ") != want {
 				t.Errorf("states of traces, metrics, profiles: %v, want %s", got, want)
 			}
@@ -106,14 +111,15 @@ func TestOldest(t *testing.T) {
 		l.after(3 * time.Second)
 		l.send(Metrics, "x", 1)
 		l.after(4 * time.Second)
-		l.Each(func(r Reading) {
-			if r.Family.Name == "queue_limit_bytes" && r.Value != float64(d.QueueBytes) {
-				t.Errorf("the queue is limited to %v bytes, want %d", r.Value, d.QueueBytes)
+		for _, r := range readings(t, l.Exporter) {
+			if r.name == "queue_limit_bytes" && r.value != float64(d.QueueBytes) {
+				t.Errorf("the queue is limited to %v bytes, want %d", r.value, d.QueueBytes)
 			}
-			if want := map[string]float64{"traces": 7, "metrics": 4}[r.Labels[1]]; r.Family.Name == "queue_oldest_seconds" && r.Value != want {
-				t.Errorf("%s: %v, want %v", r.Labels[1], r.Value, want)
+			want := map[string]float64{"traces": 7, "metrics": 4}[r.signal]
+			if r.name == "queue_oldest_seconds" && r.value != want {
+				t.Errorf("%s: %v, want %v", r.signal, r.value, want)
 			}
-		})
+		}
 		if s := l.Status()[0]; s.Oldest != 7*time.Second {
 			t.Errorf("oldest %v", s.Oldest)
 		}

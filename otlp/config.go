@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// Compression is how requests are compressed.
+// Compression is the compression of requests.
 type Compression string
 
 const (
@@ -28,32 +28,35 @@ func (c Compression) validate() error {
 }
 
 const (
-	// DefaultQueueBytes is the memory for batches that are not yet delivered, of all destinations together
-	// and of each: at a few kB/s this is half an hour.
+	// DefaultQueueBytes is the memory for batches that are not yet delivered, which the destinations
+	// share: at a few kB/s it lasts for half an hour.
 	DefaultQueueBytes = 8 << 20
-	// DefaultMaxRequestBytes is what deployed receivers accept unless told otherwise.
+	// DefaultMaxRequestBytes is what deployed receivers accept unless configured otherwise.
 	DefaultMaxRequestBytes = 4 << 20
 	DefaultTimeout         = 10 * time.Second
 	DefaultMaxAge          = 5 * time.Minute
-	DefaultConcurrency     = 4
-	// MaxConcurrency: beyond it a request only waits elsewhere.
+	// DefaultConcurrency is that of the OpenTelemetry Collector's exporters: with less, a Collector
+	// that sends through this exporter would be slower than without it.
+	DefaultConcurrency = 10
+	// MaxConcurrency is how many streams a connection may have at many receivers; more would only
+	// wait elsewhere.
 	MaxConcurrency = 64
-	// MaxTimeout: nobody answers after that. The kernel, which gets twice as much in milliseconds, takes no
-	// more than 24 days.
+	// MaxTimeout is longer than any response takes. Twice as much in milliseconds goes to the kernel,
+	// which accepts no more than 24 days.
 	MaxTimeout = time.Hour
 )
 
 // Destination is the configuration of one receiver. Begin with NewDestination: the zero values of most
-// fields are not their defaults, and are refused.
+// fields are not their defaults, and are invalid.
 type Destination struct {
 	Name string // in metrics, events and Status; unique
 	// Endpoint is http://HOST[:PORT] (plain text), https://HOST[:PORT] (TLS), HOST[:PORT] (TLS unless
 	// Insecure) or unix:PATH (plain text). The default port is 4317.
 	Endpoint string
 	Insecure bool     // only for an Endpoint without a scheme
-	Signals  []Signal // those that it gets; none: all
+	Signals  []Signal // that it gets; none: all
 
-	// Names of PEM files. Those of the client are read again for each connection, so they may be replaced.
+	// Names of PEM files. Those of the client are read for each connection, so they may be replaced.
 	Certificate       string // of the authorities that sign the receiver's; none: those of the system
 	ClientCertificate string
 	ClientKey         string
@@ -62,44 +65,40 @@ type Destination struct {
 	Compression Compression
 	Timeout     time.Duration // of one attempt, at most MaxTimeout
 
-	// Concurrency is how many requests are in flight, at most. Beside other destinations, it is fewer if they are
-	// large and of our own data: what is in flight cannot make room for that of others.
-	Concurrency     int
-	QueueBytes      int64 // of batches that are queued or in flight, at most
-	MaxRequestBytes int   // of one batch, before compression
-	// MaxAge is how old a batch may be when an attempt begins; 0: any. A destination that takes nothing for
-	// longer does not harm others: see EnqueueReceived.
-	MaxAge time.Duration
+	Concurrency int // requests in flight, at most
+	// QueueBytes is the limit of batches that are queued or in flight; 0: a share of Options.QueueBytes.
+	QueueBytes      int64
+	MaxRequestBytes int           // of one batch, before compression
+	MaxAge          time.Duration // of a batch; what is older is dropped. 0: any
 
-	// RetryResourceExhausted sends a batch again that was answered with RESOURCE_EXHAUSTED and no RetryInfo,
-	// for receivers that say so when they are short of memory. OTLP wants it dropped.
+	// RetryResourceExhausted sends a batch again after RESOURCE_EXHAUSTED without RetryInfo, for
+	// receivers that return it when they are short of memory. OTLP wants the batch dropped.
 	RetryResourceExhausted bool
 
 	dial dialer // of tests
 }
 
-// NewDestination is a destination with all defaults, whose name is its endpoint.
+// NewDestination returns a destination with all defaults, whose name is its endpoint.
 func NewDestination(endpoint string) Destination {
 	return Destination{
 		Name: endpoint, Endpoint: endpoint, Compression: Gzip, Timeout: DefaultTimeout,
-		Concurrency: DefaultConcurrency, QueueBytes: DefaultQueueBytes, MaxRequestBytes: DefaultMaxRequestBytes,
-		MaxAge: DefaultMaxAge,
+		Concurrency: DefaultConcurrency, MaxRequestBytes: DefaultMaxRequestBytes, MaxAge: DefaultMaxAge,
 	}
 }
 
-// Takes says whether the destination gets a signal.
+// Takes reports whether the destination gets a signal.
 func (d *Destination) Takes(s Signal) bool {
 	return len(d.Signals) == 0 || slices.Contains(d.Signals, s)
 }
 
-// Secure says whether connections to the destination, which is valid, have TLS.
+// Secure reports whether connections to a valid destination use TLS.
 func (d *Destination) Secure() bool {
 	e, err := parseEndpoint(d.Endpoint, d.Insecure)
 	return err == nil && e.tls
 }
 
-// Validate says what is wrong with a destination, as far as it can be seen without opening anything. It never has
-// a secret in it: no value of a header, and nothing of an endpoint that is none.
+// Validate returns an error for a destination that cannot work. It does not open anything. The error
+// never contains a secret: no value of a header, and nothing of an invalid endpoint.
 func (d *Destination) Validate() error {
 	if _, err := parseEndpoint(d.Endpoint, d.Insecure); err != nil {
 		return err
@@ -115,8 +114,8 @@ func (d *Destination) Validate() error {
 		return fmt.Errorf("max-age %v: negative", d.MaxAge)
 	case d.Concurrency < 1 || d.Concurrency > MaxConcurrency:
 		return fmt.Errorf("concurrency %d: not in 1 to %d", d.Concurrency, MaxConcurrency)
-	case d.QueueBytes <= 0:
-		return fmt.Errorf("queue-bytes %d: not positive", d.QueueBytes)
+	case d.QueueBytes < 0:
+		return fmt.Errorf("queue-bytes %d: negative", d.QueueBytes)
 	case d.MaxRequestBytes <= 0:
 		return fmt.Errorf("max-request-bytes %d: not positive", d.MaxRequestBytes)
 	case (d.ClientCertificate == "") != (d.ClientKey == ""):
@@ -133,20 +132,20 @@ func (d *Destination) Validate() error {
 	return d.Headers.validate()
 }
 
-// Headers are sent with every request. Their values are secrets: however they are printed, only the keys
-// show.
+// Headers are sent with every request. Their values are secrets: however they are printed, only the
+// keys show.
 type Headers map[string]string
 
 // Format prints the keys, for every verb.
 func (h Headers) Format(f fmt.State, _ rune) { fmt.Fprint(f, h.redacted()) }
 
-// MarshalText gives the keys, for encoders that know it.
+// MarshalText returns the keys with their values redacted.
 func (h Headers) MarshalText() ([]byte, error) { return []byte(h.redacted()), nil }
 
-// MarshalJSON gives the keys with their values redacted.
+// MarshalJSON returns the keys with their values redacted.
 func (h Headers) MarshalJSON() ([]byte, error) { return []byte(fmt.Sprintf("%q", h.redacted())), nil }
 
-// MarshalYAML gives the keys with their values redacted.
+// MarshalYAML returns the keys with their values redacted.
 func (h Headers) MarshalYAML() (any, error) { return h.redacted(), nil }
 
 func (h Headers) redacted() string {
@@ -161,9 +160,11 @@ func (h Headers) redacted() string {
 }
 
 // reserved are keys that belong to HTTP/2 and gRPC.
-var reserved = []string{"content-type", "user-agent", "te", "host", "connection", "content-length", "transfer-encoding"}
+var reserved = []string{
+	"content-type", "user-agent", "te", "host", "connection", "content-length", "transfer-encoding",
+}
 
-// validate is an error for what gRPC could not send. It never has a value in it.
+// validate returns an error for headers that gRPC cannot send. It never contains a value.
 func (h Headers) validate() error {
 	seen := make(map[string]bool, len(h))
 	for key, value := range h {
@@ -175,7 +176,7 @@ func (h Headers) validate() error {
 			return fmt.Errorf("header %q: reserved", key)
 		case seen[k]:
 			return fmt.Errorf("header %q: twice, in upper and lower case", key)
-		case !strings.HasSuffix(k, "-bin") && strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }):
+		case !strings.HasSuffix(k, "-bin") && strings.ContainsFunc(value, notPrintable):
 			return fmt.Errorf("header %q: its value is not printable ASCII", key)
 		}
 		seen[k] = true
@@ -183,13 +184,15 @@ func (h Headers) validate() error {
 	return nil
 }
 
-// secrets hides the values in texts: a receiver may repeat the key that it does not know. Short values are
-// no secrets but words that may be in any text.
+func notPrintable(r rune) bool { return r < ' ' || r > '~' }
+
+// secrets redacts the values in texts: a receiver may repeat the key that it does not know. Short values
+// are not secrets but words that may be in any text.
 func (h Headers) secrets() *strings.Replacer {
 	const short = 8
 	var pairs []string
 	for _, v := range h {
-		// The last word alone too, without the scheme of an authorization.
+		// Also the last word alone, without the scheme of an authorization.
 		for _, secret := range []string{v, v[strings.LastIndexByte(v, ' ')+1:]} {
 			if len(secret) >= short {
 				pairs = append(pairs, secret, "REDACTED")

@@ -53,7 +53,7 @@ func TestDestinationIsChecked(t *testing.T) {
 		"timeout too long":   func(d *Destination) { d.Timeout = MaxTimeout + 1 },
 		"max-age":            func(d *Destination) { d.MaxAge = -1 },
 		"concurrency":        func(d *Destination) { d.Concurrency = 65 },
-		"queue-bytes":        func(d *Destination) { d.QueueBytes = 0 },
+		"queue-bytes":        func(d *Destination) { d.QueueBytes = -1 },
 		"max-request-bytes":  func(d *Destination) { d.MaxRequestBytes = 0 },
 		"client certificate": func(d *Destination) { d.ClientKey = "x" },
 		"signal":             func(d *Destination) { d.Signals = []Signal{NumSignals} },

@@ -10,12 +10,12 @@ import (
 type Reason uint8
 
 const (
-	QueueFull   Reason = iota // made room for newer ones, or found none
-	Expired                   // older than max-age before an attempt
+	QueueFull   Reason = iota // evicted by newer data, or there was no room
+	Expired                   // older than max-age
 	Rejected                  // by a partial success
 	Refused                   // with a code that must not be retried
-	TooLarge                  // more than max-request-bytes, or received and more than a queue takes of that
-	Unsupported               // the receiver has no such service
+	TooLarge                  // larger than max-request-bytes or than the whole quota
+	Unsupported               // the receiver does not have the service
 	Shutdown                  // not delivered in time
 	NumReasons
 )
@@ -25,7 +25,7 @@ var reasonNames = [NumReasons]string{
 	TooLarge: "too_large", Unsupported: "unsupported", Shutdown: "shutdown",
 }
 
-// String is the value of the label reason.
+// String returns the value of the label reason.
 func (r Reason) String() string {
 	if r < NumReasons {
 		return reasonNames[r]
@@ -33,7 +33,7 @@ func (r Reason) String() string {
 	return "unknown"
 }
 
-// counters is what is counted for one destination and signal. Items unless said.
+// counters has the counts of one destination and signal, in items unless noted.
 type counters struct {
 	accepted uint64
 	sent     uint64
@@ -42,17 +42,17 @@ type counters struct {
 
 	attempts    [numCodes]uint64 // requests
 	retries     uint64           // requests that were not a batch's first
-	throttled   uint64           // requests that were answered with a RetryInfo that was followed
-	throttledBy time.Duration    // by which that made waits longer
-	duplicated  uint64           // batches that were sent again after an attempt without answer
-	badResponse uint64           // answers with something malformed or impossible in them
+	throttled   uint64           // responses with a RetryInfo that was followed
+	throttledBy time.Duration    // by which these extended waits
+	duplicated  uint64           // batches sent again after an attempt without a response
+	badResponse uint64           // responses with something malformed or impossible
 
 	seconds, bytes histogram // of requests
 
 	queued, inFlight holding
 }
 
-// holding is what a destination holds of one signal.
+// holding counts batches.
 type holding struct {
 	batches int
 	items   uint64
@@ -71,7 +71,7 @@ func (h *holding) sub(b *Batch) {
 	h.bytes -= b.size()
 }
 
-// drop counts items that will not be delivered.
+// drop counts a batch that will not be delivered.
 func (c *counters) drop(b *Batch, reason Reason) { c.dropped[reason] += uint64(b.items) }
 
 func (c *counters) refuse(b *Batch, code codes.Code) {
@@ -79,18 +79,18 @@ func (c *counters) refuse(b *Batch, code codes.Code) {
 	c.refused[code] += uint64(b.items)
 }
 
-// buckets is how many finite buckets a histogram has.
+// buckets is the number of finite buckets of a histogram.
 const buckets = 12
 
 var (
-	// secondsBounds reach from a receiver on this host to the default timeout and beyond.
+	// secondsBounds reach from a receiver on this host to the default timeout.
 	secondsBounds = [buckets]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5, 10}
-	// bytesBounds reach up to max-request-bytes.
+	// bytesBounds reach to the default of max-request-bytes.
 	bytesBounds = [buckets]float64{256, 1 << 10, 4 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10,
 		1 << 20, 2 << 20, 4 << 20}
 )
 
-// histogram counts values by bounds that are known elsewhere; the last bucket has no bound.
+// histogram counts values by bounds that the caller knows; the last bucket has no bound.
 type histogram struct {
 	counts [buckets + 1]uint64
 	sum    float64

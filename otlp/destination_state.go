@@ -6,30 +6,42 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// unsupportedFor is how long a signal stays switched off at a destination that does not know it: receivers
-// learn a service by being upgraded, which takes minutes.
-const unsupportedFor = 5 * time.Minute
+const (
+	// downAfter is how long a destination may go without accepting anything before it counts as
+	// down. Senders to --otlp-listen keep refused data for minutes at most, in memory of their own; so
+	// one destination's outage may hold them up for a restart of the receiver, not longer.
+	downAfter = time.Minute
 
-// pipeline is everything that decides about one destination: its queue, its gate, its counters. It has no
-// clock and no goroutine. The exporter's lock guards it.
+	// unsupportedFor is how long a signal stays switched off at a destination that does not know it:
+	// receivers learn a service by being upgraded, which takes minutes.
+	unsupportedFor = 5 * time.Minute
+
+	// minSilence is how long requests must have gone without an answer before Status reports it:
+	// longer than a busy receiver takes.
+	minSilence = 2 * time.Second
+)
+
+// destinationState decides about one destination: its queue, its memory, when a request may start,
+// and what happens to a batch after an attempt. It has no clock and no goroutine; the exporter's
+// lock guards it.
 type destinationState struct {
 	scheduler *scheduler
-	conf      *Destination
+	config    *Destination
+	quota     int64 // limit of bytes
 
 	queue   queue
 	circuit circuit
 
-	bytes       int64 // of all batches held, those in flight included
-	unevictable int64 // of them, those that cannot make room for others: in flight or acknowledged
-	flying      int64 // of them, those that are in flight and were not acknowledged
+	bytes       int64 // of all batches held, in flight included
+	unevictable int64 // of them, those in flight or acknowledged: our own data must not evict them
 
 	counters [NumSignals]counters
 	support  [NumSignals]support
 
-	rejected bool      // the last answer that told was that our credentials are not good
-	failing  time.Time // since when the destination takes nothing at all; zero: it does, or nobody knows
-	lapsed   bool      // see lapse
-	told     bool      // an outage goes on, and an event has said so
+	rejected bool      // the last answer that said anything about our credentials rejected them
+	failing  time.Time // since when the destination has accepted no request; zero: it accepts them
+	// unanswered is since when no request was answered, refusals included; zero: all were.
+	unanswered time.Time
 
 	lastError   string
 	lastErrorAt time.Time
@@ -39,23 +51,28 @@ type destinationState struct {
 
 	finalAttempt finalAttempt
 	draining     bool
-	stopped      bool // what ends now without success is lost
+	stopped      bool // what fails from now on is lost
 	lost         holding
 
-	partialText string
-	partial     limiter
-	waiting     limiter
-	refused     [numCodes]limiter
+	outageEmitted bool // the current outage has been reported
+	outages       limiter
+	partialText   string
+	partial       limiter
+	refused       [numCodes]limiter
 }
 
-// support is whether a destination knows a signal.
+// support records whether a destination knows a signal.
 type support struct {
 	off   bool
 	until time.Time // then one batch tries again
 	trial *entry    // that batch
 }
 
-// chance is the one attempt that a waiting destination gets when the exporter is shut down.
+func (s *support) admits(now time.Time) bool {
+	return !s.off || s.trial == nil && !now.Before(s.until)
+}
+
+// finalAttempt is the one attempt that a waiting destination gets when the exporter is shut down.
 type finalAttempt uint8
 
 const (
@@ -64,105 +81,194 @@ const (
 	finalAttemptUsed
 )
 
-func (s *support) admits(now time.Time) bool {
-	return !s.off || s.trial == nil && !now.Before(s.until)
+// down reports whether the destination has failed for so long that it must not hold up others: it
+// no longer keeps received data from being acknowledged, and its losses are only counted.
+func (d *destinationState) down(now time.Time) bool {
+	return !d.failing.IsZero() && now.Sub(d.failing) >= downAfter
 }
 
-// makeRoom drops the oldest batches that are not acknowledged until that many bytes fit, or none if they would not.
-func (p *destinationState) makeRoom(size int64) bool {
-	if p.unevictable+size > p.conf.QueueBytes {
+// rejectReason returns why a destination would not take a batch however much room it had.
+func (d *destinationState) rejectReason(b *Batch, now time.Time) (reason Reason, rejected bool) {
+	switch {
+	case len(b.request) > d.config.MaxRequestBytes || b.size() > d.quota:
+		return TooLarge, true
+	case !d.support[b.signal].admits(now):
+		return Unsupported, true
+	}
+	return 0, false
+}
+
+// hasRoom reports whether received data of that size fits without evicting anything. A single large
+// batch may exceed the share of received data.
+func (d *destinationState) hasRoom(size int64) bool {
+	within := d.unevictable == 0 || d.unevictable+size <= receivedLimit(d.quota)
+	return within && d.bytes+size <= d.quota
+}
+
+// makeRoom drops the oldest batches of our own until size bytes fit, or none if they would not.
+func (d *destinationState) makeRoom(size int64) bool {
+	if d.unevictable+size > d.quota {
 		return false
 	}
-	for p.bytes+size > p.conf.QueueBytes {
-		p.discard(p.queue.first(func(e *entry) bool { return !e.acknowledged }), QueueFull)
+	for d.bytes+size > d.quota {
+		d.discard(d.queue.oldest(false), QueueFull)
 	}
 	return true
 }
 
-// add queues a batch, for which there is room. Nothing is acknowledged for a destination that has lapsed.
-func (p *destinationState) add(b *Batch, received bool) {
-	p.scheduler.seq++
-	e := &entry{batch: b, state: p, seq: p.scheduler.seq, acknowledged: received && !p.lapsed}
-	if s := &p.support[b.signal]; s.off {
+// makeRoomForReceived drops the oldest batches, acknowledged ones included, until received data of
+// that size fits, or none if it would not. There is nothing to drop unless the destination is down.
+func (d *destinationState) makeRoomForReceived(size int64) bool {
+	if d.hasRoom(size) {
+		return true
+	}
+	if d.inFlightBytes()+size > d.quota {
+		return false
+	}
+	for d.unevictable+size > receivedLimit(d.quota) {
+		e := d.queue.oldest(true)
+		if e == nil {
+			break
+		}
+		d.discard(e, QueueFull)
+	}
+	for d.bytes+size > d.quota {
+		d.discard(d.queue.front, QueueFull)
+	}
+	return true
+}
+
+func (d *destinationState) inFlightBytes() (n int64) {
+	for s := range d.counters {
+		n += d.counters[s].inFlight.bytes
+	}
+	return n
+}
+
+// timeToRoom estimates when received data of that size will fit. Batches leave at the rate of
+// (requests at a time) / latency, and have the mean size of those that are held.
+func (d *destinationState) timeToRoom(size int64, now time.Time) time.Duration {
+	excess := max(d.bytes+size-d.quota, d.unevictable+size-receivedLimit(d.quota))
+	var wait float64
+	if held := d.queue.length + d.circuit.inFlight; held > 0 {
+		batches := max(float64(excess)*float64(held)/float64(d.bytes), 1)
+		wait = batches * d.latency / float64(d.circuit.allowed)
+		silence := now.Sub(d.unanswered).Seconds()
+		if d.circuit.inFlight > 0 && silence > 2*d.latency {
+			wait = max(wait, silence) // answers are overdue: it may well be as long again
+		}
+	}
+	if d.circuit.state == circuitWaiting {
+		wait += d.circuit.end().Sub(now).Seconds()
+	}
+	// Compared as seconds: the product may be too large for a Duration.
+	wait = min(max(wait, minRetryAfter.Seconds()), maxRetryAfter.Seconds())
+	return time.Duration(wait * float64(time.Second))
+}
+
+// add queues a batch for which there is room.
+func (d *destinationState) add(b *Batch, received bool) {
+	d.scheduler.seq++
+	e := &entry{batch: b, seq: d.scheduler.seq, acknowledged: received}
+	if s := &d.support[b.signal]; s.off {
 		s.trial = e
 	}
-	p.scheduler.hold(e)
-	p.bytes += b.size()
-	if e.acknowledged {
-		p.pin(b)
+	d.bytes += b.size()
+	if received {
+		d.unevictable += b.size()
 	}
-	p.enqueue(e)
+	d.enqueue(e)
 }
 
-func (p *destinationState) enqueue(e *entry) {
-	p.queue.insert(e)
-	p.counters[e.batch.signal].queued.add(e.batch)
+func (d *destinationState) enqueue(e *entry) {
+	d.queue.insert(e)
+	d.counters[e.batch.signal].queued.add(e.batch)
 }
 
-func (p *destinationState) dequeue(e *entry) {
-	p.queue.remove(e)
-	p.counters[e.batch.signal].queued.sub(e.batch)
+func (d *destinationState) dequeue(e *entry) {
+	d.queue.remove(e)
+	d.counters[e.batch.signal].queued.sub(e.batch)
 }
-
-func (p *destinationState) pin(b *Batch)   { p.unevictable += b.size(); p.scheduler.pin(b) }
-func (p *destinationState) unpin(b *Batch) { p.unevictable -= b.size(); p.scheduler.unpin(b) }
 
 // discard drops a batch from the queue.
-func (p *destinationState) discard(e *entry, reason Reason) {
-	p.dequeue(e)
+func (d *destinationState) discard(e *entry, reason Reason) {
+	d.dequeue(e)
 	if e.acknowledged {
-		p.unpin(e.batch)
+		d.unevictable -= e.batch.size()
 	}
-	p.drop(e, reason)
+	d.drop(e, reason)
 }
 
-// drop lets go of a batch that is neither queued nor in flight any more.
-func (p *destinationState) drop(e *entry, reason Reason) {
-	p.counters[e.batch.signal].drop(e.batch, reason)
+// drop counts a batch that is neither queued nor in flight any more as dropped.
+func (d *destinationState) drop(e *entry, reason Reason) {
+	d.counters[e.batch.signal].drop(e.batch, reason)
 	if reason == Shutdown {
-		p.lost.add(e.batch)
+		d.lost.add(e.batch)
 	}
-	p.release(e)
+	d.release(e)
 }
 
-func (p *destinationState) release(e *entry) {
-	if s := &p.support[e.batch.signal]; s.trial == e {
+func (d *destinationState) release(e *entry) {
+	if s := &d.support[e.batch.signal]; s.trial == e {
 		s.trial = nil
 	}
 	if e.attempts > 0 {
 		e.batch.release()
 	}
-	p.bytes -= e.batch.size()
-	p.scheduler.release(e)
+	d.bytes -= e.batch.size()
 }
 
-// take begins an attempt with the oldest batch, or says after which wait one may begin; 0 means when
-// something changes.
-func (p *destinationState) take(now time.Time) (e *entry, wait time.Duration) {
-	ok, wait := p.circuit.ready(now)
-	if !ok {
-		if p.queue.length == 0 {
-			wait = 0
-		}
-		return nil, wait
-	}
-	for e = p.queue.front; e != nil && p.expired(e, now); e = p.queue.front {
-		p.discard(e, Expired)
-	}
-	if e == nil || !p.canSend(e) {
-		return nil, 0
-	}
+func (d *destinationState) expired(e *entry, now time.Time) bool {
+	return d.config.MaxAge > 0 && now.Sub(e.batch.created) >= d.config.MaxAge
+}
 
-	b, c := e.batch, &p.counters[e.batch.signal]
-	p.dequeue(e)
+// expire drops the batches that have become too old. Batches are made right before they are queued,
+// so the front of the queue is the oldest.
+func (d *destinationState) expire(now time.Time) {
+	for d.queue.front != nil && d.expired(d.queue.front, now) {
+		d.discard(d.queue.front, Expired)
+	}
+}
+
+// deadline returns when something happens without a new batch or an answer: a wait ends, or the
+// oldest batch expires. It returns the zero time if nothing does.
+func (d *destinationState) deadline(now time.Time) (at time.Time) {
+	if d.queue.front == nil {
+		return at
+	}
+	if end := d.circuit.end(); d.circuit.state == circuitWaiting && end.After(now) {
+		at = end
+	}
+	if d.config.MaxAge > 0 {
+		if expiry := d.queue.front.batch.created.Add(d.config.MaxAge); at.IsZero() || expiry.Before(at) {
+			at = expiry
+		}
+	}
+	return at
+}
+
+// take begins an attempt with the oldest batch. It returns nil if none may begin now.
+func (d *destinationState) take(now time.Time) *entry {
+	if !d.circuit.ready(now) {
+		return nil
+	}
+	d.expire(now)
+	e := d.queue.front
+	if e == nil {
+		return nil
+	}
+	b, c := e.batch, &d.counters[e.batch.signal]
+	d.dequeue(e)
 	if !e.acknowledged {
-		p.pin(b)
-		p.flying += b.size()
+		d.unevictable += b.size()
 	}
 	c.inFlight.add(b)
-	e.attempt = p.circuit.begin()
-	if p.draining && e.attempt.probe {
-		p.finalAttempt = finalAttemptUsed
+	e.attempt = d.circuit.begin()
+	if d.unanswered.IsZero() {
+		d.unanswered = now
+	}
+	if d.draining && e.attempt.probe {
+		d.finalAttempt = finalAttemptUsed
 	}
 	if e.attempts++; e.attempts > 1 {
 		c.retries++
@@ -173,146 +279,194 @@ func (p *destinationState) take(now time.Time) (e *entry, wait time.Duration) {
 		e.resent = true
 		c.duplicated++
 	}
-	return e, 0
+	return e
 }
 
-// canSend says if a batch may be in flight besides those that are. One may always.
-func (p *destinationState) canSend(e *entry) bool {
-	return e.acknowledged || p.flying == 0 || p.flying+e.batch.size() <= p.scheduler.flight
-}
-
-func (p *destinationState) expired(e *entry, now time.Time) bool {
-	return p.conf.MaxAge > 0 && now.Sub(e.batch.created) > p.conf.MaxAge
-}
-
-// finish takes back a batch with what its attempt ended with.
-func (p *destinationState) finish(e *entry, a *answer, now time.Time) {
-	b, c := e.batch, &p.counters[e.batch.signal]
+// finish ends an attempt with its result.
+func (d *destinationState) finish(e *entry, r *result, now time.Time) {
+	b, c := e.batch, &d.counters[e.batch.signal]
 	c.inFlight.sub(b)
-	p.unpin(b)
-	if !e.acknowledged {
-		p.flying -= b.size()
-	}
-	c.attempts[a.code]++
-	c.seconds.observe(&secondsBounds, a.took.Seconds())
+	d.unevictable -= b.size()
+	c.attempts[r.code]++
+	c.seconds.observe(&secondsBounds, r.took.Seconds())
 	c.bytes.observe(&bytesBounds, float64(len(b.request)))
-	if a.code != codes.OK {
-		p.lastError, p.lastErrorAt = statusCodes[a.code].name+": "+a.message, now
+	if r.code != codes.OK {
+		d.lastError, d.lastErrorAt = statusCodes[r.code].name+": "+r.message, now
 	}
 
-	switch v := judge(a, p.conf.RetryResourceExhausted); {
+	switch v := judge(r, d.config.RetryResourceExhausted); {
 	case v == verdictDone:
-		p.delivered(e, a, now)
-	case v == verdictRetry && p.stopped:
-		p.circuit.cancelled(e.attempt)
-		p.drop(e, Shutdown)
+		d.delivered(e, r, now)
+	case v == verdictRetry && d.stopped:
+		d.circuit.cancelled(e.attempt)
+		d.drop(e, Shutdown)
 	case v == verdictRetry:
-		p.retry(e, a, now)
+		d.retry(e, r, now)
 	default:
-		p.refuse(e, a, now)
+		d.refuse(e, r, now)
 	}
-	if a.malformed {
+	if r.malformed {
 		c.badResponse++
 	}
-	p.noteGate(a, now)
-	p.finishDrain(now)
+	switch {
+	case r.unanswered:
+	case d.circuit.inFlight > 0:
+		d.unanswered = now // when those were sent, nobody has recorded; it is no longer ago than this
+	default:
+		d.unanswered = time.Time{}
+	}
+	d.emitOutage(r, now)
+	d.finishDrain(now)
 }
 
-// delivered: all items that the answer does not reject are with the receiver.
-func (p *destinationState) delivered(e *entry, a *answer, now time.Time) {
-	b, c := e.batch, &p.counters[e.batch.signal]
-	rejected, ok := b.rejected(a.partial.rejected)
-	a.malformed = a.malformed || !ok
+// delivered records that the receiver has all items that the response does not reject.
+func (d *destinationState) delivered(e *entry, r *result, now time.Time) {
+	b, c := e.batch, &d.counters[e.batch.signal]
+	rejected, ok := b.rejected(r.partial.rejected)
+	r.malformed = r.malformed || !ok
 	c.sent += uint64(b.items) - rejected
 	c.dropped[Rejected] += rejected
-	if rejected > 0 || a.partial.message != "" {
-		p.notePartial(b, a, rejected, now)
+	if rejected > 0 || r.partial.message != "" {
+		d.emitPartial(b, r, rejected, now)
 	}
 
-	p.circuit.succeeded(e.attempt, now)
-	p.rejected = false
-	p.failing, p.lapsed = time.Time{}, false
-	if took := a.took.Seconds(); p.latency == 0 {
-		p.latency = took
+	d.circuit.succeeded(e.attempt, now)
+	d.rejected = false
+	d.accepts(now)
+	if took := r.took.Seconds(); d.latency == 0 {
+		d.latency = took
 	} else {
-		p.latency += (took - p.latency) / 8
+		d.latency += (took - d.latency) / 8
 	}
-	if s := &p.support[b.signal]; s.off {
+	if s := &d.support[b.signal]; s.off {
 		s.off = false
-		p.emit(Event{Kind: EventSupported, Signal: b.signal})
+		d.emit(Event{Kind: EventSupported, Signal: b.signal})
 	}
-	p.items.add(float64(uint64(b.items)-rejected), now)
-	p.requestBytes.add(float64(len(b.request)), now)
-	p.release(e)
+	d.items.add(float64(uint64(b.items)-rejected), now)
+	d.requestBytes.add(float64(len(b.request)), now)
+	d.release(e)
 }
 
-// fails: the destination takes nothing now, whatever the request. One that refuses a request may take others.
-func (p *destinationState) fails(now time.Time) {
-	if p.failing.IsZero() {
-		p.failing = now
+// accepts records that the destination deals with requests. An older request may have been told to
+// wait meanwhile: then it fails from now on.
+func (d *destinationState) accepts(now time.Time) {
+	d.failing = time.Time{}
+	if d.circuit.state != circuitOpen {
+		d.failing = now
 	}
 }
 
-// retry puts the batch back to where it was in the queue.
-func (p *destinationState) retry(e *entry, a *answer, now time.Time) {
-	b, c := e.batch, &p.counters[e.batch.signal]
-	if a.delay > 0 {
+// fails records that the destination accepts no request at all at this time.
+func (d *destinationState) fails(now time.Time) {
+	if d.failing.IsZero() {
+		d.failing = now
+	}
+}
+
+// retry puts the batch back to its place in the queue.
+func (d *destinationState) retry(e *entry, r *result, now time.Time) {
+	b, c := e.batch, &d.counters[e.batch.signal]
+	if r.delay > 0 {
 		c.throttled++
 	}
-	c.throttledBy += p.circuit.failed(e.attempt, now, a.delay)
-	p.fails(now)
-	e.doubtful = e.doubtful || a.doubtful
-	if s := &p.support[b.signal]; s.off && s.trial != e {
-		p.drop(e, Unsupported)
+	c.throttledBy += d.circuit.failed(e.attempt, now, r.delay)
+	d.fails(now)
+	e.doubtful = e.doubtful || r.doubtful
+	if s := &d.support[b.signal]; s.off && s.trial != e {
+		d.drop(e, Unsupported)
 		return
 	}
-	if e.acknowledged = e.acknowledged && !p.lapsed; e.acknowledged {
-		p.pin(b)
+	if d.expired(e, now) {
+		d.drop(e, Expired)
+		return
 	}
-	p.enqueue(e)
+	if e.acknowledged {
+		d.unevictable += b.size()
+	}
+	d.enqueue(e)
 }
 
 // refuse drops a batch that must not be sent again.
-func (p *destinationState) refuse(e *entry, a *answer, now time.Time) {
+func (d *destinationState) refuse(e *entry, r *result, now time.Time) {
 	b := e.batch
-	p.circuit.refused(e.attempt, now)
-	switch a.code {
+	d.circuit.refused(e.attempt, now)
+	switch r.code {
 	case codes.Unimplemented:
-		trial := p.support[b.signal].trial == e
-		p.drop(e, Unsupported)
-		p.switchOff(b.signal, trial, a, now)
+		d.accepts(now)
+		trial := d.support[b.signal].trial == e
+		d.drop(e, Unsupported)
+		d.switchOff(b.signal, trial, r, now)
 		return
 	case codes.PermissionDenied, codes.Unauthenticated:
-		p.rejected = true
-		p.fails(now)
+		d.rejected = true
+		d.fails(now)
+	default:
+		d.accepts(now) // other requests, presumably
 	}
-	p.counters[b.signal].refuse(b, a.code)
-	p.release(e)
-	if p.refused[a.code].allow(now) {
-		p.emit(Event{
-			Kind: EventRefused, Signal: b.signal, Code: statusCodes[a.code].name, Message: a.message,
-			Hint: sizeHint(a.code, len(b.request)), Items: uint64(b.items),
+	d.counters[b.signal].refuse(b, r.code)
+	d.release(e)
+	if d.refused[r.code].allow(now) {
+		d.emit(Event{
+			Kind: EventRefused, Signal: b.signal, Code: statusCodes[r.code].name, Message: r.message,
+			Hint: sizeHint(r.code, len(b.request)), Items: uint64(b.items),
 		})
 	}
 }
 
-// switchOff stops a signal for some time, and drops what waits of it.
-func (p *destinationState) switchOff(signal Signal, trial bool, a *answer, now time.Time) {
-	s := &p.support[signal]
+// switchOff stops a signal for some time and drops the batches of it that wait.
+func (d *destinationState) switchOff(signal Signal, trial bool, r *result, now time.Time) {
+	s := &d.support[signal]
 	if s.off && !trial {
-		return // one that was in flight when the first came back
+		return // it was in flight when the first one returned
 	}
 	if !s.off {
-		p.emit(Event{
-			Kind: EventUnsupported, Signal: signal, Code: statusCodes[a.code].name, Message: a.message, Wait: unsupportedFor,
+		d.emit(Event{
+			Kind: EventUnsupported, Signal: signal, Code: statusCodes[r.code].name, Message: r.message,
+			Wait: unsupportedFor,
 		})
 	}
 	s.off, s.until = true, now.Add(unsupportedFor)
-	for e := p.queue.front; e != nil; {
+	for e := d.queue.front; e != nil; {
 		next := e.next
 		if e.batch.signal == signal {
-			p.discard(e, Unsupported)
+			d.discard(e, Unsupported)
 		}
 		e = next
 	}
+}
+
+// drain begins the shutdown: the destination sends until the queue is empty. If it waits, it gets
+// one more attempt at once, unless the receiver asked for the wait.
+func (d *destinationState) drain(now time.Time) {
+	d.draining = true
+	d.finishDrain(now)
+}
+
+// finishDrain gives up the queue of a draining destination that has had its final attempt.
+func (d *destinationState) finishDrain(now time.Time) {
+	if !d.draining || d.circuit.state != circuitWaiting {
+		return
+	}
+	if d.finalAttempt != finalAttemptUsed && d.circuit.interrupt(now) {
+		d.finalAttempt = finalAttemptGiven
+		return
+	}
+	d.abandon()
+}
+
+// stop ends the shutdown: what waits is lost, and what is in flight unless it is delivered.
+func (d *destinationState) stop() {
+	d.draining, d.stopped = true, true
+	d.abandon()
+}
+
+func (d *destinationState) abandon() {
+	for d.queue.front != nil {
+		d.discard(d.queue.front, Shutdown)
+	}
+}
+
+// drained reports whether the shutdown is complete: nothing is left to send or to wait for.
+func (d *destinationState) drained() bool {
+	return d.draining && d.queue.length == 0 && d.circuit.inFlight == 0
 }

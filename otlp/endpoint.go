@@ -17,15 +17,15 @@ import (
 
 const defaultPort = "4317"
 
-// endpoint is where a destination is, as grpc wants it.
+// endpoint is the address of a destination in grpc's form.
 type endpoint struct {
 	target string
 	tls    bool
 	unix   bool
 }
 
-// parseEndpoint reads the forms that Destination.Endpoint says. A scheme decides about TLS; insecure does
-// only where there is none.
+// parseEndpoint parses the forms of Destination.Endpoint. The scheme decides about TLS; without one
+// insecure does.
 func parseEndpoint(s string, insecure bool) (endpoint, error) {
 	if path, ok := strings.CutPrefix(s, "unix:"); ok {
 		path = strings.TrimPrefix(path, "//")
@@ -39,7 +39,7 @@ func parseEndpoint(s string, insecure bool) (endpoint, error) {
 		u, err := url.Parse(s)
 		switch {
 		case err != nil:
-			// What Parse says has the whole text in it, which may have a password.
+			// The error of Parse contains the whole text, which may contain a password.
 			return endpoint{}, errors.New("endpoint: not a URL")
 		case u.User != nil:
 			return endpoint{}, errors.New("endpoint: credentials belong in headers")
@@ -58,8 +58,8 @@ func parseEndpoint(s string, insecure bool) (endpoint, error) {
 	if err != nil || number == 0 || name == "" || strings.ContainsAny(name, "/@ \t\r\n") {
 		return endpoint{}, errors.New("endpoint: not of the form HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:PATH")
 	}
-	// Names are looked up when a connection is made. The resolver of grpc does it apart, and once it has failed
-	// (a host that boots has no network yet) waits for up to two minutes, whatever the gate says.
+	// Names are looked up when a connection is made. grpc's own resolver, once it has failed (a host that
+	// boots has no network yet), waits for up to two minutes whatever the circuit does.
 	return endpoint{target: "passthrough:///" + net.JoinHostPort(name, port), tls: secure}, nil
 }
 
@@ -75,7 +75,7 @@ func (e endpoint) credentials(d *Destination) (credentials.TransportCredentials,
 	return credentials.NewTLS(config), nil
 }
 
-// tlsConfig is the receiver's authorities and our certificate.
+// tlsConfig returns a configuration with the receiver's authorities and our certificate.
 func tlsConfig(d *Destination) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if d.Certificate != "" {
@@ -99,7 +99,9 @@ func tlsConfig(d *Destination) (*tls.Config, error) {
 		if _, err := load(); err != nil {
 			return nil, err
 		}
-		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return load() }
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return load()
+		}
 	}
 	return config, nil
 }

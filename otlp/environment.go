@@ -10,11 +10,11 @@ import (
 )
 
 // envPrefix begins the names of all variables of the OpenTelemetry exporter specification that are read
-// here: OTEL_EXPORTER_OTLP_ENDPOINT, and OTEL_EXPORTER_OTLP_TRACES_ENDPOINT for one signal, and so on. Those
-// that are for SDKs, like OTEL_SDK_DISABLED, are not.
+// here: OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT for one signal, and so on. Those
+// for SDKs, like OTEL_SDK_DISABLED, are not.
 const envPrefix = "OTEL_EXPORTER_OTLP_"
 
-// setting is a variable, by what follows the prefix and the signal. One that is set to nothing counts as not set.
+// setting is a variable; its name follows the prefix and the signal. An empty variable counts as not set.
 type setting struct {
 	name string
 	set  func(d *Destination, value string) error
@@ -51,9 +51,9 @@ var settings = []setting{
 	}},
 }
 
-// FromEnvironment is what the standard variables say: the destination named default, and one for each
-// signal that has variables of its own which make a difference, named default-SIGNAL. A variable of a signal
-// goes before the one of all. Without any endpoint in the environment there is no destination.
+// FromEnvironment returns the destinations of the standard variables: one named default, and one named
+// default-SIGNAL for each signal whose own variables make a difference. A variable of a signal takes
+// precedence over that of all signals. Without an endpoint in the environment there is no destination.
 func FromEnvironment(getenv func(string) string) ([]Destination, error) {
 	var found []Destination
 	for s := range NumSignals {
@@ -74,8 +74,9 @@ func FromEnvironment(getenv func(string) string) ([]Destination, error) {
 	return found, nil
 }
 
-// ofSignal is what the variables say of a signal. Without an endpoint, which is the first setting, the others
-// are not looked at: they are of other programs in the same environment, which may speak HTTP.
+// ofSignal returns the destination that the variables define for a signal. Without an endpoint, which is
+// the first setting, the others are ignored: they are for other programs in the same environment, which
+// may speak HTTP.
 func ofSignal(s Signal, getenv func(string) string) (Destination, error) {
 	d := NewDestination("")
 	for _, setting := range settings {
@@ -90,7 +91,7 @@ func ofSignal(s Signal, getenv func(string) string) (Destination, error) {
 	return d, nil
 }
 
-// from sets what one variable says, and says if it is set.
+// from applies one variable, and reports whether it is set.
 func (s *setting) from(getenv func(string) string, name string, d *Destination) (found bool, err error) {
 	value := strings.TrimSpace(getenv(envPrefix + name))
 	if value == "" {
@@ -102,7 +103,7 @@ func (s *setting) from(getenv func(string) string, name string, d *Destination) 
 	return true, nil
 }
 
-// addSignal adds the signal to the destination that is configured the same, or adds that.
+// addSignal adds the signal to the destination with the same configuration, or adds the destination.
 func addSignal(found []Destination, d Destination, s Signal) []Destination {
 	for i := range found {
 		other := found[i]
@@ -116,7 +117,7 @@ func addSignal(found []Destination, d Destination, s Signal) []Destination {
 	return append(found, d)
 }
 
-// nameDestinations calls the one with most signals default: that is what the variables of all signals say.
+// nameDestinations names the one with most signals default: it comes from the variables of all signals.
 func nameDestinations(found []Destination) {
 	most := 0
 	for i := range found {
@@ -132,8 +133,8 @@ func nameDestinations(found []Destination) {
 	}
 }
 
-// parseHeaders reads KEY=VALUE,KEY=VALUE with percent-encoding in keys and values, as in the baggage
-// header of the W3C without properties. Errors never have a value in them.
+// parseHeaders parses KEY=VALUE,KEY=VALUE with percent-encoding in keys and values, as in the W3C baggage
+// header without properties. Errors never contain a value.
 func parseHeaders(s string) (Headers, error) {
 	h := make(Headers)
 	for i, pair := range strings.Split(s, ",") {

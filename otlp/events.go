@@ -6,30 +6,33 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// EventKind says what an Event is about, and when it comes.
+// EventKind is what an Event reports.
 type EventKind uint8
 
 const (
-	// EventWaiting: the destination takes nothing and is waited for. Once per outage, at most once a minute.
+	// EventWaiting: the destination accepts nothing and is waited for. Emitted when that begins.
 	EventWaiting EventKind = iota
-	// EventRecovered: after EventWaiting, the destination takes requests again.
+	// EventRecovered: after EventWaiting, the destination accepts requests again.
 	EventRecovered
-	// EventRefused: a batch was dropped because of the code of the answer. At most once a minute and code.
+	// EventRefused: a batch was dropped because of the status code of the response. At most once a
+	// minute and code.
 	EventRefused
-	// EventPartial: an answer came with a partial success, or a warning. When the text changes, at most once
-	// a minute.
+	// EventPartial: a response had a partial success or a warning. When the text changes, at most
+	// once a minute.
 	EventPartial
-	// EventUnsupported: the destination does not know the signal, which is switched off there. Once each time.
+	// EventUnsupported: the destination does not know the signal, which is switched off there. Once
+	// each time.
 	EventUnsupported
-	// EventSupported: a signal that was switched off is taken again.
+	// EventSupported: a signal that was switched off is accepted again.
 	EventSupported
 	// EventLost: the exporter was shut down with undelivered items. Once per destination.
 	EventLost
 )
 
 var eventNames = [...]string{
-	EventWaiting: "waiting", EventRecovered: "recovered", EventRefused: "refused", EventPartial: "partial success",
-	EventUnsupported: "unsupported", EventSupported: "supported", EventLost: "lost",
+	EventWaiting: "waiting", EventRecovered: "recovered", EventRefused: "refused",
+	EventPartial: "partial success", EventUnsupported: "unsupported", EventSupported: "supported",
+	EventLost: "lost",
 }
 
 func (k EventKind) String() string {
@@ -39,69 +42,83 @@ func (k EventKind) String() string {
 	return "unknown"
 }
 
-// Event is something that an operator should hear of. Fields that say nothing about the kind are zero.
+// Event is something that an operator should know. Fields that do not apply to its kind are zero.
 type Event struct {
 	Kind        EventKind
 	Destination string
 	Signal      Signal // Refused, Partial, Unsupported, Supported
 	Code        string // name of the status code: Waiting, Refused, Unsupported
-	Message     string // of the receiver, or of the connection; at most 1 KiB, one line
-	Hint        string // what may be done about it, if that is known
+	Message     string // of the receiver or of the connection; one line of at most 1 KiB
+	Hint        string // a possible remedy, if one is known
 
-	Wait    time.Duration // Waiting: until the next attempt. Unsupported: until the signal is tried again
-	Items   uint64        // Refused, Partial, Lost: how many items
-	Batches uint64        // Lost: how many batches
+	Wait    time.Duration // Waiting: until the next attempt. Unsupported: until the next trial
+	Items   uint64        // Refused, Partial, Lost
+	Batches uint64        // Lost
 }
 
-// quiet is the least time between two events of a kind.
-const quiet = time.Minute
+// emit queues an event for Options.Observe.
+func (d *destinationState) emit(e Event) {
+	e.Destination = d.config.Name
+	d.scheduler.events = append(d.scheduler.events, e)
+}
 
-// limiter lets an event through at most once per quiet.
-type limiter struct{ next time.Time }
+// emitOutage reports when an outage begins and ends. Of a destination that goes up and down all the
+// time, some outages are left out, or reported late if they last.
+func (d *destinationState) emitOutage(r *result, now time.Time) {
+	switch {
+	case d.circuit.state == circuitWaiting && !d.outageEmitted && r.code != codes.OK:
+		if d.outageEmitted = d.outages.allow(now); d.outageEmitted {
+			d.emit(Event{
+				Kind: EventWaiting, Code: statusCodes[r.code].name, Message: r.message,
+				Wait: d.circuit.end().Sub(now),
+			})
+		}
+	case d.circuit.state == circuitOpen && d.outageEmitted:
+		d.outageEmitted = false
+		d.emit(Event{Kind: EventRecovered})
+	}
+}
+
+// emitPartial reports the text of a partial success when it changes.
+func (d *destinationState) emitPartial(b *Batch, r *result, rejected uint64, now time.Time) {
+	text := r.partial.message
+	if text != "" && text == d.partialText || !d.partial.allow(now) {
+		return
+	}
+	d.partialText = text
+	d.emit(Event{Kind: EventPartial, Signal: b.signal, Message: text, Items: rejected})
+}
+
+const (
+	// quiet is the mean time between two events of a kind, at the least.
+	quiet = time.Minute
+	// outageBurst is how many outages may be reported in quick succession.
+	outageBurst = 3
+)
+
+// limiter allows one event per quiet, and a burst of them after a time without any. The zero value
+// has a burst of one.
+type limiter struct {
+	burst int
+	spent time.Time // events up to now use up the rate until then
+}
 
 func (l *limiter) allow(now time.Time) bool {
-	if now.Before(l.next) {
+	if l.spent.Before(now) {
+		l.spent = now
+	}
+	if l.spent.Sub(now) > time.Duration(max(l.burst, 1)-1)*quiet {
 		return false
 	}
-	l.next = now.Add(quiet)
+	l.spent = l.spent.Add(quiet)
 	return true
 }
 
-// sizeHint is for a receiver that is out of something, without saying until when, and got a large batch.
+// sizeHint returns a remedy for RESOURCE_EXHAUSTED without RetryInfo in response to a large request.
 func sizeHint(code codes.Code, size int) string {
-	const small = 64 << 10 // every receiver takes such a request
+	const small = 64 << 10 // every receiver accepts such a request
 	if code != codes.ResourceExhausted || size <= small {
 		return ""
 	}
 	return "the receiver probably limits the size of requests: set max-request-bytes below its limit, or raise that"
-}
-
-// notePartial tells the text of a partial success when it changes.
-func (p *destinationState) notePartial(b *Batch, a *answer, rejected uint64, now time.Time) {
-	if news := a.partial.message == "" || a.partial.message != p.partialText; !news || !p.partial.allow(now) {
-		return
-	}
-	p.partialText = a.partial.message
-	p.emit(Event{Kind: EventPartial, Signal: b.signal, Message: a.partial.message, Items: rejected})
-}
-
-// noteGate tells when an outage begins and ends. One that begins within a minute of another is told when it
-// outlasts that minute.
-func (p *destinationState) noteGate(a *answer, now time.Time) {
-	switch {
-	case p.circuit.state == circuitWaiting && !p.told && a.code != codes.OK:
-		if p.told = p.waiting.allow(now); p.told {
-			p.emit(Event{
-				Kind: EventWaiting, Code: statusCodes[a.code].name, Message: a.message, Wait: p.circuit.end().Sub(now),
-			})
-		}
-	case p.circuit.state == circuitOpen && p.told:
-		p.told = false
-		p.emit(Event{Kind: EventRecovered})
-	}
-}
-
-func (p *destinationState) emit(e Event) {
-	e.Destination = p.conf.Name
-	p.scheduler.events = append(p.scheduler.events, e)
 }

@@ -10,7 +10,7 @@ import (
 	"correlator/internal/testenv"
 )
 
-// Who offers does not wait for an observer that blocks, not even when there is something to tell.
+// Enqueue does not wait for an observer that blocks, not even when there is an event to pass on.
 func TestObserverBlocks(t *testing.T) {
 	r := newReceiver(t, reply{code: codes.InvalidArgument, message: "no"})
 	release, blocked := make(chan struct{}), make(chan struct{})
@@ -26,7 +26,7 @@ func TestObserverBlocks(t *testing.T) {
 	defer x.Shutdown(t.Context())
 	defer close(release)
 	x.Enqueue(NewBatch(Metrics, []byte("x"), 1, time.Now()))
-	<-blocked // one sender is there, and that of the other destination will have news as well
+	<-blocked // one sender waits, and that of the other destination will have an event as well
 	testenv.Poll(t, time.Minute, "both answers", func() bool {
 		s := x.Status()
 		return s[0].Dropped+s[1].Dropped == 2
@@ -42,35 +42,49 @@ func TestObserverBlocks(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(time.Minute):
-		t.Error("an offer waits for the observer")
+		t.Error("Enqueue waits for the observer")
 	}
 }
 
-// An outage is told once, at most one a minute; one that begins too soon after another, when it has lasted.
-func TestOutageIsTold(t *testing.T) {
+// An outage is reported when it begins, also when there was another right before. Of many in quick
+// succession the later ones are left out, unless they last.
+func TestOutageEvents(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		r := newReceiver(t)
 		d := r.destination("a")
 		d.MaxAge = 0
 		l := lab1(t, d)
-		outage := func(d time.Duration) {
+		outage := func(d time.Duration, atOnce ...string) {
+			t.Helper()
 			r.answer(unavailable)
 			l.send(Metrics, "x", 1)
+			l.wantTold(atOnce...)
 			l.after(d)
 			r.answer(reply{})
-			l.after(20 * time.Second)
-			l.wantState("a", StateOpen)
+			l.after(16 * time.Second)
+			l.wantState(l.Status()[0].Name, StateOpen)
+		}
+		for range outageBurst {
+			outage(time.Second, "waiting, UNAVAILABLE, later")
+			l.wantTold("recovered")
 		}
 		outage(time.Second)
-		l.wantTold("waiting, UNAVAILABLE, later", "recovered")
-		outage(time.Second)
 		l.wantTold()
+		d = r.destination("b") // the same with one that lasts
+		l = lab1(t, d)
+		for range outageBurst {
+			outage(time.Second, "waiting, UNAVAILABLE, later")
+			l.wantTold("recovered")
+		}
 		outage(2 * time.Minute)
 		l.wantTold("waiting, UNAVAILABLE, later", "recovered")
+		l.after(outageBurst * time.Minute)
+		outage(time.Second, "waiting, UNAVAILABLE, later")
+		l.wantTold("recovered")
 	})
 }
 
-// Latency is that of requests that were taken: what the throughput is limited by.
+// Latency is that of requests that were accepted, which limits the throughput.
 func TestLatency(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		r := newReceiver(t, reply{delay: time.Second}, reply{hang: true}, unavailable, reply{delay: time.Second})
@@ -85,24 +99,24 @@ func TestLatency(t *testing.T) {
 	})
 }
 
-// A late success does not tell of the outage that goes on.
-func TestLateSuccessIsNotTold(t *testing.T) {
-	c := newScheduler(1<<20, []Destination{NewDestination("http://a")}, always(0))
-	p := c.destinations[0]
+// A late success does not report the outage that goes on.
+func TestLateSuccess(t *testing.T) {
+	s := newScheduler(1<<20, []Destination{NewDestination("http://a")}, always(0))
+	d := s.destinations[0]
 	for range 2 {
-		c.enqueue(NewBatch(Metrics, []byte("x"), 1, epoch), epoch)
+		s.enqueue(NewBatch(Metrics, []byte("x"), 1, epoch), epoch)
 	}
-	p.waiting.allow(epoch) // another outage was told right before
-	first, _ := p.take(epoch)
-	second, _ := p.take(epoch)
-	p.finish(first, &answer{code: codes.Unavailable}, epoch)
-	p.finish(second, &answer{code: codes.OK}, epoch.Add(quiet))
-	if len(c.events) != 0 {
-		t.Errorf("told %+v", c.events)
+	for range outageBurst {
+		d.outages.allow(epoch) // other outages were reported right before
 	}
-	probe, _ := p.take(epoch.Add(quiet))
-	p.finish(probe, &answer{code: codes.Aborted}, epoch.Add(quiet))
-	if len(c.events) != 1 || c.events[0].Kind != EventWaiting || c.events[0].Code != "ABORTED" {
-		t.Errorf("told %+v", c.events)
+	first, second := d.take(epoch), d.take(epoch)
+	d.finish(first, &result{code: codes.Unavailable}, epoch)
+	d.finish(second, &result{code: codes.OK}, epoch.Add(quiet))
+	if len(s.events) != 0 {
+		t.Errorf("emitted %+v", s.events)
+	}
+	d.finish(d.take(epoch.Add(quiet)), &result{code: codes.Aborted}, epoch.Add(quiet))
+	if len(s.events) != 1 || s.events[0].Kind != EventWaiting || s.events[0].Code != "ABORTED" {
+		t.Errorf("emitted %+v", s.events)
 	}
 }

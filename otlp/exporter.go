@@ -5,49 +5,58 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 )
 
-// Options is what an exporter works with.
+// Options configures an Exporter.
 type Options struct {
-	// Destinations get every batch of the signals that they take. There may be none: then nothing is kept.
+	// Destinations get every batch of the signals that they take. There may be none: then nothing is
+	// kept.
 	Destinations []Destination
-	// QueueBytes is the memory for all batches together, each counted once; 0 is DefaultQueueBytes.
+	// QueueBytes is the memory for batches that is divided equally among the destinations without a
+	// QueueBytes of their own; 0 is DefaultQueueBytes. A batch counts at every destination that
+	// holds it, so the sum of all quotas bounds the memory.
 	QueueBytes int64
 	// Version is ours, for the User-Agent.
 	Version string
-	// Observe is called with each event, one at a time, by senders and by Shutdown. While it blocks nothing is
-	// sent, though batches are taken. It must not shut down.
+	// Observe is called with each event, one at a time, by senders and by Shutdown. While it blocks
+	// nothing is sent, though batches are accepted. It must not shut down the exporter.
 	Observe func(Event)
 
 	random func() float64 // of tests; nil: a random number in [0,1)
 }
 
+// maxHold is how long received data waits for room before it is refused. A destination that keeps up
+// makes room within the time of a request; every held request occupies a slot of the receiver.
+const maxHold = 2 * time.Second
+
 // Exporter sends batches to destinations. It is safe for concurrent use.
 type Exporter struct {
-	observe      func(Event)
-	destinations []*destination
-	cancel       context.CancelFunc // of everything in flight
+	observe func(Event)
+	senders []*senders         // one for each destination
+	cancel  context.CancelFunc // of everything in flight
+	metrics *metrics
 
 	mu        sync.Mutex
 	scheduler *scheduler
 
-	observing sync.Mutex // so that events are told one after the other
+	observing sync.Mutex // serializes calls of observe
 }
 
-// Open starts an exporter. No connection is made until there is something to send, so destinations may be
-// down; configurations that cannot work are errors. The caller must call Shutdown.
+// Open starts an exporter. No connection is made until there is something to send, so destinations
+// may be down; configurations that cannot work are errors. The caller must call Shutdown.
 func Open(o Options) (*Exporter, error) {
-	budget := o.QueueBytes
+	queueBytes := o.QueueBytes
 	switch {
-	case budget == 0:
-		budget = DefaultQueueBytes
-	case budget < 0:
-		return nil, fmt.Errorf("queue-bytes %d: negative", budget)
+	case queueBytes == 0:
+		queueBytes = DefaultQueueBytes
+	case queueBytes < 0:
+		return nil, fmt.Errorf("queue-bytes %d: negative", queueBytes)
 	}
-	destinations := append([]Destination(nil), o.Destinations...)
+	destinations := slices.Clone(o.Destinations)
 	names := make(map[string]bool)
 	gzip := &compressor{}
 	var transports []*transport
@@ -57,7 +66,7 @@ func Open(o Options) (*Exporter, error) {
 		}
 		name := destinations[i].Name
 		if name == destinations[i].Endpoint {
-			name = strconv.Itoa(i + 1) // what is no endpoint may have a password in it
+			name = strconv.Itoa(i + 1) // an invalid endpoint may contain a password
 		}
 		return nil, fmt.Errorf("destination %s: %w", name, err)
 	}
@@ -81,55 +90,109 @@ func Open(o Options) (*Exporter, error) {
 	if random == nil {
 		random = rand.Float64
 	}
-	x := &Exporter{observe: o.Observe, scheduler: newScheduler(budget, destinations, random)}
+	x := &Exporter{
+		observe: o.Observe, metrics: newMetrics(), scheduler: newScheduler(queueBytes, destinations, random),
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	x.cancel = cancel
-	for i, p := range x.scheduler.destinations {
-		x.destinations = append(x.destinations, x.newDestination(p, transports[i]))
+	for i, d := range x.scheduler.destinations {
+		x.senders = append(x.senders, x.newSenders(d, transports[i]))
 	}
-	for _, d := range x.destinations {
-		d.start(ctx)
+	for _, s := range x.senders {
+		s.start(ctx)
 	}
 	return x, nil
 }
 
-// Enqueue queues our own data at every destination that takes its signal. It never waits: where there is no
-// room, older data is dropped: our own, or what a destination that is long down was acknowledged. A batch without items is
-// nothing.
+// Enqueue queues our own data at every destination that takes its signal. It never waits: where there
+// is no room, the destination's oldest data of ours is dropped. A batch without items is ignored.
 func (x *Exporter) Enqueue(b *Batch) {
+	now := time.Now()
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.scheduler.enqueue(b, time.Now())
-	x.wake()
+	x.scheduler.enqueue(b, now)
+	x.wake(now)
 }
 
-// EnqueueReceived queues received data at every destination that takes its signal, or at none. What it takes may
-// be acknowledged: no other data pushes it out, but at a destination that has been closed, and has taken
-// nothing, for longer than its MaxAge. Such a one is no reason to refuse either, unless there is no other.
-// Errors are ErrTooLarge (for ever), ErrUnsupported, ErrClosed and *OverloadError (for now). It never waits.
-func (x *Exporter) EnqueueReceived(_ context.Context, b *Batch) error {
+// EnqueueReceived queues received data at every destination that takes its signal, or at none. What
+// is queued may be acknowledged: no other data evicts it, except at a destination that is down, which
+// is one that has accepted nothing for a minute. Such a destination is no reason to refuse data
+// either, unless no other gets it.
+//
+// If there is no room, EnqueueReceived waits for it if that is expected to take no longer than
+// maxHold and than half of the time until ctx's deadline. It returns ErrTooLarge, ErrUnsupported (both
+// permanent), ErrClosed, an *OverloadError, or the error of ctx if that ends the wait.
+func (x *Exporter) EnqueueReceived(ctx context.Context, b *Batch) error {
+	now := time.Now()
+	hold := maxHold
+	if deadline, ok := ctx.Deadline(); ok {
+		hold = min(hold, deadline.Sub(now)/2)
+	}
+	x.mu.Lock()
+	err := x.scheduler.enqueueReceived(b, now)
+	var overload *OverloadError
+	if !errors.As(err, &overload) || overload.RetryAfter > hold {
+		if err == nil {
+			x.wake(now)
+		}
+		x.mu.Unlock()
+		return err
+	}
+	w := &waiter{batch: b, done: make(chan error, 1)}
+	x.scheduler.waiting = append(x.scheduler.waiting, w)
+	x.mu.Unlock()
+
+	timer := time.NewTimer(hold)
+	defer timer.Stop()
+	select {
+	case err := <-w.done:
+		return err
+	case <-timer.C:
+		return x.stopWaiting(w, nil)
+	case <-ctx.Done():
+		return x.stopWaiting(w, ctx.Err())
+	}
+}
+
+// stopWaiting ends the wait of w with err, or with a last try if that is nil.
+func (x *Exporter) stopWaiting(w *waiter, err error) error {
+	now := time.Now()
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	err := x.scheduler.enqueueReceived(b, time.Now())
-	if err == nil {
-		x.wake()
+	i := slices.Index(x.scheduler.waiting, w)
+	if i < 0 { // decided meanwhile
+		return <-w.done
 	}
+	x.scheduler.waiting = slices.Delete(x.scheduler.waiting, i, i+1)
+	if err == nil {
+		err = x.scheduler.enqueueReceived(w.batch, now)
+	}
+	x.scheduler.admitWaiting(now) // those behind it may be smaller
+	x.wake(now)
 	return err
 }
 
-// wake tells one sender of each destination that there may be something to send.
-func (x *Exporter) wake() {
-	for _, d := range x.destinations {
-		d.wake.Signal()
+// admitWaiting queues received data that waited for room, now that there may be some. x.mu is held.
+func (x *Exporter) admitWaiting(now time.Time) {
+	if x.scheduler.admitWaiting(now) {
+		x.wake(now)
 	}
 }
 
-// unlock unlocks mu, and tells what happened while it was held. Who offers does not: that must not wait for
-// an observer.
+// wake makes one sender of each destination look for something to send. x.mu is held.
+func (x *Exporter) wake(now time.Time) {
+	for _, s := range x.senders {
+		s.changed(now)
+		s.wake.Signal()
+	}
+}
+
+// unlock unlocks mu and passes on the events that were emitted while it was held. Enqueue and
+// EnqueueReceived do not use it, since they must not wait for an observer.
 func (x *Exporter) unlock() {
-	news := len(x.scheduler.events) > 0
+	emitted := len(x.scheduler.events) > 0
 	x.mu.Unlock()
-	if !news {
+	if !emitted {
 		return
 	}
 	x.observing.Lock()

@@ -12,18 +12,19 @@ import (
 
 const gzipName = grpcgzip.Name
 
-// grpc takes compressors from a registry of the process, and only while it is initialized. Importing its
-// own gzip makes sure that ours comes later, which is the one that counts.
+// grpc has one registry of compressors per process, which may only be changed by init functions. The
+// import of its own gzip makes ours the later one, which counts.
 func init() {
 	encoding.RegisterCompressor(&passingCompressor{Compressor: encoding.GetCompressor(gzipName)})
 }
 
-// gzipMagic begins every gzip file. No Export request or response can begin so: it would be field 3 with
-// wire type 7, which there is not.
+// gzipMagic begins every gzip file. No Export request or response can begin so: it would be field 3
+// with wire type 7, which does not exist.
 var gzipMagic = []byte{0x1f, 0x8b}
 
-// passingCompressor passes on what is gzip already, so that a batch is compressed once and not for every
-// attempt. It compresses everything else (answers of a server in this process), and decompresses as grpc does.
+// passingCompressor passes on what is gzip already, so that a batch is compressed once and not for
+// every attempt. It compresses everything else (responses of a server in this process), and
+// decompresses as grpc does.
 type passingCompressor struct {
 	encoding.Compressor
 	pool sync.Pool // of *gzip.Writer
@@ -90,4 +91,35 @@ func (w *passingWriter) Close() error {
 	w.pool.Put(w.gz)
 	w.gz = nil
 	return err
+}
+
+// compressor compresses one batch at a time: the state of a writer is about 1 MB, and a batch is
+// compressed only once.
+type compressor struct {
+	mu  sync.Mutex
+	w   *gzip.Writer
+	out bytes.Buffer
+}
+
+// maxScratch is the largest output buffer that is kept: enough for a batch of the usual size.
+const maxScratch = 256 << 10
+
+func (c *compressor) compress(b []byte) []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.out.Reset()
+	if c.w == nil {
+		// Level 1: the others cost several times the CPU for a few percent. The level is valid.
+		c.w, _ = gzip.NewWriterLevel(&c.out, gzip.BestSpeed)
+	} else {
+		c.w.Reset(&c.out)
+	}
+	// Writing to memory cannot fail.
+	c.w.Write(b)
+	c.w.Close()
+	gz := bytes.Clone(c.out.Bytes())
+	if c.out.Cap() > maxScratch {
+		c.out = bytes.Buffer{}
+	}
+	return gz
 }

@@ -3,11 +3,15 @@ package otlp
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 )
 
 // lab is an exporter in a bubble of synctest: time passes only when everything waits.
@@ -50,8 +54,10 @@ func openLab(t testing.TB, o Options) *lab {
 		l.sums()
 		l.Exporter.mu.Lock()
 		defer l.Exporter.mu.Unlock()
-		if used := l.scheduler.used; used != 0 {
-			t.Errorf("%d bytes are held after the shutdown", used)
+		for _, d := range l.scheduler.destinations {
+			if d.bytes != 0 || d.unevictable != 0 {
+				t.Errorf("%s holds %d bytes after the shutdown, %d unevictable", d.config.Name, d.bytes, d.unevictable)
+			}
 		}
 	})
 	return l
@@ -78,20 +84,55 @@ func (l *lab) after(d time.Duration) {
 	l.sums()
 }
 
+// reading is a metric.
+type reading struct {
+	name                string // without the prefix
+	destination, signal string
+	label               string // values of the other labels, with commas
+	value               float64
+	histogram           *dto.Histogram
+}
+
+var metricName = regexp.MustCompile(`fqName: "correlator_otlp_(\w+)"`)
+
+// readings returns all metrics of an exporter, in the order of Collect.
+func readings(t testing.TB, x *Exporter) (all []reading) {
+	t.Helper()
+	metrics := make(chan prometheus.Metric, 1000)
+	x.Collect(metrics)
+	close(metrics)
+	for m := range metrics {
+		var v dto.Metric
+		if err := m.Write(&v); err != nil {
+			t.Fatal(err)
+		}
+		r := reading{name: metricName.FindStringSubmatch(m.Desc().String())[1], histogram: v.Histogram}
+		labels := make(map[string]string)
+		for _, l := range v.Label {
+			labels[l.GetName()] = l.GetValue()
+		}
+		r.destination, r.signal = labels["destination"], labels["signal"]
+		r.label = strings.Trim(labels["reason"]+","+labels["code"]+labels["state"], ",")
+		r.value = v.GetCounter().GetValue() + v.GetGauge().GetValue()
+		all = append(all, r)
+	}
+	return all
+}
+
 // sums fails if an item is lost or counted twice.
 func (l *lab) sums() {
 	l.Helper()
 	type key struct{ destination, signal string }
 	left := make(map[key]float64)
-	l.Each(func(r Reading) {
-		k := key{r.Labels[0], r.Labels[1]}
-		switch r.Family.Name {
+	for _, r := range readings(l, l.Exporter) {
+		k := key{r.destination, r.signal}
+		switch r.name {
 		case "accepted_items_total":
-			left[k] += r.Value
+			left[k] += r.value
 		case "sent_items_total", "dropped_items_total", "queue_items", "in_flight_items":
-			left[k] -= r.Value
+			left[k] -= r.value
 		}
-	})
+	}
 	for k, n := range left {
 		if n != 0 {
 			l.Errorf("%v: accepted is %v more than sent, dropped, queued and in flight", k, n)
@@ -99,23 +140,24 @@ func (l *lab) sums() {
 	}
 }
 
-// counts is every metric of a destination's signal that is not 0, without histograms, state and age.
+// counts returns every metric of a destination's signal that is not 0, without histograms, state, age
+// and bytes.
 func (l *lab) counts(destination string, signal Signal) string {
 	var all []string
-	l.Each(func(r Reading) {
-		if r.Labels[0] != destination || r.Labels[1] != signal.String() || r.Value == 0 || r.Family.Kind == Distribution {
-			return
+	for _, r := range readings(l, l.Exporter) {
+		if r.destination != destination || r.signal != signal.String() || r.value == 0 {
+			continue
 		}
-		switch name := r.Family.Name; name {
+		switch r.name {
 		case "state", "queue_oldest_seconds", "queue_bytes", "queue_limit_bytes":
 		default:
-			label := strings.TrimSuffix(strings.Join(r.Labels[2:], ","), ",")
+			label := r.label
 			if label != "" {
 				label = "{" + label + "}"
 			}
-			all = append(all, fmt.Sprintf("%s%s=%v", strings.TrimSuffix(name, "_total"), label, r.Value))
+			all = append(all, fmt.Sprintf("%s%s=%v", strings.TrimSuffix(r.name, "_total"), label, r.value))
 		}
-	})
+	}
 	return strings.Join(all, " ")
 }
 

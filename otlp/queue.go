@@ -3,30 +3,30 @@ package otlp
 // entry is a batch in one destination's queue, or in flight to it.
 type entry struct {
 	batch *Batch
-	state *destinationState
-	seq   uint64 // the order in which batches came
+	seq   uint64 // order of arrival
 
-	// acknowledged: received data that was acknowledged upstream. It never makes room for other data.
+	// acknowledged marks received data whose sender was told that we have it. Our own data never
+	// evicts it.
 	acknowledged bool
 
-	attempt  attempt // of the attempt that is in flight
+	attempt  attempt // the one in flight
 	attempts int
-	// doubtful: an attempt ended without an answer, the receiver may have the batch. Resent says that the
-	// batch was counted for it.
+	// doubtful: an attempt ended without an answer, so the receiver may have the batch. resent: the
+	// batch was counted as a possible duplicate.
 	doubtful, resent bool
 
 	prev, next *entry
 }
 
-// queue is the batches that wait for one destination, in the order in which they came. It is not safe for
+// queue holds the batches that wait for one destination, in order of arrival. It is not safe for
 // concurrent use.
 type queue struct {
 	front, back *entry
 	length      int
 }
 
-// insert puts an entry in its place by seq: new ones at the back, those that return from an attempt at, or
-// near, the front.
+// insert puts an entry in its place by seq: new ones at the back, those that return from a failed
+// attempt at or near the front.
 func (q *queue) insert(e *entry) {
 	next := (*entry)(nil)
 	if q.back != nil && q.back.seq > e.seq {
@@ -62,10 +62,10 @@ func (q *queue) remove(e *entry) {
 	q.length--
 }
 
-// first is the oldest entry that is such, or nil.
-func (q *queue) first(such func(*entry) bool) *entry {
+// oldest returns the oldest entry that is, or is not, acknowledged; nil if there is none.
+func (q *queue) oldest(acknowledged bool) *entry {
 	e := q.front
-	for e != nil && !such(e) {
+	for e != nil && e.acknowledged != acknowledged {
 		e = e.next
 	}
 	return e

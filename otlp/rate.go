@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// rateMemory is how long the past counts in a rate: after that time what was counts 37 %.
+// rateMemory is the time constant of a rate: what was that long ago counts 37 %.
 const rateMemory = 30 * time.Second
 
-// rate is how much there is of something per second, of late.
+// rate is a quantity per second, averaged over the last rateMemory or so.
 type rate struct {
 	perSecond float64
 	at        time.Time

@@ -21,39 +21,40 @@ const (
 	maxDelay = 10 * time.Minute
 )
 
-// answer is what one attempt ended with.
-type answer struct {
+// result is how one attempt ended.
+type result struct {
 	code    codes.Code // a known one
-	message string     // of the status, cut
+	message string     // of the status, at most maxMessage
 
 	retryInfo bool          // the status has a RetryInfo
 	delay     time.Duration // that it asks for, 0 to maxDelay
 
 	partial partialSuccess // of an OK
 
-	malformed bool // something in it is not as it must be; what could be used was
-	final     bool // not to be sent again, whatever the code says
-	doubtful  bool // no answer came, and the receiver may have the request
+	malformed  bool // something in the response is invalid; the rest was used
+	final      bool // not to be sent again whatever the code is
+	unanswered bool // the receiver did not respond
+	doubtful   bool // it did not respond, and may have the request
 
 	took time.Duration
 }
 
-// partialSuccess is the answer that says which part of a batch was not taken. Both fields unset is
-// success; a message alone is a warning.
+// partialSuccess reports which part of a batch the receiver rejected. Both fields unset is success; a
+// message alone is a warning.
 type partialSuccess struct {
 	rejected int64
 	message  string
 }
 
-// decodeResponse reads an Export<Signal>ServiceResponse, which is the same for all signals as far as a
-// client needs it:
+// decodeResponse reads an Export<Signal>ServiceResponse. The fields that a client needs are the same
+// for all signals:
 //
 //	response         field 1  partial_success  message
 //	partial_success  field 1  rejected_*       int64
 //	                 field 2  error_message    string
 //
-// Other fields are skipped, also in other wire types. It is false for bytes that are no such message; what
-// was read until there stands.
+// Other fields and wire types are skipped. ok is false if the bytes are no such message; fields before
+// the error are returned.
 func decodeResponse(b []byte) (p partialSuccess, ok bool) {
 	ok = eachField(b, func(num protowire.Number, typ protowire.Type, v []byte) bool {
 		if num != 1 || typ != protowire.BytesType {
@@ -76,7 +77,7 @@ func decodeResponse(b []byte) (p partialSuccess, ok bool) {
 	return p, ok
 }
 
-// eachField calls field with every field of a message and its encoded value, until it says false.
+// eachField calls field with every field of a message and its encoded value, until field returns false.
 func eachField(b []byte, field func(protowire.Number, protowire.Type, []byte) bool) bool {
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
@@ -93,29 +94,30 @@ func eachField(b []byte, field func(protowire.Number, protowire.Type, []byte) bo
 	return true
 }
 
-// readDetails takes the RetryInfo from the details of a status: of several, the longest delay. A
-// negative one counts as none, one over maxDelay is cut; both are malformed, like details that cannot be
-// decoded.
-func (a *answer) readDetails(details []*anypb.Any) {
+// readDetails reads the RetryInfo in the details of a status: of several, the longest delay. A negative
+// delay counts as none and one over maxDelay is reduced; both are malformed, like details that cannot
+// be decoded.
+func (r *result) readDetails(details []*anypb.Any) {
 	for _, d := range details {
 		if !d.MessageIs((*errdetails.RetryInfo)(nil)) {
 			continue
 		}
 		var info errdetails.RetryInfo
 		if proto.Unmarshal(d.GetValue(), &info) != nil {
-			a.malformed = true
+			r.malformed = true
 			continue
 		}
 		delay, ok := retryDelay(info.GetRetryDelay())
-		a.malformed = a.malformed || !ok
+		r.malformed = r.malformed || !ok
 		if delay >= 0 {
-			a.retryInfo = true
-			a.delay = max(a.delay, delay)
+			r.retryInfo = true
+			r.delay = max(r.delay, delay)
 		}
 	}
 }
 
-// retryDelay is the delay of a RetryInfo as far as it is followed, negative if it is not.
+// retryDelay returns the delay of a RetryInfo, negative if it is to be ignored; ok is false if it is
+// out of range.
 func retryDelay(d *durationpb.Duration) (delay time.Duration, ok bool) {
 	sec, nanos := d.GetSeconds(), d.GetNanos()
 	switch {
@@ -128,8 +130,9 @@ func retryDelay(d *durationpb.Duration) (delay time.Duration, ok bool) {
 	return min(delay, maxDelay), delay <= maxDelay
 }
 
-// clip makes a line of a receiver's text: valid UTF-8, no longer than maxMessage, and nothing in it that a
-// terminal or an editor would obey: controls (those above 0x7f too), line separators, changes of direction.
+// clip makes one line of a receiver's text: valid UTF-8 of at most maxMessage bytes, without anything
+// that a terminal or an editor would obey: controls (also above 0x7f), line separators, changes of
+// direction.
 func clip(s string) string {
 	if len(s) > maxMessage {
 		n := maxMessage

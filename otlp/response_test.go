@@ -98,7 +98,7 @@ func TestClip(t *testing.T) {
 
 // Details of a status that cannot be decoded are counted, and otherwise as if they were not there.
 func TestBrokenDetails(t *testing.T) {
-	a := &answer{code: codes.ResourceExhausted}
+	a := &result{code: codes.ResourceExhausted}
 	a.readDetails([]*anypb.Any{
 		nil, {}, {TypeUrl: "x", Value: []byte{0xff}},
 		{TypeUrl: "type.googleapis.com/google.rpc.RetryInfo", Value: []byte{0xff}},
@@ -112,7 +112,7 @@ func TestBrokenDetails(t *testing.T) {
 		t.Fatal(err)
 	}
 	negative.Value = []byte{0x0a, 0x0b, 0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01} // seconds: -1
-	a = &answer{code: codes.ResourceExhausted}
+	a = &result{code: codes.ResourceExhausted}
 	a.readDetails([]*anypb.Any{negative})
 	if a.retryInfo || !a.malformed || judge(a, false) != verdictDrop || judge(a, true) != verdictRetry {
 		t.Errorf("%+v", a)
@@ -124,7 +124,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Add(uint32(0), partialResponse(3, "too old"), []byte(nil), "", true)
 	f.Add(uint32(8), []byte(nil), []byte{0x0a, 0x02, 0x08, 0x05}, "wait", false)
 	f.Fuzz(func(t *testing.T, code uint32, response, retryInfo []byte, message string, final bool) {
-		a := &answer{code: known(codes.Code(code)), message: clip(message), final: final}
+		a := &result{code: known(codes.Code(code)), message: clip(message), final: final}
 		if a.code == codes.OK {
 			p, ok := decodeResponse(response)
 			a.partial, a.malformed = p, !ok
@@ -142,7 +142,7 @@ func FuzzAnswer(f *testing.F) {
 		c := newScheduler(1000, []Destination{d}, always(1))
 		p := c.destinations[0]
 		c.enqueue(NewBatch(Traces, []byte("x"), 5, epoch), epoch)
-		e, _ := p.take(epoch)
+		e := p.take(epoch)
 		checkSums(t, c, []flying{{p, e}})
 		p.finish(e, a, epoch)
 		checkSums(t, c, nil)

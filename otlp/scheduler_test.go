@@ -10,95 +10,63 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// checkSums fails if what the core counts does not add up: items for each destination and signal, bytes
-// for each destination, for batches shared, and for the pins. With what is in flight it checks these exactly.
-func checkSums(t testing.TB, c *scheduler, out []flying) {
-	flies := func(e *entry) bool {
-		return slices.ContainsFunc(out, func(f flying) bool { return f.e == e })
-	}
-	// Each batch is looked at once, with the first of its holders.
-	var used, unevictable int64
-	left := 0
-	seen := func(e *entry) {
-		b := e.batch
-		if left--; b.holders[0] != e {
-			return
-		}
-		left += len(b.holders)
-		pins := 0
-		for _, e := range b.holders {
-			if e.acknowledged || flies(e) {
-				pins++
-			}
-		}
-		if b.pins != pins {
-			t.Fatalf("a batch has %d pins, %d counted", pins, b.pins)
-		}
-		if used += b.size(); pins > 0 {
-			unevictable += b.size()
-		}
-	}
-	for _, f := range out {
-		seen(f.e)
-	}
-	for _, p := range c.destinations {
-		var h holding // in flight and not acknowledged
-		for _, f := range out {
-			if f.p == p && !f.e.acknowledged {
-				h.add(f.e.batch)
-			}
-		}
-		if p.flying != h.bytes || h.bytes > c.flight && h.batches > 1 {
-			t.Fatalf("%s: %+v in flight that was not acknowledged, %d counted, %d allowed", p.conf.Name, h, p.flying, c.flight)
-		}
-		var bytes int64
+// checkSums fails if the counts of a scheduler do not add up: items for each destination and signal,
+// bytes for each destination. out is what is in flight.
+func checkSums(t testing.TB, s *scheduler, out []flying) {
+	for _, d := range s.destinations {
+		var bytes, unevictable int64
 		inFlight := 0
-		for s := range NumSignals {
-			n := &p.counters[s]
+		for _, f := range out {
+			if f.d == d {
+				unevictable += f.e.batch.size()
+			}
+		}
+		for signal := range NumSignals {
+			n := &d.counters[signal]
 			sum := n.sent + n.queued.items + n.inFlight.items
-			for _, d := range n.dropped {
-				sum += d
+			for _, dropped := range n.dropped {
+				sum += dropped
 			}
 			if n.accepted != sum {
-				t.Fatalf("%s %v: accepted %d, but sent %d + dropped %v + queued %d + in flight %d = %d", p.conf.Name, s,
+				t.Fatalf("%s %v: accepted %d, but sent %d + dropped %v + queued %d + in flight %d = %d", d.config.Name, signal,
 					n.accepted, n.sent, n.dropped, n.queued.items, n.inFlight.items, sum)
 			}
 			refused := uint64(0)
-			for _, d := range n.refused {
-				refused += d
+			for _, n := range n.refused {
+				refused += n
 			}
 			if refused != n.dropped[Refused] {
-				t.Fatalf("%s %v: %d refused, by code %d", p.conf.Name, s, n.dropped[Refused], refused)
+				t.Fatalf("%s %v: %d refused, by code %d", d.config.Name, signal, n.dropped[Refused], refused)
 			}
 			bytes += n.queued.bytes + n.inFlight.bytes
 			inFlight += n.inFlight.batches
 		}
-		length := 0
+		length, acknowledged := 0, int64(0)
 		var last *entry
-		for e := p.queue.front; e != nil; last, e = e, e.next {
+		for e := d.queue.front; e != nil; last, e = e, e.next {
 			length++
 			if e.prev != last || last != nil && last.seq >= e.seq {
-				t.Fatalf("%s: queue is out of order", p.conf.Name)
+				t.Fatalf("%s: queue is out of order", d.config.Name)
 			}
-			seen(e)
+			if e.acknowledged {
+				acknowledged += e.batch.size()
+			}
 		}
-		if p.queue.back != last || p.queue.length != length {
-			t.Fatalf("%s: queue has %d entries, says %d", p.conf.Name, length, p.queue.length)
+		unevictable += acknowledged
+		if d.queue.back != last || d.queue.length != length {
+			t.Fatalf("%s: queue has %d entries, its length is %d", d.config.Name, length, d.queue.length)
 		}
-		if p.bytes != bytes || inFlight != p.circuit.inFlight {
-			t.Fatalf("%s: %d bytes, %d counted; %d in flight, gate says %d", p.conf.Name, p.bytes, bytes, inFlight,
-				p.circuit.inFlight)
+		if d.bytes != bytes || inFlight != d.circuit.inFlight || d.unevictable != unevictable {
+			t.Fatalf("%s: %d bytes, %d counted; %d unevictable, %d counted; %d in flight, circuit has %d", d.config.Name,
+				d.bytes, bytes, d.unevictable, unevictable, inFlight, d.circuit.inFlight)
 		}
-		if p.bytes > p.conf.QueueBytes || p.circuit.inFlight > p.conf.Concurrency || p.unevictable < 0 || p.unevictable > p.bytes {
-			t.Fatalf("%s: %d bytes of %d, %d unevictable, %d of %d in flight", p.conf.Name, p.bytes, p.conf.QueueBytes, p.unevictable,
-				p.circuit.inFlight, p.conf.Concurrency)
+		if d.bytes > d.quota || d.circuit.inFlight > d.config.Concurrency {
+			t.Fatalf("%s: %d bytes of %d, %d of %d in flight", d.config.Name, d.bytes, d.quota, d.circuit.inFlight,
+				d.config.Concurrency)
 		}
-	}
-	if left != 0 {
-		t.Fatalf("%d more holders than entries", left)
-	}
-	if c.used != used || c.unevictable != unevictable || used > c.budget {
-		t.Fatalf("%d bytes are used of %d, %d counted; %d unevictable, %d counted", used, c.budget, c.used, unevictable, c.unevictable)
+		if (d.unanswered.IsZero()) != (d.circuit.inFlight == 0) && d.unanswered.IsZero() {
+			t.Fatalf("%s: %d in flight, and not known since when", d.config.Name, d.circuit.inFlight)
+		}
 	}
 }
 
@@ -120,21 +88,125 @@ func (b *byteActions) choose(n int) int {
 	return v % n
 }
 
-// flying is a request of a script that is out.
+// flying is a request of a script that is in flight.
 type flying struct {
-	p *destinationState
+	d *destinationState
 	e *entry
 }
 
-// runScript drives a core through steps decisions, checks it after each, and ends with a shutdown.
+// lossOf returns the items that a destination has dropped for want of room.
+func lossOf(d *destinationState) (n uint64) {
+	for signal := range NumSignals {
+		n += d.counters[signal].dropped[QueueFull]
+	}
+	return n
+}
+
+// acknowledgedAt returns the received items that a destination has queued or in flight.
+func acknowledgedAt(d *destinationState, out []flying) (n int) {
+	for e := d.queue.front; e != nil; e = e.next {
+		if e.acknowledged {
+			n += e.batch.items
+		}
+	}
+	for _, f := range out {
+		if f.d == d && f.e.acknowledged {
+			n += f.e.batch.items
+		}
+	}
+	return n
+}
+
+// script is a run of a scheduler.
+type script struct {
+	testing.TB
+	actions
+	*scheduler
+	now time.Time
+	out []flying
+}
+
+// batch makes a batch of a random size, signal and number of items.
+func (s *script) batch() *Batch {
+	return NewBatch(Signal(s.choose(int(NumSignals))), make([]byte, s.choose(80)), s.choose(5), s.now)
+}
+
+// own queues own data, for which no received data is dropped.
+func (s *script) own() {
+	b := s.batch()
+	before := make([]int, len(s.destinations))
+	for i, d := range s.destinations {
+		before[i] = acknowledgedAt(d, s.out)
+	}
+	s.enqueue(b, s.now)
+	for i, d := range s.destinations {
+		if n := acknowledgedAt(d, s.out); n != before[i] {
+			s.Fatalf("%s: own data has evicted %d received items", d.config.Name, before[i]-n)
+		}
+	}
+}
+
+// received queues received data, for which nothing is dropped but at destinations that are down, and
+// which is refused for the sake of one that is not, or of all.
+func (s *script) received() {
+	b := s.batch()
+	before := make([]uint64, len(s.destinations))
+	for i, d := range s.destinations {
+		before[i] = lossOf(d)
+	}
+	err := s.enqueueReceived(b, s.now)
+	var overload *OverloadError
+	if errors.As(err, &overload) {
+		if overload.RetryAfter < minRetryAfter || overload.RetryAfter > 2*maxRetryAfter {
+			s.Fatalf("refused for %v", overload.RetryAfter)
+		}
+		allDown := !slices.ContainsFunc(s.destinations, func(d *destinationState) bool {
+			_, rejected := d.rejectReason(b, s.now)
+			return d.config.Takes(b.signal) && !rejected && !d.down(s.now)
+		})
+		for _, d := range s.destinations {
+			if d.config.Name == overload.Destination && d.down(s.now) && !allDown {
+				s.Fatalf("refused because of %s, which is down", overload.Destination)
+			}
+		}
+	}
+	for i, d := range s.destinations {
+		if lost := lossOf(d) - before[i]; lost > 0 && (err != nil || !d.down(s.now)) {
+			s.Fatalf("%s lost %d items for received data, which ended with %v", d.config.Name, lost, err)
+		}
+	}
+}
+
+func (s *script) take(d *destinationState) {
+	waiting := d.circuit.state == circuitWaiting && s.now.Before(d.circuit.end())
+	if e := d.take(s.now); e != nil {
+		if waiting {
+			s.Fatal("a request began during a wait")
+		}
+		if d.expired(e, s.now) {
+			s.Fatal("a batch was sent that is too old")
+		}
+		s.out = append(s.out, flying{d, e})
+	}
+}
+
+func (s *script) finish(i int) {
+	f := s.out[i]
+	s.out = slices.Delete(s.out, i, i+1)
+	f.d.finish(f.e, randomResult(s), s.now)
+	s.admitWaiting(s.now)
+}
+
+// runScript drives a scheduler through steps decisions, checks it after each, and ends with a shutdown.
 func runScript(t testing.TB, a actions, steps int) {
-	now := epoch
 	destinations := make([]Destination, 1+a.choose(3))
 	for i := range destinations {
 		d := NewDestination("http://x")
 		d.Name = string(rune('a' + i))
 		d.Concurrency = 1 + a.choose(4)
-		d.QueueBytes = int64(overhead + a.choose(5*overhead))
+		if a.choose(2) == 0 {
+			d.QueueBytes = int64(overhead + a.choose(5*overhead))
+		}
 		d.MaxRequestBytes = 10 + a.choose(60)
 		d.MaxAge = []time.Duration{0, time.Minute}[a.choose(2)]
 		d.RetryResourceExhausted = a.choose(2) == 0
@@ -144,109 +216,86 @@ func runScript(t testing.TB, a actions, steps int) {
 		destinations[i] = d
 	}
 	random := func() float64 { return float64(a.choose(100)) / 100 }
-	c := newScheduler(int64(overhead+a.choose(8*overhead)), destinations, random)
-	var out []flying
+	s := &script{
+		TB: t, actions: a, now: epoch,
+		scheduler: newScheduler(int64(len(destinations)*overhead+a.choose(8*overhead)), destinations, random),
+	}
+	var waiters []*waiter
 
 	for range steps {
-		now = now.Add([]time.Duration{0, time.Millisecond, 300 * time.Millisecond, 2 * time.Second, time.Minute}[a.choose(5)])
-		switch a.choose(6) {
+		pause := []time.Duration{0, time.Millisecond, 300 * time.Millisecond, 2 * time.Second, time.Minute}[a.choose(5)]
+		s.now = s.now.Add(pause)
+		switch a.choose(7) {
 		case 0, 1:
-			b := NewBatch(Signal(a.choose(int(NumSignals))), make([]byte, a.choose(80)), a.choose(5), now)
-			offerFairly(t, c, b, now)
+			s.own()
 		case 2:
-			b := NewBatch(Signal(a.choose(int(NumSignals))), make([]byte, a.choose(80)), a.choose(5), now)
-			var overload *OverloadError
-			if err := c.enqueueReceived(b, now); errors.As(err, &overload) && overload.RetryAfter < time.Second {
-				t.Fatalf("refused for %v only", overload.RetryAfter)
-			}
+			s.received()
 		case 3:
-			p := c.destinations[a.choose(len(c.destinations))]
-			waiting := p.circuit.state == circuitWaiting && now.Before(p.circuit.end())
-			if e, wait := p.take(now); e != nil {
-				if waiting {
-					t.Fatal("a request began during a wait")
-				}
-				out = append(out, flying{p, e})
-			} else if wait < 0 {
-				t.Fatalf("wait of %v", wait)
+			s.take(s.destinations[a.choose(len(s.destinations))])
+		case 4:
+			if b := s.batch(); isOverload(s.enqueueReceived(b, s.now)) {
+				w := &waiter{batch: b, done: make(chan error, 1)}
+				s.waiting, waiters = append(s.waiting, w), append(waiters, w)
 			}
+			for _, d := range s.destinations {
+				d.expire(s.now)
+			}
+			s.admitWaiting(s.now)
 		default:
-			if len(out) > 0 {
-				i := a.choose(len(out))
-				f := out[i]
-				out = append(out[:i], out[i+1:]...)
-				f.p.finish(f.e, randomAnswer(a), now)
+			if len(s.out) > 0 {
+				s.finish(a.choose(len(s.out)))
 			}
 		}
-		checkSums(t, c, out)
+		checkSums(t, s.scheduler, s.out)
 	}
 
-	c.closed = true
-	for _, p := range c.destinations {
-		p.drain(now)
-		checkSums(t, c, out)
-		if a.choose(2) == 0 {
-			p.stop()
-			checkSums(t, c, out)
+	s.closed = true
+	s.admitWaiting(s.now)
+	for _, w := range waiters {
+		select {
+		case <-w.done:
+		default:
+			t.Fatal("a batch waits for room after the end")
 		}
 	}
-	for i, f := range out {
-		f.p.finish(f.e, randomAnswer(a), now)
-		checkSums(t, c, out[i+1:])
+	for _, d := range s.destinations {
+		d.drain(s.now)
+		checkSums(t, s.scheduler, s.out)
+		if a.choose(2) == 0 {
+			d.stop()
+			checkSums(t, s.scheduler, s.out)
+		}
 	}
-	for _, p := range c.destinations {
-		for probes := 0; !p.drained(); {
-			e, _ := p.take(now)
-			if e == nil && !p.drained() {
-				t.Fatalf("%s: neither drained nor anything to send, in state %v with %d queued", p.conf.Name, p.state(),
-					p.queue.length)
+	for len(s.out) > 0 {
+		s.finish(0)
+		checkSums(t, s.scheduler, s.out)
+	}
+	for _, d := range s.destinations {
+		for probes := 0; !d.drained(); {
+			e := d.take(s.now)
+			if e == nil && !d.drained() {
+				t.Fatalf("%s: neither drained nor anything to send, in state %v with %d queued", d.config.Name, d.state(),
+					d.queue.length)
 			}
 			if e == nil {
 				break
 			}
 			if e.attempt.probe {
 				if probes++; probes > 1 {
-					t.Fatalf("%s: %d last attempts", p.conf.Name, probes)
+					t.Fatalf("%s: %d final attempts", d.config.Name, probes)
 				}
 			}
-			p.finish(e, randomAnswer(a), now)
-			checkSums(t, c, nil)
+			d.finish(e, randomResult(a), s.now)
+			checkSums(t, s.scheduler, nil)
 		}
-	}
-	if c.used != 0 || c.unevictable != 0 {
-		t.Fatalf("%d bytes are held at the end, %d unevictable", c.used, c.unevictable)
-	}
-}
-
-// offerFairly fails if a destination loses something for a batch with which it holds no more than its share, though
-// those that hold more could make room.
-func offerFairly(t testing.TB, c *scheduler, b *Batch, now time.Time) {
-	c.lapse(now)
-	full := func(p *destinationState) (n uint64) {
-		for s := range NumSignals {
-			n += p.counters[s].dropped[QueueFull]
-		}
-		return n
-	}
-	share := c.budget / int64(len(c.destinations))
-	room := true
-	before := make(map[*destinationState]uint64)
-	for _, p := range c.destinations {
-		if p.bytes+b.size() <= min(share, p.conf.QueueBytes) && !p.lapsed {
-			before[p] = full(p)
-		}
-		room = room && (p.unevictable == 0 || p.bytes <= share && !p.lapsed)
-	}
-	c.enqueue(b, now)
-	for p, n := range before {
-		if lost := full(p) - n; room && lost > 0 {
-			t.Fatalf("%s lost %d items within its share", p.conf.Name, lost)
+		if d.bytes != 0 || d.unevictable != 0 {
+			t.Fatalf("%d bytes are held at the end, %d unevictable", d.bytes, d.unevictable)
 		}
 	}
 }
 
-func randomAnswer(a actions) *answer {
-	r := &answer{code: codes.Code(a.choose(numCodes)), took: time.Millisecond}
+func randomResult(a actions) *result {
+	r := &result{code: codes.Code(a.choose(numCodes)), took: time.Millisecond}
 	switch a.choose(4) {
 	case 0:
 		r.code = codes.OK
@@ -259,6 +308,7 @@ func randomAnswer(a actions) *answer {
 		r.retryInfo, r.delay = true, time.Duration(a.choose(3000))*time.Millisecond
 	}
 	r.final = a.choose(20) == 0
+	r.unanswered = r.code != codes.OK && a.choose(2) == 0
 	return r
 }
 

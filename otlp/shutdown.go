@@ -6,40 +6,43 @@ import (
 	"time"
 )
 
-// ErrLost: items were not delivered when the exporter was shut down. EventLost says how many.
+// ErrLost means that items were not delivered when the exporter was shut down. EventLost says how
+// many.
 var ErrLost = errors.New("items were not delivered before the shutdown")
 
-// Shutdown sends what is queued, at all destinations side by side, until ctx is done: then requests in
-// flight are cancelled, and what is left is lost. A destination that waits gets one more attempt at once,
-// unless its receiver has asked for the wait. No new data is taken. With a ctx that is done already,
-// nothing is waited for. Only the first call does something, the others are ErrClosed at once;
-// Status and Each work afterwards.
+// Shutdown sends what is queued, at all destinations side by side, until ctx is done: then requests
+// in flight are cancelled, and what is left is lost. A destination that waits gets one more attempt at
+// once, unless its receiver asked for the wait. No new data is accepted. If ctx is done already,
+// Shutdown does not wait. Calls after the first return ErrClosed at once; Status and Collect work
+// afterwards.
 func (x *Exporter) Shutdown(ctx context.Context) error {
+	now := time.Now()
 	x.mu.Lock()
 	if x.scheduler.closed {
 		x.mu.Unlock()
 		return ErrClosed
 	}
 	x.scheduler.closed = true
-	for _, p := range x.scheduler.destinations {
-		p.drain(time.Now())
+	for _, d := range x.scheduler.destinations {
+		d.drain(now)
 	}
+	x.scheduler.admitWaiting(now) // with ErrClosed
 	x.broadcast()
 	x.unlock()
 
 	end := context.AfterFunc(ctx, func() {
 		x.mu.Lock()
-		for _, p := range x.scheduler.destinations {
-			p.stop()
+		for _, d := range x.scheduler.destinations {
+			d.stop()
 		}
 		x.broadcast()
 		x.unlock()
 		x.cancel()
 	})
-	for _, d := range x.destinations {
-		d.done.Wait()
-		d.timer.Stop()
-		d.transport.close()
+	for _, s := range x.senders {
+		s.running.Wait()
+		s.timer.Stop()
+		s.transport.close()
 	}
 	end()
 	x.cancel()
@@ -47,18 +50,18 @@ func (x *Exporter) Shutdown(ctx context.Context) error {
 	x.mu.Lock()
 	defer x.unlock()
 	var err error
-	for _, p := range x.scheduler.destinations {
-		if p.lost.batches > 0 {
-			p.emit(Event{Kind: EventLost, Items: p.lost.items, Batches: uint64(p.lost.batches)})
+	for _, d := range x.scheduler.destinations {
+		if d.lost.batches > 0 {
+			d.emit(Event{Kind: EventLost, Items: d.lost.items, Batches: uint64(d.lost.batches)})
 			err = ErrLost
 		}
 	}
 	return err
 }
 
-// broadcast wakes all senders.
+// broadcast wakes all senders. x.mu is held.
 func (x *Exporter) broadcast() {
-	for _, d := range x.destinations {
-		d.wake.Broadcast()
+	for _, s := range x.senders {
+		s.wake.Broadcast()
 	}
 }

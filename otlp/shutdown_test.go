@@ -83,7 +83,9 @@ func TestShutdown(t *testing.T) {
 	} {
 		inBubble(t, c.name, func(t *testing.T) {
 			r := newReceiver(t, c.script...)
-			l := lab1(t, r.destination("a"))
+			d := r.destination("a")
+			d.Concurrency = 4
+			l := lab1(t, d)
 			for range c.batches {
 				l.Enqueue(NewBatch(Metrics, []byte("x"), 1, time.Now()))
 			}

@@ -10,14 +10,14 @@ const (
 	NumSignals
 )
 
-// signals names the signals, and the method that takes each.
+// signals has the name of each signal, and the method that takes it.
 var signals = [NumSignals]struct{ name, method string }{
 	Traces:   {"traces", "/opentelemetry.proto.collector.trace.v1.TraceService/Export"},
 	Metrics:  {"metrics", "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"},
 	Profiles: {"profiles", "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"},
 }
 
-// String is the signal's name in configuration, metrics and logs.
+// String returns the signal's name in configuration, metrics and logs.
 func (s Signal) String() string {
 	if s < NumSignals {
 		return signals[s].name
@@ -25,5 +25,5 @@ func (s Signal) String() string {
 	return "unknown"
 }
 
-// Method is the full gRPC method that takes the signal.
+// Method returns the full gRPC method that takes the signal.
 func (s Signal) Method() string { return signals[s].method }

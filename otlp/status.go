@@ -2,14 +2,14 @@ package otlp
 
 import "time"
 
-// State is what a destination does, or does with one signal.
+// State is the state of a destination, or of one signal there.
 type State uint8
 
 const (
 	StateOpen        State = iota
 	StateWaiting           // for the next attempt, after an error
-	StateProbing           // one attempt is out
-	StateRejected          // answers that our credentials are not good
+	StateProbing           // one attempt is in flight
+	StateRejected          // rejects our credentials
 	StateUnsupported       // does not know the signal
 	NumStates
 )
@@ -26,14 +26,17 @@ func (s State) String() string {
 	return "unknown"
 }
 
-// Status is how a destination does.
+// Status is the state of a destination.
 type Status struct {
 	Name, Endpoint string
 	State          State
 	Unsupported    []Signal  // switched off here
 	Until          time.Time // StateWaiting: the next attempt
-	LastError      string    // code and text of the last answer that was no success, at most 1 KiB and a bit
+	LastError      string    // code and text of the last response that was no success, about 1 KiB at most
 	LastErrorAt    time.Time
+	// NoAnswerSince is since when no request was answered, not even with a refusal. It is zero unless
+	// that is longer than requests usually take.
+	NoAnswerSince time.Time
 
 	QueuedBatches int
 	QueuedItems   uint64
@@ -41,9 +44,9 @@ type Status struct {
 	Oldest        time.Duration // age of the oldest batch that is queued
 	InFlight      int
 
-	// What is sent cannot be more than Concurrency × size of a request / Latency.
+	// The throughput is at most Concurrency × size of a request / Latency.
 	Concurrency    int           // requests that may be in flight now
-	MaxConcurrency int           // and when it has not waited of late
+	MaxConcurrency int           // the limit that Concurrency climbs to
 	Latency        time.Duration // of a request, smoothed
 	ItemsPerSecond float64       // sent, over half a minute
 	BytesPerSecond float64
@@ -52,31 +55,34 @@ type Status struct {
 	DroppedBy               [NumReasons]uint64
 }
 
-// Status is how each destination does, in the order of Options.
+// Status returns the state of each destination, in the order of Options.Destinations.
 func (x *Exporter) Status() []Status {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	now := time.Now()
 	all := make([]Status, 0, len(x.scheduler.destinations))
-	for _, p := range x.scheduler.destinations {
-		all = append(all, p.status(now))
+	for _, d := range x.scheduler.destinations {
+		all = append(all, d.status(now))
 	}
 	return all
 }
 
-func (p *destinationState) status(now time.Time) Status {
+func (d *destinationState) status(now time.Time) Status {
 	s := Status{
-		Name: p.conf.Name, Endpoint: p.conf.Endpoint, State: p.state(), LastError: p.lastError, LastErrorAt: p.lastErrorAt,
-		InFlight: p.circuit.inFlight, Concurrency: p.circuit.allowed, MaxConcurrency: p.conf.Concurrency, Latency: time.Duration(p.latency * float64(time.Second)),
-		ItemsPerSecond: p.items.get(now), BytesPerSecond: p.requestBytes.get(now),
+		Name: d.config.Name, Endpoint: d.config.Endpoint, State: d.state(),
+		LastError: d.lastError, LastErrorAt: d.lastErrorAt, NoAnswerSince: d.noAnswerSince(now),
+		InFlight: d.circuit.inFlight, Concurrency: d.circuit.allowed, MaxConcurrency: d.config.Concurrency,
+		Latency:        time.Duration(d.latency * float64(time.Second)),
+		ItemsPerSecond: d.items.get(now), BytesPerSecond: d.requestBytes.get(now),
 	}
-	if s.State == StateWaiting {
-		s.Until, s.Concurrency = p.circuit.end(), 0
-	} else if s.State == StateProbing {
+	switch s.State {
+	case StateWaiting:
+		s.Until, s.Concurrency = d.circuit.end(), 0
+	case StateProbing:
 		s.Concurrency = 1
 	}
 	for signal := range NumSignals {
-		c := &p.counters[signal]
+		c := &d.counters[signal]
 		s.QueuedBatches += c.queued.batches
 		s.QueuedItems += c.queued.items
 		s.QueuedBytes += c.queued.bytes
@@ -86,34 +92,43 @@ func (p *destinationState) status(now time.Time) Status {
 			s.Dropped += n
 			s.DroppedBy[reason] += n
 		}
-		s.Oldest = max(s.Oldest, p.oldest(signal, now))
-		if p.support[signal].off {
+		s.Oldest = max(s.Oldest, d.oldest(signal, now))
+		if d.support[signal].off {
 			s.Unsupported = append(s.Unsupported, signal)
 		}
 	}
 	return s
 }
 
-// state is that of the destination, whatever it knows.
-func (p *destinationState) state() State {
+// noAnswerSince returns since when requests have gone without an answer, if that is long.
+func (d *destinationState) noAnswerSince(now time.Time) time.Time {
+	usual := max(minSilence, time.Duration(2*d.latency*float64(time.Second)))
+	if d.unanswered.IsZero() || now.Sub(d.unanswered) < usual {
+		return time.Time{}
+	}
+	return d.unanswered
+}
+
+// state returns the state of the destination, whatever signals it knows.
+func (d *destinationState) state() State {
 	switch {
-	case p.circuit.state == circuitWaiting:
+	case d.circuit.state == circuitWaiting:
 		return StateWaiting
-	case p.circuit.state == circuitProbing:
+	case d.circuit.state == circuitProbing:
 		return StateProbing
-	case p.rejected:
+	case d.rejected:
 		return StateRejected
 	default:
 		return StateOpen
 	}
 }
 
-// oldest is the age of the oldest batch of a signal in the queue.
-func (p *destinationState) oldest(signal Signal, now time.Time) time.Duration {
-	if p.counters[signal].queued.batches == 0 {
+// oldest returns the age of the oldest batch of a signal in the queue.
+func (d *destinationState) oldest(signal Signal, now time.Time) time.Duration {
+	if d.counters[signal].queued.batches == 0 {
 		return 0
 	}
-	e := p.queue.front
+	e := d.queue.front
 	for e.batch.signal != signal {
 		e = e.next
 	}

@@ -19,32 +19,33 @@ import (
 )
 
 const (
-	// maxResponse is the largest answer that is read, also after decompression. The usual one is empty.
+	// maxResponse is the largest response that is read, also after decompression. Most are empty.
 	maxResponse = 4 << 20
-	// maxHeaders is the largest header or trailer that is read: the status of an answer, with its details.
+	// maxHeaders is the largest header or trailer that is read: the status with its details.
 	maxHeaders = maxResponse
-	// probeDial is how long a probe waits for a broken connection to be made again. A new connection takes
-	// far less; where it takes longer, the next probe finds it made.
+	// probeDial is how long a probe waits for a broken connection to be made again. A new connection
+	// takes far less; where it takes longer, the next probe finds it made.
 	probeDial = time.Second
-	// readBuffer is enough for answers of a few bytes.
+	// readBuffer is enough for responses of a few bytes.
 	readBuffer = 4 << 10
-	// never is 146 years. The largest duration of all switches off more.
+	// never is 146 years. The largest duration of all would switch off more than pings.
 	never = time.Duration(1 << 62)
 )
 
-// transport is the connection to one destination. It has no queue and no retry.
+// transport is the connection to one destination. It has no queue and does not retry.
 type transport struct {
 	conn    *grpc.ClientConn
 	headers metadata.MD
-	secrets *strings.Replacer // hides the values of headers
+	secrets *strings.Replacer // redacts the values of headers
 	timeout time.Duration
 	gzip    *compressor // nil: none
 }
 
-// dialer makes connections; nil is the usual one.
+// dialer makes connections; nil is grpc's own.
 type dialer func(ctx context.Context, target string) (net.Conn, error)
 
-// connect prepares a connection; it is made when the first request needs it. Certificates are read now.
+// connect prepares a connection, which is made when the first request needs it. Certificates are read
+// now.
 func connect(d *Destination, version string, gzip *compressor, dial dialer) (*transport, error) {
 	where, err := parseEndpoint(d.Endpoint, d.Insecure)
 	if err != nil {
@@ -60,17 +61,18 @@ func connect(d *Destination, version string, gzip *compressor, dial dialer) (*tr
 		grpc.WithTransportCredentials(creds),
 		grpc.WithUserAgent(userAgent(version)),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: redial, MinConnectTimeout: d.Timeout}),
-		// What the gate does is not to be done again below, per request and without RetryInfo.
+		// The circuit decides about retries: grpc's would be per request and ignore RetryInfo.
 		grpc.WithDisableRetry(),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithIdleTimeout(0),
 		grpc.WithMaxHeaderListSize(maxHeaders),
-		// No pings: receivers punish them. But grpc takes the timeout also for the kernel's (TCP_USER_TIMEOUT),
-		// by which a connection to nowhere ends: otherwise only after a quarter of an hour of timeouts.
+		// No pings: receivers punish them. But grpc uses the timeout also as TCP_USER_TIMEOUT, which ends
+		// a connection to nowhere: otherwise that takes a quarter of an hour of timeouts.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: never, Timeout: 2 * d.Timeout}),
 		grpc.WithReadBufferSize(readBuffer),
 		grpc.WithDefaultCallOptions(
-			grpc.ForceCodecV2(wireCodec{}), grpc.WaitForReady(false), grpc.MaxCallRecvMsgSize(maxResponse), grpc.StaticMethod(),
+			grpc.ForceCodecV2(wireCodec{}), grpc.WaitForReady(false), grpc.MaxCallRecvMsgSize(maxResponse),
+			grpc.StaticMethod(),
 		),
 	}
 	if dial != nil {
@@ -93,10 +95,31 @@ func userAgent(version string) string {
 
 func (t *transport) close() { t.conn.Close() }
 
-// export sends a batch once and waits for the answer, at most for the timeout.
-func (t *transport) export(ctx context.Context, b *Batch, probe bool) *answer {
-	start := time.Now()
-	ctx, cancel := context.WithTimeout(metadata.NewOutgoingContext(ctx, t.headers), t.timeout)
+// call sends batches over a transport, one at a time. It keeps what every request needs.
+type call struct {
+	transport *transport
+	ctx       context.Context // with our headers
+	options   []grpc.CallOption
+
+	// Of the last request. Only an error is examined for more than the response.
+	result          result
+	response        wireResponse
+	header, trailer metadata.MD
+	remote          peer.Peer
+}
+
+// newCall returns a call whose requests are cancelled with ctx.
+func (t *transport) newCall(ctx context.Context) *call {
+	c := &call{transport: t, ctx: metadata.NewOutgoingContext(ctx, t.headers)}
+	c.options = []grpc.CallOption{grpc.Header(&c.header), grpc.Trailer(&c.trailer), grpc.Peer(&c.remote)}
+	return c
+}
+
+// export sends a batch once and waits for the response, at most for the timeout. The result is valid
+// until the next call.
+func (c *call) export(b *Batch, probe bool) *result {
+	t, start := c.transport, time.Now()
+	ctx, cancel := context.WithTimeout(c.ctx, t.timeout)
 	defer cancel()
 	if probe {
 		t.redial(ctx)
@@ -105,54 +128,54 @@ func (t *transport) export(ctx context.Context, b *Batch, probe bool) *answer {
 	if t.gzip != nil {
 		request = b.compressed(t.gzip)
 	}
-	var (
-		response        wireResponse
-		header, trailer metadata.MD
-		remote          peer.Peer
-	)
-	err := t.conn.Invoke(ctx, b.signal.Method(), request, &response,
-		grpc.Header(&header), grpc.Trailer(&trailer), grpc.Peer(&remote))
-	a := &answer{partial: response.partial, malformed: response.malformed, took: time.Since(start)}
+	c.response, c.header, c.trailer, c.remote = wireResponse{}, nil, nil, peer.Peer{}
+	err := t.conn.Invoke(ctx, b.signal.Method(), request, &c.response, c.options...)
+	r := &c.result
+	*r = result{partial: c.response.partial, malformed: c.response.malformed, took: time.Since(start)}
 	if err != nil {
-		a.readError(err, remote.Addr != nil, len(header) > 0, len(trailer) > 0)
+		r.readError(err, c.remote.Addr != nil, len(c.header) > 0, len(c.trailer) > 0)
+		r.message = clip(t.secrets.Replace(r.message))
 	}
-	a.message, a.partial.message = clip(t.secrets.Replace(a.message)), clip(t.secrets.Replace(a.partial.message))
-	return a
+	if r.partial.message != "" {
+		r.partial.message = clip(t.secrets.Replace(r.partial.message))
+	}
+	return r
 }
 
-// readError makes an answer of an error of grpc: connected says that there was a connection to send on, headed
-// that an answer began like one with a message, refused that it was one without, complete in its trailers.
-// (That is how receivers tell errors. Both have a content type at least, trailers after a message need not.)
-func (a *answer) readError(err error, connected, headed, refused bool) {
+// readError makes a result of an error of grpc. connected: there was a connection to send on. headers
+// and trailers: the response had some. (Receivers report errors in trailers alone; a response with a
+// message has headers. Both have a content type at least.)
+func (r *result) readError(err error, connected, headers, trailers bool) {
 	s := status.Convert(err)
-	a.code, a.message = known(s.Code()), s.Message()
-	a.readDetails(s.Proto().GetDetails())
+	r.code, r.message = known(s.Code()), s.Message()
+	r.unanswered = !headers && !trailers
+	r.readDetails(s.Proto().GetDetails())
 	switch {
-	case a.code == codes.ResourceExhausted && headed && strings.Contains(a.message, tooLargeText):
-		a.final, a.malformed = true, true
-	case a.code == codes.DeadlineExceeded:
-		a.doubtful = connected
-	case a.code == codes.Unavailable, a.code == codes.Canceled:
-		a.doubtful = connected && !refused
-	case connected && !refused && strings.HasPrefix(a.message, resetText):
-		// The stream was cut, by the receiver or between, before there was an answer or in the midst of it. grpc
-		// makes a code of the reason.
-		a.code, a.doubtful = codes.Unavailable, true
+	case r.code == codes.ResourceExhausted && headers && strings.Contains(r.message, tooLargeText):
+		r.final, r.malformed = true, true
+	case r.code == codes.DeadlineExceeded:
+		r.doubtful = connected
+	case r.code == codes.Unavailable, r.code == codes.Canceled:
+		r.doubtful = connected && !trailers
+	case connected && !trailers && strings.HasPrefix(r.message, resetText):
+		// The stream was cut, by the receiver or in between, before or within the response. grpc
+		// maps the reason to a code.
+		r.code, r.doubtful = codes.Unavailable, true
 	}
 }
 
-// The texts by which grpc-go tells that an answer exceeds maxResponse, and that a stream was reset. Both
-// come with codes that a receiver sends for other reasons.
+// The texts by which grpc-go reports that a response exceeds maxResponse, and that a stream was reset.
+// Both come with codes that receivers use for other reasons.
 const (
 	tooLargeText = "larger than max"
 	resetText    = "stream terminated by RST_STREAM"
 )
 
-// redial makes a broken connection try again now. grpc fails calls until that has succeeded; so it waits for
-// it, though not long.
+// redial makes a broken connection try again now, and waits for a moment, because grpc fails calls
+// until that has succeeded.
 func (t *transport) redial(ctx context.Context) {
 	t.conn.ResetConnectBackoff()
-	ctx, cancel := context.WithTimeout(ctx, min(probeDial, t.timeout/2)) // or else nothing is left for the request
+	ctx, cancel := context.WithTimeout(ctx, min(probeDial, t.timeout/2)) // the rest is for the request
 	defer cancel()
 	if t.conn.GetState() == connectivity.TransientFailure {
 		t.conn.WaitForStateChange(ctx, connectivity.TransientFailure)
@@ -160,7 +183,7 @@ func (t *transport) redial(ctx context.Context) {
 }
 
 // TryConnect makes a connection to a destination as an exporter would, with its TLS, and closes it. It
-// sends no request: there is no empty one that may be sent.
+// sends no request, since OTLP knows no empty one.
 func TryConnect(ctx context.Context, d Destination, version string) error {
 	if err := d.Validate(); err != nil {
 		return err
@@ -175,7 +198,7 @@ func TryConnect(ctx context.Context, d Destination, version string) error {
 	t.conn.Connect()
 	for state := t.conn.GetState(); state != connectivity.Ready; state = t.conn.GetState() {
 		if state == connectivity.TransientFailure {
-			return t.reason(ctx, d.Endpoint)
+			return t.connectError(ctx, d.Endpoint)
 		}
 		if !t.conn.WaitForStateChange(ctx, state) {
 			return fmt.Errorf("connecting to %s: %w", d.Endpoint, ctx.Err())
@@ -184,27 +207,27 @@ func TryConnect(ctx context.Context, d Destination, version string) error {
 	return nil
 }
 
-// reason is why the connection cannot be made. Only a call gets to know it; this one has nothing that could
-// be sent.
-func (t *transport) reason(ctx context.Context, endpoint string) error {
+// connectError returns why the connection cannot be made. grpc reports it to calls only; this one has
+// nothing that could be sent.
+func (t *transport) connectError(ctx context.Context, endpoint string) error {
 	err := t.conn.Invoke(ctx, Metrics.Method(), nothing{}, &wireResponse{})
 	return fmt.Errorf("connecting to %s: %s", endpoint, clip(status.Convert(err).Message()))
 }
 
-// nothing is what the codec cannot marshal.
+// nothing is a message that the codec cannot marshal.
 type nothing struct{}
 
-// wireRequest is a request as it is sent.
+// wireRequest is an encoded request, possibly compressed.
 type wireRequest []byte
 
-// wireResponse is what an Export response says.
+// wireResponse is a decoded Export response.
 type wireResponse struct {
 	partial   partialSuccess
 	malformed bool
 }
 
-// wireCodec passes on finished requests and reads responses. It never fails: an OK is an OK, whatever the
-// response is.
+// wireCodec passes on finished requests and decodes responses. It never fails to decode: an OK is an
+// OK whatever the response is.
 type wireCodec struct{}
 
 func (wireCodec) Name() string { return "proto" }

@@ -50,7 +50,7 @@ func TestRetryInfo(t *testing.T) {
 	seconds := func(s int64) *durationpb.Duration { return &durationpb.Duration{Seconds: s} }
 	for _, c := range []struct {
 		name string
-		answer
+		result
 		retry *durationpb.Duration
 		bare  bool
 		want  time.Duration
@@ -58,8 +58,10 @@ func TestRetryInfo(t *testing.T) {
 	}{
 		{name: "longer than the backoff", retry: seconds(7), want: 7 * time.Second,
 			extra: " throttled=1 throttled_seconds=7"},
-		{name: "shorter than the backoff", retry: durationpb.New(time.Millisecond), want: time.Second / 2,
-			extra: " throttled=1 throttled_seconds=0.001"},
+		{name: "shorter than the backoff", retry: durationpb.New(250 * time.Millisecond), want: time.Second / 4,
+			extra: " throttled=1 throttled_seconds=0.25"},
+		{name: "shorter than a round trip", retry: durationpb.New(time.Nanosecond), want: minThrottle,
+			extra: " throttled=1 throttled_seconds=0.1"},
 		{name: "zero", retry: seconds(0), want: time.Second / 2},
 		{name: "missing", bare: true, want: time.Second / 2},
 		{name: "negative", retry: seconds(-5), want: time.Second / 2, extra: " bad_response=1"},
@@ -102,8 +104,8 @@ func TestStatusDetails(t *testing.T) {
 	})
 }
 
-// A receiver that throttles for 15 s, RetryInfo 2 s, with 20 requests in flight: those that were out come
-// back, then there is one probe per wait, and nothing is lost.
+// A receiver that throttles for 15 s, RetryInfo 2 s, with 20 requests in flight: those in flight are
+// throttled, then there is one probe per RetryInfo, the first after 15 s succeeds, and nothing is lost.
 func TestThrottledWithManyInFlight(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		start := time.Now()
@@ -117,7 +119,7 @@ func TestThrottledWithManyInFlight(t *testing.T) {
 			l.Enqueue(NewBatch(Metrics, fmt.Appendf(nil, "%02d", i), 1, time.Now()))
 		}
 		l.after(15 * time.Second)
-		if n := len(r.got()); n > 25 {
+		if n := len(r.got()); n > 20+7 {
 			t.Errorf("%d requests reached the receiver", n)
 		}
 		if n := r.most(); n != 20 {
@@ -125,10 +127,10 @@ func TestThrottledWithManyInFlight(t *testing.T) {
 		}
 		throttled := len(r.got())
 		r.answer(reply{delay: 20 * time.Millisecond})
-		l.after(time.Minute)
+		l.after(2 * time.Second)
 		l.wantState("a", StateOpen)
 		if s := l.Status()[0]; s.Sent != 100 {
-			t.Errorf("%d sent of 100", s.Sent)
+			t.Errorf("%d sent of 100 two seconds after the recovery", s.Sent)
 		}
 
 		// The ramp: 1 (the probe), then 1, 2, 4, 8, 16, 20 at a time.
@@ -147,27 +149,99 @@ func TestThrottledWithManyInFlight(t *testing.T) {
 	})
 }
 
-// A batch is dropped when an attempt would begin after its age, not before.
+// A batch is dropped when it becomes too old, whether it waits or not, and not before.
 func TestMaxAge(t *testing.T) {
-	for _, age := range []time.Duration{5 * time.Minute, 0} {
-		inBubble(t, age.String(), func(t *testing.T) {
-			r := newReceiver(t, reply{code: codes.Unavailable, retry: durationpb.New(4 * time.Minute)})
-			d := r.destination("a")
-			d.MaxAge = age
-			l := lab1(t, d)
-			l.send(Metrics, "old", 1)
-			l.after(2 * time.Minute)
-			l.send(Metrics, "new", 1)
-			l.after(3 * time.Minute) // at 4 minutes the old one was sent again
-			r.answer(reply{})
-			l.after(5 * time.Minute)
-			want := "accepted_items=2 sent_items=2 attempts{OK}=2 attempts{UNAVAILABLE}=2 retries=2"
-			if age > 0 {
-				want = "accepted_items=2 dropped_items{expired}=2 attempts{UNAVAILABLE}=2 retries=1"
+	inBubble(t, "", func(t *testing.T) {
+		r := newReceiver(t, reply{code: codes.Unavailable, retry: durationpb.New(4 * time.Minute)})
+		d := r.destination("a")
+		d.MaxAge = 5 * time.Minute
+		l := lab1(t, d)
+		l.send(Metrics, "old", 1)
+		l.after(2 * time.Minute)
+		l.send(Metrics, "new", 1)
+		want := func(held int, dropped uint64) {
+			t.Helper()
+			if s := l.Status()[0]; s.QueuedBatches != held || s.Dropped != dropped || s.DroppedBy[Expired] != dropped {
+				t.Errorf("%d queued, %d dropped, want %d, %d", s.QueuedBatches, s.Dropped, held, dropped)
 			}
-			l.wantCounts("a", Metrics, want+" throttled=2 throttled_seconds=480")
-		})
-	}
+		}
+		l.after(3*time.Minute - 1) // at 4 minutes the old one was sent again
+		want(2, 0)
+		l.after(1)
+		want(1, 1)
+		l.after(2*time.Minute - 1)
+		want(1, 1)
+		l.after(1)
+		want(0, 2)
+		l.wantCounts("a", Metrics, "accepted_items=2 dropped_items{expired}=2 attempts{UNAVAILABLE}=2 retries=1"+
+			" throttled=2 throttled_seconds=480")
+	})
+	inBubble(t, "in flight", func(t *testing.T) {
+		r := newReceiver(t, reply{hang: true})
+		d := r.destination("a")
+		d.MaxAge, d.Concurrency = 3*time.Second, 1
+		l := lab1(t, d)
+		l.send(Metrics, "x", 1)
+		l.send(Metrics, "waits behind it", 1)
+		l.after(3 * time.Second)
+		l.wantCounts("a", Metrics, "accepted_items=2 dropped_items{expired}=1 in_flight=1 in_flight_items=1")
+		l.after(7 * time.Second)
+		l.wantCounts("a", Metrics, "accepted_items=2 dropped_items{expired}=2 attempts{DEADLINE_EXCEEDED}=1")
+	})
+	inBubble(t, "any age", func(t *testing.T) {
+		r := newReceiver(t, reply{code: codes.Unavailable, retry: durationpb.New(4 * time.Minute)})
+		d := r.destination("a")
+		d.MaxAge = 0
+		l := lab1(t, d)
+		l.send(Metrics, "x", 1)
+		l.after(24 * time.Hour)
+		r.answer(reply{})
+		l.after(5 * time.Minute)
+		if s := l.Status()[0]; s.Sent != 1 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// Status shows since when nothing is answered, as soon as that is longer than usual.
+func TestNoAnswer(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		r := newReceiver(t, reply{delay: 4 * time.Second}, reply{hang: true}, unavailable, reply{})
+		l := lab1(t, r.destination("a"))
+		want := func(since time.Time) {
+			t.Helper()
+			if got := l.Status()[0].NoAnswerSince; !got.Equal(since) {
+				t.Errorf("no answer since %v, want %v", got, since)
+			}
+		}
+		start := time.Now()
+		l.send(Metrics, "x", 1)
+		l.after(minSilence - 1)
+		want(time.Time{})
+		l.after(1) // how long this receiver takes is not known yet
+		want(start)
+		l.after(2 * time.Second)
+		want(time.Time{})
+
+		start = time.Now()
+		l.send(Metrics, "x", 1)
+		l.after(8*time.Second - 1)
+		want(time.Time{})
+		l.after(1)
+		want(start)
+		l.after(2400 * time.Millisecond) // the request has timed out, and there is a wait
+		l.wantState("a", StateWaiting)
+		want(start)
+		l.after(time.Second)
+		want(time.Time{}) // the probe was refused: that is an answer
+		l.after(time.Minute)
+		r.setDown(true)
+		l.after(time.Minute)
+		start = time.Now()
+		l.send(Metrics, "x", 1)
+		l.after(time.Minute)
+		want(start)
+	})
 }
 
 // A timeout is a retryable error, with a wait and a possible duplicate; every attempt has its own.
@@ -230,11 +304,11 @@ func TestUnreachable(t *testing.T) {
 		d.MaxAge = 0
 		l := lab1(t, d)
 		read := func(family, label string) (n float64) {
-			l.Each(func(r Reading) {
-				if r.Family.Name == family && r.Labels[1] == "metrics" && (label == "" || r.Labels[2] == label) {
-					n = r.Value
+			for _, r := range readings(t, l.Exporter) {
+				if r.name == family && r.signal == "metrics" && r.label == label {
+					n = r.value
 				}
-			})
+			}
 			return n
 		}
 		for i := range 10 {
