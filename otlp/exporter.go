@@ -29,10 +29,6 @@ type Options struct {
 	random func() float64 // of tests; nil: a random number in [0,1)
 }
 
-// maxHold is how long received data waits for room before it is refused. A destination that keeps up
-// makes room within the time of a request; every held request occupies a slot of the receiver.
-const maxHold = 2 * time.Second
-
 // Exporter sends batches to destinations. It is safe for concurrent use.
 type Exporter struct {
 	observe func(Event)
@@ -119,19 +115,15 @@ func (x *Exporter) Enqueue(b *Batch) {
 // is one that has accepted nothing for a minute. Such a destination is no reason to refuse data
 // either, unless no other gets it.
 //
-// If there is no room, EnqueueReceived waits for it if that is expected to take no longer than
-// maxHold and than half of the time until ctx's deadline. It returns ErrTooLarge, ErrUnsupported (both
-// permanent), ErrClosed, an *OverloadError, or the error of ctx if that ends the wait.
+// If there is no room, EnqueueReceived waits for it until ctx is done, unless it expects that to be too
+// late. It returns ErrTooLarge, ErrUnsupported (both permanent), ErrClosed, or an *OverloadError,
+// without waiting if ctx is done already.
 func (x *Exporter) EnqueueReceived(ctx context.Context, b *Batch) error {
 	now := time.Now()
-	hold := maxHold
-	if deadline, ok := ctx.Deadline(); ok {
-		hold = min(hold, deadline.Sub(now)/2)
-	}
 	x.mu.Lock()
 	err := x.scheduler.enqueueReceived(b, now)
 	var overload *OverloadError
-	if !errors.As(err, &overload) || overload.RetryAfter > hold {
+	if !errors.As(err, &overload) || !mayWait(ctx, now.Add(overload.RetryAfter)) {
 		if err == nil {
 			x.wake(now)
 		}
@@ -142,21 +134,12 @@ func (x *Exporter) EnqueueReceived(ctx context.Context, b *Batch) error {
 	x.scheduler.waiting = append(x.scheduler.waiting, w)
 	x.mu.Unlock()
 
-	timer := time.NewTimer(hold)
-	defer timer.Stop()
 	select {
 	case err := <-w.done:
 		return err
-	case <-timer.C:
-		return x.stopWaiting(w, nil)
 	case <-ctx.Done():
-		return x.stopWaiting(w, ctx.Err())
 	}
-}
-
-// stopWaiting ends the wait of w with err, or with a last try if that is nil.
-func (x *Exporter) stopWaiting(w *waiter, err error) error {
-	now := time.Now()
+	now = time.Now()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	i := slices.Index(x.scheduler.waiting, w)
@@ -164,12 +147,17 @@ func (x *Exporter) stopWaiting(w *waiter, err error) error {
 		return <-w.done
 	}
 	x.scheduler.waiting = slices.Delete(x.scheduler.waiting, i, i+1)
-	if err == nil {
-		err = x.scheduler.enqueueReceived(w.batch, now)
+	if later := x.scheduler.refusal(b, now); later != nil {
+		err = later
 	}
-	x.scheduler.admitWaiting(now) // those behind it may be smaller
-	x.wake(now)
+	x.admitWaiting(now) // those behind it may be smaller
 	return err
+}
+
+// mayWait reports whether ctx allows a wait until that time.
+func mayWait(ctx context.Context, until time.Time) bool {
+	deadline, ok := ctx.Deadline()
+	return ctx.Err() == nil && (!ok || deadline.After(until))
 }
 
 // admitWaiting queues received data that waited for room, now that there may be some. x.mu is held.

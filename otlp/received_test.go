@@ -10,10 +10,10 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// impatient is a context under which received data does not wait for room.
+// impatient returns a context that is done: received data does not wait for room.
 func impatient(t testing.TB) context.Context {
-	ctx, cancel := context.WithDeadline(context.Background(), time.Now())
-	t.Cleanup(cancel)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
 	return ctx
 }
 
@@ -152,29 +152,31 @@ func TestHold(t *testing.T) {
 		r := newReceiver(t, reply{hang: true})
 		d := r.destination("a")
 		d.QueueBytes = 20_000
-		l := lab1(t, d)
+		l := openLab(t, Options{Destinations: []Destination{d}, random: always(0.5)}) // no jitter
 		for i := range 15 {
 			if err := l.EnqueueReceived(t.Context(), kilo(i)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		for _, c := range []struct {
-			deadline, want time.Duration
-		}{{0, maxHold}, {time.Second, time.Second / 2}} {
-			ctx, cancel := context.WithCancel(t.Context())
-			if c.deadline > 0 {
-				ctx, cancel = context.WithTimeout(t.Context(), c.deadline)
-			}
+		wait := func(timeout time.Duration) (took time.Duration) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
+			defer cancel()
 			start := time.Now()
-			err := l.EnqueueReceived(ctx, kilo(0))
-			cancel()
-			// After two seconds without an answer it is known to take longer than a request is held.
-			if c.deadline > 0 {
-				c.want = 0
+			var overload *OverloadError
+			if err := l.EnqueueReceived(ctx, kilo(0)); !errors.As(err, &overload) {
+				t.Error(err)
+			} else if overload.RetryAfter < time.Since(start) {
+				t.Errorf("after %v told to return in %v", time.Since(start), overload.RetryAfter)
 			}
-			if took := time.Since(start); !isOverload(err) || took != c.want {
-				t.Errorf("%v after %v, want a refusal after %v", err, took, c.want)
-			}
+			return time.Since(start)
+		}
+		if took := wait(2 * time.Second); took != 2*time.Second {
+			t.Errorf("refused after %v", took)
+		}
+		// After two seconds without an answer it is known to take longer.
+		if took := wait(time.Second); took != 0 {
+			t.Errorf("refused after %v", took)
 		}
 	})
 	inBubble(t, "sender gives up", func(t *testing.T) {
@@ -189,7 +191,7 @@ func TestHold(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second/2, cancel)
-		if err := l.EnqueueReceived(ctx, kilo(0)); !errors.Is(err, context.Canceled) {
+		if err := l.EnqueueReceived(ctx, kilo(0)); !isOverload(err) {
 			t.Error(err)
 		}
 		l.after(time.Minute)

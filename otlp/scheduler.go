@@ -112,25 +112,18 @@ func (s *scheduler) enqueue(b *Batch, now time.Time) {
 // enqueueReceived queues received data at every destination that takes its signal, or at none. It
 // does not overtake received data of the same signal that waits for room.
 func (s *scheduler) enqueueReceived(b *Batch, now time.Time) error {
-	ahead := int64(0)
-	for _, w := range s.waiting {
-		if w.batch.signal == b.signal {
-			ahead += w.batch.size()
-		}
-	}
-	return s.tryReceived(b, ahead, now)
+	return s.tryReceived(b, s.refusal(b, now), now)
 }
 
-// tryReceived is enqueueReceived behind so many bytes that wait: with any, there is no room.
-func (s *scheduler) tryReceived(b *Batch, ahead int64, now time.Time) error {
+// tryReceived is enqueueReceived, given the refusal that the batch would get.
+func (s *scheduler) tryReceived(b *Batch, refusal error, now time.Time) error {
 	switch {
 	case s.closed:
 		return ErrClosed
 	case b.items <= 0:
 		return nil
-	}
-	if err := s.overload(b, ahead, now); err != nil {
-		return err
+	case refusal != nil:
+		return refusal
 	}
 	for _, d := range s.destinations {
 		if !d.config.Takes(b.signal) {
@@ -149,7 +142,19 @@ func (s *scheduler) tryReceived(b *Batch, ahead int64, now time.Time) error {
 	return nil
 }
 
-// overload returns an error if received data cannot be queued. Destinations that never take the
+// refusal returns the error for received data that cannot be queued behind what waits for room.
+func (s *scheduler) refusal(b *Batch, now time.Time) error {
+	ahead := int64(0)
+	for _, w := range s.waiting {
+		if w.batch.signal == b.signal {
+			ahead += w.batch.size()
+		}
+	}
+	return s.overload(b, ahead, now)
+}
+
+// overload returns an error if received data cannot be queued behind so many bytes that wait: with any,
+// there is no room. Destinations that never take the
 // batch do not keep it from the others, and neither do those that are down, unless all are: then
 // the sender had better keep the data.
 func (s *scheduler) overload(b *Batch, ahead int64, now time.Time) error {
@@ -214,7 +219,7 @@ func (s *scheduler) admitWaiting(now time.Time) (admitted bool) {
 	for _, w := range s.waiting {
 		signal := w.batch.signal
 		if !blocked[signal] {
-			err := s.tryReceived(w.batch, 0, now)
+			err := s.tryReceived(w.batch, s.overload(w.batch, 0, now), now)
 			if blocked[signal] = isOverload(err); !blocked[signal] {
 				w.done <- err
 				admitted = true

@@ -71,7 +71,7 @@ func (s *services) otlp() *admin.OTLP {
 func (s *services) gatherer(a *agent.Agent) prometheus.Gatherer {
 	owners := []prometheus.Collector{agent.NewCollector(a)}
 	if s.export != nil {
-		owners = append(owners, metrics.NewExportCollector(s.export))
+		owners = append(owners, s.export)
 	}
 	return metrics.NewGatherer(metrics.Build{Version: version, Revision: commit}, owners...)
 }

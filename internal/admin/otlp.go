@@ -33,6 +33,8 @@ type Destination struct {
 	Until       *time.Time `json:"until,omitempty"`       // when it waits: the next attempt
 	Unsupported []string   `json:"unsupported,omitempty"` // signals that it does not know
 	LastError   *OTLPError `json:"last_error,omitempty"`  // also when it has passed
+	// NoAnswerSince is since when no request was answered, not even with a refusal.
+	NoAnswerSince *time.Time `json:"no_answer_since,omitempty"`
 
 	QueuedBatches int           `json:"queued_batches"`
 	QueuedItems   uint64        `json:"queued_items"`
@@ -127,6 +129,9 @@ func newDestination(s *otlp.Status) Destination {
 	}
 	if s.State == otlp.StateWaiting {
 		d.Until = &s.Until
+	}
+	if !s.NoAnswerSince.IsZero() {
+		d.NoAnswerSince = &s.NoAnswerSince
 	}
 	for _, signal := range s.Unsupported {
 		d.Unsupported = append(d.Unsupported, signal.String())

@@ -82,11 +82,18 @@ func destinationTable(s *Status) *terminal.Table {
 	return table
 }
 
-// stateText is the state, until when, and what the destination does not know.
+// stateText returns the state and until when it lasts, since when nothing is answered, and the signals
+// that the destination does not know.
 func (d *Destination) stateText(now time.Time) string {
 	text := d.State
 	if d.Until != nil {
 		text += " " + age(d.Until.Sub(now))
+	}
+	if d.NoAnswerSince != nil {
+		silence := "no answer for " + age(now.Sub(*d.NoAnswerSince))
+		if text += ", " + silence; d.State == otlp.StateOpen.String() {
+			text = silence
+		}
 	}
 	if len(d.Unsupported) > 0 {
 		text += ", no " + strings.Join(d.Unsupported, ", ")
@@ -94,11 +101,11 @@ func (d *Destination) stateText(now time.Time) string {
 	return text
 }
 
-// limited says whether more would be sent if more requests could be in flight: all that may be are, and
-// batches have waited for longer than the answers of two take. (Throughput is concurrency × size of a request
-// / latency.)
+// limited reports whether more would be sent if more requests could be in flight: all that may be are,
+// they are answered, and batches have waited for longer than two requests take. (The throughput is
+// concurrency × size of a request / latency.)
 func (d *Destination) limited() bool {
-	return d.State == otlp.StateOpen.String() && d.QueuedBatches > 0 && d.InFlight >= d.MaxConcurrency &&
+	return d.State == otlp.StateOpen.String() && d.NoAnswerSince == nil && d.QueuedBatches > 0 && d.InFlight >= d.MaxConcurrency &&
 		d.Oldest > max(2*d.Latency, minWaited)
 }
 

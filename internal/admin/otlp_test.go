@@ -14,8 +14,8 @@ import (
 	"correlator/otlp"
 )
 
-// exporting has a destination that is well, one that is as fast as it may be, and one that is not; the texts
-// are a stranger's.
+// exporting has a destination that is well, one that is as fast as it may be, one that is down with hostile
+// texts, and one that does not answer.
 func exporting() Status {
 	s := example()
 	until := s.At.Add(12 * time.Second)
@@ -40,6 +40,11 @@ func exporting() Status {
 				QueuedBatches: 1, QueuedItems: 5, QueuedBytes: 999, Oldest: 3 * time.Second, MaxConcurrency: 4, Latency: 40 * time.Microsecond,
 				Accepted: 5,
 			},
+			{
+				Name: "mute", Endpoint: "http://mute:4317", State: otlp.StateOpen, NoAnswerSince: s.At.Add(-7 * time.Second),
+				QueuedBatches: 3, QueuedItems: 3, QueuedBytes: 800, Oldest: 7 * time.Second,
+				InFlight: 4, Concurrency: 4, MaxConcurrency: 4, Accepted: 7,
+			},
 		}),
 		Samples: 1299000, SamplesLost: 12,
 		Receiver: &Receiver{
@@ -59,6 +64,7 @@ DESTINATION                    STATE              QUEUED  BATCHES  OLDEST  IN FL
 https://otlp.example.com:4317  open                  0 B        0       -        0/4     21ms    812.2  1300000  rejected 7
 far                            open, no profiles  3.1 MB       37   1m35s        2/2    231ms   4400.0    60000  queue_full 8000, unsupported 1000
 evil\x1b[2J                    waiting 12s         999 B        1      3s        0/0     40µs      0.0        0  0
+mute                           no answer for 7s    800 B        3      7s        4/4        -      0.0        0  0
 last error of evil\x1b[2J, 3s ago: UNAVAILABLE: \x1b]0;title\along long long long long long long long long long long long long long long long long long long long long long long long long long lo…
 far gets no more than 735 kB/s by 2 requests at a time of 231ms each, while 37 batches wait: a higher concurrency sends more
 samples in profiles: 1299000, lost: 12
@@ -136,6 +142,7 @@ func TestLimited(t *testing.T) {
 		"a request more could be in flight": {func(d *Destination) { d.InFlight = 3 }, false},
 		"it was waited for, of late":        {func(d *Destination) { d.InFlight, d.Concurrency = 2, 2 }, false},
 		"it is waited for":                  {func(d *Destination) { d.State = "waiting" }, false},
+		"nothing is answered":               {func(d *Destination) { d.NoAnswerSince = new(time.Time) }, false},
 		"a burst":                           {func(d *Destination) { d.Oldest, d.Latency = 1e9, 1e8 }, false},
 		"a burst of large requests":         {func(d *Destination) { d.Latency = 3e9 }, false},
 	} {

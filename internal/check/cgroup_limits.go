@@ -45,7 +45,7 @@ func memory(m *machine, n needs) finding {
 		const mib = 1 << 20
 		needed := int64(restMemory + m.cpus*watch.EventMemoryBytes())
 		if n.receiver || len(n.destinations) > 0 {
-			needed += exportMemory + m.config.Export.QueueBytes
+			needed += exportMemory + m.config.Export.QueueMemory()
 		}
 		switch {
 		case err != nil:

@@ -5,16 +5,18 @@ import (
 	"encoding/hex"
 	"sync/atomic"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"correlator/otlp"
 	"correlator/otlp/receiver"
 )
 
 // Why a sample is in no request.
 const (
-	lostNoStack  = iota // its frames are not kept any more
-	lostInvalid         // a frame at the address 0, or a clock of before 1970
+	lostNoStack  = iota // its frames are no longer kept
+	lostInvalid         // a frame at the address 0, or a clock before 1970
 	lostTooLarge        // it fits into no request
-	lostShutdown        // it came when the last request had been made
+	lostShutdown        // it arrived after the last request had been made
 	numLost
 )
 
@@ -29,66 +31,74 @@ const (
 
 var metricLossNames = [numMetricLosses]string{metricNoValue: "no_value", metricTooLarge: "too_large"}
 
-// counters is what is made into requests, and what is not.
+// counters counts what is put into requests, and what is not.
 type counters struct {
 	samples      atomic.Uint64
 	lost         [numLost]atomic.Uint64
-	metrics      [numMetricLosses]atomic.Uint64 // that were lost
+	metrics      [numMetricLosses]atomic.Uint64 // lost
 	gatherErrors atomic.Uint64
 }
 
-const (
-	famSamples = iota
-	famSamplesLost
-	famMetricsLost
-	famGatherErrors
-	numFamilies
-)
-
-var families = [numFamilies]otlp.Family{
-	famSamples: {Name: "profile_samples_total", Help: "CPU samples that were put into profiles."},
-	famSamplesLost: {Name: "profile_samples_lost_total", Labels: []string{"reason"},
-		Help: "CPU samples that were to be exported, and could not be put into profiles, by reason."},
-	famMetricsLost: {Name: "metrics_lost_total", Labels: []string{"reason"},
-		Help: "Metrics that could not be exported, each time that they were to be, by reason."},
-	famGatherErrors: {Name: "metrics_errors_total", Help: "Times that not all metrics could be gathered, or encoded."},
+// metricDescs describes what an Export counts itself.
+type metricDescs struct {
+	samples, samplesLost, metricsLost, gatherErrors *prometheus.Desc
 }
 
-// Families is every metric that there may be, in a fixed order: those of the receiver, too, when there is none.
-func (*Export) Families() []otlp.Family {
-	all := append(families[:0:0], families[:]...)
-	return append(append(all, otlp.Families()...), receiver.Families()...)
-}
-
-// Each calls add with every metric, the same ones each time.
-func (e *Export) Each(add func(otlp.Reading)) {
-	c := &e.counters
-	single := func(family int, value uint64, labels ...string) {
-		add(otlp.Reading{Family: &families[family], Labels: labels, Value: float64(value)})
+func newMetricDescs() metricDescs {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("correlator_otlp_"+name, help, labels, nil)
 	}
-	single(famSamples, c.samples.Load())
+	return metricDescs{
+		samples: desc("profile_samples_total", "CPU samples that were put into profiles."),
+		samplesLost: desc("profile_samples_lost_total",
+			"CPU samples that were to be exported, and could not be put into profiles, by reason.", "reason"),
+		metricsLost: desc("metrics_lost_total",
+			"Metrics that could not be exported, each time that they were to be, by reason.", "reason"),
+		gatherErrors: desc("metrics_errors_total", "Times that not all metrics could be gathered, or encoded."),
+	}
+}
+
+// Describe implements prometheus.Collector. The metrics of the receiver are only there if it is.
+func (e *Export) Describe(descs chan<- *prometheus.Desc) {
+	descs <- e.descs.samples
+	descs <- e.descs.samplesLost
+	descs <- e.descs.metricsLost
+	descs <- e.descs.gatherErrors
+	e.exporter.Describe(descs)
+	if e.receiver != nil {
+		e.receiver.Describe(descs)
+	}
+}
+
+// Collect implements prometheus.Collector. The metrics are the same ones each time.
+func (e *Export) Collect(metrics chan<- prometheus.Metric) {
+	counter := func(desc *prometheus.Desc, n *atomic.Uint64, labels ...string) {
+		metrics <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n.Load()), labels...)
+	}
+	c := &e.counters
+	counter(e.descs.samples, &c.samples)
 	for reason := range c.lost {
-		single(famSamplesLost, c.lost[reason].Load(), lostNames[reason])
+		counter(e.descs.samplesLost, &c.lost[reason], lostNames[reason])
 	}
 	for reason := range c.metrics {
-		single(famMetricsLost, c.metrics[reason].Load(), metricLossNames[reason])
+		counter(e.descs.metricsLost, &c.metrics[reason], metricLossNames[reason])
 	}
-	single(famGatherErrors, c.gatherErrors.Load())
-	e.exporter.Each(add)
+	counter(e.descs.gatherErrors, &c.gatherErrors)
+	e.exporter.Collect(metrics)
 	if e.receiver != nil {
-		e.receiver.Each(add)
+		e.receiver.Collect(metrics)
 	}
 }
 
-// Status is how what is exported fares.
+// Status is the state of what is exported and received.
 type Status struct {
 	Destinations []otlp.Status
 	Samples      uint64           // put into profiles
-	Lost         uint64           // samples that could not be
+	Lost         uint64           // samples that could not be put into profiles
 	Receiver     *receiver.Status // nil without one
 }
 
-// Status is what is known now.
+// Status returns the current state.
 func (e *Export) Status() Status {
 	s := Status{Destinations: e.exporter.Status(), Samples: e.counters.samples.Load()}
 	for reason := range e.counters.lost {
@@ -101,7 +111,7 @@ func (e *Export) Status() Status {
 	return s
 }
 
-// newInstanceID tells this life of the agent from others.
+// newInstanceID returns an id by which backends distinguish runs of the agent.
 func newInstanceID() string {
 	var id [16]byte
 	rand.Read(id[:]) // never fails

@@ -18,15 +18,15 @@ import (
 	"correlator/otlp/receiver"
 )
 
-// About is the agent whose telemetry it is.
+// About describes the agent whose telemetry is exported.
 type About struct {
 	Version          string
 	HostID           string // may be empty
 	SamplesPerSecond int    // of every CPU; 0: it takes none
 }
 
-// Export exports what an agent samples and counts, and what its receiver takes in. Methods are safe for
-// concurrent use unless they say otherwise.
+// Export exports what an agent samples and counts, and what its receiver accepts. It is a
+// prometheus.Collector of its own counters. Methods are safe for concurrent use unless noted.
 type Export struct {
 	config   Config
 	log      *zap.Logger
@@ -35,15 +35,16 @@ type Export struct {
 	samples  *samples           // nil: no destination takes profiles, or there are no samples
 	metrics  *metrics.Encoder   // nil: no destination takes metrics
 	counters counters
+	descs    metricDescs
 
 	stop    context.CancelFunc // of what Start began
 	running sync.WaitGroup
 }
 
-// Open opens the exporter and the receiver, which begins to serve; the caller must call Shutdown, or Close. The
-// configuration must be valid and enabled.
+// Open opens the exporter and the receiver, which begins to serve; the caller must call Shutdown or
+// Close. The configuration must be valid and enabled.
 func Open(config Config, about About, log *zap.Logger) (*Export, error) {
-	e := &Export{config: config, log: log, stop: func() {}}
+	e := &Export{config: config, log: log, descs: newMetricDescs(), stop: func() {}}
 	var err error
 	e.exporter, err = otlp.Open(otlp.Options{
 		Destinations: config.Destinations, QueueBytes: config.QueueBytes, Version: about.Version, Observe: e.observe,
@@ -53,8 +54,9 @@ func Open(config Config, about About, log *zap.Logger) (*Export, error) {
 	}
 	for i := range config.Destinations {
 		d := &config.Destinations[i]
-		log.Info("exporting OTLP", zap.String("destination", d.Name), zap.String("endpoint", d.Endpoint), zap.Bool("tls", d.Secure()),
-			zap.Bool("profiles", d.Takes(otlp.Profiles) && about.SamplesPerSecond > 0), zap.Bool("metrics", d.Takes(otlp.Metrics)))
+		log.Info("exporting OTLP", zap.String("destination", d.Name), zap.String("endpoint", d.Endpoint),
+			zap.Bool("tls", d.Secure()), zap.Bool("profiles", d.Takes(otlp.Profiles) && about.SamplesPerSecond > 0),
+			zap.Bool("metrics", d.Takes(otlp.Metrics)))
 	}
 	if config.Takes(otlp.Profiles) && about.SamplesPerSecond > 0 {
 		e.samples = newSamples(profiles.Options{
@@ -78,7 +80,7 @@ func Open(config Config, about About, log *zap.Logger) (*Export, error) {
 	return e, nil
 }
 
-// maxRequestBytes is what every destination of a signal takes.
+// maxRequestBytes returns the size of requests that every destination of a signal accepts.
 func (c *Config) maxRequestBytes(signal otlp.Signal) int {
 	limit := otlp.DefaultMaxRequestBytes
 	for i := range c.Destinations {
@@ -89,14 +91,15 @@ func (c *Config) maxRequestBytes(signal otlp.Signal) int {
 	return limit
 }
 
-// agentMemory is what an agent takes of the Go runtime's memory without processes, and processMemory with each,
-// twice: near the limit the garbage collector would run all the time. (15 KB of each are resident.)
+// agentMemory is the memory of the Go runtime that an agent without processes needs, and processMemory
+// what each adds. Both are twice of what is in use: near the limit the garbage collector would run all
+// the time. (15 KB of each process are resident.)
 const agentMemory, processMemory = 24 << 20, 30 << 10
 
-// LimitMemory tells the Go runtime of an agent with at most so many processes to be sparing, as far as the environment
-// does not say otherwise (GOGC, GOMEMLIMIT). Batches are large and soon garbage, of which there may be half as much as of
-// what is in use; and there is a soft limit: when destinations are down and a large queue fills up, the garbage collector
-// works more.
+// LimitMemory configures the Go runtime of an agent with at most so many processes, unless the
+// environment does (GOGC, GOMEMLIMIT). GOGC is 50, since batches are large and short-lived: garbage may
+// be half as large as what is in use. A soft limit makes the garbage collector work more when
+// destinations are down and their queues fill up.
 func (c *Config) LimitMemory(processes int) {
 	if _, set := os.LookupEnv("GOGC"); !set {
 		debug.SetGCPercent(50)
@@ -104,19 +107,32 @@ func (c *Config) LimitMemory(processes int) {
 	if debug.SetMemoryLimit(-1) != math.MaxInt64 {
 		return
 	}
-	queue := c.QueueBytes
-	if queue == 0 {
-		queue = otlp.DefaultQueueBytes
-	}
-	limit := agentMemory + int64(processes)*processMemory + queue
+	limit := agentMemory + int64(processes)*processMemory + c.QueueMemory()
 	if c.Receiver.Listen != "" {
 		limit += receiver.MemoryBytes(c.Receiver.MaxRequestBytes)
 	}
 	debug.SetMemoryLimit(limit)
 }
 
-// Start begins to export: samples that were added every Config.ProfilesInterval, and what is gathered every
-// Config.MetricsInterval. It is called once, and not after Shutdown.
+// QueueMemory returns the sum of the quotas of all destinations.
+func (c *Config) QueueMemory() (sum int64) {
+	shared := c.QueueBytes
+	if shared == 0 {
+		shared = otlp.DefaultQueueBytes
+	}
+	for i := range c.Destinations {
+		if own := c.Destinations[i].QueueBytes; own > 0 {
+			sum += own
+		} else {
+			sum += shared
+			shared = 0 // that is what all without a quota of their own have
+		}
+	}
+	return sum
+}
+
+// Start begins to export: samples that were added every Config.ProfilesInterval, and what is gathered
+// every Config.MetricsInterval. It is called once, and not after Shutdown.
 func (e *Export) Start(gatherer prometheus.Gatherer) {
 	ctx, stop := context.WithCancel(context.Background())
 	e.stop = stop
@@ -128,16 +144,16 @@ func (e *Export) Start(gatherer prometheus.Gatherer) {
 	}
 }
 
-// every calls what each interval, and once more when ctx ends.
-func (e *Export) every(ctx context.Context, interval time.Duration, what func()) {
+// every calls f at each interval, and once more when ctx ends.
+func (e *Export) every(ctx context.Context, interval time.Duration, f func()) {
 	e.running.Go(func() {
 		ticker := time.NewTicker(interval)
 		defer ticker.Stop()
-		defer what()
+		defer f()
 		for {
 			select {
 			case <-ticker.C:
-				what()
+				f()
 			case <-ctx.Done():
 				return
 			}
@@ -145,10 +161,10 @@ func (e *Export) every(ctx context.Context, interval time.Duration, what func())
 	})
 }
 
-// push offers what is gathered now.
+// push gathers the metrics and queues them.
 func (e *Export) push(gatherer prometheus.Gatherer) {
 	now := time.Now()
-	families, err := gatherer.Gather() // with an error, all that could be gathered
+	families, err := gatherer.Gather() // with an error, they are what could be gathered
 	if err != nil {
 		e.counters.gatherErrors.Add(1)
 	}
@@ -163,15 +179,16 @@ func (e *Export) push(gatherer prometheus.Gatherer) {
 	}
 }
 
-// Close is Shutdown without waiting for anybody.
+// Close is Shutdown without waiting.
 func (e *Export) Close() {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	e.Shutdown(ctx)
 }
 
-// Shutdown exports what was added and what was counted last, ends the receiver and waits for destinations to take
-// what is queued, Config.ShutdownTimeout at most, or until ctx ends. No samples must be added any more.
+// Shutdown exports the last samples and metrics, ends the receiver, and waits for destinations to
+// accept what is queued, at most Config.ShutdownTimeout or until ctx is done. No samples must be added
+// any more.
 func (e *Export) Shutdown(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, e.config.ShutdownTimeout)
 	defer cancel()
@@ -183,11 +200,11 @@ func (e *Export) Shutdown(ctx context.Context) {
 	if e.receiver != nil {
 		e.endReceiver(ctx)
 	}
-	e.exporter.Shutdown(ctx) // what is lost is an event
+	e.exporter.Shutdown(ctx) // reports what is lost as an event
 }
 
-// endReceiver ends the receiver, in a quarter of the time at most: who sends slowly does not cost the destinations
-// theirs. An error is that of ctx: what was in work is not acknowledged.
+// endReceiver ends the receiver, in a quarter of the time at most: a slow sender must not use up the time
+// of the destinations. An error is that of ctx: requests in work are not acknowledged.
 func (e *Export) endReceiver(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, e.config.ShutdownTimeout/4)
 	defer cancel()

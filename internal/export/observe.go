@@ -7,7 +7,7 @@ import (
 	"correlator/otlp"
 )
 
-// reasons are the names of the counters, after correlator_otlp_, that go on to count what an event tells of once.
+// reasons has the names of the metrics, without correlator_otlp_, that count what an event reports once.
 var reasons = map[otlp.EventKind]string{
 	otlp.EventWaiting:     "attempts_total",
 	otlp.EventRefused:     "dropped_items_total",
@@ -17,19 +17,19 @@ var reasons = map[otlp.EventKind]string{
 }
 
 var messages = map[otlp.EventKind]string{
-	otlp.EventWaiting:     "OTLP destination takes nothing; it is tried again",
-	otlp.EventRecovered:   "OTLP destination takes requests again",
+	otlp.EventWaiting:     "OTLP destination accepts nothing; retrying",
+	otlp.EventRecovered:   "OTLP destination accepts requests again",
 	otlp.EventRefused:     "OTLP destination refuses data",
-	otlp.EventPartial:     "OTLP destination says something of what it took",
-	otlp.EventUnsupported: "OTLP destination does not know the signal; it is tried again later",
-	otlp.EventSupported:   "OTLP destination takes the signal now",
+	otlp.EventPartial:     "OTLP destination reports partial success",
+	otlp.EventUnsupported: "OTLP destination does not support the signal; retrying later",
+	otlp.EventSupported:   "OTLP destination supports the signal now",
 	otlp.EventLost:        "not all data could be exported",
 }
 
-// observe logs an event, of which package otlp sees to it that there are few.
+// observe logs an event. Package otlp limits their number.
 func (e *Export) observe(event otlp.Event) {
 	level, fields := zapcore.InfoLevel, []zap.Field{zap.String("destination", event.Destination)}
-	if reason, trouble := reasons[event.Kind]; trouble {
+	if reason, ok := reasons[event.Kind]; ok {
 		level = zapcore.WarnLevel
 		fields = append(fields, zap.String("reason", "otlp_"+reason))
 	}
@@ -37,7 +37,9 @@ func (e *Export) observe(event otlp.Event) {
 	case otlp.EventRefused, otlp.EventPartial, otlp.EventUnsupported, otlp.EventSupported:
 		fields = append(fields, zap.Stringer("signal", event.Signal))
 	}
-	for _, text := range []struct{ name, value string }{{"code", event.Code}, {"error", event.Message}, {"hint", event.Hint}} {
+	for _, text := range []struct{ name, value string }{
+		{"code", event.Code}, {"error", event.Message}, {"hint", event.Hint},
+	} {
 		if text.value != "" {
 			fields = append(fields, zap.String(text.name, text.value))
 		}

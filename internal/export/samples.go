@@ -10,13 +10,13 @@ import (
 	"correlator/profile"
 )
 
-// samples makes requests of samples.
+// samples puts samples into requests.
 type samples struct {
 	counters *counters
 
 	mu      sync.Mutex
 	builder *profiles.Builder
-	ended   bool // nothing is exported any more
+	ended   bool // the last request has been made
 }
 
 func newSamples(options profiles.Options, exporter *otlp.Exporter, counters *counters) *samples {
@@ -43,7 +43,8 @@ func (s *samples) add(sample *profile.Sample) {
 	}
 }
 
-// errEnded: a process that made its goroutine hang lets go of its samples when the agent has ended.
+// errEnded means that the last request has been made. A process whose goroutine hung may release samples
+// after that.
 var errEnded = errors.New("exporting has ended")
 
 func (s *samples) build(sample *profile.Sample) error {
@@ -55,7 +56,7 @@ func (s *samples) build(sample *profile.Sample) error {
 	return s.builder.Add(sample)
 }
 
-// end puts what was added into a request, and takes nothing any more.
+// end makes the last request; samples added later are lost.
 func (s *samples) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,12 +70,12 @@ func (s *samples) flush() {
 	s.builder.Flush()
 }
 
-// TakesSamples reports whether there is a use for samples.
+// TakesSamples reports whether samples are exported.
 func (e *Export) TakesSamples() bool { return e.samples != nil }
 
-// TakesUntraced reports whether there is one for samples without a trace.
+// TakesUntraced reports whether samples without a trace are exported.
 func (e *Export) TakesUntraced() bool { return e.TakesSamples() && e.config.Untraced }
 
-// Sampled adds samples of a process to what is exported next; they stay the caller's. It does not wait for a
-// destination. It must not be called unless it TakesSamples.
+// Sampled adds samples to the next request. The caller keeps ownership of sample. It does not wait for a
+// destination. It must only be called if TakesSamples.
 func (e *Export) Sampled(sample *profile.Sample) { e.samples.add(sample) }

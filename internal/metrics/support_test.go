@@ -57,7 +57,7 @@ func gather(t testing.TB, owners ...prometheus.Collector) map[string]*dto.Metric
 // gatherAll returns every family that the correlator can have.
 func gatherAll(t testing.TB) map[string]*dto.MetricFamily {
 	t.Helper()
-	return gather(t, agent.NewCollector(&fakeAgent{}), NewExportCollector(exporting(t)))
+	return gather(t, agent.NewCollector(&fakeAgent{}), exporting(t))
 }
 
 // series returns the name and the labels of a metric, as Prometheus writes them.

@@ -17,7 +17,7 @@ import (
 
 const (
 	// minRetry is the least time that a sender is asked to wait.
-	minRetry = time.Second
+	minRetry = 250 * time.Millisecond
 	// comeBack is when a crowd may be gone, and somebody may serve again after a shutdown.
 	comeBack = 5 * time.Second
 	// maxMessage is the longest text of an answer. A status has four of them, which come encoded in 4/3 of that

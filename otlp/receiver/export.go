@@ -129,6 +129,8 @@ func (r *Receiver) take(ctx context.Context, signal otlp.Signal, body []byte) ([
 		return nil, r.refuse(signal, 1, Undecodable, never(err))
 	}
 	if v.Items > 0 {
+		ctx, cancel := context.WithTimeout(ctx, holdTimeout)
+		defer cancel()
 		if err := r.queue.EnqueueReceived(ctx, batch(signal, v, time.Now())); err != nil {
 			return nil, r.refused(signal, v.Received(), err)
 		}

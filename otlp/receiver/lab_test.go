@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	collecttraces "go.opentelemetry.io/proto/slim/otlp/collector/trace/v1"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
@@ -182,7 +185,7 @@ func wantStatus(t testing.TB, s *status.Status, code codes.Code, retry bool) {
 	if s.Code() != code {
 		t.Errorf("answered with %v, want %v", s, code)
 	}
-	if delay := retryAfter(s); retry != (delay >= time.Second) {
+	if delay := retryAfter(s); retry != (delay >= minRetry) {
 		t.Errorf("%v comes with RetryInfo of %v", s, delay)
 	}
 }
@@ -215,16 +218,31 @@ func violation(s *status.Status) string {
 	return ""
 }
 
+var metricName = regexp.MustCompile(`fqName: "correlator_otlp_(?:received_)?(\w+?)(?:_total)?"`)
+
 // counts is every metric of a signal that is not 0.
 func counts(r *Receiver, signal otlp.Signal) string {
+	metrics := make(chan prometheus.Metric, 1000)
+	r.Collect(metrics)
+	close(metrics)
 	var all []string
-	r.Each(func(v otlp.Reading) {
-		if len(v.Labels) == 0 || v.Labels[0] != signal.String() || v.Value == 0 {
-			return
+	for m := range metrics {
+		var v dto.Metric
+		if m.Write(&v) != nil || v.GetCounter().GetValue() == 0 {
+			continue
 		}
-		name := strings.TrimSuffix(strings.TrimPrefix(v.Family.Name, "received_"), "_total")
-		all = append(all, fmt.Sprintf("%s=%v", strings.Join(append([]string{name}, v.Labels[1:]...), " "), v.Value))
-	})
+		text, of := metricName.FindStringSubmatch(m.Desc().String())[1], ""
+		for _, label := range v.Label {
+			if label.GetName() == "signal" {
+				of = label.GetValue()
+			} else {
+				text += " " + label.GetValue()
+			}
+		}
+		if of == signal.String() {
+			all = append(all, fmt.Sprintf("%s=%v", text, v.GetCounter().GetValue()))
+		}
+	}
 	return strings.Join(all, ", ")
 }
 

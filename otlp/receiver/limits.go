@@ -32,6 +32,8 @@ const (
 	callTimeout = 10 * time.Second
 	// turnTimeout is how long it waits for its turn: so long that who is refused still listens.
 	turnTimeout = callTimeout / 2
+	// holdTimeout limits how long a request is held while the queue is full.
+	holdTimeout = time.Second
 	// handshakeTimeout is how long a new connection may take to become one.
 	handshakeTimeout = 10 * time.Second
 	// idleTimeout is when a connection without requests is closed. Exporters send every minute at the

@@ -1,0 +1,83 @@
+package receiver
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"correlator/otlp"
+	"correlator/otlp/validate"
+)
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("correlator_otlp_"+name, help, labels, nil)
+}
+
+var (
+	descReceived = describe("received_items_total",
+		"Items (spans, data points, samples) that came in. A request that could not be read counts as one.", "signal")
+	descRefused = describe("received_refused_items_total",
+		"Items in requests that were not taken, by reason. With overload and shutdown the sender was asked to come again; otherwise it drops them.",
+		"signal", "reason")
+	descRejected = describe("received_rejected_items_total",
+		"Items that were left out of requests that were taken, by what is wrong with them. The sender was told how many.",
+		"signal", "reason")
+	descRepaired = describe("received_ignored_fields_total",
+		"Fields that were left out of items that were taken, by what is wrong with them.", "signal", "reason")
+	descRequests = describe("received_requests_total",
+		"Requests that came in, by the code of the answer.", "signal", "code")
+	descConnections        = describe("receiver_connections", "Connections that are open.")
+	descConnectionsRefused = describe("receiver_refused_connections_total",
+		"Connections that were closed at once, because there were too many.")
+	descAcceptErrors = describe("receiver_accept_errors_total",
+		"Times that connections could not be accepted, or certificates not be read for one.")
+	descInWork = describe("receiver_requests_in_work", "Requests that are being received or checked.")
+)
+
+// Describe sends the descriptions of all metrics. It may be called on a nil Receiver.
+func (*Receiver) Describe(descs chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		descReceived, descRefused, descRejected, descRepaired, descRequests,
+		descConnections, descConnectionsRefused, descAcceptErrors, descInWork,
+	} {
+		descs <- d
+	}
+}
+
+// Collect sends every metric: the same series each time, whether their values are 0 or not. All
+// values of a signal are of one moment.
+func (r *Receiver) Collect(metrics chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, n int) {
+		metrics <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n))
+	}
+	counter := func(d *prometheus.Desc, n uint64, labels ...string) {
+		metrics <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+	}
+	conns := r.listener.counts()
+	gauge(descConnections, conns.open)
+	counter(descConnectionsRefused, conns.refused)
+	counter(descAcceptErrors, conns.failed)
+	gauge(descInWork, len(r.slots))
+	for signal, s := range r.counters.read() {
+		name := otlp.Signal(signal).String()
+		counter(descReceived, s.received, name)
+		for reason, n := range s.refused {
+			counter(descRefused, n, name, Refusal(reason).String())
+		}
+		for reason, n := range s.rejected {
+			counter(descRejected, n, name, validate.Reason(reason).String())
+		}
+		for repair, n := range s.fixed {
+			counter(descRepaired, n, name, validate.Repair(repair).String())
+		}
+		for code, n := range s.requests {
+			if codeNames[code] != "" {
+				counter(descRequests, n, name, codeNames[code])
+			}
+		}
+	}
+}
+
+// codeNames names the status codes that a request can end with: google/rpc/code.proto.
+var codeNames = [numCodes]string{
+	0: "OK", 1: "CANCELLED", 2: "UNKNOWN", 3: "INVALID_ARGUMENT", 4: "DEADLINE_EXCEEDED", 8: "RESOURCE_EXHAUSTED", 12: "UNIMPLEMENTED",
+	13: "INTERNAL", 14: "UNAVAILABLE",
+}
