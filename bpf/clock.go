@@ -15,38 +15,38 @@ import (
 	"correlator/procscan"
 )
 
-// maxSpread bounds how long openClock may take to begin on one CPU after the other.
+// maxSpread limits the time that openClock takes to start the CPUs one after the other.
 const maxSpread = 100 * time.Millisecond
 
-// clock runs a program at a steady rate on every online CPU: on each, a perf event counts the time
-// and raises an interrupt each time that a period is over. It does so on an idle CPU, too: the
-// interrupt would come all the same, and so all ticks are accounted for.
+// clock runs a program at a steady rate on every online CPU: on each, a perf event counts the time and
+// raises an interrupt at the end of each period. It does so on an idle CPU, too, which would have the
+// interrupt anyway; so all ticks are accounted for.
 //
-// It is a period, not a frequency: that one the kernel would have to approach by trying, and refuse
-// above kernel.perf_event_max_sample_rate. (More interrupts than that in 1/HZ s are held back either
-// way.) CPUs begin evenly spread over a period. At the same instant, they would all at once need the
-// same cache lines of the tables, and on a virtual machine the same CPU of the host.
+// It is a period, not a frequency, which the kernel would have to approximate, and would refuse above
+// kernel.perf_event_max_sample_rate. (It throttles more interrupts than that in 1/HZ s either way.)
+// CPUs start evenly spread over a period. At the same instant, they would all need the same cache lines
+// of the tables, and on a virtual machine the same CPU of the host.
 type clock struct {
 	program *ebpf.Program
 	period  time.Duration
-	taken   func(cpu int) (uint64, error) // how often the program ran there, ever
+	taken   func(cpu int) (uint64, error) // how often the program has run there
 	list    string                        // file with the list of CPUs
 
 	mu     sync.Mutex
 	events map[int]*clockEvent // by CPU; nil once closed
-	missed uint64              // ticks of events that are no more
+	missed uint64              // ticks of events that were closed
 }
 
 // clockEvent is the perf event of a CPU.
 type clockEvent struct {
 	fd      int
 	counted uint64 // at the last refresh, ns
-	begun   uint64 // CLOCK_MONOTONIC, by which the kernel ticks, ns
+	begun   uint64 // CLOCK_MONOTONIC when it was enabled, ns
 	before  uint64 // how often the program had run on the CPU then
 	missed  uint64 // ticks until the last refresh
 }
 
-// openClock begins to tick. At 0 samples per second the clock is one that was closed.
+// openClock starts the clock. At 0 samples per second it returns a closed one.
 func openClock(program *ebpf.Program, samplesPerSecond int, taken func(cpu int) (uint64, error)) (*clock, error) {
 	if samplesPerSecond == 0 {
 		return &clock{}, nil
@@ -74,7 +74,7 @@ func openClock(program *ebpf.Program, samplesPerSecond int, taken func(cpu int) 
 	return c, nil
 }
 
-// close ends sampling. An event that has been closed runs no program any more.
+// close ends sampling. A closed event runs no program any more.
 func (c *clock) close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,8 +97,8 @@ func (c *clock) totalMissed() uint64 {
 	return missed
 }
 
-// refresh follows CPUs that come and go. One that went and came back in between is known by its
-// event, which counts no longer.
+// refresh starts events on new CPUs and closes those of offline ones. A CPU that went offline and came
+// back in between is detected by its event, which does not count any more.
 func (c *clock) refresh() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,8 +129,8 @@ func (c *clock) refresh() error {
 	return errors.Join(errs...)
 }
 
-// update counts what the event has missed, and says whether it still counts. A tick that comes so
-// late that the next is due, too, the kernel leaves out.
+// update counts what the event has missed, and reports whether it still counts. The kernel omits a tick
+// that is so late that the next one is due.
 func (c *clock) update(cpu int, event *clockEvent) (counts bool, err error) {
 	now := Now()
 	if counts, err = event.counts(); err != nil {
@@ -153,7 +153,7 @@ func (c *clock) remove(cpu int, event *clockEvent) error {
 	return unix.Close(event.fd)
 }
 
-// counts says whether time has passed for the event since the last call.
+// counts reports whether the event has counted time since the last call.
 func (e *clockEvent) counts() (bool, error) {
 	var raw [8]byte
 	if _, err := unix.Read(e.fd, raw[:]); err != nil {
@@ -165,7 +165,7 @@ func (e *clockEvent) counts() (bool, error) {
 	return advanced, nil
 }
 
-// add begins on a CPU. One that has just gone is no error.
+// add starts an event on a CPU. A CPU that has just gone offline is not an error.
 func (c *clock) add(cpu int) error {
 	fd, err := openCPUClock(cpu, c.period)
 	if errors.Is(err, unix.ENODEV) {
@@ -183,7 +183,7 @@ func (c *clock) add(cpu int) error {
 	return nil
 }
 
-// openCPUClock opens the perf event of a CPU, which does not count yet. ENODEV: the CPU has gone.
+// openCPUClock opens the perf event of a CPU, disabled. ENODEV means that the CPU is offline.
 func openCPUClock(cpu int, period time.Duration) (fd int, err error) {
 	fd, err = unix.PerfEventOpen(&unix.PerfEventAttr{
 		Type:   unix.PERF_TYPE_SOFTWARE,

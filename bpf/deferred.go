@@ -11,26 +11,26 @@ import (
 
 // A Deferred is a sample that could not be counted in the kernel.
 type Deferred struct {
-	Outcome       KernelOutcome // Unreadable: the trace is for the reader to find out; or TableFull
-	PID, TID      int           // as our own pid namespace calls process and thread
+	Outcome       KernelOutcome // Unreadable, for which the caller must read the trace; or TableFull
+	PID, TID      int           // in our own pid namespace
 	ThreadPointer uint64
 	Time          uint64 // CLOCK_MONOTONIC, ns
 
-	// Count is the sample as Drain would have handed it over. It has no ids if Unreadable. The
-	// stack cannot be asked for; it is Frames.
+	// Count is the sample as Drain would have returned it, without ids if Unreadable. Its stack is
+	// Frames; Sampler.Stack does not know it.
 	Count  Count
 	Frames Stack
 }
 
-// ErrFlushed is Read's answer when it has read all that was there at a Flush.
+// ErrFlushed is returned by Read when it has read all samples that were there at a Flush.
 var ErrFlushed = ringbuf.ErrFlushed
 
-// ErrMalformed reports something in the ring buffer that is no sample.
+// ErrMalformed reports a record of the ring buffer that is not a sample.
 var ErrMalformed = errors.New("malformed deferred sample")
 
 var errDeferredShort = errors.New("deferred sample is too short")
 
-// DeferredReader waits for deferred samples. It is for one goroutine at a time.
+// DeferredReader reads deferred samples. It is for one goroutine at a time.
 type DeferredReader struct {
 	ring   *ringbuf.Reader
 	record ringbuf.Record
@@ -41,12 +41,12 @@ func (s *Sampler) Deferred() *DeferredReader {
 	return &DeferredReader{ring: s.deferred}
 }
 
-// Flush has Read answer ErrFlushed once, when it has read what is there now. After [Sampler.Stop] that
-// is all there will ever be.
+// Flush makes Read return ErrFlushed once, after the samples that are there now. After [Sampler.Stop]
+// no others follow.
 func (r *DeferredReader) Flush() error { return r.ring.Flush() }
 
-// Read waits for the next sample. It answers [ErrFlushed] after a Flush, and [os.ErrClosed] once the
-// sampler was closed. After ErrMalformed it can go on, after other errors not.
+// Read waits for the next sample. It returns [ErrFlushed] after a Flush, and [os.ErrClosed] once the
+// sampler was closed. It can be called again after these two and ErrMalformed, not after other errors.
 func (r *DeferredReader) Read() (Deferred, error) {
 	if err := r.ring.ReadInto(&r.record); err != nil {
 		return Deferred{}, fmt.Errorf("reading ring buffer: %w", err)

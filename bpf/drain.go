@@ -10,28 +10,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Count says how often threads of a target were seen in a transaction with a stack. With KeepUntraced,
-// all ids may be 0: then they were seen without one.
+// A Count is how many samples of a target had the same stack in the same transaction. With KeepUntraced,
+// all ids may be 0: these samples had no trace.
 type Count struct {
 	Stack         StackKey // its Target is the process
-	TID           int      // with ByThread, the only such thread, as our own pid namespace calls it; else 0
+	TID           int      // with ByThread, the thread in our own pid namespace; else 0
 	TraceID       [16]byte
 	TransactionID [8]byte
-	SpanID        [8]byte // with BySpan, what the slot said at each of the samples; else 0
+	SpanID        [8]byte // with BySpan, the span id in the slot at each of the samples; else 0
 	TraceFlags    uint8   // of the last sample
 	First         uint64  // CLOCK_MONOTONIC of the first sample since the drain before, ns
 	Samples       uint32
 }
 
-// drainBatch is how many counts one system call takes over: 36 KiB of buffers.
+// drainBatch is how many counts one system call returns: 36 KiB of buffers.
 const drainBatch = 512
 
 // drain is the state of Drain.
 type drain struct {
 	tables     [2]*ebpf.Map
-	active     uint32 // index of the one that is being counted in; the other one is empty
-	kept       uint64 // samples put into tables, ever, when Drain last looked
-	unfinished bool   // the other one is not empty after all: an error came in between
+	active     uint32 // index of the table that the program counts in; the other one is empty
+	kept       uint64 // samples counted in tables since OpenSampler, as of the last Drain
+	unfinished bool   // the other one is not empty, because of an error
 
 	keys   [drainBatch]samplerCountKey
 	values [drainBatch]samplerCount
@@ -39,12 +39,12 @@ type drain struct {
 	cursor batchCursor
 }
 
-// Drain hands over what was counted since the last call, and counts from zero. Nothing that is
-// counted meanwhile is lost: there are two tables, and the one that is emptied is not counted in.
-// It waits until that is certain.
+// Drain calls yield with each count since the last call, and resets them. Nothing that is counted
+// meanwhile is lost: there are two tables, and Drain waits until the program does not count in the one
+// that it empties. It makes no system call when nothing was counted.
 //
-// Stacks of the counts can be asked for from within yield and until the next call. When there is an
-// error, what was not handed over comes with the next call.
+// [Sampler.Stack] returns the stacks of the counts from within yield and until the next call. After an
+// error, the counts that yield was not called with come with the next call.
 func (s *Sampler) Drain(yield func(Count)) error {
 	s.draining.Lock()
 	defer s.draining.Unlock()
@@ -63,7 +63,7 @@ func (s *Sampler) Drain(yield func(Count)) error {
 			return err
 		}
 		s.drain.kept = kept
-		if !leftOver { // whose stacks are asked for until the next call
+		if !leftOver { // whose stacks are needed until the next call
 			s.retained.age()
 		}
 		if err := s.drain.empty(yield); err != nil {
@@ -73,7 +73,7 @@ func (s *Sampler) Drain(yield func(Count)) error {
 	return s.evict(total.StacksStored)
 }
 
-// kept is how many samples were ever put into the tables.
+// kept returns how many samples were counted in the tables since OpenSampler.
 func (s *Sampler) kept(total *samplerCounters) uint64 {
 	kept := total.Outcomes[Correlated]
 	if s.options.KeepUnsampled {
@@ -86,36 +86,37 @@ func (s *Sampler) kept(total *samplerCounters) uint64 {
 }
 
 const (
-	// settleTime is how long a swap is given to be seen. A store of one CPU is seen by all others
-	// within some hundred nanoseconds.
-	settleTime = 5 * time.Microsecond
+	// visibleAfter is when all CPUs see the swap, at the latest. A store of one CPU is visible to all
+	// others within some hundred nanoseconds.
+	visibleAfter = 5 * time.Microsecond
 
-	// countTime is how long a CPU is given to end counting: the hypervisor has stopped it meanwhile.
-	countTime = time.Millisecond
+	// countingPause is the time between two checks whether a CPU has finished counting. One that has
+	// not is not running: the hypervisor has preempted it.
+	countingPause = time.Millisecond
 )
 
-// swap lets the program count in the other table, and waits until no CPU counts in the former one.
+// swap makes the program count in the other table, and waits until no CPU counts in the former one.
 //
 // On each CPU the program makes counting odd, reads which table is active, counts there, and makes
-// counting even. So a CPU that reads the former one before it sees the swap has made counting odd
-// before, and settleTime later that is to be seen, if it has not ended by then. One that is odd with
-// another number has begun anew, in the new table.
+// counting even. So a CPU that reads the former table before it sees the swap has made counting odd
+// before. That is visible after visibleAfter, unless the CPU has finished by then. If counting is odd
+// but has changed, the CPU has begun again, in the new table.
 //
-// bpf(2) does the like for a map in maps, by waiting until all CPUs have been through the scheduler:
-// 10 ms in which the Go runtime keeps looking whether the system call is over, for as much CPU time
-// as all the rest of a drain takes.
+// bpf(2) would do the same for a map in maps, by waiting until all CPUs have passed through the
+// scheduler: 10 ms, in which the Go runtime polls for the end of the system call, which takes as much
+// CPU time as all the rest of a drain.
 func (s *Sampler) swap() error {
 	next := s.drain.active ^ 1
 	if err := s.objects.Active.Set(next); err != nil {
 		return fmt.Errorf("swapping tables: %w", err)
 	}
-	s.drain.active, s.drain.unfinished = next, true // whatever goes wrong, the former is emptied
-	for swapped := time.Now(); time.Since(swapped) < settleTime; {
+	s.drain.active, s.drain.unfinished = next, true // whatever fails below, the former must be emptied
+	for swapped := time.Now(); time.Since(swapped) < visibleAfter; {
 	}
 	for cpu := range int(s.objects.Counters.MaxEntries()) {
 		first, err := s.readCPU(cpu)
 		for now := first; err == nil && now.Counting%2 == 1 && now.Counting == first.Counting; now, err = s.readCPU(cpu) {
-			time.Sleep(countTime)
+			time.Sleep(countingPause)
 		}
 		if err != nil {
 			return err
@@ -156,7 +157,7 @@ func newCount(key *samplerCountKey, value *samplerCount) Count {
 	return count
 }
 
-// putTraceID undoes what the program did when it took the bytes of an id as words.
+// putTraceID stores the bytes of an id, which the program has as words.
 func putTraceID(id *[16]byte, words [2]uint64) {
 	binary.NativeEndian.PutUint64(id[:8], words[0])
 	binary.NativeEndian.PutUint64(id[8:], words[1])

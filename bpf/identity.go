@@ -9,17 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An ExecID is one program run by one process: another process with the same pid has another
+// An ExecID identifies the program that a process runs: another process with the same pid has another
 // one, and so has the same process after an exec.
 type ExecID struct {
-	PID       int    // as our own pid namespace calls the process
+	PID       int    // in our own pid namespace
 	StartTime uint64 // of the process, ns since boot, as in [Thread]
 
 	execID, memory uint64 // as in struct correlator_target
 	tgid, level    uint32 // the key of the target table; the level of our pid namespace
 }
 
-// identities asks the kernel which programs processes run.
+// identities is the task iterator that returns which programs processes run.
 type identities struct {
 	program *ebpf.Program
 	filters bool // the kernel can walk a single process
@@ -49,7 +49,7 @@ func (i *identities) of(pid int) (ExecID, error) {
 		return ExecID{}, ErrGone
 	}
 	if i.filters {
-		// The walk of a process ends early when a thread is reaped under it.
+		// The walk ends early when the thread that it has reached is reaped.
 		if identity, err := i.walk(uint32(pid), pid); err != ErrGone {
 			return identity, err
 		}
@@ -57,8 +57,8 @@ func (i *identities) of(pid int) (ExecID, error) {
 	return i.walk(everyProcess, pid)
 }
 
-// identityRecords is how many records one read asks for. The kernel walks no further than to fill
-// that, so that the size of a process does not matter.
+// identityRecords is how many records one read requests. The kernel walks no further than that, so
+// that the number of threads does not matter.
 const identityRecords = 64
 
 func (i *identities) walk(filter uint32, pid int) (ExecID, error) {

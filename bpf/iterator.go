@@ -36,12 +36,12 @@ type linkCreate struct {
 }
 
 // taskFilter is struct task of union bpf_iter_link_info. At most one field may be set. Kernels
-// from 5.9 to 6.0 know only the first four bytes of the union, as something else, and answer
-// E2BIG when one after them is not 0; Linux 5.8 answers EINVAL to any filter.
+// from 5.9 to 6.0 know only the first four bytes of the union, as something else, and return
+// E2BIG when one after them is not 0; Linux 5.8 returns EINVAL for any filter.
 //
 //	offset size field
 //	     0    4 tid     0
-//	     4    4 pid     as our pid namespace calls it
+//	     4    4 pid     in our pid namespace
 //	     8    4 pid_fd  0
 type taskFilter struct {
 	tid   uint32
@@ -80,8 +80,8 @@ func openTaskIterator(program *ebpf.Program, pid uint32) (fd int, err error) {
 	return fd, nil
 }
 
-// canFilter says whether this kernel can walk a single process. An error means that it cannot
-// walk at all.
+// canFilter reports whether this kernel can walk a single process. An error means that it cannot walk
+// tasks at all.
 func canFilter(program *ebpf.Program) (bool, error) {
 	fd, err := openTaskIterator(program, uint32(os.Getpid()))
 	filters := err == nil

@@ -26,7 +26,7 @@ func load(spec *ebpf.CollectionSpec, objects any, pinDir string) error {
 	return permitted(func() error { return spec.LoadAndAssign(objects, options) })
 }
 
-// kernelTypes reads what the kernel tells of its types.
+// kernelTypes reads the BTF of the kernel.
 func kernelTypes(types *btf.Cache) (*btf.Spec, error) {
 	kernel, err := types.Kernel()
 	if errors.Is(err, ebpf.ErrNotSupported) {
@@ -38,15 +38,16 @@ func kernelTypes(types *btf.Cache) (*btf.Spec, error) {
 	return kernel, nil
 }
 
-// permitted makes programs or maps, and says what is missing when that is refused.
+// permitted calls build, which makes programs or maps, and returns what is missing when the kernel
+// refuses that.
 func permitted(build func() error) error {
 	err := build()
 	if errors.Is(err, unix.EPERM) {
 		if missing := missingRight(err); missing != nil {
 			return missing
 		}
-		// All that is left of the usual reasons: kernels before 5.11 charge programs and maps
-		// to the locked memory limit.
+		// The remaining usual reason: kernels before 5.11 charge programs and maps to the locked
+		// memory limit.
 		raiseLockedMemoryLimit()
 		err = build()
 	}
@@ -77,8 +78,8 @@ func findIterators(spec *ebpf.CollectionSpec, kernel *btf.Spec) error {
 	return nil
 }
 
-// raiseLockedMemoryLimit raises RLIMIT_MEMLOCK as far as we may: without CAP_SYS_RESOURCE that
-// is the hard limit. Whether that is enough shows when the program is loaded.
+// raiseLockedMemoryLimit raises RLIMIT_MEMLOCK as far as permitted: without CAP_SYS_RESOURCE to the
+// hard limit. If that is not enough, loading the program fails.
 func raiseLockedMemoryLimit() {
 	unlimited := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
 	if unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unlimited) == nil {
@@ -87,6 +88,6 @@ func raiseLockedMemoryLimit() {
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) == nil {
 		limit.Cur = limit.Max
-		_ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &limit) // what refuses it, the next load reports
+		_ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &limit) // if that fails, the next load reports it
 	}
 }

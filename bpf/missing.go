@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MissingError says what eBPF needs and this machine or this process lacks. errors.Is finds
-// [errors.ErrUnsupported] in it, and Err.
+// MissingError is something that eBPF needs and this machine or process lacks. It wraps
+// [errors.ErrUnsupported] and Err.
 type MissingError struct {
 	Feature string // what is missing, as in "CAP_BPF"
-	Remedy  string // what to do about it, an imperative
-	Err     error  // what showed it; not part of the text, which says it better
+	Remedy  string // what to do about it, as an imperative
+	Err     error  // what it was inferred from; not part of the text
 }
 
 func (e *MissingError) Error() string {
@@ -68,12 +68,12 @@ func missingSyscall(err error) error {
 	}
 }
 
-// initialUserNamespace is what /proc/self/ns/user shows there: PROC_USER_INIT_INO of
+// initialUserNamespace is the target of /proc/self/ns/user in the initial user namespace: PROC_USER_INIT_INO of
 // include/linux/proc_ns.h, the same number on every machine.
 const initialUserNamespace = "user:[4026531837]"
 
-// missingRight says which of the rights that the kernel asks for we lack, nil when none: the
-// capabilities, in the initial user namespace.
+// missingRight returns which rights the process lacks, nil when none: the capabilities, in the initial
+// user namespace.
 func missingRight(err error) error {
 	if name, linkErr := os.Readlink("/proc/self/ns/user"); linkErr == nil && name != initialUserNamespace {
 		return &MissingError{
@@ -93,7 +93,7 @@ func missingRight(err error) error {
 	return nil
 }
 
-// missingPermission is for who has all rights that the kernel asks for and is refused.
+// missingPermission is for a process that has all rights and is refused all the same.
 func missingPermission(err error) error {
 	return &MissingError{
 		Feature: "permission to use bpf(2)",
@@ -111,7 +111,7 @@ func missingPerf(err error) error {
 	}
 }
 
-// missingPerfPermission is for who is refused a perf event of all processes of a CPU.
+// missingPerfPermission is for a process that may not open a perf event for all processes of a CPU.
 func missingPerfPermission(err error) error {
 	if missing := missingRight(err); missing != nil {
 		return missing
@@ -143,8 +143,8 @@ func lockedMemoryLimit() string {
 	return fmt.Sprintf("now %d KiB", limit.Cur/1024)
 }
 
-// missingCapabilities names the capabilities that loading a tracing program takes and the
-// calling thread has not in effect. CAP_SYS_ADMIN includes both.
+// missingCapabilities returns the capabilities that loading a tracing program needs and the calling
+// thread does not have. CAP_SYS_ADMIN includes both.
 func missingCapabilities() []string {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var sets [2]unix.CapUserData // capabilities 0 to 31, 32 to 63

@@ -5,26 +5,26 @@ import (
 	"unsafe"
 )
 
-// KernelOutcome is how a sample ended: each sample ends as exactly one.
+// KernelOutcome is the result of a sample in the kernel. Each sample has exactly one.
 type KernelOutcome uint8
 
 const (
 	// NoTarget: a thread of a process that is no target.
 	NoTarget = KernelOutcome(samplerSampleOutcomeOUTCOME_NO_TARGET)
 
-	// Stale: the target's process has exec'ed since, or ended and its pid was given out again; or
-	// the target was replaced at this very moment.
+	// Stale: the target's process has exec'ed since, or ended and its pid was reused; or the target
+	// was being replaced.
 	Stale = KernelOutcome(samplerSampleOutcomeOUTCOME_STALE)
 
 	// NoUserCode: a thread that is exiting, or a worker of io_uring.
 	NoUserCode = KernelOutcome(samplerSampleOutcomeOUTCOME_NO_USER_CODE)
 
-	// NoThreadPointer: the thread has set none yet; or it is an arm64 main thread that was not
-	// switched out since it did.
+	// NoThreadPointer: the thread has not set it yet; or it is an arm64 main thread that was not
+	// switched out since.
 	NoThreadPointer = KernelOutcome(samplerSampleOutcomeOUTCOME_NO_THREAD_POINTER)
 
-	// Unreadable: memory on the way to the trace was not resident, or is not mapped. The sample
-	// comes out of a [DeferredReader].
+	// Unreadable: memory on the way to the trace was not resident, or is not mapped. A
+	// [DeferredReader] returns the sample.
 	Unreadable = KernelOutcome(samplerSampleOutcomeOUTCOME_UNREADABLE)
 
 	// NoSlot: the thread has no slot. With KeepUntraced the sample is counted in the table, without ids.
@@ -33,10 +33,10 @@ const (
 	// Updating: the thread was writing to its slot.
 	Updating = KernelOutcome(samplerSampleOutcomeOUTCOME_UPDATING)
 
-	// Malformed: no agent wrote what is in the slot.
+	// Malformed: the contents of the slot are not those of an APM agent.
 	Malformed = KernelOutcome(samplerSampleOutcomeOUTCOME_MALFORMED)
 
-	// NoTrace: the thread was working on none. With KeepUntraced it is as with NoSlot.
+	// NoTrace: the thread was working on no trace. With KeepUntraced the same as NoSlot.
 	NoTrace = KernelOutcome(samplerSampleOutcomeOUTCOME_NO_TRACE)
 
 	// Unsampled: the trace is not sampled. With KeepUnsampled the sample is counted in the table
@@ -46,14 +46,14 @@ const (
 	// Correlated: counted in the table that [Sampler.Drain] empties.
 	Correlated = KernelOutcome(samplerSampleOutcomeOUTCOME_CORRELATED)
 
-	// TableFull: correlated, or to be counted all the same, but there was no place for the count or for
-	// the stack. The sample comes out of a [DeferredReader].
+	// TableFull: to be counted, but the table of counts or of stacks was full. A [DeferredReader]
+	// returns the sample.
 	TableFull = KernelOutcome(samplerSampleOutcomeOUTCOME_TABLE_FULL)
 
-	// UnwindingFailed: correlated or to be counted all the same, or unreadable, but without a single frame.
+	// UnwindingFailed: to be counted, or unreadable, but without a single frame.
 	UnwindingFailed = KernelOutcome(samplerSampleOutcomeOUTCOME_UNWINDING_FAILED)
 
-	// Lost: would have been Unreadable or TableFull, but the ring buffer was full.
+	// Lost: Unreadable or TableFull, but the ring buffer was full.
 	Lost = KernelOutcome(samplerSampleOutcomeOUTCOME_LOST)
 
 	// Idle: the CPU ran nothing.
@@ -80,7 +80,7 @@ var outcomeNames = [outcomes]string{
 	Idle:            "idle",
 }
 
-// String returns the outcome as a label of a metric.
+// String returns the outcome as the value of a metric's label.
 func (o KernelOutcome) String() string {
 	if int(o) < len(outcomeNames) {
 		return outcomeNames[o]
@@ -88,10 +88,10 @@ func (o KernelOutcome) String() string {
 	return fmt.Sprintf("Outcome(%d)", uint8(o))
 }
 
-// Counters is the number of samples by Outcome, since OpenSampler.
+// Counters are the numbers of samples by KernelOutcome, since OpenSampler.
 type Counters [outcomes]uint64
 
-// Taken is the number of all samples.
+// Taken returns the number of all samples.
 func (c *Counters) Taken() (sum uint64) {
 	for _, n := range c {
 		sum += n
@@ -99,20 +99,21 @@ func (c *Counters) Taken() (sum uint64) {
 	return sum
 }
 
-// Counters reads the counters of all CPUs. A sample that is just being taken is not in them yet.
+// Counters returns the sums of the counters of all CPUs, without samples that are being taken. It reads
+// shared memory.
 func (s *Sampler) Counters() (Counters, error) {
 	total, err := s.readCounters()
 	return Counters(total.Outcomes), err
 }
 
-// Missed is the number of times, until the last Refresh or Stop, that a CPU's clock ticked and no
-// sample was taken: the CPU was running another program of the kinds that kernels run one at a time,
-// or worked for bpf(2) on a map; the kernel held the clock back, because of
+// Missed returns the number of ticks of the CPUs' clocks, until the last Refresh or Stop, at which no
+// sample was taken: the CPU was running another program of a kind that kernels run one at a time, or
+// was in bpf(2) with a map locked; the kernel throttled the clock, because of
 // kernel.perf_event_max_sample_rate; or the hypervisor ran the CPU too late. It never decreases.
 //
-// Together with the samples that were Taken, these are all ticks but for the last of each CPU. Of a
-// CPU that went offline, ticks since the Refresh before are not counted as missed; of one that is
-// back before the next Refresh, those of the time in between are.
+// Missed and Taken together are all ticks, except the last of each CPU. Ticks of a CPU that went
+// offline are not counted from the Refresh before; but if it is back before the next Refresh, those
+// while it was offline are.
 func (s *Sampler) Missed() uint64 {
 	return s.clock.totalMissed()
 }
@@ -139,7 +140,7 @@ func (s *Sampler) readCPU(cpu int) (of samplerCounters, err error) {
 	return of, nil
 }
 
-// takenOn is the number of all samples of a CPU.
+// takenOn returns the number of all samples of a CPU.
 func (s *Sampler) takenOn(cpu int) (uint64, error) {
 	of, err := s.readCPU(cpu)
 	counters := Counters(of.Outcomes)

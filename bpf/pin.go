@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openPinDir makes the directory, for root alone, checks that maps can be pinned there, and locks it:
-// two samplers would take each other's targets out of the table.
+// openPinDir creates the directory, for root alone, checks that maps can be pinned there, and locks it:
+// two samplers would remove each other's targets from the table.
 func openPinDir(path string) (dir *os.File, err error) {
 	if err := checkBPFFS(path); err != nil { // before anything is made there
 		return nil, err
@@ -58,7 +58,7 @@ func lockPinDir(dir *os.File) error {
 	return nil
 }
 
-// unpinTable removes a table that we cannot go on with. Programs that hold it find it empty.
+// unpinTable removes a table that is incompatible. Programs that hold it find it empty.
 func unpinTable(path string) error {
 	table, err := ebpf.LoadPinnedMap(path, nil)
 	if err != nil {

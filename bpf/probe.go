@@ -14,9 +14,8 @@ import (
 	"correlator/procscan"
 )
 
-// The probes of this file say of each thing that [OpenSampler] and [OpenThreads] need whether it is
-// there, by using it for a moment. The error is a [MissingError] when the machine or the process lacks
-// it. They leave nothing behind.
+// The probes of this file check what [OpenSampler] and [OpenThreads] need, by using it briefly. The
+// error is a [MissingError] when the machine or the process lacks it. They leave nothing behind.
 
 // ProbeTypes reads the kernel's type information.
 func ProbeTypes() error {
@@ -24,7 +23,7 @@ func ProbeTypes() error {
 	return err
 }
 
-// ProbeIterator loads a task iterator, and says whether this kernel can walk one process (Linux 6.1)
+// ProbeIterator loads a task iterator, and reports whether this kernel can walk one process (Linux 6.1)
 // instead of all.
 func ProbeIterator() (filters bool, err error) {
 	i, err := openIdentities()
@@ -34,7 +33,7 @@ func ProbeIterator() (filters bool, err error) {
 	return i.filters, i.close()
 }
 
-// ProbeRingBuffer makes a ring buffer of the smallest size.
+// ProbeRingBuffer creates a ring buffer of the smallest size.
 func ProbeRingBuffer() error {
 	spec := &ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: uint32(os.Getpagesize())}
 	var ring *ebpf.Map
@@ -70,8 +69,8 @@ func ProbeClock() error {
 	return nil
 }
 
-// ProbePinDir says whether a sampler could use dir as its PinDir, without making anything. A directory
-// that is there is locked for a moment, as by a sampler.
+// ProbePinDir checks that a sampler could use dir as its PinDir, without creating anything. It locks an
+// existing directory briefly, as a sampler does.
 func ProbePinDir(dir string) error {
 	if err := checkBPFFS(dir); err != nil {
 		return err

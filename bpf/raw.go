@@ -7,8 +7,8 @@ import (
 )
 
 // The system calls of this file are made ten times a second and cannot block, so they are raw. An
-// ordinary system call wakes the monitor thread of the Go runtime if that sleeps, which then looks
-// every 20 µs whether there is still something to monitor: more work than all the rest of a drain.
+// ordinary system call wakes the monitor thread of the Go runtime, which then checks every 20 µs
+// whether the process is idle again: more work than all the rest of a drain.
 
 // batchAttr is the part of union bpf_attr (include/uapi/linux/bpf.h) for operations on batches.
 //
@@ -32,10 +32,7 @@ type batchAttr struct {
 // batchCursor is the kernel's position in a hash table: the number of a bucket.
 type batchCursor uint32
 
-// mapLookupAndDeleteBatch is BPF_MAP_LOOKUP_AND_DELETE_BATCH of enum bpf_cmd.
-const mapLookupAndDeleteBatch = 25
-
-// lookupAndDelete moves counts out of the table mapFD, and returns how many. The error is ENOENT
+// lookupAndDelete moves counts out of the table mapFD, and returns their number. The error is ENOENT
 // when these were the last ones. It takes as long as the table has buckets: some 10 µs, and a few
 // hundred for the largest one.
 func (d *drain) lookupAndDelete(mapFD int, first bool) (n int, err error) {
@@ -47,7 +44,7 @@ func (d *drain) lookupAndDelete(mapFD int, first bool) (n int, err error) {
 	if first {
 		d.attr.inBatch = nil
 	}
-	_, _, errno := unix.RawSyscall(unix.SYS_BPF, mapLookupAndDeleteBatch,
+	_, _, errno := unix.RawSyscall(unix.SYS_BPF, unix.BPF_MAP_LOOKUP_AND_DELETE_BATCH,
 		uintptr(unsafe.Pointer(&d.attr)), unsafe.Sizeof(d.attr))
 	if errno != 0 {
 		err = errno

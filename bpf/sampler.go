@@ -15,22 +15,21 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 )
 
-// MaxSamplesPerSecond bounds the rate: at 2 µs for a sample of a target, 10,000 are 2 % of every
-// CPU. More would measure the sampler itself; the kernel's own limit is ten times that.
+// MaxSamplesPerSecond limits the rate: at 2 µs for a sample of a target, 10,000 are 2 % of every CPU.
+// More would measure the sampler itself; the kernel's own limit is ten times that.
 const MaxSamplesPerSecond = 10_000
 
 const (
-	// defaultMaxTargets is far above the number of JVMs that run on one machine. An entry takes
-	// 168 bytes, 690 KB in all.
+	// defaultMaxTargets is far above the number of JVMs on one machine. An entry takes 168 bytes,
+	// 690 KB in all.
 	defaultMaxTargets = 4096
 
-	// defaultMaxStacks is what a machine's busy JVMs show within the half minute that a stack is
-	// kept at least. An entry takes 1.1 KB, 9 MB in all; with kernel stacks 2.1 KB and 17 MB.
+	// defaultMaxStacks is enough for the stacks of a machine's busy JVMs within stackIdle. An entry takes 1.1 KB, 9 MB in all; with kernel stacks 2.1 KB and 17 MB.
 	defaultMaxStacks = 8192
 
-	// minMaxCounts and maxMaxCounts bound the number of counts for which each of the two tables
-	// has room, which is by default that of the samples of one second, all different. Who drains
-	// more often has room to spare. An entry takes 136 bytes: 2 × 9 MB at the most.
+	// minMaxCounts and maxMaxCounts bound the default size of each of the two tables of counts, which
+	// is the samples of one second, all different. With shorter intervals between drains that is more
+	// than enough. An entry takes 136 bytes: 2 × 9 MB at most.
 	minMaxCounts = 1 << 10
 	maxMaxCounts = 1 << 16
 
@@ -38,30 +37,30 @@ const (
 	defaultDeferredBytes = 256 << 10
 )
 
-// SamplerOptions say what to sample, and how much kernel memory that may take. Kernel memory is
-// allocated by OpenSampler and does not grow: below 12 MB by default on a small machine.
+// SamplerOptions are what to sample, and the sizes of the kernel's tables. OpenSampler allocates their
+// memory, which does not grow: below 12 MB by default on a small machine.
 type SamplerOptions struct {
-	SamplesPerSecond int  // of every CPU, at most MaxSamplesPerSecond; 0: only keep the table of targets
-	KernelStacks     bool // stacks begin with the kernel's frames
-	KeepUnsampled    bool // count samples of unsampled traces under their ids, too
-	KeepUntraced     bool // count samples of threads that surely work on no trace without ids: NoSlot, NoTrace
-	ByThread         bool // count the samples of each thread by themselves
-	BySpan           bool // count the samples of each span of a transaction by themselves
+	SamplesPerSecond int  // of every CPU, at most MaxSamplesPerSecond; 0: only the table of targets
+	KernelStacks     bool // include the kernel's frames in stacks
+	KeepUnsampled    bool // also count samples of unsampled traces
+	KeepUntraced     bool // also count samples of threads without a trace, without ids: NoSlot, NoTrace
+	ByThread         bool // count by thread, too
+	BySpan           bool // count by span, too
 
 	MaxTargets    int // 0: 4096
 	MaxStacks     int // stacks of all targets, 0: 8192
 	MaxCounts     int // different counts between two drains, 0: the samples of a second
 	DeferredBytes int // of the ring buffer, a power of 2 and a multiple of the page size; 0: 256 KiB
 
-	// PinDir, if set, is a directory in a bpf file system, made if need be. The table of targets
-	// is pinned there as "targets", for programs that include correlator.h. It is there to stay:
-	// the next sampler with the same MaxTargets goes on with the same table, so programs that
-	// hold it need no restart. Close empties it; after a sampler that was killed, the next does.
-	// A directory is for one sampler at a time.
+	// PinDir, if set, is a directory in a bpf file system, which is created if it does not exist. The
+	// table of targets is pinned there as "targets", for programs that include correlator.h. It stays
+	// there: the next sampler with the same MaxTargets uses the same table, so that these programs
+	// need no restart. Close empties the table; if the sampler was killed, the next one does. A
+	// directory is for one sampler at a time.
 	PinDir string
 }
 
-// withDefaults fills in what was left to us, for a machine with that many CPUs.
+// withDefaults replaces zeros by defaults for a machine with that many CPUs.
 func (o SamplerOptions) withDefaults(cpus int) SamplerOptions {
 	setDefault(&o.MaxTargets, defaultMaxTargets)
 	setDefault(&o.MaxStacks, defaultMaxStacks)
@@ -79,10 +78,10 @@ func setDefault(n *int, value int) {
 // roundUp returns the next power of 2.
 func roundUp(n int) int { return 1 << bits.Len(uint(n-1)) }
 
-// Sampler takes samples of every CPU and counts those of threads of targets that work on a trace,
-// in the kernel. Methods are safe for concurrent use unless they say otherwise.
+// Sampler samples every CPU, and counts in the kernel the samples of targets' threads that work on a
+// trace. Methods are safe for concurrent use unless they say otherwise.
 //
-// Each tick of a CPU's clock is a sample, with an Outcome, or is Missed.
+// Each tick of a CPU's clock is a sample with a KernelOutcome, or is Missed.
 type Sampler struct {
 	options    SamplerOptions
 	identities *identities
@@ -100,9 +99,9 @@ type Sampler struct {
 	retained retained
 }
 
-// OpenSampler loads the program and lets it run; the caller must Close. CPUs begin one after the
-// other, for which OpenSampler waits up to 100 ms. The error is a [MissingError] when the machine
-// or the process lacks something.
+// OpenSampler loads and starts the program; the caller must Close. It starts CPUs one after the other,
+// which takes up to 100 ms. The error is a [MissingError] when the machine or the process lacks
+// something.
 func OpenSampler(options SamplerOptions) (*Sampler, error) {
 	if rate := options.SamplesPerSecond; rate < 0 || rate > MaxSamplesPerSecond {
 		return nil, fmt.Errorf("%d samples per second: not from 0 to %d", rate, MaxSamplesPerSecond)
@@ -141,7 +140,7 @@ func (s *Sampler) open() (err error) {
 	return err
 }
 
-// load loads the program with tables of the sizes that the options say.
+// load loads the program, with tables of the sizes in the options.
 func (s *Sampler) load(cpus int) error {
 	spec, err := loadSampler()
 	if err != nil {
@@ -174,7 +173,7 @@ func (s *Sampler) load(cpus int) error {
 	return s.loadPinned(spec)
 }
 
-// stackBytes is the size of values in the table of stacks.
+// stackBytes returns the size of a value in the table of stacks.
 func (s *Sampler) stackBytes() uint32 {
 	if s.options.KernelStacks {
 		return uint32(unsafe.Sizeof(samplerStack{}))
@@ -205,9 +204,9 @@ func (s *Sampler) loadPinned(spec *ebpf.CollectionSpec) (err error) {
 	return err
 }
 
-// Close stops sampling, empties the table of targets and frees everything else. A reader of
-// deferred samples that waits returns. No other call may be under way then, or follow. Counts that
-// were not drained are lost: [Sampler.Stop] and a last Drain come before.
+// Close stops sampling, empties the table of targets and frees everything else. A waiting
+// [DeferredReader] returns. There must be no other calls during or after Close. Counts that were not
+// drained are lost: call [Sampler.Stop] and Drain before.
 func (s *Sampler) Close() error {
 	var errs []error
 	errs = append(errs, s.Stop())
@@ -226,7 +225,7 @@ func (s *Sampler) Close() error {
 	return errors.Join(errs...)
 }
 
-// Stop ends sampling for good. When it has returned, no sample is being taken any more.
+// Stop ends sampling. When it has returned, no sample is being taken.
 func (s *Sampler) Stop() error {
 	if s.clock == nil {
 		return nil
@@ -234,13 +233,13 @@ func (s *Sampler) Stop() error {
 	return s.clock.close()
 }
 
-// Refresh begins to sample CPUs that came online, forgets those that went, and brings Missed up to
-// date. Calling it every few seconds is cheap: a short file and 8 bytes per CPU are read.
+// Refresh starts sampling CPUs that came online, releases those that went offline, and updates Missed.
+// Calling it every few seconds is cheap: it reads a short file, and 8 bytes per CPU.
 func (s *Sampler) Refresh() error {
 	return s.clock.refresh()
 }
 
-// Identify answers which program a process runs now, or [ErrGone].
+// Identify returns which program a process runs now, or [ErrGone].
 func (s *Sampler) Identify(pid int) (ExecID, error) {
 	return s.identities.of(pid)
 }

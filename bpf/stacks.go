@@ -11,11 +11,11 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// ErrNoStack reports that a stack is not there any more.
+// ErrNoStack reports that a stack was evicted.
 var ErrNoStack = errors.New("no such stack")
 
-// A StackKey names a stack of a target for as long as the sampler lives: two different stacks
-// never have the same, and a stack keeps it even when it was evicted and comes back.
+// A StackKey identifies a stack of a target while the sampler is open: two different stacks never have
+// the same, and a stack that was evicted has the same when it is sampled again.
 type StackKey struct {
 	Target Target
 	hash   [2]uint64
@@ -25,15 +25,15 @@ func newStackKey(key samplerStackKey) StackKey {
 	return StackKey{Target: Target(key.Target), hash: key.Hash}
 }
 
-// A Stack is made of addresses, each half from its leaf on. All but the first of all, and the
-// first of User after frames of the kernel, are return addresses.
+// A Stack consists of addresses, each half leaf first. All are return addresses except the first one,
+// and the first of User if there are frames of the kernel.
 type Stack struct {
 	Kernel []uint64 // only with KernelStacks, and when the thread was in the kernel
-	User   []uint64 // at most 127, those next to the leaf
+	User   []uint64 // at most 127, those nearest to the leaf
 }
 
-// Stack returns the stack of a count, or [ErrNoStack]. It is there for as long as Drain promises;
-// afterwards it may be evicted.
+// Stack returns the stack of a count, or [ErrNoStack]. It is available until the next Drain; after that
+// it may be evicted.
 func (s *Sampler) Stack(key StackKey) (Stack, error) {
 	value := make([]byte, s.stackBytes())
 	s.retained.mu.Lock()
@@ -64,11 +64,11 @@ func decodeStack(value []byte) (lastUsed uint64, stack Stack, err error) {
 }
 
 const (
-	// stackIdle is how long a stack is kept at least without being seen, at first. While the table
-	// stays more than half full, that time is halved every evictionPause.
+	// stackIdle is how long an unused stack is kept at first. While the table stays more than half
+	// full, that time is halved every evictionPause.
 	stackIdle = 30 * time.Second
 
-	// evictionPause: looking through the table takes some milliseconds.
+	// evictionPause is the time between two evictions: scanning the table takes some milliseconds.
 	evictionPause = time.Second
 
 	// stackBatch is how many stacks one system call reads: 64 to 128 KiB.
@@ -77,16 +77,16 @@ const (
 
 // evictions is the state of evict.
 type evictions struct {
-	deleted uint64        // stacks, ever
-	last    uint64        // when the table was looked through, CLOCK_MONOTONIC, ns
-	idle    time.Duration // what is not used for so long goes next
+	deleted uint64        // stacks, since OpenSampler
+	last    uint64        // when the table was last scanned, CLOCK_MONOTONIC, ns
+	idle    time.Duration // how long a stack must be unused to be evicted next
 
 	keys   [stackBatch]samplerStackKey
 	values any    // a slice of values, whole or cut off
 	raw    []byte // the same memory
 }
 
-// userStack is as much of a samplerStack as the table holds without KernelStacks.
+// userStack is the part of a samplerStack that the table holds without KernelStacks.
 type userStack [unsafe.Offsetof(samplerStack{}.Addrs) + maxFrames*8]byte
 
 func (e *evictions) allocate(kernelStacks bool) {
@@ -103,19 +103,19 @@ func asBytes[T any](values []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(values))), len(values)*int(unsafe.Sizeof(values[0])))
 }
 
-// retained are stacks that are no longer in the table. Samples may have been counted before with a
-// stack that is deleted at the end of a Drain, or be counted just after by a program that still
-// found it. Those counts are in the table that is taken over next, and whoever gets them may ask for
-// the stack until another one is. Later counts put the stack into the table again.
+// retained are stacks that were evicted from the table. When a stack is deleted at the end of a Drain,
+// samples may have been counted with it before, or may be counted just after by a program that had
+// still found it. Those counts are in the table that is drained next, and their stacks are available
+// until the drain after that. Later counts put the stack into the table again.
 type retained struct {
-	// mu is held while a stack is deleted or read: the kernel gives the memory of a deleted one to
-	// the next at once, and a reader that had just found it would get that one.
+	// mu is held while a stack is deleted or read: the kernel reuses the memory of a deleted one at
+	// once, and a reader that had just found it would read another stack.
 	mu sync.Mutex
 
-	stacks [2]map[StackKey]Stack // deleted since the last table was taken over, and before that
+	stacks [2]map[StackKey]Stack // evicted since the last swap, and before that
 }
 
-// age is called when no program counts any more in the table that is taken over.
+// age is called when no program counts any more in the table that is drained.
 func (r *retained) age() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,8 +140,8 @@ func (r *retained) stack(key StackKey) (Stack, error) {
 	return Stack{}, ErrNoStack
 }
 
-// evict makes room in the table of stacks, into which so many were ever stored, when half of it is
-// used. It is called at the end of a Drain.
+// evict makes room in the table of stacks when it is more than half full. stored is how many stacks were
+// put into it since OpenSampler. It is called at the end of a Drain.
 func (s *Sampler) evict(stored uint64) error {
 	e := &s.evictions
 	if stored-e.deleted <= uint64(s.options.MaxStacks)/2 {
@@ -153,7 +153,7 @@ func (s *Sampler) evict(stored uint64) error {
 		return nil
 	}
 	e.last = now
-	unused := now - uint64(e.idle) // before the machine's start, nothing is
+	unused := now - uint64(e.idle) // wraps soon after the machine's start
 	e.idle /= 2
 	if unused > now {
 		return nil
@@ -173,7 +173,7 @@ func (s *Sampler) evictUnused(before uint64) error {
 		n, err := s.objects.Stacks.BatchLookup(&cursor, e.keys[:], e.values, nil)
 		last := errors.Is(err, ebpf.ErrKeyNotExist)
 		if err != nil && !last {
-			return fmt.Errorf("looking through stacks: %w", err)
+			return fmt.Errorf("scanning stacks: %w", err)
 		}
 		for i := range n {
 			if err := s.evictStack(&e.keys[i], e.raw[i*valueBytes:(i+1)*valueBytes], before); err != nil {

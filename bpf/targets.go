@@ -15,16 +15,14 @@ import (
 // ErrTooManyTargets reports that the table has no room for another target.
 var ErrTooManyTargets = errors.New("too many targets")
 
-// A Target is the number of a process whose samples are correlated. A sampler never gives one out
-// twice.
+// A Target identifies a process whose samples are correlated. A sampler never reuses one.
 type Target uint32
 
-// SetTarget makes a process a target, or gives it another rule: a process that is one already, as
-// the same Identity, keeps its number. Another Identity of the same process takes the place of the
-// former.
+// SetTarget makes a process a target, or changes its rule: a process that is a target already, with the
+// same identity, keeps its Target. Another identity of the same process replaces the former.
 //
-// The rule must have been found out after [Sampler.Identify] gave the identity. Then it cannot be
-// applied to another program than the one it was found in, whenever the process ends or execs.
+// The rule must have been resolved after [Sampler.Identify] returned the identity. Then it is never
+// applied to another program than its own, whenever the process exits or execs.
 func (s *Sampler) SetTarget(identity ExecID, rule tlsdesc.Rule) (Target, error) {
 	target, err := s.table.set(identity, rule)
 	if err != nil {
@@ -33,8 +31,8 @@ func (s *Sampler) SetTarget(identity ExecID, rule tlsdesc.Rule) (Target, error) 
 	return target, nil
 }
 
-// RemoveTarget makes a process no target any more. Samples taken before can still be drained. A
-// target that was replaced or removed before is no error.
+// RemoveTarget removes a target. Its earlier samples can still be drained. A target that was replaced
+// or removed before is not an error.
 func (s *Sampler) RemoveTarget(target Target) error {
 	if err := s.table.remove(target); err != nil {
 		return fmt.Errorf("removing target: %w", err)
@@ -47,7 +45,7 @@ type targetTable struct {
 	mu     sync.Mutex
 	table  *ebpf.Map
 	filter *ebpf.Variable // target_filter of sampler.bpf.c
-	bits   filterBits     // what it is, but for bits of targets that were not added after all
+	bits   filterBits     // its contents, except for bits of targets that could not be added
 	byTGID map[uint32]*targetEntry
 	tgids  map[Target]uint32
 	last   Target
@@ -63,7 +61,7 @@ type filterBits [1 << 10]uint64
 
 func (b *filterBits) set(tgid uint32) { b[tgid/64%uint32(len(b))] |= 1 << (tgid % 64) }
 
-// open empties the table: it can be that of an earlier sampler.
+// open empties the table, which may be that of an earlier sampler.
 func (t *targetTable) open(table *ebpf.Map, filter *ebpf.Variable) error {
 	t.table, t.filter = table, filter
 	t.byTGID = make(map[uint32]*targetEntry)
@@ -153,7 +151,7 @@ func (t *targetTable) remove(target Target) error {
 	return t.setFilter()
 }
 
-// setFilter makes the filter anew, from the targets that there are.
+// setFilter computes the filter from the present targets.
 func (t *targetTable) setFilter() error {
 	t.bits = filterBits{}
 	for tgid := range t.byTGID {
@@ -162,7 +160,7 @@ func (t *targetTable) setFilter() error {
 	return t.filter.Set(&t.bits)
 }
 
-// newCorrelatorTarget returns the entry of the table but for the target's number.
+// newCorrelatorTarget returns the entry of the table without id and check.
 func newCorrelatorTarget(identity ExecID, rule tlsdesc.Rule) (samplerCorrelatorTarget, error) {
 	kind := samplerCorrelatorKindCORRELATOR_DTV
 	switch rule.Kind {

@@ -11,24 +11,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrGone reports that a process has no thread that could run its code: it has ended, is a
-// zombie or a kernel thread, or the pid is not that of a process in our pid namespace.
+// ErrGone reports that a process has no thread that could run its code: it has exited, is a zombie or a
+// kernel thread, or our pid namespace has no process with this pid.
 var ErrGone = errors.New("process gone")
 
 // ErrTooManyThreads reports that a process has more threads than [Threads.Process] returns.
 var ErrTooManyThreads = errors.New("too many threads")
 
-// maxThreads bounds the threads of one process: as many as a whole machine has by default
-// (kernel.pid_max, before an administrator or systemd raises it), where the largest JVMs have some
-// thousands. They take 1.3 MB, and a walk some milliseconds. A process may start 4 million where
-// that is allowed.
+// maxThreads limits the threads of one process to the default of a whole machine (kernel.pid_max, before
+// an administrator or systemd raises it). The largest JVMs have some thousands. So many threads take
+// 1.3 MB, and a walk some milliseconds. A process may start up to 4 million where that is allowed.
 const maxThreads = 32 << 10
 
-// A Thread is a thread as the kernel sees it. Both numbers are those of our own pid namespace.
+// A Thread is a thread as the kernel sees it. PID and TID are those of our own pid namespace.
 type Thread struct {
 	PID, TID int
 
-	// StartTime, in ns since boot, tells the thread from a later one with the same TID. Field
+	// StartTime, in ns since boot, distinguishes the thread from a later one with the same TID. Field
 	// 22 of /proc/PID/task/TID/stat is the same in ticks, except in a time namespace with an
 	// offset of the boot time, which is added there and not here.
 	StartTime uint64
@@ -39,12 +38,12 @@ type Thread struct {
 	ThreadPointer uint64
 }
 
-// Threads asks the kernel for threads. All methods but Close are safe for concurrent use, and
-// calls do not wait for one another.
+// Threads lists threads. All methods but Close are safe for concurrent use, and calls do not wait for
+// one another.
 //
-// An answer is no snapshot: every thread that lives from the beginning of the call to its end
-// is in it once, one that starts or ends meanwhile may be. Threads that run no code of their
-// process are left out: kernel threads, io_uring's workers, and what is exiting.
+// A result is not a snapshot: it contains every thread that lives during the whole call once, and
+// perhaps threads that start or end meanwhile. Threads that run no code of their process are left
+// out: kernel threads, io_uring's workers, and exiting threads.
 type Threads struct {
 	program *ebpf.Program
 	filters bool      // the kernel can walk a single process
@@ -78,7 +77,7 @@ func OpenThreads() (*Threads, error) {
 	return t, nil
 }
 
-// Close unloads the program. No other call may be under way then, or follow.
+// Close unloads the program. There must be no other calls during or after Close.
 func (t *Threads) Close() error {
 	return t.program.Close()
 }
@@ -89,9 +88,9 @@ func (t *Threads) All(into []Thread) ([]Thread, error) {
 	return threads, err
 }
 
-// Process appends the threads of one process to into and returns the result; with an error,
-// such as [ErrGone] or [ErrTooManyThreads], it returns into as it was. Kernels before 6.1 cannot walk a single process:
-// there it costs as much as All, and who asks for many processes should call that instead.
+// Process appends the threads of one process to into and returns the result; with an error, such as
+// [ErrGone] or [ErrTooManyThreads], it returns into unchanged. Kernels before 6.1 cannot walk a single
+// process: there it costs as much as All, which callers should use for many processes.
 func (t *Threads) Process(pid int, into []Thread) ([]Thread, error) {
 	if pid <= 0 || pid > math.MaxInt32 {
 		return into, ErrGone
@@ -116,18 +115,18 @@ func (t *Threads) Process(pid int, into []Thread) ([]Thread, error) {
 	return threads, nil
 }
 
-// filteredTries is how often a process is walked through before all are instead, which costs as
-// much as the machine has threads. Of a process that ends threads as fast as it can, one walk in
-// 50 ends early.
+// filteredTries is how often a process is walked before all processes are walked instead, which costs
+// as much as the machine has threads. If a process ends threads as fast as it can, one walk in 50 is
+// incomplete.
 const filteredTries = 4
 
-// everyProcess stands for all where a pid is asked for.
+// everyProcess is passed instead of a pid for all processes.
 const everyProcess = 0
 
-// walk appends the threads of process wanted that the kernel's walk through process filter
-// meets. complete is false when that may have ended before the last thread: the kernel goes from
-// a thread to the next in the process's list, and finds none when that thread has been reaped in
-// between. The walk through all processes goes by number and is always complete.
+// walk appends the threads of process wanted that the kernel finds when it walks process filter.
+// complete is false when the walk may have ended before the last thread: the kernel goes from a thread
+// to the next in the process's list, and finds none when that thread was reaped in between. The walk
+// of all processes goes by number and is always complete.
 func (t *Threads) walk(filter, wanted uint32, into []Thread) (threads []Thread, complete bool, err error) {
 	fd, err := openTaskIterator(t.program, filter)
 	if err != nil {
