@@ -32,8 +32,8 @@
 #include "kernel.h"
 #endif
 
-/* How a look at the current thread can end. The order is part of the interface: from
- * CORRELATOR_UNSAMPLED on, there is a context. */
+/* The result of correlator_current. The order is part of the interface: from CORRELATOR_UNSAMPLED
+ * on, there is a context. */
 enum correlator_outcome {
     CORRELATOR_NO_TARGET,         /* a thread of another process */
     CORRELATOR_STALE,             /* the entry is of an earlier program or owner of the pid, or
@@ -49,7 +49,7 @@ enum correlator_outcome {
     CORRELATOR_SAMPLED,
 };
 
-/* The ways to the variable, the thread's pointer to its slot. */
+/* How the variable, the thread's pointer to its slot, is found. */
 enum correlator_kind {
     CORRELATOR_STATIC = 1, /* thread pointer + offset */
     CORRELATOR_DTV,        /* through the dynamic thread vector, see correlator_variable */
@@ -152,7 +152,7 @@ _Static_assert(__builtin_offsetof(struct correlator_slot, span_id) == 3 + 21, "s
 _Static_assert(__builtin_offsetof(struct correlator_slot, transaction_id) == 3 + 29, "transaction");
 _Static_assert(sizeof(struct correlator_slot) == 3 + CORRELATOR_SLOT_BYTES, "slot");
 
-/* What is found out about the current thread.
+/* The context of the current thread.
  *
  *   offset size field
  *        0    4 target          id of the entry
@@ -237,7 +237,7 @@ static __always_inline int correlator_read_word(__u64 addr, __u64 *word) {
     return bpf_probe_read_user(word, sizeof(*word), (const void *)addr);
 }
 
-/* Does the entry hold for the program that the current task runs? CORRELATOR_SAMPLED if so. */
+/* Returns CORRELATOR_SAMPLED if the entry is of the program that the current task runs. */
 static __always_inline enum correlator_outcome
 correlator_identify(struct task_struct *task, const struct correlator_target *target) {
     __u64 memory = (__u64)correlator_field(task, mm);
@@ -252,7 +252,7 @@ correlator_identify(struct task_struct *task, const struct correlator_target *ta
     return target->memory == memory ? CORRELATOR_SAMPLED : CORRELATOR_STALE;
 }
 
-/* Where the thread's variable is; CORRELATOR_SAMPLED if it has one. */
+/* Stores the address of the thread's variable, and returns CORRELATOR_SAMPLED if it has one. */
 static __always_inline enum correlator_outcome
 correlator_variable(__u64 thread_pointer, const struct correlator_target *target, __u64 *variable) {
     __u64 dtv, capacity, generation, block;
@@ -284,7 +284,7 @@ correlator_variable(__u64 thread_pointer, const struct correlator_target *target
 }
 
 /* Reads the slot that the variable points to. The current thread cannot be writing meanwhile, so
- * what it says of its validity holds for all of it. */
+ * its field valid holds for the whole copy. */
 static __always_inline enum correlator_outcome correlator_slot(__u64 variable,
                                                                struct correlator_slot *slot) {
     __u64 addr;
@@ -305,8 +305,8 @@ static __always_inline enum correlator_outcome correlator_slot(__u64 variable,
     return slot->trace_flags & 1 ? CORRELATOR_SAMPLED : CORRELATOR_UNSAMPLED;
 }
 
-/* Looks at the current thread. targets points to the map of the table. Bytes of context that the
- * outcome leaves without meaning are 0 or left over from what was read. */
+/* Reads the context of the current thread. targets points to the map of the table. Bytes of context
+ * without meaning for the outcome are 0 or left over from what was read. */
 static __always_inline enum correlator_outcome
 correlator_current(void *targets, struct correlator_context *context) {
     __u32 process = bpf_get_current_pid_tgid() >> 32;

@@ -41,7 +41,7 @@ type drain struct {
 
 // Drain calls yield with each count since the last call, and resets them. Nothing that is counted
 // meanwhile is lost: there are two tables, and Drain waits until the program does not count in the one
-// that it empties. It makes no system call when nothing was counted.
+// that it empties. When nothing was counted, it only reads shared memory, unless stacks must be evicted.
 //
 // [Sampler.Stack] returns the stacks of the counts from within yield and until the next call. After an
 // error, the counts that yield was not called with come with the next call.

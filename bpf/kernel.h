@@ -1,7 +1,7 @@
-/* The kernel's own structures, as far as the programs read them.
+/* The fields that the programs read of the kernel's structures.
  *
  * Each structure has only the fields that are read, in any order: the loader moves every access
- * to the place that the field has in the running kernel (CO-RE, preserve_access_index), so that
+ * to the place of the field in the running kernel (CO-RE, preserve_access_index), so that
  * one object per architecture serves every kernel. Field names and types are those of
  * include/linux/{sched,sched/signal,pid,types,bpf}.h, kernel/bpf/task_iter.c and
  * arch/{x86,arm64}/include/asm/processor.h; all of them exist since Linux 5.8, the first
@@ -87,7 +87,7 @@ struct bpf_iter__task {
 #define PF_IO_WORKER 0x00000010
 #define PF_KTHREAD 0x00200000
 
-/* Where the C library put the thread's control block. The kernel's copy is current for a thread
+/* The address of the thread's control block. The kernel's copy is current for a thread
  * that was given its TLS by clone() or arch_prctl(), running or not; on arm64 the main thread
  * sets its register without a system call, and the copy is 0 until it is first switched out. */
 static __always_inline __u64 thread_pointer(struct task_struct *task) {
@@ -98,15 +98,15 @@ static __always_inline __u64 thread_pointer(struct task_struct *task) {
 #endif
 }
 
-/* The depth of the pid namespace that the current task lives in, 0 for the initial one. */
+/* The level of the current task's pid namespace, 0 for the initial one. */
 static __always_inline __u32 current_level(void) {
     struct task_struct *current = (struct task_struct *)bpf_get_current_task();
 
     return BPF_CORE_READ(current, thread_pid, level);
 }
 
-/* What the namespace at level calls the task, which must live there or below; 0 for a task that
- * has been reaped. */
+/* The task's number in its pid namespace at level, which must be at or below its own; 0 for a task
+ * that has been reaped. */
 static __always_inline __u32 task_number(struct task_struct *task, __u32 level) {
     struct pid *pid = task->thread_pid;
     int number = 0;

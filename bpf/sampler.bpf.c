@@ -3,8 +3,9 @@
 
 // clang-format on
 
-/* Samples what every CPU runs: for threads of targets, reads the trace they work on, walks the
- * stack, and counts. Nothing leaves the kernel but what finds no place in its tables. */
+/* Samples every CPU: for a thread of a target, reads the trace that it works on, walks its stack,
+ * and counts the sample in a table. Only samples that cannot be counted there are sent to user
+ * space one by one. */
 #include "correlator.h"
 #include "stack.h"
 
@@ -19,8 +20,8 @@ enum {
     BPF_NOEXIST = 1,          /* of bpf_map_update_elem */
 };
 
-/* How a sample can end. Each ends as exactly one of these. Up to OUTCOME_UNSAMPLED they are those
- * of correlator.h. */
+/* The result of a sample. Each sample has exactly one. Up to OUTCOME_UNSAMPLED they are those of
+ * correlator.h. */
 enum sample_outcome {
     OUTCOME_NO_TARGET = CORRELATOR_NO_TARGET,
     OUTCOME_STALE = CORRELATOR_STALE,
@@ -33,10 +34,10 @@ enum sample_outcome {
     OUTCOME_NO_TRACE = CORRELATOR_NO_TRACE,   /* the same */
     OUTCOME_UNSAMPLED = CORRELATOR_UNSAMPLED, /* the same */
     OUTCOME_CORRELATED = CORRELATOR_SAMPLED,  /* counted in the table */
-    OUTCOME_TABLE_FULL,                       /* found no place there: deferred to user space */
-    OUTCOME_UNWINDING_FAILED,                 /* was to be counted or deferred, and has no stack */
-    OUTCOME_LOST,                             /* was to be deferred and found no place there */
-    OUTCOME_IDLE,                             /* the CPU ran nothing */
+    OUTCOME_TABLE_FULL,                       /* the table is full: deferred to user space */
+    OUTCOME_UNWINDING_FAILED,                 /* to be counted or deferred, but has no stack */
+    OUTCOME_LOST,                             /* to be deferred, but the ring buffer is full */
+    OUTCOME_IDLE,                             /* the CPU was idle */
     OUTCOMES,
 };
 
@@ -44,7 +45,7 @@ enum sample_outcome {
  *
  *   offset size field
  *        0  120 outcomes       samples by enum sample_outcome
- *      120    8 stacks_stored  how many stacks were ever put into the table
+ *      120    8 stacks_stored  stacks put into the table
  *      128    8 counting       odd while the program counts in a table
  *      136   56 reserved       0
  */
@@ -55,12 +56,12 @@ struct counters {
     __u64 reserved[7];
 };
 
-/* Names a stack of a process.
+/* Identifies a stack of a process.
  *
  *   offset size field
  *        0   16 hash    of the frames' number and addresses, see hash_stack
  *       16    4 target  id of the target
- *       20    4 tid     of a count by thread, as the correlator's pid namespace calls it; else 0:
+ *       20    4 tid     of a count by thread, in the correlator's pid namespace; else 0:
  *                       threads share stacks
  */
 struct stack_key {
@@ -69,7 +70,7 @@ struct stack_key {
     __u32 tid;
 };
 
-/* What samples are counted under. Ids are bytes in the order of the wire.
+/* The key of a count. Ids are bytes in the order of the wire.
  *
  *   offset size field
  *        0   24 stack
@@ -97,12 +98,12 @@ struct count {
     __u32 trace_flags;
 };
 
-/* A sample for user space to deal with.
+/* A sample that is deferred to user space.
  *
  *   offset size field
  *        0    8 time            CLOCK_MONOTONIC, ns
  *        8    8 thread_pointer
- *       16    4 tid             as the correlator's pid namespace calls it
+ *       16    4 tid             in the correlator's pid namespace
  *       20    4 outcome         OUTCOME_UNREADABLE: no ids; OUTCOME_TABLE_FULL
  *       24   56 key             with ids if there are any
  *       80    4 trace_flags     the same
@@ -141,9 +142,9 @@ _Static_assert(__builtin_offsetof(struct deferred, trace_flags) == 80, "trace_fl
 _Static_assert(__builtin_offsetof(struct deferred, pid) == 84, "pid");
 _Static_assert(__builtin_offsetof(struct deferred, stack) == 88, "stack");
 
-/* Sizes that say 1 are set when the program is loaded, except for active and scratch. Everything is
- * allocated then: kernels before 6.1 demand that of programs that run in interrupts, and what is
- * there cannot fail to be allocated in one. */
+/* Sizes of 1 are replaced when the program is loaded, except for scratch. All memory is allocated
+ * then: kernels before 6.1 require that of programs that run in interrupts, and an allocation in an
+ * interrupt could fail. */
 
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
@@ -152,7 +153,7 @@ struct {
     __type(value, struct correlator_target);
 } targets SEC(".maps");
 
-/* By CPU. User space reads them where they are. */
+/* By CPU. User space maps them. */
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, 1);
@@ -161,7 +162,7 @@ struct {
     __type(value, struct counters);
 } counters SEC(".maps");
 
-/* Without kernel frames, values are cut off after as many addresses as user frames can have. */
+/* Without kernel frames, values are shorter: only MAX_FRAMES addresses. */
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(max_entries, 1);
@@ -181,7 +182,7 @@ struct {
     __uint(max_entries, 1);
 } events SEC(".maps");
 
-/* Where a sample is put together; larger than a program's own stack. */
+/* A sample being built, which is larger than a program's own stack. */
 struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
     __uint(max_entries, 1);
@@ -189,16 +190,16 @@ struct {
     __type(value, struct deferred);
 } scratch SEC(".maps");
 
-/* A bit by the last 16 of a process's number: clear when no such process is a target. Nearly all
- * samples are of others, and of what they need, little is in the CPU's caches. This is a single
- * cache line; a look-up in targets takes five times as much, and some code. User space sets a bit
- * before it adds a target, and clears it after it has removed the last. */
+/* A bit by the lowest 16 bits of a process's number: clear when no such process is a target. Nearly
+ * all samples are of other processes, and little of what they need is in the CPU's caches. This is
+ * a single cache line; a lookup in targets takes five times as much, and some code. User space sets
+ * a bit before it adds a target, and clears it after it has removed the last one. */
 #define FILTER_BITS (1 << 16)
 
 __u64 target_filter[FILTER_BITS / 64];
 
-/* Which of the two tables samples are counted in: 0 for counts_a, 1 for counts_b. User space
- * changes it, and reads the other table once no CPU counts there any more. */
+/* The table that samples are counted in: 0 for counts_a, 1 for counts_b. User space changes it, and
+ * reads the other table once no CPU counts there any more. */
 volatile __u32 active;
 
 const volatile __u64 hash_seed[2]; /* random, for hash_stack */
@@ -210,7 +211,7 @@ const volatile bool kernel_stacks;
 
 static const __u32 only = 0; /* the key of maps with one entry */
 
-/* Put the types into the object, from which bpf2go makes constants. */
+/* These put the types into the object, from which bpf2go makes constants. */
 const enum sample_outcome *outcome_type SEC("types");
 const enum correlator_kind *kind_type SEC("types");
 
@@ -223,14 +224,14 @@ static __always_inline __u32 thread_number(__u32 level) {
     return number;
 }
 
-/* Hands the sample to user space, whole. */
-static __always_inline enum sample_outcome defer(struct deferred *sample, __u32 level,
-                                                 enum sample_outcome outcome) {
+/* Sends the whole sample to user space. */
+static __always_inline enum sample_outcome defer_sample(struct deferred *sample, __u32 level,
+                                                        enum sample_outcome outcome) {
     __u64 frames = sample->stack.kernel_frames + sample->stack.user_frames;
 
     sample->tid = thread_number(level);
     sample->outcome = outcome;
-    if (frames > 2 * MAX_FRAMES) /* never; the verifier wants to see it */
+    if (frames > 2 * MAX_FRAMES) /* never; for the verifier */
         return OUTCOME_LOST;
     if (bpf_ringbuf_output(
             &events, sample,
@@ -239,8 +240,8 @@ static __always_inline enum sample_outcome defer(struct deferred *sample, __u32 
     return outcome;
 }
 
-/* Puts the stack into the table unless it is there. */
-static __always_inline bool store(const struct deferred *sample, struct counters *counters) {
+/* Puts the stack into the table if it is not there yet. */
+static __always_inline bool store_stack(const struct deferred *sample, struct counters *counters) {
     const struct stack_key *key = &sample->key.stack;
     struct stack_key shared;
     struct stack *stored;
@@ -256,7 +257,7 @@ static __always_inline bool store(const struct deferred *sample, struct counters
             counters->stacks_stored++;
             return true;
         }
-        /* Full, or another CPU was faster. */
+        /* The table is full, or another CPU was faster. */
         stored = bpf_map_lookup_elem(&stacks, key);
         if (!stored)
             return false;
@@ -265,7 +266,7 @@ static __always_inline bool store(const struct deferred *sample, struct counters
     return true;
 }
 
-static __always_inline bool raise(const struct deferred *sample, struct count *count) {
+static __always_inline bool increment(const struct deferred *sample, struct count *count) {
     if (!count)
         return false;
     __sync_fetch_and_add(&count->samples, 1);
@@ -273,9 +274,8 @@ static __always_inline bool raise(const struct deferred *sample, struct count *c
     return true;
 }
 
-/* Counts the sample in a table, and sees to it that its stack is in the table of stacks. The stack
- * of a count that is there was put there for it, and may be asked for until after the count was
- * drained. */
+/* Counts the sample in a table, and puts its stack into the table of stacks. The stack of an
+ * existing count was put there with it, and stays available until after the count was drained. */
 static __always_inline bool count_in(void *counts, const struct deferred *sample,
                                      struct counters *counters) {
     struct count first = {
@@ -284,18 +284,17 @@ static __always_inline bool count_in(void *counts, const struct deferred *sample
         .trace_flags = sample->trace_flags,
     };
 
-    if (raise(sample, bpf_map_lookup_elem(counts, &sample->key)))
+    if (increment(sample, bpf_map_lookup_elem(counts, &sample->key)))
         return true;
-    if (!store(sample, counters))
+    if (!store_stack(sample, counters))
         return false;
     if (!bpf_map_update_elem(counts, &sample->key, &first, BPF_NOEXIST))
         return true;
-    /* Full, or another CPU was faster. */
-    return raise(sample, bpf_map_lookup_elem(counts, &sample->key));
+    /* The table is full, or another CPU was faster. */
+    return increment(sample, bpf_map_lookup_elem(counts, &sample->key));
 }
 
-/* Counts the sample in the table that is active when it begins to, and shows that it does: see
- * drain.go. */
+/* Counts the sample in the active table. counting is odd meanwhile: see swap in drain.go. */
 static __always_inline bool count(const struct deferred *sample, struct counters *counters) {
     bool counted;
 
@@ -306,10 +305,10 @@ static __always_inline bool count(const struct deferred *sample, struct counters
     return counted;
 }
 
-/* Takes a sample that is to be counted, or deferred. */
-static __always_inline enum sample_outcome keep(void *ctx, struct counters *counters,
-                                                const struct correlator_context *context,
-                                                enum correlator_outcome outcome) {
+/* Counts or defers a sample. */
+static __always_inline enum sample_outcome record(void *ctx, struct counters *counters,
+                                                  const struct correlator_context *context,
+                                                  enum correlator_outcome outcome) {
     struct deferred *sample = bpf_map_lookup_elem(&scratch, &only);
 
     if (!sample) /* never */
@@ -330,7 +329,7 @@ static __always_inline enum sample_outcome keep(void *ctx, struct counters *coun
         sample->key.span_id = 0;
         sample->trace_flags = 0;
         if (outcome == CORRELATOR_UNREADABLE)
-            return defer(sample, context->level, OUTCOME_UNREADABLE);
+            return defer_sample(sample, context->level, OUTCOME_UNREADABLE);
     } else {
         sample->key.trace_id[0] = context->slot.trace_id[0];
         sample->key.trace_id[1] = context->slot.trace_id[1];
@@ -341,16 +340,16 @@ static __always_inline enum sample_outcome keep(void *ctx, struct counters *coun
     }
     if (count(sample, counters))
         return (enum sample_outcome)outcome;
-    return defer(sample, context->level, OUTCOME_TABLE_FULL);
+    return defer_sample(sample, context->level, OUTCOME_TABLE_FULL);
 }
 
 static __always_inline bool filtered(__u32 process) {
     return !(target_filter[process % FILTER_BITS / 64] & 1ULL << process % 64);
 }
 
-/* Is a sample with this outcome to be counted, or deferred? Untraced are only those of which it is
- * certain that the thread worked on no trace. */
-static __always_inline bool kept(enum correlator_outcome outcome) {
+/* Whether a sample with this outcome is to be counted or deferred. Only samples of threads that are
+ * known to work on no trace are untraced. */
+static __always_inline bool is_recorded(enum correlator_outcome outcome) {
     switch (outcome) {
     case CORRELATOR_SAMPLED:
     case CORRELATOR_UNREADABLE:
@@ -365,7 +364,7 @@ static __always_inline bool kept(enum correlator_outcome outcome) {
     }
 }
 
-static __always_inline enum sample_outcome take(void *ctx, struct counters *counters) {
+static __always_inline enum sample_outcome take_sample(void *ctx, struct counters *counters) {
     struct correlator_context context;
     enum correlator_outcome outcome;
     __u32 process = bpf_get_current_pid_tgid() >> 32;
@@ -375,12 +374,12 @@ static __always_inline enum sample_outcome take(void *ctx, struct counters *coun
     if (filtered(process))
         return OUTCOME_NO_TARGET;
     outcome = correlator_current(&targets, &context);
-    if (kept(outcome))
-        return keep(ctx, counters, &context, outcome);
+    if (is_recorded(outcome))
+        return record(ctx, counters, &context, outcome);
     return (enum sample_outcome)outcome;
 }
 
-/* Runs in the interrupt of a CPU's sampling clock, in the context of what that interrupts. */
+/* Runs in the interrupt of a CPU's sampling clock, in the context of the interrupted thread. */
 SEC("perf_event")
 int sample(void *ctx) {
     __u32 cpu = bpf_get_smp_processor_id();
@@ -389,8 +388,8 @@ int sample(void *ctx) {
 
     if (!counts) /* never */
         return 0;
-    outcome = take(ctx, counts);
-    if (outcome < OUTCOMES) /* always; the verifier wants to see it */
+    outcome = take_sample(ctx, counts);
+    if (outcome < OUTCOMES) /* always; for the verifier */
         counts->outcomes[outcome]++;
     return 0; /* no record of perf's own */
 }

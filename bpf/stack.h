@@ -1,4 +1,4 @@
-/* Stacks: how they are walked, and what names them. */
+/* Walking and hashing stacks. */
 #ifndef CORRELATOR_STACK_H
 #define CORRELATOR_STACK_H
 
@@ -9,10 +9,10 @@
 #define BPF_F_USER_STACK (1 << 8) /* of include/uapi/linux/bpf.h */
 
 /* Frames of each half of a stack: the kernel's own limit, kernel.perf_event_max_stack, which is
- * 127 by default. Deeper stacks lack the frames next to the root. */
+ * 127 by default. Deeper stacks lack the frames nearest to the root. */
 #define MAX_FRAMES 127
 
-/* A stack: the kernel's frames and then the process's, each from the leaf on.
+/* A stack: the kernel's frames, then the process's, each leaf first.
  *
  *   offset size field
  *        0    8 last_used      CLOCK_MONOTONIC of the sample that last began a count, ns
@@ -34,7 +34,7 @@ _Static_assert(__builtin_offsetof(struct stack, user_frames) == 10, "user_frames
 _Static_assert(__builtin_offsetof(struct stack, addrs) == 16, "addrs");
 _Static_assert(sizeof(struct stack) == 16 + 8 * 2 * MAX_FRAMES, "stack");
 
-/* Has the kernel walk one half of the stack; the number of frames, 0 also on failure. */
+/* Makes the kernel walk one half of the stack. Returns the number of frames, 0 on failure. */
 static __always_inline __u32 get_stack(void *ctx, __u64 *addrs, __u64 flags) {
     long bytes = bpf_get_stack(ctx, addrs, MAX_FRAMES * sizeof(*addrs), flags);
 
@@ -44,7 +44,7 @@ _Static_assert((MAX_FRAMES & (MAX_FRAMES + 1)) == 0, "a mask");
 
 #if defined(__TARGET_ARCH_x86)
 
-/* What an interrupt found in the registers: struct pt_regs of arch/x86/include/uapi/asm/ptrace.h,
+/* The interrupted registers: struct pt_regs of arch/x86/include/uapi/asm/ptrace.h,
  * at the start of struct bpf_perf_event_data. */
 struct registers {
     __u64 r15, r14, r13, r12, bp, bx;
@@ -52,19 +52,19 @@ struct registers {
     __u64 orig_ax, ip, cs, flags, sp, ss;
 };
 
-/* No function has a larger frame on its stack. A distance to the next frame that is larger, or
- * negative, is no distance: the register was used for something else. */
+/* No function has a larger stack frame. If the distance to the next frame is larger, or negative,
+ * the register does not hold a frame pointer. */
 #define MAX_FRAME_BYTES (1 << 20)
 
 static __always_inline bool in_kernel(const struct registers *regs) {
     return (regs->cs & 3) == 0;
 }
 
-/* Walks the process's half when the process itself was interrupted. It does what the kernel does,
- * except that it ends where the chain of frame pointers does. C libraries begin threads in code
- * without frame pointers, so nearly every chain ends with a number that is no address of a frame.
- * The kernel follows it, at best into a page fault, which takes longer than all of the walk, at
- * worst to words that it takes for frames and that are others next time. */
+/* Walks the user stack when user code was interrupted. It does what the kernel does, except that it
+ * stops at the end of the chain of frame pointers. C libraries start threads in code without frame
+ * pointers, so nearly every chain ends with a number that is not the address of a frame. The kernel
+ * follows it, at best into a page fault, which takes longer than the whole walk, at worst to words
+ * that it mistakes for frames and that differ from sample to sample. */
 static __always_inline __u32 walk_user(const struct registers *regs, __u64 *addrs) {
     __u64 frame[2]; /* of the caller: frame pointer, return address */
     __u64 from = regs->sp, next = regs->bp;
@@ -84,7 +84,7 @@ static __always_inline __u32 walk_user(const struct registers *regs, __u64 *addr
 
 #endif
 
-/* Walks the stack; false when not a single frame was found. */
+/* Walks the stack. Returns false when there is not a single frame. */
 static __always_inline bool walk(void *ctx, struct stack *stack, bool kernel_stacks) {
     __u32 kernel_frames = 0;
 
@@ -105,10 +105,10 @@ static __always_inline bool walk(void *ctx, struct stack *stack, bool kernel_sta
     return stack->user_frames + kernel_frames;
 }
 
-/* Two sums over the addresses that have nothing in common, from a seed that nobody outside knows:
- * among the 2^13 stacks in the table, two different ones of a process have the same with a
- * probability of 2^-103. A process that could provoke it would confuse nobody's stacks but its
- * own, because its id is part of the key. So nothing is compared. */
+/* Two independent hashes of the addresses, with a secret seed: among the 2^13 stacks in the table,
+ * two different ones of a process collide with a probability of 2^-103. A process that could
+ * provoke a collision would mix up only its own stacks, because its id is part of the key. So
+ * stacks are not compared. */
 static __always_inline void hash_stack(const struct stack *stack, const volatile __u64 seed[2],
                                        __u64 hash[2]) {
     __u32 frames = stack->kernel_frames + stack->user_frames;
