@@ -15,9 +15,9 @@ func TestRegistrationGoesFirst(t *testing.T) {
 	b := newBench(t)
 	b.add(1, 2, 0)
 	b.connect()
-	b.receiver.expect(testRegistration, correlation(1, 2))
+	b.receiver.expect(testRegistration, correlationOf(1, 2))
 	b.add(2, 1, 0)
-	b.receiver.expect(correlation(2, 1))
+	b.receiver.expect(correlationOf(2, 1))
 	b.settled()
 	b.expectStats(3, 0, nil)
 	stats := b.sender.Stats()
@@ -32,7 +32,7 @@ func TestWithoutConnection(t *testing.T) {
 	b.add(2, 1, 0)
 	b.expectStats(0, 2, nil)
 	b.connect()
-	b.receiver.expect(testRegistration, correlation(2, 1))
+	b.receiver.expect(testRegistration, correlationOf(2, 1))
 	b.settled()
 	b.expectStats(1, 0, map[DropReason]uint64{DropSocketGone: 1})
 }
@@ -60,7 +60,7 @@ func TestReceiverGone(t *testing.T) {
 	os.Remove(b.receiver.path)
 	b.receiver = listenAt(t, b.receiver.path)
 	b.connect()
-	b.receiver.expect(testRegistration, correlation(1, 2))
+	b.receiver.expect(testRegistration, correlationOf(1, 2))
 	b.settled()
 	b.receiver.expectNothing()
 	b.expectStats(2, 0, map[DropReason]uint64{DropSocketGone: 1})
@@ -70,7 +70,7 @@ func (b *bench) expectDown(want error) {
 	b.Helper()
 	select {
 	case err := <-b.sender.Down():
-		if !errors.Is(err, ErrSocketGone) || !errors.Is(err, want) {
+		if !errors.Is(err, errSocketGone) || !errors.Is(err, want) {
 			b.Errorf("down: %v, want %v", err, want)
 		}
 	case <-time.After(patience):
@@ -126,7 +126,7 @@ func TestRegistrationWaitsForRoom(t *testing.T) {
 	}
 	b.add(1, 2, 0)
 	b.receiver.expectFillers(fits)
-	b.receiver.expect(testRegistration, correlation(1, 2))
+	b.receiver.expect(testRegistration, correlationOf(1, 2))
 }
 
 // What became late counts for what was in its way then, also when nobody noticed before the
@@ -157,7 +157,7 @@ func TestConnectReplaces(t *testing.T) {
 	b.settled()
 	b.receiver = listen(t)
 	b.connect()
-	b.receiver.expect(testRegistration, correlation(1, 1))
+	b.receiver.expect(testRegistration, correlationOf(1, 1))
 	b.settled()
 	old.expectFillers(fits)
 	old.expectNothing()
@@ -180,7 +180,7 @@ func TestConnectReplacesWhileSending(t *testing.T) {
 		b.sender.complete(err)
 		b.expectParked(false)
 		go b.sender.run()
-		b.receiver.expect(testRegistration, correlation(1, 1))
+		b.receiver.expect(testRegistration, correlationOf(1, 1))
 		b.settled()
 		b.expectStats(1, 0, nil)
 	}
@@ -193,7 +193,7 @@ func TestConnectForgetsOldNews(t *testing.T) {
 	b.settled()
 	b.receiver = listen(t)
 	b.connect()
-	b.receiver.expect(testRegistration, correlation(1, 1))
+	b.receiver.expect(testRegistration, correlationOf(1, 1))
 	select {
 	case err := <-b.sender.Down():
 		t.Errorf("told of the socket that was replaced: %v", err)
@@ -220,7 +220,7 @@ func TestDisconnect(t *testing.T) {
 	b.expectStats(0, 1, map[DropReason]uint64{DropSocketGone: 1})
 	b.receiver = listen(t)
 	b.connect()
-	b.receiver.expect(testRegistration, correlation(2, 1))
+	b.receiver.expect(testRegistration, correlationOf(2, 1))
 	old.expectFillers(fits)
 	old.expectNothing()
 	select {
@@ -235,7 +235,7 @@ func TestConnectRefuses(t *testing.T) {
 	for _, r := range []Registration{{}, {SamplesDelay: -1}, {SamplesDelay: 1, HostID: "\xff"}} {
 		socket := b.receiver.dial()
 		err := b.sender.Connect(socket, r)
-		if !errors.Is(err, ErrSamplesDelay) && !errors.Is(err, ErrHostID) {
+		if !errors.Is(err, ErrSamplesDelay) && !errors.Is(err, errHostID) {
 			t.Errorf("%+v: %v", r, err)
 		}
 		if err := socket.Close(); !errors.Is(err, os.ErrClosed) {
@@ -306,7 +306,7 @@ func TestRareErrors(t *testing.T) {
 		} else {
 			go b.sender.run()
 		}
-		b.receiver.expect(correlation(1, uint16(left+1)))
+		b.receiver.expect(correlationOf(1, uint16(left+1)))
 		b.settled()
 		b.expectStats(left+1, 0, test.dropped)
 	}
@@ -333,7 +333,7 @@ func TestStatsWhileSending(t *testing.T) {
 	b.sender.complete(nil)
 	b.expectStats(2, 3, nil)
 	go b.sender.run()
-	b.receiver.expect(correlation(1, 3))
+	b.receiver.expect(correlationOf(1, 3))
 }
 
 // A process that fills its own socket whenever it has made room wakes us in vain. We then try
@@ -351,7 +351,7 @@ func TestFutileWakeUpsPause(t *testing.T) {
 	}
 	b.expectStats(0, 1, nil)
 	b.expectPause()
-	b.receiver.expect(correlation(1, 1))
+	b.receiver.expect(correlationOf(1, 1))
 	b.settled()
 	b.expectStats(1, 0, nil)
 }
@@ -365,7 +365,7 @@ func TestConnectEndsPause(t *testing.T) {
 	}
 	b.receiver = listen(t)
 	b.connect()
-	b.receiver.expect(testRegistration, correlation(1, 1))
+	b.receiver.expect(testRegistration, correlationOf(1, 1))
 }
 
 func TestClassify(t *testing.T) {

@@ -202,7 +202,7 @@ func TestReceiverSeesItsOwnIDs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if m, err := Decode(buf[:n]); err != nil || m != testRegistration {
+		if m, err := decode(buf[:n]); err != nil || m != testRegistration {
 			t.Errorf("received %+v, %v", m, err)
 		}
 		messages, err := unix.ParseSocketControlMessage(control[:controlBytes])

@@ -26,7 +26,7 @@ type drive struct {
 	*bench
 	fits int           // messages that the receiver's queue holds
 	read int           // messages that were read
-	got  []Correlation // those since the last look
+	got  []correlation // those since the last look
 }
 
 func newDrive(t *testing.T) *drive {
@@ -57,7 +57,7 @@ func (d *drive) poll() {
 			break
 		}
 		d.read++
-		d.got = append(d.got, m.(Correlation))
+		d.got = append(d.got, m.(correlation))
 	}
 	d.filled()
 }
@@ -223,7 +223,7 @@ func (r *receiver) agent(stop <-chan struct{}) (polls, messages, samples int) {
 			if !ok {
 				break
 			}
-			if c, ok := m.(Correlation); ok {
+			if c, ok := m.(correlation); ok {
 				messages++
 				samples += int(c.Count)
 			}

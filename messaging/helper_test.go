@@ -247,7 +247,7 @@ func (c *child) expect(want ...Message) {
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		if got, err := Decode(b); err != nil || got != w {
+		if got, err := decode(b); err != nil || got != w {
 			c.t.Fatalf("received %+v (%v), want %+v", got, err, w)
 		}
 	}

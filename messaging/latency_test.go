@@ -45,7 +45,7 @@ func TestTimingOfEachPart(t *testing.T) {
 	b.add(1, 4, 0) // is taken for as old as those 2
 	b.clock.advance(50 * time.Millisecond)
 	b.receiver.expectFillers(fits)
-	b.receiver.expect(correlation(1, 9))
+	b.receiver.expect(correlationOf(1, 9))
 	b.settled()
 	timing := b.counters.Timing()
 	if want := 3*187500*time.Microsecond + 6*87500*time.Microsecond; timing.Sent != 9 || timing.Sum() != want {

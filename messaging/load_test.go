@@ -64,7 +64,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 				break
 			}
 			reads++
-			received += int(m.(Correlation).Count)
+			received += int(m.(correlation).Count)
 		}
 	}
 	if err := s.Drain(context.Background()); err != nil { // that is: the last message was recorded
@@ -103,7 +103,7 @@ func TestStalledReceiversBesideHealthy(t *testing.T) {
 		}
 		s.Add(keyOf(n), 1, time.Now())
 		r.waitReadable()
-		r.expect(correlation(n, 1))
+		r.expect(correlationOf(n, 1))
 	}
 	for _, other := range stalled {
 		if stats := other.Stats(); stats.Sent+stats.Queued != 500 {
@@ -215,11 +215,11 @@ func (r *receiver) readAll() (samples uint64) {
 		if n <= 0 || err != nil {
 			return samples
 		}
-		m, err := Decode(buf[:n])
+		m, err := decode(buf[:n])
 		if err != nil {
 			r.t.Error(err)
 		}
-		if c, ok := m.(Correlation); ok {
+		if c, ok := m.(correlation); ok {
 			samples += uint64(c.Count)
 		}
 	}
@@ -269,7 +269,7 @@ func idleSenderBytes(t testing.TB, senders int) int64 {
 			t.Fatal(err)
 		}
 		kept[i].Add(keyOf(i), 1, clock.Now())
-		r.expect(testRegistration, correlation(i, 1))
+		r.expect(testRegistration, correlationOf(i, 1))
 	}
 	testenv.Poll(t, patience, "the goroutines to end", func() bool { return runtime.NumGoroutine() <= goroutines })
 	for range 2 {

@@ -40,7 +40,7 @@ func TestDialInMountNamespace(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Add(keyOf(n), 1, s.clock.Now())
-		c.expect(testRegistration, correlation(n, 1))
+		c.expect(testRegistration, correlationOf(n, 1))
 		s.Close()
 	}
 	host.expectNothing()

@@ -60,7 +60,7 @@ func TestNobodyIsWokenWithoutWaiting(t *testing.T) {
 		t.Helper()
 		for n := range 50 {
 			b.add(n, 1, 0)
-			b.receiver.expect(correlation(n, 1))
+			b.receiver.expect(correlationOf(n, 1))
 			expectTold(t, p, 0)
 		}
 		b.settled()
@@ -77,7 +77,7 @@ func TestNobodyIsWokenWithoutWaiting(t *testing.T) {
 		expectTold(t, p, 0)
 		b.receiver.expectFillers(fits)
 		expectTold(t, p, 1)
-		b.receiver.expect(correlation(1, 1))
+		b.receiver.expect(correlationOf(1, 1))
 		b.settled()
 		exchange()
 		for _, mask := range b.watched() {
@@ -132,7 +132,7 @@ func TestRoomBeforeArming(t *testing.T) {
 	for n := range 3 { // by ADD, then by MOD
 		b.add(1, 1, 0)
 		b.settled()
-		b.receiver.expect(correlation(1, 1))
+		b.receiver.expect(correlationOf(1, 1))
 		b.take()
 		fits := b.receiver.fill()
 		b.add(2, 1, 0)
@@ -145,7 +145,7 @@ func TestRoomBeforeArming(t *testing.T) {
 			t.Fatal("does not wait to be told")
 		}
 		expectTold(t, p, 1)
-		b.receiver.expect(correlation(2, 1))
+		b.receiver.expect(correlationOf(2, 1))
 		b.settled()
 	}
 }
@@ -190,7 +190,7 @@ func TestDescriptorUsedAgain(t *testing.T) {
 	}
 	first.receiver.expectFillers(fitsNext)
 	expectTold(t, p, 1)
-	first.receiver.expect(testRegistration, correlation(1, 1))
+	first.receiver.expect(testRegistration, correlationOf(1, 1))
 	second.expectParked(true)
 }
 
@@ -240,7 +240,7 @@ func TestLateEndsWait(t *testing.T) {
 	b.expectParked(true)
 	b.receiver.expectFillers(fits)
 	expectTold(t, p, 1)
-	b.receiver.expect(correlation(2, 1))
+	b.receiver.expect(correlationOf(2, 1))
 	b.settled()
 
 	b.receiver.fill()
@@ -301,7 +301,7 @@ func TestManyWait(t *testing.T) {
 		receivers[i].expectFillers(fits)
 	}
 	for i := 0; i < senders; i += 2 {
-		receivers[i].expect(longRegistration, correlation(i, 1))
+		receivers[i].expect(longRegistration, correlationOf(i, 1))
 	}
 	if waits := counters.Waits.Load(); waits < senders || waits > senders+uint64(senders/2+1) {
 		t.Errorf("%d attempts in vain of %d senders", waits, senders)
@@ -311,7 +311,7 @@ func TestManyWait(t *testing.T) {
 			t.Errorf("sender %d: %+v", i, stats)
 		}
 		receivers[i].expectFillers(fits)
-		receivers[i].expect(longRegistration, correlation(i, 1))
+		receivers[i].expect(longRegistration, correlationOf(i, 1))
 	}
 }
 
@@ -327,7 +327,7 @@ func TestManyAreTold(t *testing.T) {
 	}
 	expectTold(t, p, senders)
 	for _, b := range all {
-		b.receiver.expect(correlation(1, 1))
+		b.receiver.expect(correlationOf(1, 1))
 	}
 }
 
@@ -355,7 +355,7 @@ func TestSocketCannotBeArmed(t *testing.T) {
 	b.expectParked(true)
 	b.receiver.expectFillers(fits)
 	expectTold(t, p, 1)
-	b.receiver.expect(correlation(1, 1))
+	b.receiver.expect(correlationOf(1, 1))
 	b.expectStats(1, 0, nil)
 }
 

@@ -79,13 +79,13 @@ func TestReceiverKilledAndRestarted(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n > 0 { // what the last one did not get
-			c.expect(longRegistration, correlation(n-1, 1))
+			c.expect(longRegistration, correlationOf(n-1, 1))
 		} else {
 			c.expect(longRegistration)
 		}
 		c.kill()
 		s.Add(keyOf(n), 1, s.clock.Now())
-		if err := <-s.Down(); !errors.Is(err, ErrSocketGone) {
+		if err := <-s.Down(); !errors.Is(err, errSocketGone) {
 			t.Error(err)
 		}
 		if _, err := Dial("/proc", openRoot(t, "/"), path, ourCredentials(t)); !errors.Is(err, ErrRefused) {

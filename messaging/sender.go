@@ -10,8 +10,8 @@ import (
 )
 
 var (
-	// ErrSocketGone is sent on Down: the receiver ended the connection.
-	ErrSocketGone = errors.New("the process's socket is gone")
+	// errSocketGone is sent on Down: the receiver ended the connection.
+	errSocketGone = errors.New("the process's socket is gone")
 	// ErrClosed reports that a sender was closed before.
 	ErrClosed = errors.New("sender is closed")
 )
@@ -139,9 +139,10 @@ func (s *Sender) Add(key Key, count uint64, sampledAt time.Time) {
 
 // Connect sends to socket from now on, first the registration, then those queued samples that are
 // not late. It takes ownership of the socket, also when it fails, and closes the one that was
-// connected before. The errors are those of AppendRegistration and ErrClosed.
+// connected before. The error is ErrClosed, or about the
+// registration.
 func (s *Sender) Connect(socket *Socket, r Registration) error {
-	registration, err := AppendRegistration(nil, r)
+	registration, err := appendRegistration(nil, r)
 	if err == nil && r.SamplesDelay == 0 {
 		err = fmt.Errorf("%w: must not be zero", ErrSamplesDelay)
 	}
@@ -190,7 +191,7 @@ func (s *Sender) Disconnect() {
 	}
 }
 
-// Down delivers an error that wraps ErrSocketGone when the receiver has ended the connection: the
+// Down delivers an error when the receiver has ended the connection: the
 // caller should Dial again. Queued samples wait meanwhile. Nothing is delivered about a socket that
 // was replaced or disconnected since.
 func (s *Sender) Down() <-chan error { return s.down }

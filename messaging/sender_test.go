@@ -96,8 +96,8 @@ func (b *bench) expectStats(sent, queued uint64, dropped map[DropReason]uint64) 
 	}
 }
 
-func correlation(key int, count uint16) Correlation {
-	return Correlation{Key: keyOf(key), Count: count}
+func correlationOf(key int, count uint16) correlation {
+	return correlation{Key: keyOf(key), Count: count}
 }
 
 // While the receiver's queue is full the samples of a key are added up, those that come while
@@ -115,7 +115,7 @@ func TestFullQueueAddsUpOldestFirst(t *testing.T) {
 	b.add(3, 1, 250*time.Millisecond)
 	b.expectStats(0, 6, nil)
 	b.receiver.expectFillers(fits)
-	b.receiver.expect(correlation(3, 1), correlation(2, 1), correlation(1, 4))
+	b.receiver.expect(correlationOf(3, 1), correlationOf(2, 1), correlationOf(1, 4))
 	b.settled()
 	b.expectStats(6, 0, nil)
 }
@@ -140,7 +140,7 @@ func TestWaitingDoesNotSpin(t *testing.T) {
 		t.Errorf("tried %d times with a full queue, want once", got)
 	}
 	b.receiver.expectFillers(fits)
-	b.receiver.expect(correlation(1, 101))
+	b.receiver.expect(correlationOf(1, 101))
 }
 
 // Waking in vain is held against a receiver until it lets us send. Not being woken is not.
@@ -149,7 +149,7 @@ func TestNoPauseWithoutFutileWakeUps(t *testing.T) {
 	b, fits := waiting(t, p)
 	b.receiver.expectFillers(fits)
 	expectTold(t, p, 1)
-	b.receiver.expect(correlation(1, 1))
+	b.receiver.expect(correlationOf(1, 1))
 	for range maxFutileWakeups + 1 {
 		b.receiver.fill()
 		b.add(1, 1, 0)
@@ -158,7 +158,7 @@ func TestNoPauseWithoutFutileWakeUps(t *testing.T) {
 		b.settled()
 		b.receiver.expectFillers(fits)
 		expectTold(t, p, 1)
-		b.receiver.expect(correlation(1, 1))
+		b.receiver.expect(correlationOf(1, 1))
 		b.settled()
 	}
 	b.receiver.fill()
@@ -190,7 +190,7 @@ func TestLateWhileWaiting(t *testing.T) {
 	b.receiver.expectNothing()
 
 	b.add(1, 1, 0) // the way is free again
-	b.receiver.expect(correlation(1, 1))
+	b.receiver.expect(correlationOf(1, 1))
 }
 
 // What is added while we wait may be late before what waits already.
@@ -238,7 +238,7 @@ func TestLatePartOfAKey(t *testing.T) {
 	b.clock.advance(100 * time.Millisecond)
 	b.expectStats(0, 2, map[DropReason]uint64{DropLate: 3})
 	b.receiver.expectFillers(fits)
-	b.receiver.expect(correlation(1, 2))
+	b.receiver.expect(correlationOf(1, 2))
 	b.settled()
 	b.expectStats(2, 0, map[DropReason]uint64{DropLate: 3})
 }
@@ -253,7 +253,7 @@ func TestLateIsNeverSent(t *testing.T) {
 	b.clock.jump(testDelay)
 	b.add(3, 1, 0)
 	b.receiver.expectFillers(fits)
-	b.receiver.expect(correlation(3, 1))
+	b.receiver.expect(correlationOf(3, 1))
 	b.settled()
 	b.expectStats(1, 0, map[DropReason]uint64{DropLate: 4})
 	b.receiver.expectNothing()
@@ -263,7 +263,7 @@ func TestAddedLate(t *testing.T) {
 	b := connected(t)
 	b.add(1, 7, testDelay)
 	b.add(1, 1, testDelay-1)
-	b.receiver.expect(correlation(1, 1))
+	b.receiver.expect(correlationOf(1, 1))
 	b.settled()
 	b.expectStats(1, 0, map[DropReason]uint64{DropAddedLate: 7})
 	b.sender.Disconnect() // makes no difference to who was late
@@ -274,7 +274,7 @@ func TestAddedLate(t *testing.T) {
 func TestCountIsSplit(t *testing.T) {
 	b := connected(t)
 	b.add(1, 2*MaxCount+3, 0)
-	b.receiver.expect(correlation(1, MaxCount), correlation(1, MaxCount), correlation(1, 3))
+	b.receiver.expect(correlationOf(1, MaxCount), correlationOf(1, MaxCount), correlationOf(1, 3))
 	b.settled()
 	b.expectStats(2*MaxCount+3, 0, nil)
 	b.add(1, 0, 0)
@@ -322,7 +322,7 @@ func TestDrain(t *testing.T) {
 	drained := make(chan error, 1)
 	go func() { drained <- b.sender.Drain(context.Background()) }()
 	b.receiver.expectFillers(fits)
-	b.receiver.expect(correlation(1, 2))
+	b.receiver.expect(correlationOf(1, 2))
 	if err := <-drained; err != nil {
 		t.Error(err)
 	}
@@ -358,7 +358,7 @@ func TestIdleSenderFreesItsQueue(t *testing.T) {
 	}
 	for range 10 {
 		b.add(1, 1, 0)
-		b.receiver.expect(correlation(1, 1))
+		b.receiver.expect(correlationOf(1, 1))
 		b.settled()
 		b.clock.advance(idleTime - 1)
 		if !held() {

@@ -56,7 +56,7 @@ func (s *Sender) next() []byte {
 	}
 	s.queue.take(MaxCount)
 	taken := &s.queue.taken
-	return AppendCorrelation(s.message[:0], Correlation{Key: taken.key, Count: uint16(taken.count())})
+	return appendCorrelation(s.message[:0], correlation{Key: taken.key, Count: uint16(taken.count())})
 }
 
 // complete records the result of sending the message that next returned, and returns what to do with
@@ -96,7 +96,7 @@ func (s *Sender) complete(err error) sendResult {
 	case gone:
 		s.disconnect() // makes room in s.down
 		s.counters.SocketsGone.Add(1)
-		s.down <- fmt.Errorf("%w: %w", ErrSocketGone, err)
+		s.down <- fmt.Errorf("%w: %w", errSocketGone, err)
 	}
 	return v
 }

@@ -153,7 +153,7 @@ func (r *receiver) read() (Message, bool) {
 	if err != nil {
 		r.t.Fatalf("receiving: %v", err)
 	}
-	m, err := Decode(buf[:n])
+	m, err := decode(buf[:n])
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -190,7 +190,7 @@ func (r *receiver) fill() int {
 	fd := r.connect()
 	defer unix.Close(fd)
 	for n := 0; ; n++ {
-		err := unix.Send(fd, AppendCorrelation(nil, filler), unix.MSG_DONTWAIT)
+		err := unix.Send(fd, appendCorrelation(nil, filler), unix.MSG_DONTWAIT)
 		if errors.Is(err, unix.EAGAIN) {
 			return n
 		}
@@ -200,7 +200,7 @@ func (r *receiver) fill() int {
 	}
 }
 
-var filler = Correlation{Key: keyOf(0xffff), Count: 1}
+var filler = correlation{Key: keyOf(0xffff), Count: 1}
 
 func (r *receiver) connect() int {
 	r.t.Helper()

@@ -69,7 +69,7 @@ func (p *party) stop() {
 func (p *party) expectSamples(keys int) {
 	p.t.Helper()
 	for n := range keys {
-		p.child.expect(correlation(n, 1))
+		p.child.expect(correlationOf(n, 1))
 	}
 }
 
@@ -134,7 +134,7 @@ func TestTroubledProcessesBesideHealthy(t *testing.T) {
 			p.sender.Add(keyOf(n), 1, now)
 		}
 		healthy.sender.Add(keyOf(n), 1, now)
-		healthy.child.expect(correlation(n, 1))
+		healthy.child.expect(correlationOf(n, 1))
 	}
 	if stats := silent.sender.Stats(); stats.Sent+stats.Queued != keys || stats.Queued == 0 {
 		t.Errorf("to one that does not read: %+v", stats)

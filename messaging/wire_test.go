@@ -62,12 +62,12 @@ var goldenMessages = []struct {
 	},
 	{
 		"correlation",
-		Correlation{Key: testKey, Count: 1},
+		correlation{Key: testKey, Count: 1},
 		`0100 0100 ` + testKeyHex + ` 0100`,
 	},
 	{
 		"correlation with the largest count",
-		Correlation{Key: testKey, Count: MaxCount},
+		correlation{Key: testKey, Count: MaxCount},
 		`0100 0100 ` + testKeyHex + ` ff7f`,
 	},
 }
@@ -76,13 +76,13 @@ func encode(t testing.TB, b []byte, m Message) []byte {
 	t.Helper()
 	switch m := m.(type) {
 	case Registration:
-		b, err := AppendRegistration(b, m)
+		b, err := appendRegistration(b, m)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return b
-	case Correlation:
-		return AppendCorrelation(b, m)
+	case correlation:
+		return appendCorrelation(b, m)
 	default:
 		t.Fatalf("no message: %T", m)
 		return nil
@@ -97,7 +97,7 @@ func TestGoldenMessages(t *testing.T) {
 			if got := encode(t, prefix, test.message); !bytes.Equal(got, append(prefix, want...)) {
 				t.Errorf("encoded  %x\nwant kept%x", got, want)
 			}
-			got, err := Decode(want)
+			got, err := decode(want)
 			if err != nil || got != test.message {
 				t.Errorf("decoded %+v (%v)\nwant    %+v", got, err, test.message)
 			}
@@ -110,7 +110,7 @@ func TestMessageSizes(t *testing.T) {
 	if len(longest) != 1024 {
 		t.Errorf("the longest registration has %d bytes, want the 1024 that agents read", len(longest))
 	}
-	if got := len(AppendCorrelation(nil, Correlation{})); got != 46 {
+	if got := len(appendCorrelation(nil, correlation{})); got != 46 {
 		t.Errorf("a correlation has %d bytes, want 46", got)
 	}
 }
@@ -120,13 +120,13 @@ func TestAppendRegistrationRefuses(t *testing.T) {
 		r    Registration
 		want error
 	}{
-		"host-id too long":  {Registration{HostID: strings.Repeat("x", MaxHostIDBytes+1)}, ErrHostID},
-		"host-id not UTF-8": {Registration{HostID: "a\xff"}, ErrHostID},
+		"host-id too long":  {Registration{HostID: strings.Repeat("x", MaxHostIDBytes+1)}, errHostID},
+		"host-id not UTF-8": {Registration{HostID: "a\xff"}, errHostID},
 		"delay negative":    {Registration{SamplesDelay: -time.Millisecond}, ErrSamplesDelay},
 		"delay too long":    {Registration{SamplesDelay: (math.MaxUint32 + 1) * time.Millisecond}, ErrSamplesDelay},
 		"delay rounded up":  {Registration{SamplesDelay: math.MaxUint32*time.Millisecond + 1}, ErrSamplesDelay},
 	} {
-		b, err := AppendRegistration([]byte("kept"), test.r)
+		b, err := appendRegistration([]byte("kept"), test.r)
 		if !errors.Is(err, test.want) || string(b) != "kept" {
 			t.Errorf("%s: %q, %v; want %v", name, b, err, test.want)
 		}
@@ -165,19 +165,19 @@ func TestDecodeRefuses(t *testing.T) {
 		"host-id not UTF-8":           `0200 0100 2c010000 01000000 ff`,
 		"registration without length": `0200 0100 2c010000 000000`,
 	} {
-		if m, err := Decode(unhex(t, text)); !errors.Is(err, ErrMessage) || m != nil {
-			t.Errorf("%s: %+v, %v; want ErrMessage", name, m, err)
+		if m, err := decode(unhex(t, text)); !errors.Is(err, errMessage) || m != nil {
+			t.Errorf("%s: %+v, %v; want errMessage", name, m, err)
 		}
 	}
 }
 
 func TestDecodeLaterMinorVersion(t *testing.T) {
 	for text, want := range map[string]Message{
-		`0100 0200 ` + testKeyHex + ` 0500`:       Correlation{Key: testKey, Count: 5},
-		`0100 0200 ` + testKeyHex + ` 0500 ffff`:  Correlation{Key: testKey, Count: 5},
+		`0100 0200 ` + testKeyHex + ` 0500`:       correlation{Key: testKey, Count: 5},
+		`0100 0200 ` + testKeyHex + ` 0500 ffff`:  correlation{Key: testKey, Count: 5},
 		`0200 ffff 2c010000 01000000 68 01020304`: Registration{SamplesDelay: 300 * time.Millisecond, HostID: "h"},
 	} {
-		if got, err := Decode(unhex(t, text)); err != nil || got != want {
+		if got, err := decode(unhex(t, text)); err != nil || got != want {
 			t.Errorf("%s: %+v, %v; want %+v", text, got, err, want)
 		}
 	}
@@ -187,16 +187,16 @@ func TestDecodeLaterMinorVersion(t *testing.T) {
 func TestWorkedExample(t *testing.T) {
 	first, second := id16(t, "60b420bb3851d9d47acb933dbe70399b"), id16(t, "4c9326bb9805fa8f85882c12eae724ce")
 	attribute := make(map[string]uint16)
-	for _, m := range []Correlation{
+	for _, m := range []correlation{
 		{Key: Key{StackTraceID: first}, Count: 2},
 		{Key: Key{StackTraceID: second}, Count: 1},
 		{Key: Key{StackTraceID: first}, Count: 1},
 	} {
-		got, err := Decode(AppendCorrelation(nil, m))
+		got, err := decode(appendCorrelation(nil, m))
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := got.(Correlation)
+		c := got.(correlation)
 		attribute[base64.RawURLEncoding.EncodeToString(c.StackTraceID[:])] += c.Count
 	}
 	want := map[string]uint16{"YLQguzhR2dR6y5M9vnA5mw": 3, "TJMmu5gF-o-FiCwS6uckzg": 1}
@@ -212,9 +212,9 @@ func FuzzDecode(f *testing.F) {
 	f.Add(unhex(f, `0100 0200 `+testKeyHex+` 0500 ffff`))
 	f.Add(unhex(f, `0200 0100 2c010000 ffffffff 68`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		m, err := Decode(b)
+		m, err := decode(b)
 		if err != nil {
-			if !errors.Is(err, ErrMessage) || m != nil {
+			if !errors.Is(err, errMessage) || m != nil {
 				t.Fatalf("%+v, %v", m, err)
 			}
 			return
@@ -232,8 +232,8 @@ func FuzzDecode(f *testing.F) {
 func BenchmarkAppendCorrelation(b *testing.B) {
 	b.ReportAllocs()
 	buf := make([]byte, 0, correlationBytes)
-	c := Correlation{Key: testKey, Count: 1}
+	c := correlation{Key: testKey, Count: 1}
 	for b.Loop() {
-		buf = AppendCorrelation(buf[:0], c)
+		buf = appendCorrelation(buf[:0], c)
 	}
 }
