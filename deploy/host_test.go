@@ -1,4 +1,4 @@
-// Package deploy has what one needs to run the agent on hosts and clusters; its tests do.
+// Package deploy has everything to run the agent on hosts and clusters, and tests that use it.
 package deploy
 
 import (
@@ -20,17 +20,15 @@ import (
 	"correlator/internal/testenv"
 )
 
-// Process numbers of hosts that the tests make are also numbers of ours: agents of other tests see their processes.
-func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
-
-// deadline is how long anything may take that is to happen at once, on a machine that is busy with other tests.
+// deadline is how long anything may take that is to happen at once, on a machine that is busy with
+// other tests.
 const deadline = 60 * time.Second
 
-// enterHost makes a host of its own in namespaces of this one: with process numbers, mounts, network, cgroups and
-// a cgroup of its own. Process 1 is a shell script, told dir as $1, that ends by becoming a program. So an agent
-// sees nothing but what the test starts there, and a service manager manages nothing else. The kernel's settings,
-// which are common to all, are read-only. Once process 1 is that program, what the calling goroutine starts and
-// opens is of the host, which ends with the goroutine.
+// enterHost simulates a host in namespaces of its own (pid, mount, network, cgroup) and a separate
+// cgroup. Process 1 is a shell script, with dir as $1, that finally executes program. So an agent
+// sees only what the test starts there, and a service manager manages nothing else. The kernel's
+// settings, which are not namespaced, are read-only. Once process 1 is that program, the calling
+// goroutine starts processes and opens files on that host, which ends with the goroutine.
 func enterHost(t *testing.T, script, program, dir string) {
 	t.Helper()
 	testenv.NeedRoot(t)
@@ -89,8 +87,8 @@ mount -t tmpfs -o mode=755 tmpfs /run
 	}
 }
 
-// removeCgroups removes all cgroups below a directory, once their last processes have left. It needs no /proc:
-// the caller may have entered a host where that knows nothing of us.
+// removeCgroups removes all cgroups below a directory, once their last processes have left. It does
+// not use /proc, because the caller may have entered a host whose /proc does not show this process.
 func removeCgroups(t *testing.T, parent int) {
 	fd, err := unix.Openat(parent, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -120,7 +118,7 @@ func removeCgroups(t *testing.T, parent int) {
 	}
 }
 
-// buildAgent builds the agent as it is released and returns the directory where it is.
+// buildAgent builds the agent as for a release and returns its directory.
 func buildAgent(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -132,7 +130,7 @@ func buildAgent(t *testing.T) string {
 	return dir
 }
 
-// startProcesses starts a process of each kind that takes a right of its own to serve.
+// startProcesses starts a process of each kind that needs a capability of its own to be served.
 func startProcesses(t *testing.T) map[string]*demo.Process {
 	t.Helper()
 	another := demo.Placement{UID: 4711, GID: 4711}
@@ -147,7 +145,7 @@ func startProcesses(t *testing.T) map[string]*demo.Process {
 	return processes
 }
 
-// served waits until each process is registered with and gets its samples.
+// served waits until each process is registered and gets its samples.
 func served(t *testing.T, processes map[string]*demo.Process) {
 	t.Helper()
 	for name, p := range processes {
@@ -156,7 +154,7 @@ func served(t *testing.T, processes map[string]*demo.Process) {
 	}
 }
 
-// writeFile writes a file below dir, with the directories on the way.
+// writeFile writes a file below dir and creates its parent directories.
 func writeFile(t *testing.T, dir, name, text string) {
 	t.Helper()
 	path := filepath.Join(dir, name)

@@ -19,7 +19,7 @@ import (
 	"correlator/internal/testenv"
 )
 
-// images builds images, and keeps them where nothing else sees them.
+// images builds images and keeps them in a storage of their own.
 type images struct {
 	t       *testing.T
 	buildah []string // the command, with its storage
@@ -31,10 +31,11 @@ func newImages(t *testing.T) *images {
 	testenv.NeedRoot(t)
 	i := &images{t: t, release: filepath.Join(t.TempDir(), "dist")}
 	storage := t.TempDir()
-	i.buildah = []string{testenv.NeedTool(t, "buildah"), "--storage-driver", "vfs", "--root", storage + "/root", "--runroot", storage + "/run"}
-	make := exec.Command("../.ci/dist", i.release)
-	make.Env = append(os.Environ(), "VERSION=v1.2.3", "COMMIT=c0ffee", "SOURCE_DATE_EPOCH=1700000000")
-	if out, err := make.CombinedOutput(); err != nil {
+	i.buildah = []string{testenv.NeedTool(t, "buildah"), "--storage-driver", "vfs", "--root", storage + "/root",
+		"--runroot", storage + "/run"}
+	command := exec.Command("../.ci/dist", i.release)
+	command.Env = append(os.Environ(), "VERSION=v1.2.3", "COMMIT=c0ffee", "SOURCE_DATE_EPOCH=1700000000")
+	if out, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("making a release: %v\n%s", err, out)
 	}
 	return i
@@ -54,7 +55,7 @@ func (i *images) run(args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// build builds the image of an architecture and returns the directory of a container that is made of it.
+// build builds the image for an architecture and returns the directory of a container made from it.
 func (i *images) build(arch string) (root string) {
 	i.t.Helper()
 	i.run("build", "--isolation", "chroot", "--platform", "linux/"+arch, "--file", "Dockerfile", "--tag", arch,
@@ -62,7 +63,8 @@ func (i *images) build(arch string) (root string) {
 	return i.run("mount", i.run("from", "--pull-never", "--platform", "linux/"+arch, arch))
 }
 
-// The image has the agent of its architecture, licences, and nothing else; and the agent works in it.
+// The image contains the agent for its architecture and licenses, nothing else, and the agent works
+// in it.
 func TestImage(t *testing.T) {
 	images := newImages(t)
 	for arch, machine := range map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64} {
@@ -80,7 +82,8 @@ func TestImage(t *testing.T) {
 		volumes := t.TempDir()
 		writeFile(t, volumes, "config.yaml", string(config)+"samples-per-second: 97\n")
 		log := filepath.Join(t.TempDir(), "log")
-		// In a goroutine of its own: what it mounts is not there for who removes the directories.
+		// In a goroutine of its own, whose mounts are not visible to the removal of the
+		// directories.
 		t.Run("container", func(t *testing.T) { testContainer(t, root, volumes, log) })
 	}
 }
@@ -94,7 +97,8 @@ func verifyFiles(t *testing.T, root string, machine elf.Machine) {
 		}
 		return err
 	})
-	if want := []string{"/correlator", "/licenses/LICENSE", "/licenses/LICENSES-third-party.txt"}; err != nil || !slices.Equal(found, want) {
+	if want := []string{"/correlator", "/licenses/LICENSE", "/licenses/LICENSES-third-party.txt"}; err != nil ||
+		!slices.Equal(found, want) {
 		t.Errorf("the image has %v: %v", found, err)
 	}
 	binary, err := elf.Open(filepath.Join(root, "correlator"))
@@ -108,7 +112,7 @@ func verifyFiles(t *testing.T, root string, machine elf.Machine) {
 	}
 }
 
-// verifyVersion runs the agent: it tells what it was built from.
+// verifyVersion runs the agent, which prints what it was built from.
 func verifyVersion(t *testing.T, root, arch string) {
 	t.Helper()
 	argv := []string{filepath.Join(root, "correlator"), "version"}
@@ -116,7 +120,8 @@ func verifyVersion(t *testing.T, root, arch string) {
 		argv = append([]string{testenv.NeedTool(t, "qemu-aarch64-static")}, argv...)
 	}
 	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
-	if want := "v1.2.3\ncommit c0ffee\n" + runtime.Version() + " linux/" + arch + "\n"; err != nil || string(out) != want {
+	if want := "v1.2.3\ncommit c0ffee\n" + runtime.Version() + " linux/" + arch + "\n"; err != nil ||
+		string(out) != want {
 		t.Errorf("its version is %q: %v", out, err)
 	}
 }
@@ -141,15 +146,16 @@ func (i *images) verifyConfig(arch string) {
 		!slices.Equal(config.Entrypoint, []string{"/correlator"}) || !slices.Equal(config.Cmd, []string{"run"}) {
 		i.t.Errorf("the image is %+v", image)
 	}
-	for label, want := range map[string]string{"title": "correlator", "licenses": "Apache-2.0", "version": "v1.2.3", "revision": "c0ffee"} {
+	for label, want := range map[string]string{"title": "correlator", "licenses": "Apache-2.0", "version": "v1.2.3",
+		"revision": "c0ffee"} {
 		if got := config.Labels["org.opencontainers.image."+label]; got != want {
 			i.t.Errorf("label %s is %q", label, got)
 		}
 	}
 }
 
-// mounts is what a container runtime mounts into the container that is made of directory $2, with the DaemonSet's
-// volumes of $1, and hides of it (containerd's defaults).
+// mounts does what a container runtime does for the container in directory $2: mounts the
+// DaemonSet's volumes from $1, and hides paths (containerd's defaults).
 const mounts = `
 mount --bind "$2" "$2"
 cd "$2"
@@ -165,8 +171,8 @@ mount -o remount,bind,ro .
 exec sleep infinity
 `
 
-// testContainer runs the image with what the DaemonSet gives it and nothing but /proc, /sys and its volumes: no other
-// file, not even of /dev.
+// testContainer runs the image with the privileges of the DaemonSet and only /proc, /sys and its
+// volumes: no other file, not even from /dev.
 func testContainer(t *testing.T, root, volumes, log string) {
 	enterHost(t, strings.ReplaceAll(mounts, "$2", root), "sleep", volumes)
 	processes := startProcesses(t)
@@ -187,7 +193,8 @@ func testContainer(t *testing.T, root, volumes, log string) {
 		cmd := exec.Command("/correlator", args...)
 		cmd.Dir = "/"
 		cmd.Env = []string{spec.Env[0].Name + "=" + spec.Env[0].Value}
-		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Unshareflags: unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWCGROUP}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root,
+			Unshareflags: unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWCGROUP}
 		cmd.Stderr = stderr
 		return cmd
 	}
@@ -215,8 +222,8 @@ func testContainer(t *testing.T, root, volumes, log string) {
 	}
 }
 
-// confine takes all other capabilities from what the calling goroutine's thread executes, and new ones. The thread
-// ends with the goroutine.
+// confine removes all other capabilities from the programs that the calling goroutine's thread
+// executes, and forbids new privileges. The thread ends with the goroutine.
 func confine(t *testing.T, capabilities []string) {
 	t.Helper()
 	runtime.LockOSThread()

@@ -96,13 +96,15 @@ func TestDaemonSet(t *testing.T) {
 	agent := pod.Containers[0]
 	security := agent.SecurityContext
 	all, _ := documented(t)
-	if got := agent.capabilities(); !slices.Equal(got, all) || !slices.Equal(security.Capabilities.Drop, []string{"ALL"}) {
+	if got := agent.capabilities(); !slices.Equal(got, all) ||
+		!slices.Equal(security.Capabilities.Drop, []string{"ALL"}) {
 		t.Errorf("the container gets %v, documented are %v", got, all)
 	}
 	if user := pod.SecurityContext.RunAsUser; user == nil || *user != 0 {
 		t.Error("it runs as a user who is given no capabilities")
 	}
-	if security.Privileged || security.AllowPrivilegeEscalation == nil || *security.AllowPrivilegeEscalation || !security.ReadOnlyRootFilesystem {
+	if security.Privileged || security.AllowPrivilegeEscalation == nil || *security.AllowPrivilegeEscalation ||
+		!security.ReadOnlyRootFilesystem {
 		t.Errorf("the container may too much: %+v", security)
 	}
 	if !pod.HostPID || pod.HostNetwork || pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken {
@@ -116,12 +118,14 @@ func TestDaemonSet(t *testing.T) {
 			t.Errorf("volume %s is a path of the host", volume.Name)
 		}
 	}
-	if limit, of := agent.Env[0].Value, agent.Resources.Limits["memory"]; agent.Env[0].Name != "GOMEMLIMIT" || bytesOf(t, limit) > bytesOf(t, of)*3/4 {
+	if limit, of := agent.Env[0].Value, agent.Resources.Limits["memory"]; agent.Env[0].Name != "GOMEMLIMIT" ||
+		bytesOf(t, limit) > bytesOf(t, of)*3/4 {
 		t.Errorf("%s is %s of %s", agent.Env[0].Name, limit, of)
 	}
 }
 
-// The agent takes the configuration, serves where Prometheus looks, and finds the file where the manifest says.
+// The agent takes the configuration, serves where Prometheus looks, and finds the file where the
+// manifest says.
 func TestDaemonSetConfiguration(t *testing.T) {
 	set := readDaemonSet(t)
 	dir := buildAgent(t)
@@ -131,7 +135,8 @@ func TestDaemonSetConfiguration(t *testing.T) {
 	if i < 0 || filepath.Base(agent.Args[i+1]) != filepath.Base(config) {
 		t.Fatalf("the agent is run as %v", agent.Args)
 	}
-	out, err := exec.Command(filepath.Join(dir, "correlator"), append(slices.Clone(agent.Args[:i]), "--config", config, "--print-config")...).CombinedOutput()
+	out, err := exec.Command(filepath.Join(dir, "correlator"),
+		append(slices.Clone(agent.Args[:i]), "--config", config, "--print-config")...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -161,7 +166,8 @@ func TestDaemonSetConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	generated := kustomization.ConfigMapGenerator[0]
-	if mounted := set.Spec.Template.Spec.Volumes[0].ConfigMap.Name; generated.Name != mounted || generated.Files[0] != filepath.Base(config) {
+	if mounted := set.Spec.Template.Spec.Volumes[0].ConfigMap.Name; generated.Name != mounted ||
+		generated.Files[0] != filepath.Base(config) {
 		t.Errorf("made is %+v, mounted is %s", generated, mounted)
 	}
 	if kustomization.Images[0].Name != agent.Image {

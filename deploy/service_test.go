@@ -28,8 +28,8 @@ type manager struct {
 	log string // file of the agent's log
 }
 
-// bootSystemd starts it as process 1 of a host, with nothing else to do, and has the calling goroutine enter
-// that. dropIns are settings beside those of the unit.
+// bootSystemd starts it as process 1 of a host, with nothing else to do, and has the calling
+// goroutine enter that. dropIns are settings beside those of the unit.
 func bootSystemd(t *testing.T, config string, dropIns ...string) *manager {
 	t.Helper()
 	if _, err := os.Stat(systemd); err != nil {
@@ -95,7 +95,8 @@ func (m *manager) started() {
 	testenv.Poll(m.t, deadline, "systemd", func() bool { return exec.Command("systemctl", "show").Run() == nil })
 	testenv.Poll(m.t, deadline, "the service to be active", func() bool {
 		if restarts := m.property("NRestarts"); restarts != "0" {
-			m.t.Fatalf("restarted %s times:\n%s", restarts, m.systemctl("show", "-p", "ExecStartPre", "-p", "ExecStart"))
+			m.t.Fatalf("restarted %s times:\n%s", restarts,
+				m.systemctl("show", "-p", "ExecStartPre", "-p", "ExecStart"))
 		}
 		return m.property("ActiveState") == "active"
 	})
@@ -138,8 +139,8 @@ func (m *manager) status() map[string]string {
 
 const plain = "log-format: json\nsamples-per-second: 97\nmetrics-address: :9464\n"
 
-// The unit's restrictions are in force, and the agent does all its work under them: with kernel stacks and the
-// pinned table, too, by the drop-ins for that.
+// The unit's restrictions are in force, and the agent does all its work under them: with kernel
+// stacks and the pinned table, too, by the drop-ins for that.
 func TestService(t *testing.T) {
 	for _, c := range []struct{ name, config, dropIn string }{
 		{name: "plain"},
@@ -191,14 +192,16 @@ func TestService(t *testing.T) {
 				t.Error("it did not end by itself")
 			}
 			exported := strings.HasPrefix(c.config, "otlp")
-			if samples, metrics := b.Profiles().Samples, b.Metrics(); exported != (len(samples) > 0) || exported != (len(metrics) > 0) || b.Err() != nil {
+			if samples, metrics := b.Profiles().Samples, b.Metrics(); exported != (len(samples) > 0) ||
+				exported != (len(metrics) > 0) || b.Err() != nil {
 				t.Errorf("%d different samples and %d metrics are exported: %v", len(samples), len(metrics), b.Err())
 			}
 		})
 	}
 }
 
-// verifyRestricted checks that systemd did what the unit asks for: where something is missing it only warns.
+// verifyRestricted checks that systemd did what the unit asks for: where something is missing it
+// only warns.
 func verifyRestricted(t *testing.T, m *manager, syslog bool) {
 	t.Helper()
 	capabilities, forKernelStacks := documented(t)
@@ -216,7 +219,8 @@ func verifyRestricted(t *testing.T, m *manager, syslog bool) {
 		}
 	}
 	if status["CapAmb"] != strings.Repeat("0", 16) || status["NoNewPrivs"] != "1" || status["Seccomp"] != "2" {
-		t.Errorf("ambient capabilities %s, no new privileges %s, seccomp %s", status["CapAmb"], status["NoNewPrivs"], status["Seccomp"])
+		t.Errorf("ambient capabilities %s, no new privileges %s, seccomp %s", status["CapAmb"], status["NoNewPrivs"],
+			status["Seccomp"])
 	}
 	root := "/proc/" + m.property("MainPID") + "/root"
 	for _, dir := range []string{"/", "/etc", "/usr", "/sys", "/proc/sys"} {
@@ -231,7 +235,8 @@ func verifyRestricted(t *testing.T, m *manager, syslog bool) {
 	}
 }
 
-// An agent that hangs is ended by the watchdog, says what it was doing, and serves again after its restart.
+// An agent that hangs is ended by the watchdog, says what it was doing, and serves again after its
+// restart.
 func TestServiceWatchdog(t *testing.T) {
 	m := bootSystemd(t, plain, "[Service]\nWatchdogSec=1s\nRestartSec=100ms\n")
 	p := demo.Start(t, demo.Options{Busy: 1})

@@ -25,8 +25,9 @@ const (
 	pinMaps      = "systemd/pin-maps.conf"
 )
 
-// maxExposure is what `systemd-analyze security` may give, in tenths; 100 is a service without restrictions.
-// systemd 252 gives 29: what is left is what the agent needs, by the unit's comments. Others weigh a bit differently.
+// maxExposure is what `systemd-analyze security` may give, in tenths; 100 is a service without
+// restrictions. systemd 252 gives 29: what is left is what the agent needs, by the unit's comments.
+// Others weigh a bit differently.
 const maxExposure = "32"
 
 // settings are those of a unit file: what is given several times has several values.
@@ -72,8 +73,8 @@ var capabilityBits = map[string]uint64{
 	"CAP_BPF": unix.CAP_BPF, "CAP_CHECKPOINT_RESTORE": unix.CAP_CHECKPOINT_RESTORE,
 }
 
-// documented are the capabilities of the table in docs/security.md, which is tried out by cmd/correlator, and
-// those of them that only kernel stacks take.
+// documented returns the capabilities in the table of docs/security.md, which cmd/correlator tests,
+// and those of them that only kernel stacks need.
 func documented(t *testing.T) (all, forKernelStacks []string) {
 	t.Helper()
 	text, err := os.ReadFile("../docs/security.md")
@@ -99,7 +100,7 @@ func documented(t *testing.T) (all, forKernelStacks []string) {
 	return all, forKernelStacks
 }
 
-// The unit gives what the documentation says is needed, and nothing else.
+// The unit grants what the documentation says is needed, and nothing else.
 func TestUnitCapabilities(t *testing.T) {
 	all, forKernelStacks := documented(t)
 	unit := readUnit(t, service)
@@ -114,8 +115,8 @@ func TestUnitCapabilities(t *testing.T) {
 	}
 }
 
-// What the agent may use is enough for as many processes as it serves by default (docs/security.md: what it can
-// make us spend).
+// The unit's limits suffice for as many processes as the agent serves by default (docs/security.md,
+// resources that a process can consume).
 func TestUnitLimits(t *testing.T) {
 	unit := readUnit(t, service)
 	if tasks := unit.number(t, "TasksMax"); tasks < agent.DefaultMaxProcesses+700 {
@@ -155,7 +156,7 @@ func TestUnitVerified(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What it executes must be there.
+	// The programs that it executes must exist.
 	text = bytes.ReplaceAll(text, []byte("/usr/local/bin/correlator"), []byte("/bin/true"))
 	writeFile(t, dir, "correlator.service", string(text))
 	for _, conf := range []string{service, kernelStacks, pinMaps} { // the drop-ins one after the other
@@ -173,7 +174,8 @@ func TestUnitVerified(t *testing.T) {
 			}
 		})
 	}
-	if out, err := exec.Command(analyze, "security", "--offline=true", "--threshold="+maxExposure, service).CombinedOutput(); err != nil {
+	if out, err := exec.Command(analyze, "security", "--offline=true", "--threshold="+maxExposure,
+		service).CombinedOutput(); err != nil {
 		t.Errorf("systemd-analyze security: %v\n%s", err, out)
 	}
 }

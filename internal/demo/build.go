@@ -12,27 +12,26 @@ import (
 	"correlator/internal/testenv"
 )
 
-// Build makes targets of testdata/Makefile and returns the directory with the
-// results. What is newer than its sources is not built again, and only one test
-// binary builds at a time.
+// Build builds targets of testdata/Makefile and returns the directory with the results. Targets
+// that are up to date are not built again, and only one test binary builds at a time.
 func Build(t testing.TB, targets ...string) string {
 	t.Helper()
 	testenv.NeedTool(t, "make")
 	testdata := filepath.Join(moduleRoot(t), "testdata")
 	unlock := lock(t, filepath.Join(testdata, "Makefile"))
 	defer unlock()
-	make := exec.Command("make", append([]string{"--silent", "O=out"}, targets...)...)
-	make.Dir = testdata
-	// As under `make test`: the flags of an outer make are not for this one.
-	make.Env = append(os.Environ(), "MAKEFLAGS=", "MAKELEVEL=")
-	if output, err := make.CombinedOutput(); err != nil {
+	command := exec.Command("make", append([]string{"--silent", "O=out"}, targets...)...)
+	command.Dir = testdata
+	// The flags of an outer make, as of `make test`, are not meant for this one.
+	command.Env = append(os.Environ(), "MAKEFLAGS=", "MAKELEVEL=")
+	if output, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("building %v: %v\n%s", targets, err, output)
 	}
 	return filepath.Join(testdata, "out")
 }
 
-// Fixture returns the path of a prebuilt agent library: see testdata/lib/README.md
-// for the names, which are given without ".so".
+// Fixture returns the path of a prebuilt agent library: see testdata/lib/README.md for the names,
+// which are given without ".so".
 func Fixture(t testing.TB, name string) string {
 	t.Helper()
 	path := filepath.Join(moduleRoot(t), "testdata", "lib", "prebuilt", name+".so")
@@ -42,8 +41,8 @@ func Fixture(t testing.TB, name string) string {
 	return path
 }
 
-// moduleRoot is the directory of go.mod, at or above the working directory: a
-// test runs in the directory of its package.
+// moduleRoot is the directory of go.mod, at or above the working directory: a test runs in the
+// directory of its package.
 func moduleRoot(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()

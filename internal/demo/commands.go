@@ -8,12 +8,12 @@ import (
 	"correlator/internal/testenv"
 )
 
-// HostPath turns a path as the process sees it into one of this process's.
+// HostPath converts a path as the process sees it into one for this process.
 func (p *Process) HostPath(path string) string {
 	return fmt.Sprintf("/proc/%d/root%s", p.PID, path)
 }
 
-// Load loads the library of Options.Hold. Ordinary processes have it from the start.
+// Load loads the library in a process with Options.Hold. Others have it from the start.
 func (p *Process) Load() (out Loaded) {
 	p.t.Helper()
 	p.must(&out, "load")
@@ -27,7 +27,7 @@ func (p *Process) Loaded() (out Loaded) {
 	return out
 }
 
-// Unload takes the library out of the process; musl keeps it mapped.
+// Unload unloads the library; musl keeps it mapped.
 func (p *Process) Unload() (stillMapped bool) {
 	p.t.Helper()
 	var out struct {
@@ -50,8 +50,7 @@ func (p *Process) Publish() (out Publication) {
 	return out
 }
 
-// Published returns the publication at the start; with Options.PublishAfter it
-// waits for it.
+// Published returns the publication at the start; with Options.PublishAfter it waits for it.
 func (p *Process) Published() (out Publication) {
 	p.t.Helper()
 	p.await("published", 1, &out)
@@ -65,8 +64,8 @@ func (p *Process) Withdraw() (out Publication) {
 	return out
 }
 
-// Republish withdraws the storage, replaces the socket by one at another path and
-// publishes a new storage. An empty service keeps the name it has.
+// Republish withdraws the storage, replaces the socket by one at another path and publishes a new
+// storage. An empty service keeps the name it has.
 func (p *Process) Republish(socket, service string) (out Publication) {
 	p.t.Helper()
 	words := []string{"republish", socket}
@@ -99,12 +98,12 @@ func (p *Process) RebindSocket() { p.t.Helper(); p.must(nil, "rebind-socket") }
 // CloseSocket closes the socket and leaves its file: sending to it is refused.
 func (p *Process) CloseSocket() { p.t.Helper(); p.must(nil, "close-socket") }
 
-// UnlinkSocket removes the socket's file: who is connected stays connected.
+// UnlinkSocket removes the socket's file: existing connections stay connected.
 func (p *Process) UnlinkSocket() { p.t.Helper(); p.must(nil, "unlink-socket") }
 
 type threadList struct{ Threads []Thread }
 
-// Threads returns all threads that run but the one that reads the socket.
+// Threads returns all running threads except the one that reads the socket.
 func (p *Process) Threads() []Thread {
 	p.t.Helper()
 	var out threadList
@@ -112,8 +111,7 @@ func (p *Process) Threads() []Thread {
 	return out.Threads
 }
 
-// StartThreads adds n threads of a kind ("busy", "idle", "untouched") and returns
-// all threads.
+// StartThreads adds n threads of a kind ("busy", "idle", "untouched") and returns all threads.
 func (p *Process) StartThreads(n int, kind string) []Thread {
 	p.t.Helper()
 	var out threadList
@@ -121,22 +119,22 @@ func (p *Process) StartThreads(n int, kind string) []Thread {
 	return out.Threads
 }
 
-// StopThreads ends every transaction and every thread but the main one.
+// StopThreads ends every transaction and every thread except the main one.
 func (p *Process) StopThreads() {
 	p.t.Helper()
 	p.must(nil, "stop-threads")
 }
 
-// Begin begins a transaction on a thread, ending the one it is in. The thread stays
-// in it until told otherwise.
+// Begin begins a transaction on a thread, ending its current one. The thread stays in it until the
+// next command.
 func (p *Process) Begin(thread int) (out Context) {
 	p.t.Helper()
 	p.must(&out, "begin", strconv.Itoa(thread))
 	return out
 }
 
-// Span has a thread go on in the span of its transaction with that number, see [TraceID.Span]: Begin
-// was in number 1. It returns when the slot says so.
+// Span makes a thread continue in the span of its transaction with that number, see [TraceID.Span]:
+// Begin uses number 1. It returns when the slot shows the span.
 func (p *Process) Span(thread, number int) SpanID {
 	p.t.Helper()
 	var out struct {
@@ -146,18 +144,18 @@ func (p *Process) Span(thread, number int) SpanID {
 	return out.SpanID
 }
 
-// End ends the thread's transaction; it begins no other by itself.
+// End ends the thread's transaction; the thread does not begin another by itself.
 func (p *Process) End(thread int) {
 	p.t.Helper()
 	p.must(nil, "end", strconv.Itoa(thread))
 }
 
-// Hostile publishes a storage that does harm. Kinds of storage: storage-unmapped,
-// storage-wild, storage-hangs (reading it blocks while the process lives), storage-edge, storage-length, storage-utf8, storage-version, and
-// storage-newer, which is none; of what is at the socket's path: socket-missing,
-// socket-fifo, socket-directory, socket-file, socket-stream, socket-forbidden,
-// socket-empty, socket-relative, socket-nul, and socket-symlink, whose argument is
-// where it points.
+// Hostile publishes a hostile storage. Kinds of storage: storage-unmapped, storage-wild,
+// storage-hangs (reading it blocks while the process lives), storage-edge, storage-length,
+// storage-utf8, storage-version, and storage-newer, which is not hostile. Kinds of files at the
+// socket's path: socket-missing, socket-fifo, socket-directory, socket-file, socket-stream,
+// socket-forbidden, socket-empty, socket-relative, socket-nul, and socket-symlink, whose argument
+// is its destination.
 func (p *Process) Hostile(kind, argument string) (out Publication) {
 	p.t.Helper()
 	words := []string{"hostile", kind}
@@ -168,27 +166,27 @@ func (p *Process) Hostile(kind, argument string) (out Publication) {
 	return out
 }
 
-// Spoil spoils a thread's slot until its next Begin. Kinds: slot-null,
-// slot-unmapped, slot-wild, slot-edge, slot-updating, slot-version, slot-junk, and
-// slot-hangs (reading it blocks while the process lives).
+// Spoil spoils a thread's slot until its next Begin. Kinds: slot-null, slot-unmapped, slot-wild,
+// slot-edge, slot-updating, slot-version, slot-junk, and slot-hangs (reading it blocks while the
+// process lives).
 func (p *Process) Spoil(thread int, kind string) {
 	p.t.Helper()
 	p.must(nil, "hostile", kind, strconv.Itoa(thread))
 }
 
-// Exec makes the process another program, which knows no commands: Kill it at the end.
+// Exec makes the process execute another program, which knows no commands: Kill it at the end.
 func (p *Process) Exec(program, argument string) {
 	p.t.Helper()
 	p.must(nil, "exec", program, argument)
 }
 
 // Restart makes the process execute its program again, with the same options, and returns when that
-// is ready. Threads, transactions and what was reported are gone. The socket is a new one at the same
-// path, unless it is kept, with what is in it.
+// is ready. Threads, transactions and reports are gone. The socket is a new one at the same path,
+// unless it is kept, with the messages in it.
 func (p *Process) Restart(keepSocket bool) {
 	p.t.Helper()
 	p.mu.Lock()
-	p.seen = nil // what happens from now on is the new program's
+	p.seen = nil // later events are the new program's
 	p.mu.Unlock()
 	words := []string{"restart"}
 	if keepSocket {
@@ -198,9 +196,9 @@ func (p *Process) Restart(keepSocket bool) {
 	p.await("ready", 1, nil)
 }
 
-// Fork has the process fork, and returns the pid of the child: it has copies of the storage, of the
-// main thread's slot and of the socket, and executes no other program. It does nothing, or burns CPU if
-// it is to be busy. It ends after Quit, and at the end of the test, but not with Kill.
+// Fork makes the process fork and returns the pid of the child, which has copies of the storage, of
+// the main thread's slot and of the socket, and executes no other program. It is idle, or burns CPU
+// if busy. It ends after Quit, and at the end of the test, but not with Kill.
 func (p *Process) Fork(busy bool) int {
 	p.t.Helper()
 	var out Forked
@@ -212,29 +210,29 @@ func (p *Process) Fork(busy bool) int {
 	return out.Child
 }
 
-// LoadAgain loads the library's file once more, into a link namespace of its own (dlmopen), from where
-// it is used from now on. What is published has to be withdrawn before. Musl has no such thing.
+// LoadAgain loads the library's file again, into a link namespace of its own (dlmopen), and uses
+// that copy from then on. The storage must be withdrawn before. Musl does not support this.
 func (p *Process) LoadAgain() (out Loaded) {
 	p.t.Helper()
 	p.must(&out, "load-again")
 	return out
 }
 
-// Borrow has the process load a library, and do part of its work in a function of it that takes and
-// returns a double.
+// Borrow makes the process load a library and do part of its work in one of its functions, which
+// takes and returns a double.
 func (p *Process) Borrow(library, function string) {
 	p.t.Helper()
 	p.must(nil, "borrow", library, function)
 }
 
-// Report reads the socket and tells what is known by now.
+// Report makes the process read its socket and returns its counters.
 func (p *Process) Report() (out Report) {
 	p.t.Helper()
 	p.must(&out, "report")
 	return out
 }
 
-// ReportWhen waits until a report is as done wants it.
+// ReportWhen waits for a report for which done returns true.
 func (p *Process) ReportWhen(what string, done func(Report) bool) (out Report) {
 	p.t.Helper()
 	testenv.Poll(p.t, deadline, what, func() bool {
@@ -251,7 +249,7 @@ func (p *Process) Registration(n int) (out Registration) {
 	return out
 }
 
-// Quit ends threads and process in good order and returns the final report.
+// Quit ends the threads and the process regularly and returns the final report.
 func (p *Process) Quit() (out Report) {
 	p.t.Helper()
 	p.must(&out, "quit")

@@ -8,16 +8,17 @@ import (
 	"correlator/internal/testenv"
 )
 
-// Crowd is many processes: each is one of its own, with its own mapping of the library, its own storage
-// and its own socket, at Process.Socket with a number appended. A member is one thread, takes about
-// 0.1 MB, starts in half a millisecond and costs no CPU while it is sent nothing.
+// Crowd is a set of many processes, each with its own mapping of the library, its own storage and
+// its own socket, at Process.Socket with a number appended. A member has one thread, takes about
+// 0.1 MB, starts in half a millisecond and costs no CPU while it receives nothing.
 type Crowd struct {
-	parent *Process // has forked them, and waits for their end
+	parent *Process // has forked them and waits for their end
 	n      int
 }
 
-// StartMany starts n members and waits until they have done what the options say. They read their sockets
-// at once, have no threads with transactions and know no commands. They end with the test, or with Quit.
+// StartMany starts n members and waits until they have done what the options say. They read their
+// sockets at once, have no threads with transactions and know no commands. They end with the test,
+// or with Quit.
 func StartMany(t testing.TB, n int, o Options) *Crowd {
 	t.Helper()
 	if o.Busy != 0 || o.Idle != 0 {
@@ -34,7 +35,7 @@ func StartMany(t testing.TB, n int, o Options) *Crowd {
 	return c
 }
 
-// events are those of this name, until now.
+// events returns the events of this name so far.
 func (c *Crowd) events(name string) (found []event) {
 	c.parent.mu.Lock()
 	defer c.parent.mu.Unlock()
@@ -46,7 +47,7 @@ func (c *Crowd) events(name string) (found []event) {
 	return found
 }
 
-// PIDs are those of the members.
+// PIDs returns the pids of the members.
 func (c *Crowd) PIDs() (pids []int) {
 	for _, e := range c.events("ready") {
 		pids = append(pids, e.PID)
@@ -54,7 +55,7 @@ func (c *Crowd) PIDs() (pids []int) {
 	return pids
 }
 
-// Published waits until each member has published, and returns what, by pid.
+// Published waits until each member has published and returns the publications by pid.
 func (c *Crowd) Published() map[int]Publication {
 	c.parent.t.Helper()
 	c.parent.await("published", c.n, nil)
@@ -67,8 +68,8 @@ func (c *Crowd) Published() map[int]Publication {
 	return published
 }
 
-// Registered waits until each member has been registered with at least once. It returns when each was
-// first, by CLOCK_MONOTONIC in nanoseconds.
+// Registered waits until each member has been registered at least once. It returns the time of the
+// first registration by pid, by CLOCK_MONOTONIC in nanoseconds.
 func (c *Crowd) Registered() map[int]uint64 {
 	c.parent.t.Helper()
 	sent := make(map[int]uint64)
@@ -88,7 +89,7 @@ func (c *Crowd) Registered() map[int]uint64 {
 	return sent
 }
 
-// Quit ends all members in good order, and returns their final reports by pid.
+// Quit ends all members regularly and returns their final reports by pid.
 func (c *Crowd) Quit() map[int]Report {
 	c.parent.t.Helper()
 	c.parent.stdin.Close()

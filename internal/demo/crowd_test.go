@@ -26,7 +26,8 @@ func TestCrowd(t *testing.T) {
 	}
 	began := monotonicNs(t)
 	for i := range members {
-		socket, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Net: "unixgram", Name: fmt.Sprintf("%s.%d", crowd.parent.Socket, i)})
+		socket, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Net: "unixgram",
+			Name: fmt.Sprintf("%s.%d", crowd.parent.Socket, i)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,13 +64,15 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// The child of a fork has what the parent has published, lives on without it, and ends with the test.
+// The child of a fork has what the parent has published, lives on without it, and ends with the
+// test.
 func TestFork(t *testing.T) {
 	p := Start(t, Options{})
 	child := p.Fork(true)
 	parentStorage, childStorage := storagePointer(t, p.PID, p.Loaded()), storagePointer(t, child, p.Loaded())
 	if parentStorage != p.Published().Storage || childStorage != parentStorage {
-		t.Errorf("published %#x, read %#x in the parent and %#x in the child", p.Published().Storage, parentStorage, childStorage)
+		t.Errorf("published %#x, read %#x in the parent and %#x in the child", p.Published().Storage, parentStorage,
+			childStorage)
 	}
 	p.Kill()
 	if err := unix.Kill(child, 0); err != nil {
@@ -88,7 +91,8 @@ func TestLoadAgain(t *testing.T) {
 		t.Errorf("%s at %#x, and %s at %#x", p.Library, p.Loaded().Base, again.Path, again.Base)
 	}
 	published := p.Publish()
-	if first, second := storagePointer(t, p.PID, p.Loaded()), storagePointer(t, p.PID, again); first != 0 || second != published.Storage {
+	if first, second := storagePointer(t, p.PID, p.Loaded()), storagePointer(t, p.PID, again); first != 0 ||
+		second != published.Storage {
 		t.Errorf("pointers %#x and %#x, want 0 and %#x", first, second, published.Storage)
 	}
 }

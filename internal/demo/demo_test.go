@@ -18,8 +18,8 @@ import (
 	"correlator/internal/testenv"
 )
 
-// readMemory reads from the process with the system call itself: what is tested
-// here must not depend on the packages that are tested with it.
+// readMemory reads from the process with the system call itself: what is tested here must not
+// depend on the packages that are tested with it.
 func readMemory(t *testing.T, pid int, address uint64, n int) []byte {
 	t.Helper()
 	data := make([]byte, n)
@@ -147,7 +147,8 @@ func TestEveryMessageIsCountedOnce(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	if sum := report.Registrations + report.InTime + report.Late + report.Torn + report.Foreign + report.Malformed; sum != report.Messages {
+	if sum := report.Registrations + report.InTime + report.Late + report.Torn + report.Foreign +
+		report.Malformed; sum != report.Messages {
 		t.Errorf("%d messages, but the kinds add up to %d", report.Messages, sum)
 	}
 }
@@ -187,8 +188,8 @@ func TestLateIsWhatComesAfterTheDelayAndOnePoll(t *testing.T) {
 	}
 }
 
-// Static tells whether every thread has the variable at one distance from its
-// thread pointer, the main thread included.
+// Static tells whether every thread has the variable at one distance from its thread pointer, the
+// main thread included.
 func static(threads []Thread) bool {
 	for _, thread := range threads {
 		if thread.Variable-thread.ThreadPointer != threads[0].Variable-threads[0].ThreadPointer {
@@ -218,20 +219,23 @@ func TestFlavorsPlaceTheVariableWhereTheySay(t *testing.T) {
 				}
 				verifySlot(t, p, context)
 			}
-			if untouched := threads[3]; untouched.Kind != "untouched" || untouched.Variable != 0 || untouched.ThreadPointer == 0 {
+			if untouched := threads[3]; untouched.Kind != "untouched" || untouched.Variable != 0 ||
+				untouched.ThreadPointer == 0 {
 				t.Errorf("untouched thread %+v", untouched)
 			}
 			if want := flavor == Glibc || flavor == MuslPreloaded; static(threads[:3]) != want {
 				t.Errorf("static is %v, threads %+v", !want, threads)
 			}
 			loaded := p.Loaded()
-			if pointer := readMemory(t, p.PID, loaded.StoragePointer, 8); binary.NativeEndian.Uint64(pointer) != p.Published().Storage {
+			if pointer := readMemory(t, p.PID, loaded.StoragePointer,
+				8); binary.NativeEndian.Uint64(pointer) != p.Published().Storage {
 				t.Errorf("the exported pointer holds %x, not %#x", pointer, p.Published().Storage)
 			}
 			for number := range 3 {
 				switched := contexts[1]
 				switched.SpanID = p.Span(1, number)
-				if switched.SpanID != switched.TraceID.Span(number) || (switched.SpanID == contexts[1].SpanID) != (number == 1) {
+				if switched.SpanID != switched.TraceID.Span(number) ||
+					(switched.SpanID == contexts[1].SpanID) != (number == 1) {
 					t.Errorf("span %d is %v", number, switched.SpanID)
 				}
 				verifySlot(t, p, switched)
@@ -286,7 +290,8 @@ func TestLibraryAndStorageComeAndGo(t *testing.T) {
 			if loaded.Path != p.Library || loaded.Base == 0 || pointer() != 0 {
 				t.Errorf("loaded %+v", loaded)
 			}
-			if published := p.Publish(); published.Storage == 0 || pointer() != published.Storage || published.Socket != p.Socket {
+			if published := p.Publish(); published.Storage == 0 || pointer() != published.Storage ||
+				published.Socket != p.Socket {
 				t.Errorf("published %+v", published)
 			}
 			if withdrawn := p.Withdraw(); withdrawn.Storage != 0 || pointer() != 0 {

@@ -1,10 +1,9 @@
-// Package demo drives the demo APM process of testdata/agent, and the JVM of
-// testdata/jvm, from tests and from programs: it builds them with the machine's
-// compilers, starts them, gives commands and turns their events into Go values.
+// Package demo drives the demo APM process of testdata/agent, and the JVM of testdata/jvm, from
+// tests and from programs: it builds them with the machine's compilers, starts them, gives commands
+// and turns their events into Go values.
 //
-// Nothing here waits for time to pass: a command returns when the process has
-// obeyed it, everything else is polled for with a deadline. Every method fails
-// the test (testing.TB.Fatalf) when the process does not do what it should, so
-// methods that can do so are for the test's own goroutine. A program that is no
-// test gets its testing.TB from [Run].
+// Nothing here waits for a fixed time: a command returns when the process has executed it,
+// everything else is polled for with a deadline. Every method fails the test (testing.TB.Fatalf)
+// when the process does not do what it should, so such methods must be called from the test's own
+// goroutine. A program that is not a test gets its testing.TB from [Run].
 package demo

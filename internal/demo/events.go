@@ -51,9 +51,8 @@ type Context struct {
 	Thread        Thread
 }
 
-// Report is what the process knows about itself and about what it was sent. Every
-// message is counted once: Messages = Registrations + InTime + Late + Torn +
-// Foreign + Malformed.
+// Report is what the process knows about itself and about what it was sent. Every message is
+// counted once: Messages = Registrations + InTime + Late + Torn + Foreign + Malformed.
 type Report struct {
 	SamplesDelayMillis uint32 `json:"samples_delay_ms"` // of the last registration
 	HostID             string `json:"host_id"`

@@ -7,15 +7,15 @@ import (
 	"testing"
 )
 
-// Files are a demo program and a library that any number of processes run from, each with a socket of
-// its own beside them. Starting one more copies and builds nothing, and may be done concurrently.
+// Files are a demo program and a library that any number of processes run from, each with a socket
+// of its own. Starting another process copies and builds nothing, and may be done concurrently.
 type Files struct {
 	launcher         *launcher
 	program, library string // as the processes see them
 	sockets          atomic.Int64
 }
 
-// NewFiles builds what processes of this flavour need. All of them must have ended before the test does:
+// NewFiles builds what processes of this flavor need. All of them must end before the test does, as
 // those that this test starts do.
 func NewFiles(t testing.TB, flavor Flavor) *Files {
 	t.Helper()
@@ -45,7 +45,7 @@ func makeFiles(t testing.TB, flavor Flavor, library string, at Placement) *Files
 	return files
 }
 
-// newSocket is a path that no process has yet.
+// newSocket returns a path that no process uses yet.
 func (f *Files) newSocket() string {
 	return filepath.Join(f.launcher.dir, fmt.Sprintf("agent.socket.%d", f.sockets.Add(1)))
 }

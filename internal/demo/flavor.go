@@ -9,8 +9,8 @@ import (
 	"correlator/internal/testenv"
 )
 
-// Flavor is a C library together with a way in which the agent library gets its
-// thread-local memory: each needs another rule to find the variable from outside.
+// Flavor is a C library together with a way in which the agent library gets its thread-local
+// memory: each needs a different rule to find the variable from outside.
 type Flavor uint8
 
 const (
@@ -37,15 +37,16 @@ func (f Flavor) description() flavor {
 		Glibc: {name: "glibc", program: "demo-glibc", library: "lib-glibc-tlsdesc"},
 		GlibcDynamic: {name: "glibc-dynamic", program: "demo-glibc", library: "lib-glibc-tlsdesc",
 			environment: "GLIBC_TUNABLES=glibc.rtld.optional_static_tls=0"},
-		GlibcDTPMod:   {name: "glibc-dtpmod", program: "demo-glibc", library: "lib-glibc-dtpmod"},
-		Musl:          {name: "musl", program: "demo-musl", library: "lib-musl-tlsdesc", musl: true},
-		MuslPreloaded: {name: "musl-preloaded", program: "demo-musl", library: "lib-musl-tlsdesc", musl: true, preload: true},
+		GlibcDTPMod: {name: "glibc-dtpmod", program: "demo-glibc", library: "lib-glibc-dtpmod"},
+		Musl:        {name: "musl", program: "demo-musl", library: "lib-musl-tlsdesc", musl: true},
+		MuslPreloaded: {name: "musl-preloaded", program: "demo-musl", library: "lib-musl-tlsdesc", musl: true,
+			preload: true},
 	}[f]
 }
 
 func (f Flavor) String() string { return f.description().name }
 
-// need ends the test when the machine cannot build the flavour.
+// need ends the test when the machine cannot build the flavor.
 func (f Flavor) need(t testing.TB) {
 	t.Helper()
 	testenv.NeedTool(t, "cc")
@@ -54,8 +55,8 @@ func (f Flavor) need(t testing.TB) {
 	}
 }
 
-// LibraryName makes up a name of the kind that the Java agent gives its library
-// when it unpacks it: another one each time.
+// LibraryName returns a unique name like those that the Java agent gives its library when it
+// extracts it.
 func LibraryName(musl bool) string {
 	machine := map[string]string{"amd64": "x64", "arm64": "arm64"}[runtime.GOARCH]
 	if musl {

@@ -14,7 +14,7 @@ const programName = "demo"
 // Function is where the code of a function of the demo program lies, in ELF addresses.
 type Function struct{ Start, End uint64 }
 
-// In says whether a frame is in the function.
+// In reports whether a frame is in the function.
 func (f Function) In(frames []profile.Frame) bool {
 	return slices.ContainsFunc(frames, func(frame profile.Frame) bool {
 		return frame.Kind() == profile.NativeFrame && filepath.Base(frame.File.Path) == programName &&
@@ -22,8 +22,8 @@ func (f Function) In(frames []profile.Frame) bool {
 	})
 }
 
-// Functions are those of the process's program, by their names. The kinds of transactions are among them, and
-// "housekeeping", what threads do between two.
+// Functions returns the functions of the process's program by name. Among them are the kinds of
+// transactions, and "housekeeping", which threads run between two transactions.
 func (p *Process) Functions() map[string]Function {
 	p.t.Helper()
 	program, err := elf.Open(p.HostPath(filepath.Join(p.Dir, programName)))

@@ -25,7 +25,10 @@ func TestHostileStorage(t *testing.T) {
 		"storage-edge":     func(a uint64) bool { return !unreadable(a) && unreadable(a+uint64(os.Getpagesize())) },
 		"storage-version":  func(a uint64) bool { return strings.HasPrefix(start(a), "\x00\x00\x04\x00\x00\x00") },
 		"storage-length":   func(a uint64) bool { return strings.HasPrefix(start(a), "\x01\x00\xff\xff\xff\xff") },
-		"storage-utf8":     func(a uint64) bool { return strings.HasPrefix(string(readMemory(t, p.PID, a+10, 2)), "\xff\xfe") },
+		"storage-utf8": func(a uint64) bool {
+			return strings.HasPrefix(string(readMemory(t, p.PID, a+10, 2)),
+				"\xff\xfe")
+		},
 	} {
 		if published := p.Hostile(kind, ""); !holds(published.Storage) {
 			t.Errorf("%s does not hold at %#x", kind, published.Storage)
@@ -118,7 +121,10 @@ func TestSpoiledSlots(t *testing.T) {
 		"slot-wild":     func(slot uint64) bool { return !readable(p.PID, slot) },
 		"slot-edge":     func(slot uint64) bool { return readable(p.PID, slot+4) && !readable(p.PID, slot+5) },
 		"slot-updating": func(slot uint64) bool { return readMemory(t, p.PID, slot, 37)[2] == 0 },
-		"slot-version":  func(slot uint64) bool { return bytes.HasPrefix(readMemory(t, p.PID, slot, 37), []byte{0, 0, 1}) },
+		"slot-version": func(slot uint64) bool {
+			return bytes.HasPrefix(readMemory(t, p.PID, slot, 37),
+				[]byte{0, 0, 1})
+		},
 		"slot-junk": func(slot uint64) bool {
 			return bytes.Equal(readMemory(t, p.PID, slot, 37), bytes.Repeat([]byte{0xff}, 37))
 		},
@@ -131,7 +137,8 @@ func TestSpoiledSlots(t *testing.T) {
 			t.Errorf("%s does not hold at %#x of %+v", kind, held, thread)
 		}
 		context := p.Begin(1)
-		if slot := readMemory(t, p.PID, context.Thread.Slot, 37); slot[2] != 1 || !bytes.Equal(slot[5:21], context.TraceID[:]) {
+		if slot := readMemory(t, p.PID, context.Thread.Slot, 37); slot[2] != 1 ||
+			!bytes.Equal(slot[5:21], context.TraceID[:]) {
 			t.Errorf("after %s and another transaction, the slot is %x", kind, slot)
 		}
 	}

@@ -6,8 +6,7 @@ import (
 	"fmt"
 )
 
-// TraceID, SpanID and TransactionID are ids as the demo process made them:
-// functions of each other that testdata/agent/ids.h documents.
+// The ids that the demo process generates are functions of each other, see testdata/agent/ids.h.
 type (
 	TraceID       [16]byte
 	SpanID        [8]byte
@@ -27,7 +26,7 @@ func fnv1a(hash uint64, data ...byte) uint64 {
 	return hash
 }
 
-// Whole tells whether all bytes of a trace id belong together.
+// Whole reports whether all bytes of a trace id belong together.
 func (id TraceID) Whole() bool {
 	hash := ^uint64(fnvBasis)
 	for i := 7; i >= 0; i-- {
@@ -36,7 +35,7 @@ func (id TraceID) Whole() bool {
 	return binary.BigEndian.Uint64(id[8:]) == hash
 }
 
-// TransactionID returns the only transaction id that goes with this trace.
+// TransactionID returns the only transaction id that belongs to this trace.
 func (id TraceID) TransactionID() (out TransactionID) {
 	binary.BigEndian.PutUint64(out[:], fnv1a(fnvBasis, id[:]...))
 	return out
@@ -57,9 +56,13 @@ func (id TraceID) String() string       { return hex.EncodeToString(id[:]) }
 func (id SpanID) String() string        { return hex.EncodeToString(id[:]) }
 func (id TransactionID) String() string { return hex.EncodeToString(id[:]) }
 
-// UnmarshalText takes lower-case hex.
-func (id *TraceID) UnmarshalText(text []byte) error       { return unmarshalHex(id[:], text) }
-func (id *SpanID) UnmarshalText(text []byte) error        { return unmarshalHex(id[:], text) }
+// UnmarshalText decodes lower-case hex.
+func (id *TraceID) UnmarshalText(text []byte) error { return unmarshalHex(id[:], text) }
+
+// UnmarshalText decodes lower-case hex.
+func (id *SpanID) UnmarshalText(text []byte) error { return unmarshalHex(id[:], text) }
+
+// UnmarshalText decodes lower-case hex.
 func (id *TransactionID) UnmarshalText(text []byte) error { return unmarshalHex(id[:], text) }
 
 func unmarshalHex(out, text []byte) error {

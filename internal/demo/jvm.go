@@ -20,10 +20,10 @@ type JVMOptions struct {
 	Placement
 }
 
-// StartJVM starts a JVM that has loaded its copy of the agent library, bound its
-// socket and published its storage. It knows the commands Begin, End, Threads,
-// Publish, Withdraw, Report and Quit; transactions begin by command only. Thread 0
-// is Java's main thread, whose tid is not the pid. Loaded has no Base.
+// StartJVM starts a JVM that has loaded its copy of the agent library, bound its socket and
+// published its storage. It knows the commands Begin, End, Threads, Publish, Withdraw, Report and
+// Quit; transactions begin by command only. Thread 0 is Java's main thread, whose tid is not the
+// pid. Loaded has no Base.
 func StartJVM(t testing.TB, o JVMOptions) *Process {
 	t.Helper()
 	java := testenv.NeedTool(t, "java")

@@ -19,18 +19,21 @@ func TestJVM(t *testing.T) {
 		t.Fatalf("threads %+v", threads)
 	}
 	for i, context := range contexts {
-		if context.Thread != threads[i] || !context.TraceID.Whole() || context.TransactionID != context.TraceID.TransactionID() ||
+		if context.Thread != threads[i] || !context.TraceID.Whole() ||
+			context.TransactionID != context.TraceID.TransactionID() ||
 			context.SpanID != context.TraceID.SpanID() {
 			t.Errorf("context %+v of thread %+v", context, threads[i])
 		}
 		if slot := binary.NativeEndian.Uint64(readMemory(t, p.PID, threads[i].Variable, 8)); slot != threads[i].Slot {
 			t.Errorf("thread %d: the variable holds %#x, not %#x", i, slot, threads[i].Slot)
 		}
-		want := "\x01\x00\x01\x01\x01" + string(context.TraceID[:]) + string(context.SpanID[:]) + string(context.TransactionID[:])
+		want := "\x01\x00\x01\x01\x01" + string(context.TraceID[:]) + string(context.SpanID[:]) +
+			string(context.TransactionID[:])
 		if slot := readMemory(t, p.PID, threads[i].Slot, 37); string(slot) != want {
 			t.Errorf("thread %d: slot %x, want %x", i, slot, want)
 		}
-		if err := unix.Access("/proc/"+strconv.Itoa(p.PID)+"/task/"+strconv.Itoa(threads[i].TID), unix.F_OK); err != nil {
+		if err := unix.Access("/proc/"+strconv.Itoa(p.PID)+"/task/"+strconv.Itoa(threads[i].TID),
+			unix.F_OK); err != nil {
 			t.Errorf("thread %d: %v", i, err)
 		}
 	}
@@ -39,7 +42,8 @@ func TestJVM(t *testing.T) {
 		return binary.NativeEndian.Uint64(readMemory(t, p.PID, loaded.StoragePointer, 8))
 	}
 	want := unhex(t, "0100 04000000") + "shop" + unhex(t, "04000000") + "test"
-	if got := readMemory(t, p.PID, published.Storage, len(want)); string(got) != want || pointer() != published.Storage {
+	if got := readMemory(t, p.PID, published.Storage, len(want)); string(got) != want ||
+		pointer() != published.Storage {
 		t.Errorf("storage %x, want %x", got, want)
 	}
 	if p.Withdraw(); pointer() != 0 {

@@ -17,12 +17,12 @@ import (
 	"correlator/internal/testenv"
 )
 
-// deadline is how long anything may take that the process is to do at once: far
-// more than it needs on a machine that is busy with other tests.
+// deadline is the limit for everything that the process does at once: far more than it needs on a
+// machine that is busy with other tests.
 const deadline = 60 * time.Second
 
-// maxEventBytes bounds one line: a report of some thousand transactions with
-// hundreds of stacks each.
+// maxEventBytes bounds one line: a report of some thousand transactions with hundreds of stacks
+// each.
 const maxEventBytes = 256 << 20
 
 // Process is a process that runs. Commands must not be given concurrently.
@@ -38,7 +38,7 @@ type Process struct {
 	stderr  output
 	replies chan event    // answers to commands, in order
 	ended   chan struct{} // closed when output ended and the process was reaped
-	killed  bool          // by Kill: it need not end well
+	killed  bool          // by Kill: it need not exit with 0
 
 	mu   sync.Mutex
 	seen []event // what happened without a command
@@ -70,8 +70,8 @@ type event struct {
 	line  []byte
 }
 
-// run starts the command and waits for its ready event: it has done then all that
-// happens at the start.
+// run starts the command and waits for its ready event, which the process sends when it has
+// initialized.
 func run(t testing.TB, command *exec.Cmd) *Process {
 	t.Helper()
 	p := &Process{t: t, command: command, replies: make(chan event, 1), ended: make(chan struct{})}
@@ -95,7 +95,7 @@ func run(t testing.TB, command *exec.Cmd) *Process {
 	return p
 }
 
-// collect sorts what the process prints until it ends.
+// collect distributes what the process prints until it ends.
 func (p *Process) collect(stdout io.Reader) {
 	defer close(p.ended)
 	lines := bufio.NewScanner(stdout)
@@ -117,7 +117,7 @@ func (p *Process) collect(stdout io.Reader) {
 	p.command.Wait()
 }
 
-// Ended tells whether the process is gone.
+// Ended reports whether the process is gone.
 func (p *Process) Ended() bool {
 	select {
 	case <-p.ended:
@@ -182,8 +182,8 @@ func (p *Process) decode(e event, out any) {
 	}
 }
 
-// Command gives one command line and decodes the event that answers it into out,
-// unless that is nil. An error is what the process said, or that it ended.
+// Command sends one command line and decodes the reply into out, unless that is nil. An error is
+// what the process replied, or that it ended.
 func (p *Process) Command(out any, words ...string) error {
 	p.t.Helper()
 	line := strings.Join(words, " ")
@@ -195,7 +195,7 @@ func (p *Process) Command(out any, words ...string) error {
 	case reply = <-p.replies:
 	case <-p.ended:
 		select {
-		case reply = <-p.replies: // its last words
+		case reply = <-p.replies: // the last one before its end
 		default:
 			return fmt.Errorf("command %q: %w", line, errEnded)
 		}
@@ -214,7 +214,7 @@ var (
 	errNoAnswer = errors.New("no answer")
 )
 
-// must is Command for what cannot fail.
+// must is Command for commands that cannot fail.
 func (p *Process) must(out any, words ...string) {
 	p.t.Helper()
 	if err := p.Command(out, words...); err != nil {

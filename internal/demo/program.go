@@ -8,10 +8,9 @@ import (
 	"testing"
 )
 
-// Run lets a program that is no test use this package: f gets a testing.TB whose
-// failures and skips end f and become the error of Run, and whose cleanups run
-// before Run returns. Of testing.TB it has Helper, Cleanup, Log, Error, Fatal and
-// Skip with their variants; everything else panics.
+// Run lets a program that is no test use this package: f gets a testing.TB whose failures and skips
+// end f and become the error of Run, and whose cleanups run before Run returns. Of testing.TB it
+// has Helper, Cleanup, Log, Error, Fatal and Skip with their variants; everything else panics.
 func Run(f func(t testing.TB)) error {
 	p := &program{}
 	done := make(chan struct{})

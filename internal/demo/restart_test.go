@@ -33,7 +33,8 @@ func TestRestart(t *testing.T) {
 	if again.TraceID == context.TraceID {
 		t.Error("the new program has a trace of the former")
 	}
-	send(t, connection, unhex(t, registration), unhex(t, correlation(again.TraceID, again.TransactionID, stackA, "0100")))
+	send(t, connection, unhex(t, registration), unhex(t,
+		correlation(again.TraceID, again.TransactionID, stackA, "0100")))
 	p.ReportWhen("messages at the socket that was kept", func(report Report) bool { return report.InTime == 1 })
 
 	p.Restart(false)

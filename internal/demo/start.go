@@ -12,7 +12,7 @@ import (
 	"correlator/internal/testenv"
 )
 
-// Rewriting says what threads do that rewrite their slots without pause.
+// Rewriting is how threads rewrite their slots without pause.
 type Rewriting string
 
 const (
@@ -20,9 +20,8 @@ const (
 	RewriteCycle Rewriting = "cycle" // 64 transactions per thread, in turn
 )
 
-// Options say how a demo process starts. The zero value is a process of one
-// thread, the main one, that has loaded the library, bound its socket and
-// published its storage.
+// Options describe how a demo process starts. The zero value is a process with only the main
+// thread, which has loaded the library, bound its socket and published its storage.
 type Options struct {
 	Flavor  Flavor
 	Library string // file of the agent library to copy instead of the flavour's
@@ -47,25 +46,25 @@ type Options struct {
 	Hold          bool          // neither load nor publish at the start
 	PublishAfter  time.Duration // publish so long after the start
 	PublishWithin time.Duration // publish at a random time until so long after the start
-	Duration      time.Duration // end by itself, for Process.Wait; 0: when told
+	Duration      time.Duration // end by itself after this time, for Process.Wait; 0: on command
 	NeverRead     bool          // never read the socket
-	ReadAtOnce    bool          // wait for messages instead of looking every 20 ms: one thread less, and no wakeups
+	ReadAtOnce    bool          // wait for messages instead of polling every 20 ms: one thread less, no wakeups
 
-	Files *Files // to be run from; nil: the process gets its own
+	Files *Files // nil: the process gets its own
 	Placement
 }
 
-// Placement says as whom and where a process runs.
+// Placement describes as which user and where a process runs.
 type Placement struct {
 	PrivateTmp   bool     // a mount namespace of its own with its own /tmp, where all its files are; needs root
-	PIDNamespace bool     // a pid namespace of its own, so that numbers it tells are not ours; needs root
+	PIDNamespace bool     // a pid namespace of its own, so that the pids it prints are not ours; needs root
 	UID, GID     int      // user to run as instead of our own; needs root
 	Env          []string // additional environment
 	FixedLayout  bool     // everything at the same addresses whenever the program is executed
 }
 
-// Start builds and starts a demo process that ends with the test, and waits until
-// it has done what the options say.
+// Start builds and starts a demo process that ends with the test, and waits until it has done what
+// the options require.
 func Start(t testing.TB, o Options) *Process {
 	t.Helper()
 	files := o.Files
@@ -129,12 +128,12 @@ func (o Options) arguments() (out []string) {
 	return out
 }
 
-// launcher puts the files of a process where it will see them, and starts it.
+// launcher copies the files of a process to where it can see them, and starts it.
 type launcher struct {
 	t       testing.TB
 	at      Placement
 	hostDir string // where files are put
-	dir     string // how the process will call that directory
+	dir     string // the path of that directory for the process
 	env     []string
 }
 
@@ -143,7 +142,7 @@ func newLauncher(t testing.TB, at Placement) *launcher {
 	if at.PrivateTmp || at.PIDNamespace || at.UID != 0 || at.GID != 0 {
 		testenv.NeedRoot(t)
 	}
-	// Not t.TempDir: other users cannot enter that, and its length is the test's.
+	// Not t.TempDir: other users cannot enter that, and its length depends on the test's name.
 	dir, err := os.MkdirTemp("", "demo-")
 	if err != nil {
 		t.Fatal(err)
@@ -185,8 +184,8 @@ func (l *launcher) add(source, name string, mode os.FileMode) string {
 	return filepath.Join(l.dir, name)
 }
 
-// privateTmp makes a new file system, $2, with the files of $1, and moves it over
-// /tmp; then it becomes the program.
+// privateTmp creates a new file system, $2, with the files of $1, and moves it over /tmp; then it
+// executes the program.
 const privateTmp = `set -e
 mkdir "$2"
 mount -t tmpfs -o mode=1777 private-tmp "$2"
@@ -205,8 +204,7 @@ func (l *launcher) start(t testing.TB, argv []string) *Process {
 func (l *launcher) command(argv []string) *exec.Cmd {
 	l.t.Helper()
 	attributes := &syscall.SysProcAttr{}
-	// Programs before the last must not see the environment: LD_PRELOAD is of
-	// another C library.
+	// Only the last program may get the environment: LD_PRELOAD is built for another C library.
 	if len(l.env) > 0 {
 		argv = append(append([]string{"env"}, l.env...), argv...)
 	}
@@ -220,7 +218,7 @@ func (l *launcher) command(argv []string) *exec.Cmd {
 			"--clear-groups", "--"}, argv...)
 	}
 	if l.at.PrivateTmp {
-		attributes.Unshareflags = syscall.CLONE_NEWNS // makes the mounts private, too
+		attributes.Unshareflags = syscall.CLONE_NEWNS // also makes the mounts private
 		argv = append([]string{"sh", "-c", privateTmp, "sh", l.hostDir, filepath.Join(l.hostDir, ".tmp")}, argv...)
 	}
 	if l.at.PIDNamespace {

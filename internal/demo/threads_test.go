@@ -47,13 +47,15 @@ func TestThreadsSwitchByThemselves(t *testing.T) {
 	kinds := map[string]bool{}
 	var cpu time.Duration
 	for _, transaction := range report.Transactions {
-		if !transaction.TraceID.Whole() || transaction.TransactionID != transaction.TraceID.TransactionID() || transaction.EndNs == 0 {
+		if !transaction.TraceID.Whole() || transaction.TransactionID != transaction.TraceID.TransactionID() ||
+			transaction.EndNs == 0 {
 			t.Errorf("transaction %+v", transaction)
 		}
 		kinds[transaction.Kind] = true
 		cpu += transaction.CPU
 	}
-	if len(kinds) != 3 || cpu == 0 || report.CPUInGaps == 0 || report.TransactionsBegun < uint64(len(report.Transactions)) {
+	if len(kinds) != 3 || cpu == 0 || report.CPUInGaps == 0 ||
+		report.TransactionsBegun < uint64(len(report.Transactions)) {
 		t.Errorf("kinds %v, CPU %v, report %+v", kinds, cpu, report)
 	}
 	if len(report.Transactions) == int(report.TransactionsBegun) && cpu != report.CPUInTransactions {
@@ -78,7 +80,8 @@ func TestRewriting(t *testing.T) {
 					t.Errorf("slots %v", slots)
 				}
 				report := p.Quit()
-				if kept := map[Rewriting]int{RewriteNew: 0, RewriteCycle: 64}[rewriting]; len(report.Transactions) != kept || report.Rewrites == 0 {
+				if kept := map[Rewriting]int{RewriteNew: 0,
+					RewriteCycle: 64}[rewriting]; len(report.Transactions) != kept || report.Rewrites == 0 {
 					t.Errorf("%d transactions kept, %d rewrites", len(report.Transactions), report.Rewrites)
 				}
 			})
@@ -189,7 +192,8 @@ func TestPlacement(t *testing.T) {
 	const uid, gid = 12345, 12346
 	for _, flavor := range Flavors() {
 		t.Run(flavor.String(), func(t *testing.T) {
-			p := Start(t, Options{Flavor: flavor, Placement: Placement{PrivateTmp: true, UID: uid, GID: gid, Env: []string{"PLACE=here"}}})
+			p := Start(t, Options{Flavor: flavor, Placement: Placement{PrivateTmp: true, UID: uid, GID: gid,
+				Env: []string{"PLACE=here"}}})
 			if p.Dir != "/tmp" || filepath.Dir(p.Library) != "/tmp" || filepath.Dir(p.Socket) != "/tmp" {
 				t.Errorf("process %+v", p)
 			}
@@ -197,10 +201,12 @@ func TestPlacement(t *testing.T) {
 				t.Errorf("the library is seen outside: %v", err)
 			}
 			var status unix.Stat_t
-			if err := unix.Stat(p.HostPath(p.Library), &status); err != nil || status.Uid != uid || status.Mode&0o777 != 0o600 {
+			if err := unix.Stat(p.HostPath(p.Library), &status); err != nil || status.Uid != uid ||
+				status.Mode&0o777 != 0o600 {
 				t.Errorf("the library: %v, %+v", err, status)
 			}
-			if err := unix.Stat(fmt.Sprintf("/proc/%d", p.PID), &status); err != nil || status.Uid != uid || status.Gid != gid {
+			if err := unix.Stat(fmt.Sprintf("/proc/%d", p.PID), &status); err != nil || status.Uid != uid ||
+				status.Gid != gid {
 				t.Errorf("the process: %v, %+v", err, status)
 			}
 			environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.PID))
@@ -237,7 +243,8 @@ func TestWrongUse(t *testing.T) {
 			t.Errorf("%v: %v, %s", arguments, err, output)
 		}
 	}
-	if output, err := exec.Command(program, "--help").Output(); err != nil || !strings.Contains(string(output), "--never-read") {
+	if output, err := exec.Command(program, "--help").Output(); err != nil ||
+		!strings.Contains(string(output), "--never-read") {
 		t.Errorf("--help: %v, %s", err, output)
 	}
 }

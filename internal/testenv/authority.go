@@ -16,7 +16,8 @@ import (
 	"time"
 )
 
-// Authority issues certificates, in files that are gone with the test. Its own is authority.pem.
+// Authority issues certificates, in files that are removed after the test. Its own is
+// authority.pem.
 type Authority struct {
 	t    testing.TB
 	dir  string
@@ -24,7 +25,7 @@ type Authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// NewAuthority is one that nobody trusts yet.
+// NewAuthority creates an authority that nobody trusts yet.
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
 	a := &Authority{t: t, dir: t.TempDir()}
@@ -32,17 +33,18 @@ func NewAuthority(t testing.TB) *Authority {
 	return a
 }
 
-// File is the path of a file, whether it is there or not.
+// File returns the path of a file, whether it exists or not.
 func (a *Authority) File(name string) string { return filepath.Join(a.dir, name) }
 
-// Pool has the authority alone.
+// Pool returns a pool with only this authority.
 func (a *Authority) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)
 	return pool
 }
 
-// Issue writes NAME.pem and NAME.key, for a client, or a server at 127.0.0.1. Those of before are replaced.
+// Issue writes NAME.pem and NAME.key, for a client, or a server at 127.0.0.1, replacing existing
+// files.
 func (a *Authority) Issue(name string) {
 	a.t.Helper()
 	a.IssueAs(name, &x509.Certificate{
@@ -51,14 +53,14 @@ func (a *Authority) Issue(name string) {
 	})
 }
 
-// IssueAs is Issue for a certificate of which something else is said. It is valid from three days ago until in an hour
-// where that is not.
+// IssueAs is Issue with a template for the certificate, which by default is valid from three days
+// ago until an hour from now.
 func (a *Authority) IssueAs(name string, c *x509.Certificate) {
 	a.t.Helper()
 	a.sign(name, c)
 }
 
-// Pair reads what Issue wrote.
+// Pair reads a pair that Issue has written.
 func (a *Authority) Pair(name string) tls.Certificate {
 	a.t.Helper()
 	pair, err := tls.LoadX509KeyPair(a.File(name+".pem"), a.File(name+".key"))
@@ -68,7 +70,7 @@ func (a *Authority) Pair(name string) tls.Certificate {
 	return pair
 }
 
-// sign writes a certificate and its key. The first is signed by itself.
+// sign writes a certificate and its key. The authority's own is self-signed.
 func (a *Authority) sign(name string, c *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

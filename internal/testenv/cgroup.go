@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Cgroup makes a cgroup of cgroup v2, with those above it, and returns a descriptor of its directory
-// that is open until the end of the test. What it made is removed then: processes must be put there
-// that started later, and so end before. It ends the test where that is not possible.
+// Cgroup creates a cgroup (v2) and its parents, and returns a descriptor of its directory that is
+// open until the end of the test. Then those that it created are removed: so only processes that
+// end before may be put there. It ends the test where cgroups cannot be created.
 func Cgroup(t testing.TB, path string) int {
 	t.Helper()
 	NeedRoot(t)
@@ -34,7 +34,7 @@ func Cgroup(t testing.TB, path string) int {
 	return dir
 }
 
-// mountCgroup mounts cgroup v2 where nobody sees it, at no path, and returns its root.
+// mountCgroup mounts cgroup v2 without attaching it to a path, and returns its root.
 func mountCgroup(t testing.TB) int {
 	t.Helper()
 	root := -1
@@ -53,7 +53,8 @@ func mountCgroup(t testing.TB) int {
 	return root
 }
 
-// removeCgroup waits for the last processes: they leave their cgroup some time after they ended.
+// removeCgroup waits for the last processes: they leave their cgroup some time after they have
+// ended.
 func removeCgroup(t testing.TB, parent int, name string) {
 	t.Helper()
 	Poll(t, 20*time.Second, "an empty cgroup "+name, func() bool {

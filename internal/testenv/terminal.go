@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Terminal opens a terminal of a size, and what its user sees and types at. Both are closed with the test.
+// Terminal opens a pseudoterminal of that size. Both ends are closed at the end of the test.
 func Terminal(t testing.TB, columns, rows uint16) (master, terminal *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)

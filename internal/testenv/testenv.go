@@ -1,8 +1,7 @@
-// Package testenv says what a test needs of the machine it runs on.
+// Package testenv provides what tests need from the machine they run on, and isolates them from it.
 //
-// A need that is not met skips the test and prints the reason. With
-// STRICT_TESTS=1, which `make test` sets under CI, it fails the test
-// instead: what is skipped there would hide.
+// A need that is not met skips the test and prints the reason. With STRICT_TESTS=1, which `make
+// test` sets under CI, it fails the test instead, because nobody would notice the skip there.
 package testenv
 
 import (
@@ -15,12 +14,12 @@ import (
 // StrictVariable is the environment variable that turns skips into failures.
 const StrictVariable = "STRICT_TESTS"
 
-// pollInterval is the pause between two looks of Poll: short enough that a test
-// does not feel it, long enough that waiting costs nothing.
+// pollInterval is the pause between two checks of Poll: short enough not to delay a test, long
+// enough to cost next to no CPU.
 const pollInterval = 2 * time.Millisecond
 
-// Missing ends the test because the machine lacks something: it skips with the
-// reason, or fails with it where skips are not allowed.
+// Missing ends the test because the machine lacks something: it skips the test with the reason, or
+// fails it where skips are not allowed.
 func Missing(t testing.TB, reason string) {
 	t.Helper()
 	if os.Getenv(StrictVariable) == "1" {
@@ -47,8 +46,8 @@ func NeedTool(t testing.TB, name string) string {
 	return path
 }
 
-// Poll waits until done answers true and fails the test when that has not
-// happened within the deadline. The message says what was waited for.
+// Poll waits until done returns true, and fails the test when that has not happened within the
+// deadline. The message names what was waited for.
 func Poll(t testing.TB, deadline time.Duration, what string, done func() bool) {
 	t.Helper()
 	end := time.Now().Add(deadline)
