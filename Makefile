@@ -4,13 +4,13 @@ GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 
-# bin/correlator is for this host; another GOARCH gets its name appended, so that it never
-# takes the place of what the host runs.
+# bin/correlator is for this host; a binary for another GOARCH has that appended to its name, so that
+# it never replaces the one that the host runs.
 HOSTARCH := $(shell $(GO) env GOHOSTARCH)
 GOARCH   ?= $(HOSTARCH)
 BINARY   := bin/correlator$(if $(filter-out $(HOSTARCH),$(GOARCH)),-$(GOARCH))
 
-# Skips for want of root, eBPF or a tool are failures under CI (internal/testenv).
+# Under CI, skips for lack of root, eBPF or a tool are failures (internal/testenv).
 TESTENV := $(if $(CI),STRICT_TESTS=1)
 NEED    := .ci/need
 
@@ -21,44 +21,43 @@ GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # Linters of .golangci.yml that do not pass yet.
 LINT_LATER := bodyclose,errcheck,errorlint,ineffassign,lll,misspell,revive
 
-# The package that has them brings the C library of aarch64 itself along.
+# Their package depends on the C library for aarch64.
 ARM_HEADERS := /usr/aarch64-linux-gnu/include/stdio.h:libc6-dev-arm64-cross
 
-# What rebuilding the committed agent libraries takes.
+# For rebuilding the committed agent libraries.
 FIXTURE_TOOLS := cc:gcc musl-gcc:musl-tools aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu clang:clang ld.lld:lld \
 	llvm-objcopy:llvm readelf:binutils $(ARM_HEADERS)
 EBPF_TOOLS := clang:clang llvm-strip:llvm /usr/include/bpf/bpf_helpers.h:libbpf-dev
 
-.PHONY: build dist demo test bench interop fuzz generate check format-check vet lint generated-check fixtures-check dist-check \
-	deploy-check clean help
+.PHONY: build dist demo test bench interop fuzz generate check format-check vet lint generated-check \
+	fixtures-check dist-check deploy-check clean help
 
 build: ## build bin/correlator (static); GOARCH=arm64 builds bin/correlator-arm64
 	@GO=$(GO) GOARCH=$(GOARCH) .ci/compile $(BINARY) $(VERSION) $(COMMIT)
 	@echo built $(BINARY)
 
-dist: ## make a release in dist/: binaries of both architectures, archives, checksums; reproducible
+dist: ## build a reproducible release in dist/: binaries for both architectures, archives, checksums
 	@.ci/dist dist
 
-demo: build ## show the main job on two real processes (root, under 20 seconds); OTLP=1: and what is exported
+demo: build ## show the main job on two real processes (root, under 20 s); OTLP=1: also the export
 	@$(NEED) cc:gcc unshare:util-linux
 	@OTLP='$(OTLP)' testdata/demo.sh
 
-# Every time anew (the go command's cache does not see the C sources, the kernel, the tools), and
-# one package at a time: an agent under test serves the whole machine, and would register with
-# the processes of another package's tests.
+# Without cached results (the go command's cache knows nothing of the C sources, the kernel, the
+# tools). Packages may run concurrently: see testenv.Main.
 test: ## run every test as root, with the race detector
 	@$(NEED) $(EBPF_TOOLS) cc:gcc musl-gcc:musl-tools ld.lld:lld javac:openjdk-17-jdk-headless readelf:binutils \
 		unshare:util-linux setpriv:util-linux systemd-analyze:systemd buildah:buildah git:git \
 		aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu qemu-aarch64-static:qemu-user-static \
 		$(ARM_HEADERS)
-	$(TESTENV) $(GO) test -race -count 1 -p 1 -timeout 15m ./...
+	$(TESTENV) $(GO) test -race -count 1 -timeout 15m ./...
 
 bench: ## run the benchmarks; docs/benchmarks.md quotes them
 	@$(NEED) cc:gcc
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
-# The receiver is in a module of its own (testdata/interop), with nearly 70 others that this downloads.
-interop: ## send everything to the OpenTelemetry Collector's own receiver, and compare what arrived
+# The receiver is in a separate module (testdata/interop), which downloads nearly 70 others.
+interop: ## send everything to the OpenTelemetry Collector's own receiver and compare what arrives
 	cd testdata/interop && CGO_ENABLED=0 $(GO) build -o ../out/interop .
 	INTEROP=$(CURDIR)/testdata/out/interop $(GO) test -tags interop -count 1 -v -run '^TestInterop$$' ./internal/export
 
@@ -75,7 +74,7 @@ generate: ## rebuild the committed eBPF objects, their Go bindings and the fixtu
 	$(GO) generate ./bpf
 	$(MAKE) -C testdata fixtures
 
-check: format-check vet lint generated-check fixtures-check dist-check deploy-check ## formatting, vet, linters, generated files current, releases reproducible, deploy/ valid
+check: format-check vet lint generated-check fixtures-check dist-check deploy-check ## run all checks but the tests: formatting, linters, generated files, releases, deploy/
 
 format-check:
 	@$(NEED) clang-format:clang-format
@@ -90,22 +89,22 @@ vet:
 lint:
 	$(GO) run $(GOLANGCI_LINT) run --disable $(LINT_LATER)
 
-generated-check: ## prove that the committed eBPF objects are what their sources give
+generated-check: ## prove that the committed eBPF objects match their sources
 	@$(NEED) $(EBPF_TOOLS)
 	@.ci/generated
 
-fixtures-check: ## prove that the committed agent libraries are what their sources give
+fixtures-check: ## prove that the committed agent libraries match their sources
 	@$(NEED) $(FIXTURE_TOOLS)
 	$(MAKE) -C testdata check-fixtures
 
 dist-check: ## prove that releases are reproducible
 	@.ci/dist-check
 
-deploy-check: ## prove that Kubernetes and Prometheus take what is in deploy/
+deploy-check: ## prove that Kubernetes and Prometheus accept the files in deploy/
 	@.ci/deploy-check
 	@.ci/alerts-check
 
-clean: ## remove what was built
+clean: ## remove build results
 	rm -rf bin dist
 	$(MAKE) -C testdata clean
 
