@@ -8,8 +8,11 @@ import (
 
 // The ids that the demo process generates are functions of each other, see testdata/agent/ids.h.
 type (
-	TraceID       [16]byte
-	SpanID        [8]byte
+	// TraceID proves itself (Whole), and determines the other ids.
+	TraceID [16]byte
+	// SpanID is the id of a span of a trace.
+	SpanID [8]byte
+	// TransactionID is the id of the only transaction of a trace.
 	TransactionID [8]byte
 )
 

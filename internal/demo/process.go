@@ -113,8 +113,8 @@ func (p *Process) collect(stdout io.Reader) {
 		p.seen = append(p.seen, e)
 		p.mu.Unlock()
 	}
-	io.Copy(io.Discard, stdout)
-	p.command.Wait()
+	_, _ = io.Copy(io.Discard, stdout) // a line too long: the process must be able to go on writing
+	_ = p.command.Wait()               // cleanup examines the state
 }
 
 // Ended reports whether the process is gone.
@@ -133,7 +133,7 @@ func (p *Process) cleanup() {
 	case <-p.ended:
 	case <-time.After(deadline):
 		p.t.Errorf("the demo process did not end with its standard input")
-		p.command.Process.Kill()
+		_ = p.command.Process.Kill() // the test has failed already
 		<-p.ended
 	}
 	if state := p.command.ProcessState; !p.killed && !state.Success() {

@@ -11,7 +11,7 @@ import (
 
 // isolatedVariable is set in a process that [Main] has started in a pid namespace of its own, and
 // in all its children.
-const isolatedVariable = "CORRELATOR_TEST_ISOLATED"
+const isolatedVariable = "TEST_ISOLATED"
 
 // asChild runs a command as the child of a shell. The shell is process 1 of the pid namespace, and
 // reaps orphans as an init does. "exit" keeps it from replacing itself by the command.
