@@ -14,29 +14,29 @@ import (
 	"correlator/elfsym"
 )
 
-// MappingCounters counts what became of the executable mappings of files, each as often as it was
-// tried: once when it becomes a file's, at every look when it does not. The fields only grow and
-// may be read at any time.
-type MappingCounters struct {
+// mappingCounters counts the executable mappings of files by result, each as often as it was tried:
+// once when it is resolved, at every update when it is not. The fields only grow and may be read at
+// any time.
+type mappingCounters struct {
 	Resolved  atomic.Uint64
 	NotOpened atomic.Uint64 // the file could not be opened
 	NotRead   atomic.Uint64 // the file could not be read, or the vDSO is not ours
 	NotELF    atomic.Uint64 // it is no ELF file that this machine runs
 	NotLoaded atomic.Uint64 // no segment of the file can be mapped so
-	TooMany   atomic.Uint64 // not looked at: see maxRegions and maxOpens
+	TooMany   atomic.Uint64 // skipped: see maxRegions and maxOpens
 }
 
-// Files knows the ELF files that processes map, so that any number of processes that map one file
-// cost one look into it. It is safe for concurrent use.
+// Files caches the ELF files that processes map, so that any number of processes that map one file
+// cost one parse. It is safe for concurrent use.
 type Files struct {
-	Mappings MappingCounters
+	Mappings mappingCounters
 	Frames   FrameCounters // of all address spaces
 
-	images *freelru.SyncedLRU[elfsym.FileKey, *image] // nil: no ELF file
+	images *freelru.SyncedLRU[elfsym.FileKey, *image] // nil: not an ELF file
 	vdso   *vdso                                      // nil when there is none
 	seed   maphash.Seed
 
-	versions atomic.Uint64 // the last one that an address space was given
+	versions atomic.Uint64 // the last version assigned to an address space
 }
 
 // image is what frames need of an ELF file.
@@ -48,9 +48,9 @@ type image struct {
 // NewFiles returns a Files that remembers the given number of files, those used last, and refuses
 // 0. It takes about 100 bytes for each from the start, and 500 more for an ordinary file, 20 KiB at
 // worst (64 segments, a path of 4096 newlines). An address space and a store keep the files they
-// refer to, remembered or not. procRoot is a procfs of our own pid namespace.
+// refer to, cached or not. procRoot is a procfs of our own pid namespace.
 func NewFiles(procRoot string, entries uint32) (*Files, error) {
-	seed := maphash.MakeSeed() // nobody can choose files that share a bucket
+	seed := maphash.MakeSeed() // files that share a bucket cannot be chosen
 	images, err := freelru.NewSynced[elfsym.FileKey, *image](entries, func(id elfsym.FileKey) uint32 {
 		return uint32(maphash.Comparable(seed, id))
 	})
@@ -62,7 +62,7 @@ func NewFiles(procRoot string, entries uint32) (*Files, error) {
 
 var errChanged = errors.New("file changed while it was read")
 
-// image returns what is known of an open file, nil when it is no ELF file that this machine runs.
+// image returns the image of an open file, nil when it is not an ELF file that this machine runs.
 func (f *Files) image(file *os.File, path string) (*image, error) {
 	return f.read(file, file, path)
 }
@@ -84,7 +84,7 @@ func (f *Files) read(file *os.File, contents io.ReaderAt, path string) (*image, 
 	case !elfsym.IsContentError(err):
 		return nil, err
 	}
-	// What was read may be half of one file and half of another, and has the id of neither.
+	// What was read may be in part from before a change and in part from after, and so has no key.
 	after, err := elfsym.Identify(file)
 	if err == nil && after != id {
 		err = errChanged

@@ -6,7 +6,7 @@ import (
 )
 
 // fnv128 is the state of FNV-1a with 128 bits. hash/fnv computes the same at half the speed, and
-// what is written to it goes through an interface: an allocation for each frame.
+// through an interface, which costs an allocation for each frame.
 type fnv128 struct{ hi, lo uint64 }
 
 const (
@@ -19,7 +19,7 @@ const (
 
 func newFNV() fnv128 { return fnv128{fnvOffsetHi, fnvOffsetLo} }
 
-// add returns the state after some more bytes.
+// add returns the state after hashing b.
 func (h fnv128) add(b []byte) fnv128 {
 	hi, lo := h.hi, h.lo
 	for _, c := range b {
@@ -31,7 +31,7 @@ func (h fnv128) add(b []byte) fnv128 {
 	return fnv128{hi, lo}
 }
 
-// sum is the hash, most significant byte first.
+// sum returns the hash, most significant byte first.
 func (h fnv128) sum() (b [16]byte) {
 	binary.BigEndian.PutUint64(b[:8], h.hi)
 	binary.BigEndian.PutUint64(b[8:], h.lo)

@@ -6,14 +6,14 @@ import (
 	"strconv"
 )
 
-// FileID says which file a frame is in.
+// FileID identifies the file of a frame.
 type FileID [16]byte
 
-// String is the id in 32 hexadecimal digits. For a mapped file that is the attribute
+// String returns the id in 32 hexadecimal digits. For a mapped file that is the attribute
 // process.executable.build_id.htlhash of OTLP.
 func (id FileID) String() string { return hex.EncodeToString(id[:]) }
 
-// anonymousID is the file id of frames without a file: xxh64 of the empty input, twice.
+// anonymousID returns the file id of frames without a file: xxh64 of the empty input, twice.
 func anonymousID() FileID {
 	return FileID{
 		0xef, 0x46, 0xdb, 0x37, 0x51, 0xd8, 0xe9, 0x99,
@@ -21,11 +21,11 @@ func anonymousID() FileID {
 	}
 }
 
-// Kind says what sort of code a frame is in.
+// Kind is the kind of code that a frame is in.
 type Kind uint8
 
 const (
-	AnonymousFrame Kind = iota // no file: JIT code, or nothing that is known
+	AnonymousFrame Kind = iota // no file: JIT code, or no known memory
 	NativeFrame                // a file that the process maps, or the vDSO
 	KernelFrame                // the kernel or a module
 )
@@ -42,16 +42,15 @@ func (k Kind) String() string {
 	return "kind " + strconv.Itoa(int(k))
 }
 
-// File is what exporters tell of the file that a frame is in. It is shared by all its frames and
-// never changes.
+// File describes the file of a frame for exporters. It is shared by all its frames and immutable.
 type File struct {
 	ID   FileID
 	Kind Kind // of its frames
 	// BuildID is the GNU build id in hexadecimal digits, "" when the file has none.
 	BuildID string
-	// Path is the file's path as the first process that mapped it sees it, "[vdso]", "vmlinux", or
-	// the name of a kernel module. It describes and identifies nothing: files with the same id have
-	// one path here.
+	// Path is the file's path as seen by the first process that mapped it, "[vdso]", "vmlinux", or
+	// the name of a kernel module. It is for display and identifies nothing: files with the same id
+	// have one path here.
 	Path string
 }
 
@@ -60,12 +59,12 @@ type Frame struct {
 	// File is nil when the frame is in no file.
 	File *File
 	// Address is an ELF address in a mapped file, the offset from the start of the text in the
-	// kernel or a module, and the address in memory when there is no file. The 1 that a return
-	// address is too high by is subtracted.
+	// kernel or a module, and the address in memory when there is no file. From a return address 1
+	// is subtracted.
 	Address uint64
 }
 
-// FileID is the file id that goes into the stack-trace-id.
+// FileID returns the file id that goes into the stack-trace-id.
 func (f Frame) FileID() FileID {
 	if f.File == nil {
 		return anonymousID()
@@ -81,16 +80,16 @@ func (f Frame) Kind() Kind {
 	return f.File.Kind
 }
 
-// StackTraceID names a stack: the same code path has the same one in every process, on every
+// StackTraceID identifies a stack: the same code path has the same one in every process, on every
 // machine, at any time.
 type StackTraceID [16]byte
 
-// String is the id as backends print it: base64 with the URL-safe alphabet, without padding.
+// String returns the id as backends print it: base64 with the URL-safe alphabet, without padding.
 func (id StackTraceID) String() string { return base64.RawURLEncoding.EncodeToString(id[:]) }
 
 // TraceID returns the id of a stack, leaf first: FNV-1a with 128 bits over the file id and the
-// decimal digits of the address of each frame. It allocates nothing. No frames are no stack, and
-// their id means nothing.
+// decimal digits of the address of each frame. It allocates nothing. The id of no frames is
+// meaningless.
 func TraceID(frames []Frame) StackTraceID {
 	h := newFNV()
 	var digits [20]byte // of the largest number of 64 bits

@@ -21,8 +21,8 @@ import (
 // errNoBuildID means that the kernel was linked without a GNU build id.
 var errNoBuildID = errors.New("kernel has no build id")
 
-// kernelPath is the path of the kernel's own file, which has none: where it was booted from is not
-// known. It is the name of the file with symbols.
+// kernelPath stands for the path of the kernel's own file, which is unknown: it is the name of the
+// file with symbols.
 const kernelPath = "vmlinux"
 
 const (
@@ -34,12 +34,12 @@ const (
 
 // Kernel is the code of the running kernel and its modules. It is safe for concurrent use.
 //
-// Where the kernel hides its addresses there is no Kernel (kallsyms.ErrHidden), and the right thing
-// is to take no kernel stacks at all. Their frames could only be anonymous ones with addresses that
+// Where the kernel hides its addresses there is no Kernel (kallsyms.ErrHidden), and no kernel
+// stacks should be taken at all. Their frames could only be anonymous ones with addresses that
 // differ from boot to boot and from machine to machine, and so would the ids; and they would
-// publish what the machine was told to hide. Without them the id is that of the user's half, as
-// from a sampler that does not look into the kernel. The same goes for a kernel without a build id
-// (errNoBuildID). A nil *Kernel does that: it appends no frames.
+// publish addresses that the machine is configured to hide. Without them the id is that of the
+// user's half, as from a sampler of user stacks only. The same goes for a kernel without a build id
+// (errNoBuildID). A nil *Kernel implements that: it appends no frames.
 //
 // Code in neither kernel nor module (eBPF programs, trampolines of ftrace) has unknown addresses.
 type Kernel struct {
@@ -73,7 +73,7 @@ func NewKernel(procRoot, sysRoot string, pace Pace, now time.Time) (*Kernel, err
 }
 
 // AppendFrames appends the frames of the kernel half of a stack, leaf first. dst should be empty:
-// what comes first in it is the leaf. It allocates only when dst has no room.
+// its first frame is the leaf. It allocates only when the capacity of dst is too small.
 func (k *Kernel) AppendFrames(dst []Frame, stack []uint64) []Frame {
 	if k == nil {
 		return dst
@@ -86,8 +86,8 @@ func (k *Kernel) Stale(now time.Time) bool {
 	return k != nil && k.layout.Load().stale(now, k.pace)
 }
 
-// Version is another one whenever AppendFrames may answer otherwise, as AddressSpace.Version is. It
-// is 0 for nil, and for no other.
+// Version changes whenever AppendFrames may return other frames, as AddressSpace.Version does. It
+// is 0 for nil only.
 func (k *Kernel) Version() uint64 {
 	if k == nil {
 		return 0
@@ -95,8 +95,8 @@ func (k *Kernel) Version() uint64 {
 	return k.layout.Load().version
 }
 
-// Update looks which modules are loaded now. With an error, what was known stays, and looking is
-// due again after a wait.
+// Update reads which modules are loaded. On an error, what was known is kept, and another update is
+// due after a wait.
 func (k *Kernel) Update(now time.Time) error {
 	k.update.Lock()
 	defer k.update.Unlock()
@@ -108,7 +108,7 @@ func (k *Kernel) Update(now time.Time) error {
 	}
 	regions := append(loaded, k.text)
 	slices.SortFunc(regions, func(a, b region) int { return cmp.Compare(a.start, b.start) })
-	for i := range regions { // a module that was there before keeps its File
+	for i := range regions { // a module that was known keeps its File
 		if same := old.find(regions[i].start); same != nil && same.file.equal(regions[i].file) {
 			regions[i].file = same.file
 		}
@@ -137,8 +137,8 @@ func readKernelText(path string) (region, error) {
 	return region{start: start, end: end, bias: start}, err
 }
 
-// readModules returns the regions of the loaded modules. A kernel without modules has no list of
-// them. A module that does not tell where its text is is left out.
+// readModules returns the regions of the loaded modules. A kernel built without modules has no list
+// of them. A module whose text address is not shown is skipped.
 func (k *Kernel) readModules() ([]region, error) {
 	list, err := readFile(filepath.Join(k.procRoot, "modules"), maxModulesBytes)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -156,10 +156,10 @@ func (k *Kernel) readModules() ([]region, error) {
 	return regions, nil
 }
 
-// readModule returns the region of a module's text. Where it starts is the address of its section;
-// the list has the start of the memory that the module lies in, which on some machines begins with
-// other things. A module without a build id has an anonymous file id, and its frames the addresses
-// that they have now.
+// readModule returns the region of a module's text. It starts at the address of the .text section;
+// the list has the start of the module's memory, which on some machines begins with something else.
+// A module without a build id has an anonymous file id, and its frames have their current addresses
+// in memory.
 func (k *Kernel) readModule(m module) (region, bool) {
 	start, err := kallsyms.ModuleText(k.sysRoot, m.name)
 	if err != nil || start < m.start || start >= m.end {
@@ -172,7 +172,7 @@ func (k *Kernel) readModule(m module) (region, bool) {
 	return r, true
 }
 
-// readNotes returns the file whose notes are at a path. Its id is that of its build id in
+// readNotes returns the file whose notes are at a path. Its id is a hash of its build id in
 // hexadecimal digits.
 func readNotes(path, name string) (*File, error) {
 	notes, err := readFile(path, maxNotesBytes)
@@ -190,7 +190,7 @@ func readNotes(path, name string) (*File, error) {
 	return &File{ID: newFNV().add([]byte(text)).sum(), Kind: KernelFrame, BuildID: text, Path: name}, nil
 }
 
-// readFile reads a file of the kernel, limit bytes of it at most.
+// readFile reads at most limit bytes of a file of procfs or sysfs.
 func readFile(path string, limit int64) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {

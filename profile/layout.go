@@ -8,31 +8,31 @@ import (
 	"time"
 )
 
-// Pace is how often memory may be looked at again because of what stacks say.
+// Pace is how often an update may be due because of unknown addresses in stacks.
 //
-// An address that is not known is a reason to look: a library may have been loaded. But stacks have
-// addresses that never become known (see the package), so the wait grows while one look follows the
-// other and nothing is found.
+// An unknown address is a reason for an update: a library may have been loaded. But stacks have
+// addresses that never become known (see the package), so the wait grows while updates find nothing
+// new.
 type Pace struct {
-	// Shortest is the wait between two looks at first.
+	// Shortest is the initial wait between two updates.
 	Shortest time.Duration
-	// Longest is what the wait doubles up to while looks in a row find nothing new. What is known
-	// is also looked at again when it is that old: other code may have come to lie where old code
-	// lay.
+	// Longest is the limit up to which the wait doubles while updates find nothing new. It is also
+	// the age at which an update is due in any case: other code may have been mapped at old
+	// addresses.
 	Longest time.Duration
 }
 
-// lookShare bounds the time that goes into looking, at a process that changes what it maps all the
-// time or makes us wait: the wait is as many times as long as the look took, up to Longest. A JVM
-// takes 0.2 ms.
-const lookShare = 50
+// updateShare bounds the time spent on a process that changes its mappings all the time or makes us
+// wait: the wait is this many times as long as the update took, up to Longest. A JVM takes 0.2 ms.
+const updateShare = 50
 
 func (p Pace) wait(wait, took time.Duration) time.Duration {
-	return min(max(wait, p.Shortest, lookShare*took), p.Longest)
+	return min(max(wait, p.Shortest, updateShare*took), p.Longest)
 }
 
-// region is a range of executable memory whose addresses are those of one file less bias, or of no
-// file. The last two fields say which mapping it was made from; they are zero without a file.
+// region is a range of executable memory that is of one file, whose addresses are those in memory
+// less bias, or of none. The last two fields identify the mapping it was made from; they are zero
+// without a file.
 type region struct {
 	start, end uint64
 	bias       uint64
@@ -41,29 +41,29 @@ type region struct {
 	of         mappedFile
 }
 
-// layout is what executable memory was like when it was last looked at, at the zero time when it
-// was not. Nothing but missed changes once others can see it.
+// layout is the executable memory as of the last update, the zero time when there was none. Once it
+// is published, only missed changes.
 type layout struct {
 	regions []region // sorted, none overlaps
-	version uint64   // another one when an address may have another frame
-	space   bounds   // where there can be code at all
+	version uint64   // changes when an address may have another frame
+	space   bounds   // where code can be at all
 	read    time.Time
-	wait    time.Duration // how long the next look should wait for
-	missed  atomic.Bool   // an address within space was not known
+	wait    time.Duration // how long the next update should wait
+	missed  atomic.Bool   // an address within space was unknown
 }
 
-// bounds are those of addresses where code can become known. What a stack has beyond them is no
-// reason to look for it: pieces of text, small numbers.
+// bounds limit the addresses at which code can become known. An address beyond them is no reason
+// for an update: it is text, or a small number.
 type bounds struct{ start, end uint64 }
 
-func userSpace() bounds { // vm.mmap_min_addr as everybody has it; five levels of page tables
+func userSpace() bounds { // the usual vm.mmap_min_addr; five levels of page tables
 	return bounds{64 << 10, 1 << 56}
 }
 
 // vsyscallPage is the one page of user code among the kernel's addresses, on x86-64.
 const vsyscallPage = 0xffffffffff600000
 
-// userHalf is a user stack up to the first address where no user code can be.
+// userHalf returns a user stack up to the first address outside user space.
 func userHalf(stack []uint64) []uint64 {
 	end := userSpace().end
 	for i, addr := range stack {
@@ -76,25 +76,26 @@ func userHalf(stack []uint64) []uint64 {
 
 func kernelSpace() bounds { return bounds{1 << 63, math.MaxUint64} }
 
-// next is the layout that follows l after a look. Its version is that of l.
+// next returns the layout after an update. Its version is that of l.
 func (l *layout) next(regions []region, now time.Time, took time.Duration, pace Pace) *layout {
 	var wait time.Duration
-	// A look in vain once in a while is no reason to be slow when a library is loaded.
+	// An occasional update without a result must not delay the next one, for a library that is
+	// loaded.
 	if slices.Equal(l.regions, regions) && now.Sub(l.read) < 2*l.wait {
 		wait = 2 * l.wait
 	}
 	return &layout{regions: regions, version: l.version, space: l.space, read: now, wait: pace.wait(wait, took)}
 }
 
-// postponed is the layout that follows l when a look failed, which is tried again.
+// postponed returns the layout after an update that failed, and is to be repeated.
 func (l *layout) postponed(now time.Time, took time.Duration, pace Pace) *layout {
 	next := &layout{regions: l.regions, version: l.version, space: l.space, read: now, wait: pace.wait(2*l.wait, took)}
 	next.missed.Store(true)
 	return next
 }
 
-// sameFrames reports whether every address has the same frame in both. An address in memory without
-// a file and an unknown one have.
+// sameFrames reports whether every address has the same frame in both. Addresses in memory without
+// a file and unknown ones do.
 func (l *layout) sameFrames(other *layout) bool {
 	rest := other.regions
 	for _, r := range l.regions {
@@ -110,7 +111,7 @@ func (l *layout) sameFrames(other *layout) bool {
 	return len(fromFile(rest)) == 0
 }
 
-// fromFile returns regions from the first one of a file on.
+// fromFile returns regions from the first one with a file on.
 func fromFile(regions []region) []region {
 	for len(regions) > 0 && regions[0].file == nil {
 		regions = regions[1:]
@@ -118,24 +119,24 @@ func fromFile(regions []region) []region {
 	return regions
 }
 
-// stale reports whether it is time to look again.
+// stale reports whether an update is due.
 func (l *layout) stale(now time.Time, pace Pace) bool {
 	return now.Sub(l.read) >= pace.Longest || l.lacking(now)
 }
 
-// lacking reports whether it is time to look for an address that was not known.
+// lacking reports whether an update is due because of an unknown address.
 func (l *layout) lacking(now time.Time) bool { return l.missed.Load() && now.Sub(l.read) >= l.wait }
 
-// FrameCounters counts frames by what they became. The fields only grow, may be read at any time,
-// and add up to the frames that there were.
+// FrameCounters counts frames by kind. The fields only grow, may be read at any time, and add up to
+// all frames.
 type FrameCounters struct {
 	File      atomic.Uint64 // in a file, in the kernel or in a module
-	Anonymous atomic.Uint64 // in executable memory without a file that we know
-	Unknown   atomic.Uint64 // in no executable memory that we know
+	Anonymous atomic.Uint64 // in known executable memory without a file
+	Unknown   atomic.Uint64 // in no known executable memory
 }
 
-// appendFrames appends the frames of a stack, or of the half of one that lies in this memory. What
-// comes first in dst is the leaf.
+// appendFrames appends the frames of a stack, or of the half that is in this memory. The first
+// frame in dst is the leaf.
 func (l *layout) appendFrames(dst []Frame, stack []uint64, counters *FrameCounters) []Frame {
 	var inFile, anonymous, unknown uint64
 	var missed bool
@@ -186,8 +187,8 @@ func (l *layout) find(addr uint64) *region {
 	return &l.regions[i]
 }
 
-// withoutOverlaps makes regions, which are sorted, end where the next one starts at the latest, and
-// leaves out those that are empty.
+// withoutOverlaps truncates regions, which are sorted, at the start of the next one, and removes
+// those that are empty.
 func withoutOverlaps(regions []region) []region {
 	for i := 1; i < len(regions); i++ {
 		regions[i-1].end = min(regions[i-1].end, regions[i].start)

@@ -183,8 +183,8 @@ func TestCostlyLooks(t *testing.T) {
 	for _, tt := range []struct {
 		took, want time.Duration
 	}{
-		{time.Second / lookShare, time.Second},
-		{2 * time.Second / lookShare, 2 * time.Second},
+		{time.Second / updateShare, time.Second},
+		{2 * time.Second / updateShare, 2 * time.Second},
 		{time.Hour, time.Minute},
 	} {
 		l := (&layout{regions: some}).next(more, now, tt.took, pace)

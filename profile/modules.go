@@ -26,10 +26,11 @@ type module struct {
 //	address  SP 0x hex      0xffffffffc0a5f000
 //	taints   SP (...)        (OE)
 //
-// The address is where the module's code lies. Since 6.4 its data can lie elsewhere, and the size
-// is the sum of both, so the end is too high by that; the start of the next module cuts it short.
+// The address is that of the module's code. Since 6.4 its data can be elsewhere, and the size is
+// the sum of both, so the end is too high by that; the region is truncated at the start of the next
+// module.
 //
-// What is not in this form, or could lead out of /sys/module, is skipped.
+// Lines of another form, and names that lead out of /sys/module, are skipped.
 func parseModules(list []byte) iter.Seq[module] {
 	return func(yield func(module) bool) {
 		for line := range bytes.Lines(list) {

@@ -10,24 +10,22 @@ import (
 	"correlator/procscan"
 )
 
-// Process is where an address space comes from. Its methods are called by Update alone, and may
-// block.
+// Process provides the memory of an address space. Only Update calls its methods, which may block.
 type Process interface {
-	// ExecutableMappings returns the executable mappings, which become the caller's, so many at
-	// most as are good to keep for a while. Those of anonymous memory should be among them: code
-	// that a process compiled there is then known for what it is, and no reason to look again.
+	// ExecutableMappings returns the executable mappings, which the caller may change, up to a
+	// number that is good to keep for a while. Those of anonymous memory should be included: code
+	// that a process compiled there is then known, and does not cause another update.
 	ExecutableMappings() ([]procscan.Mapping, error)
-	// Open opens the file of a mapping for reading. That it is this file, and a regular one, is for
-	// Open to make sure: the process may have mapped another one there since.
+	// Open opens the file of a mapping for reading. It must make sure that it is this file, and a
+	// regular one: the process may have mapped another one there since.
 	Open(m procscan.Mapping) (*os.File, error)
 }
 
-// AddressSpace is the executable memory of one process. After an exec it is that of another
-// program: start with a new one.
+// AddressSpace is the executable memory of one process. After an exec, start with a new one.
 //
-// It is safe for concurrent use. Only Update touches the process, and blocks as long as the process
-// makes the kernel wait; a goroutine that serves the process alone should call it. All else answers
-// at once from the last look. It takes 64 bytes for a mapping of a file.
+// It is safe for concurrent use. Only Update accesses the process, and blocks as long as the
+// process makes the kernel wait; a goroutine that serves the process alone should call it. All
+// other methods return at once, from the last update. It takes 64 bytes for a mapping of a file.
 type AddressSpace struct {
 	files   *Files
 	pace    Pace
@@ -36,7 +34,7 @@ type AddressSpace struct {
 	update  sync.Mutex // held by Update
 }
 
-// NewAddressSpace returns the address space of a process that was not looked at yet: it is stale.
+// NewAddressSpace returns an empty address space: it is stale.
 func NewAddressSpace(files *Files, pace Pace) *AddressSpace {
 	a := &AddressSpace{files: files, pace: pace}
 	a.layout.Store(&layout{version: files.versions.Add(1), space: userSpace()})
@@ -45,42 +43,43 @@ func NewAddressSpace(files *Files, pace Pace) *AddressSpace {
 
 // AppendFrames appends the frames of the user half of a stack, leaf first. dst holds the frames of
 // the kernel half; when it is empty, the first address is the leaf of the whole stack. Every
-// address becomes a frame, up to the first zero, or the first one where no user code can be (see
-// the package). It allocates only when dst has no room.
+// address becomes a frame, up to the first zero, or the first one outside user space (see the
+// package). It allocates only when the capacity of dst is too small.
 func (a *AddressSpace) AppendFrames(dst []Frame, stack []uint64) []Frame {
 	return a.layout.Load().appendFrames(dst, userHalf(stack), &a.files.Frames)
 }
 
 // Stale reports whether Update should be called: there was none yet, Invalidate was called since,
-// an address was unknown, or the last look is old, the latter two as the Pace allows.
+// an address was unknown, or the last update is old, the latter two as the Pace allows.
 func (a *AddressSpace) Stale(now time.Time) bool {
 	return a.invalid.Load() || a.layout.Load().stale(now, a.pace)
 }
 
-// Lacking reports whether Update may tell more of stacks that were asked for: Stale for any reason
-// but age. Who would rather have a stack late than wrong looks first, then.
+// Lacking reports whether Update may improve frames that were requested: Stale for any reason but
+// age. Callers that prefer a late stack to a wrong one update first, then.
 func (a *AddressSpace) Lacking(now time.Time) bool {
 	return a.invalid.Load() || a.layout.Load().lacking(now)
 }
 
-// Version is another one whenever AppendFrames may answer otherwise for some address: when a look
-// found a file's mapping that is new, gone or other. It only grows, and no two address spaces of
-// one Files ever have the same. So what was made of a stack holds for the same stack and version,
-// if the version was asked for before AppendFrames. A stack whose frames are not made again makes
-// the address space stale by its age alone: what it has of unknown addresses was looked for.
+// Version changes whenever AppendFrames may return another frame for some address: when an update
+// found a file's mapping that is new, gone or different. It only grows, and no two address spaces
+// of one Files ever have the same. So frames can be reused for the same stack and version, if the
+// version was read before AppendFrames. A stack whose frames are reused makes the address space
+// stale by age alone: its unknown addresses were searched for already.
 func (a *AddressSpace) Version() uint64 { return a.layout.Load().version }
 
-// Invalidate makes the address space stale whatever its Pace, for callers that know of a change.
+// Invalidate makes the address space stale regardless of its Pace, for callers that know of a
+// change.
 func (a *AddressSpace) Invalidate() { a.invalid.Store(true) }
 
-// Update looks at the process again. An error is that of reading its mappings: then what was known
-// stays, and looking is due again after a wait. So it does when there are none, without an error:
-// the process is at its end, and stacks of it may still be on their way. A mapping whose file
-// cannot be used is no error (see region), and is tried again at the next look.
+// Update reads the process's mappings again. When that fails, the old mappings are kept, and
+// another update is due after a wait. The same happens, without an error, when there are none: the
+// process is exiting, and stacks of it may still be pending. A mapping whose file cannot be used is
+// not an error (see region), and is tried again at the next update.
 func (a *AddressSpace) Update(now time.Time, p Process) error {
 	a.update.Lock()
 	defer a.update.Unlock()
-	a.invalid.Store(false) // what changes from now on may come too late for this look
+	a.invalid.Store(false) // changes from now on may come too late for this update
 	old, started := a.layout.Load(), time.Now()
 	mappings, err := p.ExecutableMappings()
 	if err != nil || len(mappings) == 0 {
@@ -90,7 +89,7 @@ func (a *AddressSpace) Update(now time.Time, p Process) error {
 		}
 		return err
 	}
-	regions := newLook(a.files, p, old).regions(mappings)
+	regions := newRegionBuilder(a.files, p, old).build(mappings)
 	next := old.next(regions, now, time.Since(started), a.pace)
 	if !next.sameFrames(old) {
 		next.version = a.files.versions.Add(1)

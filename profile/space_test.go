@@ -14,7 +14,7 @@ import (
 	"correlator/procscan"
 )
 
-func (c *MappingCounters) all() [6]uint64 {
+func (c *mappingCounters) all() [6]uint64 {
 	return [6]uint64{
 		c.Resolved.Load(), c.NotOpened.Load(), c.NotRead.Load(), c.NotELF.Load(), c.NotLoaded.Load(), c.TooMany.Load(),
 	}
@@ -285,7 +285,7 @@ func TestSlowProcess(t *testing.T) {
 			t.Fatal(got)
 		}
 		space.AppendFrames(nil, []uint64{0x5000})
-		if space.Stale(now.Add(lookShare*took - 1)) {
+		if space.Stale(now.Add(updateShare*took - 1)) {
 			t.Error("stale too soon")
 		}
 	}

@@ -11,27 +11,27 @@ import (
 )
 
 const (
-	// StoreBytes is what a store may take in an agent that should stay within 20 MB, where the
-	// garbage collector can let it double. It holds 4000 stacks of 60 frames: two CPUs that are
-	// sampled 20 times a second and never have a stack twice fill it in a hundred seconds.
+	// StoreBytes is the size of the store in an agent that should stay within 20 MB, where garbage
+	// collection can let it double. It holds 4000 stacks of 60 frames: two CPUs that are sampled 20
+	// times a second and never repeat a stack fill it in a hundred seconds.
 	StoreBytes = 4 << 20
 
-	// StoreStacks goes with StoreBytes: it comes first only where stacks have fewer than 16 frames.
-	// The table takes 64 bytes for each of them, beside StoreBytes.
+	// StoreStacks goes with StoreBytes: it is reached first only where stacks have fewer than 16
+	// frames. The table takes 64 bytes for each, in addition to StoreBytes.
 	StoreStacks = 16384
 )
 
 const (
 	frameBytes = int(unsafe.Sizeof(Frame{}))
 	stackBytes = int(unsafe.Sizeof(Stack{}))
-	// heldFileBytes is what a file takes beside its texts: itself, heldFile and the map's entry.
+	// heldFileBytes is what a file takes besides its strings: File, heldFile and the map's entry.
 	heldFileBytes = int(unsafe.Sizeof(File{})+unsafe.Sizeof(heldFile{})) + 64
 )
 
-// Store keeps stacks by their id, each once whichever processes had it, and the files of their
-// frames. It is bounded by bytes, because a stack can have two frames or two hundred, and by
-// stacks, because the table for them is made at the start. When either is reached, the stacks that
-// were put or asked for longest ago go. It is safe for concurrent use.
+// Store keeps stacks by their id, shared by all processes, and the files of their frames. It is
+// bounded by bytes, because a stack can have two frames or two hundred, and by stacks, because
+// their table is allocated at the start. When either limit is reached, the least recently used
+// stacks are evicted. It is safe for concurrent use.
 type Store struct {
 	mu     sync.Mutex
 	stacks *freelru.LRU[StackTraceID, *Stack]
@@ -43,25 +43,25 @@ type Store struct {
 // heldFile is the one File with its id that all stacks of the store refer to.
 type heldFile struct {
 	file *File
-	uses int // runs of frames of all stacks that are in this file
+	uses int // runs of frames in this file, of all stacks
 }
 
-// StoreStats is what a store holds and has counted, at one moment. Added = Stacks + EvictedFull +
-// EvictedBytes.
+// StoreStats is a consistent snapshot of a store. Added = Stacks + EvictedFull + EvictedBytes.
 type StoreStats struct {
 	Stacks, Files int // held now
 	Bytes         int // of them
 
 	Added        uint64 // stacks that were new
-	Known        uint64 // stacks that were put or asked for and there already
+	Known        uint64 // stacks that Put or Get found
 	Refused      uint64 // stacks without frames, or too large for the whole store
-	EvictedFull  uint64 // stacks that went for want of a place in the table
-	EvictedBytes uint64 // stacks that went for want of bytes
+	EvictedFull  uint64 // stacks evicted because the table was full
+	EvictedBytes uint64 // stacks evicted because of the limit of bytes
 }
 
-// NewStore returns an empty store for as many stacks (0 is refused) and bytes of stacks and files.
+// NewStore returns an empty store with a limit of stacks (not 0) and of the bytes of stacks and
+// files.
 func NewStore(stacks uint32, bytes int) (*Store, error) {
-	seed := maphash.MakeSeed() // nobody can choose stacks that share a bucket
+	seed := maphash.MakeSeed() // stacks that share a bucket cannot be chosen
 	table, err := freelru.New[StackTraceID, *Stack](stacks, func(id StackTraceID) uint32 {
 		return uint32(maphash.Comparable(seed, id))
 	})
@@ -73,9 +73,9 @@ func NewStore(stacks uint32, bytes int) (*Store, error) {
 	return s, nil
 }
 
-// Put returns the stack with an id, which must be that of the frames; these stay the caller's. A
-// stack that is known costs one look-up, and counts as used. One that is too large for the whole
-// store, or has no frames, is returned and not kept.
+// Put returns the stack with an id, which must be that of the frames; it copies the frames. A stack
+// that is stored already costs one lookup, and counts as used. One that is too large for the whole
+// store, or has no frames, is returned and not stored.
 func (s *Store) Put(id StackTraceID, frames []Frame) *Stack {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,8 +98,8 @@ func (s *Store) Put(id StackTraceID, frames []Frame) *Stack {
 	return stack
 }
 
-// Get returns the stack with an id, nil if it is not there. One that is there counts as used, and as
-// known. One that is not is not counted: it is there to be put.
+// Get returns the stack with an id, nil if it is not stored. A stored one counts as used, and as
+// known. A missing one is not counted: the caller will put it.
 func (s *Store) Get(id StackTraceID) *Stack {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,7 +114,7 @@ func (s *Store) get(id StackTraceID) *Stack {
 	return stack
 }
 
-// Stats returns what the store holds and has counted.
+// Stats returns a snapshot of the counters.
 func (s *Store) Stats() StoreStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,8 +123,8 @@ func (s *Store) Stats() StoreStats {
 	return stats
 }
 
-// mostBytes is the most that a stack can take: what it takes when it is the only one and each run
-// of frames has a file of its own.
+// mostBytes returns the most that a stack can take: when it is the only one and each run of frames
+// has a file of its own.
 func mostBytes(frames []Frame) int {
 	bytes := stackBytes + len(frames)*frameBytes
 	var last *File
@@ -139,8 +139,8 @@ func mostBytes(frames []Frame) int {
 
 func (f *File) bytes() int { return heldFileBytes + len(f.BuildID) + len(f.Path) }
 
-// hold returns a copy of frames in which every file is the one that the store keeps, and counts
-// what it takes.
+// hold returns a copy of frames in which every file is the one that the store keeps, and adds its
+// size.
 func (s *Store) hold(frames []Frame) []Frame {
 	held := make([]Frame, len(frames))
 	var from, to, last *File // to is what the store keeps instead of from
@@ -161,7 +161,7 @@ func (s *Store) hold(frames []Frame) []Frame {
 	return held
 }
 
-// keep returns the file that the store keeps with the id of this one, which may be this one.
+// keep returns the file that the store keeps for the id of f, which may be f.
 func (s *Store) keep(f *File) *File {
 	if held := s.files[f.ID]; held != nil {
 		return held.file
@@ -171,7 +171,7 @@ func (s *Store) keep(f *File) *File {
 	return f
 }
 
-// release takes back what hold did.
+// release undoes hold.
 func (s *Store) release(frames []Frame) {
 	var last *File
 	for _, f := range frames {

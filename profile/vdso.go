@@ -12,24 +12,25 @@ import (
 	"correlator/elfsym"
 )
 
-// vdsoName is what maps shows as the path of the vDSO. A process can give this name to no other
-// mapping: paths of files begin with a slash, and names of its own are shown as [anon:name].
+// vdsoName is what maps shows as the path of the vDSO. A process cannot give this name to another
+// mapping: paths of files begin with a slash, and names that it sets are shown as [anon:name].
 const vdsoName = "[vdso]"
 
 // maxVDSOBytes is far more than the one to three pages that a vDSO has.
 const maxVDSOBytes = 1 << 20
 
-// vdso is the ELF image that the kernel maps into every process, here the one in our own. It is no
-// file, but it has all that a file's frames need, and its htlhash is taken over the mapping: else
-// each process would have an id of its own for every stack that ends in clock_gettime.
+// vdso is the ELF image that the kernel maps into every process, here that of our own. It is not a
+// file, but has all that frames of a file need, and its htlhash is computed over the mapping:
+// otherwise each process would have an id of its own for every stack that ends in clock_gettime.
 //
-// There is one image for all processes of our own kind. Those of another (32-bit) are no targets.
+// There is one image for all processes of our own architecture. Those of another (32-bit) are not
+// targets.
 type vdso struct {
 	image image
 	size  uint64 // of the mapping
 }
 
-// readVDSO returns nil when this process has no vDSO, none that can be read or one without a build
+// readVDSO returns nil when this process has no vDSO, or one that cannot be read or has no build
 // id: then its frames are anonymous.
 func readVDSO(procRoot string) *vdso {
 	contents, err := ReadVDSO(procRoot)
@@ -39,9 +40,8 @@ func readVDSO(procRoot string) *vdso {
 	return newVDSO(io.NewSectionReader(bytes.NewReader(contents), 0, int64(len(contents))))
 }
 
-// ReadVDSO reads the vDSO of our own process, the ELF image that frames with the path [vdso] are
-// in. The error is fs.ErrNotExist when there is none. procRoot is a procfs of our own pid
-// namespace.
+// ReadVDSO returns the vDSO of our own process, the ELF image of frames with the path [vdso]. The
+// error is fs.ErrNotExist when there is none. procRoot is a procfs of our own pid namespace.
 func ReadVDSO(procRoot string) ([]byte, error) {
 	contents, err := readOwnVDSO(procRoot)
 	if err != nil {

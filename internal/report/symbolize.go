@@ -44,7 +44,7 @@ const (
 type Symbolizer struct {
 	opener     symbols.Opener
 	sysFS      string
-	room       *symbols.Budget
+	budget     *symbols.Budget
 	openMapped func(*record.Process, procscan.Mapping) (mappedFile, elfsym.FileKey, error)
 
 	mu        sync.Mutex // never held while something may block
@@ -59,7 +59,7 @@ func NewSymbolizer(procRoot string) *Symbolizer {
 	return &Symbolizer{
 		opener:     symbols.Opener{ProcRoot: procRoot},
 		sysFS:      "/sys",
-		room:       symbols.NewBudget(maxNamesBytes),
+		budget:     symbols.NewBudget(maxNamesBytes),
 		openMapped: openMapped,
 		processes:  make(map[*record.Process]*sources),
 		files:      make(map[elfsym.FileKey]*source),
@@ -87,12 +87,12 @@ type fileNames struct {
 	own, debug *symbols.Query // nil: nothing
 	buildID    []byte
 	full       bool            // there is a .symtab in one of them
-	room       *symbols.Budget // of the process for which they were read
+	budget     *symbols.Budget // of the process for which they were read
 }
 
 // cutFor reports whether another process had no room for them, which may have meant it.
-func (n *fileNames) cutFor(room *symbols.Budget) bool {
-	return n.room != room && (n.own.Cut() || n.debug.Cut())
+func (n *fileNames) otherBudgetExceeded(budget *symbols.Budget) bool {
+	return n.budget != budget && (n.own.OverBudget() || n.debug.OverBudget())
 }
 
 // debugKey is a debug file, and whose it is asked to be.
@@ -119,7 +119,7 @@ type sources struct {
 	pid     int                        // as the process itself knows it
 	uid     uint32
 	perfMap *os.File
-	room    *symbols.Budget
+	budget  *symbols.Budget
 }
 
 func (s *Symbolizer) sources(p *record.Process) *sources {
@@ -129,7 +129,7 @@ func (s *Symbolizer) sources(p *record.Process) *sources {
 	if of == nil {
 		of = &sources{
 			files: make(map[profile.FileID]*source), paths: make(map[profile.FileID]string),
-			room: symbols.NewBudget(maxProcessBytes),
+			budget: symbols.NewBudget(maxProcessBytes),
 		}
 		s.processes[p] = of
 	}

@@ -278,14 +278,14 @@ func TestForeignFileSystem(t *testing.T) {
 
 // A process whose names take too much memory has none, and takes none of another one's, also of
 // files that both map.
-func TestRoomOfAnother(t *testing.T) {
+func TestBudgetOfAnother(t *testing.T) {
 	testenv.NeedRoot(t)
 	process := demo.Start(t, demo.Options{Manual: true})
 	full, other := openProcess(t, process.PID), openProcess(t, process.PID)
 	frames := []profile.Frame{function(t, other, "demo", "checkout")}
 	s := NewSymbolizer("/proc")
 	defer s.Close()
-	s.sources(full).room = symbols.NewBudget(0)
+	s.sources(full).budget = symbols.NewBudget(0)
 	for _, test := range []struct {
 		process *record.Process
 		want    string

@@ -194,10 +194,10 @@ func (s *Symbolizer) read(ctx context.Context, p *record.Process, frames []profi
 		if source == nil {
 			continue
 		}
-		r := reading{s, ctx, id, addrs[id], of.room}
+		r := reading{s, ctx, id, addrs[id], of.budget}
 		source.reading.Do(func() { source.names = r.source(source, host) })
 		got := source.names
-		if got.cutFor(of.room) {
+		if got.otherBudgetExceeded(of.budget) {
 			got = r.source(source, host)
 		}
 		queries := []*symbols.Query{got.debug, got.own}
@@ -213,7 +213,7 @@ func (s *Symbolizer) read(ctx context.Context, p *record.Process, frames []profi
 		}
 	}
 	if len(compiled) > 0 {
-		result.jit = symbols.NewQuery(compiled, of.room, s.room)
+		result.jit = symbols.NewQuery(compiled, of.budget, s.budget)
 		result.perfMap = s.readPerfMap(ctx, p, of, result.jit)
 	}
 	return result
@@ -222,20 +222,20 @@ func (s *Symbolizer) read(ctx context.Context, p *record.Process, frames []profi
 // reading names addresses of one file for one process, whose room it takes.
 type reading struct {
 	*Symbolizer
-	ctx   context.Context
-	id    profile.FileID
-	addrs []uint64
-	room  *symbols.Budget
+	ctx    context.Context
+	id     profile.FileID
+	addrs  []uint64
+	budget *symbols.Budget
 }
 
 func (r reading) query() *symbols.Query {
-	return symbols.NewQuery(slices.Clone(r.addrs), r.room, r.Symbolizer.room)
+	return symbols.NewQuery(slices.Clone(r.addrs), r.budget, r.Symbolizer.budget)
 }
 
 // source names addresses by a file itself, and by its debug file that the host has, which goes
 // first: it knows the functions that are not exported. What cannot be read has no names.
 func (r reading) source(source *source, host *os.File) fileNames {
-	names := fileNames{buildID: source.buildID, room: r.room}
+	names := fileNames{buildID: source.buildID, budget: r.budget}
 	tables, err := elfsym.ReadSymbolTables(symbols.Until(r.ctx, source.file), source.size)
 	if err != nil {
 		return names
@@ -266,14 +266,14 @@ func (r reading) debugFile(root *os.File, buildID []byte) *symbols.Query {
 		return nil
 	}
 	read := func() fileNames {
-		names := fileNames{debug: r.query(), room: r.room}
+		names := fileNames{debug: r.query(), budget: r.budget}
 		names.full = tables.Static != nil && names.debug.ReadTable(tables.Static) == nil
 		return names
 	}
 	found := r.debugNames(debugKey{identity, r.id})
 	found.reading.Do(func() { found.names = read() })
 	got := found.names
-	if got.cutFor(r.room) {
+	if got.otherBudgetExceeded(r.budget) {
 		got = read()
 	}
 	if !got.full {

@@ -52,17 +52,17 @@ func TestWithoutVersion(t *testing.T) {
 	}
 }
 
-// Rooms are filled together: what one has none for takes nothing of the other.
-func TestRoom(t *testing.T) {
+// Budgets are used together: what exceeds one takes nothing from the other.
+func TestBudgets(t *testing.T) {
 	small, large := NewBudget(2*addressBytes+5), NewBudget(1000)
 	q := NewQuery([]uint64{0x10, 0x20}, large, small)
-	if err := q.ReadPerfMap(strings.NewReader("10 1 abcde\n"), 11); err != nil || q.Name(0x10) != "abcde" || q.Cut() {
+	if err := q.ReadPerfMap(strings.NewReader("10 1 abcde\n"), 11); err != nil || q.Name(0x10) != "abcde" || q.OverBudget() {
 		t.Errorf("%v", err)
 	}
-	if err := q.ReadPerfMap(strings.NewReader("20 1 a\n"), 7); !errors.Is(err, elfsym.ErrLimit) || q.Name(0x20) != "" || !q.Cut() {
+	if err := q.ReadPerfMap(strings.NewReader("20 1 a\n"), 7); !errors.Is(err, elfsym.ErrLimit) || q.Name(0x20) != "" || !q.OverBudget() {
 		t.Errorf("%v", err)
 	}
-	if q := NewQuery([]uint64{0x10}, large, small); len(q.addrs) != 0 || !q.Cut() {
+	if q := NewQuery([]uint64{0x10}, large, small); len(q.addrs) != 0 || !q.OverBudget() {
 		t.Errorf("%v", q)
 	}
 	if left := large.left.Load(); left != 1000-2*addressBytes-5 || small.left.Load() != 0 {

@@ -14,23 +14,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrFileSystem: a file is on a file system that can keep whoever opens, reads or closes it waiting
-// for ever, even in its exit: a process or another machine answers for it.
+// ErrFileSystem: the file is on a file system that is served by a process or another machine.
+// Opening, reading or closing it can block forever, even at our exit.
 var ErrFileSystem = errors.New("file system that may never answer")
 
-// maxMountBytes bounds what is read of one mountinfo: the kernel allows 100,000 mounts
-// (fs.mount-max), of some 200 bytes each.
+// maxMountBytes bounds the size of one mountinfo: the kernel allows 100,000 mounts (fs.mount-max),
+// of some 200 bytes each.
 const maxMountBytes = 32 << 20
 
-// FileSystems is which file system a device number, as maps shows it, stands for.
+// FileSystems maps device numbers, as in /proc/PID/maps, to types of file systems.
 type FileSystems map[uint64]string
 
-// FileSystems reads the mounts of a process, of the host and of ourselves. It asks no file system
-// anything.
+// FileSystems reads the mounts of a process, of the host and of our own process. It accesses no
+// file system.
 func (o Opener) FileSystems(pid int) FileSystems {
 	known := make(FileSystems)
 	for _, whose := range []string{"self", "1", strconv.Itoa(pid)} {
-		// What cannot be read is not known.
+		// What cannot be read stays unknown.
 		if file, err := os.Open(filepath.Join(o.ProcRoot, whose, "mountinfo")); err == nil {
 			known.read(file)
 			file.Close()
@@ -71,8 +71,8 @@ func (f FileSystems) read(mountInfo io.Reader) {
 	}
 }
 
-// Check answers ErrFileSystem for a device of such a file system. One without a device of its own
-// that is mounted nowhere is taken for one: a process can unmount what it has mapped.
+// Check returns ErrFileSystem for a device of such a file system. An anonymous device (major 0)
+// that is not mounted counts as one: a process can unmount what it has mapped.
 func (f FileSystems) Check(dev uint64) error {
 	kind, known := f[dev]
 	if !known && unix.Major(dev) == 0 {
@@ -84,8 +84,8 @@ func (f FileSystems) Check(dev uint64) error {
 	return nil
 }
 
-// isForeign goes by the type without its subtype (fuse.sshfs). The virtiofs of a virtual machine is
-// not among them: it has what its host gives it.
+// isForeign compares the type without its subtype (fuse.sshfs). The virtiofs of a virtual machine
+// is not included: its host serves it.
 func isForeign(kind string) bool {
 	kind, _, _ = strings.Cut(kind, ".")
 	switch kind {
@@ -95,7 +95,7 @@ func isForeign(kind string) bool {
 	return false
 }
 
-// foreignMagic goes by the type that statfs answers (linux/magic.h). That of FUSE is virtiofs, too.
+// foreignMagic compares the type that statfs returns (linux/magic.h). Virtiofs has that of FUSE.
 func foreignMagic(magic uint32) bool {
 	switch magic {
 	case unix.FUSE_SUPER_MAGIC, unix.V9FS_MAGIC, unix.NFS_SUPER_MAGIC, unix.CIFS_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC,

@@ -9,12 +9,12 @@ import (
 	"correlator/internal/kallsyms"
 )
 
-// maxKernelFunctionBytes keeps addresses that nothing shows from the name of what happens to lie
+// maxKernelFunctionBytes keeps addresses without a symbol from getting the name of a distant one
 // before them. The longest functions have some 40 KiB.
 const maxKernelFunctionBytes = 256 << 10
 
-// ReadKallsyms names addresses in the kernel's memory, those of modules and of eBPF programs too. A
-// symbol has no size there: it reaches to the next one, but not further than
+// ReadKallsyms names addresses in the kernel's memory, those of modules and of eBPF programs too.
+// Symbols have no size there: each reaches to the next one, but not further than
 // maxKernelFunctionBytes. r is /proc/kallsyms.
 func (q *Query) ReadKallsyms(r io.Reader) error {
 	addrs, places := q.unnamed()
@@ -30,7 +30,7 @@ func (q *Query) ReadKallsyms(r io.Reader) error {
 			return true
 		}
 		var taken bool
-		taken, limit = m.offer(symbol{start: addr, end: addr + maxKernelFunctionBytes, open: true, name: uint64(len(names))})
+		taken, limit = m.add(symbol{start: addr, end: addr + maxKernelFunctionBytes, open: true, name: uint64(len(names))})
 		if taken {
 			names = append(append(names, s.Name[:min(len(s.Name), maxNameBytes)]...), 0)
 		}

@@ -18,44 +18,46 @@ import (
 )
 
 var (
-	// ErrNotRegular: the path leads to something else than a regular file, which was not opened.
+	// ErrNotRegular: the path is not that of a regular file, and was not opened.
 	ErrNotRegular = errors.New("not a regular file")
-	// ErrOwner: a perf map belongs neither to the process's user nor to root. Anybody may make a
+	// ErrOwner: a perf map belongs neither to the process's user nor to root. Any user may create a
 	// file in /tmp.
 	ErrOwner = errors.New("belongs to another user")
-	// ErrOld: a perf map was written last before the process started: another one had its pid.
+	// ErrOld: a perf map was last written before the process started: it is of an earlier process
+	// with this pid.
 	ErrOld = errors.New("is older than the process")
 	// ErrBuildID: a debug file is that of another file.
 	ErrBuildID = errors.New("debug file has another build id")
 )
 
 const (
-	// minBuildIDBytes is the shortest build id that has a debug file: its first byte is a
+	// minBuildIDBytes is the shortest build id that can have a debug file: its first byte is a
 	// directory.
 	minBuildIDBytes = 2
 
-	// clockLeeway is how much the time of a file may lie before that of a start: the latter is
-	// counted from the boot, and the clock may have been set in between.
+	// clockLeeway is how much the time of a file may be before that of a process's start: the
+	// latter is counted from the boot, and the clock may have been set in between.
 	clockLeeway = time.Second
 
-	// lookupTries is how often a path is resolved again when something on the machine was renamed
-	// during the walk (EAGAIN of openat2).
+	// lookupTries is how often resolving a path is tried when something on the machine was renamed
+	// meanwhile (EAGAIN of openat2).
 	lookupTries = 8
 )
 
 // Opener opens files of processes. Every path is resolved below a root that the caller holds,
-// symbolic links confined to it, and leads to a regular file or to an error. A file system of the
-// process's own can make every call block.
+// symbolic links confined to it, and leads to a regular file or to an error. A file system that the
+// process serves can make every call block.
 type Opener struct {
 	// ProcRoot is a procfs of our own pid namespace: files are opened by its self/fd.
 	ProcRoot string
 }
 
-// OpenPerfMap opens the perf map of a process: /tmp/perf-PID.map with the number that the process
-// itself knows as its pid. It may belong to root and to uid, the process's user, and be written to
-// since the process started. fs.ErrNotExist is the normal answer. The caller closes the file.
+// OpenPerfMap opens the perf map of a process: /tmp/perf-PID.map with the pid that the process has
+// in its own pid namespace. It must belong to root or to uid, the process's user, and have been
+// written since the process started. fs.ErrNotExist is the normal result. The caller must close the
+// file.
 func (o Opener) OpenPerfMap(root *os.File, pid int, uid uint32, started time.Time) (*os.File, error) {
-	// No symbolic link at its end: in /tmp, anybody may have made one.
+	// The last component must not be a symbolic link: any user can create one in /tmp.
 	file, stat, err := o.open(root, "/tmp/perf-"+strconv.Itoa(pid)+".map", unix.O_NOFOLLOW)
 	if err != nil {
 		return nil, fmt.Errorf("opening perf map: %w", err)
@@ -73,7 +75,7 @@ func (o Opener) OpenPerfMap(root *os.File, pid int, uid uint32, started time.Tim
 
 // OpenDebugFile opens what /usr/lib/debug has for a build id, and reads where its symbols are. The
 // caller closes the file, and the tables can be read until then, and until ctx ends. fs.ErrNotExist
-// is the normal answer.
+// is the normal result.
 func (o Opener) OpenDebugFile(ctx context.Context, root *os.File, buildID []byte) (*os.File, *elfsym.SymbolTables, error) {
 	if len(buildID) < minBuildIDBytes {
 		return nil, nil, fmt.Errorf("opening debug file: %w", unix.ENOENT)
@@ -94,8 +96,8 @@ func (o Opener) OpenDebugFile(ctx context.Context, root *os.File, buildID []byte
 	return file, tables, nil
 }
 
-// open looks at what a path leads to before it opens it: to open a FIFO or a device can block, and
-// have effects. O_NONBLOCK is for leases, by which a file's owner could keep us waiting.
+// open checks what a path leads to before it opens it: opening a FIFO or a device can block, and
+// have side effects. O_NONBLOCK is for leases, by which a file's owner could block us.
 func (o Opener) open(root *os.File, name string, flags uint64) (*os.File, unix.Stat_t, error) {
 	var stat unix.Stat_t
 	located, err := lookup(int(root.Fd()), name, flags)
@@ -109,7 +111,7 @@ func (o Opener) open(root *os.File, name string, flags uint64) (*os.File, unix.S
 	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
 		return nil, stat, fmt.Errorf("%w (mode %#o)", ErrNotRegular, stat.Mode)
 	}
-	var system unix.Statfs_t // the answer may come from whom the lookup has asked already
+	var system unix.Statfs_t // this may access the same file system that the lookup has accessed already
 	if err := unix.Fstatfs(located, &system); err != nil {
 		return nil, stat, err
 	}
@@ -121,7 +123,7 @@ func (o Opener) open(root *os.File, name string, flags uint64) (*os.File, unix.S
 	if err != nil {
 		return nil, stat, err
 	}
-	if err := unix.SetNonblock(opened, false); err != nil { // for os.File, which would want to poll it
+	if err := unix.SetNonblock(opened, false); err != nil { // for os.File, which would try to poll it
 		unix.Close(opened)
 		return nil, stat, err
 	}

@@ -18,18 +18,18 @@ const maxPerfMapBytes = 256 << 20
 // bufferBytes is the unit in which text is read.
 const bufferBytes = 64 << 10
 
-// ReadPerfMap names addresses by a perf map: text to which a just-in-time compiler adds a line for
-// what it compiles, as the perf tool reads it (tools/perf/Documentation/jit-interface.txt in the
-// kernel):
+// ReadPerfMap names addresses by a perf map: text to which a just-in-time compiler appends a line
+// for each function that it compiles, as the perf tool reads it
+// (tools/perf/Documentation/jit-interface.txt in the kernel):
 //
 //	field  text     example
 //	start  hex      7f3c4c6a8b20
 //	size   SP hex    1e8
 //	name   SP ...    void Demo$Worker.burn()
 //
-// Compilers use memory again, so of two entries that hold an address the later one is right. An
-// address that the map does not hold keeps the name that it has. Lines that are not in this form
-// are skipped, and so is one without an end, which is being written.
+// Compilers reuse memory, so of two entries that contain an address the later one is right. An
+// address that is not in the map keeps its name. Lines of another form are skipped, and so is one
+// without a newline, which is being written.
 //
 // Errors come from r, but for elfsym.ErrLimit.
 func (q *Query) ReadPerfMap(r io.ReaderAt, size int64) error {
@@ -72,8 +72,8 @@ func (q *Query) ReadPerfMap(r io.ReaderAt, size int64) error {
 	return nil
 }
 
-// readLine returns the next line without its end; what does not fit into the buffer is left out.
-// Text behind the last newline is no line. It is valid until the next call.
+// readLine returns the next line without its newline, truncated if it does not fit the buffer. Text
+// after the last newline is not a line. The line is valid until the next call.
 func readLine(r *bufio.Reader) ([]byte, error) {
 	line, err := r.ReadSlice('\n')
 	if !errors.Is(err, bufio.ErrBufferFull) {
@@ -101,7 +101,7 @@ func parsePerfMapLine(line []byte) (start, end uint64, name []byte, ok bool) {
 	return start, start + size, name, true
 }
 
-// parseHex parses up to 16 hexadecimal digits, which some compilers write with 0x before them.
+// parseHex parses up to 16 hexadecimal digits, which some compilers prefix with 0x.
 func parseHex(text []byte) (value uint64, ok bool) {
 	text = bytes.TrimPrefix(text, []byte("0x"))
 	if len(text) == 0 || len(text) > 16 {

@@ -9,51 +9,52 @@ import (
 
 const (
 	// maxNameBytes bounds what one name takes. The longest C++ names of libjvm.so have 600 bytes,
-	// of libLLVM 3000; what is longer is cut off.
+	// of libLLVM 3000; longer ones are truncated.
 	maxNameBytes = 4096
 
 	// maxMatches bounds the time that a table of overlapping symbols can cost, each of which might
-	// hold all addresses: 50 ms. Honest tables have an address in a handful of symbols: aliases.
+	// contain all addresses: 50 ms. In honest tables an address is in a handful of symbols:
+	// aliases.
 	maxMatches = 16 << 20
 )
 
 // Query is a set of addresses and their names. It is not safe for concurrent use.
 type Query struct {
-	addrs []uint64 // sorted, each once
-	names []string // of addrs, empty while there is none
-	rooms []*Budget
-	cut   bool
+	addrs      []uint64 // sorted, each once
+	names      []string // of addrs, empty when unknown
+	budgets    []*Budget
+	overBudget bool
 }
 
-// addressBytes is what an address takes, without the bytes of its name.
+// addressBytes is the memory of an address, without that of its name.
 const addressBytes = 24
 
-// NewQuery returns a query for addresses, which become its own. It takes memory of rooms; when
-// there is none left for the addresses, it is for none, and when there is none for a name, that is
-// elfsym.ErrLimit.
-func NewQuery(addrs []uint64, rooms ...*Budget) *Query {
+// NewQuery returns a query for addresses; it keeps and changes the slice. Its memory is taken from
+// budgets. When they do not suffice for the addresses, the query has none; when not for a name,
+// reading ends with elfsym.ErrLimit.
+func NewQuery(addrs []uint64, budgets ...*Budget) *Query {
 	slices.Sort(addrs)
 	addrs = slices.Compact(addrs)
-	cut := !take(rooms, addressBytes*len(addrs))
-	if cut {
+	over := !take(budgets, addressBytes*len(addrs))
+	if over {
 		addrs = nil
 	}
-	return &Query{addrs: addrs, names: make([]string, len(addrs)), rooms: rooms, cut: cut}
+	return &Query{addrs: addrs, names: make([]string, len(addrs)), budgets: budgets, overBudget: over}
 }
 
-// Cut reports whether there was no room for something.
-func (q *Query) Cut() bool { return q != nil && q.cut }
+// OverBudget reports whether a budget did not suffice.
+func (q *Query) OverBudget() bool { return q != nil && q.overBudget }
 
-// text makes the text of a name.
+// text returns a name as a string, if the budgets suffice.
 func (q *Query) text(name []byte) (string, error) {
-	if !take(q.rooms, len(name)) {
-		q.cut = true
+	if !take(q.budgets, len(name)) {
+		q.overBudget = true
 		return "", fmt.Errorf("%w: names take too much memory", elfsym.ErrLimit)
 	}
 	return string(name), nil
 }
 
-// Name is the name of an address, empty when none was found or asked for.
+// Name returns the name of an address, empty when it was not found or is not in the query.
 func (q *Query) Name(addr uint64) string {
 	if q == nil {
 		return ""
@@ -65,7 +66,7 @@ func (q *Query) Name(addr uint64) string {
 	return q.names[i]
 }
 
-// Unnamed is how many addresses have no name yet.
+// Unnamed returns how many addresses have no name yet.
 func (q *Query) Unnamed() (n int) {
 	for _, name := range q.names {
 		if name == "" {
@@ -75,30 +76,30 @@ func (q *Query) Unnamed() (n int) {
 	return n
 }
 
-// symbol is the part of a table's entry that says what it names.
+// symbol is the address range of a table's entry.
 type symbol struct {
 	start, end uint64 // end is the first address behind it
-	open       bool   // it has no size: it ends where the next symbol begins, at end at the latest
-	rank       uint8  // the higher of two that begin at one address is taken
+	open       bool   // it has no size: it ends where the next symbol begins, at the latest at end
+	rank       uint8  // of two that begin at one address the higher is taken
 	known      bool   // false: the zero value, which is no symbol
-	name       uint64 // where its name is
+	name       uint64 // position of its name
 }
 
-func (s symbol) better(other symbol) bool {
+func (s symbol) preferred(other symbol) bool {
 	if !other.known || s.start != other.start {
 		return !other.known || s.start > other.start
 	}
 	return s.rank > other.rank
 }
 
-// matcher finds the symbol of every address while a table passes by in any order: the innermost
-// that holds the address. Only where none does, it is the last that begins before it, if that one
-// is open.
+// matcher finds the symbol of every address in one pass over a table in any order: the innermost
+// that contains the address, or if there is none, the last that begins before it, if that one is
+// open.
 type matcher struct {
 	addrs  []uint64
-	inside []symbol // the innermost that holds the address
-	before []symbol // the last that begins at or before the address, but behind the address before it
-	left   int      // matches that are still allowed
+	inside []symbol // the innermost that contains the address
+	before []symbol // the last that begins at or before the address, but after the previous address
+	left   int      // how many matches are still allowed
 }
 
 func newMatcher(addrs []uint64) *matcher {
@@ -107,15 +108,15 @@ func newMatcher(addrs []uint64) *matcher {
 	}
 }
 
-// offer takes a symbol into account, and reports whether it may be the name of an address. The
-// error is elfsym.ErrLimit.
-func (m *matcher) offer(s symbol) (taken bool, err error) {
+// add adds a symbol of the table, and reports whether it may be that of an address. The error is
+// elfsym.ErrLimit.
+func (m *matcher) add(s symbol) (taken bool, err error) {
 	s.known = true
 	i, _ := slices.BinarySearch(m.addrs, s.start)
 	if i == len(m.addrs) {
 		return false, nil
 	}
-	if s.better(m.before[i]) {
+	if s.preferred(m.before[i]) {
 		m.before[i], taken = s, true
 	}
 	if s.open {
@@ -125,14 +126,14 @@ func (m *matcher) offer(s symbol) (taken bool, err error) {
 		if m.left--; m.left < 0 {
 			return taken, fmt.Errorf("%w: symbols overlap too often", elfsym.ErrLimit)
 		}
-		if s.better(m.inside[i]) {
+		if s.preferred(m.inside[i]) {
 			m.inside[i], taken = s, true
 		}
 	}
 	return taken, nil
 }
 
-// found returns the symbols of the addresses.
+// found returns the symbol of each address.
 func (m *matcher) found() []symbol {
 	var last symbol
 	for i, addr := range m.addrs {
@@ -146,7 +147,7 @@ func (m *matcher) found() []symbol {
 	return m.inside
 }
 
-// unnamed returns the addresses that have no name yet, and where in the query each of them is.
+// unnamed returns the addresses that have no name yet, and the index of each in the query.
 func (q *Query) unnamed() (addrs []uint64, places []int) {
 	for i, name := range q.names {
 		if name == "" {

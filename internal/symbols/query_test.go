@@ -36,7 +36,7 @@ func TestMatcher(t *testing.T) {
 		symbols = append(symbols[1:], symbols[0])
 		m := newMatcher(q.addrs)
 		for _, s := range symbols {
-			if _, err := m.offer(s); err != nil {
+			if _, err := m.add(s); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -56,7 +56,7 @@ func TestMatcherIsBounded(t *testing.T) {
 	}
 	m := newMatcher(addrs)
 	for i := range maxMatches/len(addrs) + 1 {
-		_, err := m.offer(symbol{end: 1 << 20})
+		_, err := m.add(symbol{end: 1 << 20})
 		if last := i == maxMatches/len(addrs); (err != nil) != last || last && !errors.Is(err, elfsym.ErrLimit) {
 			t.Fatalf("symbol %d: %v", i, err)
 		}

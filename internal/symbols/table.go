@@ -16,7 +16,7 @@ func (q *Query) ReadTable(t *elfsym.SymbolTable) error {
 	}
 	m := newMatcher(addrs)
 	err := t.Functions(func(f elfsym.Function) error {
-		_, err := m.offer(symbol{start: f.Start, end: f.End, open: !f.Sized, rank: f.Rank, name: uint64(f.Name)})
+		_, err := m.add(symbol{start: f.Start, end: f.End, open: !f.Sized, rank: f.Rank, name: uint64(f.Name)})
 		return err
 	})
 	buf := make([]byte, maxNameBytes)

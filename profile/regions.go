@@ -1,0 +1,143 @@
+package profile
+
+import (
+	"cmp"
+	"hash/maphash"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"correlator/procscan"
+)
+
+// maxRegions bounds the memory of the layout of one process: 512 KiB. The largest real processes
+// have about a thousand executable mappings of files; only a malicious one has many more. Memory
+// without a file is dropped first: its addresses have the same frames when they are unknown.
+const maxRegions = 8192
+
+// maxOpens is how many files one update opens: as many as the largest real processes map. It takes
+// 100 ms of CPU when none is cached. Files beyond it are opened by later updates, which open only
+// those that are new or failed.
+const maxOpens = 1024
+
+// regionBuilder makes the regions of one update of an address space.
+type regionBuilder struct {
+	files   *Files
+	process Process
+	old     *layout
+	opens   int                   // how many files may still be opened
+	opened  map[mappedFile]*image // nil when it is not an ELF file
+}
+
+// mappedFile identifies a file among those that one process maps.
+type mappedFile struct {
+	dev, ino uint64
+	path     uint64 // its hash; on file systems of many volumes, two inodes can have one number
+}
+
+func newRegionBuilder(files *Files, process Process, old *layout) *regionBuilder {
+	return &regionBuilder{files: files, process: process, old: old, opens: maxOpens, opened: make(map[mappedFile]*image)}
+}
+
+// build makes regions of mappings, which it sorts.
+func (b *regionBuilder) build(mappings []procscan.Mapping) []region {
+	slices.SortFunc(mappings, func(x, y procscan.Mapping) int { return cmp.Compare(x.Start, y.Start) })
+	regions := make([]region, 0, len(mappings))
+	for _, m := range mappings {
+		r := b.region(m)
+		// Compilers change the protection of parts of their memory: thousands of mappings can be
+		// one range of code.
+		if last := len(regions) - 1; r.file == nil && last >= 0 && regions[last].file == nil && regions[last].end == r.start {
+			regions[last].end = max(regions[last].end, r.end)
+			continue
+		}
+		regions = append(regions, r)
+	}
+	return slices.Clone(b.withinLimit(withoutOverlaps(regions))) // without spare capacity
+}
+
+func (b *regionBuilder) withinLimit(regions []region) []region {
+	excess := len(regions) - maxRegions
+	if excess <= 0 {
+		return regions
+	}
+	b.files.Mappings.TooMany.Add(uint64(excess))
+	regions = slices.DeleteFunc(regions, func(r region) bool {
+		if r.file != nil || excess == 0 {
+			return false
+		}
+		excess--
+		return true
+	})
+	return regions[:maxRegions]
+}
+
+// region makes the region of a mapping. It has no file when the mapping has none, and when the file
+// cannot be opened or is not an ELF file. Code in such a file is treated as anonymous: without the
+// file's bytes there is no file id, and without its segments there are no ELF addresses. So the
+// frame gets the one form that needs neither, and exporters describe it without a mapping, from
+// which a collector computes the same id. Another id (of the path, say) would be one that no
+// backend finds. The price is that the id is unique to this process.
+func (b *regionBuilder) region(m procscan.Mapping) region {
+	r := region{
+		start: m.Start, end: m.End, offset: m.Offset,
+		of: mappedFile{m.Dev, m.Ino, maphash.String(b.files.seed, m.Path)},
+	}
+	// The end may differ: the bias does not depend on it.
+	same := b.old.find(r.start)
+	if same != nil && same.file != nil && same.start == r.start && same.offset == r.offset && same.of == r.of {
+		r.file, r.bias = same.file, same.bias
+		return r
+	}
+	found, outcome := b.find(m, r.of)
+	if found != nil {
+		var ok bool
+		if r.bias, ok = found.elf.Bias(m.Start, m.Offset); ok {
+			r.file = found.file
+		} else {
+			outcome = &b.files.Mappings.NotLoaded
+		}
+	}
+	if outcome != nil {
+		outcome.Add(1)
+	}
+	if r.file == nil {
+		return region{start: r.start, end: r.end}
+	}
+	return r
+}
+
+// find returns the image of a mapping, and the counter of the result. Both are nil for memory
+// without a file. Each file is opened once, however many mappings it has.
+func (b *regionBuilder) find(m procscan.Mapping, of mappedFile) (*image, *atomic.Uint64) {
+	counters := &b.files.Mappings
+	if m.Path == vdsoName {
+		if b.files.vdso == nil || b.files.vdso.size != m.End-m.Start {
+			return nil, &counters.NotRead
+		}
+		return &b.files.vdso.image, &counters.Resolved
+	}
+	if m.Ino == 0 || !strings.HasPrefix(m.Path, "/") {
+		return nil, nil
+	}
+	found, ok := b.opened[of]
+	if !ok {
+		if b.opens == 0 {
+			return nil, &counters.TooMany
+		}
+		b.opens--
+		file, err := b.process.Open(m)
+		if err != nil {
+			return nil, &counters.NotOpened
+		}
+		defer file.Close()
+		if found, err = b.files.image(file, m.Path); err != nil {
+			return nil, &counters.NotRead
+		}
+		b.opened[of] = found
+	}
+	if found == nil {
+		return nil, &counters.NotELF
+	}
+	return found, &counters.Resolved
+}
