@@ -45,7 +45,7 @@ type image struct {
 	elf  *elfsym.File
 }
 
-// NewFiles returns a Files that remembers the given number of files, those used last, and refuses
+// NewFiles returns a Files that caches the given number of files, which must not be
 // 0. It takes about 100 bytes for each from the start, and 500 more for an ordinary file, 20 KiB at
 // worst (64 segments, a path of 4096 newlines). An address space and a store keep the files they
 // refer to, cached or not. procRoot is a procfs of our own pid namespace.

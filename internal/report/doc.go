@@ -1,6 +1,6 @@
-// Package report makes of a recording what people look at: a profile for pprof, and a summary.
+// Package report converts a recording to a profile for pprof and a summary.
 //
-// A Symbolizer learns, while processes live, where the names of their code are, and reads them when
-// the recording is there. Names are hints: they are what files and perf maps of processes say,
-// which nobody has to believe.
+// A Symbolizer opens the files with the names of code while processes are alive, and reads them after
+// the recording. Names are hints: they come from files and perf maps of processes, which are not
+// trusted.
 package report

@@ -16,8 +16,8 @@ import (
 	"correlator/profile"
 )
 
-// Labels of samples. Ids are lower-case hexadecimal digits; what is empty has no label. The two
-// numbers are called as the converter of perf's own profiles calls them.
+// Labels of samples. Ids are lower-case hexadecimal digits; empty values have no label. The two
+// numbers have the names that the converter of perf's profiles uses.
 const (
 	labelTrace       = "trace_id"
 	labelTransaction = "transaction_id"
@@ -29,18 +29,17 @@ const (
 	labelTID         = "tid"
 )
 
-// Profile is the recording as pprof knows profiles: a sample for each Key, with its count and the
-// CPU time that it stands for. The same recording with the same names gives the same profile, in
-// the same order.
+// Profile converts the recording to a pprof profile: a sample for each Key, with its count and the
+// CPU time that it stands for. The result is deterministic, order included.
 //
-// Addresses are the frames' own: ELF addresses of a file, which is said to be mapped as a whole
-// from address 0, so that pprof can find what has no name here in a file of the same build id;
-// offsets from the start of the text in the kernel, which do not tell where it was loaded. Code in
-// no file has a mapping of its own for each process, and so have addresses where nothing was known
-// to be: they mean nothing in another one. pprof looks for names in files whose mapping says that
-// it has none (HasFunctions), so the mappings of a file say so when any of its frames has none.
+// Addresses are those of the frames: ELF addresses of a file, whose mapping covers all addresses
+// from 0, so that pprof can find missing names in a file of the same build id; offsets from the
+// start of the text in the kernel, which do not disclose where it was loaded. Code in no file has a
+// mapping for each process, and so have addresses in no known memory: they are meaningless in
+// another one. pprof searches for names in files whose mapping has HasFunctions unset, so it is
+// unset for the mappings of a file when any of its frames has no name.
 //
-// Texts come from processes: what does not print is escaped.
+// Strings come from processes: non-printing characters are escaped.
 func Profile(r *record.Recording, names *Symbols) *pprof.Profile {
 	b := builder{
 		names: names,
@@ -63,7 +62,7 @@ func Profile(r *record.Recording, names *Symbols) *pprof.Profile {
 	return b.finish()
 }
 
-// sortedKeys are the keys of Samples, by what does not depend on where they lie in memory.
+// sortedKeys returns the keys of Samples in an order that does not depend on pointers.
 func sortedKeys(r *record.Recording) []record.Key {
 	place := make(map[*record.Process]int, len(r.Processes))
 	for i, p := range r.Processes {
@@ -82,7 +81,7 @@ func sortedKeys(r *record.Recording) []record.Key {
 	return keys
 }
 
-// processStack is a stack of one process: its frames have names of their own there.
+// processStack is a stack of one process: names of frames depend on the process.
 type processStack struct {
 	process *record.Process
 	stack   profile.StackTraceID
@@ -101,11 +100,11 @@ type builder struct {
 // stack is a stack of a process.
 type stack struct {
 	locations []*pprof.Location
-	leaf      *mapping // nil: it has no frames
+	leaf      *mapping // nil: no frames
 }
 
-// mapping is a mapping that is being made, with the samples whose leaf is in it: the file with most
-// goes first, by whose name pprof calls the profile.
+// mapping is a mapping under construction, with the number of samples whose leaf is in it: the file
+// with most comes first, after which pprof names the profile.
 type mapping struct {
 	*pprof.Mapping
 	samples uint64
@@ -113,8 +112,8 @@ type mapping struct {
 	unnamed bool           // it has locations without a name
 }
 
-// mappingKey is what tells mappings apart: the file and where the process has it, or without one
-// the process, which is nil for the kernel, and whether it has compiled the code.
+// mappingKey identifies a mapping: the file and its path in the process, or without a file the
+// process, nil for the kernel, and whether it has compiled the code.
 type mappingKey struct {
 	file     profile.FileID
 	path     string
@@ -125,7 +124,7 @@ type mappingKey struct {
 type locationKey struct {
 	mapping *mapping
 	address uint64
-	name    string // files of processes can have the same id and other names
+	name    string // files with the same id can have different names in different processes
 }
 
 func (b *builder) add(key *record.Key, samples uint64, s stack) {
@@ -200,8 +199,7 @@ func (b *builder) mapping(p *record.Process, f profile.Frame) *mapping {
 	return m
 }
 
-// mappingName is the path of a frame's file. Names in brackets are known to pprof as those of no
-// file.
+// mappingName returns the path of a frame's file. pprof does not treat names in brackets as files.
 func mappingName(key *mappingKey, f profile.Frame) string {
 	switch {
 	case f.File == nil && f.Address >= kernelSpace:
@@ -225,8 +223,8 @@ const (
 	nameUnknown = "[unknown]" // an address in no known memory
 )
 
-// location returns the location of a frame. One in a file that has no name is left to pprof;
-// elsewhere nobody will ever find one.
+// location returns the location of a frame. The missing name of one in a file is left to pprof;
+// elsewhere it gets a placeholder.
 func (b *builder) location(p *record.Process, m *mapping, f profile.Frame) *pprof.Location {
 	name := terminal.Escape(b.names.Name(p, f))
 	switch {
@@ -253,7 +251,7 @@ func (b *builder) location(p *record.Process, m *mapping, f profile.Frame) *ppro
 	return made
 }
 
-// function leaves mangled names as they are: pprof demangles them, as its -symbolize says.
+// function leaves names mangled: pprof demangles them, as its flag -symbolize says.
 func (b *builder) function(name string) *pprof.Function {
 	if known := b.functions[name]; known != nil {
 		return known
@@ -271,11 +269,11 @@ func (b *builder) finish() *pprof.Profile {
 		of[m.Mapping] = m
 		unnamed[m.file] = unnamed[m.file] || m.unnamed
 	}
-	// pprof makes one of the mappings of one build id: they have to agree.
+	// pprof merges the mappings of one build id: they have to agree.
 	for _, m := range b.mappings {
 		m.HasFunctions = !unnamed[m.file]
 	}
-	// Stable: those with equally many stay in the order of the samples.
+	// Stable: those with equally many samples stay in the order of the samples.
 	slices.SortStableFunc(b.profile.Mapping, func(x, y *pprof.Mapping) int {
 		return cmp.Or(cmp.Compare(bracketed(x), bracketed(y)), cmp.Compare(of[y].samples, of[x].samples))
 	})

@@ -12,11 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrOther: what is in the place of a file is neither a regular file nor ours to write to.
-var ErrOther = errors.New("neither a regular file nor something of our own")
+// errNotOurs: the existing file is neither regular nor owned by us or root.
+var errNotOurs = errors.New("neither a regular file nor something of our own")
 
-// CheckFile makes sure, as far as that can be done without writing, that WriteFile can write a
-// file.
+// CheckFile checks, without writing, that WriteFile can write a file.
 func CheckFile(path string) error {
 	inPlace, err := openInPlace(path)
 	if err == nil && inPlace != nil {
@@ -31,10 +30,10 @@ func CheckFile(path string) error {
 	return nil
 }
 
-// WriteFile writes a profile, compressed, and returns its size. The file is there as a whole or not
-// at all, in the place of another of this name, and for its owner alone: it tells what a host runs.
-// What is no regular file (a FIFO, a device) is written to as it is, if it belongs to root or to
-// us: in a directory for everybody, somebody may have put one there to get the profile.
+// WriteFile writes a profile, compressed, and returns its size. The file is replaced atomically,
+// and readable by its owner alone: it discloses what a host runs. What is not a regular file (a
+// FIFO, a device) is written to in place, if it belongs to root or to us: in a directory that all
+// users can write, one may have been put there to get the profile.
 func WriteFile(path string, p *pprof.Profile) (lenBytes int, err error) {
 	var content bytes.Buffer
 	if err := p.Write(&content); err != nil {
@@ -51,8 +50,8 @@ func WriteFile(path string, p *pprof.Profile) (lenBytes int, err error) {
 	return content.Len(), writeTo(descriptorPath(inPlace), content.Bytes())
 }
 
-// openInPlace opens, with O_PATH, what is written to as it is. It is nil when a file is to be made
-// there. Symbolic links are followed at the end of the path if they are root's or ours, too.
+// openInPlace opens, with O_PATH, what is written to in place. It returns nil when a file is to be
+// created. A symbolic link at the end of the path is followed if it is root's or ours, too.
 func openInPlace(path string) (*os.File, error) {
 	file, stat, err := openOurs(path, unix.O_NOFOLLOW)
 	if err == nil && stat.Mode&unix.S_IFMT == unix.S_IFLNK {
@@ -73,7 +72,7 @@ func openInPlace(path string) (*os.File, error) {
 	return nil, err
 }
 
-// openOurs also opens regular files of others: they are not written to.
+// openOurs also opens regular files of others: they are replaced, not written to.
 func openOurs(path string, flags int) (*os.File, unix.Stat_t, error) {
 	var stat unix.Stat_t
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC|flags, 0)
@@ -82,7 +81,7 @@ func openOurs(path string, flags int) (*os.File, unix.Stat_t, error) {
 	}
 	file := os.NewFile(uintptr(fd), path)
 	if err = unix.Fstat(fd, &stat); err == nil && stat.Mode&unix.S_IFMT != unix.S_IFREG && stat.Uid != 0 && int(stat.Uid) != os.Geteuid() {
-		err = fmt.Errorf("%w: it belongs to user %d (-o - writes to standard output)", ErrOther, stat.Uid)
+		err = fmt.Errorf("%w: it belongs to user %d (-o - writes to standard output)", errNotOurs, stat.Uid)
 	}
 	if err != nil {
 		file.Close()
@@ -101,7 +100,8 @@ func writeTo(path string, content []byte) error {
 	return errors.Join(err, file.Close())
 }
 
-// replace writes beside the file and then takes its place. os.CreateTemp gives the mode.
+// replace writes a temporary file in the same directory and renames it. os.CreateTemp sets the
+// mode.
 func replace(path string, content []byte) error {
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {

@@ -65,14 +65,14 @@ func TestWriteToAnother(t *testing.T) {
 		make func(path string) error
 		want error // nil: written
 	}{
-		"FIFO": {func(path string) error { return errors.Join(unix.Mkfifo(path, 0o666), os.Chown(path, other, other)) }, ErrOther},
+		"FIFO": {func(path string) error { return errors.Join(unix.Mkfifo(path, 0o666), os.Chown(path, other, other)) }, errNotOurs},
 		"link": {func(path string) error {
 			return errors.Join(os.Symlink(os.DevNull, path), os.Lchown(path, other, other))
-		}, ErrOther},
+		}, errNotOurs},
 		"own link": {func(path string) error { return os.Symlink(os.DevNull, path) }, nil},
 		"own link to a FIFO of another": {func(path string) error {
 			return errors.Join(unix.Mkfifo(path+".fifo", 0o666), os.Chown(path+".fifo", other, other), os.Symlink(path+".fifo", path))
-		}, ErrOther},
+		}, errNotOurs},
 		"file": {func(path string) error {
 			return errors.Join(os.WriteFile(path, nil, 0o666), os.Chown(path, other, other))
 		}, nil},

@@ -18,7 +18,7 @@ import (
 	"correlator/profile"
 )
 
-// Summary is what there is to tell of a recording at its end.
+// Summary summarizes a recording.
 type Summary struct {
 	Samples   uint64
 	WithTrace uint64 // of them
@@ -29,12 +29,12 @@ type Summary struct {
 	transactions map[transaction]uint64
 	processes    map[*record.Process]*quality
 	frames       map[profile.Kind]*nameCount
-	unknown      uint64            // frames, as often, at addresses of nothing
+	unknown      uint64            // frames, each as often as it was sampled, at addresses in no known memory
 	files        map[string]uint64 // samples in which a file has frames without a name
 	cpus         uint64
 }
 
-// Rows of tables: what fits on a terminal, beside the rest.
+// Rows of tables, so that all fits on a terminal.
 const (
 	maxServiceRows     = 10
 	maxTransactionRows = 5
@@ -53,10 +53,10 @@ type share struct {
 	processes          map[procscan.ProcessID]struct{}
 }
 
-// quality is how much the samples of a process tell.
+// quality counts the samples of a process by how useful they are.
 type quality struct {
 	samples uint64
-	walked  uint64 // that have frames outside the kernel alone: others may be from within a system call
+	walked  uint64 // with frames outside the kernel only: others may be from within a system call
 	shallow uint64 // of them, those with one or two
 	unnamed uint64 // with compiled code that has no name
 }
@@ -64,7 +64,7 @@ type quality struct {
 // nameCount counts frames, each as often as it was sampled.
 type nameCount struct{ all, named uint64 }
 
-// Summarize looks through a recording. Names may be nil.
+// Summarize computes the summary of a recording. Names may be nil.
 func Summarize(r *record.Recording, names *Symbols) *Summary {
 	s := &Summary{
 		recording: r, names: names,
@@ -155,7 +155,7 @@ func (s *Summary) addStack(p *record.Process, frames []profile.Frame, samples ui
 	}
 }
 
-// Write writes the summary as text. Texts of processes are escaped.
+// Write writes the summary as text. Strings of processes are escaped.
 func (s *Summary) Write(w io.Writer) error {
 	var b strings.Builder
 	columns, _ := terminal.Size(w)
@@ -181,7 +181,7 @@ func (s *Summary) Write(w io.Writer) error {
 	return err
 }
 
-// cpuTime is what samples stand for, as exact as it is.
+// cpuTime returns the CPU time that samples stand for, rounded to its precision.
 func (s *Summary) cpuTime(samples uint64) time.Duration {
 	return (time.Duration(samples) * s.recording.Period()).Round(10 * time.Millisecond)
 }
@@ -225,7 +225,7 @@ func (s *Summary) topTransactions() []transaction {
 	})
 }
 
-// TopTransaction is the id of the transaction with most samples, empty when there was none.
+// TopTransaction returns the id of the transaction with most samples, empty when there was none.
 func (s *Summary) TopTransaction() string {
 	for _, one := range s.topTransactions() {
 		return hex.EncodeToString(one.transactionID[:])

@@ -16,17 +16,17 @@ import (
 	"correlator/profile"
 )
 
-// When something is worth a hint: in so many percent of the samples that it could be in.
+// Shares, in percent of the samples concerned, from which a hint is shown.
 const (
 	hintPercent    = 5
-	shallowPercent = 50 // short stacks are nothing strange by themselves
-	shallowSamples = 20 // of a process, and so few of them may have come so by chance
+	shallowPercent = 50 // short stacks alone are not unusual
+	shallowSamples = 20 // of a process: with fewer, short stacks may be chance
 
 	// maxListed is how many processes or files one line lists.
 	maxListed = 5
 )
 
-// Losses tells, a line each, what is not in the recording, and why.
+// Losses returns lines that say what is missing from the recording, and why.
 func (s *Summary) Losses() (lines []string) {
 	r := s.recording
 	var reasons []string
@@ -58,7 +58,7 @@ func (s *Summary) Losses() (lines []string) {
 	return lines
 }
 
-// hints tells what limits the profile, and what to do about it.
+// hints returns what limits the profile, and the remedies.
 func (s *Summary) hints() (hints []string) {
 	add := func(processes []*record.Process, format string) {
 		if len(processes) > 0 {
@@ -122,7 +122,7 @@ func (s *Summary) hints() (hints []string) {
 	return hints
 }
 
-// unnamedFiles are the files that miss symbols most, by samples.
+// unnamedFiles returns the files with most samples without a name.
 func (s *Summary) unnamedFiles() (texts []string) {
 	files := slices.SortedFunc(maps.Keys(s.files), func(x, y string) int {
 		return cmp.Or(cmp.Compare(s.files[y], s.files[x]), cmp.Compare(x, y))
@@ -135,14 +135,14 @@ func (s *Summary) unnamedFiles() (texts []string) {
 	return texts
 }
 
-// ticks is how often the clocks of all CPUs have ticked.
+// ticks returns how often the sampling clocks of all CPUs have ticked.
 func (s *Summary) ticks() uint64 {
 	return s.cpus * uint64(s.recording.SamplesPerSecond) * uint64(s.recording.Duration.Milliseconds()) / 1000
 }
 
 func exceeds(part, all, percent uint64) bool { return part > 0 && 100*part >= percent*all }
 
-// listProcesses names processes by service and pid.
+// listProcesses lists processes by service and pid.
 func listProcesses(processes []*record.Process) string {
 	var texts []string
 	for i, p := range processes {

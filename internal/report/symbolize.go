@@ -20,27 +20,27 @@ import (
 )
 
 const (
-	// maxSources is how many files are held open at once, beside those of the recorder: a JVM has
-	// code of ten on its stacks, and processes of one image share theirs. What is beyond has no
-	// names.
+	// maxSources is how many files are held open at once, besides those of the recorder: a JVM has
+	// code of ten on its stacks, and processes of one image share theirs. Code in further files has
+	// no names.
 	maxSources = 4096
 
-	// maxOpens is how many files of a process one look for a file's mapping opens: as many as the
-	// largest real processes map.
+	// maxOpens is how many files of a process one search opens: as many as the largest real
+	// processes map.
 	maxOpens = 1024
 
-	// maxProcessBytes and maxNamesBytes bound what names take, of one process and of all. A JVM has
-	// some 100,000 addresses on its stacks, with names of 60 bytes: 10 MiB.
+	// maxProcessBytes and maxNamesBytes bound the memory of names, of one process and of all. A JVM
+	// has some 100,000 addresses on its stacks, with names of 60 bytes: 10 MiB.
 	maxProcessBytes = 64 << 20
 	maxNamesBytes   = 512 << 20
 )
 
-// Symbolizer holds on to the files that the names of frames will be read from, while their
-// processes live: mapped files, which can be anywhere and unlinked, and perf maps. Nothing is read
-// before the recording is over. It is a Learner.
+// Symbolizer opens the files from which the names of frames will be read, while their processes are
+// alive: mapped files, which can be anywhere and unlinked, and perf maps. Nothing is read before
+// the recording is over. It is a Learner.
 //
-// What one process has is only asked for its own names, unless another one maps the very same file:
-// else whoever made a copy of a library could say what its functions are called in other processes.
+// Files of one process are only used for its own names, unless another one maps the very same file:
+// otherwise a modified copy of a library could set the names of its functions in other processes.
 type Symbolizer struct {
 	opener     symbols.Opener
 	sysFS      string
@@ -53,8 +53,8 @@ type Symbolizer struct {
 	debug     map[debugKey]*debugFile
 }
 
-// NewSymbolizer returns a Symbolizer that holds nothing yet; the caller must Close it. procRoot is
-// a procfs of our own pid namespace.
+// NewSymbolizer returns a Symbolizer without files; the caller must Close it. procRoot is a procfs
+// of our own pid namespace.
 func NewSymbolizer(procRoot string) *Symbolizer {
 	return &Symbolizer{
 		opener:     symbols.Opener{ProcRoot: procRoot},
@@ -73,7 +73,7 @@ type mappedFile interface {
 	io.Closer
 }
 
-// source is one file with symbols, whichever processes map it.
+// source is one file with symbols, shared by the processes that map it.
 type source struct {
 	file    mappedFile
 	size    int64
@@ -82,11 +82,11 @@ type source struct {
 	names   fileNames // after reading
 }
 
-// fileNames is what a file, and its debug file on this host, say.
+// fileNames are the names from a file and from its debug file on this host.
 type fileNames struct {
 	own, debug *symbols.Query // nil: nothing
 	buildID    []byte
-	full       bool            // there is a .symtab in one of them
+	full       bool            // one of them has a .symtab
 	budget     *symbols.Budget // of the process for which they were read
 }
 
@@ -95,31 +95,31 @@ func (n *fileNames) otherBudgetExceeded(budget *symbols.Budget) bool {
 	return n.budget != budget && (n.own.OverBudget() || n.debug.OverBudget())
 }
 
-// debugKey is a debug file, and whose it is asked to be.
+// debugKey is a debug file and the file that it is used for.
 type debugKey struct {
 	file elfsym.FileKey
 	of   profile.FileID
 }
 
-// debugFile is what a debug file says, whoever has it.
+// debugFile are the names from a debug file, shared by all processes.
 type debugFile struct {
 	reading sync.Once
 	names   fileNames // after reading
 }
 
-// sources is what is held of one process.
+// sources are the open files of one process.
 type sources struct {
-	mu      sync.Mutex                 // held while the process is looked at, which can take for ever
-	files   map[profile.FileID]*source // nil: no mapping of it was found
-	paths   map[profile.FileID]string  // where the process has them
-	unread  error                      // why files were not opened, of those that may be wanted
-	code    []codeRange                // memory without a file that could be executed, at any time
-	looked  time.Time                  // for it
-	jit     bool                       // it has code in no file, and pid and uid are known
-	pid     int                        // as the process itself knows it
-	uid     uint32
-	perfMap *os.File
-	budget  *symbols.Budget
+	mu       sync.Mutex                 // held while the process's files are accessed, which can block forever
+	files    map[profile.FileID]*source // nil: it was not found
+	paths    map[profile.FileID]string  // their paths in the process
+	unread   error                      // why files that may be needed were not opened
+	code     []codeRange                // anonymous memory that was executable at any time
+	codeRead time.Time                  // when code was read
+	jit      bool                       // it has compiled code, and pid and uid are known
+	pid      int                        // in the process's own pid namespace
+	uid      uint32
+	perfMap  *os.File
+	budget   *symbols.Budget
 }
 
 func (s *Symbolizer) sources(p *record.Process) *sources {
@@ -136,8 +136,8 @@ func (s *Symbolizer) sources(p *record.Process) *sources {
 	return of
 }
 
-// Learn opens what the names of frames of a process will be read from, unless it is open already.
-// It blocks as long as the process makes the kernel wait.
+// Learn opens the files from which the names of frames of a process will be read, unless they are
+// open already. It blocks as long as the process makes the kernel wait.
 func (s *Symbolizer) Learn(p *record.Process, frames []profile.Frame) {
 	of := s.sources(p)
 	of.mu.Lock()
@@ -167,12 +167,12 @@ func (s *Symbolizer) Learn(p *record.Process, frames []profile.Frame) {
 	}
 }
 
-// findFiles opens the files of some ids. Paths say where they may be, but not more: the path of an
-// id is that in the first process that mapped it.
+// findFiles opens the files of some ids. Their paths are only hints: the path of an id is that in
+// the first process that mapped it.
 func (s *Symbolizer) findFiles(p *record.Process, of *sources, wanted map[profile.FileID]string) {
 	mappings, err := p.Handle.ExecutableMappings()
 	if err != nil && len(mappings) == 0 {
-		return // it has ended
+		return // it has exited
 	}
 	likely := make(map[string]int)
 	for id, path := range wanted {
@@ -216,7 +216,7 @@ func (s *Symbolizer) findFiles(p *record.Process, of *sources, wanted map[profil
 	}
 }
 
-// openWanted opens the file of a mapping. It is nil, closed, when its id is not wanted.
+// openWanted opens the file of a mapping. It returns nil when its id is not wanted.
 func (s *Symbolizer) openWanted(p *record.Process, m procscan.Mapping, wanted map[profile.FileID]string) (profile.FileID, *source, error) {
 	var id profile.FileID
 	file, identity, err := s.openMapped(p, m)
@@ -240,8 +240,7 @@ func (s *Symbolizer) openWanted(p *record.Process, m procscan.Mapping, wanted ma
 	return id, found, nil
 }
 
-// source returns the source of a file, which is made if there is none yet; nil when there are too
-// many.
+// source returns the source of a file, which is added if it is new; nil when there are too many.
 func (s *Symbolizer) source(identity elfsym.FileKey, made *source) (found *source, isNew bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -265,7 +264,7 @@ func openMapped(p *record.Process, m procscan.Mapping) (mappedFile, elfsym.FileK
 	return file, identity, nil
 }
 
-// findPerfMap opens the process's perf map. That there is none is normal, and may change.
+// findPerfMap opens the process's perf map. It may not exist, or be created later.
 func (s *Symbolizer) findPerfMap(p *record.Process, of *sources) error {
 	if p.Root == nil {
 		return errNoRoot
@@ -290,8 +289,7 @@ func (s *Symbolizer) findPerfMap(p *record.Process, of *sources) error {
 
 var errNoRoot = errors.New("the process's root directory could not be opened")
 
-// known returns the pid of a process in the innermost of its pid namespaces, which is how it knows
-// itself, and its user.
+// known returns the pid of a process in its own pid namespace, and its user.
 func (s *Symbolizer) known(p *record.Process) (pid int, uid uint32, err error) {
 	credentials, err := p.Handle.Credentials()
 	if err != nil {
@@ -319,8 +317,8 @@ func (s *Symbolizer) known(p *record.Process) (pid int, uid uint32, err error) {
 	return pid, credentials.UID, nil
 }
 
-// Close closes all files, and waits for none: a file system of a process's own can keep it from
-// being closed. What still hangs in a file is left behind.
+// Close closes all files without waiting: a file system that a process serves can block closing.
+// Goroutines that hang are abandoned.
 func (s *Symbolizer) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,32 +11,33 @@ import (
 	"correlator/procscan"
 )
 
-// This file is how code that a process compiled is told from addresses where there is nothing:
-// those that walking a stack makes of what is no frame pointer.
+// This file distinguishes code that a process compiled from addresses in no memory, which walking a
+// stack yields where the register is not a frame pointer.
 
 const (
-	// codeLookInterval is how long new addresses wait for the next look at a process's memory: each
-	// stack may bring one that is nowhere. A look takes a millisecond.
-	codeLookInterval = time.Second
+	// codeReadInterval is the shortest time between two reads of a process's mappings: each stack
+	// may have a new address that is in no memory. A read takes a millisecond.
+	codeReadInterval = time.Second
 
-	// maxCodeRanges bounds what is kept of one process: as many mappings as one look returns.
+	// maxCodeRanges bounds the ranges of one process: as many as it can have executable mappings
+	// (procscan).
 	maxCodeRanges = 32 << 10
 )
 
-// codeRange is memory, end is the first address behind it.
+// codeRange is a range of memory; end is the first address after it.
 type codeRange struct{ start, end uint64 }
 
-// findCode looks for executable memory without a file if an address is not in what is known.
+// findCode reads the executable memory without a file if an address is in no known range.
 func (of *sources) findCode(p *record.Process, addrs []uint64) {
-	strange := func(addr uint64) bool { return !within(of.code, addr) }
-	if !slices.ContainsFunc(addrs, strange) || time.Since(of.looked) < codeLookInterval {
+	unknown := func(addr uint64) bool { return !within(of.code, addr) }
+	if !slices.ContainsFunc(addrs, unknown) || time.Since(of.codeRead) < codeReadInterval {
 		return
 	}
 	mappings, err := p.Handle.ExecutableMemory()
 	if err != nil && !errors.Is(err, procscan.ErrTooMany) {
-		return // it has ended
+		return // it has exited
 	}
-	of.looked = time.Now()
+	of.codeRead = time.Now()
 	for _, m := range mappings {
 		if isCode(m) {
 			of.code = append(of.code, codeRange{m.Start, m.End})
@@ -45,8 +46,8 @@ func (of *sources) findCode(p *record.Process, addrs []uint64) {
 	of.code = joined(of.code)
 }
 
-// isCode reports whether a mapping is memory that code is compiled to: without a file, or with one
-// that only lives in memory, which compilers map twice.
+// isCode reports whether a mapping is memory that compilers write to: anonymous, or of a file in
+// memory, which some map twice.
 func isCode(m procscan.Mapping) bool {
 	switch {
 	case m.Path == vdsoPath:
@@ -57,7 +58,7 @@ func isCode(m procscan.Mapping) bool {
 	return strings.HasPrefix(m.Path, "/memfd:") || strings.HasPrefix(m.Path, "/dev/zero") || strings.HasPrefix(m.Path, "/SYSV")
 }
 
-// joined sorts ranges and makes one of those that touch.
+// joined sorts ranges and merges adjacent ones.
 func joined(ranges []codeRange) []codeRange {
 	slices.SortFunc(ranges, func(x, y codeRange) int { return cmp.Compare(x.start, y.start) })
 	n := 0

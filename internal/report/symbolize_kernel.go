@@ -19,11 +19,12 @@ import (
 const (
 	openPath = unix.O_PATH | unix.O_DIRECTORY
 
-	// kernelSpace is where the kernel's addresses begin. One in no file of it is of code that the
-	// kernel compiled: an eBPF program, a trampoline.
+	// kernelSpace is the lowest address of the kernel. One in no file of the kernel is of code that
+	// it compiled: an eBPF program, a trampoline.
 	kernelSpace = 1 << 63
 
-	// vmlinuxPath and vdsoPath are what package profile calls the kernel's own file and the vDSO.
+	// vmlinuxPath and vdsoPath are the paths that package profile gives the kernel's own file and
+	// the vDSO.
 	vmlinuxPath = "vmlinux"
 	vdsoPath    = "[vdso]"
 )
@@ -31,7 +32,7 @@ const (
 // kernelNames are the names of addresses in the kernel's memory.
 type kernelNames struct {
 	names *symbols.Query
-	text  map[string]uint64 // where the text of the kernel, and of modules, starts
+	text  map[string]uint64 // start of the text of the kernel, and of modules
 }
 
 func (k kernelNames) name(f profile.Frame) string {
@@ -50,13 +51,13 @@ func (k kernelNames) addr(f profile.Frame) (uint64, bool) {
 	return text + f.Address, ok
 }
 
-// readKernel names frames of the kernel, none when it does not show its symbols.
+// readKernel reads the names of kernel frames, none when the kernel hides its symbols.
 func readKernel(ctx context.Context, procRoot, sysFS string, frames []profile.Frame) kernelNames {
 	k := kernelNames{text: make(map[string]uint64)}
 	if len(frames) == 0 {
 		return k
 	}
-	asked := make(map[string]struct{}) // also what is not shown is asked for once
+	asked := make(map[string]struct{}) // what is hidden is read only once, too
 	for _, f := range frames {
 		if f.File == nil {
 			continue
@@ -87,7 +88,7 @@ func readKernel(ctx context.Context, procRoot, sysFS string, frames []profile.Fr
 	}
 	k.names = symbols.NewQuery(addrs)
 	if len(addrs) > 0 {
-		readKallsyms(ctx, procRoot, k.names.ReadKallsyms) // what it names stays when the rest cannot be read
+		readKallsyms(ctx, procRoot, k.names.ReadKallsyms) // names read before an error are kept
 	}
 	return k
 }
@@ -101,7 +102,8 @@ func readKallsyms(ctx context.Context, procRoot string, read func(io.Reader) err
 	return read(io.NewSectionReader(symbols.Until(ctx, file), 0, math.MaxInt64))
 }
 
-// readVDSO names addresses of the vDSO by that in our own memory, if it is the same one.
+// readVDSO reads the names of addresses of the vDSO from that in our own memory, if it is the same
+// one.
 func readVDSO(procRoot string, id profile.FileID, addrs []uint64) *symbols.Query {
 	if len(addrs) == 0 {
 		return nil

@@ -15,28 +15,28 @@ import (
 	"correlator/profile"
 )
 
-// This file is how names are read when all samples are there.
+// This file reads names after the recording has ended.
 
 // Symbols are the names of a recording's frames.
 type Symbols struct {
-	// Late are processes that made us wait too long: their frames have no names.
+	// Late are processes whose files took too long to read: their frames have no names.
 	Late []*record.Process
-	// PerfMaps says of processes with code in no file why their perf map could not be read, nil
-	// when it was. fs.ErrNotExist: there is none.
+	// PerfMaps has, for processes with compiled code, the error of reading their perf map, nil when
+	// it was read. fs.ErrNotExist: there is none.
 	PerfMaps map[*record.Process]error
-	// Unread says of processes why files with code of theirs were not opened.
+	// Unread has, for processes, why files with code of theirs were not opened.
 	Unread map[*record.Process]error
 
 	paths  map[*record.Process]map[profile.FileID]string
 	code   map[*record.Process][]codeRange
-	native map[*record.Process]map[profile.FileID][]*symbols.Query // the first that knows a name has it
+	native map[*record.Process]map[profile.FileID][]*symbols.Query // in order of preference
 	jit    map[*record.Process]*symbols.Query
 	kernel kernelNames
 	vdso   *symbols.Query
 }
 
-// Name is the name of a frame of a process as its symbol table has it, mangled names too: who shows
-// them demangles them. It is empty when there is none. A nil *Symbols knows none.
+// Name returns the name of a frame of a process as in its symbol table, not demangled. It is empty
+// when there is none. A nil *Symbols has no names.
 func (s *Symbols) Name(p *record.Process, f profile.Frame) string {
 	if s == nil {
 		return ""
@@ -61,14 +61,14 @@ func (s *Symbols) Name(p *record.Process, f profile.Frame) string {
 	return ""
 }
 
-// Compiled reports whether a frame in no file is code that a process has compiled. Else there is
-// nothing at its address that we knew of.
+// Compiled reports whether a frame in no file is code that a process has compiled. Otherwise its
+// address is in no known memory.
 func (s *Symbols) Compiled(p *record.Process, f profile.Frame) bool {
 	return s != nil && (within(s.code[p], f.Address) || s.jit[p].Name(f.Address) != "")
 }
 
-// path is where a process has the file of a frame: the path of the File is that in the first of all
-// processes that had it.
+// path returns the path of a frame's file in a process: that of profile.File is the one in the
+// first process that mapped it.
 func (s *Symbols) path(p *record.Process, f profile.Frame) string {
 	if s != nil {
 		if path, known := s.paths[p][f.File.ID]; known {
@@ -78,10 +78,10 @@ func (s *Symbols) path(p *record.Process, f profile.Frame) string {
 	return f.File.Path
 }
 
-// wanted is what has to be named.
+// wanted are the frames to be named.
 type wanted struct {
 	frames map[*record.Process][]profile.Frame // each once
-	addrs  map[profile.FileID][]uint64         // of native frames, whosever
+	addrs  map[profile.FileID][]uint64         // of native frames, of all processes
 	kernel []profile.Frame
 	vdso   []uint64
 	vdsoID profile.FileID
@@ -120,26 +120,26 @@ func want(r *record.Recording) wanted {
 	return w
 }
 
-// named is what was read of one process.
+// named is what was read for one process.
 type named struct {
 	process *record.Process
 	native  map[profile.FileID][]*symbols.Query
-	jit     *symbols.Query // nil: it has no code in no file
+	jit     *symbols.Query // nil: it has no compiled code
 	perfMap error
 	paths   map[profile.FileID]string
 	code    []codeRange
 	unread  error
 }
 
-// Read reads the names of a recording's frames. A process that makes us wait longer than ctx has
-// none; its goroutine is left behind. It is called once.
+// Read reads the names of a recording's frames. A process whose files cannot be read before ctx
+// ends has none; its goroutine is abandoned. It is called once.
 func (s *Symbolizer) Read(ctx context.Context, r *record.Recording) *Symbols {
 	w := want(r)
 	host, err := os.OpenFile(filepath.Join(s.opener.ProcRoot, "1/root"), openPath, 0)
 	if err != nil {
-		host = nil // no debug files from there
+		host = nil // then no debug files of the host
 	}
-	results := make(chan named, len(w.frames)) // nobody may be there any more to take one
+	results := make(chan named, len(w.frames)) // results that come late are not received
 	late := make(map[*record.Process]struct{})
 	for process, frames := range w.frames {
 		late[process] = struct{}{}
@@ -180,13 +180,13 @@ func (s *Symbolizer) Read(ctx context.Context, r *record.Recording) *Symbols {
 	return names
 }
 
-// read reads what one process has. It blocks as long as the process makes the kernel wait.
+// read reads the names for one process. It blocks as long as the process makes the kernel wait.
 func (s *Symbolizer) read(ctx context.Context, p *record.Process, frames []profile.Frame, addrs map[profile.FileID][]uint64, host *os.File) named {
 	s.Learn(p, frames)
 	of := s.sources(p)
 	of.mu.Lock()
 	defer of.mu.Unlock()
-	result := named{ // copies: a lesson may come late
+	result := named{ // copies: Learn may still be called
 		process: p, native: make(map[profile.FileID][]*symbols.Query),
 		paths: maps.Clone(of.paths), code: slices.Clone(of.code), unread: of.unread,
 	}
@@ -219,7 +219,8 @@ func (s *Symbolizer) read(ctx context.Context, p *record.Process, frames []profi
 	return result
 }
 
-// reading names addresses of one file for one process, whose room it takes.
+// reading reads the names of addresses of one file for one process, from whose budget it takes
+// memory.
 type reading struct {
 	*Symbolizer
 	ctx    context.Context
@@ -232,8 +233,8 @@ func (r reading) query() *symbols.Query {
 	return symbols.NewQuery(slices.Clone(r.addrs), r.budget, r.Symbolizer.budget)
 }
 
-// source names addresses by a file itself, and by its debug file that the host has, which goes
-// first: it knows the functions that are not exported. What cannot be read has no names.
+// source reads names from a file itself and from its debug file on the host, which is preferred: it
+// has the functions that are not exported. Errors leave addresses without names.
 func (r reading) source(source *source, host *os.File) fileNames {
 	names := fileNames{buildID: source.buildID, budget: r.budget}
 	tables, err := elfsym.ReadSymbolTables(symbols.Until(r.ctx, source.file), source.size)
@@ -242,19 +243,18 @@ func (r reading) source(source *source, host *os.File) fileNames {
 	}
 	names.own = r.query()
 	names.full = tables.Static != nil && names.own.ReadTable(tables.Static) == nil
-	if names.buildID == nil { // of Go's linker, outside the notes that are mapped
+	if names.buildID == nil { // Go's linker places it outside the notes that are mapped
 		names.buildID = tables.BuildID
 	}
 	if !names.full && host != nil {
 		names.debug = r.debugFile(host, names.buildID)
 		names.full = names.debug != nil
 	}
-	names.own.ReadTable(tables.Dynamic) // what it names stays when the rest cannot be read
+	names.own.ReadTable(tables.Dynamic) // names read before an error are kept
 	return names
 }
 
-// debugFile returns nil when there is none. Each is read once: containers of one image have the
-// same.
+// debugFile returns nil when there is none. Each is read once: containers of one image share it.
 func (r reading) debugFile(root *os.File, buildID []byte) *symbols.Query {
 	file, tables, err := r.opener.OpenDebugFile(r.ctx, root, buildID)
 	if err != nil {
@@ -293,8 +293,8 @@ func (s *Symbolizer) debugNames(key debugKey) *debugFile {
 	return found
 }
 
-// readPerfMap reads the perf map that was there when code was first sampled, and then that which is
-// there now: it may be another file, or the only one.
+// readPerfMap reads the perf map from when code was first sampled, and then the current one, which
+// may be another file, or the only one.
 func (s *Symbolizer) readPerfMap(ctx context.Context, p *record.Process, of *sources, names *symbols.Query) error {
 	old := of.perfMap
 	of.perfMap = nil
