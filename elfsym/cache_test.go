@@ -136,8 +136,8 @@ func TestCacheRemembersBrokenFiles(t *testing.T) {
 		want     error
 	}{
 		{readFixture(t, "x86_64-glibc-older"), ErrNoSymbols},
-		{readFixture(t, gnuFixture)[:1000], ErrTruncated},
-		{nil, ErrNotELF},
+		{readFixture(t, gnuFixture)[:1000], errTruncated},
+		{nil, errNotELF},
 	} {
 		f := open(t, writeFile(t, tt.contents))
 		for range 3 {

@@ -19,28 +19,28 @@ func (e contentError) Error() string { return string(e) }
 
 // Errors about a file's contents. Every other error comes from the io.ReaderAt and may not recur.
 var (
-	// ErrNotELF: the file does not begin with the ELF magic number.
-	ErrNotELF error = contentError("not an ELF file")
+	// errNotELF: the file does not begin with the ELF magic number.
+	errNotELF error = contentError("not an ELF file")
 	// ErrClass: 32-bit, or not little-endian.
 	ErrClass error = contentError("not a 64-bit little-endian ELF file")
 	// ErrMachine: for neither of the architectures of the protocol.
 	ErrMachine error = contentError("ELF file for neither x86-64 nor aarch64")
-	// ErrTruncated: something that is needed is beyond the end of the file.
-	ErrTruncated error = contentError("ELF file ends too early")
-	// ErrMalformed: two values contradict each other, or one is impossible.
-	ErrMalformed error = contentError("malformed ELF file")
+	// errTruncated: something that is needed is beyond the end of the file.
+	errTruncated error = contentError("ELF file ends too early")
+	// errMalformed: two values contradict each other, or one is impossible.
+	errMalformed error = contentError("malformed ELF file")
 	// ErrLimit: the file may be valid, but exceeds a limit of this package.
 	ErrLimit error = contentError("ELF file exceeds a limit")
 	// ErrNoSymbols: the library exports neither symbol. It is of an older agent, which does not
 	// implement the protocol.
 	ErrNoSymbols error = contentError("library exports no correlation symbol")
-	// ErrIncomplete: the library exports one of the two symbols, but not the other.
-	ErrIncomplete error = contentError("library exports only one of the correlation symbols")
-	// ErrSymbol: an exported symbol is not of the kind or size of the protocol.
-	ErrSymbol error = contentError("correlation symbol of an unknown kind")
-	// ErrNoRelocation: no supported relocation serves the thread-local symbol (the library uses
+	// errIncomplete: the library exports one of the two symbols, but not the other.
+	errIncomplete error = contentError("library exports only one of the correlation symbols")
+	// errSymbol: an exported symbol is not of the kind or size of the protocol.
+	errSymbol error = contentError("correlation symbol of an unknown kind")
+	// errNoRelocation: no supported relocation serves the thread-local symbol (the library uses
 	// initial-exec TLS, for example).
-	ErrNoRelocation error = contentError("library has no usable TLS relocation")
+	errNoRelocation error = contentError("library has no usable TLS relocation")
 )
 
 // IsContentError reports whether an error is about the file's contents: then it stays the same

@@ -91,7 +91,7 @@ func (h *headers) readHeader() (table, error) {
 	}
 	programs := header.programs
 	if programs.count > 0 && programs.entryBytes != programHeaderBytes {
-		return table{}, fmt.Errorf("%w: program headers of %d bytes", ErrMalformed, programs.entryBytes)
+		return table{}, fmt.Errorf("%w: program headers of %d bytes", errMalformed, programs.entryBytes)
 	}
 	if programs.count > maxProgramHeaders {
 		return table{}, fmt.Errorf("%w: %d program headers, at most %d", ErrLimit, programs.count, maxProgramHeaders)
@@ -157,7 +157,7 @@ func decodeProgramHeader(b *[programHeaderBytes]byte) elf.Prog64 {
 func (h *headers) addSegment(p elf.Prog64) error {
 	if p.Filesz > p.Memsz || p.Off > math.MaxUint64-p.Filesz || p.Vaddr > math.MaxUint64-p.Memsz {
 		return fmt.Errorf("%w: PT_LOAD at %#x, %#x bytes from offset %#x, %#x in memory",
-			ErrMalformed, p.Vaddr, p.Filesz, p.Off, p.Memsz)
+			errMalformed, p.Vaddr, p.Filesz, p.Off, p.Memsz)
 	}
 	if len(h.file.Segments) == maxSegments {
 		return fmt.Errorf("%w: more than %d PT_LOAD headers", ErrLimit, maxSegments)

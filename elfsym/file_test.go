@@ -140,7 +140,7 @@ func TestBiasOfARunningProcess(t *testing.T) {
 		}
 	}()
 
-	// Start can return before the new program is in place. When it answers, it is.
+	// Start can return before the new program is in place. Once it responds, it is.
 	if _, err := stdin.Write([]byte{'\n'}); err != nil {
 		t.Fatal(err)
 	}
@@ -291,32 +291,32 @@ func TestHeaders(t *testing.T) {
 		edit func(e *edit)
 		want error // nil: parsed
 	}{
-		{"magic number", func(e *edit) { e.b[1] = 'e' }, ErrNotELF},
-		{"a script", func(e *edit) { e.b = []byte("#!/bin/sh\nexec true\n") }, ErrNotELF},
-		{"empty", func(e *edit) { e.b = nil }, ErrNotELF},
-		{"magic number alone", func(e *edit) { e.b = e.b[:4] }, ErrTruncated},
+		{"magic number", func(e *edit) { e.b[1] = 'e' }, errNotELF},
+		{"a script", func(e *edit) { e.b = []byte("#!/bin/sh\nexec true\n") }, errNotELF},
+		{"empty", func(e *edit) { e.b = nil }, errNotELF},
+		{"magic number alone", func(e *edit) { e.b = e.b[:4] }, errTruncated},
 		{"header alone", func(e *edit) { e.put16(ePhnum, 0); e.b = e.b[:64] }, nil},
-		{"header cut", func(e *edit) { e.put16(ePhnum, 0); e.b = e.b[:63] }, ErrTruncated},
+		{"header cut", func(e *edit) { e.put16(ePhnum, 0); e.b = e.b[:63] }, errTruncated},
 		{"32-bit", func(e *edit) { e.b[elf.EI_CLASS] = byte(elf.ELFCLASS32) }, ErrClass},
 		{"no class", func(e *edit) { e.b[elf.EI_CLASS] = 0 }, ErrClass},
 		{"big-endian", func(e *edit) { e.b[elf.EI_DATA] = byte(elf.ELFDATA2MSB) }, ErrClass},
 		{"RISC-V", func(e *edit) { e.put16(18, uint16(elf.EM_RISCV)) }, ErrMachine},
 		{"i386", func(e *edit) { e.put16(18, uint16(elf.EM_386)) }, ErrMachine},
-		{"small program headers", func(e *edit) { e.put16(ePhentsize, 32) }, ErrMalformed},
+		{"small program headers", func(e *edit) { e.put16(ePhentsize, 32) }, errMalformed},
 		{"no program headers", func(e *edit) { e.put16(ePhentsize, 0); e.put16(ePhnum, 0) }, nil},
 		{"65535 program headers", func(e *edit) { e.put16(ePhnum, 0xffff) }, ErrLimit},
 		{"1171 program headers", func(e *edit) { e.put16(ePhnum, 1171) }, ErrLimit},
-		{"program headers behind the end", func(e *edit) { e.put64(ePhoff, uint64(len(e.b))-8) }, ErrTruncated},
-		{"program headers far behind the end", func(e *edit) { e.put64(ePhoff, 1<<63) }, ErrTruncated},
-		{"program headers around 2^64", func(e *edit) { e.put64(ePhoff, ^uint64(0)-100) }, ErrMalformed},
+		{"program headers behind the end", func(e *edit) { e.put64(ePhoff, uint64(len(e.b))-8) }, errTruncated},
+		{"program headers far behind the end", func(e *edit) { e.put64(ePhoff, 1<<63) }, errTruncated},
+		{"program headers around 2^64", func(e *edit) { e.put64(ePhoff, ^uint64(0)-100) }, errMalformed},
 		{"64 segments", func(e *edit) { loads(e, 64) }, nil},
 		{"65 segments", func(e *edit) { loads(e, 65) }, ErrLimit},
-		{"more in the file than in memory", func(e *edit) { e.put64(e.program(elf.PT_LOAD, 0)+pMemsz, 1) }, ErrMalformed},
-		{"segment around 2^64 in the file", func(e *edit) { e.put64(e.program(elf.PT_LOAD, 1)+pOffset, ^uint64(0)-8) }, ErrMalformed},
-		{"segment around 2^64 in memory", func(e *edit) { e.put64(e.program(elf.PT_LOAD, 1)+pVaddr, ^uint64(0)-8) }, ErrMalformed},
+		{"more in the file than in memory", func(e *edit) { e.put64(e.program(elf.PT_LOAD, 0)+pMemsz, 1) }, errMalformed},
+		{"segment around 2^64 in the file", func(e *edit) { e.put64(e.program(elf.PT_LOAD, 1)+pOffset, ^uint64(0)-8) }, errMalformed},
+		{"segment around 2^64 in memory", func(e *edit) { e.put64(e.program(elf.PT_LOAD, 1)+pVaddr, ^uint64(0)-8) }, errMalformed},
 		{"segment larger than all memory", func(e *edit) {
 			e.put64(e.program(elf.PT_LOAD, 3)+pMemsz, ^uint64(0))
-		}, ErrMalformed},
+		}, errMalformed},
 		{"segment behind the end of the file", func(e *edit) { e.put64(e.program(elf.PT_LOAD, 1)+pOffset, 1<<40) }, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -370,7 +370,7 @@ func TestReadErrors(t *testing.T) {
 			t.Errorf("EIO from %d: %v", from, err)
 		}
 		_, err = ParseFile(bytes.NewReader(b[:from]), int64(len(b)))
-		if !errors.Is(err, ErrTruncated) {
+		if !errors.Is(err, errTruncated) {
 			t.Errorf("%d of %d bytes: %v", from, len(b), err)
 		}
 	}

@@ -70,8 +70,8 @@ func (s sparse) ReadAt(b []byte, off int64) (int, error) {
 	return len(b), nil
 }
 
-// edit is a library whose bytes a test changes. It finds its way with debug/elf
-// and therefore by section headers, which the code under test never looks at.
+// edit is a library whose bytes a test changes. It finds its way with debug/elf and therefore by
+// section headers, which the code under test does not use.
 type edit struct {
 	t testing.TB
 	b []byte

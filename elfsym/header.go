@@ -37,10 +37,10 @@ type headerTable struct {
 // b is the beginning of the file, and shorter than the header only when the file is.
 func decodeHeader(b []byte) (header, error) {
 	if len(b) < len(elf.ELFMAG) || string(b[:len(elf.ELFMAG)]) != elf.ELFMAG {
-		return header{}, ErrNotELF
+		return header{}, errNotELF
 	}
 	if len(b) < headerBytes {
-		return header{}, fmt.Errorf("%w: %d bytes", ErrTruncated, len(b))
+		return header{}, fmt.Errorf("%w: %d bytes", errTruncated, len(b))
 	}
 	class, data := elf.Class(b[elf.EI_CLASS]), elf.Data(b[elf.EI_DATA])
 	if class != elf.ELFCLASS64 || data != elf.ELFDATA2LSB {

@@ -32,10 +32,10 @@ var hostile = []struct {
 	{"no PT_DYNAMIC", gnuFixture, func(e *edit) { e.put32(e.program(elf.PT_DYNAMIC, 0), 0) }, ErrNoSymbols},
 	{"PT_DYNAMIC in no segment", gnuFixture, func(e *edit) {
 		e.put64(e.program(elf.PT_DYNAMIC, 0)+pVaddr, farAddr)
-	}, ErrMalformed},
+	}, errMalformed},
 	{"PT_DYNAMIC where only memory is", gnuFixture, func(e *edit) {
 		e.put64(e.program(elf.PT_DYNAMIC, 0)+pVaddr, 0x3020)
-	}, ErrMalformed},
+	}, errMalformed},
 	{"PT_DYNAMIC with another offset and size", gnuFixture, func(e *edit) { // loaders use the address
 		header := e.program(elf.PT_DYNAMIC, 0)
 		e.put64(header+pOffset, 0)
@@ -44,43 +44,43 @@ var hostile = []struct {
 	{"PT_DYNAMIC runs out of its segment", gnuFixture, func(e *edit) {
 		e.load(farAddr, dynamicEntries(1, 5, 1, 5))
 		e.put64(e.program(elf.PT_DYNAMIC, 0)+pVaddr, farAddr)
-	}, ErrMalformed},
+	}, errMalformed},
 	{"PT_DYNAMIC of 1023 entries and an end", gnuFixture, func(e *edit) { e.longDynamic(1023) }, nil},
 	{"PT_DYNAMIC of 1024 entries and an end", gnuFixture, func(e *edit) { e.longDynamic(1024) }, ErrLimit},
 	{"DT_SYMTAB missing", gnuFixture, func(e *edit) { e.put64(e.dynamic(elf.DT_SYMTAB), 0x6fff0001) }, ErrNoSymbols},
 	{"DT_STRTAB missing", gnuFixture, func(e *edit) { e.put64(e.dynamic(elf.DT_STRTAB), 0x6fff0001) }, ErrNoSymbols},
 	{"DT_GNU_HASH missing", gnuFixture, func(e *edit) { e.put64(e.dynamic(elf.DT_GNU_HASH), 0x6fff0001) }, ErrNoSymbols},
-	{"DT_SYMTAB in no segment", gnuFixture, func(e *edit) { e.put64(e.dynamic(elf.DT_SYMTAB)+8, farAddr) }, ErrMalformed},
-	{"DT_STRTAB in no segment", gnuFixture, func(e *edit) { e.put64(e.dynamic(elf.DT_STRTAB)+8, farAddr) }, ErrMalformed},
-	{"DT_GNU_HASH in no segment", gnuFixture, func(e *edit) { e.put64(e.dynamic(elf.DT_GNU_HASH)+8, ^uint64(0)) }, ErrMalformed},
-	{"DT_JMPREL in no segment", gnuFixture, func(e *edit) { e.put64(e.dynamic(elf.DT_JMPREL)+8, farAddr) }, ErrMalformed},
+	{"DT_SYMTAB in no segment", gnuFixture, func(e *edit) { e.put64(e.dynamic(elf.DT_SYMTAB)+8, farAddr) }, errMalformed},
+	{"DT_STRTAB in no segment", gnuFixture, func(e *edit) { e.put64(e.dynamic(elf.DT_STRTAB)+8, farAddr) }, errMalformed},
+	{"DT_GNU_HASH in no segment", gnuFixture, func(e *edit) { e.put64(e.dynamic(elf.DT_GNU_HASH)+8, ^uint64(0)) }, errMalformed},
+	{"DT_JMPREL in no segment", gnuFixture, func(e *edit) { e.put64(e.dynamic(elf.DT_JMPREL)+8, farAddr) }, errMalformed},
 	{"DT_RELA in no segment, but empty", gnuFixture, func(e *edit) {
 		e.put64(e.dynamic(elf.DT_RELA)+8, farAddr)
 		e.put64(e.dynamic(elf.DT_RELASZ)+8, 0)
 		e.put64(e.dynamic(elf.DT_PLTRELSZ)+8, 24)
-	}, ErrNoRelocation},
-	{"DT_RELA in no segment", modFixture, func(e *edit) { e.put64(e.dynamic(elf.DT_RELA)+8, ^uint64(0)-8) }, ErrMalformed},
-	{"DT_SYMENT of another size", gnuFixture, func(e *edit) { e.put64(e.dynamic(elf.DT_SYMENT)+8, 16) }, ErrMalformed},
-	{"DT_RELAENT of another size", gnuFixture, func(e *edit) { e.put64(e.dynamic(elf.DT_RELAENT)+8, 0) }, ErrMalformed},
-	{"DT_PLTREL without addends", gnuFixture, func(e *edit) { e.put64(e.dynamic(elf.DT_PLTREL)+8, uint64(elf.DT_REL)) }, ErrMalformed},
-	{"DT_PLTRELSZ of nearly 2^64", gnuFixture, func(e *edit) { e.put64(e.dynamic(elf.DT_PLTRELSZ)+8, ^uint64(0)) }, ErrMalformed},
-	{"DT_PLTRELSZ beyond its segment", gnuFixture, func(e *edit) { e.put64(e.dynamic(elf.DT_PLTRELSZ)+8, 72) }, ErrMalformed},
-	{"DT_PLTRELSZ without our relocation", gnuFixture, func(e *edit) { e.put64(e.dynamic(elf.DT_PLTRELSZ)+8, 47) }, ErrNoRelocation},
-	{"DT_RELASZ of nearly 2^64", modFixture, func(e *edit) { e.put64(e.dynamic(elf.DT_RELASZ)+8, ^uint64(0)) }, ErrMalformed},
-	{"DT_STRSZ of nearly 2^64", gnuFixture, func(e *edit) { e.put64(e.dynamic(elf.DT_STRSZ)+8, ^uint64(0)) }, ErrMalformed},
-	{"DT_STRSZ of 1", gnuFixture, func(e *edit) { e.put64(e.dynamic(elf.DT_STRSZ)+8, 1) }, ErrMalformed},
+	}, errNoRelocation},
+	{"DT_RELA in no segment", modFixture, func(e *edit) { e.put64(e.dynamic(elf.DT_RELA)+8, ^uint64(0)-8) }, errMalformed},
+	{"DT_SYMENT of another size", gnuFixture, func(e *edit) { e.put64(e.dynamic(elf.DT_SYMENT)+8, 16) }, errMalformed},
+	{"DT_RELAENT of another size", gnuFixture, func(e *edit) { e.put64(e.dynamic(elf.DT_RELAENT)+8, 0) }, errMalformed},
+	{"DT_PLTREL without addends", gnuFixture, func(e *edit) { e.put64(e.dynamic(elf.DT_PLTREL)+8, uint64(elf.DT_REL)) }, errMalformed},
+	{"DT_PLTRELSZ of nearly 2^64", gnuFixture, func(e *edit) { e.put64(e.dynamic(elf.DT_PLTRELSZ)+8, ^uint64(0)) }, errMalformed},
+	{"DT_PLTRELSZ beyond its segment", gnuFixture, func(e *edit) { e.put64(e.dynamic(elf.DT_PLTRELSZ)+8, 72) }, errMalformed},
+	{"DT_PLTRELSZ without our relocation", gnuFixture, func(e *edit) { e.put64(e.dynamic(elf.DT_PLTRELSZ)+8, 47) }, errNoRelocation},
+	{"DT_RELASZ of nearly 2^64", modFixture, func(e *edit) { e.put64(e.dynamic(elf.DT_RELASZ)+8, ^uint64(0)) }, errMalformed},
+	{"DT_STRSZ of nearly 2^64", gnuFixture, func(e *edit) { e.put64(e.dynamic(elf.DT_STRSZ)+8, ^uint64(0)) }, errMalformed},
+	{"DT_STRSZ of 1", gnuFixture, func(e *edit) { e.put64(e.dynamic(elf.DT_STRSZ)+8, 1) }, errMalformed},
 
 	// DT_GNU_HASH: 3 buckets from 0x278 on, of symbols 1 and 2, 3 to 7, 8; their hashes from 0x284
 	// on.
 	{"0 buckets", gnuFixture, func(e *edit) { e.put32(e.gnuHash()+hashBuckets, 0) }, ErrNoSymbols},
-	{"2^32-1 buckets", gnuFixture, func(e *edit) { e.put32(e.gnuHash()+hashBuckets, ^uint32(0)) }, ErrMalformed},
-	{"filter of 2^32-1 words", gnuFixture, func(e *edit) { e.put32(e.gnuHash()+hashFilter, ^uint32(0)) }, ErrMalformed},
+	{"2^32-1 buckets", gnuFixture, func(e *edit) { e.put32(e.gnuHash()+hashBuckets, ^uint32(0)) }, errMalformed},
+	{"filter of 2^32-1 words", gnuFixture, func(e *edit) { e.put32(e.gnuHash()+hashFilter, ^uint32(0)) }, errMalformed},
 	{"filter that lets nothing pass", gnuFixture, func(e *edit) { e.put64(e.gnuHash()+hashContents, 0) }, nil},
-	{"table begins with symbol 2", gnuFixture, func(e *edit) { e.put32(e.gnuHash()+hashFirst, 2) }, ErrMalformed},
-	{"table begins with symbol 2^32-1", gnuFixture, func(e *edit) { e.put32(e.gnuHash()+hashFirst, ^uint32(0)) }, ErrMalformed},
+	{"table begins with symbol 2", gnuFixture, func(e *edit) { e.put32(e.gnuHash()+hashFirst, 2) }, errMalformed},
+	{"table begins with symbol 2^32-1", gnuFixture, func(e *edit) { e.put32(e.gnuHash()+hashFirst, ^uint32(0)) }, errMalformed},
 	{"buckets empty", gnuFixture, func(e *edit) { clear(e.b[e.gnuHash()+24:][:12]) }, ErrNoSymbols},
-	{"bucket of the storage symbol empty", gnuFixture, func(e *edit) { e.put32(e.gnuHash()+28, 0) }, ErrIncomplete},
-	{"bucket begins with symbol 2^32-1", gnuFixture, func(e *edit) { e.put32(e.gnuHash()+28, ^uint32(0)) }, ErrMalformed},
+	{"bucket of the storage symbol empty", gnuFixture, func(e *edit) { e.put32(e.gnuHash()+28, 0) }, errIncomplete},
+	{"bucket begins with symbol 2^32-1", gnuFixture, func(e *edit) { e.put32(e.gnuHash()+28, ^uint32(0)) }, errMalformed},
 	{"no bucket has an end", gnuFixture, func(e *edit) { // and no hash is the name's
 		e.load(farAddr, append(gnuTable(1), make([]byte, 8192)...))
 		e.put64(e.dynamic(elf.DT_GNU_HASH)+8, farAddr)
@@ -88,7 +88,7 @@ var hostile = []struct {
 	{"no bucket has an end before the segment's", gnuFixture, func(e *edit) {
 		e.load(farAddr, append(gnuTable(1), make([]byte, 1000)...))
 		e.put64(e.dynamic(elf.DT_GNU_HASH)+8, farAddr)
-	}, ErrMalformed},
+	}, errMalformed},
 	{"symbol index wraps at 2^32", gnuFixture, func(e *edit) {
 		e.load(farAddr, append(gnuTable(^uint32(0)), make([]byte, 8192)...))
 		e.put64(e.dynamic(elf.DT_GNU_HASH)+8, farAddr)
@@ -96,7 +96,7 @@ var hostile = []struct {
 	{"symbol 2^32-1 has the right hash", gnuFixture, func(e *edit) {
 		e.load(farAddr, binary.LittleEndian.AppendUint32(gnuTable(^uint32(0)), gnuHash(storageName)))
 		e.put64(e.dynamic(elf.DT_GNU_HASH)+8, farAddr)
-	}, ErrMalformed},
+	}, errMalformed},
 
 	// DT_HASH: buckets of 5 (4, 3, 2), 7 (6) and 8 (1), as readelf -x .hash shows.
 	{"DT_HASH beside DT_GNU_HASH is not used", gnuFixture, func(e *edit) {
@@ -105,13 +105,13 @@ var hostile = []struct {
 		e.put64(needed+8, ^uint64(0))
 	}, nil},
 	{"DT_HASH with 0 buckets", sysvFixture, func(e *edit) { e.put32(e.section(".hash"), 0) }, ErrNoSymbols},
-	{"DT_HASH with 2^32-1 buckets", sysvFixture, func(e *edit) { e.put32(e.section(".hash"), ^uint32(0)) }, ErrMalformed},
+	{"DT_HASH with 2^32-1 buckets", sysvFixture, func(e *edit) { e.put32(e.section(".hash"), ^uint32(0)) }, errMalformed},
 	{"DT_HASH with no symbols", sysvFixture, func(e *edit) { e.put32(e.section(".hash")+4, 0) }, nil},
 	{"DT_HASH bucket of symbol 2^32-1", sysvFixture, func(e *edit) {
 		for i := range uint64(3) {
 			e.put32(e.section(".hash")+8+4*i, ^uint32(0))
 		}
-	}, ErrMalformed},
+	}, errMalformed},
 	{"DT_HASH chains run in circles", sysvFixture, func(e *edit) {
 		e.put32(e.symbol(storageName)+stName, 0)
 		e.put32(e.symbol(tlsName)+stName, 0)
@@ -121,59 +121,59 @@ var hostile = []struct {
 	}, ErrLimit},
 
 	// Symbols
-	{"storage symbol undefined", gnuFixture, func(e *edit) { e.put16(e.symbol(storageName)+stShndx, 0) }, ErrIncomplete},
-	{"TLS symbol undefined", sysvFixture, func(e *edit) { e.put16(e.symbol(tlsName)+stShndx, 0) }, ErrIncomplete},
+	{"storage symbol undefined", gnuFixture, func(e *edit) { e.put16(e.symbol(storageName)+stShndx, 0) }, errIncomplete},
+	{"TLS symbol undefined", sysvFixture, func(e *edit) { e.put16(e.symbol(tlsName)+stShndx, 0) }, errIncomplete},
 	{"both symbols undefined", gnuFixture, func(e *edit) {
 		e.put16(e.symbol(storageName)+stShndx, 0)
 		e.put16(e.symbol(tlsName)+stShndx, 0)
 	}, ErrNoSymbols},
 	{"storage symbol local", gnuFixture, func(e *edit) {
 		e.b[e.symbol(storageName)+stInfo] = elf.ST_INFO(elf.STB_LOCAL, elf.STT_OBJECT)
-	}, ErrIncomplete},
+	}, errIncomplete},
 	{"both symbols weak", gnuFixture, func(e *edit) {
 		e.b[e.symbol(storageName)+stInfo] = elf.ST_INFO(elf.STB_WEAK, elf.STT_OBJECT)
 		e.b[e.symbol(tlsName)+stInfo] = elf.ST_INFO(elf.STB_WEAK, elf.STT_TLS)
 	}, nil},
 	{"storage symbol a function", gnuFixture, func(e *edit) {
 		e.b[e.symbol(storageName)+stInfo] = elf.ST_INFO(elf.STB_GLOBAL, elf.STT_FUNC)
-	}, ErrSymbol},
+	}, errSymbol},
 	{"storage symbol thread-local", gnuFixture, func(e *edit) {
 		e.b[e.symbol(storageName)+stInfo] = elf.ST_INFO(elf.STB_GLOBAL, elf.STT_TLS)
-	}, ErrSymbol},
+	}, errSymbol},
 	{"TLS symbol not thread-local", gnuFixture, func(e *edit) {
 		e.b[e.symbol(tlsName)+stInfo] = elf.ST_INFO(elf.STB_GLOBAL, elf.STT_OBJECT)
-	}, ErrSymbol},
-	{"storage symbol of 0 bytes", gnuFixture, func(e *edit) { e.put64(e.symbol(storageName)+stSize, 0) }, ErrSymbol},
-	{"TLS symbol of 37 bytes", gnuFixture, func(e *edit) { e.put64(e.symbol(tlsName)+stSize, 37) }, ErrSymbol},
+	}, errSymbol},
+	{"storage symbol of 0 bytes", gnuFixture, func(e *edit) { e.put64(e.symbol(storageName)+stSize, 0) }, errSymbol},
+	{"TLS symbol of 37 bytes", gnuFixture, func(e *edit) { e.put64(e.symbol(tlsName)+stSize, 37) }, errSymbol},
 	{"storage symbol absolute", gnuFixture, func(e *edit) {
 		e.put16(e.symbol(storageName)+stShndx, uint16(elf.SHN_ABS))
-	}, ErrSymbol},
-	{"storage in no segment", gnuFixture, func(e *edit) { e.put64(e.symbol(storageName)+stValue, farAddr) }, ErrMalformed},
-	{"storage half in a segment", gnuFixture, func(e *edit) { e.put64(e.symbol(storageName)+stValue, 0x3021) }, ErrMalformed},
-	{"storage around 2^64", gnuFixture, func(e *edit) { e.put64(e.symbol(storageName)+stValue, ^uint64(0)-3) }, ErrMalformed},
-	{"TLS symbol behind its block", gnuFixture, func(e *edit) { e.put64(e.symbol(tlsName)+stValue, 0x19) }, ErrMalformed},
-	{"TLS symbol around 2^64", gnuFixture, func(e *edit) { e.put64(e.symbol(tlsName)+stValue, ^uint64(0)-3) }, ErrMalformed},
-	{"no PT_TLS", gnuFixture, func(e *edit) { e.put32(e.program(elf.PT_TLS, 0), 0) }, ErrMalformed},
-	{"name behind the string table", gnuFixture, func(e *edit) { e.put32(e.symbol(storageName)+stName, 259) }, ErrMalformed},
-	{"name far behind the string table", sysvFixture, func(e *edit) { e.put32(e.symbol(tlsName)+stName, ^uint32(0)) }, ErrMalformed},
-	{"name at the end of the string table", gnuFixture, func(e *edit) { e.put32(e.symbol(storageName)+stName, 258) }, ErrIncomplete},
+	}, errSymbol},
+	{"storage in no segment", gnuFixture, func(e *edit) { e.put64(e.symbol(storageName)+stValue, farAddr) }, errMalformed},
+	{"storage half in a segment", gnuFixture, func(e *edit) { e.put64(e.symbol(storageName)+stValue, 0x3021) }, errMalformed},
+	{"storage around 2^64", gnuFixture, func(e *edit) { e.put64(e.symbol(storageName)+stValue, ^uint64(0)-3) }, errMalformed},
+	{"TLS symbol behind its block", gnuFixture, func(e *edit) { e.put64(e.symbol(tlsName)+stValue, 0x19) }, errMalformed},
+	{"TLS symbol around 2^64", gnuFixture, func(e *edit) { e.put64(e.symbol(tlsName)+stValue, ^uint64(0)-3) }, errMalformed},
+	{"no PT_TLS", gnuFixture, func(e *edit) { e.put32(e.program(elf.PT_TLS, 0), 0) }, errMalformed},
+	{"name behind the string table", gnuFixture, func(e *edit) { e.put32(e.symbol(storageName)+stName, 259) }, errMalformed},
+	{"name far behind the string table", sysvFixture, func(e *edit) { e.put32(e.symbol(tlsName)+stName, ^uint32(0)) }, errMalformed},
+	{"name at the end of the string table", gnuFixture, func(e *edit) { e.put32(e.symbol(storageName)+stName, 258) }, errIncomplete},
 	{"string table ends with the name", gnuFixture, func(e *edit) { e.cutStrings(0) }, nil},
-	{"string table ends within the name", gnuFixture, func(e *edit) { e.cutStrings(1) }, ErrIncomplete},
+	{"string table ends within the name", gnuFixture, func(e *edit) { e.cutStrings(1) }, errIncomplete},
 	{"name continues", gnuFixture, func(e *edit) { // ..._v1 becomes ..._v1x
 		name := e.section(".dynstr") + uint64(e.get32(e.symbol(storageName)+stName))
 		e.b[name+uint64(len(storageName))] = 'x'
-	}, ErrIncomplete},
+	}, errIncomplete},
 	{"name of the next version", gnuFixture, func(e *edit) {
 		name := e.section(".dynstr") + uint64(e.get32(e.symbol(tlsName)+stName))
 		e.b[name+uint64(len(tlsName))-1] = '2'
-	}, ErrIncomplete},
+	}, errIncomplete},
 
 	// Relocations: .rela.plt has one of another variable first, then ours.
-	{"relocation of another symbol", gnuFixture, func(e *edit) { e.put32(e.ourTLSDESC()+rInfo+4, 2) }, ErrNoRelocation},
-	{"relocation of symbol 2^32-1", gnuFixture, func(e *edit) { e.put32(e.ourTLSDESC()+rInfo+4, ^uint32(0)) }, ErrNoRelocation},
-	{"relocation of another type", gnuFixture, func(e *edit) { e.put32(e.ourTLSDESC()+rInfo, 18) }, ErrNoRelocation},
-	{"TLSDESC of another machine", gnuFixture, func(e *edit) { e.put32(e.ourTLSDESC()+rInfo, 1031) }, ErrNoRelocation},
-	{"relocation of a part of the variable", gnuFixture, func(e *edit) { e.put64(e.ourTLSDESC()+rAddend, 4) }, ErrNoRelocation},
+	{"relocation of another symbol", gnuFixture, func(e *edit) { e.put32(e.ourTLSDESC()+rInfo+4, 2) }, errNoRelocation},
+	{"relocation of symbol 2^32-1", gnuFixture, func(e *edit) { e.put32(e.ourTLSDESC()+rInfo+4, ^uint32(0)) }, errNoRelocation},
+	{"relocation of another type", gnuFixture, func(e *edit) { e.put32(e.ourTLSDESC()+rInfo, 18) }, errNoRelocation},
+	{"TLSDESC of another machine", gnuFixture, func(e *edit) { e.put32(e.ourTLSDESC()+rInfo, 1031) }, errNoRelocation},
+	{"relocation of a part of the variable", gnuFixture, func(e *edit) { e.put64(e.ourTLSDESC()+rAddend, 4) }, errNoRelocation},
 	{"bound locally", gnuFixture, func(e *edit) {
 		e.put32(e.ourTLSDESC()+rInfo+4, 0)
 		e.put64(e.ourTLSDESC()+rAddend, 0x18)
@@ -181,13 +181,13 @@ var hostile = []struct {
 	{"bound locally to another variable", gnuFixture, func(e *edit) {
 		e.put32(e.ourTLSDESC()+rInfo+4, 0)
 		e.put64(e.ourTLSDESC()+rAddend, 0x10)
-	}, ErrNoRelocation},
-	{"relocation of memory in no segment", gnuFixture, func(e *edit) { e.put64(e.ourTLSDESC()+rOffset, farAddr) }, ErrMalformed},
-	{"relocation of memory half in a segment", gnuFixture, func(e *edit) { e.put64(e.ourTLSDESC()+rOffset, 0x3019) }, ErrMalformed},
-	{"relocation of memory around 2^64", gnuFixture, func(e *edit) { e.put64(e.ourTLSDESC()+rOffset, ^uint64(0)-7) }, ErrMalformed},
-	{"stored offset of another variable", modFixture, func(e *edit) { e.put64(e.section(".got")+0x20, 0x10) }, ErrNoRelocation},
-	{"stored offset not in the file", modFixture, func(e *edit) { e.put64(e.section(".rela.dyn")+rOffset, 0x3000) }, ErrMalformed},
-	{"pair of words around 2^64", modFixture, func(e *edit) { e.put64(e.section(".rela.dyn")+rOffset, ^uint64(0)-3) }, ErrMalformed},
+	}, errNoRelocation},
+	{"relocation of memory in no segment", gnuFixture, func(e *edit) { e.put64(e.ourTLSDESC()+rOffset, farAddr) }, errMalformed},
+	{"relocation of memory half in a segment", gnuFixture, func(e *edit) { e.put64(e.ourTLSDESC()+rOffset, 0x3019) }, errMalformed},
+	{"relocation of memory around 2^64", gnuFixture, func(e *edit) { e.put64(e.ourTLSDESC()+rOffset, ^uint64(0)-7) }, errMalformed},
+	{"stored offset of another variable", modFixture, func(e *edit) { e.put64(e.section(".got")+0x20, 0x10) }, errNoRelocation},
+	{"stored offset not in the file", modFixture, func(e *edit) { e.put64(e.section(".rela.dyn")+rOffset, 0x3000) }, errMalformed},
+	{"pair of words around 2^64", modFixture, func(e *edit) { e.put64(e.section(".rela.dyn")+rOffset, ^uint64(0)-3) }, errMalformed},
 }
 
 // dynamicEntries is PT_DYNAMIC: tag, value, tag, value...
@@ -317,8 +317,8 @@ func (e *edit) manyRelocations() {
 	e.put64(e.dynamic(elf.DT_PLTRELSZ)+8, 1<<60)
 }
 
-// Files that claim to be enormous, and really answer every read, cost a bounded
-// number of bounded reads and no memory to speak of.
+// Files that claim to be enormous, and serve every read, cost a bounded number of bounded reads and
+// no memory to speak of.
 func TestEnormousFilesAreReadInPart(t *testing.T) {
 	const size = 1 << 62
 	enormous := func(edit func(e *edit)) []byte {

@@ -21,7 +21,7 @@ func (m image) at(addr uint64) (table, error) {
 			return m.pages.table(s.Off+pos, s.Filesz-pos)
 		}
 	}
-	return table{}, fmt.Errorf("%w: address %#x is in no segment of the file", ErrMalformed, addr)
+	return table{}, fmt.Errorf("%w: address %#x is in no segment of the file", errMalformed, addr)
 }
 
 // contains reports whether all bytes are in the memory of one segment, from the file or zeroed by
@@ -104,7 +104,7 @@ func (d *dynamic) set(tag elf.DynTag, value uint64) error {
 		expected = uint64(elf.DT_RELA)
 	}
 	if value != expected {
-		return fmt.Errorf("%w: %v is %d instead of %d", ErrMalformed, tag, value, expected)
+		return fmt.Errorf("%w: %v is %d instead of %d", errMalformed, tag, value, expected)
 	}
 	return nil
 }

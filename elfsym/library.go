@@ -71,9 +71,9 @@ func (l *Library) readSymbols(m image, d dynamic, tls elf.Prog64) (uint32, error
 	case !haveStorage && !haveVariable:
 		return 0, ErrNoSymbols
 	case !haveStorage:
-		return 0, fmt.Errorf("%w: %s is missing", ErrIncomplete, storageName)
+		return 0, fmt.Errorf("%w: %s is missing", errIncomplete, storageName)
 	case !haveVariable:
-		return 0, fmt.Errorf("%w: %s is missing", ErrIncomplete, tlsName)
+		return 0, fmt.Errorf("%w: %s is missing", errIncomplete, tlsName)
 	}
 	if err := checkKind(storage, elf.STT_OBJECT); err != nil {
 		return 0, fmt.Errorf("%s: %w", storageName, err)
@@ -82,10 +82,10 @@ func (l *Library) readSymbols(m image, d dynamic, tls elf.Prog64) (uint32, error
 		return 0, fmt.Errorf("%s: %w", tlsName, err)
 	}
 	if !m.contains(storage.Value, pointerBytes) {
-		return 0, fmt.Errorf("%w: %s at %#x is outside every segment", ErrMalformed, storageName, storage.Value)
+		return 0, fmt.Errorf("%w: %s at %#x is outside every segment", errMalformed, storageName, storage.Value)
 	}
 	if tls.Memsz < pointerBytes || variable.Value > tls.Memsz-pointerBytes {
-		return 0, fmt.Errorf("%w: %s at %#x of a TLS block of %#x bytes", ErrMalformed, tlsName, variable.Value, tls.Memsz)
+		return 0, fmt.Errorf("%w: %s at %#x of a TLS block of %#x bytes", errMalformed, tlsName, variable.Value, tls.Memsz)
 	}
 	l.StorageAddr, l.TLSOffset = storage.Value, variable.Value
 	return variable.index, nil
@@ -96,7 +96,7 @@ func (l *Library) readSymbols(m image, d dynamic, tls elf.Prog64) (uint32, error
 // the library.
 func checkKind(s symbol, kind elf.SymType) error {
 	if elf.ST_TYPE(s.Info) != kind || s.Size != pointerBytes || elf.SectionIndex(s.Shndx) == elf.SHN_ABS {
-		return fmt.Errorf("%w: %v of %d bytes, %v, instead of %v of %d", ErrSymbol,
+		return fmt.Errorf("%w: %v of %d bytes, %v, instead of %v of %d", errSymbol,
 			elf.ST_TYPE(s.Info), s.Size, elf.SectionIndex(s.Shndx), kind, pointerBytes)
 	}
 	return nil

@@ -60,10 +60,10 @@ var libraries = []struct {
 
 // The prebuilt libraries that cannot be used, and why.
 var refused = map[string]error{
-	"x86_64-glibc-initialexec": ErrNoRelocation,
+	"x86_64-glibc-initialexec": errNoRelocation,
 	"x86_64-glibc-older":       ErrNoSymbols,
-	"x86_64-glibc-storageonly": ErrIncomplete,
-	"x86_64-glibc-tlsonly":     ErrIncomplete,
+	"x86_64-glibc-storageonly": errIncomplete,
+	"x86_64-glibc-tlsonly":     errIncomplete,
 }
 
 func TestPrebuiltLibraries(t *testing.T) {
@@ -288,7 +288,7 @@ func TestEveryPrefixOfALibrary(t *testing.T) {
 			for size := 0; size < len(whole); size += step {
 				got, err := parseLibrary(whole[:size])
 				if err != nil {
-					if cut := errors.Is(err, ErrTruncated) || size < 4 && errors.Is(err, ErrNotELF); !cut {
+					if cut := errors.Is(err, errTruncated) || size < 4 && errors.Is(err, errNotELF); !cut {
 						t.Fatalf("%d bytes: %v", size, err)
 					}
 					continue

@@ -103,7 +103,7 @@ func decodeSymbol(b *[symbolBytes]byte) elf.Sym64 {
 // named reports whether the string at a position of the string table is name.
 func (s *exports) named(pos uint32, name string) (bool, error) {
 	if uint64(pos) >= s.names.size {
-		return false, fmt.Errorf("%w: name at %#x of a string table of %#x bytes", ErrMalformed, pos, s.names.size)
+		return false, fmt.Errorf("%w: name at %#x of a string table of %#x bytes", errMalformed, pos, s.names.size)
 	}
 	if s.names.size-uint64(pos) < uint64(len(name)+1) {
 		return false, nil
@@ -149,7 +149,7 @@ func (s *exports) walkGNU(name string, visit func(index uint32) (stop bool, err 
 		return nil
 	}
 	if index < first {
-		return fmt.Errorf("%w: DT_GNU_HASH begins with symbol %d, a bucket with %d", ErrMalformed, first, index)
+		return fmt.Errorf("%w: DT_GNU_HASH begins with symbol %d, a bucket with %d", errMalformed, first, index)
 	}
 	for range maxChain {
 		h, err := s.hash.uint32(hashes + 4*uint64(index-first))

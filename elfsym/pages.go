@@ -39,15 +39,15 @@ type pages struct {
 
 func newPages(r io.ReaderAt, size int64) (*pages, error) {
 	if size < 0 {
-		return nil, fmt.Errorf("%w: size %d", ErrMalformed, size)
+		return nil, fmt.Errorf("%w: size %d", errMalformed, size)
 	}
 	return &pages{r: r, size: uint64(size)}, nil
 }
 
-// read fills buf from the file. Beyond its end the error is ErrTruncated.
+// read fills buf from the file. Beyond its end the error is errTruncated.
 func (p *pages) read(off uint64, buf []byte) error {
 	if off > p.size || uint64(len(buf)) > p.size-off {
-		return fmt.Errorf("%w: %d bytes at %#x of %d", ErrTruncated, len(buf), off, p.size)
+		return fmt.Errorf("%w: %d bytes at %#x of %d", errTruncated, len(buf), off, p.size)
 	}
 	for len(buf) > 0 {
 		page, err := p.page(off / pageBytes)
@@ -97,7 +97,7 @@ func readFull(r io.ReaderAt, buf []byte, off uint64) error {
 // truncated replaces the error of a reader that has reached the end of the file.
 func truncated(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return ErrTruncated
+		return errTruncated
 	}
 	return err
 }
@@ -111,7 +111,7 @@ type table struct {
 
 func (p *pages) table(off, size uint64) (table, error) {
 	if off > math.MaxUint64-size {
-		return table{}, fmt.Errorf("%w: %#x bytes at %#x", ErrMalformed, size, off)
+		return table{}, fmt.Errorf("%w: %#x bytes at %#x", errMalformed, size, off)
 	}
 	return table{pages: p, off: off, size: size}, nil
 }
@@ -119,17 +119,17 @@ func (p *pages) table(off, size uint64) (table, error) {
 // first returns the first size bytes of the table.
 func (t table) first(size uint64) (table, error) {
 	if size > t.size {
-		return table{}, fmt.Errorf("%w: table of %#x bytes where %#x are left", ErrMalformed, size, t.size)
+		return table{}, fmt.Errorf("%w: table of %#x bytes where %#x are left", errMalformed, size, t.size)
 	}
 	t.size = size
 	return t, nil
 }
 
-// read fills buf from position pos. Beyond the table's end the error is ErrMalformed, beyond the
-// file's end ErrTruncated.
+// read fills buf from position pos. Beyond the table's end the error is errMalformed, beyond the
+// file's end errTruncated.
 func (t table) read(pos uint64, buf []byte) error {
 	if pos > t.size || uint64(len(buf)) > t.size-pos {
-		return fmt.Errorf("%w: position %#x in a table of %#x bytes", ErrMalformed, pos, t.size)
+		return fmt.Errorf("%w: position %#x in a table of %#x bytes", errMalformed, pos, t.size)
 	}
 	return t.pages.read(t.off+pos, buf)
 }

@@ -70,7 +70,7 @@ func (l *Library) findRelocation(m image, d dynamic, symbol uint32) (TLSRelocati
 		}
 	}
 	if found.Kind == 0 {
-		return found, ErrNoRelocation
+		return found, errNoRelocation
 	}
 	return found, nil
 }
@@ -104,7 +104,7 @@ func (l *Library) served(m image, r elf.Rela64, symbol uint32) (RelocationKind, 
 		return 0, nil
 	}
 	if !m.contains(r.Off, 2*pointerBytes) {
-		return 0, fmt.Errorf("%w: relocation of %#x, outside every segment", ErrMalformed, r.Off)
+		return 0, fmt.Errorf("%w: relocation of %#x, outside every segment", errMalformed, r.Off)
 	}
 	if kind == tlsdesc {
 		if index == symbol && r.Addend == 0 || index == 0 && uint64(r.Addend) == l.TLSOffset {

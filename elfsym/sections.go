@@ -16,10 +16,10 @@ type source struct {
 	size uint64
 }
 
-// read fills buf. Beyond the end of the file the error is ErrTruncated.
+// read fills buf. Beyond the end of the file the error is errTruncated.
 func (f source) read(off uint64, buf []byte) error {
 	if off > f.size || uint64(len(buf)) > f.size-off {
-		return fmt.Errorf("%w: %d bytes at %#x of %d", ErrTruncated, len(buf), off, f.size)
+		return fmt.Errorf("%w: %d bytes at %#x of %d", errTruncated, len(buf), off, f.size)
 	}
 	return readFull(f.r, buf, off)
 }
@@ -27,7 +27,7 @@ func (f source) read(off uint64, buf []byte) error {
 // stream reads a piece of the file from its start to its end.
 func (f source) stream(off, size uint64) (*bufio.Reader, error) {
 	if off > f.size || size > f.size-off {
-		return nil, fmt.Errorf("%w: %d bytes at %#x of %d", ErrTruncated, size, off, f.size)
+		return nil, fmt.Errorf("%w: %d bytes at %#x of %d", errTruncated, size, off, f.size)
 	}
 	return bufio.NewReaderSize(io.NewSectionReader(f.r, int64(off), int64(size)), streamBytes), nil
 }
@@ -59,7 +59,7 @@ func (f source) sections() ([]section, error) {
 		return nil, nil
 	}
 	if headers.entryBytes != sectionHeaderBytes {
-		return nil, fmt.Errorf("%w: section headers of %d bytes", ErrMalformed, headers.entryBytes)
+		return nil, fmt.Errorf("%w: section headers of %d bytes", errMalformed, headers.entryBytes)
 	}
 	r, err := f.stream(headers.off, uint64(headers.count)*sectionHeaderBytes)
 	if err != nil {

@@ -203,11 +203,11 @@ func (t *SymbolTable) Name(pos uint32, buf []byte) ([]byte, error) {
 
 func (t *SymbolTable) name(pos uint64, buf []byte) ([]byte, error) {
 	if pos >= t.names.size || t.names.off > math.MaxUint64-pos {
-		return nil, fmt.Errorf("%w: name at %#x of a string table of %#x bytes", ErrMalformed, pos, t.names.size)
+		return nil, fmt.Errorf("%w: name at %#x of a string table of %#x bytes", errMalformed, pos, t.names.size)
 	}
 	off := t.names.off + pos
 	if off >= t.source.size {
-		return nil, fmt.Errorf("%w: name at %#x", ErrTruncated, off)
+		return nil, fmt.Errorf("%w: name at %#x", errTruncated, off)
 	}
 	left := min(t.names.size-pos, t.source.size-off, uint64(len(buf)))
 	for n := min(128, left); ; n = min(2*n, left) {

@@ -87,8 +87,8 @@ func TestHostileSymbolTables(t *testing.T) {
 		{"none of it", with(func(*section, *section) {}), huge, nil, "name"},
 		{"a billion symbols", with(func(s, _ *section) { s.size = 24 << 30 }), huge, ErrLimit, ""},
 		{"as many as are allowed", with(func(s, _ *section) { s.size = maxSymbols * symbolBytes }), huge, nil, "name"},
-		{"symbols behind the end", with(func(s, _ *section) { s.off = huge }), huge, ErrTruncated, ""},
-		{"symbols that wrap", with(func(s, _ *section) { s.off = ^uint64(0) - 8 }), huge, ErrTruncated, ""},
+		{"symbols behind the end", with(func(s, _ *section) { s.off = huge }), huge, errTruncated, ""},
+		{"symbols that wrap", with(func(s, _ *section) { s.off = ^uint64(0) - 8 }), huge, errTruncated, ""},
 		{"symbols of another size", with(func(s, _ *section) { s.entryBytes = 25 }), huge, nil, ""},
 		{"names in no section", with(func(s, _ *section) { s.link = 9 }), huge, nil, ""},
 		{"names that are none", with(func(_, n *section) { n.kind = elf.SHT_PROGBITS }), huge, nil, ""},
@@ -99,9 +99,9 @@ func TestHostileSymbolTables(t *testing.T) {
 		{"a name of a gigabyte", sectionsImage(symbols, section{kind: elf.SHT_STRTAB, size: huge},
 			symbolEntry(entriesOff+symbolBytes, function, 3, 0x1000, 16), bytes.Repeat([]byte("x"), 1<<20)), huge, nil, string(bytes.Repeat([]byte("x"), testNameBytes))},
 		{"a symbol that wraps", sectionsImage(symbols, names, symbolEntry(1, function, 3, 0x1000, ^uint64(0)), []byte("\x00name\x00")), huge, nil, ""},
-		{"no room for the header", []byte(elf.ELFMAG), 4, ErrTruncated, ""},
-		{"no room for the sections", with(func(*section, *section) {})[:headerBytes], headerBytes, ErrTruncated, ""},
-		{"no ELF file", make([]byte, headerBytes), headerBytes, ErrNotELF, ""},
+		{"no room for the header", []byte(elf.ELFMAG), 4, errTruncated, ""},
+		{"no room for the sections", with(func(*section, *section) {})[:headerBytes], headerBytes, errTruncated, ""},
+		{"no ELF file", make([]byte, headerBytes), headerBytes, errNotELF, ""},
 	} {
 		t.Run(test.what, func(t *testing.T) {
 			m := &meter{r: sparse(test.file)}
@@ -126,7 +126,7 @@ func TestSymbolTableReadErrors(t *testing.T) {
 	if _, err := ReadSymbolTables(failing{ReaderAt: bytes.NewReader(nil), from: -1, err: errRead}, 1<<20); !errors.Is(err, errRead) || IsContentError(err) {
 		t.Error(err)
 	}
-	if _, err := ReadSymbolTables(bytes.NewReader(nil), 1<<20); !errors.Is(err, ErrTruncated) {
+	if _, err := ReadSymbolTables(bytes.NewReader(nil), 1<<20); !errors.Is(err, errTruncated) {
 		t.Error(err)
 	}
 	symbols := section{kind: elf.SHT_SYMTAB, off: entriesOff, size: 2 * symbolBytes, link: 2, entryBytes: symbolBytes}
@@ -135,7 +135,7 @@ func TestSymbolTableReadErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := nameAt(tables.Static, 0); !errors.Is(err, ErrTruncated) || errors.Is(err, io.EOF) {
+	if _, err := nameAt(tables.Static, 0); !errors.Is(err, errTruncated) || errors.Is(err, io.EOF) {
 		t.Error(err)
 	}
 }

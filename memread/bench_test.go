@@ -118,9 +118,9 @@ func BenchmarkReadProcessStorage(b *testing.B) {
 
 func BenchmarkDecodeSlot(b *testing.B) {
 	b.ReportAllocs()
-	slot := [SlotBytes]byte(demoSlot)
+	slot := [slotBytes]byte(demoSlot)
 	for b.Loop() {
-		if _, err := DecodeSlot(&slot); err != nil {
+		if _, err := decodeSlot(&slot); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -129,7 +129,7 @@ func BenchmarkDecodeSlot(b *testing.B) {
 func BenchmarkDecodeProcessStorage(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := DecodeProcessStorage(demoStorage); err != nil {
+		if _, _, err := decodeProcessStorage(demoStorage); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -136,7 +136,7 @@ func TestReadBatch(t *testing.T) {
 			reqs := make([]Request, count)
 			for i := range reqs {
 				kind := kinds[i%len(kinds)]
-				reqs[i] = Request{Addr: kind.addr, Buf: make([]byte, kind.length), N: -1, Err: ErrShort}
+				reqs[i] = Request{Addr: kind.addr, Buf: make([]byte, kind.length), N: -1, Err: errShort}
 			}
 			if err := process.ReadBatch(reqs); err != nil {
 				t.Fatalf("%d requests: %v", count, err)

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A puppet is a child of the test binary that arranges its memory as it is told, one command
-// line after the other, and answers each with one line:
+// A puppet is a child of the test binary that arranges its memory by commands, one per line, and
+// prints one line for each:
 //
 //	map PAGES              maps zeroed pages between two that are not mapped; answers their address
 //	unmap REGION OFF LEN   of the REGIONth map
@@ -138,7 +138,7 @@ func (p *puppet) open() *Process {
 	return process
 }
 
-// do sends a command and returns the answer.
+// do sends a command and returns the response.
 func (p *puppet) do(format string, args ...any) string {
 	p.t.Helper()
 	if _, err := fmt.Fprintf(p.in, format+"\n", args...); err != nil {

@@ -24,7 +24,7 @@ func onThread(f func()) {
 	<-done
 }
 
-// refuseReadv makes process_vm_readv answer errno on the calling thread.
+// refuseReadv makes process_vm_readv fail with errno on the calling thread.
 func refuseReadv(errno unix.Errno) error {
 	const nrOff = 0 // of struct seccomp_data
 	filter := []unix.SockFilter{

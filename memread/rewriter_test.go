@@ -16,12 +16,12 @@ const (
 )
 
 // contextBytes are the ids of a slot: trace-id, span-id and transaction-id.
-const contextBytes = SlotBytes - slotTraceIDOff
+const contextBytes = slotBytes - slotTraceIDOff
 
 // golden is odd, so multiplying by it can be undone.
 const golden = 0x9e3779b97f4a7c15
 
-// rewriteContext makes ids that prove themselves: any word of them tells the others.
+// rewriteContext makes self-checking ids: any word of them determines the others.
 func rewriteContext(n uint64) (ids [contextBytes]byte) {
 	for i := range uint64(contextBytes / 8) {
 		binary.NativeEndian.PutUint64(ids[8*i:], (4*n+i+1)*golden)
@@ -65,7 +65,7 @@ func storeContext(to, ids *[contextBytes]byte) { *to = *ids }
 //go:norace
 func storePointer(to *uint64, value uint64) { *to = value }
 
-func storeSlot(slot *[SlotBytes]byte, ids *[contextBytes]byte) {
+func storeSlot(slot *[slotBytes]byte, ids *[contextBytes]byte) {
 	storeByte(&slot[slotValidOff], 0)
 	storeContext((*[contextBytes]byte)(slot[slotTraceIDOff:]), ids)
 	storeByte(&slot[slotValidOff], 1)
@@ -84,9 +84,9 @@ func rewrite(memory []byte, off int, mode string) {
 	variable := (*uint64)(unsafe.Pointer(&memory[rewriteVariable]))
 	counter := (*uint64)(unsafe.Pointer(&memory[rewriteCounter]))
 	addr := uint64(uintptr(unsafe.Pointer(&memory[off])))
-	var slots [2]*[SlotBytes]byte
+	var slots [2]*[slotBytes]byte
 	for i := range slots {
-		slots[i] = (*[SlotBytes]byte)(memory[off+i*rewriteOther:])
+		slots[i] = (*[slotBytes]byte)(memory[off+i*rewriteOther:])
 		if mode == "storage" {
 			copy(memory[off+i*rewriteOther:], encodeStorage(rewriteStorage(i)))
 			continue

@@ -2,9 +2,9 @@ package memread
 
 import "encoding/binary"
 
-// SlotBytes is how much of a thread's slot is read. Agents may allocate more: later fields come
+// slotBytes is how much of a thread's slot is read. Agents may allocate more: later fields come
 // after these.
-const SlotBytes = 37
+const slotBytes = 37
 
 // Layout of a thread's slot: packed, byte order of the machine (correlation protocol, part 2).
 //
@@ -38,11 +38,11 @@ type Slot struct {
 	TransactionID [8]byte
 }
 
-// DecodeSlot decodes a slot strictly by the protocol. valid is only compared with 0: a slot that is
+// decodeSlot decodes a slot strictly by the protocol. valid is only compared with 0: a slot that is
 // not valid has no other content, not even a version, because the agent may not have written it
 // yet. Any value of trace-present but 1 means no trace. A valid slot of version 0 cannot be from an
 // agent: ErrVersion.
-func DecodeSlot(b *[SlotBytes]byte) (Slot, error) {
+func decodeSlot(b *[slotBytes]byte) (Slot, error) {
 	if b[slotValidOff] == 0 {
 		return Slot{}, nil
 	}

@@ -60,7 +60,7 @@ var slotTests = []struct {
 
 func TestDecodeSlot(t *testing.T) {
 	for _, c := range slotTests {
-		got, err := DecodeSlot((*[SlotBytes]byte)(unhex(c.hex)))
+		got, err := decodeSlot((*[slotBytes]byte)(unhex(c.hex)))
 		if got != c.want || !errors.Is(err, c.err) {
 			t.Errorf("%s: %+v, %v; want %+v, %v", c.name, got, err, c.want, c.err)
 		}
@@ -88,11 +88,11 @@ func FuzzDecodeSlot(f *testing.F) {
 		f.Add(unhex(c.hex))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if len(data) < SlotBytes {
+		if len(data) < slotBytes {
 			return
 		}
-		b := [SlotBytes]byte(data)
-		s, err := DecodeSlot(&b)
+		b := [slotBytes]byte(data)
+		s, err := decodeSlot(&b)
 		if err != nil || !s.Valid {
 			if s != (Slot{}) {
 				t.Fatalf("%+v, %v", s, err)

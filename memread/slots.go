@@ -17,7 +17,7 @@ var (
 )
 
 // SlotResult is what ReadSlots found for one thread. Addr is the slot's address, 0 when the
-// thread has none. Err is nil, ErrTorn, ErrUpdating, ErrVersion (see DecodeSlot) or
+// thread has none. Err is nil, ErrTorn, ErrUpdating, ErrVersion (see decodeSlot) or
 // ErrUnmapped: of the variable when Addr is 0, else of the slot.
 type SlotResult struct {
 	Addr uint64
@@ -81,12 +81,12 @@ const splitOrder = "THTHTHTTTHHHTHHTTHTHHTTH"
 const slotChunk = 64
 
 // splitReads is where splitOrder is read to.
-type splitReads [len(splitOrder)][SlotBytes]byte
+type splitReads [len(splitOrder)][slotBytes]byte
 
 // slotReads is where one thread is read to.
 type slotReads struct {
 	first, again [pointerBytes]byte
-	copies       [slotCopies][SlotBytes]byte
+	copies       [slotCopies][slotBytes]byte
 }
 
 // ReadSlots reads the slots of threads: varAddrs[i] is the address of thread i's variable (the
@@ -196,18 +196,18 @@ func (r *slotReads) judge(v vector) (Slot, error) {
 	if !same {
 		return Slot{}, ErrTorn
 	}
-	return DecodeSlot(&r.copies[0])
+	return decodeSlot(&r.copies[0])
 }
 
 // acrossPages reports whether a slot may lie on two pages. It asks for the smallest page: where
 // pages are larger, some slots are confirmed without need.
 func acrossPages(addr uint64) bool {
-	return addr%smallestPage > smallestPage-SlotBytes
+	return addr%smallestPage > smallestPage-slotBytes
 }
 
 // confirm reads the parts of an accepted slot as splitOrder says, and reports whether all are those
 // of want.
-func (p *Process) confirm(addr uint64, want *[SlotBytes]byte) (bool, error) {
+func (p *Process) confirm(addr uint64, want *[slotBytes]byte) (bool, error) {
 	if p.split == nil {
 		p.split = new(splitReads)
 	}
@@ -226,7 +226,7 @@ func (p *Process) confirm(addr uint64, want *[SlotBytes]byte) (bool, error) {
 		return false, err
 	}
 	for i := range p.split {
-		from, to := head, uint64(SlotBytes)
+		from, to := head, uint64(slotBytes)
 		if splitOrder[i] == 'H' {
 			from, to = 0, head
 		}

@@ -19,7 +19,7 @@ func TestReadSlots(t *testing.T) {
 		end := base + 3*smallestPage
 		child.write(0, slotOff, demoSlot)
 		child.write(0, acrossOff, demoSlot)
-		child.write(0, 3*smallestPage-SlotBytes, demoSlot)
+		child.write(0, 3*smallestPage-slotBytes, demoSlot)
 		child.write(0, updatingOff, unhex("0100 00 01 01 0af76519"))
 		child.write(0, versionOff, unhex("0000 01 01 01 0af76519"))
 
@@ -32,8 +32,8 @@ func TestReadSlots(t *testing.T) {
 			{"no slot", 0, SlotResult{}},
 			{"another's slot", base + slotOff, SlotResult{base + slotOff, demoSlotDecoded, nil}},
 			{"slot across two pages", base + acrossOff, SlotResult{base + acrossOff, demoSlotDecoded, nil}},
-			{"slot at the end of the map", end - SlotBytes, SlotResult{end - SlotBytes, demoSlotDecoded, nil}},
-			{"slot runs out of the map", end - SlotBytes + 1, SlotResult{Addr: end - SlotBytes + 1, Err: ErrUnmapped}},
+			{"slot at the end of the map", end - slotBytes, SlotResult{end - slotBytes, demoSlotDecoded, nil}},
+			{"slot runs out of the map", end - slotBytes + 1, SlotResult{Addr: end - slotBytes + 1, Err: ErrUnmapped}},
 			{"slot nowhere", end, SlotResult{Addr: end, Err: ErrUnmapped}},
 			{"slot near 2^64", math.MaxUint64, SlotResult{Addr: math.MaxUint64, Err: ErrUnmapped}},
 			{"slot in the kernel", 0xffffffff81000000, SlotResult{Addr: 0xffffffff81000000, Err: ErrUnmapped}},
@@ -134,7 +134,7 @@ func TestJudge(t *testing.T) {
 
 func TestAcrossPages(t *testing.T) {
 	for off, want := range map[uint64]bool{
-		0: false, smallestPage - SlotBytes: false, smallestPage - SlotBytes + 1: true,
+		0: false, smallestPage - slotBytes: false, smallestPage - slotBytes + 1: true,
 		smallestPage - 1: true, smallestPage: false, 7*smallestPage - 1: true,
 	} {
 		if acrossPages(0x7f0000000000+off) != want {
@@ -149,17 +149,17 @@ func TestConfirm(t *testing.T) {
 		child := newPuppet(t)
 		base := child.mapPages(2)
 		process := open(child)
-		expect := func(off int, want [SlotBytes]byte, held bool) {
+		expect := func(off int, want [slotBytes]byte, held bool) {
 			t.Helper()
 			got, err := process.confirm(base+uint64(off), &want)
 			if err != nil || got != held {
 				t.Errorf("at %d: %v, %v, want %v", off, got, err, held)
 			}
 		}
-		for head := 1; head < SlotBytes; head++ {
+		for head := 1; head < slotBytes; head++ {
 			off := smallestPage - head
 			child.write(0, off, demoSlot)
-			want := [SlotBytes]byte(demoSlot)
+			want := [slotBytes]byte(demoSlot)
 			expect(off, want, true)
 			for i := range want {
 				other := want
@@ -167,9 +167,9 @@ func TestConfirm(t *testing.T) {
 				expect(off, other, false)
 			}
 		}
-		expect(2*smallestPage-20, [SlotBytes]byte{}, false) // the tail is not mapped
+		expect(2*smallestPage-20, [slotBytes]byte{}, false) // the tail is not mapped
 		child.kill()
-		if _, err := process.confirm(base+smallestPage-1, new([SlotBytes]byte)); !errors.Is(err, ErrGone) {
+		if _, err := process.confirm(base+smallestPage-1, new([slotBytes]byte)); !errors.Is(err, ErrGone) {
 			t.Error(err)
 		}
 	})
@@ -204,10 +204,10 @@ func TestSplitOrder(t *testing.T) {
 
 func TestProves(t *testing.T) {
 	decoded := func(ids [contextBytes]byte) Slot {
-		var b [SlotBytes]byte
+		var b [slotBytes]byte
 		copy(b[:], encodeSlot(Slot{MinorVersion: 1, Valid: true, TracePresent: true}))
 		copy(b[slotTraceIDOff:], ids[:])
-		s, err := DecodeSlot(&b)
+		s, err := decodeSlot(&b)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -228,9 +228,9 @@ func TestProves(t *testing.T) {
 	}
 }
 
-// Slots that are rewritten without pause, with contexts that never come back, with two in
-// turn, and with the variable changing between two slots: whatever is accepted is whole. The
-// log tells what fewer copies would have accepted; see slotCopies.
+// Slots that are rewritten without pause, with contexts that never come back, with two in turn, and
+// with the variable changing between two slots: whatever is accepted is whole. The log logs what
+// fewer copies would have accepted; see slotCopies.
 func TestSlotRewrittenWithoutPause(t *testing.T) {
 	reads := 1_000_000
 	if raceEnabled || testing.Short() {
@@ -314,7 +314,7 @@ func (r *rewriteReader) read() {
 	r.outcomes[result.Err]++
 
 	copies := &r.process.slots[0].copies
-	first, err := DecodeSlot(&copies[0])
+	first, err := decodeSlot(&copies[0])
 	if err != nil || !first.Valid || proves(first) {
 		return
 	}

@@ -8,16 +8,16 @@ import (
 	"unicode/utf8"
 )
 
-// MaxStringBytes bounds each string of the process storage. The longest meaningful one is a path,
+// maxStringBytes bounds each string of the process storage. The longest meaningful one is a path,
 // and PATH_MAX is 4096; twice that leaves room for long names.
-const MaxStringBytes = 8192
+const maxStringBytes = 8192
 
 var (
-	// ErrShort: the storage is longer than the bytes given.
-	ErrShort = errors.New("process storage is longer")
+	// errShort: the storage is longer than the bytes given.
+	errShort = errors.New("process storage is longer")
 	// ErrVersion: layout-minor-version is 0, so no agent has written this.
 	ErrVersion = errors.New("layout version is 0")
-	// ErrStringTooLong: a string has more than MaxStringBytes.
+	// ErrStringTooLong: a string has more than maxStringBytes.
 	ErrStringTooLong = errors.New("string is too long")
 	// ErrInvalidUTF8: a string is not UTF-8.
 	ErrInvalidUTF8 = errors.New("string is not UTF-8")
@@ -44,8 +44,8 @@ type ProcessStorage struct {
 	SocketPath         string
 }
 
-// DecodeProcessStorage decodes the storage at the start of b and returns how many bytes of b it
-// takes; fields that a later minor version may append are ignored. With ErrShort the number is how
+// decodeProcessStorage decodes the storage at the start of b and returns how many bytes of b it
+// takes; fields that a later minor version may append are ignored. With errShort the number is how
 // many bytes are needed at least, by the lengths in b: more than were given, at most 24590. With
 // any other error it is how many bytes led to the error. No string is allocated before all are
 // known to be complete.
@@ -57,12 +57,12 @@ type ProcessStorage struct {
 //	 4+n  socket-file-path
 //
 // Packed, byte order of the machine (correlation protocol, part 2).
-func DecodeProcessStorage(b []byte) (ProcessStorage, int, error) {
+func decodeProcessStorage(b []byte) (ProcessStorage, int, error) {
 	const versionBytes = 2
 	names := [...]string{"service-name", "service-environment", "socket-file-path"}
 	var texts [len(names)][]byte
 	if need := versionBytes + len(texts)*storageLengthBytes; len(b) < need {
-		return ProcessStorage{}, need, ErrShort
+		return ProcessStorage{}, need, errShort
 	}
 	s := ProcessStorage{MinorVersion: binary.NativeEndian.Uint16(b)}
 	if s.MinorVersion == 0 {
@@ -72,12 +72,12 @@ func DecodeProcessStorage(b []byte) (ProcessStorage, int, error) {
 	for i := range texts {
 		length := binary.NativeEndian.Uint32(b[off:])
 		off += storageLengthBytes
-		if length > MaxStringBytes {
+		if length > maxStringBytes {
 			return ProcessStorage{}, off, fmt.Errorf("decoding %s of %d bytes: %w", names[i], length, ErrStringTooLong)
 		}
 		end := off + int(length)
 		if need := end + (len(texts)-1-i)*storageLengthBytes; len(b) < need {
-			return ProcessStorage{}, need, ErrShort
+			return ProcessStorage{}, need, errShort
 		}
 		texts[i] = b[off:end]
 		off = end
@@ -108,7 +108,7 @@ func (s *ProcessStorage) AppendTo(b []byte) []byte {
 // exported variable) points to, twice: the pointer, the storage, and in one call the pointer and
 // the storage again. addr is the value of the pointer, also with an error.
 //
-// Errors of DecodeProcessStorage are returned if both reads gave the same bytes; else the error is
+// Errors of decodeProcessStorage are returned if both reads gave the same bytes; else the error is
 // ErrChanged, and reading again may help. A storage that cannot be read is ErrUnmapped if the
 // pointer is unchanged.
 func (p *Process) ReadProcessStorage(pointerAddr uint64) (addr uint64, s ProcessStorage, err error) {
@@ -152,8 +152,8 @@ func (p *Process) readStorage(addr uint64) (ProcessStorage, []byte, error) {
 			return ProcessStorage{}, nil, err
 		}
 		have += n
-		s, need, err := DecodeProcessStorage(buf)
-		if err != ErrShort {
+		s, need, err := decodeProcessStorage(buf)
+		if err != errShort {
 			return s, buf[:need], err
 		}
 		buf = append(buf, make([]byte, need-len(buf))...)

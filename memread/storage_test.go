@@ -32,14 +32,14 @@ var storageTests = []struct {
 	{"newer, longer layout", "0502 00000000 00000000 02000000 2f73 deadbeef", ProcessStorage{MinorVersion: 0x205, SocketPath: "/s"}, 16, nil},
 	{"names of several bytes a letter", "0100 02000000 c3a9 03000000 e282ac 02000000 2f73", ProcessStorage{MinorVersion: 1, ServiceName: "é", ServiceEnvironment: "€", SocketPath: "/s"}, 21, nil},
 	{"NUL in a name", "0100 01000000 00 00000000 02000000 2f73", ProcessStorage{MinorVersion: 1, ServiceName: "\x00", SocketPath: "/s"}, 17, nil},
-	{"nothing", "", ProcessStorage{}, 14, ErrShort},
-	{"one byte", "01", ProcessStorage{}, 14, ErrShort},
-	{"first length cut", "0100 060000", ProcessStorage{}, 14, ErrShort},
-	{"first string cut", "0100 06000000 6f72646572 04000000", ProcessStorage{}, 20, ErrShort},
-	{"second string cut", "0100 06000000 6f7264657273 04000000 70726f", ProcessStorage{}, 20, ErrShort},
-	{"third length to come", "0100 06000000 6f7264657273 04000000 70726f64", ProcessStorage{}, 24, ErrShort},
-	{"last byte to come", "0100 06000000 6f7264657273 04000000 70726f64 0d000000 2f746d702f61706d2e736f63", ProcessStorage{}, 37, ErrShort},
-	{"longest string to come", "0100 00200000 00000000 00000000", ProcessStorage{}, 14 + 8192, ErrShort},
+	{"nothing", "", ProcessStorage{}, 14, errShort},
+	{"one byte", "01", ProcessStorage{}, 14, errShort},
+	{"first length cut", "0100 060000", ProcessStorage{}, 14, errShort},
+	{"first string cut", "0100 06000000 6f72646572 04000000", ProcessStorage{}, 20, errShort},
+	{"second string cut", "0100 06000000 6f7264657273 04000000 70726f", ProcessStorage{}, 20, errShort},
+	{"third length to come", "0100 06000000 6f7264657273 04000000 70726f64", ProcessStorage{}, 24, errShort},
+	{"last byte to come", "0100 06000000 6f7264657273 04000000 70726f64 0d000000 2f746d702f61706d2e736f63", ProcessStorage{}, 37, errShort},
+	{"longest string to come", "0100 00200000 00000000 00000000", ProcessStorage{}, 14 + 8192, errShort},
 	{"string one too long", "0100 01200000 00000000 00000000", ProcessStorage{}, 6, ErrStringTooLong},
 	{"string of 4 GiB", "0100 ffffffff 00000000 00000000", ProcessStorage{}, 6, ErrStringTooLong},
 	{"last string of 4 GiB", "0100 00000000 00000000 ffffffff", ProcessStorage{}, 14, ErrStringTooLong},
@@ -55,7 +55,7 @@ var storageTests = []struct {
 
 func TestDecodeProcessStorage(t *testing.T) {
 	for _, c := range storageTests {
-		got, n, err := DecodeProcessStorage(unhex(c.hex))
+		got, n, err := decodeProcessStorage(unhex(c.hex))
 		if got != c.want || n != c.n || !errors.Is(err, c.err) {
 			t.Errorf("%s: %+v, %d, %v; want %+v, %d, %v", c.name, got, n, err, c.want, c.n, c.err)
 		}
@@ -76,17 +76,17 @@ func FuzzDecodeProcessStorage(f *testing.F) {
 	for _, c := range storageTests {
 		f.Add(unhex(c.hex))
 	}
-	const longest = 2 + 3*(storageLengthBytes+MaxStringBytes)
+	const longest = 2 + 3*(storageLengthBytes+maxStringBytes)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		s, n, err := DecodeProcessStorage(b)
+		s, n, err := decodeProcessStorage(b)
 		switch {
-		case err == ErrShort:
+		case err == errShort:
 			if n <= len(b) || n > longest {
 				t.Fatalf("of %d bytes: needs %d", len(b), n)
 			}
 		case err != nil:
 			clear(b[n:]) // what it does not rest on
-			if again, m, errAgain := DecodeProcessStorage(b); s != again || m != n || errAgain.Error() != err.Error() || s != (ProcessStorage{}) {
+			if again, m, errAgain := decodeProcessStorage(b); s != again || m != n || errAgain.Error() != err.Error() || s != (ProcessStorage{}) {
 				t.Fatalf("%+v, %d, %v; then %+v, %d, %v", s, n, err, again, m, errAgain)
 			}
 		default:
@@ -95,8 +95,8 @@ func FuzzDecodeProcessStorage(f *testing.F) {
 			}
 			// Given piecemeal, it asks for what is there and for nothing behind it.
 			for have, rounds := 0, 0; have < n; rounds++ {
-				_, need, err := DecodeProcessStorage(b[:have])
-				if err != ErrShort || need <= have || need > n || rounds > 4 {
+				_, need, err := decodeProcessStorage(b[:have])
+				if err != errShort || need <= have || need > n || rounds > 4 {
 					t.Fatalf("given %d of %d bytes in round %d: %d, %v", have, n, rounds, need, err)
 				}
 				have = need
@@ -106,7 +106,7 @@ func FuzzDecodeProcessStorage(f *testing.F) {
 }
 
 func TestReadProcessStorage(t *testing.T) {
-	long := strings.Repeat("0123456789abcdef", MaxStringBytes/16)
+	long := strings.Repeat("0123456789abcdef", maxStringBytes/16)
 	tests := map[string]ProcessStorage{
 		"usual":             demoStorageDecoded,
 		"shortest":          {MinorVersion: 1, SocketPath: "s"},

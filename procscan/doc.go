@@ -35,10 +35,10 @@ var (
 	ErrStuck = errors.New("probing the process hangs")
 	// ErrTooMany: the process has more mappings than are read. Those read so far are returned too.
 	ErrTooMany = errors.New("too many mappings")
-	// ErrReplaced: the file is not, or is no longer, the one that is mapped.
-	ErrReplaced = errors.New("not the file that was mapped")
-	// ErrNotRegular: the path is not that of a regular file, and was not opened.
-	ErrNotRegular = errors.New("not a regular file")
+	// errReplaced: the file is not, or is no longer, the one that is mapped.
+	errReplaced = errors.New("not the file that was mapped")
+	// errNotRegular: the path is not that of a regular file, and was not opened.
+	errNotRegular = errors.New("not a regular file")
 )
 
 // ProcessID identifies one process for good: a pid is reused, but not within one clock tick.

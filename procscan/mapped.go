@@ -18,7 +18,7 @@ import (
 const lookupTries = 8
 
 // OpenMapped opens the file of a mapping of the process for reading. The file is regular and the
-// one that is mapped: else the error is ErrNotRegular or ErrReplaced, the latter also for anonymous
+// one that is mapped: else the error is errNotRegular or errReplaced, the latter also for anonymous
 // memory. It is opened through /proc/PID/map_files, even if it was unlinked; without the capability
 // for that (CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE, in the initial user namespace) or when the
 // mapping has changed its bounds, by its path below the process's root, with every symbolic link
@@ -61,7 +61,7 @@ func (h *Handle) locateMapped(m Mapping) (int, error) {
 	bounds := mapBounds(m)
 	fd, err := h.open(filepath.Join("map_files", bounds), unix.O_PATH)
 	if errors.Is(err, unix.ENOENT) { // the process is alive
-		err = ErrReplaced
+		err = errReplaced
 	}
 	if err != nil {
 		return -1, fmt.Errorf("opening map_files/%s: %w", bounds, err)
@@ -108,7 +108,7 @@ func checkBeforeOpening(path int, m Mapping) error {
 		return fmt.Errorf("reading its file system: %w", err)
 	}
 	if statfs.Type != unix.OVERLAYFS_SUPER_MAGIC {
-		return fmt.Errorf("%w: mapped was inode %d, this is inode %d", ErrReplaced, m.Ino, stat.Ino)
+		return fmt.Errorf("%w: mapped was inode %d, this is inode %d", errReplaced, m.Ino, stat.Ino)
 	}
 	return nil
 }
@@ -119,7 +119,7 @@ func statRegular(fd int) (unix.Stat_t, error) {
 		return stat, fmt.Errorf("reading its metadata: %w", err)
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
-		return stat, fmt.Errorf("%w (mode %#o)", ErrNotRegular, stat.Mode)
+		return stat, fmt.Errorf("%w (mode %#o)", errNotRegular, stat.Mode)
 	}
 	return stat, nil
 }
@@ -175,7 +175,7 @@ func (h *Handle) reopen(path int) (int, error) {
 	}
 	got, err := statRegular(fd)
 	if err == nil && (got.Dev != want.Dev || got.Ino != want.Ino) {
-		err = ErrReplaced
+		err = errReplaced
 	}
 	if err == nil {
 		err = unix.SetNonblock(fd, false)
@@ -218,7 +218,7 @@ func (h *Handle) checkSame(fd int, m Mapping) error {
 		return fmt.Errorf("comparing with the mapping: %w", err)
 	}
 	if shown.Dev != m.Dev || shown.Ino != m.Ino {
-		return fmt.Errorf("%w: mapped was inode %d of device %d:%d, this is inode %d of device %d:%d", ErrReplaced,
+		return fmt.Errorf("%w: mapped was inode %d of device %d:%d, this is inode %d of device %d:%d", errReplaced,
 			m.Ino, unix.Major(m.Dev), unix.Minor(m.Dev), shown.Ino, unix.Major(shown.Dev), unix.Minor(shown.Dev))
 	}
 	return nil

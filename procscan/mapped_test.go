@@ -161,7 +161,7 @@ func TestOverlayDiffers(t *testing.T) {
 	}
 	other := m
 	other.Ino++
-	if err := h.checkSame(int(f.Fd()), other); !errors.Is(err, ErrReplaced) {
+	if err := h.checkSame(int(f.Fd()), other); !errors.Is(err, errReplaced) {
 		t.Errorf("another inode of the overlay: %v", err)
 	}
 	other = m
@@ -183,9 +183,9 @@ func TestOpenMappedWithoutPath(t *testing.T) {
 	}{
 		{"memfd", child.MapSpec{Path: "memfd:code"}, "/memfd:code", "contents of memfd:code", nil},
 		{"shared memory", child.MapSpec{Flags: unix.MAP_SHARED}, "/dev/zero", "\x00", nil},
-		{"device", child.MapSpec{Path: "/dev/zero", ReadOnly: true}, "/dev/zero", "", ErrNotRegular},
-		{"vDSO", child.MapSpec{}, "[vdso]", "", ErrReplaced},
-		{"no file", child.MapSpec{}, "", "", ErrReplaced},
+		{"device", child.MapSpec{Path: "/dev/zero", ReadOnly: true}, "/dev/zero", "", errNotRegular},
+		{"vDSO", child.MapSpec{}, "[vdso]", "", errReplaced},
+		{"no file", child.MapSpec{}, "", "", errReplaced},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(t.TempDir(), realName)}, c.spec}})
@@ -221,17 +221,17 @@ func TestOpenMappedReplaced(t *testing.T) {
 		want    error
 	}{
 		{"missing", func(string) error { return nil }, unix.ENOENT},
-		{"other file", func(path string) error { return os.WriteFile(path, []byte("other"), 0o755) }, ErrReplaced},
+		{"other file", func(path string) error { return os.WriteFile(path, []byte("other"), 0o755) }, errReplaced},
 		{"link to a file outside", func(path string) error { return os.Symlink("/etc/passwd", path) }, unix.ENOENT},
 		{"link to a file inside", func(path string) error {
 			return errors.Join(os.WriteFile(path+".2", nil, 0o644), os.Symlink(filepath.Base(path)+".2", path))
-		}, ErrReplaced},
+		}, errReplaced},
 		{"link upwards out of the root", func(path string) error { return os.Symlink("../../../../../etc/passwd", path) }, unix.ENOENT},
 		{"loop", func(path string) error { return os.Symlink(path, path) }, unix.ENOENT},
-		{"FIFO", func(path string) error { return unix.Mkfifo(path, 0o666) }, ErrNotRegular},
-		{"device", func(path string) error { return unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(5, 0))) }, ErrNotRegular},
-		{"directory", func(path string) error { return os.Mkdir(path, 0o777) }, ErrNotRegular},
-		{"socket", func(path string) error { return unix.Mknod(path, unix.S_IFSOCK|0o666, 0) }, ErrNotRegular},
+		{"FIFO", func(path string) error { return unix.Mkfifo(path, 0o666) }, errNotRegular},
+		{"device", func(path string) error { return unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(5, 0))) }, errNotRegular},
+		{"directory", func(path string) error { return os.Mkdir(path, 0o777) }, errNotRegular},
+		{"socket", func(path string) error { return unix.Mknod(path, unix.S_IFSOCK|0o666, 0) }, errNotRegular},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			root := t.TempDir()
@@ -273,7 +273,7 @@ func TestOpenMappedPseudoFile(t *testing.T) {
 		if err := errors.Join(os.Remove(path), os.Symlink(target, path)); err != nil {
 			t.Fatal(err)
 		}
-		if fd, err := h.locateBelowRoot(m); !errors.Is(err, ErrReplaced) && !errors.Is(err, unix.ELOOP) {
+		if fd, err := h.locateBelowRoot(m); !errors.Is(err, errReplaced) && !errors.Is(err, unix.ELOOP) {
 			t.Errorf("%s: descriptor %d, %v", target, fd, err)
 		}
 	}
@@ -288,7 +288,7 @@ func TestOpenMappedUnmapped(t *testing.T) {
 
 	moved := m
 	moved.End += 1 << 20
-	if fd, err := h.locateMapped(moved); !errors.Is(err, ErrReplaced) || errors.Is(err, ErrGone) {
+	if fd, err := h.locateMapped(moved); !errors.Is(err, errReplaced) || errors.Is(err, ErrGone) {
 		t.Errorf("bounds that no mapping has: %d, %v", fd, err)
 	}
 	f, err := h.OpenMapped(moved)
@@ -308,7 +308,7 @@ func TestOpenMappedUnmapped(t *testing.T) {
 		}
 		swapped := m
 		swapped.Start, swapped.End = other.Start, other.End
-		if f, err := h.OpenMapped(swapped); !errors.Is(err, ErrReplaced) {
+		if f, err := h.OpenMapped(swapped); !errors.Is(err, errReplaced) {
 			t.Errorf("another file is mapped there: %v, %v", f, err)
 		}
 		return

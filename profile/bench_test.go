@@ -83,7 +83,7 @@ func BenchmarkAppendFrames(b *testing.B) {
 	})
 }
 
-// The first look at a process whose files are known, and are not.
+// The first update of a process whose files are cached, and are not.
 func BenchmarkUpdate(b *testing.B) {
 	process := &fakeProcess{mappings: []procscan.Mapping{libraryMapping(b, library, 0x7f0000000000)}}
 	b.Run("known file", func(b *testing.B) {

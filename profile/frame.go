@@ -72,7 +72,7 @@ func (f Frame) FileID() FileID {
 	return f.File.ID
 }
 
-// Kind says what sort of code the frame is in.
+// Kind returns the kind of code that the frame is in.
 func (f Frame) Kind() Kind {
 	if f.File == nil {
 		return AnonymousFrame

@@ -117,7 +117,7 @@ func TestMappingsWithoutFile(t *testing.T) {
 			if want := (Frame{Address: tt.m.Start + 0x10}); frames[0] != want || frames[1] != want {
 				t.Errorf("frames %+v, want %+v", frames, want)
 			}
-			// Memory that is known to be anonymous is no reason to look again.
+			// Memory that is known to be anonymous causes no update.
 			if files.Frames.Anonymous.Load() != 2 || space.Stale(time.Now().Add(pace.Longest/2)) {
 				t.Errorf("%d anonymous frames, stale %v", files.Frames.Anonymous.Load(), space.Stale(time.Now().Add(pace.Longest/2)))
 			}
@@ -180,7 +180,7 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// A version says that every frame is as it was.
+// An unchanged version means unchanged frames.
 func TestVersion(t *testing.T) {
 	files := newFiles(t)
 	space, other := NewAddressSpace(files, pace), NewAddressSpace(files, pace)

@@ -103,8 +103,8 @@ func goByTheBook(r Rule, m *image, tp uint64) (uint64, error) {
 	return block + uint64(r.Offset), nil
 }
 
-// FuzzVariableAddr: whatever the thread's memory holds, the answer is the one that
-// the rule's description gives.
+// FuzzVariableAddr: whatever the thread's memory holds, the result is the one that the rule's
+// description gives.
 func FuzzVariableAddr(f *testing.F) {
 	const base = 0x1000
 	thread := func(words ...uint64) []byte {

@@ -193,8 +193,8 @@ func TestLinkers(t *testing.T) {
 	}
 }
 
-// A library that is loaded again gets the module id it had, and a thread that has not noticed
-// still has the block of before. The generation tells.
+// A library that is loaded again gets the module id it had, and a thread that has not noticed still
+// has the block of before. The generation shows it.
 func TestLoadedAgain(t *testing.T) {
 	p := demo.Start(t, demo.Options{Flavor: demo.GlibcDynamic, Manual: true})
 	main := p.Begin(0).Thread

@@ -235,8 +235,8 @@ func TestVariableAddrsGone(t *testing.T) {
 	}
 }
 
-// constantMemory answers at once, so that what is around the reads is measured.
-// All words of it are the same, so that each thread has the variable.
+// constantMemory returns at once, so that only the code around the reads is measured. All words of
+// it are the same, so that each thread has the variable.
 type constantMemory struct{}
 
 func (constantMemory) ReadBatch(requests []memread.Request) error {

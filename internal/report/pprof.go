@@ -185,7 +185,7 @@ func (b *builder) mapping(p *record.Process, f profile.Frame) *mapping {
 	case f.File != nil:
 		key = mappingKey{file: f.File.ID, path: b.names.path(p, f)}
 	case f.Address < kernelSpace:
-		key = mappingKey{process: p, compiled: b.names.Compiled(p, f)}
+		key = mappingKey{process: p, compiled: b.names.compiled(p, f)}
 	}
 	if known := b.mappings[key]; known != nil {
 		return known
@@ -231,7 +231,7 @@ func (b *builder) location(p *record.Process, m *mapping, f profile.Frame) *ppro
 	case name != "":
 	case f.File == nil && f.Address >= kernelSpace:
 		name = nameKernel
-	case f.File == nil && b.names.Compiled(p, f):
+	case f.File == nil && b.names.compiled(p, f):
 		name = nameJIT
 	case f.File == nil:
 		name = nameUnknown

@@ -119,7 +119,7 @@ func (s *Summary) addStack(p *record.Process, frames []profile.Frame, samples ui
 		if kind != profile.KernelFrame {
 			depth++
 		}
-		if kind == profile.AnonymousFrame && !s.names.Compiled(p, f) {
+		if kind == profile.AnonymousFrame && !s.names.compiled(p, f) {
 			s.unknown += samples
 			continue
 		}

@@ -70,7 +70,7 @@ func TestUnknownAddresses(t *testing.T) {
 	}
 }
 
-// Few samples, and those that begin in the kernel, tell nothing of frame pointers.
+// Few samples, and those that begin in the kernel, are no evidence about frame pointers.
 func TestShallow(t *testing.T) {
 	for _, test := range []struct {
 		samples uint64

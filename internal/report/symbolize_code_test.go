@@ -25,7 +25,7 @@ func TestCompiled(t *testing.T) {
 	defer s.Close()
 	names := s.Read(t.Context(), recording(map[*record.Process][]profile.Frame{p: frames}))
 	for i, want := range []bool{true, true, false} {
-		if got := names.Compiled(p, frames[i]); got != want {
+		if got := names.compiled(p, frames[i]); got != want {
 			t.Errorf("%#x: %v", frames[i].Address, got)
 		}
 	}

@@ -24,7 +24,7 @@ import (
 	"correlator/profile"
 )
 
-// hangingFile is one of a file system that does not answer.
+// hangingFile is on a file system that does not respond.
 type hangingFile struct {
 	*os.File
 	reads, closes bool // that hang
@@ -90,8 +90,7 @@ func TestLateProcess(t *testing.T) {
 	s.Close() // does not wait either
 }
 
-// Files of which two processes have the same are closed by whoever comes second, without keeping
-// others.
+// Files that two processes share are closed by the second one, without keeping others.
 func TestClosingHangs(t *testing.T) {
 	testenv.NeedRoot(t)
 	process := demo.Start(t, demo.Options{Manual: true})
@@ -119,7 +118,7 @@ func TestClosingHangs(t *testing.T) {
 	<-ended
 }
 
-// closingFile tells that it is being closed, and waits.
+// closingFile reports that it is being closed, and waits.
 type closingFile struct {
 	mappedFile
 	hang, closing chan struct{}
@@ -235,7 +234,7 @@ func TestPerfMapOfAnother(t *testing.T) {
 	}
 }
 
-// A file for which a process or another machine answers is not even opened.
+// A file that a process or another machine serves is not even opened.
 func TestForeignFileSystem(t *testing.T) {
 	testenv.NeedRoot(t)
 	p := openProcess(t, demo.Start(t, demo.Options{Manual: true}).PID)

@@ -61,9 +61,9 @@ func (s *Symbols) Name(p *record.Process, f profile.Frame) string {
 	return ""
 }
 
-// Compiled reports whether a frame in no file is code that a process has compiled. Otherwise its
+// compiled reports whether a frame in no file is code that a process has compiled. Otherwise its
 // address is in no known memory.
-func (s *Symbols) Compiled(p *record.Process, f profile.Frame) bool {
+func (s *Symbols) compiled(p *record.Process, f profile.Frame) bool {
 	return s != nil && (within(s.code[p], f.Address) || s.jit[p].Name(f.Address) != "")
 }
 

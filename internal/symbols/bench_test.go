@@ -38,6 +38,6 @@ func BenchmarkName(b *testing.B) {
 		if err := q.ReadTable(e.Static); err != nil {
 			b.Fatal(err)
 		}
-		b.ReportMetric(float64(len(addrs)-q.Unnamed()), "named")
+		b.ReportMetric(float64(len(addrs)-q.countUnnamed()), "named")
 	}
 }

@@ -70,7 +70,7 @@ func TestRunningKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	q := NewQuery([]uint64{start, start + 0x1000})
-	if err := q.ReadKallsyms(file); err != nil || q.Unnamed() > 0 {
+	if err := q.ReadKallsyms(file); err != nil || q.countUnnamed() > 0 {
 		t.Errorf("%q, %v", q.names, err)
 	}
 }

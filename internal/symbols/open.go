@@ -18,16 +18,16 @@ import (
 )
 
 var (
-	// ErrNotRegular: the path is not that of a regular file, and was not opened.
-	ErrNotRegular = errors.New("not a regular file")
+	// errNotRegular: the path is not that of a regular file, and was not opened.
+	errNotRegular = errors.New("not a regular file")
 	// ErrOwner: a perf map belongs neither to the process's user nor to root. Any user may create a
 	// file in /tmp.
 	ErrOwner = errors.New("belongs to another user")
 	// ErrOld: a perf map was last written before the process started: it is of an earlier process
 	// with this pid.
 	ErrOld = errors.New("is older than the process")
-	// ErrBuildID: a debug file is that of another file.
-	ErrBuildID = errors.New("debug file has another build id")
+	// errBuildID: a debug file is that of another file.
+	errBuildID = errors.New("debug file has another build id")
 )
 
 const (
@@ -87,7 +87,7 @@ func (o Opener) OpenDebugFile(ctx context.Context, root *os.File, buildID []byte
 	}
 	tables, err := elfsym.ReadSymbolTables(Until(ctx, file), stat.Size)
 	if err == nil && !bytes.Equal(tables.BuildID, buildID) {
-		err = ErrBuildID
+		err = errBuildID
 	}
 	if err != nil {
 		file.Close()
@@ -109,7 +109,7 @@ func (o Opener) open(root *os.File, name string, flags uint64) (*os.File, unix.S
 		return nil, stat, err
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, stat, fmt.Errorf("%w (mode %#o)", ErrNotRegular, stat.Mode)
+		return nil, stat, fmt.Errorf("%w (mode %#o)", errNotRegular, stat.Mode)
 	}
 	var system unix.Statfs_t // this may access the same file system that the lookup has accessed already
 	if err := unix.Fstatfs(located, &system); err != nil {

@@ -40,11 +40,11 @@ func TestOpenPerfMap(t *testing.T) {
 	}{
 		{"nothing", func() error { return nil }, fs.ErrNotExist},
 		{"a file", func() error { return os.WriteFile(path, []byte("1000 20 f\n"), 0o600) }, nil},
-		{"a FIFO", func() error { return unix.Mkfifo(path, 0o600) }, ErrNotRegular},
-		{"a directory", func() error { return os.Mkdir(path, 0o700) }, ErrNotRegular},
+		{"a FIFO", func() error { return unix.Mkfifo(path, 0o600) }, errNotRegular},
+		{"a directory", func() error { return os.Mkdir(path, 0o700) }, errNotRegular},
 		{"a symbolic link", func() error {
 			return errors.Join(os.WriteFile(filepath.Join(dir, "tmp/target"), nil, 0o600), os.Symlink("target", path))
-		}, ErrNotRegular},
+		}, errNotRegular},
 	} {
 		t.Run(test.what, func(t *testing.T) {
 			if err := test.make(); err != nil {
@@ -147,7 +147,7 @@ func TestOpenDebugFile(t *testing.T) {
 		id   string
 		want error
 	}{
-		{"\x01\x23\x45\x67\x89\xab\xcd\xee", ErrBuildID},
+		{"\x01\x23\x45\x67\x89\xab\xcd\xee", errBuildID},
 		{"\x01\x23", fs.ErrNotExist},
 		{"\x01", fs.ErrNotExist},
 		{"", fs.ErrNotExist},

@@ -66,8 +66,8 @@ func (q *Query) Name(addr uint64) string {
 	return q.names[i]
 }
 
-// Unnamed returns how many addresses have no name yet.
-func (q *Query) Unnamed() (n int) {
+// countUnnamed returns how many addresses have no name yet.
+func (q *Query) countUnnamed() (n int) {
 	for _, name := range q.names {
 		if name == "" {
 			n++

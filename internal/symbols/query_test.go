@@ -69,7 +69,7 @@ func TestQueryWithoutAnswer(t *testing.T) {
 		t.Error(name)
 	}
 	q := NewQuery([]uint64{5, 5, 3})
-	if q.Unnamed() != 2 || q.Name(3) != "" || q.Name(4) != "" {
+	if q.countUnnamed() != 2 || q.Name(3) != "" || q.Name(4) != "" {
 		t.Errorf("%+v", q)
 	}
 }

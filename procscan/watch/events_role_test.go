@@ -20,9 +20,9 @@ import (
 
 func TestMain(m *testing.M) { child.Main(m, map[string]func() error{"events": runEvents}) }
 
-// eventsSpec says what a process of the role "events" does: it watches, maps the library itself,
-// and prints "ready" when that was reported. For each line of input it maps the library once more,
-// and prints how often libraries were reported, by pid.
+// eventsSpec is what a process of the role "events" does: it watches, maps the library itself, and
+// prints "ready" when that was reported. For each line of input it maps the library once more, and
+// prints how often libraries were reported, by pid.
 type eventsSpec struct {
 	Library string
 	Size    int  // of a ring

@@ -304,7 +304,7 @@ func TestEventsOverflow(t *testing.T) {
 	}
 	n := runWatcher(t, w)
 	n.wait(t, "the loss", EventLost, 0, 1)
-	// The kernel counts by CPU, and says so with the next record there.
+	// The kernel counts losses by CPU, and reports them with the next record there.
 	mapOnEachCPU(t, f)
 	testenv.Poll(t, child.Timeout, "all records, reported or lost", func() bool {
 		n.mu.Lock()

@@ -84,7 +84,7 @@ func TestRingWraps(t *testing.T) {
 	}
 }
 
-// A ring that runs over says so at once, how much later, and goes on.
+// A ring that overflows is reported at once, the number of lost records later, and it continues.
 func TestRingOverflow(t *testing.T) {
 	r := newFakeRing(8 << 10)
 	record := mmap2Record(7, "/x/elastic-jvmti-linux-x64-1.so")

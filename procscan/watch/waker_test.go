@@ -15,7 +15,7 @@ import (
 	"correlator/procscan/internal/child"
 )
 
-// fired reports whether the waker fires, and has it stop. The kernel sets it off before the
+// fired reports whether the waker has fired, and resets it. The kernel sets it off before the
 // system call returns that made the record.
 func fired(t *testing.T, r *perfRing) bool {
 	t.Helper()
