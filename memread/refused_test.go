@@ -12,8 +12,8 @@ import (
 	"correlator/internal/testenv"
 )
 
-// onThread runs f on a thread of its own that ends with it, so that what f takes away from
-// itself stays away from nobody else.
+// onThread runs f on a thread of its own that ends with it, so that what f takes away from itself
+// affects no other thread.
 func onThread(f func()) {
 	done := make(chan struct{})
 	go func() {

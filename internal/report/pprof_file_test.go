@@ -55,7 +55,7 @@ func TestWriteFile(t *testing.T) {
 	}
 }
 
-// What somebody else has put in the place of the profile does not get it.
+// A FIFO or device of another user at the profile's path does not receive it.
 func TestWriteToAnother(t *testing.T) {
 	testenv.NeedRoot(t)
 	r, names := fixture(t)

@@ -70,7 +70,7 @@ func TestBudgets(t *testing.T) {
 	}
 }
 
-// Who reads on when nobody waits any more is stopped.
+// Reads fail once the context has ended.
 func TestUntil(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	r := Until(ctx, bytes.NewReader([]byte("text")))
