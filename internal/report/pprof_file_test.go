@@ -55,7 +55,7 @@ func TestWriteFile(t *testing.T) {
 	}
 }
 
-// A FIFO or device of another user at the profile's path does not receive it.
+// A FIFO or link of another user at the path of the profile does not receive it.
 func TestWriteToAnother(t *testing.T) {
 	testenv.NeedRoot(t)
 	r, names := fixture(t)
