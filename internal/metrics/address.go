@@ -7,9 +7,9 @@ import (
 	"strconv"
 )
 
-// CheckAddress wants an address that Open takes, or none, without asking anybody. Names of ports are refused:
-// what they stand for is a matter of the host's /etc/services, which an image may not have. Its errors go on
-// after the address.
+// CheckAddress returns an error unless address is empty or Open accepts it, without resolving
+// names. Names of ports are refused: they depend on /etc/services, which an image may not have. The
+// text of an error continues a sentence that begins with the address.
 func CheckAddress(address string) error {
 	if address == "" {
 		return nil

@@ -22,9 +22,9 @@ import (
 	"correlator/internal/testenv"
 )
 
-var exposition = flag.String("exposition", "", "`file` to which to write what a real agent shows")
+var exposition = flag.String("exposition", "", "`file` to write the metrics of a running agent to")
 
-// scrape is what Prometheus sees.
+// scrape returns the metrics as Prometheus parses them.
 func scrape(t *testing.T, address string) map[string]*dto.MetricFamily {
 	t.Helper()
 	response, err := http.Get("http://" + address + "/metrics")
@@ -40,7 +40,7 @@ func scrape(t *testing.T, address string) map[string]*dto.MetricFamily {
 	return families
 }
 
-// startAgent runs an agent until the test ends, or end is called.
+// startAgent runs an agent until the test ends or end is called.
 func startAgent(t *testing.T) (a *agent.Agent, end func()) {
 	t.Helper()
 	testenv.NeedRoot(t)
@@ -78,7 +78,7 @@ func startAgent(t *testing.T) (a *agent.Agent, end func()) {
 	return a, end
 }
 
-// What an agent shows that serves two processes is what these have seen.
+// The metrics of an agent that serves two processes agree with what the processes received.
 func TestAgent(t *testing.T) {
 	a, end := startAgent(t)
 	address, _ := serve(t, NewGatherer(testBuild, agent.NewCollector(a)), a)
@@ -117,7 +117,8 @@ func TestAgent(t *testing.T) {
 	end()
 	silent.Quit()
 	report := busy.Quit()
-	if status, body := get(t, "http://"+address+"/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, "ends") {
+	if status, body := get(t, "http://"+address+"/readyz"); status != http.StatusServiceUnavailable ||
+		!strings.Contains(body, "ends") {
 		t.Errorf("readyz after the end: %d %q", status, body)
 	}
 	after := values(scrape(t, address))
@@ -128,7 +129,8 @@ func TestAgent(t *testing.T) {
 			dropped += n
 		}
 	}
-	if sent < float64(report.Samples) || queued != sent+dropped || after["correlator_sample_to_socket_seconds{}"] != sent {
+	if sent < float64(report.Samples) || queued != sent+dropped ||
+		after["correlator_sample_to_socket_seconds{}"] != sent {
 		t.Errorf("%v samples queued, %v sent, %v dropped, %v timed, %d arrived", queued, sent, dropped,
 			after["correlator_sample_to_socket_seconds{}"], report.Samples)
 	}
@@ -140,7 +142,7 @@ func TestAgent(t *testing.T) {
 	}
 }
 
-// correlators are the series that are not of every Go program.
+// correlators returns the series of the correlator, without those that every Go program has.
 func correlators(families map[string]*dto.MetricFamily) map[string]float64 {
 	ours := values(families)
 	maps.DeleteFunc(ours, func(series string, _ float64) bool { return !strings.HasPrefix(series, "correlator_") })

@@ -14,26 +14,26 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-var rules = flag.String("rules", "", "`file` to which to write the dashboard's expressions as recording rules, for promtool")
+var rules = flag.String("rules", "", "`file` to write the dashboard's expressions to, as recording rules for promtool")
 
-// expression is PromQL of a file in deploy, and texts that refer to labels of its result.
+// expression is PromQL of a file in deploy, with the texts that refer to labels of its result.
 type expression struct {
 	where, promql string
 	texts         []string
 }
 
 var (
-	// selector finds metrics of ours, of the process and of the runtime, with what is in the braces behind.
+	// selector matches metrics of the correlator, the process and the runtime, with their matchers.
 	selector = regexp.MustCompile(`\b((?:correlator|process|go)_[a-z_]+|up)\b(?:\{([^}]*)\})?`)
 	matcher  = regexp.MustCompile(`(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"`)
 	grouping = regexp.MustCompile(`\b(?:by|without|on|ignoring|group_left|group_right)\s*\(([^)]*)\)`)
 	inText   = regexp.MustCompile(`\{\{\s*(?:\$labels\.)?([a-z_]+)\s*\}\}`)
 )
 
-// targetLabels are those that Prometheus adds.
+// targetLabels are the labels that Prometheus adds.
 var targetLabels = []string{"job", "instance"}
 
-// Whatever alerts and the dashboard ask for is there: metrics, labels, and values of labels.
+// The metrics, labels and label values that alerts and the dashboard use exist.
 func TestExpressions(t *testing.T) {
 	gathered := gatherAll(t)
 	for _, e := range slices.Concat(alerts(t), dashboard(t).expressions()) {
@@ -43,7 +43,7 @@ func TestExpressions(t *testing.T) {
 	}
 }
 
-// The check of TestExpressions finds what is wrong.
+// TestExpressions finds wrong expressions.
 func TestExpressionsThatAreWrong(t *testing.T) {
 	gathered := gatherAll(t)
 	for promql, want := range map[string]string{
@@ -65,7 +65,7 @@ func TestExpressionsThatAreWrong(t *testing.T) {
 	}
 	text := expression{promql: "correlator_processes", texts: []string{"{{ $labels.reason }}"}}
 	if err := text.check(gathered); err == nil {
-		t.Error("a text may have labels that its expression has not")
+		t.Error("a text may refer to labels that its expression does not have")
 	}
 }
 
@@ -126,7 +126,7 @@ func (e *expression) check(gathered map[string]*dto.MetricFamily) error {
 	return nil
 }
 
-// find is the family of what an expression asks for.
+// find returns the family of a metric in an expression.
 func find(gathered map[string]*dto.MetricFamily, name string) (*dto.MetricFamily, error) {
 	if f := gathered[name]; f != nil {
 		if f.GetType() == dto.MetricType_HISTOGRAM {
@@ -142,7 +142,7 @@ func find(gathered map[string]*dto.MetricFamily, name string) (*dto.MetricFamily
 	return nil, fmt.Errorf("no metric %s", name)
 }
 
-// alerts are the alerts, which must all say what to do.
+// alerts returns the alerts, which must all have a severity, a summary and a description.
 func alerts(t *testing.T) (expressions []expression) {
 	t.Helper()
 	text, err := os.ReadFile("../../deploy/prometheus/alerts.yaml")
@@ -164,11 +164,14 @@ func alerts(t *testing.T) (expressions []expression) {
 	for _, group := range file.Groups {
 		for _, rule := range group.Rules {
 			severity, summary, description := rule.Labels["severity"], rule.Annotations["summary"], rule.Annotations["description"]
-			if names[rule.Alert] || !slices.Contains([]string{"critical", "warning", "info"}, severity) || summary == "" || description == "" {
-				t.Errorf("alert %s: twice, or severity %q, summary %q or description %q is not as it should be", rule.Alert, severity, summary, description)
+			if names[rule.Alert] || !slices.Contains([]string{"critical", "warning", "info"}, severity) ||
+				summary == "" || description == "" {
+				t.Errorf("alert %s: twice, or severity %q, summary %q or description %q is not as it should be",
+					rule.Alert, severity, summary, description)
 			}
 			names[rule.Alert] = true
-			expressions = append(expressions, expression{where: rule.Alert, promql: rule.Expr, texts: []string{summary, description}})
+			expressions = append(expressions,
+				expression{where: rule.Alert, promql: rule.Expr, texts: []string{summary, description}})
 		}
 	}
 	if len(expressions) == 0 {
@@ -177,7 +180,7 @@ func alerts(t *testing.T) (expressions []expression) {
 	return expressions
 }
 
-// Grafana's own model of a dashboard, as far as it is checked.
+// The parts of Grafana's model of a dashboard that are checked.
 type (
 	grafanaDashboard struct {
 		UID, Title    string
@@ -230,13 +233,14 @@ func (d *grafanaDashboard) expressions() (expressions []expression) {
 	}
 	for _, v := range d.Templating.List {
 		if query, ok := v.Query.(map[string]any); ok {
-			expressions = append(expressions, expression{where: "variable " + v.Name, promql: fmt.Sprint(query["query"])})
+			expressions = append(expressions,
+				expression{where: "variable " + v.Name, promql: fmt.Sprint(query["query"])})
 		}
 	}
 	return expressions
 }
 
-// The dashboard is one that Grafana shows as it is meant.
+// The dashboard is valid, and its panels select the chosen correlators.
 func TestDashboard(t *testing.T) {
 	d := dashboard(t)
 	if d.UID == "" || d.Title == "" || d.SchemaVersion < 36 { // the first with datasources by uid
@@ -245,7 +249,7 @@ func TestDashboard(t *testing.T) {
 	source := grafanaDatasource{Type: "prometheus", UID: "${datasource}"}
 	variables := make(map[string]bool)
 	for _, v := range d.Templating.List {
-		if v.AllValue != "" { // up and process_… are of every target: All must be those that are correlators
+		if v.AllValue != "" { // every target has up and process_…: All must select correlators only
 			t.Errorf("variable %s: All is %s", v.Name, v.AllValue)
 		}
 		variables[v.Name] = true
@@ -297,7 +301,8 @@ func (p *grafanaPanel) check(t *testing.T, source grafanaDatasource) {
 	}
 	refs := make(map[string]bool)
 	for _, target := range p.Targets {
-		if refs[target.RefID] || target.RefID == "" || target.Expr == "" || target.Datasource == nil || *target.Datasource != source {
+		if refs[target.RefID] || target.RefID == "" || target.Expr == "" || target.Datasource == nil ||
+			*target.Datasource != source {
 			t.Errorf("panel %q: target %+v", p.Title, target)
 		}
 		refs[target.RefID] = true
@@ -309,7 +314,7 @@ func (p *grafanaPanel) check(t *testing.T, source grafanaDatasource) {
 	}
 }
 
-// writeRules writes the expressions as Prometheus would see them.
+// writeRules writes the expressions with Grafana's variables replaced.
 func writeRules(t *testing.T, expressions []expression) {
 	t.Helper()
 	type rule struct{ Record, Expr string }
@@ -319,8 +324,9 @@ func writeRules(t *testing.T, expressions []expression) {
 	}
 	all := group{Name: "dashboard"}
 	for i, e := range expressions {
-		if !strings.HasPrefix(e.promql, "label_values(") { // is Grafana's
-			promql := strings.NewReplacer("$__rate_interval", "5m", "$job", "(correlator|correlator-test)", "$instance", "(host-1|host-2)").Replace(e.promql)
+		if !strings.HasPrefix(e.promql, "label_values(") { // a function of Grafana
+			promql := strings.NewReplacer("$__rate_interval", "5m", "$job", "(correlator|correlator-test)", "$instance",
+				"(host-1|host-2)").Replace(e.promql)
 			all.Rules = append(all.Rules, rule{fmt.Sprintf("dashboard:%d", i), promql})
 		}
 	}

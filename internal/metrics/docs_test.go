@@ -13,11 +13,11 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-var update = flag.Bool("update", false, "write docs/metrics.md anew")
+var update = flag.Bool("update", false, "rewrite docs/metrics.md")
 
 const docsPath = "../../docs/metrics.md"
 
-// docs/metrics.md is what the code says.
+// docs/metrics.md is up to date.
 func TestDocs(t *testing.T) {
 	want := document(gatherAll(t))
 	if *update {
@@ -34,11 +34,11 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// Every value that a label can have is explained, and none that it cannot have.
-func TestWords(t *testing.T) {
+// The values of labels that are explained are those that there are.
+func TestLabelMeanings(t *testing.T) {
 	gathered := gatherAll(t)
 	explained := make(map[string]bool)
-	for _, w := range words {
+	for _, w := range labelMeanings {
 		var want []string
 		for _, m := range w.meanings {
 			want = append(want, m[0])
@@ -47,9 +47,10 @@ func TestWords(t *testing.T) {
 		for i, family := range w.families {
 			explained[family+" "+w.label] = true
 			got := labelValues(gathered["correlator_"+family], w.label)
-			got = slices.DeleteFunc(got, func(value string) bool { return value == "" }) // as if there were no label
+			got = slices.DeleteFunc(got, func(value string) bool { return value == "" }) // the same as no label
 			unknown := slices.ContainsFunc(got, func(value string) bool { return !slices.Contains(want, value) })
-			if len(got) == 0 || unknown || i == 0 && !slices.Equal(got, want) { // others may have some of them
+			if len(got) == 0 || unknown || i == 0 &&
+				!slices.Equal(got, want) { // other families may have a part of them
 				t.Errorf("%s has %s %q, explained are %q", family, w.label, got, want)
 			}
 		}
@@ -71,7 +72,8 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// Whatever else the documentation says of metrics is so, too. What is called like a function is none.
+// The metrics that other pages name exist. A name before a parenthesis is a C function of
+// correlator.h.
 func TestMetricsInDocs(t *testing.T) {
 	gathered := gatherAll(t)
 	name := regexp.MustCompile(metricName.String() + `\(?`)
@@ -90,7 +92,8 @@ func TestMetricsInDocs(t *testing.T) {
 				continue
 			}
 			found++
-			if _, err := find(gathered, word); err != nil && gathered[word] == nil { // a histogram has its own name in texts
+			if _, err := find(gathered, word); err != nil &&
+				gathered[word] == nil { // texts name a histogram without a suffix
 				t.Errorf("%s: %v", path, err)
 			}
 		}
@@ -282,7 +285,8 @@ func document(gathered map[string]*dto.MetricFamily) string {
 	var b strings.Builder
 	b.WriteString(introduction)
 	for _, section := range pageSections {
-		fmt.Fprintf(&b, "\n## %s\n%s\n| metric | in logs | type | labels | |\n|---|---|---|---|---|\n", section.title, section.introduction)
+		fmt.Fprintf(&b, "\n## %s\n%s\n| metric | in logs | type | labels | |\n|---|---|---|---|---|\n", section.title,
+			section.introduction)
 		for _, r := range section.rows {
 			f := gathered["correlator_"+r.metric]
 			var keys string
@@ -294,7 +298,7 @@ func document(gathered map[string]*dto.MetricFamily) string {
 		}
 	}
 	b.WriteString("\n## Labels\n")
-	for _, w := range words {
+	for _, w := range labelMeanings {
 		fmt.Fprintf(&b, "\n### %s of %s\n\n| %s | |\n|---|---|\n", w.label, strings.Join(w.families, ", "), w.label)
 		for _, m := range w.meanings {
 			fmt.Fprintf(&b, "| `%s` | %s |\n", m[0], m[1])

@@ -18,7 +18,7 @@ import (
 	"correlator/otlp/receiver"
 )
 
-// exporting is an export to one destination, which does not exist, with a receiver.
+// exporting returns an export with a receiver, to one destination that does not exist.
 func exporting(t testing.TB) *export.Export {
 	t.Helper()
 	return openExport(t, "unix:"+filepath.Join(t.TempDir(), "otlp.sock"))
@@ -62,14 +62,14 @@ func receiving(t testing.TB, queue receiver.Queue) (r *receiver.Receiver, endpoi
 	return r, endpoint
 }
 
-// atOnce is a context that has ended.
+// atOnce returns a context that has ended.
 func atOnce() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }
 
-// taker takes all that is received.
+// taker accepts everything that is received.
 type taker struct{}
 
 func (taker) EnqueueReceived(context.Context, *otlp.Batch) error { return nil }
@@ -96,11 +96,12 @@ func TestExportFamilies(t *testing.T) {
 	}
 }
 
-// span is a request with a span that is none, for its ids are all zero: it is answered with a partial success.
+// span is a request with an invalid span, whose ids are all zero. The response is a partial
+// success.
 var span = []byte{0x0a, 4, 0x12, 2, 0x12, 0}
 
-// Whatever is sent and received, and becomes of it, the series are the same for the same destinations, and
-// their number grows with that of destinations alone.
+// The series depend only on the destinations, and their number is proportional to that of
+// destinations.
 func TestSeriesDoNotDependOnTraffic(t *testing.T) {
 	r, endpoint := receiving(t, taker{})
 	x := exporter(t, endpoint, "unix:"+filepath.Join(t.TempDir(), "none.sock"))

@@ -8,11 +8,12 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// scrapePause is between the begins of two scrapes: whoever scrapes in a loop costs one percent of a CPU, and
-// Prometheus servers that come at the same moment wait for each other.
-const scrapePause = 100 * time.Millisecond
+// scrapeInterval is the minimal time between the starts of two scrapes. A client that scrapes in a
+// loop then costs about one percent of a CPU; of Prometheus servers that scrape at the same moment
+// one waits.
+const scrapeInterval = 100 * time.Millisecond
 
-// paced is a Gatherer that has another gather once in scrapePause at most. Who comes before waits.
+// paced is a Gatherer that calls another at most once per scrapeInterval. Earlier callers wait.
 type paced struct {
 	gatherer prometheus.Gatherer
 
@@ -25,11 +26,11 @@ func (p *paced) Gather() ([]*dto.MetricFamily, error) {
 	return p.gatherer.Gather()
 }
 
-// reserve answers how long to wait.
+// reserve returns how long the caller must wait.
 func (p *paced) reserve(now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	wait := max(p.next.Sub(now), 0)
-	p.next = now.Add(wait + scrapePause)
+	p.next = now.Add(wait + scrapeInterval)
 	return wait
 }

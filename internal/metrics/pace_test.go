@@ -10,7 +10,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// Who scrapes in a loop waits; who comes after a while does not.
+// A client that scrapes in a loop waits, one that comes later does not.
 func TestScrapesArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -33,7 +33,8 @@ func TestScrapesArePaced(t *testing.T) {
 		clients.Wait()
 		time.Sleep(time.Minute)
 		p.Gather()
-		want := []time.Duration{0, scrapePause, 2 * scrapePause, 3 * scrapePause, 3*scrapePause + time.Minute}
+		want := []time.Duration{0, scrapeInterval, 2 * scrapeInterval, 3 * scrapeInterval,
+			3*scrapeInterval + time.Minute}
 		if !slices.Equal(at, want) {
 			t.Errorf("gathered at %v, want %v", at, want)
 		}

@@ -6,38 +6,38 @@ import (
 	"time"
 )
 
-// Probes are the questions of an orchestrator. They may block; that is an answer, too.
+// Probes are what an orchestrator asks of the agent. One that blocks has failed.
 type Probes interface {
-	Health() error // why to restart the agent, or nil
+	Health() error // why the agent should be restarted, or nil
 	Ready() error  // why it does not serve all processes that it could, or nil
 }
 
-// probeTimeout is as long as the kubelet waits by default: who asks should get the reason, not a timeout of
-// his own. What is asked takes microseconds.
+// probeTimeout is the default timeout of the kubelet, which should get the reason instead of timing
+// out. Probes take microseconds.
 const probeTimeout = time.Second
 
 var errSlow = errors.New("the correlator does not answer")
 
-// probe answers 200, or 503 with the reason.
+// probe is a handler that responds with 200, or with 503 and the reason.
 type probe struct {
-	ask     func() error
+	check   func() error
 	timeout time.Duration
-	slot    chan struct{} // has a token while ask is under way: one that hangs is not asked again
+	slot    chan struct{} // full while check runs: one that hangs is not called again
 }
 
-func newProbe(ask func() error) *probe {
-	return &probe{ask: ask, timeout: probeTimeout, slot: make(chan struct{}, 1)}
+func newProbe(check func() error) *probe {
+	return &probe{check: check, timeout: probeTimeout, slot: make(chan struct{}, 1)}
 }
 
 func (p *probe) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	if err := p.result(); err != nil {
-		answer(w, http.StatusServiceUnavailable, err.Error()+"\n")
+		writeText(w, http.StatusServiceUnavailable, err.Error()+"\n")
 		return
 	}
-	answer(w, http.StatusOK, "ok\n")
+	writeText(w, http.StatusOK, "ok\n")
 }
 
-// result is what ask answers, or errSlow.
+// result returns the error of check, or errSlow.
 func (p *probe) result() error {
 	timeout := time.After(p.timeout)
 	select {
@@ -45,13 +45,13 @@ func (p *probe) result() error {
 	case <-timeout:
 		return errSlow
 	}
-	answered := make(chan error, 1)
+	checked := make(chan error, 1)
 	go func() {
 		defer func() { <-p.slot }()
-		answered <- p.ask()
+		checked <- p.check()
 	}()
 	select {
-	case err := <-answered:
+	case err := <-checked:
 		return err
 	case <-timeout:
 		return errSlow

@@ -1,7 +1,7 @@
 // Package metrics serves metrics to Prometheus, and the probes of an orchestrator, by HTTP.
 //
-// It counts nothing: what is counted belongs to the packages that count it, and each of them provides
-// a [prometheus.Collector].
+// It counts nothing: what is counted belongs to the packages that count it, and each of them
+// provides a [prometheus.Collector].
 package metrics
 
 import (
@@ -17,8 +17,8 @@ type Build struct {
 }
 
 // NewGatherer returns a Gatherer of the metrics of owners, of the build, and of those that every Go
-// program has of its process and its runtime. It is safe for concurrent use; gathering blocks for as
-// long as the owners do.
+// program has of its process and its runtime. It is safe for concurrent use; gathering blocks for
+// as long as the owners do.
 func NewGatherer(build Build, owners ...prometheus.Collector) prometheus.Gatherer {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(

@@ -14,36 +14,37 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// The port is open to whoever reaches it, in a process that is root and has work to do: each of these bounds
-// what a stranger can make it hold.
+// The port is open to everyone who can reach it, in a process that runs as root. These limits bound
+// the resources that a client can occupy.
 const (
-	// maxConnections is several times what asks: two Prometheus servers, the kubelet, and people.
+	// maxConnections is several times the number of usual clients: two Prometheus servers, the
+	// kubelet and a few people.
 	maxConnections = 32
 
-	// maxHeaderBytes is many times what a scraper sends.
+	// maxHeaderBytes is many times the size of a scraper's headers.
 	maxHeaderBytes = 16 << 10
 
-	// requestTimeout is how long a request may take to come in, also after another: a scraper that comes
-	// again half a minute later connects again.
+	// requestTimeout is the time to receive a request, also on a connection that had one before. A
+	// scraper that comes every half a minute reconnects.
 	requestTimeout = 5 * time.Second
 
-	// maxScrapes is two Prometheus servers that scrape at the same time, and somebody who looks.
+	// maxScrapes is enough for two Prometheus servers that scrape at the same time, and a person.
 	maxScrapes = 3
 
-	// scrapeTimeout is how long Prometheus waits by default. A scrape takes milliseconds.
+	// scrapeTimeout is the default timeout of Prometheus. A scrape takes milliseconds.
 	scrapeTimeout = 10 * time.Second
 
-	// writeTimeout ends connections to clients that do not read.
+	// writeTimeout closes connections to clients that do not read.
 	writeTimeout = scrapeTimeout + 5*time.Second
 )
 
-// Server answers by HTTP.
+// Server serves metrics and probes by HTTP.
 type Server struct {
 	listener net.Listener
 }
 
-// Open listens at an address, HOST:PORT or :PORT. That the address is in use is its error. The caller must
-// Serve or Close; who connects before waits.
+// Open listens at an address, HOST:PORT or :PORT. The error is EADDRINUSE if the address is in use.
+// The caller must call Serve or Close. Clients that connect before Serve wait.
 func Open(address string) (*Server, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
@@ -52,22 +53,22 @@ func Open(address string) (*Server, error) {
 	return &Server{listener: listener}, nil
 }
 
-// Addr is where it listens.
+// Addr returns the address that the server listens at.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
-// Close stops to listen. After Serve it does nothing.
+// Close stops listening. After Serve it does nothing.
 func (s *Server) Close() error { return s.listener.Close() }
 
-// Serve answers until ctx ends, and returns nil then, without answering what is under way: a scrape that is
-// lost is of no use to anybody, and whoever asks must not hold up the end. It is called once.
+// Serve serves requests until ctx ends, and then returns nil. It drops the requests in progress, so
+// that no client can delay the shutdown. It must be called once.
 func (s *Server) Serve(ctx context.Context, gatherer prometheus.Gatherer, probes Probes) error {
 	server := &http.Server{
 		Handler:        newHandler(gatherer, probes),
-		ReadTimeout:    requestTimeout, // of headers and between requests, too
+		ReadTimeout:    requestTimeout, // also of headers and between requests
 		WriteTimeout:   writeTimeout,
 		MaxHeaderBytes: maxHeaderBytes,
-		ConnState:      limit(maxConnections).track,
-		ErrorLog:       log.New(io.Discard, "", 0), // what strangers do wrong
+		ConnState:      newConnLimiter(maxConnections).track,
+		ErrorLog:       log.New(io.Discard, "", 0), // errors of clients
 	}
 	defer server.Close()
 	stop := context.AfterFunc(ctx, func() { server.Close() })
@@ -79,7 +80,7 @@ func (s *Server) Serve(ctx context.Context, gatherer prometheus.Gatherer, probes
 	return fmt.Errorf("serving metrics: %w", err)
 }
 
-// index is what people see who only know the port.
+// index is the page for people who only know the port.
 const index = `correlator
 
 /metrics  for Prometheus
@@ -90,18 +91,18 @@ const index = `correlator
 func newHandler(gatherer prometheus.Gatherer, probes Probes) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(&paced{gatherer: gatherer}, promhttp.HandlerOpts{
-		DisableCompression:  true, // 30 KB are not worth the CPU time, nor a client's surprise
+		DisableCompression:  true, // not worth the CPU time for 30 KB
 		MaxRequestsInFlight: maxScrapes,
 		Timeout:             scrapeTimeout,
 	}))
 	mux.Handle("GET /healthz", newProbe(probes.Health))
 	mux.Handle("GET /readyz", newProbe(probes.Ready))
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, index) })
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, index) })
 	return mux
 }
 
-// answer answers with a text. What a client does with it is its own business.
-func answer(w http.ResponseWriter, status int, text string) {
+// writeText writes a response. Errors of writing are those of the client.
+func writeText(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)

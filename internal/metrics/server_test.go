@@ -21,10 +21,10 @@ import (
 	"correlator/internal/agent"
 )
 
-// deadline is how long a test waits for something that takes milliseconds on an idle machine.
+// deadline limits waits for what takes milliseconds on an idle machine.
 const deadline = 30 * time.Second
 
-// serve serves until the test ends, and returns the server's address.
+// serve serves until the test ends or end is called, and returns the address.
 func serve(t *testing.T, gatherer prometheus.Gatherer, probes Probes) (address string, end func()) {
 	t.Helper()
 	server, err := Open("127.0.0.1:0")
@@ -54,7 +54,7 @@ func serve(t *testing.T, gatherer prometheus.Gatherer, probes Probes) (address s
 	return server.Addr().String(), end
 }
 
-// get is the status and body of an answer.
+// get returns the status and the body of a response.
 func get(t *testing.T, url string) (status int, body string) {
 	t.Helper()
 	response, err := http.Get(url)
@@ -100,7 +100,7 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// The probes tell how it is now, and why.
+// The probes report the present state and its reason.
 func TestProbes(t *testing.T) {
 	source := &fakeAgent{}
 	address, _ := serve(t, NewGatherer(testBuild), source)
@@ -121,7 +121,7 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// An agent that hangs is one that is not healthy. It is not asked again meanwhile.
+// A probe that hangs fails, and is not called again in the meantime.
 func TestProbeThatHangs(t *testing.T) {
 	hang, asked := make(chan struct{}), make(chan struct{}, 10)
 	p := newProbe(func() error {
@@ -150,7 +150,7 @@ type gathererFunc func() ([]*dto.MetricFamily, error)
 
 func (f gathererFunc) Gather() ([]*dto.MetricFamily, error) { return f() }
 
-// While scrapes hang, no more than a few do, and probes are answered.
+// The number of scrapes that hang is limited, and probes still work.
 func TestScrapesThatHang(t *testing.T) {
 	hang, began := make(chan struct{}), make(chan struct{}, maxScrapes)
 	address, _ := serve(t, gathererFunc(func() ([]*dto.MetricFamily, error) {
@@ -188,7 +188,7 @@ func TestScrapesThatHang(t *testing.T) {
 	}
 }
 
-// Many connections are not many descriptors, and keep nobody out: those go that have waited longest.
+// The number of connections is limited, and a further one replaces the oldest idle one.
 func TestConnectionsAreLimited(t *testing.T) {
 	address, _ := serve(t, NewGatherer(testBuild), &fakeAgent{})
 	var conns []net.Conn
@@ -219,7 +219,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 	}
 }
 
-// pipe is a connection that tells whether it was closed.
+// pipe is a connection that records whether it was closed.
 type pipe struct {
 	net.Conn
 	closed bool
@@ -228,7 +228,7 @@ type pipe struct {
 func (p *pipe) Close() error { p.closed = true; return nil }
 
 func TestConnections(t *testing.T) {
-	c := limit(2)
+	c := newConnLimiter(2)
 	a, b, d, e, f := &pipe{}, &pipe{}, &pipe{}, &pipe{}, &pipe{}
 	for _, step := range []struct {
 		conn   *pipe
@@ -239,12 +239,12 @@ func TestConnections(t *testing.T) {
 		{b, http.StateNew, nil},
 		{a, http.StateActive, nil},
 		{a, http.StateIdle, nil},
-		{d, http.StateNew, b}, // has waited longer than a
+		{d, http.StateNew, b}, // idle for longer than a
 		{b, http.StateIdle, nil},
 		{b, http.StateClosed, nil},
 		{a, http.StateActive, nil},
 		{d, http.StateActive, nil},
-		{e, http.StateNew, e}, // nobody waits
+		{e, http.StateNew, e}, // none is idle
 		{e, http.StateClosed, nil},
 		{d, http.StateClosed, nil},
 		{f, http.StateNew, nil},
@@ -254,7 +254,7 @@ func TestConnections(t *testing.T) {
 			t.Errorf("%v: did not close", step)
 		}
 	}
-	if a.closed || d.closed || f.closed || len(c.open) != 2 || len(c.waiting) != 1 {
+	if a.closed || d.closed || f.closed || len(c.open) != 2 || len(c.idle) != 1 {
 		t.Errorf("closed too many: %+v", c)
 	}
 }
@@ -276,7 +276,7 @@ func TestHeadersAreLimited(t *testing.T) {
 	}
 }
 
-// When it is told to end, it ends, whoever is connected; its port is free again.
+// Serve ends in spite of open connections, and its port is free again.
 func TestServeEnds(t *testing.T) {
 	address, end := serve(t, NewGatherer(testBuild), &fakeAgent{})
 	get(t, "http://"+address+"/healthz") // leaves an idle connection
@@ -293,7 +293,7 @@ func TestServeEnds(t *testing.T) {
 	again.Close()
 }
 
-// oneClient is a listener to which one client connects.
+// oneClient is a listener that accepts one connection.
 type oneClient struct {
 	conn  chan net.Conn
 	close func()
@@ -319,7 +319,7 @@ func (l *oneClient) Accept() (net.Conn, error) {
 	}
 }
 
-// Nobody holds up the end, neither with half a request nor with one that takes long.
+// Neither half a request nor a slow one delays the end of Serve.
 func TestServeEndsAtOnce(t *testing.T) {
 	for _, request := range []string{"GET /met", "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"} {
 		synctest.Test(t, func(t *testing.T) {

@@ -70,7 +70,8 @@ func series(family string, m *dto.Metric) string {
 	return family + "{" + strings.Join(labels, ",") + "}"
 }
 
-// values returns the values of all metrics by series; that of a histogram is the number of observations.
+// values returns the values of all metrics by series; that of a histogram is the number of
+// observations.
 func values(families map[string]*dto.MetricFamily) map[string]float64 {
 	values := make(map[string]float64)
 	for name, f := range families {
