@@ -78,7 +78,8 @@ func parseHeaders(r io.ReaderAt, size int64) (*headers, error) {
 
 // readHeader checks the ELF header and returns where the program headers are.
 func (h *headers) readHeader() (table, error) {
-	b := make([]byte, min(headerBytes, h.pages.size))
+	var buf [headerBytes]byte
+	b := buf[:min(headerBytes, h.pages.size)]
 	if err := h.pages.read(0, b); err != nil {
 		return table{}, err
 	}

@@ -28,7 +28,7 @@ const (
 
 	// bufferBytes is more than any line: a name has at most 511 characters (KSYM_NAME_LEN), a
 	// module's 55.
-	bufferBytes = 64 << 10
+	bufferBytes = 4096
 
 	// maxAddressBytes holds "0x", 16 digits and a newline.
 	maxAddressBytes = 32
