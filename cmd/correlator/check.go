@@ -91,7 +91,7 @@ func styleOf(w io.Writer) check.Style {
 		return check.Style{}
 	}
 	columns, _ := terminal.Size(w)
-	style := check.Style{Width: columns, Colour: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
+	style := check.Style{Width: columns, Color: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 	if style.Width == 0 { // of a terminal that does not know
 		style.Width = 80
 	}

@@ -82,7 +82,10 @@ func counterFields(path string, v reflect.Value, yield func(path string, counter
 	switch v.Kind() {
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if field := v.Type().Field(i); field.IsExported() {
+			switch field := v.Type().Field(i); {
+			case field.Anonymous:
+				counterFields(path, v.Field(i), yield)
+			case field.IsExported():
 				counterFields(strings.TrimPrefix(path+"."+field.Name, "."), v.Field(i), yield)
 			}
 		}
@@ -171,15 +174,18 @@ func TestCollectorLabels(t *testing.T) {
 		}
 	}
 	for label, want := range map[string][]string{
-		"process_errors_total reason":         reasons,
-		"processes_in_error reason":           reasons,
-		"processes_not_sampled reason":        slices.Sorted(slices.Values(NotSampledReasons())),
-		"processes state":                     {"error", "filtered", "no-storage", "ready", "registered"},
-		"samples_total outcome":               outcomes,
-		"samples_total source":                {"fed", "sampled"},
-		"kernel_samples_total outcome":        words(len(bpf.Counters{}), func(i int) string { return bpf.KernelOutcome(i).String() }),
-		"samples_dropped_total reason":        words(int(messaging.NumDropReasons), func(i int) string { return messaging.DropReason(i).String() }),
-		"feed_datagrams_refused_total reason": words(int(feed.NumRefusalReasons), func(i int) string { return feed.RefusalReason(i).String() }),
+		"process_errors_total reason":  reasons,
+		"processes_in_error reason":    reasons,
+		"processes_not_sampled reason": slices.Sorted(slices.Values(NotSampledReasons())),
+		"processes state":              {"error", "filtered", "no-storage", "ready", "registered"},
+		"samples_total outcome":        outcomes,
+		"samples_total source":         {"fed", "sampled"},
+		"kernel_samples_total outcome": words(len(bpf.Counters{}),
+			func(i int) string { return bpf.KernelOutcome(i).String() }),
+		"samples_dropped_total reason": words(int(messaging.NumDropReasons),
+			func(i int) string { return messaging.DropReason(i).String() }),
+		"feed_datagrams_refused_total reason": words(int(feed.NumRefusalReasons),
+			func(i int) string { return feed.RefusalReason(i).String() }),
 	} {
 		slices.Sort(got[label])
 		if values := slices.Compact(got[label]); !slices.Equal(values, want) {
@@ -245,13 +251,17 @@ func metricNames(t *testing.T) map[string]string {
 	for _, c := range countedFields(t) {
 		names[c.key], _, _ = strings.Cut(c.series, "{")
 	}
-	for _, key := range []string{"samples_delay_missed_overdue", "samples_delay_missed_lost"} { // not exported by messaging
+	// Package messaging does not export the fields of these.
+	for _, key := range []string{"samples_delay_missed_overdue", "samples_delay_missed_lost"} {
 		names[key] = "correlator_samples_delay_missed_total"
 	}
 	return names
 }
 
-var quoted = regexp.MustCompile("`([^`]+)`")
+var (
+	quoted    = regexp.MustCompile("`([^`]+)`")
+	metricRow = regexp.MustCompile("(?m)^\\| `(correlator_[a-z_]+)` \\| ([^|]*) \\|")
+)
 
 // docs/metrics.md has the keys of counters in logs beside their metrics: "sweeps", or "trouble_…"
 // when the key ends with the last label.
@@ -261,7 +271,7 @@ func TestKeysInMetricsPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	documented := make(map[string]string) // metrics, by key
-	for _, row := range regexp.MustCompile("(?m)^\\| `(correlator_[a-z_]+)` \\| ([^|]*) \\|").FindAllStringSubmatch(string(page), -1) {
+	for _, row := range metricRow.FindAllStringSubmatch(string(page), -1) {
 		for _, key := range quoted.FindAllStringSubmatch(row[2], -1) {
 			documented[key[1]] = row[1]
 		}

@@ -40,7 +40,8 @@ func TestDestinationFiles(t *testing.T) {
 				return a.File(name)
 			}
 			d := otlp.NewDestination(c.endpoint)
-			d.Name, d.Certificate, d.ClientCertificate, d.ClientKey = "x", path(c.authorities), path(c.certificate), path(c.key)
+			d.Name, d.Certificate = "x", path(c.authorities)
+			d.ClientCertificate, d.ClientKey = path(c.certificate), path(c.key)
 			m := fakeMachine(t, nil)
 			m.config.Export.Destinations = []otlp.Destination{d}
 			f := found(t, m, "otlp-destination x")
@@ -57,7 +58,8 @@ func TestDestinationFiles(t *testing.T) {
 				return
 			}
 			r := &m.config.Export.Receiver
-			r.Listen, r.Certificate, r.Key, r.ClientAuthorities = "127.0.0.1:0", d.ClientCertificate, d.ClientKey, d.Certificate
+			r.Listen, r.ClientAuthorities = "127.0.0.1:0", d.Certificate
+			r.Certificate, r.Key = d.ClientCertificate, d.ClientKey
 			if c.status == OK {
 				c.detail = "can be bound"
 			}

@@ -48,8 +48,9 @@ func TestCgroupLimits(t *testing.T) {
 	}
 	m := fakeMachine(t, map[string]string{
 		"proc/7/cgroup": mixedGroups, "proc/7/mountinfo": mixedMounts,
-		"memory/docker/c/memory.limit_in_bytes": "9223372036854771712\n", "memory/docker/memory.limit_in_bytes": "1048576\n",
-		"cpu/c/cpu.cfs_quota_us": "2000\n", "cpu/c/cpu.cfs_period_us": "100000\n",
+		"memory/docker/c/memory.limit_in_bytes": "9223372036854771712\n",
+		"memory/docker/memory.limit_in_bytes":   "1048576\n",
+		"cpu/c/cpu.cfs_quota_us":                "2000\n", "cpu/c/cpu.cfs_period_us": "100000\n",
 		"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n",
 		"pids/docker/c/pids.max": "1\n", // of another process
 	})

@@ -19,7 +19,8 @@ func TestHidepid(t *testing.T) {
 		"rw,hidepid=4\n" + strings.TrimSpace(other("rw")): {status: OK, detail: "not hidden"}, // the mount on top
 	} {
 		m := fakeMachine(t, map[string]string{
-			"proc/7/mountinfo": "20 1 0:5 / / rw - ext4 /dev/vda rw\n" + other(options) + "22 20 0:7 / /proc rw - proc proc rw,hidepid=2\n",
+			"proc/7/mountinfo": "20 1 0:5 / / rw - ext4 /dev/vda rw\n" + other(options) +
+				"22 20 0:7 / /proc rw - proc proc rw,hidepid=2\n",
 		})
 		m.caps = 0
 		found(t, m, "hidepid").verify(t, want.status, want.detail, want.remedy)

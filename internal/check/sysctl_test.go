@@ -66,7 +66,8 @@ func TestSettings(t *testing.T) {
 			m.config.KernelStacks = true
 			if test.value != "" {
 				path := map[string]string{
-					"kernel.yama.ptrace_scope": "sys/kernel/yama/ptrace_scope", "net.unix.max_dgram_qlen": "sys/net/unix/max_dgram_qlen",
+					"kernel.yama.ptrace_scope": "sys/kernel/yama/ptrace_scope",
+					"net.unix.max_dgram_qlen":  "sys/net/unix/max_dgram_qlen",
 				}[test.name]
 				if path == "" {
 					path = "sys/kernel/" + test.name[len("kernel."):]

@@ -12,8 +12,8 @@ import (
 
 // Style is the style of a table.
 type Style struct {
-	Width  int  // of the terminal, in columns; 0: lines are not broken
-	Colour bool // statuses are coloured, by the escapes of ECMA-48
+	Width int  // of the terminal, in columns; 0: lines are not broken
+	Color bool // statuses are colored, by the escapes of ECMA-48
 }
 
 const (
@@ -27,7 +27,7 @@ const (
 	indent = "    " // of remedies, and of details on a line of their own
 )
 
-var colours = map[Status]string{OK: "\x1b[32m", Degraded: "\x1b[33m", Missing: "\x1b[31m"}
+var colors = map[Status]string{OK: "\x1b[32m", Degraded: "\x1b[33m", Missing: "\x1b[31m"}
 
 // WriteTable writes a line for each result, by group, with its remedy below, and the verdict at the
 // end. A remedy that several results have is written once.
@@ -74,8 +74,8 @@ func (t *table) widest(results []Result, group string) (width int) {
 // row writes the line of a result.
 func (t *table) row(r Result) {
 	status := fmt.Sprintf("%-*s", statusWidth, r.Status)
-	if t.Colour {
-		status = colours[r.Status] + status + "\x1b[0m"
+	if t.Color {
+		status = colors[r.Status] + status + "\x1b[0m"
 	}
 	begin := fmt.Sprintf("  %s  %-*s  ", status, t.nameWidth, r.Name)
 	column := 2 + statusWidth + 2 + t.nameWidth + 2
@@ -90,21 +90,21 @@ func (t *table) row(r Result) {
 // at the width of the terminal. Unprintable characters are escaped, since paths and errors may have
 // any.
 func (t *table) paragraph(begin string, column int, text string) {
-	t.WriteString(begin)
+	fmt.Fprint(t, begin)
 	at := column
 	for i, word := range strings.Fields(terminal.Escape(text)) {
 		length := utf8.RuneCountInString(word)
 		switch {
 		case i == 0:
 		case t.Width > 0 && at+1+length > t.Width:
-			t.WriteString("\n" + strings.Repeat(" ", column))
+			fmt.Fprint(t, "\n"+strings.Repeat(" ", column))
 			at = column
 		default:
-			t.WriteByte(' ')
+			fmt.Fprint(t, " ")
 			at++
 		}
-		t.WriteString(word)
+		fmt.Fprint(t, word)
 		at += length
 	}
-	t.WriteByte('\n')
+	fmt.Fprintln(t)
 }

@@ -80,19 +80,19 @@ a.longer.name
 	}
 }
 
-// Colours change nothing but the statuses, and their escapes do not count towards the width.
-func TestTableColour(t *testing.T) {
+// Colors change nothing but the statuses, and their escapes do not count towards the width.
+func TestTableColor(t *testing.T) {
 	plain := written(t, some, Style{Width: 80})
-	coloured := written(t, some, Style{Width: 80, Colour: true})
-	for status, colour := range map[Status]string{OK: "\x1b[32mok      \x1b[0m", Degraded: "\x1b[33mdegraded\x1b[0m",
+	colored := written(t, some, Style{Width: 80, Color: true})
+	for status, color := range map[Status]string{OK: "\x1b[32mok      \x1b[0m", Degraded: "\x1b[33mdegraded\x1b[0m",
 		Missing: "\x1b[31mmissing \x1b[0m"} {
-		if strings.Count(coloured, colour) != 1 {
-			t.Errorf("%s is not coloured:\n%q", status, coloured)
+		if strings.Count(colored, color) != 1 {
+			t.Errorf("%s is not colored:\n%q", status, colored)
 		}
-		coloured = strings.Replace(coloured, colour, colour[5:13], 1)
+		colored = strings.Replace(colored, color, color[5:13], 1)
 	}
-	if coloured != plain {
-		t.Errorf("but for colours:\n%s\nnot\n%s", coloured, plain)
+	if colored != plain {
+		t.Errorf("but for colors:\n%s\nnot\n%s", colored, plain)
 	}
 }
 

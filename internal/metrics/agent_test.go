@@ -99,7 +99,8 @@ func TestAgent(t *testing.T) {
 		now := values(during)
 		return now[`correlator_processes{state="registered"}`] == 1 && now[`correlator_processes{state="no-storage"}`] == 1
 	})
-	if got, want := slices.Sorted(maps.Keys(correlators(during))), slices.Sorted(maps.Keys(correlators(before))); !slices.Equal(got, want) {
+	got, want := slices.Sorted(maps.Keys(correlators(during))), slices.Sorted(maps.Keys(correlators(before)))
+	if !slices.Equal(got, want) {
 		t.Errorf("series %q, and without processes %q", got, want)
 	}
 	for _, reason := range agent.NotSampledReasons() {

@@ -163,7 +163,8 @@ func alerts(t *testing.T) (expressions []expression) {
 	names := make(map[string]bool)
 	for _, group := range file.Groups {
 		for _, rule := range group.Rules {
-			severity, summary, description := rule.Labels["severity"], rule.Annotations["summary"], rule.Annotations["description"]
+			severity := rule.Labels["severity"]
+			summary, description := rule.Annotations["summary"], rule.Annotations["description"]
 			if names[rule.Alert] || !slices.Contains([]string{"critical", "warning", "info"}, severity) ||
 				summary == "" || description == "" {
 				t.Errorf("alert %s: twice, or severity %q, summary %q or description %q is not as it should be",

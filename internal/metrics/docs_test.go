@@ -293,7 +293,8 @@ func document(gathered map[string]*dto.MetricFamily) string {
 			if r.keys != "" {
 				keys = "`" + strings.ReplaceAll(r.keys, ", ", "`, `") + "`"
 			}
-			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", f.GetName(), keys, strings.ToLower(f.GetType().String()), r.labels,
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", f.GetName(), keys,
+				strings.ToLower(f.GetType().String()), r.labels,
 				strings.ReplaceAll(f.GetHelp(), "|", `\|`))
 		}
 	}
