@@ -147,7 +147,7 @@ var labelMeanings = []struct {
 	}},
 	{[]string{"otlp_dropped_items_total"}, "reason", [][2]string{
 		{"queue_full", "had to make room for newer ones, or found none"},
-		{"expired", "older than `max-age` when an attempt was due"},
+		{"expired", "older than `max-age`"},
 		{"rejected", "left out by the receiver, which took the rest of the request (partial success)"},
 		{"refused", "in a request that was answered with a code after which it must not be sent again"},
 		{"too_large", "in a request of more than `max-request-bytes`"},
