@@ -24,8 +24,12 @@ var (
 	small = shape{100, 4}  // 17 kB
 )
 
-// stampTime is the start of the first span, as long as it has no other.
-const stampTime = 0x1122334455667788
+// stampTime is the start of the first span until it is stamped, in 2009. Spans last for 31 years, so that
+// the first is valid with any stamp.
+const (
+	stampTime    = 0x1122334455667788
+	spanDuration = 1e18
+)
 
 // message is a request with spans as an HTTP server has them.
 func (s shape) message() *traceservice.ExportTraceServiceRequest {
@@ -42,7 +46,7 @@ func (s shape) message() *traceservice.ExportTraceServiceRequest {
 		span := &trace.Span{
 			TraceId: fmt.Appendf(nil, "trace-%010d", i/20), SpanId: fmt.Appendf(nil, "s%07d", i),
 			ParentSpanId: fmt.Appendf(nil, "s%07d", i/20*20), Name: fmt.Sprintf("GET /cart/%d", i%50),
-			Kind: trace.Span_SPAN_KIND_SERVER, StartTimeUnixNano: begin, EndTimeUnixNano: begin + 1e6,
+			Kind: trace.Span_SPAN_KIND_SERVER, StartTimeUnixNano: begin, EndTimeUnixNano: begin + spanDuration,
 		}
 		for j, key := range keys {
 			span.Attributes = append(span.Attributes, text(key, fmt.Sprintf("v%d", i*j%1000)))
@@ -73,7 +77,7 @@ func (s shape) encode() (encoded, error) {
 	return encoded{body, at}, nil
 }
 
-// copyAt is a copy of the bytes in memory of its own, as every batch has, stamped with the time.
+// copyAt returns a copy of the bytes in memory of its own, as every batch has, stamped with the time.
 func (e encoded) copyAt(now time.Time) []byte {
 	body := bytes.Clone(e.body)
 	binary.LittleEndian.PutUint64(body[e.stamp:], uint64(now.UnixNano()))

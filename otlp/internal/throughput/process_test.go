@@ -17,10 +17,11 @@ import (
 // roleEnv is set in the processes that a benchmark starts, to a role as JSON.
 const roleEnv = "CORRELATOR_TEST_OTLP_ROLE"
 
-// role is what such a process is: one of both is set.
+// role is what such a process does: one field is set.
 type role struct {
 	Receiver *receiverConfig `json:",omitempty"`
 	Client   *clientConfig   `json:",omitempty"`
+	Passer   *passerConfig   `json:",omitempty"`
 }
 
 func TestMain(m *testing.M) {
@@ -34,6 +35,8 @@ func TestMain(m *testing.M) {
 	case err != nil:
 	case r.Receiver != nil:
 		err = receive(*r.Receiver)
+	case r.Passer != nil:
+		err = pass(*r.Passer)
 	default:
 		err = runClient(*r.Client)
 	}

@@ -39,8 +39,8 @@ type receiverResult struct {
 	CPU      time.Duration // of the process, for each that was taken
 }
 
-// receiver is a gRPC server as anybody would write it.
-type receiver struct {
+// backend is a gRPC server as anybody would write it.
+type backend struct {
 	receiverConfig
 
 	mu        sync.Mutex
@@ -57,7 +57,7 @@ func receive(c receiverConfig) error {
 	}
 	// Decoding makes a lot of garbage. Collected less often, more of the machine is left for the client.
 	debug.SetGCPercent(400)
-	r := &receiver{receiverConfig: c}
+	r := &backend{receiverConfig: c}
 	server := grpc.NewServer()
 	server.RegisterService(r.service("opentelemetry.proto.collector.trace.v1.TraceService",
 		func() (request, response proto.Message) {
@@ -79,7 +79,7 @@ func receive(c receiverConfig) error {
 }
 
 // service describes one of the services, which have one method each.
-func (r *receiver) service(name string, messages func() (request, response proto.Message)) *grpc.ServiceDesc {
+func (r *backend) service(name string, messages func() (request, response proto.Message)) *grpc.ServiceDesc {
 	export := func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
 		request, response := messages()
 		if err := decode(request); err != nil {
@@ -92,7 +92,7 @@ func (r *receiver) service(name string, messages func() (request, response proto
 	}
 }
 
-func (r *receiver) take(ctx context.Context, request proto.Message) error {
+func (r *backend) take(ctx context.Context, request proto.Message) error {
 	throttled := r.note(request, time.Now())
 	if r.Hang {
 		<-ctx.Done()
@@ -120,7 +120,7 @@ func pause(d time.Duration) {
 	}
 }
 
-func (r *receiver) note(request proto.Message, now time.Time) (throttled bool) {
+func (r *backend) note(request proto.Message, now time.Time) (throttled bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.first.IsZero() {
@@ -137,7 +137,7 @@ func (r *receiver) note(request proto.Message, now time.Time) (throttled bool) {
 	return false
 }
 
-func (r *receiver) result() (receiverResult, error) {
+func (r *backend) result() (receiverResult, error) {
 	all, err := used()
 	if err != nil {
 		return receiverResult{}, err
