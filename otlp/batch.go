@@ -22,15 +22,15 @@ type Batch struct {
 }
 
 // NewBatch returns a batch of an encoded Export<Signal>ServiceRequest with that many items (spans,
-// data points, samples). The batch owns the bytes. Its age counts from created, which should be now. A
-// batch belongs to one exporter.
+// data points, samples). The batch owns the bytes. Its age counts from created, which should be
+// now. A batch belongs to one exporter.
 func NewBatch(signal Signal, request []byte, items int, created time.Time) *Batch {
 	return &Batch{signal: signal, request: request, items: items, units: items, created: created}
 }
 
-// NewProfilesBatch is NewBatch for an ExportProfilesServiceRequest with that many samples in that many
-// profiles. A receiver that rejects some reports how many profiles, and not which ones: the number of
-// samples rejected is then estimated as their share of all, rounded up.
+// NewProfilesBatch is NewBatch for an ExportProfilesServiceRequest with that many samples in that
+// many profiles. A receiver that rejects some reports how many profiles, and not which ones: the
+// number of samples rejected is then estimated as their share of all, rounded up.
 func NewProfilesBatch(request []byte, samples, profiles int, created time.Time) *Batch {
 	return &Batch{signal: Profiles, request: request, items: samples, units: profiles, created: created}
 }
@@ -44,7 +44,8 @@ func (b *Batch) Items() int { return b.items }
 // Request returns the encoded request. It must not be modified.
 func (b *Batch) Request() []byte { return b.request }
 
-// rejected returns the number of items in so many rejected units, and whether the batch has as many.
+// rejected returns the number of items in so many rejected units, and whether the batch has as
+// many.
 func (b *Batch) rejected(units int64) (items uint64, ok bool) {
 	n := min(max(units, 0), int64(b.units))
 	if n > 0 {
@@ -58,8 +59,8 @@ func (b *Batch) rejected(units int64) (items uint64, ok bool) {
 // tiny batches cannot exceed the memory of a quota.
 const overhead = 256
 
-// size returns what the batch counts in a quota. Its compressed bytes are extra, but only of batches
-// that are or were in flight: about as many as a destination has senders.
+// size returns what the batch counts in a quota. Its compressed bytes are extra, but only of
+// batches that are or were in flight: about as many as a destination has senders.
 func (b *Batch) size() int64 { return int64(len(b.request)) + overhead }
 
 // retain and release count the destinations that have use for the compressed bytes. After the last

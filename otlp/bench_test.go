@@ -30,8 +30,9 @@ type countingCodec struct{ rawCodec }
 
 func (countingCodec) Unmarshal(data mem.BufferSlice, _ any) error { return nil }
 
-// BenchmarkExport sends batches that were encoded and compressed before to a receiver in a process of its
-// own, over a Unix socket, 20 in flight. Sizes are those of 500 spans with 10 attributes, and 100 with 4.
+// BenchmarkExport sends batches that were encoded and compressed before to a receiver in a process
+// of its own, over a Unix socket, 20 in flight. Sizes are those of 500 spans with 10 attributes,
+// and 100 with 4.
 func BenchmarkExport(b *testing.B) {
 	for _, size := range []int{155_000, 20_000} {
 		for _, compression := range []Compression{Gzip, None} {

@@ -6,11 +6,11 @@ const (
 	minBackoff = time.Second      // the first wait
 	maxBackoff = 30 * time.Second // limit of the doubling: a recovery is noticed within half a minute
 
-	// minThrottle is the shortest wait that a receiver can ask for, lest a RetryInfo of nothing makes
-	// a request of every round trip.
+	// minThrottle is the shortest wait that a receiver can ask for, lest a RetryInfo of nothing
+	// makes a request of every round trip.
 	minThrottle = 100 * time.Millisecond
-	// throttleJitter is by how much a throttled client waits longer than asked at most, as a fraction
-	// of the delay, so that clients that were throttled together do not return together.
+	// throttleJitter is by how much a throttled client waits longer than asked at most, as a
+	// fraction of the delay, so that clients that were throttled together do not return together.
 	throttleJitter = 0.2
 )
 
@@ -115,9 +115,9 @@ func (c *circuit) refused(a attempt, now time.Time) {
 // cancelled ends an attempt that we gave up ourselves.
 func (c *circuit) cancelled(a attempt) { c.leave(a) }
 
-// failed ends an attempt whose request is to be sent again, after delay if the receiver asked for one
-// (0: it did not). What the receiver asks for replaces the backoff. failed returns by how much the
-// receiver has extended the wait.
+// failed ends an attempt whose request is to be sent again, after delay if the receiver asked for
+// one (0: it did not). What the receiver asks for replaces the backoff. failed returns by how much
+// the receiver has extended the wait.
 func (c *circuit) failed(a attempt, now time.Time, delay time.Duration) (longer time.Duration) {
 	current := c.leave(a)
 	if delay > 0 {

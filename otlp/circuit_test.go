@@ -32,7 +32,8 @@ func (c *circuit) wantWait(t *testing.T, now time.Time, want time.Duration) {
 	}
 }
 
-// The backoff is drawn evenly between half of an interval and all of it; intervals double up to 30 s.
+// The backoff is drawn evenly between half of an interval and all of it; intervals double up to 30
+// s.
 func TestCircuitBackoff(t *testing.T) {
 	for _, tc := range []struct {
 		random float64
@@ -57,7 +58,8 @@ func TestCircuitBackoff(t *testing.T) {
 	}
 }
 
-// A RetryInfo replaces the backoff: up to 20 % more, never less, however long the backoff has grown.
+// A RetryInfo replaces the backoff: up to 20 % more, never less, however long the backoff has
+// grown.
 func TestCircuitThrottle(t *testing.T) {
 	for _, tc := range []struct {
 		random      float64
@@ -93,8 +95,8 @@ func TestCircuitThrottleDuringBackoff(t *testing.T) {
 	c.wantWait(t, epoch, 600*time.Millisecond)
 }
 
-// Requests that were in flight when the wait began do not extend it, unless the receiver asks for that:
-// then the latest end counts.
+// Requests that were in flight when the wait began do not extend it, unless the receiver asks for
+// that: then the latest end counts.
 func TestCircuitStragglers(t *testing.T) {
 	c := newCircuit(8, always(0))
 	var attempts []attempt

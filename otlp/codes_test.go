@@ -101,8 +101,8 @@ func TestCredentialsRejected(t *testing.T) {
 	}
 }
 
-// A receiver that says RESOURCE_EXHAUSTED to a large batch has probably a lower limit: that is told. With
-// retry-resource-exhausted it is sent again, whatever its size.
+// A receiver that says RESOURCE_EXHAUSTED to a large batch has probably a lower limit: that is
+// told. With retry-resource-exhausted it is sent again, whatever its size.
 func TestResourceExhausted(t *testing.T) {
 	large := string(make([]byte, 64<<10+1))
 	for _, c := range []struct {
@@ -128,8 +128,8 @@ func TestResourceExhausted(t *testing.T) {
 	}
 }
 
-// What a RetryInfo says decides if it is one: RESOURCE_EXHAUSTED with a delay of 0 is for now, with one that cannot
-// be for ever.
+// What a RetryInfo says decides if it is one: RESOURCE_EXHAUSTED with a delay of 0 is for now, with
+// one that cannot be for ever.
 func TestResourceExhaustedDelay(t *testing.T) {
 	for _, c := range []struct {
 		delay *durationpb.Duration

@@ -67,8 +67,8 @@ func (x *Exporter) Describe(descs chan<- *prometheus.Desc) {
 }
 
 // Collect implements prometheus.Collector. There is a metric for every destination and each signal
-// that it takes, the same ones each time whatever was counted. All values of a destination are of one
-// moment.
+// that it takes, the same ones each time whatever was counted. All values of a destination are of
+// one moment.
 func (x *Exporter) Collect(to chan<- prometheus.Metric) {
 	for _, d := range x.scheduler.destinations {
 		x.collectDestination(d, to)

@@ -45,7 +45,8 @@ func TestCollect(t *testing.T) {
 			if r.histogram == nil || r.signal != "metrics" {
 				continue
 			}
-			// 30 ms: at most 0.05. 1 and 5000 bytes: at most 256 and 16384. Buckets include those below.
+			// 30 ms: at most 0.05. 1 and 5000 bytes: at most 256 and 16384. Buckets include those
+			// below.
 			want := map[string]string{
 				"request_seconds": "[0 0 0 0 0 2 2 2 2 2 2 2] 2 0.06",
 				"request_bytes":   "[1 1 1 2 2 2 2 2 2 2 2 2] 2 5001",

@@ -28,8 +28,8 @@ func (c Compression) validate() error {
 }
 
 const (
-	// DefaultQueueBytes is the memory for batches that are not yet delivered, which the destinations
-	// share: at a few kB/s it lasts for half an hour.
+	// DefaultQueueBytes is the memory for batches that are not yet delivered, which the
+	// destinations share: at a few kB/s it lasts for half an hour.
 	DefaultQueueBytes = 8 << 20
 	// DefaultMaxRequestBytes is what deployed receivers accept unless configured otherwise.
 	DefaultMaxRequestBytes = 4 << 20
@@ -41,22 +41,23 @@ const (
 	// MaxConcurrency is how many streams a connection may have at many receivers; more would only
 	// wait elsewhere.
 	MaxConcurrency = 64
-	// MaxTimeout is longer than any response takes. Twice as much in milliseconds goes to the kernel,
-	// which accepts no more than 24 days.
+	// MaxTimeout is longer than any response takes. Twice as much in milliseconds goes to the
+	// kernel, which accepts no more than 24 days.
 	MaxTimeout = time.Hour
 )
 
-// Destination is the configuration of one receiver. Begin with NewDestination: the zero values of most
-// fields are not their defaults, and are invalid.
+// Destination is the configuration of one receiver. Begin with NewDestination: the zero values of
+// most fields are not their defaults, and are invalid.
 type Destination struct {
 	Name string // in metrics, events and Status; unique
-	// Endpoint is http://HOST[:PORT] (plain text), https://HOST[:PORT] (TLS), HOST[:PORT] (TLS unless
-	// Insecure) or unix:PATH (plain text). The default port is 4317.
+	// Endpoint is http://HOST[:PORT] (plain text), https://HOST[:PORT] (TLS), HOST[:PORT] (TLS
+	// unless Insecure) or unix:PATH (plain text). The default port is 4317.
 	Endpoint string
 	Insecure bool     // only for an Endpoint without a scheme
 	Signals  []Signal // that it gets; none: all
 
-	// Names of PEM files. Those of the client are read for each connection, so they may be replaced.
+	// Names of PEM files. Those of the client are read for each connection, so they may be
+	// replaced.
 	Certificate       string // of the authorities that sign the receiver's; none: those of the system
 	ClientCertificate string
 	ClientKey         string
@@ -66,7 +67,8 @@ type Destination struct {
 	Timeout     time.Duration // of one attempt, at most MaxTimeout
 
 	Concurrency int // requests in flight, at most
-	// QueueBytes is the limit of batches that are queued or in flight; 0: a share of Options.QueueBytes.
+	// QueueBytes is the limit of batches that are queued or in flight; 0: a share of
+	// Options.QueueBytes.
 	QueueBytes      int64
 	MaxRequestBytes int           // of one batch, before compression
 	MaxAge          time.Duration // of a batch; what is older is dropped. 0: any
@@ -97,8 +99,8 @@ func (d *Destination) Secure() bool {
 	return err == nil && e.tls
 }
 
-// Validate returns an error for a destination that cannot work. It does not open anything. The error
-// never contains a secret: no value of a header, and nothing of an invalid endpoint.
+// Validate returns an error for a destination that cannot work. It does not open anything. The
+// error never contains a secret: no value of a header, and nothing of an invalid endpoint.
 func (d *Destination) Validate() error {
 	if _, err := parseEndpoint(d.Endpoint, d.Insecure); err != nil {
 		return err
@@ -186,8 +188,8 @@ func (h Headers) validate() error {
 
 func notPrintable(r rune) bool { return r < ' ' || r > '~' }
 
-// secrets redacts the values in texts: a receiver may repeat the key that it does not know. Short values
-// are not secrets but words that may be in any text.
+// secrets redacts the values in texts: a receiver may repeat the key that it does not know. Short
+// values are not secrets but words that may be in any text.
 func (h Headers) secrets() *strings.Replacer {
 	const short = 8
 	var pairs []string

@@ -8,12 +8,12 @@ import (
 
 const (
 	// downAfter is how long a destination may go without accepting anything before it counts as
-	// down. Senders to --otlp-listen keep refused data for minutes at most, in memory of their own; so
-	// one destination's outage may hold them up for a restart of the receiver, not longer.
+	// down. Senders to --otlp-listen keep refused data for minutes at most, in memory of their own;
+	// so one destination's outage may hold them up for a restart of the receiver, not longer.
 	downAfter = time.Minute
 
-	// unsupportedFor is how long a signal stays switched off at a destination that does not know it:
-	// receivers learn a service by being upgraded, which takes minutes.
+	// unsupportedFor is how long a signal stays switched off at a destination that does not know
+	// it: receivers learn a service by being upgraded, which takes minutes.
 	unsupportedFor = 5 * time.Minute
 
 	// minSilence is how long requests must have gone without an answer before Status reports it:

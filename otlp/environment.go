@@ -9,12 +9,13 @@ import (
 	"time"
 )
 
-// envPrefix begins the names of all variables of the OpenTelemetry exporter specification that are read
-// here: OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT for one signal, and so on. Those
-// for SDKs, like OTEL_SDK_DISABLED, are not.
+// envPrefix begins the names of all variables of the OpenTelemetry exporter specification that are
+// read here: OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT for one signal, and so
+// on. Those for SDKs, like OTEL_SDK_DISABLED, are not.
 const envPrefix = "OTEL_EXPORTER_OTLP_"
 
-// setting is a variable; its name follows the prefix and the signal. An empty variable counts as not set.
+// setting is a variable; its name follows the prefix and the signal. An empty variable counts as
+// not set.
 type setting struct {
 	name string
 	set  func(d *Destination, value string) error
@@ -51,9 +52,10 @@ var settings = []setting{
 	}},
 }
 
-// FromEnvironment returns the destinations of the standard variables: one named default, and one named
-// default-SIGNAL for each signal whose own variables make a difference. A variable of a signal takes
-// precedence over that of all signals. Without an endpoint in the environment there is no destination.
+// FromEnvironment returns the destinations of the standard variables: one named default, and one
+// named default-SIGNAL for each signal whose own variables make a difference. A variable of a
+// signal takes precedence over that of all signals. Without an endpoint in the environment there is
+// no destination.
 func FromEnvironment(getenv func(string) string) ([]Destination, error) {
 	var found []Destination
 	for s := range NumSignals {
@@ -74,9 +76,9 @@ func FromEnvironment(getenv func(string) string) ([]Destination, error) {
 	return found, nil
 }
 
-// ofSignal returns the destination that the variables define for a signal. Without an endpoint, which is
-// the first setting, the others are ignored: they are for other programs in the same environment, which
-// may speak HTTP.
+// ofSignal returns the destination that the variables define for a signal. Without an endpoint,
+// which is the first setting, the others are ignored: they are for other programs in the same
+// environment, which may speak HTTP.
 func ofSignal(s Signal, getenv func(string) string) (Destination, error) {
 	d := NewDestination("")
 	for _, setting := range settings {
@@ -103,7 +105,8 @@ func (s *setting) from(getenv func(string) string, name string, d *Destination) 
 	return true, nil
 }
 
-// addSignal adds the signal to the destination with the same configuration, or adds the destination.
+// addSignal adds the signal to the destination with the same configuration, or adds the
+// destination.
 func addSignal(found []Destination, d Destination, s Signal) []Destination {
 	for i := range found {
 		other := found[i]
@@ -117,7 +120,8 @@ func addSignal(found []Destination, d Destination, s Signal) []Destination {
 	return append(found, d)
 }
 
-// nameDestinations names the one with most signals default: it comes from the variables of all signals.
+// nameDestinations names the one with most signals default: it comes from the variables of all
+// signals.
 func nameDestinations(found []Destination) {
 	most := 0
 	for i := range found {
@@ -133,8 +137,8 @@ func nameDestinations(found []Destination) {
 	}
 }
 
-// parseHeaders parses KEY=VALUE,KEY=VALUE with percent-encoding in keys and values, as in the W3C baggage
-// header without properties. Errors never contain a value.
+// parseHeaders parses KEY=VALUE,KEY=VALUE with percent-encoding in keys and values, as in the W3C
+// baggage header without properties. Errors never contain a value.
 func parseHeaders(s string) (Headers, error) {
 	h := make(Headers)
 	for i, pair := range strings.Split(s, ",") {

@@ -114,7 +114,8 @@ func (l *limiter) allow(now time.Time) bool {
 	return true
 }
 
-// sizeHint returns a remedy for RESOURCE_EXHAUSTED without RetryInfo in response to a large request.
+// sizeHint returns a remedy for RESOURCE_EXHAUSTED without RetryInfo in response to a large
+// request.
 func sizeHint(code codes.Code, size int) string {
 	const small = 64 << 10 // every receiver accepts such a request
 	if code != codes.ResourceExhausted || size <= small {

@@ -13,8 +13,8 @@ import (
 
 // Options configures an Exporter.
 type Options struct {
-	// Destinations get every batch of the signals that they take. There may be none: then nothing is
-	// kept.
+	// Destinations get every batch of the signals that they take. There may be none: then nothing
+	// is kept.
 	Destinations []Destination
 	// QueueBytes is the memory for batches that is divided equally among the destinations without a
 	// QueueBytes of their own; 0 is DefaultQueueBytes. A batch counts at every destination that
@@ -100,8 +100,9 @@ func Open(o Options) (*Exporter, error) {
 	return x, nil
 }
 
-// Enqueue queues our own data at every destination that takes its signal. It never waits: where there
-// is no room, the destination's oldest data of ours is dropped. A batch without items is ignored.
+// Enqueue queues our own data at every destination that takes its signal. It never waits: where
+// there is no room, the destination's oldest data of ours is dropped. A batch without items is
+// ignored.
 func (x *Exporter) Enqueue(b *Batch) {
 	now := time.Now()
 	x.mu.Lock()
@@ -111,13 +112,13 @@ func (x *Exporter) Enqueue(b *Batch) {
 }
 
 // EnqueueReceived queues received data at every destination that takes its signal, or at none. What
-// is queued may be acknowledged: no other data evicts it, except at a destination that is down, which
-// is one that has accepted nothing for a minute. Such a destination is no reason to refuse data
-// either, unless no other gets it.
+// is queued may be acknowledged: no other data evicts it, except at a destination that is down,
+// which is one that has accepted nothing for a minute. Such a destination is no reason to refuse
+// data either, unless no other gets it.
 //
-// If there is no room, EnqueueReceived waits for it until ctx is done, unless it expects that to be too
-// late. It returns ErrTooLarge, ErrUnsupported (both permanent), ErrClosed, or an *OverloadError,
-// without waiting if ctx is done already.
+// If there is no room, EnqueueReceived waits for it until ctx is done, unless it expects that to be
+// too late. It returns ErrTooLarge, ErrUnsupported (both permanent), ErrClosed, or an
+// *OverloadError, without waiting if ctx is done already.
 func (x *Exporter) EnqueueReceived(ctx context.Context, b *Batch) error {
 	now := time.Now()
 	x.mu.Lock()

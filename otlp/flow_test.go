@@ -118,7 +118,8 @@ func TestThroughput(t *testing.T) {
 	})
 }
 
-// A batch without items is nothing: not sent, not counted. One over the limit of requests is dropped.
+// A batch without items is nothing: not sent, not counted. One over the limit of requests is
+// dropped.
 func TestNeverSent(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		r := newReceiver(t)
@@ -258,7 +259,8 @@ func TestPartialSuccessIsTold(t *testing.T) {
 	})
 }
 
-// An answer of more than 4 MiB is final, on the wire or behind gzip, also where RESOURCE_EXHAUSTED is not.
+// An answer of more than 4 MiB is final, on the wire or behind gzip, also where RESOURCE_EXHAUSTED
+// is not.
 func TestResponseTooLarge(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		r := newReceiver(t, reply{response: make([]byte, maxResponse+1)}) // goes as gzip, like the request
@@ -272,8 +274,8 @@ func TestResponseTooLarge(t *testing.T) {
 	})
 }
 
-// A status with a lot of text is cut; with more than may be read it does not hurt either: the receiver is
-// kept from sending it, which is a stream without an answer.
+// A status with a lot of text is cut; with more than may be read it does not hurt either: the
+// receiver is kept from sending it, which is a stream without an answer.
 func TestStatusTooLarge(t *testing.T) {
 	for _, c := range []struct {
 		size int

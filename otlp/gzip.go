@@ -12,8 +12,8 @@ import (
 
 const gzipName = grpcgzip.Name
 
-// grpc has one registry of compressors per process, which may only be changed by init functions. The
-// import of its own gzip makes ours the later one, which counts.
+// grpc has one registry of compressors per process, which may only be changed by init functions.
+// The import of its own gzip makes ours the later one, which counts.
 func init() {
 	encoding.RegisterCompressor(&passingCompressor{Compressor: encoding.GetCompressor(gzipName)})
 }

@@ -29,8 +29,9 @@ func inBubble(t *testing.T, name string, test func(t *testing.T)) {
 	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
 }
 
-// openLab opens an exporter whose random numbers are all 0: a backoff is half of its interval, and a
-// RetryInfo is followed to the point. At the end of the test it is shut down, and everything must add up.
+// openLab opens an exporter whose random numbers are all 0: a backoff is half of its interval, and
+// a RetryInfo is followed to the point. At the end of the test it is shut down, and everything must
+// add up.
 func openLab(t testing.TB, o Options) *lab {
 	t.Helper()
 	l := &lab{TB: t}
@@ -140,8 +141,8 @@ func (l *lab) sums() {
 	}
 }
 
-// counts returns every metric of a destination's signal that is not 0, without histograms, state, age
-// and bytes.
+// counts returns every metric of a destination's signal that is not 0, without histograms, state,
+// age and bytes.
 func (l *lab) counts(destination string, signal Signal) string {
 	var all []string
 	for _, r := range readings(l, l.Exporter) {

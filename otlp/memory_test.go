@@ -36,7 +36,8 @@ func TestHangingDestination(t *testing.T) {
 	})
 }
 
-// Destinations without a quota of their own share the bytes, and what one holds takes none of another's.
+// Destinations without a quota of their own share the bytes, and what one holds takes none of
+// another's.
 func TestQuotas(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		var destinations []Destination
@@ -103,8 +104,8 @@ func TestTinyBatches(t *testing.T) {
 	})
 }
 
-// Compressed bytes are kept of what is in flight or was, not of all that waits for a destination that is down
-// and that another has taken.
+// Compressed bytes are kept of what is in flight or was, not of all that waits for a destination
+// that is down and that another has taken.
 func TestCompressedBytesGo(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		good, bad := newReceiver(t), newReceiver(t, unavailable)

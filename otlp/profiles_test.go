@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// A receiver of profiles counts profiles: what it rejects is an estimate in samples, never more than there are.
+// A receiver of profiles counts profiles: what it rejects is an estimate in samples, never more
+// than there are.
 func TestProfilesRejected(t *testing.T) {
 	for _, c := range []struct {
 		name              string

@@ -61,8 +61,8 @@ func TestProxyStatus(t *testing.T) {
 	}
 }
 
-// A stream that is reset, before the answer or in the midst of it, is retried and may be a duplicate. grpc-go
-// makes INTERNAL of it, which from a receiver would be final.
+// A stream that is reset, before the answer or in the midst of it, is retried and may be a
+// duplicate. grpc-go makes INTERNAL of it, which from a receiver would be final.
 func TestStreamReset(t *testing.T) {
 	for _, headed := range []bool{false, true} {
 		inBubble(t, fmt.Sprint(headed), func(t *testing.T) {
@@ -102,8 +102,9 @@ func TestTrailersOnly(t *testing.T) {
 	})
 }
 
-// More headers than may be read, of a receiver that does not care what may be. In pieces, they are its answer
-// and final. In one, the connection ends, with every request on it: they are sent again, at the pace of any outage.
+// More headers than may be read, of a receiver that does not care what may be. In pieces, they are
+// its answer and final. In one, the connection ends, with every request on it: they are sent again,
+// at the pace of any outage.
 func TestEndlessStatus(t *testing.T) {
 	for _, c := range []struct {
 		pieces int

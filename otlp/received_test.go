@@ -67,7 +67,8 @@ func TestReceivedData(t *testing.T) {
 	})
 }
 
-// A refusal says when there will be room: by the latency, the requests at a time and what is queued.
+// A refusal says when there will be room: by the latency, the requests at a time and what is
+// queued.
 func TestRetryAfter(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -221,8 +222,8 @@ func TestHold(t *testing.T) {
 	})
 }
 
-// Batches that wait for room are taken in the order of arrival within a signal; those of another signal
-// do not wait for them.
+// Batches that wait for room are taken in the order of arrival within a signal; those of another
+// signal do not wait for them.
 func TestHoldOrder(t *testing.T) {
 	d1, d2 := NewDestination("http://a"), NewDestination("http://b")
 	d1.Signals, d2.Signals = []Signal{Metrics}, []Signal{Traces}
@@ -292,8 +293,8 @@ func TestReceivedDataIsAllOrNothing(t *testing.T) {
 	})
 }
 
-// One destination is down, the other takes everything. Received data is refused while the first has no
-// room and may recover soon; once it is down it holds up nobody, whatever its MaxAge.
+// One destination is down, the other takes everything. Received data is refused while the first has
+// no room and may recover soon; once it is down it holds up nobody, whatever its MaxAge.
 func TestDown(t *testing.T) {
 	throttling := reply{code: codes.Unavailable, retry: durationpb.New(maxDelay)}
 	for _, c := range []struct {
@@ -360,8 +361,8 @@ func TestDown(t *testing.T) {
 	}
 }
 
-// Where nobody else would get it, received data is refused also when the destination is down, so that its
-// sender keeps it. Destinations that take another signal do not count.
+// Where nobody else would get it, received data is refused also when the destination is down, so
+// that its sender keeps it. Destinations that take another signal do not count.
 func TestAllDown(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		bad, good := newReceiver(t, reply{code: codes.Unauthenticated}), newReceiver(t)
@@ -385,8 +386,8 @@ func TestAllDown(t *testing.T) {
 	})
 }
 
-// At a destination that is down, received data evicts the oldest data, or the oldest received data if that
-// has its share; own data evicts the oldest own data.
+// At a destination that is down, received data evicts the oldest data, or the oldest received data
+// if that has its share; own data evicts the oldest own data.
 func TestEvictionWhenDown(t *testing.T) {
 	d1, d2 := NewDestination("http://down"), NewDestination("http://up")
 	d1.QueueBytes, d1.MaxAge = 8000, 0
@@ -420,8 +421,9 @@ func TestEvictionWhenDown(t *testing.T) {
 	want(60, 2, 177+2+180)
 }
 
-// A destination is down for one reason only: it has accepted nothing for a minute. Refusing some batches
-// is no such reason, nor is an old request that was told to wait when another had been accepted.
+// A destination is down for one reason only: it has accepted nothing for a minute. Refusing some
+// batches is no such reason, nor is an old request that was told to wait when another had been
+// accepted.
 func TestNotDown(t *testing.T) {
 	later := epoch.Add(2 * downAfter)
 	refuses := func(d *destinationState) {

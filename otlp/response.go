@@ -39,22 +39,22 @@ type result struct {
 	took time.Duration
 }
 
-// partialSuccess reports which part of a batch the receiver rejected. Both fields unset is success; a
-// message alone is a warning.
+// partialSuccess reports which part of a batch the receiver rejected. Both fields unset is success;
+// a message alone is a warning.
 type partialSuccess struct {
 	rejected int64
 	message  string
 }
 
-// decodeResponse reads an Export<Signal>ServiceResponse. The fields that a client needs are the same
-// for all signals:
+// decodeResponse reads an Export<Signal>ServiceResponse. The fields that a client needs are the
+// same for all signals:
 //
 //	response         field 1  partial_success  message
 //	partial_success  field 1  rejected_*       int64
 //	                 field 2  error_message    string
 //
-// Other fields and wire types are skipped. ok is false if the bytes are no such message; fields before
-// the error are returned.
+// Other fields and wire types are skipped. ok is false if the bytes are no such message; fields
+// before the error are returned.
 func decodeResponse(b []byte) (p partialSuccess, ok bool) {
 	ok = eachField(b, func(num protowire.Number, typ protowire.Type, v []byte) bool {
 		if num != 1 || typ != protowire.BytesType {
@@ -77,7 +77,8 @@ func decodeResponse(b []byte) (p partialSuccess, ok bool) {
 	return p, ok
 }
 
-// eachField calls field with every field of a message and its encoded value, until field returns false.
+// eachField calls field with every field of a message and its encoded value, until field returns
+// false.
 func eachField(b []byte, field func(protowire.Number, protowire.Type, []byte) bool) bool {
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
@@ -94,9 +95,9 @@ func eachField(b []byte, field func(protowire.Number, protowire.Type, []byte) bo
 	return true
 }
 
-// readDetails reads the RetryInfo in the details of a status: of several, the longest delay. A negative
-// delay counts as none and one over maxDelay is reduced; both are malformed, like details that cannot
-// be decoded.
+// readDetails reads the RetryInfo in the details of a status: of several, the longest delay. A
+// negative delay counts as none and one over maxDelay is reduced; both are malformed, like details
+// that cannot be decoded.
 func (r *result) readDetails(details []*anypb.Any) {
 	for _, d := range details {
 		if !d.MessageIs((*errdetails.RetryInfo)(nil)) {
@@ -116,8 +117,8 @@ func (r *result) readDetails(details []*anypb.Any) {
 	}
 }
 
-// retryDelay returns the delay of a RetryInfo, negative if it is to be ignored; ok is false if it is
-// out of range.
+// retryDelay returns the delay of a RetryInfo, negative if it is to be ignored; ok is false if it
+// is out of range.
 func retryDelay(d *durationpb.Duration) (delay time.Duration, ok bool) {
 	sec, nanos := d.GetSeconds(), d.GetNanos()
 	switch {
@@ -130,9 +131,9 @@ func retryDelay(d *durationpb.Duration) (delay time.Duration, ok bool) {
 	return min(delay, maxDelay), delay <= maxDelay
 }
 
-// clip makes one line of a receiver's text: valid UTF-8 of at most maxMessage bytes, without anything
-// that a terminal or an editor would obey: controls (also above 0x7f), line separators, changes of
-// direction.
+// clip makes one line of a receiver's text: valid UTF-8 of at most maxMessage bytes, without
+// anything that a terminal or an editor would obey: controls (also above 0x7f), line separators,
+// changes of direction.
 func clip(s string) string {
 	if len(s) > maxMessage {
 		n := maxMessage

@@ -153,10 +153,9 @@ func (s *scheduler) refusal(b *Batch, now time.Time) error {
 	return s.overload(b, ahead, now)
 }
 
-// overload returns an error if received data cannot be queued behind so many bytes that wait: with any,
-// there is no room. Destinations that never take the
-// batch do not keep it from the others, and neither do those that are down, unless all are: then
-// the sender had better keep the data.
+// overload returns an error if received data cannot be queued behind so many bytes that wait: with
+// any, there is no room. Destinations that never take the batch do not keep it from the others, and
+// neither do those that are down, unless all are: then the sender had better keep the data.
 func (s *scheduler) overload(b *Batch, ahead int64, now time.Time) error {
 	var (
 		never          = ErrUnsupported
@@ -208,8 +207,8 @@ func (s *scheduler) overload(b *Batch, ahead int64, now time.Time) error {
 	return worst
 }
 
-// admitWaiting queues the received batches that waited and now fit, in the order of arrival within a
-// signal. It reports whether there were any.
+// admitWaiting queues the received batches that waited and now fit, in the order of arrival within
+// a signal. It reports whether there were any.
 func (s *scheduler) admitWaiting(now time.Time) (admitted bool) {
 	if len(s.waiting) == 0 {
 		return false

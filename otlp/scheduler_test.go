@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// checkSums fails if the counts of a scheduler do not add up: items for each destination and signal,
-// bytes for each destination. out is what is in flight.
+// checkSums fails if the counts of a scheduler do not add up: items for each destination and
+// signal, bytes for each destination. out is what is in flight.
 func checkSums(t testing.TB, s *scheduler, out []flying) {
 	for _, d := range s.destinations {
 		var bytes, unevictable int64
@@ -146,8 +146,8 @@ func (s *script) own() {
 	}
 }
 
-// received queues received data, for which nothing is dropped but at destinations that are down, and
-// which is refused for the sake of one that is not, or of all.
+// received queues received data, for which nothing is dropped but at destinations that are down,
+// and which is refused for the sake of one that is not, or of all.
 func (s *script) received() {
 	b := s.batch()
 	before := make([]uint64, len(s.destinations))
@@ -197,7 +197,8 @@ func (s *script) finish(i int) {
 	s.admitWaiting(s.now)
 }
 
-// runScript drives a scheduler through steps decisions, checks it after each, and ends with a shutdown.
+// runScript drives a scheduler through steps decisions, checks it after each, and ends with a
+// shutdown.
 func runScript(t testing.TB, a actions, steps int) {
 	destinations := make([]Destination, 1+a.choose(3))
 	for i := range destinations {

@@ -75,8 +75,8 @@ func (s *senders) changed(now time.Time) {
 		return
 	}
 	at := s.state.deadline(now)
-	// A timer that is armed for an earlier time is left alone: to fire in vain once is cheaper than to
-	// reset it for every batch.
+	// A timer that is armed for an earlier time is left alone: to fire in vain once is cheaper than
+	// to reset it for every batch.
 	if !at.IsZero() && (s.armed.IsZero() || at.Before(s.armed)) {
 		s.armed = at
 		s.timer.Reset(at.Sub(now))

@@ -11,8 +11,8 @@ import (
 var ErrLost = errors.New("items were not delivered before the shutdown")
 
 // Shutdown sends what is queued, at all destinations side by side, until ctx is done: then requests
-// in flight are cancelled, and what is left is lost. A destination that waits gets one more attempt at
-// once, unless its receiver asked for the wait. No new data is accepted. If ctx is done already,
+// in flight are cancelled, and what is left is lost. A destination that waits gets one more attempt
+// at once, unless its receiver asked for the wait. No new data is accepted. If ctx is done already,
 // Shutdown does not wait. Calls after the first return ErrClosed at once; Status and Collect work
 // afterwards.
 func (x *Exporter) Shutdown(ctx context.Context) error {

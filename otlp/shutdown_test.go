@@ -146,7 +146,8 @@ func TestShutdownSideBySide(t *testing.T) {
 	})
 }
 
-// A batch that has grown too old is not worth the last attempt, and the shutdown does not wait for it.
+// A batch that has grown too old is not worth the last attempt, and the shutdown does not wait for
+// it.
 func TestShutdownWithExpired(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		r := newReceiver(t, unavailable)

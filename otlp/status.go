@@ -34,8 +34,8 @@ type Status struct {
 	Until          time.Time // StateWaiting: the next attempt
 	LastError      string    // code and text of the last response that was no success, about 1 KiB at most
 	LastErrorAt    time.Time
-	// NoAnswerSince is since when no request was answered, not even with a refusal. It is zero unless
-	// that is longer than requests usually take.
+	// NoAnswerSince is since when no request was answered, not even with a refusal. It is zero
+	// unless that is longer than requests usually take.
 	NoAnswerSince time.Time
 
 	QueuedBatches int

@@ -23,8 +23,8 @@ const (
 	maxResponse = 4 << 20
 	// maxHeaders is the largest header or trailer that is read: the status with its details.
 	maxHeaders = maxResponse
-	// probeDial is how long a probe waits for a broken connection to be made again. A new connection
-	// takes far less; where it takes longer, the next probe finds it made.
+	// probeDial is how long a probe waits for a broken connection to be made again. A new
+	// connection takes far less; where it takes longer, the next probe finds it made.
 	probeDial = time.Second
 	// readBuffer is enough for responses of a few bytes.
 	readBuffer = 4 << 10
@@ -44,8 +44,8 @@ type transport struct {
 // dialer makes connections; nil is grpc's own.
 type dialer func(ctx context.Context, target string) (net.Conn, error)
 
-// connect prepares a connection, which is made when the first request needs it. Certificates are read
-// now.
+// connect prepares a connection, which is made when the first request needs it. Certificates are
+// read now.
 func connect(d *Destination, version string, gzip *compressor, dial dialer) (*transport, error) {
 	where, err := parseEndpoint(d.Endpoint, d.Insecure)
 	if err != nil {
@@ -66,8 +66,9 @@ func connect(d *Destination, version string, gzip *compressor, dial dialer) (*tr
 		grpc.WithDisableServiceConfig(),
 		grpc.WithIdleTimeout(0),
 		grpc.WithMaxHeaderListSize(maxHeaders),
-		// No pings: receivers punish them. But grpc uses the timeout also as TCP_USER_TIMEOUT, which ends
-		// a connection to nowhere: otherwise that takes a quarter of an hour of timeouts.
+		// No pings: receivers punish them. But grpc uses the timeout also as TCP_USER_TIMEOUT,
+		// which ends a connection to nowhere: otherwise that takes a quarter of an hour of
+		// timeouts.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: never, Timeout: 2 * d.Timeout}),
 		grpc.WithReadBufferSize(readBuffer),
 		grpc.WithDefaultCallOptions(
@@ -115,8 +116,8 @@ func (t *transport) newCall(ctx context.Context) *call {
 	return c
 }
 
-// export sends a batch once and waits for the response, at most for the timeout. The result is valid
-// until the next call.
+// export sends a batch once and waits for the response, at most for the timeout. The result is
+// valid until the next call.
 func (c *call) export(b *Batch, probe bool) *result {
 	t, start := c.transport, time.Now()
 	ctx, cancel := context.WithTimeout(c.ctx, t.timeout)
@@ -142,9 +143,9 @@ func (c *call) export(b *Batch, probe bool) *result {
 	return r
 }
 
-// readError makes a result of an error of grpc. connected: there was a connection to send on. headers
-// and trailers: the response had some. (Receivers report errors in trailers alone; a response with a
-// message has headers. Both have a content type at least.)
+// readError makes a result of an error of grpc. connected: there was a connection to send on.
+// headers and trailers: the response had some. (Receivers report errors in trailers alone; a
+// response with a message has headers. Both have a content type at least.)
 func (r *result) readError(err error, connected, headers, trailers bool) {
 	s := status.Convert(err)
 	r.code, r.message = known(s.Code()), s.Message()
@@ -164,8 +165,8 @@ func (r *result) readError(err error, connected, headers, trailers bool) {
 	}
 }
 
-// The texts by which grpc-go reports that a response exceeds maxResponse, and that a stream was reset.
-// Both come with codes that receivers use for other reasons.
+// The texts by which grpc-go reports that a response exceeds maxResponse, and that a stream was
+// reset. Both come with codes that receivers use for other reasons.
 const (
 	tooLargeText = "larger than max"
 	resetText    = "stream terminated by RST_STREAM"
@@ -182,8 +183,8 @@ func (t *transport) redial(ctx context.Context) {
 	}
 }
 
-// TryConnect makes a connection to a destination as an exporter would, with its TLS, and closes it. It
-// sends no request, since OTLP knows no empty one.
+// TryConnect makes a connection to a destination as an exporter would, with its TLS, and closes it.
+// It sends no request, since OTLP knows no empty one.
 func TryConnect(ctx context.Context, d Destination, version string) error {
 	if err := d.Validate(); err != nil {
 		return err
@@ -207,8 +208,8 @@ func TryConnect(ctx context.Context, d Destination, version string) error {
 	return nil
 }
 
-// connectError returns why the connection cannot be made. grpc reports it to calls only; this one has
-// nothing that could be sent.
+// connectError returns why the connection cannot be made. grpc reports it to calls only; this one
+// has nothing that could be sent.
 func (t *transport) connectError(ctx context.Context, endpoint string) error {
 	err := t.conn.Invoke(ctx, Metrics.Method(), nothing{}, &wireResponse{})
 	return fmt.Errorf("connecting to %s: %s", endpoint, clip(status.Convert(err).Message()))
@@ -226,8 +227,8 @@ type wireResponse struct {
 	malformed bool
 }
 
-// wireCodec passes on finished requests and decodes responses. It never fails to decode: an OK is an
-// OK whatever the response is.
+// wireCodec passes on finished requests and decodes responses. It never fails to decode: an OK is
+// an OK whatever the response is.
 type wireCodec struct{}
 
 func (wireCodec) Name() string { return "proto" }

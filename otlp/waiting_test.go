@@ -15,7 +15,8 @@ import (
 
 var unavailable = reply{code: codes.Unavailable, message: "later"}
 
-// An outage costs one request per wait, however many batches wait; then everything is sent, oldest first.
+// An outage costs one request per wait, however many batches wait; then everything is sent, oldest
+// first.
 func TestOutage(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		start := time.Now()
@@ -104,8 +105,9 @@ func TestStatusDetails(t *testing.T) {
 	})
 }
 
-// A receiver that throttles for 15 s, RetryInfo 2 s, with 20 requests in flight: those in flight are
-// throttled, then there is one probe per RetryInfo, the first after 15 s succeeds, and nothing is lost.
+// A receiver that throttles for 15 s, RetryInfo 2 s, with 20 requests in flight: those in flight
+// are throttled, then there is one probe per RetryInfo, the first after 15 s succeeds, and nothing
+// is lost.
 func TestThrottledWithManyInFlight(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		start := time.Now()
@@ -295,8 +297,8 @@ func TestGoAway(t *testing.T) {
 	})
 }
 
-// A receiver that is not there costs one attempt per wait, is no possible duplicate, and is found again by
-// the first probe after it came back, however long it was away.
+// A receiver that is not there costs one attempt per wait, is no possible duplicate, and is found
+// again by the first probe after it came back, however long it was away.
 func TestUnreachable(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		r := newReceiver(t)
@@ -358,7 +360,8 @@ func TestUnknownName(t *testing.T) {
 	})
 }
 
-// With a short timeout the attempt still ends with the reason, not with the time that it took to dial.
+// With a short timeout the attempt still ends with the reason, not with the time that it took to
+// dial.
 func TestUnreachableWithShortTimeout(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		r := newReceiver(t)

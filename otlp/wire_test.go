@@ -143,8 +143,8 @@ func TestClientCertificateIsReadAgain(t *testing.T) {
 	}
 }
 
-// The compressor that is registered as gzip passes on gzip, and makes gzip of everything else, in whatever
-// pieces it comes.
+// The compressor that is registered as gzip passes on gzip, and makes gzip of everything else, in
+// whatever pieces it comes.
 func TestPassingCompressor(t *testing.T) {
 	c := encoding.GetCompressor("gzip")
 	ours := (&compressor{}).compress([]byte("hello"))

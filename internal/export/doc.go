@@ -4,6 +4,7 @@
 //	counters, as gathered ──▶ otlp/metrics ──┼──▶ otlp.Exporter ──▶ destinations
 //	what others send ──▶ otlp/receiver ──────┘
 //
-// Nothing in it waits for a destination but the end. What is made into requests, and what could not be, is
-// counted; what becomes of requests is counted by the exporter, and told to the log by events.
+// Nothing in it waits for a destination but the end. What is made into requests, and what could not
+// be, is counted; what becomes of requests is counted by the exporter, and told to the log by
+// events.
 package export

@@ -91,14 +91,14 @@ func (c *Config) maxRequestBytes(signal otlp.Signal) int {
 	return limit
 }
 
-// agentMemory is the memory of the Go runtime that an agent without processes needs, and processMemory
-// what each adds. Both are twice of what is in use: near the limit the garbage collector would run all
-// the time. (15 KB of each process are resident.)
+// agentMemory is the memory of the Go runtime that an agent without processes needs, and
+// processMemory what each adds. Both are twice of what is in use: near the limit the garbage
+// collector would run all the time. (15 KB of each process are resident.)
 const agentMemory, processMemory = 24 << 20, 30 << 10
 
 // LimitMemory configures the Go runtime of an agent with at most so many processes, unless the
-// environment does (GOGC, GOMEMLIMIT). GOGC is 50, since batches are large and short-lived: garbage may
-// be half as large as what is in use. A soft limit makes the garbage collector work more when
+// environment does (GOGC, GOMEMLIMIT). GOGC is 50, since batches are large and short-lived: garbage
+// may be half as large as what is in use. A soft limit makes the garbage collector work more when
 // destinations are down and their queues fill up.
 func (c *Config) LimitMemory(processes int) {
 	if _, set := os.LookupEnv("GOGC"); !set {
@@ -131,8 +131,8 @@ func (c *Config) QueueMemory() (sum int64) {
 	return sum
 }
 
-// Start begins to export: samples that were added every Config.ProfilesInterval, and what is gathered
-// every Config.MetricsInterval. It is called once, and not after Shutdown.
+// Start begins to export: samples that were added every Config.ProfilesInterval, and what is
+// gathered every Config.MetricsInterval. It is called once, and not after Shutdown.
 func (e *Export) Start(gatherer prometheus.Gatherer) {
 	ctx, stop := context.WithCancel(context.Background())
 	e.stop = stop
@@ -187,8 +187,8 @@ func (e *Export) Close() {
 }
 
 // Shutdown exports the last samples and metrics, ends the receiver, and waits for destinations to
-// accept what is queued, at most Config.ShutdownTimeout or until ctx is done. No samples must be added
-// any more.
+// accept what is queued, at most Config.ShutdownTimeout or until ctx is done. No samples must be
+// added any more.
 func (e *Export) Shutdown(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, e.config.ShutdownTimeout)
 	defer cancel()
@@ -203,8 +203,8 @@ func (e *Export) Shutdown(ctx context.Context) {
 	e.exporter.Shutdown(ctx) // reports what is lost as an event
 }
 
-// endReceiver ends the receiver, in a quarter of the time at most: a slow sender must not use up the time
-// of the destinations. An error is that of ctx: requests in work are not acknowledged.
+// endReceiver ends the receiver, in a quarter of the time at most: a slow sender must not use up
+// the time of the destinations. An error is that of ctx: requests in work are not acknowledged.
 func (e *Export) endReceiver(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, e.config.ShutdownTimeout/4)
 	defer cancel()

@@ -7,7 +7,8 @@ import (
 	"correlator/otlp"
 )
 
-// reasons has the names of the metrics, without correlator_otlp_, that count what an event reports once.
+// reasons has the names of the metrics, without correlator_otlp_, that count what an event reports
+// once.
 var reasons = map[otlp.EventKind]string{
 	otlp.EventWaiting:     "attempts_total",
 	otlp.EventRefused:     "dropped_items_total",

@@ -43,8 +43,8 @@ func (s *samples) add(sample *profile.Sample) {
 	}
 }
 
-// errEnded means that the last request has been made. A process whose goroutine hung may release samples
-// after that.
+// errEnded means that the last request has been made. A process whose goroutine hung may release
+// samples after that.
 var errEnded = errors.New("exporting has ended")
 
 func (s *samples) build(sample *profile.Sample) error {
@@ -76,6 +76,6 @@ func (e *Export) TakesSamples() bool { return e.samples != nil }
 // TakesUntraced reports whether samples without a trace are exported.
 func (e *Export) TakesUntraced() bool { return e.TakesSamples() && e.config.Untraced }
 
-// Sampled adds samples to the next request. The caller keeps ownership of sample. It does not wait for a
-// destination. It must only be called if TakesSamples.
+// Sampled adds samples to the next request. The caller keeps ownership of sample. It does not wait
+// for a destination. It must only be called if TakesSamples.
 func (e *Export) Sampled(sample *profile.Sample) { e.samples.add(sample) }

@@ -1,5 +1,5 @@
-// Package metrics makes OTLP metrics of what a Prometheus registry gathers: the bytes of
-// ExportMetricsServiceRequest messages. It knows nothing of how they are sent.
+// Package metrics encodes what a Prometheus registry gathers as OTLP metrics: the bytes of
+// ExportMetricsServiceRequest messages. It does not send them.
 //
 //	Prometheus  OTLP
 //	counter     sum, monotonic and cumulative
@@ -9,19 +9,20 @@
 //
 // # Names
 //
-// A metric has the name that it has at /metrics, and its labels are attributes of the same names. That is what
-// the collector makes of it when it scrapes the same agent, and what Prometheus makes of it when it takes it
-// in by OTLP: it appends "_total" and the unit where a name does not have them. So dashboards, alerts and the
-// documentation say the same name whichever way a metric went. Names as OpenTelemetry would choose them
-// (correlator.samples.sent) are another set in every store that does not translate, and those of Go and the
-// process would still not be the ones of its conventions, which count other things.
+// A metric has the name that it has at /metrics, and its labels are attributes of the same names.
+// The OpenTelemetry Collector does the same when it scrapes the agent, and Prometheus when it
+// receives the metric by OTLP: it appends "_total" and the unit where a name does not have them. So
+// dashboards, alerts and the documentation use one name whichever way a metric takes. Names in
+// OpenTelemetry's style (correlator.samples.sent) would be a second set in every store that does
+// not translate, and those of Go and the process would still not be the ones of its conventions,
+// which count other things.
 //
-// What the name says of the unit is also the metric's unit.
+// The unit in the name is also the metric's unit.
 //
 // # Values
 //
-// Values are doubles, as Prometheus has them: a counter of seconds is integral now and then, and a series must
-// not change its type. What is no number is no point: NaN and infinite values of counters and gauges are left
-// out and counted as skipped, sums and quantiles are left out of their histogram or summary. Labels with an
-// empty value are left out, because to Prometheus they are none.
+// Values are doubles, as in Prometheus: a counter of seconds is integral now and then, and a series
+// must not change its type. NaN and infinite values of counters and gauges are left out and counted
+// as skipped; such sums and quantiles are left out of their histogram or summary. Labels with an
+// empty value are left out, because to Prometheus they do not exist.
 package metrics

@@ -14,45 +14,45 @@ import (
 )
 
 const (
-	// requestBytes is how large a request becomes at most, unless a single point is larger. All metrics of an
-	// agent take 40 KB.
+	// requestBytes limits a request, unless a single point is larger. All metrics of an agent take
+	// 40 KB.
 	requestBytes = 1 << 20
 
-	// MaxRequestBytes is what deployed receivers take by default.
+	// MaxRequestBytes is what deployed receivers accept by default.
 	MaxRequestBytes = 4 << 20
 )
 
-// schemaURL is the version of OpenTelemetry's conventions that the resource's attributes are named after.
+// schemaURL is the version of OpenTelemetry's conventions that names the resource's attributes.
 const schemaURL = "https://opentelemetry.io/schemas/1.37.0"
 
-// Options say what is the same in all requests.
+// Options has what is the same in all requests.
 type Options struct {
-	// Start is when the process began to count, the same for as long as it lives.
+	// Start is when the process began to count.
 	Start time.Time
-	// The resource is the correlator itself. What is empty is left out.
+	// The resource is the correlator itself. Empty attributes are left out.
 	Version    string
 	HostID     string
-	InstanceID string // what tells apart agents of one host id, and this life from the next
+	InstanceID string // distinguishes agents of one host id, and runs of one agent
 
-	// MaxBytes bounds a request with a single point that does not fit into 1 MiB, and all others where it
-	// is less. 0: MaxRequestBytes.
+	// MaxBytes limits a request with a single point that does not fit into 1 MiB, and all requests
+	// if it is less. 0: MaxRequestBytes.
 	MaxBytes int
 }
 
 // Request is an ExportMetricsServiceRequest.
 type Request struct {
-	Body   []byte // whoever gets the request owns it
+	Body   []byte // owned by the caller of Encode
 	Points int    // items
 }
 
-// Result is what became of the metrics that were gathered.
+// Result is the outcome of Encode.
 type Result struct {
 	Requests []Request
-	Skipped  int // metrics without a value that can be told: no number, or of no kind that is known
+	Skipped  int // metrics whose value is not a number, or whose kind is unknown
 	TooLarge int // metrics that fit into no request
 }
 
-// Encoder makes requests of metrics. It is safe for concurrent use.
+// Encoder encodes metrics as requests. It is safe for concurrent use.
 type Encoder struct {
 	start    uint64 // ns since 1970
 	target   int
@@ -62,7 +62,7 @@ type Encoder struct {
 	empty    int // size of a request without metrics, at most
 }
 
-// NewEncoder returns an encoder for the life of this process.
+// NewEncoder returns an encoder for this run of the agent.
 func NewEncoder(o Options) *Encoder {
 	if o.MaxBytes == 0 {
 		o.MaxBytes = MaxRequestBytes
@@ -82,7 +82,7 @@ func NewEncoder(o Options) *Encoder {
 	return e
 }
 
-// request is a request with metrics.
+// request returns a request with metrics.
 func (e *Encoder) request(of []*metrics.Metric) *collector.ExportMetricsServiceRequest {
 	return &collector.ExportMetricsServiceRequest{ResourceMetrics: []*metrics.ResourceMetrics{{
 		Resource: e.resource, SchemaUrl: schemaURL,
@@ -90,8 +90,9 @@ func (e *Encoder) request(of []*metrics.Metric) *collector.ExportMetricsServiceR
 	}}}
 }
 
-// Encode makes requests of what was gathered at a time. A family that does not fit into one is continued in the
-// next. An error is one of the encoding, and means that a text here is not UTF-8.
+// Encode returns requests with the families that were gathered at that time. A family that does not
+// fit into one is continued in the next. An error is one of the encoding, and means that a text of
+// ours is not UTF-8.
 func (e *Encoder) Encode(families []*dto.MetricFamily, now time.Time) (Result, error) {
 	b := &builder{encoder: e, now: max(nanoseconds(now), e.start)} // the clock may have been set back
 	for _, f := range families {
@@ -105,10 +106,10 @@ func (e *Encoder) Encode(families []*dto.MetricFamily, now time.Time) (Result, e
 	return b.result, nil
 }
 
-// nanoseconds is a time in ns since 1970.
+// nanoseconds returns a time in ns since 1970.
 func nanoseconds(t time.Time) uint64 { return uint64(max(t.UnixNano(), 0)) }
 
-// builder makes the requests of one call.
+// builder builds the requests of one call.
 type builder struct {
 	encoder *Encoder
 	now     uint64
@@ -119,7 +120,7 @@ type builder struct {
 	bytes   int // of metrics, at most
 }
 
-// headerBytes is what the tags and lengths of a point and of the messages around it take at most.
+// headerBytes is the largest size of the tags and lengths of a point and of the messages around it.
 const headerBytes = 4 * (1 + 5)
 
 // addFamily adds a family, as one metric in each request that it needs.
@@ -157,7 +158,7 @@ func (b *builder) addFamily(f *dto.MetricFamily) error {
 	return nil
 }
 
-// flush ends the request, if there is anything in it.
+// flush ends the request, if it is not empty.
 func (b *builder) flush() error {
 	if b.points == 0 {
 		return nil
@@ -177,5 +178,5 @@ func attribute(key, value string) *common.KeyValue {
 	}
 }
 
-// valid makes a text UTF-8: another one would make the request undecodable.
+// valid makes a text UTF-8: otherwise the request would be undecodable.
 func valid(s string) string { return strings.ToValidUTF8(s, "\ufffd") }

@@ -29,8 +29,8 @@ func describe(f *dto.MetricFamily) *metrics.Metric {
 	return m
 }
 
-// unit is the unit that a family has or that its name says, as UCUM has it. Receivers that put units into
-// names know these and find them there.
+// unit returns the unit of a family or in its name, in UCUM. Receivers that put units into names
+// know these and find them there.
 func unit(f *dto.MetricFamily) string {
 	if f.GetUnit() != "" {
 		return ucum(f.GetUnit())
@@ -49,7 +49,7 @@ func ucum(unit string) string {
 	return ""
 }
 
-// point makes the point of a metric: a NumberDataPoint, HistogramDataPoint or SummaryDataPoint.
+// point returns the point of a metric: a NumberDataPoint, HistogramDataPoint or SummaryDataPoint.
 func (b *builder) point(kind dto.MetricType, m *dto.Metric) (p proto.Message, ok bool) {
 	switch {
 	case kind == dto.MetricType_COUNTER && m.Counter != nil:
@@ -67,7 +67,7 @@ func (b *builder) point(kind dto.MetricType, m *dto.Metric) (p proto.Message, ok
 	return nil, false
 }
 
-// appendPoint appends what point made to the metric that describe made of the same family.
+// appendPoint appends a result of point to the result of describe for the same family.
 func appendPoint(to *metrics.Metric, p proto.Message) {
 	switch data := to.Data.(type) {
 	case *metrics.Metric_Sum:
@@ -88,9 +88,9 @@ func (b *builder) number(m *dto.Metric, start uint64, value float64) *metrics.Nu
 	}
 }
 
-// histogram makes of cumulative buckets such that count for themselves, the last of them up to infinity. A
-// collector may have read its buckets at other moments than the count: then a bucket that has less than the
-// one before has none of its own, and the count is that of the buckets.
+// histogram converts cumulative buckets to separate ones, the last of which extends to infinity. A
+// collector may have read its buckets at other moments than the count: then a bucket with less than
+// the one before is empty, and the count is that of the buckets.
 func (b *builder) histogram(m *dto.Metric) *metrics.HistogramDataPoint {
 	h := m.Histogram
 	p := &metrics.HistogramDataPoint{
@@ -116,7 +116,7 @@ func (b *builder) histogram(m *dto.Metric) *metrics.HistogramDataPoint {
 		p.Count = max(p.Count, before)
 		p.BucketCounts = append(p.BucketCounts, p.Count-before)
 	}
-	// A sum that can fall is none: it is of values that may be negative.
+	// A sum that can decrease, since values may be negative, is not allowed.
 	if sum := h.GetSampleSum(); finite(sum) && sum >= 0 && (p.Count > 0 || sum == 0) {
 		p.Sum = &sum
 	}

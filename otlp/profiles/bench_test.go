@@ -11,8 +11,9 @@ import (
 	"correlator/profile"
 )
 
-// realistic are 1000 samples as two busy processes have them in ten seconds: 100 different stacks of 50 frames in
-// eight files, half of the frames shared with the other stacks, 50 spans, 20 threads.
+// realistic are 1000 samples as two busy processes have them in ten seconds: 100 different stacks
+// of 50 frames in eight files, half of the frames shared with the other stacks, 50 spans, 20
+// threads.
 func realistic() []profile.Sample {
 	files := make([]*profile.File, 8)
 	for i := range files {
@@ -72,8 +73,8 @@ func BenchmarkBuilder(b *testing.B) {
 	b.ReportMetric(float64(zipped.Len())/perSample, "gzipB/sample")
 }
 
-// BenchmarkAdd adds what an agent drains in 100 ms on a busy host, 20000 samples a second, with a request every
-// five seconds: nearly all of it is of stacks and spans that the request has.
+// BenchmarkAdd adds what an agent drains in 100 ms on a busy host, 20000 samples a second, with a
+// request every five seconds: nearly all of it is of stacks and spans that the request has.
 func BenchmarkAdd(b *testing.B) {
 	samples := realistic()
 	builder := NewBuilder(testOptions(&counter{}), func(Request) {})
@@ -92,7 +93,8 @@ func BenchmarkAdd(b *testing.B) {
 	}
 }
 
-// BenchmarkMessages only encodes the same request from generated messages, which would have to be made before.
+// BenchmarkMessages only encodes the same request from generated messages, which would have to be
+// made before.
 func BenchmarkMessages(b *testing.B) {
 	samples := realistic()
 	var body []byte

@@ -14,46 +14,46 @@ import (
 )
 
 const (
-	// requestBytes is how large a request becomes when there are samples for more: a queue of some MiB has
-	// room for several, and little is lost with one.
+	// requestBytes limits a request unless a single sample is larger: a queue of a few MiB has room
+	// for several, and little is lost with one.
 	requestBytes = 1 << 20
 
-	// MaxRequestBytes is what deployed receivers take by default.
+	// MaxRequestBytes is what deployed receivers accept by default.
 	MaxRequestBytes = 4 << 20
 
-	// mostSpread is how far apart the intervals of a request begin. A request is to be sent every few
-	// seconds: what is further away is so because the clock was set, and no profile lasts from the one time
-	// to the other.
+	// mostSpread is how far apart the intervals of a request may begin. Requests are sent every few
+	// seconds: intervals further apart mean that the clock was set, and no profile spans that.
 	mostSpread = time.Minute
 )
 
-// Options say what is the same in all requests.
+// Options has what is the same in all requests.
 type Options struct {
-	SamplesPerSecond int    // of every CPU; 0: nobody knows, and profiles have no period
+	SamplesPerSecond int    // of every CPU; 0: unknown, profiles have no period
 	HostID           string // empty: resources have none
 	Version          string // of the correlator
 
-	// MaxBytes bounds a request with a single sample that does not fit into 1 MiB, and all others where it
-	// is less. 0: MaxRequestBytes.
+	// MaxBytes limits a request with a single sample that does not fit into 1 MiB, and all requests
+	// if it is less. 0: MaxRequestBytes.
 	MaxBytes int
-	// Random is where the ids of profiles come from; nil: crypto/rand. When it fails, profiles have none.
+	// Random is the source of the ids of profiles; nil: crypto/rand. If it fails, profiles have no
+	// id.
 	Random io.Reader
 }
 
 // Request is an ExportProfilesServiceRequest.
 type Request struct {
-	Body     []byte // whoever gets the request owns it
+	Body     []byte // owned by the receiver of the request
 	Samples  int    // items: samples that differ in more than their interval
-	Profiles int    // one for each process; that is what a receiver counts which rejects some
+	Profiles int    // one for each process; partial success counts these
 	Count    uint64 // of all samples together
 }
 
-// Builder makes requests of samples. It is not safe for concurrent use. It keeps the memory that a request
-// takes for the next one, which is three to six times its size, until requests have become smaller for a while
-// (see memory).
+// Builder encodes samples as requests. It is not safe for concurrent use. It keeps the memory of a
+// request for the next one, three to six times its size, until requests have been smaller for a
+// while (see memory).
 type Builder struct {
 	options Options
-	target  int    // no request is larger without need
+	target  int    // size at which a request is emitted
 	scope   []byte // the field of ScopeProfiles
 	types   []byte // fields of Profile
 	emit    func(Request)
@@ -67,7 +67,7 @@ type Builder struct {
 // none is the index of nothing in the lists below.
 const none = -1
 
-// process is what becomes a ResourceProfiles with one profile.
+// process becomes a ResourceProfiles with one profile.
 type process struct {
 	resource    piece // of resources: the field of ResourceProfiles
 	first, last int32 // of its samples
@@ -77,13 +77,13 @@ type process struct {
 
 type piece struct{ at, bytes int }
 
-// identity is what makes samples one: indices of the process and of entries in the dictionary.
+// identity identifies a sample: indices of the process and of entries in the dictionary.
 type identity struct {
 	process, stack, link      int32
 	thread, name, transaction int32
 }
 
-// sample is all samples with an identity.
+// sample has all samples of one identity.
 type sample struct {
 	identity
 	next       int32 // of the process
@@ -92,13 +92,13 @@ type sample struct {
 	countBytes int32 // of their counts
 }
 
-// point is how often the sample was seen in an interval, whose middle stands for it.
+// point is the count of a sample in an interval, whose middle is its timestamp.
 type point struct {
 	time, count uint64
 	earlier     int32
 }
 
-// NewBuilder returns an empty builder. Its requests are handed to emit, by Add and Flush.
+// NewBuilder returns an empty builder. Add and Flush pass its requests to emit.
 func NewBuilder(options Options, emit func(Request)) *Builder {
 	if options.MaxBytes == 0 {
 		options.MaxBytes = MaxRequestBytes
@@ -114,10 +114,10 @@ func NewBuilder(options Options, emit func(Request)) *Builder {
 	return b
 }
 
-// Add takes the samples of one interval; s stays the caller's. Those that differ in their
-// interval alone share an item, and are added up where it is the same. When they do not fit into the request,
-// or are of another time by more than a minute, it is emitted, and they are the first of the next. ErrInvalid
-// and ErrTooLarge say that they were not taken.
+// Add takes the samples of one interval; s stays the caller's. Those that differ in their interval
+// alone share an item, and are added up where it is the same. When they do not fit into the
+// request, or are of another time by more than a minute, it is emitted, and they are the first of
+// the next. ErrInvalid and ErrTooLarge say that they were not taken.
 func (b *Builder) Add(s *profile.Sample) error {
 	if !hasContents(s) {
 		return ErrInvalid
@@ -133,10 +133,10 @@ func (b *Builder) Add(s *profile.Sample) error {
 	return err
 }
 
-// Samples is how many items the next request has so far.
+// Samples returns the number of items that the next request has so far.
 func (b *Builder) Samples() int { return len(b.samples) }
 
-// Flush emits what was added and not emitted yet, if there is anything.
+// Flush emits what was added since the last request, if there is anything.
 func (b *Builder) Flush() {
 	if len(b.samples) == 0 {
 		return
@@ -147,13 +147,13 @@ func (b *Builder) Flush() {
 	b.emit(request)
 }
 
-// add takes a sample unless the request would become larger than limit.
+// add adds a sample unless the request would become larger than limit.
 func (b *Builder) add(s *profile.Sample, limit int) error {
 	b.dictionary.mark()
 	processes, resources, bytes := len(b.processes), len(b.resources), b.bytes
 	err := b.place(s, b.identify(s), limit)
 	if err != nil {
-		b.dictionary.takeBack()
+		b.dictionary.rollBack()
 		if len(b.processes) > processes {
 			delete(b.byResource, s.Resource)
 		}
@@ -162,7 +162,7 @@ func (b *Builder) add(s *profile.Sample, limit int) error {
 	return err
 }
 
-// identify puts what a sample refers to into the dictionary.
+// identify adds what a sample refers to to the dictionary.
 func (b *Builder) identify(s *profile.Sample) identity {
 	d := &b.dictionary
 	link := linkOf(s)
@@ -196,7 +196,7 @@ func (b *Builder) process(r *profile.Resource) int32 {
 	return index
 }
 
-// place puts a sample where its identity and time belong. Nothing has changed when it does not fit.
+// place adds a sample by identity and time. If it does not fit, nothing has changed.
 func (b *Builder) place(s *profile.Sample, id identity, limit int) error {
 	if id.stack == 0 {
 		return ErrInvalid
@@ -243,8 +243,8 @@ func (b *Builder) place(s *profile.Sample, id identity, limit int) error {
 	return nil
 }
 
-// find returns the latest point of a sample that is not after a time, and the one after it; none where there is
-// none. It is mostly the latest of all.
+// find returns the latest point of a sample that is not after a time, and the one after it, or
+// none. It is usually the latest of all.
 func (b *Builder) find(s *sample, when uint64) (at, later int32) {
 	at, later = s.latest, none
 	for at != none && b.points[at].time > when {
@@ -253,7 +253,8 @@ func (b *Builder) find(s *sample, when uint64) (at, later int32) {
 	return at, later
 }
 
-// grow takes note that a process gets larger, and the time longer, unless the request becomes larger than limit.
+// grow records that a process gets larger, and the time longer, unless the request would exceed
+// limit.
 func (b *Builder) grow(process int32, bytes int, start, end uint64, limit int) bool {
 	p, startBefore, endBefore := &b.processes[process], b.start, b.end
 	if len(b.samples) > 0 {
@@ -262,7 +263,7 @@ func (b *Builder) grow(process int32, bytes int, start, end uint64, limit int) b
 	b.start, b.end = start, end
 	p.bytes += bytes
 	b.bytes += bytes
-	// What it takes at most is known at once, and near the limit it matters what it really takes.
+	// The upper bound of the size is known at once; only near the limit the exact size matters.
 	if b.mostBytes() <= limit || b.size() <= limit {
 		return true
 	}
@@ -286,7 +287,7 @@ func (b *Builder) addSample(s sample) {
 	p.last = index
 }
 
-// addCounts adds what is sent as an int64.
+// addCounts adds counts, which are sent as int64, without overflow.
 func addCounts(a, b uint64) uint64 {
 	const most = math.MaxInt64
 	return min(min(a, most)+min(b, most), most)

@@ -9,9 +9,9 @@ import (
 	"correlator/profile"
 )
 
-// table is one table of the dictionary: its entries as they are sent, and where each one is. The entry 0 is
-// the zero value and stands for none. Entries are added when the first thing refers to them, and taken back
-// when that does not stay, so there is no other.
+// table is one table of the dictionary: its encoded entries, and the index of each. Entry 0 is the
+// zero value, which means none. An entry is added with the first reference to it, and undone if the
+// reference is, so every entry is referred to.
 type table[K comparable] struct {
 	field   protowire.Number
 	indices map[K]int32
@@ -23,7 +23,7 @@ type table[K comparable] struct {
 	markedEntries int // how long entries was then
 }
 
-// reset makes the table one of a new dictionary.
+// reset empties the table for a new dictionary.
 func (t *table[K]) reset(field protowire.Number, zero ...byte) {
 	if t.indices == nil {
 		t.indices = make(map[K]int32)
@@ -45,7 +45,7 @@ func (t *table[K]) add(key K, entry []byte) int32 {
 	return t.alias(key, t.count)
 }
 
-// alias makes that a key finds the entry of another one.
+// alias makes a key find the entry of another one.
 func (t *table[K]) alias(key K, index int32) int32 {
 	t.indices[key] = index
 	t.added = append(t.added, key)
@@ -56,8 +56,8 @@ func (t *table[K]) mark() {
 	t.added, t.markedCount, t.markedEntries = t.added[:0], t.count, len(t.entries)
 }
 
-// takeBack undoes what was added since the mark.
-func (t *table[K]) takeBack() {
+// rollBack undoes what was added since the mark.
+func (t *table[K]) rollBack() {
 	for _, key := range t.added {
 		delete(t.indices, key)
 	}
@@ -65,7 +65,7 @@ func (t *table[K]) takeBack() {
 	t.mark()
 }
 
-// dictionary is what the profiles of one request refer to: ProfilesDictionary of profiles.proto.
+// dictionary has what the profiles of one request refer to: ProfilesDictionary of profiles.proto.
 //
 //	field  table             key of an entry here
 //	    1  mapping_table     file id
@@ -104,7 +104,7 @@ type attribute struct {
 	number uint64
 }
 
-// attributeKey says which key an attribute has, and what its number means.
+// attributeKey is the key of an attribute, which defines the meaning of its number.
 type attributeKey uint8
 
 const (
@@ -116,9 +116,9 @@ const (
 	transactionID // the number is the id
 )
 
-// String is the key. Those of OpenTelemetry's conventions are used where there are. They have none for the local
-// root span (and Datadog's, datadog.local_root_span_id, is one of a vendor, too); transaction.id is that of the
-// Elastic Common Schema, of whose agents the transactions are.
+// String returns the key, from OpenTelemetry's conventions if they have one. They have none for the
+// local root span (and datadog.local_root_span_id belongs to a vendor, too); transaction.id is from
+// the Elastic Common Schema, whose agents have transactions.
 func (k attributeKey) String() string {
 	return [...]string{
 		frameType:     "profile.frame.type",
@@ -130,10 +130,11 @@ func (k attributeKey) String() string {
 	}[k]
 }
 
-// functionTable is all of the function table: its zero entry.
+// functionTable is the whole function table: its zero entry.
 const functionTable = "\x1a\x00"
 
-// reset empties the dictionary but for the zero entries, and the strings that every profile refers to.
+// reset empties the dictionary except for the zero entries and the strings that every profile
+// refers to.
 func (d *dictionary) reset() {
 	d.mappings.reset(1)
 	d.locations.reset(2)
@@ -147,7 +148,7 @@ func (d *dictionary) reset() {
 	}
 }
 
-// Where reset puts the strings of the types of a profile.
+// Indices of the strings of a profile's types, which reset adds.
 const (
 	samplesString = iota + 1
 	countString
@@ -155,7 +156,7 @@ const (
 	nanosecondsString
 )
 
-// mark makes that takeBack undoes what is added from now on.
+// mark is the state to which rollBack returns.
 func (d *dictionary) mark() {
 	d.mappings.mark()
 	d.locations.mark()
@@ -165,16 +166,16 @@ func (d *dictionary) mark() {
 	d.stacks.mark()
 }
 
-func (d *dictionary) takeBack() {
-	d.mappings.takeBack()
-	d.locations.takeBack()
-	d.links.takeBack()
-	d.strings.takeBack()
-	d.attributes.takeBack()
-	d.stacks.takeBack()
+func (d *dictionary) rollBack() {
+	d.mappings.rollBack()
+	d.locations.rollBack()
+	d.links.rollBack()
+	d.strings.rollBack()
+	d.attributes.rollBack()
+	d.stacks.rollBack()
 }
 
-// append appends the dictionary.
+// append appends the encoded dictionary.
 func (d *dictionary) append(b []byte) []byte {
 	b = append(b, d.mappings.entries...)
 	b = append(b, d.locations.entries...)
@@ -185,13 +186,13 @@ func (d *dictionary) append(b []byte) []byte {
 	return append(b, d.stacks.entries...)
 }
 
-// size is the length of the dictionary in bytes.
+// size returns the encoded length of the dictionary.
 func (d *dictionary) size() int {
 	return len(d.mappings.entries) + len(d.locations.entries) + len(functionTable) + len(d.links.entries) +
 		len(d.strings.entries) + len(d.attributes.entries) + len(d.stacks.entries)
 }
 
-// string returns the index of a text that is made UTF-8: another one would make the request undecodable.
+// string returns the index of a text, made UTF-8: otherwise the request would be undecodable.
 func (d *dictionary) string(s string) int32 {
 	s = valid(s)
 	if s == "" {
@@ -205,11 +206,11 @@ func (d *dictionary) string(s string) int32 {
 	return index
 }
 
-// maxTextBytes is the most that is taken of a text: the longest name that a process can publish. A path is at
-// most half as long (PATH_MAX). So no text keeps a sample out of a request.
+// maxTextBytes limits a text: the longest name that a process can publish. A path is at most half
+// as long (PATH_MAX). So no text is too large for a request.
 const maxTextBytes = 8192
 
-// valid makes a text UTF-8 that is not too long: a part of it, and U+FFFD for what is none.
+// valid makes a text UTF-8, with U+FFFD for invalid bytes, and shortens it to maxTextBytes.
 func valid(s string) string {
 	if len(s) > maxTextBytes {
 		n := maxTextBytes
@@ -227,7 +228,7 @@ func (d *dictionary) attribute(a attribute) int32 {
 	if known {
 		return index
 	}
-	if text := valid(a.text); text != a.text { // another one may have become the same
+	if text := valid(a.text); text != a.text { // another text may have become the same
 		sent := a
 		sent.text = text
 		return d.attributes.alias(a, d.attribute(sent))
@@ -246,7 +247,8 @@ func (d *dictionary) attribute(a attribute) int32 {
 	return d.attributes.add(a, b)
 }
 
-// mapping returns the index of a file, 0 for none. Files with the same id are one, described as the first.
+// mapping returns the index of a file, 0 for none. Files with the same id share the mapping of the
+// first.
 func (d *dictionary) mapping(f *profile.File) int32 {
 	if f == nil {
 		return 0
@@ -280,8 +282,8 @@ func (d *dictionary) location(key location) int32 {
 	return d.locations.add(key, d.entry)
 }
 
-// frameTypeOf is what receivers know of the kind of a frame. Code without a file is machine code, too: "jvm"
-// would claim that there is a method.
+// frameTypeOf returns the frame type that receivers know. Code without a file is "native", too:
+// "jvm" would promise a method.
 func frameTypeOf(f profile.Frame) string {
 	if f.Kind() == profile.KernelFrame || f.File == nil && f.Address >= 1<<63 {
 		return "kernel"
@@ -289,7 +291,7 @@ func frameTypeOf(f profile.Frame) string {
 	return "native"
 }
 
-// stack returns the index of a stack, 0 when it has an address that cannot be sent.
+// stack returns the index of a stack, 0 if it has an address that cannot be sent.
 func (d *dictionary) stack(s *profile.Stack) int32 {
 	index, known := d.stacks.find(s.ID)
 	if known {
@@ -299,7 +301,7 @@ func (d *dictionary) stack(s *profile.Stack) int32 {
 	var file *profile.File
 	var kind string
 	var key location
-	for _, f := range s.Frames { // runs of frames in one file are the rule
+	for _, f := range s.Frames { // consecutive frames are usually in one file
 		if f.Address == 0 {
 			return 0
 		}

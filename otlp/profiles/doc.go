@@ -1,21 +1,21 @@
-// Package profiles makes OTLP profiles of samples: the bytes of ExportProfilesServiceRequest messages, from
-// which a receiver computes the same stack-trace-ids as package profile does, and finds the span that was at
-// work. It knows nothing of how they are sent.
+// Package profiles encodes samples as OTLP profiles: the bytes of ExportProfilesServiceRequest
+// messages, from which a receiver computes the same stack-trace-ids as package profile does, and
+// finds the active span. It does not send them.
 //
-// A request is written field by field and not by way of generated messages: most of it are entries of tables,
-// which nobody touches again, so each is written when it comes up. Then the size of the request is known at any
-// time, which says when it is full, and nothing but bytes and indices is kept. (Generated messages take longer
-// to copy and encode than all of it takes, and nine times the memory: see BenchmarkMessages. Tests read with
-// them what is written here.)
+// A request is written field by field, without generated messages: most of it is entries of tables,
+// which do not change, so each is encoded when it is added. Then the size of the request is known
+// at any time, and nothing but bytes and indices is kept. (Copying to generated messages and
+// encoding them takes longer than all of this, and nine times the memory: see BenchmarkMessages.
+// Tests decode requests with them.)
 //
-// # What a sample becomes
+// # Samples
 //
-// A sample of the request: stack, link and attributes (thread, transaction), and a pair of value and timestamp
-// for each interval that it was seen in. The link is the span that was at work, or the transaction where there
-// was none, so that one index joins it to a trace; where the span has the link, the attribute transaction.id
-// tells the transaction. Without a trace there is neither.
+// A sample of the request has stack, link and attributes (thread, transaction), and a pair of value
+// and timestamp for each interval in which it was seen. The link is the span that was active, or
+// the transaction if there was none, so that one index joins the sample to a trace; if it is the
+// span, the attribute transaction.id has the transaction. Without a trace there is neither.
 //
-// # What a frame becomes
+// # Frames
 //
 //	frame          mapping                                       location
 //	of a file      filename, htlhash, GNU build id if known      ELF address, "native"
@@ -24,8 +24,8 @@
 //	anonymous      0: none                                       address in memory; "native", or "kernel"
 //	                                                             in the upper half
 //
-// The file id that goes into a stack-trace-id is the attribute process.executable.build_id.htlhash of the
-// mapping. A location of mapping 0 has none, and no lines: a receiver takes the hash of nothing, as
-// profile.Frame.FileID does. A mapping has no range of memory: addresses are those of the file, and the same
-// mapping serves all processes.
+// The file id in a stack-trace-id is the attribute process.executable.build_id.htlhash of the
+// mapping. A location of mapping 0 has none, and no lines: a receiver uses the hash of no bytes, as
+// profile.Frame.FileID does. A mapping has no range of memory: addresses are those of the file, and
+// one mapping serves all processes.
 package profiles

@@ -8,14 +8,14 @@ import (
 	"correlator/profile"
 )
 
-// schemaURL is the version of OpenTelemetry's conventions that attributes are named after.
+// schemaURL is the version of OpenTelemetry's conventions that names the attributes.
 const schemaURL = "https://opentelemetry.io/schemas/1.37.0"
 
-// scopeName says who made the profiles.
+// scopeName names the producer of the profiles.
 const scopeName = "correlator"
 
-// What a request is made of (profiles_service.proto, profiles.proto, resource.proto, common.proto), without
-// the dictionary. What is not here is left out.
+// The messages and fields of a request that are used (profiles_service.proto, profiles.proto,
+// resource.proto, common.proto), without the dictionary.
 //
 //	message                       field  type      content
 //	ExportProfilesServiceRequest      1  messages  ResourceProfiles, one for each process
@@ -40,13 +40,13 @@ const scopeName = "correlator"
 //	                                  4  varints   values
 //	                                  5  fixed64s  timestamps_unix_nano
 
-// What of it is the same in all requests.
+// Encoded fields that are the same in all requests.
 const (
 	sampleType = "\x0a\x04\x08\x01\x10\x02" // samplesString, countString
 	periodType = "\x2a\x04\x08\x03\x10\x04" // cpuString, nanosecondsString
 )
 
-// What things take at most in a request of less than 256 MiB, where a length has four bytes.
+// Upper bounds of sizes in a request of less than 256 MiB, where a length has four bytes.
 const (
 	mostHeaderBytes = tagBytes + 4
 	mostTimeBytes   = fixedSize + tagBytes + 9 // a duration is at most math.MaxInt64
@@ -55,12 +55,12 @@ const (
 	schemaURLBytes = tagBytes + 1 + len(schemaURL)
 )
 
-// mostProcessBytes is what a process without samples takes at most.
+// mostProcessBytes is the upper bound of a process without samples.
 func (b *Builder) mostProcessBytes(p *process) int {
 	return 3*mostHeaderBytes + p.resource.bytes + len(b.scope) + 2*schemaURLBytes + len(b.types) + mostTimeBytes + profileIDBytes
 }
 
-// mostBytes is what the request takes at most.
+// mostBytes returns an upper bound of the size of the request.
 func (b *Builder) mostBytes() int { return mostHeaderBytes + b.dictionary.size() + b.bytes }
 
 func newScope(version string) []byte {
@@ -71,8 +71,8 @@ func newScope(version string) []byte {
 	return appendMessage(nil, 1, scope)
 }
 
-// addResource appends the field of a ResourceProfiles to the resources. Its values are text and not of the string
-// table, which not all receivers know to look into.
+// addResource appends the field of a ResourceProfiles to the resources. Its values are text and not
+// indices of the string table, which not all receivers support there.
 func (b *Builder) addResource(r *profile.Resource) piece {
 	to := b.scratch[:0]
 	for _, a := range [...]struct{ key, text string }{
@@ -100,7 +100,7 @@ func (b *Builder) addResource(r *profile.Resource) piece {
 	return piece{at, len(b.resources) - at}
 }
 
-// newTypes is what of a profile comes before the samples, but for its time.
+// newTypes returns the fields of a profile before the samples, except its time.
 func newTypes(samplesPerSecond int) []byte {
 	types := []byte(sampleType + periodType)
 	if samplesPerSecond > 0 {
@@ -109,7 +109,7 @@ func newTypes(samplesPerSecond int) []byte {
 	return types
 }
 
-// sizes are the lengths of what is nested, without tag and length.
+// sizes has the lengths of nested messages, without tag and length.
 type sizes struct{ resource, scope, profile int }
 
 func (b *Builder) sizes(p *process) (n sizes) {
@@ -122,7 +122,7 @@ func (b *Builder) sizes(p *process) (n sizes) {
 	return n
 }
 
-// size is the length of the request in bytes.
+// size returns the length of the request in bytes.
 func (b *Builder) size() int {
 	size := messageSize(b.dictionary.size())
 	for i := range b.processes {
@@ -131,7 +131,7 @@ func (b *Builder) size() int {
 	return size
 }
 
-// encode makes the request.
+// encode returns the encoded request.
 func (b *Builder) encode() []byte {
 	body := make([]byte, 0, b.size())
 	for i := range b.processes {
@@ -161,7 +161,7 @@ func (b *Builder) appendProcess(to []byte, p *process) []byte {
 	return appendMessage(to, 3, schemaURL)
 }
 
-// attributes are the attributes that there are, in room.
+// attributes returns the attributes that are set, in the memory of room.
 func (s *sample) attributes(room *[3]int32) []int32 {
 	attributes := room[:0]
 	for _, i := range [...]int32{s.thread, s.name, s.transaction} {
@@ -172,7 +172,7 @@ func (s *sample) attributes(room *[3]int32) []int32 {
 	return attributes
 }
 
-// size is the length of the Sample.
+// size returns the length of the Sample.
 func (s *sample) size() int {
 	var room [3]int32
 	n := varintSize(uint64(s.stack)) + varintSize(uint64(s.link))

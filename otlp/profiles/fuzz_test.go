@@ -27,8 +27,8 @@ func (c *choices) id() (id [8]byte) {
 	return id
 }
 
-// FuzzBuilder adds any samples, and holds every request against the rules and all of them against what was
-// added.
+// FuzzBuilder adds any samples, and holds every request against the rules and all of them against
+// what was added.
 func FuzzBuilder(f *testing.F) {
 	all := make([]byte, 512)
 	for i := range all {

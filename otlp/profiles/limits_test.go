@@ -98,8 +98,8 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// The bytes decide, and not what they were thought to be at most: a request is full with the last byte, and a
-// single sample is too large by one.
+// The bytes decide, and not what they were thought to be at most: a request is full with the last
+// byte, and a single sample is too large by one.
 func TestExactLimit(t *testing.T) {
 	add := func(limit int, samples ...profile.Sample) (requests []Request, err error) {
 		options := testOptions(&counter{})
@@ -209,8 +209,8 @@ func TestExactTime(t *testing.T) {
 	}
 }
 
-// Drained intervals of several CPUs, processes and goroutines overlap and come in any order; those of one sample
-// are told in that of time, each once.
+// Drained intervals of several CPUs, processes and goroutines overlap and come in any order; those
+// of one sample are told in that of time, each once.
 func TestAnyOrder(t *testing.T) {
 	b, requests := collect(testOptions(&counter{}))
 	want := make(map[observation]uint64)
@@ -304,7 +304,8 @@ func TestMemory(t *testing.T) {
 	full := 0
 	before := heapBytes()
 	b := NewBuilder(testOptions(&counter{}), func(r Request) { full = max(full, len(r.Body)) })
-	// Each round another sample is the one that fills the request: 1 MB more each time if that stayed with it.
+	// Each round another sample is the one that fills the request: 1 MB more each time if that
+	// stayed with it.
 	for round := range 5 {
 		s := sampleOf(shop, profile.Frame{Address: 1})
 		add := func() {

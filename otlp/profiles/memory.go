@@ -2,8 +2,8 @@ package profiles
 
 import "correlator/profile"
 
-// memory is what a request is made of. The next one is made in the same memory, so that samples cost no
-// allocation; all of it is in a few tables, of which none is larger than the largest request needed.
+// memory has the tables of a request. They are reused for the next one, so that samples cost no
+// allocation; none is larger than the largest request needed.
 type memory struct {
 	dictionary dictionary
 	processes  []process
@@ -14,20 +14,20 @@ type memory struct {
 	identities map[identity]int32 // of samples
 	scratch    []byte
 
-	largest int // request in bytes since the memory was new
+	largest int // request in bytes since the memory was allocated
 	small   int // requests in succession that needed much less
 }
 
 const (
-	// keptBytes is the size of requests whose memory (less than 1 MB) is kept for good.
+	// keptBytes is the size of requests whose memory (less than 1 MB) is never freed.
 	keptBytes = 128 << 10
-	// muchLess is by what factor smaller requests do not need the memory, and shrinkAfter how many of them
-	// say that the large ones are over: a minute of one every 5 seconds.
+	// muchLess is the factor by which requests must be smaller for the memory to be freed, and
+	// shrinkAfter how many of them in succession: a minute of one every 5 seconds.
 	muchLess, shrinkAfter = 4, 12
 )
 
-// reset empties the memory after a request of that size. The agent shares 25 MB, and ordinary requests are of
-// 20 kB: what a burst took is given back after a while.
+// reset empties the memory after a request of that size. The agent has 25 MB in all, and ordinary
+// requests have 20 kB: the memory of a burst is freed after a while.
 func (m *memory) reset(bytes int) {
 	m.largest = max(m.largest, bytes)
 	if m.largest > keptBytes && bytes < m.largest/muchLess {

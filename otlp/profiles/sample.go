@@ -9,8 +9,8 @@ import (
 var (
 	// ErrTooLarge: the sample does not fit into a request by itself.
 	ErrTooLarge = errors.New("sample too large")
-	// ErrInvalid: the sample counts nothing, has no resource, no frames or one at the address 0, or no time after
-	// 1970 began.
+	// ErrInvalid: the sample counts nothing, has no resource, no frames or one at the address 0, or
+	// no time after 1970 began.
 	ErrInvalid = errors.New("invalid sample")
 )
 
@@ -19,14 +19,15 @@ func hasContents(s *profile.Sample) bool {
 	return s.Count > 0 && s.Resource != nil && s.Stack != nil && len(s.Stack.Frames) > 0 && s.Start.UnixNano() > 0
 }
 
-// window is the interval in ns since 1970, 1 ns long at least: the clock may have been set back in it.
+// window is the interval in ns since 1970, 1 ns long at least: the clock may have been set back in
+// it.
 func window(s *profile.Sample) (start, end uint64) {
 	start = uint64(s.Start.UnixNano())
 	return start, max(uint64(max(s.End.UnixNano(), 0)), start+1)
 }
 
-// linkOf is the entry of the link table, zero for none: an id of zeros is none. A span is in a trace, and has
-// the transaction's id if it is the transaction.
+// linkOf is the entry of the link table, zero for none: an id of zeros is none. A span is in a
+// trace, and has the transaction's id if it is the transaction.
 func linkOf(s *profile.Sample) (l link) {
 	l = link{s.TraceID, s.SpanID}
 	if l.span == [8]byte{} {

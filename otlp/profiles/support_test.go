@@ -75,8 +75,8 @@ func sampleOf(p *profile.Resource, frames ...profile.Frame) profile.Sample {
 	}
 }
 
-// stackTraceID computes the id of an exported stack from what a receiver has of it, by
-// the definition: FNV-1a with 128 bits over file id and decimal digits of the address of each frame.
+// stackTraceID computes the id of an exported stack from what a receiver has of it, by the
+// definition: FNV-1a with 128 bits over file id and decimal digits of the address of each frame.
 func stackTraceID(t testing.TB, d *profiles.ProfilesDictionary, stack *profiles.Stack) [16]byte {
 	t.Helper()
 	hash := fnv.New128a()

@@ -29,8 +29,8 @@ func decode(t testing.TB, body []byte) *collector.ExportProfilesServiceRequest {
 	return request
 }
 
-// validator holds a request against the rules of profiles.proto, the SHOULDs included, and notes what is
-// referred to.
+// validator holds a request against the rules of profiles.proto, the SHOULDs included, and notes
+// what is referred to.
 type validator struct {
 	d        *profiles.ProfilesDictionary
 	problems []error

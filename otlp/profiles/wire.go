@@ -15,16 +15,16 @@ func appendMessage[T []byte | string](b []byte, field protowire.Number, content 
 	return append(appendHeader(b, field, len(content)), content...)
 }
 
-// appendHeader appends what comes before the content of such a field.
+// appendHeader appends what precedes the content of such a field.
 func appendHeader(b []byte, field protowire.Number, length int) []byte {
 	b = protowire.AppendTag(b, field, protowire.BytesType)
 	return protowire.AppendVarint(b, uint64(length))
 }
 
-// messageSize is the size of such a field.
+// messageSize returns the size of such a field.
 func messageSize(length int) int { return tagBytes + protowire.SizeVarint(uint64(length)) + length }
 
-// appendVarint appends a number that is not 0: else the field is left out.
+// appendVarint appends a number, unless it is 0: then the field is left out.
 func appendVarint(b []byte, field protowire.Number, n uint64) []byte {
 	if n == 0 {
 		return b
@@ -83,5 +83,5 @@ func appendIDValue(b []byte, field protowire.Number, id uint64) []byte {
 
 func appendNumberValue(b []byte, field protowire.Number, n uint64) []byte {
 	b = appendHeader(b, field, tagBytes+protowire.SizeVarint(n))
-	return protowire.AppendVarint(protowire.AppendTag(b, 3, protowire.VarintType), n) // 0 too: it is one of several
+	return protowire.AppendVarint(protowire.AppendTag(b, 3, protowire.VarintType), n) // also 0: a oneof must be set
 }

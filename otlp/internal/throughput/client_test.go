@@ -199,7 +199,8 @@ func (f flow) held() int {
 	return s.QueuedBatches + s.InFlight
 }
 
-// invoke sends without an exporter: as many callers as requests in flight, each with a message of its own.
+// invoke sends without an exporter: as many callers as requests in flight, each with a message of
+// its own.
 func (c clientConfig) invoke() (r clientResult, err error) {
 	options := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
 	if c.Gzip {

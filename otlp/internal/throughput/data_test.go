@@ -24,8 +24,8 @@ var (
 	small = shape{100, 4}  // 17 kB
 )
 
-// stampTime is the start of the first span until it is stamped, in 2009. Spans last for 31 years, so that
-// the first is valid with any stamp.
+// stampTime is the start of the first span until it is stamped, in 2009. Spans last for 31 years,
+// so that the first is valid with any stamp.
 const (
 	stampTime    = 0x1122334455667788
 	spanDuration = 1e18
@@ -77,15 +77,16 @@ func (s shape) encode() (encoded, error) {
 	return encoded{body, at}, nil
 }
 
-// copyAt returns a copy of the bytes in memory of its own, as every batch has, stamped with the time.
+// copyAt returns a copy of the bytes in memory of its own, as every batch has, stamped with the
+// time.
 func (e encoded) copyAt(now time.Time) []byte {
 	body := bytes.Clone(e.body)
 	binary.LittleEndian.PutUint64(body[e.stamp:], uint64(now.UnixNano()))
 	return body
 }
 
-// samples are those of two busy processes: 100 stacks of 50 frames in eight files, half of them shared,
-// 20 threads, 50 spans.
+// samples are those of two busy processes: 100 stacks of 50 frames in eight files, half of them
+// shared, 20 threads, 50 spans.
 func samples(n int) []profile.Sample {
 	files := make([]*profile.File, 8)
 	for i := range files {

@@ -25,8 +25,8 @@ type passerResult struct {
 	Dropped uint64 // items
 }
 
-// pass passes on until the standard input ends. It prints its address first, and a passerResult at the
-// end.
+// pass passes on until the standard input ends. It prints its address first, and a passerResult at
+// the end.
 func pass(c passerConfig) error {
 	d := otlp.NewDestination(c.To)
 	d.QueueBytes, d.Compression = c.QueueBytes, otlp.None
@@ -57,8 +57,9 @@ func pass(c passerConfig) error {
 	return json.NewEncoder(os.Stdout).Encode(result)
 }
 
-// BenchmarkPassing is how fast a sender is through --otlp-listen compared with sending directly, by the
-// time that the receiver takes for a response. The queue is small, so that it is full most of the time.
+// BenchmarkPassing is how fast a sender is through --otlp-listen compared with sending directly, by
+// the time that the receiver takes for a response. The queue is small, so that it is full most of
+// the time.
 func BenchmarkPassing(b *testing.B) {
 	for _, c := range []struct {
 		wait    time.Duration

@@ -34,7 +34,8 @@ type receiverConfig struct {
 
 type receiverResult struct {
 	Throttled, Taken int // requests
-	// P50 and P99 are from the stamp of a batch, which says when it was offered, until it was decoded.
+	// P50 and P99 are from the stamp of a batch, which says when it was offered, until it was
+	// decoded.
 	P50, P99 time.Duration
 	CPU      time.Duration // of the process, for each that was taken
 }
@@ -49,13 +50,15 @@ type backend struct {
 	delays    []time.Duration
 }
 
-// receive serves until the standard input ends. It prints its address first, and a receiverResult at the end.
+// receive serves until the standard input ends. It prints its address first, and a receiverResult
+// at the end.
 func receive(c receiverConfig) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	// Decoding makes a lot of garbage. Collected less often, more of the machine is left for the client.
+	// Decoding makes a lot of garbage. Collected less often, more of the machine is left for the
+	// client.
 	debug.SetGCPercent(400)
 	r := &backend{receiverConfig: c}
 	server := grpc.NewServer()

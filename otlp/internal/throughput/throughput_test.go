@@ -1,11 +1,12 @@
-// Package throughput measures the exporter against a receiver in a process of its own that is written with
-// grpc-go, decodes every request, and waits before it answers; and for comparison, in turns with it, grpc-go
-// used with generated messages. Clients are processes of their own, too: their CPU time and memory are theirs
-// alone. With -v each run of a client is told; the figures are those of the median round, of -benchtime 3x, say. A
-// round takes up to two minutes.
+// Package throughput measures the exporter against a receiver in a process of its own that is
+// written with grpc-go, decodes every request, and waits before it answers; and for comparison, in
+// turns with it, grpc-go used with generated messages. Clients are processes of their own, too:
+// their CPU time and memory are theirs alone. With -v each run of a client is told; the figures are
+// those of the median round, of -benchtime 3x, say. A round takes up to two minutes.
 //
-// Spans come to the exporter as bytes, as they were received, so encoding them is no part of what is measured
-// there; copying them into memory of their own is. Profiles are built of samples within what is measured.
+// Spans come to the exporter as bytes, as they were received, so encoding them is no part of what
+// is measured there; copying them into memory of their own is. Profiles are built of samples within
+// what is measured.
 package throughput
 
 import (
@@ -31,8 +32,8 @@ func (r rounds) report(b *testing.B) {
 	b.ReportMetric(0, "ns/op") // says nothing
 }
 
-// BenchmarkConcurrency is by how much 20 requests in flight are faster than one, by the time that the
-// receiver takes for an answer.
+// BenchmarkConcurrency is by how much 20 requests in flight are faster than one, by the time that
+// the receiver takes for an answer.
 func BenchmarkConcurrency(b *testing.B) {
 	for _, c := range []struct {
 		wait    time.Duration
@@ -60,8 +61,9 @@ func BenchmarkConcurrency(b *testing.B) {
 	}
 }
 
-// BenchmarkClient is what sending costs the client, with 20 requests in flight. The batches have memory of
-// their own, as they do in the agent, or share it, so that nothing is measured but the exporter.
+// BenchmarkClient is what sending costs the client, with 20 requests in flight. The batches have
+// memory of their own, as they do in the agent, or share it, so that nothing is measured but the
+// exporter.
 func BenchmarkClient(b *testing.B) {
 	for _, c := range []struct {
 		name             string
@@ -97,8 +99,8 @@ func BenchmarkClient(b *testing.B) {
 	}
 }
 
-// BenchmarkThrottled is how many requests reach a receiver that asks for two seconds again and again for 15 s,
-// with 20 in flight and more waiting.
+// BenchmarkThrottled is how many requests reach a receiver that asks for two seconds again and
+// again for 15 s, with 20 in flight and more waiting.
 func BenchmarkThrottled(b *testing.B) {
 	all := rounds{}
 	for b.Loop() {
@@ -112,9 +114,9 @@ func BenchmarkThrottled(b *testing.B) {
 	all.report(b)
 }
 
-// BenchmarkHanging is how much a destination notices of one, or two, others that take requests and never
-// answer: delays are from the offer until a batch is decoded. The batches that wait are the same for all of
-// them, so with two there should be no more memory than with one.
+// BenchmarkHanging is how much a destination notices of one, or two, others that take requests and
+// never answer: delays are from the offer until a batch is decoded. The batches that wait are the
+// same for all of them, so with two there should be no more memory than with one.
 func BenchmarkHanging(b *testing.B) {
 	all := rounds{}
 	for b.Loop() {
