@@ -90,10 +90,10 @@ func TestCredentialsRejected(t *testing.T) {
 			l.send(Metrics, "x", 1)
 			l.send(Metrics, "x", 1)
 			l.wantState("a", StateRejected)
-			l.wantTold(want)
+			l.wantEvents(want)
 			l.after(time.Minute)
 			l.send(Metrics, "x", 1)
-			l.wantTold(want)
+			l.wantEvents(want)
 			r.answer(reply{})
 			l.send(Metrics, "x", 1)
 			l.wantState("a", StateOpen)
@@ -102,7 +102,7 @@ func TestCredentialsRejected(t *testing.T) {
 }
 
 // A receiver that says RESOURCE_EXHAUSTED to a large batch has probably a lower limit: that is
-// told. With retry-resource-exhausted it is sent again, whatever its size.
+// reported. With retry-resource-exhausted it is sent again, whatever its size.
 func TestResourceExhausted(t *testing.T) {
 	large := string(make([]byte, 64<<10+1))
 	for _, c := range []struct {
@@ -118,7 +118,7 @@ func TestResourceExhausted(t *testing.T) {
 			l.send(Metrics, c.body, 1)
 			l.after(time.Minute)
 			var hint bool
-			for _, e := range l.told() {
+			for _, e := range l.newEvents() {
 				hint = hint || e.Hint != ""
 			}
 			if hint != c.hint || len(r.got()) != map[bool]int{false: 1, true: 2}[c.retry] {
@@ -163,7 +163,7 @@ func TestUnimplemented(t *testing.T) {
 		}
 		l.after(0)
 		l.wantCounts("a", Profiles, "accepted_items=6 dropped_items{unsupported}=6 attempts{UNIMPLEMENTED}=1")
-		l.wantTold("unsupported, UNIMPLEMENTED, unknown service")
+		l.wantEvents("unsupported, UNIMPLEMENTED, unknown service")
 
 		r.answer(reply{})
 		l.after(5*time.Minute - time.Second)
@@ -186,7 +186,7 @@ func TestUnimplemented(t *testing.T) {
 		l.send(Profiles, "x", 1)
 		l.after(time.Second)
 		l.wantCounts("a", Profiles, "accepted_items=9 dropped_items{unsupported}=9 attempts{UNIMPLEMENTED}=2")
-		l.wantTold()
+		l.wantEvents()
 
 		l.after(5 * time.Minute)
 		l.send(Profiles, "trial", 1)
@@ -196,6 +196,6 @@ func TestUnimplemented(t *testing.T) {
 		l.after(time.Second)
 		l.wantCounts("a", Profiles,
 			"accepted_items=12 sent_items=2 dropped_items{unsupported}=10 attempts{OK}=2 attempts{UNIMPLEMENTED}=2")
-		l.wantTold("supported")
+		l.wantEvents("supported")
 	})
 }

@@ -65,7 +65,7 @@ func TestFromEnvironment(t *testing.T) {
 	}
 }
 
-// What is wrong is told by the variable that says it, and only if there is an endpoint for which it
+// An error names the variable, and only if there is an endpoint for which it
 // counts.
 func TestFromEnvironmentRefuses(t *testing.T) {
 	for _, c := range []struct{ name, value, want string }{

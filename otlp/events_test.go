@@ -58,7 +58,7 @@ func TestOutageEvents(t *testing.T) {
 			t.Helper()
 			r.answer(unavailable)
 			l.send(Metrics, "x", 1)
-			l.wantTold(atOnce...)
+			l.wantEvents(atOnce...)
 			l.after(d)
 			r.answer(reply{})
 			l.after(16 * time.Second)
@@ -66,21 +66,21 @@ func TestOutageEvents(t *testing.T) {
 		}
 		for range outageBurst {
 			outage(time.Second, "waiting, UNAVAILABLE, later")
-			l.wantTold("recovered")
+			l.wantEvents("recovered")
 		}
 		outage(time.Second)
-		l.wantTold()
+		l.wantEvents()
 		d = r.destination("b") // the same with one that lasts
 		l = lab1(t, d)
 		for range outageBurst {
 			outage(time.Second, "waiting, UNAVAILABLE, later")
-			l.wantTold("recovered")
+			l.wantEvents("recovered")
 		}
 		outage(2 * time.Minute)
-		l.wantTold("waiting, UNAVAILABLE, later", "recovered")
+		l.wantEvents("waiting, UNAVAILABLE, later", "recovered")
 		l.after(outageBurst * time.Minute)
 		outage(time.Second, "waiting, UNAVAILABLE, later")
-		l.wantTold("recovered")
+		l.wantEvents("recovered")
 	})
 }
 

@@ -63,11 +63,11 @@ func TestHeadersAreNotEchoed(t *testing.T) {
 			l := lab1(t, d)
 			l.send(Metrics, "x", 1)
 			texts := l.Status()[0].LastError
-			for _, e := range l.told() {
+			for _, e := range l.newEvents() {
 				texts += e.Message
 			}
 			if strings.Contains(texts, "s3cret") || !strings.Contains(texts, "REDACTED") {
-				t.Errorf("told %s", texts)
+				t.Errorf("reported %s", texts)
 			}
 		})
 	}
@@ -202,7 +202,7 @@ func TestPartialSuccess(t *testing.T) {
 		name     string
 		response []byte
 		want     string
-		told     []string
+		events   []string
 	}{
 		{"success", nil, "sent_items=10", nil},
 		{"both unset", partialResponse(0, ""), "sent_items=10", nil},
@@ -230,7 +230,7 @@ func TestPartialSuccess(t *testing.T) {
 				want += " attempts{OK}=1"
 			}
 			l.wantCounts("a", Metrics, want)
-			l.wantTold(c.told...)
+			l.wantEvents(c.events...)
 			if len(r.got()) != 1 {
 				t.Errorf("%d requests", len(r.got()))
 			}
@@ -238,24 +238,24 @@ func TestPartialSuccess(t *testing.T) {
 	}
 }
 
-// The text of partial successes is told when it changes, at most once a minute.
-func TestPartialSuccessIsTold(t *testing.T) {
+// The text of partial successes is reported when it changes, at most once a minute.
+func TestPartialSuccessEvents(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		r := newReceiver(t, reply{response: partialResponse(1, "one")})
 		l := lab1(t, r.destination("a"))
 		send := func(text string) { r.answer(reply{response: partialResponse(1, text)}); l.send(Metrics, "x", 2) }
 		send("one")
-		l.wantTold("partial success, one")
+		l.wantEvents("partial success, one")
 		send("two") // too soon
 		l.after(time.Minute)
 		send("one") // the same
-		l.wantTold()
+		l.wantEvents()
 		send("two")
-		l.wantTold("partial success, two")
+		l.wantEvents("partial success, two")
 		long := strings.Repeat("x", 1<<20)
 		l.after(time.Minute)
 		send(long + "\n")
-		l.wantTold("partial success, " + long[:1024])
+		l.wantEvents("partial success, " + long[:1024])
 	})
 }
 

@@ -178,8 +178,8 @@ func (l *lab) wantState(destination string, want State) {
 	}
 }
 
-// told is the events since the last call.
-func (l *lab) told() []Event {
+// newEvents returns the events since the last call.
+func (l *lab) newEvents() []Event {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	events := l.events
@@ -187,11 +187,11 @@ func (l *lab) told() []Event {
 	return events
 }
 
-// wantTold compares events as text: kind, then code, message, hint where there are any.
-func (l *lab) wantTold(want ...string) {
+// wantEvents compares events as text: kind, then code, message, hint where there are any.
+func (l *lab) wantEvents(want ...string) {
 	l.Helper()
 	var got []string
-	for _, e := range l.told() {
+	for _, e := range l.newEvents() {
 		s := e.Kind.String()
 		for _, part := range []string{e.Code, e.Message} {
 			if part != "" {

@@ -33,12 +33,12 @@ func TestProfilesRejected(t *testing.T) {
 			l.Enqueue(NewProfilesBatch([]byte("x"), c.samples, c.profiles, time.Now()))
 			l.after(time.Minute)
 			l.wantCounts("a", Profiles, fmt.Sprintf("accepted_items=%d %s", c.samples, c.want))
-			var told uint64
-			for _, e := range l.told() {
-				told += e.Items
+			var lost uint64
+			for _, e := range l.newEvents() {
+				lost += e.Items
 			}
-			if s := l.Status()[0]; told != s.Dropped || len(r.got()) != 1 {
-				t.Errorf("told of %d items, %d are dropped; %d requests", told, s.Dropped, len(r.got()))
+			if s := l.Status()[0]; lost != s.Dropped || len(r.got()) != 1 {
+				t.Errorf("lost of %d items, %d are dropped; %d requests", lost, s.Dropped, len(r.got()))
 			}
 		})
 	}

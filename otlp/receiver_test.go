@@ -69,7 +69,7 @@ func newReceiver(t testing.TB, script ...reply) *receiver {
 	return r
 }
 
-// destination is the receiver's, as the exporter is told.
+// destination returns the configuration for this receiver.
 func (r *receiver) destination(name string) Destination {
 	d := NewDestination("unix:/receiver")
 	d.Name, d.dial = name, r.dial

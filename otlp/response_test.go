@@ -121,7 +121,7 @@ func TestBrokenDetails(t *testing.T) {
 
 // Whatever a receiver answers, what is made of it stays within bounds, and a batch ends in one
 // counter.
-func FuzzAnswer(f *testing.F) {
+func FuzzResult(f *testing.F) {
 	f.Add(uint32(0), partialResponse(3, "too old"), []byte(nil), "", true)
 	f.Add(uint32(8), []byte(nil), []byte{0x0a, 0x02, 0x08, 0x05}, "wait", false)
 	f.Fuzz(func(t *testing.T, code uint32, response, retryInfo []byte, message string, final bool) {

@@ -90,20 +90,20 @@ func TestShutdown(t *testing.T) {
 				l.Enqueue(NewBatch(Metrics, []byte("x"), 1, time.Now()))
 			}
 			l.after(c.before)
-			l.told()
+			l.newEvents()
 			took, err := l.shutdown(c.timeout)
 			if took != c.took || errors.Is(err, ErrLost) != c.lost {
 				t.Errorf("took %v, want %v; error %v", took, c.took, err)
 			}
 			l.wantCounts("a", Metrics, c.want)
 			var lost Event
-			for _, e := range l.told() {
+			for _, e := range l.newEvents() {
 				if e.Kind == EventLost {
 					lost = e
 				}
 			}
 			if want := l.Status()[0].Dropped; c.lost && (lost.Items != want || lost.Batches != want) {
-				t.Errorf("told of %d items in %d batches, want %d", lost.Items, lost.Batches, want)
+				t.Errorf("EventLost has %d items in %d batches, want %d", lost.Items, lost.Batches, want)
 			}
 
 			// Afterwards nothing is taken.

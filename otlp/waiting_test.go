@@ -42,7 +42,7 @@ func TestOutage(t *testing.T) {
 		}
 		l.wantState("a", StateOpen)
 		l.wantCounts("a", Metrics, "accepted_items=20 sent_items=20 attempts{OK}=20 attempts{UNAVAILABLE}=8 retries=8")
-		l.wantTold("waiting, UNAVAILABLE, later", "recovered")
+		l.wantEvents("waiting, UNAVAILABLE, later", "recovered")
 	})
 }
 
