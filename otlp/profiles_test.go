@@ -38,7 +38,7 @@ func TestProfilesRejected(t *testing.T) {
 				lost += e.Items
 			}
 			if s := l.Status()[0]; lost != s.Dropped || len(r.got()) != 1 {
-				t.Errorf("lost of %d items, %d are dropped; %d requests", lost, s.Dropped, len(r.got()))
+				t.Errorf("events have %d items, %d are dropped; %d requests", lost, s.Dropped, len(r.got()))
 			}
 		})
 	}
