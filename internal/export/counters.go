@@ -20,7 +20,9 @@ const (
 	numLost
 )
 
-var lostNames = [numLost]string{lostNoStack: "no_stack", lostInvalid: "invalid", lostTooLarge: "too_large", lostShutdown: "shutdown"}
+var lostNames = [numLost]string{
+	lostNoStack: "no_stack", lostInvalid: "invalid", lostTooLarge: "too_large", lostShutdown: "shutdown",
+}
 
 // Why a metric is in no request.
 const (

@@ -69,10 +69,12 @@ func NewEncoder(o Options) *Encoder {
 	}
 	e := &Encoder{
 		start: nanoseconds(o.Start), target: min(requestBytes, o.MaxBytes), max: o.MaxBytes,
-		resource: &resource.Resource{}, scope: &common.InstrumentationScope{Name: "correlator", Version: valid(o.Version)},
+		resource: &resource.Resource{},
+		scope:    &common.InstrumentationScope{Name: "correlator", Version: valid(o.Version)},
 	}
 	for _, a := range [][2]string{
-		{"service.name", "correlator"}, {"service.version", o.Version}, {"service.instance.id", o.InstanceID}, {"host.id", o.HostID},
+		{"service.name", "correlator"}, {"service.version", o.Version},
+		{"service.instance.id", o.InstanceID}, {"host.id", o.HostID},
 	} {
 		if a[1] != "" {
 			e.resource.Attributes = append(e.resource.Attributes, attribute(a[0], a[1]))

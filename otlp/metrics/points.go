@@ -97,7 +97,9 @@ func (b *builder) histogram(m *dto.Metric) *metrics.HistogramDataPoint {
 		Attributes: attributes(m), StartTimeUnixNano: b.encoder.start, TimeUnixNano: b.now, Count: h.GetSampleCount(),
 	}
 	buckets := slices.Clone(h.Bucket)
-	slices.SortStableFunc(buckets, func(a, b *dto.Bucket) int { return cmp.Compare(a.GetUpperBound(), b.GetUpperBound()) })
+	slices.SortStableFunc(buckets, func(a, b *dto.Bucket) int {
+		return cmp.Compare(a.GetUpperBound(), b.GetUpperBound())
+	})
 	var before uint64 // in the buckets so far
 	for _, bucket := range buckets {
 		bound, upTo := bucket.GetUpperBound(), bucket.GetCumulativeCount()

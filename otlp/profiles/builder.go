@@ -173,7 +173,8 @@ func (b *Builder) identify(s *profile.Sample) identity {
 	if s.Thread != "" {
 		id.name = d.attribute(attribute{key: threadName, text: s.Thread})
 	}
-	if transaction := binary.BigEndian.Uint64(s.TransactionID[:]); transaction != 0 && id.link != 0 && s.TransactionID != link.span {
+	transaction := binary.BigEndian.Uint64(s.TransactionID[:])
+	if transaction != 0 && id.link != 0 && s.TransactionID != link.span {
 		id.transaction = d.attribute(attribute{key: transactionID, number: transaction})
 	}
 	return id

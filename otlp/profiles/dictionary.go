@@ -143,7 +143,9 @@ func (d *dictionary) reset() {
 	d.strings.reset(5)
 	d.attributes.reset(6)
 	d.stacks.reset(7)
-	for _, s := range [...]string{samplesString: "samples", countString: "count", cpuString: "cpu", nanosecondsString: "nanoseconds"} {
+	for _, s := range [...]string{
+		samplesString: "samples", countString: "count", cpuString: "cpu", nanosecondsString: "nanoseconds",
+	} {
 		d.string(s)
 	}
 }

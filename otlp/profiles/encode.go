@@ -57,7 +57,8 @@ const (
 
 // mostProcessBytes is the upper bound of a process without samples.
 func (b *Builder) mostProcessBytes(p *process) int {
-	return 3*mostHeaderBytes + p.resource.bytes + len(b.scope) + 2*schemaURLBytes + len(b.types) + mostTimeBytes + profileIDBytes
+	return 3*mostHeaderBytes + p.resource.bytes + len(b.scope) + 2*schemaURLBytes + len(b.types) + mostTimeBytes +
+		profileIDBytes
 }
 
 // mostBytes returns an upper bound of the size of the request.
