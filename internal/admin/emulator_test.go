@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// emulator is a terminal as its user sees it. It wraps as a VT100 does: after the last column the cursor
-// stays where it is, on the last character, and the next one goes to the next line.
+// emulator is a terminal as its user sees it. It wraps as a VT100 does: after the last column the
+// cursor stays where it is, on the last character, and the next one goes to the next line.
 type emulator struct {
 	t       *testing.T
 	cells   [][]rune // 0 is the right half of a wide character

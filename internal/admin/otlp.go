@@ -15,25 +15,26 @@ type Status struct {
 	OTLP *OTLP `json:"otlp,omitempty"` // absent when nothing is exported
 }
 
-// OTLP is what goes out and comes in by OTLP.
+// OTLP is what is sent and received by OTLP.
 type OTLP struct {
 	Destinations []Destination `json:"destinations"` // in the order in which they are configured
-	Samples      uint64        `json:"samples"`      // of our own that were put into profiles, since the start
-	SamplesLost  uint64        `json:"samples_lost"` // that could not be
+	Samples      uint64        `json:"samples"`      // of our own in profiles, since the start
+	SamplesLost  uint64        `json:"samples_lost"` // of our own that could not be put into profiles
 	Receiver     *Receiver     `json:"receiver,omitempty"`
 }
 
-// Destination is how one destination does. Items are spans, data points and samples, since the start.
+// Destination is the state of one destination. Items are spans, data points and samples, counted
+// since the start.
 //
 //	Accepted = Sent + the sum of Dropped + QueuedItems + those in flight
 type Destination struct {
 	Name        string     `json:"name"`
 	Endpoint    string     `json:"endpoint"`
-	State       string     `json:"state"`                 // an otlp.State's name
-	Until       *time.Time `json:"until,omitempty"`       // when it waits: the next attempt
+	State       string     `json:"state"`                 // name of an otlp.State
+	Until       *time.Time `json:"until,omitempty"`       // in state waiting: the next attempt
 	Unsupported []string   `json:"unsupported,omitempty"` // signals that it does not know
-	LastError   *OTLPError `json:"last_error,omitempty"`  // also when it has passed
-	// NoAnswerSince is since when no request was answered, not even with a refusal.
+	LastError   *OTLPError `json:"last_error,omitempty"`  // kept when it is over
+	// NoAnswerSince is when responses of any kind, even refusals, stopped.
 	NoAnswerSince *time.Time `json:"no_answer_since,omitempty"`
 
 	QueuedBatches int           `json:"queued_batches"`
@@ -43,18 +44,18 @@ type Destination struct {
 
 	InFlight       int           `json:"in_flight"`       // requests
 	Concurrency    int           `json:"concurrency"`     // requests that may be in flight now
-	MaxConcurrency int           `json:"max_concurrency"` // and when it has not waited of late
+	MaxConcurrency int           `json:"max_concurrency"` // the largest value of that
 	Latency        agent.Seconds `json:"latency_seconds"`
 	ItemsPerSecond float64       `json:"items_per_second"` // sent, over half a minute
 	BytesPerSecond float64       `json:"bytes_per_second"`
 
 	Accepted uint64            `json:"accepted"`
 	Sent     uint64            `json:"sent"`
-	Dropped  map[string]uint64 `json:"dropped"` // by an otlp.Reason's name, those that are not 0
+	Dropped  map[string]uint64 `json:"dropped"` // by name of an otlp.Reason, if not 0
 }
 
-// OTLPError is what went wrong last: of a destination, the last answer that was no success, which begins with
-// its status code.
+// OTLPError is the last error: of a destination, the last response that was no success, which
+// begins with its status code.
 type OTLPError struct {
 	Message string    `json:"message"`
 	At      time.Time `json:"at"`
@@ -67,7 +68,7 @@ func newOTLPError(message string, at time.Time) *OTLPError {
 	return &OTLPError{Message: message, At: at}
 }
 
-// Receiver is what comes in.
+// Receiver is the state of the receiver.
 type Receiver struct {
 	Address            string     `json:"address"`
 	Connections        int        `json:"connections"`         // open
@@ -77,18 +78,18 @@ type Receiver struct {
 	Signals            []Received `json:"signals"`
 }
 
-// Received is what became of the items of a signal that came in, since the start.
+// Received is the outcome of the received items of a signal, counted since the start.
 //
 //	Received = PassedOn + Rejected + Refused
 type Received struct {
 	Signal   string `json:"signal"`
 	Received uint64 `json:"received"`
 	PassedOn uint64 `json:"passed_on"`
-	Rejected uint64 `json:"rejected"` // left out of what was passed on
-	Refused  uint64 `json:"refused"`  // in requests that were not taken
+	Rejected uint64 `json:"rejected"` // left out of requests that were passed on
+	Refused  uint64 `json:"refused"`  // in requests that were refused
 }
 
-// NewOTLP is the status of an export as it is told.
+// NewOTLP returns the JSON form of the status of an export.
 func NewOTLP(s *export.Status) *OTLP {
 	out := &OTLP{Destinations: NewDestinations(s.Destinations), Samples: s.Samples, SamplesLost: s.Lost}
 	if s.Receiver != nil {
@@ -104,13 +105,14 @@ func newReceiver(s *receiver.Status) *Receiver {
 	}
 	for signal, of := range s.Signals {
 		r.Signals = append(r.Signals, Received{
-			Signal: otlp.Signal(signal).String(), Received: of.Received, PassedOn: of.PassedOn, Rejected: of.Rejected, Refused: of.Refused,
+			Signal: otlp.Signal(signal).String(), Received: of.Received, PassedOn: of.PassedOn,
+			Rejected: of.Rejected, Refused: of.Refused,
 		})
 	}
 	return r
 }
 
-// NewDestinations are statuses of an exporter as they are told.
+// NewDestinations returns the JSON form of the statuses of an exporter.
 func NewDestinations(statuses []otlp.Status) []Destination {
 	destinations := make([]Destination, 0, len(statuses))
 	for i := range statuses {
@@ -122,10 +124,13 @@ func NewDestinations(statuses []otlp.Status) []Destination {
 func newDestination(s *otlp.Status) Destination {
 	d := Destination{
 		Name: s.Name, Endpoint: s.Endpoint, State: s.State.String(),
-		QueuedBatches: s.QueuedBatches, QueuedItems: s.QueuedItems, QueuedBytes: s.QueuedBytes, Oldest: agent.Seconds(s.Oldest),
-		InFlight: s.InFlight, Concurrency: s.Concurrency, MaxConcurrency: s.MaxConcurrency, Latency: agent.Seconds(s.Latency),
+		QueuedBatches: s.QueuedBatches, QueuedItems: s.QueuedItems, QueuedBytes: s.QueuedBytes,
+		Oldest:   agent.Seconds(s.Oldest),
+		InFlight: s.InFlight, Concurrency: s.Concurrency, MaxConcurrency: s.MaxConcurrency,
+		Latency:        agent.Seconds(s.Latency),
 		ItemsPerSecond: s.ItemsPerSecond, BytesPerSecond: s.BytesPerSecond,
-		Accepted: s.Accepted, Sent: s.Sent, Dropped: make(map[string]uint64), LastError: newOTLPError(s.LastError, s.LastErrorAt),
+		Accepted: s.Accepted, Sent: s.Sent, Dropped: make(map[string]uint64), LastError: newOTLPError(s.LastError,
+			s.LastErrorAt),
 	}
 	if s.State == otlp.StateWaiting {
 		d.Until = &s.Until

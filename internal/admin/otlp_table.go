@@ -11,7 +11,7 @@ import (
 	"correlator/otlp"
 )
 
-// otlpLines are a table of the destinations, what is wrong with them, and what comes in. There are none when
+// otlpLines returns a table of the destinations, their errors and what is received, or nothing when
 // nothing is exported.
 func otlpLines(s *Status, columns int) []string {
 	if s.OTLP == nil {
@@ -29,7 +29,8 @@ func otlpLines(s *Status, columns int) []string {
 	}
 	for i := range s.OTLP.Destinations {
 		if d := &s.OTLP.Destinations[i]; d.limited() {
-			lines = append(lines, fmt.Sprintf("%s gets no more than %s/s by %d requests at a time of %v each, while %d batches wait: a higher concurrency sends more",
+			lines = append(lines, fmt.Sprintf("%s gets no more than %s/s by %d requests at a time of %v each, while "+
+				"%d batches wait: a higher concurrency sends more",
 				terminal.Escape(d.Name), size(d.BytesPerSecond), d.InFlight, latencyOf(d), d.QueuedBatches))
 		}
 	}
@@ -50,7 +51,8 @@ func (e *OTLPError) line(now time.Time, of string) string {
 		terminal.Cut(terminal.Escape(e.Message), maxMessage))
 }
 
-// maxMessage is how much of an error is shown, in columns: two lines of a terminal. A receiver may say a thousand.
+// maxMessage is how many columns of an error are shown: two lines of a terminal. A receiver may
+// send a thousand.
 const maxMessage = 160
 
 func destinationTable(s *Status) *terminal.Table {
@@ -101,15 +103,15 @@ func (d *Destination) stateText(now time.Time) string {
 	return text
 }
 
-// limited reports whether more would be sent if more requests could be in flight: all that may be are,
-// they are answered, and batches have waited for longer than two requests take. (The throughput is
-// concurrency × size of a request / latency.)
+// limited reports whether concurrency limits the throughput: all requests are in flight, they are
+// answered, and batches have waited for longer than two responses take. (Throughput is concurrency ×
+// size of a request / latency.)
 func (d *Destination) limited() bool {
-	return d.State == otlp.StateOpen.String() && d.NoAnswerSince == nil && d.QueuedBatches > 0 && d.InFlight >= d.MaxConcurrency &&
-		d.Oldest > max(2*d.Latency, minWaited)
+	return d.State == otlp.StateOpen.String() && d.NoAnswerSince == nil && d.QueuedBatches > 0 &&
+		d.InFlight >= d.MaxConcurrency && d.Oldest > max(2*d.Latency, minWaited)
 }
 
-// minWaited is longer than a burst of a few requests takes, as a report of metrics is one.
+// minWaited is longer than a burst of a few requests takes, for instance one with metrics.
 const minWaited = agent.Seconds(2 * time.Second)
 
 func latencyOf(d *Destination) time.Duration {
@@ -120,7 +122,7 @@ func latencyOf(d *Destination) time.Duration {
 	return latency.Round(10 * time.Microsecond)
 }
 
-// line is the receiver with the items of each signal that came.
+// line describes the receiver with the items of each signal.
 func (r *Receiver) line() string {
 	var signals []string
 	for _, s := range r.Signals {
@@ -140,7 +142,7 @@ func (r *Receiver) line() string {
 		terminal.Escape(r.Address), r.Connections, r.InWork, strings.Join(signals, ", "))
 }
 
-// size is a number of bytes with three digits or so.
+// size formats a number of bytes with about three digits.
 func size(bytes float64) string {
 	for _, unit := range []string{"B", "kB", "MB"} {
 		switch {

@@ -24,20 +24,25 @@ func exporting() Status {
 			{
 				Name: "https://otlp.example.com:4317", Endpoint: "https://otlp.example.com:4317", State: otlp.StateOpen,
 				LastError: "UNAVAILABLE: is long over", LastErrorAt: s.At.Add(-11 * time.Minute),
-				Concurrency: 4, MaxConcurrency: 4, Latency: 21400 * time.Microsecond, ItemsPerSecond: 812.25, BytesPerSecond: 34000,
-				Accepted: 1300007, Sent: 1300000, Dropped: 7, DroppedBy: [otlp.NumReasons]uint64{otlp.Rejected: 7},
+				Concurrency: 4, MaxConcurrency: 4, Latency: 21400 * time.Microsecond, ItemsPerSecond: 812.25,
+				BytesPerSecond: 34000,
+				Accepted:       1300007, Sent: 1300000, Dropped: 7, DroppedBy: [otlp.NumReasons]uint64{otlp.Rejected: 7},
 			},
 			{
-				Name: "far", Endpoint: "http://far:4317", State: otlp.StateOpen, Unsupported: []otlp.Signal{otlp.Profiles},
+				Name: "far", Endpoint: "http://far:4317", State: otlp.StateOpen,
+				Unsupported:   []otlp.Signal{otlp.Profiles},
 				QueuedBatches: 37, QueuedItems: 20100, QueuedBytes: 3_141_592, Oldest: 95 * time.Second,
-				InFlight: 2, Concurrency: 2, MaxConcurrency: 2, Latency: 231 * time.Millisecond, ItemsPerSecond: 4400, BytesPerSecond: 735_000,
+				InFlight: 2, Concurrency: 2, MaxConcurrency: 2, Latency: 231 * time.Millisecond,
+				ItemsPerSecond: 4400, BytesPerSecond: 735_000,
 				Accepted: 90100, Sent: 60000, Dropped: 9000,
 				DroppedBy: [otlp.NumReasons]uint64{otlp.QueueFull: 8000, otlp.Unsupported: 1000},
 			},
 			{
 				Name: "evil\x1b[2J", Endpoint: "unix:/run/evil.sock", State: otlp.StateWaiting, Until: until,
-				LastError: "UNAVAILABLE: \x1b]0;title\a" + strings.Repeat("long ", 100), LastErrorAt: s.At.Add(-3 * time.Second),
-				QueuedBatches: 1, QueuedItems: 5, QueuedBytes: 999, Oldest: 3 * time.Second, MaxConcurrency: 4, Latency: 40 * time.Microsecond,
+				LastError: "UNAVAILABLE: \x1b]0;title\a" +
+					strings.Repeat("long ", 100), LastErrorAt: s.At.Add(-3 * time.Second),
+				QueuedBatches: 1, QueuedItems: 5, QueuedBytes: 999, Oldest: 3 * time.Second, MaxConcurrency: 4,
+				Latency:  40 * time.Microsecond,
 				Accepted: 5,
 			},
 			{
@@ -132,7 +137,8 @@ func TestOTLPAsJSON(t *testing.T) {
 
 // A limit is told where more concurrency helps, and only there.
 func TestLimited(t *testing.T) {
-	limited := Destination{State: "open", QueuedBatches: 1, InFlight: 4, Concurrency: 4, MaxConcurrency: 4, Oldest: 4e9, Latency: 1e9}
+	limited := Destination{State: "open", QueuedBatches: 1, InFlight: 4, Concurrency: 4, MaxConcurrency: 4,
+		Oldest: 4e9, Latency: 1e9}
 	for what, c := range map[string]struct {
 		change func(d *Destination)
 		want   bool
@@ -214,8 +220,9 @@ func TestWatchOTLP(t *testing.T) {
 // Processes and their errors are left out before what is said of OTLP.
 func TestFitRowsOfOTLP(t *testing.T) {
 	split := func(text string) []string { return strings.Split(text, "|") }
-	p := page{head: split("head|title"), processes: split("1|2|3|4|5"), troubles: split("new|old"), totals: split("processes|samples"),
-		otlp: split("names|a|b|receiving")}
+	p := page{head: split("head|title"), processes: split("1|2|3|4|5"), troubles: split("new|old"),
+		totals: split("processes|samples"),
+		otlp:   split("names|a|b|receiving")}
 	for rows, want := range map[int]string{
 		0:  "head|title|1|2|3|4|5||new|old||processes|samples||names|a|b|receiving",
 		18: "head|title|1|2|3|4|5||new|old||processes|samples||names|a|b|receiving",

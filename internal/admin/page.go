@@ -10,19 +10,20 @@ import (
 	"correlator/internal/terminal"
 )
 
-// page is what `status` shows, by what may be left out where there is no room.
+// page is the output of `status` in parts that can be left out where there is no room.
 type page struct {
 	head      []string // down to the titles of the table
-	processes []string // a line each
+	processes []string // one line each
 	troubles  []string // the newest first
 	totals    []string
 	otlp      []string
 }
 
-// newPage lays out a status for a terminal with so many columns, any number if 0, below some lines.
+// newPage lays out a status below the lines above, for a terminal with so many columns; 0 is no
+// limit.
 func newPage(above []string, s *Status, columns int) *page {
 	head := append(above, headline(s))
-	if s.NotReady != "" { // which it is, too, while it is not healthy
+	if s.NotReady != "" { // as is an agent that is not healthy
 		head = append(head, "not ready: "+terminal.Escape(s.NotReady))
 	}
 	table := processTable(s).Lines(columns)
@@ -35,27 +36,27 @@ func newPage(above []string, s *Status, columns int) *page {
 	}
 }
 
-// maxTroubles is how many lines are for errors: when there are more, they are usually all the same.
+// maxTroubles limits the lines with errors: when there are more, they are usually all the same.
 const maxTroubles = 10
 
-// lines are so many at most, any number if 0. Processes are left out first, then errors, then what is said of
-// OTLP, and the totals at last.
+// lines returns at most so many rows; 0 is no limit. Processes are left out first, then errors,
+// then the lines about OTLP, and the totals last.
 func (p *page) lines(rows int) []string {
 	below := append([]string{""}, p.totals...)
 	if rows == 0 {
 		return slices.Concat(p.head, p.processes, p.someTroubles(1+maxTroubles), below, p.someOTLP(1+len(p.otlp)))
 	}
-	room := max(rows-len(p.head)-len(below), 0)
-	otlp := p.someOTLP(room - min(len(p.processes), 1))
-	room -= len(otlp)
+	free := max(rows-len(p.head)-len(below), 0)
+	otlp := p.someOTLP(free - min(len(p.processes), 1))
+	free -= len(otlp)
 	below = append(below, otlp...)
-	troubles := p.someTroubles(min(room-min(len(p.processes), 1), 1+maxTroubles)) // so that one line is for processes
-	processes := some(p.processes, room-len(troubles), "… and %d more processes")
+	troubles := p.someTroubles(min(free-min(len(p.processes), 1), 1+maxTroubles)) // one row stays for processes
+	processes := some(p.processes, free-len(troubles), "… and %d more processes")
 	lines := slices.Concat(p.head, processes, troubles, below)
 	return lines[:min(len(lines), rows)]
 }
 
-// someTroubles are the newest below an empty line.
+// someTroubles returns an empty line and the newest errors.
 func (p *page) someTroubles(rows int) []string {
 	if len(p.troubles) == 0 || rows < 2 {
 		return nil
@@ -63,7 +64,7 @@ func (p *page) someTroubles(rows int) []string {
 	return append([]string{""}, some(p.troubles, rows-1, "and of %d more")...)
 }
 
-// someOTLP is below an empty line, too.
+// someOTLP returns an empty line and the lines about OTLP.
 func (p *page) someOTLP(rows int) []string {
 	if len(p.otlp) == 0 || rows < 2 {
 		return nil
@@ -71,7 +72,7 @@ func (p *page) someOTLP(rows int) []string {
 	return append([]string{""}, some(p.otlp, rows-1, "… and %d more lines")...)
 }
 
-// some are as many of the lines as there are rows for; the last says how many more there are.
+// some returns as many lines as there are rows. The last one then says how many are left out.
 func some(lines []string, rows int, more string) []string {
 	if len(lines) <= rows {
 		return lines
@@ -82,10 +83,11 @@ func some(lines []string, rows int, more string) []string {
 	return append(slices.Clone(lines[:rows-1]), fmt.Sprintf(more, len(lines)-rows+1))
 }
 
-// recent is how long an error is shown that has passed.
+// recent is how long an error is shown that is over.
 const recent = 10 * time.Minute
 
-// troubles are the last errors, of processes that are in error now or were recently, the newest first.
+// troubles returns the last errors of processes that are in error or were recently, the newest
+// first.
 func troubles(s *Status) (lines []string) {
 	var of []*agent.ProcessStatus
 	for i := range s.Processes {

@@ -1,5 +1,5 @@
-// Package admin is how a running agent is asked about itself: over a Unix socket that only its own user,
-// root, may connect to. `status` does, and anything that speaks HTTP:
+// Package admin serves the status of a running agent on a Unix socket to which only its own user,
+// root, may connect. The client is `status`, or anything that speaks HTTP:
 //
 //	curl --unix-socket /run/correlator/admin.sock http://correlator/status
 package admin
@@ -21,38 +21,38 @@ import (
 	"correlator/internal/sockfile"
 )
 
-// DefaultSocket is where the agent is asked unless it is told otherwise.
+// DefaultSocket is the default path of the socket.
 const DefaultSocket = "/run/correlator/admin.sock"
 
 const (
-	// requestTimeout is for a request to be read, and for an answer to be taken: who connects is root and
-	// on this machine, but may be stopped at any moment.
-	requestTimeout = 5 * time.Second
-	answerTimeout  = 10 * time.Second
+	// Clients are root and on this machine, but may be stopped at any moment.
+	requestTimeout  = 5 * time.Second
+	responseTimeout = 10 * time.Second
 
 	// maxHeaderBytes is more than curl sends.
 	maxHeaderBytes = 16 << 10
 
-	// dirMode lets everybody see that there is a socket; who may connect is for the socket to say.
+	// dirMode lets everybody see that there is a socket. Its own mode says who may connect.
 	dirMode = 0o755
 )
 
-// Source is what the server tells of. It must be safe for concurrent use.
+// Source reports the status of the agent. It must be safe for concurrent use.
 type Source interface {
 	Status() agent.Status
 }
 
-// Export is what goes out and comes in by OTLP, as of now; nil is nothing. It must be safe for concurrent use.
+// Export reports what is sent and received by OTLP; nil: nothing is. It must be safe for concurrent
+// use.
 type Export func() *OTLP
 
-// Server answers on an admin socket.
+// Server serves an admin socket.
 type Server struct {
 	file     *sockfile.File
 	listener net.Listener
 }
 
-// Open binds the admin socket, as sockfile.Bind does, which the errors come from. Its directory is made
-// if that is all that is missing. The caller must Close; who connects before Serve waits.
+// Open binds the admin socket, and returns the errors of sockfile.Bind. It creates the directory if
+// only that is missing. The caller must Close. Clients that connect before Serve wait.
 func Open(path string) (*Server, error) {
 	if err := os.Mkdir(filepath.Dir(path), dirMode); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, fmt.Errorf("opening admin socket: %w", err)
@@ -61,7 +61,7 @@ func Open(path string) (*Server, error) {
 	var err error
 	s.file, err = sockfile.Bind("unix", path, func(config net.ListenConfig, path string) (err error) {
 		if s.listener, err = config.Listen(context.Background(), "unix", path); err == nil {
-			s.listener.(*net.UnixListener).SetUnlinkOnClose(false) // the file may be another's by then
+			s.listener.(*net.UnixListener).SetUnlinkOnClose(false) // by then the file may be another server's
 		}
 		return err
 	})
@@ -74,7 +74,7 @@ func Open(path string) (*Server, error) {
 	return s, nil
 }
 
-// Serve answers until Close, and returns nil then; export may be nil. It is called once.
+// Serve serves until Close, and then returns nil; export may be nil. It must be called once.
 func (s *Server) Serve(source Source, export Export) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
@@ -83,18 +83,18 @@ func (s *Server) Serve(source Source, export Export) error {
 			status.OTLP = export()
 		}
 		w.Header().Set("Content-Type", "application/json")
-		json.NewEncoder(w).Encode(status) // what cannot be written, nobody reads
+		_ = json.NewEncoder(w).Encode(status) // an error means that the client is gone
 	})
 	server := http.Server{
 		Handler:           mux,
 		ReadHeaderTimeout: requestTimeout,
 		ReadTimeout:       requestTimeout,
-		WriteTimeout:      answerTimeout,
+		WriteTimeout:      responseTimeout,
 		IdleTimeout:       requestTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          log.New(io.Discard, "", 0), // what a client does wrong is told to the client
+		ErrorLog:          log.New(io.Discard, "", 0), // the client gets the error
 	}
-	defer server.Close() // connections
+	defer server.Close() // ends connections
 	if err := server.Serve(s.listener); !errors.Is(err, net.ErrClosed) {
 		return fmt.Errorf("serving admin socket: %w", err)
 	}

@@ -14,14 +14,14 @@ import (
 	"correlator/messaging"
 )
 
-// WriteStatus writes what `status` shows.
+// WriteStatus writes the output of `status`.
 func WriteStatus(w io.Writer, s *Status) error {
 	columns, _ := terminal.Size(w)
 	_, err := io.WriteString(w, strings.Join(newPage(nil, s, columns).lines(0), "\n")+"\n")
 	return err
 }
 
-// headline says what runs.
+// headline describes the agent.
 func headline(s *Status) string {
 	sampling := "samples are fed only"
 	if s.SamplesPerSecond > 0 {
@@ -52,7 +52,8 @@ func processTable(s *Status) *terminal.Table {
 	for i := range s.Processes {
 		p := &s.Processes[i]
 		table.Row(strconv.Itoa(p.PID), service(p), p.StateText(), since(s.At, p.RegisteredSince), p.ShortContainerID(),
-			p.Libc, p.TLS, number(p.Samples-min(p.WithoutTrace, p.Samples)), number(p.Sent), number(p.Late), dropped(p.Dropped), errorCount(p))
+			p.Libc, p.TLS, number(p.Samples-min(p.WithoutTrace,
+				p.Samples)), number(p.Sent), number(p.Late), dropped(p.Dropped), errorCount(p))
 	}
 	return table
 }
@@ -71,7 +72,7 @@ func since(now time.Time, at *time.Time) string {
 	return age(now.Sub(*at))
 }
 
-// dropped is how many samples were, by reason, most first.
+// dropped returns numbers of samples by reason, the largest first.
 func dropped(reasons map[string]uint64) string {
 	names := make([]string, 0, len(reasons))
 	for name, samples := range reasons {
@@ -101,7 +102,7 @@ func errorCount(p *agent.ProcessStatus) string {
 	return number(p.LastError.Count)
 }
 
-// sums are what became of the samples with a trace of all processes since the agent started.
+// sums is the outcome of all samples with a trace since the agent started.
 //
 //	samples = sent + late + waiting + the sum of dropped
 type sums struct {
@@ -109,10 +110,10 @@ type sums struct {
 	dropped                      map[string]uint64
 }
 
-// newSums adds up the agent's counters. Samples that were fed of processes that take no part are no loss.
+// newSums adds up the agent's counters. Fed samples of processes that take no part are no loss.
 func newSums(counters map[string]uint64) sums {
 	s := sums{sent: counters["samples_sent"], dropped: make(map[string]uint64)}
-	var dropped uint64 // of what was queued
+	var dropped uint64 // of those that were queued
 	for r := range messaging.NumDropReasons {
 		samples := counters["samples_dropped_"+r.String()]
 		dropped += samples
@@ -122,7 +123,7 @@ func newSums(counters map[string]uint64) sums {
 			s.dropped[r.String()] += samples
 		}
 	}
-	if queued, done := counters["samples_added"], s.sent+dropped; queued > done { // they are not read at one moment
+	if queued, done := counters["samples_added"], s.sent+dropped; queued > done { // counters are not read atomically
 		s.waiting = queued - done
 	}
 	s.samples = s.sent + dropped + s.waiting
@@ -140,14 +141,15 @@ func newSums(counters map[string]uint64) sums {
 	return s
 }
 
-// totals are of all processes since the agent started, those that are gone included.
+// totals returns lines about all processes since the agent started, including those that are gone.
 func totals(s *Status) []string {
 	states := make(map[process.State]int)
 	for i := range s.Processes {
 		states[s.Processes[i].State]++
 	}
 	var counts []string
-	for _, state := range []process.State{process.StateRegistered, process.StateReady, process.StateNoStorage, process.StateFiltered, process.StateError} {
+	for _, state := range []process.State{process.StateRegistered, process.StateReady, process.StateNoStorage,
+		process.StateFiltered, process.StateError} {
 		if states[state] > 0 {
 			counts = append(counts, fmt.Sprintf("%d %s", states[state], state))
 		}
@@ -173,7 +175,7 @@ func duration(s agent.Seconds) string { return time.Duration(s).Round(100 * time
 
 func number(n uint64) string { return strconv.FormatUint(n, 10) }
 
-// age is a duration in its two largest units: 3d4h, 5h12m, 47s.
+// age formats a duration in its two largest units: 3d4h, 5h12m, 47s.
 func age(d time.Duration) string {
 	d = max(d, 0)
 	const day = 24 * time.Hour

@@ -11,23 +11,26 @@ import (
 	"correlator/internal/terminal"
 )
 
-// Watch shows the status again and again until ctx ends: on a terminal in place, with what was sampled and
-// sent per second since the last time; else one after the other. While no agent answers it says so, and
-// goes on asking, unless none has answered yet.
+// Watch updates the status until ctx ends: on a terminal in place, with the rates of samples since
+// the last update, otherwise as one output after the other. When the agent stops responding it says
+// so and retries, but the first request must succeed.
 func Watch(ctx context.Context, w io.Writer, client *Client, interval time.Duration) error {
 	return watch(ctx, client, interval, func() viewer { return &tables{screen: terminal.OpenScreen(w)} })
 }
 
-// WatchJSON is Watch, with a status as one line of JSON each time. It writes nothing while no agent answers, and
-// calls trouble with the first error.
+// WatchJSON is Watch with the status as one line of JSON for each update. It writes nothing while
+// the agent does not respond, and calls trouble with the first error.
 func WatchJSON(ctx context.Context, w io.Writer, client *Client, interval time.Duration, trouble func(error)) error {
-	return watch(ctx, client, interval, func() viewer { return &objects{encoder: json.NewEncoder(w), trouble: trouble} })
+	return watch(ctx, client, interval, func() viewer {
+		return &objects{encoder: json.NewEncoder(w),
+			trouble: trouble}
+	})
 }
 
-// viewer is what shows the answers of an agent.
+// viewer shows statuses.
 type viewer interface {
-	// show is called with the last answer, the same again with the error while there is no other, and
-	// whenever Resized tells.
+	// show is called with the last status, again with the same one and an error while there is
+	// no newer one, and after a signal from resized.
 	show(last *Status, trouble error) error
 	resized() <-chan os.Signal
 	close()
@@ -65,11 +68,11 @@ func watch(ctx context.Context, client *Client, interval time.Duration, open fun
 	}
 }
 
-// objects shows answers as JSON.
+// objects shows statuses as JSON.
 type objects struct {
 	encoder *json.Encoder
 	trouble func(error)
-	silent  bool // since an error
+	silent  bool // an error has been reported
 }
 
 func (o *objects) show(last *Status, trouble error) error {
@@ -87,11 +90,11 @@ func (o *objects) show(last *Status, trouble error) error {
 func (o *objects) resized() <-chan os.Signal { return nil }
 func (o *objects) close()                    {}
 
-// tables shows answers as tables.
+// tables shows statuses as tables.
 type tables struct {
 	screen *terminal.Screen
 	last   *Status
-	rates  *rates // nil while they are not known
+	rates  *rates // nil: unknown
 }
 
 func (t *tables) show(last *Status, trouble error) error {
@@ -116,7 +119,7 @@ func (t *tables) close()                    { t.screen.Close() }
 // rates are samples per second.
 type rates struct{ samples, sent float64 }
 
-// ratesBetween are not known before there are two answers of an agent.
+// ratesBetween returns nil, as unknown, unless both statuses are of the same agent.
 func ratesBetween(before, now *Status) *rates {
 	if before == nil || !now.StartedAt.Equal(before.StartedAt) {
 		return nil

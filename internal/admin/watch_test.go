@@ -25,7 +25,8 @@ func TestWatchPlain(t *testing.T) {
 	if err := Watch(ctx, written, NewClient(path), time.Millisecond); err != nil {
 		t.Error(err)
 	}
-	if n := strings.Count(written.String(), "3 processes: 1 registered"); n < 3 || strings.Contains(written.String(), "\x1b") {
+	if n := strings.Count(written.String(), "3 processes: 1 registered"); n < 3 ||
+		strings.Contains(written.String(), "\x1b") {
 		t.Errorf("%d times in\n%s", n, written.String())
 	}
 }
@@ -44,8 +45,8 @@ func (c *counting) Write(text []byte) (int, error) {
 	return c.Builder.Write(text)
 }
 
-// On a terminal it is redrawn in place, whatever the size of that and the width of the texts: nothing wraps,
-// nothing moves up, columns are aligned, and every process is shown or counted.
+// On a terminal it is redrawn in place, whatever the size of that and the width of the texts:
+// nothing wraps, nothing moves up, columns are aligned, and every process is shown or counted.
 func TestWatchOnTerminal(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	path := filepath.Join(t.TempDir(), "admin.sock")
@@ -57,7 +58,8 @@ func TestWatchOnTerminal(t *testing.T) {
 		status.Processes = append(status.Processes, p)
 	}
 	serve(t, path, &source{status})
-	for _, size := range []struct{ columns, rows int }{{80, 24}, {160, 70}, {120, 5}, {30, 24}, {61, 13}, {8, 3}, {1, 1}} {
+	for _, size := range []struct{ columns, rows int }{{80, 24}, {160, 70}, {120, 5}, {30, 24}, {61, 13}, {8, 3},
+		{1, 1}} {
 		t.Run(fmt.Sprintf("%dx%d", size.columns, size.rows), func(t *testing.T) {
 			e := newEmulator(t, size.columns, size.rows)
 			master, screen := testenv.Terminal(t, uint16(size.columns), uint16(size.rows))
@@ -120,8 +122,8 @@ func checkProcesses(t *testing.T, e *emulator, processes int) {
 	}
 }
 
-// frames watches until the third time, and answers what was written until the second and then. It checks
-// that at the end the cursor is shown.
+// frames watches until the third time, and answers what was written until the second and then. It
+// checks that at the end the cursor is shown.
 func frames(t *testing.T, master io.Reader, screen io.Writer, path string) (first, last string) {
 	t.Helper()
 	const home, end = "\x1b[H", "\r\n\x1b[?25h"

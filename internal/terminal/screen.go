@@ -3,6 +3,7 @@ package terminal
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -10,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Screen is all that a terminal shows, drawn again and again in place. Where there is no terminal that can
-// do it, one drawing follows the other. It is used by one goroutine.
+// Screen is the whole screen of a terminal, redrawn in place. Where the output is no terminal that
+// can do that, one drawing follows the other. It must be used by one goroutine.
 type Screen struct {
 	w       io.Writer
 	resized chan os.Signal // nil where nothing is drawn in place
@@ -23,7 +24,7 @@ func OpenScreen(w io.Writer) *Screen {
 	if CanRedraw(w) {
 		s.resized = make(chan os.Signal, 1)
 		signal.Notify(s.resized, unix.SIGWINCH)
-		io.WriteString(w, hideCursor+clearScreen)
+		fmt.Fprint(w, hideCursor+clearScreen)
 	}
 	return s
 }
@@ -32,14 +33,15 @@ func OpenScreen(w io.Writer) *Screen {
 func (s *Screen) Close() {
 	if s.resized != nil {
 		signal.Stop(s.resized)
-		io.WriteString(s.w, "\n"+showCursor)
+		fmt.Fprint(s.w, "\n"+showCursor)
 	}
 }
 
-// Resized tells that the terminal may have another size, and wants to be drawn on again.
+// Resized receives a signal when the size of the terminal may have changed, after which Draw should
+// be called.
 func (s *Screen) Resized() <-chan os.Signal { return s.resized }
 
-// Size is what fits; 0 is any number.
+// Size returns how much fits; 0 is no limit.
 func (s *Screen) Size() (columns, rows int) {
 	columns, rows = Size(s.w)
 	if s.resized == nil {
@@ -48,8 +50,7 @@ func (s *Screen) Size() (columns, rows int) {
 	return cmp.Or(columns, defaultColumns), cmp.Or(rows, defaultRows)
 }
 
-// Draw shows these lines and nothing else, as much of them as fits. They are written at once, so that
-// nothing flickers.
+// Draw replaces what is shown by lines, as many as fit. They are written at once, to avoid flicker.
 func (s *Screen) Draw(lines []string) error {
 	var b bytes.Buffer
 	if s.resized == nil {
@@ -58,8 +59,8 @@ func (s *Screen) Draw(lines []string) error {
 		}
 		b.WriteString("\n")
 	} else {
-		// What is there is cleared before a text: after one that fills its line the cursor still stands on the
-		// last character.
+		// A line is cleared before its text: after a text that fills the line the cursor is
+		// still on the last character.
 		columns, rows := s.Size()
 		b.WriteString(home)
 		last := min(len(lines), rows) - 1

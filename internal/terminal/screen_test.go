@@ -10,8 +10,8 @@ import (
 	"correlator/internal/testenv"
 )
 
-// What is drawn is cut to the screen, lines that fill it keep their last character (no clearing after it),
-// and nothing is written below the last row, where the screen would move up.
+// What is drawn is cut to the screen, lines that fill it keep their last character (no clearing
+// after it), and nothing is written below the last row, where the screen would move up.
 func TestScreen(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	master, terminal := testenv.Terminal(t, 8, 3)

@@ -9,8 +9,9 @@ import (
 
 const startLine = "\r" + clearLine
 
-// StatusLine is a line that is redrawn in place at the end of what a terminal shows. What is written through
-// it goes above the line. Where there is no terminal there is no such line. It is safe for concurrent use.
+// StatusLine is a line that is redrawn in place at the end of a terminal's output. What is written
+// to it goes above the line. Without a terminal there is no such line. It is safe for concurrent
+// use.
 type StatusLine struct {
 	w       io.Writer
 	inPlace bool
@@ -19,19 +20,19 @@ type StatusLine struct {
 	shown string
 }
 
-// NewStatusLine returns a line that shows nothing yet.
+// NewStatusLine returns an empty line.
 func NewStatusLine(w io.Writer) *StatusLine {
 	return &StatusLine{w: w, inPlace: CanRedraw(w)}
 }
 
-// Plain writes a line where there is no terminal.
+// Plain writes an ordinary line if there is no terminal.
 func (s *StatusLine) Plain(format string, args ...any) {
 	if !s.inPlace {
 		fmt.Fprintf(s.w, format+"\n", args...)
 	}
 }
 
-// Set shows a text, as much of it as fits.
+// Set replaces the text, of which it shows what fits.
 func (s *StatusLine) Set(text string) {
 	if !s.inPlace {
 		return
@@ -40,19 +41,19 @@ func (s *StatusLine) Set(text string) {
 	defer s.mu.Unlock()
 	columns, _ := Size(s.w)
 	s.shown = Cut(text, cmp.Or(columns, defaultColumns)-1)
-	io.WriteString(s.w, startLine+s.shown)
+	fmt.Fprint(s.w, startLine+s.shown)
 }
 
-// InPlace says whether there is such a line.
+// InPlace reports whether there is such a line.
 func (s *StatusLine) InPlace() bool { return s.inPlace }
 
-// Clear takes the line away.
+// Clear removes the line.
 func (s *StatusLine) Clear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.shown != "" {
 		s.shown = ""
-		io.WriteString(s.w, startLine)
+		fmt.Fprint(s.w, startLine)
 	}
 }
 

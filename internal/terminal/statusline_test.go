@@ -21,8 +21,9 @@ func TestStatusLine(t *testing.T) {
 	line.Clear()
 	line.Clear()
 	fmt.Fprintln(line, "after")
-	const clear = "\r\x1b[K"
-	expect(t, master, clear+"first"+clear+"größer als der Bil…"+clear+"above\r\n"+"größer als der Bil…"+clear+"after\r\n")
+	const clearing = "\r\x1b[K"
+	expect(t, master, clearing+"first"+clearing+"größer als der Bil…"+clearing+"above\r\n"+"größer als der "+
+		"Bil…"+clearing+"after\r\n")
 }
 
 // expect reads what a terminal is told.

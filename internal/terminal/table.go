@@ -2,6 +2,7 @@ package terminal
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -10,21 +11,21 @@ import (
 const (
 	gap = 2 // spaces between columns
 
-	// narrow is what a column that may shrink keeps while others can be left out instead, and narrowest is
-	// what it keeps at last: enough to tell names apart.
+	// narrow is the width that a shrinking column keeps while others can be left out instead.
+	// narrowest is the smallest width: enough to tell names apart.
 	narrow    = 16
 	narrowest = 8
 )
 
-// Column is the head of a column.
+// Column describes a column.
 type Column struct {
 	Title  string
 	Right  bool // numbers are aligned to the right
 	Shrink bool // texts may be cut where the terminal is too narrow
-	Spare  int  // left out where that is not enough, the highest first; 0: never
+	Spare  int  // rank for being left out where that is not enough, the highest first; 0: never
 }
 
-// Table is rows of cells under aligned columns. What is in the cells may be anything.
+// Table is rows of cells in aligned columns. Cells may contain anything.
 type Table struct {
 	columns []Column
 	rows    [][]string
@@ -45,9 +46,8 @@ func (t *Table) Row(cells ...string) {
 	t.rows = append(t.rows, row)
 }
 
-// Lines are the table's, with at most as many columns as the terminal has. Where it has too few, texts of
-// columns that may shrink are cut, the longest first, and columns left out. 0 is no terminal, and
-// everything fits.
+// Lines returns the table for a terminal with so many columns. If these are too few, texts of
+// columns that may shrink are cut, the longest first, and columns are left out. 0 is no limit.
 func (t *Table) Lines(terminalColumns int) []string {
 	lines := t.rows
 	if slices.ContainsFunc(t.columns, func(c Column) bool { return c.Title != "" }) {
@@ -75,7 +75,8 @@ func (t *Table) Lines(terminalColumns int) []string {
 	return texts
 }
 
-// leaveOut takes out the column that can be spared first, unless none can.
+// leaveOut removes the column with the highest Spare. It reports false when no column can be left
+// out.
 func (t *Table) leaveOut(widths []int) bool {
 	first := -1
 	for i, c := range t.columns {
@@ -89,8 +90,8 @@ func (t *Table) leaveOut(widths []int) bool {
 	return first >= 0
 }
 
-// fit takes from the widest of the columns that may shrink, down to a least width, until all fit, and
-// answers whether they do. A column without width is left out.
+// fit shrinks the widest of the columns that may shrink, down to a least width, until all fit, and
+// reports whether they do. A column of width 0 is left out.
 func (t *Table) fit(widths []int, terminalColumns, least int) bool {
 	excess := -gap - terminalColumns
 	for _, width := range widths {
@@ -134,13 +135,12 @@ func (t *Table) line(cells []string, widths []int) string {
 	return strings.TrimRight(b.String(), " ")
 }
 
-// Write writes the table to w, as wide as that is.
+// Write writes the table to w, for the width of that terminal.
 func (t *Table) Write(w io.Writer) error {
 	columns, _ := Size(w)
 	buffered := bufio.NewWriter(w)
 	for _, line := range t.Lines(columns) {
-		buffered.WriteString(line)
-		buffered.WriteByte('\n')
+		fmt.Fprintln(buffered, line)
 	}
 	return buffered.Flush()
 }

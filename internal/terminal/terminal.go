@@ -1,4 +1,5 @@
-// Package terminal is how tables and texts look to whoever reads them on a terminal, or in a file.
+// Package terminal lays out tables and texts for terminals and files, and makes texts of others
+// harmless there.
 package terminal
 
 import (
@@ -10,10 +11,10 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 )
 
-// What a terminal does, by ECMA-48; hiding the cursor is DEC's.
+// Control sequences of ECMA-48; hiding the cursor is DEC's.
 const (
 	hideCursor  = "\x1b[?25l"
 	showCursor  = "\x1b[?25h"
@@ -23,40 +24,33 @@ const (
 	clearBelow  = "\x1b[J" // and the lines below
 )
 
-// Of a terminal that does not tell.
+// The size of a terminal that does not say.
 const (
 	defaultColumns = 80
 	defaultRows    = 24
 )
 
-// Size is how many columns and rows a terminal has; 0 when w is none, or does not tell.
+// Size returns how many columns and rows a terminal has; 0 when w is none, or does not say.
 func Size(w io.Writer) (columns, rows int) {
-	f, ok := w.(*os.File)
-	if !ok {
-		return 0, 0
+	if f, ok := w.(*os.File); ok {
+		if columns, rows, err := term.GetSize(int(f.Fd())); err == nil {
+			return columns, rows
+		}
 	}
-	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
-	if err != nil {
-		return 0, 0
-	}
-	return int(size.Col), int(size.Row)
+	return 0, 0
 }
 
-// Is says whether w is a terminal.
+// Is reports whether w is a terminal.
 func Is(w io.Writer) bool {
 	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// CanRedraw says whether w is a terminal that can show something else in place of what it shows.
+// CanRedraw reports whether w is a terminal on which what is shown can be replaced.
 func CanRedraw(w io.Writer) bool { return Is(w) && os.Getenv("TERM") != "dumb" }
 
-// Escape makes a text that somebody else chose harmless: characters that do not print become their escapes,
-// as in Go, so that it can neither break a table nor command the terminal. What it answers is valid UTF-8.
+// Escape replaces characters that do not print by Go's escapes, so that a text that somebody else
+// chose can neither break a table nor control the terminal. The result is valid UTF-8.
 func Escape(text string) string {
 	if utf8.ValidString(text) && strings.IndexFunc(text, func(r rune) bool { return !unicode.IsGraphic(r) }) < 0 {
 		return text

@@ -70,7 +70,8 @@ func TestTable(t *testing.T) {
 
 // What can be spared goes when cutting texts is not enough, and only as much as is needed.
 func TestTableLeavesOut(t *testing.T) {
-	table := NewTable(Column{Title: "A", Spare: 2}, Column{Title: "B", Spare: 3}, Column{Title: "C"}, Column{Title: "D", Spare: 1})
+	table := NewTable(Column{Title: "A", Spare: 2}, Column{Title: "B", Spare: 3}, Column{Title: "C"},
+		Column{Title: "D", Spare: 1})
 	table.Row("aaaa", "bbbb", "cccc", "dddd")
 	for columns, want := range map[int]string{
 		22: "A     B     C     D\naaaa  bbbb  cccc  dddd",
