@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Probe says whether Bind would get the path, without making or removing anything. The errors are those
-// of Bind. The lock is taken for a moment if its file is there.
+// Probe returns the error that Bind would return, without creating or removing anything. If the
+// lock's file exists it is locked for a moment.
 func Probe(network, path string) error {
 	path, err := filepath.Abs(path)
 	if err == nil {
@@ -26,7 +26,7 @@ func probe(network, path string) error {
 	if len(path) > maxPathBytes {
 		return fmt.Errorf("a socket's path has at most %d bytes: %w", maxPathBytes, unix.ENAMETOOLONG)
 	}
-	dir := filepath.Dir(path) + "/" // and nothing but a directory
+	dir := filepath.Dir(path) + "/" // the slash: it must be a directory
 	if err := unix.Faccessat(unix.AT_FDCWD, dir, unix.W_OK|unix.X_OK, unix.AT_EACCESS); err != nil {
 		return &os.PathError{Op: "writing to", Path: dir, Err: err}
 	}

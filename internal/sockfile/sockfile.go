@@ -1,5 +1,5 @@
-// Package sockfile binds Unix sockets at paths of the file system, for one server at a time and for
-// nobody but its own user.
+// Package sockfile binds Unix sockets at paths of the file system, for one server at a time, and
+// accessible only to its user.
 package sockfile
 
 import (
@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -15,18 +16,18 @@ import (
 )
 
 var (
-	// ErrInUse says that somebody serves the path already.
+	// ErrInUse: another server has the path.
 	ErrInUse = errors.New("socket is in use")
-	// ErrNotSocket says that there is a file at the path which is not ours to replace.
+	// ErrNotSocket: the file at the path is not ours to replace.
 	ErrNotSocket = errors.New("a file that is no socket is in the way")
 )
 
 const (
-	// mode leaves a socket to the user that serves it: root.
+	// mode makes a socket accessible to the user that serves it: root.
 	mode = 0o600
 
-	// Two servers that start at the same moment bind one after the other. This takes microseconds,
-	// so what stays locked is locked by something else.
+	// Two servers that start at the same moment bind one after the other. That takes
+	// microseconds, so a lock that stays is held by something else.
 	lockTimeout  = time.Second
 	lockInterval = 10 * time.Millisecond
 )
@@ -34,13 +35,19 @@ const (
 // maxPathBytes is what fits into sun_path of unix(7), with a final NUL.
 const maxPathBytes = len(unix.RawSockaddrUnix{}.Path) - 1
 
-// CheckPath refuses what can be no path of a socket, without looking. The error is one that a name goes
-// before.
+// CheckPath returns an error for a path that is too long for a socket, without looking at the file
+// system. Its text continues a sentence that begins with the name of the path.
 func CheckPath(path string) error {
 	if absolute, err := filepath.Abs(path); err == nil && len(absolute) > maxPathBytes {
 		return fmt.Errorf("is a path of %d bytes; a socket's has at most %d", len(absolute), maxPathBytes)
 	}
 	return nil
+}
+
+// UnixPath returns the path of an address that is a Unix socket: unix:PATH or unix://PATH.
+func UnixPath(address string) (path string, ok bool) {
+	path, ok = strings.CutPrefix(address, "unix:")
+	return strings.TrimPrefix(path, "//"), ok
 }
 
 // File is the file of a bound socket.
@@ -49,12 +56,13 @@ type File struct {
 	dev, ino uint64
 }
 
-// Bind has a socket of a network ("unix" or "unixgram") bound at path, with mode 0600 from the beginning:
-// bind does that, by the configuration and the absolute path that it is given. A socket that nobody serves
-// any more, as a server leaves it that was killed, is replaced. When somebody does, or another server
-// is just starting, the error is ErrInUse; any other file is left alone with ErrNotSocket.
+// Bind binds a socket of a network ("unix" or "unixgram") at path by calling bind with the
+// configuration and the absolute path to use. The socket has mode 0600 from the beginning. A stale
+// socket, which a killed server leaves behind, is replaced. When another server has the path, or is
+// just starting, the error is ErrInUse; any other file is left alone, and the error is
+// ErrNotSocket.
 //
-// A file PATH.lock is left beside the socket, empty.
+// An empty file PATH.lock stays beside the socket.
 func Bind(network, path string, bind func(config net.ListenConfig, path string) error) (*File, error) {
 	path, err := filepath.Abs(path) // a name with "@" in front would be an abstract socket's
 	if err != nil {
@@ -73,12 +81,12 @@ func Bind(network, path string, bind func(config net.ListenConfig, path string) 
 	}
 	f := &File{path: path}
 	if f.dev, f.ino, err = identify(path); err != nil {
-		return nil, fmt.Errorf("looking at %s: %w", path, err)
+		return nil, fmt.Errorf("examining %s: %w", path, err)
 	}
 	return f, nil
 }
 
-// restrict sets the mode that the file gets, before the socket is bound: so there is no moment in which
+// restrict sets the mode of the file before the socket is bound: so there is no moment in which
 // others may write to it, and no umask to change for all threads.
 func restrict(_, _ string, raw syscall.RawConn) error {
 	var err error
@@ -86,19 +94,19 @@ func restrict(_, _ string, raw syscall.RawConn) error {
 	return errors.Join(controlErr, err)
 }
 
-// Remove removes the file, unless there is another one by now. The socket must still be open: as long as
-// it is alive no other server takes the path. It may be called again.
+// Remove removes the file, unless another one has taken its place. The socket must still be open:
+// while it is, no other server takes the path. Remove may be called again.
 func (f *File) Remove() {
 	if dev, ino, err := identify(f.path); err == nil && dev == f.dev && ino == f.ino {
 		os.Remove(f.path)
 	}
 }
 
-// lockPath keeps other servers from binding path until the file is closed. The lock is a file of our
-// own beside the socket: one that others may open, they may lock.
+// lockPath keeps other servers from binding path until the file is closed. The lock is a file of
+// our own beside the socket: a file that others may open could be locked by them.
 func lockPath(path string) (*os.File, error) { return openLock(path, unix.O_CREAT) }
 
-// openLock does so by a file that must exist unless create is O_CREAT.
+// openLock is lockPath with a file that must exist unless create is O_CREAT.
 func openLock(path string, create int) (*os.File, error) {
 	const flags = unix.O_RDWR | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
 	name := path + ".lock"
@@ -110,7 +118,7 @@ func openLock(path string, create int) (*os.File, error) {
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("looking at %s: %w", name, err)
+		return nil, fmt.Errorf("examining %s: %w", name, err)
 	}
 	if stat.Mode != unix.S_IFREG|mode || stat.Uid != uint32(os.Geteuid()) {
 		f.Close()
@@ -133,7 +141,7 @@ func openLock(path string, create int) (*os.File, error) {
 	}
 }
 
-// removeStale removes the socket at path if nobody serves it.
+// removeStale removes the socket at path if it is stale.
 func removeStale(network, path string) error {
 	stale, err := isStale(network, path)
 	if err != nil || !stale {
@@ -142,8 +150,8 @@ func removeStale(network, path string) error {
 	return os.Remove(path)
 }
 
-// isStale says whether there is a socket at path that nobody serves. It is an error if there is anything
-// else.
+// isStale reports whether the file at path is a socket without a server. Any other file is an
+// error.
 func isStale(network, path string) (bool, error) {
 	var stat unix.Stat_t
 	err := unix.Lstat(path, &stat)

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// networks are those that sockets are bound of, with their type.
+// networks are the kinds of sockets, with their types.
 var networks = map[string]int{"unix": unix.SOCK_STREAM, "unixgram": unix.SOCK_DGRAM}
 
 func eachNetwork(t *testing.T, test func(t *testing.T, network string)) {
@@ -23,7 +23,7 @@ func eachNetwork(t *testing.T, test func(t *testing.T, network string)) {
 	}
 }
 
-// bound is a socket as a server has it.
+// bound is a server's socket.
 type bound struct {
 	*File
 	conn io.Closer
@@ -60,7 +60,7 @@ func mustBind(t *testing.T, network, path string) bound {
 	return b
 }
 
-// bare binds a socket of a kind at a path as another program does.
+// bare binds a socket as another program does.
 func bare(t *testing.T, kind int, path string) (fd int) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_UNIX, kind, 0)
@@ -159,7 +159,7 @@ func TestAtSign(t *testing.T) {
 	})
 }
 
-// Servers that start together on a stale socket: one gets it, the others leave it alone.
+// Of servers that start together on a stale socket one gets it, and the others leave it alone.
 func TestTogether(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, network string) {
 		for range 30 {
@@ -206,7 +206,7 @@ func TestWhileAnotherBinds(t *testing.T) {
 	}
 }
 
-// A lock that others could hold is none.
+// A lock file that others could lock is refused.
 func TestForeignLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
 	if err := os.WriteFile(path+".lock", nil, 0o644); err != nil {
@@ -217,7 +217,7 @@ func TestForeignLock(t *testing.T) {
 	}
 }
 
-// Remove of a server whose path was taken meanwhile leaves the other's socket alone.
+// Remove leaves the socket of another server alone that has taken the path meanwhile.
 func TestRemoveLeavesOthersSocket(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, network string) {
 		path := filepath.Join(t.TempDir(), "socket")

@@ -1,5 +1,4 @@
-// Package systemd tells the service manager that started us whether we are ready and alive, as
-// sd_notify(3) describes it.
+// Package systemd notifies the service manager of readiness and health, as in sd_notify(3).
 package systemd
 
 import (
@@ -14,26 +13,27 @@ import (
 )
 
 const (
-	// startInterval is the pause between two questions whether we are ready: what was ordered after us
-	// waits that long for nothing.
+	// startInterval is the interval in which readiness is polled: units that are ordered after
+	// us wait up to that long for nothing.
 	startInterval = 100 * time.Millisecond
 
-	// statusInterval is the pause between two looks at our health where no watchdog sets one: it is for the
-	// line that `systemctl status` shows.
+	// statusInterval is the interval in which health is polled without a watchdog: it is for
+	// the line that `systemctl status` shows.
 	statusInterval = 10 * time.Second
 )
 
-// Source is what is told of. Its methods must not block: a watchdog that is not fed restarts the service.
+// Source reports the state of the service. Its methods must not block: a watchdog that gets no
+// keep-alive restarts the service.
 type Source interface {
-	Ready() error  // nil once the service does its work; asked until then
-	Health() error // nil while it does; asked from then on
+	Ready() error  // nil once the service does its work; called until then
+	Health() error // nil while it does; called after that
 }
 
-// Notify says READY=1 once the source is ready, feeds the watchdog twice in each of its intervals while the
-// source is healthy, and has `systemctl status` show what is wrong. It blocks until ctx ends, says STOPPING=1,
-// and returns: nil without a service manager that wants to be told ($NOTIFY_SOCKET), else the first error of
-// telling it. Until then it goes on after errors, since a manager that is replaced by a new one misses a
-// word or two. Only one may run in a process.
+// Notify sends READY=1 once the source is ready, keep-alives twice in each interval of the watchdog
+// while the source is healthy, and a status with what is wrong for `systemctl status`. It blocks
+// until ctx ends, and then sends STOPPING=1. It returns nil without a service manager
+// ($NOTIFY_SOCKET), otherwise the first error. Errors do not end it, because a manager that
+// re-executes itself may miss a message. Only one may run in a process.
 func Notify(ctx context.Context, source Source) error {
 	if os.Getenv("NOTIFY_SOCKET") == "" {
 		<-ctx.Done()
@@ -48,24 +48,25 @@ func Notify(ctx context.Context, source Source) error {
 		interval = watchdog / 2
 	}
 	n := notifier{source: source, interval: interval, watchdog: watchdog > 0, failed: failed}
-	for n.look(ctx) {
+	for n.poll(ctx) {
 	}
-	n.say(daemon.SdNotifyStopping, "stopping")
+	n.send(daemon.SdNotifyStopping, "stopping")
 	return n.failed
 }
 
-// notifier is what the manager knows of us.
+// notifier has what the manager was last sent.
 type notifier struct {
 	source   Source
 	interval time.Duration // between two looks once we are ready
-	watchdog bool          // wants to be fed
+	watchdog bool          // expects keep-alives
 	ready    bool
-	status   string // as last said
+	status   string // as last sent
 	failed   error  // the first error
 }
 
-// look tells what there is to tell and waits until it is time for the next look; false: ctx has ended.
-func (n *notifier) look(ctx context.Context) bool {
+// poll sends what has changed and waits until the next poll is due. It returns false when ctx has
+// ended.
+func (n *notifier) poll(ctx context.Context) bool {
 	state, status := "", "serving"
 	wait := n.interval
 	if !n.ready {
@@ -79,9 +80,9 @@ func (n *notifier) look(ctx context.Context) bool {
 	} else if n.watchdog {
 		state = daemon.SdNotifyWatchdog
 	}
-	sent := n.say(state, status)
+	sent := n.send(state, status)
 	if !sent && state == daemon.SdNotifyReady {
-		n.ready, wait = false, startInterval // the one word that is waited for
+		n.ready, wait = false, startInterval // other units wait for it
 	}
 	select {
 	case <-ctx.Done():
@@ -91,10 +92,10 @@ func (n *notifier) look(ctx context.Context) bool {
 	}
 }
 
-// say sends a state, which may be none, and the status if it is another than was said last. It tells
-// whether the manager knows both now.
-func (n *notifier) say(state, status string) bool {
-	// A line each, so that nothing that an error quotes is taken for a state.
+// send sends a state, which may be empty, and the status if that has changed. It reports whether
+// the manager has got both.
+func (n *notifier) send(state, status string) bool {
+	// One line each, so that no text in an error is taken for a state.
 	status = strings.ToValidUTF8(strings.ReplaceAll(status, "\n", " "), "?")
 	var lines []string
 	if state != "" {
@@ -112,7 +113,7 @@ func (n *notifier) say(state, status string) bool {
 	}
 	if err != nil {
 		if n.failed == nil {
-			n.failed = fmt.Errorf("telling the service manager %q: %w", lines, err)
+			n.failed = fmt.Errorf("notifying the service manager of %q: %w", lines, err)
 		}
 		return false
 	}

@@ -17,27 +17,27 @@ import (
 	"correlator/internal/testenv"
 )
 
-// deadline is how long anything may take that is to happen at once.
+// deadline bounds every wait.
 const deadline = 20 * time.Second
 
 // service is a Source whose state the test sets.
 type service struct {
-	mu            sync.Mutex
-	ready, health error
-	asks, looks   int // for whether it is ready, at its health
+	mu                      sync.Mutex
+	ready, health           error
+	readyCalls, healthCalls int
 }
 
 func (s *service) Ready() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.asks++
+	s.readyCalls++
 	return s.ready
 }
 
 func (s *service) Health() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.looks++
+	s.healthCalls++
 	return s.health
 }
 
@@ -47,7 +47,7 @@ func (s *service) set(ready, health error) {
 	s.ready, s.health = ready, health
 }
 
-// counted waits until one of its counts has grown by more.
+// counted waits until a counter has grown by more.
 func (s *service) counted(t *testing.T, which *int, more int) {
 	t.Helper()
 	count := func() int {
@@ -56,16 +56,16 @@ func (s *service) counted(t *testing.T, which *int, more int) {
 		return *which
 	}
 	end := count() + more
-	testenv.Poll(t, deadline, "being looked at", func() bool { return count() >= end })
+	testenv.Poll(t, deadline, "calls", func() bool { return count() >= end })
 }
 
-// manager is the side of systemd: the socket, and what came in by it.
+// manager plays systemd: it has the socket, and what was received.
 type manager struct {
 	t      *testing.T
 	socket *net.UnixConn
 }
 
-// listen binds a socket and says so in the environment, with a watchdog of that interval for us, if any.
+// listen binds a socket and sets the environment for it, with a watchdog of that interval, if any.
 func listen(t *testing.T, path string, watchdog time.Duration) *manager {
 	t.Helper()
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
@@ -82,7 +82,7 @@ func listen(t *testing.T, path string, watchdog time.Duration) *manager {
 	return &manager{t, socket}
 }
 
-// next is the next message, a line each.
+// next returns the lines of the next message.
 func (m *manager) next() []string {
 	m.t.Helper()
 	buf := make([]byte, 4096)
@@ -94,7 +94,7 @@ func (m *manager) next() []string {
 	return strings.Split(string(buf[:n]), "\n")
 }
 
-// until returns all lines up to and with this one.
+// until returns all lines up to and including line.
 func (m *manager) until(line string) (lines []string) {
 	m.t.Helper()
 	for !slices.Contains(lines, line) {
@@ -103,7 +103,7 @@ func (m *manager) until(line string) (lines []string) {
 	return lines
 }
 
-// start runs Notify until the function that it returns is called, which answers its error.
+// start runs Notify until the returned function is called, which returns its error.
 func start(t *testing.T, source Source) (stop func() error) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -114,30 +114,30 @@ func start(t *testing.T, source Source) (stop func() error) {
 	}
 }
 
-// The life of a service, as systemd hears of it.
+// What systemd receives during the life of a service.
 func TestNotify(t *testing.T) {
 	m := listen(t, filepath.Join(t.TempDir(), "notify"), 20*time.Millisecond)
 	s := &service{ready: errors.New("first sweep is not done\nREADY=1")}
 	stop := start(t, s)
 	if first := m.next(); !slices.Equal(first, []string{"STATUS=starting: first sweep is not done READY=1"}) {
-		t.Errorf("said first: %q", first)
+		t.Errorf("sent first: %q", first)
 	}
 	s.set(nil, nil)
 	if ready := m.next(); !slices.Equal(ready, []string{"READY=1", "STATUS=serving"}) {
-		t.Errorf("said when ready: %q", ready)
+		t.Errorf("sent when ready: %q", ready)
 	}
 	for range 3 {
 		if fed := m.next(); !slices.Equal(fed, []string{"WATCHDOG=1"}) {
-			t.Errorf("said while healthy: %q", fed)
+			t.Errorf("sent while healthy: %q", fed)
 		}
 	}
 
 	s.set(nil, errors.New("sweeps hang"))
 	m.until("STATUS=not healthy: sweeps hang")
-	s.counted(t, &s.looks, 3)
+	s.counted(t, &s.healthCalls, 3)
 	s.set(nil, nil)
 	if back := m.next(); !slices.Equal(back, []string{"WATCHDOG=1", "STATUS=serving"}) {
-		t.Errorf("said between trouble and health: %q", back)
+		t.Errorf("sent between trouble and health: %q", back)
 	}
 
 	if err := stop(); err != nil {
@@ -145,11 +145,12 @@ func TestNotify(t *testing.T) {
 	}
 	end := m.until("STOPPING=1")
 	if slices.Contains(end, "READY=1") || !slices.Contains(end, "STATUS=stopping") {
-		t.Errorf("said at the end: %q", end)
+		t.Errorf("sent at the end: %q", end)
 	}
 }
 
-// Without a watchdog, or with one for another process, nothing is fed. Abstract sockets do as well.
+// Without a watchdog, or with one for another process, there are no keep-alives. The socket may be
+// abstract.
 func TestNotifyNoWatchdog(t *testing.T) {
 	for name, pid := range map[string]int{"none": os.Getpid(), "for its parent": os.Getppid()} {
 		t.Run(name, func(t *testing.T) {
@@ -165,19 +166,19 @@ func TestNotifyNoWatchdog(t *testing.T) {
 				t.Error(err)
 			}
 			if end := m.next(); ready[0] != "READY=1" || end[0] != "STOPPING=1" {
-				t.Errorf("said %q and %q", ready, end)
+				t.Errorf("sent %q and %q", ready, end)
 			}
 		})
 	}
 }
 
-// What fails is told at the end, and does not keep READY=1 from being said when that is possible.
+// An error is returned at the end. READY=1 is sent as soon as that is possible.
 func TestNotifyLater(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
 	t.Setenv("NOTIFY_SOCKET", path)
 	s := &service{}
 	stop := start(t, s)
-	s.counted(t, &s.asks, 2) // what was said after the first is over
+	s.counted(t, &s.readyCalls, 2) // the message after the first call has been sent
 	m := listen(t, path, 0)
 	m.until("READY=1")
 	if err := stop(); !errors.Is(err, os.ErrNotExist) {
@@ -185,7 +186,7 @@ func TestNotifyLater(t *testing.T) {
 	}
 }
 
-// Nobody wants to know.
+// Without a service manager there is nothing to do.
 func TestNotifyNobody(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
 	if err := start(t, &service{})(); err != nil {
