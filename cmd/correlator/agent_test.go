@@ -18,11 +18,10 @@ import (
 	"correlator/internal/testenv"
 )
 
-// deadline is how long anything may take that is to happen at once: far more than it needs on a
-// machine that is busy with other tests.
+// deadline bounds every wait: far more than is needed on a machine that is busy with other tests.
 const deadline = 60 * time.Second
 
-// needSampler ends the test unless this machine lets us take samples.
+// needSampler skips the test unless this machine lets us take samples.
 func needSampler(t *testing.T) {
 	t.Helper()
 	testenv.NeedRoot(t)
@@ -38,7 +37,7 @@ func needSampler(t *testing.T) {
 	}
 }
 
-// agentProcess is a `correlator run` that ends with the test, at the latest.
+// agentProcess is a running `correlator run`, which is killed at the end of the test.
 type agentProcess struct {
 	t       *testing.T
 	command *exec.Cmd
@@ -54,10 +53,10 @@ type logEntry struct {
 	Counters            counters
 }
 
-// counters are those of the log's last line, by name. What is not there is 0.
+// counters are those in the last line of the log, by name. A missing one is 0.
 type counters map[string]uint64
 
-// sum adds up the counters whose names begin so.
+// sum returns the sum of the counters whose names begin with prefix.
 func (c counters) sum(prefix string) (sum uint64) {
 	for name, n := range c {
 		if strings.HasPrefix(name, prefix) {
@@ -67,7 +66,7 @@ func (c counters) sum(prefix string) (sum uint64) {
 	return sum
 }
 
-// startAgent starts the agent by way of a command like env or setpriv, which may be none.
+// startAgent starts the agent with a command like env or setpriv, which may be empty.
 func startAgent(t *testing.T, by []string, flags ...string) *agentProcess {
 	t.Helper()
 	a := &agentProcess{t: t, log: filepath.Join(t.TempDir(), "log")}
@@ -91,7 +90,7 @@ func startAgent(t *testing.T, by []string, flags ...string) *agentProcess {
 	return a
 }
 
-// entries are the lines of the log until now.
+// entries returns the lines of the log so far.
 func (a *agentProcess) entries() (entries []logEntry) {
 	a.t.Helper()
 	text, err := os.ReadFile(a.log)
@@ -109,7 +108,7 @@ func (a *agentProcess) entries() (entries []logEntry) {
 	return entries
 }
 
-// logged are the entries with a message.
+// logged returns the entries with a message.
 func (a *agentProcess) logged(message string) []logEntry {
 	a.t.Helper()
 	return slices.DeleteFunc(a.entries(), func(e logEntry) bool { return e.Msg != message })
@@ -123,7 +122,7 @@ func (a *agentProcess) registered(pid int) {
 	})
 }
 
-// end terminates the agent, which must end well, and returns what it has counted.
+// end terminates the agent, checks that it succeeds, and returns its counters.
 func (a *agentProcess) end() counters {
 	a.t.Helper()
 	if err := a.command.Process.Signal(syscall.SIGTERM); err != nil {
@@ -140,7 +139,7 @@ func (a *agentProcess) end() counters {
 	return last.Counters
 }
 
-// addUp checks that each sample has one end, whoever took it.
+// addUp checks that each sample has one outcome, whoever took it.
 func (c counters) addUp(t *testing.T) {
 	t.Helper()
 	handedOver := c["kernel_correlated"] + c["kernel_table_full"] + c["kernel_unreadable"]

@@ -9,16 +9,17 @@ import (
 	"correlator/internal/testenv"
 )
 
-// startsAtOnce is how many processes of BenchmarkRegistration start at the same time: few enough to leave
-// the CPUs idle most of the second that follows.
+// startsAtOnce is how many processes of BenchmarkRegistration start at the same time: few enough to
+// leave the CPUs idle for most of the following second.
 const startsAtOnce = 25
 
-// BenchmarkRegistration is how long it takes from when a process publishes until the registration is in its
-// socket, by the clock of the kernel's stamp: library just mapped, storage published at any time within the
-// second that follows. It takes no samples. A thousand starts are -benchtime 40x.
+// BenchmarkRegistration measures the time from when a process publishes its storage until the
+// registration is in its socket, by the time stamp of the kernel. The library has just been mapped,
+// and the storage is published at any time within the following second. No samples are taken. A
+// thousand starts are -benchtime 40x.
 //
-// How late the processes themselves come to publish tells what the machine adds: who is told to wake
-// up at a time, on CPUs that others use, does so later.
+// It also reports how late the processes themselves publish, which is what the machine adds: timers
+// fire late on CPUs that others use.
 func BenchmarkRegistration(b *testing.B) {
 	testenv.NeedRoot(b)
 	files := demo.NewFiles(b, demo.Glibc)

@@ -19,12 +19,11 @@ import (
 	"correlator/internal/testenv"
 )
 
-// running is how long the agent is watched: an agent that does next to nothing is measured over a
-// long time or not at all.
+// running is how long the agent is measured: one that does next to nothing needs a long time.
 const running = 30 * time.Second
 
-// BenchmarkRun is what the agent costs beside three processes that take part, one of which keeps two
-// CPUs busy in transactions. One round takes half a minute: -benchtime 1x.
+// BenchmarkRun measures the cost of the agent beside three processes that take part, one of which
+// keeps two CPUs busy in transactions. One round takes half a minute: -benchtime 1x.
 func BenchmarkRun(b *testing.B) {
 	testenv.NeedRoot(b)
 	binary := buildAgent(b)
@@ -35,7 +34,8 @@ func BenchmarkRun(b *testing.B) {
 	defer stats.Close()
 	for _, perSecond := range []int{0, 20, 97, 997} {
 		b.Run(fmt.Sprintf("%d Hz", perSecond), func(b *testing.B) {
-			busy := demo.Start(b, demo.Options{Busy: 2, Transaction: 500 * time.Millisecond, Gap: 50 * time.Millisecond})
+			busy := demo.Start(b, demo.Options{Busy: 2, Transaction: 500 * time.Millisecond,
+				Gap: 50 * time.Millisecond})
 			idle := []*demo.Process{demo.Start(b, demo.Options{Idle: 2}), demo.Start(b, demo.Options{Idle: 2})}
 			pid := startBinary(b, binary, "--samples-per-second", strconv.Itoa(perSecond), "--scan-interval", "30s")
 			for _, p := range append(idle, busy) {
@@ -77,10 +77,11 @@ func startBinary(b *testing.B, binary string, flags ...string) (pid int) {
 	return agent.Process.Pid
 }
 
-// measure watches the agent for a while.
+// measure measures the agent for a while.
 func measure(b *testing.B, pid int, busy *demo.Process) {
 	b.Helper()
-	cpuBefore, userBefore, samplesBefore, programBefore := cpuTime(b, pid), userTime(b, pid), busy.Report().Samples, program(b)
+	cpuBefore, userBefore, samplesBefore, programBefore := cpuTime(b, pid), userTime(b,
+		pid), busy.Report().Samples, program(b)
 	time.Sleep(running)
 	cpu, user, samples := cpuTime(b, pid)-cpuBefore, userTime(b, pid)-userBefore, busy.Report().Samples-samplesBefore
 	ran := program(b)
@@ -94,8 +95,8 @@ func measure(b *testing.B, pid int, busy *demo.Process) {
 	}
 }
 
-// cpuTime is what a process's threads have used, to the nanosecond. (Threads that end take theirs
-// with them; those of a Go program do not end.)
+// cpuTime returns the CPU time of the threads of a process, in nanoseconds. (The time of threads
+// that end is not included; those of a Go program do not end.)
 func cpuTime(b *testing.B, pid int) (sum time.Duration) {
 	b.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
@@ -109,8 +110,8 @@ func cpuTime(b *testing.B, pid int) (sum time.Duration) {
 	return sum
 }
 
-// userTime is how much of it was outside the kernel, in ticks of 10 ms, which the kernel counts by
-// looking what runs at each of its own ticks.
+// userTime returns how much of it was outside the kernel, in ticks of 10 ms. The kernel samples
+// that at its own ticks.
 func userTime(b *testing.B, pid int) time.Duration {
 	b.Helper()
 	_, stat, _ := strings.Cut(readText(b, fmt.Sprintf("/proc/%d/stat", pid)), ") ")
@@ -131,7 +132,7 @@ func residentMB(b *testing.B, pid int) float64 {
 
 type programStats struct{ time, count int64 }
 
-// program is what the sampling programs of this machine took so far: there should be one.
+// program returns the run time of the sampling programs of this machine: there should be one.
 func program(b *testing.B) (sum programStats) {
 	b.Helper()
 	for id := ebpf.ProgramID(0); ; {

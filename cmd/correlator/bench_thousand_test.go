@@ -11,15 +11,16 @@ import (
 	"correlator/internal/testenv"
 )
 
-// BenchmarkThousand is what the agent costs beside a thousand idle processes that take part, what it
-// costs more when one is busy, and how exact that one's samples are: beside none, for comparison, too.
-// One round takes a minute: -benchtime 1x.
+// BenchmarkThousand measures the cost of the agent beside a thousand idle processes that take part,
+// the additional cost of a busy one, and how exact the samples of that one are; for comparison also
+// beside no idle process. One round takes a minute: -benchtime 1x.
 func BenchmarkThousand(b *testing.B) {
 	testenv.NeedRoot(b)
 	binary := buildAgent(b)
 	for _, idle := range []int{0, 1000} {
 		for _, perSecond := range []int{20, 0} {
-			b.Run(fmt.Sprintf("%d idle at %d Hz", idle, perSecond), func(b *testing.B) { thousand(b, binary, idle, perSecond) })
+			b.Run(fmt.Sprintf("%d idle at %d Hz", idle, perSecond),
+				func(b *testing.B) { thousand(b, binary, idle, perSecond) })
 		}
 	}
 }
@@ -55,17 +56,18 @@ func thousand(b *testing.B, binary string, idle, perSecond int) {
 	}
 	for pid, report := range crowd.Quit() {
 		if report.Registrations != 1 || report.Messages != 1 {
-			b.Errorf("process %d: %d registrations, %d messages: want one registration alone", pid, report.Registrations, report.Messages)
+			b.Errorf("process %d: %d registrations, %d messages: want one registration alone", pid,
+				report.Registrations, report.Messages)
 		}
 	}
 }
 
-// settling is how long an agent has that has just registered with a thousand processes, to come to rest: to
-// give back what it took for that, and to look as seldom as it does at those that do nothing.
+// settling is how long an agent gets after it has registered with a thousand processes, to release
+// memory and to reduce its polling of idle processes.
 const settling = 15 * time.Second
 
-// exactness has the process burn CPU for a while and compares its samples with it. All that was burnt
-// before it is told to stop is sampled and sent within the samples-delay.
+// exactness has the process use CPU for a while and compares the samples with that. All CPU time
+// until it is told to stop is sampled and sent within the samples-delay.
 func exactness(b *testing.B, pid int, busy *demo.Process, perSecond int) {
 	b.Helper()
 	before, cpuBefore := busy.Report(), cpuTime(b, pid)
@@ -85,7 +87,7 @@ func exactness(b *testing.B, pid int, busy *demo.Process, perSecond int) {
 	}
 }
 
-// entries is how many a directory of the process in proc has.
+// entries returns the number of entries of one of the process's directories in /proc.
 func entries(b *testing.B, pid int, directory string) int {
 	b.Helper()
 	found, err := os.ReadDir(fmt.Sprintf("/proc/%d/%s", pid, directory))

@@ -26,7 +26,7 @@ import (
 	"correlator/messaging/feed"
 )
 
-// circumstances are those in which `run` works or not, and `check` must say the same.
+// circumstances are environments in which `run` works or does not, and `check` must agree.
 var circumstances = []struct {
 	name    string
 	by      []string                 // command that runs others in them
@@ -43,50 +43,72 @@ var circumstances = []struct {
 		"--inh-caps", capabilitySet(needed), "--ambient-caps", capabilitySet(needed)}, works: true},
 	{name: "another user without any", by: []string{"setpriv", "--reuid", "1000", "--regid", "1000", "--clear-groups"},
 		lacks: []string{"CAP_SYS_PTRACE", "CAP_BPF", "sampler", "live-events"}},
-	{name: "no CAP_SYS_PTRACE", by: privileges(without("sys_ptrace")...), works: true, lacks: []string{"CAP_SYS_PTRACE"}},
-	{name: "no CAP_BPF", by: privileges(without("bpf")...), lacks: []string{"CAP_BPF", "task-iterator", "ring-buffer", "sampler"}},
-	{name: "no CAP_PERFMON", by: privileges(without("perfmon")...), lacks: []string{"CAP_PERFMON", "task-iterator", "perf-cpu-clock", "live-events"}},
-	{name: "no CAP_CHECKPOINT_RESTORE", by: privileges(without("checkpoint_restore")...), works: true, lacks: []string{"CAP_CHECKPOINT_RESTORE"}},
-	{name: "no CAP_DAC_READ_SEARCH", by: privileges(without("dac_read_search")...), works: true, lacks: []string{"CAP_DAC_READ_SEARCH"}},
+	{name: "no CAP_SYS_PTRACE", by: privileges(without("sys_ptrace")...), works: true,
+		lacks: []string{"CAP_SYS_PTRACE"}},
+	{name: "no CAP_BPF", by: privileges(without("bpf")...),
+		lacks: []string{"CAP_BPF", "task-iterator", "ring-buffer", "sampler"}},
+	{name: "no CAP_PERFMON", by: privileges(without("perfmon")...),
+		lacks: []string{"CAP_PERFMON", "task-iterator", "perf-cpu-clock", "live-events"}},
+	{name: "no CAP_CHECKPOINT_RESTORE", by: privileges(without("checkpoint_restore")...), works: true,
+		lacks: []string{"CAP_CHECKPOINT_RESTORE"}},
+	{name: "no CAP_DAC_READ_SEARCH", by: privileges(without("dac_read_search")...), works: true,
+		lacks: []string{"CAP_DAC_READ_SEARCH"}},
 	{name: "no CAP_SETUID", by: privileges(without("setuid")...), works: true, lacks: []string{"CAP_SETUID"}},
 	{name: "no CAP_SETGID", by: privileges(without("setgid")...), works: true, lacks: []string{"CAP_SETGID"}},
-	{name: "CAP_SYS_ADMIN instead", by: privileges("sys_ptrace", "sys_admin", "dac_read_search", "setuid", "setgid"), works: true},
+	{name: "CAP_SYS_ADMIN instead", by: privileges("sys_ptrace", "sys_admin", "dac_read_search", "setuid",
+		"setgid"), works: true},
 	{name: "no CAP_SYSLOG", by: privileges(needed...), flags: []string{"--kernel-stacks"}, works: true},
-	{name: "fed, no CAP_BPF", by: privileges(without("bpf")...), flags: fed, works: true, lacks: []string{"CAP_BPF", "task-iterator"}},
-	{name: "fed, no capability", by: privileges(), flags: fed, works: true, lacks: []string{"CAP_PERFMON", "live-events"}},
+	{name: "fed, no CAP_BPF", by: privileges(without("bpf")...), flags: fed, works: true,
+		lacks: []string{"CAP_BPF", "task-iterator"}},
+	{name: "fed, no capability", by: privileges(), flags: fed, works: true,
+		lacks: []string{"CAP_PERFMON", "live-events"}},
 
-	{name: "pid namespace", by: []string{"unshare", "--pid", "--fork", "--kill-child"}, lacks: []string{"pid-namespace"}},
+	{name: "pid namespace", by: []string{"unshare", "--pid", "--fork", "--kill-child"},
+		lacks: []string{"pid-namespace"}},
 	{name: "pid namespace with its procfs", by: []string{"unshare", "--pid", "--fork", "--kill-child", "--mount-proc"},
 		works: true, limited: []string{"pid-namespace"}},
-	{name: "user namespace", by: []string{"unshare", "--user", "--map-root-user"}, lacks: []string{"user-namespace", "sampler"}},
-	{name: "fed, user namespace", by: []string{"unshare", "--user", "--map-root-user"}, flags: fed, works: true, lacks: []string{"user-namespace"}},
+	{name: "user namespace", by: []string{"unshare", "--user", "--map-root-user"},
+		lacks: []string{"user-namespace", "sampler"}},
+	{name: "fed, user namespace", by: []string{"unshare", "--user", "--map-root-user"}, flags: fed, works: true,
+		lacks: []string{"user-namespace"}},
 	{name: "mount and cgroup namespace", by: []string{"unshare", "--mount", "--cgroup"}, works: true},
-	{name: "cgroup namespace, filtered", by: []string{"unshare", "--cgroup"}, flags: []string{"--exclude-container", "/a"},
+	{name: "cgroup namespace, filtered", by: []string{"unshare", "--cgroup"},
+		flags: []string{"--exclude-container", "/a"},
 		works: true, limited: []string{"cgroup-namespace"}},
 
-	{name: "no BTF", by: mounting("mount -t tmpfs none /sys/kernel/btf"), lacks: []string{"btf", "task-iterator", "sampler"}},
-	{name: "fed, no BTF", by: mounting("mount -t tmpfs none /sys/kernel/btf"), flags: fed, works: true, lacks: []string{"btf"}},
+	{name: "no BTF", by: mounting("mount -t tmpfs none /sys/kernel/btf"),
+		lacks: []string{"btf", "task-iterator", "sampler"}},
+	{name: "fed, no BTF", by: mounting("mount -t tmpfs none /sys/kernel/btf"), flags: fed, works: true,
+		lacks: []string{"btf"}},
 	{name: "no sysfs", by: mounting("mount -t tmpfs none /sys"), lacks: []string{"btf", "perf-cpu-clock", "sampler"}},
 	{name: "no procfs", by: mounting("mount -t tmpfs none /proc"), lacks: []string{"proc-root", "pid-namespace"}},
-	{name: "procfs elsewhere", by: mounting("mkdir -p DIR/proc && mount --bind /proc DIR/proc && mount -t tmpfs none /proc"),
+	{name: "procfs elsewhere", by: mounting("mkdir -p DIR/proc && mount --bind /proc DIR/proc && mount -t tmpfs " +
+		"none /proc"),
 		flags: []string{"--proc-root", "DIR/proc"}, lacks: []string{"sampler"}},
 	{name: "procfs elsewhere and here", by: mounting("mkdir -p DIR/proc && mount --bind /proc DIR/proc"),
 		flags: []string{"--proc-root", "DIR/proc"}, works: true, lacks: []string{"proc-root-path"}},
 	{name: "procfs elsewhere, far below", by: mounting("mkdir -p DIR/" + far + " && mount --bind /proc DIR/" + far),
 		flags: []string{"--proc-root", "DIR/" + far}, works: true, lacks: []string{"proc-root-path"}},
-	{name: "proc root that does not exist", flags: []string{"--proc-root", "/nonexistent"}, lacks: []string{"proc-root"}},
+	{name: "proc root that does not exist", flags: []string{"--proc-root", "/nonexistent"},
+		lacks: []string{"proc-root"}},
 	{name: "proc root without procfs", flags: []string{"--proc-root", "."}, lacks: []string{"proc-root"}},
 	{name: "settings hidden", by: mounting("mkdir -p DIR/proc && mount -t proc -o subset=pid proc DIR/proc"),
 		flags: []string{"--proc-root", "DIR/proc"}, works: true, limited: nil},
 
-	{name: "bpf refused", refuse: map[uint32]syscall.Errno{unix.SYS_BPF: unix.EPERM}, lacks: []string{"task-iterator", "ring-buffer", "sampler"}},
-	{name: "no bpf", refuse: map[uint32]syscall.Errno{unix.SYS_BPF: unix.ENOSYS}, lacks: []string{"task-iterator", "ring-buffer", "sampler"}},
-	{name: "fed, bpf refused", refuse: map[uint32]syscall.Errno{unix.SYS_BPF: unix.EPERM}, flags: fed, works: true, lacks: []string{"task-iterator"}},
+	{name: "bpf refused", refuse: map[uint32]syscall.Errno{unix.SYS_BPF: unix.EPERM},
+		lacks: []string{"task-iterator", "ring-buffer", "sampler"}},
+	{name: "no bpf", refuse: map[uint32]syscall.Errno{unix.SYS_BPF: unix.ENOSYS},
+		lacks: []string{"task-iterator", "ring-buffer", "sampler"}},
+	{name: "fed, bpf refused", refuse: map[uint32]syscall.Errno{unix.SYS_BPF: unix.EPERM}, flags: fed, works: true,
+		lacks: []string{"task-iterator"}},
 	{name: "perf refused", refuse: map[uint32]syscall.Errno{unix.SYS_PERF_EVENT_OPEN: unix.EPERM},
 		lacks: []string{"perf-cpu-clock", "sampler", "live-events"}},
-	{name: "fed, no perf", refuse: map[uint32]syscall.Errno{unix.SYS_PERF_EVENT_OPEN: unix.ENOSYS}, flags: fed, works: true, lacks: []string{"live-events"}},
-	{name: "openat2 refused", refuse: map[uint32]syscall.Errno{unix.SYS_OPENAT2: unix.EPERM}, lacks: []string{"openat2"}},
-	{name: "no pidfd_open", refuse: map[uint32]syscall.Errno{unix.SYS_PIDFD_OPEN: unix.ENOSYS}, lacks: []string{"pidfd"}},
+	{name: "fed, no perf", refuse: map[uint32]syscall.Errno{unix.SYS_PERF_EVENT_OPEN: unix.ENOSYS}, flags: fed,
+		works: true, lacks: []string{"live-events"}},
+	{name: "openat2 refused", refuse: map[uint32]syscall.Errno{unix.SYS_OPENAT2: unix.EPERM},
+		lacks: []string{"openat2"}},
+	{name: "no pidfd_open", refuse: map[uint32]syscall.Errno{unix.SYS_PIDFD_OPEN: unix.ENOSYS},
+		lacks: []string{"pidfd"}},
 	{name: "process_vm_readv refused", refuse: map[uint32]syscall.Errno{unix.SYS_PROCESS_VM_READV: unix.EPERM},
 		works: true, limited: []string{"process_vm_readv"}},
 
@@ -95,38 +117,57 @@ var circumstances = []struct {
 	{name: "fed, 20 descriptors", by: limited("-n 20"), flags: fed, works: true, limited: []string{"RLIMIT_NOFILE"}},
 	{name: "no locked memory", by: slices.Concat(limited("-l 0"), privileges(needed...)), works: true},
 
-	{name: "feed socket in no directory", flags: []string{"--feed-socket", "DIR/missing/feed"}, lacks: []string{"feed-socket"}},
-	{name: "feed socket in the way of a file", flags: []string{"--feed-socket", "DIR/file"}, prepare: writeFile, lacks: []string{"feed-socket"}},
-	{name: "feed socket in use", flags: []string{"--feed-socket", "DIR/feed"}, prepare: listenForFeed, lacks: []string{"feed-socket"}},
-	{name: "feed socket left behind", flags: []string{"--feed-socket", "DIR/feed"}, prepare: leaveSocket, works: true},
-	{name: "another user's feed socket", by: []string{"setpriv", "--reuid", "1000", "--regid", "1000", "--clear-groups"}, flags: fed,
+	{name: "feed socket in no directory", flags: []string{"--feed-socket", "DIR/missing/feed"},
 		lacks: []string{"feed-socket"}},
-	{name: "admin socket in no directory", flags: []string{"--admin-socket", "DIR/missing/directory/admin"}, lacks: []string{"admin-socket"}},
+	{name: "feed socket in the way of a file", flags: []string{"--feed-socket", "DIR/file"}, prepare: writeFile,
+		lacks: []string{"feed-socket"}},
+	{name: "feed socket in use", flags: []string{"--feed-socket", "DIR/feed"}, prepare: listenForFeed,
+		lacks: []string{"feed-socket"}},
+	{name: "feed socket left behind", flags: []string{"--feed-socket", "DIR/feed"}, prepare: leaveSocket, works: true},
+	{name: "another user's feed socket", by: []string{"setpriv", "--reuid", "1000", "--regid", "1000",
+		"--clear-groups"}, flags: fed,
+		lacks: []string{"feed-socket"}},
+	{name: "admin socket in no directory", flags: []string{"--admin-socket", "DIR/missing/directory/admin"},
+		lacks: []string{"admin-socket"}},
 	{name: "admin socket in a new directory", flags: []string{"--admin-socket", "DIR/new/admin"}, works: true},
-	{name: "admin socket in the way of a file", flags: []string{"--admin-socket", "DIR/file"}, prepare: writeFile, lacks: []string{"admin-socket"}},
-	{name: "feed socket in the admin socket's new directory", flags: []string{"--admin-socket", "DIR/new/admin", "--feed-socket", "DIR/new/feed"}, works: true},
-	{name: "25 descriptors and an admin socket", by: limited("-n 25"), flags: []string{"--admin-socket", "DIR/admin"}, lacks: []string{"RLIMIT_NOFILE"}},
+	{name: "admin socket in the way of a file", flags: []string{"--admin-socket", "DIR/file"}, prepare: writeFile,
+		lacks: []string{"admin-socket"}},
+	{name: "feed socket in the admin socket's new directory",
+		flags: []string{"--admin-socket", "DIR/new/admin", "--feed-socket", "DIR/new/feed"}, works: true},
+	{name: "25 descriptors and an admin socket", by: limited("-n 25"),
+		flags: []string{"--admin-socket", "DIR/admin"}, lacks: []string{"RLIMIT_NOFILE"}},
 	{name: "metrics", flags: []string{"--metrics-address", "127.0.0.1:0"}, works: true},
-	{name: "metrics on an address of others", flags: []string{"--metrics-address", "192.0.2.1:9464"}, lacks: []string{"metrics-address"}},
+	{name: "metrics on an address of others", flags: []string{"--metrics-address", "192.0.2.1:9464"},
+		lacks: []string{"metrics-address"}},
 
 	{name: "OTLP", flags: exporting("--otlp-listen", "unix:DIR/otlp"), works: true},
-	{name: "OTLP socket in no directory", flags: exporting("--otlp-listen", "unix:DIR/missing/otlp"), lacks: []string{"otlp-listen"}},
-	{name: "OTLP socket in the way of a file", flags: exporting("--otlp-listen", "unix:DIR/file"), prepare: writeFile, lacks: []string{"otlp-listen"}},
-	{name: "OTLP socket in use", flags: exporting("--otlp-listen", "unix:DIR/otlp"), prepare: listening("unix", "DIR/otlp"), lacks: []string{"otlp-listen"}},
-	{name: "OTLP socket where another kind of socket is", flags: exporting("--otlp-listen", "unix:DIR/feed"), prepare: listenForFeed, lacks: []string{"otlp-listen"}},
-	{name: "OTLP socket left behind", flags: exporting("--otlp-listen", "unix:DIR/otlp"), prepare: leaveListener, works: true},
-	{name: "OTLP socket in the admin socket's new directory", flags: exporting("--admin-socket", "DIR/new/admin", "--otlp-listen", "unix:DIR/new/otlp"), works: true},
+	{name: "OTLP socket in no directory", flags: exporting("--otlp-listen", "unix:DIR/missing/otlp"),
+		lacks: []string{"otlp-listen"}},
+	{name: "OTLP socket in the way of a file", flags: exporting("--otlp-listen", "unix:DIR/file"),
+		prepare: writeFile, lacks: []string{"otlp-listen"}},
+	{name: "OTLP socket in use", flags: exporting("--otlp-listen", "unix:DIR/otlp"),
+		prepare: listening("unix", "DIR/otlp"), lacks: []string{"otlp-listen"}},
+	{name: "OTLP socket where another kind of socket is", flags: exporting("--otlp-listen", "unix:DIR/feed"),
+		prepare: listenForFeed, lacks: []string{"otlp-listen"}},
+	{name: "OTLP socket left behind", flags: exporting("--otlp-listen", "unix:DIR/otlp"), prepare: leaveListener,
+		works: true},
+	{name: "OTLP socket in the admin socket's new directory",
+		flags: exporting("--admin-socket", "DIR/new/admin", "--otlp-listen", "unix:DIR/new/otlp"), works: true},
 	{name: "OTLP port", flags: exporting("--otlp-listen", "127.0.0.1:0"), works: true},
-	{name: "OTLP port in use", flags: exporting("--otlp-listen", "127.77.77.77:4317"), prepare: listening("tcp", "127.77.77.77:4317"), lacks: []string{"otlp-listen"}},
-	{name: "OTLP certificate that is none", flags: []string{"--config", "DIR/config"}, prepare: writeBadCertificate, lacks: []string{"otlp-destination https://otel.invalid"}},
+	{name: "OTLP port in use", flags: exporting("--otlp-listen", "127.77.77.77:4317"),
+		prepare: listening("tcp", "127.77.77.77:4317"), lacks: []string{"otlp-listen"}},
+	{name: "OTLP certificate that is none", flags: []string{"--config", "DIR/config"}, prepare: writeBadCertificate,
+		lacks: []string{"otlp-destination https://otel.invalid"}},
 
 	{name: "pins elsewhere", flags: []string{"--pin-maps", "DIR/pins"}, lacks: []string{"pin-maps"}},
-	{name: "pins", by: mounting("mkdir -p DIR/bpf && mount -t bpf bpf DIR/bpf"), flags: []string{"--pin-maps", "DIR/bpf/correlator"}, works: true},
+	{name: "pins", by: mounting("mkdir -p DIR/bpf && mount -t bpf bpf DIR/bpf"),
+		flags: []string{"--pin-maps", "DIR/bpf/correlator"}, works: true},
 	{name: "pins alone", by: mounting("mkdir -p DIR/bpf && mount -t bpf bpf DIR/bpf"),
 		flags: []string{"--pin-maps", "DIR/bpf/correlator", "--samples-per-second", "0"}, works: true},
 	{name: "pins read-only", by: mounting("mkdir -p DIR/bpf && mount -t bpf -o ro bpf DIR/bpf"),
 		flags: []string{"--pin-maps", "DIR/bpf/correlator"}, lacks: []string{"pin-maps"}},
-	{name: "pins in use", by: mounting("mkdir -p DIR/bpf && mount -t bpf bpf DIR/bpf && mkdir DIR/bpf/c && exec 9<DIR/bpf/c && flock 9"),
+	{name: "pins in use", by: mounting("mkdir -p DIR/bpf && mount -t bpf bpf DIR/bpf && mkdir DIR/bpf/c && exec " +
+		"9<DIR/bpf/c && flock 9"),
 		flags: []string{"--pin-maps", "DIR/bpf/c"}, lacks: []string{"pin-maps"}},
 }
 
@@ -135,23 +176,23 @@ var (
 	far = strings.Repeat("d", 88)
 )
 
-// exporting are flags besides those for a destination that is down, which is no reason not to run.
+// exporting is more flags, for a destination that is down, which does not keep run from starting.
 func exporting(flags ...string) []string {
 	return append([]string{"--otlp-endpoint", "http://127.0.0.1:1"}, flags...)
 }
 
-// privileges is a command that runs others as root with some capabilities only.
+// privileges returns a command that runs another one as root with some capabilities only.
 func privileges(capabilities ...string) []string {
 	set := strings.TrimSuffix("-all,+"+strings.Join(capabilities, ",+"), ",+")
 	return []string{"setpriv", "--bounding-set", set, "--inh-caps", "-all"}
 }
 
-// mounting is one that runs others where a shell command was run that mounts something.
+// mounting returns a command that runs another one after a shell command that mounts something.
 func mounting(what string) []string {
 	return []string{"unshare", "--mount", "sh", "-c", what + ` && exec "$@"`, "sh"}
 }
 
-// limited is one that sets a limit of ulimit.
+// limited returns a command that sets a limit of ulimit.
 func limited(limit string) []string {
 	return []string{"sh", "-c", "ulimit " + limit + ` && exec "$@"`, "sh"}
 }
@@ -170,7 +211,7 @@ func listenForFeed(t *testing.T, dir string) {
 	t.Cleanup(func() { s.Close() })
 }
 
-// listening has somebody else listen at an address.
+// listening listens at an address, as another program.
 func listening(network, address string) func(t *testing.T, dir string) {
 	return func(t *testing.T, dir string) {
 		l, err := net.Listen(network, strings.ReplaceAll(address, "DIR", dir))
@@ -192,13 +233,14 @@ func leaveListener(t *testing.T, dir string) {
 
 func writeBadCertificate(t *testing.T, dir string) {
 	writeFile(t, dir)
-	config := "otlp: {destinations: [{endpoint: https://otel.invalid, certificate: " + filepath.Join(dir, "file") + "}]}\n"
+	config := "otlp: {destinations: [{endpoint: https://otel.invalid, certificate: " + filepath.Join(dir, "file") +
+		"}]}\n"
 	if err := os.WriteFile(filepath.Join(dir, "config"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// leaveSocket leaves what an agent does that was killed.
+// leaveSocket leaves behind what a killed agent does.
 func leaveSocket(t *testing.T, dir string) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
 	if err == nil {
@@ -212,7 +254,7 @@ func leaveSocket(t *testing.T, dir string) {
 	}
 }
 
-// What check says, run does: it exits 1 if and only if run with the same flags does not start.
+// check exits 1 if and only if run with the same flags does not start.
 func TestCheckTellsTheTruth(t *testing.T) {
 	needSampler(t)
 	for _, tool := range []string{"setpriv", "unshare", "flock"} {
@@ -270,7 +312,7 @@ func filesIn(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// checked runs check, and says whether it exits 0.
+// checked runs check, and reports whether it exits 0.
 func checked(t *testing.T, by, flags []string) (results []check.Result, works bool) {
 	t.Helper()
 	argv := slices.Concat(by, []string{installed(t), "check", "-o", "json"}, flags)
@@ -289,13 +331,14 @@ func checked(t *testing.T, by, flags []string) (results []check.Result, works bo
 		t.Fatalf("check: %v\n%s%s", err, out, &stderr)
 	}
 	works = exit == nil
-	if works != check.Works(results) || works != (stderr.Len() == 0) || !works && !strings.HasSuffix(stderr.String(), check.Verdict(results)+"\n") {
+	if works != check.Works(results) || works != (stderr.Len() == 0) || !works &&
+		!strings.HasSuffix(stderr.String(), check.Verdict(results)+"\n") {
 		t.Errorf("it exits 0: %v, and says %q of %+v", works, &stderr, results)
 	}
 	return results, works
 }
 
-// starts says whether run starts, and what it said last. It is killed then.
+// starts reports whether run starts, and the last line of its log. run is killed then.
 func starts(t *testing.T, by, flags []string) (started bool, said string) {
 	t.Helper()
 	argv := slices.Concat(by, []string{installed(t), "run"}, flags)
@@ -320,14 +363,15 @@ func starts(t *testing.T, by, flags []string) (started bool, said string) {
 	return started, said
 }
 
-// On a terminal lines end where it ends, and status words are coloured, unless that is not wanted.
+// On a terminal lines are broken at its width, and status words are colored, unless that is
+// disabled.
 func TestCheckOnTerminal(t *testing.T) {
 	for _, columns := range []uint16{60, 80, 120} {
 		for _, variable := range []string{"NO_COLOR=", "NO_COLOR=1"} {
 			out := onTerminal(t, columns, variable, "check", "--samples-per-second", "0", "--feed-socket", "feed")
 			plain := regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(out, "")
-			if coloured := plain != out; coloured != (variable == "NO_COLOR=") {
-				t.Errorf("%s: coloured: %v", variable, coloured)
+			if colored := plain != out; colored != (variable == "NO_COLOR=") {
+				t.Errorf("%s: colored: %v", variable, colored)
 			}
 			longest := ""
 			for line := range strings.Lines(plain) {
@@ -345,7 +389,7 @@ func TestCheckOnTerminal(t *testing.T) {
 	}
 }
 
-// onTerminal runs the command on a terminal of its own, and returns what it writes there.
+// onTerminal runs the command on a terminal of its own, and returns its output.
 func onTerminal(t *testing.T, columns uint16, variable string, args ...string) string {
 	t.Helper()
 	controller, terminal := testenv.Terminal(t, columns, 24)
@@ -365,7 +409,7 @@ func onTerminal(t *testing.T, columns uint16, variable string, args ...string) s
 	return string(out)
 }
 
-// refuseCalls makes system calls fail, of the calling thread and the processes that it starts.
+// refuseCalls makes system calls fail for the calling thread and the processes that it starts.
 func refuseCalls(errnos map[uint32]syscall.Errno) error {
 	const numberOffset = 0 // of nr in struct seccomp_data
 	filter := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: numberOffset}}
@@ -379,7 +423,8 @@ func refuseCalls(errnos map[uint32]syscall.Errno) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
 	}
-	if _, _, errno := unix.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&program))); errno != 0 {
+	if _, _, errno := unix.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER,
+		uintptr(unsafe.Pointer(&program))); errno != 0 {
 		return fmt.Errorf("installing the filter: %w", errno)
 	}
 	return nil

@@ -16,8 +16,8 @@ import (
 	"correlator/internal/demo"
 )
 
-// mountBPF makes the calling goroutine's thread, and the processes that it starts, see a bpf file
-// system of their own, and returns its directory. The thread ends with the goroutine.
+// mountBPF mounts a bpf file system that only the thread of the calling goroutine, and the
+// processes that it starts, can see, and returns its directory. The thread ends with the goroutine.
 func mountBPF(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -35,7 +35,7 @@ func mountBPF(t *testing.T) string {
 	return dir
 }
 
-// pinnedTargets are the pids in the pinned table.
+// pinnedTargets returns the pids in the pinned table.
 func pinnedTargets(t *testing.T, path string) (pids []int) {
 	t.Helper()
 	table, err := ebpf.LoadPinnedMap(path, nil)
@@ -56,7 +56,7 @@ func pinnedTargets(t *testing.T, path string) (pids []int) {
 	return pids
 }
 
-// rootAlone checks that nobody but root can do anything with a file, which has that type and mode.
+// rootAlone checks the type and mode of a file, and that only root has access.
 func rootAlone(t *testing.T, path string, mode uint32) {
 	t.Helper()
 	var status unix.Stat_t
@@ -68,7 +68,7 @@ func rootAlone(t *testing.T, path string, mode uint32) {
 	}
 }
 
-// The table of targets is there for other programs while an agent runs, whether or not it samples.
+// Other programs can use the table of targets while an agent runs, whether or not it samples.
 func TestPinMaps(t *testing.T) {
 	needSampler(t)
 	dir := filepath.Join(mountBPF(t), "correlator")
@@ -109,7 +109,8 @@ func TestPinMaps(t *testing.T) {
 		return report.CPUInTransactions-before.CPUInTransactions > 200*time.Millisecond
 	})
 	counted := second.end()
-	if taken := counted.sum("kernel_") + counted["samples_missed"] + counted["samples_sent"]; taken != 0 || after.Samples != before.Samples {
+	if taken := counted.sum("kernel_") + counted["samples_missed"] + counted["samples_sent"]; taken != 0 ||
+		after.Samples != before.Samples {
 		t.Errorf("samples were taken: %v", counted)
 	}
 	if left := pinnedTargets(t, table); len(left) != 0 {

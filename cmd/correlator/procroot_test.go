@@ -18,8 +18,8 @@ import (
 	"correlator/internal/testenv"
 )
 
-// procRootElsewhere is a command that runs others where the host's procfs is mounted at the procRoot
-// it answers, and a shell command, told that directory as $0, was applied to /proc.
+// procRootElsewhere returns a command that runs others where the host's procfs is mounted at the
+// returned procRoot, after a shell command, which gets that directory as $0, has changed /proc.
 func procRootElsewhere(t *testing.T, change string) (contained []string, procRoot string) {
 	t.Helper()
 	procRoot = filepath.Join(t.TempDir(), "proc")
@@ -30,7 +30,7 @@ func procRootElsewhere(t *testing.T, change string) (contained []string, procRoo
 	return []string{testenv.NeedTool(t, "unshare"), "--mount", "sh", "-c", script, procRoot}, procRoot
 }
 
-// jsonOf runs a command in such a place and parses what it prints.
+// jsonOf runs a command in such a place and parses its output.
 func jsonOf[T any](t *testing.T, contained []string, args ...string) (value T) {
 	t.Helper()
 	argv := slices.Concat(contained, []string{installed(t)}, args, []string{"-o", "json"})
@@ -44,7 +44,7 @@ func jsonOf[T any](t *testing.T, contained []string, args ...string) (value T) {
 	return value
 }
 
-// Of /proc nothing is used but what the eBPF library wants to know of ourselves.
+// Nothing in /proc is used except what the eBPF library reads about ourselves.
 func TestProcRootElsewhere(t *testing.T) {
 	needSampler(t)
 	contained, procRoot := procRootElsewhere(t, `mount -t tmpfs none /proc && ln -s "$0/self" /proc/self`)
@@ -62,12 +62,14 @@ func TestProcRootElsewhere(t *testing.T) {
 
 	processes := jsonOf[[]process.View](t, contained, "scan", "--proc-root", procRoot)
 	i := slices.IndexFunc(processes, func(v process.View) bool { return v.PID == p.PID })
-	if i < 0 || processes[i].State != process.StateReady || processes[i].TLS != "static" || processes[i].CgroupPath == "" {
+	if i < 0 || processes[i].State != process.StateReady || processes[i].TLS != "static" ||
+		processes[i].CgroupPath == "" {
 		t.Errorf("process %d is not ready: %+v", p.PID, processes)
 	}
 	inspection := jsonOf[inspect.Inspection](t, contained, "inspect", "--proc-root", procRoot, strconv.Itoa(p.PID))
 	if !slices.ContainsFunc(inspection.Threads, func(thread inspect.Thread) bool {
-		return thread.TID == context.Thread.TID && thread.Name == context.Thread.Name && thread.TransactionID == context.TransactionID.String()
+		return thread.TID == context.Thread.TID && thread.Name == context.Thread.Name &&
+			thread.TransactionID == context.TransactionID.String()
 	}) {
 		t.Errorf("inspect does not show the transaction: %+v", inspection)
 	}
@@ -80,7 +82,7 @@ func TestProcRootElsewhere(t *testing.T) {
 	}
 }
 
-// What needs no eBPF works without /proc as well.
+// What needs no eBPF also works without /proc.
 func TestProcRootAlone(t *testing.T) {
 	testenv.NeedRoot(t)
 	for name, change := range map[string]string{
@@ -100,11 +102,12 @@ func TestProcRootAlone(t *testing.T) {
 			a := startAgent(t, contained, "--proc-root", procRoot, "--samples-per-second", "0", "--feed-socket", socket)
 			p.Registration(1)
 			context := p.Begin(1)
-			command(t, fmt.Sprintf("%d %d TJMmu5gF-o-FiCwS6uckzg 1 %s %s\n", p.PID, context.Thread.TID, context.TraceID, context.TransactionID),
+			command(t, fmt.Sprintf("%d %d TJMmu5gF-o-FiCwS6uckzg 1 %s %s\n", p.PID, context.Thread.TID,
+				context.TraceID, context.TransactionID),
 				"feed", "--socket", socket)
 			clean(t, p.ReportWhen("the sample", func(report demo.Report) bool { return report.Samples == 1 }))
 
-			// The log is not looked into: without /proc the race detector complains in it.
+			// The log is not checked: without /proc the race detector complains in it.
 			if err := a.command.Process.Signal(syscall.SIGTERM); err != nil {
 				t.Fatal(err)
 			}

@@ -12,7 +12,8 @@ import (
 	"correlator/internal/testenv"
 )
 
-// What a process does in a system call has the kernel's names, and its way there that of the vDSO.
+// Frames of system calls have the names of kernel functions, and those on the way there that of the
+// vDSO.
 func TestRecordKernelStacks(t *testing.T) {
 	needSampler(t)
 	file, err := os.Open("/proc/kallsyms")
@@ -26,7 +27,8 @@ func TestRecordKernelStacks(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1, Service: "system-calls"})
 	p.Borrow("libc.so.6", "clock") // of CPU time, which the vDSO leaves to the kernel
 	path := filepath.Join(t.TempDir(), "out.pb.gz")
-	output, err := exec.Command(installed(t), "record", "-d", "1s", "--service", "system-calls", "--kernel-stacks", "--rate", "997", "-o", path).CombinedOutput()
+	output, err := exec.Command(installed(t), "record", "-d", "1s", "--service", "system-calls", "--kernel-stacks",
+		"--rate", "997", "-o", path).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, output)
 	}

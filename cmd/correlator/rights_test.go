@@ -14,21 +14,21 @@ import (
 	"correlator/internal/testenv"
 )
 
-// needed are the capabilities that the README asks for, beside CAP_SYSLOG, with CAP_SYS_ADMIN left out
-// that stands in for some of them.
+// needed are the capabilities in the README, except CAP_SYSLOG and CAP_SYS_ADMIN, which includes
+// some of them.
 var needed = []string{"sys_ptrace", "bpf", "perfmon", "checkpoint_restore", "dac_read_search", "setuid", "setgid"}
 
-// without is needed less one.
+// without returns needed except one.
 func without(capability string) []string {
 	return slices.DeleteFunc(slices.Clone(needed), func(c string) bool { return c == capability })
 }
 
-// notRead is what is said of processes that may not be looked into. Recent kernels let CAP_PERFMON read
-// maps; then what fails comes next.
+// notRead is logged for processes that cannot be examined. Recent kernels let CAP_PERFMON read
+// maps; then the next step fails.
 const notRead = "opening maps: not permitted|reading map_files: not permitted"
 
-// rights is the table of docs/security.md: what the agent says that lacks a capability, and whom it
-// does not serve.
+// rights is the table of docs/security.md: what the agent logs without a capability, and which
+// processes it does not serve.
 var rights = []struct {
 	name         string
 	capabilities []string
@@ -51,21 +51,25 @@ var rights = []struct {
 	{name: "no checkpoint_restore", capabilities: without("checkpoint_restore"), unserved: map[string]string{
 		"deleted": `opening map_files/.*: not permitted: operation not permitted; opening the path below the process's root: no such file`,
 	}},
-	{name: "sys_admin instead", capabilities: []string{"sys_ptrace", "sys_admin", "dac_read_search", "setuid", "setgid"}},
+	{name: "sys_admin instead", capabilities: []string{"sys_ptrace", "sys_admin", "dac_read_search", "setuid",
+		"setgid"}},
 	{name: "no dac_read_search", capabilities: without("dac_read_search"), unserved: map[string]string{
-		"user": "map_files: not permitted", "deleted": "map_files: not permitted", "namespace": "map_files: not permitted",
+		"user": "map_files: not permitted", "deleted": "map_files: not permitted", "namespace": "map_files: not " +
+			"permitted",
 	}},
 	{name: "no setuid", capabilities: without("setuid"), unserved: map[string]string{
-		"user": "setting filesystem user 4711$", "deleted": "setting filesystem user 4711$", "namespace": "setting filesystem user 4712$",
+		"user": "setting filesystem user 4711$", "deleted": "setting filesystem user 4711$", "namespace": "setting " +
+			"filesystem user 4712$",
 	}},
 	{name: "no setgid", capabilities: without("setgid"), unserved: map[string]string{
 		"user": "setting groups: ", "deleted": "setting groups: ", "namespace": "setting groups: ",
 	}},
 	{name: "kernel stacks", capabilities: append(without(""), "syslog"), flags: []string{"--kernel-stacks"}},
-	{name: "kernel stacks, no syslog", capabilities: needed, flags: []string{"--kernel-stacks"}, warns: "stacks have no kernel frames"},
+	{name: "kernel stacks, no syslog", capabilities: needed, flags: []string{"--kernel-stacks"},
+		warns: "stacks have no kernel frames"},
 }
 
-// Each capability that is asked for is needed, for what docs/security.md says, and no other is.
+// Each capability is needed for what docs/security.md says, and no other is.
 func TestRights(t *testing.T) {
 	needSampler(t)
 	setpriv := testenv.NeedTool(t, "setpriv")
@@ -74,19 +78,22 @@ func TestRights(t *testing.T) {
 	user := demo.Start(t, demo.Options{Busy: 1, Placement: another})
 	deleted := demo.Start(t, demo.Options{Busy: 1, Placement: another})
 	deleted.UnlinkLibrary()
-	processes := map[string]int{"root": root.PID, "user": user.PID, "deleted": deleted.PID, "namespace": startInUserNamespace(t, "4712")}
+	processes := map[string]int{"root": root.PID, "user": user.PID, "deleted": deleted.PID,
+		"namespace": startInUserNamespace(t, "4712")}
 	for _, c := range rights {
 		t.Run(c.name, func(t *testing.T) {
 			by, set := rootWith(setpriv, c.capabilities), capabilitySet(c.capabilities)
 			if c.user != "" {
-				by = []string{setpriv, "--reuid", c.user, "--regid", c.user, "--clear-groups", "--inh-caps", set, "--ambient-caps", set, "--bounding-set", set}
+				by = []string{setpriv, "--reuid", c.user, "--regid", c.user, "--clear-groups", "--inh-caps", set,
+					"--ambient-caps", set, "--bounding-set", set}
 			}
 			flags := append(c.flags, "--samples-per-second", "97")
 			if c.flags != nil {
 				needSecretive(t)
 			}
 			if c.pins {
-				flags = append(flags, "--pin-maps", filepath.Join(mountBPF(t), "correlator"), "--feed-socket", filepath.Join(t.TempDir(), "feed"))
+				flags = append(flags, "--pin-maps", filepath.Join(mountBPF(t), "correlator"), "--feed-socket",
+					filepath.Join(t.TempDir(), "feed"))
 			}
 			a := startAgent(t, by, flags...)
 			if c.ends != "" {
@@ -119,8 +126,8 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// Without CAP_PERFMON, and without a sampler, which would not start, sweeps alone find new
-// processes, which is said once.
+// Without CAP_PERFMON, and without a sampler, which would not start, only sweeps find new
+// processes. This is logged once.
 func TestRightsWithoutLiveEvents(t *testing.T) {
 	testenv.NeedRoot(t)
 	if paranoid := kernelSetting(t, "perf_event_paranoid"); paranoid <= 0 {
@@ -128,11 +135,13 @@ func TestRightsWithoutLiveEvents(t *testing.T) {
 	}
 	a := startAgent(t, rootWith(testenv.NeedTool(t, "setpriv"), without("perfmon")),
 		"--samples-per-second", "0", "--feed-socket", filepath.Join(t.TempDir(), "feed"))
-	testenv.Poll(t, deadline, "word that there are no live events", func() bool { return len(a.logged(noLiveEvents)) > 0 })
+	testenv.Poll(t, deadline, "word that there are no live events",
+		func() bool { return len(a.logged(noLiveEvents)) > 0 })
 	later := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	later.Registration(1)
 	counted := a.end()
-	if said := a.logged(noLiveEvents); len(said) != 1 || said[0].Level != "warn" || !strings.Contains(said[0].Error, "needs CAP_PERFMON") {
+	if said := a.logged(noLiveEvents); len(said) != 1 || said[0].Level != "warn" ||
+		!strings.Contains(said[0].Error, "needs CAP_PERFMON") {
 		t.Errorf("logged %+v", said)
 	}
 	if counted["live_looks"] != 0 || counted["events_failed"] == 0 {
@@ -140,18 +149,18 @@ func TestRightsWithoutLiveEvents(t *testing.T) {
 	}
 }
 
-// noLiveEvents is what the agent says when the kernel does not tell it what happens.
+// noLiveEvents is logged when the kernel refuses live events.
 const noLiveEvents = "no live events: new processes are found by sweeps alone"
 
-// capabilitySet is some capabilities, and no others, as setpriv takes them.
+// capabilitySet returns some capabilities, and no others, in the form of setpriv.
 func capabilitySet(capabilities []string) string { return "-all,+" + strings.Join(capabilities, ",+") }
 
-// rootWith is a command that runs others as root with some capabilities only.
+// rootWith returns a command that runs others as root with some capabilities only.
 func rootWith(setpriv string, capabilities []string) []string {
 	return []string{setpriv, "--bounding-set", capabilitySet(capabilities), "--inh-caps", "-all"}
 }
 
-// unserved waits until the agent has said that it cannot serve a process, and why.
+// unserved waits until the agent has logged that, and why, it cannot serve a process.
 func (a *agentProcess) unserved(pid int, why string) {
 	a.t.Helper()
 	pattern := regexp.MustCompile(why)
@@ -165,8 +174,8 @@ func (a *agentProcess) unserved(pid int, why string) {
 	}
 }
 
-// needSecretive ends the test unless the kernel shows its addresses to those with CAP_SYSLOG and to nobody
-// else (kallsyms_show_value).
+// needSecretive skips the test unless the kernel shows its addresses only to processes with
+// CAP_SYSLOG (kallsyms_show_value).
 func needSecretive(t *testing.T) {
 	t.Helper()
 	restrict, paranoid := kernelSetting(t, "kptr_restrict"), kernelSetting(t, "perf_event_paranoid")
@@ -175,7 +184,7 @@ func needSecretive(t *testing.T) {
 	}
 }
 
-// kernelSetting is a number of sysctl.
+// kernelSetting returns a number of sysctl.
 func kernelSetting(t *testing.T, name string) int {
 	t.Helper()
 	text, err := os.ReadFile("/proc/sys/kernel/" + name)
@@ -189,8 +198,8 @@ func kernelSetting(t *testing.T, name string) int {
 	return value
 }
 
-// startInUserNamespace starts a demo process in a user namespace that an ordinary user has made, in
-// which it is root.
+// startInUserNamespace starts a demo process in the user namespace of an ordinary user, in which it
+// is root.
 func startInUserNamespace(t *testing.T, id string) (pid int) {
 	t.Helper()
 	unshare := testenv.NeedTool(t, "unshare")
@@ -210,7 +219,8 @@ func startInUserNamespace(t *testing.T, id string) (pid int) {
 			t.Fatalf("%v: %v\n%s", argv, err, out)
 		}
 	}
-	cmd := exec.Command("setpriv", "--reuid", id, "--regid", id, "--clear-groups", unshare, "--user", "--map-root-user", "--mount",
+	cmd := exec.Command("setpriv", "--reuid", id, "--regid", id, "--clear-groups", unshare, "--user",
+		"--map-root-user", "--mount",
 		filepath.Join(dir, "demo-glibc"), "--library", library, "--socket", filepath.Join(dir, "socket"))
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()

@@ -16,7 +16,7 @@ import (
 	"correlator/internal/testenv"
 )
 
-// clean checks that a process was told nothing wrong.
+// clean checks that a process received nothing wrong.
 func clean(t *testing.T, report demo.Report) {
 	t.Helper()
 	if report.Torn != 0 || report.Foreign != 0 || report.Malformed != 0 || report.Unregistered != 0 {
@@ -25,7 +25,7 @@ func clean(t *testing.T, report demo.Report) {
 	}
 }
 
-// Samples come with what their thread was working on, by both ways to the variable.
+// Samples have their thread's trace, with both kinds of thread-local storage.
 func TestSampled(t *testing.T) {
 	needSampler(t)
 	for _, c := range []struct {
@@ -65,8 +65,8 @@ func TestSampled(t *testing.T) {
 // nestedVariable is set for a test binary that runs in a pid namespace of its own.
 const nestedVariable = "CORRELATOR_TEST_NESTED"
 
-// In a pid namespace below the initial one everything works, for the processes in it: they, the
-// correlator and /proc call each other by its numbers.
+// Everything works in a pid namespace below the initial one, for the processes in it. They, the
+// correlator and /proc use the pids of that namespace.
 func TestInNestedNamespace(t *testing.T) {
 	if os.Getenv(nestedVariable) != "" {
 		t.Skip("this is the nested namespace")
@@ -88,7 +88,7 @@ func TestInNestedNamespace(t *testing.T) {
 	}
 }
 
-// Without a single right that eBPF takes, samples that are fed with their trace arrive.
+// Without any capability that eBPF needs, samples that are fed with their trace arrive.
 func TestFeedWithoutEBPF(t *testing.T) {
 	testenv.NeedRoot(t)
 	const rights = "-sys_admin,-bpf,-perfmon" // CAP_SYS_ADMIN includes the others
@@ -101,11 +101,13 @@ func TestFeedWithoutEBPF(t *testing.T) {
 
 	const datagrams = 5
 	without := fmt.Sprintf("%d %d 60b420bb3851d9d47acb933dbe70399b\n", p.PID, context.Thread.TID)
-	with := fmt.Sprintf("%d %d TJMmu5gF-o-FiCwS6uckzg 2 %s %s\n", p.PID, context.Thread.TID, context.TraceID, context.TransactionID)
+	with := fmt.Sprintf("%d %d TJMmu5gF-o-FiCwS6uckzg 2 %s %s\n", p.PID, context.Thread.TID, context.TraceID,
+		context.TransactionID)
 	for range datagrams {
 		command(t, without+with, "feed", "--socket", socket)
 	}
-	report := p.ReportWhen("samples with their trace", func(report demo.Report) bool { return report.Samples >= 2*datagrams })
+	report := p.ReportWhen("samples with their trace",
+		func(report demo.Report) bool { return report.Samples >= 2*datagrams })
 	clean(t, report)
 	if transaction, _ := report.Transaction(context.TraceID); transaction.Stacks["TJMmu5gF-o-FiCwS6uckzg"] != 2*datagrams || len(transaction.Stacks) != 1 {
 		t.Errorf("the transaction has %+v", transaction)
@@ -113,7 +115,7 @@ func TestFeedWithoutEBPF(t *testing.T) {
 
 	counted := a.end()
 	counted.addUp(t)
-	// What a busy machine let become too old is not looked at.
+	// Records that became too old on a busy machine are not examined.
 	unsupported, stale := counted["fed_unsupported"], counted["fed_stale"]
 	if unsupported == 0 || unsupported+stale != datagrams || counted["samples_sent"] != 2*datagrams {
 		t.Errorf("counters %v", counted)
@@ -124,15 +126,15 @@ func TestFeedWithoutEBPF(t *testing.T) {
 	}
 }
 
-// What is queued when the agent is told to end is sent, or counted as dropped.
+// What is queued when the agent is terminated is sent, or counted as dropped.
 func TestTerminatedWithSamplesQueued(t *testing.T) {
 	needSampler(t)
 	deaf := demo.Start(t, demo.Options{Busy: 1, Transaction: time.Millisecond, Gap: -1, NeverRead: true})
 	healthy := demo.Start(t, demo.Options{Busy: 1, Transaction: 500 * time.Millisecond})
 	a := startAgent(t, nil, "--samples-per-second", "997")
 	a.registered(deaf.PID)
-	// A second of CPU time is a thousand samples of as many transactions, the last third of them in
-	// time. The queue of the socket holds eleven.
+	// A second of CPU time is a thousand samples of as many transactions, the last third of
+	// them in time. The queue of the socket holds eleven.
 	before := deaf.Report().CPUInTransactions
 	deaf.ReportWhen("a second of CPU time", func(report demo.Report) bool {
 		return report.CPUInTransactions-before > time.Second
@@ -143,7 +145,8 @@ func TestTerminatedWithSamplesQueued(t *testing.T) {
 	counted.addUp(t)
 	report := healthy.Quit()
 	clean(t, report)
-	if sent := counted["samples_sent"]; report.Samples == 0 || sent <= report.Samples || counted["waits_for_room"] == 0 {
+	if sent := counted["samples_sent"]; report.Samples == 0 || sent <= report.Samples ||
+		counted["waits_for_room"] == 0 {
 		t.Errorf("%d samples arrived at the healthy process: %v", report.Samples, counted)
 	}
 	if counted.sum("samples_dropped_") == 0 {
