@@ -7,14 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/pflag"
-
 	"correlator/internal/demo"
 	"correlator/internal/process"
 	"correlator/internal/testenv"
 )
 
-// What run leaves out, scan shows as filtered, told so by flags or by the environment.
+// scan shows what run leaves out as filtered, by flags or by the environment.
 func TestScanFiltered(t *testing.T) {
 	testenv.NeedRoot(t)
 	shop := demo.Start(t, demo.Options{Service: "shop", Idle: 1})
@@ -30,9 +28,11 @@ func TestScanFiltered(t *testing.T) {
 	}{
 		{nil, "", process.StateReady, process.StateReady},
 		{[]string{"--include-service", "shop"}, "", process.StateReady, process.StateFiltered},
-		{[]string{"--include-service", "none", "--include-service", "shop.*", "--exclude-service", "shop"}, "", process.StateFiltered, process.StateReady},
+		{[]string{"--include-service", "none", "--include-service", "shop.*", "--exclude-service", "shop"}, "",
+			process.StateFiltered, process.StateReady},
 		{nil, "CORRELATOR_INCLUDE_SERVICE=none\nshop-test\n", process.StateFiltered, process.StateReady},
-		{[]string{"--include-service", "shop"}, "CORRELATOR_INCLUDE_SERVICE=shop-test", process.StateReady, process.StateFiltered},
+		{[]string{"--include-service", "shop"}, "CORRELATOR_INCLUDE_SERVICE=shop-test", process.StateReady,
+			process.StateFiltered},
 		{[]string{"--exclude-container", "/.*"}, "", process.StateFiltered, process.StateFiltered},
 		{nil, "CORRELATOR_INCLUDE_CONTAINER=/.*", process.StateReady, process.StateReady},
 	} {
@@ -45,7 +45,8 @@ func TestScanFiltered(t *testing.T) {
 		}
 		for p, want := range map[*demo.Process]process.State{shop: c.shop, test: c.test} {
 			i := slices.IndexFunc(processes, func(v process.View) bool { return v.PID == p.PID })
-			if i < 0 || processes[i].State != want || !strings.Contains(string(cgroup), ":"+processes[i].CgroupPath+"\n") {
+			if i < 0 || processes[i].State != want ||
+				!strings.Contains(string(cgroup), ":"+processes[i].CgroupPath+"\n") {
 				t.Errorf("%v %q: process %d is not %s: %+v", c.flags, c.environment, p.PID, want, processes)
 			}
 		}
@@ -53,7 +54,8 @@ func TestScanFiltered(t *testing.T) {
 
 	// The keys are there also when there is nothing to say.
 	for _, key := range []string{`"container_id": `, `"cgroup_path": `, `"state": "filtered"`} {
-		if out := command(t, "", "scan", "-o", "json", "--exclude-service", "shop"); !strings.Contains(string(out), key) {
+		if out := command(t, "", "scan", "-o", "json", "--exclude-service", "shop"); !strings.Contains(string(out),
+			key) {
 			t.Errorf("no %s in\n%s", key, out)
 		}
 	}
@@ -62,7 +64,7 @@ func TestScanFiltered(t *testing.T) {
 	}
 }
 
-// --service is --include-service: given on the command line, it goes before the environment and the file.
+// --service is --include-service: on the command line it goes before the environment and the file.
 func TestRecordService(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	if err := os.WriteFile(path, []byte("include-service: file\n"), 0o600); err != nil {
@@ -85,18 +87,15 @@ func TestRecordService(t *testing.T) {
 		} else {
 			t.Setenv("CORRELATOR_INCLUDE_SERVICE", c.environment)
 		}
-		root := rootCommand()
-		cmd, args, err := root.Find(append([]string{"record"}, c.args...))
-		if err == nil {
-			err = cmd.ParseFlags(args)
-		}
-		if err == nil {
-			err = loadSettings(cmd)
-		}
-		if err != nil {
+		a, options := newApp(), newRecordOptions()
+		cmd := a.addRecord(options)
+		if err := cmd.ParseFlags(c.args); err != nil {
 			t.Fatal(err)
 		}
-		if got := cmd.Flags().Lookup("include-service").Value.(pflag.SliceValue).GetSlice(); !slices.Equal(got, c.want) {
+		if err := cmd.PreRunE(cmd, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := []string(options.Filter.IncludeServices); !slices.Equal(got, c.want) {
 			t.Errorf("%v, environment %q: %q, want %q", c.args, c.environment, got, c.want)
 		}
 	}

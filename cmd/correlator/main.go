@@ -2,66 +2,123 @@
 package main
 
 import (
+	"embed"
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
-	"correlator/internal/settings"
+	"correlator/internal/config"
+	"correlator/internal/help"
 )
 
 // usageError is a mistake in how the command was called: exit code 2, before anything was opened.
 type usageError struct{ error }
 
 func main() {
-	cmd, err := rootCommand().ExecuteC()
+	err := newApp().root.Execute()
 	if err == nil {
 		return
 	}
 	code := 1
 	if usage := (usageError{}); errors.As(err, &usage) {
-		code, err = 2, settings.Explain(err, cmd.Flags())
+		code = 2
 	}
 	fmt.Fprintln(os.Stderr, "correlator:", err)
 	os.Exit(code)
 }
 
-func rootCommand() *cobra.Command {
-	root := &cobra.Command{
-		Use:   "correlator",
-		Short: "Joins CPU profiles with APM traces",
-		Long: `correlator tells APM agents which CPU stack samples belong to which transaction.
-
-It finds the JVM processes of this host that carry the Elastic APM native library,
-reads from outside which trace each of their threads works on, and sends every agent
-the stack-trace-ids that were sampled inside its transactions. It never stops, traces
-or writes to a process; all it needs is root ("correlator check" tells).
-
-Start with "correlator scan": it lists the processes that take part.`,
-		SilenceErrors:     true,
-		SilenceUsage:      true,
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return loadSettings(cmd) },
-		Args:              usageArgs(cobra.NoArgs),
-		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageError{fmt.Errorf("%w; see %q", err, cmd.CommandPath()+" --help")}
-	})
-	root.CompletionOptions.HiddenDefaultCmd = true
-	root.SetHelpFunc(help)
-	root.AddCommand(checkCommand(), runCommand(), statusCommand(), recordCommand(), scanCommand(), inspectCommand(), feedCommand(),
-		versionCommand())
-	addConfigFlags(root)
-	return root
+// app is the commands.
+type app struct {
+	root     *cobra.Command
+	settings []*config.Settings // of all commands, whose variables are known
 }
 
-// usageArgs makes what check refuses a usage error.
-func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return usageError{fmt.Errorf("%w; see %q", err, cmd.CommandPath()+" --help")}
+func newApp() *app {
+	a := &app{root: &cobra.Command{
+		Use:           "correlator",
+		Short:         "Joins CPU profiles with APM traces",
+		Long:          helpText("correlator"),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          usageArgs(cobra.NoArgs),
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}}
+	a.root.SetFlagErrorFunc(seeHelp)
+	a.root.CompletionOptions.HiddenDefaultCmd = true
+	a.root.SetHelpFunc(help.Command)
+	a.addRun()
+	a.addCheck()
+	a.addRecord(newRecordOptions())
+	a.addScan()
+	a.addInspect()
+	a.addStatus()
+	a.addFeed()
+	a.addVersion()
+	return a
+}
+
+//go:embed help
+var helpTexts embed.FS
+
+// helpText returns the description of a command.
+func helpText(command string) string {
+	read := func(name string) string {
+		text, err := helpTexts.ReadFile("help/" + name + ".txt")
+		if err != nil {
+			panic(err)
+		}
+		return string(text)
+	}
+	return strings.ReplaceAll(read(command), "{filter}", read("filter"))
+}
+
+// add adds a command, whose flags set the struct that options points to; nil: there are none.
+func (a *app) add(cmd *cobra.Command, options any) *config.Settings {
+	a.root.AddCommand(cmd)
+	cmd.Long = helpText(cmd.Name())
+	cmd.Args = usageArgs(cmd.Args)
+	if options == nil {
+		return nil
+	}
+	s := config.NewSettings(options)
+	s.AddFlags(cmd.Flags(), usage)
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		if err := s.Load(); err != nil {
+			return usageError{err}
+		}
+		if cmd.Flags().Lookup("config") != nil && cmd.Name() != "run" { // which logs them
+			a.warnOfUnknownVariables(cmd)
 		}
 		return nil
 	}
+	a.settings = append(a.settings, s)
+	return s
+}
+
+func (a *app) unknownVariables() []config.UnknownVariable {
+	return config.UnknownVariables(os.Environ(), a.settings...)
+}
+
+func (a *app) warnOfUnknownVariables(cmd *cobra.Command) {
+	for _, variable := range a.unknownVariables() {
+		fmt.Fprintf(cmd.ErrOrStderr(), "correlator: environment variable %s is no setting%s\n", variable.Name,
+			config.DidYouMean(variable.Nearest))
+	}
+}
+
+// usageArgs turns the error of check into a usage error.
+func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return seeHelp(cmd, err)
+		}
+		return nil
+	}
+}
+
+func seeHelp(cmd *cobra.Command, err error) error {
+	return usageError{fmt.Errorf("%w; see %q", err, cmd.CommandPath()+" --help")}
 }

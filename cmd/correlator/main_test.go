@@ -26,10 +26,11 @@ import (
 	"correlator/internal/testenv"
 )
 
-// raceOptions, in the variable GORACE, keep the race detector from waiting a second before each exit.
+// raceOptions, in the variable GORACE, disables the second that the race detector waits before each
+// exit.
 const raceOptions = "atexit_sleep_ms=0"
 
-// TestMain makes the test binary the command itself when it is called by that name.
+// TestMain makes the test binary the command itself if it is called by that name.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "correlator" {
 		main()
@@ -43,7 +44,7 @@ func TestMain(m *testing.M) {
 	os.Exit(testenv.Main(m))
 }
 
-// installed puts the command under test into a directory and returns its path.
+// installed installs the command under test in a directory and returns its path.
 func installed(t *testing.T) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -59,7 +60,7 @@ func installed(t *testing.T) string {
 
 func TestScripts(t *testing.T) { runScripts(t, "testdata/script/*.txt") }
 
-// What only root can see go wrong, on a machine where it would go right.
+// Failures that only root can have, on a machine where root would succeed.
 func TestScriptsOfRoot(t *testing.T) {
 	needSampler(t)
 	testenv.NeedTool(t, "setpriv")
@@ -78,7 +79,7 @@ func runScripts(t *testing.T, pattern string) {
 	scripttest.Test(t, ctx, engine, env, pattern)
 }
 
-// exits runs a command and checks its exit code: 1 and 2 are different promises.
+// exits runs a command and checks its exit code: 1 and 2 have different meanings.
 func exits() script.Cmd {
 	usage := script.CmdUsage{Summary: "run a command that must exit with a code", Args: "code program [args...]"}
 	return script.Command(usage, func(s *script.State, args ...string) (script.WaitFunc, error) {
@@ -107,7 +108,7 @@ func exits() script.Cmd {
 	})
 }
 
-// command runs the command to its end and returns what it prints.
+// command runs the command to its end and returns its output.
 func command(t *testing.T, stdin string, args ...string) []byte {
 	t.Helper()
 	cmd := exec.Command(installed(t), args...)
@@ -121,7 +122,7 @@ func command(t *testing.T, stdin string, args ...string) []byte {
 	return out
 }
 
-// The whole way, as an operator goes it: scan, run, feed, inspect, SIGTERM.
+// The commands as an operator uses them: scan, run, feed, inspect, SIGTERM.
 func TestRun(t *testing.T) {
 	needSampler(t)
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1, Service: "a\x1b[31m\tservice"})
@@ -138,27 +139,32 @@ func TestRun(t *testing.T) {
 	if !listed {
 		t.Errorf("scan does not list process %d as ready: %+v", p.PID, processes)
 	}
-	if table := command(t, "", "scan"); bytes.Contains(table, []byte("\x1b")) || !bytes.Contains(table, []byte(`a\x1b[31m\tservice`)) {
+	if table := command(t, "", "scan"); bytes.Contains(table, []byte("\x1b")) ||
+		!bytes.Contains(table, []byte(`a\x1b[31m\tservice`)) {
 		t.Errorf("a service's name commands the terminal:\n%q", table)
 	}
 
 	admin := filepath.Join(t.TempDir(), "admin.sock")
-	run := exec.Command(installed(t), "run", "--feed-socket", socket, "--host-id", "", "--log-format", "json", "--admin-socket", admin)
+	run := exec.Command(installed(t), "run", "--feed-socket", socket, "--host-id", "", "--log-format", "json",
+		"--admin-socket", admin)
 	var stdout, stderr bytes.Buffer
 	run.Stdout, run.Stderr = &stdout, &stderr
-	run.Env = append(os.Environ(), "CORRELATOR_SCAN_INTERVAL=50ms", "CORRELATOR_HOST_ID=ignored", "CORRELATOR_SAMPLES_DELAY=400ms")
+	run.Env = append(os.Environ(), "CORRELATOR_SCAN_INTERVAL=50ms", "CORRELATOR_HOST_ID=ignored",
+		"CORRELATOR_SAMPLES_DELAY=400ms")
 	if err := run.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { run.Process.Kill() })
 	registration := p.Registration(1)
 	if registration.HostID != "" || registration.SamplesDelayMillis != 400 {
-		t.Errorf("registered with %+v: the flag goes before the variable, the variable before the default", registration)
+		t.Errorf("registered with %+v: the flag goes before the variable, the variable before the default",
+			registration)
 	}
 
 	context := p.Begin(1)
 	line := fmt.Sprintf("%d %d 60b420bb3851d9d47acb933dbe70399b 2\n", p.PID, context.Thread.TID)
-	line += fmt.Sprintf("%d %d TJMmu5gF-o-FiCwS6uckzg 1 %s %s\n", p.PID, context.Thread.TID, context.TraceID, context.TransactionID)
+	line += fmt.Sprintf("%d %d TJMmu5gF-o-FiCwS6uckzg 1 %s %s\n", p.PID, context.Thread.TID, context.TraceID,
+		context.TransactionID)
 	command(t, line, "feed", "--socket", socket)
 	p.ReportWhen("both samples", func(report demo.Report) bool {
 		transaction, _ := report.Transaction(context.TraceID)

@@ -33,7 +33,7 @@ import (
 	"correlator/profile"
 )
 
-// openBackend opens a receiver of OTLP at a Unix socket, until the end of the test.
+// openBackend opens an OTLP receiver at a Unix socket, until the end of the test.
 func openBackend(t *testing.T, socket string) *backend.Backend {
 	t.Helper()
 	b, err := backend.Open("unix", socket)
@@ -49,7 +49,7 @@ func openBackend(t *testing.T, socket string) *backend.Backend {
 	return b
 }
 
-// startExporting starts an agent with a file that has this below the key otlp.
+// startExporting starts an agent with a file that has a section otlp.
 func startExporting(t *testing.T, otlp string, flags ...string) *agentProcess {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config.yaml")
@@ -59,7 +59,7 @@ func startExporting(t *testing.T, otlp string, flags ...string) *agentProcess {
 	return startAgent(t, nil, append([]string{"--config", path}, flags...)...)
 }
 
-// terminate is end for an agent that has something to say of destinations after it has ended.
+// terminate is end for an agent that logs something about destinations after it has ended.
 func (a *agentProcess) terminate() counters {
 	a.t.Helper()
 	if err := a.command.Process.Signal(syscall.SIGTERM); err != nil {
@@ -68,7 +68,7 @@ func (a *agentProcess) terminate() counters {
 	return a.wait()
 }
 
-// wait waits for its end, which must be a good one, and returns what it has counted.
+// wait waits for the agent to end, checks that it succeeds, and returns its counters.
 func (a *agentProcess) wait() counters {
 	a.t.Helper()
 	late := time.AfterFunc(deadline, func() { a.command.Process.Kill() })
@@ -83,7 +83,8 @@ func (a *agentProcess) wait() counters {
 	return ended[0].Counters
 }
 
-// scraped are the counters of /metrics, and how many values its histograms have, by name and labels.
+// scraped returns the counters of /metrics, and the numbers of values of its histograms, by name
+// and labels.
 func (a *agentProcess) scraped() map[string]float64 {
 	a.t.Helper()
 	text, err := os.ReadFile(a.log)
@@ -126,7 +127,7 @@ func (a *agentProcess) scraped() map[string]float64 {
 	return found
 }
 
-// count is what a metric has counted.
+// count returns the value of a counter or the number of values of a histogram.
 func count(m backend.Metric) float64 {
 	if m.Kind == "histogram" {
 		return float64(m.Count)
@@ -134,8 +135,9 @@ func count(m backend.Metric) float64 {
 	return m.Value
 }
 
-// The metrics that are exported are those of /metrics: what was exported before is not more, and what is exported
-// after is not less, of the same life of the same agent. The last ones are told when it has ended.
+// The exported metrics are those of /metrics: earlier ones are not larger, later ones are not
+// smaller, and all have the same start time and instance. The last ones are sent when the agent has
+// ended.
 func TestExportedMetrics(t *testing.T) {
 	needSampler(t)
 	socket := filepath.Join(t.TempDir(), "otlp")
@@ -166,12 +168,15 @@ func TestExportedMetrics(t *testing.T) {
 	for series, n := range scraped {
 		m, there := after[series]
 		if !there || count(before[series]) > n || n > count(m) {
-			t.Errorf("%s: %v exported, then %v at /metrics, then %v (%v) exported", series, count(before[series]), n, count(m), there)
+			t.Errorf("%s: %v exported, then %v at /metrics, then %v (%v) exported", series, count(before[series]),
+				n, count(m), there)
 		}
-		if !m.IsCumulative || m.ServiceName != "correlator" || m.Instance != life.Instance || m.Start != life.Start || m.At < m.Start {
+		if !m.IsCumulative || m.ServiceName != "correlator" || m.Instance != life.Instance ||
+			m.Start != life.Start || m.At < m.Start {
 			t.Errorf("%s is %+v, which is not of a life like %+v", series, m, life)
 		}
-		if was, there := before[series]; there && (was.Start != m.Start || was.Instance != m.Instance || was.At >= m.At) {
+		if was, there := before[series]; there && (was.Start != m.Start || was.Instance != m.Instance ||
+			was.At >= m.At) {
 			t.Errorf("%s is %+v after %+v", series, m, was)
 		}
 	}
@@ -182,7 +187,8 @@ func TestExportedMetrics(t *testing.T) {
 	for _, n := range b.Profiles().Samples {
 		arrived += n
 	}
-	if sampled := counted["sampled_correlated"]; last.At <= life.At || last.Value != float64(sampled) || arrived != sampled {
+	if sampled := counted["sampled_correlated"]; last.At <= life.At || last.Value != float64(sampled) ||
+		arrived != sampled {
 		t.Errorf("%d samples were handed on, %v are told at last, %d arrived", sampled, last.Value, arrived)
 	}
 
@@ -194,18 +200,20 @@ func TestExportedMetrics(t *testing.T) {
 	}
 }
 
-// An agent that takes no samples exports its metrics all the same, and no profiles of what it is fed: of that it
-// has the ids alone.
+// An agent that takes no samples exports its metrics, and no profiles of samples that it is fed:
+// these have only ids.
 func TestExportedWithoutSampler(t *testing.T) {
 	testenv.NeedRoot(t)
 	dir := t.TempDir()
 	b := openBackend(t, filepath.Join(dir, "otlp"))
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	feed := filepath.Join(dir, "feed")
-	a := startAgent(t, nil, "--samples-per-second", "0", "--feed-socket", feed, "--otlp-endpoint", "unix:"+filepath.Join(dir, "otlp"), "--otlp-untraced")
+	a := startAgent(t, nil, "--samples-per-second", "0", "--feed-socket", feed, "--otlp-endpoint",
+		"unix:"+filepath.Join(dir, "otlp"), "--otlp-untraced")
 	p.Registration(1)
 	context := p.Begin(1)
-	command(t, fmt.Sprintf("%d %d TJMmu5gF-o-FiCwS6uckzg 2 %s %s\n", p.PID, context.Thread.TID, context.TraceID, context.TransactionID), "feed", "--socket", feed)
+	command(t, fmt.Sprintf("%d %d TJMmu5gF-o-FiCwS6uckzg 2 %s %s\n", p.PID, context.Thread.TID, context.TraceID,
+		context.TransactionID), "feed", "--socket", feed)
 	p.ReportWhen("a sample", func(report demo.Report) bool { return report.Samples == 2 })
 	a.end()
 	if fed := b.Metrics()["correlator_feed_samples_total"]; fed.Value != 2 || len(b.Profiles().Samples) != 0 {
@@ -213,12 +221,13 @@ func TestExportedWithoutSampler(t *testing.T) {
 	}
 }
 
-// spans is a request with one span.
+// spans returns a request with one span.
 func spans(service string, number int) *collectortrace.ExportTraceServiceRequest {
 	return &collectortrace.ExportTraceServiceRequest{ResourceSpans: []*trace.ResourceSpans{{
 		Resource: of(service),
 		ScopeSpans: []*trace.ScopeSpans{{Spans: []*trace.Span{{
-			TraceId: fmt.Appendf(nil, "%016d", 1), SpanId: fmt.Appendf(nil, "%08d", number), Name: strconv.Itoa(number), StartTimeUnixNano: 1, EndTimeUnixNano: 2,
+			TraceId: fmt.Appendf(nil, "%016d", 1), SpanId: fmt.Appendf(nil, "%08d",
+				number), Name: strconv.Itoa(number), StartTimeUnixNano: 1, EndTimeUnixNano: 2,
 		}}}},
 	}}}
 }
@@ -238,7 +247,7 @@ func encoded(t *testing.T, m proto.Message) []byte {
 	return body
 }
 
-// What others of the host send to --otlp-listen arrives as it was sent, of all signals.
+// What others on the host send to --otlp-listen arrives unchanged, for all signals.
 func TestPassedThrough(t *testing.T) {
 	testenv.NeedRoot(t)
 	dir := t.TempDir()
@@ -248,18 +257,22 @@ func TestPassedThrough(t *testing.T) {
 		"--otlp-endpoint", "unix:"+filepath.Join(dir, "otlp"), "--otlp-listen", listen)
 	testenv.Poll(t, deadline, "the receiver", func() bool { return len(a.logged("receiving OTLP")) == 1 })
 
-	client, err := otlp.Open(otlp.Options{Destinations: []otlp.Destination{otlp.NewDestination(listen)}, Version: "test"})
+	client, err := otlp.Open(otlp.Options{Destinations: []otlp.Destination{otlp.NewDestination(listen)},
+		Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	now := time.Now()
 	client.Enqueue(otlp.NewBatch(otlp.Traces, encoded(t, spans("shop", 7)), 1, now))
-	client.Enqueue(otlp.NewBatch(otlp.Metrics, encoded(t, &collectormetrics.ExportMetricsServiceRequest{ResourceMetrics: []*otlpmetrics.ResourceMetrics{{
-		Resource: of("shop"),
-		ScopeMetrics: []*otlpmetrics.ScopeMetrics{{Metrics: []*otlpmetrics.Metric{{Name: "orders", Data: &otlpmetrics.Metric_Gauge{
-			Gauge: &otlpmetrics.Gauge{DataPoints: []*otlpmetrics.NumberDataPoint{{TimeUnixNano: 5, Value: &otlpmetrics.NumberDataPoint_AsDouble{AsDouble: 6.5}}}},
-		}}}}},
-	}}}), 1, now))
+	client.Enqueue(otlp.NewBatch(otlp.Metrics, encoded(t,
+		&collectormetrics.ExportMetricsServiceRequest{ResourceMetrics: []*otlpmetrics.ResourceMetrics{{
+			Resource: of("shop"),
+			ScopeMetrics: []*otlpmetrics.ScopeMetrics{{Metrics: []*otlpmetrics.Metric{{Name: "orders",
+				Data: &otlpmetrics.Metric_Gauge{
+					Gauge: &otlpmetrics.Gauge{DataPoints: []*otlpmetrics.NumberDataPoint{{TimeUnixNano: 5,
+						Value: &otlpmetrics.NumberDataPoint_AsDouble{AsDouble: 6.5}}}},
+				}}}}},
+		}}}), 1, now))
 	builder := profiles.NewBuilder(profiles.Options{SamplesPerSecond: 20}, func(r profiles.Request) {
 		client.Enqueue(otlp.NewProfilesBatch(r.Body, r.Samples, r.Profiles, now))
 	})
@@ -279,7 +292,8 @@ func TestPassedThrough(t *testing.T) {
 		t.Errorf("of 3 items %d were acknowledged: %s", s.Sent, s.LastError)
 	}
 	a.end()
-	span := backend.Span{Service: "shop", Name: "7", TraceID: fmt.Sprintf("%x", fmt.Sprintf("%016d", 1)), SpanID: fmt.Sprintf("%x", "00000007"), Start: 1, End: 2}
+	span := backend.Span{Service: "shop", Name: "7", TraceID: fmt.Sprintf("%x", fmt.Sprintf("%016d", 1)),
+		SpanID: fmt.Sprintf("%x", "00000007"), Start: 1, End: 2}
 	if got := b.Spans(); len(got) != 1 || got[span] != 1 {
 		t.Errorf("spans %+v, want %+v", got, span)
 	}
@@ -300,7 +314,7 @@ func TestPassedThrough(t *testing.T) {
 	}
 }
 
-// Whatever was acknowledged arrives, though the agent ends in the middle of it.
+// Everything that was acknowledged arrives, even if the agent ends meanwhile.
 func TestAcknowledgedArrives(t *testing.T) {
 	testenv.NeedRoot(t)
 	dir := t.TempDir()
@@ -317,7 +331,8 @@ func TestAcknowledgedArrives(t *testing.T) {
 	acknowledged, many := make(chan int, 1), make(chan struct{})
 	go func() {
 		n := 0
-		for conn.Invoke(t.Context(), otlp.Traces.Method(), spans("shop", n), new(collectortrace.ExportTraceServiceResponse)) == nil {
+		for conn.Invoke(t.Context(), otlp.Traces.Method(), spans("shop", n),
+			new(collectortrace.ExportTraceServiceResponse)) == nil {
 			if n++; n == 100 {
 				close(many)
 			}
@@ -328,15 +343,16 @@ func TestAcknowledgedArrives(t *testing.T) {
 	counted := a.end()
 	n, arrived := <-acknowledged, b.Spans()
 	for i := range n {
-		if arrived[backend.Span{Service: "shop", Name: strconv.Itoa(i), TraceID: fmt.Sprintf("%x", fmt.Sprintf("%016d", 1)), SpanID: fmt.Sprintf("%x", fmt.Sprintf("%08d", i)), Start: 1, End: 2}] != 1 {
+		if arrived[backend.Span{Service: "shop", Name: strconv.Itoa(i), TraceID: fmt.Sprintf("%x",
+			fmt.Sprintf("%016d", 1)), SpanID: fmt.Sprintf("%x", fmt.Sprintf("%08d", i)), Start: 1, End: 2}] != 1 {
 			t.Fatalf("span %d of %d that were acknowledged is not there once; %d are; %v", i, n, len(arrived), counted)
 		}
 	}
 	t.Logf("%d spans acknowledged, %d arrived", n, len(arrived))
 }
 
-// A destination that is down and one that hangs take nothing from another, and do not keep the agent from ending.
-// What they have not got is told.
+// A destination that is down and one that hangs do not affect another, and do not keep the agent
+// from ending. What they did not get is logged.
 func TestDestinationsDown(t *testing.T) {
 	needSampler(t)
 	dir := t.TempDir()
@@ -381,7 +397,7 @@ func TestDestinationsDown(t *testing.T) {
 	}
 }
 
-// Whoever sends a second signal does not wait for a destination, however long the agent would.
+// After a second signal the agent does not wait for a destination, however long its timeouts are.
 func TestSecondSignal(t *testing.T) {
 	testenv.NeedRoot(t)
 	dir := t.TempDir()
@@ -410,7 +426,8 @@ func TestSecondSignal(t *testing.T) {
 		if err := a.command.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
-		testenv.Poll(t, deadline, "the end of the agent's work", func() bool { return len(a.logged("correlator ends")) == 1 })
+		testenv.Poll(t, deadline, "the end of the agent's work",
+			func() bool { return len(a.logged("correlator ends")) == 1 })
 	}
 	a.wait()
 	if lost := a.logged("not all data could be exported"); len(lost) != 1 || lost[0].Items == 0 {

@@ -2,12 +2,10 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -15,21 +13,19 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	pprof "github.com/google/pprof/profile"
 
 	"correlator/internal/demo"
-	"correlator/internal/record"
-	"correlator/internal/report"
 	"correlator/internal/testenv"
 )
 
-// pprofTop is what go tool pprof says of the samples of one transaction.
+// pprofTop returns what go tool pprof reports about the samples of one transaction.
 func pprofTop(t *testing.T, path, transactionID string) string {
 	t.Helper()
-	cmd := exec.Command(testenv.NeedTool(t, "go"), "tool", "pprof", "-top", "-tagfocus=transaction_id="+transactionID, path)
+	cmd := exec.Command(testenv.NeedTool(t, "go"), "tool", "pprof", "-top",
+		"-tagfocus=transaction_id="+transactionID, path)
 	cmd.Env = append(os.Environ(), "PPROF_TMPDIR="+t.TempDir())
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -61,14 +57,14 @@ func parseProfile(t *testing.T, content []byte) *pprof.Profile {
 	return p
 }
 
-// What a transaction did is under its id, by the names of the functions, and nothing else is.
+// The functions of a transaction, by name, are under its id, and nothing else is.
 func TestRecord(t *testing.T) {
 	needSampler(t)
 	p := demo.Start(t, demo.Options{Manual: true, Busy: 1, Service: "shop\x1b[31m"})
 	other := demo.Start(t, demo.Options{Manual: true, Busy: 1, Service: "other"})
 	other.Begin(1)
 	path := filepath.Join(t.TempDir(), "out.pb.gz")
-	// Each kind of transaction in one recording of its own.
+	// One recording for each kind of transaction.
 	for range 3 {
 		begun := p.Begin(1)
 		cmd := exec.Command(installed(t), "record", "-d", "1s", "--service", `shop.*`, "-o", path, "--rate", "997")
@@ -93,7 +89,8 @@ func TestRecord(t *testing.T) {
 		if stdout.Len() > 0 || bytes.Contains(stderr.Bytes(), []byte("\x1b")) {
 			t.Errorf("standard output %q, standard error %q", &stdout, &stderr)
 		}
-		for _, want := range []string{"recording for 1s", `shop\x1b[31m`, "% of native", begun.TransactionID.String(), begun.TraceID.String(),
+		for _, want := range []string{"recording for 1s", `shop\x1b[31m`, "% of native",
+			begun.TransactionID.String(), begun.TraceID.String(),
 			"go tool pprof -http=: " + path} {
 			if !strings.Contains(stderr.String(), want) {
 				t.Errorf("no %q in\n%s", want, &stderr)
@@ -102,7 +99,7 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// Java code has its names when the JVM has written a perf map.
+// Java code has names once the JVM has written a perf map.
 func TestRecordJVM(t *testing.T) {
 	needSampler(t)
 	jcmd := testenv.NeedTool(t, "jcmd")
@@ -113,7 +110,8 @@ func TestRecordJVM(t *testing.T) {
 	t.Cleanup(func() { os.Remove(perfMap) })
 	run := func() string {
 		t.Helper()
-		cmd := exec.Command(installed(t), "record", "-d", "1s", "--pid", strconv.Itoa(p.PID), "-o", path, "--rate", "997")
+		cmd := exec.Command(installed(t), "record", "-d", "1s", "--pid", strconv.Itoa(p.PID), "-o", path, "--rate",
+			"997")
 		output, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v\n%s", err, output)
@@ -135,7 +133,7 @@ func TestRecordJVM(t *testing.T) {
 	}
 }
 
-// The first Ctrl-C ends a recording early; the profile may go into a pipe.
+// The first Ctrl-C ends a recording early. The profile may be written to a pipe.
 func TestRecordUntilInterrupted(t *testing.T) {
 	needSampler(t)
 	p := demo.Start(t, demo.Options{Manual: true, Busy: 1})
@@ -151,7 +149,8 @@ func TestRecordUntilInterrupted(t *testing.T) {
 	t.Cleanup(func() { cmd.Process.Kill() })
 	stderr.Close()
 	sampled := regexp.MustCompile(`\r\x1b\[Krecording \d+s of 1h0m0s: [1-9]\d* samples, 100% in`)
-	testenv.Poll(t, deadline, "samples on the status line", func() bool { return sampled.MatchString(terminal.String()) })
+	testenv.Poll(t, deadline, "samples on the status line",
+		func() bool { return sampled.MatchString(terminal.String()) })
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
@@ -164,13 +163,14 @@ func TestRecordUntilInterrupted(t *testing.T) {
 	testenv.Poll(t, deadline, "the summary", func() bool { return strings.Contains(terminal.String(), "KiB to -") })
 	shown := terminal.String()
 	for line := range strings.SplitSeq(shown, "\r\x1b[K") {
-		if status, _, _ := strings.Cut(line, "\r\n"); strings.HasPrefix(status, "recording") && utf8.RuneCountInString(status) >= 60 {
+		if status, _, _ := strings.Cut(line, "\r\n"); strings.HasPrefix(status, "recording") &&
+			utf8.RuneCountInString(status) >= 60 {
 			t.Errorf("status line of %d columns: %q", utf8.RuneCountInString(status), status)
 		}
 	}
 }
 
-// A profile is not written to a terminal, and nothing is recorded for it.
+// A profile is not written to a terminal, and nothing is recorded then.
 func TestRecordToTerminal(t *testing.T) {
 	terminal, tty := openTerminal(t, 80)
 	cmd := exec.Command(installed(t), "record", "-o", "-")
@@ -182,7 +182,7 @@ func TestRecordToTerminal(t *testing.T) {
 	}
 }
 
-// Without anybody to sample there is no file.
+// Without a process to sample no file is written.
 func TestRecordNothing(t *testing.T) {
 	needSampler(t)
 	path := filepath.Join(t.TempDir(), "out.pb.gz")
@@ -196,12 +196,13 @@ func TestRecordNothing(t *testing.T) {
 	}
 	cmd = exec.Command(installed(t), "record", "-d", "100ms", "--pid", strconv.Itoa(os.Getpid()), "-o", path)
 	output, err = cmd.CombinedOutput()
-	if cmd.ProcessState.ExitCode() != 1 || !strings.Contains(string(output), "recording process "+strconv.Itoa(os.Getpid())) {
+	if cmd.ProcessState.ExitCode() != 1 || !strings.Contains(string(output),
+		"recording process "+strconv.Itoa(os.Getpid())) {
 		t.Errorf("%v\n%s", err, output)
 	}
 }
 
-// openTerminal returns a terminal of so many columns, and the side that programs write to.
+// openTerminal returns a terminal with so many columns, and the side that programs write to.
 func openTerminal(t *testing.T, columns uint16) (*shown, *os.File) {
 	t.Helper()
 	master, tty := testenv.Terminal(t, columns, 24)
@@ -210,7 +211,7 @@ func openTerminal(t *testing.T, columns uint16) (*shown, *os.File) {
 	return s, tty
 }
 
-// shown is what a terminal was written. It is safe for concurrent use.
+// shown is the output on a terminal. It is safe for concurrent use.
 type shown struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -226,66 +227,4 @@ func (s *shown) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.text.String()
-}
-
-// The reasons why nothing was sampled are those that are known.
-func TestNothingSampled(t *testing.T) {
-	one := []*record.Process{{PID: 1}}
-	for want, r := range map[string]*record.Recording{
-		"all samples were lost": {Lost: map[string]uint64{"stale": 1}, Processes: one, Duration: time.Minute},
-		"processes that take part: 1; they ran at none of the 97 moments a second in 1m0s": {Processes: one, SamplesPerSecond: 97, Duration: time.Minute},
-		"100ms are too short to look at all processes":                                     {Duration: 100 * time.Millisecond},
-		"no process was found in 1m0s that takes part":                                     {Duration: time.Minute},
-	} {
-		if err := nothingSampled(report.Summarize(r, nil), r, io.Discard); !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %s", err, want)
-		}
-	}
-}
-
-// Each context takes one signal, and no more when it is stopped or over.
-func TestUntilSignal(t *testing.T) {
-	keep := make(chan os.Signal, 2) // or the second would end us
-	signal.Notify(keep, syscall.SIGTERM)
-	defer signal.Stop(keep)
-	sampling, stopSampling := untilSignal(t.Context())
-	reading, stop := untilSignal(t.Context())
-	defer stop()
-	stopSampling()
-	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	<-reading.Done()
-	<-sampling.Done()
-	if cause := context.Cause(sampling); cause != context.Canceled {
-		t.Errorf("the recording was ended by a signal after it: %v", cause)
-	}
-}
-
-func TestProgressText(t *testing.T) {
-	began := time.Now()
-	for _, test := range []struct {
-		elapsed  time.Duration
-		progress record.Progress
-		want     string
-	}{
-		{time.Hour, record.Progress{}, "looking for processes"},
-		{1900 * time.Millisecond, record.Progress{Start: began}, "recording 1s of 30s: 0 samples, 0% in transactions, 0 processes (Ctrl-C ends it)"},
-		{31 * time.Second, record.Progress{Start: began, Samples: 2000, WithTrace: 1500, Processes: 3},
-			"recording 30s of 30s: 2000 samples, 75% in transactions, 3 processes (Ctrl-C ends it)"},
-	} {
-		if got := progressText(began.Add(test.elapsed), 30*time.Second, test.progress); got != test.want {
-			t.Errorf("%q, want %q", got, test.want)
-		}
-	}
-}
-
-func TestShellQuoted(t *testing.T) {
-	for word, want := range map[string]string{
-		"out.pb.gz": "out.pb.gz", "/tmp/a b": "'/tmp/a b'", "it's": `'it'\''s'`, "": "''", "$HOME": "'$HOME'",
-	} {
-		if got := shellQuoted(word); got != want {
-			t.Errorf("%q: %s, want %s", word, got, want)
-		}
-	}
 }

@@ -79,9 +79,6 @@ func runWith(t *testing.T, exporter Exporter, prepare func(*Agent), change ...fu
 	for _, c := range change {
 		c(&cfg)
 	}
-	if err := cfg.Validate(); err != nil {
-		t.Fatal(err)
-	}
 	core, logs := observer.New(zapcore.DebugLevel)
 	r := &running{t: t, logs: logs}
 	if exporter == nil && cfg.SamplesPerSecond > 0 {

@@ -60,7 +60,7 @@ func dropped(c *messaging.Counters) (sum uint64) {
 // What is sampled at 997 Hz on all CPUs arrives, all of it and in time, at the default delay.
 func TestDeliveryUnderLoad(t *testing.T) {
 	const tries = 3
-	for _, interval := range []time.Duration{100 * time.Millisecond, minReportInterval} {
+	for _, interval := range []time.Duration{100 * time.Millisecond, MinReportInterval} {
 		t.Run(interval.String(), func(t *testing.T) {
 			for range tries {
 				if everythingArrives(t, interval) || t.Failed() {

@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/export"
 	"correlator/internal/sockfile"
 	"correlator/otlp"
 )
@@ -53,7 +52,7 @@ func otlpListen(m *machine) finding {
 // probeListener returns why the receiver could not bind its address.
 func (m *machine) probeListener() error {
 	listen := m.config.Export.Receiver.Listen
-	if path, isPath := export.UnixPath(listen); isPath {
+	if path, isPath := sockfile.UnixPath(listen); isPath {
 		return m.probeSocket("unix", path)
 	}
 	listener, err := net.Listen("tcp", listen)

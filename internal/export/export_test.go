@@ -38,9 +38,6 @@ func opened(t *testing.T, socket string, change func(*Config)) *Export {
 	if change != nil {
 		change(&config)
 	}
-	if err := config.Validate(); err != nil {
-		t.Fatal(err)
-	}
 	e, err := Open(config, About{Version: "test", HostID: "host", SamplesPerSecond: 20}, zap.NewNop())
 	if err != nil {
 		t.Fatal(err)

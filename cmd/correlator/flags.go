@@ -1,0 +1,204 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"correlator/bpf"
+	"correlator/internal/admin"
+	"correlator/internal/config"
+	"correlator/internal/terminal"
+)
+
+// This file declares the flags of all commands. Those of run are the fields of config.Config.
+
+type runOptions struct {
+	config.File
+	PrintConfig bool `key:"print-config" env:"-"`
+	config.Config
+}
+
+func newRunOptions() *runOptions { return &runOptions{Config: config.Default()} }
+
+// checkOptions are those of run, and more.
+type checkOptions struct {
+	config.File
+	Connect bool `key:"connect"`
+	output
+	config.Config
+}
+
+// checkFlags are the flags of run that decide what is needed. check accepts the others, so that the
+// same command line fits both, and does not show them.
+var checkFlags = []string{
+	"samples-per-second", "kernel-stacks", "pin-maps", "feed-socket", "max-processes",
+	"samples-delay", "report-interval", "include-container", "exclude-container", "proc-root",
+	"admin-socket", "metrics-address", "otlp-endpoint", "otlp-listen", "config", "connect", "output",
+}
+
+type scanOptions struct {
+	config.File
+	ProcRoot string `key:"proc-root"`
+	output
+	Filter config.Filter `group:"Which processes"`
+}
+
+type inspectOptions struct {
+	config.File
+	ProcRoot string `key:"proc-root"`
+	output
+}
+
+type statusOptions struct {
+	config.File
+	AdminSocket string        `key:"admin-socket"`
+	Watch       bool          `key:"watch" short:"w"`
+	Interval    time.Duration `key:"interval"`
+	output
+}
+
+func newStatusOptions() *statusOptions {
+	return &statusOptions{AdminSocket: admin.DefaultSocket, Interval: 2 * time.Second, output: table}
+}
+
+// minWatchInterval: an answer costs the agent a millisecond for a thousand processes.
+const minWatchInterval = 100 * time.Millisecond
+
+func (o *statusOptions) validate(s *config.Settings) error {
+	switch {
+	case o.AdminSocket == "":
+		return fmt.Errorf("%s is empty", s.Name("admin-socket"))
+	case o.Interval < minWatchInterval:
+		return fmt.Errorf("%s is below %v", s.Label("interval"), minWatchInterval)
+	}
+	return o.output.validate(s)
+}
+
+type feedOptions struct {
+	Socket string `key:"socket"`
+}
+
+type recordOptions struct {
+	config.File
+	Duration     time.Duration `key:"duration" short:"d"`
+	Output       string        `key:"output" short:"o"`
+	PID          int           `key:"pid"`
+	Rate         int           `key:"rate"`
+	KernelStacks bool          `key:"kernel-stacks"`
+	ProcRoot     string        `key:"proc-root"`
+	Filter       config.Filter `group:"Which processes"`
+}
+
+func newRecordOptions() *recordOptions {
+	return &recordOptions{Duration: 30 * time.Second, Rate: 97, ProcRoot: config.DefaultProcRoot}
+}
+
+func (o *recordOptions) validate(s *config.Settings) error {
+	switch {
+	case o.Duration <= 0:
+		return fmt.Errorf("%s is not above 0", s.Label("duration"))
+	case o.Rate < 1 || o.Rate > bpf.MaxSamplesPerSecond:
+		return fmt.Errorf("%s is not between 1 and %d", s.Label("rate"), bpf.MaxSamplesPerSecond)
+	case o.PID < 0:
+		return fmt.Errorf("%s is not a process id", s.Label("pid"))
+	case o.Output == "-" && terminal.Is(os.Stdout):
+		return errors.New("--output -: a profile is not for a terminal")
+	}
+	return nil
+}
+
+// adaptRecordFlags has --service mean --include-service. As one flag with two names it goes before
+// the environment and the file.
+func adaptRecordFlags(flags *pflag.FlagSet) {
+	flags.Lookup("output").Usage = "`path` of the profile, - for standard output (default: correlator-DATE-TIME.pb.gz)"
+	flags.Lookup("include-service").Usage = "only services with such a name; --service for short (default: all)"
+	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "service" {
+			name = "include-service"
+		}
+		return pflag.NormalizedName(name)
+	})
+}
+
+// output is the form of data on standard output.
+type output struct {
+	Output string `key:"output" short:"o"`
+}
+
+var table = output{"table"}
+
+func (o *output) json() bool { return o.Output == "json" }
+
+func (o *output) validate(s *config.Settings) error {
+	if o.Output != "table" && o.Output != "json" {
+		return fmt.Errorf("%s: %q is neither table nor json", s.Name("output"), o.Output)
+	}
+	return nil
+}
+
+// usage is the help text of each flag.
+var usage = map[string]string{
+	"config":       "`path` of a YAML file with settings; its keys are the flags of \"correlator run\" (default: none)",
+	"print-config": "print every setting with where it comes from, in the form of a file for --config, and exit",
+
+	"samples-per-second": fmt.Sprintf(
+		"CPU stack samples of every CPU, at most %d; 0: none (then samples that are fed with their trace need no "+
+			"eBPF)", bpf.MaxSamplesPerSecond),
+	"report-interval": "how often what was sampled is fetched from the kernel: from 10ms to half of --samples-delay " +
+		"(default: samples-delay / 3, at most 100ms)",
+	"kernel-stacks": "stacks begin with the kernel's frames",
+	"unsampled":     "also send samples of traces whose W3C sampled flag is not set",
+
+	"samples-delay": "longest time between a sample and its message, as promised to the agents: they hold finished " +
+		"transactions back that long",
+	"host-id": "`text` that says which host this is, may be empty (default: the host's machine-id)",
+
+	"include-service":   "only services with such a name (default: all)",
+	"exclude-service":   "no services with such a name (default: none)",
+	"include-container": "only processes in such a container or cgroup (default: all)",
+	"exclude-container": "no processes in such a container or cgroup: their memory is not read, no file or socket " +
+		"opened (default: none)",
+
+	"scan-interval": "time between two sweeps of all processes, which find what live events do not report; at most " +
+		"5s where there are none",
+	"max-processes": "how many processes are served at once, at most 9000",
+	"proc-root": "`directory` where the host's procfs is mounted; for run at most 88 bytes, and every directory on " +
+		"the way o+x: sockets are reached through it",
+
+	"feed-socket": "`path` of the datagram socket on which outside samplers feed stack-trace-ids, usually with " +
+		"--samples-per-second 0 (default: none)",
+	"pin-maps": "`directory` in a bpf file system where to pin the table of targets, for other eBPF programs " +
+		"(bpf/correlator.h) (default: none)",
+
+	"otlp-endpoint": "`URL` of an OTLP receiver (gRPC) to export profiles and metrics to, any number of times: " +
+		"https://HOST:4317, http://HOST:4317 (plain text), unix:PATH. The first gets headers and certificates from " +
+		"the variables OTEL_EXPORTER_OTLP_*, more of each is for the file " +
+		"(default: what the file's key otlp says, then OTEL_EXPORTER_OTLP_ENDPOINT, then none)",
+	"otlp-listen": "`address` that takes OTLP (gRPC) of others, and passes it on to the endpoints: unix:PATH, or " +
+		"HOST:PORT of this host only, unless the file has a certificate for TLS (default: none)",
+	"otlp-untraced": "also export samples of threads that worked on no trace, of processes that take part",
+
+	"admin-socket": "`path` of the socket that \"correlator status\" asks, for our own user only; empty: none",
+	"metrics-address": "`host:port` that serves /metrics (Prometheus), /healthz and /readyz over HTTP to everybody " +
+		"who reaches it, without TLS or password: 127.0.0.1:9464 is this host only, :9464 every interface (default: " +
+		"none)",
+	"log-level":  "`level` from which on is logged: debug, info, warn or error",
+	"log-format": "`form` of the log, on standard error: console or json",
+
+	"output":  "table or json",
+	"connect": "also connect to the destinations of OTLP, each for as long as its timeout at most",
+
+	"watch":    "update it until Ctrl-C",
+	"interval": "time between two updates of --watch, at least 100ms",
+
+	"socket": "`path` of the agent's --feed-socket",
+
+	"duration": "how long to record",
+	"pid":      "only the process with this `number`; its end ends the recording (default: all)",
+	"rate": fmt.Sprintf("CPU stack samples of every CPU per second, at most %d; a prime, so as not to keep step with "+
+		"what happens at round times", bpf.MaxSamplesPerSecond),
+}

@@ -1,0 +1,222 @@
+// Package config is the configuration of the agent: one struct, whose fields are flags, environment
+// variables and keys of a YAML file. A flag goes before the variable, that before the file, that
+// before the default.
+//
+// config.go has the struct; a new input or output is a section of its own there. validate.go says
+// what must hold, otlp.go how destinations are found. The rest works on the fields of any struct,
+// by their tags: settings.go has precedence and sources, flags.go the flags, decode.go the file,
+// value.go the types of values, print.go the output of --print-config.
+package config
+
+import (
+	"io/fs"
+	"time"
+
+	"correlator/internal/admin"
+	"correlator/internal/agent"
+	"correlator/internal/export"
+	"correlator/internal/process"
+	"correlator/otlp"
+	"correlator/otlp/receiver"
+)
+
+// fileKey is the key of the setting that names the file.
+const fileKey = "config"
+
+// File has the option of a command that reads the file.
+type File struct {
+	Path string `key:"config"`
+}
+
+// Config is the configuration of `run`. Begin with Default. Each group of flags, and each section
+// of the file, is a struct.
+type Config struct {
+	Samples    Samples    `group:"Samples"`
+	Agents     Agents     `group:"What agents are told"`
+	Filter     Filter     `group:"Which processes"`
+	Discovery  Discovery  `group:"Finding processes"`
+	Samplers   Samplers   `group:"Other samplers"`
+	OTLP       OTLP       `group:"OTLP"`
+	Monitoring Monitoring `group:"Watching the agent"`
+
+	// Export is the part of OTLP in the form of its consumer, with the contents of files. Complete
+	// sets it.
+	Export export.Config `key:"-"`
+}
+
+// Samples says which samples are taken and sent.
+type Samples struct {
+	PerSecond      int           `key:"samples-per-second"` // of every CPU; 0: none
+	ReportInterval time.Duration `key:"report-interval"`    // between two drains
+	KernelStacks   bool          `key:"kernel-stacks"`
+	Unsampled      bool          `key:"unsampled"`
+}
+
+// Agents is the content of registrations.
+type Agents struct {
+	SamplesDelay time.Duration `key:"samples-delay"`
+	HostID       string        `key:"host-id"`
+}
+
+// Filter chooses processes.
+type Filter struct {
+	IncludeServices   Patterns `key:"include-service" type:"regexp"`
+	ExcludeServices   Patterns `key:"exclude-service" type:"regexp"`
+	IncludeContainers Patterns `key:"include-container" type:"regexp"`
+	ExcludeContainers Patterns `key:"exclude-container" type:"regexp"`
+}
+
+// Process returns the filter of processes.
+func (f *Filter) Process() process.Filter {
+	return process.Filter{
+		IncludeServices: f.IncludeServices.compile(), ExcludeServices: f.ExcludeServices.compile(),
+		IncludeContainers: f.IncludeContainers.compile(), ExcludeContainers: f.ExcludeContainers.compile(),
+	}
+}
+
+// Discovery says how processes are found.
+type Discovery struct {
+	ScanInterval time.Duration `key:"scan-interval"`
+	MaxProcesses int           `key:"max-processes"`
+	ProcRoot     string        `key:"proc-root"`
+}
+
+// Samplers has what other samplers use.
+type Samplers struct {
+	FeedSocket string `key:"feed-socket"` // path; empty: none
+	PinMaps    string `key:"pin-maps"`    // directory; empty: none
+}
+
+// OTLP is what is exported where, and what is received.
+type OTLP struct {
+	Endpoints Endpoints   `key:"otlp-endpoint" type:"URL"`
+	Listen    string      `key:"otlp-listen"` // empty: nowhere
+	Untraced  bool        `key:"otlp-untraced"`
+	Section   OTLPSection `key:"otlp"`
+}
+
+// OTLPSection is the key otlp of the file.
+type OTLPSection struct {
+	Destinations     []Destination `key:"destinations"`
+	QueueBytes       int64         `key:"queue-bytes" unit:"bytes"`
+	ProfilesInterval time.Duration `key:"profiles-interval"`
+	MetricsInterval  time.Duration `key:"metrics-interval"`
+	ShutdownTimeout  time.Duration `key:"shutdown-timeout"`
+	Listener         Listener      `key:"listener"`
+}
+
+// Destination is an OTLP receiver to send to.
+type Destination struct {
+	Endpoint               string            `key:"endpoint"`
+	Name                   string            `key:"name"`
+	Insecure               bool              `key:"insecure"`
+	Signals                Signals           `key:"signals"`
+	Headers                otlp.Headers      `key:"headers" secret:"true"`
+	HeadersFrom            map[string]string `key:"headers-from"` // files with the values, by name
+	Certificate            string            `key:"certificate"`
+	ClientCertificate      string            `key:"client-certificate"`
+	ClientKey              string            `key:"client-key"`
+	Compression            otlp.Compression  `key:"compression"`
+	Timeout                time.Duration     `key:"timeout"`
+	Concurrency            int               `key:"concurrency"`
+	QueueBytes             int64             `key:"queue-bytes" unit:"bytes"`
+	MaxRequestBytes        int               `key:"max-request-bytes" unit:"bytes"`
+	MaxAge                 time.Duration     `key:"max-age"`
+	RetryResourceExhausted bool              `key:"retry-resource-exhausted"`
+
+	place string // how errors about the whole of it begin
+}
+
+// Listener is the receiver of OTLP, without its address.
+type Listener struct {
+	SocketMode        FileMode `key:"socket-mode"`
+	Certificate       string   `key:"certificate"`
+	Key               string   `key:"key"`
+	ClientAuthorities string   `key:"client-authorities"`
+	MaxRequestBytes   int      `key:"max-request-bytes" unit:"bytes"`
+}
+
+// Monitoring says how the agent is monitored, and what it logs.
+type Monitoring struct {
+	AdminSocket    string `key:"admin-socket"`    // path; empty: none
+	MetricsAddress string `key:"metrics-address"` // host:port; empty: none
+	LogLevel       string `key:"log-level"`
+	LogFormat      string `key:"log-format"`
+}
+
+// Default returns the default configuration, without the values that Complete derives.
+func Default() Config {
+	return Config{
+		Samples: Samples{PerSecond: 20},
+		Agents:  Agents{SamplesDelay: 300 * time.Millisecond},
+		Discovery: Discovery{ScanInterval: 30 * time.Second, MaxProcesses: agent.DefaultMaxProcesses,
+			ProcRoot: DefaultProcRoot},
+		OTLP: OTLP{Section: OTLPSection{
+			QueueBytes:       otlp.DefaultQueueBytes,
+			ProfilesInterval: export.DefaultProfilesInterval,
+			MetricsInterval:  export.DefaultMetricsInterval,
+			ShutdownTimeout:  export.DefaultShutdownTimeout,
+			Listener: Listener{
+				SocketMode:      FileMode(receiver.DefaultSocketMode),
+				MaxRequestBytes: receiver.DefaultMaxRequestBytes,
+			},
+		}},
+		Monitoring: Monitoring{AdminSocket: admin.DefaultSocket, LogLevel: "info", LogFormat: "console"},
+	}
+}
+
+// DefaultProcRoot is where procfs is mounted.
+const DefaultProcRoot = "/proc"
+
+// NeedsAdminSocket reports whether the agent must not run without its admin socket: without the
+// default one it can do its work.
+func (c *Config) NeedsAdminSocket() bool {
+	return c.Monitoring.AdminSocket != "" && c.Monitoring.AdminSocket != admin.DefaultSocket
+}
+
+// Agent returns the configuration of the agent itself.
+func (c *Config) Agent() agent.Config {
+	return agent.Config{
+		ProcRoot:         c.Discovery.ProcRoot,
+		HostID:           c.Agents.HostID,
+		SamplesDelay:     c.Agents.SamplesDelay,
+		ScanInterval:     c.Discovery.ScanInterval,
+		MaxProcesses:     c.Discovery.MaxProcesses,
+		FeedSocket:       c.Samplers.FeedSocket,
+		Unsampled:        c.Samples.Unsampled,
+		Filter:           c.Filter.Process(),
+		SamplesPerSecond: c.Samples.PerSecond,
+		ReportInterval:   c.Samples.ReportInterval,
+		KernelStacks:     c.Samples.KernelStacks,
+		PinMaps:          c.Samplers.PinMaps,
+	}
+}
+
+func (d *Destination) setDefaults() { d.from(otlp.NewDestination("")) }
+
+// from sets everything that an exporter is told of a destination.
+func (d *Destination) from(o otlp.Destination) {
+	*d = Destination{
+		Endpoint: o.Endpoint, Name: o.Name, Insecure: o.Insecure, Signals: o.Signals, Headers: o.Headers,
+		Certificate: o.Certificate, ClientCertificate: o.ClientCertificate, ClientKey: o.ClientKey,
+		Compression: o.Compression, Timeout: o.Timeout, Concurrency: o.Concurrency, QueueBytes: o.QueueBytes,
+		MaxRequestBytes: o.MaxRequestBytes, MaxAge: o.MaxAge, RetryResourceExhausted: o.RetryResourceExhausted,
+	}
+}
+
+// otlp is the reverse, with other headers.
+func (d *Destination) otlp(headers otlp.Headers) otlp.Destination {
+	return otlp.Destination{
+		Endpoint: d.Endpoint, Name: d.Name, Insecure: d.Insecure, Signals: d.Signals, Headers: headers,
+		Certificate: d.Certificate, ClientCertificate: d.ClientCertificate, ClientKey: d.ClientKey,
+		Compression: d.Compression, Timeout: d.Timeout, Concurrency: d.Concurrency, QueueBytes: d.QueueBytes,
+		MaxRequestBytes: d.MaxRequestBytes, MaxAge: d.MaxAge, RetryResourceExhausted: d.RetryResourceExhausted,
+	}
+}
+
+func (l *Listener) receiver(listen string) receiver.Config {
+	return receiver.Config{
+		Listen: listen, SocketMode: fs.FileMode(l.SocketMode), Certificate: l.Certificate, Key: l.Key,
+		ClientAuthorities: l.ClientAuthorities, MaxRequestBytes: l.MaxRequestBytes,
+	}
+}

@@ -1,0 +1,140 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"correlator/internal/admin"
+	"correlator/internal/agent"
+	"correlator/internal/config"
+	"correlator/internal/export"
+	"correlator/internal/metrics"
+	"correlator/internal/sockfile"
+	"correlator/internal/systemd"
+)
+
+// services watch a running agent and export for it. They are opened before the agent, so that an
+// address that is in use costs nothing, and shut down after it.
+type services struct {
+	log     *zap.Logger
+	build   metrics.Build
+	export  *export.Export  // nil: nothing is exported
+	admin   *admin.Server   // nil without an admin socket
+	metrics *metrics.Server // nil without an address
+}
+
+// openServices opens what the configuration asks for. The agent can do its work without the default
+// admin socket: failing to open that is a warning, unless another agent has it.
+func openServices(cfg *config.Config, build metrics.Build, log *zap.Logger) (*services, error) {
+	s := &services{log: log, build: build}
+	var err error
+	if cfg.Monitoring.AdminSocket != "" {
+		if s.admin, err = admin.Open(cfg.Monitoring.AdminSocket); errors.Is(err, sockfile.ErrInUse) {
+			return nil, fmt.Errorf("%w: another agent runs, it seems; two of them need two --admin-socket, and do "+
+				"all work twice", err)
+		} else if err != nil && cfg.NeedsAdminSocket() {
+			return nil, err
+		} else if err != nil {
+			log.Warn(`"correlator status" cannot ask this agent`, zap.Error(err))
+		}
+	}
+	if cfg.Monitoring.MetricsAddress != "" {
+		if s.metrics, err = metrics.Open(cfg.Monitoring.MetricsAddress); err != nil {
+			s.close(context.Background()) // there is no receiver yet
+			return nil, fmt.Errorf("opening --metrics-address: %w", err)
+		}
+		log.Info("serving metrics", zap.Stringer("address", s.metrics.Addr()))
+	}
+	if cfg.Export.Enabled() {
+		cfg.Export.LimitMemory(cfg.Discovery.MaxProcesses)
+		about := export.About{Version: build.Version, HostID: cfg.Agents.HostID,
+			SamplesPerSecond: cfg.Samples.PerSecond}
+		if s.export, err = export.Open(cfg.Export, about, log); err != nil {
+			s.close(context.Background())
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// otlp returns the status of what is exported, nil when nothing is.
+func (s *services) otlp() *admin.OTLP {
+	if s.export == nil {
+		return nil
+	}
+	status := s.export.Status()
+	return admin.NewOTLP(&status)
+}
+
+// gatherer returns the gatherer of the metrics of an agent and of what is exported.
+func (s *services) gatherer(a *agent.Agent) prometheus.Gatherer {
+	owners := []prometheus.Collector{agent.NewCollector(a)}
+	if s.export != nil {
+		owners = append(owners, s.export)
+	}
+	return metrics.NewGatherer(s.build, owners...)
+}
+
+// exporter returns the receiver of samples, or nil.
+func (s *services) exporter() agent.Exporter {
+	if s.export == nil || !s.export.TakesSamples() {
+		return nil
+	}
+	return s.export
+}
+
+// serve serves an agent until the returned function is called, which blocks until everything is
+// exported or its context ends. The service manager is told as soon as ctx ends.
+func (s *services) serve(ctx context.Context, a *agent.Agent) (shutdown func(ctx context.Context)) {
+	serveCtx, cancel := context.WithCancel(context.Background())
+	notifyCtx, stopNotifying := context.WithCancel(ctx)
+	var serving sync.WaitGroup
+	start := func(serve func() error) {
+		serving.Go(func() {
+			if err := serve(); err != nil {
+				s.log.Error("the agent runs on unwatched", zap.Error(err))
+			}
+		})
+	}
+	if s.admin != nil {
+		start(func() error { return s.admin.Serve(a, s.otlp) })
+	}
+	gatherer := s.gatherer(a)
+	if s.export != nil {
+		s.export.Start(gatherer)
+	}
+	if s.metrics != nil {
+		start(func() error { return s.metrics.Serve(serveCtx, gatherer, a) })
+	}
+	start(func() error { return systemd.Notify(notifyCtx, a) })
+	return func(ctx context.Context) {
+		if s.export != nil {
+			s.export.Shutdown(ctx)
+		}
+		cancel()
+		stopNotifying() // the agent may have ended by itself
+		if s.admin != nil {
+			s.admin.Close()
+		}
+		serving.Wait()
+	}
+}
+
+// close closes services that do not serve. What was received meanwhile was acknowledged, so it is
+// sent on, until ctx ends.
+func (s *services) close(ctx context.Context) {
+	if s.export != nil {
+		s.export.Shutdown(ctx)
+	}
+	if s.admin != nil {
+		s.admin.Close()
+	}
+	if s.metrics != nil {
+		s.metrics.Close()
+	}
+}
