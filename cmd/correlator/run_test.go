@@ -109,7 +109,8 @@ func TestFeedWithoutEBPF(t *testing.T) {
 	report := p.ReportWhen("samples with their trace",
 		func(report demo.Report) bool { return report.Samples >= 2*datagrams })
 	clean(t, report)
-	if transaction, _ := report.Transaction(context.TraceID); transaction.Stacks["TJMmu5gF-o-FiCwS6uckzg"] != 2*datagrams || len(transaction.Stacks) != 1 {
+	transaction, _ := report.Transaction(context.TraceID)
+	if transaction.Stacks["TJMmu5gF-o-FiCwS6uckzg"] != 2*datagrams || len(transaction.Stacks) != 1 {
 		t.Errorf("the transaction has %+v", transaction)
 	}
 

@@ -26,7 +26,8 @@ func exporting() Status {
 				LastError: "UNAVAILABLE: is long over", LastErrorAt: s.At.Add(-11 * time.Minute),
 				Concurrency: 4, MaxConcurrency: 4, Latency: 21400 * time.Microsecond, ItemsPerSecond: 812.25,
 				BytesPerSecond: 34000,
-				Accepted:       1300007, Sent: 1300000, Dropped: 7, DroppedBy: [otlp.NumReasons]uint64{otlp.Rejected: 7},
+				Accepted:       1300007, Sent: 1300000, Dropped: 7,
+				DroppedBy: [otlp.NumReasons]uint64{otlp.Rejected: 7},
 			},
 			{
 				Name: "far", Endpoint: "http://far:4317", State: otlp.StateOpen,
@@ -46,7 +47,8 @@ func exporting() Status {
 				Accepted: 5,
 			},
 			{
-				Name: "mute", Endpoint: "http://mute:4317", State: otlp.StateOpen, NoAnswerSince: s.At.Add(-7 * time.Second),
+				Name: "mute", Endpoint: "http://mute:4317", State: otlp.StateOpen,
+				NoAnswerSince: s.At.Add(-7 * time.Second),
 				QueuedBatches: 3, QueuedItems: 3, QueuedBytes: 800, Oldest: 7 * time.Second,
 				InFlight: 4, Concurrency: 4, MaxConcurrency: 4, Accepted: 7,
 			},

@@ -268,7 +268,8 @@ func TestOthers(t *testing.T) {
 	got, _, err = said{}.config(t, dir)
 	want = export.DefaultConfig()
 	want.QueueBytes = otlp.DefaultQueueBytes
-	want.Receiver.SocketMode, want.Receiver.MaxRequestBytes = receiver.DefaultSocketMode, receiver.DefaultMaxRequestBytes
+	want.Receiver.SocketMode = receiver.DefaultSocketMode
+	want.Receiver.MaxRequestBytes = receiver.DefaultMaxRequestBytes
 	if err != nil || !reflect.DeepEqual(got.Export, want) || got.Export.Enabled() {
 		t.Errorf("%+v, %v", got.Export, err)
 	}

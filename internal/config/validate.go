@@ -137,7 +137,8 @@ func (c *Config) validateMonitoring(s *Settings) error {
 		return err
 	}
 	if c.Monitoring.AdminSocket != "" && c.Monitoring.AdminSocket == c.Samplers.FeedSocket {
-		return fmt.Errorf("%s and %s are both %s", s.Name("admin-socket"), s.Name("feed-socket"), c.Monitoring.AdminSocket)
+		return fmt.Errorf("%s and %s are both %s", s.Name("admin-socket"), s.Name("feed-socket"),
+			c.Monitoring.AdminSocket)
 	}
 	if err := metrics.CheckAddress(c.Monitoring.MetricsAddress); err != nil {
 		return fmt.Errorf("%s %w", s.Label("metrics-address"), err)

@@ -21,7 +21,8 @@ func TestValidate(t *testing.T) {
 		change func(*Config)
 	}{
 		{"", func(*Config) {}},
-		{"--log-level: \"loud\" is none of debug, info, warn and error", func(c *Config) { c.Monitoring.LogLevel = "loud" }},
+		{"--log-level: \"loud\" is none of debug, info, warn and error",
+			func(c *Config) { c.Monitoring.LogLevel = "loud" }},
 		{"--log-level: \"fatal\" is none of", func(c *Config) { c.Monitoring.LogLevel = "fatal" }},
 		{"--log-format: \"xml\" is neither console nor json", func(c *Config) { c.Monitoring.LogFormat = "xml" }},
 		{"--host-id is 1013 bytes long", func(c *Config) { c.Agents.HostID += "x" }},
