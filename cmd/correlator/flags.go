@@ -24,12 +24,23 @@ type runOptions struct {
 
 func newRunOptions() *runOptions { return &runOptions{Config: config.Default()} }
 
+func (o *runOptions) validate(s *config.Settings) error { return o.Complete(s, os.Getenv) }
+
 // checkOptions are those of run, and more.
 type checkOptions struct {
 	config.File
 	Connect bool `key:"connect"`
 	output
 	config.Config
+}
+
+func newCheckOptions() *checkOptions { return &checkOptions{output: table, Config: config.Default()} }
+
+func (o *checkOptions) validate(s *config.Settings) error {
+	if err := o.output.validate(s); err != nil {
+		return err
+	}
+	return o.Complete(s, os.Getenv)
 }
 
 // checkFlags are the flags of run that decide what is needed. check accepts the others, so that the
@@ -80,6 +91,13 @@ func (o *statusOptions) validate(s *config.Settings) error {
 
 type feedOptions struct {
 	Socket string `key:"socket"`
+}
+
+func (o *feedOptions) validate(*config.Settings) error {
+	if o.Socket == "" {
+		return errors.New("--socket is not given")
+	}
+	return nil
 }
 
 type recordOptions struct {

@@ -75,15 +75,20 @@ func helpText(command string) string {
 	return strings.ReplaceAll(read(command), "{filter}", read("filter"))
 }
 
-// add adds a command, whose flags set the struct that options points to; nil: there are none.
-func (a *app) add(cmd *cobra.Command, options any) *config.Settings {
+// options are what the flags of a command set. validate is called when all have their values.
+type options interface {
+	validate(s *config.Settings) error
+}
+
+// add adds a command with options; nil: it has none.
+func (a *app) add(cmd *cobra.Command, o options) *config.Settings {
 	a.root.AddCommand(cmd)
 	cmd.Long = helpText(cmd.Name())
 	cmd.Args = usageArgs(cmd.Args)
-	if options == nil {
+	if o == nil {
 		return nil
 	}
-	s := config.NewSettings(options)
+	s := config.NewSettings(o)
 	s.AddFlags(cmd.Flags(), usage)
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if err := s.Load(); err != nil {
@@ -91,6 +96,9 @@ func (a *app) add(cmd *cobra.Command, options any) *config.Settings {
 		}
 		if cmd.Flags().Lookup("config") != nil && cmd.Name() != "run" { // which logs them
 			a.warnOfUnknownVariables(cmd)
+		}
+		if err := o.validate(s); err != nil {
+			return usageError{err}
 		}
 		return nil
 	}

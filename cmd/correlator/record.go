@@ -12,21 +12,18 @@ func (a *app) addRecord(options *recordOptions) *cobra.Command {
 		Use:   "record",
 		Short: "Record what transactions spend CPU time on, as a pprof profile",
 		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return report.Record(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), options.Output, record.Options{
+				Duration:         options.Duration,
+				PID:              options.PID,
+				SamplesPerSecond: options.Rate,
+				KernelStacks:     options.KernelStacks,
+				ProcRoot:         options.ProcRoot,
+				Filter:           options.Filter.Process(),
+			})
+		},
 	}
-	s := a.add(cmd, options)
+	a.add(cmd, options)
 	adaptRecordFlags(cmd.Flags())
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := options.validate(s); err != nil {
-			return usageError{err}
-		}
-		return report.Record(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), options.Output, record.Options{
-			Duration:         options.Duration,
-			PID:              options.PID,
-			SamplesPerSecond: options.Rate,
-			KernelStacks:     options.KernelStacks,
-			ProcRoot:         options.ProcRoot,
-			Filter:           options.Filter.Process(),
-		})
-	}
 	return cmd
 }

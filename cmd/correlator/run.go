@@ -1,8 +1,6 @@
 package main
 
 import (
-	"os"
-
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 
@@ -12,16 +10,9 @@ import (
 
 func (a *app) addRun() {
 	options := newRunOptions()
-	cmd := &cobra.Command{
-		Use:   "run",
-		Short: "Run the agent until SIGTERM or SIGINT",
-		Args:  cobra.NoArgs,
-	}
+	cmd := &cobra.Command{Use: "run", Short: "Run the agent until SIGTERM or SIGINT", Args: cobra.NoArgs}
 	s := a.add(cmd, options)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := options.Complete(s, os.Getenv); err != nil {
-			return usageError{err}
-		}
 		if options.PrintConfig {
 			a.warnOfUnknownVariables(cmd)
 			return options.Print(cmd.OutOrStdout(), s)
@@ -30,9 +21,8 @@ func (a *app) addRun() {
 		if err != nil {
 			return err
 		}
-		for _, variable := range a.unknownVariables() {
-			log.Warn("environment variable is no setting", zap.String("variable", variable.Name),
-				zap.String("nearest", variable.Nearest))
+		for _, v := range a.unknownVariables() {
+			log.Warn("environment variable is no setting", zap.String("variable", v.Name), zap.String("nearest", v.Nearest))
 		}
 		return serve.Run(cmd.Context(), &options.Config, metrics.Build{Version: version, Revision: commit}, log)
 	}

@@ -14,55 +14,47 @@ import (
 
 func (a *app) addScan() {
 	options := &scanOptions{ProcRoot: config.DefaultProcRoot, output: table}
-	cmd := &cobra.Command{
+	a.add(&cobra.Command{
 		Use:   "scan",
 		Short: "List the processes that take part, and their state",
 		Args:  cobra.NoArgs,
-	}
-	s := a.add(cmd, options)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := options.validate(s); err != nil {
-			return usageError{err}
-		}
-		processes, unreadable, err := inspect.Scan(cmd.Context(), options.ProcRoot, options.Filter.Process())
-		if err != nil {
-			return err
-		}
-		if unreadable > 0 {
-			fmt.Fprintln(cmd.ErrOrStderr(), "correlator: processes that could not be looked into:", unreadable)
-		}
-		if options.json() {
-			return printJSON(cmd.OutOrStdout(), processes)
-		}
-		return inspect.WriteProcesses(cmd.OutOrStdout(), processes)
-	}
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			processes, unreadable, err := inspect.Scan(cmd.Context(), options.ProcRoot, options.Filter.Process())
+			if err != nil {
+				return err
+			}
+			if unreadable > 0 {
+				fmt.Fprintln(cmd.ErrOrStderr(), "correlator: processes that could not be examined:", unreadable)
+			}
+			if options.json() {
+				return printJSON(cmd.OutOrStdout(), processes)
+			}
+			return inspect.WriteProcesses(cmd.OutOrStdout(), processes)
+		},
+	}, options)
 }
 
 func (a *app) addInspect() {
 	options := &inspectOptions{ProcRoot: config.DefaultProcRoot, output: table}
-	cmd := &cobra.Command{
+	a.add(&cobra.Command{
 		Use:   "inspect PID",
 		Short: "Show one process: its storage, TLS rule, and its threads' traces",
 		Args:  cobra.ExactArgs(1),
-	}
-	s := a.add(cmd, options)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := options.validate(s); err != nil {
-			return usageError{err}
-		}
-		pid, err := strconv.ParseInt(args[0], 10, 32)
-		if err != nil || pid <= 0 {
-			return usageError{fmt.Errorf("%q is not a process id", args[0])}
-		}
-		inspection, err := inspect.Inspect(cmd.Context(), options.ProcRoot, int(pid))
-		if err != nil {
-			return err
-		}
-		if options.json() {
-			return printJSON(cmd.OutOrStdout(), inspection)
-		}
-		return inspection.Write(cmd.OutOrStdout())
-	}
+		RunE: func(cmd *cobra.Command, args []string) error {
+			pid, err := strconv.ParseInt(args[0], 10, 32)
+			if err != nil || pid <= 0 {
+				return usageError{fmt.Errorf("%q is not a process id", args[0])}
+			}
+			inspection, err := inspect.Inspect(cmd.Context(), options.ProcRoot, int(pid))
+			if err != nil {
+				return err
+			}
+			if options.json() {
+				return printJSON(cmd.OutOrStdout(), inspection)
+			}
+			return inspection.Write(cmd.OutOrStdout())
+		},
+	}, options)
 }
 
 func printJSON(w io.Writer, value any) error {
