@@ -105,7 +105,8 @@ func TestMetricsInDocs(t *testing.T) {
 
 const introduction = `# Metrics
 
-What ` + "`run --metrics-address`" + ` shows at ` + "`/metrics`" + `. This page is made from the code (` + "`go test ./internal/metrics -run TestDocs -update`" + `).
+What ` + "`run --metrics-address`" + ` shows at ` + "`/metrics`" + `. This page is made from the code (` +
+	"`go test ./internal/metrics -run TestDocs -update`" + `).
 
 Everything counts from the start of the correlator. No label is of a process: the series are the same however many there
 are; which process it is that has a problem, ` + "`correlator status`" + ` and the log tell. The words of the labels are those of
