@@ -16,9 +16,9 @@ type Options struct {
 	// Destinations get every batch of the signals that they take. There may be none: then nothing
 	// is kept.
 	Destinations []Destination
-	// QueueBytes is the memory for batches that is divided equally among the destinations without a
-	// QueueBytes of their own; 0 is DefaultQueueBytes. A batch counts at every destination that
-	// holds it, so the sum of all quotas bounds the memory.
+	// QueueBytes is the memory for batches that the destinations without QueueBytes of their own
+	// share; 0 is DefaultQueueBytes. A batch counts at every destination that holds it, so the sum
+	// of all Quotas bounds the memory.
 	QueueBytes int64
 	// Version is ours, for the User-Agent.
 	Version string
@@ -45,12 +45,8 @@ type Exporter struct {
 // Open starts an exporter. No connection is made until there is something to send, so destinations
 // may be down; configurations that cannot work are errors. The caller must call Shutdown.
 func Open(o Options) (*Exporter, error) {
-	queueBytes := o.QueueBytes
-	switch {
-	case queueBytes == 0:
-		queueBytes = DefaultQueueBytes
-	case queueBytes < 0:
-		return nil, fmt.Errorf("queue-bytes %d: negative", queueBytes)
+	if o.QueueBytes < 0 {
+		return nil, fmt.Errorf("queue-bytes %d: negative", o.QueueBytes)
 	}
 	destinations := slices.Clone(o.Destinations)
 	names := make(map[string]bool)
@@ -87,7 +83,7 @@ func Open(o Options) (*Exporter, error) {
 		random = rand.Float64
 	}
 	x := &Exporter{
-		observe: o.Observe, metrics: newMetrics(), scheduler: newScheduler(queueBytes, destinations, random),
+		observe: o.Observe, metrics: newMetrics(), scheduler: newScheduler(o.QueueBytes, destinations, random),
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	x.cancel = cancel

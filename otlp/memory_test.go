@@ -16,9 +16,11 @@ func kilo(i int) *Batch {
 func TestHangingDestination(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		good, bad := newReceiver(t), newReceiver(t, reply{hang: true})
-		l := openLab(t, Options{
-			Destinations: []Destination{bad.destination("bad"), good.destination("good")}, QueueBytes: 200_000,
-		})
+		destinations := []Destination{bad.destination("bad"), good.destination("good")}
+		for i := range destinations {
+			destinations[i].MaxRequestBytes = 1000
+		}
+		l := openLab(t, Options{Destinations: destinations, QueueBytes: 200_000})
 		for i := range 1000 {
 			l.Enqueue(kilo(i))
 			l.after(100 * time.Millisecond)
@@ -42,7 +44,9 @@ func TestQuotas(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		var destinations []Destination
 		for i := range 3 {
-			destinations = append(destinations, newReceiver(t, reply{hang: true}).destination(fmt.Sprint(i)))
+			d := newReceiver(t, reply{hang: true}).destination(fmt.Sprint(i))
+			d.MaxRequestBytes = 1000
+			destinations = append(destinations, d)
 		}
 		destinations[0].QueueBytes = 4000
 		l := openLab(t, Options{Destinations: destinations, QueueBytes: 20_000})
@@ -56,6 +60,22 @@ func TestQuotas(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A share has room for the largest request, as long as the whole has.
+func TestQuotaOfLargestRequest(t *testing.T) {
+	destinations := make([]Destination, 3)
+	for i := range destinations {
+		destinations[i].MaxRequestBytes = 1000
+	}
+	const largest = 1000 + overhead
+	for queueBytes, want := range map[int64]int64{9000: 3000, 3000: largest, 500: 500} {
+		for _, quota := range Quotas(queueBytes, destinations) {
+			if quota != want {
+				t.Errorf("a share of %d: %d, want %d", queueBytes, quota, want)
+			}
+		}
+	}
 }
 
 // In a full queue, own data evicts the oldest own data that waits.

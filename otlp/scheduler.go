@@ -58,26 +58,37 @@ type waiter struct {
 	done  chan error // receives one value; never blocks the sender
 }
 
-// newScheduler returns a scheduler. Destinations without a quota of their own share queueBytes
-// equally.
-func newScheduler(queueBytes int64, destinations []Destination, random func() float64) *scheduler {
-	s := &scheduler{random: random}
+// Quotas returns the limit of bytes of each destination. Those without QueueBytes of their own share
+// queueBytes (0: DefaultQueueBytes) equally, but a share has room for the largest request, or as
+// much as queueBytes has.
+func Quotas(queueBytes int64, destinations []Destination) []int64 {
+	if queueBytes == 0 {
+		queueBytes = DefaultQueueBytes
+	}
 	sharing := int64(0)
 	for i := range destinations {
 		if destinations[i].QueueBytes == 0 {
 			sharing++
 		}
 	}
+	quotas := make([]int64, len(destinations))
 	for i := range destinations {
-		d := &destinationState{
-			scheduler: s, config: &destinations[i], quota: destinations[i].QueueBytes,
+		d := &destinations[i]
+		if quotas[i] = d.QueueBytes; quotas[i] == 0 {
+			quotas[i] = max(queueBytes/sharing, min(queueBytes, int64(d.MaxRequestBytes)+overhead))
+		}
+	}
+	return quotas
+}
+
+func newScheduler(queueBytes int64, destinations []Destination, random func() float64) *scheduler {
+	s := &scheduler{random: random}
+	for i, quota := range Quotas(queueBytes, destinations) {
+		s.destinations = append(s.destinations, &destinationState{
+			scheduler: s, config: &destinations[i], quota: quota,
 			circuit: newCircuit(destinations[i].Concurrency, random),
 			outages: limiter{burst: outageBurst},
-		}
-		if d.quota == 0 {
-			d.quota = queueBytes / sharing
-		}
-		s.destinations = append(s.destinations, d)
+		})
 	}
 	return s
 }

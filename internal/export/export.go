@@ -116,17 +116,8 @@ func (c *Config) LimitMemory(processes int) {
 
 // QueueMemory returns the sum of the quotas of all destinations.
 func (c *Config) QueueMemory() (sum int64) {
-	shared := c.QueueBytes
-	if shared == 0 {
-		shared = otlp.DefaultQueueBytes
-	}
-	for i := range c.Destinations {
-		if own := c.Destinations[i].QueueBytes; own > 0 {
-			sum += own
-		} else {
-			sum += shared
-			shared = 0 // that is what all without a quota of their own have
-		}
+	for _, quota := range otlp.Quotas(c.QueueBytes, c.Destinations) {
+		sum += quota
 	}
 	return sum
 }
