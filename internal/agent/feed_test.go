@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"correlator/internal/demo"
+	"correlator/internal/process"
 	"correlator/internal/testenv"
 	"correlator/messaging/feed"
 )
@@ -98,6 +99,29 @@ func TestMalformedDatagrams(t *testing.T) {
 		})
 	}
 	r.served(p, 1, [16]byte{1})
+	r.end()
+	r.added()
+}
+
+// A process whose goroutine is not there to take samples loses its own, with a count, and the feed
+// goes on.
+func TestBacklog(t *testing.T) {
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	r := run(t)
+	p.Registration(1)
+	context := p.Begin(1)
+	r.mu.RLock()
+	hanging := r.registrations[p.PID].process
+	r.mu.RUnlock()
+	release := make(chan struct{})
+	for hanging.Post(func() { <-release }) { // until the goroutine does the first, and no more may wait
+	}
+	r.sample(p.PID, context.Thread.TID, [16]byte{1})
+	r.outcome(process.OutcomeBacklog, 1)
+	r.feedContext(p, context, 1)
+	r.outcome(process.OutcomeCorrelated, 1)
+	close(release)
+	r.served(p, 1, [16]byte{2})
 	r.end()
 	r.added()
 }
