@@ -64,7 +64,8 @@ func New(cfg Config, exporter Exporter, log *zap.Logger) (*Agent, error) {
 	if err := messaging.Supported(); err != nil {
 		return nil, err
 	}
-	a := &Agent{config: cfg, exporter: exporter, log: log, started: time.Now(), registrations: make(map[int]*registration)}
+	a := &Agent{config: cfg, exporter: exporter, log: log, started: time.Now(),
+		registrations: make(map[int]*registration)}
 	a.drainCtx, a.stopNow = context.WithCancel(context.Background())
 	var err error
 	if a.poller, err = messaging.NewPoller(); err != nil {
@@ -84,7 +85,8 @@ func (a *Agent) open() (err error) {
 			return err
 		}
 		if a.threads, err = bpf.OpenThreads(); err != nil {
-			a.log.Warn("samples fed without context cannot be used", because("fed_"+process.OutcomeUnsupported.String()), zap.Error(err))
+			a.log.Warn("samples fed without context cannot be used",
+				because("fed_"+process.OutcomeUnsupported.String()), zap.Error(err))
 		}
 	}
 	s, err := a.openSampling()
@@ -151,7 +153,8 @@ func (a *Agent) close() {
 // Run serves until ctx ends, then sends what is queued within the samples-delay, or until StopNow,
 // and returns nil. It is called once.
 func (a *Agent) Run(ctx context.Context) error {
-	a.log.Info("correlator runs", zap.String("host_id", a.config.HostID), zap.Duration("samples_delay", a.config.SamplesDelay),
+	a.log.Info("correlator runs", zap.String("host_id", a.config.HostID),
+		zap.Duration("samples_delay", a.config.SamplesDelay),
 		zap.Int("samples_per_second", a.config.SamplesPerSecond), zap.String("feed_socket", a.config.FeedSocket))
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -200,7 +203,8 @@ func (a *Agent) shutDown() {
 		a.close()
 	} else {
 		a.counters.Troubles[process.ReasonTimeout].Add(1)
-		a.log.Warn("not all processes were released in time", because(process.ReasonTimeout.String()), zap.Ints("pids", stuck))
+		a.log.Warn("not all processes were released in time", because(process.ReasonTimeout.String()),
+			zap.Ints("pids", stuck))
 	}
 	a.log.Info("correlator ends", zap.Object("counters", &a.counters),
 		zap.Object("sample_to_socket", timing(a.counters.Messages.Timing())))

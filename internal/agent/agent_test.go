@@ -236,7 +236,8 @@ func (r *running) added() {
 func TestEveryPlacementOfTheVariable(t *testing.T) {
 	for _, flavor := range demo.Flavors() {
 		t.Run(flavor.String(), func(t *testing.T) {
-			p := demo.Start(t, demo.Options{Flavor: flavor, Manual: true, Idle: 2, Service: "shop", Environment: "production"})
+			p := demo.Start(t, demo.Options{Flavor: flavor, Manual: true, Idle: 2, Service: "shop",
+				Environment: "production"})
 			r := run(t)
 			registration := p.Registration(1)
 			if registration.SamplesDelayMillis != 300 || registration.HostID != testHostID {
@@ -259,7 +260,8 @@ func TestEveryPlacementOfTheVariable(t *testing.T) {
 
 // The library as other linkers and options make it.
 func TestEveryLibrary(t *testing.T) {
-	for _, name := range []string{"dtpmod-local", "dtpmod-nosections", "tlsdesc-lld", "tlsdesc-lld-local", "dtpmod-lld-local",
+	for _, name := range []string{"dtpmod-local", "dtpmod-nosections", "tlsdesc-lld", "tlsdesc-lld-local",
+		"dtpmod-lld-local",
 		"tlsdesc-local", "tlsdesc-nosections", "tlsdesc-sysvhash"} {
 		t.Run(name, func(t *testing.T) {
 			p := demo.Start(t, demo.Options{Library: demo.Fixture(t, "x86_64-glibc-"+name), Manual: true, Idle: 1})

@@ -185,7 +185,8 @@ type holdings struct {
 }
 
 func (h holdings) String() string {
-	return fmt.Sprintf("%d descriptors, %d goroutines, %d targets, %d kB of heap", h.descriptors, h.goroutines, h.targets, h.heapBytes/1024)
+	return fmt.Sprintf("%d descriptors, %d goroutines, %d targets, %d kB of heap", h.descriptors, h.goroutines,
+		h.targets, h.heapBytes/1024)
 }
 
 // settled waits until so many processes take part and the sampler knows no others, and takes stock:

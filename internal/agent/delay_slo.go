@@ -65,7 +65,8 @@ func (d *delaySLO) judge(now time.Time) {
 		reason = "samples_delay_missed_lost"
 	}
 	d.log.Warn("samples-delay is not kept, by this agent or its machine: agents lose samples; a longer --samples-delay helps",
-		because(reason), zap.Float64("missed_share", window.Missed()), zap.Duration("samples_delay", d.delay), zap.Object("window", timing(window)))
+		because(reason), zap.Float64("missed_share", window.Missed()), zap.Duration("samples_delay", d.delay),
+		zap.Object("window", timing(window)))
 }
 
 // timing is a messaging.Timing as fields of a log line.

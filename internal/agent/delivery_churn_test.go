@@ -160,7 +160,8 @@ func TestDeliveryInChurn(t *testing.T) {
 		return len(r.registrations)
 	}
 	watch := watchStalls()
-	descriptors, goroutines, targets, processes := openDescriptors(t), runtime.NumGoroutine(), kernelTargets(t, pins), registered()
+	descriptors, goroutines, targets, processes := openDescriptors(t), runtime.NumGoroutine(), kernelTargets(t, pins),
+		registered()
 	if targets != len(survivors) || processes != len(survivors) {
 		testenv.Missing(t, fmt.Sprintf("%d processes take part, %d are of this test", processes, len(survivors)))
 	}
@@ -184,7 +185,8 @@ func TestDeliveryInChurn(t *testing.T) {
 	}
 	t.Logf("%d things happened to %d processes: %d registrations, %d sockets gone", happened, len(all)-len(survivors),
 		r.Counters().Messages.Registrations.Load(), r.Counters().Messages.SocketsGone.Load())
-	what := fmt.Sprintf("%d processes, %d of them in the kernel's table, %d descriptors and %d goroutines, as before", processes, targets,
+	what := fmt.Sprintf("%d processes, %d of them in the kernel's table, %d descriptors and %d goroutines, as before",
+		processes, targets,
 		descriptors, goroutines)
 	testenv.Poll(t, deadline, what, func() bool {
 		r.strangers(all...)
@@ -203,7 +205,8 @@ func TestDeliveryInChurn(t *testing.T) {
 	for i, p := range survivors {
 		report, dropped := p.Quit(), senders[i].Stats().Dropped
 		// As in everythingArrives.
-		if spare := (r.config.SamplesDelay - r.config.ReportInterval) / 2; stalled > spare && dropped[messaging.DropLate]+dropped[messaging.DropAddedLate] > 0 {
+		if spare := (r.config.SamplesDelay - r.config.ReportInterval) / 2; stalled > spare &&
+			dropped[messaging.DropLate]+dropped[messaging.DropAddedLate] > 0 {
 			testenv.Missing(t, "this machine stopped for longer than the agent has to spare")
 		}
 		healthy(t, senders[i], report)

@@ -53,7 +53,8 @@ func republishingCost(t *testing.T, interval time.Duration) (cost republishing) 
 		}
 		return sum
 	}
-	before := republishing{looks: c.Looks.Load(), connects: c.Connected.Load(), registrations: c.Messages.Registrations.Load(), troubles: troubles()}
+	before := republishing{looks: c.Looks.Load(), connects: c.Connected.Load(),
+		registrations: c.Messages.Registrations.Load(), troubles: troubles()}
 	sweeps := uint64(70) // 3.5 s
 	if *long {
 		sweeps *= 15
@@ -144,7 +145,10 @@ func TestDeliveryCountersAreFixed(t *testing.T) {
 		p.Hostile(kind, "")
 		testenv.Poll(t, deadline, "trouble", func() bool {
 			views := r.processStatuses()
-			return slices.ContainsFunc(views, func(v ProcessStatus) bool { return v.PID == p.PID && v.State == process.StateError })
+			return slices.ContainsFunc(views, func(v ProcessStatus) bool {
+				return v.PID == p.PID &&
+					v.State == process.StateError
+			})
 		})
 		p.Publish()
 		r.state(p, process.StateRegistered, "")

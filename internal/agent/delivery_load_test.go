@@ -93,7 +93,8 @@ func everythingArrives(t *testing.T, interval time.Duration) bool {
 	c := &r.Counters().Messages
 	timing := c.Timing()
 	t.Logf("%d samples sent in %d messages, oldest %v; dropped %d, overdue %d, late by the agent's clock %d; arrived %d, late %d; stalled for %v",
-		c.Sent.Load(), c.Messages.Load(), timing.Quantile(1), dropped(c), timing.Overdue, timing.Lost, report.Samples, report.LateSamples, stalled)
+		c.Sent.Load(), c.Messages.Load(), timing.Quantile(1), dropped(c), timing.Overdue, timing.Lost, report.Samples,
+		report.LateSamples, stalled)
 	if sent := c.Sent.Load(); sent != report.Samples+report.LateSamples {
 		t.Errorf("%d samples sent, %d arrived", sent, report.Samples+report.LateSamples)
 	}
@@ -103,7 +104,8 @@ func everythingArrives(t *testing.T, interval time.Duration) bool {
 	// Drained after an interval, a sample has the rest of the delay until its message is sent. Half
 	// of that is far more than the agent, or the receiver, needs when they may run.
 	if spare := (r.config.SamplesDelay - interval) / 2; stalled < spare {
-		t.Errorf("%d samples dropped, %d overdue, %d late, though nothing stalled for more than %v", dropped(c), timing.Overdue,
+		t.Errorf("%d samples dropped, %d overdue, %d late, though nothing stalled for more than %v", dropped(c),
+			timing.Overdue,
 			report.LateSamples, stalled)
 	}
 	return false

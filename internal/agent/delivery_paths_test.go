@@ -101,7 +101,8 @@ func TestDeliveryStalledBesideHealthy(t *testing.T) {
 	})
 	waits, pauses := c.Messages.Waits.Load(), c.Messages.Pauses.Load()
 	drains = c.Sampling.Drains.Load() - drains
-	t.Logf("%d drains, %d feeds: %d waits for room, %d pauses, %d messages", drains, feeds, waits, pauses, c.Messages.Messages.Load())
+	t.Logf("%d drains, %d feeds: %d waits for room, %d pauses, %d messages", drains, feeds, waits, pauses,
+		c.Messages.Messages.Load())
 	neighbour.StopThreads()
 	r.end()
 	r.alone(all...)

@@ -41,7 +41,8 @@ func (r *running) sender(p *demo.Process) *messaging.Sender {
 func (r *running) feedContext(p *demo.Process, context demo.Context, n int) {
 	r.t.Helper()
 	for i := range n {
-		r.send(feed.Record{PID: uint32(p.PID), TID: uint32(context.Thread.TID), StackTraceID: [16]byte{7, byte(i), byte(i >> 8)}, Count: 1,
+		r.send(feed.Record{PID: uint32(p.PID), TID: uint32(context.Thread.TID),
+			StackTraceID: [16]byte{7, byte(i), byte(i >> 8)}, Count: 1,
 			HasContext: true, TraceID: context.TraceID, TransactionID: context.TransactionID})
 	}
 }
@@ -106,10 +107,12 @@ func TestDeliveryBesideTrouble(t *testing.T) {
 
 	sender := r.sender(neighbour)
 	c := r.Counters()
-	waits, pauses, drains, feeds := c.Messages.Waits.Load(), c.Messages.Pauses.Load(), c.Sampling.Drains.Load(), uint64(0)
+	waits, pauses, drains, feeds := c.Messages.Waits.Load(), c.Messages.Pauses.Load(), c.Sampling.Drains.Load(),
+		uint64(0)
 	fed := sender.Stats().Sent
 	full := func(p *demo.Process) bool {
-		return r.logs.FilterField(zap.Stringer("reason", process.ReasonSocketFull)).FilterField(zap.Int("pid", p.PID)).Len() > 0
+		return r.logs.FilterField(zap.Stringer("reason", process.ReasonSocketFull)).FilterField(zap.Int("pid",
+			p.PID)).Len() > 0
 	}
 	testenv.Poll(t, deadline, "both that do not read to be told of, and load meanwhile", func() bool {
 		for _, p := range all[2:] {
@@ -124,7 +127,8 @@ func TestDeliveryBesideTrouble(t *testing.T) {
 	drains = c.Sampling.Drains.Load() - drains
 	// A receiver without room is asked when something new comes after all was late; a healthy one,
 	// when a burst is longer than its queue, once for each time that it makes room.
-	t.Logf("%d drains, %d feeds: %d waits for room, %d pauses, %d messages", drains, feeds, waits, paused, c.Messages.Messages.Load())
+	t.Logf("%d drains, %d feeds: %d waits for room, %d pauses, %d messages", drains, feeds, waits, paused,
+		c.Messages.Messages.Load())
 	neighbour.StopThreads()
 	r.end()
 	signal(t, stopped, syscall.SIGCONT)
@@ -135,7 +139,8 @@ func TestDeliveryBesideTrouble(t *testing.T) {
 	healthy(t, sender, neighbour.Quit())
 	r.sampledAdded()
 	for _, p := range all {
-		told := r.logs.FilterField(zap.Stringer("reason", process.ReasonSocketFull)).FilterField(zap.Int("pid", p.PID)).Len()
+		told := r.logs.FilterField(zap.Stringer("reason", process.ReasonSocketFull)).FilterField(zap.Int("pid",
+			p.PID)).Len()
 		if want := p == deaf || p == stopped; want != (told == 1) || told > 1 {
 			t.Errorf("process %d was told %d times to be full", p.PID, told)
 		}
@@ -152,12 +157,16 @@ func TestDeliveryAfterTrouble(t *testing.T) {
 		reason        process.Reason
 		registrations int
 	}{
-		{"removed", (*demo.Process).UnlinkSocket, (*demo.Process).RebindSocket, process.StateError, process.ReasonSocketMissing, 2},
-		{"file", func(p *demo.Process) { instead(t, p, putFile) }, (*demo.Process).RebindSocket, process.StateError, process.ReasonNotSocket, 2},
-		{"FIFO", func(p *demo.Process) { instead(t, p, putFIFO) }, (*demo.Process).RebindSocket, process.StateError, process.ReasonNotSocket, 2},
+		{"removed", (*demo.Process).UnlinkSocket, (*demo.Process).RebindSocket, process.StateError,
+			process.ReasonSocketMissing, 2},
+		{"file", func(p *demo.Process) { instead(t, p, putFile) }, (*demo.Process).RebindSocket, process.StateError,
+			process.ReasonNotSocket, 2},
+		{"FIFO", func(p *demo.Process) { instead(t, p, putFIFO) }, (*demo.Process).RebindSocket, process.StateError,
+			process.ReasonNotSocket, 2},
 		{"elsewhere", (*demo.Process).UnlinkSocket, elsewhere, process.StateError, process.ReasonSocketMissing, 2},
 		{"withdrawn", func(p *demo.Process) { p.Withdraw() }, elsewhere, process.StateNoStorage, process.ReasonNone, 2},
-		{"stopped", func(p *demo.Process) { signal(t, p, syscall.SIGSTOP) }, func(p *demo.Process) { signal(t, p, syscall.SIGCONT) },
+		{"stopped", func(p *demo.Process) { signal(t, p, syscall.SIGSTOP) },
+			func(p *demo.Process) { signal(t, p, syscall.SIGCONT) },
 			process.StateRegistered, process.ReasonNone, 1},
 	}
 	r := run(t, patient)
@@ -183,8 +192,10 @@ func TestDeliveryAfterTrouble(t *testing.T) {
 		p.Registration(c.registrations)
 		report := p.ReportWhen("what waited", func(report demo.Report) bool { return report.Samples >= 30 })
 		clean(t, report)
-		if transaction, _ := report.Transaction(contexts[i].TraceID); transaction.Samples != 30 || len(transaction.Stacks) != 30 {
-			t.Errorf("%s: %d samples of %d stacks arrived, want 30 of 30", c.name, transaction.Samples, len(transaction.Stacks))
+		if transaction, _ := report.Transaction(contexts[i].TraceID); transaction.Samples != 30 ||
+			len(transaction.Stacks) != 30 {
+			t.Errorf("%s: %d samples of %d stacks arrived, want 30 of 30", c.name, transaction.Samples,
+				len(transaction.Stacks))
 		}
 	}
 	r.end()
@@ -199,7 +210,10 @@ func TestDeliveryQueuedBeforeTrouble(t *testing.T) {
 	context, sender := p.Begin(1), r.sender(p)
 	signal(t, p, syscall.SIGSTOP)
 	r.feedContext(p, context, 30)
-	testenv.Poll(t, deadline, "no room", func() bool { return sender.Stats().Added == 30 && r.Counters().Messages.Waits.Load() > 0 })
+	testenv.Poll(t, deadline, "no room", func() bool {
+		return sender.Stats().Added == 30 &&
+			r.Counters().Messages.Waits.Load() > 0
+	})
 	waiting := sender.Stats().Queued
 	if err := os.Remove(p.HostPath(p.Socket)); err != nil {
 		t.Fatal(err)
@@ -231,7 +245,8 @@ func TestDeliveryAtTheEnd(t *testing.T) {
 	r.state(deaf, process.StateRegistered, "")
 	hanging.Hostile("storage-hangs", "")
 	r.state(hanging, process.StateError, process.ReasonTimeout.String())
-	testenv.Poll(t, deadline, "the deaf process's queue to be full", func() bool { return r.Counters().Messages.Waits.Load() > 0 })
+	testenv.Poll(t, deadline, "the deaf process's queue to be full",
+		func() bool { return r.Counters().Messages.Waits.Load() > 0 })
 	sender, never := r.sender(neighbour), r.sender(deaf)
 	r.feedContext(neighbour, context, 100) // ten polls' worth
 	testenv.Poll(t, deadline, "all to be queued", func() bool { return r.Counters().FedSamples.Load() == 100 })

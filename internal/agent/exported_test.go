@@ -42,7 +42,11 @@ func runExporting(t *testing.T, untraced bool, change ...func(*Config)) *exporti
 	destination.Signals = []otlp.Signal{otlp.Profiles}
 	config.Destinations = []otlp.Destination{destination}
 	config.ProfilesInterval, config.ShutdownTimeout, config.Untraced = 200*time.Millisecond, deadline, untraced
-	e, err := export.Open(config, export.About{Version: "test", HostID: testHostID, SamplesPerSecond: 997}, zap.NewNop())
+	if err := config.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	e, err := export.Open(config, export.About{Version: "test", HostID: testHostID, SamplesPerSecond: 997},
+		zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +71,8 @@ func in(f demo.Function, frames []backend.Frame) bool {
 	native := make([]profile.Frame, 0, len(frames))
 	for _, frame := range frames {
 		if frame.Type == "native" && frame.File != "" {
-			native = append(native, profile.Frame{File: &profile.File{Kind: profile.NativeFrame, Path: frame.File}, Address: frame.Address})
+			native = append(native, profile.Frame{File: &profile.File{Kind: profile.NativeFrame, Path: frame.File},
+				Address: frame.Address})
 		}
 	}
 	return f.In(native)
@@ -113,10 +118,13 @@ func TestExported(t *testing.T) {
 				frames := exported.Stacks[stack]
 				// A message may have come too late for the demo; what is exported has no such
 				// limit.
-				if got := samples[key{trace, stack}]; got < n || len(frames) == 0 || got != n && transaction.LateSamples == 0 {
-					t.Errorf("%d samples of stack %s with %d frames exported, its agent was told of %d", got, stack, len(frames), n)
+				if got := samples[key{trace, stack}]; got < n || len(frames) == 0 || got != n &&
+					transaction.LateSamples == 0 {
+					t.Errorf("%d samples of stack %s with %d frames exported, its agent was told of %d", got, stack,
+						len(frames), n)
 				}
-				if in(code[transaction.Kind], frames) && slices.ContainsFunc(frames, func(f backend.Frame) bool { return f.FileID == program }) {
+				if in(code[transaction.Kind], frames) && slices.ContainsFunc(frames,
+					func(f backend.Frame) bool { return f.FileID == program }) {
 					inWork += n
 				}
 				told += n
@@ -126,10 +134,12 @@ func TestExported(t *testing.T) {
 			}
 			sample := about[trace]
 			want := backend.Sample{
-				Service: []string{"shop", "stock", "mail"}[i], Environment: cmp.Or([]string{"", "", "other"}[i], "test"),
-				PID: strconv.Itoa(p.PID), Executable: filepath.Join(p.Dir, "demo"), HostID: testHostID,
-				TraceID: trace, SpanID: transaction.TraceID.SpanID().String(), TransactionID: transaction.TransactionID.String(),
-				TID: sample.TID, Thread: sample.Thread, Stack: sample.Stack,
+				Service:     []string{"shop", "stock", "mail"}[i],
+				Environment: cmp.Or([]string{"", "", "other"}[i], "test"),
+				PID:         strconv.Itoa(p.PID), Executable: filepath.Join(p.Dir, "demo"), HostID: testHostID,
+				TraceID: trace, SpanID: transaction.TraceID.SpanID().String(),
+				TransactionID: transaction.TransactionID.String(),
+				TID:           sample.TID, Thread: sample.Thread, Stack: sample.Stack,
 			}
 			if sample != want {
 				t.Errorf("exported\n%+v, want\n%+v", sample, want)
@@ -174,7 +184,8 @@ func (x *exporting) exportedAdded(exported backend.Profiles, untraced uint64) {
 // Samples of threads that worked on no trace are exported without a link if that is asked for, and
 // nobody is told of them.
 func TestExportedUntraced(t *testing.T) {
-	p := demo.Start(t, demo.Options{Busy: 1, Transaction: 50 * time.Millisecond, Gap: 50 * time.Millisecond, Untouched: 1})
+	p := demo.Start(t, demo.Options{Busy: 1, Transaction: 50 * time.Millisecond, Gap: 50 * time.Millisecond,
+		Untouched: 1})
 	x := runExporting(t, true)
 	x.sampledReport(p, 200)
 	exported := x.ended()

@@ -123,7 +123,8 @@ func TestFilteredByContainer(t *testing.T) {
 			if c.served {
 				state = process.StateRegistered
 			}
-			if view := r.state(contained, state, ""); view.ContainerID != id || view.CgroupPath != slice+"/docker-"+id+".scope" {
+			if view := r.state(contained, state, ""); view.ContainerID != id ||
+				view.CgroupPath != slice+"/docker-"+id+".scope" {
 				t.Errorf("view of the process in the container: %+v", view)
 			}
 			r.sample(filtered.PID, filtered.PID, [16]byte{2})

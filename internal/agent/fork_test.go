@@ -21,41 +21,43 @@ const forkedCPU = time.Second
 // which must not be told of the child.
 func TestFork(t *testing.T) {
 	for _, before := range []bool{false, true} {
-		t.Run(map[bool]string{false: "of a registered process", true: "before the agent came"}[before], func(t *testing.T) {
-			p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
-			var r *running
-			var child int
-			p.Begin(0) // the slot of the thread that forks
-			if before {
-				child = p.Fork(true)
-			}
-			r = run(t, atRate(97))
-			p.Registration(1)
-			if !before {
-				child = p.Fork(true)
-			}
-			swept(r, 2) // the child was found, whatever it is taken for
-			burnt := cpuTime(t, child)
-			testenv.Poll(t, deadline, "the child to burn CPU", func() bool { return cpuTime(t, child) > burnt+forkedCPU })
-			r.served(p, 1, [16]byte{1})
-			report := p.Report()
-			clean(t, report)
-			// When both are found in the same moment the child may be the first at the socket,
-			// until the parent comes. To be registered with twice does no harm.
-			most := map[bool]uint64{false: 1, true: 2}[before]
-			if report.Registrations > most {
-				t.Errorf("the parent's socket got %d registrations, want %d at most", report.Registrations, most)
-			}
-			// One by the test, and what little the parent does itself.
-			if report.Samples > 10 {
-				t.Errorf("the parent was told of %d samples: some of its child's", report.Samples)
-			}
-			p.Quit() // the child, too
-			r.gone(p)
-			testenv.Poll(t, deadline, "nobody to take part", func() bool { return len(r.processStatuses()) == 0 })
-			r.end()
-			r.sampledAdded()
-		})
+		t.Run(map[bool]string{false: "of a registered process", true: "before the agent came"}[before],
+			func(t *testing.T) {
+				p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+				var r *running
+				var child int
+				p.Begin(0) // the slot of the thread that forks
+				if before {
+					child = p.Fork(true)
+				}
+				r = run(t, atRate(97))
+				p.Registration(1)
+				if !before {
+					child = p.Fork(true)
+				}
+				swept(r, 2) // the child was found, whatever it is taken for
+				burnt := cpuTime(t, child)
+				testenv.Poll(t, deadline, "the child to burn CPU",
+					func() bool { return cpuTime(t, child) > burnt+forkedCPU })
+				r.served(p, 1, [16]byte{1})
+				report := p.Report()
+				clean(t, report)
+				// When both are found in the same moment the child may be the first at the socket,
+				// until the parent comes. To be registered with twice does no harm.
+				most := map[bool]uint64{false: 1, true: 2}[before]
+				if report.Registrations > most {
+					t.Errorf("the parent's socket got %d registrations, want %d at most", report.Registrations, most)
+				}
+				// One by the test, and what little the parent does itself.
+				if report.Samples > 10 {
+					t.Errorf("the parent was told of %d samples: some of its child's", report.Samples)
+				}
+				p.Quit() // the child, too
+				r.gone(p)
+				testenv.Poll(t, deadline, "nobody to take part", func() bool { return len(r.processStatuses()) == 0 })
+				r.end()
+				r.sampledAdded()
+			})
 	}
 }
 

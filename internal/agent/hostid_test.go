@@ -93,7 +93,8 @@ func firstProcess(t *testing.T, id string) (pid int) {
 	if err := os.WriteFile(filepath.Join(etc, "machine-id"), []byte(id+"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	command := exec.Command(testenv.NeedTool(t, "unshare"), "--mount", "sh", "-c", `mount --bind "$0" /etc && exec sleep infinity`, etc)
+	command := exec.Command(testenv.NeedTool(t, "unshare"), "--mount", "sh", "-c",
+		`mount --bind "$0" /etc && exec sleep infinity`, etc)
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +121,8 @@ func TestHostID(t *testing.T) {
 		make func(root string) error
 		want string
 	}{
-		"file":    {func(root string) error { return os.WriteFile(root+"/etc/machine-id", []byte(hostID+"\n"), 0o444) }, hostID},
+		"file": {func(root string) error { return os.WriteFile(root+"/etc/machine-id", []byte(hostID+"\n"), 0o444) },
+			hostID},
 		"no file": {func(root string) error { return nil }, ""},
 		"before the first boot": {func(root string) error {
 			return os.WriteFile(root+"/etc/machine-id", []byte(uninitialized+"\n"), 0o444)

@@ -32,7 +32,8 @@ func TestStorageComesAndGoes(t *testing.T) {
 	r.state(p, process.StateNoStorage, "")
 	p.Republish(filepath.Join(p.Dir, "second.socket"), "renamed")
 	p.Registration(2)
-	if view := r.state(p, process.StateRegistered, ""); view.ServiceName != "renamed" || !strings.HasSuffix(view.SocketPath, "second.socket") {
+	if view := r.state(p, process.StateRegistered, ""); view.ServiceName != "renamed" ||
+		!strings.HasSuffix(view.SocketPath, "second.socket") {
 		t.Errorf("view %+v", view)
 	}
 	r.served(p, 1, [16]byte{2})
@@ -181,7 +182,8 @@ func TestHostileStorage(t *testing.T) {
 	}
 
 	neighbour := demo.Start(t, demo.Options{Manual: true, Idle: 1})
-	hostile := demo.Start(t, demo.Options{Manual: true, Idle: 1, Hold: true, Placement: demo.Placement{PrivateTmp: true}})
+	hostile := demo.Start(t, demo.Options{Manual: true, Idle: 1, Hold: true,
+		Placement: demo.Placement{PrivateTmp: true}})
 	r := run(t)
 	neighbour.Registration(1)
 	hostile.Load()
@@ -226,7 +228,8 @@ func TestHostileStorage(t *testing.T) {
 		t.Errorf("neighbour: %d registrations, %d late samples", report.Registrations, report.LateSamples)
 	}
 	seen := make(map[string]int)
-	for _, entry := range r.logs.FilterMessage("process cannot be served; trying again").FilterField(zap.Int("pid", hostile.PID)).All() {
+	for _, entry := range r.logs.FilterMessage("process cannot be served; trying again").FilterField(zap.Int("pid",
+		hostile.PID)).All() {
 		seen[entry.ContextMap()["reason"].(string)]++
 	}
 	for reason, n := range seen {
@@ -336,7 +339,8 @@ func TestStaleSample(t *testing.T) {
 	r := run(t)
 	p.Registration(1)
 	tid := p.Begin(1).Thread.TID
-	r.send(feed.Record{PID: uint32(p.PID), TID: uint32(tid), StackTraceID: [16]byte{1}, Count: 1, TimeNs: bpf.Now() - uint64(2*process.MaxContextAge)})
+	r.send(feed.Record{PID: uint32(p.PID), TID: uint32(tid), StackTraceID: [16]byte{1}, Count: 1,
+		TimeNs: bpf.Now() - uint64(2*process.MaxContextAge)})
 	r.outcome(process.OutcomeStale, 1)
 	old := []fedSample{{tid: tid, count: 5, sampledAt: time.Now().Add(-2 * process.MaxContextAge)}}
 	r.mu.RLock()
@@ -352,7 +356,8 @@ func TestContextForTheUnregistered(t *testing.T) {
 	p.Load()
 	r := run(t)
 	r.state(p, process.StateNoStorage, "")
-	r.send(feed.Record{PID: uint32(p.PID), TID: 1, StackTraceID: [16]byte{1}, Count: 4, HasContext: true, TraceID: [16]byte{1}})
+	r.send(feed.Record{PID: uint32(p.PID), TID: 1, StackTraceID: [16]byte{1}, Count: 4, HasContext: true,
+		TraceID: [16]byte{1}})
 	r.outcome(process.OutcomeNotRegistered, 4)
 	r.end()
 	r.added()

@@ -151,6 +151,7 @@ func (r *registration) Close(shutdown bool) {
 	}
 	r.sender.Close()
 	if lost := r.sender.Stats().Dropped[messaging.DropClosed]; shutdown && lost > 0 {
-		r.log.Warn("not all samples could be sent", because("samples_dropped_"+messaging.DropClosed.String()), zap.Uint64("samples", lost))
+		r.log.Warn("not all samples could be sent", because("samples_dropped_"+messaging.DropClosed.String()),
+			zap.Uint64("samples", lost))
 	}
 }

@@ -26,7 +26,8 @@ func TestSampledSlotsNotResident(t *testing.T) {
 			// how much is too old before the agent has read it is up to the machine.
 			testenv.Poll(t, deadline, "slots read by the agent, with a trace and without", func() bool {
 				otherwise := outcomes.Sum() - outcomes[process.OutcomeCorrelated].Load()
-				return outcomes[process.OutcomeNoTrace].Load() > 0 && r.kernel(bpf.Unreadable) > otherwise && p.Report().Samples > 100
+				return outcomes[process.OutcomeNoTrace].Load() > 0 && r.kernel(bpf.Unreadable) > otherwise &&
+					p.Report().Samples > 100
 			})
 			r.stacksTrue(p, p.Report())
 			r.end()
@@ -34,7 +35,8 @@ func TestSampledSlotsNotResident(t *testing.T) {
 			r.sampledAdded()
 			unreadable := r.kernel(bpf.Unreadable)
 			arrived := outcomes[process.OutcomeCorrelated].Load() - r.kernel(bpf.Correlated)
-			t.Logf("%d samples unreadable in the kernel: %d correlated, %d without trace, %d too old", unreadable, arrived,
+			t.Logf("%d samples unreadable in the kernel: %d correlated, %d without trace, %d too old", unreadable,
+				arrived,
 				outcomes[process.OutcomeNoTrace].Load(), outcomes[process.OutcomeStale].Load())
 			if arrived == 0 || arrived+outcomes[process.OutcomeNoTrace].Load() > unreadable {
 				t.Errorf("%d of %d samples that were unreadable in the kernel arrived", arrived, unreadable)

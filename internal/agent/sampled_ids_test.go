@@ -53,7 +53,8 @@ func TestSampledIDsAreStable(t *testing.T) {
 			for i, other := range others {
 				for _, kind := range []string{"checkout", "search", "browse"} {
 					if most, n := mostFrequent(want[kind]); n == 0 || other[kind][most] == 0 {
-						t.Errorf("%s: stack %s has %d samples of one process and %d of process %d", kind, most, n, other[kind][most], i+1)
+						t.Errorf("%s: stack %s has %d samples of one process and %d of process %d", kind, most, n,
+							other[kind][most], i+1)
 					}
 					if most, n := mostFrequent(other[kind]); n == 0 || want[kind][most] == 0 {
 						t.Errorf("%s: stack %s has %d samples of process %d and none of the first", kind, most, n, i+1)

@@ -70,7 +70,8 @@ func (r *running) javaStacks(p *demo.Process, report demo.Report, framePointers 
 			}
 		}
 	}
-	r.t.Logf("%d samples, %d in code that was made at run time, %d with the thread's beginning; %d stacks", samples, compiled,
+	r.t.Logf("%d samples, %d in code that was made at run time, %d with the thread's beginning; %d stacks", samples,
+		compiled,
 		rooted, len(stacks))
 	if compiled < samples/2 {
 		r.t.Errorf("of %d samples, %d are in code without a file", samples, compiled)

@@ -28,12 +28,14 @@ func TestSampledStorageComesAndGoes(t *testing.T) {
 	p.Withdraw()
 	r.state(p, process.StateNoStorage, "")
 	messages := &r.Counters().Messages
-	testenv.Poll(t, deadline, "samples to wait for a socket", func() bool { return messages.Added.Load() > messages.Sent.Load() })
+	testenv.Poll(t, deadline, "samples to wait for a socket",
+		func() bool { return messages.Added.Load() > messages.Sent.Load() })
 	r.notSampled()
 	before := p.Report()
 	p.Republish(filepath.Join(p.Dir, "second.socket"), "")
 	p.Registration(2)
-	testenv.Poll(t, deadline, "what waited to be sent", func() bool { return messages.Added.Load() == messages.Sent.Load() })
+	testenv.Poll(t, deadline, "what waited to be sent",
+		func() bool { return messages.Added.Load() == messages.Sent.Load() })
 	r.sampledReport(p, before.Samples+300)
 	r.stacksTrue(p, p.Report())
 	r.end()

@@ -90,7 +90,8 @@ func TestSampledUnsampled(t *testing.T) {
 		r.end()
 		r.sampledAdded()
 		if r.kernel(bpf.Unsampled) == 0 || r.Counters().Sampling.Outcomes.Sum() != 0 {
-			t.Errorf("%d samples unsampled, %d handed over", r.kernel(bpf.Unsampled), r.Counters().Sampling.Outcomes.Sum())
+			t.Errorf("%d samples unsampled, %d handed over", r.kernel(bpf.Unsampled),
+				r.Counters().Sampling.Outcomes.Sum())
 		}
 		if report := p.Report(); report.Messages != 1 {
 			t.Errorf("%d messages: want the registration alone", report.Messages)

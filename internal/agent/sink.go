@@ -16,7 +16,8 @@ type program struct {
 // Sampled queues samples of which all is known.
 func (p *program) Sampled(sample profile.Sample) {
 	if sample.HasTrace() {
-		key := messaging.Key{TraceID: sample.TraceID, TransactionID: sample.TransactionID, StackTraceID: sample.Stack.ID}
+		key := messaging.Key{TraceID: sample.TraceID, TransactionID: sample.TransactionID,
+			StackTraceID: sample.Stack.ID}
 		p.sender.Add(key, sample.Count, sample.At)
 	}
 	if p.resource != nil {

@@ -125,5 +125,6 @@ func mount(t *testing.T, source, at, kind string, flags uintptr) (off func()) {
 func swept(r *running, times uint64) {
 	r.t.Helper()
 	want := r.Counters().Sweeps.Load() + times + 1 // one may be under way
-	testenv.Poll(r.t, deadline, fmt.Sprintf("%d sweeps", times), func() bool { return r.Counters().Sweeps.Load() >= want })
+	testenv.Poll(r.t, deadline, fmt.Sprintf("%d sweeps", times),
+		func() bool { return r.Counters().Sweeps.Load() >= want })
 }

@@ -54,10 +54,12 @@ func TestStatus(t *testing.T) {
 		r.sample(p.PID, 1<<30, [16]byte{4})
 		return false
 	})
-	testenv.Poll(t, deadline, "the end of all samples", func() bool { s := r.of(p); return s.Samples >= r.Counters().FedSamples.Load() && s.Queued == 0 })
+	testenv.Poll(t, deadline, "the end of all samples",
+		func() bool { s := r.of(p); return s.Samples >= r.Counters().FedSamples.Load() && s.Queued == 0 })
 	testenv.Poll(t, deadline, "samples of our own", func() bool { return r.of(other).Sent > 100 })
 	s := r.of(p)
-	if s.ServiceName != "shop" || s.ServiceEnvironment != "production" || s.State != process.StateRegistered || s.LastError != nil {
+	if s.ServiceName != "shop" || s.ServiceEnvironment != "production" || s.State != process.StateRegistered ||
+		s.LastError != nil {
 		t.Errorf("%+v", s)
 	}
 	if s.RegisteredSince == nil || s.RegisteredSince.Before(began) || s.RegisteredSince.After(time.Now()) {
@@ -108,7 +110,8 @@ func TestStatusOfTrouble(t *testing.T) {
 	p.Publish()
 	p.Registration(2)
 	testenv.Poll(t, deadline, "the end of the error", func() bool { return r.of(p).State == process.StateRegistered })
-	if after := r.of(p); after.LastError == nil || after.LastError.Message != s.LastError.Message || after.RegisteredSince == nil {
+	if after := r.of(p); after.LastError == nil || after.LastError.Message != s.LastError.Message ||
+		after.RegisteredSince == nil {
 		t.Errorf("afterwards: %+v", after)
 	}
 }

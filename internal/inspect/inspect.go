@@ -122,7 +122,8 @@ func inspectThreads(t *process.Target) ([]Thread, error) {
 }
 
 func newThread(tid int, name string, c process.Context) Thread {
-	view := Thread{TID: tid, Name: name, Valid: c.Slot.Valid, TracePresent: c.Slot.TracePresent, TraceFlags: c.Slot.TraceFlags}
+	view := Thread{TID: tid, Name: name, Valid: c.Slot.Valid, TracePresent: c.Slot.TracePresent,
+		TraceFlags: c.Slot.TraceFlags}
 	if c.Addr != 0 {
 		view.Slot = fmt.Sprintf("%#x", c.Addr)
 	}

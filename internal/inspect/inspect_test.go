@@ -48,7 +48,8 @@ func TestScan(t *testing.T) {
 			t.Errorf("view %+v, want %+v", view, c)
 		}
 	}
-	if view := views[ready.PID]; view.ServiceName != "scanned" || view.Library != ready.Library || view.SocketPath != ready.Socket {
+	if view := views[ready.PID]; view.ServiceName != "scanned" || view.Library != ready.Library ||
+		view.SocketPath != ready.Socket {
 		t.Errorf("view %+v", view)
 	}
 	if view, ok := views[older.PID]; ok {
@@ -75,8 +76,10 @@ func TestInspect(t *testing.T) {
 	}
 	threads := p.Threads()
 	want := Thread{
-		TID: threads[1].TID, Name: threads[1].Name, Slot: fmt.Sprintf("%#x", threads[1].Slot), Valid: true, TracePresent: true, TraceFlags: 1,
-		TraceID: context.TraceID.String(), SpanID: context.SpanID.String(), TransactionID: context.TransactionID.String(),
+		TID: threads[1].TID, Name: threads[1].Name, Slot: fmt.Sprintf("%#x", threads[1].Slot), Valid: true,
+		TracePresent: true, TraceFlags: 1,
+		TraceID: context.TraceID.String(), SpanID: context.SpanID.String(),
+		TransactionID: context.TransactionID.String(),
 	}
 	if got := seen[threads[1].TID]; got != want {
 		t.Errorf("thread in a transaction\n got %+v\nwant %+v", got, want)
@@ -118,7 +121,8 @@ func TestWriteProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.Split(table.String(), "\n")
-	if want := "PID STARTED STATE SERVICE ENVIRONMENT CONTAINER LIBC TLS SOCKET"; strings.Join(strings.Fields(lines[0]), " ") != want {
+	if want := "PID STARTED STATE SERVICE ENVIRONMENT CONTAINER LIBC TLS SOCKET"; strings.Join(strings.Fields(lines[0]),
+		" ") != want {
 		t.Errorf("%q", lines[0])
 	}
 	want := []string{"7", view.StartTime.Local().Format(time.DateOnly), view.StartTime.Local().Format(time.TimeOnly),

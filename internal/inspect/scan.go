@@ -21,7 +21,8 @@ const scanTimeout = 2 * time.Second
 // Scan probes every process once and returns those that take part, or would but for the filter, by
 // pid, and how many could not be read. It sends nothing: it connects to the sockets, to see whether
 // one could.
-func Scan(ctx context.Context, procRoot string, filter process.Filter) (processes []process.View, unreadable int, err error) {
+func Scan(ctx context.Context, procRoot string, filter process.Filter) (processes []process.View, unreadable int,
+	err error) {
 	scanner, err := procscan.NewScanner(procRoot)
 	if err != nil {
 		return nil, 0, err
@@ -78,7 +79,8 @@ func timedOut(found procscan.Found) process.View {
 
 // examine probes a process like one that is registered with, and sends nothing. The target is nil
 // when the process was gone before; else the caller closes it.
-func examine(procRoot string, files *elfsym.Cache, found procscan.Found, filter process.Filter) (process.View, *process.Target) {
+func examine(procRoot string, files *elfsym.Cache, found procscan.Found, filter process.Filter) (process.View,
+	*process.Target) {
 	view := process.NewView(found.ProcessID)
 	t, err := process.Open(procRoot, found, filter)
 	if err != nil {

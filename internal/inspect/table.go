@@ -15,7 +15,8 @@ func WriteProcesses(w io.Writer, processes []process.View) error {
 	table := terminal.NewTable(terminal.Column{Title: "PID", Right: true}, terminal.Column{Title: "STARTED", Spare: 3},
 		terminal.Column{Title: "STATE"}, terminal.Column{Title: "SERVICE", Shrink: true},
 		terminal.Column{Title: "ENVIRONMENT", Shrink: true}, terminal.Column{Title: "CONTAINER", Spare: 4},
-		terminal.Column{Title: "LIBC", Spare: 2}, terminal.Column{Title: "TLS", Spare: 1}, terminal.Column{Title: "SOCKET", Shrink: true})
+		terminal.Column{Title: "LIBC", Spare: 2}, terminal.Column{Title: "TLS", Spare: 1},
+		terminal.Column{Title: "SOCKET", Shrink: true})
 	for _, p := range processes {
 		table.Row(strconv.Itoa(p.PID), p.StartTime.Local().Format(time.DateTime), p.StateText(), p.ServiceName,
 			p.ServiceEnvironment, p.ShortContainerID(), p.Libc, p.TLS, p.SocketPath)
@@ -48,7 +49,8 @@ func (i Inspection) Write(w io.Writer) error {
 			table.Row(strconv.Itoa(t.TID), t.Name, "("+t.Reason+")")
 			continue
 		}
-		table.Row(strconv.Itoa(t.TID), t.Name, t.TraceID, t.TransactionID, t.SpanID, strconv.FormatBool(t.TraceFlags&1 != 0))
+		table.Row(strconv.Itoa(t.TID), t.Name, t.TraceID, t.TransactionID, t.SpanID,
+			strconv.FormatBool(t.TraceFlags&1 != 0))
 	}
 	return table.Write(w)
 }

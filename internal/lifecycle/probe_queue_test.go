@@ -29,7 +29,8 @@ func TestProbeQueue(t *testing.T) {
 	testenv.Poll(t, deadline, "a probe", func() bool { return under.Load() == 1 })
 	l.add(1, probe)
 	let <- struct{}{}
-	testenv.Poll(t, deadline, "a probe after the last request", func() bool { return total.Load() == 1 && under.Load() == 1 })
+	testenv.Poll(t, deadline, "a probe after the last request",
+		func() bool { return total.Load() == 1 && under.Load() == 1 })
 	let <- struct{}{}
 	testenv.Poll(t, deadline, "nothing to be left", func() bool {
 		l.mu.Lock()

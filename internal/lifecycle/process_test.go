@@ -81,7 +81,8 @@ func TestDown(t *testing.T) {
 	h := r.handler(p)
 	h.down <- errors.New("down")
 	r.attached(p, 2)
-	if last := h.process.Status().LastError; last == nil || last.Reason != process.ReasonSocketGone.String() || h.detached != 1 {
+	if last := h.process.Status().LastError; last == nil || last.Reason != process.ReasonSocketGone.String() ||
+		h.detached != 1 {
 		t.Errorf("last error %+v, detached %d times", last, h.detached)
 	}
 }
@@ -107,7 +108,8 @@ func TestPost(t *testing.T) {
 	p.Kill()
 	close(wait)
 	r.gone(p)
-	testenv.Poll(t, deadline, "the end", func() bool { r.mu.Lock(); defer r.mu.Unlock(); h.mu.Lock(); defer h.mu.Unlock(); return h.closed })
+	testenv.Poll(t, deadline, "the end",
+		func() bool { r.mu.Lock(); defer r.mu.Unlock(); h.mu.Lock(); defer h.mu.Unlock(); return h.closed })
 	r.running.Wait()
 	if called != maxPosted {
 		t.Errorf("%d functions called", called)
@@ -174,7 +176,8 @@ func TestLeftAlone(t *testing.T) {
 	p := &Process{manager: m, log: zap.NewNop(), target: &process.Target{}, born: time.Now(), probed: true}
 	p.poll = m.poller.Add(func() *memread.Process { return memread.Open("/proc", os.Getpid()) }, func() {})
 	defer m.poller.Drop(p.poll)
-	if wait := p.nextRetry(memread.ErrNotPublished); wait != 0 || m.counters.TooOften.Load() != 0 || m.poller.Len() != 1 {
+	if wait := p.nextRetry(memread.ErrNotPublished); wait != 0 || m.counters.TooOften.Load() != 0 ||
+		m.poller.Len() != 1 {
 		t.Errorf("probed again after %v at first, %d polled", wait, m.poller.Len())
 	}
 	for p.attaches.take(time.Now()) {

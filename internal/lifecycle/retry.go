@@ -72,7 +72,8 @@ func (p *Process) nextRetry(err error) time.Duration {
 func (p *Process) startPolling() bool {
 	candidate := p.born
 	_, err := p.target.Rule()
-	if p.target.Filtered() || p.target.Publishes() && (!errors.Is(err, tlsdesc.ErrUnresolved) || p.attached && !p.binds.take(time.Now())) {
+	if p.target.Filtered() || p.target.Publishes() && (!errors.Is(err, tlsdesc.ErrUnresolved) || p.attached &&
+		!p.binds.take(time.Now())) {
 		candidate = time.Time{}
 	}
 	return p.manager.poller.Start(p.poll, p.target.Words().Hold, candidate)

@@ -99,7 +99,8 @@ func runPrepared(t *testing.T, prepare func(*Manager), change ...func(*Options))
 func sampled(t *testing.T, perSecond int) func(*Options) {
 	return func(o *Options) {
 		s, err := sampling.Open(sampling.Options{
-			SamplerOptions: bpf.SamplerOptions{SamplesPerSecond: perSecond}, Interval: 20 * time.Millisecond, ProcRoot: "/proc",
+			SamplerOptions: bpf.SamplerOptions{SamplesPerSecond: perSecond}, Interval: 20 * time.Millisecond,
+			ProcRoot: "/proc",
 		}, &o.Counters.Sampling, o.Log)
 		if errors.Is(err, errors.ErrUnsupported) {
 			testenv.Missing(t, err.Error())

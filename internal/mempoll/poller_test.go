@@ -45,7 +45,8 @@ func pollDemo(t *testing.T, l *Poller, p *demo.Process) *polledDemo {
 	if err := d.target.Load(files); err != nil {
 		t.Fatal(err)
 	}
-	d.polled = l.Add(func() *memread.Process { return memread.Open("/proc", p.PID) }, func() { d.changed <- struct{}{} })
+	d.polled = l.Add(func() *memread.Process { return memread.Open("/proc", p.PID) },
+		func() { d.changed <- struct{}{} })
 	t.Cleanup(func() { l.Drop(d.polled) })
 	return d
 }

@@ -141,7 +141,8 @@ func TestLoadUnknownCgroup(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("stat", fmt.Sprintf("%d (x) S%s %d%s\n", self.PID, strings.Repeat(" 0", 18), self.StartTime, strings.Repeat(" 0", 30)))
+	write("stat", fmt.Sprintf("%d (x) S%s %d%s\n", self.PID, strings.Repeat(" 0", 18), self.StartTime,
+		strings.Repeat(" 0", 30)))
 	files, err := elfsym.NewCache(1)
 	if err != nil {
 		t.Fatal(err)
@@ -165,7 +166,8 @@ func TestLoadUnknownCgroup(t *testing.T) {
 		if err := load(known, filter); err != ErrNotTarget { // but for the filter, it has no library
 			t.Errorf("%s: %v", name, err)
 		}
-		if err := load(unknown, filter); (err == ErrNotTarget) != (name == "neither") || errors.Is(err, ErrContainerFiltered) {
+		if err := load(unknown, filter); (err == ErrNotTarget) != (name == "neither") ||
+			errors.Is(err, ErrContainerFiltered) {
 			t.Errorf("%s, without a cgroup: %v", name, err)
 		}
 	}
@@ -177,7 +179,8 @@ func TestParsePatterns(t *testing.T) {
 			t.Errorf("%q: %d patterns, %v", lines, len(p), err)
 		}
 	}
-	for _, lines := range []string{"(", "a)|(b", "a\n[", `\8`, "a{1001}", strings.Repeat("(", 1001) + strings.Repeat(")", 1001)} {
+	for _, lines := range []string{"(", "a)|(b", "a\n[", `\8`, "a{1001}",
+		strings.Repeat("(", 1001) + strings.Repeat(")", 1001)} {
 		if p, err := ParsePatterns(lines); err == nil || p != nil {
 			t.Errorf("%.20q: %d patterns, %v", lines, len(p), err)
 		}

@@ -26,7 +26,8 @@ func TestWords(t *testing.T) {
 	}
 	defer unix.Munmap(memory)
 	base := uint64(uintptr(unsafe.Pointer(&memory[0])))
-	storage := memread.ProcessStorage{MinorVersion: 1, ServiceName: "shop", ServiceEnvironment: "test", SocketPath: "/run/agent.socket"}
+	storage := memread.ProcessStorage{MinorVersion: 1, ServiceName: "shop", ServiceEnvironment: "test",
+		SocketPath: "/run/agent.socket"}
 	text := storage.AppendTo(nil)
 	fill := func(pointer uint64) {
 		clear(memory)

@@ -19,7 +19,8 @@ func TestAggregateLimits(t *testing.T) {
 	a.keyLimit, a.frameLimit = 6, 14 // half of them for each of two
 	add := func(tid int, stack byte, samples uint64) bool {
 		return a.add(process, &profile.Sample{
-			TID: tid, Stack: stackOf(profile.StackTraceID{stack}, int(stack)), Count: samples, TraceID: [16]byte{byte(tid)}, At: time.Now(),
+			TID: tid, Stack: stackOf(profile.StackTraceID{stack}, int(stack)), Count: samples,
+			TraceID: [16]byte{byte(tid)}, At: time.Now(),
 		})
 	}
 	if add(1, 4, 10_000) {
@@ -47,7 +48,8 @@ func TestAggregateLimits(t *testing.T) {
 	a.name(thread{process, 2}, "second")
 	a.name(thread{process, 2}, "renamed")
 	a.name(thread{process, 9}, "never sampled")
-	a.add(process, &profile.Sample{TID: 1, Thread: "first", Stack: stackOf(profile.StackTraceID{4}, 4), TraceID: [16]byte{1}, At: time.Now()})
+	a.add(process, &profile.Sample{TID: 1, Thread: "first", Stack: stackOf(profile.StackTraceID{4}, 4),
+		TraceID: [16]byte{1}, At: time.Now()})
 	var recording Recording
 	a.close(&recording)
 	if len(recording.Samples) != 3 || len(recording.Stacks) != 2 || len(recording.Lost) != 2 ||
@@ -55,7 +57,8 @@ func TestAggregateLimits(t *testing.T) {
 		t.Errorf("%+v", recording)
 	}
 	for tid, name := range map[int]string{1: "first", 2: "second"} {
-		key := Key{Process: process, TID: tid, Thread: name, TraceID: [16]byte{byte(tid)}, Stack: profile.StackTraceID{4}}
+		key := Key{Process: process, TID: tid, Thread: name, TraceID: [16]byte{byte(tid)},
+			Stack: profile.StackTraceID{4}}
 		if recording.Samples[key] != 2 {
 			t.Errorf("%+v", recording.Samples)
 		}

@@ -41,7 +41,8 @@ func TestRecordingSweepFails(t *testing.T) {
 		t.Errorf("failed %v", r.recording.Failed)
 	}
 	recorder.Swept(errors.New("once more"))
-	if field := logs.FilterMessage("sweep ended early").All()[0].ContextMap()["reason"]; sweeps() != 1 || field != "sweeps_failed" {
+	if field := logs.FilterMessage("sweep ended early").All()[0].ContextMap()["reason"]; sweeps() != 1 ||
+		field != "sweeps_failed" {
 		t.Errorf("%d sweeps told of, reason %v", sweeps(), field)
 	}
 }

@@ -109,9 +109,10 @@ func TestRecordingNoProcess(t *testing.T) {
 		all := record(t, Options{Filter: services(t, "none-is-called-so")})
 		all.lookedAt(silentAgent.PID)
 		recording := all.end()
-		if len(recording.Processes)+len(recording.Samples) != 0 || !slices.ContainsFunc(recording.Failed, func(f Failure) bool {
-			return f.PID == silentAgent.PID && errors.Is(f.Err, memread.ErrNotPublished)
-		}) {
+		if len(recording.Processes)+len(recording.Samples) != 0 ||
+			!slices.ContainsFunc(recording.Failed, func(f Failure) bool {
+				return f.PID == silentAgent.PID && errors.Is(f.Err, memread.ErrNotPublished)
+			}) {
 			t.Errorf("processes %v, failed %v", recording.Processes, recording.Failed)
 		}
 	})
@@ -161,7 +162,8 @@ func TestRecordingExec(t *testing.T) {
 	}
 	threads, code := p.Threads(), p.Functions()
 	recording := r.end()
-	if len(recording.Processes) != 2 || recording.Processes[0].PID != recording.Processes[1].PID || recording.NumProcesses() != 1 {
+	if len(recording.Processes) != 2 || recording.Processes[0].PID != recording.Processes[1].PID ||
+		recording.NumProcesses() != 1 {
 		t.Fatalf("processes %v", recording.Processes)
 	}
 	report := p.Quit()
@@ -201,7 +203,10 @@ func TestRecordingNeighbourHangs(t *testing.T) {
 	if recording.Lost[LostHanging] == 0 && recording.Lost[process.OutcomeBacklog.String()] == 0 {
 		t.Errorf("lost %v", recording.Lost)
 	}
-	if !slices.ContainsFunc(recording.Failed, func(f Failure) bool { return f.PID == storage.PID && errors.Is(f.Err, procscan.ErrStuck) }) {
+	if !slices.ContainsFunc(recording.Failed, func(f Failure) bool {
+		return f.PID == storage.PID &&
+			errors.Is(f.Err, procscan.ErrStuck)
+	}) {
 		t.Errorf("failed %v", recording.Failed)
 	}
 	slot.Kill()
@@ -231,7 +236,8 @@ func (l *slowLearner) Learn(p *Process, frames []profile.Frame) {
 func TestLearner(t *testing.T) {
 	slow := demo.Start(t, demo.Options{Service: "learned-slow", Busy: 1})
 	fast := demo.Start(t, demo.Options{Service: "learned-fast", Busy: 1})
-	learner := &slowLearner{service: "learned-slow", release: make(chan struct{}), learned: make(map[*Process][]profile.StackTraceID)}
+	learner := &slowLearner{service: "learned-slow", release: make(chan struct{}),
+		learned: make(map[*Process][]profile.StackTraceID)}
 	r := record(t, Options{Filter: services(t, "learned-.*"), Learner: learner})
 	learned := func(service string) int {
 		learner.mu.Lock()

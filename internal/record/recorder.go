@@ -101,7 +101,8 @@ type Recorder struct {
 // machine, or the rights of this process, lack something.
 func Open(options Options, log *zap.Logger) (*Recorder, error) {
 	if options.SamplesPerSecond < 1 {
-		return nil, fmt.Errorf("recording %d samples per second: not from 1 to %d", options.SamplesPerSecond, bpf.MaxSamplesPerSecond)
+		return nil, fmt.Errorf("recording %d samples per second: not from 1 to %d", options.SamplesPerSecond,
+			bpf.MaxSamplesPerSecond)
 	}
 	if options.MaxProcesses == 0 {
 		options.MaxProcesses = DefaultMaxProcesses
@@ -261,7 +262,8 @@ func (r *Recorder) NewHandler(p *lifecycle.Process) (lifecycle.Handler, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if limit := r.options.MaxProcesses; len(r.processes) >= limit || len(r.ended) >= limit {
-		return nil, fmt.Errorf("%w: %d are recorded already, and %d have ended", errTooManyProcesses, len(r.processes), len(r.ended))
+		return nil, fmt.Errorf("%w: %d are recorded already, and %d have ended", errTooManyProcesses, len(r.processes),
+			len(r.ended))
 	}
 	h := &handler{recorder: r, process: p, id: p.Identity(), probed: make(chan struct{})}
 	r.processes[h.id] = h

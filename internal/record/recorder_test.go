@@ -13,7 +13,8 @@ import (
 // Processes of two C libraries beside each other: their CPU time in transactions is in the
 // recording, with the right ids, thread, service and code, and so is that outside of transactions.
 func TestRecording(t *testing.T) {
-	options := demo.Options{Busy: 2, Transaction: 200 * time.Millisecond, Gap: 50 * time.Millisecond, Environment: "north"}
+	options := demo.Options{Busy: 2, Transaction: 200 * time.Millisecond, Gap: 50 * time.Millisecond,
+		Environment: "north"}
 	options.Service = "recorded-glibc"
 	glibc := demo.Start(t, options)
 	options.Service, options.Flavor = "recorded-musl", demo.Musl
@@ -135,12 +136,14 @@ func TestRecordingPagedOut(t *testing.T) {
 	p := demo.Start(t, demo.Options{Service: "paged-out", Busy: 1, PageOut: true, Transaction: phase, Gap: phase})
 	r := record(t, Options{PID: p.PID})
 	r.poll("samples", func(p Progress) bool {
-		return p.WithTrace > 300 && p.Samples > p.WithTrace+300 && r.counters.Sampling.Kernel[bpf.Unreadable].Load() > 100
+		return p.WithTrace > 300 && p.Samples > p.WithTrace+300 &&
+			r.counters.Sampling.Kernel[bpf.Unreadable].Load() > 100
 	})
 	threads, code := p.Threads(), p.Functions()
 	recording := r.end()
 	verifyTransactions(t, recording, recording.Samples, p.Quit(), threads, code)
-	t.Logf("%d samples unreadable in the kernel; lost %v", r.counters.Sampling.Kernel[bpf.Unreadable].Load(), recording.Lost)
+	t.Logf("%d samples unreadable in the kernel; lost %v", r.counters.Sampling.Kernel[bpf.Unreadable].Load(),
+		recording.Lost)
 }
 
 // Of a JVM, the threads have the names that Java gave them, and the frames are of code without a
@@ -156,13 +159,15 @@ func TestRecordingJVM(t *testing.T) {
 		thread := threads[i+1]
 		ours := func(key Key) bool { return key.TraceID == context.TraceID }
 		right := sum(recording.Samples, func(key Key) bool {
-			return ours(key) && key.TransactionID == context.TransactionID && key.TID == thread.TID && key.Thread == thread.Name
+			return ours(key) && key.TransactionID == context.TransactionID && key.TID == thread.TID &&
+				key.Thread == thread.Name
 		})
 		compiled := sum(recording.Samples, func(key Key) bool {
 			return ours(key) && recording.Stacks[key.Stack][0].Kind() == profile.AnonymousFrame
 		})
 		if all := sum(recording.Samples, ours); all == 0 || all != right || compiled < all/2 {
-			t.Errorf("of %d samples of a trace, %d are of thread %+v, and %d in compiled code", all, right, thread, compiled)
+			t.Errorf("of %d samples of a trace, %d are of thread %+v, and %d in compiled code", all, right, thread,
+				compiled)
 		}
 	}
 	silent(t, p.Quit())

@@ -25,7 +25,8 @@ type ProcessSampler struct {
 // program that is about to be sampled; active is set when samples were taken. Samples that have
 // waited longer than maxAge are refused; 0 is no limit. Without a Sampling, Start only resolves the
 // rule.
-func NewProcessSampler(s *Sampling, t *process.Target, sink func(bpf.ExecID) Sink, active *atomic.Bool, maxAge time.Duration) *ProcessSampler {
+func NewProcessSampler(s *Sampling, t *process.Target, sink func(bpf.ExecID) Sink, active *atomic.Bool,
+	maxAge time.Duration) *ProcessSampler {
 	return &ProcessSampler{sampling: s, target: t, sink: sink, inbox: newInbox(active, maxAge)}
 }
 
@@ -139,7 +140,8 @@ func (p *ProcessSampler) report(pending []PendingSample) {
 	}
 	for i := range pending {
 		outcome := outcomes[i]
-		if outcome == process.OutcomeCorrelated && p.inbox.maxAge > 0 && time.Since(pending[i].sample.At) > p.inbox.maxAge {
+		if outcome == process.OutcomeCorrelated && p.inbox.maxAge > 0 &&
+			time.Since(pending[i].sample.At) > p.inbox.maxAge {
 			outcome = process.OutcomeStale
 		}
 		if outcome == process.OutcomeCorrelated {

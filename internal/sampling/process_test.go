@@ -95,7 +95,8 @@ func TestProcessSamplerExec(t *testing.T) {
 		{program: old, sample: profile.Sample{Count: 3, At: time.Now()}, needsContext: true},
 		{program: f.program.Load(), sample: profile.Sample{Count: 5, At: time.Now().Add(-2 * time.Hour)}},
 	})
-	if gone, late := before.refused[process.OutcomeNotRegistered].Load(), after.refused[process.OutcomeStale].Load(); gone != 3 || late != 5 {
+	if gone, late := before.refused[process.OutcomeNotRegistered].Load(),
+		after.refused[process.OutcomeStale].Load(); gone != 3 || late != 5 {
 		t.Errorf("%d samples of the program before and %d late ones refused, want 3 and 5", gone, late)
 	}
 }
@@ -166,7 +167,8 @@ func TestProcessSamplerSpan(t *testing.T) {
 			}
 			s := open(t, bpf.SamplerOptions{BySpan: bySpan, ByThread: true})
 			r := newReceiver(t, 1<<20)
-			f := NewProcessSampler(s.Sampling, openTarget(t, p), func(bpf.ExecID) Sink { return r }, new(atomic.Bool), time.Hour)
+			f := NewProcessSampler(s.Sampling, openTarget(t, p), func(bpf.ExecID) Sink { return r }, new(atomic.Bool),
+				time.Hour)
 			if err := f.Start(); err != nil {
 				t.Fatal(err)
 			}

@@ -32,7 +32,8 @@ type Program struct {
 // start has the threads of a program sampled that work on a trace, and its samples handed to sink.
 // The rule must have been resolved after the program was identified; then it is never applied to
 // another program of the process.
-func (s *Sampling) start(identity bpf.ExecID, rule tlsdesc.Rule, handle *procscan.Handle, sink Sink, inbox *inbox) (*Program, error) {
+func (s *Sampling) start(identity bpf.ExecID, rule tlsdesc.Rule, handle *procscan.Handle, sink Sink,
+	inbox *inbox) (*Program, error) {
 	p := &Program{
 		sampling: s,
 		identity: identity,

@@ -69,7 +69,8 @@ func verifyIntervals(t *testing.T, s *sampled, r *receiver) {
 		samples += n
 	}
 	if samples != s.kernel(bpf.Correlated) || r.alone != s.kernel(bpf.TableFull) {
-		t.Errorf("%d samples in intervals, of %d, and %d alone, of %d", samples, s.kernel(bpf.Correlated), r.alone, s.kernel(bpf.TableFull))
+		t.Errorf("%d samples in intervals, of %d, and %d alone, of %d", samples, s.kernel(bpf.Correlated), r.alone,
+			s.kernel(bpf.TableFull))
 	}
 	if all := samples + r.alone; r.outside > all/2 {
 		t.Errorf("%d samples of %d were taken outside their interval", r.outside, all)
@@ -105,7 +106,8 @@ func TestThreadsShareNames(t *testing.T) {
 	for tid := range 3 {
 		h.sample.TID = tid
 		count := bpf.Count{
-			Stack: h.key, TID: tid, TraceID: h.sample.TraceID, TransactionID: h.sample.TransactionID, First: bpf.Now(), Samples: 1,
+			Stack: h.key, TID: tid, TraceID: h.sample.TraceID, TransactionID: h.sample.TransactionID, First: bpf.Now(),
+			Samples: 1,
 		}
 		s.handleCount(&count, newInstant())
 	}

@@ -76,7 +76,8 @@ func TestBacklog(t *testing.T) {
 	}
 	s.poll("samples", func() bool { return s.outcome(process.OutcomeCorrelated) > 100 })
 	s.end()
-	if refused, backlog := r.refused[process.OutcomeBacklog].Load(), s.outcome(process.OutcomeBacklog); refused != backlog {
+	if refused, backlog := r.refused[process.OutcomeBacklog].Load(),
+		s.outcome(process.OutcomeBacklog); refused != backlog {
 		t.Errorf("the receiver was told of %d samples of backlog, of %d", refused, backlog)
 	}
 	s.added(0)
@@ -98,11 +99,13 @@ func TestForget(t *testing.T) {
 	s.poll("pending samples", func() bool { return pending() > 0 })
 	s.forget(r.inbox)
 	calls, before := r.calls, pending() // without a lock: that nobody calls is what is proved
-	s.poll("samples of a process that was forgotten", func() bool { return s.outcome(process.OutcomeUnknownProcess) > 100 })
+	s.poll("samples of a process that was forgotten",
+		func() bool { return s.outcome(process.OutcomeUnknownProcess) > 100 })
 	before2, _ := neighbour.sum()
 	s.poll("samples of the other process", func() bool { now, _ := neighbour.sum(); return now > before2 })
 	if r.calls != calls || pending() != before {
-		t.Errorf("called %d times, and %d times when it was forgotten; %d samples pending, then %d", r.calls, calls, pending(), before)
+		t.Errorf("called %d times, and %d times when it was forgotten; %d samples pending, then %d", r.calls, calls,
+			pending(), before)
 	}
 	s.end()
 	stop()
@@ -114,7 +117,8 @@ func TestForget(t *testing.T) {
 	s.deliver(program, &sample, time.Now())
 	s.enqueue(program, []PendingSample{{program: program, sample: sample}}, time.Now())
 	if n := s.outcome(process.OutcomeUnknownProcess) - unknown; n != 6 || r.calls != calls || r.refused.Sum() != 0 {
-		t.Errorf("%d samples of an unknown process, want 6; %d calls more, %d samples refused", n, r.calls-calls, r.refused.Sum())
+		t.Errorf("%d samples of an unknown process, want 6; %d calls more, %d samples refused", n, r.calls-calls,
+			r.refused.Sum())
 	}
 	s.counters.Outcomes[process.OutcomeUnknownProcess].Store(unknown)
 	s.refuseAll(r.inbox.take(), process.OutcomeUnknownProcess)
@@ -166,7 +170,8 @@ func TestStackWithoutFrames(t *testing.T) {
 	}
 	s.end()
 	before, samples := s.outcome(process.OutcomeNoStack), r.calls
-	nowhere := PendingSample{program: program, sample: profile.Sample{Count: 3, At: time.Now()}, raw: bpf.Stack{User: []uint64{1 << 63}}}
+	nowhere := PendingSample{program: program, sample: profile.Sample{Count: 3, At: time.Now()},
+		raw: bpf.Stack{User: []uint64{1 << 63}}}
 	if !s.deliverResolved(&nowhere, time.Now(), new([]profile.Frame)) {
 		t.Error("it is to wait for a probe")
 	}

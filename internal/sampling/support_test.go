@@ -41,7 +41,8 @@ func open(t *testing.T, options bpf.SamplerOptions) *sampled {
 	if options.SamplesPerSecond == 0 {
 		options.SamplesPerSecond = 1000
 	}
-	sampling, err := Open(Options{SamplerOptions: options, Interval: 20 * time.Millisecond, ProcRoot: "/proc"}, new(Counters),
+	sampling, err := Open(Options{SamplerOptions: options, Interval: 20 * time.Millisecond, ProcRoot: "/proc"},
+		new(Counters),
 		zaptest.NewLogger(t))
 	if errors.Is(err, errors.ErrUnsupported) {
 		testenv.Missing(t, err.Error())
@@ -183,7 +184,8 @@ func (r *receiver) Sampled(sample profile.Sample) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.calls++
-	if trace := demo.TraceID(sample.TraceID); !trace.Whole() || trace.TransactionID() != demo.TransactionID(sample.TransactionID) {
+	if trace := demo.TraceID(sample.TraceID); !trace.Whole() ||
+		trace.TransactionID() != demo.TransactionID(sample.TransactionID) {
 		r.t.Errorf("ids that do not belong together: %+v", sample)
 	}
 	if profile.TraceID(sample.Stack.Frames) != sample.Stack.ID {
