@@ -15,7 +15,8 @@ import (
 // Registered processes that are not sampled are counted, by what prevents it now, if samples are
 // taken.
 func TestNotSampled(t *testing.T) {
-	p := demo.Start(t, demo.Options{Flavor: demo.GlibcDynamic, Manual: true, Untouched: 1}) // nothing binds the variable
+	// Nothing binds the variable.
+	p := demo.Start(t, demo.Options{Flavor: demo.GlibcDynamic, Manual: true, Untouched: 1})
 	for _, perSecond := range []int{0, 20} {
 		r := run(t, atRate(perSecond))
 		view := r.state(p, process.StateRegistered, "")
@@ -44,7 +45,7 @@ func TestWhyNotSampled(t *testing.T) {
 		{tls: unresolved, want: "unresolved"},
 		{tls: "dynamic", want: "other"},
 		{tls: unresolved, reason: process.ReasonTLS, at: now, want: "tls_unsupported"},
-		{tls: unresolved, reason: process.ReasonTLS, at: now.Add(-time.Second), want: "unresolved"}, // of the registration before
+		{tls: unresolved, reason: process.ReasonTLS, at: now.Add(-time.Second), want: "unresolved"}, // before it
 		{tls: "static", reason: process.ReasonSampling, at: now.Add(time.Second), want: "sampling"},
 		{tls: "static", reason: process.ReasonSocketFull, at: now.Add(time.Second), want: "other"},
 	} {

@@ -45,10 +45,10 @@ func TestProcessesComeAndGo(t *testing.T) {
 	if *long {
 		first, rest = time.Minute, 10*time.Minute
 	}
-	neighbour := demo.Start(t, demo.Options{Busy: 1, Transaction: 200 * time.Millisecond})
+	neighbor := demo.Start(t, demo.Options{Busy: 1, Transaction: 200 * time.Millisecond})
 	files := demo.NewFiles(t, demo.Glibc)
 	r := run(t, atRate(97))
-	registered := neighbour.Registration(1).ReadNs
+	registered := neighbor.Registration(1).ReadNs
 	c := churn{r: r, files: files}
 
 	c.run(first)
@@ -68,12 +68,12 @@ func TestProcessesComeAndGo(t *testing.T) {
 		t.Errorf("%d registrations arrived, %d were sent", told, sent)
 	}
 
-	neighbour.StopThreads()
+	neighbor.StopThreads()
 	r.end()
-	report := neighbour.Quit()
+	report := neighbor.Quit()
 	clean(t, report)
 	if report.Registrations != 1 {
-		t.Errorf("the neighbour was registered with %d times", report.Registrations)
+		t.Errorf("the neighbor was registered with %d times", report.Registrations)
 	}
 	r.samplesAreCPU(report, registered)
 	r.sampledAdded()

@@ -75,8 +75,8 @@ func TestDeliveryOthersSocket(t *testing.T) {
 
 // As many receivers that never read as would silence all others if they shared a socket with them.
 func TestDeliveryStalledBesideHealthy(t *testing.T) {
-	neighbour := demo.Start(t, demo.Options{Busy: 1, Transaction: 500 * time.Millisecond})
-	all := []*demo.Process{neighbour}
+	neighbor := demo.Start(t, demo.Options{Busy: 1, Transaction: 500 * time.Millisecond})
+	all := []*demo.Process{neighbor}
 	for range 30 {
 		all = append(all, demo.Start(t, demo.Options{Manual: true, NeverRead: true}))
 	}
@@ -88,7 +88,7 @@ func TestDeliveryStalledBesideHealthy(t *testing.T) {
 	for _, p := range all[1:] {
 		contexts[p] = p.Begin(0)
 	}
-	sender, c := r.sender(neighbour), r.Counters()
+	sender, c := r.sender(neighbor), r.Counters()
 	before, drains, feeds := sender.Stats().Sent, c.Sampling.Drains.Load(), uint64(0)
 	testenv.Poll(t, deadline, "all that never read to be told of, and load meanwhile", func() bool {
 		for _, p := range all[1:] {
@@ -103,12 +103,12 @@ func TestDeliveryStalledBesideHealthy(t *testing.T) {
 	drains = c.Sampling.Drains.Load() - drains
 	t.Logf("%d drains, %d feeds: %d waits for room, %d pauses, %d messages", drains, feeds, waits, pauses,
 		c.Messages.Messages.Load())
-	neighbour.StopThreads()
+	neighbor.StopThreads()
 	r.end()
 	r.alone(all...)
 	if most := drains + feeds*uint64(len(all)-1); waits > most || pauses != 0 {
 		t.Errorf("%d waits for room, %d pauses: want %d and none at most", waits, pauses, most)
 	}
-	healthy(t, sender, neighbour.Quit())
+	healthy(t, sender, neighbor.Quit())
 	r.sampledAdded()
 }

@@ -80,15 +80,15 @@ func instead(t *testing.T, p *demo.Process, put func(path string) error) {
 func putFile(path string) error { return os.WriteFile(path, nil, 0o666) }
 func putFIFO(path string) error { return unix.Mkfifo(path, 0o666) }
 
-// Receivers in every kind of trouble cost their neighbour nothing and the agent next to nothing: it
+// Receivers in every kind of trouble cost their neighbor nothing and the agent next to nothing: it
 // does not try what cannot work.
 func TestDeliveryBesideTrouble(t *testing.T) {
-	neighbour := demo.Start(t, demo.Options{Busy: 1, Transaction: 500 * time.Millisecond})
+	neighbor := demo.Start(t, demo.Options{Busy: 1, Transaction: 500 * time.Millisecond})
 	deaf := demo.Start(t, demo.Options{Busy: 1, NeverRead: true})
 	idle := demo.Options{Manual: true, Idle: 1}
 	stopped, file, fifo, removed := demo.Start(t, idle), demo.Start(t, idle), demo.Start(t, idle), demo.Start(t, idle)
 	r := run(t, atRate(997), roomy)
-	all := []*demo.Process{neighbour, deaf, stopped, file, fifo, removed}
+	all := []*demo.Process{neighbor, deaf, stopped, file, fifo, removed}
 	contexts := make(map[*demo.Process]demo.Context)
 	for _, p := range all {
 		r.state(p, process.StateRegistered, "")
@@ -105,7 +105,7 @@ func TestDeliveryBesideTrouble(t *testing.T) {
 	}
 	r.state(removed, process.StateError, process.ReasonSocketMissing.String())
 
-	sender := r.sender(neighbour)
+	sender := r.sender(neighbor)
 	c := r.Counters()
 	waits, pauses, drains, feeds := c.Messages.Waits.Load(), c.Messages.Pauses.Load(), c.Sampling.Drains.Load(),
 		uint64(0)
@@ -129,14 +129,14 @@ func TestDeliveryBesideTrouble(t *testing.T) {
 	// when a burst is longer than its queue, once for each time that it makes room.
 	t.Logf("%d drains, %d feeds: %d waits for room, %d pauses, %d messages", drains, feeds, waits, paused,
 		c.Messages.Messages.Load())
-	neighbour.StopThreads()
+	neighbor.StopThreads()
 	r.end()
 	signal(t, stopped, syscall.SIGCONT)
 	r.alone(all...)
 	if most := drains + feeds; waits > most || paused != 0 {
 		t.Errorf("%d waits for room, %d pauses: want %d and none at most", waits, paused, most)
 	}
-	healthy(t, sender, neighbour.Quit())
+	healthy(t, sender, neighbor.Quit())
 	r.sampledAdded()
 	for _, p := range all {
 		told := r.logs.FilterField(zap.Stringer("reason", process.ReasonSocketFull)).FilterField(zap.Int("pid",
@@ -235,27 +235,27 @@ func TestDeliveryQueuedBeforeTrouble(t *testing.T) {
 
 // At the end what is queued is sent, though beside it one process does not read and another hangs.
 func TestDeliveryAtTheEnd(t *testing.T) {
-	neighbour := demo.Start(t, demo.Options{Busy: 1, Manual: true})
+	neighbor := demo.Start(t, demo.Options{Busy: 1, Manual: true})
 	deaf := demo.Start(t, demo.Options{Busy: 1, NeverRead: true})
 	hanging := demo.Start(t, demo.Options{Hold: true})
 	hanging.Load()
 	r := run(t, atRate(997), roomy)
-	neighbour.Registration(1)
-	context := neighbour.Begin(1)
+	neighbor.Registration(1)
+	context := neighbor.Begin(1)
 	r.state(deaf, process.StateRegistered, "")
 	hanging.Hostile("storage-hangs", "")
 	r.state(hanging, process.StateError, process.ReasonTimeout.String())
 	testenv.Poll(t, deadline, "the deaf process's queue to be full",
 		func() bool { return r.Counters().Messages.Waits.Load() > 0 })
-	sender, never := r.sender(neighbour), r.sender(deaf)
-	r.feedContext(neighbour, context, 100) // ten polls' worth
+	sender, never := r.sender(neighbor), r.sender(deaf)
+	r.feedContext(neighbor, context, 100) // ten polls' worth
 	testenv.Poll(t, deadline, "all to be queued", func() bool { return r.Counters().FedSamples.Load() == 100 })
 	if queued := sender.Stats().Queued; queued == 0 {
 		t.Error("nothing was queued at the end")
 	}
 	r.end()
-	r.alone(neighbour, deaf, hanging)
-	healthy(t, sender, neighbour.Quit())
+	r.alone(neighbor, deaf, hanging)
+	healthy(t, sender, neighbor.Quit())
 	if stats := never.Stats(); stats.Queued != 0 || stats.Sent == stats.Added {
 		t.Errorf("a process that never reads: %+v", stats)
 	}

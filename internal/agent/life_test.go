@@ -181,11 +181,11 @@ func TestHostileStorage(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	neighbour := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	neighbor := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	hostile := demo.Start(t, demo.Options{Manual: true, Idle: 1, Hold: true,
 		Placement: demo.Placement{PrivateTmp: true}})
 	r := run(t)
-	neighbour.Registration(1)
+	neighbor.Registration(1)
 	hostile.Load()
 	for i, c := range []struct {
 		kind, argument string
@@ -212,7 +212,7 @@ func TestHostileStorage(t *testing.T) {
 			r.t = t
 			hostile.Hostile(c.kind, c.argument)
 			r.state(hostile, process.StateError, c.want.String())
-			r.served(neighbour, 1, [16]byte{1, byte(i)})
+			r.served(neighbor, 1, [16]byte{1, byte(i)})
 			if r.Counters().Troubles[c.want].Load() == 0 {
 				t.Errorf("not counted as %v", c.want)
 			}
@@ -224,8 +224,8 @@ func TestHostileStorage(t *testing.T) {
 	hostile.Registration(1)
 	r.served(hostile, 1, [16]byte{2})
 
-	if report := neighbour.Quit(); report.Registrations != 1 || report.LateSamples != 0 {
-		t.Errorf("neighbour: %d registrations, %d late samples", report.Registrations, report.LateSamples)
+	if report := neighbor.Quit(); report.Registrations != 1 || report.LateSamples != 0 {
+		t.Errorf("neighbor: %d registrations, %d late samples", report.Registrations, report.LateSamples)
 	}
 	seen := make(map[string]int)
 	for _, entry := range r.logs.FilterMessage("process cannot be served; trying again").FilterField(zap.Int("pid",
@@ -266,14 +266,14 @@ func TestHostileSlots(t *testing.T) {
 
 // A process that makes whoever reads its memory wait delays nobody, not even the agent's end.
 func TestHangingProcess(t *testing.T) {
-	neighbour := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	neighbor := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	hostile := demo.Start(t, demo.Options{Hold: true})
 	hostile.Load()
 	r := run(t)
 	hostile.Hostile("storage-hangs", "")
 	r.state(hostile, process.StateError, process.ReasonTimeout.String())
 	later := demo.Start(t, demo.Options{Manual: true, Idle: 1})
-	for i, p := range []*demo.Process{neighbour, later} {
+	for i, p := range []*demo.Process{neighbor, later} {
 		p.Registration(1)
 		r.served(p, 1, [16]byte{1, byte(i)})
 	}
@@ -307,10 +307,10 @@ func TestExec(t *testing.T) {
 
 // Processes that have ended leave no descriptor and no goroutine.
 func TestNothingIsLeft(t *testing.T) {
-	neighbour := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	neighbor := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	r := run(t)
-	neighbour.Registration(1)
-	r.served(neighbour, 1, [16]byte{1})
+	neighbor.Registration(1)
+	r.served(neighbor, 1, [16]byte{1})
 	descriptors, goroutines := openDescriptors(t), runtime.NumGoroutine()
 	for range 5 {
 		p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
@@ -365,9 +365,9 @@ func TestContextForTheUnregistered(t *testing.T) {
 
 // Processes that are killed at any moment leave nothing behind, and disturb nobody.
 func TestKilledAtAnyMoment(t *testing.T) {
-	neighbour := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	neighbor := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	r := run(t)
-	neighbour.Registration(1)
+	neighbor.Registration(1)
 	for i := range 20 {
 		p := demo.Start(t, demo.Options{Busy: 2})
 		if i%2 == 0 {
@@ -379,8 +379,8 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		p.Kill()
 		r.gone(p)
 	}
-	r.served(neighbour, 1, [16]byte{1})
-	clean(t, neighbour.Quit())
+	r.served(neighbor, 1, [16]byte{1})
+	clean(t, neighbor.Quit())
 	r.end()
 	r.added()
 }

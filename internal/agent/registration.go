@@ -55,7 +55,8 @@ func (r *registration) Attach() error {
 		socket.Close()
 		return procscan.ErrGone
 	}
-	if !r.agent.sockets.Claim(identity, r.process) { // an older process's: what is shown is a copy of what it published before
+	if !r.agent.sockets.Claim(identity, r.process) {
+		// An older process's: what is published is a copy of what that published before.
 		socket.Close()
 		return process.ErrCopy
 	}
@@ -141,7 +142,7 @@ func (r *registration) Sink(bpf.ExecID) sampling.Sink {
 func (r *registration) Close(shutdown bool) {
 	if shutdown {
 		ctx, cancel := context.WithTimeout(r.agent.drainCtx, r.agent.config.SamplesDelay)
-		r.sender.Drain(ctx) // what is left then is dropped, and counted, by Close
+		_ = r.sender.Drain(ctx) // what is left then is dropped, and counted, by Close
 		cancel()
 	}
 	r.agent.remove(r)

@@ -75,13 +75,13 @@ func TestSampledHostileSlots(t *testing.T) {
 }
 
 // A process that makes whoever reads its slot wait, and one that does so with its storage, lose
-// samples of their own and none of their neighbour's.
-func TestSampledNeighbourHangs(t *testing.T) {
-	neighbour := demo.Start(t, demo.Options{Busy: 1, Transaction: 200 * time.Millisecond})
+// samples of their own and none of their neighbor's.
+func TestSampledNeighborHangs(t *testing.T) {
+	neighbor := demo.Start(t, demo.Options{Busy: 1, Transaction: 200 * time.Millisecond})
 	slot := demo.Start(t, demo.Options{Busy: 1, Manual: true})
 	storage := demo.Start(t, demo.Options{Busy: 1, PageOut: true, Gap: -1})
 	r := run(t, atRate(997), patient)
-	registered := neighbour.Registration(1).ReadNs
+	registered := neighbor.Registration(1).ReadNs
 	slot.Registration(1)
 	slot.Begin(1)
 	slot.Spoil(1, "slot-hangs")
@@ -92,18 +92,18 @@ func TestSampledNeighbourHangs(t *testing.T) {
 	}
 	backlog := &r.Counters().Sampling.Outcomes[process.OutcomeBacklog]
 	testenv.Poll(t, deadline, "a backlog", func() bool { return backlog.Load() > 0 })
-	r.sampledReport(neighbour, 500)
-	neighbour.StopThreads()
+	r.sampledReport(neighbor, 500)
+	neighbor.StopThreads()
 	for _, p := range []*demo.Process{slot, storage} {
 		p.Kill()
 		r.gone(p)
 	}
 	r.end()
-	report := neighbour.Quit()
+	report := neighbor.Quit()
 	clean(t, report)
 	r.samplesAreCPU(report, registered)
 	if report.LateSamples != 0 {
-		t.Errorf("%d samples of the neighbour were late", report.LateSamples)
+		t.Errorf("%d samples of the neighbor were late", report.LateSamples)
 	}
 	r.sampledAdded()
 }

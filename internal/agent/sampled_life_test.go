@@ -122,9 +122,9 @@ func harmless(t *testing.T, report demo.Report) {
 // Processes that end at any moment, with samples at all stages of their way, disturb nobody, and
 // each sample is accounted for.
 func TestSampledDeath(t *testing.T) {
-	neighbour := demo.Start(t, demo.Options{Busy: 1, Transaction: 200 * time.Millisecond})
+	neighbor := demo.Start(t, demo.Options{Busy: 1, Transaction: 200 * time.Millisecond})
 	r := run(t, atRate(997))
-	registered := neighbour.Registration(1).ReadNs
+	registered := neighbor.Registration(1).ReadNs
 	for i := range 15 {
 		p := demo.Start(t, demo.Options{Busy: 2})
 		if i%3 > 0 {
@@ -139,10 +139,10 @@ func TestSampledDeath(t *testing.T) {
 			p.Quit()
 		}
 	}
-	r.sampledReport(neighbour, 500)
-	neighbour.StopThreads()
+	r.sampledReport(neighbor, 500)
+	neighbor.StopThreads()
 	r.end()
-	report := neighbour.Quit()
+	report := neighbor.Quit()
 	clean(t, report)
 	r.samplesAreCPU(report, registered)
 	r.sampledAdded()

@@ -57,13 +57,13 @@ func TestSampledWhileRewritten(t *testing.T) {
 		p := demo.Start(t, o)
 		r := run(t, atRate(bpf.MaxSamplesPerSecond))
 		p.Registration(1)
-		report := p.ReportWhen("samples", func(report demo.Report) bool {
+		p.ReportWhen("samples", func(report demo.Report) bool {
 			clean(t, report)
 			return t.Failed() || r.kernel(bpf.Correlated) >= samples
 		})
 		r.end()
 		r.sampledAdded()
-		report = p.Quit()
+		report := p.Quit()
 		clean(t, report)
 		sent := r.Counters().Messages.Sent.Load()
 		t.Logf("%v, %s: %d samples, %d of them sent, %d messages; %d rewrites; %d while updating", o.Flavor, o.Rewrite,

@@ -44,7 +44,8 @@ func TestStatus(t *testing.T) {
 	p.End(1)
 	worked, rests := p.Begin(0).Thread.TID, p.Begin(1).Thread.TID
 	p.End(1)
-	testenv.Poll(t, deadline, "all kinds of samples", func() bool { // those that a busy machine makes stale are fed again
+	// Those that a busy machine makes stale are fed again.
+	testenv.Poll(t, deadline, "all kinds of samples", func() bool {
 		s := r.of(p)
 		if s.Sent >= 2 && s.WithoutTrace > 0 && s.Dropped[process.OutcomeNoThread.String()] > 0 {
 			return true

@@ -103,7 +103,7 @@ func tryToConnect(t *process.Target) error {
 	if _, err := t.Probe(); err != nil {
 		return err
 	}
-	t.Resolve() // the result is in the view
+	_ = t.Resolve() // the result is in the view
 	socket, err := t.Dial()
 	if err != nil {
 		return err

@@ -12,7 +12,7 @@ const (
 	OutcomeUnknownProcess                      // its process takes no part, or no more
 	OutcomeNotRegistered                       // its process publishes nothing, or not what was read just before
 	OutcomeBacklog                             // its process had too many samples waiting for a probe
-	OutcomeStale                               // waited so long that it is of no use: its context may have changed, or it would be late
+	OutcomeStale                               // waited so long that its context may have changed, or that it is late
 	OutcomeUnsupported                         // without context, which this kernel or our rights do not let us read
 	OutcomeNoThread                            // its tid is no thread of the process
 	OutcomeNoRule                              // where its thread's slot lies is not resolved, or not supported
@@ -23,7 +23,7 @@ const (
 	OutcomeNoTrace                             // no trace was active
 	OutcomeUnsampled                           // the trace is not sampled (W3C flag), so its agent would ignore it
 	OutcomeNoStack                             // its stack is not available any more
-	OutcomeUntraced                            // its thread surely worked on no trace, and that was asked for: recorded, or exported
+	OutcomeUntraced                            // its thread worked on no trace, and such samples are wanted
 	NumOutcomes
 )
 

@@ -185,21 +185,21 @@ func TestRecordingExec(t *testing.T) {
 }
 
 // A process that makes whoever looks at it hang loses samples of its own, and none of its
-// neighbour's.
-func TestRecordingNeighbourHangs(t *testing.T) {
-	neighbour := demo.Start(t, demo.Options{Service: "neighbours", Busy: 1, Gap: -1})
-	slot := demo.Start(t, demo.Options{Service: "neighbours", Busy: 1, Manual: true})
-	storage := demo.Start(t, demo.Options{Service: "neighbours", Idle: 1})
+// neighbor's.
+func TestRecordingNeighborHangs(t *testing.T) {
+	neighbor := demo.Start(t, demo.Options{Service: "neighbors", Busy: 1, Gap: -1})
+	slot := demo.Start(t, demo.Options{Service: "neighbors", Busy: 1, Manual: true})
+	storage := demo.Start(t, demo.Options{Service: "neighbors", Idle: 1})
 	storage.Hostile("storage-hangs", "")
-	r := record(t, Options{Filter: services(t, "neighbours")})
+	r := record(t, Options{Filter: services(t, "neighbors")})
 	r.poll("two processes", func(p Progress) bool { return p.Processes == 2 })
 	slot.Begin(1)
 	slot.Spoil(1, "slot-hangs")
 	before := r.Progress().WithTrace
-	r.poll("samples of the neighbour", func(p Progress) bool { return p.WithTrace > before+1500 })
-	threads, code := neighbour.Threads(), neighbour.Functions()
+	r.poll("samples of the neighbor", func(p Progress) bool { return p.WithTrace > before+1500 })
+	threads, code := neighbor.Threads(), neighbor.Functions()
 	recording := r.end()
-	verifyTransactions(t, recording, recording.of(neighbour.PID), neighbour.Quit(), threads, code)
+	verifyTransactions(t, recording, recording.of(neighbor.PID), neighbor.Quit(), threads, code)
 	if recording.Lost[LostHanging] == 0 && recording.Lost[process.OutcomeBacklog.String()] == 0 {
 		t.Errorf("lost %v", recording.Lost)
 	}

@@ -91,18 +91,18 @@ func TestBacklog(t *testing.T) {
 func TestForget(t *testing.T) {
 	p, other := demo.Start(t, demo.Options{Busy: 1, Gap: -1}), demo.Start(t, demo.Options{Busy: 1, Gap: -1})
 	s := open(t, bpf.SamplerOptions{SamplesPerSecond: 5000})
-	r, neighbour := newReceiver(t, 1<<20), newReceiver(t, 1<<20)
-	stop := neighbour.serve(s)
+	r, neighbor := newReceiver(t, 1<<20), newReceiver(t, 1<<20)
+	stop := neighbor.serve(s)
 	program := s.start(p, r)
-	s.start(other, neighbour)
+	s.start(other, neighbor)
 	pending := func() uint64 { _, pending := r.sum(); return pending }
 	s.poll("pending samples", func() bool { return pending() > 0 })
 	s.forget(r.inbox)
 	calls, before := r.calls, pending() // without a lock: that nobody calls is what is proved
 	s.poll("samples of a process that was forgotten",
 		func() bool { return s.outcome(process.OutcomeUnknownProcess) > 100 })
-	before2, _ := neighbour.sum()
-	s.poll("samples of the other process", func() bool { now, _ := neighbour.sum(); return now > before2 })
+	before2, _ := neighbor.sum()
+	s.poll("samples of the other process", func() bool { now, _ := neighbor.sum(); return now > before2 })
 	if r.calls != calls || pending() != before {
 		t.Errorf("called %d times, and %d times when it was forgotten; %d samples pending, then %d", r.calls, calls,
 			pending(), before)

@@ -54,6 +54,6 @@ func (t *tick) wait() error {
 }
 
 // stop ends all waiting.
-func (t *tick) stop() { t.file.SetReadDeadline(time.Unix(1, 0)) }
+func (t *tick) stop() { _ = t.file.SetReadDeadline(time.Unix(1, 0)) }
 
 func (t *tick) close() error { return t.file.Close() }
