@@ -203,7 +203,7 @@ func (r *running) served(p *demo.Process, thread int, stack [16]byte) {
 	})
 }
 
-// clean checks that a process was told nothing wrong.
+// clean checks that a process was sent nothing wrong.
 func clean(t *testing.T, report demo.Report) {
 	t.Helper()
 	if report.Torn != 0 || report.Foreign != 0 || report.Malformed != 0 || report.Unregistered != 0 {

@@ -56,7 +56,7 @@ func TestProcessesComeAndGo(t *testing.T) {
 	c.run(rest)
 	after := r.settled(1)
 	t.Logf("after %v: %v; after %v more: %v", first, before, rest, after)
-	t.Logf("%d processes; %d of them told of %d registrations", c.lives.Load(), c.asked.Load(), c.registrations.Load())
+	t.Logf("%d processes; %d of them reported %d registrations", c.lives.Load(), c.asked.Load(), c.registrations.Load())
 	if after.descriptors > before.descriptors || after.goroutines > before.goroutines || after.targets != 1 {
 		t.Errorf("after %d processes: %v; before: %v", c.lives.Load(), after, before)
 	}
@@ -64,8 +64,8 @@ func TestProcessesComeAndGo(t *testing.T) {
 		t.Errorf("the heap grew from %d to %d bytes", before.heapBytes, after.heapBytes)
 	}
 	messages := &r.Counters().Messages
-	if told, sent := c.registrations.Load(), messages.Registrations.Load(); told == 0 || told > sent {
-		t.Errorf("%d registrations arrived, %d were sent", told, sent)
+	if arrived, sent := c.registrations.Load(), messages.Registrations.Load(); arrived == 0 || arrived > sent {
+		t.Errorf("%d registrations arrived, %d were sent", arrived, sent)
 	}
 
 	neighbor.StopThreads()
@@ -122,7 +122,7 @@ func (c *churn) start(t testing.TB, o demo.Options) *demo.Process {
 	return demo.Start(t, o)
 }
 
-// quit ends a process in good order, which then tells how often it was registered with.
+// quit ends a process in good order, which then reports how often it was registered with.
 func (c *churn) quit(p *demo.Process) {
 	report := p.Quit()
 	c.asked.Add(1)

@@ -26,7 +26,7 @@ type victim struct {
 	random   *rand.Rand
 	sockets  int
 	stopped  bool
-	executed bool // it is not the program that it was: it can be told of traces that are not its own
+	executed bool // it is not the program that it was: it can be sent samples of traces that are not its own
 }
 
 func startVictim(t *testing.T, random *rand.Rand) *victim {
@@ -36,7 +36,7 @@ func startVictim(t *testing.T, random *rand.Rand) *victim {
 	})}
 }
 
-// suffer has something happen to it, and answers whether it lives.
+// suffer has something happen to it, and reports whether it lives.
 func (v *victim) suffer() (lives bool) {
 	deadly := v.random.IntN(3) == 0
 	if v.stopped {
@@ -75,7 +75,7 @@ func (v *victim) suffer() (lives bool) {
 	return true
 }
 
-// innocent checks what it was told.
+// innocent checks what it was sent.
 func (v *victim) innocent() {
 	if report := v.Report(); v.executed {
 		harmless(v.t, report)
@@ -135,7 +135,7 @@ func (r *running) strangers(processes ...*demo.Process) {
 }
 
 // Whatever happens to receivers under load, at any moment: those to which nothing happens lose not
-// one sample, nobody is told what is not theirs, and nothing is left of those that are gone.
+// one sample, nobody is sent what is not theirs, and nothing is left of those that are gone.
 func TestDeliveryInChurn(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

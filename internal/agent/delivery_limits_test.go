@@ -74,7 +74,7 @@ func republishingCost(t *testing.T, interval time.Duration) (cost republishing) 
 }
 
 // A process that republishes ten thousand times a second, each time with another storage and
-// another socket, is looked at, connected to and registered with about as often as one that does so
+// another socket, is probed, connected to and registered with about as often as one that does so
 // once a second.
 func TestDeliveryRepublishing(t *testing.T) {
 	often := republishingCost(t, 100*time.Microsecond)
@@ -87,11 +87,11 @@ func TestDeliveryRepublishing(t *testing.T) {
 			often.registrations, seldom.registrations)
 	}
 	if often.looks > 4*seldom.looks+10 {
-		t.Errorf("looked %d times against %d", often.looks, seldom.looks)
+		t.Errorf("probed %d times against %d", often.looks, seldom.looks)
 	}
 }
 
-// Of a process that maps too many libraries some are not looked at. That is told once, and it is
+// Of a process that maps too many libraries some are not used. That is logged once, and it is
 // served by the others.
 func TestDeliveryManyLibraries(t *testing.T) {
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})

@@ -43,7 +43,7 @@ func watchStalls() *stalls {
 	return s
 }
 
-// end answers the longest wait.
+// end returns the longest wait.
 func (s *stalls) end() time.Duration {
 	close(s.stop)
 	return <-s.worst
@@ -72,7 +72,7 @@ func TestDeliveryUnderLoad(t *testing.T) {
 	}
 }
 
-// everythingArrives answers false when the machine was at fault.
+// everythingArrives returns false when the machine was at fault.
 func everythingArrives(t *testing.T, interval time.Duration) bool {
 	p := demo.Start(t, demo.Options{Busy: 2, Transaction: 500 * time.Millisecond})
 	r := run(t, atRate(997), func(c *Config) { c.ReportInterval = interval })

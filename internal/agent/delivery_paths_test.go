@@ -90,14 +90,14 @@ func TestDeliveryStalledBesideHealthy(t *testing.T) {
 	}
 	sender, c := r.sender(neighbor), r.Counters()
 	before, drains, feeds := sender.Stats().Sent, c.Sampling.Drains.Load(), uint64(0)
-	testenv.Poll(t, deadline, "all that never read to be told of, and load meanwhile", func() bool {
+	testenv.Poll(t, deadline, "all that never read to be logged, and load meanwhile", func() bool {
 		for _, p := range all[1:] {
 			r.feedContext(p, contexts[p], 20)
 		}
 		feeds++
 		time.Sleep(r.config.ReportInterval) // load comes at that pace
-		told := r.logs.FilterField(zap.Stringer("reason", process.ReasonSocketFull)).Len()
-		return told == len(all)-1 && sender.Stats().Sent > before+1000
+		logged := r.logs.FilterField(zap.Stringer("reason", process.ReasonSocketFull)).Len()
+		return logged == len(all)-1 && sender.Stats().Sent > before+1000
 	})
 	waits, pauses := c.Messages.Waits.Load(), c.Messages.Pauses.Load()
 	drains = c.Sampling.Drains.Load() - drains

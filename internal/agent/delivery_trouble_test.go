@@ -114,7 +114,7 @@ func TestDeliveryBesideTrouble(t *testing.T) {
 		return r.logs.FilterField(zap.Stringer("reason", process.ReasonSocketFull)).FilterField(zap.Int("pid",
 			p.PID)).Len() > 0
 	}
-	testenv.Poll(t, deadline, "both that do not read to be told of, and load meanwhile", func() bool {
+	testenv.Poll(t, deadline, "both that do not read to be logged, and load meanwhile", func() bool {
 		for _, p := range all[2:] {
 			r.feedContext(p, contexts[p], 20)
 		}
@@ -139,10 +139,10 @@ func TestDeliveryBesideTrouble(t *testing.T) {
 	healthy(t, sender, neighbor.Quit())
 	r.sampledAdded()
 	for _, p := range all {
-		told := r.logs.FilterField(zap.Stringer("reason", process.ReasonSocketFull)).FilterField(zap.Int("pid",
+		logged := r.logs.FilterField(zap.Stringer("reason", process.ReasonSocketFull)).FilterField(zap.Int("pid",
 			p.PID)).Len()
-		if want := p == deaf || p == stopped; want != (told == 1) || told > 1 {
-			t.Errorf("process %d was told %d times to be full", p.PID, told)
+		if want := p == deaf || p == stopped; want != (logged == 1) || logged > 1 {
+			t.Errorf("process %d was logged %d times to be full", p.PID, logged)
 		}
 	}
 }
@@ -260,7 +260,7 @@ func TestDeliveryAtTheEnd(t *testing.T) {
 		t.Errorf("a process that never reads: %+v", stats)
 	}
 	if entries := r.logs.FilterMessage("not all processes were released in time").All(); len(entries) != 1 {
-		t.Errorf("told %d times of what was left behind, want once", len(entries))
+		t.Errorf("logged %d times what was left behind, want once", len(entries))
 	} else if pids := fmt.Sprint(entries[0].ContextMap()["pids"]); pids != fmt.Sprint([]int{hanging.PID}) {
 		t.Errorf("left behind were %s, want the hanging process %d alone", pids, hanging.PID)
 	}

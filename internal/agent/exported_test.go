@@ -66,7 +66,7 @@ func (x *exporting) ended() backend.Profiles {
 	return x.backend.Profiles()
 }
 
-// in says whether a stack has a frame in a function of the demo program.
+// in reports whether a stack has a frame in a function of the demo program.
 func in(f demo.Function, frames []backend.Frame) bool {
 	native := make([]profile.Frame, 0, len(frames))
 	for _, frame := range frames {
@@ -78,7 +78,7 @@ func in(f demo.Function, frames []backend.Frame) bool {
 	return f.In(native)
 }
 
-// What agents are told and what is exported are the same samples: a backend that computes the ids
+// What agents are sent and what is exported are the same samples: a backend that computes the ids
 // of the stacks that it gets arrives at those of the transactions, with the frames of what these
 // did.
 func TestExported(t *testing.T) {
@@ -111,7 +111,7 @@ func TestExported(t *testing.T) {
 		}
 		code, report := p.Functions(), p.Quit()
 		clean(t, report)
-		var told, inWork uint64
+		var sent, inWork uint64
 		for _, transaction := range report.Transactions {
 			trace := transaction.TraceID.String()
 			for stack, n := range transaction.Stacks {
@@ -120,14 +120,14 @@ func TestExported(t *testing.T) {
 				// limit.
 				if got := samples[key{trace, stack}]; got < n || len(frames) == 0 || got != n &&
 					transaction.LateSamples == 0 {
-					t.Errorf("%d samples of stack %s with %d frames exported, its agent was told of %d", got, stack,
+					t.Errorf("%d samples of stack %s with %d frames exported, its agent was sent %d", got, stack,
 						len(frames), n)
 				}
 				if in(code[transaction.Kind], frames) && slices.ContainsFunc(frames,
 					func(f backend.Frame) bool { return f.FileID == program }) {
 					inWork += n
 				}
-				told += n
+				sent += n
 			}
 			if transaction.Samples == 0 {
 				continue
@@ -145,8 +145,8 @@ func TestExported(t *testing.T) {
 				t.Errorf("exported\n%+v, want\n%+v", sample, want)
 			}
 		}
-		if inWork < told*9/10 || told < 300 {
-			t.Errorf("of %d samples, %d have a stack of the transaction's work", told, inWork)
+		if inWork < sent*9/10 || sent < 300 {
+			t.Errorf("of %d samples, %d have a stack of the transaction's work", sent, inWork)
 		}
 	}
 	names := make(map[string]bool)
@@ -182,7 +182,7 @@ func (x *exporting) exportedAdded(exported backend.Profiles, untraced uint64) {
 }
 
 // Samples of threads that worked on no trace are exported without a link if that is asked for, and
-// nobody is told of them.
+// no agent is sent them.
 func TestExportedUntraced(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 1, Transaction: 50 * time.Millisecond, Gap: 50 * time.Millisecond,
 		Untouched: 1})

@@ -113,8 +113,10 @@ func TestBacklog(t *testing.T) {
 	r.mu.RLock()
 	hanging := r.registrations[p.PID].process
 	r.mu.RUnlock()
-	release := make(chan struct{})
-	for hanging.Post(func() { <-release }) { // until the goroutine does the first, and no more may wait
+	begun, release := make(chan struct{}), make(chan struct{})
+	hanging.Post(func() { close(begun); <-release })
+	<-begun
+	for hanging.Post(func() {}) { // until no more may wait
 	}
 	r.sample(p.PID, context.Thread.TID, [16]byte{1})
 	r.outcome(process.OutcomeBacklog, 1)

@@ -23,7 +23,7 @@ func patterns(t *testing.T, lines string) process.Patterns {
 	return p
 }
 
-// silent checks that a process was told nothing at all.
+// silent checks that a process was sent nothing at all.
 func silent(t *testing.T, p *demo.Process) {
 	t.Helper()
 	if report := p.Quit(); report.Messages != 0 {
@@ -31,7 +31,7 @@ func silent(t *testing.T, p *demo.Process) {
 	}
 }
 
-// filtered checks that so many processes were filtered, and told of once each.
+// filtered checks that so many processes were filtered, and logged once each.
 func (r *running) filtered(n int) {
 	r.t.Helper()
 	if counted := r.Counters().Filtered.Load(); counted != uint64(n) {
@@ -80,7 +80,7 @@ func TestFilteredByService(t *testing.T) {
 	shop.Republish(shop.Socket+".test", "shop-test")
 	r.state(shop, process.StateFiltered, "")
 	if now := shop.Report(); now.Registrations != 1 {
-		t.Errorf("%d registrations with a service that is filtered by now", now.Registrations)
+		t.Errorf("%d registrations with a service that is filtered now", now.Registrations)
 	}
 	r.filtered(3)
 

@@ -17,8 +17,8 @@ import (
 const forkedCPU = time.Second
 
 // The child of a fork that executes nothing has a copy of what its parent published and of its
-// thread's slot, and hears nothing at the socket that is named there. Who reads it is the parent,
-// which must not be told of the child.
+// thread's slot, and receives nothing at the socket that is named there. The parent reads it,
+// which must not be sent samples of the child.
 func TestFork(t *testing.T) {
 	for _, before := range []bool{false, true} {
 		t.Run(map[bool]string{false: "of a registered process", true: "before the agent came"}[before],
@@ -50,7 +50,7 @@ func TestFork(t *testing.T) {
 				}
 				// One by the test, and what little the parent does itself.
 				if report.Samples > 10 {
-					t.Errorf("the parent was told of %d samples: some of its child's", report.Samples)
+					t.Errorf("the parent was sent %d samples: some of its child's", report.Samples)
 				}
 				p.Quit() // the child, too
 				r.gone(p)
@@ -62,7 +62,7 @@ func TestFork(t *testing.T) {
 }
 
 // The child of a fork does not get its parent's place when the parent's socket becomes another, by
-// its file's mode or altogether, whoever notices first.
+// its file's mode or altogether, whichever notices first.
 func TestForkSocketChanges(t *testing.T) {
 	for name, change := range map[string]func(*demo.Process) error{
 		"mode":     func(p *demo.Process) error { return os.Chmod(p.HostPath(p.Socket), 0o700) },
@@ -79,14 +79,14 @@ func TestForkSocketChanges(t *testing.T) {
 			if err := change(p); err != nil {
 				t.Fatal(err)
 			}
-			testenv.Poll(t, deadline, "the child to be looked at again", func() bool {
+			testenv.Poll(t, deadline, "the child to be probed again", func() bool {
 				return r.Counters().Troubles[process.ReasonSocketShared].Load() > before+1
 			})
 			p.Registration(2)
 			r.served(p, 1, [16]byte{1})
 			r.state(child, process.StateError, process.ReasonSocketShared.String())
 			if report := p.Report(); report.Samples > 10 {
-				t.Errorf("the parent was told of %d samples: some of its child's", report.Samples)
+				t.Errorf("the parent was sent %d samples: some of its child's", report.Samples)
 			}
 		})
 	}
@@ -106,7 +106,7 @@ func TestForkThenRepublish(t *testing.T) {
 	testenv.Poll(t, deadline, "the child to burn CPU", func() bool { return cpuTime(t, child) > burnt+forkedCPU })
 	r.served(p, 1, [16]byte{1})
 	if report := p.Report(); report.Samples > 10 {
-		t.Errorf("the parent was told of %d samples: some of its child's", report.Samples)
+		t.Errorf("the parent was sent %d samples: some of its child's", report.Samples)
 	}
 }
 

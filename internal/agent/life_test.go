@@ -264,7 +264,7 @@ func TestHostileSlots(t *testing.T) {
 	r.added()
 }
 
-// A process that makes whoever reads its memory wait delays nobody, not even the agent's end.
+// A process that blocks the reader of its memory delays nobody, not even the agent's end.
 func TestHangingProcess(t *testing.T) {
 	neighbor := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	hostile := demo.Start(t, demo.Options{Hold: true})
@@ -282,7 +282,7 @@ func TestHangingProcess(t *testing.T) {
 	})
 	r.end()
 	if n := r.logs.FilterMessage("not all processes were released in time").Len(); n != 1 {
-		t.Errorf("the hanging process was told %d times at the end, want once", n)
+		t.Errorf("the hanging process was logged %d times at the end, want once", n)
 	}
 }
 
@@ -350,7 +350,7 @@ func TestStaleSample(t *testing.T) {
 	r.outcome(process.OutcomeStale, 6)
 }
 
-// Records with context of a process that never told where to send them are not kept.
+// Records with context of a process that never published where to send them are not kept.
 func TestContextForTheUnregistered(t *testing.T) {
 	p := demo.Start(t, demo.Options{Hold: true})
 	p.Load()

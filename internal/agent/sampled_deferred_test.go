@@ -22,7 +22,7 @@ func TestSampledSlotsNotResident(t *testing.T) {
 			r := run(t, atRate(997))
 			outcomes := &r.Counters().Sampling.Outcomes
 			// What the kernel could not read is all that is handed over without a trace. Some of it
-			// has arrived when there was more of it a second ago than has ended otherwise by now:
+			// has arrived when there was more of it a second ago than has ended otherwise since:
 			// how much is too old before the agent has read it is up to the machine.
 			testenv.Poll(t, deadline, "slots read by the agent, with a trace and without", func() bool {
 				otherwise := outcomes.Sum() - outcomes[process.OutcomeCorrelated].Load()
@@ -74,7 +74,7 @@ func TestSampledHostileSlots(t *testing.T) {
 	r.sampledAdded()
 }
 
-// A process that makes whoever reads its slot wait, and one that does so with its storage, lose
+// A process that blocks the reader of its slot, and one that does so with its storage, lose
 // samples of their own and none of their neighbor's.
 func TestSampledNeighborHangs(t *testing.T) {
 	neighbor := demo.Start(t, demo.Options{Busy: 1, Transaction: 200 * time.Millisecond})

@@ -28,7 +28,7 @@ func byKind(report demo.Report, fromNs uint64) map[string]map[string]uint64 {
 	return found
 }
 
-// What runs the same code is told of under the same id: in another process, at other addresses, at
+// What runs the same code has the same id: in another process, at other addresses, at
 // another time, by another agent.
 func TestSampledIDsAreStable(t *testing.T) {
 	for _, flavor := range []demo.Flavor{demo.Glibc, demo.Musl} {
@@ -65,7 +65,7 @@ func TestSampledIDsAreStable(t *testing.T) {
 	}
 }
 
-// Code of a library that was loaded after the process was looked at is told of as the library's
+// Code of a library that was loaded after the process was probed has the id of the library's
 // from the first sample on.
 func TestSampledLibraryLoadedLater(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 2, Gap: -1})

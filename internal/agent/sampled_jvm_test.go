@@ -79,7 +79,7 @@ func (r *running) javaStacks(p *demo.Process, report demo.Report, framePointers 
 	if framePointers && rooted < samples*9/10 {
 		r.t.Errorf("of %d samples, %d have a stack that reaches the thread's beginning", samples, rooted)
 	}
-	// The loop has some addresses, and the compiler makes it anew some times: that many stacks
+	// The loop has some addresses, and the compiler makes it again some times: that many stacks
 	// there are, however many samples are taken.
 	if framePointers && uint64(len(stacks)) > samples/10 {
 		r.t.Errorf("%d samples have %d different stacks", samples, len(stacks))

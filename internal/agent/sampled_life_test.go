@@ -47,7 +47,7 @@ func TestSampledStorageComesAndGoes(t *testing.T) {
 	}
 }
 
-// A library that was loaded anew needs another rule. It can be another library, whose variable is
+// A library that was loaded again needs another rule. It can be another library, whose variable is
 // placed otherwise, and nobody may have seen the moment at which there was none.
 func TestSampledLibraryReloaded(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 2, Gap: -1})
@@ -110,7 +110,7 @@ func TestSampledExec(t *testing.T) {
 	r.sampledAdded()
 }
 
-// harmless checks that a process was told nothing wrong since an exec. It may have been told of
+// harmless checks that a process was sent nothing wrong since an exec. It may have been sent
 // traces that the program before had, which it does not know.
 func harmless(t *testing.T, report demo.Report) {
 	t.Helper()

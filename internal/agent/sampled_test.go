@@ -64,7 +64,7 @@ func (r *running) sampledReport(p *demo.Process, samples uint64) (report demo.Re
 	return report
 }
 
-// stacks are the frames of all stacks that a process was told of, by their ids.
+// stacks are the frames of all stacks that a process was sent, by their ids.
 func (r *running) stacks(report demo.Report) map[string][]profile.Frame {
 	r.t.Helper()
 	found := make(map[string][]profile.Frame)
@@ -98,7 +98,7 @@ func (r *running) frames(text string) []profile.Frame {
 }
 
 // stacksTrue checks that each stack of each transaction is one of what the process did in it, and
-// not of what it does between transactions, and that the frames of all stacks are to be had. What a
+// not of what it does between transactions, and that the frames of all stacks are known. What a
 // thread does at the borders of a transaction is neither: switching takes microseconds of it.
 func (r *running) stacksTrue(p *demo.Process, report demo.Report) {
 	r.t.Helper()
@@ -126,7 +126,7 @@ func (r *running) stacksTrue(p *demo.Process, report demo.Report) {
 // kernel is how many samples ended so in the kernel, as of a second ago at most.
 func (r *running) kernel(o bpf.KernelOutcome) uint64 { return r.Counters().Sampling.Kernel[o].Load() }
 
-// recounted waits until the kernel's counters were read anew, so many times: after the second, all
+// recounted waits until the kernel's counters were read again, so many times: after the second, all
 // that had happened before is in them. There are samples at any time, if only of idle CPUs.
 func (r *running) recounted(times int) {
 	r.t.Helper()
@@ -191,7 +191,7 @@ func (r *running) samplesAreCPU(report demo.Report, fromNs uint64) {
 	}
 }
 
-var long = flag.Bool("long", false, "take the samples that docs/benchmarks.md tells of")
+var long = flag.Bool("long", false, "take the samples that docs/benchmarks.md reports")
 
 // What arrives is what was burnt, and nothing of the gaps.
 func TestSamplesAreCPUSeconds(t *testing.T) {

@@ -41,7 +41,7 @@ func TestSampledFlavors(t *testing.T) {
 }
 
 // Whatever threads do to their slots, no sample comes to a trace that its thread was not working on
-// at that instant. There are more traces than can be told of, so many samples come to nothing; none
+// at that instant. There are more traces than can be sent, so many samples come to nothing; none
 // comes to something wrong.
 func TestSampledWhileRewritten(t *testing.T) {
 	for _, o := range []demo.Options{

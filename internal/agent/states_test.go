@@ -73,7 +73,7 @@ func TestForkOutlivesItsParent(t *testing.T) {
 	successor := demo.Start(t, demo.Options{Manual: true, Idle: 1, Socket: p.Socket})
 	successor.Registration(1)
 	r.state(successor, process.StateRegistered, "")
-	swept(r, 40) // two seconds: the child, if it was taken for one that takes part, was looked at again
+	swept(r, 40) // two seconds: the child, if it was taken for one that takes part, was probed again
 	r.served(successor, 1, [16]byte{1})
 	report := successor.Quit()
 	clean(t, report)
@@ -82,19 +82,19 @@ func TestForkOutlivesItsParent(t *testing.T) {
 	}
 }
 
-// A process of which it cannot be read at first what it maps is told, once, and found when it can.
+// A process whose mappings cannot be read at first is logged, once, and found when they can.
 func TestUnreadableAtFirst(t *testing.T) {
 	testenv.NeedRoot(t)
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	proc := t.TempDir()
 	mount(t, "proc", proc, "proc", 0)
-	// Address 0 of the init process: whoever reads there gets EIO.
+	// Address 0 of the init process: a read there is EIO.
 	uncover := mount(t, "/proc/1/mem", filepath.Join(proc, fmt.Sprint(p.PID), "maps"), "", unix.MS_BIND)
 	r := run(t, func(c *Config) { c.ProcRoot = proc })
 	swept(r, 2)
-	told := r.logs.FilterMessage("process cannot be read").FilterField(zap.Int("pid", p.PID))
-	if n := told.Len(); n != 1 {
-		t.Errorf("it was told %d times that process %d cannot be looked into, want once", n, p.PID)
+	logged := r.logs.FilterMessage("process cannot be read").FilterField(zap.Int("pid", p.PID))
+	if n := logged.Len(); n != 1 {
+		t.Errorf("it was logged %d times that process %d cannot be read, want once", n, p.PID)
 	}
 	uncover()
 	p.Registration(1)

@@ -51,18 +51,18 @@ func pollDemo(t *testing.T, l *Poller, p *demo.Process) *polledDemo {
 	return d
 }
 
-// look has the process watched from what it publishes now on.
-func (d *polledDemo) look(l *Poller, since time.Time) bool {
+// probe has the process polled from what it publishes now on.
+func (d *polledDemo) probe(l *Poller, since time.Time) bool {
 	d.target.Probe()
 	return l.Start(d.polled, d.target.Words().Hold, since)
 }
 
-func (d *polledDemo) told(t *testing.T, what string) {
+func (d *polledDemo) reported(t *testing.T, what string) {
 	t.Helper()
 	select {
 	case <-d.changed:
 	case <-time.After(deadline):
-		t.Fatalf("waited %v in vain to be told of %s", deadline, what)
+		t.Fatalf("waited %v in vain for the report of %s", deadline, what)
 	}
 }
 
@@ -72,68 +72,68 @@ func readsOf(l *Poller) uint64 {
 	return l.reads
 }
 
-// Publishing, withdrawing, publishing something else at the same place: each is told once, and
+// Publishing, withdrawing, publishing something else at the same place: each is reported once, and
 // nothing when nothing happens.
 func TestPollerReports(t *testing.T) {
 	testenv.NeedRoot(t)
 	l := New(new(atomic.Uint64))
 	defer l.Close()
 	still := pollDemo(t, l, demo.Start(t, demo.Options{Manual: true, Idle: 1}))
-	still.look(l, time.Time{})
+	still.probe(l, time.Time{})
 	hold := demo.Start(t, demo.Options{Hold: true, Manual: true, Idle: 1})
 	hold.Load()
 	d := pollDemo(t, l, hold)
 
-	d.look(l, time.Now())
+	d.probe(l, time.Now())
 	before := readsOf(l)
-	testenv.Poll(t, deadline, "looks", func() bool { return readsOf(l) > before+100 })
+	testenv.Poll(t, deadline, "reads", func() bool { return readsOf(l) > before+100 })
 	d.Publish()
-	d.told(t, "what was published")
-	if d.look(l, time.Time{}); !d.target.Publishes() {
+	d.reported(t, "what was published")
+	if d.probe(l, time.Time{}); !d.target.Publishes() {
 		t.Fatal("nothing is published")
 	}
 	d.Withdraw()
-	d.told(t, "what was withdrawn")
-	d.look(l, time.Now())
+	d.reported(t, "what was withdrawn")
+	d.probe(l, time.Now())
 	d.Publish()
-	d.told(t, "what was published again")
-	d.look(l, time.Time{})
+	d.reported(t, "what was published again")
+	d.probe(l, time.Time{})
 	d.Unload()
-	d.told(t, "the end of the library")
+	d.reported(t, "the end of the library")
 	if len(still.changed) != 0 || len(d.changed) != 0 {
-		t.Error("told of more than has happened")
+		t.Error("more was reported than has happened")
 	}
 }
 
 // slowProcess is a process whose memory makes its reader wait.
 type slowProcess struct {
 	*Entry
-	told chan struct{}
+	reports chan struct{}
 }
 
 func addSlow(l *Poller) *slowProcess {
-	p := &slowProcess{told: make(chan struct{}, 1)}
+	p := &slowProcess{reports: make(chan struct{}, 1)}
 	p.Entry = l.Add(func() *memread.Process { return memread.Open("/proc", os.Getpid()) }, func() {
 		select {
-		case p.told <- struct{}{}:
+		case p.reports <- struct{}{}:
 		default:
 		}
 	})
 	return p
 }
 
-func (p *slowProcess) wasTold(t *testing.T, what string) {
+func (p *slowProcess) wasReported(t *testing.T, what string) {
 	t.Helper()
 	select {
-	case <-p.told:
+	case <-p.reports:
 	case <-time.After(deadline):
-		t.Fatalf("waited %v in vain to be told of %s", deadline, what)
+		t.Fatalf("waited %v in vain for the report of %s", deadline, what)
 	}
 }
 
-// A process that makes its reader wait holds up no other: the others are looked at, it is told to
-// look at itself, and left alone while it hangs and after some times. So is one that answers, but
-// slowly.
+// A process that makes its reader wait holds up no other: the others are read, its own goroutine
+// must probe it, and it is left alone while it hangs and after some times. So is one that answers,
+// but slowly.
 func TestPollerHangs(t *testing.T) {
 	testenv.NeedRoot(t)
 	var hangs atomic.Uint64
@@ -145,21 +145,21 @@ func TestPollerHangs(t *testing.T) {
 	hold.Load()
 	other := pollDemo(t, l, hold)
 	for i := range maxHangs {
-		other.look(l, time.Now())
+		other.probe(l, time.Now())
 		let := make(chan struct{}) // it go
 		hang := func(*process.WordReader, *memread.Process) bool { <-let; return true }
 		if !l.Start(hostile.Entry, hang, time.Now()) {
-			t.Fatalf("not watched any more after it hung %d times", i)
+			t.Fatalf("not polled any more after it hung %d times", i)
 		}
-		hostile.wasTold(t, "its own hanging")
+		hostile.wasReported(t, "its own hanging")
 		if l.Start(hostile.Entry, hang, time.Now()) {
-			t.Error("watched while it hangs")
+			t.Error("polled while it hangs")
 		}
 		other.Publish()
-		other.told(t, "what was published while another process hangs")
+		other.reported(t, "what was published while another process hangs")
 		other.Withdraw()
 		close(let)
-		testenv.Poll(t, deadline, "the look to return", func() bool {
+		testenv.Poll(t, deadline, "the read to return", func() bool {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			return l.abandoned == 0 && !hostile.hanging
@@ -170,18 +170,18 @@ func TestPollerHangs(t *testing.T) {
 	}
 	holds := func(*process.WordReader, *memread.Process) bool { return true }
 	if l.Start(hostile.Entry, holds, time.Now()) {
-		t.Errorf("watched again after it hung %d times", maxHangs)
+		t.Errorf("polled again after it hung %d times", maxHangs)
 	}
 	l.mu.Lock()
 	hostile.last = hostile.last.Add(-hangTime)
 	l.mu.Unlock()
 	if !l.Start(hostile.Entry, holds, time.Now()) {
-		t.Error("not watched again after a long time")
+		t.Error("not polled again after a long time")
 	}
 	before := readsOf(l)
-	testenv.Poll(t, deadline, "quick looks", func() bool { return readsOf(l) > before+100 })
-	if len(hostile.told) != 0 {
-		t.Error("told of a change by looks that were quick and found none")
+	testenv.Poll(t, deadline, "quick reads", func() bool { return readsOf(l) > before+100 })
+	if len(hostile.reports) != 0 {
+		t.Error("a change was reported by reads that were quick and found none")
 	}
 
 	slow := addSlow(l)
@@ -192,13 +192,13 @@ func TestPollerHangs(t *testing.T) {
 		time.Sleep(slowRead + time.Millisecond)
 		return true
 	}, time.Now())
-	slow.wasTold(t, "its own slowness")
+	slow.wasReported(t, "its own slowness")
 	if n := looks.Load(); n != maxHangs {
 		t.Errorf("it was slow %d times before it was left alone", n)
 	}
 }
 
-// When too many hang, everybody is told to look by himself, until one of them lets go.
+// When too many hang, all must be probed by their own goroutines, until one read returns.
 func TestPollerGivesUp(t *testing.T) {
 	l := New(new(atomic.Uint64))
 	defer l.Close()
@@ -213,16 +213,16 @@ func TestPollerGivesUp(t *testing.T) {
 	defer l.Drop(hostile.Entry)
 	l.Start(other.Entry, holds, time.Time{})
 	l.Start(hostile.Entry, hangs, time.Now())
-	hostile.wasTold(t, "its own hanging")
-	other.wasTold(t, "the end of polling")
+	hostile.wasReported(t, "its own hanging")
+	other.wasReported(t, "the end of polling")
 	if l.Start(other.Entry, holds, time.Now()) {
-		t.Error("watched while too many hang")
+		t.Error("polled while too many hang")
 	}
 	close(let)
-	testenv.Poll(t, deadline, "to be watched again", func() bool { return l.Start(other.Entry, holds, time.Now()) })
+	testenv.Poll(t, deadline, "to be polled again", func() bool { return l.Start(other.Entry, holds, time.Now()) })
 }
 
-// Candidates are looked at in ever longer periods, and a crowd of them in longer ones than one.
+// Candidates are read in ever longer periods, and a crowd of them in longer ones than one.
 func TestPollerPeriods(t *testing.T) {
 	l := &Poller{}
 	now := time.Now()

@@ -17,8 +17,8 @@ import (
 	"correlator/internal/process"
 )
 
-// What is found before our descriptors are used up is recorded, and why there is no more is told
-// once.
+// What is found before our descriptors are used up is recorded, and why there is no more is
+// reported once.
 func TestRecordingSweepFails(t *testing.T) {
 	crowd := demo.StartMany(t, 100, demo.Options{})
 	crowd.Published()
@@ -43,7 +43,7 @@ func TestRecordingSweepFails(t *testing.T) {
 	recorder.Swept(errors.New("once more"))
 	if field := logs.FilterMessage("sweep ended early").All()[0].ContextMap()["reason"]; sweeps() != 1 ||
 		field != "sweeps_failed" {
-		t.Errorf("%d sweeps told of, reason %v", sweeps(), field)
+		t.Errorf("%d sweeps logged, reason %v", sweeps(), field)
 	}
 }
 
@@ -66,14 +66,14 @@ func limitDescriptors(t *testing.T, more int) {
 	t.Cleanup(func() { unix.Setrlimit(unix.RLIMIT_NOFILE, &before) })
 }
 
-// A process that was sampled, and cannot be any more, is told of, and when that began.
+// A process that was sampled, and cannot be any more, is reported, and when that began.
 func TestRecordingFailsLater(t *testing.T) {
 	p := demo.Start(t, demo.Options{Service: "later", Busy: 1, Gap: -1})
 	r := record(t, Options{Filter: services(t, "later")})
 	r.poll("samples", func(p Progress) bool { return p.WithTrace > 100 })
 	spoilt := time.Now()
 	p.Hostile("storage-length", "")
-	r.poll("a look in vain", func(Progress) bool { return r.fails(p.PID) })
+	r.poll("a probe in vain", func(Progress) bool { return r.fails(p.PID) })
 	recording := r.end()
 	if f := recording.failure(p.PID); len(recording.Processes) != 1 || f.Err == nil || f.Since.Before(spoilt) {
 		t.Errorf("processes %v, failed %v", recording.Processes, recording.Failed)
@@ -88,7 +88,7 @@ func TestRecordingNoFailure(t *testing.T) {
 	r.poll("both", func(p Progress) bool { return p.Processes == 2 })
 	ends.Quit()
 	withdraws.Withdraw()
-	r.poll("no looks", func(Progress) bool { return r.handler(ends.PID) == nil && r.fails(withdraws.PID) })
+	r.poll("no samples", func(Progress) bool { return r.handler(ends.PID) == nil && r.fails(withdraws.PID) })
 	if recording := r.end(); len(recording.Processes) != 2 || len(recording.Failed) != 0 {
 		t.Errorf("processes %v, failed %v", recording.Processes, recording.Failed)
 	}

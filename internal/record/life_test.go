@@ -73,7 +73,7 @@ func TestRecordingOneProcess(t *testing.T) {
 	silent(t, other.Quit())
 }
 
-// Whoever asks for a process that cannot be recorded hears why.
+// A process that is asked for and cannot be recorded is an error that says why.
 func TestRecordingNoProcess(t *testing.T) {
 	without := demo.Start(t, demo.Options{Hold: true})
 	older := demo.Start(t, demo.Options{Library: demo.Fixture(t, "x86_64-glibc-older"), Hold: true})
@@ -100,14 +100,14 @@ func TestRecordingNoProcess(t *testing.T) {
 		silentAgent := demo.Start(t, demo.Options{Hold: true})
 		silentAgent.Load()
 		r := record(t, Options{PID: silentAgent.PID})
-		r.lookedAt(silentAgent.PID)
+		r.probedInVain(silentAgent.PID)
 		r.stop()
 		<-r.ended
 		if !errors.Is(r.err, memread.ErrNotPublished) {
 			t.Error(r.err)
 		}
 		all := record(t, Options{Filter: services(t, "none-is-called-so")})
-		all.lookedAt(silentAgent.PID)
+		all.probedInVain(silentAgent.PID)
 		recording := all.end()
 		if len(recording.Processes)+len(recording.Samples) != 0 ||
 			!slices.ContainsFunc(recording.Failed, func(f Failure) bool {
@@ -121,13 +121,13 @@ func TestRecordingNoProcess(t *testing.T) {
 	}
 }
 
-// lookedAt waits until a process was looked at, in vain.
-func (r *running) lookedAt(pid int) {
+// probedInVain waits until a process was probed, in vain.
+func (r *running) probedInVain(pid int) {
 	r.t.Helper()
-	r.poll("a look", func(Progress) bool { return r.fails(pid) })
+	r.poll("a probe", func(Progress) bool { return r.fails(pid) })
 }
 
-// A process for which there is no room is told of.
+// A process for which there is no room is reported.
 func TestRecordingTooManyProcesses(t *testing.T) {
 	for range 2 {
 		demo.Start(t, demo.Options{Service: "crowd", Busy: 1})
@@ -144,7 +144,7 @@ func TestRecordingTooManyProcesses(t *testing.T) {
 	}
 }
 
-// A process that executes its program anew is two in the recording: what is at an address of the
+// A process that executes its program again is two in the recording: what is at an address of the
 // one is not what is there in the other.
 func TestRecordingExec(t *testing.T) {
 	p := demo.Start(t, demo.Options{Service: "executed", Busy: 1, Gap: -1})
@@ -184,7 +184,7 @@ func TestRecordingExec(t *testing.T) {
 	}
 }
 
-// A process that makes whoever looks at it hang loses samples of its own, and none of its
+// A process that makes its goroutine hang loses samples of its own, and none of its
 // neighbor's.
 func TestRecordingNeighborHangs(t *testing.T) {
 	neighbor := demo.Start(t, demo.Options{Service: "neighbors", Busy: 1, Gap: -1})
@@ -231,8 +231,8 @@ func (l *slowLearner) Learn(p *Process, frames []profile.Frame) {
 	}
 }
 
-// Each stack of a process is learned once, while the process lives, and whoever takes long with one
-// process is not late with another.
+// Each stack of a process is learned once, while the process lives, and a Learner that takes long
+// with one process is not late with another.
 func TestLearner(t *testing.T) {
 	slow := demo.Start(t, demo.Options{Service: "learned-slow", Busy: 1})
 	fast := demo.Start(t, demo.Options{Service: "learned-fast", Busy: 1})
@@ -249,7 +249,7 @@ func TestLearner(t *testing.T) {
 		}
 		return 0
 	}
-	r.poll("lessons", func(Progress) bool { return learned("learned-slow") == 1 && learned("learned-fast") > 5 })
+	r.poll("stacks to be learned", func(Progress) bool { return learned("learned-slow") == 1 && learned("learned-fast") > 5 })
 	slow.StopThreads()
 	fast.StopThreads()
 	close(learner.release)
@@ -263,11 +263,11 @@ func TestLearner(t *testing.T) {
 	}
 	for p, known := range stacks {
 		if len(learner.learned[p]) != len(known) {
-			t.Errorf("%s: %d stacks, %d lessons", p.Service, len(known), len(learner.learned[p]))
+			t.Errorf("%s: %d stacks, %d learned", p.Service, len(known), len(learner.learned[p]))
 		}
 		for _, id := range learner.learned[p] {
 			if !known[id] {
-				t.Errorf("%s: a lesson about a stack that is not recorded", p.Service)
+				t.Errorf("%s: a stack was learned that is not recorded", p.Service)
 			}
 		}
 	}

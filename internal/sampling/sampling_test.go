@@ -78,7 +78,7 @@ func TestBacklog(t *testing.T) {
 	s.end()
 	if refused, backlog := r.refused[process.OutcomeBacklog].Load(),
 		s.outcome(process.OutcomeBacklog); refused != backlog {
-		t.Errorf("the receiver was told of %d samples of backlog, of %d", refused, backlog)
+		t.Errorf("the sink was called with %d samples of backlog, of %d", refused, backlog)
 	}
 	s.added(0)
 	if samples, _ := r.sum(); samples != s.outcome(process.OutcomeCorrelated) {
@@ -159,7 +159,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// A stack that begins where no code can be has no frames, and so no name: nobody is told of it.
+// A stack that begins where no code can be has no frames, and so no name: no sink gets it.
 func TestStackWithoutFrames(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
 	s := open(t, bpf.SamplerOptions{})

@@ -154,7 +154,7 @@ func (s *sampled) drains(n uint64) {
 }
 
 // receiver is a sink that keeps what it gets, and its inbox. What is pending is handed in again
-// when it is told to.
+// by serve.
 type receiver struct {
 	t     *testing.T
 	inbox *inbox
