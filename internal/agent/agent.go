@@ -1,11 +1,9 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -248,15 +246,14 @@ func (a *Agent) remove(r *registration) {
 	}
 }
 
-// all returns the registrations by pid.
+// all returns all registrations.
 func (a *Agent) all() []*registration {
 	a.mu.RLock()
+	defer a.mu.RUnlock()
 	registrations := make([]*registration, 0, len(a.registrations))
 	for _, r := range a.registrations {
 		registrations = append(registrations, r)
 	}
-	a.mu.RUnlock()
-	slices.SortFunc(registrations, func(a, b *registration) int { return cmp.Compare(a.pid, b.pid) })
 	return registrations
 }
 

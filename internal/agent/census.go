@@ -21,13 +21,14 @@ func (a *Agent) Census() Census {
 		LiveEvents: a.manager.LiveEvents(),
 	}
 	for _, r := range a.all() {
-		known, stats := r.known()
+		stats := r.sender.Stats()
 		c.Waiting += stats.Queued
-		if known.View.State != "" {
-			c.Processes[known.View.State]++
+		state, reason := r.process.State()
+		if state = stateOf(state, &stats); state != "" {
+			c.Processes[state]++
 		}
-		if known.View.State == process.StateError {
-			c.InError[known.View.Reason]++
+		if state == process.StateError {
+			c.InError[reason]++
 		}
 	}
 	return c

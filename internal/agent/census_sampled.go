@@ -30,7 +30,8 @@ func (a *Agent) NotSampled() map[string]int {
 		if r.process.IsSampled() {
 			continue
 		}
-		if known, _ := r.known(); known.View.State == process.StateRegistered {
+		known, stats := r.process.Status(), r.sender.Stats()
+		if stateOf(known.View.State, &stats) == process.StateRegistered {
 			count[notSampled(&known)]++
 		}
 	}

@@ -1,10 +1,14 @@
 package agent
 
 import (
+	"encoding/binary"
+	"fmt"
 	"maps"
+	"os"
 	"testing"
 	"time"
 
+	"correlator/elfsym"
 	"correlator/internal/demo"
 	"correlator/internal/lifecycle"
 	"correlator/internal/process"
@@ -12,23 +16,44 @@ import (
 	"correlator/procscan"
 )
 
-// Registered processes that are not sampled are counted, by what prevents it now, if samples are
-// taken.
+// Registered processes that are not sampled are counted, by what prevents it now, if samples are taken.
 func TestNotSampled(t *testing.T) {
-	// Nothing binds the variable.
-	p := demo.Start(t, demo.Options{Flavor: demo.GlibcDynamic, Manual: true, Untouched: 1})
-	for _, perSecond := range []int{0, 20} {
+	sampled := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	spoilt := demo.Start(t, demo.Options{Manual: true, Untouched: 1}) // nothing uses the words that are spoilt
+	spoilDescriptor(t, spoilt)
+	for perSecond, want := range map[int]map[string]int{0: {}, 20: {process.ReasonTLS.String(): 1}} {
 		r := run(t, atRate(perSecond))
-		view := r.state(p, process.StateRegistered, "")
-		want := make(map[string]int)
-		if perSecond > 0 && view.TLS == notSampledUnresolved {
-			want[notSampledUnresolved] = 1
-		}
+		r.state(sampled, process.StateRegistered, "")
+		r.state(spoilt, process.StateRegistered, "")
 		testenv.Poll(t, deadline, "the process to be counted", func() bool { return maps.Equal(r.NotSampled(), want) })
-		if view.TLS != notSampledUnresolved {
-			t.Errorf("the variable is bound: %+v", view)
-		}
 		r.end()
+	}
+}
+
+// spoilDescriptor has the process's thread-local variable resolved by what is no code of a C library.
+func spoilDescriptor(t *testing.T, p *demo.Process) {
+	t.Helper()
+	library, err := os.Open(p.HostPath(p.Library))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer library.Close()
+	info, err := library.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := elfsym.ParseLibrary(library, info.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", p.PID), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer memory.Close()
+	storage := binary.NativeEndian.AppendUint64(nil, p.Published().Storage) // mapped, of no file
+	if _, err := memory.WriteAt(storage, int64(p.Loaded().Base+parsed.Relocation.Addr)); err != nil {
+		t.Fatal(err)
 	}
 }
 

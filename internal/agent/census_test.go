@@ -2,11 +2,15 @@ package agent
 
 import (
 	"maps"
+	"strconv"
 	"testing"
+	"time"
 
 	"correlator/internal/demo"
+	"correlator/internal/lifecycle"
 	"correlator/internal/process"
 	"correlator/internal/testenv"
+	"correlator/messaging"
 )
 
 // The census is what the list of processes adds up to.
@@ -39,4 +43,28 @@ func TestCensus(t *testing.T) {
 			c.LiveEvents && len(reasons) >= 2 && len(states) >= 3
 	})
 	hanging.Kill()
+}
+
+func BenchmarkCensus(b *testing.B) {
+	for _, n := range []int{100, 1000} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			poller, err := messaging.NewPoller()
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer poller.Close()
+			a := &Agent{manager: new(lifecycle.Manager), registrations: make(map[int]*registration)}
+			for pid := range n {
+				r := &registration{agent: a, pid: pid, process: new(lifecycle.Process)}
+				r.sender = messaging.NewSender(&a.counters.Messages, poller)
+				defer r.sender.Close()
+				r.sender.Add(messaging.Key{}, 2, time.Now())
+				a.registrations[pid] = r
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				a.Census()
+			}
+		})
+	}
 }

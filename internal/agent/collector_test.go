@@ -82,10 +82,9 @@ func counterFields(path string, v reflect.Value, yield func(path string, counter
 	switch v.Kind() {
 	case reflect.Struct:
 		for i := range v.NumField() {
-			switch field := v.Type().Field(i); {
-			case field.Anonymous:
+			if field := v.Type().Field(i); field.Anonymous {
 				counterFields(path, v.Field(i), yield)
-			case field.IsExported():
+			} else if field.IsExported() {
 				counterFields(strings.TrimPrefix(path+"."+field.Name, "."), v.Field(i), yield)
 			}
 		}

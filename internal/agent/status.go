@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"cmp"
+	"slices"
 	"strconv"
 	"time"
 
@@ -106,6 +108,7 @@ func (a *Agent) Status() Status {
 
 func (a *Agent) processStatuses() []ProcessStatus {
 	registrations := a.all()
+	slices.SortFunc(registrations, func(a, b *registration) int { return cmp.Compare(a.pid, b.pid) })
 	processes := make([]ProcessStatus, 0, len(registrations))
 	for _, r := range registrations {
 		if status, ok := r.status(); ok {
@@ -115,10 +118,11 @@ func (a *Agent) processStatuses() []ProcessStatus {
 	return processes
 }
 
-// status is what is known of the process; ok is false when it takes no part.
+// status returns what is known of the process; ok is false when it takes no part.
 func (r *registration) status() (status ProcessStatus, ok bool) {
-	known, stats := r.known()
+	known, stats := r.process.Status(), r.sender.Stats()
 	status = ProcessStatus{View: known.View, LastError: known.LastError, Dropped: make(map[string]uint64)}
+	status.State = stateOf(status.State, &stats)
 	if status.State == process.StateRegistered {
 		status.RegisteredSince = &known.AttachedAt
 	}
@@ -126,14 +130,12 @@ func (r *registration) status() (status ProcessStatus, ok bool) {
 	return status, status.State != ""
 }
 
-// known is what is known of the process and its sender. The state is empty when the process takes
-// no part.
-func (r *registration) known() (lifecycle.Status, messaging.Stats) {
-	known, stats := r.process.Status(), r.sender.Stats()
-	if known.View.State == process.StateRegistered && !stats.Registered {
-		known.View.State = process.StateReady // the registration still waits for room in its queue
+// stateOf returns the state of a process whose life is in a state, and its sender has those stats.
+func stateOf(state process.State, stats *messaging.Stats) process.State {
+	if state == process.StateRegistered && !stats.Registered {
+		return process.StateReady // the registration still waits for room in its queue
 	}
-	return known, stats
+	return state
 }
 
 // count fills in the samples: those that the sender was given, and those that it was not.

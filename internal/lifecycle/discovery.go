@@ -116,9 +116,9 @@ func (m *Manager) discover(ctx context.Context) {
 // sweepInterval is how long to wait for the next sweep.
 func (m *Manager) sweepInterval(live bool) time.Duration {
 	if !live {
-		return min(m.SweepInterval, blindInterval)
+		return min(m.options.SweepInterval, blindInterval)
 	}
-	return m.SweepInterval
+	return m.options.SweepInterval
 }
 
 // requestFullSweep requests a sweep of all processes: something has happened that was not probed.
@@ -175,8 +175,8 @@ func (m *Manager) sweep(ctx context.Context) {
 // scan calls found with the processes that map the library and are not skipped, or with the only
 // one.
 func (m *Manager) scan(skip func(pid int) bool, found func(procscan.Found)) error {
-	if m.PID != 0 {
-		only, err := m.discovery.scanner.Process(m.PID)
+	if m.options.PID != 0 {
+		only, err := m.discovery.scanner.Process(m.options.PID)
 		if err == nil {
 			found(only)
 		}

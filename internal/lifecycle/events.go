@@ -78,7 +78,7 @@ func (m *Manager) handleEvent(e watch.Event) {
 		m.requestFullSweep()
 		return
 	}
-	if m.PID != 0 && e.PID != m.PID {
+	if m.options.PID != 0 && e.PID != m.options.PID {
 		return
 	}
 	p := m.process(e.PID)

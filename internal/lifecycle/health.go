@@ -46,8 +46,8 @@ func (m *Manager) Health(drainInterval time.Duration) error {
 	if err := overdue("looking for processes", m.discovery.round.last(), stuckAfter); err != nil {
 		return err
 	}
-	if m.Sampling == nil {
+	if m.options.Sampling == nil {
 		return nil
 	}
-	return overdue("fetching samples", m.Sampling.LastDrain(), stuckAfter+drainInterval)
+	return overdue("fetching samples", m.options.Sampling.LastDrain(), stuckAfter+drainInterval)
 }

@@ -75,7 +75,7 @@ type Handler interface {
 
 // Manager finds processes, and takes each through its life.
 type Manager struct {
-	Options
+	options  Options
 	client   Client
 	log      *zap.Logger
 	counters *Counters
@@ -100,11 +100,11 @@ type Manager struct {
 // error the Manager owns Options.Sampling.
 func Open(options Options, client Client) (*Manager, error) {
 	m := &Manager{
-		Options: options, client: client, log: options.Log, counters: options.Counters,
+		options: options, client: client, log: options.Log, counters: options.Counters,
 		started: time.Now(), discovered: make(chan struct{}), processes: make(map[int]*Process),
 	}
-	if m.ProcessLog == nil {
-		m.ProcessLog = zap.NewNop()
+	if m.options.ProcessLog == nil {
+		m.options.ProcessLog = zap.NewNop()
 	}
 	m.serving, m.stopServing = context.WithCancel(context.Background())
 	var err error
@@ -126,10 +126,10 @@ func (m *Manager) Close() error {
 	m.stopServing()
 	m.poller.Close()
 	m.exits.Close()
-	if m.Sampling == nil {
+	if m.options.Sampling == nil {
 		return nil
 	}
-	return m.Sampling.Close()
+	return m.options.Sampling.Close()
 }
 
 // Run finds and samples processes until ctx ends. When it returns, all samples have been handed to
@@ -140,8 +140,8 @@ func (m *Manager) Run(ctx context.Context) {
 		defer close(m.discovered)
 		m.discover(ctx)
 	}()
-	if m.Sampling != nil {
-		m.Sampling.Run(ctx)
+	if m.options.Sampling != nil {
+		m.options.Sampling.Run(ctx)
 	}
 	<-ctx.Done()
 }

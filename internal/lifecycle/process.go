@@ -77,14 +77,14 @@ var (
 )
 
 func (m *Manager) newProcess(found procscan.Found) (*Process, error) {
-	target, err := process.Open(m.ProcRoot, found, m.Filter)
+	target, err := process.Open(m.options.ProcRoot, found, m.options.Filter)
 	if err != nil {
 		return nil, err
 	}
 	p := &Process{
 		manager: m,
 		id:      found.ProcessID,
-		log:     m.ProcessLog.With(zap.Int("pid", found.PID)),
+		log:     m.options.ProcessLog.With(zap.Int("pid", found.PID)),
 		dirty:   make(chan struct{}, 1),
 		posted:  make(chan func(), maxPosted),
 		exited:  make(chan struct{}),
@@ -96,12 +96,12 @@ func (m *Manager) newProcess(found procscan.Found) (*Process, error) {
 		target.Close()
 		return nil, err
 	}
-	p.poll = m.poller.Add(func() *memread.Process { return memread.Open(m.ProcRoot, found.PID) }, p.MarkDirty)
+	p.poll = m.poller.Add(func() *memread.Process { return memread.Open(m.options.ProcRoot, found.PID) }, p.MarkDirty)
 	sink := func(program bpf.ExecID) sampling.Sink {
 		p.everRan = true
 		return p.handler.Sink(program)
 	}
-	p.sampler = sampling.NewProcessSampler(m.Sampling, target, sink, &p.poll.Active, m.MaxSampleAge)
+	p.sampler = sampling.NewProcessSampler(m.options.Sampling, target, sink, &p.poll.Active, m.options.MaxSampleAge)
 	if p.handler, err = m.client.NewHandler(p); err != nil {
 		m.poller.Drop(p.poll)
 		m.exits.Remove(target.Handle())
@@ -242,7 +242,7 @@ func (p *Process) end(serving context.Context, shutdown bool) {
 		p.log.Info("process gone")
 	}
 	p.stopSampling()
-	if !shutdown && p.everRan && p.manager.Linger > 0 {
+	if !shutdown && p.everRan && p.manager.options.Linger > 0 {
 		p.linger(serving)
 	}
 	p.sampler.Close() // stopped; from here on no samples come
@@ -283,7 +283,7 @@ func (p *Process) drain() {
 
 // linger takes the samples that come after the end of the process.
 func (p *Process) linger(serving context.Context) {
-	over := time.NewTimer(p.manager.Linger)
+	over := time.NewTimer(p.manager.options.Linger)
 	defer over.Stop()
 	for {
 		select {

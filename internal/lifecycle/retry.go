@@ -83,7 +83,7 @@ func (p *Process) startPolling() bool {
 // pass.
 func (p *Process) couldBeSampled() bool {
 	_, err := p.target.Rule()
-	return p.attached && err == nil && p.manager.Sampling != nil && !p.sampler.IsRunning()
+	return p.attached && err == nil && p.manager.options.Sampling != nil && !p.sampler.IsRunning()
 }
 
 // retryTimer is the timer of a process in trouble: the others need none.

@@ -29,10 +29,19 @@ func (p *Process) Status() Status {
 	p.mu.Lock()
 	status := p.status
 	p.mu.Unlock()
-	if p.IsStuck() {
-		status.View.State, status.View.Reason = process.StateError, process.ReasonTimeout.String()
-	}
+	status.View.State, status.View.Reason = p.State()
 	return status
+}
+
+// State returns the state of the process, and the reason of an error, as in Status. It may be called by
+// any goroutine.
+func (p *Process) State() (state process.State, reason string) {
+	if p.IsStuck() {
+		return process.StateError, process.ReasonTimeout.String()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.status.View.State, p.status.View.Reason
 }
 
 // setState stores how the last probe ended.

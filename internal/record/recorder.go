@@ -80,6 +80,7 @@ type Recorder struct {
 	options   Options
 	log       *zap.Logger
 	manager   *lifecycle.Manager
+	sampling  *sampling.Sampling // the manager's
 	counters  lifecycle.Counters
 	aggregate *aggregate
 	stop      context.CancelFunc // ends the recording; set by Run
@@ -112,7 +113,8 @@ func Open(options Options, log *zap.Logger) (*Recorder, error) {
 		processes: make(map[procscan.ProcessID]*handler),
 		refused:   make(map[procscan.ProcessID]error),
 	}
-	s, err := sampling.Open(sampling.Options{
+	var err error
+	r.sampling, err = sampling.Open(sampling.Options{
 		SamplerOptions: bpf.SamplerOptions{
 			SamplesPerSecond: options.SamplesPerSecond,
 			KernelStacks:     options.KernelStacks,
@@ -127,15 +129,15 @@ func Open(options Options, log *zap.Logger) (*Recorder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening sampler: %w", err)
 	}
-	if err := s.KernelHidden(); err != nil {
+	if err := r.sampling.KernelHidden(); err != nil {
 		log.Warn("stacks have no kernel frames", zap.Error(err))
 	}
 	r.manager, err = lifecycle.Open(lifecycle.Options{
 		ProcRoot: options.ProcRoot, Filter: options.Filter, PID: options.PID, SweepInterval: sweepInterval,
-		Sampling: s, Linger: linger, Counters: &r.counters, Log: log,
+		Sampling: r.sampling, Linger: linger, Counters: &r.counters, Log: log,
 	}, r)
 	if err != nil {
-		s.Close()
+		r.sampling.Close()
 		return nil, err
 	}
 	return r, nil
@@ -240,7 +242,7 @@ func (r *Recorder) begin(ctx context.Context) {
 	poll := time.NewTicker(drainInterval / 10)
 	defer poll.Stop()
 	for ctx.Err() == nil {
-		start := r.manager.Sampling.LastDrain()
+		start := r.sampling.LastDrain()
 		if late := time.Now(); late.Sub(attached) > attachGrace { // sampling is in trouble, and counts that
 			start = late
 		}
@@ -261,6 +263,9 @@ var errTooManyProcesses = errors.New("too many processes")
 func (r *Recorder) NewHandler(p *lifecycle.Process) (lifecycle.Handler, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.options.PID != 0 && r.taken > 0 { // another process may have its pid
+		return nil, procscan.ErrGone
+	}
 	if limit := r.options.MaxProcesses; len(r.processes) >= limit || len(r.ended) >= limit {
 		return nil, fmt.Errorf("%w: %d are recorded already, and %d have ended", errTooManyProcesses, len(r.processes),
 			len(r.ended))
