@@ -21,9 +21,15 @@ func (p *program) Sampled(sample profile.Sample) {
 		p.sender.Add(key, sample.Count, sample.At)
 	}
 	if p.resource != nil {
-		sample.Resource = p.resource
-		p.agent.exporter.Sampled(&sample)
+		p.export(sample)
 	}
+}
+
+// export hands samples to the exporter. It is apart from Sampled, so that only samples that are
+// exported are moved to the heap.
+func (p *program) export(sample profile.Sample) {
+	sample.Resource = p.resource
+	p.agent.exporter.Sampled(&sample)
 }
 
 // Refused counts samples that the sender is not given.
