@@ -405,33 +405,3 @@ func TestJVM(t *testing.T) {
 		})
 	}
 }
-
-// More processes than may be served: that is logged once, and the others are served when there is room.
-func TestMaxProcesses(t *testing.T) {
-	first := demo.Start(t, demo.Options{Manual: true, Idle: 1})
-	r := run(t, func(c *Config) { c.MaxProcesses = 1 }, atRate(20))
-	first.Registration(1)
-	second := demo.Start(t, demo.Options{Manual: true, Idle: 1})
-	testenv.Poll(t, deadline, "a process to be refused", func() bool { return r.Counters().ProcessesRefused.Load() > 0 })
-	if n := r.logs.FilterMessage("processes are not served; counted from here on").Len(); n != 1 {
-		t.Errorf("logged %d times", n)
-	}
-	first.Kill()
-	second.Registration(1)
-	r.served(second, 1, [16]byte{1})
-}
-
-// A process that forks has a child with a copy of all that it published: that is no agent of its own.
-func TestSharedSocket(t *testing.T) {
-	r := run(t, atRate(997))
-	p := demo.Start(t, demo.Options{Busy: 1})
-	p.Registration(1)
-	child := &demo.Process{PID: p.Fork(true)}
-	r.state(child, process.StateError, process.ReasonSocketShared.String())
-	r.sampledReport(p, 100)
-	report := p.Quit()
-	clean(t, report)
-	if report.Registrations != 1 {
-		t.Errorf("%d registrations", report.Registrations)
-	}
-}
