@@ -200,7 +200,7 @@ func (a *Agent) shutDown() {
 	if stuck, ok := a.manager.Shutdown(ctx); ok {
 		a.close()
 	} else {
-		a.counters.Troubles[process.ReasonTimeout].Add(1)
+		a.counters.Errors[process.ReasonTimeout].Add(1)
 		a.log.Warn("not all processes were released in time", because(process.ReasonTimeout.String()),
 			zap.Ints("pids", stuck))
 	}

@@ -128,7 +128,7 @@ func countedFields(t *testing.T) map[string]counted {
 func TestCountersAreCollected(t *testing.T) {
 	without := map[string]counted{
 		"Feed.Records": {},
-		"Troubles[0]":  {}, // ReasonNone
+		"Errors[0]":    {}, // ReasonNone
 		"SweepNs":      {series: "correlator_sweep_seconds_total"},
 	}
 	keys, series := make(map[string]string), make(map[string]string)

@@ -38,11 +38,11 @@ func (c *Counters) Each(add func(key string, n uint64)) {
 func (c *Counters) each(add func(key string, n uint64, desc *prometheus.Desc, labels ...string)) {
 	add("sweeps", c.Sweeps.Load(), sweepsDesc)
 	add("sweeps_failed", c.SweepsFailed.Load(), sweepsFailedDesc)
-	add("live_looks", c.LiveLooks.Load(), liveProbesDesc)
+	add("live_looks", c.LiveProbes.Load(), liveProbesDesc)
 	add("events_lost", c.EventsLost.Load(), liveEventsLostDesc)
 	add("events_failed", c.EventsFailed.Load(), liveEventsFailedDesc)
-	add("looks", c.Looks.Load(), probesDesc)
-	add("lookout_hangs", c.LookoutHangs.Load(), pollerHangsDesc)
+	add("looks", c.Probes.Load(), probesDesc)
+	add("lookout_hangs", c.PollerHangs.Load(), pollerHangsDesc)
 	add("published_too_often", c.TooOften.Load(), publicationsThrottledDesc)
 	add("connected", c.Connected.Load(), connectionsDesc)
 	add("withdrawn", c.Withdrawn.Load(), connectionsWithdrawnDesc)
@@ -52,7 +52,7 @@ func (c *Counters) each(add func(key string, n uint64, desc *prometheus.Desc, la
 	add("processes_filtered", c.Filtered.Load(), processesFilteredDesc)
 	add("processes_truncated", c.Truncated.Load(), processesTruncatedDesc)
 	for r := process.ReasonNone + 1; r < process.NumReasons; r++ {
-		add("trouble_"+r.String(), c.Troubles[r].Load(), processErrorsDesc, r.String())
+		add("trouble_"+r.String(), c.Errors[r].Load(), processErrorsDesc, r.String())
 	}
 
 	add("feed_datagrams", c.Feed.Datagrams.Load(), feedDatagramsDesc)

@@ -48,19 +48,19 @@ func republishingCost(t *testing.T, interval time.Duration) (cost republishing) 
 		testenv.Poll(t, deadline, "republishing to be too often", func() bool { return c.TooOften.Load() > 0 })
 	}
 	troubles := func() (sum uint64) {
-		for i := range c.Troubles {
-			sum += c.Troubles[i].Load()
+		for i := range c.Errors {
+			sum += c.Errors[i].Load()
 		}
 		return sum
 	}
-	before := republishing{looks: c.Looks.Load(), connects: c.Connected.Load(),
+	before := republishing{looks: c.Probes.Load(), connects: c.Connected.Load(),
 		registrations: c.Messages.Registrations.Load(), troubles: troubles()}
 	sweeps := uint64(70) // 3.5 s
 	if *long {
 		sweeps *= 15
 	}
 	r.swept(sweeps)
-	cost = republishing{looks: c.Looks.Load() - before.looks, connects: c.Connected.Load() - before.connects,
+	cost = republishing{looks: c.Probes.Load() - before.looks, connects: c.Connected.Load() - before.connects,
 		registrations: c.Messages.Registrations.Load() - before.registrations, troubles: troubles() - before.troubles}
 	cost.times = p.StopRepublishing()
 	t.Logf("republished every %v: %+v", interval, cost)

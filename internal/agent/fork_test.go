@@ -75,12 +75,12 @@ func TestForkSocketChanges(t *testing.T) {
 			p.Registration(1)
 			child := &demo.Process{PID: p.Fork(true)}
 			r.state(child, process.StateError, process.ReasonSocketShared.String())
-			before := r.Counters().Troubles[process.ReasonSocketShared].Load()
+			before := r.Counters().Errors[process.ReasonSocketShared].Load()
 			if err := change(p); err != nil {
 				t.Fatal(err)
 			}
 			testenv.Poll(t, deadline, "the child to be probed again", func() bool {
-				return r.Counters().Troubles[process.ReasonSocketShared].Load() > before+1
+				return r.Counters().Errors[process.ReasonSocketShared].Load() > before+1
 			})
 			p.Registration(2)
 			r.served(p, 1, [16]byte{1})

@@ -213,7 +213,7 @@ func TestHostileStorage(t *testing.T) {
 			hostile.Hostile(c.kind, c.argument)
 			r.state(hostile, process.StateError, c.want.String())
 			r.served(neighbor, 1, [16]byte{1, byte(i)})
-			if r.Counters().Troubles[c.want].Load() == 0 {
+			if r.Counters().Errors[c.want].Load() == 0 {
 				t.Errorf("not counted as %v", c.want)
 			}
 			hostile.Withdraw()
@@ -278,7 +278,7 @@ func TestHangingProcess(t *testing.T) {
 		r.served(p, 1, [16]byte{1, byte(i)})
 	}
 	testenv.Poll(t, deadline, "the hanging process to be counted", func() bool {
-		return r.Counters().Troubles[process.ReasonTimeout].Load() == 1
+		return r.Counters().Errors[process.ReasonTimeout].Load() == 1
 	})
 	r.end()
 	if n := r.logs.FilterMessage("not all processes were released in time").Len(); n != 1 {

@@ -44,7 +44,7 @@ func (r *running) sampledAdded() {
 	if correlated != queued || queued != sent+dropped {
 		r.t.Errorf("%d samples correlated, %d queued, %d sent and %d dropped", correlated, queued, sent, dropped)
 	}
-	if troubles := c.Sampling.Troubles.Load(); troubles != 0 {
+	if troubles := c.Sampling.Errors.Load(); troubles != 0 {
 		r.t.Errorf("sampling was in trouble %d times", troubles)
 	}
 }

@@ -14,17 +14,17 @@ type Counters struct {
 	Sweeps       atomic.Uint64
 	SweepNs      atomic.Uint64 // how long they took together
 	SweepsFailed atomic.Uint64 // ended early
-	LiveLooks    atomic.Uint64 // probes of processes because of live events
+	LiveProbes   atomic.Uint64 // probes of processes because of live events
 	EventsLost   atomic.Uint64 // live events that the kernel dropped, where it reports how many
 	EventsFailed atomic.Uint64 // times that live events were unavailable
 
-	LookoutHangs     atomic.Uint64 // times that the memory of one process blocked the memory poller
-	Looks            atomic.Uint64 // probes of what processes publish
+	PollerHangs      atomic.Uint64 // times that the memory of one process blocked the memory poller
+	Probes           atomic.Uint64 // probes of what processes publish
 	TooOften         atomic.Uint64 // pauses because a process published something new too often
 	Gone             atomic.Uint64 // processes that ended, or no longer map the library
 	ProcessesDenied  atomic.Uint64 // processes that we may not read, once each
 	ProcessesRefused atomic.Uint64 // processes not served because of a limit of ours, each time one is found
 	Filtered         atomic.Uint64 // processes excluded by the filter, once each
 	Truncated        atomic.Uint64 // processes that map more copies of the library than are probed, once each
-	Troubles         [process.NumReasons]atomic.Uint64
+	Errors           [process.NumReasons]atomic.Uint64
 }

@@ -209,7 +209,7 @@ func (m *Manager) requestProbe(pid int) {
 }
 
 func (m *Manager) probe(pid int) {
-	m.counters.LiveLooks.Add(1)
+	m.counters.LiveProbes.Add(1)
 	found, err := m.discovery.scanner.Process(pid)
 	switch {
 	case err == nil:

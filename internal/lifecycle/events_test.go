@@ -73,11 +73,11 @@ func TestLiveEventsRefused(t *testing.T) {
 	testenv.Poll(t, deadline, "live events", func() bool {
 		return r.logs.FilterMessage("live events are available again").Len() == 1
 	})
-	before := r.counters.LiveLooks.Load()
+	before := r.counters.LiveProbes.Load()
 	later := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	r.attached(later, 1)
 	testenv.Poll(t, deadline, "a probe of what a live event reported", func() bool {
-		return r.counters.LiveLooks.Load() > before
+		return r.counters.LiveProbes.Load() > before
 	})
 }
 
@@ -140,9 +140,9 @@ func TestOldMappings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	probes := r.counters.LiveLooks.Load()
+	probes := r.counters.LiveProbes.Load()
 	p.LoadAgain()
-	testenv.Poll(t, deadline, "a probe", func() bool { return r.counters.LiveLooks.Load() > probes })
+	testenv.Poll(t, deadline, "a probe", func() bool { return r.counters.LiveProbes.Load() > probes })
 	r.process(p.PID).mappings.put(old)
 	r.process(p.PID).notify()
 	p.Publish()

@@ -117,7 +117,7 @@ func Open(options Options, client Client) (*Manager, error) {
 	if m.exits, err = watch.NewExitWatcher(); err != nil {
 		return nil, fmt.Errorf("watching for exits: %w", err)
 	}
-	m.poller = mempoll.New(&m.counters.LookoutHangs)
+	m.poller = mempoll.New(&m.counters.PollerHangs)
 	return m, nil
 }
 

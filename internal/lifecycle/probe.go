@@ -39,7 +39,7 @@ func (p *Process) step() error {
 			return err
 		}
 	}
-	p.manager.counters.Looks.Add(1)
+	p.manager.counters.Probes.Add(1)
 	changed, err := p.target.Probe()
 	p.probed = err == nil || errors.Is(err, memread.ErrNotPublished) || errors.Is(err, process.ErrServiceFiltered)
 	if errors.Is(err, memread.ErrNotPublished) {

@@ -87,7 +87,7 @@ func (p *Process) CountError(reason process.Reason, message string) (first bool)
 
 // countError is CountError for any goroutine.
 func (p *Process) countError(reason process.Reason, message string) {
-	p.manager.counters.Troubles[reason].Add(1)
+	p.manager.counters.Errors[reason].Add(1)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	last := ProcessError{Reason: reason.String(), Message: message, At: time.Now(), Count: 1}

@@ -110,7 +110,7 @@ func (r *running) wait() *Recording {
 	if taken != accounted {
 		r.t.Errorf("%d samples were taken, %d are accounted for; lost %v", taken, accounted, r.recording.Lost)
 	}
-	if troubles := r.counters.Sampling.Troubles.Load(); troubles != 0 {
+	if troubles := r.counters.Sampling.Errors.Load(); troubles != 0 {
 		r.t.Errorf("sampling was in trouble %d times", troubles)
 	}
 	for key := range r.recording.Samples {

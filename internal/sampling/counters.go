@@ -21,9 +21,9 @@ type Counters struct {
 	Outcomes process.SampleOutcomes
 	Missed   atomic.Uint64 // ticks of the sampling clock without a sample, see bpf.Sampler.Missed
 
-	Drains      atomic.Uint64
-	Troubles    atomic.Uint64 // calls that failed
-	LooksFailed atomic.Uint64 // failed probes of a process's executable memory
+	Drains       atomic.Uint64
+	Errors       atomic.Uint64 // calls that failed
+	ProbesFailed atomic.Uint64 // failed probes of a process's executable memory
 
 	files  atomic.Pointer[profile.Files]  // nil before Open
 	kernel atomic.Pointer[profile.Kernel] // nil without kernel frames, too
@@ -48,8 +48,8 @@ func (c *Counters) each(add addFunc) {
 	}
 	add("samples_missed", c.Missed.Load(), ticksMissedDesc)
 	add("drains", c.Drains.Load(), drainsDesc)
-	add("sampling_troubles", c.Troubles.Load(), errorsDesc)
-	add("looks_failed", c.LooksFailed.Load(), mappingProbesFailedDesc)
+	add("sampling_troubles", c.Errors.Load(), errorsDesc)
+	add("looks_failed", c.ProbesFailed.Load(), mappingProbesFailedDesc)
 
 	files := cmp.Or(c.files.Load(), &profile.Files{})
 	mappings := &files.Mappings

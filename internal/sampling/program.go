@@ -107,7 +107,7 @@ func (p *Program) probeDue(now time.Time) bool { return p.used.Load() && p.space
 func (p *Program) probe(now time.Time) bool {
 	p.used.Store(false)
 	if err := p.space.Update(now, p.memory); err != nil {
-		p.sampling.counters.LooksFailed.Add(1) // what was known before stays
+		p.sampling.counters.ProbesFailed.Add(1) // what was known before stays
 	}
 	identity, err := p.sampling.sampler.Identify(p.identity.PID)
 	if err == nil && identity == p.identity {

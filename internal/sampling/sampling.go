@@ -190,7 +190,7 @@ func (s *Sampling) recordError(while string, err error) {
 	if err == nil {
 		return
 	}
-	s.counters.Troubles.Add(1)
+	s.counters.Errors.Add(1)
 	if _, known := s.troubles.LoadOrStore(while, nil); !known {
 		s.log.Error("sampling is in trouble; counted from here on", zap.String("reason", "sampling_troubles"),
 			zap.String("while", while), zap.Error(err))

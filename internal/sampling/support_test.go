@@ -136,7 +136,7 @@ func (s *sampled) added(pending uint64) {
 	if outcomes := s.counters.Outcomes.Sum(); outcomes+pending != handed || handed == 0 {
 		s.t.Errorf("the kernel handed over %d samples: %d outcomes, %d pending", handed, outcomes, pending)
 	}
-	if troubles := s.counters.Troubles.Load() + s.counters.LooksFailed.Load(); troubles != 0 {
+	if troubles := s.counters.Errors.Load() + s.counters.ProbesFailed.Load(); troubles != 0 {
 		s.t.Errorf("sampling was in trouble %d times", troubles)
 	}
 }
