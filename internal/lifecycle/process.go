@@ -73,7 +73,7 @@ var (
 	// errTooOften: the process publishes something new faster than we follow.
 	errTooOften = errors.New("publishing something new too often")
 	// errShutdown: the Manager ends.
-	errShutdown = errors.New("agent ends")
+	errShutdown = errors.New("shutting down")
 )
 
 func (m *Manager) newProcess(found procscan.Found) (*Process, error) {

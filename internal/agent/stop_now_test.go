@@ -11,18 +11,18 @@ import (
 
 // Whoever is in a hurry does not wait for a process that reads nothing, however long the
 // samples-delay is; what is dropped is counted.
-func TestHurry(t *testing.T) {
-	deaf := demo.Start(t, demo.Options{Manual: true, Idle: 1, NeverRead: true})
+func TestStopNow(t *testing.T) {
+	unread := demo.Start(t, demo.Options{Manual: true, Idle: 1, NeverRead: true})
 	r := run(t, func(c *Config) { c.SamplesDelay = time.Minute }) // twice the deadline
-	context := deaf.Begin(1)
+	context := unread.Begin(1)
 	testenv.Poll(t, deadline, "registration", func() bool { return r.Counters().Connected.Load() > 0 })
 	const stacks = 100 // a message each, of which the socket has room for eleven
-	r.feedContext(deaf, context, stacks)
+	r.feedContext(unread, context, stacks)
 	testenv.Poll(t, deadline, "a full socket", func() bool {
-		stats := r.sender(deaf).Stats()
+		stats := r.sender(unread).Stats()
 		return stats.Added == stacks && stats.Sent > 0
 	})
-	sender := r.sender(deaf)
+	sender := r.sender(unread)
 	r.StopNow()
 	r.end()
 	stats := sender.Stats()
