@@ -9,7 +9,7 @@ import (
 	"correlator/messaging"
 )
 
-// Whoever is in a hurry does not wait for a process that reads nothing, however long the
+// After StopNow the end does not wait for a process that reads nothing, however long the
 // samples-delay is; what is dropped is counted.
 func TestStopNow(t *testing.T) {
 	unread := demo.Start(t, demo.Options{Manual: true, Idle: 1, NeverRead: true})
