@@ -42,9 +42,6 @@ func runExporting(t *testing.T, untraced bool, change ...func(*Config)) *exporti
 	destination.Signals = []otlp.Signal{otlp.Profiles}
 	config.Destinations = []otlp.Destination{destination}
 	config.ProfilesInterval, config.ShutdownTimeout, config.Untraced = 200*time.Millisecond, deadline, untraced
-	if err := config.Validate(); err != nil {
-		t.Fatal(err)
-	}
 	e, err := export.Open(config, export.About{Version: "test", HostID: testHostID, SamplesPerSecond: 997},
 		zap.NewNop())
 	if err != nil {
