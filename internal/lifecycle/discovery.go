@@ -72,8 +72,9 @@ func (m *Manager) discover(ctx context.Context) {
 		live.close()
 		m.discovery.probes.close()
 	}()
-	maintain := time.NewTicker(maintainInterval)
-	defer maintain.Stop()
+	maintain := make(chan struct{}, 1)
+	ticking := m.tick(maintain)
+	defer ticking()
 	next := time.NewTimer(0)
 	defer next.Stop()
 	var ended time.Time
@@ -96,7 +97,7 @@ func (m *Manager) discover(ctx context.Context) {
 		case err := <-live.failed():
 			live = m.stopEvents(live, err)
 			next.Reset(m.sweepInterval(false)) // not at once: it may fail again and again
-		case <-maintain.C:
+		case <-maintain:
 			m.reportStuck()
 			if live == nil {
 				continue
@@ -110,6 +111,24 @@ func (m *Manager) discover(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+// tick puts a token into a channel every maintainInterval until the returned function is called.
+func (m *Manager) tick(token chan<- struct{}) (stop func()) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for m.ticker.Wait() == nil {
+			select {
+			case token <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	return func() {
+		m.ticker.Stop()
+		<-ended
 	}
 }
 

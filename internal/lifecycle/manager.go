@@ -15,6 +15,7 @@ import (
 	"correlator/internal/mempoll"
 	"correlator/internal/process"
 	"correlator/internal/sampling"
+	"correlator/internal/timerfd"
 	"correlator/procscan"
 	"correlator/procscan/watch"
 )
@@ -83,6 +84,7 @@ type Manager struct {
 	files     *elfsym.Cache
 	exits     *watch.ExitWatcher
 	poller    *mempoll.Poller
+	ticker    *timerfd.Timer                   // every maintainInterval
 	originals process.Claims[process.Original] // what is published
 	discovery discovery
 	started   time.Time
@@ -117,7 +119,15 @@ func Open(options Options, client Client) (*Manager, error) {
 	if m.exits, err = watch.NewExitWatcher(); err != nil {
 		return nil, fmt.Errorf("watching for exits: %w", err)
 	}
-	m.poller = mempoll.New(&m.counters.PollerHangs)
+	if m.ticker, err = timerfd.NewTicker(maintainInterval); err != nil {
+		m.exits.Close()
+		return nil, err
+	}
+	if m.poller, err = mempoll.New(&m.counters.PollerHangs); err != nil {
+		m.ticker.Close()
+		m.exits.Close()
+		return nil, err
+	}
 	return m, nil
 }
 
@@ -125,6 +135,7 @@ func Open(options Options, client Client) (*Manager, error) {
 func (m *Manager) Close() error {
 	m.stopServing()
 	m.poller.Close()
+	m.ticker.Close()
 	m.exits.Close()
 	if m.options.Sampling == nil {
 		return nil

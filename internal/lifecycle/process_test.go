@@ -171,8 +171,12 @@ func TestExecUnseen(t *testing.T) {
 
 // A process that would not be attached to yet is not probed every millisecond meanwhile.
 func TestLeftAlone(t *testing.T) {
-	m := &Manager{poller: mempoll.New(new(atomic.Uint64)), counters: new(Counters)}
-	defer m.poller.Close()
+	poller, err := mempoll.New(new(atomic.Uint64))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer poller.Close()
+	m := &Manager{poller: poller, counters: new(Counters)}
 	p := &Process{manager: m, log: zap.NewNop(), target: &process.Target{}, born: time.Now(), probed: true}
 	p.poll = m.poller.Add(func() *memread.Process { return memread.Open("/proc", os.Getpid()) }, func() {})
 	defer m.poller.Drop(p.poll)

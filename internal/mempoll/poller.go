@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"correlator/internal/process"
+	"correlator/internal/timerfd"
 	"correlator/memread"
 )
 
@@ -61,15 +62,16 @@ const (
 // A process can block its reader for as long as it likes. Then the goroutine is abandoned to it,
 // and another takes over.
 type Poller struct {
-	began   time.Time
-	wake    chan struct{}  // has a token when a shorter period has come into use
-	hangs   *atomic.Uint64 // counts reads that took too long
-	mu      sync.Mutex
-	current *worker // nil while too many hang
-	reading *Entry  // whose memory it is reading
-	closed  bool
-	periods [len(pollPeriods)][]*Entry
-	crowd   int // candidates that are read often
+	began    time.Time
+	timer    *timerfd.Timer // fires when the next processes are due, or a shorter period has come into use
+	watchdog *timerfd.Timer // fires when reads take too long
+	hangs    *atomic.Uint64 // counts reads that took too long
+	mu       sync.Mutex
+	current  *worker // nil while too many hang
+	reading  *Entry  // whose memory it is reading
+	closed   bool
+	periods  [len(pollPeriods)][]*Entry
+	crowd    int // candidates that are read often
 
 	reads     uint64 // of processes
 	abandoned int    // reads that hang, or did and have not been noticed to be back
@@ -115,26 +117,32 @@ func (m *Poller) countHang(p *Entry) {
 
 // New starts a Poller that counts in hangs the reads that took too long. The caller must
 // close it.
-func New(hangs *atomic.Uint64) *Poller {
-	m := &Poller{began: time.Now(), wake: make(chan struct{}, 1), hangs: hangs}
+func New(hangs *atomic.Uint64) (*Poller, error) {
+	m := &Poller{began: time.Now(), hangs: hangs}
+	var err error
+	if m.timer, err = timerfd.New(); err != nil {
+		return nil, err
+	}
+	if m.watchdog, err = timerfd.New(); err != nil {
+		m.timer.Close()
+		return nil, err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.startWorker()
-	return m
+	go m.watch()
+	return m, nil
 }
 
 // Close ends the goroutine. One that hangs is left behind.
 func (m *Poller) Close() {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.closed = true
-	m.mu.Unlock()
-	m.notify()
-}
-
-func (m *Poller) notify() {
-	select {
-	case m.wake <- struct{}{}:
-	default:
+	m.watchdog.Stop()
+	m.timer.Stop()
+	if m.current == nil { // else the worker closes it
+		m.timer.Close()
 	}
 }
 
@@ -166,7 +174,7 @@ func (m *Poller) Start(p *Entry, hold HoldFunc, since time.Time) bool {
 	p.starts++
 	m.insert(p, now)
 	if m.shortest() == p.period && len(m.periods[p.period]) == 1 {
-		m.notify()
+		m.timer.Set(0)
 	}
 	return true
 }

@@ -23,6 +23,15 @@ type polledDemo struct {
 	changed chan struct{}
 }
 
+func newPoller(t *testing.T, hangs *atomic.Uint64) *Poller {
+	t.Helper()
+	l, err := New(hangs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
 func pollDemo(t *testing.T, l *Poller, p *demo.Process) *polledDemo {
 	t.Helper()
 	scanner, err := procscan.NewScanner("/proc")
@@ -76,7 +85,7 @@ func readsOf(l *Poller) uint64 {
 // nothing when nothing happens.
 func TestPollerReports(t *testing.T) {
 	testenv.NeedRoot(t)
-	l := New(new(atomic.Uint64))
+	l := newPoller(t, new(atomic.Uint64))
 	defer l.Close()
 	still := pollDemo(t, l, demo.Start(t, demo.Options{Manual: true, Idle: 1}))
 	still.probe(l, time.Time{})
@@ -137,7 +146,7 @@ func (p *slowProcess) wasReported(t *testing.T, what string) {
 func TestPollerHangs(t *testing.T) {
 	testenv.NeedRoot(t)
 	var hangs atomic.Uint64
-	l := New(&hangs)
+	l := newPoller(t, &hangs)
 	defer l.Close()
 	hostile := addSlow(l)
 	defer l.Drop(hostile.Entry)
@@ -200,7 +209,7 @@ func TestPollerHangs(t *testing.T) {
 
 // When too many hang, all must be probed by their own goroutines, until one read returns.
 func TestPollerGivesUp(t *testing.T) {
-	l := New(new(atomic.Uint64))
+	l := newPoller(t, new(atomic.Uint64))
 	defer l.Close()
 	l.mu.Lock()
 	l.abandoned = maxAbandoned // as many as may

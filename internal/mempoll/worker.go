@@ -9,34 +9,29 @@ import (
 // worker is one goroutine of the Poller.
 type worker struct {
 	*Poller
-	timer    *time.Timer
-	reader   process.WordReader
-	due      []*Entry
-	watchdog *time.Timer
-	busy     bool   // reads are under way, and the watchdog runs; under mu
-	number   uint64 // of the read that is under way, or was last; under mu
-	warned   uint64 // what it was when the watchdog fired; under mu
+	reader process.WordReader
+	due    []*Entry
+	busy   bool   // reads are under way, and the watchdog is set; under mu
+	number uint64 // of the read that is under way, or was last; under mu
+	warned uint64 // what it was when the watchdog fired; under mu
 }
 
 // startWorker starts a worker that reads from now on. m.mu must be held.
 func (m *Poller) startWorker() {
-	w := &worker{Poller: m, timer: time.NewTimer(time.Hour)}
-	w.watchdog = time.AfterFunc(time.Hour, w.onTimeout)
+	w := &worker{Poller: m}
 	m.current = w
 	go w.run()
 }
 
 // run reads until the poller is closed, or another worker has taken over.
 func (w *worker) run() {
-	defer w.watchdog.Stop()
-	defer w.timer.Stop()
 	for last := time.Since(w.began); ; {
 		now, ok := w.collect(last)
 		if !ok {
 			return
 		}
 		last = now
-		w.watchdog.Reset(pollTimeout)
+		w.watchdog.Set(pollTimeout)
 		for _, p := range w.due {
 			if !w.read(p) {
 				return
@@ -44,7 +39,7 @@ func (w *worker) run() {
 		}
 		w.mu.Lock()
 		w.busy = false
-		w.watchdog.Stop()
+		w.watchdog.Unset()
 		w.mu.Unlock()
 	}
 }
@@ -54,6 +49,9 @@ func (w *worker) collect(last time.Duration) (now time.Duration, ok bool) {
 	for {
 		w.mu.Lock()
 		if w.current != w || w.closed {
+			if w.current == w {
+				w.timer.Close()
+			}
 			w.mu.Unlock()
 			return 0, false
 		}
@@ -65,18 +63,17 @@ func (w *worker) collect(last time.Duration) (now time.Duration, ok bool) {
 				w.due = append(w.due, w.periods[i]...)
 			}
 		}
-		period := pollPeriods[w.shortest()]
 		w.busy = len(w.due) > 0
+		if !w.busy {
+			period := pollPeriods[w.shortest()]
+			w.timer.Set((now/period+1)*period - now) // under mu: Start sets it, too
+		}
 		w.mu.Unlock()
 		if len(w.due) > 0 {
 			return now, true
 		}
 		last = now
-		w.timer.Reset((now/period+1)*period - now)
-		select {
-		case <-w.timer.C:
-		case <-w.wake:
-		}
+		_ = w.timer.Wait() // with an error when the poller is closed
 	}
 }
 
@@ -134,18 +131,27 @@ func (w *worker) read(p *Entry) bool {
 	return true
 }
 
+// watch calls onTimeout when the watchdog fires, until the poller is closed.
+func (m *Poller) watch() {
+	defer m.watchdog.Close()
+	for m.watchdog.Wait() == nil {
+		m.onTimeout()
+	}
+}
+
 // onTimeout is called while processes are read. When the same read is still under way at the second
 // time, the goroutine is abandoned to it.
-func (w *worker) onTimeout() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.current != w || w.closed || !w.busy {
+func (m *Poller) onTimeout() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	w := m.current
+	if w == nil || w.closed || !w.busy {
 		return
 	}
 	p := w.reading
 	if p == nil || w.number != w.warned {
 		w.warned = w.number
-		w.watchdog.Reset(pollTimeout)
+		w.watchdog.Set(pollTimeout)
 		return
 	}
 	w.reading = nil

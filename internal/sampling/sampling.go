@@ -11,6 +11,7 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/process"
+	"correlator/internal/timerfd"
 	"correlator/profile"
 )
 
@@ -55,8 +56,8 @@ type Sink interface {
 type Sampling struct {
 	counters *Counters
 	log      *zap.Logger
-	tick     *tick // when to drain
-	samples  bool  // are taken; else there is only the table of targets
+	tick     *timerfd.Timer // when to drain
+	samples  bool           // are taken; else there is only the table of targets
 	keep     process.Keep
 	bySpan   bool
 	sampler  *bpf.Sampler
@@ -110,11 +111,11 @@ func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, erro
 	counters.files.Store(s.files)
 	counters.kernel.Store(s.stacks.kernel)
 	counters.store.Store(s.stacks.store)
-	if s.tick, err = newTick(options.Interval); err != nil {
+	if s.tick, err = timerfd.NewTicker(options.Interval); err != nil {
 		return nil, err
 	}
 	if s.sampler, err = bpf.OpenSampler(options.SamplerOptions); err != nil {
-		s.tick.close()
+		s.tick.Close()
 		return nil, err
 	}
 	return s, nil
@@ -124,7 +125,7 @@ func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, erro
 func (s *Sampling) KernelHidden() error { return s.hidden }
 
 // Close frees what Open opened. Run must have returned, and no other method may be called any more.
-func (s *Sampling) Close() error { return errors.Join(s.tick.close(), s.sampler.Close()) }
+func (s *Sampling) Close() error { return errors.Join(s.tick.Close(), s.sampler.Close()) }
 
 // Run hands samples to their sinks until ctx ends, then stops sampling and hands over the rest. It
 // is called once.
@@ -135,10 +136,10 @@ func (s *Sampling) Run(ctx context.Context) {
 		defer close(deferred)
 		s.readDeferred(reader)
 	}()
-	stop := context.AfterFunc(ctx, s.tick.stop)
+	stop := context.AfterFunc(ctx, s.tick.Stop)
 	defer stop()
-	err := s.tick.wait()
-	for ; err == nil; err = s.tick.wait() {
+	err := s.tick.Wait()
+	for ; err == nil; err = s.tick.Wait() {
 		s.drain()
 		s.maintain(time.Now())
 	}
