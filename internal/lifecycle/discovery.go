@@ -31,9 +31,13 @@ const (
 	// that are known already.
 	fullSweep = 10
 
-	// maintainInterval is how often hanging processes are logged, and CPUs that come and go
-	// followed.
+	// maintainInterval is how often hanging processes are logged.
 	maintainInterval = time.Second
+
+	// refreshInterval is how often live events follow CPUs that come and go. That interrupts every
+	// CPU, so it is a good part of what an agent costs that does little else. What happens on a new
+	// CPU before is found by the sweep that the refresh requests.
+	refreshInterval = 5 * time.Second
 
 	// maxDenied is how many processes are remembered that were logged as denied.
 	maxDenied = 4096
@@ -77,7 +81,7 @@ func (m *Manager) discover(ctx context.Context) {
 	defer ticking()
 	next := time.NewTimer(0)
 	defer next.Stop()
-	var ended time.Time
+	var ended, refreshed time.Time
 	var pause time.Duration
 	for {
 		m.discovery.round.beat()
@@ -99,9 +103,10 @@ func (m *Manager) discover(ctx context.Context) {
 			next.Reset(m.sweepInterval(false)) // not at once: it may fail again and again
 		case <-maintain:
 			m.reportStuck()
-			if live == nil {
+			if live == nil || time.Since(refreshed) < refreshInterval {
 				continue
 			}
+			refreshed = time.Now()
 			if err := live.watcher.Refresh(); err != nil {
 				live = m.stopEvents(live, err)
 				next.Reset(m.sweepInterval(false))
