@@ -162,7 +162,8 @@ func TestSampledShutdown(t *testing.T) {
 		r.sampledAdded()
 		report := p.Quit()
 		clean(t, report)
-		if correlated := r.Counters().Sampling.Outcomes[process.OutcomeCorrelated].Load(); correlated != report.Samples {
+		correlated := r.Counters().Sampling.Outcomes[process.OutcomeCorrelated].Load()
+		if correlated != report.Samples {
 			t.Errorf("%d samples correlated, %d arrived", correlated, report.Samples)
 		}
 	}

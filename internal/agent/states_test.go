@@ -135,7 +135,8 @@ func TestMaxProcesses(t *testing.T) {
 	r := run(t, func(c *Config) { c.MaxProcesses = 1 }, atRate(20))
 	first.Registration(1)
 	second := demo.Start(t, demo.Options{Manual: true, Idle: 1})
-	testenv.Poll(t, deadline, "a process to be refused", func() bool { return r.Counters().ProcessesRefused.Load() > 0 })
+	testenv.Poll(t, deadline, "a process to be refused",
+		func() bool { return r.Counters().ProcessesRefused.Load() > 0 })
 	if n := r.logs.FilterMessage("processes are not served; counted from here on").Len(); n != 1 {
 		t.Errorf("logged %d times", n)
 	}

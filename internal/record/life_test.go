@@ -249,7 +249,10 @@ func TestLearner(t *testing.T) {
 		}
 		return 0
 	}
-	r.poll("stacks to be learned", func(Progress) bool { return learned("learned-slow") == 1 && learned("learned-fast") > 5 })
+	r.poll("stacks to be learned", func(Progress) bool {
+		return learned("learned-slow") == 1 &&
+			learned("learned-fast") > 5
+	})
 	slow.StopThreads()
 	fast.StopThreads()
 	close(learner.release)

@@ -53,7 +53,8 @@ func TestTablesFull(t *testing.T) {
 			s.end()
 			stop()
 			s.added(0)
-			if lost := s.kernel(bpf.TableFull) + s.kernel(bpf.Correlated) - s.outcome(process.OutcomeCorrelated); lost != 0 {
+			lost := s.kernel(bpf.TableFull) + s.kernel(bpf.Correlated) - s.outcome(process.OutcomeCorrelated)
+			if lost != 0 {
 				t.Errorf("%d samples not handed over", lost)
 			}
 		})
