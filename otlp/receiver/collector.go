@@ -56,7 +56,7 @@ func (r *Receiver) Collect(metrics chan<- prometheus.Metric) {
 	counter(descConnectionsRefused, conns.refused)
 	counter(descAcceptErrors, conns.failed)
 	gauge(descInWork, len(r.slots))
-	for signal, s := range r.counters.read() {
+	for signal, s := range r.counters.snapshot() {
 		name := otlp.Signal(signal).String()
 		counter(descReceived, s.received, name)
 		for reason, n := range s.refused {
@@ -65,7 +65,7 @@ func (r *Receiver) Collect(metrics chan<- prometheus.Metric) {
 		for reason, n := range s.rejected {
 			counter(descRejected, n, name, validate.Reason(reason).String())
 		}
-		for repair, n := range s.fixed {
+		for repair, n := range s.repaired {
 			counter(descRepaired, n, name, validate.Repair(repair).String())
 		}
 		for code, n := range s.requests {

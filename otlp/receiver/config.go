@@ -11,43 +11,42 @@ import (
 	"os"
 	"strings"
 
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
-
 	"correlator/internal/sockfile"
 )
 
 const (
-	// DefaultMaxRequestBytes is what exporters send at most, unless told otherwise. The protocol recommends
-	// 64 MiB; that is for receivers that have a machine of their own.
+	// DefaultMaxRequestBytes is the default limit of most exporters. The protocol recommends 64 MiB, which
+	// is meant for receivers on a machine of their own.
 	DefaultMaxRequestBytes = 4 << 20
-	// MaxRequestBytes is the largest limit, of what fits into a queue in memory.
+	// MaxRequestBytes is the largest limit: more does not fit into a queue in memory.
 	MaxRequestBytes = 1 << 30
 )
 
-// DefaultSocketMode leaves a Unix socket to root alone.
+// DefaultSocketMode lets only root connect to a Unix socket.
 const DefaultSocketMode fs.FileMode = 0o600
 
-// Config is where a receiver listens and what it takes.
+// Config is where a receiver listens and what it accepts.
 type Config struct {
 	// Listen is unix:PATH or HOST:PORT. Unless there is a Certificate, HOST is localhost or a loopback address.
 	Listen string
-	// SocketMode says who may connect to a Unix socket; 0 is DefaultSocketMode. With 0666 it is everybody on
-	// this host, as with a loopback address.
+	// SocketMode is the mode of a Unix socket; 0 is DefaultSocketMode. With 0666 every user of this host may
+	// connect, as with a loopback address.
 	SocketMode fs.FileMode
 
-	// Names of PEM files, read again for each connection. With Certificate and Key connections have TLS.
+	// Paths of PEM files, which are read again for each connection. With Certificate and Key the receiver
+	// requires TLS.
 	Certificate string
 	Key         string
-	// ClientAuthorities signs the certificates that clients must have; none: they need none.
+	// ClientAuthorities contains the CAs of client certificates. If it is empty, clients need none.
 	ClientAuthorities string
 
-	// MaxRequestBytes is the size of one request, before and after decompression; 0 is DefaultMaxRequestBytes.
+	// MaxRequestBytes limits the size of a request, before and after decompression; 0 is
+	// DefaultMaxRequestBytes.
 	MaxRequestBytes int
 }
 
-// MemoryBytes is how much memory a receiver takes at most for requests of up to so many bytes (0:
-// DefaultMaxRequestBytes), as the package says: 33 MiB by default.
+// MemoryBytes is the memory that a receiver takes at most, as documented by the package, given the limit
+// of a request (0: DefaultMaxRequestBytes): 33 MiB by default.
 func MemoryBytes(maxRequestBytes int) int64 {
 	if maxRequestBytes == 0 {
 		maxRequestBytes = DefaultMaxRequestBytes
@@ -55,7 +54,7 @@ func MemoryBytes(maxRequestBytes int) int64 {
 	return 15<<20 + int64(maxRequestBytes)*9/2
 }
 
-// Validate says what is wrong with a configuration, as far as it can be seen without listening.
+// Validate checks what can be checked without listening.
 func (c *Config) Validate() error {
 	switch {
 	case (c.Certificate == "") != (c.Key == ""):
@@ -77,13 +76,14 @@ func (c *Config) Validate() error {
 	return err
 }
 
-// unixPath is the path of a Unix socket.
+// unixPath returns the path of a Unix socket.
 func (c *Config) unixPath() (string, bool) {
 	path, ok := strings.CutPrefix(c.Listen, "unix:")
 	return strings.TrimPrefix(path, "//"), ok
 }
 
-// tcpAddr is the address to listen on. What is checked is what is bound: a name is looked up once.
+// tcpAddr returns the address to listen on. A name is resolved once, so that the address that was
+// checked is the one that is bound.
 func (c *Config) tcpAddr() (*net.TCPAddr, error) {
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
 		return nil, fmt.Errorf("listen %q: neither HOST:PORT nor unix:PATH", c.Listen)
@@ -98,7 +98,7 @@ func (c *Config) tcpAddr() (*net.TCPAddr, error) {
 	return addr, nil
 }
 
-// listen binds. The file, of a Unix socket, is to be removed before the listener is closed.
+// listen binds. The file of a Unix socket must be removed before the listener is closed.
 func (c *Config) listen() (net.Listener, *sockfile.File, error) {
 	path, ok := c.unixPath()
 	if !ok {
@@ -112,7 +112,7 @@ func (c *Config) listen() (net.Listener, *sockfile.File, error) {
 	var l net.Listener
 	file, err := sockfile.Bind("unix", path, func(config net.ListenConfig, path string) (err error) {
 		if l, err = config.Listen(context.Background(), "unix", path); err == nil {
-			l.(*net.UnixListener).SetUnlinkOnClose(false) // the file may be another's by then
+			l.(*net.UnixListener).SetUnlinkOnClose(false) // by then the path may belong to another socket
 		}
 		return err
 	})
@@ -127,25 +127,23 @@ func (c *Config) listen() (net.Listener, *sockfile.File, error) {
 	return l, file, err
 }
 
-// credentials is TLS, or none. It reports certificates that cannot be read when somebody connects.
-func (c *Config) credentials(report func(error)) credentials.TransportCredentials {
-	if c.Certificate == "" {
-		return insecure.NewCredentials()
-	}
-	return credentials.NewTLS(&tls.Config{
+// serverTLS is the configuration of the server, which reads the certificates again for each connection. It
+// reports certificates that cannot be read.
+func (c *Config) serverTLS(report func(error)) *tls.Config {
+	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			config, err := c.tls()
+			config, err := c.loadTLS()
 			if err != nil {
 				report(err)
 			}
 			return config, err
 		},
-	})
+	}
 }
 
-// tls reads the certificates as they are now.
-func (c *Config) tls() (*tls.Config, error) {
+// loadTLS reads the certificates as they are now.
+func (c *Config) loadTLS() (*tls.Config, error) {
 	pair, err := tls.LoadX509KeyPair(c.Certificate, c.Key)
 	if err != nil {
 		return nil, fmt.Errorf("reading certificate: %w", err)

@@ -9,12 +9,12 @@ import (
 	"correlator/otlp/validate"
 )
 
-// Refusal is why a request was not taken.
+// Refusal is why a request was not accepted.
 type Refusal uint8
 
 const (
-	Undecodable Refusal = iota // no request of the schema, or broken compression
-	TooLarge                   // for us, also after decompression, or for a destination
+	Undecodable Refusal = iota // not a request of the schema, or corrupt compression
+	TooLarge                   // for the receiver, also after decompression, or for every destination
 	Overload                   // a destination's queue is full, or there are too many requests
 	Unsupported                // no destination takes the signal
 	Closing                    // shutting down
@@ -33,33 +33,34 @@ func (r Refusal) String() string {
 	return "unknown"
 }
 
-// counters is what is counted, by signal. Items unless said.
+// counters counts by signal.
 type counters struct {
 	mu      sync.Mutex
 	signals [otlp.NumSignals]signalCounters
 }
 
+// signalCounters counts items, except where it says otherwise.
 type signalCounters struct {
-	received uint64 // all that follow, together
+	received uint64 // = passed + refused + rejected
 	passed   uint64
 	refused  [numRefusals]uint64
 	rejected [validate.NumReasons]uint64
-	fixed    [validate.NumFixes]uint64 // fields
-	requests [numCodes]uint64          // by the code of the answer
+	repaired [validate.NumFixes]uint64 // fields
+	requests [numCodes]uint64          // requests, by the status code of the response
 }
 
-// numCodes is the codes that gRPC has, OK included.
+// numCodes is the number of gRPC status codes, OK included.
 const numCodes = codes.Unauthenticated + 1
 
-// read is a copy.
-func (c *counters) read() [otlp.NumSignals]signalCounters {
+// snapshot returns a copy.
+func (c *counters) snapshot() [otlp.NumSignals]signalCounters {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.signals
 }
 
-// took counts a request that was taken.
-func (c *counters) took(signal otlp.Signal, v *validate.Verdict) {
+// accept counts a request that was accepted.
+func (c *counters) accept(signal otlp.Signal, v *validate.Verdict) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := &c.signals[signal]
@@ -68,13 +69,13 @@ func (c *counters) took(signal otlp.Signal, v *validate.Verdict) {
 	for reason, n := range v.Rejected {
 		s.rejected[reason] += n
 	}
-	for fix, n := range v.Fixed {
-		s.fixed[fix] += n
+	for repair, n := range v.Fixed {
+		s.repaired[repair] += n
 	}
 	s.requests[codes.OK]++
 }
 
-// refuse counts a request that was not.
+// refuse counts a request that was not accepted.
 func (c *counters) refuse(signal otlp.Signal, items int, why Refusal, code codes.Code) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,8 +85,8 @@ func (c *counters) refuse(signal otlp.Signal, items int, why Refusal, code codes
 	s.requests[code]++
 }
 
-// unread counts a request that did not come to its end. Nobody knows what is in one that is too large or
-// broken; one that the sender has given up has not come.
+// unread counts a request that was not read to its end. The items of one that is too large or corrupt
+// are unknown; one that the client has given up counts as not received.
 func (c *counters) unread(signal otlp.Signal, code codes.Code) {
 	switch code {
 	case codes.ResourceExhausted:

@@ -1,25 +1,33 @@
-// Package receiver takes traces, metrics and profiles in by OTLP over gRPC and passes them on, as the
-// OpenTelemetry protocol 1.11.0 asks of a server.
+// Package receiver accepts traces, metrics and profiles by OTLP over gRPC and queues them for the
+// exporter. It implements the server side of the OpenTelemetry protocol 1.11.0.
 //
-//	Receiver  listens on a Unix socket, on loopback, or with TLS anywhere
-//	Queue     where requests go: an answer of success means that it has taken them
+//	Receiver  listens on a Unix socket, on loopback, or with TLS on any address
+//	Queue     where requests go; a request is acknowledged once the queue has accepted it
 //
-// What is wrong in a request is for package verify to say. For every signal, at any time,
+// Package validate checks the requests. For every signal, at any time,
 //
 //	received = passed on + rejected + refused        (in items)
 //
 // The package does not log.
 //
+// # Transport
+//
+// The server is that of net/http, with the framing and the trailers of gRPC in grpc.go. grpc-go's
+// own server is not used: it buffers a message, and what it inflates to, before the handler knows
+// how large the message is, and it keeps each DATA frame in a buffer of its own, so that a message
+// sent in frames of one byte takes twelve times its size. net/http hands out the body as it arrives,
+// in a buffer of fixed size, which makes the limits below possible.
+//
 // # Memory
 //
-// Whoever may connect cannot make it hold more than this, for requests of at most L bytes:
+// For requests of at most L bytes, all clients together cannot make the receiver hold more than
 //
-//	8 MiB     what came of 128 open requests before it is their turn: a window of 64 KiB each
-//	4 MiB     64 requests in work, of up to a window each
+//	8 MiB     128 open requests that wait for their turn: a flow-control window of 64 KiB each
+//	4 MiB     64 requests in work that fit into a window
 //	2 L       larger requests in work: none is read before there is room for all of it
-//	2.5 L     the one that is being checked: inflated, and a copy of what is sound in it
-//	3 MiB     128 connections, 23 KiB each: buffers, stacks, compression of headers
+//	2.5 L     the one request being checked: inflated, and a copy of its valid parts
+//	3 MiB     128 connections, 23 KiB each: buffers, stacks, header compression
 //
-// With the default, 4 MiB, that is 33 MiB; a busy host sees a tenth of it. Nothing of it is kept: it is garbage
-// once the request is answered or the connection gone.
+// With the default L, 4 MiB, that is 33 MiB; a busy host sees a tenth of it. Nothing is kept beyond
+// the end of a request or connection.
 package receiver

@@ -122,7 +122,7 @@ func (l *lab) raw(path string, headers map[string]string, body []byte) (code, me
 	return get("Grpc-Status"), get("Grpc-Message")
 }
 
-// What gRPC answers before anything is read: unknown encodings, services and methods, no message.
+// Errors of gRPC's framing: unknown encodings, services and methods, a wrong number of messages.
 func TestRaw(t *testing.T) {
 	good, _ := sound(t, otlp.Metrics)
 	message := append([]byte{0, 0, 0, byte(len(good) >> 8), byte(len(good))}, good...)
@@ -143,6 +143,11 @@ func TestRaw(t *testing.T) {
 		{"no message", otlp.Metrics.Method(), nil, nil, "13"},
 		{"half a message", otlp.Metrics.Method(), nil, message[:len(message)-1], "13"},
 		{"two messages", otlp.Metrics.Method(), nil, append(bytes.Clone(message), message...), "13"},
+		{"a timeout", otlp.Metrics.Method(), map[string]string{"Grpc-Timeout": "2S"}, message, "0"},
+		{"no timeout", otlp.Metrics.Method(), map[string]string{"Grpc-Timeout": "2"}, message, "13"},
+		{"timeout has passed", otlp.Metrics.Method(), map[string]string{"Grpc-Timeout": "0S"}, message, "4"},
+		{"JSON", otlp.Metrics.Method(), map[string]string{"Content-Type": "application/grpc+json"}, message, ""},
+		{"HTTP", otlp.Metrics.Method(), map[string]string{"Content-Type": "application/x-protobuf"}, good, ""},
 		{"4 GB announced", otlp.Metrics.Method(), nil, []byte{0, 0xff, 0xff, 0xff, 0xff, 1}, "8"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	collecttraces "go.opentelemetry.io/proto/slim/otlp/collector/trace/v1"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
@@ -120,7 +118,13 @@ func dial(t testing.TB, target string, options ...grpc.DialOption) *grpc.ClientC
 }
 
 // bytesCodec sends and receives bytes as they are.
-type bytesCodec struct{ answerCodec }
+type bytesCodec struct{}
+
+func (bytesCodec) Name() string { return "proto" }
+
+func (bytesCodec) Marshal(v any) (mem.BufferSlice, error) {
+	return mem.BufferSlice{mem.SliceBuffer(v.([]byte))}, nil
+}
 
 func (bytesCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	*v.(*[]byte) = data.Materialize()
@@ -185,7 +189,7 @@ func wantStatus(t testing.TB, s *status.Status, code codes.Code, retry bool) {
 	if s.Code() != code {
 		t.Errorf("answered with %v, want %v", s, code)
 	}
-	if delay := retryAfter(s); retry != (delay >= minRetry) {
+	if delay := retryAfter(s); retry != (delay >= minRetryDelay) {
 		t.Errorf("%v comes with RetryInfo of %v", s, delay)
 	}
 }
@@ -218,29 +222,32 @@ func violation(s *status.Status) string {
 	return ""
 }
 
-var metricName = regexp.MustCompile(`fqName: "correlator_otlp_(?:received_)?(\w+?)(?:_total)?"`)
-
-// counts is every metric of a signal that is not 0.
-func counts(r *Receiver, signal otlp.Signal) string {
-	metrics := make(chan prometheus.Metric, 1000)
-	r.Collect(metrics)
-	close(metrics)
+// counts lists the metrics of a signal that are not 0.
+func counts(t testing.TB, r *Receiver, signal otlp.Signal) string {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(r)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
 	var all []string
-	for m := range metrics {
-		var v dto.Metric
-		if m.Write(&v) != nil || v.GetCounter().GetValue() == 0 {
-			continue
-		}
-		text, of := metricName.FindStringSubmatch(m.Desc().String())[1], ""
-		for _, label := range v.Label {
-			if label.GetName() == "signal" {
-				of = label.GetValue()
-			} else {
-				text += " " + label.GetValue()
+	for _, f := range families {
+		for _, m := range f.Metric {
+			value := m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			var labels []string // but for the signal
+			of := ""
+			for _, l := range m.Label {
+				if l.GetName() == "signal" {
+					of = l.GetValue()
+				} else {
+					labels = append(labels, l.GetValue())
+				}
 			}
-		}
-		if of == signal.String() {
-			all = append(all, fmt.Sprintf("%s=%v", text, v.GetCounter().GetValue()))
+			if of == signal.String() && value != 0 {
+				name := strings.TrimSuffix(strings.TrimPrefix(f.GetName(), "correlator_otlp_received_"), "_total")
+				all = append(all, fmt.Sprintf("%s=%v", strings.Join(append([]string{name}, labels...), " "), value))
+			}
 		}
 	}
 	return strings.Join(all, ", ")
@@ -248,7 +255,7 @@ func counts(r *Receiver, signal otlp.Signal) string {
 
 func (l *lab) wantCounts(signal otlp.Signal, want string) {
 	l.Helper()
-	if got := counts(l.Receiver, signal); got != want {
+	if got := counts(l, l.Receiver, signal); got != want {
 		l.Errorf("counters of %v:\n got %s\nwant %s", signal, got, want)
 	}
 }
@@ -263,8 +270,16 @@ type bubble struct {
 
 func openBubble(t testing.TB) *bubble {
 	t.Helper()
-	b := &bubble{TB: t, store: &store{}, listener: bufconn.Listen(1 << 20)}
-	b.Receiver = serve(&Config{}, b.listener, nil, b.store)
+	s := &store{}
+	b := openBubbleWith(t, s)
+	b.store = s
+	return b
+}
+
+func openBubbleWith(t testing.TB, queue Queue) *bubble {
+	t.Helper()
+	b := &bubble{TB: t, listener: bufconn.Listen(1 << 20)}
+	b.Receiver = serve(&Config{}, b.listener, nil, queue)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()

@@ -1,93 +1,47 @@
 package receiver
 
-import (
-	"context"
-	"time"
-)
+import "time"
 
 const (
-	// maxConnections is how many there may be at a time. A node of Kubernetes has 110 pods unless told
-	// otherwise, and an exporter needs one connection.
+	// maxConnections is the number of connections at a time. A Kubernetes node runs at most 110
+	// pods by default, and an exporter needs one connection.
 	maxConnections = 128
-	// maxStreams is how many requests of one connection are looked at; exporters send up to that many. More
-	// wait on their side.
+	// maxStreams is the number of concurrent requests on one connection; exporters send up to that
+	// many. Further ones wait in the client.
 	maxStreams = 16
-	// maxInWork is how many requests are received or checked at a time, of all connections.
+	// maxInWork is the number of requests that are read, checked or held at a time, on all
+	// connections.
 	maxInWork = 64
-	// maxOpen is those and the ones that wait for their turn, in the flow control of HTTP/2: nothing beyond
-	// the window is read of them. More are told to come again.
+	// maxOpen counts those and the requests that wait for a slot. Nothing beyond the flow-control
+	// window is read of a waiting request. Further requests are refused at once.
 	maxOpen = 2 * maxInWork
 
-	// window is what is read of a request that waits: the least that HTTP/2 knows, and grpc takes. On one
-	// machine there is no latency for which more would be needed.
+	// window is the flow-control window of a stream, which is what a waiting request can occupy. It
+	// is HTTP/2's initial value; on one host there is no latency that needs more.
 	window = 64<<10 - 1
-	// maxHeaders is the headers of a request: what grpc-go will have as its default, and most HTTP servers
-	// take. A token has one to four.
+	// connectionWindow lets every stream of a connection fill its own.
+	connectionWindow = maxStreams * (window + 1)
+	// frameSize is HTTP/2's smallest limit of a frame; each connection keeps a buffer of that size.
+	frameSize = 16 << 10
+	// maxHeaders limits the headers of a request. Most HTTP servers accept that much; a bearer
+	// token takes one to four KiB.
 	maxHeaders = 8 << 10
-	// Buffers of a connection: requests are large, answers small. There may be many idle connections.
-	readBuffer  = 8 << 10
-	writeBuffer = 4 << 10
 
-	// callTimeout is how long a request may take to come, waiting included. It is what exporters give it.
+	// callTimeout limits a request from its headers to its response. It is the timeout of most
+	// exporters.
 	callTimeout = 10 * time.Second
-	// turnTimeout is how long it waits for its turn: so long that who is refused still listens.
-	turnTimeout = callTimeout / 2
-	// holdTimeout limits how long a request is held while the queue is full.
+	// slotTimeout limits the wait for a slot and for memory. It is shorter than callTimeout so that
+	// the client still waits for the refusal.
+	slotTimeout = callTimeout / 2
+	// holdTimeout limits how long a request is held while the queue is full. A queue in use has
+	// room again within the latency of its destination; for an outage the client's own queue is the
+	// better place.
 	holdTimeout = time.Second
-	// handshakeTimeout is how long a new connection may take to become one.
+	// handshakeTimeout limits TLS handshake and connection preface.
 	handshakeTimeout = 10 * time.Second
-	// idleTimeout is when a connection without requests is closed. Exporters send every minute at the
-	// slowest, and may come again.
+	// idleTimeout closes connections without requests. Exporters send at least once a minute.
 	idleTimeout = 10 * time.Minute
-	// minPing is how often clients may ask whether we are there, with and without requests: no client library
-	// does so more often.
-	minPing = 10 * time.Second
+	// lingerTimeout is how long Shutdown leaves connections open after the last response, which
+	// net/http may still have to write.
+	lingerTimeout = 100 * time.Millisecond
 )
-
-// room is memory for requests that are larger than a window, in units of one.
-type room struct {
-	turn  chan struct{} // held by who is taking: one after the other, so that nobody waits with a part of it
-	units chan struct{}
-}
-
-// newRoom has room for two requests of limit bytes: one that comes slowly does not keep the others out.
-func newRoom(limit int) *room {
-	return &room{turn: make(chan struct{}, 1), units: make(chan struct{}, 2*unitsOf(limit))}
-}
-
-// unitsOf is the room that a request of size bytes needs.
-func unitsOf(size int) int {
-	if size <= window {
-		return 0 // counted with the requests in work
-	}
-	return (size + window - 1) / window
-}
-
-// take waits until there are n units, in the order of callers. They are to be given back. It fails when ctx is
-// done.
-func (r *room) take(ctx context.Context, n int) error {
-	if n == 0 {
-		return nil
-	}
-	select {
-	case r.turn <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	defer func() { <-r.turn }()
-	for i := range n {
-		select {
-		case r.units <- struct{}{}:
-		case <-ctx.Done():
-			r.give(i)
-			return ctx.Err()
-		}
-	}
-	return nil
-}
-
-func (r *room) give(n int) {
-	for range n {
-		<-r.units
-	}
-}

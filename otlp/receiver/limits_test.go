@@ -76,7 +76,7 @@ func TestLimits(t *testing.T) {
 			if c.refused > 0 {
 				want = fmt.Sprintf("items=%d, refused_items overload=%[1]d, requests UNAVAILABLE=%[1]d", c.refused)
 			}
-			if got := counts(b.Receiver, otlp.Traces); got != want {
+			if got := counts(t, b.Receiver, otlp.Traces); got != want {
 				t.Errorf("counters: %s, want %s", got, want)
 			}
 			refused := 0
@@ -101,7 +101,7 @@ func TestLimits(t *testing.T) {
 			if n, want := len(b.taken()), c.connections*c.each-c.refused; refused != c.refused || n != want {
 				t.Errorf("%d requests were refused and %d taken, want %d and %d of %d items", refused, n, c.refused, want, items)
 			}
-			if n, s := b.calls.Load(), b.Status(); n != 0 || s.InWork != 0 || s.Connections != c.connections {
+			if n, s := b.Receiver.open.Load(), b.Status(); n != 0 || s.InWork != 0 || s.Connections != c.connections {
 				t.Errorf("%d calls, %+v", n, s)
 			}
 		})
@@ -132,8 +132,8 @@ func TestSlowSenders(t *testing.T) {
 		body, _ := sound(t, otlp.Metrics)
 		_, err := export(b.dial(), otlp.Metrics, body)
 		wantError(t, err, codes.Unavailable, true)
-		if took := time.Since(start); took != turnTimeout {
-			t.Errorf("it was refused after %v, want %v", took, turnTimeout)
+		if took := time.Since(start); took != slotTimeout {
+			t.Errorf("it was refused after %v, want %v", took, slotTimeout)
 		}
 		// One that gives up meanwhile did not come.
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -159,7 +159,7 @@ func TestSlowSenders(t *testing.T) {
 			otlp.Traces:  fmt.Sprintf("requests DEADLINE_EXCEEDED=%d", maxInWork),
 			otlp.Metrics: "items=5, refused_items overload=1, requests OK=1, requests UNAVAILABLE=1",
 		} {
-			if got := counts(b.Receiver, signal); got != want {
+			if got := counts(t, b.Receiver, signal); got != want {
 				t.Errorf("counters of %v: %s, want %s", signal, got, want)
 			}
 		}
@@ -246,8 +246,8 @@ func TestRoom(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		if n := len(b.room.units); n != cap(b.room.units) {
-			t.Fatalf("%d of %d units are taken", n, cap(b.room.units))
+		if b.memory.TryAcquire(1) {
+			t.Fatal("there is memory left for large requests")
 		}
 		small, _ := sound(t, otlp.Metrics)
 		conn := b.dial()
@@ -258,8 +258,8 @@ func TestRoom(t *testing.T) {
 		start := time.Now()
 		_, err := export(conn, otlp.Traces, large)
 		wantError(t, err, codes.Unavailable, true)
-		if took := time.Since(start); took != turnTimeout {
-			t.Errorf("a large request was refused after %v, want %v", took, turnTimeout)
+		if took := time.Since(start); took != slotTimeout {
+			t.Errorf("a large request was refused after %v, want %v", took, slotTimeout)
 		}
 		done := make(chan error)
 		go func() {
@@ -274,10 +274,19 @@ func TestRoom(t *testing.T) {
 			t.Errorf("a large request: %v", err)
 		}
 		synctest.Wait()
-		if n := len(b.room.units) + len(b.room.turn); n != 0 {
-			t.Errorf("%d units are taken in the end", n)
+		if !b.memory.TryAcquire(memoryLimit(DefaultMaxRequestBytes)) {
+			t.Error("memory for large requests is taken in the end")
 		}
 	})
+}
+
+// memoryFree reports whether size bytes of the memory for large requests are free.
+func (l *lab) memoryFree(size int64) bool {
+	ok := l.memory.TryAcquire(size)
+	if ok {
+		l.memory.Release(size)
+	}
+	return ok
 }
 
 // heap is what is alive.
@@ -319,7 +328,7 @@ func TestAbuse(t *testing.T) {
 		}
 	}
 	testenv.Poll(t, patience, "everything is taken", func() bool {
-		return l.calls.Load() >= maxOpen && len(l.slots) == maxInWork && len(l.room.units) == cap(l.room.units)
+		return l.Receiver.open.Load() >= maxOpen && len(l.slots) == maxInWork && !l.memoryFree(1)
 	})
 	const most = maxOpen*(window+1) + maxInWork*(window+1) + 2*DefaultMaxRequestBytes
 	if n := heap() - before; n > most+8<<20 { // the clients' share, about
@@ -333,14 +342,131 @@ func TestAbuse(t *testing.T) {
 		conn.Close()
 	}
 	testenv.Poll(t, patience, "nothing is taken", func() bool {
-		return l.calls.Load() == 0 && len(l.slots) == 0 && len(l.room.units) == 0 && l.Status().Connections == 0
+		return l.Receiver.open.Load() == 0 && len(l.slots) == 0 && l.memoryFree(memoryLimit(l.limit)) && l.Status().Connections == 0
 	})
-	if n := heap() - before; n > 2<<20 {
-		t.Errorf("%d bytes stay", n)
-	}
+	testenv.Poll(t, patience, "the memory is given back", func() bool { return heap()-before < 2<<20 })
 	body, _ := sound(t, otlp.Traces)
 	l.send(otlp.Traces, body)
 	l.only(t)
+}
+
+// frame is a frame of HTTP/2: RFC 9113, section 4.1.
+func frame(kind, flags byte, stream uint32, payload []byte) []byte {
+	b := binary.BigEndian.AppendUint32(nil, uint32(len(payload))<<8|uint32(kind))
+	b = binary.BigEndian.AppendUint32(append(b, flags), stream)
+	return append(b, payload...)
+}
+
+const (
+	frameData     = 0
+	frameHeaders  = 1
+	frameReset    = 3
+	frameSettings = 4
+	endStream     = 1
+	endHeaders    = 4
+)
+
+// opening is what a connection begins with, given its settings (identifier and value).
+func opening(settings ...uint32) []byte {
+	var payload []byte
+	for i := 0; i < len(settings); i += 2 {
+		payload = binary.BigEndian.AppendUint16(payload, uint16(settings[i]))
+		payload = binary.BigEndian.AppendUint32(payload, settings[i+1])
+	}
+	return append([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), frame(frameSettings, 0, 0, payload)...)
+}
+
+// call begins a call of the traces service: RFC 7541, literal fields that are not indexed.
+func call(stream uint32) []byte {
+	var block []byte
+	for _, field := range [][2]string{
+		{":method", "POST"}, {":scheme", "http"}, {":path", otlp.Traces.Method()}, {":authority", "receiver"},
+		{"content-type", "application/grpc"}, {"te", "trailers"},
+	} {
+		block = append(append(append(block, 0, byte(len(field[0]))), field[0]...), byte(len(field[1])))
+		block = append(block, field[1]...)
+	}
+	return frame(frameHeaders, endHeaders, stream, block)
+}
+
+// A request in frames of one byte takes no more memory than in large ones.
+func TestTinyFrames(t *testing.T) {
+	l := openLab(t, Config{})
+	conn, err := net.Dial("unix", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	go io.Copy(io.Discard, conn)
+	before := heap()
+	const streams, size = 2, window / 2
+	out := opening()
+	for i := range streams {
+		stream := uint32(2*i + 1)
+		out = append(append(out, call(stream)...), frame(frameData, 0, stream, prefix(size))...)
+	}
+	if _, err := conn.Write(out); err != nil {
+		t.Fatal(err)
+	}
+	out = out[:0]
+	for i := range streams {
+		out = append(out, frame(frameData, 0, uint32(2*i+1), []byte{0})...)
+	}
+	out = bytes.Repeat(out, 100)
+	for range size/100 - 1 {
+		if _, err := conn.Write(out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testenv.Poll(t, patience, "all are being read", func() bool { return len(l.slots) == streams })
+	if n := heap() - before; n > streams*2*size+256<<10 { // about the connection's share
+		t.Errorf("%d requests of %d bytes take %d", streams, size, n)
+	} else {
+		t.Logf("%d requests of %d bytes take %d", streams, size, n)
+	}
+}
+
+// A client that never lets us send a response does not keep its call.
+func TestNoWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := openBubble(t)
+		conn, err := b.listener.DialContext(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		resets := make(chan uint32, 1)
+		go func() {
+			for header := make([]byte, 9); ; {
+				if _, err := io.ReadFull(conn, header); err != nil {
+					return
+				}
+				size := int64(header[0])<<16 | int64(header[1])<<8 | int64(header[2])
+				if _, err := io.CopyN(io.Discard, conn, size); err != nil {
+					return
+				}
+				if header[3] == frameReset {
+					resets <- binary.BigEndian.Uint32(header[5:])
+				}
+			}
+		}()
+		body := encode(t, traceRequest(aSpan("a"), badSpan())) // so that the response is not empty
+		const initialWindowSize = 4
+		out := append(opening(initialWindowSize, 0), call(1)...)
+		out = append(out, frame(frameData, endStream, 1, append(prefix(len(body)), body...))...)
+		start := time.Now()
+		if _, err := conn.Write(out); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		b.only(t)
+		if n, s := b.Receiver.open.Load(), b.Status(); n != 0 || s.InWork != 0 {
+			t.Errorf("%d calls, %+v", n, s)
+		}
+		if stream := <-resets; stream != 1 || time.Since(start) != callTimeout+slotTimeout {
+			t.Errorf("stream %d was reset after %v", stream, time.Since(start))
+		}
+	})
 }
 
 // Whatever happens, every item that came was passed on, rejected or refused, also while the receiver ends.

@@ -1,14 +1,16 @@
 package receiver
 
 import (
+	"crypto/tls"
 	"net"
+	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
 const (
-	// Waits after an error of accept: of a lack of descriptors or memory, which others may end at any time.
+	// Delays after an error of accept, such as a lack of descriptors or memory, which may pass at any
+	// time.
 	minAcceptDelay = 5 * time.Millisecond
 	maxAcceptDelay = time.Second
 )
@@ -21,15 +23,15 @@ type listener struct {
 
 	mu      sync.Mutex
 	conns   map[*conn]struct{}
-	counted connCounts // but for open
+	counted connCounts // except open
 }
 
-// connCounts is what there is to say of connections.
+// connCounts counts connections.
 type connCounts struct {
 	open    int
 	refused uint64 // because of the limit
 	failed  uint64 // errors of accept and of reading certificates
-	err     string // the last of them
+	err     string // the last one
 	errAt   time.Time
 }
 
@@ -37,8 +39,8 @@ func newListener(l net.Listener) *listener {
 	return &listener{Listener: l, closing: make(chan struct{}), conns: make(map[*conn]struct{})}
 }
 
-// Accept closes connections that are too many at once: their clients come again, and hear of it now instead of
-// at the end of a timeout.
+// Accept closes connections beyond the limit at once, so that their clients need not wait for a
+// timeout.
 func (l *listener) Accept() (net.Conn, error) {
 	delay := minAcceptDelay
 	for {
@@ -73,7 +75,7 @@ func (l *listener) isClosing() bool {
 	}
 }
 
-// add is nil if there is no place for another connection.
+// add returns nil if the limit is reached.
 func (l *listener) add(raw net.Conn) *conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,7 +91,7 @@ func (l *listener) add(raw net.Conn) *conn {
 	return c
 }
 
-// report keeps an error because of which somebody could not connect.
+// report records an error because of which a client could not connect.
 func (l *listener) report(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -105,27 +107,31 @@ func (l *listener) counts() connCounts {
 	return c
 }
 
-// Close ends Accept. Connections stay, but those that were never heard of: they are no clients yet, and to wait
-// for them would be to wait until their time for that is over.
+// Close ends Accept. Connections stay open.
 func (l *listener) Close() error {
 	l.once.Do(func() { close(l.closing) })
-	err := l.Listener.Close()
-	l.hangUp(func(c *conn) bool { return !c.heard.Load() })
-	return err
+	return l.Listener.Close()
 }
 
-// hangUp closes some connections.
-func (l *listener) hangUp(which func(*conn) bool) {
-	var all []*conn
-	l.mu.Lock()
-	for c := range l.conns {
-		if which(c) {
-			all = append(all, c)
-		}
+// setState is a hook of http.Server. It closes connections that have been idle for idleTimeout. The
+// server's own IdleTimeout is not used: Go 1.26 restarts that timer when a connection ends with open
+// streams, and so keeps their buffers until it expires.
+func (l *listener) setState(c net.Conn, state http.ConnState) {
+	if secure, ok := c.(*tls.Conn); ok {
+		c = secure.NetConn()
 	}
-	l.mu.Unlock()
-	for _, c := range all {
-		c.Close()
+	idle, ok := c.(*conn)
+	if !ok {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if idle.timer != nil {
+		idle.timer.Stop()
+		idle.timer = nil
+	}
+	if _, open := l.conns[idle]; open && state == http.StateIdle {
+		idle.timer = time.AfterFunc(idleTimeout, func() { idle.Close() })
 	}
 }
 
@@ -133,20 +139,17 @@ func (l *listener) hangUp(which func(*conn) bool) {
 type conn struct {
 	net.Conn
 	listener *listener
-	heard    atomic.Bool // something came
-}
-
-func (c *conn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	if n > 0 {
-		c.heard.Store(true)
-	}
-	return n, err
+	timer    *time.Timer // while the connection is idle; guarded by listener.mu
 }
 
 func (c *conn) Close() error {
-	c.listener.mu.Lock()
-	delete(c.listener.conns, c)
-	c.listener.mu.Unlock()
+	l := c.listener
+	l.mu.Lock()
+	delete(l.conns, c)
+	if c.timer != nil {
+		c.timer.Stop()
+		c.timer = nil
+	}
+	l.mu.Unlock()
 	return c.Conn.Close()
 }

@@ -3,61 +3,61 @@ package receiver
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
-	"path"
-	"strings"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/mem"
+	"golang.org/x/sync/semaphore"
 
 	"correlator/internal/sockfile"
 	"correlator/otlp"
 )
 
-// Queue takes what was received. *otlp.Exporter is one.
+// Queue accepts the requests that were received. *otlp.Exporter implements it.
 type Queue interface {
-	// EnqueueReceived takes a batch, or refuses it with an error: *otlp.OverloadError, otlp.ErrTooLarge,
-	// otlp.ErrUnsupported, otlp.ErrClosed. It may wait for room, not longer than
-	// the context allows.
+	// EnqueueReceived accepts a batch or returns *otlp.OverloadError, otlp.ErrTooLarge,
+	// otlp.ErrUnsupported or otlp.ErrClosed. If the queue is full it may wait for room until the
+	// context is done; with a context that is done it tries once.
 	EnqueueReceived(context.Context, *otlp.Batch) error
 }
 
-// Receiver serves OTLP. It is safe for concurrent use.
+// Receiver serves OTLP. It is a prometheus.Collector of its own counters. It is safe for concurrent
+// use.
 type Receiver struct {
 	queue    Queue
 	limit    int // of a request, in bytes
 	since    time.Time
-	server   *grpc.Server
+	server   *http.Server
 	listener *listener
 	file     *sockfile.File // of a Unix socket
 	counters counters
 
-	calls    atomic.Int32  // that are open, in work or not
-	slots    chan struct{} // one for each request in work
-	room     *room         // for the larger ones of them
-	checking sync.Mutex    // of the one that is checked
-	inflater inflater      // guarded by checking
+	open   atomic.Int32        // calls
+	slots  chan struct{}       // one for each call in work
+	memory *semaphore.Weighted // bytes of calls in work that are larger than a window
 
-	draining chan struct{} // closed when no more are taken
-	once     sync.Once     // closes it
-	served   sync.WaitGroup
+	checking sync.Mutex // held for the one call being checked
+	inflater inflater   // guarded by checking
+
+	running context.Context // done once no more requests are accepted
+	stop    context.CancelFunc
+	served  sync.WaitGroup
 }
 
-// Open listens and serves until Shutdown, which the caller must call. A Unix socket is bound as sockfile.Bind
-// does, which errors come from. Later on nothing ends it: if connections cannot be accepted, Status says so,
-// and it is tried again.
+// Open listens and serves until Shutdown, which the caller must call. A Unix socket is bound by
+// sockfile.Bind, whose errors Open returns. Errors of accept do not end the Receiver: they are in its
+// Status, and accept is retried.
 func Open(c Config, queue Queue) (*Receiver, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
 	if c.Certificate != "" {
-		if _, err := c.tls(); err != nil {
+		if _, err := c.loadTLS(); err != nil {
 			return nil, err
 		}
 	}
@@ -69,78 +69,64 @@ func Open(c Config, queue Queue) (*Receiver, error) {
 }
 
 func serve(c *Config, l net.Listener, file *sockfile.File, queue Queue) *Receiver {
+	limit := cmp.Or(c.MaxRequestBytes, DefaultMaxRequestBytes)
 	r := &Receiver{
-		queue: queue, limit: cmp.Or(c.MaxRequestBytes, DefaultMaxRequestBytes), since: time.Now(),
-		listener: newListener(l), file: file, slots: make(chan struct{}, maxInWork), draining: make(chan struct{}),
+		queue: queue, limit: limit, since: time.Now(), listener: newListener(l), file: file,
+		slots: make(chan struct{}, maxInWork), memory: semaphore.NewWeighted(memoryLimit(limit)),
 	}
-	r.room = newRoom(r.limit)
-	r.server = grpc.NewServer(
-		grpc.Creds(c.credentials(r.listener.report)),
-		grpc.ForceServerCodecV2(answerCodec{}),
-		grpc.MaxConcurrentStreams(maxStreams),
-		grpc.MaxHeaderListSize(maxHeaders),
-		grpc.StaticStreamWindowSize(window),
-		grpc.StaticConnWindowSize(maxStreams*window),
-		grpc.ReadBufferSize(readBuffer),
-		grpc.WriteBufferSize(writeBuffer),
-		grpc.ConnectionTimeout(handshakeTimeout),
-		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTimeout}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
-		grpc.InTapHandle(r.admit),
-		grpc.WaitForHandlers(true),
-	)
-	for signal := range otlp.NumSignals {
-		r.server.RegisterService(r.service(signal), nil)
+	r.running, r.stop = context.WithCancel(context.Background())
+	var protocols http.Protocols
+	protocols.SetHTTP2(c.Certificate != "")
+	protocols.SetUnencryptedHTTP2(c.Certificate == "")
+	r.server = &http.Server{
+		Handler:           r,
+		Protocols:         &protocols,
+		ReadHeaderTimeout: handshakeTimeout,
+		ConnState:         r.listener.setState, // instead of IdleTimeout
+		MaxHeaderBytes:    maxHeaders,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams:          maxStreams,
+			MaxReadFrameSize:              frameSize,
+			MaxReceiveBufferPerStream:     window,
+			MaxReceiveBufferPerConnection: connectionWindow,
+			WriteByteTimeout:              callTimeout,
+		},
+		ErrorLog: log.New(io.Discard, "", 0), // what clients do wrong concerns them alone
 	}
-	r.served.Go(func() { r.server.Serve(r.listener) }) // ends with the listener
+	if c.Certificate == "" {
+		r.served.Go(func() { r.server.Serve(r.listener) })
+	} else {
+		r.server.TLSConfig = c.serverTLS(r.listener.report)
+		r.served.Go(func() { r.server.ServeTLS(r.listener, "", "") })
+	}
 	return r
 }
 
-// service describes the service of a signal. Its method is unary; as a stream it is called before the
-// request was read, which gives it a say in when that is.
-func (r *Receiver) service(signal otlp.Signal) *grpc.ServiceDesc {
-	service, method := path.Split(signal.Method())
-	return &grpc.ServiceDesc{
-		ServiceName: strings.Trim(service, "/"),
-		Streams: []grpc.StreamDesc{{
-			StreamName: method,
-			Handler:    func(_ any, stream grpc.ServerStream) error { return r.export(signal, stream) },
-		}},
-	}
-}
-
-// Addr is where it listens.
+// Addr is the address it listens on.
 func (r *Receiver) Addr() net.Addr { return r.listener.Addr() }
 
-// Shutdown takes no more requests: what comes is answered with UNAVAILABLE and a time after which to try
-// again. When those in work are answered, connections are closed; when ctx is done before, they are cut, and
-// its error is returned. The queue is not used afterwards. It may be called again.
+// Shutdown refuses further requests with UNAVAILABLE and a time after which to retry, waits for the
+// requests in work, and closes all connections. If ctx is done first, requests in work are cancelled
+// and Shutdown returns the context's error. The queue is not used after Shutdown has returned. It may
+// be called more than once.
 func (r *Receiver) Shutdown(ctx context.Context) error {
-	r.once.Do(func() { close(r.draining) })
+	r.stop()
 	err := r.drain(ctx)
 	if r.file != nil {
-		r.file.Remove() // while the listener is open: as long as it is, the path is ours
+		r.file.Remove() // before the listener is closed: until then the path belongs to this socket
 	}
-	graceful := make(chan struct{})
-	go func() {
-		defer close(graceful)
-		r.server.GracefulStop()
-	}()
-	select {
-	case <-graceful:
-	case <-ctx.Done():
-		err = ctx.Err()
-		// Stop knows only those that have shaken hands, and waits for the others.
-		r.listener.Close()
-		r.listener.hangUp(func(*conn) bool { return true })
+	if err == nil {
+		linger, cancel := context.WithTimeout(ctx, lingerTimeout)
+		r.server.Shutdown(linger)
+		cancel()
 	}
-	r.server.Stop()
-	<-graceful
+	r.server.Close()
 	r.served.Wait()
+	r.drain(context.Background())
 	return err
 }
 
-// drain waits until no request is in work, and leaves no room for any.
+// drain waits until no request is in work. None can begin: r.running is done.
 func (r *Receiver) drain(ctx context.Context) error {
 	taken := 0
 	defer func() {
@@ -159,19 +145,6 @@ func (r *Receiver) drain(ctx context.Context) error {
 	return nil
 }
 
-// answerCodec passes answers through. Requests do not come to it.
-type answerCodec struct{}
-
-func (answerCodec) Name() string { return "proto" }
-
-func (answerCodec) Marshal(v any) (mem.BufferSlice, error) {
-	b, ok := v.([]byte)
-	if !ok {
-		return nil, fmt.Errorf("marshaling a %T", v)
-	}
-	return mem.BufferSlice{mem.SliceBuffer(b)}, nil
-}
-
-func (answerCodec) Unmarshal(mem.BufferSlice, any) error {
-	return errors.New("requests are read otherwise")
-}
+// memoryLimit is the memory for requests that are larger than a window: two of the largest, so that
+// one that arrives slowly does not keep others out.
+func memoryLimit(limit int) int64 { return 2 * int64(limit) }

@@ -44,7 +44,7 @@ func TestRefused(t *testing.T) {
 		}
 		var overload *otlp.OverloadError
 		if errors.As(c.err, &overload) {
-			if got, want := retryAfter(s), max(overload.RetryAfter, minRetry); got != want {
+			if got, want := retryAfter(s), max(overload.RetryAfter, minRetryDelay); got != want {
 				t.Errorf("RetryInfo of %v, want %v", got, want)
 			}
 		}
@@ -96,7 +96,7 @@ func TestExporter(t *testing.T) {
 	huge := encode(t, traceRequest(largeSpan(queueBytes)))
 	wantStatus(t, l.refusal(otlp.Traces, huge), codes.ResourceExhausted, false)
 	l.wantCounts(otlp.Traces, fmt.Sprintf(
-		"items=%d, refused_items too_large=1, refused_items overload=1, requests OK=%d, requests RESOURCE_EXHAUSTED=1, requests UNAVAILABLE=1", sent+2, sent))
+		"items=%d, refused_items overload=1, refused_items too_large=1, requests OK=%d, requests RESOURCE_EXHAUSTED=1, requests UNAVAILABLE=1", sent+2, sent))
 
 	close(end.store.open)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -120,7 +120,7 @@ func TestExporter(t *testing.T) {
 func TestShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := openBubble(t)
-		b.open = make(chan struct{})
+		b.store.open = make(chan struct{})
 		body, _ := sound(t, otlp.Metrics)
 		conn := b.dial()
 		inWork := make(chan error, 1)
@@ -134,11 +134,11 @@ func TestShutdown(t *testing.T) {
 		synctest.Wait()
 		_, err := export(conn, otlp.Metrics, body)
 		wantStatus(t, status.Convert(err), codes.Unavailable, true)
-		if got, want := counts(b.Receiver, otlp.Metrics), "items=1, refused_items shutdown=1, requests UNAVAILABLE=1"; got != want {
+		if got, want := counts(t, b.Receiver, otlp.Metrics), "items=1, refused_items shutdown=1, requests UNAVAILABLE=1"; got != want {
 			t.Errorf("counters: %s, want %s", got, want)
 		}
 
-		close(b.open)
+		close(b.store.open)
 		if err := <-inWork; err != nil {
 			t.Errorf("the request in work was answered with %v", err)
 		}
@@ -147,7 +147,7 @@ func TestShutdown(t *testing.T) {
 		}
 		b.only(t)
 		want := "items=5, refused_items shutdown=1, requests OK=1, requests UNAVAILABLE=1"
-		if got := counts(b.Receiver, otlp.Metrics); got != want {
+		if got := counts(t, b.Receiver, otlp.Metrics); got != want {
 			t.Errorf("counters: %s, want %s", got, want)
 		}
 		if err := b.Shutdown(context.Background()); err != nil {

@@ -68,7 +68,7 @@ func TestPartialSuccess(t *testing.T) {
 			"1 of 1 spans rejected, the first because of resource_spans[0].scope_spans[0].spans[0].span_id: span_id is not 8 bytes, or zero",
 			"items=1, rejected_items bad_id=1, requests OK=1"},
 		{otlp.Traces, traceRequest(twice), traceRequest(fixed), 0, "1 fields ignored: bad_field; 1 fields ignored: duplicate_key",
-			"items=1, ignored_fields bad_field=1, ignored_fields duplicate_key=1, requests OK=1"},
+			"ignored_fields bad_field=1, ignored_fields duplicate_key=1, items=1, requests OK=1"},
 	} {
 		l := openLab(t, Config{})
 		rejected, message := l.send(c.signal, encode(t, c.sent), grpc.UseCompressor(gzip.Name))
@@ -89,7 +89,7 @@ func TestPartialSuccess(t *testing.T) {
 // A batch of profiles knows how many they are: a receiver behind us counts those.
 func TestBatch(t *testing.T) {
 	v, now := &validate.Verdict{Request: []byte("request"), Items: 5, Units: 2}, time.Now()
-	if got, want := batch(otlp.Profiles, v, now), otlp.NewProfilesBatch(v.Request, 5, 2, now); !reflect.DeepEqual(got, want) {
+	if got, want := newBatch(otlp.Profiles, v, now), otlp.NewProfilesBatch(v.Request, 5, 2, now); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
@@ -100,7 +100,7 @@ func TestGivenUp(t *testing.T) {
 	body, _ := sound(t, otlp.Traces)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	_, err := l.check(ctx, otlp.Traces, body, false)
+	_, err := l.pass(ctx, otlp.Traces, body, false)
 	wantError(t, err, codes.Canceled, false)
 	l.wantCounts(otlp.Traces, "requests CANCELLED=1")
 	if n := len(l.taken()); n > 0 {

@@ -3,13 +3,11 @@ package receiver
 import (
 	"bytes"
 	"compress/gzip"
-	"context"
 	"io"
 	"math/rand/v2"
 	"runtime"
 	"testing"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -60,18 +58,6 @@ func TestInflate(t *testing.T) {
 				t.Errorf("%d bytes were allocated", n)
 			}
 		})
-	}
-}
-
-// elsewhere is a call that is not served by grpc's own transport.
-type elsewhere struct{ grpc.ServerStream }
-
-func (elsewhere) Context() context.Context { return context.Background() }
-
-// Without access to the stream nothing is taken, and it is said why.
-func TestNoSource(t *testing.T) {
-	if m, err := openMessage(elsewhere{}, 1); m != nil || err != errNoSource {
-		t.Errorf("%v, %v", m, err)
 	}
 }
 

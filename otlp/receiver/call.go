@@ -1,0 +1,209 @@
+package receiver
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"correlator/otlp"
+	"correlator/otlp/validate"
+)
+
+// validateSignals maps the signals of package otlp to those of package validate.
+var validateSignals = [otlp.NumSignals]validate.Signal{
+	otlp.Traces: validate.Traces, otlp.Metrics: validate.Metrics, otlp.Profiles: validate.Profiles,
+}
+
+// ServeHTTP serves one gRPC call.
+func (r *Receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	if !isGRPC(q) {
+		http.Error(w, "this is a gRPC server", http.StatusUnsupportedMediaType)
+		return
+	}
+	for signal := range otlp.NumSignals {
+		if q.URL.Path == signal.Method() {
+			response, err := r.call(signal, w, q)
+			respond(w, response, err)
+			return
+		}
+	}
+	respond(w, nil, status.Error(codes.Unimplemented, "unknown service or method"))
+}
+
+// call serves one call of a signal. It returns an Export<Signal>ServiceResponse, or the status to
+// respond with.
+func (r *Receiver) call(signal otlp.Signal, w http.ResponseWriter, q *http.Request) ([]byte, error) {
+	defer r.open.Add(-1)
+	if r.open.Add(1) > maxOpen {
+		return nil, r.refuse(signal, 1, Overload, crowded())
+	}
+	ctx, cancel, err := withDeadline(w, q)
+	if err != nil {
+		return nil, r.unread(signal, err)
+	}
+	defer cancel()
+	waiting, cancel := context.WithTimeout(ctx, slotTimeout)
+	defer cancel()
+	if err := r.enter(ctx, signal, waiting.Done()); err != nil {
+		return nil, err
+	}
+	defer func() { <-r.slots }()
+
+	m, err := openMessage(ctx, q, r.limit)
+	if err != nil {
+		return nil, r.unread(signal, err)
+	}
+	if m.size > window {
+		if err := r.memory.Acquire(waiting, int64(m.size)); err != nil {
+			return nil, r.late(ctx, signal)
+		}
+		defer r.memory.Release(int64(m.size))
+	}
+	body, err := m.read()
+	if err != nil {
+		return nil, r.unread(signal, err)
+	}
+	return r.pass(ctx, signal, body, m.compressed)
+}
+
+// enter waits for a slot. Nothing of the request has been read.
+func (r *Receiver) enter(ctx context.Context, signal otlp.Signal, timeout <-chan struct{}) error {
+	if r.running.Err() != nil {
+		return r.refuse(signal, 1, Closing, closing())
+	}
+	select {
+	case r.slots <- struct{}{}:
+		return nil
+	case <-r.running.Done():
+		return r.refuse(signal, 1, Closing, closing())
+	case <-timeout:
+		return r.late(ctx, signal)
+	}
+}
+
+// late refuses a request for which there was no slot or memory in time. If its client has given it
+// up meanwhile, it counts as not received.
+func (r *Receiver) late(ctx context.Context, signal otlp.Signal) error {
+	if err := ctx.Err(); err != nil {
+		return r.unread(signal, status.FromContextError(err).Err())
+	}
+	return r.refuse(signal, 1, Overload, crowded())
+}
+
+// unread counts a request that was not read to its end, and returns the error to respond with.
+func (r *Receiver) unread(signal otlp.Signal, err error) error {
+	r.counters.unread(signal, status.Code(err))
+	return err
+}
+
+// pass checks a request and passes it on. If the queue is full it holds the request for a while.
+func (r *Receiver) pass(ctx context.Context, signal otlp.Signal, body []byte, compressed bool) ([]byte, error) {
+	v, b, release, err := r.check(ctx, signal, body, compressed)
+	if release != nil { // the queue is full
+		err = r.hold(ctx, b)
+		release()
+	}
+	switch {
+	case err == nil:
+		r.counters.accept(signal, v)
+		return response(v), nil
+	case v == nil: // counted
+		return nil, err
+	case ctx.Err() != nil:
+		return nil, r.unread(signal, status.FromContextError(ctx.Err()).Err())
+	case r.running.Err() != nil:
+		return nil, r.refuse(signal, v.Received(), Closing, closing())
+	default:
+		return nil, r.refused(signal, v.Received(), err)
+	}
+}
+
+// check does what needs CPU time, and memory beyond that of the body, for one request at a time: it
+// inflates and validates the request and offers it to the queue. It waits for nobody, so it takes
+// milliseconds. A release function is returned if the queue is full and there is memory to hold the
+// batch until release is called. Without a Verdict, the error is a status that has been counted.
+func (r *Receiver) check(
+	ctx context.Context, signal otlp.Signal, body []byte, compressed bool,
+) (v *validate.Verdict, b *otlp.Batch, release func(), err error) {
+	r.checking.Lock()
+	defer r.checking.Unlock()
+	if err := ctx.Err(); err != nil { // the client will send it again: passed on, it would arrive twice
+		return nil, nil, nil, r.unread(signal, status.FromContextError(err).Err())
+	}
+	if compressed {
+		if body, err = r.inflater.inflate(body, r.limit); err != nil {
+			return nil, nil, nil, r.unread(signal, err)
+		}
+	}
+	if v, err = validate.Check(validateSignals[signal], body); err != nil {
+		return nil, nil, nil, r.refuse(signal, 1, Undecodable, invalid(err))
+	}
+	if v.Items == 0 {
+		return v, nil, nil, nil
+	}
+	b = newBatch(signal, v, time.Now())
+	err = r.queue.EnqueueReceived(noWait, b)
+	var overload *otlp.OverloadError
+	if errors.As(err, &overload) {
+		switch size := int64(len(v.Request)); {
+		case size <= window:
+			release = func() {}
+		case r.memory.TryAcquire(size):
+			release = func() { r.memory.Release(size) }
+		}
+	}
+	return v, b, release, err
+}
+
+// noWait is a context that is done.
+var noWait = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+// hold waits for room in the queue, for no more than half of the time that the client still waits.
+func (r *Receiver) hold(ctx context.Context, b *otlp.Batch) error {
+	wait := holdTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(deadline)/2)
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	defer context.AfterFunc(r.running, cancel)()
+	return r.queue.EnqueueReceived(ctx, b)
+}
+
+func newBatch(signal otlp.Signal, v *validate.Verdict, created time.Time) *otlp.Batch {
+	if signal == otlp.Profiles {
+		return otlp.NewProfilesBatch(v.Request, v.Items, v.Units, created)
+	}
+	return otlp.NewBatch(signal, v.Request, v.Items, created)
+}
+
+// refused maps an error of the queue to the status to respond with.
+func (r *Receiver) refused(signal otlp.Signal, items int, err error) error {
+	var overload *otlp.OverloadError
+	switch {
+	case errors.As(err, &overload):
+		return r.refuse(signal, items, Overload, retryable("the queue of a destination is full", overload.RetryAfter))
+	case errors.Is(err, otlp.ErrTooLarge):
+		return r.refuse(signal, items, TooLarge, status.New(codes.ResourceExhausted, "request is larger than a destination takes"))
+	case errors.Is(err, otlp.ErrUnsupported):
+		return r.refuse(signal, items, Unsupported, status.New(codes.Unimplemented, "no destination takes this signal"))
+	case errors.Is(err, otlp.ErrClosed):
+		return r.refuse(signal, items, Closing, closing())
+	default: // the client still has the data
+		return r.refuse(signal, items, Overload, retryable("the request cannot be passed on now", jitter(retryDelay)))
+	}
+}
+
+// refuse counts a request that was not accepted, and returns its status as an error.
+func (r *Receiver) refuse(signal otlp.Signal, items int, why Refusal, s *status.Status) error {
+	r.counters.refuse(signal, items, why, s.Code())
+	return s.Err()
+}
