@@ -63,7 +63,7 @@ func (r *Receiver) Collect(metrics chan<- prometheus.Metric) {
 			counter(descRefused, n, name, Refusal(reason).String())
 		}
 		for reason, n := range s.rejected {
-			counter(descRejected, n, name, validate.Reason(reason).String())
+			counter(descRejected, n, name, validate.RejectReason(reason).String())
 		}
 		for repair, n := range s.repaired {
 			counter(descRepaired, n, name, validate.Repair(repair).String())

@@ -44,8 +44,8 @@ type signalCounters struct {
 	received uint64 // = passed + refused + rejected
 	passed   uint64
 	refused  [numRefusals]uint64
-	rejected [validate.NumReasons]uint64
-	repaired [validate.NumFixes]uint64 // fields
+	rejected [validate.NumRejectReasons]uint64
+	repaired [validate.NumRepairs]uint64 // fields
 	requests [numCodes]uint64          // requests, by the status code of the response
 }
 
@@ -69,7 +69,7 @@ func (c *counters) accept(signal otlp.Signal, v *validate.Verdict) {
 	for reason, n := range v.Rejected {
 		s.rejected[reason] += n
 	}
-	for repair, n := range v.Fixed {
+	for repair, n := range v.Repaired {
 		s.repaired[repair] += n
 	}
 	s.requests[codes.OK]++

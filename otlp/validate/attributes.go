@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// maxAttributes is how many attributes one list may have. Those who count allow 128; this only bounds the
-// memory for finding duplicates.
+// maxAttributes limits the attributes of one list. SDKs allow 128 by default; this bounds the memory for
+// finding duplicates.
 const maxAttributes = 1 << 14
 
-// clean looks through a message and all messages in it: values are not nested too deep, indices are in the
-// dictionary, fields that only profiles may have and attributes that come again are taken out.
-func (c *checker) clean(m messageID, p part, depth int) problem {
+// clean checks a message and all messages in it: the nesting of values, and indices into the dictionary. It
+// removes fields that belong to profiles from other signals, and duplicate attributes.
+func (c *checker) clean(m *messageType, p part, depth int) problem {
 	list := 0
 	for f := range c.fields(p) {
 		e := describe(m, f.tag)
@@ -25,16 +25,16 @@ func (c *checker) clean(m messageID, p part, depth int) problem {
 			if inner > maxDepth {
 				return found(BadAttributes, f.whole.from, "nested too deep")
 			}
-			if bad := c.clean(e.ref, f.body, inner); bad.found() {
+			if bad := c.clean(e.message, f.body, inner); bad.found() {
 				return bad
 			}
 		case index, indices:
 			if c.signal != Profiles {
-				c.fix(f.whole, BadField)
+				c.repair(f.whole, BadField)
 				break
 			}
 			for v := range c.varints(f) {
-				if i := int32(v); i < 0 || int(i) >= c.tables[e.ref] {
+				if i := int32(v); i < 0 || int(i) >= c.tables[e.table] {
 					return found(BadIndex, f.whole.from, "index is outside of the table")
 				}
 			}
@@ -49,26 +49,26 @@ func (c *checker) clean(m messageID, p part, depth int) problem {
 	return problem{}
 }
 
-// key is one of a list of attributes.
+// key is the key of an attribute.
 type key struct {
 	text  []byte
 	index int32 // profiles: instead of the text
 	whole part
 }
 
-// compare orders keys, equal ones by where they are.
+// compare orders keys, equal ones by their position.
 func (k key) compare(other key) int {
 	return cmp.Or(bytes.Compare(k.text, other.text), cmp.Compare(k.index, other.index), cmp.Compare(k.whole.from, other.whole.from))
 }
 
-// Of a KeyValue, see schema.
+// Tags of a KeyValue.
 const (
 	tagKey         = 1<<3 | wireBytes
 	tagKeyStrindex = 3<<3 | wireVarint
 )
 
-// unique takes those attributes of a message out whose keys come again.
-func (c *checker) unique(m messageID, p part) {
+// unique removes attributes of a message whose keys occur again.
+func (c *checker) unique(m *messageType, p part) {
 	c.keys = c.keys[:0]
 	for f := range c.fields(p) {
 		if describe(m, f.tag).kind != attributes {
@@ -91,7 +91,7 @@ func (c *checker) unique(m messageID, p part) {
 	for i, k := range c.keys[1:] {
 		before := c.keys[i]
 		if bytes.Equal(k.text, before.text) && k.index == before.index {
-			c.fix(before.whole, DuplicateKey)
+			c.repair(before.whole, DuplicateKey)
 		}
 	}
 }

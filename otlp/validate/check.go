@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Signal is the kind of a request.
+// Signal is the kind of telemetry in a request.
 type Signal uint8
 
 const (
@@ -15,75 +15,72 @@ const (
 	numSignals
 )
 
-// requests is the schema of each signal's request; units is what the protocol counts in it.
-var (
-	requests = [numSignals]messageID{Traces: msgTraces, Metrics: msgMetrics, Profiles: msgProfiles}
-	units    = [numSignals]string{Traces: "spans", Metrics: "data points", Profiles: "profiles"}
-)
+// units is what the protocol counts in a request of each signal.
+var units = [numSignals]string{Traces: "spans", Metrics: "data points", Profiles: "profiles"}
 
-// Reason is why an item was rejected.
-type Reason uint8
+// RejectReason is why an item was rejected.
+type RejectReason uint8
 
 const (
-	BadID         Reason = iota // of a trace, span or profile: its length, or all zero
-	BadTime                     // it ends before it starts
-	BadValue                    // no number where there must be one, or none at all
-	BadShape                    // lists that belong together and do not fit
-	BadIndex                    // of the dictionary: outside of a table, or a table without its zero entry
-	BadAttributes               // nested too deep, or too many
-	NumReasons
+	BadID         RejectReason = iota // of a trace, span or profile: wrong length, or all zero
+	BadTime                           // ends before it starts
+	BadValue                          // NaN or out of range, or missing
+	BadShape                          // lists of different lengths that belong together
+	BadIndex                          // into the dictionary: outside a table, or a table without zero entry
+	BadAttributes                     // nested too deep, or too many
+	NumRejectReasons
 )
 
-var reasonNames = [NumReasons]string{
+var rejectReasonNames = [NumRejectReasons]string{
 	BadID: "bad_id", BadTime: "bad_time", BadValue: "bad_value", BadShape: "bad_shape", BadIndex: "bad_index",
 	BadAttributes: "bad_attributes",
 }
 
 // String is the value of the label reason.
-func (r Reason) String() string {
-	if r < NumReasons {
-		return reasonNames[r]
+func (r RejectReason) String() string {
+	if r < NumRejectReasons {
+		return rejectReasonNames[r]
 	}
 	return "unknown"
 }
 
-// Repair is why a field of an item was taken out, and the item kept without it.
+// Repair is why a field was removed from an item that was kept.
 type Repair uint8
 
 const (
-	BadField     Repair = iota // belongs to profiles, in another signal
-	DuplicateKey               // the key comes again in the list: the last wins
-	NumFixes
+	BadField     Repair = iota // belongs to profiles, but is in another signal
+	DuplicateKey               // the list has the key again: the last one wins
+	NumRepairs
 )
 
-var fixNames = [NumFixes]string{BadField: "bad_field", DuplicateKey: "duplicate_key"}
+var repairNames = [NumRepairs]string{BadField: "bad_field", DuplicateKey: "duplicate_key"}
 
 // String is the value of the label reason.
 func (f Repair) String() string {
-	if f < NumFixes {
-		return fixNames[f]
+	if f < NumRepairs {
+		return repairNames[f]
 	}
 	return "unknown"
 }
 
-// Verdict is what is to be done with a request that can be decoded.
+// Verdict is the result of checking a request that can be decoded.
 //
-// Items are spans, data points and samples; a metric or a profile without any counts as one. Units are what
-// the protocol counts: the same, but whole profiles instead of samples.
+// Items are spans, data points and samples; a metric or a profile without any counts as one. Units are
+// what the protocol counts: the same, except that a profile is one, whatever its number of samples.
 type Verdict struct {
-	// Request has what is sound: the bytes that were given if that is all of them, a copy otherwise.
+	// Request contains what is valid: the bytes that were given if that is all of them, else a copy.
 	Request      []byte
-	Items, Units int // in it; if there are none, it is not worth passing on
+	Items, Units int // in Request; without items it need not be passed on
 
-	Rejected      [NumReasons]uint64 // items that are not in it
+	Rejected      [NumRejectReasons]uint64 // items that are not in Request
 	RejectedUnits int
-	Fixed         [NumFixes]uint64 // fields that are not in it, of items that are
-	// Message tells the sender about both: how much of what, and where the first was. Printable ASCII, of a
-	// few kilobytes at most; empty if there is nothing to tell.
+	Repaired      [NumRepairs]uint64 // fields that are not in Request, of items that are
+	// Message reports both to the sender: how many, why, and where the first was. It is printable ASCII, a
+	// few kilobytes at most, and empty if there is nothing to report.
 	Message string
 }
 
-// Received is how many items there were.
+// Received returns the number of items before the check.
 func (v *Verdict) Received() int {
 	n := v.Items
 	for _, rejected := range v.Rejected {
@@ -92,22 +89,24 @@ func (v *Verdict) Received() int {
 	return n
 }
 
-// Error is why a request cannot be decoded, by us or by anybody.
+// Error is why a request cannot be decoded by any protobuf decoder.
 type Error struct {
-	Field string // resource_spans[0].scope_spans[2].spans[17].name; "request" if it is no field of the schema
+	Field string // resource_spans[0].scope_spans[2].spans[17].name; "request" if it is not a field of the schema
 	Text  string
 }
 
 func (e *Error) Error() string { return e.Field + ": " + e.Text }
 
-// maxCuts bounds the memory of a list of what is left out: 12 bytes each, so that a request is refused before
-// that takes a fifth of its own bytes. What deserves less than 64 bytes for each of its errors is made up.
-func maxCuts(size int) int { return max(1<<16, size/64) }
+// maxRemoved bounds the memory for ranges that are removed: they take 12 bytes each, so that a request is
+// refused before they take a fifth of its size. Less than 64 bytes for each error occur in hostile requests
+// only.
+func maxRemoved(size int) int { return max(1<<16, size/64) }
 
-const tooManyCuts = "too many parts would have to be left out"
+const tooManyRemoved = "too many parts would have to be left out"
 
-// Check is the verdict on an encoded request of less than 4 GiB, or an *Error. The bytes are not written to,
-// and the verdict may share them. Beyond them it takes up to one and a half times as much memory.
+// Check checks an encoded request of less than 4 GiB. It returns an *Error if the request cannot be decoded.
+// It does not write to the bytes, and the Verdict may share them. Beyond them it takes up to one and a half
+// times as much memory.
 func Check(signal Signal, encoded []byte) (*Verdict, error) {
 	r, root := request(encoded), requests[signal]
 	if t := r.decode(root, r.all(), 0); t != nil {
@@ -119,45 +118,47 @@ func Check(signal Signal, encoded []byte) (*Verdict, error) {
 	}
 	c := check(signal, r)
 	if c.full {
-		return nil, &Error{Field: "request", Text: tooManyCuts}
+		return nil, &Error{Field: "request", Text: tooManyRemoved}
 	}
-	if c.Request = r; len(c.cuts) > 0 {
-		c.Request = r.without(c.cuts)
+	if c.Request = r; len(c.removed) > 0 {
+		c.Request = r.without(c.removed)
 	}
 	c.Message = c.message()
 	return &c.Verdict, nil
 }
 
-// trouble is what is wrong with a request, and where.
-type trouble struct {
+// violation is what is wrong with a request, and where.
+type violation struct {
 	at   uint32 // the offset at which the field begins
 	text string
 }
 
 // problem is why an item is rejected. Without text there is none.
 type problem struct {
-	trouble
-	reason Reason
+	violation
+	reason RejectReason
 }
 
 func (p problem) found() bool { return p.text != "" }
 
-// found is a problem with a field.
-func found(reason Reason, at uint32, text string) problem { return problem{trouble{at, text}, reason} }
+// found returns a problem with a field.
+func found(reason RejectReason, at uint32, text string) problem {
+	return problem{violation{at, text}, reason}
+}
 
-// checker looks at the items of one request, which was decoded before.
+// checker checks the items of one request that can be decoded.
 type checker struct {
 	Verdict
 	request
-	signal Signal
-	tables [numTables]int // profiles: how many entries each table has
-	keys   []key          // scratch of unique
-	first  problem        // of those that were rejected
-	cuts   []cut          // what is not to be passed on
-	full   bool           // there would be too many of them
+	signal  Signal
+	tables  []int          // profiles: the number of entries of each table
+	keys    []key          // scratch of unique
+	first   problem        // of those that were rejected
+	removed []removedRange // what is not passed on
+	full    bool           // there would be too many of them
 }
 
-// The envelopes have the same numbers in all signals, see schema.
+// Tags of the envelopes, which are the same in all signals.
 const (
 	tagResources = 1<<3 | wireBytes // of a request
 	tagResource  = 1<<3 | wireBytes // of Resource{Spans,Metrics,Profiles}
@@ -166,7 +167,7 @@ const (
 	tagItems     = 2<<3 | wireBytes
 )
 
-// check looks at everything in a request that was decoded.
+// check checks a request that can be decoded.
 func check(signal Signal, r request) *checker {
 	c := &checker{request: r, signal: signal}
 	var bad problem
@@ -181,7 +182,7 @@ func check(signal Signal, r request) *checker {
 	return c
 }
 
-// resource checks what came with one resource. A problem that it is given is one of everything in it.
+// resource checks one resource and its items. A problem with what contains it rejects all of them.
 func (c *checker) resource(envelope field, bad problem) {
 	before := c.save()
 	for f := range c.fields(envelope.body) {
@@ -220,47 +221,47 @@ func (c *checker) scope(envelope field, bad problem) {
 	c.leave(envelope, onScope, before)
 }
 
-// saved is where a check was before it came to an envelope or item.
+// saved is the state of a check before an envelope or item.
 type saved struct {
-	items, cuts int
-	fixed       [NumFixes]uint64
+	items, removed int
+	repaired       [NumRepairs]uint64
 }
 
-func (c *checker) save() saved { return saved{c.Items, len(c.cuts), c.Fixed} }
+func (c *checker) save() saved { return saved{c.Items, len(c.removed), c.Repaired} }
 
-// leave takes an envelope out if there is no item in it, or none any more.
+// leave removes an envelope without items, or without any that were kept.
 func (c *checker) leave(envelope field, on level, before saved) {
 	if c.Items == before.items {
 		c.drop(envelope, on, before)
 	}
 }
 
-// drop takes a field out as a whole, so what was taken out of it does not count. Runs of such fields become
-// one cut: there are at most as many as fields that are kept.
+// drop removes a whole field, so that what was removed inside it no longer counts. Adjacent fields
+// become one range, so there are at most as many ranges as fields that are kept.
 func (c *checker) drop(f field, on level, before saved) {
-	c.cuts, c.Fixed = c.cuts[:before.cuts], before.fixed
-	n := len(c.cuts)
-	if n > 0 && c.cuts[n-1].level == on && c.cuts[n-1].to == f.whole.from {
-		c.cuts[n-1].to = f.whole.to
+	c.removed, c.Repaired = c.removed[:before.removed], before.repaired
+	n := len(c.removed)
+	if n > 0 && c.removed[n-1].level == on && c.removed[n-1].to == f.whole.from {
+		c.removed[n-1].to = f.whole.to
 		return
 	}
-	c.cut(f.whole, on)
+	c.remove(f.whole, on)
 }
 
-// fix takes a field out of something that is kept.
-func (c *checker) fix(f part, why Repair) {
-	c.cut(f, onInside)
-	c.Fixed[why]++
+// repair removes a field from an item that is kept.
+func (c *checker) repair(f part, why Repair) {
+	c.remove(f, onInside)
+	c.Repaired[why]++
 }
 
-func (c *checker) cut(p part, on level) {
-	if c.full = c.full || len(c.cuts) >= maxCuts(len(c.request)); !c.full {
-		c.cuts = append(c.cuts, cut{p, on})
+func (c *checker) remove(p part, on level) {
+	if c.full = c.full || len(c.removed) >= maxRemoved(len(c.request)); !c.full {
+		c.removed = append(c.removed, removedRange{p, on})
 	}
 }
 
 // settle ends the check of an item (or of one whose parts are items): it is kept, or rejected and taken out.
-func (c *checker) settle(f field, on level, items int, bad problem, before saved) {
+func (c *checker) complete(f field, on level, items int, bad problem, before saved) {
 	if !bad.found() {
 		c.Units++
 		c.Items += items
@@ -280,7 +281,7 @@ func (c *checker) message() string {
 		parts = append(parts, fmt.Sprintf("%d of %d %s rejected, the first because of %s: %s", c.RejectedUnits,
 			c.Units+c.RejectedUnits, units[c.signal], c.path(requests[c.signal], c.first.at), c.first.text))
 	}
-	for why, n := range c.Fixed {
+	for why, n := range c.Repaired {
 		if n > 0 {
 			parts = append(parts, fmt.Sprintf("%d fields ignored: %s", n, Repair(why)))
 		}

@@ -18,7 +18,7 @@ import (
 func TestSound(t *testing.T) {
 	for signal := range numSignals {
 		body, items, units := sound(t, signal)
-		// From a future: a field that nobody knows yet.
+		// A field of a later schema.
 		body = append(body, 0xfa, 0x3f, 0x02, 'h', 'i')
 		v := mustCheck(t, signal, body)
 		if v.Items != items || v.Units != units || v.Received() != items || v.Message != "" || &v.Request[0] != &body[0] || len(v.Request) != len(body) {
@@ -50,10 +50,10 @@ func counts(v *Verdict) string {
 	all := []string{fmt.Sprintf("items=%d", v.Received())}
 	for why, n := range v.Rejected {
 		if n > 0 {
-			all = append(all, fmt.Sprintf("%s=%d", Reason(why), n))
+			all = append(all, fmt.Sprintf("%s=%d", RejectReason(why), n))
 		}
 	}
-	for why, n := range v.Fixed {
+	for why, n := range v.Repaired {
 		if n > 0 {
 			all = append(all, fmt.Sprintf("%s=%d", Repair(why), n))
 		}
@@ -69,7 +69,7 @@ type badItem struct {
 	passed proto.Message // nil: nothing
 	items  int           // in it
 
-	rejected int // as the answer says it
+	rejected int // as the response reports it
 	message  string
 	counts   string
 }

@@ -38,7 +38,7 @@ func FuzzCheck(f *testing.F) {
 	})
 }
 
-// checkAnything says whether all of a request was kept, or a part.
+// checkAnything reports whether all of a request was kept, or a part.
 func checkAnything(t *testing.T, signal Signal, body []byte) bool {
 	t.Helper()
 	original := bytes.Clone(body)
@@ -49,21 +49,21 @@ func checkAnything(t *testing.T, signal Signal, body []byte) bool {
 	var e *Error
 	if errors.As(err, &e) && (e.Field == "" || e.Text == "" || !isPrintable(e.Error())) {
 		t.Fatalf("%q: %x", err, body)
-	} else if e != nil && e.Text == tooManyCuts {
+	} else if e != nil && e.Text == tooManyRemoved {
 		return false
 	}
 	message := newMessage(signal)
 	if libraryErr := proto.Unmarshal(body, message); (libraryErr == nil) != (err == nil) && !tooDeep(body, requests[signal]) {
-		t.Fatalf("the library says %v, we say %v: %x", libraryErr, err, body)
+		t.Fatalf("the library returns %v, Check %v: %x", libraryErr, err, body)
 	}
 	if err != nil {
 		return false
 	}
-	troubles := v.RejectedUnits
-	for _, n := range v.Fixed {
-		troubles += int(n)
+	violations := v.RejectedUnits
+	for _, n := range v.Repaired {
+		violations += int(n)
 	}
-	if (troubles > 0) != (v.Message != "") || !isPrintable(v.Message) || (v.RejectedUnits > 0) != (v.Received() > v.Items) {
+	if (violations > 0) != (v.Message != "") || !isPrintable(v.Message) || (v.RejectedUnits > 0) != (v.Received() > v.Items) {
 		t.Fatalf("%+v: %x", v, body)
 	}
 	if v.Items == 0 {
@@ -73,7 +73,7 @@ func checkAnything(t *testing.T, signal Signal, body []byte) bool {
 		t.Fatalf("what is kept: %v: %x", err, body)
 	}
 	again := check(signal, v.Request)
-	if again.RejectedUnits != 0 || len(again.cuts) != 0 || again.Items != v.Items || again.Units != v.Units {
+	if again.RejectedUnits != 0 || len(again.removed) != 0 || again.Items != v.Items || again.Units != v.Units {
 		t.Fatalf("what is kept is not as it should be: %+v: %x", again, body)
 	}
 	if len(v.Request) == len(body) && !bytes.Equal(v.Request, body) {
@@ -89,15 +89,15 @@ func isPrintable(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) && len(s) < 10_000
 }
 
-// tooDeep says whether a request has values that we do not look into.
-func tooDeep(r request, m messageID) bool {
-	var look func(m messageID, p part, depth int) bool
-	look = func(m messageID, p part, depth int) bool {
+// tooDeep reports whether a request has values that are nested too deep to be checked.
+func tooDeep(r request, m *messageType) bool {
+	var look func(m *messageType, p part, depth int) bool
+	look = func(m *messageType, p part, depth int) bool {
 		if depth > maxDepth {
 			return true
 		}
 		for f := range r.fields(p) {
-			if e := describe(m, f.tag); e.kind.nested() && look(e.ref, f.body, deeper(depth, e)) {
+			if e := describe(m, f.tag); e.kind.nested() && look(e.message, f.body, deeper(depth, e)) {
 				return true
 			}
 		}
@@ -106,7 +106,7 @@ func tooDeep(r request, m messageID) bool {
 	return look(m, r.all(), 0)
 }
 
-// wantSound looks for some of what must not be there in messages, as a receiver behind us would meet it.
+// wantSound checks, in decoded messages, that some of what must be removed is absent.
 func wantSound(t *testing.T, m proto.Message) {
 	t.Helper()
 	switch m := m.(type) {
@@ -161,6 +161,16 @@ func wantNoReferences(t *testing.T, m protoreflect.Message) {
 			}
 		}
 	})
+}
+
+// indexName is the table that an index field belongs to.
+func indexName(field string) string {
+	return map[string]string{
+		"stack_index": "stack_table", "link_index": "link_table", "mapping_index": "mapping_table", "function_index": "function_table",
+		"attribute_indices": "attribute_table", "location_indices": "location_table", "key_strindex": "string_table",
+		"unit_strindex": "string_table", "type_strindex": "string_table", "name_strindex": "string_table",
+		"system_name_strindex": "string_table", "filename_strindex": "string_table", "string_value_strindex": "string_table",
+	}[field]
 }
 
 // wantIndices: every index is one of its table.
@@ -228,11 +238,11 @@ type node struct {
 	deep  bool // body is in
 }
 
-func parse(r request, m messageID, p part) (all []*node) {
+func parse(r request, m *messageType, p part) (all []*node) {
 	for f := range r.fields(p) {
 		n := &node{tag: f.tag, value: f.value, body: r.bytes(f.body)}
 		if e := describe(m, f.tag); e.kind.nested() {
-			n.deep, n.in = true, parse(r, e.ref, f.body)
+			n.deep, n.in = true, parse(r, e.message, f.body)
 		}
 		all = append(all, n)
 	}
@@ -287,7 +297,7 @@ func mutate(all []*node, random *rand.Rand) []*node {
 	case 5:
 		n.value = some[random.IntN(len(some))]
 		n.body, n.deep = []byte{1, 2, 0, 1}[:random.IntN(5)], false
-	case 6: // a field that only profiles have, and one that nobody knows
+	case 6: // a field that only profiles have, and an unknown one
 		all = append(all, &node{tag: 8<<3 | wireVarint, value: 3}, &node{tag: 99<<3 | wireBytes, body: []byte("new")},
 			&node{tag: 3<<3 | wireVarint, value: 2})
 	}

@@ -2,7 +2,7 @@ package validate
 
 import "math"
 
-// The kinds of data that a Metric may have, all with their points in field 1: see schema.
+// Tags of the kinds of data that a Metric may have, all with their points in field 1.
 const (
 	tagGauge                = 5<<3 | wireBytes
 	tagSum                  = 7<<3 | wireBytes
@@ -12,8 +12,8 @@ const (
 	tagPoints               = 1<<3 | wireBytes
 )
 
-// metric checks a metric, whose data points are the items. Without any, or with a kind of data that is newer
-// than the schema, it is one itself.
+// metric checks a metric. Its data points are the items; without any, or with a kind of data that is newer
+// than the schema, the metric itself is one.
 func (c *checker) metric(f field, bad problem) {
 	before := c.save()
 	points := c.Units + c.RejectedUnits
@@ -31,16 +31,16 @@ func (c *checker) metric(f field, bad problem) {
 		}
 	}
 	if c.Units+c.RejectedUnits == points {
-		c.settle(f, onItem, 1, bad, before)
+		c.complete(f, onItem, 1, bad, before)
 	} else {
 		c.leave(f, onItem, before)
 	}
 }
 
-// tagMetadata is the attributes of a Metric.
+// tagMetadata is the tag of the attributes of a Metric.
 const tagMetadata = 12<<3 | wireBytes
 
-// metadata cleans what a metric has besides points.
+// metadata checks the attributes of a metric.
 func (c *checker) metadata(metric field) problem {
 	n := 0
 	for f := range c.fields(metric.body) {
@@ -61,8 +61,8 @@ func (c *checker) metadata(metric field) problem {
 	return problem{}
 }
 
-// pointMessages is what the points of each kind of data are.
-var pointMessages = [...]messageID{
+// pointMessages are the messages of the points of each kind of data.
+var pointMessages = [...]*messageType{
 	tagGauge: msgNumberPoint, tagSum: msgNumberPoint, tagHistogram: msgHistogramPoint,
 	tagExponentialHistogram: msgExponentialPoint, tagSummary: msgSummaryPoint,
 }
@@ -81,7 +81,7 @@ func (c *checker) point(data tag, f field, bad problem) {
 	if !bad.found() {
 		bad = c.clean(pointMessages[data], f.body, 0)
 	}
-	c.settle(f, onPoint, 1, bad, before)
+	c.complete(f, onPoint, 1, bad, before)
 }
 
 func (c *checker) pointValues(data tag, f field) problem {
@@ -99,13 +99,13 @@ func (c *checker) pointValues(data tag, f field) problem {
 	}
 }
 
-// Of all data points.
+// Tags of all data points.
 const (
 	tagPointStart = 2<<3 | wireFixed64
 	tagPointTime  = 3<<3 | wireFixed64
 )
 
-// pointTimes: a point is not before the time since when it counts.
+// pointTimes checks that a point is not earlier than its start time.
 func (c *checker) pointTimes(point field) problem {
 	var start, end uint64
 	for f := range c.fields(point.body) {
@@ -122,16 +122,16 @@ func (c *checker) pointTimes(point field) problem {
 	return problem{}
 }
 
-// Of an Exemplar, see schema.
+// Tags of an Exemplar.
 const (
 	tagExemplarSpanID  = 4<<3 | wireBytes
 	tagExemplarTraceID = 5<<3 | wireBytes
 )
 
-// exemplars checks where the exemplars of a point lead.
-func (c *checker) exemplars(m messageID, point field) problem {
+// exemplars checks the ids in the exemplars of a point.
+func (c *checker) exemplars(m *messageType, point field) problem {
 	for f := range c.fields(point.body) {
-		if e := describe(m, f.tag); e.kind == messages && e.ref == msgExemplar {
+		if e := describe(m, f.tag); e.kind == messages && e.message == msgExemplar {
 			if bad := c.reference(f, tagExemplarTraceID, tagExemplarSpanID); bad.found() {
 				return bad
 			}
@@ -140,10 +140,10 @@ func (c *checker) exemplars(m messageID, point field) problem {
 	return problem{}
 }
 
-// noRecordedValue is the flag of a point that only says that there is no value: DataPointFlags.
+// noRecordedValue is the flag of a point without a value: DataPointFlags.
 const noRecordedValue = 1
 
-// Of a NumberDataPoint, see schema.
+// Tags of a NumberDataPoint.
 const (
 	tagDouble      = 4<<3 | wireFixed64
 	tagExemplars   = 5<<3 | wireBytes
@@ -151,8 +151,8 @@ const (
 	tagNumberFlags = 8<<3 | wireVarint
 )
 
-// numberPoint: there is a value. NaN is one in a gauge: what it shows may be undefined. In a sum it is not: it
-// would stay in every sum that it is added to.
+// numberPoint checks that there is a value. NaN is valid in a gauge, which may be undefined, but not in a
+// sum, where it would spread to everything that it is added to.
 func (c *checker) numberPoint(point field, nan bool) problem {
 	var value field
 	var flags uint64
@@ -176,7 +176,7 @@ func (c *checker) numberPoint(point field, nan bool) problem {
 
 func isNaN(bits uint64) bool { return math.IsNaN(math.Float64frombits(bits)) }
 
-// Of a HistogramDataPoint, see schema. Packed lists and single values may alternate.
+// Tags and field numbers of a HistogramDataPoint. Packed lists and single values may alternate.
 const (
 	tagHistogramSum = 5<<3 | wireFixed64
 	histogramCounts = 6
@@ -185,7 +185,7 @@ const (
 	tagHistogramMax = 12<<3 | wireFixed64
 )
 
-// histogramPoint: bounds increase, and there is one bucket more than bounds, or none of both.
+// histogramPoint checks that bounds increase, and that there is one bucket more than bounds, or neither.
 func (c *checker) histogramPoint(point field) problem {
 	counts, bounds := 0, 0
 	last := 0.0
@@ -216,7 +216,7 @@ func (c *checker) histogramPoint(point field) problem {
 	return problem{}
 }
 
-// Of an ExponentialHistogramDataPoint, see schema.
+// Tags of an ExponentialHistogramDataPoint.
 const (
 	tagExponentialSum = 5<<3 | wireFixed64
 	tagExponentialMin = 12<<3 | wireFixed64
@@ -236,15 +236,15 @@ func (c *checker) exponentialPoint(point field) problem {
 	return problem{}
 }
 
-// Of a SummaryDataPoint and a ValueAtQuantile, see schema.
+// Tags of a SummaryDataPoint and a ValueAtQuantile.
 const (
 	tagSummarySum = 5<<3 | wireFixed64
 	tagQuantiles  = 6<<3 | wireBytes
 	tagQuantile   = 1<<3 | wireFixed64
 )
 
-// summaryPoint: quantiles are between 0 and 1. Their values may be NaN: they are of a time in which there
-// may have been nothing.
+// summaryPoint checks that quantiles are between 0 and 1. Their values may be NaN, which is what a period
+// without observations has.
 func (c *checker) summaryPoint(point field) problem {
 	for f := range c.fields(point.body) {
 		switch f.tag {

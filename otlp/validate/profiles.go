@@ -1,14 +1,15 @@
 package validate
 
-// tagDictionary is the dictionary of a request.
+// tagDictionary is the tag of the dictionary of a request.
 const tagDictionary = 2<<3 | wireBytes
 
-// tableMessage is what the entries of a table are.
-func tableMessage(t table) messageID { return schema[msgDictionary][t].ref }
+// tableMessage returns the message of the entries of a table.
+func tableMessage(t table) *messageType { return msgDictionary.fields[t].message }
 
-// dictionary counts the entries of the tables and checks them. All profiles share them, so a problem with
-// one is a problem with all: nobody after us shall meet it.
+// dictionary counts the entries of the tables and checks them. All profiles share the tables, so a problem
+// with one entry rejects all of them.
 func (c *checker) dictionary() problem {
+	c.tables = make([]int, len(msgDictionary.fields))
 	where := uint32(0)
 	for f := range c.fields(c.all()) {
 		if f.tag != tagDictionary {
@@ -21,12 +22,12 @@ func (c *checker) dictionary() problem {
 			}
 		}
 	}
-	for t := mappings; t < numTables; t++ {
-		if c.tables[t] == 0 {
+	for t, e := range msgDictionary.fields {
+		if e.kind != unknown && c.tables[t] == 0 {
 			return found(BadIndex, where, "a table has no zero entry")
 		}
 	}
-	var seen [numTables]bool
+	seen := make([]bool, len(msgDictionary.fields))
 	for f := range c.fields(c.all()) {
 		if f.tag != tagDictionary {
 			continue
@@ -73,7 +74,7 @@ func (c *checker) tableEntry(t table, f field, first bool) problem {
 	return c.clean(tableMessage(t), f.body, 0)
 }
 
-// isZeroEntry says whether an entry has no field with a value. The ids of a link may be there and zero.
+// isZeroEntry reports whether no field of an entry has a value. The ids of a link may be present and zero.
 func (c *checker) isZeroEntry(t table, f field) bool {
 	if t == stringTable {
 		return f.body.size() == 0
@@ -88,7 +89,7 @@ func (c *checker) isZeroEntry(t table, f field) bool {
 	return true
 }
 
-// Of a Profile and a Sample, see schema.
+// Tags of a Profile, and field numbers of a Sample.
 const (
 	tagSamples       = 2<<3 | wireBytes
 	tagProfileID     = 7<<3 | wireBytes
@@ -101,8 +102,8 @@ const (
 
 const profileIDSize = 16
 
-// profile checks a profile, whose samples are the items. Without any it is one itself: it may have the
-// original payload.
+// profile checks a profile. Its samples are the items; without any, the profile itself is one, as it may
+// have the original payload.
 func (c *checker) profile(f field, bad problem) {
 	before := c.save()
 	samples := 0
@@ -134,10 +135,10 @@ func (c *checker) profile(f field, bad problem) {
 	default:
 		bad = c.clean(msgProfile, f.body, 0)
 	}
-	c.settle(f, onItem, max(samples, 1), bad, before)
+	c.complete(f, onItem, max(samples, 1), bad, before)
 }
 
-// sample: there are values, timestamps, or as many of both.
+// sample checks that there are values, timestamps, or as many of both.
 func (c *checker) sample(sample field) problem {
 	values, timestamps := 0, 0
 	for f := range c.fields(sample.body) {

@@ -1,12 +1,12 @@
 package validate
 
-// Lengths of ids, in bytes: trace.proto.
+// Lengths of ids in bytes: trace.proto.
 const (
 	traceIDSize = 16
 	spanIDSize  = 8
 )
 
-// Of a Span and a Span.Link, see schema.
+// Tags of a Span and a Span.Link.
 const (
 	tagTraceID      = 1<<3 | wireBytes
 	tagSpanID       = 2<<3 | wireBytes
@@ -16,8 +16,8 @@ const (
 	tagLinks        = 13<<3 | wireBytes
 )
 
-// span checks a span: ids are of their length and not zero, those of others may be missing; it does not end
-// before it starts.
+// span checks that a span has ids of the right length that are not zero, that the ids of other spans have the
+// right length or are absent, and that it does not end before it starts.
 func (c *checker) span(f field, bad problem) {
 	before := c.save()
 	if !bad.found() {
@@ -26,7 +26,7 @@ func (c *checker) span(f field, bad problem) {
 	if !bad.found() {
 		bad = c.clean(msgSpan, f.body, 0)
 	}
-	c.settle(f, onItem, 1, bad, before)
+	c.complete(f, onItem, 1, bad, before)
 }
 
 func (c *checker) spanFields(span field) problem {
@@ -64,8 +64,8 @@ func (c *checker) spanFields(span field) problem {
 	return problem{}
 }
 
-// reference checks the ids of a link or an exemplar. It may lead nowhere: those that only have attributes, or
-// a value, are legal.
+// reference checks the ids of a link or an exemplar. They may be absent: links that only have attributes, and
+// exemplars that only have a value, are valid.
 func (c *checker) reference(m field, traceID, spanID tag) problem {
 	for f := range c.fields(m.body) {
 		n := f.body.size()
@@ -76,7 +76,7 @@ func (c *checker) reference(m field, traceID, spanID tag) problem {
 	return problem{}
 }
 
-// at is where a field is, or where it should be.
+// at returns the offset of a field, or of the message that lacks it.
 func at(f, in field) uint32 {
 	if f.tag == 0 {
 		return in.whole.from
@@ -84,7 +84,7 @@ func at(f, in field) uint32 {
 	return f.whole.from
 }
 
-// isID says whether a field is an id of that length.
+// isID reports whether a field is an id of that length.
 func (c *checker) isID(f field, size int) bool {
 	return f.body.size() == size && !c.isZero(f.body)
 }

@@ -12,19 +12,19 @@ import (
 // request is an encoded Export request.
 type request []byte
 
-// part is a part of a request: the bytes from from up to, not including, to. Requests are much smaller than
-// 4 GiB, and hostile ones have many parts.
+// part is the range [from, to) of the bytes of a request. Its offsets have 32 bits, since hostile requests
+// have many parts; requests are much smaller than 4 GiB.
 type part struct{ from, to uint32 }
 
 func (p part) size() int { return int(p.to - p.from) }
 
 func (r request) all() part { return part{0, uint32(len(r))} }
 
-// bytes is the contents of a part.
+// bytes returns the contents of a part.
 func (r request) bytes(p part) []byte { return r[p.from:p.to] }
 
-// tag says which field of a message it is, and how it is encoded: number << 3 | wire type. A field with
-// another wire type than its own is an unknown one.
+// tag is the number and the wire type of a field: number << 3 | wire type. A field with another wire type
+// than the schema's is unknown.
 type tag uint64
 
 // Wire types, see protobuf.dev/programming-guides/encoding.
@@ -84,7 +84,7 @@ func (r request) next(p part) (field, error) {
 	return f, nil
 }
 
-// fields is the fields of a message, up to the first that is broken: none is once decode has seen it.
+// fields iterates over the fields of a message, up to the first malformed one. decode leaves none.
 func (r request) fields(p part) iter.Seq[field] {
 	return func(yield func(field) bool) {
 		for p.from < p.to {
@@ -97,7 +97,7 @@ func (r request) fields(p part) iter.Seq[field] {
 	}
 }
 
-// varints is the values of a repeated field of varints: of one, or of several that are packed.
+// varints iterates over the values of a repeated field of varints, packed or not.
 func (r request) varints(f field) iter.Seq[uint64] {
 	return func(yield func(uint64) bool) {
 		if f.tag.wire() == wireVarint {
@@ -114,7 +114,7 @@ func (r request) varints(f field) iter.Seq[uint64] {
 	}
 }
 
-// fixed64s is the same for a repeated field of 64 bits.
+// fixed64s iterates over the values of a repeated field of 64 bits, packed or not.
 func (r request) fixed64s(f field) iter.Seq[uint64] {
 	return func(yield func(uint64) bool) {
 		if f.tag.wire() == wireFixed64 {
@@ -131,8 +131,8 @@ func (r request) fixed64s(f field) iter.Seq[uint64] {
 	}
 }
 
-// level is where a field lies that is taken out. Two that touch and are on the same level belong to the same
-// message: between those of two messages there is at least the beginning of the second.
+// level is where a removed field lies. Two adjacent ones of the same level belong to the same message:
+// between those of two messages there is at least the tag of the second.
 type level uint8
 
 const (
@@ -143,50 +143,51 @@ const (
 	onPoint
 )
 
-// cut is a field that is taken out, or a run of them in one message.
-type cut struct {
+// removedRange is a field that is removed, or several adjacent ones of one message.
+type removedRange struct {
 	part
 	level level
 }
 
-// without is the request less its cuts, the lengths around them made right. The cuts are in any order; one
-// may lie in another, and begins later then. It changes them. The result has no spare capacity to speak of.
-func (r request) without(cuts []cut) request {
-	slices.SortFunc(cuts, func(a, b cut) int { return cmp.Compare(a.from, b.from) })
-	outer := cuts[:0]
+// without returns a copy of the request without the removed ranges, with the lengths of the messages
+// around them adjusted. The ranges may be in any order; one within another begins after it. without
+// reorders them. The copy has next to no spare capacity.
+func (r request) without(removed []removedRange) request {
+	slices.SortFunc(removed, func(a, b removedRange) int { return cmp.Compare(a.from, b.from) })
+	outer := removed[:0]
 	left := len(r)
-	for _, c := range cuts {
+	for _, c := range removed {
 		if len(outer) == 0 || c.from >= outer[len(outer)-1].to {
 			outer = append(outer, c)
 			left -= c.size()
 		}
 	}
-	w := writer{in: r, cuts: outer, out: make(request, 0, left)}
+	w := writer{in: r, removed: outer, out: make(request, 0, left)}
 	w.message(r.all())
 	return w.out
 }
 
-// writer copies a request without the cuts, which are in order and apart.
+// writer copies a request without the removed ranges, which are sorted and do not overlap.
 type writer struct {
 	in, out request
-	cuts    []cut
+	removed []removedRange
 }
 
 func (w *writer) message(p part) {
-	pending := p.from // what was not copied yet begins here
-	for at := p.from; len(w.cuts) > 0 && w.cuts[0].from < p.to; {
-		cut := w.cuts[0]
-		if cut.from == at {
+	pending := p.from // where what has not been copied begins
+	for at := p.from; len(w.removed) > 0 && w.removed[0].from < p.to; {
+		next := w.removed[0]
+		if next.from == at {
 			w.out = append(w.out, w.in[pending:at]...)
-			at, pending = cut.to, cut.to
-			w.cuts = w.cuts[1:]
+			at, pending = next.to, next.to
+			w.removed = w.removed[1:]
 			continue
 		}
 		f, err := w.in.next(part{at, p.to})
 		if err != nil {
-			break // not in a request that was decoded
+			break // not in a request that can be decoded
 		}
-		if at = f.whole.to; cut.from < at {
+		if at = f.whole.to; next.from < at {
 			w.out = append(w.out, w.in[pending:f.whole.from]...)
 			pending = at
 			w.nested(f)
@@ -195,8 +196,8 @@ func (w *writer) message(p part) {
 	w.out = append(w.out, w.in[pending:p.to]...)
 }
 
-// nested copies a field that is a message with cuts in it. Its length is known afterwards: room is left for
-// the old one, and closed if the new one takes less.
+// nested copies a field that is a message with removed ranges in it. Its length is known afterwards, so
+// space is left for the old one, and closed if the new one is shorter.
 func (w *writer) nested(f field) {
 	w.out = protowire.AppendVarint(w.out, uint64(f.tag))
 	prefix := len(w.out)
@@ -209,5 +210,5 @@ func (w *writer) nested(f field) {
 		copy(w.out[prefix+n:], w.out[body:])
 		w.out = w.out[:len(w.out)-(room-n)]
 	}
-	protowire.AppendVarint(w.out[:prefix], length) // there is room for it
+	protowire.AppendVarint(w.out[:prefix], length) // there is space for it
 }

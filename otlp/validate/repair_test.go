@@ -18,7 +18,7 @@ import (
 )
 
 // Fields that belong to profiles are as if they were not there; of attributes with one key the last stays.
-func TestFixed(t *testing.T) {
+func TestRepaired(t *testing.T) {
 	span, plain := aSpan("a"), aSpan("a")
 	span.Attributes = []*common.KeyValue{
 		attribute("k", "1"), {Key: "r", Value: referenceValue(5)}, attribute("other", ""), {Key: "k", KeyStrindex: 7, Value: nest(3)}, attribute("k", "3"),
@@ -189,8 +189,8 @@ func TestBounded(t *testing.T) {
 		"empty keys":      {Traces, fill([]byte{0x4a, 0}, 0x0a, 0x12, 0x12), ""},
 		"empty strings":   {Profiles, fill([]byte{0x2a, 0}, 0x12), ""},
 		"empty values":    {Traces, fill([]byte{0x0a, 0}, 0x0a, 0x0a, 0x0a, 0x12, 0x2a), ""},
-		"bad fields":      {Traces, fill(inside(append(span, soundIDs...), 0x12), 0x0a, 0x12), tooManyCuts},
-		"scopes in turns": {Metrics, fill([]byte{0x12, 2, 0x12, 0, 0x12, 0}, 0x0a), tooManyCuts},
+		"bad fields":      {Traces, fill(inside(append(span, soundIDs...), 0x12), 0x0a, 0x12), tooManyRemoved},
+		"scopes in turns": {Metrics, fill([]byte{0x12, 2, 0x12, 0, 0x12, 0}, 0x0a), tooManyRemoved},
 		"spans in turns": {Traces, fill(append(inside(append(make([]byte, 0, 99), append([]byte("\x2a\x58"+strings.Repeat("n", 88)), soundIDs...)...), 0x12), 0x12, 0),
 			0x0a, 0x12), ""},
 	} {
@@ -226,7 +226,7 @@ func inside(b []byte, tags ...byte) []byte {
 	return b
 }
 
-// Values may be nested as deep as fits into a request: nobody follows them, the item is rejected.
+// Values may be nested as deep as fits into a request: they are not decoded, and the item is rejected.
 func TestDeep(t *testing.T) {
 	defer debug.SetMaxStack(debug.SetMaxStack(1 << 20))
 	const depth = 500_000
