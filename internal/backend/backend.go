@@ -1,6 +1,7 @@
-// Package backend is a small receiver of OTLP, for tests and the demo: what a backend has
-// to do to get from the ids on a transaction to frames. It reads requests by the official messages, and
-// computes stack-trace-ids from them by their definition; it shares no code with what makes requests.
+// Package backend is a small receiver of OTLP, for tests and the demo: what a backend has to do to
+// get from the ids on a transaction to frames. It reads requests by the official messages, and
+// computes stack-trace-ids from them by their definition; it shares no code with what makes
+// requests.
 package backend
 
 import (

@@ -17,7 +17,8 @@ import (
 	resource "go.opentelemetry.io/proto/slim/otlp/resource/v1"
 )
 
-// Profiles is what profiles tell: how often what was seen with which stack, and the frames of the stacks.
+// Profiles is what profiles tell: how often what was seen with which stack, and the frames of the
+// stacks.
 type Profiles struct {
 	Samples map[Sample]uint64
 	Stacks  map[string][]Frame // leaf first, by stack-trace-id
@@ -134,8 +135,8 @@ func (d dictionary) attributes(indices []int32) map[string]*common.AnyValue {
 // noFileID is the file id of frames in no file: xxh64 of nothing, twice.
 const noFileID = "ef46db3751d8e999ef46db3751d8e999"
 
-// stack returns a stack's frames, and its id: FNV-1a with 128 bits over the file id and the decimal digits of the
-// address of each frame.
+// stack returns a stack's frames, and its id: FNV-1a with 128 bits over the file id and the decimal
+// digits of the address of each frame.
 func (d dictionary) stack(index int32) (frames []Frame, id string, err error) {
 	hash := fnv.New128a()
 	for _, i := range d.StackTable[index].LocationIndices {
@@ -162,8 +163,8 @@ func (d dictionary) stack(index int32) (frames []Frame, id string, err error) {
 	return frames, base64.RawURLEncoding.EncodeToString(hash.Sum(nil)), nil
 }
 
-// FileID computes the id of a file, as frames in it have it: the first half of SHA-256 over its first and its last
-// 4096 bytes, and its length as 8 bytes big-endian.
+// FileID computes the id of a file, as frames in it have it: the first half of SHA-256 over its
+// first and its last 4096 bytes, and its length as 8 bytes big-endian.
 func FileID(path string) (string, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {

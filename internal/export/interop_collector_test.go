@@ -129,7 +129,8 @@ func (c *collector) finish(t *testing.T) ([]item, map[string][][]byte) {
 	return c.items, c.requests
 }
 
-// compareRequests holds the requests that arrived against those that were sent, field by field, in any order.
+// compareRequests holds the requests that arrived against those that were sent, field by field, in
+// any order.
 func compareRequests(t *testing.T, signal string, got, want [][]byte) {
 	t.Helper()
 	arrived := decodeAll(t, signal, got)
@@ -166,8 +167,9 @@ func decodeAll(t *testing.T, signal string, bodies [][]byte) (requests []proto.M
 	return requests
 }
 
-// asSent takes back what the collector changes when it encodes a request again: it writes statuses and values
-// without content, ids that are zero as empty ones, and texts of resources behind those of the string table.
+// asSent takes back what the collector changes when it encodes a request again: it writes statuses
+// and values without content, ids that are zero as empty ones, and texts of resources behind those
+// of the string table.
 func asSent(arrived, sent proto.Message) proto.Message {
 	arrived = proto.Clone(arrived)
 	switch m := arrived.(type) {

@@ -30,8 +30,9 @@ import (
 	"correlator/profile"
 )
 
-// The OpenTelemetry Collector's own receiver takes all three signals as they were sent, and what it makes of
-// them is what was meant: the same ids of stacks, spans and traces, names and values. `make interop` builds it.
+// The OpenTelemetry Collector's own receiver takes all three signals as they were sent, and what it
+// makes of them is what was meant: the same ids of stacks, spans and traces, names and values.
+// `make interop` builds it.
 func TestInterop(t *testing.T) {
 	program := os.Getenv("INTEROP")
 	if program == "" {
@@ -220,7 +221,8 @@ func metricBatches(t *testing.T) ([]*otlp.Batch, []item) {
 	return batches, want
 }
 
-// profileBatches are samples of all kinds of frames, in spans, in transactions and in no trace, drained every 100 ms.
+// profileBatches are samples of all kinds of frames, in spans, in transactions and in no trace,
+// drained every 100 ms.
 func profileBatches(t *testing.T) ([]*otlp.Batch, []item) {
 	var batches []*otlp.Batch
 	builder := profiles.NewBuilder(profiles.Options{SamplesPerSecond: 20, HostID: "host", Version: "test"}, func(r profiles.Request) {

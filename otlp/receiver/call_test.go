@@ -39,8 +39,9 @@ func TestPassOn(t *testing.T) {
 	}
 }
 
-// Of a request with something wrong in it the rest is passed on, and the answer says how much was not: in the
-// unit of the protocol, while counters have items. Fields that are ignored are only told of.
+// Of a request with something wrong in it the rest is passed on, and the answer says how much was
+// not: in the unit of the protocol, while counters have items. Fields that are ignored are only
+// told of.
 func TestPartialSuccess(t *testing.T) {
 	badProfile := aProfile(1, 1, 1)
 	badProfile.Samples[1].StackIndex = 2
@@ -108,7 +109,8 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
-// However deep the first error lies, the answer fits into what clients take: 8 KiB of headers, messages of 1 KiB.
+// However deep the first error lies, the answer fits into what clients take: 8 KiB of headers,
+// messages of 1 KiB.
 func TestLongAnswers(t *testing.T) {
 	nest := func(depth int, text string) *common.AnyValue {
 		v := &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: text}}
@@ -136,8 +138,8 @@ func TestLongAnswers(t *testing.T) {
 	}
 }
 
-// Peers on a Unix socket name all kinds of hosts: what grpc-java and grpc-python send for unix: targets, what
-// older versions of C-core send, and whatever else.
+// Peers on a Unix socket name all kinds of hosts: what grpc-java and grpc-python send for unix:
+// targets, what older versions of C-core send, and whatever else.
 func TestAuthority(t *testing.T) {
 	l := openLab(t, Config{})
 	body, _ := sound(t, otlp.Metrics)

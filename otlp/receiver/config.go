@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// DefaultMaxRequestBytes is the default limit of most exporters. The protocol recommends 64 MiB, which
-	// is meant for receivers on a machine of their own.
+	// DefaultMaxRequestBytes is the default limit of most exporters. The protocol recommends 64
+	// MiB, which is meant for receivers on a machine of their own.
 	DefaultMaxRequestBytes = 4 << 20
 	// MaxRequestBytes is the largest limit: more does not fit into a queue in memory.
 	MaxRequestBytes = 1 << 30
@@ -27,14 +27,15 @@ const DefaultSocketMode fs.FileMode = 0o600
 
 // Config is where a receiver listens and what it accepts.
 type Config struct {
-	// Listen is unix:PATH or HOST:PORT. Unless there is a Certificate, HOST is localhost or a loopback address.
+	// Listen is unix:PATH or HOST:PORT. Unless there is a Certificate, HOST is localhost or a
+	// loopback address.
 	Listen string
-	// SocketMode is the mode of a Unix socket; 0 is DefaultSocketMode. With 0666 every user of this host may
-	// connect, as with a loopback address.
+	// SocketMode is the mode of a Unix socket; 0 is DefaultSocketMode. With 0666 every user of this
+	// host may connect, as with a loopback address.
 	SocketMode fs.FileMode
 
-	// Paths of PEM files, which are read again for each connection. With Certificate and Key the receiver
-	// requires TLS.
+	// Paths of PEM files, which are read again for each connection. With Certificate and Key the
+	// receiver requires TLS.
 	Certificate string
 	Key         string
 	// ClientAuthorities contains the CAs of client certificates. If it is empty, clients need none.
@@ -45,8 +46,8 @@ type Config struct {
 	MaxRequestBytes int
 }
 
-// MemoryBytes is the memory that a receiver takes at most, as documented by the package, given the limit
-// of a request (0: DefaultMaxRequestBytes): 33 MiB by default.
+// MemoryBytes is the memory that a receiver takes at most, as documented by the package, given the
+// limit of a request (0: DefaultMaxRequestBytes): 33 MiB by default.
 func MemoryBytes(maxRequestBytes int) int64 {
 	if maxRequestBytes == 0 {
 		maxRequestBytes = DefaultMaxRequestBytes
@@ -127,8 +128,8 @@ func (c *Config) listen() (net.Listener, *sockfile.File, error) {
 	return l, file, err
 }
 
-// serverTLS is the configuration of the server, which reads the certificates again for each connection. It
-// reports certificates that cannot be read.
+// serverTLS is the configuration of the server, which reads the certificates again for each
+// connection. It reports certificates that cannot be read.
 func (c *Config) serverTLS(report func(error)) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,

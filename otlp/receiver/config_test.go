@@ -20,7 +20,8 @@ import (
 	"correlator/otlp"
 )
 
-// Without TLS nobody from elsewhere may connect; what makes no sense is refused before anything is bound.
+// Without TLS nobody from elsewhere may connect; what makes no sense is refused before anything is
+// bound.
 func TestValidate(t *testing.T) {
 	for _, c := range []struct {
 		config Config
@@ -60,7 +61,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// The socket has the mode that was asked for, is taken by one receiver at a time, and is gone afterwards.
+// The socket has the mode that was asked for, is taken by one receiver at a time, and is gone
+// afterwards.
 func TestSocket(t *testing.T) {
 	for mode, want := range map[fs.FileMode]fs.FileMode{0: 0o600, 0o666: 0o666, 0o660: 0o660} {
 		path := filepath.Join(t.TempDir(), "otlp.sock")
@@ -106,7 +108,8 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
-// With TLS, and with certificates of clients where they are asked for. New files count for new connections.
+// With TLS, and with certificates of clients where they are asked for. New files count for new
+// connections.
 func TestTLS(t *testing.T) {
 	a, other := testenv.NewAuthority(t), testenv.NewAuthority(t)
 	a.Issue("server")

@@ -46,7 +46,7 @@ type signalCounters struct {
 	refused  [numRefusals]uint64
 	rejected [validate.NumRejectReasons]uint64
 	repaired [validate.NumRepairs]uint64 // fields
-	requests [numCodes]uint64          // requests, by the status code of the response
+	requests [numCodes]uint64            // requests, by the status code of the response
 }
 
 // numCodes is the number of gRPC status codes, OK included.
@@ -85,8 +85,8 @@ func (c *counters) refuse(signal otlp.Signal, items int, why Refusal, code codes
 	s.requests[code]++
 }
 
-// unread counts a request that was not read to its end. The items of one that is too large or corrupt
-// are unknown; one that the client has given up counts as not received.
+// unread counts a request that was not read to its end. The items of one that is too large or
+// corrupt are unknown; one that the client has given up counts as not received.
 func (c *counters) unread(signal otlp.Signal, code codes.Code) {
 	switch code {
 	case codes.ResourceExhausted:

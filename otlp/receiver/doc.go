@@ -15,8 +15,8 @@
 // The server is that of net/http, with the framing and the trailers of gRPC in grpc.go. grpc-go's
 // own server is not used: it buffers a message, and what it inflates to, before the handler knows
 // how large the message is, and it keeps each DATA frame in a buffer of its own, so that a message
-// sent in frames of one byte takes twelve times its size. net/http hands out the body as it arrives,
-// in a buffer of fixed size, which makes the limits below possible.
+// sent in frames of one byte takes twelve times its size. net/http hands out the body as it
+// arrives, in a buffer of fixed size, which makes the limits below possible.
 //
 // # Memory
 //

@@ -150,8 +150,8 @@ func tooLarge(limit int) error {
 	return status.Errorf(codes.ResourceExhausted, "request is larger than %d bytes, which is the limit here", limit)
 }
 
-// respond writes the response to a call, or, if err is not nil, its status. Responses are a few bytes
-// and never compressed.
+// respond writes the response to a call, or, if err is not nil, its status. Responses are a few
+// bytes and never compressed.
 func respond(w http.ResponseWriter, response []byte, err error) {
 	h := w.Header()
 	h.Set("Content-Type", "application/grpc")

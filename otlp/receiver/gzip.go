@@ -24,8 +24,8 @@ func (z *inflater) inflate(body []byte, limit int) ([]byte, error) {
 	if err := z.gzip.Reset(&z.in); err != nil {
 		return nil, corrupt(err)
 	}
-	// The last four bytes are the size (RFC 1952, little-endian) if this is a single gzip member, as
-	// nearly always, and an honest one.
+	// The last four bytes are the size (RFC 1952, little-endian) if this is a single gzip member,
+	// as nearly always, and an honest one.
 	announced := binary.LittleEndian.Uint32(body[max(len(body)-4, 0):][:4])
 	out := make([]byte, 0, min(uint64(announced), uint64(limit)))
 	for {

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// What is inflated is no larger than the limit, and takes little more memory than it has bytes, whatever it says of
-// itself.
+// What is inflated is no larger than the limit, and takes little more memory than it has bytes,
+// whatever it says of itself.
 func TestInflate(t *testing.T) {
 	const limit = 64 << 10
 	random := make([]byte, limit+1)

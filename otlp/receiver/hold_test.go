@@ -41,8 +41,8 @@ func (q *fullQueue) EnqueueReceived(ctx context.Context, _ *otlp.Batch) error {
 	}
 }
 
-// While the queue is full a request is held: until there is room, its time is over, its client gives up, or the
-// receiver shuts down.
+// While the queue is full a request is held: until there is room, its time is over, its client
+// gives up, or the receiver shuts down.
 func TestHold(t *testing.T) {
 	body, items := sound(t, otlp.Traces)
 	large := encode(t, traceRequest(largeSpan(DefaultMaxRequestBytes/2)))

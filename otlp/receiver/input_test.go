@@ -34,7 +34,8 @@ func zip(t testing.TB, b []byte) []byte {
 // zipped says that a request is gzip: one that begins like it is sent as it is.
 var zipped = grpc.UseCompressor("gzip")
 
-// Whatever comes, it is answered with the code that fits and counted, and the next request is taken.
+// Whatever comes, it is answered with the code that fits and counted, and the next request is
+// taken.
 func TestBadInput(t *testing.T) {
 	const (
 		limit       = DefaultMaxRequestBytes
@@ -101,8 +102,8 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// raw sends one HTTP request to a receiver, with a message of gRPC as the body, and returns the code and the
-// message of the answer.
+// raw sends one HTTP request to a receiver, with a message of gRPC as the body, and returns the
+// code and the message of the answer.
 func (l *lab) raw(path string, headers map[string]string, body []byte) (code, message string) {
 	l.Helper()
 	transport := client(l, func(ctx context.Context) (net.Conn, error) {

@@ -157,7 +157,8 @@ func (l *lab) send(signal otlp.Signal, body []byte, options ...grpc.CallOption) 
 	return rejected, message
 }
 
-// readAnswer reads an Export response, which must have nothing in it but a partial success that says something.
+// readAnswer reads an Export response, which must have nothing in it but a partial success that
+// says something.
 func readAnswer(answer []byte) (rejected int64, message string, err error) {
 	if len(answer) == 0 {
 		return 0, "", nil

@@ -44,8 +44,8 @@ func finish(stream grpc.ClientStream) error {
 	return stream.RecvMsg(&answer)
 }
 
-// At most 16 requests of a connection and 64 of all are in work; as many wait, and come when these are done. The
-// others are told at once to come again.
+// At most 16 requests of a connection and 64 of all are in work; as many wait, and come when these
+// are done. The others are told at once to come again.
 func TestLimits(t *testing.T) {
 	for _, c := range []struct{ connections, each, inWork, refused int }{
 		{1, maxStreams + 4, maxStreams, 0}, {5, maxStreams, maxInWork, 0}, {10, maxStreams, maxInWork, 160 - maxOpen},
@@ -108,8 +108,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// A sender that does not send loses its slot after a while, so nobody can take them all. Who finds none in time
-// is asked to come again, while it still listens.
+// A sender that does not send loses its slot after a while, so nobody can take them all. Who finds
+// none in time is asked to come again, while it still listens.
 func TestSlowSenders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := openBubble(t)
@@ -298,8 +298,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// Senders that send as much as they may of as many requests as they may, and never end one, cost what package
-// receiver says, and nothing once they are gone.
+// Senders that send as much as they may of as many requests as they may, and never end one, cost
+// what package receiver says, and nothing once they are gone.
 func TestAbuse(t *testing.T) {
 	l := openLab(t, Config{})
 	before := heap()
@@ -469,7 +469,8 @@ func TestNoWindow(t *testing.T) {
 	})
 }
 
-// Whatever happens, every item that came was passed on, rejected or refused, also while the receiver ends.
+// Whatever happens, every item that came was passed on, rejected or refused, also while the
+// receiver ends.
 func TestIdentity(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 20 {

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// Delays after an error of accept, such as a lack of descriptors or memory, which may pass at any
-	// time.
+	// Delays after an error of accept, such as a lack of descriptors or memory, which may pass at
+	// any time.
 	minAcceptDelay = 5 * time.Millisecond
 	maxAcceptDelay = time.Second
 )
@@ -114,8 +114,8 @@ func (l *listener) Close() error {
 }
 
 // setState is a hook of http.Server. It closes connections that have been idle for idleTimeout. The
-// server's own IdleTimeout is not used: Go 1.26 restarts that timer when a connection ends with open
-// streams, and so keeps their buffers until it expires.
+// server's own IdleTimeout is not used: Go 1.26 restarts that timer when a connection ends with
+// open streams, and so keeps their buffers until it expires.
 func (l *listener) setState(c net.Conn, state http.ConnState) {
 	if secure, ok := c.(*tls.Conn); ok {
 		c = secure.NetConn()

@@ -21,7 +21,8 @@ import (
 	"correlator/otlp"
 )
 
-// A connection that is too many is closed at once, and counted; when another has gone there is a place again.
+// A connection that is too many is closed at once, and counted; when another has gone there is a
+// place again.
 func TestConnections(t *testing.T) {
 	l := openLab(t, Config{})
 	dial := func() net.Conn {

@@ -50,8 +50,8 @@ type Receiver struct {
 }
 
 // Open listens and serves until Shutdown, which the caller must call. A Unix socket is bound by
-// sockfile.Bind, whose errors Open returns. Errors of accept do not end the Receiver: they are in its
-// Status, and accept is retried.
+// sockfile.Bind, whose errors Open returns. Errors of accept do not end the Receiver: they are in
+// its Status, and accept is retried.
 func Open(c Config, queue Queue) (*Receiver, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -106,9 +106,9 @@ func serve(c *Config, l net.Listener, file *sockfile.File, queue Queue) *Receive
 func (r *Receiver) Addr() net.Addr { return r.listener.Addr() }
 
 // Shutdown refuses further requests with UNAVAILABLE and a time after which to retry, waits for the
-// requests in work, and closes all connections. If ctx is done first, requests in work are cancelled
-// and Shutdown returns the context's error. The queue is not used after Shutdown has returned. It may
-// be called more than once.
+// requests in work, and closes all connections. If ctx is done first, requests in work are
+// cancelled and Shutdown returns the context's error. The queue is not used after Shutdown has
+// returned. It may be called more than once.
 func (r *Receiver) Shutdown(ctx context.Context) error {
 	r.stop()
 	err := r.drain(ctx)

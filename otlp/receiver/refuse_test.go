@@ -69,8 +69,8 @@ func exporterTo(t testing.TB, l *lab, queueBytes int64) *otlp.Exporter {
 	return x
 }
 
-// Through a real exporter: what arrives at the other end is what was sent, and what does not fit is refused
-// with a time to come again, or for ever.
+// Through a real exporter: what arrives at the other end is what was sent, and what does not fit is
+// refused with a time to come again, or for ever.
 func TestExporter(t *testing.T) {
 	end := openLab(t, Config{})
 	end.store.entered = make(chan struct{}, 100)

@@ -21,8 +21,8 @@ const (
 	// retryDelay is the delay where nothing better is known: a burst is over by then, and after a
 	// shutdown another process may serve.
 	retryDelay = 5 * time.Second
-	// maxMessage is the length of the longest text in a response. A status contains four of them, which
-	// base64 makes 4/3 as long, in headers: it stays below the 8 KiB that clients accept.
+	// maxMessage is the length of the longest text in a response. A status contains four of them,
+	// which base64 makes 4/3 as long, in headers: it stays below the 8 KiB that clients accept.
 	maxMessage = 1 << 10
 )
 
@@ -82,5 +82,6 @@ func response(v *validate.Verdict) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, fieldPartialSuccess, protowire.BytesType), partial)
 }
 
-// truncate shortens a text to maxMessage. Texts are ASCII: names of the schema, and messages of ours.
+// truncate shortens a text to maxMessage. Texts are ASCII: names of the schema, and messages of
+// ours.
 func truncate(text string) string { return text[:min(len(text), maxMessage)] }

@@ -15,8 +15,8 @@ type Status struct {
 	RefusedConnections uint64 // closed at once, because there were too many
 	InWork             int    // requests that are being received or checked, at most 64
 
-	// The last error because of which a client could not connect: of accept, or of reading certificates.
-	// Empty, with the zero time, if there was none.
+	// The last error because of which a client could not connect: of accept, or of reading
+	// certificates. Empty, with the zero time, if there was none.
 	LastError   string
 	LastErrorAt time.Time
 

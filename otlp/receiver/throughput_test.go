@@ -28,9 +28,9 @@ func (q *slowQueue) EnqueueReceived(ctx context.Context, _ *otlp.Batch) error {
 	return nil
 }
 
-// BenchmarkForward sends batches of 15 kB to a backend that takes 20 ms for each, 10 at a time: directly, and
-// through a receiver and an exporter whose queue is full nearly all the time. The time is that until the backend
-// has all of them. The sender retries as OTLP clients do.
+// BenchmarkForward sends batches of 15 kB to a backend that takes 20 ms for each, 10 at a time:
+// directly, and through a receiver and an exporter whose queue is full nearly all the time. The
+// time is that until the backend has all of them. The sender retries as OTLP clients do.
 func BenchmarkForward(b *testing.B) {
 	const inFlight = 10
 	body := encode(b, traceRequest(largeSpan(15_000)))

@@ -6,12 +6,13 @@ import (
 	"slices"
 )
 
-// maxAttributes limits the attributes of one list. SDKs allow 128 by default; this bounds the memory for
-// finding duplicates.
+// maxAttributes limits the attributes of one list. SDKs allow 128 by default; this bounds the
+// memory for finding duplicates.
 const maxAttributes = 1 << 14
 
-// clean checks a message and all messages in it: the nesting of values, and indices into the dictionary. It
-// removes fields that belong to profiles from other signals, and duplicate attributes.
+// clean checks a message and all messages in it: the nesting of values, and indices into the
+// dictionary. It removes fields that belong to profiles from other signals, and duplicate
+// attributes.
 func (c *checker) clean(m *messageType, p part, depth int) problem {
 	list := 0
 	for f := range c.fields(p) {

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// BenchmarkCheck is a request of 500 spans, points or samples, sound or with every tenth of them bad; and for
-// comparison what the protobuf library needs to decode the spans.
+// BenchmarkCheck is a request of 500 spans, points or samples, sound or with every tenth of them
+// bad; and for comparison what the protobuf library needs to decode the spans.
 func BenchmarkCheck(b *testing.B) {
 	list := func(n int) (all []*common.KeyValue) {
 		for i := range n {

@@ -65,18 +65,20 @@ func (f Repair) String() string {
 
 // Verdict is the result of checking a request that can be decoded.
 //
-// Items are spans, data points and samples; a metric or a profile without any counts as one. Units are
-// what the protocol counts: the same, except that a profile is one, whatever its number of samples.
+// Items are spans, data points and samples; a metric or a profile without any counts as one. Units
+// are what the protocol counts: the same, except that a profile is one, whatever its number of
+// samples.
 type Verdict struct {
-	// Request contains what is valid: the bytes that were given if that is all of them, else a copy.
+	// Request contains what is valid: the bytes that were given if that is all of them, else a
+	// copy.
 	Request      []byte
 	Items, Units int // in Request; without items it need not be passed on
 
 	Rejected      [NumRejectReasons]uint64 // items that are not in Request
 	RejectedUnits int
 	Repaired      [NumRepairs]uint64 // fields that are not in Request, of items that are
-	// Message reports both to the sender: how many, why, and where the first was. It is printable ASCII, a
-	// few kilobytes at most, and empty if there is nothing to report.
+	// Message reports both to the sender: how many, why, and where the first was. It is printable
+	// ASCII, a few kilobytes at most, and empty if there is nothing to report.
 	Message string
 }
 
@@ -97,16 +99,16 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Field + ": " + e.Text }
 
-// maxRemoved bounds the memory for ranges that are removed: they take 12 bytes each, so that a request is
-// refused before they take a fifth of its size. Less than 64 bytes for each error occur in hostile requests
-// only.
+// maxRemoved bounds the memory for ranges that are removed: they take 12 bytes each, so that a
+// request is refused before they take a fifth of its size. Less than 64 bytes for each error occur
+// in hostile requests only.
 func maxRemoved(size int) int { return max(1<<16, size/64) }
 
 const tooManyRemoved = "too many parts would have to be left out"
 
-// Check checks an encoded request of less than 4 GiB. It returns an *Error if the request cannot be decoded.
-// It does not write to the bytes, and the Verdict may share them. Beyond them it takes up to one and a half
-// times as much memory.
+// Check checks an encoded request of less than 4 GiB. It returns an *Error if the request cannot be
+// decoded. It does not write to the bytes, and the Verdict may share them. Beyond them it takes up
+// to one and a half times as much memory.
 func Check(signal Signal, encoded []byte) (*Verdict, error) {
 	r, root := request(encoded), requests[signal]
 	if t := r.decode(root, r.all(), 0); t != nil {
@@ -260,7 +262,8 @@ func (c *checker) remove(p part, on level) {
 	}
 }
 
-// settle ends the check of an item (or of one whose parts are items): it is kept, or rejected and taken out.
+// settle ends the check of an item (or of one whose parts are items): it is kept, or rejected and
+// taken out.
 func (c *checker) complete(f field, on level, items int, bad problem, before saved) {
 	if !bad.found() {
 		c.Units++

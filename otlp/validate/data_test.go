@@ -189,7 +189,8 @@ func profileRequest(list ...*profiles.Profile) *collectprofiles.ExportProfilesSe
 	}
 }
 
-// sound is a request of each signal with nothing wrong in it, and how many items in how many units it has.
+// sound is a request of each signal with nothing wrong in it, and how many items in how many units
+// it has.
 func sound(t testing.TB, signal Signal) (body request, items, units int) {
 	t.Helper()
 	switch signal {

@@ -8,12 +8,12 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// maxDepth limits the nesting of AnyValues. Protobuf allows 10,000 nested messages, for which some backends
-// have no stack; real data has a few.
+// maxDepth limits the nesting of AnyValues. Protobuf allows 10,000 nested messages, for which some
+// backends have no stack; real data has a few.
 const maxDepth = 100
 
-// decode returns a violation for what no protobuf decoder accepts as a message of the schema. It skips values
-// nested deeper than maxDepth, whose items are rejected later.
+// decode returns a violation for what no protobuf decoder accepts as a message of the schema. It
+// skips values nested deeper than maxDepth, whose items are rejected later.
 func (r request) decode(m *messageType, p part, depth int) *violation {
 	for p.from < p.to {
 		f, err := r.next(p)
@@ -42,8 +42,8 @@ func (r request) decode(m *messageType, p part, depth int) *violation {
 	return nil
 }
 
-// plainText returns the text of an error of the protobuf library without its prefix, which ends in either a
-// space or a no-break space, at random.
+// plainText returns the text of an error of the protobuf library without its prefix, which ends in
+// either a space or a no-break space, at random.
 func plainText(err error) string {
 	return strings.TrimLeft(strings.TrimPrefix(err.Error(), "proto:"), " \u00a0")
 }
@@ -95,7 +95,8 @@ func (r request) path(m *messageType, at uint32) string {
 	}
 }
 
-// find returns the field of a message that contains an offset, and how many fields of its number precede it.
+// find returns the field of a message that contains an offset, and how many fields of its number
+// precede it.
 func (r request) find(m *messageType, p part, at uint32) (*entry, field, int) {
 	nth := make([]int, len(m.fields))
 	for f := range r.fields(p) {

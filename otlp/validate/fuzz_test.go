@@ -20,8 +20,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// FuzzCheck: whatever comes, it is decodable to us when it is to the protobuf library; what is kept is
-// decodable, has the items that it is said to have, and nothing in it that could be rejected again.
+// FuzzCheck: whatever comes, it is decodable to us when it is to the protobuf library; what is kept
+// is decodable, has the items that it is said to have, and nothing in it that could be rejected
+// again.
 func FuzzCheck(f *testing.F) {
 	for signal := range numSignals {
 		body, _, _ := sound(f, signal)

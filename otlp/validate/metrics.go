@@ -12,8 +12,8 @@ const (
 	tagPoints               = 1<<3 | wireBytes
 )
 
-// metric checks a metric. Its data points are the items; without any, or with a kind of data that is newer
-// than the schema, the metric itself is one.
+// metric checks a metric. Its data points are the items; without any, or with a kind of data that
+// is newer than the schema, the metric itself is one.
 func (c *checker) metric(f field, bad problem) {
 	before := c.save()
 	points := c.Units + c.RejectedUnits
@@ -151,8 +151,8 @@ const (
 	tagNumberFlags = 8<<3 | wireVarint
 )
 
-// numberPoint checks that there is a value. NaN is valid in a gauge, which may be undefined, but not in a
-// sum, where it would spread to everything that it is added to.
+// numberPoint checks that there is a value. NaN is valid in a gauge, which may be undefined, but
+// not in a sum, where it would spread to everything that it is added to.
 func (c *checker) numberPoint(point field, nan bool) problem {
 	var value field
 	var flags uint64
@@ -185,7 +185,8 @@ const (
 	tagHistogramMax = 12<<3 | wireFixed64
 )
 
-// histogramPoint checks that bounds increase, and that there is one bucket more than bounds, or neither.
+// histogramPoint checks that bounds increase, and that there is one bucket more than bounds, or
+// neither.
 func (c *checker) histogramPoint(point field) problem {
 	counts, bounds := 0, 0
 	last := 0.0
@@ -243,8 +244,8 @@ const (
 	tagQuantile   = 1<<3 | wireFixed64
 )
 
-// summaryPoint checks that quantiles are between 0 and 1. Their values may be NaN, which is what a period
-// without observations has.
+// summaryPoint checks that quantiles are between 0 and 1. Their values may be NaN, which is what a
+// period without observations has.
 func (c *checker) summaryPoint(point field) problem {
 	for f := range c.fields(point.body) {
 		switch f.tag {

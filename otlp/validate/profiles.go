@@ -6,8 +6,8 @@ const tagDictionary = 2<<3 | wireBytes
 // tableMessage returns the message of the entries of a table.
 func tableMessage(t table) *messageType { return msgDictionary.fields[t].message }
 
-// dictionary counts the entries of the tables and checks them. All profiles share the tables, so a problem
-// with one entry rejects all of them.
+// dictionary counts the entries of the tables and checks them. All profiles share the tables, so a
+// problem with one entry rejects all of them.
 func (c *checker) dictionary() problem {
 	c.tables = make([]int, len(msgDictionary.fields))
 	where := uint32(0)
@@ -74,7 +74,8 @@ func (c *checker) tableEntry(t table, f field, first bool) problem {
 	return c.clean(tableMessage(t), f.body, 0)
 }
 
-// isZeroEntry reports whether no field of an entry has a value. The ids of a link may be present and zero.
+// isZeroEntry reports whether no field of an entry has a value. The ids of a link may be present
+// and zero.
 func (c *checker) isZeroEntry(t table, f field) bool {
 	if t == stringTable {
 		return f.body.size() == 0
@@ -102,8 +103,8 @@ const (
 
 const profileIDSize = 16
 
-// profile checks a profile. Its samples are the items; without any, the profile itself is one, as it may
-// have the original payload.
+// profile checks a profile. Its samples are the items; without any, the profile itself is one, as
+// it may have the original payload.
 func (c *checker) profile(f field, bad problem) {
 	before := c.save()
 	samples := 0

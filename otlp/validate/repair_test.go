@@ -17,7 +17,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Fields that belong to profiles are as if they were not there; of attributes with one key the last stays.
+// Fields that belong to profiles are as if they were not there; of attributes with one key the last
+// stays.
 func TestRepaired(t *testing.T) {
 	span, plain := aSpan("a"), aSpan("a")
 	span.Attributes = []*common.KeyValue{
@@ -96,8 +97,8 @@ func listOf(list ...*common.KeyValue) *common.AnyValue {
 	return &common.AnyValue{Value: &common.AnyValue_KvlistValue{KvlistValue: &common.KeyValueList{Values: list}}}
 }
 
-// Lists may come packed, one by one, or both; numbers may take more bytes than they need; a wrong wire type
-// makes an unknown field.
+// Lists may come packed, one by one, or both; numbers may take more bytes than they need; a wrong
+// wire type makes an unknown field.
 func TestEncodings(t *testing.T) {
 	d := encode(t, profileRequest())
 	sample := func(s ...byte) request {
@@ -226,7 +227,8 @@ func inside(b []byte, tags ...byte) []byte {
 	return b
 }
 
-// Values may be nested as deep as fits into a request: they are not decoded, and the item is rejected.
+// Values may be nested as deep as fits into a request: they are not decoded, and the item is
+// rejected.
 func TestDeep(t *testing.T) {
 	defer debug.SetMaxStack(debug.SetMaxStack(1 << 20))
 	const depth = 500_000

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// kind is what has to be known about a field. It determines the wire types that the field may have, except
-// for plain.
+// kind is what has to be known about a field. It determines the wire types that the field may have,
+// except for plain.
 type kind uint8
 
 const (
@@ -50,8 +50,8 @@ type messageType struct {
 	fields []entry
 }
 
-// schema is every message that a request can contain, by name. It is derived from the descriptors of the
-// official messages, so that it is that of the version in go.mod.
+// schema is every message that a request can contain, by name. It is derived from the descriptors
+// of the official messages, so that it is that of the version in go.mod.
 type schema map[protoreflect.FullName]*messageType
 
 var (
@@ -168,7 +168,8 @@ var (
 )
 
 // tableName returns the table that a field refers to by its name: stack_index to stack_table,
-// attribute_indices to attribute_table, name_strindex to string_table. It is empty for other fields.
+// attribute_indices to attribute_table, name_strindex to string_table. It is empty for other
+// fields.
 func tableName(field string) string {
 	if strings.HasSuffix(field, "_strindex") {
 		return "string_table"
@@ -191,8 +192,8 @@ func tableNumber(name string) table {
 	return table(f.Number())
 }
 
-// describe returns the schema's entry for a field. Its kind is unknown if there is none, or if the field has
-// another wire type than it may have.
+// describe returns the schema's entry for a field. Its kind is unknown if there is none, or if the
+// field has another wire type than it may have.
 func describe(m *messageType, t tag) *entry {
 	if t.number() >= len(m.fields) {
 		return &unknownField

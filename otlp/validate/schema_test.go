@@ -26,9 +26,9 @@ var kindNames = [...]string{
 	messages: "messages", attributes: "attributes", index: "index", indices: "indices",
 }
 
-// The schema that is derived is the one that was reviewed: testdata/schema.txt was made from a table written by
-// hand from opentelemetry-proto 1.11.0. After an update of the messages, new fields must be reviewed: whether
-// checks have to know them.
+// The schema that is derived is the one that was reviewed: testdata/schema.txt was made from a
+// table written by hand from opentelemetry-proto 1.11.0. After an update of the messages, new
+// fields must be reviewed: whether checks have to know them.
 func TestSchema(t *testing.T) {
 	var out strings.Builder
 	seen := make(map[*messageType]bool)

@@ -16,8 +16,8 @@ const (
 	tagLinks        = 13<<3 | wireBytes
 )
 
-// span checks that a span has ids of the right length that are not zero, that the ids of other spans have the
-// right length or are absent, and that it does not end before it starts.
+// span checks that a span has ids of the right length that are not zero, that the ids of other
+// spans have the right length or are absent, and that it does not end before it starts.
 func (c *checker) span(f field, bad problem) {
 	before := c.save()
 	if !bad.found() {
@@ -64,8 +64,8 @@ func (c *checker) spanFields(span field) problem {
 	return problem{}
 }
 
-// reference checks the ids of a link or an exemplar. They may be absent: links that only have attributes, and
-// exemplars that only have a value, are valid.
+// reference checks the ids of a link or an exemplar. They may be absent: links that only have
+// attributes, and exemplars that only have a value, are valid.
 func (c *checker) reference(m field, traceID, spanID tag) problem {
 	for f := range c.fields(m.body) {
 		n := f.body.size()

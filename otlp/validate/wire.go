@@ -12,8 +12,8 @@ import (
 // request is an encoded Export request.
 type request []byte
 
-// part is the range [from, to) of the bytes of a request. Its offsets have 32 bits, since hostile requests
-// have many parts; requests are much smaller than 4 GiB.
+// part is the range [from, to) of the bytes of a request. Its offsets have 32 bits, since hostile
+// requests have many parts; requests are much smaller than 4 GiB.
 type part struct{ from, to uint32 }
 
 func (p part) size() int { return int(p.to - p.from) }
@@ -23,8 +23,8 @@ func (r request) all() part { return part{0, uint32(len(r))} }
 // bytes returns the contents of a part.
 func (r request) bytes(p part) []byte { return r[p.from:p.to] }
 
-// tag is the number and the wire type of a field: number << 3 | wire type. A field with another wire type
-// than the schema's is unknown.
+// tag is the number and the wire type of a field: number << 3 | wire type. A field with another
+// wire type than the schema's is unknown.
 type tag uint64
 
 // Wire types, see protobuf.dev/programming-guides/encoding.
@@ -131,8 +131,8 @@ func (r request) fixed64s(f field) iter.Seq[uint64] {
 	}
 }
 
-// level is where a removed field lies. Two adjacent ones of the same level belong to the same message:
-// between those of two messages there is at least the tag of the second.
+// level is where a removed field lies. Two adjacent ones of the same level belong to the same
+// message: between those of two messages there is at least the tag of the second.
 type level uint8
 
 const (
@@ -149,9 +149,9 @@ type removedRange struct {
 	level level
 }
 
-// without returns a copy of the request without the removed ranges, with the lengths of the messages
-// around them adjusted. The ranges may be in any order; one within another begins after it. without
-// reorders them. The copy has next to no spare capacity.
+// without returns a copy of the request without the removed ranges, with the lengths of the
+// messages around them adjusted. The ranges may be in any order; one within another begins after
+// it. without reorders them. The copy has next to no spare capacity.
 func (r request) without(removed []removedRange) request {
 	slices.SortFunc(removed, func(a, b removedRange) int { return cmp.Compare(a.from, b.from) })
 	outer := removed[:0]
@@ -196,8 +196,8 @@ func (w *writer) message(p part) {
 	w.out = append(w.out, w.in[pending:p.to]...)
 }
 
-// nested copies a field that is a message with removed ranges in it. Its length is known afterwards, so
-// space is left for the old one, and closed if the new one is shorter.
+// nested copies a field that is a message with removed ranges in it. Its length is known
+// afterwards, so space is left for the old one, and closed if the new one is shorter.
 func (w *writer) nested(f field) {
 	w.out = protowire.AppendVarint(w.out, uint64(f.tag))
 	prefix := len(w.out)

@@ -1,5 +1,5 @@
-// Interop is a collector as small as it gets: the OTLP receiver of the OpenTelemetry Collector at a Unix socket, and
-// behind it consumers that print what they got, one JSON object per line.
+// Interop is a collector as small as it gets: the OTLP receiver of the OpenTelemetry Collector at a
+// Unix socket, and behind it consumers that print what they got, one JSON object per line.
 //
 //	interop SOCKET
 //
@@ -66,8 +66,8 @@ func run(socket string) error {
 	return nil
 }
 
-// receivers are the OTLP receiver for each signal, with the configuration that a collector has without one, but
-// for where it listens.
+// receivers are the OTLP receiver for each signal, with the configuration that a collector has
+// without one, but for where it listens.
 func receivers(ctx context.Context, socket string, p *printer) ([]component.Component, error) {
 	factory := otlpreceiver.NewFactory().(xreceiver.Factory)
 	config := factory.CreateDefaultConfig().(*otlpreceiver.Config)
@@ -112,8 +112,8 @@ type host struct{}
 
 func (host) GetExtensions() map[component.ID]component.Component { return nil }
 
-// printer prints one object for each span, point and sample, then one for the request: its bytes, as the
-// collector's own exporter would send them on.
+// printer prints one object for each span, point and sample, then one for the request: its bytes,
+// as the collector's own exporter would send them on.
 type printer struct {
 	mu    sync.Mutex // requests come side by side
 	lines *json.Encoder

@@ -31,8 +31,8 @@ func sample(d pprofile.ProfilesDictionary, s pprofile.Sample) (object, error) {
 // noFile is the file id of a frame without a file: xxh64 of nothing, twice.
 const noFile = "ef46db3751d8e999ef46db3751d8e999"
 
-// stack computes the stack-trace-id of a stack by its definition: FNV-1a with 128 bits over file id and decimal
-// digits of the address of each frame, leaf first.
+// stack computes the stack-trace-id of a stack by its definition: FNV-1a with 128 bits over file id
+// and decimal digits of the address of each frame, leaf first.
 func stack(d pprofile.ProfilesDictionary, s pprofile.Stack) (id string, kinds []string, err error) {
 	hash := fnv.New128a()
 	for _, i := range s.LocationIndices().All() {
