@@ -1,6 +1,6 @@
-// Package backend is a small receiver of OTLP, for tests and the demo: what a backend has to do to
-// get from the ids on a transaction to frames. It reads requests by the official messages, and
-// computes stack-trace-ids from them by their definition; it shares no code with what makes
+// Package backend is a small OTLP server for tests and the demo. It does what a backend has to do to
+// get from the ids on a transaction to frames: it decodes requests with the official messages and
+// computes stack-trace-ids by their definition. It shares no code with the packages that encode
 // requests.
 package backend
 
@@ -25,7 +25,7 @@ import (
 	"correlator/otlp"
 )
 
-// Backend keeps what it is sent. It is safe for concurrent use.
+// Backend keeps what it receives. It is safe for concurrent use.
 type Backend struct {
 	server *grpc.Server
 	served sync.WaitGroup
@@ -34,7 +34,7 @@ type Backend struct {
 	profiles Profiles
 	metrics  map[string]Metric
 	spans    map[Span]int
-	refused  error // why a request was refused
+	refused  error // of the last request that was refused
 }
 
 // Open listens on a network address and serves until Close.
@@ -43,28 +43,33 @@ func Open(network, address string) (*Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listening for OTLP: %w", err)
 	}
-	b := &Backend{server: grpc.NewServer(), profiles: newProfiles(), metrics: make(map[string]Metric), spans: make(map[Span]int)}
-	b.server.RegisterService(service(otlp.Profiles, func(request *collectorprofiles.ExportProfilesServiceRequest) (proto.Message, error) {
-		return &collectorprofiles.ExportProfilesServiceResponse{}, b.profiles.add(request)
-	}, b), nil)
-	b.server.RegisterService(service(otlp.Metrics, func(request *collectormetrics.ExportMetricsServiceRequest) (proto.Message, error) {
-		return &collectormetrics.ExportMetricsServiceResponse{}, addMetrics(b.metrics, request)
-	}, b), nil)
-	b.server.RegisterService(service(otlp.Traces, func(request *collectortrace.ExportTraceServiceRequest) (proto.Message, error) {
-		addSpans(b.spans, request)
-		return &collectortrace.ExportTraceServiceResponse{}, nil
-	}, b), nil)
-	b.served.Go(func() { b.server.Serve(listener) })
+	b := &Backend{
+		server: grpc.NewServer(), profiles: newProfiles(), metrics: make(map[string]Metric), spans: make(map[Span]int),
+	}
+	b.server.RegisterService(service(otlp.Profiles,
+		func(request *collectorprofiles.ExportProfilesServiceRequest) (proto.Message, error) {
+			return &collectorprofiles.ExportProfilesServiceResponse{}, b.profiles.add(request)
+		}, b), nil)
+	b.server.RegisterService(service(otlp.Metrics,
+		func(request *collectormetrics.ExportMetricsServiceRequest) (proto.Message, error) {
+			return &collectormetrics.ExportMetricsServiceResponse{}, addMetrics(b.metrics, request)
+		}, b), nil)
+	b.server.RegisterService(service(otlp.Traces,
+		func(request *collectortrace.ExportTraceServiceRequest) (proto.Message, error) {
+			addSpans(b.spans, request)
+			return &collectortrace.ExportTraceServiceResponse{}, nil
+		}, b), nil)
+	b.served.Go(func() { _ = b.server.Serve(listener) }) // until Close
 	return b, nil
 }
 
-// Close ends it; what it has stays readable.
+// Close ends the server. What it has received stays readable.
 func (b *Backend) Close() {
 	b.server.Stop()
 	b.served.Wait()
 }
 
-// service is the service of a signal, whose requests take adds.
+// service describes the service of a signal, whose requests are passed to take.
 func service[Request any, P interface {
 	*Request
 	proto.Message
@@ -74,7 +79,9 @@ func service[Request any, P interface {
 		ServiceName: strings.Trim(name, "/"),
 		Methods: []grpc.MethodDesc{{
 			MethodName: method,
-			Handler: func(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			Handler: func(
+				_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor,
+			) (any, error) {
 				var request P = new(Request)
 				if err := decode(request); err != nil {
 					return nil, err
@@ -92,14 +99,14 @@ func service[Request any, P interface {
 	}
 }
 
-// Err is why a request was refused, or nil.
+// Err returns the error of the last request that was refused, or nil.
 func (b *Backend) Err() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.refused
 }
 
-// id is an id in hexadecimal digits; one of zeros is none.
+// id returns an id in hexadecimal digits, or nothing if it is all zero.
 func id(bytes []byte) string {
 	if len(strings.Trim(string(bytes), "\x00")) == 0 {
 		return ""

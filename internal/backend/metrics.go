@@ -11,6 +11,8 @@ import (
 	otlpmetrics "go.opentelemetry.io/proto/slim/otlp/metrics/v1"
 )
 
+const temporalityCumulative = otlpmetrics.AggregationTemporality_AGGREGATION_TEMPORALITY_CUMULATIVE
+
 // Metric is the last point of a metric.
 type Metric struct {
 	Kind         string // sum, gauge or histogram
@@ -22,7 +24,7 @@ type Metric struct {
 	IsCumulative bool // and monotonic, if it is a sum
 }
 
-// Metrics is the last point of every metric, by its name and labels as Prometheus writes them.
+// Metrics returns the last point of every metric, by its name and labels as Prometheus writes them.
 func (b *Backend) Metrics() map[string]Metric {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -40,18 +42,21 @@ func addMetrics(into map[string]Metric, request *collector.ExportMetricsServiceR
 			for _, metric := range ofScope.Metrics {
 				switch data := metric.Data.(type) {
 				case *otlpmetrics.Metric_Sum:
-					cumulative := data.Sum.IsMonotonic && data.Sum.AggregationTemporality == otlpmetrics.AggregationTemporality_AGGREGATION_TEMPORALITY_CUMULATIVE
+					cumulative := data.Sum.IsMonotonic && data.Sum.AggregationTemporality == temporalityCumulative
 					for _, p := range data.Sum.DataPoints {
-						put(metric.Name, p.Attributes, Metric{Kind: "sum", Value: p.GetAsDouble(), Start: p.StartTimeUnixNano, At: p.TimeUnixNano, IsCumulative: cumulative})
+						put(metric.Name, p.Attributes, Metric{Kind: "sum", Value: p.GetAsDouble(),
+							Start: p.StartTimeUnixNano, At: p.TimeUnixNano, IsCumulative: cumulative})
 					}
 				case *otlpmetrics.Metric_Gauge:
 					for _, p := range data.Gauge.DataPoints {
-						put(metric.Name, p.Attributes, Metric{Kind: "gauge", Value: p.GetAsDouble(), At: p.TimeUnixNano})
+						put(metric.Name, p.Attributes, Metric{Kind: "gauge", Value: p.GetAsDouble(),
+							At: p.TimeUnixNano})
 					}
 				case *otlpmetrics.Metric_Histogram:
-					cumulative := data.Histogram.AggregationTemporality == otlpmetrics.AggregationTemporality_AGGREGATION_TEMPORALITY_CUMULATIVE
+					cumulative := data.Histogram.AggregationTemporality == temporalityCumulative
 					for _, p := range data.Histogram.DataPoints {
-						put(metric.Name, p.Attributes, Metric{Kind: "histogram", Value: p.GetSum(), Count: p.Count, Start: p.StartTimeUnixNano, At: p.TimeUnixNano, IsCumulative: cumulative})
+						put(metric.Name, p.Attributes, Metric{Kind: "histogram", Value: p.GetSum(), Count: p.Count,
+							Start: p.StartTimeUnixNano, At: p.TimeUnixNano, IsCumulative: cumulative})
 					}
 				case *otlpmetrics.Metric_Summary: // of the Go runtime
 				default:

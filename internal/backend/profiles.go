@@ -24,7 +24,7 @@ type Profiles struct {
 	Stacks  map[string][]Frame // leaf first, by stack-trace-id
 }
 
-// Sample is whose stack it is. Ids are in hexadecimal digits, empty when there is none.
+// Sample identifies a process, thread, span and stack. Ids are in hexadecimal digits, or empty.
 type Sample struct {
 	Service, Environment, PID, Executable, HostID, ContainerID string
 
@@ -46,18 +46,18 @@ func newProfiles() Profiles {
 	return Profiles{Samples: make(map[Sample]uint64), Stacks: make(map[string][]Frame)}
 }
 
-// Profiles is all that was received so far.
+// Profiles returns what was received so far.
 func (b *Backend) Profiles() Profiles {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return Profiles{Samples: maps.Clone(b.profiles.Samples), Stacks: maps.Clone(b.profiles.Stacks)}
 }
 
-// add takes a request in, or answers what is wrong with it; then a part of it may have been taken.
+// add adds a request. With an error, a part of the request may have been added.
 func (p *Profiles) add(request *collector.ExportProfilesServiceRequest) (err error) {
 	defer func() { // an index outside of its table
 		if wrong := recover(); wrong != nil {
-			err = fmt.Errorf("profile refers to what is not there: %v", wrong)
+			err = fmt.Errorf("profile refers to an entry that does not exist: %v", wrong)
 		}
 	}()
 	d := dictionary{request.Dictionary}
@@ -79,7 +79,8 @@ func (p *Profiles) add(request *collector.ExportProfilesServiceRequest) (err err
 	return nil
 }
 
-func (p *Profiles) addSample(d dictionary, about map[string]string, profile *otlpprofiles.Profile, s *otlpprofiles.Sample) error {
+func (p *Profiles) addSample(d dictionary, about map[string]string, profile *otlpprofiles.Profile,
+	s *otlpprofiles.Sample) error {
 	if len(s.Values) == 0 || len(s.Values) != len(s.TimestampsUnixNano) {
 		return fmt.Errorf("sample with %d values and %d timestamps", len(s.Values), len(s.TimestampsUnixNano))
 	}
@@ -107,17 +108,19 @@ func (p *Profiles) addSample(d dictionary, about map[string]string, profile *otl
 	return nil
 }
 
-// dictionary is that of a request.
+// dictionary is the dictionary of a request.
 type dictionary struct {
 	*otlpprofiles.ProfilesDictionary
 }
 
-// checkType refuses what is no profile of CPU samples: those who store stacks by id do.
+// checkType returns an error unless p is a profile of CPU samples, as backends that store stacks by
+// id do.
 func (d dictionary) checkType(p *otlpprofiles.Profile) error {
 	name := func(t *otlpprofiles.ValueType) string {
 		return d.StringTable[t.GetTypeStrindex()] + " in " + d.StringTable[t.GetUnitStrindex()]
 	}
-	if samples, period := name(p.SampleType), name(p.PeriodType); samples != "samples in count" || period != "cpu in nanoseconds" {
+	if samples, period := name(p.SampleType), name(p.PeriodType); samples != "samples in count" ||
+		period != "cpu in nanoseconds" {
 		return fmt.Errorf("profile of %s, every %s", samples, period)
 	}
 	return nil
@@ -132,7 +135,7 @@ func (d dictionary) attributes(indices []int32) map[string]*common.AnyValue {
 	return found
 }
 
-// noFileID is the file id of frames in no file: xxh64 of nothing, twice.
+// noFileID is the file id of frames without a file: xxh64 of no bytes, twice.
 const noFileID = "ef46db3751d8e999ef46db3751d8e999"
 
 // stack returns a stack's frames, and its id: FNV-1a with 128 bits over the file id and the decimal
@@ -168,7 +171,7 @@ func (d dictionary) stack(index int32) (frames []Frame, id string, err error) {
 func FileID(path string) (string, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
-		return "", fmt.Errorf("reading a file to know its id: %w", err)
+		return "", fmt.Errorf("reading a file for its id: %w", err)
 	}
 	const piece = 4096
 	hash := sha256.New()
@@ -178,7 +181,7 @@ func FileID(path string) (string, error) {
 	return hex.EncodeToString(hash.Sum(nil)[:16]), nil
 }
 
-// resourceAttributes are those of a resource, as text.
+// resourceAttributes returns the attributes of a resource as text.
 func resourceAttributes(r *resource.Resource) map[string]string {
 	found := make(map[string]string)
 	for _, attribute := range r.GetAttributes() {

@@ -6,14 +6,14 @@ import (
 	collector "go.opentelemetry.io/proto/slim/otlp/collector/trace/v1"
 )
 
-// Span is what is told of one. Ids are in hexadecimal digits.
+// Span identifies a span. Ids are in hexadecimal digits.
 type Span struct {
 	Service, Name   string
 	TraceID, SpanID string
 	Start, End      uint64 // ns since 1970
 }
 
-// Spans is how often each span was received.
+// Spans returns how many times each span was received.
 func (b *Backend) Spans() map[Span]int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -70,7 +70,8 @@ func TestInterop(t *testing.T) {
 
 			sent := make(map[string][][]byte)
 			var want []item
-			for _, batch := range []func(*testing.T) ([]*otlp.Batch, []item){traceBatches, metricBatches, profileBatches} {
+			for _, batch := range []func(*testing.T) ([]*otlp.Batch, []item){traceBatches, metricBatches,
+				profileBatches} {
 				batches, items := batch(t)
 				want = append(want, items...)
 				for _, b := range batches {
@@ -85,7 +86,8 @@ func TestInterop(t *testing.T) {
 					t.Error(err)
 				}
 				if s := x.Status()[0]; s.Sent != s.Accepted || s.Sent == 0 || s.Dropped != 0 || s.LastError != "" {
-					t.Errorf("%d of %d items sent, %d dropped, last error %q", s.Sent, s.Accepted, s.Dropped, s.LastError)
+					t.Errorf("%d of %d items sent, %d dropped, last error %q", s.Sent, s.Accepted, s.Dropped,
+						s.LastError)
 				}
 			}
 			got, requests := remote.finish(t)
@@ -138,9 +140,11 @@ func traceBatches(t *testing.T) ([]*otlp.Batch, []item) {
 	var want []item
 	for i := range 500 {
 		s := &trace.Span{
-			TraceId: []byte(fmt.Sprintf("trace-%010d", i/10)), SpanId: []byte(fmt.Sprintf("span%04d", i)), Name: fmt.Sprint("GET /", i),
-			Kind: trace.Span_SPAN_KIND_SERVER, StartTimeUnixNano: uint64(interopStart.UnixNano()), EndTimeUnixNano: uint64(interopStart.UnixNano() + 5e6),
-			Attributes: []*common.KeyValue{{Key: "url.path", Value: text("/")}},
+			TraceId: []byte(fmt.Sprintf("trace-%010d", i/10)), SpanId: []byte(fmt.Sprintf("span%04d", i)),
+			Name: fmt.Sprint("GET /", i),
+			Kind: trace.Span_SPAN_KIND_SERVER, StartTimeUnixNano: uint64(interopStart.UnixNano()),
+			EndTimeUnixNano: uint64(interopStart.UnixNano() + 5e6),
+			Attributes:      []*common.KeyValue{{Key: "url.path", Value: text("/")}},
 		}
 		spans = append(spans, s)
 		want = append(want, item{
@@ -161,7 +165,8 @@ func traceBatches(t *testing.T) ([]*otlp.Batch, []item) {
 // metricBatches are metrics of all kinds, and those of a real process.
 func metricBatches(t *testing.T) ([]*otlp.Batch, []item) {
 	registry := prometheus.NewRegistry()
-	requests := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "requests_total", Help: "Requests."}, []string{"code", "path"})
+	requests := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "requests_total", Help: "Requests."},
+		[]string{"code", "path"})
 	requests.WithLabelValues("200", "/ä").Add(7)
 	requests.WithLabelValues("500", "").Add(1.5)
 	latency := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "latency_seconds", Buckets: []float64{.1, 1, 10}})
@@ -170,7 +175,8 @@ func metricBatches(t *testing.T) ([]*otlp.Batch, []item) {
 		latency.Observe(v)
 		sizes.Observe(v)
 	}
-	registry.MustRegister(requests, latency, sizes, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(requests, latency, sizes, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -183,7 +189,8 @@ func metricBatches(t *testing.T) ([]*otlp.Batch, []item) {
 	var want []item
 	for _, f := range families {
 		for _, m := range f.Metric {
-			i := item{Signal: "metrics", Name: f.GetName(), Attributes: map[string]any{}, Start: uint64(interopStart.UnixNano()), Time: uint64(now.UnixNano())}
+			i := item{Signal: "metrics", Name: f.GetName(), Attributes: map[string]any{},
+				Start: uint64(interopStart.UnixNano()), Time: uint64(now.UnixNano())}
 			for _, l := range m.Label {
 				if l.GetValue() != "" {
 					i.Attributes[l.GetName()] = l.GetValue()
@@ -198,7 +205,8 @@ func metricBatches(t *testing.T) ([]*otlp.Batch, []item) {
 				i.Type, i.Count, i.Sum = "Histogram", m.Histogram.GetSampleCount(), m.Histogram.GetSampleSum()
 				before := uint64(0)
 				for _, b := range m.Histogram.Bucket {
-					i.Bounds, i.Counts = append(i.Bounds, b.GetUpperBound()), append(i.Counts, b.GetCumulativeCount()-before)
+					i.Bounds, i.Counts = append(i.Bounds, b.GetUpperBound()),
+						append(i.Counts, b.GetCumulativeCount()-before)
 					before = b.GetCumulativeCount()
 				}
 				i.Counts = append(i.Counts, i.Count-before)
@@ -225,9 +233,10 @@ func metricBatches(t *testing.T) ([]*otlp.Batch, []item) {
 // drained every 100 ms.
 func profileBatches(t *testing.T) ([]*otlp.Batch, []item) {
 	var batches []*otlp.Batch
-	builder := profiles.NewBuilder(profiles.Options{SamplesPerSecond: 20, HostID: "host", Version: "test"}, func(r profiles.Request) {
-		batches = append(batches, otlp.NewProfilesBatch(r.Body, r.Samples, r.Profiles, time.Now()))
-	})
+	builder := profiles.NewBuilder(profiles.Options{SamplesPerSecond: 20, HostID: "host", Version: "test"},
+		func(r profiles.Request) {
+			batches = append(batches, otlp.NewProfilesBatch(r.Body, r.Samples, r.Profiles, time.Now()))
+		})
 	files := []*profile.File{
 		nil,
 		{ID: profile.FileID{1}, Kind: profile.NativeFrame, BuildID: "0a0b", Path: "/usr/lib/libjvm.so"},
@@ -236,7 +245,8 @@ func profileBatches(t *testing.T) ([]*otlp.Batch, []item) {
 		{ID: profile.FileID{4}, Kind: profile.KernelFrame, BuildID: "0123", Path: "vmlinux"},
 	}
 	processes := []*profile.Resource{
-		{ServiceName: "shop", Environment: "prod", ContainerID: "c0ffee", PID: 42, ExecutableName: "java", ExecutablePath: "/usr/bin/java"},
+		{ServiceName: "shop", Environment: "prod", ContainerID: "c0ffee", PID: 42, ExecutableName: "java",
+			ExecutablePath: "/usr/bin/java"},
 		{ServiceName: "cart", PID: 43},
 	}
 	resources := []map[string]any{
@@ -249,7 +259,8 @@ func profileBatches(t *testing.T) ([]*otlp.Batch, []item) {
 	random := rand.New(rand.NewPCG(5, 6))
 	var want []item
 	for i := range 8000 { // each with an identity of its own
-		s := profile.Sample{Resource: processes[i%2], Stack: new(profile.Stack), TID: 1000 + i, Thread: fmt.Sprint("worker-", i%8)}
+		s := profile.Sample{Resource: processes[i%2], Stack: new(profile.Stack), TID: 1000 + i,
+			Thread: fmt.Sprint("worker-", i%8)}
 		w := item{
 			Signal: "profiles", Resource: resources[i%2],
 			Attributes: map[string]any{"thread.id": float64(s.TID), "thread.name": s.Thread},

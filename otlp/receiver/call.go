@@ -192,7 +192,8 @@ func (r *Receiver) refused(signal otlp.Signal, items int, err error) error {
 	case errors.As(err, &overload):
 		return r.refuse(signal, items, Overload, retryable("the queue of a destination is full", overload.RetryAfter))
 	case errors.Is(err, otlp.ErrTooLarge):
-		return r.refuse(signal, items, TooLarge, status.New(codes.ResourceExhausted, "request is larger than a destination takes"))
+		return r.refuse(signal, items, TooLarge, status.New(codes.ResourceExhausted,
+			"request is larger than a destination takes"))
 	case errors.Is(err, otlp.ErrUnsupported):
 		return r.refuse(signal, items, Unsupported, status.New(codes.Unimplemented, "no destination takes this signal"))
 	case errors.Is(err, otlp.ErrClosed):

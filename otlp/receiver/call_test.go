@@ -19,19 +19,20 @@ import (
 	"correlator/otlp/validate"
 )
 
-// What is sound is passed on, the very bytes of it, compressed or not; the answer says nothing.
+// Valid requests are passed on byte by byte, compressed or not; the response is empty.
 func TestPassOn(t *testing.T) {
 	l := openLab(t, Config{})
 	for signal := range otlp.NumSignals {
 		body, items := sound(t, signal)
-		// From a future: a field that nobody knows yet.
+		// A field of a later schema.
 		body = append(body, 0xfa, 0x3f, 0x02, 'h', 'i')
 		for _, options := range [][]grpc.CallOption{nil, {grpc.UseCompressor(gzip.Name)}} {
 			if rejected, message := l.send(signal, body, options...); rejected != 0 || message != "" {
 				t.Errorf("%v: %d rejected: %s", signal, rejected, message)
 			}
 			b := l.only(t)
-			if b.Signal() != signal || b.Items() != items || !bytes.Equal(b.Request(), body) || cap(b.Request()) > len(body)*9/8 {
+			if b.Signal() != signal || b.Items() != items || !bytes.Equal(b.Request(), body) ||
+				cap(b.Request()) > len(body)*9/8 {
 				t.Errorf("%v: %d items of %v were passed on, %x, want %d, %x", signal, b.Items(), b.Signal(), b.Request(), items, body)
 			}
 		}
@@ -39,14 +40,14 @@ func TestPassOn(t *testing.T) {
 	}
 }
 
-// Of a request with something wrong in it the rest is passed on, and the answer says how much was
-// not: in the unit of the protocol, while counters have items. Fields that are ignored are only
-// told of.
+// The valid part of a request is passed on, and the response reports how much was rejected, in the
+// unit of the protocol (counters have items). Fields that are ignored are in the message only.
 func TestPartialSuccess(t *testing.T) {
 	badProfile := aProfile(1, 1, 1)
 	badProfile.Samples[1].StackIndex = 2
 	twice := aSpan("a")
-	twice.Attributes = append([]*common.KeyValue{attribute("http.method", "PUT"), {Key: "k", KeyStrindex: 1}}, twice.Attributes...)
+	twice.Attributes = append([]*common.KeyValue{attribute("http.method", "PUT"), {Key: "k", KeyStrindex: 1}},
+		twice.Attributes...)
 	once := proto.Clone(twice).(interface{ GetAttributes() []*common.KeyValue }).GetAttributes()[1:]
 	once[0].KeyStrindex = 0
 	fixed := aSpan("a")
@@ -87,15 +88,17 @@ func TestPartialSuccess(t *testing.T) {
 	}
 }
 
-// A batch of profiles knows how many they are: a receiver behind us counts those.
+// A batch of profiles knows their number, which is what a backend's partial success counts.
 func TestBatch(t *testing.T) {
 	v, now := &validate.Verdict{Request: []byte("request"), Items: 5, Units: 2}, time.Now()
-	if got, want := newBatch(otlp.Profiles, v, now), otlp.NewProfilesBatch(v.Request, 5, 2, now); !reflect.DeepEqual(got, want) {
+	got, want := newBatch(otlp.Profiles, v, now), otlp.NewProfilesBatch(v.Request, 5, 2, now)
+	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 
-// A request that its sender has given up while it waited is not passed on: it comes again.
+// A request that its client has cancelled meanwhile is not passed on: the client will send it
+// again.
 func TestGivenUp(t *testing.T) {
 	l := openLab(t, Config{})
 	body, _ := sound(t, otlp.Traces)
@@ -109,8 +112,8 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
-// However deep the first error lies, the answer fits into what clients take: 8 KiB of headers,
-// messages of 1 KiB.
+// However deeply nested the first error is, the response fits into what clients accept: 8 KiB of
+// headers, messages of 1 KiB.
 func TestLongAnswers(t *testing.T) {
 	nest := func(depth int, text string) *common.AnyValue {
 		v := &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: text}}
@@ -133,17 +136,19 @@ func TestLongAnswers(t *testing.T) {
 		t.Errorf("%d bytes: %s", len(field), s)
 	}
 	span.Attributes[0].Value = nest(101, "GET")
-	if rejected, message := l.send(otlp.Traces, encode(t, traceRequest(span))); rejected != 1 || len(message) != maxMessage {
+	if rejected, message := l.send(otlp.Traces, encode(t, traceRequest(span))); rejected != 1 ||
+		len(message) != maxMessage {
 		t.Errorf("%d rejected: %s", rejected, message)
 	}
 }
 
-// Peers on a Unix socket name all kinds of hosts: what grpc-java and grpc-python send for unix:
-// targets, what older versions of C-core send, and whatever else.
+// Clients on a Unix socket send all kinds of authorities: those of grpc-java, of grpc-python, and
+// of older versions of C-core, among others.
 func TestAuthority(t *testing.T) {
 	l := openLab(t, Config{})
 	body, _ := sound(t, otlp.Metrics)
-	for _, authority := range []string{"", "localhost", "localhost:80", strings.ReplaceAll(l.Addr().String(), "/", "%2F"), "unix", "[::1]:4317"} {
+	for _, authority := range []string{"", "localhost", "localhost:80",
+		strings.ReplaceAll(l.Addr().String(), "/", "%2F"), "unix", "[::1]:4317"} {
 		conn := dial(t, "unix:"+l.Addr().String(), grpc.WithAuthority(authority))
 		if _, err := export(conn, otlp.Metrics, body); err != nil {
 			t.Errorf("%q: %v", authority, err)

@@ -78,6 +78,7 @@ func (r *Receiver) Collect(metrics chan<- prometheus.Metric) {
 
 // codeNames names the status codes that a request can end with: google/rpc/code.proto.
 var codeNames = [numCodes]string{
-	0: "OK", 1: "CANCELLED", 2: "UNKNOWN", 3: "INVALID_ARGUMENT", 4: "DEADLINE_EXCEEDED", 8: "RESOURCE_EXHAUSTED", 12: "UNIMPLEMENTED",
+	0: "OK", 1: "CANCELLED", 2: "UNKNOWN", 3: "INVALID_ARGUMENT", 4: "DEADLINE_EXCEEDED", 8: "RESOURCE_EXHAUSTED",
+	12: "UNIMPLEMENTED",
 	13: "INTERNAL", 14: "UNAVAILABLE",
 }

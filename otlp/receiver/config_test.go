@@ -20,7 +20,7 @@ import (
 	"correlator/otlp"
 )
 
-// Without TLS nobody from elsewhere may connect; what makes no sense is refused before anything is
+// Without TLS only this host may connect. Invalid configurations are errors before anything is
 // bound.
 func TestValidate(t *testing.T) {
 	for _, c := range []struct {
@@ -61,8 +61,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// The socket has the mode that was asked for, is taken by one receiver at a time, and is gone
-// afterwards.
+// The socket has the configured mode, belongs to one receiver at a time, and is removed in the end.
 func TestSocket(t *testing.T) {
 	for mode, want := range map[fs.FileMode]fs.FileMode{0: 0o600, 0o666: 0o666, 0o660: 0o660} {
 		path := filepath.Join(t.TempDir(), "otlp.sock")
@@ -86,7 +85,7 @@ func TestSocket(t *testing.T) {
 	}
 }
 
-// On loopback, as on a Unix socket.
+// TCP on loopback works as a Unix socket does.
 func TestLoopback(t *testing.T) {
 	s := &store{}
 	r, err := Open(Config{Listen: "127.0.0.1:0", MaxRequestBytes: 1000}, s)
@@ -108,8 +107,7 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
-// With TLS, and with certificates of clients where they are asked for. New files count for new
-// connections.
+// TLS, with client certificates if they are required. Changed files apply to new connections.
 func TestTLS(t *testing.T) {
 	a, other := testenv.NewAuthority(t), testenv.NewAuthority(t)
 	a.Issue("server")
@@ -117,7 +115,8 @@ func TestTLS(t *testing.T) {
 	other.Issue("client")
 
 	s := &store{}
-	config := Config{Listen: "127.0.0.1:0", Certificate: a.File("server.pem"), Key: a.File("server.key"), ClientAuthorities: a.File("authority.pem")}
+	config := Config{Listen: "127.0.0.1:0", Certificate: a.File("server.pem"), Key: a.File("server.key"),
+		ClientAuthorities: a.File("authority.pem")}
 	r, err := Open(config, s)
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +124,8 @@ func TestTLS(t *testing.T) {
 	defer r.Shutdown(context.Background())
 	try := func(from *testenv.Authority) (*tls.ConnectionState, error) {
 		var state *tls.ConnectionState
-		c := &tls.Config{RootCAs: a.Pool(), VerifyConnection: func(s tls.ConnectionState) error { state = &s; return nil }}
+		c := &tls.Config{RootCAs: a.Pool(),
+			VerifyConnection: func(s tls.ConnectionState) error { state = &s; return nil }}
 		if from != nil {
 			c.Certificates = []tls.Certificate{from.Pair("client")}
 		}

@@ -22,7 +22,8 @@ const (
 )
 
 var refusalNames = [numRefusals]string{
-	Undecodable: "undecodable", TooLarge: "too_large", Overload: "overload", Unsupported: "unsupported", Closing: "shutdown",
+	Undecodable: "undecodable", TooLarge: "too_large", Overload: "overload", Unsupported: "unsupported",
+	Closing: "shutdown",
 }
 
 // String is the value of the label reason.

@@ -48,7 +48,7 @@ func aSpan(name string) *trace.Span {
 
 func badSpan() *trace.Span { return &trace.Span{TraceId: traceID, SpanId: spanID[:7], Name: "bad"} }
 
-// largeSpan makes a request of a little more than n bytes.
+// largeSpan returns a span of a little more than n bytes.
 func largeSpan(n int) *trace.Span { return aSpan(string(bytes.Repeat([]byte("n"), n))) }
 
 func traceRequest(spans ...*trace.Span) *collecttraces.ExportTraceServiceRequest {
@@ -60,7 +60,8 @@ func traceRequest(spans ...*trace.Span) *collecttraces.ExportTraceServiceRequest
 func gauge(values ...float64) *metrics.Metric {
 	var points []*metrics.NumberDataPoint
 	for _, v := range values {
-		points = append(points, &metrics.NumberDataPoint{TimeUnixNano: 2, Value: &metrics.NumberDataPoint_AsDouble{AsDouble: v}})
+		points = append(points, &metrics.NumberDataPoint{TimeUnixNano: 2,
+			Value: &metrics.NumberDataPoint_AsDouble{AsDouble: v}})
 	}
 	return &metrics.Metric{Name: "g", Data: &metrics.Metric_Gauge{Gauge: &metrics.Gauge{DataPoints: points}}}
 }
@@ -71,7 +72,7 @@ func metricRequest(list ...*metrics.Metric) *collectmetrics.ExportMetricsService
 	}}}
 }
 
-// aProfile has samples with that many values each.
+// aProfile returns a profile with one sample for each number of values.
 func aProfile(values ...int) *profiles.Profile {
 	p := &profiles.Profile{ProfileId: traceID, OriginalPayloadFormat: "pprof", OriginalPayload: []byte{1, 0, 2}}
 	for _, n := range values {
@@ -85,9 +86,11 @@ func aProfile(values ...int) *profiles.Profile {
 func profileRequest(list ...*profiles.Profile) *collectprofiles.ExportProfilesServiceRequest {
 	return &collectprofiles.ExportProfilesServiceRequest{
 		Dictionary: &profiles.ProfilesDictionary{
-			StringTable: []string{""}, MappingTable: []*profiles.Mapping{{}}, LocationTable: []*profiles.Location{{}, {Address: 5000}},
+			StringTable: []string{""}, MappingTable: []*profiles.Mapping{{}},
+			LocationTable: []*profiles.Location{{}, {Address: 5000}},
 			FunctionTable: []*profiles.Function{{}}, AttributeTable: []*profiles.KeyValueAndUnit{{}},
-			LinkTable:  []*profiles.Link{{TraceId: make([]byte, 16), SpanId: make([]byte, 8)}, {TraceId: traceID, SpanId: spanID}},
+			LinkTable: []*profiles.Link{{TraceId: make([]byte, 16), SpanId: make([]byte, 8)},
+				{TraceId: traceID, SpanId: spanID}},
 			StackTable: []*profiles.Stack{{}, {LocationIndices: []int32{1}}},
 		},
 		ResourceProfiles: []*profiles.ResourceProfiles{{
@@ -96,7 +99,7 @@ func profileRequest(list ...*profiles.Profile) *collectprofiles.ExportProfilesSe
 	}
 }
 
-// sound is a request of each signal with nothing wrong in it, and how many items it has.
+// sound returns a valid request of a signal, and the number of its items.
 func sound(t testing.TB, signal otlp.Signal) ([]byte, int) {
 	t.Helper()
 	switch signal {

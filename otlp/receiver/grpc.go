@@ -135,9 +135,9 @@ func (m *message) read() ([]byte, error) {
 // readError returns the status for an error of reading the body.
 func (m *message) readError(err error) error {
 	switch {
-	case err == io.EOF:
+	case errors.Is(err, io.EOF):
 		return status.Error(codes.Internal, "no message")
-	case err == io.ErrUnexpectedEOF:
+	case errors.Is(err, io.ErrUnexpectedEOF):
 		return status.Error(codes.Internal, "message is truncated")
 	case errors.Is(err, os.ErrDeadlineExceeded), m.ctx.Err() == context.DeadlineExceeded:
 		return status.FromContextError(context.DeadlineExceeded).Err()
@@ -161,7 +161,7 @@ func respond(w http.ResponseWriter, response []byte, err error) {
 		return
 	}
 	prefixed := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(response)))
-	w.Write(append(prefixed, response...)) // an error is that of the connection
+	_, _ = w.Write(append(prefixed, response...)) // without a connection there is nobody to report an error to
 	writeStatus(h, http.TrailerPrefix, status.New(codes.OK, ""))
 }
 

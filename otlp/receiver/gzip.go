@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/binary"
+	"errors"
 	"io"
 
 	"google.golang.org/grpc/codes"
@@ -32,7 +33,7 @@ func (z *inflater) inflate(body []byte, limit int) ([]byte, error) {
 		if len(out) < cap(out) {
 			n, err := z.gzip.Read(out[len(out):cap(out)])
 			out = out[:len(out)+n]
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				break
 			} else if err != nil {
 				return nil, corrupt(err)
@@ -40,7 +41,7 @@ func (z *inflater) inflate(body []byte, limit int) ([]byte, error) {
 			continue
 		}
 		var more [1]byte
-		if _, err := io.ReadFull(&z.gzip, more[:]); err == io.EOF {
+		if _, err := io.ReadFull(&z.gzip, more[:]); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
 			return nil, corrupt(err)

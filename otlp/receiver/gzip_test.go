@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// What is inflated is no larger than the limit, and takes little more memory than it has bytes,
-// whatever it says of itself.
+// The output is no larger than the limit, and takes little more memory than it has bytes, whatever
+// size the trailer announces.
 func TestInflate(t *testing.T) {
 	const limit = 64 << 10
 	random := make([]byte, limit+1)
@@ -61,7 +61,7 @@ func TestInflate(t *testing.T) {
 	}
 }
 
-// FuzzInflate: it inflates what the library does, up to the limit and no further.
+// FuzzInflate compares inflate with the standard library, up to the limit.
 func FuzzInflate(f *testing.F) {
 	const limit = 1000
 	for _, size := range []int{0, 1, limit, limit + 1} {
@@ -76,7 +76,7 @@ func FuzzInflate(f *testing.F) {
 		}
 		code := codes.OK
 		switch {
-		case len(want) > limit: // whatever comes behind
+		case len(want) > limit: // whatever follows
 			code = codes.ResourceExhausted
 		case err != nil:
 			code = codes.Internal

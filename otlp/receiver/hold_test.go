@@ -41,8 +41,8 @@ func (q *fullQueue) EnqueueReceived(ctx context.Context, _ *otlp.Batch) error {
 	}
 }
 
-// While the queue is full a request is held: until there is room, its time is over, its client
-// gives up, or the receiver shuts down.
+// While the queue is full a request is held: until there is room, the time to hold it is over, its
+// client cancels it, or the receiver shuts down.
 func TestHold(t *testing.T) {
 	body, items := sound(t, otlp.Traces)
 	large := encode(t, traceRequest(largeSpan(DefaultMaxRequestBytes/2)))
@@ -58,11 +58,13 @@ func TestHold(t *testing.T) {
 		"room": {body: body, during: func(_ *bubble, q *fullQueue, _ func()) { close(q.room) }, code: codes.OK},
 		"a large one": {body: large, options: []grpc.CallOption{zipped},
 			during: func(_ *bubble, q *fullQueue, _ func()) { close(q.room) }, code: codes.OK},
-		"no memory to hold it": {body: large, options: []grpc.CallOption{zipped}, occupy: memoryLimit(DefaultMaxRequestBytes) - 1<<20,
-			code: codes.Unavailable},
-		"no room":        {body: body, code: codes.Unavailable, after: holdTimeout},
-		"a short call":   {body: body, timeout: time.Second, code: codes.Unavailable, after: time.Second / 2},
-		"it is given up": {body: body, during: func(_ *bubble, _ *fullQueue, cancel func()) { cancel() }, code: codes.Canceled},
+		"no memory to hold it": {body: large, options: []grpc.CallOption{zipped},
+			occupy: memoryLimit(DefaultMaxRequestBytes) - 1<<20,
+			code:   codes.Unavailable},
+		"no room":      {body: body, code: codes.Unavailable, after: holdTimeout},
+		"a short call": {body: body, timeout: time.Second, code: codes.Unavailable, after: time.Second / 2},
+		"cancelled": {body: body, during: func(_ *bubble, _ *fullQueue, cancel func()) { cancel() },
+			code: codes.Canceled},
 		"a shutdown": {body: body, during: func(b *bubble, _ *fullQueue, _ func()) { b.Shutdown(context.Background()) },
 			code: codes.Unavailable},
 	} {
@@ -95,7 +97,8 @@ func TestHold(t *testing.T) {
 					c.during(b, q, cancel)
 				}
 				err := <-done
-				if after := time.Since(start); status.Code(err) != c.code || after != c.after && (name != "a shutdown" || after > lingerTimeout) {
+				if after := time.Since(start); status.Code(err) != c.code || after != c.after &&
+					(name != "a shutdown" || after > lingerTimeout) {
 					t.Errorf("%v after %v, want %v after %v", err, time.Since(start), c.code, c.after)
 				}
 				if c.code == codes.Unavailable {
@@ -103,7 +106,8 @@ func TestHold(t *testing.T) {
 				}
 				synctest.Wait()
 				s := b.Status().Signals[otlp.Traces]
-				if taken := uint64(q.taken.Load()); s.PassedOn > 0 != (taken == 1) || s.Received != s.PassedOn+s.Refused || s.PassedOn > uint64(items) {
+				if taken := uint64(q.taken.Load()); s.PassedOn > 0 != (taken == 1) ||
+					s.Received != s.PassedOn+s.Refused || s.PassedOn > uint64(items) {
 					t.Errorf("%+v, %d were taken", s, taken)
 				}
 				if !b.memory.TryAcquire(memoryLimit(DefaultMaxRequestBytes) - c.occupy) {

@@ -31,11 +31,11 @@ func zip(t testing.TB, b []byte) []byte {
 	return out.Bytes()
 }
 
-// zipped says that a request is gzip: one that begins like it is sent as it is.
+// zipped sends a request as gzip: one that is gzip already is sent as it is.
 var zipped = grpc.UseCompressor("gzip")
 
-// Whatever comes, it is answered with the code that fits and counted, and the next request is
-// taken.
+// Every invalid request gets the documented status and is counted, and the next request is
+// accepted.
 func TestBadInput(t *testing.T) {
 	const (
 		limit       = DefaultMaxRequestBytes
@@ -102,8 +102,8 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// raw sends one HTTP request to a receiver, with a message of gRPC as the body, and returns the
-// code and the message of the answer.
+// raw sends one HTTP request with a gRPC message as its body, and returns the status code and the
+// message of the response.
 func (l *lab) raw(path string, headers map[string]string, body []byte) (code, message string) {
 	l.Helper()
 	transport := client(l, func(ctx context.Context) (net.Conn, error) {
@@ -137,7 +137,8 @@ func TestRaw(t *testing.T) {
 		{"as it should be", otlp.Metrics.Method(), nil, message, "0"},
 		{"unknown encoding", otlp.Metrics.Method(), map[string]string{"Grpc-Encoding": "snappy"}, compressed, "12"},
 		{"neither compressed nor not", otlp.Metrics.Method(), nil, append([]byte{2}, message[1:]...), "13"},
-		{"compressed as identity", otlp.Metrics.Method(), map[string]string{"Grpc-Encoding": "identity"}, compressed, "13"},
+		{"compressed as identity", otlp.Metrics.Method(), map[string]string{"Grpc-Encoding": "identity"}, compressed,
+			"13"},
 		{"compressed, no encoding", otlp.Metrics.Method(), nil, compressed, "13"},
 		{"logs", "/opentelemetry.proto.collector.logs.v1.LogsService/Export", nil, message, "12"},
 		{"another method", strings.Replace(otlp.Metrics.Method(), "/Export", "/Import", 1), nil, message, "12"},

@@ -25,14 +25,14 @@ import (
 	"correlator/otlp"
 )
 
-// store is a queue that remembers what it took.
+// store is a queue that keeps what it accepts.
 type store struct {
 	mu      sync.Mutex
 	batches []*otlp.Batch
-	err     error         // refuses with it
-	refuse  func() error  // if there is one: says the error, each time
-	entered chan struct{} // if there is one: told of each offer
-	open    chan struct{} // if there is one: offers wait until it is closed
+	err     error         // returned instead of accepting a batch
+	refuse  func() error  // if not nil: returns err, each time
+	entered chan struct{} // if not nil: receives a value for each batch
+	open    chan struct{} // if not nil: batches wait until it is closed
 }
 
 func (s *store) EnqueueReceived(_ context.Context, b *otlp.Batch) error {
@@ -54,7 +54,7 @@ func (s *store) EnqueueReceived(_ context.Context, b *otlp.Batch) error {
 	return err
 }
 
-// taken is the batches since the last call.
+// taken returns the batches since the last call.
 func (s *store) taken() []*otlp.Batch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +63,7 @@ func (s *store) taken() []*otlp.Batch {
 	return all
 }
 
-// only is the one batch that came.
+// only returns the only batch since the last call.
 func (s *store) only(t testing.TB) *otlp.Batch {
 	t.Helper()
 	all := s.taken()
@@ -102,7 +102,7 @@ func openLabWith(t testing.TB, c Config, queue Queue, s *store) *lab {
 	return &lab{TB: t, Receiver: r, store: s, conn: dial(t, c.Listen)}
 }
 
-// dial is a connection with a codec that sends bytes as they are.
+// dial connects with a codec that sends bytes as they are.
 func dial(t testing.TB, target string, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	options = append([]grpc.DialOption{
@@ -131,7 +131,7 @@ func (bytesCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// patience is how long something may take that must come, on a machine that has other things to do.
+// patience is the time limit for what must happen, on a machine that may be busy.
 const patience = time.Minute
 
 // export sends one request.
@@ -143,7 +143,7 @@ func export(conn *grpc.ClientConn, signal otlp.Signal, body []byte, options ...g
 	return answer, err
 }
 
-// send sends one request that must be taken, and returns what the partial success says.
+// send sends one request that must be accepted, and returns the partial success.
 func (l *lab) send(signal otlp.Signal, body []byte, options ...grpc.CallOption) (rejected int64, message string) {
 	l.Helper()
 	answer, err := export(l.conn, signal, body, options...)
@@ -157,24 +157,23 @@ func (l *lab) send(signal otlp.Signal, body []byte, options ...grpc.CallOption) 
 	return rejected, message
 }
 
-// readAnswer reads an Export response, which must have nothing in it but a partial success that
-// says something.
+// readAnswer reads an Export response, which must be empty, or a partial success with a message.
 func readAnswer(answer []byte) (rejected int64, message string, err error) {
 	if len(answer) == 0 {
 		return 0, "", nil
 	}
-	var r collecttraces.ExportTraceServiceResponse // they are the same for all signals, but for names
+	var r collecttraces.ExportTraceServiceResponse // the same for all signals, except for names
 	if err := proto.Unmarshal(answer, &r); err != nil {
 		return 0, "", err
 	}
 	p := r.GetPartialSuccess()
 	if p.GetErrorMessage() == "" || len(r.ProtoReflect().GetUnknown())+len(p.ProtoReflect().GetUnknown()) > 0 {
-		return 0, "", errors.New("not a partial success that says something")
+		return 0, "", errors.New("not a partial success with a message")
 	}
 	return p.RejectedSpans, p.ErrorMessage, nil
 }
 
-// refusal sends one request that must not be taken.
+// refusal sends one request that must be refused.
 func (l *lab) refusal(signal otlp.Signal, body []byte, options ...grpc.CallOption) *status.Status {
 	l.Helper()
 	_, err := export(l.conn, signal, body, options...)
@@ -184,7 +183,7 @@ func (l *lab) refusal(signal otlp.Signal, body []byte, options ...grpc.CallOptio
 	return status.Convert(err)
 }
 
-// wantStatus compares a code, and whether a time to come again is with it.
+// wantStatus compares the code, and whether there is a RetryInfo.
 func wantStatus(t testing.TB, s *status.Status, code codes.Code, retry bool) {
 	t.Helper()
 	if s.Code() != code {
@@ -195,7 +194,7 @@ func wantStatus(t testing.TB, s *status.Status, code codes.Code, retry bool) {
 	}
 }
 
-// wantError is the same for an error.
+// wantError is wantStatus for an error.
 func wantError(t testing.TB, err error, code codes.Code, retry bool) *status.Status {
 	t.Helper()
 	s := status.Convert(err)
@@ -203,7 +202,7 @@ func wantError(t testing.TB, err error, code codes.Code, retry bool) *status.Sta
 	return s
 }
 
-// retryAfter is the delay of a RetryInfo.
+// retryAfter returns the delay of a RetryInfo.
 func retryAfter(s *status.Status) time.Duration {
 	for _, d := range s.Details() {
 		if info, ok := d.(*errdetails.RetryInfo); ok {
@@ -213,7 +212,7 @@ func retryAfter(s *status.Status) time.Duration {
 	return 0
 }
 
-// violation is the field of a BadRequest.
+// violation returns the field of a BadRequest.
 func violation(s *status.Status) string {
 	for _, d := range s.Details() {
 		if bad, ok := d.(*errdetails.BadRequest); ok && len(bad.FieldViolations) == 1 {
@@ -236,7 +235,7 @@ func counts(t testing.TB, r *Receiver, signal otlp.Signal) string {
 	for _, f := range families {
 		for _, m := range f.Metric {
 			value := m.GetCounter().GetValue() + m.GetGauge().GetValue()
-			var labels []string // but for the signal
+			var labels []string // except the signal
 			of := ""
 			for _, l := range m.Label {
 				if l.GetName() == "signal" {
@@ -289,10 +288,11 @@ func openBubbleWith(t testing.TB, queue Queue) *bubble {
 	return b
 }
 
-// dial is another connection.
+// dial opens another connection.
 func (b *bubble) dial(options ...grpc.DialOption) *grpc.ClientConn {
 	b.Helper()
-	return dial(b, "passthrough:bubble", append(options, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+	return dial(b, "passthrough:bubble", append(options, grpc.WithContextDialer(func(ctx context.Context,
+		_ string) (net.Conn, error) {
 		return b.listener.DialContext(ctx)
 	}))...)
 }

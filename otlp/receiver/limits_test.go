@@ -23,7 +23,7 @@ import (
 	"correlator/otlp"
 )
 
-// begin opens a call that does not end by itself, with a message if it is not nil.
+// begin opens a call that the client does not end, and sends message unless it is nil.
 func begin(t testing.TB, conn *grpc.ClientConn, message []byte) (grpc.ClientStream, error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -44,8 +44,8 @@ func finish(stream grpc.ClientStream) error {
 	return stream.RecvMsg(&answer)
 }
 
-// At most 16 requests of a connection and 64 of all are in work; as many wait, and come when these
-// are done. The others are told at once to come again.
+// At most 16 requests of a connection and 64 in all are in work; as many wait for them. Further
+// ones are refused at once.
 func TestLimits(t *testing.T) {
 	for _, c := range []struct{ connections, each, inWork, refused int }{
 		{1, maxStreams + 4, maxStreams, 0}, {5, maxStreams, maxInWork, 0}, {10, maxStreams, maxInWork, 160 - maxOpen},
@@ -108,8 +108,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// A sender that does not send loses its slot after a while, so nobody can take them all. Who finds
-// none in time is asked to come again, while it still listens.
+// A call without data loses its slot after a while, so no client can keep them all. Requests that
+// get none in time are refused while their clients still wait.
 func TestSlowSenders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := openBubble(t)
@@ -135,7 +135,7 @@ func TestSlowSenders(t *testing.T) {
 		if took := time.Since(start); took != slotTimeout {
 			t.Errorf("it was refused after %v, want %v", took, slotTimeout)
 		}
-		// One that gives up meanwhile did not come.
+		// A request that is cancelled meanwhile counts as not received.
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		err = b.dial().Invoke(ctx, otlp.Profiles.Method(), body, new([]byte))
@@ -152,7 +152,7 @@ func TestSlowSenders(t *testing.T) {
 		for _, stream := range streams {
 			var answer []byte
 			if err := stream.RecvMsg(&answer); status.Code(err) != codes.DeadlineExceeded {
-				t.Errorf("a slow sender was told: %v", err)
+				t.Errorf("a slow sender got %v", err)
 			}
 		}
 		for signal, want := range map[otlp.Signal]string{
@@ -166,10 +166,10 @@ func TestSlowSenders(t *testing.T) {
 	})
 }
 
-// prefix is that of a message of size bytes.
+// prefix returns the prefix of a message of size bytes.
 func prefix(size int) []byte { return binary.BigEndian.AppendUint32([]byte{0}, uint32(size)) }
 
-// trickle is the body of a request that announces more than it has, and stays open.
+// trickle is the body of a request that is shorter than announced, and stays open.
 type trickle struct {
 	io.Reader
 	closed chan struct{}
@@ -178,7 +178,8 @@ type trickle struct {
 
 func newTrickle(announced, sent int) *trickle {
 	return &trickle{
-		Reader: io.MultiReader(bytes.NewReader(prefix(announced)), io.LimitReader(zeros{}, int64(sent))), closed: make(chan struct{}),
+		Reader: io.MultiReader(bytes.NewReader(prefix(announced)), io.LimitReader(zeros{}, int64(sent))),
+		closed: make(chan struct{}),
 	}
 }
 
@@ -202,19 +203,23 @@ func (zeros) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// client is a connection over which anything may be sent.
+// client returns a connection for arbitrary requests.
 func client(t testing.TB, dial func(ctx context.Context) (net.Conn, error)) *http.Transport {
 	var protocols http.Protocols
 	protocols.SetUnencryptedHTTP2(true)
 	transport := &http.Transport{
-		Protocols: &protocols, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
+		Protocols: &protocols, DialContext: func(ctx context.Context, _, _ string) (net.Conn,
+			error) {
+			return dial(ctx)
+		},
 	}
 	t.Cleanup(transport.CloseIdleConnections)
 	return transport
 }
 
 // post sends a request over it, which ends with ctx.
-func post(ctx context.Context, t testing.TB, transport *http.Transport, path string, headers map[string]string, body io.Reader) (*http.Response, error) {
+func post(ctx context.Context, t testing.TB, transport *http.Transport, path string, headers map[string]string,
+	body io.Reader) (*http.Response, error) {
 	t.Helper()
 	q, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://receiver"+path, body)
 	if err != nil {
@@ -228,9 +233,9 @@ func post(ctx context.Context, t testing.TB, transport *http.Transport, path str
 	return transport.RoundTrip(q)
 }
 
-// Two large requests that come slowly take all the room there is for large ones. Small ones come in
-// beside them; another large one when a slow one gives up, or it is refused.
-func TestRoom(t *testing.T) {
+// Two large requests that arrive slowly take all memory for large requests. Small ones are accepted
+// nevertheless; another large one when a slow one ends, or else it is refused.
+func TestLargeRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := openBubble(t)
 		ctx, cancel := context.WithCancel(context.Background())
@@ -239,7 +244,8 @@ func TestRoom(t *testing.T) {
 		ended := make(chan struct{}, 2)
 		for range 2 {
 			go func() {
-				if answer, err := post(ctx, t, slow, otlp.Traces.Method(), nil, newTrickle(DefaultMaxRequestBytes, 1)); err == nil {
+				if answer, err := post(ctx, t, slow, otlp.Traces.Method(), nil,
+					newTrickle(DefaultMaxRequestBytes, 1)); err == nil {
 					answer.Body.Close()
 				}
 				ended <- struct{}{}
@@ -289,17 +295,17 @@ func (l *lab) memoryFree(size int64) bool {
 	return ok
 }
 
-// heap is what is alive.
+// heap returns the size of live objects.
 func heap() int64 {
 	runtime.GC()
-	runtime.GC() // what pools let go of
+	runtime.GC() // what pools released
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
 
-// Senders that send as much as they may of as many requests as they may, and never end one, cost
-// what package receiver says, and nothing once they are gone.
+// Clients that send as much as possible of as many requests as possible, and never end one, take
+// the memory that the package documents, and none once they are gone.
 func TestAbuse(t *testing.T) {
 	l := openLab(t, Config{})
 	before := heap()
@@ -342,7 +348,8 @@ func TestAbuse(t *testing.T) {
 		conn.Close()
 	}
 	testenv.Poll(t, patience, "nothing is taken", func() bool {
-		return l.Receiver.open.Load() == 0 && len(l.slots) == 0 && l.memoryFree(memoryLimit(l.limit)) && l.Status().Connections == 0
+		return l.Receiver.open.Load() == 0 && len(l.slots) == 0 && l.memoryFree(memoryLimit(l.limit)) &&
+			l.Status().Connections == 0
 	})
 	testenv.Poll(t, patience, "the memory is given back", func() bool { return heap()-before < 2<<20 })
 	body, _ := sound(t, otlp.Traces)
@@ -350,7 +357,7 @@ func TestAbuse(t *testing.T) {
 	l.only(t)
 }
 
-// frame is a frame of HTTP/2: RFC 9113, section 4.1.
+// frame returns a frame of HTTP/2: RFC 9113, section 4.1.
 func frame(kind, flags byte, stream uint32, payload []byte) []byte {
 	b := binary.BigEndian.AppendUint32(nil, uint32(len(payload))<<8|uint32(kind))
 	b = binary.BigEndian.AppendUint32(append(b, flags), stream)
@@ -366,7 +373,7 @@ const (
 	endHeaders    = 4
 )
 
-// opening is what a connection begins with, given its settings (identifier and value).
+// opening returns the preface of a connection with settings (pairs of identifier and value).
 func opening(settings ...uint32) []byte {
 	var payload []byte
 	for i := 0; i < len(settings); i += 2 {
@@ -376,7 +383,8 @@ func opening(settings ...uint32) []byte {
 	return append([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), frame(frameSettings, 0, 0, payload)...)
 }
 
-// call begins a call of the traces service: RFC 7541, literal fields that are not indexed.
+// call returns the headers of a call of the traces service: RFC 7541, literal fields without
+// indexing.
 func call(stream uint32) []byte {
 	var block []byte
 	for _, field := range [][2]string{
@@ -426,7 +434,7 @@ func TestTinyFrames(t *testing.T) {
 	}
 }
 
-// A client that never lets us send a response does not keep its call.
+// A client with a flow-control window of 0, which cannot get a response, does not keep its call.
 func TestNoWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := openBubble(t)
@@ -469,8 +477,7 @@ func TestNoWindow(t *testing.T) {
 	})
 }
 
-// Whatever happens, every item that came was passed on, rejected or refused, also while the
-// receiver ends.
+// Every item that was received was passed on, rejected or refused, also during a shutdown.
 func TestIdentity(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 20 {

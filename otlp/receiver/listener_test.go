@@ -21,8 +21,8 @@ import (
 	"correlator/otlp"
 )
 
-// A connection that is too many is closed at once, and counted; when another has gone there is a
-// place again.
+// A connection beyond the limit is closed at once and counted; when another one has ended, the next
+// is accepted.
 func TestConnections(t *testing.T) {
 	l := openLab(t, Config{})
 	dial := func() net.Conn {
@@ -50,7 +50,7 @@ func TestConnections(t *testing.T) {
 	l.send(otlp.Traces, body)
 }
 
-// faulty is a listener that cannot accept for a while.
+// faulty is a listener whose Accept fails for a while.
 type faulty struct {
 	net.Listener
 	errs chan error
@@ -65,7 +65,7 @@ func (f *faulty) Accept() (net.Conn, error) {
 	}
 }
 
-// Errors of accept, whatever they are, are told and counted, and it goes on.
+// Errors of accept, permanent ones included, are counted and in the status, and accept is retried.
 func TestAcceptErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pipe := bufconn.Listen(1 << 20)
@@ -121,7 +121,7 @@ func TestShutdownSilent(t *testing.T) {
 	}
 }
 
-// Connections that come to nothing, or do nothing, are closed after their time.
+// Connections that send nothing, or are idle, are closed after a timeout.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := openBubble(t)
@@ -157,11 +157,12 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// Clients may ask as often as they can whether we are there.
+// Clients may send pings for keepalive.
 func TestPings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := openBubble(t)
-		conn := b.dial(grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: time.Second, PermitWithoutStream: true}))
+		conn := b.dial(grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: time.Second,
+			PermitWithoutStream: true}))
 		body, _ := sound(t, otlp.Traces)
 		if _, err := export(conn, otlp.Traces, body); err != nil {
 			t.Error(err)
@@ -173,7 +174,7 @@ func TestPings(t *testing.T) {
 	})
 }
 
-// A status says where, since when, and what came.
+// The status has the address, the start time and the counts.
 func TestStatus(t *testing.T) {
 	start := time.Now()
 	l := openLab(t, Config{})
@@ -183,7 +184,8 @@ func TestStatus(t *testing.T) {
 	l.store.err = otlp.ErrUnsupported
 	l.refusal(otlp.Metrics, encode(t, metricRequest(gauge(1, 2))))
 	s := l.Status()
-	if s.Since.Before(start) || s.Since.After(time.Now()) || s.Address != l.Addr().String() || !filepath.IsAbs(s.Address) {
+	if s.Since.Before(start) || s.Since.After(time.Now()) || s.Address != l.Addr().String() ||
+		!filepath.IsAbs(s.Address) {
 		t.Errorf("%+v", s)
 	}
 	s.Since, s.Address = time.Time{}, ""

@@ -94,10 +94,10 @@ func serve(c *Config, l net.Listener, file *sockfile.File, queue Queue) *Receive
 		ErrorLog: log.New(io.Discard, "", 0), // what clients do wrong concerns them alone
 	}
 	if c.Certificate == "" {
-		r.served.Go(func() { r.server.Serve(r.listener) })
+		r.served.Go(func() { _ = r.server.Serve(r.listener) })
 	} else {
 		r.server.TLSConfig = c.serverTLS(r.listener.report)
-		r.served.Go(func() { r.server.ServeTLS(r.listener, "", "") })
+		r.served.Go(func() { _ = r.server.ServeTLS(r.listener, "", "") })
 	}
 	return r
 }
@@ -117,12 +117,12 @@ func (r *Receiver) Shutdown(ctx context.Context) error {
 	}
 	if err == nil {
 		linger, cancel := context.WithTimeout(ctx, lingerTimeout)
-		r.server.Shutdown(linger)
+		_ = r.server.Shutdown(linger) // Close ends what it could not
 		cancel()
 	}
 	r.server.Close()
 	r.served.Wait()
-	r.drain(context.Background())
+	_ = r.drain(context.Background()) // requests that were cancelled
 	return err
 }
 

@@ -18,7 +18,8 @@ import (
 	"correlator/otlp"
 )
 
-// What the queue refuses is refused upstream, as a whole: the sender keeps it if it makes sense to.
+// A request that the queue refuses is refused as a whole, with a status by which the client keeps
+// it or not.
 func TestRefused(t *testing.T) {
 	body := encode(t, traceRequest(aSpan("a"), badSpan(), aSpan("b")))
 	for _, c := range []struct {
@@ -40,7 +41,7 @@ func TestRefused(t *testing.T) {
 		s := l.refusal(otlp.Traces, body)
 		wantStatus(t, s, c.code, c.retry)
 		if strings.Contains(s.Message(), "secret") {
-			t.Errorf("the sender is told of our destinations: %s", s.Message())
+			t.Errorf("the response names a destination: %s", s.Message())
 		}
 		var overload *otlp.OverloadError
 		if errors.As(c.err, &overload) {
@@ -69,8 +70,8 @@ func exporterTo(t testing.TB, l *lab, queueBytes int64) *otlp.Exporter {
 	return x
 }
 
-// Through a real exporter: what arrives at the other end is what was sent, and what does not fit is
-// refused with a time to come again, or for ever.
+// With a real exporter, the backend gets what was sent, and what does not fit is refused with
+// RetryInfo, or permanently.
 func TestExporter(t *testing.T) {
 	end := openLab(t, Config{})
 	end.store.entered = make(chan struct{}, 100)
@@ -116,7 +117,7 @@ func TestExporter(t *testing.T) {
 	wantStatus(t, l.refusal(otlp.Traces, body), codes.Unavailable, true) // the exporter is closed
 }
 
-// While it shuts down, what is in work is finished, and what comes is asked to come again.
+// During a shutdown requests in work are finished, and others are refused with RetryInfo.
 func TestShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := openBubble(t)
@@ -156,7 +157,7 @@ func TestShutdown(t *testing.T) {
 	})
 }
 
-// With no time to wait, those who are receiving or waiting are cut off.
+// A shutdown whose context is done cancels requests in work.
 func TestShutdownAtOnce(t *testing.T) {
 	l := openLab(t, Config{})
 	stream, err := l.conn.NewStream(context.Background(), &grpc.StreamDesc{ClientStreams: true}, otlp.Traces.Method())

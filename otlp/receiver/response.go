@@ -28,7 +28,8 @@ const (
 
 // retryable is the status of a request that the client may send again after a delay.
 func retryable(text string, delay time.Duration) *status.Status {
-	return with(status.New(codes.Unavailable, text), &errdetails.RetryInfo{RetryDelay: durationpb.New(max(delay, minRetryDelay))})
+	return with(status.New(codes.Unavailable, text), &errdetails.RetryInfo{RetryDelay: durationpb.New(max(delay,
+		minRetryDelay))})
 }
 
 func crowded() *status.Status { return retryable("too many requests at a time", jitter(retryDelay)) }
@@ -43,7 +44,8 @@ func invalid(err error) *status.Status {
 		return s
 	}
 	return with(s, &errdetails.BadRequest{
-		FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: truncate(e.Field), Description: truncate(e.Text)}},
+		FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: truncate(e.Field),
+			Description: truncate(e.Text)}},
 	})
 }
 

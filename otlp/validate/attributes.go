@@ -59,7 +59,8 @@ type key struct {
 
 // compare orders keys, equal ones by their position.
 func (k key) compare(other key) int {
-	return cmp.Or(bytes.Compare(k.text, other.text), cmp.Compare(k.index, other.index), cmp.Compare(k.whole.from, other.whole.from))
+	return cmp.Or(bytes.Compare(k.text, other.text), cmp.Compare(k.index, other.index),
+		cmp.Compare(k.whole.from, other.whole.from))
 }
 
 // Tags of a KeyValue.

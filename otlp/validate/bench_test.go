@@ -30,7 +30,8 @@ func BenchmarkCheck(b *testing.B) {
 			span = &trace.Span{TraceId: traceID, Name: "GET /", Attributes: list(10)}
 		}
 		bad = append(bad, span)
-		points = append(points, &metrics.NumberDataPoint{Value: &metrics.NumberDataPoint_AsInt{AsInt: 1}, Attributes: list(4)})
+		points = append(points, &metrics.NumberDataPoint{Value: &metrics.NumberDataPoint_AsInt{AsInt: 1},
+			Attributes: list(4)})
 		profile.Samples = append(profile.Samples, aSample())
 	}
 	for _, c := range []struct {

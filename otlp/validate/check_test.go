@@ -21,7 +21,8 @@ func TestSound(t *testing.T) {
 		// A field of a later schema.
 		body = append(body, 0xfa, 0x3f, 0x02, 'h', 'i')
 		v := mustCheck(t, signal, body)
-		if v.Items != items || v.Units != units || v.Received() != items || v.Message != "" || &v.Request[0] != &body[0] || len(v.Request) != len(body) {
+		if v.Items != items || v.Units != units || v.Received() != items || v.Message != "" ||
+			&v.Request[0] != &body[0] || len(v.Request) != len(body) {
 			t.Errorf("signal %d: %+v, want %d items, %d units", signal, v, items, units)
 		}
 	}
@@ -97,16 +98,25 @@ func spanCases() (all []badItem) {
 		name, reason, field, text string
 		span                      *trace.Span
 	}{
-		{"short trace id", "bad_id", ".trace_id", "trace_id is not 16 bytes, or zero", badSpan(func(s *trace.Span) { s.TraceId = s.TraceId[:15] })},
-		{"zero trace id", "bad_id", ".trace_id", "trace_id is not 16 bytes, or zero", badSpan(func(s *trace.Span) { s.TraceId = make([]byte, 16) })},
-		{"no trace id", "bad_id", "", "trace_id is not 16 bytes, or zero", badSpan(func(s *trace.Span) { s.TraceId = nil })},
-		{"long span id", "bad_id", ".span_id", "span_id is not 8 bytes, or zero", badSpan(func(s *trace.Span) { s.SpanId = traceID })},
-		{"zero span id", "bad_id", ".span_id", "span_id is not 8 bytes, or zero", badSpan(func(s *trace.Span) { s.SpanId = make([]byte, 8) })},
-		{"short parent", "bad_id", ".parent_span_id", "parent_span_id is not 8 bytes", badSpan(func(s *trace.Span) { s.ParentSpanId = []byte{1} })},
-		{"short id of a link", "bad_id", ".links[1].span_id", "id has the wrong length", badSpan(func(s *trace.Span) { s.Links[1].SpanId = []byte{1} })},
-		{"end before start", "bad_time", ".end_time_unix_nano", "ends before it starts", badSpan(func(s *trace.Span) { s.EndTimeUnixNano = 4 })},
+		{"short trace id", "bad_id", ".trace_id", "trace_id is not 16 bytes, or zero",
+			badSpan(func(s *trace.Span) { s.TraceId = s.TraceId[:15] })},
+		{"zero trace id", "bad_id", ".trace_id", "trace_id is not 16 bytes, or zero",
+			badSpan(func(s *trace.Span) { s.TraceId = make([]byte, 16) })},
+		{"no trace id", "bad_id", "", "trace_id is not 16 bytes, or zero",
+			badSpan(func(s *trace.Span) { s.TraceId = nil })},
+		{"long span id", "bad_id", ".span_id", "span_id is not 8 bytes, or zero",
+			badSpan(func(s *trace.Span) { s.SpanId = traceID })},
+		{"zero span id", "bad_id", ".span_id", "span_id is not 8 bytes, or zero",
+			badSpan(func(s *trace.Span) { s.SpanId = make([]byte, 8) })},
+		{"short parent", "bad_id", ".parent_span_id", "parent_span_id is not 8 bytes",
+			badSpan(func(s *trace.Span) { s.ParentSpanId = []byte{1} })},
+		{"short id of a link", "bad_id", ".links[1].span_id", "id has the wrong length",
+			badSpan(func(s *trace.Span) { s.Links[1].SpanId = []byte{1} })},
+		{"end before start", "bad_time", ".end_time_unix_nano", "ends before it starts",
+			badSpan(func(s *trace.Span) { s.EndTimeUnixNano = 4 })},
 		{"no end", "bad_time", "", "ends before it starts", badSpan(func(s *trace.Span) { s.EndTimeUnixNano = 0 })},
-		{"deep value", "bad_attributes", ".attributes[1].value", "nested too deep", badSpan(func(s *trace.Span) { s.Attributes[1].Value = nest(maxDepth + 1) })},
+		{"deep value", "bad_attributes", ".attributes[1].value", "nested too deep",
+			badSpan(func(s *trace.Span) { s.Attributes[1].Value = nest(maxDepth + 1) })},
 		{"many attributes", "bad_attributes", "", "too many attributes", badSpan(func(s *trace.Span) {
 			s.Events[0].Attributes = make([]*common.KeyValue, maxAttributes+1)
 			for i := range s.Events[0].Attributes {
@@ -135,27 +145,40 @@ func metricCases() (all []badItem) {
 		good         *metrics.Metric // what is left of it
 	}{
 		{"NaN in a sum", "bad_value", sum(number(1), number(nan)), sum(number(1))},
-		{"no value", "bad_value", gauge(badPoint(func(p *metrics.NumberDataPoint) { p.Value = nil }), number(1)), gauge(number(1))},
-		{"end before start", "bad_time", gauge(badPoint(func(p *metrics.NumberDataPoint) { p.TimeUnixNano = 0 }), number(1)), gauge(number(1))},
+		{"no value", "bad_value", gauge(badPoint(func(p *metrics.NumberDataPoint) { p.Value = nil }), number(1)),
+			gauge(number(1))},
+		{"end before start", "bad_time", gauge(badPoint(func(p *metrics.NumberDataPoint) { p.TimeUnixNano = 0 }),
+			number(1)), gauge(number(1))},
 		{"deep value", "bad_attributes", gauge(badPoint(func(p *metrics.NumberDataPoint) {
 			p.Exemplars[0].FilteredAttributes[0].Value = nest(maxDepth + 1)
 		}), number(1)), gauge(number(1))},
-		{"short trace id of an exemplar", "bad_id", gauge(badPoint(func(p *metrics.NumberDataPoint) { p.Exemplars[0].TraceId = traceID[:15] }), number(1)), gauge(number(1))},
-		{"long span id of an exemplar", "bad_id", histogram(buckets(nil), &metrics.HistogramDataPoint{Exemplars: []*metrics.Exemplar{{SpanId: traceID}}}), histogram(buckets(nil))},
-		{"short span id of an exemplar", "bad_id", exponential(&metrics.ExponentialHistogramDataPoint{Exemplars: []*metrics.Exemplar{{}, {SpanId: spanID[:1]}}},
-			&metrics.ExponentialHistogramDataPoint{}), exponential(&metrics.ExponentialHistogramDataPoint{})},
-		{"NaN as sum", "bad_value", histogram(buckets(nil), &metrics.HistogramDataPoint{Sum: &nan}), histogram(buckets(nil))},
-		{"NaN as minimum", "bad_value", histogram(buckets(nil), &metrics.HistogramDataPoint{Min: &nan}), histogram(buckets(nil))},
+		{"short trace id of an exemplar", "bad_id",
+			gauge(badPoint(func(p *metrics.NumberDataPoint) { p.Exemplars[0].TraceId = traceID[:15] }), number(1)),
+			gauge(number(1))},
+		{"long span id of an exemplar", "bad_id", histogram(buckets(nil),
+			&metrics.HistogramDataPoint{Exemplars: []*metrics.Exemplar{{SpanId: traceID}}}), histogram(buckets(nil))},
+		{"short span id of an exemplar", "bad_id",
+			exponential(&metrics.ExponentialHistogramDataPoint{Exemplars: []*metrics.Exemplar{{},
+				{SpanId: spanID[:1]}}},
+				&metrics.ExponentialHistogramDataPoint{}), exponential(&metrics.ExponentialHistogramDataPoint{})},
+		{"NaN as sum", "bad_value", histogram(buckets(nil), &metrics.HistogramDataPoint{Sum: &nan}),
+			histogram(buckets(nil))},
+		{"NaN as minimum", "bad_value", histogram(buckets(nil), &metrics.HistogramDataPoint{Min: &nan}),
+			histogram(buckets(nil))},
 		{"NaN as bound", "bad_value", histogram(buckets([]uint64{1, 2}, nan), buckets(nil)), histogram(buckets(nil))},
-		{"bounds decrease", "bad_value", histogram(buckets([]uint64{1, 2, 3}, 2, 1), buckets(nil)), histogram(buckets(nil))},
-		{"bounds repeat", "bad_value", histogram(buckets([]uint64{1, 2, 3}, 2, 2), buckets(nil)), histogram(buckets(nil))},
-		{"one bucket too few", "bad_shape", histogram(buckets([]uint64{1, 2}, 1, 2), buckets(nil)), histogram(buckets(nil))},
+		{"bounds decrease", "bad_value", histogram(buckets([]uint64{1, 2, 3}, 2, 1), buckets(nil)),
+			histogram(buckets(nil))},
+		{"bounds repeat", "bad_value", histogram(buckets([]uint64{1, 2, 3}, 2, 2), buckets(nil)),
+			histogram(buckets(nil))},
+		{"one bucket too few", "bad_shape", histogram(buckets([]uint64{1, 2}, 1, 2), buckets(nil)),
+			histogram(buckets(nil))},
 		{"bounds without buckets", "bad_shape", histogram(buckets(nil, 1, 2), buckets(nil)), histogram(buckets(nil))},
 		{"NaN as threshold", "bad_value", exponential(&metrics.ExponentialHistogramDataPoint{ZeroThreshold: nan},
 			&metrics.ExponentialHistogramDataPoint{}), exponential(&metrics.ExponentialHistogramDataPoint{})},
 		{"NaN as quantile", "bad_value", summary(quantile(nan), quantile(1)), summary(quantile(1))},
 		{"quantile 1.1", "bad_value", summary(quantile(1.1), quantile(0)), summary(quantile(0))},
-		{"NaN as sum of a summary", "bad_value", summary(&metrics.SummaryDataPoint{Sum: nan}, quantile(0)), summary(quantile(0))},
+		{"NaN as sum of a summary", "bad_value", summary(&metrics.SummaryDataPoint{Sum: nan}, quantile(0)),
+			summary(quantile(0))},
 	} {
 		all = append(all, badItem{
 			name: "metrics, " + c.name, signal: Metrics, items: 3, rejected: 1,
@@ -172,15 +195,24 @@ func profileCases() (all []badItem) {
 		name, reason, field string
 		profile             *profiles.Profile
 	}{
-		{"stack outside", "bad_index", ".samples[1].stack_index", badProfile(func(p *profiles.Profile) { p.Samples[1].StackIndex = 2 })},
-		{"negative stack", "bad_index", ".samples[1].stack_index", badProfile(func(p *profiles.Profile) { p.Samples[1].StackIndex = -1 })},
-		{"link outside", "bad_index", ".samples[0].link_index", badProfile(func(p *profiles.Profile) { p.Samples[0].LinkIndex = math.MaxInt32 })},
-		{"attribute outside", "bad_index", ".samples[0].attribute_indices[0]", badProfile(func(p *profiles.Profile) { p.Samples[0].AttributeIndices[1] = 3 })},
-		{"profile attribute outside", "bad_index", ".attribute_indices[0]", badProfile(func(p *profiles.Profile) { p.AttributeIndices[0] = -3 })},
-		{"type outside", "bad_index", ".sample_type.type_strindex", badProfile(func(p *profiles.Profile) { p.SampleType.TypeStrindex = 5 })},
-		{"period unit outside", "bad_index", ".period_type.unit_strindex", badProfile(func(p *profiles.Profile) { p.PeriodType.UnitStrindex = 5 })},
-		{"fewer timestamps", "bad_shape", ".samples[0]", badProfile(func(p *profiles.Profile) { p.Samples[0].TimestampsUnixNano = []uint64{5} })},
-		{"fewer values", "bad_shape", ".samples[0]", badProfile(func(p *profiles.Profile) { p.Samples[0].Values = []int64{1} })},
+		{"stack outside", "bad_index", ".samples[1].stack_index",
+			badProfile(func(p *profiles.Profile) { p.Samples[1].StackIndex = 2 })},
+		{"negative stack", "bad_index", ".samples[1].stack_index",
+			badProfile(func(p *profiles.Profile) { p.Samples[1].StackIndex = -1 })},
+		{"link outside", "bad_index", ".samples[0].link_index",
+			badProfile(func(p *profiles.Profile) { p.Samples[0].LinkIndex = math.MaxInt32 })},
+		{"attribute outside", "bad_index", ".samples[0].attribute_indices[0]",
+			badProfile(func(p *profiles.Profile) { p.Samples[0].AttributeIndices[1] = 3 })},
+		{"profile attribute outside", "bad_index", ".attribute_indices[0]",
+			badProfile(func(p *profiles.Profile) { p.AttributeIndices[0] = -3 })},
+		{"type outside", "bad_index", ".sample_type.type_strindex",
+			badProfile(func(p *profiles.Profile) { p.SampleType.TypeStrindex = 5 })},
+		{"period unit outside", "bad_index", ".period_type.unit_strindex",
+			badProfile(func(p *profiles.Profile) { p.PeriodType.UnitStrindex = 5 })},
+		{"fewer timestamps", "bad_shape", ".samples[0]",
+			badProfile(func(p *profiles.Profile) { p.Samples[0].TimestampsUnixNano = []uint64{5} })},
+		{"fewer values", "bad_shape", ".samples[0]",
+			badProfile(func(p *profiles.Profile) { p.Samples[0].Values = []int64{1} })},
 		{"neither", "bad_shape", ".samples[1]", badProfile(func(p *profiles.Profile) { p.Samples[1].Values = nil })},
 		{"short id", "bad_id", "", badProfile(func(p *profiles.Profile) { p.ProfileId = spanID })},
 		{"zero id", "bad_id", "", badProfile(func(p *profiles.Profile) { p.ProfileId = make([]byte, 16) })},
@@ -201,18 +233,30 @@ func profileCases() (all []badItem) {
 		{"no strings", "bad_index", "", func(d *profiles.ProfilesDictionary) { d.StringTable = nil }},
 		{"no links", "bad_index", "", func(d *profiles.ProfilesDictionary) { d.LinkTable = nil }},
 		{"no zero string", "bad_index", ".string_table[0]", func(d *profiles.ProfilesDictionary) { d.StringTable[0] = "x" }},
-		{"no zero mapping", "bad_index", ".mapping_table[0]", func(d *profiles.ProfilesDictionary) { d.MappingTable = d.MappingTable[1:] }},
-		{"no zero link", "bad_index", ".link_table[0]", func(d *profiles.ProfilesDictionary) { d.LinkTable = d.LinkTable[1:] }},
-		{"no zero stack", "bad_index", ".stack_table[0]", func(d *profiles.ProfilesDictionary) { d.StackTable = d.StackTable[1:] }},
-		{"mapping outside", "bad_index", ".location_table[1].mapping_index", func(d *profiles.ProfilesDictionary) { d.LocationTable[1].MappingIndex = 2 }},
-		{"function outside", "bad_index", ".location_table[1].lines[0].function_index", func(d *profiles.ProfilesDictionary) { d.LocationTable[1].Lines[0].FunctionIndex = -2 }},
-		{"location outside", "bad_index", ".stack_table[1].location_indices[0]", func(d *profiles.ProfilesDictionary) { d.StackTable[1].LocationIndices[1] = 9 }},
-		{"name outside", "bad_index", ".function_table[1].name_strindex", func(d *profiles.ProfilesDictionary) { d.FunctionTable[1].NameStrindex = 9 }},
-		{"key outside", "bad_index", ".attribute_table[1].key_strindex", func(d *profiles.ProfilesDictionary) { d.AttributeTable[1].KeyStrindex = 9 }},
-		{"value outside", "bad_index", ".attribute_table[2].value.string_value_strindex", func(d *profiles.ProfilesDictionary) { d.AttributeTable[2].Value = referenceValue(9) }},
-		{"short link", "bad_id", ".link_table[1]", func(d *profiles.ProfilesDictionary) { d.LinkTable[1].SpanId = traceID }},
-		{"another zero link", "bad_id", ".link_table[1]", func(d *profiles.ProfilesDictionary) { d.LinkTable[1].TraceId = make([]byte, 16) }},
-		{"deep value", "bad_attributes", ".attribute_table[1].value", func(d *profiles.ProfilesDictionary) { d.AttributeTable[1].Value = nest(maxDepth + 1) }},
+		{"no zero mapping", "bad_index", ".mapping_table[0]",
+			func(d *profiles.ProfilesDictionary) { d.MappingTable = d.MappingTable[1:] }},
+		{"no zero link", "bad_index", ".link_table[0]",
+			func(d *profiles.ProfilesDictionary) { d.LinkTable = d.LinkTable[1:] }},
+		{"no zero stack", "bad_index", ".stack_table[0]",
+			func(d *profiles.ProfilesDictionary) { d.StackTable = d.StackTable[1:] }},
+		{"mapping outside", "bad_index", ".location_table[1].mapping_index",
+			func(d *profiles.ProfilesDictionary) { d.LocationTable[1].MappingIndex = 2 }},
+		{"function outside", "bad_index", ".location_table[1].lines[0].function_index",
+			func(d *profiles.ProfilesDictionary) { d.LocationTable[1].Lines[0].FunctionIndex = -2 }},
+		{"location outside", "bad_index", ".stack_table[1].location_indices[0]",
+			func(d *profiles.ProfilesDictionary) { d.StackTable[1].LocationIndices[1] = 9 }},
+		{"name outside", "bad_index", ".function_table[1].name_strindex",
+			func(d *profiles.ProfilesDictionary) { d.FunctionTable[1].NameStrindex = 9 }},
+		{"key outside", "bad_index", ".attribute_table[1].key_strindex",
+			func(d *profiles.ProfilesDictionary) { d.AttributeTable[1].KeyStrindex = 9 }},
+		{"value outside", "bad_index", ".attribute_table[2].value.string_value_strindex",
+			func(d *profiles.ProfilesDictionary) { d.AttributeTable[2].Value = referenceValue(9) }},
+		{"short link", "bad_id", ".link_table[1]",
+			func(d *profiles.ProfilesDictionary) { d.LinkTable[1].SpanId = traceID }},
+		{"another zero link", "bad_id", ".link_table[1]",
+			func(d *profiles.ProfilesDictionary) { d.LinkTable[1].TraceId = make([]byte, 16) }},
+		{"deep value", "bad_attributes", ".attribute_table[1].value",
+			func(d *profiles.ProfilesDictionary) { d.AttributeTable[1].Value = nest(maxDepth + 1) }},
 	} {
 		r := profileRequest(aProfile(), aProfile())
 		c.spoil(r.Dictionary)
@@ -227,7 +271,8 @@ func profileCases() (all []badItem) {
 func envelopeCases() []badItem {
 	twoResources := func() *collecttraces.ExportTraceServiceRequest {
 		r := traceRequest(aSpan("a"), aSpan("b"))
-		return &collecttraces.ExportTraceServiceRequest{ResourceSpans: append(r.ResourceSpans, traceRequest(aSpan("c")).ResourceSpans...)}
+		return &collecttraces.ExportTraceServiceRequest{ResourceSpans: append(r.ResourceSpans,
+			traceRequest(aSpan("c")).ResourceSpans...)}
 	}
 	badResource := twoResources()
 	badResource.ResourceSpans[0].Resource.Attributes[0].Value = nest(maxDepth + 1)

@@ -46,7 +46,8 @@ func nest(depth int) *common.AnyValue {
 	v := stringValue("deep")
 	for i := 1; i < depth; i++ {
 		if i%2 == 0 {
-			v = &common.AnyValue{Value: &common.AnyValue_ArrayValue{ArrayValue: &common.ArrayValue{Values: []*common.AnyValue{v}}}}
+			list := &common.ArrayValue{Values: []*common.AnyValue{v}}
+			v = &common.AnyValue{Value: &common.AnyValue_ArrayValue{ArrayValue: list}}
 		} else {
 			list := &common.KeyValueList{Values: []*common.KeyValue{{Key: "k", Value: v}}}
 			v = &common.AnyValue{Value: &common.AnyValue_KvlistValue{KvlistValue: list}}
@@ -71,8 +72,10 @@ func aSpan(name string) *trace.Span {
 		TraceId: traceID, SpanId: spanID, ParentSpanId: spanID, Name: name, TraceState: "a=b",
 		StartTimeUnixNano: 5, EndTimeUnixNano: 7, Status: &trace.Status{Message: "fine", Code: 1}, Flags: 1,
 		Attributes: []*common.KeyValue{attribute("http.method", "GET"), {Key: "list", Value: nest(5)}},
-		Events:     []*trace.Span_Event{{TimeUnixNano: 6, Name: "e", Attributes: []*common.KeyValue{attribute("x", "y")}}},
-		Links:      []*trace.Span_Link{{TraceId: traceID, SpanId: spanID}, {Attributes: []*common.KeyValue{attribute("nowhere", "")}}},
+		Events: []*trace.Span_Event{{TimeUnixNano: 6, Name: "e", Attributes: []*common.KeyValue{attribute("x",
+			"y")}}},
+		Links: []*trace.Span_Link{{TraceId: traceID, SpanId: spanID},
+			{Attributes: []*common.KeyValue{attribute("nowhere", "")}}},
 	}
 }
 
@@ -102,15 +105,18 @@ func gauge(points ...*metrics.NumberDataPoint) *metrics.Metric {
 }
 
 func sum(points ...*metrics.NumberDataPoint) *metrics.Metric {
-	return &metrics.Metric{Name: "s", Data: &metrics.Metric_Sum{Sum: &metrics.Sum{DataPoints: points, IsMonotonic: true}}}
+	return &metrics.Metric{Name: "s", Data: &metrics.Metric_Sum{Sum: &metrics.Sum{DataPoints: points,
+		IsMonotonic: true}}}
 }
 
 func histogram(points ...*metrics.HistogramDataPoint) *metrics.Metric {
-	return &metrics.Metric{Name: "h", Data: &metrics.Metric_Histogram{Histogram: &metrics.Histogram{DataPoints: points}}}
+	return &metrics.Metric{Name: "h",
+		Data: &metrics.Metric_Histogram{Histogram: &metrics.Histogram{DataPoints: points}}}
 }
 
 func buckets(counts []uint64, bounds ...float64) *metrics.HistogramDataPoint {
-	return &metrics.HistogramDataPoint{TimeUnixNano: 2, Sum: proto.Float64(1), BucketCounts: counts, ExplicitBounds: bounds}
+	return &metrics.HistogramDataPoint{TimeUnixNano: 2, Sum: proto.Float64(1), BucketCounts: counts,
+		ExplicitBounds: bounds}
 }
 
 func exponential(points ...*metrics.ExponentialHistogramDataPoint) *metrics.Metric {
@@ -124,7 +130,8 @@ func summary(points ...*metrics.SummaryDataPoint) *metrics.Metric {
 }
 
 func quantile(q float64) *metrics.SummaryDataPoint {
-	return &metrics.SummaryDataPoint{QuantileValues: []*metrics.SummaryDataPoint_ValueAtQuantile{{Quantile: q, Value: 3}}}
+	return &metrics.SummaryDataPoint{QuantileValues: []*metrics.SummaryDataPoint_ValueAtQuantile{{Quantile: q,
+		Value: 3}}}
 }
 
 // someMetrics is one of each kind: six data points, and a metric without.
@@ -132,7 +139,8 @@ func someMetrics() []*metrics.Metric {
 	return []*metrics.Metric{
 		gauge(number(1), number(2)), sum(number(3)), histogram(buckets([]uint64{1, 2, 3}, math.Inf(-1), -1)),
 		exponential(&metrics.ExponentialHistogramDataPoint{
-			TimeUnixNano: 2, Positive: &metrics.ExponentialHistogramDataPoint_Buckets{Offset: -1, BucketCounts: []uint64{1, 300}},
+			TimeUnixNano: 2, Positive: &metrics.ExponentialHistogramDataPoint_Buckets{Offset: -1,
+				BucketCounts: []uint64{1, 300}},
 		}),
 		summary(quantile(0.5)), {Name: "none"},
 	}
@@ -149,7 +157,8 @@ func aDictionary() *profiles.ProfilesDictionary {
 		StringTable:  []string{"", "samples", "count", "main", "key"},
 		MappingTable: []*profiles.Mapping{{}, {MemoryStart: 4096, FilenameStrindex: 3, AttributeIndices: []int32{1}}},
 		LocationTable: []*profiles.Location{{}, {
-			MappingIndex: 1, Address: 5000, Lines: []*profiles.Line{{FunctionIndex: 1, Line: 7}}, AttributeIndices: []int32{1},
+			MappingIndex: 1, Address: 5000, Lines: []*profiles.Line{{FunctionIndex: 1, Line: 7}},
+			AttributeIndices: []int32{1},
 		}},
 		FunctionTable: []*profiles.Function{{}, {NameStrindex: 3, FilenameStrindex: 4}},
 		LinkTable: []*profiles.Link{
@@ -164,15 +173,17 @@ func aDictionary() *profiles.ProfilesDictionary {
 
 func aSample() *profiles.Sample {
 	return &profiles.Sample{
-		StackIndex: 1, LinkIndex: 1, AttributeIndices: []int32{1, 2}, Values: []int64{1, -300}, TimestampsUnixNano: []uint64{5, 6},
+		StackIndex: 1, LinkIndex: 1, AttributeIndices: []int32{1, 2}, Values: []int64{1, -300},
+		TimestampsUnixNano: []uint64{5, 6},
 	}
 }
 
 // aProfile has two samples.
 func aProfile() *profiles.Profile {
 	return &profiles.Profile{
-		SampleType: &profiles.ValueType{TypeStrindex: 1, UnitStrindex: 2}, PeriodType: &profiles.ValueType{TypeStrindex: 1},
-		Samples: []*profiles.Sample{aSample(), {StackIndex: 1, Values: []int64{3}}}, ProfileId: traceID,
+		SampleType: &profiles.ValueType{TypeStrindex: 1, UnitStrindex: 2},
+		PeriodType: &profiles.ValueType{TypeStrindex: 1},
+		Samples:    []*profiles.Sample{aSample(), {StackIndex: 1, Values: []int64{3}}}, ProfileId: traceID,
 		OriginalPayloadFormat: "pprof", OriginalPayload: []byte{1}, AttributeIndices: []int32{1},
 	}
 }

@@ -54,7 +54,8 @@ func checkAnything(t *testing.T, signal Signal, body []byte) bool {
 		return false
 	}
 	message := newMessage(signal)
-	if libraryErr := proto.Unmarshal(body, message); (libraryErr == nil) != (err == nil) && !tooDeep(body, requests[signal]) {
+	if libraryErr := proto.Unmarshal(body, message); (libraryErr == nil) != (err == nil) &&
+		!tooDeep(body, requests[signal]) {
 		t.Fatalf("the library returns %v, Check %v: %x", libraryErr, err, body)
 	}
 	if err != nil {
@@ -64,7 +65,8 @@ func checkAnything(t *testing.T, signal Signal, body []byte) bool {
 	for _, n := range v.Repaired {
 		violations += int(n)
 	}
-	if (violations > 0) != (v.Message != "") || !isPrintable(v.Message) || (v.RejectedUnits > 0) != (v.Received() > v.Items) {
+	if (violations > 0) != (v.Message != "") || !isPrintable(v.Message) ||
+		(v.RejectedUnits > 0) != (v.Received() > v.Items) {
 		t.Fatalf("%+v: %x", v, body)
 	}
 	if v.Items == 0 {
@@ -128,7 +130,8 @@ func wantSound(t *testing.T, m proto.Message) {
 			for _, s := range r.ScopeMetrics {
 				for _, metric := range s.Metrics {
 					for _, p := range metric.GetHistogram().GetDataPoints() {
-						bad := len(p.BucketCounts) != len(p.ExplicitBounds)+1 && len(p.BucketCounts)+len(p.ExplicitBounds) != 0
+						bad := len(p.BucketCounts) != len(p.ExplicitBounds)+1 &&
+							len(p.BucketCounts)+len(p.ExplicitBounds) != 0
 						if bad || !slices.IsSorted(p.ExplicitBounds) || p.TimeUnixNano < p.StartTimeUnixNano {
 							t.Fatalf("point %v", p)
 						}
@@ -137,7 +140,8 @@ func wantSound(t *testing.T, m proto.Message) {
 			}
 		}
 		walk(m.ProtoReflect(), func(m protoreflect.Message) {
-			if e, ok := m.Interface().(*metrics.Exemplar); ok && (!isLength(e.TraceId, traceIDSize) || !isLength(e.SpanId, spanIDSize)) {
+			if e, ok := m.Interface().(*metrics.Exemplar); ok && (!isLength(e.TraceId, traceIDSize) ||
+				!isLength(e.SpanId, spanIDSize)) {
 				t.Fatalf("exemplar %v", e)
 			}
 		})
@@ -167,10 +171,12 @@ func wantNoReferences(t *testing.T, m protoreflect.Message) {
 // indexName is the table that an index field belongs to.
 func indexName(field string) string {
 	return map[string]string{
-		"stack_index": "stack_table", "link_index": "link_table", "mapping_index": "mapping_table", "function_index": "function_table",
+		"stack_index": "stack_table", "link_index": "link_table", "mapping_index": "mapping_table",
+		"function_index":    "function_table",
 		"attribute_indices": "attribute_table", "location_indices": "location_table", "key_strindex": "string_table",
 		"unit_strindex": "string_table", "type_strindex": "string_table", "name_strindex": "string_table",
-		"system_name_strindex": "string_table", "filename_strindex": "string_table", "string_value_strindex": "string_table",
+		"system_name_strindex": "string_table", "filename_strindex": "string_table",
+		"string_value_strindex": "string_table",
 	}[field]
 }
 
@@ -178,9 +184,11 @@ func indexName(field string) string {
 func wantIndices(t *testing.T, d *profiles.ProfilesDictionary, m protoreflect.Message) {
 	t.Helper()
 	tables := map[string]int{
-		"mapping_table": len(d.GetMappingTable()), "location_table": len(d.GetLocationTable()), "function_table": len(d.GetFunctionTable()),
-		"link_table": len(d.GetLinkTable()), "string_table": len(d.GetStringTable()), "attribute_table": len(d.GetAttributeTable()),
-		"stack_table": len(d.GetStackTable()),
+		"mapping_table": len(d.GetMappingTable()), "location_table": len(d.GetLocationTable()),
+		"function_table": len(d.GetFunctionTable()),
+		"link_table":     len(d.GetLinkTable()), "string_table": len(d.GetStringTable()),
+		"attribute_table": len(d.GetAttributeTable()),
+		"stack_table":     len(d.GetStackTable()),
 	}
 	walk(m, func(m protoreflect.Message) {
 		m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
@@ -282,7 +290,8 @@ func mutate(all []*node, random *rand.Rand) []*node {
 		n.in = mutate(n.in, random)
 		return all
 	}
-	some := []uint64{0, 1, 2, 3, 5, 1 << 31, 1<<32 + 1, math.MaxUint64, math.Float64bits(math.NaN()), math.Float64bits(0.5)}
+	some := []uint64{0, 1, 2, 3, 5, 1 << 31, 1<<32 + 1, math.MaxUint64, math.Float64bits(math.NaN()),
+		math.Float64bits(0.5)}
 	switch random.IntN(7) {
 	case 0:
 		return slices.Delete(all, i, i+1)

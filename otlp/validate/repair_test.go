@@ -22,7 +22,8 @@ import (
 func TestRepaired(t *testing.T) {
 	span, plain := aSpan("a"), aSpan("a")
 	span.Attributes = []*common.KeyValue{
-		attribute("k", "1"), {Key: "r", Value: referenceValue(5)}, attribute("other", ""), {Key: "k", KeyStrindex: 7, Value: nest(3)}, attribute("k", "3"),
+		attribute("k", "1"), {Key: "r", Value: referenceValue(5)}, attribute("other", ""),
+		{Key: "k", KeyStrindex: 7, Value: nest(3)}, attribute("k", "3"),
 		{Key: "list", Value: listOf(attribute("x", "1"), attribute("y", ""), attribute("x", "2"))},
 	}
 	plain.Attributes = []*common.KeyValue{
@@ -30,7 +31,8 @@ func TestRepaired(t *testing.T) {
 		{Key: "list", Value: listOf(attribute("y", ""), attribute("x", "2"))},
 	}
 	traces, wantTraces := traceRequest(span, aSpan("b")), traceRequest(plain, aSpan("b"))
-	traces.ResourceSpans[0].Resource.Attributes = append(traces.ResourceSpans[0].Resource.Attributes, attribute("host.id", "i"))
+	traces.ResourceSpans[0].Resource.Attributes = append(traces.ResourceSpans[0].Resource.Attributes,
+		attribute("host.id", "i"))
 	wantTraces.ResourceSpans[0].Resource.Attributes[1] = attribute("host.id", "i")
 
 	profile, wantProfile := profileRequest(aProfile()), profileRequest(aProfile())
@@ -46,7 +48,8 @@ func TestRepaired(t *testing.T) {
 	deep.Attributes = append(deep.Attributes, attribute("list", ""), &common.KeyValue{KeyStrindex: 1}, &common.KeyValue{Key: "d", Value: nest(maxDepth + 1)})
 	lost := traceRequest(aSpan("a"), deep)
 	again := traceRequest(&trace.Span{})
-	again.ResourceSpans[0].Resource.Attributes = append(again.ResourceSpans[0].Resource.Attributes, attribute("host.id", "i"))
+	again.ResourceSpans[0].Resource.Attributes = append(again.ResourceSpans[0].Resource.Attributes,
+		attribute("host.id", "i"))
 	lost.ResourceSpans = append(lost.ResourceSpans, again.ResourceSpans...)
 	// What is taken out ends where the next begins.
 	ends := &trace.Span{TraceId: traceID, SpanId: spanID, Attributes: []*common.KeyValue{{Key: "k", KeyStrindex: 1}}}
@@ -115,7 +118,8 @@ func TestEncodings(t *testing.T) {
 		body request
 		ok   bool
 	}{
-		"values 1+2, times 1+2":       {sample(append(append([]byte{0x20, 1, 0x22, 2, 1, 1}, single...), packed...)...), true},
+		"values 1+2, times 1+2": {sample(append(append([]byte{0x20, 1, 0x22, 2, 1, 1}, single...), packed...)...),
+			true},
 		"values 1+2, times 2":         {sample(append([]byte{0x20, 1, 0x22, 2, 1, 1}, packed...)...), false},
 		"long values":                 {sample(append(append([]byte{0x22, 11, 1}, minusOne...), packed...)...), true},
 		"stack 1 in three bytes":      {sample(0x08, 0x81, 0x80, 0x00, 0x20, 1), true},
@@ -141,7 +145,8 @@ func TestEncodings(t *testing.T) {
 // What belongs to a table may come in several dictionaries, which protobuf makes one.
 func TestDictionaryInParts(t *testing.T) {
 	whole := profileRequest(aProfile())
-	rest := &profiles.ProfilesDictionary{StackTable: whole.Dictionary.StackTable[1:], StringTable: whole.Dictionary.StringTable[3:]}
+	rest := &profiles.ProfilesDictionary{StackTable: whole.Dictionary.StackTable[1:],
+		StringTable: whole.Dictionary.StringTable[3:]}
 	last := profileRequest()
 	last.Dictionary, last.ResourceProfiles = rest, nil
 	whole.Dictionary.StackTable = whole.Dictionary.StackTable[:1]

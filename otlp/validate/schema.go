@@ -62,7 +62,8 @@ var (
 		Traces: messageTypes.add(
 			collecttraces.File_opentelemetry_proto_collector_trace_v1_trace_service_proto, "ExportTraceServiceRequest"),
 		Metrics: messageTypes.add(
-			collectmetrics.File_opentelemetry_proto_collector_metrics_v1_metrics_service_proto, "ExportMetricsServiceRequest"),
+			collectmetrics.File_opentelemetry_proto_collector_metrics_v1_metrics_service_proto,
+			"ExportMetricsServiceRequest"),
 		Profiles: messageTypes.add(
 			collectprofiles.File_opentelemetry_proto_collector_profiles_v1development_profiles_service_proto,
 			"ExportProfilesServiceRequest"),

@@ -143,8 +143,9 @@ func (p *printer) traces(_ context.Context, td ptrace.Traces) error {
 		for _, scope := range r.ScopeSpans().All() {
 			for _, s := range scope.Spans().All() {
 				items = append(items, object{
-					"resource": r.Resource().Attributes().AsRaw(), "name": s.Name(), "attributes": s.Attributes().AsRaw(),
-					"trace_id": s.TraceID().String(), "span_id": s.SpanID().String(),
+					"resource": r.Resource().Attributes().AsRaw(), "name": s.Name(),
+					"attributes": s.Attributes().AsRaw(),
+					"trace_id":   s.TraceID().String(), "span_id": s.SpanID().String(),
 				})
 			}
 		}
@@ -188,7 +189,8 @@ func points(m pmetric.Metric) (items []object) {
 	case pmetric.MetricTypeHistogram:
 		for _, h := range m.Histogram().DataPoints().All() {
 			add(h.Attributes(), h.StartTimestamp(), h.Timestamp(), object{
-				"count": h.Count(), "sum": h.Sum(), "bounds": h.ExplicitBounds().AsRaw(), "counts": h.BucketCounts().AsRaw(),
+				"count": h.Count(), "sum": h.Sum(), "bounds": h.ExplicitBounds().AsRaw(),
+				"counts": h.BucketCounts().AsRaw(),
 			})
 		}
 	case pmetric.MetricTypeSummary:

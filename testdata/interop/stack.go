@@ -46,7 +46,8 @@ func stack(d pprofile.ProfilesDictionary, s pprofile.Stack) (id string, kinds []
 			return "", nil, errors.New("a location without a frame type")
 		}
 		kinds = append(kinds, kind.Str())
-		ofMapping, err := pprofile.FromAttributeIndices(d.AttributeTable(), d.MappingTable().At(int(l.MappingIndex())), d)
+		ofMapping, err := pprofile.FromAttributeIndices(d.AttributeTable(), d.MappingTable().At(int(l.MappingIndex())),
+			d)
 		if err != nil {
 			return "", nil, fmt.Errorf("reading the attributes of a mapping: %w", err)
 		}

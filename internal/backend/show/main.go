@@ -1,8 +1,8 @@
-// show is the backend of the demo: it takes OTLP at a Unix socket, and when it is told to end,
-// prints what the transaction of a service with the most samples did: its stacks, found by their
-// ids, with their frames. As backends do it finds the symbols of a frame by the id of its file,
-// which it knows if it was given the file: the path is that of any process in which the file was
-// first seen, in another container perhaps.
+// Show is the backend of the demo: it receives OTLP on a Unix socket, and when it is terminated it
+// prints what the transaction with the most samples of a service did: its stacks, found by their
+// ids, with their frames. As backends do, it finds the symbols of a frame by the id of its file, if
+// it was given that file; the path of a frame is that in the process where the file was first seen,
+// which may be in another container.
 //
 //	show SOCKET SERVICE FILE...
 package main
