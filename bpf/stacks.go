@@ -11,8 +11,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// ErrNoStack reports that a stack was evicted.
-var ErrNoStack = errors.New("no such stack")
+// errNoStack reports that a stack was evicted.
+var errNoStack = errors.New("no such stack")
 
 // A StackKey identifies a stack of a target while the sampler is open: two different stacks never have
 // the same, and a stack that was evicted has the same when it is sampled again.
@@ -32,7 +32,7 @@ type Stack struct {
 	User   []uint64 // at most 127, those nearest to the leaf
 }
 
-// Stack returns the stack of a count, or [ErrNoStack]. It is available until the next Drain; after that
+// Stack returns the stack of a count, or [errNoStack]. It is available until the next Drain; after that
 // it may be evicted.
 func (s *Sampler) Stack(key StackKey) (Stack, error) {
 	value := make([]byte, s.stackBytes())
@@ -137,7 +137,7 @@ func (r *retained) stack(key StackKey) (Stack, error) {
 			return stack, nil
 		}
 	}
-	return Stack{}, ErrNoStack
+	return Stack{}, errNoStack
 }
 
 // evict makes room in the table of stacks when it is more than half full. stored is how many stacks were

@@ -42,7 +42,7 @@ func TestEviction(t *testing.T) {
 				t.Fatal(err)
 			}
 			for key, want := range before {
-				if got, err := s.Stack(key); err != nil && !errors.Is(err, ErrNoStack) || err == nil && !slices.Equal(got.User, want.User) {
+				if got, err := s.Stack(key); err != nil && !errors.Is(err, errNoStack) || err == nil && !slices.Equal(got.User, want.User) {
 					t.Errorf("stack %+v is %+v, %v, and was %+v", key, got, err, want)
 				}
 			}
@@ -74,7 +74,7 @@ func TestEviction(t *testing.T) {
 		stack(t, s, last.Stack)
 		s.drain.kept = 0 // as if something had been counted since
 		drainAll(t, s)
-		if _, err := s.Stack(last.Stack); !errors.Is(err, ErrNoStack) {
+		if _, err := s.Stack(last.Stack); !errors.Is(err, errNoStack) {
 			t.Errorf("after two drains: %v", err)
 		}
 		total, err := s.readCounters()
@@ -131,7 +131,7 @@ func TestStackOfLateCount(t *testing.T) {
 	verify(1)
 	s.drain.kept--
 	verify(0)
-	if _, err := s.Stack(key); !errors.Is(err, ErrNoStack) {
+	if _, err := s.Stack(key); !errors.Is(err, errNoStack) {
 		t.Errorf("kept for ever: %v", err)
 	}
 }

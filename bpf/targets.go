@@ -12,8 +12,8 @@ import (
 	"correlator/tlsdesc"
 )
 
-// ErrTooManyTargets reports that the table has no room for another target.
-var ErrTooManyTargets = errors.New("too many targets")
+// errTooManyTargets reports that the table has no room for another target.
+var errTooManyTargets = errors.New("too many targets")
 
 // A Target identifies a process whose samples are correlated. A sampler never reuses one.
 type Target uint32
@@ -123,7 +123,7 @@ func (t *targetTable) set(identity ExecID, rule tlsdesc.Rule) (Target, error) {
 	}
 	err = t.table.Put(&identity.tgid, &value)
 	if errors.Is(err, unix.E2BIG) {
-		return 0, fmt.Errorf("%w: the table holds %d", ErrTooManyTargets, t.table.MaxEntries())
+		return 0, fmt.Errorf("%w: the table holds %d", errTooManyTargets, t.table.MaxEntries())
 	}
 	if err != nil {
 		return 0, err

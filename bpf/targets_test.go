@@ -28,7 +28,7 @@ func TestSetTarget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.SetTarget(identity, demoRule(t, other)); !errors.Is(err, ErrTooManyTargets) {
+	if _, err := s.SetTarget(identity, demoRule(t, other)); !errors.Is(err, errTooManyTargets) {
 		t.Errorf("one too many: %v", err)
 	}
 	if _, err := s.SetTarget(identity, tlsdesc.Rule{}); err == nil {

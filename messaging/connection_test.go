@@ -235,7 +235,7 @@ func TestConnectRefuses(t *testing.T) {
 	for _, r := range []Registration{{}, {SamplesDelay: -1}, {SamplesDelay: 1, HostID: "\xff"}} {
 		socket := b.receiver.dial()
 		err := b.sender.Connect(socket, r)
-		if !errors.Is(err, ErrSamplesDelay) && !errors.Is(err, errHostID) {
+		if !errors.Is(err, errSamplesDelay) && !errors.Is(err, errHostID) {
 			t.Errorf("%+v: %v", r, err)
 		}
 		if err := socket.Close(); !errors.Is(err, os.ErrClosed) {
@@ -244,7 +244,7 @@ func TestConnectRefuses(t *testing.T) {
 	}
 	b.sender.Close()
 	socket := b.receiver.dial()
-	if err := b.sender.Connect(socket, testRegistration); !errors.Is(err, ErrClosed) {
+	if err := b.sender.Connect(socket, testRegistration); !errors.Is(err, errClosed) {
 		t.Errorf("after Close: %v", err)
 	}
 	if err := socket.Close(); !errors.Is(err, os.ErrClosed) {

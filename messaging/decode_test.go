@@ -74,7 +74,7 @@ func decodeCorrelation(b []byte) (Message, int, error) {
 	copy(c.TransactionID[:], b[20:])
 	copy(c.StackTraceID[:], b[28:])
 	c.Count = binary.NativeEndian.Uint16(b[44:])
-	if c.Count == 0 || c.Count > MaxCount {
+	if c.Count == 0 || c.Count > maxCount {
 		return nil, 0, fmt.Errorf("%w: a count of %d, which an agent reads as no positive number", errMessage, c.Count)
 	}
 	return c, correlationBytes, nil

@@ -181,7 +181,7 @@ func abuse(t *testing.T, counters *Counters, poller *Poller) uint64 {
 		received.Add(current.readAll())
 		current.close()
 		current = r
-		if err != nil && !errors.Is(err, ErrClosed) {
+		if err != nil && !errors.Is(err, errClosed) {
 			t.Error(err)
 		}
 		for range rand.IntN(10) {

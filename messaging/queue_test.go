@@ -169,7 +169,7 @@ func TestQueueOldestFirst(t *testing.T) {
 	var order []int64
 	for q.waiting() {
 		order = append(order, q.oldestNs())
-		q.take(MaxCount)
+		q.take(maxCount)
 		q.finishTaken()
 	}
 	if want := []int64{5, 10, 20, 30, 40, 50, 60}; !slices.Equal(order, want) {
@@ -179,17 +179,17 @@ func TestQueueOldestFirst(t *testing.T) {
 
 func TestQueueSplitsOldestFirst(t *testing.T) {
 	q := newQueue()
-	q.add(keyOf(1), MaxCount-1, 100, 10)
+	q.add(keyOf(1), maxCount-1, 100, 10)
 	q.add(keyOf(1), 3, 200, 10)
-	q.take(MaxCount)
-	if got := q.taken.count(); got != MaxCount {
-		t.Errorf("took %d, want %d", got, MaxCount)
+	q.take(maxCount)
+	if got := q.taken.count(); got != maxCount {
+		t.Errorf("took %d, want %d", got, maxCount)
 	}
-	if q.oldestNs() != 200 || q.total != MaxCount+2 {
+	if q.oldestNs() != 200 || q.total != maxCount+2 {
 		t.Errorf("left: oldest %d, total %d", q.oldestNs(), q.total)
 	}
 	q.finishTaken()
-	q.take(MaxCount)
+	q.take(maxCount)
 	if got := q.finishTaken(); got != 2 || q.waiting() || q.total != 0 {
 		t.Errorf("then took %d, %d left", got, q.total)
 	}
@@ -208,7 +208,7 @@ func TestQueueBound(t *testing.T) {
 	if !q.add(keyOf(0), 1, 0, 0) {
 		t.Error("refused more samples of a key that waits")
 	}
-	q.take(MaxCount)
+	q.take(maxCount)
 	if !q.add(keyOf(maxQueued), 1, 0, 0) {
 		t.Error("refused a new key while one is being sent")
 	}
@@ -231,7 +231,7 @@ func BenchmarkQueue(b *testing.B) {
 			q.add(keyOf(n), 1, now, int64(37*time.Millisecond))
 		}
 		for q.waiting() {
-			q.take(MaxCount)
+			q.take(maxCount)
 			q.finishTaken()
 		}
 	}

@@ -12,8 +12,8 @@ import (
 var (
 	// errSocketGone is sent on Down: the receiver ended the connection.
 	errSocketGone = errors.New("the process's socket is gone")
-	// ErrClosed reports that a sender was closed before.
-	ErrClosed = errors.New("sender is closed")
+	// errClosed reports that a sender was closed before.
+	errClosed = errors.New("sender is closed")
 )
 
 const (
@@ -139,12 +139,12 @@ func (s *Sender) Add(key Key, count uint64, sampledAt time.Time) {
 
 // Connect sends to socket from now on, first the registration, then those queued samples that are
 // not late. It takes ownership of the socket, also when it fails, and closes the one that was
-// connected before. The error is ErrClosed, or about the
+// connected before. The error is errClosed, or about the
 // registration.
 func (s *Sender) Connect(socket *Socket, r Registration) error {
 	registration, err := appendRegistration(nil, r)
 	if err == nil && r.SamplesDelay == 0 {
-		err = fmt.Errorf("%w: must not be zero", ErrSamplesDelay)
+		err = fmt.Errorf("%w: must not be zero", errSamplesDelay)
 	}
 	if err != nil {
 		socket.Close()
@@ -165,7 +165,7 @@ func (s *Sender) replace(socket *Socket, registration []byte, delay time.Duratio
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, ErrClosed
+		return nil, errClosed
 	}
 	s.delay = delay
 	s.expire(s.nowNs())

@@ -273,10 +273,10 @@ func TestAddedLate(t *testing.T) {
 
 func TestCountIsSplit(t *testing.T) {
 	b := connected(t)
-	b.add(1, 2*MaxCount+3, 0)
-	b.receiver.expect(correlationOf(1, MaxCount), correlationOf(1, MaxCount), correlationOf(1, 3))
+	b.add(1, 2*maxCount+3, 0)
+	b.receiver.expect(correlationOf(1, maxCount), correlationOf(1, maxCount), correlationOf(1, 3))
 	b.settled()
-	b.expectStats(2*MaxCount+3, 0, nil)
+	b.expectStats(2*maxCount+3, 0, nil)
 	b.add(1, 0, 0)
 	b.settled()
 	b.receiver.expectNothing()

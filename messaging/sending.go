@@ -54,7 +54,7 @@ func (s *Sender) next() []byte {
 	if s.registering = s.registration != nil; s.registering {
 		return s.registration
 	}
-	s.queue.take(MaxCount)
+	s.queue.take(maxCount)
 	taken := &s.queue.taken
 	return appendCorrelation(s.message[:0], correlation{Key: taken.key, Count: uint16(taken.count())})
 }

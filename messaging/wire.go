@@ -44,16 +44,16 @@ const (
 	// MaxHostIDBytes keeps a registration within the 1024 bytes that agents read it into.
 	MaxHostIDBytes = 1012
 
-	// MaxCount is the largest count of a message: agents read it as a signed 16-bit number.
-	MaxCount = 32767
+	// maxCount is the largest count of a message: agents read it as a signed 16-bit number.
+	maxCount = 32767
 )
 
 var (
 	// errHostID reports that a host id is longer than MaxHostIDBytes or not UTF-8.
 	errHostID = errors.New("unusable host id")
-	// ErrSamplesDelay reports a delay that does not fit the message's unsigned 32-bit milliseconds, or
+	// errSamplesDelay reports a delay that does not fit the message's unsigned 32-bit milliseconds, or
 	// is zero.
-	ErrSamplesDelay = errors.New("unusable samples delay")
+	errSamplesDelay = errors.New("unusable samples delay")
 )
 
 // Registration announces to an APM agent that correlations follow. Repeating it is safe.
@@ -79,7 +79,7 @@ type correlation struct {
 	Count uint16
 }
 
-// appendRegistration appends the message to b. Its errors are errHostID and ErrSamplesDelay;
+// appendRegistration appends the message to b. Its errors are errHostID and errSamplesDelay;
 // then b is returned unchanged.
 func appendRegistration(b []byte, r Registration) ([]byte, error) {
 	if len(r.HostID) > MaxHostIDBytes {
@@ -93,7 +93,7 @@ func appendRegistration(b []byte, r Registration) ([]byte, error) {
 		millis++
 	}
 	if r.SamplesDelay < 0 || millis > math.MaxUint32 {
-		return b, fmt.Errorf("%w: %v", ErrSamplesDelay, r.SamplesDelay)
+		return b, fmt.Errorf("%w: %v", errSamplesDelay, r.SamplesDelay)
 	}
 	b = appendHeader(b, typeRegistration)
 	b = binary.NativeEndian.AppendUint32(b, uint32(millis))
@@ -101,7 +101,7 @@ func appendRegistration(b []byte, r Registration) ([]byte, error) {
 	return append(b, r.HostID...), nil
 }
 
-// appendCorrelation appends the message to b. The caller must split a count over MaxCount, which the
+// appendCorrelation appends the message to b. The caller must split a count over maxCount, which the
 // receiver would read as a negative number.
 func appendCorrelation(b []byte, c correlation) []byte {
 	b = appendHeader(b, typeCorrelation)

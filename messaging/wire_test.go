@@ -67,7 +67,7 @@ var goldenMessages = []struct {
 	},
 	{
 		"correlation with the largest count",
-		correlation{Key: testKey, Count: MaxCount},
+		correlation{Key: testKey, Count: maxCount},
 		`0100 0100 ` + testKeyHex + ` ff7f`,
 	},
 }
@@ -122,9 +122,9 @@ func TestAppendRegistrationRefuses(t *testing.T) {
 	}{
 		"host-id too long":  {Registration{HostID: strings.Repeat("x", MaxHostIDBytes+1)}, errHostID},
 		"host-id not UTF-8": {Registration{HostID: "a\xff"}, errHostID},
-		"delay negative":    {Registration{SamplesDelay: -time.Millisecond}, ErrSamplesDelay},
-		"delay too long":    {Registration{SamplesDelay: (math.MaxUint32 + 1) * time.Millisecond}, ErrSamplesDelay},
-		"delay rounded up":  {Registration{SamplesDelay: math.MaxUint32*time.Millisecond + 1}, ErrSamplesDelay},
+		"delay negative":    {Registration{SamplesDelay: -time.Millisecond}, errSamplesDelay},
+		"delay too long":    {Registration{SamplesDelay: (math.MaxUint32 + 1) * time.Millisecond}, errSamplesDelay},
+		"delay rounded up":  {Registration{SamplesDelay: math.MaxUint32*time.Millisecond + 1}, errSamplesDelay},
 	} {
 		b, err := appendRegistration([]byte("kept"), test.r)
 		if !errors.Is(err, test.want) || string(b) != "kept" {

@@ -60,13 +60,13 @@ func (c *Client) hangUp() error {
 // record without a time gets the present one, so that the agent knows its age.
 func (c *Client) Add(r Record) error {
 	if r.Count == 0 {
-		return fmt.Errorf("%w: no samples", ErrCount)
+		return fmt.Errorf("%w: no samples", errCount)
 	}
 	if r.TimeNs == 0 {
 		r.TimeNs = monotonicNs()
 	}
 	c.records = append(c.records, r)
-	if len(c.records) < MaxRecords {
+	if len(c.records) < maxRecords {
 		return nil
 	}
 	return c.Flush()

@@ -22,11 +22,11 @@ var refusalReasons = [NumRefusalReasons]struct {
 	name string
 	err  error
 }{
-	RefusedMagic:    {"magic", ErrMagic},
-	RefusedLength:   {"length", ErrLength},
-	RefusedCount:    {"count", ErrCount},
-	RefusedFlags:    {"flags", ErrFlags},
-	RefusedReserved: {"reserved", ErrReserved},
+	RefusedMagic:    {"magic", errMagic},
+	RefusedLength:   {"length", errLength},
+	RefusedCount:    {"count", errCount},
+	RefusedFlags:    {"flags", errFlags},
+	RefusedReserved: {"reserved", errReserved},
 }
 
 // String returns the reason's label in logs and metrics.
@@ -37,14 +37,14 @@ func (r RefusalReason) String() string {
 	return refusalReasons[r].name
 }
 
-// refusalReason returns the reason for an error of Decode.
+// refusalReason returns the reason for an error of decode.
 func refusalReason(err error) RefusalReason {
 	for r := range NumRefusalReasons {
 		if errors.Is(err, refusalReasons[r].err) {
 			return r
 		}
 	}
-	return RefusedMagic // Decode has no other errors
+	return RefusedMagic // decode has no other errors
 }
 
 // Counters count what was received on a feed socket. All fields only grow and may be read at any time.

@@ -14,7 +14,7 @@ func (c *Client) AddLines(in io.Reader) error {
 	for number := 1; ; number++ {
 		line, readErr := lines.ReadString('\n')
 		if strings.TrimSpace(line) != "" {
-			record, err := ParseRecord(line)
+			record, err := parseRecord(line)
 			if err != nil {
 				return fmt.Errorf("line %d: %w", number, err)
 			}

@@ -64,7 +64,7 @@ func (s *Server) Serve(ctx context.Context, handle func([]Record)) error {
 		case err != nil:
 			return fmt.Errorf("receiving from feed socket: %w", err)
 		}
-		records, err = Decode(buf[:n], records[:0])
+		records, err = decode(buf[:n], records[:0])
 		if err != nil {
 			s.counters.Refused[refusalReason(err)].Add(1)
 			continue

@@ -81,7 +81,7 @@ func TestClientToServer(t *testing.T) {
 	s, counters := listen(t, path)
 	got := serve(t, s)
 	c := dial(t, path)
-	const total = 5*MaxRecords + 7
+	const total = 5*maxRecords + 7
 	for n := range total {
 		if err := c.Add(numbered(n)); err != nil {
 			t.Fatal(err)
@@ -223,8 +223,8 @@ func TestClientRefusesRecordWithoutSamples(t *testing.T) {
 	s, _ := listen(t, path)
 	got := serve(t, s)
 	c := dial(t, path)
-	if err := errors.Join(c.Add(Record{PID: 1, TID: 1}), c.Flush()); !errors.Is(err, ErrCount) {
-		t.Errorf("%v, want ErrCount", err)
+	if err := errors.Join(c.Add(Record{PID: 1, TID: 1}), c.Flush()); !errors.Is(err, errCount) {
+		t.Errorf("%v, want errCount", err)
 	}
 	if err := errors.Join(c.Add(numbered(1)), c.Flush()); err != nil {
 		t.Fatal(err)

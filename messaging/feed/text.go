@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// ParseRecord reads a record that is written as a line of text,
+// parseRecord reads a record that is written as a line of text,
 //
 //	PID TID STACK-TRACE-ID [COUNT [TRACE-ID TRANSACTION-ID]]
 //
 // with the stack-trace-id as 32 hex digits or as 22 characters of base64-url, its printed form,
 // and the other ids likewise. COUNT is 1 when it is not given. The sample counts as taken now.
-func ParseRecord(line string) (r Record, err error) {
+func parseRecord(line string) (r Record, err error) {
 	fields := strings.Fields(line)
 	switch len(fields) {
 	case 3:

@@ -17,7 +17,7 @@ func TestParseRecord(t *testing.T) {
 			TransactionID: [8]byte{0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17},
 		},
 	} {
-		if got, err := ParseRecord(line); err != nil || got != want {
+		if got, err := parseRecord(line); err != nil || got != want {
 			t.Errorf("%q: %+v, %v, want %+v", line, got, err, want)
 		}
 	}
@@ -35,7 +35,7 @@ func TestParseRecord(t *testing.T) {
 		"1 2 " + id + " 1 xyz " + id:     `trace-id "xyz" is not 16 bytes in hex or base64-url`,
 		"1 2 " + id + " 1 " + id + " 00": `transaction-id "00" is not 8 bytes`,
 	} {
-		if _, err := ParseRecord(line); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := parseRecord(line); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", line, err, want)
 		}
 	}

@@ -35,21 +35,21 @@ const (
 )
 
 const (
-	// MaxRecords is how many records a datagram may hold: it then fits a receive buffer of
+	// maxRecords is how many records a datagram may hold: it then fits a receive buffer of
 	// 64 KiB, and three of them the send buffer that Linux gives a socket by default.
-	MaxRecords = 1023
+	maxRecords = 1023
 
-	maxDatagramBytes = headerBytes + MaxRecords*recordBytes
+	maxDatagramBytes = headerBytes + maxRecords*recordBytes
 )
 
 // Errors about a datagram. A datagram with any of them is refused as a whole: its sender does not use
 // this format.
 var (
-	ErrMagic    = errors.New("not a feed datagram")
-	ErrLength   = errors.New("the length does not match the number of records")
-	ErrCount    = errors.New("unusable number of records or samples")
-	ErrFlags    = errors.New("unknown flags")
-	ErrReserved = errors.New("reserved fields are not zero")
+	errMagic    = errors.New("not a feed datagram")
+	errLength   = errors.New("the length does not match the number of records")
+	errCount    = errors.New("unusable number of records or samples")
+	errFlags    = errors.New("unknown flags")
+	errReserved = errors.New("reserved fields are not zero")
 )
 
 // Record is a stack that was sampled in a thread, Count times.
@@ -79,11 +79,11 @@ func (r *Record) SampledAt(now time.Time, nowNs uint64) time.Time {
 	return now.Add(-time.Duration(min(nowNs-r.TimeNs, uint64(maxAge))))
 }
 
-// AppendDatagram appends a datagram with 1 to MaxRecords records to b. The error is ErrCount;
+// AppendDatagram appends a datagram with 1 to maxRecords records to b. The error is errCount;
 // then b is returned unchanged.
 func AppendDatagram(b []byte, records []Record) ([]byte, error) {
-	if len(records) == 0 || len(records) > MaxRecords {
-		return b, fmt.Errorf("%w: %d records", ErrCount, len(records))
+	if len(records) == 0 || len(records) > maxRecords {
+		return b, fmt.Errorf("%w: %d records", errCount, len(records))
 	}
 	start := len(b)
 	b = append(b, magic...)
@@ -92,7 +92,7 @@ func AppendDatagram(b []byte, records []Record) ([]byte, error) {
 	for i := range records {
 		r := &records[i]
 		if r.Count == 0 {
-			return b[:start], fmt.Errorf("%w: no samples in record %d", ErrCount, i)
+			return b[:start], fmt.Errorf("%w: no samples in record %d", errCount, i)
 		}
 		b = appendRecord(b, r)
 	}
@@ -117,21 +117,21 @@ func appendRecord(b []byte, r *Record) []byte {
 	return append(b, transactionID[:]...)
 }
 
-// Decode appends the records of a datagram to records. On an error, one of the five above,
+// decode appends the records of a datagram to records. On an error, one of the five above,
 // records is returned unchanged. It allocates only if records has no room.
-func Decode(b []byte, records []Record) ([]Record, error) {
+func decode(b []byte, records []Record) ([]Record, error) {
 	if len(b) < headerBytes || string(b[:len(magic)]) != magic {
-		return records, ErrMagic
+		return records, errMagic
 	}
 	count := int(binary.NativeEndian.Uint16(b[4:]))
 	if len(b) != headerBytes+count*recordBytes {
-		return records, fmt.Errorf("%w: %d bytes for %d", ErrLength, len(b), count)
+		return records, fmt.Errorf("%w: %d bytes for %d", errLength, len(b), count)
 	}
-	if count == 0 || count > MaxRecords {
-		return records, fmt.Errorf("%w: %d records", ErrCount, count)
+	if count == 0 || count > maxRecords {
+		return records, fmt.Errorf("%w: %d records", errCount, count)
 	}
 	if binary.NativeEndian.Uint16(b[6:]) != 0 {
-		return records, ErrReserved
+		return records, errReserved
 	}
 	decoded := records
 	for at := headerBytes; at < len(b); at += recordBytes {
@@ -151,14 +151,14 @@ func decodeRecord(b *[recordBytes]byte) (r Record, err error) {
 	copy(r.StackTraceID[:], b[16:])
 	r.Count = binary.NativeEndian.Uint16(b[32:])
 	if r.Count == 0 {
-		return r, fmt.Errorf("%w: a record without samples", ErrCount)
+		return r, fmt.Errorf("%w: a record without samples", errCount)
 	}
 	flags := binary.NativeEndian.Uint16(b[34:])
 	if flags&^flagContext != 0 {
-		return r, fmt.Errorf("%w: %#x", ErrFlags, flags)
+		return r, fmt.Errorf("%w: %#x", errFlags, flags)
 	}
 	if binary.NativeEndian.Uint32(b[36:]) != 0 {
-		return r, ErrReserved
+		return r, errReserved
 	}
 	if r.HasContext = flags&flagContext != 0; r.HasContext {
 		copy(r.TraceID[:], b[40:])

@@ -57,7 +57,7 @@ func TestGolden(t *testing.T) {
 		if err != nil || !bytes.Equal(got, append([]byte("kept"), want...)) {
 			t.Errorf("encoded  %x (%v)\nwant kept%x", got, err, want)
 		}
-		decoded, err := Decode(want, []Record{withoutContext})
+		decoded, err := decode(want, []Record{withoutContext})
 		if err != nil || !slices.Equal(decoded, append([]Record{withoutContext}, test.records...)) {
 			t.Errorf("decoded %+v (%v)\nwant %+v", decoded, err, test.records)
 		}
@@ -65,16 +65,16 @@ func TestGolden(t *testing.T) {
 }
 
 func TestLargestDatagram(t *testing.T) {
-	records := slices.Repeat([]Record{withContext}, MaxRecords)
+	records := slices.Repeat([]Record{withContext}, maxRecords)
 	b, err := AppendDatagram(nil, records)
 	if err != nil || len(b) != maxDatagramBytes || len(b) > 64<<10 {
 		t.Fatalf("%d bytes, %v", len(b), err)
 	}
-	if got, err := Decode(b, nil); err != nil || !slices.Equal(got, records) {
+	if got, err := decode(b, nil); err != nil || !slices.Equal(got, records) {
 		t.Errorf("%d records, %v", len(got), err)
 	}
 	for _, records := range [][]Record{nil, append(records, withContext), {withContext, {PID: 1, TID: 1}}} {
-		if b, err := AppendDatagram([]byte("kept"), records); !errors.Is(err, ErrCount) || string(b) != "kept" {
+		if b, err := AppendDatagram([]byte("kept"), records); !errors.Is(err, errCount) || string(b) != "kept" {
 			t.Errorf("%d records: %x, %v", len(records), b, err)
 		}
 	}
@@ -91,7 +91,7 @@ func TestContextOnlyWhenIncluded(t *testing.T) {
 	}
 	copy(b[48:], "left from another record")
 	record.TraceID, record.TransactionID = [16]byte{}, [8]byte{}
-	if got, err := Decode(b, nil); err != nil || got[0] != record {
+	if got, err := decode(b, nil); err != nil || got[0] != record {
 		t.Errorf("read %+v, %v", got, err)
 	}
 }
@@ -104,28 +104,28 @@ func TestDecodeRefuses(t *testing.T) {
 		datagram []byte
 		want     error
 	}{
-		"nothing":            {nil, ErrMagic},
-		"short header":       {unhex(t, `43464431 0100 00`), ErrMagic},
-		"other magic":        {unhex(t, `43464432 0100 0000`+withContextHex), ErrMagic},
-		"magic reversed":     {unhex(t, `31444643 0100 0000`+withContextHex), ErrMagic},
-		"no records":         {unhex(t, `43464431 0000 0000`), ErrCount},
-		"no records, but":    {unhex(t, `43464431 0000 0000`+withContextHex), ErrLength},
-		"one too many":       {unhex(t, `43464431 0100 0000`+withContextHex+withContextHex), ErrLength},
-		"one too few":        {unhex(t, `43464431 0200 0000`+withContextHex), ErrLength},
-		"a byte too few":     {unhex(t, `43464431 0100 0000`+withContextHex)[:71], ErrLength},
-		"a byte too many":    {unhex(t, `43464431 0100 0000`+withContextHex+`00`), ErrLength},
-		"count of 65535":     {unhex(t, `43464431 ffff 0000`+withContextHex), ErrLength},
-		"1024 records":       {tooMany, ErrCount},
-		"header reserved":    {unhex(t, `43464431 0100 0100`+withContextHex), ErrReserved},
-		"record reserved":    {unhex(t, `43464431 0100 0000 67120000 68120000 0000000000000000`+ids+`0300 0100 00000001`+context), ErrReserved},
-		"unknown flag":       {unhex(t, `43464431 0100 0000 67120000 68120000 0000000000000000`+ids+`0300 0300 00000000`+context), ErrFlags},
-		"highest flag":       {unhex(t, `43464431 0100 0000 67120000 68120000 0000000000000000`+ids+`0300 0080 00000000`+context), ErrFlags},
-		"no samples":         {unhex(t, `43464431 0100 0000 67120000 68120000 0000000000000000`+ids+`0000 0100 00000000`+context), ErrCount},
-		"fault in second":    {unhex(t, `43464431 0200 0000`+withContextHex+`67120000 68120000 0000000000000000`+ids+`0300 0200 00000000`+context), ErrFlags},
-		"text":               {[]byte("hello, correlator\n"), ErrMagic},
-		"our other messages": {unhex(t, `0200 0100 2c010000 00000000`), ErrMagic},
+		"nothing":            {nil, errMagic},
+		"short header":       {unhex(t, `43464431 0100 00`), errMagic},
+		"other magic":        {unhex(t, `43464432 0100 0000`+withContextHex), errMagic},
+		"magic reversed":     {unhex(t, `31444643 0100 0000`+withContextHex), errMagic},
+		"no records":         {unhex(t, `43464431 0000 0000`), errCount},
+		"no records, but":    {unhex(t, `43464431 0000 0000`+withContextHex), errLength},
+		"one too many":       {unhex(t, `43464431 0100 0000`+withContextHex+withContextHex), errLength},
+		"one too few":        {unhex(t, `43464431 0200 0000`+withContextHex), errLength},
+		"a byte too few":     {unhex(t, `43464431 0100 0000`+withContextHex)[:71], errLength},
+		"a byte too many":    {unhex(t, `43464431 0100 0000`+withContextHex+`00`), errLength},
+		"count of 65535":     {unhex(t, `43464431 ffff 0000`+withContextHex), errLength},
+		"1024 records":       {tooMany, errCount},
+		"header reserved":    {unhex(t, `43464431 0100 0100`+withContextHex), errReserved},
+		"record reserved":    {unhex(t, `43464431 0100 0000 67120000 68120000 0000000000000000`+ids+`0300 0100 00000001`+context), errReserved},
+		"unknown flag":       {unhex(t, `43464431 0100 0000 67120000 68120000 0000000000000000`+ids+`0300 0300 00000000`+context), errFlags},
+		"highest flag":       {unhex(t, `43464431 0100 0000 67120000 68120000 0000000000000000`+ids+`0300 0080 00000000`+context), errFlags},
+		"no samples":         {unhex(t, `43464431 0100 0000 67120000 68120000 0000000000000000`+ids+`0000 0100 00000000`+context), errCount},
+		"fault in second":    {unhex(t, `43464431 0200 0000`+withContextHex+`67120000 68120000 0000000000000000`+ids+`0300 0200 00000000`+context), errFlags},
+		"text":               {[]byte("hello, correlator\n"), errMagic},
+		"our other messages": {unhex(t, `0200 0100 2c010000 00000000`), errMagic},
 	} {
-		got, err := Decode(test.datagram, []Record{withContext})
+		got, err := decode(test.datagram, []Record{withContext})
 		if !errors.Is(err, test.want) || !slices.Equal(got, []Record{withContext}) {
 			t.Errorf("%s: %v (%d records), want %v", name, err, len(got), test.want)
 		}
@@ -165,7 +165,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(unhex(f, `43464431 ffff 0000`))
 	f.Add(unhex(f, `43464431 0000 0000`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		records, err := Decode(b, nil)
+		records, err := decode(b, nil)
 		if err != nil {
 			if r := refusalReason(err); !errors.Is(err, refusalReasons[r].err) || records != nil {
 				t.Fatalf("%v, %d records", err, len(records))
@@ -205,6 +205,6 @@ func BenchmarkDecode(b *testing.B) {
 	var records []Record
 	b.ReportAllocs()
 	for b.Loop() {
-		records, _ = Decode(datagram, records[:0])
+		records, _ = decode(datagram, records[:0])
 	}
 }
