@@ -12,7 +12,7 @@ import (
 )
 
 func TestRegistrationGoesFirst(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	b.add(1, 2, 0)
 	b.connect()
 	b.receiver.expect(testRegistration, correlationOf(1, 2))
@@ -27,8 +27,8 @@ func TestRegistrationGoesFirst(t *testing.T) {
 }
 
 func TestWithoutConnection(t *testing.T) {
-	b := newBench(t)
-	b.add(1, 1, time.Hour) // nothing is promised yet
+	b := newFixture(t)
+	b.add(1, 1, time.Hour) // no delay is promised yet
 	b.add(2, 1, 0)
 	b.expectStats(0, 2, nil)
 	b.connect()
@@ -52,11 +52,11 @@ func TestReceiverGone(t *testing.T) {
 		t.Errorf("%+v", stats)
 	}
 
-	// What waits too long for another connection is dropped for that reason.
+	// Samples that wait too long for another connection are dropped for that reason.
 	b.clock.advance(200 * time.Millisecond)
 	b.expectStats(0, 2, map[DropReason]uint64{DropSocketGone: 1})
 
-	// The same path is another socket now; what is in time goes there, once.
+	// Another socket gets the samples that are not late, once.
 	os.Remove(b.receiver.path)
 	b.receiver = listenAt(t, b.receiver.path)
 	b.connect()
@@ -66,7 +66,7 @@ func TestReceiverGone(t *testing.T) {
 	b.expectStats(2, 0, map[DropReason]uint64{DropSocketGone: 1})
 }
 
-func (b *bench) expectDown(want error) {
+func (b *fixture) expectDown(want error) {
 	b.Helper()
 	select {
 	case err := <-b.sender.Down():
@@ -74,20 +74,18 @@ func (b *bench) expectDown(want error) {
 			b.Errorf("down: %v, want %v", err, want)
 		}
 	case <-time.After(patience):
-		b.Fatal("nobody told that the socket is gone")
+		b.Fatal("Down reports nothing")
 	}
 	b.settled()
 }
 
-// A receiver that goes while we wait for its room wakes us.
-func TestReceiverGoneWhileWaiting(t *testing.T) {
-	b := connected(t)
-	b.receiver.fill()
-	b.add(1, 2, 0)
-	b.settled()
-	b.receiver.close()
-	b.expectDown(unix.ECONNREFUSED)
-	b.expectStats(0, 2, nil)
+func (b *fixture) expectNotDown() {
+	b.Helper()
+	select {
+	case err := <-b.sender.Down():
+		b.Errorf("reported about a socket that is not used any more: %v", err)
+	default:
+	}
 }
 
 func TestReceiverStopsReading(t *testing.T) {
@@ -109,12 +107,12 @@ func TestReceiverConnectsElsewhere(t *testing.T) {
 	b.add(1, 1, 0)
 	b.expectDown(unix.EPERM)
 	if _, err := Dial("/proc", openRoot(t, "/"), b.receiver.path, ourCredentials(t)); !errors.Is(err, ErrPermission) {
-		t.Errorf("dialling it: %v, want ErrPermission", err)
+		t.Errorf("dialing it: %v, want ErrPermission", err)
 	}
 }
 
 func TestRegistrationWaitsForRoom(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	fits := b.receiver.fill()
 	b.connect()
 	b.add(1, 1, 0)
@@ -129,8 +127,8 @@ func TestRegistrationWaitsForRoom(t *testing.T) {
 	b.receiver.expect(testRegistration, correlationOf(1, 2))
 }
 
-// What became late counts for what was in its way then, also when nobody noticed before the
-// connection came or went.
+// Late samples count for the reason at the time when they became late, even if they expire only when
+// the connection is made or ended.
 func TestLateWhenConnectionChanges(t *testing.T) {
 	b := connected(t)
 	b.receiver.fill()
@@ -148,7 +146,7 @@ func TestLateWhenConnectionChanges(t *testing.T) {
 	b.expectStats(0, 0, map[DropReason]uint64{DropLate: 1, DropSocketGone: 2})
 }
 
-// Another connection takes over at once, also from one that waits for room.
+// Another connection is used at once, even while the sender waits for room on the former one.
 func TestConnectReplaces(t *testing.T) {
 	b := connected(t)
 	old := b.receiver
@@ -162,14 +160,10 @@ func TestConnectReplaces(t *testing.T) {
 	old.expectFillers(fits)
 	old.expectNothing()
 	b.expectStats(1, 0, nil)
-	select {
-	case err := <-b.sender.Down():
-		t.Errorf("told of the socket that was replaced: %v", err)
-	default:
-	}
+	b.expectNotDown()
 }
 
-// How an attempt ends that was under way meanwhile does not concern the other connection.
+// The result of an attempt on the former connection does not affect the new one.
 func TestConnectReplacesWhileSending(t *testing.T) {
 	for _, err := range []error{unix.EAGAIN, unix.ENOBUFS, unix.ECONNREFUSED, os.ErrClosed} {
 		b := driven(t)
@@ -186,7 +180,7 @@ func TestConnectReplacesWhileSending(t *testing.T) {
 	}
 }
 
-func TestConnectForgetsOldNews(t *testing.T) {
+func TestConnectDiscardsDown(t *testing.T) {
 	b := connected(t)
 	b.receiver.close()
 	b.add(1, 1, 0)
@@ -194,14 +188,10 @@ func TestConnectForgetsOldNews(t *testing.T) {
 	b.receiver = listen(t)
 	b.connect()
 	b.receiver.expect(testRegistration, correlationOf(1, 1))
-	select {
-	case err := <-b.sender.Down():
-		t.Errorf("told of the socket that was replaced: %v", err)
-	default:
-	}
+	b.expectNotDown()
 }
 
-// Disconnect ends a wait for room as well; what is queued waits for another socket.
+// Disconnect also ends a wait for room; queued samples wait for another socket.
 func TestDisconnect(t *testing.T) {
 	b := connected(t)
 	old := b.receiver
@@ -223,15 +213,11 @@ func TestDisconnect(t *testing.T) {
 	b.receiver.expect(testRegistration, correlationOf(2, 1))
 	old.expectFillers(fits)
 	old.expectNothing()
-	select {
-	case err := <-b.sender.Down():
-		t.Errorf("told of the socket that was disconnected: %v", err)
-	default:
-	}
+	b.expectNotDown()
 }
 
-func TestConnectRefuses(t *testing.T) {
-	b := newBench(t)
+func TestConnectErrors(t *testing.T) {
+	b := newFixture(t)
 	for _, r := range []Registration{{}, {SamplesDelay: -1}, {SamplesDelay: 1, HostID: "\xff"}} {
 		socket := b.receiver.dial()
 		err := b.sender.Connect(socket, r)
@@ -252,15 +238,15 @@ func TestConnectRefuses(t *testing.T) {
 	}
 }
 
-// driven is a connected bench of which the test is the goroutine: nothing is sent by itself.
-func driven(t *testing.T) *bench {
+// driven returns a connected fixture for which the test is the sending goroutine.
+func driven(t *testing.T) *fixture {
 	b := connected(t)
 	b.take()
 	return b
 }
 
-// take makes the test the sender's goroutine.
-func (b *bench) take() {
+// take makes the test the sending goroutine.
+func (b *fixture) take() {
 	b.Helper()
 	b.settled()
 	b.sender.mu.Lock()
@@ -268,9 +254,9 @@ func (b *bench) take() {
 	b.sender.running, b.sender.current = true, b.sender.socket
 }
 
-// attempt is one that ends with err. If the one before was told that there is no room, it takes place
-// when the poller has told of some.
-func (b *bench) attempt(err error) sendResult {
+// attempt makes one attempt that ends with err. If the previous one found no room, it waits for the
+// poller to report some.
+func (b *fixture) attempt(err error) sendResult {
 	b.Helper()
 	testenv.Poll(b, patience, "room", func() bool { return !b.parked() })
 	if b.sender.next() == nil {
@@ -283,7 +269,7 @@ func (b *bench) attempt(err error) sendResult {
 	return v
 }
 
-// The errors that no receiver can provoke at will: each leaves the sample queued, or counts it.
+// After an error that no receiver can cause at will, the sample is still queued, or counted.
 func TestRareErrors(t *testing.T) {
 	for err, test := range map[error]struct {
 		want    sendResult
@@ -312,8 +298,8 @@ func TestRareErrors(t *testing.T) {
 	}
 }
 
-// expectPause says that the goroutine ends, and comes back after a while.
-func (b *bench) expectPause() {
+// expectPause checks that the goroutine ends, and starts again after pauseTime.
+func (b *fixture) expectPause() {
 	b.Helper()
 	if b.sender.next() != nil {
 		b.Error("no pause")
@@ -323,7 +309,7 @@ func (b *bench) expectPause() {
 	b.clock.advance(1)
 }
 
-// What is being sent counts as queued.
+// Samples that are being sent count as queued.
 func TestStatsWhileSending(t *testing.T) {
 	b := driven(t)
 	b.add(1, 2, 0)
@@ -336,12 +322,12 @@ func TestStatsWhileSending(t *testing.T) {
 	b.receiver.expect(correlationOf(1, 3))
 }
 
-// A process that fills its own socket whenever it has made room wakes us in vain. We then try
-// every now and then, until it lets us send.
+// A process that fills its own socket whenever it has made room causes futile wake-ups. The sender
+// then tries only after each pause, until it can send.
 func TestFutileWakeUpsPause(t *testing.T) {
 	b := driven(t)
 	b.add(1, 1, 0)
-	for n := range maxFutileWakeups + 1 { // the first is no wake-up
+	for n := range maxFutileWakeups + 1 { // the first follows no wake-up
 		if got := b.attempt(unix.EAGAIN); got != full {
 			t.Fatalf("attempt %d: %d, want to wait", n, got)
 		}
@@ -356,7 +342,7 @@ func TestFutileWakeUpsPause(t *testing.T) {
 	b.expectStats(1, 0, nil)
 }
 
-// Another socket does not suffer for what the last one did.
+// A pause is of one socket: another one is used at once.
 func TestConnectEndsPause(t *testing.T) {
 	b := driven(t)
 	b.add(1, 1, 0)

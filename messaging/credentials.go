@@ -116,11 +116,11 @@ func (c Credentials) switchIDs() error {
 	if err := unix.Setgroups(c.groups()); err != nil {
 		return fmt.Errorf("%w: setting groups: %w", ErrCredentials, err)
 	}
-	unix.SetfsgidRetGid(int(c.GID))
+	_, _ = unix.SetfsgidRetGid(int(c.GID))
 	if gid, _ := unix.SetfsgidRetGid(noID); uint32(gid) != c.GID {
 		return fmt.Errorf("%w: setting filesystem group %d", ErrCredentials, c.GID)
 	}
-	unix.SetfsuidRetUid(int(c.UID))
+	_, _ = unix.SetfsuidRetUid(int(c.UID))
 	if uid, _ := unix.SetfsuidRetUid(noID); uint32(uid) != c.UID {
 		return fmt.Errorf("%w: setting filesystem user %d", ErrCredentials, c.UID)
 	}

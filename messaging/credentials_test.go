@@ -16,10 +16,14 @@ import (
 	"correlator/internal/testenv"
 )
 
-// threadStatus is what the kernel says about the calling thread, which must be locked.
+// threadStatus returns the status of the calling thread, to which the goroutine must be locked.
 func threadStatus() (string, error) {
 	b, err := os.ReadFile("/proc/thread-self/status")
 	return string(b), err
+}
+
+func sameCredentials(a, b Credentials) bool {
+	return a.UID == b.UID && a.GID == b.GID && slices.Equal(a.Groups, b.Groups)
 }
 
 func effectiveCapabilities(status string) string {
@@ -28,7 +32,7 @@ func effectiveCapabilities(status string) string {
 			return strings.TrimSpace(value)
 		}
 	}
-	return "none told"
+	return "none"
 }
 
 func TestCredentialsAreSwitchedOnOneThread(t *testing.T) {
@@ -53,7 +57,7 @@ func TestCredentialsAreSwitchedOnOneThread(t *testing.T) {
 			t.Fatalf("%v: %v", creds, err)
 		}
 		got := credentialsOf(t, status)
-		if got.UID != creds.UID || got.GID != creds.GID || !slices.Equal(got.Groups, creds.Groups) {
+		if !sameCredentials(got, creds) {
 			t.Errorf("switched to %v, want %v", got, creds)
 		}
 		if caps := effectiveCapabilities(status); caps != "0000000000000000" {
@@ -91,7 +95,7 @@ func expectThreads(t *testing.T, want Credentials) {
 			t.Fatal(err)
 		}
 		got := credentialsOf(t, string(status))
-		if got.UID != want.UID || got.GID != want.GID || !slices.Equal(got.Groups, want.Groups) {
+		if !sameCredentials(got, want) {
 			t.Errorf("%s: %v, want %v", path, got, want)
 		}
 		if strings.HasSuffix(effectiveCapabilities(string(status)), "0000000000000000") {
@@ -100,7 +104,8 @@ func expectThreads(t *testing.T, want Credentials) {
 	}
 }
 
-// Many at once, with goroutines starting threads beside them: nobody gets another's rights.
+// While many goroutines switch credentials and others make the runtime start threads, none runs with
+// the rights of another.
 func TestCredentialsDoNotLeak(t *testing.T) {
 	testenv.NeedRoot(t)
 	ours := ourCredentials(t)
@@ -109,7 +114,7 @@ func TestCredentialsDoNotLeak(t *testing.T) {
 	for n := range 8 {
 		all.Go(func() {
 			for round := range 20 {
-				creds := Credentials{UID: uint32(1000 + n), GID: uint32(2000 + round), Groups: []uint32{uint32(3000 + n)}}
+				creds := Credentials{uint32(1000 + n), uint32(2000 + round), []uint32{uint32(3000 + n)}}
 				err := creds.do(func() error {
 					tids.Store(unix.Gettid(), true)
 					var inner sync.WaitGroup
@@ -125,7 +130,7 @@ func TestCredentialsDoNotLeak(t *testing.T) {
 					if err != nil {
 						return err
 					}
-					if got := credentialsOf(t, status); got.UID != creds.UID || got.GID != creds.GID || !slices.Equal(got.Groups, creds.Groups) {
+					if got := credentialsOf(t, status); !sameCredentials(got, creds) {
 						return fmt.Errorf("runs as %v, want %v", got, creds)
 					}
 					return nil
@@ -144,15 +149,8 @@ func TestCredentialsDoNotLeak(t *testing.T) {
 	expectThreads(t, ours)
 }
 
-func TestCredentialsErrorIsReturned(t *testing.T) {
-	want := errors.New("from inside")
-	if err := ourCredentials(t).do(func() error { return want }); err != want {
-		t.Errorf("%v, want %v", err, want)
-	}
-}
-
-// Without the capabilities an agent serves the processes of its own user, and tells clearly why
-// it does not serve others.
+// Without capabilities an agent connects to processes of its own user; for others the error is
+// ErrCredentials.
 func TestDialWithoutCapabilities(t *testing.T) {
 	testenv.NeedRoot(t)
 	dir := openTempDir(t)
@@ -161,6 +159,7 @@ func TestDialWithoutCapabilities(t *testing.T) {
 	if err := os.Chmod(r.path, 0o666); err != nil {
 		t.Fatal(err)
 	}
+	const denied = "ErrCredentials"
 	c := helper{Assume: &us, DialPath: r.path, Dial: []Credentials{
 		us,
 		{UID: 1000, GID: 1000, Groups: []uint32{3000, 2000, 2000}}, // in another order
@@ -169,14 +168,14 @@ func TestDialWithoutCapabilities(t *testing.T) {
 		{UID: 1000, GID: 1000, Groups: []uint32{2000}},
 		{UID: 0, GID: 0},
 	}}.start(t, nil)
-	for i, want := range []string{"<nil>", "<nil>", "ErrCredentials", "ErrCredentials", "ErrCredentials", "ErrCredentials"} {
+	for i, want := range []string{"<nil>", "<nil>", denied, denied, denied, denied} {
 		if got := c.line(); got != want {
 			t.Errorf("dial %d: %s, want %s", i, got, want)
 		}
 	}
 }
 
-// A receiver that asks who sent gets the process's ids, not root's.
+// A receiver with SO_PASSCRED gets the ids of its process, not those of root.
 func TestReceiverSeesItsOwnIDs(t *testing.T) {
 	testenv.NeedRoot(t)
 	r := listenAt(t, filepath.Join(openTempDir(t), "socket"))
@@ -220,7 +219,7 @@ func TestReceiverSeesItsOwnIDs(t *testing.T) {
 	}
 }
 
-// openTempDir is a temporary directory that every user may reach.
+// openTempDir returns a temporary directory that every user may reach.
 func openTempDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "messaging-"+strconv.Itoa(os.Getpid())+"-")

@@ -13,31 +13,30 @@ import (
 const (
 	pollTime = 20 * time.Millisecond // how often the Java agent empties its socket
 
-	// The deterministic tests below run this long by a clock that only they move.
-	driveTime = 4 * time.Second
+	driveTime = 4 * time.Second // how long the tests below run, on their manual clock
 )
 
-// reportIntervals are how often a sampler hands over what it counted: the kernel's, with the time
-// of the first sample of each key, and one that is quicker than the receiver.
+// reportIntervals are how often a sampler adds its counts: that of the kernel's counts, with the time
+// of the first sample of each key, and one shorter than the receiver's interval.
 var reportIntervals = []time.Duration{100 * time.Millisecond, 10 * time.Millisecond}
 
-// drive is a connected bench whose receiver does what the Java agent does.
+// drive is a connected fixture whose receiver reads as the Java agent does.
 type drive struct {
-	*bench
+	*fixture
 	fits int           // messages that the receiver's queue holds
 	read int           // messages that were read
-	got  []correlation // those since the last look
+	got  []correlation // those of all polls
 }
 
 func newDrive(t *testing.T) *drive {
 	b := connected(t)
-	d := &drive{bench: b, fits: b.receiver.fill()}
+	d := &drive{fixture: b, fits: b.receiver.fill()}
 	b.receiver.expectFillers(d.fits)
 	return d
 }
 
-// filled waits until the sender has sent what there is room for, and has found out that there is no
-// more: what expires before that is counted as lost by us.
+// filled waits until the sender has sent what there is room for, and has found the receiver's queue
+// full: samples that expire before that count as lost by our own delay.
 func (d *drive) filled() {
 	d.Helper()
 	testenv.Poll(d, patience, "the receiver's queue to be filled", func() bool {
@@ -47,8 +46,8 @@ func (d *drive) filled() {
 	d.settled()
 }
 
-// poll reads what is in the socket. What is sent meanwhile is left for the next time, so no more
-// is read than what fits into the socket once.
+// poll reads what is in the socket, but no more than fits into it once: messages that are sent
+// meanwhile are for the next poll.
 func (d *drive) poll() {
 	d.Helper()
 	for range d.fits {
@@ -62,8 +61,8 @@ func (d *drive) poll() {
 	d.filled()
 }
 
-// run moves the time, polls when the agent does, and calls report when the sampler does: as late
-// after a poll as it may be.
+// run advances the clock, polls when the agent does, and calls report when the sampler adds its
+// counts: as late after a poll as possible.
 func (d *drive) run(interval time.Duration, report func(now time.Time)) {
 	d.Helper()
 	const step = 10 * time.Millisecond
@@ -80,8 +79,8 @@ func (d *drive) run(interval time.Duration, report func(now time.Time)) {
 	}
 }
 
-// With twice as many messages as the receiver takes, each of its polls finds a full socket, the
-// oldest sent first. What is late is dropped, and told of each process.
+// With twice as many messages as the receiver reads, each of its polls finds a full socket, the
+// oldest messages first. Late samples are dropped and counted.
 func TestOverloadUsesAllCapacity(t *testing.T) {
 	for _, interval := range reportIntervals {
 		t.Run(interval.String(), func(t *testing.T) {
@@ -113,18 +112,18 @@ func TestOverloadUsesAllCapacity(t *testing.T) {
 			if timing.Overdue != 0 || timing.Lost != 0 {
 				t.Errorf("%d overdue, %d lost, for want of room", timing.Overdue, timing.Lost)
 			}
-			if d.waitedInVain() {
+			if d.spins() {
 				t.Error("the sender spins")
 			}
 		})
 	}
 }
 
-// number is what a key was made of by keyOf.
+// number returns the number that keyOf made a key of.
 func number(key Key) int { return int(key.TraceID[0]) | int(key.TraceID[1])<<8 }
 
-// waitedInVain says whether more attempts found the queue full than it was read from.
-func (d *drive) waitedInVain() bool { return d.counters.Waits.Load() > uint64(d.read+1) }
+// spins reports whether more attempts found the queue full than it was read from.
+func (d *drive) spins() bool { return d.counters.Waits.Load() > uint64(d.read+1) }
 
 // 997 samples per second on each of two CPUs, in transactions of 500 ms: everything arrives.
 func TestBusyTransactionsArrive(t *testing.T) {
@@ -146,7 +145,7 @@ func TestBusyTransactionsArrive(t *testing.T) {
 				t.Error("what arrived is not what was sampled")
 			}
 			timing := d.counters.Timing()
-			if timing.Sent != load.total() || timing.Missed() != 0 || d.waitedInVain() {
+			if timing.Sent != load.total() || timing.Missed() != 0 || d.spins() {
 				t.Errorf("%d sent, %v missed, %d waits", timing.Sent, timing.Missed(), d.counters.Waits.Load())
 			}
 			t.Logf("%d samples in %d messages; p50 %v, p99 %v, max %v", timing.Sent, d.read,
@@ -155,7 +154,7 @@ func TestBusyTransactionsArrive(t *testing.T) {
 	}
 }
 
-// load is what a sampler sees of threads that work on transactions without a pause.
+// load is the samples of threads that work on transactions without a pause.
 type load struct {
 	threads, stacks int
 	rng             *rand.Rand
@@ -207,7 +206,7 @@ func (l *load) total() (samples uint64) {
 	return samples
 }
 
-// agent reads a receiver as the Java agent does, by the real clock, until stop is closed.
+// agent reads a receiver as the Java agent does, on the real clock, until stop is closed.
 func (r *receiver) agent(stop <-chan struct{}) (polls, messages, samples int) {
 	ticker := time.NewTicker(pollTime)
 	defer ticker.Stop()
@@ -231,7 +230,7 @@ func (r *receiver) agent(stop <-chan struct{}) (polls, messages, samples int) {
 	}
 }
 
-// BenchmarkDelivery is seconds of real time for one process: what arrives, and how soon.
+// BenchmarkDelivery reports which samples of one process arrive, and how soon, in seconds of real time.
 func BenchmarkDelivery(b *testing.B) {
 	for _, interval := range reportIntervals {
 		b.Run(fmt.Sprintf("997 Hz, report every %v", interval), func(b *testing.B) {
@@ -260,8 +259,8 @@ func BenchmarkDelivery(b *testing.B) {
 	}
 }
 
-// arrivals is what one receiver saw. It drains its socket at each poll, also of what is sent while
-// it does so: more than fits at once.
+// arrivals is what one receiver has read. Each poll also reads messages that are sent during it, so
+// more than fit at once.
 type arrivals struct{ fits, polls, messages, samples int }
 
 func benchmarkDelivery(b *testing.B, interval time.Duration, report func(*Sender, time.Time)) (*Sender, arrivals) {

@@ -19,22 +19,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Some tests need real processes: with ids, roots and namespaces of their own. They run this
-// test binary again, which then is a helper as helperVariable says and tests nothing.
+// Some tests need processes with other ids, roots and namespaces. They run this test binary again,
+// which then runs the helper that helperVariable describes instead of tests.
 const helperVariable = "MESSAGING_TEST_HELPER"
 
-// helper is what such a process does, step by step; empty steps are left out.
+// helper is the steps of such a process; empty ones are skipped.
 type helper struct {
 	Mount     string       // mount an empty file system here
-	Chroot    string       // take this directory for the root
+	Chroot    string       // change the root to this directory
 	BindMount [][2]string  // mount the second path of each at the first
-	Assume    *Credentials // become this user, for good
-	NoOpenat2 unix.Errno   // have openat2 fail with this from now on
-	Supported bool         // print what Supported says
+	Assume    *Credentials // become this user
+	NoOpenat2 unix.Errno   // make openat2 fail with this error
+	Supported bool         // print the result of Supported
 	Connect   []string     // print for each path the error of a plain connect
 	Dial      []Credentials
-	DialPath  string // print for each of Dial what Dial says
-	Bind      string // bind a socket here, print "bound", and each datagram in hex, for ever
+	DialPath  string // print the result of Dial for each of Dial
+	Bind      string // bind a socket here, print "bound", then each datagram in hex
 	Silent    bool   // do not read that socket
 }
 
@@ -54,7 +54,7 @@ func TestMain(m *testing.M) {
 }
 
 func (h helper) main() error {
-	go func() { // the test ended
+	go func() { // exits when the test has ended
 		io.Copy(io.Discard, os.Stdin)
 		os.Exit(0)
 	}()
@@ -152,8 +152,7 @@ func (h helper) receive() error {
 	}
 }
 
-// refuseOpenat2 makes the process one on a kernel without openat2, or under a seccomp filter of a
-// container that does not know it.
+// refuseOpenat2 makes openat2 fail as on a kernel without it, or under a container's seccomp filter.
 func refuseOpenat2(errno unix.Errno) error {
 	filter := [...]unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS}, // seccomp_data.nr
@@ -183,7 +182,7 @@ func plainConnect(path string) error {
 	return unix.Connect(fd, &unix.SockaddrUnix{Name: path})
 }
 
-// child is a helper that runs.
+// child is a running helper.
 type child struct {
 	t   testing.TB
 	cmd *exec.Cmd
@@ -193,10 +192,10 @@ type child struct {
 // start runs a helper until the test ends.
 func (h helper) start(t testing.TB, attr *syscall.SysProcAttr) *child {
 	t.Helper()
-	return h.startProgram(t, "/proc/self/exe", attr) // by its path other users could not reach it
+	return h.startProgram(t, "/proc/self/exe", attr) // whose path other users might not reach
 }
 
-// startProgram runs a helper by a copy of the test binary.
+// startProgram runs a helper from a copy of the test binary.
 func (h helper) startProgram(t testing.TB, program string, attr *syscall.SysProcAttr) *child {
 	t.Helper()
 	config, err := json.Marshal(h)
@@ -253,7 +252,7 @@ func (c *child) expect(want ...Message) {
 	}
 }
 
-// root opens the root directory of the helper as the agent does.
+// root opens the root directory of the helper.
 func (c *child) root() *os.File {
 	c.t.Helper()
 	return openRoot(c.t, "/proc/"+strconv.Itoa(c.cmd.Process.Pid)+"/root")

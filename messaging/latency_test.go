@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Every age lies in the bucket that ends at or after it and begins less than a sixteenth before.
+// Every age is in the bucket that ends at or after it and begins less than a sixteenth before.
 func TestAgeBuckets(t *testing.T) {
 	const unit = time.Duration(ageUnitNs)
 	var from time.Duration // the bound of the bucket before
@@ -33,7 +33,7 @@ func TestAgeBuckets(t *testing.T) {
 	}
 }
 
-// Each sample that was sent counts with its own age, as well as the queue knows it.
+// Each sample that was sent counts with its own age, to the resolution of the queue.
 func TestTimingOfEachPart(t *testing.T) {
 	b := connected(t)
 	fits := b.receiver.fill()
@@ -42,7 +42,7 @@ func TestTimingOfEachPart(t *testing.T) {
 	b.clock.advance(100 * time.Millisecond)
 	b.add(1, 2, 0)
 	b.clock.advance(testDelay / 8)
-	b.add(1, 4, 0) // is taken for as old as those 2
+	b.add(1, 4, 0) // counts as being as old as those 2
 	b.clock.advance(50 * time.Millisecond)
 	b.receiver.expectFillers(fits)
 	b.receiver.expect(correlationOf(1, 9))
@@ -66,8 +66,8 @@ func TestTimingOfEachPart(t *testing.T) {
 	}
 }
 
-// The promise is about every sample for which there was somebody to wait: those that were dropped
-// as well, and those that the kernel took too late.
+// The promised delay covers every sample for which the process was connected: also those that were
+// dropped because of our own delay, and those that the kernel took too late.
 func TestTimingOfWhatMissed(t *testing.T) {
 	b := driven(t)
 	before := b.counters.Timing()
@@ -87,17 +87,18 @@ func TestTimingOfWhatMissed(t *testing.T) {
 	if b.sender.next() != nil {
 		t.Error("late samples are sent")
 	}
-	b.take()               // which a goroutine that finds nothing to send gives up
+	b.take()               // a goroutine that finds nothing to send ends
 	b.add(1, 2, testDelay) // added late
 	now := b.counters.Timing()
 	since := now.Since(&before)
 	if since.Sent != 15 || since.Overdue != 5 || since.Lost != 5 || since.Missed() != 0.5 {
-		t.Errorf("of 15 sent %d, %d overdue, %d lost, a share of %v", since.Sent, since.Overdue, since.Lost, since.Missed())
+		t.Errorf("of 15 sent %d, %d overdue, %d lost, a share of %v",
+			since.Sent, since.Overdue, since.Lost, since.Missed())
 	}
 
-	// What a process does not get because it is not there is not late.
+	// Samples that are dropped without a connection, or after Close, are not late.
 	b.add(1, 100, 0)
-	b.sender.Disconnect() // from here on there is nothing for a goroutine to do
+	b.sender.Disconnect() // so that no goroutine is needed
 	b.sender.mu.Lock()
 	b.sender.running = false
 	b.sender.mu.Unlock()
@@ -111,7 +112,7 @@ func TestTimingOfWhatMissed(t *testing.T) {
 	}
 }
 
-// A window holds what came between two looks, and nothing of what was before.
+// Since covers what was counted after the earlier Timing, and nothing before.
 func TestTimingOfAWindow(t *testing.T) {
 	var counters Counters
 	counters.timings.add(int64(10*time.Microsecond), 100, testDelay)
@@ -138,10 +139,11 @@ func TestTimingOfAWindow(t *testing.T) {
 	}
 }
 
-// The buckets for an exporter are cumulative and end with all.
+// The buckets for an exporter are cumulative, and the last one holds all samples.
 func TestTimingBuckets(t *testing.T) {
 	var counters Counters
-	ages := []time.Duration{0, 500 * time.Microsecond, 501 * time.Microsecond, time.Millisecond, 300 * time.Millisecond, time.Hour}
+	const first = 500 * time.Microsecond
+	ages := []time.Duration{0, first, first + 1, time.Millisecond, 300 * time.Millisecond, time.Hour}
 	for _, age := range ages {
 		counters.timings.add(int64(age), 2, testDelay)
 	}
@@ -159,13 +161,13 @@ func TestTimingBuckets(t *testing.T) {
 			t.Errorf("%d samples within %v, want %d", sent, bound, want)
 		}
 	}
-	if n := len(bounds); n != 17 || bounds[0] != 500*time.Microsecond || bounds[1] != time.Millisecond || bounds[n-1] != math.MaxInt64 {
+	if len(bounds) != 17 || bounds[0] != first || bounds[1] != time.Millisecond || bounds[16] != math.MaxInt64 {
 		t.Errorf("bounds %v", bounds)
 	}
 	if timing.Quantile(1) != math.MaxInt64 || timing.Quantile(0.8) != 304*time.Millisecond {
 		t.Errorf("quantiles %v, %v", timing.Quantile(0.8), timing.Quantile(1))
 	}
-	for range timing.Buckets() { // may be left early
+	for range timing.Buckets() { // a loop may end early
 		break
 	}
 }

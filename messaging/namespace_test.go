@@ -12,7 +12,7 @@ import (
 	"correlator/internal/testenv"
 )
 
-// A real process in a mount namespace of its own, with the same path as another's.
+// Two processes in mount namespaces of their own bind the same path.
 func TestDialInMountNamespace(t *testing.T) {
 	testenv.NeedRoot(t)
 	dir := openTempDir(t)
@@ -35,19 +35,13 @@ func TestDialInMountNamespace(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := NewSender(&Counters{}, newTestPoller(t))
-		if err := s.Connect(socket, testRegistration); err != nil {
-			t.Fatal(err)
-		}
-		s.Add(keyOf(n), 1, s.clock.Now())
-		c.expect(testRegistration, correlationOf(n, 1))
-		s.Close()
+		reaches(t, socket, c)
 	}
 	host.expectNothing()
 }
 
-// userNamespace starts a process as the root of a user namespace of its own, and with mounts of its
-// own. To us it is the user id.
+// userNamespace starts a process as root of a new user namespace, in a new mount namespace. In our
+// user namespace it has the user id.
 func userNamespace(id int) *syscall.SysProcAttr {
 	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: id, Size: 1}}
 	return &syscall.SysProcAttr{
@@ -58,8 +52,7 @@ func userNamespace(id int) *syscall.SysProcAttr {
 	}
 }
 
-// The root of a user namespace is all-powerful inside it. Seen from us it is the user that it
-// was mapped to.
+// Root of a user namespace has all capabilities in it. In ours it is the user that it is mapped to.
 func TestDialInUserNamespace(t *testing.T) {
 	testenv.NeedRoot(t)
 	dir := openTempDir(t)
@@ -76,14 +69,9 @@ func TestDialInUserNamespace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := NewSender(&Counters{}, newTestPoller(t))
-	defer s.Close()
-	if err := s.Connect(socket, testRegistration); err != nil {
-		t.Fatal(err)
-	}
-	c.expect(testRegistration)
+	reaches(t, socket, c)
 
-	// Being root there opens nothing of the host's.
+	// Its capabilities there give no access to a socket of the host.
 	host := listenAt(t, filepath.Join(openTempDir(t), "host"))
 	if err := os.Chmod(host.path, 0o600); err != nil {
 		t.Fatal(err)
@@ -93,8 +81,8 @@ func TestDialInUserNamespace(t *testing.T) {
 	}
 }
 
-// What a process may mount in a namespace of its own opens nothing to it that was closed: a socket
-// of the host is reached through a mount if the process itself may write to it, and only then.
+// Mounts of a process in its own namespace give it no further access: a socket of the host is reached
+// through a mount only if the process itself may write to it.
 func TestDialThroughMountsOfTheProcess(t *testing.T) {
 	testenv.NeedRoot(t)
 	dir := openTempDir(t)

@@ -14,8 +14,8 @@ import (
 	"correlator/internal/testenv"
 )
 
-// fakeRoot is a directory that stands for a process's root, with the socket /run/socket in it,
-// beside a host directory with a socket that nobody may reach from inside.
+// fakeRoot is a directory used as the root of a process, with the socket /run/socket in it, and a
+// socket outside, which no path inside may reach.
 type fakeRoot struct {
 	dir  string
 	root *os.File
@@ -51,8 +51,8 @@ func symlink(t testing.TB, target, path string) {
 	}
 }
 
-// reaches says that what is sent through socket arrives at r, and closes it.
-func reaches(t *testing.T, socket *Socket, r *receiver) {
+// reaches checks that messages sent through socket arrive at r, and closes it.
+func reaches(t *testing.T, socket *Socket, r interface{ expect(...Message) }) {
 	t.Helper()
 	s := NewSender(&Counters{}, newTestPoller(t))
 	if err := s.Connect(socket, testRegistration); err != nil {
@@ -94,8 +94,8 @@ func TestDialFollowsPathsInsideTheRoot(t *testing.T) {
 	}
 }
 
-// Paths as long as the socket address of the process's own bind takes them, and longer ones:
-// a process that binds in its working directory has no such limit.
+// Paths may exceed the length of a socket address: a process that binds in its working directory has
+// no such limit.
 func TestDialLongPaths(t *testing.T) {
 	f := newFakeRoot(t)
 	for _, length := range []int{100, 107, 108, 109, 300, unix.PathMax - 1} {
@@ -117,7 +117,7 @@ func TestDialLongPaths(t *testing.T) {
 	}
 }
 
-// mkdirAll makes the directories of a path that may be too long from where the root lies.
+// mkdirAll makes the directories of a path that would be too long when joined to that of the root.
 func mkdirAll(root *os.File, path string) error {
 	fd := int(root.Fd())
 	for name := range strings.SplitSeq(path[1:], "/") {
@@ -152,7 +152,7 @@ func listenBelow(t *testing.T, root *os.File, path string) *receiver {
 	return r
 }
 
-func TestDialRefuses(t *testing.T) {
+func TestDialErrors(t *testing.T) {
 	f := newFakeRoot(t)
 	mkdir(t, f.path("/dir"), 0o755)
 	for _, err := range []error{
@@ -213,7 +213,7 @@ func TestDialRefuses(t *testing.T) {
 		if !errors.Is(err, want) || socket != nil {
 			t.Errorf("%.40q: %v, want %v", path, err, want)
 		}
-		// Identify does not connect, and so sees no difference between sockets.
+		// Identify does not connect, so it returns no errors about the kind of socket.
 		if _, err := Identify(f.root, path); want != ErrWrongType && want != ErrRefused && !errors.Is(err, want) {
 			t.Errorf("identifying %.40q: %v, want %v", path, err, want)
 		}
@@ -221,7 +221,7 @@ func TestDialRefuses(t *testing.T) {
 	f.host.expectNothing()
 }
 
-// A magic link leads to what no path inside the root leads to.
+// Magic links, which lead out of the root, are not followed.
 func TestDialRefusesMagicLinks(t *testing.T) {
 	f := newFakeRoot(t)
 	fd, err := unix.Open(f.in.path, unix.O_PATH|unix.O_CLOEXEC, 0)
@@ -245,8 +245,8 @@ func TestDialRefusesMagicLinks(t *testing.T) {
 	f.in.expectNothing()
 }
 
-// A process that exchanges what its path leads to all the time gets one or the other, but never
-// a socket outside.
+// While a process keeps replacing the file at its path, Dial connects to one of its files, but never
+// to a socket outside.
 func TestDialWhilePathChanges(t *testing.T) {
 	f := newFakeRoot(t)
 	stop := make(chan struct{})
@@ -293,7 +293,7 @@ func TestDialWhilePathChanges(t *testing.T) {
 	f.host.expectNothing()
 }
 
-// A directory that is moved out of the root while a path goes up from it does not lead out.
+// A directory that is moved out of the root while a path with ".." is walked does not lead out.
 func TestDialWhileDirectoryMovesOut(t *testing.T) {
 	f := newFakeRoot(t)
 	mkdir(t, f.path("/dir"), 0o755)
@@ -329,8 +329,8 @@ func TestDialWhileDirectoryMovesOut(t *testing.T) {
 	f.host.expectNothing()
 }
 
-// The path leads to another socket after the first was removed, also when that one got its
-// inode number.
+// A socket that replaces another one at the same path has another identity, even with the same inode
+// number.
 func TestIdentityOfReplacedSocket(t *testing.T) {
 	f := newFakeRoot(t)
 	socket, err := Dial("/proc", f.root, "/run/socket", ourCredentials(t))
@@ -343,7 +343,7 @@ func TestIdentityOfReplacedSocket(t *testing.T) {
 			t.Fatalf("%v (%v), want %v", identity, err, socket.Identity())
 		}
 	}
-	// File systems may take the time from the last tick of the clock.
+	// File systems may use the time of the last tick of the clock.
 	testenv.Poll(t, patience, "a tick of the clock", func() bool {
 		probe := f.path("/probe")
 		if err := os.WriteFile(probe, nil, 0o600); err != nil {
@@ -355,7 +355,7 @@ func TestIdentityOfReplacedSocket(t *testing.T) {
 		}
 		return unix.TimespecToNsec(stat.Ctim) > socket.Identity().CtimeNs
 	})
-	// Its inode tells a change, as it would tell a new file by the same number.
+	// The time of change differs, as it would for a new file with the same inode number.
 	if err := os.Chmod(f.in.path, 0o777); err != nil {
 		t.Fatal(err)
 	}
@@ -371,6 +371,6 @@ func TestIdentityOfReplacedSocket(t *testing.T) {
 	listenAt(t, f.in.path)
 	identity, err := Identify(f.root, "/run/socket")
 	if err != nil || identity == socket.Identity() {
-		t.Errorf("%v (%v) is the new socket, and the old", identity, err)
+		t.Errorf("the new socket has the identity of the old one: %v (%v)", identity, err)
 	}
 }

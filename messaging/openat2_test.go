@@ -6,11 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process can have every resolution interrupted.
+// A process can interrupt every resolution of a path.
 func TestInterruptedResolutionEnds(t *testing.T) {
 	for _, errno := range []unix.Errno{unix.EAGAIN, unix.EINTR} {
 		attempts := 0
-		if err := retryInterrupted(func() error { attempts++; return errno }); err != errno || attempts != resolveAttempts {
+		err := retryInterrupted(func() error { attempts++; return errno })
+		if err != errno || attempts != resolveAttempts {
 			t.Errorf("%v after %d attempts, want %d", err, attempts, resolveAttempts)
 		}
 	}
@@ -22,16 +23,17 @@ func TestSupported(t *testing.T) {
 	}
 }
 
-// Without openat2 nothing is opened in another way, and the error says what is missing.
+// Without openat2 paths are not opened in another way, and the error reports what is missing.
 func TestWithoutOpenat2(t *testing.T) {
 	r := listen(t)
 	for errno, dial := range map[unix.Errno]string{unix.ENOSYS: "ErrNoOpenat2", unix.EPERM: "ErrPermission"} {
-		c := helper{NoOpenat2: errno, Supported: true, DialPath: r.path, Dial: []Credentials{ourCredentials(t)}}.start(t, nil)
+		h := helper{NoOpenat2: errno, Supported: true, DialPath: r.path, Dial: []Credentials{ourCredentials(t)}}
+		c := h.start(t, nil)
 		if got, want := c.line(), ErrNoOpenat2.Error()+": "+errno.Error(); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 		if got := c.line(); got != dial {
-			t.Errorf("dialling with %v: %s, want %s", errno, got, dial)
+			t.Errorf("dialing with %v: %s, want %s", errno, got, dial)
 		}
 	}
 	r.expectNothing()

@@ -42,10 +42,12 @@ func NewPoller() (*Poller, error) {
 	if err != nil {
 		return nil, err
 	}
-	go p.raw.Read(func(uintptr) (done bool) {
-		p.poll()
-		return false
-	})
+	go func() {
+		_ = p.raw.Read(func(uintptr) (done bool) { // fails when the poller is closed
+			p.poll()
+			return false
+		})
+	}()
 	return p, nil
 }
 

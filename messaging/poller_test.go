@@ -14,7 +14,7 @@ import (
 	"correlator/internal/testenv"
 )
 
-// stillPoller is one without a goroutine: it wakes nobody but when the test calls poll.
+// stillPoller returns a poller without a goroutine: it wakes senders only when the test calls poll.
 func stillPoller(t *testing.T) *Poller {
 	t.Helper()
 	p, err := openPoller()
@@ -25,16 +25,16 @@ func stillPoller(t *testing.T) *Poller {
 	return p
 }
 
-// expectTold says for how many sockets the kernel has room to tell of, now.
-func expectTold(t *testing.T, p *Poller, want int) {
+// expectReported checks how many sockets the kernel reports now.
+func expectReported(t *testing.T, p *Poller, want int) {
 	t.Helper()
 	if got := p.poll(); got != want {
-		t.Fatalf("told of %d sockets, want %d", got, want)
+		t.Fatalf("reported %d sockets, want %d", got, want)
 	}
 }
 
-// waiting is a connected bench that waits for room.
-func waiting(t *testing.T, p *Poller) (b *bench, fits int) {
+// waiting returns a connected fixture whose sender waits for room.
+func waiting(t *testing.T, p *Poller) (b *fixture, fits int) {
 	t.Helper()
 	b = connectedWith(t, p)
 	fits = b.receiver.fill()
@@ -44,15 +44,15 @@ func waiting(t *testing.T, p *Poller) (b *bench, fits int) {
 	return b, fits
 }
 
-func (b *bench) expectParked(want bool) {
+func (b *fixture) expectParked(want bool) {
 	b.Helper()
 	if b.parked() != want {
 		b.Fatalf("waits for room: %v", !want)
 	}
 }
 
-// What a receiver reads is told to nobody, unless somebody waits: then it is told once.
-func TestNobodyIsWokenWithoutWaiting(t *testing.T) {
+// A receiver that reads causes no event unless the sender waits for room, and then one.
+func TestNoEventWithoutWait(t *testing.T) {
 	p := stillPoller(t)
 	p.last = 1 << 40 // tokens have 64 bits
 	b := connectedWith(t, p)
@@ -61,22 +61,22 @@ func TestNobodyIsWokenWithoutWaiting(t *testing.T) {
 		for n := range 50 {
 			b.add(n, 1, 0)
 			b.receiver.expect(correlationOf(n, 1))
-			expectTold(t, p, 0)
+			expectReported(t, p, 0)
 		}
 		b.settled()
 	}
 	exchange()
 	if watched := b.watched(); len(watched) != 0 {
-		t.Errorf("a socket for whose room nobody waits is watched: %q", watched)
+		t.Errorf("a socket is watched though its sender does not wait: %q", watched)
 	}
 	for range 3 {
 		fits := b.receiver.fill()
 		b.add(1, 1, 0)
 		b.settled()
 		b.expectParked(true)
-		expectTold(t, p, 0)
+		expectReported(t, p, 0)
 		b.receiver.expectFillers(fits)
-		expectTold(t, p, 1)
+		expectReported(t, p, 1)
 		b.receiver.expect(correlationOf(1, 1))
 		b.settled()
 		exchange()
@@ -87,13 +87,13 @@ func TestNobodyIsWokenWithoutWaiting(t *testing.T) {
 		}
 	}
 	if waits := b.counters.Waits.Load(); waits != 3 {
-		t.Errorf("%d attempts in vain, want 3", waits)
+		t.Errorf("%d failed attempts, want 3", waits)
 	}
 }
 
-// watched is for which events (in hex) the sender's socket is in an epoll instance of this process,
-// the Go runtime's included: as /proc/PID/fdinfo tells it.
-func (b *bench) watched() (masks []string) {
+// watched returns the events (in hex) for which the sender's socket is in epoll instances of this
+// process, including that of the Go runtime, from /proc/PID/fdinfo.
+func (b *fixture) watched() (masks []string) {
 	b.Helper()
 	b.sender.mu.Lock()
 	socket := b.sender.socket
@@ -125,11 +125,11 @@ func (b *bench) watched() (masks []string) {
 	return masks
 }
 
-// Room that is made after an attempt in vain, but before the socket is armed, is told of all the same.
+// Room that is made after a failed attempt, but before the socket is armed, is reported too.
 func TestRoomBeforeArming(t *testing.T) {
 	p := stillPoller(t)
 	b := connectedWith(t, p)
-	for n := range 3 { // by ADD, then by MOD
+	for n := range 3 { // EPOLL_CTL_ADD, then EPOLL_CTL_MOD
 		b.add(1, 1, 0)
 		b.settled()
 		b.receiver.expect(correlationOf(1, 1))
@@ -142,18 +142,18 @@ func TestRoomBeforeArming(t *testing.T) {
 		b.receiver.expectFillers(fits)
 		b.sender.await()
 		if b.sender.next() != nil {
-			t.Fatal("does not wait to be told")
+			t.Fatal("does not wait")
 		}
-		expectTold(t, p, 1)
+		expectReported(t, p, 1)
 		b.receiver.expect(correlationOf(2, 1))
 		b.settled()
 	}
 }
 
-// A wait that has ended is not confused with the next one, nor a socket with one that has got its
-// descriptor's number: also when the kernel still watches the first, because a child that is about to
-// exec holds it.
-func TestDescriptorUsedAgain(t *testing.T) {
+// A wait that has ended is not confused with the next one, nor a socket with another one with the same
+// descriptor number, even while the kernel still watches the former one because a child that is about
+// to exec holds it.
+func TestDescriptorReused(t *testing.T) {
 	p := stillPoller(t)
 	second := connectedWith(t, p)
 	first, fits := waiting(t, p)
@@ -170,7 +170,7 @@ func TestDescriptorUsedAgain(t *testing.T) {
 	second.add(1, 1, 0)
 	second.settled()
 
-	// The first sender waits as well, with a socket of its own.
+	// The first sender also waits, with another socket.
 	stale := first.sender.token
 	old := first.receiver
 	first.receiver = listen(t)
@@ -179,23 +179,23 @@ func TestDescriptorUsedAgain(t *testing.T) {
 	first.settled()
 
 	old.expectFillers(fits)
-	expectTold(t, p, 1)
-	first.sender.wake(stale) // as if it had been told of just before the socket was closed
+	expectReported(t, p, 1)
+	first.sender.wake(stale) // as if it was reported just before the socket was closed
 	first.settled()
 	second.settled()
 	first.expectParked(true)
 	second.expectParked(true)
 	if first, second := first.counters.Waits.Load(), second.counters.Waits.Load(); first != 2 || second != 1 {
-		t.Errorf("%d and %d attempts in vain, want 2 and 1", first, second)
+		t.Errorf("%d and %d failed attempts, want 2 and 1", first, second)
 	}
 	first.receiver.expectFillers(fitsNext)
-	expectTold(t, p, 1)
+	expectReported(t, p, 1)
 	first.receiver.expect(testRegistration, correlationOf(1, 1))
 	second.expectParked(true)
 }
 
-// renumber gives the sender's idle socket a descriptor with that number, which is free.
-func (b *bench) renumber(number int) {
+// renumber moves the sender's idle socket to a descriptor number that is free.
+func (b *fixture) renumber(number int) {
 	b.Helper()
 	socket := b.sender.socket
 	if err := unix.Dup3(socket.fd, number, unix.O_CLOEXEC); err != nil {
@@ -205,13 +205,12 @@ func (b *bench) renumber(number int) {
 	socket.fd = number
 }
 
-// However a wait ends without room, the poller holds nothing of the sender afterwards, and tells
-// nothing.
+// However a wait ends without room, the poller then has no record of it, and reports nothing.
 func TestWaitEndsWithoutRoom(t *testing.T) {
-	for name, end := range map[string]func(*bench){
-		"disconnected": func(b *bench) { b.sender.Disconnect() },
-		"closed":       func(b *bench) { b.sender.Close() },
-		"replaced":     func(b *bench) { b.receiver = listen(t); b.connect(); b.settled() },
+	for name, end := range map[string]func(*fixture){
+		"disconnected": func(b *fixture) { b.sender.Disconnect() },
+		"closed":       func(b *fixture) { b.sender.Close() },
+		"replaced":     func(b *fixture) { b.receiver = listen(t); b.connect(); b.settled() },
 	} {
 		p := stillPoller(t)
 		b, fits := waiting(t, p)
@@ -219,14 +218,14 @@ func TestWaitEndsWithoutRoom(t *testing.T) {
 		end(b)
 		b.expectParked(false)
 		old.expectFillers(fits)
-		if told := p.poll(); told != 0 || len(p.waiting) != 0 {
-			t.Errorf("%s: told of %d sockets, %d waits left", name, told, len(p.waiting))
+		if got := p.poll(); got != 0 || len(p.waiting) != 0 {
+			t.Errorf("%s: reported %d sockets, %d waits left", name, got, len(p.waiting))
 		}
 	}
 }
 
-// When all that waited is late the wait ends, and the next sample finds out how the receiver is: it
-// may have shut down, of which the kernel tells nobody who waits.
+// When all queued samples are late the wait ends, and the next sample is tried: the receiver may have
+// shut down, which epoll does not report.
 func TestLateEndsWait(t *testing.T) {
 	p := stillPoller(t)
 	b, fits := waiting(t, p)
@@ -239,7 +238,7 @@ func TestLateEndsWait(t *testing.T) {
 	b.settled()
 	b.expectParked(true)
 	b.receiver.expectFillers(fits)
-	expectTold(t, p, 1)
+	expectReported(t, p, 1)
 	b.receiver.expect(correlationOf(2, 1))
 	b.settled()
 
@@ -249,32 +248,33 @@ func TestLateEndsWait(t *testing.T) {
 	if err := unix.Shutdown(b.receiver.fd, unix.SHUT_RD); err != nil {
 		t.Fatal(err)
 	}
-	expectTold(t, p, 0)
+	expectReported(t, p, 0)
 	b.clock.advance(testDelay)
 	b.add(4, 1, 0)
 	b.expectDown(unix.EPIPE)
 	b.expectStats(1, 1, map[DropReason]uint64{DropLate: 2})
 }
 
-// A receiver that has gone is told of like room, to all that wait for it.
-func TestReceiverOfManyGoneWhileWaiting(t *testing.T) {
+// A receiver that closes its socket wakes all senders that wait for room, as room does.
+func TestReceiverGoneWhileWaiting(t *testing.T) {
 	p := stillPoller(t)
 	first, _ := waiting(t, p)
-	second := newBenchWith(t, p)
+	second := newFixtureWith(t, p)
 	second.receiver = first.receiver
 	second.connect()
 	second.settled()
 	second.expectParked(true)
-	expectTold(t, p, 0)
+	expectReported(t, p, 0)
 	first.receiver.close()
-	expectTold(t, p, 2)
+	expectReported(t, p, 2)
 	first.expectDown(unix.ECONNREFUSED)
+	first.expectStats(0, 1, nil)
 	second.expectDown(unix.ECONNREFUSED)
-	expectTold(t, p, 0)
+	expectReported(t, p, 0)
 }
 
-// More senders than one call of epoll_wait tells of wait at once. They need no goroutine for it, and
-// each goes on when its own receiver has made room.
+// More senders than one call of epoll_wait reports wait at once, without goroutines. Each sends when
+// its own receiver has room.
 func TestManyWait(t *testing.T) {
 	const senders = 3*pollBatch + 1
 	counters, poller := &Counters{}, newTestPoller(t)
@@ -297,14 +297,14 @@ func TestManyWait(t *testing.T) {
 		return len(poller.waiting) == senders
 	})
 	testenv.Poll(t, patience, "the goroutines to end", func() bool { return runtime.NumGoroutine() <= goroutines })
-	for i := 0; i < senders; i += 2 { // the others go on waiting
+	for i := 0; i < senders; i += 2 { // the others keep waiting
 		receivers[i].expectFillers(fits)
 	}
 	for i := 0; i < senders; i += 2 {
 		receivers[i].expect(longRegistration, correlationOf(i, 1))
 	}
 	if waits := counters.Waits.Load(); waits < senders || waits > senders+uint64(senders/2+1) {
-		t.Errorf("%d attempts in vain of %d senders", waits, senders)
+		t.Errorf("%d failed attempts of %d senders", waits, senders)
 	}
 	for i := 1; i < senders; i += 2 {
 		if stats := all[i].Stats(); stats.Queued != 1 || stats.Registered {
@@ -315,24 +315,24 @@ func TestManyWait(t *testing.T) {
 	}
 }
 
-// All that are told of at once are woken at once.
-func TestManyAreTold(t *testing.T) {
+// One poll wakes all senders that have room, even more than one call of epoll_wait reports.
+func TestPollWakesMany(t *testing.T) {
 	const senders = 2*pollBatch + 1
 	p := stillPoller(t)
-	var all []*bench
+	var all []*fixture
 	for range senders {
 		b, fits := waiting(t, p)
 		b.receiver.expectFillers(fits)
 		all = append(all, b)
 	}
-	expectTold(t, p, senders)
+	expectReported(t, p, senders)
 	for _, b := range all {
 		b.receiver.expect(correlationOf(1, 1))
 	}
 }
 
-// A kernel that watches no more sockets (memory, fs.epoll.max_user_watches) leaves the sender to try
-// again every now and then.
+// If the kernel watches no more sockets (memory, fs.epoll.max_user_watches), the sender tries again
+// after each pause.
 func TestSocketCannotBeArmed(t *testing.T) {
 	p := stillPoller(t)
 	epoll := p.epoll
@@ -354,12 +354,12 @@ func TestSocketCannotBeArmed(t *testing.T) {
 	}
 	b.expectParked(true)
 	b.receiver.expectFillers(fits)
-	expectTold(t, p, 1)
+	expectReported(t, p, 1)
 	b.receiver.expect(correlationOf(1, 1))
 	b.expectStats(1, 0, nil)
 }
 
-// Close waits for the goroutine, and gives the descriptor back.
+// Close waits for the goroutine, and closes the descriptor.
 func TestPollerClose(t *testing.T) {
 	p, err := NewPoller()
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A proc root of that length leaves room for the number of any descriptor, and one byte more does not.
+// A proc root of that length leaves room for any descriptor number; a longer one does not.
 func TestMaxProcRootBytes(t *testing.T) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -20,7 +20,7 @@ func TestMaxProcRootBytes(t *testing.T) {
 			t.Errorf("%d bytes: %v, want %v", length, err, want)
 		}
 	}
-	if MaxProcRootBytes != 88 { // what --help and README say
+	if MaxProcRootBytes != 88 { // documented in --help and README
 		t.Errorf("%d bytes", MaxProcRootBytes)
 	}
 }

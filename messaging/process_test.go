@@ -14,7 +14,7 @@ import (
 	"correlator/internal/testenv"
 )
 
-// A program with the setuid bit has the rights of its file's owner, not of who started it.
+// A setuid program has the rights of its file's owner, not of the user who started it.
 func TestDialSetuidProgram(t *testing.T) {
 	testenv.NeedRoot(t)
 	const user, owner = 1000, 2000
@@ -50,7 +50,8 @@ func TestDialSetuidProgram(t *testing.T) {
 	}
 	for i, path := range paths {
 		socket, err := Dial("/proc", c.root(), path, creds)
-		if allowed := i == 0; allowed != (err == nil) || allowed != (itself[i] == "<nil>") || !allowed && !errors.Is(err, ErrPermission) {
+		allowed := i == 0
+		if allowed != (err == nil) || allowed != (itself[i] == "<nil>") || !allowed && !errors.Is(err, ErrPermission) {
 			t.Errorf("%s: %v, the process itself gets %s", path, err, itself[i])
 		}
 		if err == nil {
@@ -59,7 +60,7 @@ func TestDialSetuidProgram(t *testing.T) {
 	}
 }
 
-// kill -9 and the process's return, as the owner of a sender sees it.
+// A process is killed and started again: the sender reports it, and connects again.
 func TestReceiverKilledAndRestarted(t *testing.T) {
 	dir := openTempDir(t)
 	path := filepath.Join(dir, "socket")
@@ -78,7 +79,7 @@ func TestReceiverKilledAndRestarted(t *testing.T) {
 		if err := s.Connect(socket, longRegistration); err != nil {
 			t.Fatal(err)
 		}
-		if n > 0 { // what the last one did not get
+		if n > 0 { // with the sample that the previous one did not get
 			c.expect(longRegistration, correlationOf(n-1, 1))
 		} else {
 			c.expect(longRegistration)
@@ -89,15 +90,16 @@ func TestReceiverKilledAndRestarted(t *testing.T) {
 			t.Error(err)
 		}
 		if _, err := Dial("/proc", openRoot(t, "/"), path, ourCredentials(t)); !errors.Is(err, ErrRefused) {
-			t.Errorf("dialling a dead socket: %v", err)
+			t.Errorf("dialing a dead socket: %v", err)
 		}
 	}
-	if stats := s.Stats(); stats.Sent != 4 || stats.Queued != 1 || stats.Registrations != 5 || counters.SocketsGone.Load() != 5 {
+	if stats := s.Stats(); stats.Sent != 4 || stats.Queued != 1 || stats.Registrations != 5 ||
+		counters.SocketsGone.Load() != 5 {
 		t.Errorf("%+v", stats)
 	}
 }
 
-// A process of another user in a root directory of its own, by the words of /proc alone.
+// The root directory and credentials of another user's process are those that /proc shows.
 func TestDialChrootedProcessOfAnotherUser(t *testing.T) {
 	testenv.NeedRoot(t)
 	f := newFakeRoot(t)
@@ -115,19 +117,14 @@ func TestDialChrootedProcessOfAnotherUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := NewSender(&Counters{}, newTestPoller(t))
-	defer s.Close()
-	if err := s.Connect(socket, testRegistration); err != nil {
-		t.Fatal(err)
-	}
-	c.expect(testRegistration)
+	reaches(t, socket, c)
 	if _, err := Dial("/proc", c.root(), "/home/escape", c.credentials()); !errors.Is(err, ErrNoSocket) {
 		t.Errorf("a link out of the root: %v", err)
 	}
 	f.host.expectNothing()
 }
 
-// A file system that never answers holds the one who asked, and nobody else.
+// A file system that hangs blocks only the Dial that accesses it.
 func TestDialOnHangingFileSystem(t *testing.T) {
 	testenv.NeedRoot(t)
 	f := newFakeRoot(t)
@@ -166,8 +163,8 @@ func TestDialOnHangingFileSystem(t *testing.T) {
 	}
 }
 
-// What the process may write to is decided by the kernel, for the process: every case is also
-// tried by a process with these credentials and no capabilities.
+// The kernel decides which sockets the process may write to: every case is also tried by a process
+// with these credentials and without capabilities.
 func TestDialPermissions(t *testing.T) {
 	testenv.NeedRoot(t)
 	const user, group, extra, stranger = 1000, 1001, 2000, 3000
@@ -236,7 +233,7 @@ func TestDialPermissions(t *testing.T) {
 		want[path+"/socket"], paths = ok, append(paths, path+"/socket")
 	}
 
-	real := helper{Chroot: f.dir, Assume: &creds, Connect: paths}.start(t, nil)
+	process := helper{Chroot: f.dir, Assume: &creds, Connect: paths}.start(t, nil)
 	for _, path := range paths {
 		socket, err := Dial("/proc", f.root, path, creds)
 		if err == nil {
@@ -245,14 +242,14 @@ func TestDialPermissions(t *testing.T) {
 		if (err == nil) != want[path] || err != nil && !errors.Is(err, ErrPermission) {
 			t.Errorf("%s: %v, want allowed: %v", path, err, want[path])
 		}
-		if got := real.line(); (got == "<nil>") != want[path] {
+		if got := process.line(); (got == "<nil>") != want[path] {
 			t.Errorf("%s: the process itself gets %s, want allowed: %v", path, got, want[path])
 		}
 	}
 }
 
-// A process of root's that gave up its capabilities, as in a container, is no more than the
-// user 0: what is other users' stays theirs.
+// A process of root that has dropped its capabilities, as in a container, may not write to the sockets
+// of other users.
 func TestDialPermissionsOfRootWithoutCapabilities(t *testing.T) {
 	testenv.NeedRoot(t)
 	f := newFakeRoot(t)
@@ -266,7 +263,9 @@ func TestDialPermissionsOfRootWithoutCapabilities(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, creds := range []Credentials{ourCredentials(t), {UID: 0, GID: 0, Groups: []uint32{20}}} {
-		for path, want := range map[string]error{"/run/socket": nil, "/run/theirs": ErrPermission, "/private/socket": ErrPermission} {
+		for path, want := range map[string]error{
+			"/run/socket": nil, "/run/theirs": ErrPermission, "/private/socket": ErrPermission,
+		} {
 			socket, err := Dial("/proc", f.root, path, creds)
 			if !errors.Is(err, want) {
 				t.Errorf("%v, %s: %v, want %v", creds, path, err, want)

@@ -12,7 +12,7 @@ func keyOf(n int) (k Key) {
 	return k
 }
 
-// model is a queue that remembers every single sample.
+// model is a queue with a record of every single sample.
 type model struct {
 	t      *testing.T
 	q      *queue
@@ -36,8 +36,8 @@ func (m *model) add(key Key, count int, sampledNs int64) {
 	m.check()
 }
 
-// expire checks that everything late goes, and of the rest nothing that is more than slackNs
-// away from being late.
+// expire checks that all late samples are dropped, and of the others none that is more than slackNs
+// from being late.
 func (m *model) expire(limitNs, slackNs int64) {
 	m.t.Helper()
 	before := m.total()
@@ -57,12 +57,12 @@ func (m *model) expire(limitNs, slackNs int64) {
 		m.forget(key, gone)
 	}
 	if before-m.total() != dropped {
-		m.t.Fatalf("expire said %d, %d are gone", dropped, before-m.total())
+		m.t.Fatalf("expire returned %d, dropped %d", dropped, before-m.total())
 	}
 	m.check()
 }
 
-// take takes from the head, which must have the oldest sample, and keeps it out when sent.
+// take takes from the head, which must have the oldest sample, and requeues it unless sent.
 func (m *model) take(limit uint64, sent bool) {
 	m.t.Helper()
 	if !m.q.waiting() {
@@ -82,7 +82,7 @@ func (m *model) take(limit uint64, sent bool) {
 		m.q.requeue(m.window)
 	} else {
 		if got := m.q.finishTaken(); int(got) != count {
-			m.t.Fatalf("settled %d of %d", got, count)
+			m.t.Fatalf("finished %d of %d", got, count)
 		}
 		m.forget(key, count)
 	}
@@ -120,7 +120,7 @@ func (m *model) check() {
 			m.t.Fatalf("%d samples of %v, want %d", it.count(), it.key, len(m.times[it.key]))
 		}
 		if it.parts[0].sampledNs > m.times[it.key][0] {
-			m.t.Fatalf("%v is taken for younger than it is", it.key)
+			m.t.Fatalf("%v counts as younger than it is", it.key)
 		}
 		if !slices.IsSortedFunc(it.parts[:it.n], func(a, b part) int { return int(a.sampledNs - b.sampledNs) }) {
 			m.t.Fatalf("parts are not in order: %+v", it.parts[:it.n])
@@ -128,8 +128,8 @@ func (m *model) check() {
 	}
 }
 
-// Whatever comes in whatever order: nothing is lost, nothing late is kept, and when samples
-// come in the order of their age, nothing goes more than an eighth of the delay early.
+// In whatever order samples are added, none is lost and no late one is kept. If they are added in the
+// order of their age, none is dropped more than an eighth of the delay early.
 func TestQueueAgainstModel(t *testing.T) {
 	const delay = 800
 	for _, disorder := range []int64{0, 50, 2000} {
@@ -152,46 +152,11 @@ func TestQueueAgainstModel(t *testing.T) {
 			case op < 7:
 				m.expire(now-delay, slack)
 			default:
-				// Like the sender: what is late goes before anything is taken.
+				// As in the sender, late samples are dropped before any is taken.
 				m.expire(now-delay, slack)
 				m.take(1+rng.Uint64N(6), op < 9)
 			}
 		}
-	}
-}
-
-func TestQueueOldestFirst(t *testing.T) {
-	q := newQueue()
-	for n, sampledNs := range []int64{50, 20, 70, 10, 60, 30, 40} {
-		q.add(keyOf(n), 1, sampledNs, 0)
-	}
-	q.add(keyOf(2), 1, 5, 0) // the key of 70 gets an older sample
-	var order []int64
-	for q.waiting() {
-		order = append(order, q.oldestNs())
-		q.take(maxCount)
-		q.finishTaken()
-	}
-	if want := []int64{5, 10, 20, 30, 40, 50, 60}; !slices.Equal(order, want) {
-		t.Errorf("taken in the order %v, want %v", order, want)
-	}
-}
-
-func TestQueueSplitsOldestFirst(t *testing.T) {
-	q := newQueue()
-	q.add(keyOf(1), maxCount-1, 100, 10)
-	q.add(keyOf(1), 3, 200, 10)
-	q.take(maxCount)
-	if got := q.taken.count(); got != maxCount {
-		t.Errorf("took %d, want %d", got, maxCount)
-	}
-	if q.oldestNs() != 200 || q.total != maxCount+2 {
-		t.Errorf("left: oldest %d, total %d", q.oldestNs(), q.total)
-	}
-	q.finishTaken()
-	q.take(maxCount)
-	if got := q.finishTaken(); got != 2 || q.waiting() || q.total != 0 {
-		t.Errorf("then took %d, %d left", got, q.total)
 	}
 }
 
@@ -203,16 +168,16 @@ func TestQueueBound(t *testing.T) {
 		}
 	}
 	if q.add(keyOf(maxQueued), 1, 0, 0) {
-		t.Error("took one key too many")
+		t.Error("accepted one key too many")
 	}
 	if !q.add(keyOf(0), 1, 0, 0) {
-		t.Error("refused more samples of a key that waits")
+		t.Error("refused more samples of a queued key")
 	}
 	q.take(maxCount)
 	if !q.add(keyOf(maxQueued), 1, 0, 0) {
 		t.Error("refused a new key while one is being sent")
 	}
-	q.requeue(0) // one more than fits, rather than lost
+	q.requeue(0) // keeps one more than maxQueued
 	if got := q.expire(never); got != maxQueued+2 {
 		t.Errorf("held %d samples, want %d", got, maxQueued+2)
 	}

@@ -336,7 +336,8 @@ func (s *Sender) disconnect() {
 // clearDown removes an undelivered error about a socket that is not used any more.
 func (s *Sender) clearDown() {
 	select {
-	case <-s.down:
+	case err := <-s.down:
+		_ = err
 	default:
 	}
 }

@@ -15,8 +15,8 @@ const testDelay = 300 * time.Millisecond
 
 var testRegistration = Registration{SamplesDelay: testDelay, HostID: "host"}
 
-// bench is a sender under a clock that stands still, connected to a receiver.
-type bench struct {
+// fixture is a sender with a manual clock, and a receiver for it.
+type fixture struct {
 	*testing.T
 	clock    *manualClock
 	counters *Counters
@@ -24,29 +24,29 @@ type bench struct {
 	receiver *receiver
 }
 
-func newBench(t *testing.T) *bench {
-	return newBenchWith(t, newTestPoller(t))
+func newFixture(t *testing.T) *fixture {
+	return newFixtureWith(t, newTestPoller(t))
 }
 
-func newBenchWith(t *testing.T, p *Poller) *bench {
+func newFixtureWith(t *testing.T, p *Poller) *fixture {
 	clock, counters := newManualClock(), &Counters{}
-	b := &bench{T: t, clock: clock, counters: counters, sender: newSender(counters, p, clock), receiver: listen(t)}
+	b := &fixture{T: t, clock: clock, counters: counters, sender: newSender(counters, p, clock), receiver: listen(t)}
 	t.Cleanup(b.sender.Close)
 	return b
 }
 
-func (b *bench) connect() {
+func (b *fixture) connect() {
 	b.Helper()
 	if err := b.sender.Connect(b.receiver.dial(), testRegistration); err != nil {
 		b.Fatal(err)
 	}
 }
 
-// connected is a bench whose registration was sent and read.
-func connected(t *testing.T) *bench { return connectedWith(t, newTestPoller(t)) }
+// connected returns a fixture whose registration was sent and read.
+func connected(t *testing.T) *fixture { return connectedWith(t, newTestPoller(t)) }
 
-func connectedWith(t *testing.T, p *Poller) *bench {
-	b := newBenchWith(t, p)
+func connectedWith(t *testing.T, p *Poller) *fixture {
+	b := newFixtureWith(t, p)
 	b.connect()
 	b.receiver.expect(testRegistration)
 	b.settled()
@@ -54,12 +54,12 @@ func connectedWith(t *testing.T, p *Poller) *bench {
 }
 
 // add adds samples that are as old as age.
-func (b *bench) add(key int, count uint64, age time.Duration) {
+func (b *fixture) add(key int, count uint64, age time.Duration) {
 	b.sender.Add(keyOf(key), count, b.clock.Now().Add(-age))
 }
 
-// settled waits until the sender has done what it can do for now, and so has no goroutine.
-func (b *bench) settled() {
+// settled waits until the sender has sent what it can send now, and so has no goroutine.
+func (b *fixture) settled() {
 	b.Helper()
 	testenv.Poll(b, patience, "the sender to settle", func() bool {
 		b.sender.mu.Lock()
@@ -68,14 +68,14 @@ func (b *bench) settled() {
 	})
 }
 
-func (b *bench) parked() bool {
+func (b *fixture) parked() bool {
 	b.sender.mu.Lock()
 	defer b.sender.mu.Unlock()
 	return b.sender.parked
 }
 
-// expectStats checks both what the sender and what all senders together counted.
-func (b *bench) expectStats(sent, queued uint64, dropped map[DropReason]uint64) {
+// expectStats checks the counts of the sender, and the shared counters.
+func (b *fixture) expectStats(sent, queued uint64, dropped map[DropReason]uint64) {
 	b.Helper()
 	stats := b.sender.Stats()
 	var total uint64
@@ -100,9 +100,9 @@ func correlationOf(key int, count uint16) correlation {
 	return correlation{Key: keyOf(key), Count: count}
 }
 
-// While the receiver's queue is full the samples of a key are added up, those that come while
-// its message was tried already included, and the oldest goes first.
-func TestFullQueueAddsUpOldestFirst(t *testing.T) {
+// While the receiver's queue is full the samples of a key are aggregated, also those added after the
+// first attempt to send it, and the oldest key is sent first. Adding causes no further attempt.
+func TestFullQueueAggregatesOldestFirst(t *testing.T) {
 	b := connected(t)
 	fits := b.receiver.fill()
 	b.add(1, 1, 100*time.Millisecond)
@@ -114,6 +114,9 @@ func TestFullQueueAddsUpOldestFirst(t *testing.T) {
 	b.add(1, 3, 0)
 	b.add(3, 1, 250*time.Millisecond)
 	b.expectStats(0, 6, nil)
+	if got := b.counters.Waits.Load(); got != 1 {
+		t.Errorf("tried %d times with a full queue, want once", got)
+	}
 	b.receiver.expectFillers(fits)
 	b.receiver.expect(correlationOf(3, 1), correlationOf(2, 1), correlationOf(1, 4))
 	b.settled()
@@ -127,28 +130,12 @@ func (r *receiver) expectFillers(n int) {
 	}
 }
 
-// A wait costs one attempt, and each wake-up one more: nobody spins.
-func TestWaitingDoesNotSpin(t *testing.T) {
-	b := connected(t)
-	fits := b.receiver.fill()
-	b.add(1, 1, 0)
-	b.settled()
-	for range 100 {
-		b.add(1, 1, 0)
-	}
-	if got := b.counters.Waits.Load(); got != 1 {
-		t.Errorf("tried %d times with a full queue, want once", got)
-	}
-	b.receiver.expectFillers(fits)
-	b.receiver.expect(correlationOf(1, 101))
-}
-
-// Waking in vain is held against a receiver until it lets us send. Not being woken is not.
+// Only wake-ups that find no room count towards a pause, and sending a message resets their number.
 func TestNoPauseWithoutFutileWakeUps(t *testing.T) {
 	p := stillPoller(t)
 	b, fits := waiting(t, p)
 	b.receiver.expectFillers(fits)
-	expectTold(t, p, 1)
+	expectReported(t, p, 1)
 	b.receiver.expect(correlationOf(1, 1))
 	for range maxFutileWakeups + 1 {
 		b.receiver.fill()
@@ -157,7 +144,7 @@ func TestNoPauseWithoutFutileWakeUps(t *testing.T) {
 		b.sender.wake(b.sender.token)
 		b.settled()
 		b.receiver.expectFillers(fits)
-		expectTold(t, p, 1)
+		expectReported(t, p, 1)
 		b.receiver.expect(correlationOf(1, 1))
 		b.settled()
 	}
@@ -189,11 +176,11 @@ func TestLateWhileWaiting(t *testing.T) {
 	b.receiver.expectFillers(fits)
 	b.receiver.expectNothing()
 
-	b.add(1, 1, 0) // the way is free again
+	b.add(1, 1, 0) // there is room again
 	b.receiver.expect(correlationOf(1, 1))
 }
 
-// What is added while we wait may be late before what waits already.
+// A sample added during a wait may be late before those that are queued.
 func TestOlderSampleWhileWaiting(t *testing.T) {
 	b := connected(t)
 	b.receiver.fill()
@@ -206,7 +193,7 @@ func TestOlderSampleWhileWaiting(t *testing.T) {
 	b.expectStats(0, 0, map[DropReason]uint64{DropLate: 2})
 }
 
-// With more messages than the receiver can take, its queue is filled again each time it is read.
+// With more messages than the receiver holds, its queue is filled again each time it is read.
 func TestAllRoomIsUsed(t *testing.T) {
 	const total = 500
 	b := connected(t)
@@ -227,7 +214,7 @@ func TestAllRoomIsUsed(t *testing.T) {
 	b.expectStats(total, 0, nil)
 }
 
-// Of one key only what is late is dropped.
+// Only the late samples of a key are dropped.
 func TestLatePartOfAKey(t *testing.T) {
 	b := connected(t)
 	fits := b.receiver.fill()
@@ -243,12 +230,12 @@ func TestLatePartOfAKey(t *testing.T) {
 	b.expectStats(2, 0, map[DropReason]uint64{DropLate: 3})
 }
 
-// When room comes at the same moment as the deadline, the deadline wins.
+// Late samples are dropped even if the receiver has room again before the timer fires.
 func TestLateIsNeverSent(t *testing.T) {
 	b := connected(t)
 	fits := b.receiver.fill()
 	b.add(1, 3, 0)
-	b.add(2, 1, -time.Hour) // from the future is from now
+	b.add(2, 1, -time.Hour) // a time in the future counts as now
 	b.settled()
 	b.clock.jump(testDelay)
 	b.add(3, 1, 0)
@@ -266,7 +253,7 @@ func TestAddedLate(t *testing.T) {
 	b.receiver.expect(correlationOf(1, 1))
 	b.settled()
 	b.expectStats(1, 0, map[DropReason]uint64{DropAddedLate: 7})
-	b.sender.Disconnect() // makes no difference to who was late
+	b.sender.Disconnect() // the reason stays the same
 	b.add(1, 1, testDelay)
 	b.expectStats(1, 0, map[DropReason]uint64{DropAddedLate: 8})
 }
@@ -283,7 +270,7 @@ func TestCountIsSplit(t *testing.T) {
 }
 
 func TestQueueFull(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	for n := range maxQueued {
 		b.add(n, 1, 0)
 	}
@@ -328,7 +315,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// Without a connection draining ends when everything is late.
+// Without a connection, draining ends when all samples are late.
 func TestDrainWithoutConnection(t *testing.T) {
 	b := connected(t)
 	b.receiver.close()
@@ -348,7 +335,7 @@ func TestDrainWithoutConnection(t *testing.T) {
 	b.expectStats(0, 0, map[DropReason]uint64{DropSocketGone: 2})
 }
 
-// An idle sender gives its memory back, but not between two samples.
+// An idle sender frees its queue, but not between two samples.
 func TestIdleSenderFreesItsQueue(t *testing.T) {
 	b := connected(t)
 	held := func() bool {

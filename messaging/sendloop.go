@@ -42,10 +42,12 @@ func (l *sendLoop) open() error {
 		return fmt.Errorf("watching eventfd: %w", err)
 	}
 	// The runtime watches for edges: every write is one, so that nothing is ever read.
-	go raw.Read(func(uintptr) (done bool) {
-		l.sendWaiting()
-		return false
-	})
+	go func() {
+		_ = raw.Read(func(uintptr) (done bool) { // fails when the loop is closed
+			l.sendWaiting()
+			return false
+		})
+	}()
 	return nil
 }
 

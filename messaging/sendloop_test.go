@@ -6,7 +6,7 @@ import (
 	"correlator/internal/testenv"
 )
 
-// A sender with many messages stops after the limit, so that others get their turn, and goes on when
+// A sender with many messages stops at the limit, so that others get their turn, and continues when
 // it is called again.
 func TestSendStopsAtLimit(t *testing.T) {
 	b := connectedWith(t, stillPoller(t))
@@ -27,11 +27,11 @@ func TestSendStopsAtLimit(t *testing.T) {
 	}
 }
 
-// A sender that has more messages than fit its turn sends all of them.
+// A sender with more messages than it may send in its turn sends all of them.
 func TestMoreThanOneTurn(t *testing.T) {
 	b := connectedWith(t, newTestPoller(t))
 	const messages = 3 * maxInTurn
-	b.take() // so that all are queued when it begins
+	b.take() // so that all are queued before it starts
 	for n := range messages {
 		b.add(n, 1, 0)
 	}

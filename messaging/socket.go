@@ -1,6 +1,7 @@
 package messaging
 
 import (
+	"errors"
 	"os"
 	"sync"
 	"unsafe"
@@ -92,9 +93,12 @@ const (
 // known to be about the message, or temporary, is about the connection: the owner then probes the
 // process again, which solves or explains it.
 func classify(err error) sendResult {
-	switch err {
-	case nil:
+	if err == nil {
 		return sent
+	}
+	var errno unix.Errno // stays 0 for os.ErrClosed
+	errors.As(err, &errno)
+	switch errno {
 	case unix.EAGAIN:
 		return full
 	case unix.EINTR:

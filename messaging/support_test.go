@@ -13,10 +13,10 @@ import (
 	"correlator/internal/testenv"
 )
 
-// patience is how long a test waits for what must happen; only a failing test takes that long.
+// patience is how long a test waits for a state; only a failing test takes that long.
 const patience = 20 * time.Second
 
-// manualClock stands still until a test advances it.
+// manualClock is a clock that only the test advances.
 type manualClock struct {
 	mu     sync.Mutex
 	now    time.Time
@@ -62,14 +62,14 @@ func (t *manualTimer) Stop() bool {
 	return armed
 }
 
-// jump moves the time without any timer noticing.
+// jump advances the time without running timers.
 func (c *manualClock) jump(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = c.now.Add(d)
 }
 
-// advance moves the time and runs what has become due.
+// advance advances the time and runs the timers that are due.
 func (c *manualClock) advance(d time.Duration) {
 	c.jump(d)
 	for {
@@ -93,7 +93,7 @@ func (c *manualClock) due() func() {
 	return nil
 }
 
-// newTestPoller is closed after the senders that the test closes.
+// newTestPoller returns a poller that is closed after the senders that the test closes.
 func newTestPoller(t testing.TB) *Poller {
 	t.Helper()
 	p, err := NewPoller()
@@ -104,7 +104,7 @@ func newTestPoller(t testing.TB) *Poller {
 	return p
 }
 
-// receiver is a bound socket that stands in for a process's agent.
+// receiver is a bound socket, in the role of an APM agent.
 type receiver struct {
 	t    testing.TB
 	fd   int
@@ -142,7 +142,7 @@ func (r *receiver) close() {
 	}
 }
 
-// read takes one message, if there is one.
+// read receives one message, if there is one.
 func (r *receiver) read() (Message, bool) {
 	r.t.Helper()
 	var buf [1024]byte
@@ -175,7 +175,7 @@ func (r *receiver) expect(want ...Message) {
 	}
 }
 
-// expectNothing says that no message is there now.
+// expectNothing checks that no message has arrived.
 func (r *receiver) expectNothing() {
 	r.t.Helper()
 	if m, ok := r.read(); ok {
@@ -183,12 +183,18 @@ func (r *receiver) expectNothing() {
 	}
 }
 
-// fill sends datagrams to the receiver until its queue is full, by a socket of its own, and
-// returns how many fit.
+// fill sends datagrams to the receiver from another socket until its queue is full, and returns how
+// many fit.
 func (r *receiver) fill() int {
 	r.t.Helper()
-	fd := r.connect()
-	defer unix.Close(fd)
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		defer unix.Close(fd)
+		err = unix.Connect(fd, &unix.SockaddrUnix{Name: r.path})
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
 	for n := 0; ; n++ {
 		err := unix.Send(fd, appendCorrelation(nil, filler), unix.MSG_DONTWAIT)
 		if errors.Is(err, unix.EAGAIN) {
@@ -201,18 +207,6 @@ func (r *receiver) fill() int {
 }
 
 var filler = correlation{Key: keyOf(0xffff), Count: 1}
-
-func (r *receiver) connect() int {
-	r.t.Helper()
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: r.path}); err != nil {
-		r.t.Fatal(err)
-	}
-	return fd
-}
 
 func (r *receiver) dial() *Socket {
 	r.t.Helper()
@@ -228,7 +222,7 @@ func (r *receiver) dial() *Socket {
 	return s
 }
 
-// openRoot opens a directory as a process's root is opened.
+// openRoot opens a directory as the root of a process.
 func openRoot(t testing.TB, dir string) *os.File {
 	t.Helper()
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

@@ -10,24 +10,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// party is a real process and what the agent holds of it.
-type party struct {
+// peer is a real process with the sender and socket that the agent has for it.
+type peer struct {
 	t        *testing.T
 	child    *child
 	sender   *Sender
 	identity SocketID
 }
 
-func newParty(t *testing.T, counters *Counters, poller *Poller, h helper) *party {
+func newPeer(t *testing.T, counters *Counters, poller *Poller, h helper) *peer {
 	t.Helper()
-	p := &party{t: t, sender: NewSender(counters, poller)}
+	p := &peer{t: t, sender: NewSender(counters, poller)}
 	t.Cleanup(p.sender.Close)
 	p.serve(h)
 	return p
 }
 
-// serve starts the process, or starts it again, and connects to it.
-func (p *party) serve(h helper) {
+// serve starts or restarts the process, and connects to it.
+func (p *peer) serve(h helper) {
 	p.t.Helper()
 	p.child = h.start(p.t, nil)
 	if got := p.child.line(); got != "bound" {
@@ -47,7 +47,7 @@ func (p *party) serve(h helper) {
 }
 
 // stop stops the process by a signal and waits until it has stopped.
-func (p *party) stop() {
+func (p *peer) stop() {
 	p.t.Helper()
 	pid := p.child.cmd.Process.Pid
 	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
@@ -66,37 +66,37 @@ func (p *party) stop() {
 }
 
 // expectSamples waits for one sample of each of the first keys, oldest first.
-func (p *party) expectSamples(keys int) {
+func (p *peer) expectSamples(keys int) {
 	p.t.Helper()
 	for n := range keys {
 		p.child.expect(correlationOf(n, 1))
 	}
 }
 
-// replace puts what create makes in the place of a file, or removes the file when that is nil.
+// replace replaces a file by one that create makes, or removes it if create is nil.
 func replace(path string, create func(path string) error) error {
 	if create == nil {
 		return os.Remove(path)
 	}
-	next := path + ".next" // made while the other exists, so it cannot get its inode number
+	next := path + ".next" // made before the other is removed, so it has another inode number
 	return errors.Join(create(next), os.Rename(next, path))
 }
 
-// Whatever a process does to its socket, another's samples arrive, nobody spins, and the process
-// gets what waited when it is well again.
+// Whatever processes do to their sockets, the samples of another process arrive, senders do not spin,
+// and the processes get the queued samples when they receive again.
 func TestTroubledProcessesBesideHealthy(t *testing.T) {
 	const keys = 300
 	dir := openTempDir(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
 	var troubles, none Counters
 	poller := newTestPoller(t)
-	healthy := newParty(t, &none, poller, helper{Bind: at("healthy")})
-	silent := newParty(t, &troubles, poller, helper{Bind: at("silent"), Silent: true})
-	stopped := newParty(t, &troubles, poller, helper{Bind: at("stopped")})
+	healthy := newPeer(t, &none, poller, helper{Bind: at("healthy")})
+	silent := newPeer(t, &troubles, poller, helper{Bind: at("silent"), Silent: true})
+	stopped := newPeer(t, &troubles, poller, helper{Bind: at("stopped")})
 	stopped.stop()
 
-	// These have another thing at their path, or nothing, while their old socket lives on.
-	replaced := make(map[string]*party)
+	// These have another file at their path, or none, while their old socket is still open.
+	replaced := make(map[string]*peer)
 	for name, replacement := range map[string]struct {
 		create func(path string) error
 		want   error // of Dial, and of Identify
@@ -107,7 +107,7 @@ func TestTroubledProcessesBesideHealthy(t *testing.T) {
 		"fifo":    {func(path string) error { return unix.Mkfifo(path, 0o666) }, ErrNotSocket},
 		"link":    {func(path string) error { return os.Symlink(dir, path) }, ErrNotSocket},
 	} {
-		p := newParty(t, &troubles, poller, helper{Bind: at(name)})
+		p := newPeer(t, &troubles, poller, helper{Bind: at(name)})
 		replaced[name] = p
 		if err := replace(at(name), replacement.create); err != nil {
 			t.Fatal(err)
@@ -137,10 +137,10 @@ func TestTroubledProcessesBesideHealthy(t *testing.T) {
 		healthy.child.expect(correlationOf(n, 1))
 	}
 	if stats := silent.sender.Stats(); stats.Sent+stats.Queued != keys || stats.Queued == 0 {
-		t.Errorf("to one that does not read: %+v", stats)
+		t.Errorf("a receiver that does not read: %+v", stats)
 	}
 	if waits := troubles.Waits.Load(); waits > 2 {
-		t.Errorf("%d attempts for two that do not read, want one each", waits)
+		t.Errorf("%d failed attempts for two receivers that do not read, want one each", waits)
 	}
 
 	if err := stopped.child.cmd.Process.Signal(unix.SIGCONT); err != nil {
@@ -152,7 +152,7 @@ func TestTroubledProcessesBesideHealthy(t *testing.T) {
 		p.serve(helper{Bind: at("new-" + name)})
 		p.expectSamples(keys)
 	}
-	for _, p := range []*party{healthy, stopped, replaced["removed"]} {
+	for _, p := range []*peer{healthy, stopped, replaced["removed"]} {
 		if stats := p.sender.Stats(); sum(stats.Dropped) != 0 {
 			t.Errorf("dropped: %+v", stats)
 		}

@@ -2,17 +2,15 @@ package messaging
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/hex"
 	"errors"
-	"maps"
 	"math"
 	"strings"
 	"testing"
 	"time"
 )
 
-// unhex reads hex with blanks, as the tables of the protocol are written down in the tests.
+// unhex decodes hex with blanks, in which the tests give the messages of the protocol.
 func unhex(t testing.TB, text string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(strings.Join(strings.Fields(text), ""))
@@ -22,18 +20,10 @@ func unhex(t testing.TB, text string) []byte {
 	return b
 }
 
-func id16(t testing.TB, text string) (id [16]byte) {
-	t.Helper()
-	if copy(id[:], unhex(t, text)) != len(id) {
-		t.Fatalf("%q is no id of 16 bytes", text)
-	}
-	return id
-}
-
 var testKey = Key{
-	TraceID:       [16]byte{0x4b, 0xf9, 0x2f, 0x35, 0x77, 0xb3, 0x4d, 0xa6, 0xa3, 0xce, 0x92, 0x9d, 0x0e, 0x0e, 0x47, 0x36},
+	TraceID:       [16]byte([]byte("\x4b\xf9\x2f\x35\x77\xb3\x4d\xa6\xa3\xce\x92\x9d\x0e\x0e\x47\x36")),
 	TransactionID: [8]byte{0x00, 0xf0, 0x67, 0xaa, 0x0b, 0xa9, 0x02, 0xb7},
-	StackTraceID:  [16]byte{0x60, 0xb4, 0x20, 0xbb, 0x38, 0x51, 0xd9, 0xd4, 0x7a, 0xcb, 0x93, 0x3d, 0xbe, 0x70, 0x39, 0x9b},
+	StackTraceID:  [16]byte([]byte("\x60\xb4\x20\xbb\x38\x51\xd9\xd4\x7a\xcb\x93\x3d\xbe\x70\x39\x9b")),
 }
 
 const testKeyHex = `4bf92f3577b34da6a3ce929d0e0e4736 00f067aa0ba902b7 60b420bb3851d9d47acb933dbe70399b`
@@ -84,7 +74,7 @@ func encode(t testing.TB, b []byte, m Message) []byte {
 	case correlation:
 		return appendCorrelation(b, m)
 	default:
-		t.Fatalf("no message: %T", m)
+		t.Fatalf("not a message: %T", m)
 		return nil
 	}
 }
@@ -105,17 +95,14 @@ func TestGoldenMessages(t *testing.T) {
 	}
 }
 
-func TestMessageSizes(t *testing.T) {
+func TestLongestRegistration(t *testing.T) {
 	longest := encode(t, nil, Registration{HostID: strings.Repeat("x", MaxHostIDBytes)})
 	if len(longest) != 1024 {
 		t.Errorf("the longest registration has %d bytes, want the 1024 that agents read", len(longest))
 	}
-	if got := len(appendCorrelation(nil, correlation{})); got != 46 {
-		t.Errorf("a correlation has %d bytes, want 46", got)
-	}
 }
 
-func TestAppendRegistrationRefuses(t *testing.T) {
+func TestAppendRegistrationErrors(t *testing.T) {
 	for name, test := range map[string]struct {
 		r    Registration
 		want error
@@ -146,87 +133,6 @@ func TestSamplesDelayIsRoundedUp(t *testing.T) {
 			t.Errorf("%v is %s on the wire, want %s", delay, got, millis)
 		}
 	}
-}
-
-func TestDecodeRefuses(t *testing.T) {
-	for name, text := range map[string]string{
-		"nothing":                     ``,
-		"half a header":               `0100 01`,
-		"header only, correlation":    `0100 0100`,
-		"header only, registration":   `0200 0100`,
-		"type 0":                      `0000 0100`,
-		"type 3":                      `0300 0100 ` + testKeyHex + ` 0100`,
-		"minor version 0":             `0100 0000 ` + testKeyHex + ` 0100`,
-		"correlation short by one":    `0100 0100 ` + testKeyHex + ` 01`,
-		"correlation long by one":     `0100 0100 ` + testKeyHex + ` 0100 00`,
-		"host-id short by one":        `0200 0100 2c010000 02000000 68`,
-		"host-id long by one":         `0200 0100 2c010000 02000000 68 68 68`,
-		"host-id of 4 GB":             `0200 0100 2c010000 ffffffff 68`,
-		"host-id not UTF-8":           `0200 0100 2c010000 01000000 ff`,
-		"registration without length": `0200 0100 2c010000 000000`,
-	} {
-		if m, err := decode(unhex(t, text)); !errors.Is(err, errMessage) || m != nil {
-			t.Errorf("%s: %+v, %v; want errMessage", name, m, err)
-		}
-	}
-}
-
-func TestDecodeLaterMinorVersion(t *testing.T) {
-	for text, want := range map[string]Message{
-		`0100 0200 ` + testKeyHex + ` 0500`:       correlation{Key: testKey, Count: 5},
-		`0100 0200 ` + testKeyHex + ` 0500 ffff`:  correlation{Key: testKey, Count: 5},
-		`0200 ffff 2c010000 01000000 68 01020304`: Registration{SamplesDelay: 300 * time.Millisecond, HostID: "h"},
-	} {
-		if got, err := decode(unhex(t, text)); err != nil || got != want {
-			t.Errorf("%s: %+v, %v; want %+v", text, got, err, want)
-		}
-	}
-}
-
-// The worked example of the protocol: what an agent makes of three messages.
-func TestWorkedExample(t *testing.T) {
-	first, second := id16(t, "60b420bb3851d9d47acb933dbe70399b"), id16(t, "4c9326bb9805fa8f85882c12eae724ce")
-	attribute := make(map[string]uint16)
-	for _, m := range []correlation{
-		{Key: Key{StackTraceID: first}, Count: 2},
-		{Key: Key{StackTraceID: second}, Count: 1},
-		{Key: Key{StackTraceID: first}, Count: 1},
-	} {
-		got, err := decode(appendCorrelation(nil, m))
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := got.(correlation)
-		attribute[base64.RawURLEncoding.EncodeToString(c.StackTraceID[:])] += c.Count
-	}
-	want := map[string]uint16{"YLQguzhR2dR6y5M9vnA5mw": 3, "TJMmu5gF-o-FiCwS6uckzg": 1}
-	if !maps.Equal(attribute, want) {
-		t.Errorf("elastic.profiler_stack_trace_ids is %v, want %v", attribute, want)
-	}
-}
-
-func FuzzDecode(f *testing.F) {
-	for _, test := range goldenMessages {
-		f.Add(unhex(f, test.hex))
-	}
-	f.Add(unhex(f, `0100 0200 `+testKeyHex+` 0500 ffff`))
-	f.Add(unhex(f, `0200 0100 2c010000 ffffffff 68`))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		m, err := decode(b)
-		if err != nil {
-			if !errors.Is(err, errMessage) || m != nil {
-				t.Fatalf("%+v, %v", m, err)
-			}
-			return
-		}
-		if r, ok := m.(Registration); ok && len(r.HostID) > MaxHostIDBytes {
-			return // a receiver is not bound by what we send
-		}
-		again := encode(t, nil, m)
-		if !bytes.Equal(again[4:], b[4:len(again)]) || !bytes.Equal(again[:2], b[:2]) {
-			t.Fatalf("%x\nis read as %+v\nwritten as %x", b, m, again)
-		}
-	})
 }
 
 func BenchmarkAppendCorrelation(b *testing.B) {

@@ -90,8 +90,11 @@ func (c *Client) Flush() error {
 			return err
 		}
 	}
-	c.conn.SetWriteDeadline(time.Now().Add(c.timeout))
-	if _, err := c.conn.Write(c.datagram); err != nil {
+	err = c.conn.SetWriteDeadline(time.Now().Add(c.timeout))
+	if err == nil {
+		_, err = c.conn.Write(c.datagram)
+	}
+	if err != nil {
 		return errors.Join(fmt.Errorf("feeding: %w", err), c.hangUp())
 	}
 	return nil

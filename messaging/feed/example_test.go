@@ -10,8 +10,7 @@ import (
 	"correlator/messaging/feed"
 )
 
-// A sampler feeds what it sampled in one interval. Here is an agent as well, to show what it
-// gets.
+// A sampler feeds the samples of one interval. The example includes an agent, to show what it receives.
 func ExampleClient() {
 	dir, err := os.MkdirTemp("", "feed")
 	if err != nil {
@@ -30,9 +29,9 @@ func ExampleClient() {
 		log.Fatal(err)
 	}
 	samples := []feed.Record{
-		// The agent looks up what this thread is working on.
+		// The agent reads the context of this thread.
 		{PID: 4711, TID: 4712, StackTraceID: [16]byte{0x60, 0xb4}, Count: 1},
-		// For this one the sampler knows.
+		// The sampler includes the context of this one.
 		{PID: 4711, TID: 4713, StackTraceID: [16]byte{0x4c, 0x93}, Count: 2,
 			HasContext: true, TraceID: [16]byte{0x4b, 0xf9}, TransactionID: [8]byte{0x00, 0xf0}},
 	}
@@ -41,7 +40,7 @@ func ExampleClient() {
 			log.Print("samples lost: ", err)
 		}
 	}
-	if err := sampler.Close(); err != nil { // or Flush, and go on
+	if err := sampler.Close(); err != nil { // or Flush, and continue
 		log.Print("samples lost: ", err)
 	}
 

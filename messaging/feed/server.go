@@ -47,8 +47,9 @@ func Listen(path string, counters *Counters) (*Server, error) {
 // and returns nil. It is called once.
 func (s *Server) Serve(ctx context.Context, handle func([]Record)) error {
 	stop := context.AfterFunc(ctx, func() {
-		s.conn.CloseRead()                      // samplers get EPIPE from here on
-		s.conn.SetReadDeadline(time.Unix(1, 0)) // shutting a datagram socket down wakes nobody
+		_ = s.conn.CloseRead() // samplers get EPIPE from now on
+		// Shutting a datagram socket down does not wake a reader.
+		_ = s.conn.SetReadDeadline(time.Unix(1, 0))
 	})
 	defer stop()
 	buf := make([]byte, maxDatagramBytes+1) // one byte more detects a datagram that is too long

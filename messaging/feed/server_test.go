@@ -32,7 +32,7 @@ func listen(t testing.TB, path string) (*Server, *Counters) {
 	return s, counters
 }
 
-// served collects what a server hands out.
+// served collects the records that a server passes on.
 type served struct {
 	mu      sync.Mutex
 	records []Record
@@ -87,7 +87,7 @@ func TestClientToServer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := c.Close(); err != nil { // sends the rest
+	if err := c.Close(); err != nil { // flushes the rest
 		t.Fatal(err)
 	}
 	testenv.Poll(t, patience, "all records", func() bool { return got.count() == total })
@@ -101,7 +101,7 @@ func TestClientToServer(t *testing.T) {
 	}
 }
 
-func TestServerCountsWhatItRefuses(t *testing.T) {
+func TestServerCountsRefusals(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "feed")
 	s, counters := listen(t, path)
 	got := serve(t, s)
@@ -113,7 +113,7 @@ func TestServerCountsWhatItRefuses(t *testing.T) {
 	good := unhex(t, golden[0].hex)
 	for reason, change := range map[RefusalReason]func(b []byte) []byte{
 		RefusedMagic:    func(b []byte) []byte { return b[:0] },
-		RefusedLength:   func(b []byte) []byte { return append(b, make([]byte, 100_000)...) }, // cut off by the buffer
+		RefusedLength:   func(b []byte) []byte { return append(b, make([]byte, 100_000)...) }, // truncated
 		RefusedCount:    func(b []byte) []byte { b[40], b[41] = 0, 0; return b },
 		RefusedFlags:    func(b []byte) []byte { b[42] = 2; return b },
 		RefusedReserved: func(b []byte) []byte { b[6] = 1; return b },
@@ -123,7 +123,9 @@ func TestServerCountsWhatItRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		testenv.Poll(t, patience, "a refusal for "+reason.String(), func() bool { return counters.Refused[reason].Load() == 1 })
+		testenv.Poll(t, patience, "a refusal for "+reason.String(), func() bool {
+			return counters.Refused[reason].Load() == 1
+		})
 	}
 	testenv.Poll(t, patience, "the good ones", func() bool { return got.count() == int(NumRefusalReasons) })
 	if counters.Datagrams.Load() != uint64(NumRefusalReasons) {
@@ -131,14 +133,14 @@ func TestServerCountsWhatItRefuses(t *testing.T) {
 	}
 }
 
-// What was taken before the end is handled, what comes afterwards is told to the sampler.
+// Datagrams accepted before the end are handled; later ones are errors for the sampler.
 func TestServeEnds(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "feed")
 	s, _ := listen(t, path)
 	c := dial(t, path)
 	feed := func() error { return errors.Join(c.Add(numbered(0)), c.Flush()) }
-	taken := 0
-	for ; taken < 10; taken++ { // nobody reads yet: they wait in the kernel
+	accepted := 0
+	for ; accepted < 10; accepted++ { // nobody reads yet: they wait in the kernel
 		if err := feed(); err != nil {
 			t.Fatal(err)
 		}
@@ -153,17 +155,17 @@ func TestServeEnds(t *testing.T) {
 		testenv.Poll(t, patience, "the end of reception", func() bool {
 			err := feed()
 			if err == nil {
-				taken++
+				accepted++
 			}
 			return errors.Is(err, unix.EPIPE)
 		})
 	})
-	if err != nil || handled != taken {
-		t.Errorf("handled %d of %d datagrams, %v", handled, taken, err)
+	if err != nil || handled != accepted {
+		t.Errorf("handled %d of %d datagrams, %v", handled, accepted, err)
 	}
 }
 
-func TestServeWaitsForNothingAtTheEnd(t *testing.T) {
+func TestServeEndsWithoutDatagrams(t *testing.T) {
 	s, _ := listen(t, filepath.Join(t.TempDir(), "feed"))
 	got := serve(t, s)
 	got.stop()
@@ -172,7 +174,7 @@ func TestServeWaitsForNothingAtTheEnd(t *testing.T) {
 	}
 }
 
-func TestServeIsEndedByClose(t *testing.T) {
+func TestCloseEndsServe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "feed")
 	s, _ := listen(t, path)
 	got := serve(t, s)
@@ -192,7 +194,7 @@ func TestClientSurvivesAgent(t *testing.T) {
 	s, _ := listen(t, path)
 	c := dial(t, path)
 	s.Close()
-	for range 2 { // first what connected, then nothing to connect to
+	for range 2 { // first connected, then without a socket to connect to
 		if err := errors.Join(c.Add(numbered(1)), c.Flush()); err == nil {
 			t.Fatal("fed an agent that has ended")
 		}
@@ -208,9 +210,9 @@ func TestClientSurvivesAgent(t *testing.T) {
 	}
 }
 
-func TestClientDoesNotWaitForEver(t *testing.T) {
+func TestClientWriteTimeout(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "feed")
-	listen(t, path) // and never reads
+	listen(t, path) // nothing reads
 	c := dial(t, path)
 	c.timeout = time.Millisecond
 	testenv.Poll(t, patience, "a full queue", func() bool {
@@ -218,7 +220,7 @@ func TestClientDoesNotWaitForEver(t *testing.T) {
 	})
 }
 
-func TestClientRefusesRecordWithoutSamples(t *testing.T) {
+func TestAddRecordWithoutSamples(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "feed")
 	s, _ := listen(t, path)
 	got := serve(t, s)
@@ -232,7 +234,7 @@ func TestClientRefusesRecordWithoutSamples(t *testing.T) {
 	testenv.Poll(t, patience, "the record", func() bool { return got.count() == 1 })
 }
 
-// Feeding is root's: another user's sampler is refused by the kernel.
+// Only root may feed: the kernel refuses the sampler of another user.
 func TestOtherUsersMayNotFeed(t *testing.T) {
 	testenv.NeedRoot(t)
 	dir := t.TempDir()

@@ -21,8 +21,8 @@ func unhex(t testing.TB, text string) []byte {
 }
 
 var (
-	stackID       = [16]byte{0x60, 0xb4, 0x20, 0xbb, 0x38, 0x51, 0xd9, 0xd4, 0x7a, 0xcb, 0x93, 0x3d, 0xbe, 0x70, 0x39, 0x9b}
-	traceID       = [16]byte{0x4b, 0xf9, 0x2f, 0x35, 0x77, 0xb3, 0x4d, 0xa6, 0xa3, 0xce, 0x92, 0x9d, 0x0e, 0x0e, 0x47, 0x36}
+	stackID       = [16]byte([]byte("\x60\xb4\x20\xbb\x38\x51\xd9\xd4\x7a\xcb\x93\x3d\xbe\x70\x39\x9b"))
+	traceID       = [16]byte([]byte("\x4b\xf9\x2f\x35\x77\xb3\x4d\xa6\xa3\xce\x92\x9d\x0e\x0e\x47\x36"))
 	transactionID = [8]byte{0x00, 0xf0, 0x67, 0xaa, 0x0b, 0xa9, 0x02, 0xb7}
 
 	withContext = Record{
@@ -80,8 +80,7 @@ func TestLargestDatagram(t *testing.T) {
 	}
 }
 
-// What a sampler leaves in the fields of a context that it does not include is not sent, and
-// not read.
+// The fields of a context that is not included are neither sent nor read.
 func TestContextOnlyWhenIncluded(t *testing.T) {
 	record := withContext
 	record.HasContext = false
@@ -96,7 +95,7 @@ func TestContextOnlyWhenIncluded(t *testing.T) {
 	}
 }
 
-func TestDecodeRefuses(t *testing.T) {
+func TestDecodeErrors(t *testing.T) {
 	const ids = `60b420bb3851d9d47acb933dbe70399b`
 	const context = `4bf92f3577b34da6a3ce929d0e0e4736 00f067aa0ba902b7`
 	tooMany := append(unhex(t, `43464431 0004 0000`), bytes.Repeat(unhex(t, withContextHex), 1024)...)
@@ -104,26 +103,23 @@ func TestDecodeRefuses(t *testing.T) {
 		datagram []byte
 		want     error
 	}{
-		"nothing":            {nil, errMagic},
-		"short header":       {unhex(t, `43464431 0100 00`), errMagic},
-		"other magic":        {unhex(t, `43464432 0100 0000`+withContextHex), errMagic},
-		"magic reversed":     {unhex(t, `31444643 0100 0000`+withContextHex), errMagic},
-		"no records":         {unhex(t, `43464431 0000 0000`), errCount},
-		"no records, but":    {unhex(t, `43464431 0000 0000`+withContextHex), errLength},
-		"one too many":       {unhex(t, `43464431 0100 0000`+withContextHex+withContextHex), errLength},
-		"one too few":        {unhex(t, `43464431 0200 0000`+withContextHex), errLength},
-		"a byte too few":     {unhex(t, `43464431 0100 0000`+withContextHex)[:71], errLength},
-		"a byte too many":    {unhex(t, `43464431 0100 0000`+withContextHex+`00`), errLength},
-		"count of 65535":     {unhex(t, `43464431 ffff 0000`+withContextHex), errLength},
-		"1024 records":       {tooMany, errCount},
-		"header reserved":    {unhex(t, `43464431 0100 0100`+withContextHex), errReserved},
-		"record reserved":    {unhex(t, `43464431 0100 0000 67120000 68120000 0000000000000000`+ids+`0300 0100 00000001`+context), errReserved},
-		"unknown flag":       {unhex(t, `43464431 0100 0000 67120000 68120000 0000000000000000`+ids+`0300 0300 00000000`+context), errFlags},
-		"highest flag":       {unhex(t, `43464431 0100 0000 67120000 68120000 0000000000000000`+ids+`0300 0080 00000000`+context), errFlags},
-		"no samples":         {unhex(t, `43464431 0100 0000 67120000 68120000 0000000000000000`+ids+`0000 0100 00000000`+context), errCount},
-		"fault in second":    {unhex(t, `43464431 0200 0000`+withContextHex+`67120000 68120000 0000000000000000`+ids+`0300 0200 00000000`+context), errFlags},
-		"text":               {[]byte("hello, correlator\n"), errMagic},
-		"our other messages": {unhex(t, `0200 0100 2c010000 00000000`), errMagic},
+		"nothing":         {nil, errMagic},
+		"short header":    {unhex(t, `43464431 0100 00`), errMagic},
+		"other magic":     {unhex(t, `43464432 0100 0000`+withContextHex), errMagic},
+		"no records":      {unhex(t, `43464431 0000 0000`), errCount},
+		"no records, but": {unhex(t, `43464431 0000 0000`+withContextHex), errLength},
+		"one too many":    {unhex(t, `43464431 0100 0000`+withContextHex+withContextHex), errLength},
+		"one too few":     {unhex(t, `43464431 0200 0000`+withContextHex), errLength},
+		"a byte too few":  {unhex(t, `43464431 0100 0000`+withContextHex)[:71], errLength},
+		"a byte too many": {unhex(t, `43464431 0100 0000`+withContextHex+`00`), errLength},
+		"count of 65535":  {unhex(t, `43464431 ffff 0000`+withContextHex), errLength},
+		"1024 records":    {tooMany, errCount},
+		"header reserved": {unhex(t, `43464431 0100 0100`+withContextHex), errReserved},
+		"record reserved": {unhex(t, `43464431 0100 0000 67120000 68120000 0000000000000000`+ids+`0300 0100 00000001`+context), errReserved},
+		"unknown flag":    {unhex(t, `43464431 0100 0000 67120000 68120000 0000000000000000`+ids+`0300 0300 00000000`+context), errFlags},
+		"highest flag":    {unhex(t, `43464431 0100 0000 67120000 68120000 0000000000000000`+ids+`0300 0080 00000000`+context), errFlags},
+		"no samples":      {unhex(t, `43464431 0100 0000 67120000 68120000 0000000000000000`+ids+`0000 0100 00000000`+context), errCount},
+		"fault in second": {unhex(t, `43464431 0200 0000`+withContextHex+`67120000 68120000 0000000000000000`+ids+`0300 0200 00000000`+context), errFlags},
 	} {
 		got, err := decode(test.datagram, []Record{withContext})
 		if !errors.Is(err, test.want) || !slices.Equal(got, []Record{withContext}) {
@@ -177,13 +173,13 @@ func FuzzDecode(f *testing.F) {
 			t.Fatal(err)
 		}
 		for i := range records {
-			if !records[i].HasContext { // what is not read cannot be written again
+			if !records[i].HasContext { // these fields are not read
 				at := headerBytes + i*recordBytes + 40
 				copy(b[at:at+24], again[at:])
 			}
 		}
 		if !bytes.Equal(again, b) {
-			t.Fatalf("%x\nis written as %x", b, again)
+			t.Fatalf("%x\nis encoded as %x", b, again)
 		}
 	})
 }
