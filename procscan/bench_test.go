@@ -19,9 +19,8 @@ const (
 )
 
 // BenchmarkSweep is a sweep of a host with 2000 more processes than it has, each with the two dozen
-// mappings of a small program, but for ten that map 20,000 pieces of a file, as databases and
-// search engines do. Beside it the same question is put to procfs: ProcMaps of every process, and
-// the paths matched.
+// mappings of a small program, except ten that map 20,000 pieces of a file, as databases and search
+// engines do. It is compared with package procfs: ProcMaps of every process, and matching the paths.
 func BenchmarkSweep(b *testing.B) {
 	data := child.MapSpec{Path: filepath.Join(b.TempDir(), "index"), Prot: unix.PROT_READ, Times: largeMappings}
 	for i := range sweepProcesses {
@@ -31,7 +30,7 @@ func BenchmarkSweep(b *testing.B) {
 			child.StartSleep(b)
 		}
 	}
-	target := child.StartHost(b, child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(b.TempDir(), realName)}}})
+	target := startLibrary(b)
 	compareWithProcfs(b, target.PID, func(b *testing.B, s *Scanner) int {
 		found := 0
 		if _, err := s.Sweep(nil, func(f Found) { found++ }); err != nil {
@@ -41,8 +40,7 @@ func BenchmarkSweep(b *testing.B) {
 	}, procfsSweep)
 }
 
-// BenchmarkLargeProcess probes one process of 20,000 mappings: of data, and the worst case, all of
-// which are code.
+// BenchmarkLargeProcess probes a process with 20,000 mappings: of data, or, the worst case, of code.
 func BenchmarkLargeProcess(b *testing.B) {
 	for _, c := range []struct {
 		name string
@@ -81,9 +79,9 @@ func BenchmarkLargeProcess(b *testing.B) {
 	}
 }
 
-// BenchmarkProcess probes one small process that maps the library: what an event costs.
+// BenchmarkProcess probes a small process that maps the library, as after an event.
 func BenchmarkProcess(b *testing.B) {
-	target := child.StartHost(b, child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(b.TempDir(), realName)}}})
+	target := startLibrary(b)
 	forEachSource(b, func(b *testing.B, source Source) {
 		s := scannerOf(b, source)
 		b.ReportAllocs()
@@ -95,9 +93,9 @@ func BenchmarkProcess(b *testing.B) {
 	})
 }
 
-// compareWithProcfs runs both in turn, so that what else the machine does slows both. The time
-// and the allocations of the benchmark are ours. Two ratios are reported: of the time that passes,
-// and of CPU time, which does not count how long others keep the CPUs.
+// compareWithProcfs runs both in turn, so that other load slows both. The time and the allocations of
+// the benchmark are ours. It reports two ratios: of the elapsed time, and of CPU time, which does not
+// include waiting for a CPU.
 func compareWithProcfs(b *testing.B, pid int, ours func(*testing.B, *Scanner) int, theirs func(*testing.B) int) {
 	forEachSource(b, func(b *testing.B, source Source) {
 		s := scannerOf(b, source)
@@ -129,7 +127,7 @@ func (w *stopwatch) measure(b *testing.B, f func() int) int {
 	return n
 }
 
-// cpuTime is what all threads of this process have used.
+// cpuTime returns the CPU time of all threads of this process.
 func cpuTime(b *testing.B) time.Duration {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &now); err != nil {
@@ -147,7 +145,7 @@ func procfsSweep(b *testing.B) int {
 	for _, proc := range procs {
 		maps, err := proc.ProcMaps()
 		if err != nil {
-			continue // kernel threads, what has ended
+			continue // a kernel thread, or one that has exited
 		}
 		for _, m := range maps {
 			if m.Perms.Execute && MatchLibrary(m.Pathname) {
@@ -159,7 +157,7 @@ func procfsSweep(b *testing.B) int {
 	return found
 }
 
-// BenchmarkMapsText is our own share of a sweep: the text of a JVM, as it comes from the kernel,
+// BenchmarkMapsText is our own share of a sweep: reading the maps of a JVM, of which the kernel returns
 // a page at a time.
 func BenchmarkMapsText(b *testing.B) {
 	text := captured(b, "jvm.txt")
@@ -181,11 +179,7 @@ func BenchmarkMapsText(b *testing.B) {
 
 func BenchmarkAlive(b *testing.B) {
 	p := child.StartSleep(b)
-	h, err := OpenProcess("/proc", identityOf(b, p.PID))
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer h.Close()
+	h := openPID(b, p.PID)
 	b.ReportAllocs()
 	for b.Loop() {
 		if !h.Alive() {

@@ -49,7 +49,7 @@ func TestContainerID(t *testing.T) {
 		"/kubepods/besteffort/pode9b90526/15aa6e53-b09a-40c7-8558-c6c31e36c88a":             "15aa6e53-b09a-40c7-8558-c6c31e36c88a",
 		"/mesos/3b1cf944-1d97-40a6-ac73-b156ac2f2bfe":                                       "3b1cf944-1d97-40a6-ac73-b156ac2f2bfe",
 
-		// Below a container, and one in the other.
+		// Below a container, and nested containers.
 		"/machine.slice/libpod-" + someID + ".scope/container":                                                      someID,
 		"/docker/" + someID + "/system.slice/tomcat.service":                                                        someID,
 		"/system.slice/docker-" + someID + ".scope/init.scope":                                                      someID,
@@ -101,8 +101,8 @@ func TestContainerID(t *testing.T) {
 	}
 }
 
-// Files as they were seen by others, who asked what was wrong with them, but for the last: a
-// process of ours, read in a cgroup namespace below that process's cgroup of one hierarchy.
+// capturedCgroups are files from bug reports and tests of other projects, except the last: that of our
+// own process, read in a cgroup namespace below its cgroup in one hierarchy.
 var capturedCgroups = map[string]Cgroup{
 	"docker-hybrid": { // docker/for-linux issue 1293
 		"/docker/a2ffe0e97ac22657a2a023ad628e9df837c38a03b1ebc904d3f6d644eb1a1a81",
@@ -150,7 +150,7 @@ func TestParseCgroup(t *testing.T) {
 	}
 }
 
-func TestParseCgroupRefuses(t *testing.T) {
+func TestParseCgroupErrors(t *testing.T) {
 	for name, text := range map[string]string{
 		"no fields":   "0\n",
 		"two fields":  "0:/\n",
@@ -225,10 +225,9 @@ func FuzzParseCgroup(f *testing.F) {
 	})
 }
 
-// ourCgroup is a path that other runs of the tests do not use.
+// ourCgroup returns a path that concurrent runs of the tests do not use.
 func ourCgroup() string { return "/correlator-test-" + strconv.Itoa(os.Getpid()) }
 
-// Processes in cgroups that are made for them.
 func TestCgroupOfProcess(t *testing.T) {
 	outer := testenv.Cgroup(t, ourCgroup())
 	container := testenv.Cgroup(t, ourCgroup()+"/docker-"+someID+".scope")
@@ -241,24 +240,20 @@ func TestCgroupOfProcess(t *testing.T) {
 		inner:     {Path: "/docker-" + someID + ".scope/payload", ContainerID: someID},
 	} {
 		p := startSleepIn(t, fd)
-		h, err := OpenProcess("/proc", identityOf(t, p.PID))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer h.Close()
+		h := openPID(t, p.PID)
 		got, err := h.Cgroup()
 		if err != nil || got.ContainerID != want.ContainerID || !strings.HasSuffix(got.Path, want.Path) || got.Path[0] != '/' {
 			t.Errorf("got %+v, %v, want %+v", got, err, want)
 		}
 
-		// From a namespace of another cgroup.
+		// In the namespace of another cgroup.
 		reader := exec.Command(testenv.NeedTool(t, "unshare"), "--cgroup", "cat", h.path("cgroup"))
 		reader.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: sibling}
 		text, err := reader.Output()
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Other hierarchies do not count here.
+		// Only the cgroup v2 hierarchy.
 		text = text[strings.Index(string(text), "0::"):]
 		if got, err := parseCgroup(text); err != nil || got != (Cgroup{"/.." + want.Path, want.ContainerID}) {
 			t.Errorf("from a namespace: got %+v, %v, want %+v", got, err, want)
@@ -266,21 +261,17 @@ func TestCgroupOfProcess(t *testing.T) {
 
 		p.Kill()
 		if got, err := h.Cgroup(); !errors.Is(err, ErrGone) {
-			t.Errorf("of a process that is gone: %+v, %v", got, err)
+			t.Errorf("after the exit: %+v, %v", got, err)
 		}
 	}
 }
 
-// The kernel returns the beginning of a path longer than PATH_MAX, or nothing.
+// The kernel truncates a path longer than PATH_MAX, or returns an error.
 func TestCgroupTooDeep(t *testing.T) {
 	deep := strings.Repeat("/"+strings.Repeat("d", 250), unix.PathMax/250+1)
 	fd := testenv.Cgroup(t, ourCgroup()+"/docker-"+someID+".scope"+deep)
 	p := startSleepIn(t, fd)
-	h, err := OpenProcess("/proc", identityOf(t, p.PID))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
+	h := openPID(t, p.PID)
 	got, err := h.Cgroup()
 	if err == nil && len(got.Path) == unix.PathMax-1 && got.ContainerID == someID {
 		return
@@ -294,20 +285,11 @@ func startSleepIn(t *testing.T, cgroup int) *child.Process {
 	t.Helper()
 	cmd := exec.Command(testenv.NeedTool(t, "sleep"), "infinity")
 	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: cgroup}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	p := &child.Process{Cmd: cmd, PID: cmd.Process.Pid}
-	t.Cleanup(p.Kill)
-	return p
+	return child.Start(t, cmd)
 }
 
 func BenchmarkCgroup(b *testing.B) {
-	h, err := OpenProcess("/proc", identityOf(b, os.Getpid()))
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer h.Close()
+	h := openPID(b, os.Getpid())
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := h.Cgroup(); err != nil {

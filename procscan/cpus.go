@@ -2,21 +2,31 @@ package procscan
 
 import (
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // OnlineCPUs is the file in which the kernel lists the online CPUs, such as "0-2,5".
 const OnlineCPUs = "/sys/devices/system/cpu/online"
 
+// maxCPUListBytes is a page: the kernel returns no more from a file of sysfs, and all of it at once.
+const maxCPUListBytes = 4096
+
 // ReadCPUs returns the CPUs that such a file lists, in ascending order.
 func ReadCPUs(path string) ([]int, error) {
-	list, err := os.ReadFile(path)
+	fd, err := openFD(path, unix.O_RDONLY) // os.ReadFile makes three times as many system calls
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("opening %s: %w", path, err)
 	}
-	cpus, err := parseCPUs(strings.TrimSpace(string(list)))
+	defer unix.Close(fd)
+	list := make([]byte, maxCPUListBytes)
+	n, err := fdReader(fd).Read(list)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", path, err)
+	}
+	cpus, err := parseCPUs(strings.TrimSpace(string(list[:n])))
 	if err != nil {
 		return nil, fmt.Errorf("parsing %s: %w", path, err)
 	}

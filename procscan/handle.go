@@ -67,7 +67,7 @@ func (h *Handle) Close() error { return h.pidfd.Close() }
 // Alive reports whether the process has not exited. It never blocks. It returns false after Close.
 func (h *Handle) Alive() bool {
 	ended := true
-	h.Control(func(fd int) { ended = exited(fd) })
+	_ = h.Control(func(fd int) { ended = exited(fd) }) // fails after Close
 	return !ended
 }
 

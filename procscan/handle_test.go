@@ -33,19 +33,19 @@ func TestOpenProcess(t *testing.T) {
 	}
 	p.Kill()
 	if h.Alive() {
-		t.Error("alive after its end")
+		t.Error("alive after its exit")
 	}
 	if _, err := OpenProcess("/proc", id); !errors.Is(err, ErrGone) {
-		t.Errorf("after its end: %v", err)
+		t.Errorf("after its exit: %v", err)
 	}
 	h.Close()
 	h.Close()
 	if h.Alive() {
-		t.Error("closed, and alive")
+		t.Error("alive after Close")
 	}
 }
 
-func TestOpenProcessHoldsNothing(t *testing.T) {
+func TestOpenProcessLeaksNothing(t *testing.T) {
 	p := child.StartSleep(t)
 	id := identityOf(t, p.PID)
 	before := child.Descriptors(t)
@@ -54,17 +54,17 @@ func TestOpenProcessHoldsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if held := child.Descriptors(t); held != before+1 {
-		t.Errorf("%d child.Descriptors before, %d with a handle", before, held)
+		t.Errorf("%d descriptors before, %d with a handle", before, held)
 	}
 	h.Close()
 	OpenProcess("/proc", ProcessID{p.PID, id.StartTime + 1})
 	OpenProcess("/proc/missing", id)
 	if after := child.Descriptors(t); after != before {
-		t.Errorf("%d child.Descriptors before, %d after", before, after)
+		t.Errorf("%d descriptors before, %d after", before, after)
 	}
 }
 
-func TestOpenProcessRefuses(t *testing.T) {
+func TestOpenProcessErrors(t *testing.T) {
 	zombie := child.StartZombie(t)
 	if _, err := OpenProcess("/proc", identityOf(t, zombie)); !errors.Is(err, ErrGone) {
 		t.Errorf("zombie: %v", err)
@@ -79,13 +79,13 @@ func TestOpenProcessRefuses(t *testing.T) {
 // descriptor.
 func TestHandleGone(t *testing.T) {
 	for _, reap := range []bool{false, true} {
-		p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(t.TempDir(), realName)}}})
+		p := startLibrary(t)
 		h, library := openHost(t, "/proc", p)
 		if reap {
 			p.Kill()
 		} else {
 			p.Cmd.Process.Kill()
-			testenv.Poll(t, child.Timeout, "its end", func() bool { return !h.Alive() })
+			testenv.Poll(t, child.Timeout, "its exit", func() bool { return !h.Alive() })
 		}
 		before := child.Descriptors(t)
 		_, credsErr := h.Credentials()
@@ -103,17 +103,17 @@ func TestHandleGone(t *testing.T) {
 			}
 		}
 		if after := child.Descriptors(t); after != before {
-			t.Errorf("%d child.Descriptors before, %d after", before, after)
+			t.Errorf("%d descriptors before, %d after", before, after)
 		}
 	}
 }
 
 func TestHandleConcurrentClose(t *testing.T) {
-	p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(t.TempDir(), realName)}}})
+	p := startLibrary(t)
 	for range 20 {
 		h, library := openHost(t, "/proc", p)
 		var group sync.WaitGroup
-		for _, ask := range []func(){
+		for _, call := range []func(){
 			func() { h.Alive() },
 			func() { h.Libraries() },
 			func() { h.ExecutableMappings() },
@@ -126,7 +126,7 @@ func TestHandleConcurrentClose(t *testing.T) {
 			},
 			func() { h.Close() },
 		} {
-			group.Go(ask)
+			group.Go(call)
 		}
 		group.Wait()
 	}
@@ -153,7 +153,7 @@ func testExecutableMappings(t *testing.T, source Source) {
 	var names []string
 	for _, m := range got {
 		if !strings.HasPrefix(m.Path, "/") || m.Ino == 0 {
-			t.Errorf("%+v is no file", m)
+			t.Errorf("%+v is not of a file", m)
 		}
 		names = append(names, filepath.Base(m.Path))
 	}
@@ -168,7 +168,7 @@ func testExecutableMappings(t *testing.T, source Source) {
 	}
 }
 
-// The memory without a file is there too, and the files are those that ExecutableMappings returns.
+// Memory without a file is included, and the files are those that ExecutableMappings returns.
 func TestExecutableMemory(t *testing.T) { forEachSource(t, testExecutableMemory) }
 
 func testExecutableMemory(t *testing.T, source Source) {
@@ -209,26 +209,17 @@ func testExecutableMemory(t *testing.T, source Source) {
 	}
 }
 
-func TestExecutableMemoryTooMany(t *testing.T) { forEachSource(t, testExecutableMemoryTooMany) }
+func TestTooManyMappings(t *testing.T) { forEachSource(t, testTooManyMappings) }
 
-func testExecutableMemoryTooMany(t *testing.T, source Source) {
+func testTooManyMappings(t *testing.T, source Source) {
 	path := filepath.Join(t.TempDir(), realName)
-	p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: path, Times: maxExecutableMemory + 1}}})
-	h, _ := openHost(t, "/proc", p)
+	h, _ := openHost(t, "/proc", startHost(t, child.MapSpec{Path: path, Times: maxExecutableMemory + 1}))
 	h.source = source
 	if got, err := h.ExecutableMemory(); !errors.Is(err, ErrTooMany) || len(got) != maxExecutableMemory {
-		t.Errorf("%d mappings, %v", len(got), err)
+		t.Errorf("memory: %d mappings, %v", len(got), err)
 	}
-}
-
-func TestExecutableMappingsTooMany(t *testing.T) { forEachSource(t, testExecutableMappingsTooMany) }
-
-func testExecutableMappingsTooMany(t *testing.T, source Source) {
-	p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(t.TempDir(), realName), Times: maxExecutable + 1}}})
-	h, _ := openHost(t, "/proc", p)
-	h.source = source
 	if got, err := h.ExecutableMappings(); !errors.Is(err, ErrTooMany) || len(got) != maxExecutable {
-		t.Errorf("%d mappings, %v", len(got), err)
+		t.Errorf("files: %d mappings, %v", len(got), err)
 	}
 }
 
@@ -236,18 +227,14 @@ func TestLibraries(t *testing.T) { forEachSource(t, testLibraries) }
 
 func testLibraries(t *testing.T, source Source) {
 	dir := t.TempDir()
-	other := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(dir, "libother.so")}}})
-	h, err := OpenProcess("/proc", identityOf(t, other.PID))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
+	other := startHost(t, child.MapSpec{Path: filepath.Join(dir, "libother.so")})
+	h := openPID(t, other.PID)
 	h.source = source
 	if got, err := h.Libraries(); !errors.Is(err, ErrNotFound) {
 		t.Errorf("without a library: %+v, %v", got, err)
 	}
 	for _, times := range []int{1, 2, maxLibraries + 1} {
-		p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(dir, realName), Times: times}}})
+		p := startHost(t, child.MapSpec{Path: filepath.Join(dir, realName), Times: times})
 		found, err := newScanner(t, "/proc").Process(p.PID)
 		if err != nil {
 			t.Fatal(err)
@@ -276,7 +263,7 @@ func TestMaps(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, realName)
-	p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: path}}})
+	p := startHost(t, child.MapSpec{Path: path})
 	h, m := openHost(t, "/proc", p)
 	if !maps(t, h, m) {
 		t.Fatalf("%+v is not mapped", m)
@@ -300,7 +287,7 @@ func TestMaps(t *testing.T) {
 	}
 	p.Tell(t, "unmap")
 	if maps(t, h, m) {
-		t.Error("mapped, when it is not any more")
+		t.Error("mapped, after it was unmapped")
 	}
 	if got, err := h.Libraries(); !errors.Is(err, ErrNotFound) {
 		t.Errorf("libraries %+v, %v", got, err)
@@ -309,7 +296,7 @@ func TestMaps(t *testing.T) {
 
 // A process that executes another program keeps its identity and loses its mappings.
 func TestExec(t *testing.T) {
-	p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(t.TempDir(), realName)}}})
+	p := startLibrary(t)
 	h, m := openHost(t, "/proc", p)
 	p.Tell(t, "exec")
 	testenv.Poll(t, child.Timeout, "the other program", func() bool { return !maps(t, h, m) })
@@ -320,7 +307,7 @@ func TestExec(t *testing.T) {
 		t.Errorf("libraries %+v, %v", got, err)
 	}
 	if f, err := h.OpenMapped(Mapping{Start: m.Start, End: m.End, Path: m.Path + ".gone"}); err == nil || errors.Is(err, ErrGone) {
-		t.Errorf("opening what is not mapped: %v, %v", f, err)
+		t.Errorf("opening a file that is not mapped: %v, %v", f, err)
 	}
 }
 
@@ -330,7 +317,7 @@ func TestOpenRoot(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		spec child.HostSpec
-		file string // there and nowhere else
+		file string // only below that root
 	}{
 		{"chroot", child.HostSpec{Chroot: dir, Maps: []child.MapSpec{{Path: "/" + realName}}}, "/" + realName},
 		{"mount namespace", child.HostSpec{
@@ -345,7 +332,7 @@ func TestOpenRoot(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer root.Close()
-		p.Kill() // the directory stays
+		p.Kill() // the descriptor keeps the directory
 		var stat unix.Stat_t
 		if err := unix.Fstatat(int(root.Fd()), strings.TrimPrefix(c.file, "/"), &stat, 0); err != nil {
 			t.Errorf("%s: %s below the root: %v", c.name, c.file, err)

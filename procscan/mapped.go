@@ -231,7 +231,7 @@ func (h *Handle) mapHere(fd int) (Mapping, error) {
 	if err != nil {
 		return Mapping{}, fmt.Errorf("mapping the file: %w", err)
 	}
-	defer unix.Munmap(page)
+	defer func() { _ = unix.Munmap(page) }()
 	addr := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(page))))
 
 	maps, err := h.openOwn("maps", unix.O_RDONLY)

@@ -17,7 +17,7 @@ import (
 	"correlator/procscan/internal/child"
 )
 
-// openBelowRoot is OpenMapped where map_files is not permitted.
+// openBelowRoot is OpenMapped without map_files.
 func openBelowRoot(h *Handle, m Mapping) (*os.File, error) {
 	path, err := h.locateBelowRoot(m)
 	if err != nil {
@@ -26,7 +26,7 @@ func openBelowRoot(h *Handle, m Mapping) (*os.File, error) {
 	return h.openLocated(path, m)
 }
 
-// openThroughMapFiles is OpenMapped without the other way.
+// openThroughMapFiles is OpenMapped with map_files only.
 func openThroughMapFiles(h *Handle, m Mapping) (*os.File, error) {
 	path, err := h.locateMapped(m)
 	if err != nil {
@@ -48,6 +48,16 @@ func contentsOf(t *testing.T, f *os.File) string {
 	return string(text)
 }
 
+// overlayOn returns the mounts of an overlay whose layers are of two file systems, so that stat has a
+// device for each.
+func overlayOn(overlay, lower, rw string) []child.MountSpec {
+	layers := "lowerdir=" + lower + ",upperdir=" + rw + "/upper,workdir=" + rw + "/work"
+	return []child.MountSpec{
+		{Source: "rw", Target: rw, Type: "tmpfs", Dirs: []string{"upper", "work"}},
+		{Source: "overlay", Target: overlay, Type: "overlay", Data: layers},
+	}
+}
+
 func TestOpenMapped(t *testing.T) {
 	testenv.NeedRoot(t)
 	dir := t.TempDir()
@@ -63,11 +73,7 @@ func TestOpenMapped(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(lower, realName), []byte("contents of lower"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// The layers of the overlay are of two file systems, so that stat has a device for each.
-	overlayMounts := []child.MountSpec{
-		{Source: "rw", Target: filepath.Join(dir, "rw"), Type: "tmpfs", Dirs: []string{"upper", "work"}},
-		{Source: "overlay", Target: overlay, Type: "overlay", Data: "lowerdir=" + lower + ",upperdir=" + dir + "/rw/upper,workdir=" + dir + "/rw/work"},
-	}
+	overlayMounts := overlayOn(overlay, lower, filepath.Join(dir, "rw"))
 
 	for _, c := range []struct {
 		name      string
@@ -78,7 +84,7 @@ func TestOpenMapped(t *testing.T) {
 		{"plain", child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(dir, realName)}}}, "", nil},
 		{"deleted", child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(dir, "elastic-jvmti-linux-gone.so"), Unlink: true}}}, "", unix.ENOENT},
 		{"newline in the path", child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(odd, realName)}}}, "", nil},
-		{"what looks like one", child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(literal, realName)}}}, "", nil},
+		{"escaped newline in the path", child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(literal, realName)}}}, "", nil},
 		{"chroot", child.HostSpec{Chroot: dir, Maps: []child.MapSpec{{Path: "/elastic-jvmti-linux-root.so"}}}, "", nil},
 		{"chroot with a newline", child.HostSpec{Chroot: filepath.Join(dir, "root\nof"), Maps: []child.MapSpec{{Path: "/" + realName}}}, "", nil},
 		{"mapped outside of the later root", child.HostSpec{Leave: odd, Maps: []child.MapSpec{{Path: filepath.Join(dir, realName)}}}, "", unix.ENOENT},
@@ -120,13 +126,13 @@ func TestOpenMapped(t *testing.T) {
 				}
 			}
 			if after := child.Descriptors(t); after != before {
-				t.Errorf("%d child.Descriptors before, %d after", before, after)
+				t.Errorf("%d descriptors before, %d after", before, after)
 			}
 		})
 	}
 }
 
-// On the layers of an overlay stat and maps differ: or these tests prove nothing.
+// On the layers of an overlay stat and maps differ, as the other tests assume.
 func TestOverlayDiffers(t *testing.T) {
 	testenv.NeedRoot(t)
 	dir := t.TempDir()
@@ -140,11 +146,8 @@ func TestOverlayDiffers(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := child.StartHost(t, child.HostSpec{
-		Mounts: []child.MountSpec{
-			{Source: "rw", Target: rw, Type: "tmpfs", Dirs: []string{"upper", "work"}},
-			{Source: "overlay", Target: overlay, Type: "overlay", Data: "lowerdir=" + lower + ",upperdir=" + rw + "/upper,workdir=" + rw + "/work"},
-		},
-		Maps: []child.MapSpec{{Path: filepath.Join(overlay, realName), ReadOnly: true}},
+		Mounts: overlayOn(overlay, lower, rw),
+		Maps:   []child.MapSpec{{Path: filepath.Join(overlay, realName), ReadOnly: true}},
 	})
 	h, m := openHost(t, "/proc", p)
 	f, err := h.OpenMapped(m)
@@ -171,7 +174,7 @@ func TestOverlayDiffers(t *testing.T) {
 	}
 }
 
-// Mappings that look like those of files in maps, and have no path, or are of no file.
+// Mappings without a path, or without a file, that look like those of files in maps.
 func TestOpenMappedWithoutPath(t *testing.T) {
 	testenv.NeedRoot(t)
 	for _, c := range []struct {
@@ -212,7 +215,7 @@ func TestOpenMappedWithoutPath(t *testing.T) {
 	}
 }
 
-// What became of the path since it was mapped: only the mapped file is ever opened.
+// Whatever is at the path since it was mapped, only the mapped file is opened.
 func TestOpenMappedReplaced(t *testing.T) {
 	testenv.NeedRoot(t)
 	for _, c := range []struct {
@@ -255,7 +258,7 @@ func TestOpenMappedReplaced(t *testing.T) {
 	}
 }
 
-// A link can lead into procfs, whose files are regular and not to be opened.
+// A link can lead to procfs, whose files are regular and must not be opened.
 func TestOpenMappedPseudoFile(t *testing.T) {
 	testenv.NeedRoot(t)
 	root := t.TempDir()
@@ -279,7 +282,7 @@ func TestOpenMappedPseudoFile(t *testing.T) {
 	}
 }
 
-// The mapping is not there any more, or another is.
+// There is no mapping at the addresses any more, or another one.
 func TestOpenMappedUnmapped(t *testing.T) {
 	testenv.NeedRoot(t)
 	dir := t.TempDir()
@@ -289,7 +292,7 @@ func TestOpenMappedUnmapped(t *testing.T) {
 	moved := m
 	moved.End += 1 << 20
 	if fd, err := h.locateMapped(moved); !errors.Is(err, errReplaced) || errors.Is(err, ErrGone) {
-		t.Errorf("bounds that no mapping has: %d, %v", fd, err)
+		t.Errorf("bounds of no mapping: %d, %v", fd, err)
 	}
 	f, err := h.OpenMapped(moved)
 	if err != nil {
@@ -316,14 +319,10 @@ func TestOpenMappedUnmapped(t *testing.T) {
 	t.Errorf("no other.so among %+v", all)
 }
 
-// The owner of a file can hold a lease on it: then opening would wait for the owner.
+// The owner of a file can hold a lease on it; opening it does not wait for the owner.
 func TestOpenMappedLease(t *testing.T) {
 	p := child.StartSleep(t)
-	h, err := OpenProcess("/proc", identityOf(t, p.PID))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
+	h := openPID(t, p.PID)
 	path := filepath.Join(t.TempDir(), realName)
 	f, err := os.Create(path)
 	if err != nil {
@@ -343,7 +342,7 @@ func TestOpenMappedLease(t *testing.T) {
 	}
 }
 
-// Without capabilities, a process of the same user is read by its path.
+// Without capabilities, a file of a process of the same user is opened by its path.
 func TestOpenMappedUnprivileged(t *testing.T) {
 	testenv.NeedRoot(t)
 	path := filepath.Join(child.SharedDir(t), realName)
@@ -361,7 +360,7 @@ func TestOpenMappedOtherProcRoot(t *testing.T) {
 	if err := os.Symlink("/proc", procRoot); err != nil {
 		t.Fatal(err)
 	}
-	p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(t.TempDir(), realName)}}})
+	p := startLibrary(t)
 	h, m := openHost(t, procRoot, p)
 	for _, open := range []func(*Handle, Mapping) (*os.File, error){openThroughMapFiles, openBelowRoot} {
 		f, err := open(h, m)

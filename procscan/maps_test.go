@@ -60,7 +60,7 @@ func TestParseMapping(t *testing.T) {
 	}
 }
 
-func TestParseMappingRefuses(t *testing.T) {
+func TestParseMappingErrors(t *testing.T) {
 	for _, line := range []string{
 		"", " ", "\x00", "-", "1000", "1000-", "1000-2000", "1000-2000 ", "1000-2000 r-x", "1000-2000 r-xp",
 		"1000-2000 r-xp 0", "1000-2000 r-xp 0 ", "1000-2000 r-xp 0 00", "1000-2000 r-xp 0 00:", "1000-2000 r-xp 0 00:00",
@@ -72,7 +72,7 @@ func TestParseMappingRefuses(t *testing.T) {
 		"1000-2000 /elastic-jvmti-linux-x64.so", "1000-2000 r-xp /elastic-jvmti-linux-x64.so",
 	} {
 		if m, path, ok := parseMapping([]byte(line)); ok {
-			t.Errorf("%q was taken for %+v, path %q", line, m, path)
+			t.Errorf("%q is parsed as %+v, path %q", line, m, path)
 		}
 	}
 }
@@ -141,8 +141,8 @@ func TestExecutableFileLines(t *testing.T) {
 	}
 }
 
-// An error of the source comes after the lines that were read whole, and the line it cut off is
-// none: it could end in the middle of its path.
+// An error of the source is returned after the complete lines. A line that it truncates is ignored,
+// since its path may be incomplete.
 func TestCollectError(t *testing.T) {
 	whole := "1000-2000 r-xp 0 00:2a 7 /a/" + realName + "\n"
 	cutOff := "2000-3000 r-xp 0 00:2a 7 /b/" + realName
@@ -165,7 +165,7 @@ func TestCollectLimits(t *testing.T) {
 		}
 	}
 
-	// Long paths count, those of neighbours once.
+	// The sum of the paths is limited; equal ones of adjacent mappings count once.
 	path := "/" + strings.Repeat("x", 16000)
 	for _, c := range []struct {
 		names []string
@@ -186,7 +186,7 @@ func TestCollectLimits(t *testing.T) {
 	}
 }
 
-// All executable memory of the process, with the names in brackets.
+// Executable memory without a file has a name in brackets or none.
 func TestExecutableLines(t *testing.T) {
 	const text = "" +
 		"00400000-00401000 r--p 00000000 fe:00 1                          /a\n" +
@@ -210,7 +210,7 @@ func TestExecutableLines(t *testing.T) {
 	}
 }
 
-// A reader is used again for another process, whatever the one before left in it.
+// A reader can be reused for another process, whatever the state of the previous one.
 func TestMapsReaderReset(t *testing.T) {
 	r := newMapsReader(64)
 	r.reset(strings.NewReader(strings.Repeat("x", 1000))) // too long
@@ -248,14 +248,14 @@ func FuzzParseMapping(f *testing.F) {
 		}
 		if !ok {
 			if m != (Mapping{}) || path != nil {
-				t.Errorf("%q is refused, and yet %+v, %q", line, m, path)
+				t.Errorf("%q is an error, with %+v, %q", line, m, path)
 			}
 			return
 		}
 		if m.Start >= m.End {
 			t.Errorf("%q: %#x-%#x", line, m.Start, m.End)
 		}
-		// What is written as the kernel does is the same mapping again.
+		// Formatted as the kernel does, it is the same mapping again.
 		again := fmt.Appendf(nil, "%08x-%08x r-xp %08x %02x:%02x %d %s", m.Start, m.End, m.Offset,
 			unix.Major(m.Dev), unix.Minor(m.Dev), m.Ino, path)
 		if m.Deleted {
@@ -268,8 +268,8 @@ func FuzzParseMapping(f *testing.F) {
 		if got := agentLibrary.wants(line); got != specExpression.Match(path) {
 			t.Errorf("%q with path %q: is the library: %v", line, path, got)
 		}
-		// What is wanted of a line is what is wanted of its name, which is all that a query
-		// returns: of lines as the kernel writes them, where nothing else can look like a name.
+		// A selection wants a line if it wants its name, which is all that a query returns: of lines
+		// as the kernel writes them, in which nothing else can look like a name.
 		if perms := line[bytes.IndexByte(line, ' ')+1:][:len("rwxp")]; bytes.ContainsAny(perms, "/[") {
 			return
 		}
@@ -285,8 +285,8 @@ func FuzzParseMapping(f *testing.F) {
 	})
 }
 
-// Whatever the text, the size of the buffer and of the pieces it comes in, the lines are those of
-// bytes.Split, without the ones that do not fit.
+// For any text, buffer size and size of the pieces read, the lines are those of bytes.Split, without
+// those that are longer than the buffer.
 func FuzzMapsReader(f *testing.F) {
 	f.Add([]byte("a\nbb\n\ncccccccc\nd"), uint8(4), uint8(3))
 	f.Add([]byte("\n\n"), uint8(1), uint8(1))

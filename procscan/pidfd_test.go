@@ -94,7 +94,7 @@ func TestPidfdOfThread(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	looked := 0
+	probed := 0
 	for _, entry := range tids {
 		tid, err := strconv.Atoi(entry.Name())
 		if err != nil {
@@ -103,37 +103,33 @@ func TestPidfdOfThread(t *testing.T) {
 		if tid == os.Getpid() {
 			continue
 		}
-		looked++
+		probed++
 		if fd, err := openPidfd(tid); !errors.Is(err, ErrGone) {
 			t.Errorf("pidfd of thread %d: %d, %v", tid, fd, err)
 		}
 	}
-	if looked == 0 {
-		t.Error("a Go program with one thread")
+	if probed == 0 {
+		t.Error("no other thread")
 	}
 }
 
-// A process whose first thread has ended is a zombie to stat, and lives.
+// A process whose main thread has ended is a zombie in stat, but alive.
 func TestLeaderless(t *testing.T) {
 	p := child.StartReady(t, child.Command(t, "leaderless"), nil)
-	testenv.Poll(t, child.Timeout, "the end of the first thread", func() bool { return child.State(t, p.PID) == "Z" })
-	h, err := OpenProcess("/proc", identityOf(t, p.PID))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
+	testenv.Poll(t, child.Timeout, "the end of the main thread", func() bool { return child.State(t, p.PID) == "Z" })
+	h := openPID(t, p.PID)
 	if !h.Alive() {
 		t.Error("not alive, while other threads run")
 	}
-	// Its memory is out of sight: maps is that of the first thread.
+	// Its memory is not visible: maps is that of the main thread.
 	if _, err := newScanner(t, "/proc").Process(p.PID); !errors.Is(err, ErrNotFound) {
-		t.Errorf("looking at it: %v", err)
+		t.Errorf("probing it: %v", err)
 	}
 }
 
 func init() {
 	if os.Getenv(child.RoleVariable) == "leaderless" {
-		runtime.LockOSThread() // main is to run on the first thread
+		runtime.LockOSThread() // main must run on the main thread
 	}
 }
 
@@ -146,10 +142,10 @@ func runLeaderless() error {
 		os.Exit(0)
 	}()
 	unix.Syscall(unix.SYS_EXIT, 0, 0, 0)
-	return errors.New("an ended thread goes on")
+	return errors.New("exit(2) returned")
 }
 
-// In a pid namespace of its own, a process can choose the number of the next one.
+// In a new pid namespace, where a process can choose the next pid, runNamespace tests its reuse.
 func TestNamespaceAndReuse(t *testing.T) {
 	testenv.NeedRoot(t)
 	cmd := child.Command(t, "namespace")
@@ -164,8 +160,8 @@ func TestNamespaceAndReuse(t *testing.T) {
 	}
 }
 
-// runNamespace is a test of its own as pid 1 of a pid namespace, whose procfs it mounts at the
-// given directory.
+// runNamespace is a test that runs as pid 1 of a pid namespace, whose procfs it mounts at the given
+// directory.
 func runNamespace() error {
 	var procRoot string
 	stdin := bufio.NewReader(os.Stdin)
@@ -177,7 +173,7 @@ func runNamespace() error {
 		return err
 	}
 	if os.Getpid() != 1 {
-		return fmt.Errorf("pid %d in a namespace of its own", os.Getpid())
+		return fmt.Errorf("pid %d in a new namespace, want 1", os.Getpid())
 	}
 	if _, err := NewScanner("/proc"); err == nil || !strings.Contains(err.Error(), "another pid namespace") {
 		return fmt.Errorf("the procfs of the outer namespace: %v", err)
@@ -227,7 +223,7 @@ func checkOwnProcRoot(s *Scanner, procRoot string) error {
 
 func checkReuse(procRoot string) error {
 	start := func() (*exec.Cmd, ProcessID, error) {
-		cmd := exec.Command("/proc/self/exe") // the outer /proc serves for this
+		cmd := exec.Command("/proc/self/exe") // in the outer /proc
 		cmd.Env = append(os.Environ(), child.RoleVariable+"=host")
 		if _, err := cmd.StdinPipe(); err != nil { // never written to: it waits for its first line
 			return nil, ProcessID{}, err
@@ -273,14 +269,14 @@ func checkReuse(procRoot string) error {
 			break
 		}
 		if try == 200 {
-			return fmt.Errorf("pid %d is not given away again", id.PID)
+			return fmt.Errorf("pid %d is not reused", id.PID)
 		}
 		second.Process.Kill()
 		second.Wait()
 	}
 
 	if h.Alive() {
-		return errors.New("alive after its end, since its number is another's")
+		return errors.New("alive after its exit, because its pid was reused")
 	}
 	_, credsErr := h.Credentials()
 	_, rootErr := h.OpenRoot()

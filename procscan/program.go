@@ -21,7 +21,8 @@ func (h *Handle) Executable() (string, error) {
 		return "", ErrGone
 	}
 	if err != nil {
-		return "", fmt.Errorf("reading the process's executable: %w", classifyDenied(err)) // a missing file does not mean that the process has exited
+		// A missing file does not mean that the process has exited.
+		return "", fmt.Errorf("reading the process's executable: %w", classifyDenied(err))
 	}
 	return strings.TrimSuffix(path, " (deleted)"), nil
 }

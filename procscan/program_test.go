@@ -26,21 +26,11 @@ func startCopy(t *testing.T, path string) (*child.Process, *Handle) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(path, "infinity")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	p := &child.Process{Cmd: cmd, PID: cmd.Process.Pid}
-	t.Cleanup(p.Kill)
-	h, err := OpenProcess("/proc", identityOf(t, p.PID))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { h.Close() })
-	return p, h
+	p := child.Start(t, exec.Command(path, "infinity"))
+	return p, openPID(t, p.PID)
 }
 
-// The path of the program is the one that the process sees, even if the file is gone.
+// The path of the program is the one that the process sees, even if the file is deleted.
 func TestExecutable(t *testing.T) {
 	for _, name := range []string{"plain", "with space\nand line", "not \xff UTF-8", strings.Repeat("l", 255)} {
 		path := filepath.Join(t.TempDir(), name)
@@ -55,30 +45,22 @@ func TestExecutable(t *testing.T) {
 		}
 		p.Kill()
 		if got, err := h.Executable(); !errors.Is(err, ErrGone) || got != "" {
-			t.Errorf("of a process that is gone: %q, %v", got, err)
+			t.Errorf("after the exit: %q, %v", got, err)
 		}
 	}
 }
 
-// A kernel thread lives, and runs no program.
+// A kernel thread is alive, and has no executable.
 func TestExecutableOfKernelThread(t *testing.T) {
-	h, err := OpenProcess("/proc", identityOf(t, child.KernelThread(t)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
+	h := openPID(t, child.KernelThread(t))
 	if got, err := h.Executable(); err == nil || errors.Is(err, ErrGone) || got != "" {
 		t.Errorf("%q, %v", got, err)
 	}
 }
 
-// A thread has the name that it chose, and an id that is not of the process's threads has none.
+// Names may hold any bytes; for the id of another process's thread the error is ErrGone.
 func TestThreadName(t *testing.T) {
-	self, err := OpenProcess("/proc", identityOf(t, os.Getpid()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer self.Close()
+	self := openPID(t, os.Getpid())
 	runtime.LockOSThread() // not unlocked: the thread ends with the goroutine, and its name with it
 	tid := unix.Gettid()
 	for _, name := range []string{"worker-1", "", "a\nb", "\n\n", "\xff\x1b[31m", "ends in line\n", "fifteen bytes!!"} {
@@ -101,6 +83,6 @@ func TestThreadName(t *testing.T) {
 	}
 	p.Kill()
 	if name, err := h.ThreadName(p.PID); !errors.Is(err, ErrGone) || name != "" {
-		t.Errorf("of a process that is gone: %q, %v", name, err)
+		t.Errorf("after the exit: %q, %v", name, err)
 	}
 }

@@ -63,7 +63,7 @@ func runScan() error {
 	return json.NewEncoder(os.Stdout).Encode(result)
 }
 
-// runRead opens the library of the process in its argument and prints what is in it.
+// runRead opens the library of the process in its argument and prints its contents.
 func runRead() error {
 	pid, err := strconv.Atoi(os.Args[1])
 	if err != nil {
@@ -82,10 +82,10 @@ func runRead() error {
 		return err
 	}
 	if fd, err := h.locateMapped(found.Libraries[0]); !errors.Is(err, ErrDenied) {
-		return fmt.Errorf("map_files gives %d, %v to a process without capabilities", fd, err)
+		return fmt.Errorf("opening from map_files without capabilities: %d, %v", fd, err)
 	}
 	if mapped, err := h.Maps(found.Libraries[0]); !mapped {
-		return fmt.Errorf("Maps says %v, %v to a process without capabilities", mapped, err)
+		return fmt.Errorf("Maps without capabilities: %v, %v", mapped, err)
 	}
 	f, err := h.OpenMapped(found.Libraries[0])
 	if err != nil {

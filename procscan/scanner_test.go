@@ -88,7 +88,7 @@ func testSweep(t *testing.T, source Source) {
 				continue
 			}
 			if err != nil || single.ProcessID != found.ProcessID || !slices.Equal(single.Libraries, found.Libraries) {
-				t.Errorf("%s: the sweep found %+v, a look at the process %+v, %v", c.name, found, single, err)
+				t.Errorf("%s: the sweep found %+v, a probe of the process %+v, %v", c.name, found, single, err)
 			}
 			if found.ProcessID != identityOf(t, processes[i].PID) {
 				t.Errorf("%s: identity %+v", c.name, found.ProcessID)
@@ -114,12 +114,13 @@ func testSweep(t *testing.T, source Source) {
 	}
 }
 
-// What a sweep has found, the next ones find as long as it maps the library.
+// Sweeps find a process again as long as it maps the library.
 func TestSweepUnmapped(t *testing.T) { forEachSource(t, testSweepUnmapped) }
 
 func testSweepUnmapped(t *testing.T, source Source) {
 	path := filepath.Join(t.TempDir(), realName)
-	unmaps, ends := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: path}}}), child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: path}}})
+	unmaps := startHost(t, child.MapSpec{Path: path})
+	ends := startHost(t, child.MapSpec{Path: path})
 	s := scannerOf(t, source)
 	for _, want := range []bool{true, true, false, false} {
 		if !want {
@@ -135,7 +136,7 @@ func testSweepUnmapped(t *testing.T, source Source) {
 	}
 }
 
-// A process in its own mount namespace maps a file that has no path here.
+// A process in another mount namespace maps a file that has no path in ours.
 func TestSweepMountNamespace(t *testing.T) { forEachSource(t, testSweepMountNamespace) }
 
 func testSweepMountNamespace(t *testing.T, source Source) {
@@ -147,7 +148,7 @@ func testSweepMountNamespace(t *testing.T, source Source) {
 		Maps:   []child.MapSpec{{Path: path}},
 	})
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-		t.Fatalf("the mount of another namespace is ours: %v", err)
+		t.Fatalf("the mount is in our namespace: %v", err)
 	}
 	found, err := scannerOf(t, source).Process(p.PID)
 	if err != nil || len(found.Libraries) != 1 || found.Libraries[0].Path != path {
@@ -161,7 +162,7 @@ func testTruncated(t *testing.T, source Source) {
 	path := filepath.Join(t.TempDir(), realName)
 	s := scannerOf(t, source)
 	for _, c := range []struct{ mapped, want int }{{maxLibraries, maxLibraries}, {maxLibraries + 1, maxLibraries}} {
-		p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: path, Times: c.mapped}}})
+		p := startHost(t, child.MapSpec{Path: path, Times: c.mapped})
 		found, err := s.Process(p.PID)
 		if err != nil || len(found.Libraries) != c.want || found.Truncated != (c.mapped > c.want) {
 			t.Errorf("mapped %d times: %d, %v, %v", c.mapped, len(found.Libraries), found.Truncated, err)
@@ -206,7 +207,7 @@ func testProcessesWithoutMemory(t *testing.T, source Source) {
 func TestSweepUnprivileged(t *testing.T) {
 	testenv.NeedRoot(t)
 	dir := child.SharedDir(t)
-	ours := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(dir, "elastic-jvmti-linux-ours.so")}}})
+	ours := startHost(t, child.MapSpec{Path: filepath.Join(dir, "elastic-jvmti-linux-ours.so")})
 	theirs := startAs(t, child.Nobody, child.MapSpec{Path: filepath.Join(dir, "elastic-jvmti-linux-theirs.so"), ReadOnly: true})
 	zombie := child.StartZombie(t)
 	thread := child.KernelThread(t)
@@ -233,7 +234,7 @@ func TestSweepUnprivileged(t *testing.T) {
 	}
 }
 
-// startAs starts a host that is another user's. Its file is made here.
+// startAs starts a host as another user, with a file that we create.
 func startAs(t *testing.T, uid int, m child.MapSpec) *child.Process {
 	t.Helper()
 	if err := os.WriteFile(m.Path, []byte("contents of "+m.Path), 0o755); err != nil {
@@ -266,7 +267,7 @@ func TestSweepHidepid(t *testing.T) {
 	}
 }
 
-func TestNewScannerRefuses(t *testing.T) {
+func TestNewScannerErrors(t *testing.T) {
 	dir := t.TempDir()
 	for path, want := range map[string]string{
 		filepath.Join(dir, "missing"): "no such file",
@@ -279,14 +280,13 @@ func TestNewScannerRefuses(t *testing.T) {
 	}
 }
 
-// The proc root may lie anywhere.
 func TestSweepOtherProcRoot(t *testing.T) {
 	procRoot := filepath.Join(t.TempDir(), "host-proc")
 	if err := os.Symlink("/proc", procRoot); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), realName)
-	p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: path}}})
+	p := startHost(t, child.MapSpec{Path: path})
 	if found, ok := sweep(t, newScanner(t, procRoot))[p.PID]; !ok || found.ProcessID != identityOf(t, p.PID) {
 		t.Errorf("got %+v, %v", found, ok)
 	}

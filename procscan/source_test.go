@@ -21,7 +21,7 @@ func forEachSource[T interface {
 	}
 }
 
-// scannerOf is a scanner that uses the given source.
+// scannerOf returns a scanner that uses the given source.
 func scannerOf(t testing.TB, source Source) *Scanner {
 	t.Helper()
 	s := newScanner(t, "/proc")

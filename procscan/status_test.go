@@ -3,6 +3,7 @@ package procscan
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,7 +24,7 @@ func TestParseCredentials(t *testing.T) {
 		{"all", statusText, Credentials{1003, 2003, []uint32{4, 24, 1<<32 - 1}}},
 		{"no groups", strings.Replace(statusText, "4 24 4294967295 ", " ", 1), Credentials{1003, 2003, nil}},
 		{"most groups", strings.Replace(statusText, "4 24 4294967295 ", strings.Repeat("7 ", maxGroups), 1),
-			Credentials{1003, 2003, slicesRepeat(7, maxGroups)}},
+			Credentials{1003, 2003, slices.Repeat([]uint32{7}, maxGroups)}},
 		{"name that looks like a line", strings.Replace(statusText, "java", `a\nUid:`+"\t0\t0\t0\t0", 1),
 			Credentials{1003, 2003, []uint32{4, 24, 1<<32 - 1}}},
 	} {
@@ -34,27 +35,19 @@ func TestParseCredentials(t *testing.T) {
 	}
 }
 
-func slicesRepeat(v uint32, n int) []uint32 {
-	s := make([]uint32, n)
-	for i := range s {
-		s[i] = v
-	}
-	return s
-}
-
-func TestParseCredentialsRefuses(t *testing.T) {
+func TestParseCredentialsErrors(t *testing.T) {
 	for name, text := range map[string]string{
-		"empty":                "",
-		"no Uid":               strings.Replace(statusText, "Uid:", "Xid:", 1),
-		"no Gid":               strings.Replace(statusText, "Gid:", "Xid:", 1),
-		"no Groups":            strings.Replace(statusText, "Groups:", "Xroups:", 1),
-		"Groups cut off":       statusText[:strings.Index(statusText, "67295")],
-		"three numbers":        strings.Replace(statusText, "\t1003", "", 1),
-		"five numbers":         strings.Replace(statusText, "\t1003", "\t1003\t1004", 1),
-		"33 bits":              strings.Replace(statusText, "1003", "4294967296", 1),
-		"negative":             strings.Replace(statusText, "2003", "-1", 1),
-		"no number":            strings.Replace(statusText, " 24 ", " x ", 1),
-		"more groups than are": strings.Replace(statusText, "4 24 ", strings.Repeat("7 ", maxGroups), 1),
+		"empty":           "",
+		"no Uid":          strings.Replace(statusText, "Uid:", "Xid:", 1),
+		"no Gid":          strings.Replace(statusText, "Gid:", "Xid:", 1),
+		"no Groups":       strings.Replace(statusText, "Groups:", "Xroups:", 1),
+		"Groups cut off":  statusText[:strings.Index(statusText, "67295")],
+		"three numbers":   strings.Replace(statusText, "\t1003", "", 1),
+		"five numbers":    strings.Replace(statusText, "\t1003", "\t1003\t1004", 1),
+		"33 bits":         strings.Replace(statusText, "1003", "4294967296", 1),
+		"negative":        strings.Replace(statusText, "2003", "-1", 1),
+		"no number":       strings.Replace(statusText, " 24 ", " x ", 1),
+		"too many groups": strings.Replace(statusText, "4 24 ", strings.Repeat("7 ", maxGroups), 1),
 	} {
 		if got, err := parseCredentials([]byte(text)); err == nil {
 			t.Errorf("%s: got %d groups, uid %d, gid %d", name, len(got.Groups), got.UID, got.GID)
@@ -87,11 +80,7 @@ func TestCredentials(t *testing.T) {
 		cmd := child.Command(t, "host")
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: want.UID, Gid: want.GID, Groups: want.Groups}
 		p := child.StartReady(t, cmd, child.HostSpec{Comm: "Uid:\t9\t9\t9\t9\nG"})
-		h, err := OpenProcess("/proc", identityOf(t, p.PID))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer h.Close()
+		h := openPID(t, p.PID)
 		if got, err := h.Credentials(); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("got %+v, %v, want %+v", got, err, want)
 		}

@@ -1,6 +1,7 @@
 package procscan
 
 import (
+	"path/filepath"
 	"testing"
 
 	"correlator/procscan/internal/child"
@@ -29,7 +30,30 @@ func newScanner(t testing.TB, procRoot string) *Scanner {
 	return s
 }
 
-// openHost opens a child and the mapping of the library that it has.
+// openPID opens a process until the test ends.
+func openPID(t testing.TB, pid int) *Handle {
+	t.Helper()
+	h, err := OpenProcess("/proc", identityOf(t, pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.Close() })
+	return h
+}
+
+// startHost starts a host with these mappings.
+func startHost(t testing.TB, maps ...child.MapSpec) *child.Process {
+	t.Helper()
+	return child.StartHost(t, child.HostSpec{Maps: maps})
+}
+
+// startLibrary starts a host that maps the library.
+func startLibrary(t testing.TB) *child.Process {
+	t.Helper()
+	return startHost(t, child.MapSpec{Path: filepath.Join(t.TempDir(), realName)})
+}
+
+// openHost opens a child and returns its mapping of the library.
 func openHost(t testing.TB, procRoot string, p *child.Process) (*Handle, Mapping) {
 	t.Helper()
 	found, err := newScanner(t, procRoot).Process(p.PID)

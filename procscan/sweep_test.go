@@ -13,7 +13,7 @@ import (
 	"correlator/procscan/internal/child"
 )
 
-// Processes that end while the sweep is on its way to them are passed over.
+// Processes that exit before the sweep probes them are skipped.
 func TestSweepVanishing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), realName)
 	spec := child.HostSpec{Maps: []child.MapSpec{{Path: path}}}
@@ -27,7 +27,7 @@ func TestSweepVanishing(t *testing.T) {
 	s := newScanner(t, "/proc")
 	var met []int
 	report, err := s.Sweep(nil, func(f Found) {
-		if !slices.Contains(pids, f.PID) { // the machine has others
+		if !slices.Contains(pids, f.PID) { // of others on the host
 			return
 		}
 		met = append(met, f.PID)
@@ -47,7 +47,7 @@ func TestSweepVanishing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(met) != 1 {
-		t.Errorf("found %v after the first had all others killed", met)
+		t.Errorf("found %v after the first one, when all others were killed", met)
 	}
 	for _, u := range report.Unreadable {
 		if slices.Contains(pids, u.PID) {
@@ -56,9 +56,9 @@ func TestSweepVanishing(t *testing.T) {
 	}
 }
 
-// What a sweep skips, the next one knows as well as if it had been found.
+// A process that a sweep skips is probed by the next one as if this one had found it.
 func TestSweepSkips(t *testing.T) {
-	p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(t.TempDir(), realName)}}})
+	p := startLibrary(t)
 	s := newScanner(t, "/proc")
 	sweep(t, s)
 	for range 2 {
@@ -67,22 +67,22 @@ func TestSweepSkips(t *testing.T) {
 		}
 	}
 	if _, known := s.matched[p.PID]; !known {
-		t.Error("a process that was found and then skipped gets a glance again")
+		t.Error("a process that was found and then skipped gets a quick probe again")
 	}
 	if _, known := s.matched[os.Getpid()]; known {
-		t.Error("a process that was not found and then skipped gets no glance")
+		t.Error("a process that was not found and then skipped gets no quick probe")
 	}
 	sweep(t, s)
 	p.Kill()
 	sweep(t, s)
 	if _, known := s.matched[p.PID]; known {
-		t.Error("a process that is gone is remembered")
+		t.Error("a process that has exited is still recorded")
 	}
 }
 
-func TestSweepHoldsNothing(t *testing.T) {
+func TestSweepLeaksNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), realName)
-	child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: path}}})
+	startHost(t, child.MapSpec{Path: path})
 	s := newScanner(t, "/proc")
 	sweep(t, s)
 	before := child.Descriptors(t)
@@ -90,13 +90,13 @@ func TestSweepHoldsNothing(t *testing.T) {
 		sweep(t, s)
 	}
 	if after := child.Descriptors(t); after != before {
-		t.Errorf("%d child.Descriptors before, %d after", before, after)
+		t.Errorf("%d descriptors before, %d after", before, after)
 	}
 }
 
-// Without descriptors nothing can be probed, which is not an error of a process.
+// A lack of descriptors ends the sweep, and is not reported as an error of a process.
 func TestSweepNoDescriptors(t *testing.T) {
-	child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(t.TempDir(), realName)}}}) // takes more than one
+	startLibrary(t) // probing it needs more than one
 	s := newScanner(t, "/proc")
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {

@@ -8,14 +8,12 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"correlator/procscan/internal/child"
 )
 
-// hangs is a probe that returns when letGo is closed.
-func hangs(letGo <-chan struct{}) func(int) (Found, error) {
+// hangs returns a probe that hangs until release is closed.
+func hangs(release <-chan struct{}) func(int) (Found, error) {
 	return func(pid int) (Found, error) {
-		<-letGo
+		<-release
 		return Found{ProcessID: ProcessID{PID: pid}}, nil
 	}
 }
@@ -24,13 +22,13 @@ func returns(pid int) (Found, error) { return Found{ProcessID: ProcessID{PID: pi
 
 func findsNothing(int) (Found, error) { return Found{}, ErrNotFound }
 
-// A probe that hangs is abandoned in time, and repeated only when it has returned.
-func TestWatchdogLeavesBehind(t *testing.T) {
+// A probe that hangs is abandoned after the timeout, and the process is not probed before it returns.
+func TestWatchdogAbandons(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWatchdog(probeTimeout)
-		letGo := make(chan struct{})
+		release := make(chan struct{})
 		start := time.Now()
-		if r := w.run([]int{7}, hangs(letGo)); r.err != ErrStuck || r.probed != 1 || r.found.PID != 7 {
+		if r := w.run([]int{7}, hangs(release)); r.err != ErrStuck || r.probed != 1 || r.found.PID != 7 {
 			t.Errorf("a probe that hangs: %+v", r)
 		}
 		if took := time.Since(start); took != probeTimeout {
@@ -50,7 +48,7 @@ func TestWatchdogLeavesBehind(t *testing.T) {
 		if took := time.Since(start); took != 0 {
 			t.Errorf("both waited, %v", took)
 		}
-		close(letGo)
+		close(release)
 		synctest.Wait()
 		if r := w.run([]int{7}, returns); r.err != nil || r.found.PID != 7 {
 			t.Errorf("a probe after the first has returned: %+v", r)
@@ -61,11 +59,11 @@ func TestWatchdogLeavesBehind(t *testing.T) {
 	})
 }
 
-// One that hangs in the middle does not keep the others from being probed, once each.
+// After a probe that hangs, the other processes are still probed, once each.
 func TestWatchdogRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWatchdog(probeTimeout)
-		letGo := make(chan struct{})
+		release := make(chan struct{})
 		var mu sync.Mutex
 		var probed []int
 		probe := func(pid int) (Found, error) {
@@ -74,11 +72,11 @@ func TestWatchdogRound(t *testing.T) {
 			mu.Unlock()
 			switch pid {
 			case 3:
-				<-letGo
+				<-release
 			case 5:
 				return returns(pid)
 			case 2, 6:
-				time.Sleep(probeTimeout - 1) // slow, and in time: all of them together are not
+				time.Sleep(probeTimeout - 1) // slower than the timeout only together
 			case 4:
 				return Found{}, ErrGone
 			}
@@ -100,15 +98,15 @@ func TestWatchdogRound(t *testing.T) {
 		if took := time.Since(start); took != probeTimeout+4*(probeTimeout-1) {
 			t.Errorf("took %v", took)
 		}
-		close(letGo)
+		close(release)
 		synctest.Wait()
 		if want := []int{1, 2, 3, 4, 5, 6, 2, 6}; !slices.Equal(probed, want) {
-			t.Errorf("probed at %v, want %v", probed, want)
+			t.Errorf("probed %v, want %v", probed, want)
 		}
 	})
 }
 
-// A round that ends in the very moment when it would be abandoned is either, never both or none.
+// A round that ends at the moment of its timeout is either finished or abandoned, never both or neither.
 func TestWatchdogLastMoment(t *testing.T) {
 	for range 100 {
 		synctest.Test(t, func(t *testing.T) {
@@ -128,16 +126,16 @@ func TestWatchdogLastMoment(t *testing.T) {
 	}
 }
 
-// Probes hang at the same time, some at the same process, up to the bound.
+// Probes hang at the same time, some of the same process, up to the bound.
 func TestWatchdogBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWatchdog(probeTimeout)
-		letGo := make(chan struct{})
+		release := make(chan struct{})
 		start := time.Now()
 		var probes sync.WaitGroup
 		for i := range maxStuck - 1 {
 			probes.Go(func() {
-				if r := w.run([]int{1 + i/2}, hangs(letGo)); r.err != ErrStuck {
+				if r := w.run([]int{1 + i/2}, hangs(release)); r.err != ErrStuck {
 					t.Errorf("a probe that hangs: %+v", r)
 				}
 			})
@@ -150,13 +148,13 @@ func TestWatchdogBound(t *testing.T) {
 		if took := time.Since(start); took != probeTimeout {
 			t.Errorf("all together were abandoned after %v", took)
 		}
-		if r := w.run([]int{1000}, hangs(letGo)); r.err != ErrStuck {
-			t.Errorf("the last that may hang: %+v", r)
+		if r := w.run([]int{1000}, hangs(release)); r.err != ErrStuck {
+			t.Errorf("the last probe that may hang: %+v", r)
 		}
 		if r := w.run([]int{1001, 1002}, returns); r.err != errManyStuck || r.probed != 1 {
 			t.Errorf("one more: %+v", r)
 		}
-		close(letGo)
+		close(release)
 		synctest.Wait()
 		if r := w.run([]int{1001}, returns); r.err != nil {
 			t.Errorf("after all have returned: %+v", r)
@@ -167,22 +165,22 @@ func TestWatchdogBound(t *testing.T) {
 	})
 }
 
-// Probes of both kinds have the watchdog, also at a process that they could probe at.
+// Both Process and Sweep use the watchdog: they do not probe a process while an earlier probe hangs.
 func TestProbesAreWatched(t *testing.T) {
-	p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: t.TempDir() + "/" + realName}}})
+	p := startLibrary(t)
 	s := newScanner(t, "/proc")
 	if s.watchdog.timeout != probeTimeout {
 		t.Errorf("a probe may take %v", s.watchdog.timeout)
 	}
 	s.watchdog.timeout = time.Millisecond
-	letGo := make(chan struct{})
-	defer close(letGo)
-	if r := s.watchdog.run([]int{p.PID}, hangs(letGo)); r.err != ErrStuck {
+	release := make(chan struct{})
+	defer close(release)
+	if r := s.watchdog.run([]int{p.PID}, hangs(release)); r.err != ErrStuck {
 		t.Fatalf("a probe that hangs: %+v", r)
 	}
 	s.watchdog.timeout = probeTimeout
 	if found, err := s.Process(p.PID); !errors.Is(err, ErrStuck) {
-		t.Errorf("looking at the process: %+v, %v", found, err)
+		t.Errorf("Process: %+v, %v", found, err)
 	}
 	report, err := s.Sweep(nil, func(f Found) {
 		if f.PID == p.PID {
@@ -197,16 +195,16 @@ func TestProbesAreWatched(t *testing.T) {
 	}
 }
 
-// Probes at single processes go on beside sweeps, and while probes hang.
+// Process works during sweeps, and while probes hang.
 func TestProcessBesideSweep(t *testing.T) {
 	forEachSource(t, func(t *testing.T, source Source) {
-		p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{{Path: t.TempDir() + "/" + realName}}})
+		p := startLibrary(t)
 		s := scannerOf(t, source)
-		letGo := make(chan struct{})
-		var hanging, looking sync.WaitGroup
-		hanging.Go(func() { s.watchdog.run([]int{1 << 30}, hangs(letGo)) })
+		release := make(chan struct{})
+		var hanging, probing sync.WaitGroup
+		hanging.Go(func() { s.watchdog.run([]int{1 << 30}, hangs(release)) })
 		for range 4 {
-			looking.Go(func() {
+			probing.Go(func() {
 				for range 50 {
 					if found, err := s.Process(p.PID); err != nil || found.PID != p.PID || len(found.Libraries) != 1 {
 						t.Errorf("got %+v, %v", found, err)
@@ -222,8 +220,8 @@ func TestProcessBesideSweep(t *testing.T) {
 				t.Errorf("the sweep found %+v", found)
 			}
 		}
-		looking.Wait()
-		close(letGo)
+		probing.Wait()
+		close(release)
 		hanging.Wait()
 	})
 }

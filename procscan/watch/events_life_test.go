@@ -164,6 +164,6 @@ func TestEventsClose(t *testing.T) {
 		}
 	}
 	if n := child.Descriptors(t); n != before {
-		t.Errorf("%d child.Descriptors before, %d after", before, n)
+		t.Errorf("%d descriptors before, %d after", before, n)
 	}
 }

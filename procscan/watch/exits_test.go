@@ -293,6 +293,6 @@ func TestExitWatcherClose(t *testing.T) {
 		t.Error("removed from a closed watcher")
 	}
 	if n := child.Descriptors(t); n != before {
-		t.Errorf("%d child.Descriptors before, %d after", before, n)
+		t.Errorf("%d descriptors before, %d after", before, n)
 	}
 }

@@ -23,7 +23,7 @@ func TestProbeEvents(t *testing.T) {
 		t.Error(err)
 	}
 	if after := child.Descriptors(t); after != before {
-		t.Errorf("%d child.Descriptors before, %d after", before, after)
+		t.Errorf("%d descriptors before, %d after", before, after)
 	}
 }
 

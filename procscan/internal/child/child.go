@@ -48,7 +48,7 @@ func Main(m *testing.M, roles map[string]func() error) {
 	}
 }
 
-// Command is this binary in a role, whatever its path and the permissions of its directory.
+// Command returns a command that runs this binary in a role, as any user.
 func Command(t testing.TB, role string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", args...)
@@ -58,7 +58,7 @@ func Command(t testing.TB, role string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Process is a child that runs until the end of the test, or kill.
+// Process is a child that runs until the end of the test, or Kill.
 type Process struct {
 	Cmd    *exec.Cmd
 	PID    int
@@ -66,18 +66,18 @@ type Process struct {
 	Stdout *bufio.Reader
 }
 
-// Tell sends a command to a host and returns when it is done.
+// Tell sends a command to a host and waits until it is done.
 func (p *Process) Tell(t testing.TB, command string) {
 	t.Helper()
 	if _, err := io.WriteString(p.Stdin, command+"\n"); err != nil {
 		t.Fatal(err)
 	}
 	if line, err := p.Stdout.ReadString('\n'); line != "done\n" {
-		t.Fatalf("told to %s, the child said %q, %v", command, line, err)
+		t.Fatalf("command %s: the child printed %q, %v", command, line, err)
 	}
 }
 
-// StartHost starts a host and returns when it has done what the spec says.
+// StartHost starts a host and waits until it has applied the spec.
 func StartHost(t testing.TB, spec HostSpec) *Process {
 	t.Helper()
 	cmd := Command(t, hostRole)
@@ -88,7 +88,7 @@ func StartHost(t testing.TB, spec HostSpec) *Process {
 	return StartReady(t, cmd, spec)
 }
 
-// StartReady starts a role, gives it the spec and returns when it has printed "ready".
+// StartReady starts a role, writes the spec to it and waits until it has printed "ready".
 func StartReady(t testing.TB, cmd *exec.Cmd, spec any) *Process {
 	t.Helper()
 	stdin, err := cmd.StdinPipe()
@@ -108,21 +108,26 @@ func StartReady(t testing.TB, cmd *exec.Cmd, spec any) *Process {
 		t.Fatal(err)
 	}
 	if line, err := p.Stdout.ReadString('\n'); line != "ready\n" {
-		t.Fatalf("child said %q, %v", line, err)
+		t.Fatalf("the child printed %q, %v", line, err)
 	}
 	return p
 }
 
-// kill ends the child and reaps it.
+// Kill ends the child and reaps it.
 func (p *Process) Kill() {
-	p.Cmd.Process.Kill()
-	p.Cmd.Wait()
+	_ = p.Cmd.Process.Kill() // it may have exited
+	_ = p.Cmd.Wait()
 }
 
 // StartSleep starts a process that is cheaper than this binary.
 func StartSleep(t testing.TB) *Process {
 	t.Helper()
-	cmd := exec.Command(testenv.NeedTool(t, "sleep"), "infinity")
+	return Start(t, exec.Command(testenv.NeedTool(t, "sleep"), "infinity"))
+}
+
+// Start starts a command that runs until the end of the test.
+func Start(t testing.TB, cmd *exec.Cmd) *Process {
+	t.Helper()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +147,7 @@ func StartZombie(t testing.TB) int {
 	return p.PID
 }
 
-// ProcFS is /proc.
+// ProcFS returns /proc.
 func ProcFS(t testing.TB) procfs.FS {
 	t.Helper()
 	fs, err := procfs.NewFS("/proc")
@@ -152,13 +157,13 @@ func ProcFS(t testing.TB) procfs.FS {
 	return fs
 }
 
-// State is the letter that ps shows.
+// State returns the letter that ps shows.
 func State(t testing.TB, pid int) string {
 	t.Helper()
 	return stat(t, pid).State
 }
 
-// StartTime is in clock ticks since boot.
+// StartTime returns the start time in clock ticks since boot.
 func StartTime(t testing.TB, pid int) uint64 {
 	t.Helper()
 	return stat(t, pid).Starttime
@@ -177,7 +182,7 @@ func stat(t testing.TB, pid int) procfs.ProcStat {
 	return stat
 }
 
-// KernelThread returns the number of one, where the pid namespace has any.
+// KernelThread returns the pid of a kernel thread, where the pid namespace has any.
 func KernelThread(t testing.TB) int {
 	t.Helper()
 	const pfKthread = 0x00200000 // include/linux/sched.h
@@ -190,11 +195,11 @@ func KernelThread(t testing.TB) int {
 			return p.PID
 		}
 	}
-	testenv.Missing(t, "needs a kernel thread in sight: runs in a pid namespace of its own")
+	testenv.Missing(t, "needs a kernel thread: runs in a pid namespace without any")
 	return 0
 }
 
-// SharedDir is a directory that every user can reach, which that of testing is not.
+// SharedDir returns a temporary directory that every user can reach.
 func SharedDir(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()

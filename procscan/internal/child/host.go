@@ -26,11 +26,13 @@ type HostSpec struct {
 	Leave  string // root directory after that
 }
 
+// MountSpec is a mount of a host.
 type MountSpec struct {
 	Source, Target, Type, Data string
 	Dirs                       []string // made below Target afterwards
 }
 
+// MapSpec is a file or memory that a host maps.
 type MapSpec struct {
 	// Path is of a file, which is made, one page long, unless it exists; or "" for memory without a
 	// file, "memfd:...", "sysv:", "heap:".
@@ -132,6 +134,7 @@ func (m MapSpec) open() (*os.File, error) {
 	return f, err
 }
 
+// Apply makes the mappings and returns them.
 func (m MapSpec) Apply() ([][]byte, error) {
 	prot := cmp.Or(m.Prot, unix.PROT_READ|unix.PROT_EXEC)
 	switch m.Path {
