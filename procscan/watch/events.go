@@ -212,7 +212,7 @@ func (w *EventWatcher) watch(fd int) error {
 
 // interrupt makes Run poll the rings, now or when it is called next.
 func (w *EventWatcher) interrupt() {
-	unix.Write(w.wake, binary.NativeEndian.AppendUint64(nil, 1)) // fails after 2^64 - 2
+	_, _ = unix.Write(w.wake, binary.NativeEndian.AppendUint64(nil, 1)) // fails after 2^64 - 2
 }
 
 // Close ends Run, waits for it, and releases the descriptors and rings. It may be called more than

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,7 +16,7 @@ import (
 	"correlator/procscan/internal/child"
 )
 
-// CPUs go, come, and come back.
+// CPUs go offline and come online.
 func TestEventsRefresh(t *testing.T) {
 	cpus, err := procscan.ReadCPUs(procscan.OnlineCPUs)
 	if err != nil {
@@ -35,22 +36,14 @@ func TestEventsRefresh(t *testing.T) {
 	rings := func() map[int]*perfRing {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		same := make(map[int]*perfRing)
-		for cpu, ring := range w.rings {
-			same[cpu] = ring
-		}
-		return same
+		return maps.Clone(w.rings)
 	}
 	refresh := func(want []int) {
 		t.Helper()
 		if err := w.Refresh(); err != nil {
 			t.Fatal(err)
 		}
-		var got []int
-		for cpu := range rings() {
-			got = append(got, cpu)
-		}
-		slices.Sort(got)
+		got := slices.Sorted(maps.Keys(rings()))
 		if !slices.Equal(got, want) {
 			t.Errorf("watching CPUs %v, want %v", got, want)
 		}
@@ -60,7 +53,7 @@ func TestEventsRefresh(t *testing.T) {
 	mapped := 1
 	n.wait(t, "a mapping on CPU 0", EventLibrary, os.Getpid(), mapped)
 	if n.count(EventLost, 0) != 0 {
-		t.Error("a loss is reported at the start")
+		t.Error("a loss is reported after opening")
 	}
 	everywhere := func() {
 		t.Helper()
@@ -81,11 +74,11 @@ func TestEventsRefresh(t *testing.T) {
 	everywhere()
 	for cpu, ring := range rings() {
 		if ring != same[cpu] {
-			t.Errorf("the ring of CPU %d was replaced, and no CPU came or went", cpu)
+			t.Errorf("the ring of CPU %d was replaced, but the CPUs are the same", cpu)
 		}
 	}
 
-	// As of a CPU that was away for a moment.
+	// As for a CPU that was offline for a moment.
 	have := n.count(EventLost, 0)
 	w.mu.Lock()
 	for _, ring := range w.rings {
@@ -96,9 +89,9 @@ func TestEventsRefresh(t *testing.T) {
 		}
 	}
 	w.mu.Unlock()
-	refresh(cpus) // time has passed before it was switched off
+	refresh(cpus) // the time enabled has grown since the refresh before
 	refresh(cpus)
-	n.wait(t, "the gap of a CPU that was away", EventLost, 0, have+1)
+	n.wait(t, "the gap of a CPU that was offline", EventLost, 0, have+1)
 	everywhere()
 
 	have = n.count(EventLost, 0)
@@ -107,9 +100,9 @@ func TestEventsRefresh(t *testing.T) {
 	w.mu.Unlock()
 	refresh([]int{0})
 	if len(cpus) > 1 {
-		n.wait(t, "what the ring still held of a CPU that is gone", EventLost, 0, have+1)
+		n.wait(t, "the unread ring of a CPU that is offline", EventLost, 0, have+1)
 	}
-	write("0,8191\n") // which no machine here has
+	write("0,8191\n") // a CPU that does not exist
 	if err := w.Refresh(); !errors.Is(err, unix.EINVAL) {
 		t.Errorf("a CPU that does not exist: %v", err)
 	}
@@ -117,11 +110,11 @@ func TestEventsRefresh(t *testing.T) {
 	n.wait(t, "a mapping on CPU 0", EventLibrary, os.Getpid(), mapped+1)
 	write("zero\n")
 	if err := w.Refresh(); !errors.Is(err, strconv.ErrSyntax) {
-		t.Errorf("a list that makes no sense: %v", err)
+		t.Errorf("a malformed list: %v", err)
 	}
 }
 
-// Close ends Run, which waits or is busy, and releases everything.
+// Close ends Run, waiting or busy, and releases everything.
 func TestEventsClose(t *testing.T) {
 	f := createLibrary(t)
 	before := child.Descriptors(t)

@@ -20,16 +20,16 @@ import (
 
 func TestMain(m *testing.M) { child.Main(m, map[string]func() error{"events": runEvents}) }
 
-// eventsSpec is what a process of the role "events" does: it watches, maps the library itself, and
-// prints "ready" when that was reported. For each line of input it maps the library once more, and
-// prints how often libraries were reported, by pid.
+// eventsSpec is for a process with the role "events": it watches, maps the library itself, and prints
+// "ready" when that was reported. For each line of input it maps the library again, and prints how
+// often libraries were reported, by pid.
 type eventsSpec struct {
 	Library string
 	Size    int  // of a ring
-	NoLock  bool // gives up locked memory before
+	NoLock  bool // sets RLIMIT_MEMLOCK to 0 before
 }
 
-// refused is what it prints instead, before the error, when it may not watch.
+// refused is printed before the error when the process may not watch.
 const refused = "denied: "
 
 func runEvents() error {
@@ -99,7 +99,7 @@ func runEvents() error {
 	}
 }
 
-// refusal starts a watcher that must not work, and returns what it said.
+// refusal runs a watcher that must fail, and returns its output.
 func refusal(t *testing.T, spec eventsSpec, attr *syscall.SysProcAttr) string {
 	t.Helper()
 	cmd := child.Command(t, "events")
@@ -119,8 +119,7 @@ func asNobody(capabilities ...uintptr) *syscall.SysProcAttr {
 	}
 }
 
-// Without the capability, or with it in a user namespace only, the kernel refuses. The error says
-// what is missing.
+// Without the capability, or with it in a user namespace only, the error names it.
 func TestEventsDenied(t *testing.T) {
 	testenv.NeedRoot(t)
 	paranoid, err := os.ReadFile("/proc/sys/kernel/perf_event_paranoid")
@@ -128,7 +127,7 @@ func TestEventsDenied(t *testing.T) {
 		t.Fatal(err)
 	}
 	if level := strings.TrimSpace(string(paranoid)); level == "0" || level == "-1" {
-		testenv.Missing(t, "needs kernel.perf_event_paranoid to be 1 or more: else nothing is refused")
+		testenv.Missing(t, "needs kernel.perf_event_paranoid to be 1 or more: else everything is permitted")
 	}
 	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 1}}
 	for name, attr := range map[string]*syscall.SysProcAttr{
@@ -137,15 +136,15 @@ func TestEventsDenied(t *testing.T) {
 		"user namespace": {Cloneflags: syscall.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids},
 	} {
 		t.Run(name, func(t *testing.T) {
-			said := refusal(t, eventsSpec{Size: ringBytes}, attr)
-			if !strings.HasPrefix(said, refused) || !strings.Contains(said, "CAP_PERFMON") {
-				t.Errorf("said %q", said)
+			output := refusal(t, eventsSpec{Size: ringBytes}, attr)
+			if !strings.HasPrefix(output, refused) || !strings.Contains(output, "CAP_PERFMON") {
+				t.Errorf("printed %q", output)
 			}
 		})
 	}
 }
 
-// A kernel, or a sandbox, without perf events is another thing than one that refuses.
+// The error distinguishes a kernel or sandbox without perf events from one that denies them.
 func TestEventsUnsupported(t *testing.T) {
 	for errno, want := range map[unix.Errno]error{
 		unix.ENOSYS:     errors.ErrUnsupported,
@@ -165,35 +164,34 @@ func TestEventsUnsupported(t *testing.T) {
 	}
 }
 
-// Memory of rings is locked, of which a process without CAP_IPC_LOCK has so much only. CAP_PERFMON
-// is enough for rings of the usual size.
+// A process without CAP_IPC_LOCK may lock only so much memory for rings. CAP_PERFMON is enough for
+// rings of the usual size.
 func TestEventsCapability(t *testing.T) {
 	testenv.NeedRoot(t)
 	const tooLarge = 8 << 20 // for each CPU; kernel.perf_event_mlock_kb gives 516 KiB
-	said := refusal(t, eventsSpec{Size: tooLarge, NoLock: true}, asNobody(unix.CAP_PERFMON))
-	if !strings.HasPrefix(said, refused) || !strings.Contains(said, "CAP_IPC_LOCK") {
-		t.Errorf("said %q", said)
+	output := refusal(t, eventsSpec{Size: tooLarge, NoLock: true}, asNobody(unix.CAP_PERFMON))
+	if !strings.HasPrefix(output, refused) || !strings.Contains(output, "CAP_IPC_LOCK") {
+		t.Errorf("printed %q", output)
 	}
 	cmd := child.Command(t, "events")
 	cmd.SysProcAttr = asNobody(unix.CAP_PERFMON)
 	child.StartReady(t, cmd, eventsSpec{Library: sharedLibrary(t), Size: ringBytes, NoLock: true})
 }
 
-// sharedLibrary is a file that every user can map.
+// sharedLibrary returns a file that every user can map.
 func sharedLibrary(t testing.TB) string {
 	t.Helper()
 	path := child.SharedDir(t) + "/" + eventLibrary
 	if err := os.WriteFile(path, make([]byte, os.Getpagesize()), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(path, 0o666); err != nil { // whatever umask said
+	if err := os.Chmod(path, 0o666); err != nil { // whatever the umask
 		t.Fatal(err)
 	}
 	return path
 }
 
-// A watcher in a pid namespace of its own reports itself by the pid that it has there, and no
-// process outside.
+// A watcher in another pid namespace reports itself by its pid there, and no process outside.
 func TestEventsInNestedNamespace(t *testing.T) {
 	testenv.NeedRoot(t)
 	cmd := child.Command(t, "events")

@@ -73,7 +73,7 @@ func runWatcher(t testing.TB, w *EventWatcher) *counts {
 	return n
 }
 
-// mapOnce has this process map a file executably, and unmap it.
+// mapOnce maps a file executable in this process, and unmaps it.
 func mapOnce(t testing.TB, f *os.File) {
 	t.Helper()
 	page, err := unix.Mmap(int(f.Fd()), 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE)
@@ -85,7 +85,7 @@ func mapOnce(t testing.TB, f *os.File) {
 	}
 }
 
-// onEachCPU does something on every CPU that this process may use.
+// onEachCPU calls do on every CPU that this process may use.
 func onEachCPU(t testing.TB, do func(cpu int)) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -110,7 +110,7 @@ func onEachCPU(t testing.TB, do func(cpu int)) {
 	}
 }
 
-// mapOnEachCPU returns how many that were.
+// mapOnEachCPU returns the number of CPUs.
 func mapOnEachCPU(t testing.TB, f *os.File) (cpus int) {
 	t.Helper()
 	onEachCPU(t, func(int) {
@@ -142,12 +142,12 @@ func TestEvents(t *testing.T) {
 			cmd.SysProcAttr.Cloneflags = cloneflags
 			p := child.StartReady(t, cmd, child.HostSpec{Maps: []child.MapSpec{
 				{Path: filepath.Join(dir, "other.so")},
-				{Path: "", Times: 3}, // as a just-in-time compiler does
+				{Path: "", Times: 3}, // as just-in-time compilers do
 			}})
 			n.wait(t, "the start of the program", EventExec, p.PID, 1)
-			n.wait(t, "mappings of something else", EventMapping, p.PID, 4)
+			n.wait(t, "mappings of other files", EventMapping, p.PID, 4)
 			if n.count(EventLibrary, p.PID) != 0 {
-				t.Error("a library is reported, and none is mapped")
+				t.Error("a library is reported, but none is mapped")
 			}
 			p.Tell(t, "exec")
 			n.wait(t, "the other program", EventExec, p.PID, 2)
@@ -161,13 +161,13 @@ func TestEvents(t *testing.T) {
 				t.Fatal(err)
 			}
 			if found, err := scanner.Process(p.PID); err != nil || len(found.Libraries) != 2 {
-				t.Errorf("reported, but not there: %v, %v", found, err)
+				t.Errorf("reported, but not mapped: %v, %v", found, err)
 			}
 		})
 	}
 }
 
-// Memory that is made executable later is reported then; data is not.
+// Memory is reported when it is made executable; data is not.
 func TestEventProtection(t *testing.T) {
 	n := runWatcher(t, openWatcher(t, procscan.OnlineCPUs, ringBytes))
 	f := createLibrary(t)
@@ -187,7 +187,7 @@ func TestEventProtection(t *testing.T) {
 	}
 }
 
-// A path that is too long for the kernel's record might be the library's.
+// A path that is too long for the kernel's record is reported as one that may be the library's.
 func TestEventLongPath(t *testing.T) {
 	n := runWatcher(t, openWatcher(t, procscan.OnlineCPUs, ringBytes))
 	dir, err := unix.Open(t.TempDir(), unix.O_PATH|unix.O_CLOEXEC, 0)
@@ -217,8 +217,8 @@ func TestEventLongPath(t *testing.T) {
 	n.wait(t, "the mapping", EventLibrary, os.Getpid(), 1)
 }
 
-// Thousands of programs start, each under the library's name, and every one is reported. (Others may
-// make more records at the same time than a ring takes. That must not happen each time.)
+// Thousands of programs with the library's name start, and each is reported. (Other processes may
+// cause more records than a ring holds at the same time, but not each time.)
 func TestEventsAllReported(t *testing.T) {
 	const tries = 5
 	path := filepath.Join(t.TempDir(), eventLibrary)
@@ -243,12 +243,12 @@ func TestEventsAllReported(t *testing.T) {
 		if gaps == 0 {
 			return
 		}
-		t.Logf("%d records were lost, at %d times", lost, gaps)
+		t.Logf("%d records were lost, in %d gaps", lost, gaps)
 	}
-	t.Errorf("records were lost each of %d times", tries)
+	t.Errorf("records were lost in each of %d tries", tries)
 }
 
-// runOften runs a program two thousand times, four at once, and returns their pids.
+// runOften runs a program two thousand times, four at once, and returns the pids.
 func runOften(t *testing.T, path string) []int {
 	t.Helper()
 	const programs, at = 2000, 4
@@ -273,7 +273,7 @@ func runOften(t *testing.T, path string) []int {
 	return pids
 }
 
-// A single mapping is reported when Run was waiting for the waker, again and again.
+// A single mapping is reported each time when Run waits for the waker.
 func TestEventsWaker(t *testing.T) {
 	w := openWatcher(t, procscan.OnlineCPUs, ringBytes)
 	n := runWatcher(t, w)
@@ -293,8 +293,8 @@ func TestEventsWaker(t *testing.T) {
 	}
 }
 
-// A ring that is too small overflows while nothing reads it. That is reported at the first poll,
-// then how many records were lost, and it goes on.
+// A ring that is too small overflows while nothing reads it. The first poll reports that, a later one
+// how many records were lost, and then events are reported again.
 func TestEventsOverflow(t *testing.T) {
 	w := openWatcher(t, procscan.OnlineCPUs, 2*os.Getpagesize())
 	const before = 1000
@@ -316,5 +316,5 @@ func TestEventsOverflow(t *testing.T) {
 	}
 	have := n.count(EventLibrary, os.Getpid())
 	mapOnEachCPU(t, f)
-	n.wait(t, "what happens afterwards", EventLibrary, os.Getpid(), have+1)
+	n.wait(t, "later mappings", EventLibrary, os.Getpid(), have+1)
 }

@@ -101,7 +101,7 @@ func (w *ExitWatcher) Close() error {
 		w.err = fmt.Errorf("exit watcher: %w", os.ErrClosed)
 		w.watches, w.tokens = nil, nil
 		w.mu.Unlock()
-		unix.Write(w.wake, binary.NativeEndian.AppendUint64(nil, 1)) // an eventfd at 0 takes 1
+		_, _ = unix.Write(w.wake, binary.NativeEndian.AppendUint64(nil, 1)) // an eventfd at 0 takes 1
 		<-w.stopped
 		unix.Close(w.wake)
 		unix.Close(w.epoll)
@@ -151,7 +151,7 @@ func (w *ExitWatcher) take(token uint64) (watch, bool) {
 // forget also removes the descriptor from epoll: a pidfd stays readable forever. If that fails the
 // handle is closed, and epoll has dropped the descriptor already.
 func (w *ExitWatcher) forget(token uint64, h *procscan.Handle) {
-	w.controlHandle(unix.EPOLL_CTL_DEL, h, token)
+	_ = w.controlHandle(unix.EPOLL_CTL_DEL, h, token)
 	delete(w.watches, token)
 	delete(w.tokens, h)
 }

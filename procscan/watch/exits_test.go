@@ -44,15 +44,15 @@ func descriptorOf(t *testing.T, h *procscan.Handle) int {
 	return number
 }
 
-// exits counts the calls of a callback. A later exit that was reported proves that an earlier
-// one would have been: the watcher has one goroutine.
+// exits counts the calls of a callback. When a later exit is reported, an earlier one would have been:
+// the watcher has one goroutine.
 type exits struct{ calls atomic.Int64 }
 
 func (e *exits) add()           { e.calls.Add(1) }
 func (e *exits) reported() bool { return e.calls.Load() > 0 }
 
-// settle returns when the watcher has reported an exit that happened after this call.
-func settle(t *testing.T, w *ExitWatcher) {
+// waitReported waits until the watcher has reported an exit that happens after this call.
+func waitReported(t *testing.T, w *ExitWatcher) {
 	t.Helper()
 	p, h := openSleep(t)
 	p.Kill()
@@ -72,7 +72,7 @@ func (w *ExitWatcher) watching() int {
 	return len(w.watches)
 }
 
-// Hundreds of processes end at once, some while they are added, some before.
+// Hundreds of processes exit at once, some while they are added, some before.
 func TestExitWatcherMany(t *testing.T) {
 	const processes = 300
 	w := newExitWatcher(t)
@@ -114,7 +114,7 @@ func TestExitWatcherMany(t *testing.T) {
 	for i := range all {
 		testenv.Poll(t, child.Timeout, "the exit", all[i].exits.reported)
 	}
-	settle(t, w)
+	waitReported(t, w)
 	for i := range all {
 		if n := all[i].exits.calls.Load(); n != 1 {
 			t.Errorf("exit %d was reported %d times", i, n)
@@ -128,7 +128,7 @@ func TestExitWatcherMany(t *testing.T) {
 	}
 }
 
-// Either the callback runs, or Remove is in time: never both, never neither.
+// Either the callback runs or Remove is in time, never both or neither.
 func TestExitWatcherRemoveRace(t *testing.T) {
 	w := newExitWatcher(t)
 	inTime := 0
@@ -144,7 +144,7 @@ func TestExitWatcherRemoveRace(t *testing.T) {
 		group.Go(func() { removed = w.Remove(h) })
 		group.Wait()
 		h.Close()
-		settle(t, w)
+		waitReported(t, w)
 		if calls := reported.calls.Load(); (calls == 1) == removed || calls > 1 {
 			t.Fatalf("removed %v, reported %d times", removed, calls)
 		}
@@ -160,7 +160,7 @@ func TestExitWatcherRemove(t *testing.T) {
 	p, h := openSleep(t)
 	var first, second exits
 	if w.Remove(h) {
-		t.Error("removed what was never added")
+		t.Error("removed a handle that was not added")
 	}
 	if err := w.Add(h, first.add); err != nil {
 		t.Fatal(err)
@@ -169,14 +169,14 @@ func TestExitWatcherRemove(t *testing.T) {
 		t.Errorf("added twice: %v", err)
 	}
 	if !w.Remove(h) || w.Remove(h) {
-		t.Error("removed not once")
+		t.Error("not removed exactly once")
 	}
 	if err := w.Add(h, second.add); err != nil {
 		t.Errorf("added again: %v", err)
 	}
 	p.Kill()
 	testenv.Poll(t, child.Timeout, "the exit", second.reported)
-	settle(t, w)
+	waitReported(t, w)
 	if first.reported() || second.calls.Load() != 1 {
 		t.Errorf("reported %d and %d times", first.calls.Load(), second.calls.Load())
 	}
@@ -207,8 +207,8 @@ func TestExitWatcherCallback(t *testing.T) {
 	testenv.Poll(t, child.Timeout, "the exit", reported.reported)
 }
 
-// The exit of a handle closed too early is not reported, and affects no other process: also when
-// its descriptor's number is used again by another.
+// The exit of a process whose handle was closed too early is not reported, and affects no other
+// process, even one whose descriptor has the same number.
 func TestExitWatcherClosedHandle(t *testing.T) {
 	w := newExitWatcher(t)
 	p, h := openSleep(t)
@@ -219,7 +219,7 @@ func TestExitWatcherClosedHandle(t *testing.T) {
 	_, living := openSleep(t)
 	number := descriptorOf(t, h)
 	h.Close()
-	// The kernel gives out the lowest free number: sooner or later, this one.
+	// The kernel assigns the lowest free number, so sooner or later this one.
 	var otherHandle *procscan.Handle
 	for otherHandle == nil || descriptorOf(t, otherHandle) < number {
 		var err error
@@ -239,7 +239,7 @@ func TestExitWatcherClosedHandle(t *testing.T) {
 	if !w.Remove(h) {
 		t.Error("a closed handle is not removed")
 	}
-	settle(t, w)
+	waitReported(t, w)
 	if lost.reported() || reported.reported() {
 		t.Errorf("reported: %v of the closed handle, %v of a living process", lost.reported(), reported.reported())
 	}

@@ -19,7 +19,7 @@ const (
 		"0010a0f7ff7f0000 0020000000000000 0010000000000000" + // addr, len, pgoff
 		"08000000 01000000 1500000000000000 0000000000000000" + // maj, min, ino, ino_generation
 		"05000000 02000000" + // PROT_READ|PROT_EXEC, MAP_PRIVATE
-		"2f7573722f6c69622f6c6962632e736f2e360000 00000000" // "/usr/lib/libc.so.6", too much padding
+		"2f7573722f6c69622f6c6962632e736f2e360000 00000000" // "/usr/lib/libc.so.6", with more padding than needed
 	commHex = "03000000 0020 2000 01020000 01020000 6a617661 00000000 0000000000000000"
 	lostHex = "02000000 0000 1800 1100000000000000 0701000000000000"
 )
@@ -36,7 +36,7 @@ func unhex(t testing.TB, text string) []byte {
 	return b
 }
 
-// mmap2Record is what the kernel writes of a mapping.
+// mmap2Record returns the kernel's record of a mapping.
 func mmap2Record(pid int32, path string) []byte {
 	padded := append([]byte(path), make([]byte, 8-len(path)%8)...)
 	b := binary.NativeEndian.AppendUint32(nil, unix.PERF_RECORD_MMAP2)
@@ -48,7 +48,6 @@ func mmap2Record(pid int32, path string) []byte {
 }
 
 func TestDecodeEvent(t *testing.T) {
-	truncated := func(b []byte, size int) []byte { return b[:size] }
 	mmap2, comm, lost := unhex(t, mmap2Hex), unhex(t, commHex), unhex(t, lostHex)
 	renamed := bytes.Clone(comm)
 	renamed[5] = 0
@@ -62,11 +61,11 @@ func TestDecodeEvent(t *testing.T) {
 		{"exec", comm, Event{Kind: EventExec, PID: 513}, true},
 		{"lost", lost, Event{Kind: EventLost, Lost: 263}, true},
 		{"thread renamed", renamed, Event{}, false},
-		{"short mapping", truncated(mmap2, 71), Event{Kind: EventLost, Lost: 1}, true},
-		{"mapping without a path", truncated(mmap2, 72), Event{Kind: EventMapping, PID: 513}, true},
-		{"short exec", truncated(comm, 15), Event{Kind: EventLost, Lost: 1}, true},
-		{"short loss", truncated(lost, 23), Event{Kind: EventLost, Lost: 1}, true},
-		{"short header", truncated(lost, 7), Event{Kind: EventLost, Lost: 1}, true},
+		{"short mapping", mmap2[:71], Event{Kind: EventLost, Lost: 1}, true},
+		{"mapping without a path", mmap2[:72], Event{Kind: EventMapping, PID: 513}, true},
+		{"short exec", comm[:15], Event{Kind: EventLost, Lost: 1}, true},
+		{"short loss", lost[:23], Event{Kind: EventLost, Lost: 1}, true},
+		{"short header", lost[:7], Event{Kind: EventLost, Lost: 1}, true},
 		{"nothing", nil, Event{Kind: EventLost, Lost: 1}, true},
 		{"exit", unhex(t, "04000000 0000 0800"), Event{}, false},
 	} {
@@ -80,7 +79,7 @@ func TestDecodeMapping(t *testing.T) {
 	long := strings.Repeat("/a", 2000)
 	for path, want := range map[string]EventKind{
 		"/x/elastic-jvmti-linux-x64-1.so":           EventLibrary,
-		"/x/elastic-jvmti-linux-x64-12.so":          EventLibrary, // of each padding
+		"/x/elastic-jvmti-linux-x64-12.so":          EventLibrary, // with each length of padding
 		"/x/elastic-jvmti-linux-x64-123.so":         EventLibrary,
 		"/x/elastic-jvmti-linux-x64-1234.so":        EventLibrary,
 		"/x/elastic-jvmti-linux-x64-12345.so":       EventLibrary,
@@ -113,7 +112,7 @@ func TestDecodeMapping(t *testing.T) {
 	}
 }
 
-// What the decoder makes of any bytes is one of few things, and takes no memory.
+// Any bytes are decoded to a consistent event, or none.
 func FuzzDecodeEvent(f *testing.F) {
 	for _, text := range []string{mmap2Hex, commHex, lostHex} {
 		f.Add(unhex(f, text))
@@ -125,7 +124,7 @@ func FuzzDecodeEvent(f *testing.F) {
 		switch {
 		case !ok:
 			if event != (Event{}) {
-				t.Errorf("%+v is reported and is none", event)
+				t.Errorf("%+v, though not reported", event)
 			}
 		case event.Kind == EventLost:
 			if event.PID != 0 {
@@ -136,7 +135,7 @@ func FuzzDecodeEvent(f *testing.F) {
 		case event.Kind == EventLibrary:
 			path := string(bytes.TrimRight(record[mmap2NameOffset:], "\x00"))
 			if !procscan.MatchLibrary(path) && path != pathTooLong && path != pathNoMemory {
-				t.Errorf("%q is said to be a library", path)
+				t.Errorf("%q is decoded as a library", path)
 			}
 		}
 	})

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fakeRing is a ring that the test writes, as the kernel does.
+// fakeRing is a ring to which the test writes as the kernel does.
 type fakeRing struct {
 	*perfRing
 	head uint64
@@ -24,7 +24,7 @@ func newFakeRing(size int) *fakeRing {
 	return r
 }
 
-// start has the ring begin anywhere: the positions only ever grow.
+// start makes the ring start at any position: positions only grow.
 func (r *fakeRing) start(at uint64) {
 	r.head = at
 	r.meta.Data_head, r.meta.Data_tail = at, at
@@ -37,7 +37,7 @@ func (r *fakeRing) put(b []byte) {
 	}
 }
 
-// write adds a record where there is room, and counts it as lost where there is none.
+// write adds a record if there is room, or else counts it as lost.
 func (r *fakeRing) write(record []byte) {
 	size := uint64(len(record))
 	if r.lost > 0 {
@@ -64,10 +64,10 @@ func (r *fakeRing) drained() (events []Event) {
 	return events
 }
 
-// Records of all lengths arrive whole and in order, wherever in the ring they lie.
+// Records of all lengths are read whole and in order, at any position in the ring.
 func TestRingWraps(t *testing.T) {
 	r := newFakeRing(16 << 10)
-	r.start(1<<64 - 1<<20 - 4096) // wraps round this end, too
+	r.start(1<<64 - 1<<20 - 4096) // so that positions wrap, too
 	for i := range 5000 {
 		var want []Event
 		for j := range i % 7 {
@@ -84,7 +84,7 @@ func TestRingWraps(t *testing.T) {
 	}
 }
 
-// A ring that overflows is reported at once, the number of lost records later, and it continues.
+// An overflow is reported at once, the number of lost records later, and later records are read.
 func TestRingOverflow(t *testing.T) {
 	r := newFakeRing(8 << 10)
 	record := mmap2Record(7, "/x/elastic-jvmti-linux-x64-1.so")
@@ -93,20 +93,21 @@ func TestRingOverflow(t *testing.T) {
 	for range fit + 30 {
 		r.write(record)
 	}
-	if got, want := r.drained(), append(slices.Repeat([]Event{mapping}, fit), Event{Kind: EventLost}); !slices.Equal(got, want) {
+	want := append(slices.Repeat([]Event{mapping}, fit), Event{Kind: EventLost})
+	if got := r.drained(); !slices.Equal(got, want) {
 		t.Errorf("after the overflow: %v", got)
 	}
 	r.write(record)
 	if got := r.drained(); !slices.Equal(got, []Event{{Kind: EventLost, Lost: 30}, mapping}) {
-		t.Errorf("afterwards: %v", got)
+		t.Errorf("the next record: %v", got)
 	}
 	r.write(record)
 	if got := r.drained(); !slices.Equal(got, []Event{mapping}) {
-		t.Errorf("at last: %v", got)
+		t.Errorf("the record after that: %v", got)
 	}
 }
 
-// A ring that is as good as full may have lost a long record; one that is half full has not.
+// A nearly full ring may have lost a long record; a half full one has not.
 func TestRingNearlyFull(t *testing.T) {
 	r := newFakeRing(16 << 10)
 	record := mmap2Record(7, "/x/y")
@@ -117,17 +118,17 @@ func TestRingNearlyFull(t *testing.T) {
 	}
 	fill(len(r.data) / 2)
 	if got := r.drained(); slices.ContainsFunc(got, isLost) {
-		t.Error("a half full ring is said to have lost something")
+		t.Error("a half full ring reports a loss")
 	}
 	fill(largestRecord)
 	r.write(mmap2Record(8, strings.Repeat("/d", 2040)))
 	if got := r.drained(); !slices.ContainsFunc(got, isLost) || r.lost != 1 {
-		t.Errorf("a full ring is not said to have lost something, but %d", r.lost)
+		t.Errorf("a full ring that lost %d records reports no loss", r.lost)
 	}
 }
 
-// A ring that is written to while it is read is read up to where it was written at the beginning,
-// so that reading ends. What it lost meanwhile is reported by the same poll.
+// A ring that is written while it is read is read up to its head at the start, so that reading ends. A
+// loss meanwhile is reported by the same poll.
 func TestRingWrittenMeanwhile(t *testing.T) {
 	r := newFakeRing(16 << 10)
 	record := mmap2Record(7, "/x/y")
@@ -141,7 +142,7 @@ func TestRingWrittenMeanwhile(t *testing.T) {
 		}
 	})
 	if reported != 2 || lost {
-		t.Errorf("%d records were read of the 2 that there were; lost some: %v", reported, lost)
+		t.Errorf("read %d records, want 2; loss reported: %v", reported, lost)
 	}
 	r.drain(func(e Event) {
 		lost = isLost(e)
@@ -150,12 +151,12 @@ func TestRingWrittenMeanwhile(t *testing.T) {
 		}
 	})
 	if !lost {
-		t.Error("what was lost while the ring was read is not reported")
+		t.Error("a loss while the ring was read is not reported")
 	}
 }
 
-// A record that is longer than any of the kernel's is none, also where it would wrap.
-func TestRingRefusesLongRecord(t *testing.T) {
+// A record longer than any of the kernel's is malformed, also where it would wrap.
+func TestRingLongRecord(t *testing.T) {
 	r := newFakeRing(16 << 10)
 	for size, want := range map[uint64]int{largestRecord: largestRecord, largestRecord + 8: 0} {
 		r.start(uint64(len(r.data)) - 16)
@@ -163,14 +164,14 @@ func TestRingRefusesLongRecord(t *testing.T) {
 		r.put(binary.NativeEndian.AppendUint16(append(header, 0, 0), uint16(size)))
 		begin := r.meta.Data_tail
 		if got := len(r.record(begin, begin+size)); got != want {
-			t.Errorf("of %d bytes that one is said to have, it has %d, want %d", size, got, want)
+			t.Errorf("a record with a size of %d bytes: %d, want %d", size, got, want)
 		}
 	}
 }
 
 func isLost(e Event) bool { return e.Kind == EventLost }
 
-// Whatever bytes and positions a ring has, reading it ends, and afterwards it can be written.
+// For any bytes and positions, reading the ring ends, and then it can be written.
 func FuzzRing(f *testing.F) {
 	two := append(mmap2Record(7, "/x"), mmap2Record(8, "/x/elastic-jvmti-linux-x64-1.so")...)
 	f.Add(two, uint64(0), uint64(len(two)))
@@ -199,7 +200,7 @@ func FuzzRing(f *testing.F) {
 	})
 }
 
-// BenchmarkRing reads what starting a program makes the kernel write.
+// BenchmarkRing reads the records of starting a program.
 func BenchmarkRing(b *testing.B) {
 	records := [][]byte{
 		unhex(b, commHex),
@@ -219,7 +220,7 @@ func BenchmarkRing(b *testing.B) {
 	events := 0
 	b.ReportAllocs()
 	for b.Loop() {
-		r.meta.Data_tail = 0 // all of them once more
+		r.meta.Data_tail = 0 // reads all of them again
 		r.drain(func(Event) { events++ })
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(events), "ns/record")

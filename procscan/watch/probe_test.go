@@ -12,7 +12,7 @@ import (
 	"correlator/procscan/internal/child"
 )
 
-// A record of a mapping of our own comes, and nothing is left open.
+// The probe gets a record of our own mapping, and leaves no descriptor open.
 func TestProbeEvents(t *testing.T) {
 	testenv.NeedRoot(t)
 	if err := ProbeEvents("/proc"); err != nil {
@@ -27,7 +27,7 @@ func TestProbeEvents(t *testing.T) {
 	}
 }
 
-func TestProbeEventsRefused(t *testing.T) {
+func TestProbeEventsDenied(t *testing.T) {
 	testenv.NeedRoot(t)
 	runtime.LockOSThread() // never unlocked: the thread ends with the test
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
@@ -40,7 +40,7 @@ func TestProbeEventsRefused(t *testing.T) {
 	}
 }
 
-// What is said to be locked for each CPU is what the kernel counts.
+// EventMemoryBytes is what each CPU maps.
 func TestEventMemoryBytes(t *testing.T) {
 	testenv.NeedRoot(t)
 	ring, err := openPerfRing(0, ringBytes)
@@ -49,6 +49,6 @@ func TestEventMemoryBytes(t *testing.T) {
 	}
 	defer ring.close()
 	if mapped := len(ring.memory) + len(ring.wakerMemory); mapped != EventMemoryBytes() {
-		t.Errorf("%d bytes are mapped, not %d", mapped, EventMemoryBytes())
+		t.Errorf("%d bytes are mapped, EventMemoryBytes returns %d", mapped, EventMemoryBytes())
 	}
 }

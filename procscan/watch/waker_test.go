@@ -15,8 +15,8 @@ import (
 	"correlator/procscan/internal/child"
 )
 
-// fired reports whether the waker has fired, and resets it. The kernel sets it off before the
-// system call returns that made the record.
+// fired reports whether the waker has fired, and resets it. The kernel fires it before the system call
+// that made the record returns.
 func fired(t *testing.T, r *perfRing) bool {
 	t.Helper()
 	for {
@@ -30,8 +30,7 @@ func fired(t *testing.T, r *perfRing) bool {
 	}
 }
 
-// The waker fires for as many records as there are, is paused while the ring is polled, and on
-// afterwards.
+// The waker fires for any number of records, is paused while the ring is polled, and resumes then.
 func TestRingWaker(t *testing.T) {
 	testenv.NeedRoot(t)
 	f := createLibrary(t)
@@ -49,38 +48,38 @@ func TestRingWaker(t *testing.T) {
 			}
 			return again
 		}
-		for range 2 * os.Getpagesize() / mmap2NameOffset { // more than the waker's own ring takes
+		for range 2 * os.Getpagesize() / mmap2NameOffset { // more than the waker's own ring holds
 			mapOnce(t, f)
 		}
 		fired(t, r)
 		mapOnce(t, f)
 		if !fired(t, r) {
-			t.Error("the waker is silent, and the ring was not polled")
+			t.Error("the waker did not fire, though the ring was not polled")
 		}
 
 		if !poll() {
-			t.Error("a poll with records is not followed by another")
+			t.Error("a poll that finds records does not ask for another")
 		}
 		fired(t, r)
 		mapOnce(t, f)
 		if fired(t, r) {
-			t.Error("the waker fires, and the ring is polled")
+			t.Error("the waker fires while the ring is polled")
 		}
 
-		for r.wakerPaused { // other processes map something, too
+		for r.wakerPaused { // other processes make mappings, too
 			if !poll() {
-				t.Error("no poll follows after the waker is on again")
+				t.Error("no poll follows when the waker resumes")
 			}
 		}
 		fired(t, r)
 		mapOnce(t, f)
 		if !fired(t, r) {
-			t.Error("the waker is silent, and the ring is no longer polled")
+			t.Error("the waker did not fire, though the ring is no longer polled")
 		}
 	})
 }
 
-// wakeUps asks epoll a few times, and counts how often it reports the eventfd.
+// wakeUps calls epoll_wait a few times, and returns how often it reports the eventfd.
 func wakeUps(t *testing.T, w *EventWatcher) (reported int) {
 	t.Helper()
 	ready := make([]unix.EpollEvent, wakeBatch)
@@ -109,13 +108,13 @@ func TestEventsReportedOnce(t *testing.T) {
 	}
 }
 
-// Close wakes Run, and waits for it: it may be about to use a descriptor.
+// Close wakes Run and waits for it, since it may be about to use a descriptor.
 func TestEventsCloseWaits(t *testing.T) {
 	w := openWatcher(t, procscan.OnlineCPUs, ringBytes)
 	w.running.Lock() // as Run does
 	returns := sync.OnceFunc(w.running.Unlock)
 	defer returns()
-	wakeUps(t, w) // that of the beginning
+	wakeUps(t, w) // that of opening
 	closed := make(chan error, 1)
 	go func() { closed <- w.Close() }()
 	testenv.Poll(t, child.Timeout, "Close to wait for Run", func() bool {
@@ -133,7 +132,7 @@ func TestEventsCloseWaits(t *testing.T) {
 		}
 		return false
 	})
-	if wakeUps(t, w) == 0 { // nor can they be asked for when epoll is closed
+	if wakeUps(t, w) == 0 { // fails if epoll is closed
 		t.Error("Close does not wake Run")
 	}
 	returns()
