@@ -47,16 +47,17 @@ func TestContainerID(t *testing.T) {
 		"/ecs/03752a671e744971a862edcee6195646/03752a671e744971a862edcee6195646-4015103728": "03752a671e744971a862edcee6195646-4015103728",
 		"/system.slice/garden.service/garden/70eb4ce5-a065-4401-6990-88ed":                  "70eb4ce5-a065-4401-6990-88ed",
 		"/kubepods/besteffort/pode9b90526/15aa6e53-b09a-40c7-8558-c6c31e36c88a":             "15aa6e53-b09a-40c7-8558-c6c31e36c88a",
-		"/mesos/3b1cf944-1d97-40a6-ac73-b156ac2f2bfe":                                       "3b1cf944-1d97-40a6-ac73-b156ac2f2bfe",
+
+		"/mesos/3b1cf944-1d97-40a6-ac73-b156ac2f2bfe": "3b1cf944-1d97-40a6-ac73-b156ac2f2bfe",
 
 		// Below a container, and nested containers.
-		"/machine.slice/libpod-" + someID + ".scope/container":                                                      someID,
-		"/docker/" + someID + "/system.slice/tomcat.service":                                                        someID,
-		"/system.slice/docker-" + someID + ".scope/init.scope":                                                      someID,
-		"/docker/" + anotherID + "/docker/" + someID:                                                                someID,
-		"/docker/" + someID + "/docker/buildkit/ks2m5yfg7v0sunlqy3ucbyjbh":                                          someID,
-		"/mesos/3b1cf944-1d97-40a6-ac73-b156ac2f2bfe/kubepods/besteffort/poda7/" + someID:                           someID,
-		"/machine.slice/libpod-" + anotherID + ".scope/container/kubelet.slice/cri-containerd-" + someID + ".scope": someID,
+		"/machine.slice/libpod-" + someID + ".scope/container":                                            someID,
+		"/docker/" + someID + "/system.slice/tomcat.service":                                              someID,
+		"/system.slice/docker-" + someID + ".scope/init.scope":                                            someID,
+		"/docker/" + anotherID + "/docker/" + someID:                                                      someID,
+		"/docker/" + someID + "/docker/buildkit/ks2m5yfg7v0sunlqy3ucbyjbh":                                someID,
+		"/mesos/3b1cf944-1d97-40a6-ac73-b156ac2f2bfe/kubepods/besteffort/poda7/" + someID:                 someID,
+		"/machine.slice/libpod-" + anotherID + ".scope/container/kubelet.slice/crio-" + someID + ".scope": someID,
 
 		// As seen from another cgroup namespace.
 		"/../cri-containerd-" + someID + ".scope": someID,
@@ -242,7 +243,8 @@ func TestCgroupOfProcess(t *testing.T) {
 		p := startSleepIn(t, fd)
 		h := openPID(t, p.PID)
 		got, err := h.Cgroup()
-		if err != nil || got.ContainerID != want.ContainerID || !strings.HasSuffix(got.Path, want.Path) || got.Path[0] != '/' {
+		if err != nil || got.ContainerID != want.ContainerID ||
+			!strings.HasPrefix(got.Path, "/") || !strings.HasSuffix(got.Path, want.Path) {
 			t.Errorf("got %+v, %v, want %+v", got, err, want)
 		}
 

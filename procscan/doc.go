@@ -90,7 +90,7 @@ const maxInterruptions = 100
 func ignoringEINTR[T any](call func() (T, error)) (T, error) {
 	for try := 1; ; try++ {
 		v, err := call()
-		if err != unix.EINTR || try == maxInterruptions {
+		if !errors.Is(err, unix.EINTR) || try == maxInterruptions {
 			return v, err
 		}
 	}

@@ -80,7 +80,7 @@ func TestOpenProcessErrors(t *testing.T) {
 func TestHandleGone(t *testing.T) {
 	for _, reap := range []bool{false, true} {
 		p := startLibrary(t)
-		h, library := openHost(t, "/proc", p)
+		h, library := openHost(t, p)
 		if reap {
 			p.Kill()
 		} else {
@@ -111,7 +111,7 @@ func TestHandleGone(t *testing.T) {
 func TestHandleConcurrentClose(t *testing.T) {
 	p := startLibrary(t)
 	for range 20 {
-		h, library := openHost(t, "/proc", p)
+		h, library := openHost(t, p)
 		var group sync.WaitGroup
 		for _, call := range []func(){
 			func() { h.Alive() },
@@ -141,7 +141,7 @@ func testExecutableMappings(t *testing.T, source Source) {
 		{Path: filepath.Join(dir, "data"), Prot: unix.PROT_READ},
 		{Path: filepath.Join(dir, realName)},
 	}})
-	h, library := openHost(t, "/proc", p)
+	h, library := openHost(t, p)
 	h.source = source
 	got, err := h.ExecutableMappings()
 	if err != nil {
@@ -177,7 +177,7 @@ func testExecutableMemory(t *testing.T, source Source) {
 		{Prot: unix.PROT_READ | unix.PROT_WRITE | unix.PROT_EXEC},
 		{Path: "memfd:code"},
 	}})
-	h, library := openHost(t, "/proc", p)
+	h, library := openHost(t, p)
 	h.source = source
 	all, err := h.ExecutableMemory()
 	if err != nil {
@@ -213,7 +213,7 @@ func TestTooManyMappings(t *testing.T) { forEachSource(t, testTooManyMappings) }
 
 func testTooManyMappings(t *testing.T, source Source) {
 	path := filepath.Join(t.TempDir(), realName)
-	h, _ := openHost(t, "/proc", startHost(t, child.MapSpec{Path: path, Times: maxExecutableMemory + 1}))
+	h, _ := openHost(t, startHost(t, child.MapSpec{Path: path, Times: maxExecutableMemory + 1}))
 	h.source = source
 	if got, err := h.ExecutableMemory(); !errors.Is(err, ErrTooMany) || len(got) != maxExecutableMemory {
 		t.Errorf("memory: %d mappings, %v", len(got), err)
@@ -235,11 +235,11 @@ func testLibraries(t *testing.T, source Source) {
 	}
 	for _, times := range []int{1, 2, maxLibraries + 1} {
 		p := startHost(t, child.MapSpec{Path: filepath.Join(dir, realName), Times: times})
-		found, err := newScanner(t, "/proc").Process(p.PID)
+		found, err := newScanner(t).Process(p.PID)
 		if err != nil {
 			t.Fatal(err)
 		}
-		h, _ := openHost(t, "/proc", p)
+		h, _ := openHost(t, p)
 		h.source = source
 		if got, err := h.Libraries(); err != nil || !slices.Equal(got, found.Libraries) {
 			t.Errorf("mapped %d times: %+v, %v, want %+v", times, got, err, found.Libraries)
@@ -264,7 +264,7 @@ func TestMaps(t *testing.T) {
 	}
 	path := filepath.Join(dir, realName)
 	p := startHost(t, child.MapSpec{Path: path})
-	h, m := openHost(t, "/proc", p)
+	h, m := openHost(t, p)
 	if !maps(t, h, m) {
 		t.Fatalf("%+v is not mapped", m)
 	}
@@ -297,7 +297,7 @@ func TestMaps(t *testing.T) {
 // A process that executes another program keeps its identity and loses its mappings.
 func TestExec(t *testing.T) {
 	p := startLibrary(t)
-	h, m := openHost(t, "/proc", p)
+	h, m := openHost(t, p)
 	p.Tell(t, "exec")
 	testenv.Poll(t, child.Timeout, "the other program", func() bool { return !maps(t, h, m) })
 	if !h.Alive() || identityOf(t, p.PID) != h.Identity() {
@@ -306,7 +306,8 @@ func TestExec(t *testing.T) {
 	if got, err := h.Libraries(); !errors.Is(err, ErrNotFound) {
 		t.Errorf("libraries %+v, %v", got, err)
 	}
-	if f, err := h.OpenMapped(Mapping{Start: m.Start, End: m.End, Path: m.Path + ".gone"}); err == nil || errors.Is(err, ErrGone) {
+	m.Path += ".gone"
+	if f, err := h.OpenMapped(m); err == nil || errors.Is(err, ErrGone) {
 		t.Errorf("opening a file that is not mapped: %v, %v", f, err)
 	}
 }
@@ -326,7 +327,7 @@ func TestOpenRoot(t *testing.T) {
 		}, filepath.Join(dir, realName)},
 	} {
 		p := child.StartHost(t, c.spec)
-		h, _ := openHost(t, "/proc", p)
+		h, _ := openHost(t, p)
 		root, err := h.OpenRoot()
 		if err != nil {
 			t.Fatal(err)

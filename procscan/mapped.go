@@ -153,7 +153,7 @@ func lookup(root int, path string) (int, error) {
 	}
 	for try := 1; ; try++ {
 		fd, err := ignoringEINTR(func() (int, error) { return unix.Openat2(root, path, &how) })
-		if err != unix.EAGAIN || try == lookupTries {
+		if !errors.Is(err, unix.EAGAIN) || try == lookupTries {
 			return fd, err
 		}
 	}
@@ -243,7 +243,7 @@ func (h *Handle) mapHere(fd int) (Mapping, error) {
 	lines.reset(fdReader(maps))
 	for {
 		line, err := lines.next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			err = errors.New("mapping not found")
 		}
 		if err != nil {

@@ -2,6 +2,7 @@ package procscan
 
 import (
 	"bytes"
+	"errors"
 	"io"
 
 	"golang.org/x/sys/unix"
@@ -26,7 +27,7 @@ func (r *mapsReader) collect(what selection, limit int) ([]Mapping, error) {
 	list := mappingList{limit: limit}
 	for {
 		line, err := r.next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return list.found, nil
 		}
 		if err != nil {
@@ -173,7 +174,7 @@ func (r *mapsReader) next() ([]byte, error) {
 		if r.err != nil {
 			line := r.buf[r.start:r.end]
 			r.start = r.end
-			if len(line) > 0 && !r.overlong && r.err == io.EOF {
+			if len(line) > 0 && !r.overlong && errors.Is(r.err, io.EOF) {
 				return line, nil
 			}
 			return nil, r.err

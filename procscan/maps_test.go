@@ -63,12 +63,14 @@ func TestParseMapping(t *testing.T) {
 func TestParseMappingErrors(t *testing.T) {
 	for _, line := range []string{
 		"", " ", "\x00", "-", "1000", "1000-", "1000-2000", "1000-2000 ", "1000-2000 r-x", "1000-2000 r-xp",
-		"1000-2000 r-xp 0", "1000-2000 r-xp 0 ", "1000-2000 r-xp 0 00", "1000-2000 r-xp 0 00:", "1000-2000 r-xp 0 00:00",
-		"1000-2000 r-xp 0 00:00 ", "1000-2000 r-xp 0 00:00 x", "1000-2000 r-xp 0 00:00 1x /lib.so", "1000-2000 r-xp 0 00:00 a",
+		"1000-2000 r-xp 0", "1000-2000 r-xp 0 ", "1000-2000 r-xp 0 00", "1000-2000 r-xp 0 00:",
+		"1000-2000 r-xp 0 00:00", "1000-2000 r-xp 0 00:00 ", "1000-2000 r-xp 0 00:00 1x /lib.so",
+		"1000-2000 r-xp 0 00:00 a",
 		"-2000 r-xp 0 00:00 0", "1000 -2000 r-xp 0 00:00 0", " 1000-2000 r-xp 0 00:00 0", "1000-2000  r-xp 0 00:00 0",
 		"2000-1000 r-xp 0 00:00 0", "1000-1000 r-xp 0 00:00 0", "10000000000000000-20000000000000000 r-xp 0 00:00 0",
-		"1000-2000 r-xp 0 100000000:00 0", "1000-2000 r-xp 0 00:100000000 0", "1000-2000 r-xp 0 00:00 18446744073709551616",
-		"1000-2000 r-xp g 00:00 0", "1000-200G r-xp 0 00:00 0", "1000-2000 r-xp -1 00:00 0", "0x1000-0x2000 r-xp 0 00:00 0",
+		"1000-2000 r-xp 0 100000000:00 0", "1000-2000 r-xp 0 00:100000000 0",
+		"1000-2000 r-xp 0 00:00 18446744073709551616", "1000-2000 r-xp g 00:00 0", "1000-200G r-xp 0 00:00 0",
+		"1000-2000 r-xp -1 00:00 0", "0x1000-0x2000 r-xp 0 00:00 0",
 		"1000-2000 /elastic-jvmti-linux-x64.so", "1000-2000 r-xp /elastic-jvmti-linux-x64.so",
 	} {
 		if m, path, ok := parseMapping([]byte(line)); ok {
@@ -84,6 +86,7 @@ func TestLibraryLines(t *testing.T) {
 		strings.Replace(deletedPath, "linux-x64", "linux-musl-x64", 1), false}
 	const header = "7f1903980000-7f1903981000 r-xp 00001000 fe:00 9978099                    "
 	overlong := header + "/" + strings.Repeat("x/", mapsBufferBytes) + realName + "\n"
+	whole := header + deletedPath + deletedSuffix + "\n"
 	longest := "/" + strings.Repeat(`\012`, 4095-len(realName)) + "/" + realName
 
 	for _, c := range []struct {
@@ -98,9 +101,9 @@ func TestLibraryLines(t *testing.T) {
 		{"no newline at the end", header + deletedPath + " (deleted)", []Mapping{jvm}},
 		{"not executable", strings.Replace(header, "r-xp", "rw-p", 1) + deletedPath + "\n", nil},
 		{"name of anonymous memory", header + "[anon:/" + realName + "]\n", nil},
-		{"garbage between", "\x00\xff\n\n-\n" + header + deletedPath + " (deleted)\n" + "1000-2000 r-xp /" + realName + "\n", []Mapping{jvm}},
-		{"line longer than the buffer between", overlong + header + deletedPath + " (deleted)\n" + overlong, []Mapping{jvm}},
-		{"line longer than the buffer at the end", header + deletedPath + " (deleted)\n" + strings.TrimSpace(overlong), []Mapping{jvm}},
+		{"garbage between", "\x00\xff\n\n-\n" + whole + "1000-2000 r-xp /" + realName + "\n", []Mapping{jvm}},
+		{"line longer than the buffer between", overlong + whole + overlong, []Mapping{jvm}},
+		{"line longer than the buffer at the end", whole + strings.TrimSpace(overlong), []Mapping{jvm}},
 		{"longest path, newlines escaped", header + longest + " (deleted)\n",
 			[]Mapping{{jvm.Start, jvm.End, jvm.Offset, jvm.Dev, jvm.Ino, longest, true}}},
 	} {

@@ -122,7 +122,7 @@ func TestLeaderless(t *testing.T) {
 		t.Error("not alive, while other threads run")
 	}
 	// Its memory is not visible: maps is that of the main thread.
-	if _, err := newScanner(t, "/proc").Process(p.PID); !errors.Is(err, ErrNotFound) {
+	if _, err := newScanner(t).Process(p.PID); !errors.Is(err, ErrNotFound) {
 		t.Errorf("probing it: %v", err)
 	}
 }

@@ -94,9 +94,9 @@ func (q *mapsQuery) collect(fd int, what selection, limit int) ([]Mapping, error
 	for range maxQueries {
 		name, named, err := q.next(fd, flags, addr)
 		switch {
-		case err == unix.ENOENT: // no mapping at addr or above
+		case errors.Is(err, unix.ENOENT): // no mapping at addr or above
 			return list.found, nil
-		case err == unix.ESRCH: // the memory is gone: the process has exited or called exec
+		case errors.Is(err, unix.ESRCH): // the memory is gone: the process has exited or called exec
 			return nil, nil
 		case err != nil:
 			return nil, err
@@ -123,11 +123,10 @@ func (q *mapsQuery) collect(fd int, what selection, limit int) ([]Mapping, error
 // that the mapping has.
 func (q *mapsQuery) next(fd int, flags, addr uint64) (name []byte, named bool, err error) {
 	err = q.ask(fd, flags, addr, len(q.name))
-	switch err {
-	case nil:
-	case unix.ENOENT, unix.ESRCH:
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
 		return nil, false, err
-	default:
+	}
+	if err != nil {
 		return nil, false, q.ask(fd, flags, addr, 0)
 	}
 	n := int(q.arg.nameSize)

@@ -30,7 +30,8 @@ func runScan() error {
 		if err := unix.Mount("proc", os.Args[1], "proc", 0, os.Args[2]); err != nil {
 			return err
 		}
-		if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(child.Nobody), syscall.Setuid(child.Nobody)); err != nil {
+		err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(child.Nobody), syscall.Setuid(child.Nobody))
+		if err != nil {
 			return err
 		}
 	}

@@ -24,14 +24,14 @@ func forEachSource[T interface {
 // scannerOf returns a scanner that uses the given source.
 func scannerOf(t testing.TB, source Source) *Scanner {
 	t.Helper()
-	s := newScanner(t, "/proc")
+	s := newScanner(t)
 	s.source = source
 	return s
 }
 
 func needQuery(t testing.TB) {
 	t.Helper()
-	if newScanner(t, "/proc").Source() != SourceQuery {
+	if newScanner(t).Source() != SourceQuery {
 		testenv.Missing(t, "needs PROCMAP_QUERY (Linux 6.11)")
 	}
 }

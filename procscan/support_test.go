@@ -21,9 +21,9 @@ func identityOf(t testing.TB, pid int) ProcessID {
 	return ProcessID{pid, child.StartTime(t, pid)}
 }
 
-func newScanner(t testing.TB, procRoot string) *Scanner {
+func newScanner(t testing.TB) *Scanner {
 	t.Helper()
-	s, err := NewScanner(procRoot)
+	s, err := NewScanner("/proc")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,13 +54,13 @@ func startLibrary(t testing.TB) *child.Process {
 }
 
 // openHost opens a child and returns its mapping of the library.
-func openHost(t testing.TB, procRoot string, p *child.Process) (*Handle, Mapping) {
+func openHost(t testing.TB, p *child.Process) (*Handle, Mapping) {
 	t.Helper()
-	found, err := newScanner(t, procRoot).Process(p.PID)
+	found, err := newScanner(t).Process(p.PID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := OpenProcess(procRoot, found.ProcessID)
+	h, err := OpenProcess("/proc", found.ProcessID)
 	if err != nil {
 		t.Fatal(err)
 	}

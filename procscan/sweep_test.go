@@ -24,7 +24,7 @@ func TestSweepVanishing(t *testing.T) {
 		victims = append(victims, p)
 		pids = append(pids, p.PID)
 	}
-	s := newScanner(t, "/proc")
+	s := newScanner(t)
 	var met []int
 	report, err := s.Sweep(nil, func(f Found) {
 		if !slices.Contains(pids, f.PID) { // of others on the host
@@ -59,7 +59,7 @@ func TestSweepVanishing(t *testing.T) {
 // A process that a sweep skips is probed by the next one as if this one had found it.
 func TestSweepSkips(t *testing.T) {
 	p := startLibrary(t)
-	s := newScanner(t, "/proc")
+	s := newScanner(t)
 	sweep(t, s)
 	for range 2 {
 		if _, err := s.Sweep(func(int) bool { return true }, func(f Found) { t.Errorf("found %+v", f) }); err != nil {
@@ -83,7 +83,7 @@ func TestSweepSkips(t *testing.T) {
 func TestSweepLeaksNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), realName)
 	startHost(t, child.MapSpec{Path: path})
-	s := newScanner(t, "/proc")
+	s := newScanner(t)
 	sweep(t, s)
 	before := child.Descriptors(t)
 	for range 3 {
@@ -97,7 +97,7 @@ func TestSweepLeaksNothing(t *testing.T) {
 // A lack of descriptors ends the sweep, and is not reported as an error of a process.
 func TestSweepNoDescriptors(t *testing.T) {
 	startLibrary(t) // probing it needs more than one
-	s := newScanner(t, "/proc")
+	s := newScanner(t)
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)

@@ -168,7 +168,7 @@ func TestWatchdogBound(t *testing.T) {
 // Both Process and Sweep use the watchdog: they do not probe a process while an earlier probe hangs.
 func TestProbesAreWatched(t *testing.T) {
 	p := startLibrary(t)
-	s := newScanner(t, "/proc")
+	s := newScanner(t)
 	if s.watchdog.timeout != probeTimeout {
 		t.Errorf("a probe may take %v", s.watchdog.timeout)
 	}

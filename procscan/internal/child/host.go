@@ -107,7 +107,7 @@ func runHost() error {
 			fmt.Println("done")
 			return syscall.Exec("/proc/self/exe", os.Args[:1], os.Environ()) // waits for a spec again
 		default:
-			return fmt.Errorf("told %q: %v", command, err)
+			return fmt.Errorf("command %q: %w", command, err)
 		}
 	}
 }
@@ -120,7 +120,8 @@ func (m MapSpec) open() (*os.File, error) {
 	case m.ReadOnly:
 		return os.Open(m.Path)
 	}
-	fd, err := -1, error(nil)
+	var fd int
+	var err error
 	if name, ok := strings.CutPrefix(m.Path, "memfd:"); ok {
 		fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC)
 	} else {
