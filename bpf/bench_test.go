@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// BenchmarkProcess asks for one small process, and for one with many threads, on a machine with
-// 2000 threads more. The unfiltered ones are what kernels before 6.1 do.
+// BenchmarkProcess walks a small process, and one with many threads, on a machine with 2000 more
+// threads. Unfiltered is how kernels before 6.1 do it.
 func BenchmarkProcess(b *testing.B) {
 	startChild(b, "cc", 2000, nil)
 	for _, filters := range []bool{true, false} {
@@ -22,19 +22,19 @@ func BenchmarkProcess(b *testing.B) {
 	}
 }
 
-// BenchmarkAll asks for all threads of the machine, 2000 of them those of one process.
+// BenchmarkAll walks all threads of the machine, 2000 of which are of one process.
 func BenchmarkAll(b *testing.B) {
 	startChild(b, "cc", 2000, nil)
 	benchmark(b, openThreads(b).All)
 }
 
-func benchmark(b *testing.B, ask func([]Thread) ([]Thread, error)) {
+func benchmark(b *testing.B, walk func([]Thread) ([]Thread, error)) {
 	b.ReportAllocs()
 	var threads []Thread
 	reported := 0
 	for b.Loop() {
 		var err error
-		if threads, err = ask(threads[:0]); err != nil {
+		if threads, err = walk(threads[:0]); err != nil {
 			b.Fatal(err)
 		}
 		reported += len(threads)

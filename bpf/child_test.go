@@ -19,49 +19,59 @@ import (
 	"correlator/internal/testenv"
 )
 
-// A child is a running testdata/threads.c.
+// A child is a running testdata/threads.c or testdata/exec.c.
 type child struct {
 	t        testing.TB
 	pid      int
 	commands io.WriteCloser
 	answers  *bufio.Scanner
-	threads  map[int]uint64 // thread pointer by number, as the threads said
-	newest   []int          // those of startThread, the newest last
-	stop     func()         // ends it, at the latest with the test
+	threads  map[int]uint64 // thread pointer by tid, as the threads print it
+	newest   []int          // of startThread, the newest last
+	stop     func()         // ends the child, as the end of the test does
 }
 
 var compilers = []string{"cc", "musl-gcc"}
 
-// programs holds the compiled child for each compiler, for all tests of this run.
+// programs are the compiled programs, for all tests of this run.
 var programs struct {
 	sync.Mutex
-	dir   string
-	paths map[string]string
+	dir      string
+	compiled map[string]bool // by path
 }
 
-func childProgram(t testing.TB, compiler string) string {
+// compileChild returns the program compiled from testdata/SOURCE.
+func compileChild(t testing.TB, compiler, source string, flags ...string) string {
 	t.Helper()
 	testenv.NeedTool(t, compiler)
 	programs.Lock()
 	defer programs.Unlock()
-	if path, ok := programs.paths[compiler]; ok {
+	path := filepath.Join(programs.dir, compiler+"-"+source)
+	if programs.compiled[path] {
 		return path
 	}
-	path := filepath.Join(programs.dir, compiler)
-	out, err := exec.Command(compiler, "-O2", "-Wall", "-Wextra", "-Werror", "-pthread",
-		"-o", path, "testdata/threads.c").CombinedOutput()
-	if err != nil {
+	args := append(flags, "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", path, "testdata/"+source)
+	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", compiler, err, out)
 	}
-	programs.paths[compiler] = path
+	programs.compiled[path] = true
 	return path
 }
 
-// startChild runs the child with workers threads beside its main thread and the one that
-// reads commands. It ends with the test.
+// startChild runs testdata/threads.c with workers threads beside its main thread and the one that
+// reads commands, until the test ends.
 func startChild(t testing.TB, compiler string, workers int, attr *syscall.SysProcAttr) *child {
 	t.Helper()
-	cmd := exec.Command(childProgram(t, compiler), strconv.Itoa(workers))
+	c := startProgram(t, attr, compileChild(t, compiler, "threads.c"), strconv.Itoa(workers))
+	for range workers + 2 {
+		c.readThread()
+	}
+	return c
+}
+
+// startProgram runs a program that reads commands, until the test ends.
+func startProgram(t testing.TB, attr *syscall.SysProcAttr, name string, args ...string) *child {
+	t.Helper()
+	cmd := exec.Command(name, args...)
 	cmd.SysProcAttr = attr
 	cmd.Stderr = os.Stderr
 	commands, err := cmd.StdinPipe()
@@ -84,9 +94,6 @@ func startChild(t testing.TB, compiler string, workers int, attr *syscall.SysPro
 		cmd.Wait()
 	})
 	t.Cleanup(c.stop)
-	for range workers + 2 {
-		c.readThread()
-	}
 	return c
 }
 
@@ -115,12 +122,12 @@ func (c *child) send(command string) {
 	}
 }
 
-// readKept reads the answer to halve: the threads that live on.
+// readKept reads the answer to halve: the threads that do not end.
 func (c *child) readKept() map[int]uint64 {
 	c.t.Helper()
 	numbers, ok := strings.CutPrefix(c.read(), "keeping ")
 	if !ok {
-		c.t.Fatal("the child did not say which threads it keeps")
+		c.t.Fatal("the child did not print which threads it keeps")
 	}
 	kept := make(map[int]uint64)
 	for number := range strings.FieldsSeq(numbers) {
@@ -155,7 +162,7 @@ func (c *child) endThread() {
 	c.newest = c.newest[:last]
 }
 
-// verify compares what was reported for the child with what its threads said, and the start
+// verify compares the threads reported for the child with what its threads printed, and their start
 // times with those in /proc.
 func (c *child) verify(reported []Thread) {
 	c.t.Helper()
@@ -169,18 +176,18 @@ func (c *child) verify(reported []Thread) {
 		}
 		got[thread.TID] = thread.ThreadPointer
 		if ticks := startTicks(c.t, c.pid, thread.TID); thread.StartTime/nsPerTick != ticks {
-			c.t.Errorf("thread %d: started at %d ns, /proc says %d ticks", thread.TID, thread.StartTime, ticks)
+			c.t.Errorf("thread %d: started at %d ns, in /proc at %d ticks", thread.TID, thread.StartTime, ticks)
 		}
 	}
 	if !maps.Equal(got, c.threads) {
-		c.t.Errorf("threads and pointers: reported %x, really %x", got, c.threads)
+		c.t.Errorf("threads and pointers: reported %x, want %x", got, c.threads)
 	}
 }
 
 // nsPerTick is 1 s / USER_HZ, which is 100 on both architectures.
 const nsPerTick = 10_000_000
 
-// startTicks is field 22 of a thread's stat, its start in ticks since boot.
+// startTicks returns field 22 of a thread's stat, its start in ticks since boot.
 func startTicks(t testing.TB, pid, tid int) uint64 {
 	t.Helper()
 	ticks, err := strconv.ParseUint(statFields(t, pid, tid)[22-3], 10, 64)
@@ -190,8 +197,7 @@ func startTicks(t testing.TB, pid, tid int) uint64 {
 	return ticks
 }
 
-// statFields returns the fields of a thread's stat from the third on: the second may hold
-// spaces.
+// statFields returns the fields of a thread's stat from the third on: the second may contain spaces.
 func statFields(t testing.TB, pid, tid int) []string {
 	t.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/stat", pid, tid))
@@ -201,7 +207,7 @@ func statFields(t testing.TB, pid, tid int) []string {
 	return strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+2:]))
 }
 
-// taskNumbers lists the threads of a process as /proc shows them, sorted.
+// taskNumbers returns the tids of a process in /proc, sorted.
 func taskNumbers(t testing.TB, pid int) []int {
 	t.Helper()
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))

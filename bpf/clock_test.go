@@ -40,7 +40,7 @@ func TestRefresh(t *testing.T) {
 		}
 	}
 
-	// All but one go, and come back.
+	// All CPUs but one go offline, and come back online.
 	s.clock.list = filepath.Join(t.TempDir(), "online")
 	write := func(list string) {
 		t.Helper()
@@ -60,7 +60,7 @@ func TestRefresh(t *testing.T) {
 	}
 	waitForOutcome(t, s, Correlated)
 
-	// A CPU that was away for a moment leaves an event that counts no longer.
+	// The event of a CPU that was offline for a moment does not count any more.
 	events := make(map[int]*clockEvent)
 	for cpu, event := range s.clock.events {
 		events[cpu] = event
@@ -83,11 +83,11 @@ func TestRefresh(t *testing.T) {
 	before := readCounters(t, s)
 	refresh()
 	if len(s.clock.events) != 0 || readCounters(t, s) != before {
-		t.Error("samples are taken after the end")
+		t.Error("samples are taken after Stop")
 	}
 }
 
-// Every tick of every CPU's clock is a sample, or was missed.
+// Every tick of every CPU's clock is either sampled or counted as missed.
 func TestMissedTicks(t *testing.T) {
 	const rate = 1000
 	opening := Now()
@@ -96,7 +96,10 @@ func TestMissedTicks(t *testing.T) {
 	waitForSamples := func() {
 		t.Helper()
 		before := readCounters(t, s)
-		testenv.Poll(t, waiting, "samples", func() bool { after := readCounters(t, s); return after.Taken() >= before.Taken()+5 })
+		testenv.Poll(t, waiting, "samples", func() bool {
+			after := readCounters(t, s)
+			return after.Taken() >= before.Taken()+5
+		})
 	}
 	waitForSamples()
 	cpus := uint64(len(s.clock.events))
@@ -104,7 +107,7 @@ func TestMissedTicks(t *testing.T) {
 		t.Errorf("%d missed before the first Refresh, counters %v", s.Missed(), counters)
 	}
 
-	// As while the kernel holds a clock back.
+	// As while the kernel throttles a clock.
 	const held = 100
 	hold := func(request uint) {
 		t.Helper()
@@ -129,13 +132,14 @@ func TestMissedTicks(t *testing.T) {
 		t.Errorf("%d ticks missed on %d CPUs that were held for %d", before, cpus, held)
 	}
 
-	// Whatever else is missed on a busy machine, in the end it adds up.
+	// Whatever is missed on a busy machine, in the end the sums match.
 	stopping := Now()
 	stop(t, s)
 	stopped := Now()
 	counters := readCounters(t, s)
 	ticks := func(ns uint64) uint64 { return cpus * (ns * rate / uint64(time.Second)) }
-	if sum := counters.Taken() + s.Missed(); sum < ticks(stopping-opened)-2*cpus || sum > ticks(stopped-opening)+2*cpus {
+	sum := counters.Taken() + s.Missed()
+	if sum < ticks(stopping-opened)-2*cpus || sum > ticks(stopped-opening)+2*cpus {
 		t.Errorf("%d samples and %d missed, of at least %d ticks and at most %d",
 			counters.Taken(), s.Missed(), ticks(stopping-opened), ticks(stopped-opening))
 	}
@@ -144,12 +148,12 @@ func TestMissedTicks(t *testing.T) {
 	}
 }
 
-// A CPU that runs nothing is no process that is no target.
+// Samples of an idle CPU have an outcome of their own.
 func TestIdle(t *testing.T) {
 	waitForOutcome(t, openSampler(t, SamplerOptions{}), Idle)
 }
 
-// What an event has missed is kept when its CPU goes.
+// The missed ticks of an event are kept when its CPU goes offline.
 func TestMissedOnCPUThatWent(t *testing.T) {
 	taken := uint64(7)
 	c := &clock{

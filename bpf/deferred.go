@@ -9,8 +9,8 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 )
 
-// A Deferred is a sample that could not be counted in the kernel.
-type Deferred struct {
+// A deferredSample could not be counted in the kernel.
+type deferredSample struct {
 	Outcome       KernelOutcome // Unreadable, for which the caller must read the trace; or TableFull
 	PID, TID      int           // in our own pid namespace
 	ThreadPointer uint64
@@ -47,30 +47,30 @@ func (r *DeferredReader) Flush() error { return r.ring.Flush() }
 
 // Read waits for the next sample. It returns [ErrFlushed] after a Flush, and [os.ErrClosed] once the
 // sampler was closed. It can be called again after these two and ErrMalformed, not after other errors.
-func (r *DeferredReader) Read() (Deferred, error) {
+func (r *DeferredReader) Read() (deferredSample, error) {
 	if err := r.ring.ReadInto(&r.record); err != nil {
-		return Deferred{}, fmt.Errorf("reading ring buffer: %w", err)
+		return deferredSample{}, fmt.Errorf("reading ring buffer: %w", err)
 	}
 	deferred, err := decodeDeferred(r.record.RawSample)
 	if err != nil {
-		return Deferred{}, fmt.Errorf("%w: %w", ErrMalformed, err)
+		return deferredSample{}, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
 	return deferred, nil
 }
 
 // decodeDeferred decodes a struct deferred, cut off after its last address.
-func decodeDeferred(raw []byte) (Deferred, error) {
+func decodeDeferred(raw []byte) (deferredSample, error) {
 	var d samplerDeferred
 	stackOff := int(unsafe.Offsetof(d.Stack))
 	if len(raw) < stackOff+int(unsafe.Offsetof(d.Stack.Addrs)) {
-		return Deferred{}, fmt.Errorf("%w: %d bytes", errDeferredShort, len(raw))
+		return deferredSample{}, fmt.Errorf("%w: %d bytes", errDeferredShort, len(raw))
 	}
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&d)), stackOff), raw)
 	_, frames, err := decodeStack(raw[stackOff:])
 	if err != nil {
-		return Deferred{}, err
+		return deferredSample{}, err
 	}
-	sample := Deferred{
+	sample := deferredSample{
 		Outcome:       KernelOutcome(d.Outcome),
 		PID:           int(d.Pid),
 		TID:           int(d.Tid),

@@ -10,8 +10,8 @@ import (
 	"correlator/internal/testenv"
 )
 
-// What finds no place in the tables comes out of the ring buffer, and what finds none there either
-// is counted.
+// Samples for which the tables are full are deferred in the ring buffer; when that is full, too, they
+// are counted as lost.
 func TestOverflow(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -31,9 +31,10 @@ func TestOverflow(t *testing.T) {
 			waitForOutcome(t, s, TableFull)
 			stop(t, s)
 			counters := readCounters(t, s)
-			verifyDeferred(t, s, counters[TableFull], func(d Deferred) {
+			verifyDeferred(t, s, counters[TableFull], func(d deferredSample) {
 				whole(t, s, d.Count)
-				if d.Outcome != TableFull || d.PID != p.PID || d.Count.Samples != 1 || d.TID == 0 || test.options.ByThread != (d.Count.TID == d.TID) {
+				if d.Outcome != TableFull || d.PID != p.PID || d.Count.Samples != 1 || d.TID == 0 ||
+					test.options.ByThread != (d.Count.TID == d.TID) {
 					t.Errorf("deferred %+v", d)
 				}
 				verifyCode(t, p.PID, d.Frames)
@@ -54,12 +55,12 @@ func TestOverflow(t *testing.T) {
 		addDemo(t, s, p)
 		waitForOutcome(t, s, Lost)
 		stop(t, s)
-		verifyDeferred(t, s, readCounters(t, s)[TableFull], func(d Deferred) { whole(t, s, d.Count) })
+		verifyDeferred(t, s, readCounters(t, s)[TableFull], func(d deferredSample) { whole(t, s, d.Count) })
 	})
 }
 
-// verifyDeferred reads so many deferred samples, and fails when there are more.
-func verifyDeferred(t *testing.T, s *Sampler, n uint64, verify func(Deferred)) {
+// verifyDeferred reads n deferred samples, and checks that there are no more.
+func verifyDeferred(t *testing.T, s *Sampler, n uint64, verify func(deferredSample)) {
 	t.Helper()
 	reader := s.Deferred()
 	for range n {
@@ -70,35 +71,47 @@ func verifyDeferred(t *testing.T, s *Sampler, n uint64, verify func(Deferred)) {
 		verify(d)
 	}
 	if more := s.deferred.AvailableBytes(); more != 0 {
-		t.Errorf("%d bytes of deferred samples more", more)
+		t.Errorf("%d more bytes of deferred samples", more)
 	}
 }
 
-// A sample that could not read the thread's memory says which thread that was, so that the reader
-// can try again, and with which stack.
+// A sample for which the thread's memory could not be read is not counted. It is deferred with the
+// thread, so that the reader can try again, and with its stack.
 func TestUnreadable(t *testing.T) {
-	p := demo.Start(t, demo.Options{Busy: 1, Manual: true})
-	s := openSampler(t, SamplerOptions{KeepUntraced: true, ByThread: true, BySpan: true})
-	target := addDemo(t, s, p)
-	p.Begin(1)
-	p.Spoil(1, "slot-unmapped")
-	thread := p.Threads()[1]
-	waitForOutcome(t, s, Unreadable)
-	stop(t, s)
-	now := Now()
-	verifyDeferred(t, s, readCounters(t, s)[Unreadable], func(d Deferred) {
-		if d.Outcome != Unreadable || d.PID != p.PID || d.TID != thread.TID || d.ThreadPointer != thread.ThreadPointer || d.Count.TID != d.TID ||
-			d.Count.Stack.Target != target || d.Time > now || now-d.Time > uint64(waiting) {
-			t.Errorf("deferred %+v, thread %+v", d, thread)
-		}
-		if d.Count.TraceID != [16]byte{} || d.Count.TransactionID != [8]byte{} || d.Count.SpanID != [8]byte{} || d.Count.TraceFlags != 0 {
-			t.Errorf("ids where none were read: %+v", d)
-		}
-		verifyCode(t, p.PID, d.Frames)
-	})
+	for _, spoil := range []string{"slot-unmapped", "slot-wild"} {
+		t.Run(spoil, func(t *testing.T) {
+			p := demo.Start(t, demo.Options{Busy: 1, Manual: true})
+			s := openSampler(t, SamplerOptions{KeepUntraced: true, ByThread: true, BySpan: true})
+			target := addDemo(t, s, p)
+			p.Begin(1)
+			p.Spoil(1, spoil)
+			thread := p.Threads()[1]
+			waitForOutcome(t, s, Unreadable)
+			stop(t, s)
+			now, counters := Now(), readCounters(t, s)
+			verifyDeferred(t, s, counters[Unreadable], func(d deferredSample) {
+				if d.Outcome != Unreadable || d.PID != p.PID || d.TID != thread.TID ||
+					d.ThreadPointer != thread.ThreadPointer || d.Time > now || now-d.Time > uint64(waiting) {
+					t.Errorf("deferred %+v, thread %+v", d, thread)
+				}
+				key := StackKey{Target: target, hash: d.Count.Stack.hash}
+				if want := (Count{Stack: key, TID: d.TID, First: d.Time, Samples: 1}); d.Count != want {
+					t.Errorf("count %+v, want %+v", d.Count, want)
+				}
+				verifyCode(t, p.PID, d.Frames)
+			})
+			var counted uint64
+			for _, c := range drainAll(t, s) {
+				counted += uint64(c.Samples)
+			}
+			if counted != counters[Correlated]+counters[NoTrace]+counters[NoSlot] {
+				t.Errorf("drained %d samples, counters %v", counted, counters)
+			}
+		})
+	}
 }
 
-// A reader that waits ends with the sampler.
+// A waiting reader ends when the sampler is closed.
 func TestDeferredReaderEnds(t *testing.T) {
 	testenv.NeedRoot(t)
 	s := openSampler(t, SamplerOptions{})

@@ -115,8 +115,9 @@ func (s *Sampler) swap() error {
 	}
 	for cpu := range int(s.objects.Counters.MaxEntries()) {
 		first, err := s.readCPU(cpu)
-		for now := first; err == nil && now.Counting%2 == 1 && now.Counting == first.Counting; now, err = s.readCPU(cpu) {
+		for now := first; err == nil && now.Counting%2 == 1 && now.Counting == first.Counting; {
 			time.Sleep(countingPause)
+			now, err = s.readCPU(cpu)
 		}
 		if err != nil {
 			return err

@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"unsafe"
@@ -50,7 +51,7 @@ func (i *identities) of(pid int) (ExecID, error) {
 	}
 	if i.filters {
 		// The walk ends early when the thread that it has reached is reaped.
-		if identity, err := i.walk(uint32(pid), pid); err != ErrGone {
+		if identity, err := i.walk(uint32(pid), pid); !errors.Is(err, ErrGone) {
 			return identity, err
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// innerVariable is set for a test binary that a test runs again in other circumstances. Its
-// value says which.
+// innerVariable is set for a test binary that a test runs again in other circumstances. Its value is
+// their name.
 const innerVariable = "CORRELATOR_BPF_TEST_INNER"
 
 const innerNamespace = "pid namespace"
@@ -34,11 +34,11 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	programs.dir = dir
-	programs.paths = make(map[string]string)
+	programs.compiled = make(map[string]bool)
 	return m.Run()
 }
 
-// runAgain runs tests of this binary in a process that attr describes, and fails when one does.
+// runAgain runs tests of this binary in a process with attr, and fails if one fails.
 func runAgain(t *testing.T, circumstances, tests string, attr *syscall.SysProcAttr) (output string) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", "-test.v", "-test.run", tests)
@@ -52,14 +52,13 @@ func runAgain(t *testing.T, circumstances, tests string, attr *syscall.SysProcAt
 	return string(out)
 }
 
-// mountOwnProc makes /proc show the pid namespace that we were started in. It takes a mount
-// namespace of our own.
+// mountOwnProc mounts the procfs of our pid namespace at /proc. It needs a mount namespace of our own.
 func mountOwnProc() error {
 	if pid := os.Getpid(); pid != 1 {
-		return fmt.Errorf("pid %d: this is no pid namespace of our own", pid)
+		return fmt.Errorf("pid %d: not the first process of a pid namespace", pid)
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("keeping mounts to ourselves: %w", err)
+		return fmt.Errorf("making mounts private: %w", err)
 	}
 	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
 		return fmt.Errorf("mounting /proc: %w", err)

@@ -68,8 +68,8 @@ func missingSyscall(err error) error {
 	}
 }
 
-// initialUserNamespace is the target of /proc/self/ns/user in the initial user namespace: PROC_USER_INIT_INO of
-// include/linux/proc_ns.h, the same number on every machine.
+// initialUserNamespace is the target of /proc/self/ns/user in the initial user namespace:
+// PROC_USER_INIT_INO of include/linux/proc_ns.h, the same number on every machine.
 const initialUserNamespace = "user:[4026531837]"
 
 // missingRight returns which rights the process lacks, nil when none: the capabilities, in the initial

@@ -18,13 +18,13 @@ import (
 	"correlator/tlsdesc"
 )
 
-// What a process lacks, made in a process of its own. OpenThreads runs on the thread that
-// prepare has changed.
+// circumstances are what a process can lack, each tested in a new process, on the thread that prepare
+// has changed.
 var circumstances = []struct {
 	name    string
 	attr    syscall.SysProcAttr
 	prepare func() error
-	feature string // of the MissingError, none: it must work
+	feature string // of the MissingError; empty: opening succeeds
 	remedy  string // part of it
 }{{
 	name:    "no capabilities",
@@ -77,12 +77,12 @@ var circumstances = []struct {
 	remedy:  "mount -t proc proc /proc",
 }, {
 	name:    "bpf refused by seccomp",
-	prepare: func() error { return answerBPF(unix.EPERM) },
+	prepare: func() error { return failBPF(unix.EPERM) },
 	feature: "permission to use bpf(2)",
 	remedy:  "allow it in the seccomp profile",
 }, {
 	name:    "no bpf system call",
-	prepare: func() error { return answerBPF(unix.ENOSYS) },
+	prepare: func() error { return failBPF(unix.ENOSYS) },
 	feature: "the bpf system call",
 	remedy:  "CONFIG_BPF_SYSCALL",
 }, {
@@ -97,7 +97,7 @@ func TestMissing(t *testing.T) {
 	testenv.NeedRoot(t)
 	inner := os.Getenv(innerVariable)
 	if inner == "" {
-		openThreads(t).Close() // what is really missing is reported as that
+		openThreads(t).Close() // skips the test if something is missing
 	}
 	for _, c := range circumstances {
 		t.Run(c.name, func(t *testing.T) {
@@ -156,11 +156,11 @@ func verifyWorks(t *testing.T) {
 	drainAll(t, s)
 }
 
-// What only the sampler needs.
+// Only the sampler needs perf events.
 func TestMissingPerf(t *testing.T) {
 	testenv.NeedRoot(t)
 	for _, test := range []struct {
-		answer  syscall.Errno
+		errno   syscall.Errno
 		feature string
 		remedy  string
 	}{
@@ -168,12 +168,12 @@ func TestMissingPerf(t *testing.T) {
 		{unix.EACCES, "permission to use perf_event_open(2)", "allow it in the seccomp profile"},
 		{unix.ENOSYS, "the software CPU clock of perf_event_open(2)", "CONFIG_PERF_EVENTS"},
 	} {
-		t.Run(test.answer.Error(), func(t *testing.T) {
+		t.Run(test.errno.Error(), func(t *testing.T) {
 			openSampler(t, SamplerOptions{}).Stop()
 			failed := make(chan error)
 			go func() {
 				runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-				if err := answerCall(unix.SYS_PERF_EVENT_OPEN, test.answer); err != nil {
+				if err := failCall(unix.SYS_PERF_EVENT_OPEN, test.errno); err != nil {
 					failed <- err
 					return
 				}
@@ -188,17 +188,17 @@ func TestMissingPerf(t *testing.T) {
 func verifyMissingError(t *testing.T, err error, prefix, feature, remedy string) {
 	t.Helper()
 	if !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("%v is no ErrUnsupported", err)
+		t.Errorf("%v is not ErrUnsupported", err)
 	}
 	var missing *MissingError
 	if !errors.As(err, &missing) {
-		t.Fatalf("%v: no MissingError", err)
+		t.Fatalf("%v is not a MissingError", err)
 	}
 	if missing.Feature != feature {
 		t.Errorf("missing %q, not %q", missing.Feature, feature)
 	}
 	if !strings.Contains(missing.Remedy, remedy) {
-		t.Errorf("remedy %q does not say %q", missing.Remedy, remedy)
+		t.Errorf("remedy %q does not contain %q", missing.Remedy, remedy)
 	}
 	want := fmt.Sprintf("%smissing %s: %s", prefix, missing.Feature, missing.Remedy)
 	if err.Error() != want {
@@ -206,7 +206,7 @@ func verifyMissingError(t *testing.T, err error, prefix, feature, remedy string)
 	}
 }
 
-// keepCapabilities leaves the calling thread nothing but these.
+// keepCapabilities drops all capabilities of the calling thread but these.
 func keepCapabilities(capabilities ...int) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var sets [2]unix.CapUserData
@@ -217,7 +217,7 @@ func keepCapabilities(capabilities ...int) error {
 	return unix.Capset(&header, &sets[0])
 }
 
-// hide covers a directory with an empty one. It takes a mount namespace of our own.
+// hide mounts an empty directory over dir. It needs a mount namespace of our own.
 func hide(dir string) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
@@ -225,11 +225,11 @@ func hide(dir string) error {
 	return unix.Mount("tmpfs", dir, "tmpfs", unix.MS_RDONLY, "")
 }
 
-// answerBPF makes bpf(2) fail with errno on the calling thread.
-func answerBPF(errno syscall.Errno) error { return answerCall(unix.SYS_BPF, errno) }
+// failBPF makes bpf(2) fail with errno on the calling thread.
+func failBPF(errno syscall.Errno) error { return failCall(unix.SYS_BPF, errno) }
 
-// answerCall makes a system call fail with errno on the calling thread.
-func answerCall(number uint32, errno syscall.Errno) error {
+// failCall makes a system call fail with errno on the calling thread.
+func failCall(number uint32, errno syscall.Errno) error {
 	const numberOffset = 0 // of nr in struct seccomp_data
 	filter := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: numberOffset},
@@ -249,7 +249,7 @@ func answerCall(number uint32, errno syscall.Errno) error {
 	return nil
 }
 
-// A kernel with type information and without task iterators: Linux 5.2 to 5.7.
+// Linux 5.2 to 5.7 have type information but no task iterators.
 func TestMissingIterator(t *testing.T) {
 	spec, err := loadThreads()
 	if err != nil {
@@ -275,7 +275,7 @@ func TestMissingIterator(t *testing.T) {
 	}
 }
 
-// Without CAP_SYS_RESOURCE the hard limit is all there is, and that must not be an error.
+// Without CAP_SYS_RESOURCE the limit can be raised only to the hard limit, which is not an error.
 func TestRaiseLockedMemoryLimit(t *testing.T) {
 	var before, after unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &before); err != nil {

@@ -13,14 +13,14 @@ import (
 	"correlator/tlsdesc"
 )
 
-// In a pid namespace below the initial one, all that is read and said there fits together: the
-// children print the numbers that they have there, and /proc is that namespace's.
+// In another pid namespace all pids are those of that namespace: these tests pass there, with its
+// /proc, and children that print their pids in it.
 func TestInNestedNamespace(t *testing.T) {
 	testenv.NeedRoot(t)
 	if os.Getenv(innerVariable) != "" {
 		t.Skip("this is the nested namespace")
 	}
-	openThreads(t).Close() // what is missing out here is reported as that
+	openThreads(t).Close() // skips the test if something is missing
 	tests := []string{"TestProcess", "TestProcessWithManyThreads", "TestAll", "TestProcessGone", "TestNamespaceBelow",
 		"TestContexts", "TestUnreadable", "TestIdentify", "TestSamplerBelow"}
 	output := runAgain(t, innerNamespace, "^("+strings.Join(tests, "|")+")$",
@@ -32,7 +32,7 @@ func TestInNestedNamespace(t *testing.T) {
 	}
 }
 
-// A process in a namespace below ours has its numbers there and others here: ours are wanted.
+// For a process in a namespace below ours, the pids are those of ours.
 func TestNamespaceBelow(t *testing.T) {
 	eachWay(t, func(t *testing.T, threads *Threads) {
 		c := startChild(t, "cc", 3, &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID})
@@ -48,8 +48,8 @@ func TestNamespaceBelow(t *testing.T) {
 	})
 }
 
-// innerNumber is what the innermost pid namespace of a thread calls it: the last number of
-// NSpid in its status.
+// innerNumber returns the tid of a thread in its innermost pid namespace: the last number of NSpid in its
+// status.
 func innerNumber(t *testing.T, pid, tid int) (number int) {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/status", pid, tid))
@@ -68,17 +68,17 @@ func innerNumber(t *testing.T, pid, tid int) (number int) {
 	return number
 }
 
-// A target in a namespace below ours is known by the numbers that it has here.
+// For a target in a namespace below ours, the pids are those of ours.
 func TestSamplerBelow(t *testing.T) {
 	s := openSampler(t, SamplerOptions{})
 	c := startExecChild(t, &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID})
 	rule := c.ready()
-	rule.Offset += 1 << 40 // to where nothing is mapped
+	rule.Offset += 1 << 40 // an unmapped address
 	addTarget(t, s, c.pid, func() tlsdesc.Rule { return rule })
 	waitForOutcome(t, s, Unreadable)
 	stop(t, s)
 	tids := taskNumbers(t, c.pid)
-	verifyDeferred(t, s, readCounters(t, s)[Unreadable], func(d Deferred) {
+	verifyDeferred(t, s, readCounters(t, s)[Unreadable], func(d deferredSample) {
 		if d.PID != c.pid || d.TID == c.pid || !slices.Contains(tids, d.TID) {
 			t.Errorf("process %d, thread %d of %v", d.PID, d.TID, tids)
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// objects are the committed ones: both are read on any host.
+// objects are the committed objects, which are both read on any host.
 var objects = []struct {
 	name, file string
 	thread     *btf.Struct // thread_struct of a kernel of this architecture
@@ -52,14 +52,9 @@ func TestRecordLayout(t *testing.T) {
 }
 
 func TestSamplerLayouts(t *testing.T) {
-	for _, file := range []string{"sampler_x86_bpfel.o", "sampler_arm64_bpfel.o", "identity_x86_bpfel.o", "identity_arm64_bpfel.o"} {
-		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		verifyELF(t, content)
-	}
 	for _, arch := range []string{"x86", "arm64"} {
+		verifyELF(t, "sampler_"+arch+"_bpfel.o")
+		verifyELF(t, "identity_"+arch+"_bpfel.o")
 		types := loadSpec(t, "sampler_"+arch+"_bpfel.o").Types
 		for name, bytes := range map[string]uintptr{
 			"correlator_target": unsafe.Sizeof(samplerCorrelatorTarget{}),
@@ -75,7 +70,7 @@ func TestSamplerLayouts(t *testing.T) {
 				t.Fatal(err)
 			}
 			if uintptr(record.Size) != bytes {
-				t.Errorf("%s, %s: the program's has %d bytes, ours %d", arch, name, record.Size, bytes)
+				t.Errorf("%s, %s: %d bytes in the program, %d in Go", arch, name, record.Size, bytes)
 			}
 		}
 		var record *btf.Struct
@@ -96,36 +91,37 @@ func TestSamplerLayouts(t *testing.T) {
 func TestObjects(t *testing.T) {
 	for _, object := range objects {
 		t.Run(object.name, func(t *testing.T) {
-			content, err := os.ReadFile(object.file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			verifyELF(t, content)
+			verifyELF(t, object.file)
 			spec := loadSpec(t, object.file)
 			program := spec.Programs["report_thread"]
 			if len(spec.Programs) != 1 || program == nil {
 				t.Fatalf("programs: %v", spec.Programs)
 			}
-			if program.Type != ebpf.Tracing || program.AttachType != ebpf.AttachTraceIter || program.AttachTo != "task" {
+			if program.Type != ebpf.Tracing || program.AttachType != ebpf.AttachTraceIter ||
+				program.AttachTo != "task" {
 				t.Errorf("program for %s, %s, %q", program.Type, program.AttachType, program.AttachTo)
 			}
 			if len(spec.Maps) != 0 {
-				t.Errorf("maps that nobody needs: %v", spec.Maps)
+				t.Errorf("unused maps: %v", spec.Maps)
 			}
 			var record *btf.Struct
 			if err := spec.Types.TypeByName("thread_record", &record); err != nil {
 				t.Fatal(err)
 			}
 			if record.Size != uint32(recordBytes) {
-				t.Errorf("the program's record has %d bytes, ours %d", record.Size, recordBytes)
+				t.Errorf("record: %d bytes in the program, %d in Go", record.Size, recordBytes)
 			}
 		})
 	}
 }
 
-// verifyELF checks what must be the same wherever the object was built.
-func verifyELF(t *testing.T, content []byte) {
+// verifyELF checks that the object does not depend on where it was built.
+func verifyELF(t *testing.T, path string) {
 	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
 	file, err := elf.NewFile(bytes.NewReader(content))
 	if err != nil {
 		t.Fatal(err)
@@ -169,7 +165,7 @@ func record(name string, size uint32, fields ...field) *btf.Struct {
 	return s
 }
 
-// In a kernel whose fields are elsewhere than in kernel.h, every access must move there.
+// On a kernel with other field offsets than in kernel.h, every access is relocated.
 func TestRelocation(t *testing.T) {
 	for _, object := range objects {
 		t.Run(object.name, func(t *testing.T) {
@@ -203,19 +199,19 @@ func otherKernel(t *testing.T, thread *btf.Struct) *btf.Spec {
 	unsigned := &btf.Int{Name: "unsigned int", Size: 4}
 	long := &btf.Int{Name: "unsigned long long", Size: 8}
 	list := record("list_head", 16)
-	list.Members = record("", 0, field{"next", &btf.Pointer{Target: list}, 0}, field{"prev", &btf.Pointer{Target: list}, 8}).Members
-	upid := record("upid", 16, field{"nr", number, 0}, field{"ns", &btf.Pointer{Target: &btf.Fwd{Name: "pid_namespace"}}, 8})
+	pointer := func(to btf.Type) btf.Type { return &btf.Pointer{Target: to} }
+	list.Members = record("", 0, field{"next", pointer(list), 0}, field{"prev", pointer(list), 8}).Members
+	upid := record("upid", 16, field{"nr", number, 0}, field{"ns", pointer(&btf.Fwd{Name: "pid_namespace"}), 8})
 	pid := record("pid", 112, field{"count", unsigned, 0}, field{"level", unsigned, 4},
 		field{"numbers", &btf.Array{Index: unsigned, Type: upid, Nelems: 0}, 112})
 	signal := record("signal_struct", 1000, field{"thread_head", list, 24})
 	task := record("task_struct", 4000)
 	task.Members = record("", 0, field{"flags", unsigned, 44}, field{"start_boottime", long, 1600},
-		field{"group_leader", &btf.Pointer{Target: task}, 1700}, field{"thread_pid", &btf.Pointer{Target: pid}, 1800},
-		field{"thread_node", list, 1900}, field{"signal", &btf.Pointer{Target: signal}, 2000},
+		field{"group_leader", pointer(task), 1700}, field{"thread_pid", pointer(pid), 1800},
+		field{"thread_node", list, 1900}, field{"signal", pointer(signal), 2000},
 		field{"thread", thread, 3000}).Members
-	meta := record("bpf_iter_meta", 24, field{"seq", &btf.Pointer{Target: &btf.Fwd{Name: "seq_file"}}, 16})
-	context := record("bpf_iter__task", 16, field{"meta", &btf.Pointer{Target: meta}, 0}, field{"task", &btf.Pointer{Target: task}, 8})
-	return specOf(t, context)
+	meta := record("bpf_iter_meta", 24, field{"seq", pointer(&btf.Fwd{Name: "seq_file"}), 16})
+	return specOf(t, record("bpf_iter__task", 16, field{"meta", pointer(meta), 0}, field{"task", pointer(task), 8}))
 }
 
 func specOf(t *testing.T, types ...btf.Type) *btf.Spec {
@@ -231,8 +227,8 @@ func specOf(t *testing.T, types ...btf.Type) *btf.Spec {
 	return spec
 }
 
-// relocatedOffsets returns the offsets of fields that instructions use on that kernel, sorted,
-// each once.
+// relocatedOffsets returns the offsets of the fields that the instructions use on that kernel, sorted
+// and without duplicates.
 func relocatedOffsets(t *testing.T, instructions asm.Instructions, kernel *btf.Spec) []int64 {
 	t.Helper()
 	var relocations []*btf.CORERelocation

@@ -20,8 +20,8 @@ import (
 	"correlator/internal/testenv"
 )
 
-// mountBPF makes the calling goroutine's thread see a bpf file system of its own, and returns a
-// directory in it. The thread ends with the goroutine.
+// mountBPF mounts a bpf file system in a mount namespace of the calling goroutine's thread, and returns
+// a directory in it. The thread ends with the goroutine.
 func mountBPF(t *testing.T) string {
 	t.Helper()
 	testenv.NeedRoot(t)
@@ -40,8 +40,8 @@ func mountBPF(t *testing.T) string {
 	return filepath.Join(dir, "correlator")
 }
 
-// Another program that includes correlator.h and gets the pinned table knows of every thread what
-// the sampler knows, however the thread-local variable was placed.
+// Another program that includes correlator.h and uses the pinned table reads the same context of every
+// thread as the sampler, wherever the thread-local variable is placed.
 func TestConsumer(t *testing.T) {
 	for _, flavor := range demo.Flavors() {
 		t.Run(flavor.String(), func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestConsumer(t *testing.T) {
 	}
 }
 
-// As on kernels before 5.11, which hand out no typed pointer to the current task.
+// Kernels before 5.11 have no typed pointer to the current task.
 func TestConsumerWithoutTypedTask(t *testing.T) {
 	testConsumer(t, demo.GlibcDynamic, func(spec *ebpf.CollectionSpec) {
 		asked := 0
@@ -66,7 +66,7 @@ func TestConsumerWithoutTypedTask(t *testing.T) {
 			}
 		}
 		if asked == 0 {
-			t.Error("the program does not ask what the kernel can do")
+			t.Error("the program does not check for it")
 		}
 	})
 }
@@ -103,7 +103,8 @@ func openConsumer(t *testing.T, dir string, change func(*ebpf.CollectionSpec)) *
 	change(spec)
 	spec.Maps["targets"].MaxEntries = table.MaxEntries()
 	c := new(consumer)
-	if err := spec.LoadAndAssign(c, &ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{"targets": table}}); err != nil {
+	options := &ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{"targets": table}}
+	if err := spec.LoadAndAssign(c, options); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -114,8 +115,8 @@ func openConsumer(t *testing.T, dir string, change func(*ebpf.CollectionSpec)) *
 	return c
 }
 
-// waitForContext waits until the program has seen the thread in its transaction. The value is
-// struct correlator_context.
+// waitForContext waits until the program has seen the thread in its transaction. The value is a struct
+// correlator_context.
 func waitForContext(t *testing.T, seen *ebpf.Map, want demo.Context, target Target) {
 	t.Helper()
 	var value [64]byte
@@ -133,20 +134,21 @@ func waitForContext(t *testing.T, seen *ebpf.Map, want demo.Context, target Targ
 func waitForCount(t *testing.T, s *Sampler, want demo.Context) {
 	t.Helper()
 	found := false
-	testenv.Poll(t, waiting, "the same from the sampler", func() bool {
+	testenv.Poll(t, waiting, "the same context from the sampler", func() bool {
 		for _, c := range drainAll(t, s) {
-			found = found || c.TraceID == want.TraceID && c.TransactionID == want.TransactionID && c.SpanID == want.SpanID
+			found = found || c.TraceID == want.TraceID && c.TransactionID == want.TransactionID &&
+				c.SpanID == want.SpanID
 		}
 		return found
 	})
 }
 
-// The pinned table outlives the sampler, empty, and serves the next.
+// The pinned table stays when the sampler is closed, empty, and the next sampler uses it.
 func TestPinnedTableStays(t *testing.T) {
 	dir := mountBPF(t)
 	path := filepath.Join(dir, "targets")
 	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
-	stop(t, openSampler(t, SamplerOptions{})) // makes a skip of what is missing
+	stop(t, openSampler(t, SamplerOptions{})) // skips the test if something is missing
 	open := func(maxTargets int) *Sampler {
 		t.Helper()
 		s, err := OpenSampler(SamplerOptions{SamplesPerSecond: 1000, MaxTargets: maxTargets, PinDir: dir})
@@ -183,14 +185,14 @@ func TestPinnedTableStays(t *testing.T) {
 	}
 	defer held.Close()
 	verify("one target", 1)
-	if s, err := OpenSampler(SamplerOptions{SamplesPerSecond: 1000, MaxTargets: 8, PinDir: dir}); !errors.Is(err, unix.EWOULDBLOCK) {
-		t.Errorf("two samplers at a time: %v, %v", s, err)
+	if _, err := OpenSampler(SamplerOptions{SamplesPerSecond: 1000, PinDir: dir}); !errors.Is(err, unix.EWOULDBLOCK) {
+		t.Errorf("two samplers at a time: %v", err)
 	}
 	verify("after another sampler was refused", 1)
 	closeSampler(first)
 	verify("closed", 0)
 
-	leaveBehind() // as a sampler that was killed
+	leaveBehind() // as after a sampler was killed
 	second := open(8)
 	verify("opened again", 0)
 	addDemo(t, second, p)
@@ -234,6 +236,6 @@ func TestPinDirOnAnotherFileSystem(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("it was made all the same: %v", err)
+		t.Errorf("the directory was created: %v", err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"correlator/internal/testenv"
 )
 
-// probes are those of one thing each.
+// probes are the probes of one requirement each.
 var probes = map[string]func() error{
 	"types":       ProbeTypes,
 	"iterator":    func() error { _, err := ProbeIterator(); return err },
@@ -21,12 +21,12 @@ var probes = map[string]func() error{
 	"clock":       ProbeClock,
 }
 
-// Where a sampler works, all probes do, and leave no descriptor behind.
+// Where a sampler works, all probes succeed, and leave no descriptor open.
 func TestProbes(t *testing.T) {
 	openSampler(t, SamplerOptions{SamplesPerSecond: 1}).Stop()
 	for name, probe := range probes {
 		t.Run(name, func(t *testing.T) {
-			if err := probe(); err != nil { // the first opens what the libraries keep
+			if err := probe(); err != nil { // libraries keep descriptors that the first one opens
 				t.Fatal(err)
 			}
 			before := descriptors(t)
@@ -44,7 +44,7 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// descriptors are what our own links to, by number.
+// descriptors returns our open descriptors and what they refer to.
 func descriptors(t *testing.T) (open []string) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
@@ -53,15 +53,15 @@ func descriptors(t *testing.T) (open []string) {
 	}
 	for _, entry := range entries {
 		target, err := os.Readlink("/proc/self/fd/" + entry.Name())
-		if err == nil { // else it was that of the directory
+		if err == nil { // else it is that of the directory
 			open = append(open, entry.Name()+" "+target)
 		}
 	}
 	return open
 }
 
-// What is refused is told as that of which the sampler would say so.
-func TestProbesRefused(t *testing.T) {
+// Probes return the MissingError that the sampler would return.
+func TestProbesMissing(t *testing.T) {
 	openSampler(t, SamplerOptions{SamplesPerSecond: 1}).Stop()
 	for _, test := range []struct {
 		name    string
@@ -72,15 +72,15 @@ func TestProbesRefused(t *testing.T) {
 			map[string]string{"iterator": "CAP_BPF", "ring buffer": "CAP_BPF"}},
 		{"no CAP_PERFMON", func() error { return keepCapabilities(unix.CAP_BPF) },
 			map[string]string{"iterator": "CAP_PERFMON", "clock": "CAP_PERFMON"}},
-		{"bpf refused", func() error { return answerBPF(unix.EPERM) },
+		{"bpf refused", func() error { return failBPF(unix.EPERM) },
 			map[string]string{"iterator": "permission to use bpf(2)", "ring buffer": "permission to use bpf(2)"}},
-		{"no bpf", func() error { return answerBPF(unix.ENOSYS) },
+		{"no bpf", func() error { return failBPF(unix.ENOSYS) },
 			map[string]string{"iterator": "the bpf system call", "ring buffer": "the bpf system call"}},
-		{"no ring buffers", func() error { return answerBPF(unix.EINVAL) },
+		{"no ring buffers", func() error { return failBPF(unix.EINVAL) },
 			map[string]string{"ring buffer": "the kernel's eBPF ring buffer"}},
-		{"perf refused", func() error { return answerCall(unix.SYS_PERF_EVENT_OPEN, unix.EACCES) },
+		{"perf refused", func() error { return failCall(unix.SYS_PERF_EVENT_OPEN, unix.EACCES) },
 			map[string]string{"clock": "permission to use perf_event_open(2)"}},
-		{"no perf", func() error { return answerCall(unix.SYS_PERF_EVENT_OPEN, unix.ENOSYS) },
+		{"no perf", func() error { return failCall(unix.SYS_PERF_EVENT_OPEN, unix.ENOSYS) },
 			map[string]string{"clock": "the software CPU clock of perf_event_open(2)"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestProbesRefused(t *testing.T) {
 			}
 			for name, probe := range probes {
 				if test.name == "no ring buffers" && name == "iterator" {
-					continue // nor is there anything else then
+					continue // bpf(2) fails for that as well
 				}
 				err := probe()
 				var missing *MissingError
@@ -105,7 +105,7 @@ func TestProbesRefused(t *testing.T) {
 	}
 }
 
-// What a directory for the table would meet is told without making it.
+// ProbePinDir returns the error that using the directory would return, and does not create it.
 func TestProbePinDir(t *testing.T) {
 	testenv.NeedRoot(t)
 	verifyFeature := func(err error, feature string) {
@@ -137,7 +137,7 @@ func TestProbePinDir(t *testing.T) {
 	}
 	locked.Close()
 	if err := ProbePinDir(dir); err != nil {
-		t.Errorf("not in use any more: %v", err)
+		t.Errorf("after its use: %v", err)
 	}
 	if err := ProbePinDir(filepath.Join(filepath.Dir(dir), "maps.debug", "pins")); !errors.Is(err, unix.ENOTDIR) {
 		t.Errorf("below a file: %v", err)

@@ -49,7 +49,7 @@ func sampleThread(t testing.TB, program *ebpf.Program, tid int, period time.Dura
 	}
 }
 
-// enableStats lets the kernel measure the time of programs, until the test ends.
+// enableStats makes the kernel measure the run time of programs until the test ends.
 func enableStats(t testing.TB) {
 	t.Helper()
 	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
@@ -68,8 +68,7 @@ func runs(t testing.TB, program *ebpf.Program) *ebpf.ProgramStats {
 	return stats
 }
 
-// benchmarkPeriod: rarer samples find less of what they need in the CPU's caches, more frequent
-// ones more.
+// benchmarkPeriod is between samples: with a longer one, less of what they need is in the CPU's caches.
 const benchmarkPeriod = time.Millisecond
 
 // BenchmarkSample compares the kernel's time for a sample of a thread of a target and of another
@@ -128,8 +127,8 @@ func measure(b *testing.B, name string, program *ebpf.Program, tid int, walking 
 	return mean
 }
 
-// BenchmarkDrain drains what 97 samples per second of two busy threads leave in 100 ms, and says
-// what CPU time that takes, in the kernel and here.
+// BenchmarkDrain drains the counts of 100 ms at 97 samples per second of two busy threads, and reports
+// the CPU time, in the kernel and here.
 func BenchmarkDrain(b *testing.B) {
 	p := demo.Start(b, demo.Options{Busy: 2, Gap: -1})
 	s := openSampler(b, SamplerOptions{SamplesPerSecond: 97})
@@ -152,7 +151,7 @@ func BenchmarkDrain(b *testing.B) {
 	b.ReportMetric(float64(used)/float64(samples), "cpu-ns/sample")
 }
 
-// cpuTime is the CPU time that this process has used, ns.
+// cpuTime returns the CPU time of this process, ns.
 func cpuTime(b *testing.B) int64 {
 	b.Helper()
 	var used unix.Timespec

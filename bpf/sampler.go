@@ -24,7 +24,8 @@ const (
 	// 690 KB in all.
 	defaultMaxTargets = 4096
 
-	// defaultMaxStacks is enough for the stacks of a machine's busy JVMs within stackIdle. An entry takes 1.1 KB, 9 MB in all; with kernel stacks 2.1 KB and 17 MB.
+	// defaultMaxStacks is enough for the stacks of a machine's busy JVMs within stackIdle. An entry
+	// takes 1.1 KB, 9 MB in all; with kernel stacks 2.1 KB and 17 MB.
 	defaultMaxStacks = 8192
 
 	// minMaxCounts and maxMaxCounts bound the default size of each of the two tables of counts, which

@@ -18,7 +18,7 @@ import (
 	"correlator/tlsdesc"
 )
 
-// waiting is how long anything may take that happens at once on an idle machine.
+// waiting is how long a test waits for a state; only a failing test takes that long.
 const waiting = 60 * time.Second
 
 func openSampler(t testing.TB, options SamplerOptions) *Sampler {
@@ -42,7 +42,7 @@ func openSampler(t testing.TB, options SamplerOptions) *Sampler {
 	return s
 }
 
-// demoRule finds the rule of a demo process.
+// demoRule returns the rule of a demo process.
 func demoRule(t testing.TB, p *demo.Process) tlsdesc.Rule {
 	t.Helper()
 	library, err := os.Open(p.HostPath(p.Library))
@@ -76,8 +76,8 @@ func executableMappings(t testing.TB, pid int) (mappings []procscan.Mapping) {
 	for line := range strings.Lines(string(maps)) {
 		var m procscan.Mapping
 		var rights, skip string
-		if _, err := fmt.Sscanf(line, "%x-%x %s %s %s %s %s", &m.Start, &m.End, &rights, &skip, &skip, &skip, &m.Path); err == nil &&
-			strings.Contains(rights, "x") {
+		_, err := fmt.Sscanf(line, "%x-%x %s %s %s %s %s", &m.Start, &m.End, &rights, &skip, &skip, &skip, &m.Path)
+		if err == nil && strings.Contains(rights, "x") {
 			mappings = append(mappings, m)
 		}
 	}
@@ -136,7 +136,7 @@ func stack(t testing.TB, s *Sampler, key StackKey) Stack {
 	return stack
 }
 
-// whole fails the test unless the ids of a count belong together, with the span only by span.
+// whole checks that the ids of a count belong together, with the span only with BySpan.
 func whole(t testing.TB, s *Sampler, c Count) {
 	t.Helper()
 	trace, span := demo.TraceID(c.TraceID), 0
@@ -148,8 +148,8 @@ func whole(t testing.TB, s *Sampler, c Count) {
 	}
 }
 
-// Every thread's context comes out of the kernel as the thread says it, however the
-// thread-local variable was placed.
+// The counts of every thread have the ids that the thread has begun, wherever the thread-local variable
+// is placed.
 func TestContexts(t *testing.T) {
 	for _, flavor := range demo.Flavors() {
 		t.Run(flavor.String(), func(t *testing.T) {
@@ -161,14 +161,14 @@ func TestContexts(t *testing.T) {
 				context := p.Begin(thread)
 				begun[context.TraceID] = context
 			}
-			drainAll(t, s) // what began before the last thread did
+			drainAll(t, s) // discards the counts of earlier contexts
 			seen := make(map[[16]byte]uint32)
 			deepest := 0
 			testenv.Poll(t, waiting, "samples of three transactions", func() bool {
 				for _, c := range drainAll(t, s) {
 					context, ok := begun[c.TraceID]
 					if !ok || c.TransactionID != context.TransactionID || c.SpanID != context.SpanID {
-						t.Errorf("nobody began %+v", c)
+						t.Errorf("no thread began %+v", c)
 					}
 					if c.Stack.Target != target || c.TraceFlags != 1 || c.Samples == 0 {
 						t.Errorf("count %+v, target %d", c, target)
@@ -180,15 +180,15 @@ func TestContexts(t *testing.T) {
 				}
 				return len(seen) == 3
 			})
-			if deepest < 3 { // work, what calls it, and what calls that
+			if deepest < 3 { // work and its two callers
 				t.Errorf("no stack had more than %d frames", deepest)
 			}
 		})
 	}
 }
 
-// verifyCode checks that the frames next to the leaf lie in code of the process: the demo's own has
-// frame pointers, what the C library begins threads with has none.
+// verifyCode checks that the frames next to the leaf are in code of the process: that of the demo has
+// frame pointers, that with which the C library starts threads has none.
 func verifyCode(t *testing.T, pid int, stack Stack) {
 	t.Helper()
 	if len(stack.User) == 0 || len(stack.User) > int(maxFrames) {
@@ -197,45 +197,16 @@ func verifyCode(t *testing.T, pid int, stack Stack) {
 	mappings := executableMappings(t, pid)
 	for i, addr := range stack.User[:min(3, len(stack.User))] {
 		if !slices.ContainsFunc(mappings, func(m procscan.Mapping) bool { return m.Start <= addr && addr < m.End }) {
-			t.Errorf("frame %d of %d: %#x is no code", i, len(stack.User), addr)
+			t.Errorf("frame %d of %d: %#x is not in code", i, len(stack.User), addr)
 		}
 	}
 }
 
-// In a slot, what is no sampled trace, and what becomes of it.
-func TestOutcomes(t *testing.T) {
-	for _, test := range []struct {
-		spoil string
-		want  KernelOutcome
-	}{
-		{"slot-null", NoSlot},
-		{"slot-unmapped", Unreadable},
-		{"slot-wild", Unreadable},
-		{"slot-updating", Updating},
-		{"slot-version", Malformed},
-	} {
-		t.Run(test.spoil, func(t *testing.T) {
-			p := demo.Start(t, demo.Options{Busy: 1, Manual: true})
-			s := openSampler(t, SamplerOptions{})
-			addDemo(t, s, p)
-			p.Begin(1)
-			waitForOutcome(t, s, Correlated)
-			p.Spoil(1, test.spoil)
-			drainAll(t, s) // what came before
-			waitForOutcome(t, s, test.want)
-			stop(t, s)
-			if counts := drainAll(t, s); len(counts) != 0 {
-				t.Errorf("counted: %+v", counts)
-			}
-		})
-	}
-}
-
-// waitForOutcome waits until some samples have ended like that from now on.
+// waitForOutcome waits for some more samples with this outcome.
 func waitForOutcome(t testing.TB, s *Sampler, outcome KernelOutcome) {
 	t.Helper()
 	before := readCounters(t, s)
-	testenv.Poll(t, waiting, "samples that end as "+outcome.String(), func() bool {
+	testenv.Poll(t, waiting, "samples with outcome "+outcome.String(), func() bool {
 		after := readCounters(t, s)
 		return after[outcome] >= before[outcome]+5
 	})
@@ -271,14 +242,13 @@ func TestUnsampled(t *testing.T) {
 
 var long = flag.Bool("long", false, "take 10⁶ samples where a test usually takes fewer")
 
-// Slots that are written without pause, and moved: no count may have ids of two traces. And of
-// what is counted at a high rate while tables are swapped, nothing may be lost.
+// While slots are written without pause, and moved, no count has ids of two traces. Of samples counted
+// at a high rate while tables are swapped without pause, each is drained once.
 func TestRewriting(t *testing.T) {
 	for _, swap := range []bool{false, true} {
 		t.Run(fmt.Sprintf("swap=%v", swap), func(t *testing.T) {
 			p := demo.Start(t, demo.Options{Busy: 2, Rewrite: demo.RewriteNew, Swap: swap})
 			s := openSampler(t, SamplerOptions{SamplesPerSecond: MaxSamplesPerSecond, BySpan: swap})
-			enableStats(t)
 			addDemo(t, s, p)
 			wanted := uint64(5_000)
 			if *long {
@@ -310,15 +280,17 @@ func TestRewriting(t *testing.T) {
 	}
 }
 
-// The sum of all counters is the number of times that the program ran, as the kernel counts them.
+// The sum of all counters is how often the program ran, as counted by the kernel.
 func TestEverySampleIsCounted(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 2, Transaction: time.Millisecond, Gap: time.Millisecond})
 	enableStats(t)
 	s := openSampler(t, SamplerOptions{SamplesPerSecond: 5000, KernelStacks: true, MaxCounts: 2, MaxStacks: 2})
 	addDemo(t, s, p)
 	for _, outcome := range []KernelOutcome{NoTarget, NoTrace, TableFull} {
-		// Ever, for nobody empties the ring buffer: when that is full, too, samples end as lost.
-		testenv.Poll(t, waiting, "samples that end as "+outcome.String(), func() bool { return readCounters(t, s)[outcome] > 0 })
+		// At any time so far: nothing reads the ring buffer, and when it is full samples are lost.
+		testenv.Poll(t, waiting, "samples with outcome "+outcome.String(), func() bool {
+			return readCounters(t, s)[outcome] > 0
+		})
 	}
 	stop(t, s)
 	counters := readCounters(t, s)
@@ -327,7 +299,7 @@ func TestEverySampleIsCounted(t *testing.T) {
 	}
 }
 
-// Frames of the kernel come first, and only when asked for.
+// Stacks have frames of the kernel only with KernelStacks.
 func TestKernelStacks(t *testing.T) {
 	for _, kernel := range []bool{false, true} {
 		t.Run(fmt.Sprint(kernel), func(t *testing.T) {

@@ -8,10 +8,10 @@ import (
 	"correlator/internal/testenv"
 )
 
-// Spans of a transaction are counted apart if that is asked for, each sample under what the slot said then,
-// which may be none; and else together. Either way each sample is counted once.
+// With BySpan, the spans of a transaction are counted separately, each sample with the span that the
+// slot had then, which may be none; without, they are counted together. Each sample is counted once.
 func TestBySpan(t *testing.T) {
-	const spans = 3 // the first is none
+	const spans = 3 // the first is no span
 	for _, bySpan := range []bool{false, true} {
 		t.Run(fmt.Sprint(bySpan), func(t *testing.T) {
 			p := demo.Start(t, demo.Options{Busy: 1, Manual: true})
@@ -24,7 +24,7 @@ func TestBySpan(t *testing.T) {
 				for _, c := range counts {
 					samples += uint64(c.Samples)
 					if c.TraceID != begun.TraceID || c.TransactionID != begun.TransactionID {
-						t.Errorf("nobody began %+v", c)
+						t.Errorf("no thread began %+v", c)
 					}
 				}
 				return counts
@@ -35,7 +35,7 @@ func TestBySpan(t *testing.T) {
 				if span := p.Span(1, number); bySpan {
 					want = span
 				}
-				drain() // what came before
+				drain() // discards earlier counts
 				waitForOutcome(t, s, Correlated)
 				for _, c := range drain() {
 					if c.SpanID != want {
@@ -48,7 +48,7 @@ func TestBySpan(t *testing.T) {
 			if bySpan {
 				want = spans
 			}
-			testenv.Poll(t, waiting, "a stack that each span has had", func() bool {
+			testenv.Poll(t, waiting, "a stack of all spans", func() bool {
 				for number := range spans {
 					p.Span(1, number)
 					waitForOutcome(t, s, Correlated)

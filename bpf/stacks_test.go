@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"maps"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -14,8 +15,8 @@ import (
 	"correlator/internal/testenv"
 )
 
-// A stack that is evicted can be asked for until the second Drain afterwards that had something to
-// hand over, and comes back under the same key when it is seen again.
+// An evicted stack is available until the second Drain afterwards that yielded counts, and has the same
+// key when it is sampled again.
 func TestEviction(t *testing.T) {
 	for _, kernel := range []bool{false, true} {
 		begun := Now()
@@ -24,41 +25,42 @@ func TestEviction(t *testing.T) {
 		addDemo(t, s, p)
 		waitForOutcome(t, s, Correlated)
 		known := make(map[StackKey]Stack)
-		look := func() {
+		drain := func() {
 			for _, c := range drainAll(t, s) {
 				known[c.Stack] = stack(t, s, c.Stack)
 			}
 		}
-		look()
-		if err := s.evictUnused(begun); err != nil { // not an hour ago, when the machine may not have run
+		drain()
+		if err := s.evictUnused(begun); err != nil { // a fixed age may exceed the uptime
 			t.Fatal(err)
 		}
 		if s.evictions.deleted != 0 {
-			t.Errorf("%d stacks evicted that were used a moment ago", s.evictions.deleted)
+			t.Errorf("%d stacks evicted that are in use", s.evictions.deleted)
 		}
-		testenv.Poll(t, waiting, "a stack that comes back", func() bool {
+		testenv.Poll(t, waiting, "a stack to be sampled again", func() bool {
 			before := maps.Clone(known)
 			if err := s.evictUnused(1 << 63); err != nil {
 				t.Fatal(err)
 			}
 			for key, want := range before {
-				if got, err := s.Stack(key); err != nil && !errors.Is(err, errNoStack) || err == nil && !slices.Equal(got.User, want.User) {
+				got, err := s.Stack(key)
+				if err != nil && !errors.Is(err, errNoStack) || err == nil && !slices.Equal(got.User, want.User) {
 					t.Errorf("stack %+v is %+v, %v, and was %+v", key, got, err, want)
 				}
 			}
 			waitForOutcome(t, s, Correlated)
-			come := false
+			again := false
 			for _, c := range drainAll(t, s) {
 				got := stack(t, s, c.Stack)
 				if want, ok := before[c.Stack]; ok {
-					come = true
+					again = true
 					if !slices.Equal(got.User, want.User) || !slices.Equal(got.Kernel, want.Kernel) {
 						t.Errorf("stack %+v, and before %+v", got, want)
 					}
 				}
 				known[c.Stack] = got
 			}
-			return come
+			return again
 		})
 		waitForOutcome(t, s, Correlated)
 		stop(t, s)
@@ -66,7 +68,7 @@ func TestEviction(t *testing.T) {
 			t.Fatal(err)
 		}
 		var last Count
-		for _, c := range drainAll(t, s) { // counted before, evicted since
+		for _, c := range drainAll(t, s) { // counted before the eviction
 			stack(t, s, c.Stack)
 			last = c
 		}
@@ -87,8 +89,8 @@ func TestEviction(t *testing.T) {
 	}
 }
 
-// A program may have found a stack just before it was evicted, and be slow to count it; and an error
-// may put off what Drain hands over. Every count that is handed over has its stack until the next call.
+// The program may count a stack that it found just before the eviction, and an error may delay counts
+// to the next Drain. The stack of every count that Drain yields is available until the next call.
 func TestStackOfLateCount(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
 	s := openSampler(t, SamplerOptions{})
@@ -120,9 +122,9 @@ func TestStackOfLateCount(t *testing.T) {
 			stack(t, s, c.Stack)
 		}
 	}
-	count(s.drain.tables[s.drain.active]) // and the counters do not say so yet
+	count(s.drain.tables[s.drain.active]) // which the counters do not include yet
 	verify(0)
-	s.drain.kept-- // now they do
+	s.drain.kept-- // now they include it
 	verify(1)
 
 	count(s.drain.tables[s.drain.active^1]) // left over from a Drain that ended with an error
@@ -132,17 +134,17 @@ func TestStackOfLateCount(t *testing.T) {
 	s.drain.kept--
 	verify(0)
 	if _, err := s.Stack(key); !errors.Is(err, errNoStack) {
-		t.Errorf("kept for ever: %v", err)
+		t.Errorf("kept forever: %v", err)
 	}
 }
 
-// Under load with far more stacks than there is room for, every count has its stack.
+// Under load with far more stacks than the table holds, every count has its stack.
 func TestEvictionUnderLoad(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 2, Gap: -1, Transaction: time.Millisecond})
 	s := openSampler(t, SamplerOptions{SamplesPerSecond: 5000, KernelStacks: true, MaxStacks: 64})
 	addDemo(t, s, p)
 	done := make(chan struct{})
-	go func() { // deferred samples are not the point here
+	go func() { // deferred samples do not matter here
 		defer close(done)
 		for reader := s.Deferred(); ; {
 			if _, err := reader.Read(); err != nil {
@@ -163,12 +165,12 @@ func TestEvictionUnderLoad(t *testing.T) {
 	})
 }
 
-// Eviction begins when the table is half full, with what was not used for the longest time.
+// Eviction starts when the table is half full, with the stacks unused for the longest time.
 func TestEvictionPolicy(t *testing.T) {
 	s := openSampler(t, SamplerOptions{MaxStacks: 100})
 	drainAll(t, s)
 	if s.evictions.idle != stackIdle {
-		t.Error("Drain did not look whether there is need")
+		t.Error("Drain did not check whether to evict")
 	}
 	for _, step := range []struct {
 		stored uint64
@@ -208,7 +210,8 @@ func unhex(t testing.TB, text string) []byte {
 func TestDecodeStack(t *testing.T) {
 	raw := unhex(t, stackHex)
 	lastUsed, stack, err := decodeStack(raw)
-	if err != nil || lastUsed != 1 || !slices.Equal(stack.Kernel, []uint64{0xff << 56}) || !slices.Equal(stack.User, []uint64{0x1234, 0x5678}) {
+	if err != nil || lastUsed != 1 || !slices.Equal(stack.Kernel, []uint64{0xff << 56}) ||
+		!slices.Equal(stack.User, []uint64{0x1234, 0x5678}) {
 		t.Errorf("%d, %+v, %v", lastUsed, stack, err)
 	}
 	for n := 8; n < len(raw); n++ {
@@ -223,14 +226,13 @@ func TestDecodeDeferred(t *testing.T) {
 		"0500000000000000"+"0600000000000000"+"07000000"+"04000000"+
 		"000102030405060708090a0b0c0d0e0f"+"1011121314151617"+"18191a1b1c1d1e1f"+"01000000"+"09000000"+stackHex)
 	d, err := decodeDeferred(raw)
-	want := Deferred{Outcome: TableFull, PID: 9, TID: 4, ThreadPointer: 3, Time: 2, Count: Count{
+	want := deferredSample{Outcome: TableFull, PID: 9, TID: 4, ThreadPointer: 3, Time: 2, Count: Count{
 		Stack: StackKey{Target: 7, hash: [2]uint64{5, 6}}, TID: 4, First: 2, Samples: 1, TraceFlags: 1,
-	}}
+	}, Frames: Stack{Kernel: []uint64{0xff << 56}, User: []uint64{0x1234, 0x5678}}}
 	copy(want.Count.TraceID[:], raw[48:])
 	copy(want.Count.TransactionID[:], raw[64:])
 	copy(want.Count.SpanID[:], raw[72:])
-	if err != nil || d.Outcome != want.Outcome || d.PID != want.PID || d.TID != want.TID || d.ThreadPointer != want.ThreadPointer ||
-		d.Time != want.Time || d.Count != want.Count || len(d.Frames.Kernel) != 1 || len(d.Frames.User) != 2 {
+	if err != nil || !reflect.DeepEqual(d, want) {
 		t.Errorf("%+v, %v", d, err)
 	}
 	for n := range len(raw) {

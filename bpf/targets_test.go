@@ -1,12 +1,8 @@
 package bpf
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
 	"syscall"
 	"testing"
 
@@ -32,7 +28,7 @@ func TestSetTarget(t *testing.T) {
 		t.Errorf("one too many: %v", err)
 	}
 	if _, err := s.SetTarget(identity, tlsdesc.Rule{}); err == nil {
-		t.Error("no rule, and no error")
+		t.Error("no error without a rule")
 	}
 	for range 2 {
 		if err := s.RemoveTarget(first); err != nil {
@@ -46,12 +42,12 @@ func TestSetTarget(t *testing.T) {
 		t.Errorf("counted after the removal: %+v", counts)
 	}
 	if second := addDemo(t, s, p); second == first {
-		t.Error("a target's number was given out twice")
+		t.Error("a target's number was reused")
 	}
 	waitForOutcome(t, s, Correlated)
 }
 
-// Removing a target that was replaced must leave the one that replaced it.
+// Removing a target that was replaced does not remove the one that replaced it.
 func TestRemoveReplacedTarget(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
 	s := openSampler(t, SamplerOptions{})
@@ -75,7 +71,7 @@ func TestRemoveReplacedTarget(t *testing.T) {
 	waitForOutcome(t, s, Correlated)
 }
 
-// An entry that differs in any part of the identity, or does not fit together, is not used.
+// An entry that differs in any part of the identity, or is inconsistent, is not used.
 func TestStale(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
 	s := openSampler(t, SamplerOptions{})
@@ -132,58 +128,23 @@ func verifyStale(t *testing.T, s *Sampler) {
 	}
 }
 
-// execChild is a running testdata/exec.c.
-type execChild struct {
-	t        *testing.T
-	pid      int
-	commands io.Writer
-	answers  *bufio.Scanner
-}
-
-func startExecChild(t *testing.T, attr *syscall.SysProcAttr) *execChild {
+func startExecChild(t *testing.T, attr *syscall.SysProcAttr) *child {
 	t.Helper()
-	testenv.NeedTool(t, "cc")
-	program := t.TempDir() + "/exec"
-	if output, err := exec.Command("cc", "-O2", "-Wall", "-Wextra", "-Werror", "-fno-pie", "-no-pie", "-pthread",
-		"-o", program, "testdata/exec.c").CombinedOutput(); err != nil {
-		t.Fatalf("cc: %v\n%s", err, output)
-	}
-	command := exec.Command(program)
-	command.SysProcAttr = attr
-	command.Stderr = os.Stderr
-	commands, err := command.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	answers, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		commands.Close()
-		command.Wait()
-	})
-	return &execChild{t: t, pid: command.Process.Pid, commands: commands, answers: bufio.NewScanner(answers)}
+	return startProgram(t, attr, compileChild(t, "cc", "exec.c", "-fno-pie", "-no-pie"))
 }
 
-// ready waits until the program runs and returns its rule.
-func (c *execChild) ready() (rule tlsdesc.Rule) {
+// ready waits until testdata/exec.c runs, and returns its rule.
+func (c *child) ready() tlsdesc.Rule {
 	c.t.Helper()
-	rule.Kind = tlsdesc.Static
-	if !c.answers.Scan() {
-		c.t.Fatalf("the child ended: %v", c.answers.Err())
-	}
-	if _, err := fmt.Sscanf(c.answers.Text(), "ready %d", &rule.Offset); err != nil {
+	rule := tlsdesc.Rule{Kind: tlsdesc.Static}
+	if _, err := fmt.Sscanf(c.read(), "ready %d", &rule.Offset); err != nil {
 		c.t.Fatal(err)
 	}
 	return rule
 }
 
-// A program is a target, not the process: what the process executes next is left alone, although
-// its slot lies where the former's did, until it is made a target itself.
+// A target is a program, not a process: after an exec the process is not sampled, although its slot is
+// at the same address, until the new program is made a target.
 func TestExec(t *testing.T) {
 	s := openSampler(t, SamplerOptions{})
 	c := startExecChild(t, nil)
@@ -196,9 +157,7 @@ func TestExec(t *testing.T) {
 		}
 		last = target
 		waitForOutcome(t, s, Correlated)
-		if _, err := fmt.Fprintln(c.commands, thread); err != nil {
-			t.Fatal(err)
-		}
+		c.send(thread)
 		if next := c.ready(); next != rule {
 			t.Fatalf("the slot was at %+v and is at %+v", rule, next)
 		}
@@ -212,31 +171,31 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// A worker of io_uring has the thread pointer of the thread that it works for, and must not pass for it.
-func TestWorkerOfTheKernelIsNoThread(t *testing.T) {
+// A worker of io_uring has the thread pointer of the thread that it works for, but is not sampled as it.
+func TestIOWorkerIsNotSampled(t *testing.T) {
 	s := openSampler(t, SamplerOptions{})
 	c := startChild(t, "cc", 1, nil)
-	// To where nothing is mapped: whoever's memory is looked at is unreadable.
+	// The rule leads to an unmapped address, so that any memory read is unreadable.
 	addTarget(t, s, c.pid, func() tlsdesc.Rule { return tlsdesc.Rule{Kind: tlsdesc.Static, Offset: 1 << 40} })
 	c.send("ring")
 	if c.read() != "ring" {
-		testenv.Missing(t, "io_uring is switched off on this machine")
+		testenv.Missing(t, "io_uring is disabled on this machine")
 	}
-	waitForOutcome(t, s, NoUserCode) // all but the worker wait now
+	waitForOutcome(t, s, NoUserCode) // all threads but the worker wait now
 	before := readCounters(t, s)
 	waitForOutcome(t, s, NoUserCode)
 	if after := readCounters(t, s); after[Unreadable] != before[Unreadable] {
-		t.Errorf("%d samples of the worker were taken for its thread's", after[Unreadable]-before[Unreadable])
+		t.Errorf("%d samples of the worker were taken as those of its thread", after[Unreadable]-before[Unreadable])
 	}
 }
 
-// A thread has no slot where the DTV ends before the module, or is older than it, and nothing is read
-// past it; nor where the module has no block yet.
+// A thread has no slot if its DTV is too short for the module, of which nothing beyond is read, or older
+// than it, or if the module has no block yet.
 func TestNoSlotInDTV(t *testing.T) {
 	for name, change := range map[string]func(*tlsdesc.Rule){
 		"too short": func(rule *tlsdesc.Rule) { rule.Module = 1 << 30 },
 		"too old":   func(rule *tlsdesc.Rule) { rule.Generation = 1 << 30 },
-		"no block":  func(rule *tlsdesc.Rule) { rule.Module += 5 }, // in the DTV's reserve
+		"no block":  func(rule *tlsdesc.Rule) { rule.Module += 5 }, // among the DTV's spare entries
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := demo.Start(t, demo.Options{Flavor: demo.GlibcDynamic, Busy: 1, Gap: -1})
@@ -274,9 +233,9 @@ func TestIdentify(t *testing.T) {
 		t.Errorf("%+v, unfiltered %+v, %v", identity, again, err)
 	}
 	s.identities.filters = true
-	// Only the other threads can say now which program they run.
+	// Now only the other threads identify the program.
 	c.ask("leave", "leaving")
-	testenv.Poll(t, waiting, "the main thread's end", func() bool { return state(t, c.pid) == "Z" })
+	testenv.Poll(t, waiting, "the end of the main thread", func() bool { return state(t, c.pid) == "Z" })
 	if again, err := s.Identify(c.pid); err != nil || again != identity {
 		t.Errorf("%+v, without main thread %+v, %v", identity, again, err)
 	}
@@ -288,8 +247,8 @@ func TestIdentify(t *testing.T) {
 	}
 }
 
-// checkSum must change with every word, and be what the program computes: that is what makes any
-// target work at all.
+// checkSum changes with every word. (That it is what the program computes, every test with a target
+// shows.)
 func TestCheckSum(t *testing.T) {
 	var target samplerCorrelatorTarget
 	sums := map[uint64]bool{checkSum(&target): true}
@@ -309,12 +268,12 @@ func TestCheckSum(t *testing.T) {
 	}
 }
 
-// Targets whose numbers have the same last bits share a bit of the filter: it must stay until the
-// last of them is removed, and then go, or their processes are never, or always, looked up.
+// Targets whose pids have the same last bits share a bit of the filter, which is cleared when the last
+// of them is removed.
 func TestTargetFilter(t *testing.T) {
 	s := openSampler(t, SamplerOptions{})
-	const tgid = 1<<22 + 7 // above what any kernel gives out
-	filtered := func() bool {
+	const tgid = 1<<22 + 7 // above any pid_max
+	empty := func() bool {
 		t.Helper()
 		var bits filterBits
 		if err := s.objects.TargetFilter.Get(&bits); err != nil {
@@ -336,14 +295,14 @@ func TestTargetFilter(t *testing.T) {
 		targets = append(targets, target)
 	}
 	for i, target := range targets {
-		if filtered() {
+		if empty() {
 			t.Errorf("no bit with %d targets", len(targets)-i)
 		}
 		if err := s.RemoveTarget(target); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if !filtered() {
+	if !empty() {
 		t.Error("a bit without target")
 	}
 }

@@ -31,7 +31,7 @@ func openThreads(t testing.TB) *Threads {
 	return threads
 }
 
-// eachWay runs a test with the kernel's own filter and without, as on kernels before 6.1.
+// eachWay runs a test with the kernel's filter by process and without, as on kernels before 6.1.
 func eachWay(t *testing.T, test func(t *testing.T, threads *Threads)) {
 	t.Run("filtered", func(t *testing.T) {
 		threads := openThreads(t)
@@ -75,7 +75,7 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// The walk through a process that stays as it is needs no second one.
+// A walk through a process whose threads do not change is complete.
 func TestFilteredWalkIsComplete(t *testing.T) {
 	threads := openThreads(t)
 	if !threads.filters {
@@ -89,12 +89,12 @@ func TestFilteredWalkIsComplete(t *testing.T) {
 		}
 		c.verify(reported)
 		if !complete {
-			t.Errorf("%d threads: a walk that met all of them counts as incomplete", len(reported))
+			t.Errorf("%d threads: a walk that reported all of them is not complete", len(reported))
 		}
 	}
 }
 
-// More threads than fit into one read, in a process and on the machine.
+// A process, and the machine, have more threads than fit into one read.
 func TestProcessWithManyThreads(t *testing.T) {
 	eachWay(t, func(t *testing.T, threads *Threads) {
 		c := startChild(t, "cc", 500, nil)
@@ -105,14 +105,15 @@ func TestProcessWithManyThreads(t *testing.T) {
 	})
 }
 
-// A process with more threads than are served costs no more than those, and a walk through all
-// processes is no matter of one.
+// A process with more threads than the limit is an error, also with records in the buffer; walking all
+// processes has no limit.
 func TestProcessWithTooManyThreads(t *testing.T) {
 	eachWay(t, func(t *testing.T, threads *Threads) {
 		c := startChild(t, "cc", len(recordBuffer{})+10, nil)
 		into := []Thread{{PID: 1, TID: 1}}
 		threads.limit = len(process(t, threads, c.pid)) - 1
-		if reported, err := threads.Process(c.pid, into); !errors.Is(err, ErrTooManyThreads) || len(reported) != len(into) {
+		reported, err := threads.Process(c.pid, into)
+		if !errors.Is(err, ErrTooManyThreads) || len(reported) != len(into) {
 			t.Errorf("%d threads and error %v of a process with one more than %d", len(reported)-len(into), err, threads.limit)
 		}
 		if _, err := threads.All(nil); err != nil {
@@ -125,7 +126,7 @@ func TestProcessWithTooManyThreads(t *testing.T) {
 	})
 }
 
-// Threads that end under the walk must not hide those that come after them.
+// Threads that exit during the walk do not hide those after them.
 func TestProcessWhileThreadsEnd(t *testing.T) {
 	eachWay(t, func(t *testing.T, threads *Threads) {
 		for range 20 {
@@ -150,7 +151,7 @@ func TestProcessWhileThreadsEnd(t *testing.T) {
 	})
 }
 
-// verifySteady checks that each of these threads is reported once. For any goroutine.
+// verifySteady checks that each of these threads is reported once. It may be called on any goroutine.
 func verifySteady(t *testing.T, steady map[int]uint64, reported []Thread) {
 	t.Helper()
 	seen := 0
@@ -161,15 +162,15 @@ func verifySteady(t *testing.T, steady map[int]uint64, reported []Thread) {
 		}
 		seen++
 		if pointer != thread.ThreadPointer {
-			t.Errorf("thread %d: pointer %x, really %x", thread.TID, thread.ThreadPointer, pointer)
+			t.Errorf("thread %d: pointer %x, want %x", thread.TID, thread.ThreadPointer, pointer)
 		}
 	}
 	if seen != len(steady) {
-		t.Errorf("%d of %d threads that live throughout were reported", seen, len(steady))
+		t.Errorf("%d of %d threads that did not exit were reported", seen, len(steady))
 	}
 }
 
-// The same while another process starts and ends threads all the time, by several readers.
+// Several readers walk while a process keeps starting and ending threads.
 func TestConcurrentReaders(t *testing.T) {
 	eachWay(t, func(t *testing.T, threads *Threads) {
 		steady := startChild(t, "cc", 20, nil)
@@ -210,7 +211,7 @@ func TestAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	if reported[0].PID != -1 {
-		t.Error("what was there before is gone")
+		t.Error("the record before is gone")
 	}
 	byPID := make(map[int][]Thread)
 	for _, thread := range reported[1:] {
@@ -226,8 +227,7 @@ func TestAll(t *testing.T) {
 	}
 }
 
-// kernelThread returns the pid of a kernel thread: kthreadd is 2, except in a pid namespace
-// of its own, where there are none and 0 is returned.
+// kernelThread returns the pid of kthreadd, 2, or 0 in a pid namespace without kernel threads.
 func kernelThread(t testing.TB) int {
 	t.Helper()
 	name, err := os.ReadFile("/proc/2/comm")
@@ -273,13 +273,13 @@ func TestProcessGone(t *testing.T) {
 	})
 }
 
-// state is the letter that /proc/PID/stat shows, its third field.
+// state returns the third field of /proc/PID/stat.
 func state(t testing.TB, pid int) string {
 	t.Helper()
 	return statFields(t, pid, pid)[0]
 }
 
-// A main thread that has ended stays in the list until its process ends.
+// An ended main thread, which stays in the list of threads, is not reported.
 func TestMainThreadEnded(t *testing.T) {
 	eachWay(t, func(t *testing.T, threads *Threads) {
 		c := startChild(t, "cc", 2, nil)
@@ -290,13 +290,13 @@ func TestMainThreadEnded(t *testing.T) {
 	})
 }
 
-// io_uring's workers are among a process's threads, with the thread pointer of their creator.
-func TestWorkersOfTheKernel(t *testing.T) {
+// Workers of io_uring, threads of the process with the thread pointer of their creator, are not reported.
+func TestIOWorkersAreNotReported(t *testing.T) {
 	eachWay(t, func(t *testing.T, threads *Threads) {
 		c := startChild(t, "cc", 2, nil)
 		c.send("ring")
 		if c.read() != "ring" {
-			testenv.Missing(t, "io_uring is switched off on this machine")
+			testenv.Missing(t, "io_uring is disabled on this machine")
 		}
 		c.startThread()
 		if tasks := taskNumbers(t, c.pid); len(tasks) <= len(c.threads) {
