@@ -37,8 +37,8 @@ var (
 	ErrTooMany = errors.New("too many mappings")
 	// errReplaced: the file is not, or is no longer, the one that is mapped.
 	errReplaced = errors.New("not the file that was mapped")
-	// errNotRegular: the path is not that of a regular file, and was not opened.
-	errNotRegular = errors.New("not a regular file")
+	// ErrNotRegular: the path is not that of a regular file, and was not opened.
+	ErrNotRegular = errors.New("not a regular file")
 )
 
 // ProcessID identifies one process for good: a pid is reused, but not within one clock tick.

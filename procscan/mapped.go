@@ -18,7 +18,7 @@ import (
 const lookupTries = 8
 
 // OpenMapped opens the file of a mapping of the process for reading. The file is regular and the
-// one that is mapped: else the error is errNotRegular or errReplaced, the latter also for anonymous
+// one that is mapped: else the error is ErrNotRegular or errReplaced, the latter also for anonymous
 // memory. It is opened through /proc/PID/map_files, even if it was unlinked; without the capability
 // for that (CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE, in the initial user namespace) or when the
 // mapping has changed its bounds, by its path below the process's root, with every symbolic link
@@ -45,7 +45,7 @@ func (h *Handle) OpenMapped(m Mapping) (*os.File, error) {
 // openLocated opens path, an O_PATH descriptor of what should be the file of m, which it closes.
 func (h *Handle) openLocated(path int, m Mapping) (*os.File, error) {
 	defer unix.Close(path)
-	fd, err := h.reopen(path)
+	fd, _, err := Reopen(h.procRoot, path)
 	if err != nil {
 		return nil, err
 	}
@@ -81,9 +81,9 @@ func (h *Handle) locateBelowRoot(m Mapping) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	fd, err := lookup(int(root.Fd()), strings.ReplaceAll(path, `\012`, "\n"))
+	fd, err := LookupBelow(root, strings.ReplaceAll(path, `\012`, "\n"), 0)
 	if errors.Is(err, unix.ENOENT) && strings.Contains(path, `\012`) {
-		fd, err = lookup(int(root.Fd()), path)
+		fd, err = LookupBelow(root, path, 0)
 	}
 	if err != nil {
 		return -1, fmt.Errorf("opening the path below the process's root: %w", classifyDenied(err))
@@ -119,7 +119,7 @@ func statRegular(fd int) (unix.Stat_t, error) {
 		return stat, fmt.Errorf("reading its metadata: %w", err)
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
-		return stat, fmt.Errorf("%w (mode %#o)", errNotRegular, stat.Mode)
+		return stat, fmt.Errorf("%w (mode %#o)", ErrNotRegular, stat.Mode)
 	}
 	return stat, nil
 }
@@ -146,32 +146,35 @@ func (h *Handle) belowRoot(path string) (string, error) {
 	return below, nil
 }
 
-func lookup(root int, path string) (int, error) {
+// LookupBelow opens, with O_PATH and flags, the file at path below root. Symbolic links are confined to
+// root, and magic links are not followed. The caller must close the descriptor.
+func LookupBelow(root *os.File, path string, flags uint64) (int, error) {
 	how := unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_CLOEXEC,
+		Flags:   unix.O_PATH | unix.O_CLOEXEC | flags,
 		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
 	}
 	for try := 1; ; try++ {
-		fd, err := ignoringEINTR(func() (int, error) { return unix.Openat2(root, path, &how) })
+		fd, err := ignoringEINTR(func() (int, error) { return unix.Openat2(int(root.Fd()), path, &how) })
 		if !errors.Is(err, unix.EAGAIN) || try == lookupTries {
 			return fd, err
 		}
 	}
 }
 
-// reopen opens the file of an O_PATH descriptor for reading, if it is regular: opening a FIFO or a
-// device can block and have side effects. O_NONBLOCK is for leases (fcntl, F_SETLEASE), with which
-// the owner of a file could block us for 45 seconds; it is cleared afterwards, or os.File would ask
-// the file system whether the file can be polled. Comparing the result guards against a proc root
-// that NewScanner has not checked.
-func (h *Handle) reopen(path int) (int, error) {
+// Reopen opens the file of an O_PATH descriptor for reading, if it is regular, else the error is
+// ErrNotRegular: opening a FIFO or a device can block and have side effects. procRoot must be one that
+// NewScanner accepts. O_NONBLOCK is for leases (fcntl, F_SETLEASE), with which the owner of a file could
+// block us for 45 seconds; it is cleared afterwards, or os.File would ask the file system whether the
+// file can be polled. Comparing the result guards against a proc root that was not checked.
+func Reopen(procRoot string, path int) (int, unix.Stat_t, error) {
 	want, err := statRegular(path)
 	if err != nil {
-		return -1, err
+		return -1, want, err
 	}
-	fd, err := h.openOwn(filepath.Join("fd", strconv.Itoa(path)), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
+	own := filepath.Join(procRoot, "self/fd", strconv.Itoa(path))
+	fd, err := openFD(own, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
 	if err != nil {
-		return -1, fmt.Errorf("opening for reading: %w", classifyDenied(err))
+		return -1, want, fmt.Errorf("opening for reading: %w", classifyDenied(err))
 	}
 	got, err := statRegular(fd)
 	if err == nil && (got.Dev != want.Dev || got.Ino != want.Ino) {
@@ -182,15 +185,9 @@ func (h *Handle) reopen(path int) (int, error) {
 	}
 	if err != nil {
 		unix.Close(fd)
-		return -1, fmt.Errorf("opening for reading: %w", err)
+		return -1, got, fmt.Errorf("opening for reading: %w", err)
 	}
-	return fd, nil
-}
-
-// openOwn opens a file of our own process below the proc root, where "self" is our process because
-// NewScanner has checked that it is a procfs of our pid namespace.
-func (h *Handle) openOwn(name string, flags int) (int, error) {
-	return openFD(filepath.Join(h.procRoot, "self", name), flags)
+	return fd, got, nil
 }
 
 // checkSame checks that an open file is the one that maps shows as m.
@@ -234,7 +231,8 @@ func (h *Handle) mapHere(fd int) (Mapping, error) {
 	defer func() { _ = unix.Munmap(page) }()
 	addr := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(page))))
 
-	maps, err := h.openOwn("maps", unix.O_RDONLY)
+	// In a procfs of our own pid namespace, which NewScanner has checked, "self" is our process.
+	maps, err := openFD(filepath.Join(h.procRoot, "self/maps"), unix.O_RDONLY)
 	if err != nil {
 		return Mapping{}, fmt.Errorf("opening our own maps: %w", err)
 	}

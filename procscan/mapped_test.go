@@ -189,7 +189,7 @@ func TestOpenMappedWithoutPath(t *testing.T) {
 	}{
 		{"memfd", child.MapSpec{Path: "memfd:code"}, "/memfd:code", "contents of memfd:code", nil},
 		{"shared memory", child.MapSpec{Flags: unix.MAP_SHARED}, "/dev/zero", "\x00", nil},
-		{"device", child.MapSpec{Path: "/dev/zero", ReadOnly: true}, "/dev/zero", "", errNotRegular},
+		{"device", child.MapSpec{Path: "/dev/zero", ReadOnly: true}, "/dev/zero", "", ErrNotRegular},
 		{"vDSO", child.MapSpec{}, "[vdso]", "", errReplaced},
 		{"no file", child.MapSpec{}, "", "", errReplaced},
 	} {
@@ -236,12 +236,12 @@ func TestOpenMappedReplaced(t *testing.T) {
 			return os.Symlink("../../../../../etc/passwd", path)
 		}, unix.ENOENT},
 		{"loop", func(path string) error { return os.Symlink(path, path) }, unix.ENOENT},
-		{"FIFO", func(path string) error { return unix.Mkfifo(path, 0o666) }, errNotRegular},
+		{"FIFO", func(path string) error { return unix.Mkfifo(path, 0o666) }, ErrNotRegular},
 		{"device", func(path string) error {
 			return unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(5, 0)))
-		}, errNotRegular},
-		{"directory", func(path string) error { return os.Mkdir(path, 0o777) }, errNotRegular},
-		{"socket", func(path string) error { return unix.Mknod(path, unix.S_IFSOCK|0o666, 0) }, errNotRegular},
+		}, ErrNotRegular},
+		{"directory", func(path string) error { return os.Mkdir(path, 0o777) }, ErrNotRegular},
+		{"socket", func(path string) error { return unix.Mknod(path, unix.S_IFSOCK|0o666, 0) }, ErrNotRegular},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			root := t.TempDir()
@@ -330,8 +330,6 @@ func TestOpenMappedUnmapped(t *testing.T) {
 
 // The owner of a file can hold a lease on it; opening it does not wait for the owner.
 func TestOpenMappedLease(t *testing.T) {
-	p := child.StartSleep(t)
-	h := openPID(t, p.PID)
 	path := filepath.Join(t.TempDir(), realName)
 	f, err := os.Create(path)
 	if err != nil {
@@ -346,7 +344,7 @@ func TestOpenMappedLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(located)
-	if fd, err := h.reopen(located); !errors.Is(err, unix.EWOULDBLOCK) {
+	if fd, _, err := Reopen("/proc", located); !errors.Is(err, unix.EWOULDBLOCK) {
 		t.Errorf("descriptor %d, %v", fd, err)
 	}
 }

@@ -8,18 +8,16 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"path/filepath"
 	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"correlator/elfsym"
+	"correlator/procscan"
 )
 
 var (
-	// errNotRegular: the path is not that of a regular file, and was not opened.
-	errNotRegular = errors.New("not a regular file")
 	// ErrOwner: a perf map belongs neither to the process's user nor to root. Any user may create a
 	// file in /tmp.
 	ErrOwner = errors.New("belongs to another user")
@@ -38,10 +36,6 @@ const (
 	// clockLeeway is how much the time of a file may be before that of a process's start: the
 	// latter is counted from the boot, and the clock may have been set in between.
 	clockLeeway = time.Second
-
-	// lookupTries is how often resolving a path is tried when something on the machine was renamed
-	// meanwhile (EAGAIN of openat2).
-	lookupTries = 8
 )
 
 // Opener opens files of processes. Every path is resolved below a root that the caller holds,
@@ -96,53 +90,23 @@ func (o Opener) OpenDebugFile(ctx context.Context, root *os.File, buildID []byte
 	return file, tables, nil
 }
 
-// open checks what a path leads to before it opens it: opening a FIFO or a device can block, and
-// have side effects. O_NONBLOCK is for leases, by which a file's owner could block us.
+// open checks the file system of what a path leads to before it opens it.
 func (o Opener) open(root *os.File, name string, flags uint64) (*os.File, unix.Stat_t, error) {
-	var stat unix.Stat_t
-	located, err := lookup(int(root.Fd()), name, flags)
+	located, err := procscan.LookupBelow(root, name, flags)
 	if err != nil {
-		return nil, stat, err
+		return nil, unix.Stat_t{}, err
 	}
 	defer unix.Close(located)
-	if err := unix.Fstat(located, &stat); err != nil {
-		return nil, stat, err
-	}
-	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, stat, fmt.Errorf("%w (mode %#o)", errNotRegular, stat.Mode)
-	}
 	var system unix.Statfs_t // this may access the same file system that the lookup has accessed already
 	if err := unix.Fstatfs(located, &system); err != nil {
-		return nil, stat, err
+		return nil, unix.Stat_t{}, err
 	}
 	if foreignMagic(uint32(system.Type)) {
-		return nil, stat, ErrFileSystem
+		return nil, unix.Stat_t{}, ErrFileSystem
 	}
-	opened, err := unix.Open(filepath.Join(o.ProcRoot, "self/fd", strconv.Itoa(located)),
-		unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	fd, stat, err := procscan.Reopen(o.ProcRoot, located)
 	if err != nil {
 		return nil, stat, err
 	}
-	if err := unix.SetNonblock(opened, false); err != nil { // for os.File, which would try to poll it
-		unix.Close(opened)
-		return nil, stat, err
-	}
-	return os.NewFile(uintptr(opened), name), stat, nil
-}
-
-func lookup(root int, name string, flags uint64) (int, error) {
-	how := unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_CLOEXEC | flags,
-		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
-	}
-	for try := 1; ; {
-		fd, err := unix.Openat2(root, name, &how)
-		switch {
-		case err == unix.EINTR:
-		case err == unix.EAGAIN && try < lookupTries:
-			try++
-		default:
-			return fd, err
-		}
-	}
+	return os.NewFile(uintptr(fd), name), stat, nil
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/testenv"
+	"correlator/procscan"
 )
 
 // root makes a directory that is a process's root, with /tmp.
@@ -40,11 +41,11 @@ func TestOpenPerfMap(t *testing.T) {
 	}{
 		{"nothing", func() error { return nil }, fs.ErrNotExist},
 		{"a file", func() error { return os.WriteFile(path, []byte("1000 20 f\n"), 0o600) }, nil},
-		{"a FIFO", func() error { return unix.Mkfifo(path, 0o600) }, errNotRegular},
-		{"a directory", func() error { return os.Mkdir(path, 0o700) }, errNotRegular},
+		{"a FIFO", func() error { return unix.Mkfifo(path, 0o600) }, procscan.ErrNotRegular},
+		{"a directory", func() error { return os.Mkdir(path, 0o700) }, procscan.ErrNotRegular},
 		{"a symbolic link", func() error {
 			return errors.Join(os.WriteFile(filepath.Join(dir, "tmp/target"), nil, 0o600), os.Symlink("target", path))
-		}, errNotRegular},
+		}, procscan.ErrNotRegular},
 	} {
 		t.Run(test.what, func(t *testing.T) {
 			if err := test.make(); err != nil {
