@@ -197,7 +197,8 @@ func startTicks(t testing.TB, pid, tid int) uint64 {
 	return ticks
 }
 
-// statFields returns the fields of a thread's stat from the third on: the second may contain spaces.
+// statFields returns the fields of a thread's stat from the third on: the second may contain
+// spaces.
 func statFields(t testing.TB, pid, tid int) []string {
 	t.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/stat", pid, tid))

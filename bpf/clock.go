@@ -18,14 +18,14 @@ import (
 // maxSpread limits the time that openClock takes to start the CPUs one after the other.
 const maxSpread = 100 * time.Millisecond
 
-// clock runs a program at a steady rate on every online CPU: on each, a perf event counts the time and
-// raises an interrupt at the end of each period. It does so on an idle CPU, too, which would have the
-// interrupt anyway; so all ticks are accounted for.
+// clock runs a program at a steady rate on every online CPU: on each, a perf event counts the time
+// and raises an interrupt at the end of each period. It does so on an idle CPU, too, which would
+// have the interrupt anyway; so all ticks are accounted for.
 //
-// It is a period, not a frequency, which the kernel would have to approximate, and would refuse above
-// kernel.perf_event_max_sample_rate. (It throttles more interrupts than that in 1/HZ s either way.)
-// CPUs start evenly spread over a period. At the same instant, they would all need the same cache lines
-// of the tables, and on a virtual machine the same CPU of the host.
+// It is a period, not a frequency, which the kernel would have to approximate, and would refuse
+// above kernel.perf_event_max_sample_rate. (It throttles more interrupts than that in 1/HZ s either
+// way.) CPUs start evenly spread over a period. At the same instant, they would all need the same
+// cache lines of the tables, and on a virtual machine the same CPU of the host.
 type clock struct {
 	program *ebpf.Program
 	period  time.Duration
@@ -97,8 +97,8 @@ func (c *clock) totalMissed() uint64 {
 	return missed
 }
 
-// refresh starts events on new CPUs and closes those of offline ones. A CPU that went offline and came
-// back in between is detected by its event, which does not count any more.
+// refresh starts events on new CPUs and closes those of offline ones. A CPU that went offline and
+// came back in between is detected by its event, which does not count any more.
 func (c *clock) refresh() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,8 +129,8 @@ func (c *clock) refresh() error {
 	return errors.Join(errs...)
 }
 
-// update counts what the event has missed, and reports whether it still counts. The kernel omits a tick
-// that is so late that the next one is due.
+// update counts what the event has missed, and reports whether it still counts. The kernel omits a
+// tick that is so late that the next one is due.
 func (c *clock) update(cpu int, event *clockEvent) (counts bool, err error) {
 	now := Now()
 	if counts, err = event.counts(); err != nil {

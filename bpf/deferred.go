@@ -41,12 +41,13 @@ func (s *Sampler) Deferred() *DeferredReader {
 	return &DeferredReader{ring: s.deferred}
 }
 
-// Flush makes Read return ErrFlushed once, after the samples that are there now. After [Sampler.Stop]
-// no others follow.
+// Flush makes Read return ErrFlushed once, after the samples that are there now. After
+// [Sampler.Stop] no others follow.
 func (r *DeferredReader) Flush() error { return r.ring.Flush() }
 
-// Read waits for the next sample. It returns [ErrFlushed] after a Flush, and [os.ErrClosed] once the
-// sampler was closed. It can be called again after these two and ErrMalformed, not after other errors.
+// Read waits for the next sample. It returns [ErrFlushed] after a Flush, and [os.ErrClosed] once
+// the sampler was closed. It can be called again after these two and ErrMalformed, not after other
+// errors.
 func (r *DeferredReader) Read() (deferredSample, error) {
 	if err := r.ring.ReadInto(&r.record); err != nil {
 		return deferredSample{}, fmt.Errorf("reading ring buffer: %w", err)

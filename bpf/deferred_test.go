@@ -10,8 +10,8 @@ import (
 	"correlator/internal/testenv"
 )
 
-// Samples for which the tables are full are deferred in the ring buffer; when that is full, too, they
-// are counted as lost.
+// Samples for which the tables are full are deferred in the ring buffer; when that is full, too,
+// they are counted as lost.
 func TestOverflow(t *testing.T) {
 	for _, test := range []struct {
 		name    string

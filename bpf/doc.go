@@ -1,11 +1,11 @@
 // Package bpf contains the eBPF programs and an API for each: the C sources, and the objects and
 // bindings that bpf2go generates from them.
 //
-// [Threads] lists the threads of one process, or of all, with their thread pointers. [Sampler] takes
-// CPU samples, reads at each the trace that the thread works on, and counts them in the kernel.
-// Neither stops or traces a process. The programs share kernel.h (the fields that are read of kernel
-// structures) and load, which explains why a machine cannot run them. Programs of others can include
-// correlator.h, which documents how.
+// [Threads] lists the threads of one process, or of all, with their thread pointers. [Sampler]
+// takes CPU samples, reads at each the trace that the thread works on, and counts them in the
+// kernel. Neither stops or traces a process. The programs share kernel.h (the fields that are read
+// of kernel structures) and load, which explains why a machine cannot run them. Programs of others
+// can include correlator.h, which documents how.
 //
 // Needed: Linux 5.8, its BTF (CONFIG_DEBUG_INFO_BTF), CAP_BPF and CAP_PERFMON; for [Sampler] also
 // perf events. What is missing is reported as a [MissingError].

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Count is how many samples of a target had the same stack in the same transaction. With KeepUntraced,
-// all ids may be 0: these samples had no trace.
+// A Count is how many samples of a target had the same stack in the same transaction. With
+// KeepUntraced, all ids may be 0: these samples had no trace.
 type Count struct {
 	Stack         StackKey // its Target is the process
 	TID           int      // with ByThread, the thread in our own pid namespace; else 0
@@ -40,11 +40,12 @@ type drain struct {
 }
 
 // Drain calls yield with each count since the last call, and resets them. Nothing that is counted
-// meanwhile is lost: there are two tables, and Drain waits until the program does not count in the one
-// that it empties. When nothing was counted, it only reads shared memory, unless stacks must be evicted.
+// meanwhile is lost: there are two tables, and Drain waits until the program does not count in the
+// one that it empties. When nothing was counted, it only reads shared memory, unless stacks must be
+// evicted.
 //
-// [Sampler.Stack] returns the stacks of the counts from within yield and until the next call. After an
-// error, the counts that yield was not called with come with the next call.
+// [Sampler.Stack] returns the stacks of the counts from within yield and until the next call. After
+// an error, the counts that yield was not called with come with the next call.
 func (s *Sampler) Drain(yield func(Count)) error {
 	s.draining.Lock()
 	defer s.draining.Unlock()
@@ -86,12 +87,12 @@ func (s *Sampler) kept(total *samplerCounters) uint64 {
 }
 
 const (
-	// visibleAfter is when all CPUs see the swap, at the latest. A store of one CPU is visible to all
-	// others within some hundred nanoseconds.
+	// visibleAfter is when all CPUs see the swap, at the latest. A store of one CPU is visible to
+	// all others within some hundred nanoseconds.
 	visibleAfter = 5 * time.Microsecond
 
-	// countingPause is the time between two checks whether a CPU has finished counting. One that has
-	// not is not running: the hypervisor has preempted it.
+	// countingPause is the time between two checks whether a CPU has finished counting. One that
+	// has not is not running: the hypervisor has preempted it.
 	countingPause = time.Millisecond
 )
 
@@ -99,12 +100,12 @@ const (
 //
 // On each CPU the program makes counting odd, reads which table is active, counts there, and makes
 // counting even. So a CPU that reads the former table before it sees the swap has made counting odd
-// before. That is visible after visibleAfter, unless the CPU has finished by then. If counting is odd
-// but has changed, the CPU has begun again, in the new table.
+// before. That is visible after visibleAfter, unless the CPU has finished by then. If counting is
+// odd but has changed, the CPU has begun again, in the new table.
 //
 // bpf(2) would do the same for a map in maps, by waiting until all CPUs have passed through the
-// scheduler: 10 ms, in which the Go runtime polls for the end of the system call, which takes as much
-// CPU time as all the rest of a drain.
+// scheduler: 10 ms, in which the Go runtime polls for the end of the system call, which takes as
+// much CPU time as all the rest of a drain.
 func (s *Sampler) swap() error {
 	next := s.drain.active ^ 1
 	if err := s.objects.Active.Set(next); err != nil {

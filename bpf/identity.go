@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An ExecID identifies the program that a process runs: another process with the same pid has another
-// one, and so has the same process after an exec.
+// An ExecID identifies the program that a process runs: another process with the same pid has
+// another one, and so has the same process after an exec.
 type ExecID struct {
 	PID       int    // in our own pid namespace
 	StartTime uint64 // of the process, ns since boot, as in [Thread]

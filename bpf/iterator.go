@@ -80,8 +80,8 @@ func openTaskIterator(program *ebpf.Program, pid uint32) (fd int, err error) {
 	return fd, nil
 }
 
-// canFilter reports whether this kernel can walk a single process. An error means that it cannot walk
-// tasks at all.
+// canFilter reports whether this kernel can walk a single process. An error means that it cannot
+// walk tasks at all.
 func canFilter(program *ebpf.Program) (bool, error) {
 	fd, err := openTaskIterator(program, uint32(os.Getpid()))
 	filters := err == nil

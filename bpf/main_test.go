@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// innerVariable is set for a test binary that a test runs again in other circumstances. Its value is
-// their name.
+// innerVariable is set for a test binary that a test runs again in other circumstances. Its value
+// is their name.
 const innerVariable = "CORRELATOR_BPF_TEST_INNER"
 
 const innerNamespace = "pid namespace"
@@ -52,7 +52,8 @@ func runAgain(t *testing.T, circumstances, tests string, attr *syscall.SysProcAt
 	return string(out)
 }
 
-// mountOwnProc mounts the procfs of our pid namespace at /proc. It needs a mount namespace of our own.
+// mountOwnProc mounts the procfs of our pid namespace at /proc. It needs a mount namespace of our
+// own.
 func mountOwnProc() error {
 	if pid := os.Getpid(); pid != 1 {
 		return fmt.Errorf("pid %d: not the first process of a pid namespace", pid)

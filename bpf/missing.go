@@ -72,8 +72,8 @@ func missingSyscall(err error) error {
 // PROC_USER_INIT_INO of include/linux/proc_ns.h, the same number on every machine.
 const initialUserNamespace = "user:[4026531837]"
 
-// missingRight returns which rights the process lacks, nil when none: the capabilities, in the initial
-// user namespace.
+// missingRight returns which rights the process lacks, nil when none: the capabilities, in the
+// initial user namespace.
 func missingRight(err error) error {
 	if name, linkErr := os.Readlink("/proc/self/ns/user"); linkErr == nil && name != initialUserNamespace {
 		return &MissingError{

@@ -18,8 +18,8 @@ import (
 	"correlator/tlsdesc"
 )
 
-// circumstances are what a process can lack, each tested in a new process, on the thread that prepare
-// has changed.
+// circumstances are what a process can lack, each tested in a new process, on the thread that
+// prepare has changed.
 var circumstances = []struct {
 	name    string
 	attr    syscall.SysProcAttr

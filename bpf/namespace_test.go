@@ -48,8 +48,8 @@ func TestNamespaceBelow(t *testing.T) {
 	})
 }
 
-// innerNumber returns the tid of a thread in its innermost pid namespace: the last number of NSpid in its
-// status.
+// innerNumber returns the tid of a thread in its innermost pid namespace: the last number of NSpid
+// in its status.
 func innerNumber(t *testing.T, pid, tid int) (number int) {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/status", pid, tid))

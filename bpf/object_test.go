@@ -227,8 +227,8 @@ func specOf(t *testing.T, types ...btf.Type) *btf.Spec {
 	return spec
 }
 
-// relocatedOffsets returns the offsets of the fields that the instructions use on that kernel, sorted
-// and without duplicates.
+// relocatedOffsets returns the offsets of the fields that the instructions use on that kernel,
+// sorted and without duplicates.
 func relocatedOffsets(t *testing.T, instructions asm.Instructions, kernel *btf.Spec) []int64 {
 	t.Helper()
 	var relocations []*btf.CORERelocation

@@ -27,7 +27,8 @@ const (
 	// [DeferredReader] returns the sample.
 	Unreadable = KernelOutcome(samplerSampleOutcomeOUTCOME_UNREADABLE)
 
-	// NoSlot: the thread has no slot. With KeepUntraced the sample is counted in the table, without ids.
+	// NoSlot: the thread has no slot. With KeepUntraced the sample is counted in the table, without
+	// ids.
 	NoSlot = KernelOutcome(samplerSampleOutcomeOUTCOME_NO_SLOT)
 
 	// Updating: the thread was writing to its slot.
@@ -99,16 +100,16 @@ func (c *Counters) Taken() (sum uint64) {
 	return sum
 }
 
-// Counters returns the sums of the counters of all CPUs, without samples that are being taken. It reads
-// shared memory.
+// Counters returns the sums of the counters of all CPUs, without samples that are being taken. It
+// reads shared memory.
 func (s *Sampler) Counters() (Counters, error) {
 	total, err := s.readCounters()
 	return Counters(total.Outcomes), err
 }
 
-// Missed returns the number of ticks of the CPUs' clocks, until the last Refresh or Stop, at which no
-// sample was taken: the CPU was running another program of a kind that kernels run one at a time, or
-// was in bpf(2) with a map locked; the kernel throttled the clock, because of
+// Missed returns the number of ticks of the CPUs' clocks, until the last Refresh or Stop, at which
+// no sample was taken: the CPU was running another program of a kind that kernels run one at a
+// time, or was in bpf(2) with a map locked; the kernel throttled the clock, because of
 // kernel.perf_event_max_sample_rate; or the hypervisor ran the CPU too late. It never decreases.
 //
 // Missed and Taken together are all ticks, except the last of each CPU. Ticks of a CPU that went

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openPinDir creates the directory, for root alone, checks that maps can be pinned there, and locks it:
-// two samplers would remove each other's targets from the table.
+// openPinDir creates the directory, for root alone, checks that maps can be pinned there, and locks
+// it: two samplers would remove each other's targets from the table.
 func openPinDir(path string) (dir *os.File, err error) {
 	if err := checkBPFFS(path); err != nil { // before anything is made there
 		return nil, err

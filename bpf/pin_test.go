@@ -20,8 +20,8 @@ import (
 	"correlator/internal/testenv"
 )
 
-// mountBPF mounts a bpf file system in a mount namespace of the calling goroutine's thread, and returns
-// a directory in it. The thread ends with the goroutine.
+// mountBPF mounts a bpf file system in a mount namespace of the calling goroutine's thread, and
+// returns a directory in it. The thread ends with the goroutine.
 func mountBPF(t *testing.T) string {
 	t.Helper()
 	testenv.NeedRoot(t)
@@ -40,8 +40,8 @@ func mountBPF(t *testing.T) string {
 	return filepath.Join(dir, "correlator")
 }
 
-// Another program that includes correlator.h and uses the pinned table reads the same context of every
-// thread as the sampler, wherever the thread-local variable is placed.
+// Another program that includes correlator.h and uses the pinned table reads the same context of
+// every thread as the sampler, wherever the thread-local variable is placed.
 func TestConsumer(t *testing.T) {
 	for _, flavor := range demo.Flavors() {
 		t.Run(flavor.String(), func(t *testing.T) {
@@ -115,8 +115,8 @@ func openConsumer(t *testing.T, dir string, change func(*ebpf.CollectionSpec)) *
 	return c
 }
 
-// waitForContext waits until the program has seen the thread in its transaction. The value is a struct
-// correlator_context.
+// waitForContext waits until the program has seen the thread in its transaction. The value is a
+// struct correlator_context.
 func waitForContext(t *testing.T, seen *ebpf.Map, want demo.Context, target Target) {
 	t.Helper()
 	var value [64]byte

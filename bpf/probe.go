@@ -23,8 +23,8 @@ func ProbeTypes() error {
 	return err
 }
 
-// ProbeIterator loads a task iterator, and reports whether this kernel can walk one process (Linux 6.1)
-// instead of all.
+// ProbeIterator loads a task iterator, and reports whether this kernel can walk one process (Linux
+// 6.1) instead of all.
 func ProbeIterator() (filters bool, err error) {
 	i, err := openIdentities()
 	if err != nil {
@@ -69,8 +69,8 @@ func ProbeClock() error {
 	return nil
 }
 
-// ProbePinDir checks that a sampler could use dir as its PinDir, without creating anything. It locks an
-// existing directory briefly, as a sampler does.
+// ProbePinDir checks that a sampler could use dir as its PinDir, without creating anything. It
+// locks an existing directory briefly, as a sampler does.
 func ProbePinDir(dir string) error {
 	if err := checkBPFFS(dir); err != nil {
 		return err

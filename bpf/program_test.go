@@ -68,7 +68,8 @@ func runs(t testing.TB, program *ebpf.Program) *ebpf.ProgramStats {
 	return stats
 }
 
-// benchmarkPeriod is between samples: with a longer one, less of what they need is in the CPU's caches.
+// benchmarkPeriod is between samples: with a longer one, less of what they need is in the CPU's
+// caches.
 const benchmarkPeriod = time.Millisecond
 
 // BenchmarkSample compares the kernel's time for a sample of a thread of a target and of another
@@ -127,8 +128,8 @@ func measure(b *testing.B, name string, program *ebpf.Program, tid int, walking 
 	return mean
 }
 
-// BenchmarkDrain drains the counts of 100 ms at 97 samples per second of two busy threads, and reports
-// the CPU time, in the kernel and here.
+// BenchmarkDrain drains the counts of 100 ms at 97 samples per second of two busy threads, and
+// reports the CPU time, in the kernel and here.
 func BenchmarkDrain(b *testing.B) {
 	p := demo.Start(b, demo.Options{Busy: 2, Gap: -1})
 	s := openSampler(b, SamplerOptions{SamplesPerSecond: 97})

@@ -32,9 +32,9 @@ type batchAttr struct {
 // batchCursor is the kernel's position in a hash table: the number of a bucket.
 type batchCursor uint32
 
-// lookupAndDelete moves counts out of the table mapFD, and returns their number. The error is ENOENT
-// when these were the last ones. It takes as long as the table has buckets: some 10 µs, and a few
-// hundred for the largest one.
+// lookupAndDelete moves counts out of the table mapFD, and returns their number. The error is
+// ENOENT when these were the last ones. It takes as long as the table has buckets: some 10 µs, and
+// a few hundred for the largest one.
 func (d *drain) lookupAndDelete(mapFD int, first bool) (n int, err error) {
 	d.attr = batchAttr{
 		inBatch: &d.cursor, outBatch: &d.cursor,
@@ -52,8 +52,8 @@ func (d *drain) lookupAndDelete(mapFD int, first bool) (n int, err error) {
 	return int(d.attr.count), err
 }
 
-// Now returns CLOCK_MONOTONIC in ns, the clock of samples. There is no Linux on which reading it can
-// fail.
+// Now returns CLOCK_MONOTONIC in ns, the clock of samples. There is no Linux on which reading it
+// can fail.
 func Now() uint64 {
 	var now unix.Timespec
 	_, _, _ = unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_MONOTONIC, uintptr(unsafe.Pointer(&now)), 0)

@@ -15,8 +15,8 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 )
 
-// MaxSamplesPerSecond limits the rate: at 2 µs for a sample of a target, 10,000 are 2 % of every CPU.
-// More would measure the sampler itself; the kernel's own limit is ten times that.
+// MaxSamplesPerSecond limits the rate: at 2 µs for a sample of a target, 10,000 are 2 % of every
+// CPU. More would measure the sampler itself; the kernel's own limit is ten times that.
 const MaxSamplesPerSecond = 10_000
 
 const (
@@ -28,9 +28,9 @@ const (
 	// takes 1.1 KB, 9 MB in all; with kernel stacks 2.1 KB and 17 MB.
 	defaultMaxStacks = 8192
 
-	// minMaxCounts and maxMaxCounts bound the default size of each of the two tables of counts, which
-	// is the samples of one second, all different. With shorter intervals between drains that is more
-	// than enough. An entry takes 136 bytes: 2 × 9 MB at most.
+	// minMaxCounts and maxMaxCounts bound the default size of each of the two tables of counts,
+	// which is the samples of one second, all different. With shorter intervals between drains that
+	// is more than enough. An entry takes 136 bytes: 2 × 9 MB at most.
 	minMaxCounts = 1 << 10
 	maxMaxCounts = 1 << 16
 
@@ -38,8 +38,8 @@ const (
 	defaultDeferredBytes = 256 << 10
 )
 
-// SamplerOptions are what to sample, and the sizes of the kernel's tables. OpenSampler allocates their
-// memory, which does not grow: below 12 MB by default on a small machine.
+// SamplerOptions are what to sample, and the sizes of the kernel's tables. OpenSampler allocates
+// their memory, which does not grow: below 12 MB by default on a small machine.
 type SamplerOptions struct {
 	SamplesPerSecond int  // of every CPU, at most MaxSamplesPerSecond; 0: only the table of targets
 	KernelStacks     bool // include the kernel's frames in stacks
@@ -53,11 +53,11 @@ type SamplerOptions struct {
 	MaxCounts     int // different counts between two drains, 0: the samples of a second
 	DeferredBytes int // of the ring buffer, a power of 2 and a multiple of the page size; 0: 256 KiB
 
-	// PinDir, if set, is a directory in a bpf file system, which is created if it does not exist. The
-	// table of targets is pinned there as "targets", for programs that include correlator.h. It stays
-	// there: the next sampler with the same MaxTargets uses the same table, so that these programs
-	// need no restart. Close empties the table; if the sampler was killed, the next one does. A
-	// directory is for one sampler at a time.
+	// PinDir, if set, is a directory in a bpf file system, which is created if it does not exist.
+	// The table of targets is pinned there as "targets", for programs that include correlator.h. It
+	// stays there: the next sampler with the same MaxTargets uses the same table, so that these
+	// programs need no restart. Close empties the table; if the sampler was killed, the next one
+	// does. A directory is for one sampler at a time.
 	PinDir string
 }
 
@@ -79,8 +79,8 @@ func setDefault(n *int, value int) {
 // roundUp returns the next power of 2.
 func roundUp(n int) int { return 1 << bits.Len(uint(n-1)) }
 
-// Sampler samples every CPU, and counts in the kernel the samples of targets' threads that work on a
-// trace. Methods are safe for concurrent use unless they say otherwise.
+// Sampler samples every CPU, and counts in the kernel the samples of targets' threads that work on
+// a trace. Methods are safe for concurrent use unless they say otherwise.
 //
 // Each tick of a CPU's clock is a sample with a KernelOutcome, or is Missed.
 type Sampler struct {
@@ -100,9 +100,9 @@ type Sampler struct {
 	retained retained
 }
 
-// OpenSampler loads and starts the program; the caller must Close. It starts CPUs one after the other,
-// which takes up to 100 ms. The error is a [MissingError] when the machine or the process lacks
-// something.
+// OpenSampler loads and starts the program; the caller must Close. It starts CPUs one after the
+// other, which takes up to 100 ms. The error is a [MissingError] when the machine or the process
+// lacks something.
 func OpenSampler(options SamplerOptions) (*Sampler, error) {
 	if rate := options.SamplesPerSecond; rate < 0 || rate > MaxSamplesPerSecond {
 		return nil, fmt.Errorf("%d samples per second: not from 0 to %d", rate, MaxSamplesPerSecond)
@@ -206,8 +206,8 @@ func (s *Sampler) loadPinned(spec *ebpf.CollectionSpec) (err error) {
 }
 
 // Close stops sampling, empties the table of targets and frees everything else. A waiting
-// [DeferredReader] returns. There must be no other calls during or after Close. Counts that were not
-// drained are lost: call [Sampler.Stop] and Drain before.
+// [DeferredReader] returns. There must be no other calls during or after Close. Counts that were
+// not drained are lost: call [Sampler.Stop] and Drain before.
 func (s *Sampler) Close() error {
 	var errs []error
 	errs = append(errs, s.Stop())
@@ -234,8 +234,8 @@ func (s *Sampler) Stop() error {
 	return s.clock.close()
 }
 
-// Refresh starts sampling CPUs that came online, releases those that went offline, and updates Missed.
-// Calling it every few seconds is cheap: it reads a short file, and 8 bytes per CPU.
+// Refresh starts sampling CPUs that came online, releases those that went offline, and updates
+// Missed. Calling it every few seconds is cheap: it reads a short file, and 8 bytes per CPU.
 func (s *Sampler) Refresh() error {
 	return s.clock.refresh()
 }

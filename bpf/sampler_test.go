@@ -148,8 +148,8 @@ func whole(t testing.TB, s *Sampler, c Count) {
 	}
 }
 
-// The counts of every thread have the ids that the thread has begun, wherever the thread-local variable
-// is placed.
+// The counts of every thread have the ids that the thread has begun, wherever the thread-local
+// variable is placed.
 func TestContexts(t *testing.T) {
 	for _, flavor := range demo.Flavors() {
 		t.Run(flavor.String(), func(t *testing.T) {
@@ -187,8 +187,8 @@ func TestContexts(t *testing.T) {
 	}
 }
 
-// verifyCode checks that the frames next to the leaf are in code of the process: that of the demo has
-// frame pointers, that with which the C library starts threads has none.
+// verifyCode checks that the frames next to the leaf are in code of the process: that of the demo
+// has frame pointers, that with which the C library starts threads has none.
 func verifyCode(t *testing.T, pid int, stack Stack) {
 	t.Helper()
 	if len(stack.User) == 0 || len(stack.User) > int(maxFrames) {
@@ -242,8 +242,8 @@ func TestUnsampled(t *testing.T) {
 
 var long = flag.Bool("long", false, "take 10⁶ samples where a test usually takes fewer")
 
-// While slots are written without pause, and moved, no count has ids of two traces. Of samples counted
-// at a high rate while tables are swapped without pause, each is drained once.
+// While slots are written without pause, and moved, no count has ids of two traces. Of samples
+// counted at a high rate while tables are swapped without pause, each is drained once.
 func TestRewriting(t *testing.T) {
 	for _, swap := range []bool{false, true} {
 		t.Run(fmt.Sprintf("swap=%v", swap), func(t *testing.T) {

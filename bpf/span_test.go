@@ -8,8 +8,9 @@ import (
 	"correlator/internal/testenv"
 )
 
-// With BySpan, the spans of a transaction are counted separately, each sample with the span that the
-// slot had then, which may be none; without, they are counted together. Each sample is counted once.
+// With BySpan, the spans of a transaction are counted separately, each sample with the span that
+// the slot had then, which may be none; without, they are counted together. Each sample is counted
+// once.
 func TestBySpan(t *testing.T) {
 	const spans = 3 // the first is no span
 	for _, bySpan := range []bool{false, true} {

@@ -14,8 +14,8 @@ import (
 // errNoStack reports that a stack was evicted.
 var errNoStack = errors.New("no such stack")
 
-// A StackKey identifies a stack of a target while the sampler is open: two different stacks never have
-// the same, and a stack that was evicted has the same when it is sampled again.
+// A StackKey identifies a stack of a target while the sampler is open: two different stacks never
+// have the same, and a stack that was evicted has the same when it is sampled again.
 type StackKey struct {
 	Target Target
 	hash   [2]uint64
@@ -25,15 +25,15 @@ func newStackKey(key samplerStackKey) StackKey {
 	return StackKey{Target: Target(key.Target), hash: key.Hash}
 }
 
-// A Stack consists of addresses, each half leaf first. All are return addresses except the first one,
-// and the first of User if there are frames of the kernel.
+// A Stack consists of addresses, each half leaf first. All are return addresses except the first
+// one, and the first of User if there are frames of the kernel.
 type Stack struct {
 	Kernel []uint64 // only with KernelStacks, and when the thread was in the kernel
 	User   []uint64 // at most 127, those nearest to the leaf
 }
 
-// Stack returns the stack of a count, or [errNoStack]. It is available until the next Drain; after that
-// it may be evicted.
+// Stack returns the stack of a count, or [errNoStack]. It is available until the next Drain; after
+// that it may be evicted.
 func (s *Sampler) Stack(key StackKey) (Stack, error) {
 	value := make([]byte, s.stackBytes())
 	s.retained.mu.Lock()
@@ -103,10 +103,10 @@ func asBytes[T any](values []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(values))), len(values)*int(unsafe.Sizeof(values[0])))
 }
 
-// retained are stacks that were evicted from the table. When a stack is deleted at the end of a Drain,
-// samples may have been counted with it before, or may be counted just after by a program that had
-// still found it. Those counts are in the table that is drained next, and their stacks are available
-// until the drain after that. Later counts put the stack into the table again.
+// retained are stacks that were evicted from the table. When a stack is deleted at the end of a
+// Drain, samples may have been counted with it before, or may be counted just after by a program
+// that had still found it. Those counts are in the table that is drained next, and their stacks are
+// available until the drain after that. Later counts put the stack into the table again.
 type retained struct {
 	// mu is held while a stack is deleted or read: the kernel reuses the memory of a deleted one at
 	// once, and a reader that had just found it would read another stack.
@@ -140,8 +140,8 @@ func (r *retained) stack(key StackKey) (Stack, error) {
 	return Stack{}, errNoStack
 }
 
-// evict makes room in the table of stacks when it is more than half full. stored is how many stacks were
-// put into it since OpenSampler. It is called at the end of a Drain.
+// evict makes room in the table of stacks when it is more than half full. stored is how many stacks
+// were put into it since OpenSampler. It is called at the end of a Drain.
 func (s *Sampler) evict(stored uint64) error {
 	e := &s.evictions
 	if stored-e.deleted <= uint64(s.options.MaxStacks)/2 {

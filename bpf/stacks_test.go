@@ -15,8 +15,8 @@ import (
 	"correlator/internal/testenv"
 )
 
-// An evicted stack is available until the second Drain afterwards that yielded counts, and has the same
-// key when it is sampled again.
+// An evicted stack is available until the second Drain afterwards that yielded counts, and has the
+// same key when it is sampled again.
 func TestEviction(t *testing.T) {
 	for _, kernel := range []bool{false, true} {
 		begun := Now()
@@ -89,8 +89,9 @@ func TestEviction(t *testing.T) {
 	}
 }
 
-// The program may count a stack that it found just before the eviction, and an error may delay counts
-// to the next Drain. The stack of every count that Drain yields is available until the next call.
+// The program may count a stack that it found just before the eviction, and an error may delay
+// counts to the next Drain. The stack of every count that Drain yields is available until the next
+// call.
 func TestStackOfLateCount(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
 	s := openSampler(t, SamplerOptions{})

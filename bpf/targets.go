@@ -18,8 +18,8 @@ var errTooManyTargets = errors.New("too many targets")
 // A Target identifies a process whose samples are correlated. A sampler never reuses one.
 type Target uint32
 
-// SetTarget makes a process a target, or changes its rule: a process that is a target already, with the
-// same identity, keeps its Target. Another identity of the same process replaces the former.
+// SetTarget makes a process a target, or changes its rule: a process that is a target already, with
+// the same identity, keeps its Target. Another identity of the same process replaces the former.
 //
 // The rule must have been resolved after [Sampler.Identify] returned the identity. Then it is never
 // applied to another program than its own, whenever the process exits or execs.
@@ -31,8 +31,8 @@ func (s *Sampler) SetTarget(identity ExecID, rule tlsdesc.Rule) (Target, error) 
 	return target, nil
 }
 
-// RemoveTarget removes a target. Its earlier samples can still be drained. A target that was replaced
-// or removed before is not an error.
+// RemoveTarget removes a target. Its earlier samples can still be drained. A target that was
+// replaced or removed before is not an error.
 func (s *Sampler) RemoveTarget(target Target) error {
 	if err := s.table.remove(target); err != nil {
 		return fmt.Errorf("removing target: %w", err)

@@ -143,8 +143,8 @@ func (c *child) ready() tlsdesc.Rule {
 	return rule
 }
 
-// A target is a program, not a process: after an exec the process is not sampled, although its slot is
-// at the same address, until the new program is made a target.
+// A target is a program, not a process: after an exec the process is not sampled, although its slot
+// is at the same address, until the new program is made a target.
 func TestExec(t *testing.T) {
 	s := openSampler(t, SamplerOptions{})
 	c := startExecChild(t, nil)
@@ -171,7 +171,8 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// A worker of io_uring has the thread pointer of the thread that it works for, but is not sampled as it.
+// A worker of io_uring has the thread pointer of the thread that it works for, but is not sampled
+// as it.
 func TestIOWorkerIsNotSampled(t *testing.T) {
 	s := openSampler(t, SamplerOptions{})
 	c := startChild(t, "cc", 1, nil)
@@ -189,8 +190,8 @@ func TestIOWorkerIsNotSampled(t *testing.T) {
 	}
 }
 
-// A thread has no slot if its DTV is too short for the module, of which nothing beyond is read, or older
-// than it, or if the module has no block yet.
+// A thread has no slot if its DTV is too short for the module, of which nothing beyond is read, or
+// older than it, or if the module has no block yet.
 func TestNoSlotInDTV(t *testing.T) {
 	for name, change := range map[string]func(*tlsdesc.Rule){
 		"too short": func(rule *tlsdesc.Rule) { rule.Module = 1 << 30 },
@@ -268,8 +269,8 @@ func TestCheckSum(t *testing.T) {
 	}
 }
 
-// Targets whose pids have the same last bits share a bit of the filter, which is cleared when the last
-// of them is removed.
+// Targets whose pids have the same last bits share a bit of the filter, which is cleared when the
+// last of them is removed.
 func TestTargetFilter(t *testing.T) {
 	s := openSampler(t, SamplerOptions{})
 	const tgid = 1<<22 + 7 // above any pid_max

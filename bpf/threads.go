@@ -11,24 +11,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrGone reports that a process has no thread that could run its code: it has exited, is a zombie or a
-// kernel thread, or our pid namespace has no process with this pid.
+// ErrGone reports that a process has no thread that could run its code: it has exited, is a zombie
+// or a kernel thread, or our pid namespace has no process with this pid.
 var ErrGone = errors.New("process gone")
 
 // ErrTooManyThreads reports that a process has more threads than [Threads.Process] returns.
 var ErrTooManyThreads = errors.New("too many threads")
 
-// maxThreads limits the threads of one process to the default of a whole machine (kernel.pid_max, before
-// an administrator or systemd raises it). The largest JVMs have some thousands. So many threads take
-// 1.3 MB, and a walk some milliseconds. A process may start up to 4 million where that is allowed.
+// maxThreads limits the threads of one process to the default of a whole machine (kernel.pid_max,
+// before an administrator or systemd raises it). The largest JVMs have some thousands. So many
+// threads take 1.3 MB, and a walk some milliseconds. A process may start up to 4 million where that
+// is allowed.
 const maxThreads = 32 << 10
 
 // A Thread is a thread as the kernel sees it. PID and TID are those of our own pid namespace.
 type Thread struct {
 	PID, TID int
 
-	// StartTime, in ns since boot, distinguishes the thread from a later one with the same TID. Field
-	// 22 of /proc/PID/task/TID/stat is the same in ticks, except in a time namespace with an
+	// StartTime, in ns since boot, distinguishes the thread from a later one with the same TID.
+	// Field 22 of /proc/PID/task/TID/stat is the same in ticks, except in a time namespace with an
 	// offset of the boot time, which is added there and not here.
 	StartTime uint64
 
@@ -38,8 +39,8 @@ type Thread struct {
 	ThreadPointer uint64
 }
 
-// Threads lists threads. All methods but Close are safe for concurrent use, and calls do not wait for
-// one another.
+// Threads lists threads. All methods but Close are safe for concurrent use, and calls do not wait
+// for one another.
 //
 // A result is not a snapshot: it contains every thread that lives during the whole call once, and
 // perhaps threads that start or end meanwhile. Threads that run no code of their process are left
@@ -89,8 +90,8 @@ func (t *Threads) All(into []Thread) ([]Thread, error) {
 }
 
 // Process appends the threads of one process to into and returns the result; with an error, such as
-// [ErrGone] or [ErrTooManyThreads], it returns into unchanged. Kernels before 6.1 cannot walk a single
-// process: there it costs as much as All, which callers should use for many processes.
+// [ErrGone] or [ErrTooManyThreads], it returns into unchanged. Kernels before 6.1 cannot walk a
+// single process: there it costs as much as All, which callers should use for many processes.
 func (t *Threads) Process(pid int, into []Thread) ([]Thread, error) {
 	if pid <= 0 || pid > math.MaxInt32 {
 		return into, ErrGone
@@ -115,18 +116,18 @@ func (t *Threads) Process(pid int, into []Thread) ([]Thread, error) {
 	return threads, nil
 }
 
-// filteredTries is how often a process is walked before all processes are walked instead, which costs
-// as much as the machine has threads. If a process ends threads as fast as it can, one walk in 50 is
-// incomplete.
+// filteredTries is how often a process is walked before all processes are walked instead, which
+// costs as much as the machine has threads. If a process ends threads as fast as it can, one walk
+// in 50 is incomplete.
 const filteredTries = 4
 
 // everyProcess is passed instead of a pid for all processes.
 const everyProcess = 0
 
 // walk appends the threads of process wanted that the kernel finds when it walks process filter.
-// complete is false when the walk may have ended before the last thread: the kernel goes from a thread
-// to the next in the process's list, and finds none when that thread was reaped in between. The walk
-// of all processes goes by number and is always complete.
+// complete is false when the walk may have ended before the last thread: the kernel goes from a
+// thread to the next in the process's list, and finds none when that thread was reaped in between.
+// The walk of all processes goes by number and is always complete.
 func (t *Threads) walk(filter, wanted uint32, into []Thread) (threads []Thread, complete bool, err error) {
 	fd, err := openTaskIterator(t.program, filter)
 	if err != nil {

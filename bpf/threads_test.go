@@ -105,8 +105,8 @@ func TestProcessWithManyThreads(t *testing.T) {
 	})
 }
 
-// A process with more threads than the limit is an error, also with records in the buffer; walking all
-// processes has no limit.
+// A process with more threads than the limit is an error, also with records in the buffer; walking
+// all processes has no limit.
 func TestProcessWithTooManyThreads(t *testing.T) {
 	eachWay(t, func(t *testing.T, threads *Threads) {
 		c := startChild(t, "cc", len(recordBuffer{})+10, nil)
@@ -151,7 +151,8 @@ func TestProcessWhileThreadsEnd(t *testing.T) {
 	})
 }
 
-// verifySteady checks that each of these threads is reported once. It may be called on any goroutine.
+// verifySteady checks that each of these threads is reported once. It may be called on any
+// goroutine.
 func verifySteady(t *testing.T, steady map[int]uint64, reported []Thread) {
 	t.Helper()
 	seen := 0
@@ -290,7 +291,8 @@ func TestMainThreadEnded(t *testing.T) {
 	})
 }
 
-// Workers of io_uring, threads of the process with the thread pointer of their creator, are not reported.
+// Workers of io_uring, threads of the process with the thread pointer of their creator, are not
+// reported.
 func TestIOWorkersAreNotReported(t *testing.T) {
 	eachWay(t, func(t *testing.T, threads *Threads) {
 		c := startChild(t, "cc", 2, nil)

@@ -127,8 +127,8 @@ func TestRegistrationWaitsForRoom(t *testing.T) {
 	b.receiver.expect(testRegistration, correlationOf(1, 2))
 }
 
-// Late samples count for the reason at the time when they became late, even if they expire only when
-// the connection is made or ended.
+// Late samples count for the reason at the time when they became late, even if they expire only
+// when the connection is made or ended.
 func TestLateWhenConnectionChanges(t *testing.T) {
 	b := connected(t)
 	b.receiver.fill()

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// DropReason is why samples were dropped. The list is fixed. The reason of late samples is what held
-// them up at the moment when they became late: a connection without room, or none.
+// DropReason is why samples were dropped. The list is fixed. The reason of late samples is what
+// held them up at the moment when they became late: a connection without room, or none.
 type DropReason uint8
 
 const (

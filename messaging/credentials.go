@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrCredentials reports that this agent may not assume a process's credentials: it needs CAP_SETUID
-// and CAP_SETGID, unless they are its own.
+// ErrCredentials reports that this agent may not assume a process's credentials: it needs
+// CAP_SETUID and CAP_SETGID, unless they are its own.
 var ErrCredentials = errors.New("not permitted to take on the process's credentials (CAP_SETUID and CAP_SETGID)")
 
 // Credentials are what the kernel checks file permissions against: the filesystem ids and the
@@ -24,12 +24,12 @@ type Credentials struct {
 // noID is (uid_t)-1, which is no id: setfsuid with it changes nothing, and returns the present id.
 const noID = -1
 
-// do runs f on a thread of its own, and waits for it. The kernel checks the thread's file accesses as
-// it would check those of the process: with its ids and groups, and no capabilities. f does not run
-// if the thread could not assume all of them.
+// do runs f on a thread of its own, and waits for it. The kernel checks the thread's file accesses
+// as it would check those of the process: with its ids and groups, and no capabilities. f does not
+// run if the thread could not assume all of them.
 //
-// The thread then ends instead of being switched back, so that no error can leave a thread with other
-// rights among those that run other goroutines. That costs 50 µs.
+// The thread then ends instead of being switched back, so that no error can leave a thread with
+// other rights among those that run other goroutines. That costs 50 µs.
 func (c Credentials) do(f func() error) error {
 	result := make(chan error, 1)
 	onOwnThread(func() {
@@ -42,8 +42,8 @@ func (c Credentials) do(f func() error) error {
 	return <-result
 }
 
-// onOwnThread starts f on a thread that runs nothing else before it ends. The runtime starts no threads
-// from a locked one, so they do not inherit what f changes.
+// onOwnThread starts f on a thread that runs nothing else before it ends. The runtime starts no
+// threads from a locked one, so they do not inherit what f changes.
 func onOwnThread(f func()) {
 	go func() {
 		runtime.LockOSThread()
@@ -51,8 +51,8 @@ func onOwnThread(f func()) {
 			f() // still locked at the end, so the runtime ends the thread
 			return
 		}
-		// The runtime cannot end the main thread, and /proc/PID shows that one. While this goroutine
-		// occupies it, another one runs on another thread.
+		// The runtime cannot end the main thread, and /proc/PID shows that one. While this
+		// goroutine occupies it, another one runs on another thread.
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -76,8 +76,8 @@ func (c Credentials) assume() error {
 			return err
 		}
 	}
-	// Root keeps its exemptions from file permissions when only the group changes, or when the process
-	// is the root user of a container. Without capabilities there are none.
+	// Root keeps its exemptions from file permissions when only the group changes, or when the
+	// process is the root user of a container. Without capabilities there are none.
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var sets [2]unix.CapUserData
 	if err := unix.Capget(&header, &sets[0]); err != nil {
@@ -110,8 +110,8 @@ func (c Credentials) ours() (bool, error) {
 	return slices.Equal(slices.Compact(groups), slices.Compact(wanted)), nil
 }
 
-// switchIDs sets groups, then the group, then the user: each needs a capability, and setting the user
-// drops some. setfsgid and setfsuid return no errors, so the ids are read back.
+// switchIDs sets groups, then the group, then the user: each needs a capability, and setting the
+// user drops some. setfsgid and setfsuid return no errors, so the ids are read back.
 func (c Credentials) switchIDs() error {
 	if err := unix.Setgroups(c.groups()); err != nil {
 		return fmt.Errorf("%w: setting groups: %w", ErrCredentials, err)
@@ -135,8 +135,8 @@ func (c Credentials) groups() []int {
 	return groups
 }
 
-// control returns the ancillary data with which a datagram has these ids as its sender's, for receivers
-// with SO_PASSCRED; nil when they are our own.
+// control returns the ancillary data with which a datagram has these ids as its sender's, for
+// receivers with SO_PASSCRED; nil when they are our own.
 func (c Credentials) control() []byte {
 	if int(c.UID) == os.Getuid() && int(c.GID) == os.Getgid() {
 		return nil

@@ -104,8 +104,8 @@ func expectThreads(t *testing.T, want Credentials) {
 	}
 }
 
-// While many goroutines switch credentials and others make the runtime start threads, none runs with
-// the rights of another.
+// While many goroutines switch credentials and others make the runtime start threads, none runs
+// with the rights of another.
 func TestCredentialsDoNotLeak(t *testing.T) {
 	testenv.NeedRoot(t)
 	ours := ourCredentials(t)

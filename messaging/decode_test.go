@@ -13,7 +13,8 @@ type Message interface{ message() }
 func (Registration) message() {}
 func (correlation) message()  {}
 
-// decode decodes a datagram that a receiver of these tests has got: only what we encode is a message.
+// decode decodes a datagram that a receiver of these tests has got: only what we encode is a
+// message.
 func decode(b []byte) (m Message, err error) {
 	var again []byte
 	switch {

@@ -16,8 +16,8 @@ const (
 	driveTime = 4 * time.Second // how long the tests below run, on their manual clock
 )
 
-// reportIntervals are how often a sampler adds its counts: that of the kernel's counts, with the time
-// of the first sample of each key, and one shorter than the receiver's interval.
+// reportIntervals are how often a sampler adds its counts: that of the kernel's counts, with the
+// time of the first sample of each key, and one shorter than the receiver's interval.
 var reportIntervals = []time.Duration{100 * time.Millisecond, 10 * time.Millisecond}
 
 // drive is a connected fixture whose receiver reads as the Java agent does.
@@ -230,7 +230,8 @@ func (r *receiver) agent(stop <-chan struct{}) (polls, messages, samples int) {
 	}
 }
 
-// BenchmarkDelivery reports which samples of one process arrive, and how soon, in seconds of real time.
+// BenchmarkDelivery reports which samples of one process arrive, and how soon, in seconds of real
+// time.
 func BenchmarkDelivery(b *testing.B) {
 	for _, interval := range reportIntervals {
 		b.Run(fmt.Sprintf("997 Hz, report every %v", interval), func(b *testing.B) {

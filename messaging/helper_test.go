@@ -152,7 +152,8 @@ func (h helper) receive() error {
 	}
 }
 
-// refuseOpenat2 makes openat2 fail as on a kernel without it, or under a container's seccomp filter.
+// refuseOpenat2 makes openat2 fail as on a kernel without it, or under a container's seccomp
+// filter.
 func refuseOpenat2(errno unix.Errno) error {
 	filter := [...]unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS}, // seccomp_data.nr

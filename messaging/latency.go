@@ -18,13 +18,15 @@ import (
 //	  240…255           16.384 s    512 ms
 //	      256                any
 //
-// The 2 KB cover ages from the cost of one message to twice the longest delay that maxQueued serves.
+// The 2 KB cover ages from the cost of one message to twice the longest delay that maxQueued
+// serves.
 const (
 	ageSteps     = 16
 	ageDoublings = 15
 	numAges      = ageSteps*(1+ageDoublings) + 1
 
-	// ageUnitNs makes the powers of two whole milliseconds from 1 ms on, which are short as seconds.
+	// ageUnitNs makes the powers of two whole milliseconds from 1 ms on, which are short as
+	// seconds.
 	ageUnitNs = int64(time.Millisecond) / 32
 )
 
@@ -105,9 +107,9 @@ func (t *Timing) Since(earlier *Timing) Timing {
 	return since
 }
 
-// Missed returns the share of samples that the kernel did not have within the samples-delay, of those
-// whose receiver had room for them, from 0 to 1; 0 when there were none. Samples dropped because a
-// receiver left no room, or was gone, do not count.
+// Missed returns the share of samples that the kernel did not have within the samples-delay, of
+// those whose receiver had room for them, from 0 to 1; 0 when there were none. Samples dropped
+// because a receiver left no room, or was gone, do not count.
 func (t *Timing) Missed() float64 {
 	if t.Overdue+t.Lost == 0 {
 		return 0

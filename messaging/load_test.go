@@ -36,8 +36,8 @@ func (r *receiver) waitReadable() {
 	}
 }
 
-// A receiver that reads one message at a time makes the kernel wake us for each: after a single lost
-// wake-up the sender would wait forever.
+// A receiver that reads one message at a time makes the kernel wake us for each: after a single
+// lost wake-up the sender would wait forever.
 func TestNoWakeUpIsLost(t *testing.T) {
 	rounds := 50_000
 	if testing.Short() {
@@ -219,8 +219,8 @@ func BenchmarkIdleSender(b *testing.B) {
 	b.ReportMetric(float64(each), "bytes/sender")
 }
 
-// idleSenderBytes connects that many senders, sends a sample through each, waits until they are idle,
-// and returns the memory of one: with socket, poller and timer, without the kernel's share.
+// idleSenderBytes connects that many senders, sends a sample through each, waits until they are
+// idle, and returns the memory of one: with socket, poller and timer, without the kernel's share.
 func idleSenderBytes(t testing.TB, senders int) int64 {
 	t.Helper()
 	r := listen(t)

@@ -81,8 +81,8 @@ func TestDialInUserNamespace(t *testing.T) {
 	}
 }
 
-// Mounts of a process in its own namespace give it no further access: a socket of the host is reached
-// through a mount only if the process itself may write to it.
+// Mounts of a process in its own namespace give it no further access: a socket of the host is
+// reached through a mount only if the process itself may write to it.
 func TestDialThroughMountsOfTheProcess(t *testing.T) {
 	testenv.NeedRoot(t)
 	dir := openTempDir(t)

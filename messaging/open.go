@@ -36,24 +36,24 @@ const (
 
 	// sendBufferBytes is large enough that only the length of the receiver's queue is a limit: what
 	// it holds is charged to our socket, 768 bytes for a message. This is the most that the default
-	// net.core.wmem_max allows; the kernel doubles it, which is enough for a queue of 554. (It wakes
-	// us when no more than a quarter is charged, so from 139 on not after each message read.)
+	// net.core.wmem_max allows; the kernel doubles it, which is enough for a queue of 554. (It
+	// wakes us when no more than a quarter is charged, so from 139 on not after each message read.)
 	// The system's own default may have been lowered.
 	sendBufferBytes = 212992
 )
 
 // SocketID identifies a socket file, also where a new file got the inode number of the one that was
-// removed (ext4 reuses it at once). Only within one tick of the clock (4 ms) are they the same, until a
-// message is refused. A change of mode or owner also changes the identity. Compare with ==.
+// removed (ext4 reuses it at once). Only within one tick of the clock (4 ms) are they the same,
+// until a message is refused. A change of mode or owner also changes the identity. Compare with ==.
 type SocketID struct {
 	Dev, Ino uint64
 	CtimeNs  int64
 }
 
 // Identify returns the identity of the socket file that path leads to now, below root. It has the
-// errors of Dial, and may block as Dial does. If it returns the Identity of a connected Socket, that
-// need not be replaced. It is cheap: it resolves the path with the agent's own credentials, and does
-// not find out whether the socket still has a receiver.
+// errors of Dial, and may block as Dial does. If it returns the Identity of a connected Socket,
+// that need not be replaced. It is cheap: it resolves the path with the agent's own credentials,
+// and does not find out whether the socket still has a receiver.
 func Identify(root *os.File, path string) (SocketID, error) {
 	fd, identity, err := openSocketFile(root, path)
 	if err != nil {
@@ -70,8 +70,9 @@ func Identify(root *os.File, path string) (SocketID, error) {
 // namespace in which the process is root makes no difference. Sending, too, shows its ids
 // rather than ours to a receiver that asks for them.
 //
-// procRoot is the mount point of a procfs of our own pid namespace. Everybody must be able to reach it,
-// and it has at most 88 bytes, because it is part of the socket's name that is passed to the kernel.
+// procRoot is the mount point of a procfs of our own pid namespace. Everybody must be able to reach
+// it, and it has at most 88 bytes, because it is part of the socket's name that is passed to the
+// kernel.
 //
 // Dial may block as long as the process's file systems do (FUSE, autofs, a dead network mount), and
 // occupies a thread meanwhile: call it on a goroutine that serves this process alone. When a thread
@@ -184,9 +185,9 @@ func retryInterrupted(f func() error) error {
 	}
 }
 
-// Supported returns ErrNoOpenat2 if this kernel does not resolve paths as Dial needs it. The reason can
-// also be a container's seccomp filter that does not know openat2 (EPERM), which Dial would mistake
-// for missing rights of the process: call Supported first.
+// Supported returns ErrNoOpenat2 if this kernel does not resolve paths as Dial needs it. The reason
+// can also be a container's seccomp filter that does not know openat2 (EPERM), which Dial would
+// mistake for missing rights of the process: call Supported first.
 func Supported() error {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolution}
 	var fd int

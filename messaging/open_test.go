@@ -94,8 +94,8 @@ func TestDialFollowsPathsInsideTheRoot(t *testing.T) {
 	}
 }
 
-// Paths may exceed the length of a socket address: a process that binds in its working directory has
-// no such limit.
+// Paths may exceed the length of a socket address: a process that binds in its working directory
+// has no such limit.
 func TestDialLongPaths(t *testing.T) {
 	f := newFakeRoot(t)
 	for _, length := range []int{100, 107, 108, 109, 300, unix.PathMax - 1} {
@@ -245,8 +245,8 @@ func TestDialRefusesMagicLinks(t *testing.T) {
 	f.in.expectNothing()
 }
 
-// While a process keeps replacing the file at its path, Dial connects to one of its files, but never
-// to a socket outside.
+// While a process keeps replacing the file at its path, Dial connects to one of its files, but
+// never to a socket outside.
 func TestDialWhilePathChanges(t *testing.T) {
 	f := newFakeRoot(t)
 	stop := make(chan struct{})
@@ -329,8 +329,8 @@ func TestDialWhileDirectoryMovesOut(t *testing.T) {
 	f.host.expectNothing()
 }
 
-// A socket that replaces another one at the same path has another identity, even with the same inode
-// number.
+// A socket that replaces another one at the same path has another identity, even with the same
+// inode number.
 func TestIdentityOfReplacedSocket(t *testing.T) {
 	f := newFakeRoot(t)
 	socket, err := Dial("/proc", f.root, "/run/socket", ourCredentials(t))

@@ -14,15 +14,16 @@ import (
 // pollBatch is how many sockets with room one call of epoll_wait may return.
 const pollBatch = 64
 
-// Poller runs the senders of an agent: one goroutine sends for all of them, and another one wakes those
-// whose receivers have room again, with one epoll descriptor for any number of senders. A socket is
-// watched only while its Sender waits. This is why sockets are not in the poller of the Go runtime,
-// which watches a descriptor until it is closed: the kernel would wake us for each message that a
-// receiver reads.
+// Poller runs the senders of an agent: one goroutine sends for all of them, and another one wakes
+// those whose receivers have room again, with one epoll descriptor for any number of senders. A
+// socket is watched only while its Sender waits. This is why sockets are not in the poller of the
+// Go runtime, which watches a descriptor until it is closed: the kernel would wake us for each
+// message that a receiver reads.
 //
-// A socket is armed after a message found the receiver's queue full: EPOLLOUT, level-triggered, once
-// (EPOLLONESHOT). No room is missed in between, since arming checks for room, and room made later
-// finds the socket armed. Once reported, a socket is not reported again until it is armed again.
+// A socket is armed after a message found the receiver's queue full: EPOLLOUT, level-triggered,
+// once (EPOLLONESHOT). No room is missed in between, since arming checks for room, and room made
+// later finds the socket armed. Once reported, a socket is not reported again until it is armed
+// again.
 type Poller struct {
 	epoll  int
 	file   *os.File // owns epoll, and is watched by the Go runtime
@@ -118,8 +119,8 @@ func (p *Poller) remove(token uint64) *Sender {
 	return s
 }
 
-// armedEvent asks for one event, with the token, when there is room or the connection has ended (which
-// epoll always reports).
+// armedEvent asks for one event, with the token, when there is room or the connection has ended
+// (which epoll always reports).
 func armedEvent(token uint64) *unix.EpollEvent {
 	return &unix.EpollEvent{Events: unix.EPOLLOUT | unix.EPOLLONESHOT, Fd: int32(token), Pad: int32(token >> 32)}
 }

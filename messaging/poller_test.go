@@ -150,9 +150,9 @@ func TestRoomBeforeArming(t *testing.T) {
 	}
 }
 
-// A wait that has ended is not confused with the next one, nor a socket with another one with the same
-// descriptor number, even while the kernel still watches the former one because a child that is about
-// to exec holds it.
+// A wait that has ended is not confused with the next one, nor a socket with another one with the
+// same descriptor number, even while the kernel still watches the former one because a child that
+// is about to exec holds it.
 func TestDescriptorReused(t *testing.T) {
 	p := stillPoller(t)
 	second := connectedWith(t, p)
@@ -224,8 +224,8 @@ func TestWaitEndsWithoutRoom(t *testing.T) {
 	}
 }
 
-// When all queued samples are late the wait ends, and the next sample is tried: the receiver may have
-// shut down, which epoll does not report.
+// When all queued samples are late the wait ends, and the next sample is tried: the receiver may
+// have shut down, which epoll does not report.
 func TestLateEndsWait(t *testing.T) {
 	p := stillPoller(t)
 	b, fits := waiting(t, p)
@@ -273,8 +273,8 @@ func TestReceiverGoneWhileWaiting(t *testing.T) {
 	expectReported(t, p, 0)
 }
 
-// More senders than one call of epoll_wait reports wait at once, without goroutines. Each sends when
-// its own receiver has room.
+// More senders than one call of epoll_wait reports wait at once, without goroutines. Each sends
+// when its own receiver has room.
 func TestManyWait(t *testing.T) {
 	const senders = 3*pollBatch + 1
 	counters, poller := &Counters{}, newTestPoller(t)

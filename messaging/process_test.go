@@ -248,8 +248,8 @@ func TestDialPermissions(t *testing.T) {
 	}
 }
 
-// A process of root that has dropped its capabilities, as in a container, may not write to the sockets
-// of other users.
+// A process of root that has dropped its capabilities, as in a container, may not write to the
+// sockets of other users.
 func TestDialPermissionsOfRootWithoutCapabilities(t *testing.T) {
 	testenv.NeedRoot(t)
 	f := newFakeRoot(t)

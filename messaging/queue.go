@@ -2,9 +2,9 @@ package messaging
 
 const (
 	// maxQueued bounds the keys that wait for one receiver. With a kernel queue of the default
-	// length a receiver takes 550 messages a second, 165 within the default delay; so this is enough
-	// for a delay of 7 s, or a kernel queue of 270. More would be late before they were sent. At
-	// this size a queue takes 1 MB.
+	// length a receiver takes 550 messages a second, 165 within the default delay; so this is
+	// enough for a delay of 7 s, or a kernel queue of 270. More would be late before they were
+	// sent. At this size a queue takes 1 MB.
 	maxQueued = 4096
 
 	// maxParts is the resolution of the ages of aggregated samples: an eighth of the delay.
@@ -17,8 +17,8 @@ type part struct {
 	count     uint64
 }
 
-// item is the queued samples of one key by age, oldest first. A part has the age of its oldest sample,
-// so no sample is considered younger than it is.
+// item is the queued samples of one key by age, oldest first. A part has the age of its oldest
+// sample, so no sample is considered younger than it is.
 type item struct {
 	key   Key
 	place int32 // in queue.heap
@@ -26,9 +26,9 @@ type item struct {
 	parts [maxParts]part
 }
 
-// add adds samples to a part that began at most windowNs before, or else as a new part. Samples that
-// are added in the order of their age find a free part, unless the oldest is more than maxParts
-// windows old. Otherwise they join an older one.
+// add adds samples to a part that began at most windowNs before, or else as a new part. Samples
+// that are added in the order of their age find a free part, unless the oldest is more than
+// maxParts windows old. Otherwise they join an older one.
 func (it *item) add(sampledNs int64, count uint64, windowNs int64) {
 	at := it.n // the parts before are older
 	for at > 0 && it.parts[at-1].sampledNs > sampledNs {
@@ -76,8 +76,8 @@ func (it *item) count() uint64 {
 	return sum
 }
 
-// queue holds the samples that wait for one receiver, aggregated by key. Its head is the key with the
-// oldest sample. It is not safe for concurrent use.
+// queue holds the samples that wait for one receiver, aggregated by key. Its head is the key with
+// the oldest sample. It is not safe for concurrent use.
 type queue struct {
 	items []item        // in no order
 	free  []int32       // unused items
@@ -169,8 +169,8 @@ func (q *queue) expire(limitNs int64) uint64 {
 	return dropped
 }
 
-// fixHead restores the heap after the head has lost its oldest part, or removes the head when that was
-// its last.
+// fixHead restores the heap after the head has lost its oldest part, or removes the head when that
+// was its last.
 func (q *queue) fixHead() {
 	index := q.heap[0]
 	if q.items[index].n == 0 {

@@ -128,8 +128,8 @@ func (m *model) check() {
 	}
 }
 
-// In whatever order samples are added, none is lost and no late one is kept. If they are added in the
-// order of their age, none is dropped more than an eighth of the delay early.
+// In whatever order samples are added, none is lost and no late one is kept. If they are added in
+// the order of their age, none is dropped more than an eighth of the delay early.
 func TestQueueAgainstModel(t *testing.T) {
 	const delay = 800
 	for _, disorder := range []int64{0, 50, 2000} {

@@ -17,12 +17,12 @@ var (
 )
 
 const (
-	// maxFutileWakeups is how many wake-ups in a row may find no room before the sender pauses. Only
-	// a process that keeps filling and emptying its own socket causes them.
+	// maxFutileWakeups is how many wake-ups in a row may find no room before the sender pauses.
+	// Only a process that keeps filling and emptying its own socket causes them.
 	maxFutileWakeups = 64
 
-	// pauseTime is how long nothing is sent after that, or after the kernel had no memory: a quarter
-	// of the time between two polls of an agent.
+	// pauseTime is how long nothing is sent after that, or after the kernel had no memory: a
+	// quarter of the time between two polls of an agent.
 	pauseTime = 5 * time.Millisecond
 
 	// idleTime is how long an empty queue keeps its memory, so that a process with samples in every
@@ -34,15 +34,15 @@ const (
 
 // Sender sends the samples of one process to its socket. Queued samples are aggregated by key, and
 // the key with the oldest sample is sent first. A sample that could not be sent within the
-// samples-delay is dropped; younger samples of the same key are kept. The ages of aggregated samples
-// are known to an eighth of the delay: samples are dropped up to that much early, and none is handed
-// to the kernel late. (Those that the kernel took late all the same, because the sender had to wait
-// for a CPU, are counted: see Timing.) At any time, each sample that was added is either sent,
-// dropped and counted with a reason, or queued.
+// samples-delay is dropped; younger samples of the same key are kept. The ages of aggregated
+// samples are known to an eighth of the delay: samples are dropped up to that much early, and none
+// is handed to the kernel late. (Those that the kernel took late all the same, because the sender
+// had to wait for a CPU, are counted: see Timing.) At any time, each sample that was added is
+// either sent, dropped and counted with a reason, or queued.
 //
-// A Sender needs no goroutine while it waits for room, and next to no memory while nothing is queued.
-// Methods do not block unless they say so: the lock is not held during a system call. All are safe
-// for concurrent use.
+// A Sender needs no goroutine while it waits for room, and next to no memory while nothing is
+// queued. Methods do not block unless they say so: the lock is not held during a system call. All
+// are safe for concurrent use.
 type Sender struct {
 	counters *Counters
 	poller   *Poller
@@ -94,9 +94,9 @@ func newSender(counters *Counters, poller *Poller, clock clock) *Sender {
 	}
 }
 
-// Add queues count samples of one key; all count as taken at sampledAt, which should have a monotonic
-// clock reading. Before the first Connect no delay has been promised, so nothing is late. Without a
-// connection samples wait for the next one until they are late.
+// Add queues count samples of one key; all count as taken at sampledAt, which should have a
+// monotonic clock reading. Before the first Connect no delay has been promised, so nothing is late.
+// Without a connection samples wait for the next one until they are late.
 //
 // For samples counted over an interval, sampledAt is the time of the first. Then none is late
 // unnoticed, but younger ones may be dropped early, by as much as they are younger. That wastes no
@@ -179,8 +179,8 @@ func (s *Sender) replace(socket *Socket, registration []byte, delay time.Duratio
 	return replaced, nil
 }
 
-// Disconnect closes the connection, if there is one. Queued samples wait for the next one until they
-// are late.
+// Disconnect closes the connection, if there is one. Queued samples wait for the next one until
+// they are late.
 func (s *Sender) Disconnect() {
 	s.mu.Lock()
 	socket := s.socket
@@ -359,8 +359,8 @@ func (s *Sender) start() {
 	}
 }
 
-// unpark ends the wait for room, if there is one. While the socket stays open epoll may still report
-// it once; that wakes no sender.
+// unpark ends the wait for room, if there is one. While the socket stays open epoll may still
+// report it once; that wakes no sender.
 func (s *Sender) unpark() {
 	if s.parked {
 		s.poller.remove(s.token)

@@ -100,8 +100,8 @@ func correlationOf(key int, count uint16) correlation {
 	return correlation{Key: keyOf(key), Count: count}
 }
 
-// While the receiver's queue is full the samples of a key are aggregated, also those added after the
-// first attempt to send it, and the oldest key is sent first. Adding causes no further attempt.
+// While the receiver's queue is full the samples of a key are aggregated, also those added after
+// the first attempt to send it, and the oldest key is sent first. Adding causes no further attempt.
 func TestFullQueueAggregatesOldestFirst(t *testing.T) {
 	b := connected(t)
 	fits := b.receiver.fill()

@@ -33,9 +33,9 @@ func (s *Sender) send(limit int) (ended bool) {
 	return false
 }
 
-// next returns the message to send now, and sets s.current to the socket to send it to; nil when there
-// is none, and then the caller must stop. A message is encoded again for each attempt, so that it
-// includes what was added while the sender waited for room.
+// next returns the message to send now, and sets s.current to the socket to send it to; nil when
+// there is none, and then the caller must stop. A message is encoded again for each attempt, so
+// that it includes what was added while the sender waited for room.
 func (s *Sender) next() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,9 +59,9 @@ func (s *Sender) next() []byte {
 	return appendCorrelation(s.message[:0], correlation{Key: taken.key, Count: uint16(taken.count())})
 }
 
-// complete records the result of sending the message that next returned, and returns what to do with
-// the socket: arm it when full, close it when gone. What was not sent is queued again, unless the
-// kernel will never take it.
+// complete records the result of sending the message that next returned, and returns what to do
+// with the socket: arm it when full, close it when gone. What was not sent is queued again, unless
+// the kernel will never take it.
 func (s *Sender) complete(err error) sendResult {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,8 +125,8 @@ func (s *Sender) registered() {
 	}
 }
 
-// wait returns full when the sender must wait for room, and busy when it was woken too often without
-// finding any.
+// wait returns full when the sender must wait for room, and busy when it was woken too often
+// without finding any.
 func (s *Sender) wait(woken bool) sendResult {
 	s.counters.Waits.Add(1)
 	if woken {

@@ -9,9 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxInTurn is how many messages a sender may send before the others get their turn: it then goes on in
-// a goroutine of its own. A message takes 3 µs, and at most some 10 µs with a socket filter that the
-// receiver made as slow as it could: a receiver delays the others by less than a millisecond.
+// maxInTurn is how many messages a sender may send before the others get their turn: it then goes
+// on in a goroutine of its own. A message takes 3 µs, and at most some 10 µs with a socket filter
+// that the receiver made as slow as it could: a receiver delays the others by less than a
+// millisecond.
 const maxInTurn = 64
 
 // sendLoop is the goroutine that sends for all senders that have only a few messages to send.

@@ -10,8 +10,8 @@ import (
 )
 
 // Socket is a connection to one process's socket, made by Dial and closed by the Sender that it is
-// passed to. Every process needs its own: the kernel charges unread datagrams to the sending socket,
-// so that with a shared one a few stalled receivers would silence all others.
+// passed to. Every process needs its own: the kernel charges unread datagrams to the sending
+// socket, so that with a shared one a few stalled receivers would silence all others.
 type Socket struct {
 	identity SocketID
 	control  []byte // see Credentials.control
@@ -24,8 +24,8 @@ type Socket struct {
 // Identity returns that of the socket file at the time of Dial.
 func (s *Socket) Identity() SocketID { return s.identity }
 
-// Close ends the connection after waiting for a message that is being handed to the kernel. A Sender
-// closes the socket that was passed to it.
+// Close ends the connection after waiting for a message that is being handed to the kernel. A
+// Sender closes the socket that was passed to it.
 func (s *Socket) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,7 +58,8 @@ func (s *Socket) send(message []byte) error {
 	return nil
 }
 
-// arm asks epoll for one event when there is room, which may be now. All calls are for the same epoll.
+// arm asks epoll for one event when there is room, which may be now. All calls are for the same
+// epoll.
 func (s *Socket) arm(epoll int, token uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,8 +77,8 @@ func (s *Socket) arm(epoll int, token uint64) error {
 	return nil
 }
 
-// sendResult is the result of handing a message to the kernel. With every result but sent, the kernel
-// kept nothing of it.
+// sendResult is the result of handing a message to the kernel. With every result but sent, the
+// kernel kept nothing of it.
 type sendResult uint8
 
 const (
@@ -89,9 +90,9 @@ const (
 	gone               // the connection is unusable
 )
 
-// classify interprets the error of sendmsg on a connected Unix datagram socket. An error that is not
-// known to be about the message, or temporary, is about the connection: the owner then probes the
-// process again, which solves or explains it.
+// classify interprets the error of sendmsg on a connected Unix datagram socket. An error that is
+// not known to be about the message, or temporary, is about the connection: the owner then probes
+// the process again, which solves or explains it.
 func classify(err error) sendResult {
 	if err == nil {
 		return sent

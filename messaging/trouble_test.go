@@ -82,8 +82,8 @@ func replace(path string, create func(path string) error) error {
 	return errors.Join(create(next), os.Rename(next, path))
 }
 
-// Whatever processes do to their sockets, the samples of another process arrive, senders do not spin,
-// and the processes get the queued samples when they receive again.
+// Whatever processes do to their sockets, the samples of another process arrive, senders do not
+// spin, and the processes get the queued samples when they receive again.
 func TestTroubledProcessesBesideHealthy(t *testing.T) {
 	const keys = 300
 	dir := openTempDir(t)

@@ -51,8 +51,8 @@ const (
 var (
 	// errHostID reports that a host id is longer than MaxHostIDBytes or not UTF-8.
 	errHostID = errors.New("unusable host id")
-	// errSamplesDelay reports a delay that does not fit the message's unsigned 32-bit milliseconds, or
-	// is zero.
+	// errSamplesDelay reports a delay that does not fit the message's unsigned 32-bit milliseconds,
+	// or is zero.
 	errSamplesDelay = errors.New("unusable samples delay")
 )
 
@@ -72,8 +72,8 @@ type Key struct {
 	StackTraceID  [16]byte
 }
 
-// correlation is how often a stack was sampled in a transaction since the last message with the same
-// key.
+// correlation is how often a stack was sampled in a transaction since the last message with the
+// same key.
 type correlation struct {
 	Key
 	Count uint16
@@ -101,8 +101,8 @@ func appendRegistration(b []byte, r Registration) ([]byte, error) {
 	return append(b, r.HostID...), nil
 }
 
-// appendCorrelation appends the message to b. The caller must split a count over maxCount, which the
-// receiver would read as a negative number.
+// appendCorrelation appends the message to b. The caller must split a count over maxCount, which
+// the receiver would read as a negative number.
 func appendCorrelation(b []byte, c correlation) []byte {
 	b = appendHeader(b, typeCorrelation)
 	b = append(b, c.TraceID[:]...)

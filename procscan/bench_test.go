@@ -20,7 +20,8 @@ const (
 
 // BenchmarkSweep is a sweep of a host with 2000 more processes than it has, each with the two dozen
 // mappings of a small program, except ten that map 20,000 pieces of a file, as databases and search
-// engines do. It is compared with package procfs: ProcMaps of every process, and matching the paths.
+// engines do. It is compared with package procfs: ProcMaps of every process, and matching the
+// paths.
 func BenchmarkSweep(b *testing.B) {
 	data := child.MapSpec{Path: filepath.Join(b.TempDir(), "index"), Prot: unix.PROT_READ, Times: largeMappings}
 	for i := range sweepProcesses {
@@ -40,7 +41,8 @@ func BenchmarkSweep(b *testing.B) {
 	}, procfsSweep)
 }
 
-// BenchmarkLargeProcess probes a process with 20,000 mappings: of data, or, the worst case, of code.
+// BenchmarkLargeProcess probes a process with 20,000 mappings: of data, or, the worst case, of
+// code.
 func BenchmarkLargeProcess(b *testing.B) {
 	for _, c := range []struct {
 		name string
@@ -93,9 +95,9 @@ func BenchmarkProcess(b *testing.B) {
 	})
 }
 
-// compareWithProcfs runs both in turn, so that other load slows both. The time and the allocations of
-// the benchmark are ours. It reports two ratios: of the elapsed time, and of CPU time, which does not
-// include waiting for a CPU.
+// compareWithProcfs runs both in turn, so that other load slows both. The time and the allocations
+// of the benchmark are ours. It reports two ratios: of the elapsed time, and of CPU time, which
+// does not include waiting for a CPU.
 func compareWithProcfs(b *testing.B, pid int, ours func(*testing.B, *Scanner) int, theirs func(*testing.B) int) {
 	forEachSource(b, func(b *testing.B, source Source) {
 		s := scannerOf(b, source)
@@ -157,8 +159,8 @@ func procfsSweep(b *testing.B) int {
 	return found
 }
 
-// BenchmarkMapsText is our own share of a sweep: reading the maps of a JVM, of which the kernel returns
-// a page at a time.
+// BenchmarkMapsText is our own share of a sweep: reading the maps of a JVM, of which the kernel
+// returns a page at a time.
 func BenchmarkMapsText(b *testing.B) {
 	text := captured(b, "jvm.txt")
 	text = bytes.ReplaceAll(text, []byte("jvmti"), []byte("other"))

@@ -102,8 +102,8 @@ func TestContainerID(t *testing.T) {
 	}
 }
 
-// capturedCgroups are files from bug reports and tests of other projects, except the last: that of our
-// own process, read in a cgroup namespace below its cgroup in one hierarchy.
+// capturedCgroups are files from bug reports and tests of other projects, except the last: that of
+// our own process, read in a cgroup namespace below its cgroup in one hierarchy.
 var capturedCgroups = map[string]Cgroup{
 	"docker-hybrid": { // docker/for-linux issue 1293
 		"/docker/a2ffe0e97ac22657a2a023ad628e9df837c38a03b1ebc904d3f6d644eb1a1a81",

@@ -11,7 +11,8 @@ import (
 // OnlineCPUs is the file in which the kernel lists the online CPUs, such as "0-2,5".
 const OnlineCPUs = "/sys/devices/system/cpu/online"
 
-// maxCPUListBytes is a page: the kernel returns no more from a file of sysfs, and all of it at once.
+// maxCPUListBytes is a page: the kernel returns no more from a file of sysfs, and all of it at
+// once.
 const maxCPUListBytes = 4096
 
 // ReadCPUs returns the CPUs that such a file lists, in ascending order.

@@ -146,8 +146,8 @@ func (h *Handle) belowRoot(path string) (string, error) {
 	return below, nil
 }
 
-// LookupBelow opens, with O_PATH and flags, the file at path below root. Symbolic links are confined to
-// root, and magic links are not followed. The caller must close the descriptor.
+// LookupBelow opens, with O_PATH and flags, the file at path below root. Symbolic links are
+// confined to root, and magic links are not followed. The caller must close the descriptor.
 func LookupBelow(root *os.File, path string, flags uint64) (int, error) {
 	how := unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_CLOEXEC | flags,
@@ -162,10 +162,11 @@ func LookupBelow(root *os.File, path string, flags uint64) (int, error) {
 }
 
 // Reopen opens the file of an O_PATH descriptor for reading, if it is regular, else the error is
-// ErrNotRegular: opening a FIFO or a device can block and have side effects. procRoot must be one that
-// NewScanner accepts. O_NONBLOCK is for leases (fcntl, F_SETLEASE), with which the owner of a file could
-// block us for 45 seconds; it is cleared afterwards, or os.File would ask the file system whether the
-// file can be polled. Comparing the result guards against a proc root that was not checked.
+// ErrNotRegular: opening a FIFO or a device can block and have side effects. procRoot must be one
+// that NewScanner accepts. O_NONBLOCK is for leases (fcntl, F_SETLEASE), with which the owner of a
+// file could block us for 45 seconds; it is cleared afterwards, or os.File would ask the file
+// system whether the file can be polled. Comparing the result guards against a proc root that was
+// not checked.
 func Reopen(procRoot string, path int) (int, unix.Stat_t, error) {
 	want, err := statRegular(path)
 	if err != nil {

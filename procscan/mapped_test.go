@@ -48,8 +48,8 @@ func contentsOf(t *testing.T, f *os.File) string {
 	return string(text)
 }
 
-// overlayOn returns the mounts of an overlay whose layers are of two file systems, so that stat has a
-// device for each.
+// overlayOn returns the mounts of an overlay whose layers are of two file systems, so that stat has
+// a device for each.
 func overlayOn(overlay, lower, rw string) []child.MountSpec {
 	layers := "lowerdir=" + lower + ",upperdir=" + rw + "/upper,workdir=" + rw + "/work"
 	return []child.MountSpec{

@@ -271,8 +271,8 @@ func FuzzParseMapping(f *testing.F) {
 		if got := agentLibrary.wants(line); got != specExpression.Match(path) {
 			t.Errorf("%q with path %q: is the library: %v", line, path, got)
 		}
-		// A selection wants a line if it wants its name, which is all that a query returns: of lines
-		// as the kernel writes them, in which nothing else can look like a name.
+		// A selection wants a line if it wants its name, which is all that a query returns: of
+		// lines as the kernel writes them, in which nothing else can look like a name.
 		if perms := line[bytes.IndexByte(line, ' ')+1:][:len("rwxp")]; bytes.ContainsAny(perms, "/[") {
 			return
 		}
@@ -288,8 +288,8 @@ func FuzzParseMapping(f *testing.F) {
 	})
 }
 
-// For any text, buffer size and size of the pieces read, the lines are those of bytes.Split, without
-// those that are longer than the buffer.
+// For any text, buffer size and size of the pieces read, the lines are those of bytes.Split,
+// without those that are longer than the buffer.
 func FuzzMapsReader(f *testing.F) {
 	f.Add([]byte("a\nbb\n\ncccccccc\nd"), uint8(4), uint8(3))
 	f.Add([]byte("\n\n"), uint8(1), uint8(1))

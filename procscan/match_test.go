@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// specExpression is the expression of correlation.md, anchored at both ends; a dot stands for any byte.
+// specExpression is the expression of correlation.md, anchored at both ends; a dot stands for any
+// byte.
 var specExpression = regexp.MustCompile(`(?s)^.*/elastic-jvmti-linux-([\w-]*)\.so$`)
 
 const realName = "elastic-jvmti-linux-x64-0f3c9b6d2a4e48d19b7c5a1e6f803d24-7d5e1c9a8b2f46038e4d6c0b1a9f2e53.so"

@@ -22,7 +22,8 @@ func returns(pid int) (Found, error) { return Found{ProcessID: ProcessID{PID: pi
 
 func findsNothing(int) (Found, error) { return Found{}, ErrNotFound }
 
-// A probe that hangs is abandoned after the timeout, and the process is not probed before it returns.
+// A probe that hangs is abandoned after the timeout, and the process is not probed before it
+// returns.
 func TestWatchdogAbandons(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWatchdog(probeTimeout)
@@ -106,7 +107,8 @@ func TestWatchdogRound(t *testing.T) {
 	})
 }
 
-// A round that ends at the moment of its timeout is either finished or abandoned, never both or neither.
+// A round that ends at the moment of its timeout is either finished or abandoned, never both or
+// neither.
 func TestWatchdogLastMoment(t *testing.T) {
 	for range 100 {
 		synctest.Test(t, func(t *testing.T) {
@@ -165,7 +167,8 @@ func TestWatchdogBound(t *testing.T) {
 	})
 }
 
-// Both Process and Sweep use the watchdog: they do not probe a process while an earlier probe hangs.
+// Both Process and Sweep use the watchdog: they do not probe a process while an earlier probe
+// hangs.
 func TestProbesAreWatched(t *testing.T) {
 	p := startLibrary(t)
 	s := newScanner(t)

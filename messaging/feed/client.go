@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// flushTimeout is how long Flush waits for an agent whose queue is full. An agent normally reads
-	// at once; if this one does not, it must not hold up the sampler.
+	// flushTimeout is how long Flush waits for an agent whose queue is full. An agent normally
+	// reads at once; if this one does not, it must not hold up the sampler.
 	flushTimeout = time.Second
 
 	// sendBufferBytes is room for full datagrams, whatever the system's default is.
@@ -55,9 +55,9 @@ func (c *Client) hangUp() error {
 	return conn.Close()
 }
 
-// Add adds a record to the next datagram, and calls Flush when that is full. Records without context
-// should be flushed at once: the agent reads the context of their threads when it receives them. A
-// record without a time gets the present one, so that the agent knows its age.
+// Add adds a record to the next datagram, and calls Flush when that is full. Records without
+// context should be flushed at once: the agent reads the context of their threads when it receives
+// them. A record without a time gets the present one, so that the agent knows its age.
 func (c *Client) Add(r Record) error {
 	if r.Count == 0 {
 		return fmt.Errorf("%w: no samples", errCount)

@@ -47,8 +47,8 @@ func refusalReason(err error) RefusalReason {
 	return RefusedMagic // decode has no other errors
 }
 
-// Counters count what was received on a feed socket. All fields only grow and may be read at any time.
-// Every datagram was either handled or refused.
+// Counters count what was received on a feed socket. All fields only grow and may be read at any
+// time. Every datagram was either handled or refused.
 type Counters struct {
 	Datagrams atomic.Uint64 // handled
 	Records   atomic.Uint64 // in the datagrams handled

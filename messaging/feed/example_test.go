@@ -10,7 +10,8 @@ import (
 	"correlator/messaging/feed"
 )
 
-// A sampler feeds the samples of one interval. The example includes an agent, to show what it receives.
+// A sampler feeds the samples of one interval. The example includes an agent, to show what it
+// receives.
 func ExampleClient() {
 	dir, err := os.MkdirTemp("", "feed")
 	if err != nil {

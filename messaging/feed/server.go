@@ -20,9 +20,9 @@ type Server struct {
 	file     *sockfile.File
 }
 
-// Listen binds the feed socket at path as sockfile.Bind does, and has its errors. It is for root alone,
-// since a feed determines what is sent to every process. The caller must Close, which removes the
-// socket.
+// Listen binds the feed socket at path as sockfile.Bind does, and has its errors. It is for root
+// alone, since a feed determines what is sent to every process. The caller must Close, which
+// removes the socket.
 func Listen(path string, counters *Counters) (*Server, error) {
 	s := &Server{counters: counters}
 	var err error
@@ -42,9 +42,9 @@ func Listen(path string, counters *Counters) (*Server, error) {
 	return s, nil
 }
 
-// Serve calls handle with the records of each datagram. The slice is valid during the call; meanwhile
-// samplers wait. When ctx ends, Serve accepts no more datagrams, handles those that it has accepted,
-// and returns nil. It is called once.
+// Serve calls handle with the records of each datagram. The slice is valid during the call;
+// meanwhile samplers wait. When ctx ends, Serve accepts no more datagrams, handles those that it
+// has accepted, and returns nil. It is called once.
 func (s *Server) Serve(ctx context.Context, handle func([]Record)) error {
 	stop := context.AfterFunc(ctx, func() {
 		_ = s.conn.CloseRead() // samplers get EPIPE from now on

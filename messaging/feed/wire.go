@@ -42,8 +42,8 @@ const (
 	maxDatagramBytes = headerBytes + maxRecords*recordBytes
 )
 
-// Errors about a datagram. A datagram with any of them is refused as a whole: its sender does not use
-// this format.
+// Errors about a datagram. A datagram with any of them is refused as a whole: its sender does not
+// use this format.
 var (
 	errMagic    = errors.New("not a feed datagram")
 	errLength   = errors.New("the length does not match the number of records")

@@ -9,8 +9,8 @@ import (
 	"correlator/procscan"
 )
 
-// BenchmarkWatchedMapping is the cost of making and removing an executable mapping, without and with a
-// watcher on the machine.
+// BenchmarkWatchedMapping is the cost of making and removing an executable mapping, without and
+// with a watcher on the machine.
 func BenchmarkWatchedMapping(b *testing.B) {
 	f := createLibrary(b)
 	loop := func(b *testing.B) {
@@ -28,8 +28,8 @@ func BenchmarkWatchedMapping(b *testing.B) {
 	})
 }
 
-// BenchmarkEventAge is the time from mapping a library until the watcher reports it, when it was waiting
-// and when it is busy.
+// BenchmarkEventAge is the time from mapping a library until the watcher reports it, when it was
+// waiting and when it is busy.
 func BenchmarkEventAge(b *testing.B) {
 	f := createLibrary(b)
 	for name, pause := range map[string]time.Duration{"waiting": 5 * pollInterval, "busy": 0} {

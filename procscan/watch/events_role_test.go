@@ -20,9 +20,9 @@ import (
 
 func TestMain(m *testing.M) { child.Main(m, map[string]func() error{"events": runEvents}) }
 
-// eventsSpec is for a process with the role "events": it watches, maps the library itself, and prints
-// "ready" when that was reported. For each line of input it maps the library again, and prints how
-// often libraries were reported, by pid.
+// eventsSpec is for a process with the role "events": it watches, maps the library itself, and
+// prints "ready" when that was reported. For each line of input it maps the library again, and
+// prints how often libraries were reported, by pid.
 type eventsSpec struct {
 	Library string
 	Size    int  // of a ring

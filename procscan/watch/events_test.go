@@ -293,8 +293,8 @@ func TestEventsWaker(t *testing.T) {
 	}
 }
 
-// A ring that is too small overflows while nothing reads it. The first poll reports that, a later one
-// how many records were lost, and then events are reported again.
+// A ring that is too small overflows while nothing reads it. The first poll reports that, a later
+// one how many records were lost, and then events are reported again.
 func TestEventsOverflow(t *testing.T) {
 	w := openWatcher(t, procscan.OnlineCPUs, 2*os.Getpagesize())
 	const before = 1000

@@ -44,8 +44,8 @@ func descriptorOf(t *testing.T, h *procscan.Handle) int {
 	return number
 }
 
-// exits counts the calls of a callback. When a later exit is reported, an earlier one would have been:
-// the watcher has one goroutine.
+// exits counts the calls of a callback. When a later exit is reported, an earlier one would have
+// been: the watcher has one goroutine.
 type exits struct{ calls atomic.Int64 }
 
 func (e *exits) add()           { e.calls.Add(1) }

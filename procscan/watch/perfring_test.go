@@ -127,8 +127,8 @@ func TestRingNearlyFull(t *testing.T) {
 	}
 }
 
-// A ring that is written while it is read is read up to its head at the start, so that reading ends. A
-// loss meanwhile is reported by the same poll.
+// A ring that is written while it is read is read up to its head at the start, so that reading
+// ends. A loss meanwhile is reported by the same poll.
 func TestRingWrittenMeanwhile(t *testing.T) {
 	r := newFakeRing(16 << 10)
 	record := mmap2Record(7, "/x/y")

@@ -15,8 +15,8 @@ import (
 	"correlator/procscan/internal/child"
 )
 
-// fired reports whether the waker has fired, and resets it. The kernel fires it before the system call
-// that made the record returns.
+// fired reports whether the waker has fired, and resets it. The kernel fires it before the system
+// call that made the record returns.
 func fired(t *testing.T, r *perfRing) bool {
 	t.Helper()
 	for {
