@@ -32,8 +32,8 @@ type Stack struct {
 	User   []uint64 // at most 127, those nearest to the leaf
 }
 
-// Stack returns the stack of a count, or [errNoStack]. It is available until the next Drain; after
-// that it may be evicted.
+// Stack returns the stack of a count. It is available until the next Drain; after that it may be
+// evicted, which is an error.
 func (s *Sampler) Stack(key StackKey) (Stack, error) {
 	value := make([]byte, s.stackBytes())
 	s.retained.mu.Lock()
