@@ -53,7 +53,7 @@ func expectCounts(t *testing.T, c *Cache, hits, misses uint64) {
 	}
 }
 
-func TestCacheKnowsAFileByItsIdentity(t *testing.T) {
+func TestCacheKey(t *testing.T) {
 	c := newCache(t, 8)
 	contents := readFixture(t, gnuFixture)
 	path := writeFile(t, contents)
@@ -90,8 +90,8 @@ func TestCacheKnowsAFileByItsIdentity(t *testing.T) {
 	expectCounts(t, c, 1, 3)
 }
 
-// Each field of the identity counts.
-func TestIdentity(t *testing.T) {
+// Each field of the key counts.
+func TestIdentify(t *testing.T) {
 	path := writeFile(t, []byte("contents"))
 	identify := func(path string) FileKey {
 		t.Helper()
@@ -129,7 +129,7 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-func TestCacheRemembersBrokenFiles(t *testing.T) {
+func TestCacheKeepsContentErrors(t *testing.T) {
 	c := newCache(t, 8)
 	for i, tt := range []struct {
 		contents []byte
@@ -149,7 +149,7 @@ func TestCacheRemembersBrokenFiles(t *testing.T) {
 	}
 }
 
-func TestCacheForgetsReadErrors(t *testing.T) {
+func TestCacheDropsReadErrors(t *testing.T) {
 	c := newCache(t, 8)
 	path := writeFile(t, readFixture(t, gnuFixture))
 	unreadable, err := os.OpenFile(path, os.O_WRONLY, 0)
@@ -180,8 +180,8 @@ func (c *changing) ReadAt(b []byte, off int64) (int, error) {
 	return c.ReaderAt.ReadAt(b, off)
 }
 
-// What was read of a file while it changed is not remembered for either state.
-func TestCacheForgetsFilesThatChange(t *testing.T) {
+// What was read of a file while it changed is cached for neither state.
+func TestCacheDropsChangedFiles(t *testing.T) {
 	for fixture, want := range map[string]error{gnuFixture: nil, "x86_64-glibc-older": ErrNoSymbols} {
 		c := newCache(t, 8)
 		contents := readFixture(t, fixture)
@@ -196,7 +196,7 @@ func TestCacheForgetsFilesThatChange(t *testing.T) {
 			t.Errorf("%v, want %v", err, want)
 		}
 		if n := c.libraries.Len(); n != 0 {
-			t.Errorf("%s: %d answers kept", fixture, n)
+			t.Errorf("%s: %d results kept", fixture, n)
 		}
 		for range 2 {
 			if _, err := c.Library(f); !errors.Is(err, want) {
@@ -207,35 +207,35 @@ func TestCacheForgetsFilesThatChange(t *testing.T) {
 	}
 }
 
-func TestCacheKeepsWhatWasUsedLast(t *testing.T) {
+func TestCacheEvictsLeastRecentlyUsed(t *testing.T) {
 	c := newCache(t, 3)
 	contents := readFixture(t, gnuFixture)
 	var files []*os.File
 	for range 4 {
 		files = append(files, open(t, writeFile(t, contents)))
 	}
-	look := func(i int) {
+	lookUp := func(i int) {
 		t.Helper()
 		if _, err := c.Library(files[i]); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, i := range []int{0, 1, 2, 0, 3} { // 1 was used least recently
-		look(i)
+		lookUp(i)
 	}
 	expectCounts(t, c, 1, 4)
 	for _, i := range []int{0, 2, 3} {
-		look(i)
+		lookUp(i)
 	}
 	expectCounts(t, c, 4, 4)
-	look(1)
+	lookUp(1)
 	expectCounts(t, c, 4, 5)
 	if _, err := NewCache(0); err == nil {
 		t.Error("a cache of 0 entries")
 	}
 }
 
-func TestCacheIsSafeForConcurrentUse(t *testing.T) {
+func TestCacheConcurrentUse(t *testing.T) {
 	c := newCache(t, 2) // fewer than files: entries come and go
 	type file struct {
 		path string
@@ -298,7 +298,7 @@ func largestLibrary(t testing.TB) []byte {
 	return e.b
 }
 
-// NewCache's promise: not more than 4 KiB for each entry.
+// NewCache documents at most 4 KiB for each entry.
 func TestCacheMemory(t *testing.T) {
 	const entries = 500
 	contents := largestLibrary(t)

@@ -2,7 +2,6 @@ package elfsym
 
 import (
 	"debug/elf"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"math"
@@ -10,8 +9,6 @@ import (
 )
 
 const (
-	programHeaderBytes = 56 // sizeof(Elf64_Phdr), the only e_phentsize that loaders take
-
 	// maxProgramHeaders is what fits in 64 KiB, where the kernel refuses to execute a file
 	// (fs/binfmt_elf.c). Linkers write up to 15.
 	maxProgramHeaders = 64 << 10 / programHeaderBytes
@@ -78,36 +75,27 @@ func parseHeaders(r io.ReaderAt, size int64) (*headers, error) {
 
 // readHeader checks the ELF header and returns where the program headers are.
 func (h *headers) readHeader() (table, error) {
-	var buf [headerBytes]byte
-	b := buf[:min(headerBytes, h.pages.size)]
-	if err := h.pages.read(0, b); err != nil {
-		return table{}, err
-	}
-	header, err := decodeHeader(b)
+	header, err := h.pages.header()
 	if err != nil {
 		return table{}, err
 	}
-	if h.file.Machine = header.machine; h.file.Machine != elf.EM_X86_64 && h.file.Machine != elf.EM_AARCH64 {
+	if h.file.Machine = elf.Machine(header.Machine); h.file.Machine != elf.EM_X86_64 && h.file.Machine != elf.EM_AARCH64 {
 		return table{}, fmt.Errorf("%w: %v", ErrMachine, h.file.Machine)
 	}
-	programs := header.programs
-	if programs.count > 0 && programs.entryBytes != programHeaderBytes {
-		return table{}, fmt.Errorf("%w: program headers of %d bytes", errMalformed, programs.entryBytes)
+	if header.Phnum > maxProgramHeaders {
+		return table{}, fmt.Errorf("%w: %d program headers, at most %d", ErrLimit, header.Phnum, maxProgramHeaders)
 	}
-	if programs.count > maxProgramHeaders {
-		return table{}, fmt.Errorf("%w: %d program headers, at most %d", ErrLimit, programs.count, maxProgramHeaders)
-	}
-	return h.pages.table(programs.off, uint64(programs.count)*programHeaderBytes)
+	return h.pages.headers(header.Phoff, header.Phnum, header.Phentsize, programHeaderBytes)
 }
 
 func (h *headers) readProgramHeaders(programs table) error {
 	notes := notesReader{pages: h.pages, left: maxNotes}
+	var program elf.Prog64
 	for pos := uint64(0); pos < programs.size; pos += programHeaderBytes {
-		var b [programHeaderBytes]byte
-		if err := programs.read(pos, b[:]); err != nil {
+		if err := programs.decode(pos, &program); err != nil {
 			return err
 		}
-		switch program := decodeProgramHeader(&b); elf.ProgType(program.Type) {
+		switch elf.ProgType(program.Type) {
 		case elf.PT_LOAD:
 			if err := h.addSegment(program); err != nil {
 				return err
@@ -117,42 +105,13 @@ func (h *headers) readProgramHeaders(programs table) error {
 		case elf.PT_TLS:
 			h.tls = program
 		case elf.PT_NOTE:
-			if h.file.BuildID != nil {
-				continue
-			}
-			id, err := notes.buildID(program)
-			if err != nil && !IsContentError(err) {
-				return fmt.Errorf("reading notes: %w", err)
-			}
-			if err == nil { // loading the file does not depend on notes, so they may be broken
-				h.file.BuildID = id
+			if err := notes.search(program.Off, program.Filesz, program.Align); err != nil {
+				return err
 			}
 		}
 	}
+	h.file.BuildID = notes.id
 	return nil
-}
-
-// decodeProgramHeader decodes an Elf64_Phdr (elf.h; all little-endian):
-//
-//	offset size field
-//	     0    4 p_type
-//	     4    4 p_flags
-//	     8    8 p_offset
-//	    16    8 p_vaddr
-//	    24    8 p_paddr, not used
-//	    32    8 p_filesz
-//	    40    8 p_memsz
-//	    48    8 p_align
-func decodeProgramHeader(b *[programHeaderBytes]byte) elf.Prog64 {
-	return elf.Prog64{
-		Type:   binary.LittleEndian.Uint32(b[0:]),
-		Flags:  binary.LittleEndian.Uint32(b[4:]),
-		Off:    binary.LittleEndian.Uint64(b[8:]),
-		Vaddr:  binary.LittleEndian.Uint64(b[16:]),
-		Filesz: binary.LittleEndian.Uint64(b[32:]),
-		Memsz:  binary.LittleEndian.Uint64(b[40:]),
-		Align:  binary.LittleEndian.Uint64(b[48:]),
-	}
 }
 
 func (h *headers) addSegment(p elf.Prog64) error {

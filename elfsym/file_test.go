@@ -121,8 +121,8 @@ func withoutSections(t *testing.T, path string) string {
 	return stripped
 }
 
-// The kernel tells a new process where it put the executable and its loader; the
-// mappings of both must give the same.
+// The auxiliary vector has the addresses of the executable and of its loader. The mappings of both
+// must give the same.
 func TestBiasOfARunningProcess(t *testing.T) {
 	cat := exec.Command(testenv.NeedTool(t, "cat"))
 	stdin, err1 := cat.StdinPipe()
@@ -263,7 +263,7 @@ func TestBias(t *testing.T) {
 		{"two that fit alike", []Segment{fixed[0], prelinked[0]}, 0x400000, 0, 4096, 0, true},
 		{"behind every segment", separate, base, 0x5000, 4096, 0, false},
 		{"at the end of a segment", fixed, base, 0x9000, 4096, 0, false},
-		{"before the segment", []Segment{{Vaddr: 0x5000, Off: 0x5000, Filesz: 1, Memsz: 1}}, base, 0x4000, 4096, 0, false},
+		{"before the segment", separate[1:], base, 0, 4096, 0, false},
 		{"address and offset differ within the page", unaligned, base, 0, 4096, 0, false},
 		{"nothing of the file", zeros, base, 0x1000, 4096, 0, false},
 		{"no segments", nil, base, 0, 4096, 0, false},
@@ -285,6 +285,9 @@ func TestHeaders(t *testing.T) {
 		header := make([]byte, programHeaderBytes)
 		header[pType] = byte(elf.PT_LOAD)
 		e.b = append(e.b, bytes.Repeat(header, count)...)
+	}
+	load := func(nth int, field, value uint64) func(e *edit) { // sets a field of a PT_LOAD header
+		return func(e *edit) { e.put64(e.program(elf.PT_LOAD, nth)+field, value) }
 	}
 	for _, tt := range []struct {
 		name string
@@ -311,13 +314,11 @@ func TestHeaders(t *testing.T) {
 		{"program headers around 2^64", func(e *edit) { e.put64(ePhoff, ^uint64(0)-100) }, errMalformed},
 		{"64 segments", func(e *edit) { loads(e, 64) }, nil},
 		{"65 segments", func(e *edit) { loads(e, 65) }, ErrLimit},
-		{"more in the file than in memory", func(e *edit) { e.put64(e.program(elf.PT_LOAD, 0)+pMemsz, 1) }, errMalformed},
-		{"segment around 2^64 in the file", func(e *edit) { e.put64(e.program(elf.PT_LOAD, 1)+pOffset, ^uint64(0)-8) }, errMalformed},
-		{"segment around 2^64 in memory", func(e *edit) { e.put64(e.program(elf.PT_LOAD, 1)+pVaddr, ^uint64(0)-8) }, errMalformed},
-		{"segment larger than all memory", func(e *edit) {
-			e.put64(e.program(elf.PT_LOAD, 3)+pMemsz, ^uint64(0))
-		}, errMalformed},
-		{"segment behind the end of the file", func(e *edit) { e.put64(e.program(elf.PT_LOAD, 1)+pOffset, 1<<40) }, nil},
+		{"more in the file than in memory", load(0, pMemsz, 1), errMalformed},
+		{"segment around 2^64 in the file", load(1, pOffset, ^uint64(0)-8), errMalformed},
+		{"segment around 2^64 in memory", load(1, pVaddr, ^uint64(0)-8), errMalformed},
+		{"segment larger than all memory", load(3, pMemsz, ^uint64(0)), errMalformed},
+		{"segment behind the end of the file", load(1, pOffset, 1<<40), nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			e := newEdit(t, "x86_64-glibc-tlsdesc")
@@ -346,7 +347,7 @@ func TestManyProgramHeaders(t *testing.T) {
 	}
 }
 
-// failing gives an error for every read behind some offset.
+// failing returns an error for every read behind some offset.
 type failing struct {
 	io.ReaderAt
 	from int64
@@ -360,8 +361,7 @@ func (f failing) ReadAt(b []byte, off int64) (int, error) {
 	return f.ReaderAt.ReadAt(b, off)
 }
 
-// What goes wrong in reading is no property of the file, unless the file ends
-// before the size it was said to have.
+// An error of reading is none of the contents, unless the file ends before the given size.
 func TestReadErrors(t *testing.T) {
 	b := readFixture(t, "x86_64-glibc-tlsdesc")
 	for from := int64(0); from < int64(len(b)); from += 1000 {

@@ -19,7 +19,7 @@ func htlHash(p *pages) (hash [16]byte, err error) {
 	}
 	sum.Write(piece)
 	if p.size > hashPieceBytes {
-		if err := readFull(p.r, piece, p.size-hashPieceBytes); err != nil {
+		if err := p.source.read(p.size-hashPieceBytes, piece); err != nil {
 			return hash, err
 		}
 	}

@@ -42,69 +42,36 @@ const (
 	maxDynamicEntries = 1024
 )
 
-// dynamic holds the entries of PT_DYNAMIC that are used. An address of 0 means that there is no
-// such table: the ELF header is at 0. Where a tag repeats, the last one counts, as for the loaders.
-type dynamic struct {
-	symtab, strtab, strsz uint64
-	gnuHash, sysvHash     uint64
-	jmprel, pltrelsz      uint64
-	rela, relasz          uint64
+// dynamic holds the entries of PT_DYNAMIC by tag. An address of 0 means that there is no such table:
+// the ELF header is at 0. Where a tag repeats, the last one counts, as for the loaders.
+type dynamic map[elf.DynTag]uint64
+
+// dynamicValues holds the only values of some tags that loaders take.
+var dynamicValues = dynamic{
+	elf.DT_SYMENT: symbolBytes, elf.DT_RELAENT: relaBytes, elf.DT_PLTREL: uint64(elf.DT_RELA),
 }
 
 // readDynamic reads PT_DYNAMIC up to DT_NULL. An entry (Elf64_Dyn in elf.h) is
 // d_tag and d_val, eight bytes little-endian each.
 func readDynamic(m image, program elf.Prog64) (dynamic, error) {
-	var d dynamic
+	d := make(dynamic, 32) // what linkers write
 	entries, err := m.at(program.Vaddr)
 	if err != nil {
-		return d, err
+		return nil, err
 	}
 	for i := range uint64(maxDynamicEntries) {
 		var b [dynamicBytes]byte
 		if err := entries.read(i*dynamicBytes, b[:]); err != nil {
-			return d, err
+			return nil, err
 		}
-		tag := elf.DynTag(binary.LittleEndian.Uint64(b[0:]))
+		tag, value := elf.DynTag(binary.LittleEndian.Uint64(b[0:])), binary.LittleEndian.Uint64(b[8:])
 		if tag == elf.DT_NULL {
 			return d, nil
 		}
-		if err := d.set(tag, binary.LittleEndian.Uint64(b[8:])); err != nil {
-			return d, err
+		if want, ok := dynamicValues[tag]; ok && value != want {
+			return nil, fmt.Errorf("%w: %v is %d instead of %d", errMalformed, tag, value, want)
 		}
+		d[tag] = value
 	}
-	return d, fmt.Errorf("%w: no end of PT_DYNAMIC in %d entries", ErrLimit, maxDynamicEntries)
-}
-
-func (d *dynamic) set(tag elf.DynTag, value uint64) error {
-	expected := value
-	switch tag {
-	case elf.DT_SYMTAB:
-		d.symtab = value
-	case elf.DT_STRTAB:
-		d.strtab = value
-	case elf.DT_STRSZ:
-		d.strsz = value
-	case elf.DT_GNU_HASH:
-		d.gnuHash = value
-	case elf.DT_HASH:
-		d.sysvHash = value
-	case elf.DT_JMPREL:
-		d.jmprel = value
-	case elf.DT_PLTRELSZ:
-		d.pltrelsz = value
-	case elf.DT_RELA:
-		d.rela = value
-	case elf.DT_RELASZ:
-		d.relasz = value
-	case elf.DT_SYMENT:
-		expected = symbolBytes
-	case elf.DT_RELAENT:
-		expected = relaBytes
-	case elf.DT_PLTREL:
-		expected = uint64(elf.DT_RELA)
-	}
-	if value != expected {
-		return fmt.Errorf("%w: %v is %d instead of %d", errMalformed, tag, value, expected)
-	}
-	return nil
+	return nil, fmt.Errorf("%w: no end of PT_DYNAMIC in %d entries", ErrLimit, maxDynamicEntries)
 }

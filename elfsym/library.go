@@ -15,6 +15,11 @@ const (
 	pointerBytes = 8                    // both variables are pointers
 )
 
+var variables = [2]struct {
+	name string
+	kind elf.SymType
+}{{storageName, elf.STT_OBJECT}, {tlsName, elf.STT_TLS}}
+
 // Library is an agent library that implements the correlation protocol. Both addresses are within
 // the memory of its segments.
 type Library struct {
@@ -59,28 +64,29 @@ func (l *Library) readSymbols(m image, d dynamic, tls elf.Prog64) (uint32, error
 	if !ok {
 		return 0, fmt.Errorf("%w: it has no symbol table", ErrNoSymbols)
 	}
-	storage, haveStorage, err := exported.lookup(storageName)
-	if err != nil {
-		return 0, fmt.Errorf("looking up %s: %w", storageName, err)
+	var found [2]symbol
+	var missing []string
+	for i, v := range variables {
+		var ok bool
+		if found[i], ok, err = exported.lookup(v.name); err != nil {
+			return 0, fmt.Errorf("looking up %s: %w", v.name, err)
+		}
+		if !ok {
+			missing = append(missing, v.name)
+		}
 	}
-	variable, haveVariable, err := exported.lookup(tlsName)
-	if err != nil {
-		return 0, fmt.Errorf("looking up %s: %w", tlsName, err)
-	}
-	switch {
-	case !haveStorage && !haveVariable:
+	switch len(missing) {
+	case 1:
+		return 0, fmt.Errorf("%w: %s is missing", errIncomplete, missing[0])
+	case len(variables):
 		return 0, ErrNoSymbols
-	case !haveStorage:
-		return 0, fmt.Errorf("%w: %s is missing", errIncomplete, storageName)
-	case !haveVariable:
-		return 0, fmt.Errorf("%w: %s is missing", errIncomplete, tlsName)
 	}
-	if err := checkKind(storage, elf.STT_OBJECT); err != nil {
-		return 0, fmt.Errorf("%s: %w", storageName, err)
+	for i, v := range variables {
+		if err := checkKind(found[i], v.kind); err != nil {
+			return 0, fmt.Errorf("%s: %w", v.name, err)
+		}
 	}
-	if err := checkKind(variable, elf.STT_TLS); err != nil {
-		return 0, fmt.Errorf("%s: %w", tlsName, err)
-	}
+	storage, variable := found[0], found[1]
 	if !m.contains(storage.Value, pointerBytes) {
 		return 0, fmt.Errorf("%w: %s at %#x is outside every segment", errMalformed, storageName, storage.Value)
 	}

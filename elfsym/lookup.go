@@ -30,23 +30,23 @@ type symbol struct {
 // openExports reports false when there is no hash table or no symbol table: then the loader finds
 // no symbol in this library either.
 func openExports(m image, d dynamic) (exports, bool, error) {
-	s := exports{gnu: d.gnuHash != 0}
-	hash := d.gnuHash
+	s := exports{gnu: d[elf.DT_GNU_HASH] != 0}
+	hash := d[elf.DT_GNU_HASH]
 	if !s.gnu {
-		hash = d.sysvHash
+		hash = d[elf.DT_HASH]
 	}
-	if hash == 0 || d.symtab == 0 || d.strtab == 0 {
+	if hash == 0 || d[elf.DT_SYMTAB] == 0 || d[elf.DT_STRTAB] == 0 {
 		return s, false, nil
 	}
 	var err error
 	if s.hash, err = m.at(hash); err != nil {
 		return s, false, fmt.Errorf("locating symbol hash table: %w", err)
 	}
-	if s.entries, err = m.at(d.symtab); err != nil {
+	if s.entries, err = m.at(d[elf.DT_SYMTAB]); err != nil {
 		return s, false, fmt.Errorf("locating symbol table: %w", err)
 	}
-	if s.names, err = m.at(d.strtab); err == nil {
-		s.names, err = s.names.first(d.strsz)
+	if s.names, err = m.at(d[elf.DT_STRTAB]); err == nil {
+		s.names, err = s.names.first(d[elf.DT_STRSZ])
 	}
 	if err != nil {
 		return s, false, fmt.Errorf("locating string table: %w", err)

@@ -2,8 +2,8 @@ package elfsym
 
 import (
 	"bytes"
-	"debug/elf"
 	"encoding/binary"
+	"fmt"
 )
 
 const (
@@ -18,27 +18,43 @@ const (
 )
 
 // GNUBuildID returns the first GNU build id in notes outside of a file, nil when there is none:
-// those of the kernel and its modules in /sys, or of a section. They are aligned to 4.
+// those of the kernel and its modules in /sys. They are aligned to 4.
 func GNUBuildID(notes []byte) []byte {
 	p, err := newPages(bytes.NewReader(notes), int64(len(notes)))
 	if err != nil {
 		return nil
 	}
 	n := notesReader{pages: p, left: maxNotes}
-	id, err := n.buildID(elf.Prog64{Filesz: uint64(len(notes)), Align: 4})
-	if err != nil {
+	if err := n.search(0, p.size, 4); err != nil {
 		return nil
 	}
-	return id
+	return n.id
 }
 
-// notesReader reads at most left notes of a file.
+// notesReader searches at most left notes of a file for the GNU build id.
 type notesReader struct {
 	pages *pages
 	left  int
+	id    []byte // the first one, nil until it is found
 }
 
-// buildID returns the first GNU build id of a PT_NOTE segment, nil when it has none. Contents of
+// search searches the notes of a segment or of a section. Broken ones have no build id; only errors
+// of reading are returned.
+func (n *notesReader) search(off, size, align uint64) error {
+	if n.id != nil {
+		return nil
+	}
+	id, err := n.buildID(off, size, align)
+	if err != nil && !IsContentError(err) {
+		return fmt.Errorf("reading notes: %w", err)
+	}
+	if err == nil {
+		n.id = id
+	}
+	return nil
+}
+
+// buildID returns the first GNU build id of a range of notes, nil when it has none. Contents of
 // other notes are skipped and not read, whatever their length. A note (Elf64_Nhdr in elf.h; all
 // little-endian):
 //
@@ -47,20 +63,19 @@ type notesReader struct {
 //	     4    4 n_descsz
 //	     8    4 n_type
 //	    12      name, padded; contents, padded
-func (n *notesReader) buildID(program elf.Prog64) ([]byte, error) {
-	segment, err := n.pages.table(program.Off, program.Filesz)
+func (n *notesReader) buildID(off, size, align uint64) ([]byte, error) {
+	notes, err := n.pages.table(off, size)
 	if err != nil {
 		return nil, err
 	}
-	align := uint64(4)
-	if program.Align == 8 {
-		align = 8
+	if align != 8 {
+		align = 4
 	}
 	padded := func(pos uint64) uint64 { return (pos + align - 1) &^ (align - 1) }
 
-	for pos := uint64(0); n.left > 0 && pos < segment.size && segment.size-pos >= noteHeaderBytes; n.left-- {
+	for pos := uint64(0); n.left > 0 && pos < notes.size && notes.size-pos >= noteHeaderBytes; n.left-- {
 		var b [noteHeaderBytes + len(noteNameGNU)]byte
-		if err := segment.read(pos, b[:noteHeaderBytes]); err != nil {
+		if err := notes.read(pos, b[:noteHeaderBytes]); err != nil {
 			return nil, err
 		}
 		nameLen := uint64(binary.LittleEndian.Uint32(b[0:]))
@@ -70,12 +85,12 @@ func (n *notesReader) buildID(program elf.Prog64) ([]byte, error) {
 
 		if kind == noteTypeBuildID && nameLen == uint64(len(noteNameGNU)) &&
 			contentLen > 0 && contentLen <= maxBuildIDBytes {
-			if err := segment.read(pos, b[:]); err != nil {
+			if err := notes.read(pos, b[:]); err != nil {
 				return nil, err
 			}
 			if string(b[noteHeaderBytes:]) == noteNameGNU {
 				id := make([]byte, contentLen)
-				return id, segment.read(content, id)
+				return id, notes.read(content, id)
 			}
 		}
 		pos = padded(content + contentLen)

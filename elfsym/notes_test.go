@@ -38,6 +38,7 @@ func TestBuildID(t *testing.T) {
 		{"aligned to 8", concat(property, note(3, "GNU\x00", id, 8)), 8, id},
 		{"two", concat(ours, note(3, "GNU\x00", "another", 4)), 4, id},
 		{"8 bytes", note(3, "GNU\x00", "12345678", 4), 4, "12345678"},
+		{"7 bytes, not padded", note(3, "GNU\x00", "1234567", 4)[:23], 4, "1234567"},
 		{"64 bytes", note(3, "GNU\x00", long(64), 4), 4, long(64)},
 		{"65 bytes", note(3, "GNU\x00", long(65), 4), 4, ""},
 		{"65 bytes, then 20", concat(note(3, "GNU\x00", long(65), 4), ours), 4, id},
@@ -69,37 +70,23 @@ func TestBuildID(t *testing.T) {
 			if string(f.BuildID) != tt.want || (f.BuildID == nil) != (tt.want == "") {
 				t.Errorf("build id %x, want %x", f.BuildID, tt.want)
 			}
+			// The notes of the kernel come alone and all at once.
+			id := GNUBuildID(tt.notes)
+			if tt.align == 4 && (string(id) != tt.want || (id == nil) != (tt.want == "")) {
+				t.Errorf("build id %x of the notes alone, want %x", id, tt.want)
+			}
 		})
-	}
-}
-
-// The notes of the kernel come alone and all at once. What is cut has no id.
-func TestGNUBuildID(t *testing.T) {
-	const id = "\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f\x10\x11\x12\x13\x14"
-	ours := note(3, "GNU\x00", id, 4)
-	concat := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
-	for _, tt := range []struct {
-		name  string
-		notes []byte
-		want  string
-	}{
-		{"alone", ours, id},
-		{"of a kernel", concat(note(6, "Xen\x00", "xyz", 4), note(0x12, "Xen\x00", "12345678", 4), ours, note(0x100, "Linux\x00", "\x00", 4)), id},
-		{"7 bytes, not padded", note(3, "GNU\x00", "1234567", 4)[:23], "1234567"},
-		{"none", nil, ""},
-		{"contents cut", ours[:len(ours)-1], ""},
-		{"name of 4 GB", concat([]byte{0xff, 0xff, 0xff, 0xff}, ours[4:]), ""},
-	} {
-		got := GNUBuildID(tt.notes)
-		if string(got) != tt.want || (got == nil) != (tt.want == "") {
-			t.Errorf("%s: %x, want %x", tt.name, got, tt.want)
-		}
 	}
 }
 
 // Broken notes have no id, and leave the file as good as it is.
 func TestNoteSegments(t *testing.T) {
 	const fixture = "x86_64-glibc-tlsdesc"
+	second := func(e *edit, h uint64) uint64 { // another PT_NOTE, later in the file
+		other := e.program(elf.PT_GNU_STACK, 0)
+		copy(e.b[other:], e.b[h:h+programHeaderBytes])
+		return other
+	}
 	for _, tt := range []struct {
 		name string
 		edit func(e *edit, header uint64)
@@ -113,21 +100,9 @@ func TestNoteSegments(t *testing.T) {
 		}, false},
 		{"around 2^64", func(e *edit, h uint64) { e.put64(h+pOffset, ^uint64(0)-8) }, false},
 		{"behind the end", func(e *edit, h uint64) { e.put64(h+pOffset, 1<<40) }, false},
-		{"the first of two", func(e *edit, h uint64) {
-			other := e.program(elf.PT_GNU_STACK, 0) // comes later in the file
-			copy(e.b[other:], e.b[h:h+programHeaderBytes])
-			e.put64(other+pOffset, 1<<40)
-		}, true},
-		{"the second of two", func(e *edit, h uint64) {
-			other := e.program(elf.PT_GNU_STACK, 0) // comes later in the file
-			copy(e.b[other:], e.b[h:h+programHeaderBytes])
-			e.put64(h+pFilesz, 0)
-		}, true},
-		{"the second of two, the first broken", func(e *edit, h uint64) {
-			other := e.program(elf.PT_GNU_STACK, 0) // comes later in the file
-			copy(e.b[other:], e.b[h:h+programHeaderBytes])
-			e.put64(h+pOffset, 1<<40)
-		}, true},
+		{"the first of two", func(e *edit, h uint64) { e.put64(second(e, h)+pOffset, 1<<40) }, true},
+		{"the second of two", func(e *edit, h uint64) { second(e, h); e.put64(h+pFilesz, 0) }, true},
+		{"the first of two broken", func(e *edit, h uint64) { second(e, h); e.put64(h+pOffset, 1<<40) }, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			e := newEdit(t, fixture)
@@ -147,13 +122,14 @@ func TestNoteSegments(t *testing.T) {
 	}
 }
 
-// That notes could not be read is another matter.
+// An error of reading notes is returned.
 func TestUnreadableNotes(t *testing.T) {
 	e := newEdit(t, "x86_64-glibc-tlsdesc")
 	notes := uint64(len(e.b)+pageBytes) &^ (pageBytes - 1)
 	e.put64(e.program(elf.PT_NOTE, 0)+pOffset, notes)
 	r := failing{sparse(e.b), int64(notes), syscall.EIO}
-	if f, err := ParseFile(r, int64(notes)+2*pageBytes); !errors.Is(err, syscall.EIO) || f != nil || !strings.Contains(err.Error(), "notes") {
+	f, err := ParseFile(r, int64(notes)+2*pageBytes)
+	if !errors.Is(err, syscall.EIO) || f != nil || !strings.Contains(err.Error(), "notes") {
 		t.Errorf("%+v, %v", f, err)
 	}
 }

@@ -25,13 +25,39 @@ const (
 	maxPageReads = 1024
 )
 
+// source is a file that is read in pieces of any size.
+type source struct {
+	r    io.ReaderAt
+	size uint64
+}
+
+// check returns errTruncated when a piece is not within the file.
+func (f source) check(off, size uint64) error {
+	if off > f.size || size > f.size-off {
+		return fmt.Errorf("%w: %d bytes at %#x of %d", errTruncated, size, off, f.size)
+	}
+	return nil
+}
+
+// read fills buf. A file that ends before its stated size has become shorter since, which is
+// errTruncated as well.
+func (f source) read(off uint64, buf []byte) error {
+	if err := f.check(off, uint64(len(buf))); err != nil {
+		return err
+	}
+	if n, err := f.r.ReadAt(buf, int64(off)); n < len(buf) {
+		return fmt.Errorf("reading %d bytes at %#x: %w", len(buf), off, truncated(err))
+	}
+	return nil
+}
+
 // pages reads a file through a few cached pages: many small reads near each other cost one read of
 // the file, and memory stays at cachedPages pages.
 type pages struct {
-	r     io.ReaderAt
-	size  uint64
-	reads int
-	cache [cachedPages]struct {
+	source
+	reads   int
+	scratch [headerBytes]byte // of decode
+	cache   [cachedPages]struct {
 		number uint64 // page number + 1; 0 when empty
 		bytes  []byte
 	}
@@ -41,13 +67,13 @@ func newPages(r io.ReaderAt, size int64) (*pages, error) {
 	if size < 0 {
 		return nil, fmt.Errorf("%w: size %d", errMalformed, size)
 	}
-	return &pages{r: r, size: uint64(size)}, nil
+	return &pages{source: source{r, uint64(size)}}, nil
 }
 
-// read fills buf from the file. Beyond its end the error is errTruncated.
+// read is source.read through the cache.
 func (p *pages) read(off uint64, buf []byte) error {
-	if off > p.size || uint64(len(buf)) > p.size-off {
-		return fmt.Errorf("%w: %d bytes at %#x of %d", errTruncated, len(buf), off, p.size)
+	if err := p.check(off, uint64(len(buf))); err != nil {
+		return err
 	}
 	for len(buf) > 0 {
 		page, err := p.page(off / pageBytes)
@@ -77,21 +103,11 @@ func (p *pages) page(number uint64) ([]byte, error) {
 	off := number * pageBytes
 	slot.number = 0
 	slot.bytes = slot.bytes[:min(pageBytes, p.size-off)]
-	if err := readFull(p.r, slot.bytes, off); err != nil {
+	if err := p.source.read(off, slot.bytes); err != nil {
 		return nil, err
 	}
 	slot.number = number + 1
 	return slot.bytes, nil
-}
-
-// readFull fills buf, which lies within the size that the caller was given. A file that ends before
-// has become shorter since.
-func readFull(r io.ReaderAt, buf []byte, off uint64) error {
-	n, err := r.ReadAt(buf, int64(off))
-	if n == len(buf) {
-		return nil
-	}
-	return fmt.Errorf("reading %d bytes at %#x: %w", len(buf), off, truncated(err))
 }
 
 // truncated replaces the error of a reader that has reached the end of the file.
@@ -132,6 +148,16 @@ func (t table) read(pos uint64, buf []byte) error {
 		return fmt.Errorf("%w: position %#x in a table of %#x bytes", errMalformed, pos, t.size)
 	}
 	return t.pages.read(t.off+pos, buf)
+}
+
+// decode reads one of the structs of debug/elf, which are those of elf.h, little-endian.
+func (t table) decode(pos uint64, v any) error {
+	b := t.pages.scratch[:binary.Size(v)]
+	if err := t.read(pos, b); err != nil {
+		return err
+	}
+	_, err := binary.Decode(b, binary.LittleEndian, v)
+	return err
 }
 
 func (t table) uint32(pos uint64) (uint32, error) {

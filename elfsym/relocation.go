@@ -41,7 +41,9 @@ const relaBytes = 24 // sizeof(Elf64_Rela)
 // same variable: TLSDESC is preferred.
 func (l *Library) findRelocation(m image, d dynamic, symbol uint32) (TLSRelocation, error) {
 	var found TLSRelocation
-	for _, part := range []struct{ addr, size uint64 }{{d.jmprel, d.pltrelsz}, {d.rela, d.relasz}} {
+	for _, part := range []struct{ addr, size uint64 }{
+		{d[elf.DT_JMPREL], d[elf.DT_PLTRELSZ]}, {d[elf.DT_RELA], d[elf.DT_RELASZ]},
+	} {
 		if part.addr == 0 || part.size == 0 {
 			continue
 		}

@@ -1,6 +1,7 @@
 package elfsym
 
 import (
+	"bufio"
 	"bytes"
 	"debug/elf"
 	"fmt"
@@ -14,11 +15,6 @@ const (
 	// 100,000 symbols, a browser with all of them a million.
 	maxSymbols = 4 << 20
 
-	// maxNoteSections and maxNoteSectionBytes bound the search for a build id: linkers write up to
-	// four sections, of less than 100 bytes each.
-	maxNoteSections     = 16
-	maxNoteSectionBytes = 64 << 10
-
 	// streamBytes is the unit in which tables are read.
 	streamBytes = 64 << 10
 )
@@ -31,49 +27,71 @@ type SymbolTables struct {
 	BuildID []byte       // the GNU build id; nil when no section of notes has one
 }
 
-// ReadSymbolTables reads the section headers of a file, for whichever machine it is. Errors about
-// its contents are those of IsContentError, all others come from r.
+// ReadSymbolTables reads the section headers of a file for any machine. More of them than fit in
+// maxPageReads pages (some 65,000) are ErrLimit: linked files have forty. Errors about its contents
+// are those of IsContentError, all others come from r.
 func ReadSymbolTables(r io.ReaderAt, size int64) (*SymbolTables, error) {
-	f := source{r: r, size: uint64(max(size, 0))}
-	sections, err := f.sections()
+	p, err := newPages(r, size)
+	if err != nil {
+		return nil, err
+	}
+	sections, err := p.sections()
 	if err != nil {
 		return nil, fmt.Errorf("reading section headers: %w", err)
 	}
 	s := &SymbolTables{}
 	var code []codeSection
 	for i, section := range sections {
-		if section.flags&uint64(elf.SHF_EXECINSTR) != 0 && section.addr <= math.MaxUint64-section.size {
-			code = append(code, codeSection{uint16(i), section.addr + section.size})
+		if section.Flags&uint64(elf.SHF_EXECINSTR) != 0 && section.Addr <= math.MaxUint64-section.Size {
+			code = append(code, codeSection{uint16(i), section.Addr + section.Size})
 		}
 	}
-	notes := 0
+	notes := notesReader{pages: p, left: maxNotes}
 	for _, section := range sections {
-		switch section.kind {
+		switch elf.SectionType(section.Type) {
 		case elf.SHT_SYMTAB:
-			s.Static = f.symbolTable(section, sections, code)
+			s.Static = p.symbolTable(section, sections, code)
 		case elf.SHT_DYNSYM:
-			s.Dynamic = f.symbolTable(section, sections, code)
+			s.Dynamic = p.symbolTable(section, sections, code)
 		case elf.SHT_NOTE:
-			if notes++; s.BuildID == nil && notes <= maxNoteSections && section.size <= maxNoteSectionBytes {
-				content := make([]byte, section.size)
-				if err := f.read(section.off, content); err == nil {
-					s.BuildID = GNUBuildID(content)
-				} else if !IsContentError(err) {
-					return nil, fmt.Errorf("reading notes: %w", err)
-				}
+			if err := notes.search(section.Off, section.Size, section.Addralign); err != nil {
+				return nil, err
 			}
 		}
 	}
+	s.BuildID = notes.id
 	if s.Dynamic != nil {
 		s.Dynamic.partial = true
 	}
 	return s, nil
 }
 
+// sections reads the section headers. Extended numbering (more than 65535 of them) is not
+// supported: only object files, which are never mapped, can have it.
+func (p *pages) sections() ([]elf.Section64, error) {
+	header, err := p.header()
+	if err != nil || header.Shoff == 0 {
+		return nil, err
+	}
+	headers, err := p.headers(header.Shoff, header.Shnum, header.Shentsize, sectionHeaderBytes)
+	if err != nil {
+		return nil, err
+	}
+	var sections []elf.Section64
+	for pos := uint64(0); pos < headers.size; pos += sectionHeaderBytes {
+		var s elf.Section64
+		if err := headers.decode(pos, &s); err != nil {
+			return nil, err
+		}
+		sections = append(sections, s)
+	}
+	return sections, nil
+}
+
 // SymbolTable is a symbol table of a file. A nil one has no symbols.
 type SymbolTable struct {
-	source         source
-	symbols, names section
+	source         source // names and symbols are read past the cache, which bounds the reads
+	symbols, names elf.Section64
 	code           []codeSection // by index
 	partial        bool          // it lists the exported functions only
 }
@@ -85,12 +103,12 @@ type codeSection struct {
 }
 
 // symbolTable returns nil when the section cannot be read: others may be readable.
-func (f source) symbolTable(s section, sections []section, code []codeSection) *SymbolTable {
-	if s.entryBytes != symbolBytes || uint64(s.link) >= uint64(len(sections)) {
+func (f source) symbolTable(s elf.Section64, sections []elf.Section64, code []codeSection) *SymbolTable {
+	if s.Entsize != symbolBytes || uint64(s.Link) >= uint64(len(sections)) {
 		return nil
 	}
-	names := sections[s.link]
-	if names.kind != elf.SHT_STRTAB {
+	names := sections[s.Link]
+	if elf.SectionType(names.Type) != elf.SHT_STRTAB {
 		return nil
 	}
 	return &SymbolTable{source: f, symbols: s, names: names, code: code}
@@ -122,14 +140,15 @@ func (t *SymbolTable) Functions(visit func(Function) error) error {
 }
 
 func (t *SymbolTable) functions(visit func(Function) error) error {
-	count := t.symbols.size / symbolBytes
+	count := t.symbols.Size / symbolBytes
 	if count > maxSymbols {
 		return fmt.Errorf("%w: %d symbols, at most %d", ErrLimit, count, maxSymbols)
 	}
-	r, err := t.source.stream(t.symbols.off, count*symbolBytes)
-	if err != nil {
+	if err := t.source.check(t.symbols.Off, count*symbolBytes); err != nil {
 		return err
 	}
+	piece := io.NewSectionReader(t.source.r, int64(t.symbols.Off), int64(count*symbolBytes))
+	r := bufio.NewReaderSize(piece, streamBytes)
 	var b [symbolBytes]byte
 	for range count {
 		if _, err := io.ReadFull(r, b[:]); err != nil {
@@ -202,14 +221,14 @@ func (t *SymbolTable) Name(pos uint32, buf []byte) ([]byte, error) {
 }
 
 func (t *SymbolTable) name(pos uint64, buf []byte) ([]byte, error) {
-	if pos >= t.names.size || t.names.off > math.MaxUint64-pos {
-		return nil, fmt.Errorf("%w: name at %#x of a string table of %#x bytes", errMalformed, pos, t.names.size)
+	if pos >= t.names.Size || t.names.Off > math.MaxUint64-pos {
+		return nil, fmt.Errorf("%w: name at %#x of a string table of %#x bytes", errMalformed, pos, t.names.Size)
 	}
-	off := t.names.off + pos
-	if off >= t.source.size {
-		return nil, fmt.Errorf("%w: name at %#x", errTruncated, off)
+	off := t.names.Off + pos
+	if err := t.source.check(off, 1); err != nil {
+		return nil, err
 	}
-	left := min(t.names.size-pos, t.source.size-off, uint64(len(buf)))
+	left := min(t.names.Size-pos, t.source.size-off, uint64(len(buf)))
 	for n := min(128, left); ; n = min(2*n, left) {
 		if err := t.source.read(off, buf[:n]); err != nil {
 			return nil, err

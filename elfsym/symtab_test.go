@@ -6,8 +6,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"strings"
 	"testing"
 )
+
+type section = elf.Section64
+
+const symtab, strtab = uint32(elf.SHT_SYMTAB), uint32(elf.SHT_STRTAB)
 
 // testNameBytes is how much of a name the tests of symbol tables read.
 const testNameBytes = 4096
@@ -38,16 +43,9 @@ func sectionsImage(symbols, names section, entries ...[]byte) []byte {
 	binary.LittleEndian.PutUint64(b[40:], headerBytes)
 	binary.LittleEndian.PutUint16(b[58:], sectionHeaderBytes)
 	binary.LittleEndian.PutUint16(b[60:], 4)
-	text := section{kind: elf.SHT_PROGBITS, flags: uint64(elf.SHF_EXECINSTR), size: 1 << 62}
+	text := section{Type: uint32(elf.SHT_PROGBITS), Flags: uint64(elf.SHF_EXECINSTR), Size: 1 << 62}
 	for i, s := range []section{symbols, names, text} {
-		h := b[headerBytes+(i+1)*sectionHeaderBytes:]
-		binary.LittleEndian.PutUint32(h[4:], uint32(s.kind))
-		binary.LittleEndian.PutUint64(h[8:], s.flags)
-		binary.LittleEndian.PutUint64(h[16:], s.addr)
-		binary.LittleEndian.PutUint64(h[24:], s.off)
-		binary.LittleEndian.PutUint64(h[32:], s.size)
-		binary.LittleEndian.PutUint32(h[40:], s.link)
-		binary.LittleEndian.PutUint64(h[56:], s.entryBytes)
+		binary.Encode(b[headerBytes+(i+1)*sectionHeaderBytes:], binary.LittleEndian, s)
 	}
 	return append(b, bytes.Join(entries, nil)...)
 }
@@ -70,13 +68,14 @@ const (
 func TestHostileSymbolTables(t *testing.T) {
 	const huge = 1 << 50
 	valid := symbolEntry(1, function, 3, 0x1000, 16)
-	symbols := section{kind: elf.SHT_SYMTAB, off: entriesOff, size: symbolBytes, link: 2, entryBytes: symbolBytes}
-	names := section{kind: elf.SHT_STRTAB, off: entriesOff + symbolBytes, size: 64}
+	symbols := section{Type: symtab, Off: entriesOff, Size: symbolBytes, Link: 2, Entsize: symbolBytes}
+	names := section{Type: strtab, Off: entriesOff + symbolBytes, Size: 64}
 	with := func(change func(symbols, names *section)) []byte {
 		s, n := symbols, names
 		change(&s, &n)
 		return sectionsImage(s, n, valid, []byte("\x00name\x00"))
 	}
+	nothing := func(_, _ *section) {}
 	for _, test := range []struct {
 		what string
 		file []byte
@@ -84,23 +83,26 @@ func TestHostileSymbolTables(t *testing.T) {
 		want error // of reading or of naming
 		name string
 	}{
-		{"none of it", with(func(*section, *section) {}), huge, nil, "name"},
-		{"a billion symbols", with(func(s, _ *section) { s.size = 24 << 30 }), huge, ErrLimit, ""},
-		{"as many as are allowed", with(func(s, _ *section) { s.size = maxSymbols * symbolBytes }), huge, nil, "name"},
-		{"symbols behind the end", with(func(s, _ *section) { s.off = huge }), huge, errTruncated, ""},
-		{"symbols that wrap", with(func(s, _ *section) { s.off = ^uint64(0) - 8 }), huge, errTruncated, ""},
-		{"symbols of another size", with(func(s, _ *section) { s.entryBytes = 25 }), huge, nil, ""},
-		{"names in no section", with(func(s, _ *section) { s.link = 9 }), huge, nil, ""},
-		{"names that are none", with(func(_, n *section) { n.kind = elf.SHT_PROGBITS }), huge, nil, ""},
-		{"names behind the end", with(func(_, n *section) { n.off = huge }), huge, nil, ""},
-		{"names that wrap", with(func(_, n *section) { n.off = ^uint64(0); n.size = ^uint64(0) }), huge, nil, ""},
-		{"a name behind its table", with(func(_, n *section) { n.size = 1 }), huge, nil, ""},
-		{"a name without an end", sectionsImage(symbols, names, valid, []byte("\x00name")), entriesOff + symbolBytes + 5, nil, "name"},
-		{"a name of a gigabyte", sectionsImage(symbols, section{kind: elf.SHT_STRTAB, size: huge},
-			symbolEntry(entriesOff+symbolBytes, function, 3, 0x1000, 16), bytes.Repeat([]byte("x"), 1<<20)), huge, nil, string(bytes.Repeat([]byte("x"), testNameBytes))},
-		{"a symbol that wraps", sectionsImage(symbols, names, symbolEntry(1, function, 3, 0x1000, ^uint64(0)), []byte("\x00name\x00")), huge, nil, ""},
+		{"none of it", with(nothing), huge, nil, "name"},
+		{"a billion symbols", with(func(s, _ *section) { s.Size = 24 << 30 }), huge, ErrLimit, ""},
+		{"as many as are allowed", with(func(s, _ *section) { s.Size = maxSymbols * symbolBytes }), huge, nil, "name"},
+		{"symbols behind the end", with(func(s, _ *section) { s.Off = huge }), huge, errTruncated, ""},
+		{"symbols that wrap", with(func(s, _ *section) { s.Off = ^uint64(0) - 8 }), huge, errTruncated, ""},
+		{"symbols of another size", with(func(s, _ *section) { s.Entsize = 25 }), huge, nil, ""},
+		{"names in no section", with(func(s, _ *section) { s.Link = 9 }), huge, nil, ""},
+		{"names that are none", with(func(_, n *section) { n.Type = uint32(elf.SHT_PROGBITS) }), huge, nil, ""},
+		{"names behind the end", with(func(_, n *section) { n.Off = huge }), huge, nil, ""},
+		{"names that wrap", with(func(_, n *section) { n.Off = ^uint64(0); n.Size = ^uint64(0) }), huge, nil, ""},
+		{"a name behind its table", with(func(_, n *section) { n.Size = 1 }), huge, nil, ""},
+		{"a name without an end", sectionsImage(symbols, names, valid, []byte("\x00name")), entriesOff + symbolBytes + 5,
+			nil, "name"},
+		{"a name of a gigabyte", sectionsImage(symbols, section{Type: strtab, Size: huge},
+			symbolEntry(entriesOff+symbolBytes, function, 3, 0x1000, 16), bytes.Repeat([]byte("x"), 1<<20)), huge,
+			nil, strings.Repeat("x", testNameBytes)},
+		{"a symbol that wraps", sectionsImage(symbols, names, symbolEntry(1, function, 3, 0x1000, ^uint64(0)),
+			[]byte("\x00name\x00")), huge, nil, ""},
 		{"no room for the header", []byte(elf.ELFMAG), 4, errTruncated, ""},
-		{"no room for the sections", with(func(*section, *section) {})[:headerBytes], headerBytes, errTruncated, ""},
+		{"no room for the sections", with(nothing)[:headerBytes], headerBytes, errTruncated, ""},
 		{"no ELF file", make([]byte, headerBytes), headerBytes, errNotELF, ""},
 	} {
 		t.Run(test.what, func(t *testing.T) {
@@ -123,15 +125,18 @@ func TestHostileSymbolTables(t *testing.T) {
 // An error of reading is none of the contents; a file that has become shorter is one.
 func TestSymbolTableReadErrors(t *testing.T) {
 	errRead := errors.New("no more")
-	if _, err := ReadSymbolTables(failing{ReaderAt: bytes.NewReader(nil), from: -1, err: errRead}, 1<<20); !errors.Is(err, errRead) || IsContentError(err) {
+	r := failing{ReaderAt: bytes.NewReader(nil), from: -1, err: errRead}
+	if _, err := ReadSymbolTables(r, 1<<20); !errors.Is(err, errRead) || IsContentError(err) {
 		t.Error(err)
 	}
 	if _, err := ReadSymbolTables(bytes.NewReader(nil), 1<<20); !errors.Is(err, errTruncated) {
 		t.Error(err)
 	}
-	symbols := section{kind: elf.SHT_SYMTAB, off: entriesOff, size: 2 * symbolBytes, link: 2, entryBytes: symbolBytes}
-	b := sectionsImage(symbols, section{kind: elf.SHT_STRTAB, size: 4}, symbolEntry(1, function, 3, 0, 1))
-	tables, err := ReadSymbolTables(bytes.NewReader(b), 1<<20)
+	symbols := section{
+		Type: symtab, Off: pageBytes, Size: 2 * symbolBytes, Link: 2, Entsize: symbolBytes,
+	}
+	b := sectionsImage(symbols, section{Type: strtab, Size: 4}, make([]byte, pageBytes))
+	tables, err := ReadSymbolTables(bytes.NewReader(b[:pageBytes+symbolBytes]), 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,9 +149,10 @@ func FuzzReadSymbolTables(f *testing.F) {
 	for _, b := range readFixtures(f) {
 		f.Add(b)
 	}
-	symbols := section{kind: elf.SHT_SYMTAB, off: entriesOff, size: 3 * symbolBytes, link: 2, entryBytes: symbolBytes}
-	f.Add(sectionsImage(symbols, section{kind: elf.SHT_STRTAB, off: entriesOff + 3*symbolBytes, size: 16}, symbolEntry(1, function, 3, 0x1000, 16),
-		symbolEntry(1, function, 3, 0x1000, 0), symbolEntry(3, byte(elf.STB_GLOBAL)<<4, 3, 0x401000, 0), []byte("\x00name\x00")))
+	symbols := section{Type: symtab, Off: entriesOff, Size: 3 * symbolBytes, Link: 2, Entsize: symbolBytes}
+	f.Add(sectionsImage(symbols, section{Type: strtab, Off: entriesOff + 3*symbolBytes, Size: 16},
+		symbolEntry(1, function, 3, 0x1000, 16), symbolEntry(1, function, 3, 0x1000, 0),
+		symbolEntry(3, byte(elf.STB_GLOBAL)<<4, 3, 0x401000, 0), []byte("\x00name\x00")))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		tables, err := ReadSymbolTables(bytes.NewReader(b), int64(len(b)))
 		if err != nil {
