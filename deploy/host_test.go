@@ -57,11 +57,8 @@ mount -t tmpfs -o mode=755 tmpfs /run
 	pid := 0
 	children := fmt.Sprintf("/proc/%d/task/%[1]d/children", cmd.Process.Pid)
 	testenv.Poll(t, deadline, "process 1 of the host to be "+program, func() bool {
-		text, err := os.ReadFile(children)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if pid, err = strconv.Atoi(strings.TrimSpace(string(text))); err != nil {
+		var err error
+		if pid, err = strconv.Atoi(strings.TrimSpace(string(testenv.ReadFile(t, children)))); err != nil {
 			return false // not yet
 		}
 		name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
@@ -151,17 +148,5 @@ func served(t *testing.T, processes map[string]*demo.Process) {
 	for name, p := range processes {
 		p.Registration(1)
 		p.ReportWhen("samples of the process "+name, func(report demo.Report) bool { return report.Samples >= 5 })
-	}
-}
-
-// writeFile writes a file below dir and creates its parent directories.
-func writeFile(t *testing.T, dir, name, text string) {
-	t.Helper()
-	path := filepath.Join(dir, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
 	}
 }

@@ -75,12 +75,9 @@ func TestImage(t *testing.T) {
 		if arch != runtime.GOARCH {
 			continue
 		}
-		config, err := os.ReadFile("kubernetes/config.yaml")
-		if err != nil {
-			t.Fatal(err)
-		}
+		config := testenv.ReadFile(t, "kubernetes/config.yaml")
 		volumes := t.TempDir()
-		writeFile(t, volumes, "config.yaml", string(config)+"samples-per-second: 97\n")
+		testenv.WriteFile(t, filepath.Join(volumes, "config.yaml"), string(config)+"samples-per-second: 97\n")
 		log := filepath.Join(t.TempDir(), "log")
 		// In a goroutine of its own, whose mounts are not visible to the removal of the
 		// directories.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -16,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"correlator/internal/export"
+	"correlator/internal/testenv"
 )
 
 // daemonSet is what is looked at of the manifest. The rest is for the schema (.ci/deploy-check).
@@ -59,10 +59,7 @@ type container struct {
 
 func readDaemonSet(t *testing.T) daemonSet {
 	t.Helper()
-	text, err := os.ReadFile("kubernetes/correlator.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testenv.ReadFile(t, "kubernetes/correlator.yaml")
 	objects := yaml.NewDecoder(bytes.NewReader(text))
 	for {
 		var object daemonSet
@@ -144,10 +141,7 @@ func TestDaemonSetConfiguration(t *testing.T) {
 	if !regexp.MustCompile(`(?m)^metrics-address: +"?:` + port + `"? `).Match(out) {
 		t.Errorf("Prometheus looks at port %q; the configuration is\n%s", port, out)
 	}
-	text, err := os.ReadFile("kubernetes/correlator.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testenv.ReadFile(t, "kubernetes/correlator.yaml")
 	if !regexp.MustCompile(`name: metrics\n +containerPort: ` + port + `\n`).Match(text) {
 		t.Errorf("the container's port metrics is not %s", port)
 	}
@@ -159,9 +153,7 @@ func TestDaemonSetConfiguration(t *testing.T) {
 		} `yaml:"configMapGenerator"`
 		Images []struct{ Name string }
 	}
-	if text, err = os.ReadFile("kubernetes/kustomization.yaml"); err != nil {
-		t.Fatal(err)
-	}
+	text = testenv.ReadFile(t, "kubernetes/kustomization.yaml")
 	if err := yaml.Unmarshal(text, &kustomization); err != nil {
 		t.Fatal(err)
 	}
@@ -177,10 +169,7 @@ func TestDaemonSetConfiguration(t *testing.T) {
 
 // The command in the Dockerfile's head gives what the manifest gives.
 func TestDockerCommand(t *testing.T) {
-	text, err := os.ReadFile("Dockerfile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testenv.ReadFile(t, "Dockerfile")
 	var got []string
 	for _, option := range regexp.MustCompile(`--cap-add ([A-Z_]+)`).FindAllStringSubmatch(string(text), -1) {
 		got = append(got, "CAP_"+option[1])

@@ -38,21 +38,18 @@ func bootSystemd(t *testing.T, config string, dropIns ...string) *manager {
 	testenv.NeedTool(t, "systemctl")
 	dir := t.TempDir()
 	log := filepath.Join(dir, "log")
-	unit, err := os.ReadFile(service)
-	if err != nil {
-		t.Fatal(err)
-	}
-	writeFile(t, dir, "units/correlator.service", string(unit))
-	writeFile(t, dir, "units/boot.target", "[Unit]\nWants=correlator.service\n")
+	unit := testenv.ReadFile(t, service)
+	testenv.WriteFile(t, filepath.Join(dir, "units/correlator.service"), unit)
+	testenv.WriteFile(t, filepath.Join(dir, "units/boot.target"), "[Unit]\nWants=correlator.service\n")
 	for _, target := range []string{"sysinit", "basic", "shutdown"} { // what services depend on by default
-		writeFile(t, dir, "units/"+target+".target", "[Unit]\nDescription=nothing\n")
+		testenv.WriteFile(t, filepath.Join(dir, "units/"+target+".target"), "[Unit]\nDescription=nothing\n")
 	}
 	for i, settings := range append(dropIns, "[Service]\nStandardError=append:"+log+"\n") {
-		writeFile(t, dir, fmt.Sprintf("units/correlator.service.d/%d.conf", i), settings)
+		testenv.WriteFile(t, filepath.Join(dir, fmt.Sprintf("units/correlator.service.d/%d.conf", i)), settings)
 	}
-	writeFile(t, dir, "etc/correlator/config.yaml", config)
-	writeFile(t, dir, "console", "")
-	writeFile(t, dir, "none/README", "")
+	testenv.WriteFile(t, filepath.Join(dir, "etc/correlator/config.yaml"), config)
+	testenv.WriteFile(t, filepath.Join(dir, "console"), "")
+	testenv.WriteFile(t, filepath.Join(dir, "none/README"), "")
 
 	// Its files go over those of /etc and /usr/local/bin, in this mount namespace.
 	boot := `mount -t overlay -o "lowerdir=$1/etc:/etc" etc /etc
@@ -125,10 +122,7 @@ func (m *manager) troubles() (troubles []string) {
 // status is /proc/PID/status of the agent.
 func (m *manager) status() map[string]string {
 	m.t.Helper()
-	text, err := os.ReadFile("/proc/" + m.property("MainPID") + "/status")
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	text := testenv.ReadFile(m.t, "/proc/"+m.property("MainPID")+"/status")
 	fields := map[string]string{}
 	for line := range strings.Lines(string(text)) {
 		key, value, _ := strings.Cut(line, ":")
@@ -151,10 +145,7 @@ func TestService(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var dropIns []string
 			if c.dropIn != "" {
-				text, err := os.ReadFile(c.dropIn)
-				if err != nil {
-					t.Fatal(err)
-				}
+				text := testenv.ReadFile(t, c.dropIn)
 				dropIns = []string{string(text)}
 			}
 			m := bootSystemd(t, plain+c.config, dropIns...)

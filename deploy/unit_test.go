@@ -3,8 +3,8 @@ package deploy
 import (
 	"bufio"
 	"bytes"
-	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -35,10 +35,7 @@ type settings map[string][]string
 
 func readUnit(t *testing.T, path string) settings {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testenv.ReadFile(t, path)
 	found := settings{}
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	for lines.Scan() {
@@ -77,10 +74,7 @@ var capabilityBits = map[string]uint64{
 // and those of them that only kernel stacks need.
 func documented(t *testing.T) (all, forKernelStacks []string) {
 	t.Helper()
-	text, err := os.ReadFile("../docs/security.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testenv.ReadFile(t, "../docs/security.md")
 	for _, row := range regexp.MustCompile(`(?m)^\| (CAP_[A-Z_]+)(, with .--kernel-stacks. only)? \|`).FindAllStringSubmatch(string(text), -1) {
 		if row[2] != "" {
 			forKernelStacks = append(forKernelStacks, row[1])
@@ -152,21 +146,15 @@ func bytesOf(t *testing.T, size string) int {
 func TestUnitVerified(t *testing.T) {
 	analyze := testenv.NeedTool(t, "systemd-analyze")
 	dir := t.TempDir()
-	text, err := os.ReadFile(service)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testenv.ReadFile(t, service)
 	// The programs that it executes must exist.
 	text = bytes.ReplaceAll(text, []byte("/usr/local/bin/correlator"), []byte("/bin/true"))
-	writeFile(t, dir, "correlator.service", string(text))
+	testenv.WriteFile(t, filepath.Join(dir, "correlator.service"), text)
 	for _, conf := range []string{service, kernelStacks, pinMaps} { // the drop-ins one after the other
 		t.Run(conf, func(t *testing.T) {
 			if conf != service {
-				text, err := os.ReadFile(conf)
-				if err != nil {
-					t.Fatal(err)
-				}
-				writeFile(t, dir, "correlator.service.d/local.conf", string(text))
+				text := testenv.ReadFile(t, conf)
+				testenv.WriteFile(t, filepath.Join(dir, "correlator.service.d/local.conf"), text)
 			}
 			out, err := exec.Command(analyze, "verify", "--man=no", dir+"/correlator.service").CombinedOutput()
 			if err != nil || len(out) > 0 {

@@ -2,6 +2,7 @@ package elfsym
 
 import (
 	"bytes"
+	"correlator/internal/testenv"
 	"debug/elf"
 	"encoding/binary"
 	"errors"
@@ -81,9 +82,7 @@ func TestCacheKey(t *testing.T) {
 	if lib, err := c.Library(open(t, writeFile(t, contents))); err != nil || lib == first {
 		t.Errorf("a copy: %p, %v", lib, err)
 	}
-	if err := os.WriteFile(path, readFixture(t, "x86_64-glibc-dtpmod"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.WriteFile(t, path, readFixture(t, "x86_64-glibc-dtpmod"))
 	if lib, err := c.Library(f); err != nil || lib.Relocation.Kind != DTPMOD64 {
 		t.Errorf("rewritten: %+v, %v", lib, err)
 	}

@@ -79,7 +79,8 @@ func (h *headers) readHeader() (table, error) {
 	if err != nil {
 		return table{}, err
 	}
-	if h.file.Machine = elf.Machine(header.Machine); h.file.Machine != elf.EM_X86_64 && h.file.Machine != elf.EM_AARCH64 {
+	h.file.Machine = elf.Machine(header.Machine)
+	if h.file.Machine != elf.EM_X86_64 && h.file.Machine != elf.EM_AARCH64 {
 		return table{}, fmt.Errorf("%w: %v", ErrMachine, h.file.Machine)
 	}
 	if header.Phnum > maxProgramHeaders {

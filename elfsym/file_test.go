@@ -107,17 +107,12 @@ func compareWithReadelf(t *testing.T, readelf, path string, f *File) {
 // withoutSections returns a copy of a file whose header knows of no sections.
 func withoutSections(t *testing.T, path string) string {
 	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testenv.ReadFile(t, path)
 	const eShoff, eShnum = 40, 60 // and e_shstrndx
 	clear(b[eShoff:][:8])
 	clear(b[eShnum:][:4])
 	stripped := filepath.Join(t.TempDir(), "stripped")
-	if err := os.WriteFile(stripped, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.WriteFile(t, stripped, b)
 	return stripped
 }
 
@@ -125,20 +120,7 @@ func withoutSections(t *testing.T, path string) string {
 // must give the same.
 func TestBiasOfARunningProcess(t *testing.T) {
 	cat := exec.Command(testenv.NeedTool(t, "cat"))
-	stdin, err1 := cat.StdinPipe()
-	stdout, err2 := cat.StdoutPipe()
-	if err := errors.Join(err1, err2); err != nil {
-		t.Fatal(err)
-	}
-	if err := cat.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		stdin.Close()
-		if err := cat.Wait(); err != nil {
-			t.Error(err)
-		}
-	}()
+	stdin, stdout := testenv.Start(t, cat)
 
 	// Start can return before the new program is in place. Once it responds, it is.
 	if _, err := stdin.Write([]byte{'\n'}); err != nil {
@@ -150,10 +132,7 @@ func TestBiasOfARunningProcess(t *testing.T) {
 	// The types are those of getauxval(3).
 	const atPhdr, atBase = 3, 7
 	auxv := make(map[uint64]uint64)
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/auxv", cat.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := testenv.ReadFile(t, fmt.Sprintf("/proc/%d/auxv", cat.Process.Pid))
 	for ; len(raw) >= 16; raw = raw[16:] {
 		auxv[binary.NativeEndian.Uint64(raw)] = binary.NativeEndian.Uint64(raw[8:])
 	}
@@ -173,10 +152,7 @@ func TestBiasOfARunningProcess(t *testing.T) {
 	}
 
 	got := make(map[string]uint64)
-	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", cat.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	maps := testenv.ReadFile(t, fmt.Sprintf("/proc/%d/maps", cat.Process.Pid))
 	for line := range strings.Lines(string(maps)) {
 		fields := strings.Fields(line)
 		if len(fields) < 6 || fields[1] != "r-xp" || !strings.HasPrefix(fields[5], "/") {

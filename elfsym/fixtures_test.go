@@ -2,10 +2,10 @@ package elfsym
 
 import (
 	"bytes"
+	"correlator/internal/testenv"
 	"debug/elf"
 	"encoding/binary"
 	"io"
-	"os"
 	"path/filepath"
 	"testing"
 )
@@ -15,10 +15,7 @@ const prebuilt = "../testdata/lib/prebuilt"
 
 func readFixture(t testing.TB, name string) []byte {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(prebuilt, name+".so"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testenv.ReadFile(t, filepath.Join(prebuilt, name+".so"))
 	return b
 }
 

@@ -91,7 +91,8 @@ func (l *Library) readSymbols(m image, d dynamic, tls elf.Prog64) (uint32, error
 		return 0, fmt.Errorf("%w: %s at %#x is outside every segment", errMalformed, storageName, storage.Value)
 	}
 	if tls.Memsz < pointerBytes || variable.Value > tls.Memsz-pointerBytes {
-		return 0, fmt.Errorf("%w: %s at %#x of a TLS block of %#x bytes", errMalformed, tlsName, variable.Value, tls.Memsz)
+		return 0, fmt.Errorf("%w: %s at %#x of a TLS block of %#x bytes", errMalformed, tlsName, variable.Value,
+			tls.Memsz)
 	}
 	l.StorageAddr, l.TLSOffset = storage.Value, variable.Value
 	return variable.index, nil

@@ -164,9 +164,7 @@ func TestCompiledLibraries(t *testing.T) {
 	}
 	dir := t.TempDir()
 	source := filepath.Join(dir, "crowded.c")
-	if err := os.WriteFile(source, []byte(crowdedSource), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.WriteFile(t, source, crowdedSource)
 	for kind, dialect := range dialects {
 		for _, flags := range []string{
 			"-Wl,--hash-style=gnu", "-Wl,--hash-style=sysv", "-Wl,--hash-style=both",
@@ -176,10 +174,7 @@ func TestCompiledLibraries(t *testing.T) {
 				path := filepath.Join(t.TempDir(), "crowded.so")
 				args := []string{"-O2", "-fPIC", "-shared", "-o", path, dialect, source}
 				run(t, compiler, append(args, strings.Fields(flags)...)...)
-				b, err := os.ReadFile(path)
-				if err != nil {
-					t.Fatal(err)
-				}
+				b := testenv.ReadFile(t, path)
 				lib, err := parseLibrary(b)
 				if err != nil {
 					t.Fatal(err)

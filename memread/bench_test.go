@@ -94,9 +94,7 @@ func BenchmarkReadWords(b *testing.B) {
 
 func BenchmarkReadProcessStorage(b *testing.B) {
 	benchWays(b, func(b *testing.B, child *puppet, process *Process) {
-		base := child.mapPages(1)
-		child.write(0, 0, demoPointers(base))
-		child.write(0, 0x200, demoStorage)
+		base := child.mapDemo(1)
 		b.Run("published", func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -18,7 +18,7 @@ func TestProbeReadv(t *testing.T) {
 			return
 		}
 		if err := ProbeReadv(); !errors.Is(err, unix.EPERM) {
-			t.Errorf("refused, it answers %v", err)
+			t.Errorf("refused: %v", err)
 		}
 	})
 }

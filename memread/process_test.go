@@ -131,7 +131,8 @@ func TestReadBatch(t *testing.T) {
 			{0, 8, 0},
 			{base + 1, 1, 1},
 		}
-		for _, count := range []int{0, 1, len(kinds), maxElements - 1, maxElements, maxElements + 1, 2*maxElements + 100} {
+		for _, count := range []int{0, 1, len(kinds), maxElements - 1, maxElements, maxElements + 1,
+			2*maxElements + 100} {
 			process := open(child)
 			reqs := make([]Request, count)
 			for i := range reqs {
@@ -143,7 +144,8 @@ func TestReadBatch(t *testing.T) {
 			}
 			for i, req := range reqs {
 				kind := kinds[i%len(kinds)]
-				if req.N != kind.want || (req.Err == ErrUnmapped) != (req.N < kind.length) || (req.Err == nil) != (req.N == kind.length) {
+				if req.N != kind.want || (req.Err == ErrUnmapped) != (req.N < kind.length) ||
+					(req.Err == nil) != (req.N == kind.length) {
 					t.Fatalf("%d requests: request %d of %d bytes at %#x read %d bytes, %v", count, i, kind.length, req.Addr, req.N, req.Err)
 				}
 				if req.N > 0 && !bytes.Equal(req.Buf[:req.N], content[req.Addr-base:][:req.N]) {
@@ -257,10 +259,7 @@ func TestKilledWhileReading(t *testing.T) {
 	eachWay(t, func(t *testing.T, open func(*puppet) *Process) {
 		for range 20 {
 			child := newPuppet(t)
-			base := child.mapPages(1)
-			child.write(0, 0, demoPointers(base))
-			child.write(0, 0x100, demoSlot)
-			child.write(0, 0x200, demoStorage)
+			base := child.mapDemo(1)
 			process := open(child)
 
 			go child.cmd.Process.Kill()
@@ -307,9 +306,7 @@ func TestExec(t *testing.T) {
 
 func TestProcessIsSmall(t *testing.T) {
 	child := newPuppet(t)
-	base := child.mapPages(1)
-	child.write(0, 0, demoPointers(base))
-	child.write(0, 0x100, demoSlot)
+	base := child.mapDemo(1)
 	process := child.open()
 
 	if size := unsafe.Sizeof(*process); size > 128 {
@@ -331,7 +328,8 @@ func TestProcessIsSmall(t *testing.T) {
 		for i := range count {
 			varAddrs[i], reqs[i] = base, Request{Addr: base, Buf: make([]byte, 8)}
 		}
-		if err := errors.Join(process.ReadSlots(varAddrs, make([]SlotResult, count)), process.ReadBatch(reqs)); err != nil {
+		if err := errors.Join(process.ReadSlots(varAddrs, make([]SlotResult, count)),
+			process.ReadBatch(reqs)); err != nil {
 			t.Fatal(err)
 		}
 		if scratch()+unsafe.Sizeof(splitReads{}) > 44<<10 {
@@ -342,9 +340,7 @@ func TestProcessIsSmall(t *testing.T) {
 
 func TestNothingIsAllocated(t *testing.T) {
 	child := newPuppet(t)
-	base := child.mapPages(2)
-	child.write(0, 0, demoPointers(base))
-	child.write(0, 0x100, demoSlot)
+	base := child.mapDemo(2)
 	// A variable whose slot lies across the pages.
 	child.write(0, 0x300, pointer(base+smallestPage-20))
 	child.write(0, smallestPage-20, demoSlot)

@@ -2,6 +2,7 @@ package memread
 
 import (
 	"bufio"
+	"correlator/internal/testenv"
 	"encoding/hex"
 	"fmt"
 	"io"
@@ -18,14 +19,14 @@ import (
 // A puppet is a child of the test binary that arranges its memory by commands, one per line, and
 // prints one line for each:
 //
-//	map PAGES              maps zeroed pages between two that are not mapped; answers their address
+//	map PAGES              maps zeroed pages between two that are not mapped; prints their address
 //	unmap REGION OFF LEN   of the REGIONth map
 //	protect REGION OFF LEN PROT
 //	write REGION OFF HEX
 //	rewrite REGION OFF MODE   rewrites the slot there without pause, see rewriter_test.go
 //	exec                   executes the test binary again; regions are gone
 //
-// It says ok when it begins, and so also after an exec.
+// It prints ok when it begins, also after an exec.
 const puppetVariable = "MEMREAD_TEST_PUPPET"
 
 func TestMain(m *testing.M) {
@@ -42,7 +43,7 @@ func bePuppet() {
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
 		var region, off, length, prot int
-		var answer any = "ok"
+		var result any = "ok"
 		var err error
 		verb, args, _ := strings.Cut(lines.Text(), " ")
 		switch verb {
@@ -52,7 +53,7 @@ func bePuppet() {
 			var memory []byte
 			if memory, err = mapBetween(len(regions), pages*smallestPage); err == nil {
 				regions = append(regions, memory)
-				answer = uintptr(unsafe.Pointer(&memory[0]))
+				result = uintptr(unsafe.Pointer(&memory[0]))
 			}
 		case "unmap":
 			fmt.Sscan(args, &region, &off, &length)
@@ -76,14 +77,14 @@ func bePuppet() {
 			err = fmt.Errorf("unknown command %q", verb)
 		}
 		if err != nil {
-			answer = err
+			result = err
 		}
-		fmt.Println(answer)
+		fmt.Println(result)
 	}
 }
 
 // lowRegion is where the nth region of mapBetween lies: 64 GiB up and more, far below everything
-// else. The kernel looks for room from above and so never fills a gap down there, as it does with
+// else. The kernel searches for free addresses from above and so never fills a gap down there, as it does with
 // one of a single page between its own mappings.
 func lowRegion(n int) unsafe.Pointer { return unsafe.Add(nil, (64+n)<<30) }
 
@@ -99,32 +100,21 @@ func mapBetween(n, size int) ([]byte, error) {
 }
 
 type puppet struct {
-	t       testing.TB
-	cmd     *exec.Cmd
-	in      io.Writer
-	answers *bufio.Reader
+	t     testing.TB
+	cmd   *exec.Cmd
+	in    io.Writer
+	lines *bufio.Reader
 }
 
 func newPuppet(t testing.TB) *puppet {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), puppetVariable+"=1")
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	p := &puppet{t: t, cmd: cmd, in: in, answers: bufio.NewReader(out)}
+	in, out := testenv.Start(t, cmd)
+	p := &puppet{t: t, cmd: cmd, in: in, lines: bufio.NewReader(out)}
 	t.Cleanup(p.kill)
-	if answer := p.answer(); answer != "ok" {
-		t.Fatalf("puppet began with %q", answer)
+	if response := p.response(); response != "ok" {
+		t.Fatalf("puppet began with %q", response)
 	}
 	return p
 }
@@ -144,33 +134,43 @@ func (p *puppet) do(format string, args ...any) string {
 	if _, err := fmt.Fprintf(p.in, format+"\n", args...); err != nil {
 		p.t.Fatal(err)
 	}
-	return p.answer()
+	return p.response()
 }
 
-func (p *puppet) answer() string {
+func (p *puppet) response() string {
 	p.t.Helper()
-	answer, err := p.answers.ReadString('\n')
+	response, err := p.lines.ReadString('\n')
 	if err != nil {
-		p.t.Fatalf("waiting for the puppet to answer: %v", err)
+		p.t.Fatalf("waiting for the puppet: %v", err)
 	}
-	return strings.TrimSpace(answer)
+	return strings.TrimSpace(response)
 }
 
 func (p *puppet) must(format string, args ...any) {
 	p.t.Helper()
-	if answer := p.do(format, args...); answer != "ok" {
-		p.t.Fatalf("puppet answered %q to %.40q", answer, fmt.Sprintf(format, args...))
+	if response := p.do(format, args...); response != "ok" {
+		p.t.Fatalf("puppet printed %q to %.40q", response, fmt.Sprintf(format, args...))
 	}
 }
 
 func (p *puppet) mapPages(pages int) uint64 {
 	p.t.Helper()
-	answer := p.do("map %d", pages)
-	addr, err := strconv.ParseUint(answer, 10, 64)
+	response := p.do("map %d", pages)
+	addr, err := strconv.ParseUint(response, 10, 64)
 	if err != nil {
-		p.t.Fatalf("puppet answered %q to map", answer)
+		p.t.Fatalf("puppet printed %q to map", response)
 	}
 	return addr
+}
+
+// mapDemo maps pages, of which the first begins with demoPointers and what they point to.
+func (p *puppet) mapDemo(pages int) uint64 {
+	p.t.Helper()
+	base := p.mapPages(pages)
+	p.write(0, 0, demoPointers(base))
+	p.write(0, 0x100, demoSlot)
+	p.write(0, 0x200, demoStorage)
+	return base
 }
 
 func (p *puppet) write(region, off int, data []byte) {

@@ -58,7 +58,7 @@ func TestReadvRefused(t *testing.T) {
 					return
 				}
 				if _, err := unix.ProcessVMReadv(child.pid(), nil, nil, 0); err != errno {
-					t.Errorf("process_vm_readv answers %v", err)
+					t.Errorf("process_vm_readv: %v", err)
 				}
 				if n, err := process.Read(base, buf); err != nil || n != 7 || string(buf) != "content" {
 					t.Errorf("read %d bytes, %q, %v", n, buf, err)

@@ -29,11 +29,12 @@ var (
 	demoSlot = unhex(`0100 01 01 01
 		0af7651916cd43dd8448eb211c80319c b7ad6b7169203331 00f067aa0ba902b7`)
 	demoSlotDecoded = Slot{
-		MinorVersion:  1,
-		Valid:         true,
-		TracePresent:  true,
-		TraceFlags:    1,
-		TraceID:       [16]byte{0x0a, 0xf7, 0x65, 0x19, 0x16, 0xcd, 0x43, 0xdd, 0x84, 0x48, 0xeb, 0x21, 0x1c, 0x80, 0x31, 0x9c},
+		MinorVersion: 1,
+		Valid:        true,
+		TracePresent: true,
+		TraceFlags:   1,
+		TraceID: [16]byte{0x0a, 0xf7, 0x65, 0x19, 0x16, 0xcd, 0x43, 0xdd, 0x84, 0x48, 0xeb, 0x21, 0x1c, 0x80,
+			0x31, 0x9c},
 		SpanID:        [8]byte{0xb7, 0xad, 0x6b, 0x71, 0x69, 0x20, 0x33, 0x31},
 		TransactionID: [8]byte{0x00, 0xf0, 0x67, 0xaa, 0x0b, 0xa9, 0x02, 0xb7},
 	}
@@ -48,9 +49,11 @@ var slotTests = []struct {
 }{
 	{"sampled trace", "0100 01 01 01 0af7651916cd43dd8448eb211c80319c b7ad6b7169203331 00f067aa0ba902b7", demoSlotDecoded, nil},
 	{"newer minor version, other flags", "0702 01 01 fe 01000000000000000000000000000000 0200000000000000 0300000000000000",
-		Slot{MinorVersion: 0x207, Valid: true, TracePresent: true, TraceFlags: 0xfe, TraceID: [16]byte{1}, SpanID: [8]byte{2}, TransactionID: [8]byte{3}}, nil},
+		Slot{MinorVersion: 0x207, Valid: true, TracePresent: true, TraceFlags: 0xfe, TraceID: [16]byte{1},
+			SpanID: [8]byte{2}, TransactionID: [8]byte{3}}, nil},
 	{"valid is anything but 0", "0100 80 01 00 01000000000000000000000000000000 0200000000000000 0300000000000000",
-		Slot{MinorVersion: 1, Valid: true, TracePresent: true, TraceID: [16]byte{1}, SpanID: [8]byte{2}, TransactionID: [8]byte{3}}, nil},
+		Slot{MinorVersion: 1, Valid: true, TracePresent: true, TraceID: [16]byte{1}, SpanID: [8]byte{2},
+			TransactionID: [8]byte{3}}, nil},
 	{"no trace", "0100 01 00 01 0af7651916cd43dd8448eb211c80319c b7ad6b7169203331 00f067aa0ba902b7", Slot{MinorVersion: 1, Valid: true}, nil},
 	{"trace-present is 1 or nothing", "0100 01 02 01 0af7651916cd43dd8448eb211c80319c b7ad6b7169203331 00f067aa0ba902b7", Slot{MinorVersion: 1, Valid: true}, nil},
 	{"being updated", "0100 00 01 01 0af7651916cd43dd8448eb211c80319c b7ad6b7169203331 00f067aa0ba902b7", Slot{}, nil},

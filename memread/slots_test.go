@@ -103,7 +103,8 @@ func TestJudge(t *testing.T) {
 		{"variable given back to the system", func(*slotReads) {}, 2, ErrUnmapped},
 		{"updating at last", func(r *slotReads) { r.copies[slotCopies-1][slotValidOff] = 0 }, none, ErrUpdating},
 		{"updating at first", func(r *slotReads) { r.copies[0][slotValidOff] = 0 }, none, ErrUpdating},
-		{"torn and then updating", func(r *slotReads) { r.copies[1][36]++; r.copies[2][slotValidOff] = 0 }, none, ErrUpdating},
+		{"torn and then updating", func(r *slotReads) { r.copies[1][36]++; r.copies[2][slotValidOff] = 0 }, none,
+			ErrUpdating},
 		{"last byte of the first copy", func(r *slotReads) { r.copies[0][36]++ }, none, ErrTorn},
 		{"last byte of a middle copy", func(r *slotReads) { r.copies[2][36]++ }, none, ErrTorn},
 		{"first byte of the last copy", func(r *slotReads) { r.copies[slotCopies-1][0]++ }, none, ErrTorn},
@@ -229,7 +230,7 @@ func TestProves(t *testing.T) {
 }
 
 // Slots that are rewritten without pause, with contexts that never come back, with two in turn, and
-// with the variable changing between two slots: whatever is accepted is whole. The log logs what
+// with the variable changing between two slots: whatever is accepted is whole. The log has what
 // fewer copies would have accepted; see slotCopies.
 func TestSlotRewrittenWithoutPause(t *testing.T) {
 	reads := 1_000_000

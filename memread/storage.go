@@ -153,7 +153,7 @@ func (p *Process) readStorage(addr uint64) (ProcessStorage, []byte, error) {
 		}
 		have += n
 		s, need, err := decodeProcessStorage(buf)
-		if err != errShort {
+		if !errors.Is(err, errShort) {
 			return s, buf[:need], err
 		}
 		buf = append(buf, make([]byte, need-len(buf))...)

@@ -67,7 +67,7 @@ func (p *Process) transfer(v vector) error {
 		}
 		n, err := p.readSome(v)
 		switch {
-		case err == ErrUnmapped:
+		case errors.Is(err, ErrUnmapped):
 			v = v.from(1)
 		case err != nil:
 			return err
@@ -83,7 +83,7 @@ func (p *Process) transfer(v vector) error {
 func (p *Process) readSome(v vector) (int, error) {
 	if p.mem == nil {
 		n, err := readVM(p.pid, v)
-		if err != unix.EPERM && err != unix.ENOSYS {
+		if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.ENOSYS) {
 			return n, err
 		}
 		if err := p.openMem(); err != nil {
@@ -155,7 +155,7 @@ func (p *Process) readMem(buf []byte, addr uint64) (int, error) {
 		return 0, ErrUnmapped
 	}
 	n, err := readAt(p.mem, buf, int64(addr))
-	if err != io.EOF {
+	if !errors.Is(err, io.EOF) {
 		return n, err
 	}
 	// The file refers to the memory that the process had when it was opened, and is empty once that
@@ -163,7 +163,7 @@ func (p *Process) readMem(buf []byte, addr uint64) (int, error) {
 	if err := p.openMem(); err != nil {
 		return 0, err
 	}
-	if n, err = readAt(p.mem, buf, int64(addr)); err == io.EOF {
+	if n, err = readAt(p.mem, buf, int64(addr)); errors.Is(err, io.EOF) {
 		err = ErrGone
 	}
 	return n, err

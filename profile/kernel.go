@@ -166,7 +166,8 @@ func (k *Kernel) readModule(m module) (region, bool) {
 		return region{}, false
 	}
 	r := region{start: start, end: m.end}
-	if file, err := readNotes(filepath.Join(k.sysRoot, "module", m.name, "notes", ".note.gnu.build-id"), m.name); err == nil {
+	if file, err := readNotes(filepath.Join(k.sysRoot, "module", m.name, "notes", ".note.gnu.build-id"),
+		m.name); err == nil {
 		r.file, r.bias = file, start
 	}
 	return r, true

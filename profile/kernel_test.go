@@ -37,7 +37,7 @@ func newFakeKernel(t testing.TB) fakeKernel {
 
 func (k fakeKernel) write(name, contents string) {
 	k.Helper()
-	writeFile(k, filepath.Join(k.dir, name), contents)
+	testenv.WriteFile(k, filepath.Join(k.dir, name), contents)
 }
 
 func (k fakeKernel) module(name, text, buildID string) {
@@ -120,15 +120,17 @@ func TestKernel(t *testing.T) {
 			t.Errorf("frame %d: %#x of %+v", i, frames[i].Address, got)
 		}
 	}
-	if len(frames) != 13 || k.Frames.File.Load() != 4 || k.Frames.Anonymous.Load() != 2 || k.Frames.Unknown.Load() != 7 {
-		t.Errorf("%d frames; counted %d, %d, %d", len(frames), k.Frames.File.Load(), k.Frames.Anonymous.Load(), k.Frames.Unknown.Load())
+	if len(frames) != 13 || k.Frames.File.Load() != 4 || k.Frames.Anonymous.Load() != 2 ||
+		k.Frames.Unknown.Load() != 7 {
+		t.Errorf("%d frames; counted %d, %d, %d", len(frames), k.Frames.File.Load(), k.Frames.Anonymous.Load(),
+			k.Frames.Unknown.Load())
 	}
 }
 
 // A file of the kernel is read so far and no further.
 func TestReadFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
-	writeFile(t, path, "0123456789")
+	testenv.WriteFile(t, path, "0123456789")
 	for limit, want := range map[int64]string{9: "012345678", 10: "0123456789", 11: "0123456789"} {
 		if got, err := readFile(path, limit); err != nil || string(got) != want {
 			t.Errorf("%d bytes: %q, %v", limit, got, err)
@@ -197,7 +199,8 @@ func TestNoKernel(t *testing.T) {
 			k.write("proc/kallsyms", "0000000000000000 T _stext\n0000000000000000 T _text\n0000000000000000 T _etext\n")
 		}, kallsyms.ErrHidden},
 		{"no kallsyms", func(k fakeKernel) { os.Remove(filepath.Join(k.dir, "proc/kallsyms")) }, kallsyms.ErrHidden},
-		{"no text", func(k fakeKernel) { k.write("proc/kallsyms", "ffffffff81000000 T schedule\n") }, kallsyms.ErrNoText},
+		{"no text", func(k fakeKernel) { k.write("proc/kallsyms", "ffffffff81000000 T schedule\n") },
+			kallsyms.ErrNoText},
 		{"no notes", func(k fakeKernel) { os.Remove(filepath.Join(k.dir, "sys/kernel/notes")) }, errNoBuildID},
 		{"no build id", func(k fakeKernel) {
 			k.write("sys/kernel/notes", strings.Replace(gnuNote("12345678901234567890"), "GNU", "XEN", 1))
@@ -213,7 +216,8 @@ func TestNoKernel(t *testing.T) {
 	}
 	// No kernel, no frames: the user's first address is the leaf.
 	var k *Kernel
-	if frames := k.AppendFrames(nil, []uint64{0xffffffff81000000}); len(frames) != 0 || k.Stale(time.Now()) || k.Version() != 0 {
+	if frames := k.AppendFrames(nil, []uint64{0xffffffff81000000}); len(frames) != 0 || k.Stale(time.Now()) ||
+		k.Version() != 0 {
 		t.Errorf("%+v", frames)
 	}
 }
@@ -233,7 +237,8 @@ func TestLiveKernel(t *testing.T) {
 	frames := k.AppendFrames(nil, stack)
 	for i, name := range []string{"schedule", "do_exit", "vfs_read"} {
 		f := frames[i]
-		if f.File == nil || f.Address != addrs[name]-addrs["_text"] || f.Kind() != KernelFrame || f.FileID() != kernelFileID(f.File.BuildID) {
+		if f.File == nil || f.Address != addrs[name]-addrs["_text"] || f.Kind() != KernelFrame ||
+			f.FileID() != kernelFileID(f.File.BuildID) {
 			t.Errorf("%s: %+v of %+v", name, f, f.File)
 		}
 	}

@@ -24,7 +24,10 @@ func libcMapping(t testing.TB, p liveProcess) procscan.Mapping {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(mappings, func(m procscan.Mapping) bool { return strings.HasPrefix(filepath.Base(m.Path), "libc") })
+	i := slices.IndexFunc(mappings, func(m procscan.Mapping) bool {
+		return strings.HasPrefix(filepath.Base(m.Path),
+			"libc")
+	})
 	if i < 0 {
 		t.Fatalf("no C library among %v", mappings)
 	}
@@ -112,10 +115,7 @@ func TestFramesOfProgram(t *testing.T) {
 
 // htlHash is the hash as its definition says.
 func htlHash(t *testing.T, path string) FileID {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testenv.ReadFile(t, path)
 	if len(b) < 4096 {
 		t.Fatalf("%s has %d bytes", path, len(b))
 	}
@@ -182,7 +182,7 @@ func TestVDSO(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "vdso")
-	writeFile(t, path, string(image))
+	testenv.WriteFile(t, path, image)
 	if want := htlHash(t, path); frames[0].FileID() != want {
 		t.Errorf("file id %v, want %v", frames[0].FileID(), want)
 	}
@@ -227,7 +227,8 @@ func TestCompilerAndLateLibrary(t *testing.T) {
 		t.Fatalf("%+v, stale %v", frames, space.Stale(soon))
 	}
 	update(t, space, self)
-	if frames := space.AppendFrames(nil, stack); frames[0].FileID() != htlHash(t, library) || frames[0].Address != 0x1040 || space.Stale(soon) {
+	if frames := space.AppendFrames(nil, stack); frames[0].FileID() != htlHash(t, library) ||
+		frames[0].Address != 0x1040 || space.Stale(soon) {
 		t.Fatalf("%+v, stale %v", frames, space.Stale(soon))
 	}
 }

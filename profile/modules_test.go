@@ -40,7 +40,8 @@ func FuzzParseModules(f *testing.F) {
 	f.Add([]byte("xt_tcpudp 20480 8 - Live 0xffffffffc0900000 (OE)\n. 1 1 - Live 0x1\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		for m := range parseModules(text) {
-			if m.start == 0 || m.end <= m.start || m.name == "" || strings.ContainsAny(m.name, "/\x00 \n") || m.name == "." || m.name == ".." {
+			if m.start == 0 || m.end <= m.start || m.name == "" || strings.ContainsAny(m.name, "/\x00 \n") ||
+				m.name == "." || m.name == ".." {
 				t.Fatalf("%+v", m)
 			}
 		}

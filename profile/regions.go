@@ -36,7 +36,8 @@ type mappedFile struct {
 }
 
 func newRegionBuilder(files *Files, process Process, old *layout) *regionBuilder {
-	return &regionBuilder{files: files, process: process, old: old, opens: maxOpens, opened: make(map[mappedFile]*image)}
+	return &regionBuilder{files: files, process: process, old: old, opens: maxOpens,
+		opened: make(map[mappedFile]*image)}
 }
 
 // build makes regions of mappings, which it sorts.
@@ -47,7 +48,8 @@ func (b *regionBuilder) build(mappings []procscan.Mapping) []region {
 		r := b.region(m)
 		// Compilers change the protection of parts of their memory: thousands of mappings can be
 		// one range of code.
-		if last := len(regions) - 1; r.file == nil && last >= 0 && regions[last].file == nil && regions[last].end == r.start {
+		if last := len(regions) - 1; r.file == nil && last >= 0 && regions[last].file == nil &&
+			regions[last].end == r.start {
 			regions[last].end = max(regions[last].end, r.end)
 			continue
 		}

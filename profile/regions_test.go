@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"correlator/internal/testenv"
 	"correlator/procscan"
 )
 
@@ -70,11 +71,12 @@ func TestManyFileMappings(t *testing.T) {
 // A file is opened once in a look, whatever it is and however many mappings it has.
 func TestManyMappingsOfOneFile(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "script")
-	writeFile(t, script, "#!/bin/sh\n")
+	testenv.WriteFile(t, script, "#!/bin/sh\n")
 	files := newFiles(t)
 	p := &fakeProcess{}
 	for i := range uint64(10) {
-		p.mappings = append(p.mappings, libraryMapping(t, library, (i+1)<<20), fileMapping(t, script, (i+1)<<20+0x80000, 0))
+		p.mappings = append(p.mappings, libraryMapping(t, library, (i+1)<<20),
+			fileMapping(t, script, (i+1)<<20+0x80000, 0))
 	}
 	same := p.mappings[1] // another path, as two volumes of one file system have
 	same.Start, same.End, same.Path = 0x1000, 0x2000, p.mappings[0].Path
@@ -102,11 +104,8 @@ func TestManyMappingsOfOneFile(t *testing.T) {
 // A file that changes while it is read has the id of neither state.
 func TestFileChangedWhileRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "library.so")
-	contents, err := os.ReadFile(library)
-	if err != nil {
-		t.Fatal(err)
-	}
-	writeFile(t, path, string(contents))
+	contents := testenv.ReadFile(t, library)
+	testenv.WriteFile(t, path, contents)
 	file, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)

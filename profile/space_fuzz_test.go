@@ -23,14 +23,14 @@ func FuzzUpdate(f *testing.F) {
 	f.Fuzz(func(t *testing.T, first, second []byte, page uint16) {
 		files := newFiles(t)
 		space := NewAddressSpace(files, pace)
-		real := fileMapping(t, library, 0, 0)
+		mapped := fileMapping(t, library, 0, 0)
 		for _, b := range [][]byte{first, second} {
 			p := &fakeProcess{}
 			for ; len(b) >= 8 && len(p.mappings) < 64; b = b[8:] {
 				word := func(i int) uint64 { return uint64(binary.LittleEndian.Uint16(b[2*i:])) }
 				m := procscan.Mapping{Start: word(0) << 12, End: word(1) << 12}
 				if word(3)&1 != 0 {
-					m.Offset, m.Dev, m.Ino, m.Path = word(2)<<12, real.Dev, real.Ino, real.Path
+					m.Offset, m.Dev, m.Ino, m.Path = word(2)<<12, mapped.Dev, mapped.Ino, mapped.Path
 				}
 				p.mappings = append(p.mappings, m)
 			}

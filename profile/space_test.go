@@ -4,13 +4,13 @@ import (
 	"debug/elf"
 	"encoding/hex"
 	"errors"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"correlator/internal/testenv"
 	"correlator/procscan"
 )
 
@@ -73,13 +73,10 @@ func TestInnerMapping(t *testing.T) {
 func TestMappingsWithoutFile(t *testing.T) {
 	dir := t.TempDir()
 	script, tooShort, data := filepath.Join(dir, "script"), filepath.Join(dir, "short"), filepath.Join(dir, "data")
-	writeFile(t, script, "#!/bin/sh\n")
-	writeFile(t, tooShort, elf.ELFMAG)
-	contents, err := os.ReadFile(library)
-	if err != nil {
-		t.Fatal(err)
-	}
-	writeFile(t, data, string(contents))
+	testenv.WriteFile(t, script, "#!/bin/sh\n")
+	testenv.WriteFile(t, tooShort, elf.ELFMAG)
+	contents := testenv.ReadFile(t, library)
+	testenv.WriteFile(t, data, contents)
 
 	missing := fileMapping(t, script, 0x10000, 0)
 	missing.Path += " is not there"
@@ -119,7 +116,8 @@ func TestMappingsWithoutFile(t *testing.T) {
 			}
 			// Memory that is known to be anonymous causes no update.
 			if files.Frames.Anonymous.Load() != 2 || space.Stale(time.Now().Add(pace.Longest/2)) {
-				t.Errorf("%d anonymous frames, stale %v", files.Frames.Anonymous.Load(), space.Stale(time.Now().Add(pace.Longest/2)))
+				t.Errorf("%d anonymous frames, stale %v", files.Frames.Anonymous.Load(),
+					space.Stale(time.Now().Add(pace.Longest/2)))
 			}
 		})
 	}
@@ -140,11 +138,8 @@ func TestUpdate(t *testing.T) {
 	if want := []string{first.Path, late}; !slices.Equal(p.opened, want) {
 		t.Fatalf("opened %v", p.opened)
 	}
-	contents, err := os.ReadFile(library)
-	if err != nil {
-		t.Fatal(err)
-	}
-	writeFile(t, late, string(contents))
+	contents := testenv.ReadFile(t, library)
+	testenv.WriteFile(t, late, contents)
 	p.mappings, p.opened = []procscan.Mapping{moved, first, lateMapping}, nil
 	update(t, space, p)
 	if want := []string{late, moved.Path}; !slices.Equal(p.opened, want) {
@@ -175,7 +170,8 @@ func TestUpdate(t *testing.T) {
 	other.Path = late
 	p.mappings = []procscan.Mapping{other}
 	update(t, space, p)
-	if frames := space.AppendFrames(nil, []uint64{first.Start + 5, moved.Start + 6}); frames[0].File.Path != late || frames[1].File != nil {
+	if frames := space.AppendFrames(nil, []uint64{first.Start + 5, moved.Start + 6}); frames[0].File.Path != late ||
+		frames[1].File != nil {
 		t.Errorf("%+v", frames)
 	}
 }

@@ -78,7 +78,8 @@ func TestStore(t *testing.T) {
 		}
 	}
 	stats := s.check(t)
-	if want := (StoreStats{Stacks: 3, Files: 3, Bytes: stats.Bytes, Added: 4, Known: 4, EvictedFull: 1}); stats != want {
+	if want := (StoreStats{Stacks: 3, Files: 3, Bytes: stats.Bytes, Added: 4, Known: 4,
+		EvictedFull: 1}); stats != want {
 		t.Errorf("%+v, want %+v", stats, want)
 	}
 }

@@ -130,40 +130,18 @@ type stackProgram struct {
 // buildStackProgram builds testdata/stack.c as a program that can lie at any address.
 func buildStackProgram(t testing.TB) string {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "stack")
-	build := exec.Command(testenv.NeedTool(t, "cc"), "-Wall", "-Wextra", "-Werror", "-O1", "-fPIE", "-pie",
-		"-Wl,--build-id", "-o", program, filepath.Join("testdata", "stack.c"))
-	if output, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building stack.c: %v\n%s", err, output)
-	}
-	return program
+	return testenv.Compile(t, "cc", "testdata/stack.c", "-fPIE", "-pie", "-Wl,--build-id")
 }
 
 func startStackProgram(t testing.TB, program string) *stackProgram {
 	t.Helper()
 	command := exec.Command(program)
-	command.Stderr = os.Stderr
-	stdin, err := command.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	stdin, stdout := testenv.Start(t, command)
 	p := &stackProgram{functions: make(map[string]uint64)}
-	ended := false
 	p.end = func() {
-		if !ended {
-			ended = true
-			stdin.Close()
-			command.Wait()
-		}
+		stdin.Close()
+		command.Wait()
 	}
-	t.Cleanup(p.end)
 	for lines := bufio.NewScanner(stdout); lines.Scan(); {
 		words := strings.Fields(lines.Text())
 		switch words[0] {
@@ -249,16 +227,6 @@ func parseHex(t testing.TB, text string) uint64 {
 		t.Fatal(err)
 	}
 	return n
-}
-
-func writeFile(t testing.TB, path string, contents string) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(contents), 0o600); err != nil {
-		t.Fatal(err)
-	}
 }
 
 func addressOf(memory []byte) uint64 {

@@ -4,18 +4,15 @@ import (
 	"bytes"
 	"encoding/hex"
 	"io"
-	"os"
 	"testing"
 
+	"correlator/internal/testenv"
 	"correlator/procscan"
 )
 
 // A vDSO without a build id is none.
 func TestVDSOWithoutBuildID(t *testing.T) {
-	contents, err := os.ReadFile(library)
-	if err != nil {
-		t.Fatal(err)
-	}
+	contents := testenv.ReadFile(t, library)
 	of := func(b []byte) *vdso { return newVDSO(io.NewSectionReader(bytes.NewReader(b), 0, int64(len(b)))) }
 	if v := of(contents); v == nil || v.size != uint64(len(contents)) {
 		t.Errorf("%+v", v)
@@ -41,7 +38,8 @@ func TestNoVDSO(t *testing.T) {
 	}
 	space := NewAddressSpace(files, pace)
 	update(t, space, &fakeProcess{mappings: []procscan.Mapping{{Start: 0x1000, End: 0x3000, Path: vdsoName}}})
-	if frames := space.AppendFrames(nil, []uint64{0x1010}); frames[0] != (Frame{Address: 0x1010}) || files.Mappings.NotRead.Load() != 1 {
+	if frames := space.AppendFrames(nil, []uint64{0x1010}); frames[0] != (Frame{Address: 0x1010}) ||
+		files.Mappings.NotRead.Load() != 1 {
 		t.Errorf("%+v, counted %v", frames, files.Mappings.all())
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"correlator/procscan"
 )
 
-// FuzzResolve: whatever the process holds, the outcome is a rule within its bounds
-// or an error that says which kind of trouble it is.
+// FuzzResolve: whatever the process holds, the outcome is a rule within its bounds or one of the
+// package's errors.
 func FuzzResolve(f *testing.F) {
 	f.Add(false, false, uint64(resolver), signed(-0x98), code.x86Static, []byte{}, loaderGlibc)
 	f.Add(false, false, uint64(resolver), signed(-8), code.x86StaticPad, []byte{}, libcMusl)
@@ -68,9 +68,8 @@ func FuzzResolve(f *testing.F) {
 	})
 }
 
-// goByTheBook is the way that Rule's comment describes, one thread and one word
-// after the other.
-func goByTheBook(r Rule, m *image, tp uint64) (uint64, error) {
+// reference is the procedure in Rule's comment, for one thread and one word after the other.
+func reference(r Rule, m *image, tp uint64) (uint64, error) {
 	var failed error
 	word := func(base uint64, off int64) uint64 {
 		addr := base + uint64(off)
@@ -130,7 +129,7 @@ func FuzzVariableAddr(f *testing.F) {
 		}
 		m := new(image).bytes(base, memory...)
 		got, err := r.VariableAddr(m, tp)
-		want, wantErr := goByTheBook(r, m, tp)
+		want, wantErr := reference(r, m, tp)
 		if got != want || (err == nil) != (wantErr == nil) {
 			t.Errorf("%#x, %v, not %#x, %v", got, err, want, wantErr)
 		}

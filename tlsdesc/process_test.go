@@ -50,14 +50,12 @@ func inspect(t testing.TB, pid int, library string, bias uint64) *target {
 // the code of its program as data.
 func readMappings(t testing.TB, pid int) (mappings []procscan.Mapping) {
 	t.Helper()
-	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	maps := testenv.ReadFile(t, fmt.Sprintf("/proc/%d/maps", pid))
 	for line := range strings.Lines(string(maps)) {
 		var m procscan.Mapping
 		var skip string
-		if _, err := fmt.Sscanf(line, "%x-%x %s %s %s %s %s", &m.Start, &m.End, &skip, &skip, &skip, &skip, &m.Path); err == nil {
+		if _, err := fmt.Sscanf(line, "%x-%x %s %s %s %s %s", &m.Start, &m.End, &skip, &skip, &skip, &skip,
+			&m.Path); err == nil {
 			mappings = append(mappings, m)
 		}
 	}
@@ -82,7 +80,7 @@ func (p *target) word(t *testing.T, addr uint64) uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// truth is what a thread says about itself.
+// truth is what a thread reports about itself.
 type truth struct {
 	name          string
 	threadPointer uint64
@@ -90,18 +88,25 @@ type truth struct {
 	contents      uint64
 }
 
-// check compares what the rule finds with what the threads say. Where a thread did not touch
-// the variable, C libraries differ: either it has none, or one that is null.
-func (p *target) check(t *testing.T, rule Rule, threads []truth) {
+// variables returns the addresses of the threads' variables by the rule.
+func (p *target) variables(t *testing.T, rule Rule, threads []truth) (addrs []uint64, errs []error) {
 	t.Helper()
 	threadPointers := make([]uint64, len(threads))
 	for i := range threads {
 		threadPointers[i] = threads[i].threadPointer
 	}
-	out, errs := make([]uint64, len(threads)), make([]error, len(threads))
-	if err := rule.VariableAddrs(p, threadPointers, out, errs); err != nil {
+	addrs, errs = make([]uint64, len(threads)), make([]error, len(threads))
+	if err := rule.VariableAddrs(p, threadPointers, addrs, errs); err != nil {
 		t.Fatal(err)
 	}
+	return addrs, errs
+}
+
+// check compares what the rule finds with what the threads report. Where a thread did not touch
+// the variable, C libraries differ: either it has none, or one that is null.
+func (p *target) check(t *testing.T, rule Rule, threads []truth) {
+	t.Helper()
+	out, errs := p.variables(t, rule, threads)
 	onTouch := rule.Libc == Glibc && rule.Kind != Static
 	for i, thread := range threads {
 		switch {
@@ -117,7 +122,7 @@ func (p *target) check(t *testing.T, rule Rule, threads []truth) {
 	}
 }
 
-// truths is what the threads of a demo process say.
+// truths is what the threads of a demo process report.
 func truths(threads []demo.Thread) (out []truth) {
 	for _, thread := range threads {
 		out = append(out, truth{thread.Name, thread.ThreadPointer, thread.Variable, thread.Slot})
@@ -181,7 +186,8 @@ func TestLinkers(t *testing.T) {
 	} {
 		t.Run(test.form+"/"+test.flavor.String(), func(t *testing.T) {
 			p := demo.Start(t, demo.Options{
-				Flavor: test.flavor, Library: demo.Fixture(t, machine+"-glibc-"+test.form), Idle: 2, Untouched: 1, Manual: true,
+				Flavor: test.flavor, Library: demo.Fixture(t, machine+"-glibc-"+test.form), Idle: 2, Untouched: 1,
+				Manual: true,
 			})
 			target := inspectDemo(t, p, p.Loaded())
 			rule := target.resolve(t)
@@ -210,7 +216,7 @@ func TestLoadedAgain(t *testing.T) {
 	target := inspectDemo(t, p, loaded)
 	rule := target.resolve(t)
 	if rule.Module != before.Module || rule.Generation <= before.Generation {
-		t.Fatalf("%+v, and now %+v: nothing to tell apart", before, rule)
+		t.Fatalf("%+v, and now %+v: no difference", before, rule)
 	}
 	if addr, err := before.VariableAddr(target, main.ThreadPointer); addr != main.Variable || err != nil {
 		t.Fatalf("the old block is gone: %#x, %v", addr, err)
@@ -220,7 +226,7 @@ func TestLoadedAgain(t *testing.T) {
 	target.check(t, rule, truths(p.Threads()))
 }
 
-// Thread pointers that are none and threads that have ended spoil nothing.
+// Wrong thread pointers and threads that have ended do not affect the others.
 func TestWrongThreadPointers(t *testing.T) {
 	for _, flavor := range []demo.Flavor{demo.GlibcDynamic, demo.Musl} {
 		t.Run(flavor.String(), func(t *testing.T) {

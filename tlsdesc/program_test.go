@@ -19,13 +19,7 @@ import (
 // buildThreads builds testdata/threads.c.
 func buildThreads(t *testing.T, compiler string) string {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "threads")
-	build := exec.Command(testenv.NeedTool(t, compiler), "-Wall", "-Wextra", "-Werror", "-O1", "-pthread",
-		"-o", program, filepath.Join("testdata", "threads.c"), "-ldl")
-	if output, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building threads.c: %v\n%s", err, output)
-	}
-	return program
+	return testenv.Compile(t, compiler, "testdata/threads.c", "-pthread", "-ldl")
 }
 
 // program is the program of testdata/threads.c.
@@ -43,23 +37,7 @@ func startThreads(t *testing.T, argv []string, environment string, now, later []
 	argv = slices.Concat(argv, now, []string{"--"}, later)
 	command := exec.Command(argv[0], argv[1:]...)
 	command.Env = append(os.Environ(), environment)
-	command.Stderr = os.Stderr
-	stdin, err := command.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		stdin.Close()
-		io.Copy(io.Discard, stdout)
-		command.Wait()
-	})
+	stdin, stdout := testenv.Start(t, command)
 	p := &program{stdin: stdin, lines: bufio.NewScanner(stdout)}
 	for p.lines.Scan() {
 		var thread truth
@@ -78,7 +56,7 @@ func startThreads(t *testing.T, argv []string, environment string, now, later []
 }
 
 // loadMore has the program load the other libraries and touch their variables. The channel
-// is closed when it has done so; it says nothing before.
+// is closed when it has done so.
 func (p *program) loadMore(t *testing.T) <-chan struct{} {
 	t.Helper()
 	if _, err := io.WriteString(p.stdin, "\n"); err != nil {
@@ -88,7 +66,7 @@ func (p *program) loadMore(t *testing.T) <-chan struct{} {
 	go func() {
 		defer close(done)
 		if !p.lines.Scan() || p.lines.Text() != "more loaded" {
-			t.Errorf("the program says %q", p.lines.Text())
+			t.Errorf("the program prints %q", p.lines.Text())
 		}
 	}()
 	return done
@@ -98,16 +76,11 @@ func (p *program) loadMore(t *testing.T) <-chan struct{} {
 func copies(t *testing.T, fixture string, n int) (paths []string) {
 	t.Helper()
 	machine := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
-	library, err := os.ReadFile(demo.Fixture(t, machine+"-"+fixture))
-	if err != nil {
-		t.Fatal(err)
-	}
+	library := testenv.ReadFile(t, demo.Fixture(t, machine+"-"+fixture))
 	dir := t.TempDir()
 	for i := range n {
 		path := filepath.Join(dir, fmt.Sprintf("lib%d.so", i))
-		if err := os.WriteFile(path, library, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.WriteFile(t, path, library)
 		paths = append(paths, path)
 	}
 	return paths
@@ -155,12 +128,6 @@ func TestWhileLibrariesAreLoaded(t *testing.T) {
 			paths := copies(t, test.fixture, 200)
 			p := startThreads(t, []string{buildThreads(t, test.compiler)}, test.environment, paths[:1], paths[1:])
 			rule := p.resolve(t)
-			threadPointers := make([]uint64, len(p.threads))
-			for i, thread := range p.threads {
-				threadPointers[i] = thread.threadPointer
-			}
-			out, errs := make([]uint64, len(p.threads)), make([]error, len(p.threads))
-
 			rounds, changed := 0, 0
 			for done := p.loadMore(t); done != nil; rounds++ {
 				select {
@@ -168,9 +135,7 @@ func TestWhileLibrariesAreLoaded(t *testing.T) {
 					done = nil // one more round
 				default:
 				}
-				if err := rule.VariableAddrs(p, threadPointers, out, errs); err != nil {
-					t.Fatal(err)
-				}
+				out, errs := p.variables(t, rule, p.threads)
 				for i, thread := range p.threads {
 					known := thread.variable != 0 || rule.Libc == Glibc // musl has one for all
 					if errors.Is(errs[i], ErrChanged) {
@@ -181,7 +146,7 @@ func TestWhileLibrariesAreLoaded(t *testing.T) {
 				}
 			}
 			p.check(t, rule, p.threads)
-			t.Logf("%d rounds, %d answers that a DTV was replaced", rounds, changed)
+			t.Logf("%d rounds, %d times a DTV was replaced", rounds, changed)
 		})
 	}
 }

@@ -13,7 +13,7 @@ import (
 // modulo 2^64). It makes one batch of reads, and another one for a TLS descriptor.
 //
 // Call it when the process has published its storage. Then dlopen has returned, so the relocation
-// is complete, unless it is bound lazily, and static blocks are initialised in every thread. If
+// is complete, unless it is bound lazily, and static blocks are initialized in every thread. If
 // called before, Resolve can read words that the loader is about to store. It returns ErrUnresolved
 // when it can detect that: a word is still zero, or the words differ when they are read again.
 //

@@ -88,23 +88,28 @@ func TestResolve(t *testing.T) {
 		{"x86-64 glibc static", x86, tlsdesc, [2]uint64{resolver, signed(-0x98)}, code.x86Static, nil,
 			[]string{libcGlibc, loaderGlibc},
 			Rule{Kind: Static, Libc: Glibc, Offset: -0x98}},
-		{"x86-64 glibc static with landing pad", x86, tlsdesc, [2]uint64{resolver, signed(-0x98)}, code.x86StaticPad, nil,
+		{"x86-64 glibc static with landing pad", x86, tlsdesc, [2]uint64{resolver, signed(-0x98)}, code.x86StaticPad,
+			nil,
 			[]string{libcGlibc, loaderGlibc},
 			Rule{Kind: Static, Libc: Glibc, Offset: -0x98}},
 		{"x86-64 musl static", x86, tlsdesc, [2]uint64{resolver, signed(-8)}, code.x86Static, nil,
 			[]string{libcMusl},
 			Rule{Kind: Static, Libc: Musl, Offset: -8}},
-		{"x86-64 static of an unknown C library", x86, tlsdesc, [2]uint64{resolver, signed(-1 << 31)}, code.x86Static, nil,
+		{"x86-64 static of an unknown C library", x86, tlsdesc, [2]uint64{resolver, signed(-1 << 31)}, code.x86Static,
+			nil,
 			[]string{"/opt/other/loader"},
 			Rule{Kind: Static, Offset: -1 << 31}},
-		{"x86-64 glibc dynamic", x86, tlsdesc, [2]uint64{resolver, argument}, code.x86GlibcDynamic, []uint64{2, tlsOffset, 7},
+		{"x86-64 glibc dynamic", x86, tlsdesc, [2]uint64{resolver, argument}, code.x86GlibcDynamic,
+			[]uint64{2, tlsOffset, 7},
 			[]string{libcGlibc, loaderGlibc},
 			Rule{Kind: Dynamic, Libc: Glibc, Offset: tlsOffset, Module: 2, Generation: 7,
 				DTVOffset: 8, DTVStride: 16, DTVCapacityOffset: -16}},
-		{"x86-64 musl dynamic, third word not part of it", x86, tlsdesc, [2]uint64{resolver, argument}, code.x86MuslDynamic, []uint64{1, tlsOffset, 0x5600_0000_2000},
+		{"x86-64 musl dynamic, third word not part of it", x86, tlsdesc, [2]uint64{resolver, argument},
+			code.x86MuslDynamic, []uint64{1, tlsOffset, 0x5600_0000_2000},
 			[]string{libcMusl},
 			Rule{Kind: Dynamic, Libc: Musl, Offset: tlsOffset, Module: 1, DTVOffset: 8, DTVStride: 8}},
-		{"x86-64 musl dynamic, nothing mapped after it", x86, tlsdesc, [2]uint64{resolver, argument}, code.x86MuslDynamic, []uint64{1, tlsOffset},
+		{"x86-64 musl dynamic, nothing mapped after it", x86, tlsdesc, [2]uint64{resolver, argument},
+			code.x86MuslDynamic, []uint64{1, tlsOffset},
 			[]string{libcMusl},
 			Rule{Kind: Dynamic, Libc: Musl, Offset: tlsOffset, Module: 1, DTVOffset: 8, DTVStride: 8}},
 		{"x86-64 glibc DTPMOD64", x86, dtpmod, [2]uint64{3, tlsOffset}, nil, nil,
@@ -127,11 +132,13 @@ func TestResolve(t *testing.T) {
 		{"aarch64 musl static", arm, tlsdesc, [2]uint64{resolver, tlsOffset}, code.armStatic, nil,
 			[]string{"/lib/ld-musl-aarch64.so.1"},
 			Rule{Kind: Static, Libc: Musl, Offset: tlsOffset}},
-		{"aarch64 glibc dynamic", arm, tlsdesc, [2]uint64{resolver, argument}, code.armGlibcDynamic, []uint64{2, tlsOffset, 7},
+		{"aarch64 glibc dynamic", arm, tlsdesc, [2]uint64{resolver, argument}, code.armGlibcDynamic,
+			[]uint64{2, tlsOffset, 7},
 			[]string{"/lib/ld-linux-aarch64.so.1"},
 			Rule{Kind: Dynamic, Libc: Glibc, Offset: tlsOffset, Module: 2, Generation: 7,
 				DTVOffset: 0, DTVStride: 16, DTVCapacityOffset: -16}},
-		{"aarch64 musl dynamic", arm, tlsdesc, [2]uint64{resolver, argument}, code.armMuslDynamic, []uint64{1, tlsOffset},
+		{"aarch64 musl dynamic", arm, tlsdesc, [2]uint64{resolver, argument}, code.armMuslDynamic,
+			[]uint64{1, tlsOffset},
 			[]string{"/lib/ld-musl-aarch64.so.1"},
 			Rule{Kind: Dynamic, Libc: Musl, Offset: tlsOffset, Module: 1, DTVOffset: -8, DTVStride: 8}},
 		{"aarch64 glibc DTPMOD64", arm, dtpmod, [2]uint64{3, tlsOffset}, nil, nil,
@@ -143,10 +150,12 @@ func TestResolve(t *testing.T) {
 			Rule{Kind: DTPMod, Libc: Musl, Offset: tlsOffset, Module: 3, DTVOffset: -8, DTVStride: 8}},
 
 		// The file with the resolver counts, not the others.
-		{"musl's resolver where glibc is mapped too", x86, tlsdesc, [2]uint64{resolver, argument}, code.x86MuslDynamic, []uint64{1, tlsOffset},
+		{"musl's resolver where glibc is mapped too", x86, tlsdesc, [2]uint64{resolver, argument}, code.x86MuslDynamic,
+			[]uint64{1, tlsOffset},
 			[]string{libcGlibc, loaderGlibc, libcMusl},
 			Rule{Kind: Dynamic, Libc: Musl, Offset: tlsOffset, Module: 1, DTVOffset: 8, DTVStride: 8}},
-		{"glibc's resolver where musl is mapped too", x86, tlsdesc, [2]uint64{resolver, argument}, code.x86GlibcDynamic, []uint64{1, tlsOffset, 0},
+		{"glibc's resolver where musl is mapped too", x86, tlsdesc, [2]uint64{resolver, argument},
+			code.x86GlibcDynamic, []uint64{1, tlsOffset, 0},
 			[]string{libcMusl, libcGlibc},
 			Rule{Kind: Dynamic, Libc: Glibc, Offset: tlsOffset, Module: 1,
 				DTVOffset: 8, DTVStride: 16, DTVCapacityOffset: -16}},
@@ -211,7 +220,8 @@ func TestResolveRefuses(t *testing.T) {
 		{"pair not mapped", tlsdesc, new(image), glibc, []error{memread.ErrUnmapped}, "0x7f0000003010"},
 		{"second word of the pair not mapped", dtpmod, new(image).words(pairAddr, 1), glibc,
 			[]error{memread.ErrUnmapped}, "0x7f0000003010"},
-		{"resolver not mapped", tlsdesc, new(image).words(pairAddr, resolver, argument).words(argument, 1, tlsOffset, 1), glibc,
+		{"resolver not mapped", tlsdesc, new(image).words(pairAddr, resolver, argument).words(argument, 1, tlsOffset,
+			1), glibc,
 			[]error{ErrMalformed, memread.ErrUnmapped}, "0x7f1000005000"},
 		{"resolver ends within the static one's code", tlsdesc, descriptor(signed(-8), code.x86Static[:4]), glibc,
 			[]error{ErrMalformed, memread.ErrUnmapped}, ""},
@@ -302,14 +312,14 @@ func TestResolveStaticOnAArch64(t *testing.T) {
 	}
 }
 
-// A machine's code is not looked for on another.
+// The code of another machine is not recognized.
 func TestResolveOtherMachine(t *testing.T) {
 	m := new(image).words(pairAddr, resolver, signed(-8)).bytes(resolver, code.x86Static...)
-	if _, err := Resolve(library(elf.EM_AARCH64, elfsym.TLSDESC), bias, m, mapped(loaderGlibc)); !errors.Is(err, ErrUnsupported) {
-		t.Errorf("x86-64 resolver on aarch64: %v", err)
-	}
-	if _, err := Resolve(library(elf.EM_RISCV, elfsym.TLSDESC), bias, m, mapped(loaderGlibc)); !errors.Is(err, ErrUnsupported) {
-		t.Errorf("on riscv: %v", err)
+	for _, machine := range []elf.Machine{elf.EM_AARCH64, elf.EM_RISCV} {
+		lib := library(machine, elfsym.TLSDESC)
+		if _, err := Resolve(lib, bias, m, mapped(loaderGlibc)); !errors.Is(err, ErrUnsupported) {
+			t.Errorf("x86-64 resolver on %v: %v", machine, err)
+		}
 	}
 }
 

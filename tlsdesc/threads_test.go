@@ -52,7 +52,8 @@ func TestVariableAddr(t *testing.T) {
 		want uint64
 	}{
 		{"x86-64 glibc", x86Glibc, x86Thread(dtv).glibcDTV(15, 7, tp-0x10, block, 0), block + tlsOffset},
-		{"x86-64 glibc, generation of a later library", x86Glibc, x86Thread(dtv).glibcDTV(15, 8, tp-0x10, block), block + tlsOffset},
+		{"x86-64 glibc, generation of a later library", x86Glibc, x86Thread(dtv).glibcDTV(15, 8, tp-0x10, block),
+			block + tlsOffset},
 		{"x86-64 glibc, last entry that the DTV has room for", x86Glibc, x86Thread(dtv).glibcDTV(2, 7, tp-0x10, block), block + tlsOffset},
 		{"x86-64 glibc, not touched", x86Glibc, x86Thread(dtv).glibcDTV(15, 7, tp-0x10, none), 0},
 		{"x86-64 glibc, thread older than the library", x86Glibc, x86Thread(dtv).glibcDTV(15, 1, tp-0x10, 0), 0},
@@ -157,7 +158,7 @@ func TestVariableAddrRefuses(t *testing.T) {
 	}
 }
 
-// manyThreads is a process with threads in every state, and what is to be found.
+// manyThreads is a process with threads in every state, and the expected results.
 func manyThreads(n int) (m *image, threadPointers, want []uint64, wantErrs []error) {
 	m = new(image)
 	for i := range uint64(n) {
@@ -186,7 +187,7 @@ func manyThreads(n int) (m *image, threadPointers, want []uint64, wantErrs []err
 	return m, threadPointers, want, wantErrs
 }
 
-// However many the threads, the reads are the same few, and none spoils another.
+// The number of reads does not depend on that of threads, and no thread affects another.
 func TestVariableAddrs(t *testing.T) {
 	for _, n := range []int{0, 1, 6, 1000} {
 		m, threadPointers, want, wantErrs := manyThreads(n)

@@ -80,10 +80,10 @@ func example() Status {
 	}}
 }
 
-// What a client gets is what the agent said.
+// A client gets the agent's status unchanged.
 func TestStatus(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "made/admin.sock") // the directory is made
-	want := example()
+	want := exporting()
 	if err := Probe(path); err != nil {
 		t.Error(err)
 	}
@@ -104,12 +104,12 @@ func TestStatus(t *testing.T) {
 	}
 	for _, path := range []string{filepath.Join(t.TempDir(), "two/missing/admin.sock"), "/dev/null/admin.sock"} {
 		if _, err := Open(path); err == nil || Probe(path) == nil {
-			t.Errorf("%s: %v, and Probe says %v", path, err, Probe(path))
+			t.Errorf("%s: %v, Probe: %v", path, err, Probe(path))
 		}
 	}
 }
 
-// Without an agent the error says what to do.
+// Without an agent the error has a remedy.
 func TestNoAgent(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "admin.sock")
@@ -144,34 +144,34 @@ func TestNoAgent(t *testing.T) {
 	}
 }
 
-// Who answers with something else is no agent of ours.
-func TestForeignAnswer(t *testing.T) {
+// Something else that listens there is an error.
+func TestForeignResponse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "admin.sock")
 	listener, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	answers := []string{
+	responses := []string{
 		"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
 		"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
 		"garbage\r\n\r\n",
 		"",
 	}
 	go func() {
-		for _, answer := range answers {
+		for _, response := range responses {
 			conn, err := listener.Accept()
 			if err != nil {
 				return
 			}
 			conn.Read(make([]byte, 4096))
-			conn.Write([]byte(answer))
+			conn.Write([]byte(response))
 			conn.Close()
 		}
 	}()
-	for _, answer := range answers {
+	for _, response := range responses {
 		if status, err := NewClient(path).Status(t.Context()); err == nil {
-			t.Errorf("%q became %+v", answer, status)
+			t.Errorf("%q became %+v", response, status)
 		}
 	}
 }
@@ -211,7 +211,7 @@ func TestWriteStatusOfNothing(t *testing.T) {
 	}
 }
 
-// What the numbers of a process and the totals say adds up, whatever there was.
+// The totals add up, whatever the counters are.
 func TestNumbersAddUp(t *testing.T) {
 	counters := make(map[string]uint64)
 	(&agent.Counters{}).Each(func(name string, _ uint64) { counters[name] = uint64(len(counters)*len(name) + 1) })
@@ -296,10 +296,9 @@ func TestRates(t *testing.T) {
 
 // Processes are left out first, then the older errors; what is left out is counted.
 func TestFitRows(t *testing.T) {
-	split := func(text string) []string { return strings.Split(text, "|") }
 	p := page{head: split("head|title"), processes: split("1|2|3|4|5"), troubles: split("new|old|older"),
 		totals: split("processes|samples")}
-	for rows, want := range map[int]string{
+	checkLines(t, p, map[int]string{
 		0:  "head|title|1|2|3|4|5||new|old|older||processes|samples",
 		99: "head|title|1|2|3|4|5||new|old|older||processes|samples",
 		14: "head|title|1|2|3|4|5||new|old|older||processes|samples",
@@ -312,16 +311,19 @@ func TestFitRows(t *testing.T) {
 		5:  "head|title||processes|samples",
 		4:  "head|title||processes",
 		1:  "head",
-	} {
+	})
+	p.processes, p.troubles = nil, nil
+	checkLines(t, p, map[int]string{0: "head|title||processes|samples", 5: "head|title||processes|samples", 2: "head|title"})
+}
+
+func split(text string) []string { return strings.Split(text, "|") }
+
+// checkLines compares the lines of a page for numbers of rows.
+func checkLines(t *testing.T, p page, wants map[int]string) {
+	t.Helper()
+	for rows, want := range wants {
 		if got := strings.Join(p.lines(rows), "|"); got != want {
 			t.Errorf("%d rows: %s", rows, got)
-		}
-	}
-	p.processes, p.troubles = nil, nil
-	for rows, want := range map[int]string{0: "head|title||processes|samples", 5: "head|title||processes|samples",
-		2: "head|title"} {
-		if got := strings.Join(p.lines(rows), "|"); got != want {
-			t.Errorf("no processes, %d rows: %s", rows, got)
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"correlator/internal/testenv"
 )
 
-// Where there is no terminal one status follows the other, until the end.
+// Without a terminal one status follows the other, until the end.
 func TestWatchPlain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "admin.sock")
 	serve(t, path, &source{example()})
@@ -45,8 +45,8 @@ func (c *counting) Write(text []byte) (int, error) {
 	return c.Builder.Write(text)
 }
 
-// On a terminal it is redrawn in place, whatever the size of that and the width of the texts:
-// nothing wraps, nothing moves up, columns are aligned, and every process is shown or counted.
+// On a terminal the status is redrawn in place, whatever the size of the terminal and the width of
+// the texts: nothing wraps or moves up, columns are aligned, every process is shown or counted.
 func TestWatchOnTerminal(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	path := filepath.Join(t.TempDir(), "admin.sock")
@@ -61,34 +61,42 @@ func TestWatchOnTerminal(t *testing.T) {
 	for _, size := range []struct{ columns, rows int }{{80, 24}, {160, 70}, {120, 5}, {30, 24}, {61, 13}, {8, 3},
 		{1, 1}} {
 		t.Run(fmt.Sprintf("%dx%d", size.columns, size.rows), func(t *testing.T) {
-			e := newEmulator(t, size.columns, size.rows)
-			master, screen := testenv.Terminal(t, uint16(size.columns), uint16(size.rows))
-			first, last := frames(t, master, screen, path)
-			e.write(first)
-			was := e.lines()
-			e.write(last)
-			if !e.cursorHidden || e.wraps > 0 || e.scrolled > 0 {
-				t.Errorf("hidden %v, %d lines wrapped, %d rows moved up", e.cursorHidden, e.wraps, e.scrolled)
-			}
-			now := e.lines()
-			if strings.Join(was[min(2, len(was)):], "\n") != strings.Join(now[min(2, len(now)):], "\n") {
-				t.Errorf("drawn twice:\n%q\n%q", was, now)
-			}
+			e := drawn(t, path, size.columns, size.rows)
 			if size.rows < 13 {
 				return
 			}
 			checkProcesses(t, e, len(status.Processes))
 			if row, _ := e.find("53 processes"); row < size.rows-3 && size.rows < 60 {
-				t.Errorf("totals in row %d of %q", row, now)
+				t.Errorf("totals in row %d of %q", row, e.lines())
 			}
 			if row, _ := e.find("last error of 4711"); row < 0 {
-				t.Errorf("no error in %q", now)
+				t.Errorf("no error in %q", e.lines())
 			}
 		})
 	}
 }
 
-// checkProcesses looks at the table on a screen.
+// drawn returns a terminal on which the status was drawn twice, and checks that nothing wrapped or
+// moved up and that the second drawing changed nothing below the first lines.
+func drawn(t *testing.T, path string, columns, rows int) *emulator {
+	t.Helper()
+	e := newEmulator(t, columns, rows)
+	master, screen := testenv.Terminal(t, uint16(columns), uint16(rows))
+	first, last := frames(t, master, screen, path)
+	e.write(first)
+	was := e.lines()
+	e.write(last)
+	if !e.cursorHidden || e.wraps > 0 || e.scrolled > 0 {
+		t.Errorf("hidden %v, %d lines wrapped, %d rows moved up", e.cursorHidden, e.wraps, e.scrolled)
+	}
+	now := e.lines()
+	if strings.Join(was[min(2, len(was)):], "\n") != strings.Join(now[min(2, len(now)):], "\n") {
+		t.Errorf("drawn twice:\n%q\n%q", was, now)
+	}
+	return e
+}
+
+// checkProcesses checks the table of processes on a screen.
 func checkProcesses(t *testing.T, e *emulator, processes int) {
 	t.Helper()
 	title, service := e.find("SERVICE")
@@ -122,8 +130,8 @@ func checkProcesses(t *testing.T, e *emulator, processes int) {
 	}
 }
 
-// frames watches until the third time, and answers what was written until the second and then. It
-// checks that at the end the cursor is shown.
+// frames watches until the status was written three times, and returns what was written before the
+// second time and from then on. At the end the cursor must be shown.
 func frames(t *testing.T, master io.Reader, screen io.Writer, path string) (first, last string) {
 	t.Helper()
 	const home, end = "\x1b[H", "\r\n\x1b[?25h"
@@ -146,40 +154,14 @@ func frames(t *testing.T, master io.Reader, screen io.Writer, path string) (firs
 		t.Error(err)
 	}
 	if strings.Contains(seen.String(), "trying again") {
-		t.Error("its own end is told as a trouble of the agent's")
+		t.Error("its own end is reported as an error of the agent")
 	}
 	text := strings.TrimSuffix(seen.String(), end)
 	second := strings.Index(text[strings.Index(text, home)+1:], home) + strings.Index(text, home) + 1
 	return text[:second], text[second:]
 }
 
-// A terminal that can do nothing gets no commands.
-func TestWatchOnDumbTerminal(t *testing.T) {
-	t.Setenv("TERM", "dumb")
-	master, screen := testenv.Terminal(t, 80, 24)
-	path := filepath.Join(t.TempDir(), "admin.sock")
-	serve(t, path, &source{example()})
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- Watch(ctx, screen, NewClient(path), time.Millisecond) }()
-	var seen strings.Builder
-	for buf := make([]byte, 4096); strings.Count(seen.String(), "3 processes: ") < 2; {
-		n, err := master.Read(buf)
-		if err != nil {
-			t.Fatal(err)
-		}
-		seen.Write(buf[:n])
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	if strings.Contains(seen.String(), "\x1b") {
-		t.Errorf("%q", seen.String())
-	}
-}
-
-// Nothing was measured when the first is shown, nor when an agent has come back.
+// There are no rates in the first status, nor in the first one after an agent was away.
 func TestFirstRates(t *testing.T) {
 	var written strings.Builder
 	view := tables{screen: terminal.OpenScreen(&written)}
@@ -201,7 +183,7 @@ func TestFirstRates(t *testing.T) {
 	shown(&three, nil, "per second: 0.0 samples, 0.0 sent\n")
 }
 
-// JSON and tables go on when an agent was away.
+// JSON and tables continue after a restart of the agent.
 func TestWatchAcrossRestart(t *testing.T) {
 	for name, watch := range map[string]func(context.Context, io.Writer, *Client, func(error)) error{
 		"json": func(ctx context.Context, w io.Writer, client *Client, trouble func(error)) error {

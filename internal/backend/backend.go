@@ -20,7 +20,6 @@ import (
 	"google.golang.org/grpc/codes"
 	_ "google.golang.org/grpc/encoding/gzip" // every receiver takes it
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"correlator/otlp"
 )
@@ -46,19 +45,11 @@ func Open(network, address string) (*Backend, error) {
 	b := &Backend{
 		server: grpc.NewServer(), profiles: newProfiles(), metrics: make(map[string]Metric), spans: make(map[Span]int),
 	}
-	b.server.RegisterService(service(otlp.Profiles,
-		func(request *collectorprofiles.ExportProfilesServiceRequest) (proto.Message, error) {
-			return &collectorprofiles.ExportProfilesServiceResponse{}, b.profiles.add(request)
-		}, b), nil)
-	b.server.RegisterService(service(otlp.Metrics,
-		func(request *collectormetrics.ExportMetricsServiceRequest) (proto.Message, error) {
-			return &collectormetrics.ExportMetricsServiceResponse{}, addMetrics(b.metrics, request)
-		}, b), nil)
-	b.server.RegisterService(service(otlp.Traces,
-		func(request *collectortrace.ExportTraceServiceRequest) (proto.Message, error) {
-			addSpans(b.spans, request)
-			return &collectortrace.ExportTraceServiceResponse{}, nil
-		}, b), nil)
+	register(b, otlp.Profiles, &collectorprofiles.ExportProfilesServiceResponse{}, b.profiles.add)
+	register(b, otlp.Metrics, &collectormetrics.ExportMetricsServiceResponse{},
+		func(r *collectormetrics.ExportMetricsServiceRequest) error { return addMetrics(b.metrics, r) })
+	register(b, otlp.Traces, &collectortrace.ExportTraceServiceResponse{},
+		func(r *collectortrace.ExportTraceServiceRequest) error { addSpans(b.spans, r); return nil })
 	b.served.Go(func() { _ = b.server.Serve(listener) }) // until Close
 	return b, nil
 }
@@ -69,34 +60,27 @@ func (b *Backend) Close() {
 	b.served.Wait()
 }
 
-// service describes the service of a signal, whose requests are passed to take.
-func service[Request any, P interface {
-	*Request
-	proto.Message
-}](signal otlp.Signal, take func(P) (proto.Message, error), b *Backend) *grpc.ServiceDesc {
+// register registers the service of a signal, whose requests are passed to add. All of them get the
+// same response.
+func register[Request any](b *Backend, signal otlp.Signal, response any, add func(*Request) error) {
 	name, method := path.Split(signal.Method())
-	return &grpc.ServiceDesc{
-		ServiceName: strings.Trim(name, "/"),
-		Methods: []grpc.MethodDesc{{
-			MethodName: method,
-			Handler: func(
-				_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor,
-			) (any, error) {
-				var request P = new(Request)
-				if err := decode(request); err != nil {
-					return nil, err
-				}
-				b.mu.Lock()
-				defer b.mu.Unlock()
-				answer, err := take(request)
-				if err != nil {
-					b.refused = err
-					return nil, status.Error(codes.InvalidArgument, err.Error())
-				}
-				return answer, nil
-			},
-		}},
+	handle := func(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+		request := new(Request)
+		if err := decode(request); err != nil {
+			return nil, err
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if err := add(request); err != nil {
+			b.refused = err
+			return nil, status.Error(codes.InvalidArgument, err.Error())
+		}
+		return response, nil
 	}
+	b.server.RegisterService(&grpc.ServiceDesc{
+		ServiceName: strings.Trim(name, "/"),
+		Methods:     []grpc.MethodDesc{{MethodName: method, Handler: handle}},
+	}, nil)
 }
 
 // Err returns the error of the last request that was refused, or nil.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"correlator/internal/agent"
+	"correlator/internal/testenv"
 	"correlator/otlp"
 )
 
@@ -46,13 +47,7 @@ func fakeMachine(t *testing.T, files map[string]string) *machine {
 		t.Fatal(err)
 	}
 	for name, text := range files {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(strings.ReplaceAll(text, "DIR", dir)), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.WriteFile(t, filepath.Join(dir, name), strings.ReplaceAll(text, "DIR", dir))
 	}
 	return m
 }

@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -31,15 +30,10 @@ func (a *authority) join(name, first, second string) {
 	a.t.Helper()
 	var text []byte
 	for _, part := range []string{first, second} {
-		read, err := os.ReadFile(a.File(part))
-		if err != nil {
-			a.t.Fatal(err)
-		}
+		read := testenv.ReadFile(a.t, a.File(part))
 		text = append(text, read...)
 	}
-	if err := os.WriteFile(a.File(name), text, 0o600); err != nil {
-		a.t.Fatal(err)
-	}
+	testenv.WriteFile(a.t, a.File(name), text)
 }
 
 // serve starts a gRPC server with an issued certificate, or without TLS if name is empty. If
@@ -161,9 +155,7 @@ func TestListen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.WriteFile(t, filepath.Join(dir, "file"), "")
 	m.config.AdminSocket = filepath.Join(dir, "new", "admin.sock")
 	for _, c := range []struct {
 		listen         string

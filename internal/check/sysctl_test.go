@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"correlator/internal/testenv"
 	"correlator/procscan"
 )
 
@@ -72,12 +73,7 @@ func TestSettings(t *testing.T) {
 				if path == "" {
 					path = "sys/kernel/" + test.name[len("kernel."):]
 				}
-				if err := os.MkdirAll(m.proc(path, ".."), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(m.proc(path), []byte(test.value+"\n"), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				testenv.WriteFile(t, m.proc(path), test.value+"\n")
 			}
 			if test.change != nil {
 				test.change(m)

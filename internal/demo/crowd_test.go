@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net"
 	"os"
@@ -69,7 +68,7 @@ func TestFiles(t *testing.T) {
 func TestFork(t *testing.T) {
 	p := Start(t, Options{})
 	child := p.Fork(true)
-	parentStorage, childStorage := storagePointer(t, p.PID, p.Loaded()), storagePointer(t, child, p.Loaded())
+	parentStorage, childStorage := readWord(t, p.PID, p.Loaded().StoragePointer), readWord(t, child, p.Loaded().StoragePointer)
 	if parentStorage != p.Published().Storage || childStorage != parentStorage {
 		t.Errorf("published %#x, read %#x in the parent and %#x in the child", p.Published().Storage, parentStorage,
 			childStorage)
@@ -91,13 +90,8 @@ func TestLoadAgain(t *testing.T) {
 		t.Errorf("%s at %#x, and %s at %#x", p.Library, p.Loaded().Base, again.Path, again.Base)
 	}
 	published := p.Publish()
-	if first, second := storagePointer(t, p.PID, p.Loaded()), storagePointer(t, p.PID, again); first != 0 ||
+	if first, second := readWord(t, p.PID, p.Loaded().StoragePointer), readWord(t, p.PID, again.StoragePointer); first != 0 ||
 		second != published.Storage {
 		t.Errorf("pointers %#x and %#x, want 0 and %#x", first, second, published.Storage)
 	}
-}
-
-func storagePointer(t *testing.T, pid int, library Loaded) uint64 {
-	t.Helper()
-	return binary.NativeEndian.Uint64(readMemory(t, pid, library.StoragePointer, 8))
 }

@@ -32,6 +32,11 @@ func readMemory(t *testing.T, pid int, address uint64, n int) []byte {
 	return data
 }
 
+func readWord(t *testing.T, pid int, address uint64) uint64 {
+	t.Helper()
+	return binary.NativeEndian.Uint64(readMemory(t, pid, address, 8))
+}
+
 func connect(t *testing.T, p *Process) *net.UnixConn {
 	t.Helper()
 	socket, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Net: "unixgram", Name: p.HostPath(p.Socket)})
@@ -134,7 +139,7 @@ func TestEveryMessageIsCountedOnce(t *testing.T) {
 		unhex(t, good+"00"), // too long
 		unhex(t, "0200 0100 00000000 03000000 6162"),
 		"x",
-		unhex(t, good[:len(good)-4]+"0000"), // counts that nobody may send
+		unhex(t, good[:len(good)-4]+"0000"), // counts that are not allowed
 		unhex(t, good[:len(good)-4]+"0080"),
 		unhex(t, registration)+strings.Repeat("x", 1024),
 	)
@@ -188,7 +193,7 @@ func TestLateIsWhatComesAfterTheDelayAndOnePoll(t *testing.T) {
 	}
 }
 
-// Static tells whether every thread has the variable at one distance from its thread pointer, the
+// static reports whether every thread has the variable at one distance from its thread pointer, the
 // main thread included.
 func static(threads []Thread) bool {
 	for _, thread := range threads {
@@ -213,10 +218,6 @@ func TestFlavorsPlaceTheVariableWhereTheySay(t *testing.T) {
 					context.SpanID != context.TraceID.SpanID() || !context.TraceID.Whole() {
 					t.Errorf("context %+v of thread %+v", context, threads[i])
 				}
-				variable := readMemory(t, p.PID, threads[i].Variable, 8)
-				if binary.NativeEndian.Uint64(variable) != threads[i].Slot {
-					t.Errorf("thread %d: the variable holds %x, not %#x", i, variable, threads[i].Slot)
-				}
 				verifySlot(t, p, context)
 			}
 			if untouched := threads[3]; untouched.Kind != "untouched" || untouched.Variable != 0 ||
@@ -227,9 +228,8 @@ func TestFlavorsPlaceTheVariableWhereTheySay(t *testing.T) {
 				t.Errorf("static is %v, threads %+v", !want, threads)
 			}
 			loaded := p.Loaded()
-			if pointer := readMemory(t, p.PID, loaded.StoragePointer,
-				8); binary.NativeEndian.Uint64(pointer) != p.Published().Storage {
-				t.Errorf("the exported pointer holds %x, not %#x", pointer, p.Published().Storage)
+			if pointer := readWord(t, p.PID, loaded.StoragePointer); pointer != p.Published().Storage {
+				t.Errorf("the exported pointer holds %#x, not %#x", pointer, p.Published().Storage)
 			}
 			for number := range 3 {
 				switched := contexts[1]
@@ -248,9 +248,12 @@ func TestFlavorsPlaceTheVariableWhereTheySay(t *testing.T) {
 	}
 }
 
-// verifySlot checks the slot of a thread, byte for byte.
+// verifySlot checks the variable of a thread, and its slot byte for byte.
 func verifySlot(t *testing.T, p *Process, context Context) {
 	t.Helper()
+	if slot := readWord(t, p.PID, context.Thread.Variable); slot != context.Thread.Slot {
+		t.Errorf("thread %d: the variable holds %#x, not %#x", context.Thread.Index, slot, context.Thread.Slot)
+	}
 	want := string(binary.NativeEndian.AppendUint16(nil, 1)) + "\x01\x01\x01" +
 		string(context.TraceID[:]) + string(context.SpanID[:]) + string(context.TransactionID[:])
 	if slot := readMemory(t, p.PID, context.Thread.Slot, 37); string(slot) != want {
@@ -284,9 +287,7 @@ func TestLibraryAndStorageComeAndGo(t *testing.T) {
 				t.Error("began a transaction without a library")
 			}
 			loaded := p.Load()
-			pointer := func() uint64 {
-				return binary.NativeEndian.Uint64(readMemory(t, p.PID, loaded.StoragePointer, 8))
-			}
+			pointer := func() uint64 { return readWord(t, p.PID, loaded.StoragePointer) }
 			if loaded.Path != p.Library || loaded.Base == 0 || pointer() != 0 {
 				t.Errorf("loaded %+v", loaded)
 			}

@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"encoding/binary"
 	"strconv"
 	"testing"
 
@@ -24,23 +23,14 @@ func TestJVM(t *testing.T) {
 			context.SpanID != context.TraceID.SpanID() {
 			t.Errorf("context %+v of thread %+v", context, threads[i])
 		}
-		if slot := binary.NativeEndian.Uint64(readMemory(t, p.PID, threads[i].Variable, 8)); slot != threads[i].Slot {
-			t.Errorf("thread %d: the variable holds %#x, not %#x", i, slot, threads[i].Slot)
-		}
-		want := "\x01\x00\x01\x01\x01" + string(context.TraceID[:]) + string(context.SpanID[:]) +
-			string(context.TransactionID[:])
-		if slot := readMemory(t, p.PID, threads[i].Slot, 37); string(slot) != want {
-			t.Errorf("thread %d: slot %x, want %x", i, slot, want)
-		}
+		verifySlot(t, p, context)
 		if err := unix.Access("/proc/"+strconv.Itoa(p.PID)+"/task/"+strconv.Itoa(threads[i].TID),
 			unix.F_OK); err != nil {
 			t.Errorf("thread %d: %v", i, err)
 		}
 	}
 	published, loaded := p.Published(), p.Loaded()
-	pointer := func() uint64 {
-		return binary.NativeEndian.Uint64(readMemory(t, p.PID, loaded.StoragePointer, 8))
-	}
+	pointer := func() uint64 { return readWord(t, p.PID, loaded.StoragePointer) }
 	want := unhex(t, "0100 04000000") + "shop" + unhex(t, "04000000") + "test"
 	if got := readMemory(t, p.PID, published.Storage, len(want)); string(got) != want ||
 		pointer() != published.Storage {

@@ -63,7 +63,7 @@ func TestPagedOutSlots(t *testing.T) {
 	}
 }
 
-// resident looks at the highest bit of the page's word in pagemap, which says present.
+// resident reports whether a page is present: the highest bit of its word in pagemap.
 func resident(t *testing.T, pid int, address uint64) bool {
 	t.Helper()
 	pagemap, err := os.Open("/proc/" + strconv.Itoa(pid) + "/pagemap")

@@ -2,7 +2,6 @@ package demo
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -71,7 +70,7 @@ func TestRewriting(t *testing.T) {
 				thread := p.Threads()[1]
 				slots, traces := map[uint64]bool{}, map[TraceID]bool{}
 				testenv.Poll(t, deadline, "different contexts", func() bool {
-					pointer := binary.NativeEndian.Uint64(readMemory(t, p.PID, thread.Variable, 8))
+					pointer := readWord(t, p.PID, thread.Variable)
 					slots[pointer] = true
 					traces[TraceID(readMemory(t, p.PID, pointer, 37)[5:21])] = true
 					return len(traces) > 8 && len(slots) > 1 == swap
@@ -174,7 +173,7 @@ func TestHowItEnds(t *testing.T) {
 			t.Errorf("the socket: %v", err)
 		}
 		if err := p.Command(nil, "threads"); err == nil {
-			t.Error("a dead process obeyed")
+			t.Error("a killed process ran a command")
 		}
 	})
 	t.Run("with its input", func(t *testing.T) {
@@ -272,7 +271,7 @@ func TestPrebuiltLibrariesRun(t *testing.T) {
 			p := Start(t, Options{Flavor: flavor, Library: Fixture(t, name), Idle: 1, Manual: true})
 			threads := []Thread{p.Begin(0).Thread, p.Begin(1).Thread}
 			for _, thread := range threads {
-				if slot := binary.NativeEndian.Uint64(readMemory(t, p.PID, thread.Variable, 8)); slot != thread.Slot {
+				if slot := readWord(t, p.PID, thread.Variable); slot != thread.Slot {
 					t.Errorf("the variable holds %#x, not %#x", slot, thread.Slot)
 				}
 			}

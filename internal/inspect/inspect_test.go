@@ -105,11 +105,11 @@ func TestWithin(t *testing.T) {
 	cancel()
 	block := make(chan struct{})
 	defer close(block)
-	if got := within(ended, "late", func() string { <-block; return "answer" }); got != "late" {
+	if got := within(ended, "late", func() string { <-block; return "result" }); got != "late" {
 		t.Errorf("of something that hangs: %q", got)
 	}
-	if got := within(t.Context(), "late", func() string { return "answer" }); got != "answer" {
-		t.Errorf("of something that answers: %q", got)
+	if got := within(t.Context(), "late", func() string { return "result" }); got != "result" {
+		t.Errorf("of something that returns: %q", got)
 	}
 }
 

@@ -95,10 +95,6 @@ func TestText(t *testing.T) {
 
 func TestModuleText(t *testing.T) {
 	root := t.TempDir()
-	dir := filepath.Join(root, "module", "nf_tables", "sections")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
 	for text, want := range map[string]uint64{
 		"0xffffffffc0a5f000\n": 0xffffffffc0a5f000,
 		"0xffffffffc0a5f000":   0xffffffffc0a5f000,
@@ -107,9 +103,7 @@ func TestModuleText(t *testing.T) {
 		"ffffffffc0a5f000\n":   0,
 		"x":                    0,
 	} {
-		if err := os.WriteFile(filepath.Join(dir, ".text"), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.WriteFile(t, filepath.Join(root, "module/nf_tables/sections/.text"), text)
 		addr, err := ModuleText(root, "nf_tables")
 		if addr != want || (want == 0) != errors.Is(err, ErrHidden) {
 			t.Errorf("%q: %#x, %v", text, addr, err)

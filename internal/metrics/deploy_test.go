@@ -1,10 +1,10 @@
 package metrics
 
 import (
+	"correlator/internal/testenv"
 	"encoding/json"
 	"flag"
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -145,10 +145,7 @@ func find(gathered map[string]*dto.MetricFamily, name string) (*dto.MetricFamily
 // alerts returns the alerts, which must all have a severity, a summary and a description.
 func alerts(t *testing.T) (expressions []expression) {
 	t.Helper()
-	text, err := os.ReadFile("../../deploy/prometheus/alerts.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testenv.ReadFile(t, "../../deploy/prometheus/alerts.yaml")
 	var file struct {
 		Groups []struct {
 			Rules []struct {
@@ -213,10 +210,7 @@ type (
 
 func dashboard(t *testing.T) *grafanaDashboard {
 	t.Helper()
-	text, err := os.ReadFile("../../deploy/grafana/correlator.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testenv.ReadFile(t, "../../deploy/grafana/correlator.json")
 	d := &grafanaDashboard{}
 	if err := json.Unmarshal(text, d); err != nil {
 		t.Fatal(err)
@@ -335,7 +329,5 @@ func writeRules(t *testing.T, expressions []expression) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(*rules, text, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.WriteFile(t, *rules, text)
 }

@@ -1,9 +1,9 @@
 package metrics
 
 import (
+	"correlator/internal/testenv"
 	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -21,14 +21,9 @@ const docsPath = "../../docs/metrics.md"
 func TestDocs(t *testing.T) {
 	want := document(gatherAll(t))
 	if *update {
-		if err := os.WriteFile(docsPath, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.WriteFile(t, docsPath, want)
 	}
-	got, err := os.ReadFile(docsPath)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testenv.ReadFile(t, docsPath)
 	if string(got) != want {
 		t.Errorf("%s is not up to date: go test ./internal/metrics -run TestDocs -update", docsPath)
 	}
@@ -83,10 +78,7 @@ func TestMetricsInDocs(t *testing.T) {
 	}
 	found := 0
 	for _, path := range append(paths, "../../README.md") {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testenv.ReadFile(t, path)
 		for _, word := range name.FindAllString(string(text), -1) {
 			if strings.HasSuffix(word, "(") {
 				continue

@@ -114,7 +114,7 @@ func TestSeriesDoNotDependOnTraffic(t *testing.T) {
 	var after map[string]float64
 	of := func(metric, labels string) float64 { return after["correlator_otlp_"+metric+"{"+labels+"}"] }
 	good, bad := `destination="`+endpoint+`"`, `destination="`+x.Status()[1].Name+`"`
-	testenv.Poll(t, deadline, "answers", func() bool {
+	testenv.Poll(t, deadline, "responses", func() bool {
 		after = values(exported(gather(t, x, r)))
 		return of("queue_items", good+`,signal="traces"`)+of("in_flight_items", good+`,signal="traces"`) == 0 &&
 			of("sent_items_total", good+`,signal="profiles"`) > 0 && of("state", bad+`,signal="traces",state="waiting"`) == 1

@@ -132,7 +132,7 @@ func TestProbeThatHangs(t *testing.T) {
 	p.timeout = 10 * time.Millisecond
 	for range 5 {
 		if err := p.result(); !errors.Is(err, errSlow) {
-			t.Fatalf("answered %v", err)
+			t.Fatalf("%v, want errSlow", err)
 		}
 	}
 	if len(asked) != 1 {
@@ -141,7 +141,7 @@ func TestProbeThatHangs(t *testing.T) {
 	close(hang)
 	p.timeout = deadline
 	if err := p.result(); err != nil {
-		t.Errorf("answered %v when it does not hang any more", err)
+		t.Errorf("%v when it does not hang any more", err)
 	}
 }
 
@@ -158,7 +158,7 @@ func TestScrapesThatHang(t *testing.T) {
 		<-hang
 		return nil, nil
 	}), &fakeAgent{})
-	answers := make(chan error, maxScrapes)
+	results := make(chan error, maxScrapes)
 	for range maxScrapes {
 		go func() {
 			response, err := http.Get("http://" + address + "/metrics")
@@ -168,7 +168,7 @@ func TestScrapesThatHang(t *testing.T) {
 					err = errors.New(response.Status)
 				}
 			}
-			answers <- err
+			results <- err
 		}()
 	}
 	for range maxScrapes {
@@ -182,7 +182,7 @@ func TestScrapesThatHang(t *testing.T) {
 	}
 	close(hang)
 	for range maxScrapes {
-		if err := <-answers; err != nil {
+		if err := <-results; err != nil {
 			t.Error(err)
 		}
 	}

@@ -80,7 +80,8 @@ func openOurs(path string, flags int) (*os.File, unix.Stat_t, error) {
 		return nil, stat, err
 	}
 	file := os.NewFile(uintptr(fd), path)
-	if err = unix.Fstat(fd, &stat); err == nil && stat.Mode&unix.S_IFMT != unix.S_IFREG && stat.Uid != 0 && int(stat.Uid) != os.Geteuid() {
+	if err = unix.Fstat(fd, &stat); err == nil && stat.Mode&unix.S_IFMT != unix.S_IFREG && stat.Uid != 0 &&
+		int(stat.Uid) != os.Geteuid() {
 		err = fmt.Errorf("%w: it belongs to user %d (-o - writes to standard output)", errNotOurs, stat.Uid)
 	}
 	if err != nil {

@@ -17,9 +17,7 @@ func TestWriteFile(t *testing.T) {
 	r, names := fixture(t)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "out.pb.gz")
-	if err := os.WriteFile(path, []byte("before"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	testenv.WriteFile(t, path, "before")
 	if err := CheckFile(path); err != nil {
 		t.Fatal(err)
 	}
@@ -31,10 +29,7 @@ func TestWriteFile(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 || info.Size() != int64(lenBytes) {
 		t.Errorf("%v, %v, %d bytes", info, err, lenBytes)
 	}
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := testenv.ReadFile(t, path)
 	if _, err := pprof.ParseData(content); err != nil {
 		t.Error(err)
 	}
@@ -65,13 +60,17 @@ func TestWriteToAnother(t *testing.T) {
 		make func(path string) error
 		want error // nil: written
 	}{
-		"FIFO": {func(path string) error { return errors.Join(unix.Mkfifo(path, 0o666), os.Chown(path, other, other)) }, errNotOurs},
+		"FIFO": {func(path string) error {
+			return errors.Join(unix.Mkfifo(path, 0o666),
+				os.Chown(path, other, other))
+		}, errNotOurs},
 		"link": {func(path string) error {
 			return errors.Join(os.Symlink(os.DevNull, path), os.Lchown(path, other, other))
 		}, errNotOurs},
 		"own link": {func(path string) error { return os.Symlink(os.DevNull, path) }, nil},
 		"own link to a FIFO of another": {func(path string) error {
-			return errors.Join(unix.Mkfifo(path+".fifo", 0o666), os.Chown(path+".fifo", other, other), os.Symlink(path+".fifo", path))
+			return errors.Join(unix.Mkfifo(path+".fifo", 0o666), os.Chown(path+".fifo", other, other),
+				os.Symlink(path+".fifo", path))
 		}, errNotOurs},
 		"file": {func(path string) error {
 			return errors.Join(os.WriteFile(path, nil, 0o666), os.Chown(path, other, other))
@@ -88,7 +87,8 @@ func TestWriteToAnother(t *testing.T) {
 			if !errors.Is(err, test.want) || !errors.Is(checkErr, test.want) {
 				t.Errorf("%v, %v; want %v", checkErr, err, test.want)
 			}
-			if info, err := os.Stat(path); what == "file" && (err != nil || info.Sys().(*syscall.Stat_t).Uid != 0 || info.Mode().Perm() != 0o600) {
+			if info, err := os.Stat(path); what == "file" && (err != nil || info.Sys().(*syscall.Stat_t).Uid != 0 ||
+				info.Mode().Perm() != 0o600) {
 				t.Errorf("%v, %v", info, err)
 			}
 		})

@@ -28,8 +28,10 @@ func stackID(n byte) profile.StackTraceID { return profile.StackTraceID{n} }
 // fixture is a recording of two processes with frames of every sort, and names of most of them.
 func fixture(t testing.TB) (*record.Recording, *Symbols) {
 	t.Helper()
-	library := &profile.File{ID: profile.FileID{1}, Kind: profile.NativeFrame, BuildID: "0123456789abcdef", Path: "/usr/lib/libshop.so"}
-	stripped := &profile.File{ID: profile.FileID{2}, Kind: profile.NativeFrame, Path: "/nonexistent/stripped\x1b[31m.so"}
+	library := &profile.File{ID: profile.FileID{1}, Kind: profile.NativeFrame, BuildID: "0123456789abcdef",
+		Path: "/usr/lib/libshop.so"}
+	stripped := &profile.File{ID: profile.FileID{2}, Kind: profile.NativeFrame,
+		Path: "/nonexistent/stripped\x1b[31m.so"}
 	vmlinux := &profile.File{ID: profile.FileID{3}, Kind: profile.KernelFrame, BuildID: "fedc", Path: vmlinuxPath}
 	module := &profile.File{ID: profile.FileID{4}, Kind: profile.KernelFrame, BuildID: "ba98", Path: "nf_tables"}
 	shop := &record.Process{PID: 101, Service: "shop", Environment: "production", ContainerID: "8d3f"}
@@ -38,28 +40,36 @@ func fixture(t testing.TB) (*record.Recording, *Symbols) {
 		Start: time.Unix(1700000000, 0), Duration: 30 * time.Second, SamplesPerSecond: 100,
 		Processes: []*record.Process{shop, cart},
 		Stacks: map[profile.StackTraceID][]profile.Frame{
-			stackID(1): {{File: library, Address: 0x1010}, {Address: 0x7f0000001010}, {Address: 0x7f0000009999}, {File: library, Address: 0x2020}},
-			stackID(2): {{File: vmlinux, Address: 0x40}, {File: module, Address: 0x10}, {Address: 1<<63 + 5}, {File: stripped, Address: 0x3000}},
+			stackID(1): {{File: library, Address: 0x1010}, {Address: 0x7f0000001010}, {Address: 0x7f0000009999},
+				{File: library, Address: 0x2020}},
+			stackID(2): {{File: vmlinux, Address: 0x40}, {File: module, Address: 0x10}, {Address: 1<<63 + 5},
+				{File: stripped, Address: 0x3000}},
 		},
 		Samples: map[record.Key]uint64{
-			{Process: shop, TID: 111, Thread: "worker", TraceID: [16]byte{0xAB, 1}, TransactionID: [8]byte{0xCD, 2}, Stack: stackID(1)}: 70,
-			{Process: shop, TID: 111, Thread: "worker", TraceID: [16]byte{0xAB, 1}, TransactionID: [8]byte{0xCD, 3}, Stack: stackID(1)}: 20,
+			{Process: shop, TID: 111, Thread: "worker", TraceID: [16]byte{0xAB, 1}, TransactionID: [8]byte{0xCD, 2},
+				Stack: stackID(1)}: 70,
+			{Process: shop, TID: 111, Thread: "worker", TraceID: [16]byte{0xAB, 1}, TransactionID: [8]byte{0xCD, 3},
+				Stack: stackID(1)}: 20,
 			{Process: shop, TID: 112, Stack: stackID(2)}:                      3,
 			{Process: cart, TID: 121, Thread: "a\nthread", Stack: stackID(1)}: 7,
 		},
 	}
 	native := symbols.NewQuery([]uint64{0x1010, 0x2020})
 	names(t, native, "1000 20 _ZN4shop8checkoutEv\n2000 40 main\n")
-	jitShop, jitCart := symbols.NewQuery([]uint64{0x7f0000001010, 0x7f0000009999}), symbols.NewQuery([]uint64{0x7f0000001010})
+	jitShop, jitCart := symbols.NewQuery([]uint64{0x7f0000001010, 0x7f0000009999}),
+		symbols.NewQuery([]uint64{0x7f0000001010})
 	names(t, jitShop, "7f0000001000 20 void Demo.price()\n")
 	names(t, jitCart, "7f0000001000 20 void Cart.add()\n")
 	kernel := symbols.NewQuery([]uint64{0xffffffff81000040, 0xffffffffc0000010})
 	names(t, kernel, "ffffffff81000040 10 do_syscall_64\nffffffffc0000000 20 nft_do_chain\n")
 	return r, &Symbols{
-		native:   map[*record.Process]map[profile.FileID][]*symbols.Query{shop: {library.ID: {native}}, cart: {library.ID: {symbols.NewQuery(nil), native}}},
-		code:     map[*record.Process][]codeRange{shop: {{0x7f0000001000, 0x7f000000a000}}, cart: {{0x7f0000001000, 0x7f000000a000}}},
-		jit:      map[*record.Process]*symbols.Query{shop: jitShop, cart: jitCart},
-		kernel:   kernelNames{names: kernel, text: map[string]uint64{vmlinuxPath: 0xffffffff81000000, "nf_tables": 0xffffffffc0000000}},
+		native: map[*record.Process]map[profile.FileID][]*symbols.Query{shop: {library.ID: {native}},
+			cart: {library.ID: {symbols.NewQuery(nil), native}}},
+		code: map[*record.Process][]codeRange{shop: {{0x7f0000001000, 0x7f000000a000}},
+			cart: {{0x7f0000001000, 0x7f000000a000}}},
+		jit: map[*record.Process]*symbols.Query{shop: jitShop, cart: jitCart},
+		kernel: kernelNames{names: kernel, text: map[string]uint64{vmlinuxPath: 0xffffffff81000000,
+			"nf_tables": 0xffffffffc0000000}},
 		PerfMaps: map[*record.Process]error{shop: nil, cart: nil},
 	}
 }
@@ -77,11 +87,13 @@ func TestProfile(t *testing.T) {
 	if err := p.CheckValid(); err != nil {
 		t.Fatal(err)
 	}
-	if p.TimeNanos != 1700000000e9 || p.DurationNanos != 30e9 || p.Period != 10e6 || p.PeriodType.Type != "cpu" || p.DefaultSampleType != "cpu" {
+	if p.TimeNanos != 1700000000e9 || p.DurationNanos != 30e9 || p.Period != 10e6 || p.PeriodType.Type != "cpu" ||
+		p.DefaultSampleType != "cpu" {
 		t.Errorf("%v", p)
 	}
 	first := p.Sample[0]
-	wantLabels := map[string]string{"trace_id": "ab010000000000000000000000000000", "transaction_id": "cd02000000000000", "service": "shop",
+	wantLabels := map[string]string{"trace_id": "ab010000000000000000000000000000",
+		"transaction_id": "cd02000000000000", "service": "shop",
 		"environment": "production", "container_id": "8d3f", "thread": "worker"}
 	for label, want := range wantLabels {
 		if got := first.Label[label]; len(got) != 1 || got[0] != want {
@@ -107,7 +119,8 @@ func TestProfile(t *testing.T) {
 	if got := p.Sample[3].Label; got["thread"][0] != `a\nthread` || got["service"][0] != `cart\x1b[2J` || got["trace_id"] != nil {
 		t.Errorf("%q", got)
 	}
-	if m := p.Mapping[0]; m.File != "/usr/lib/libshop.so" || m.BuildID != "0123456789abcdef" || !m.HasFunctions || len(p.Mapping) != 7 {
+	if m := p.Mapping[0]; m.File != "/usr/lib/libshop.so" || m.BuildID != "0123456789abcdef" || !m.HasFunctions ||
+		len(p.Mapping) != 7 {
 		t.Errorf("%+v, %d mappings", m, len(p.Mapping))
 	}
 }
@@ -209,7 +222,8 @@ func TestLeftToPprof(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := &profile.File{ID: profile.FileID{1}, Kind: profile.NativeFrame, Path: path}
-	own := profile.Frame{File: file, Address: uint64(reflect.ValueOf(TestLeftToPprof).Pointer()) + 1} // loaded where it is linked to be
+	own := profile.Frame{File: file, Address: uint64(reflect.ValueOf(TestLeftToPprof).Pointer()) +
+		1} // loaded where it is linked to be
 	other := profile.Frame{File: file, Address: 1}
 	p := &record.Process{PID: 1}
 	r := recording(map[*record.Process][]profile.Frame{p: {other, own}})

@@ -69,8 +69,9 @@ func Summarize(r *record.Recording, names *Symbols) *Summary {
 	s := &Summary{
 		recording: r, names: names,
 		services: make(map[service]*share), transactions: make(map[transaction]uint64),
-		processes: make(map[*record.Process]*quality), frames: make(map[profile.Kind]*nameCount), files: make(map[string]uint64),
-		cpus: uint64(runtime.NumCPU()),
+		processes: make(map[*record.Process]*quality), frames: make(map[profile.Kind]*nameCount),
+		files: make(map[string]uint64),
+		cpus:  uint64(runtime.NumCPU()),
 	}
 	for _, p := range r.Processes {
 		s.processes[p] = &quality{}
@@ -191,14 +192,16 @@ func (s *Summary) writeServices(b *strings.Builder, columns int) {
 		return cmp.Or(cmp.Compare(s.services[y].samples, s.services[x].samples),
 			cmp.Compare(x.name, y.name), cmp.Compare(x.environment, y.environment))
 	})
-	table := terminal.NewTable(terminal.Column{Title: "SERVICE", Shrink: true}, terminal.Column{Title: "ENVIRONMENT", Shrink: true, Spare: 2},
+	table := terminal.NewTable(terminal.Column{Title: "SERVICE", Shrink: true},
+		terminal.Column{Title: "ENVIRONMENT", Shrink: true, Spare: 2},
 		terminal.Column{Title: "PROCESSES", Right: true, Spare: 1}, terminal.Column{Title: "SAMPLES", Right: true},
 		terminal.Column{Title: "SHARE", Right: true}, terminal.Column{Title: "CPU", Right: true},
 		terminal.Column{Title: "IN TRANSACTIONS", Right: true})
 	for _, one := range of[:min(len(of), maxServiceRows)] {
 		share := s.services[one]
 		table.Row(one.name, one.environment, strconv.Itoa(len(share.processes)), strconv.FormatUint(share.samples, 10),
-			percent(share.samples, s.Samples), s.cpuTime(share.samples).String(), percent(share.withTrace, share.samples))
+			percent(share.samples, s.Samples), s.cpuTime(share.samples).String(),
+			percent(share.withTrace, share.samples))
 	}
 	writeTable(b, table, columns)
 	writeMore(b, len(of)-maxServiceRows)

@@ -95,7 +95,8 @@ func (s *Summary) hints() (hints []string) {
 	add(old, "compiled code of %s has no names, as its perf map is that of an older process with this pid: run \"jcmd PID Compiler.perfmap\""+
 		" before the recording ends")
 	for _, reason := range slices.Sorted(maps.Keys(unusable)) {
-		add(unusable[reason], "the perf map of %s was not used: "+strings.ReplaceAll(terminal.Escape(reason), "%", "%%"))
+		add(unusable[reason], "the perf map of %s was not used: "+strings.ReplaceAll(terminal.Escape(reason), "%",
+			"%%"))
 	}
 	if s.names != nil {
 		unread := make(map[string][]*record.Process)

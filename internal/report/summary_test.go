@@ -42,7 +42,10 @@ hint: the sampling clock missed much: CPUs were too busy, or stopped by their hy
 	if b.String() != want {
 		t.Errorf("%s\nwant\n%s", &b, want)
 	}
-	if s.cpus = 32; slices.ContainsFunc(s.hints(), func(hint string) bool { return strings.Contains(hint, "sampling clock") }) {
+	if s.cpus = 32; slices.ContainsFunc(s.hints(), func(hint string) bool {
+		return strings.Contains(hint,
+			"sampling clock")
+	}) {
 		t.Errorf("900 of 96000 ticks are not many: %q", s.hints())
 	}
 	if s.Samples != 100 || s.WithTrace != 90 || s.TopTransaction() != "cd02000000000000" {
@@ -88,7 +91,10 @@ func TestShallow(t *testing.T) {
 			r.Samples[key] = test.samples
 		}
 		hints := Summarize(r, nil).hints()
-		if got := slices.ContainsFunc(hints, func(hint string) bool { return strings.Contains(hint, "frame pointers") }); got != test.want {
+		if got := slices.ContainsFunc(hints, func(hint string) bool {
+			return strings.Contains(hint,
+				"frame pointers")
+		}); got != test.want {
 			t.Errorf("%+v: %q", test, hints)
 		}
 	}

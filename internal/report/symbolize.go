@@ -162,7 +162,7 @@ func (s *Symbolizer) Learn(p *record.Process, frames []profile.Frame) {
 	if len(compiled) > 0 {
 		of.findCode(p, compiled)
 		if of.perfMap == nil {
-			s.findPerfMap(p, of)
+			_ = s.findPerfMap(p, of) // searched for again at the end
 		}
 	}
 }
@@ -179,7 +179,10 @@ func (s *Symbolizer) findFiles(p *record.Process, of *sources, wanted map[profil
 		likely[path] = -1
 		of.files[id] = nil
 	}
-	slices.SortStableFunc(mappings, func(a, b procscan.Mapping) int { return cmp.Compare(likely[a.Path], likely[b.Path]) })
+	slices.SortStableFunc(mappings, func(a, b procscan.Mapping) int {
+		return cmp.Compare(likely[a.Path],
+			likely[b.Path])
+	})
 	type mapped struct {
 		dev, ino uint64
 		path     string
@@ -217,7 +220,8 @@ func (s *Symbolizer) findFiles(p *record.Process, of *sources, wanted map[profil
 }
 
 // openWanted opens the file of a mapping. It returns nil when its id is not wanted.
-func (s *Symbolizer) openWanted(p *record.Process, m procscan.Mapping, wanted map[profile.FileID]string) (profile.FileID, *source, error) {
+func (s *Symbolizer) openWanted(p *record.Process, m procscan.Mapping,
+	wanted map[profile.FileID]string) (profile.FileID, *source, error) {
 	var id profile.FileID
 	file, identity, err := s.openMapped(p, m)
 	if err != nil {

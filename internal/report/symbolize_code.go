@@ -55,7 +55,8 @@ func isCode(m procscan.Mapping) bool {
 	case m.Ino == 0:
 		return true
 	}
-	return strings.HasPrefix(m.Path, "/memfd:") || strings.HasPrefix(m.Path, "/dev/zero") || strings.HasPrefix(m.Path, "/SYSV")
+	return strings.HasPrefix(m.Path, "/memfd:") || strings.HasPrefix(m.Path, "/dev/zero") ||
+		strings.HasPrefix(m.Path, "/SYSV")
 }
 
 // joined sorts ranges and merges adjacent ones.
@@ -74,6 +75,7 @@ func joined(ranges []codeRange) []codeRange {
 }
 
 func within(ranges []codeRange, addr uint64) bool {
-	i, found := slices.BinarySearchFunc(ranges, addr, func(r codeRange, addr uint64) int { return cmp.Compare(r.start, addr) })
+	i, found := slices.BinarySearchFunc(ranges, addr,
+		func(r codeRange, addr uint64) int { return cmp.Compare(r.start, addr) })
 	return found || i > 0 && addr < ranges[i-1].end
 }

@@ -13,7 +13,8 @@ import (
 
 // Memory that a process may execute is code of its own, wherever its addresses are sampled.
 func TestCompiled(t *testing.T) {
-	memory, err := syscall.Mmap(-1, 0, 3*os.Getpagesize(), syscall.PROT_READ|syscall.PROT_EXEC, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	memory, err := syscall.Mmap(-1, 0, 3*os.Getpagesize(), syscall.PROT_READ|syscall.PROT_EXEC,
+		syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +37,8 @@ func TestJoined(t *testing.T) {
 	if want := []codeRange{{10, 25}, {30, 40}, {50, 60}}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	for addr, want := range map[uint64]bool{9: false, 10: true, 24: true, 25: false, 39: true, 40: false, 50: true, 60: false} {
+	for addr, want := range map[uint64]bool{9: false, 10: true, 24: true, 25: false, 39: true, 40: false, 50: true,
+		60: false} {
 		if within(got, addr) != want {
 			t.Errorf("%d", addr)
 		}

@@ -59,7 +59,8 @@ func TestLateProcess(t *testing.T) {
 		file.hang = hang
 		hanging[p] = file
 		// Of a file that is not there, so that all files are opened and closed again.
-		frames[p] = []profile.Frame{{File: &profile.File{ID: profile.FileID{1}, Kind: profile.NativeFrame, Path: "/none"}, Address: 1}}
+		frames[p] = []profile.Frame{{File: &profile.File{ID: profile.FileID{1}, Kind: profile.NativeFrame,
+			Path: "/none"}, Address: 1}}
 	}
 	s := NewSymbolizer("/proc")
 	s.openMapped = func(p *record.Process, m procscan.Mapping) (mappedFile, elfsym.FileKey, error) {
@@ -137,25 +138,14 @@ func (f closingFile) Close() error {
 // part of the file that says nothing about which file it is.
 func buildProgram(t *testing.T) []byte {
 	t.Helper()
-	cc := testenv.NeedTool(t, "cc")
 	source := "#include <unistd.h>\nstatic __attribute__((noinline, used)) void checkout(void) { __asm__ volatile(\"\"); }\n"
 	for _, c := range "abc" {
 		source += "void " + strings.Repeat(string(c), 3000) + "(void) {}\n"
 	}
 	source += "int main(void) { char c; checkout(); return write(1, \"x\", 1) != 1 || read(0, &c, 1) != 0; }\n"
-	dir := t.TempDir()
-	path := filepath.Join(dir, "program")
-	if err := os.WriteFile(path+".c", []byte(source), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command(cc, "-o", path, path+".c").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return content
+	path := filepath.Join(t.TempDir(), "program.c")
+	testenv.WriteFile(t, path, source)
+	return testenv.ReadFile(t, testenv.Compile(t, "cc", path))
 }
 
 func startProgram(t *testing.T, content []byte) *record.Process {
@@ -165,17 +155,7 @@ func startProgram(t *testing.T, content []byte) *record.Process {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(path)
-	stdin, err1 := cmd.StdinPipe()
-	stdout, err2 := cmd.StdoutPipe()
-	if err := errors.Join(err1, err2, cmd.Start()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		stdin.Close()
-		if err := cmd.Wait(); err != nil {
-			t.Error(err)
-		}
-	})
+	_, stdout := testenv.Start(t, cmd)
 	if _, err := stdout.Read(make([]byte, 1)); err != nil { // it is in place
 		t.Fatal(err)
 	}
@@ -205,7 +185,8 @@ func TestNamesOfAForgery(t *testing.T) {
 			t.Errorf("%q, %q", names.Name(honest, one), names.Name(forger, one))
 		}
 		p := Profile(r, names)
-		if len(p.Location) != 2 || len(p.Mapping) != 2 || p.Mapping[0].File == p.Mapping[1].File || p.CheckValid() != nil {
+		if len(p.Location) != 2 || len(p.Mapping) != 2 || p.Mapping[0].File == p.Mapping[1].File ||
+			p.CheckValid() != nil {
 			t.Errorf("%v", p)
 		}
 	}
@@ -222,13 +203,15 @@ func TestPerfMapOfAnother(t *testing.T) {
 	r := recording(map[*record.Process][]profile.Frame{p: frames})
 	for age, want := range map[time.Duration]string{24 * time.Hour: "", 0: "f"} {
 		written := time.Now().Add(-age)
-		if err := errors.Join(os.WriteFile(path, []byte("1000000 20 f\n"), 0o600), os.Chtimes(path, written, written)); err != nil {
+		if err := errors.Join(os.WriteFile(path, []byte("1000000 20 f\n"), 0o600),
+			os.Chtimes(path, written, written)); err != nil {
 			t.Fatal(err)
 		}
 		s := NewSymbolizer("/proc")
 		names := s.Read(t.Context(), r)
 		s.Close()
-		if got := names.Name(p, frames[0]); got != want || errors.Is(names.PerfMaps[p], symbols.ErrOld) != (want == "") {
+		if got := names.Name(p, frames[0]); got != want ||
+			errors.Is(names.PerfMaps[p], symbols.ErrOld) != (want == "") {
 			t.Errorf("%v old: %q, %v", age, got, names.PerfMaps[p])
 		}
 	}
@@ -263,7 +246,8 @@ func TestForeignFileSystem(t *testing.T) {
 		r := recording(map[*record.Process][]profile.Frame{p: frames})
 		names := s.Read(t.Context(), r)
 		s.Close()
-		if got := names.Name(p, frames[0]); got != want || errors.Is(names.Unread[p], symbols.ErrFileSystem) != (want == "") {
+		if got := names.Name(p, frames[0]); got != want ||
+			errors.Is(names.Unread[p], symbols.ErrFileSystem) != (want == "") {
 			t.Errorf("%s: %q, %v", kind, got, names.Unread[p])
 		}
 		told := slices.ContainsFunc(Summarize(r, names).hints(), func(hint string) bool {

@@ -88,7 +88,7 @@ func readKernel(ctx context.Context, procRoot, sysFS string, frames []profile.Fr
 	}
 	k.names = symbols.NewQuery(addrs)
 	if len(addrs) > 0 {
-		readKallsyms(ctx, procRoot, k.names.ReadKallsyms) // names read before an error are kept
+		_ = readKallsyms(ctx, procRoot, k.names.ReadKallsyms) // names read before an error are kept
 	}
 	return k
 }
@@ -118,7 +118,7 @@ func readVDSO(procRoot string, id profile.FileID, addrs []uint64) *symbols.Query
 	}
 	names := symbols.NewQuery(addrs)
 	if tables, err := elfsym.ReadSymbolTables(contents, size); err == nil {
-		names.ReadTable(tables.Dynamic)
+		_ = names.ReadTable(tables.Dynamic) // names read before an error are kept
 	}
 	return names
 }

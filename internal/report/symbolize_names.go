@@ -159,7 +159,8 @@ func (s *Symbolizer) Read(ctx context.Context, r *record.Recording) *Symbols {
 		select {
 		case one := <-results:
 			delete(late, one.process)
-			names.native[one.process], names.paths[one.process], names.code[one.process] = one.native, one.paths, one.code
+			names.native[one.process], names.paths[one.process], names.code[one.process] = one.native, one.paths,
+				one.code
 			if one.unread != nil {
 				names.Unread[one.process] = one.unread
 			}
@@ -181,7 +182,8 @@ func (s *Symbolizer) Read(ctx context.Context, r *record.Recording) *Symbols {
 }
 
 // read reads the names for one process. It blocks as long as the process makes the kernel wait.
-func (s *Symbolizer) read(ctx context.Context, p *record.Process, frames []profile.Frame, addrs map[profile.FileID][]uint64, host *os.File) named {
+func (s *Symbolizer) read(ctx context.Context, p *record.Process, frames []profile.Frame,
+	addrs map[profile.FileID][]uint64, host *os.File) named {
 	s.Learn(p, frames)
 	of := s.sources(p)
 	of.mu.Lock()
@@ -250,7 +252,7 @@ func (r reading) source(source *source, host *os.File) fileNames {
 		names.debug = r.debugFile(host, names.buildID)
 		names.full = names.debug != nil
 	}
-	names.own.ReadTable(tables.Dynamic) // names read before an error are kept
+	_ = names.own.ReadTable(tables.Dynamic) // names read before an error are kept
 	return names
 }
 

@@ -25,16 +25,14 @@ import (
 // open opens a running process as a recorder does.
 func openProcess(t *testing.T, pid int) *record.Process {
 	t.Helper()
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	stat := testenv.ReadFile(t, fmt.Sprintf("/proc/%d/stat", pid))
 	var start uint64
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	if _, err := fmt.Sscan(fields[22-3], &start); err != nil {
 		t.Fatal(err)
 	}
 	p := &record.Process{PID: pid}
+	var err error
 	if p.Handle, err = procscan.OpenProcess("/proc", procscan.ProcessID{PID: pid, StartTime: start}); err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +51,10 @@ func function(t *testing.T, p *record.Process, file, name string) profile.Frame 
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(mappings, func(m procscan.Mapping) bool { return strings.Contains(filepath.Base(m.Path), file) })
+	i := slices.IndexFunc(mappings, func(m procscan.Mapping) bool {
+		return strings.Contains(filepath.Base(m.Path),
+			file)
+	})
 	if i < 0 {
 		t.Fatalf("no %s in %v", file, mappings)
 	}
@@ -90,7 +91,8 @@ func function(t *testing.T, p *record.Process, file, name string) profile.Frame 
 
 // recording is one of processes that were sampled once each.
 func recording(stacks map[*record.Process][]profile.Frame) *record.Recording {
-	r := &record.Recording{SamplesPerSecond: 97, Samples: make(map[record.Key]uint64), Stacks: make(map[profile.StackTraceID][]profile.Frame)}
+	r := &record.Recording{SamplesPerSecond: 97, Samples: make(map[record.Key]uint64),
+		Stacks: make(map[profile.StackTraceID][]profile.Frame)}
 	for p, frames := range stacks {
 		id := profile.StackTraceID{byte(len(r.Stacks) + 1)}
 		r.Stacks[id] = frames
@@ -111,21 +113,21 @@ func TestNamesOfAProcessThatEnded(t *testing.T) {
 	}{
 		{"here", demo.Placement{}, func(pid int) int { return pid }},
 		{"in a pid namespace", demo.Placement{PIDNamespace: true}, func(int) int { return 1 }},
-		{"as another user with its own /tmp", demo.Placement{PrivateTmp: true, UID: 12345, GID: 12346}, func(pid int) int { return pid }},
+		{"as another user with its own /tmp", demo.Placement{PrivateTmp: true, UID: 12345, GID: 12346},
+			func(pid int) int { return pid }},
 	} {
 		t.Run(test.what, func(t *testing.T) {
 			process := demo.Start(t, demo.Options{Manual: true, Placement: test.place})
 			p := openProcess(t, process.PID)
 			path := process.HostPath(fmt.Sprintf("/tmp/perf-%d.map", test.pid(process.PID)))
-			if err := os.WriteFile(path, []byte("1000000 20 void Demo.run()\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testenv.WriteFile(t, path, "1000000 20 void Demo.run()\n")
 			t.Cleanup(func() { os.Remove(path) })
 			if err := os.Chown(path, test.place.UID, -1); err != nil {
 				t.Fatal(err)
 			}
 			frames := []profile.Frame{
-				function(t, p, "demo", "price_basket"), function(t, p, "libc.so", "getenv"), {Address: 0x1000010}, {Address: 0x2000000},
+				function(t, p, "demo", "price_basket"), function(t, p, "libc.so", "getenv"), {Address: 0x1000010},
+				{Address: 0x2000000},
 			}
 			s := NewSymbolizer("/proc")
 			defer s.Close()
@@ -163,7 +165,8 @@ func TestNamesAtTheEnd(t *testing.T) {
 	}{{-1, fs.ErrNotExist, ""}, {54321, symbols.ErrOwner, ""}, {12345, nil, "f"}, {0, nil, "f"}} {
 		if test.owner >= 0 {
 			os.Remove(path) // the kernel protects it from being written by us
-			if err := errors.Join(os.WriteFile(path, []byte("1000000 20 f\n"), 0o600), os.Chown(path, test.owner, -1)); err != nil {
+			if err := errors.Join(os.WriteFile(path, []byte("1000000 20 f\n"), 0o600),
+				os.Chown(path, test.owner, -1)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -171,7 +174,8 @@ func TestNamesAtTheEnd(t *testing.T) {
 		names := s.Read(t.Context(), r)
 		s.Close()
 		if names.Name(p, frames[0]) != "checkout" || names.Name(p, frames[1]) != test.name || names.Name(p, frames[2]) != "" {
-			t.Errorf("owned by %d: %q, %q, %q", test.owner, names.Name(p, frames[0]), names.Name(p, frames[1]), names.Name(p, frames[2]))
+			t.Errorf("owned by %d: %q, %q, %q", test.owner, names.Name(p, frames[0]), names.Name(p, frames[1]),
+				names.Name(p, frames[2]))
 		}
 		if err := names.PerfMaps[p]; !errors.Is(err, test.want) {
 			t.Errorf("owned by %d: %v, want %v", test.owner, err, test.want)

@@ -45,7 +45,8 @@ func TestSharedName(t *testing.T) {
 }
 
 func TestWithoutVersion(t *testing.T) {
-	for name, want := range map[string]string{"memcpy@@GLIBC_2.14": "memcpy", "read@GLIBC_2.2.5": "read", "f": "f", "@f": "@f", "": ""} {
+	for name, want := range map[string]string{"memcpy@@GLIBC_2.14": "memcpy", "read@GLIBC_2.2.5": "read", "f": "f",
+		"@f": "@f", "": ""} {
 		if got := string(withoutVersion([]byte(name))); got != want {
 			t.Errorf("%q: %q, want %q", name, got, want)
 		}
@@ -56,7 +57,8 @@ func TestWithoutVersion(t *testing.T) {
 func TestBudgets(t *testing.T) {
 	small, large := NewBudget(2*addressBytes+5), NewBudget(1000)
 	q := NewQuery([]uint64{0x10, 0x20}, large, small)
-	if err := q.ReadPerfMap(strings.NewReader("10 1 abcde\n"), 11); err != nil || q.Name(0x10) != "abcde" || q.OverBudget() {
+	if err := q.ReadPerfMap(strings.NewReader("10 1 abcde\n"), 11); err != nil || q.Name(0x10) != "abcde" ||
+		q.OverBudget() {
 		t.Errorf("%v", err)
 	}
 	if err := q.ReadPerfMap(strings.NewReader("20 1 a\n"), 7); !errors.Is(err, elfsym.ErrLimit) || q.Name(0x20) != "" || !q.OverBudget() {
@@ -94,7 +96,8 @@ func TestFileSystems(t *testing.T) {
 nonsense
 41 35 x:y / / rw - ext4 x rw
 `))
-	for dev, foreign := range map[uint64]bool{21: false, 42: true, 8<<8 | 1: false, 8<<8 | 2: true, 43: true, 44: false, 45: true, 8<<8 | 3: false} {
+	for dev, foreign := range map[uint64]bool{21: false, 42: true, 8<<8 | 1: false, 8<<8 | 2: true, 43: true,
+		44: false, 45: true, 8<<8 | 3: false} {
 		if err := known.Check(dev); errors.Is(err, ErrFileSystem) != foreign {
 			t.Errorf("%d: %v", dev, err)
 		}

@@ -30,7 +30,8 @@ func (q *Query) ReadKallsyms(r io.Reader) error {
 			return true
 		}
 		var taken bool
-		taken, limit = m.add(symbol{start: addr, end: addr + maxKernelFunctionBytes, open: true, name: uint64(len(names))})
+		taken, limit = m.add(symbol{start: addr, end: addr + maxKernelFunctionBytes, open: true,
+			name: uint64(len(names))})
 		if taken {
 			names = append(append(names, s.Name[:min(len(s.Name), maxNameBytes)]...), 0)
 		}

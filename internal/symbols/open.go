@@ -70,7 +70,8 @@ func (o Opener) OpenPerfMap(root *os.File, pid int, uid uint32, started time.Tim
 // OpenDebugFile opens what /usr/lib/debug has for a build id, and reads where its symbols are. The
 // caller closes the file, and the tables can be read until then, and until ctx ends. fs.ErrNotExist
 // is the normal result.
-func (o Opener) OpenDebugFile(ctx context.Context, root *os.File, buildID []byte) (*os.File, *elfsym.SymbolTables, error) {
+func (o Opener) OpenDebugFile(ctx context.Context, root *os.File, buildID []byte) (*os.File, *elfsym.SymbolTables,
+	error) {
 	if len(buildID) < minBuildIDBytes {
 		return nil, nil, fmt.Errorf("opening debug file: %w", unix.ENOENT)
 	}

@@ -72,9 +72,7 @@ func TestOpenPerfMapOfAnotherUser(t *testing.T) {
 	testenv.NeedRoot(t)
 	dir, root := root(t)
 	path := filepath.Join(dir, "tmp/perf-42.map")
-	if err := os.WriteFile(path, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.WriteFile(t, path, "")
 	for _, test := range []struct {
 		owner int
 		want  error
@@ -93,12 +91,11 @@ func TestOpenPerfMapOfAnotherUser(t *testing.T) {
 // A link leads nowhere but below the root: what lies there is read, not the machine's own.
 func TestOpenStaysBelowTheRoot(t *testing.T) {
 	outside := t.TempDir()
-	if err := os.WriteFile(filepath.Join(outside, "perf-42.map"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.WriteFile(t, filepath.Join(outside, "perf-42.map"), "")
 	dir, root := root(t)
 	sibling := filepath.Base(outside)
-	if err := errors.Join(os.Remove(filepath.Join(dir, "tmp")), os.Symlink("../"+sibling, filepath.Join(dir, "tmp"))); err != nil {
+	if err := errors.Join(os.Remove(filepath.Join(dir, "tmp")),
+		os.Symlink("../"+sibling, filepath.Join(dir, "tmp"))); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "tmp/perf-42.map")); err != nil {
@@ -108,12 +105,7 @@ func TestOpenStaysBelowTheRoot(t *testing.T) {
 	if _, err := opener.OpenPerfMap(root, 42, uid, time.Time{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
-	if err := os.Mkdir(filepath.Join(dir, sibling), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, sibling, "perf-42.map"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.WriteFile(t, filepath.Join(dir, sibling, "perf-42.map"), "")
 	file, err := opener.OpenPerfMap(root, 42, uid, time.Time{})
 	if err != nil {
 		t.Fatal(err)
@@ -123,17 +115,14 @@ func TestOpenStaysBelowTheRoot(t *testing.T) {
 
 func TestOpenDebugFile(t *testing.T) {
 	_, _, debug := build(t)
-	content, err := os.ReadFile(debug)
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir, root := root(t)
 	place := filepath.Join(dir, "usr/lib/debug/.build-id")
 	const right, wrong = "01/23456789abcdef.debug", "01/23456789abcdee.debug"
 	// Where distributions have files by name, those by build id are links to them.
-	err = errors.Join(os.MkdirAll(filepath.Join(place, "01"), 0o700),
-		os.WriteFile(filepath.Join(dir, "usr/lib/debug/program.debug"), content, 0o600),
-		os.Symlink("../../program.debug", filepath.Join(place, right)), os.Symlink("../../program.debug", filepath.Join(place, wrong)))
+	testenv.WriteFile(t, filepath.Join(dir, "usr/lib/debug/program.debug"), testenv.ReadFile(t, debug))
+	err := errors.Join(os.MkdirAll(filepath.Join(place, "01"), 0o700),
+		os.Symlink("../../program.debug", filepath.Join(place, right)),
+		os.Symlink("../../program.debug", filepath.Join(place, wrong)))
 	if err != nil {
 		t.Fatal(err)
 	}

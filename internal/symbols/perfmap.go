@@ -39,7 +39,7 @@ func (q *Query) ReadPerfMap(r io.ReaderAt, size int64) error {
 	left := maxMatches
 	for skip := first > 0; ; skip = false {
 		line, err := readLine(lines)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {

@@ -20,7 +20,8 @@ func TestFilesOfThisMachine(t *testing.T) {
 	}
 	paths := []string{self, testenv.NeedTool(t, "cat")}
 	for _, pattern := range []string{
-		"/lib/*-linux-gnu/libc.so.6", "/lib/ld-musl-*.so.1", "/usr/lib/jvm/*/lib/server/libjvm.so", "/usr/lib/debug/.build-id/*/*.debug",
+		"/lib/*-linux-gnu/libc.so.6", "/lib/ld-musl-*.so.1", "/usr/lib/jvm/*/lib/server/libjvm.so",
+		"/usr/lib/debug/.build-id/*/*.debug",
 	} {
 		matches, err := filepath.Glob(pattern)
 		if err != nil {
@@ -49,7 +50,8 @@ func compareWithDebugELF(t *testing.T, path string) {
 		table := []*elfsym.SymbolTable{e.Static, e.Dynamic}[i]
 		names := make(map[uint64][]elf.Symbol) // by the first and the last byte
 		for _, s := range symbols {
-			if kind := elf.ST_TYPE(s.Info); (kind == elf.STT_FUNC || kind == elf.STT_GNU_IFUNC) && s.Section != elf.SHN_UNDEF && s.Size > 0 {
+			if kind := elf.ST_TYPE(s.Info); (kind == elf.STT_FUNC || kind == elf.STT_GNU_IFUNC) &&
+				s.Section != elf.SHN_UNDEF && s.Size > 0 {
 				names[s.Value] = append(names[s.Value], s)
 				names[s.Value+s.Size-1] = append(names[s.Value+s.Size-1], s)
 			}
@@ -117,9 +119,7 @@ func build(t *testing.T) (full, stripped, debug string) {
 	cc, objcopy := testenv.NeedTool(t, "cc"), testenv.NeedTool(t, "objcopy")
 	dir := t.TempDir()
 	source := filepath.Join(dir, "program.c")
-	if err := os.WriteFile(source, []byte(program), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.WriteFile(t, source, program)
 	full, stripped, debug = filepath.Join(dir, "full"), filepath.Join(dir, "stripped"), filepath.Join(dir, "debug")
 	for _, command := range [][]string{
 		{cc, "-O1", "-rdynamic", "-Wl,--build-id=0x0123456789abcdef", "-o", full, source},

@@ -26,7 +26,7 @@ func TestStatusLine(t *testing.T) {
 		"Bil…"+clearing+"after\r\n")
 }
 
-// expect reads what a terminal is told.
+// expect compares what is written to a terminal.
 func expect(t *testing.T, master *os.File, want string) {
 	t.Helper()
 	got := make([]byte, 0, len(want))

@@ -1,0 +1,63 @@
+package testenv
+
+import (
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// ReadFile returns the contents of a file.
+func ReadFile(t testing.TB, path string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+// WriteFile writes a file and creates its parent directories.
+func WriteFile[T string | []byte](t testing.TB, path string, content T) {
+	t.Helper()
+	err := os.MkdirAll(filepath.Dir(path), 0o755)
+	if err := errors.Join(err, os.WriteFile(path, []byte(content), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Compile compiles a C source with warnings as errors and returns the program's path. The compiler
+// is a program that NeedTool looks up; options follow the source.
+func Compile(t testing.TB, compiler, source string, options ...string) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "program")
+	args := append([]string{"-Wall", "-Wextra", "-Werror", "-O1", "-o", program, source}, options...)
+	if output, err := exec.Command(NeedTool(t, compiler), args...).CombinedOutput(); err != nil {
+		t.Fatalf("compiling %s: %v\n%s", source, err, output)
+	}
+	return program
+}
+
+// Start starts a program that ends with its standard input, at the latest at the end of the test.
+// Its standard error is that of the test unless it is set.
+func Start(t testing.TB, cmd *exec.Cmd) (stdin io.WriteCloser, stdout io.Reader) {
+	t.Helper()
+	if cmd.Stderr == nil {
+		cmd.Stderr = os.Stderr
+	}
+	stdin, err1 := cmd.StdinPipe()
+	stdout, err2 := cmd.StdoutPipe()
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stdin.Close()
+		_ = cmd.Wait() // how it ended is for the test to check
+	})
+	return stdin, stdout
+}
