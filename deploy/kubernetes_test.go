@@ -18,7 +18,7 @@ import (
 	"correlator/internal/testenv"
 )
 
-// daemonSet is what is looked at of the manifest. The rest is for the schema (.ci/deploy-check).
+// daemonSet has the fields of the manifest that are tested. The rest is for the schema (.ci/deploy-check).
 type daemonSet struct {
 	Kind     string
 	Metadata struct{ Name, Namespace string }
@@ -86,7 +86,7 @@ func (c container) capabilities() (names []string) {
 	return names
 }
 
-// A pod gets what the documentation says is needed, and nothing else.
+// A pod gets what the documentation lists as needed, and nothing else.
 func TestDaemonSet(t *testing.T) {
 	set := readDaemonSet(t)
 	pod := set.Spec.Template.Spec
@@ -139,7 +139,7 @@ func TestDaemonSetConfiguration(t *testing.T) {
 	}
 	port := set.Spec.Template.Metadata.Annotations["prometheus.io/port"]
 	if !regexp.MustCompile(`(?m)^metrics-address: +"?:` + port + `"? `).Match(out) {
-		t.Errorf("Prometheus looks at port %q; the configuration is\n%s", port, out)
+		t.Errorf("Prometheus scrapes port %q; the configuration is\n%s", port, out)
 	}
 	text := testenv.ReadFile(t, "kubernetes/correlator.yaml")
 	if !regexp.MustCompile(`name: metrics\n +containerPort: ` + port + `\n`).Match(text) {

@@ -64,7 +64,7 @@ exec env -i container=test PATH="$PATH" SYSTEMD_UNIT_PATH="$1/units" SYSTEMD_GEN
 	t.Cleanup(func() {
 		if t.Failed() {
 			console, _ := os.ReadFile(filepath.Join(dir, "console"))
-			t.Logf("systemd said:\n%s\nthe agent:\n%s", console, m.logged())
+			t.Logf("systemd printed:\n%s\nthe agent:\n%s", console, m.logged())
 		}
 	})
 	return m
@@ -105,18 +105,18 @@ func (m *manager) logged() string {
 	return string(text)
 }
 
-// troubles are what the agent logs that an operator should act on, and is not about one process.
-func (m *manager) troubles() (troubles []string) {
+// problems returns the log entries above level info that are not about one process.
+func (m *manager) problems() (lines []string) {
 	for line := range strings.Lines(m.logged()) {
 		var entry struct {
 			Level string
 			PID   int
 		}
 		if err := json.Unmarshal([]byte(line), &entry); err != nil || entry.Level != "info" && entry.PID == 0 {
-			troubles = append(troubles, line)
+			lines = append(lines, line)
 		}
 	}
-	return troubles
+	return lines
 }
 
 // status is /proc/PID/status of the agent.
@@ -157,12 +157,12 @@ func TestService(t *testing.T) {
 			processes := startProcesses(t)
 			m.started()
 			if status := m.property("StatusText"); status != "serving" {
-				t.Errorf("it says of itself: %q", status)
+				t.Errorf("status text %q", status)
 			}
-			processes["that comes later"] = demo.Start(t, demo.Options{Busy: 1}) // of which live events tell
+			processes["that comes later"] = demo.Start(t, demo.Options{Busy: 1}) // found by live events
 			served(t, processes)
-			if troubles := m.troubles(); len(troubles) > 0 {
-				t.Errorf("logged %s", strings.Join(troubles, ""))
+			if problems := m.problems(); len(problems) > 0 {
+				t.Errorf("logged %s", strings.Join(problems, ""))
 			}
 			verifyRestricted(t, m, c.dropIn == kernelStacks)
 			out, err := exec.Command("correlator", "status").CombinedOutput()
@@ -226,7 +226,7 @@ func verifyRestricted(t *testing.T, m *manager, syslog bool) {
 	}
 }
 
-// An agent that hangs is ended by the watchdog, says what it was doing, and serves again after its
+// An agent that hangs is ended by the watchdog, logs its goroutines, and serves again after its
 // restart.
 func TestServiceWatchdog(t *testing.T) {
 	m := bootSystemd(t, plain, "[Service]\nWatchdogSec=1s\nRestartSec=100ms\n")
@@ -239,6 +239,6 @@ func TestServiceWatchdog(t *testing.T) {
 		t.Errorf("restarted %s times", restarts)
 	}
 	if log := m.logged(); !strings.Contains(log, "SIGABRT: abort") || !strings.Contains(log, "goroutine 1 ") {
-		t.Error("it does not say what it was doing")
+		t.Error("the log has no goroutines")
 	}
 }

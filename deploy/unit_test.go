@@ -94,7 +94,7 @@ func documented(t *testing.T) (all, forKernelStacks []string) {
 	return all, forKernelStacks
 }
 
-// The unit grants what the documentation says is needed, and nothing else.
+// The unit grants what the documentation lists as needed, and nothing else.
 func TestUnitCapabilities(t *testing.T) {
 	all, forKernelStacks := documented(t)
 	unit := readUnit(t, service)

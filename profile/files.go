@@ -30,7 +30,7 @@ type mappingCounters struct {
 // cost one parse. It is safe for concurrent use.
 type Files struct {
 	Mappings mappingCounters
-	Frames   FrameCounters // of all address spaces
+	Frames   frameCounters // of all address spaces
 
 	images *freelru.SyncedLRU[elfsym.FileKey, *image] // nil: not an ELF file
 	vdso   *vdso                                      // nil when there is none

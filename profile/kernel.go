@@ -43,7 +43,7 @@ const (
 //
 // Code in neither kernel nor module (eBPF programs, trampolines of ftrace) has unknown addresses.
 type Kernel struct {
-	Frames FrameCounters
+	Frames frameCounters
 
 	procRoot, sysRoot string
 	pace              Pace

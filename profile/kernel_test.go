@@ -66,7 +66,7 @@ func gnuNote(id string) string {
 	return string([]byte{4, 0, 0, 0, byte(len(id)), 0, 0, 0, 3, 0, 0, 0}) + "GNU\x00" + id
 }
 
-// kernelFileID is the id as its definition says.
+// kernelFileID is the id by its definition.
 func kernelFileID(buildID string) (id FileID) {
 	h := fnv.New128a()
 	h.Write([]byte(buildID))
@@ -191,9 +191,9 @@ func TestKernelUpdate(t *testing.T) {
 
 func TestNoKernel(t *testing.T) {
 	for _, tt := range []struct {
-		name  string
-		spoil func(k fakeKernel)
-		want  error
+		name   string
+		change func(k fakeKernel)
+		want   error
 	}{
 		{"hidden", func(k fakeKernel) {
 			k.write("proc/kallsyms", "0000000000000000 T _stext\n0000000000000000 T _text\n0000000000000000 T _etext\n")
@@ -208,7 +208,7 @@ func TestNoKernel(t *testing.T) {
 		{"modules", func(k fakeKernel) { os.Mkdir(filepath.Join(k.dir, "proc/modules"), 0o700) }, syscall.EISDIR},
 	} {
 		fake := newFakeKernel(t)
-		tt.spoil(fake)
+		tt.change(fake)
 		k, err := fake.open()
 		if !errors.Is(err, tt.want) || k != nil {
 			t.Errorf("%s: %v, %v", tt.name, k, err)
@@ -222,7 +222,7 @@ func TestNoKernel(t *testing.T) {
 	}
 }
 
-// The kernel that runs here, held against its symbols.
+// The running kernel, compared with its symbols.
 func TestLiveKernel(t *testing.T) {
 	testenv.NeedRoot(t) // for kallsyms
 	k, err := NewKernel("/proc", "/sys", pace, time.Now())

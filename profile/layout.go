@@ -127,9 +127,9 @@ func (l *layout) stale(now time.Time, pace Pace) bool {
 // lacking reports whether an update is due because of an unknown address.
 func (l *layout) lacking(now time.Time) bool { return l.missed.Load() && now.Sub(l.read) >= l.wait }
 
-// FrameCounters counts frames by kind. The fields only grow, may be read at any time, and add up to
+// frameCounters counts frames by kind. The fields only grow, may be read at any time, and add up to
 // all frames.
-type FrameCounters struct {
+type frameCounters struct {
 	File      atomic.Uint64 // in a file, in the kernel or in a module
 	Anonymous atomic.Uint64 // in known executable memory without a file
 	Unknown   atomic.Uint64 // in no known executable memory
@@ -137,7 +137,7 @@ type FrameCounters struct {
 
 // appendFrames appends the frames of a stack, or of the half that is in this memory. The first
 // frame in dst is the leaf.
-func (l *layout) appendFrames(dst []Frame, stack []uint64, counters *FrameCounters) []Frame {
+func (l *layout) appendFrames(dst []Frame, stack []uint64, counters *frameCounters) []Frame {
 	var inFile, anonymous, unknown uint64
 	var missed bool
 	var near *region

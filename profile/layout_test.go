@@ -51,7 +51,7 @@ func TestAppendFrames(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l.missed.Store(false)
-			var counters FrameCounters
+			var counters frameCounters
 			if got := l.appendFrames(tt.dst, tt.stack, &counters); !slices.Equal(got, tt.want) {
 				t.Errorf("%+v, want %+v", got, tt.want)
 			}
@@ -67,9 +67,9 @@ func TestAppendFrames(t *testing.T) {
 	}
 }
 
-// Before the first look every address is unknown.
+// Before the first update every address is unknown.
 func TestAppendFramesWithoutLayout(t *testing.T) {
-	var counters FrameCounters
+	var counters frameCounters
 	if got := new(layout).appendFrames(nil, []uint64{10, 10}, &counters); !slices.Equal(got,
 		[]Frame{{nil, 10}, {nil, 9}}) {
 		t.Errorf("%+v", got)
@@ -184,8 +184,8 @@ func TestPace(t *testing.T) {
 	check(1, true)
 }
 
-// A look that takes long is followed by a long wait, but for the longest one.
-func TestCostlyLooks(t *testing.T) {
+// An update that takes long is followed by a long wait, at most the longest one.
+func TestCostlyUpdates(t *testing.T) {
 	now := time.Now()
 	pace := Pace{Shortest: time.Second, Longest: time.Minute}
 	some, more := []region{{start: 1, end: 2}}, []region{{start: 1, end: 3}}
@@ -198,15 +198,15 @@ func TestCostlyLooks(t *testing.T) {
 	} {
 		l := (&layout{regions: some}).next(more, now, tt.took, pace)
 		if l.wait != tt.want {
-			t.Errorf("%v after a look of %v", l.wait, tt.took)
+			t.Errorf("%v after an update of %v", l.wait, tt.took)
 		}
 		if l = l.postponed(now, 2*tt.took, pace); l.wait != min(2*tt.want, pace.Longest) {
-			t.Errorf("%v after a failed look of %v", l.wait, 2*tt.took)
+			t.Errorf("%v after a failed update of %v", l.wait, 2*tt.took)
 		}
 	}
 }
 
-// FuzzFind holds the binary search over any regions against looking at each.
+// FuzzFind compares the binary search over any regions with a linear one.
 func FuzzFind(f *testing.F) {
 	f.Add([]byte{1, 0, 5, 0, 5, 0, 9, 0, 20, 0, 10, 0}, uint16(5))
 	f.Add([]byte{1, 0, 9, 0, 1, 0, 5, 0, 3, 0, 200, 0}, uint16(4))

@@ -113,7 +113,7 @@ func TestFramesOfProgram(t *testing.T) {
 	}
 }
 
-// htlHash is the hash as its definition says.
+// htlHash is the hash by its definition.
 func htlHash(t *testing.T, path string) FileID {
 	b := testenv.ReadFile(t, path)
 	if len(b) < 4096 {
@@ -188,7 +188,7 @@ func TestVDSO(t *testing.T) {
 	}
 }
 
-// A compiler's new code in memory that is known costs no look; a library loaded since does, once.
+// New code of a JIT compiler in known memory needs no update; a library loaded since does, once.
 func TestCompilerAndLateLibrary(t *testing.T) {
 	testenv.NeedRoot(t) // for map_files
 	const bytes = 1 << 16

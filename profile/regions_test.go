@@ -68,7 +68,7 @@ func TestManyFileMappings(t *testing.T) {
 	}
 }
 
-// A file is opened once in a look, whatever it is and however many mappings it has.
+// A file is opened once in an update, whatever it is and however many mappings it has.
 func TestManyMappingsOfOneFile(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "script")
 	testenv.WriteFile(t, script, "#!/bin/sh\n")
@@ -130,7 +130,7 @@ type readerAt func(b []byte, off int64) (int, error)
 
 func (r readerAt) ReadAt(b []byte, off int64) (int, error) { return r(b, off) }
 
-// One look opens so many files; those that are left have their turn next time.
+// One update opens a limited number of files; the next one opens the others.
 func TestManyFiles(t *testing.T) {
 	files := newFiles(t)
 	p := &fakeProcess{}

@@ -8,8 +8,8 @@ import (
 	"correlator/procscan"
 )
 
-// FuzzUpdate looks twice at mappings of any bounds and offsets, some of a file, and holds every
-// frame against the mappings.
+// FuzzUpdate updates twice with mappings of any bounds and offsets, some of a file, and compares
+// every frame with the mappings.
 func FuzzUpdate(f *testing.F) {
 	words := func(words ...uint16) (b []byte) {
 		for _, w := range words {

@@ -106,7 +106,7 @@ func TestMappingsWithoutFile(t *testing.T) {
 			if got := files.Mappings.all(); got != tt.counted {
 				t.Errorf("counted %v, want %v", got, tt.counted)
 			}
-			// What a file says is remembered; that it could not be read is not.
+			// A result of the contents is cached; an error of reading is not.
 			if got := uint64(files.images.Len()); got != tt.counted[3]+tt.counted[4] {
 				t.Errorf("%d files remembered", got)
 			}
@@ -123,7 +123,7 @@ func TestMappingsWithoutFile(t *testing.T) {
 	}
 }
 
-// A second look opens what is new and what could not be opened, and nothing else.
+// A second update opens only what is new and what could not be opened.
 func TestUpdate(t *testing.T) {
 	dir := t.TempDir()
 	late := filepath.Join(dir, "late.so")
@@ -205,11 +205,11 @@ func TestVersion(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := space.Version(); got != before && (!tt.changed || seen[got]) || got == before && tt.changed {
-			t.Errorf("look %d: version %d, before %d", i, got, before)
+			t.Errorf("update %d: version %d, before %d", i, got, before)
 		}
 		seen[space.Version()] = true
 		if seen[other.Version()] {
-			t.Errorf("look %d: version %d of two address spaces", i, other.Version())
+			t.Errorf("update %d: version %d of two address spaces", i, other.Version())
 		}
 	}
 	update(t, other, p)
@@ -223,7 +223,7 @@ func TestFailedUpdate(t *testing.T) {
 	p := &fakeProcess{mappings: []procscan.Mapping{libraryMapping(t, library, 0x10000)}}
 	space := NewAddressSpace(newFiles(t), pace)
 	if !space.Stale(now) {
-		t.Error("not stale before the first look")
+		t.Error("not stale before the first update")
 	}
 	update(t, space, p)
 	p.err = errors.New("no mappings")
@@ -241,7 +241,7 @@ func TestFailedUpdate(t *testing.T) {
 	update(t, space, p)
 	soon := time.Now().Add(pace.Longest / 2)
 	if space.Stale(soon) {
-		t.Error("stale after a look that did not fail")
+		t.Error("stale after an update that did not fail")
 	}
 	if space.AppendFrames(nil, []uint64{0x50000}); !space.Stale(soon) {
 		t.Error("not stale with an unknown address")
@@ -265,7 +265,7 @@ func TestNoMappings(t *testing.T) {
 	}
 }
 
-// The time that a process makes us wait counts.
+// The time that a process makes an update wait counts.
 func TestSlowProcess(t *testing.T) {
 	pace := Pace{Shortest: time.Nanosecond, Longest: time.Hour}
 	space := NewAddressSpace(newFiles(t), pace)
@@ -287,7 +287,7 @@ func TestSlowProcess(t *testing.T) {
 	}
 }
 
-// What is invalidated while a look is under way may have changed behind it.
+// An invalidation during an update can be of what was already read.
 func TestInvalidateDuringUpdate(t *testing.T) {
 	space := NewAddressSpace(newFiles(t), pace)
 	p := &fakeProcess{mappings: []procscan.Mapping{{Start: 0x1000, End: 0x2000}}}
@@ -307,7 +307,7 @@ func TestInvalidateDuringUpdate(t *testing.T) {
 	}
 }
 
-// Stacks are resolved while a look replaces what they are resolved by.
+// Stacks are resolved while an update replaces the layout.
 func TestConcurrentUse(t *testing.T) {
 	files := newFiles(t)
 	space := NewAddressSpace(files, pace)

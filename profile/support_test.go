@@ -119,7 +119,7 @@ func (p liveProcess) space(t testing.TB, files *Files) *AddressSpace {
 	return space
 }
 
-// stackProgram is a running testdata/stack.c and what it said.
+// stackProgram is a running testdata/stack.c and what it printed.
 type stackProgram struct {
 	liveProcess
 	stack     []uint64
@@ -201,7 +201,7 @@ func update(t testing.TB, space *AddressSpace, p Process) {
 	}
 }
 
-// parse is what elfsym says of a file.
+// parse parses a file with elfsym.
 func parse(t testing.TB, path string) *elfsym.File {
 	t.Helper()
 	f, err := os.Open(path)

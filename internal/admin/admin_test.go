@@ -116,7 +116,7 @@ func TestNoAgent(t *testing.T) {
 	refused := func(what, text string) {
 		t.Helper()
 		_, err := NewClient(path).Status(t.Context())
-		if !errors.Is(err, ErrNoAgent) || !strings.Contains(err.Error(), text) {
+		if !errors.Is(err, errNoAgent) || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %v, want %q", what, err, text)
 		}
 	}
@@ -139,7 +139,7 @@ func TestNoAgent(t *testing.T) {
 	path = dir
 	refused("a directory", "it is no socket")
 	if _, err := NewClient(filepath.Join(dir, strings.Repeat("x", 200))).Status(t.Context()); err == nil ||
-		errors.Is(err, ErrNoAgent) {
+		errors.Is(err, errNoAgent) {
 		t.Errorf("a path that is too long: %v", err)
 	}
 }
@@ -348,12 +348,12 @@ func TestStatusTimeout(t *testing.T) {
 	}
 	defer conn.Close()
 	cancel()
-	if err := <-asked; !errors.Is(err, context.Canceled) || errors.Is(err, ErrNoAgent) {
+	if err := <-asked; !errors.Is(err, context.Canceled) || errors.Is(err, errNoAgent) {
 		t.Errorf("cancelled: %v", err)
 	}
 	client := NewClient(path)
 	client.http.Timeout = time.Nanosecond
-	if _, err := client.Status(t.Context()); !errors.Is(err, ErrNoAgent) ||
+	if _, err := client.Status(t.Context()); !errors.Is(err, errNoAgent) ||
 		!strings.Contains(err.Error(), "within 5s") {
 		t.Errorf("no response in time: %v", err)
 	}

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoAgent: no agent serves the socket.
-var ErrNoAgent = errors.New("no agent answers")
+// errNoAgent: no agent serves the socket.
+var errNoAgent = errors.New("no agent answers")
 
 const (
 	// statusTimeout is for the whole response. An agent takes milliseconds; one that takes this
@@ -45,7 +45,7 @@ func NewClient(path string) *Client {
 	}}
 }
 
-// Status requests the agent's status. When none runs the error is ErrNoAgent, with a remedy.
+// Status requests the agent's status. When none runs the error is errNoAgent, with a remedy.
 func (c *Client) Status(ctx context.Context) (status Status, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://correlator/status", nil)
 	if err != nil {
@@ -71,16 +71,16 @@ func (c *Client) explain(err error) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return fmt.Errorf("%w at %s: there is no such socket. Is \"correlator run\" running, with this "+
-			"--admin-socket?", ErrNoAgent, c.path)
+			"--admin-socket?", errNoAgent, c.path)
 	case errors.Is(err, unix.ECONNREFUSED) && !c.isSocket():
-		return fmt.Errorf("%w at %s: it is no socket", ErrNoAgent, c.path)
+		return fmt.Errorf("%w at %s: it is no socket", errNoAgent, c.path)
 	case errors.Is(err, unix.ECONNREFUSED):
-		return fmt.Errorf("%w at %s: nobody listens there any more; the agent was killed", ErrNoAgent, c.path)
+		return fmt.Errorf("%w at %s: nobody listens there any more; the agent was killed", errNoAgent, c.path)
 	case errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("%w at %s: only the user that it runs as, usually root, may ask: %w", ErrNoAgent, c.path,
+		return fmt.Errorf("%w at %s: only the user that it runs as, usually root, may ask: %w", errNoAgent, c.path,
 			unix.EACCES)
 	case errors.As(err, &timeout) && timeout.Timeout():
-		return fmt.Errorf("%w at %s within %v: it hangs, or the machine does", ErrNoAgent, c.path, statusTimeout)
+		return fmt.Errorf("%w at %s within %v: it hangs, or the machine does", errNoAgent, c.path, statusTimeout)
 	}
 	if of := (*url.Error)(nil); errors.As(err, &of) {
 		err = of.Err // without the URL, which is of no use

@@ -33,7 +33,7 @@ type Destination struct {
 	State       string     `json:"state"`                 // name of an otlp.State
 	Until       *time.Time `json:"until,omitempty"`       // in state waiting: the next attempt
 	Unsupported []string   `json:"unsupported,omitempty"` // signals that it does not know
-	LastError   *OTLPError `json:"last_error,omitempty"`  // kept when it is over
+	LastError   *otlpError `json:"last_error,omitempty"`  // kept when it is over
 	// NoAnswerSince is when responses of any kind, even refusals, stopped.
 	NoAnswerSince *time.Time `json:"no_answer_since,omitempty"`
 
@@ -54,18 +54,18 @@ type Destination struct {
 	Dropped  map[string]uint64 `json:"dropped"` // by name of an otlp.Reason, if not 0
 }
 
-// OTLPError is the last error: of a destination, the last response that was no success, which
+// otlpError is the last error: of a destination, the last response that was no success, which
 // begins with its status code.
-type OTLPError struct {
+type otlpError struct {
 	Message string    `json:"message"`
 	At      time.Time `json:"at"`
 }
 
-func newOTLPError(message string, at time.Time) *OTLPError {
+func newOTLPError(message string, at time.Time) *otlpError {
 	if message == "" {
 		return nil
 	}
-	return &OTLPError{Message: message, At: at}
+	return &otlpError{Message: message, At: at}
 }
 
 // Receiver is the state of the receiver.
@@ -74,7 +74,7 @@ type Receiver struct {
 	Connections        int        `json:"connections"`         // open
 	RefusedConnections uint64     `json:"refused_connections"` // since the start
 	InWork             int        `json:"in_work"`             // requests
-	LastError          *OTLPError `json:"last_error,omitempty"`
+	LastError          *otlpError `json:"last_error,omitempty"`
 	Signals            []Received `json:"signals"`
 }
 
@@ -91,7 +91,7 @@ type Received struct {
 
 // NewOTLP returns the JSON form of the status of an export.
 func NewOTLP(s *export.Status) *OTLP {
-	out := &OTLP{Destinations: NewDestinations(s.Destinations), Samples: s.Samples, SamplesLost: s.Lost}
+	out := &OTLP{Destinations: newDestinations(s.Destinations), Samples: s.Samples, SamplesLost: s.Lost}
 	if s.Receiver != nil {
 		out.Receiver = newReceiver(s.Receiver)
 	}
@@ -112,8 +112,8 @@ func newReceiver(s *receiver.Status) *Receiver {
 	return r
 }
 
-// NewDestinations returns the JSON form of the statuses of an exporter.
-func NewDestinations(statuses []otlp.Status) []Destination {
+// newDestinations returns the JSON form of the statuses of an exporter.
+func newDestinations(statuses []otlp.Status) []Destination {
 	destinations := make([]Destination, 0, len(statuses))
 	for i := range statuses {
 		destinations = append(destinations, newDestination(&statuses[i]))

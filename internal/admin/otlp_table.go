@@ -46,7 +46,7 @@ func otlpLines(s *Status, columns int) []string {
 	return lines
 }
 
-func (e *OTLPError) line(now time.Time, of string) string {
+func (e *otlpError) line(now time.Time, of string) string {
 	return fmt.Sprintf("last error of %s, %s ago: %s", terminal.Escape(of), age(now.Sub(e.At)),
 		terminal.Cut(terminal.Escape(e.Message), maxMessage))
 }

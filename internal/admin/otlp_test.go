@@ -18,7 +18,7 @@ func exporting() Status {
 	s := example()
 	until := s.At.Add(12 * time.Second)
 	s.OTLP = &OTLP{
-		Destinations: NewDestinations([]otlp.Status{
+		Destinations: newDestinations([]otlp.Status{
 			{
 				Name: "https://otlp.example.com:4317", Endpoint: "https://otlp.example.com:4317", State: otlp.StateOpen,
 				LastError: "UNAVAILABLE: is long over", LastErrorAt: s.At.Add(-11 * time.Minute),
@@ -54,7 +54,7 @@ func exporting() Status {
 		Samples: 1299000, SamplesLost: 12,
 		Receiver: &Receiver{
 			Address: "/run/correlator/otlp.sock", Connections: 3, RefusedConnections: 2, InWork: 1,
-			LastError: &OTLPError{Message: "reading certificate: permission denied", At: s.At.Add(-time.Minute)},
+			LastError: &otlpError{Message: "reading certificate: permission denied", At: s.At.Add(-time.Minute)},
 			Signals: []Received{
 				{Signal: "traces", Received: 5000, PassedOn: 4977, Rejected: 3, Refused: 20},
 				{Signal: "metrics", Received: 1, PassedOn: 1}, {Signal: "profiles"},

@@ -179,7 +179,7 @@ func TestFirstRates(t *testing.T) {
 	shown(&one, nil, unknown) // another size
 	shown(&two, nil, "per second: 0.0 samples, 0.0 sent\n")
 	shown(&two, nil, "per second: 0.0 samples, 0.0 sent\n")
-	shown(&two, ErrNoAgent, unknown+"trying again: no agent answers\n")
+	shown(&two, errNoAgent, unknown+"trying again: no agent answers\n")
 	shown(&three, nil, "per second: 0.0 samples, 0.0 sent\n")
 }
 
@@ -239,7 +239,7 @@ func TestWatchAcrossRestart(t *testing.T) {
 			}()
 			heard("before")
 			stop()
-			heard(ErrNoAgent.Error())
+			heard(errNoAgent.Error())
 			stop = start("after")
 			heard("after")
 			cancel()
@@ -264,7 +264,7 @@ func TestJSONWhileNoAgentAnswers(t *testing.T) {
 	var troubles []error
 	view := objects{encoder: json.NewEncoder(&written), trouble: func(err error) { troubles = append(troubles, err) }}
 	status := example()
-	for _, trouble := range []error{nil, ErrNoAgent, ErrNoAgent, nil, nil, ErrNoAgent} {
+	for _, trouble := range []error{nil, errNoAgent, errNoAgent, nil, nil, errNoAgent} {
 		if err := view.show(&status, trouble); err != nil {
 			t.Error(err)
 		}
@@ -276,7 +276,7 @@ func TestJSONWhileNoAgentAnswers(t *testing.T) {
 
 func TestWatchWithoutAgent(t *testing.T) {
 	err := Watch(t.Context(), &strings.Builder{}, NewClient(filepath.Join(t.TempDir(), "none")), time.Hour)
-	if !errors.Is(err, ErrNoAgent) {
+	if !errors.Is(err, errNoAgent) {
 		t.Error(err)
 	}
 }

@@ -47,8 +47,8 @@ func (c *Crowd) events(name string) (found []event) {
 	return found
 }
 
-// PIDs returns the pids of the members.
-func (c *Crowd) PIDs() (pids []int) {
+// pids returns the pids of the members.
+func (c *Crowd) pids() (pids []int) {
 	for _, e := range c.events("ready") {
 		pids = append(pids, e.PID)
 	}

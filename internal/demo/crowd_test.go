@@ -18,7 +18,7 @@ func TestCrowd(t *testing.T) {
 	needLittleEndian(t)
 	const members = 20
 	crowd := StartMany(t, members, Options{})
-	pids := crowd.PIDs()
+	pids := crowd.pids()
 	slices.Sort(pids)
 	if pids = slices.Compact(pids); len(pids) != members {
 		t.Fatalf("%d processes, want %d", len(pids), members)

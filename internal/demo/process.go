@@ -231,8 +231,8 @@ func (p *Process) Wait() Report {
 	return report
 }
 
-// Terminate sends SIGTERM and returns the final report.
-func (p *Process) Terminate() Report {
+// terminate sends SIGTERM and returns the final report.
+func (p *Process) terminate() Report {
 	p.t.Helper()
 	if err := p.command.Process.Signal(syscall.SIGTERM); err != nil {
 		p.t.Fatalf("terminating the demo process: %v", err)

@@ -158,7 +158,7 @@ func TestHowItEnds(t *testing.T) {
 	})
 	t.Run("terminated", func(t *testing.T) {
 		p := Start(t, Options{Busy: 1})
-		if report := p.Terminate(); report.TransactionsBegun == 0 {
+		if report := p.terminate(); report.TransactionsBegun == 0 {
 			t.Errorf("report %+v", report)
 		}
 		if _, err := os.Lstat(p.Socket); !errors.Is(err, os.ErrNotExist) {

@@ -29,7 +29,7 @@ const (
 	labelTID         = "tid"
 )
 
-// Profile converts the recording to a pprof profile: a sample for each Key, with its count and the
+// buildProfile converts the recording to a pprof profile: a sample for each Key, with its count and the
 // CPU time that it stands for. The result is deterministic, order included.
 //
 // Addresses are those of the frames: ELF addresses of a file, whose mapping covers all addresses
@@ -40,7 +40,7 @@ const (
 // unset for the mappings of a file when any of its frames has no name.
 //
 // Strings come from processes: non-printing characters are escaped.
-func Profile(r *record.Recording, names *Symbols) *pprof.Profile {
+func buildProfile(r *record.Recording, names *symbolNames) *pprof.Profile {
 	b := builder{
 		names: names,
 		profile: &pprof.Profile{
@@ -89,7 +89,7 @@ type processStack struct {
 
 // builder makes a profile.
 type builder struct {
-	names     *Symbols
+	names     *symbolNames
 	profile   *pprof.Profile
 	stacks    map[processStack]stack
 	mappings  map[mappingKey]*mapping
@@ -226,7 +226,7 @@ const (
 // location returns the location of a frame. The missing name of one in a file is left to pprof;
 // elsewhere it gets a placeholder.
 func (b *builder) location(p *record.Process, m *mapping, f profile.Frame) *pprof.Location {
-	name := terminal.Escape(b.names.Name(p, f))
+	name := terminal.Escape(b.names.name(p, f))
 	switch {
 	case name != "":
 	case f.File == nil && f.Address >= kernelSpace:

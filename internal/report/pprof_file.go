@@ -15,8 +15,8 @@ import (
 // errNotOurs: the existing file is neither regular nor owned by us or root.
 var errNotOurs = errors.New("neither a regular file nor something of our own")
 
-// CheckFile checks, without writing, that WriteFile can write a file.
-func CheckFile(path string) error {
+// checkFile checks, without writing, that WriteFile can write a file.
+func checkFile(path string) error {
 	inPlace, err := openInPlace(path)
 	if err == nil && inPlace != nil {
 		err = unix.Access(descriptorPath(inPlace), unix.W_OK)
@@ -30,11 +30,11 @@ func CheckFile(path string) error {
 	return nil
 }
 
-// WriteFile writes a profile, compressed, and returns its size. The file is replaced atomically,
+// writeFile writes a profile, compressed, and returns its size. The file is replaced atomically,
 // and readable by its owner alone: it discloses what a host runs. What is not a regular file (a
 // FIFO, a device) is written to in place, if it belongs to root or to us: in a directory that all
 // users can write, one may have been put there to get the profile.
-func WriteFile(path string, p *pprof.Profile) (lenBytes int, err error) {
+func writeFile(path string, p *pprof.Profile) (lenBytes int, err error) {
 	var content bytes.Buffer
 	if err := p.Write(&content); err != nil {
 		return 0, fmt.Errorf("encoding profile: %w", err)

@@ -18,10 +18,10 @@ func TestWriteFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "out.pb.gz")
 	testenv.WriteFile(t, path, "before")
-	if err := CheckFile(path); err != nil {
+	if err := checkFile(path); err != nil {
 		t.Fatal(err)
 	}
-	lenBytes, err := WriteFile(path, Profile(r, names))
+	lenBytes, err := writeFile(path, buildProfile(r, names))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,10 +38,10 @@ func TestWriteFile(t *testing.T) {
 		t.Errorf("left behind: %v, %v", entries, err)
 	}
 	for _, path := range []string{dir, filepath.Join(dir, "missing", "out.pb.gz")} {
-		if err := CheckFile(path); err == nil {
+		if err := checkFile(path); err == nil {
 			t.Errorf("%s can be written", path)
 		}
-		if _, err := WriteFile(path, Profile(r, names)); err == nil {
+		if _, err := writeFile(path, buildProfile(r, names)); err == nil {
 			t.Errorf("%s was written", path)
 		}
 	}
@@ -82,8 +82,8 @@ func TestWriteToAnother(t *testing.T) {
 			if err := test.make(path); err != nil {
 				t.Fatal(err)
 			}
-			checkErr := CheckFile(path)
-			_, err := WriteFile(path, Profile(r, names))
+			checkErr := checkFile(path)
+			_, err := writeFile(path, buildProfile(r, names))
 			if !errors.Is(err, test.want) || !errors.Is(checkErr, test.want) {
 				t.Errorf("%v, %v; want %v", checkErr, err, test.want)
 			}
@@ -107,10 +107,10 @@ func TestWriteFIFO(t *testing.T) {
 		b, _ := os.ReadFile(path)
 		content <- b
 	}()
-	if err := CheckFile(path); err != nil {
+	if err := checkFile(path); err != nil {
 		t.Error(err)
 	}
-	if _, err := WriteFile(path, Profile(r, names)); err != nil {
+	if _, err := writeFile(path, buildProfile(r, names)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := pprof.ParseData(<-content); err != nil {
@@ -121,10 +121,10 @@ func TestWriteFIFO(t *testing.T) {
 // A device stays what it is.
 func TestWriteDevice(t *testing.T) {
 	r, names := fixture(t)
-	if err := CheckFile(os.DevNull); err != nil {
+	if err := checkFile(os.DevNull); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := WriteFile(os.DevNull, Profile(r, names)); err != nil {
+	if _, err := writeFile(os.DevNull, buildProfile(r, names)); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Lstat(os.DevNull); err != nil || info.Mode().IsRegular() {

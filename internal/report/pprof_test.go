@@ -26,7 +26,7 @@ import (
 func stackID(n byte) profile.StackTraceID { return profile.StackTraceID{n} }
 
 // fixture is a recording of two processes with frames of every sort, and names of most of them.
-func fixture(t testing.TB) (*record.Recording, *Symbols) {
+func fixture(t testing.TB) (*record.Recording, *symbolNames) {
 	t.Helper()
 	library := &profile.File{ID: profile.FileID{1}, Kind: profile.NativeFrame, BuildID: "0123456789abcdef",
 		Path: "/usr/lib/libshop.so"}
@@ -62,7 +62,7 @@ func fixture(t testing.TB) (*record.Recording, *Symbols) {
 	names(t, jitCart, "7f0000001000 20 void Cart.add()\n")
 	kernel := symbols.NewQuery([]uint64{0xffffffff81000040, 0xffffffffc0000010})
 	names(t, kernel, "ffffffff81000040 10 do_syscall_64\nffffffffc0000000 20 nft_do_chain\n")
-	return r, &Symbols{
+	return r, &symbolNames{
 		native: map[*record.Process]map[profile.FileID][]*symbols.Query{shop: {library.ID: {native}},
 			cart: {library.ID: {symbols.NewQuery(nil), native}}},
 		code: map[*record.Process][]codeRange{shop: {{0x7f0000001000, 0x7f000000a000}},
@@ -70,7 +70,7 @@ func fixture(t testing.TB) (*record.Recording, *Symbols) {
 		jit: map[*record.Process]*symbols.Query{shop: jitShop, cart: jitCart},
 		kernel: kernelNames{names: kernel, text: map[string]uint64{vmlinuxPath: 0xffffffff81000000,
 			"nf_tables": 0xffffffffc0000000}},
-		PerfMaps: map[*record.Process]error{shop: nil, cart: nil},
+		perfMaps: map[*record.Process]error{shop: nil, cart: nil},
 	}
 }
 
@@ -83,7 +83,7 @@ func names(t testing.TB, q *symbols.Query, perfMap string) {
 
 func TestProfile(t *testing.T) {
 	r, names := fixture(t)
-	p := Profile(r, names)
+	p := buildProfile(r, names)
 	if err := p.CheckValid(); err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestProfileIsDeterministic(t *testing.T) {
 	for i := range 10 {
 		r, names := fixture(t)
 		var again bytes.Buffer
-		if err := Profile(r, names).Write(&again); err != nil {
+		if err := buildProfile(r, names).Write(&again); err != nil {
 			t.Fatal(err)
 		}
 		if i == 0 {
@@ -161,7 +161,7 @@ func writeProfile(t *testing.T) string {
 	t.Helper()
 	r, names := fixture(t)
 	path := filepath.Join(t.TempDir(), "out.pb.gz")
-	if _, err := WriteFile(path, Profile(r, names)); err != nil {
+	if _, err := writeFile(path, buildProfile(r, names)); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -230,7 +230,7 @@ func TestLeftToPprof(t *testing.T) {
 	known := symbols.NewQuery([]uint64{other.Address})
 	names(t, known, "1 1 known_here\n")
 	output := filepath.Join(t.TempDir(), "out.pb.gz")
-	if _, err := WriteFile(output, Profile(r, &Symbols{
+	if _, err := writeFile(output, buildProfile(r, &symbolNames{
 		native: map[*record.Process]map[profile.FileID][]*symbols.Query{p: {file.ID: {known}}},
 	})); err != nil {
 		t.Fatal(err)
@@ -289,7 +289,7 @@ func TestFirstMapping(t *testing.T) {
 	r, names := fixture(t)
 	compiled := r.Stacks[stackID(1)]
 	compiled[0], compiled[1] = compiled[1], compiled[0]
-	if first := Profile(r, names).Mapping[0].File; !strings.HasPrefix(first, "/") {
+	if first := buildProfile(r, names).Mapping[0].File; !strings.HasPrefix(first, "/") {
 		t.Errorf("the first mapping is %s", first)
 	}
 }

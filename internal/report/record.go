@@ -33,14 +33,14 @@ func Record(ctx context.Context, stdout, stderr io.Writer, output string, option
 		output = time.Now().Format("correlator-20060102-150405.pb.gz")
 	}
 	if output != "-" {
-		if err := CheckFile(output); err != nil {
+		if err := checkFile(output); err != nil {
 			return err
 		}
 	}
 	status := terminal.NewStatusLine(stderr)
 	defer status.Clear()
-	symbolizer := NewSymbolizer(options.ProcRoot)
-	defer symbolizer.Close()
+	symbolizer := newSymbolizer(options.ProcRoot)
+	defer symbolizer.close()
 	options.Learner = symbolizer
 	recorder, err := record.Open(options, warnings(status))
 	if err != nil {
@@ -57,16 +57,16 @@ func Record(ctx context.Context, stdout, stderr io.Writer, output string, option
 	}
 	defer recording.Close()
 	names := readNames(ctx, stopSampling, symbolizer, recording, status)
-	summary := Summarize(recording, names)
+	summary := summarize(recording, names)
 	status.Clear()
-	if summary.Samples == 0 {
+	if summary.samples == 0 {
 		return nothingSampled(summary, recording, stderr)
 	}
 	written, err := writeOutput(stdout, output, recording, names)
 	if err != nil {
 		return err
 	}
-	if err := summary.Write(stderr); err != nil {
+	if err := summary.write(stderr); err != nil {
 		return err
 	}
 	writeNextSteps(stderr, output, written, summary)
@@ -74,14 +74,14 @@ func Record(ctx context.Context, stdout, stderr io.Writer, output string, option
 }
 
 // writeNextSteps writes where the profile is, and the commands that show it.
-func writeNextSteps(w io.Writer, output string, written int, summary *Summary) {
+func writeNextSteps(w io.Writer, output string, written int, summary *summary) {
 	fmt.Fprintf(w, "\nwrote %d KiB to %s\n", (written+1023)/1024, output)
 	if output == "-" {
 		return
 	}
 	const pprof = "go tool pprof -http=: "
 	fmt.Fprintf(w, "flame graph:      %s%s\n", pprof, shellQuoted(output))
-	if id := summary.TopTransaction(); id != "" {
+	if id := summary.topTransaction(); id != "" {
 		fmt.Fprintf(w, "one transaction:  %s-tagfocus=transaction_id=%s %s\n", pprof, id, shellQuoted(output))
 	}
 }
@@ -95,22 +95,22 @@ func untilSignal(parent context.Context) (ctx context.Context, stop context.Canc
 }
 
 // readNames takes over the signals from the recording.
-func readNames(ctx context.Context, stopSampling func(), from *Symbolizer, recording *record.Recording,
-	status *terminal.StatusLine) *Symbols {
+func readNames(ctx context.Context, stopSampling func(), from *symbolizer, recording *record.Recording,
+	status *terminal.StatusLine) *symbolNames {
 	status.Set("reading symbols")
 	reading, stop := untilSignal(ctx)
 	defer stop()
 	stopSampling()
 	reading, cancel := context.WithTimeout(reading, symbolsTimeout)
 	defer cancel()
-	return from.Read(reading, recording)
+	return from.read(reading, recording)
 }
 
-func writeOutput(stdout io.Writer, output string, recording *record.Recording, names *Symbols) (lenBytes int,
+func writeOutput(stdout io.Writer, output string, recording *record.Recording, names *symbolNames) (lenBytes int,
 	err error) {
-	profile := Profile(recording, names)
+	profile := buildProfile(recording, names)
 	if output != "-" {
-		return WriteFile(output, profile)
+		return writeFile(output, profile)
 	}
 	counter := &countingWriter{w: stdout}
 	err = profile.Write(counter)
@@ -129,8 +129,8 @@ func (c *countingWriter) Write(b []byte) (int, error) {
 }
 
 // nothingSampled returns an error: there is nothing to look at, and no file is written.
-func nothingSampled(summary *Summary, recording *record.Recording, stderr io.Writer) error {
-	for _, line := range summary.Losses() {
+func nothingSampled(summary *summary, recording *record.Recording, stderr io.Writer) error {
+	for _, line := range summary.losses() {
 		fmt.Fprintln(stderr, line)
 	}
 	duration := recording.Duration.Round(time.Millisecond)

@@ -23,7 +23,7 @@ func TestNothingSampled(t *testing.T) {
 		"100ms are too short to look at all processes": {Duration: 100 * time.Millisecond},
 		"no process was found in 1m0s that takes part": {Duration: time.Minute},
 	} {
-		if err := nothingSampled(Summarize(r, nil), r, io.Discard); !strings.Contains(err.Error(), want) {
+		if err := nothingSampled(summarize(r, nil), r, io.Discard); !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}

@@ -18,13 +18,13 @@ import (
 	"correlator/profile"
 )
 
-// Summary summarizes a recording.
-type Summary struct {
-	Samples   uint64
-	WithTrace uint64 // of them
+// summary summarizes a recording.
+type summary struct {
+	samples   uint64
+	withTrace uint64 // of them
 
 	recording    *record.Recording
-	names        *Symbols
+	names        *symbolNames
 	services     map[service]*share
 	transactions map[transaction]uint64
 	processes    map[*record.Process]*quality
@@ -64,9 +64,9 @@ type quality struct {
 // nameCount counts frames, each as often as it was sampled.
 type nameCount struct{ all, named uint64 }
 
-// Summarize computes the summary of a recording. Names may be nil.
-func Summarize(r *record.Recording, names *Symbols) *Summary {
-	s := &Summary{
+// summarize computes the summary of a recording. Names may be nil.
+func summarize(r *record.Recording, names *symbolNames) *summary {
+	s := &summary{
 		recording: r, names: names,
 		services: make(map[service]*share), transactions: make(map[transaction]uint64),
 		processes: make(map[*record.Process]*quality), frames: make(map[profile.Kind]*nameCount),
@@ -80,10 +80,10 @@ func Summarize(r *record.Recording, names *Symbols) *Summary {
 	stacks := make(map[processStack]uint64)
 	for key, samples := range r.Samples {
 		of := s.service(key.Process)
-		s.Samples += samples
+		s.samples += samples
 		of.samples += samples
 		if key.HasTrace() {
-			s.WithTrace += samples
+			s.withTrace += samples
 			of.withTrace += samples
 			s.transactions[transaction{key.TraceID, key.TransactionID, serviceOf(key.Process)}] += samples
 		}
@@ -97,7 +97,7 @@ func Summarize(r *record.Recording, names *Symbols) *Summary {
 
 func serviceOf(p *record.Process) service { return service{p.Service, p.Environment} }
 
-func (s *Summary) service(p *record.Process) *share {
+func (s *summary) service(p *record.Process) *share {
 	of := s.services[serviceOf(p)]
 	if of == nil {
 		of = &share{processes: make(map[procscan.ProcessID]struct{})}
@@ -106,7 +106,7 @@ func (s *Summary) service(p *record.Process) *share {
 	return of
 }
 
-func (s *Summary) addStack(p *record.Process, frames []profile.Frame, samples uint64) {
+func (s *summary) addStack(p *record.Process, frames []profile.Frame, samples uint64) {
 	q := s.processes[p]
 	q.samples += samples
 	depth, inKernel, unnamed := 0, false, false
@@ -124,7 +124,7 @@ func (s *Summary) addStack(p *record.Process, frames []profile.Frame, samples ui
 			s.unknown += samples
 			continue
 		}
-		hasName := s.names.Name(p, f) != ""
+		hasName := s.names.name(p, f) != ""
 		counted := s.frames[kind]
 		if counted == nil {
 			counted = &nameCount{}
@@ -156,14 +156,14 @@ func (s *Summary) addStack(p *record.Process, frames []profile.Frame, samples ui
 	}
 }
 
-// Write writes the summary as text. Strings of processes are escaped.
-func (s *Summary) Write(w io.Writer) error {
+// write writes the summary as text. Strings of processes are escaped.
+func (s *summary) write(w io.Writer) error {
 	var b strings.Builder
 	columns, _ := terminal.Size(w)
 	r := s.recording
-	fmt.Fprintf(&b, "%d samples in %v, %d a second of every CPU: %v of CPU time, %s in %s\n", s.Samples,
-		r.Duration.Round(100*time.Millisecond), r.SamplesPerSecond, s.cpuTime(s.Samples),
-		percent(s.WithTrace, s.Samples), count(len(s.transactions), "transaction", "transactions"))
+	fmt.Fprintf(&b, "%d samples in %v, %d a second of every CPU: %v of CPU time, %s in %s\n", s.samples,
+		r.Duration.Round(100*time.Millisecond), r.SamplesPerSecond, s.cpuTime(s.samples),
+		percent(s.withTrace, s.samples), count(len(s.transactions), "transaction", "transactions"))
 	fmt.Fprintln(&b)
 	s.writeServices(&b, columns)
 	if len(s.transactions) > 0 {
@@ -172,7 +172,7 @@ func (s *Summary) Write(w io.Writer) error {
 	}
 	fmt.Fprintln(&b)
 	fmt.Fprintln(&b, "frames with a name:", s.namedFrames())
-	for _, line := range s.Losses() {
+	for _, line := range s.losses() {
 		fmt.Fprintln(&b, line)
 	}
 	for _, hint := range s.hints() {
@@ -183,11 +183,11 @@ func (s *Summary) Write(w io.Writer) error {
 }
 
 // cpuTime returns the CPU time that samples stand for, rounded to its precision.
-func (s *Summary) cpuTime(samples uint64) time.Duration {
+func (s *summary) cpuTime(samples uint64) time.Duration {
 	return (time.Duration(samples) * s.recording.Period()).Round(10 * time.Millisecond)
 }
 
-func (s *Summary) writeServices(b *strings.Builder, columns int) {
+func (s *summary) writeServices(b *strings.Builder, columns int) {
 	of := slices.SortedFunc(maps.Keys(s.services), func(x, y service) int {
 		return cmp.Or(cmp.Compare(s.services[y].samples, s.services[x].samples),
 			cmp.Compare(x.name, y.name), cmp.Compare(x.environment, y.environment))
@@ -200,14 +200,14 @@ func (s *Summary) writeServices(b *strings.Builder, columns int) {
 	for _, one := range of[:min(len(of), maxServiceRows)] {
 		share := s.services[one]
 		table.Row(one.name, one.environment, strconv.Itoa(len(share.processes)), strconv.FormatUint(share.samples, 10),
-			percent(share.samples, s.Samples), s.cpuTime(share.samples).String(),
+			percent(share.samples, s.samples), s.cpuTime(share.samples).String(),
 			percent(share.withTrace, share.samples))
 	}
 	writeTable(b, table, columns)
 	writeMore(b, len(of)-maxServiceRows)
 }
 
-func (s *Summary) writeTransactions(b *strings.Builder, columns int) {
+func (s *summary) writeTransactions(b *strings.Builder, columns int) {
 	of := s.topTransactions()
 	table := terminal.NewTable(terminal.Column{Title: "TRANSACTION"}, terminal.Column{Title: "TRACE", Spare: 1},
 		terminal.Column{Title: "SERVICE", Shrink: true}, terminal.Column{Title: "SAMPLES", Right: true},
@@ -215,28 +215,28 @@ func (s *Summary) writeTransactions(b *strings.Builder, columns int) {
 	for _, one := range of[:min(len(of), maxTransactionRows)] {
 		samples := s.transactions[one]
 		table.Row(hex.EncodeToString(one.transactionID[:]), hex.EncodeToString(one.traceID[:]), one.service.name,
-			strconv.FormatUint(samples, 10), percent(samples, s.Samples), s.cpuTime(samples).String())
+			strconv.FormatUint(samples, 10), percent(samples, s.samples), s.cpuTime(samples).String())
 	}
 	writeTable(b, table, columns)
 	writeMore(b, len(of)-maxTransactionRows)
 }
 
-func (s *Summary) topTransactions() []transaction {
+func (s *summary) topTransactions() []transaction {
 	return slices.SortedFunc(maps.Keys(s.transactions), func(x, y transaction) int {
 		return cmp.Or(cmp.Compare(s.transactions[y], s.transactions[x]), slices.Compare(x.traceID[:], y.traceID[:]),
 			slices.Compare(x.transactionID[:], y.transactionID[:]), cmp.Compare(x.service.name, y.service.name))
 	})
 }
 
-// TopTransaction returns the id of the transaction with most samples, empty when there was none.
-func (s *Summary) TopTransaction() string {
+// topTransaction returns the id of the transaction with most samples, empty when there was none.
+func (s *summary) topTransaction() string {
 	for _, one := range s.topTransactions() {
 		return hex.EncodeToString(one.transactionID[:])
 	}
 	return ""
 }
 
-func (s *Summary) namedFrames() string {
+func (s *summary) namedFrames() string {
 	var texts []string
 	for _, kind := range []struct {
 		kind profile.Kind

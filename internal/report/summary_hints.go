@@ -26,8 +26,8 @@ const (
 	maxListed = 5
 )
 
-// Losses returns lines that say what is missing from the recording, and why.
-func (s *Summary) Losses() (lines []string) {
+// losses returns lines that say what is missing from the recording, and why.
+func (s *summary) losses() (lines []string) {
 	r := s.recording
 	var reasons []string
 	total := uint64(0)
@@ -59,7 +59,7 @@ func (s *Summary) Losses() (lines []string) {
 }
 
 // hints returns what limits the profile, and the remedies.
-func (s *Summary) hints() (hints []string) {
+func (s *summary) hints() (hints []string) {
 	add := func(processes []*record.Process, format string) {
 		if len(processes) > 0 {
 			hints = append(hints, fmt.Sprintf(format, listProcesses(processes)))
@@ -75,7 +75,7 @@ func (s *Summary) hints() (hints []string) {
 		if s.names == nil || !exceeds(q.unnamed, q.samples, hintPercent) {
 			continue
 		}
-		err, read := s.names.PerfMaps[p]
+		err, read := s.names.perfMaps[p]
 		switch {
 		case !read: // it is late
 		case err == nil:
@@ -101,14 +101,14 @@ func (s *Summary) hints() (hints []string) {
 	if s.names != nil {
 		unread := make(map[string][]*record.Process)
 		for _, p := range s.recording.Processes {
-			if err := s.names.Unread[p]; err != nil {
+			if err := s.names.unread[p]; err != nil {
 				unread[err.Error()] = append(unread[err.Error()], p)
 			}
 		}
 		for _, reason := range slices.Sorted(maps.Keys(unread)) {
 			add(unread[reason], "files of %s were not opened, so code in them has no names: "+strings.ReplaceAll(terminal.Escape(reason), "%", "%%"))
 		}
-		add(s.names.Late, "files of %s could not be read in time, so its code has no names")
+		add(s.names.late, "files of %s could not be read in time, so its code has no names")
 	}
 	if files := s.unnamedFiles(); len(files) > 0 {
 		hints = append(hints, "no symbols for "+strings.Join(files, ", ")+
@@ -124,12 +124,12 @@ func (s *Summary) hints() (hints []string) {
 }
 
 // unnamedFiles returns the files with most samples without a name.
-func (s *Summary) unnamedFiles() (texts []string) {
+func (s *summary) unnamedFiles() (texts []string) {
 	files := slices.SortedFunc(maps.Keys(s.files), func(x, y string) int {
 		return cmp.Or(cmp.Compare(s.files[y], s.files[x]), cmp.Compare(x, y))
 	})
 	for _, file := range files[:min(len(files), maxListed)] {
-		if exceeds(s.files[file], s.Samples, hintPercent) {
+		if exceeds(s.files[file], s.samples, hintPercent) {
 			texts = append(texts, terminal.Escape(file))
 		}
 	}
@@ -137,7 +137,7 @@ func (s *Summary) unnamedFiles() (texts []string) {
 }
 
 // ticks returns how often the sampling clocks of all CPUs have ticked.
-func (s *Summary) ticks() uint64 {
+func (s *summary) ticks() uint64 {
 	return s.cpus * uint64(s.recording.SamplesPerSecond) * uint64(s.recording.Duration.Milliseconds()) / 1000
 }
 

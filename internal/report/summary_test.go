@@ -16,10 +16,10 @@ func TestSummary(t *testing.T) {
 	r.Lost = map[string]uint64{"stale": 4, record.LostTooMany: 3}
 	r.Missed = 900
 	r.Failed = []record.Failure{{PID: 103, Err: os.ErrPermission}}
-	s := Summarize(r, names)
+	s := summarize(r, names)
 	s.cpus = 2 // 6000 ticks
 	var b strings.Builder
-	if err := s.Write(&b); err != nil {
+	if err := s.write(&b); err != nil {
 		t.Fatal(err)
 	}
 	want := `100 samples in 30s, 100 a second of every CPU: 1s of CPU time, 90.0% in 2 transactions
@@ -48,7 +48,7 @@ hint: the sampling clock missed much: CPUs were too busy, or stopped by their hy
 	}) {
 		t.Errorf("900 of 96000 ticks are not many: %q", s.hints())
 	}
-	if s.Samples != 100 || s.WithTrace != 90 || s.TopTransaction() != "cd02000000000000" {
+	if s.samples != 100 || s.withTrace != 90 || s.topTransaction() != "cd02000000000000" {
 		t.Errorf("%+v", s)
 	}
 }
@@ -58,7 +58,7 @@ hint: the sampling clock missed much: CPUs were too busy, or stopped by their hy
 func TestUnknownAddresses(t *testing.T) {
 	r, names := fixture(t)
 	names.code = nil
-	s := Summarize(r, names)
+	s := summarize(r, names)
 	if got, want := s.namedFrames(), "98.5% of native, 100.0% of JIT, 66.7% of kernel; at unknown addresses: 24.2% of all"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -67,7 +67,7 @@ func TestUnknownAddresses(t *testing.T) {
 			t.Error(hint)
 		}
 	}
-	p := Profile(r, names)
+	p := buildProfile(r, names)
 	if got, want := describe(p.Sample[0]), "libshop.so _ZN4shop8checkoutEv|[jit 101] void Demo.price()|[unknown] [unknown]|libshop.so main"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -90,7 +90,7 @@ func TestShallow(t *testing.T) {
 		for key := range r.Samples {
 			r.Samples[key] = test.samples
 		}
-		hints := Summarize(r, nil).hints()
+		hints := summarize(r, nil).hints()
 		if got := slices.ContainsFunc(hints, func(hint string) bool {
 			return strings.Contains(hint,
 				"frame pointers")
@@ -107,10 +107,10 @@ func TestHints(t *testing.T) {
 	file := &profile.File{ID: profile.FileID{9}, Kind: profile.NativeFrame, Path: "/usr/lib/libstripped.so"}
 	r.Stacks[stackID(1)][0].File = file
 	names.jit = nil
-	names.PerfMaps = map[*record.Process]error{shop: os.ErrNotExist, cart: symbols.ErrOwner}
+	names.perfMaps = map[*record.Process]error{shop: os.ErrNotExist, cart: symbols.ErrOwner}
 	names.kernel = kernelNames{}
-	names.Late = []*record.Process{cart}
-	hints := Summarize(r, names).hints()
+	names.late = []*record.Process{cart}
+	hints := summarize(r, names).hints()
 	for _, want := range []string{
 		`most stacks of shop (101) have one or two frames`,
 		"compiled code of shop (101) has no names, as there is no perf map",

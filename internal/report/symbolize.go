@@ -35,13 +35,13 @@ const (
 	maxNamesBytes   = 512 << 20
 )
 
-// Symbolizer opens the files from which the names of frames will be read, while their processes are
+// symbolizer opens the files from which the names of frames will be read, while their processes are
 // alive: mapped files, which can be anywhere and unlinked, and perf maps. Nothing is read before
 // the recording is over. It is a Learner.
 //
 // Files of one process are only used for its own names, unless another one maps the very same file:
 // otherwise a modified copy of a library could set the names of its functions in other processes.
-type Symbolizer struct {
+type symbolizer struct {
 	opener     symbols.Opener
 	sysFS      string
 	budget     *symbols.Budget
@@ -53,10 +53,10 @@ type Symbolizer struct {
 	debug     map[debugKey]*debugFile
 }
 
-// NewSymbolizer returns a Symbolizer without files; the caller must Close it. procRoot is a procfs
+// newSymbolizer returns a symbolizer without files; the caller must close it. procRoot is a procfs
 // of our own pid namespace.
-func NewSymbolizer(procRoot string) *Symbolizer {
-	return &Symbolizer{
+func newSymbolizer(procRoot string) *symbolizer {
+	return &symbolizer{
 		opener:     symbols.Opener{ProcRoot: procRoot},
 		sysFS:      "/sys",
 		budget:     symbols.NewBudget(maxNamesBytes),
@@ -90,7 +90,8 @@ type fileNames struct {
 	budget     *symbols.Budget // of the process for which they were read
 }
 
-// cutFor reports whether another process had no room for them, which may have meant it.
+// otherBudgetExceeded reports whether names may be missing because the budget of another process was
+// exceeded.
 func (n *fileNames) otherBudgetExceeded(budget *symbols.Budget) bool {
 	return n.budget != budget && (n.own.OverBudget() || n.debug.OverBudget())
 }
@@ -122,7 +123,7 @@ type sources struct {
 	budget   *symbols.Budget
 }
 
-func (s *Symbolizer) sources(p *record.Process) *sources {
+func (s *symbolizer) sources(p *record.Process) *sources {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	of := s.processes[p]
@@ -138,7 +139,7 @@ func (s *Symbolizer) sources(p *record.Process) *sources {
 
 // Learn opens the files from which the names of frames of a process will be read, unless they are
 // open already. It blocks as long as the process makes the kernel wait.
-func (s *Symbolizer) Learn(p *record.Process, frames []profile.Frame) {
+func (s *symbolizer) Learn(p *record.Process, frames []profile.Frame) {
 	of := s.sources(p)
 	of.mu.Lock()
 	defer of.mu.Unlock()
@@ -169,7 +170,7 @@ func (s *Symbolizer) Learn(p *record.Process, frames []profile.Frame) {
 
 // findFiles opens the files of some ids. Their paths are only hints: the path of an id is that in
 // the first process that mapped it.
-func (s *Symbolizer) findFiles(p *record.Process, of *sources, wanted map[profile.FileID]string) {
+func (s *symbolizer) findFiles(p *record.Process, of *sources, wanted map[profile.FileID]string) {
 	mappings, err := p.Handle.ExecutableMappings()
 	if err != nil && len(mappings) == 0 {
 		return // it has exited
@@ -180,8 +181,7 @@ func (s *Symbolizer) findFiles(p *record.Process, of *sources, wanted map[profil
 		of.files[id] = nil
 	}
 	slices.SortStableFunc(mappings, func(a, b procscan.Mapping) int {
-		return cmp.Compare(likely[a.Path],
-			likely[b.Path])
+		return cmp.Compare(likely[a.Path], likely[b.Path])
 	})
 	type mapped struct {
 		dev, ino uint64
@@ -220,7 +220,7 @@ func (s *Symbolizer) findFiles(p *record.Process, of *sources, wanted map[profil
 }
 
 // openWanted opens the file of a mapping. It returns nil when its id is not wanted.
-func (s *Symbolizer) openWanted(p *record.Process, m procscan.Mapping,
+func (s *symbolizer) openWanted(p *record.Process, m procscan.Mapping,
 	wanted map[profile.FileID]string) (profile.FileID, *source, error) {
 	var id profile.FileID
 	file, identity, err := s.openMapped(p, m)
@@ -245,7 +245,7 @@ func (s *Symbolizer) openWanted(p *record.Process, m procscan.Mapping,
 }
 
 // source returns the source of a file, which is added if it is new; nil when there are too many.
-func (s *Symbolizer) source(identity elfsym.FileKey, made *source) (found *source, isNew bool) {
+func (s *symbolizer) source(identity elfsym.FileKey, made *source) (found *source, isNew bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if found = s.files[identity]; found != nil || len(s.files) == maxSources {
@@ -269,7 +269,7 @@ func openMapped(p *record.Process, m procscan.Mapping) (mappedFile, elfsym.FileK
 }
 
 // findPerfMap opens the process's perf map. It may not exist, or be created later.
-func (s *Symbolizer) findPerfMap(p *record.Process, of *sources) error {
+func (s *symbolizer) findPerfMap(p *record.Process, of *sources) error {
 	if p.Root == nil {
 		return errNoRoot
 	}
@@ -294,7 +294,7 @@ func (s *Symbolizer) findPerfMap(p *record.Process, of *sources) error {
 var errNoRoot = errors.New("the process's root directory could not be opened")
 
 // known returns the pid of a process in its own pid namespace, and its user.
-func (s *Symbolizer) known(p *record.Process) (pid int, uid uint32, err error) {
+func (s *symbolizer) known(p *record.Process) (pid int, uid uint32, err error) {
 	credentials, err := p.Handle.Credentials()
 	if err != nil {
 		return 0, 0, err
@@ -321,9 +321,9 @@ func (s *Symbolizer) known(p *record.Process) (pid int, uid uint32, err error) {
 	return pid, credentials.UID, nil
 }
 
-// Close closes all files without waiting: a file system that a process serves can block closing.
+// close closes all files without waiting: a file system that a process serves can block closing.
 // Goroutines that hang are abandoned.
-func (s *Symbolizer) Close() {
+func (s *symbolizer) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range s.files {

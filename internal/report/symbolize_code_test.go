@@ -22,9 +22,9 @@ func TestCompiled(t *testing.T) {
 	start := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(memory))))
 	p := openProcess(t, os.Getpid())
 	frames := []profile.Frame{{Address: start}, {Address: start + uint64(len(memory)) - 1}, {Address: 0x10}}
-	s := NewSymbolizer("/proc")
-	defer s.Close()
-	names := s.Read(t.Context(), recording(map[*record.Process][]profile.Frame{p: frames}))
+	s := newSymbolizer("/proc")
+	defer s.close()
+	names := s.read(t.Context(), recording(map[*record.Process][]profile.Frame{p: frames}))
 	for i, want := range []bool{true, true, false} {
 		if got := names.compiled(p, frames[i]); got != want {
 			t.Errorf("%#x: %v", frames[i].Address, got)

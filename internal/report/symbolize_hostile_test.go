@@ -62,7 +62,7 @@ func TestLateProcess(t *testing.T) {
 		frames[p] = []profile.Frame{{File: &profile.File{ID: profile.FileID{1}, Kind: profile.NativeFrame,
 			Path: "/none"}, Address: 1}}
 	}
-	s := NewSymbolizer("/proc")
+	s := newSymbolizer("/proc")
 	s.openMapped = func(p *record.Process, m procscan.Mapping) (mappedFile, elfsym.FileKey, error) {
 		opened, identity, err := openMapped(p, m)
 		if file, ok := hanging[p]; ok && err == nil {
@@ -76,19 +76,19 @@ func TestLateProcess(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	names := s.Read(ctx, recording(frames))
-	if got := names.Name(honest, frames[honest][0]); got != "checkout" {
+	names := s.read(ctx, recording(frames))
+	if got := names.name(honest, frames[honest][0]); got != "checkout" {
 		t.Errorf("%q", got)
 	}
-	if len(names.Late) != len(hanging) || slices.Contains(names.Late, honest) {
-		t.Errorf("late are %v", names.Late)
+	if len(names.late) != len(hanging) || slices.Contains(names.late, honest) {
+		t.Errorf("late are %v", names.late)
 	}
 	for p := range hanging {
-		if got := names.Name(p, frames[p][0]); got != "" {
+		if got := names.name(p, frames[p][0]); got != "" {
 			t.Errorf("%q", got)
 		}
 	}
-	s.Close() // does not wait either
+	s.close() // does not wait either
 }
 
 // Files that two processes share are closed by the second one, without keeping others.
@@ -97,7 +97,7 @@ func TestClosingHangs(t *testing.T) {
 	process := demo.Start(t, demo.Options{Manual: true})
 	first, second := openProcess(t, process.PID), openProcess(t, process.PID)
 	frames := []profile.Frame{function(t, first, "demo", "checkout")}
-	s := NewSymbolizer("/proc")
+	s := newSymbolizer("/proc")
 	hang, closing := make(chan struct{}), make(chan struct{})
 	s.openMapped = func(p *record.Process, m procscan.Mapping) (mappedFile, elfsym.FileKey, error) {
 		opened, identity, err := openMapped(p, m)
@@ -114,7 +114,7 @@ func TestClosingHangs(t *testing.T) {
 	}()
 	<-closing
 	s.sources(first) // which every process needs
-	s.Close()
+	s.close()
 	close(hang)
 	<-ended
 }
@@ -135,7 +135,7 @@ func (f closingFile) Close() error {
 }
 
 // buildProgram returns a program whose one local function has its name in front of much else, in a
-// part of the file that says nothing about which file it is.
+// part of the file that is not hashed for its id.
 func buildProgram(t *testing.T) []byte {
 	t.Helper()
 	source := "#include <unistd.h>\nstatic __attribute__((noinline, used)) void checkout(void) { __asm__ volatile(\"\"); }\n"
@@ -162,8 +162,8 @@ func startProgram(t *testing.T, content []byte) *record.Process {
 	return openProcess(t, cmd.Process.Pid)
 }
 
-// Who copies a program and changes its symbols has the same file id. What he says is of his own
-// process.
+// A copy of a program with other symbols has the same file id. Its names are used for its own
+// process only.
 func TestNamesOfAForgery(t *testing.T) {
 	content := buildProgram(t)
 	forged := bytes.Replace(content, []byte("\x00checkout\x00"), []byte("\x00launder_\x00"), 1)
@@ -175,16 +175,16 @@ func TestNamesOfAForgery(t *testing.T) {
 	frames := []profile.Frame{one}
 	r := recording(map[*record.Process][]profile.Frame{honest: frames, forger: frames})
 	for _, order := range [][]*record.Process{{honest, forger}, {forger, honest}} {
-		s := NewSymbolizer("/proc")
+		s := newSymbolizer("/proc")
 		for _, p := range order {
 			s.Learn(p, frames)
 		}
-		names := s.Read(t.Context(), r)
-		s.Close()
-		if names.Name(honest, one) != "checkout" || names.Name(forger, one) != "launder_" {
-			t.Errorf("%q, %q", names.Name(honest, one), names.Name(forger, one))
+		names := s.read(t.Context(), r)
+		s.close()
+		if names.name(honest, one) != "checkout" || names.name(forger, one) != "launder_" {
+			t.Errorf("%q, %q", names.name(honest, one), names.name(forger, one))
 		}
-		p := Profile(r, names)
+		p := buildProfile(r, names)
 		if len(p.Location) != 2 || len(p.Mapping) != 2 || p.Mapping[0].File == p.Mapping[1].File ||
 			p.CheckValid() != nil {
 			t.Errorf("%v", p)
@@ -207,12 +207,12 @@ func TestPerfMapOfAnother(t *testing.T) {
 			os.Chtimes(path, written, written)); err != nil {
 			t.Fatal(err)
 		}
-		s := NewSymbolizer("/proc")
-		names := s.Read(t.Context(), r)
-		s.Close()
-		if got := names.Name(p, frames[0]); got != want ||
-			errors.Is(names.PerfMaps[p], symbols.ErrOld) != (want == "") {
-			t.Errorf("%v old: %q, %v", age, got, names.PerfMaps[p])
+		s := newSymbolizer("/proc")
+		names := s.read(t.Context(), r)
+		s.close()
+		if got := names.name(p, frames[0]); got != want ||
+			errors.Is(names.perfMaps[p], symbols.ErrOld) != (want == "") {
+			t.Errorf("%v old: %q, %v", age, got, names.perfMaps[p])
 		}
 	}
 }
@@ -236,7 +236,7 @@ func TestForeignFileSystem(t *testing.T) {
 			os.WriteFile(filepath.Join(procRoot, "self/mountinfo"), []byte(mounts), 0o600)); err != nil {
 			t.Fatal(err)
 		}
-		s := NewSymbolizer(procRoot)
+		s := newSymbolizer(procRoot)
 		s.openMapped = func(p *record.Process, m procscan.Mapping) (mappedFile, elfsym.FileKey, error) {
 			if want == "" {
 				t.Errorf("%s was opened", m.Path)
@@ -244,17 +244,17 @@ func TestForeignFileSystem(t *testing.T) {
 			return openMapped(p, m)
 		}
 		r := recording(map[*record.Process][]profile.Frame{p: frames})
-		names := s.Read(t.Context(), r)
-		s.Close()
-		if got := names.Name(p, frames[0]); got != want ||
-			errors.Is(names.Unread[p], symbols.ErrFileSystem) != (want == "") {
-			t.Errorf("%s: %q, %v", kind, got, names.Unread[p])
+		names := s.read(t.Context(), r)
+		s.close()
+		if got := names.name(p, frames[0]); got != want ||
+			errors.Is(names.unread[p], symbols.ErrFileSystem) != (want == "") {
+			t.Errorf("%s: %q, %v", kind, got, names.unread[p])
 		}
-		told := slices.ContainsFunc(Summarize(r, names).hints(), func(hint string) bool {
+		hinted := slices.ContainsFunc(summarize(r, names).hints(), func(hint string) bool {
 			return strings.Contains(hint, "were not opened, so code in them has no names: file system that may never answer (fuse.test)")
 		})
-		if told != (want == "") {
-			t.Errorf("%s: hint %v", kind, told)
+		if hinted != (want == "") {
+			t.Errorf("%s: hint %v", kind, hinted)
 		}
 	}
 }
@@ -266,15 +266,15 @@ func TestBudgetOfAnother(t *testing.T) {
 	process := demo.Start(t, demo.Options{Manual: true})
 	full, other := openProcess(t, process.PID), openProcess(t, process.PID)
 	frames := []profile.Frame{function(t, other, "demo", "checkout")}
-	s := NewSymbolizer("/proc")
-	defer s.Close()
+	s := newSymbolizer("/proc")
+	defer s.close()
 	s.sources(full).budget = symbols.NewBudget(0)
 	for _, test := range []struct {
 		process *record.Process
 		want    string
 	}{{full, ""}, {other, "checkout"}, {full, ""}} {
-		names := s.Read(t.Context(), recording(map[*record.Process][]profile.Frame{test.process: frames}))
-		if got := names.Name(test.process, frames[0]); got != test.want {
+		names := s.read(t.Context(), recording(map[*record.Process][]profile.Frame{test.process: frames}))
+		if got := names.name(test.process, frames[0]); got != test.want {
 			t.Errorf("%q, want %q", got, test.want)
 		}
 	}

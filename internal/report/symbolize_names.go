@@ -17,15 +17,15 @@ import (
 
 // This file reads names after the recording has ended.
 
-// Symbols are the names of a recording's frames.
-type Symbols struct {
-	// Late are processes whose files took too long to read: their frames have no names.
-	Late []*record.Process
-	// PerfMaps has, for processes with compiled code, the error of reading their perf map, nil when
+// symbolNames are the names of a recording's frames.
+type symbolNames struct {
+	// late are processes whose files took too long to read: their frames have no names.
+	late []*record.Process
+	// perfMaps has, for processes with compiled code, the error of reading their perf map, nil when
 	// it was read. fs.ErrNotExist: there is none.
-	PerfMaps map[*record.Process]error
-	// Unread has, for processes, why files with code of theirs were not opened.
-	Unread map[*record.Process]error
+	perfMaps map[*record.Process]error
+	// unread has, for processes, why files with code of theirs were not opened.
+	unread map[*record.Process]error
 
 	paths  map[*record.Process]map[profile.FileID]string
 	code   map[*record.Process][]codeRange
@@ -35,9 +35,9 @@ type Symbols struct {
 	vdso   *symbols.Query
 }
 
-// Name returns the name of a frame of a process as in its symbol table, not demangled. It is empty
+// name returns the name of a frame of a process as in its symbol table, not demangled. It is empty
 // when there is none. A nil *Symbols has no names.
-func (s *Symbols) Name(p *record.Process, f profile.Frame) string {
+func (s *symbolNames) name(p *record.Process, f profile.Frame) string {
 	if s == nil {
 		return ""
 	}
@@ -63,13 +63,13 @@ func (s *Symbols) Name(p *record.Process, f profile.Frame) string {
 
 // compiled reports whether a frame in no file is code that a process has compiled. Otherwise its
 // address is in no known memory.
-func (s *Symbols) compiled(p *record.Process, f profile.Frame) bool {
+func (s *symbolNames) compiled(p *record.Process, f profile.Frame) bool {
 	return s != nil && (within(s.code[p], f.Address) || s.jit[p].Name(f.Address) != "")
 }
 
 // path returns the path of a frame's file in a process: that of profile.File is the one in the
 // first process that mapped it.
-func (s *Symbols) path(p *record.Process, f profile.Frame) string {
+func (s *symbolNames) path(p *record.Process, f profile.Frame) string {
 	if s != nil {
 		if path, known := s.paths[p][f.File.ID]; known {
 			return path
@@ -131,9 +131,9 @@ type named struct {
 	unread  error
 }
 
-// Read reads the names of a recording's frames. A process whose files cannot be read before ctx
+// read reads the names of a recording's frames. A process whose files cannot be read before ctx
 // ends has none; its goroutine is abandoned. It is called once.
-func (s *Symbolizer) Read(ctx context.Context, r *record.Recording) *Symbols {
+func (s *symbolizer) read(ctx context.Context, r *record.Recording) *symbolNames {
 	w := want(r)
 	host, err := os.OpenFile(filepath.Join(s.opener.ProcRoot, "1/root"), openPath, 0)
 	if err != nil {
@@ -143,11 +143,11 @@ func (s *Symbolizer) Read(ctx context.Context, r *record.Recording) *Symbols {
 	late := make(map[*record.Process]struct{})
 	for process, frames := range w.frames {
 		late[process] = struct{}{}
-		go func() { results <- s.read(ctx, process, frames, w.addrs, host) }()
+		go func() { results <- s.readProcess(ctx, process, frames, w.addrs, host) }()
 	}
-	names := &Symbols{
-		PerfMaps: make(map[*record.Process]error),
-		Unread:   make(map[*record.Process]error),
+	names := &symbolNames{
+		perfMaps: make(map[*record.Process]error),
+		unread:   make(map[*record.Process]error),
 		paths:    make(map[*record.Process]map[profile.FileID]string),
 		code:     make(map[*record.Process][]codeRange),
 		native:   make(map[*record.Process]map[profile.FileID][]*symbols.Query),
@@ -162,17 +162,17 @@ func (s *Symbolizer) Read(ctx context.Context, r *record.Recording) *Symbols {
 			names.native[one.process], names.paths[one.process], names.code[one.process] = one.native, one.paths,
 				one.code
 			if one.unread != nil {
-				names.Unread[one.process] = one.unread
+				names.unread[one.process] = one.unread
 			}
 			if one.jit != nil {
-				names.jit[one.process], names.PerfMaps[one.process] = one.jit, one.perfMap
+				names.jit[one.process], names.perfMaps[one.process] = one.jit, one.perfMap
 			}
 		case <-ctx.Done():
 		}
 	}
 	for _, process := range r.Processes {
 		if _, ok := late[process]; ok {
-			names.Late = append(names.Late, process)
+			names.late = append(names.late, process)
 		}
 	}
 	if host != nil && len(late) == 0 {
@@ -181,8 +181,8 @@ func (s *Symbolizer) Read(ctx context.Context, r *record.Recording) *Symbols {
 	return names
 }
 
-// read reads the names for one process. It blocks as long as the process makes the kernel wait.
-func (s *Symbolizer) read(ctx context.Context, p *record.Process, frames []profile.Frame,
+// readProcess reads the names for one process. It blocks as long as the process makes the kernel wait.
+func (s *symbolizer) readProcess(ctx context.Context, p *record.Process, frames []profile.Frame,
 	addrs map[profile.FileID][]uint64, host *os.File) named {
 	s.Learn(p, frames)
 	of := s.sources(p)
@@ -224,7 +224,7 @@ func (s *Symbolizer) read(ctx context.Context, p *record.Process, frames []profi
 // reading reads the names of addresses of one file for one process, from whose budget it takes
 // memory.
 type reading struct {
-	*Symbolizer
+	*symbolizer
 	ctx    context.Context
 	id     profile.FileID
 	addrs  []uint64
@@ -232,7 +232,7 @@ type reading struct {
 }
 
 func (r reading) query() *symbols.Query {
-	return symbols.NewQuery(slices.Clone(r.addrs), r.budget, r.Symbolizer.budget)
+	return symbols.NewQuery(slices.Clone(r.addrs), r.budget, r.symbolizer.budget)
 }
 
 // source reads names from a file itself and from its debug file on the host, which is preferred: it
@@ -284,7 +284,7 @@ func (r reading) debugFile(root *os.File, buildID []byte) *symbols.Query {
 	return got.debug
 }
 
-func (s *Symbolizer) debugNames(key debugKey) *debugFile {
+func (s *symbolizer) debugNames(key debugKey) *debugFile {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found := s.debug[key]
@@ -297,7 +297,7 @@ func (s *Symbolizer) debugNames(key debugKey) *debugFile {
 
 // readPerfMap reads the perf map from when code was first sampled, and then the current one, which
 // may be another file, or the only one.
-func (s *Symbolizer) readPerfMap(ctx context.Context, p *record.Process, of *sources, names *symbols.Query) error {
+func (s *symbolizer) readPerfMap(ctx context.Context, p *record.Process, of *sources, names *symbols.Query) error {
 	old := of.perfMap
 	of.perfMap = nil
 	err := s.findPerfMap(p, of)

@@ -129,18 +129,18 @@ func TestNamesOfAProcessThatEnded(t *testing.T) {
 				function(t, p, "demo", "price_basket"), function(t, p, "libc.so", "getenv"), {Address: 0x1000010},
 				{Address: 0x2000000},
 			}
-			s := NewSymbolizer("/proc")
-			defer s.Close()
+			s := newSymbolizer("/proc")
+			defer s.close()
 			s.Learn(p, frames)
 			process.Kill()
-			names := s.Read(t.Context(), recording(map[*record.Process][]profile.Frame{p: frames}))
+			names := s.read(t.Context(), recording(map[*record.Process][]profile.Frame{p: frames}))
 			for i, want := range []string{"price_basket", "getenv", "void Demo.run()", ""} {
-				if got := names.Name(p, frames[i]); got != want {
+				if got := names.name(p, frames[i]); got != want {
 					t.Errorf("%q, want %q", got, want)
 				}
 			}
-			if err, known := names.PerfMaps[p]; err != nil || !known || len(names.Late) > 0 {
-				t.Errorf("perf map: %v, %v; late: %v", known, err, names.Late)
+			if err, known := names.perfMaps[p]; err != nil || !known || len(names.late) > 0 {
+				t.Errorf("perf map: %v, %v; late: %v", known, err, names.late)
 			}
 		})
 	}
@@ -170,14 +170,14 @@ func TestNamesAtTheEnd(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s := NewSymbolizer("/proc")
-		names := s.Read(t.Context(), r)
-		s.Close()
-		if names.Name(p, frames[0]) != "checkout" || names.Name(p, frames[1]) != test.name || names.Name(p, frames[2]) != "" {
-			t.Errorf("owned by %d: %q, %q, %q", test.owner, names.Name(p, frames[0]), names.Name(p, frames[1]),
-				names.Name(p, frames[2]))
+		s := newSymbolizer("/proc")
+		names := s.read(t.Context(), r)
+		s.close()
+		if names.name(p, frames[0]) != "checkout" || names.name(p, frames[1]) != test.name || names.name(p, frames[2]) != "" {
+			t.Errorf("owned by %d: %q, %q, %q", test.owner, names.name(p, frames[0]), names.name(p, frames[1]),
+				names.name(p, frames[2]))
 		}
-		if err := names.PerfMaps[p]; !errors.Is(err, test.want) {
+		if err := names.perfMaps[p]; !errors.Is(err, test.want) {
 			t.Errorf("owned by %d: %v, want %v", test.owner, err, test.want)
 		}
 	}

@@ -21,7 +21,7 @@ type Screen struct {
 // OpenScreen clears the terminal, if w is one, and hides its cursor. The caller must Close.
 func OpenScreen(w io.Writer) *Screen {
 	s := &Screen{w: w}
-	if CanRedraw(w) {
+	if canRedraw(w) {
 		s.resized = make(chan os.Signal, 1)
 		signal.Notify(s.resized, unix.SIGWINCH)
 		fmt.Fprint(w, hideCursor+clearScreen)

@@ -22,7 +22,7 @@ type StatusLine struct {
 
 // NewStatusLine returns an empty line.
 func NewStatusLine(w io.Writer) *StatusLine {
-	return &StatusLine{w: w, inPlace: CanRedraw(w)}
+	return &StatusLine{w: w, inPlace: canRedraw(w)}
 }
 
 // Plain writes an ordinary line if there is no terminal.

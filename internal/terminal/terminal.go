@@ -46,8 +46,8 @@ func Is(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// CanRedraw reports whether w is a terminal on which what is shown can be replaced.
-func CanRedraw(w io.Writer) bool { return Is(w) && os.Getenv("TERM") != "dumb" }
+// canRedraw reports whether w is a terminal on which what is shown can be replaced.
+func canRedraw(w io.Writer) bool { return Is(w) && os.Getenv("TERM") != "dumb" }
 
 // Escape replaces characters that do not print by Go's escapes, so that a text that somebody else
 // chose can neither break a table nor control the terminal. The result is valid UTF-8.
