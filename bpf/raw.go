@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The system calls of this file are made ten times a second and cannot block, so they are raw. An
-// ordinary system call wakes the monitor thread of the Go runtime, which then checks every 20 µs
-// whether the process is idle again: more work than all the rest of a drain.
+// The system calls of this file are made ten times a second and wait for no other process, so they
+// are raw. An ordinary system call wakes the monitor thread of the Go runtime, which then checks
+// every 20 µs whether the process is idle again: more work than all the rest of a drain.
 
 // batchAttr is the part of union bpf_attr (include/uapi/linux/bpf.h) for operations on batches.
 //

@@ -14,9 +14,8 @@ import (
 // pollBatch is how many sockets with room one call of epoll_wait may return.
 const pollBatch = 64
 
-// Poller runs the senders of an agent: one goroutine sends for all of them, and another one wakes
-// those whose receivers have room again, with one epoll descriptor for any number of senders. A
-// socket is watched only while its Sender waits. This is why sockets are not in the poller of the
+// Poller wakes the senders of an agent whose receivers have room again, with one goroutine and one
+// epoll descriptor for any number of senders. A socket is watched only while its Sender waits. This is why sockets are not in the poller of the
 // Go runtime, which watches a descriptor until it is closed: the kernel would wake us for each
 // message that a receiver reads.
 //
@@ -33,11 +32,9 @@ type Poller struct {
 	mu      sync.Mutex
 	last    uint64
 	waiting map[uint64]*Sender // by token, one for each wait: descriptors are reused
-
-	loop sendLoop
 }
 
-// NewPoller starts the goroutines; Close ends them.
+// NewPoller starts the goroutine; Close ends it.
 func NewPoller() (*Poller, error) {
 	p, err := openPoller()
 	if err != nil {
@@ -70,15 +67,11 @@ func openPoller() (*Poller, error) {
 		p.file.Close()
 		return nil, fmt.Errorf("polling epoll: %w", err)
 	}
-	if err := p.loop.open(); err != nil {
-		p.file.Close()
-		return nil, err
-	}
 	return p, nil
 }
 
-// Close ends the goroutines and closes the descriptors. The senders must have been closed before.
-func (p *Poller) Close() error { return errors.Join(p.loop.close(), p.file.Close()) }
+// Close ends the goroutine and closes the descriptor. The senders must have been closed before.
+func (p *Poller) Close() error { return p.file.Close() }
 
 // poll wakes the senders whose sockets have room, and returns how many sockets epoll reported. The
 // runtime sees an edge for each that follows, so that poll is called again.

@@ -49,6 +49,7 @@ type Sender struct {
 	clock    clock
 	epoch    time.Time // what the ns below count from
 	down     chan error
+	work     func() // run, as a value: starting it allocates nothing
 
 	mu           sync.Mutex
 	stats        Stats
@@ -84,7 +85,7 @@ func NewSender(counters *Counters, poller *Poller) *Sender {
 }
 
 func newSender(counters *Counters, poller *Poller, clock clock) *Sender {
-	return &Sender{
+	s := &Sender{
 		counters: counters,
 		poller:   poller,
 		clock:    clock,
@@ -92,6 +93,8 @@ func newSender(counters *Counters, poller *Poller, clock clock) *Sender {
 		down:     make(chan error, 1),
 		timerNs:  never,
 	}
+	s.work = s.run
+	return s
 }
 
 // Add queues count samples of one key; all count as taken at sampledAt, which should have a
@@ -355,7 +358,7 @@ func (s *Sender) waiting() bool {
 func (s *Sender) start() {
 	if !s.running && s.canSend() {
 		s.running = true
-		s.poller.loop.add(s)
+		go s.work()
 	}
 }
 

@@ -358,3 +358,21 @@ func TestIdleSenderFreesItsQueue(t *testing.T) {
 		t.Error("an idle sender keeps its queue")
 	}
 }
+
+// While the kernel keeps the message to one receiver, the others get theirs.
+func TestSlowReceiverDelaysNobody(t *testing.T) {
+	p := newTestPoller(t)
+	slow, other := connectedWith(t, p), connectedWith(t, p)
+	socket := slow.sender.socket
+	socket.mu.Lock() // as sendmsg has it
+	slow.add(1, 1, 0)
+	other.add(2, 1, 0)
+	other.settled()
+	other.expectStats(1, 0, nil)
+	if sent := slow.sender.Stats().Sent; sent != 0 {
+		t.Errorf("%d samples sent to the slow receiver", sent)
+	}
+	socket.mu.Unlock()
+	slow.settled()
+	slow.expectStats(1, 0, nil)
+}

@@ -2,26 +2,20 @@ package messaging
 
 import (
 	"fmt"
-	"math"
 	"time"
 )
 
-// This file is the sending half of a Sender, on the goroutine of the sendLoop or on one of its own,
-// and what starts it: the poller and a timer.
+// This file is the sending half of a Sender, on a goroutine of its own, and what starts it: the
+// poller and a timer.
 
-// run sends until nothing is left to be sent, or nothing can be sent.
+// run sends until nothing is left to be sent, or nothing can be sent. Every sender has a goroutine
+// for that: sendmsg runs what the receiver attached to its socket, a filter and the callbacks of all
+// epoll instances that watch it, which can take many milliseconds.
 func (s *Sender) run() {
-	for !s.send(math.MaxInt) {
-	}
-}
-
-// send sends up to limit messages. It reports whether it has ended: nothing is left to be sent, or
-// nothing can be sent. Else it must be called again.
-func (s *Sender) send(limit int) (ended bool) {
-	for range limit {
+	for {
 		message := s.next()
 		if message == nil {
-			return true
+			return
 		}
 		switch s.complete(s.current.send(message)) {
 		case full:
@@ -30,7 +24,6 @@ func (s *Sender) send(limit int) (ended bool) {
 			s.current.Close()
 		}
 	}
-	return false
 }
 
 // next returns the message to send now, and sets s.current to the socket to send it to; nil when

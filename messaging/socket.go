@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"sync"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -45,17 +44,11 @@ func (s *Socket) send(message []byte) error {
 	if s.fd < 0 {
 		return os.ErrClosed
 	}
-	part := unix.Iovec{Base: unsafe.SliceData(message)}
-	part.SetLen(len(message))
-	header := unix.Msghdr{Iov: &part, Control: unsafe.SliceData(s.control)}
-	header.SetIovlen(1)
-	header.SetControllen(len(s.control))
-	// Raw, because it cannot block: an ordinary system call wakes the runtime's monitor thread.
-	_, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&header)), flags)
-	if errno != 0 {
-		return errno
+	if s.control == nil {
+		return unix.Send(s.fd, message, flags)
 	}
-	return nil
+	_, err := unix.SendmsgN(s.fd, message, s.control, nil, flags)
+	return err
 }
 
 // arm asks epoll for one event when there is room, which may be now. All calls are for the same
