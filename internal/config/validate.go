@@ -43,7 +43,7 @@ func (c *Config) Complete(s *Settings, getenv func(string) string) (err error) {
 	if err := c.OTLP.validate(s); err != nil {
 		return err
 	}
-	return c.validateListen()
+	return c.validateListen(s)
 }
 
 // validate checks everything but OTLP.
@@ -147,13 +147,13 @@ func (c *Config) validateMonitoring(s *Settings) error {
 }
 
 // validateListen refuses to receive OTLP where something else is served.
-func (c *Config) validateListen() error {
+func (c *Config) validateListen(s *Settings) error {
 	for _, other := range []struct{ flag, scheme, address string }{
 		{"admin-socket", "unix:", c.Monitoring.AdminSocket}, {"feed-socket", "unix:", c.Samplers.FeedSocket},
 		{"metrics-address", "", c.Monitoring.MetricsAddress},
 	} {
 		if other.address != "" && c.OTLP.Listen != "" && sameAddress(c.OTLP.Listen, other.scheme+other.address) {
-			return fmt.Errorf("--otlp-listen and --%s are both %s", other.flag, other.address)
+			return fmt.Errorf("%s and %s are both %s", s.Name("otlp-listen"), s.Name(other.flag), other.address)
 		}
 	}
 	return nil
