@@ -51,7 +51,11 @@ func (o *OTLP) findDestinations(s *Settings, getenv func(string) string) error {
 		}
 		return nil
 	case s.given(key) || s.given(destinationsPath): // as none
+		from := s.sources[destinationsPath]
 		o.replace(s, nil)
+		if !listed && from.kind == fromFile { // the file says so, which is what Print shows
+			s.sources[destinationsPath] = from
+		}
 		return nil
 	}
 	found, err := otlp.FromEnvironment(getenv)
