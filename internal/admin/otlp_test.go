@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"correlator/internal/terminal"
+	"correlator/internal/testenv"
 	"correlator/otlp"
 )
 
@@ -64,30 +65,18 @@ func exporting() Status {
 	return s
 }
 
-const wantOTLP = `
-DESTINATION                    STATE              QUEUED  BATCHES  OLDEST  IN FLIGHT  LATENCY  ITEMS/S     SENT  DROPPED
-https://otlp.example.com:4317  open                  0 B        0       -        0/4     21ms    812.2  1300000  rejected 7
-far                            open, no profiles  3.1 MB       37   1m35s        2/2    231ms   4400.0    60000  queue_full 8000, unsupported 1000
-evil\x1b[2J                    waiting 12s         999 B        1      3s        0/0     40µs      0.0        0  0
-mute                           no answer for 7s    800 B        3      7s        4/4        -      0.0        0  0
-last error of evil\x1b[2J, 3s ago: UNAVAILABLE: \x1b]0;title\along long long long long long long long long long long long long long long long long long long long long long long long long long lo…
-far gets no more than 735 kB/s by 2 requests at a time of 231ms each, while 37 batches wait: a higher concurrency sends more
-samples in profiles: 1299000, lost: 12
-receiving at /run/correlator/otlp.sock: 3 connections, 1 requests in work, items: traces 5000 (refused 20, rejected 3), metrics 1
-last error of /run/correlator/otlp.sock, 1m0s ago: reading certificate: permission denied
-`
-
 func TestWriteOTLP(t *testing.T) {
 	status := exporting()
+	table, otlp := string(testenv.ReadFile(t, "testdata/status.txt")), string(testenv.ReadFile(t, "testdata/otlp.txt"))
 	var got strings.Builder
-	if err := WriteStatus(&got, &status); err != nil || got.String() != wantTable+wantOTLP {
-		t.Errorf("%v, got\n%s\nwant\n%s", err, got.String(), wantTable+wantOTLP)
+	if err := WriteStatus(&got, &status); err != nil || got.String() != table+otlp {
+		t.Errorf("%v, got\n%s\nwant\n%s", err, got.String(), table+otlp)
 	}
 	status.OTLP = &OTLP{Receiver: &Receiver{Address: "127.0.0.1:4317"}}
 	got.Reset()
 	WriteStatus(&got, &status)
 	const idle = "\nreceiving at 127.0.0.1:4317: 0 connections, 0 requests in work, items: nothing yet\n"
-	if text, ok := strings.CutPrefix(got.String(), wantTable); !ok || text != idle {
+	if text, ok := strings.CutPrefix(got.String(), table); !ok || text != idle {
 		t.Errorf("got\n%s", got.String())
 	}
 }

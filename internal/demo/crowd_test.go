@@ -68,7 +68,8 @@ func TestFiles(t *testing.T) {
 func TestFork(t *testing.T) {
 	p := Start(t, Options{})
 	child := p.Fork(true)
-	parentStorage, childStorage := readWord(t, p.PID, p.Loaded().StoragePointer), readWord(t, child, p.Loaded().StoragePointer)
+	storage := p.Loaded().StoragePointer
+	parentStorage, childStorage := readWord(t, p.PID, storage), readWord(t, child, storage)
 	if parentStorage != p.Published().Storage || childStorage != parentStorage {
 		t.Errorf("published %#x, read %#x in the parent and %#x in the child", p.Published().Storage, parentStorage,
 			childStorage)
@@ -90,8 +91,8 @@ func TestLoadAgain(t *testing.T) {
 		t.Errorf("%s at %#x, and %s at %#x", p.Library, p.Loaded().Base, again.Path, again.Base)
 	}
 	published := p.Publish()
-	if first, second := readWord(t, p.PID, p.Loaded().StoragePointer), readWord(t, p.PID, again.StoragePointer); first != 0 ||
-		second != published.Storage {
+	first, second := readWord(t, p.PID, p.Loaded().StoragePointer), readWord(t, p.PID, again.StoragePointer)
+	if first != 0 || second != published.Storage {
 		t.Errorf("pointers %#x and %#x, want 0 and %#x", first, second, published.Storage)
 	}
 }

@@ -105,7 +105,8 @@ are; which process it is that has a problem, ` + "`correlator status`" + ` and t
 the log's ` + "`reason`" + ` and of the counters that the log ends with and ` + "`status`" + ` shows, under the names in the second column.
 The metrics ` + "`process_…` and `go_…`" + ` that every program in Go has are there, too.
 
-[deploy/prometheus](../deploy/prometheus) has alerts and a scrape configuration, [deploy/grafana](../deploy/grafana) a dashboard.
+[deploy/prometheus](../deploy/prometheus) has alerts and a scrape configuration,
+[deploy/grafana](../deploy/grafana) a dashboard.
 
 How samples add up, for each that the correlator takes itself:
 

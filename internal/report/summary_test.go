@@ -8,6 +8,7 @@ import (
 
 	"correlator/internal/record"
 	"correlator/internal/symbols"
+	"correlator/internal/testenv"
 	"correlator/profile"
 )
 
@@ -22,23 +23,7 @@ func TestSummary(t *testing.T) {
 	if err := s.write(&b); err != nil {
 		t.Fatal(err)
 	}
-	want := `100 samples in 30s, 100 a second of every CPU: 1s of CPU time, 90.0% in 2 transactions
-
-SERVICE      ENVIRONMENT  PROCESSES  SAMPLES  SHARE    CPU  IN TRANSACTIONS
-shop         production           1       93  93.0%  930ms            96.8%
-cart\x1b[2J  -                    1        7   7.0%   70ms             0.0%
-
-TRANSACTION       TRACE                             SERVICE  SAMPLES  SHARE    CPU
-cd02000000000000  ab010000000000000000000000000000  shop          70  70.0%  700ms
-cd03000000000000  ab010000000000000000000000000000  shop          20  20.0%  200ms
-
-frames with a name: 98.5% of native, 50.0% of JIT, 66.7% of kernel
-lost: 7 samples (stale 4, too_many 3)
-missed: 900 ticks of the sampling clock, on all CPUs together
-not recorded: process 103: permission denied
-hint: compiled code of shop (101), cart\x1b[2J (102) is not all in its perf map: run "jcmd PID Compiler.perfmap" again, near the end of the recording
-hint: the sampling clock missed much: CPUs were too busy, or stopped by their hypervisor; a lower --rate may miss less
-`
+	want := string(testenv.ReadFile(t, "testdata/summary.txt"))
 	if b.String() != want {
 		t.Errorf("%s\nwant\n%s", &b, want)
 	}
