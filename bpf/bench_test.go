@@ -25,7 +25,7 @@ func BenchmarkProcess(b *testing.B) {
 // BenchmarkAll walks all threads of the machine, 2000 of which are of one process.
 func BenchmarkAll(b *testing.B) {
 	startChild(b, "cc", 2000, nil)
-	benchmark(b, openThreads(b).All)
+	benchmark(b, openThreads(b).all)
 }
 
 func benchmark(b *testing.B, walk func([]Thread) ([]Thread, error)) {

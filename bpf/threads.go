@@ -83,8 +83,8 @@ func (t *Threads) Close() error {
 	return t.program.Close()
 }
 
-// All appends the threads of all processes of our pid namespace to into and returns the result.
-func (t *Threads) All(into []Thread) ([]Thread, error) {
+// all appends the threads of all processes of our pid namespace to into and returns the result.
+func (t *Threads) all(into []Thread) ([]Thread, error) {
 	threads, _, err := t.walk(everyProcess, everyProcess, into)
 	return threads, err
 }

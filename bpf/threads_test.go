@@ -116,7 +116,7 @@ func TestProcessWithTooManyThreads(t *testing.T) {
 		if !errors.Is(err, ErrTooManyThreads) || len(reported) != len(into) {
 			t.Errorf("%d threads and error %v of a process with one more than %d", len(reported)-len(into), err, threads.limit)
 		}
-		if _, err := threads.All(nil); err != nil {
+		if _, err := threads.all(nil); err != nil {
 			t.Error(err)
 		}
 		threads.limit++
@@ -189,7 +189,7 @@ func TestConcurrentReaders(t *testing.T) {
 						return
 					}
 					verifySteady(t, busyThreads, buffer)
-					if buffer, err = threads.All(buffer[:0]); err != nil {
+					if buffer, err = threads.all(buffer[:0]); err != nil {
 						t.Error(err)
 						return
 					}
@@ -207,7 +207,7 @@ func TestAll(t *testing.T) {
 	c := startChild(t, "cc", 5, nil)
 	other := startChild(t, "musl-gcc", 5, nil)
 	into := []Thread{{PID: -1}}
-	reported, err := threads.All(into)
+	reported, err := threads.all(into)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -95,8 +95,8 @@ func (c *Cache) library(f *os.File, contents io.ReaderAt) (*Library, error) {
 	return library, err
 }
 
-// Counts returns the number of cache hits and misses.
-func (c *Cache) Counts() (hits, misses uint64) {
+// counts returns the number of cache hits and misses.
+func (c *Cache) counts() (hits, misses uint64) {
 	m := c.libraries.Metrics()
 	return m.Hits, m.Misses
 }

@@ -49,7 +49,7 @@ func open(t testing.TB, path string) *os.File {
 
 func expectCounts(t *testing.T, c *Cache, hits, misses uint64) {
 	t.Helper()
-	if h, m := c.Counts(); h != hits || m != misses {
+	if h, m := c.counts(); h != hits || m != misses {
 		t.Errorf("%d hits, %d misses, want %d, %d", h, m, hits, misses)
 	}
 }
@@ -273,7 +273,7 @@ func TestCacheConcurrentUse(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if hits, misses := c.Counts(); hits+misses != workers*rounds {
+	if hits, misses := c.counts(); hits+misses != workers*rounds {
 		t.Errorf("%d hits, %d misses, want %d together", hits, misses, workers*rounds)
 	}
 }

@@ -98,7 +98,7 @@ func (x *Exporter) collectDestination(d *destinationState, to chan<- prometheus.
 		p.counters(m, &all[s])
 		p.gauge(m.queueLimit, float64(d.quota))
 		p.gauge(m.queueOldest, oldest[s].Seconds())
-		for state := range NumStates {
+		for state := range numStates {
 			is := 0.0
 			if state == states[s] {
 				is = 1

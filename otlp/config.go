@@ -34,16 +34,16 @@ const (
 	// DefaultMaxRequestBytes is what deployed receivers accept unless configured otherwise.
 	DefaultMaxRequestBytes = 4 << 20
 	DefaultTimeout         = 10 * time.Second
-	DefaultMaxAge          = 5 * time.Minute
+	defaultMaxAge          = 5 * time.Minute
 	// DefaultConcurrency is that of the OpenTelemetry Collector's exporters: with less, a Collector
 	// that sends through this exporter would be slower than without it.
 	DefaultConcurrency = 10
-	// MaxConcurrency is how many streams a connection may have at many receivers; more would only
+	// maxConcurrency is how many streams a connection may have at many receivers; more would only
 	// wait elsewhere.
-	MaxConcurrency = 64
-	// MaxTimeout is longer than any response takes. Twice as much in milliseconds goes to the
+	maxConcurrency = 64
+	// maxTimeout is longer than any response takes. Twice as much in milliseconds goes to the
 	// kernel, which accepts no more than 24 days.
-	MaxTimeout = time.Hour
+	maxTimeout = time.Hour
 )
 
 // Destination is the configuration of one receiver. Begin with NewDestination: the zero values of
@@ -84,7 +84,7 @@ type Destination struct {
 func NewDestination(endpoint string) Destination {
 	return Destination{
 		Name: endpoint, Endpoint: endpoint, Compression: Gzip, Timeout: DefaultTimeout,
-		Concurrency: DefaultConcurrency, MaxRequestBytes: DefaultMaxRequestBytes, MaxAge: DefaultMaxAge,
+		Concurrency: DefaultConcurrency, MaxRequestBytes: DefaultMaxRequestBytes, MaxAge: defaultMaxAge,
 	}
 }
 
@@ -110,12 +110,12 @@ func (d *Destination) Validate() error {
 		return errors.New("name is empty")
 	case !utf8.ValidString(d.Name): // it labels metrics
 		return errors.New("name is not UTF-8")
-	case d.Timeout <= 0 || d.Timeout > MaxTimeout:
-		return fmt.Errorf("timeout %v: not above 0 and at most %v", d.Timeout, MaxTimeout)
+	case d.Timeout <= 0 || d.Timeout > maxTimeout:
+		return fmt.Errorf("timeout %v: not above 0 and at most %v", d.Timeout, maxTimeout)
 	case d.MaxAge < 0:
 		return fmt.Errorf("max-age %v: negative", d.MaxAge)
-	case d.Concurrency < 1 || d.Concurrency > MaxConcurrency:
-		return fmt.Errorf("concurrency %d: not in 1 to %d", d.Concurrency, MaxConcurrency)
+	case d.Concurrency < 1 || d.Concurrency > maxConcurrency:
+		return fmt.Errorf("concurrency %d: not in 1 to %d", d.Concurrency, maxConcurrency)
 	case d.QueueBytes < 0:
 		return fmt.Errorf("queue-bytes %d: negative", d.QueueBytes)
 	case d.MaxRequestBytes <= 0:

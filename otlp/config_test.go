@@ -50,7 +50,7 @@ func TestDestinationIsChecked(t *testing.T) {
 		"endpoint":           func(d *Destination) { d.Endpoint = "" },
 		"compression":        func(d *Destination) { d.Compression = "zstd" },
 		"timeout":            func(d *Destination) { d.Timeout = 0 },
-		"timeout too long":   func(d *Destination) { d.Timeout = MaxTimeout + 1 },
+		"timeout too long":   func(d *Destination) { d.Timeout = maxTimeout + 1 },
 		"max-age":            func(d *Destination) { d.MaxAge = -1 },
 		"concurrency":        func(d *Destination) { d.Concurrency = 65 },
 		"queue-bytes":        func(d *Destination) { d.QueueBytes = -1 },

@@ -38,7 +38,7 @@ var settings = []setting{
 	}},
 	{"TIMEOUT", func(d *Destination, v string) error {
 		ms, err := strconv.ParseUint(v, 10, 31)
-		if most := uint64(MaxTimeout.Milliseconds()); err != nil || ms == 0 || ms > most {
+		if most := uint64(maxTimeout.Milliseconds()); err != nil || ms == 0 || ms > most {
 			return fmt.Errorf("%q is not a number of milliseconds from 1 to %d", v, most)
 		}
 		d.Timeout = time.Duration(ms) * time.Millisecond

@@ -75,21 +75,21 @@ func TestHeadersAreNotEchoed(t *testing.T) {
 
 // No more requests are in flight than configured; with 1, each waits for the answer before.
 func TestConcurrency(t *testing.T) {
-	for _, n := range []int{1, 4, MaxConcurrency} {
+	for _, n := range []int{1, 4, maxConcurrency} {
 		inBubble(t, fmt.Sprint(n), func(t *testing.T) {
 			r := newReceiver(t, reply{delay: time.Second})
 			d := r.destination("a")
 			d.Concurrency = n
 			l := lab1(t, d)
-			for range 2 * MaxConcurrency {
+			for range 2 * maxConcurrency {
 				l.Enqueue(NewBatch(Metrics, []byte("x"), 1, time.Now()))
 			}
 			l.after(1500 * time.Millisecond)
 			if got := l.Status()[0]; r.most() != n || got.InFlight != n || got.Sent != uint64(n) || got.Concurrency != n || got.MaxConcurrency != n {
 				t.Errorf("%d at a time, %d in flight, %d sent, want %d of each", r.most(), got.InFlight, got.Sent, n)
 			}
-			l.after(2 * MaxConcurrency * time.Second)
-			if got := l.Status()[0]; got.Latency != time.Second || got.Sent != 2*MaxConcurrency {
+			l.after(2 * maxConcurrency * time.Second)
+			if got := l.Status()[0]; got.Latency != time.Second || got.Sent != 2*maxConcurrency {
 				t.Errorf("status %+v", got)
 			}
 		})

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// ErrLost means that items were not delivered when the exporter was shut down. EventLost says how
+// errLost means that items were not delivered when the exporter was shut down. EventLost says how
 // many.
-var ErrLost = errors.New("items were not delivered before the shutdown")
+var errLost = errors.New("items were not delivered before the shutdown")
 
 // Shutdown sends what is queued, at all destinations side by side, until ctx is done: then requests
 // in flight are cancelled, and what is left is lost. A destination that waits gets one more attempt
@@ -53,7 +53,7 @@ func (x *Exporter) Shutdown(ctx context.Context) error {
 	for _, d := range x.scheduler.destinations {
 		if d.lost.batches > 0 {
 			d.emit(Event{Kind: EventLost, Items: d.lost.items, Batches: uint64(d.lost.batches)})
-			err = ErrLost
+			err = errLost
 		}
 	}
 	return err

@@ -92,7 +92,7 @@ func TestShutdown(t *testing.T) {
 			l.after(c.before)
 			l.newEvents()
 			took, err := l.shutdown(c.timeout)
-			if took != c.took || errors.Is(err, ErrLost) != c.lost {
+			if took != c.took || errors.Is(err, errLost) != c.lost {
 				t.Errorf("took %v, want %v; error %v", took, c.took, err)
 			}
 			l.wantCounts("a", Metrics, c.want)
@@ -126,7 +126,7 @@ func TestShutdownSideBySide(t *testing.T) {
 		l := openLab(t, Options{Destinations: []Destination{hanging.destination("hanging"), slow.destination("slow")}})
 		l.send(Metrics, "x", 1)
 		took, err := l.shutdown(5 * time.Second)
-		if took != 5*time.Second || err != ErrLost {
+		if took != 5*time.Second || err != errLost {
 			t.Errorf("took %v: %v", took, err)
 		}
 		l.wantCounts("slow", Metrics, "accepted_items=1 sent_items=1 attempts{OK}=1")

@@ -11,16 +11,16 @@ const (
 	StateProbing           // one attempt is in flight
 	StateRejected          // rejects our credentials
 	StateUnsupported       // does not know the signal
-	NumStates
+	numStates
 )
 
-var stateNames = [NumStates]string{
+var stateNames = [numStates]string{
 	StateOpen: "open", StateWaiting: "waiting", StateProbing: "probing", StateRejected: "rejected",
 	StateUnsupported: "unsupported",
 }
 
 func (s State) String() string {
-	if s < NumStates {
+	if s < numStates {
 		return stateNames[s]
 	}
 	return "unknown"

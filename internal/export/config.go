@@ -49,8 +49,8 @@ func DefaultConfig() Config {
 // Enabled reports whether anything is exported or received.
 func (c *Config) Enabled() bool { return len(c.Destinations) > 0 || c.Receiver.Listen != "" }
 
-// Takes reports whether a destination takes a signal.
-func (c *Config) Takes(signal otlp.Signal) bool {
+// takes reports whether a destination takes a signal.
+func (c *Config) takes(signal otlp.Signal) bool {
 	for i := range c.Destinations {
 		if c.Destinations[i].Takes(signal) {
 			return true

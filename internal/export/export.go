@@ -58,13 +58,13 @@ func Open(config Config, about About, log *zap.Logger) (*Export, error) {
 			zap.Bool("tls", d.Secure()), zap.Bool("profiles", d.Takes(otlp.Profiles) && about.SamplesPerSecond > 0),
 			zap.Bool("metrics", d.Takes(otlp.Metrics)))
 	}
-	if config.Takes(otlp.Profiles) && about.SamplesPerSecond > 0 {
+	if config.takes(otlp.Profiles) && about.SamplesPerSecond > 0 {
 		e.samples = newSamples(profiles.Options{
 			SamplesPerSecond: about.SamplesPerSecond, HostID: about.HostID, Version: about.Version,
 			MaxBytes: config.maxRequestBytes(otlp.Profiles),
 		}, e.exporter, &e.counters)
 	}
-	if config.Takes(otlp.Metrics) {
+	if config.takes(otlp.Metrics) {
 		e.metrics = metrics.NewEncoder(metrics.Options{
 			Start: time.Now(), Version: about.Version, HostID: about.HostID, InstanceID: newInstanceID(),
 			MaxBytes: config.maxRequestBytes(otlp.Metrics),

@@ -35,8 +35,8 @@ type Inspection struct {
 	Threads []Thread `json:"threads"`
 }
 
-// ErrNotTarget: the process lives and takes no part.
-var ErrNotTarget = errors.New("process does not carry the APM agent's library, or one that is too old")
+// errNotTarget: the process lives and takes no part.
+var errNotTarget = errors.New("process does not carry the APM agent's library, or one that is too old")
 
 // Inspect probes one process, and what each of its threads works on. The errors are
 // ErrNotTarget, and those of procscan (gone, denied) and of bpf (what is missing to see threads).
@@ -47,7 +47,7 @@ func Inspect(ctx context.Context, procRoot string, pid int) (Inspection, error) 
 	}
 	found, err := scanner.Process(pid)
 	if errors.Is(err, procscan.ErrNotFound) {
-		return Inspection{}, fmt.Errorf("inspecting process %d: %w", pid, ErrNotTarget)
+		return Inspection{}, fmt.Errorf("inspecting process %d: %w", pid, errNotTarget)
 	}
 	if err != nil {
 		return Inspection{}, err
@@ -70,7 +70,7 @@ func Inspect(ctx context.Context, procRoot string, pid int) (Inspection, error) 
 	})
 	switch r.State {
 	case "":
-		r.err = ErrNotTarget
+		r.err = errNotTarget
 	case process.StateGone:
 		r.err = procscan.ErrGone
 	}

@@ -95,7 +95,7 @@ func TestInspect(t *testing.T) {
 		t.Errorf("no process: %v, want ErrGone", err)
 	}
 	other := demo.Start(t, demo.Options{Hold: true})
-	if _, err := Inspect(t.Context(), "/proc", other.PID); !errors.Is(err, ErrNotTarget) {
+	if _, err := Inspect(t.Context(), "/proc", other.PID); !errors.Is(err, errNotTarget) {
 		t.Errorf("process without the library: %v, want ErrNotTarget", err)
 	}
 }

@@ -77,9 +77,9 @@ type Poller struct {
 	abandoned int    // reads that hang, or did and have not been noticed to be back
 }
 
-// A HoldFunc reports whether words in the memory of a process hold what they did
+// A holdFunc reports whether words in the memory of a process hold what they did
 // (process.Words.Hold).
-type HoldFunc func(*process.WordReader, *memread.Process) bool
+type holdFunc func(*process.WordReader, *memread.Process) bool
 
 // Entry is a process that a Poller reads; all fields but Active are the poller's.
 type Entry struct {
@@ -89,7 +89,7 @@ type Entry struct {
 	changed func() // must not block
 
 	memory  *memread.Process
-	hold    HoldFunc
+	hold    holdFunc
 	since   time.Time // candidates: when they became one; else zero
 	starts  uint64    // how often polling was started
 	lastUse time.Time // attached ones: when it was last known to do something
@@ -156,7 +156,7 @@ func (m *Poller) Add(open func() *memread.Process, changed func()) *Entry {
 // it became one) often at first, and seldom when it waits for long; of others as seldom as that. It
 // returns false when the process, or many others, make workers hang: then its words must be read
 // otherwise.
-func (m *Poller) Start(p *Entry, hold HoldFunc, since time.Time) bool {
+func (m *Poller) Start(p *Entry, hold holdFunc, since time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.remove(p)

@@ -86,7 +86,7 @@ func (o *Ownership) Of(t *Target, changed bool) bool {
 	if !changed && o.claims.Holds(o.claimed, o.by) {
 		return true
 	}
-	original, err := t.Original()
+	original, err := t.original()
 	if err != nil {
 		return true // not known; what comes next fails for the same reason
 	}

@@ -31,13 +31,13 @@ type Filter struct {
 // ByContainer reports whether the result of Container depends on its argument.
 func (f Filter) ByContainer() bool { return len(f.IncludeContainers)+len(f.ExcludeContainers) > 0 }
 
-// Container reports whether processes of a cgroup take part: a pattern may match the container's
+// matchesContainer reports whether processes of a cgroup take part: a pattern may match the container's
 // id, if there is one, or the cgroup's path. An id has no slash, and a path begins with one.
 //
 // Whoever may create cgroups below its own names them, and so chooses the innermost id and the end
 // of the path. That does not escape what is excluded, which holds for all below it. It may get into
 // what is included.
-func (f Filter) Container(cgroup procscan.Cgroup) bool {
+func (f Filter) matchesContainer(cgroup procscan.Cgroup) bool {
 	if len(f.IncludeContainers) > 0 && !f.IncludeContainers.matchCgroup(cgroup) {
 		return false
 	}
@@ -51,8 +51,8 @@ func (f Filter) Container(cgroup procscan.Cgroup) bool {
 	return true
 }
 
-// Service reports whether processes that publish a service name take part.
-func (f Filter) Service(name string) bool {
+// matchesService reports whether processes that publish a service name take part.
+func (f Filter) matchesService(name string) bool {
 	return !f.ExcludeServices.match(name) && (len(f.IncludeServices) == 0 || f.IncludeServices.match(name))
 }
 
@@ -96,7 +96,7 @@ func (t *Target) admit() (err error) {
 	if err != nil && (t.filter.ByContainer() || errors.Is(err, procscan.ErrGone)) {
 		return err
 	}
-	if !t.filter.Container(t.cgroup) {
+	if !t.filter.matchesContainer(t.cgroup) {
 		return ErrContainerFiltered
 	}
 	return nil

@@ -54,10 +54,10 @@ func TestFilterService(t *testing.T) {
 		{[]string{"shop.*"}, []string{".*-test"}, "other", false},
 	} {
 		f := Filter{IncludeServices: patterns(t, c.include...), ExcludeServices: patterns(t, c.exclude...)}
-		if got := f.Service(c.name); got != c.want {
+		if got := f.matchesService(c.name); got != c.want {
 			t.Errorf("include %q, exclude %q: %q passes: %v", c.include, c.exclude, c.name, got)
 		}
-		if f.ByContainer() || !f.Container(procscan.Cgroup{Path: "/" + c.name, ContainerID: c.name}) {
+		if f.ByContainer() || !f.matchesContainer(procscan.Cgroup{Path: "/" + c.name, ContainerID: c.name}) {
 			t.Errorf("include %q, exclude %q: a container is filtered", c.include, c.exclude)
 		}
 	}
@@ -118,10 +118,10 @@ func TestFilterContainer(t *testing.T) {
 		{[]string{"/"}, nil, root, true},
 	} {
 		f := Filter{IncludeContainers: patterns(t, c.include...), ExcludeContainers: patterns(t, c.exclude...)}
-		if got := f.Container(c.cgroup); got != c.want {
+		if got := f.matchesContainer(c.cgroup); got != c.want {
 			t.Errorf("include %q, exclude %q: %+v passes: %v", c.include, c.exclude, c.cgroup, got)
 		}
-		if f.ByContainer() != (len(c.include)+len(c.exclude) > 0) || !f.Service("any") {
+		if f.ByContainer() != (len(c.include)+len(c.exclude) > 0) || !f.matchesService("any") {
 			t.Errorf("include %q, exclude %q: filters by service, or does not by container", c.include, c.exclude)
 		}
 	}

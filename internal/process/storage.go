@@ -66,7 +66,7 @@ func (t *Target) readImage(img *image) (changed bool, err error) {
 	}
 	t.withdraw()
 	t.publishing, t.storageAddr, t.storage = img, addr, storage
-	t.filtered = !t.filter.Service(storage.ServiceName)
+	t.filtered = !t.filter.matchesService(storage.ServiceName)
 	return true, nil
 }
 
@@ -84,7 +84,7 @@ func (t *Target) CheckPublishing() error {
 		return procscan.ErrGone
 	}
 	if !t.StillPublishing() {
-		return ErrWithdrawn
+		return errWithdrawn
 	}
 	return nil
 }
@@ -118,8 +118,8 @@ type Original struct {
 	Storage memread.ProcessStorage
 }
 
-// Original identifies what the last Probe found.
-func (t *Target) Original() (Original, error) {
+// original identifies what the last Probe found.
+func (t *Target) original() (Original, error) {
 	place, err := t.handle.Place()
 	return Original{Place: place, Addr: t.storageAddr, Storage: t.storage}, err
 }
@@ -134,7 +134,7 @@ func (t *Target) Dial() (*messaging.Socket, error) {
 		return nil, fmt.Errorf("reading credentials: %w", err)
 	}
 	if !t.StillPublishing() {
-		return nil, WithReason(ReasonStorageChanging, ErrWithdrawn)
+		return nil, WithReason(ReasonStorageChanging, errWithdrawn)
 	}
 	root, err := t.handle.OpenRoot()
 	if err != nil {

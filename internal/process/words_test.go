@@ -128,7 +128,7 @@ func TestOriginal(t *testing.T) {
 		t.Helper()
 		target := openDemo(t, &demo.Process{PID: pid})
 		defer target.Close()
-		original, err := target.Original()
+		original, err := target.original()
 		if err != nil {
 			t.Fatal(err)
 		}

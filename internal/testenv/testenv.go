@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// StrictVariable is the environment variable that turns skips into failures.
-const StrictVariable = "STRICT_TESTS"
+// strictVariable is the environment variable that turns skips into failures.
+const strictVariable = "STRICT_TESTS"
 
 // pollInterval is the pause between two checks of Poll: short enough not to delay a test, long
 // enough to cost next to no CPU.
@@ -22,8 +22,8 @@ const pollInterval = 2 * time.Millisecond
 // fails it where skips are not allowed.
 func Missing(t testing.TB, reason string) {
 	t.Helper()
-	if os.Getenv(StrictVariable) == "1" {
-		t.Fatalf("%s (a skip is a failure with %s=1)", reason, StrictVariable)
+	if os.Getenv(strictVariable) == "1" {
+		t.Fatalf("%s (a skip is a failure with %s=1)", reason, strictVariable)
 	}
 	t.Skip(reason)
 }

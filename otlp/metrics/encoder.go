@@ -39,15 +39,15 @@ type Options struct {
 	MaxBytes int
 }
 
-// Request is an ExportMetricsServiceRequest.
-type Request struct {
+// encodedRequest is an ExportMetricsServiceRequest.
+type encodedRequest struct {
 	Body   []byte // owned by the caller of Encode
 	Points int    // items
 }
 
 // Result is the outcome of Encode.
 type Result struct {
-	Requests []Request
+	Requests []encodedRequest
 	Skipped  int // metrics whose value is not a number, or whose kind is unknown
 	TooLarge int // metrics that fit into no request
 }
@@ -169,7 +169,7 @@ func (b *builder) flush() error {
 	if err != nil {
 		return fmt.Errorf("encoding metrics: %w", err)
 	}
-	b.result.Requests = append(b.result.Requests, Request{Body: body, Points: b.points})
+	b.result.Requests = append(b.result.Requests, encodedRequest{Body: body, Points: b.points})
 	b.metrics, b.points, b.bytes = nil, 0, 0
 	return nil
 }

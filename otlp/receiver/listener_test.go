@@ -190,8 +190,8 @@ func TestStatus(t *testing.T) {
 	}
 	s.Since, s.Address = time.Time{}, ""
 	want := Status{Connections: 1}
-	want.Signals[otlp.Traces] = SignalStatus{Received: 4, PassedOn: 2, Rejected: 1, Refused: 1}
-	want.Signals[otlp.Metrics] = SignalStatus{Received: 2, Refused: 2}
+	want.Signals[otlp.Traces] = signalStatus{Received: 4, PassedOn: 2, Rejected: 1, Refused: 1}
+	want.Signals[otlp.Metrics] = signalStatus{Received: 2, Refused: 2}
 	testenv.Poll(t, patience, "nothing is in work", func() bool { return l.Status().InWork == 0 })
 	if s.InWork = 0; s != want {
 		t.Errorf("%+v, want %+v", s, want)

@@ -20,11 +20,11 @@ type Status struct {
 	LastError   string
 	LastErrorAt time.Time
 
-	Signals [otlp.NumSignals]SignalStatus
+	Signals [otlp.NumSignals]signalStatus
 }
 
-// SignalStatus counts the items of one signal since then: Received = PassedOn + Rejected + Refused.
-type SignalStatus struct {
+// signalStatus counts the items of one signal since then: Received = PassedOn + Rejected + Refused.
+type signalStatus struct {
 	Received uint64 // a request that could not be read counts as one
 	PassedOn uint64 // accepted by the queue
 	Rejected uint64 // left out of what was passed on
