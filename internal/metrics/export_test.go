@@ -119,6 +119,7 @@ func TestSeriesDoNotDependOnTraffic(t *testing.T) {
 		return of("queue_items", good+`,signal="traces"`)+of("in_flight_items", good+`,signal="traces"`) == 0 &&
 			of("sent_items_total", good+`,signal="profiles"`) > 0 && of("state", bad+`,signal="traces",state="waiting"`) == 1
 	})
+	share := float64(otlp.Quotas(0, []otlp.Destination{otlp.NewDestination(endpoint), otlp.NewDestination(endpoint)})[0])
 	for series, want := range map[string]float64{
 		"accepted_items_total{" + good + `,signal="traces"}`:                                         9,
 		"sent_items_total{" + good + `,signal="traces"}`:                                             3,
@@ -126,7 +127,7 @@ func TestSeriesDoNotDependOnTraffic(t *testing.T) {
 		`dropped_items_total{code="INVALID_ARGUMENT",` + good + `,reason="refused",signal="traces"}`: 5,
 		`attempts_total{code="OK",` + good + `,signal="traces"}`:                                     2,
 		"request_seconds{" + good + `,signal="traces"}`:                                              3,
-		"queue_limit_bytes{" + good + `,signal="traces"}`:                                            otlp.DefaultQueueBytes / 2,
+		"queue_limit_bytes{" + good + `,signal="traces"}`:                                            share,
 		"queue_items{" + bad + `,signal="traces"}`:                                                   9,
 		`received_rejected_items_total{reason="bad_id",signal="traces"}`:                             1,
 		`received_refused_items_total{reason="undecodable",signal="metrics"}`:                        1,
