@@ -115,7 +115,7 @@ func (c *compressor) compress(b []byte) []byte {
 		c.w.Reset(&c.out)
 	}
 	// Writing to memory cannot fail.
-	c.w.Write(b)
+	_, _ = c.w.Write(b)
 	c.w.Close()
 	gz := bytes.Clone(c.out.Bytes())
 	if c.out.Cap() > maxScratch {

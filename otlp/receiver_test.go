@@ -182,8 +182,8 @@ func (r *receiver) most() int {
 	return r.max
 }
 
-// dialled is how many connections were tried.
-func (r *receiver) dialled() int {
+// dialed is how many connections were tried.
+func (r *receiver) dialed() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.dials

@@ -319,7 +319,7 @@ func TestUnreachable(t *testing.T) {
 			before := read("attempts_total", "UNAVAILABLE")
 			l.send(Metrics, "x", 1)
 			l.after(time.Hour + time.Duration(i)*time.Second)
-			// After 0.5, 1, 2, 4 and 8 s the waits are 15 s each, and a second of dialling.
+			// After 0.5, 1, 2, 4 and 8 s the waits are 15 s each, and a second of dialing.
 			attempts := read("attempts_total", "UNAVAILABLE") - before
 			if want := 6 + (3600.0-20)/16; attempts > want+1 || attempts < want-1 {
 				t.Errorf("%v attempts in an hour, want about %v", attempts, want)
@@ -385,7 +385,7 @@ func TestOneLongLivedConnection(t *testing.T) {
 			l.send(Traces, "x", 1)
 			l.after(3 * time.Hour)
 		}
-		if n := r.dialled(); n != 1 || len(r.got()) != 20 {
+		if n := r.dialed(); n != 1 || len(r.got()) != 20 {
 			t.Errorf("%d connections for %d requests", n, len(r.got()))
 		}
 	})

@@ -191,7 +191,7 @@ func (e *Export) Shutdown(ctx context.Context) {
 	if e.receiver != nil {
 		e.endReceiver(ctx)
 	}
-	e.exporter.Shutdown(ctx) // reports what is lost as an event
+	_ = e.exporter.Shutdown(ctx) // reports what is lost as an event
 }
 
 // endReceiver ends the receiver, in a quarter of the time at most: a slow sender must not use up
@@ -199,5 +199,5 @@ func (e *Export) Shutdown(ctx context.Context) {
 func (e *Export) endReceiver(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, e.config.ShutdownTimeout/4)
 	defer cancel()
-	e.receiver.Shutdown(ctx)
+	_ = e.receiver.Shutdown(ctx)
 }
