@@ -35,6 +35,10 @@ type destinationState struct {
 	bytes       int64 // of all batches held, in flight included
 	unevictable int64 // of them, those in flight or acknowledged: our own data must not evict them
 
+	// reserved are the bytes of received batches that wait for room and come before the one that
+	// the scheduler decides about; it means nothing otherwise.
+	reserved int64
+
 	counters [NumSignals]counters
 	support  [NumSignals]support
 

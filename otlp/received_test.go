@@ -222,8 +222,8 @@ func TestHold(t *testing.T) {
 	})
 }
 
-// Batches that wait for room are taken in the order of arrival within a signal; those of another
-// signal do not wait for them.
+// Batches that wait for room at the same destination are taken in the order of arrival; those for
+// another destination do not wait for them.
 func TestHoldOrder(t *testing.T) {
 	d1, d2 := NewDestination("http://a"), NewDestination("http://b")
 	d1.Signals, d2.Signals = []Signal{Metrics}, []Signal{Traces}
@@ -262,6 +262,60 @@ func TestHoldOrder(t *testing.T) {
 	deliver(s.destinations[0], 1, 1, 1)
 	if err := s.enqueueReceived(batch(Metrics, 300), epoch); err != nil {
 		t.Errorf("after those that waited: %v", err)
+	}
+}
+
+// A large batch gets room however many small ones of another signal come for the same destination.
+func TestSmallBatchesDoNotStarveLargeOne(t *testing.T) {
+	d := NewDestination("http://a")
+	d.QueueBytes = 8 << 10
+	s := newScheduler(0, []Destination{d}, always(0.5))
+	a := s.destinations[0]
+	batch := func(signal Signal, size int) *Batch { return NewBatch(signal, make([]byte, size-overhead), 1, epoch) }
+	for s.enqueueReceived(batch(Metrics, 700), epoch) == nil {
+	}
+	large := &waiter{batch: batch(Traces, 3000), done: make(chan error, 1)}
+	if err := s.enqueueReceived(large.batch, epoch); !isOverload(err) {
+		t.Fatal(err)
+	}
+	s.waiting = append(s.waiting, large)
+	for round := 1; len(large.done) == 0; round++ {
+		if round > 10 {
+			t.Fatalf("waits after %d metrics batches have gone, %d bytes are held", round, a.bytes)
+		}
+		if err := s.enqueueReceived(batch(Metrics, 700), epoch); !isOverload(err) {
+			t.Errorf("round %d: a batch overtakes the large one: %v", round, err)
+		}
+		a.finish(a.take(epoch), &result{code: codes.OK}, epoch)
+		s.admitWaiting(epoch)
+		checkSums(t, s, nil)
+	}
+	if err := <-large.done; err != nil {
+		t.Error(err)
+	}
+}
+
+// What waits for room at one destination leaves alone the room that another has besides.
+func TestWaitingLeavesRoomElsewhere(t *testing.T) {
+	both, traces := NewDestination("http://a"), NewDestination("http://b")
+	both.QueueBytes, traces.QueueBytes, traces.Signals = 8000, 4000, []Signal{Traces}
+	s := newScheduler(0, []Destination{both, traces}, always(0.5))
+	batch := func(signal Signal, size int) *Batch { return NewBatch(signal, make([]byte, size-overhead), 1, epoch) }
+	if err := s.enqueueReceived(batch(Traces, 2000), epoch); err != nil {
+		t.Fatal(err)
+	}
+	large := batch(Traces, 2000)
+	if err := s.enqueueReceived(large, epoch); !isOverload(err) {
+		t.Fatal(err)
+	}
+	s.waiting = append(s.waiting, &waiter{batch: large, done: make(chan error, 1)})
+	for range 2 { // 2000 bytes are held of 6000, and 2000 wait
+		if err := s.enqueueReceived(batch(Metrics, 1000), epoch); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := s.enqueueReceived(batch(Metrics, 1000), epoch); !isOverload(err) {
+		t.Errorf("took the room of what waits: %v", err)
 	}
 }
 

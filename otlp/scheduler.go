@@ -121,7 +121,7 @@ func (s *scheduler) enqueue(b *Batch, now time.Time) {
 }
 
 // enqueueReceived queues received data at every destination that takes its signal, or at none. It
-// does not overtake received data of the same signal that waits for room.
+// leaves the room for which other received data waits, of whatever signal.
 func (s *scheduler) enqueueReceived(b *Batch, now time.Time) error {
 	return s.tryReceived(b, s.refusal(b, now), now)
 }
@@ -155,19 +155,35 @@ func (s *scheduler) tryReceived(b *Batch, refusal error, now time.Time) error {
 
 // refusal returns the error for received data that cannot be queued behind what waits for room.
 func (s *scheduler) refusal(b *Batch, now time.Time) error {
-	ahead := int64(0)
+	s.unreserve()
 	for _, w := range s.waiting {
-		if w.batch.signal == b.signal {
-			ahead += w.batch.size()
-		}
+		s.reserve(w.batch, now)
 	}
-	return s.overload(b, ahead, now)
+	return s.overload(b, now)
 }
 
-// overload returns an error if received data cannot be queued behind so many bytes that wait: with
-// any, there is no room. Destinations that never take the batch do not keep it from the others, and
-// neither do those that are down, unless all are: then the sender had better keep the data.
-func (s *scheduler) overload(b *Batch, ahead int64, now time.Time) error {
+// unreserve forgets what has been reserved.
+func (s *scheduler) unreserve() {
+	for _, d := range s.destinations {
+		d.reserved = 0
+	}
+}
+
+// reserve keeps room for a batch that waits, at every destination that it is for, against the
+// batches behind it. Otherwise small ones would take whatever room there is, and a large one would
+// wait for as long as they come.
+func (s *scheduler) reserve(b *Batch, now time.Time) {
+	for _, d := range s.destinations {
+		if _, rejected := d.rejectReason(b, now); d.config.Takes(b.signal) && !rejected {
+			d.reserved += b.size()
+		}
+	}
+}
+
+// overload returns an error if there is no room for received data besides what is reserved.
+// Destinations that never take the batch do not keep it from the others, and neither do those that
+// are down, unless all are: then the sender had better keep the data.
+func (s *scheduler) overload(b *Batch, now time.Time) error {
 	var (
 		never          = ErrUnsupported
 		up, takers     int
@@ -175,7 +191,7 @@ func (s *scheduler) overload(b *Batch, ahead int64, now time.Time) error {
 		worst, worstUp *OverloadError
 	)
 	slower := func(worst *OverloadError, d *destinationState) *OverloadError {
-		if wait := d.timeToRoom(b.size()+ahead, now); worst == nil || wait > worst.RetryAfter {
+		if wait := d.timeToRoom(d.reserved+b.size(), now); worst == nil || wait > worst.RetryAfter {
 			return &OverloadError{Destination: d.config.Name, RetryAfter: wait}
 		}
 		return worst
@@ -190,7 +206,7 @@ func (s *scheduler) overload(b *Batch, ahead int64, now time.Time) error {
 			}
 			continue
 		}
-		down, hasRoom := d.down(now), ahead == 0 && d.hasRoom(b.size())
+		down, hasRoom := d.down(now), d.hasRoom(d.reserved+b.size())
 		takers++
 		if !down {
 			up++
@@ -218,25 +234,23 @@ func (s *scheduler) overload(b *Batch, ahead int64, now time.Time) error {
 	return worst
 }
 
-// admitWaiting queues the received batches that waited and now fit, in the order of arrival within
-// a signal. It reports whether there were any.
+// admitWaiting queues the received batches that waited and now fit besides those that came before
+// them and still wait. It reports whether there were any.
 func (s *scheduler) admitWaiting(now time.Time) (admitted bool) {
 	if len(s.waiting) == 0 {
 		return false
 	}
-	var blocked [NumSignals]bool
+	s.unreserve()
 	kept := s.waiting[:0]
 	for _, w := range s.waiting {
-		signal := w.batch.signal
-		if !blocked[signal] {
-			err := s.tryReceived(w.batch, s.overload(w.batch, 0, now), now)
-			if blocked[signal] = isOverload(err); !blocked[signal] {
-				w.done <- err
-				admitted = true
-				continue
-			}
+		err := s.tryReceived(w.batch, s.overload(w.batch, now), now)
+		if isOverload(err) {
+			s.reserve(w.batch, now)
+			kept = append(kept, w)
+			continue
 		}
-		kept = append(kept, w)
+		w.done <- err
+		admitted = true
 	}
 	clear(s.waiting[len(kept):])
 	s.waiting = kept
