@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Batch is one Export request as it goes over the wire. It is immutable, and any number of
-// destinations hold the same one.
+// Batch is one Export request as it goes over the wire. Once queued it is immutable, and any
+// number of destinations hold the same one.
 type Batch struct {
 	signal  Signal
 	request []byte
 	items   int
-	units   int // what partial success counts: items, or profiles
-	created time.Time
+	units   int       // what partial success counts: items, or profiles
+	created time.Time // of received data: when it was queued
 
 	// senders is how many destinations have begun to send the batch and still hold it; gzipped is
 	// kept until there are none. The exporter's lock guards senders.
@@ -23,7 +23,7 @@ type Batch struct {
 
 // NewBatch returns a batch of an encoded Export<Signal>ServiceRequest with that many items (spans,
 // data points, samples). The batch owns the bytes. Its age counts from created, which should be
-// now. A batch belongs to one exporter.
+// now; that of received data counts from when it is queued. A batch belongs to one exporter.
 func NewBatch(signal Signal, request []byte, items int, created time.Time) *Batch {
 	return &Batch{signal: signal, request: request, items: items, units: items, created: created}
 }

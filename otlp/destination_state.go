@@ -226,8 +226,8 @@ func (d *destinationState) expired(e *entry, now time.Time) bool {
 	return d.config.MaxAge > 0 && now.Sub(e.batch.created) >= d.config.MaxAge
 }
 
-// expire drops the batches that have become too old. Batches are made right before they are queued,
-// so the front of the queue is the oldest.
+// expire drops the batches that have become too old. Our own are made right before they are queued,
+// and the age of received ones counts from then, so the front of the queue is the oldest.
 func (d *destinationState) expire(now time.Time) {
 	for d.queue.front != nil && d.expired(d.queue.front, now) {
 		d.discard(d.queue.front, Expired)

@@ -136,6 +136,7 @@ func (s *scheduler) tryReceived(b *Batch, refusal error, now time.Time) error {
 	case refusal != nil:
 		return refusal
 	}
+	b.created = now // it may have waited, and what was queued meanwhile is in front of it
 	for _, d := range s.destinations {
 		if !d.config.Takes(b.signal) {
 			continue

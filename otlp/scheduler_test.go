@@ -183,10 +183,17 @@ func (s *script) take(d *destinationState) {
 		if waiting {
 			s.Fatal("a request began during a wait")
 		}
-		if d.expired(e, s.now) {
-			s.Fatal("a batch was sent that is too old")
-		}
+		s.checkExpired(d)
 		s.out = append(s.out, flying{d, e})
+	}
+}
+
+// checkExpired fails if anything in a queue that has just been expired is too old.
+func (s *script) checkExpired(d *destinationState) {
+	for e := d.queue.front; e != nil; e = e.next {
+		if d.expired(e, s.now) {
+			s.Fatalf("%s: a batch of %v is queued at %v", d.config.Name, e.batch.created, s.now)
+		}
 	}
 }
 
@@ -240,6 +247,7 @@ func runScript(t testing.TB, a actions, steps int) {
 			}
 			for _, d := range s.destinations {
 				d.expire(s.now)
+				s.checkExpired(d)
 			}
 			s.admitWaiting(s.now)
 		default:
