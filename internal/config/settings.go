@@ -12,10 +12,10 @@ import (
 //
 // A field with the tag key is a setting: a flag, an environment variable, and, if Config has it, a
 // key of the file. A struct without a key is a group, whose fields are settings of their own; the
-// tag group is its title. A struct with a key, a list of structs
-// and a map are sections of the file, which have no flag. Further
-// tags: short is the flag's shorthand, type the name of a value in the help text, unit what a
-// number counts; env:"-" is a setting without a variable; secret values are never shown.
+// tag group is its title. A struct with a key, a list of structs and a map are sections of the
+// file, which have no flag. Further tags: short is the flag's shorthand, type the name of a value
+// in the help text, unit what a number counts; env:"-" is a setting without a variable; secret
+// values are never shown.
 type Settings struct {
 	fields  []field
 	sources map[string]source // by path; missing: the default
