@@ -75,7 +75,7 @@ func (s *Settings) lookup(key string) *field {
 // source is where a value comes from.
 type source struct {
 	kind   sourceKind
-	detail string // FILE:LINE, a variable's name, or how a default was derived
+	detail string // FILE:LINE, a variable's name, PREFIX* for several, or how a default was derived
 
 	commented bool // Print writes the value as a comment
 }
@@ -96,6 +96,8 @@ func (s source) String() string {
 	switch {
 	case s.kind == fromFile:
 		return s.detail
+	case s.kind == fromEnvironment && strings.HasSuffix(s.detail, "*"):
+		return "environment variables " + s.detail
 	case s.kind == fromEnvironment:
 		return "environment variable " + s.detail
 	case s.kind == fromFlag:
