@@ -142,6 +142,11 @@ func adaptRecordFlags(flags *pflag.FlagSet) {
 	})
 }
 
+// adaptStatusFlags says of --admin-socket what it is for status, which needs one.
+func adaptStatusFlags(flags *pflag.FlagSet) {
+	flags.Lookup("admin-socket").Usage = "`path` of the agent's --admin-socket"
+}
+
 // output is the form of data on standard output.
 type output struct {
 	Output string `key:"output" short:"o"`

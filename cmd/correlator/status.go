@@ -12,7 +12,7 @@ import (
 
 func (a *app) addStatus() {
 	options := newStatusOptions()
-	a.add(&cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Ask the running agent what it serves, and how that goes",
 		Args:  cobra.NoArgs,
@@ -37,5 +37,7 @@ func (a *app) addStatus() {
 			}
 			return admin.WriteStatus(out, &status)
 		},
-	}, options)
+	}
+	a.add(cmd, options)
+	adaptStatusFlags(cmd.Flags())
 }
