@@ -31,29 +31,29 @@ type File struct {
 // Config is the configuration of `run`. Begin with Default. Each group of flags, and each section
 // of the file, is a struct.
 type Config struct {
-	Samples    Samples    `group:"Samples"`
-	Agents     Agents     `group:"What agents are told"`
+	Samples    samplesSection    `group:"Samples"`
+	Agents     agentsSection     `group:"What agents are told"`
 	Filter     Filter     `group:"Which processes"`
-	Discovery  Discovery  `group:"Finding processes"`
-	Samplers   Samplers   `group:"Other samplers"`
-	OTLP       OTLP       `group:"OTLP"`
-	Monitoring Monitoring `group:"Watching the agent"`
+	Discovery  discoverySection  `group:"Finding processes"`
+	Samplers   samplersSection   `group:"Other samplers"`
+	OTLP       otlpSection       `group:"OTLP"`
+	Monitoring monitoringSection `group:"Watching the agent"`
 
 	// Export is the part of OTLP in the form of its consumer, with the contents of files. Complete
 	// sets it.
 	Export export.Config `key:"-"`
 }
 
-// Samples says which samples are taken and sent.
-type Samples struct {
+// samplesSection says which samples are taken and sent.
+type samplesSection struct {
 	PerSecond      int           `key:"samples-per-second"` // of every CPU; 0: none
 	ReportInterval time.Duration `key:"report-interval"`    // between two drains
 	KernelStacks   bool          `key:"kernel-stacks"`
 	Unsampled      bool          `key:"unsampled"`
 }
 
-// Agents is the content of registrations.
-type Agents struct {
+// agentsSection is the content of registrations.
+type agentsSection struct {
 	SamplesDelay time.Duration `key:"samples-delay"`
 	HostID       string        `key:"host-id"`
 }
@@ -74,43 +74,43 @@ func (f *Filter) Process() process.Filter {
 	}
 }
 
-// Discovery says how processes are found.
-type Discovery struct {
+// discoverySection says how processes are found.
+type discoverySection struct {
 	ScanInterval time.Duration `key:"scan-interval"`
 	MaxProcesses int           `key:"max-processes"`
 	ProcRoot     string        `key:"proc-root"`
 }
 
-// Samplers has what other samplers use.
-type Samplers struct {
+// samplersSection has what other samplers use.
+type samplersSection struct {
 	FeedSocket string `key:"feed-socket"` // path; empty: none
 	PinMaps    string `key:"pin-maps"`    // directory; empty: none
 }
 
-// OTLP is what is exported where, and what is received.
-type OTLP struct {
-	Endpoints Endpoints   `key:"otlp-endpoint" type:"URL"`
+// otlpSection is what is exported where, and what is received.
+type otlpSection struct {
+	Endpoints endpoints   `key:"otlp-endpoint" type:"URL"`
 	Listen    string      `key:"otlp-listen"` // empty: nowhere
 	Untraced  bool        `key:"otlp-untraced"`
-	Section   OTLPSection `key:"otlp"`
+	Section   otlpKeys `key:"otlp"`
 }
 
-// OTLPSection is the key otlp of the file.
-type OTLPSection struct {
-	Destinations     []Destination `key:"destinations"`
+// otlpKeys is the key otlp of the file.
+type otlpKeys struct {
+	Destinations     []destination `key:"destinations"`
 	QueueBytes       int64         `key:"queue-bytes" unit:"bytes"`
 	ProfilesInterval time.Duration `key:"profiles-interval"`
 	MetricsInterval  time.Duration `key:"metrics-interval"`
 	ShutdownTimeout  time.Duration `key:"shutdown-timeout"`
-	Listener         Listener      `key:"listener"`
+	Listener         listener      `key:"listener"`
 }
 
-// Destination is an OTLP receiver to send to.
-type Destination struct {
+// destination is an OTLP receiver to send to.
+type destination struct {
 	Endpoint               string            `key:"endpoint"`
 	Name                   string            `key:"name"`
 	Insecure               bool              `key:"insecure"`
-	Signals                Signals           `key:"signals"`
+	Signals                signals           `key:"signals"`
 	Headers                otlp.Headers      `key:"headers" secret:"true"`
 	HeadersFrom            map[string]string `key:"headers-from"` // files with the values, by name
 	Certificate            string            `key:"certificate"`
@@ -127,17 +127,17 @@ type Destination struct {
 	place string // how errors about the whole of it begin
 }
 
-// Listener is the receiver of OTLP, without its address.
-type Listener struct {
-	SocketMode        FileMode `key:"socket-mode"`
+// listener is the receiver of OTLP, without its address.
+type listener struct {
+	SocketMode        fileMode `key:"socket-mode"`
 	Certificate       string   `key:"certificate"`
 	Key               string   `key:"key"`
 	ClientAuthorities string   `key:"client-authorities"`
 	MaxRequestBytes   int      `key:"max-request-bytes" unit:"bytes"`
 }
 
-// Monitoring says how the agent is monitored, and what it logs.
-type Monitoring struct {
+// monitoringSection says how the agent is monitored, and what it logs.
+type monitoringSection struct {
 	AdminSocket    string `key:"admin-socket"`    // path; empty: none
 	MetricsAddress string `key:"metrics-address"` // host:port; empty: none
 	LogLevel       string `key:"log-level"`
@@ -147,21 +147,21 @@ type Monitoring struct {
 // Default returns the default configuration, without the values that Complete derives.
 func Default() Config {
 	return Config{
-		Samples: Samples{PerSecond: 20},
-		Agents:  Agents{SamplesDelay: 300 * time.Millisecond},
-		Discovery: Discovery{ScanInterval: 30 * time.Second, MaxProcesses: agent.DefaultMaxProcesses,
+		Samples: samplesSection{PerSecond: 20},
+		Agents:  agentsSection{SamplesDelay: 300 * time.Millisecond},
+		Discovery: discoverySection{ScanInterval: 30 * time.Second, MaxProcesses: agent.DefaultMaxProcesses,
 			ProcRoot: DefaultProcRoot},
-		OTLP: OTLP{Section: OTLPSection{
+		OTLP: otlpSection{Section: otlpKeys{
 			QueueBytes:       otlp.DefaultQueueBytes,
 			ProfilesInterval: export.DefaultProfilesInterval,
 			MetricsInterval:  export.DefaultMetricsInterval,
 			ShutdownTimeout:  export.DefaultShutdownTimeout,
-			Listener: Listener{
-				SocketMode:      FileMode(receiver.DefaultSocketMode),
+			Listener: listener{
+				SocketMode:      fileMode(receiver.DefaultSocketMode),
 				MaxRequestBytes: receiver.DefaultMaxRequestBytes,
 			},
 		}},
-		Monitoring: Monitoring{AdminSocket: admin.DefaultSocket, LogLevel: "info", LogFormat: "console"},
+		Monitoring: monitoringSection{AdminSocket: admin.DefaultSocket, LogLevel: "info", LogFormat: "console"},
 	}
 }
 
@@ -192,11 +192,11 @@ func (c *Config) Agent() agent.Config {
 	}
 }
 
-func (d *Destination) setDefaults() { d.from(otlp.NewDestination("")) }
+func (d *destination) setDefaults() { d.from(otlp.NewDestination("")) }
 
 // from sets everything that an exporter is told of a destination.
-func (d *Destination) from(o otlp.Destination) {
-	*d = Destination{
+func (d *destination) from(o otlp.Destination) {
+	*d = destination{
 		Endpoint: o.Endpoint, Name: o.Name, Insecure: o.Insecure, Signals: o.Signals, Headers: o.Headers,
 		Certificate: o.Certificate, ClientCertificate: o.ClientCertificate, ClientKey: o.ClientKey,
 		Compression: o.Compression, Timeout: o.Timeout, Concurrency: o.Concurrency, QueueBytes: o.QueueBytes,
@@ -205,7 +205,7 @@ func (d *Destination) from(o otlp.Destination) {
 }
 
 // otlp is the reverse, with other headers.
-func (d *Destination) otlp(headers otlp.Headers) otlp.Destination {
+func (d *destination) otlp(headers otlp.Headers) otlp.Destination {
 	return otlp.Destination{
 		Endpoint: d.Endpoint, Name: d.Name, Insecure: d.Insecure, Signals: d.Signals, Headers: headers,
 		Certificate: d.Certificate, ClientCertificate: d.ClientCertificate, ClientKey: d.ClientKey,
@@ -214,7 +214,7 @@ func (d *Destination) otlp(headers otlp.Headers) otlp.Destination {
 	}
 }
 
-func (l *Listener) receiver(listen string) receiver.Config {
+func (l *listener) receiver(listen string) receiver.Config {
 	return receiver.Config{
 		Listen: listen, SocketMode: fs.FileMode(l.SocketMode), Certificate: l.Certificate, Key: l.Key,
 		ClientAuthorities: l.ClientAuthorities, MaxRequestBytes: l.MaxRequestBytes,

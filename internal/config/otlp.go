@@ -31,7 +31,7 @@ func destinationPath(i int) string { return fmt.Sprintf("%s[%d]", destinationsPa
 // findDestinations sets the destinations as if a file had them. --otlp-endpoint goes before the
 // destinations of a file, and those before the standard variables. An endpoint or a list of
 // destinations that is given and empty exports nothing: then the variables do not count.
-func (o *OTLP) findDestinations(s *Settings, getenv func(string) string) error {
+func (o *otlpSection) findDestinations(s *Settings, getenv func(string) string) error {
 	const key = "otlp-endpoint"
 	endpointsInFile := s.sources[key].kind == fromFile
 	listed := len(o.Section.Destinations) > 0
@@ -72,7 +72,7 @@ func (o *OTLP) findDestinations(s *Settings, getenv func(string) string) error {
 
 // fromEndpoints makes a destination of each endpoint. The first is the default one of the standard
 // variables, and the only one that they are for: credentials are for one receiver.
-func (o *OTLP) fromEndpoints(s *Settings, getenv func(string) string) error {
+func (o *otlpSection) fromEndpoints(s *Settings, getenv func(string) string) error {
 	const key = "otlp-endpoint"
 	variables := forEndpoint(o.Endpoints[0], getenv)
 	var all []otlp.Destination
@@ -125,9 +125,9 @@ func forEndpoint(endpoint string, getenv func(string) string) func(string) strin
 }
 
 // replace puts destinations in the place of those of a file.
-func (o *OTLP) replace(s *Settings, all []otlp.Destination) {
+func (o *otlpSection) replace(s *Settings, all []otlp.Destination) {
 	maps.DeleteFunc(s.sources, func(path string, _ source) bool { return strings.HasPrefix(path, destinationsPath) })
-	o.Section.Destinations = make([]Destination, len(all))
+	o.Section.Destinations = make([]destination, len(all))
 	for i, d := range all {
 		if len(d.Signals) == int(otlp.NumSignals) {
 			d.Signals = nil // all
@@ -145,7 +145,7 @@ var variables = map[string]string{
 
 // fromVariables records which standard variables a destination is made of: those of its signal go
 // before those of all.
-func (d *Destination) fromVariables(s *Settings, path string, getenv func(string) string) {
+func (d *destination) fromVariables(s *Settings, path string, getenv func(string) string) {
 	signal := otlp.Signal(0)
 	if len(d.Signals) > 0 {
 		signal = d.Signals[0]
@@ -164,10 +164,10 @@ func (d *Destination) fromVariables(s *Settings, path string, getenv func(string
 }
 
 // findMetricsInterval reads the standard variable, if a destination takes metrics.
-func (o *OTLP) findMetricsInterval(s *Settings, getenv func(string) string) error {
+func (o *otlpSection) findMetricsInterval(s *Settings, getenv func(string) string) error {
 	const path = "otlp.metrics-interval"
 	text := strings.TrimSpace(getenv(intervalVariable))
-	takesMetrics := func(d Destination) bool { return len(d.Signals) == 0 || slices.Contains(d.Signals, otlp.Metrics) }
+	takesMetrics := func(d destination) bool { return len(d.Signals) == 0 || slices.Contains(d.Signals, otlp.Metrics) }
 	if text == "" || s.given(path) || !slices.ContainsFunc(o.Section.Destinations, takesMetrics) {
 		return nil
 	}
@@ -181,7 +181,7 @@ func (o *OTLP) findMetricsInterval(s *Settings, getenv func(string) string) erro
 }
 
 // check implements element.
-func (d *Destination) check(s *Settings, path string) error {
+func (d *destination) check(s *Settings, path string) error {
 	if d.Endpoint == "" {
 		return errors.New("endpoint is missing")
 	}
@@ -206,7 +206,7 @@ func (d *Destination) check(s *Settings, path string) error {
 
 // export returns what is exported where. It reads the files of headers, checks that the others can
 // be read, and opens nothing else.
-func (o *OTLP) export(s *Settings) (export.Config, error) {
+func (o *otlpSection) export(s *Settings) (export.Config, error) {
 	c := export.Config{
 		QueueBytes: o.Section.QueueBytes, Receiver: o.Section.Listener.receiver(o.Listen),
 		ProfilesInterval: o.Section.ProfilesInterval, MetricsInterval: o.Section.MetricsInterval,
@@ -223,7 +223,7 @@ func (o *OTLP) export(s *Settings) (export.Config, error) {
 }
 
 // complete returns a destination with the headers that are in files.
-func (d *Destination) complete(s *Settings, path string) (otlp.Destination, error) {
+func (d *destination) complete(s *Settings, path string) (otlp.Destination, error) {
 	out := d.otlp(d.Headers)
 	if out.Secure() {
 		for _, f := range []struct{ key, path string }{
@@ -258,7 +258,7 @@ func (d *Destination) complete(s *Settings, path string) (otlp.Destination, erro
 
 // at puts before an error about a key of a destination where the value comes from: a line of the
 // file, a standard variable, or else what the whole destination comes from.
-func (d *Destination) at(s *Settings, path, key string, err error) error {
+func (d *destination) at(s *Settings, path, key string, err error) error {
 	switch from := s.sources[path+"."+key]; {
 	case from.kind == fromFile && strings.HasSuffix(d.place, path):
 		return fmt.Errorf("%v: %s.%s: %w", from, path, key, err)

@@ -59,7 +59,7 @@ func (c *Config) validate(s *Settings) error {
 	return nil
 }
 
-func (m *Monitoring) validateLog(s *Settings) error {
+func (m *monitoringSection) validateLog(s *Settings) error {
 	if level, err := zapcore.ParseLevel(m.LogLevel); err != nil || level > zapcore.ErrorLevel {
 		return fmt.Errorf("%s: %q is none of debug, info, warn and error", s.Name("log-level"), m.LogLevel)
 	}
@@ -69,7 +69,7 @@ func (m *Monitoring) validateLog(s *Settings) error {
 	return nil
 }
 
-func (a *Agents) validate(s *Settings) error {
+func (a *agentsSection) validate(s *Settings) error {
 	switch n := len(a.HostID); {
 	case n > messaging.MaxHostIDBytes:
 		return fmt.Errorf("%s is %d bytes long; agents read a registration of at most 1024 bytes, which leaves %d",
@@ -84,7 +84,7 @@ func (a *Agents) validate(s *Settings) error {
 	return nil
 }
 
-func (o *Samplers) validate(s *Settings) error { return checkSocket(s, "feed-socket", o.FeedSocket) }
+func (o *samplersSection) validate(s *Settings) error { return checkSocket(s, "feed-socket", o.FeedSocket) }
 
 func checkSocket(s *Settings, key, path string) error {
 	if err := sockfile.CheckPath(path); err != nil {
@@ -93,7 +93,7 @@ func checkSocket(s *Settings, key, path string) error {
 	return nil
 }
 
-func (d *Discovery) validate(s *Settings) error {
+func (d *discoverySection) validate(s *Settings) error {
 	if d.ScanInterval < 10*time.Millisecond {
 		return fmt.Errorf("%s is below 10ms", s.Label("scan-interval"))
 	}
@@ -160,7 +160,7 @@ func (c *Config) validateListen(s *Settings) error {
 }
 
 // validate checks everything but what is wrong with a single destination.
-func (o *OTLP) validate(s *Settings) error {
+func (o *otlpSection) validate(s *Settings) error {
 	for _, i := range []struct {
 		key                string
 		value, least, most time.Duration
@@ -183,7 +183,7 @@ func (o *OTLP) validate(s *Settings) error {
 	return o.validateTogether(s)
 }
 
-func (o *OTLP) validateListener(s *Settings) error {
+func (o *otlpSection) validateListener(s *Settings) error {
 	listener := o.Section.Listener.receiver("unix:somewhere") // the address is next
 	if err := listener.Validate(); err != nil {
 		return s.at(listenerPath, fmt.Errorf("%s: %w", listenerPath, err))
@@ -218,7 +218,7 @@ func (o *OTLP) validateListener(s *Settings) error {
 }
 
 // validateTogether refuses destinations that cannot be beside each other, or beside the listener.
-func (o *OTLP) validateTogether(s *Settings) error {
+func (o *otlpSection) validateTogether(s *Settings) error {
 	for i := range o.Section.Destinations {
 		d, path := &o.Section.Destinations[i], destinationPath(i)
 		if o.Listen != "" && sameAddress(o.Listen, d.Endpoint) {
@@ -240,7 +240,7 @@ func (o *OTLP) validateTogether(s *Settings) error {
 }
 
 // inCommon returns the signals that both destinations get.
-func inCommon(d, other *Destination) (names []string) {
+func inCommon(d, other *destination) (names []string) {
 	a, b := d.otlp(nil), other.otlp(nil)
 	for signal := range otlp.NumSignals {
 		if a.Takes(signal) && b.Takes(signal) {

@@ -54,30 +54,30 @@ func (p Patterns) compile() process.Patterns {
 	return patterns
 }
 
-// Endpoints are URLs of OTLP receivers, in a flag or variable separated by commas or line ends. Any
+// endpoints are URLs of OTLP receivers, in a flag or variable separated by commas or line ends. Any
 // text is accepted at first: an error about the value of a flag would show an endpoint with a
 // password in it.
-type Endpoints []string
+type endpoints []string
 
-func (*Endpoints) split(text string) []string {
+func (*endpoints) split(text string) []string {
 	return strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(",\r\n", r) })
 }
 
-func (e *Endpoints) add(text string) error {
+func (e *endpoints) add(text string) error {
 	if text = strings.TrimSpace(text); text != "" {
 		*e = append(*e, text)
 	}
 	return nil
 }
 
-func (e *Endpoints) texts() []string { return *e }
+func (e *endpoints) texts() []string { return *e }
 
-// Signals are signals of OTLP, each once; none: all.
-type Signals []otlp.Signal
+// signals are signals of OTLP, each once; none: all.
+type signals []otlp.Signal
 
-func (*Signals) split(text string) []string { return strings.Split(text, ",") }
+func (*signals) split(text string) []string { return strings.Split(text, ",") }
 
-func (s *Signals) add(text string) error {
+func (s *signals) add(text string) error {
 	for signal := range otlp.NumSignals {
 		if signal.String() == text {
 			if slices.Contains(*s, signal) {
@@ -90,29 +90,29 @@ func (s *Signals) add(text string) error {
 	return fmt.Errorf("%q is none of traces, metrics, profiles", text)
 }
 
-func (s *Signals) texts() (names []string) {
+func (s *signals) texts() (names []string) {
 	for _, signal := range *s {
 		names = append(names, signal.String())
 	}
 	return names
 }
 
-// FileMode is permissions in octal. It is a text, with quotes in YAML, where 0660 is 660 to some
+// fileMode is permissions in octal. It is a text, with quotes in YAML, where 0660 is 660 to some
 // parsers and 432 to others.
-type FileMode fs.FileMode
+type fileMode fs.FileMode
 
 // UnmarshalText parses octal digits.
-func (m *FileMode) UnmarshalText(text []byte) error {
+func (m *fileMode) UnmarshalText(text []byte) error {
 	bits, err := strconv.ParseUint(string(text), 8, 32)
 	if err != nil || fs.FileMode(bits)&^fs.ModePerm != 0 {
 		return fmt.Errorf(`%q is no mode of a file, as "0660" is`, text)
 	}
-	*m = FileMode(bits)
+	*m = fileMode(bits)
 	return nil
 }
 
 // String returns four octal digits.
-func (m FileMode) String() string { return fmt.Sprintf("%04o", uint32(m)) }
+func (m fileMode) String() string { return fmt.Sprintf("%04o", uint32(m)) }
 
 // mismatch is why a text is not a value of a setting's type. "TEXT is ..." goes before it.
 type mismatch string
