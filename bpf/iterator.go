@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The two bpf(2) commands of this file are called directly, because cilium/ebpf (v0.22) cannot
-// pass the filter of a task iterator, and needs Linux 5.9 even without. The layouts are those
-// of include/uapi/linux/bpf.h, host byte order, for 64-bit machines.
+// The two bpf(2) commands of this file are called directly, because cilium/ebpf (v0.22) cannot pass
+// the filter of a task iterator, and needs Linux 5.9 even without. The layouts are those of
+// include/uapi/linux/bpf.h, host byte order, for 64-bit machines.
 
 // linkCreate is struct link_create of union bpf_attr, the argument of BPF_LINK_CREATE.
 //
@@ -35,9 +35,9 @@ type linkCreate struct {
 	notUsed     uint32
 }
 
-// taskFilter is struct task of union bpf_iter_link_info. At most one field may be set. Kernels
-// from 5.9 to 6.0 know only the first four bytes of the union, as something else, and return
-// E2BIG when one after them is not 0; Linux 5.8 returns EINVAL for any filter.
+// taskFilter is struct task of union bpf_iter_link_info. At most one field may be set. Kernels from
+// 5.9 to 6.0 know only the first four bytes of the union, as something else, and return E2BIG when
+// one after them is not 0; Linux 5.8 returns EINVAL for any filter.
 //
 //	offset size field
 //	     0    4 tid     0

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// load loads the programs and maps that the struct objects points to names in its `ebpf` tags,
-// and stores them there. Maps that are pinned by name are below pinDir. What the machine lacks is
-// a [MissingError].
+// load loads the programs and maps that the struct objects points to names in its `ebpf` tags, and
+// stores them there. Maps that are pinned by name are below pinDir. What the machine lacks is a
+// [MissingError].
 func load(spec *ebpf.CollectionSpec, objects any, pinDir string) error {
 	types := btf.NewCache()
 	kernel, err := kernelTypes(types)

@@ -33,9 +33,9 @@ type Thread struct {
 	// offset of the boot time, which is added there and not here.
 	StartTime uint64
 
-	// ThreadPointer is an address in the process: the fs base on x86-64, tpidr_el0 on arm64. It
-	// is 0 where there is none, and on arm64 for a main thread that the kernel has not switched
-	// out since it set the register.
+	// ThreadPointer is an address in the process: the fs base on x86-64, tpidr_el0 on arm64. It is
+	// 0 where there is none, and on arm64 for a main thread that the kernel has not switched out
+	// since it set the register.
 	ThreadPointer uint64
 }
 
@@ -52,8 +52,8 @@ type Threads struct {
 	buffers sync.Pool // of *recordBuffer
 }
 
-// recordBuffer is as large as the kernel's own buffer of an iterator (8 pages of 4 KiB), which
-// is the most that a read returns.
+// recordBuffer is as large as the kernel's own buffer of an iterator (8 pages of 4 KiB), which is
+// the most that a read returns.
 type recordBuffer [1024]threadsThreadRecord
 
 const recordBytes = int(unsafe.Sizeof(threadsThreadRecord{}))

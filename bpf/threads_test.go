@@ -114,7 +114,8 @@ func TestProcessWithTooManyThreads(t *testing.T) {
 		threads.limit = len(process(t, threads, c.pid)) - 1
 		reported, err := threads.Process(c.pid, into)
 		if !errors.Is(err, ErrTooManyThreads) || len(reported) != len(into) {
-			t.Errorf("%d threads and error %v of a process with one more than %d", len(reported)-len(into), err, threads.limit)
+			t.Errorf("%d threads and error %v of a process with one more than %d", len(reported)-len(into), err,
+				threads.limit)
 		}
 		if _, err := threads.all(nil); err != nil {
 			t.Error(err)

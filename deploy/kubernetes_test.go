@@ -18,7 +18,8 @@ import (
 	"correlator/internal/testenv"
 )
 
-// daemonSet has the fields of the manifest that are tested. The rest is for the schema (.ci/deploy-check).
+// daemonSet has the fields of the manifest that are tested. The rest is for the schema
+// (.ci/deploy-check).
 type daemonSet struct {
 	Kind     string
 	Metadata struct{ Name, Namespace string }

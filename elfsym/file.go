@@ -18,8 +18,8 @@ const (
 	maxSegments = 64
 )
 
-// Segment is a PT_LOAD program header. Neither Off+Filesz nor Vaddr+Memsz wraps,
-// and Filesz is not larger than Memsz; the file can still end before Off+Filesz.
+// Segment is a PT_LOAD program header. Neither Off+Filesz nor Vaddr+Memsz wraps, and Filesz is not
+// larger than Memsz; the file can still end before Off+Filesz.
 type Segment struct {
 	Vaddr, Off, Filesz, Memsz uint64
 	Flags                     elf.ProgFlag

@@ -20,9 +20,9 @@ import (
 	"correlator/internal/testenv"
 )
 
-// Files of the machine of every sort that a process maps, against readelf: the
-// test binary itself (Go), the C library and its loader, a static PIE (ldconfig),
-// an ordinary executable, and libjvm.so where there is a JDK.
+// Files of the machine of every sort that a process maps, against readelf: the test binary itself
+// (Go), the C library and its loader, a static PIE (ldconfig), an ordinary executable, and
+// libjvm.so where there is a JDK.
 func TestFilesOfThisMachine(t *testing.T) {
 	readelf := testenv.NeedTool(t, "readelf")
 	self, err := os.Executable()
@@ -93,8 +93,8 @@ func compareWithReadelf(t *testing.T, readelf, path string, f *File) {
 	if len(want) == 0 || fmt.Sprint(f.Segments) != fmt.Sprint(want) {
 		t.Errorf("segments %v, want %v", f.Segments, want)
 	}
-	// With section headers readelf finds notes that no program header covers, such
-	// as the GNU build id of Go's own linker. The kernel finds none there either.
+	// With section headers readelf finds notes that no program header covers, such as the GNU build
+	// id of Go's own linker. The kernel finds none there either.
 	var id string
 	if m := buildIDLine.FindStringSubmatch(run(t, readelf, "-n", withoutSections(t, path))); m != nil {
 		id = m[1]
@@ -194,8 +194,8 @@ func TestBias(t *testing.T) {
 		{Vaddr: 0, Off: 0, Filesz: 0x780, Memsz: 0x780, Flags: rx},
 		{Vaddr: 0x1e30, Off: 0xe30, Filesz: 0x1d8, Memsz: 0x1e0, Flags: rw},
 	}
-	// As lld does: code begins within a page of the file that read-only data and
-	// writable data are in as well.
+	// As lld does: code begins within a page of the file that read-only data and writable data are
+	// in as well.
 	lld := []Segment{
 		{Vaddr: 0, Off: 0, Filesz: 0x4f0, Memsz: 0x4f0, Flags: r},
 		{Vaddr: 0x14f0, Off: 0x4f0, Filesz: 0x7f, Memsz: 0x7f, Flags: rx},

@@ -158,8 +158,8 @@ func (e *edit) section(name string) uint64 {
 	return s.Offset
 }
 
-// load appends bytes to the file and has them loaded at an address, by a
-// PT_LOAD header in the place of PT_GNU_STACK.
+// load appends bytes to the file and has them loaded at an address, by a PT_LOAD header in the
+// place of PT_GNU_STACK.
 func (e *edit) load(addr uint64, contents []byte) {
 	e.t.Helper()
 	header := e.program(elf.PT_GNU_STACK, 0)

@@ -90,8 +90,8 @@ func FuzzParseLibrary(f *testing.F) {
 	f.Fuzz(checkParse)
 }
 
-// FuzzMutatedLibrary changes words of real libraries: each ten bytes of changes
-// are an offset and what to write there, two and eight bytes.
+// FuzzMutatedLibrary changes words of real libraries: each ten bytes of changes are an offset and
+// what to write there, two and eight bytes.
 func FuzzMutatedLibrary(f *testing.F) {
 	fixtures := readFixtures(f)
 	names := slices.Sorted(maps.Keys(fixtures))

@@ -258,8 +258,7 @@ func (e *edit) longDynamic(count int) {
 	e.put64(e.program(elf.PT_DYNAMIC, 0)+pVaddr, farAddr)
 }
 
-// cutStrings has the string table end less bytes before the end of the later one
-// of the two names.
+// cutStrings has the string table end less bytes before the end of the later one of the two names.
 func (e *edit) cutStrings(less uint64) {
 	var size uint64
 	for _, name := range []string{storageName, tlsName} {
@@ -403,8 +402,8 @@ func TestEnormousFilesAreReadInPart(t *testing.T) {
 	}
 }
 
-// maxParseAlloc is above what any file can make a parse allocate: the cached
-// pages, a piece to hash, and segments in a slice that has grown by doubling.
+// maxParseAlloc is above what any file can make a parse allocate: the cached pages, a piece to
+// hash, and segments in a slice that has grown by doubling.
 const maxParseAlloc = (cachedPages+1)*pageBytes + 2*maxSegments*40 + 8192
 
 func TestRelocationKindString(t *testing.T) {

@@ -42,8 +42,8 @@ const (
 	maxDynamicEntries = 1024
 )
 
-// dynamic holds the entries of PT_DYNAMIC by tag. An address of 0 means that there is no such table:
-// the ELF header is at 0. Where a tag repeats, the last one counts, as for the loaders.
+// dynamic holds the entries of PT_DYNAMIC by tag. An address of 0 means that there is no such
+// table: the ELF header is at 0. Where a tag repeats, the last one counts, as for the loaders.
 type dynamic map[elf.DynTag]uint64
 
 // dynamicValues holds the only values of some tags that loaders take.
@@ -51,8 +51,8 @@ var dynamicValues = dynamic{
 	elf.DT_SYMENT: symbolBytes, elf.DT_RELAENT: relaBytes, elf.DT_PLTREL: uint64(elf.DT_RELA),
 }
 
-// readDynamic reads PT_DYNAMIC up to DT_NULL. An entry (Elf64_Dyn in elf.h) is
-// d_tag and d_val, eight bytes little-endian each.
+// readDynamic reads PT_DYNAMIC up to DT_NULL. An entry (Elf64_Dyn in elf.h) is d_tag and d_val,
+// eight bytes little-endian each.
 func readDynamic(m image, program elf.Prog64) (dynamic, error) {
 	d := make(dynamic, 32) // what linkers write
 	entries, err := m.at(program.Vaddr)

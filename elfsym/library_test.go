@@ -30,29 +30,51 @@ var libraries = []struct {
 	pair         uint64
 	ids          string // build id and htlhash
 }{
-	{"aarch64-glibc-dtpmod", 0x2008, 0x18, DTPMOD64, 0x1fd0, "cafd66fe40f448efa07c0736ca8545c7e87a3d4e 00c80f3a5da1975471695ac2def21aa7"},
-	{"aarch64-glibc-dtpmod-local", 0x2008, 0x18, DTPMOD64, 0x1fd8, "29eab6d01919938f8dd75611474cf5e7de0151c2 d9f9dcdff84a86aa235d3eeaea571538"},
-	{"aarch64-glibc-dtpmod-nosections", 0x2008, 0x18, DTPMOD64, 0x1fd0, "cafd66fe40f448efa07c0736ca8545c7e87a3d4e fed939e5967e194f17f42cdd71dee2d0"},
-	{"aarch64-glibc-tlsdesc", 0x2020, 0x18, TLSDESC, 0x2010, "4dc78f4d62622c9ba491ba35599485bd1fae2e12 accc8fb18bac897ea1803840368db498"},
-	{"aarch64-glibc-tlsdesc-64k", 0x20020, 0x18, TLSDESC, 0x20010, "32ab45418819b4d9bde3ddd02c40b52271ebfcd7 8665a0c10cf94b2aa3c8ffad906075b1"},
-	{"aarch64-glibc-tlsdesc-lld", 0x3710, 0x8, TLSDESC, 0x26f0, "98ac9586ea1e47183fa039c3b5b687ed6dff12bc 5a85b7f5f65b6a21b557290e7fc7d22a"},
-	{"aarch64-glibc-tlsdesc-lld-local", 0x3730, 0x8, TLSDESC, 0x2710, "478120cbd04c5e805f3417af9f8ed90fb688832a 1c07f3442ca70c13300a751c37391455"},
-	{"aarch64-glibc-tlsdesc-local", 0x2020, 0x18, TLSDESC, 0x2010, "9ef7e04711e20821b3206f201339723c25776228 3172849c947fc1e0fcc9caee35a00e05"},
-	{"aarch64-glibc-tlsdesc-nosections", 0x2020, 0x18, TLSDESC, 0x2010, "4dc78f4d62622c9ba491ba35599485bd1fae2e12 1d46bb0ebecc2ab9d1481e1d716176fe"},
-	{"aarch64-musl-dtpmod", 0x2008, 0x18, DTPMOD64, 0x1fd0, "fe8976fb57009e8148b7e0893f7e6c5ae661f530 ac64cbdec8c049887c6acd83fa18b666"},
-	{"aarch64-musl-tlsdesc", 0x2020, 0x18, TLSDESC, 0x2010, "f2dfb780e3b692efec0acc43695df5e6e9ca5b3b 6664fc0aa9858de552a37da1a0185b92"},
-	{"x86_64-glibc-dtpmod", 0x3008, 0x18, DTPMOD64, 0x2fd0, "69b76961f1a230a9075d9c4f633955216af1e4d4 4ef31ed5391315e13c43ea61b7898951"},
-	{"x86_64-glibc-dtpmod-lld-local", 0x37b8, 0x18, DTPMOD64, 0x2778, "30d9b1dcf8a478760e7a7e64d5f01fcbd79065c6 bd81dba5ff46ca70b37b90ad97f277c9"},
-	{"x86_64-glibc-dtpmod-local", 0x3008, 0x18, DTPMOD64, 0x2fd8, "742bfc936d12472542ffd7c864b6336aa6ab134d 7fdccab4d9b252b5aa644f396e22fd17"},
-	{"x86_64-glibc-dtpmod-nosections", 0x3008, 0x18, DTPMOD64, 0x2fd0, "69b76961f1a230a9075d9c4f633955216af1e4d4 a394e1177150a8932cb7629621eb2442"},
-	{"x86_64-glibc-tlsdesc", 0x3020, 0x18, TLSDESC, 0x3010, "bf8ba88cc5ccdc3f1438250886857dc24ae5119a 8e7bac1195d2c11c75641eaee7e937fd"},
-	{"x86_64-glibc-tlsdesc-lld", 0x3680, 0x18, TLSDESC, 0x2648, "ffda5e2348fecfcc5ef25d4b9df6ac81f210f4ca 86a1a3a23a875a7f8ab51f7bcbed8e5b"},
-	{"x86_64-glibc-tlsdesc-lld-local", 0x3670, 0x18, TLSDESC, 0x2638, "d51f1fd724e28862bb88a6ea9e9276d03f3df6ab 7f1b91b2d029c6dedf6dacb6407aa64c"},
-	{"x86_64-glibc-tlsdesc-local", 0x3020, 0x18, TLSDESC, 0x3010, "720ca291c860be60d739aaf167f722295a7473ef f5d2d10c4b68d9e174d472adcf41aeea"},
-	{"x86_64-glibc-tlsdesc-nosections", 0x3020, 0x18, TLSDESC, 0x3010, "bf8ba88cc5ccdc3f1438250886857dc24ae5119a b42c39e55b769b1e8106285484312829"},
+	{"aarch64-glibc-dtpmod", 0x2008, 0x18, DTPMOD64, 0x1fd0,
+		"cafd66fe40f448efa07c0736ca8545c7e87a3d4e 00c80f3a5da1975471695ac2def21aa7"},
+	{"aarch64-glibc-dtpmod-local", 0x2008, 0x18, DTPMOD64, 0x1fd8,
+		"29eab6d01919938f8dd75611474cf5e7de0151c2 d9f9dcdff84a86aa235d3eeaea571538"},
+	{"aarch64-glibc-dtpmod-nosections", 0x2008, 0x18, DTPMOD64, 0x1fd0,
+		"cafd66fe40f448efa07c0736ca8545c7e87a3d4e fed939e5967e194f17f42cdd71dee2d0"},
+	{"aarch64-glibc-tlsdesc", 0x2020, 0x18, TLSDESC, 0x2010,
+		"4dc78f4d62622c9ba491ba35599485bd1fae2e12 accc8fb18bac897ea1803840368db498"},
+	{"aarch64-glibc-tlsdesc-64k", 0x20020, 0x18, TLSDESC, 0x20010,
+		"32ab45418819b4d9bde3ddd02c40b52271ebfcd7 8665a0c10cf94b2aa3c8ffad906075b1"},
+	{"aarch64-glibc-tlsdesc-lld", 0x3710, 0x8, TLSDESC, 0x26f0,
+		"98ac9586ea1e47183fa039c3b5b687ed6dff12bc 5a85b7f5f65b6a21b557290e7fc7d22a"},
+	{"aarch64-glibc-tlsdesc-lld-local", 0x3730, 0x8, TLSDESC, 0x2710,
+		"478120cbd04c5e805f3417af9f8ed90fb688832a 1c07f3442ca70c13300a751c37391455"},
+	{"aarch64-glibc-tlsdesc-local", 0x2020, 0x18, TLSDESC, 0x2010,
+		"9ef7e04711e20821b3206f201339723c25776228 3172849c947fc1e0fcc9caee35a00e05"},
+	{"aarch64-glibc-tlsdesc-nosections", 0x2020, 0x18, TLSDESC, 0x2010,
+		"4dc78f4d62622c9ba491ba35599485bd1fae2e12 1d46bb0ebecc2ab9d1481e1d716176fe"},
+	{"aarch64-musl-dtpmod", 0x2008, 0x18, DTPMOD64, 0x1fd0,
+		"fe8976fb57009e8148b7e0893f7e6c5ae661f530 ac64cbdec8c049887c6acd83fa18b666"},
+	{"aarch64-musl-tlsdesc", 0x2020, 0x18, TLSDESC, 0x2010,
+		"f2dfb780e3b692efec0acc43695df5e6e9ca5b3b 6664fc0aa9858de552a37da1a0185b92"},
+	{"x86_64-glibc-dtpmod", 0x3008, 0x18, DTPMOD64, 0x2fd0,
+		"69b76961f1a230a9075d9c4f633955216af1e4d4 4ef31ed5391315e13c43ea61b7898951"},
+	{"x86_64-glibc-dtpmod-lld-local", 0x37b8, 0x18, DTPMOD64, 0x2778,
+		"30d9b1dcf8a478760e7a7e64d5f01fcbd79065c6 bd81dba5ff46ca70b37b90ad97f277c9"},
+	{"x86_64-glibc-dtpmod-local", 0x3008, 0x18, DTPMOD64, 0x2fd8,
+		"742bfc936d12472542ffd7c864b6336aa6ab134d 7fdccab4d9b252b5aa644f396e22fd17"},
+	{"x86_64-glibc-dtpmod-nosections", 0x3008, 0x18, DTPMOD64, 0x2fd0,
+		"69b76961f1a230a9075d9c4f633955216af1e4d4 a394e1177150a8932cb7629621eb2442"},
+	{"x86_64-glibc-tlsdesc", 0x3020, 0x18, TLSDESC, 0x3010,
+		"bf8ba88cc5ccdc3f1438250886857dc24ae5119a 8e7bac1195d2c11c75641eaee7e937fd"},
+	{"x86_64-glibc-tlsdesc-lld", 0x3680, 0x18, TLSDESC, 0x2648,
+		"ffda5e2348fecfcc5ef25d4b9df6ac81f210f4ca 86a1a3a23a875a7f8ab51f7bcbed8e5b"},
+	{"x86_64-glibc-tlsdesc-lld-local", 0x3670, 0x18, TLSDESC, 0x2638,
+		"d51f1fd724e28862bb88a6ea9e9276d03f3df6ab 7f1b91b2d029c6dedf6dacb6407aa64c"},
+	{"x86_64-glibc-tlsdesc-local", 0x3020, 0x18, TLSDESC, 0x3010,
+		"720ca291c860be60d739aaf167f722295a7473ef f5d2d10c4b68d9e174d472adcf41aeea"},
+	{"x86_64-glibc-tlsdesc-nosections", 0x3020, 0x18, TLSDESC, 0x3010,
+		"bf8ba88cc5ccdc3f1438250886857dc24ae5119a b42c39e55b769b1e8106285484312829"},
 	{"x86_64-glibc-tlsdesc-sysvhash", 0x3020, 0x18, TLSDESC, 0x3010, " c33cfd8777590b7f932b7673aab38605"},
-	{"x86_64-musl-dtpmod", 0x3008, 0x18, DTPMOD64, 0x2fd0, "1e5b9f3cea3566a8a8169e1496966c619157e4f5 b29e31fd054d2562343506f1d7a4428b"},
-	{"x86_64-musl-tlsdesc", 0x3020, 0x18, TLSDESC, 0x3010, "e230222c161a1e037a96eb98ad40d2bcf37ca686 3ae591009cac5ed74589bb207600c7c3"},
+	{"x86_64-musl-dtpmod", 0x3008, 0x18, DTPMOD64, 0x2fd0,
+		"1e5b9f3cea3566a8a8169e1496966c619157e4f5 b29e31fd054d2562343506f1d7a4428b"},
+	{"x86_64-musl-tlsdesc", 0x3020, 0x18, TLSDESC, 0x3010,
+		"e230222c161a1e037a96eb98ad40d2bcf37ca686 3ae591009cac5ed74589bb207600c7c3"},
 }
 
 // The prebuilt libraries that cannot be used, and why.
@@ -128,9 +150,9 @@ func TestSectionHeadersAreNotUsed(t *testing.T) {
 	compareVariables(t, got, want)
 }
 
-// A library of today with one of tomorrow beside it: the _v2 symbols are there
-// too, other thread-local variables and their relocations come before and after,
-// and a hundred names fill the hash tables.
+// A library of today with one of tomorrow beside it: the _v2 symbols are there too, other
+// thread-local variables and their relocations come before and after, and a hundred names fill the
+// hash tables.
 const crowdedSource = `
 #define E __attribute__((visibility("default")))
 E _Thread_local void *elastic_apm_profiling_correlation_tls_v2;
@@ -187,9 +209,9 @@ func TestCompiledLibraries(t *testing.T) {
 	}
 }
 
-// readelfLibrary is what readelf says of the exported variables of a library. A
-// relocation without a symbol is the variable's when its addend, or with DTPMOD64
-// the word behind the one it applies to, is the variable's offset.
+// readelfLibrary is what readelf says of the exported variables of a library. A relocation without
+// a symbol is the variable's when its addend, or with DTPMOD64 the word behind the one it applies
+// to, is the variable's offset.
 func readelfLibrary(t *testing.T, readelf, path string, kind RelocationKind) Library {
 	t.Helper()
 	var lib Library
@@ -199,7 +221,8 @@ func readelfLibrary(t *testing.T, readelf, path string, kind RelocationKind) Lib
 		*value = parseHex(t, line.FindStringSubmatch(symbols))
 	}
 	relocations := run(t, readelf, "-r", "-W", path)
-	line := regexp.MustCompile(`(?m)^([0-9a-f]{16}) .*_` + kind.String() + ` +(?:[0-9a-f]{16} ` + tlsName + ` \+ 0|([0-9a-f]+))$`)
+	line := regexp.MustCompile(`(?m)^([0-9a-f]{16}) .*_` + kind.String() + ` +(?:[0-9a-f]{16} ` + tlsName +
+		` \+ 0|([0-9a-f]+))$`)
 	for _, m := range line.FindAllStringSubmatch(relocations, -1) {
 		addr := parseHex(t, m)
 		switch {
@@ -257,8 +280,8 @@ func run(t testing.TB, program string, args ...string) string {
 	return string(out)
 }
 
-// A library can be cut off anywhere. What is left is refused for that, or means
-// what the whole library means: never that it has no symbols.
+// A library can be cut off anywhere. What is left is refused for that, or means what the whole
+// library means: never that it has no symbols.
 func TestEveryPrefixOfALibrary(t *testing.T) {
 	step := 1
 	if testing.Short() {

@@ -87,8 +87,8 @@ func (p *pages) read(off uint64, buf []byte) error {
 	return nil
 }
 
-// page returns the given page of the file; the last one can be short. The bytes
-// are valid until the next call.
+// page returns the given page of the file; the last one can be short. The bytes are valid until the
+// next call.
 func (p *pages) page(number uint64) ([]byte, error) {
 	slot := &p.cache[number%cachedPages]
 	if slot.number == number+1 {

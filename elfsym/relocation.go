@@ -27,8 +27,8 @@ func (k RelocationKind) String() string {
 	return fmt.Sprintf("RelocationKind(%d)", uint8(k))
 }
 
-// TLSRelocation is the relocation that serves the thread-local symbol. Addr is
-// the ELF address of the pair of words that it fills.
+// TLSRelocation is the relocation that serves the thread-local symbol. Addr is the ELF address of
+// the pair of words that it fills.
 type TLSRelocation struct {
 	Kind RelocationKind
 	Addr uint64
@@ -128,8 +128,8 @@ func (l *Library) served(m image, r elf.Rela64, symbol uint32) (RelocationKind, 
 	return DTPMOD64, nil
 }
 
-// relocationTypes returns the machine's numbers of the two relocation types that
-// a dlopened library has for its thread-local variables (psABI supplements).
+// relocationTypes returns the machine's numbers of the two relocation types that a dlopened library
+// has for its thread-local variables (psABI supplements).
 func relocationTypes(machine elf.Machine) (tlsdesc, dtpmod64 uint32) {
 	if machine == elf.EM_AARCH64 {
 		return uint32(elf.R_AARCH64_TLSDESC), uint32(elf.R_AARCH64_TLS_DTPMOD64)

@@ -21,8 +21,8 @@ func benchWays(b *testing.B, run func(b *testing.B, child *puppet, process *Proc
 	}
 }
 
-// Every thread has a variable and a slot of its own; one slot in a hundred lies across pages,
-// as with an allocator that knows nothing of them.
+// Every thread has a variable and a slot of its own; one slot in a hundred lies across pages, as
+// with an allocator that knows nothing of them.
 func BenchmarkReadSlots(b *testing.B) {
 	benchWays(b, func(b *testing.B, child *puppet, process *Process) {
 		const most, stride = 1000, 48

@@ -1,5 +1,5 @@
-// Package memread reads the memory of another process without stopping it, and decodes the
-// two layouts of the APM correlation protocol found there: process storage and thread slot.
+// Package memread reads the memory of another process without stopping it, and decodes the two
+// layouts of the APM correlation protocol found there: process storage and thread slot.
 //
 // This package does not check which process has a pid: a caller that must not be fooled by a reused
 // pid holds a pidfd and polls it after reading. A pidfd does not notice an exec; reading again what

@@ -146,7 +146,8 @@ func TestReadBatch(t *testing.T) {
 				kind := kinds[i%len(kinds)]
 				if req.N != kind.want || (req.Err == ErrUnmapped) != (req.N < kind.length) ||
 					(req.Err == nil) != (req.N == kind.length) {
-					t.Fatalf("%d requests: request %d of %d bytes at %#x read %d bytes, %v", count, i, kind.length, req.Addr, req.N, req.Err)
+					t.Fatalf("%d requests: request %d of %d bytes at %#x read %d bytes, %v", count, i, kind.length,
+						req.Addr, req.N, req.Err)
 				}
 				if req.N > 0 && !bytes.Equal(req.Buf[:req.N], content[req.Addr-base:][:req.N]) {
 					t.Fatalf("%d requests: request %d: wrong bytes", count, i)
@@ -283,8 +284,8 @@ func TestKilledWhileReading(t *testing.T) {
 	})
 }
 
-// After an exec the process is read as it is now, also through /proc/PID/mem, where an open
-// file belongs to the memory before.
+// After an exec the process is read as it is now, also through /proc/PID/mem, where an open file
+// belongs to the memory before.
 func TestExec(t *testing.T) {
 	eachWay(t, func(t *testing.T, open func(*puppet) *Process) {
 		child := newPuppet(t)

@@ -84,12 +84,12 @@ func bePuppet() {
 }
 
 // lowRegion is where the nth region of mapBetween lies: 64 GiB up and more, far below everything
-// else. The kernel searches for free addresses from above and so never fills a gap down there, as it does with
-// one of a single page between its own mappings.
+// else. The kernel searches for free addresses from above and so never fills a gap down there, as
+// it does with one of a single page between its own mappings.
 func lowRegion(n int) unsafe.Pointer { return unsafe.Add(nil, (64+n)<<30) }
 
-// mapBetween maps size zeroed bytes, the nth region of this process, between two pages that are
-// not mapped.
+// mapBetween maps size zeroed bytes, the nth region of this process, between two pages that are not
+// mapped.
 func mapBetween(n, size int) ([]byte, error) {
 	memory, err := unix.MmapPtr(-1, 0, lowRegion(n), uintptr(size), unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_FIXED_NOREPLACE)

@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// Layout of a region that is rewritten without pause. The slot lies at off within the first
-// two pages; mode swap has a second one rewriteOther bytes further.
+// Layout of a region that is rewritten without pause. The slot lies at off within the first two
+// pages; mode swap has a second one rewriteOther bytes further.
 const (
 	rewritePages    = 5
 	rewriteVariable = 2 * smallestPage // pointer to the slot, or to the process storage
@@ -50,8 +50,8 @@ func rewriteStorage(turn int) ProcessStorage {
 }
 
 // The stores of the writer. Being calls that the compiler cannot look into, they stay in their
-// order, and they are plain stores, the fastest there are. (On a CPU that does not keep the
-// order of stores this is an agent that does not care for readers on other CPUs.)
+// order, and they are plain stores, the fastest there are. (On a CPU that does not keep the order
+// of stores this is an agent that does not care for readers on other CPUs.)
 //
 //go:noinline
 //go:norace
@@ -71,8 +71,8 @@ func storeSlot(slot *[slotBytes]byte, ids *[contextBytes]byte) {
 	storeByte(&slot[slotValidOff], 1)
 }
 
-// rewrite rewrites without pause and never returns. How long a context stays varies from
-// nothing to some 10 µs, each for about a millisecond at a time.
+// rewrite rewrites without pause and never returns. How long a context stays varies from nothing to
+// some 10 µs, each for about a millisecond at a time.
 //
 //	new        contexts that never come back
 //	alternate  two contexts in turn

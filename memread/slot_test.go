@@ -19,8 +19,8 @@ func unhex(text string) []byte {
 
 func pointer(addr uint64) []byte { return binary.NativeEndian.AppendUint64(nil, addr) }
 
-// demoPointers is a page's beginning: a thread's variable and the pointer to the process
-// storage, with demoSlot at 0x100 and demoStorage at 0x200.
+// demoPointers is a page's beginning: a thread's variable and the pointer to the process storage,
+// with demoSlot at 0x100 and demoStorage at 0x200.
 func demoPointers(base uint64) []byte {
 	return append(pointer(base+0x100), pointer(base+0x200)...)
 }
@@ -47,18 +47,24 @@ var slotTests = []struct {
 	want Slot
 	err  error
 }{
-	{"sampled trace", "0100 01 01 01 0af7651916cd43dd8448eb211c80319c b7ad6b7169203331 00f067aa0ba902b7", demoSlotDecoded, nil},
-	{"newer minor version, other flags", "0702 01 01 fe 01000000000000000000000000000000 0200000000000000 0300000000000000",
+	{"sampled trace", "0100 01 01 01 0af7651916cd43dd8448eb211c80319c b7ad6b7169203331 00f067aa0ba902b7",
+		demoSlotDecoded, nil},
+	{"newer minor version, other flags",
+		"0702 01 01 fe 01000000000000000000000000000000 0200000000000000 0300000000000000",
 		Slot{MinorVersion: 0x207, Valid: true, TracePresent: true, TraceFlags: 0xfe, TraceID: [16]byte{1},
 			SpanID: [8]byte{2}, TransactionID: [8]byte{3}}, nil},
 	{"valid is anything but 0", "0100 80 01 00 01000000000000000000000000000000 0200000000000000 0300000000000000",
 		Slot{MinorVersion: 1, Valid: true, TracePresent: true, TraceID: [16]byte{1}, SpanID: [8]byte{2},
 			TransactionID: [8]byte{3}}, nil},
-	{"no trace", "0100 01 00 01 0af7651916cd43dd8448eb211c80319c b7ad6b7169203331 00f067aa0ba902b7", Slot{MinorVersion: 1, Valid: true}, nil},
-	{"trace-present is 1 or nothing", "0100 01 02 01 0af7651916cd43dd8448eb211c80319c b7ad6b7169203331 00f067aa0ba902b7", Slot{MinorVersion: 1, Valid: true}, nil},
+	{"no trace", "0100 01 00 01 0af7651916cd43dd8448eb211c80319c b7ad6b7169203331 00f067aa0ba902b7",
+		Slot{MinorVersion: 1, Valid: true}, nil},
+	{"trace-present is 1 or nothing",
+		"0100 01 02 01 0af7651916cd43dd8448eb211c80319c b7ad6b7169203331 00f067aa0ba902b7",
+		Slot{MinorVersion: 1, Valid: true}, nil},
 	{"being updated", "0100 00 01 01 0af7651916cd43dd8448eb211c80319c b7ad6b7169203331 00f067aa0ba902b7", Slot{}, nil},
 	{"fresh memory", "0000 00 00 00 00000000000000000000000000000000 0000000000000000 0000000000000000", Slot{}, nil},
-	{"version 0", "0000 01 01 01 0af7651916cd43dd8448eb211c80319c b7ad6b7169203331 00f067aa0ba902b7", Slot{}, ErrVersion},
+	{"version 0", "0000 01 01 01 0af7651916cd43dd8448eb211c80319c b7ad6b7169203331 00f067aa0ba902b7", Slot{},
+		ErrVersion},
 }
 
 func TestDecodeSlot(t *testing.T) {

@@ -16,38 +16,38 @@ var (
 	ErrUpdating = errors.New("slot is being updated")
 )
 
-// SlotResult is what ReadSlots found for one thread. Addr is the slot's address, 0 when the
-// thread has none. Err is nil, ErrTorn, ErrUpdating, ErrVersion (see decodeSlot) or
-// ErrUnmapped: of the variable when Addr is 0, else of the slot.
+// SlotResult is what ReadSlots found for one thread. Addr is the slot's address, 0 when the thread
+// has none. Err is nil, ErrTorn, ErrUpdating, ErrVersion (see decodeSlot) or ErrUnmapped: of the
+// variable when Addr is 0, else of the slot.
 type SlotResult struct {
 	Addr uint64
 	Slot Slot
 	Err  error
 }
 
-// A slot is read while its thread may be writing it on another CPU, and nothing in it counts
-// its versions. For each thread the reads are
+// A slot is read while its thread may be writing it on another CPU, and nothing in it counts its
+// versions. For each thread the reads are
 //
 //	pointer | copy copy pointer copy copy
 //
-// in two system calls. The slot is accepted when both pointers are the same, all copies are
-// the same, and valid is not 0.
+// in two system calls. The slot is accepted when both pointers are the same, all copies are the
+// same, and valid is not 0.
 //
-// What that proves. Let no context come back once it was replaced, nor an id of it. Whatever is
-// the same in the first and the last copy then was in the slot all the time in between. valid
-// was read as not 0 within this time, so the thread was not between its own stores; and the
-// pointer was read within it, so this was the thread's slot. None of this depends on the order
-// in which the kernel copies the bytes of one slot, which it does not promise (forwards,
-// backwards, with string instructions). With two copies it would: valid would have to be the
-// first byte of the second one. It does depend on two orders: elements are copied one after
-// the other, with the lock of the memory map taken and released around each; and the thread's
-// stores become visible in the order of the program. x86-64 keeps that order. On aarch64 the
-// agent must ask for it; if it does not, a mix stays possible for as long as a store waits in
-// the CPU's buffer, a small part of the time from the first to the last copy.
+// What that proves. Let no context come back once it was replaced, nor an id of it. Whatever is the
+// same in the first and the last copy then was in the slot all the time in between. valid was read
+// as not 0 within this time, so the thread was not between its own stores; and the pointer was read
+// within it, so this was the thread's slot. None of this depends on the order in which the kernel
+// copies the bytes of one slot, which it does not promise (forwards, backwards, with string
+// instructions). With two copies it would: valid would have to be the first byte of the second one.
+// It does depend on two orders: elements are copied one after the other, with the lock of the
+// memory map taken and released around each; and the thread's stores become visible in the order of
+// the program. x86-64 keeps that order. On aarch64 the agent must ask for it; if it does not, a mix
+// stays possible for as long as a store waits in the CPU's buffer, a small part of the time from
+// the first to the last copy.
 //
-// What no number of reads can prove. Contexts do come back, for example when a child span ends.
-// A thread that switches between A and B in step with us shows the same mix of them to every
-// copy. Here the odds are made small instead; the numbers are of an x86-64 machine (Zen 5),
+// What no number of reads can prove. Contexts do come back, for example when a child span ends. A
+// thread that switches between A and B in step with us shows the same mix of them to every copy.
+// Here the odds are made small instead; the numbers are of an x86-64 machine (Zen 5),
 // TestSlotRewrittenWithoutPause logs its own.
 //
 //   - All copies are in one call and next to each other, some 0.4 µs apart. To fool four of them
@@ -69,11 +69,11 @@ const (
 )
 
 // splitOrder is the order in which the head (H) and the tail (T) of a slot across two pages are
-// read when it was accepted. Head and tail in turn would do for a thread without rhythm, but
-// one that alternates A and B evenly can fall into step with us: then all heads are of A and
-// all tails of B (16 such copies in a row were seen). This order is in step with nothing: of
-// reads at equal distances, at least 6 of the 24 meet the wrong context, whatever the period,
-// phase and share of A. (Found by search.)
+// read when it was accepted. Head and tail in turn would do for a thread without rhythm, but one
+// that alternates A and B evenly can fall into step with us: then all heads are of A and all tails
+// of B (16 such copies in a row were seen). This order is in step with nothing: of reads at equal
+// distances, at least 6 of the 24 meet the wrong context, whatever the period, phase and share of
+// A. (Found by search.)
 const splitOrder = "THTHTHTTTHHHTHHTTHTHHTTH"
 
 // slotChunk is how many threads are read in one round, that is in one pair of calls: enough that
@@ -90,8 +90,8 @@ type slotReads struct {
 }
 
 // ReadSlots reads the slots of threads: varAddrs[i] is the address of thread i's variable (the
-// pointer to its slot), or 0 when the thread has no variable, and out[i], which must exist,
-// becomes its result. In steady state it allocates nothing.
+// pointer to its slot), or 0 when the thread has no variable, and out[i], which must exist, becomes
+// its result. In steady state it allocates nothing.
 //
 // The error is that of the whole process (ErrGone, ErrDenied); then every thread of a round that
 // was not finished carries it too.

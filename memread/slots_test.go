@@ -324,8 +324,8 @@ func (r *rewriteReader) read() {
 	}
 }
 
-// A whole process that goes while the slots of many threads are read leaves no result without
-// an error.
+// A whole process that goes while the slots of many threads are read leaves no result without an
+// error.
 func TestReadSlotsOfManyThreadsGone(t *testing.T) {
 	child := newPuppet(t)
 	base := child.mapPages(1)

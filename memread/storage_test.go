@@ -29,8 +29,10 @@ var storageTests = []struct {
 	n    int
 	err  error
 }{
-	{"all fields", "0100 06000000 6f7264657273 04000000 70726f64 0d000000 2f746d702f61706d2e736f636b", demoStorageDecoded, 37, nil},
-	{"newer, longer layout", "0502 00000000 00000000 02000000 2f73 deadbeef", ProcessStorage{MinorVersion: 0x205, SocketPath: "/s"}, 16, nil},
+	{"all fields", "0100 06000000 6f7264657273 04000000 70726f64 0d000000 2f746d702f61706d2e736f636b",
+		demoStorageDecoded, 37, nil},
+	{"newer, longer layout", "0502 00000000 00000000 02000000 2f73 deadbeef",
+		ProcessStorage{MinorVersion: 0x205, SocketPath: "/s"}, 16, nil},
 	{"names of several bytes a letter", "0100 02000000 c3a9 03000000 e282ac 02000000 2f73",
 		ProcessStorage{MinorVersion: 1, ServiceName: "é", ServiceEnvironment: "€", SocketPath: "/s"}, 21, nil},
 	{"NUL in a name", "0100 01000000 00 00000000 02000000 2f73",
@@ -41,7 +43,8 @@ var storageTests = []struct {
 	{"first string cut", "0100 06000000 6f72646572 04000000", ProcessStorage{}, 20, errShort},
 	{"second string cut", "0100 06000000 6f7264657273 04000000 70726f", ProcessStorage{}, 20, errShort},
 	{"third length to come", "0100 06000000 6f7264657273 04000000 70726f64", ProcessStorage{}, 24, errShort},
-	{"last byte to come", "0100 06000000 6f7264657273 04000000 70726f64 0d000000 2f746d702f61706d2e736f63", ProcessStorage{}, 37, errShort},
+	{"last byte to come", "0100 06000000 6f7264657273 04000000 70726f64 0d000000 2f746d702f61706d2e736f63",
+		ProcessStorage{}, 37, errShort},
 	{"longest string to come", "0100 00200000 00000000 00000000", ProcessStorage{}, 14 + 8192, errShort},
 	{"string one too long", "0100 01200000 00000000 00000000", ProcessStorage{}, 6, ErrStringTooLong},
 	{"string of 4 GiB", "0100 ffffffff 00000000 00000000", ProcessStorage{}, 6, ErrStringTooLong},
@@ -198,8 +201,8 @@ func TestHostileLengthsAllocateLittle(t *testing.T) {
 	}
 }
 
-// The process publishes two storages in turn, withdraws them in between, and overwrites the
-// one that is not published.
+// The process publishes two storages in turn, withdraws them in between, and overwrites the one
+// that is not published.
 func TestProcessStorageReplacedWithoutPause(t *testing.T) {
 	eachWay(t, func(t *testing.T, open func(*puppet) *Process) {
 		child := newPuppet(t)

@@ -78,8 +78,8 @@ func (p *Process) transfer(v vector) error {
 	return nil
 }
 
-// readSome reads at least one byte of the first element and perhaps more, also of those after
-// it. ErrUnmapped means that the first byte cannot be read.
+// readSome reads at least one byte of the first element and perhaps more, also of those after it.
+// ErrUnmapped means that the first byte cannot be read.
 func (p *Process) readSome(v vector) (int, error) {
 	if p.mem == nil {
 		n, err := readVM(p.pid, v)

@@ -64,8 +64,8 @@ func onOwnThread(f func()) {
 	}()
 }
 
-// assume switches the calling thread. The calls are those of x/sys/unix, which change one
-// thread; their namesakes in package syscall change all.
+// assume switches the calling thread. The calls are those of x/sys/unix, which change one thread;
+// their namesakes in package syscall change all.
 func (c Credentials) assume() error {
 	same, err := c.ours()
 	if err != nil {

@@ -63,12 +63,12 @@ func Identify(root *os.File, path string) (SocketID, error) {
 	return identity, nil
 }
 
-// Dial connects to the datagram socket at path, which is absolute and means what it means to
-// the process whose root directory is root (an O_PATH descriptor of /proc/PID/root serves) and
-// whose credentials are creds. The path is walked and the socket connected with these
-// credentials, so that the kernel allows what it would allow the process, and no more; a user
-// namespace in which the process is root makes no difference. Sending, too, shows its ids
-// rather than ours to a receiver that asks for them.
+// Dial connects to the datagram socket at path, which is absolute and means what it means to the
+// process whose root directory is root (an O_PATH descriptor of /proc/PID/root serves) and whose
+// credentials are creds. The path is walked and the socket connected with these credentials, so
+// that the kernel allows what it would allow the process, and no more; a user namespace in which
+// the process is root makes no difference. Sending, too, shows its ids rather than ours to a
+// receiver that asks for them.
 //
 // procRoot is the mount point of a procfs of our own pid namespace. Everybody must be able to reach
 // it, and it has at most 88 bytes, because it is part of the socket's name that is passed to the
@@ -130,8 +130,8 @@ func connectError(decision error, path string, err error) error {
 	return fmt.Errorf("connecting to %q: %w (%w)", path, decision, err)
 }
 
-// openSocketFile resolves path below root and returns a descriptor (O_PATH) of the socket file
-// that it leads to. The caller closes it.
+// openSocketFile resolves path below root and returns a descriptor (O_PATH) of the socket file that
+// it leads to. The caller closes it.
 func openSocketFile(root *os.File, path string) (int, SocketID, error) {
 	// A relative path would depend on the process's working directory, which can change.
 	if !strings.HasPrefix(path, "/") || strings.IndexByte(path, 0) >= 0 {

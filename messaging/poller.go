@@ -15,9 +15,9 @@ import (
 const pollBatch = 64
 
 // Poller wakes the senders of an agent whose receivers have room again, with one goroutine and one
-// epoll descriptor for any number of senders. A socket is watched only while its Sender waits. This is why sockets are not in the poller of the
-// Go runtime, which watches a descriptor until it is closed: the kernel would wake us for each
-// message that a receiver reads.
+// epoll descriptor for any number of senders. A socket is watched only while its Sender waits. This
+// is why sockets are not in the poller of the Go runtime, which watches a descriptor until it is
+// closed: the kernel would wake us for each message that a receiver reads.
 //
 // A socket is armed after a message found the receiver's queue full: EPOLLOUT, level-triggered,
 // once (EPOLLONESHOT). No room is missed in between, since arming checks for room, and room made

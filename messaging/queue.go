@@ -155,8 +155,8 @@ func (q *queue) requeue(windowNs int64) {
 	q.up(it.place)
 }
 
-// expire drops the parts whose oldest sample was taken at or before limitNs, and returns how
-// many samples they held.
+// expire drops the parts whose oldest sample was taken at or before limitNs, and returns how many
+// samples they held.
 func (q *queue) expire(limitNs int64) uint64 {
 	var dropped uint64
 	for q.waiting() && q.oldestNs() <= limitNs {

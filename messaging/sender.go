@@ -142,8 +142,7 @@ func (s *Sender) Add(key Key, count uint64, sampledAt time.Time) {
 
 // Connect sends to socket from now on, first the registration, then those queued samples that are
 // not late. It takes ownership of the socket, also when it fails, and closes the one that was
-// connected before. The error is errClosed, or about the
-// registration.
+// connected before. The error is errClosed, or about the registration.
 func (s *Sender) Connect(socket *Socket, r Registration) error {
 	registration, err := appendRegistration(nil, r)
 	if err == nil && r.SamplesDelay == 0 {
@@ -194,9 +193,9 @@ func (s *Sender) Disconnect() {
 	}
 }
 
-// Down delivers an error when the receiver has ended the connection: the
-// caller should Dial again. Queued samples wait meanwhile. Nothing is delivered about a socket that
-// was replaced or disconnected since.
+// Down delivers an error when the receiver has ended the connection: the caller should Dial again.
+// Queued samples wait meanwhile. Nothing is delivered about a socket that was replaced or
+// disconnected since.
 func (s *Sender) Down() <-chan error { return s.down }
 
 // Drain blocks until nothing is queued or ctx has ended. If nothing is added meanwhile, it takes no

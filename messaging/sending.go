@@ -9,8 +9,8 @@ import (
 // poller and a timer.
 
 // run sends until nothing is left to be sent, or nothing can be sent. Every sender has a goroutine
-// for that: sendmsg runs what the receiver attached to its socket, a filter and the callbacks of all
-// epoll instances that watch it, which can take many milliseconds.
+// for that: sendmsg runs what the receiver attached to its socket, a filter and the callbacks of
+// all epoll instances that watch it, which can take many milliseconds.
 func (s *Sender) run() {
 	for {
 		message := s.next()

@@ -58,9 +58,8 @@ var (
 
 // Registration announces to an APM agent that correlations follow. Repeating it is safe.
 type Registration struct {
-	// SamplesDelay is the promised upper bound of the time from a sample to its message: the
-	// agent holds finished transactions back for that long. On the wire it is rounded up to
-	// milliseconds.
+	// SamplesDelay is the promised upper bound of the time from a sample to its message: the agent
+	// holds finished transactions back for that long. On the wire it is rounded up to milliseconds.
 	SamplesDelay time.Duration
 	HostID       string // may be empty
 }
@@ -79,8 +78,8 @@ type correlation struct {
 	Count uint16
 }
 
-// appendRegistration appends the message to b. Its errors are errHostID and errSamplesDelay;
-// then b is returned unchanged.
+// appendRegistration appends the message to b. Its errors are errHostID and errSamplesDelay; then b
+// is returned unchanged.
 func appendRegistration(b []byte, r Registration) ([]byte, error) {
 	if len(r.HostID) > MaxHostIDBytes {
 		return b, fmt.Errorf("%w: %d bytes, agents take at most %d", errHostID, len(r.HostID), MaxHostIDBytes)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Batch is one Export request as it goes over the wire. Once queued it is immutable, and any
-// number of destinations hold the same one.
+// Batch is one Export request as it goes over the wire. Once queued it is immutable, and any number
+// of destinations hold the same one.
 type Batch struct {
 	signal  Signal
 	request []byte

@@ -36,7 +36,8 @@ func (countingCodec) Unmarshal(data mem.BufferSlice, _ any) error { return nil }
 func BenchmarkExport(b *testing.B) {
 	for _, size := range []int{155_000, 20_000} {
 		for _, compression := range []Compression{Gzip, None} {
-			b.Run(fmt.Sprintf("%dkB/%s", size/1000, compression), func(b *testing.B) { benchmarkExport(b, size, compression) })
+			b.Run(fmt.Sprintf("%dkB/%s", size/1000, compression),
+				func(b *testing.B) { benchmarkExport(b, size, compression) })
 		}
 	}
 }

@@ -61,7 +61,8 @@ func TestStatusCodes(t *testing.T) {
 						" retries=1 throttled=1 throttled_seconds=3"+duplicated(c.code))
 				case again:
 					r.wantTimes(start, 0, 500*time.Millisecond)
-					l.wantCounts("a", Metrics, "accepted_items=5 sent_items=5 "+attempts+" retries=1"+duplicated(c.code))
+					l.wantCounts("a", Metrics,
+						"accepted_items=5 sent_items=5 "+attempts+" retries=1"+duplicated(c.code))
 				default:
 					r.wantTimes(start, 0)
 					l.wantCounts("a", Metrics,
@@ -135,7 +136,8 @@ func TestResourceExhaustedDelay(t *testing.T) {
 		delay *durationpb.Duration
 		want  string
 	}{
-		{&durationpb.Duration{}, "accepted_items=1 sent_items=1 attempts{OK}=1 attempts{RESOURCE_EXHAUSTED}=1 retries=1"},
+		{&durationpb.Duration{},
+			"accepted_items=1 sent_items=1 attempts{OK}=1 attempts{RESOURCE_EXHAUSTED}=1 retries=1"},
 		{&durationpb.Duration{Seconds: -1}, "accepted_items=1 dropped_items{refused,RESOURCE_EXHAUSTED}=1" +
 			" attempts{RESOURCE_EXHAUSTED}=1 bad_response=1"},
 		{&durationpb.Duration{Seconds: 601}, "accepted_items=1 attempts{RESOURCE_EXHAUSTED}=1" +
@@ -172,7 +174,8 @@ func TestUnimplemented(t *testing.T) {
 		if got := l.Status()[0]; len(got.Unsupported) != 1 || got.Unsupported[0] != Profiles || got.State != StateOpen {
 			t.Errorf("status %+v", got)
 		}
-		if err := l.EnqueueReceived(context.Background(), NewBatch(Profiles, []byte("x"), 1, time.Now())); err != ErrUnsupported {
+		if err := l.EnqueueReceived(context.Background(),
+			NewBatch(Profiles, []byte("x"), 1, time.Now())); err != ErrUnsupported {
 			t.Errorf("received data: %v", err)
 		}
 		// Other signals go on.

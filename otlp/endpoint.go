@@ -56,7 +56,8 @@ func parseEndpoint(s string, insecure bool) (endpoint, error) {
 	}
 	number, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || number == 0 || name == "" || strings.ContainsAny(name, "/@ \t\r\n") {
-		return endpoint{}, errors.New("endpoint: not of the form HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:PATH")
+		return endpoint{},
+			errors.New("endpoint: not of the form HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:PATH")
 	}
 	// Names are looked up when a connection is made. grpc's own resolver, once it has failed (a
 	// host that boots has no network yet), waits for up to two minutes whatever the circuit does.

@@ -46,7 +46,8 @@ var settings = []setting{
 	}},
 	{"PROTOCOL", func(_ *Destination, v string) error {
 		if v != "grpc" {
-			return fmt.Errorf("%q: only grpc is spoken, for which receivers have another port, usually %s", v, defaultPort)
+			return fmt.Errorf("%q: only grpc is spoken, for which receivers have another port, usually %s", v,
+				defaultPort)
 		}
 		return nil
 	}},

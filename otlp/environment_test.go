@@ -24,11 +24,14 @@ func TestFromEnvironment(t *testing.T) {
 		{"endpoint", map[string]string{"ENDPOINT": "http://host", "PROTOCOL": "grpc"},
 			[]Destination{base("default", same, Traces, Metrics, Profiles)}},
 		{"everything", map[string]string{
-			"ENDPOINT": " host:1 ", "INSECURE": "True", "CERTIFICATE": "/ca", "CLIENT_KEY": "/key", "CLIENT_CERTIFICATE": "/cert",
-			"HEADERS": "Api-Key=a%2Cb%3D%20c , x-y = 1=2,", "COMPRESSION": "none", "TIMEOUT": "2500",
+			"ENDPOINT": " host:1 ", "INSECURE": "True", "CERTIFICATE": "/ca", "CLIENT_KEY": "/key",
+			"CLIENT_CERTIFICATE": "/cert",
+			"HEADERS":            "Api-Key=a%2Cb%3D%20c , x-y = 1=2,", "COMPRESSION": "none", "TIMEOUT": "2500",
 		}, []Destination{base("default", func(d *Destination) {
-			d.Endpoint, d.Insecure, d.Certificate, d.ClientKey, d.ClientCertificate = "host:1", true, "/ca", "/key", "/cert"
-			d.Headers, d.Compression, d.Timeout = Headers{"api-key": "a,b= c", "x-y": "1=2"}, None, 2500*time.Millisecond
+			d.Endpoint, d.Insecure, d.Certificate, d.ClientKey, d.ClientCertificate = "host:1", true, "/ca", "/key",
+				"/cert"
+			d.Headers, d.Compression, d.Timeout = Headers{"api-key": "a,b= c", "x-y": "1=2"}, None,
+				2500*time.Millisecond
 		}, Traces, Metrics, Profiles)}},
 		{"a signal has its own", map[string]string{
 			"ENDPOINT": "http://host", "HEADERS": "a=1", "METRICS_HEADERS": "b=2", "TRACES_TIMEOUT": "10000",
@@ -36,10 +39,11 @@ func TestFromEnvironment(t *testing.T) {
 			base("default", func(d *Destination) { d.Headers = Headers{"a": "1"} }, Traces, Profiles),
 			base("default-metrics", func(d *Destination) { d.Headers = Headers{"b": "2"} }, Metrics),
 		}},
-		{"traces have their own", map[string]string{"ENDPOINT": "http://host", "TRACES_COMPRESSION": "none"}, []Destination{
-			base("default-traces", func(d *Destination) { d.Compression = None }, Traces),
-			base("default", same, Metrics, Profiles),
-		}},
+		{"traces have their own", map[string]string{"ENDPOINT": "http://host", "TRACES_COMPRESSION": "none"},
+			[]Destination{
+				base("default-traces", func(d *Destination) { d.Compression = None }, Traces),
+				base("default", same, Metrics, Profiles),
+			}},
 		{"only one signal", map[string]string{"PROFILES_ENDPOINT": "http://host"},
 			[]Destination{base("default", same, Profiles)}},
 		{"each signal elsewhere", map[string]string{
@@ -52,7 +56,10 @@ func TestFromEnvironment(t *testing.T) {
 		{"empty is not set", map[string]string{"ENDPOINT": "http://host", "TRACES_ENDPOINT": "", "TIMEOUT": " "},
 			[]Destination{base("default", same, Traces, Metrics, Profiles)}},
 	} {
-		got, err := FromEnvironment(func(k string) string { return c.env[strings.TrimPrefix(k, "OTEL_EXPORTER_OTLP_")] })
+		got, err := FromEnvironment(func(k string) string {
+			return c.env[strings.TrimPrefix(k,
+				"OTEL_EXPORTER_OTLP_")]
+		})
 		if err != nil || len(got) != len(c.want) {
 			t.Errorf("%s: %v, %v", c.name, got, err)
 			continue
@@ -65,8 +72,7 @@ func TestFromEnvironment(t *testing.T) {
 	}
 }
 
-// An error names the variable, and only if there is an endpoint for which it
-// counts.
+// An error names the variable, and only if there is an endpoint for which it counts.
 func TestFromEnvironmentRefuses(t *testing.T) {
 	for _, c := range []struct{ name, value, want string }{
 		{"ENDPOINT", "ftp://host", `ENDPOINT: endpoint: scheme "ftp" is none of http, https, unix`},

@@ -40,7 +40,8 @@ func TestRequestHeaders(t *testing.T) {
 		l := lab1(t, d)
 		l.send(Metrics, "x", 1)
 		h := r.got()[0].headers
-		if got := h.Get("user-agent")[0]; !strings.HasPrefix(got, "correlator/1.2.3 OTel-OTLP-Exporter-Go/1.2.3 grpc-go/") {
+		if got := h.Get("user-agent")[0]; !strings.HasPrefix(got,
+			"correlator/1.2.3 OTel-OTLP-Exporter-Go/1.2.3 grpc-go/") {
 			t.Errorf("user agent %q", got)
 		}
 		if fmt.Sprint(h.Get("authorization"), h.Get("x-bin")) != "[Bearer 1234] [\x00\xff]" {
@@ -85,7 +86,8 @@ func TestConcurrency(t *testing.T) {
 				l.Enqueue(NewBatch(Metrics, []byte("x"), 1, time.Now()))
 			}
 			l.after(1500 * time.Millisecond)
-			if got := l.Status()[0]; r.most() != n || got.InFlight != n || got.Sent != uint64(n) || got.Concurrency != n || got.MaxConcurrency != n {
+			if got := l.Status()[0]; r.most() != n || got.InFlight != n || got.Sent != uint64(n) ||
+				got.Concurrency != n || got.MaxConcurrency != n {
 				t.Errorf("%d at a time, %d in flight, %d sent, want %d of each", r.most(), got.InFlight, got.Sent, n)
 			}
 			l.after(2 * maxConcurrency * time.Second)
@@ -127,14 +129,16 @@ func TestNeverSent(t *testing.T) {
 		d.MaxRequestBytes = 10
 		l := lab1(t, d)
 		l.send(Metrics, "envelope", 0)
-		if err := l.EnqueueReceived(context.Background(), NewBatch(Metrics, []byte("envelope"), 0, time.Now())); err != nil {
+		if err := l.EnqueueReceived(context.Background(),
+			NewBatch(Metrics, []byte("envelope"), 0, time.Now())); err != nil {
 			t.Errorf("received envelope: %v", err)
 		}
 		l.wantCounts("a", Metrics, "")
 		l.send(Metrics, "0123456789", 1)
 		l.send(Metrics, "0123456789a", 3)
 		l.wantCounts("a", Metrics, "accepted_items=4 sent_items=1 dropped_items{too_large}=3 attempts{OK}=1")
-		if err := l.EnqueueReceived(context.Background(), NewBatch(Metrics, []byte("0123456789a"), 3, time.Now())); !errors.Is(err, ErrTooLarge) {
+		if err := l.EnqueueReceived(context.Background(),
+			NewBatch(Metrics, []byte("0123456789a"), 3, time.Now())); !errors.Is(err, ErrTooLarge) {
 			t.Errorf("received data over the limit: %v", err)
 		}
 		if len(r.got()) != 1 {

@@ -56,7 +56,8 @@ func TestQuotas(t *testing.T) {
 		l.after(0)
 		for i, s := range l.Status() {
 			if want := []int{4, 10, 10}[i]; s.QueuedBatches+s.InFlight != want || s.Dropped != uint64(20-want) {
-				t.Errorf("%s: %d queued, %d in flight, %d dropped, want %d held", s.Name, s.QueuedBatches, s.InFlight, s.Dropped, want)
+				t.Errorf("%s: %d queued, %d in flight, %d dropped, want %d held", s.Name, s.QueuedBatches, s.InFlight,
+					s.Dropped, want)
 			}
 		}
 	})
@@ -104,7 +105,8 @@ func TestQueueFull(t *testing.T) {
 		r.answer(unavailable)
 		l.send(Metrics, "x", 1)
 		l.send(Metrics, string(make([]byte, 5001-overhead)), 2)
-		if s := l.Status()[0]; s.QueuedItems != 1 || s.Dropped != 5 || s.DroppedBy[QueueFull] != 3 || s.DroppedBy[TooLarge] != 2 {
+		if s := l.Status()[0]; s.QueuedItems != 1 || s.Dropped != 5 || s.DroppedBy[QueueFull] != 3 ||
+			s.DroppedBy[TooLarge] != 2 {
 			t.Errorf("%+v", s)
 		}
 	})

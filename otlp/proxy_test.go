@@ -56,7 +56,8 @@ func TestProxyStatus(t *testing.T) {
 			case c.status == 404:
 				dropped = "unsupported"
 			}
-			l.wantCounts("a", Metrics, fmt.Sprintf("accepted_items=1 dropped_items{%s}=1 attempts{%s}=1", dropped, c.code))
+			l.wantCounts("a", Metrics, fmt.Sprintf("accepted_items=1 dropped_items{%s}=1 attempts{%s}=1", dropped,
+				c.code))
 		})
 	}
 }

@@ -53,7 +53,8 @@ func TestReceivedData(t *testing.T) {
 		if s := l.Status()[0]; s.Dropped != 15 || s.QueuedBatches+s.InFlight != 20 {
 			t.Errorf("%+v", s)
 		}
-		if err := l.EnqueueReceived(impatient(t), NewBatch(Metrics, make([]byte, 20_001-overhead), 1, time.Now())); !errors.Is(err, ErrTooLarge) {
+		if err := l.EnqueueReceived(impatient(t), NewBatch(Metrics, make([]byte, 20_001-overhead), 1,
+			time.Now())); !errors.Is(err, ErrTooLarge) {
 			t.Errorf("larger than the quota: %v", err)
 		}
 		l.after(time.Minute)
@@ -61,7 +62,8 @@ func TestReceivedData(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		// What is larger than the share of received data goes alone.
-		if err := l.EnqueueReceived(impatient(t), NewBatch(Metrics, make([]byte, 20_000-overhead), 1, time.Now())); err != nil {
+		if err := l.EnqueueReceived(impatient(t), NewBatch(Metrics, make([]byte, 20_000-overhead), 1,
+			time.Now())); err != nil {
 			t.Errorf("as large as the quota: %v", err)
 		}
 	})
@@ -107,7 +109,8 @@ func TestRetryAfter(t *testing.T) {
 			l.after(c.silent)
 			err := l.EnqueueReceived(impatient(t), NewBatch(Metrics, make([]byte, c.size-overhead), 1, time.Now()))
 			var overload *OverloadError
-			if !errors.As(err, &overload) || overload.RetryAfter < c.want || overload.RetryAfter > c.want+time.Millisecond {
+			if !errors.As(err, &overload) || overload.RetryAfter < c.want ||
+				overload.RetryAfter > c.want+time.Millisecond {
 				t.Errorf("%v, want %v", err, c.want)
 			}
 		})
@@ -461,7 +464,8 @@ func TestEvictionWhenDown(t *testing.T) {
 	want := func(received, own int, dropped uint64) {
 		t.Helper()
 		c := &down.counters[Traces]
-		if got := acknowledgedAt(down, nil); got != received || c.queued.items != uint64(received+own) || c.dropped[QueueFull] != dropped {
+		if got := acknowledgedAt(down, nil); got != received || c.queued.items != uint64(received+own) ||
+			c.dropped[QueueFull] != dropped {
 			t.Errorf("%d received items are held, %+v in all, %d dropped", got, c.queued, c.dropped[QueueFull])
 		}
 	}
@@ -494,7 +498,8 @@ func TestNotDown(t *testing.T) {
 		d.finish(second, &result{code: codes.Unavailable, retryInfo: true, delay: maxDelay}, later)
 		d.finish(probe, &result{code: codes.OK}, later)
 	}
-	for name, attempts := range map[string]func(*destinationState){"refuses": refuses, "fails": fails, "accepts": accepts} {
+	for name, attempts := range map[string]func(*destinationState){"refuses": refuses, "fails": fails,
+		"accepts": accepts} {
 		s := newScheduler(1<<20, []Destination{NewDestination("http://a")}, always(0))
 		d := s.destinations[0]
 		for range 2 {

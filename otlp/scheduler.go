@@ -15,8 +15,8 @@ var (
 	ErrUnsupported = errors.New("no destination takes this signal")
 )
 
-// OverloadError reports that received data is refused for now because the queue of a destination
-// is full.
+// OverloadError reports that received data is refused for now because the queue of a destination is
+// full.
 type OverloadError struct {
 	Destination string
 	// RetryAfter is an estimate of when there will be room, at least minRetryAfter. It is jittered,
@@ -58,9 +58,9 @@ type waiter struct {
 	done  chan error // receives one value; never blocks the sender
 }
 
-// Quotas returns the limit of bytes of each destination. Those without QueueBytes of their own share
-// queueBytes (0: DefaultQueueBytes) equally, but a share has room for the largest request, or as
-// much as queueBytes has.
+// Quotas returns the limit of bytes of each destination. Those without QueueBytes of their own
+// share queueBytes (0: DefaultQueueBytes) equally, but a share has room for the largest request, or
+// as much as queueBytes has.
 func Quotas(queueBytes int64, destinations []Destination) []int64 {
 	if queueBytes == 0 {
 		queueBytes = DefaultQueueBytes

@@ -28,7 +28,8 @@ func checkSums(t testing.TB, s *scheduler, out []flying) {
 				sum += dropped
 			}
 			if n.accepted != sum {
-				t.Fatalf("%s %v: accepted %d, but sent %d + dropped %v + queued %d + in flight %d = %d", d.config.Name, signal,
+				t.Fatalf("%s %v: accepted %d, but sent %d + dropped %v + queued %d + in flight %d = %d", d.config.Name,
+					signal,
 					n.accepted, n.sent, n.dropped, n.queued.items, n.inFlight.items, sum)
 			}
 			refused := uint64(0)
@@ -57,7 +58,8 @@ func checkSums(t testing.TB, s *scheduler, out []flying) {
 			t.Fatalf("%s: queue has %d entries, its length is %d", d.config.Name, length, d.queue.length)
 		}
 		if d.bytes != bytes || inFlight != d.circuit.inFlight || d.unevictable != unevictable {
-			t.Fatalf("%s: %d bytes, %d counted; %d unevictable, %d counted; %d in flight, circuit has %d", d.config.Name,
+			t.Fatalf("%s: %d bytes, %d counted; %d unevictable, %d counted; %d in flight, circuit has %d",
+				d.config.Name,
 				d.bytes, bytes, d.unevictable, unevictable, inFlight, d.circuit.inFlight)
 		}
 		if d.bytes > d.quota || d.circuit.inFlight > d.config.Concurrency {
@@ -283,7 +285,8 @@ func runScript(t testing.TB, a actions, steps int) {
 		for probes := 0; !d.drained(); {
 			e := d.take(s.now)
 			if e == nil && !d.drained() {
-				t.Fatalf("%s: neither drained nor anything to send, in state %v with %d queued", d.config.Name, d.state(),
+				t.Fatalf("%s: neither drained nor anything to send, in state %v with %d queued", d.config.Name,
+					d.state(),
 					d.queue.length)
 			}
 			if e == nil {

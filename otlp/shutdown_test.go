@@ -45,7 +45,8 @@ func TestShutdown(t *testing.T) {
 		}, {
 			name:   "timeout: what is in flight is cancelled, the rest is dropped",
 			script: []reply{second}, batches: 10, timeout: 1500 * time.Millisecond, took: 1500 * time.Millisecond,
-			want: "accepted_items=10 sent_items=4 dropped_items{shutdown}=6 attempts{OK}=4 attempts{CANCELLED}=4", lost: true,
+			want: "accepted_items=10 sent_items=4 dropped_items{shutdown}=6 attempts{OK}=4 attempts{CANCELLED}=4",
+			lost: true,
 		}, {
 			name:   "timeout 0: nothing is waited for",
 			script: []reply{second}, batches: 10, timeout: 0,
@@ -57,7 +58,8 @@ func TestShutdown(t *testing.T) {
 		}, {
 			name: "waiting: one more attempt at once, which opens",
 			// With concurrency 4 and 4 batches, all are out when the first error comes.
-			script: []reply{unavailable, unavailable, unavailable, unavailable, {}}, batches: 6, before: 100 * time.Millisecond,
+			script: []reply{unavailable, unavailable, unavailable, unavailable, {}}, batches: 6,
+			before:  100 * time.Millisecond,
 			timeout: 5 * time.Second,
 			want:    "accepted_items=6 sent_items=6 attempts{OK}=6 attempts{UNAVAILABLE}=4 retries=4",
 		}, {
@@ -109,7 +111,8 @@ func TestShutdown(t *testing.T) {
 			// Afterwards nothing is taken.
 			l.Enqueue(NewBatch(Traces, []byte("x"), 3, time.Now()))
 			l.wantCounts("a", Traces, "accepted_items=3 dropped_items{shutdown}=3")
-			if err := l.EnqueueReceived(context.Background(), NewBatch(Traces, []byte("x"), 3, time.Now())); err != ErrClosed {
+			if err := l.EnqueueReceived(context.Background(),
+				NewBatch(Traces, []byte("x"), 3, time.Now())); err != ErrClosed {
 				t.Errorf("received data: %v", err)
 			}
 			if _, err := l.shutdown(time.Second); err != ErrClosed {

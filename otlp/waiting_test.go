@@ -83,7 +83,8 @@ func TestRetryInfo(t *testing.T) {
 			l.send(Metrics, "x", 1)
 			l.after(time.Hour)
 			r.wantTimes(start, 0, c.want)
-			l.wantCounts("a", Metrics, "accepted_items=1 sent_items=1 attempts{OK}=1 attempts{UNAVAILABLE}=1 retries=1"+c.extra)
+			l.wantCounts("a", Metrics,
+				"accepted_items=1 sent_items=1 attempts{OK}=1 attempts{UNAVAILABLE}=1 retries=1"+c.extra)
 		})
 	}
 }

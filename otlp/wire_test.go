@@ -71,7 +71,8 @@ func TestEndpoints(t *testing.T) {
 		{"insecure", plainAddr, func(d *Destination) { d.Insecure = true }, plain, ""},
 		{"unix", "unix:" + socket, func(*Destination) {}, local, ""},
 		{"https", "https://" + secureAddr, ca, secure, ""},
-		{"https goes before insecure", "https://" + secureAddr, func(d *Destination) { ca(d); d.Insecure = true }, secure, ""},
+		{"https goes before insecure", "https://" + secureAddr, func(d *Destination) { ca(d); d.Insecure = true },
+			secure, ""},
 		{"no scheme is TLS", secureAddr, ca, secure, ""},
 		{"mutual", "https://" + bothAddr, func(d *Destination) {
 			ca(d)
@@ -150,7 +151,8 @@ func TestPassingCompressor(t *testing.T) {
 	ours := (&compressor{}).compress([]byte("hello"))
 	for _, pieces := range [][]string{
 		{""}, {"x"}, {"x", "y"}, {"", "xyz"}, {"hello", "world"}, {"\x1f"}, {"\x1f", "x"},
-		{string(ours)}, {string(ours[:1]), string(ours[1:])}, {string(ours[:1]), "", string(ours[1:2]), string(ours[2:])},
+		{string(ours)}, {string(ours[:1]), string(ours[1:])},
+		{string(ours[:1]), "", string(ours[1:2]), string(ours[2:])},
 	} {
 		var out bytes.Buffer
 		w, err := c.Compress(&out)

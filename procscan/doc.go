@@ -55,11 +55,11 @@ type Mapping struct {
 	// Dev and Ino are those of the inode in its superblock, Dev encoded as unix.Mkdev does. On file
 	// systems of many devices (btrfs, overlayfs) stat returns others.
 	Dev, Ino uint64
-	// Path is the file's path below the root of the mount namespace it was opened in, as maps
-	// shows it but without " (deleted)": bytes of any kind, a newline as the four characters \012.
-	// (It is below our own root instead for files that this root can reach.) Of memory without a
-	// file it is empty or a name that begins with a bracket, "[vdso]"; Dev and Ino are 0, but for
-	// shared memory that its process has named, "[anon_shmem:name]".
+	// Path is the file's path below the root of the mount namespace it was opened in, as maps shows
+	// it but without " (deleted)": bytes of any kind, a newline as the four characters \012. (It is
+	// below our own root instead for files that this root can reach.) Of memory without a file it
+	// is empty or a name that begins with a bracket, "[vdso]"; Dev and Ino are 0, but for shared
+	// memory that its process has named, "[anon_shmem:name]".
 	Path    string
 	Deleted bool // the path was unlinked
 }

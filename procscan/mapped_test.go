@@ -82,14 +82,17 @@ func TestOpenMapped(t *testing.T) {
 		belowRoot error  // the error without map_files
 	}{
 		{"plain", child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(dir, realName)}}}, "", nil},
-		{"deleted", child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(dir, "elastic-jvmti-linux-gone.so"), Unlink: true}}}, "", unix.ENOENT},
+		{"deleted", child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(dir, "elastic-jvmti-linux-gone.so"),
+			Unlink: true}}}, "", unix.ENOENT},
 		{"newline in the path", child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(odd, realName)}}}, "", nil},
-		{"escaped newline in the path", child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(literal, realName)}}}, "", nil},
+		{"escaped newline in the path", child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(literal, realName)}}},
+			"", nil},
 		{"chroot", child.HostSpec{Chroot: dir, Maps: []child.MapSpec{{Path: "/elastic-jvmti-linux-root.so"}}}, "", nil},
 		{"chroot with a newline", child.HostSpec{
 			Chroot: filepath.Join(dir, "root\nof"), Maps: []child.MapSpec{{Path: "/" + realName}},
 		}, "", nil},
-		{"mapped outside of the later root", child.HostSpec{Leave: odd, Maps: []child.MapSpec{{Path: filepath.Join(dir, realName)}}}, "", unix.ENOENT},
+		{"mapped outside of the later root", child.HostSpec{Leave: odd,
+			Maps: []child.MapSpec{{Path: filepath.Join(dir, realName)}}}, "", unix.ENOENT},
 		{"mount namespace", child.HostSpec{
 			Mounts: []child.MountSpec{{Source: "private", Target: lower, Type: "tmpfs"}},
 			Maps:   []child.MapSpec{{Path: filepath.Join(lower, "elastic-jvmti-linux-private.so")}},

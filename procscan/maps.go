@@ -156,8 +156,8 @@ func (r *mapsReader) reset(source io.Reader) {
 }
 
 // next returns the next line without its newline, valid until the next call, or the error of the
-// source: io.EOF at its end. A line that does not fit the buffer is skipped. The last line may
-// lack its newline, unless an error cut it off.
+// source: io.EOF at its end. A line that does not fit the buffer is skipped. The last line may lack
+// its newline, unless an error cut it off.
 func (r *mapsReader) next() ([]byte, error) {
 	searched := 0 // bytes from start on without a newline
 	for {

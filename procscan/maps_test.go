@@ -49,7 +49,8 @@ func TestParseMapping(t *testing.T) {
 			Mapping{0, 1, 1<<64 - 1, unix.Mkdev(0xffff, 0xfffff), 1<<64 - 1, "/x", false}},
 		{"1000-2000 r-xp 0 00:2a 7 /a (deleted) (deleted)",
 			Mapping{0x1000, 0x2000, 0, unix.Mkdev(0, 0x2a), 7, "/a (deleted)", true}},
-		{"1000-2000 r-xp 0 00:2a 7 /a\\012b\xff\t", Mapping{0x1000, 0x2000, 0, unix.Mkdev(0, 0x2a), 7, "/a\\012b\xff\t", false}},
+		{"1000-2000 r-xp 0 00:2a 7 /a\\012b\xff\t", Mapping{0x1000, 0x2000, 0, unix.Mkdev(0, 0x2a), 7, "/a\\012b\xff\t",
+			false}},
 		{"1000-2000 r-xp 0 00:2a 7 " + long, Mapping{0x1000, 0x2000, 0, unix.Mkdev(0, 0x2a), 7, long, false}},
 	} {
 		got, path, ok := parseMapping([]byte(c.line))

@@ -97,7 +97,8 @@ func testSweep(t *testing.T, source Source) {
 				t.Errorf("%s: identity %+v", c.name, found.ProcessID)
 			}
 			if found.At.Before(began) || single.At.Before(found.At) {
-				t.Errorf("%s: found at %v, and before that at %v, in a sweep that began at %v", c.name, single.At, found.At, began)
+				t.Errorf("%s: found at %v, and before that at %v, in a sweep that began at %v", c.name, single.At,
+					found.At, began)
 			}
 			var got []library
 			for _, m := range found.Libraries {

@@ -37,9 +37,9 @@ type Sample struct {
 	At    time.Time // when the first was taken; all count as taken then
 
 	// Start and End are the interval in which they were counted: from the drain before to the one
-	// that fetched them, which all that it fetched share. What is counted while a drain begins can be
-	// either's, so At may lie some microseconds outside. A sample that was not counted in the kernel
-	// has its own time for all three.
+	// that fetched them, which all that it fetched share. What is counted while a drain begins can
+	// be either's, so At may lie some microseconds outside. A sample that was not counted in the
+	// kernel has its own time for all three.
 	Start, End time.Time
 }
 

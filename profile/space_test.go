@@ -90,7 +90,8 @@ func TestMappingsWithoutFile(t *testing.T) {
 	}{
 		{"none", procscan.Mapping{Start: start, End: start + 0x1000}, [6]uint64{}},
 		{"a name", procscan.Mapping{Start: start, End: start + 0x1000, Path: "[anon:code]"}, [6]uint64{}},
-		{"vsyscall", procscan.Mapping{Start: 0xffffffffff600000, End: 0xffffffffff601000, Path: "[vsyscall]"}, [6]uint64{}},
+		{"vsyscall", procscan.Mapping{Start: 0xffffffffff600000, End: 0xffffffffff601000, Path: "[vsyscall]"},
+			[6]uint64{}},
 		{"a path without an inode", procscan.Mapping{Start: start, End: start + 0x1000, Path: data}, [6]uint64{}},
 		{"missing file", missing, [6]uint64{1: 1}},
 		{"directory", directory, [6]uint64{2: 1}},

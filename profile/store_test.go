@@ -135,8 +135,8 @@ func TestStoreFiles(t *testing.T) {
 	s := newStore(t, stacks, stacks*(stackBytes+frameBytes*3)+2*(heldFileBytes+path))
 	var ids []StackTraceID
 	for i := range uint64(stacks) {
-		// Another File with the same id each time, as other processes have after an update
-		// of their own.
+		// Another File with the same id each time, as other processes have after an update of their
+		// own.
 		file := &File{ID: frames[0].File.ID, Path: strings.Repeat("x", path)}
 		same := &File{ID: file.ID, Path: "/another/path"}
 		frames := []Frame{{file, i}, {same, i}, {nil, i}}

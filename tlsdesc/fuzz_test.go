@@ -18,7 +18,8 @@ func FuzzResolve(f *testing.F) {
 	f.Add(false, false, uint64(resolver), signed(-8), code.x86StaticPad, []byte{}, libcMusl)
 	f.Add(true, false, uint64(resolver), uint64(0xb8), code.armStaticNop, []byte{}, "/lib/ld-linux-aarch64.so.1")
 	f.Add(false, false, uint64(resolver), uint64(argument), code.x86GlibcDynamic,
-		[]byte("\x02\x00\x00\x00\x00\x00\x00\x00\x18\x00\x00\x00\x00\x00\x00\x00\x07\x00\x00\x00\x00\x00\x00\x00"), loaderGlibc)
+		[]byte("\x02\x00\x00\x00\x00\x00\x00\x00\x18\x00\x00\x00\x00\x00\x00\x00\x07\x00\x00\x00\x00\x00\x00\x00"),
+		loaderGlibc)
 	f.Add(true, false, uint64(resolver), uint64(argument), code.armMuslDynamic,
 		[]byte("\x02\x00\x00\x00\x00\x00\x00\x00\x18\x00\x00\x00\x00\x00\x00\x00"), "/lib/libc.so")
 	f.Add(false, true, uint64(3), uint64(tlsOffset), []byte{}, []byte{}, "/lib/libc-2.31.so")

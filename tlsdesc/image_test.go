@@ -8,8 +8,7 @@ import (
 	"correlator/memread"
 )
 
-// image is a Memory made by hand: what is in it can be read, everything else is
-// not mapped.
+// image is a Memory made by hand: what is in it can be read, everything else is not mapped.
 type image struct {
 	areas   []area
 	batches int                  // how many there were

@@ -46,8 +46,8 @@ func inspect(t testing.TB, pid int, library string, bias uint64) *target {
 	return &target{mem, lib, bias, readMappings(t, pid)}
 }
 
-// readMappings returns the file mappings of a process, executable or not: an emulator maps
-// the code of its program as data.
+// readMappings returns the file mappings of a process, executable or not: an emulator maps the code
+// of its program as data.
 func readMappings(t testing.TB, pid int) (mappings []procscan.Mapping) {
 	t.Helper()
 	maps := testenv.ReadFile(t, fmt.Sprintf("/proc/%d/maps", pid))
@@ -102,8 +102,8 @@ func (p *target) variables(t *testing.T, rule Rule, threads []truth) (addrs []ui
 	return addrs, errs
 }
 
-// check compares what the rule finds with what the threads report. Where a thread did not touch
-// the variable, C libraries differ: either it has none, or one that is null.
+// check compares what the rule finds with what the threads report. Where a thread did not touch the
+// variable, C libraries differ: either it has none, or one that is null.
 func (p *target) check(t *testing.T, rule Rule, threads []truth) {
 	t.Helper()
 	out, errs := p.variables(t, rule, threads)

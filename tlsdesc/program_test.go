@@ -30,8 +30,8 @@ type program struct {
 	lines   *bufio.Scanner
 }
 
-// startThreads starts the program with libraries to load now and others to load later, and
-// returns when its threads have said what is to be found.
+// startThreads starts the program with libraries to load now and others to load later, and returns
+// when its threads have said what is to be found.
 func startThreads(t *testing.T, argv []string, environment string, now, later []string) *program {
 	t.Helper()
 	argv = slices.Concat(argv, now, []string{"--"}, later)
@@ -55,8 +55,8 @@ func startThreads(t *testing.T, argv []string, environment string, now, later []
 	return nil
 }
 
-// loadMore has the program load the other libraries and touch their variables. The channel
-// is closed when it has done so.
+// loadMore has the program load the other libraries and touch their variables. The channel is
+// closed when it has done so.
 func (p *program) loadMore(t *testing.T) <-chan struct{} {
 	t.Helper()
 	if _, err := io.WriteString(p.stdin, "\n"); err != nil {
@@ -151,8 +151,8 @@ func TestWhileLibrariesAreLoaded(t *testing.T) {
 	}
 }
 
-// The rules for aarch64, on a process of that machine: qemu keeps the program's memory at
-// the addresses that the program knows.
+// The rules for aarch64, on a process of that machine: qemu keeps the program's memory at the
+// addresses that the program knows.
 func TestAArch64(t *testing.T) {
 	if runtime.GOARCH == "arm64" {
 		return // the other tests are of this machine

@@ -22,8 +22,7 @@ import (
 // DTPMOD64 pair has no resolver; for it, there must be exactly one C library among the mappings,
 // else the error is ErrUnsupported.
 //
-// A rule holds until the library is unloaded or the process executes another
-// program.
+// A rule holds until the library is unloaded or the process executes another program.
 func Resolve(lib *elfsym.Library, bias uint64, mem Memory, mappings []procscan.Mapping) (Rule, error) {
 	p, ok := platformOf(lib.Machine)
 	if !ok {
@@ -67,9 +66,9 @@ func decodePair(b *[2 * wordBytes]byte) pair {
 
 // fromDescriptor makes the rule from a TLS descriptor, {resolver, argument}.
 //
-// glibc before 2.34 on x86-64 binds lazily. Until the first use the resolver is a
-// stub of the library itself; while a thread is binding, it is one of the loader's,
-// and the argument still points to the library's relocation entry.
+// glibc before 2.34 on x86-64 binds lazily. Until the first use the resolver is a stub of the
+// library itself; while a thread is binding, it is one of the loader's, and the argument still
+// points to the library's relocation entry.
 func (v variable) fromDescriptor(d pair, mem Memory) (Rule, error) {
 	switch {
 	case d.first == 0:
@@ -108,9 +107,8 @@ func (v variable) fromDescriptor(d pair, mem Memory) (Rule, error) {
 	return v.dynamicRule(libc, argumentRead)
 }
 
-// staticRule makes the rule from the argument of a static resolver. It can be 0 only
-// where a block can begin at the thread pointer, and only for the first variable in
-// the block.
+// staticRule makes the rule from the argument of a static resolver. It can be 0 only where a block
+// can begin at the thread pointer, and only for the first variable in the block.
 func (v variable) staticRule(offset int64, libc Libc) (Rule, error) {
 	switch {
 	case offset == 0 && (v.platform.staticMax < 0 || v.lib.TLSOffset != 0):
@@ -159,7 +157,8 @@ func (v variable) fromModule(p pair) (Rule, error) {
 			continue
 		}
 		if libc != LibcUnknown && libc != found {
-			return Rule{}, fmt.Errorf("%w: both C libraries are mapped, and a DTPMOD64 pair does not say whose it is", ErrUnsupported)
+			return Rule{}, fmt.Errorf("%w: both C libraries are mapped, and a DTPMOD64 pair does not say whose it is",
+				ErrUnsupported)
 		}
 		libc = found
 	}

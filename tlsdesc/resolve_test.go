@@ -51,8 +51,8 @@ const (
 	libcMusl    = "/lib/ld-musl-x86_64.so.1"
 )
 
-// Beginnings of resolvers, as found in processes and, where noted, as the
-// assembler makes them of the rules.
+// Beginnings of resolvers, as found in processes and, where noted, as the assembler makes them of
+// the rules.
 var code = struct {
 	x86Static, x86StaticPad, x86GlibcDynamic, x86MuslDynamic, x86StaticOther []byte
 	armStatic, armStaticNop, armStaticPad, armGlibcDynamic, armMuslDynamic   []byte
@@ -241,13 +241,16 @@ func TestResolveRefuses(t *testing.T) {
 		{"resolver in no file", tlsdesc, descriptor(argument, code.x86GlibcDynamic, 1, tlsOffset, 1), nil,
 			[]error{ErrUnsupported}, "no known C library"},
 
-		{"static above the thread pointer", tlsdesc, descriptor(0x98, code.x86Static), glibc, []error{ErrMalformed}, "+0x98"},
-		{"static overlapping the thread pointer", tlsdesc, descriptor(signed(-7), code.x86Static), glibc, []error{ErrMalformed}, ""},
+		{"static above the thread pointer", tlsdesc, descriptor(0x98, code.x86Static), glibc, []error{ErrMalformed},
+			"+0x98"},
+		{"static overlapping the thread pointer", tlsdesc, descriptor(signed(-7), code.x86Static), glibc,
+			[]error{ErrMalformed}, ""},
 		{"static too far", tlsdesc, descriptor(signed(-1<<31-8), code.x86Static), glibc, []error{ErrMalformed}, ""},
 		{"static absurd", tlsdesc, descriptor(1<<63, code.x86Static), glibc, []error{ErrMalformed}, ""},
 		{"module id absurd", tlsdesc, descriptor(argument, code.x86GlibcDynamic, maxModule+1, tlsOffset, 1), glibc,
 			[]error{ErrMalformed}, "module id 0x100001"},
-		{"module id all ones", dtpmod, new(image).words(pairAddr, ^uint64(0), tlsOffset), glibc, []error{ErrMalformed}, ""},
+		{"module id all ones", dtpmod, new(image).words(pairAddr, ^uint64(0), tlsOffset), glibc, []error{ErrMalformed},
+			""},
 		{"offset of another variable", tlsdesc, descriptor(argument, code.x86GlibcDynamic, 1, tlsOffset+8, 1), glibc,
 			[]error{ErrMalformed}, "0x20"},
 		{"offset not filled", dtpmod, new(image).words(pairAddr, 1, 0), glibc, []error{ErrMalformed}, ""},

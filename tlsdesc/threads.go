@@ -8,8 +8,8 @@ import (
 	"correlator/memread"
 )
 
-// unallocated is glibc's TLS_DTV_UNALLOCATED (sysdeps/generic/dl-dtv.h): the
-// thread has no block of the module yet.
+// unallocated is glibc's TLS_DTV_UNALLOCATED (sysdeps/generic/dl-dtv.h): the thread has no block of
+// the module yet.
 const unallocated = math.MaxUint64
 
 // VariableAddrs finds the variable of each thread: out[i] is its address in the thread with

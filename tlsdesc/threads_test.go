@@ -54,16 +54,19 @@ func TestVariableAddr(t *testing.T) {
 		{"x86-64 glibc", x86Glibc, x86Thread(dtv).glibcDTV(15, 7, tp-0x10, block, 0), block + tlsOffset},
 		{"x86-64 glibc, generation of a later library", x86Glibc, x86Thread(dtv).glibcDTV(15, 8, tp-0x10, block),
 			block + tlsOffset},
-		{"x86-64 glibc, last entry that the DTV has room for", x86Glibc, x86Thread(dtv).glibcDTV(2, 7, tp-0x10, block), block + tlsOffset},
+		{"x86-64 glibc, last entry that the DTV has room for", x86Glibc, x86Thread(dtv).glibcDTV(2, 7, tp-0x10, block),
+			block + tlsOffset},
 		{"x86-64 glibc, not touched", x86Glibc, x86Thread(dtv).glibcDTV(15, 7, tp-0x10, none), 0},
 		{"x86-64 glibc, thread older than the library", x86Glibc, x86Thread(dtv).glibcDTV(15, 1, tp-0x10, 0), 0},
-		{"x86-64 glibc, block of an unloaded library with the id", x86Glibc, x86Thread(dtv).glibcDTV(15, 6, tp-0x10, block), 0},
+		{"x86-64 glibc, block of an unloaded library with the id", x86Glibc,
+			x86Thread(dtv).glibcDTV(15, 6, tp-0x10, block), 0},
 		{"x86-64 glibc, short DTV, nothing after it", x86Glibc, x86Thread(dtv).glibcDTV(1, 7, tp-0x10), 0},
 		{"x86-64 glibc, short DTV, something after it", x86Glibc, x86Thread(dtv).glibcDTV(1, 7, tp-0x10, block), 0},
 		{"x86-64 glibc, no DTV", x86Glibc, x86Thread(0), 0},
 		{"x86-64 glibc DTPMOD64", x86GlibcDTPMod, x86Thread(dtv).glibcDTV(15, 2, tp-0x10, block), block + tlsOffset},
 		{"x86-64 glibc DTPMOD64, not touched", x86GlibcDTPMod, x86Thread(dtv).glibcDTV(15, 2, tp-0x10, none), 0},
-		{"x86-64 glibc DTPMOD64, thread older than the library", x86GlibcDTPMod, x86Thread(dtv).glibcDTV(15, 0, tp-0x10, 0), 0},
+		{"x86-64 glibc DTPMOD64, thread older than the library", x86GlibcDTPMod,
+			x86Thread(dtv).glibcDTV(15, 0, tp-0x10, 0), 0},
 		{"x86-64 glibc DTPMOD64, short DTV", x86GlibcDTPMod, x86Thread(dtv).glibcDTV(1, 0, tp-0x10), 0},
 		{"x86-64 musl", x86Musl, x86Thread(dtv).muslDTV(2, 0x77, block), block + tlsOffset},
 		{"x86-64 musl, short DTV, nothing after it", x86Musl, x86Thread(dtv).muslDTV(1, 0x77), 0},
@@ -90,9 +93,9 @@ func TestVariableAddr(t *testing.T) {
 	}
 }
 
-// The generation is read before the entry, as a thread writes them the other way
-// round: one that brings its DTV up to date in between must not make the entry of
-// an unloaded library look like a current one.
+// The generation is read before the entry, as a thread writes them the other way round: one that
+// brings its DTV up to date in between must not make the entry of an unloaded library look like a
+// current one.
 func TestGenerationIsReadFirst(t *testing.T) {
 	m := x86Thread(dtv).glibcDTV(15, 6, tp-0x10, block)
 	m.before = map[int]func(*image){3: func(m *image) { m.glibcDTV(15, 7, tp-0x10, unallocated) }}
@@ -121,8 +124,10 @@ func TestVariableAddrRefuses(t *testing.T) {
 		{"capacity lies", far, tp, x86Thread(dtv).glibcDTV(end, 7, tp-0x10, block), memread.ErrUnmapped, "DTV entry"},
 		{"count lies", x86Musl, tp, x86Thread(dtv).muslDTV(end, 0x77), memread.ErrUnmapped, "DTV entry"},
 		{"DTV begins before the address space", x86Glibc, tp, x86Thread(15), ErrMalformed, "DTV header"},
-		{"entry after the address space", far, tp, x86Thread(end-63).words(end-79, maxModule, 0, 7), ErrMalformed, "DTV entry"},
-		{"block ends after the address space", x86Glibc, tp, x86Thread(dtv).glibcDTV(15, 7, tp, end-1), ErrMalformed, ""},
+		{"entry after the address space", far, tp, x86Thread(end-63).words(end-79, maxModule, 0, 7), ErrMalformed,
+			"DTV entry"},
+		{"block ends after the address space", x86Glibc, tp, x86Thread(dtv).glibcDTV(15, 7, tp, end-1), ErrMalformed,
+			""},
 		{"thread pointer at the end", x86Glibc, end - 7, new(image), ErrMalformed, "pointer to DTV"},
 		{"thread pointer at the beginning", armMusl, 7, new(image), ErrMalformed, "pointer to DTV"},
 		{"static before the address space", Rule{Kind: Static, Offset: -0x98}, 0x97, new(image), ErrMalformed, ""},

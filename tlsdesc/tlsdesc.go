@@ -1,5 +1,5 @@
-// Package tlsdesc finds a thread's copy of the agent library's thread-local
-// variable from outside the process.
+// Package tlsdesc finds a thread's copy of the agent library's thread-local variable from outside
+// the process.
 //
 // There are two steps. Resolve reads what the loader stored for the library and returns a Rule: how
 // to get from a thread pointer to the variable, the same for every thread as long as the library
@@ -121,15 +121,14 @@ type Rule struct {
 const (
 	wordBytes = 8
 
-	// maxModule bounds module ids. Every module with TLS is a mapped file, and
-	// 1,048,576 is the largest vm.max_map_count that distributions set. It also
-	// keeps Module * DTVStride far from overflow.
+	// maxModule bounds module ids. Every module with TLS is a mapped file, and 1,048,576 is the
+	// largest vm.max_map_count that distributions set. It also keeps Module * DTVStride far from
+	// overflow.
 	maxModule = 1 << 20
 
-	// maxOffset bounds the distance of a variable from the thread pointer or from
-	// the start of its block. On x86-64 code reaches both by signed displacements of
-	// 32 bits where it knows them, so blocks are not larger; nor are they on aarch64,
-	// where usual code has 24 bits.
+	// maxOffset bounds the distance of a variable from the thread pointer or from the start of its
+	// block. On x86-64 code reaches both by signed displacements of 32 bits where it knows them, so
+	// blocks are not larger; nor are they on aarch64, where usual code has 24 bits.
 	maxOffset = 1 << 31
 )
 

@@ -22,7 +22,8 @@ func (a *app) addRun() {
 			return err
 		}
 		for _, v := range a.unknownVariables() {
-			log.Warn("environment variable is no setting", zap.String("variable", v.Name), zap.String("nearest", v.Nearest))
+			log.Warn("environment variable is no setting", zap.String("variable", v.Name),
+				zap.String("nearest", v.Nearest))
 		}
 		return serve.Run(cmd.Context(), &options.Config, metrics.Build{Version: version, Revision: commit}, log)
 	}

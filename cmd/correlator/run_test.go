@@ -134,8 +134,8 @@ func TestTerminatedWithSamplesQueued(t *testing.T) {
 	healthy := demo.Start(t, demo.Options{Busy: 1, Transaction: 500 * time.Millisecond})
 	a := startAgent(t, nil, "--samples-per-second", "997")
 	a.registered(deaf.PID)
-	// A second of CPU time is a thousand samples of as many transactions, the last third of
-	// them in time. The queue of the socket holds eleven.
+	// A second of CPU time is a thousand samples of as many transactions, the last third of them in
+	// time. The queue of the socket holds eleven.
 	before := deaf.Report().CPUInTransactions
 	deaf.ReportWhen("a second of CPU time", func(report demo.Report) bool {
 		return report.CPUInTransactions-before > time.Second

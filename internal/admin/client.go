@@ -23,8 +23,7 @@ const (
 	// long hangs.
 	statusTimeout = 5 * time.Second
 
-	// maxStatusBytes bounds what is read: 9000 processes, each with texts of 1 KiB, are some 20
-	// MB.
+	// maxStatusBytes bounds what is read: 9000 processes, each with texts of 1 KiB, are some 20 MB.
 	maxStatusBytes = 64 << 20
 )
 

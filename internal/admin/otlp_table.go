@@ -84,8 +84,8 @@ func destinationTable(s *Status) *terminal.Table {
 	return table
 }
 
-// stateText returns the state and until when it lasts, since when nothing is answered, and the signals
-// that the destination does not know.
+// stateText returns the state and until when it lasts, since when nothing is answered, and the
+// signals that the destination does not know.
 func (d *Destination) stateText(now time.Time) string {
 	text := d.State
 	if d.Until != nil {
@@ -104,8 +104,8 @@ func (d *Destination) stateText(now time.Time) string {
 }
 
 // limited reports whether concurrency limits the throughput: all requests are in flight, they are
-// answered, and batches have waited for longer than two responses take. (Throughput is concurrency ×
-// size of a request / latency.)
+// answered, and batches have waited for longer than two responses take. (Throughput is concurrency
+// × size of a request / latency.)
 func (d *Destination) limited() bool {
 	return d.State == otlp.StateOpen.String() && d.NoAnswerSince == nil && d.QueuedBatches > 0 &&
 		d.InFlight >= d.MaxConcurrency && d.Oldest > max(2*d.Latency, minWaited)

@@ -13,8 +13,8 @@ import (
 	"correlator/otlp"
 )
 
-// exporting is a status with four destinations: one that works, one that is at its limit, one that is
-// down with hostile texts, and one that does not respond.
+// exporting is a status with four destinations: one that works, one that is at its limit, one that
+// is down with hostile texts, and one that does not respond.
 func exporting() Status {
 	s := example()
 	until := s.At.Add(12 * time.Second)
@@ -103,7 +103,8 @@ func TestOTLPAsJSON(t *testing.T) {
 	const received = `"samples":1299000,"samples_lost":12,"receiver":{"address":"/run/correlator/otlp.sock","connections":3,"refused_connections":2,"in_work":1,` +
 		`"last_error":{"message":"reading certificate: permission denied","at":"2026-07-01T11:59:00Z"},` +
 		`"signals":[{"signal":"traces","received":5000,"passed_on":4977,"rejected":3,"refused":20},`
-	for _, want := range []string{far, received, `"state":"waiting","until":"2026-07-01T12:00:12Z","last_error":{"message":"UNAVAILABLE: `} {
+	for _, want := range []string{far, received,
+		`"state":"waiting","until":"2026-07-01T12:00:12Z","last_error":{"message":"UNAVAILABLE: `} {
 		if !strings.Contains(rest, want) {
 			t.Errorf("no %s in\n%s", want, rest)
 		}

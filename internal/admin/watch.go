@@ -29,8 +29,8 @@ func WatchJSON(ctx context.Context, w io.Writer, client *Client, interval time.D
 
 // viewer shows statuses.
 type viewer interface {
-	// show is called with the last status, again with the same one and an error while there is
-	// no newer one, and after a signal from resized.
+	// show is called with the last status, again with the same one and an error while there is no
+	// newer one, and after a signal from resized.
 	show(last *Status, trouble error) error
 	resized() <-chan os.Signal
 	close()

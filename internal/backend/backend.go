@@ -1,6 +1,6 @@
-// Package backend is a small OTLP server for tests and the demo. It does what a backend has to do to
-// get from the ids on a transaction to frames: it decodes requests with the official messages and
-// computes stack-trace-ids by their definition. It shares no code with the packages that encode
+// Package backend is a small OTLP server for tests and the demo. It does what a backend has to do
+// to get from the ids on a transaction to frames: it decodes requests with the official messages
+// and computes stack-trace-ids by their definition. It shares no code with the packages that encode
 // requests.
 package backend
 

@@ -33,7 +33,7 @@ type File struct {
 type Config struct {
 	Samples    samplesSection    `group:"Samples"`
 	Agents     agentsSection     `group:"What agents are told"`
-	Filter     Filter     `group:"Which processes"`
+	Filter     Filter            `group:"Which processes"`
 	Discovery  discoverySection  `group:"Finding processes"`
 	Samplers   samplersSection   `group:"Other samplers"`
 	OTLP       otlpSection       `group:"OTLP"`
@@ -89,10 +89,10 @@ type samplersSection struct {
 
 // otlpSection is what is exported where, and what is received.
 type otlpSection struct {
-	Endpoints endpoints   `key:"otlp-endpoint" type:"URL"`
-	Listen    string      `key:"otlp-listen"` // empty: nowhere
-	Untraced  bool        `key:"otlp-untraced"`
-	Section   otlpKeys `key:"otlp"`
+	Endpoints endpoints `key:"otlp-endpoint" type:"URL"`
+	Listen    string    `key:"otlp-listen"` // empty: nowhere
+	Untraced  bool      `key:"otlp-untraced"`
+	Section   otlpKeys  `key:"otlp"`
 }
 
 // otlpKeys is the key otlp of the file.

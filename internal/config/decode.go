@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// maxFileBytes is far more than every setting with hundreds of expressions needs, and keeps
-	// a device or a log that is named by mistake out of memory.
+	// maxFileBytes is far more than every setting with hundreds of expressions needs, and keeps a
+	// device or a log that is named by mistake out of memory.
 	maxFileBytes = 1 << 20
 
 	// maxNameBytes is enough for the name of a header.
@@ -234,8 +234,7 @@ func (d *decoder) check(node *yaml.Node, path string, err error) {
 // element is implemented by the elements of lists of sections.
 type element interface {
 	setDefaults()
-	// check reports what is wrong with an element that was decoded, without looking at other
-	// files.
+	// check reports what is wrong with an element that was decoded, without looking at other files.
 	check(s *Settings, path string) error
 }
 

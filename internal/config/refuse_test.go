@@ -126,7 +126,8 @@ func TestRefused(t *testing.T) {
 
 		// The rest
 		{said{file: "otlp: {queue-bytes: 0}"}, "DIR/c.yaml:1: otlp.queue-bytes 0 is not positive"},
-		{said{file: "otlp: {queue-bytes: 8MiB}"}, `DIR/c.yaml:1: otlp.queue-bytes: the text "8MiB" is not a whole number`},
+		{said{file: "otlp: {queue-bytes: 8MiB}"},
+			`DIR/c.yaml:1: otlp.queue-bytes: the text "8MiB" is not a whole number`},
 		{said{file: "otlp:\n  shutdown-timeout: 11m"},
 			"DIR/c.yaml:2: otlp.shutdown-timeout 11m0s is not between 0s and 10m0s"},
 		{said{file: "otlp:\n  profiles-interval: 0s"},

@@ -84,7 +84,9 @@ func (a *agentsSection) validate(s *Settings) error {
 	return nil
 }
 
-func (o *samplersSection) validate(s *Settings) error { return checkSocket(s, "feed-socket", o.FeedSocket) }
+func (o *samplersSection) validate(s *Settings) error {
+	return checkSocket(s, "feed-socket", o.FeedSocket)
+}
 
 func checkSocket(s *Settings, key, path string) error {
 	if err := sockfile.CheckPath(path); err != nil {

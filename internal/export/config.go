@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// DefaultProfilesInterval is what receivers of continuous profiles are used to. With a
-	// shorter one a dictionary is sent for a handful of samples; with a longer one a crash
-	// costs more, and a trace takes longer to show up.
+	// DefaultProfilesInterval is what receivers of continuous profiles are used to. With a shorter
+	// one a dictionary is sent for a handful of samples; with a longer one a crash costs more, and
+	// a trace takes longer to show up.
 	DefaultProfilesInterval = 5 * time.Second
 
 	// DefaultMetricsInterval is that of OpenTelemetry's periodic readers.

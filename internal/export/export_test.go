@@ -185,7 +185,8 @@ func TestEvents(t *testing.T) {
 	var kinds []otlp.EventKind
 	for kind := otlp.EventKind(0); kind.String() != "unknown"; kind++ {
 		kinds = append(kinds, kind)
-		e.observe(otlp.Event{Kind: kind, Destination: "d", Signal: otlp.Profiles, Code: "UNAVAILABLE", Message: "m\x1b", Hint: "h",
+		e.observe(otlp.Event{Kind: kind, Destination: "d", Signal: otlp.Profiles, Code: "UNAVAILABLE", Message: "m\x1b",
+			Hint: "h",
 			Wait: time.Second, Items: 1, Batches: 2})
 	}
 	if len(kinds) != len(messages) {
@@ -200,7 +201,8 @@ func TestEvents(t *testing.T) {
 			name, _, _ = strings.Cut(name, " ")
 			counted = counted || "otlp_"+name == reason
 		}
-		if entry.Message == "" || entry.Level == zapcore.WarnLevel == calms || counted == calms || fields["destination"] != "d" {
+		if entry.Message == "" || entry.Level == zapcore.WarnLevel == calms || counted == calms ||
+			fields["destination"] != "d" {
 			t.Errorf("%v: %q, level %v, %v", kinds[i], entry.Message, entry.Level, fields)
 		}
 	}
@@ -235,7 +237,8 @@ func TestShutdownWithSlowSender(t *testing.T) {
 		c.Receiver = receiver.Config{Listen: "unix:" + filepath.Join(dir, "listen")}
 	})
 	e.Start(prometheus.NewRegistry())
-	conn, err := grpc.NewClient("unix:"+filepath.Join(dir, "listen"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix:"+filepath.Join(dir, "listen"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,8 +14,8 @@ import (
 	"correlator/procscan"
 )
 
-// Thread is what one thread of a process works on, as `inspect` prints it. The ids are
-// lower-case hex, and absent when no trace was active or the slot could not be read.
+// Thread is what one thread of a process works on, as `inspect` prints it. The ids are lower-case
+// hex, and absent when no trace was active or the slot could not be read.
 type Thread struct {
 	TID           int    `json:"tid"`
 	Name          string `json:"name"`
@@ -38,8 +38,8 @@ type Inspection struct {
 // errNotTarget: the process lives and takes no part.
 var errNotTarget = errors.New("process does not carry the APM agent's library, or one that is too old")
 
-// Inspect probes one process, and what each of its threads works on. The errors are
-// ErrNotTarget, and those of procscan (gone, denied) and of bpf (what is missing to see threads).
+// Inspect probes one process, and what each of its threads works on. The errors are ErrNotTarget,
+// and those of procscan (gone, denied) and of bpf (what is missing to see threads).
 func Inspect(ctx context.Context, procRoot string, pid int) (Inspection, error) {
 	scanner, err := procscan.NewScanner(procRoot)
 	if err != nil {

@@ -115,8 +115,7 @@ func (m *Poller) countHang(p *Entry) {
 	p.last = now
 }
 
-// New starts a Poller that counts in hangs the reads that took too long. The caller must
-// close it.
+// New starts a Poller that counts in hangs the reads that took too long. The caller must close it.
 func New(hangs *atomic.Uint64) (*Poller, error) {
 	m := &Poller{began: time.Now(), hangs: hangs}
 	var err error

@@ -94,7 +94,8 @@ func TestAgent(t *testing.T) {
 	testenv.Poll(t, deadline, "both processes", func() bool {
 		during = scrape(t, address)
 		now := values(during)
-		return now[`correlator_processes{state="registered"}`] == 1 && now[`correlator_processes{state="no-storage"}`] == 1
+		return now[`correlator_processes{state="registered"}`] == 1 &&
+			now[`correlator_processes{state="no-storage"}`] == 1
 	})
 	got, want := slices.Sorted(maps.Keys(correlators(during))), slices.Sorted(maps.Keys(correlators(before)))
 	if !slices.Equal(got, want) {
@@ -133,7 +134,8 @@ func TestAgent(t *testing.T) {
 			after["correlator_sample_to_socket_seconds{}"], report.Samples)
 	}
 	if after[`correlator_samples_total{outcome="correlated",source="sampled"}`] != queued {
-		t.Errorf("%v samples correlated, %v queued", after[`correlator_samples_total{outcome="correlated",source="sampled"}`], queued)
+		t.Errorf("%v samples correlated, %v queued",
+			after[`correlator_samples_total{outcome="correlated",source="sampled"}`], queued)
 	}
 	if after["correlator_sweeps_total{}"] == 0 || after["correlator_sweep_seconds_total{}"] == 0 {
 		t.Errorf("%v sweeps in %v s", after["correlator_sweeps_total{}"], after["correlator_sweep_seconds_total{}"])

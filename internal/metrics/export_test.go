@@ -117,9 +117,11 @@ func TestSeriesDoNotDependOnTraffic(t *testing.T) {
 	testenv.Poll(t, deadline, "responses", func() bool {
 		after = values(exported(gather(t, x, r)))
 		return of("queue_items", good+`,signal="traces"`)+of("in_flight_items", good+`,signal="traces"`) == 0 &&
-			of("sent_items_total", good+`,signal="profiles"`) > 0 && of("state", bad+`,signal="traces",state="waiting"`) == 1
+			of("sent_items_total", good+`,signal="profiles"`) > 0 &&
+			of("state", bad+`,signal="traces",state="waiting"`) == 1
 	})
-	share := float64(otlp.Quotas(0, []otlp.Destination{otlp.NewDestination(endpoint), otlp.NewDestination(endpoint)})[0])
+	share := float64(otlp.Quotas(0, []otlp.Destination{otlp.NewDestination(endpoint),
+		otlp.NewDestination(endpoint)})[0])
 	for series, want := range map[string]float64{
 		"accepted_items_total{" + good + `,signal="traces"}`:                                         9,
 		"sent_items_total{" + good + `,signal="traces"}`:                                             3,

@@ -20,7 +20,8 @@ func TestBuildInfo(t *testing.T) {
 	if len(metric) != 1 || metric[0].GetGauge().GetValue() != 1 {
 		t.Fatalf("build info %v", metric)
 	}
-	if s := series("", metric[0]); !strings.Contains(s, `revision="0123abcd"`) || !strings.Contains(s, `version="v1.2.3"`) {
+	if s := series("", metric[0]); !strings.Contains(s, `revision="0123abcd"`) ||
+		!strings.Contains(s, `version="v1.2.3"`) {
 		t.Errorf("build info %s", s)
 	}
 }

@@ -31,8 +31,9 @@ type Filter struct {
 // ByContainer reports whether the result of Container depends on its argument.
 func (f Filter) ByContainer() bool { return len(f.IncludeContainers)+len(f.ExcludeContainers) > 0 }
 
-// matchesContainer reports whether processes of a cgroup take part: a pattern may match the container's
-// id, if there is one, or the cgroup's path. An id has no slash, and a path begins with one.
+// matchesContainer reports whether processes of a cgroup take part: a pattern may match the
+// container's id, if there is one, or the cgroup's path. An id has no slash, and a path begins with
+// one.
 //
 // Whoever may create cgroups below its own names them, and so chooses the innermost id and the end
 // of the path. That does not escape what is excluded, which holds for all below it. It may get into

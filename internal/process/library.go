@@ -10,8 +10,8 @@ import (
 	"correlator/procscan"
 )
 
-// LibraryCacheEntries is how many distinct library files are worth remembering: one per image
-// and extraction that runs at a time, of a few hundred bytes each.
+// LibraryCacheEntries is how many distinct library files are worth remembering: one per image and
+// extraction that runs at a time, of a few hundred bytes each.
 const LibraryCacheEntries = 1024
 
 // reloadInterval is how often libraries are tried again that could not be used, beside others that

@@ -10,8 +10,8 @@ import (
 	"correlator/procscan"
 )
 
-// Reason is why a process cannot be served, in a word that logs, counters and `scan` share.
-// There is a fixed number of them whatever the processes do.
+// Reason is why a process cannot be served, in a word that logs, counters and `scan` share. There
+// is a fixed number of them whatever the processes do.
 type Reason uint8
 
 const (
@@ -84,8 +84,8 @@ type stageError struct {
 func (e *stageError) Error() string { return e.err.Error() }
 func (e *stageError) Unwrap() error { return e.err }
 
-// WithReason marks err as belonging to a stage whose errors have the reason fallback, unless
-// they have one of their own.
+// WithReason marks err as belonging to a stage whose errors have the reason fallback, unless they
+// have one of their own.
 func WithReason(fallback Reason, err error) error {
 	if err == nil {
 		return nil

@@ -12,8 +12,8 @@ import (
 // resolved yet.
 const resolveInterval = 100 * time.Millisecond
 
-// pair is the two words that the TLS relocation fills. The loader stores others when the library
-// is loaded again.
+// pair is the two words that the TLS relocation fills. The loader stores others when the library is
+// loaded again.
 type pair [16]byte
 
 // Rule returns where the threads' slots lie; the error is why that is not known:

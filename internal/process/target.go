@@ -19,8 +19,8 @@ var (
 )
 
 // Target is what is known of a process that maps the library: its copies of the library, the one
-// that publishes, what it publishes, and where its threads' slots lie. It is used by one
-// goroutine at a time. All its methods may block for as long as the process makes them.
+// that publishes, what it publishes, and where its threads' slots lie. It is used by one goroutine
+// at a time. All its methods may block for as long as the process makes them.
 type Target struct {
 	procRoot string
 	filter   Filter
@@ -45,8 +45,8 @@ type Target struct {
 	tried   time.Time    // when making the rule was last tried
 }
 
-// Open checks nothing but the identity of the process; Load comes next. The caller must Close.
-// The error is procscan.ErrGone when the process has ended.
+// Open checks nothing but the identity of the process; Load comes next. The caller must Close. The
+// error is procscan.ErrGone when the process has ended.
 func Open(procRoot string, found procscan.Found, filter Filter) (*Target, error) {
 	handle, err := procscan.OpenProcess(procRoot, found.ProcessID)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"correlator/procscan"
 )
 
-// State is where a process is in its life. The names are an interface: `scan` and `status`
-// print them.
+// State is where a process is in its life. The names are an interface: `scan` and `status` print
+// them.
 type State string
 
 const (
@@ -54,8 +54,8 @@ func (v View) StateText() string {
 // ShortContainerID returns as much of the container's id as engines print in their own tables.
 func (v View) ShortContainerID() string { return v.ContainerID[:min(len(v.ContainerID), 12)] }
 
-// ticksPerSecond is the unit of start times, the same on every architecture that we run on
-// (USER_HZ of the kernel).
+// ticksPerSecond is the unit of start times, the same on every architecture that we run on (USER_HZ
+// of the kernel).
 const ticksPerSecond = 100
 
 // NewView returns the view of a process of which nothing is known yet.

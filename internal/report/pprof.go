@@ -29,8 +29,8 @@ const (
 	labelTID         = "tid"
 )
 
-// buildProfile converts the recording to a pprof profile: a sample for each Key, with its count and the
-// CPU time that it stands for. The result is deterministic, order included.
+// buildProfile converts the recording to a pprof profile: a sample for each Key, with its count and
+// the CPU time that it stands for. The result is deterministic, order included.
 //
 // Addresses are those of the frames: ELF addresses of a file, whose mapping covers all addresses
 // from 0, so that pprof can find missing names in a file of the same build id; offsets from the

@@ -116,7 +116,8 @@ func TestProfile(t *testing.T) {
 			t.Errorf("sample %d: %s\nwant %s", i, got, want[i])
 		}
 	}
-	if got := p.Sample[3].Label; got["thread"][0] != `a\nthread` || got["service"][0] != `cart\x1b[2J` || got["trace_id"] != nil {
+	if got := p.Sample[3].Label; got["thread"][0] != `a\nthread` || got["service"][0] != `cart\x1b[2J` ||
+		got["trace_id"] != nil {
 		t.Errorf("%q", got)
 	}
 	if m := p.Mapping[0]; m.File != "/usr/lib/libshop.so" || m.BuildID != "0123456789abcdef" || !m.HasFunctions ||
@@ -188,16 +189,21 @@ func TestGoToolPprof(t *testing.T) {
 		want []string // regular expressions
 		not  string
 	}{
-		{[]string{"-raw"}, []string{`PeriodType: cpu nanoseconds`, `Period: 10000000`, `Duration: 30s`, `samples/count cpu/nanoseconds\[dflt\]`,
-			`70  700000000: `, `pid:\[101\]|transaction_id:\[cd02000000000000\]`, `Mappings`, `1: 0x0/0xffffffffffffffff/0x0 /usr/lib/libshop.so 0123456789abcdef \[FN\]`}, ""},
-		{[]string{"-top"}, []string{`File: libshop.so`, `Type: cpu`, `Total samples = 1000ms`, `970ms 97.00% .* shop::checkout`,
+		{[]string{"-raw"}, []string{`PeriodType: cpu nanoseconds`, `Period: 10000000`, `Duration: 30s`,
+			`samples/count cpu/nanoseconds\[dflt\]`,
+			`70  700000000: `, `pid:\[101\]|transaction_id:\[cd02000000000000\]`, `Mappings`,
+			`1: 0x0/0xffffffffffffffff/0x0 /usr/lib/libshop.so 0123456789abcdef \[FN\]`}, ""},
+		{[]string{"-top"}, []string{`File: libshop.so`, `Type: cpu`, `Total samples = 1000ms`,
+			`970ms 97.00% .* shop::checkout`,
 			`30ms .* do_syscall_64`, `900ms 90.00%  void Demo.price`, `970ms 97.00%  main`}, "\x1b"},
-		{[]string{"-top", "-tagfocus=transaction_id=cd02000000000000"}, []string{`700ms 70.00% .* shop::checkout`, `main`}, "do_syscall_64|Cart.add"},
+		{[]string{"-top", "-tagfocus=transaction_id=cd02000000000000"},
+			[]string{`700ms 70.00% .* shop::checkout`, `main`}, "do_syscall_64|Cart.add"},
 		{[]string{"-top", "-tagfocus=service=cart.*"}, []string{`70ms`, `void Cart.add`}, "Demo.price"},
 		{[]string{"-top", "-tagfocus=pid=102"}, []string{`70ms`, `void Cart.add`}, "Demo.price"},
 		{[]string{"-top", "-sample_index=samples"}, []string{`Type: samples`, `97 97.00% .* shop::checkout`}, ""},
 		{[]string{"-top", "-addresses"}, []string{`0000000000003000 \[stripped\\x1b\[31m.so\]`}, "\x1b"},
-		{[]string{"-tags"}, []string{`pid: Total 1s of 1s`, `930ms \(93.00%\): 101\n`, `transaction_id: Total 900ms of 1s`,
+		{[]string{"-tags"}, []string{`pid: Total 1s of 1s`, `930ms \(93.00%\): 101\n`,
+			`transaction_id: Total 900ms of 1s`,
 			`700ms \(70.00%\): cd02000000000000`, `200ms \(20.00%\): cd03000000000000`}, "\x1b"},
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {

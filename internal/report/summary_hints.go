@@ -88,12 +88,16 @@ func (s *summary) hints() (hints []string) {
 			unusable[err.Error()] = append(unusable[err.Error()], p)
 		}
 	}
-	add(shallow, "most stacks of %s have one or two frames: its code keeps no frame pointers (JVM: -XX:+PreserveFramePointer)")
-	add(mapless, "compiled code of %s has no names, as there is no perf map: run \"jcmd PID Compiler.perfmap\" before the recording ends"+
-		" (JDK 17 and later; in a container with its pid there)")
-	add(outdated, "compiled code of %s is not all in its perf map: run \"jcmd PID Compiler.perfmap\" again, near the end of the recording")
-	add(old, "compiled code of %s has no names, as its perf map is that of an older process with this pid: run \"jcmd PID Compiler.perfmap\""+
-		" before the recording ends")
+	add(shallow,
+		"most stacks of %s have one or two frames: its code keeps no frame pointers (JVM: -XX:+PreserveFramePointer)")
+	add(mapless,
+		"compiled code of %s has no names, as there is no perf map: run \"jcmd PID Compiler.perfmap\" before the recording ends"+
+			" (JDK 17 and later; in a container with its pid there)")
+	add(outdated,
+		"compiled code of %s is not all in its perf map: run \"jcmd PID Compiler.perfmap\" again, near the end of the recording")
+	add(old,
+		"compiled code of %s has no names, as its perf map is that of an older process with this pid: run \"jcmd PID Compiler.perfmap\""+
+			" before the recording ends")
 	for _, reason := range slices.Sorted(maps.Keys(unusable)) {
 		add(unusable[reason], "the perf map of %s was not used: "+strings.ReplaceAll(terminal.Escape(reason), "%",
 			"%%"))
@@ -106,7 +110,8 @@ func (s *summary) hints() (hints []string) {
 			}
 		}
 		for _, reason := range slices.Sorted(maps.Keys(unread)) {
-			add(unread[reason], "files of %s were not opened, so code in them has no names: "+strings.ReplaceAll(terminal.Escape(reason), "%", "%%"))
+			add(unread[reason],
+				"files of %s were not opened, so code in them has no names: "+strings.ReplaceAll(terminal.Escape(reason), "%", "%%"))
 		}
 		add(s.names.late, "files of %s could not be read in time, so its code has no names")
 	}
@@ -118,7 +123,8 @@ func (s *summary) hints() (hints []string) {
 		hints = append(hints, "kernel frames have no names: /proc/kallsyms shows no addresses")
 	}
 	if exceeds(s.recording.Missed, s.ticks(), hintPercent) {
-		hints = append(hints, "the sampling clock missed much: CPUs were too busy, or stopped by their hypervisor; a lower --rate may miss less")
+		hints = append(hints,
+			"the sampling clock missed much: CPUs were too busy, or stopped by their hypervisor; a lower --rate may miss less")
 	}
 	return hints
 }

@@ -44,7 +44,8 @@ func TestUnknownAddresses(t *testing.T) {
 	r, names := fixture(t)
 	names.code = nil
 	s := summarize(r, names)
-	if got, want := s.namedFrames(), "98.5% of native, 100.0% of JIT, 66.7% of kernel; at unknown addresses: 24.2% of all"; got != want {
+	if got, want := s.namedFrames(),
+		"98.5% of native, 100.0% of JIT, 66.7% of kernel; at unknown addresses: 24.2% of all"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	for _, hint := range s.hints() {
@@ -53,7 +54,8 @@ func TestUnknownAddresses(t *testing.T) {
 		}
 	}
 	p := buildProfile(r, names)
-	if got, want := describe(p.Sample[0]), "libshop.so _ZN4shop8checkoutEv|[jit 101] void Demo.price()|[unknown] [unknown]|libshop.so main"; got != want {
+	if got, want := describe(p.Sample[0]),
+		"libshop.so _ZN4shop8checkoutEv|[jit 101] void Demo.price()|[unknown] [unknown]|libshop.so main"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }

@@ -90,8 +90,8 @@ type fileNames struct {
 	budget     *symbols.Budget // of the process for which they were read
 }
 
-// otherBudgetExceeded reports whether names may be missing because the budget of another process was
-// exceeded.
+// otherBudgetExceeded reports whether names may be missing because the budget of another process
+// was exceeded.
 func (n *fileNames) otherBudgetExceeded(budget *symbols.Budget) bool {
 	return n.budget != budget && (n.own.OverBudget() || n.debug.OverBudget())
 }

@@ -251,7 +251,8 @@ func TestForeignFileSystem(t *testing.T) {
 			t.Errorf("%s: %q, %v", kind, got, names.unread[p])
 		}
 		hinted := slices.ContainsFunc(summarize(r, names).hints(), func(hint string) bool {
-			return strings.Contains(hint, "were not opened, so code in them has no names: file system that may never answer (fuse.test)")
+			return strings.Contains(hint,
+				"were not opened, so code in them has no names: file system that may never answer (fuse.test)")
 		})
 		if hinted != (want == "") {
 			t.Errorf("%s: hint %v", kind, hinted)

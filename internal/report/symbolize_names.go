@@ -181,7 +181,8 @@ func (s *symbolizer) read(ctx context.Context, r *record.Recording) *symbolNames
 	return names
 }
 
-// readProcess reads the names for one process. It blocks as long as the process makes the kernel wait.
+// readProcess reads the names for one process. It blocks as long as the process makes the kernel
+// wait.
 func (s *symbolizer) readProcess(ctx context.Context, p *record.Process, frames []profile.Frame,
 	addrs map[profile.FileID][]uint64, host *os.File) named {
 	s.Learn(p, frames)

@@ -173,7 +173,8 @@ func TestNamesAtTheEnd(t *testing.T) {
 		s := newSymbolizer("/proc")
 		names := s.read(t.Context(), r)
 		s.close()
-		if names.name(p, frames[0]) != "checkout" || names.name(p, frames[1]) != test.name || names.name(p, frames[2]) != "" {
+		if names.name(p, frames[0]) != "checkout" || names.name(p, frames[1]) != test.name ||
+			names.name(p, frames[2]) != "" {
 			t.Errorf("owned by %d: %q, %q, %q", test.owner, names.name(p, frames[0]), names.name(p, frames[1]),
 				names.name(p, frames[2]))
 		}

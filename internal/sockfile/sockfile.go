@@ -26,8 +26,8 @@ const (
 	// mode makes a socket accessible to the user that serves it: root.
 	mode = 0o600
 
-	// Two servers that start at the same moment bind one after the other. That takes
-	// microseconds, so a lock that stays is held by something else.
+	// Two servers that start at the same moment bind one after the other. That takes microseconds,
+	// so a lock that stays is held by something else.
 	lockTimeout  = time.Second
 	lockInterval = 10 * time.Millisecond
 )

@@ -61,7 +61,8 @@ func TestBudgets(t *testing.T) {
 		q.OverBudget() {
 		t.Errorf("%v", err)
 	}
-	if err := q.ReadPerfMap(strings.NewReader("20 1 a\n"), 7); !errors.Is(err, elfsym.ErrLimit) || q.Name(0x20) != "" || !q.OverBudget() {
+	if err := q.ReadPerfMap(strings.NewReader("20 1 a\n"), 7); !errors.Is(err, elfsym.ErrLimit) || q.Name(0x20) != "" ||
+		!q.OverBudget() {
 		t.Errorf("%v", err)
 	}
 	if q := NewQuery([]uint64{0x10}, large, small); len(q.addrs) != 0 || !q.OverBudget() {

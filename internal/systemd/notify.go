@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// startInterval is the interval in which readiness is polled: units that are ordered after
-	// us wait up to that long for nothing.
+	// startInterval is the interval in which readiness is polled: units that are ordered after us
+	// wait up to that long for nothing.
 	startInterval = 100 * time.Millisecond
 
-	// statusInterval is the interval in which health is polled without a watchdog: it is for
-	// the line that `systemctl status` shows.
+	// statusInterval is the interval in which health is polled without a watchdog: it is for the
+	// line that `systemctl status` shows.
 	statusInterval = 10 * time.Second
 )
 

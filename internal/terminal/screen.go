@@ -59,8 +59,8 @@ func (s *Screen) Draw(lines []string) error {
 		}
 		b.WriteString("\n")
 	} else {
-		// A line is cleared before its text: after a text that fills the line the cursor is
-		// still on the last character.
+		// A line is cleared before its text: after a text that fills the line the cursor is still
+		// on the last character.
 		columns, rows := s.Size()
 		b.WriteString(home)
 		last := min(len(lines), rows) - 1

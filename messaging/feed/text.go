@@ -12,8 +12,8 @@ import (
 //
 //	PID TID STACK-TRACE-ID [COUNT [TRACE-ID TRANSACTION-ID]]
 //
-// with the stack-trace-id as 32 hex digits or as 22 characters of base64-url, its printed form,
-// and the other ids likewise. COUNT is 1 when it is not given. The sample counts as taken now.
+// with the stack-trace-id as 32 hex digits or as 22 characters of base64-url, its printed form, and
+// the other ids likewise. COUNT is 1 when it is not given. The sample counts as taken now.
 func parseRecord(line string) (r Record, err error) {
 	fields := strings.Fields(line)
 	switch len(fields) {

@@ -35,8 +35,8 @@ const (
 )
 
 const (
-	// maxRecords is how many records a datagram may hold: it then fits a receive buffer of
-	// 64 KiB, and three of them the send buffer that Linux gives a socket by default.
+	// maxRecords is how many records a datagram may hold: it then fits a receive buffer of 64 KiB,
+	// and three of them the send buffer that Linux gives a socket by default.
 	maxRecords = 1023
 
 	maxDatagramBytes = headerBytes + maxRecords*recordBytes
@@ -79,8 +79,8 @@ func (r *Record) SampledAt(now time.Time, nowNs uint64) time.Time {
 	return now.Add(-time.Duration(min(nowNs-r.TimeNs, uint64(maxAge))))
 }
 
-// AppendDatagram appends a datagram with 1 to maxRecords records to b. The error is errCount;
-// then b is returned unchanged.
+// AppendDatagram appends a datagram with 1 to maxRecords records to b. The error is errCount; then
+// b is returned unchanged.
 func AppendDatagram(b []byte, records []Record) ([]byte, error) {
 	if len(records) == 0 || len(records) > maxRecords {
 		return b, fmt.Errorf("%w: %d records", errCount, len(records))
@@ -117,8 +117,8 @@ func appendRecord(b []byte, r *Record) []byte {
 	return append(b, transactionID[:]...)
 }
 
-// decode appends the records of a datagram to records. On an error, one of the five above,
-// records is returned unchanged. It allocates only if records has no room.
+// decode appends the records of a datagram to records. On an error, one of the five above, records
+// is returned unchanged. It allocates only if records has no room.
 func decode(b []byte, records []Record) ([]Record, error) {
 	if len(b) < headerBytes || string(b[:len(magic)]) != magic {
 		return records, errMagic

@@ -115,11 +115,17 @@ func TestDecodeErrors(t *testing.T) {
 		"count of 65535":  {unhex(t, `43464431 ffff 0000`+withContextHex), errLength},
 		"1024 records":    {tooMany, errCount},
 		"header reserved": {unhex(t, `43464431 0100 0100`+withContextHex), errReserved},
-		"record reserved": {unhex(t, `43464431 0100 0000 67120000 68120000 0000000000000000`+ids+`0300 0100 00000001`+context), errReserved},
-		"unknown flag":    {unhex(t, `43464431 0100 0000 67120000 68120000 0000000000000000`+ids+`0300 0300 00000000`+context), errFlags},
-		"highest flag":    {unhex(t, `43464431 0100 0000 67120000 68120000 0000000000000000`+ids+`0300 0080 00000000`+context), errFlags},
-		"no samples":      {unhex(t, `43464431 0100 0000 67120000 68120000 0000000000000000`+ids+`0000 0100 00000000`+context), errCount},
-		"fault in second": {unhex(t, `43464431 0200 0000`+withContextHex+`67120000 68120000 0000000000000000`+ids+`0300 0200 00000000`+context), errFlags},
+		"record reserved": {unhex(t,
+			`43464431 0100 0000 67120000 68120000 0000000000000000`+ids+`0300 0100 00000001`+context), errReserved},
+		"unknown flag": {unhex(t,
+			`43464431 0100 0000 67120000 68120000 0000000000000000`+ids+`0300 0300 00000000`+context), errFlags},
+		"highest flag": {unhex(t,
+			`43464431 0100 0000 67120000 68120000 0000000000000000`+ids+`0300 0080 00000000`+context), errFlags},
+		"no samples": {unhex(t,
+			`43464431 0100 0000 67120000 68120000 0000000000000000`+ids+`0000 0100 00000000`+context), errCount},
+		"fault in second": {unhex(t,
+			`43464431 0200 0000`+withContextHex+`67120000 68120000 0000000000000000`+ids+`0300 0200 00000000`+context),
+			errFlags},
 	} {
 		got, err := decode(test.datagram, []Record{withContext})
 		if !errors.Is(err, test.want) || !slices.Equal(got, []Record{withContext}) {

@@ -31,7 +31,8 @@ func TestAllKinds(t *testing.T) {
 	}
 	for _, name := range []string{
 		"requests_total[code=200 path=/]", "requests_total[code=500]", "waiting_bytes[]", "untyped[]",
-		"latency_seconds_10[a=x]", "latency_seconds_sum[a=y]", "size_bytes_q0.9[]", "go_goroutines[]", "process_cpu_seconds_total[]",
+		"latency_seconds_10[a=x]", "latency_seconds_sum[a=y]", "size_bytes_q0.9[]", "go_goroutines[]",
+		"process_cpu_seconds_total[]",
 	} {
 		if _, ok := got[name]; !ok {
 			t.Errorf("%s is missing", name)
@@ -60,12 +61,14 @@ func TestMetric(t *testing.T) {
 		switch m.Name {
 		case "requests_total":
 			p := m.GetSum().DataPoints[0]
-			if p.StartTimeUnixNano != uint64(started.UnixNano()) || p.TimeUnixNano != uint64(now.UnixNano()) || m.Description != "Requests." {
+			if p.StartTimeUnixNano != uint64(started.UnixNano()) || p.TimeUnixNano != uint64(now.UnixNano()) ||
+				m.Description != "Requests." {
 				t.Errorf("%v", m)
 			}
 		case "latency_seconds":
 			p := m.GetHistogram().DataPoints[0]
-			if !slices.Equal(p.ExplicitBounds, []float64{.1, 1, 10}) || !slices.Equal(p.BucketCounts, []uint64{2, 1, 1, 2}) ||
+			if !slices.Equal(p.ExplicitBounds, []float64{.1, 1, 10}) ||
+				!slices.Equal(p.BucketCounts, []uint64{2, 1, 1, 2}) ||
 				p.Count != 6 || p.GetSum() != 555.6 || p.StartTimeUnixNano != uint64(started.UnixNano()) {
 				t.Errorf("%v", p)
 			}
@@ -105,7 +108,8 @@ func TestNoNumbers(t *testing.T) {
 	if result.Skipped != 9 || result.Requests[0].Points != 4 {
 		t.Errorf("%d skipped, %d points", result.Skipped, result.Requests[0].Points)
 	}
-	want := map[string]float64{"g[]": 1, "c[]": 2, "s_count[]": 0, "s_sum[]": 0, "s_q0.1[]": 1, "s_q0.9[]": 2, "h_count[]": 1, "h_sum[]": 0}
+	want := map[string]float64{"g[]": 1, "c[]": 2, "s_count[]": 0, "s_sum[]": 0, "s_q0.1[]": 1, "s_q0.9[]": 2,
+		"h_count[]": 1, "h_sum[]": 0}
 	if got := series(requests); !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
@@ -134,12 +138,15 @@ func TestBuckets(t *testing.T) {
 		{"with infinity", 5, []*dto.Bucket{bucket(1, 2), bucket(math.Inf(1), 5)}, []float64{1}, []uint64{2, 3}, 5},
 		{"no order", 5, []*dto.Bucket{bucket(2, 4), bucket(1, 1)}, []float64{1, 2}, []uint64{1, 3, 1}, 5},
 		{"count read before", 3, []*dto.Bucket{bucket(1, 2), bucket(2, 4)}, []float64{1, 2}, []uint64{2, 2, 0}, 4},
-		{"bucket read before", 5, []*dto.Bucket{bucket(1, 3), bucket(2, 2), bucket(3, 4)}, []float64{1, 2, 3}, []uint64{3, 0, 1, 1}, 5},
+		{"bucket read before", 5, []*dto.Bucket{bucket(1, 3), bucket(2, 2), bucket(3, 4)}, []float64{1, 2, 3},
+			[]uint64{3, 0, 1, 1}, 5},
 		{"bound twice", 5, []*dto.Bucket{bucket(1, 2), bucket(1, 3)}, []float64{1}, []uint64{3, 2}, 5},
-		{"no bounds", 5, []*dto.Bucket{bucket(math.NaN(), 2), bucket(math.Inf(-1), 1), bucket(1, 3)}, []float64{1}, []uint64{3, 2}, 5},
+		{"no bounds", 5, []*dto.Bucket{bucket(math.NaN(), 2), bucket(math.Inf(-1), 1), bucket(1, 3)}, []float64{1},
+			[]uint64{3, 2}, 5},
 	} {
 		_, requests := encode(t, testOptions(), family("h", dto.MetricType_HISTOGRAM,
-			&dto.Metric{Histogram: &dto.Histogram{SampleCount: &c.count, SampleSum: proto.Float64(1), Bucket: c.buckets}}))
+			&dto.Metric{Histogram: &dto.Histogram{SampleCount: &c.count, SampleSum: proto.Float64(1),
+				Bucket: c.buckets}}))
 		p := requests[0].ResourceMetrics[0].ScopeMetrics[0].Metrics[0].GetHistogram().DataPoints[0]
 		if !slices.Equal(p.ExplicitBounds, c.bounds) || !slices.Equal(p.BucketCounts, c.counts) || p.Count != c.total {
 			t.Errorf("%s: %v", c.name, p)
@@ -150,8 +157,10 @@ func TestBuckets(t *testing.T) {
 // A native histogram and an exemplar, which are not sent, take nothing else with them.
 func TestNativeHistogram(t *testing.T) {
 	r := prometheus.NewRegistry()
-	native := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "native_seconds", NativeHistogramBucketFactor: 1.1})
-	both := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "both_seconds", NativeHistogramBucketFactor: 1.1, Buckets: []float64{1, 2}})
+	native := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "native_seconds",
+		NativeHistogramBucketFactor: 1.1})
+	both := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "both_seconds", NativeHistogramBucketFactor: 1.1,
+		Buckets: []float64{1, 2}})
 	r.MustRegister(native, both)
 	for _, v := range []float64{.5, 1.5, 4} {
 		native.Observe(v)
@@ -208,14 +217,16 @@ func TestText(t *testing.T) {
 	o.Version, o.HostID = "v\xff", "h\xff"
 	_, requests := encode(t, o, f)
 	m := requests[0].ResourceMetrics[0].ScopeMetrics[0].Metrics[0]
-	if m.Name != "n\ufffd" || m.Description != "h\ufffd" || m.GetGauge().DataPoints[0].Attributes[0].Value.GetStringValue() != "v\ufffd" {
+	if m.Name != "n\ufffd" || m.Description != "h\ufffd" ||
+		m.GetGauge().DataPoints[0].Attributes[0].Value.GetStringValue() != "v\ufffd" {
 		t.Errorf("%v", m)
 	}
 }
 
 // Time does not run backwards for those who compare it with the start.
 func TestClockSetBack(t *testing.T) {
-	result, err := NewEncoder(testOptions()).Encode([]*dto.MetricFamily{family("g", dto.MetricType_GAUGE, gauge(1))}, started.Add(-time.Hour))
+	result, err := NewEncoder(testOptions()).Encode([]*dto.MetricFamily{family("g", dto.MetricType_GAUGE, gauge(1))},
+		started.Add(-time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +258,8 @@ func TestSplit(t *testing.T) {
 	}
 	large := strings.Repeat("x", requestBytes)
 	huge := strings.Repeat("x", MaxRequestBytes)
-	families = append(families, family("large", dto.MetricType_GAUGE, gauge(1, label("a", large)), gauge(2, label("a", huge)), gauge(3, label("a", "c"))))
+	families = append(families, family("large", dto.MetricType_GAUGE, gauge(1, label("a", large)),
+		gauge(2, label("a", huge)), gauge(3, label("a", "c"))))
 	result, requests := encode(t, testOptions(), families...)
 	if result.TooLarge != 1 {
 		t.Errorf("%d too large", result.TooLarge)

@@ -83,7 +83,8 @@ func validate(request *collector.ExportMetricsServiceRequest, points int) error 
 				for _, p := range data.Sum.DataPoints {
 					times(m.Name, p.StartTimeUnixNano, p.TimeUnixNano)
 					unique(m.Name, p.Attributes)
-					check(p.StartTimeUnixNano != 0 && finite(p.GetAsDouble()) && p.GetAsDouble() >= 0, "%s: %v", m.Name, p)
+					check(p.StartTimeUnixNano != 0 && finite(p.GetAsDouble()) && p.GetAsDouble() >= 0, "%s: %v", m.Name,
+						p)
 					points--
 				}
 			case *metrics.Metric_Histogram:
@@ -96,11 +97,13 @@ func validate(request *collector.ExportMetricsServiceRequest, points int) error 
 						sum += n
 					}
 					bounds := p.ExplicitBounds
-					check(len(p.BucketCounts) == 0 && len(bounds) == 0 || len(p.BucketCounts) == len(bounds)+1 && sum == p.Count, "%s: %v", m.Name, p)
+					check(len(p.BucketCounts) == 0 && len(bounds) == 0 ||
+						len(p.BucketCounts) == len(bounds)+1 && sum == p.Count, "%s: %v", m.Name, p)
 					for i, bound := range bounds {
 						check(finite(bound) && (i == 0 || bounds[i-1] < bound), "%s has the bounds %v", m.Name, bounds)
 					}
-					check(p.Sum == nil || finite(*p.Sum) && (p.Count > 0 || *p.Sum == 0), "%s has the sum %v of %d", m.Name, p.Sum, p.Count)
+					check(p.Sum == nil || finite(*p.Sum) && (p.Count > 0 || *p.Sum == 0), "%s has the sum %v of %d",
+						m.Name, p.Sum, p.Count)
 					points--
 				}
 			case *metrics.Metric_Summary:
@@ -109,7 +112,8 @@ func validate(request *collector.ExportMetricsServiceRequest, points int) error 
 					unique(m.Name, p.Attributes)
 					check(finite(p.Sum) && (p.Count > 0 || p.Sum == 0), "%s: %v", m.Name, p)
 					for i, q := range p.QuantileValues {
-						check(q.Value >= 0 && finite(q.Value) && (i == 0 || p.QuantileValues[i-1].Quantile < q.Quantile), "%s: %v", m.Name, p)
+						check(q.Value >= 0 && finite(q.Value) &&
+							(i == 0 || p.QuantileValues[i-1].Quantile < q.Quantile), "%s: %v", m.Name, p)
 					}
 					points--
 				}
@@ -199,18 +203,21 @@ func gathered(families []*dto.MetricFamily) map[string]float64 {
 // registry has metrics of all kinds.
 func registry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
-	requests := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "requests_total", Help: "Requests."}, []string{"code", "path"})
+	requests := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "requests_total", Help: "Requests."},
+		[]string{"code", "path"})
 	requests.WithLabelValues("200", "/").Add(7)
 	requests.WithLabelValues("500", "").Add(1.5)
 	waiting := prometheus.NewGauge(prometheus.GaugeOpts{Name: "waiting_bytes"})
 	waiting.Set(-3)
 	untyped := prometheus.NewUntypedFunc(prometheus.UntypedOpts{Name: "untyped"}, func() float64 { return 5 })
-	latency := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "latency_seconds", Buckets: []float64{.1, 1, 10}}, []string{"a"})
+	latency := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "latency_seconds",
+		Buckets: []float64{.1, 1, 10}}, []string{"a"})
 	for _, v := range []float64{0, .1, .5, 5, 50, 500} {
 		latency.WithLabelValues("x").Observe(v)
 	}
 	latency.WithLabelValues("y")
-	sizes := prometheus.NewSummary(prometheus.SummaryOpts{Name: "size_bytes", Objectives: map[float64]float64{.5: .05, .9: .01}})
+	sizes := prometheus.NewSummary(prometheus.SummaryOpts{Name: "size_bytes",
+		Objectives: map[float64]float64{.5: .05, .9: .01}})
 	for i := range 100 {
 		sizes.Observe(float64(i))
 	}

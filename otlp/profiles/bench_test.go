@@ -19,11 +19,13 @@ func realistic() []profile.Sample {
 	for i := range files {
 		files[i] = &profile.File{
 			ID: profile.FileID{byte(i + 1)}, Kind: profile.NativeFrame,
-			BuildID: "0123456789abcdef0123456789abcdef0123456" + string(rune('0'+i)), Path: "/usr/lib/x86_64-linux-gnu/lib" + string(rune('a'+i)) + ".so",
+			BuildID: "0123456789abcdef0123456789abcdef0123456" + string(rune('0'+i)),
+			Path:    "/usr/lib/x86_64-linux-gnu/lib" + string(rune('a'+i)) + ".so",
 		}
 	}
 	files[0] = nil // code of a JIT
-	processes := []*profile.Resource{shop, {ServiceName: "cart", PID: 43, ExecutableName: "java", ExecutablePath: "/usr/bin/java"}}
+	processes := []*profile.Resource{shop, {ServiceName: "cart", PID: 43, ExecutableName: "java",
+		ExecutablePath: "/usr/bin/java"}}
 	stacks := make([][]profile.Frame, 100)
 	for i := range stacks {
 		for j := range 50 {
@@ -43,8 +45,10 @@ func realistic() []profile.Sample {
 		start := moment.Add(time.Duration(i/10) * 100 * time.Millisecond)
 		samples[i] = profile.Sample{
 			Resource: processes[i%2], Stack: &profile.Stack{ID: profile.TraceID(stack), Frames: stack}, Count: 1,
-			TraceID: [16]byte{1, byte(i / 20)}, SpanID: [8]byte{2, byte(i / 20)}, TransactionID: [8]byte{3, byte(i / 20)},
-			TID: 100 + i%20, Thread: "worker-" + string(rune('a'+i%20)), Start: start, End: start.Add(100 * time.Millisecond),
+			TraceID: [16]byte{1, byte(i / 20)}, SpanID: [8]byte{2, byte(i / 20)},
+			TransactionID: [8]byte{3, byte(i / 20)},
+			TID:           100 + i%20, Thread: "worker-" + string(rune('a'+i%20)), Start: start,
+			End: start.Add(100 * time.Millisecond),
 		}
 	}
 	return samples

@@ -44,10 +44,12 @@ func TestFrames(t *testing.T) {
 	const buildID = "0123456789abcdef0123456789abcdef01234567"
 	hash := fnv.New128a()
 	hash.Write([]byte(buildID))
-	kernel := &profile.File{ID: profile.FileID(hash.Sum(nil)), Kind: profile.KernelFrame, BuildID: buildID, Path: "vmlinux"}
+	kernel := &profile.File{ID: profile.FileID(hash.Sum(nil)), Kind: profile.KernelFrame, BuildID: buildID,
+		Path: "vmlinux"}
 	stripped := &profile.File{ID: profile.FileID{9}, Kind: profile.NativeFrame, Path: "/bin/stripped"}
 	frames := []profile.Frame{
-		{File: kernel, Address: 5}, {Address: 0xffffffffc0001234}, {File: library, Address: 7}, {Address: 0x7f0012345678},
+		{File: kernel, Address: 5}, {Address: 0xffffffffc0001234}, {File: library, Address: 7},
+		{Address: 0x7f0012345678},
 		{File: library, Address: 7}, {File: stripped, Address: 7},
 	}
 	d := one(t, testOptions(&counter{}), sampleOf(shop, frames...)).Dictionary
@@ -55,7 +57,8 @@ func TestFrames(t *testing.T) {
 	want := []exported{
 		{"kernel", kernel.ID.String(), buildID, "vmlinux"}, {kind: "kernel"},
 		{"native", library.ID.String(), "0a0b0c", "/usr/lib/libjvm.so"}, {kind: "native"},
-		{"native", library.ID.String(), "0a0b0c", "/usr/lib/libjvm.so"}, {"native", stripped.ID.String(), "", "/bin/stripped"},
+		{"native", library.ID.String(), "0a0b0c", "/usr/lib/libjvm.so"},
+		{"native", stripped.ID.String(), "", "/bin/stripped"},
 	}
 	stack := d.StackTable[1].LocationIndices
 	if len(stack) != len(frames) || len(d.LocationTable) != len(frames) || len(d.MappingTable) != 4 {
@@ -67,7 +70,8 @@ func TestFrames(t *testing.T) {
 		a := attributes(d, m.AttributeIndices)
 		got := exported{
 			attributes(d, location.AttributeIndices)["profile.frame.type"].GetStringValue(),
-			a["process.executable.build_id.htlhash"].GetStringValue(), a["process.executable.build_id.gnu"].GetStringValue(),
+			a["process.executable.build_id.htlhash"].GetStringValue(),
+			a["process.executable.build_id.gnu"].GetStringValue(),
 			d.StringTable[m.FilenameStrindex],
 		}
 		if got != want[i] || location.Address != frames[i].Address {
@@ -97,7 +101,8 @@ func TestProfile(t *testing.T) {
 	}; !maps.Equal(got, want) {
 		t.Errorf("resource %v, want %v", got, want)
 	}
-	if got, want := resourceOf(r[1]), map[string]string{"process.pid": "43", "host.id": "host"}; !maps.Equal(got, want) {
+	if got, want := resourceOf(r[1]), map[string]string{"process.pid": "43", "host.id": "host"}; !maps.Equal(got,
+		want) {
 		t.Errorf("resource %v, want %v", got, want)
 	}
 	scope := r[0].ScopeProfiles[0].Scope
@@ -116,7 +121,8 @@ func TestProfile(t *testing.T) {
 		t.Fatal(p.Samples)
 	}
 	s, middle := p.Samples[0], uint64(moment.UnixNano())+5e8
-	if len(s.Values) != 2 || s.Values[0] != 5 || s.Values[1] != 3 || s.TimestampsUnixNano[0] != middle || s.TimestampsUnixNano[1] != middle+1e9 {
+	if len(s.Values) != 2 || s.Values[0] != 5 || s.Values[1] != 3 || s.TimestampsUnixNano[0] != middle ||
+		s.TimestampsUnixNano[1] != middle+1e9 {
 		t.Errorf("sample %v", s)
 	}
 }
@@ -147,7 +153,8 @@ func TestLinks(t *testing.T) {
 		if [8]byte(l.SpanId) != c.linked || (s.LinkIndex == 0) != (c.linked == [8]byte{}) {
 			t.Errorf("%s: link %v", c.name, l)
 		}
-		if got := attributes(request.Dictionary, s.AttributeIndices)["transaction.id"].GetStringValue(); got != c.attribute {
+		if got := attributes(request.Dictionary,
+			s.AttributeIndices)["transaction.id"].GetStringValue(); got != c.attribute {
 			t.Errorf("%s: transaction %q", c.name, got)
 		}
 	}
@@ -156,7 +163,8 @@ func TestLinks(t *testing.T) {
 // What processes choose can make no request undecodable.
 func TestText(t *testing.T) {
 	hostile := &profile.Resource{
-		ServiceName: "a\xff\xfe", Environment: "\x00", ContainerID: "\xed\xa0\x80", PID: 1, ExecutableName: "x\xc3", ExecutablePath: "/\xf5/é",
+		ServiceName: "a\xff\xfe", Environment: "\x00", ContainerID: "\xed\xa0\x80", PID: 1, ExecutableName: "x\xc3",
+		ExecutablePath: "/\xf5/é",
 	}
 	file := &profile.File{ID: profile.FileID{1}, Kind: profile.NativeFrame, BuildID: "\x80", Path: "/lib/\xff"}
 	sample := sampleOf(hostile, profile.Frame{File: file, Address: 1})
@@ -167,7 +175,8 @@ func TestText(t *testing.T) {
 	options.HostID, options.Version = "h\xff", "v\xff"
 	request := one(t, options, sample, same)
 	got := resourceOf(request.ResourceProfiles[0])
-	if got["service.name"] != "a\ufffd" || got["deployment.environment.name"] != "\x00" || got["process.executable.path"] != "/\ufffd/é" {
+	if got["service.name"] != "a\ufffd" || got["deployment.environment.name"] != "\x00" ||
+		got["process.executable.path"] != "/\ufffd/é" {
 		t.Errorf("resource %q", got)
 	}
 	samples := request.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].Samples
@@ -217,7 +226,8 @@ func TestWithoutRateOrRandomness(t *testing.T) {
 func TestBytes(t *testing.T) {
 	b, requests := collect(Options{SamplesPerSecond: 20, Random: &counter{}})
 	sample := profile.Sample{
-		Resource: &profile.Resource{ServiceName: "s"}, Stack: stackOf(deep(1)...), Count: 2, Start: time.Unix(0, 256), End: time.Unix(0, 258),
+		Resource: &profile.Resource{ServiceName: "s"}, Stack: stackOf(deep(1)...), Count: 2, Start: time.Unix(0, 256),
+		End: time.Unix(0, 258),
 	}
 	if err := b.Add(&sample); err != nil {
 		t.Fatal(err)

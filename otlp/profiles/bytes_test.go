@@ -15,8 +15,10 @@ func TestBytesOfAllKinds(t *testing.T) {
 	const kernelBuildID = "0123456789abcdef0123456789abcdef01234567"
 	hash := fnv.New128a()
 	hash.Write([]byte(kernelBuildID))
-	kernel := &profile.File{ID: profile.FileID(hash.Sum(nil)), Kind: profile.KernelFrame, BuildID: kernelBuildID, Path: "vmlinux"}
-	vdso := &profile.File{ID: profile.FileID([]byte(strings.Repeat("\xf0", 16))), Kind: profile.NativeFrame, Path: "[vdso]"}
+	kernel := &profile.File{ID: profile.FileID(hash.Sum(nil)), Kind: profile.KernelFrame, BuildID: kernelBuildID,
+		Path: "vmlinux"}
+	vdso := &profile.File{ID: profile.FileID([]byte(strings.Repeat("\xf0", 16))), Kind: profile.NativeFrame,
+		Path: "[vdso]"}
 	sample := profile.Sample{
 		Resource: &profile.Resource{PID: 300}, Count: 1, Start: time.Unix(0, 256), End: time.Unix(0, 258),
 		Stack: stackOf(
@@ -24,9 +26,10 @@ func TestBytesOfAllKinds(t *testing.T) {
 			profile.Frame{File: vdso, Address: 0x8ab}, profile.Frame{Address: 140000000000000},
 			profile.Frame{File: library, Address: 8191},
 		),
-		TraceID: [16]byte([]byte("\xa0\xa1\xa2\xa3\xa4\xa5\xa6\xa7\xa8\xa9\xaa\xab\xac\xad\xae\xaf")),
-		SpanID:  [8]byte([]byte("\xb0\xb1\xb2\xb3\xb4\xb5\xb6\xb7")), TransactionID: [8]byte([]byte("\xc0\xc1\xc2\xc3\xc4\xc5\xc6\xc7")),
-		TID: 301, Thread: "main",
+		TraceID:       [16]byte([]byte("\xa0\xa1\xa2\xa3\xa4\xa5\xa6\xa7\xa8\xa9\xaa\xab\xac\xad\xae\xaf")),
+		SpanID:        [8]byte([]byte("\xb0\xb1\xb2\xb3\xb4\xb5\xb6\xb7")),
+		TransactionID: [8]byte([]byte("\xc0\xc1\xc2\xc3\xc4\xc5\xc6\xc7")),
+		TID:           301, Thread: "main",
 	}
 	// Computed by the definition, apart from this code.
 	const id = "4c2f0bd2862edb9dc0d2376d97c963fe"
@@ -47,7 +50,8 @@ func TestBytesOfAllKinds(t *testing.T) {
 	b.Flush()
 	text := func(s string) string { return hex.EncodeToString([]byte(s)) }
 	attribute := func(key, value string) string { // of a text of 32 or 40 bytes
-		return key + "12" + hex.EncodeToString([]byte{byte(len(value) + 2)}) + "0a" + hex.EncodeToString([]byte{byte(len(value))}) + text(value)
+		return key + "12" + hex.EncodeToString([]byte{byte(len(value) + 2)}) + "0a" +
+			hex.EncodeToString([]byte{byte(len(value))}) + text(value)
 	}
 	htlhash := func(id string) string { return "32 26 " + attribute("08 06", id) }
 	want := strings.Join([]string{

@@ -45,7 +45,8 @@ func FuzzBuilder(f *testing.F) {
 			{ID: profile.FileID{2}, Kind: profile.KernelFrame, Path: name, BuildID: "aa"},
 			{ID: profile.FileID{3}, Kind: profile.Kind(9)},
 		}
-		processes := []*profile.Resource{{PID: 1, ServiceName: name}, {PID: 2, ServiceName: name, ExecutablePath: other}, {PID: 3}}
+		processes := []*profile.Resource{{PID: 1, ServiceName: name},
+			{PID: 2, ServiceName: name, ExecutablePath: other}, {PID: 3}}
 		names := []string{"", name, other, "main"}
 		addresses := []uint64{1, 2, 1 << 63, 300, 0}
 		bytes := int(limit)
@@ -65,7 +66,8 @@ func FuzzBuilder(f *testing.F) {
 			sample.TraceID[0] = byte(c.below(2))
 			var frames []profile.Frame
 			for range c.below(6) {
-				frames = append(frames, profile.Frame{File: files[c.below(len(files))], Address: addresses[c.below(len(addresses))]})
+				frames = append(frames, profile.Frame{File: files[c.below(len(files))],
+					Address: addresses[c.below(len(addresses))]})
 			}
 			sample.Stack = stackOf(frames...)
 			sample.Start = moment.Add(time.Duration(c.below(5)) * time.Second)
@@ -93,7 +95,8 @@ func FuzzBuilder(f *testing.F) {
 				samples += len(p.ScopeProfiles[0].Profiles[0].Samples)
 			}
 			if samples != r.Samples || len(request.ResourceProfiles) != r.Profiles {
-				t.Errorf("%d samples and %d profiles, not %d and %d", samples, len(request.ResourceProfiles), r.Samples, r.Profiles)
+				t.Errorf("%d samples and %d profiles, not %d and %d", samples, len(request.ResourceProfiles), r.Samples,
+					r.Profiles)
 			}
 			added -= r.Count
 			observations(t, request, got)

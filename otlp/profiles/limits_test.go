@@ -58,7 +58,8 @@ func TestSplit(t *testing.T) {
 func wide(files int) (stack []profile.Frame) {
 	for i := range files {
 		text := fmt.Sprintf("%0*d", maxTextBytes, i)
-		file := &profile.File{ID: profile.FileID{byte(i), byte(i >> 8), 1}, Kind: profile.NativeFrame, Path: text, BuildID: text}
+		file := &profile.File{ID: profile.FileID{byte(i), byte(i >> 8), 1}, Kind: profile.NativeFrame, Path: text,
+			BuildID: text}
 		stack = append(stack, profile.Frame{File: file, Address: 1})
 	}
 	return stack
@@ -93,7 +94,8 @@ func TestTooLarge(t *testing.T) {
 			t.Errorf("%d samples, %d profiles", r.Samples, r.Profiles)
 		}
 	}
-	if len(sizes) != 4 || sizes[1] <= requestBytes || sizes[1] > MaxRequestBytes || sizes[0] != sizes[2] || sizes[2] != sizes[3] {
+	if len(sizes) != 4 || sizes[1] <= requestBytes || sizes[1] > MaxRequestBytes || sizes[0] != sizes[2] ||
+		sizes[2] != sizes[3] {
 		t.Errorf("requests of %d bytes", sizes)
 	}
 }
@@ -179,7 +181,8 @@ func TestHugeText(t *testing.T) {
 		if n := utf8.RuneCountInString(got); len(got) > 3*maxTextBytes || n < 2 || !strings.HasPrefix(got, "-") {
 			t.Errorf("%q: %d bytes", unit, len(got))
 		}
-		if utf8.ValidString(unit) && (strings.Contains(got, "\ufffd") || len(got) <= maxTextBytes-len(unit) || len(got) > maxTextBytes) {
+		if utf8.ValidString(unit) && (strings.Contains(got, "\ufffd") || len(got) <= maxTextBytes-len(unit) ||
+			len(got) > maxTextBytes) {
 			t.Errorf("%q was cut to %d bytes within a letter", unit, len(got))
 		}
 	}
@@ -241,7 +244,8 @@ func TestAnyOrder(t *testing.T) {
 
 // No profile lasts from one time to another that the clock was set to.
 func TestClockSet(t *testing.T) {
-	for name, step := range map[string]time.Duration{"back": -time.Hour, "forward": time.Hour, "corrected": -200 * time.Millisecond} {
+	for name, step := range map[string]time.Duration{"back": -time.Hour, "forward": time.Hour,
+		"corrected": -200 * time.Millisecond} {
 		b, requests := collect(testOptions(&counter{}))
 		for i := range 10 {
 			s := sampleOf(shop, profile.Frame{Address: 1})

@@ -83,7 +83,8 @@ func stackTraceID(t testing.TB, d *profiles.ProfilesDictionary, stack *profiles.
 	for _, i := range stack.LocationIndices {
 		location := d.LocationTable[i]
 		fileID := "ef46db3751d8e999ef46db3751d8e999" // of no file: xxh64 of nothing, twice
-		if htlhash := attributes(d, d.MappingTable[location.MappingIndex].AttributeIndices)["process.executable.build_id.htlhash"]; htlhash != nil {
+		if htlhash := attributes(d,
+			d.MappingTable[location.MappingIndex].AttributeIndices)["process.executable.build_id.htlhash"]; htlhash != nil {
 			fileID = htlhash.GetStringValue()
 		}
 		content, err := hex.DecodeString(fileID)
@@ -151,7 +152,8 @@ func observations(t testing.TB, request *collector.ExportProfilesServiceRequest,
 
 // observe notes what should become of a sample.
 func observe(s *profile.Sample, into map[observation]uint64) {
-	o := observation{pid: strconv.Itoa(s.Resource.PID), stack: s.Stack.ID, thread: valid(s.Thread), tid: int64(max(s.TID, 0))}
+	o := observation{pid: strconv.Itoa(s.Resource.PID), stack: s.Stack.ID, thread: valid(s.Thread),
+		tid: int64(max(s.TID, 0))}
 	if s.TraceID != [16]byte{} {
 		switch {
 		case s.SpanID != [8]byte{}:

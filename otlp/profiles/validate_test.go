@@ -77,11 +77,14 @@ func (v *validator) zeros() {
 		v.check(proto.Equal(first(), want), "%s[0] is %v", table, first())
 	}
 	zero("mapping_table", len(d.MappingTable), func() proto.Message { return d.MappingTable[0] }, &profiles.Mapping{})
-	zero("location_table", len(d.LocationTable), func() proto.Message { return d.LocationTable[0] }, &profiles.Location{})
-	zero("function_table", len(d.FunctionTable), func() proto.Message { return d.FunctionTable[0] }, &profiles.Function{})
+	zero("location_table", len(d.LocationTable), func() proto.Message { return d.LocationTable[0] },
+		&profiles.Location{})
+	zero("function_table", len(d.FunctionTable), func() proto.Message { return d.FunctionTable[0] },
+		&profiles.Function{})
 	zero("link_table", len(d.LinkTable), func() proto.Message { return d.LinkTable[0] },
 		&profiles.Link{TraceId: make([]byte, 16), SpanId: make([]byte, 8)})
-	zero("attribute_table", len(d.AttributeTable), func() proto.Message { return d.AttributeTable[0] }, &profiles.KeyValueAndUnit{})
+	zero("attribute_table", len(d.AttributeTable), func() proto.Message { return d.AttributeTable[0] },
+		&profiles.KeyValueAndUnit{})
 	zero("stack_table", len(d.StackTable), func() proto.Message { return d.StackTable[0] }, &profiles.Stack{})
 	v.check(len(d.StringTable) > 0 && d.StringTable[0] == "", "string_table[0] is not empty, or not there")
 }
@@ -227,7 +230,8 @@ func (v *validator) sample(p *profiles.Profile, s *profiles.Sample) {
 		"%d values and %d timestamps", len(s.Values), len(s.TimestampsUnixNano))
 	times := make(map[uint64]bool)
 	for i, at := range s.TimestampsUnixNano {
-		v.check(at >= p.TimeUnixNano && at-p.TimeUnixNano < p.DurationNano, "%d is not in %d + %d", at, p.TimeUnixNano, p.DurationNano)
+		v.check(at >= p.TimeUnixNano && at-p.TimeUnixNano < p.DurationNano, "%d is not in %d + %d", at, p.TimeUnixNano,
+			p.DurationNano)
 		v.check(!times[at], "two values at %d", at)
 		times[at] = true
 		v.check(s.Values[i] > 0, "value %d", s.Values[i])

@@ -17,7 +17,8 @@ func TestValidator(t *testing.T) {
 		request = collector.ExportProfilesServiceRequest
 		dict    = profiles.ProfilesDictionary
 	)
-	good := one(t, testOptions(&counter{}), sampleOf(shop, profile.Frame{File: library, Address: 1}, profile.Frame{Address: 2}))
+	good := one(t, testOptions(&counter{}), sampleOf(shop, profile.Frame{File: library, Address: 1},
+		profile.Frame{Address: 2}))
 	profileOf := func(r *request) *profiles.Profile {
 		return r.ResourceProfiles[0].ScopeProfiles[0].Profiles[0]
 	}

@@ -33,7 +33,8 @@ func TestPassOn(t *testing.T) {
 			b := l.only(t)
 			if b.Signal() != signal || b.Items() != items || !bytes.Equal(b.Request(), body) ||
 				cap(b.Request()) > len(body)*9/8 {
-				t.Errorf("%v: %d items of %v were passed on, %x, want %d, %x", signal, b.Items(), b.Signal(), b.Request(), items, body)
+				t.Errorf("%v: %d items of %v were passed on, %x, want %d, %x", signal, b.Items(), b.Signal(),
+					b.Request(), items, body)
 			}
 		}
 		l.wantCounts(signal, fmt.Sprintf("items=%d, requests OK=2", 2*items))
@@ -69,7 +70,8 @@ func TestPartialSuccess(t *testing.T) {
 		{otlp.Traces, traceRequest(badSpan()), nil, 1,
 			"1 of 1 spans rejected, the first because of resource_spans[0].scope_spans[0].spans[0].span_id: span_id is not 8 bytes, or zero",
 			"items=1, rejected_items bad_id=1, requests OK=1"},
-		{otlp.Traces, traceRequest(twice), traceRequest(fixed), 0, "1 fields ignored: bad_field; 1 fields ignored: duplicate_key",
+		{otlp.Traces, traceRequest(twice), traceRequest(fixed), 0,
+			"1 fields ignored: bad_field; 1 fields ignored: duplicate_key",
 			"ignored_fields bad_field=1, ignored_fields duplicate_key=1, items=1, requests OK=1"},
 	} {
 		l := openLab(t, Config{})
@@ -131,7 +133,8 @@ func TestLongAnswers(t *testing.T) {
 	_, err := export(conn, otlp.Traces, invalid)
 	s := wantError(t, err, codes.InvalidArgument, false)
 	field := violation(s)
-	if !strings.HasPrefix(field, "resource_spans[0].scope_spans[0].spans[0].attributes[0].value.kvlist_value.values[0].value.") ||
+	if !strings.HasPrefix(field,
+		"resource_spans[0].scope_spans[0].spans[0].attributes[0].value.kvlist_value.values[0].value.") ||
 		len(field) != maxMessage || len(s.Message()) != maxMessage {
 		t.Errorf("%d bytes: %s", len(field), s)
 	}

@@ -99,7 +99,8 @@ func TestLimits(t *testing.T) {
 				synctest.Wait()
 			}
 			if n, want := len(b.taken()), c.connections*c.each-c.refused; refused != c.refused || n != want {
-				t.Errorf("%d requests were refused and %d taken, want %d and %d of %d items", refused, n, c.refused, want, items)
+				t.Errorf("%d requests were refused and %d taken, want %d and %d of %d items", refused, n, c.refused,
+					want, items)
 			}
 			if n, s := b.Receiver.open.Load(), b.Status(); n != 0 || s.InWork != 0 || s.Connections != c.connections {
 				t.Errorf("%d calls, %+v", n, s)

@@ -30,9 +30,12 @@ func TestRefused(t *testing.T) {
 	}{
 		{&otlp.OverloadError{Destination: "secret", RetryAfter: 7 * time.Second}, codes.Unavailable, true,
 			"items=3, refused_items overload=3, requests UNAVAILABLE=1"},
-		{fmt.Errorf("queueing: %w", &otlp.OverloadError{}), codes.Unavailable, true, "items=3, refused_items overload=3, requests UNAVAILABLE=1"},
-		{fmt.Errorf("%w: 5 bytes", otlp.ErrTooLarge), codes.ResourceExhausted, false, "items=3, refused_items too_large=3, requests RESOURCE_EXHAUSTED=1"},
-		{otlp.ErrUnsupported, codes.Unimplemented, false, "items=3, refused_items unsupported=3, requests UNIMPLEMENTED=1"},
+		{fmt.Errorf("queueing: %w", &otlp.OverloadError{}), codes.Unavailable, true,
+			"items=3, refused_items overload=3, requests UNAVAILABLE=1"},
+		{fmt.Errorf("%w: 5 bytes", otlp.ErrTooLarge), codes.ResourceExhausted, false,
+			"items=3, refused_items too_large=3, requests RESOURCE_EXHAUSTED=1"},
+		{otlp.ErrUnsupported, codes.Unimplemented, false,
+			"items=3, refused_items unsupported=3, requests UNIMPLEMENTED=1"},
 		{otlp.ErrClosed, codes.Unavailable, true, "items=3, refused_items shutdown=3, requests UNAVAILABLE=1"},
 		{errors.New("what else"), codes.Unavailable, true, "items=3, refused_items overload=3, requests UNAVAILABLE=1"},
 	} {
@@ -135,7 +138,8 @@ func TestShutdown(t *testing.T) {
 		synctest.Wait()
 		_, err := export(conn, otlp.Metrics, body)
 		wantStatus(t, status.Convert(err), codes.Unavailable, true)
-		if got, want := counts(t, b.Receiver, otlp.Metrics), "items=1, refused_items shutdown=1, requests UNAVAILABLE=1"; got != want {
+		if got, want := counts(t, b.Receiver, otlp.Metrics),
+			"items=1, refused_items shutdown=1, requests UNAVAILABLE=1"; got != want {
 			t.Errorf("counters: %s, want %s", got, want)
 		}
 

@@ -216,7 +216,8 @@ func profileCases() (all []badItem) {
 		{"neither", "bad_shape", ".samples[1]", badProfile(func(p *profiles.Profile) { p.Samples[1].Values = nil })},
 		{"short id", "bad_id", "", badProfile(func(p *profiles.Profile) { p.ProfileId = spanID })},
 		{"zero id", "bad_id", "", badProfile(func(p *profiles.Profile) { p.ProfileId = make([]byte, 16) })},
-		{"payload without format", "bad_shape", "", badProfile(func(p *profiles.Profile) { p.OriginalPayloadFormat = "" })},
+		{"payload without format", "bad_shape", "",
+			badProfile(func(p *profiles.Profile) { p.OriginalPayloadFormat = "" })},
 		{"format without payload", "bad_shape", "", badProfile(func(p *profiles.Profile) { p.OriginalPayload = nil })},
 	} {
 		all = append(all, badItem{
@@ -232,7 +233,8 @@ func profileCases() (all []badItem) {
 	}{
 		{"no strings", "bad_index", "", func(d *profiles.ProfilesDictionary) { d.StringTable = nil }},
 		{"no links", "bad_index", "", func(d *profiles.ProfilesDictionary) { d.LinkTable = nil }},
-		{"no zero string", "bad_index", ".string_table[0]", func(d *profiles.ProfilesDictionary) { d.StringTable[0] = "x" }},
+		{"no zero string", "bad_index", ".string_table[0]",
+			func(d *profiles.ProfilesDictionary) { d.StringTable[0] = "x" }},
 		{"no zero mapping", "bad_index", ".mapping_table[0]",
 			func(d *profiles.ProfilesDictionary) { d.MappingTable = d.MappingTable[1:] }},
 		{"no zero link", "bad_index", ".link_table[0]",
@@ -290,15 +292,20 @@ func envelopeCases() []badItem {
 	metadata.ResourceMetrics[0].ScopeMetrics[0].Metrics[0].Metadata[0].Value = nest(maxDepth + 1)
 	return []badItem{
 		{"bad resource", Traces, badResource, traceRequest(aSpan("c")), 3, 2,
-			"2 of 3 spans rejected, the first because of resource_spans[0].resource.attributes[0].value", "bad_attributes=2"},
+			"2 of 3 spans rejected, the first because of resource_spans[0].resource.attributes[0].value",
+			"bad_attributes=2"},
 		{"bad scope", Traces, badScope, twoResources(), 4, 1,
-			"1 of 4 spans rejected, the first because of resource_spans[0].scope_spans[1].scope.attributes[0].value", "bad_attributes=1"},
+			"1 of 4 spans rejected, the first because of resource_spans[0].scope_spans[1].scope.attributes[0].value",
+			"bad_attributes=1"},
 		{"nothing left of a resource", Traces, empty, traceRequest(aSpan("c")), 3, 2,
-			"2 of 3 spans rejected, the first because of resource_spans[0].scope_spans[0].spans[0]: span_id", "bad_id=2"},
+			"2 of 3 spans rejected, the first because of resource_spans[0].scope_spans[0].spans[0]: span_id",
+			"bad_id=2"},
 		{"nothing left", Traces, traceRequest(&trace.Span{}), nil, 1, 1,
-			"1 of 1 spans rejected, the first because of resource_spans[0].scope_spans[0].spans[0]: trace_id", "bad_id=1"},
+			"1 of 1 spans rejected, the first because of resource_spans[0].scope_spans[0].spans[0]: trace_id",
+			"bad_id=1"},
 		{"bad resource of profiles", Profiles, outside, nil, 2, 1,
-			"1 of 1 profiles rejected, the first because of resource_profiles[0].resource.attributes[3].key_strindex", "bad_index=2"},
+			"1 of 1 profiles rejected, the first because of resource_profiles[0].resource.attributes[3].key_strindex",
+			"bad_index=2"},
 		{"bad metadata", Metrics, metadata, metricRequest(someMetrics()[1:]...), 7, 2,
 			"2 of 7 data points rejected, the first because of resource_metrics[0].scope_metrics[0].metrics[0].metadata[0].value", "bad_attributes=2"},
 	}

@@ -45,7 +45,8 @@ func TestRepaired(t *testing.T) {
 	spoiled := aSpan("bad")
 	spoiled.Attributes, spoiled.SpanId = span.Attributes, nil
 	deep := aSpan("deep")
-	deep.Attributes = append(deep.Attributes, attribute("list", ""), &common.KeyValue{KeyStrindex: 1}, &common.KeyValue{Key: "d", Value: nest(maxDepth + 1)})
+	deep.Attributes = append(deep.Attributes, attribute("list", ""), &common.KeyValue{KeyStrindex: 1},
+		&common.KeyValue{Key: "d", Value: nest(maxDepth + 1)})
 	lost := traceRequest(aSpan("a"), deep)
 	again := traceRequest(&trace.Span{})
 	again.ResourceSpans[0].Resource.Attributes = append(again.ResourceSpans[0].Resource.Attributes,
@@ -197,7 +198,8 @@ func TestBounded(t *testing.T) {
 		"empty values":    {Traces, fill([]byte{0x0a, 0}, 0x0a, 0x0a, 0x0a, 0x12, 0x2a), ""},
 		"bad fields":      {Traces, fill(inside(append(span, soundIDs...), 0x12), 0x0a, 0x12), tooManyRemoved},
 		"scopes in turns": {Metrics, fill([]byte{0x12, 2, 0x12, 0, 0x12, 0}, 0x0a), tooManyRemoved},
-		"spans in turns": {Traces, fill(append(inside(append(make([]byte, 0, 99), append([]byte("\x2a\x58"+strings.Repeat("n", 88)), soundIDs...)...), 0x12), 0x12, 0),
+		"spans in turns": {Traces, fill(append(inside(append(make([]byte, 0, 99),
+			append([]byte("\x2a\x58"+strings.Repeat("n", 88)), soundIDs...)...), 0x12), 0x12, 0),
 			0x0a, 0x12), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -263,7 +265,8 @@ func TestBrokenList(t *testing.T) {
 	}{
 		"varints": {Profiles, inside([]byte{0x22, 2, 1, 0x80}, 0x0a, 0x12, 0x12, 0x12),
 			"resource_profiles[0].scope_profiles[0].profiles[0].samples[0].values[0]"},
-		"indices": {Profiles, inside([]byte{0x0a, 1, 0xff}, 0x12, 0x3a), "dictionary.stack_table[0].location_indices[0]"},
+		"indices": {Profiles, inside([]byte{0x0a, 1, 0xff}, 0x12, 0x3a),
+			"dictionary.stack_table[0].location_indices[0]"},
 		"fixed64s": {Metrics, inside(append([]byte{0x32, 9}, make([]byte, 9)...), 0x0a, 0x12, 0x12, 0x4a, 0x0a),
 			"resource_metrics[0].scope_metrics[0].metrics[0].histogram.data_points[0].bucket_counts[0]"},
 	} {

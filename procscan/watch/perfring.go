@@ -97,7 +97,8 @@ func mapRing(fd, size, prot int) ([]byte, error) {
 	page := os.Getpagesize() // 64 KiB on some arm64 machines
 	memory, err := unix.Mmap(fd, 0, page+max(page, size), prot, unix.MAP_SHARED)
 	if errors.Is(err, unix.EPERM) {
-		err = fmt.Errorf("%w: needs CAP_IPC_LOCK, or a larger kernel.perf_event_mlock_kb or RLIMIT_MEMLOCK: %w", procscan.ErrDenied, err)
+		err = fmt.Errorf("%w: needs CAP_IPC_LOCK, or a larger kernel.perf_event_mlock_kb or RLIMIT_MEMLOCK: %w",
+			procscan.ErrDenied, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("mapping ring of perf event: %w", err)

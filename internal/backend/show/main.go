@@ -72,7 +72,8 @@ func show(w io.Writer, profiles backend.Profiles, service string, files map[stri
 			one = sample
 		}
 	}
-	fmt.Fprintf(w, "  %d samples with %d different stacks arrived. In trace %s,\n  span %s of %s (%s, process %s), thread %s was seen %d times:\n",
+	fmt.Fprintf(w,
+		"  %d samples with %d different stacks arrived. In trace %s,\n  span %s of %s (%s, process %s), thread %s was seen %d times:\n",
 		all, len(profiles.Stacks), most, one.SpanID, one.Service, one.Environment, one.PID, one.Thread, samples[most])
 	ids := slices.SortedFunc(maps.Keys(stacks), func(a, b string) int {
 		return cmp.Or(cmp.Compare(stacks[b], stacks[a]), cmp.Compare(a, b))
@@ -80,7 +81,8 @@ func show(w io.Writer, profiles backend.Profiles, service string, files map[stri
 	for i, id := range ids {
 		fmt.Fprintf(w, "\n  stack %s, computed from its frames: %d samples\n", id, stacks[id])
 		for _, frame := range profiles.Stacks[id] {
-			fmt.Fprintf(w, "    %-7s %-22s %s+%#x\n", frame.Type, function(files[frame.FileID], frame.Address), path.Base(cmp.Or(frame.File, "anonymous")), frame.Address)
+			fmt.Fprintf(w, "    %-7s %-22s %s+%#x\n", frame.Type, function(files[frame.FileID], frame.Address),
+				path.Base(cmp.Or(frame.File, "anonymous")), frame.Address)
 		}
 		if i == 2 && len(ids) > 3 {
 			fmt.Fprintf(w, "\n  and %d more stacks\n", len(ids)-3)

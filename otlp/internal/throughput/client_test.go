@@ -60,7 +60,8 @@ func (r clientResult) perCPUSecond() float64 { return float64(r.Batches) / r.CPU
 
 func (r clientResult) String() string {
 	return fmt.Sprintf("%d batches of %d bytes, %d lost, in %.3f s: %.0f/s, %.0f per CPU second (%.0f %% of it user), %.1f MB, at most %.1f",
-		r.Batches, r.BatchBytes, r.Lost, r.Seconds, r.perSecond(), r.perCPUSecond(), 100*r.User/r.CPU, r.Resident, r.AtMost)
+		r.Batches, r.BatchBytes, r.Lost, r.Seconds, r.perSecond(), r.perCPUSecond(), 100*r.User/r.CPU, r.Resident,
+		r.AtMost)
 }
 
 // runClient is the process of a client. It prints a clientResult.
@@ -143,9 +144,10 @@ func (c clientConfig) batches() (next func() *otlp.Batch, err error) {
 	}
 	all := samples(samplesPerRequest)
 	var batch *otlp.Batch
-	b := profiles.NewBuilder(profiles.Options{SamplesPerSecond: 20, HostID: "node-1", Version: "1"}, func(r profiles.Request) {
-		batch = otlp.NewProfilesBatch(r.Body, samplesPerRequest, r.Profiles, time.Now())
-	})
+	b := profiles.NewBuilder(profiles.Options{SamplesPerSecond: 20, HostID: "node-1", Version: "1"},
+		func(r profiles.Request) {
+			batch = otlp.NewProfilesBatch(r.Body, samplesPerRequest, r.Profiles, time.Now())
+		})
 	return func() *otlp.Batch {
 		now := time.Now()
 		for i := range all {

@@ -34,7 +34,8 @@ const (
 // message is a request with spans as an HTTP server has them.
 func (s shape) message() *traceservice.ExportTraceServiceRequest {
 	text := func(key, value string) *common.KeyValue {
-		return &common.KeyValue{Key: key, Value: &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: value}}}
+		return &common.KeyValue{Key: key,
+			Value: &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: value}}}
 	}
 	keys := make([]string, s.Attributes) // constants, where somebody writes them
 	for i := range keys {
@@ -54,7 +55,8 @@ func (s shape) message() *traceservice.ExportTraceServiceRequest {
 		spans[i] = span
 	}
 	return &traceservice.ExportTraceServiceRequest{ResourceSpans: []*trace.ResourceSpans{{
-		Resource:   &resource.Resource{Attributes: []*common.KeyValue{text("service.name", "cart"), text("host.name", "node-1")}},
+		Resource: &resource.Resource{Attributes: []*common.KeyValue{text("service.name", "cart"),
+			text("host.name", "node-1")}},
 		ScopeSpans: []*trace.ScopeSpans{{Scope: &common.InstrumentationScope{Name: "http"}, Spans: spans}},
 	}}}
 }

@@ -69,7 +69,8 @@ func BenchmarkPassing(b *testing.B) {
 			all := rounds{}
 			for b.Loop() {
 				client := clientConfig{
-					Client: exporter, Shape: small, Concurrency: otlp.DefaultConcurrency, Batches: c.batches, Waiting: 20,
+					Client: exporter, Shape: small, Concurrency: otlp.DefaultConcurrency, Batches: c.batches,
+					Waiting: 20,
 				}
 				direct, _ := run(b, receiverConfig{Wait: c.wait}, client)
 				b.Logf("directly: %v", direct)
@@ -85,7 +86,8 @@ func BenchmarkPassing(b *testing.B) {
 				end.end(&received)
 				b.Logf("through: %v; %+v", through, passed)
 				if through.Lost > 0 || passed.Dropped > 0 || received.Taken < c.batches {
-					b.Errorf("lost: %d batches by the client, %d items on the way; %d of %d arrived", through.Lost, passed.Dropped,
+					b.Errorf("lost: %d batches by the client, %d items on the way; %d of %d arrived", through.Lost,
+						passed.Dropped,
 						received.Taken, c.batches)
 				}
 				// What waits at the end has not been passed on.

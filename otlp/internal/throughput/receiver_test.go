@@ -91,7 +91,8 @@ func (r *backend) service(name string, messages func() (request, response proto.
 		return response, r.take(ctx, request)
 	}
 	return &grpc.ServiceDesc{
-		ServiceName: name, HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{MethodName: "Export", Handler: export}},
+		ServiceName: name, HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{MethodName: "Export",
+			Handler: export}},
 	}
 }
 

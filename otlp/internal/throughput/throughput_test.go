@@ -39,7 +39,8 @@ func BenchmarkConcurrency(b *testing.B) {
 		wait    time.Duration
 		batches int // one after the other
 	}{
-		{20 * time.Microsecond, 800}, {2 * time.Millisecond, 400}, {20 * time.Millisecond, 100}, {200 * time.Millisecond, 15},
+		{20 * time.Microsecond, 800}, {2 * time.Millisecond, 400}, {20 * time.Millisecond, 100},
+		{200 * time.Millisecond, 15},
 	} {
 		b.Run(c.wait.String(), func(b *testing.B) {
 			all := rounds{}
@@ -82,14 +83,16 @@ func BenchmarkClient(b *testing.B) {
 				for b.Loop() {
 					send := func(name string, who client, shared bool) float64 {
 						r, _ := run(b, receiverConfig{Wait: 20 * time.Microsecond}, clientConfig{
-							Client: who, Shape: c.shape, Gzip: gzip, Concurrency: 20, Batches: c.batches, Waiting: c.waiting, Shared: shared,
+							Client: who, Shape: c.shape, Gzip: gzip, Concurrency: 20, Batches: c.batches,
+							Waiting: c.waiting, Shared: shared,
 						})
 						b.Logf("%s: %v", name, r)
 						all.add(name+"/cpu-s", r.perCPUSecond())
 						all.add(name+"-RSS-MB", r.AtMost)
 						return r.perCPUSecond()
 					}
-					own, shared, base := send("own", exporter, false), send("shared", exporter, true), send("messages", messages, false)
+					own, shared, base := send("own", exporter, false), send("shared", exporter, true),
+						send("messages", messages, false)
 					all.add("own×messages", own/base)
 					all.add("shared×messages", shared/base)
 				}
@@ -136,7 +139,8 @@ func BenchmarkHanging(b *testing.B) {
 			b.Logf("%d hang, as fast as it goes: %v", hanging, fast)
 			// 12 s: long enough for those that hang to be given up, and tried again.
 			paced, delay := run(b, to, clientConfig{
-				Client: exporter, Shape: small, Concurrency: 20, Batches: 6000, Waiting: 60, Every: 2 * time.Millisecond, Addresses: addresses,
+				Client: exporter, Shape: small, Concurrency: 20, Batches: 6000, Waiting: 60,
+				Every: 2 * time.Millisecond, Addresses: addresses,
 			})
 			b.Logf("%d hang, one in 2 ms: p50 %v, p99 %v: %v", hanging, delay.P50, delay.P99, paced)
 			for _, p := range hang {
