@@ -83,14 +83,32 @@ func (p *Process) verifyInterval() time.Duration {
 func (p *Process) verify() error {
 	began := time.Now()
 	remapped, err := p.target.Remap()
+	if errors.Is(err, process.ErrUnmapped) {
+		return p.handleUnmapped()
+	}
 	if err != nil {
 		return err
 	}
-	p.verified = time.Now()
+	p.verified, p.unmapped = time.Now(), time.Time{}
 	if remapped {
 		p.mappings.discardBefore(began)
 	}
 	return nil
+}
+
+// handleUnmapped has the process wait as a candidate until it maps the library again, or returns
+// process.ErrUnmapped when it has not done so for too long.
+func (p *Process) handleUnmapped() error {
+	if p.unmapped.IsZero() {
+		p.unmapped = time.Now()
+	}
+	if time.Since(p.unmapped) >= p.manager.options.RemapGrace {
+		return process.ErrUnmapped
+	}
+	p.own.GiveUp()
+	p.detach()
+	p.verified = time.Time{}
+	return errUnmapped
 }
 
 // load opens the libraries that the process maps now, and makes it a candidate with them.

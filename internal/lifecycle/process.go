@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -56,6 +57,7 @@ type Process struct {
 	everRan    bool      // a program of it was sampled
 	unsampled  error     // why an attached process is not sampled
 	verified   time.Time // when its libraries were last known to be mapped
+	unmapped   time.Time // since when it is known to map none; zero: it maps some
 	born       time.Time // when it became a candidate: the origin of its poll intervals
 	suspect    bool      // something has changed in its memory
 	probed     bool      // the last step found out what is published, or that nothing is
@@ -72,6 +74,8 @@ type Process struct {
 var (
 	// errTooOften: the process publishes something new faster than we follow.
 	errTooOften = errors.New("publishing something new too often")
+	// errUnmapped: the process may map the library again, see Options.RemapGrace.
+	errUnmapped = fmt.Errorf("no library is mapped: %w", memread.ErrNotPublished)
 	// errShutdown: the Manager ends.
 	errShutdown = errors.New("shutting down")
 )
@@ -224,7 +228,7 @@ func (p *Process) takeMappings() {
 	found, ok := p.mappings.take()
 	switch {
 	case !ok:
-	case slices.Equal(found.Libraries, p.target.Mappings()):
+	case p.unmapped.IsZero() && slices.Equal(found.Libraries, p.target.Mappings()):
 		p.verified = found.At
 	default:
 		p.changed.Store(true)

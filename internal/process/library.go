@@ -58,7 +58,7 @@ func (t *Target) Remap() (remapped bool, err error) {
 	}
 	libraries, err := t.handle.Libraries()
 	if errors.Is(err, procscan.ErrNotFound) {
-		return false, errUnmapped
+		return false, ErrUnmapped
 	}
 	if err != nil {
 		return false, err

@@ -12,8 +12,8 @@ import (
 var (
 	// ErrNotTarget: the process maps only libraries of agents that are too old to take part.
 	ErrNotTarget = errors.New("library of an older agent")
-	// errUnmapped: the process lives, and no longer maps the library.
-	errUnmapped = errors.New("library is no longer mapped")
+	// ErrUnmapped: the process lives, and no longer maps the library.
+	ErrUnmapped = errors.New("library is no longer mapped")
 	// errWithdrawn: what was published is not there any more.
 	errWithdrawn = errors.New("process storage was withdrawn or replaced")
 )

@@ -96,5 +96,5 @@ func StateOf(err error) (State, string) {
 // IsGone reports whether there is nothing left to serve.
 func IsGone(err error) bool {
 	return errors.Is(err, procscan.ErrGone) || errors.Is(err, memread.ErrGone) || errors.Is(err, bpf.ErrGone) ||
-		errors.Is(err, errUnmapped)
+		errors.Is(err, ErrUnmapped)
 }

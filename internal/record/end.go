@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -70,7 +71,7 @@ func (r *Recorder) end(recording *Recording, at time.Time) {
 	}
 	slices.SortStableFunc(recording.Failed, func(a, b Failure) int { return cmp.Compare(a.PID, b.PID) })
 	r.addLost(recording)
-	ended := r.ended
+	ended := slices.Concat(slices.Collect(maps.Values(r.ended))...) // without those that end later
 	recording.close = func() {
 		for _, h := range ended {
 			h.release()

@@ -12,6 +12,7 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/demo"
+	"correlator/internal/lifecycle"
 	"correlator/internal/process"
 	"correlator/memread"
 	"correlator/procscan"
@@ -181,6 +182,71 @@ func TestRecordingExec(t *testing.T) {
 		if ours != 0 {
 			verifyTransactions(t, recording, samples, report, threads, code)
 		}
+	}
+}
+
+// An exec does not end the recording of a process, though the program that it executes takes a
+// while to map the library, nor does it begin another one.
+func TestRecordingExecSlow(t *testing.T) {
+	for name, only := range map[string]bool{"only process": true, "all processes": false} {
+		t.Run(name, func(t *testing.T) {
+			p := demo.Start(t, demo.Options{Service: "slow", Hold: true, Busy: 1, Gap: -1})
+			p.Load()
+			p.Publish()
+			options := Options{Filter: services(t, "slow")}
+			if only {
+				options.PID = p.PID
+			}
+			r := record(t, options)
+			r.poll("samples", func(p Progress) bool { return p.WithTrace > 100 })
+			h := r.handler(p.PID)
+			p.Restart(false)
+			r.probedInVain(p.PID) // without library
+			p.Load()
+			p.Publish()
+			before := r.Progress().WithTrace
+			r.poll("samples of the new program", func(p Progress) bool { return p.WithTrace > before+100 })
+			if r.handler(p.PID) != h {
+				t.Error("it is recorded as another process")
+			}
+			if recording := r.end(); len(recording.Processes) != 2 || recording.NumProcesses() != 1 ||
+				len(recording.Failed) != 0 {
+				t.Errorf("processes %v, failed %v", recording.Processes, recording.Failed)
+			}
+		})
+	}
+}
+
+// A process that is found again after its recording has ended takes no further place, and has no
+// more programs than one whose recording goes on.
+func TestRecordingFoundAgain(t *testing.T) {
+	r := &Recorder{
+		options:   Options{MaxProcesses: 1},
+		processes: make(map[procscan.ProcessID]*handler),
+		ended:     make(map[procscan.ProcessID][]*handler),
+		aggregate: newAggregate(),
+	}
+	for i := range 2 {
+		taken, err := r.NewHandler(new(lifecycle.Process))
+		if err != nil {
+			t.Fatalf("found the %d. time: %v", i+1, err)
+		}
+		h := taken.(*handler)
+		if err := h.Attach(); err != nil {
+			t.Fatal(err)
+		}
+		h.programs = make([]*program, maxPrograms/2)
+		if err := h.Attach(); (err != nil) != (i == 1) {
+			t.Errorf("attaching the %d. time: %v", i+1, err)
+		}
+		if n := r.Progress().Processes; n != 1 {
+			t.Errorf("%d processes", n)
+		}
+		delete(r.processes, h.id)
+		r.ended[h.id] = append(r.ended[h.id], h)
+	}
+	if n := r.Progress().Processes; n != 1 {
+		t.Errorf("%d processes", n)
 	}
 }
 

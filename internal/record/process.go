@@ -24,6 +24,7 @@ type handler struct {
 	recorder *Recorder
 	process  *lifecycle.Process
 	id       procscan.ProcessID
+	earlier  int             // programs that earlier handlers of the process recorded
 	probed   chan struct{}   // closed when the process was probed for the first time, or has ended
 	target   *process.Target // of a process that runs on at the end of the recording; else nil
 
@@ -91,7 +92,7 @@ func (h *handler) learn() {
 
 // Attach does nothing: to record a process takes no more than to sample it.
 func (h *handler) Attach() error {
-	if len(h.sampled()) >= maxPrograms {
+	if h.earlier+len(h.sampled()) >= maxPrograms {
 		return errTooManyPrograms
 	}
 	return nil
@@ -162,10 +163,12 @@ func (h *handler) Close(bool) {
 	h.setProbed()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.processes, h.id)
+	if r.processes[h.id] == h { // else it was found again already
+		delete(r.processes, h.id)
+	}
 	r.recordFailure(h)
 	if sampled {
-		r.ended = append(r.ended, h)
+		r.ended[h.id] = append(r.ended[h.id], h)
 	}
 	if sampled && !exited {
 		h.target = h.process.KeepTarget()

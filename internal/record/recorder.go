@@ -37,6 +37,11 @@ const (
 	// linger is how long samples of a process may come after its end: two drains, and some more.
 	linger = 5 * drainInterval
 
+	// remapGrace is how long a process that executes another program may take to map the library
+	// again and still be the same in the recording: a JVM that starts on a busy host, and loads its
+	// agent, needs some seconds.
+	remapGrace = 10 * time.Second
+
 	// attachGrace is how long recording waits at most for processes that were found at first to be
 	// sampled: one that hangs does not hold it up. A busy host needs some tenths of a second.
 	attachGrace = 2 * time.Second
@@ -90,9 +95,12 @@ type Recorder struct {
 	mu        sync.Mutex
 	taken     int                             // processes
 	processes map[procscan.ProcessID]*handler // those that run
-	ended     []*handler                      // those that have ended, and were sampled
-	failed    []Failure                       // those that were not, or not to the end
+	failed    []Failure                       // those that were not sampled, or not to the end
 	refused   map[procscan.ProcessID]error    // why they are not recorded (yet)
+
+	// ended has the handlers of processes that have ended, and were sampled. A process that mapped
+	// no library for longer than remapGrace has several.
+	ended map[procscan.ProcessID][]*handler
 
 	sweeps      int
 	sweepFailed bool // was logged
@@ -111,6 +119,7 @@ func Open(options Options, log *zap.Logger) (*Recorder, error) {
 	r := &Recorder{
 		options: options, log: log, aggregate: newAggregate(), swept: make(chan error, 1),
 		processes: make(map[procscan.ProcessID]*handler),
+		ended:     make(map[procscan.ProcessID][]*handler),
 		refused:   make(map[procscan.ProcessID]error),
 	}
 	var err error
@@ -134,7 +143,7 @@ func Open(options Options, log *zap.Logger) (*Recorder, error) {
 	}
 	r.manager, err = lifecycle.Open(lifecycle.Options{
 		ProcRoot: options.ProcRoot, Filter: options.Filter, PID: options.PID, SweepInterval: sweepInterval,
-		Sampling: r.sampling, Linger: linger, Counters: &r.counters, Log: log,
+		Sampling: r.sampling, Linger: linger, RemapGrace: remapGrace, Counters: &r.counters, Log: log,
 	}, r)
 	if err != nil {
 		r.sampling.Close()
@@ -149,8 +158,8 @@ func (r *Recorder) Progress() Progress {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	progress.Processes = len(r.ended)
-	for _, h := range r.processes {
-		if len(h.sampled()) > 0 {
+	for id, h := range r.processes {
+		if len(r.ended[id]) == 0 && len(h.sampled()) > 0 {
 			progress.Processes++
 		}
 	}
@@ -266,11 +275,15 @@ func (r *Recorder) NewHandler(p *lifecycle.Process) (lifecycle.Handler, error) {
 	if r.options.PID != 0 && r.taken > 0 { // another process may have its pid
 		return nil, procscan.ErrGone
 	}
-	if limit := r.options.MaxProcesses; len(r.processes) >= limit || len(r.ended) >= limit {
+	earlier, again := r.ended[p.Identity()]
+	if limit := r.options.MaxProcesses; len(r.processes) >= limit || !again && len(r.ended) >= limit {
 		return nil, fmt.Errorf("%w: %d are recorded already, and %d have ended", errTooManyProcesses, len(r.processes),
 			len(r.ended))
 	}
 	h := &handler{recorder: r, process: p, id: p.Identity(), probed: make(chan struct{})}
+	for _, before := range earlier {
+		h.earlier += len(before.sampled())
+	}
 	r.processes[h.id] = h
 	delete(r.refused, h.id)
 	r.taken++
@@ -310,8 +323,10 @@ func (r *Recorder) recordSweepError(err error) {
 
 // sampled returns all processes that are, or were, sampled. It is called with mu held.
 func (r *Recorder) sampled() (processes []*Process) {
-	for _, h := range r.ended {
-		processes = append(processes, h.recorded()...)
+	for _, handlers := range r.ended {
+		for _, h := range handlers {
+			processes = append(processes, h.recorded()...)
+		}
 	}
 	for _, h := range r.processes {
 		processes = append(processes, h.recorded()...)
