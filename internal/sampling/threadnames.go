@@ -7,8 +7,12 @@ import (
 
 const (
 	// maxThreadNames is how many names are kept of a program: more than have threads that are busy
-	// in the same minute. They take 25 KB; when there are more, all are read again.
+	// in the same minute. They take 25 KB; when there are more, some are read again.
 	maxThreadNames = 256
+
+	// maxUnread is how many names may wait to be read: those of more threads than run between two
+	// drains, but for a process that hangs.
+	maxUnread = 4096
 
 	// nameAge is how long a name is taken to be right: pools rename their threads now and then, and
 	// a tid comes to be another thread's.
@@ -18,17 +22,20 @@ const (
 // threadNames is the names of a program's threads. A sample gets the name that is known; the
 // goroutine of the process reads those that are not. So the first samples of a thread have no name.
 type threadNames struct {
-	mu    sync.Mutex
-	known map[int]threadName
-	tids  []int // whose names are to be read
+	mu     sync.Mutex
+	known  map[int]threadName
+	unread map[int]struct{} // whose names are to be read
+	tids   []int            // those of unread that read has not taken, in the order of the requests
 }
 
 type threadName struct {
 	name string
-	due  time.Time // when to read it again; zero: it is about to be
+	due  time.Time // when to read it again
 }
 
-func newThreadNames() *threadNames { return &threadNames{known: make(map[int]threadName)} }
+func newThreadNames() *threadNames {
+	return &threadNames{known: make(map[int]threadName), unread: make(map[int]struct{})}
+}
 
 // get returns the name, "" as long as it is not known, and whether read must be called. It does not
 // block.
@@ -36,14 +43,13 @@ func (n *threadNames) get(tid int, now time.Time) (name string, read bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	found, known := n.known[tid]
-	if known && (found.due.IsZero() || now.Before(found.due)) {
+	if known && now.Before(found.due) {
 		return found.name, false
 	}
-	if !known && len(n.known) >= maxThreadNames {
-		clear(n.known)
-		n.tids = n.tids[:0]
+	if _, waiting := n.unread[tid]; waiting || len(n.unread) >= maxUnread {
+		return found.name, false
 	}
-	n.known[tid] = threadName{name: found.name}
+	n.unread[tid] = struct{}{}
 	n.tids = append(n.tids, tid)
 	return found.name, true
 }
@@ -60,16 +66,27 @@ func (n *threadNames) read(read func(tid int) (string, error), named func(tid in
 		if err == nil {
 			named(tid, name)
 		}
-		n.mu.Lock()
-		if entry, known := n.known[tid]; known {
-			if err == nil {
-				entry.name = name
-			}
-			entry.due = time.Now().Add(nameAge)
-			n.known[tid] = entry
-		}
-		n.mu.Unlock()
+		n.store(tid, name, err)
 	}
+}
+
+// store stores what reading a name ended with: with an error it stays as it was.
+func (n *threadNames) store(tid int, name string, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.unread, tid)
+	entry, known := n.known[tid]
+	if !known && len(n.known) >= maxThreadNames {
+		for other := range n.known { // any: which of them runs next is not known
+			delete(n.known, other)
+			break
+		}
+	}
+	if err == nil {
+		entry.name = name
+	}
+	entry.due = time.Now().Add(nameAge)
+	n.known[tid] = entry
 }
 
 // readNames reads the names of threads of which there were samples. It blocks like probe.

@@ -71,27 +71,61 @@ func TestThreadNames(t *testing.T) {
 	}
 }
 
-// However many threads a process makes, few names are kept.
+// Each of many threads gets its name, also of more than are kept.
+func TestThreadNamesMany(t *testing.T) {
+	n := newThreadNames()
+	for drain := range 5 {
+		const threads = 600
+		for tid := range threads {
+			n.get(threads*drain+tid, time.Now())
+		}
+		named := make(map[int]bool)
+		n.read(func(int) (string, error) { return "pool", nil }, func(tid int, _ string) { named[tid] = true })
+		if len(named) != threads {
+			t.Errorf("drain %d: %d of %d threads have a name", drain, len(named), threads)
+		}
+		remembered := 0
+		for tid := range threads {
+			if name, _ := n.get(threads*drain+tid, time.Now()); name != "" {
+				remembered++
+			}
+		}
+		if remembered < maxThreadNames/2 || remembered > maxThreadNames { // some that are kept are older
+			t.Errorf("drain %d: %d names are kept", drain, remembered)
+		}
+		n.read(func(int) (string, error) { return "pool", nil }, func(int, string) {})
+	}
+}
+
+// However many threads a process makes, few names are kept, and not many wait to be read.
 func TestThreadNamesBounded(t *testing.T) {
 	n, now := newThreadNames(), time.Now()
-	for tid := range 3*maxThreadNames + 10 {
-		n.get(tid, now)
-		if len(n.known) > maxThreadNames || len(n.tids) > maxThreadNames {
-			t.Fatalf("%d names, %d to be read", len(n.known), len(n.tids))
+	bounded := func() {
+		t.Helper()
+		if len(n.known) > maxThreadNames || len(n.tids) > maxUnread || len(n.unread) > maxUnread {
+			t.Fatalf("%d names, %d and %d to be read", len(n.known), len(n.tids), len(n.unread))
 		}
 	}
-	read := 0
-	ignore := func(int, string) {}
+	for tid := range 2*maxUnread + 10 {
+		n.get(tid, now)
+		bounded()
+	}
+	reads, named := 0, 0
 	n.read(func(tid int) (string, error) {
-		if read++; read == 5 { // others come while names are read
-			for more := range maxThreadNames {
+		if reads++; reads == 5 { // others come while names are read
+			for more := range maxUnread {
 				n.get(1e6+more, now)
+				bounded()
 			}
 		}
 		return "old", nil
-	}, ignore)
-	if name, _ := n.get(1e6, now); name != "" || len(n.known) > maxThreadNames {
-		t.Errorf("%d names; one that was not read is %q", len(n.known), name)
+	}, func(int, string) { named++ })
+	bounded()
+	if named != maxUnread {
+		t.Errorf("%d names were read, want %d", named, maxUnread)
+	}
+	if name, _ := n.get(1e6, now); name != "" {
+		t.Errorf("a name that was not read is %q", name)
 	}
 }
 
