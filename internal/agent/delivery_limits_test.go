@@ -11,6 +11,7 @@ import (
 	"correlator/bpf"
 	"correlator/internal/demo"
 	"correlator/internal/process"
+	"correlator/internal/sampling"
 	"correlator/internal/testenv"
 )
 
@@ -125,6 +126,27 @@ func TestDeliveryManyThreads(t *testing.T) {
 	if reason := process.ReasonOf(err); reason != process.ReasonTooManyThreads {
 		t.Errorf("reason %v", reason)
 	}
+}
+
+// Samples that wait for a process that hangs are refused as soon as they are older than the
+// samples-delay: they do not fill all the room that there is for them.
+func TestDeliveryHangingHoldsLittle(t *testing.T) {
+	p := demo.Start(t, demo.Options{Busy: 1, PageOut: true, Gap: -1})
+	r := run(t, atRate(997))
+	r.sampledReport(p, 1)
+	p.Hostile("storage-hangs", "")
+	r.state(p, process.StateError, process.ReasonTimeout.String())
+	outcomes := &r.Counters().Sampling.Outcomes
+	testenv.Poll(t, deadline, "more samples than there is room for", func() bool {
+		return outcomes[process.OutcomeStale].Load()+outcomes[process.OutcomeBacklog].Load() > sampling.MaxPending
+	})
+	if full := outcomes[process.OutcomeBacklog].Load(); full != 0 {
+		t.Errorf("there was no room for %d samples", full)
+	}
+	p.Kill()
+	r.gone(p)
+	r.end()
+	r.sampledAdded()
 }
 
 // What is counted has the same names whatever the processes do, and what they are called by.
