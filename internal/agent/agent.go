@@ -208,16 +208,23 @@ func (a *Agent) shutDown() {
 		zap.Object("sample_to_socket", timing(a.counters.Messages.Timing())))
 }
 
-// NewHandler returns the registration with a process that was found. It is for the Manager.
-func (a *Agent) NewHandler(p *lifecycle.Process) (lifecycle.Handler, error) {
+// Admit returns an error when as many processes are served as may be. It is for the Manager.
+func (a *Agent) Admit(procscan.ProcessID) error {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	if n := len(a.registrations); n >= a.config.MaxProcesses {
+		return fmt.Errorf("serving %d processes already (--max-processes)", n)
+	}
+	return nil
+}
+
+// NewHandler returns the registration with a process that was admitted. It is for the Manager.
+func (a *Agent) NewHandler(p *lifecycle.Process) lifecycle.Handler {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if n := len(a.registrations); n >= a.config.MaxProcesses {
-		return nil, fmt.Errorf("serving %d processes already (--max-processes)", n)
-	}
 	r := newRegistration(a, p)
 	a.registrations[r.pid] = r // one with the same pid has ended, and removes itself
-	return r, nil
+	return r
 }
 
 // Refused logs the first process that cannot be served for a reason of our own. It is for the

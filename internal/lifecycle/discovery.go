@@ -261,7 +261,11 @@ func (m *Manager) take(found procscan.Found) *Process {
 	if m.serving.Err() != nil {
 		return nil
 	}
-	p, err := m.newProcess(found)
+	err := m.client.Admit(found.ProcessID)
+	var p *Process
+	if err == nil {
+		p, err = m.newProcess(found)
+	}
 	if errors.Is(err, procscan.ErrGone) {
 		return nil
 	}

@@ -40,11 +40,13 @@ type Options struct {
 // A Client is what processes are taken for: registering with APM agents, or recording. Its methods
 // must not block.
 type Client interface {
-	// NewHandler returns the Handler of a process that was found, which the Manager closes. With an
-	// error the process is refused.
-	NewHandler(p *Process) (Handler, error)
+	// Admit returns why a process that was found is not taken; procscan.ErrGone when that is no
+	// reason of our own. Nothing of the process is open yet.
+	Admit(id procscan.ProcessID) error
+	// NewHandler returns the Handler of a process that was admitted, which the Manager closes.
+	NewHandler(p *Process) Handler
 	// Refused is called each time that a process is found and not taken for a reason of our own: an
-	// error of NewHandler, or want of descriptors. The next sweep finds it again.
+	// error of Admit, or want of descriptors. The next sweep finds it again.
 	Refused(id procscan.ProcessID, err error)
 	// Swept is called after each sweep. An error says why it ended early.
 	Swept(err error)
@@ -69,9 +71,9 @@ type Handler interface {
 	// Probed is called after each probe with its error, or that which keeps an attached process
 	// from being sampled.
 	Probed(err error)
-	// Close is called at the end, detached, when all samples have come: that of the process, or on
-	// shutdown that of the Manager. Functions that were posted and have not run are called after
-	// it.
+	// Close is called at the end, that of the process or on shutdown that of the Manager, when all
+	// samples have come. An attached process is closed without Detach. Functions that were posted
+	// and have not run are called after it.
 	Close(shutdown bool)
 }
 

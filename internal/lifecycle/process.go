@@ -45,7 +45,7 @@ type Process struct {
 	changed     atomic.Bool  // it is to be probed at once, not only when it is its turn
 	executed    atomic.Bool  // it runs another program since the last probe
 	stuckLogged bool         // owned by the sweep
-	truncated   bool         // it was found to map too many libraries; owned by the sweep
+	truncated   bool         // it was found to map too many libraries; guarded by the Manager's admission
 	busySince   atomic.Int64 // when run began to do something with the process, as uptime; 0 while it awaits
 
 	// Owned by run.
@@ -106,12 +106,7 @@ func (m *Manager) newProcess(found procscan.Found) (*Process, error) {
 		return p.handler.Sink(program)
 	}
 	p.sampler = sampling.NewProcessSampler(m.options.Sampling, target, sink, &p.poll.Active, m.options.MaxSampleAge)
-	if p.handler, err = m.client.NewHandler(p); err != nil {
-		m.poller.Drop(p.poll)
-		m.exits.Remove(target.Handle())
-		target.Close()
-		return nil, err
-	}
+	p.handler = m.client.NewHandler(p)
 	return p, nil
 }
 

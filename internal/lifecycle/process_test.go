@@ -40,6 +40,28 @@ func TestReusedPID(t *testing.T) {
 	}
 }
 
+// A process that is refused is refused before anything of it is opened.
+func TestRefusedUnopened(t *testing.T) {
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	r := run(t, sweepOnce)
+	r.attached(p, 1)
+	found, err := r.discovery.scanner.Process(p.PID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.mu.Lock()
+	r.limit = 1
+	r.mu.Unlock()
+	before := r.counters.ProcessesRefused.Load()
+	found.StartTime-- // that process cannot be opened any more
+	r.take(found)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.counters.ProcessesRefused.Load() == before || !errors.Is(errors.Join(r.refused...), errLimit) {
+		t.Errorf("refused %v", r.refused)
+	}
+}
+
 // A process that ends late removes nobody from the registry who has its pid by then.
 func TestRemoveAfterReuse(t *testing.T) {
 	const pid = 4711

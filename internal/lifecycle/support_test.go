@@ -29,6 +29,7 @@ type running struct {
 
 	mu       sync.Mutex
 	handlers map[int]*recorder // by pid, the last of each
+	limit    int               // of handlers; 0: none
 	refused  []error
 }
 
@@ -112,7 +113,18 @@ func sampled(t *testing.T, perSecond int) func(*Options) {
 	}
 }
 
-func (r *running) NewHandler(p *Process) (Handler, error) {
+var errLimit = errors.New("too many processes")
+
+func (r *running) Admit(procscan.ProcessID) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.limit > 0 && len(r.handlers) >= r.limit {
+		return errLimit
+	}
+	return nil
+}
+
+func (r *running) NewHandler(p *Process) Handler {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := &recorder{process: p, down: make(chan error, 1)}
@@ -120,7 +132,7 @@ func (r *running) NewHandler(p *Process) (Handler, error) {
 		h.attached = before.attached
 	}
 	r.handlers[p.Identity().PID] = h
-	return h, nil
+	return h
 }
 
 func (r *running) Refused(_ procscan.ProcessID, err error) {

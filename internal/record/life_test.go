@@ -227,11 +227,11 @@ func TestRecordingFoundAgain(t *testing.T) {
 		aggregate: newAggregate(),
 	}
 	for i := range 2 {
-		taken, err := r.NewHandler(new(lifecycle.Process))
-		if err != nil {
+		p := new(lifecycle.Process)
+		if err := r.Admit(p.Identity()); err != nil {
 			t.Fatalf("found the %d. time: %v", i+1, err)
 		}
-		h := taken.(*handler)
+		h := r.NewHandler(p).(*handler)
 		if err := h.Attach(); err != nil {
 			t.Fatal(err)
 		}

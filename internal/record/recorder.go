@@ -268,26 +268,34 @@ func (r *Recorder) begin(ctx context.Context) {
 
 var errTooManyProcesses = errors.New("too many processes")
 
-// NewHandler returns the handler of a process that was found. It is for the Manager.
-func (r *Recorder) NewHandler(p *lifecycle.Process) (lifecycle.Handler, error) {
+// Admit returns an error when as many processes are recorded as may be, or have ended. It is for
+// the Manager.
+func (r *Recorder) Admit(id procscan.ProcessID) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.options.PID != 0 && r.taken > 0 { // another process may have its pid
-		return nil, procscan.ErrGone
+		return procscan.ErrGone
 	}
-	earlier, again := r.ended[p.Identity()]
+	_, again := r.ended[id]
 	if limit := r.options.MaxProcesses; len(r.processes) >= limit || !again && len(r.ended) >= limit {
-		return nil, fmt.Errorf("%w: %d are recorded already, and %d have ended", errTooManyProcesses, len(r.processes),
+		return fmt.Errorf("%w: %d are recorded already, and %d have ended", errTooManyProcesses, len(r.processes),
 			len(r.ended))
 	}
+	return nil
+}
+
+// NewHandler returns the handler of a process that was admitted. It is for the Manager.
+func (r *Recorder) NewHandler(p *lifecycle.Process) lifecycle.Handler {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	h := &handler{recorder: r, process: p, id: p.Identity(), probed: make(chan struct{})}
-	for _, before := range earlier {
-		h.earlier += len(before.sampled())
+	for _, earlier := range r.ended[h.id] {
+		h.earlier += len(earlier.sampled())
 	}
 	r.processes[h.id] = h
 	delete(r.refused, h.id)
 	r.taken++
-	return h, nil
+	return h
 }
 
 // Refused records that a process is not recorded for a reason of our own, as long as it is not. It
