@@ -196,10 +196,13 @@ func (m *Manager) sweep(ctx context.Context) {
 	m.client.Swept(err)
 }
 
-// scan calls found with the processes that map the library and are not skipped, or with the only
-// one.
+// scan calls found with the processes that map the library and are not skipped; with Options.PID
+// with that one at most.
 func (m *Manager) scan(skip func(pid int) bool, found func(procscan.Found)) error {
 	if m.options.PID != 0 {
+		if skip(m.options.PID) {
+			return nil
+		}
 		only, err := m.discovery.scanner.Process(m.options.PID)
 		if err == nil {
 			found(only)
