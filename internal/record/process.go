@@ -159,6 +159,7 @@ func (h *handler) Sink(identity bpf.ExecID) sampling.Sink {
 // open.
 func (h *handler) Close(bool) {
 	r := h.recorder
+	defer r.learning.Done()
 	exited, sampled := !h.process.Target().Handle().Alive(), len(h.sampled()) > 0
 	h.setProbed()
 	r.mu.Lock()

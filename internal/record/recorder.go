@@ -90,7 +90,7 @@ type Recorder struct {
 	aggregate *aggregate
 	stop      context.CancelFunc // ends the recording; set by Run
 	swept     chan error         // how the first sweep ended
-	learning  sync.WaitGroup
+	learning  sync.WaitGroup     // of handlers, and of goroutines that call the Learner
 
 	mu        sync.Mutex
 	taken     int                             // processes
@@ -292,6 +292,7 @@ func (r *Recorder) NewHandler(p *lifecycle.Process) lifecycle.Handler {
 	for _, earlier := range r.ended[h.id] {
 		h.earlier += len(earlier.sampled())
 	}
+	r.learning.Add(1) // until Close: it may start a goroutine for the Learner at any time before
 	r.processes[h.id] = h
 	delete(r.refused, h.id)
 	r.taken++

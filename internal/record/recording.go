@@ -12,7 +12,7 @@ import (
 // an exec it is another one with the same PID and StartTime.
 type Process struct {
 	PID         int
-	StartTime   uint64 // clock ticks since boot, see procscan.Identity
+	StartTime   uint64 // clock ticks since boot, see procscan.ProcessID
 	Service     string // as the process published it, with Environment
 	Environment string
 	ContainerID string // empty without a container
@@ -51,7 +51,8 @@ type Recording struct {
 	Failed    []Failure  // processes that take part and were not sampled, or not to the end
 
 	// Lost is samples of Processes that are not in Samples, by reason: "kernel_" and the name of a
-	// bpf.Outcome, the name of a target.Outcome, or one of the Lost constants. No reason has 0.
+	// bpf.KernelOutcome, the name of a process.SampleOutcome, or one of the Lost constants. No
+	// reason has 0.
 	Lost   map[string]uint64
 	Missed uint64 // ticks of the CPUs' clocks at which no sample was taken, whatever ran
 
