@@ -57,3 +57,20 @@ func TestArchitecture(t *testing.T) {
 		}
 	}
 }
+
+// Every test, fuzz target and benchmark that a page names exists.
+func TestDocsNameTests(t *testing.T) {
+	grep := func(pattern string, files ...string) string {
+		out, err := exec.Command("git", append([]string{"-C", "../..", "grep", "-hoE", pattern, "--"}, files...)...).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	existing := grep(`^func (Test|Fuzz|Benchmark)[A-Za-z0-9_]+\(`, "*_test.go")
+	for name := range strings.Lines(grep("`(Test|Fuzz|Benchmark)[A-Za-z0-9_]+`", "*.md")) {
+		if !strings.Contains(existing, "func "+strings.Trim(name, "`\n")+"(") {
+			t.Errorf("there is no %s", strings.TrimSpace(name))
+		}
+	}
+}
