@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"errors"
 	"os"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"correlator/messaging"
 	"correlator/procscan"
 	"correlator/procscan/watch"
+	"correlator/profile"
 )
 
 // A number that is given to another process means that process from then on, and what a sweep found
@@ -184,8 +186,21 @@ func TestExecUnseen(t *testing.T) {
 			again, p.Loaded().Base)
 	}
 	r.attached(p, 2) // it is another agent
-	before := samples()
-	testenv.Poll(t, deadline, "samples of the new program", func() bool { return samples() > before+300 })
+	code := p.Functions()
+	h.mu.Lock()
+	h.samples = 0
+	h.isWork = func(frames []profile.Frame) bool {
+		return slices.ContainsFunc([]string{"checkout", "search", "browse", "housekeeping"}, func(kind string) bool {
+			return code[kind].In(frames)
+		})
+	}
+	h.mu.Unlock()
+	testenv.Poll(t, deadline, "samples of the new program", func() bool { return samples() > 300 })
+	h.mu.Lock()
+	if h.inWork < h.samples*9/10 {
+		t.Errorf("of %d samples, %d have a stack of the program's work", h.samples, h.inWork)
+	}
+	h.mu.Unlock()
 	if r.counters.Sampling.Kernel[bpf.Stale].Load() == 0 {
 		t.Error("no sample was found to be of another program")
 	}

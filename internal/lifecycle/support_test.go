@@ -43,6 +43,8 @@ type recorder struct {
 	detached int
 	closed   bool
 	samples  uint64
+	isWork   func([]profile.Frame) bool // nil: stacks are not looked into
+	inWork   uint64                     // samples with such a stack
 }
 
 // run starts a Manager that ends with the test, with all processes let go.
@@ -171,6 +173,9 @@ func (h *recorder) Sampled(sample profile.Sample) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.samples += sample.Count
+	if h.isWork != nil && h.isWork(sample.Stack.Frames) {
+		h.inWork += sample.Count
+	}
 }
 
 func (h *recorder) Refused(process.SampleOutcome, uint64) {}
