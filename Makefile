@@ -18,9 +18,6 @@ NEED    := .ci/need
 # Building it takes 4 minutes of CPU time, once.
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-# Linters of .golangci.yml that do not pass yet.
-LINT_LATER := bodyclose,errcheck,errorlint,ineffassign,lll,misspell,revive
-
 # Their package depends on the C library for aarch64.
 ARM_HEADERS := /usr/aarch64-linux-gnu/include/stdio.h:libc6-dev-arm64-cross
 
@@ -87,7 +84,7 @@ vet:
 	GOARCH=arm64 $(GO) vet ./...
 
 lint:
-	$(GO) run $(GOLANGCI_LINT) run --disable $(LINT_LATER)
+	$(GO) run $(GOLANGCI_LINT) run
 
 generated-check: ## prove that the committed eBPF objects match their sources
 	@$(NEED) $(EBPF_TOOLS)

@@ -61,7 +61,8 @@ func TestArchitecture(t *testing.T) {
 // Every test, fuzz target and benchmark that a page names exists.
 func TestDocsNameTests(t *testing.T) {
 	grep := func(pattern string, files ...string) string {
-		out, err := exec.Command("git", append([]string{"-C", "../..", "grep", "-hoE", pattern, "--"}, files...)...).Output()
+		args := append([]string{"-C", "../..", "grep", "-hoE", pattern, "--"}, files...)
+		out, err := exec.Command("git", args...).Output()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -183,9 +183,9 @@ func (r *running) outcome(o process.SampleOutcome, n uint64) {
 	testenv.Poll(r.t, deadline, "outcome "+o.String(), func() bool { return r.Counters().Fed[o].Load() >= n })
 }
 
-// served proves that a process is served: a sample of a thread that works on a transaction
-// arrives there, on that transaction. A sample that a busy machine let become too old to be of use
-// is fed again.
+// served proves that a process is served: a sample of a thread that works on a transaction arrives
+// there, on that transaction. A sample that a busy machine let become too old to be of use is fed
+// again.
 func (r *running) served(p *demo.Process, thread int, stack [16]byte) {
 	r.t.Helper()
 	context := p.Begin(thread)

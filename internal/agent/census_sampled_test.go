@@ -16,7 +16,8 @@ import (
 	"correlator/procscan"
 )
 
-// Registered processes that are not sampled are counted, by what prevents it now, if samples are taken.
+// Registered processes that are not sampled are counted, by what prevents it now, if samples are
+// taken.
 func TestNotSampled(t *testing.T) {
 	sampled := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	spoilt := demo.Start(t, demo.Options{Manual: true, Untouched: 1}) // nothing uses the words that are spoilt
@@ -30,7 +31,8 @@ func TestNotSampled(t *testing.T) {
 	}
 }
 
-// spoilDescriptor has the process's thread-local variable resolved by what is no code of a C library.
+// spoilDescriptor has the process's thread-local variable resolved by what is no code of a C
+// library.
 func spoilDescriptor(t *testing.T, p *demo.Process) {
 	t.Helper()
 	library, err := os.Open(p.HostPath(p.Library))

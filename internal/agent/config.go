@@ -13,9 +13,9 @@ const (
 	// DefaultMaxProcesses is more than a host of any size runs of JVMs.
 	DefaultMaxProcesses = 4096
 
-	// MaxProcesses is the largest limit: each process can make its goroutine hang in a system
-	// call and so take a thread. Go allows 10,000, and up to 600 may hang in sweeps, the memory
-	// poller and probes that live events request.
+	// MaxProcesses is the largest limit: each process can make its goroutine hang in a system call
+	// and so take a thread. Go allows 10,000, and up to 600 may hang in sweeps, the memory poller
+	// and probes that live events request.
 	MaxProcesses = 9000
 )
 

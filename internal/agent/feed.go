@@ -18,8 +18,8 @@ type fedSample struct {
 	sampledAt    time.Time
 }
 
-// route takes the records of one datagram: those with context go to their sender, the others to
-// the goroutine of their process, which reads the context. It never blocks.
+// route takes the records of one datagram: those with context go to their sender, the others to the
+// goroutine of their process, which reads the context. It never blocks.
 func (a *Agent) route(records []feed.Record) {
 	now, nowNs := time.Now(), bpf.Now()
 	a.mu.RLock()

@@ -17,8 +17,8 @@ import (
 const forkedCPU = time.Second
 
 // The child of a fork that executes nothing has a copy of what its parent published and of its
-// thread's slot, and receives nothing at the socket that is named there. The parent reads it,
-// which must not be sent samples of the child.
+// thread's slot, and receives nothing at the socket that is named there. The parent reads it, which
+// must not be sent samples of the child.
 func TestFork(t *testing.T) {
 	for _, before := range []bool{false, true} {
 		t.Run(map[bool]string{false: "of a registered process", true: "before the agent came"}[before],

@@ -74,8 +74,8 @@ func TestSampledHostileSlots(t *testing.T) {
 	r.sampledAdded()
 }
 
-// A process that blocks the reader of its slot, and one that does so with its storage, lose
-// samples of their own and none of their neighbor's.
+// A process that blocks the reader of its slot, and one that does so with its storage, lose samples
+// of their own and none of their neighbor's.
 func TestSampledNeighborHangs(t *testing.T) {
 	neighbor := demo.Start(t, demo.Options{Busy: 1, Transaction: 200 * time.Millisecond})
 	slot := demo.Start(t, demo.Options{Busy: 1, Manual: true})

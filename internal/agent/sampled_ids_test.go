@@ -28,8 +28,8 @@ func byKind(report demo.Report, fromNs uint64) map[string]map[string]uint64 {
 	return found
 }
 
-// What runs the same code has the same id: in another process, at other addresses, at
-// another time, by another agent.
+// What runs the same code has the same id: in another process, at other addresses, at another time,
+// by another agent.
 func TestSampledIDsAreStable(t *testing.T) {
 	for _, flavor := range []demo.Flavor{demo.Glibc, demo.Musl} {
 		t.Run(flavor.String(), func(t *testing.T) {
@@ -65,8 +65,8 @@ func TestSampledIDsAreStable(t *testing.T) {
 	}
 }
 
-// Code of a library that was loaded after the process was probed has the id of the library's
-// from the first sample on.
+// Code of a library that was loaded after the process was probed has the id of the library's from
+// the first sample on.
 func TestSampledLibraryLoadedLater(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 2, Gap: -1})
 	r := run(t, atRate(997))

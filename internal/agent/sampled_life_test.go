@@ -110,8 +110,8 @@ func TestSampledExec(t *testing.T) {
 	r.sampledAdded()
 }
 
-// harmless checks that a process was sent nothing wrong since an exec. It may have been sent
-// traces that the program before had, which it does not know.
+// harmless checks that a process was sent nothing wrong since an exec. It may have been sent traces
+// that the program before had, which it does not know.
 func harmless(t *testing.T, report demo.Report) {
 	t.Helper()
 	if report.Torn != 0 || report.Malformed != 0 {

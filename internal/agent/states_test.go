@@ -129,7 +129,8 @@ func swept(r *running, times uint64) {
 		func() bool { return r.Counters().Sweeps.Load() >= want })
 }
 
-// More processes than may be served: that is logged once, and the others are served when there is room.
+// More processes than may be served: that is logged once, and the others are served when there is
+// room.
 func TestMaxProcesses(t *testing.T) {
 	first := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	r := run(t, func(c *Config) { c.MaxProcesses = 1 }, atRate(20))
@@ -145,7 +146,8 @@ func TestMaxProcesses(t *testing.T) {
 	r.served(second, 1, [16]byte{1})
 }
 
-// A process that forks has a child with a copy of all that it published: that is no agent of its own.
+// A process that forks has a child with a copy of all that it published: that is no agent of its
+// own.
 func TestSharedSocket(t *testing.T) {
 	r := run(t, atRate(997))
 	p := demo.Start(t, demo.Options{Busy: 1})

@@ -25,7 +25,7 @@ const (
 // values work.
 type Config struct {
 	Destinations []otlp.Destination // none: nothing is exported
-	QueueBytes   int64              // for what is not yet delivered, of all destinations together; 0: otlp.DefaultQueueBytes
+	QueueBytes   int64              // see otlp.Quotas
 
 	Receiver receiver.Config // without Listen there is none
 

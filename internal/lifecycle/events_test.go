@@ -163,7 +163,8 @@ func TestOnlyProcess(t *testing.T) {
 	if r.handler(other) != nil {
 		t.Error("another process was taken")
 	}
-	err := r.scan(func(pid int) bool { return pid == p.PID }, func(procscan.Found) { t.Error("it was read, though known") })
+	err := r.scan(func(pid int) bool { return pid == p.PID },
+		func(procscan.Found) { t.Error("it was read, though known") })
 	if err != nil {
 		t.Error(err)
 	}

@@ -33,8 +33,8 @@ func (p *Process) Status() Status {
 	return status
 }
 
-// State returns the state of the process, and the reason of an error, as in Status. It may be called by
-// any goroutine.
+// State returns the state of the process, and the reason of an error, as in Status. It may be
+// called by any goroutine.
 func (p *Process) State() (state process.State, reason string) {
 	if p.IsStuck() {
 		return process.StateError, process.ReasonTimeout.String()

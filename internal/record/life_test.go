@@ -250,8 +250,7 @@ func TestRecordingFoundAgain(t *testing.T) {
 	}
 }
 
-// A process that makes its goroutine hang loses samples of its own, and none of its
-// neighbor's.
+// A process that makes its goroutine hang loses samples of its own, and none of its neighbor's.
 func TestRecordingNeighborHangs(t *testing.T) {
 	neighbor := demo.Start(t, demo.Options{Service: "neighbors", Busy: 1, Gap: -1})
 	slot := demo.Start(t, demo.Options{Service: "neighbors", Busy: 1, Manual: true})

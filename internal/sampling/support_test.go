@@ -153,8 +153,8 @@ func (s *sampled) drains(n uint64) {
 	s.poll("drains", func() bool { return s.counters.Drains.Load() >= until })
 }
 
-// receiver is a sink that keeps what it gets, and its inbox. What is pending is handed in again
-// by serve.
+// receiver is a sink that keeps what it gets, and its inbox. What is pending is handed in again by
+// serve.
 type receiver struct {
 	t     *testing.T
 	inbox *inbox

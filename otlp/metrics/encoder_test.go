@@ -234,7 +234,8 @@ func TestClockSetBack(t *testing.T) {
 	if err := proto.Unmarshal(result.Requests[0].Body, request); err != nil {
 		t.Fatal(err)
 	}
-	if at := request.ResourceMetrics[0].ScopeMetrics[0].Metrics[0].GetGauge().DataPoints[0].TimeUnixNano; at != uint64(started.UnixNano()) {
+	gauge := request.ResourceMetrics[0].ScopeMetrics[0].Metrics[0].GetGauge()
+	if at := gauge.DataPoints[0].TimeUnixNano; at != uint64(started.UnixNano()) {
 		t.Errorf("%d", at)
 	}
 }

@@ -83,8 +83,8 @@ func stackTraceID(t testing.TB, d *profiles.ProfilesDictionary, stack *profiles.
 	for _, i := range stack.LocationIndices {
 		location := d.LocationTable[i]
 		fileID := "ef46db3751d8e999ef46db3751d8e999" // of no file: xxh64 of nothing, twice
-		if htlhash := attributes(d,
-			d.MappingTable[location.MappingIndex].AttributeIndices)["process.executable.build_id.htlhash"]; htlhash != nil {
+		ofFile := attributes(d, d.MappingTable[location.MappingIndex].AttributeIndices)
+		if htlhash := ofFile["process.executable.build_id.htlhash"]; htlhash != nil {
 			fileID = htlhash.GetStringValue()
 		}
 		content, err := hex.DecodeString(fileID)

@@ -58,7 +58,8 @@ func TestValidator(t *testing.T) {
 		"short id":       func(r *request, _ *dict) { profileOf(r).ProfileId = []byte{1} },
 		"no samples":     func(r *request, _ *dict) { profileOf(r).Samples = nil },
 		"resource by reference": func(r *request, _ *dict) {
-			r.ResourceProfiles[0].Resource.Attributes[0].Value = &common.AnyValue{Value: &common.AnyValue_StringValueStrindex{StringValueStrindex: 1}}
+			index := &common.AnyValue_StringValueStrindex{StringValueStrindex: 1}
+			r.ResourceProfiles[0].Resource.Attributes[0].Value = &common.AnyValue{Value: index}
 		},
 	} {
 		bad := proto.Clone(good).(*request)

@@ -106,7 +106,8 @@ func (r *backend) take(ctx context.Context, request proto.Message) error {
 	if !throttled {
 		return nil
 	}
-	s, err := status.New(codes.Unavailable, "overloaded").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(r.Retry)})
+	retry := &errdetails.RetryInfo{RetryDelay: durationpb.New(r.Retry)}
+	s, err := status.New(codes.Unavailable, "overloaded").WithDetails(retry)
 	if err != nil {
 		return err
 	}
