@@ -2,7 +2,7 @@ package profile
 
 import "time"
 
-// Stack is a stack and its id. It is shared by whoever has samples of it, and never changes.
+// Stack is a stack and its id. All samples with that stack share it, and it never changes.
 type Stack struct {
 	ID     StackTraceID // of Frames
 	Frames []Frame      // leaf first

@@ -26,8 +26,8 @@ const shutdownGrace = 200 * time.Millisecond
 
 // An Exporter receives what the agent samples, besides the senders. It must not block.
 type Exporter interface {
-	// Sampled is called with samples of which all is known; they stay the caller's, but for what
-	// they refer to.
+	// Sampled is called with complete samples. The sample stays the caller's; what it refers to may
+	// be kept.
 	Sampled(sample *profile.Sample)
 	// TakesUntraced reports whether samples of threads that worked on no trace are wanted, too.
 	TakesUntraced() bool

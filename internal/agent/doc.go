@@ -5,9 +5,9 @@
 //	feed socket ── records ─────────────────▶ ▲
 //	sampling ── samples ─────────────▶ its program, a sampling.Sink ──▶ the sender, and the Exporter
 //
-// A process's life is package lifecycle's; registration.go is what is done with an attached
-// process, sink.go where its samples go, feed.go how fed records come to them.
+// Package lifecycle finds processes and owns their goroutines; registration.go is what is done with
+// an attached process, sink.go where its samples go, feed.go how fed records reach it.
 //
-// Samples of which all is known go to the sender straight from where they come. Fed ones without
-// context wait for the process's goroutine, which reads it.
+// Complete samples go straight to the sender. Fed samples without a trace context wait for the
+// process's goroutine, which reads it.
 package agent

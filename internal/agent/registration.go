@@ -119,8 +119,8 @@ func (r *registration) checkLate() {
 	}
 }
 
-// Sink returns the sink of a program. What the process publishes was read before the program is
-// sampled, so it is of the same or, if it was just replaced, of one of which no sample comes.
+// Sink returns the sink of a program. The publication was read before sampling begins, so it is the
+// program's own; or the program has just been replaced, and then no sample of it comes.
 func (r *registration) Sink(bpf.ExecID) sampling.Sink {
 	if r.agent.exporter == nil {
 		return &program{registration: r}

@@ -13,7 +13,7 @@ type program struct {
 	resource *profile.Resource // nil: its samples are not exported
 }
 
-// Sampled queues samples of which all is known.
+// Sampled queues complete samples.
 func (p *program) Sampled(sample profile.Sample) {
 	if sample.HasTrace() {
 		key := messaging.Key{TraceID: sample.TraceID, TransactionID: sample.TransactionID,

@@ -10,8 +10,8 @@
 // Naming a stack needs what is known of the process's executable memory, and nothing else: no
 // process can block it. When that is not enough (nothing is known yet, or the stack has an address
 // that a probe of the process may explain), and for samples whose context the kernel could not
-// read, the process itself must be read, and it can block whoever does so. Those samples are
-// pending: they wait for the goroutine of the process, which calls ProcessSampler.Serve.
+// read, the process itself must be read, and it can block the reader. Those samples are pending:
+// they wait for the goroutine of the process, which calls ProcessSampler.Serve.
 //
 // Every sample that the kernel hands over has exactly one process.SampleOutcome, at the latest when
 // its process has ended.

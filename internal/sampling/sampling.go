@@ -41,13 +41,13 @@ type Options struct {
 // A Sink receives the samples of one program. Its methods must not block, nor call methods of
 // Sampling, Program or ProcessSampler: locks are held meanwhile.
 type Sink interface {
-	// Sampled is called with samples of which all is known.
+	// Sampled is called with complete samples.
 	Sampled(sample profile.Sample)
 	// Refused is called with the number of samples that were to wait for the process's goroutine,
 	// or did, and ended otherwise.
 	Refused(outcome process.SampleOutcome, samples uint64)
 	// ThreadNamed is called on the goroutine of the process, with nothing locked, when the name of
-	// a thread was read of which there were samples.
+	// a sampled thread has been read.
 	ThreadNamed(tid int, name string)
 }
 

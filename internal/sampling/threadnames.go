@@ -89,5 +89,5 @@ func (n *threadNames) store(tid int, name string, err error) {
 	n.known[tid] = entry
 }
 
-// readNames reads the names of threads of which there were samples. It blocks like probe.
+// readNames reads the names of sampled threads. It blocks like probe.
 func (p *Program) readNames() { p.names.read(p.memory.handle.ThreadName, p.sink.ThreadNamed) }

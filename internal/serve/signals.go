@@ -11,8 +11,8 @@ import (
 	"correlator/internal/terminal"
 )
 
-// untilSecondSignal returns a context that is ended by a SIGTERM or SIGINT after ctx has ended:
-// whoever sends a second one does not want to wait.
+// untilSecondSignal returns a context that is ended by a SIGTERM or SIGINT after ctx has ended: a
+// second signal asks not to wait.
 func untilSecondSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	second, cancel := context.WithCancel(context.Background())
 	stop := context.AfterFunc(ctx, func() {
