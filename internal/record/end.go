@@ -103,7 +103,7 @@ func (r *Recorder) addLost(recording *Recording) {
 		}
 	}
 	if ended := r.counters.Sampling.Outcomes.Sum(); ended < handed {
-		lose(LostHanging, handed-ended)
+		lose(lostHanging, handed-ended)
 	}
 	recording.Missed = r.counters.Sampling.Missed.Load()
 }

@@ -265,7 +265,7 @@ func TestRecordingNeighborHangs(t *testing.T) {
 	threads, code := neighbor.Threads(), neighbor.Functions()
 	recording := r.end()
 	verifyTransactions(t, recording, recording.of(neighbor.PID), neighbor.Quit(), threads, code)
-	if recording.Lost[LostHanging] == 0 && recording.Lost[process.OutcomeBacklog.String()] == 0 {
+	if recording.Lost[lostHanging] == 0 && recording.Lost[process.OutcomeBacklog.String()] == 0 {
 		t.Errorf("lost %v", recording.Lost)
 	}
 	if !slices.ContainsFunc(recording.Failed, func(f Failure) bool {

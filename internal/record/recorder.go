@@ -22,9 +22,9 @@ import (
 	"correlator/profile"
 )
 
-// DefaultMaxProcesses is more than a host of any size runs of JVMs. Each of them takes three
+// defaultMaxProcesses is more than a host of any size runs of JVMs. Each of them takes three
 // descriptors, and one when it has ended.
-const DefaultMaxProcesses = 4096
+const defaultMaxProcesses = 4096
 
 const (
 	// drainInterval is how often samples are fetched. What a process has to be probed for is probed
@@ -114,7 +114,7 @@ func Open(options Options, log *zap.Logger) (*Recorder, error) {
 			bpf.MaxSamplesPerSecond)
 	}
 	if options.MaxProcesses == 0 {
-		options.MaxProcesses = DefaultMaxProcesses
+		options.MaxProcesses = defaultMaxProcesses
 	}
 	r := &Recorder{
 		options: options, log: log, aggregate: newAggregate(), swept: make(chan error, 1),

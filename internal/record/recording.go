@@ -72,7 +72,7 @@ type Failure struct {
 // Reasons of Recording.Lost.
 const (
 	LostTooMany = "too_many" // their process had no room for another Key, or for another stack, see Failed
-	LostHanging = "hanging"  // the process made its goroutine hang
+	lostHanging = "hanging"  // the process made its goroutine hang
 )
 
 // Close gives back what Processes hold.

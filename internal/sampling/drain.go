@@ -45,7 +45,7 @@ func (s *Sampling) handleCount(count *bpf.Count, now instant) {
 		s.counters.Outcomes.Add(process.OutcomeUnknownProcess, uint64(count.Samples))
 		return
 	}
-	p := PendingSample{program: program, sample: newSample(count, now.at(count.First)), key: count.Stack}
+	p := pendingSample{program: program, sample: newSample(count, now.at(count.First)), key: count.Stack}
 	p.sample.Start, p.sample.End = s.counted, now.Time
 	if stack := s.stacks.known(program, p.key, now.Time); stack != nil {
 		p.sample.Stack = stack
@@ -88,13 +88,13 @@ func (s *Sampling) readDeferred(reader *bpf.DeferredReader) {
 		}
 		now := newInstant()
 		at := now.at(d.Time)
-		p := PendingSample{
+		p := pendingSample{
 			program: program, sample: newSample(&d.Count, at), key: d.Count.Stack, raw: d.Frames,
 			needsContext: d.Outcome == bpf.Unreadable, tid: d.TID, threadPointer: d.ThreadPointer,
 		}
 		p.sample.Start, p.sample.End = at, at
 		if p.needsContext || !s.deliverResolved(&p, now.Time, &frames) {
-			s.enqueue(program, []PendingSample{p}, now.Time)
+			s.enqueue(program, []pendingSample{p}, now.Time)
 		}
 	}
 }
@@ -107,7 +107,7 @@ func newSample(count *bpf.Count, at time.Time) profile.Sample {
 	}
 }
 
-func (s *Sampling) program(number bpf.Target) *Program {
+func (s *Sampling) program(number bpf.Target) *program {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.programs[number]
@@ -115,7 +115,7 @@ func (s *Sampling) program(number bpf.Target) *Program {
 
 // deliverResolved delivers a sample if its stack can be named by what is known of the process, or
 // is known to be empty. It reports false when the process must be probed first.
-func (s *Sampling) deliverResolved(p *PendingSample, now time.Time, scratch *[]profile.Frame) bool {
+func (s *Sampling) deliverResolved(p *pendingSample, now time.Time, scratch *[]profile.Frame) bool {
 	stack, final := s.stacks.resolve(p.program, p.key, p.raw, now, false, scratch)
 	switch {
 	case stack != nil:
@@ -129,7 +129,7 @@ func (s *Sampling) deliverResolved(p *PendingSample, now time.Time, scratch *[]p
 
 // enqueue has samples wait for the goroutine of their process, unless the program was forgotten
 // meanwhile.
-func (s *Sampling) enqueue(program *Program, pending []PendingSample, now time.Time) {
+func (s *Sampling) enqueue(program *program, pending []pendingSample, now time.Time) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.programs[program.number] != program {
@@ -144,7 +144,7 @@ func (s *Sampling) enqueue(program *Program, pending []PendingSample, now time.T
 }
 
 // deliver hands a sample to the sink of a program, unless that was forgotten meanwhile.
-func (s *Sampling) deliver(program *Program, sample *profile.Sample, now time.Time) {
+func (s *Sampling) deliver(program *program, sample *profile.Sample, now time.Time) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.programs[program.number] != program {
@@ -156,7 +156,7 @@ func (s *Sampling) deliver(program *Program, sample *profile.Sample, now time.Ti
 
 // handOver is deliver for the goroutine of the process, which knows that the program was not
 // forgotten.
-func (s *Sampling) handOver(program *Program, sample *profile.Sample, now time.Time) {
+func (s *Sampling) handOver(program *program, sample *profile.Sample, now time.Time) {
 	outcome := process.OutcomeCorrelated
 	if !sample.HasTrace() {
 		outcome = process.OutcomeUntraced
@@ -177,7 +177,7 @@ func (s *Sampling) handOver(program *Program, sample *profile.Sample, now time.T
 }
 
 // refuseAll ends samples that waited, or were to wait, with an outcome.
-func (s *Sampling) refuseAll(pending []PendingSample, outcome process.SampleOutcome) {
+func (s *Sampling) refuseAll(pending []pendingSample, outcome process.SampleOutcome) {
 	for i := range pending {
 		s.counters.Outcomes.Add(outcome, pending[i].Samples())
 		pending[i].program.sink.Refused(outcome, pending[i].Samples())

@@ -14,9 +14,9 @@ import (
 // each they take 3 MB.
 const MaxPending = 4096
 
-// PendingSample is samples that cannot be handed on before the process was probed.
-type PendingSample struct {
-	program *Program
+// pendingSample is samples that cannot be handed on before the process was probed.
+type pendingSample struct {
+	program *program
 	sample  profile.Sample // without its Stack
 	key     bpf.StackKey
 	raw     bpf.Stack
@@ -27,7 +27,7 @@ type PendingSample struct {
 }
 
 // Samples returns how many they are.
-func (p *PendingSample) Samples() uint64 { return p.sample.Count }
+func (p *pendingSample) Samples() uint64 { return p.sample.Count }
 
 // inbox is what waits for the goroutine of one process, whatever programs it runs.
 type inbox struct {
@@ -37,7 +37,7 @@ type inbox struct {
 	limit  int           // of pending
 
 	mu      sync.Mutex
-	pending []PendingSample
+	pending []pendingSample
 }
 
 func newInbox(active *atomic.Bool, maxAge time.Duration) *inbox {
@@ -55,7 +55,7 @@ func (i *inbox) notify() {
 // that have become too old, once they are more than half of all: then what waits is copied at most
 // once. The process's goroutine cannot do that while the process makes it hang, and many processes
 // that do so would make us keep gigabytes.
-func (i *inbox) add(pending []PendingSample, now time.Time) (n int, late []PendingSample) {
+func (i *inbox) add(pending []pendingSample, now time.Time) (n int, late []pendingSample) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	first := 0 // they come about in the order of their age
@@ -72,7 +72,7 @@ func (i *inbox) add(pending []PendingSample, now time.Time) (n int, late []Pendi
 }
 
 // take empties the inbox.
-func (i *inbox) take() (pending []PendingSample) {
+func (i *inbox) take() (pending []pendingSample) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	pending, i.pending = i.pending, nil

@@ -12,8 +12,8 @@ import (
 // never be probed.
 func TestInbox(t *testing.T) {
 	now := time.Now()
-	samples := func(n int) []PendingSample {
-		all := make([]PendingSample, n)
+	samples := func(n int) []pendingSample {
+		all := make([]pendingSample, n)
 		for i := range all {
 			all[i].sample = profile.Sample{At: now}
 		}

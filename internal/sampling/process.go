@@ -17,7 +17,7 @@ type ProcessSampler struct {
 	target   *process.Target
 	sink     func(bpf.ExecID) Sink
 	inbox    *inbox
-	program  atomic.Pointer[Program]
+	program  atomic.Pointer[program]
 	contexts process.ContextReader
 }
 
@@ -131,7 +131,7 @@ func (p *ProcessSampler) Invalidate() {
 
 // report reads what is still unknown of samples that waited, and hands them on, unless they have
 // become too old: reading can take long.
-func (p *ProcessSampler) report(pending []PendingSample) {
+func (p *ProcessSampler) report(pending []pendingSample) {
 	outcomes := make([]process.SampleOutcome, len(pending)) // OutcomeCorrelated is 0
 	for i := range pending {                                // first what does not stay as it is
 		if pending[i].needsContext {
@@ -154,7 +154,7 @@ func (p *ProcessSampler) report(pending []PendingSample) {
 }
 
 // readContext reads the context of a sample that the kernel could not read.
-func (p *ProcessSampler) readContext(pending *PendingSample) process.SampleOutcome {
+func (p *ProcessSampler) readContext(pending *pendingSample) process.SampleOutcome {
 	if process.TooLate(pending.sample.At) {
 		return process.OutcomeStale
 	}

@@ -91,7 +91,7 @@ func TestProcessSamplerExec(t *testing.T) {
 	s.added(0)
 
 	// What waited for the program before is not read from this one.
-	f.report([]PendingSample{
+	f.report([]pendingSample{
 		{program: old, sample: profile.Sample{Count: 3, At: time.Now()}, needsContext: true},
 		{program: f.program.Load(), sample: profile.Sample{Count: 5, At: time.Now().Add(-2 * time.Hour)}},
 	})

@@ -14,8 +14,8 @@ import (
 	"correlator/tlsdesc"
 )
 
-// A Program is what one process runs, from one exec to the next, while it is sampled.
-type Program struct {
+// A program is what one process runs, from one exec to the next, while it is sampled.
+type program struct {
 	sampling *Sampling
 	identity bpf.ExecID
 	sink     Sink
@@ -33,8 +33,8 @@ type Program struct {
 // The rule must have been resolved after the program was identified; then it is never applied to
 // another program of the process.
 func (s *Sampling) start(identity bpf.ExecID, rule tlsdesc.Rule, handle *procscan.Handle, sink Sink,
-	inbox *inbox) (*Program, error) {
-	p := &Program{
+	inbox *inbox) (*program, error) {
+	p := &program{
 		sampling: s,
 		identity: identity,
 		sink:     sink,
@@ -57,7 +57,7 @@ func (s *Sampling) start(identity bpf.ExecID, rule tlsdesc.Rule, handle *procsca
 
 // stop ends the sampling of a program. What was counted before still comes, with the next two
 // drains.
-func (p *Program) stop() error {
+func (p *program) stop() error {
 	s := p.sampling
 	err := s.sampler.RemoveTarget(p.number) // before a drain that comes to know of it begins
 	s.mu.Lock()
@@ -81,7 +81,7 @@ func (s *Sampling) forget(inbox *inbox) {
 // isCurrent reports whether the process still runs the program. It is called again and again, so
 // the kernel is asked only when there were samples, of whichever process, that no program fits; or
 // when none are taken at all. It is for one goroutine at a time.
-func (p *Program) isCurrent() bool {
+func (p *program) isCurrent() bool {
 	stale := p.sampling.counters.Kernel[bpf.Stale].Load()
 	if stale == p.stale && p.sampling.samples {
 		return true
@@ -99,12 +99,12 @@ func (p *Program) isCurrent() bool {
 }
 
 // probeDue reports whether samples came since the last probe, and that is long ago.
-func (p *Program) probeDue(now time.Time) bool { return p.used.Load() && p.space.Stale(now) }
+func (p *program) probeDue(now time.Time) bool { return p.used.Load() && p.space.Stale(now) }
 
 // probe reads the process's executable memory. It blocks as long as the process makes the kernel
 // wait, and is for one goroutine at a time. It reports whether it was the program that it read.
 // After an exec, it was another one: then nothing is named any more before the next probe.
-func (p *Program) probe(now time.Time) bool {
+func (p *program) probe(now time.Time) bool {
 	p.used.Store(false)
 	if err := p.space.Update(now, p.memory); err != nil {
 		p.sampling.counters.ProbesFailed.Add(1) // what was known before stays
@@ -119,7 +119,7 @@ func (p *Program) probe(now time.Time) bool {
 
 // report hands on a sample that waited, after a probe of the process's executable memory if that
 // may explain more of the stack. It blocks like probe.
-func (s *Sampling) report(pending *PendingSample) process.SampleOutcome {
+func (s *Sampling) report(pending *pendingSample) process.SampleOutcome {
 	p, now := pending.program, time.Now()
 	if p.space.Lacking(now) || p.space.Version() == p.blank && p.space.Stale(now) {
 		if !p.probe(now) {

@@ -70,12 +70,12 @@ type Sampling struct {
 	drained  atomic.Int64 // when the last drain without an error began, in ns; 0 before
 
 	mu       sync.RWMutex
-	programs map[bpf.Target]*Program
-	stopped  []*Program // since the last drain began
-	stopping []*Program // before that: what was counted for them is about to be drained
+	programs map[bpf.Target]*program
+	stopped  []*program // since the last drain began
+	stopping []*program // before that: what was counted for them is about to be drained
 
 	// Owned by Run.
-	pending   map[*Program][]PendingSample
+	pending   map[*program][]pendingSample
 	frames    []profile.Frame // scratch
 	counted   time.Time       // until when all was drained that was counted
 	refreshed time.Time
@@ -93,8 +93,8 @@ func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, erro
 		keep:     process.Keep{Unsampled: options.KeepUnsampled, Untraced: options.KeepUntraced},
 		bySpan:   options.BySpan,
 		log:      log,
-		programs: make(map[bpf.Target]*Program),
-		pending:  make(map[*Program][]PendingSample),
+		programs: make(map[bpf.Target]*program),
+		pending:  make(map[*program][]pendingSample),
 	}
 	var err error
 	if s.files, err = profile.NewFiles(options.ProcRoot, fileEntries); err != nil {

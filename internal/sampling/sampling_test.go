@@ -116,7 +116,7 @@ func TestForget(t *testing.T) {
 	unknown := s.outcome(process.OutcomeUnknownProcess)
 	sample := profile.Sample{Count: 3}
 	s.deliver(program, &sample, time.Now())
-	s.enqueue(program, []PendingSample{{program: program, sample: sample}}, time.Now())
+	s.enqueue(program, []pendingSample{{program: program, sample: sample}}, time.Now())
 	if n := s.outcome(process.OutcomeUnknownProcess) - unknown; n != 6 || r.calls != calls || r.refused.Sum() != 0 {
 		t.Errorf("%d samples of an unknown process, want 6; %d calls more, %d samples refused", n, r.calls-calls,
 			r.refused.Sum())
@@ -171,12 +171,12 @@ func TestStackWithoutFrames(t *testing.T) {
 	}
 	s.end()
 	before, samples := s.outcome(process.OutcomeNoStack), r.calls
-	nowhere := PendingSample{program: program, sample: profile.Sample{Count: 3, At: time.Now()},
+	nowhere := pendingSample{program: program, sample: profile.Sample{Count: 3, At: time.Now()},
 		raw: bpf.Stack{User: []uint64{1 << 63}}}
 	if !s.deliverResolved(&nowhere, time.Now(), new([]profile.Frame)) {
 		t.Error("it is to wait for a probe")
 	}
-	s.refuseAll([]PendingSample{nowhere}, s.report(&nowhere))
+	s.refuseAll([]pendingSample{nowhere}, s.report(&nowhere))
 	if n := s.outcome(process.OutcomeNoStack) - before; n != 6 || r.calls != samples {
 		t.Errorf("%d samples without a stack, want 6; %d calls", n, r.calls-samples)
 	}

@@ -43,7 +43,7 @@ func newStacks() (s stacks, err error) {
 }
 
 // known returns the stack with a key, nil if it must be resolved.
-func (s *stacks) known(p *Program, key bpf.StackKey, now time.Time) *profile.Stack {
+func (s *stacks) known(p *program, key bpf.StackKey, now time.Time) *profile.Stack {
 	id, ok := s.names.Get(s.rawStack(p, key))
 	if !ok || p.space.Lacking(now) {
 		return nil
@@ -55,7 +55,7 @@ func (s *stacks) known(p *Program, key bpf.StackKey, now time.Time) *profile.Sta
 // none: where it begins can be no code, or nothing is known of a process that was probed. It
 // returns no stack and false if a probe of the process may tell more. It reads nothing of the
 // process.
-func (s *stacks) resolve(p *Program, key bpf.StackKey, raw bpf.Stack, now time.Time, probed bool,
+func (s *stacks) resolve(p *program, key bpf.StackKey, raw bpf.Stack, now time.Time, probed bool,
 	scratch *[]profile.Frame) (_ *profile.Stack, final bool) {
 	name := s.rawStack(p, key) // before: the frames are of this version or a later one
 	frames := s.kernel.AppendFrames((*scratch)[:0], raw.Kernel)
@@ -72,6 +72,6 @@ func (s *stacks) resolve(p *Program, key bpf.StackKey, raw bpf.Stack, now time.T
 	return stack, true
 }
 
-func (s *stacks) rawStack(p *Program, key bpf.StackKey) rawStack {
+func (s *stacks) rawStack(p *program, key bpf.StackKey) rawStack {
 	return rawStack{key: key, space: p.space.Version(), kernel: s.kernel.Version()}
 }

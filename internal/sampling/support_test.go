@@ -67,7 +67,7 @@ func open(t *testing.T, options bpf.SamplerOptions) *sampled {
 }
 
 // start has a process sampled, by the rule that holds for it now.
-func (s *sampled) start(p *demo.Process, r *receiver) *Program {
+func (s *sampled) start(p *demo.Process, r *receiver) *program {
 	s.t.Helper()
 	identity, err := s.sampler.Identify(p.PID)
 	if err != nil {

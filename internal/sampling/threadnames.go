@@ -90,4 +90,4 @@ func (n *threadNames) store(tid int, name string, err error) {
 }
 
 // readNames reads the names of sampled threads. It blocks like probe.
-func (p *Program) readNames() { p.names.read(p.memory.handle.ThreadName, p.sink.ThreadNamed) }
+func (p *program) readNames() { p.names.read(p.memory.handle.ThreadName, p.sink.ThreadNamed) }
