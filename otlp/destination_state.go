@@ -76,15 +76,6 @@ func (s *support) admits(now time.Time) bool {
 	return !s.off || s.trial == nil && !now.Before(s.until)
 }
 
-// finalAttempt is the one attempt that a waiting destination gets when the exporter is shut down.
-type finalAttempt uint8
-
-const (
-	finalAttemptUnused finalAttempt = iota
-	finalAttemptGiven
-	finalAttemptUsed
-)
-
 // down reports whether the destination has failed for so long that it must not hold up others: it
 // no longer keeps received data from being acknowledged, and its losses are only counted.
 func (d *destinationState) down(now time.Time) bool {
@@ -437,40 +428,4 @@ func (d *destinationState) switchOff(signal Signal, trial bool, r *result, now t
 		}
 		e = next
 	}
-}
-
-// drain begins the shutdown: the destination sends until the queue is empty. If it waits, it gets
-// one more attempt at once, unless the receiver asked for the wait.
-func (d *destinationState) drain(now time.Time) {
-	d.draining = true
-	d.finishDrain(now)
-}
-
-// finishDrain gives up the queue of a draining destination that has had its final attempt.
-func (d *destinationState) finishDrain(now time.Time) {
-	if !d.draining || d.circuit.state != circuitWaiting {
-		return
-	}
-	if d.finalAttempt != finalAttemptUsed && d.circuit.interrupt(now) {
-		d.finalAttempt = finalAttemptGiven
-		return
-	}
-	d.abandon()
-}
-
-// stop ends the shutdown: what waits is lost, and what is in flight unless it is delivered.
-func (d *destinationState) stop() {
-	d.draining, d.stopped = true, true
-	d.abandon()
-}
-
-func (d *destinationState) abandon() {
-	for d.queue.front != nil {
-		d.discard(d.queue.front, Shutdown)
-	}
-}
-
-// drained reports whether the shutdown is complete: nothing is left to send or to wait for.
-func (d *destinationState) drained() bool {
-	return d.draining && d.queue.length == 0 && d.circuit.inFlight == 0
 }
