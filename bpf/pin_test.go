@@ -3,11 +3,14 @@ package bpf
 import (
 	"encoding/binary"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -17,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/demo"
+	"correlator/internal/safedir"
 	"correlator/internal/testenv"
 )
 
@@ -237,5 +241,123 @@ func TestPinDirOnAnotherFileSystem(t *testing.T) {
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the directory was created: %v", err)
+	}
+}
+
+// In a bpf file system that everybody may write to, as mount(8) makes it, another user who is there
+// first gets neither the directory of the table nor the table.
+func TestPinDirOfAnother(t *testing.T) {
+	openSampler(t, SamplerOptions{SamplesPerSecond: 1}).Stop()
+	dir := mountBPF(t)
+	shared := filepath.Dir(dir)
+	if err := os.Chmod(shared, os.ModeSticky|0o777); err != nil {
+		t.Fatal(err)
+	}
+	opened, err := os.Open(shared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer opened.Close()
+	mkdir := exec.Command(testenv.NeedTool(t, "mkdir"), "/proc/self/fd/3/"+filepath.Base(dir))
+	mkdir.ExtraFiles = []*os.File{opened} // its path leads through a directory that only root may enter
+	mkdir.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: testenv.Attacker}}
+	if out, err := mkdir.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	refused := func(dir, problem string) {
+		t.Helper()
+		s, err := OpenSampler(SamplerOptions{PinDir: dir})
+		if err == nil {
+			s.Close()
+		}
+		for _, err := range []error{err, ProbePinDir(dir)} {
+			unsafe := (*safedir.UnsafeError)(nil)
+			if !errors.As(err, &unsafe) || !strings.Contains(unsafe.Problem, problem) {
+				t.Errorf("%v, want one that says: %s", err, problem)
+			}
+		}
+	}
+	refused(dir, dir+" belongs to user 1000")
+	refused(shared, shared+" (mode 1777) is open to other users")
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
+		t.Errorf("pinned there: %v, %v", entries, err)
+	}
+
+	// As a user with CAP_BPF can, or every user where kernel.unprivileged_bpf_disabled is 0, before
+	// the mode is changed.
+	if err := os.Chmod(shared, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s, err := OpenSampler(SamplerOptions{PinDir: shared})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	table := filepath.Join(shared, "targets")
+	if err := os.Chown(table, testenv.Attacker, testenv.Attacker); err != nil {
+		t.Fatal(err)
+	}
+	refused(shared, table+" belongs to user 1000")
+}
+
+// Another user who may open the directory of the table could lock it, so it is refused; who may not
+// open it cannot.
+func TestPinDirLockedByAnother(t *testing.T) {
+	dir := mountBPF(t)
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range []os.FileMode{0o755, 0o750, 0o701, 0o704, 0o700} {
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+		locked, unlock := lockAsAnother(t, dir)
+		if want := mode&0o004 != 0; locked != want {
+			t.Errorf("mode %04o: another user could lock the directory: %v, want %v", mode, locked, want)
+		}
+		d, err := openPinDir(dir)
+		if err == nil {
+			d.Close()
+		}
+		for _, err := range []error{err, ProbePinDir(dir)} {
+			unsafe := (*safedir.UnsafeError)(nil)
+			switch {
+			case mode == 0o700 && err != nil:
+				t.Errorf("mode %04o: %v", mode, err)
+			case mode != 0o700 && (!errors.As(err, &unsafe) || !strings.Contains(unsafe.Remedy, "chmod 0700 "+dir)):
+				t.Errorf("mode %04o: %v, want one that says: chmod 0700 %s", mode, err, dir)
+			}
+		}
+		unlock()
+	}
+}
+
+// lockAsAnother locks a directory as another user if that may open it. The lock ends with unlock.
+func lockAsAnother(t *testing.T, dir string) (locked bool, unlock func()) {
+	t.Helper()
+	parent, err := os.Open(filepath.Dir(dir)) // below a directory that only root may enter
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer parent.Close()
+	cmd := exec.Command(testenv.NeedTool(t, "flock"), "--shared", "--nonblock", "/proc/self/fd/3/"+filepath.Base(dir),
+		"sh", "-c", "echo locked && exec cat")
+	cmd.ExtraFiles = []*os.File{parent}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: testenv.Attacker,
+		Gid: testenv.Attacker}}
+	stdin, err1 := cmd.StdinPipe()
+	stdout, err2 := cmd.StdoutPipe()
+	if err := errors.Join(err1, err2, cmd.Start()); err != nil {
+		t.Fatal(err)
+	}
+	said, _ := io.ReadFull(stdout, make([]byte, len("locked")))
+	return said > 0, func() {
+		stdin.Close()
+		_ = cmd.Wait() // fails where it could not lock
 	}
 }

@@ -75,28 +75,21 @@ func ProbePinDir(dir string) error {
 	if err := checkBPFFS(dir); err != nil {
 		return err
 	}
-	there := filepath.Clean(dir)
-	info, err := os.Stat(there)
-	for errors.Is(err, os.ErrNotExist) && there != filepath.Dir(there) {
-		there = filepath.Dir(there)
-		info, err = os.Stat(there)
-	}
+	existing, err := openExisting(dir)
 	if err != nil {
 		return err
 	}
-	if !info.IsDir() {
-		return &os.PathError{Op: "mkdir", Path: there, Err: unix.ENOTDIR}
+	defer existing.Close()
+	if err := existing.CheckWritable(); err != nil {
+		return err
 	}
-	if err := unix.Faccessat(unix.AT_FDCWD, there, unix.W_OK|unix.X_OK, unix.AT_EACCESS); err != nil {
-		return &os.PathError{Op: "writing to", Path: there, Err: err}
+	if whole, err := filepath.Abs(dir); err != nil || existing.Path("") != whole {
+		return err
 	}
-	if there != filepath.Clean(dir) {
-		return nil
-	}
-	opened, err := os.Open(there)
+	lock, err := lockPinDir(existing)
 	if err != nil {
 		return err
 	}
-	defer opened.Close()
-	return lockPinDir(opened)
+	defer lock.Close()
+	return (&pinDir{Dir: existing}).checkTable()
 }

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
-	"os"
-	"path/filepath"
 	"sync"
 	"unsafe"
 
@@ -87,7 +85,7 @@ type Sampler struct {
 	options    SamplerOptions
 	identities *identities
 	objects    samplerObjects
-	pinDir     *os.File     // locked; nil without PinDir
+	pinDir     *pinDir      // nil without PinDir
 	counters   *ebpf.Memory // a samplerCounters for each CPU
 	clock      *clock
 	deferred   *ringbuf.Reader
@@ -186,21 +184,28 @@ func (s *Sampler) stackBytes() uint32 {
 const maxFrames = uintptr(len(samplerStack{}.Addrs) / 2)
 
 func (s *Sampler) loadPinned(spec *ebpf.CollectionSpec) (err error) {
-	dir := s.options.PinDir
-	if dir == "" {
+	if s.options.PinDir == "" {
 		return load(spec, &s.objects, "")
 	}
-	if s.pinDir, err = openPinDir(dir); err != nil {
+	if s.pinDir, err = openPinDir(s.options.PinDir); err != nil {
 		return err
 	}
+	dir := s.pinDir.Path("")
 	spec.Maps[samplerMapTargets].Pinning = ebpf.PinByName
 	err = load(spec, &s.objects, dir)
 	if errors.Is(err, ebpf.ErrMapIncompatible) {
 		// Of a sampler with another layout, or another MaxTargets.
-		if err := unpinTable(filepath.Join(dir, samplerMapTargets)); err != nil {
+		if err := s.pinDir.unpinTable(); err != nil {
 			return err
 		}
 		err = load(spec, &s.objects, dir)
+	}
+	if err != nil {
+		return err
+	}
+	if err = s.pinDir.checkTable(); err != nil { // pinned meanwhile
+		_ = s.objects.Close()
+		s.objects = samplerObjects{}
 	}
 	return err
 }
@@ -221,7 +226,7 @@ func (s *Sampler) Close() error {
 		errs = append(errs, s.identities.close())
 	}
 	if s.pinDir != nil {
-		errs = append(errs, s.pinDir.Close())
+		s.pinDir.Close()
 	}
 	return errors.Join(errs...)
 }

@@ -2,11 +2,8 @@ package profile
 
 import (
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"hash/maphash"
-	"io"
-	"os"
 	"sync/atomic"
 
 	"github.com/elastic/go-freelru"
@@ -26,8 +23,8 @@ type mappingCounters struct {
 	TooMany   atomic.Uint64 // skipped: see maxRegions and maxOpens
 }
 
-// Files caches the ELF files that processes map, so that any number of processes that map one file
-// cost one parse. It is safe for concurrent use.
+// Files caches the ELF files that processes map, so that all processes that map one file share what
+// is known of it. It is safe for concurrent use.
 type Files struct {
 	Mappings mappingCounters
 	Frames   frameCounters // of all address spaces
@@ -60,40 +57,18 @@ func NewFiles(procRoot string, entries uint32) (*Files, error) {
 	return &Files{images: images, vdso: readVDSO(procRoot), seed: seed}, nil
 }
 
-var errChanged = errors.New("file changed while it was read")
-
-// image returns the image of an open file, nil when it is not an ELF file that this machine runs.
-func (f *Files) image(file *os.File, path string) (*image, error) {
-	return f.read(file, file, path)
-}
-
-// read is image with the file's contents apart, for tests.
-func (f *Files) read(file *os.File, contents io.ReaderAt, path string) (*image, error) {
-	id, err := elfsym.Identify(file)
-	if err != nil {
-		return nil, err
-	}
-	found, ok := f.images.Get(id)
+// image returns the image of a parsed file, nil when it is not an ELF file that this machine runs.
+// All processes that map the file share it.
+func (f *Files) image(key elfsym.FileKey, parsed *elfsym.File, path string) *image {
+	found, ok := f.images.Get(key)
 	if ok {
-		return found, nil
+		return found
 	}
-	parsed, err := elfsym.ParseFile(contents, id.Size)
-	switch {
-	case err == nil:
+	if parsed != nil {
 		found = newImage(parsed, path)
-	case !elfsym.IsContentError(err):
-		return nil, err
 	}
-	// What was read may be in part from before a change and in part from after, and so has no key.
-	after, err := elfsym.Identify(file)
-	if err == nil && after != id {
-		err = errChanged
-	}
-	if err != nil {
-		return nil, err
-	}
-	f.images.Add(id, found)
-	return found, nil
+	f.images.Add(key, found)
+	return found
 }
 
 func newImage(parsed *elfsym.File, path string) *image {

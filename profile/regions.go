@@ -2,6 +2,7 @@ package profile
 
 import (
 	"cmp"
+	"errors"
 	"hash/maphash"
 	"slices"
 	"strings"
@@ -25,8 +26,13 @@ type regionBuilder struct {
 	files   *Files
 	process Process
 	old     *layout
-	opens   int                   // how many files may still be opened
-	opened  map[mappedFile]*image // nil when it is not an ELF file
+	opened  map[mappedFile]opened // in this update
+}
+
+// opened is a file that was opened, or not.
+type opened struct {
+	image   *image         // nil when it is not an ELF file
+	outcome *atomic.Uint64 // the counter of an error
 }
 
 // mappedFile identifies a file among those that one process maps.
@@ -36,13 +42,13 @@ type mappedFile struct {
 }
 
 func newRegionBuilder(files *Files, process Process, old *layout) *regionBuilder {
-	return &regionBuilder{files: files, process: process, old: old, opens: maxOpens,
-		opened: make(map[mappedFile]*image)}
+	return &regionBuilder{files: files, process: process, old: old, opened: make(map[mappedFile]opened)}
 }
 
 // build makes regions of mappings, which it sorts.
 func (b *regionBuilder) build(mappings []procscan.Mapping) []region {
 	slices.SortFunc(mappings, func(x, y procscan.Mapping) int { return cmp.Compare(x.Start, y.Start) })
+	b.open(mappings)
 	regions := make([]region, 0, len(mappings))
 	for _, m := range mappings {
 		r := b.region(m)
@@ -81,13 +87,8 @@ func (b *regionBuilder) withinLimit(regions []region) []region {
 // which a collector computes the same id. Another id (of the path, say) would be one that no
 // backend finds. The price is that the id is unique to this process.
 func (b *regionBuilder) region(m procscan.Mapping) region {
-	r := region{
-		start: m.Start, end: m.End, offset: m.Offset,
-		of: mappedFile{m.Dev, m.Ino, maphash.String(b.files.seed, m.Path)},
-	}
-	// The end may differ: the bias does not depend on it.
-	same := b.old.find(r.start)
-	if same != nil && same.file != nil && same.start == r.start && same.offset == r.offset && same.of == r.of {
+	r := region{start: m.Start, end: m.End, offset: m.Offset, of: b.mappedFile(m)}
+	if same := b.known(m, r.of); same != nil {
 		r.file, r.bias = same.file, same.bias
 		return r
 	}
@@ -110,7 +111,7 @@ func (b *regionBuilder) region(m procscan.Mapping) region {
 }
 
 // find returns the image of a mapping, and the counter of the result. Both are nil for memory
-// without a file. Each file is opened once, however many mappings it has.
+// without a file.
 func (b *regionBuilder) find(m procscan.Mapping, of mappedFile) (*image, *atomic.Uint64) {
 	counters := &b.files.Mappings
 	if m.Path == vdsoName {
@@ -119,27 +120,63 @@ func (b *regionBuilder) find(m procscan.Mapping, of mappedFile) (*image, *atomic
 		}
 		return &b.files.vdso.image, &counters.Resolved
 	}
-	if m.Ino == 0 || !strings.HasPrefix(m.Path, "/") {
+	if !hasFile(m) {
 		return nil, nil
 	}
 	found, ok := b.opened[of]
 	if !ok {
-		if b.opens == 0 {
-			return nil, &counters.TooMany
-		}
-		b.opens--
-		file, err := b.process.Open(m)
-		if err != nil {
-			return nil, &counters.NotOpened
-		}
-		defer file.Close()
-		if found, err = b.files.image(file, m.Path); err != nil {
-			return nil, &counters.NotRead
-		}
-		b.opened[of] = found
+		return nil, &counters.TooMany
 	}
-	if found == nil {
+	if found.outcome != nil {
+		return nil, found.outcome
+	}
+	if found.image == nil {
 		return nil, &counters.NotELF
 	}
-	return found, &counters.Resolved
+	return found.image, &counters.Resolved
+}
+
+// open opens the files of mappings that were not known, each once, however many mappings it has.
+func (b *regionBuilder) open(mappings []procscan.Mapping) {
+	var wanted []procscan.Mapping
+	for _, m := range mappings {
+		of := b.mappedFile(m)
+		if _, again := b.opened[of]; again || !hasFile(m) || b.known(m, of) != nil {
+			continue
+		}
+		if len(wanted) == maxOpens {
+			break
+		}
+		b.opened[of] = opened{outcome: &b.files.Mappings.NotOpened}
+		wanted = append(wanted, m)
+	}
+	if len(wanted) == 0 {
+		return
+	}
+	for i, result := range b.process.Files(wanted) {
+		m := wanted[i]
+		switch of := b.mappedFile(m); {
+		case errors.Is(result.Err, ErrNotRead):
+			b.opened[of] = opened{outcome: &b.files.Mappings.NotRead}
+		case result.Err == nil:
+			b.opened[of] = opened{image: b.files.image(result.Key, result.File, m.Path)}
+		}
+	}
+}
+
+// hasFile reports whether a mapping is of a file.
+func hasFile(m procscan.Mapping) bool { return m.Ino != 0 && strings.HasPrefix(m.Path, "/") }
+
+func (b *regionBuilder) mappedFile(m procscan.Mapping) mappedFile {
+	return mappedFile{m.Dev, m.Ino, maphash.String(b.files.seed, m.Path)}
+}
+
+// known returns the region of a mapping that is as it was at the last update, or nil. The end may
+// differ: the bias does not depend on it.
+func (b *regionBuilder) known(m procscan.Mapping, of mappedFile) *region {
+	same := b.old.find(m.Start)
+	if same != nil && same.file != nil && same.start == m.Start && same.offset == m.Offset && same.of == of {
+		return same
+	}
+	return nil
 }

@@ -1,8 +1,6 @@
 package profile
 
 import (
-	"errors"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -86,11 +84,6 @@ func TestManyMappingsOfOneFile(t *testing.T) {
 	if want := []string{same.Path, same.Path, script}; !slices.Equal(p.opened, want) {
 		t.Errorf("opened %v, want %v", p.opened, want)
 	}
-	for _, file := range p.files {
-		if err := file.Close(); !errors.Is(err, os.ErrClosed) {
-			t.Errorf("%s is left open", file.Name())
-		}
-	}
 	if got := files.Mappings.all(); got != [6]uint64{0: 11, 3: 10} {
 		t.Errorf("counted %v", got)
 	}
@@ -100,35 +93,6 @@ func TestManyMappingsOfOneFile(t *testing.T) {
 		t.Errorf("opened again %v, want %v", p.opened, want)
 	}
 }
-
-// A file that changes while it is read has the id of neither state.
-func TestFileChangedWhileRead(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "library.so")
-	contents := testenv.ReadFile(t, library)
-	testenv.WriteFile(t, path, contents)
-	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	files := newFiles(t)
-	change := readerAt(func(b []byte, off int64) (int, error) {
-		if err := os.Truncate(path, int64(len(contents))+1); err != nil {
-			t.Error(err)
-		}
-		return file.ReadAt(b, off)
-	})
-	if found, err := files.read(file, change, path); !errors.Is(err, errChanged) || files.images.Len() != 0 {
-		t.Errorf("%+v, %v, %d remembered", found, err, files.images.Len())
-	}
-	if found, err := files.image(file, path); err != nil || found == nil {
-		t.Errorf("%+v, %v when it is at rest", found, err)
-	}
-}
-
-type readerAt func(b []byte, off int64) (int, error)
-
-func (r readerAt) ReadAt(b []byte, off int64) (int, error) { return r(b, off) }
 
 // One update opens a limited number of files; the next one opens the others.
 func TestManyFiles(t *testing.T) {

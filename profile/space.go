@@ -1,12 +1,13 @@
 package profile
 
 import (
+	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"correlator/elfsym"
 	"correlator/procscan"
 )
 
@@ -16,10 +17,20 @@ type Process interface {
 	// number that is good to keep for a while. Those of anonymous memory should be included: code
 	// that a process compiled there is then known, and does not cause another update.
 	ExecutableMappings() ([]procscan.Mapping, error)
-	// Open opens the file of a mapping for reading. It must make sure that it is this file, and a
-	// regular one: the process may have mapped another one there since.
-	Open(m procscan.Mapping) (*os.File, error)
+	// Files identifies and parses the files of mappings, in their order. It must make sure that each
+	// is that file, and a regular one: the process may have mapped another one there since.
+	Files(mappings []procscan.Mapping) []FileResult
 }
+
+// FileResult is what was found of the file of a mapping.
+type FileResult struct {
+	Key  elfsym.FileKey
+	File *elfsym.File // nil when it is not an ELF file that this machine runs
+	Err  error        // then there is nothing else; after the file was opened it is ErrNotRead
+}
+
+// ErrNotRead: a file that was opened could not be read, or has changed meanwhile.
+var ErrNotRead = errors.New("mapped file cannot be read")
 
 // AddressSpace is the executable memory of one process. After an exec, start with a new one.
 //

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"debug/elf"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,7 +41,6 @@ type fakeProcess struct {
 	mappings []procscan.Mapping
 	err      error
 	opened   []string
-	files    []*os.File // of opened
 	onRead   func()
 }
 
@@ -51,13 +51,29 @@ func (p *fakeProcess) ExecutableMappings() ([]procscan.Mapping, error) {
 	return append([]procscan.Mapping(nil), p.mappings...), p.err
 }
 
-func (p *fakeProcess) Open(m procscan.Mapping) (*os.File, error) {
-	p.opened = append(p.opened, m.Path)
-	file, err := os.Open(m.Path)
-	if err == nil {
-		p.files = append(p.files, file)
+func (p *fakeProcess) Files(mappings []procscan.Mapping) (results []FileResult) {
+	for _, m := range mappings {
+		p.opened = append(p.opened, m.Path)
+		results = append(results, parseFile(os.Open(m.Path)))
 	}
-	return file, err
+	return results
+}
+
+// parseFile does what Process.Files has to.
+func parseFile(file *os.File, err error) FileResult {
+	if err != nil {
+		return FileResult{Err: err}
+	}
+	defer file.Close()
+	key, err := elfsym.Identify(file)
+	if err != nil {
+		return FileResult{Err: fmt.Errorf("%w: %w", ErrNotRead, err)}
+	}
+	parsed, err := elfsym.ParseFile(file, key.Size)
+	if err != nil && !elfsym.IsContentError(err) {
+		return FileResult{Err: fmt.Errorf("%w: %w", ErrNotRead, err)}
+	}
+	return FileResult{Key: key, File: parsed}
 }
 
 // liveProcess reads a running process as the agent does.
@@ -89,8 +105,11 @@ func (p liveProcess) ExecutableMappings() ([]procscan.Mapping, error) {
 	return all, err
 }
 
-func (p liveProcess) Open(m procscan.Mapping) (*os.File, error) {
-	return p.handle.OpenMapped(m)
+func (p liveProcess) Files(mappings []procscan.Mapping) (results []FileResult) {
+	for _, m := range mappings {
+		results = append(results, parseFile(p.handle.OpenMapped(m)))
+	}
+	return results
 }
 
 // mapping returns the first mapping of a live process with a path.

@@ -4,96 +4,166 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
 	pprof "github.com/google/pprof/profile"
 	"golang.org/x/sys/unix"
+
+	"correlator/internal/safedir"
 )
 
-// errNotOurs: the existing file is neither regular nor owned by us or root.
-var errNotOurs = errors.New("neither a regular file nor something of our own")
+var (
+	// errNotOurs: the existing file is neither regular nor owned by us or root.
+	errNotOurs = errors.New("neither a regular file nor something of our own")
+	// errLink: the path ends at a symbolic link to a regular file, or to none.
+	errLink = errors.New("it is a symbolic link: name the file itself")
+)
 
-// checkFile checks, without writing, that WriteFile can write a file.
+// output is where a profile is written. It may be in a directory of somebody else, as that of the
+// user who calls sudo: the directory is opened once, by way of links that nobody else can exchange
+// only, and everything is done in it.
+type output struct {
+	dir     *os.File // O_PATH
+	name    string
+	inPlace *os.File // O_PATH; nil: a file of that name is created or replaced
+}
+
+func openOutput(path string) (*output, error) {
+	dir, name := filepath.Split(path)
+	if name == "" {
+		name = "." // an error, since it is a directory
+	}
+	if dir == "" {
+		dir = "."
+	}
+	o := &output{name: name}
+	var err error
+	if o.dir, _, err = safedir.Follow(dir); err != nil {
+		return nil, err
+	}
+	if o.inPlace, err = o.openInPlace(path); err != nil {
+		o.Close()
+		return nil, err
+	}
+	return o, nil
+}
+
+func (o *output) Close() {
+	o.dir.Close()
+	if o.inPlace != nil {
+		o.inPlace.Close()
+	}
+}
+
+// checkFile checks, without writing, that writeFile can write a file.
 func checkFile(path string) error {
-	inPlace, err := openInPlace(path)
-	if err == nil && inPlace != nil {
-		err = unix.Access(descriptorPath(inPlace), unix.W_OK)
-		inPlace.Close()
-	} else if err == nil {
-		err = unix.Access(filepath.Dir(path), unix.W_OK)
+	o, err := openOutput(path)
+	if err == nil {
+		defer o.Close()
+		writable := o.dir
+		if o.inPlace != nil {
+			writable = o.inPlace
+		}
+		err = unix.Access(descriptorPath(writable), unix.W_OK)
 	}
-	if err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
+	return writing(path, err)
+}
+
+// writing adds the path to an error, instead of one by descriptor.
+func writing(path string, err error) error {
+	var of *os.PathError
+	var renaming *os.LinkError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &of):
+		err = of.Err
+	case errors.As(err, &renaming):
+		err = renaming.Err
 	}
-	return nil
+	return fmt.Errorf("writing %s: %w", path, err)
 }
 
 // writeFile writes a profile, compressed, and returns its size. The file is replaced atomically,
 // and readable by its owner alone: it discloses what a host runs. What is not a regular file (a
 // FIFO, a device) is written to in place, if it belongs to root or to us: in a directory that all
-// users can write, one may have been put there to get the profile.
+// users can write, one may have been put there to get the profile. So is whatever a process has open
+// and a link of procfs leads to, as /dev/stdout does.
 func writeFile(path string, p *pprof.Profile) (lenBytes int, err error) {
 	var content bytes.Buffer
 	if err := p.Write(&content); err != nil {
 		return 0, fmt.Errorf("encoding profile: %w", err)
 	}
-	inPlace, err := openInPlace(path)
+	o, err := openOutput(path)
+	if err == nil {
+		defer o.Close()
+		if o.inPlace != nil {
+			err = writeTo(descriptorPath(o.inPlace), content.Bytes())
+		} else {
+			err = o.replace(content.Bytes())
+		}
+	}
 	if err != nil {
-		return 0, fmt.Errorf("writing %s: %w", path, err)
+		return 0, writing(path, err)
 	}
-	if inPlace == nil {
-		return content.Len(), replace(path, content.Bytes())
-	}
-	defer inPlace.Close()
-	return content.Len(), writeTo(descriptorPath(inPlace), content.Bytes())
+	return content.Len(), nil
 }
 
-// openInPlace opens, with O_PATH, what is written to in place. It returns nil when a file is to be
-// created. A symbolic link at the end of the path is followed if it is root's or ours, too.
-func openInPlace(path string) (*os.File, error) {
-	file, stat, err := openOurs(path, unix.O_NOFOLLOW)
-	if err == nil && stat.Mode&unix.S_IFMT == unix.S_IFLNK {
+// openInPlace opens, with O_PATH, what is written to in place. It returns nil when a regular file is
+// to be created or replaced. A symbolic link at the end of the path is followed if it is root's or
+// ours, but never replaced.
+func (o *output) openInPlace(path string) (*os.File, error) {
+	fd, err := unix.Openat(int(o.dir.Fd()), o.name, unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	file := os.NewFile(uintptr(fd), path)
+	format, err := checkOurs(file)
+	isLink, byMagic := format == unix.S_IFLNK, false
+	if err == nil && isLink {
 		file.Close()
-		file, stat, err = openOurs(path, 0)
+		if file, byMagic, err = safedir.Follow(path); errors.Is(err, unix.ENOENT) {
+			return nil, errLink
+		} else if err != nil {
+			return nil, err
+		}
+		format, err = checkOurs(file)
 	}
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, nil
 	case err != nil:
-		return nil, err
-	case stat.Mode&unix.S_IFMT == unix.S_IFDIR:
+	case format == unix.S_IFDIR:
 		err = unix.EISDIR
-	case stat.Mode&unix.S_IFMT != unix.S_IFREG:
+	case format != unix.S_IFREG || byMagic:
 		return file, nil
+	case isLink:
+		err = errLink
 	}
 	file.Close()
 	return nil, err
 }
 
-// openOurs also opens regular files of others: they are replaced, not written to.
-func openOurs(path string, flags int) (*os.File, unix.Stat_t, error) {
+// checkOurs returns the format of an open file. Regular files may be others': they are replaced, or
+// we have them open.
+func checkOurs(file *os.File) (format uint32, err error) {
 	var stat unix.Stat_t
-	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC|flags, 0)
-	if err != nil {
-		return nil, stat, err
+	if err := unix.Fstat(int(file.Fd()), &stat); err != nil {
+		return 0, err
 	}
-	file := os.NewFile(uintptr(fd), path)
-	if err = unix.Fstat(fd, &stat); err == nil && stat.Mode&unix.S_IFMT != unix.S_IFREG && stat.Uid != 0 &&
-		int(stat.Uid) != os.Geteuid() {
+	format = stat.Mode & unix.S_IFMT
+	if format != unix.S_IFREG && stat.Uid != 0 && int(stat.Uid) != os.Geteuid() {
 		err = fmt.Errorf("%w: it belongs to user %d (-o - writes to standard output)", errNotOurs, stat.Uid)
 	}
-	if err != nil {
-		file.Close()
-	}
-	return file, stat, err
+	return format, err
 }
 
 func descriptorPath(file *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", file.Fd()) }
 
 func writeTo(path string, content []byte) error {
-	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {
 		return err
 	}
@@ -101,16 +171,15 @@ func writeTo(path string, content []byte) error {
 	return errors.Join(err, file.Close())
 }
 
-// replace writes a temporary file in the same directory and renames it. os.CreateTemp sets the
-// mode.
-func replace(path string, content []byte) error {
-	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+// replace writes a temporary file in the directory and renames it. os.CreateTemp sets the mode.
+func (o *output) replace(content []byte) error {
+	file, err := os.CreateTemp(descriptorPath(o.dir), "."+o.name+".*")
 	if err != nil {
 		return err
 	}
 	_, err = file.Write(content)
 	if err = errors.Join(err, file.Close()); err == nil {
-		err = os.Rename(file.Name(), path)
+		err = os.Rename(file.Name(), filepath.Join(descriptorPath(o.dir), o.name))
 	}
 	if err != nil {
 		os.Remove(file.Name())

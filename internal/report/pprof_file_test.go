@@ -2,14 +2,17 @@ package report
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
 	pprof "github.com/google/pprof/profile"
 	"golang.org/x/sys/unix"
 
+	"correlator/internal/safedir"
 	"correlator/internal/testenv"
 )
 
@@ -95,6 +98,59 @@ func TestWriteToAnother(t *testing.T) {
 	}
 }
 
+// A link at the path of the profile stays one. What it leads to is written in place if it is what a
+// process has open, as standard output; else the user has to name it.
+func TestWriteToLink(t *testing.T) {
+	testenv.NeedRoot(t)
+	r, names := fixture(t)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	stdout, err := os.Create(file) // of the user who calls sudo
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdout.Close()
+	if err := stdout.Chown(testenv.Attacker, testenv.Attacker); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name, target string
+		want         error // nil: written
+	}{
+		{"stdout", fmt.Sprintf("/proc/self/fd/%d", stdout.Fd()), nil}, // as /dev/stdout
+		{"stdout by a relative link", "stdout", nil},
+		{"ordinary", "file", errLink},
+		{"dangling", "missing", errLink},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			link := filepath.Join(dir, test.name)
+			if err := os.Symlink(test.target, link); err != nil {
+				t.Fatal(err)
+			}
+			testenv.WriteFile(t, file, strings.Repeat("longer than a profile", 1000))
+			checkErr := checkFile(link)
+			_, err := writeFile(link, buildProfile(r, names))
+			if !errors.Is(err, test.want) || !errors.Is(checkErr, test.want) {
+				t.Errorf("%v, %v; want %v", checkErr, err, test.want)
+			}
+			if target, err := os.Readlink(link); target != test.target {
+				t.Errorf("the link: %q, %v", target, err)
+			}
+			content := testenv.ReadFile(t, file)
+			if _, err := pprof.ParseData(content); (err == nil) != (test.want == nil) {
+				t.Errorf("the file has %d bytes: %v", len(content), err)
+			}
+			if info, err := stdout.Stat(); err != nil || info.Size() != int64(len(content)) ||
+				info.Sys().(*syscall.Stat_t).Uid != testenv.Attacker {
+				t.Errorf("the open file: %v, %v", info, err)
+			}
+		})
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "missing")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the file that was missing: %v", err)
+	}
+}
+
 // Our own FIFO is written to.
 func TestWriteFIFO(t *testing.T) {
 	r, names := fixture(t)
@@ -129,5 +185,68 @@ func TestWriteDevice(t *testing.T) {
 	}
 	if info, err := os.Lstat(os.DevNull); err != nil || info.Mode().IsRegular() {
 		t.Errorf("%v, %v", info, err)
+	}
+}
+
+// While the owner of a directory exchanges another for a link to one of root's, the profile is
+// never written there, nor does anything stay behind.
+func TestWriteWhileNamesAreExchanged(t *testing.T) {
+	testenv.NeedRoot(t)
+	r, names := fixture(t)
+	root := t.TempDir()
+	victim := filepath.Join(root, "victim", "out.pb.gz")
+	testenv.WriteFile(t, victim, "precious")
+	theirs := filepath.Join(root, "theirs")
+	for _, dir := range []string{theirs, filepath.Join(theirs, "prof")} {
+		if err := errors.Join(os.Mkdir(dir, 0o755), os.Chown(dir, testenv.Attacker, testenv.Attacker)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := filepath.Join(theirs, "link")
+	if err := errors.Join(os.Symlink("../victim", link), os.Lchown(link, testenv.Attacker, -1)); err != nil {
+		t.Fatal(err)
+	}
+	testenv.ExchangeNames(t, theirs, "prof", "link")
+	path := filepath.Join(theirs, "prof", "out.pb.gz")
+	for written, refused := 0, 0; written < 20 || refused < 20; {
+		_, err := writeFile(path, buildProfile(r, names))
+		switch unsafe := (*safedir.UnsafeError)(nil); {
+		case err == nil:
+			written++
+		case errors.As(err, &unsafe):
+			refused++
+		default:
+			t.Fatal(err)
+		}
+		if content := string(testenv.ReadFile(t, victim)); content != "precious" {
+			t.Fatalf("after %d profiles root's file was replaced", written)
+		}
+	}
+	if entries, err := os.ReadDir(filepath.Dir(victim)); err != nil || len(entries) != 1 {
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+}
+
+// As with sudo: root writes where the user is, also by a path that has a link of theirs above.
+func TestWriteInDirectoryOfAnother(t *testing.T) {
+	testenv.NeedRoot(t)
+	r, names := fixture(t)
+	home := filepath.Join(t.TempDir(), "home")
+	if err := errors.Join(os.Mkdir(home, 0o775), os.Symlink(".", filepath.Join(home, "link")),
+		os.Lchown(filepath.Join(home, "link"), testenv.Attacker, -1),
+		os.Chown(home, testenv.Attacker, -1)); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(filepath.Join(home, "link"))
+	for _, path := range []string{"x.pb.gz", "./y.pb.gz", filepath.Join(home, "z.pb.gz")} {
+		if err := checkFile(path); err != nil {
+			t.Error(err)
+		}
+		if _, err := writeFile(path, buildProfile(r, names)); err != nil {
+			t.Error(err)
+		}
+		if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
+			t.Errorf("%v, %v", info, err)
+		}
 	}
 }

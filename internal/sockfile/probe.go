@@ -3,10 +3,11 @@ package sockfile
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"correlator/internal/safedir"
 )
 
 // Probe returns the error that Bind would return, without creating or removing anything. If the
@@ -26,17 +27,21 @@ func probe(network, path string) error {
 	if len(path) > maxPathBytes {
 		return fmt.Errorf("a socket's path has at most %d bytes: %w", maxPathBytes, unix.ENAMETOOLONG)
 	}
-	dir := filepath.Dir(path) + "/" // the slash: it must be a directory
-	if err := unix.Faccessat(unix.AT_FDCWD, dir, unix.W_OK|unix.X_OK, unix.AT_EACCESS); err != nil {
-		return &os.PathError{Op: "writing to", Path: dir, Err: err}
+	dir, err := safedir.Open(filepath.Dir(path))
+	if err != nil {
+		return err
 	}
-	lock, err := openLock(path, 0)
+	defer dir.Close()
+	if err := dir.CheckWritable(); err != nil {
+		return err
+	}
+	lock, err := openLock(dir, filepath.Base(path), 0)
 	switch {
 	case err == nil:
 		defer lock.Close()
 	case !errors.Is(err, unix.ENOENT):
 		return err
 	}
-	_, err = isStale(network, path)
+	_, err = isStale(network, dir, filepath.Base(path))
 	return err
 }

@@ -1,10 +1,11 @@
-// Package sockfile binds Unix sockets at paths of the file system, for one server at a time, and
-// accessible only to its user.
+// Package sockfile binds Unix sockets at paths of the file system, for one server at a time, where
+// nobody else can put others in their place.
 package sockfile
 
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"correlator/internal/safedir"
 )
 
 var (
@@ -23,8 +26,8 @@ var (
 )
 
 const (
-	// mode makes a socket accessible to the user that serves it: root.
-	mode = 0o600
+	// lockMode keeps others from locking the file.
+	lockMode = 0o600
 
 	// Two servers that start at the same moment bind one after the other. That takes microseconds,
 	// so a lock that stays is held by something else.
@@ -50,90 +53,121 @@ func UnixPath(address string) (path string, ok bool) {
 	return strings.TrimPrefix(path, "//"), ok
 }
 
-// File is the file of a bound socket.
+// DefaultMode makes a socket accessible to the user that serves it: root.
+const DefaultMode fs.FileMode = 0o600
+
+// File is the file of a bound socket. Until Remove it keeps its directory open.
 type File struct {
-	path     string
+	dir      *safedir.Dir
+	name     string
 	dev, ino uint64
 }
 
 // Bind binds a socket of a network ("unix" or "unixgram") at path by calling bind with the
-// configuration and the absolute path to use. The socket has mode 0600 from the beginning. A stale
-// socket, which a killed server leaves behind, is replaced. When another server has the path, or is
-// just starting, the error is ErrInUse; any other file is left alone, and the error is
-// ErrNotSocket.
+// configuration and the absolute path to use. From the beginning the socket has no more rights than
+// those of mode. A stale socket, which a killed server leaves behind, is replaced. When another
+// server has the path, or is just starting, the error is ErrInUse; any other file is left alone,
+// and the error is ErrNotSocket. Where another user could exchange the socket or a directory on the
+// way, the error is a safedir.UnsafeError.
 //
 // An empty file PATH.lock stays beside the socket.
-func Bind(network, path string, bind func(config net.ListenConfig, path string) error) (*File, error) {
+func Bind(network, path string, mode fs.FileMode, bind func(config net.ListenConfig, path string) error) (*File,
+	error) {
 	path, err := filepath.Abs(path) // a name with "@" in front would be an abstract socket's
 	if err != nil {
 		return nil, err
 	}
-	lock, err := lockPath(path)
+	f := &File{name: filepath.Base(path)}
+	if f.dir, err = safedir.Open(filepath.Dir(path)); err == nil {
+		if err = f.bind(network, path, uint32(mode.Perm()), bind); err != nil {
+			f.dir.Close()
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("binding %s: %w", path, err)
-	}
-	defer lock.Close()
-	if err := removeStale(network, path); err != nil {
-		return nil, fmt.Errorf("binding %s: %w", path, err)
-	}
-	if err := bind(net.ListenConfig{Control: restrict}, path); err != nil {
-		return nil, err
-	}
-	f := &File{path: path}
-	if f.dev, f.ino, err = identify(path); err != nil {
-		return nil, fmt.Errorf("examining %s: %w", path, err)
 	}
 	return f, nil
 }
 
-// restrict sets the mode of the file before the socket is bound: so there is no moment in which
-// others may write to it, and no umask to change for all threads.
-func restrict(_, _ string, raw syscall.RawConn) error {
-	var err error
-	controlErr := raw.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), mode) })
-	return errors.Join(controlErr, err)
+// bind binds in the open directory. Only we and root can change what the path means, so bind(2),
+// which takes no descriptor of a directory, takes the path, and lists of sockets (ss -x) show it.
+func (f *File) bind(network, path string, mode uint32, bind func(config net.ListenConfig, path string) error) error {
+	lock, err := openLock(f.dir, f.name, unix.O_CREAT)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	stale, err := isStale(network, f.dir, f.name)
+	if err == nil && stale {
+		err = f.dir.Remove(f.name)
+	}
+	if err != nil {
+		return err
+	}
+	restrict := func(_, _ string, raw syscall.RawConn) error {
+		// The file gets the mode of the socket, less the umask: there is no moment in which others
+		// may write to it, and no umask to change for all threads.
+		var err error
+		controlErr := raw.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), mode) })
+		return errors.Join(controlErr, err)
+	}
+	if err := bind(net.ListenConfig{Control: restrict}, path); err != nil {
+		if of := (*net.OpError)(nil); errors.As(err, &of) {
+			err = of.Err // the path is known
+		}
+		return err
+	}
+	stat, err := f.dir.Lstat(f.name)
+	if err != nil {
+		return err
+	}
+	f.dev, f.ino = stat.Dev, stat.Ino
+	if stat.Mode == unix.S_IFSOCK|mode {
+		return nil
+	}
+	if err = f.dir.Chmod(f.name, mode); err != nil { // what the umask took away
+		f.Remove()
+	}
+	return err
 }
 
 // Remove removes the file, unless another one has taken its place. The socket must still be open:
 // while it is, no other server takes the path. Remove may be called again.
 func (f *File) Remove() {
-	if dev, ino, err := identify(f.path); err == nil && dev == f.dev && ino == f.ino {
-		os.Remove(f.path)
+	if stat, err := f.dir.Lstat(f.name); err == nil && stat.Dev == f.dev && stat.Ino == f.ino {
+		_ = f.dir.Remove(f.name)
 	}
+	f.dir.Close()
 }
 
-// lockPath keeps other servers from binding path until the file is closed. The lock is a file of
-// our own beside the socket: a file that others may open could be locked by them.
-func lockPath(path string) (*os.File, error) { return openLock(path, unix.O_CREAT) }
-
-// openLock is lockPath with a file that must exist unless create is O_CREAT.
-func openLock(path string, create int) (*os.File, error) {
-	const flags = unix.O_RDWR | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
-	name := path + ".lock"
-	fd, err := unix.Open(name, flags|create, mode)
+// openLock keeps other servers from binding a name until the file is closed. The lock is a file of
+// our own beside the socket: a file that others may open could be locked by them. It must exist
+// unless create is O_CREAT.
+func openLock(dir *safedir.Dir, name string, create int) (*os.File, error) {
+	name += ".lock"
+	f, err := dir.Open(name, unix.O_RDWR|unix.O_NONBLOCK|create, lockMode)
 	if err != nil {
-		return nil, fmt.Errorf("opening %s: %w", name, err)
+		return nil, err
 	}
-	f := os.NewFile(uintptr(fd), name)
 	var stat unix.Stat_t
-	if err := unix.Fstat(fd, &stat); err != nil {
+	if err := unix.Fstat(int(f.Fd()), &stat); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("examining %s: %w", name, err)
+		return nil, fmt.Errorf("examining %s: %w", f.Name(), err)
 	}
-	if stat.Mode != unix.S_IFREG|mode || stat.Uid != uint32(os.Geteuid()) {
+	if stat.Mode != unix.S_IFREG|lockMode || stat.Uid != uint32(os.Geteuid()) {
 		f.Close()
-		return nil, fmt.Errorf("%w: %s is not a file that is ours alone", ErrNotSocket, name)
+		return nil, fmt.Errorf("%w: %s is not a file that is ours alone", ErrNotSocket, f.Name())
 	}
 	end := time.Now().Add(lockTimeout)
 	for {
-		err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
 			return f, nil
 		}
 		if locked := errors.Is(err, unix.EWOULDBLOCK); !locked || time.Now().After(end) {
 			f.Close()
 			if locked {
-				err = fmt.Errorf("%w: %s stays locked", ErrInUse, name)
+				err = fmt.Errorf("%w: %s stays locked", ErrInUse, f.Name())
 			}
 			return nil, err
 		}
@@ -141,20 +175,9 @@ func openLock(path string, create int) (*os.File, error) {
 	}
 }
 
-// removeStale removes the socket at path if it is stale.
-func removeStale(network, path string) error {
-	stale, err := isStale(network, path)
-	if err != nil || !stale {
-		return err
-	}
-	return os.Remove(path)
-}
-
-// isStale reports whether the file at path is a socket without a server. Any other file is an
-// error.
-func isStale(network, path string) (bool, error) {
-	var stat unix.Stat_t
-	err := unix.Lstat(path, &stat)
+// isStale reports whether a file is a socket without a server. Any other file is an error.
+func isStale(network string, dir *safedir.Dir, name string) (bool, error) {
+	stat, err := dir.Lstat(name)
 	if errors.Is(err, unix.ENOENT) {
 		return false, nil
 	}
@@ -164,7 +187,7 @@ func isStale(network, path string) (bool, error) {
 	if stat.Mode&unix.S_IFMT != unix.S_IFSOCK {
 		return false, ErrNotSocket
 	}
-	conn, err := net.DialUnix(network, nil, &net.UnixAddr{Name: path, Net: network})
+	conn, err := net.DialUnix(network, nil, &net.UnixAddr{Name: dir.Path(name), Net: network})
 	if err == nil {
 		conn.Close()
 		return false, ErrInUse
@@ -173,10 +196,4 @@ func isStale(network, path string) (bool, error) {
 		return false, fmt.Errorf("%w: %w", ErrInUse, err)
 	}
 	return true, nil
-}
-
-func identify(path string) (dev, ino uint64, err error) {
-	var stat unix.Stat_t
-	err = unix.Lstat(path, &stat)
-	return stat.Dev, stat.Ino, err
 }

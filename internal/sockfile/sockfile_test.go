@@ -4,14 +4,19 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"correlator/internal/safedir"
+	"correlator/internal/testenv"
 )
 
 // networks are the kinds of sockets, with their types.
@@ -35,7 +40,13 @@ func (b bound) Close() {
 }
 
 func bind(network, path string) (b bound, err error) {
-	b.File, err = Bind(network, path, func(config net.ListenConfig, path string) (err error) {
+	return bindMode(network, path, DefaultMode, func() {})
+}
+
+// bindMode calls hasName as soon as the socket has a name.
+func bindMode(network, path string, mode fs.FileMode, hasName func()) (b bound, err error) {
+	b.File, err = Bind(network, path, mode, func(config net.ListenConfig, path string) (err error) {
+		defer hasName()
 		if network == "unixgram" {
 			b.conn, err = config.ListenPacket(context.Background(), network, path)
 			return err
@@ -48,6 +59,16 @@ func bind(network, path string) (b bound, err error) {
 		return err
 	})
 	return b, err
+}
+
+func openDir(t *testing.T, path string) *safedir.Dir {
+	t.Helper()
+	dir, err := safedir.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(dir.Close)
+	return dir
 }
 
 func mustBind(t *testing.T, network, path string) bound {
@@ -83,6 +104,34 @@ func TestMode(t *testing.T) {
 			info, err := os.Lstat(path)
 			if err != nil || info.Mode() != os.ModeSocket|0o600 {
 				t.Errorf("umask %#o: %v, %v", umask, info.Mode(), err)
+			}
+		}
+	})
+}
+
+// A socket has the mode that was asked for, whatever the umask, and never one with more rights: as
+// soon as it has a name it has the mode less the umask.
+func TestOtherModes(t *testing.T) {
+	eachNetwork(t, func(t *testing.T, network string) {
+		for _, mode := range []fs.FileMode{0o600, 0o660, 0o666} {
+			for _, umask := range []int{0, 0o022, 0o077} {
+				var atOnce fs.FileMode
+				path := filepath.Join(t.TempDir(), "socket")
+				old := unix.Umask(umask)
+				b, err := bindMode(network, path, mode, func() {
+					if info, err := os.Lstat(path); err == nil {
+						atOnce = info.Mode().Perm()
+					}
+				})
+				unix.Umask(old)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(b.Close)
+				info, err := os.Lstat(path)
+				if err != nil || info.Mode() != os.ModeSocket|mode || atOnce != mode&^fs.FileMode(umask) {
+					t.Errorf("mode %o, umask %#o: at once %o, then %v, %v", mode, umask, atOnce, info.Mode(), err)
+				}
 			}
 		}
 	})
@@ -196,7 +245,7 @@ func TestTogether(t *testing.T) {
 
 func TestWhileAnotherBinds(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
-	lock, err := lockPath(path)
+	lock, err := openLock(openDir(t, filepath.Dir(path)), filepath.Base(path), unix.O_CREAT)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,12 +274,80 @@ func TestRemoveLeavesOthersSocket(t *testing.T) {
 		os.Rename(path, path+".old") // keeps the inode number from being given out again
 		other := mustBind(t, network, path)
 		ours.Close()
-		if dev, ino, err := identify(path); err != nil || dev != other.dev || ino != other.ino {
+		if stat, err := other.dir.Lstat("socket"); err != nil || stat.Dev != other.dev || stat.Ino != other.ino {
 			t.Errorf("the other server's socket is gone: %v", err)
 		}
 		other.Remove()
 		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("our own is not: %v", err)
+		}
+	})
+}
+
+// Where another user owns a directory on the way and exchanges it for a link to one of root's, a
+// socket is neither bound nor removed, however often the server starts. Root's own socket there
+// stays.
+func TestBindWhileNamesAreExchanged(t *testing.T) {
+	testenv.NeedRoot(t)
+	eachNetwork(t, func(t *testing.T, network string) {
+		root := t.TempDir()
+		theirs, victim := filepath.Join(root, "theirs"), filepath.Join(root, "victim")
+		for _, dir := range []string{victim, theirs, filepath.Join(theirs, "run")} {
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			unix.Close(bare(t, networks[network], filepath.Join(dir, "socket"))) // stale
+		}
+		if err := errors.Join(os.Symlink("../victim", filepath.Join(theirs, "link")),
+			os.Chown(theirs, testenv.Attacker, -1)); err != nil {
+			t.Fatal(err)
+		}
+		before, err := os.Lstat(filepath.Join(victim, "socket"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		testenv.ExchangeNames(t, theirs, "run", "link")
+		for range 50 {
+			b, err := bind(network, filepath.Join(theirs, "run", "socket"))
+			if err == nil {
+				b.Close()
+			}
+			unsafe := (*safedir.UnsafeError)(nil)
+			if !errors.As(err, &unsafe) || !strings.Contains(unsafe.Problem, theirs+" belongs to user 1000") {
+				t.Fatalf("%v, want one that names the directory", err)
+			}
+			if !errors.As(Probe(network, filepath.Join(theirs, "run", "socket")), &unsafe) {
+				t.Fatal("Probe differs")
+			}
+		}
+		after, err := os.Lstat(filepath.Join(victim, "socket"))
+		if err != nil || !os.SameFile(before, after) {
+			t.Errorf("root's socket: %v", err)
+		}
+		if entries, err := os.ReadDir(victim); err != nil || len(entries) != 1 {
+			t.Errorf("beside it: %v, %v", entries, err)
+		}
+	})
+}
+
+// In a directory like /tmp, a socket is bound; but not where another user has put something.
+func TestSticky(t *testing.T) {
+	testenv.NeedRoot(t)
+	eachNetwork(t, func(t *testing.T, network string) {
+		dir := t.TempDir()
+		if err := os.Chmod(dir, os.ModeSticky|0o777); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, "socket")
+		mustBind(t, network, path).Close()
+
+		unix.Close(bare(t, networks[network], path))
+		if err := os.Lchown(path, testenv.Attacker, -1); err != nil {
+			t.Fatal(err)
+		}
+		unsafe := (*safedir.UnsafeError)(nil)
+		if _, err := bind(network, path); !errors.As(err, &unsafe) || !strings.Contains(unsafe.Problem, path) {
+			t.Errorf("%v, want one that names the socket of another", err)
 		}
 	})
 }

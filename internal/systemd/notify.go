@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// startInterval is the interval in which readiness is polled: units that are ordered after us
+	// startInterval is the interval in which the start is polled: units that are ordered after us
 	// wait up to that long for nothing.
 	startInterval = 100 * time.Millisecond
 
@@ -25,15 +25,19 @@ const (
 // Source reports the state of the service. Its methods must not block: a watchdog that gets no
 // keep-alive restarts the service.
 type Source interface {
-	Ready() error  // nil once the service does its work; called until then
-	Health() error // nil while it does; called after that
+	Started() error // nil once the service works; called until then
+	Health() error  // nil while it should not be restarted; called after that
+	Ready() error   // nil while it does all that it should
 }
 
-// Notify sends READY=1 once the source is ready, keep-alives twice in each interval of the watchdog
-// while the source is healthy, and a status with what is wrong for `systemctl status`. It blocks
-// until ctx ends, and then sends STOPPING=1. It returns nil without a service manager
+// Notify sends READY=1 once the source has started, keep-alives twice in each interval of the
+// watchdog while the source is healthy, and a status with what is wrong for `systemctl status`. It
+// blocks until ctx ends, and then sends STOPPING=1. It returns nil without a service manager
 // ($NOTIFY_SOCKET), otherwise the first error. Errors do not end it, because a manager that
 // re-executes itself may miss a message. Only one may run in a process.
+//
+// A source that has started and is not ready shows in the status alone: it does a part of its work,
+// and a manager that waited for READY=1 would end and restart it, again and again.
 func Notify(ctx context.Context, source Source) error {
 	if os.Getenv("NOTIFY_SOCKET") == "" {
 		<-ctx.Done()
@@ -70,7 +74,7 @@ func (n *notifier) poll(ctx context.Context) bool {
 	state, status := "", "serving"
 	wait := n.interval
 	if !n.ready {
-		if err := n.source.Ready(); err != nil {
+		if err := n.source.Started(); err != nil {
 			status, wait = "starting: "+err.Error(), startInterval
 		} else {
 			state, n.ready = daemon.SdNotifyReady, true
@@ -79,6 +83,11 @@ func (n *notifier) poll(ctx context.Context) bool {
 		status = "not healthy: " + err.Error()
 	} else if n.watchdog {
 		state = daemon.SdNotifyWatchdog
+	}
+	if status == "serving" {
+		if err := n.source.Ready(); err != nil {
+			status = "not ready: " + err.Error()
+		}
 	}
 	sent := n.send(state, status)
 	if !sent && state == daemon.SdNotifyReady {

@@ -22,15 +22,21 @@ const deadline = 20 * time.Second
 
 // service is a Source whose state the test sets.
 type service struct {
-	mu                      sync.Mutex
-	ready, health           error
-	readyCalls, healthCalls int
+	mu                        sync.Mutex
+	started, health, ready    error
+	startedCalls, healthCalls int
+}
+
+func (s *service) Started() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.startedCalls++
+	return s.started
 }
 
 func (s *service) Ready() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.readyCalls++
 	return s.ready
 }
 
@@ -41,10 +47,10 @@ func (s *service) Health() error {
 	return s.health
 }
 
-func (s *service) set(ready, health error) {
+func (s *service) set(health, ready error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ready, s.health = ready, health
+	s.started, s.health, s.ready = nil, health, ready
 }
 
 // counted waits until a counter has grown by more.
@@ -117,7 +123,7 @@ func start(t *testing.T, source Source) (stop func() error) {
 // What systemd receives during the life of a service.
 func TestNotify(t *testing.T) {
 	m := listen(t, filepath.Join(t.TempDir(), "notify"), 20*time.Millisecond)
-	s := &service{ready: errors.New("first sweep is not done\nREADY=1")}
+	s := &service{started: errors.New("first sweep is not done\nREADY=1")}
 	stop := start(t, s)
 	if first := m.next(); !slices.Equal(first, []string{"STATUS=starting: first sweep is not done READY=1"}) {
 		t.Errorf("sent first: %q", first)
@@ -132,7 +138,12 @@ func TestNotify(t *testing.T) {
 		}
 	}
 
-	s.set(nil, errors.New("sweeps hang"))
+	s.set(nil, errors.New("half blind"))
+	m.until("STATUS=not ready: half blind") // and is kept alive
+	s.set(nil, nil)
+	m.until("STATUS=serving")
+
+	s.set(errors.New("sweeps hang"), errors.New("sweeps hang"))
 	m.until("STATUS=not healthy: sweeps hang")
 	s.counted(t, &s.healthCalls, 3)
 	s.set(nil, nil)
@@ -178,7 +189,7 @@ func TestNotifyLater(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", path)
 	s := &service{}
 	stop := start(t, s)
-	s.counted(t, &s.readyCalls, 2) // the message after the first call has been sent
+	s.counted(t, &s.startedCalls, 2) // the message after the first call has been sent
 	m := listen(t, path, 0)
 	m.until("READY=1")
 	if err := stop(); !errors.Is(err, os.ErrNotExist) {
