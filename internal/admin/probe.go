@@ -5,8 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
+	"correlator/internal/safedir"
 	"correlator/internal/sockfile"
 )
 
@@ -17,9 +16,10 @@ func Probe(path string) error {
 	if _, statErr := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) || !errors.Is(statErr, os.ErrNotExist) {
 		return err
 	}
-	above := filepath.Dir(dir) + "/" // where Open would create the directory
-	if err := unix.Faccessat(unix.AT_FDCWD, above, unix.W_OK|unix.X_OK, unix.AT_EACCESS); err != nil {
-		return &os.PathError{Op: "creating a directory in", Path: above, Err: err}
+	above, openErr := safedir.Open(filepath.Dir(dir)) // where Open would create the directory
+	if openErr != nil {
+		return openErr
 	}
-	return nil
+	defer above.Close()
+	return above.CheckWritable()
 }

@@ -13,11 +13,11 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"time"
 
 	"correlator/internal/agent"
+	"correlator/internal/safedir"
 	"correlator/internal/sockfile"
 )
 
@@ -54,12 +54,13 @@ type Server struct {
 // Open binds the admin socket, and returns the errors of sockfile.Bind. It creates the directory if
 // only that is missing. The caller must Close. Clients that connect before Serve wait.
 func Open(path string) (*Server, error) {
-	if err := os.Mkdir(filepath.Dir(path), dirMode); err != nil && !errors.Is(err, os.ErrExist) {
+	if err := safedir.Mkdir(filepath.Dir(path), dirMode); err != nil {
 		return nil, fmt.Errorf("opening admin socket: %w", err)
 	}
 	s := &Server{}
 	var err error
-	s.file, err = sockfile.Bind("unix", path, func(config net.ListenConfig, path string) (err error) {
+	s.file, err = sockfile.Bind("unix", path, sockfile.DefaultMode, func(config net.ListenConfig,
+		path string) (err error) {
 		if s.listener, err = config.Listen(context.Background(), "unix", path); err == nil {
 			s.listener.(*net.UnixListener).SetUnlinkOnClose(false) // by then the file may be another server's
 		}

@@ -158,6 +158,10 @@ func totals(s *Status) []string {
 	if len(counts) > 0 {
 		processes += ": " + strings.Join(counts, ", ")
 	}
+	if without := s.WithoutPlace; without.Publishing+without.Others > 0 {
+		processes += fmt.Sprintf("; without a place (--max-processes): %d that publish, %d others",
+			without.Publishing, without.Others)
+	}
 	sums := newSums(s.Counters)
 	lines := []string{
 		processes,
@@ -167,6 +171,10 @@ func totals(s *Status) []string {
 	if s.Latency.Max > 0 {
 		lines = append(lines, fmt.Sprintf("from sample to socket: p50 %s, p99 %s, max %s (promised: %s)",
 			duration(s.Latency.P50), duration(s.Latency.P99), duration(s.Latency.Max), duration(s.SamplesDelay)))
+	}
+	if s.Workers.Hung > 0 {
+		lines = append(lines, fmt.Sprintf("%d worker processes hang: processes make the kernel wait (state error, timeout)",
+			s.Workers.Hung))
 	}
 	return lines
 }

@@ -50,7 +50,8 @@ func startAgent(t *testing.T) (a *agent.Agent, end func()) {
 	}
 	sampler.Close()
 	config := agent.Config{
-		ProcRoot: "/proc", SamplesDelay: 300 * time.Millisecond, ScanInterval: time.Second, MaxProcesses: 100,
+		AcceptPartialView: true,
+		ProcRoot:          "/proc", SamplesDelay: 300 * time.Millisecond, ScanInterval: time.Second, MaxProcesses: 100,
 		SamplesPerSecond: 97, ReportInterval: 100 * time.Millisecond,
 	}
 	a, err = agent.New(config, nil, zap.NewNop())

@@ -15,6 +15,10 @@ var labelMeanings = []struct {
 		{"filtered", "excluded by `--include-…` or `--exclude-…`"},
 		{"error", "cannot be served now, for a reason of the next table; this is retried"},
 	}},
+	{[]string{"log_lines_dropped_total"}, "reason", [][2]string{
+		{"user_budget",
+			"the processes of one user caused more than 2 MiB of log, or more than 1 KiB per second in the long run; the log says which user"},
+	}},
 	{[]string{"processes_in_error", "process_errors_total"}, "reason", [][2]string{
 		{"denied", "its memory or `/proc` entries may not be read: a capability is missing, or an LSM forbids it"},
 		{"library_unreadable",
@@ -46,6 +50,12 @@ var labelMeanings = []struct {
 		{"timeout", "probing the process takes more than 2 s: its memory or its file system hangs"},
 		{"other", "anything else; the log has the error"},
 	}},
+	{[]string{"http_refused_total"}, "reason", [][2]string{
+		{"made_room", "the idlest of the address that had the most; another was opened instead"},
+		{"too_many", "closed at once: all others had a request, and no address had more of them"},
+		{"rate", "more than ten requests a second from its address, probes not counted; answered with 429"},
+		{"slow", "the client did not send its request within 5 s, or did not read the response within 3 s"},
+	}},
 	{[]string{"kernel_samples_total"}, "outcome", [][2]string{
 		{"idle", "the CPU ran nothing"},
 		{"no_target", "a thread of a process that is not a target"},
@@ -69,6 +79,20 @@ var labelMeanings = []struct {
 		{"tls_unsupported", "as above"},
 		{"sampling", "as above"},
 		{"other", "anything else; `correlator status` has the last error"},
+	}},
+	{[]string{"processes_without_place"}, "publishing", [][2]string{
+		{"true", "they publish, so samples are lost, and /readyz fails"},
+		{"false", "they published nothing when they were probed last, or are excluded"},
+	}},
+	{[]string{"processes_refused_total"}, "reason", [][2]string{
+		{"publishing", "as many publish as may be served (`--max-processes`), and its user has an equal share of these"},
+		{"unprobed", "there was no room to find out whether it publishes; a later sweep tries again"},
+		{"error", "the correlator has no file descriptors left; the log has the error"},
+	}},
+	{[]string{"processes_evicted_total"}, "reason", [][2]string{
+		{"excluded", "a filter leaves it out, or its library takes no part"},
+		{"unpublished", "it published nothing; it is probed again after a pause, and at once when there is room"},
+		{"share", "it was served, and its user had more than an equal share of those that publish"},
 	}},
 	{[]string{"samples_total"}, "source", [][2]string{
 		{"sampled", "taken by the correlator itself"},
@@ -184,6 +208,13 @@ var labelMeanings = []struct {
 			"a destination's queue is three quarters full, or too many requests are in work; the sender was asked to wait"},
 		{"unsupported", "no destination takes the signal"},
 		{"shutdown", "the correlator shuts down; the sender was asked to wait"},
+		{"slow",
+			"the request was still not received after a second, and others waited for its turn; the sender was asked to wait"},
+		{"panic", "a defect of the correlator; the log has it"},
+	}},
+	{[]string{"otlp_receiver_refused_connections_total"}, "reason", [][2]string{
+		{"made_room", "the idlest of the user or address that had the most; another was opened instead"},
+		{"too_many", "closed at once: all others had a request, and no user or address had more of them"},
 	}},
 	{[]string{"otlp_received_rejected_items_total"}, "reason", [][2]string{
 		{"bad_id", "an id of a trace, span or profile has the wrong length, or is all zero"},

@@ -11,11 +11,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"correlator/internal/access"
 	"correlator/internal/agent"
 	"correlator/internal/testenv"
+	"correlator/internal/worker"
 )
 
-func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
+func TestMain(m *testing.M) {
+	worker.Main(access.Kind)
+	os.Exit(testenv.Main(m))
+}
 
 var testBuild = Build{Version: "v1.2.3", Revision: "0123abcd"}
 
@@ -57,7 +62,7 @@ func gather(t testing.TB, owners ...prometheus.Collector) map[string]*dto.Metric
 // gatherAll returns every family that the correlator can have.
 func gatherAll(t testing.TB) map[string]*dto.MetricFamily {
 	t.Helper()
-	return gather(t, agent.NewCollector(&fakeAgent{}), exporting(t))
+	return gather(t, agent.NewCollector(&fakeAgent{}), exporting(t), newServer(nil))
 }
 
 // series returns the name and the labels of a metric, as Prometheus writes them.

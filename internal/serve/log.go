@@ -16,6 +16,7 @@ func NewLogger(level, format string) (*zap.Logger, error) {
 	cfg := zap.NewProductionConfig()
 	cfg.Level = zap.NewAtomicLevelAt(parsed)
 	cfg.Encoding = format
+	cfg.Sampling = nil // what may repeat is counted, and logged once or within a budget
 	cfg.DisableCaller = true
 	cfg.DisableStacktrace = true
 	cfg.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder

@@ -71,11 +71,15 @@ func (s *services) otlp() *admin.OTLP {
 	return admin.NewOTLP(&status)
 }
 
-// gatherer returns the gatherer of the metrics of an agent and of what is exported.
+// gatherer returns the gatherer of the metrics of an agent, of what is exported, and of the server
+// of metrics.
 func (s *services) gatherer(a *agent.Agent) prometheus.Gatherer {
 	owners := []prometheus.Collector{agent.NewCollector(a)}
 	if s.export != nil {
 		owners = append(owners, s.export)
+	}
+	if s.metrics != nil {
+		owners = append(owners, s.metrics)
 	}
 	return metrics.NewGatherer(s.build, owners...)
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"runtime/debug"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"correlator/internal/connlimit"
 	"correlator/otlp"
 	"correlator/otlp/validate"
 )
@@ -18,15 +20,20 @@ var validateSignals = [otlp.NumSignals]validate.Signal{
 	otlp.Traces: validate.Traces, otlp.Metrics: validate.Metrics, otlp.Profiles: validate.Profiles,
 }
 
-// ServeHTTP serves one gRPC call.
+// ServeHTTP serves one gRPC call. A defect of the agent's that a call causes to panic must not end
+// the agent, which every sender could then do again and again: the call is answered with INTERNAL,
+// and counted.
 func (r *Receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	conn := connOf(q)
+	conn.Begin()
+	defer conn.End()
 	if !isGRPC(q) {
 		http.Error(w, "this is a gRPC server", http.StatusUnsupportedMediaType)
 		return
 	}
 	for signal := range otlp.NumSignals {
 		if q.URL.Path == signal.Method() {
-			response, err := r.call(signal, w, q)
+			response, err := r.callSafely(signal, conn, w, q)
 			respond(w, response, err)
 			return
 		}
@@ -34,64 +41,88 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	respond(w, nil, status.Error(codes.Unimplemented, "unknown service or method"))
 }
 
+// callSafely is call with an error instead of a panic.
+func (r *Receiver) callSafely(
+	signal otlp.Signal, conn *connlimit.Conn, w http.ResponseWriter, q *http.Request,
+) (response []byte, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			if r.onPanic != nil {
+				r.panicked.Do(func() { r.onPanic(v, debug.Stack()) })
+			}
+			response, err = nil, r.refuse(signal, 1, Panic, status.New(codes.Internal, "defect of the receiver"))
+		}
+	}()
+	return r.call(signal, conn, w, q)
+}
+
 // call serves one call of a signal. It returns an Export<Signal>ServiceResponse, or the status to
 // respond with.
-func (r *Receiver) call(signal otlp.Signal, w http.ResponseWriter, q *http.Request) ([]byte, error) {
-	defer r.open.Add(-1)
-	if r.open.Add(1) > maxOpen {
-		return nil, r.refuse(signal, 1, Overload, crowded())
-	}
+func (r *Receiver) call(
+	signal otlp.Signal, conn *connlimit.Conn, w http.ResponseWriter, q *http.Request,
+) ([]byte, error) {
 	ctx, cancel, err := withDeadline(w, q)
 	if err != nil {
 		return nil, r.unread(signal, err)
 	}
 	defer cancel()
-	waiting, cancel := context.WithTimeout(ctx, slotTimeout)
-	defer cancel()
-	if err := r.enter(ctx, signal, waiting.Done()); err != nil {
-		return nil, err
-	}
-	defer func() { <-r.slots }()
+	waiting, stopWaiting := context.WithTimeout(ctx, slotTimeout)
+	defer stopWaiting()
+	by := newCaller(conn, w, stopWaiting)
+	defer by.end()
 
+	if r.running.Err() != nil {
+		return nil, r.refuse(signal, 1, Closing, closing())
+	}
+	slot, err := r.slots.acquire(waiting, by, 1) // nothing of the request has been read
+	if err != nil {
+		return nil, r.late(ctx, signal, by)
+	}
+	defer r.slots.release(slot)
+
+	by.reads()
 	m, err := openMessage(ctx, q, r.limit)
 	if err != nil {
-		return nil, r.unread(signal, err)
+		return nil, r.unreadBy(signal, by, err)
 	}
 	if m.size > window {
-		if err := r.memory.Acquire(waiting, int64(m.size)); err != nil {
-			return nil, r.late(ctx, signal)
+		by.hasRead() // nobody is slow who waits for memory
+		part, err := r.memory.acquire(waiting, by, int64(m.size))
+		if err != nil {
+			return nil, r.late(ctx, signal, by)
 		}
-		defer r.memory.Release(int64(m.size))
+		defer r.memory.release(part)
+		by.reads() // only now
 	}
 	body, err := m.read()
+	by.hasRead()
 	if err != nil {
-		return nil, r.unread(signal, err)
+		return nil, r.unreadBy(signal, by, err)
 	}
-	return r.pass(ctx, signal, body, m.compressed)
-}
-
-// enter waits for a slot. Nothing of the request has been read.
-func (r *Receiver) enter(ctx context.Context, signal otlp.Signal, timeout <-chan struct{}) error {
-	if r.running.Err() != nil {
-		return r.refuse(signal, 1, Closing, closing())
-	}
-	select {
-	case r.slots <- struct{}{}:
-		return nil
-	case <-r.running.Done():
-		return r.refuse(signal, 1, Closing, closing())
-	case <-timeout:
-		return r.late(ctx, signal)
-	}
+	return r.pass(ctx, signal, by, body, m.compressed)
 }
 
 // late refuses a request for which there was no slot or memory in time. If its client has given it
 // up meanwhile, it counts as not received.
-func (r *Receiver) late(ctx context.Context, signal otlp.Signal) error {
-	if err := ctx.Err(); err != nil {
-		return r.unread(signal, status.FromContextError(err).Err())
+func (r *Receiver) late(ctx context.Context, signal otlp.Signal, by *caller) error {
+	switch {
+	case by.isInterrupted():
+		return r.refuse(signal, 1, Slow, crowded())
+	case ctx.Err() != nil:
+		return r.unread(signal, status.FromContextError(ctx.Err()).Err())
+	case r.running.Err() != nil:
+		return r.refuse(signal, 1, Closing, closing())
+	default:
+		return r.refuse(signal, 1, Overload, crowded())
 	}
-	return r.refuse(signal, 1, Overload, crowded())
+}
+
+// unreadBy is unread for an error of reading, which may be an interruption.
+func (r *Receiver) unreadBy(signal otlp.Signal, by *caller, err error) error {
+	if by.isInterrupted() {
+		return r.refuse(signal, 1, Slow, crowded())
+	}
+	return r.unread(signal, err)
 }
 
 // unread counts a request that was not read to its end, and returns the error to respond with.
@@ -101,8 +132,10 @@ func (r *Receiver) unread(signal otlp.Signal, err error) error {
 }
 
 // pass checks a request and passes it on. If the queue is full it holds the request for a while.
-func (r *Receiver) pass(ctx context.Context, signal otlp.Signal, body []byte, compressed bool) ([]byte, error) {
-	v, b, release, err := r.check(ctx, signal, body, compressed)
+func (r *Receiver) pass(
+	ctx context.Context, signal otlp.Signal, by *caller, body []byte, compressed bool,
+) ([]byte, error) {
+	v, b, release, err := r.check(ctx, signal, by, body, compressed)
 	if release != nil { // the queue is full
 		err = r.hold(ctx, b)
 		release()
@@ -127,7 +160,7 @@ func (r *Receiver) pass(ctx context.Context, signal otlp.Signal, body []byte, co
 // milliseconds. A release function is returned if the queue is full and there is memory to hold the
 // batch until release is called. Without a Verdict, the error is a status that has been counted.
 func (r *Receiver) check(
-	ctx context.Context, signal otlp.Signal, body []byte, compressed bool,
+	ctx context.Context, signal otlp.Signal, by *caller, body []byte, compressed bool,
 ) (v *validate.Verdict, b *otlp.Batch, release func(), err error) {
 	r.checking.Lock()
 	defer r.checking.Unlock()
@@ -152,8 +185,10 @@ func (r *Receiver) check(
 		switch size := int64(len(v.Request)); {
 		case size <= window:
 			release = func() {}
-		case r.memory.TryAcquire(size):
-			release = func() { r.memory.Release(size) }
+		default:
+			if part := r.memory.try(by, size); part != nil {
+				release = func() { r.memory.release(part) }
+			}
 		}
 	}
 	return v, b, release, err

@@ -106,7 +106,7 @@ func TestGivenUp(t *testing.T) {
 	body, _ := sound(t, otlp.Traces)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	_, err := l.pass(ctx, otlp.Traces, body, false)
+	_, err := l.pass(ctx, otlp.Traces, nil, body, false)
 	wantError(t, err, codes.Canceled, false)
 	l.wantCounts(otlp.Traces, "requests CANCELLED=1")
 	if n := len(l.taken()); n > 0 {

@@ -15,7 +15,7 @@ var (
 	descReceived = describe("received_items_total",
 		"Items (spans, data points, samples) that came in. A request that could not be read counts as one.", "signal")
 	descRefused = describe("received_refused_items_total",
-		"Items in requests that were not taken, by reason. With overload and shutdown the sender was asked to come again; otherwise it drops them.",
+		"Items in requests that were not taken, by reason. With overload, slow and shutdown the sender was asked to come again; otherwise it drops them.",
 		"signal", "reason")
 	descRejected = describe("received_rejected_items_total",
 		"Items that were left out of requests that were taken, by what is wrong with them. The sender was told how many.",
@@ -26,7 +26,7 @@ var (
 		"Requests that came in, by the code of the answer.", "signal", "code")
 	descConnections        = describe("receiver_connections", "Connections that are open.")
 	descConnectionsRefused = describe("receiver_refused_connections_total",
-		"Connections that were closed at once, because there were too many.")
+		"Connections that were closed because there were too many, by which of them it was.", "reason")
 	descAcceptErrors = describe("receiver_accept_errors_total",
 		"Times that connections could not be accepted, or certificates not be read for one.")
 	descInWork = describe("receiver_requests_in_work", "Requests that are being received or checked.")
@@ -51,11 +51,13 @@ func (r *Receiver) Collect(metrics chan<- prometheus.Metric) {
 	counter := func(d *prometheus.Desc, n uint64, labels ...string) {
 		metrics <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
 	}
-	conns := r.listener.counts()
-	gauge(descConnections, conns.open)
-	counter(descConnectionsRefused, conns.refused)
-	counter(descAcceptErrors, conns.failed)
-	gauge(descInWork, len(r.slots))
+	conns := r.listener.conns.Counts()
+	gauge(descConnections, conns.Open)
+	counter(descConnectionsRefused, conns.MadeRoom, "made_room")
+	counter(descConnectionsRefused, conns.Refused, "too_many")
+	counter(descAcceptErrors, r.listener.failures().count)
+	inWork, _ := r.slots.counts()
+	gauge(descInWork, inWork)
 	for signal, s := range r.counters.snapshot() {
 		name := otlp.Signal(signal).String()
 		counter(descReceived, s.received, name)

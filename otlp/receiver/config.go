@@ -23,7 +23,7 @@ const (
 )
 
 // DefaultSocketMode lets only root connect to a Unix socket.
-const DefaultSocketMode fs.FileMode = 0o600
+const DefaultSocketMode = sockfile.DefaultMode
 
 // Config is where a receiver listens and what it accepts.
 type Config struct {
@@ -44,6 +44,10 @@ type Config struct {
 	// MaxRequestBytes limits the size of a request, before and after decompression; 0 is
 	// DefaultMaxRequestBytes.
 	MaxRequestBytes int
+
+	// OnPanic is called for the first panic of a call, which is a defect; nil ignores it. All are
+	// counted.
+	OnPanic func(value any, stack []byte)
 }
 
 // MemoryBytes is the memory that a receiver takes at most, as documented by the package, given the
@@ -110,18 +114,17 @@ func (c *Config) listen() (net.Listener, *sockfile.File, error) {
 		l, err := net.ListenTCP("tcp", addr)
 		return l, nil, err
 	}
+	mode := c.SocketMode
+	if mode == 0 {
+		mode = DefaultSocketMode
+	}
 	var l net.Listener
-	file, err := sockfile.Bind("unix", path, func(config net.ListenConfig, path string) (err error) {
+	file, err := sockfile.Bind("unix", path, mode, func(config net.ListenConfig, path string) (err error) {
 		if l, err = config.Listen(context.Background(), "unix", path); err == nil {
 			l.(*net.UnixListener).SetUnlinkOnClose(false) // by then the path may belong to another socket
 		}
 		return err
 	})
-	if err == nil && c.SocketMode != 0 && c.SocketMode != DefaultSocketMode {
-		if err = os.Chmod(path, c.SocketMode); err != nil {
-			file.Remove()
-		}
-	}
 	if err != nil && l != nil {
 		l.Close()
 	}

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
+	"correlator/internal/safedir"
 	"correlator/internal/sockfile"
 	"correlator/internal/testenv"
 	"correlator/otlp"
@@ -81,6 +82,40 @@ func TestSocket(t *testing.T) {
 		}
 		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("after the shutdown: %v", err)
+		}
+	}
+}
+
+// The owner of the socket's directory puts a link to a file of root's in the place of the socket as
+// soon as there is one: the receiver does not open there, and the file keeps its mode.
+func TestSocketInDirectoryOfAnother(t *testing.T) {
+	testenv.NeedRoot(t)
+	root := t.TempDir()
+	victim, dir := filepath.Join(root, "shadow"), filepath.Join(root, "theirs")
+	link, socket := filepath.Join(dir, "link"), filepath.Join(dir, "otlp.sock")
+	if err := errors.Join(os.WriteFile(victim, nil, 0o600), os.Mkdir(dir, 0o755),
+		os.Chown(dir, testenv.Attacker, -1)); err != nil {
+		t.Fatal(err)
+	}
+	testenv.ExchangeNames(t, dir, "link", "otlp.sock")
+	for range 200 {
+		os.Remove(socket)
+		os.Remove(link)
+		if err := errors.Join(os.Symlink(victim, link), os.Lchown(link, testenv.Attacker, -1)); err != nil {
+			t.Fatal(err)
+		}
+		r, err := Open(Config{Listen: "unix:" + socket, SocketMode: 0o666}, &store{})
+		if err == nil {
+			if err := r.Shutdown(context.Background()); err != nil {
+				t.Error(err)
+			}
+		}
+		if unsafe := (*safedir.UnsafeError)(nil); !errors.As(err, &unsafe) ||
+			!strings.Contains(unsafe.Problem, dir+" belongs to user 1000") {
+			t.Errorf("%v, want one that names the directory", err)
+		}
+		if info, err := os.Stat(victim); err != nil || info.Mode() != 0o600 {
+			t.Fatalf("root's file: %v, %v", info.Mode(), err)
 		}
 	}
 }

@@ -18,12 +18,14 @@ const (
 	Overload                   // a destination's queue is full, or there are too many requests
 	Unsupported                // no destination takes the signal
 	Closing                    // shutting down
+	Slow                       // the sender was slow while others waited
+	Panic                      // a defect
 	numRefusals
 )
 
 var refusalNames = [numRefusals]string{
 	Undecodable: "undecodable", TooLarge: "too_large", Overload: "overload", Unsupported: "unsupported",
-	Closing: "shutdown",
+	Closing: "shutdown", Slow: "slow", Panic: "panic",
 }
 
 // String is the value of the label reason.

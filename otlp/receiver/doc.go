@@ -18,6 +18,13 @@
 // sent in frames of one byte takes twelve times its size. net/http hands out the body as it
 // arrives, in a buffer of fixed size, which makes the limits below possible.
 //
+// # Sharing
+//
+// Whoever may connect may also try to keep others out. So connections (package connlimit), slots
+// and memory for large requests (pool) go to the peer that has the least of them: the user of a
+// Unix socket, the address of a port. When there are not enough, the peer that has the most loses
+// the idlest connection, or the request that has waited for its sender for the longest time.
+//
 // # Memory
 //
 // For requests of at most L bytes, all clients together cannot make the receiver hold more than

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"correlator/internal/connlimit"
 	"correlator/otlp"
 )
 
@@ -72,7 +73,7 @@ func TestHold(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				q := &fullQueue{room: make(chan struct{})}
 				b := openBubbleWith(t, q)
-				if !b.memory.TryAcquire(c.occupy) {
+				if b.memory.try(&caller{conn: new(connlimit.Conn)}, c.occupy) == nil {
 					t.Fatal("no memory")
 				}
 				timeout := c.timeout
@@ -110,7 +111,7 @@ func TestHold(t *testing.T) {
 					s.Received != s.PassedOn+s.Refused || s.PassedOn > uint64(items) {
 					t.Errorf("%+v, %d were taken", s, taken)
 				}
-				if !b.memory.TryAcquire(memoryLimit(DefaultMaxRequestBytes) - c.occupy) {
+				if !b.memoryFree(memoryLimit(DefaultMaxRequestBytes) - c.occupy) {
 					t.Error("memory is still taken")
 				}
 			})

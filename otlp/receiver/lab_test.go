@@ -296,3 +296,22 @@ func (b *bubble) dial(options ...grpc.DialOption) *grpc.ClientConn {
 		return b.listener.DialContext(ctx)
 	}))...)
 }
+
+// inWork returns how many calls have a slot.
+func (r *Receiver) inWork() int {
+	n, _ := r.slots.counts()
+	return n
+}
+
+// opened returns how many calls have a slot or wait for one.
+func (r *Receiver) opened() int {
+	holding, waiting := r.slots.counts()
+	return holding + waiting
+}
+
+// memoryFree reports whether so many bytes of the memory for large requests are free.
+func (r *Receiver) memoryFree(size int64) bool {
+	r.memory.mu.Lock()
+	defer r.memory.mu.Unlock()
+	return r.memory.free >= size
+}

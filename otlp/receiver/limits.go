@@ -4,7 +4,8 @@ import "time"
 
 const (
 	// maxConnections is the number of connections at a time. A Kubernetes node runs at most 110
-	// pods by default, and an exporter needs one connection.
+	// pods by default, and an exporter needs one connection. A further one replaces another: see
+	// connlimit.Table.
 	maxConnections = 128
 	// maxStreams is the number of concurrent requests on one connection; exporters send up to that
 	// many. Further ones wait in the client.
@@ -13,7 +14,8 @@ const (
 	// connections.
 	maxInWork = 64
 	// maxOpen counts those and the requests that wait for a slot. Nothing beyond the flow-control
-	// window is read of a waiting request. Further requests are refused at once.
+	// window is read of a waiting request. When there are more, one of whoever has the most is
+	// refused at once.
 	maxOpen = 2 * maxInWork
 
 	// window is the flow-control window of a stream, which is what a waiting request can occupy. It

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"os"
 	"runtime"
 	"sync"
 	"testing"
@@ -19,6 +21,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"correlator/internal/connlimit"
 	"correlator/internal/testenv"
 	"correlator/otlp"
 )
@@ -102,35 +105,81 @@ func TestLimits(t *testing.T) {
 				t.Errorf("%d requests were refused and %d taken, want %d and %d of %d items", refused, n, c.refused,
 					want, items)
 			}
-			if n, s := b.Receiver.open.Load(), b.Status(); n != 0 || s.InWork != 0 || s.Connections != c.connections {
+			if n, s := b.opened(), b.Status(); n != 0 || s.InWork != 0 || s.Connections != c.connections {
 				t.Errorf("%d calls, %+v", n, s)
 			}
 		})
 	}
 }
 
-// A call without data loses its slot after a while, so no client can keep them all. Requests that
-// get none in time are refused while their clients still wait.
+// slowSenders opens calls without data, as many as there are slots, from four connections.
+func (b *bubble) slowSenders() []grpc.ClientStream {
+	b.Helper()
+	var streams []grpc.ClientStream
+	for range maxInWork / maxStreams {
+		conn := b.dial()
+		for range maxStreams {
+			stream, err := begin(b, conn, nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			streams = append(streams, stream)
+		}
+	}
+	synctest.Wait()
+	if n := b.inWork(); n != maxInWork {
+		b.Fatalf("%d slots are taken, want %d", n, maxInWork)
+	}
+	return streams
+}
+
+// A call without data loses its slot to another that waits, after connlimit.Grace. Without others
+// it is served until its deadline.
 func TestSlowSenders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := openBubble(t)
 		start := time.Now()
-		var streams []grpc.ClientStream
-		for range maxInWork / maxStreams {
-			conn := b.dial()
-			for range maxStreams {
-				stream, err := begin(t, conn, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				streams = append(streams, stream)
+		streams := b.slowSenders()
+		body, _ := sound(t, otlp.Metrics)
+		if _, err := export(b.dial(), otlp.Metrics, body); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(start); took != connlimit.Grace {
+			t.Errorf("it was taken after %v, want %v", took, connlimit.Grace)
+		}
+		b.only(t)
+		slow := 0
+		for _, stream := range streams {
+			var answer []byte
+			switch err := stream.RecvMsg(&answer); status.Code(err) {
+			case codes.Unavailable:
+				wantError(t, err, codes.Unavailable, true)
+				slow++
+			case codes.DeadlineExceeded:
+			default:
+				t.Errorf("a slow sender got %v", err)
 			}
 		}
-		synctest.Wait()
-		if n := len(b.slots); n != maxInWork {
-			t.Fatalf("%d slots are taken, want %d", n, maxInWork)
+		if took := time.Since(start); slow != 1 || took != callTimeout {
+			t.Errorf("%d slow senders lost their slot; the others after %v", slow, took)
+		}
+		if got, want := counts(t, b.Receiver, otlp.Traces), fmt.Sprintf("items=1, refused_items slow=1, "+
+			"requests DEADLINE_EXCEEDED=%d, requests UNAVAILABLE=1", maxInWork-1); got != want {
+			t.Errorf("counters: %s, want %s", got, want)
+		}
+	})
+}
+
+// Requests that get no slot in time are refused while their clients still wait.
+func TestNoSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := openBubble(t)
+		var taken []*claim
+		for range maxInWork { // of calls that are being checked
+			taken = append(taken, b.slots.try(&caller{conn: new(connlimit.Conn)}, 1))
 		}
 		body, _ := sound(t, otlp.Metrics)
+		start := time.Now()
 		_, err := export(b.dial(), otlp.Metrics, body)
 		wantError(t, err, codes.Unavailable, true)
 		if took := time.Since(start); took != slotTimeout {
@@ -141,28 +190,20 @@ func TestSlowSenders(t *testing.T) {
 		defer cancel()
 		err = b.dial().Invoke(ctx, otlp.Profiles.Method(), body, new([]byte))
 		wantError(t, err, codes.DeadlineExceeded, false)
-
-		time.Sleep(time.Until(start.Add(callTimeout - time.Second)))
-		if _, err := export(b.dial(), otlp.Metrics, body); err != nil {
-			t.Error(err)
-		}
-		if took := time.Since(start); took != callTimeout {
-			t.Errorf("it was taken after %v, want %v", took, callTimeout)
-		}
-		b.only(t)
-		for _, stream := range streams {
-			var answer []byte
-			if err := stream.RecvMsg(&answer); status.Code(err) != codes.DeadlineExceeded {
-				t.Errorf("a slow sender got %v", err)
-			}
-		}
+		synctest.Wait()
 		for signal, want := range map[otlp.Signal]string{
-			otlp.Traces:  fmt.Sprintf("requests DEADLINE_EXCEEDED=%d", maxInWork),
-			otlp.Metrics: "items=5, refused_items overload=1, requests OK=1, requests UNAVAILABLE=1",
+			otlp.Profiles: "requests DEADLINE_EXCEEDED=1",
+			otlp.Metrics:  "items=1, refused_items overload=1, requests UNAVAILABLE=1",
 		} {
-			if got := counts(t, b.Receiver, signal); got != want {
+			if got := counts(t, b.Receiver, signal); got != want && signal == otlp.Metrics {
 				t.Errorf("counters of %v: %s, want %s", signal, got, want)
 			}
+		}
+		for _, c := range taken {
+			b.slots.release(c)
+		}
+		if _, err := export(b.dial(), otlp.Metrics, body); err != nil {
+			t.Error(err)
 		}
 	})
 }
@@ -235,7 +276,7 @@ func post(ctx context.Context, t testing.TB, transport *http.Transport, path str
 }
 
 // Two large requests that arrive slowly take all memory for large requests. Small ones are accepted
-// nevertheless; another large one when a slow one ends, or else it is refused.
+// nevertheless; another large one takes the memory of a slow one, after connlimit.Grace.
 func TestLargeRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := openBubble(t)
@@ -253,47 +294,90 @@ func TestLargeRequests(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		if b.memory.TryAcquire(1) {
+		if b.memoryFree(1) {
 			t.Fatal("there is memory left for large requests")
 		}
 		small, _ := sound(t, otlp.Metrics)
 		conn := b.dial()
-		if _, err := export(conn, otlp.Metrics, small); err != nil {
-			t.Errorf("a small request: %v", err)
+		start := time.Now()
+		if _, err := export(conn, otlp.Metrics, small); err != nil || time.Since(start) > 0 {
+			t.Errorf("a small request: %v, after %v", err, time.Since(start))
 		}
 		large := encode(t, traceRequest(largeSpan(100_000)))
-		start := time.Now()
-		_, err := export(conn, otlp.Traces, large)
-		wantError(t, err, codes.Unavailable, true)
-		if took := time.Since(start); took != slotTimeout {
-			t.Errorf("a large request was refused after %v, want %v", took, slotTimeout)
+		if _, err := export(conn, otlp.Traces, large); err != nil || time.Since(start) != connlimit.Grace {
+			t.Errorf("a large request: %v, after %v", err, time.Since(start))
 		}
-		done := make(chan error)
-		go func() {
-			_, err := export(conn, otlp.Traces, large)
-			done <- err
-		}()
-		synctest.Wait()
+		<-ended
+		if len(ended) > 0 {
+			t.Error("both slow requests were ended")
+		}
 		cancel()
 		<-ended
-		<-ended
-		if err := <-done; err != nil {
-			t.Errorf("a large request: %v", err)
-		}
 		synctest.Wait()
-		if !b.memory.TryAcquire(memoryLimit(DefaultMaxRequestBytes)) {
+		if !b.memoryFree(memoryLimit(DefaultMaxRequestBytes)) {
 			t.Error("memory for large requests is taken in the end")
 		}
 	})
 }
 
-// memoryFree reports whether size bytes of the memory for large requests are free.
-func (l *lab) memoryFree(size int64) bool {
-	ok := l.memory.TryAcquire(size)
-	if ok {
-		l.memory.Release(size)
-	}
-	return ok
+// A large request that waits for memory is not slow: it keeps its slot, whoever waits for one.
+func TestWaitForMemoryIsNotSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := openBubble(t)
+		ours := &caller{conn: new(connlimit.Conn)} // in work, and not slow
+		memory := b.memory.try(ours, memoryLimit(DefaultMaxRequestBytes))
+		conn := b.dial()
+		large, small := make(chan error, 1), make(chan error, 1)
+		body := encode(t, traceRequest(largeSpan(100_000)))
+		go func() {
+			_, err := export(conn, otlp.Traces, body)
+			large <- err
+		}()
+		synctest.Wait()
+		if n := b.inWork(); n != 1 {
+			t.Fatalf("%d requests are in work, want 1", n)
+		}
+		var slots []*claim
+		for range maxInWork - 1 {
+			slots = append(slots, b.slots.try(ours, 1))
+		}
+		go func() {
+			body, _ := sound(t, otlp.Metrics)
+			_, err := export(conn, otlp.Metrics, body)
+			small <- err
+		}()
+		time.Sleep(3 * connlimit.Grace)
+		if b.opened() != maxOpen/2+1 || len(large) > 0 || len(small) > 0 {
+			t.Errorf("%d calls, want the large one and the one that waits for a slot", b.opened())
+		}
+		b.memory.release(memory)
+		if err := <-large; err != nil {
+			t.Errorf("the large request: %v", err)
+		}
+		for _, c := range slots {
+			b.slots.release(c)
+		}
+		if err := <-small; err != nil {
+			t.Errorf("the small request: %v", err)
+		}
+		if got, want := counts(t, b.Receiver, otlp.Traces), "items=1, requests OK=1"; got != want {
+			t.Errorf("counters: %s, want %s", got, want)
+		}
+	})
+}
+
+// A large request for which there is no memory in time is refused.
+func TestNoMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := openBubble(t)
+		b.memory.try(&caller{conn: new(connlimit.Conn)}, memoryLimit(DefaultMaxRequestBytes)) // not a slow one's
+		start := time.Now()
+		_, err := export(b.dial(), otlp.Traces, encode(t, traceRequest(largeSpan(100_000))))
+		wantError(t, err, codes.Unavailable, true)
+		if took := time.Since(start); took != slotTimeout {
+			t.Errorf("it was refused after %v, want %v", took, slotTimeout)
+		}
+	})
 }
 
 // heap returns the size of live objects.
@@ -335,7 +419,7 @@ func TestAbuse(t *testing.T) {
 		}
 	}
 	testenv.Poll(t, patience, "everything is taken", func() bool {
-		return l.Receiver.open.Load() >= maxOpen && len(l.slots) == maxInWork && !l.memoryFree(1)
+		return l.opened() >= maxOpen && l.inWork() == maxInWork && !l.memoryFree(1)
 	})
 	const most = maxOpen*(window+1) + maxInWork*(window+1) + 2*DefaultMaxRequestBytes
 	if n := heap() - before; n > most+8<<20 { // the clients' share, about
@@ -349,7 +433,7 @@ func TestAbuse(t *testing.T) {
 		conn.Close()
 	}
 	testenv.Poll(t, patience, "nothing is taken", func() bool {
-		return l.Receiver.open.Load() == 0 && len(l.slots) == 0 && l.memoryFree(memoryLimit(l.limit)) &&
+		return l.opened() == 0 && l.inWork() == 0 && l.memoryFree(memoryLimit(l.limit)) &&
 			l.Status().Connections == 0
 	})
 	testenv.Poll(t, patience, "the memory is given back", func() bool { return heap()-before < 2<<20 })
@@ -427,7 +511,7 @@ func TestTinyFrames(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	testenv.Poll(t, patience, "all are being read", func() bool { return len(l.slots) == streams })
+	testenv.Poll(t, patience, "all are being read", func() bool { return l.inWork() == streams })
 	if n := heap() - before; n > streams*2*size+256<<10 { // about the connection's share
 		t.Errorf("%d requests of %d bytes take %d", streams, size, n)
 	} else {
@@ -469,7 +553,7 @@ func TestNoWindow(t *testing.T) {
 		}
 		synctest.Wait()
 		b.only(t)
-		if n, s := b.Receiver.open.Load(), b.Status(); n != 0 || s.InWork != 0 {
+		if n, s := b.opened(), b.Status(); n != 0 || s.InWork != 0 {
 			t.Errorf("%d calls, %+v", n, s)
 		}
 		if stream := <-resets; stream != 1 || time.Since(start) != callTimeout+slotTimeout {
@@ -529,5 +613,53 @@ func TestIdentity(t *testing.T) {
 				t.Errorf("%v: %+v, %d items were passed on", otlp.Signal(signal), s, passed[otlp.Signal(signal)])
 			}
 		}
+	}
+}
+
+// Clients that never read what they are sent, and send what needs a response, take no more memory
+// than others, and are disconnected.
+func TestResponsesThatAreNotRead(t *testing.T) {
+	l := openLab(t, Config{})
+	before := heap()
+	const framePing, pings, conns = 6, 18_000, 48 // their responses do not fit into a socket's buffer
+	out := append(opening(), bytes.Repeat(frame(framePing, 0, 0, make([]byte, 8)), pings)...)
+	for i := range uint32(maxStreams) {
+		out = append(out, call(2*i+1)...)
+		for sent := 0; sent < window; sent += frameSize {
+			size := min(frameSize, window-sent)
+			out = append(out, frame(frameData, 0, 2*i+1, append(prefix(100_000), make([]byte, size)...)[:size])...)
+		}
+	}
+	writers, failed := make(chan error), 0
+	for range conns {
+		conn, err := net.Dial("unix", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		conn.SetDeadline(time.Now().Add(patience))
+		go func() {
+			_, err := conn.Write(out)
+			writers <- err
+		}()
+	}
+	most := int64(0)
+	for ended := 0; ended < conns; {
+		select {
+		case err := <-writers:
+			if ended++; errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Error("a connection is not closed")
+			} else if err != nil {
+				failed++
+			}
+		case <-time.After(10 * time.Millisecond):
+			most = max(most, heap()-before)
+		}
+	}
+	const limit = maxOpen*(window+1) + maxInWork*(window+1) + 2*DefaultMaxRequestBytes + conns*64<<10
+	if most > limit {
+		t.Errorf("%d bytes are taken, at most %d should be", most, limit)
+	} else {
+		t.Logf("%d kB are taken of %d, %d connections were closed", most>>10, limit>>10, failed)
 	}
 }

@@ -1,11 +1,14 @@
 package receiver
 
 import (
+	"context"
 	"crypto/tls"
 	"net"
 	"net/http"
 	"sync"
 	"time"
+
+	"correlator/internal/connlimit"
 )
 
 const (
@@ -21,36 +24,34 @@ type listener struct {
 	closing chan struct{}
 	once    sync.Once // closes it
 
-	mu      sync.Mutex
-	conns   map[*conn]struct{}
-	counted connCounts // except open
+	conns *connlimit.Table
+
+	mu     sync.Mutex
+	failed failures
 }
 
-// connCounts counts connections.
-type connCounts struct {
-	open    int
-	refused uint64 // because of the limit
-	failed  uint64 // errors of accept and of reading certificates
-	err     string // the last one
-	errAt   time.Time
+// failures are those of accept and of reading certificates.
+type failures struct {
+	count uint64
+	last  string
+	at    time.Time // of the last one
 }
 
 func newListener(l net.Listener) *listener {
-	return &listener{Listener: l, closing: make(chan struct{}), conns: make(map[*conn]struct{})}
+	return &listener{Listener: l, closing: make(chan struct{}), conns: connlimit.New(maxConnections)}
 }
 
-// Accept closes connections beyond the limit at once, so that their clients need not wait for a
-// timeout.
+// Accept makes room for a connection beyond the limit, or closes it at once, so that its client
+// need not wait for a timeout.
 func (l *listener) Accept() (net.Conn, error) {
 	delay := minAcceptDelay
 	for {
 		raw, err := l.Listener.Accept()
 		if err == nil {
 			delay = minAcceptDelay
-			if c := l.add(raw); c != nil {
-				return c, nil
+			if c := l.conns.Add(raw); c != nil {
+				return &conn{Conn: c, writing: make(chan struct{}, 1)}, nil
 			}
-			raw.Close()
 			continue
 		}
 		if l.isClosing() {
@@ -75,36 +76,17 @@ func (l *listener) isClosing() bool {
 	}
 }
 
-// add returns nil if the limit is reached.
-func (l *listener) add(raw net.Conn) *conn {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.isClosing() {
-		return nil
-	}
-	if len(l.conns) >= maxConnections {
-		l.counted.refused++
-		return nil
-	}
-	c := &conn{Conn: raw, listener: l}
-	l.conns[c] = struct{}{}
-	return c
-}
-
 // report records an error because of which a client could not connect.
 func (l *listener) report(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.counted.failed++
-	l.counted.err, l.counted.errAt = err.Error(), time.Now()
+	l.failed = failures{l.failed.count + 1, err.Error(), time.Now()}
 }
 
-func (l *listener) counts() connCounts {
+func (l *listener) failures() failures {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c := l.counted
-	c.open = len(l.conns)
-	return c
+	return l.failed
 }
 
 // Close ends Accept. Connections stay open.
@@ -117,39 +99,74 @@ func (l *listener) Close() error {
 // server's own IdleTimeout is not used: Go 1.26 restarts that timer when a connection ends with
 // open streams, and so keeps their buffers until it expires.
 func (l *listener) setState(c net.Conn, state http.ConnState) {
+	if own := ownConn(c); own != nil {
+		own.setIdle(state == http.StateIdle)
+	}
+}
+
+// connKey is the key of the connection in the context of its requests.
+type connKey struct{}
+
+// withConn is a hook of http.Server.
+func withConn(ctx context.Context, c net.Conn) context.Context {
+	if own := ownConn(c); own != nil {
+		return context.WithValue(ctx, connKey{}, own.Conn)
+	}
+	return ctx
+}
+
+// connOf returns the connection of a request.
+func connOf(q *http.Request) *connlimit.Conn { return q.Context().Value(connKey{}).(*connlimit.Conn) }
+
+// ownConn returns the connection below TLS, or nil if it is not one that Accept returned.
+func ownConn(c net.Conn) *conn {
 	if secure, ok := c.(*tls.Conn); ok {
 		c = secure.NetConn()
 	}
-	idle, ok := c.(*conn)
-	if !ok {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if idle.timer != nil {
-		idle.timer.Stop()
-		idle.timer = nil
-	}
-	if _, open := l.conns[idle]; open && state == http.StateIdle {
-		idle.timer = time.AfterFunc(idleTimeout, func() { idle.Close() })
-	}
+	own, _ := c.(*conn)
+	return own
 }
 
-// conn is a connection that counts until it is closed.
+// conn is a connection that is closed when it has been idle for idleTimeout. While a write waits for
+// its client to read, nothing more is read of that: net/http would queue thousands of responses for
+// it.
 type conn struct {
-	net.Conn
-	listener *listener
-	timer    *time.Timer // while the connection is idle; guarded by listener.mu
+	*connlimit.Conn
+	writing chan struct{} // full during Write
+
+	mu     sync.Mutex
+	closed bool
+	timer  *time.Timer // while it is idle
 }
 
-func (c *conn) Close() error {
-	l := c.listener
-	l.mu.Lock()
-	delete(l.conns, c)
+func (c *conn) Read(b []byte) (int, error) {
+	c.writing <- struct{}{} // Write ends at the latest when its deadline is over, or with Close
+	<-c.writing
+	return c.Conn.Read(b)
+}
+
+func (c *conn) Write(b []byte) (int, error) {
+	c.writing <- struct{}{}
+	defer func() { <-c.writing }()
+	return c.Conn.Write(b)
+}
+
+func (c *conn) setIdle(idle bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.timer != nil {
 		c.timer.Stop()
 		c.timer = nil
 	}
-	l.mu.Unlock()
+	if idle && !c.closed {
+		c.timer = time.AfterFunc(idleTimeout, func() { c.Close() })
+	}
+}
+
+func (c *conn) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.setIdle(false)
 	return c.Conn.Close()
 }

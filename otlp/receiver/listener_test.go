@@ -21,8 +21,7 @@ import (
 	"correlator/otlp"
 )
 
-// A connection beyond the limit is closed at once and counted; when another one has ended, the next
-// is accepted.
+// A connection beyond the limit replaces the one that has been idle the longest, and is counted.
 func TestConnections(t *testing.T) {
 	l := openLab(t, Config{})
 	dial := func() net.Conn {
@@ -31,23 +30,23 @@ func TestConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Close() })
+		c.SetDeadline(time.Now().Add(patience))
 		return c
 	}
-	var all []net.Conn
-	for range maxConnections {
-		all = append(all, dial())
+	body, _ := sound(t, otlp.Traces)
+	first := dial()
+	testenv.Poll(t, patience, "one is connected", func() bool { return l.Status().Connections == 1 })
+	for range maxConnections - 1 {
+		dial()
 	}
 	testenv.Poll(t, patience, "all are connected", func() bool { return l.Status().Connections == maxConnections })
-	if _, err := dial().Read(make([]byte, 1)); err != io.EOF && !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("one too many: %v", err)
+	l.send(otlp.Traces, body)
+	if _, err := io.Copy(io.Discard, first); err != nil && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the first: %v", err)
 	}
 	if s := l.Status(); s.Connections != maxConnections || s.RefusedConnections != 1 || s.LastError != "" {
 		t.Errorf("%+v", s)
 	}
-	all[7].Close()
-	testenv.Poll(t, patience, "a connection is gone", func() bool { return l.Status().Connections < maxConnections })
-	body, _ := sound(t, otlp.Traces)
-	l.send(otlp.Traces, body)
 }
 
 // faulty is a listener whose Accept fails for a while.
@@ -89,7 +88,7 @@ func TestAcceptErrors(t *testing.T) {
 		if !strings.Contains(s.LastError, syscall.EPERM.Error()) || s.LastErrorAt.IsZero() || s.Connections != 1 {
 			t.Errorf("%+v", s)
 		}
-		if n := b.Receiver.listener.counts().failed; n != 20 {
+		if n := b.Receiver.listener.failures().count; n != 20 {
 			t.Errorf("%d errors were counted", n)
 		}
 	})

@@ -9,10 +9,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/semaphore"
 
 	"correlator/internal/sockfile"
 	"correlator/otlp"
@@ -37,12 +34,14 @@ type Receiver struct {
 	file     *sockfile.File // of a Unix socket
 	counters counters
 
-	open   atomic.Int32        // calls
-	slots  chan struct{}       // one for each call in work
-	memory *semaphore.Weighted // bytes of calls in work that are larger than a window
+	slots  *pool // one for each call in work
+	memory *pool // bytes of calls in work that are larger than a window
 
 	checking sync.Mutex // held for the one call being checked
 	inflater inflater   // guarded by checking
+
+	panicked sync.Once // calls onPanic
+	onPanic  func(value any, stack []byte)
 
 	running context.Context // done once no more requests are accepted
 	stop    context.CancelFunc
@@ -72,9 +71,11 @@ func serve(c *Config, l net.Listener, file *sockfile.File, queue Queue) *Receive
 	limit := cmp.Or(c.MaxRequestBytes, DefaultMaxRequestBytes)
 	r := &Receiver{
 		queue: queue, limit: limit, since: time.Now(), listener: newListener(l), file: file,
-		slots: make(chan struct{}, maxInWork), memory: semaphore.NewWeighted(memoryLimit(limit)),
+		onPanic: c.OnPanic,
 	}
 	r.running, r.stop = context.WithCancel(context.Background())
+	r.slots = newPool(r.running, maxInWork, maxOpen-maxInWork)
+	r.memory = newPool(context.Background(), memoryLimit(limit), maxInWork)
 	var protocols http.Protocols
 	protocols.SetHTTP2(c.Certificate != "")
 	protocols.SetUnencryptedHTTP2(c.Certificate == "")
@@ -82,6 +83,7 @@ func serve(c *Config, l net.Listener, file *sockfile.File, queue Queue) *Receive
 		Handler:           r,
 		Protocols:         &protocols,
 		ReadHeaderTimeout: handshakeTimeout,
+		ConnContext:       withConn,
 		ConnState:         r.listener.setState, // instead of IdleTimeout
 		MaxHeaderBytes:    maxHeaders,
 		HTTP2: &http.HTTP2Config{
@@ -111,7 +113,7 @@ func (r *Receiver) Addr() net.Addr { return r.listener.Addr() }
 // returned. It may be called more than once.
 func (r *Receiver) Shutdown(ctx context.Context) error {
 	r.stop()
-	err := r.drain(ctx)
+	err := r.slots.wait(ctx)
 	if r.file != nil {
 		r.file.Remove() // before the listener is closed: until then the path belongs to this socket
 	}
@@ -122,27 +124,8 @@ func (r *Receiver) Shutdown(ctx context.Context) error {
 	}
 	r.server.Close()
 	r.served.Wait()
-	_ = r.drain(context.Background()) // requests that were cancelled
+	_ = r.slots.wait(context.Background()) // requests that were cancelled
 	return err
-}
-
-// drain waits until no request is in work. None can begin: r.running is done.
-func (r *Receiver) drain(ctx context.Context) error {
-	taken := 0
-	defer func() {
-		for range taken {
-			<-r.slots
-		}
-	}()
-	for taken < maxInWork {
-		select {
-		case r.slots <- struct{}{}:
-			taken++
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return nil
 }
 
 // memoryLimit is the memory for requests that are larger than a window: two of the largest, so that

@@ -168,7 +168,7 @@ func TestShutdownAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testenv.Poll(t, patience, "the request has a slot", func() bool { return len(l.slots) == 1 })
+	testenv.Poll(t, patience, "the request has a slot", func() bool { return l.inWork() == 1 })
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := l.Shutdown(ctx); !errors.Is(err, context.Canceled) {
@@ -178,7 +178,7 @@ func TestShutdownAtOnce(t *testing.T) {
 	if err := stream.RecvMsg(&answer); err == nil {
 		t.Error("the request was answered")
 	}
-	if n := len(l.slots); n != 0 {
+	if n := l.inWork(); n != 0 {
 		t.Errorf("%d slots are taken", n)
 	}
 }

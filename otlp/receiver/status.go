@@ -12,7 +12,7 @@ type Status struct {
 	Since   time.Time // when it began to listen
 
 	Connections        int    // open, at most 128
-	RefusedConnections uint64 // closed at once, because there were too many
+	RefusedConnections uint64 // closed because there were too many
 	InWork             int    // requests that are being received or checked, at most 64
 
 	// The last error because of which a client could not connect: of accept, or of reading
@@ -33,10 +33,12 @@ type signalStatus struct {
 
 // Status returns the current state. The counts of a signal are of one moment.
 func (r *Receiver) Status() Status {
-	conns := r.listener.counts()
+	conns, failures := r.listener.conns.Counts(), r.listener.failures()
+	inWork, _ := r.slots.counts()
 	s := Status{
-		Address: r.Addr().String(), Since: r.since, Connections: conns.open, RefusedConnections: conns.refused,
-		InWork: len(r.slots), LastError: conns.err, LastErrorAt: conns.errAt,
+		Address: r.Addr().String(), Since: r.since, Connections: conns.Open,
+		RefusedConnections: conns.MadeRoom + conns.Refused,
+		InWork:             inWork, LastError: failures.last, LastErrorAt: failures.at,
 	}
 	all := r.counters.snapshot()
 	for signal := range all {

@@ -1,0 +1,161 @@
+package connlimit
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// fake is a connection from an address.
+type fake struct {
+	net.Conn
+	address string
+	closed  bool
+}
+
+func (f *fake) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(f.address)} }
+func (f *fake) Close() error         { f.closed = true; return nil }
+
+// add adds a connection of an address, which is nil if there is no place.
+func add(table *Table, address string) (*Conn, *fake) {
+	f := &fake{address: address}
+	return table.Add(f), f
+}
+
+const (
+	many, few = "10.0.0.1", "10.0.0.2"
+	others    = "10.0.1."
+)
+
+// Of the peer that has the most connections, the one that has been idle the longest makes room.
+func TestIdlestMakesRoom(t *testing.T) {
+	table := New(4)
+	_, ours := add(table, few)
+	first, a := add(table, many)
+	_, b := add(table, many)
+	_, c := add(table, many)
+	first.Begin()
+	first.End() // it is the idlest no more
+	for i, want := range []*fake{b, c} {
+		if conn, _ := add(table, many); conn == nil || !want.closed {
+			t.Errorf("connection %d of who has the most: %v, the idlest is closed: %v", i, conn, want.closed)
+		}
+	}
+	if a.closed || ours.closed {
+		t.Errorf("another was closed: %v, %v", a.closed, ours.closed)
+	}
+	if conn, _ := add(table, few); conn == nil || !a.closed || ours.closed {
+		t.Errorf("a connection of who has few: %v, %v, %v", conn, a.closed, ours.closed)
+	}
+	if got, want := table.Counts(), (Counts{Open: 4, MadeRoom: 3}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// One with a request makes room for a peer that has fewer, but not for another of its own peer
+// until Grace is over.
+func TestBusyMakeRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := New(3)
+		var busy []*fake
+		for range 3 {
+			conn, f := add(table, many)
+			conn.Begin()
+			busy = append(busy, f)
+			time.Sleep(time.Millisecond)
+		}
+		if conn, f := add(table, many); conn != nil || !f.closed {
+			t.Error("its own peer's was closed")
+		}
+		if conn, _ := add(table, few); conn == nil || !busy[0].closed {
+			t.Errorf("a peer without a connection: %v", conn)
+		}
+		time.Sleep(Grace)
+		if conn, _ := add(table, many); conn == nil || !busy[1].closed || busy[2].closed {
+			t.Errorf("after a while: %v", conn)
+		}
+		if got, want := table.Counts(), (Counts{Open: 3, MadeRoom: 2, Refused: 1}); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	})
+}
+
+// Who has as many as everybody else keeps them.
+func TestEqualShares(t *testing.T) {
+	table := New(8)
+	var all []*fake
+	for i := range 4 {
+		for range 2 {
+			conn, f := add(table, others+strconv.Itoa(i))
+			if i > 0 {
+				conn.Begin()
+			}
+			all = append(all, f)
+		}
+	}
+	add(table, others+"3") // its own have requests, and the others have no more
+	for i, f := range all {
+		if f.closed {
+			t.Errorf("connection %d was closed", i)
+		}
+	}
+	if n := table.Counts(); n.Refused != 1 {
+		t.Errorf("%+v", n)
+	}
+}
+
+// A closed connection has no place, however often and by whom it is closed.
+func TestClose(t *testing.T) {
+	table := New(1)
+	a, _ := add(table, many)
+	add(table, few)
+	<-a.Done()
+	a.Begin()
+	a.End()
+	a.Close()
+	if n := table.Counts(); n.Open != 1 {
+		t.Errorf("%+v", n)
+	}
+	table.CloseAll()
+	if n := table.Counts(); n.Open != 0 || len(table.peers) != 0 {
+		t.Errorf("%+v, %d peers", n, len(table.peers))
+	}
+}
+
+func TestPeerOf(t *testing.T) {
+	for address, want := range map[string]Peer{
+		"127.0.0.1": loopback, "127.8.9.1": loopback, "::1": loopback, "::ffff:127.0.0.1": loopback,
+		"10.1.2.3": "10.1.2.3", "::ffff:10.1.2.3": "10.1.2.3",
+		"2001:db8:1:2:3:4:5:6": "2001:db8:1:2::/64", "2001:db8:1:2::7": "2001:db8:1:2::/64",
+	} {
+		if got := PeerOf(&fake{address: address}); got != want {
+			t.Errorf("%s is %q, want %q", address, got, want)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "socket")
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	client, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	server, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := PeerOf(server), Peer("uid "+strconv.Itoa(os.Getuid())); got != want {
+		t.Errorf("the client of a Unix socket is %q, want %q", got, want)
+	}
+	server.Close()
+	if got := PeerOf(server); got != unknown {
+		t.Errorf("that of a closed one is %q", got)
+	}
+}

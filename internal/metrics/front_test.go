@@ -1,0 +1,105 @@
+package metrics
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// refused returns the counts of what a server refused, by reason.
+func refused(t *testing.T, s *Server) map[string]float64 {
+	t.Helper()
+	counts := make(map[string]float64)
+	for _, m := range gather(t, s)["correlator_http_refused_total"].GetMetric() {
+		counts[m.Label[0].GetValue()] = m.GetCounter().GetValue()
+	}
+	return counts
+}
+
+// A connection has one request. Others that are sent with it are not served.
+func TestOneRequestPerConnection(t *testing.T) {
+	address, _ := serve(t, NewGatherer(testBuild), &fakeAgent{})
+	for _, path := range []string{"/healthz", "/", "/metrics", "/nothing"} {
+		conn := dial(t, address)
+		fmt.Fprint(conn, strings.Repeat("GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n", 3))
+		text, err := io.ReadAll(conn)
+		if n := strings.Count(string(text), "HTTP/1.1 "); n != 1 || err != nil ||
+			!strings.Contains(string(text), "\r\nConnection: close\r\n") {
+			t.Errorf("%s: %d responses, %v", path, n, err)
+		}
+	}
+}
+
+// A client that does not read its response is disconnected after a while, and one that does not
+// send its request.
+func TestSlowClients(t *testing.T) {
+	for request, timeout := range map[string]time.Duration{
+		"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n": writeTimeout,
+		"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n": writeTimeout,
+		"GET /healthz HTTP/1.1\r\nHost: x\r\n":     requestTimeout,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			listener, client := listenForOne()
+			defer client.Close()
+			ctx, cancel := context.WithCancel(t.Context())
+			server, ended := newServer(listener), make(chan error)
+			go func() { ended <- server.Serve(ctx, NewGatherer(testBuild), &fakeAgent{}) }()
+			fmt.Fprint(client, request)
+			synctest.Wait()
+			time.Sleep(timeout - time.Millisecond)
+			if n := server.front.conns.Counts().Open; n != 1 {
+				t.Errorf("%q: it was disconnected too early", request)
+			}
+			time.Sleep(time.Second)
+			if n := server.front.conns.Counts().Open; n != 0 {
+				t.Errorf("%q: it is still connected", request)
+			}
+			if counts := refused(t, server); counts["slow"] != 1 {
+				t.Errorf("%q: %v", request, counts)
+			}
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Requests of one address are limited, except for probes.
+func TestTooManyRequests(t *testing.T) {
+	address, _ := serve(t, NewGatherer(testBuild), &fakeAgent{})
+	var served, tooMany atomic.Int32
+	var clients sync.WaitGroup
+	for range 3 * requestBurst {
+		clients.Go(func() {
+			response, err := http.Get("http://" + address + "/")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			response.Body.Close()
+			switch response.StatusCode {
+			case http.StatusOK:
+				served.Add(1)
+			case http.StatusTooManyRequests:
+				tooMany.Add(1)
+			}
+		})
+	}
+	for range 3 * requestBurst {
+		if status, _ := get(t, "http://"+address+"/readyz"); status != http.StatusOK {
+			t.Errorf("readyz: %d", status)
+		}
+	}
+	clients.Wait()
+	if s, r := served.Load(), tooMany.Load(); s < requestBurst || r == 0 || s+r != 3*requestBurst {
+		t.Errorf("%d were served, %d refused", s, r)
+	}
+}

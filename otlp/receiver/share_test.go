@@ -1,0 +1,200 @@
+package receiver
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+
+	"correlator/internal/testenv"
+	"correlator/otlp"
+)
+
+// attacker is the user who attacks.
+const attacker = 1000
+
+// dialAs connects as another user, as the kernel sees it.
+func dialAs(uid int, network, address string) (conn net.Conn, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // the thread ends with the goroutine
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); errno != 0 {
+			err = errno
+			return
+		}
+		conn, err = net.Dial(network, address)
+	}()
+	<-done
+	return conn, err
+}
+
+// open is a receiver to which every user may connect, and how.
+type open struct {
+	*Receiver
+	network string
+}
+
+// openToAll returns a receiver on a Unix socket or on loopback.
+func openToAll(t *testing.T, network string) *open {
+	t.Helper()
+	testenv.NeedRoot(t)
+	c := Config{Listen: "127.0.0.1:0"}
+	if network == "unix" {
+		dir, err := os.MkdirTemp("/tmp", "otlp")
+		if err == nil {
+			err = os.Chmod(dir, 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		c = Config{Listen: "unix:" + filepath.Join(dir, "otlp.sock"), SocketMode: 0o666}
+	}
+	r, err := Open(c, &store{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		r.Shutdown(ctx)
+	})
+	return &open{r, network}
+}
+
+// dial connects as a user.
+func (o *open) dial(t *testing.T, uid int) net.Conn {
+	t.Helper()
+	conn, err := dialAs(uid, o.network, o.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// sendAll sends requests that must all be accepted, each on a connection of its own, which stays
+// open.
+func (o *open) sendAll(t *testing.T, requests int) {
+	t.Helper()
+	target := o.Addr().String()
+	if o.network == "unix" {
+		target = "unix:" + target
+	}
+	body, _ := sound(t, otlp.Traces)
+	for i := range requests {
+		if _, err := export(dial(t, target), otlp.Traces, body); err != nil {
+			t.Errorf("request %d: %v", i, err)
+		}
+	}
+}
+
+// Whoever keeps all connections open keeps nobody out.
+func TestIdleConnectionsMakeRoom(t *testing.T) {
+	for _, network := range []string{"unix", "tcp"} {
+		t.Run(network, func(t *testing.T) {
+			o := openToAll(t, network)
+			for range maxConnections {
+				if _, err := o.dial(t, attacker).Write(opening()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			testenv.Poll(t, patience, "all are connected", func() bool {
+				return o.Status().Connections == maxConnections
+			})
+			o.sendAll(t, 59)
+		})
+	}
+}
+
+// A user who opens connections in a loop takes none of another's, be they idle or not.
+func TestConnectionsOfOneUser(t *testing.T) {
+	o := openToAll(t, "unix")
+	target := "unix:" + o.Addr().String()
+	ours := dial(t, target)
+	body, _ := sound(t, otlp.Traces)
+	if _, err := export(ours, otlp.Traces, body); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 * maxConnections {
+		o.dial(t, attacker)
+	}
+	testenv.Poll(t, patience, "all are accepted", func() bool {
+		return o.Status().RefusedConnections == 2*maxConnections+1
+	})
+	state := ours.GetState()
+	if _, err := export(ours, otlp.Traces, body); err != nil {
+		t.Error(err)
+	}
+	if n := o.listener.conns.Counts(); n.Refused > 0 || state.String() != "READY" {
+		t.Errorf("%+v, our connection is %v", n, state)
+	}
+}
+
+// Senders that begin as many calls as they can and never end one, again and again, keep no slot
+// from others.
+func TestSlowSendersMakeRoom(t *testing.T) {
+	for _, network := range []string{"unix", "tcp"} {
+		t.Run(network, func(t *testing.T) {
+			o := openToAll(t, network)
+			ctx, cancel := context.WithCancel(context.Background())
+			var attackers sync.WaitGroup
+			defer attackers.Wait()
+			defer cancel()
+			for range maxOpen / maxStreams {
+				transport := client(t, func(context.Context) (net.Conn, error) {
+					return dialAs(attacker, network, o.Addr().String())
+				})
+				for range maxStreams {
+					attackers.Go(func() {
+						for ctx.Err() == nil {
+							body := newTrickle(100, 1)
+							if answer, err := post(ctx, t, transport, otlp.Traces.Method(), nil, body); err == nil {
+								answer.Body.Close()
+							}
+						}
+					})
+				}
+			}
+			testenv.Poll(t, patience, "everything is taken", func() bool { return o.opened() == maxOpen })
+			o.sendAll(t, 10)
+			if n := o.counters.snapshot()[otlp.Traces].refused[Slow]; n == 0 {
+				t.Error("no slow sender is counted")
+			}
+		})
+	}
+}
+
+// A panic is answered with INTERNAL, counted, and reported once.
+func TestPanic(t *testing.T) {
+	var reports atomic.Int32
+	s := &store{}
+	l := openLabWith(t, Config{OnPanic: func(value any, stack []byte) {
+		reports.Add(1)
+		if value != "a defect" || !strings.Contains(string(stack), "panicking") {
+			t.Errorf("%v at %s", value, stack)
+		}
+	}}, panicking{}, s)
+	body, _ := sound(t, otlp.Traces)
+	for range 3 {
+		wantStatus(t, l.refusal(otlp.Traces, body), codes.Internal, false)
+	}
+	l.wantCounts(otlp.Traces, "items=3, refused_items panic=3, requests INTERNAL=3")
+	if n := reports.Load(); n != 1 {
+		t.Errorf("reported %d times", n)
+	}
+}
+
+// panicking is a queue with a defect.
+type panicking struct{}
+
+func (panicking) EnqueueReceived(context.Context, *otlp.Batch) error { panic("a defect") }
