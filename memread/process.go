@@ -42,19 +42,30 @@ type Process struct {
 	pid      int
 	procRoot string
 	mem      *os.File // /proc/PID/mem, once process_vm_readv was refused
+	remote   Remote   // nil: it is read here
 
 	// Scratch space, so that repeated reads allocate nothing.
-	word   [pointerBytes]byte
-	local  []unix.Iovec
-	remote []unix.RemoteIovec
-	slots  []slotReads
-	split  *splitReads
+	word     [pointerBytes]byte
+	local    []unix.Iovec
+	far      []unix.RemoteIovec
+	requests []Request
+	slots    []slotReads
+	split    *splitReads
 }
 
 // Open makes no system call and cannot fail: reads return the errors. pid is one of our own pid
 // namespace, and procRoot must be a procfs of that namespace. The caller must Close.
 func Open(procRoot string, pid int) *Process {
 	return &Process{pid: pid, procRoot: procRoot}
+}
+
+// Remote reads memory elsewhere, as Process.ReadBatch: up to 1024 requests in one go.
+type Remote func(reqs []Request) error
+
+// OpenRemote is Open for memory that another process reads for us, so that a page whose owner lets
+// us wait forever (see the package) makes that one wait.
+func OpenRemote(procRoot string, pid int, read Remote) *Process {
+	return &Process{pid: pid, procRoot: procRoot, remote: read}
 }
 
 // Close releases the descriptor. The Process must not be used afterwards.
@@ -131,9 +142,9 @@ func (p *Process) ReadBatch(reqs []Request) error {
 // vector returns n empty elements in the scratch space of p, valid until the next call.
 func (p *Process) vector(n int) vector {
 	if cap(p.local) < n { // exactly n, so that the bound of Process holds
-		p.local, p.remote = make([]unix.Iovec, n), make([]unix.RemoteIovec, n)
+		p.local, p.far = make([]unix.Iovec, n), make([]unix.RemoteIovec, n)
 	}
-	v := vector{p.local[:n], p.remote[:n]}
+	v := vector{p.local[:n], p.far[:n]}
 	clear(v.local)
 	clear(v.remote)
 	return v

@@ -60,6 +60,9 @@ func (v vector) advance(n int) vector {
 // is given up. Other reasons to end early (the kernel copies at most 2 GiB in one call) need no
 // special care.
 func (p *Process) transfer(v vector) error {
+	if p.remote != nil {
+		return p.transferRemote(v)
+	}
 	for len(v.remote) > 0 {
 		if v.remote[0].Len == 0 {
 			v = v.from(1)
@@ -76,6 +79,27 @@ func (p *Process) transfer(v vector) error {
 		}
 	}
 	return nil
+}
+
+// transferRemote is transfer by p.remote.
+func (p *Process) transferRemote(v vector) error {
+	p.requests = p.requests[:0]
+	for i := range v.remote {
+		if n := v.remote[i].Len; n > 0 {
+			p.requests = append(p.requests,
+				Request{Addr: uint64(v.remote[i].Base), Buf: unsafe.Slice(v.local[i].Base, n)})
+		}
+	}
+	err := p.remote(p.requests)
+	next := 0
+	for i := range v.remote {
+		if v.remote[i].Len > 0 {
+			v.remote[i].Len -= p.requests[next].N
+			next++
+		}
+	}
+	clear(p.requests) // as the vector, they must not keep the caller's buffers alive
+	return err
 }
 
 // readSome reads at least one byte of the first element and perhaps more, also of those after it.

@@ -15,13 +15,17 @@ const (
 	// narrowest is the smallest width: enough to tell names apart.
 	narrow    = 16
 	narrowest = 8
+
+	// widestCut is the largest width of a column that may shrink, also where there is no terminal: a
+	// single text of 16 KiB would widen every row.
+	widestCut = 256
 )
 
 // Column describes a column.
 type Column struct {
 	Title  string
 	Right  bool // numbers are aligned to the right
-	Shrink bool // texts may be cut where the terminal is too narrow
+	Shrink bool // texts may be cut: to 256 columns, and where the terminal is too narrow
 	Spare  int  // rank for being left out where that is not enough, the highest first; 0: never
 }
 
@@ -47,7 +51,8 @@ func (t *Table) Row(cells ...string) {
 }
 
 // Lines returns the table for a terminal with so many columns. If these are too few, texts of
-// columns that may shrink are cut, the longest first, and columns are left out. 0 is no limit.
+// columns that may shrink are cut, the longest first, and columns are left out. 0 is no limit but
+// that of single columns.
 func (t *Table) Lines(terminalColumns int) []string {
 	lines := t.rows
 	if slices.ContainsFunc(t.columns, func(c Column) bool { return c.Title != "" }) {
@@ -61,6 +66,11 @@ func (t *Table) Lines(terminalColumns int) []string {
 	for _, line := range lines {
 		for i, cell := range line {
 			widths[i] = max(widths[i], Width(cell))
+		}
+	}
+	for i, c := range t.columns {
+		if c.Shrink {
+			widths[i] = min(widths[i], widestCut)
 		}
 	}
 	if terminalColumns > 0 {

@@ -132,3 +132,17 @@ func TestWriteToTerminal(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+// One text of a process does not widen the rows of all where there is no terminal.
+func TestTableWithoutTerminal(t *testing.T) {
+	table := NewTable(Column{Title: "SERVICE", Shrink: true}, Column{Title: "STATE"})
+	table.Row(strings.Repeat("x", 16<<10), "ready")
+	table.Row("shop", "ready")
+	lines := table.Lines(0)
+	if want := strings.Repeat("x", widestCut-1) + "…  ready"; lines[1] != want {
+		t.Errorf("%q", lines[1])
+	}
+	if want := "shop" + strings.Repeat(" ", widestCut-4) + "  ready"; lines[2] != want {
+		t.Errorf("%q", lines[2])
+	}
+}

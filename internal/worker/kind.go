@@ -1,0 +1,106 @@
+package worker
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// processName is the first argument of a worker, as ps shows it; its kind and the proc root follow.
+	processName = "correlator-worker"
+
+	// channel is the descriptor of a worker's channel.
+	channel = 3
+
+	// defaultDescriptors is what a worker may have open: a request needs a handful.
+	defaultDescriptors = 256
+
+	// exitWrongKind is the exit code of a worker that does not know its kind, or could not be
+	// confined.
+	exitWrongKind = 3
+)
+
+// Kind is a kind of worker.
+type Kind struct {
+	Name         string
+	Capabilities []int  // CAP_…, which a worker keeps if the agent has them
+	MemoryBytes  uint64 // that a worker may take beyond what it has at its start
+	Descriptors  uint64 // that a worker may have open; 0: 256. Less where the agent may have less
+	// Serve is called in the worker, with the proc root that NewSpawner was given. The worker ends
+	// when Serve returns, or the agent ends.
+	Serve func(procRoot string, conn *Conn)
+}
+
+// Main runs a worker and does not return if this process was started as one. A program that uses
+// workers calls it first thing, with all kinds.
+func Main(kinds ...Kind) {
+	if len(os.Args) != 3 || os.Args[0] != processName {
+		return
+	}
+	for _, kind := range kinds {
+		if kind.Name != os.Args[1] {
+			continue
+		}
+		// The agent's end, and nothing else, is a worker's.
+		signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
+		if confine(kind, os.Args[2]) != nil {
+			os.Exit(exitWrongKind)
+		}
+		kind.Serve(os.Args[2], &Conn{fd: channel})
+		os.Exit(0)
+	}
+	os.Exit(exitWrongKind)
+}
+
+// confine bounds what the worker can take. The Spawner has taken away capabilities and descriptors.
+func confine(kind Kind, procRoot string) error {
+	// Other processes of the user, root in a container for example, may not trace the worker.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return err
+	}
+	// Where memory is short, the kernel is to kill workers before the agent. It may refuse to be
+	// told.
+	_ = os.WriteFile(filepath.Join(procRoot, "self/oom_score_adj"), []byte("1000"), 0)
+	data, err := dataBytes(procRoot)
+	if err != nil {
+		return err
+	}
+	var descriptors unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &descriptors); err != nil {
+		return err
+	}
+	debug.SetMemoryLimit(int64(kind.MemoryBytes / 2)) // collect garbage before the bound is met
+	for resource, limit := range map[int]uint64{
+		unix.RLIMIT_CORE:   0,
+		unix.RLIMIT_FSIZE:  0, // it writes no files
+		unix.RLIMIT_NOFILE: min(cmp.Or(kind.Descriptors, defaultDescriptors), descriptors.Max),
+		unix.RLIMIT_DATA:   data + kind.MemoryBytes,
+	} {
+		if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
+			return fmt.Errorf("setting limit %d: %w", resource, err)
+		}
+	}
+	return nil
+}
+
+// dataBytes returns the size of this process's private writable memory, to which RLIMIT_DATA
+// applies. The Go runtime has reserved much of it already (the race detector, gigabytes).
+func dataBytes(procRoot string) (uint64, error) {
+	fs, err := procfs.NewFS(procRoot)
+	if err != nil {
+		return 0, err
+	}
+	self, err := fs.Self()
+	if err != nil {
+		return 0, err
+	}
+	status, err := self.NewStatus()
+	return status.VmData, err
+}

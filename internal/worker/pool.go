@@ -1,0 +1,411 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Bounds of a Pool. A worker takes some 3 MB of memory of its own.
+const (
+	// maxBusy is how many requests are served at a time, and maxBusyOfUser how many that concern
+	// processes of one user: the rest of the workers is there for others, however long those take.
+	// Of those who have had a request time out within suspectTime each has one, and together they
+	// have half of all.
+	maxBusy       = 32
+	maxBusyOfUser = 4
+	suspectTime   = 10 * time.Minute
+
+	// A process that has caused a killed worker that has not ended gets no other before. For all
+	// processes of a user nothing is done any more while there are maxHungOfUser such workers. At
+	// maxHung in all, that is so for every user who has caused one; at twice that also for those who
+	// were never served before, and at four times for everybody.
+	maxHungOfUser = 8
+	maxHung       = 32
+
+	// maxServed is how many users are known to have been served, or to be suspect: containers come and
+	// go. When there are more, all are forgotten.
+	maxServed = 8192
+
+	// maxIdle is how many workers wait for requests at most, and keepIdle how many for longer than
+	// idleTime.
+	maxIdle  = 8
+	keepIdle = 2
+	idleTime = 30 * time.Second
+
+	// maxWait is how long a request waits for others of its user.
+	maxWait = 10 * time.Second
+)
+
+var (
+	// ErrHung: a worker hangs because of this process.
+	ErrHung = errors.New("a worker still hangs because of this process")
+	// ErrBusy: too many workers hang, or serve requests that take too long, because of processes of
+	// this user.
+	ErrBusy = errors.New("workers hang, or are busy for long, because of processes of the same user")
+	// ErrUnavailable: no worker could be started, or it has ended before it answered, for which the
+	// process need not be the reason.
+	ErrUnavailable = errors.New("no worker")
+)
+
+// Pool serves requests, each by a worker that serves no other meanwhile. A worker that does not
+// answer in time is killed, and replaced when it is needed. It is safe for concurrent use.
+type Pool struct {
+	spawner  *Spawner
+	counters *Counters
+
+	mu      sync.Mutex
+	closed  bool
+	idle    []idleProcess // the one used last is the last
+	serving map[*Process]struct{}
+	busy    int           // requests that have a worker, or are about to
+	users   map[User]load // without those that have nothing
+	suspect int           // requests of users who are suspected
+	served  map[User]struct{}
+	waiting []*waiter // in their order
+	hung    int
+	hungOf  map[Owner]int // by what caused them
+}
+
+// User is whose processes share bounds: a user, or a user in a container.
+type User string
+
+// Owner is the process that a request concerns, 0 for several, and its user.
+type Owner struct {
+	PID  int
+	User User
+}
+
+// idleProcess is a worker that waits for requests.
+type idleProcess struct {
+	*Process
+	since time.Time
+}
+
+// load is what the processes of one user cause.
+type load struct {
+	busy int       // requests
+	hung int       // killed workers that have not ended
+	late time.Time // when a request timed out last; zero: none did within suspectTime
+
+	suspect bool // busy is counted in Pool.suspect
+}
+
+func (l load) isSuspect(now time.Time) bool { return now.Sub(l.late) < suspectTime }
+
+type waiter struct {
+	user  User
+	ready chan struct{} // closed when the request may be served
+}
+
+// Counters is what Pools count. The fields only grow and may be read at any time.
+type Counters struct {
+	Started  atomic.Uint64 // workers
+	TimedOut atomic.Uint64 // requests that were not answered in time: each had its worker killed
+	Ended    atomic.Uint64 // workers that ended before they had answered
+	Refused  atomic.Uint64 // requests with ErrHung or ErrBusy
+}
+
+// Stats is how many workers there are at one moment.
+type Stats struct {
+	Running int `json:"running"` // that serve a request, or wait for one
+	Hung    int `json:"hung"`    // that were killed, and have not ended: the kernel waits for a process
+}
+
+// NewPool returns a Pool of workers of one kind, of which it has none yet. The caller must close it.
+// procRoot is a procfs of our own pid namespace.
+func NewPool(procRoot string, kind Kind, counters *Counters) (*Pool, error) {
+	spawner, err := NewSpawner(procRoot, kind)
+	if err != nil {
+		return nil, err
+	}
+	return &Pool{spawner: spawner, counters: counters, serving: make(map[*Process]struct{}),
+		users: make(map[User]load), hungOf: make(map[Owner]int), served: make(map[User]struct{})}, nil
+}
+
+// Prepare starts a worker that waits, so that the first request does not. Errors are those of the
+// first request.
+func (p *Pool) Prepare() {
+	go func() {
+		process, err := p.spawner.Start()
+		if err != nil {
+			return
+		}
+		p.counters.Started.Add(1)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.closed || len(p.idle) >= keepIdle {
+			process.Kill()
+			return
+		}
+		p.idle = append(p.idle, idleProcess{process, time.Now()})
+	}()
+}
+
+// Close kills all workers, without waiting for their end. Calls return ErrClosed or ErrEnded.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return
+	}
+	p.closed = true
+	for _, process := range p.idle {
+		process.Kill()
+	}
+	p.idle = nil
+	for _, w := range p.waiting {
+		close(w.ready)
+	}
+	p.waiting = nil
+	p.spawner.Close() // kills those that serve
+	for process := range p.serving {
+		process.interrupt()
+	}
+}
+
+// Stats returns a snapshot.
+func (p *Pool) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return Stats{Running: len(p.idle) + len(p.serving), Hung: p.hung}
+}
+
+// Call has a worker serve a request that concerns a process, and passes its answer to use, which must
+// not keep it, with a descriptor or -1, which use must close. Errors are ErrTimeout, ErrHung, ErrBusy,
+// ErrUnavailable, ErrClosed, and those of use. It waits for the worker at most until timeout, and
+// before that for other requests of this user.
+func (p *Pool) Call(owner Owner, timeout time.Duration, request []byte, use func(answer []byte, fd int) error) error {
+	if len(request) > MaxMessageBytes {
+		return fmt.Errorf("requesting with %d bytes: %w", len(request), unix.EMSGSIZE)
+	}
+	if err := p.enter(owner); err != nil {
+		return err
+	}
+	defer p.leave(owner.User)
+	for again := true; ; again = false {
+		process, wasIdle, err := p.take()
+		if err != nil {
+			return err // of a start, ErrUnavailable
+		}
+		err = p.serve(process, owner, timeout, request, use)
+		// A worker may have ended while nobody used it. But a request that ends one may end another.
+		if !again || !wasIdle || !errors.Is(err, ErrEnded) {
+			return err
+		}
+	}
+}
+
+// serve has one worker serve a request.
+func (p *Pool) serve(process *Process, owner Owner, timeout time.Duration, request []byte,
+	use func([]byte, int) error) error {
+	err := process.Send(request)
+	var answer []byte
+	fd := -1
+	if err == nil {
+		answer, fd, err = process.Receive(time.Now().Add(timeout))
+	}
+	if err != nil {
+		p.discard(process, owner, err)
+		if errors.Is(err, ErrEnded) {
+			err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
+		return err
+	}
+	err = use(answer, fd)
+	p.putBack(process, owner.User)
+	return err
+}
+
+// enter waits until a request may be served.
+func (p *Pool) enter(owner Owner) error {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return ErrClosed
+	}
+	if err := p.refusal(owner); err != nil {
+		p.counters.Refused.Add(1)
+		p.mu.Unlock()
+		return err
+	}
+	if p.mayServe(owner.User) {
+		p.begin(owner.User)
+		p.mu.Unlock()
+		return nil
+	}
+	w := &waiter{owner.User, make(chan struct{})}
+	p.waiting = append(p.waiting, w)
+	p.mu.Unlock()
+	timer := time.NewTimer(maxWait)
+	defer timer.Stop()
+	select {
+	case <-w.ready:
+	case <-timer.C:
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range p.waiting {
+		if p.waiting[i] == w {
+			p.waiting = append(p.waiting[:i], p.waiting[i+1:]...)
+			p.counters.Refused.Add(1)
+			return ErrBusy
+		}
+	}
+	if p.closed {
+		return ErrClosed
+	}
+	return nil // whoever removed it has called begin
+}
+
+// refusal returns why a request is not served while workers hang.
+func (p *Pool) refusal(owner Owner) error {
+	if owner.PID != 0 && p.hungOf[owner] > 0 {
+		return ErrHung
+	}
+	hung := p.users[owner.User].hung
+	_, served := p.served[owner.User]
+	if hung >= maxHungOfUser || hung > 0 && p.hung >= maxHung || !served && p.hung >= 2*maxHung || p.hung >= 4*maxHung {
+		return ErrBusy
+	}
+	return nil
+}
+
+func (p *Pool) mayServe(user User) bool {
+	l := p.users[user]
+	if l.isSuspect(time.Now()) {
+		return l.busy == 0 && p.suspect < maxBusy/2 && p.busy < maxBusy
+	}
+	return l.busy < maxBusyOfUser && p.busy < maxBusy
+}
+
+func (p *Pool) begin(user User) {
+	p.busy++
+	p.change(user, func(l *load) { l.busy++ })
+}
+
+// change changes the load of a user. Users who cause none, and are not suspected, are forgotten.
+func (p *Pool) change(user User, do func(*load)) {
+	l, now := p.users[user], time.Now()
+	if l.suspect {
+		p.suspect -= l.busy
+	}
+	do(&l)
+	if l.suspect = l.isSuspect(now); l.suspect {
+		p.suspect += l.busy
+	} else if l.late = (time.Time{}); l == (load{}) {
+		delete(p.users, user)
+		return
+	}
+	if _, known := p.users[user]; !known && len(p.users) >= maxServed {
+		maps.DeleteFunc(p.users, func(_ User, l load) bool { return l.busy == 0 && l.hung == 0 })
+	}
+	p.users[user] = l
+}
+
+// leave undoes enter, and lets the next request be served: of the user with the fewest that are.
+func (p *Pool) leave(user User) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.busy--
+	p.change(user, func(l *load) { l.busy-- })
+	next := -1
+	for i, w := range p.waiting {
+		if p.mayServe(w.user) && (next < 0 || p.users[w.user].busy < p.users[p.waiting[next].user].busy) {
+			next = i
+		}
+	}
+	if next >= 0 {
+		w := p.waiting[next]
+		p.begin(w.user)
+		p.waiting = append(p.waiting[:next], p.waiting[next+1:]...)
+		close(w.ready)
+	}
+}
+
+// take returns a worker that serves nothing.
+func (p *Pool) take() (process *Process, wasIdle bool, err error) {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return nil, false, ErrClosed
+	}
+	if last := len(p.idle) - 1; last >= 0 {
+		process = p.idle[last].Process
+		p.idle = p.idle[:last]
+		p.serving[process] = struct{}{}
+		p.mu.Unlock()
+		return process, true, nil
+	}
+	p.mu.Unlock()
+	if process, err = p.spawner.Start(); err != nil {
+		return nil, false, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.counters.Started.Add(1)
+	p.serving[process] = struct{}{}
+	return process, false, nil
+}
+
+// putBack has a worker that has served a user wait for the next request, unless enough others do, and
+// ends those that have waited for too long.
+func (p *Pool) putBack(process *Process, user User) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.serving, process)
+	if len(p.served) >= maxServed {
+		clear(p.served)
+	}
+	p.served[user] = struct{}{}
+	now := time.Now()
+	for len(p.idle) >= keepIdle && now.Sub(p.idle[0].since) > idleTime {
+		p.idle[0].Kill()
+		p.idle = p.idle[1:]
+	}
+	if p.closed || len(p.idle) == maxIdle {
+		process.Kill()
+		return
+	}
+	p.idle = append(p.idle, idleProcess{process, now})
+}
+
+// discard kills a worker that did not answer.
+func (p *Pool) discard(process *Process, owner Owner, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.serving, process)
+	process.Kill()
+	if !errors.Is(err, ErrTimeout) {
+		p.counters.Ended.Add(1)
+		return
+	}
+	p.counters.TimedOut.Add(1)
+	p.addHung(owner)
+	go func() {
+		<-process.Ended()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.removeHung(owner)
+	}()
+}
+
+// addHung counts a killed worker until removeHung. p.mu must be held for both.
+func (p *Pool) addHung(owner Owner) {
+	p.hung++
+	p.hungOf[owner]++
+	p.change(owner.User, func(l *load) { l.hung, l.late = l.hung+1, time.Now() })
+}
+
+func (p *Pool) removeHung(owner Owner) {
+	p.hung--
+	if p.hungOf[owner]--; p.hungOf[owner] == 0 {
+		delete(p.hungOf, owner)
+	}
+	p.change(owner.User, func(l *load) { l.hung-- })
+}

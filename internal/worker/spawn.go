@@ -1,0 +1,334 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Errors of a Process and of a Pool.
+var (
+	// ErrTimeout: the worker did not answer in time.
+	ErrTimeout = errors.New("no answer in time")
+	// ErrEnded: the worker has ended before it answered.
+	ErrEnded = errors.New("worker ended")
+	// ErrClosed: the Spawner or the Pool is closed.
+	ErrClosed = errors.New("no more workers are started")
+)
+
+// Spawner starts workers of one kind. It is safe for concurrent use.
+//
+// A thread of its own starts them, which has given up all capabilities but those of the kind, and
+// the right to gain others (no_new_privs): so root's workers do not get them by executing the
+// program, either. With that thread, that is with the agent, the kernel kills the workers
+// (PR_SET_PDEATHSIG).
+type Spawner struct {
+	kind     Kind
+	procRoot string
+	requests chan chan<- spawned
+	closed   chan struct{}
+}
+
+type spawned struct {
+	process *Process
+	err     error
+}
+
+// NewSpawner returns a Spawner, which the caller must close. procRoot is a procfs of our own pid
+// namespace.
+func NewSpawner(procRoot string, kind Kind) (*Spawner, error) {
+	closeOnExec()
+	s := &Spawner{
+		kind: kind, procRoot: procRoot,
+		requests: make(chan chan<- spawned), closed: make(chan struct{}),
+	}
+	ready := make(chan error)
+	go s.run(ready)
+	if err := <-ready; err != nil {
+		return nil, fmt.Errorf("preparing to start %s workers: %w", kind.Name, err)
+	}
+	return s, nil
+}
+
+// closeOnExec keeps descriptors that this process has inherited from its workers; all that Go opens
+// are close-on-exec anyway.
+func closeOnExec() {
+	const first = 3
+	if unix.CloseRange(first, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) == nil {
+		return
+	}
+	for fd := first; fd < mostInherited; fd++ { // before Linux 5.11
+		unix.CloseOnExec(fd)
+	}
+}
+
+// mostInherited is the usual limit of descriptors, so that of what a process can inherit.
+const mostInherited = 1024
+
+// Close ends the Spawner, and with its thread all its workers.
+func (s *Spawner) Close() { close(s.closed) }
+
+// Start starts a worker.
+func (s *Spawner) Start() (*Process, error) {
+	result := make(chan spawned, 1)
+	select {
+	case s.requests <- result:
+	case <-s.closed:
+		return nil, ErrClosed
+	}
+	r := <-result
+	return r.process, r.err
+}
+
+// run is the Spawner's thread. It stays locked, so that the thread ends with it.
+func (s *Spawner) run(ready chan<- error) {
+	runtime.LockOSThread()
+	if unix.Gettid() == unix.Getpid() { // the main thread cannot end
+		again := make(chan struct{})
+		go func() {
+			s.run(ready)
+			close(again)
+		}()
+		<-again
+		runtime.UnlockOSThread()
+		return
+	}
+	err := restrictThread(s.kind.Capabilities)
+	ready <- err
+	if err != nil {
+		return
+	}
+	for {
+		select {
+		case result := <-s.requests:
+			process, err := s.start()
+			if err != nil {
+				err = fmt.Errorf("starting a %s worker: %w", s.kind.Name, err)
+			}
+			result <- spawned{process, err}
+		case <-s.closed:
+			return
+		}
+	}
+}
+
+// restrictThread gives up what the calling thread's children must not have.
+func restrictThread(keep []int) error {
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("setting no_new_privs: %w", err)
+	}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets, kept [2]unix.CapUserData
+	if err := unix.Capget(&header, &sets[0]); err != nil {
+		return fmt.Errorf("reading capabilities: %w", err)
+	}
+	for _, capability := range keep {
+		// CAP_SYS_ADMIN stands in for it where that alone was granted, and before Linux 5.9.
+		const substituted = unix.CAP_CHECKPOINT_RESTORE
+		if capability == substituted && sets[substituted/32].Permitted&(1<<(substituted%32)) == 0 {
+			capability = unix.CAP_SYS_ADMIN
+		}
+		kept[capability/32].Permitted |= 1 << (capability % 32)
+	}
+	for i := range sets {
+		sets[i].Permitted &= kept[i].Permitted
+		sets[i].Effective &= kept[i].Permitted
+		sets[i].Inheritable &= kept[i].Permitted // which bounds the ambient ones
+	}
+	if err := unix.Capset(&header, &sets[0]); err != nil {
+		return fmt.Errorf("dropping capabilities: %w", err)
+	}
+	return nil
+}
+
+// start is Start on the Spawner's thread.
+func (s *Spawner) start() (*Process, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("creating its channel: %w", err)
+	}
+	defer unix.Close(fds[1])
+	for _, fd := range fds {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, channelBufferBytes); err != nil {
+			unix.Close(fds[0])
+			return nil, fmt.Errorf("setting the channel's buffer: %w", err)
+		}
+	}
+	conn, err := packetConn(fds[0])
+	if err != nil {
+		return nil, err
+	}
+	null, err := openNull()
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	defer unix.Close(null)
+	program := filepath.Join(s.procRoot, "self/exe")
+	pid, err := syscall.ForkExec(program, []string{processName, s.kind.Name, s.procRoot}, &syscall.ProcAttr{
+		Dir: "/",
+		// The runtime is not to watch the limits of its cgroup, by descriptors of its own.
+		Env:   []string{"GOMAXPROCS=1", "GOGC=50", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"},
+		Files: []uintptr{uintptr(null), uintptr(null), uintptr(null), uintptr(fds[1])}, // channel is the last
+		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true},
+	})
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return &Process{conn: conn, pid: pid, ended: make(chan struct{})}, nil
+}
+
+// openNull opens /dev/null, or an empty file where there is no /dev.
+func openNull() (int, error) {
+	fd, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		fd, err = unix.MemfdCreate("null", unix.MFD_CLOEXEC)
+	}
+	return fd, err
+}
+
+// packetConn makes a socket a connection that goroutines wait for without a thread.
+func packetConn(fd int) (*net.UnixConn, error) {
+	file := os.NewFile(uintptr(fd), "worker")
+	defer file.Close() // FileConn duplicates it
+	conn, err := net.FileConn(file)
+	if err != nil {
+		return nil, fmt.Errorf("watching its channel: %w", err)
+	}
+	unixConn, ok := conn.(*net.UnixConn)
+	if !ok {
+		conn.Close()
+		return nil, fmt.Errorf("watching its channel: %w", errors.ErrUnsupported)
+	}
+	return unixConn, nil
+}
+
+// Process is a worker. One goroutine at a time may receive, and one may send; Kill may be called by
+// any, and must be called once.
+type Process struct {
+	conn   *net.UnixConn
+	pid    int
+	buffer []byte
+	rights [64]byte
+	ended  chan struct{}
+}
+
+// PID returns the worker's pid.
+func (p *Process) PID() int { return p.pid }
+
+// sendTimeout is how long a worker may take to receive what was sent before, so that there is room: it
+// does nothing else with the goroutine that receives.
+const sendTimeout = 2 * time.Second
+
+// Send sends a message to the worker. The error is ErrTimeout when it receives none.
+func (p *Process) Send(message []byte) error {
+	if len(message) > MaxMessageBytes {
+		return fmt.Errorf("sending %d bytes to a worker: %w", len(message), unix.EMSGSIZE)
+	}
+	if err := p.conn.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
+		return err
+	}
+	_, err := p.conn.Write(message)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return ErrTimeout
+	}
+	if err != nil {
+		return fmt.Errorf("sending to a worker: %w: %w", ErrEnded, err)
+	}
+	return nil
+}
+
+// Receive waits for a message until a deadline, then the error is ErrTimeout; zero is no deadline.
+// The message is valid until the next call. fd is a descriptor that came with it, which the caller
+// must close, or -1.
+func (p *Process) Receive(deadline time.Time) (message []byte, fd int, err error) {
+	if p.buffer == nil {
+		p.buffer = make([]byte, MaxMessageBytes)
+	}
+	if err := p.conn.SetReadDeadline(deadline); err != nil {
+		return nil, -1, err
+	}
+	n, rights, flags, _, err := p.conn.ReadMsgUnix(p.buffer, p.rights[:])
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, -1, ErrTimeout
+	case err == nil && n == 0, errors.Is(err, io.EOF):
+		return nil, -1, ErrEnded
+	case err != nil:
+		return nil, -1, fmt.Errorf("receiving from a worker: %w: %w", ErrEnded, err)
+	}
+	fd, err = receivedDescriptor(p.rights[:rights])
+	if err == nil && flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
+		err = unix.EMSGSIZE
+	}
+	if err != nil {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+		return nil, -1, fmt.Errorf("receiving from a worker: %w: %w", ErrEnded, err)
+	}
+	return p.buffer[:n], fd, nil
+}
+
+// interrupt has a Receive that waits return.
+func (p *Process) interrupt() { _ = p.conn.SetReadDeadline(time.Unix(1, 0)) }
+
+// receivedDescriptor returns the one descriptor of ancillary data, -1 when there is none. It is
+// close-on-exec: ReadMsgUnix asks for that.
+func receivedDescriptor(control []byte) (int, error) {
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil || len(messages) == 0 {
+		return -1, err
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil {
+		return -1, err
+	}
+	for _, fd := range fds[min(1, len(fds)):] {
+		unix.Close(fd)
+	}
+	if len(fds) == 0 {
+		return -1, nil
+	}
+	return fds[0], nil
+}
+
+// Kill kills the worker without waiting for its end. A worker in a system call that cannot be
+// interrupted ends when that returns.
+func (p *Process) Kill() {
+	// It is not reaped before, so the pid is its own.
+	_ = unix.Kill(p.pid, unix.SIGKILL)
+	go p.reap()
+}
+
+// Ended is closed when the worker has ended, after Kill.
+func (p *Process) Ended() <-chan struct{} { return p.ended }
+
+// reap waits for the end of the worker: its end of the channel is closed with its last thread. Only
+// then is waiting for the process short, which takes a thread.
+func (p *Process) reap() {
+	defer close(p.ended)
+	_ = p.conn.SetReadDeadline(time.Time{})
+	var rest [1]byte
+	for {
+		if _, _, _, _, err := p.conn.ReadMsgUnix(rest[:], nil); err != nil {
+			break
+		}
+	}
+	p.conn.Close()
+	for {
+		if _, err := unix.Wait4(p.pid, nil, 0, nil); !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
