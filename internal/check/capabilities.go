@@ -4,6 +4,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"correlator/messaging"
 )
 
 // capability is one that `run` uses.
@@ -21,7 +23,7 @@ func capabilityChecks(n needs) []check {
 		list = append(list, check{c.name, groupCapabilities, required, c.find})
 	}
 	add(capability{name: "CAP_SYS_PTRACE", number: unix.CAP_SYS_PTRACE,
-		use: "reading other processes' memory and mappings", loss: lossRights}, false)
+		use: "reading other processes' memory and mappings", loss: lossRights + lossReady}, false)
 	if n.eBPF {
 		add(capability{name: "CAP_BPF", number: unix.CAP_BPF, admin: true,
 			use: "loading eBPF programs", loss: n.lossEBPF()}, n.sampler)
@@ -44,6 +46,7 @@ func capabilityChecks(n needs) []check {
 		c.use, c.loss = "connecting to a socket with the privileges of its process", lossOthers
 		add(c, false)
 	}
+	list = append(list, check{"CAP_SYS_ADMIN", groupCapabilities, false, findSender})
 	if n.kernelStacks {
 		syslog := capability{name: "CAP_SYSLOG", number: unix.CAP_SYSLOG, use: "kernel addresses", loss: lossSymbols}
 		list = append(list, check{syslog.name, groupCapabilities, false, syslog.findForSymbols})
@@ -59,6 +62,14 @@ func (c capability) find(m *machine) finding {
 		return ok("by CAP_SYS_ADMIN, for " + c.use)
 	}
 	return finding{Missing, "not in effect, for " + c.use, c.loss, grant(c.name)}
+}
+
+// findSender tries whether messages can show another sender than the agent.
+func findSender(m *machine) finding {
+	if _, err := messaging.FindSenderPID(m.config.ProcRoot); err != nil {
+		return finding{Degraded, err.Error(), lossSender, grant("CAP_SYS_ADMIN")}
+	}
+	return ok("messages show kthreadd as their sender")
 }
 
 // findForEvents is find for CAP_PERFMON where no program is loaded: a low

@@ -22,9 +22,10 @@ const (
 	// period, and samples are late.
 	leastCPU = 0.1
 
-	// restThreads is how many threads may block or work beside one for each process
+	// restThreads is how many threads may block or work beside one for each process, those of workers
+	// included
 	// (docs/security.md).
-	restThreads = 700
+	restThreads = 1400
 )
 
 // cgroupLimit returns the finding of check for the cgroups of a controller.

@@ -35,8 +35,8 @@ func TestCgroupLimits(t *testing.T) {
 		{"half", map[string]string{"cg/a/b/cpu.max": "50000 100000"}, "cpu", OK, "0.50 CPUs", ""},
 		{"low", map[string]string{"cg/a/b/cpu.max": "max 100000", "cg/a/cpu.max": "5000 100000"}, "cpu", Degraded,
 			"0.05 CPUs", "allow 0.1 CPUs"},
-		{"low", map[string]string{"cg/a/b/pids.max": "100"}, "pids", Degraded, "100 threads", "allow 4796"},
-		{"ample", map[string]string{"cg/a/b/pids.max": "4915"}, "pids", OK, "4915 threads", ""},
+		{"low", map[string]string{"cg/a/b/pids.max": "100"}, "pids", Degraded, "100 threads", "allow 5496"},
+		{"ample", map[string]string{"cg/a/b/pids.max": "5500"}, "pids", OK, "5500 threads", ""},
 	} {
 		t.Run(test.check+" "+test.name, func(t *testing.T) {
 			files := map[string]string{"proc/7/cgroup": "0::/a/b\n", "proc/7/mountinfo": unifiedMounts}

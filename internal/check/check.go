@@ -76,8 +76,10 @@ const (
 	lossOthers   = "processes of other users are not served"
 	lossRights   = "processes of other users, or with more privileges, are not served"
 	lossDeleted  = "processes whose library was deleted are not served"
+	lossSender   = "a receiver with CAP_SYS_PTRACE in the initial user namespace can take the agent's descriptors"
 	lossSymbols  = "stacks have no kernel frames"
-	lossOutside  = "processes outside of this namespace are not served"
+	lossOutside  = "processes outside of this namespace are not served" + lossReady
+	lossReady    = ", and run is not ready (/readyz)"
 	lossUnproved = "it is unknown whether all processes can be served"
 )
 

@@ -7,14 +7,6 @@ import (
 	"correlator/procscan"
 )
 
-// The initial namespaces of a kernel, as links in /proc/PID/ns show them: the numbers of
-// include/linux/proc_ns.h (uapi/linux/nsfs.h since 6.18), which are the same on every machine.
-const (
-	initialPIDNamespace    = "pid:[4026531836]"    // PROC_PID_INIT_INO
-	initialUserNamespace   = "user:[4026531837]"   // PROC_USER_INIT_INO
-	initialCgroupNamespace = "cgroup:[4026531835]" // PROC_CGROUP_INIT_INO
-)
-
 func namespaceChecks(n needs) []check {
 	return []check{
 		{"proc-root", groupNamespaces, true, procRoot},
@@ -41,7 +33,7 @@ func pidNamespace(m *machine) finding {
 	if err != nil {
 		return m.unknown(err, lossOutside, remedy)
 	}
-	if name != initialPIDNamespace {
+	if name != procscan.InitialPIDNamespace {
 		return finding{Degraded, "not the host's", lossOutside, remedy}
 	}
 	return ok("the host's, as that of the procfs")
@@ -61,7 +53,7 @@ func userNamespace(m *machine) finding {
 
 func (m *machine) inInitialUserNamespace() (bool, error) {
 	name, err := os.Readlink(m.proc("self/ns/user"))
-	return name == initialUserNamespace, err
+	return name == procscan.InitialUserNamespace, err
 }
 
 func mountNamespace(m *machine) finding {
@@ -84,7 +76,7 @@ func cgroupNamespace(m *machine) finding {
 	switch {
 	case err != nil:
 		return m.unknown(err, lossUnproved, "see proc-root")
-	case name == initialCgroupNamespace:
+	case name == procscan.InitialCgroupNamespace:
 		return ok("the host's")
 	case m.config.Filter.ByContainer():
 		return finding{Degraded, "not the host's: paths of cgroups are relative to it",

@@ -41,7 +41,7 @@ func otlpListen(m *machine) finding {
 	case errors.Is(err, unix.EADDRINUSE) && m.agentRuns(), errors.Is(err, sockfile.ErrInUse) && m.agentRuns():
 		return inUse(r.Listen)
 	case err != nil:
-		return finding{Missing, err.Error(), loss, listenRemedy(err)}
+		return unusablePath(err, loss, listenRemedy(err))
 	}
 	if f, found := expiry(r.Certificate, r.Key, "clients refuse the connection"); found {
 		return f

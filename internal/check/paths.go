@@ -10,6 +10,7 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/metrics"
+	"correlator/internal/safedir"
 	"correlator/internal/sockfile"
 )
 
@@ -51,7 +52,15 @@ func adminSocket(m *machine) finding {
 	case m.agentRuns():
 		return inUse(m.config.AdminSocket)
 	}
-	return finding{Missing, err.Error(), "`correlator status` cannot ask the agent", socketRemedy(err)}
+	return unusablePath(err, "`correlator status` cannot ask the agent", socketRemedy(err))
+}
+
+// unusablePath is the finding about a path at which nothing can be created.
+func unusablePath(err error, loss, remedy string) finding {
+	if unsafe := (*safedir.UnsafeError)(nil); errors.As(err, &unsafe) {
+		return finding{Missing, unsafe.Problem, loss, unsafe.Remedy}
+	}
+	return finding{Missing, err.Error(), loss, remedy}
 }
 
 // socketRemedy returns what to do about a socket that cannot be bound.
@@ -100,7 +109,7 @@ func feedSocket(m *machine) finding {
 	case errors.Is(err, sockfile.ErrInUse) && m.agentRuns():
 		return inUse(m.config.FeedSocket)
 	}
-	return finding{Missing, err.Error(), "no samples can be fed", socketRemedy(err)}
+	return unusablePath(err, "no samples can be fed", socketRemedy(err))
 }
 
 func pinMaps(m *machine) finding {
@@ -111,8 +120,8 @@ func pinMaps(m *machine) finding {
 	if errors.Is(err, unix.EWOULDBLOCK) && m.agentRuns() {
 		return inUse(m.config.PinMaps)
 	}
-	f := finding{Missing, err.Error(), "the table of targets is not pinned",
-		"name a directory of a bpf file system that this user can write to"}
+	f := unusablePath(err, "the table of targets is not pinned",
+		"name a directory of a bpf file system that this user can write to")
 	var missing *bpf.MissingError
 	switch {
 	case errors.As(err, &missing):

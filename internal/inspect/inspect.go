@@ -9,8 +9,9 @@ import (
 	"slices"
 
 	"correlator/bpf"
-	"correlator/elfsym"
+	"correlator/internal/access"
 	"correlator/internal/process"
+	"correlator/internal/worker"
 	"correlator/procscan"
 )
 
@@ -38,31 +39,40 @@ type Inspection struct {
 // errNotTarget: the process lives and takes no part.
 var errNotTarget = errors.New("process does not carry the APM agent's library, or one that is too old")
 
-// Inspect probes one process, and what each of its threads works on. The errors are ErrNotTarget,
-// and those of procscan (gone, denied) and of bpf (what is missing to see threads).
+// Inspect probes one process, and what each of its threads works on. The errors are errNotTarget,
+// those of procscan (gone, denied) and bpf.MissingError (what is missing to see the process or its
+// threads). With an error, what could be read is returned, if its PID is not 0.
 func Inspect(ctx context.Context, procRoot string, pid int) (Inspection, error) {
 	scanner, err := procscan.NewScanner(procRoot)
 	if err != nil {
 		return Inspection{}, err
 	}
 	found, err := scanner.Process(pid)
+	if hidden := checkHidden(procRoot, pid); err != nil && hidden != nil {
+		return Inspection{}, fmt.Errorf("inspecting process %d: %w", pid, hidden)
+	}
 	if errors.Is(err, procscan.ErrNotFound) {
 		return Inspection{}, fmt.Errorf("inspecting process %d: %w", pid, errNotTarget)
 	}
+	if missing := missingRights(); missing != nil && errors.Is(err, procscan.ErrDenied) {
+		return Inspection{}, fmt.Errorf("%w: %w", err, missing)
+	}
 	if err != nil {
 		return Inspection{}, err
 	}
-	files, err := elfsym.NewCache(1)
+	client, err := access.Open(procRoot, new(worker.Counters))
 	if err != nil {
 		return Inspection{}, err
 	}
+	defer client.Close()
 	type result struct {
 		Inspection
 		err error
 	}
 	r := within(ctx, result{Inspection: Inspection{View: timedOut(found), Threads: []Thread{}}}, func() (r result) {
 		var t *process.Target
-		if r.View, t = examine(procRoot, files, found, process.Filter{}); t != nil {
+		r.Threads = []Thread{}
+		if r.View, t = examine(client, procRoot, found, process.Filter{}); t != nil {
 			defer t.Close()
 			r.Threads, r.err = inspectThreads(t)
 		}
@@ -76,6 +86,9 @@ func Inspect(ctx context.Context, procRoot string, pid int) (Inspection, error) 
 	}
 	if r.err != nil {
 		return Inspection{}, fmt.Errorf("inspecting process %d: %w", pid, r.err)
+	}
+	if missing := missingRights(); missing != nil && lacksRights(r.View) {
+		return r.Inspection, fmt.Errorf("not permitted to read process %d: %w", pid, missing)
 	}
 	return r.Inspection, nil
 }

@@ -5,12 +5,15 @@ package inspect
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 
-	"correlator/elfsym"
+	"correlator/internal/access"
 	"correlator/internal/process"
+	"correlator/internal/worker"
 	"correlator/procscan"
 )
 
@@ -19,25 +22,27 @@ import (
 const scanTimeout = 2 * time.Second
 
 // Scan probes every process once and returns those that take part, or would but for the filter, by
-// pid, and how many could not be read. It sends nothing: it connects to the sockets, to see whether
-// one could.
+// pid, and how many could not be examined. It sends nothing: it connects to the sockets, to see
+// whether one could. When there are processes that we have no rights to read, the error wraps a
+// bpf.MissingError, and the others are returned with it.
 func Scan(ctx context.Context, procRoot string, filter process.Filter) (processes []process.View, unreadable int,
 	err error) {
 	scanner, err := procscan.NewScanner(procRoot)
 	if err != nil {
 		return nil, 0, err
 	}
-	files, err := elfsym.NewCache(process.LibraryCacheEntries)
+	client, err := access.Open(procRoot, new(worker.Counters))
 	if err != nil {
 		return nil, 0, err
 	}
+	defer client.Close()
 	views := []process.View{}
 	var mu sync.Mutex
 	var probing sync.WaitGroup
 	report, err := scanner.Sweep(nil, func(found procscan.Found) {
 		probing.Go(func() {
 			view := within(ctx, timedOut(found), func() process.View {
-				view, t := examine(procRoot, files, found, filter)
+				view, t := examine(client, procRoot, found, filter)
 				if t != nil {
 					t.Close()
 				}
@@ -52,7 +57,29 @@ func Scan(ctx context.Context, procRoot string, filter process.Filter) (processe
 	})
 	probing.Wait()
 	slices.SortFunc(views, func(a, b process.View) int { return cmp.Compare(a.PID, b.PID) })
-	return views, len(report.Unreadable), err
+	if err != nil {
+		return nil, 0, err
+	}
+	missing := missingRights()
+	if missing == nil { // something else denies them, as a security module
+		return views, len(report.Unreadable), nil
+	}
+	denied := 0
+	for _, u := range report.Unreadable {
+		if errors.Is(u.Err, procscan.ErrDenied) {
+			denied++
+		}
+	}
+	unreadable = len(report.Unreadable) - denied
+	for _, view := range views {
+		if lacksRights(view) {
+			denied++
+		}
+	}
+	if denied > 0 {
+		return views, unreadable, fmt.Errorf("not permitted to read %d processes: %w", denied, missing)
+	}
+	return views, unreadable, checkHidden(procRoot, 1)
 }
 
 // within returns what probe does, or late when that takes too long. probe then goes on by itself.
@@ -79,15 +106,15 @@ func timedOut(found procscan.Found) process.View {
 
 // examine probes a process like one that is registered with, and sends nothing. The target is nil
 // when the process was gone before; else the caller closes it.
-func examine(procRoot string, files *elfsym.Cache, found procscan.Found, filter process.Filter) (process.View,
+func examine(client *access.Client, procRoot string, found procscan.Found, filter process.Filter) (process.View,
 	*process.Target) {
 	view := process.NewView(found.ProcessID)
-	t, err := process.Open(procRoot, found, filter)
+	t, err := process.Open(client, procRoot, found, filter)
 	if err != nil {
 		view.State, view.Reason = process.StateOf(err)
 		return view, nil
 	}
-	if err = t.Load(files); t.Images() {
+	if err = t.Load(); t.Images() {
 		err = tryToConnect(t)
 	}
 	view.State, view.Reason = process.StateReady, ""
@@ -103,8 +130,8 @@ func tryToConnect(t *process.Target) error {
 	if _, err := t.Probe(); err != nil {
 		return err
 	}
-	_ = t.Resolve() // the result is in the view
-	socket, err := t.Dial()
+	_ = t.Resolve()          // the result is in the view
+	socket, err := t.Dial(0) // nothing is sent
 	if err != nil {
 		return err
 	}

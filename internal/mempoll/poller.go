@@ -7,9 +7,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"correlator/internal/access"
 	"correlator/internal/process"
 	"correlator/internal/timerfd"
-	"correlator/memread"
+	"correlator/internal/worker"
 )
 
 const (
@@ -17,27 +18,23 @@ const (
 	// storage comes within 1 % of the time that the process took to publish it.
 	pollFraction = 128
 
-	// crowdInterval is what each candidate that is read often adds to the shortest interval. A read
-	// takes 1 to 2 µs, so together they take 4 % of a CPU at most, however many there are.
+	// crowdInterval is what each candidate that is read often adds to the shortest interval. Read
+	// together, one takes 1 to 2 µs, so all take 4 % of a CPU at most, however many there are.
 	crowdInterval = 50 * time.Microsecond
 	// crowded is the interval below which a candidate is one of them.
 	crowded = 100 * time.Millisecond
 
-	// pollTimeout is how long one read may take before another worker takes over, up to twice.
-	pollTimeout = 50 * time.Millisecond
-	// slowRead is what counts as hanging, too. Memory that was paged out to a slow disk takes
-	// longer, but not again and again.
-	slowRead = 20 * time.Millisecond
-	// maxHangs is how often a process may make a worker hang within hangTime. Then its own
-	// goroutine probes it for so long, once a second.
+	// readTimeout is how long reading the processes of one user may take, before each is read by
+	// itself, and then how long one may take: more than a busy machine needs. Memory that was paged
+	// out to a slow disk may take longer, but not again and again.
+	readTimeout = 200 * time.Millisecond
+	// maxHangs is how often a process may take longer within hangTime. Then its own goroutine
+	// probes it for so long, once a second.
 	maxHangs = 3
+	// turnTime is how long the processes of others wait for those of one user: users are read one
+	// after the other, as long as that is quick, so that one worker suffices.
+	turnTime = 5 * time.Millisecond
 	hangTime = 10 * time.Minute
-	// pollShare bounds what one process takes of the worker's time: the next read comes after so
-	// many times what the last one took.
-	pollShare = 50
-	// maxAbandoned is how many reads may hang at the same time, each with a thread. When there are
-	// more, all processes are probed by their own goroutines, until one returns.
-	maxAbandoned = 256
 )
 
 // pollPeriods are the periods in which words are read. Those of one period are read together, and
@@ -56,106 +53,92 @@ const (
 	activeTime      = 10 * time.Second
 )
 
-// Poller reads words in the memory of many processes on one goroutine. A thousand timers of as many
-// goroutines would take ten times as long.
-//
-// A process can block its reader for as long as it likes. Then the goroutine is abandoned to it,
-// and another takes over.
-type Poller struct {
-	began    time.Time
-	timer    *timerfd.Timer // fires when the next processes are due, or a shorter period has come into use
-	watchdog *timerfd.Timer // fires when reads take too long
-	hangs    *atomic.Uint64 // counts reads that took too long
-	mu       sync.Mutex
-	current  *worker // nil while too many hang
-	reading  *Entry  // whose memory it is reading
-	closed   bool
-	periods  [len(pollPeriods)][]*Entry
-	crowd    int // candidates that are read often
-
-	reads     uint64 // of processes
-	abandoned int    // reads that hang, or did and have not been noticed to be back
+// A reader reads memory; it is an *access.Client.
+type reader interface {
+	Read(user worker.User, timeout time.Duration, reads []access.MemoryRead) error
 }
 
-// A holdFunc reports whether words in the memory of a process hold what they did
-// (process.Words.Hold).
-type holdFunc func(*process.WordReader, *memread.Process) bool
+// Poller reads words in the memory of many processes, those of one user that are due at a time
+// together: a request for each would take ten times as long. Users whose processes make their
+// reader wait do not hold up others.
+type Poller struct {
+	memory reader
+	began  time.Time
+	timer  *timerfd.Timer // fires when the next processes are due, or a shorter period has come into use
+	hangs  *atomic.Uint64 // counts reads that took too long
+
+	mu      sync.Mutex
+	closed  bool
+	periods [len(pollPeriods)][]*Entry
+	crowd   int                       // candidates that are read often
+	reading map[worker.User]struct{}  // users whose processes are being read
+	single  map[worker.User]time.Time // users whose processes are read one by one, until then
+
+	reads uint64 // of processes
+}
+
+// words are what is read of a process; *process.Words are such.
+type words interface {
+	AppendReads(reads []access.MemoryRead, pid int) []access.MemoryRead
+	Hold(reads []access.MemoryRead) bool
+}
 
 // Entry is a process that a Poller reads; all fields but Active are the poller's.
 type Entry struct {
 	Active atomic.Bool // set by anybody: the process does something
 
-	open    func() *memread.Process
-	changed func() // must not block
+	pid     int
+	user    worker.User
+	changed func()
 
-	memory  *memread.Process
-	hold    holdFunc
+	words   words
 	since   time.Time // candidates: when they became one; else zero
 	starts  uint64    // how often polling was started
 	lastUse time.Time // attached ones: when it was last known to do something
 	period  int       // index of pollPeriods, -1 when it is not polled
 	place   int       // in its period
 	crowded bool      // it is counted in crowd
-	dropped bool
 
-	took    time.Duration // the last read
-	hangs   int           // the last one less than hangTime after the one before
-	last    time.Time     // when it hung last
-	hanging bool          // a read of it was abandoned, and has not returned
-}
-
-// countHang counts that a read took too long.
-func (m *Poller) countHang(p *Entry) {
-	m.hangs.Add(1)
-	now := time.Now()
-	if now.Sub(p.last) > hangTime {
-		p.hangs = 0
-	}
-	p.hangs++
-	p.last = now
+	hangs int       // the last one less than hangTime after the one before
+	last  time.Time // when it hung last
 }
 
 // New starts a Poller that counts in hangs the reads that took too long. The caller must close it.
-func New(hangs *atomic.Uint64) (*Poller, error) {
-	m := &Poller{began: time.Now(), hangs: hangs}
+func New(memory *access.Client, hangs *atomic.Uint64) (*Poller, error) {
+	return newPoller(memory, hangs)
+}
+
+func newPoller(memory reader, hangs *atomic.Uint64) (*Poller, error) {
+	m := &Poller{memory: memory, began: time.Now(), hangs: hangs, reading: make(map[worker.User]struct{}),
+		single: make(map[worker.User]time.Time)}
 	var err error
 	if m.timer, err = timerfd.New(); err != nil {
 		return nil, err
 	}
-	if m.watchdog, err = timerfd.New(); err != nil {
-		m.timer.Close()
-		return nil, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.startWorker()
-	go m.watch()
+	go m.run()
 	return m, nil
 }
 
-// Close ends the goroutine. One that hangs is left behind.
+// Close ends polling. Reads that are under way end by themselves.
 func (m *Poller) Close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closed = true
-	m.watchdog.Stop()
-	m.timer.Stop()
-	if m.current == nil { // else the worker closes it
-		m.timer.Close()
-	}
+	m.timer.Stop() // run closes it
 }
 
-// Add adds a process, which is not polled yet. open opens its memory; changed is called when words
-// have changed. Every process must be dropped again.
-func (m *Poller) Add(open func() *memread.Process, changed func()) *Entry {
-	return &Entry{open: open, changed: changed, memory: open(), period: -1}
+// NewEntry returns the Entry of a process of a user, which is not polled yet. changed is called when
+// words have changed, and must not block.
+func NewEntry(pid int, user worker.User, changed func()) *Entry {
+	return &Entry{pid: pid, user: user, changed: changed, period: -1}
 }
 
 // Start has the words read until they change, which is reported once: of a candidate (since is when
 // it became one) often at first, and seldom when it waits for long; of others as seldom as that. It
-// returns false when the process, or many others, make workers hang: then its words must be read
-// otherwise.
-func (m *Poller) Start(p *Entry, hold holdFunc, since time.Time) bool {
+// returns false when the process has made its readers wait: then its words must be read otherwise.
+func (m *Poller) Start(p *Entry, w *process.Words, since time.Time) bool { return m.start(p, w, since) }
+
+func (m *Poller) start(p *Entry, w words, since time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.remove(p)
@@ -163,13 +146,13 @@ func (m *Poller) Start(p *Entry, hold holdFunc, since time.Time) bool {
 	if now.Sub(p.last) >= hangTime {
 		p.hangs = 0
 	}
-	if m.current == nil || p.hanging || p.hangs >= maxHangs {
+	if p.hangs >= maxHangs {
 		return false
 	}
 	if p.starts == 0 || !p.since.IsZero() { // else it was attached before
 		p.lastUse = now
 	}
-	p.hold, p.since = hold, since
+	p.words, p.since = w, since
 	p.starts++
 	m.insert(p, now)
 	if m.shortest() == p.period && len(m.periods[p.period]) == 1 {
@@ -183,17 +166,6 @@ func (m *Poller) Stop(p *Entry) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.remove(p)
-}
-
-// Drop undoes Add.
-func (m *Poller) Drop(p *Entry) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.remove(p)
-	p.dropped = true
-	if m.reading != p { // else it is closed when it was read
-		p.memory.Close()
-	}
 }
 
 // Len returns how many processes are polled.
@@ -229,7 +201,6 @@ func (m *Poller) insert(p *Entry, now time.Time) {
 		m.crowd++
 		interval = max(interval, time.Duration(m.crowd)*crowdInterval)
 	}
-	interval = max(interval, pollShare*p.took)
 	p.period = 0
 	for p.period < len(pollPeriods)-1 && pollPeriods[p.period+1] <= interval {
 		p.period++

@@ -1,17 +1,18 @@
 package mempoll
 
 import (
-	"os"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"correlator/elfsym"
+	"correlator/internal/access"
+	"correlator/internal/access/accesstest"
 	"correlator/internal/demo"
 	"correlator/internal/process"
 	"correlator/internal/testenv"
-	"correlator/memread"
+	"correlator/internal/worker"
 	"correlator/procscan"
 )
 
@@ -23,16 +24,16 @@ type polledDemo struct {
 	changed chan struct{}
 }
 
-func newPoller(t *testing.T, hangs *atomic.Uint64) *Poller {
+func openPoller(t *testing.T) *Poller {
 	t.Helper()
-	l, err := New(hangs)
+	l, err := New(accesstest.Open(t), new(atomic.Uint64))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return l
 }
 
-func pollDemo(t *testing.T, l *Poller, p *demo.Process) *polledDemo {
+func pollDemo(t *testing.T, p *demo.Process) *polledDemo {
 	t.Helper()
 	scanner, err := procscan.NewScanner("/proc")
 	if err != nil {
@@ -42,28 +43,22 @@ func pollDemo(t *testing.T, l *Poller, p *demo.Process) *polledDemo {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := elfsym.NewCache(1)
-	if err != nil {
-		t.Fatal(err)
-	}
 	d := &polledDemo{Process: p, changed: make(chan struct{}, 1)}
-	if d.target, err = process.Open("/proc", found, process.Filter{}); err != nil {
+	if d.target, err = process.Open(accesstest.Open(t), "/proc", found, process.Filter{}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(d.target.Close)
-	if err := d.target.Load(files); err != nil {
+	if err := d.target.Load(); err != nil {
 		t.Fatal(err)
 	}
-	d.polled = l.Add(func() *memread.Process { return memread.Open("/proc", p.PID) },
-		func() { d.changed <- struct{}{} })
-	t.Cleanup(func() { l.Drop(d.polled) })
+	d.polled = NewEntry(p.PID, d.target.Owner(), func() { d.changed <- struct{}{} })
 	return d
 }
 
 // probe has the process polled from what it publishes now on.
 func (d *polledDemo) probe(l *Poller, since time.Time) bool {
 	d.target.Probe()
-	return l.Start(d.polled, d.target.Words().Hold, since)
+	return l.Start(d.polled, d.target.Words(), since)
 }
 
 func (d *polledDemo) reported(t *testing.T, what string) {
@@ -85,13 +80,13 @@ func readsOf(l *Poller) uint64 {
 // nothing when nothing happens.
 func TestPollerReports(t *testing.T) {
 	testenv.NeedRoot(t)
-	l := newPoller(t, new(atomic.Uint64))
+	l := openPoller(t)
 	defer l.Close()
-	still := pollDemo(t, l, demo.Start(t, demo.Options{Manual: true, Idle: 1}))
+	still := pollDemo(t, demo.Start(t, demo.Options{Manual: true, Idle: 1}))
 	still.probe(l, time.Time{})
 	hold := demo.Start(t, demo.Options{Hold: true, Manual: true, Idle: 1})
 	hold.Load()
-	d := pollDemo(t, l, hold)
+	d := pollDemo(t, hold)
 
 	d.probe(l, time.Now())
 	before := readsOf(l)
@@ -114,121 +109,107 @@ func TestPollerReports(t *testing.T) {
 	}
 }
 
-// slowProcess is a process whose memory makes its reader wait.
-type slowProcess struct {
-	*Entry
-	reports chan struct{}
+// hangingMemory is memory of which that of some processes cannot be read in time.
+type hangingMemory struct {
+	reader
+	mu      sync.Mutex
+	hanging map[int]bool // by pid
 }
 
-func addSlow(l *Poller) *slowProcess {
-	p := &slowProcess{reports: make(chan struct{}, 1)}
-	p.Entry = l.Add(func() *memread.Process { return memread.Open("/proc", os.Getpid()) }, func() {
-		select {
-		case p.reports <- struct{}{}:
-		default:
-		}
-	})
-	return p
+func (h *hangingMemory) set(pid int, hangs bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.hanging[pid] = hangs
 }
 
-func (p *slowProcess) wasReported(t *testing.T, what string) {
-	t.Helper()
-	select {
-	case <-p.reports:
-	case <-time.After(deadline):
-		t.Fatalf("waited %v in vain for the report of %s", deadline, what)
+func (h *hangingMemory) Read(user worker.User, timeout time.Duration, reads []access.MemoryRead) error {
+	h.mu.Lock()
+	hangs := slices.ContainsFunc(reads, func(r access.MemoryRead) bool { return h.hanging[r.PID] })
+	h.mu.Unlock()
+	if hangs {
+		return access.ErrTimeout
 	}
+	return h.reader.Read(user, timeout, reads)
 }
 
-// A process that makes its reader wait holds up no other: the others are read, its own goroutine
-// must probe it, and it is left alone while it hangs and after some times. So is one that answers,
-// but slowly.
+// A process that makes its reader wait holds up no other of its user: each is read by itself then,
+// its own goroutine must probe it, and it is left alone after some times.
 func TestPollerHangs(t *testing.T) {
 	testenv.NeedRoot(t)
 	var hangs atomic.Uint64
-	l := newPoller(t, &hangs)
+	memory := &hangingMemory{reader: accesstest.Open(t), hanging: make(map[int]bool)}
+	l, err := newPoller(memory, &hangs)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer l.Close()
-	hostile := addSlow(l)
-	defer l.Drop(hostile.Entry)
+	hostile := pollDemo(t, demo.Start(t, demo.Options{Manual: true, Idle: 1}))
 	hold := demo.Start(t, demo.Options{Hold: true, Manual: true, Idle: 1})
 	hold.Load()
-	other := pollDemo(t, l, hold)
+	other := pollDemo(t, hold)
 	for i := range maxHangs {
 		other.probe(l, time.Now())
-		let := make(chan struct{}) // it go
-		hang := func(*process.WordReader, *memread.Process) bool { <-let; return true }
-		if !l.Start(hostile.Entry, hang, time.Now()) {
+		memory.set(hostile.PID, true)
+		if !hostile.probe(l, time.Now()) {
 			t.Fatalf("not polled any more after it hung %d times", i)
 		}
-		hostile.wasReported(t, "its own hanging")
-		if l.Start(hostile.Entry, hang, time.Now()) {
-			t.Error("polled while it hangs")
-		}
+		hostile.reported(t, "its own hanging")
 		other.Publish()
 		other.reported(t, "what was published while another process hangs")
 		other.Withdraw()
-		close(let)
-		testenv.Poll(t, deadline, "the read to return", func() bool {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			return l.abandoned == 0 && !hostile.hanging
-		})
+		memory.set(hostile.PID, false)
 	}
 	if n := hangs.Load(); n != maxHangs {
 		t.Errorf("counted %d times that it hung, want %d", n, maxHangs)
 	}
-	holds := func(*process.WordReader, *memread.Process) bool { return true }
-	if l.Start(hostile.Entry, holds, time.Now()) {
+	if hostile.probe(l, time.Now()) {
 		t.Errorf("polled again after it hung %d times", maxHangs)
 	}
 	l.mu.Lock()
-	hostile.last = hostile.last.Add(-hangTime)
+	hostile.polled.last = hostile.polled.last.Add(-hangTime)
 	l.mu.Unlock()
-	if !l.Start(hostile.Entry, holds, time.Now()) {
+	if !hostile.probe(l, time.Now()) {
 		t.Error("not polled again after a long time")
 	}
 	before := readsOf(l)
 	testenv.Poll(t, deadline, "quick reads", func() bool { return readsOf(l) > before+100 })
-	if len(hostile.reports) != 0 {
+	if len(hostile.changed) != 0 {
 		t.Error("a change was reported by reads that were quick and found none")
-	}
-
-	slow := addSlow(l)
-	defer l.Drop(slow.Entry)
-	var looks atomic.Int64
-	l.Start(slow.Entry, func(*process.WordReader, *memread.Process) bool {
-		looks.Add(1)
-		time.Sleep(slowRead + time.Millisecond)
-		return true
-	}, time.Now())
-	slow.wasReported(t, "its own slowness")
-	if n := looks.Load(); n != maxHangs {
-		t.Errorf("it was slow %d times before it was left alone", n)
 	}
 }
 
-// When too many hang, all must be probed by their own goroutines, until one read returns.
-func TestPollerGivesUp(t *testing.T) {
-	l := newPoller(t, new(atomic.Uint64))
-	defer l.Close()
-	l.mu.Lock()
-	l.abandoned = maxAbandoned // as many as may
-	l.mu.Unlock()
-	let := make(chan struct{})
-	hangs := func(*process.WordReader, *memread.Process) bool { <-let; return true }
-	holds := func(*process.WordReader, *memread.Process) bool { return true }
-	other, hostile := addSlow(l), addSlow(l)
-	defer l.Drop(other.Entry)
-	defer l.Drop(hostile.Entry)
-	l.Start(other.Entry, holds, time.Time{})
-	l.Start(hostile.Entry, hangs, time.Now())
-	hostile.wasReported(t, "its own hanging")
-	other.wasReported(t, "the end of polling")
-	if l.Start(other.Entry, holds, time.Now()) {
-		t.Error("polled while too many hang")
+// Processes whose memory cannot be read because others of their user make workers hang are left as
+// they are, and read again.
+func TestPollerRefused(t *testing.T) {
+	testenv.NeedRoot(t)
+	memory := &refusingMemory{reader: accesstest.Open(t)}
+	memory.refuses.Store(true)
+	l, err := newPoller(memory, new(atomic.Uint64))
+	if err != nil {
+		t.Fatal(err)
 	}
-	close(let)
-	testenv.Poll(t, deadline, "to be polled again", func() bool { return l.Start(other.Entry, holds, time.Now()) })
+	defer l.Close()
+	d := pollDemo(t, demo.Start(t, demo.Options{Manual: true, Idle: 1}))
+	d.probe(l, time.Now())
+	testenv.Poll(t, deadline, "refused reads", func() bool { return readsOf(l) > 10 })
+	if len(d.changed) != 0 {
+		t.Error("a refused read was taken for a change")
+	}
+	memory.refuses.Store(false)
+	d.Withdraw()
+	d.reported(t, "what was withdrawn")
+}
+
+type refusingMemory struct {
+	reader
+	refuses atomic.Bool
+}
+
+func (r *refusingMemory) Read(user worker.User, timeout time.Duration, reads []access.MemoryRead) error {
+	if r.refuses.Load() {
+		return access.ErrBusy
+	}
+	return r.reader.Read(user, timeout, reads)
 }
 
 // Candidates are read in ever longer periods, and a crowd of them in longer ones than one.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"correlator/bpf"
-	"correlator/elfsym"
+	"correlator/internal/access/accesstest"
 	"correlator/internal/demo"
 	"correlator/internal/testenv"
 	"correlator/procscan"
@@ -62,15 +62,11 @@ func openDemo(b testing.TB, p *demo.Process) *Target {
 	if err != nil {
 		b.Fatal(err)
 	}
-	files, err := elfsym.NewCache(1)
+	t, err := Open(accesstest.Open(b), "/proc", found, Filter{})
 	if err != nil {
 		b.Fatal(err)
 	}
-	t, err := Open("/proc", found, Filter{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := t.Load(files); err != nil {
+	if err := t.Load(); err != nil {
 		b.Fatal(err)
 	}
 	if _, err := t.Probe(); err != nil {
@@ -88,7 +84,7 @@ func BenchmarkRecheck(b *testing.B) {
 	p := demo.Start(b, demo.Options{Manual: true, Idle: 2})
 	t := openDemo(b, p)
 	defer t.Close()
-	socket, err := t.Dial()
+	socket, err := t.Dial(0)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -99,7 +95,7 @@ func BenchmarkRecheck(b *testing.B) {
 	}{
 		{"mapped", func() bool { mapped, err := t.stillMapped(); return mapped && err == nil }},
 		{"published", func() bool { changed, err := t.Probe(); return !changed && err == nil }},
-		{"publishing", t.StillPublishing},
+		{"publishing", func() bool { still, _ := t.StillPublishing(); return still }},
 		{"socket", func() bool { return t.SocketIs(socket.Identity()) }},
 		{"alive", t.Handle().Alive},
 	} {

@@ -2,6 +2,7 @@ package process
 
 import (
 	"errors"
+	"maps"
 	"sync"
 
 	"correlator/procscan"
@@ -15,7 +16,12 @@ import (
 type Claims[K comparable] struct {
 	mu      sync.Mutex
 	holders map[K]Claimant
+	most    int // holders since their map was made
 }
+
+// minShrink is how many holders a map must have had for the memory of a key to matter: Original has
+// a hundred bytes and more.
+const minShrink = 1024
 
 // Claimant is a process that claims something, a comparable value. Its methods must not block.
 type Claimant interface {
@@ -39,6 +45,7 @@ func (c *Claims[K]) Claim(key K, by Claimant) bool {
 		c.holders = make(map[K]Claimant)
 	}
 	c.holders[key] = by
+	c.most = max(c.most, len(c.holders))
 	return true
 }
 
@@ -53,8 +60,14 @@ func (c *Claims[K]) Holds(key K, by Claimant) bool {
 func (c *Claims[K]) Release(key K, by Claimant) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.holders[key] == by {
-		delete(c.holders, key)
+	if c.holders[key] != by {
+		return
+	}
+	delete(c.holders, key)
+	if now := len(c.holders); c.most >= minShrink && now < c.most/4 { // a map alone does not shrink
+		holders := make(map[K]Claimant, now)
+		maps.Copy(holders, c.holders)
+		c.holders, c.most = holders, now
 	}
 }
 
@@ -80,25 +93,25 @@ func NewOwnership(claims *Claims[Original], by Claimant) Ownership {
 }
 
 // Of reports, after a probe that has found something changed or not, whether what is published is
-// the process's own. A copy stays one, also when the original has ended: the socket may be
-// another's then.
-func (o *Ownership) Of(t *Target, changed bool) bool {
+// the process's own; with an error that is not known. A copy stays one, also when the original has
+// ended: the socket may be another's then.
+func (o *Ownership) Of(t *Target, changed bool) (bool, error) {
 	if !changed && o.claims.Holds(o.claimed, o.by) {
-		return true
+		return true, nil
 	}
 	original, err := t.original()
 	if err != nil {
-		return true // not known; what comes next fails for the same reason
+		return false, err
 	}
 	if original != o.claimed {
 		o.GiveUp()
 	}
 	if original == o.copied || !o.claims.Claim(original, o.by) {
 		o.copied = original
-		return false
+		return false, nil
 	}
 	o.claimed = original
-	return true
+	return true, nil
 }
 
 // GiveUp releases what was claimed: the process does not publish it any more.

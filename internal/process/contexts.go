@@ -1,7 +1,6 @@
 package process
 
 import (
-	"encoding/binary"
 	"errors"
 	"path/filepath"
 	"strconv"
@@ -10,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/bpf"
+	"correlator/internal/access"
 	"correlator/memread"
 	"correlator/tlsdesc"
 )
@@ -29,9 +29,6 @@ type ContextReader struct {
 
 	// By index of what is to be read.
 	threadPointers []uint64
-	variables      []uint64
-	errs           []error
-	results        []memread.SlotResult
 	contexts       []Context
 }
 
@@ -68,66 +65,42 @@ func (r *ContextReader) ReadThreads(t *Target, n int, tid func(i int) int) ([]Co
 }
 
 // Read reads the contexts of threads with the given thread pointers: first the place of each one's
-// variable, then all slots together, twice. An error is one of the whole process.
+// variable, then all slots together. An error is one of the whole process.
 //
 // What is read may be another program's, or by a rule that holds no longer, until StillPublishing
 // reports that it is not.
 func (r *ContextReader) Read(t *Target, threadPointers []uint64) ([]Context, error) {
-	n := len(threadPointers)
-	r.variables = resize(r.variables, n)
-	r.errs = resize(r.errs, n)
-	r.results = resize(r.results, n)
-	r.contexts = resize(r.contexts, n)
-	if err := t.rule.VariableAddrs(t.memory, threadPointers, r.variables, r.errs); err != nil {
+	slots, err := t.access.ReadSlots(t.rule, threadPointers)
+	if err != nil {
 		return nil, err
 	}
-	if err := t.memory.ReadSlots(r.variables, r.results); err != nil {
-		return nil, err
-	}
-	for i := range n {
-		result := &r.results[i]
-		r.contexts[i] = Context{Addr: result.Addr, Slot: result.Slot, Outcome: contextOutcome(r.errs[i], result)}
+	r.contexts = resize(r.contexts, len(slots))
+	for i := range slots {
+		r.contexts[i] = newContext(&slots[i])
 	}
 	return r.contexts, nil
 }
 
-// maxReadingTime is how long ReadPagedOut may take from finding the page to having read it: some
-// system calls, and what the kernel needs to fetch a page that it holds compressed.
-const maxReadingTime = 200 * time.Microsecond
+func newContext(read *access.ThreadSlot) Context {
+	result := &read.Result
+	return Context{Addr: result.Addr, Slot: result.Slot, Outcome: contextOutcome(read.Variable, result)}
+}
 
 // ReadPagedOut reads the context of a thread whose slot the kernel could not read a moment ago,
 // because it was not in memory. If it is not there still, the thread has not written it since, and
 // what is read is what the slot held at that moment (or holds, if the thread writes it in the
 // microseconds in which it is read). Else the thread may have begun something new, or ended what it
 // did, and the outcome is OutcomeStale. Otherwise this is Read for one thread.
-func (r *ContextReader) ReadPagedOut(t *Target, threadPointer uint64) (Context, error) {
-	began := time.Now()
-	untouched, err := r.pagedOut(t, threadPointer)
+func ReadPagedOut(t *Target, threadPointer uint64) (Context, error) {
+	read, untouched, err := t.access.ReadPagedOutSlot(t.rule, threadPointer)
 	if err != nil {
 		return Context{}, err
 	}
-	contexts, err := r.Read(t, []uint64{threadPointer})
-	if err != nil {
-		return Context{}, err
-	}
-	c := contexts[0]
-	if c.Outcome != OutcomeUnreadable && (!untouched || time.Since(began) > maxReadingTime) {
+	c := newContext(&read)
+	if c.Outcome != OutcomeUnreadable && !untouched {
 		return Context{Outcome: OutcomeStale}, nil
 	}
 	return c, nil
-}
-
-// pagedOut reports whether the slot of a thread is not in memory, if it has one.
-func (r *ContextReader) pagedOut(t *Target, threadPointer uint64) (bool, error) {
-	variable, err := t.rule.VariableAddr(t.memory, threadPointer)
-	if variable == 0 || err != nil {
-		return false, nil // Read returns the error
-	}
-	var slot [8]byte
-	if _, err := t.memory.Read(variable, slot[:]); err != nil {
-		return false, nil
-	}
-	return t.memory.SlotPagedOut(binary.NativeEndian.Uint64(slot[:]))
 }
 
 func contextOutcome(variableErr error, result *memread.SlotResult) SampleOutcome {

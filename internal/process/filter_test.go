@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"correlator/elfsym"
+	"correlator/internal/access/accesstest"
 	"correlator/procscan"
 )
 
@@ -143,19 +143,16 @@ func TestLoadUnknownCgroup(t *testing.T) {
 	}
 	write("stat", fmt.Sprintf("%d (x) S%s %d%s\n", self.PID, strings.Repeat(" 0", 18), self.StartTime,
 		strings.Repeat(" 0", 30)))
-	files, err := elfsym.NewCache(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := accesstest.Open(t)
 	load := func(cgroup string, filter Filter) error {
 		t.Helper()
 		write("cgroup", cgroup)
-		target, err := Open(procRoot, procscan.Found{ProcessID: self}, filter)
+		target, err := Open(client, procRoot, procscan.Found{ProcessID: self}, filter)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer target.Close()
-		return target.Load(files)
+		return target.Load()
 	}
 	known, unknown := "0::/other\n", "cut off"
 	for name, filter := range map[string]Filter{

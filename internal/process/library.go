@@ -7,12 +7,9 @@ import (
 	"time"
 
 	"correlator/elfsym"
+	"correlator/internal/access"
 	"correlator/procscan"
 )
-
-// LibraryCacheEntries is how many distinct library files are worth remembering: one per image and
-// extraction that runs at a time, of a few hundred bytes each.
-const LibraryCacheEntries = 1024
 
 // reloadInterval is how often libraries are tried again that could not be used, beside others that
 // can.
@@ -80,7 +77,7 @@ func (t *Target) LoadDue() bool {
 // cannot be used the error is that of the first, and the others serve all the same. ErrNotTarget
 // means that there is nothing to serve, nor anything wrong. With ErrContainerFiltered none was
 // opened, and none can be used; each Load checks that again.
-func (t *Target) Load(files *elfsym.Cache) error {
+func (t *Target) Load() error {
 	t.loaded = time.Now()
 	if err := t.admit(); err != nil {
 		t.images, t.stale = nil, true
@@ -95,7 +92,7 @@ func (t *Target) Load(files *elfsym.Cache) error {
 			t.images = append(t.images, known[i])
 			continue
 		}
-		img, err := t.open(files, mapping)
+		img, err := t.open(mapping)
 		switch {
 		case errors.Is(err, elfsym.ErrNoSymbols):
 			continue
@@ -135,15 +132,13 @@ func (i *image) same(other *image) bool {
 	return i.bias == other.bias && i.mapping.Dev == other.mapping.Dev && i.mapping.Ino == other.mapping.Ino
 }
 
-func (t *Target) open(files *elfsym.Cache, mapping procscan.Mapping) (*image, error) {
-	f, err := t.handle.OpenMapped(mapping)
-	if err != nil {
-		return nil, WithReason(ReasonLibraryUnreadable, fmt.Errorf("opening library %q: %w", mapping.Path, err))
-	}
-	defer f.Close()
-	library, err := files.Library(f)
-	if err != nil {
+func (t *Target) open(mapping procscan.Mapping) (*image, error) {
+	library, err := t.access.Library(mapping)
+	switch {
+	case errors.Is(err, access.ErrMalformed):
 		return nil, WithReason(ReasonLibraryMalformed, fmt.Errorf("parsing library %q: %w", mapping.Path, err))
+	case err != nil:
+		return nil, WithReason(ReasonLibraryUnreadable, fmt.Errorf("opening library %q: %w", mapping.Path, err))
 	}
 	bias, ok := library.Bias(mapping.Start, mapping.Offset)
 	if !ok {

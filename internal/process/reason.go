@@ -5,6 +5,7 @@ import (
 
 	"correlator/bpf"
 	"correlator/elfsym"
+	"correlator/internal/access"
 	"correlator/memread"
 	"correlator/messaging"
 	"correlator/procscan"
@@ -110,6 +111,9 @@ var reasons = []struct {
 	{memread.ErrSocketPath, ReasonSocketPath},
 	{memread.ErrChanged, ReasonStorageChanging},
 	{ErrCopy, ReasonSocketShared},
+	{access.ErrTimeout, ReasonTimeout},
+	{access.ErrHung, ReasonTimeout},
+	{access.ErrBusy, ReasonTimeout},
 	{messaging.ErrNoSocket, ReasonSocketMissing},
 	{messaging.ErrPath, ReasonSocketPath},
 	{messaging.ErrNotSocket, ReasonNotSocket},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"correlator/internal/access"
 	"correlator/memread"
 	"correlator/messaging"
 	"correlator/procscan"
@@ -83,18 +84,19 @@ func (t *Target) CheckPublishing() error {
 	if !t.handle.Alive() {
 		return procscan.ErrGone
 	}
-	if !t.StillPublishing() {
-		return errWithdrawn
+	still, err := t.StillPublishing()
+	if err == nil && !still {
+		err = errWithdrawn
 	}
-	return nil
+	return err
 }
 
 // StillPublishing reports whether the pointer to the storage, and the words that the rule was made
-// from, are what they were. It is one system call. After an exec, or when the library was loaded
-// again, they are not; what was read by the rule just before is then of no use.
-func (t *Target) StillPublishing() bool {
+// from, are what they were. After an exec, or when the library was loaded again, they are not; what
+// was read by the rule just before is then of no use. With an error it is not known.
+func (t *Target) StillPublishing() (bool, error) {
 	if t.publishing == nil {
-		return false
+		return false, nil
 	}
 	var pointer [8]byte
 	var now pair
@@ -102,10 +104,14 @@ func (t *Target) StillPublishing() bool {
 		{Addr: t.publishing.pointerAddr(), Buf: pointer[:]},
 		{Addr: t.publishing.pairAddr(), Buf: now[:]},
 	}
-	if t.memory.ReadBatch(requests[:]) != nil || requests[0].Err != nil || requests[1].Err != nil {
-		return false
+	err := t.memory.ReadBatch(requests[:])
+	if access.WasRefused(err) {
+		return false, err
 	}
-	return binary.NativeEndian.Uint64(pointer[:]) == t.storageAddr && (t.ruleErr != nil || now == t.pair)
+	if err != nil || requests[0].Err != nil || requests[1].Err != nil {
+		return false, nil
+	}
+	return binary.NativeEndian.Uint64(pointer[:]) == t.storageAddr && (t.ruleErr != nil || now == t.pair), nil
 }
 
 // Original identifies the publication that a process shows: two processes show the same only if one
@@ -120,37 +126,30 @@ type Original struct {
 
 // original identifies what the last Probe found.
 func (t *Target) original() (Original, error) {
-	place, err := t.handle.Place()
+	place, err := t.access.Place()
 	return Original{Place: place, Addr: t.storageAddr, Storage: t.storage}, err
 }
 
 // Dial connects to the socket that the process published, with the rights of the program that
 // published it: an exec may have given the process others meanwhile. An exec replaces the memory
 // before the credentials, so those are the publisher's if what it published is there after they
-// were read.
-func (t *Target) Dial() (*messaging.Socket, error) {
+// were read. Messages show sender.
+func (t *Target) Dial(sender messaging.SenderPID) (*messaging.Socket, error) {
 	creds, err := t.handle.Credentials()
 	if err != nil {
 		return nil, fmt.Errorf("reading credentials: %w", err)
 	}
-	if !t.StillPublishing() {
+	if still, err := t.StillPublishing(); err != nil {
+		return nil, err
+	} else if !still {
 		return nil, WithReason(ReasonStorageChanging, errWithdrawn)
 	}
-	root, err := t.handle.OpenRoot()
-	if err != nil {
-		return nil, fmt.Errorf("opening root: %w", err)
-	}
-	defer root.Close()
-	return messaging.Dial(t.procRoot, root, t.storage.SocketPath, messaging.Credentials(creds))
+	return t.access.Connect(t.storage.SocketPath, messaging.Credentials(creds), sender)
 }
 
-// SocketIs reports whether the path that the process published still leads to that socket file.
+// SocketIs reports whether the path that the process published still leads to that socket file, so
+// far as can be found out while workers hang.
 func (t *Target) SocketIs(identity messaging.SocketID) bool {
-	root, err := t.handle.OpenRoot()
-	if err != nil {
-		return false
-	}
-	defer root.Close()
-	now, err := messaging.Identify(root, t.storage.SocketPath)
-	return err == nil && now == identity
+	now, err := t.access.IdentifySocket(t.storage.SocketPath)
+	return access.WasRefused(err) || err == nil && now == identity
 }

@@ -2,8 +2,12 @@ package process
 
 import (
 	"errors"
+	"math"
+	"strconv"
 	"time"
 
+	"correlator/internal/access"
+	"correlator/internal/worker"
 	"correlator/memread"
 	"correlator/procscan"
 	"correlator/tlsdesc"
@@ -20,11 +24,13 @@ var (
 
 // Target is what is known of a process that maps the library: its copies of the library, the one
 // that publishes, what it publishes, and where its threads' slots lie. It is used by one goroutine
-// at a time. All its methods may block for as long as the process makes them.
+// at a time. What its methods read in procfs blocks for as long as the process makes it.
 type Target struct {
 	procRoot string
 	filter   Filter
 	handle   *procscan.Handle
+	user     uint32
+	access   *access.Process
 	memory   *memread.Process
 
 	mappings []procscan.Mapping // of the library, so far as known
@@ -47,21 +53,44 @@ type Target struct {
 
 // Open checks nothing but the identity of the process; Load comes next. The caller must Close. The
 // error is procscan.ErrGone when the process has ended.
-func Open(procRoot string, found procscan.Found, filter Filter) (*Target, error) {
+func Open(client *access.Client, procRoot string, found procscan.Found, filter Filter) (*Target, error) {
 	handle, err := procscan.OpenProcess(procRoot, found.ProcessID)
 	if err != nil {
 		return nil, err
 	}
+	user := UnknownUser
+	if credentials, err := handle.Credentials(); err == nil { // else it is gone, or hidden from us
+		user = credentials.UID
+	}
+	process := client.Process(found.ProcessID, ownerOf(handle, user))
 	return &Target{
 		procRoot: procRoot,
 		filter:   filter,
 		handle:   handle,
-		memory:   memread.Open(procRoot, found.PID),
+		user:     user,
+		access:   process,
+		memory:   memread.OpenRemote(procRoot, found.PID, process.ReadBatch),
 		mappings: found.Libraries,
 		stale:    true,
 		ruleErr:  tlsdesc.ErrUnresolved,
 	}, nil
 }
+
+// UnknownUser is the user of a process whose user is not known: -1, which no process can have.
+const UnknownUser uint32 = math.MaxUint32
+
+// ownerOf returns whose bounds a process counts against: root, for example, is another one in each
+// container.
+func ownerOf(handle *procscan.Handle, user uint32) worker.User {
+	owner := strconv.FormatUint(uint64(user), 10)
+	if cgroup, err := handle.Cgroup(); err == nil && cgroup.ContainerID != "" {
+		owner += "@" + cgroup.ContainerID
+	}
+	return worker.User(owner)
+}
+
+// User returns the user of the process when it was opened, or UnknownUser.
+func (t *Target) User() uint32 { return t.user }
 
 // Close closes the descriptors that the target holds.
 func (t *Target) Close() {
@@ -71,6 +100,12 @@ func (t *Target) Close() {
 
 // Handle returns the handle of the process, which the target closes.
 func (t *Target) Handle() *procscan.Handle { return t.handle }
+
+// Access returns access to what the process controls.
+func (t *Target) Access() *access.Process { return t.access }
+
+// Owner returns whose bounds requests for the process count against.
+func (t *Target) Owner() worker.User { return t.access.Owner() }
 
 // Cgroup returns the cgroup that the process was in when its libraries were loaded last.
 func (t *Target) Cgroup() procscan.Cgroup { return t.cgroup }

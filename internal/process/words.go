@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"hash/maphash"
 
+	"correlator/internal/access"
 	"correlator/memread"
 )
 
@@ -12,7 +13,7 @@ const maxPolledBytes = 1024
 
 // Words are places in the memory of a process, and what they held when it was probed. As long as
 // they hold the same, it publishes what it did, or nothing as before: there is no need to probe
-// again. To check that is one system call.
+// again.
 type Words struct {
 	ranges []wordRange
 	seed   maphash.Seed
@@ -50,31 +51,25 @@ func (t *Target) Words() *Words {
 	return w
 }
 
-// WordReader is room for reading words, of any processes one after the other.
-type WordReader struct {
-	requests []memread.Request
-	buf      []byte
+// AppendReads appends the reads of the words in a process, with buffers of their own.
+func (w *Words) AppendReads(reads []access.MemoryRead, pid int) []access.MemoryRead {
+	for _, words := range w.ranges {
+		reads = append(reads, access.MemoryRead{
+			PID: pid, Request: memread.Request{Addr: words.addr, Buf: make([]byte, words.bytes)},
+		})
+	}
+	return reads
 }
 
-// Hold reports whether the words hold what they did. It blocks for as long as the process makes it.
-func (w *Words) Hold(r *WordReader, memory *memread.Process) bool {
-	r.requests, r.buf = r.requests[:0], r.buf[:0]
-	for _, words := range w.ranges {
-		r.requests = append(r.requests, memread.Request{Addr: words.addr})
-		r.buf = append(r.buf, make([]byte, words.bytes)...)
-	}
-	off := 0
-	for i, words := range w.ranges {
-		r.requests[i].Buf = r.buf[off : off+words.bytes]
-		off += words.bytes
-	}
-	if memory.ReadBatch(r.requests) != nil {
-		return false
-	}
-	for i := range r.requests {
-		if r.requests[i].Err != nil {
+// Hold reports whether the words hold what they did, according to the reads of AppendReads.
+func (w *Words) Hold(reads []access.MemoryRead) bool {
+	var hash maphash.Hash
+	hash.SetSeed(w.seed)
+	for i := range reads {
+		if reads[i].Err != nil {
 			return false
 		}
+		_, _ = hash.Write(reads[i].Buf)
 	}
-	return maphash.Bytes(w.seed, r.buf) == w.sum
+	return hash.Sum64() == w.sum
 }

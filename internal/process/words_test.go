@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/elfsym"
+	"correlator/internal/access/accesstest"
 	"correlator/internal/demo"
 	"correlator/internal/testenv"
 	"correlator/memread"
@@ -40,17 +41,22 @@ func TestWords(t *testing.T) {
 	first := &image{bias: base, library: library}
 	second := &image{bias: base + 512, library: library}
 	target := &Target{images: []*image{first, second}}
-	process := memread.Open("/proc", os.Getpid())
-	defer process.Close()
-	var reader WordReader
+	client := accesstest.Open(t)
+	holds := func(words *Words) bool {
+		reads := words.AppendReads(nil, os.Getpid())
+		if err := client.Read("0", time.Minute, reads); err != nil {
+			t.Fatal(err)
+		}
+		return words.Hold(reads)
+	}
 	check := func(what string, words *Words, at int, want bool) {
 		t.Helper()
 		memory[at] ^= 1
-		if words.Hold(&reader, process) != want {
+		if holds(words) != want {
 			t.Errorf("%s, byte %d: want %v", what, at, want)
 		}
 		memory[at] ^= 1
-		if !words.Hold(&reader, process) {
+		if !holds(words) {
 			t.Errorf("%s: changed, though it is as it was", what)
 		}
 	}
@@ -80,7 +86,7 @@ func TestWords(t *testing.T) {
 	if err := unix.Mprotect(memory, unix.PROT_NONE); err != nil {
 		t.Fatal(err)
 	}
-	if published.Hold(&reader, process) {
+	if holds(published) {
 		t.Error("they hold in memory that cannot be read")
 	}
 }
@@ -92,13 +98,12 @@ func TestReadPagedOut(t *testing.T) {
 	for _, flavor := range []demo.Flavor{demo.Glibc, demo.GlibcDynamic, demo.Musl} {
 		p := demo.Start(t, demo.Options{Flavor: flavor, Manual: true, Idle: 1, PageOut: true})
 		target := openDemo(t, p)
-		var reader ContextReader
 		var outcomes []SampleOutcome
 		for range 100 { // it takes longer than it may at times
 			context := p.Begin(1)
 			outcomes = outcomes[:0]
 			for range 2 {
-				read, err := reader.ReadPagedOut(target, context.Thread.ThreadPointer)
+				read, err := ReadPagedOut(target, context.Thread.ThreadPointer)
 				if err != nil {
 					t.Fatal(err)
 				}

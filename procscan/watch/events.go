@@ -25,7 +25,9 @@ const (
 	// the kernel could not record because of its length (4 KiB) or for lack of memory. The mapping
 	// existed when it was recorded. A process can cause as many of these as it likes.
 	EventLibrary
-	// EventExec: the process executed another program, and has none of its earlier mappings.
+	// EventExec: the process executed another program, and has none of its earlier mappings. The
+	// mappings that the kernel makes of the new program may be reported before it. It is not reported
+	// where the kernel was started with vdso=0.
 	EventExec
 	// EventLost: records were lost. Only a sweep finds what happened.
 	EventLost

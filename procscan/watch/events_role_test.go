@@ -5,11 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -18,7 +21,9 @@ import (
 	"correlator/procscan/internal/child"
 )
 
-func TestMain(m *testing.M) { child.Main(m, map[string]func() error{"events": runEvents}) }
+func TestMain(m *testing.M) {
+	child.Main(m, map[string]func() error{"events": runEvents, "renames": runRenames})
+}
 
 // eventsSpec is for a process with the role "events": it watches, maps the library itself, and
 // prints "ready" when that was reported. For each line of input it maps the library again, and
@@ -97,6 +102,47 @@ func runEvents() error {
 			return err
 		}
 	}
+}
+
+// manyRenames is more than a ring would hold records of.
+const manyRenames = ringBytes / headerSize
+
+// runRenames is for a process with the role "renames": on every CPU it renames a thread as often as
+// it can. It prints "ready" when each was renamed manyRenames times.
+func runRenames() error {
+	var all unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		return err
+	}
+	renamed := make(chan error)
+	for cpu := range len(all) * 64 {
+		if all.IsSet(cpu) {
+			go renameOn(cpu, renamed)
+		}
+	}
+	for range all.Count() {
+		if err := <-renamed; err != nil {
+			return err
+		}
+	}
+	fmt.Println("ready")
+	_, err := io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+func renameOn(cpu int, renamed chan<- error) {
+	runtime.LockOSThread()
+	var one unix.CPUSet
+	one.Set(cpu)
+	err := unix.SchedSetaffinity(0, &one)
+	names := [2][]byte{[]byte("one\x00"), []byte("other\x00")}
+	for i := 0; err == nil; i++ {
+		if i == manyRenames {
+			renamed <- nil
+		}
+		err = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&names[i%2][0])), 0, 0, 0)
+	}
+	renamed <- err
 }
 
 // refusal runs a watcher that must fail, and returns its output.

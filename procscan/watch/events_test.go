@@ -273,6 +273,35 @@ func runOften(t *testing.T, path string) []int {
 	return pids
 }
 
+// A process that renames its threads as fast as it can takes nobody's events: what others map
+// meanwhile, and execute, is reported, without a loss, also when the rings were not read for long.
+// (Other processes may fill a ring at the same time, but not each time.)
+func TestEventsOfOthersWhileThreadsAreRenamed(t *testing.T) {
+	const tries = 5
+	f := createLibrary(t)
+	for range tries {
+		w := openWatcher(t, procscan.OnlineCPUs, ringBytes)
+		cmd := child.Command(t, "renames")
+		cmd.SysProcAttr = asNobody()
+		renaming := child.StartReady(t, cmd, nil)
+		mapped := mapOnEachCPU(t, f)
+		other := exec.Command(testenv.NeedTool(t, "true"))
+		if err := other.Run(); err != nil {
+			t.Fatal(err)
+		}
+		n := runWatcher(t, w)
+		testenv.Poll(t, child.Timeout, "all events, or a loss", func() bool {
+			return n.count(EventLost, 0) > 0 ||
+				n.count(EventLibrary, os.Getpid()) == mapped && n.count(EventExec, other.Process.Pid) == 1
+		})
+		if n.count(EventLost, 0) == 0 {
+			return
+		}
+		renaming.Kill()
+	}
+	t.Errorf("events were lost in each of %d tries", tries)
+}
+
 // A single mapping is reported each time when Run waits for the waker.
 func TestEventsWaker(t *testing.T) {
 	w := openWatcher(t, procscan.OnlineCPUs, ringBytes)

@@ -16,30 +16,27 @@ import (
 //	  4   2  misc  bits that depend on the type
 //	  6   2  size  of the whole record, a multiple of 8
 //
-//	PERF_RECORD_LOST            PERF_RECORD_COMM            PERF_RECORD_MMAP2
-//	  8   8  id of the event      8   4  pid                  8   4  pid
-//	 16   8  lost, records       12   4  tid                 12   4  tid
-//	                             16  ..  comm                16   8  addr
-//	                                                         24   8  len
-//	                                                         32   8  pgoff
-//	                                                         40   4  maj
-//	                                                         44   4  min
-//	                                                         48   8  ino
-//	                                                         56   8  ino_generation
-//	                                                         64   4  prot
-//	                                                         68   4  flags
-//	                                                         72  ..  filename
+//	PERF_RECORD_LOST            PERF_RECORD_MMAP2
+//	  8   8  id of the event      8   4  pid
+//	 16   8  lost, records       12   4  tid
+//	                             16   8  addr
+//	                             24   8  len
+//	                             32   8  pgoff
+//	                             40   4  maj
+//	                             44   4  min
+//	                             48   8  ino
+//	                             56   8  ino_generation
+//	                             64   4  prot
+//	                             68   4  flags
+//	                             72  ..  filename
 //
-// comm and filename end with one to eight zero bytes. A pid is that of the process in the pid
-// namespace in which the event was opened: 0 when the process is not visible there, -1 when it has
-// just exited.
+// filename ends with one to eight zero bytes. A pid is that of the process in the pid namespace in
+// which the event was opened: 0 when the process is not visible there, -1 when it has just exited.
 const (
 	headerSize      = 8
 	lostSize        = 24
-	commNameOffset  = 16
 	mmap2NameOffset = 72
 	largestRecord   = mmap2NameOffset + 4096 // PATH_MAX, which includes a final zero
-	execBit         = 1 << 13                // PERF_RECORD_MISC_COMM_EXEC
 )
 
 // What the kernel writes instead of a path that is longer than PATH_MAX, or for which it had no
@@ -48,6 +45,11 @@ const (
 	pathTooLong  = "//toolong"
 	pathNoMemory = "//enomem"
 )
+
+// nameVDSO is the name of the code that the kernel maps into each program that it executes, after
+// the program's own and before that runs (load_elf_binary in fs/binfmt_elf.c). Paths begin with a
+// slash. A process can have its own reported again, by mprotect, and affects itself alone.
+const nameVDSO = "[vdso]"
 
 // decodeEvent decodes the record that the slice holds. It reports false when the record is of no
 // interest. A malformed record counts as a lost one. The slice is not kept.
@@ -59,8 +61,6 @@ func decodeEvent(record []byte) (Event, bool) {
 	switch kind {
 	case unix.PERF_RECORD_MMAP2:
 		least = mmap2NameOffset
-	case unix.PERF_RECORD_COMM:
-		least = commNameOffset
 	case unix.PERF_RECORD_LOST:
 		least = lostSize
 	default:
@@ -72,15 +72,13 @@ func decodeEvent(record []byte) (Event, bool) {
 	if kind == unix.PERF_RECORD_LOST {
 		return Event{Kind: EventLost, Lost: binary.NativeEndian.Uint64(record[16:])}, true
 	}
-	pid := int(int32(binary.NativeEndian.Uint32(record[8:])))
+	pid, name := int(int32(binary.NativeEndian.Uint32(record[8:]))), trimZeros(record[mmap2NameOffset:])
 	switch {
 	case pid <= 0:
 		return Event{}, false
-	case kind == unix.PERF_RECORD_COMM && binary.NativeEndian.Uint16(record[4:])&execBit == 0:
-		return Event{}, false // a thread was renamed
-	case kind == unix.PERF_RECORD_COMM:
+	case string(name) == nameVDSO:
 		return Event{Kind: EventExec, PID: pid}, true
-	case mayBeLibrary(trimZeros(record[mmap2NameOffset:])):
+	case mayBeLibrary(name):
 		return Event{Kind: EventLibrary, PID: pid}, true
 	}
 	return Event{Kind: EventMapping, PID: pid}, true

@@ -70,20 +70,20 @@ func (r *perfRing) open(cpu, size int) (err error) {
 	return err
 }
 
-// openDummy opens an event that counts nothing and has the kernel record executable mappings, execs
-// and renamed threads.
+// openDummy opens an event that counts nothing and has the kernel record executable mappings.
 //
 // Exits and forks (attr.task) are not requested: those would be records of every thread of the
 // host, and ExitWatcher reports the exits that matter. Nor are mappings that are not executable
-// (attr.mmap_data).
+// (attr.mmap_data), nor names (attr.comm): that would record execs, but also every thread that
+// renames itself, which any process can do two million times a second and so fill the ring.
 func openDummy(cpu int, wakeBytes uint32) (int, error) {
 	fd, err := unix.PerfEventOpen(&unix.PerfEventAttr{
 		Type:        unix.PERF_TYPE_SOFTWARE,
 		Config:      unix.PERF_COUNT_SW_DUMMY,
 		Size:        uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
 		Read_format: unix.PERF_FORMAT_TOTAL_TIME_ENABLED,
-		Bits: unix.PerfBitMmap | unix.PerfBitMmap2 | unix.PerfBitComm | unix.PerfBitCommExec |
-			unix.PerfBitWatermark, // counted in bytes: a count of records would count samples only
+		// The watermark is counted in bytes: a count of records would count samples only.
+		Bits:   unix.PerfBitMmap | unix.PerfBitMmap2 | unix.PerfBitWatermark,
 		Wakeup: wakeBytes,
 	}, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
 	if err != nil {

@@ -203,7 +203,6 @@ func FuzzRing(f *testing.F) {
 // BenchmarkRing reads the records of starting a program.
 func BenchmarkRing(b *testing.B) {
 	records := [][]byte{
-		unhex(b, commHex),
 		mmap2Record(7, "/usr/bin/sleep"),
 		mmap2Record(7, "/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"),
 		mmap2Record(7, "[vdso]"),

@@ -1,0 +1,171 @@
+package access
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/elfsym"
+	"correlator/internal/worker"
+	"correlator/messaging"
+	"correlator/procscan"
+	"correlator/profile"
+)
+
+// timeout is how long a worker may take. Only a process that makes it wait, or a file system that
+// is all but dead, takes more than milliseconds.
+const timeout = 2 * time.Second
+
+// Errors of all methods of Process, beside their own.
+var (
+	ErrTimeout = worker.ErrTimeout // the process made the worker wait too long
+	ErrHung    = worker.ErrHung
+	ErrBusy    = worker.ErrBusy
+)
+
+// WasRefused reports whether an error says nothing about the process, which was not asked: workers
+// hang, because of it or of others of its user, or there is none.
+func WasRefused(err error) bool {
+	return errors.Is(err, ErrHung) || errors.Is(err, ErrBusy) || errors.Is(err, worker.ErrUnavailable) ||
+		errors.Is(err, worker.ErrClosed)
+}
+
+// Client has workers access processes. It is safe for concurrent use.
+type Client struct{ pool *worker.Pool }
+
+// Open returns a Client, which the caller must close. procRoot is a procfs of our own pid
+// namespace. The program's main function must call worker.Main with Kind.
+func Open(procRoot string, counters *worker.Counters) (*Client, error) {
+	pool, err := worker.NewPool(procRoot, Kind, counters)
+	if err != nil {
+		return nil, err
+	}
+	pool.Prepare()
+	return &Client{pool}, nil
+}
+
+// Close ends all workers without waiting for them. Requests under way fail.
+func (c *Client) Close() { c.pool.Close() }
+
+// Stats returns how many workers there are.
+func (c *Client) Stats() worker.Stats { return c.pool.Stats() }
+
+// Process returns access to one process, which need not be closed. user is the process's, to which
+// workers that it hangs are charged.
+func (c *Client) Process(id procscan.ProcessID, user worker.User) *Process {
+	return &Process{client: c, id: id, owner: worker.Owner{PID: id.PID, User: user}}
+}
+
+// Process is access to one process. It is safe for concurrent use.
+//
+// All methods return, whatever the process does: within seconds, or a dozen when others of its user
+// hang. procscan.ErrGone is an error of all.
+type Process struct {
+	client *Client
+	id     procscan.ProcessID
+	owner  worker.Owner
+}
+
+// Owner returns the user that the process was given.
+func (p *Process) Owner() worker.User { return p.owner.User }
+
+// Connect is messaging.Dial to a path of the process, with the rights of creds. sender is the pid
+// that messages show.
+func (p *Process) Connect(path string, creds messaging.Credentials, sender messaging.SenderPID) (*messaging.Socket,
+	error) {
+	var answer connected
+	fd, err := p.call(opConnect, &request{Path: []byte(path), Credentials: creds}, &answer)
+	if err != nil {
+		return nil, err
+	}
+	if fd < 0 {
+		return nil, fmt.Errorf("connecting to %q: %w", path, errAnswer)
+	}
+	return messaging.NewSocket(fd, answer.Socket, creds, sender), nil
+}
+
+// IdentifySocket is messaging.Identify of a path of the process.
+func (p *Process) IdentifySocket(path string) (messaging.SocketID, error) {
+	var answer connected
+	_, err := p.call(opIdentifySocket, &request{Path: []byte(path)}, &answer)
+	return answer.Socket, err
+}
+
+// Place returns what the paths of the process are relative to.
+func (p *Process) Place() (procscan.Place, error) {
+	var place procscan.Place
+	_, err := p.call(opPlace, &request{}, &place)
+	return place, err
+}
+
+// Library parses the agent library at a mapping of the process, with the errors of
+// procscan.Handle.OpenMapped, and ErrMalformed together with those of elfsym.ParseLibrary.
+func (p *Process) Library(m procscan.Mapping) (*elfsym.Library, error) {
+	var library elfsym.Library
+	if _, err := p.call(opLibrary, newMapped(m), &library); err != nil {
+		return nil, err
+	}
+	return &library, nil
+}
+
+// Files identifies and parses the files of mappings of the process, as profile.Process wants it.
+func (p *Process) Files(mappings []procscan.Mapping) []profile.FileResult {
+	results := make([]profile.FileResult, 0, len(mappings))
+	for len(results) < len(mappings) {
+		var answer []parsed
+		rest := mappings[len(results):]
+		if _, err := p.call(opFiles, newMapped(rest[:messageful(rest)]...), &answer); err != nil || len(answer) == 0 {
+			if err == nil {
+				err = errAnswer
+			}
+			for range rest {
+				results = append(results, profile.FileResult{Err: err})
+			}
+			break
+		}
+		for _, file := range answer[:min(len(answer), len(rest))] {
+			results = append(results, profile.FileResult{Key: file.Key, File: file.File, Err: file.Error.error()})
+		}
+	}
+	return results
+}
+
+// messageful returns how many of some mappings fit in a message.
+func messageful(mappings []procscan.Mapping) (n int) {
+	for bytes := 0; n < len(mappings); n++ {
+		if bytes += mappingBytes + 4*len(mappings[n].Path)/3; bytes > worker.MaxMessageBytes && n > 0 {
+			break
+		}
+	}
+	return n
+}
+
+// mappingBytes is more than what a mapping takes in a request, without its path in base64; the
+// request itself takes less.
+const mappingBytes = 512
+
+// call has a worker serve a request. The descriptor is -1 when none came.
+func (p *Process) call(operation byte, r *request, answer any) (fd int, err error) {
+	r.Process = p.id
+	body, err := json.Marshal(r)
+	if err != nil {
+		return -1, err
+	}
+	fd = -1
+	message := append([]byte{operation}, body...)
+	err = p.client.pool.Call(p.owner, timeout, message, func(message []byte, came int) error {
+		fd = came
+		return decodeAnswer(message, answer)
+	})
+	if err == nil && fd >= 0 && operation != opConnect {
+		err = errAnswer
+	}
+	if err != nil && fd >= 0 {
+		unix.Close(fd)
+		fd = -1
+	}
+	return fd, err
+}

@@ -1,0 +1,133 @@
+package access
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"correlator/memread"
+	"correlator/tlsdesc"
+)
+
+// maxReadingTime is how long reading a slot may take from finding that its page is not in memory:
+// some system calls, and what the kernel needs to fetch a page that it holds compressed. It is
+// measured, and kept, in the worker.
+const maxReadingTime = 200 * time.Microsecond
+
+// maxSlots is how many threads' slots one message has: less than 400 bytes for each.
+const maxSlots = 256
+
+// ThreadSlot is the slot of one thread.
+type ThreadSlot struct {
+	Variable error              // why the place of the thread's variable is not known
+	Result   memread.SlotResult // unless that is so
+}
+
+// slots is the answer to a request for slots.
+type slots struct {
+	Slots []slot
+	// PagedOut reports that the page of the first slot was not in memory just before the slots were
+	// read.
+	PagedOut bool
+}
+
+// slot is a ThreadSlot as it travels.
+type slot struct {
+	Variable *failure
+	Addr     uint64
+	Slot     memread.Slot
+	Error    *failure
+}
+
+// ReadSlots reads the slots of threads with the given thread pointers (0: one without TLS), by a
+// rule: as tlsdesc.Rule.VariableAddrs and memread.Process.ReadSlots do, without leaving the worker
+// between them. The error is one of the whole process.
+func (p *Process) ReadSlots(rule tlsdesc.Rule, threadPointers []uint64) ([]ThreadSlot, error) {
+	read := make([]ThreadSlot, 0, len(threadPointers))
+	for len(threadPointers) > 0 {
+		n := min(len(threadPointers), maxSlots)
+		var answer slots
+		if _, err := p.call(opSlots, &request{Rule: rule, ThreadPointers: threadPointers[:n]}, &answer); err != nil {
+			return nil, err
+		}
+		if len(answer.Slots) != n {
+			return nil, errAnswer
+		}
+		for i := range answer.Slots {
+			read = append(read, answer.Slots[i].decoded())
+		}
+		threadPointers = threadPointers[n:]
+	}
+	return read, nil
+}
+
+// ReadPagedOutSlot is ReadSlots for one thread whose slot the kernel could not read a moment ago,
+// because it was not in memory. untouched reports that it was not in memory still just before it
+// was read: the thread has not written it since.
+func (p *Process) ReadPagedOutSlot(rule tlsdesc.Rule, threadPointer uint64) (read ThreadSlot, untouched bool,
+	err error) {
+	var answer slots
+	r := &request{Rule: rule, ThreadPointers: []uint64{threadPointer}}
+	if _, err := p.call(opPagedOutSlot, r, &answer); err != nil {
+		return ThreadSlot{}, false, err
+	}
+	if len(answer.Slots) != 1 {
+		return ThreadSlot{}, false, errAnswer
+	}
+	return answer.Slots[0].decoded(), answer.PagedOut, nil
+}
+
+func (s *slot) decoded() ThreadSlot {
+	return ThreadSlot{
+		Variable: s.Variable.error(),
+		Result:   memread.SlotResult{Addr: s.Addr, Slot: s.Slot, Err: s.Error.error()},
+	}
+}
+
+var errNoThreads = fmt.Errorf("%w: not one thread pointer to %d", errRequest, maxSlots)
+
+// readSlots answers a request for slots, of one thread first asking whether its slot is paged out.
+func (s *server) readSlots(r *request, pagedOut bool) (any, error) {
+	n := len(r.ThreadPointers)
+	if n == 0 || n > maxSlots {
+		return nil, errNoThreads
+	}
+	memory := memread.Open(s.procRoot, r.Process.PID)
+	defer memory.Close()
+	began := time.Now()
+	var answer slots
+	if pagedOut {
+		var err error
+		if answer.PagedOut, err = isPagedOut(memory, r.Rule, r.ThreadPointers[0]); err != nil {
+			return nil, err
+		}
+	}
+	variables, errs, results := make([]uint64, n), make([]error, n), make([]memread.SlotResult, n)
+	if err := r.Rule.VariableAddrs(memory, r.ThreadPointers, variables, errs); err != nil {
+		return nil, err
+	}
+	if err := memory.ReadSlots(variables, results); err != nil {
+		return nil, err
+	}
+	answer.PagedOut = answer.PagedOut && time.Since(began) <= maxReadingTime
+	for i := range results {
+		answer.Slots = append(answer.Slots, slot{
+			Variable: newFailure(errs[i]), Addr: results[i].Addr, Slot: results[i].Slot,
+			Error: newFailure(results[i].Err),
+		})
+	}
+	return answer, nil
+}
+
+// isPagedOut reports whether the slot of a thread is not in memory, if it has one.
+func isPagedOut(memory *memread.Process, rule tlsdesc.Rule, threadPointer uint64) (bool, error) {
+	variable, err := rule.VariableAddr(memory, threadPointer)
+	if variable == 0 || err != nil {
+		return false, nil // reading it returns the error
+	}
+	var addr [8]byte
+	if _, err := memory.Read(variable, addr[:]); err != nil {
+		return false, nil
+	}
+	return memory.SlotPagedOut(binary.NativeEndian.Uint64(addr[:]))
+}

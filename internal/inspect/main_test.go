@@ -1,0 +1,14 @@
+package inspect
+
+import (
+	"os"
+	"testing"
+
+	"correlator/internal/access"
+	"correlator/internal/worker"
+)
+
+func TestMain(m *testing.M) {
+	worker.Main(access.Kind)
+	os.Exit(m.Run())
+}

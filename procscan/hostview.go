@@ -1,0 +1,63 @@
+package procscan
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// The initial namespaces of a kernel, as links in /proc/PID/ns show them: the numbers of
+// include/linux/proc_ns.h (uapi/linux/nsfs.h since 6.18), which are the same on every machine.
+const (
+	InitialPIDNamespace    = "pid:[4026531836]"    // PROC_PID_INIT_INO
+	InitialUserNamespace   = "user:[4026531837]"   // PROC_USER_INIT_INO
+	InitialCgroupNamespace = "cgroup:[4026531835]" // PROC_CGROUP_INIT_INO
+)
+
+// ProbeHostView returns why this process, with its rights, sees less than all processes of the host
+// in the procfs at procRoot, which must be of its own pid namespace, and what to do about it. It is
+// nil when it sees all.
+func ProbeHostView(procRoot string) error {
+	pid, err := os.Readlink(filepath.Join(procRoot, "self/ns/pid"))
+	if err != nil {
+		return fmt.Errorf("reading our own pid namespace: %w", err)
+	}
+	user, err := os.Readlink(filepath.Join(procRoot, "self/ns/user"))
+	if err != nil {
+		return fmt.Errorf("reading our own user namespace: %w", err)
+	}
+	return hostView(pid, user, mayTrace())
+}
+
+// hostView is ProbeHostView for a process in these namespaces, with CAP_SYS_PTRACE or without.
+func hostView(pid, user string, mayTrace bool) error {
+	var missing []string
+	if pid != InitialPIDNamespace {
+		missing = append(missing, "processes outside of our pid namespace, which is not the host's, are not seen: "+
+			"run in the host's (hostPID: true of the pod, --pid=host of the container)")
+	}
+	switch {
+	case user != InitialUserNamespace:
+		missing = append(missing, "processes outside of our user namespace, which is not the host's, cannot be read: "+
+			"run outside of user namespaces (rootless containers, user-namespaced pods)")
+	case !mayTrace:
+		missing = append(missing, "processes of other users cannot be read, nor seen where /proc is mounted with "+
+			"hidepid: grant the process CAP_SYS_PTRACE")
+	}
+	if missing == nil {
+		return nil
+	}
+	return errors.New(strings.Join(missing, "; "))
+}
+
+// mayTrace reports whether CAP_SYS_PTRACE is in effect. With it, hidepid does not apply.
+func mayTrace() bool {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData // capabilities 0 to 31, 32 to 63
+	err := unix.Capget(&header, &sets[0])
+	return err == nil && sets[0].Effective&(1<<unix.CAP_SYS_PTRACE) != 0
+}

@@ -1,0 +1,49 @@
+package procscan
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"correlator/internal/testenv"
+)
+
+func TestHostView(t *testing.T) {
+	const otherPID, otherUser = "pid:[4026532204]", "user:[4026532201]"
+	for _, test := range []struct {
+		pid, user string
+		mayTrace  bool
+		want      []string
+	}{
+		{InitialPIDNamespace, InitialUserNamespace, true, nil},
+		{otherPID, InitialUserNamespace, true, []string{"hostPID: true"}},
+		{InitialPIDNamespace, InitialUserNamespace, false, []string{"grant the process CAP_SYS_PTRACE"}},
+		{InitialPIDNamespace, otherUser, true, []string{"outside of user namespaces"}},
+		{otherPID, otherUser, true, []string{"--pid=host", "outside of user namespaces"}},
+		{otherPID, InitialUserNamespace, false, []string{"--pid=host", "grant the process CAP_SYS_PTRACE"}},
+	} {
+		err := hostView(test.pid, test.user, test.mayTrace)
+		if (err == nil) != (test.want == nil) {
+			t.Errorf("%+v: %v", test, err)
+		}
+		for _, text := range test.want {
+			if err == nil || !strings.Contains(err.Error(), text) {
+				t.Errorf("%+v: %v, want %q", test, err, text)
+			}
+		}
+	}
+	if err := ProbeHostView(t.TempDir()); err == nil {
+		t.Error("no error without a procfs")
+	}
+}
+
+// The numbers of the initial namespaces are this kernel's: kthreadd, a thread of the kernel, has pid
+// 2 in the initial pid namespace and is seen in no other.
+func TestProbeHostView(t *testing.T) {
+	testenv.NeedRoot(t)
+	name, err := os.ReadFile("/proc/2/comm")
+	host := err == nil && string(name) == "kthreadd\n"
+	if err := ProbeHostView("/proc"); (err == nil) != host {
+		t.Errorf("kthreadd is seen: %v; %v", host, err)
+	}
+}
