@@ -17,6 +17,7 @@ import (
 	pprof "github.com/google/pprof/profile"
 
 	"correlator/internal/record"
+	"correlator/internal/symbolizer"
 	"correlator/internal/symbols"
 	"correlator/internal/testenv"
 	"correlator/profile"
@@ -54,20 +55,14 @@ func fixture(t testing.TB) (*record.Recording, *symbolNames) {
 			{Process: cart, TID: 121, Thread: "a\nthread", Stack: stackID(1)}: 7,
 		},
 	}
-	native := symbols.NewQuery([]uint64{0x1010, 0x2020})
-	names(t, native, "1000 20 _ZN4shop8checkoutEv\n2000 40 main\n")
-	jitShop, jitCart := symbols.NewQuery([]uint64{0x7f0000001010, 0x7f0000009999}),
-		symbols.NewQuery([]uint64{0x7f0000001010})
-	names(t, jitShop, "7f0000001000 20 void Demo.price()\n")
-	names(t, jitCart, "7f0000001000 20 void Cart.add()\n")
+	native := map[profile.FileID]map[uint64]string{library.ID: {0x1010: "_ZN4shop8checkoutEv", 0x2020: "main"}}
 	kernel := symbols.NewQuery([]uint64{0xffffffff81000040, 0xffffffffc0000010})
 	names(t, kernel, "ffffffff81000040 10 do_syscall_64\nffffffffc0000000 20 nft_do_chain\n")
 	return r, &symbolNames{
-		native: map[*record.Process]map[profile.FileID][]*symbols.Query{shop: {library.ID: {native}},
-			cart: {library.ID: {symbols.NewQuery(nil), native}}},
-		code: map[*record.Process][]codeRange{shop: {{0x7f0000001000, 0x7f000000a000}},
-			cart: {{0x7f0000001000, 0x7f000000a000}}},
-		jit: map[*record.Process]*symbols.Query{shop: jitShop, cart: jitCart},
+		names: map[*record.Process]symbolizer.Names{
+			shop: {Native: native, Code: map[uint64]string{0x7f0000001010: "void Demo.price()", 0x7f0000009999: ""}},
+			cart: {Native: native, Code: map[uint64]string{0x7f0000001010: "void Cart.add()", 0x7f0000009999: ""}},
+		},
 		kernel: kernelNames{names: kernel, text: map[string]uint64{vmlinuxPath: 0xffffffff81000000,
 			"nf_tables": 0xffffffffc0000000}},
 		perfMaps: map[*record.Process]error{shop: nil, cart: nil},
@@ -233,11 +228,10 @@ func TestLeftToPprof(t *testing.T) {
 	other := profile.Frame{File: file, Address: 1}
 	p := &record.Process{PID: 1}
 	r := recording(map[*record.Process][]profile.Frame{p: {other, own}})
-	known := symbols.NewQuery([]uint64{other.Address})
-	names(t, known, "1 1 known_here\n")
+	known := map[uint64]string{other.Address: "known_here"}
 	output := filepath.Join(t.TempDir(), "out.pb.gz")
 	if _, err := writeFile(output, buildProfile(r, &symbolNames{
-		native: map[*record.Process]map[profile.FileID][]*symbols.Query{p: {file.ID: {known}}},
+		names: map[*record.Process]symbolizer.Names{p: {Native: map[profile.FileID]map[uint64]string{file.ID: known}}},
 	})); err != nil {
 		t.Fatal(err)
 	}

@@ -39,9 +39,12 @@ func Record(ctx context.Context, stdout, stderr io.Writer, output string, option
 	}
 	status := terminal.NewStatusLine(stderr)
 	defer status.Clear()
-	symbolizer := newSymbolizer(options.ProcRoot)
-	defer symbolizer.close()
-	options.Learner = symbolizer
+	namer, err := newFrameNamer(options.ProcRoot)
+	if err != nil {
+		return err
+	}
+	defer namer.close()
+	options.Learner = namer
 	recorder, err := record.Open(options, warnings(status))
 	if err != nil {
 		return err
@@ -56,7 +59,8 @@ func Record(ctx context.Context, stdout, stderr io.Writer, output string, option
 		return err
 	}
 	defer recording.Close()
-	names := readNames(ctx, stopSampling, symbolizer, recording, status)
+	names := readNames(ctx, stopSampling, namer, recording, status)
+	namer.close()
 	summary := summarize(recording, names)
 	status.Clear()
 	if summary.samples == 0 {
@@ -95,7 +99,7 @@ func untilSignal(parent context.Context) (ctx context.Context, stop context.Canc
 }
 
 // readNames takes over the signals from the recording.
-func readNames(ctx context.Context, stopSampling func(), from *symbolizer, recording *record.Recording,
+func readNames(ctx context.Context, stopSampling func(), from *frameNamer, recording *record.Recording,
 	status *terminal.StatusLine) *symbolNames {
 	status.Set("reading symbols")
 	reading, stop := untilSignal(ctx)

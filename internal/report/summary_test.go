@@ -1,6 +1,7 @@
 package report
 
 import (
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -42,7 +43,9 @@ func TestSummary(t *testing.T) {
 // hints.
 func TestUnknownAddresses(t *testing.T) {
 	r, names := fixture(t)
-	names.code = nil
+	for _, of := range names.names {
+		maps.DeleteFunc(of.Code, func(_ uint64, name string) bool { return name == "" })
+	}
 	s := summarize(r, names)
 	if got, want := s.namedFrames(),
 		"98.5% of native, 100.0% of JIT, 66.7% of kernel; at unknown addresses: 24.2% of all"; got != want {
@@ -93,7 +96,11 @@ func TestHints(t *testing.T) {
 	r.Stacks[stackID(1)] = r.Stacks[stackID(1)][:2] // what is walked without frame pointers
 	file := &profile.File{ID: profile.FileID{9}, Kind: profile.NativeFrame, Path: "/usr/lib/libstripped.so"}
 	r.Stacks[stackID(1)][0].File = file
-	names.jit = nil
+	for _, of := range names.names {
+		for addr := range of.Code {
+			of.Code[addr] = ""
+		}
+	}
 	names.perfMaps = map[*record.Process]error{shop: os.ErrNotExist, cart: symbols.ErrOwner}
 	names.kernel = kernelNames{}
 	names.late = []*record.Process{cart}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	iofs "io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,125 +14,133 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"correlator/elfsym"
 	"correlator/internal/demo"
 	"correlator/internal/record"
 	"correlator/internal/symbols"
 	"correlator/internal/testenv"
-	"correlator/procscan"
+	"correlator/internal/testenv/fusefs"
 	"correlator/profile"
 )
 
-// hangingFile is on a file system that does not respond.
-type hangingFile struct {
-	*os.File
-	reads, closes bool // that hang
-	hang          chan struct{}
+// startIn starts a demo process that belongs to a file system's user and is in its namespaces.
+func startIn(t *testing.T, fs *fusefs.FS) *record.Process {
+	t.Helper()
+	place := demo.Placement{UID: fusefs.UID, GID: fusefs.GID, By: fs.By}
+	return openProcess(t, demo.Start(t, demo.Options{Manual: true, Placement: place}).PID)
 }
 
-func (f hangingFile) ReadAt(b []byte, off int64) (int, error) {
-	if f.reads {
-		<-f.hang
-	}
-	return f.File.ReadAt(b, off)
+// hanging is a process of an ordinary user, files of which are on a file system that does not answer
+// any more.
+type hanging struct {
+	what    string
+	fs      *fusefs.FS
+	process *record.Process
+	frame   profile.Frame
 }
 
-func (f hangingFile) Close() error {
-	if f.closes {
-		<-f.hang
+// startHanging starts processes that make whoever names their frames hang, in all ways that there are.
+func startHanging(t *testing.T) (all []hanging) {
+	t.Helper()
+	begin := func(what string) hanging {
+		fs := fusefs.Mount(t, fusefs.UserNamespace)
+		return hanging{what: what, fs: fs}
 	}
-	return f.File.Close()
+
+	h := begin("path of a debug file")
+	h.process = startIn(t, h.fs)
+	h.frame = function(t, h.process, "libc.so", "getenv")
+	h.fs.Overlay("/usr/lib", "/usr/lib")
+	h.fs.Hang(fusefs.Lookup, "/debug")
+	all = append(all, h)
+
+	for what, op := range map[string]fusefs.Op{
+		"path of a perf map": fusefs.Lookup, "metadata of a perf map": fusefs.Getattr, "perf map": fusefs.Open,
+		"contents of a perf map": fusefs.Read,
+	} {
+		h := begin(what)
+		h.process = startIn(t, h.fs)
+		h.frame = profile.Frame{Address: 0x1000010}
+		h.fs.Overlay("/tmp", "/tmp")
+		name := fmt.Sprintf("perf-%d.map", h.process.PID)
+		if op != fusefs.Lookup {
+			h.fs.Write(name, []byte("1000000 20 f\n"))
+		}
+		h.fs.Hang(op, "/"+name)
+		all = append(all, h)
+	}
+
+	source := filepath.Join(t.TempDir(), "work.c")
+	testenv.WriteFile(t, source, "double work(double x) { return x + 1; }")
+	library := testenv.ReadFile(t, testenv.Compile(t, "cc", source, "-shared", "-fPIC"))
+	for what, op := range map[string]fusefs.Op{
+		"metadata of a mapped file": fusefs.Getattr, "mapped file": fusefs.Open,
+		"contents of a mapped file": fusefs.Read, "closing a mapped file": fusefs.Flush,
+	} {
+		h := begin(what)
+		h.fs.Write("work.so", library)
+		h.fs.Overlay("/mnt", "")
+		place := demo.Placement{UID: fusefs.UID, GID: fusefs.GID, By: h.fs.By}
+		started := demo.Start(t, demo.Options{Manual: true, Placement: place})
+		started.Borrow("/mnt/work.so", "work")
+		t.Cleanup(started.Kill) // its code is on the file system
+		h.process = openProcess(t, started.PID)
+		h.frame = function(t, h.process, "work.so", "work")
+		h.fs.Hang(op, "/work.so")
+		if op == fusefs.Flush { // of a file that is not there, so that all files are opened and closed again
+			none := &profile.File{ID: profile.FileID{1}, Kind: profile.NativeFrame, Path: "/none"}
+			h.frame = profile.Frame{File: none, Address: 1}
+		}
+		all = append(all, h)
+	}
+	return all
 }
 
 // Nobody waits for processes that hang, whatever they hang in: they get no names, and all others
-// do.
+// do, those of the same user, too.
 func TestLateProcess(t *testing.T) {
-	testenv.NeedRoot(t)
-	honest := openProcess(t, demo.Start(t, demo.Options{Manual: true}).PID)
-	frames := map[*record.Process][]profile.Frame{honest: {function(t, honest, "demo", "checkout")}}
-	hanging := make(map[*record.Process]hangingFile)
-	hang := make(chan struct{})
-	defer close(hang)
-	for _, file := range []hangingFile{{reads: true}, {closes: true}, {reads: true, closes: true}} {
-		p := openProcess(t, demo.Start(t, demo.Options{Manual: true}).PID)
-		file.hang = hang
-		hanging[p] = file
-		// Of a file that is not there, so that all files are opened and closed again.
-		frames[p] = []profile.Frame{{File: &profile.File{ID: profile.FileID{1}, Kind: profile.NativeFrame,
-			Path: "/none"}, Address: 1}}
+	processes := startHanging(t)
+	frames := make(map[*record.Process][]profile.Frame)
+	n := newNamer(t)
+	for _, h := range processes {
+		frames[h.process] = []profile.Frame{h.frame}
+		go n.Learn(h.process, frames[h.process])
+		h.fs.AnswerFirst()
 	}
-	s := newSymbolizer("/proc")
-	s.openMapped = func(p *record.Process, m procscan.Mapping) (mappedFile, elfsym.FileKey, error) {
-		opened, identity, err := openMapped(p, m)
-		if file, ok := hanging[p]; ok && err == nil {
-			file.File = opened.(*os.File)
-			return file, identity, nil
-		}
-		return opened, identity, err
+	var honest []*record.Process
+	for _, uid := range []int{0, fusefs.UID} {
+		place := demo.Placement{UID: uid, GID: uid}
+		p := openProcess(t, demo.Start(t, demo.Options{Manual: true, Placement: place}).PID)
+		frames[p] = []profile.Frame{function(t, p, "demo", "checkout")}
+		honest = append(honest, p)
 	}
-	for p := range hanging {
-		go s.Learn(p, frames[p])
+	for _, h := range processes {
+		h.fs.AnswerFirst()
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	names := s.read(ctx, recording(frames))
-	if got := names.name(honest, frames[honest][0]); got != "checkout" {
-		t.Errorf("%q", got)
-	}
-	if len(names.late) != len(hanging) || slices.Contains(names.late, honest) {
-		t.Errorf("late are %v", names.late)
-	}
-	for p := range hanging {
-		if got := names.name(p, frames[p][0]); got != "" {
+	names := n.read(ctx, recording(frames))
+	for _, p := range honest {
+		if got := names.name(p, frames[p][0]); got != "checkout" || slices.Contains(names.late, p) {
 			t.Errorf("%q", got)
 		}
 	}
-	s.close() // does not wait either
-}
-
-// Files that two processes share are closed by the second one, without keeping others.
-func TestClosingHangs(t *testing.T) {
-	testenv.NeedRoot(t)
-	process := demo.Start(t, demo.Options{Manual: true})
-	first, second := openProcess(t, process.PID), openProcess(t, process.PID)
-	frames := []profile.Frame{function(t, first, "demo", "checkout")}
-	s := newSymbolizer("/proc")
-	hang, closing := make(chan struct{}), make(chan struct{})
-	s.openMapped = func(p *record.Process, m procscan.Mapping) (mappedFile, elfsym.FileKey, error) {
-		opened, identity, err := openMapped(p, m)
-		if err == nil {
-			opened = closingFile{opened, hang, closing}
+	for _, h := range processes {
+		if !slices.Contains(names.late, h.process) || names.name(h.process, h.frame) != "" {
+			t.Errorf("%s: late %v, name %q, %v, %v", h.what, slices.Contains(names.late, h.process),
+				names.name(h.process, h.frame), names.unread[h.process], h.fs.Requests())
 		}
-		return opened, identity, err
 	}
-	s.Learn(first, frames)
-	ended := make(chan struct{})
-	go func() {
-		s.Learn(second, frames)
-		close(ended)
-	}()
-	<-closing
-	s.sources(first) // which every process needs
-	s.close()
-	close(hang)
-	<-ended
-}
-
-// closingFile reports that it is being closed, and waits.
-type closingFile struct {
-	mappedFile
-	hang, closing chan struct{}
-}
-
-func (f closingFile) Close() error {
-	select {
-	case f.closing <- struct{}{}:
-	case <-f.hang:
+	for _, h := range processes {
+		for _, request := range h.fs.Requests() {
+			if _, err := os.Stat(fmt.Sprintf("/proc/self/task/%d", request.TID)); err == nil {
+				t.Errorf("%s: a thread of this process hangs", h.what)
+			}
+		}
 	}
-	<-f.hang
-	return f.mappedFile.Close()
+	if len(names.late) != len(processes) {
+		t.Errorf("%d are late, of %d", len(names.late), len(processes))
+	}
+	n.close() // does not wait either
 }
 
 // buildProgram returns a program whose one local function has its name in front of much else, in a
@@ -175,12 +184,11 @@ func TestNamesOfAForgery(t *testing.T) {
 	frames := []profile.Frame{one}
 	r := recording(map[*record.Process][]profile.Frame{honest: frames, forger: frames})
 	for _, order := range [][]*record.Process{{honest, forger}, {forger, honest}} {
-		s := newSymbolizer("/proc")
+		n := newNamer(t)
 		for _, p := range order {
-			s.Learn(p, frames)
+			n.Learn(p, frames)
 		}
-		names := s.read(t.Context(), r)
-		s.close()
+		names := n.read(t.Context(), r)
 		if names.name(honest, one) != "checkout" || names.name(forger, one) != "launder_" {
 			t.Errorf("%q, %q", names.name(honest, one), names.name(forger, one))
 		}
@@ -207,9 +215,7 @@ func TestPerfMapOfAnother(t *testing.T) {
 			os.Chtimes(path, written, written)); err != nil {
 			t.Fatal(err)
 		}
-		s := newSymbolizer("/proc")
-		names := s.read(t.Context(), r)
-		s.close()
+		names := newNamer(t).read(t.Context(), r)
 		if got := names.name(p, frames[0]); got != want ||
 			errors.Is(names.perfMaps[p], symbols.ErrOld) != (want == "") {
 			t.Errorf("%v old: %q, %v", age, got, names.perfMaps[p])
@@ -219,64 +225,92 @@ func TestPerfMapOfAnother(t *testing.T) {
 
 // A file that a process or another machine serves is not even opened.
 func TestForeignFileSystem(t *testing.T) {
-	testenv.NeedRoot(t)
-	p := openProcess(t, demo.Start(t, demo.Options{Manual: true}).PID)
-	frames := []profile.Frame{function(t, p, "demo", "checkout")}
-	mappings, err := p.Handle.ExecutableMappings()
-	if err != nil {
-		t.Fatal(err)
+	fs := fusefs.Mount(t, fusefs.AllowOther)
+	source := filepath.Join(t.TempDir(), "work.c")
+	testenv.WriteFile(t, source, "double work(double x) { return x + 1; }")
+	fs.Write("work.so", testenv.ReadFile(t, testenv.Compile(t, "cc", source, "-shared", "-fPIC")))
+	place := demo.Placement{UID: fusefs.UID, GID: fusefs.GID, By: fs.By}
+	process := demo.Start(t, demo.Options{Manual: true, Placement: place})
+	process.Borrow(fs.Path("work.so"), "work")
+	t.Cleanup(process.Kill) // its code is on the file system
+	p := openProcess(t, process.PID)
+	served, own := function(t, p, "work.so", "work"), function(t, p, "demo", "checkout")
+	for _, op := range []fusefs.Op{fusefs.Lookup, fusefs.Getattr, fusefs.Open, fusefs.Read, fusefs.Statfs,
+		fusefs.Flush} {
+		fs.Hang(op, "/*")
 	}
-	for kind, want := range map[string]string{"ext4": "checkout", "fuse.test": ""} {
-		mounts := ""
-		for _, m := range mappings {
-			mounts += fmt.Sprintf("1 1 %d:%d / / rw - %s test rw\n", unix.Major(m.Dev), unix.Minor(m.Dev), kind)
-		}
-		procRoot := t.TempDir()
-		if err := errors.Join(os.Mkdir(filepath.Join(procRoot, "self"), 0o700),
-			os.WriteFile(filepath.Join(procRoot, "self/mountinfo"), []byte(mounts), 0o600)); err != nil {
-			t.Fatal(err)
-		}
-		s := newSymbolizer(procRoot)
-		s.openMapped = func(p *record.Process, m procscan.Mapping) (mappedFile, elfsym.FileKey, error) {
-			if want == "" {
-				t.Errorf("%s was opened", m.Path)
-			}
-			return openMapped(p, m)
-		}
-		r := recording(map[*record.Process][]profile.Frame{p: frames})
-		names := s.read(t.Context(), r)
-		s.close()
-		if got := names.name(p, frames[0]); got != want ||
-			errors.Is(names.unread[p], symbols.ErrFileSystem) != (want == "") {
-			t.Errorf("%s: %q, %v", kind, got, names.unread[p])
-		}
-		hinted := slices.ContainsFunc(summarize(r, names).hints(), func(hint string) bool {
-			return strings.Contains(hint,
-				"were not opened, so code in them has no names: file system that may never answer (fuse.test)")
-		})
-		if hinted != (want == "") {
-			t.Errorf("%s: hint %v", kind, hinted)
-		}
+	r := recording(map[*record.Process][]profile.Frame{p: {served, own}})
+	names := newNamer(t).read(t.Context(), r)
+	if names.name(p, served) != "" || names.name(p, own) != "checkout" ||
+		!errors.Is(names.unread[p], symbols.ErrFileSystem) {
+		t.Errorf("%q, %q, %v", names.name(p, served), names.name(p, own), names.unread[p])
+	}
+	if requests := fs.Requests(); len(requests) > 0 {
+		t.Errorf("accessed: %v", requests)
+	}
+	if !slices.ContainsFunc(summarize(r, names).hints(), func(hint string) bool {
+		return strings.Contains(hint,
+			"were not opened, so code in them has no names: file system that may never answer (fuse)")
+	}) {
+		t.Errorf("hints %q", summarize(r, names).hints())
 	}
 }
 
-// A process whose names take too much memory has none, and takes none of another one's, also of
-// files that both map.
-func TestBudgetOfAnother(t *testing.T) {
+// A process gets no names from files that it may not read itself, nor from those of the kernel's file
+// systems, which it has mounted over its perf map in a user namespace.
+func TestPerfMapWithForeignRights(t *testing.T) {
 	testenv.NeedRoot(t)
-	process := demo.Start(t, demo.Options{Manual: true})
-	full, other := openProcess(t, process.PID), openProcess(t, process.PID)
-	frames := []profile.Frame{function(t, other, "demo", "checkout")}
-	s := newSymbolizer("/proc")
-	defer s.close()
-	s.sources(full).budget = symbols.NewBudget(0)
-	for _, test := range []struct {
-		process *record.Process
-		want    string
-	}{{full, ""}, {other, "checkout"}, {full, ""}} {
-		names := s.read(t.Context(), recording(map[*record.Process][]profile.Frame{test.process: frames}))
-		if got := names.name(test.process, frames[0]); got != test.want {
-			t.Errorf("%q, want %q", got, test.want)
-		}
+	testenv.NeedTool(t, "nsenter")
+	testenv.NeedTool(t, "unshare")
+	const uid = 12345
+	dir, err := os.MkdirTemp("", "report-") // not t.TempDir, which other users cannot enter
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	for _, name := range []string{"secret", "public"} {
+		testenv.WriteFile(t, filepath.Join(dir, name), "1000000 20 "+name+"\n")
+	}
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(filepath.Join(dir, "secret"), 0o600),
+		os.Chmod(filepath.Join(dir, "public"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	user := []string{"setpriv", "--reuid", fmt.Sprint(uid), "--regid", fmt.Sprint(uid), "--clear-groups", "--"}
+	for source, want := range map[string]struct {
+		name string
+		err  error
+	}{
+		filepath.Join(dir, "secret"): {"", iofs.ErrPermission},
+		"/proc/1/environ":            {"", symbols.ErrPseudoFile},
+		"/proc/kallsyms":             {"", symbols.ErrPseudoFile},
+		"/sys/kernel/notes":          {"", symbols.ErrPseudoFile},
+		filepath.Join(dir, "public"): {"public", nil},
+	} {
+		t.Run(source, func(t *testing.T) {
+			process := demo.Start(t, demo.Options{Manual: true, Placement: demo.Placement{UID: uid, GID: uid,
+				By: append(slices.Clone(user), "unshare", "--user", "--map-root-user", "--mount", "--")}})
+			path := fmt.Sprintf("/tmp/perf-%d.map", process.PID)
+			t.Cleanup(func() { os.Remove(path) })
+			if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chown(path, uid, uid)); err != nil {
+				t.Fatal(err)
+			}
+			mount := append(slices.Clone(user), "nsenter", "--target", fmt.Sprint(process.PID), "--user", "--mount",
+				"--preserve-credentials", "--", "mount", "--bind", source, path)
+			if out, err := exec.Command(mount[0], mount[1:]...).CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			p := openProcess(t, process.PID)
+			now := time.Now()
+			if want.name != "" || want.err == iofs.ErrPermission { // else ErrOld
+				if err := os.Chtimes(source, now, now); err != nil {
+					t.Fatal(err)
+				}
+			}
+			frame := profile.Frame{Address: 0x1000010}
+			names := newNamer(t).read(t.Context(), recording(map[*record.Process][]profile.Frame{p: {frame}}))
+			if got := names.name(p, frame); got != want.name || !errors.Is(names.perfMaps[p], want.err) {
+				t.Errorf("%q, %v", got, names.perfMaps[p])
+			}
+		})
 	}
 }

@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"correlator/elfsym"
 	"correlator/internal/kallsyms"
 	"correlator/internal/symbols"
@@ -17,8 +15,6 @@ import (
 )
 
 const (
-	openPath = unix.O_PATH | unix.O_DIRECTORY
-
 	// kernelSpace is the lowest address of the kernel. One in no file of the kernel is of code that
 	// it compiled: an eBPF program, a trampoline.
 	kernelSpace = 1 << 63

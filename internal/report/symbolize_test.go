@@ -31,17 +31,24 @@ func openProcess(t *testing.T, pid int) *record.Process {
 	if _, err := fmt.Sscan(fields[22-3], &start); err != nil {
 		t.Fatal(err)
 	}
-	p := &record.Process{PID: pid}
+	p := &record.Process{PID: pid, StartTime: start}
 	var err error
-	if p.Handle, err = procscan.OpenProcess("/proc", procscan.ProcessID{PID: pid, StartTime: start}); err != nil {
+	if p.Handle, err = procscan.OpenProcess("/proc", p.Identity()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.Handle.Close() })
-	if p.Root, err = p.Handle.OpenRoot(); err != nil {
+	return p
+}
+
+// newNamer returns a frameNamer that is closed when the test ends.
+func newNamer(t *testing.T) *frameNamer {
+	t.Helper()
+	n, err := newFrameNamer("/proc")
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { p.Root.Close() })
-	return p
+	t.Cleanup(n.close)
+	return n
 }
 
 // function is a frame in a function of a mapped file.
@@ -129,11 +136,10 @@ func TestNamesOfAProcessThatEnded(t *testing.T) {
 				function(t, p, "demo", "price_basket"), function(t, p, "libc.so", "getenv"), {Address: 0x1000010},
 				{Address: 0x2000000},
 			}
-			s := newSymbolizer("/proc")
-			defer s.close()
-			s.Learn(p, frames)
+			n := newNamer(t)
+			n.Learn(p, frames)
 			process.Kill()
-			names := s.read(t.Context(), recording(map[*record.Process][]profile.Frame{p: frames}))
+			names := n.read(t.Context(), recording(map[*record.Process][]profile.Frame{p: frames}))
 			for i, want := range []string{"price_basket", "getenv", "void Demo.run()", ""} {
 				if got := names.name(p, frames[i]); got != want {
 					t.Errorf("%q, want %q", got, want)
@@ -160,19 +166,24 @@ func TestNamesAtTheEnd(t *testing.T) {
 	t.Cleanup(func() { os.Remove(path) })
 	for _, test := range []struct {
 		owner int // negative: no file
+		mode  os.FileMode
 		want  error
 		name  string
-	}{{-1, fs.ErrNotExist, ""}, {54321, symbols.ErrOwner, ""}, {12345, nil, "f"}, {0, nil, "f"}} {
+	}{
+		{-1, 0, fs.ErrNotExist, ""},
+		{54321, 0o644, symbols.ErrOwner, ""},
+		{12345, 0o600, nil, "f"},
+		{0, 0o644, nil, "f"},
+		{0, 0o600, fs.ErrPermission, ""}, // for the process
+	} {
 		if test.owner >= 0 {
 			os.Remove(path) // the kernel protects it from being written by us
-			if err := errors.Join(os.WriteFile(path, []byte("1000000 20 f\n"), 0o600),
+			if err := errors.Join(os.WriteFile(path, []byte("1000000 20 f\n"), test.mode),
 				os.Chown(path, test.owner, -1)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		s := newSymbolizer("/proc")
-		names := s.read(t.Context(), r)
-		s.close()
+		names := newNamer(t).read(t.Context(), r)
 		if names.name(p, frames[0]) != "checkout" || names.name(p, frames[1]) != test.name ||
 			names.name(p, frames[2]) != "" {
 			t.Errorf("owned by %d: %q, %q, %q", test.owner, names.name(p, frames[0]), names.name(p, frames[1]),

@@ -95,12 +95,25 @@ func isForeign(kind string) bool {
 	return false
 }
 
-// foreignMagic compares the type that statfs returns (linux/magic.h). Virtiofs has that of FUSE.
-func foreignMagic(magic uint32) bool {
+// checkMagic compares the type that statfs returns (linux/magic.h). Virtiofs has that of FUSE.
+func checkMagic(magic uint32) error {
 	switch magic {
 	case unix.FUSE_SUPER_MAGIC, unix.V9FS_MAGIC, unix.NFS_SUPER_MAGIC, unix.CIFS_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC,
-		unix.CEPH_SUPER_MAGIC, unix.AFS_SUPER_MAGIC, unix.AFS_FS_MAGIC, unix.CODA_SUPER_MAGIC:
-		return true
+		unix.CEPH_SUPER_MAGIC, unix.AFS_SUPER_MAGIC, unix.AFS_FS_MAGIC, unix.CODA_SUPER_MAGIC,
+		unix.AUTOFS_SUPER_MAGIC:
+		return ErrFileSystem
+	case unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.DEBUGFS_MAGIC, unix.TRACEFS_MAGIC, unix.SECURITYFS_MAGIC,
+		unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC, unix.BPF_FS_MAGIC, unix.PSTOREFS_MAGIC,
+		unix.EFIVARFS_MAGIC, unix.SELINUX_MAGIC, unix.SMACK_MAGIC, unix.AAFS_MAGIC, unix.BINFMTFS_MAGIC,
+		unix.RDTGROUP_SUPER_MAGIC, unix.DEVPTS_SUPER_MAGIC, unix.NSFS_MAGIC, unix.XENFS_SUPER_MAGIC,
+		unix.OPENPROM_SUPER_MAGIC, configFSMagic, mqueueMagic:
+		return ErrPseudoFile
 	}
-	return false
+	return nil
 }
+
+// Magic numbers that package unix lacks: CONFIGFS_MAGIC of fs/configfs, MQUEUE_MAGIC of ipc/mqueue.c.
+const (
+	configFSMagic = 0x62656570
+	mqueueMagic   = 0x19800202
+)

@@ -2,7 +2,6 @@ package symbols
 
 import (
 	"bytes"
-	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -24,6 +23,9 @@ var (
 	// ErrOld: a perf map was last written before the process started: it is of an earlier process
 	// with this pid.
 	ErrOld = errors.New("is older than the process")
+	// ErrPseudoFile: the path leads to a file of a file system that shows objects of the kernel. Opening
+	// or reading one can have effects, and its contents are not the process's.
+	ErrPseudoFile = errors.New("is no file on a disk or in memory")
 	// errBuildID: a debug file is that of another file.
 	errBuildID = errors.New("debug file has another build id")
 )
@@ -68,10 +70,8 @@ func (o Opener) OpenPerfMap(root *os.File, pid int, uid uint32, started time.Tim
 }
 
 // OpenDebugFile opens what /usr/lib/debug has for a build id, and reads where its symbols are. The
-// caller closes the file, and the tables can be read until then, and until ctx ends. fs.ErrNotExist
-// is the normal result.
-func (o Opener) OpenDebugFile(ctx context.Context, root *os.File, buildID []byte) (*os.File, *elfsym.SymbolTables,
-	error) {
+// caller closes the file, and the tables can be read until then. fs.ErrNotExist is the normal result.
+func (o Opener) OpenDebugFile(root *os.File, buildID []byte) (*os.File, *elfsym.SymbolTables, error) {
 	if len(buildID) < minBuildIDBytes {
 		return nil, nil, fmt.Errorf("opening debug file: %w", unix.ENOENT)
 	}
@@ -80,7 +80,7 @@ func (o Opener) OpenDebugFile(ctx context.Context, root *os.File, buildID []byte
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening debug file: %w", err)
 	}
-	tables, err := elfsym.ReadSymbolTables(Until(ctx, file), stat.Size)
+	tables, err := elfsym.ReadSymbolTables(file, stat.Size)
 	if err == nil && !bytes.Equal(tables.BuildID, buildID) {
 		err = errBuildID
 	}
@@ -102,8 +102,8 @@ func (o Opener) open(root *os.File, name string, flags uint64) (*os.File, unix.S
 	if err := unix.Fstatfs(located, &system); err != nil {
 		return nil, unix.Stat_t{}, err
 	}
-	if foreignMagic(uint32(system.Type)) {
-		return nil, unix.Stat_t{}, ErrFileSystem
+	if err := checkMagic(uint32(system.Type)); err != nil {
+		return nil, unix.Stat_t{}, err
 	}
 	fd, stat, err := procscan.Reopen(o.ProcRoot, located)
 	if err != nil {

@@ -128,7 +128,7 @@ func TestOpenDebugFile(t *testing.T) {
 	}
 	opener := Opener{ProcRoot: "/proc"}
 	id := []byte("\x01\x23\x45\x67\x89\xab\xcd\xef")
-	file, e, err := opener.OpenDebugFile(t.Context(), root, id)
+	file, e, err := opener.OpenDebugFile(root, id)
 	if err != nil || e.Static == nil {
 		t.Fatal(e, err)
 	}
@@ -142,8 +142,26 @@ func TestOpenDebugFile(t *testing.T) {
 		{"\x01", fs.ErrNotExist},
 		{"", fs.ErrNotExist},
 	} {
-		if _, _, err := opener.OpenDebugFile(t.Context(), root, []byte(test.id)); !errors.Is(err, test.want) {
+		if _, _, err := opener.OpenDebugFile(root, []byte(test.id)); !errors.Is(err, test.want) {
 			t.Errorf("%x: %v, want %v", test.id, err, test.want)
+		}
+	}
+}
+
+// What the kernel shows as files is refused before it is opened.
+func TestOpenPseudoFile(t *testing.T) {
+	testenv.NeedRoot(t)
+	for _, path := range []string{"/proc/self/environ", "/sys/kernel/notes"} {
+		dir, root := root(t)
+		target := filepath.Join(dir, "tmp/perf-42.map")
+		testenv.WriteFile(t, target, "")
+		if err := unix.Mount(path, target, "", unix.MS_BIND, ""); err != nil {
+			testenv.Missing(t, "needs bind mounts: "+err.Error())
+		}
+		defer unix.Unmount(target, unix.MNT_DETACH)
+		_, err := Opener{ProcRoot: "/proc"}.OpenPerfMap(root, 42, 0, time.Time{})
+		if !errors.Is(err, ErrPseudoFile) {
+			t.Errorf("%s: %v", path, err)
 		}
 	}
 }

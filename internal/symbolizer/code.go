@@ -1,49 +1,43 @@
-package report
+package symbolizer
 
 import (
 	"cmp"
 	"errors"
 	"slices"
 	"strings"
-	"time"
 
-	"correlator/internal/record"
 	"correlator/procscan"
 )
 
 // This file distinguishes code that a process compiled from addresses in no memory, which walking a
 // stack yields where the register is not a frame pointer.
 
-const (
-	// codeReadInterval is the shortest time between two reads of a process's mappings: each stack
-	// may have a new address that is in no memory. A read takes a millisecond.
-	codeReadInterval = time.Second
+// maxCodeRanges bounds the ranges of one process: as many as it can have executable mappings
+// (procscan).
+const maxCodeRanges = 32 << 10
 
-	// maxCodeRanges bounds the ranges of one process: as many as it can have executable mappings
-	// (procscan).
-	maxCodeRanges = 32 << 10
-)
+// vdsoPath is the path that /proc/PID/maps gives the vDSO.
+const vdsoPath = "[vdso]"
 
 // codeRange is a range of memory; end is the first address after it.
 type codeRange struct{ start, end uint64 }
 
 // findCode reads the executable memory without a file if an address is in no known range.
-func (of *sources) findCode(p *record.Process, addrs []uint64) {
-	unknown := func(addr uint64) bool { return !within(of.code, addr) }
-	if !slices.ContainsFunc(addrs, unknown) || time.Since(of.codeRead) < codeReadInterval {
+func (p *process) findCode(handle *procscan.Handle, addrs []uint64) {
+	unknown := func(addr uint64) bool { return !within(p.code, addr) }
+	if !slices.ContainsFunc(addrs, unknown) {
 		return
 	}
-	mappings, err := p.Handle.ExecutableMemory()
+	mappings, err := handle.ExecutableMemory()
 	if err != nil && !errors.Is(err, procscan.ErrTooMany) {
 		return // it has exited
 	}
-	of.codeRead = time.Now()
 	for _, m := range mappings {
 		if isCode(m) {
-			of.code = append(of.code, codeRange{m.Start, m.End})
+			p.code = append(p.code, codeRange{m.Start, m.End})
 		}
 	}
-	of.code = joined(of.code)
+	p.code = joined(p.code)
 }
 
 // isCode reports whether a mapping is memory that compilers write to: anonymous, or of a file in

@@ -1,0 +1,14 @@
+// Package symbolizer names the frames of processes, in worker processes (package worker): whatever a
+// process controls is opened and read there. These are its mapped files, its perf map, the debug
+// files that it has and those of the host, which it may have mounted something over.
+//
+//	Client     in the program that records: Process.Learn while processes live, Client.Read at the end
+//	Kind       the worker
+//
+// There is one worker for each user of processes, so that who makes a worker hang or exhausts its
+// memory loses names of that user's processes alone. In a worker, each process has a goroutine for
+// each request, and one that hangs keeps others from nothing.
+//
+// Every file that a process names is opened with that process's rights; those that it has mapped
+// already are opened with the worker's.
+package symbolizer
