@@ -24,13 +24,13 @@ type Credentials struct {
 // noID is (uid_t)-1, which is no id: setfsuid with it changes nothing, and returns the present id.
 const noID = -1
 
-// do runs f on a thread of its own, and waits for it. The kernel checks the thread's file accesses
+// Do runs f on a thread of its own, and waits for it. The kernel checks the thread's file accesses
 // as it would check those of the process: with its ids and groups, and no capabilities. f does not
 // run if the thread could not assume all of them.
 //
 // The thread then ends instead of being switched back, so that no error can leave a thread with
 // other rights among those that run other goroutines. That costs 50 µs.
-func (c Credentials) do(f func() error) error {
+func (c Credentials) Do(f func() error) error {
 	result := make(chan error, 1)
 	onOwnThread(func() {
 		err := c.assume()
@@ -136,10 +136,10 @@ func (c Credentials) groups() []int {
 }
 
 // control returns the ancillary data with which a datagram has these ids as its sender's, for
-// receivers with SO_PASSCRED; nil when they are our own.
-func (c Credentials) control() []byte {
-	if int(c.UID) == os.Getuid() && int(c.GID) == os.Getgid() {
+// receivers with SO_PASSCRED; nil when they are what the kernel shows anyway.
+func (c Credentials) control(sender SenderPID) []byte {
+	if int(c.UID) == os.Getuid() && int(c.GID) == os.Getgid() && sender == ownPID() {
 		return nil
 	}
-	return unix.UnixCredentials(&unix.Ucred{Pid: int32(os.Getpid()), Uid: c.UID, Gid: c.GID})
+	return unix.UnixCredentials(&unix.Ucred{Pid: int32(sender), Uid: c.UID, Gid: c.GID})
 }

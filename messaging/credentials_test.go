@@ -48,7 +48,7 @@ func TestCredentialsAreSwitchedOnOneThread(t *testing.T) {
 	} {
 		var status string
 		var tid int
-		err := creds.do(func() (err error) {
+		err := creds.Do(func() (err error) {
 			tid = unix.Gettid()
 			status, err = threadStatus()
 			return err
@@ -115,7 +115,7 @@ func TestCredentialsDoNotLeak(t *testing.T) {
 		all.Go(func() {
 			for round := range 20 {
 				creds := Credentials{uint32(1000 + n), uint32(2000 + round), []uint32{uint32(3000 + n)}}
-				err := creds.do(func() error {
+				err := creds.Do(func() error {
 					tids.Store(unix.Gettid(), true)
 					var inner sync.WaitGroup
 					for range 3 { // these run on other threads, and may need new ones

@@ -83,8 +83,8 @@ func Dial(procRoot string, root *os.File, path string, creds Credentials) (*Sock
 	if err != nil {
 		return nil, fmt.Errorf("creating socket: %w", err)
 	}
-	socket := &Socket{fd: fd, control: creds.control()}
-	err = creds.do(func() error {
+	socket := &Socket{fd: fd, control: creds.control(ownPID())}
+	err = creds.Do(func() error {
 		var err error
 		socket.identity, err = connectBelow(fd, procRoot, root, path)
 		return err

@@ -8,9 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Socket is a connection to one process's socket, made by Dial and closed by the Sender that it is
-// passed to. Every process needs its own: the kernel charges unread datagrams to the sending
-// socket, so that with a shared one a few stalled receivers would silence all others.
+// Socket is a connection to one process's socket, made by Dial, in this process or in another, and
+// closed by the Sender that it is passed to. Every process needs its own: the kernel charges unread
+// datagrams to the sending socket, so that with a shared one a few stalled receivers would silence
+// all others.
 type Socket struct {
 	identity SocketID
 	control  []byte // see Credentials.control
@@ -18,6 +19,21 @@ type Socket struct {
 	mu      sync.Mutex // held while fd is used, so that its number is not reused meanwhile
 	fd      int        // -1 when closed
 	watched bool       // added to the epoll instance of a Poller, armed or not
+}
+
+// NewSocket returns the Socket of a descriptor that Release returned in another process, which had
+// dialed with these credentials. Messages show sender.
+func NewSocket(fd int, identity SocketID, creds Credentials, sender SenderPID) *Socket {
+	return &Socket{fd: fd, identity: identity, control: creds.control(sender)}
+}
+
+// Release returns the descriptor, which is the caller's from now on. The Socket is closed.
+func (s *Socket) Release() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fd := s.fd
+	s.fd = -1
+	return fd
 }
 
 // Identity returns that of the socket file at the time of Dial.

@@ -26,7 +26,8 @@ type Server struct {
 func Listen(path string, counters *Counters) (*Server, error) {
 	s := &Server{counters: counters}
 	var err error
-	s.file, err = sockfile.Bind("unixgram", path, func(config net.ListenConfig, path string) error {
+	s.file, err = sockfile.Bind("unixgram", path, sockfile.DefaultMode, func(config net.ListenConfig,
+		path string) error {
 		conn, err := config.ListenPacket(context.Background(), "unixgram", path)
 		if err == nil {
 			s.conn = conn.(*net.UnixConn)

@@ -1,0 +1,216 @@
+package messaging
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/testenv"
+)
+
+// receiverVariable is set in the environment of a process that is a receiver, to the path of its
+// socket.
+const receiverVariable = "MESSAGING_TEST_RECEIVER"
+
+// Of linux/socket.h and asm-generic/socket.h (Linux 6.5), which golang.org/x/sys does not have.
+const (
+	soPassPidfd = 76
+	scmPidfd    = 4
+)
+
+// shown is what a receiver learned and took of the sender of one message.
+type shown struct {
+	Bytes    int
+	PID, UID int      // of SCM_CREDENTIALS, in the receiver's namespaces
+	Pidfd    bool     // a pidfd came with it
+	Taken    []string // the descriptors that pidfd_getfd copied: what they refer to
+	Refused  string   // the last error of pidfd_getfd
+}
+
+// receive binds a socket, prints "bound", and then a line for each message. It takes all that the
+// kernel gives it of the sender.
+func receive(path string) error {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		err = unix.Bind(fd, &unix.SockaddrUnix{Name: path})
+	}
+	if err == nil {
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PASSCRED, 1)
+	}
+	if err != nil {
+		return err
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, soPassPidfd, 1); err != nil {
+		fmt.Println(err)
+		return nil
+	}
+	fmt.Println("bound")
+	go func() { // exits when the test has ended
+		io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}()
+	for {
+		message, control := make([]byte, 4096), make([]byte, 4096)
+		n, used, _, _, err := unix.Recvmsg(fd, message, control, 0)
+		if err != nil {
+			return err
+		}
+		r := shown{Bytes: n}
+		parts, err := unix.ParseSocketControlMessage(control[:used])
+		if err != nil {
+			return err
+		}
+		for _, part := range parts {
+			switch part.Header.Type {
+			case unix.SCM_CREDENTIALS:
+				credentials, err := unix.ParseUnixCredentials(&part)
+				if err != nil {
+					return err
+				}
+				r.PID, r.UID = int(credentials.Pid), int(credentials.Uid)
+			case scmPidfd:
+				r.Pidfd = true
+				r.take(int(*(*int32)(unsafe.Pointer(&part.Data[0]))))
+			}
+		}
+		if err := json.NewEncoder(os.Stdout).Encode(r); err != nil {
+			return err
+		}
+	}
+}
+
+// take copies the descriptors of a process.
+func (r *shown) take(pidfd int) {
+	defer unix.Close(pidfd)
+	for target := range 1024 {
+		fd, err := unix.PidfdGetfd(pidfd, target, 0)
+		if err != nil {
+			if !errors.Is(err, unix.EBADF) {
+				r.Refused = err.Error()
+			}
+			continue
+		}
+		what, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+		if err != nil {
+			what = err.Error()
+		}
+		r.Taken = append(r.Taken, what)
+		unix.Close(fd)
+	}
+}
+
+// A receiver that may trace processes, as a container with CAP_SYS_PTRACE and a pid namespace of its
+// own, gets nothing of whoever sends to it: neither a pid nor a pidfd with which it could take
+// descriptors. It does if we show ourselves.
+func TestDatagramGivesNothingAway(t *testing.T) {
+	testenv.NeedRoot(t)
+	sender, err := FindSenderPID("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if shown := received(t, sender); len(shown.Taken) > 0 || shown.PID != 0 || shown.UID != 0 {
+		t.Errorf("of kthreadd: %+v", shown)
+	}
+	if shown := received(t, ownPID()); shown.Pidfd && len(shown.Taken) == 0 {
+		t.Errorf("of ourselves: %+v, so the receiver could not take anything of anyone", shown)
+	}
+}
+
+// received returns what a receiver is shown of a registration whose sender shows a pid.
+func received(t *testing.T, sender SenderPID) shown {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "socket")
+	process := exec.Command("/proc/self/exe")
+	process.Env = append(os.Environ(), receiverVariable+"="+path)
+	process.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID}
+	_, stdout := testenv.Start(t, process)
+	lines := bufio.NewScanner(stdout)
+	if !lines.Scan() || lines.Text() != "bound" {
+		testenv.Missing(t, "needs SO_PASSPIDFD (Linux 6.5): "+lines.Text())
+	}
+	creds := ourCredentials(t)
+	dialed, err := Dial("/proc", openRoot(t, "/"), path, creds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	identity := dialed.Identity()
+	poller, err := NewPoller()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { poller.Close() })
+	s := NewSender(new(Counters), poller)
+	defer s.Close()
+	socket := NewSocket(dialed.Release(), identity, creds, sender)
+	if err := s.Connect(socket, Registration{SamplesDelay: time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	if !lines.Scan() {
+		t.Fatal("nothing arrives")
+	}
+	var r shown
+	if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// In a container, pid 2 is some process.
+func TestSenderPIDOfContainer(t *testing.T) {
+	procRoot := t.TempDir()
+	if err := os.Mkdir(filepath.Join(procRoot, "2"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	stat := testenv.ReadFile(t, "/proc/self/stat")
+	testenv.WriteFile(t, filepath.Join(procRoot, "2/stat"), stat)
+	if pid, err := FindSenderPID(procRoot); pid != ownPID() || !errors.Is(err, ErrSenderShown) {
+		t.Errorf("%d, %v", pid, err)
+	}
+}
+
+// BenchmarkSenderShown sends messages that show kthreadd, and others that show us.
+func BenchmarkSenderShown(b *testing.B) {
+	sender, err := FindSenderPID("/proc")
+	if err != nil {
+		b.Skip(err)
+	}
+	message := make([]byte, 46)
+	for _, c := range []struct {
+		name   string
+		sender SenderPID
+	}{{"kthreadd", sender}, {"own", ownPID()}} {
+		b.Run(c.name, func(b *testing.B) {
+			fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer unix.Close(fds[1])
+			// As to a process of another user, whose ids are shown in either case.
+			s := NewSocket(fds[0], SocketID{}, Credentials{UID: 4711, GID: 4711}, c.sender)
+			defer s.Close()
+			buf := make([]byte, 64)
+			for b.Loop() {
+				if err := s.send(message); err != nil {
+					b.Fatal(err)
+				}
+				b.StopTimer()
+				if _, err := unix.Read(fds[1], buf); err != nil {
+					b.Fatal(err)
+				}
+				b.StartTimer()
+			}
+		})
+	}
+}
