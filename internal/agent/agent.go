@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"correlator/bpf"
+	"correlator/internal/access"
 	"correlator/internal/lifecycle"
 	"correlator/internal/process"
 	"correlator/internal/sampling"
@@ -41,13 +42,17 @@ type Agent struct {
 	counters Counters
 
 	manager *lifecycle.Manager
+	access  *access.Client
+	shows   messaging.SenderPID                // to receivers of messages
 	sockets process.Claims[messaging.SocketID] // that we are connected to
 	poller  *messaging.Poller                  // of all senders
 	threads *bpf.Threads                       // nil without a feed, or when this kernel or our rights do not allow it
 	feed    *feed.Server                       // nil without a feed socket
 	samples bool                               // the sampler is open
 
+	partial  error // why not all processes of the host are seen
 	started  time.Time
+	refused  [lifecycle.NumRefusalReasons]atomic.Bool // was logged
 	ending   atomic.Bool
 	drainCtx context.Context // ends when the end is not to wait for what is queued
 	stopNow  context.CancelFunc
@@ -64,10 +69,18 @@ func New(cfg Config, exporter Exporter, log *zap.Logger) (*Agent, error) {
 	}
 	a := &Agent{config: cfg, exporter: exporter, log: log, started: time.Now(),
 		registrations: make(map[int]*registration)}
+	a.partial = procscan.ProbeHostView(cfg.ProcRoot)
 	a.drainCtx, a.stopNow = context.WithCancel(context.Background())
 	var err error
+	if a.access, err = access.Open(cfg.ProcRoot, &a.counters.Workers); err != nil {
+		return nil, err
+	}
 	if a.poller, err = messaging.NewPoller(); err != nil {
+		a.access.Close()
 		return nil, fmt.Errorf("watching for room in sockets: %w", err)
+	}
+	if a.shows, err = messaging.FindSenderPID(cfg.ProcRoot); err != nil {
+		log.Info("messages show the pid of the agent", zap.NamedError("why", err))
 	}
 	if err := a.open(); err != nil {
 		a.close()
@@ -93,8 +106,8 @@ func (a *Agent) open() (err error) {
 	}
 	a.samples = s != nil
 	a.manager, err = lifecycle.Open(lifecycle.Options{
-		ProcRoot: a.config.ProcRoot, Filter: a.config.Filter, SweepInterval: a.config.ScanInterval,
-		Sampling: s, MaxSampleAge: a.config.SamplesDelay,
+		Access: a.access, ProcRoot: a.config.ProcRoot, Filter: a.config.Filter, MaxProcesses: a.config.MaxProcesses,
+		SweepInterval: a.config.ScanInterval, Sampling: s, MaxSampleAge: a.config.SamplesDelay,
 		Counters: &a.counters.Counters, Log: a.log, ProcessLog: a.log,
 	}, a)
 	if err != nil && s != nil {
@@ -116,7 +129,7 @@ func (a *Agent) openSampling() (*sampling.Sampling, error) {
 			KeepUntraced:     a.exporter != nil && a.exporter.TakesUntraced(),
 			ByThread:         a.exporter != nil,
 			BySpan:           a.exporter != nil,
-			MaxTargets:       a.config.MaxProcesses,
+			MaxTargets:       a.config.MaxProcesses + lifecycle.ExtraProcesses,
 			PinDir:           a.config.PinMaps,
 		},
 		Interval: a.config.ReportInterval,
@@ -146,6 +159,7 @@ func (a *Agent) close() {
 		a.threads.Close()
 	}
 	a.poller.Close()
+	a.access.Close()
 }
 
 // Run serves until ctx ends, then sends what is queued within the samples-delay, or until StopNow,
@@ -154,6 +168,13 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.log.Info("correlator runs", zap.String("host_id", a.config.HostID),
 		zap.Duration("samples_delay", a.config.SamplesDelay),
 		zap.Int("samples_per_second", a.config.SamplesPerSecond), zap.String("feed_socket", a.config.FeedSocket))
+	switch {
+	case a.partial != nil && a.config.AcceptPartialView:
+		a.log.Info("only a part of the host's processes is served, which --accept-partial-view accepts",
+			zap.Error(a.partial))
+	case a.partial != nil:
+		a.log.Warn("not ready: only a part of the host's processes is served", zap.Error(a.partial))
+	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	context.AfterFunc(ctx, func() { a.ending.Store(true) })
@@ -196,7 +217,10 @@ func (a *Agent) shutDown() {
 	defer cancel()
 	ctx, cancelGrace := context.WithCancel(context.Background())
 	defer cancelGrace()
-	context.AfterFunc(drained, func() { time.AfterFunc(shutdownGrace, cancelGrace) })
+	context.AfterFunc(drained, func() {
+		a.access.Close() // what waits for a process that hangs waits no more
+		time.AfterFunc(shutdownGrace, cancelGrace)
+	})
 	if stuck, ok := a.manager.Shutdown(ctx); ok {
 		a.close()
 	} else {
@@ -208,15 +232,8 @@ func (a *Agent) shutDown() {
 		zap.Object("sample_to_socket", timing(a.counters.Messages.Timing())))
 }
 
-// Admit returns an error when as many processes are served as may be. It is for the Manager.
-func (a *Agent) Admit(procscan.ProcessID) error {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
-	if n := len(a.registrations); n >= a.config.MaxProcesses {
-		return fmt.Errorf("serving %d processes already (--max-processes)", n)
-	}
-	return nil
-}
+// Admit returns nil: how many are served is the Manager's to limit.
+func (a *Agent) Admit(procscan.ProcessID) error { return nil }
 
 // NewHandler returns the registration with a process that was admitted. It is for the Manager.
 func (a *Agent) NewHandler(p *lifecycle.Process) lifecycle.Handler {
@@ -227,12 +244,12 @@ func (a *Agent) NewHandler(p *lifecycle.Process) lifecycle.Handler {
 	return r
 }
 
-// Refused logs the first process that cannot be served for a reason of our own. It is for the
+// Refused logs the first process that cannot be served for each reason of our own. It is for the
 // Manager.
-func (a *Agent) Refused(id procscan.ProcessID, err error) {
-	if a.counters.ProcessesRefused.Load() == 1 {
-		a.log.Error("processes are not served; counted from here on", because("processes_refused"),
-			zap.Int("pid", id.PID), zap.Error(err))
+func (a *Agent) Refused(id procscan.ProcessID, reason lifecycle.RefusalReason, err error) {
+	if !a.refused[reason].Swap(true) {
+		a.log.Error("processes are not served; counted from here on", because("processes_refused_"+reason.String()),
+			zap.Int("pid", id.PID), zap.Int("max_processes", a.config.MaxProcesses), zap.Error(err))
 	}
 }
 
@@ -278,9 +295,26 @@ func (a *Agent) Health() error {
 	return a.manager.Health(a.config.ReportInterval)
 }
 
-// Ready returns why the agent does not serve all processes that it could, yet or any more: it has
-// not seen all that were there when it started, or ends.
+// Ready returns why the agent does not serve all processes of the host, yet or any more: that of
+// Started, it does not see all, or there are too many.
 func (a *Agent) Ready() error {
+	if err := a.Started(); err != nil {
+		return err
+	}
+	if a.partial != nil && !a.config.AcceptPartialView {
+		return fmt.Errorf("only a part of the host's processes is served (--accept-partial-view accepts that): %w",
+			a.partial)
+	}
+	if publishing, _ := a.manager.WithoutPlace(); publishing > 0 {
+		return fmt.Errorf("%d more processes publish than the %d that are served at a time (--max-processes)",
+			publishing, a.config.MaxProcesses)
+	}
+	return nil
+}
+
+// Started returns why the agent does not work: it has not seen all processes that were there when it
+// started, is not healthy, or ends. Other than with Ready, no process can bring that about.
+func (a *Agent) Started() error {
 	if a.ending.Load() {
 		return errEnding
 	}

@@ -1,6 +1,9 @@
 package agent
 
-import "correlator/internal/process"
+import (
+	"correlator/internal/process"
+	"correlator/internal/worker"
+)
 
 // Census is how many processes there are now, by state: what Status returns, summed up. It does not
 // grow with what the processes do.
@@ -9,16 +12,32 @@ type Census struct {
 	InError   map[string]int        // of those in StateError, by the reason's name
 	Waiting   uint64                // samples that are queued
 
-	LiveEvents bool // see Status
+	WithoutPlace WithoutPlace
+	LiveEvents   bool // see Status
+	Workers      worker.Stats
+}
+
+// WithoutPlace is how many processes live and are not probed because there are too many
+// (--max-processes): what they published when they were probed last.
+type WithoutPlace struct {
+	Publishing int `json:"publishing"`
+	Others     int `json:"others"` // published nothing, or are left out
+}
+
+func (a *Agent) withoutPlace() (w WithoutPlace) {
+	w.Publishing, w.Others = a.manager.WithoutPlace()
+	return w
 }
 
 // Census counts the processes. It holds the lock of the registry for no longer than it takes to
 // copy it.
 func (a *Agent) Census() Census {
 	c := Census{
-		Processes:  make(map[process.State]int),
-		InError:    make(map[string]int),
-		LiveEvents: a.manager.LiveEvents(),
+		Processes:    make(map[process.State]int),
+		InError:      make(map[string]int),
+		WithoutPlace: a.withoutPlace(),
+		LiveEvents:   a.manager.LiveEvents(),
+		Workers:      a.access.Stats(),
 	}
 	for _, r := range a.all() {
 		stats := r.sender.Stats()

@@ -199,7 +199,7 @@ func (r *running) settled(processes int) (least holdings) {
 	var lower time.Time
 	least = holdings{descriptors: math.MaxInt, goroutines: math.MaxInt}
 	testenv.Poll(r.t, deadline, "descriptors and goroutines to become no fewer for a second", func() bool {
-		descriptors, goroutines := openDescriptors(r.t), runtime.NumGoroutine()
+		descriptors, goroutines := r.openDescriptors(), runtime.NumGoroutine()
 		if descriptors < least.descriptors || goroutines < least.goroutines {
 			lower = time.Now()
 		}

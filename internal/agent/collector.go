@@ -23,8 +23,9 @@ var (
 		"Whether the correlator does what it has to do all the time; else it should be restarted. The same as "+
 			"/healthz.")
 	readyDesc = newDesc("correlator_ready",
-		"Whether all processes are served that can be: 0 until the first sweep has ended, while the correlator is not "+
-			"healthy, and from SIGTERM on. The same as /readyz.")
+		"Whether all processes are served that can be: 0 until the first sweep has ended, while more processes publish "+
+			"than are served (--max-processes) or the correlator is not healthy, from SIGTERM on, and where it does not "+
+			"see all processes of the host. The same as /readyz.")
 	processesDesc = newDesc("correlator_processes",
 		"Processes that carry the APM agent's library now, by state. Those with no-storage publish nothing: in them "+
 			"correlation is not enabled, or not yet.", "state")
@@ -68,10 +69,17 @@ var (
 	processesDeniedDesc = newDesc("correlator_processes_denied_total",
 		"Processes that the correlator may not look into, for want of a capability or because of an LSM, each once.")
 	processesRefusedDesc = newDesc("correlator_processes_refused_total",
-		"Times that a process was found and not served for a reason of the correlator: --max-processes, or out of "+
-			"file descriptors. One process counts again in each sweep.")
+		"Times that a process was found and not served for a reason of the correlator. One process counts again in each "+
+			"sweep.", "reason")
+	processesEvictedDesc = newDesc("correlator_processes_evicted_total",
+		"Times that a process had to give way to others because of --max-processes.", "reason")
+	processesWithoutPlaceDesc = newDesc("correlator_processes_without_place",
+		"Processes now that had to give way to others, or were not let in, because of --max-processes, by whether they "+
+			"publish. While there are any that do, /readyz fails.", "publishing")
 	processesTruncatedDesc = newDesc("correlator_processes_truncated_total",
 		"Processes with more copies of the agent's library mapped than are looked at, each once.")
+	logDroppedDesc = newDesc("correlator_log_lines_dropped_total",
+		"Lines about processes that were not logged.", "reason")
 	processErrorsDesc = newDesc("correlator_process_errors_total",
 		"Errors because of which a process is not served, or not fully; each try counts. How many processes are in "+
 			"error now is correlator_processes_in_error.", "reason")
@@ -85,6 +93,24 @@ var (
 		"Registrations that were taken by the sockets of processes.")
 	publicationsThrottledDesc = newDesc("correlator_publications_throttled_total",
 		"Times that a process was left alone for a second because it kept publishing something new.")
+)
+
+// The processes of the correlator's own that read files, sockets and memory of others.
+var (
+	workersRunningDesc = newDesc("correlator_workers_running",
+		"Worker processes that access other processes now, or wait for that.")
+	workersHungDesc = newDesc("correlator_workers_hung",
+		"Worker processes that were killed because they did not answer, and have not ended: a process makes the kernel "+
+			"wait. Their number is bounded, by user and in all.")
+	workersStartedDesc = newDesc("correlator_workers_started_total",
+		"Worker processes started.")
+	workersEndedDesc = newDesc("correlator_workers_ended_total",
+		"Worker processes that ended before they had answered: killed by somebody else, or by an error of theirs.")
+	workerTimeoutsDesc = newDesc("correlator_worker_timeouts_total",
+		"Requests to worker processes that were not answered in time. Each had its worker killed.")
+	workerRefusedDesc = newDesc("correlator_worker_requests_refused_total",
+		"Requests to worker processes that were not served because workers hang, or are busy for long, with processes "+
+			"of the same user.")
 )
 
 // Samples that outside samplers feed.
@@ -186,7 +212,11 @@ func (c *Collector) collectState(metrics chan<- prometheus.Metric) {
 	for _, reason := range NotSampledReasons() {
 		gauge(processesNotSampledDesc, float64(notSampled[reason]), reason)
 	}
+	gauge(processesWithoutPlaceDesc, float64(census.WithoutPlace.Publishing), "true")
+	gauge(processesWithoutPlaceDesc, float64(census.WithoutPlace.Others), "false")
 	gauge(samplesWaitingDesc, float64(census.Waiting))
+	gauge(workersRunningDesc, float64(census.Workers.Running))
+	gauge(workersHungDesc, float64(census.Workers.Hung))
 	gauge(liveEventsUpDesc, boolValue(census.LiveEvents))
 }
 

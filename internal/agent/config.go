@@ -14,8 +14,8 @@ const (
 	DefaultMaxProcesses = 4096
 
 	// MaxProcesses is the largest limit: each process can make its goroutine hang in a system call
-	// and so take a thread. Go allows 10,000, and up to 600 may hang in sweeps, the memory poller
-	// and probes that live events request.
+	// and so take a thread. Go allows 10,000; there may be lifecycle.ExtraProcesses more, and up to
+	// 600 may hang in sweeps, the memory poller and probes that live events request.
 	MaxProcesses = 9000
 )
 
@@ -25,10 +25,13 @@ type Config struct {
 	HostID       string         // in registrations; may be empty
 	SamplesDelay time.Duration  // promised to the agents, in whole milliseconds
 	ScanInterval time.Duration  // between two sweeps
-	MaxProcesses int            // that are served
+	MaxProcesses int            // that are served at a time
 	FeedSocket   string         // empty: no feed
 	Unsampled    bool           // send samples of traces that are not sampled, too
 	Filter       process.Filter // which processes are served
+
+	// AcceptPartialView: the agent is ready although it sees only a part of the host's processes.
+	AcceptPartialView bool
 
 	SamplesPerSecond int           // of every CPU; 0: take none
 	ReportInterval   time.Duration // how often what was sampled is fetched from the kernel

@@ -9,6 +9,7 @@ import (
 
 	"correlator/internal/lifecycle"
 	"correlator/internal/process"
+	"correlator/internal/worker"
 	"correlator/messaging"
 	"correlator/messaging/feed"
 )
@@ -22,6 +23,7 @@ type Counters struct {
 	Fed        process.SampleOutcomes // of them
 
 	Messages messaging.Counters // what is sent to processes
+	Workers  worker.Counters    // that access processes
 
 	Connected atomic.Uint64 // sockets of processes connected, repeated ones included
 	Withdrawn atomic.Uint64 // connections ended because the process publishes nothing, or something else
@@ -48,12 +50,23 @@ func (c *Counters) each(add func(key string, n uint64, desc *prometheus.Desc, la
 	add("withdrawn", c.Withdrawn.Load(), connectionsWithdrawnDesc)
 	add("gone", c.Gone.Load(), processesGoneDesc)
 	add("processes_denied", c.ProcessesDenied.Load(), processesDeniedDesc)
-	add("processes_refused", c.ProcessesRefused.Load(), processesRefusedDesc)
+	for r := range lifecycle.NumRefusalReasons {
+		add("processes_refused_"+r.String(), c.Refused[r].Load(), processesRefusedDesc, r.String())
+	}
+	for r := range lifecycle.NumEvictionReasons {
+		add("processes_evicted_"+r.String(), c.Evicted[r].Load(), processesEvictedDesc, r.String())
+	}
 	add("processes_filtered", c.Filtered.Load(), processesFilteredDesc)
 	add("processes_truncated", c.Truncated.Load(), processesTruncatedDesc)
+	add("log_dropped_user_budget", c.LogDropped.Load(), logDroppedDesc, "user_budget")
 	for r := process.ReasonNone + 1; r < process.NumReasons; r++ {
 		add("trouble_"+r.String(), c.Errors[r].Load(), processErrorsDesc, r.String())
 	}
+
+	add("workers_started", c.Workers.Started.Load(), workersStartedDesc)
+	add("workers_ended", c.Workers.Ended.Load(), workersEndedDesc)
+	add("worker_timeouts", c.Workers.TimedOut.Load(), workerTimeoutsDesc)
+	add("worker_requests_refused", c.Workers.Refused.Load(), workerRefusedDesc)
 
 	add("feed_datagrams", c.Feed.Datagrams.Load(), feedDatagramsDesc)
 	for r := range feed.NumRefusalReasons {

@@ -160,7 +160,7 @@ func TestDeliveryInChurn(t *testing.T) {
 		return len(r.registrations)
 	}
 	watch := watchStalls()
-	descriptors, goroutines, targets, processes := openDescriptors(t), runtime.NumGoroutine(), kernelTargets(t, pins),
+	descriptors, goroutines, targets, processes := r.openDescriptors(), runtime.NumGoroutine(), kernelTargets(t, pins),
 		registered()
 	if targets != len(survivors) || processes != len(survivors) {
 		testenv.Missing(t, fmt.Sprintf("%d processes take part, %d are of this test", processes, len(survivors)))
@@ -191,7 +191,7 @@ func TestDeliveryInChurn(t *testing.T) {
 	testenv.Poll(t, deadline, what, func() bool {
 		r.strangers(all...)
 		return registered() == processes && kernelTargets(t, pins) == targets &&
-			openDescriptors(t) <= descriptors && runtime.NumGoroutine() <= goroutines
+			r.openDescriptors() <= descriptors && runtime.NumGoroutine() <= goroutines
 	})
 	var senders []*messaging.Sender
 	for _, p := range survivors {

@@ -96,7 +96,7 @@ func TestDeliveryStalledBesideHealthy(t *testing.T) {
 		}
 		feeds++
 		time.Sleep(r.config.ReportInterval) // load comes at that pace
-		logged := r.logs.FilterField(zap.Stringer("reason", process.ReasonSocketFull)).Len()
+		logged := r.logs.FilterField(zap.String("reason", process.ReasonSocketFull.String())).Len()
 		return logged == len(all)-1 && sender.Stats().Sent > before+1000
 	})
 	waits, pauses := c.Messages.Waits.Load(), c.Messages.Pauses.Load()

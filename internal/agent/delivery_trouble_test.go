@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -111,7 +110,7 @@ func TestDeliveryBesideTrouble(t *testing.T) {
 		uint64(0)
 	fed := sender.Stats().Sent
 	full := func(p *demo.Process) bool {
-		return r.logs.FilterField(zap.Stringer("reason", process.ReasonSocketFull)).FilterField(zap.Int("pid",
+		return r.logs.FilterField(zap.String("reason", process.ReasonSocketFull.String())).FilterField(zap.Int("pid",
 			p.PID)).Len() > 0
 	}
 	testenv.Poll(t, deadline, "both that do not read to be logged, and load meanwhile", func() bool {
@@ -139,7 +138,7 @@ func TestDeliveryBesideTrouble(t *testing.T) {
 	healthy(t, sender, neighbor.Quit())
 	r.sampledAdded()
 	for _, p := range all {
-		logged := r.logs.FilterField(zap.Stringer("reason", process.ReasonSocketFull)).FilterField(zap.Int("pid",
+		logged := r.logs.FilterField(zap.String("reason", process.ReasonSocketFull.String())).FilterField(zap.Int("pid",
 			p.PID)).Len()
 		if want := p == deaf || p == stopped; want != (logged == 1) || logged > 1 {
 			t.Errorf("process %d was logged %d times to be full", p.PID, logged)
@@ -259,10 +258,8 @@ func TestDeliveryAtTheEnd(t *testing.T) {
 	if stats := never.Stats(); stats.Queued != 0 || stats.Sent == stats.Added {
 		t.Errorf("a process that never reads: %+v", stats)
 	}
-	if entries := r.logs.FilterMessage("not all processes were released in time").All(); len(entries) != 1 {
-		t.Errorf("logged %d times what was left behind, want once", len(entries))
-	} else if pids := fmt.Sprint(entries[0].ContextMap()["pids"]); pids != fmt.Sprint([]int{hanging.PID}) {
-		t.Errorf("left behind were %s, want the hanging process %d alone", pids, hanging.PID)
+	if entries := r.logs.FilterMessage("not all processes were released in time").All(); len(entries) != 0 {
+		t.Errorf("left behind: %v", entries[0].ContextMap()["pids"])
 	}
 	hanging.Kill()
 }

@@ -46,7 +46,7 @@ func newRegistration(a *Agent, p *lifecycle.Process) *registration {
 // Attach registers with the process at the socket that it published.
 func (r *registration) Attach() error {
 	target := r.process.Target()
-	socket, err := target.Dial()
+	socket, err := target.Dial(r.agent.shows)
 	if err != nil {
 		return process.WithReason(process.ReasonOther, err)
 	}

@@ -90,8 +90,8 @@ func TestSampledNeighborHangs(t *testing.T) {
 	for _, p := range []*demo.Process{slot, storage} {
 		r.state(p, process.StateError, process.ReasonTimeout.String())
 	}
-	backlog := &r.Counters().Sampling.Outcomes[process.OutcomeBacklog]
-	testenv.Poll(t, deadline, "a backlog", func() bool { return backlog.Load() > 0 })
+	stale := &r.Counters().Sampling.Outcomes[process.OutcomeStale]
+	testenv.Poll(t, deadline, "samples that waited too long", func() bool { return stale.Load() > 0 })
 	r.sampledReport(neighbor, 500)
 	neighbor.StopThreads()
 	for _, p := range []*demo.Process{slot, storage} {

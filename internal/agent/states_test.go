@@ -3,12 +3,14 @@ package agent
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/demo"
+	"correlator/internal/lifecycle"
 	"correlator/internal/process"
 	"correlator/internal/testenv"
 )
@@ -129,21 +131,32 @@ func swept(r *running, times uint64) {
 		func() bool { return r.Counters().Sweeps.Load() >= want })
 }
 
-// More processes than may be served: that is logged once, and the others are served when there is
-// room.
+// More processes publish than may be served: that is logged once, the agent is not ready and says
+// why, and the others are served when there is room.
 func TestMaxProcesses(t *testing.T) {
 	first := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	r := run(t, func(c *Config) { c.MaxProcesses = 1 }, atRate(20))
 	first.Registration(1)
 	second := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	testenv.Poll(t, deadline, "a process to be refused",
-		func() bool { return r.Counters().ProcessesRefused.Load() > 0 })
+		func() bool { return r.Counters().Refused[lifecycle.RefusedPublishing].Load() > 0 })
+	err := r.Ready()
+	if err == nil || !strings.Contains(err.Error(), "1 more processes publish than the 1 that are served") {
+		t.Errorf("ready: %v", err)
+	}
+	if err := r.Started(); err != nil {
+		t.Errorf("a process made the agent look as if it had not started: %v", err)
+	}
+	if s := r.Status(); s.WithoutPlace != (WithoutPlace{Publishing: 1}) || s.NotReady != err.Error() {
+		t.Errorf("status: %+v, not ready: %q", s.WithoutPlace, s.NotReady)
+	}
 	if n := r.logs.FilterMessage("processes are not served; counted from here on").Len(); n != 1 {
 		t.Errorf("logged %d times", n)
 	}
 	first.Kill()
 	second.Registration(1)
 	r.served(second, 1, [16]byte{1})
+	testenv.Poll(t, deadline, "the agent to be ready again", func() bool { return r.Ready() == nil })
 }
 
 // A process that forks has a child with a copy of all that it published: that is no agent of its

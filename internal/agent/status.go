@@ -8,6 +8,7 @@ import (
 
 	"correlator/internal/lifecycle"
 	"correlator/internal/process"
+	"correlator/internal/worker"
 	"correlator/messaging"
 )
 
@@ -25,9 +26,12 @@ type Status struct {
 	LiveEvents   bool   `json:"live_events"`         // new processes are reported by the kernel, not found by sweeps alone
 	MappingsFrom string `json:"mappings_from"`       // a procscan.Source's name
 
-	Processes []ProcessStatus   `json:"processes"`        // by pid
-	Latency   Latency           `json:"sample_to_socket"` // of all samples sent, since the start
-	Counters  map[string]uint64 `json:"counters"`         // since the start, also of processes that are gone
+	Workers worker.Stats `json:"workers"` // that access processes
+
+	Processes    []ProcessStatus   `json:"processes"` // by pid
+	WithoutPlace WithoutPlace      `json:"without_place"`
+	Latency      Latency           `json:"sample_to_socket"` // of all samples sent, since the start
+	Counters     map[string]uint64 `json:"counters"`         // since the start, also of processes that are gone
 }
 
 // Seconds is a duration that JSON shows as a number of seconds.
@@ -92,7 +96,9 @@ func (a *Agent) Status() Status {
 		SamplesPerSecond: a.config.SamplesPerSecond,
 		LiveEvents:       a.manager.LiveEvents(),
 		MappingsFrom:     a.manager.MappingsFrom().String(),
+		Workers:          a.access.Stats(),
 		Processes:        a.processStatuses(),
+		WithoutPlace:     a.withoutPlace(),
 		Latency:          newLatency(a.counters.Messages.Timing()),
 		Counters:         make(map[string]uint64),
 	}

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"go.uber.org/zap"
 
 	"correlator/internal/demo"
 	"correlator/internal/process"
@@ -157,4 +160,23 @@ func TestReady(t *testing.T) {
 	if got := r.Status().NotReady; got != errEnding.Error() {
 		t.Errorf("status: %q", got)
 	}
+}
+
+// A name of the largest size is whole in the status, and cut in the log.
+func TestLongName(t *testing.T) {
+	r := run(t)
+	name := strings.Repeat("n", 8000) + strings.Repeat("m", 100)
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	p.Registration(1)
+	p.Republish(p.Socket, name)
+	var view process.View
+	testenv.Poll(t, deadline, "the name", func() bool {
+		view = r.state(p, process.StateRegistered, "")
+		return view.ServiceName != "demo"
+	})
+	if view.ServiceName != name {
+		t.Errorf("the status has a name of %d characters", len(view.ServiceName))
+	}
+	want := name[:192] + "…[7844 characters cut]…" + name[len(name)-64:]
+	testenv.Poll(t, deadline, "the log", func() bool { return r.logs.FilterField(zap.String("service", want)).Len() == 1 })
 }

@@ -79,6 +79,8 @@ type discoverySection struct {
 	ScanInterval time.Duration `key:"scan-interval"`
 	MaxProcesses int           `key:"max-processes"`
 	ProcRoot     string        `key:"proc-root"`
+
+	AcceptPartialView bool `key:"accept-partial-view"`
 }
 
 // samplersSection has what other samplers use.
@@ -177,18 +179,19 @@ func (c *Config) NeedsAdminSocket() bool {
 // Agent returns the configuration of the agent itself.
 func (c *Config) Agent() agent.Config {
 	return agent.Config{
-		ProcRoot:         c.Discovery.ProcRoot,
-		HostID:           c.Agents.HostID,
-		SamplesDelay:     c.Agents.SamplesDelay,
-		ScanInterval:     c.Discovery.ScanInterval,
-		MaxProcesses:     c.Discovery.MaxProcesses,
-		FeedSocket:       c.Samplers.FeedSocket,
-		Unsampled:        c.Samples.Unsampled,
-		Filter:           c.Filter.Process(),
-		SamplesPerSecond: c.Samples.PerSecond,
-		ReportInterval:   c.Samples.ReportInterval,
-		KernelStacks:     c.Samples.KernelStacks,
-		PinMaps:          c.Samplers.PinMaps,
+		ProcRoot:          c.Discovery.ProcRoot,
+		HostID:            c.Agents.HostID,
+		SamplesDelay:      c.Agents.SamplesDelay,
+		ScanInterval:      c.Discovery.ScanInterval,
+		MaxProcesses:      c.Discovery.MaxProcesses,
+		FeedSocket:        c.Samplers.FeedSocket,
+		Unsampled:         c.Samples.Unsampled,
+		Filter:            c.Filter.Process(),
+		AcceptPartialView: c.Discovery.AcceptPartialView,
+		SamplesPerSecond:  c.Samples.PerSecond,
+		ReportInterval:    c.Samples.ReportInterval,
+		KernelStacks:      c.Samples.KernelStacks,
+		PinMaps:           c.Samplers.PinMaps,
 	}
 }
 

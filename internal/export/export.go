@@ -71,6 +71,7 @@ func Open(config Config, about About, log *zap.Logger) (*Export, error) {
 		})
 	}
 	if config.Receiver.Listen != "" {
+		config.Receiver.OnPanic = e.observePanic
 		if e.receiver, err = receiver.Open(config.Receiver, e.exporter); err != nil {
 			e.Close()
 			return nil, fmt.Errorf("opening --otlp-listen: %w", err)

@@ -212,6 +212,23 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// A panic of the receiver is an error in the log, with the stack and the name of the metric that
+// counts on.
+func TestPanicIsLogged(t *testing.T) {
+	core, logs := observer.New(zapcore.DebugLevel)
+	e := &Export{log: zap.New(core)}
+	e.observePanic("a defect", []byte("goroutine 1"))
+	if n := logs.Len(); n != 1 {
+		t.Fatalf("%d lines", n)
+	}
+	entry := logs.All()[0]
+	fields := entry.ContextMap()
+	if entry.Level != zapcore.ErrorLevel || fields["panic"] != "a defect" || fields["stack"] != "goroutine 1" ||
+		fields["reason"] != "otlp_received_refused_items_total" {
+		t.Errorf("%v %q: %v", entry.Level, entry.Message, fields)
+	}
+}
+
 // A slow sender does not use up the time that destinations have at the end.
 func TestShutdownWithSlowSender(t *testing.T) {
 	dir := t.TempDir()

@@ -56,3 +56,10 @@ func (e *Export) observe(event otlp.Event) {
 	}
 	e.log.Log(level, messages[event.Kind], fields...)
 }
+
+// observePanic logs the first panic of a call to the receiver.
+func (e *Export) observePanic(value any, stack []byte) {
+	e.log.Error("the OTLP receiver has a defect; further panics are only counted",
+		zap.String("reason", "otlp_received_refused_items_total"),
+		zap.Any("panic", value), zap.ByteString("stack", stack))
+}

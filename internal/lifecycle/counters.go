@@ -18,13 +18,16 @@ type Counters struct {
 	EventsLost   atomic.Uint64 // live events that the kernel dropped, where it reports how many
 	EventsFailed atomic.Uint64 // times that live events were unavailable
 
-	PollerHangs      atomic.Uint64 // times that the memory of one process blocked the memory poller
-	Probes           atomic.Uint64 // probes of what processes publish
-	TooOften         atomic.Uint64 // pauses because a process published something new too often
-	Gone             atomic.Uint64 // processes that ended, or no longer map the library
-	ProcessesDenied  atomic.Uint64 // processes that we may not read, once each
-	ProcessesRefused atomic.Uint64 // processes not served because of a limit of ours, each time one is found
-	Filtered         atomic.Uint64 // processes excluded by the filter, once each
-	Truncated        atomic.Uint64 // processes that map more copies of the library than are probed, once each
-	Errors           [process.NumReasons]atomic.Uint64
+	PollerHangs     atomic.Uint64 // times that the memory of one process blocked the memory poller
+	Probes          atomic.Uint64 // probes of what processes publish
+	TooOften        atomic.Uint64 // pauses because a process published something new too often
+	Gone            atomic.Uint64 // processes that ended, or no longer map the library
+	ProcessesDenied atomic.Uint64 // processes that we may not read, once each
+	Filtered        atomic.Uint64 // processes excluded by the filter, once each
+	Truncated       atomic.Uint64 // processes that map more copies of the library than are probed, once each
+	LogDropped      atomic.Uint64 // log lines about processes whose user has used up its budget
+
+	Refused [NumRefusalReasons]atomic.Uint64  // processes not served, each time one is found
+	Evicted [NumEvictionReasons]atomic.Uint64 // processes that had to give way to others, each time
+	Errors  [process.NumReasons]atomic.Uint64 // of single processes
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,6 +59,7 @@ type discovery struct {
 	eventsDown bool // it was logged that there are no live events
 	turn       int  // of the next sweep
 	denied     map[procscan.ProcessID]struct{}
+	memory     releaser
 }
 
 func (d *discovery) init(procRoot string) (err error) {
@@ -102,7 +104,8 @@ func (m *Manager) discover(ctx context.Context) {
 			live = m.stopEvents(live, err)
 			next.Reset(m.sweepInterval(false)) // not at once: it may fail again and again
 		case <-maintain:
-			m.reportStuck()
+			m.discovery.memory.check(m.reportStuck())
+			m.logBudget.report(m.log, time.Now())
 			if live == nil || time.Since(refreshed) < refreshInterval {
 				continue
 			}
@@ -155,6 +158,12 @@ func (m *Manager) requestFullSweep() {
 	}
 }
 
+// returning is a process that was found, had to give way before, and may come back.
+type returning struct {
+	found  procscan.Found
+	before place
+}
+
 // sweep probes all processes once: those that are new get their goroutine, the others are given
 // what they map now, and probe themselves. While live events report everything, the mappings of
 // known processes are read only now and then.
@@ -165,6 +174,7 @@ func (m *Manager) sweep(ctx context.Context) {
 		full = true
 	}
 	var known []*Process
+	var later []returning
 	skip := func(pid int) bool {
 		m.discovery.round.beat() // of thousands of processes, or some that hang, it may take long
 		if full {
@@ -174,10 +184,14 @@ func (m *Manager) sweep(ctx context.Context) {
 		if p != nil {
 			known = append(known, p)
 		}
-		return p != nil
+		return p != nil || m.places.skips(pid)
 	}
 	found := func(found procscan.Found) {
 		if ctx.Err() != nil {
+			return
+		}
+		if before, admitted := m.places.found(found.ProcessID); before != nil && admitted {
+			later = append(later, returning{found, *before})
 			return
 		}
 		if p := m.take(found); p != nil {
@@ -185,6 +199,10 @@ func (m *Manager) sweep(ctx context.Context) {
 		}
 	}
 	err := m.scan(skip, found)
+	slices.SortStableFunc(later, func(a, b returning) int { return compareReturning(&a.before, &b.before) })
+	for _, p := range later {
+		m.take(p.found)
+	}
 	for _, p := range known { // now, together: to wake them one by one takes longer than what they have to do
 		p.notify()
 	}
@@ -192,6 +210,8 @@ func (m *Manager) sweep(ctx context.Context) {
 	if err != nil {
 		m.counters.SweepsFailed.Add(1)
 		m.discovery.lost.Store(true) // known processes may be among those that were not probed
+	} else {
+		m.places.swept()
 	}
 	m.client.Swept(err)
 }
@@ -222,8 +242,8 @@ func (m *Manager) scan(skip func(pid int) bool, found func(procscan.Found)) erro
 		}
 		m.discovery.denied[denied.ProcessID] = struct{}{}
 		m.counters.ProcessesDenied.Add(1)
-		m.log.Warn("process cannot be read", reason("processes_denied"), zap.Int("pid", denied.PID),
-			zap.Error(denied.Err))
+		m.logBudget.logger(m.log, process.UnknownUser).Warn("process cannot be read", reason("processes_denied"),
+			zap.Int("pid", denied.PID), zap.Error(denied.Err))
 	}
 	return err
 }
@@ -264,6 +284,12 @@ func (m *Manager) take(found procscan.Found) *Process {
 	if m.serving.Err() != nil {
 		return nil
 	}
+	if before, admitted := m.places.found(found.ProcessID); !admitted {
+		if before.standing == standingPublisher {
+			m.refuse(found.ProcessID, errPublishing)
+		}
+		return nil
+	}
 	err := m.client.Admit(found.ProcessID)
 	var p *Process
 	if err == nil {
@@ -273,8 +299,7 @@ func (m *Manager) take(found procscan.Found) *Process {
 		return nil
 	}
 	if err != nil {
-		m.counters.ProcessesRefused.Add(1)
-		m.client.Refused(found.ProcessID, err)
+		m.refuse(found.ProcessID, err)
 		return nil
 	}
 	p.reportTruncated(found)
@@ -283,6 +308,19 @@ func (m *Manager) take(found procscan.Found) *Process {
 	m.mu.Unlock()
 	m.running.Go(func() { p.run(m.serving) })
 	return nil
+}
+
+// refuse counts that a process is not served for a reason of our own.
+func (m *Manager) refuse(id procscan.ProcessID, err error) {
+	reason := RefusedError
+	switch {
+	case errors.Is(err, errPublishing):
+		reason = RefusedPublishing
+	case errors.Is(err, errUnprobed):
+		reason = RefusedUnprobed
+	}
+	m.counters.Refused[reason].Add(1)
+	m.client.Refused(id, reason, err)
 }
 
 // reportTruncated counts a process, and logs it, that maps more libraries than are used: if the
@@ -296,8 +334,9 @@ func (p *Process) reportTruncated(found procscan.Found) {
 	}
 }
 
-// reportStuck counts the processes that make their goroutines hang, and logs each once.
-func (m *Manager) reportStuck() {
+// reportStuck counts the processes that make their goroutines hang, and logs each once. It returns
+// how many processes there are.
+func (m *Manager) reportStuck() int {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	for _, p := range m.processes {
@@ -307,6 +346,7 @@ func (m *Manager) reportStuck() {
 			p.log.Warn(troubleMessage, zap.Stringer("reason", process.ReasonTimeout))
 		}
 	}
+	return len(m.processes)
 }
 
 // reason is the field of a log line that names the counter that counts what it reports.

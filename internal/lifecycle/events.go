@@ -86,6 +86,7 @@ func (m *Manager) handleEvent(e watch.Event) {
 	case watch.EventLibrary:
 		m.requestProbe(e.PID)
 	case watch.EventExec:
+		m.places.replaced(e.PID)
 		if p != nil {
 			p.executed.Store(true)
 			p.MarkDirty()

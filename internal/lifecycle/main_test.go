@@ -5,10 +5,15 @@ import (
 	"testing"
 	"time"
 
+	"correlator/internal/access"
 	"correlator/internal/testenv"
+	"correlator/internal/worker"
 )
 
 // deadline is how long anything may take that happens at once on an idle machine.
 const deadline = 30 * time.Second
 
-func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
+func TestMain(m *testing.M) {
+	worker.Main(access.Kind)
+	os.Exit(testenv.Main(m))
+}

@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"correlator/bpf"
-	"correlator/elfsym"
+	"correlator/internal/access"
 	"correlator/internal/mempoll"
 	"correlator/internal/process"
 	"correlator/internal/sampling"
@@ -22,9 +22,11 @@ import (
 
 // Options say which processes are taken, and how.
 type Options struct {
-	ProcRoot      string // where the host's procfs is mounted
+	Access        *access.Client // which stays the caller's
+	ProcRoot      string         // where the host's procfs is mounted
 	Filter        process.Filter
 	PID           int           // the only process; 0: all
+	MaxProcesses  int           // that are attached at a time, see places.go; 0: no limit but Client.Admit
 	SweepInterval time.Duration // between two sweeps
 
 	Sampling     *sampling.Sampling // the Manager runs and closes it; nil: no samples are taken
@@ -45,9 +47,9 @@ type Client interface {
 	Admit(id procscan.ProcessID) error
 	// NewHandler returns the Handler of a process that was admitted, which the Manager closes.
 	NewHandler(p *Process) Handler
-	// Refused is called each time that a process is found and not taken for a reason of our own: an
-	// error of Admit, or want of descriptors. The next sweep finds it again.
-	Refused(id procscan.ProcessID, err error)
+	// Refused is called each time that a process is found and not served for a reason of our own.
+	// The next sweep finds it again.
+	Refused(id procscan.ProcessID, reason RefusalReason, err error)
 	// Swept is called after each sweep. An error says why it ended early.
 	Swept(err error)
 }
@@ -84,12 +86,13 @@ type Manager struct {
 	log      *zap.Logger
 	counters *Counters
 
-	files     *elfsym.Cache
 	exits     *watch.ExitWatcher
 	poller    *mempoll.Poller
 	ticker    *timerfd.Timer                   // every maintainInterval
 	originals process.Claims[process.Original] // what is published
 	discovery discovery
+	logBudget *logBudget // of all that is logged of single processes
+	places    places
 	started   time.Time
 
 	serving     context.Context // ends when processes are to end
@@ -108,14 +111,13 @@ func Open(options Options, client Client) (*Manager, error) {
 		options: options, client: client, log: options.Log, counters: options.Counters,
 		started: time.Now(), discovered: make(chan struct{}), processes: make(map[int]*Process),
 	}
+	m.logBudget = newLogBudget(&m.counters.LogDropped)
 	if m.options.ProcessLog == nil {
 		m.options.ProcessLog = zap.NewNop()
 	}
+	m.places.init(options.MaxProcesses, m.counters)
 	m.serving, m.stopServing = context.WithCancel(context.Background())
 	var err error
-	if m.files, err = elfsym.NewCache(process.LibraryCacheEntries); err != nil {
-		return nil, err
-	}
 	if err = m.discovery.init(options.ProcRoot); err != nil {
 		return nil, err
 	}
@@ -126,7 +128,7 @@ func Open(options Options, client Client) (*Manager, error) {
 		m.exits.Close()
 		return nil, err
 	}
-	if m.poller, err = mempoll.New(&m.counters.PollerHangs); err != nil {
+	if m.poller, err = mempoll.New(options.Access, &m.counters.PollerHangs); err != nil {
 		m.ticker.Close()
 		m.exits.Close()
 		return nil, err

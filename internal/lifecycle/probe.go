@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"correlator/internal/access"
 	"correlator/internal/process"
 	"correlator/memread"
 	"correlator/tlsdesc"
@@ -27,6 +28,7 @@ func (p *Process) step() error {
 	if p.executed.Swap(false) {
 		p.detach() // its agent, if it has one, is another
 		p.own.Forget()
+		p.manager.places.executed(p)
 		p.verified = time.Time{}
 	}
 	if time.Since(p.verified) >= p.verifyInterval() {
@@ -45,17 +47,28 @@ func (p *Process) step() error {
 	if errors.Is(err, memread.ErrNotPublished) {
 		p.own.GiveUp()
 	}
+	if access.WasRefused(err) { // nothing is known that speaks against what is
+		return err
+	}
 	if err != nil {
 		p.detach()
 		return err
 	}
-	if !p.own.Of(p.target, changed) {
+	own, err := p.own.Of(p.target, changed)
+	if err == nil && !own {
+		err = process.ErrCopy
+	}
+	if err != nil {
 		p.detach()
-		return process.ErrCopy
+		return err
 	}
 	// Another program has another agent, which is attached to also when all else looks the same.
 	if p.attached && !changed && p.sampler.IsCurrent() && p.handler.Valid() {
-		if !p.target.StillPublishing() { // the library was loaded again
+		still, err := p.target.StillPublishing()
+		if err != nil {
+			return err
+		}
+		if !still { // the library was loaded again
 			p.stopSampling()
 			p.target.ForgetRule()
 		}
@@ -114,7 +127,7 @@ func (p *Process) handleUnmapped() error {
 // load opens the libraries that the process maps now, and makes it a candidate with them.
 func (p *Process) load() error {
 	p.born = time.Now()
-	err := p.target.Load(p.manager.files)
+	err := p.target.Load()
 	if !p.target.Publishes() {
 		p.detach()
 	}
@@ -125,8 +138,15 @@ func (p *Process) load() error {
 	return err
 }
 
-// attach has the handler do its part, and begins to sample the process.
+// attach has the handler do its part, if the process may be served, and begins to sample it.
 func (p *Process) attach() error {
+	uid, err := p.uid()
+	if err != nil {
+		return err
+	}
+	if err := p.manager.places.publish(p, uid); err != nil {
+		return err
+	}
 	p.target.ForgetRule() // the library may have been loaded again, with the same storage
 	if err := p.handler.Attach(); err != nil {
 		return err

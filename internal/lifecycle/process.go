@@ -39,6 +39,7 @@ type Process struct {
 	dirty    chan struct{} // has a token when it is to be probed
 	posted   chan func()
 	exited   chan struct{}  // closed by the exit watcher
+	evicted  chan struct{}  // closed when it has to give way to another
 	mappings latestMappings // what was found mapped
 	poll     *mempoll.Entry // of the manager's memory poller
 
@@ -67,6 +68,8 @@ type Process struct {
 	logged     [process.NumReasons]bool
 	filtered   bool // was logged
 
+	place place // the Manager's places guard it
+
 	mu     sync.Mutex
 	status Status
 }
@@ -81,26 +84,32 @@ var (
 )
 
 func (m *Manager) newProcess(found procscan.Found) (*Process, error) {
-	target, err := process.Open(m.options.ProcRoot, found, m.options.Filter)
+	target, err := process.Open(m.options.Access, m.options.ProcRoot, found, m.options.Filter)
 	if err != nil {
 		return nil, err
 	}
 	p := &Process{
 		manager: m,
 		id:      found.ProcessID,
-		log:     m.options.ProcessLog.With(zap.Int("pid", found.PID)),
+		log:     m.logBudget.logger(m.options.ProcessLog, target.User()).With(zap.Int("pid", found.PID)),
 		dirty:   make(chan struct{}, 1),
 		posted:  make(chan func(), maxPosted),
 		exited:  make(chan struct{}),
+		evicted: make(chan struct{}),
 		target:  target,
 		status:  Status{View: process.NewView(found.ProcessID)},
 	}
-	p.own = process.NewOwnership(&m.originals, p)
-	if err := m.exits.Add(target.Handle(), func() { close(p.exited) }); err != nil {
+	if err := p.enter(); err != nil {
 		target.Close()
 		return nil, err
 	}
-	p.poll = m.poller.Add(func() *memread.Process { return memread.Open(m.options.ProcRoot, found.PID) }, p.MarkDirty)
+	p.own = process.NewOwnership(&m.originals, p)
+	if err := m.exits.Add(target.Handle(), func() { close(p.exited) }); err != nil {
+		m.places.end(p)
+		target.Close()
+		return nil, err
+	}
+	p.poll = mempoll.NewEntry(found.PID, target.Owner(), p.MarkDirty)
 	sink := func(program bpf.ExecID) sampling.Sink {
 		p.everRan = true
 		return p.handler.Sink(program)
@@ -110,10 +119,37 @@ func (m *Manager) newProcess(found procscan.Found) (*Process, error) {
 	return p, nil
 }
 
+// enter has the process let in, as one of its user.
+func (p *Process) enter() error {
+	uid, err := p.uid()
+	if err != nil {
+		return err
+	}
+	before, err := p.manager.places.enter(p, uid)
+	p.filtered = before == standingExcluded // it was counted, if it was filtered then
+	return err
+}
+
+// overflowUID is the user of processes whose user is not known.
+const overflowUID = 65534
+
+// uid returns whose process it is now. It does not block. The error is procscan.ErrGone.
+func (p *Process) uid() (uint32, error) {
+	creds, err := p.target.Handle().Credentials()
+	switch {
+	case errors.Is(err, procscan.ErrGone):
+		return 0, err
+	case err != nil:
+		return overflowUID, nil
+	}
+	return creds.UID, nil
+}
+
 // Identity returns which process it is.
 func (p *Process) Identity() procscan.ProcessID { return p.id }
 
-// Log is where to log what happens to the process.
+// Log is where to log what happens to the process. Texts are cut, and lines are dropped when there
+// are too many about processes of the same user.
 func (p *Process) Log() *zap.Logger { return p.log }
 
 // Target returns the process as it was probed. It is the goroutine's.
@@ -160,16 +196,36 @@ func (p *Process) notify() {
 	}
 }
 
-// run serves the process until it has ended, no longer maps the library, or serving ends.
+// run serves the process until it has ended, no longer maps the library, has to give way to
+// another, or serving ends.
 func (p *Process) run(serving context.Context) {
 	var timer retryTimer
 	defer timer.stop()
 	err := p.probe()
-	for !process.IsGone(err) && !errors.Is(err, errShutdown) {
+	for !process.IsGone(err) && !errors.Is(err, errShutdown) && !isEvicted(err) {
 		timer.set(p.nextRetry(err))
 		err = p.await(serving, timer.due)
 	}
+	if isEvicted(err) {
+		p.giveWay(err)
+	} else if !errors.Is(err, errShutdown) {
+		p.manager.counters.Gone.Add(1)
+		p.log.Info("process gone")
+	}
 	p.end(serving, errors.Is(err, errShutdown))
+}
+
+// isEvicted reports whether the process has to give way to others.
+func isEvicted(err error) bool { return errors.Is(err, errEvicted) || errors.Is(err, errPublishing) }
+
+// giveWay ends what the process was served for.
+func (p *Process) giveWay(why error) {
+	if errors.Is(why, errPublishing) {
+		p.manager.refuse(p.id, why)
+	} else if p.attached {
+		p.log.Info("process gives way to one of another user", reason("processes_evicted_"+EvictedShare.String()))
+	}
+	p.detach()
 }
 
 // await does what others ask for until it is time to probe the process again, or something
@@ -199,6 +255,8 @@ func (p *Process) await(serving context.Context, due <-chan time.Time) error {
 			return p.probe()
 		case <-p.exited:
 			return procscan.ErrGone
+		case <-p.evicted:
+			return errEvicted
 		case <-serving.Done():
 			return errShutdown
 		}
@@ -236,9 +294,6 @@ func (p *Process) takeMappings() {
 func (p *Process) end(serving context.Context, shutdown bool) {
 	if shutdown {
 		p.drain() // where samples come from has ended before
-	} else {
-		p.manager.counters.Gone.Add(1)
-		p.log.Info("process gone")
 	}
 	p.stopSampling()
 	if !shutdown && p.everRan && p.manager.options.Linger > 0 {
@@ -259,11 +314,12 @@ func (p *Process) end(serving context.Context, shutdown bool) {
 			waiting = false
 		}
 	}
-	p.manager.poller.Drop(p.poll)
+	p.manager.poller.Stop(p.poll)
 	p.manager.exits.Remove(p.target.Handle())
 	if !p.kept {
 		p.target.Close()
 	}
+	p.manager.places.end(p)
 }
 
 // drain does what waits.

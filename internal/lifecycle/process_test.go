@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"correlator/bpf"
+	"correlator/internal/access/accesstest"
 	"correlator/internal/demo"
 	"correlator/internal/mempoll"
 	"correlator/internal/process"
@@ -54,12 +55,12 @@ func TestRefusedUnopened(t *testing.T) {
 	r.mu.Lock()
 	r.limit = 1
 	r.mu.Unlock()
-	before := r.counters.ProcessesRefused.Load()
+	before := r.counters.Refused[RefusedError].Load()
 	found.StartTime-- // that process cannot be opened any more
 	r.take(found)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.counters.ProcessesRefused.Load() == before || !errors.Is(errors.Join(r.refused...), errLimit) {
+	if r.counters.Refused[RefusedError].Load() == before || !errors.Is(errors.Join(r.refused...), errLimit) {
 		t.Errorf("refused %v", r.refused)
 	}
 }
@@ -208,15 +209,14 @@ func TestExecUnseen(t *testing.T) {
 
 // A process that would not be attached to yet is not probed every millisecond meanwhile.
 func TestLeftAlone(t *testing.T) {
-	poller, err := mempoll.New(new(atomic.Uint64))
+	poller, err := mempoll.New(accesstest.Open(t), new(atomic.Uint64))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer poller.Close()
 	m := &Manager{poller: poller, counters: new(Counters)}
 	p := &Process{manager: m, log: zap.NewNop(), target: &process.Target{}, born: time.Now(), probed: true}
-	p.poll = m.poller.Add(func() *memread.Process { return memread.Open("/proc", os.Getpid()) }, func() {})
-	defer m.poller.Drop(p.poll)
+	p.poll = mempoll.NewEntry(os.Getpid(), "0", func() {})
 	if wait := p.nextRetry(memread.ErrNotPublished); wait != 0 || m.counters.TooOften.Load() != 0 ||
 		m.poller.Len() != 1 {
 		t.Errorf("probed again after %v at first, %d polled", wait, m.poller.Len())

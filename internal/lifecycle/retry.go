@@ -40,6 +40,7 @@ func (p *Process) nextRetry(err error) time.Duration {
 	if state == process.StateFiltered {
 		p.reportFiltered(err)
 	}
+	p.manager.places.exclude(p, state == process.StateFiltered || errors.Is(err, process.ErrNotTarget))
 	retry := time.Duration(0)
 	if state == process.StateError {
 		p.RecordError(err)
@@ -76,7 +77,7 @@ func (p *Process) startPolling() bool {
 		!p.binds.take(time.Now())) {
 		candidate = time.Time{}
 	}
-	return p.manager.poller.Start(p.poll, p.target.Words().Hold, candidate)
+	return p.manager.poller.Start(p.poll, p.target.Words(), candidate)
 }
 
 // couldBeSampled reports whether the process is attached and is not sampled for a reason that may

@@ -18,10 +18,10 @@ type Status struct {
 
 // ProcessError is what went wrong with a process.
 type ProcessError struct {
-	Reason  string    `json:"reason"` // a process.Reason's name, as in logs and counters
-	Message string    `json:"message"`
-	At      time.Time `json:"at"`    // when it was seen last
-	Count   uint64    `json:"count"` // of errors of whichever reason
+	Reason  string    `json:"reason"`  // a process.Reason's name, as in logs and counters
+	Message string    `json:"message"` // at most maxMessage characters, and a mark where it was cut
+	At      time.Time `json:"at"`      // when it was seen last
+	Count   uint64    `json:"count"`   // of errors of whichever reason
 }
 
 // Status returns what is known of the process. It may be called by any goroutine.
@@ -61,6 +61,9 @@ func (p *Process) setState(err error) process.State {
 	return state
 }
 
+// maxMessage bounds what is kept of an error, which may quote a path of 4095 bytes more than once.
+const maxMessage = 1024
+
 const troubleMessage = "process cannot be served; trying again"
 
 // RecordError counts why a process cannot be served, and logs it the first time; what may pass in a
@@ -90,7 +93,7 @@ func (p *Process) countError(reason process.Reason, message string) {
 	p.manager.counters.Errors[reason].Add(1)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	last := ProcessError{Reason: reason.String(), Message: message, At: time.Now(), Count: 1}
+	last := ProcessError{Reason: reason.String(), Message: cut(message, maxMessage), At: time.Now(), Count: 1}
 	if p.status.LastError != nil {
 		last.Count += p.status.LastError.Count
 	}

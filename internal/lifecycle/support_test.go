@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"correlator/bpf"
+	"correlator/internal/access/accesstest"
 	"correlator/internal/demo"
 	"correlator/internal/process"
 	"correlator/internal/sampling"
@@ -61,7 +62,7 @@ func runPrepared(t *testing.T, prepare func(*Manager), change ...func(*Options))
 	r := &running{t: t, logs: logs, handlers: make(map[int]*recorder)}
 	options := Options{
 		ProcRoot: "/proc", SweepInterval: 50 * time.Millisecond, Counters: new(Counters),
-		Log: zap.New(core), ProcessLog: zap.New(core),
+		Log: zap.New(core), ProcessLog: zap.New(core), Access: accesstest.Open(t),
 	}
 	for _, c := range change {
 		c(&options)
@@ -137,7 +138,7 @@ func (r *running) NewHandler(p *Process) Handler {
 	return h
 }
 
-func (r *running) Refused(_ procscan.ProcessID, err error) {
+func (r *running) Refused(_ procscan.ProcessID, _ RefusalReason, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.refused = append(r.refused, err)
@@ -149,6 +150,7 @@ func (h *recorder) Attach() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.attached = append(h.attached, h.process.Target().Storage())
+	h.process.Log().Info("attached", zap.String("service", h.process.Target().Storage().ServiceName))
 	return nil
 }
 

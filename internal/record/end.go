@@ -42,6 +42,7 @@ func (r *Recorder) end(recording *Recording, at time.Time) {
 	ctx, cancel := context.WithTimeout(context.Background(), endGrace)
 	defer cancel()
 	r.manager.Shutdown(ctx)
+	r.access.Close()
 	learned := make(chan struct{})
 	go func() {
 		r.learning.Wait()

@@ -13,8 +13,8 @@ import (
 	"correlator/profile"
 )
 
-// maxPrograms is how many programs of one process are recorded, one after the other: each holds a
-// descriptor. A real one executes another, or publishes something new, once or twice.
+// maxPrograms is how many programs of one process are recorded, one after the other. A real one
+// executes another, or publishes something new, once or twice.
 const maxPrograms = 64
 
 var errTooManyPrograms = errors.New("executes programs, or publishes something new, too often")
@@ -142,12 +142,10 @@ func (h *handler) Sink(identity bpf.ExecID) sampling.Sink {
 		ContainerID: target.Cgroup().ContainerID, Handle: target.Handle(),
 	}
 	for _, p := range h.sampled() {
-		process.Root = p.process.Root
 		if p.identity == identity && *p.process == process {
 			return p
 		}
 	}
-	process.Root, _ = target.Handle().OpenRoot() // nil with an error
 	p := &program{handler: h, identity: identity, process: &process}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -155,8 +153,7 @@ func (h *handler) Sink(identity bpf.ExecID) sampling.Sink {
 	return p
 }
 
-// Close ends the recording of the process. Of a process that has ended itself, the roots alone stay
-// open.
+// Close ends the recording of the process. Of a process that has ended itself, nothing stays open.
 func (h *handler) Close(bool) {
 	r := h.recorder
 	defer r.learning.Done()
@@ -199,13 +196,8 @@ func (h *handler) failure() (since time.Time, err error) {
 	return h.since, h.err
 }
 
-// release closes what the process's programs and its target hold.
+// release closes what the process's target holds.
 func (h *handler) release() {
-	for _, p := range h.sampled() {
-		if p.process.Root != nil {
-			p.process.Root.Close()
-		}
-	}
 	if h.target != nil {
 		h.target.Close()
 	}

@@ -15,15 +15,17 @@ import (
 	"go.uber.org/zap"
 
 	"correlator/bpf"
+	"correlator/internal/access"
 	"correlator/internal/lifecycle"
 	"correlator/internal/process"
 	"correlator/internal/sampling"
+	"correlator/internal/worker"
 	"correlator/procscan"
 	"correlator/profile"
 )
 
-// defaultMaxProcesses is more than a host of any size runs of JVMs. Each of them takes three
-// descriptors, and one when it has ended.
+// defaultMaxProcesses is more than a host of any size runs of JVMs. Each of them takes two
+// descriptors until it has ended.
 const defaultMaxProcesses = 4096
 
 const (
@@ -84,6 +86,7 @@ type Progress struct {
 type Recorder struct {
 	options   Options
 	log       *zap.Logger
+	access    *access.Client
 	manager   *lifecycle.Manager
 	sampling  *sampling.Sampling // the manager's
 	counters  lifecycle.Counters
@@ -123,6 +126,9 @@ func Open(options Options, log *zap.Logger) (*Recorder, error) {
 		refused:   make(map[procscan.ProcessID]error),
 	}
 	var err error
+	if r.access, err = access.Open(options.ProcRoot, new(worker.Counters)); err != nil {
+		return nil, err
+	}
 	r.sampling, err = sampling.Open(sampling.Options{
 		SamplerOptions: bpf.SamplerOptions{
 			SamplesPerSecond: options.SamplesPerSecond,
@@ -136,17 +142,20 @@ func Open(options Options, log *zap.Logger) (*Recorder, error) {
 		ProcRoot: options.ProcRoot,
 	}, &r.counters.Sampling, log)
 	if err != nil {
+		r.access.Close()
 		return nil, fmt.Errorf("opening sampler: %w", err)
 	}
 	if err := r.sampling.KernelHidden(); err != nil {
 		log.Warn("stacks have no kernel frames", zap.Error(err))
 	}
 	r.manager, err = lifecycle.Open(lifecycle.Options{
-		ProcRoot: options.ProcRoot, Filter: options.Filter, PID: options.PID, SweepInterval: sweepInterval,
-		Sampling: r.sampling, Linger: linger, RemapGrace: remapGrace, Counters: &r.counters, Log: log,
+		Access: r.access, ProcRoot: options.ProcRoot, Filter: options.Filter, PID: options.PID,
+		SweepInterval: sweepInterval,
+		Sampling:      r.sampling, Linger: linger, RemapGrace: remapGrace, Counters: &r.counters, Log: log,
 	}, r)
 	if err != nil {
 		r.sampling.Close()
+		r.access.Close()
 		return nil, err
 	}
 	return r, nil
@@ -301,7 +310,7 @@ func (r *Recorder) NewHandler(p *lifecycle.Process) lifecycle.Handler {
 
 // Refused records that a process is not recorded for a reason of our own, as long as it is not. It
 // is for the Manager.
-func (r *Recorder) Refused(id procscan.ProcessID, err error) {
+func (r *Recorder) Refused(id procscan.ProcessID, _ lifecycle.RefusalReason, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, known := r.refused[id]; known || len(r.refused) < r.options.MaxProcesses {

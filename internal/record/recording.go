@@ -1,7 +1,6 @@
 package record
 
 import (
-	"os"
 	"time"
 
 	"correlator/procscan"
@@ -17,10 +16,8 @@ type Process struct {
 	Environment string
 	ContainerID string // empty without a container
 
-	// Handle is the process itself, until it ends: then it is closed. Root is its root directory
-	// (O_PATH), nil when that could not be opened, and open until Recording.Close.
+	// Handle is the process itself, until it ends: then it is closed.
 	Handle *procscan.Handle
-	Root   *os.File
 }
 
 // Key is what samples are counted under.

@@ -18,7 +18,6 @@ type ProcessSampler struct {
 	sink     func(bpf.ExecID) Sink
 	inbox    *inbox
 	program  atomic.Pointer[program]
-	contexts process.ContextReader
 }
 
 // NewProcessSampler returns a ProcessSampler that samples nothing yet. sink returns the sink of a
@@ -59,7 +58,8 @@ func (p *ProcessSampler) Start() error {
 		return process.WithReason(process.ReasonSampling, identityErr)
 	}
 	rule, _ := p.target.Rule()
-	program, err := s.start(identity, rule, handle, p.sink(identity), p.inbox)
+	memory := executableMemory{handle, p.target.Access()}
+	program, err := s.start(identity, rule, memory, p.sink(identity), p.inbox)
 	if err != nil {
 		return process.WithReason(process.ReasonSampling, err)
 	}
@@ -164,7 +164,7 @@ func (p *ProcessSampler) readContext(pending *pendingSample) process.SampleOutco
 	if _, err := p.target.Rule(); err != nil {
 		return process.OutcomeNoRule
 	}
-	context, err := p.contexts.ReadPagedOut(p.target, pending.threadPointer)
+	context, err := process.ReadPagedOut(p.target, pending.threadPointer)
 	if err != nil {
 		return process.OutcomeUnreadable
 	}

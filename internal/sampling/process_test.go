@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"correlator/bpf"
-	"correlator/elfsym"
+	"correlator/internal/access/accesstest"
 	"correlator/internal/demo"
 	"correlator/internal/process"
 	"correlator/procscan"
@@ -29,16 +29,12 @@ func openTarget(t *testing.T, p *demo.Process) *process.Target {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opened, err := process.Open("/proc", found, process.Filter{})
+	opened, err := process.Open(accesstest.Open(t), "/proc", found, process.Filter{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(opened.Close)
-	files, err := elfsym.NewCache(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := opened.Load(files); err != nil {
+	if err := opened.Load(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := opened.Probe(); err != nil {

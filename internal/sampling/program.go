@@ -2,12 +2,11 @@ package sampling
 
 import (
 	"errors"
-	"fmt"
-	"os"
 	"sync/atomic"
 	"time"
 
 	"correlator/bpf"
+	"correlator/internal/access"
 	"correlator/internal/process"
 	"correlator/procscan"
 	"correlator/profile"
@@ -32,14 +31,14 @@ type program struct {
 // start has the threads of a program sampled that work on a trace, and its samples handed to sink.
 // The rule must have been resolved after the program was identified; then it is never applied to
 // another program of the process.
-func (s *Sampling) start(identity bpf.ExecID, rule tlsdesc.Rule, handle *procscan.Handle, sink Sink,
+func (s *Sampling) start(identity bpf.ExecID, rule tlsdesc.Rule, memory executableMemory, sink Sink,
 	inbox *inbox) (*program, error) {
 	p := &program{
 		sampling: s,
 		identity: identity,
 		sink:     sink,
 		inbox:    inbox,
-		memory:   executableMemory{handle},
+		memory:   memory,
 		names:    newThreadNames(),
 		space:    profile.NewAddressSpace(s.files, probePace()),
 		stale:    s.counters.Kernel[bpf.Stale].Load(),
@@ -137,7 +136,10 @@ func (s *Sampling) report(pending *pendingSample) process.SampleOutcome {
 }
 
 // executableMemory is the executable memory of a process, for package profile.
-type executableMemory struct{ handle *procscan.Handle }
+type executableMemory struct {
+	handle *procscan.Handle
+	access *access.Process
+}
 
 func (e executableMemory) ExecutableMappings() ([]procscan.Mapping, error) {
 	found, err := e.handle.ExecutableMemory()
@@ -147,10 +149,6 @@ func (e executableMemory) ExecutableMappings() ([]procscan.Mapping, error) {
 	return found, nil // the first ones, if there are too many
 }
 
-func (e executableMemory) Open(m procscan.Mapping) (*os.File, error) {
-	file, err := e.handle.OpenMapped(m)
-	if err != nil {
-		return nil, fmt.Errorf("opening mapped file %q: %w", m.Path, err)
-	}
-	return file, nil
+func (e executableMemory) Files(mappings []procscan.Mapping) []profile.FileResult {
+	return e.access.Files(mappings)
 }

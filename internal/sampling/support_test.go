@@ -13,9 +13,12 @@ import (
 
 	"correlator/bpf"
 	"correlator/elfsym"
+	"correlator/internal/access"
+	"correlator/internal/access/accesstest"
 	"correlator/internal/demo"
 	"correlator/internal/process"
 	"correlator/internal/testenv"
+	"correlator/internal/worker"
 	"correlator/memread"
 	"correlator/procscan"
 	"correlator/profile"
@@ -25,7 +28,10 @@ import (
 // deadline is how long anything may take that happens at once on an idle machine.
 const deadline = 60 * time.Second
 
-func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
+func TestMain(m *testing.M) {
+	worker.Main(access.Kind)
+	os.Exit(testenv.Main(m))
+}
 
 // sampled is a Sampling that runs in the test.
 type sampled struct {
@@ -86,7 +92,8 @@ func (s *sampled) start(p *demo.Process, r *receiver) *program {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { handle.Close() })
-	program, err := s.Sampling.start(identity, rule(s.t, p, handle), handle, r, r.inbox)
+	memory := executableMemory{handle, accesstest.Open(s.t).Process(found.ProcessID, "0")}
+	program, err := s.Sampling.start(identity, rule(s.t, p, handle), memory, r, r.inbox)
 	if err != nil {
 		s.t.Fatal(err)
 	}
