@@ -156,20 +156,20 @@ func (i *images) verifyConfig(arch string) {
 const mounts = `
 mount --bind "$2" "$2"
 cd "$2"
-mkdir -p proc sys etc/correlator run/correlator
+mkdir -p proc sys etc/correlator dev/shm
 mount -t proc proc proc
 mount -t sysfs -o ro sysfs sys
 for dir in proc/bus proc/fs proc/irq proc/sys; do mount --bind $dir $dir; mount -o remount,bind,ro $dir; done
 for file in proc/kcore proc/keys proc/timer_list; do [ ! -e $file ] || mount --bind /dev/null $file; done
 for dir in proc/acpi sys/firmware; do [ ! -e $dir ] || mount -t tmpfs -o ro none $dir; done
 mount --bind "$1" etc/correlator
-mount -t tmpfs none run/correlator
+mount -t tmpfs -o mode=1777 shm dev/shm
 mount -o remount,bind,ro .
 exec sleep infinity
 `
 
 // testContainer runs the image with the privileges of the DaemonSet and only /proc, /sys and its
-// volumes: no other file, not even from /dev.
+// volumes: no other file, and of /dev only shm.
 func testContainer(t *testing.T, root, volumes, log string) {
 	enterHost(t, strings.ReplaceAll(mounts, "$2", root), "sleep", volumes)
 	processes := startProcesses(t)
@@ -189,7 +189,9 @@ func testContainer(t *testing.T, root, volumes, log string) {
 	command := func(args ...string) *exec.Cmd {
 		cmd := exec.Command("/correlator", args...)
 		cmd.Dir = "/"
-		cmd.Env = []string{spec.Env[0].Name + "=" + spec.Env[0].Value}
+		for _, variable := range spec.Env {
+			cmd.Env = append(cmd.Env, variable.Name+"="+variable.Value)
+		}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root,
 			Unshareflags: unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWCGROUP}
 		cmd.Stderr = stderr

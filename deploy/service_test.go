@@ -148,7 +148,7 @@ func TestService(t *testing.T) {
 				text := testenv.ReadFile(t, c.dropIn)
 				dropIns = []string{string(text)}
 			}
-			m := bootSystemd(t, plain+c.config, dropIns...)
+			m := bootSystemd(t, plain+"accept-partial-view: true\n"+c.config, dropIns...) // it is in a pid namespace
 			b, err := backend.Open("tcp", "127.0.0.1:4317")
 			if err != nil {
 				t.Fatal(err)

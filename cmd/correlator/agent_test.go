@@ -48,6 +48,7 @@ type agentProcess struct {
 type logEntry struct {
 	Level, Msg, Error   string
 	Reason, Destination string
+	Address             string
 	PID                 int
 	Items               uint64
 	Counters            counters

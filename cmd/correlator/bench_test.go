@@ -50,7 +50,7 @@ func BenchmarkRun(b *testing.B) {
 }
 
 // buildAgent builds the binary as `make build` does.
-func buildAgent(b *testing.B) (binary string) {
+func buildAgent(b testing.TB) (binary string) {
 	b.Helper()
 	binary = filepath.Join(b.TempDir(), "correlator")
 	if out, err := exec.Command("../../.ci/compile", binary, "bench", "unknown").CombinedOutput(); err != nil {
@@ -60,7 +60,7 @@ func buildAgent(b *testing.B) (binary string) {
 }
 
 // startBinary starts the agent, with a feed, until the benchmark ends.
-func startBinary(b *testing.B, binary string, flags ...string) (pid int) {
+func startBinary(b testing.TB, binary string, flags ...string) (pid int) {
 	b.Helper()
 	agent := exec.Command(binary, slices.Concat([]string{"run", "--log-level", "error", "--feed-socket",
 		filepath.Join(b.TempDir(), "feed")}, flags)...)

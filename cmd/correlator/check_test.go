@@ -136,6 +136,10 @@ var circumstances = []struct {
 		flags: []string{"--admin-socket", "DIR/new/admin", "--feed-socket", "DIR/new/feed"}, works: true},
 	{name: "25 descriptors and an admin socket", by: limited("-n 25"),
 		flags: []string{"--admin-socket", "DIR/admin"}, lacks: []string{"RLIMIT_NOFILE"}},
+	{name: "feed socket in another user's directory", flags: []string{"--feed-socket", "DIR/theirs/feed"},
+		prepare: makeTheirs, lacks: []string{"feed-socket"}},
+	{name: "admin socket below another user's directory", flags: []string{"--admin-socket", "DIR/theirs/new/admin"},
+		prepare: makeTheirs, lacks: []string{"admin-socket"}},
 	{name: "metrics", flags: []string{"--metrics-address", "127.0.0.1:0"}, works: true},
 	{name: "metrics on an address of others", flags: []string{"--metrics-address", "192.0.2.1:9464"},
 		lacks: []string{"metrics-address"}},
@@ -147,6 +151,8 @@ var circumstances = []struct {
 		prepare: writeFile, lacks: []string{"otlp-listen"}},
 	{name: "OTLP socket in use", flags: exporting("--otlp-listen", "unix:DIR/otlp"),
 		prepare: listening("unix", "DIR/otlp"), lacks: []string{"otlp-listen"}},
+	{name: "OTLP socket in another user's directory", flags: exporting("--otlp-listen", "unix:DIR/theirs/otlp"),
+		prepare: makeTheirs, lacks: []string{"otlp-listen"}},
 	{name: "OTLP socket where another kind of socket is", flags: exporting("--otlp-listen", "unix:DIR/feed"),
 		prepare: listenForFeed, lacks: []string{"otlp-listen"}},
 	{name: "OTLP socket left behind", flags: exporting("--otlp-listen", "unix:DIR/otlp"), prepare: leaveListener,
@@ -164,9 +170,14 @@ var circumstances = []struct {
 		flags: []string{"--pin-maps", "DIR/bpf/correlator"}, works: true},
 	{name: "pins alone", by: mounting("mkdir -p DIR/bpf && mount -t bpf bpf DIR/bpf"),
 		flags: []string{"--pin-maps", "DIR/bpf/correlator", "--samples-per-second", "0"}, works: true},
+	{name: "pins in another user's directory", by: mounting("mkdir -p DIR/bpf && mount -t bpf bpf DIR/bpf && " +
+		"mkdir DIR/bpf/c && chown 1000 DIR/bpf/c"),
+		flags: []string{"--pin-maps", "DIR/bpf/c"}, lacks: []string{"pin-maps"}},
+	{name: "pins open to others", by: mounting("mkdir -p DIR/bpf && mount -t bpf bpf DIR/bpf && mkdir -m 0750 DIR/bpf/c"),
+		flags: []string{"--pin-maps", "DIR/bpf/c"}, lacks: []string{"pin-maps"}},
 	{name: "pins read-only", by: mounting("mkdir -p DIR/bpf && mount -t bpf -o ro bpf DIR/bpf"),
 		flags: []string{"--pin-maps", "DIR/bpf/correlator"}, lacks: []string{"pin-maps"}},
-	{name: "pins in use", by: mounting("mkdir -p DIR/bpf && mount -t bpf bpf DIR/bpf && mkdir DIR/bpf/c && exec " +
+	{name: "pins in use", by: mounting("mkdir -p DIR/bpf && mount -t bpf bpf DIR/bpf && mkdir -m 0700 DIR/bpf/c && exec " +
 		"9<DIR/bpf/c && flock 9"),
 		flags: []string{"--pin-maps", "DIR/bpf/c"}, lacks: []string{"pin-maps"}},
 }
@@ -199,6 +210,13 @@ func limited(limit string) []string {
 
 func writeFile(t *testing.T, dir string) {
 	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func makeTheirs(t *testing.T, dir string) {
+	dir = filepath.Join(dir, "theirs")
+	if err := errors.Join(os.Mkdir(dir, 0o755), os.Chown(dir, testenv.Attacker, testenv.Attacker)); err != nil {
 		t.Fatal(err)
 	}
 }

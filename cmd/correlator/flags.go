@@ -192,6 +192,9 @@ var usage = map[string]string{
 	"proc-root": "`directory` where the host's procfs is mounted; for run at most 88 bytes, and every directory on " +
 		"the way o+x: sockets are reached through it",
 
+	"accept-partial-view": "be ready although not all processes of the host are seen: in a pid or user namespace of " +
+		"its own, or without CAP_SYS_PTRACE",
+
 	"feed-socket": "`path` of the datagram socket on which outside samplers feed stack-trace-ids, usually with " +
 		"--samples-per-second 0 (default: none)",
 	"pin-maps": "`directory` in a bpf file system where to pin the table of targets, for other eBPF programs " +

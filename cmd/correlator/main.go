@@ -10,14 +10,18 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"correlator/internal/access"
 	"correlator/internal/config"
 	"correlator/internal/help"
+	"correlator/internal/symbolizer"
+	"correlator/internal/worker"
 )
 
 // usageError is a mistake in how the command was called: exit code 2, before anything was opened.
 type usageError struct{ error }
 
 func main() {
+	worker.Main(access.Kind, symbolizer.Kind)
 	err := newApp().root.Execute()
 	if err == nil {
 		return

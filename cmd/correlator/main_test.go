@@ -19,11 +19,15 @@ import (
 	"rsc.io/script"
 	"rsc.io/script/scripttest"
 
+	"correlator/internal/access"
 	"correlator/internal/agent"
 	"correlator/internal/demo"
 	"correlator/internal/inspect"
 	"correlator/internal/process"
+	"correlator/internal/symbolizer"
 	"correlator/internal/testenv"
+	"correlator/internal/testenv/fusefs"
+	"correlator/internal/worker"
 )
 
 // raceOptions, in the variable GORACE, disables the second that the race detector waits before each
@@ -32,6 +36,8 @@ const raceOptions = "atexit_sleep_ms=0"
 
 // TestMain makes the test binary the command itself if it is called by that name.
 func TestMain(m *testing.M) {
+	worker.Main(access.Kind, symbolizer.Kind)
+	fusefs.Main()
 	if filepath.Base(os.Args[0]) == "correlator" {
 		main()
 		return
@@ -150,7 +156,7 @@ func TestRun(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	run.Stdout, run.Stderr = &stdout, &stderr
 	run.Env = append(os.Environ(), "CORRELATOR_SCAN_INTERVAL=50ms", "CORRELATOR_HOST_ID=ignored",
-		"CORRELATOR_SAMPLES_DELAY=400ms")
+		"CORRELATOR_SAMPLES_DELAY=400ms", "CORRELATOR_ACCEPT_PARTIAL_VIEW=true")
 	if err := run.Start(); err != nil {
 		t.Fatal(err)
 	}

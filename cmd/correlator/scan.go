@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -20,16 +21,16 @@ func (a *app) addScan() {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			processes, unreadable, err := inspect.Scan(cmd.Context(), options.ProcRoot, options.Filter.Process())
-			if err != nil {
+			if err != nil && len(processes) == 0 {
 				return err
 			}
 			if unreadable > 0 {
 				fmt.Fprintln(cmd.ErrOrStderr(), "correlator: processes that could not be examined:", unreadable)
 			}
 			if options.json() {
-				return printJSON(cmd.OutOrStdout(), processes)
+				return errors.Join(printJSON(cmd.OutOrStdout(), processes), err)
 			}
-			return inspect.WriteProcesses(cmd.OutOrStdout(), processes)
+			return errors.Join(inspect.WriteProcesses(cmd.OutOrStdout(), processes), err)
 		},
 	}, options)
 }
@@ -46,13 +47,13 @@ func (a *app) addInspect() {
 				return usageError{fmt.Errorf("%q is not a process id", args[0])}
 			}
 			inspection, err := inspect.Inspect(cmd.Context(), options.ProcRoot, int(pid))
-			if err != nil {
+			if inspection.PID == 0 {
 				return err
 			}
 			if options.json() {
-				return printJSON(cmd.OutOrStdout(), inspection)
+				return errors.Join(printJSON(cmd.OutOrStdout(), inspection), err)
 			}
-			return inspection.Write(cmd.OutOrStdout())
+			return errors.Join(inspection.Write(cmd.OutOrStdout()), err)
 		},
 	}, options)
 }

@@ -151,11 +151,12 @@ func (p *Process) End(thread int) {
 }
 
 // Hostile publishes a hostile storage. Kinds of storage: storage-unmapped, storage-wild,
-// storage-hangs (reading it blocks while the process lives), storage-edge, storage-length,
-// storage-utf8, storage-version, and storage-newer, which is not hostile. Kinds of files at the
-// socket's path: socket-missing, socket-fifo, socket-directory, socket-file, socket-stream,
-// socket-forbidden, socket-empty, socket-relative, socket-nul, and socket-symlink, whose argument
-// is its destination.
+// storage-hangs (reading it blocks while the process lives), storage-file (the first page of the
+// file that is the argument, mapped and not read), storage-edge, storage-length, storage-utf8,
+// storage-version, and storage-newer, which is not hostile. Kinds of files at the socket's path:
+// socket-missing, socket-fifo, socket-directory, socket-file, socket-stream, socket-forbidden,
+// socket-empty, socket-relative, socket-nul, socket-symlink, whose argument is its destination, and
+// socket-path, whose argument is the path itself, at which nothing is created.
 func (p *Process) Hostile(kind, argument string) (out Publication) {
 	p.t.Helper()
 	words := []string{"hostile", kind}
@@ -167,8 +168,8 @@ func (p *Process) Hostile(kind, argument string) (out Publication) {
 }
 
 // Spoil spoils a thread's slot until its next Begin. Kinds: slot-null, slot-unmapped, slot-wild,
-// slot-edge, slot-updating, slot-version, slot-junk, and slot-hangs (reading it blocks while the
-// process lives).
+// slot-edge, slot-updating, slot-version, slot-junk, slot-hangs (reading it blocks while the process
+// lives), and slot-file:PATH (the first page of a file, mapped and not read).
 func (p *Process) Spoil(thread int, kind string) {
 	p.t.Helper()
 	p.must(nil, "hostile", kind, strconv.Itoa(thread))
@@ -223,6 +224,12 @@ func (p *Process) LoadAgain() (out Loaded) {
 func (p *Process) Borrow(library, function string) {
 	p.t.Helper()
 	p.must(nil, "borrow", library, function)
+}
+
+// Chroot changes the root directory of the process, which needs the capability for that.
+func (p *Process) Chroot(dir string) {
+	p.t.Helper()
+	p.must(nil, "chroot", dir)
 }
 
 // Report makes the process read its socket and returns its counters.

@@ -19,7 +19,13 @@ type Files struct {
 // those that this test starts do.
 func NewFiles(t testing.TB, flavor Flavor) *Files {
 	t.Helper()
-	return makeFiles(t, flavor, "", Placement{})
+	return NewFilesAt(t, flavor, Placement{})
+}
+
+// NewFilesAt is NewFiles for processes that run there.
+func NewFilesAt(t testing.TB, flavor Flavor, at Placement) *Files {
+	t.Helper()
+	return makeFiles(t, flavor, "", at)
 }
 
 func makeFiles(t testing.TB, flavor Flavor, library string, at Placement) *Files {

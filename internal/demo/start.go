@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"testing"
@@ -23,8 +24,9 @@ const (
 // Options describe how a demo process starts. The zero value is a process with only the main
 // thread, which has loaded the library, bound its socket and published its storage.
 type Options struct {
-	Flavor  Flavor
-	Library string // file of the agent library to copy instead of the flavour's
+	Flavor   Flavor
+	Library  string // file of the agent library to copy instead of the flavour's
+	LoadFrom string // path, as the process sees it, of the library to load instead of a copy
 
 	Service     string // default "demo"
 	Environment string // default "test"
@@ -60,6 +62,7 @@ type Placement struct {
 	PIDNamespace bool     // a pid namespace of its own, so that the pids it prints are not ours; needs root
 	UID, GID     int      // user to run as instead of our own; needs root
 	Env          []string // additional environment
+	By           []string // command that executes the program, which then runs as UID and GID
 	FixedLayout  bool     // everything at the same addresses whenever the program is executed
 }
 
@@ -74,6 +77,9 @@ func Start(t testing.TB, o Options) *Process {
 	socket := o.Socket
 	if socket == "" {
 		socket = files.newSocket()
+	}
+	if o.LoadFrom != "" {
+		files.library = o.LoadFrom
 	}
 	return files.start(t, socket, o.arguments())
 }
@@ -212,7 +218,9 @@ func (l *launcher) command(argv []string) *exec.Cmd {
 		testenv.NeedTool(l.t, "setarch")
 		argv = append([]string{"setarch", "-R"}, argv...)
 	}
-	if l.at.UID != 0 || l.at.GID != 0 {
+	if l.at.By != nil {
+		argv = append(slices.Clone(l.at.By), argv...)
+	} else if l.at.UID != 0 || l.at.GID != 0 {
 		testenv.NeedTool(l.t, "setpriv")
 		argv = append([]string{"setpriv", "--reuid", strconv.Itoa(l.at.UID), "--regid", strconv.Itoa(l.at.GID),
 			"--clear-groups", "--"}, argv...)

@@ -320,6 +320,15 @@ static const char *borrow(struct agent *agent, char **arguments) {
     return NULL;
 }
 
+static const char *change_root(struct agent *agent, char **arguments) {
+    (void)agent;
+    if (chroot(arguments[0])) {
+        return strerror(errno);
+    }
+    answer("root_changed");
+    return NULL;
+}
+
 static const struct command {
     const char *name;
     int min_arguments, max_arguments;
@@ -348,6 +357,7 @@ static const struct command {
     {"restart", 0, 1, restart}, /* [keep-socket]: exec of this program */
     {"fork", 0, 1, fork_copy},  /* [busy]: see crowd_fork */
     {"borrow", 2, 2, borrow},   /* LIBRARY FUNCTION: dlopen, and work in a double (*)(double) */
+    {"chroot", 1, 1, change_root},
 };
 
 static const char *obey(struct agent *agent, const char *name, char **arguments, int n) {

@@ -47,3 +47,14 @@ void *hanging_page(void) {
     return NULL;
 #endif
 }
+
+void *file_page(const char *path) {
+    size_t size = (size_t)sysconf(_SC_PAGESIZE);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    void *page = fd < 0 ? MAP_FAILED : mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (page == MAP_FAILED || madvise(page, size, MADV_RANDOM)) { /* else it may be read ahead */
+        return NULL;
+    }
+    close(fd);
+    return page;
+}

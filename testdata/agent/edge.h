@@ -14,4 +14,7 @@ char *edge_of_memory(size_t before);
  * that is not to be had. Needs root. */
 void *hanging_page(void);
 
+/* The first page of a file, which this process has not read. Null, and errno, if there is none. */
+void *file_page(const char *path);
+
 #endif

@@ -112,6 +112,8 @@ static const char *hostile_socket(struct publication *p, struct storage *storage
         storage->socket_path = storage_text("relative.socket");
     } else if (!strcmp(kind, "socket-nul")) {
         path[strlen(path) / 2] = 0;
+    } else if (!strcmp(kind, "socket-path")) {
+        storage->socket_path = storage_text(argument);
     } else if (make_no_socket(kind, path, argument)) {
         return strerror(errno);
     }
@@ -119,8 +121,7 @@ static const char *hostile_socket(struct publication *p, struct storage *storage
     return NULL;
 }
 
-static const char *publish_hanging(struct publication *p) {
-    void *page = hanging_page();
+static const char *publish_page(struct publication *p, void *page) {
     if (!page) {
         return strerror(errno);
     }
@@ -146,7 +147,10 @@ const char *publish_hostile(struct publication *p, const char *kind, const char 
         return NULL;
     }
     if (!strcmp(kind, "storage-hangs")) {
-        return publish_hanging(p);
+        return publish_page(p, hanging_page());
+    }
+    if (!strcmp(kind, "storage-file")) {
+        return publish_page(p, file_page(argument));
     }
     if (!strcmp(kind, "storage-version")) {
         storage.minor_version = 0;

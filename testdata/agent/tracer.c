@@ -147,8 +147,9 @@ const char *tracer_spoil(struct tracer *t, const char *kind) {
         point_to(t, NULL);
     } else if (!strcmp(kind, "slot-unmapped")) {
         point_to(t, edge);
-    } else if (!strcmp(kind, "slot-hangs")) {
-        void *page = hanging_page();
+    } else if (!strcmp(kind, "slot-hangs") || !strncmp(kind, "slot-file:", 10)) {
+        const char *path = strchr(kind, ':');
+        void *page = path ? file_page(path + 1) : hanging_page();
         if (!page) {
             return strerror(errno);
         }

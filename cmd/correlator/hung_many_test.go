@@ -1,0 +1,97 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"correlator/internal/agent"
+	"correlator/internal/demo"
+	"correlator/internal/process"
+	"correlator/internal/testenv"
+	"correlator/internal/testenv/fusefs"
+)
+
+// Many processes of a user hang workers. How many is bounded, shown by status and a metric, and no
+// other user's process waits for one; those of the same user that do not hang are served, too, in
+// the end.
+func TestManyHungProcesses(t *testing.T) {
+	needSampler(t)
+	const many = 40
+	fs := fusefs.Mount(t, fusefs.UserNamespace)
+	fs.Overlay("/mnt", "")
+	placement := demo.Placement{UID: fusefs.UID, GID: fusefs.GID, By: fs.By}
+	files := demo.NewFilesAt(t, demo.Glibc, placement)
+	hung := make(map[int]bool)
+	fs.Hang(fusefs.Lookup, "/hung-*")
+	for n := range many {
+		p := demo.Start(t, demo.Options{Idle: 1, Files: files})
+		p.Hostile("socket-path", fmt.Sprintf("/mnt/hung-%d/agent.socket", n))
+		hung[p.PID] = true
+	}
+	at := newAddresses(t)
+	a := startAgent(t, nil, at.flags()...)
+	fs.AnswerFirst()
+	fs.Taken("of the agent", func(fusefs.Request) bool { return true })
+
+	other := demo.Start(t, demo.Options{Busy: 1, Placement: demo.Placement{UID: 2000, GID: 2000}})
+	at.works(t, a, other)
+	var status agent.Status
+	testenv.Poll(t, deadline, "a reason for each process that hangs", func() bool {
+		text := command(t, "", "status", "-o", "json", "--admin-socket", filepath.Join(at.dir, "admin"))
+		if err := json.Unmarshal(text, &status); err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for _, p := range status.Processes {
+			if hung[p.PID] && p.State == process.StateError && p.Reason != "" {
+				n++
+			}
+		}
+		return n == many
+	})
+	testenv.Poll(t, deadline, "workers that hang", func() bool {
+		text := command(t, "", "status", "-o", "json", "--admin-socket", filepath.Join(at.dir, "admin"))
+		if err := json.Unmarshal(text, &status); err != nil {
+			t.Fatal(err)
+		}
+		return status.Workers.Hung > 0
+	})
+	if n := status.Workers.Hung; n >= many {
+		t.Errorf("%d processes hang %d workers, %d requests wait", many, n, len(fs.Requests()))
+	}
+	later := demo.Start(t, demo.Options{Busy: 1, Placement: demo.Placement{UID: 2001, GID: 2001}})
+	at.works(t, a, other, later)
+	testenv.Poll(t, deadline, "as many hung workers in the metric as requests that wait", func() bool {
+		return at.metric(t, "correlator_workers_hung") == strconv.Itoa(len(fs.Requests()))
+	})
+	if n := len(fs.Requests()); n >= many {
+		t.Errorf("%d processes hang %d workers", many, n)
+	}
+	a.kill(syscall.SIGTERM)
+}
+
+// metric returns the value of a metric without labels, in text, empty if there is none.
+func (l addresses) metric(t *testing.T, name string) string {
+	t.Helper()
+	answer, err := http.Get("http://" + l.metrics + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile("(?m)^" + name + " (.*)$").FindSubmatch(text)
+	if found == nil {
+		return ""
+	}
+	return string(found[1])
+}

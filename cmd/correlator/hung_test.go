@@ -1,0 +1,265 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/agent"
+	"correlator/internal/demo"
+	"correlator/internal/testenv"
+	"correlator/internal/testenv/fusefs"
+)
+
+// hangings are the ways in which a process makes whoever serves it wait for a FUSE server that
+// never answers. Each starts the process, and returns its file system.
+var hangings = []struct {
+	name  string
+	start func(t *testing.T) (*fusefs.FS, *demo.Process)
+}{
+	{"socket path", func(t *testing.T) (*fusefs.FS, *demo.Process) {
+		fs := fusefs.Mount(t, fusefs.UserNamespace)
+		fs.Overlay("/mnt", "")
+		p := startIn(t, fs, demo.Options{Busy: 1})
+		fs.Hang(fusefs.Lookup, "/hung")
+		p.Hostile("socket-path", "/mnt/hung/agent.socket")
+		return fs, p
+	}},
+	{"opening the library", hangingLibrary(fusefs.Open)},
+	{"reading the library", hangingLibrary(fusefs.Read)},
+	{"metadata of the library", hangingLibrary(fusefs.Getattr)},
+	{"closing the library", hangingLibrary(fusefs.Flush)},
+	{"executable file", func(t *testing.T) (*fusefs.FS, *demo.Process) {
+		fs := fusefs.Mount(t, fusefs.UserNamespace)
+		fs.Write("work.so", buildWork(t))
+		fs.Overlay("/mnt", "")
+		p := startIn(t, fs, demo.Options{Busy: 1})
+		p.Borrow("/mnt/work.so", "work")
+		fs.Hang(fusefs.Open, "/work.so")
+		return fs, p
+	}},
+	{"root directory", func(t *testing.T) (*fusefs.FS, *demo.Process) {
+		fs := fusefs.Mount(t, fusefs.UserNamespace)
+		fs.Overlay("/mnt", fs.Empty())
+		p := startIn(t, fs, demo.Options{Busy: 1})
+		p.Chroot("/mnt")
+		fs.Hang(fusefs.Getattr, "/")
+		return fs, p
+	}},
+	{"slot", func(t *testing.T) (*fusefs.FS, *demo.Process) {
+		fs := fusefs.Mount(t, fusefs.Fusermount)
+		fs.Write("page", make([]byte, os.Getpagesize()))
+		p := startIn(t, fs, demo.Options{Busy: 1, Manual: true})
+		p.Begin(1)
+		fs.Hang(fusefs.Read, "/page")
+		p.Spoil(1, "slot-file:"+fs.Path("page"))
+		return fs, p
+	}},
+	{"memory", func(t *testing.T) (*fusefs.FS, *demo.Process) {
+		fs := fusefs.Mount(t, fusefs.Fusermount)
+		fs.Write("page", make([]byte, os.Getpagesize()))
+		p := startIn(t, fs, demo.Options{Busy: 1})
+		fs.Hang(fusefs.Read, "/page")
+		p.Hostile("storage-file", fs.Path("page")) // which nobody has read yet
+		return fs, p
+	}},
+}
+
+// startIn starts a demo process that belongs to a file system's user and is in its namespaces.
+func startIn(t *testing.T, fs *fusefs.FS, o demo.Options) *demo.Process {
+	t.Helper()
+	o.Placement = demo.Placement{UID: fusefs.UID, GID: fusefs.GID, By: fs.By}
+	return demo.Start(t, o)
+}
+
+// buildWork returns a stripped library with a build id for demo.Process.Borrow, whose function is
+// work.
+func buildWork(t *testing.T) []byte {
+	t.Helper()
+	source := filepath.Join(t.TempDir(), "work.c")
+	testenv.WriteFile(t, source, "double work(double x) { for (int i = 0; i < 1000; i++) x = x / 2 + 1; return x; }\n")
+	return testenv.ReadFile(t, testenv.Compile(t, "cc", source, "-shared", "-fPIC", "-s", "-Wl,--build-id"))
+}
+
+// hangingLibrary starts a process whose library is on the file system, which does not answer when
+// somebody does that to it.
+func hangingLibrary(op fusefs.Op) func(*testing.T) (*fusefs.FS, *demo.Process) {
+	return func(t *testing.T) (*fusefs.FS, *demo.Process) {
+		t.Helper()
+		fs := fusefs.Mount(t, fusefs.UserNamespace)
+		name := demo.LibraryName(false)
+		fs.Write(name, testenv.ReadFile(t, filepath.Join(demo.Build(t, "lib-glibc-tlsdesc"), "lib-glibc-tlsdesc.so")))
+		fs.Overlay("/mnt", "")
+		p := startIn(t, fs, demo.Options{Idle: 1, Manual: true, LoadFrom: "/mnt/" + name})
+		fs.Hang(op, "/"+name)
+		return fs, p
+	}
+}
+
+// taken waits until somebody other than the process has made a request that hangs.
+func taken(t *testing.T, fs *fusefs.FS, p *demo.Process) {
+	t.Helper()
+	fs.AnswerFirst()
+	fs.Taken("of somebody else", func(r fusefs.Request) bool {
+		_, err := os.Stat(fmt.Sprintf("/proc/%d/task/%d", p.PID, r.TID))
+		return err != nil
+	})
+}
+
+// While a process makes whoever serves it wait for ever, the others are served; the agent ends at
+// once when it is told to, also if it is killed, and another one takes its place.
+func TestHungProcess(t *testing.T) {
+	needSampler(t)
+	for _, hanging := range hangings {
+		t.Run(hanging.name, func(t *testing.T) {
+			fs, hangs := hanging.start(t)
+			at := newAddresses(t)
+			first := startAgent(t, nil, at.flags()...)
+			taken(t, fs, hangs)
+			honest := demo.Start(t, demo.Options{Busy: 1})
+			at.works(t, first, honest)
+			first.kill(syscall.SIGTERM)
+
+			second := startAgent(t, nil, at.flags()...)
+			fs.AnswerFirst()
+			at.works(t, second, honest)
+			second.kill(syscall.SIGKILL)
+
+			third := startAgent(t, nil, at.flags()...)
+			fs.AnswerFirst()
+			at.works(t, third, honest)
+			third.kill(syscall.SIGTERM)
+		})
+	}
+}
+
+// The commands that examine processes once end, too.
+func TestCommandsOnHungProcess(t *testing.T) {
+	needSampler(t)
+	for _, hanging := range hangings {
+		if hanging.name == "executable file" {
+			continue // of stacks, which nobody asks for
+		}
+		for _, command := range []string{"scan", "inspect"} {
+			t.Run(hanging.name+"/"+command, func(t *testing.T) {
+				fs, hangs := hanging.start(t)
+				argv := []string{command}
+				if command == "inspect" {
+					argv = append(argv, strconv.Itoa(hangs.PID))
+				}
+				cmd := exec.Command(installed(t), argv...)
+				if err := cmd.Start(); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { cmd.Wait() })
+				fs.AnswerFirst()
+				testenv.Poll(t, deadline, "its end", func() bool { return reapable(t, cmd.Process.Pid) })
+			})
+		}
+	}
+}
+
+// addresses is everything that an agent listens on: the same for one and the next.
+type addresses struct{ dir, metrics string }
+
+func newAddresses(t *testing.T) addresses {
+	t.Helper()
+	l := addresses{dir: t.TempDir()}
+	port, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.metrics = port.Addr().String()
+	if err := port.Close(); err != nil {
+		t.Fatal(err)
+	}
+	openBackend(t, filepath.Join(l.dir, "otlp"))
+	return l
+}
+
+func (l addresses) flags() []string {
+	return []string{"--samples-per-second", "97", "--metrics-address", l.metrics,
+		"--admin-socket", filepath.Join(l.dir, "admin"), "--feed-socket", filepath.Join(l.dir, "feed"),
+		"--otlp-endpoint", "unix:" + filepath.Join(l.dir, "otlp"),
+		"--otlp-listen", "unix:" + filepath.Join(l.dir, "listen")}
+}
+
+// works checks that an agent has everything that it is to listen on, and serves processes.
+func (l addresses) works(t *testing.T, a *agentProcess, processes ...*demo.Process) {
+	t.Helper()
+	for _, p := range processes {
+		a.registered(p.PID)
+		before := p.Report().Samples
+		clean(t, p.ReportWhen("samples", func(report demo.Report) bool { return report.Samples > before+50 }))
+	}
+	testenv.Poll(t, deadline, "health", func() bool {
+		answer, err := http.Get("http://" + l.metrics + "/healthz")
+		if err != nil {
+			return false
+		}
+		answer.Body.Close()
+		return answer.StatusCode == http.StatusOK
+	})
+	if connection, err := net.Dial("unix", filepath.Join(l.dir, "listen")); err != nil {
+		t.Error(err)
+	} else {
+		connection.Close()
+	}
+	pid := strconv.Itoa(processes[0].PID)
+	command(t, pid+" "+pid+" 60b420bb3851d9d47acb933dbe70399b\n", "feed", "--socket", filepath.Join(l.dir, "feed"))
+	var status agent.Status
+	if err := json.Unmarshal(command(t, "", "status", "-o", "json", "--admin-socket", filepath.Join(l.dir, "admin")),
+		&status); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range processes {
+		i := slices.IndexFunc(status.Processes, func(s agent.ProcessStatus) bool { return s.PID == p.PID })
+		if i < 0 {
+			t.Fatalf("process %d is not in %+v", p.PID, status.Processes)
+		}
+		dropped := maps.Clone(status.Processes[i].Dropped)
+		delete(dropped, "stale") // on a busy machine
+		if len(dropped) > 0 {
+			t.Errorf("samples of process %d were dropped: %v", p.PID, dropped)
+		}
+	}
+}
+
+// kill sends a signal and waits until the agent is gone: with all its threads, or nobody could reap
+// it, and what it had open would stay open.
+func (a *agentProcess) kill(signal syscall.Signal) {
+	a.t.Helper()
+	if err := a.command.Process.Signal(signal); err != nil {
+		a.t.Fatal(err)
+	}
+	testenv.Poll(a.t, deadline, "the end of the agent", func() bool { return reapable(a.t, a.command.Process.Pid) })
+	err := a.command.Wait()
+	if status := a.command.ProcessState.Sys().(syscall.WaitStatus); signal == syscall.SIGKILL {
+		if !status.Signaled() || status.Signal() != signal {
+			a.t.Errorf("the agent ended with %v", err)
+		}
+	} else if err != nil {
+		a.t.Errorf("the agent ended with %v", err)
+	}
+}
+
+// reapable reports whether a child has ended.
+func reapable(t *testing.T, pid int) bool {
+	t.Helper()
+	var info unix.Siginfo
+	if err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); err != nil {
+		t.Fatal(err)
+	}
+	return info.Signo != 0
+}

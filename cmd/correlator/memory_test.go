@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"correlator/internal/demo"
+	"correlator/internal/testenv"
+)
+
+// What processes made the agent take is given back when they have ended: of the binary as it is
+// released, since the race detector has memory of its own.
+func TestMemoryIsGivenBack(t *testing.T) {
+	needSampler(t)
+	binary := buildAgent(t)
+	stays := demo.Start(t, demo.Options{})
+	pid := startBinary(t, binary)
+	stays.Registration(1)
+	before := anonymousMB(t, pid)
+
+	crowd := demo.StartMany(t, 1500, demo.Options{})
+	crowd.Registered()
+	const allowance = 10.0
+	if most := anonymousMB(t, pid); most < before+2*allowance {
+		t.Fatalf("%.1f MB beside many processes, %.1f MB before: too few to tell", most, before)
+	}
+	crowd.Quit()
+	var after float64
+	testenv.Poll(t, deadline, fmt.Sprintf("memory to be within %v MB of %.1f MB", allowance, before), func() bool {
+		after = anonymousMB(t, pid)
+		return after < before+allowance
+	})
+	t.Logf("%.1f MB before, %.1f MB after", before, after)
+}
+
+var rssAnon = regexp.MustCompile(`(?m)^RssAnon:\s*([0-9]+) kB$`)
+
+// anonymousMB returns how much memory of a process is resident that is no file's.
+func anonymousMB(t *testing.T, pid int) float64 {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	match := rssAnon.FindSubmatch(status)
+	if match == nil {
+		t.Fatal("no RssAnon")
+	}
+	kB, err := strconv.ParseFloat(string(match[1]), 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kB / 1024
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"correlator/internal/testenv"
+)
+
+// An agent that does not see all processes of the host says so once in its log, is not ready, and
+// tells the service manager; check says the same before. It serves what it sees, so the service
+// manager is told that it has started. Where a setting accepts that, it is ready.
+func TestPartialView(t *testing.T) {
+	testenv.NeedRoot(t)
+	for _, tool := range []string{"unshare", "setpriv", "mount"} {
+		testenv.NeedTool(t, tool)
+	}
+	const (
+		reached  = `exec "$@"`
+		hidden   = `mount -t proc -o remount,hidepid=2 proc /proc && exec "$@"`
+		untraced = "-sys_ptrace"
+	)
+	namespace := []string{"unshare", "--pid", "--fork", "--kill-child", "--mount-proc"}
+	for name, test := range map[string]struct {
+		by      []string
+		remedy  string
+		checked []string // what check says beside that
+	}{
+		"pid namespace": {
+			by:      append(namespace, "sh", "-c", reached, "sh"),
+			remedy:  "hostPID: true of the pod",
+			checked: []string{"pid-namespace", "run is not ready"},
+		},
+		"no CAP_SYS_PTRACE": {
+			by: append(namespace, "setpriv", "--bounding-set", untraced,
+				"--inh-caps", untraced),
+			remedy:  "grant the process CAP_SYS_PTRACE",
+			checked: []string{"run is not ready"},
+		},
+		"hidepid": {
+			by: append(namespace, "sh", "-c", hidden, "sh", "setpriv", "--bounding-set", untraced,
+				"--inh-caps", untraced),
+			remedy:  "grant the process CAP_SYS_PTRACE",
+			checked: []string{"hidepid=(2|invisible) hides processes", "run is not ready"},
+		},
+		"user namespace": {
+			by: []string{"unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child",
+				"--mount-proc"},
+			remedy:  "run outside of user namespaces",
+			checked: []string{"user-namespace", "run is not ready"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			flags := []string{"--samples-per-second", "0", "--host-id", "", "--feed-socket"}
+			argv := slices.Concat(test.by, []string{installed(t), "check"}, flags,
+				[]string{filepath.Join(t.TempDir(), "feed")})
+			check := exec.Command(argv[0], argv[1:]...)
+			report, _ := check.CombinedOutput() // its exit code depends on the rest of the machine
+			for _, want := range append(test.checked, test.remedy) {
+				if !regexp.MustCompile(want).Match(report) {
+					t.Errorf("check does not say %q:\n%s", want, report)
+				}
+			}
+
+			for _, accepted := range []bool{false, true} {
+				notified := filepath.Join(t.TempDir(), "notify")
+				manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: notified, Net: "unixgram"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer manager.Close()
+				manager.SetReadDeadline(time.Now().Add(deadline))
+				by := slices.Concat([]string{"env", "NOTIFY_SOCKET=" + notified}, test.by)
+				a := startAgent(t, by, slices.Concat(flags, []string{
+					filepath.Join(t.TempDir(), "feed"), "--metrics-address", "127.0.0.1:0",
+					"--accept-partial-view=" + strconv.FormatBool(accepted),
+				})...)
+				told := ""
+				for buf := make([]byte, 4096); !strings.Contains(told, "READY=1"); {
+					n, err := manager.Read(buf)
+					if err != nil {
+						t.Fatalf("%v; told %q, logged %+v", err, told, a.entries())
+					}
+					told += string(buf[:n]) + "\n"
+				}
+				status, body := readyz(t, a)
+				if wrong := "STATUS=not ready: only a part of the host's processes is served"; accepted {
+					if status != http.StatusOK || !strings.Contains(told, "STATUS=serving") {
+						t.Errorf("accepted, and not ready: %d %q, %q", status, body, told)
+					}
+				} else if status != http.StatusServiceUnavailable || !strings.Contains(told, wrong) {
+					t.Errorf("ready: %d %q, %q", status, body, told)
+				}
+				if !accepted && (!strings.Contains(body, test.remedy) || !strings.Contains(told, test.remedy)) {
+					t.Errorf("without the remedy %q: %q, %q", test.remedy, body, told)
+				}
+				message := "not ready: only a part of the host's processes is served"
+				if accepted {
+					message = "only a part of the host's processes is served, which --accept-partial-view accepts"
+				}
+				if logged := a.logged(message); len(logged) != 1 || !strings.Contains(logged[0].Error, test.remedy) {
+					t.Errorf("logged %+v", logged)
+				}
+			}
+		})
+	}
+}
+
+// readyz asks an agent that serves metrics whether it is ready.
+func readyz(t *testing.T, a *agentProcess) (status int, body string) {
+	t.Helper()
+	serving := a.logged("serving metrics")
+	if len(serving) != 1 {
+		t.Fatalf("logged %+v", a.entries())
+	}
+	response, err := http.Get("http://" + serving[0].Address + "/readyz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(text)
+}

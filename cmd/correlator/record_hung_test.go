@@ -1,0 +1,188 @@
+package main
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/elfsym"
+	"correlator/internal/demo"
+	"correlator/internal/testenv"
+	"correlator/internal/testenv/fusefs"
+)
+
+// hangingNames are the ways in which a process makes whoever reads the names of its functions wait
+// for a FUSE server that never answers.
+var hangingNames = []struct {
+	name  string
+	start func(t *testing.T) (*fusefs.FS, *demo.Process)
+}{
+	{"perf map", func(t *testing.T) (*fusefs.FS, *demo.Process) {
+		fs := fusefs.Mount(t, fusefs.UserNamespace)
+		p := startJVMIn(t, fs)
+		fs.Overlay("/tmp", "/tmp")
+		fs.Hang(fusefs.Lookup, fmt.Sprintf("/perf-%d.map", p.PID))
+		return fs, p
+	}},
+	{"directory of debug files", func(t *testing.T) (*fusefs.FS, *demo.Process) {
+		fs := fusefs.Mount(t, fusefs.UserNamespace)
+		p := startIn(t, fs, demo.Options{Busy: 1, Gap: -1})
+		borrowWork(t, fs, p)
+		fs.Overlay("/usr/lib", "/usr/lib")
+		fs.Hang(fusefs.Lookup, "/debug")
+		return fs, p
+	}},
+	{"file system of a debug file", func(t *testing.T) (*fusefs.FS, *demo.Process) {
+		fs := fusefs.Mount(t, fusefs.AllowOther)
+		p := demo.Start(t, demo.Options{Busy: 1, Gap: -1, Placement: demo.Placement{UID: fusefs.UID, GID: fusefs.GID,
+			By: append(slices.Clone(fs.By), "unshare", "--user", "--map-root-user", "--")}})
+		id := hex.EncodeToString(borrowWork(t, fs, p))
+		fs.Write("usr/lib/debug/.build-id/"+id[:2]+"/"+id[2:]+".debug", nil)
+		p.Chroot(fs.Path(""))
+		fs.Hang(fusefs.Statfs, "/usr/lib/debug/.build-id/*/*")
+		return fs, p
+	}},
+}
+
+// startJVMIn is startIn for a JVM with compiled code.
+func startJVMIn(t *testing.T, fs *fusefs.FS) *demo.Process {
+	t.Helper()
+	p := demo.StartJVM(t, demo.JVMOptions{Threads: 1, Busy: true, FramePointers: true,
+		Placement: demo.Placement{UID: fusefs.UID, GID: fusefs.GID, By: fs.By}})
+	p.Begin(1)
+	return p
+}
+
+// borrowWork makes a process do its work in a library without names, and returns the library's
+// build id.
+func borrowWork(t *testing.T, fs *fusefs.FS, p *demo.Process) []byte {
+	t.Helper()
+	content := buildWork(t)
+	path := filepath.Join(fs.Dir, "work.so")
+	testenv.WriteFile(t, path, content)
+	p.Borrow(path, "work")
+	parsed, err := elfsym.ParseFile(bytes.NewReader(content), int64(len(content)))
+	if err != nil || len(parsed.BuildID) == 0 {
+		t.Fatalf("%v, %+v", err, parsed)
+	}
+	return parsed.BuildID
+}
+
+// A recording of a process that makes whoever reads its names wait for ever ends after its duration,
+// with what there is, and at once by a signal.
+func TestRecordHung(t *testing.T) {
+	needSampler(t)
+	for _, hanging := range hangingNames {
+		for _, signal := range []syscall.Signal{0, syscall.SIGTERM, syscall.SIGKILL} {
+			t.Run(fmt.Sprintf("%s/%v", hanging.name, signal), func(t *testing.T) {
+				honest := demo.Start(t, demo.Options{Busy: 1, Gap: -1, Service: "honest"})
+				fs, hangs := hanging.start(t)
+				path := filepath.Join(t.TempDir(), "out.pb.gz")
+				cmd := exec.Command(installed(t), "record", "-d", "2s", "--rate", "997", "-o", path)
+				var stderr bytes.Buffer
+				cmd.Stderr = &stderr
+				cmd.WaitDelay = deadline // nobody else may have it open
+				if err := cmd.Start(); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() {
+					if cmd.ProcessState == nil {
+						cmd.Process.Kill()
+						cmd.Wait()
+					}
+				})
+				taken(t, fs, hangs)
+				if signal != 0 {
+					if err := cmd.Process.Signal(signal); err != nil {
+						t.Fatal(err)
+					}
+				}
+				testenv.Poll(t, deadline, "the end of the recording", func() bool {
+					return reapable(t, cmd.Process.Pid)
+				})
+				err := cmd.Wait()
+				if signal == syscall.SIGKILL {
+					return
+				}
+				if err != nil {
+					t.Fatalf("%v\n%s", err, &stderr)
+				}
+				services := make(map[string]int)
+				for _, sample := range readProfile(t, path).Sample {
+					services[strings.Join(sample.Label["service"], " ")]++
+				}
+				if services["honest"] == 0 || services["demo"] == 0 || honest.Ended() {
+					t.Errorf("samples of %v\n%s", services, &stderr)
+				}
+				hint := fmt.Sprintf("files of demo (%d) could not be read in time", hangs.PID) // and of nobody else
+				if signal == 0 && !strings.Contains(stderr.String(), hint) {
+					t.Errorf("no %q in\n%s", hint, &stderr)
+				}
+			})
+		}
+	}
+}
+
+// A recording opens what the process itself may open: not a file of root that the process has
+// mounted, in a user namespace of its own, at the path of its perf map.
+func TestRecordOpensWithRightsOfProcess(t *testing.T) {
+	needSampler(t)
+	fs := fusefs.Mount(t, fusefs.UserNamespace)
+	p := startJVMIn(t, fs)
+	perfMap := fmt.Sprintf("/tmp/perf-%d.map", p.PID)
+	t.Cleanup(func() { os.Remove(perfMap) })
+	write := func(path, function string, mode os.FileMode, user int) {
+		t.Helper()
+		if err := errors.Join(os.WriteFile(path, []byte("1000 7fffffff0000 "+function+"\n"), mode),
+			os.Chmod(path, mode), os.Chown(path, user, user)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	named := func(function string) bool {
+		t.Helper()
+		path := filepath.Join(t.TempDir(), "out.pb.gz")
+		if out, err := exec.Command(installed(t), "record", "-d", "1s", "--pid", strconv.Itoa(p.PID), "--rate", "997",
+			"-o", path).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		for _, f := range readProfile(t, path).Function {
+			if f.Name == function {
+				return true
+			}
+		}
+		return false
+	}
+	write(perfMap, "own_function", 0o600, fusefs.UID)
+	if !named("own_function") {
+		t.Fatal("the process's own perf map has no effect")
+	}
+
+	secret := filepath.Join(fs.Dir, "secret")
+	write(secret, "secret_of_root", 0o600, 0)
+	fs.Run("mount", "--bind", secret, perfMap)
+	watch, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(watch)
+	if _, err := unix.InotifyAddWatch(watch, secret, unix.IN_OPEN|unix.IN_ACCESS); err != nil {
+		t.Fatal(err)
+	}
+	if named("secret_of_root") {
+		t.Error("names were read from a file that the process may not open")
+	}
+	if n, err := unix.Read(watch, make([]byte, 4096)); !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("a file that the process may not open was opened (%d bytes of events, %v)", n, err)
+	}
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"testing"
+
+	"correlator/internal/demo"
+	"correlator/internal/inspect"
+	"correlator/internal/process"
+	"correlator/internal/testenv"
+)
+
+// Who lacks a right that reading a process takes gets exit code 1, the name of the right, what to do
+// about it, and on stdout what could be read.
+func TestScanWithoutRights(t *testing.T) {
+	needSampler(t)
+	setpriv := testenv.NeedTool(t, "setpriv")
+	root := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	user := demo.Start(t, demo.Options{Manual: true, Idle: 1, Placement: demo.Placement{UID: 4711, GID: 4711}})
+	for _, c := range []struct {
+		name         string
+		by           []string
+		lacks        string // regular expression for stderr
+		root, listed bool   // whether root's process is read; the user's is listed
+	}{
+		{"another user", []string{setpriv, "--reuid", "1000", "--regid", "1000", "--clear-groups"},
+			`missing CAP_SYS_PTRACE, .*CAP_SETGID: run as root`, false, false},
+		{"no sys_ptrace", rootWith(setpriv, without("sys_ptrace")), `missing CAP_SYS_PTRACE: grant the process`, false, true},
+		{"no dac_read_search", rootWith(setpriv, without("dac_read_search")),
+			`missing CAP_DAC_READ_SEARCH: grant the process`, true, true},
+		{"no setuid", rootWith(setpriv, without("setuid")), `missing CAP_SETUID: grant the process`, true, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			said := regexp.MustCompile(`(?m)^correlator: .*` + c.lacks)
+			out := deniedTo(t, c.by, said, "scan", "-o", "json")
+			var processes []process.View
+			if len(out) > 0 {
+				if err := json.Unmarshal(out, &processes); err != nil {
+					t.Fatal(err)
+				}
+			}
+			state := func(pid int) process.State {
+				i := slices.IndexFunc(processes, func(v process.View) bool { return v.PID == pid })
+				if i < 0 {
+					return ""
+				}
+				return processes[i].State
+			}
+			if got := state(root.PID); (got == process.StateReady) != c.root {
+				t.Errorf("root's process is %q", got)
+			}
+			if got := state(user.PID); got == process.StateReady || c.listed != (got == process.StateError) {
+				t.Errorf("the user's process is %q", got)
+			}
+
+			out = deniedTo(t, c.by, said, "inspect", "-o", "json", strconv.Itoa(user.PID))
+			var inspection inspect.Inspection
+			if len(out) > 0 {
+				if err := json.Unmarshal(out, &inspection); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if c.listed != (inspection.State == process.StateError) || len(out) > 0 && inspection.PID != user.PID {
+				t.Errorf("inspect shows %+v", inspection)
+			}
+		})
+	}
+}
+
+// deniedTo runs a command that must exit with 1 and say something, and returns its output.
+func deniedTo(t *testing.T, by []string, said *regexp.Regexp, args ...string) []byte {
+	t.Helper()
+	argv := slices.Concat(by, []string{installed(t)}, args)
+	cmd := exec.Command(argv[0], argv[1:]...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 1 || !said.Match(stderr.Bytes()) {
+		t.Errorf("%s: %v, %q, want it to match %s", args[0], err, &stderr, said)
+	}
+	return out
+}
