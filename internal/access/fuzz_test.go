@@ -3,6 +3,7 @@ package access
 import (
 	"bytes"
 	"testing"
+	"time"
 
 	"correlator/memread"
 	"correlator/procscan"
@@ -37,7 +38,7 @@ func FuzzAnswer(f *testing.F) {
 			}
 		}
 		for i := range read.Slots {
-			_ = read.Slots[i].decoded()
+			_ = read.Slots[i].decoded(time.Time{})
 		}
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"correlator/memread"
 	"correlator/tlsdesc"
 )
@@ -21,6 +23,7 @@ const maxSlots = 256
 type ThreadSlot struct {
 	Variable error              // why the place of the thread's variable is not known
 	Result   memread.SlotResult // unless that is so
+	ReadAt   time.Time          // when it had been read, which can be long before the answer came
 }
 
 // slots is the answer to a request for slots.
@@ -29,6 +32,7 @@ type slots struct {
 	// PagedOut reports that the page of the first slot was not in memory just before the slots were
 	// read.
 	PagedOut bool
+	ReadAt   int64 // CLOCK_MONOTONIC when all had been read, ns
 }
 
 // slot is a ThreadSlot as it travels.
@@ -46,16 +50,11 @@ func (p *Process) ReadSlots(rule tlsdesc.Rule, threadPointers []uint64) ([]Threa
 	read := make([]ThreadSlot, 0, len(threadPointers))
 	for len(threadPointers) > 0 {
 		n := min(len(threadPointers), maxSlots)
-		var answer slots
-		if _, err := p.call(opSlots, &request{Rule: rule, ThreadPointers: threadPointers[:n]}, &answer); err != nil {
+		slots, _, err := p.slots(opSlots, rule, threadPointers[:n])
+		if err != nil {
 			return nil, err
 		}
-		if len(answer.Slots) != n {
-			return nil, errAnswer
-		}
-		for i := range answer.Slots {
-			read = append(read, answer.Slots[i].decoded())
-		}
+		read = append(read, slots...)
 		threadPointers = threadPointers[n:]
 	}
 	return read, nil
@@ -66,22 +65,45 @@ func (p *Process) ReadSlots(rule tlsdesc.Rule, threadPointers []uint64) ([]Threa
 // was read: the thread has not written it since.
 func (p *Process) ReadPagedOutSlot(rule tlsdesc.Rule, threadPointer uint64) (read ThreadSlot, untouched bool,
 	err error) {
-	var answer slots
-	r := &request{Rule: rule, ThreadPointers: []uint64{threadPointer}}
-	if _, err := p.call(opPagedOutSlot, r, &answer); err != nil {
+	slots, untouched, err := p.slots(opPagedOutSlot, rule, []uint64{threadPointer})
+	if err != nil {
 		return ThreadSlot{}, false, err
 	}
-	if len(answer.Slots) != 1 {
-		return ThreadSlot{}, false, errAnswer
-	}
-	return answer.Slots[0].decoded(), answer.PagedOut, nil
+	return slots[0], untouched, nil
 }
 
-func (s *slot) decoded() ThreadSlot {
+// slots has a worker read a slot for each thread pointer.
+func (p *Process) slots(operation byte, rule tlsdesc.Rule, threadPointers []uint64) (read []ThreadSlot, pagedOut bool,
+	err error) {
+	asked := time.Now()
+	var answer slots
+	if _, err := p.call(operation, &request{Rule: rule, ThreadPointers: threadPointers}, &answer); err != nil {
+		return nil, false, err
+	}
+	ago := time.Duration(monotonic() - answer.ReadAt)
+	readAt := time.Now().Add(-ago)
+	if len(answer.Slots) != len(threadPointers) || ago < 0 || readAt.Before(asked) {
+		return nil, false, errAnswer
+	}
+	for i := range answer.Slots {
+		read = append(read, answer.Slots[i].decoded(readAt))
+	}
+	return read, answer.PagedOut, nil
+}
+
+func (s *slot) decoded(readAt time.Time) ThreadSlot {
 	return ThreadSlot{
 		Variable: s.Variable.error(),
 		Result:   memread.SlotResult{Addr: s.Addr, Slot: s.Slot, Err: s.Error.error()},
+		ReadAt:   readAt,
 	}
+}
+
+// monotonic returns CLOCK_MONOTONIC in ns, which the agent and its workers share.
+func monotonic() int64 {
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // cannot fail
+	return now.Nano()
 }
 
 var errNoThreads = fmt.Errorf("%w: not one thread pointer to %d", errRequest, maxSlots)
@@ -109,6 +131,7 @@ func (s *server) readSlots(r *request, pagedOut bool) (any, error) {
 	if err := memory.ReadSlots(variables, results); err != nil {
 		return nil, err
 	}
+	answer.ReadAt = monotonic()
 	answer.PagedOut = answer.PagedOut && time.Since(began) <= maxReadingTime
 	for i := range results {
 		answer.Slots = append(answer.Slots, slot{

@@ -19,6 +19,7 @@ type Context struct {
 	Outcome SampleOutcome // OutcomeCorrelated when Slot holds a sampled trace
 	Addr    uint64        // of the slot, 0 when the thread has none
 	Slot    memread.Slot  // zero unless it was read
+	ReadAt  time.Time     // of the slot
 }
 
 // ContextReader reads the slots of a process's threads. It keeps its buffers, and is used by one
@@ -83,7 +84,9 @@ func (r *ContextReader) Read(t *Target, threadPointers []uint64) ([]Context, err
 
 func newContext(read *access.ThreadSlot) Context {
 	result := &read.Result
-	return Context{Addr: result.Addr, Slot: result.Slot, Outcome: contextOutcome(read.Variable, result)}
+	return Context{
+		Addr: result.Addr, Slot: result.Slot, ReadAt: read.ReadAt, Outcome: contextOutcome(read.Variable, result),
+	}
 }
 
 // ReadPagedOut reads the context of a thread whose slot the kernel could not read a moment ago,
@@ -121,9 +124,9 @@ func contextOutcome(variableErr error, result *memread.SlotResult) SampleOutcome
 	return OutcomeCorrelated
 }
 
-// MaxContextAge is how old a sample may be for its thread's slot to be read now. The slot holds
-// what the thread works on at the time of reading; a sampler feeds at once, and what comes much
-// later would be attributed to whatever the thread does then.
+// MaxContextAge is how old a sample may be when its thread's slot is read. The slot holds what the
+// thread works on at that time; a sampler feeds at once, and what comes much later would be
+// attributed to whatever the thread does then.
 const MaxContextAge = 10 * time.Millisecond
 
 // TooLate reports whether a sample was taken too long ago for its thread's context to be read now.
@@ -151,7 +154,7 @@ func (k Keep) has(o SampleOutcome) bool {
 // OutcomeCorrelated if it is of use.
 func (t *Target) Judge(c *Context, tid int, sampledAt time.Time, keep Keep) SampleOutcome {
 	switch {
-	case TooLate(sampledAt): // reading took that long
+	case c.ReadAt.Sub(sampledAt) > MaxContextAge: // it took the worker that long to begin
 		return OutcomeStale
 	case !keep.has(c.Outcome):
 		return c.Outcome
