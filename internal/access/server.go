@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -146,14 +147,24 @@ func (s *server) library(handle *procscan.Handle, r *request) (any, error) {
 	return library, nil
 }
 
-// maxFilesBytes is when an answer about files has enough: each takes a few hundred bytes, 8 KB at
-// worst.
-const maxFilesBytes = worker.MaxMessageBytes / 2
+const (
+	// maxFilesBytes is when an answer about files has enough: each takes a few hundred bytes, 8 KB at
+	// worst.
+	maxFilesBytes = worker.MaxMessageBytes / 2
+	// maxFilesTime is when it comes without the others: hundreds of files on a slow disk take longer
+	// than timeout, a single one does not.
+	maxFilesTime = timeout / 4
+)
 
-// parseFiles parses the files of mappings, in their order, as many as fit in an answer.
+// parseFiles parses the files of mappings, in their order: one at least, as many as fit in an answer
+// and in maxFilesTime.
 func (s *server) parseFiles(handle *procscan.Handle, r *request) (any, error) {
 	var answer []json.RawMessage
+	began := time.Now()
 	for bytes := 0; len(answer) < len(r.Mappings) && bytes < maxFilesBytes; {
+		if len(answer) > 0 && time.Since(began) > maxFilesTime {
+			break
+		}
 		file, err := parseFile(handle, r.Mappings[len(answer)].mapping())
 		if err != nil {
 			file = parsed{Error: newFailure(err)}

@@ -72,7 +72,7 @@ type Pool struct {
 	hungOf  map[Owner]int // by what caused them
 }
 
-// User is whose processes share bounds: a user, or a user in a container.
+// User is whose processes share bounds: a container, or a user outside of containers.
 type User string
 
 // Owner is the process that a request concerns, 0 for several, and its user.
@@ -381,11 +381,13 @@ func (p *Pool) discard(process *Process, owner Owner, err error) {
 	defer p.mu.Unlock()
 	delete(p.serving, process)
 	process.Kill()
-	if !errors.Is(err, ErrTimeout) {
+	if errors.Is(err, ErrTimeout) {
+		p.counters.TimedOut.Add(1)
+		p.change(owner.User, func(l *load) { l.late = time.Now() })
+	} else { // one that closed its channel may hang all the same
 		p.counters.Ended.Add(1)
-		return
+		owner.PID = 0
 	}
-	p.counters.TimedOut.Add(1)
 	p.addHung(owner)
 	go func() {
 		<-process.Ended()
@@ -395,11 +397,12 @@ func (p *Pool) discard(process *Process, owner Owner, err error) {
 	}()
 }
 
-// addHung counts a killed worker until removeHung. p.mu must be held for both.
+// addHung counts a killed worker until removeHung; a PID of 0 has no process wait for that. p.mu must
+// be held for both.
 func (p *Pool) addHung(owner Owner) {
 	p.hung++
 	p.hungOf[owner]++
-	p.change(owner.User, func(l *load) { l.hung, l.late = l.hung+1, time.Now() })
+	p.change(owner.User, func(l *load) { l.hung++ })
 }
 
 func (p *Pool) removeHung(owner Owner) {

@@ -259,25 +259,30 @@ func (p *Process) Receive(deadline time.Time) (message []byte, fd int, err error
 		return nil, -1, err
 	}
 	n, rights, flags, _, err := p.conn.ReadMsgUnix(p.buffer, p.rights[:])
-	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
+	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil, -1, ErrTimeout
-	case err == nil && n == 0, errors.Is(err, io.EOF):
-		return nil, -1, ErrEnded
-	case err != nil:
-		return nil, -1, fmt.Errorf("receiving from a worker: %w: %w", ErrEnded, err)
 	}
-	fd, err = receivedDescriptor(p.rights[:rights])
+	// An empty message looks like the end, and may have descriptors all the same.
+	fd, rightsErr := receivedDescriptor(p.rights[:rights])
+	if err == nil {
+		err = rightsErr
+	}
+	if err == nil && n == 0 {
+		err = io.EOF
+	}
 	if err == nil && flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
 		err = unix.EMSGSIZE
 	}
-	if err != nil {
-		if fd >= 0 {
-			unix.Close(fd)
-		}
-		return nil, -1, fmt.Errorf("receiving from a worker: %w: %w", ErrEnded, err)
+	if err == nil {
+		return p.buffer[:n], fd, nil
 	}
-	return p.buffer[:n], fd, nil
+	if fd >= 0 {
+		unix.Close(fd)
+	}
+	if errors.Is(err, io.EOF) {
+		return nil, -1, ErrEnded
+	}
+	return nil, -1, fmt.Errorf("receiving from a worker: %w: %w", ErrEnded, err)
 }
 
 // interrupt has a Receive that waits return.
@@ -314,8 +319,8 @@ func (p *Process) Kill() {
 // Ended is closed when the worker has ended, after Kill.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// reap waits for the end of the worker: its end of the channel is closed with its last thread. Only
-// then is waiting for the process short, which takes a thread.
+// reap waits for the end of the worker: its end of the channel is closed with its last thread. Then
+// waiting for the process is short, which takes a thread; unless the worker closed it itself.
 func (p *Process) reap() {
 	defer close(p.ended)
 	_ = p.conn.SetReadDeadline(time.Time{})

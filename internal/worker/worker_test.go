@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -34,6 +35,14 @@ var testKind = Kind{
 			message, err := conn.Receive()
 			if err != nil {
 				return
+			}
+			if string(message) == "empty" { // an empty message, with descriptors
+				rights := unix.UnixRights(0, 1, 2)
+				header := unix.Msghdr{Control: &rights[0]}
+				header.SetControllen(len(rights))
+				// unix.Sendmsg would send a byte.
+				_, _, _ = unix.Syscall(unix.SYS_SENDMSG, uintptr(conn.fd), uintptr(unsafe.Pointer(&header)), 0)
+				continue
 			}
 			answer, fd := serveTest(procRoot, string(message))
 			if conn.Send(answer, fd) != nil {
@@ -207,6 +216,33 @@ func TestMessages(t *testing.T) {
 	}
 	if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
 		t.Errorf("the descriptor is not close-on-exec: %v", err)
+	}
+}
+
+func openDescriptors(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// Descriptors that come with an empty message, which looks like the end of the worker, are closed.
+func TestEmptyMessageWithDescriptors(t *testing.T) {
+	p := start(t)
+	p.ask(t, "hello")
+	before := openDescriptors(t)
+	for range 3 {
+		if err := p.Send([]byte("empty")); err != nil {
+			t.Fatal(err)
+		}
+		if _, fd, err := p.Receive(time.Now().Add(deadline)); !errors.Is(err, ErrEnded) || fd >= 0 {
+			t.Errorf("%d, %v", fd, err)
+		}
+	}
+	if after := openDescriptors(t); after != before {
+		t.Errorf("%d descriptors before, %d after", before, after)
 	}
 }
 
