@@ -73,7 +73,7 @@ func (s *places) awayAs(id procscan.ProcessID) *away {
 func (s *places) mayReturn(a *away) bool {
 	switch a.place.standing {
 	case standingPublisher:
-		return s.mayPublish(a.place.uid)
+		return s.mayPublish(a.place.user)
 	case standingExcluded:
 		return len(s.held) < s.limit+maxNewcomers
 	}

@@ -6,9 +6,12 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"correlator/internal/worker"
 )
 
-// This file is who is served when there are more processes than Options.MaxProcesses.
+// This file is who is served when there are more processes than Options.MaxProcesses. A user is a
+// worker.User here: a container is one.
 //
 // Whether a process publishes shows only when it is probed. So the limit is on those that publish,
 // and some more (maxNewcomers) may be there to be probed: what publishes nothing never keeps out
@@ -23,7 +26,7 @@ import (
 // When as many publish as may, and another begins to, the publisher gives way that began last, of
 // the user who has the most of them, again to a user who has at least two fewer. Otherwise the one
 // that begins goes itself. So users have equal shares of what is scarce, and those who want less
-// than a share get all they want. Of equals the higher uid and the higher pid give way.
+// than a share get all they want. Of equals the later by name, and the higher pid, give way.
 
 const (
 	// maxNewcomers is how many processes there may be beyond Options.MaxProcesses, so that there is
@@ -94,7 +97,7 @@ var (
 // place is the part of a Process that places guards.
 type place struct {
 	standing standing
-	uid      uint32
+	user     worker.User
 	since    time.Time // when it came, or became a publisher
 	times    int       // how often it went since it last published
 	left     bool      // it has to go, or has gone
@@ -107,12 +110,12 @@ type places struct {
 	counters  *Counters
 
 	mu      sync.Mutex
-	held    map[*Process]struct{}         // those that have not ended, except leaving
-	counts  map[uint32]*[numStandings]int // of held that need not go, by user
-	total   [numStandings]int             // of held that need not go
-	leaving int                           // those that gave way to others and have not ended
-	away    map[int]*away                 // by pid
-	refused int                           // publishers among away
+	held    map[*Process]struct{}              // those that have not ended, except leaving
+	counts  map[worker.User]*[numStandings]int // of held that need not go, by user
+	total   [numStandings]int                  // of held that need not go
+	leaving int                                // those that gave way to others and have not ended
+	away    map[int]*away                      // by pid
+	refused int                                // publishers among away
 }
 
 // init sets how many publishers are served at most; 0: there is no limit.
@@ -121,16 +124,16 @@ func (s *places) init(limit int, counters *Counters) {
 		limit = math.MaxInt - maxNewcomers
 	}
 	s.limit, s.probation, s.counters = limit, probation, counters
-	s.held, s.counts = make(map[*Process]struct{}), make(map[uint32]*[numStandings]int)
+	s.held, s.counts = make(map[*Process]struct{}), make(map[worker.User]*[numStandings]int)
 	s.away = make(map[int]*away)
 }
 
 // enter lets a process of a user in, to be probed, or returns errUnprobed. It returns what the
 // process was when it went before.
-func (s *places) enter(p *Process, uid uint32) (before standing, err error) {
+func (s *places) enter(p *Process, user worker.User) (before standing, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p.place = place{uid: uid, since: time.Now()}
+	p.place = place{user: user, since: time.Now()}
 	if a := s.awayAs(p.id); a != nil {
 		before, p.place.times = a.place.standing, a.place.times
 	}
@@ -152,8 +155,8 @@ func (s *places) makeRoom(newcomer *Process) bool {
 		s.evict(excluded, EvictedExcluded)
 		return true
 	}
-	uid, most := s.greediest(standingCandidate)
-	victim, own := s.last(standingCandidate, &uid), s.of(newcomer.place.uid, standingCandidate)
+	user, most := s.greediest(standingCandidate)
+	victim, own := s.last(standingCandidate, &user), s.of(newcomer.place.user, standingCandidate)
 	switch {
 	case victim == nil:
 		return false
@@ -168,20 +171,20 @@ func (s *places) makeRoom(newcomer *Process) bool {
 
 // publish makes a process a publisher, as the user that it is now. With errPublishing or errEvicted
 // it has to go.
-func (s *places) publish(p *Process, uid uint32) error {
+func (s *places) publish(p *Process, user worker.User) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p.place.left {
 		return errEvicted
 	}
 	s.count(p, -1)
-	p.place.uid = uid
+	p.place.user = user
 	s.count(p, 1)
 	if p.place.standing == standingPublisher {
 		return nil
 	}
 	if s.total[standingPublisher] >= s.limit {
-		victim := s.victimFor(uid)
+		victim := s.victimFor(user)
 		if victim == nil {
 			s.leave(p)
 			p.place.standing = standingPublisher
@@ -196,17 +199,17 @@ func (s *places) publish(p *Process, uid uint32) error {
 }
 
 // mayPublish reports whether one more process of a user would be served.
-func (s *places) mayPublish(uid uint32) bool {
-	return s.total[standingPublisher] < s.limit || s.victimFor(uid) != nil
+func (s *places) mayPublish(user worker.User) bool {
+	return s.total[standingPublisher] < s.limit || s.victimFor(user) != nil
 }
 
 // victimFor returns the publisher that gives way to one more of a user, or nil.
-func (s *places) victimFor(uid uint32) *Process {
-	user, most := s.greediest(standingPublisher)
-	if most < s.of(uid, standingPublisher)+2 || s.leaving >= maxLeaving {
+func (s *places) victimFor(user worker.User) *Process {
+	victims, most := s.greediest(standingPublisher)
+	if most < s.of(user, standingPublisher)+2 || s.leaving >= maxLeaving {
 		return nil
 	}
-	return s.last(standingPublisher, &user)
+	return s.last(standingPublisher, &victims)
 }
 
 // exclude records whether a process is excluded.
@@ -275,8 +278,8 @@ func (s *places) leave(p *Process) {
 }
 
 // of returns how many of a standing a user has.
-func (s *places) of(uid uint32, standing standing) int {
-	if counts := s.counts[uid]; counts != nil {
+func (s *places) of(user worker.User, standing standing) int {
+	if counts := s.counts[user]; counts != nil {
 		return counts[standing]
 	}
 	return 0
@@ -284,23 +287,23 @@ func (s *places) of(uid uint32, standing standing) int {
 
 // count adds n to what a process counts for.
 func (s *places) count(p *Process, n int) {
-	counts := s.counts[p.place.uid]
+	counts := s.counts[p.place.user]
 	if counts == nil {
 		counts = new([numStandings]int)
-		s.counts[p.place.uid] = counts
+		s.counts[p.place.user] = counts
 	}
 	counts[p.place.standing] += n
 	s.total[p.place.standing] += n
 	if *counts == [numStandings]int{} {
-		delete(s.counts, p.place.uid)
+		delete(s.counts, p.place.user)
 	}
 }
 
 // greediest returns the user who has the most of a standing.
-func (s *places) greediest(standing standing) (user uint32, most int) {
-	for uid, counts := range s.counts {
-		if n := counts[standing]; n > most || n == most && uid > user {
-			user, most = uid, n
+func (s *places) greediest(standing standing) (user worker.User, most int) {
+	for other, counts := range s.counts {
+		if n := counts[standing]; n > most || n == most && other > user {
+			user, most = other, n
 		}
 	}
 	return user, most
@@ -308,10 +311,10 @@ func (s *places) greediest(standing standing) (user uint32, most int) {
 
 // last returns who gives way first among those of a standing, of one user or of all (nil): one that
 // hangs, which goes later, only if all do. There is one if any is counted.
-func (s *places) last(standing standing, uid *uint32) *Process {
+func (s *places) last(standing standing, user *worker.User) *Process {
 	var last, lastStuck *Process
 	for p := range s.held {
-		if p.place.left || p.place.standing != standing || uid != nil && p.place.uid != *uid {
+		if p.place.left || p.place.standing != standing || user != nil && p.place.user != *user {
 			continue
 		}
 		first := &last

@@ -9,6 +9,7 @@ import (
 	"correlator/internal/demo"
 	"correlator/internal/process"
 	"correlator/internal/testenv"
+	"correlator/internal/worker"
 	"correlator/procscan"
 	"correlator/procscan/watch"
 )
@@ -22,21 +23,21 @@ func newPlaces(limit int) *places {
 }
 
 // come lets a process in, which fails the test if that is refused.
-func (s *places) come(t *testing.T, pid int, uid uint32) *Process {
+func (s *places) come(t *testing.T, pid int, user worker.User) *Process {
 	t.Helper()
 	p := &Process{id: procscan.ProcessID{PID: pid, StartTime: 1}, evicted: make(chan struct{})}
-	if _, err := s.enter(p, uid); err != nil {
-		t.Fatalf("process %d of user %d: %v", pid, uid, err)
+	if _, err := s.enter(p, user); err != nil {
+		t.Fatalf("process %d of user %s: %v", pid, user, err)
 	}
 	return p
 }
 
 // full are places that are full of candidates of a user, the first of which came first.
-func full(t *testing.T, limit int, uid uint32) (*places, []*Process) {
+func full(t *testing.T, limit int, user worker.User) (*places, []*Process) {
 	s := newPlaces(limit)
 	var candidates []*Process
 	for pid := range limit + maxNewcomers {
-		p := s.come(t, 1000+pid, uid)
+		p := s.come(t, 1000+pid, user)
 		p.place.since = time.Now().Add(time.Duration(pid-1000) * time.Second)
 		candidates = append(candidates, p)
 	}
@@ -52,32 +53,32 @@ func (p *Process) gone() bool {
 	}
 }
 
-func (s *places) refuses(pid int, uid uint32) bool {
+func (s *places) refuses(pid int, user worker.User) bool {
 	p := &Process{id: procscan.ProcessID{PID: pid, StartTime: 1}, evicted: make(chan struct{})}
-	_, err := s.enter(p, uid)
+	_, err := s.enter(p, user)
 	return errors.Is(err, errUnprobed)
 }
 
 func TestPlacesOfCandidates(t *testing.T) {
-	s, candidates := full(t, 3, 7)
-	if !s.refuses(1, 7) {
+	s, candidates := full(t, 3, "7")
+	if !s.refuses(1, "7") {
 		t.Error("let in before the probation of others of its user is over")
 	}
-	s.come(t, 2, 8) // who has fewer
+	s.come(t, 2, "8") // who has fewer
 	if !candidates[0].gone() || candidates[1].gone() {
 		t.Error("not the one went that was there for the longest")
 	}
 	s.exclude(candidates[9], true)
-	s.come(t, 3, 7)
+	s.come(t, 3, "7")
 	if !candidates[9].gone() || candidates[1].gone() {
 		t.Error("an excluded one did not give way first")
 	}
 	s.probation = 0
-	s.come(t, 4, 7)
+	s.come(t, 4, "7")
 	if !candidates[1].gone() || candidates[2].gone() {
 		t.Error("no candidate went after its probation")
 	}
-	if got := s.counts[8][standingCandidate]; got != 1 {
+	if got := s.counts["8"][standingCandidate]; got != 1 {
 		t.Errorf("%d candidates of the user with few, want its one", got)
 	}
 
@@ -92,7 +93,7 @@ func TestPlacesOfCandidates(t *testing.T) {
 	if _, admitted := s.found(candidates[1].id); !admitted {
 		t.Error("one that had to go may not come back after its pause")
 	}
-	again := s.come(t, candidates[1].id.PID, 7)
+	again := s.come(t, candidates[1].id.PID, "7")
 	s.evict(again, EvictedUnpublished)
 	if a := s.away[again.id.PID]; a.place.times != 2 || time.Until(a.until) < minAway*3/2 {
 		t.Errorf("went again: %+v", a)
@@ -109,30 +110,30 @@ func TestPlacesOfCandidates(t *testing.T) {
 
 func TestPlacesOfPublishers(t *testing.T) {
 	s := newPlaces(4)
-	publish := func(pid int, uid uint32) *Process {
+	publish := func(pid int, user worker.User) *Process {
 		t.Helper()
-		p := s.come(t, pid, uid)
-		if err := s.publish(p, uid); err != nil {
-			t.Fatalf("process %d of user %d: %v", pid, uid, err)
+		p := s.come(t, pid, user)
+		if err := s.publish(p, user); err != nil {
+			t.Fatalf("process %d of user %s: %v", pid, user, err)
 		}
 		return p
 	}
 	var publishers []*Process
 	for pid := range 4 {
-		publishers = append(publishers, publish(10+pid, 7))
+		publishers = append(publishers, publish(10+pid, "7"))
 	}
-	own := s.come(t, 1, 7)
-	if err := s.publish(own, 7); !errors.Is(err, errPublishing) || s.refused != 1 {
+	own := s.come(t, 1, "7")
+	if err := s.publish(own, "7"); !errors.Is(err, errPublishing) || s.refused != 1 {
 		t.Errorf("one more of the same user: %v, %d refused", err, s.refused)
 	}
 	s.end(own)
-	publish(2, 8)
-	publish(3, 8)
+	publish(2, "8")
+	publish(3, "8")
 	if !publishers[3].gone() || !publishers[2].gone() || publishers[1].gone() {
 		t.Error("not those went that published last")
 	}
-	third := s.come(t, 4, 8)
-	if err := s.publish(third, 8); !errors.Is(err, errPublishing) {
+	third := s.come(t, 4, "8")
+	if err := s.publish(third, "8"); !errors.Is(err, errPublishing) {
 		t.Errorf("a user got more than a share: %v", err)
 	}
 	if _, admitted := s.found(publishers[2].id); admitted {
@@ -142,16 +143,16 @@ func TestPlacesOfPublishers(t *testing.T) {
 	if _, admitted := s.found(publishers[2].id); !admitted {
 		t.Error("one that publishes may not come back when there is room")
 	}
-	if back := publish(publishers[2].id.PID, 7); s.refused != 3 || back.place.times != 0 {
+	if back := publish(publishers[2].id.PID, "7"); s.refused != 3 || back.place.times != 0 {
 		t.Errorf("%d refused, want the others that went", s.refused)
 	}
 
 	// A process may change its user.
-	root := s.come(t, 5, 0)
-	if err := s.publish(root, 7); !errors.Is(err, errPublishing) {
+	root := s.come(t, 5, "0")
+	if err := s.publish(root, "7"); !errors.Is(err, errPublishing) {
 		t.Errorf("a process that is not root's any more took root's share: %v", err)
 	}
-	if n := s.of(0, standingPublisher) + s.of(0, standingCandidate); n != 0 {
+	if n := s.of("0", standingPublisher) + s.of("0", standingCandidate); n != 0 {
 		t.Errorf("%d of root", n)
 	}
 }
@@ -167,18 +168,18 @@ func TestPlacesOfHanging(t *testing.T) {
 		}
 	}
 	const limit = 3
-	s, hanging := full(t, limit, 7)
+	s, hanging := full(t, limit, "7")
 	hang(hanging[1:])
-	s.come(t, 1, 8)
+	s.come(t, 1, "8")
 	if !hanging[0].gone() {
 		t.Error("the only one that does not hang did not give way first")
 	}
-	s.come(t, 2, 8)
+	s.come(t, 2, "8")
 	if !hanging[1].gone() || hanging[2].gone() {
 		t.Error("of those that hang, not the one went that was there for the longest")
 	}
 	s.exclude(hanging[9], true)
-	s.come(t, 3, 8)
+	s.come(t, 3, "8")
 	if !hanging[9].gone() {
 		t.Error("an excluded one that hangs did not give way first")
 	}
@@ -186,14 +187,14 @@ func TestPlacesOfHanging(t *testing.T) {
 	s = newPlaces(limit)
 	var publishers []*Process
 	for pid := range limit {
-		p := s.come(t, 10+pid, 7)
-		if err := s.publish(p, 7); err != nil {
+		p := s.come(t, 10+pid, "7")
+		if err := s.publish(p, "7"); err != nil {
 			t.Fatal(err)
 		}
 		publishers = append(publishers, p)
 	}
 	hang(publishers)
-	if honest := s.come(t, 1, 8); s.publish(honest, 8) != nil || !publishers[limit-1].gone() {
+	if honest := s.come(t, 1, "8"); s.publish(honest, "8") != nil || !publishers[limit-1].gone() {
 		t.Error("not served while all publishers of another user hang")
 	}
 }
@@ -210,12 +211,12 @@ func TestReturning(t *testing.T) {
 
 // What is remembered is bounded, and so is how many may be on their way out.
 func TestPlacesAreBounded(t *testing.T) {
-	s, candidates := full(t, 2*maxLeaving, 7)
+	s, candidates := full(t, 2*maxLeaving, "7")
 	s.probation = 0
 	for pid := range maxLeaving {
-		s.come(t, 1+pid, 7)
+		s.come(t, 1+pid, "7")
 	}
-	if !s.refuses(900, 7) || !s.refuses(900, 8) {
+	if !s.refuses(900, "7") || !s.refuses(900, "8") {
 		t.Errorf("more than %d were made to go at once", maxLeaving)
 	}
 	for i, p := range candidates[:maxLeaving] {
@@ -228,10 +229,10 @@ func TestPlacesAreBounded(t *testing.T) {
 		s.remember(&Process{id: procscan.ProcessID{PID: pid}})
 	}
 	s.remember(&Process{id: procscan.ProcessID{PID: 1}})
-	if len(s.away) != maxRemembered || !s.refuses(901, 7) {
-		t.Errorf("%d remembered; others of the same user may go on for new ones: %v", len(s.away), !s.refuses(901, 7))
+	if len(s.away) != maxRemembered || !s.refuses(901, "7") {
+		t.Errorf("%d remembered; others of the same user may go on for new ones: %v", len(s.away), !s.refuses(901, "7"))
 	}
-	s.come(t, 902, 8) // who has few is not concerned
+	s.come(t, 902, "8") // who has few is not concerned
 	s.remember(&Process{id: procscan.ProcessID{PID: 2}, place: place{standing: standingPublisher}})
 	if s.refused != 1 {
 		t.Error("a publisher is not remembered because of the others")
@@ -243,15 +244,15 @@ func TestPlacesAfterExec(t *testing.T) {
 	m := new(Manager)
 	m.places.init(1, new(Counters))
 	s := &m.places
-	candidate, publisher, other := s.come(t, 1, 7), s.come(t, 2, 7), s.come(t, 3, 7)
+	candidate, publisher, other := s.come(t, 1, "7"), s.come(t, 2, "7"), s.come(t, 3, "7")
 	for s.limit+maxNewcomers > len(s.held) {
-		s.come(t, 100+len(s.held), 8)
+		s.come(t, 100+len(s.held), "8")
 	}
-	if err := errors.Join(s.publish(other, 7), s.publish(publisher, 7)); !errors.Is(err, errPublishing) {
+	if err := errors.Join(s.publish(other, "7"), s.publish(publisher, "7")); !errors.Is(err, errPublishing) {
 		t.Fatal(err)
 	}
 	s.evict(candidate, EvictedUnpublished)
-	s.come(t, 4, 8)
+	s.come(t, 4, "8")
 	for _, p := range []*Process{candidate, publisher} {
 		if _, admitted := s.found(p.id); admitted {
 			t.Fatalf("process %d may come back before", p.id.PID)
@@ -270,18 +271,18 @@ func TestPlacesAfterExec(t *testing.T) {
 func TestPlacesOfRefused(t *testing.T) {
 	const limit = 1
 	s := newPlaces(limit)
-	if err := s.publish(s.come(t, 1, 7), 7); err != nil {
+	if err := s.publish(s.come(t, 1, "7"), "7"); err != nil {
 		t.Fatal(err)
 	}
 	var refused []*Process
 	for pid := range maxNewcomers {
-		p := s.come(t, 10+pid, 7)
-		if err := s.publish(p, 7); !errors.Is(err, errPublishing) {
+		p := s.come(t, 10+pid, "7")
+		if err := s.publish(p, "7"); !errors.Is(err, errPublishing) {
 			t.Fatalf("process %d: %v", pid, err)
 		}
 		refused = append(refused, p)
 	}
-	if s.leaving != 0 || len(s.held) != limit+maxNewcomers || !s.refuses(900, 8) {
+	if s.leaving != 0 || len(s.held) != limit+maxNewcomers || !s.refuses(900, "8") {
 		t.Errorf("%d are leaving, %d are there, and more may come", s.leaving, len(s.held))
 	}
 	for _, p := range refused {
@@ -291,7 +292,7 @@ func TestPlacesOfRefused(t *testing.T) {
 	if s.leaving != 0 || len(s.held) != limit || len(s.counts) != 1 || s.total != want {
 		t.Errorf("after their end %d are leaving, %d are there, %v count", s.leaving, len(s.held), s.total)
 	}
-	s.come(t, 901, 8)
+	s.come(t, 901, "8")
 }
 
 // Many processes of one user that publish nothing take turns, each at most once in its pause, and

@@ -140,11 +140,11 @@ func (p *Process) load() error {
 
 // attach has the handler do its part, if the process may be served, and begins to sample it.
 func (p *Process) attach() error {
-	uid, err := p.uid()
+	user, err := p.target.CurrentOwner()
 	if err != nil {
 		return err
 	}
-	if err := p.manager.places.publish(p, uid); err != nil {
+	if err := p.manager.places.publish(p, user); err != nil {
 		return err
 	}
 	p.target.ForgetRule() // the library may have been loaded again, with the same storage

@@ -121,28 +121,9 @@ func (m *Manager) newProcess(found procscan.Found) (*Process, error) {
 
 // enter has the process let in, as one of its user.
 func (p *Process) enter() error {
-	uid, err := p.uid()
-	if err != nil {
-		return err
-	}
-	before, err := p.manager.places.enter(p, uid)
+	before, err := p.manager.places.enter(p, p.target.Owner())
 	p.filtered = before == standingExcluded // it was counted, if it was filtered then
 	return err
-}
-
-// overflowUID is the user of processes whose user is not known.
-const overflowUID = 65534
-
-// uid returns whose process it is now. It does not block. The error is procscan.ErrGone.
-func (p *Process) uid() (uint32, error) {
-	creds, err := p.target.Handle().Credentials()
-	switch {
-	case errors.Is(err, procscan.ErrGone):
-		return 0, err
-	case err != nil:
-		return overflowUID, nil
-	}
-	return creds.UID, nil
 }
 
 // Identity returns which process it is.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"correlator/internal/access"
@@ -58,35 +59,55 @@ func Open(client *access.Client, procRoot string, found procscan.Found, filter F
 	if err != nil {
 		return nil, err
 	}
-	user := UnknownUser
-	if credentials, err := handle.Credentials(); err == nil { // else it is gone, or hidden from us
-		user = credentials.UID
-	}
-	process := client.Process(found.ProcessID, ownerOf(handle, user))
-	return &Target{
+	t := &Target{
 		procRoot: procRoot,
 		filter:   filter,
 		handle:   handle,
-		user:     user,
-		access:   process,
-		memory:   memread.OpenRemote(procRoot, found.PID, process.ReadBatch),
 		mappings: found.Libraries,
 		stale:    true,
 		ruleErr:  tlsdesc.ErrUnresolved,
-	}, nil
+	}
+	var owner worker.User
+	t.user, owner = t.readOwner()
+	t.access = client.Process(found.ProcessID, owner)
+	t.memory = memread.OpenRemote(procRoot, found.PID, t.access.ReadBatch)
+	return t, nil
+}
+
+// readOwner reads the process's user, and whose bounds it counts against. It does not block.
+func (t *Target) readOwner() (user uint32, owner worker.User) {
+	user = UnknownUser
+	if credentials, err := t.handle.Credentials(); err == nil { // else it is gone, or hidden from us
+		user = credentials.UID
+	}
+	cgroup, _ := t.handle.Cgroup() // the zero value with an error
+	return user, ownerOf(user, cgroup)
 }
 
 // UnknownUser is the user of a process whose user is not known: -1, which no process can have.
 const UnknownUser uint32 = math.MaxUint32
 
-// ownerOf returns whose bounds a process counts against: root, for example, is another one in each
-// container.
-func ownerOf(handle *procscan.Handle, user uint32) worker.User {
-	owner := strconv.FormatUint(uint64(user), 10)
-	if cgroup, err := handle.Cgroup(); err == nil && cgroup.ContainerID != "" {
-		owner += "@" + cgroup.ContainerID
+// ownerOf returns whose bounds a process counts against: its container's, where root can take on any
+// user, or else its user's.
+func ownerOf(user uint32, cgroup procscan.Cgroup) worker.User {
+	if id := containerOf(cgroup); id != "" {
+		return worker.User(id)
 	}
-	return worker.User(owner)
+	return worker.User(strconv.FormatUint(uint64(user), 10))
+}
+
+// containerOf returns the container that a process cannot choose itself: the outermost one, because
+// those below may be cgroups that the processes of a container have made, and none below user.slice,
+// where users make cgroups.
+func containerOf(cgroup procscan.Cgroup) string {
+	outermost := cgroup
+	for above, ok := cgroup.Parent(); ok && above.ContainerID != ""; above, ok = above.Parent() {
+		outermost = above
+	}
+	if strings.Contains(outermost.Path, "/user.slice/") {
+		return ""
+	}
+	return outermost.ContainerID
 }
 
 // User returns the user of the process when it was opened, or UnknownUser.
@@ -104,8 +125,19 @@ func (t *Target) Handle() *procscan.Handle { return t.handle }
 // Access returns access to what the process controls.
 func (t *Target) Access() *access.Process { return t.access }
 
-// Owner returns whose bounds requests for the process count against.
+// Owner returns whose bounds the process counts against, as of when it was opened: a container, or a
+// user outside of containers.
 func (t *Target) Owner() worker.User { return t.access.Owner() }
+
+// CurrentOwner returns the Owner that the process would have if it were opened now: it may have
+// become another user. It does not block. The error is procscan.ErrGone.
+func (t *Target) CurrentOwner() (worker.User, error) {
+	_, owner := t.readOwner()
+	if !t.handle.Alive() {
+		return "", procscan.ErrGone
+	}
+	return owner, nil
+}
 
 // Cgroup returns the cgroup that the process was in when its libraries were loaded last.
 func (t *Target) Cgroup() procscan.Cgroup { return t.cgroup }

@@ -1,0 +1,31 @@
+package process
+
+import (
+	"strings"
+	"testing"
+
+	"correlator/procscan"
+)
+
+// Whose bounds a process counts against is nothing that it can choose by making cgroups, nor, in a
+// container, by taking on users.
+func TestOwner(t *testing.T) {
+	id, nested := strings.Repeat("0123456789abcdef", 4), strings.Repeat("fedcba9876543210", 4)
+	for _, c := range []struct{ path, innermost, want string }{
+		{"/", "", "1000"},
+		{"/system.slice/ssh.service", "", "1000"},
+		{"/system.slice/docker-" + id + ".scope", id, id},
+		{"/docker/" + id + "/system.slice/some.service", id, id},
+		{"/docker/" + id + "/docker/" + nested, nested, id},
+		{"/docker/" + id + "/a/" + nested + "/b", nested, id},
+		{"/docker/" + id + "/user.slice/" + nested, nested, id},
+		{"/../docker/" + id, id, id},
+		{"/user.slice/user-1000.slice/user@1000.service/app.slice/docker-" + id + ".scope", id, "1000"},
+		{"/../../user.slice/user-1000.slice/" + id + "/" + nested, nested, "1000"},
+	} {
+		got := ownerOf(1000, procscan.Cgroup{Path: c.path, ContainerID: c.innermost})
+		if string(got) != c.want {
+			t.Errorf("%s: %q, want %q", c.path, got, c.want)
+		}
+	}
+}
