@@ -64,8 +64,9 @@ func NewScanner(procRoot string) (*Scanner, error) {
 		return nil, fmt.Errorf("opening proc root %s: %w", procRoot, err)
 	}
 	return &Scanner{
-		procRoot: procRoot, fs: fs, source: source, watchdog: newWatchdog(probeTimeout),
-		readers: sync.Pool{New: func() any { return new(mappingReader) }},
+		procRoot: procRoot, fs: fs, source: source,
+		watchdog: newWatchdog(probeTimeout, func(pid int) uint32 { return userOf(procRoot, pid) }),
+		readers:  sync.Pool{New: func() any { return new(mappingReader) }},
 	}, nil
 }
 
@@ -73,16 +74,17 @@ func NewScanner(procRoot string) (*Scanner, error) {
 func (s *Scanner) Source() Source { return s.source }
 
 // Sweep probes every process once and calls yield for each that maps the library, before it probes
-// the next. It skips the pids for which skip returns true; skip may be nil.
+// the next. It skips the pids for which skip returns true; skip may be nil. It is called for all
+// first, and again before the next one after a process that was found, or took long.
 //
 // Kernel threads and processes that exit meanwhile are skipped silently. Those that cannot be read
 // are reported once, and again only after a sweep that could read them. An error means that the
 // sweep ended early for a reason on our side (no proc root, no descriptors left); what was found
 // before was yielded.
 //
-// The kernel reads mappings under the lock of the process's memory map. A process that keeps that
-// lock held (by a page fault on a FUSE file) delays one sweep by two seconds; then it is
-// unreadable, ErrStuck, until it releases the lock.
+// The kernel reads mappings under locks of the process. One that keeps these held (by a page fault on
+// a FUSE file, or an exec that closes one) delays one sweep by two seconds, by a tenth of a second
+// after a few others; then it is unreadable, ErrStuck, until it releases the lock.
 func (s *Scanner) Sweep(skip func(pid int) bool, yield func(Found)) (Report, error) {
 	procs, err := s.fs.AllProcs()
 	if err != nil {
@@ -92,16 +94,29 @@ func (s *Scanner) Sweep(skip func(pid int) bool, yield func(Found)) (Report, err
 	unreadable := make(map[ProcessID]struct{})
 	before, matched := s.matched, make(map[int]struct{})
 	s.matched = matched
+	skips := func(pid int) bool {
+		if skip == nil || !skip(pid) {
+			return false
+		}
+		if _, known := before[pid]; known {
+			matched[pid] = struct{}{}
+		}
+		return true
+	}
 	pids := make([]int, 0, len(procs))
 	for _, proc := range procs {
-		if skip == nil || !skip(proc.PID) {
+		if !skips(proc.PID) {
 			pids = append(pids, proc.PID)
-		} else if _, known := before[proc.PID]; known {
-			matched[proc.PID] = struct{}{}
 		}
 	}
-	for len(pids) > 0 {
-		r := s.watchdog.run(pids, func(pid int) (Found, error) {
+	timeout, hung := s.watchdog.timeout, 0
+	for again := false; len(pids) > 0; again = true {
+		if again && skips(pids[0]) {
+			pids = pids[1:]
+			continue
+		}
+		began := time.Now()
+		r := s.watchdog.runWithin(timeout, pids, func(pid int) (Found, error) {
 			if _, known := before[pid]; known {
 				return s.probe(pid)
 			}
@@ -116,6 +131,11 @@ func (s *Scanner) Sweep(skip func(pid int) bool, yield func(Found)) (Report, err
 		case errors.Is(r.err, unix.EMFILE), errors.Is(r.err, unix.ENFILE), errors.Is(r.err, errManyStuck):
 			return report, fmt.Errorf("probing process %d: %w", r.found.PID, r.err)
 		default:
+			if errors.Is(r.err, ErrStuck) && time.Since(began) >= timeout { // else it hung before
+				if hung++; hung >= maxPatience {
+					timeout = min(timeout, hurriedTimeout)
+				}
+			}
 			unreadable[r.found.ProcessID] = struct{}{}
 			if _, known := s.reported[r.found.ProcessID]; !known {
 				report.Unreadable = append(report.Unreadable, Unreadable{r.found.ProcessID, r.err})

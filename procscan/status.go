@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"os"
+	"path/filepath"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -43,6 +46,23 @@ func (h *Handle) Credentials() (Credentials, error) {
 		return Credentials{}, fmt.Errorf("reading status: %w", err)
 	}
 	return creds, nil
+}
+
+// unknownUser is the user of a process that has ended or is hidden: -1, which no process can have.
+const unknownUser = math.MaxUint32
+
+// userOf returns the user of what has a pid now. Other than reading mappings, it does not wait for the
+// process.
+func userOf(procRoot string, pid int) uint32 {
+	text, err := os.ReadFile(filepath.Join(procRoot, strconv.Itoa(pid), "status"))
+	if err != nil {
+		return unknownUser
+	}
+	creds, err := parseCredentials(text)
+	if err != nil {
+		return unknownUser
+	}
+	return creds.UID
 }
 
 var errStatus = errors.New("unexpected text")

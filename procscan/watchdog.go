@@ -12,9 +12,16 @@ const (
 	// likes.
 	probeTimeout = 2 * time.Second
 
+	// A sweep waits that long for each process after maxPatience that hung: as many may hang as there
+	// are, and others come after them. It is more than reading 65,530 mappings takes.
+	hurriedTimeout = 100 * time.Millisecond
+	maxPatience    = 4
+
 	// maxStuck is how many probes may be abandoned at a time, each with a thread and a buffer of 32
-	// KiB. Those under way when it is reached may still be added.
-	maxStuck = 256
+	// KiB, and maxStuckOfUser how many of them because of processes of one user: further ones of that
+	// user are not probed. Those under way when it is reached may still be added.
+	maxStuck       = 256
+	maxStuckOfUser = 32
 )
 
 var errManyStuck = errors.New("too many probes hang")
@@ -24,14 +31,16 @@ var errManyStuck = errors.New("too many probes hang")
 // probed again until it returns. It is safe for concurrent use.
 type watchdog struct {
 	timeout time.Duration
+	user    func(pid int) uint32 // returns whose process it is, without blocking
 
 	mu        sync.Mutex
-	abandoned int         // abandoned probes that have not returned
-	stuck     map[int]int // how many of them, by pid
+	abandoned int            // abandoned probes that have not returned
+	stuck     map[int]int    // how many of them, by pid
+	stuckOf   map[uint32]int // how many of them, by user
 }
 
-func newWatchdog(timeout time.Duration) *watchdog {
-	return &watchdog{timeout: timeout, stuck: make(map[int]int)}
+func newWatchdog(timeout time.Duration, user func(pid int) uint32) *watchdog {
+	return &watchdog{timeout: timeout, user: user, stuck: make(map[int]int), stuckOf: make(map[uint32]int)}
 }
 
 // round is one goroutine's progress along a list of processes. The watchdog's mutex guards it.
@@ -39,6 +48,7 @@ type round struct {
 	at        int       // index of the process that is being probed
 	since     time.Time // when that began; zero between probes
 	abandoned bool      // no caller waits for the result any more
+	user      uint32    // then: to whom that is charged
 }
 
 type probeResult struct {
@@ -54,6 +64,11 @@ type probeResult struct {
 // One goroutine and one timer serve the whole list: most processes of a host have no result, and
 // probing one takes less time than starting a thread for it.
 func (w *watchdog) run(pids []int, probe func(pid int) (Found, error)) probeResult {
+	return w.runWithin(w.timeout, pids, probe)
+}
+
+// runWithin is run with another timeout.
+func (w *watchdog) runWithin(timeout time.Duration, pids []int, probe func(pid int) (Found, error)) probeResult {
 	r := new(round)
 	result := make(chan probeResult, 1) // so that the goroutine never waits
 	go func() {
@@ -74,14 +89,14 @@ func (w *watchdog) run(pids []int, probe func(pid int) (Found, error)) probeResu
 			}
 		}
 	}()
-	timer := time.NewTimer(w.timeout)
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	for {
 		select {
 		case done := <-result:
 			return done
 		case <-timer.C:
-			at, wait := w.abandon(r, pids)
+			at, wait := w.abandon(r, pids, timeout)
 			if wait == 0 {
 				return probeResult{at + 1, Found{ProcessID: ProcessID{PID: pids[at]}}, ErrStuck}
 			}
@@ -90,11 +105,11 @@ func (w *watchdog) run(pids []int, probe func(pid int) (Found, error)) probeResu
 	}
 }
 
-// begin refuses a process whose earlier probe still hangs.
+// begin refuses a process whose earlier probe still hangs, or too many of its user.
 func (w *watchdog) begin(r *round, at, pid int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.stuck[pid] > 0 {
+	if w.stuck[pid] > 0 || w.abandoned >= maxStuckOfUser && w.stuckOf[w.user(pid)] >= maxStuckOfUser {
 		return ErrStuck
 	}
 	if w.abandoned >= maxStuck {
@@ -111,26 +126,33 @@ func (w *watchdog) end(r *round, pid int) bool {
 	r.since = time.Time{}
 	if r.abandoned {
 		w.abandoned--
-		if w.stuck[pid]--; w.stuck[pid] == 0 {
-			delete(w.stuck, pid)
-		}
+		release(w.stuck, pid)
+		release(w.stuckOf, r.user)
 	}
 	return !r.abandoned
 }
 
+func release[K comparable](counts map[K]int, key K) {
+	if counts[key]--; counts[key] == 0 {
+		delete(counts, key)
+	}
+}
+
 // abandon abandons a round whose probe hangs, and returns the index of its process and 0. Otherwise
 // it returns how long to wait before the next call.
-func (w *watchdog) abandon(r *round, pids []int) (at int, wait time.Duration) {
+func (w *watchdog) abandon(r *round, pids []int, timeout time.Duration) (at int, wait time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if r.since.IsZero() {
-		return r.at, w.timeout
+		return r.at, timeout
 	}
-	if wait = w.timeout - time.Since(r.since); wait > 0 {
+	if wait = timeout - time.Since(r.since); wait > 0 {
 		return r.at, wait
 	}
-	r.abandoned = true
+	pid := pids[r.at]
+	r.abandoned, r.user = true, w.user(pid)
 	w.abandoned++
-	w.stuck[pids[r.at]]++
+	w.stuck[pid]++
+	w.stuckOf[r.user]++
 	return r.at, 0
 }

@@ -22,11 +22,14 @@ func returns(pid int) (Found, error) { return Found{ProcessID: ProcessID{PID: pi
 
 func findsNothing(int) (Found, error) { return Found{}, ErrNotFound }
 
+// ofOwnUser has every process be one of a user of its own.
+func ofOwnUser(pid int) uint32 { return uint32(pid) }
+
 // A probe that hangs is abandoned after the timeout, and the process is not probed before it
 // returns.
 func TestWatchdogAbandons(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWatchdog(probeTimeout)
+		w := newWatchdog(probeTimeout, ofOwnUser)
 		release := make(chan struct{})
 		start := time.Now()
 		if r := w.run([]int{7}, hangs(release)); r.err != ErrStuck || r.probed != 1 || r.found.PID != 7 {
@@ -54,7 +57,7 @@ func TestWatchdogAbandons(t *testing.T) {
 		if r := w.run([]int{7}, returns); r.err != nil || r.found.PID != 7 {
 			t.Errorf("a probe after the first has returned: %+v", r)
 		}
-		if w.abandoned != 0 || len(w.stuck) != 0 {
+		if w.abandoned != 0 || len(w.stuck)+len(w.stuckOf) != 0 {
 			t.Errorf("%d probes abandoned, %v", w.abandoned, w.stuck)
 		}
 	})
@@ -63,7 +66,7 @@ func TestWatchdogAbandons(t *testing.T) {
 // After a probe that hangs, the other processes are still probed, once each.
 func TestWatchdogRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWatchdog(probeTimeout)
+		w := newWatchdog(probeTimeout, ofOwnUser)
 		release := make(chan struct{})
 		var mu sync.Mutex
 		var probed []int
@@ -112,7 +115,7 @@ func TestWatchdogRound(t *testing.T) {
 func TestWatchdogLastMoment(t *testing.T) {
 	for range 100 {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWatchdog(probeTimeout)
+			w := newWatchdog(probeTimeout, ofOwnUser)
 			r := w.run([]int{7}, func(pid int) (Found, error) {
 				time.Sleep(probeTimeout)
 				return returns(pid)
@@ -121,7 +124,7 @@ func TestWatchdogLastMoment(t *testing.T) {
 				t.Errorf("got %+v", r)
 			}
 			synctest.Wait()
-			if w.abandoned != 0 || len(w.stuck) != 0 {
+			if w.abandoned != 0 || len(w.stuck)+len(w.stuckOf) != 0 {
 				t.Errorf("%d probes abandoned, %v", w.abandoned, w.stuck)
 			}
 		})
@@ -131,7 +134,7 @@ func TestWatchdogLastMoment(t *testing.T) {
 // Probes hang at the same time, some of the same process, up to the bound.
 func TestWatchdogBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWatchdog(probeTimeout)
+		w := newWatchdog(probeTimeout, ofOwnUser)
 		release := make(chan struct{})
 		start := time.Now()
 		var probes sync.WaitGroup
@@ -161,8 +164,38 @@ func TestWatchdogBound(t *testing.T) {
 		if r := w.run([]int{1001}, returns); r.err != nil {
 			t.Errorf("after all have returned: %+v", r)
 		}
-		if w.abandoned != 0 || len(w.stuck) != 0 {
+		if w.abandoned != 0 || len(w.stuck)+len(w.stuckOf) != 0 {
 			t.Errorf("%d probes abandoned, %v", w.abandoned, w.stuck)
+		}
+	})
+}
+
+// Probes that hang because of one user's processes keep the others' from nothing.
+func TestWatchdogBoundOfUser(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const others = 1000 // pids from there on are another user's
+		w := newWatchdog(probeTimeout, func(pid int) uint32 { return uint32(pid / others) })
+		release := make(chan struct{})
+		for pid := range maxStuckOfUser {
+			if r := w.run([]int{pid}, hangs(release)); r.err != ErrStuck {
+				t.Errorf("a probe that hangs: %+v", r)
+			}
+		}
+		unwanted := func(pid int) (Found, error) {
+			t.Errorf("process %d is probed", pid)
+			return Found{}, nil
+		}
+		start := time.Now()
+		if r := w.run([]int{maxStuckOfUser}, unwanted); r.err != ErrStuck || r.found.PID != maxStuckOfUser {
+			t.Errorf("one more of the user: %+v", r)
+		}
+		if r := w.run([]int{others}, returns); r.err != nil || time.Since(start) != 0 {
+			t.Errorf("one of another user: %+v after %v", r, time.Since(start))
+		}
+		close(release)
+		synctest.Wait()
+		if r := w.run([]int{maxStuckOfUser}, returns); r.err != nil || len(w.stuckOf) != 0 {
+			t.Errorf("after all have returned: %+v, %v", r, w.stuckOf)
 		}
 	})
 }

@@ -177,6 +177,9 @@ func (m *Manager) sweep(ctx context.Context) {
 	var later []returning
 	skip := func(pid int) bool {
 		m.discovery.round.beat() // of thousands of processes, or some that hang, it may take long
+		if ctx.Err() != nil {
+			return true // the sweep is to end
+		}
 		if full {
 			return false
 		}
