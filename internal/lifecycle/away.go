@@ -107,6 +107,16 @@ func (s *places) skips(pid int) bool {
 	return true
 }
 
+// see records that what has a pid is there, in case that it had to go: until its goroutine has ended,
+// sweeps take it for one that is served.
+func (s *places) see(pid int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a := s.away[pid]; a != nil {
+		a.seen = true
+	}
+}
+
 // swept forgets those that went and that a complete sweep has not found.
 func (s *places) swept() {
 	s.mu.Lock()

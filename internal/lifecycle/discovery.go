@@ -183,11 +183,12 @@ func (m *Manager) sweep(ctx context.Context) {
 		if full {
 			return false
 		}
-		p := m.process(pid)
-		if p != nil {
+		if p := m.process(pid); p != nil {
 			known = append(known, p)
+			m.places.see(pid)
+			return true
 		}
-		return p != nil || m.places.skips(pid)
+		return m.places.skips(pid)
 	}
 	found := func(found procscan.Found) {
 		if ctx.Err() != nil {

@@ -102,6 +102,11 @@ func TestPlacesOfCandidates(t *testing.T) {
 		t.Errorf("%d are leaving", s.leaving)
 	}
 	s.swept()
+	s.see(again.id.PID)
+	s.swept()
+	if s.awayAs(again.id) == nil {
+		t.Error("one that had not ended yet is forgotten")
+	}
 	s.swept() // without any
 	if len(s.away) != 0 {
 		t.Errorf("%d are remembered that a sweep has not found", len(s.away))
