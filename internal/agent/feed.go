@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"correlator/bpf"
+	"correlator/internal/access"
 	"correlator/internal/process"
 	"correlator/messaging"
 	"correlator/messaging/feed"
@@ -67,11 +68,35 @@ func (a *Agent) routeProcess(r *registration, records []feed.Record, now time.Ti
 			})
 		}
 	}
-	// They wait only while the goroutine does something else, and soon samples that wait are of no
-	// use: process.TooLate.
-	if len(waiting) > 0 && !r.process.Post(func() { r.attribute(waiting) }) {
-		r.refuseAll(waiting, process.OutcomeBacklog)
+	if len(waiting) > 0 {
+		r.wait(waiting)
 	}
+}
+
+// maxFedWaiting is how many fed samples of a process may wait for its goroutine: three datagrams
+// full. They wait only while it does something else, and soon are of no use: process.TooLate.
+const maxFedWaiting = 4096
+
+// wait has samples wait for the goroutine of the process, which reads the contexts of all that wait
+// together.
+func (r *registration) wait(samples []fedSample) {
+	r.fed.Lock()
+	first := len(r.fed.waiting) == 0
+	n := min(len(samples), maxFedWaiting-len(r.fed.waiting))
+	r.fed.waiting = append(r.fed.waiting, samples[:n]...)
+	r.fed.Unlock()
+	if first && !r.process.Post(r.attribute) {
+		r.refuseAll(r.takeFed(), process.OutcomeBacklog)
+	}
+	r.refuseAll(samples[n:], process.OutcomeBacklog)
+}
+
+func (r *registration) takeFed() []fedSample {
+	r.fed.Lock()
+	defer r.fed.Unlock()
+	waiting := r.fed.waiting
+	r.fed.waiting = nil
+	return waiting
 }
 
 // refuse ends samples that were fed with an outcome.
@@ -86,8 +111,9 @@ func (r *registration) refuseAll(samples []fedSample, outcome process.SampleOutc
 	}
 }
 
-// attribute reads what the threads of the samples work on, and queues what has a trace.
-func (r *registration) attribute(samples []fedSample) {
+// attribute reads what the threads of the samples that wait work on, and queues what has a trace.
+func (r *registration) attribute() {
+	samples := r.takeFed()
 	if r.closed {
 		r.refuseAll(samples, process.OutcomeUnknownProcess)
 		return
@@ -144,7 +170,9 @@ func (r *registration) readContexts(samples []fedSample) ([]process.Context, pro
 		return nil, process.OutcomeUnreadable, process.WithReason(process.ReasonStorageUnreadable, err)
 	}
 	// Only now it is certain that what was read is what this process, by this library, says.
-	if target.CheckPublishing() != nil {
+	if err := target.CheckPublishing(); access.WasRefused(err) {
+		return nil, process.OutcomeUnreadable, nil
+	} else if err != nil {
 		return nil, process.OutcomeNotRegistered, nil
 	}
 	return contexts, process.OutcomeCorrelated, nil

@@ -160,8 +160,11 @@ func TestUnsampled(t *testing.T) {
 	t.Run("counted", func(t *testing.T) {
 		r := run(t)
 		p.Registration(1)
-		r.sample(p.PID, p.Begin(1).Thread.TID, [16]byte{1})
-		r.outcome(process.OutcomeUnsampled, 1)
+		tid := p.Begin(1).Thread.TID
+		testenv.Poll(t, deadline, "a sample that is not stale", func() bool {
+			r.sample(p.PID, tid, [16]byte{1})
+			return r.Counters().Fed[process.OutcomeUnsampled].Load() > 0
+		})
 	})
 	t.Run("sent when asked to", func(t *testing.T) {
 		r := run(t, func(c *Config) { c.Unsampled = true })
@@ -347,7 +350,7 @@ func TestStaleSample(t *testing.T) {
 	old := []fedSample{{tid: tid, count: 5, sampledAt: time.Now().Add(-2 * process.MaxContextAge)}}
 	r.mu.RLock()
 	registration := r.registrations[p.PID]
-	registration.process.Post(func() { registration.attribute(old) }) // one that waited for its process's goroutine
+	registration.wait(old) // as if they had waited
 	r.mu.RUnlock()
 	r.outcome(process.OutcomeStale, 6)
 }

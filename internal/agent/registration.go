@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"path"
+	"sync"
 	"sync/atomic"
 
 	"go.uber.org/zap"
@@ -27,6 +28,10 @@ type registration struct {
 
 	connected atomic.Bool            // it was connected to at least once
 	refused   process.SampleOutcomes // samples that the sender was not given
+	fed       struct {
+		sync.Mutex
+		waiting []fedSample // if any, attribute is posted
+	}
 
 	// Owned by the process's goroutine.
 	socket   *messaging.SocketID // that the sender is connected to, or nil

@@ -60,6 +60,7 @@ func TestStatus(t *testing.T) {
 	})
 	testenv.Poll(t, deadline, "the end of all samples",
 		func() bool { s := r.of(p); return s.Samples >= r.Counters().FedSamples.Load() && s.Queued == 0 })
+	r.state(other, process.StateRegistered, "")
 	testenv.Poll(t, deadline, "samples of our own", func() bool { return r.of(other).Sent > 100 })
 	s := r.of(p)
 	if s.ServiceName != "shop" || s.ServiceEnvironment != "production" || s.State != process.StateRegistered ||

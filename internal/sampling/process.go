@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"correlator/bpf"
+	"correlator/internal/access"
 	"correlator/internal/process"
 	"correlator/tlsdesc"
 )
@@ -168,7 +169,9 @@ func (p *ProcessSampler) readContext(pending *pendingSample) process.SampleOutco
 	if err != nil {
 		return process.OutcomeUnreadable
 	}
-	if p.target.CheckPublishing() != nil {
+	if err := p.target.CheckPublishing(); access.WasRefused(err) {
+		return process.OutcomeUnreadable
+	} else if err != nil {
 		return process.OutcomeNotRegistered
 	}
 	outcome := p.target.Judge(&context, pending.tid, pending.sample.At, p.sampling.keep)

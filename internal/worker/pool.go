@@ -40,6 +40,11 @@ const (
 
 	// maxWait is how long a request waits for others of its user.
 	maxWait = 10 * time.Second
+
+	// A worker that is runnable after the timeout of a request may take as long again, maxPatience
+	// times. One that has answered by then has its answer read within lastChance.
+	maxPatience = 4
+	lastChance  = time.Millisecond
 )
 
 var (
@@ -178,8 +183,8 @@ func (p *Pool) Stats() Stats {
 
 // Call has a worker serve a request that concerns a process, and passes its answer to use, which must
 // not keep it, with a descriptor or -1, which use must close. Errors are ErrTimeout, ErrHung, ErrBusy,
-// ErrUnavailable, ErrClosed, and those of use. It waits for the worker at most until timeout, and
-// before that for other requests of this user.
+// ErrUnavailable, ErrClosed, and those of use. It waits for the worker until timeout, longer only while
+// that has no CPU; and before that for other requests of this user.
 func (p *Pool) Call(owner Owner, timeout time.Duration, request []byte, use func(answer []byte, fd int) error) error {
 	if len(request) > MaxMessageBytes {
 		return fmt.Errorf("requesting with %d bytes: %w", len(request), unix.EMSGSIZE)
@@ -208,7 +213,7 @@ func (p *Pool) serve(process *Process, owner Owner, timeout time.Duration, reque
 	var answer []byte
 	fd := -1
 	if err == nil {
-		answer, fd, err = process.Receive(time.Now().Add(timeout))
+		answer, fd, err = p.receive(process, timeout)
 	}
 	if err != nil {
 		p.discard(process, owner, err)
@@ -220,6 +225,19 @@ func (p *Pool) serve(process *Process, owner Owner, timeout time.Duration, reque
 	err = use(answer, fd)
 	p.putBack(process, owner.User)
 	return err
+}
+
+// receive waits for an answer for timeout; longer, a few times, for a worker that waits for nothing but
+// a CPU: then the machine is busy, or we are throttled, and nobody is to blame.
+func (p *Pool) receive(process *Process, timeout time.Duration) (answer []byte, fd int, err error) {
+	answer, fd, err = process.Receive(time.Now().Add(timeout))
+	for n := 0; n < maxPatience && errors.Is(err, ErrTimeout) && process.isRunnable(p.spawner.procRoot); n++ {
+		answer, fd, err = process.Receive(time.Now().Add(timeout))
+	}
+	if errors.Is(err, ErrTimeout) { // the answer may have come while we had no CPU
+		answer, fd, err = process.Receive(time.Now().Add(lastChance))
+	}
+	return answer, fd, err
 }
 
 // enter waits until a request may be served.

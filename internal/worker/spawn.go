@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -283,6 +284,24 @@ func (p *Process) Receive(deadline time.Time) (message []byte, fd int, err error
 		return nil, -1, ErrEnded
 	}
 	return nil, -1, fmt.Errorf("receiving from a worker: %w: %w", ErrEnded, err)
+}
+
+// isRunnable reports whether a thread of the worker has a CPU or waits for one: it does not hang.
+func (p *Process) isRunnable(procRoot string) bool {
+	fs, err := procfs.NewFS(procRoot)
+	if err != nil {
+		return false
+	}
+	threads, err := fs.AllThreads(p.pid)
+	if err != nil {
+		return false
+	}
+	for _, thread := range threads {
+		if stat, err := thread.Stat(); err == nil && stat.State == "R" {
+			return true
+		}
+	}
+	return false
 }
 
 // interrupt has a Receive that waits return.

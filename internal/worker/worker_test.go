@@ -56,6 +56,9 @@ func serveTest(procRoot, message string) (answer []byte, fd int) {
 	fd = -1
 	command, argument, _ := strings.Cut(message, " ")
 	switch command {
+	case "spin":
+		for {
+		}
 	case "hang":
 		time.Sleep(time.Hour)
 	case "exit":
@@ -328,6 +331,19 @@ func TestPoolReplaces(t *testing.T) {
 	}
 	if err := pool.Call(owner, deadline, []byte("x"), func([]byte, int) error { return io.EOF }); err != io.EOF {
 		t.Errorf("an error of the caller: %v", err)
+	}
+}
+
+// A worker that has, or waits for, a CPU is given up later than one that hangs.
+func TestPoolPatience(t *testing.T) {
+	pool := newPool(t)
+	const timeout = 20 * time.Millisecond
+	began := time.Now()
+	if _, err := pool.ask(Owner{PID: 1, User: "1000"}, timeout, "spin"); !errors.Is(err, ErrTimeout) {
+		t.Error(err)
+	}
+	if took := time.Since(began); took < (1+maxPatience)*timeout {
+		t.Errorf("given up after %v", took)
 	}
 }
 
