@@ -145,6 +145,10 @@ func (f *File) Remove() {
 // unless create is O_CREAT.
 func openLock(dir *safedir.Dir, name string, create int) (*os.File, error) {
 	name += ".lock"
+	// Another user's file is named as such: with fs.protected_regular, opening it is not permitted.
+	if _, err := dir.Lstat(name); err != nil && !errors.Is(err, unix.ENOENT) {
+		return nil, err
+	}
 	f, err := dir.Open(name, unix.O_RDWR|unix.O_NONBLOCK|create, lockMode)
 	if err != nil {
 		return nil, err

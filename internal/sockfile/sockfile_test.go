@@ -342,12 +342,17 @@ func TestSticky(t *testing.T) {
 		mustBind(t, network, path).Close()
 
 		unix.Close(bare(t, networks[network], path))
-		if err := os.Lchown(path, testenv.Attacker, -1); err != nil {
-			t.Fatal(err)
-		}
-		unsafe := (*safedir.UnsafeError)(nil)
-		if _, err := bind(network, path); !errors.As(err, &unsafe) || !strings.Contains(unsafe.Problem, path) {
-			t.Errorf("%v, want one that names the socket of another", err)
+		for _, theirs := range []string{path, path + ".lock"} {
+			if err := os.Lchown(theirs, testenv.Attacker, -1); err != nil {
+				t.Fatal(err)
+			}
+			_, err := bind(network, path)
+			for _, err := range []error{err, Probe(network, path)} {
+				unsafe := (*safedir.UnsafeError)(nil)
+				if !errors.As(err, &unsafe) || !strings.HasPrefix(unsafe.Problem, theirs+" belongs to user 1000") {
+					t.Errorf("%v, want one that names %s of another", err, theirs)
+				}
+			}
 		}
 	})
 }
