@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"io"
 	"net"
 	"net/http"
@@ -61,14 +62,21 @@ func TestPartialView(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			flags := []string{"--samples-per-second", "0", "--host-id", "", "--feed-socket"}
-			argv := slices.Concat(test.by, []string{installed(t), "check"}, flags,
-				[]string{filepath.Join(t.TempDir(), "feed")})
-			check := exec.Command(argv[0], argv[1:]...)
-			report, _ := check.CombinedOutput() // its exit code depends on the rest of the machine
+			check := func(more ...string) []byte {
+				argv := slices.Concat(test.by, []string{installed(t), "check"}, flags,
+					[]string{filepath.Join(t.TempDir(), "feed")}, more)
+				report, _ := exec.Command(argv[0], argv[1:]...).CombinedOutput() // fails where more is missing
+				return report
+			}
+			report := check()
 			for _, want := range append(test.checked, test.remedy) {
 				if !regexp.MustCompile(want).Match(report) {
 					t.Errorf("check does not say %q:\n%s", want, report)
 				}
+			}
+			report = check("--accept-partial-view")
+			if !bytes.Contains(report, []byte("are not served")) || bytes.Contains(report, []byte("not ready")) {
+				t.Errorf("check --accept-partial-view says:\n%s", report)
 			}
 
 			for _, accepted := range []bool{false, true} {

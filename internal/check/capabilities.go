@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/messaging"
+	"correlator/procscan"
 )
 
 // capability is one that `run` uses.
@@ -23,7 +24,7 @@ func capabilityChecks(n needs) []check {
 		list = append(list, check{c.name, groupCapabilities, required, c.find})
 	}
 	add(capability{name: "CAP_SYS_PTRACE", number: unix.CAP_SYS_PTRACE,
-		use: "reading other processes' memory and mappings", loss: lossRights + lossReady}, false)
+		use: "reading other processes' memory and mappings", loss: lossRights + n.notReady}, false)
 	if n.eBPF {
 		add(capability{name: "CAP_BPF", number: unix.CAP_BPF, admin: true,
 			use: "loading eBPF programs", loss: n.lossEBPF()}, n.sampler)
@@ -66,10 +67,17 @@ func (c capability) find(m *machine) finding {
 
 // findSender tries whether messages can show another sender than the agent.
 func findSender(m *machine) finding {
-	if _, err := messaging.FindSenderPID(m.config.ProcRoot); err != nil {
-		return finding{Degraded, err.Error(), lossSender, grant("CAP_SYS_ADMIN")}
+	_, err := messaging.FindSenderPID(m.config.ProcRoot)
+	if err == nil {
+		return ok("messages show kthreadd as their sender")
 	}
-	return ok("messages show kthreadd as their sender")
+	remedy := grant("CAP_SYS_ADMIN")
+	if name, err := os.Readlink(m.proc("self/ns/pid")); err == nil && name != procscan.InitialPIDNamespace {
+		remedy = "see pid-namespace" // there is no kthreadd
+	} else if initial, err := m.inInitialUserNamespace(); err == nil && !initial {
+		remedy = "see user-namespace"
+	}
+	return finding{Degraded, err.Error(), lossSender, remedy}
 }
 
 // findForEvents is find for CAP_PERFMON where no program is loaded: a low

@@ -78,8 +78,7 @@ const (
 	lossDeleted  = "processes whose library was deleted are not served"
 	lossSender   = "a receiver with CAP_SYS_PTRACE in the initial user namespace can take the agent's descriptors"
 	lossSymbols  = "stacks have no kernel frames"
-	lossOutside  = "processes outside of this namespace are not served" + lossReady
-	lossReady    = ", and run is not ready (/readyz)"
+	lossOutside  = "processes outside of this namespace are not served"
 	lossUnproved = "it is unknown whether all processes can be served"
 )
 
@@ -92,6 +91,14 @@ type Config struct {
 	Export           export.Config
 	Connect          bool   // connect to the OTLP destinations
 	Version          string // of the correlator, as destinations see it
+}
+
+// notReady continues a loss because of which the agent sees only a part of the host.
+func (c *Config) notReady() string {
+	if c.AcceptPartialView {
+		return ""
+	}
+	return ", and run is not ready (/readyz) without --accept-partial-view"
 }
 
 // Run checks everything that `run` with this configuration, which must be valid, needs. It takes a

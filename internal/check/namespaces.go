@@ -34,7 +34,7 @@ func pidNamespace(m *machine) finding {
 		return m.unknown(err, lossOutside, remedy)
 	}
 	if name != procscan.InitialPIDNamespace {
-		return finding{Degraded, "not the host's", lossOutside, remedy}
+		return finding{Degraded, "not the host's", lossOutside + m.config.notReady(), remedy}
 	}
 	return ok("the host's, as that of the procfs")
 }
@@ -46,7 +46,8 @@ func userNamespace(m *machine) finding {
 		return m.unknown(err, lossUnproved, "see proc-root")
 	}
 	if !initial {
-		return finding{Missing, "not the host's: capabilities are effective only inside it", lossOutside, remedy}
+		return finding{Missing, "not the host's: capabilities are effective only inside it",
+			lossOutside + m.config.notReady(), remedy}
 	}
 	return ok("the host's")
 }

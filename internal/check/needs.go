@@ -15,6 +15,7 @@ type needs struct {
 	metrics      bool // metrics are served
 	receiver     bool // OTLP is received
 	destinations []otlp.Destination
+	notReady     string // Config.notReady
 }
 
 func needsOf(config Config) needs {
@@ -26,6 +27,7 @@ func needsOf(config Config) needs {
 
 		receiver:     config.Export.Receiver.Listen != "",
 		destinations: config.Export.Destinations,
+		notReady:     config.notReady(),
 	}
 	n.admin = config.AdminSocket != ""
 	n.adminAsked = n.admin && config.NeedsAdminSocket
