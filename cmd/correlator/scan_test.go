@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"correlator/internal/demo"
@@ -22,7 +23,9 @@ func TestScanWithoutRights(t *testing.T) {
 	needSampler(t)
 	setpriv := testenv.NeedTool(t, "setpriv")
 	root := demo.Start(t, demo.Options{Manual: true, Idle: 1})
-	user := demo.Start(t, demo.Options{Manual: true, Idle: 1, Placement: demo.Placement{UID: 4711, GID: 4711}})
+	another := demo.Placement{UID: 4711, GID: 4711}
+	user := demo.Start(t, demo.Options{Manual: true, Idle: 1, Placement: another})
+	user.UnlinkLibrary()
 	for _, c := range []struct {
 		name         string
 		by           []string
@@ -34,7 +37,10 @@ func TestScanWithoutRights(t *testing.T) {
 		{"no sys_ptrace", rootWith(setpriv, without("sys_ptrace")), `missing CAP_SYS_PTRACE: grant the process`, false, true},
 		{"no dac_read_search", rootWith(setpriv, without("dac_read_search")),
 			`missing CAP_DAC_READ_SEARCH: grant the process`, true, true},
+		{"no checkpoint_restore", rootWith(setpriv, without("checkpoint_restore")),
+			`missing CAP_CHECKPOINT_RESTORE: grant the process`, true, true},
 		{"no setuid", rootWith(setpriv, without("setuid")), `missing CAP_SETUID: grant the process`, true, true},
+		{"no setgid", rootWith(setpriv, without("setgid")), `missing CAP_SETGID: grant the process`, true, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			said := regexp.MustCompile(`(?m)^correlator: .*` + c.lacks)
@@ -70,6 +76,22 @@ func TestScanWithoutRights(t *testing.T) {
 				t.Errorf("inspect shows %+v", inspection)
 			}
 		})
+	}
+}
+
+// Walking the threads of a process takes rights of its own, which scan does without.
+func TestInspectWithoutRights(t *testing.T) {
+	needSampler(t)
+	setpriv := testenv.NeedTool(t, "setpriv")
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	for _, capability := range []string{"bpf", "perfmon"} {
+		by, name := rootWith(setpriv, without(capability)), "CAP_"+strings.ToUpper(capability)
+		deniedTo(t, by, regexp.MustCompile(`(?m)^correlator: .*missing `+name+`: grant the process `+name+`$`),
+			"inspect", strconv.Itoa(p.PID))
+		argv := slices.Concat(by, []string{installed(t), "scan"})
+		if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
+			t.Errorf("scan without %s: %v, %s", name, err, out)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/process"
+	"correlator/procscan"
 )
 
 // capabilities are those that reading processes of others takes, and connecting to their sockets;
@@ -27,13 +28,9 @@ var capabilities = []struct {
 	{"CAP_SETGID", unix.CAP_SETGID},
 }
 
-// initialUserNamespace is the target of /proc/self/ns/user in the initial user namespace:
-// PROC_USER_INIT_INO of include/linux/proc_ns.h.
-const initialUserNamespace = "user:[4026531837]"
-
 // missingRights returns a bpf.MissingError if we lack what reading processes of others takes.
 func missingRights() error {
-	if name, err := os.Readlink("/proc/self/ns/user"); err == nil && name != initialUserNamespace {
+	if name, err := os.Readlink("/proc/self/ns/user"); err == nil && name != procscan.InitialUserNamespace {
 		return &bpf.MissingError{Feature: "capabilities in the initial user namespace",
 			Remedy: "run outside of user namespaces (rootless containers, user-namespaced pods)"}
 	}
