@@ -46,26 +46,39 @@ func flood(t *testing.T, address string, connect func(net.Conn)) {
 	loop(connect)
 }
 
+// keepOpen returns a function that sends something and keeps connections open, twice as many as the
+// server does.
+func keepOpen(t *testing.T, send string) func(net.Conn) {
+	var open []net.Conn
+	t.Cleanup(func() {
+		for _, conn := range open {
+			conn.Close()
+		}
+	})
+	return func(conn net.Conn) {
+		io.WriteString(conn, send)
+		if open = append(open, conn); len(open) > 2*maxConnections {
+			open[0].Close()
+			open = open[1:]
+		}
+	}
+}
+
 // Probes are answered while another user of this host does everything to keep the port busy.
 func TestProbesDuringFlood(t *testing.T) {
-	for name, connect := range map[string]func() func(net.Conn){
-		"closed at once": func() func(net.Conn) { return func(conn net.Conn) { conn.Close() } },
-		"kept open": func() func(net.Conn) {
-			var open []net.Conn
-			return func(conn net.Conn) {
-				io.WriteString(conn, "GET")
-				if open = append(open, conn); len(open) > 2000 {
-					open[0].Close()
-					open = open[1:]
-				}
-			}
+	for name, connect := range map[string]func(*testing.T) func(net.Conn){
+		"closed at once":     func(*testing.T) func(net.Conn) { return func(conn net.Conn) { conn.Close() } },
+		"kept open":          func(t *testing.T) func(net.Conn) { return keepOpen(t, "GET") },
+		"kept open silently": func(t *testing.T) func(net.Conn) { return keepOpen(t, "") },
+		"kept open with half a request": func(t *testing.T) func(net.Conn) {
+			return keepOpen(t, "GET / HTTP/1.1\r\nX: "+strings.Repeat("x", 2*maxHead))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			address, _ := serve(t, NewGatherer(testBuild), &fakeAgent{})
-			flood(t, address, connect())
+			flood(t, address, connect(t))
 			client := http.Client{Timeout: deadline, Transport: &http.Transport{DisableKeepAlives: true}}
-			for i := range 20 {
+			for i := range 10 {
 				for _, path := range []string{"/healthz", "/readyz"} {
 					began := time.Now()
 					response, err := client.Get("http://" + address + path)

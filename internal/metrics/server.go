@@ -33,8 +33,9 @@ const (
 	// requestTimeout is the time to receive a request.
 	requestTimeout = 5 * time.Second
 
-	// maxScrapes is enough for two Prometheus servers that scrape at the same time, and a person.
-	maxScrapes = 3
+	// maxScrapes is more than one address can ask for at once. Each takes a few milliseconds, and
+	// some 100 KB.
+	maxScrapes = 32
 
 	// scrapeTimeout is the default timeout of Prometheus. A scrape takes milliseconds.
 	scrapeTimeout = 10 * time.Second
@@ -128,6 +129,7 @@ func (s *Server) Serve(ctx context.Context, gatherer prometheus.Gatherer, probes
 	stop := context.AfterFunc(ctx, func() { s.listener.Close() }) // ends accept
 	defer func() {
 		stop()
+		cancel() // ends f.next, for which server.Close waits
 		s.listener.Close()
 		server.Close()
 		f.conns.CloseAll()
@@ -171,7 +173,7 @@ const index = `correlator
 
 func newHandler(gatherer prometheus.Gatherer, probes map[string]*probe) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(&paced{gatherer: gatherer}, promhttp.HandlerOpts{
+	mux.Handle("GET /metrics", promhttp.HandlerFor(newPaced(gatherer), promhttp.HandlerOpts{
 		DisableCompression:  true, // not worth the CPU time for 30 KB
 		MaxRequestsInFlight: maxScrapes,
 		Timeout:             scrapeTimeout,

@@ -8,8 +8,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -155,39 +157,64 @@ func (f gathererFunc) Gather() ([]*dto.MetricFamily, error) { return f() }
 // The number of scrapes that hang is limited, and probes still work.
 func TestScrapesThatHang(t *testing.T) {
 	hang, began := make(chan struct{}), make(chan struct{}, maxScrapes)
-	address, _ := serve(t, gathererFunc(func() ([]*dto.MetricFamily, error) {
+	gatherer := gathererFunc(func() ([]*dto.MetricFamily, error) {
 		began <- struct{}{}
 		<-hang
 		return nil, nil
-	}), &fakeAgent{})
-	results := make(chan error, maxScrapes)
-	for range maxScrapes {
+	})
+	probes := map[string]*probe{"/healthz": newProbe(func() error { return nil })}
+	server := httptest.NewServer(newHandler(gatherer, probes)) // without the limit for an address
+	defer server.Close()
+	statuses := make(chan int, maxScrapes+1)
+	for range maxScrapes + 1 {
 		go func() {
-			response, err := http.Get("http://" + address + "/metrics")
-			if err == nil {
-				response.Body.Close()
-				if response.StatusCode != http.StatusOK {
-					err = errors.New(response.Status)
-				}
+			response, err := http.Get(server.URL + "/metrics")
+			if err != nil {
+				t.Error(err)
+				statuses <- 0
+				return
 			}
-			results <- err
+			response.Body.Close()
+			statuses <- response.StatusCode
 		}()
 	}
-	for range maxScrapes {
-		<-began
+	<-began
+	if status := <-statuses; status != http.StatusServiceUnavailable {
+		t.Errorf("one scrape more: %d", status)
 	}
-	if status, body := get(t, "http://"+address+"/metrics"); status != http.StatusServiceUnavailable {
-		t.Errorf("one scrape more: %d %q", status, body)
-	}
-	if status, _ := get(t, "http://"+address+"/healthz"); status != http.StatusOK {
+	if status, _ := get(t, server.URL+"/healthz"); status != http.StatusOK {
 		t.Errorf("healthz: %d", status)
 	}
 	close(hang)
 	for range maxScrapes {
-		if err := <-results; err != nil {
-			t.Error(err)
+		if status := <-statuses; status != http.StatusOK {
+			t.Errorf("a scrape that hung: %d", status)
 		}
 	}
+}
+
+// As many scrapes at once as an address may ask for refuse nobody's: those of other addresses have
+// room beside them.
+func TestScrapesAtOnce(t *testing.T) {
+	if requestBurst >= maxScrapes {
+		t.Errorf("one address can take all %d scrapes", maxScrapes)
+	}
+	address, _ := serve(t, NewGatherer(testBuild, agent.NewCollector(&fakeAgent{})), &fakeAgent{})
+	var clients sync.WaitGroup
+	for range requestBurst {
+		clients.Go(func() {
+			response, err := http.Get("http://" + address + "/metrics")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			response.Body.Close()
+			if response.StatusCode != http.StatusOK {
+				t.Error(response.Status)
+			}
+		})
+	}
+	clients.Wait()
 }
 
 // The number of connections is limited, and a further one replaces the one that has been silent for
