@@ -33,7 +33,8 @@ func TestScrapesArePaced(t *testing.T) {
 					families, err := p.Gather()
 					mu.Lock()
 					if err != nil || at[len(families)-1] < asked || time.Since(began)-asked > scrapeInterval {
-						t.Errorf("asked at %v, got that of %v at %v; %v", asked, at[len(families)-1], time.Since(began), err)
+						t.Errorf("asked at %v, got that of %v at %v; %v", asked, at[len(families)-1],
+							time.Since(began), err)
 					}
 					mu.Unlock()
 					time.Sleep(time.Millisecond)
