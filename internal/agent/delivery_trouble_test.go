@@ -168,7 +168,7 @@ func TestDeliveryAfterTrouble(t *testing.T) {
 			func(p *demo.Process) { signal(t, p, syscall.SIGCONT) },
 			process.StateRegistered, process.ReasonNone, 1},
 	}
-	r := run(t, patient)
+	r := run(t, patient, func(c *Config) { c.SamplesDelay = time.Hour }) // they wait for all to be hurt and healed
 	processes, contexts := make([]*demo.Process, len(cases)), make([]demo.Context, len(cases))
 	for i, c := range cases {
 		processes[i] = demo.Start(t, demo.Options{Manual: true, Idle: 1})
