@@ -168,13 +168,17 @@ func TestRun(t *testing.T) {
 	}
 
 	context := p.Begin(1)
-	line := fmt.Sprintf("%d %d 60b420bb3851d9d47acb933dbe70399b 2\n", p.PID, context.Thread.TID)
-	line += fmt.Sprintf("%d %d TJMmu5gF-o-FiCwS6uckzg 1 %s %s\n", p.PID, context.Thread.TID, context.TraceID,
+	without := fmt.Sprintf("%d %d 60b420bb3851d9d47acb933dbe70399b 2\n", p.PID, context.Thread.TID)
+	with := fmt.Sprintf("%d %d TJMmu5gF-o-FiCwS6uckzg 1 %s %s\n", p.PID, context.Thread.TID, context.TraceID,
 		context.TransactionID)
-	command(t, line, "feed", "--socket", socket)
+	command(t, with, "feed", "--socket", socket)
 	p.ReportWhen("both samples", func(report demo.Report) bool {
 		transaction, _ := report.Transaction(context.TraceID)
-		return transaction.Stacks["YLQguzhR2dR6y5M9vnA5mw"] == 2 && transaction.Stacks["TJMmu5gF-o-FiCwS6uckzg"] == 1
+		if transaction.Stacks["YLQguzhR2dR6y5M9vnA5mw"] >= 2 {
+			return transaction.Stacks["TJMmu5gF-o-FiCwS6uckzg"] == 1
+		}
+		command(t, without, "feed", "--socket", socket) // again, if a busy machine made it stale
+		return false
 	})
 
 	var inspection inspect.Inspection
@@ -194,12 +198,12 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	i := slices.IndexFunc(status.Processes, func(s agent.ProcessStatus) bool { return s.PID == p.PID })
-	if i < 0 || status.Processes[i].State != process.StateRegistered || status.Processes[i].Sent != 3 ||
+	if i < 0 || status.Processes[i].State != process.StateRegistered || status.Processes[i].Sent < 3 ||
 		status.Processes[i].RegisteredSince == nil || status.Counters["samples_sent"] < 3 || status.NotReady != "" {
 		t.Errorf("status: %+v", status)
 	}
 	table := command(t, "", "status", "--admin-socket", admin)
-	if row := regexp.MustCompile(fmt.Sprintf(`(?m)^ *%d +a\\x1b\[31m\\tservice \(.*\) +registered +\d+s +- +glibc +static +3 +3 +0 +0 +0$`, p.PID)); !row.Match(table) {
+	if row := regexp.MustCompile(fmt.Sprintf(`(?m)^ *%d +a\\x1b\[31m\\tservice \(.*\) +registered +\d+s +- +glibc +static +\d+ +\d+ +\d+ +0 +0$`, p.PID)); !row.Match(table) {
 		t.Errorf("no row like %s in\n%s", row, table)
 	}
 	if info, err := os.Lstat(admin); err != nil || info.Mode() != os.ModeSocket|0o600 {

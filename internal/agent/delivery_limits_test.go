@@ -137,7 +137,7 @@ func TestDeliveryHangingHoldsLittle(t *testing.T) {
 	p.Hostile("storage-hangs", "")
 	r.state(p, process.StateError, process.ReasonTimeout.String())
 	outcomes := &r.Counters().Sampling.Outcomes
-	testenv.Poll(t, deadline, "more samples than there is room for", func() bool {
+	testenv.Poll(t, 4*deadline, "more samples than there is room for", func() bool {
 		return outcomes[process.OutcomeStale].Load()+outcomes[process.OutcomeBacklog].Load() > sampling.MaxPending
 	})
 	if full := outcomes[process.OutcomeBacklog].Load(); full != 0 {
