@@ -14,6 +14,10 @@ const MaxMessageBytes = 128 << 10
 // the default net.core.wmem_max.
 const channelBufferBytes = 212992
 
+// MaxDescriptors bounds the descriptors that come with a message to a worker; the kernel's bound is
+// 253 (SCM_MAX_FD).
+const MaxDescriptors = 64
+
 // Conn is a worker's channel to the agent: a SOCK_SEQPACKET socket, on which each side sends whole
 // messages. One goroutine at a time may receive, and one may send.
 type Conn struct {
@@ -38,6 +42,49 @@ func (c *Conn) Receive() ([]byte, error) {
 		default:
 			return c.buffer[:n], nil
 		}
+	}
+}
+
+// ReceiveDescriptors is Receive for a message that comes with up to MaxDescriptors descriptors, which
+// the caller must close. They are close-on-exec.
+func (c *Conn) ReceiveDescriptors() (message []byte, fds []int, err error) {
+	if c.buffer == nil {
+		c.buffer = make([]byte, MaxMessageBytes)
+	}
+	control := make([]byte, unix.CmsgSpace(4*MaxDescriptors))
+	n, controlLen, flags := 0, 0, 0
+	for again := true; again; again = errors.Is(err, unix.EINTR) {
+		n, controlLen, flags, _, err = unix.Recvmsg(c.fd, c.buffer, control, unix.MSG_CMSG_CLOEXEC)
+	}
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case n == 0:
+		return nil, nil, io.EOF
+	}
+	fds, err = receivedDescriptors(control[:controlLen])
+	if err == nil && flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
+		err = unix.EMSGSIZE
+	}
+	if err != nil {
+		closeAll(fds)
+		return nil, nil, err
+	}
+	return c.buffer[:n], fds, nil
+}
+
+// receivedDescriptors returns the descriptors of ancillary data.
+func receivedDescriptors(control []byte) ([]int, error) {
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil || len(messages) == 0 {
+		return nil, err
+	}
+	return unix.ParseUnixRights(&messages[0])
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
 	}
 }
 

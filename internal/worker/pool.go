@@ -170,7 +170,7 @@ func (p *Pool) Close() {
 	p.waiting = nil
 	p.spawner.Close() // kills those that serve
 	for process := range p.serving {
-		process.interrupt()
+		process.Interrupt()
 	}
 }
 

@@ -232,14 +232,22 @@ func (p *Process) PID() int { return p.pid }
 const sendTimeout = 2 * time.Second
 
 // Send sends a message to the worker. The error is ErrTimeout when it receives none.
-func (p *Process) Send(message []byte) error {
-	if len(message) > MaxMessageBytes {
-		return fmt.Errorf("sending %d bytes to a worker: %w", len(message), unix.EMSGSIZE)
+func (p *Process) Send(message []byte) error { return p.SendDescriptors(message, nil) }
+
+// SendDescriptors is Send for a message with up to MaxDescriptors descriptors, which the caller still
+// has to close. The worker must call ReceiveDescriptors.
+func (p *Process) SendDescriptors(message []byte, fds []int) error {
+	if len(message) > MaxMessageBytes || len(fds) > MaxDescriptors {
+		return fmt.Errorf("sending %d bytes and %d descriptors to a worker: %w", len(message), len(fds), unix.EMSGSIZE)
+	}
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
 	}
 	if err := p.conn.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
 		return err
 	}
-	_, err := p.conn.Write(message)
+	_, _, err := p.conn.WriteMsgUnix(message, rights, nil)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return ErrTimeout
 	}
@@ -304,26 +312,17 @@ func (p *Process) isRunnable(procRoot string) bool {
 	return false
 }
 
-// interrupt has a Receive that waits return.
-func (p *Process) interrupt() { _ = p.conn.SetReadDeadline(time.Unix(1, 0)) }
+// Interrupt has a Receive that waits return.
+func (p *Process) Interrupt() { _ = p.conn.SetReadDeadline(time.Unix(1, 0)) }
 
 // receivedDescriptor returns the one descriptor of ancillary data, -1 when there is none. It is
 // close-on-exec: ReadMsgUnix asks for that.
 func receivedDescriptor(control []byte) (int, error) {
-	messages, err := unix.ParseSocketControlMessage(control)
-	if err != nil || len(messages) == 0 {
+	fds, err := receivedDescriptors(control)
+	if err != nil || len(fds) == 0 {
 		return -1, err
 	}
-	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil {
-		return -1, err
-	}
-	for _, fd := range fds[min(1, len(fds)):] {
-		unix.Close(fd)
-	}
-	if len(fds) == 0 {
-		return -1, nil
-	}
+	closeAll(fds[1:])
 	return fds[0], nil
 }
 

@@ -32,7 +32,7 @@ var testKind = Kind{
 	Name: "test", Capabilities: []int{unix.CAP_SYS_PTRACE, unix.CAP_SETUID}, MemoryBytes: testMemoryBytes,
 	Serve: func(procRoot string, conn *Conn) {
 		for {
-			message, err := conn.Receive()
+			message, fds, err := conn.ReceiveDescriptors()
 			if err != nil {
 				return
 			}
@@ -44,7 +44,8 @@ var testKind = Kind{
 				_, _, _ = unix.Syscall(unix.SYS_SENDMSG, uintptr(conn.fd), uintptr(unsafe.Pointer(&header)), 0)
 				continue
 			}
-			answer, fd := serveTest(procRoot, string(message))
+			answer, fd := serveTest(procRoot, string(message), fds)
+			closeAll(fds)
 			if conn.Send(answer, fd) != nil {
 				return
 			}
@@ -52,7 +53,7 @@ var testKind = Kind{
 	},
 }
 
-func serveTest(procRoot, message string) (answer []byte, fd int) {
+func serveTest(procRoot, message string, fds []int) (answer []byte, fd int) {
 	fd = -1
 	command, argument, _ := strings.Cut(message, " ")
 	switch command {
@@ -81,6 +82,12 @@ func serveTest(procRoot, message string) (answer []byte, fd int) {
 			b[i] = 1
 		}
 		answer = b[:1]
+	case "contents":
+		for _, received := range fds {
+			b := make([]byte, 64)
+			n, _ := unix.Pread(received, b, 0)
+			answer = append(answer, b[:n]...)
+		}
 	case "open":
 		fd, _ = unix.Open(argument, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		answer = []byte("opened")
@@ -247,6 +254,39 @@ func TestEmptyMessageWithDescriptors(t *testing.T) {
 	}
 	if after := openDescriptors(t); after != before {
 		t.Errorf("%d descriptors before, %d after", before, after)
+	}
+}
+
+// Descriptors arrive in their order, and none stays open.
+func TestSendDescriptors(t *testing.T) {
+	p := start(t)
+	before := p.ask(t, "descriptors")
+	var fds []int
+	var want string
+	for i := range MaxDescriptors {
+		fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fd)
+		text := fmt.Sprintf("%d;", i)
+		if _, err := unix.Write(fd, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		fds, want = append(fds, fd), want+text
+	}
+	if err := p.SendDescriptors([]byte("contents"), append(fds, fds[0])); !errors.Is(err, unix.EMSGSIZE) {
+		t.Errorf("sending too many: %v", err)
+	}
+	if err := p.SendDescriptors([]byte("contents"), fds); err != nil {
+		t.Fatal(err)
+	}
+	answer, _, err := p.Receive(time.Now().Add(deadline))
+	if err != nil || string(answer) != want {
+		t.Errorf("contents %q, %v, want %q", answer, err, want)
+	}
+	if after := p.ask(t, "descriptors"); after != before {
+		t.Errorf("descriptors before:\n%s\nafter:\n%s", before, after)
 	}
 }
 
