@@ -67,7 +67,8 @@ func decodeDeferred(raw []byte) (deferredSample, error) {
 		return deferredSample{}, fmt.Errorf("%w: %d bytes", errDeferredShort, len(raw))
 	}
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&d)), stackOff), raw)
-	_, frames, err := decodeStack(raw[stackOff:])
+	key := newStackKey(d.Key.Stack)
+	_, frames, err := decodeStack(raw[stackOff:], key.Unwound())
 	if err != nil {
 		return deferredSample{}, err
 	}
@@ -78,7 +79,7 @@ func decodeDeferred(raw []byte) (deferredSample, error) {
 		ThreadPointer: d.ThreadPointer,
 		Time:          d.Time,
 		Count: Count{
-			Stack:      newStackKey(d.Key.Stack),
+			Stack:      key,
 			TID:        int(d.Key.Stack.Tid),
 			First:      d.Time,
 			TraceFlags: uint8(d.TraceFlags),

@@ -3,9 +3,10 @@
 //
 // [Threads] lists the threads of one process, or of all, with their thread pointers. [Sampler]
 // takes CPU samples, reads at each the trace that the thread works on, and counts them in the
-// kernel. Neither stops or traces a process. The programs share kernel.h (the fields that are read
-// of kernel structures) and load, which explains why a machine cannot run them. Programs of others
-// can include correlator.h, which documents how.
+// kernel. Neither stops or traces a process. [Sampler.SetUnwinder] has programs of others walk the
+// stacks of some targets: those without frame pointers. The programs share kernel.h (the fields
+// that are read of kernel structures) and load, which explains why a machine cannot run them.
+// Programs of others can include correlator.h, which documents how.
 //
 // Needed: Linux 5.8, its BTF (CONFIG_DEBUG_INFO_BTF), CAP_BPF and CAP_PERFMON; for [Sampler] also
 // perf events. What is missing is reported as a [MissingError].
@@ -13,4 +14,4 @@ package bpf
 
 //go:generate go tool bpf2go -target amd64,arm64 -type thread_record threads threads.bpf.c -- -Wall -Wextra -Werror
 //go:generate go tool bpf2go -target amd64,arm64 -type identity_record identity identity.bpf.c -- -Wall -Wextra -Werror
-//go:generate go tool bpf2go -target amd64,arm64 -type sample_outcome -type correlator_kind sampler sampler.bpf.c -- -Wall -Wextra -Werror
+//go:generate go tool bpf2go -target amd64,arm64 -type sample_outcome -type correlator_kind -type deferred sampler sampler.bpf.c -- -Wall -Wextra -Werror

@@ -71,7 +71,13 @@ func (s *Sampler) Drain(yield func(Count)) error {
 			return err
 		}
 	}
-	return s.evict(total.StacksStored)
+	if err := s.stacks.evict(total.StacksStored); err != nil {
+		return err
+	}
+	if unwound := s.unwound.Load(); unwound != nil {
+		return unwound.evict(total.UnwoundStored)
+	}
+	return nil
 }
 
 // kept returns how many samples were counted in the tables since OpenSampler.

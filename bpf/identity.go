@@ -20,6 +20,9 @@ type ExecID struct {
 	tgid, level    uint32 // the key of the target table; the level of our pid namespace
 }
 
+// KernelPID returns the process's pid in the initial pid namespace: what BPF programs see.
+func (i ExecID) KernelPID() uint32 { return i.tgid }
+
 // identities is the task iterator that returns which programs processes run.
 type identities struct {
 	program *ebpf.Program
@@ -32,7 +35,7 @@ func openIdentities() (*identities, error) {
 		return nil, err
 	}
 	var programs identityPrograms
-	if err := load(spec, &programs, ""); err != nil {
+	if err := load(spec, &programs, ebpf.CollectionOptions{}); err != nil {
 		return nil, fmt.Errorf("loading identity iterator: %w", err)
 	}
 	i := &identities{program: programs.ReportIdentity}

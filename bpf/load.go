@@ -11,9 +11,8 @@ import (
 )
 
 // load loads the programs and maps that the struct objects points to names in its `ebpf` tags, and
-// stores them there. Maps that are pinned by name are below pinDir. What the machine lacks is a
-// [MissingError].
-func load(spec *ebpf.CollectionSpec, objects any, pinDir string) error {
+// stores them there. The options lack only the cache. What the machine lacks is a [MissingError].
+func load(spec *ebpf.CollectionSpec, objects any, options ebpf.CollectionOptions) error {
 	types := btf.NewCache()
 	kernel, err := kernelTypes(types)
 	if err != nil {
@@ -22,8 +21,8 @@ func load(spec *ebpf.CollectionSpec, objects any, pinDir string) error {
 	if err := findIterators(spec, kernel); err != nil {
 		return err
 	}
-	options := &ebpf.CollectionOptions{Cache: types, Maps: ebpf.MapOptions{PinPath: pinDir}}
-	return permitted(func() error { return spec.LoadAndAssign(objects, options) })
+	options.Cache = types
+	return Permitted(func() error { return spec.LoadAndAssign(objects, &options) })
 }
 
 // kernelTypes reads the BTF of the kernel.
@@ -38,9 +37,10 @@ func kernelTypes(types *btf.Cache) (*btf.Spec, error) {
 	return kernel, nil
 }
 
-// permitted calls build, which makes programs or maps, and returns what is missing when the kernel
-// refuses that.
-func permitted(build func() error) error {
+// Permitted calls build, which makes programs or maps, and returns what is missing, a
+// [MissingError], when the kernel refuses that. It may call build again, with a higher limit of
+// locked memory.
+func Permitted(build func() error) error {
 	err := build()
 	if errors.Is(err, unix.EPERM) {
 		if missing := missingRight(err); missing != nil {

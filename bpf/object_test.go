@@ -64,6 +64,7 @@ func TestSamplerLayouts(t *testing.T) {
 			"count_key":         unsafe.Sizeof(samplerCountKey{}),
 			"count":             unsafe.Sizeof(samplerCount{}),
 			"deferred":          unsafe.Sizeof(samplerDeferred{}),
+			"record_layout":     unsafe.Sizeof(RecordLayout{}),
 		} {
 			var record *btf.Struct
 			if err := types.TypeByName(name, &record); err != nil {

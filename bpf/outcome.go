@@ -51,7 +51,8 @@ const (
 	// returns the sample.
 	TableFull = KernelOutcome(samplerSampleOutcomeOUTCOME_TABLE_FULL)
 
-	// UnwindingFailed: to be counted, or unreadable, but without a single frame.
+	// UnwindingFailed: to be counted, or unreadable, but without a single frame; or the [Unwinder]
+	// ended without its last program.
 	UnwindingFailed = KernelOutcome(samplerSampleOutcomeOUTCOME_UNWINDING_FAILED)
 
 	// Lost: Unreadable or TableFull, but the ring buffer was full.
@@ -100,8 +101,9 @@ func (c *Counters) Taken() (sum uint64) {
 	return sum
 }
 
-// Counters returns the sums of the counters of all CPUs, without samples that are being taken. It
-// reads shared memory.
+// Counters returns the sums of the counters of all CPUs, without samples that are being taken. One
+// that an [Unwinder] has lost is among them until the CPU's next sample of a target. It reads
+// shared memory.
 func (s *Sampler) Counters() (Counters, error) {
 	total, err := s.readCounters()
 	return Counters(total.Outcomes), err
@@ -129,6 +131,7 @@ func (s *Sampler) readCounters() (total samplerCounters, err error) {
 			total.Outcomes[outcome] += n
 		}
 		total.StacksStored += of.StacksStored
+		total.UnwoundStored += of.UnwoundStored
 	}
 	return total, nil
 }
@@ -138,12 +141,16 @@ func (s *Sampler) readCPU(cpu int) (of samplerCounters, err error) {
 	if _, err := s.counters.ReadAt(raw, int64(cpu)*int64(len(raw))); err != nil {
 		return of, fmt.Errorf("reading counters: %w", err)
 	}
+	if s.stopped.Load() { // what an unwinder has lost can be counted now
+		of.Outcomes[UnwindingFailed] += of.Pending
+		of.Pending = 0
+	}
 	return of, nil
 }
 
-// takenOn returns the number of all samples of a CPU.
+// takenOn returns the number of all samples of a CPU, with one in an unwinder.
 func (s *Sampler) takenOn(cpu int) (uint64, error) {
 	of, err := s.readCPU(cpu)
 	counters := Counters(of.Outcomes)
-	return counters.Taken(), err
+	return counters.Taken() + of.Pending, err
 }

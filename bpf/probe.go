@@ -37,7 +37,7 @@ func ProbeIterator() (filters bool, err error) {
 func ProbeRingBuffer() error {
 	spec := &ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: uint32(os.Getpagesize())}
 	var ring *ebpf.Map
-	err := permitted(func() (err error) {
+	err := Permitted(func() (err error) {
 		ring, err = ebpf.NewMap(spec)
 		return err
 	})

@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -101,6 +102,16 @@ func BenchmarkSample(b *testing.B) {
 	withKernel := openSampler(b, SamplerOptions{SamplesPerSecond: 1, KernelStacks: true})
 	addDemo(b, withKernel, p)
 	measure(b, "target+kernel", withKernel.objects.Sample, tid, walking, withKernel)
+
+	// With the chain, whose time includes that of the last program: what it finds costs nearly nothing.
+	for _, words := range []uint32{1, 160} {
+		unwinding := openSampler(b, SamplerOptions{SamplesPerSecond: 1})
+		c := openChain(b)
+		c.ask(asked{Words: words})
+		setUnwinder(b, unwinding, c.unwinder())
+		unwind(b, unwinding, addDemo(b, unwinding, p))
+		measure(b, fmt.Sprintf("unwound/words=%d", words), unwinding.objects.Sample, tid, walking, unwinding)
+	}
 }
 
 // measure samples a thread until the program has run b.N times, and returns its mean time. Counts

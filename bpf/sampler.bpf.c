@@ -5,7 +5,12 @@
 
 /* Samples every CPU: for a thread of a target, reads the trace that it works on, walks its stack,
  * and counts the sample in a table. Only samples that cannot be counted there are sent to user
- * space one by one. */
+ * space one by one.
+ *
+ * The stacks of some targets are walked by others: by a chain of programs that tail call each
+ * other, the unwinder. sample keeps in scratch what it has found, and calls the first of the chain;
+ * the last is count_unwound, which does what sample does with the stacks that it walks itself. All
+ * of that is one interrupt of one CPU, in which the kernel runs no other program of this type. */
 #include "correlator.h"
 #include "stack.h"
 
@@ -13,6 +18,7 @@
 enum {
     BPF_MAP_TYPE_HASH = 1,
     BPF_MAP_TYPE_ARRAY = 2,
+    BPF_MAP_TYPE_PROG_ARRAY = 3,
     BPF_MAP_TYPE_PERCPU_ARRAY = 6,
     BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
     BPF_MAP_TYPE_RINGBUF = 27,
@@ -35,7 +41,8 @@ enum sample_outcome {
     OUTCOME_UNSAMPLED = CORRELATOR_UNSAMPLED, /* the same */
     OUTCOME_CORRELATED = CORRELATOR_SAMPLED,  /* counted in the table */
     OUTCOME_TABLE_FULL,                       /* the table is full: deferred to user space */
-    OUTCOME_UNWINDING_FAILED,                 /* to be counted or deferred, but has no stack */
+    OUTCOME_UNWINDING_FAILED,                 /* to be counted or deferred, but has no stack, or
+                                                 the unwinder's chain ended before its end */
     OUTCOME_LOST,                             /* to be deferred, but the ring buffer is full */
     OUTCOME_IDLE,                             /* the CPU was idle */
     OUTCOMES,
@@ -46,20 +53,24 @@ enum sample_outcome {
  *   offset size field
  *        0  120 outcomes       samples by enum sample_outcome
  *      120    8 stacks_stored  stacks put into the table
- *      128    8 counting       odd while the program counts in a table
- *      136   56 reserved       0
+ *      128    8 counting       odd while a program counts in a table
+ *      136    8 unwound_stored as stacks_stored, of unwound ones
+ *      144    8 pending        1 while a sample is in the unwinder's chain, and after that until
+ * the next sample of a target if the chain has lost it 152   40 reserved       0
  */
 struct counters {
     __u64 outcomes[OUTCOMES];
     __u64 stacks_stored;
     volatile __u64 counting;
-    __u64 reserved[7];
+    __u64 unwound_stored;
+    volatile __u64 pending;
+    __u64 reserved[5];
 };
 
 /* Identifies a stack of a process.
  *
  *   offset size field
- *        0   16 hash    of the frames' number and addresses, see hash_stack
+ *        0   16 hash    of the stack, see hash_stack
  *       16    4 target  id of the target
  *       20    4 tid     of a count by thread, in the correlator's pid namespace; else 0:
  *                       threads share stacks
@@ -123,6 +134,8 @@ struct deferred {
 
 _Static_assert(__builtin_offsetof(struct counters, stacks_stored) == 120, "stacks_stored");
 _Static_assert(__builtin_offsetof(struct counters, counting) == 128, "counting");
+_Static_assert(__builtin_offsetof(struct counters, unwound_stored) == 136, "unwound_stored");
+_Static_assert(__builtin_offsetof(struct counters, pending) == 144, "pending");
 _Static_assert(sizeof(struct counters) == 192, "cache lines");
 _Static_assert(OUTCOMES == 15, "the size in the table above");
 _Static_assert(__builtin_offsetof(struct stack_key, target) == 16, "target");
@@ -142,9 +155,28 @@ _Static_assert(__builtin_offsetof(struct deferred, trace_flags) == 80, "trace_fl
 _Static_assert(__builtin_offsetof(struct deferred, pid) == 84, "pid");
 _Static_assert(__builtin_offsetof(struct deferred, stack) == 88, "stack");
 
-/* Sizes of 1 are replaced when the program is loaded, except for scratch. All memory is allocated
- * then: kernels before 6.1 require that of programs that run in interrupts, and an allocation in an
- * interrupt could fail. */
+/* A sample being built, which is larger than a program's own stack.
+ *
+ *   offset size field
+ *        0 4200 sample
+ *     4200   64 context  of the thread, for count_unwound
+ *     4264    4 outcome  the same: enum correlator_outcome
+ *     4268    4 reserved 0
+ */
+struct scratch {
+    struct deferred sample;
+    struct correlator_context context;
+    __u32 outcome;
+    __u32 reserved;
+};
+
+_Static_assert(__builtin_offsetof(struct scratch, context) == 4200, "context");
+_Static_assert(__builtin_offsetof(struct scratch, outcome) == 4264, "outcome");
+_Static_assert(sizeof(struct scratch) == 4272, "scratch");
+
+/* Sizes of 1 are replaced when a program is loaded, except for scratch and unwinder. All memory is
+ * allocated then: kernels before 6.1 require that of programs that run in interrupts, and an
+ * allocation in an interrupt could fail. */
 
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
@@ -162,13 +194,22 @@ struct {
     __type(value, struct counters);
 } counters SEC(".maps");
 
-/* Without kernel frames, values are shorter: only MAX_FRAMES addresses. */
+/* Values are shorter: 2 * MAX_FRAMES addresses, and MAX_FRAMES without kernel frames. */
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(max_entries, 1);
     __type(key, struct stack_key);
     __type(value, struct stack);
 } stacks SEC(".maps");
+
+/* Those that the unwinder has walked. Made with count_unwound, as everything that only that uses.
+ */
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 1);
+    __type(key, struct stack_key);
+    __type(value, struct stack);
+} unwound_stacks SEC(".maps");
 
 struct counts {
     __uint(type, BPF_MAP_TYPE_HASH);
@@ -182,13 +223,30 @@ struct {
     __uint(max_entries, 1);
 } events SEC(".maps");
 
-/* A sample being built, which is larger than a program's own stack. */
 struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
     __uint(max_entries, 1);
     __type(key, __u32);
-    __type(value, struct deferred);
+    __type(value, struct scratch);
 } scratch SEC(".maps");
+
+/* The first program of the unwinder's chain, if there is an unwinder. */
+struct {
+    __uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, __u32);
+} unwinder SEC(".maps");
+
+/* The unwinder's own, which is put in its place. */
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, __u8[1]);
+} records SEC(".maps");
+
+const volatile struct record_layout layout SEC(".rodata.layout");
 
 /* A bit by the lowest 16 bits of a process's number: clear when no such process is a target. Nearly
  * all samples are of other processes, and little of what they need is in the CPU's caches. This is
@@ -197,6 +255,10 @@ struct {
 #define FILTER_BITS (1 << 16)
 
 __u64 target_filter[FILTER_BITS / 64];
+
+/* A bit by the lowest 16 bits of a target's id: set when its stacks are the unwinder's to walk.
+ * User space gives no two targets at a time ids with the same bit. */
+__u64 unwound_targets[FILTER_BITS / 64];
 
 /* The table that samples are counted in: 0 for counts_a, 1 for counts_b. User space changes it, and
  * reads the other table once no CPU counts there any more. */
@@ -231,7 +293,7 @@ static __always_inline enum sample_outcome defer_sample(struct deferred *sample,
 
     sample->tid = thread_number(level);
     sample->outcome = outcome;
-    if (frames > 2 * MAX_FRAMES) /* never; for the verifier */
+    if (frames > MAX_WORDS) /* never; for the verifier */
         return OUTCOME_LOST;
     if (bpf_ringbuf_output(
             &events, sample,
@@ -240,8 +302,15 @@ static __always_inline enum sample_outcome defer_sample(struct deferred *sample,
     return outcome;
 }
 
+/* A table of stacks, and how many were put into it. */
+struct stack_table {
+    void *stacks;
+    __u64 *stored;
+};
+
 /* Puts the stack into the table if it is not there yet. */
-static __always_inline bool store_stack(const struct deferred *sample, struct counters *counters) {
+static __always_inline bool store_stack(const struct deferred *sample,
+                                        const struct stack_table *table) {
     const struct stack_key *key = &sample->key.stack;
     struct stack_key shared;
     struct stack *stored;
@@ -251,14 +320,14 @@ static __always_inline bool store_stack(const struct deferred *sample, struct co
         shared.tid = 0;
         key = &shared;
     }
-    stored = bpf_map_lookup_elem(&stacks, key);
+    stored = bpf_map_lookup_elem(table->stacks, key);
     if (!stored) {
-        if (!bpf_map_update_elem(&stacks, key, &sample->stack, BPF_NOEXIST)) {
-            counters->stacks_stored++;
+        if (!bpf_map_update_elem(table->stacks, key, &sample->stack, BPF_NOEXIST)) {
+            ++*table->stored;
             return true;
         }
         /* The table is full, or another CPU was faster. */
-        stored = bpf_map_lookup_elem(&stacks, key);
+        stored = bpf_map_lookup_elem(table->stacks, key);
         if (!stored)
             return false;
     }
@@ -277,7 +346,7 @@ static __always_inline bool increment(const struct deferred *sample, struct coun
 /* Counts the sample in a table, and puts its stack into the table of stacks. The stack of an
  * existing count was put there with it, and stays available until after the count was drained. */
 static __always_inline bool count_in(void *counts, const struct deferred *sample,
-                                     struct counters *counters) {
+                                     const struct stack_table *table) {
     struct count first = {
         .first = sample->time,
         .samples = 1,
@@ -286,7 +355,7 @@ static __always_inline bool count_in(void *counts, const struct deferred *sample
 
     if (increment(sample, bpf_map_lookup_elem(counts, &sample->key)))
         return true;
-    if (!store_stack(sample, counters))
+    if (!store_stack(sample, table))
         return false;
     if (!bpf_map_update_elem(counts, &sample->key, &first, BPF_NOEXIST))
         return true;
@@ -295,29 +364,28 @@ static __always_inline bool count_in(void *counts, const struct deferred *sample
 }
 
 /* Counts the sample in the active table. counting is odd meanwhile: see swap in drain.go. */
-static __always_inline bool count(const struct deferred *sample, struct counters *counters) {
+static __always_inline bool count(const struct deferred *sample, struct counters *counters,
+                                  const struct stack_table *table) {
     bool counted;
 
     counters->counting++;
-    counted =
-        active ? count_in(&counts_b, sample, counters) : count_in(&counts_a, sample, counters);
+    counted = active ? count_in(&counts_b, sample, table) : count_in(&counts_a, sample, table);
     counters->counting++;
     return counted;
 }
 
-/* Counts or defers a sample. */
-static __always_inline enum sample_outcome record(void *ctx, struct counters *counters,
+/* Counts or defers a sample that has its time and stack. */
+static __always_inline enum sample_outcome record(struct deferred *sample,
+                                                  struct counters *counters,
                                                   const struct correlator_context *context,
-                                                  enum correlator_outcome outcome) {
-    struct deferred *sample = bpf_map_lookup_elem(&scratch, &only);
+                                                  enum correlator_outcome outcome, bool unwound) {
+    struct stack_table table = {
+        .stacks = unwound ? (void *)&unwound_stacks : (void *)&stacks,
+        .stored = unwound ? &counters->unwound_stored : &counters->stacks_stored,
+    };
 
-    if (!sample) /* never */
-        return OUTCOME_LOST;
-    sample->time = bpf_ktime_get_ns();
-    if (!walk(ctx, &sample->stack, kernel_stacks))
-        return OUTCOME_UNWINDING_FAILED;
     sample->stack.last_used = sample->time;
-    hash_stack(&sample->stack, hash_seed, sample->key.stack.hash);
+    hash_stack(&sample->stack, unwound, hash_seed, sample->key.stack.hash);
     sample->key.stack.target = context->target;
     if (by_thread)
         sample->key.stack.tid = thread_number(context->level);
@@ -338,9 +406,39 @@ static __always_inline enum sample_outcome record(void *ctx, struct counters *co
             sample->key.span_id = context->slot.span_id;
         sample->trace_flags = context->slot.trace_flags;
     }
-    if (count(sample, counters))
+    if (count(sample, counters, &table))
         return (enum sample_outcome)outcome;
     return defer_sample(sample, context->level, OUTCOME_TABLE_FULL);
+}
+
+static __always_inline bool is_unwound(__u32 target) {
+    return unwound_targets[target % FILTER_BITS / 64] & 1ULL << target % 64;
+}
+
+/* Walks the stack of a sample, and counts or defers it; or has the unwinder do so, and does not
+ * return. */
+static __always_inline enum sample_outcome walk_and_record(void *ctx, struct counters *counters,
+                                                           const struct correlator_context *context,
+                                                           enum correlator_outcome outcome) {
+    struct scratch *s = bpf_map_lookup_elem(&scratch, &only);
+
+    if (!s) /* never */
+        return OUTCOME_LOST;
+    if (counters->pending) { /* the former sample's chain did not get to count_unwound */
+        counters->outcomes[OUTCOME_UNWINDING_FAILED]++;
+        counters->pending = 0;
+    }
+    s->sample.time = bpf_ktime_get_ns();
+    if (is_unwound(context->target)) {
+        s->context = *context;
+        s->outcome = outcome;
+        counters->pending = 1;
+        bpf_tail_call(ctx, &unwinder, 0);
+        counters->pending = 0; /* there is no unwinder any more */
+    }
+    if (!walk(ctx, &s->sample.stack, kernel_stacks))
+        return OUTCOME_UNWINDING_FAILED;
+    return record(&s->sample, counters, context, outcome, false);
 }
 
 static __always_inline bool filtered(__u32 process) {
@@ -375,7 +473,7 @@ static __always_inline enum sample_outcome take_sample(void *ctx, struct counter
         return OUTCOME_NO_TARGET;
     outcome = correlator_current(&targets, &context);
     if (is_recorded(outcome))
-        return record(ctx, counters, &context, outcome);
+        return walk_and_record(ctx, counters, &context, outcome);
     return (enum sample_outcome)outcome;
 }
 
@@ -392,6 +490,33 @@ int sample(void *ctx) {
     if (outcome < OUTCOMES) /* always; for the verifier */
         counts->outcomes[outcome]++;
     return 0; /* no record of perf's own */
+}
+
+static __always_inline enum sample_outcome take_unwound(struct counters *counters) {
+    struct scratch *s = bpf_map_lookup_elem(&scratch, &only);
+    const char *unwound = bpf_map_lookup_elem(&records, &only);
+
+    if (!s || !unwound) /* never */
+        return OUTCOME_LOST;
+    if (!take_words(unwound, &layout, &s->sample.stack, kernel_stacks))
+        return OUTCOME_UNWINDING_FAILED;
+    return record(&s->sample, counters, &s->context, s->outcome, true);
+}
+
+/* Runs at the end of the unwinder's chain. */
+SEC("perf_event")
+int count_unwound(void *ctx __attribute__((unused))) {
+    __u32 cpu = bpf_get_smp_processor_id();
+    struct counters *counts = bpf_map_lookup_elem(&counters, &cpu);
+    enum sample_outcome outcome;
+
+    if (!counts || !counts->pending) /* never; a chain that others began is not counted */
+        return 0;
+    outcome = take_unwound(counts);
+    counts->pending = 0;
+    if (outcome < OUTCOMES) /* always; for the verifier */
+        counts->outcomes[outcome]++;
+    return 0;
 }
 
 char LICENSE[] SEC("license") = "GPL";

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"math/bits"
 	"sync"
-	"unsafe"
+	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
@@ -26,6 +26,11 @@ const (
 	// takes 1.1 KB, 9 MB in all; with kernel stacks 2.1 KB and 17 MB.
 	defaultMaxStacks = 8192
 
+	// defaultMaxUnwound is a quarter of that for four times the memory: 4.2 KB for an entry, 8.6 MB
+	// in all, once there is an unwinder. Without those that are not sampled any more it is room for
+	// what dozens of busy JVMs do.
+	defaultMaxUnwound = 2048
+
 	// minMaxCounts and maxMaxCounts bound the default size of each of the two tables of counts,
 	// which is the samples of one second, all different. With shorter intervals between drains that
 	// is more than enough. An entry takes 136 bytes: 2 × 9 MB at most.
@@ -37,7 +42,8 @@ const (
 )
 
 // SamplerOptions are what to sample, and the sizes of the kernel's tables. OpenSampler allocates
-// their memory, which does not grow: below 12 MB by default on a small machine.
+// their memory, which does not grow: below 12 MB by default on a small machine. The first
+// [Sampler.SetUnwinder] allocates the table of MaxUnwound, 9 MB.
 type SamplerOptions struct {
 	SamplesPerSecond int  // of every CPU, at most MaxSamplesPerSecond; 0: only the table of targets
 	KernelStacks     bool // include the kernel's frames in stacks
@@ -46,8 +52,9 @@ type SamplerOptions struct {
 	ByThread         bool // count by thread, too
 	BySpan           bool // count by span, too
 
-	MaxTargets    int // 0: 4096
+	MaxTargets    int // below 65,536; 0: 4096
 	MaxStacks     int // stacks of all targets, 0: 8192
+	MaxUnwound    int // those that an unwinder has walked, 0: 2048
 	MaxCounts     int // different counts between two drains, 0: the samples of a second
 	DeferredBytes int // of the ring buffer, a power of 2 and a multiple of the page size; 0: 256 KiB
 
@@ -63,6 +70,7 @@ type SamplerOptions struct {
 func (o SamplerOptions) withDefaults(cpus int) SamplerOptions {
 	setDefault(&o.MaxTargets, defaultMaxTargets)
 	setDefault(&o.MaxStacks, defaultMaxStacks)
+	setDefault(&o.MaxUnwound, defaultMaxUnwound)
 	setDefault(&o.MaxCounts, min(max(roundUp(o.SamplesPerSecond*cpus), minMaxCounts), maxMaxCounts))
 	setDefault(&o.DeferredBytes, defaultDeferredBytes)
 	return o
@@ -84,18 +92,51 @@ func roundUp(n int) int { return 1 << bits.Len(uint(n-1)) }
 type Sampler struct {
 	options    SamplerOptions
 	identities *identities
-	objects    samplerObjects
+	objects    samplingObjects
 	pinDir     *pinDir      // nil without PinDir
 	counters   *ebpf.Memory // a samplerCounters for each CPU
 	clock      *clock
 	deferred   *ringbuf.Reader
 	table      targetTable
+	stopped    atomic.Bool // no sample is being taken any more
 
-	draining  sync.Mutex // held for drain and evictions
-	drain     drain
-	evictions evictions
-
+	draining sync.Mutex // held for drain and evictions
+	drain    drain
+	stacks   *stackTable
 	retained retained
+
+	unwinding sync.Mutex                 // held for SetUnwinder
+	unwound   atomic.Pointer[stackTable] // of stacks that an unwinder has walked; nil before the first one
+}
+
+// samplingObjects are the programs, maps and variables of sampler.bpf.c without those that are only
+// for an unwinder.
+type samplingObjects struct {
+	Sample   *ebpf.Program `ebpf:"sample"`
+	Unwinder *ebpf.Map     `ebpf:"unwinder"`
+	Targets  *ebpf.Map     `ebpf:"targets"`
+	Stacks   *ebpf.Map     `ebpf:"stacks"`
+	sharedMaps
+
+	Active         *ebpf.Variable `ebpf:"active"`
+	TargetFilter   *ebpf.Variable `ebpf:"target_filter"`
+	UnwoundTargets *ebpf.Variable `ebpf:"unwound_targets"`
+}
+
+// sharedMaps are those that the last program of an unwinder uses, too.
+type sharedMaps struct {
+	Counters  *ebpf.Map `ebpf:"counters"`
+	CountsA   *ebpf.Map `ebpf:"counts_a"`
+	CountsB   *ebpf.Map `ebpf:"counts_b"`
+	Events    *ebpf.Map `ebpf:"events"`
+	Scratch   *ebpf.Map `ebpf:"scratch"`
+	Variables *ebpf.Map `ebpf:".bss"`
+	Constants *ebpf.Map `ebpf:".rodata"`
+}
+
+func (o *samplingObjects) Close() error {
+	return _SamplerClose(o.Sample, o.Unwinder, o.Targets, o.Stacks, o.Counters, o.CountsA, o.CountsB,
+		o.Events, o.Scratch, o.Variables, o.Constants)
 }
 
 // OpenSampler loads and starts the program; the caller must Close. It starts CPUs one after the
@@ -104,6 +145,9 @@ type Sampler struct {
 func OpenSampler(options SamplerOptions) (*Sampler, error) {
 	if rate := options.SamplesPerSecond; rate < 0 || rate > MaxSamplesPerSecond {
 		return nil, fmt.Errorf("%d samples per second: not from 0 to %d", rate, MaxSamplesPerSecond)
+	}
+	if n := options.MaxTargets; n < 0 || n >= len(filterBits{})*64 { // see targetTable.nextID
+		return nil, fmt.Errorf("%d targets: not from 0 to %d", n, len(filterBits{})*64-1)
 	}
 	s := &Sampler{options: options}
 	if err := s.open(); err != nil {
@@ -122,12 +166,17 @@ func (s *Sampler) open() (err error) {
 		return fmt.Errorf("counting CPUs: %w", err)
 	}
 	s.options = s.options.withDefaults(cpus)
-	if err := s.load(cpus); err != nil {
+	spec, err := s.newSpec(cpus)
+	if err == nil {
+		err = s.load(spec)
+	}
+	if err != nil {
 		return fmt.Errorf("loading sampler: %w", err)
 	}
-	if err := s.table.open(s.objects.Targets, s.objects.TargetFilter); err != nil {
+	if err := s.table.open(&s.objects); err != nil {
 		return err
 	}
+	s.stacks = newStackTable(s.objects.Stacks, &s.retained)
 	if s.counters, err = s.objects.Counters.Memory(); err != nil {
 		return fmt.Errorf("mapping counters: %w", err)
 	}
@@ -139,15 +188,15 @@ func (s *Sampler) open() (err error) {
 	return err
 }
 
-// load loads the program, with tables of the sizes in the options.
-func (s *Sampler) load(cpus int) error {
+// newSpec returns what is in the object, with constants and sizes of tables by the options.
+func (s *Sampler) newSpec(cpus int) (*ebpf.CollectionSpec, error) {
 	spec, err := loadSampler()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var seed [2]uint64
 	if err := binary.Read(rand.Reader, binary.NativeEndian, &seed); err != nil {
-		return err
+		return nil, err
 	}
 	for name, value := range map[string]any{
 		samplerVarHashSeed:      seed,
@@ -158,54 +207,47 @@ func (s *Sampler) load(cpus int) error {
 		samplerVarKernelStacks:  s.options.KernelStacks,
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
-			return fmt.Errorf("setting %s: %w", name, err)
+			return nil, fmt.Errorf("setting %s: %w", name, err)
 		}
 	}
 	spec.Maps[samplerMapTargets].MaxEntries = uint32(s.options.MaxTargets)
 	spec.Maps[samplerMapStacks].MaxEntries = uint32(s.options.MaxStacks)
-	spec.Maps[samplerMapStacks].ValueSize = s.stackBytes()
+	spec.Maps[samplerMapStacks].ValueSize = userStackBytes
+	if s.options.KernelStacks {
+		spec.Maps[samplerMapStacks].ValueSize = kernelStackBytes
+	}
 	spec.Maps[samplerMapStacks].Value = nil // the type of a whole one
+	spec.Maps[samplerMapUnwoundStacks].MaxEntries = uint32(s.options.MaxUnwound)
 	spec.Maps[samplerMapCountsA].MaxEntries = uint32(s.options.MaxCounts)
 	spec.Maps[samplerMapCountsB].MaxEntries = uint32(s.options.MaxCounts)
 	spec.Maps[samplerMapCounters].MaxEntries = uint32(cpus)
 	spec.Maps[samplerMapEvents].MaxEntries = uint32(s.options.DeferredBytes)
-	return s.loadPinned(spec)
+	return spec, nil
 }
 
-// stackBytes returns the size of a value in the table of stacks.
-func (s *Sampler) stackBytes() uint32 {
-	if s.options.KernelStacks {
-		return uint32(unsafe.Sizeof(samplerStack{}))
-	}
-	return uint32(unsafe.Sizeof(userStack{}))
-}
-
-// maxFrames is MAX_FRAMES of stack.h.
-const maxFrames = uintptr(len(samplerStack{}.Addrs) / 2)
-
-func (s *Sampler) loadPinned(spec *ebpf.CollectionSpec) (err error) {
+func (s *Sampler) load(spec *ebpf.CollectionSpec) (err error) {
 	if s.options.PinDir == "" {
-		return load(spec, &s.objects, "")
+		return load(spec, &s.objects, ebpf.CollectionOptions{})
 	}
 	if s.pinDir, err = openPinDir(s.options.PinDir); err != nil {
 		return err
 	}
-	dir := s.pinDir.Path("")
+	options := ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: s.pinDir.Path("")}}
 	spec.Maps[samplerMapTargets].Pinning = ebpf.PinByName
-	err = load(spec, &s.objects, dir)
+	err = load(spec, &s.objects, options)
 	if errors.Is(err, ebpf.ErrMapIncompatible) {
 		// Of a sampler with another layout, or another MaxTargets.
 		if err := s.pinDir.unpinTable(); err != nil {
 			return err
 		}
-		err = load(spec, &s.objects, dir)
+		err = load(spec, &s.objects, options)
 	}
 	if err != nil {
 		return err
 	}
 	if err = s.pinDir.checkTable(); err != nil { // pinned meanwhile
 		_ = s.objects.Close()
-		s.objects = samplerObjects{}
+		s.objects = samplingObjects{}
 	}
 	return err
 }
@@ -222,6 +264,9 @@ func (s *Sampler) Close() error {
 	if s.objects.Targets != nil {
 		errs = append(errs, s.table.clear(), s.objects.Close())
 	}
+	if unwound := s.unwound.Load(); unwound != nil {
+		errs = append(errs, unwound.stacks.Close())
+	}
 	if s.identities != nil {
 		errs = append(errs, s.identities.close())
 	}
@@ -236,7 +281,9 @@ func (s *Sampler) Stop() error {
 	if s.clock == nil {
 		return nil
 	}
-	return s.clock.close()
+	err := s.clock.close()
+	s.stopped.Store(true)
+	return err
 }
 
 // Refresh starts sampling CPUs that came online, releases those that went offline, and updates

@@ -54,11 +54,13 @@ type samplerCountKey struct {
 }
 
 type samplerCounters struct {
-	_            structs.HostLayout
-	Outcomes     [15]uint64
-	StacksStored uint64
-	Counting     uint64
-	Reserved     [7]uint64
+	_             structs.HostLayout
+	Outcomes      [15]uint64
+	StacksStored  uint64
+	Counting      uint64
+	UnwoundStored uint64
+	Pending       uint64
+	Reserved      [5]uint64
 }
 
 type samplerDeferred struct {
@@ -71,6 +73,15 @@ type samplerDeferred struct {
 	TraceFlags    uint32
 	Pid           uint32
 	Stack         samplerStack
+}
+
+type samplerRecordLayout struct {
+	_            structs.HostLayout
+	Words        uint32
+	WordCount    uint32
+	KernelFrames uint32
+	Error        uint32
+	Size         uint32
 }
 
 type samplerSampleOutcome uint32
@@ -94,13 +105,39 @@ const (
 	samplerSampleOutcomeOUTCOMES                  samplerSampleOutcome = 15
 )
 
+type samplerScratch struct {
+	_       structs.HostLayout
+	Sample  samplerDeferred
+	Context struct {
+		_             structs.HostLayout
+		Target        uint32
+		Pid           uint32
+		Level         uint32
+		Reserved      uint32
+		ThreadPointer uint64
+		Slot          struct {
+			_             structs.HostLayout
+			Reserved      [3]uint8
+			MinorVersion  [2]uint8
+			Valid         uint8
+			TracePresent  uint8
+			TraceFlags    uint8
+			TraceId       [2]uint64
+			SpanId        uint64
+			TransactionId uint64
+		}
+	}
+	Outcome  uint32
+	Reserved uint32
+}
+
 type samplerStack struct {
 	_            structs.HostLayout
 	LastUsed     uint64
 	KernelFrames uint16
 	UserFrames   uint16
-	Reserved     uint32
-	Addrs        [254]uint64
+	Error        uint32
+	Addrs        [512]uint64
 }
 
 type samplerStackKey struct {
@@ -114,22 +151,28 @@ type samplerStackKey struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	samplerMapCounters      = "counters"
-	samplerMapCountsA       = "counts_a"
-	samplerMapCountsB       = "counts_b"
-	samplerMapEvents        = "events"
-	samplerMapScratch       = "scratch"
-	samplerMapStacks        = "stacks"
-	samplerMapTargets       = "targets"
-	samplerProgSample       = "sample"
-	samplerVarActive        = "active"
-	samplerVarBySpan        = "by_span"
-	samplerVarByThread      = "by_thread"
-	samplerVarHashSeed      = "hash_seed"
-	samplerVarKeepUnsampled = "keep_unsampled"
-	samplerVarKeepUntraced  = "keep_untraced"
-	samplerVarKernelStacks  = "kernel_stacks"
-	samplerVarTargetFilter  = "target_filter"
+	samplerMapCounters       = "counters"
+	samplerMapCountsA        = "counts_a"
+	samplerMapCountsB        = "counts_b"
+	samplerMapEvents         = "events"
+	samplerMapRecords        = "records"
+	samplerMapScratch        = "scratch"
+	samplerMapStacks         = "stacks"
+	samplerMapTargets        = "targets"
+	samplerMapUnwinder       = "unwinder"
+	samplerMapUnwoundStacks  = "unwound_stacks"
+	samplerProgCountUnwound  = "count_unwound"
+	samplerProgSample        = "sample"
+	samplerVarActive         = "active"
+	samplerVarBySpan         = "by_span"
+	samplerVarByThread       = "by_thread"
+	samplerVarHashSeed       = "hash_seed"
+	samplerVarKeepUnsampled  = "keep_unsampled"
+	samplerVarKeepUntraced   = "keep_untraced"
+	samplerVarKernelStacks   = "kernel_stacks"
+	samplerVarLayout         = "layout"
+	samplerVarTargetFilter   = "target_filter"
+	samplerVarUnwoundTargets = "unwound_targets"
 )
 
 // loadSampler returns the embedded CollectionSpec for sampler.
@@ -174,34 +217,40 @@ type samplerSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type samplerProgramSpecs struct {
-	Sample *ebpf.ProgramSpec `ebpf:"sample"`
+	CountUnwound *ebpf.ProgramSpec `ebpf:"count_unwound"`
+	Sample       *ebpf.ProgramSpec `ebpf:"sample"`
 }
 
 // samplerMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type samplerMapSpecs struct {
-	Counters *ebpf.MapSpec `ebpf:"counters"`
-	CountsA  *ebpf.MapSpec `ebpf:"counts_a"`
-	CountsB  *ebpf.MapSpec `ebpf:"counts_b"`
-	Events   *ebpf.MapSpec `ebpf:"events"`
-	Scratch  *ebpf.MapSpec `ebpf:"scratch"`
-	Stacks   *ebpf.MapSpec `ebpf:"stacks"`
-	Targets  *ebpf.MapSpec `ebpf:"targets"`
+	Counters      *ebpf.MapSpec `ebpf:"counters"`
+	CountsA       *ebpf.MapSpec `ebpf:"counts_a"`
+	CountsB       *ebpf.MapSpec `ebpf:"counts_b"`
+	Events        *ebpf.MapSpec `ebpf:"events"`
+	Records       *ebpf.MapSpec `ebpf:"records"`
+	Scratch       *ebpf.MapSpec `ebpf:"scratch"`
+	Stacks        *ebpf.MapSpec `ebpf:"stacks"`
+	Targets       *ebpf.MapSpec `ebpf:"targets"`
+	Unwinder      *ebpf.MapSpec `ebpf:"unwinder"`
+	UnwoundStacks *ebpf.MapSpec `ebpf:"unwound_stacks"`
 }
 
 // samplerVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type samplerVariableSpecs struct {
-	Active        *ebpf.VariableSpec `ebpf:"active"`
-	BySpan        *ebpf.VariableSpec `ebpf:"by_span"`
-	ByThread      *ebpf.VariableSpec `ebpf:"by_thread"`
-	HashSeed      *ebpf.VariableSpec `ebpf:"hash_seed"`
-	KeepUnsampled *ebpf.VariableSpec `ebpf:"keep_unsampled"`
-	KeepUntraced  *ebpf.VariableSpec `ebpf:"keep_untraced"`
-	KernelStacks  *ebpf.VariableSpec `ebpf:"kernel_stacks"`
-	TargetFilter  *ebpf.VariableSpec `ebpf:"target_filter"`
+	Active         *ebpf.VariableSpec `ebpf:"active"`
+	BySpan         *ebpf.VariableSpec `ebpf:"by_span"`
+	ByThread       *ebpf.VariableSpec `ebpf:"by_thread"`
+	HashSeed       *ebpf.VariableSpec `ebpf:"hash_seed"`
+	KeepUnsampled  *ebpf.VariableSpec `ebpf:"keep_unsampled"`
+	KeepUntraced   *ebpf.VariableSpec `ebpf:"keep_untraced"`
+	KernelStacks   *ebpf.VariableSpec `ebpf:"kernel_stacks"`
+	Layout         *ebpf.VariableSpec `ebpf:"layout"`
+	TargetFilter   *ebpf.VariableSpec `ebpf:"target_filter"`
+	UnwoundTargets *ebpf.VariableSpec `ebpf:"unwound_targets"`
 }
 
 // samplerObjects contains all objects after they have been loaded into the kernel.
@@ -224,13 +273,16 @@ func (o *samplerObjects) Close() error {
 //
 // It can be passed to loadSamplerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type samplerMaps struct {
-	Counters *ebpf.Map `ebpf:"counters"`
-	CountsA  *ebpf.Map `ebpf:"counts_a"`
-	CountsB  *ebpf.Map `ebpf:"counts_b"`
-	Events   *ebpf.Map `ebpf:"events"`
-	Scratch  *ebpf.Map `ebpf:"scratch"`
-	Stacks   *ebpf.Map `ebpf:"stacks"`
-	Targets  *ebpf.Map `ebpf:"targets"`
+	Counters      *ebpf.Map `ebpf:"counters"`
+	CountsA       *ebpf.Map `ebpf:"counts_a"`
+	CountsB       *ebpf.Map `ebpf:"counts_b"`
+	Events        *ebpf.Map `ebpf:"events"`
+	Records       *ebpf.Map `ebpf:"records"`
+	Scratch       *ebpf.Map `ebpf:"scratch"`
+	Stacks        *ebpf.Map `ebpf:"stacks"`
+	Targets       *ebpf.Map `ebpf:"targets"`
+	Unwinder      *ebpf.Map `ebpf:"unwinder"`
+	UnwoundStacks *ebpf.Map `ebpf:"unwound_stacks"`
 }
 
 func (m *samplerMaps) Close() error {
@@ -239,9 +291,12 @@ func (m *samplerMaps) Close() error {
 		m.CountsA,
 		m.CountsB,
 		m.Events,
+		m.Records,
 		m.Scratch,
 		m.Stacks,
 		m.Targets,
+		m.Unwinder,
+		m.UnwoundStacks,
 	)
 }
 
@@ -249,25 +304,29 @@ func (m *samplerMaps) Close() error {
 //
 // It can be passed to loadSamplerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type samplerVariables struct {
-	Active        *ebpf.Variable `ebpf:"active"`
-	BySpan        *ebpf.Variable `ebpf:"by_span"`
-	ByThread      *ebpf.Variable `ebpf:"by_thread"`
-	HashSeed      *ebpf.Variable `ebpf:"hash_seed"`
-	KeepUnsampled *ebpf.Variable `ebpf:"keep_unsampled"`
-	KeepUntraced  *ebpf.Variable `ebpf:"keep_untraced"`
-	KernelStacks  *ebpf.Variable `ebpf:"kernel_stacks"`
-	TargetFilter  *ebpf.Variable `ebpf:"target_filter"`
+	Active         *ebpf.Variable `ebpf:"active"`
+	BySpan         *ebpf.Variable `ebpf:"by_span"`
+	ByThread       *ebpf.Variable `ebpf:"by_thread"`
+	HashSeed       *ebpf.Variable `ebpf:"hash_seed"`
+	KeepUnsampled  *ebpf.Variable `ebpf:"keep_unsampled"`
+	KeepUntraced   *ebpf.Variable `ebpf:"keep_untraced"`
+	KernelStacks   *ebpf.Variable `ebpf:"kernel_stacks"`
+	Layout         *ebpf.Variable `ebpf:"layout"`
+	TargetFilter   *ebpf.Variable `ebpf:"target_filter"`
+	UnwoundTargets *ebpf.Variable `ebpf:"unwound_targets"`
 }
 
 // samplerPrograms contains all programs after they have been loaded into the kernel.
 //
 // It can be passed to loadSamplerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type samplerPrograms struct {
-	Sample *ebpf.Program `ebpf:"sample"`
+	CountUnwound *ebpf.Program `ebpf:"count_unwound"`
+	Sample       *ebpf.Program `ebpf:"sample"`
 }
 
 func (p *samplerPrograms) Close() error {
 	return _SamplerClose(
+		p.CountUnwound,
 		p.Sample,
 	)
 }

@@ -1,4 +1,4 @@
-/* Walking and hashing stacks. */
+/* Walking and hashing stacks, and taking over those that an unwinder has walked. */
 #ifndef CORRELATOR_STACK_H
 #define CORRELATOR_STACK_H
 
@@ -12,27 +12,54 @@
  * 127 by default. Deeper stacks lack the frames nearest to the root. */
 #define MAX_FRAMES 127
 
-/* A stack: the kernel's frames, then the process's, each leaf first.
+/* Addresses and words of a stack that an unwinder has walked: one that goes through 112 frames of
+ * up to 3 words, which is as far as its tail calls reach, and some frames of the kernel. */
+#define MAX_WORDS 512
+
+/* A stack: the kernel's frames, then the process's, each leaf first. The process's half of an
+ * unwound stack are words in which the unwinder has encoded the frames.
  *
  *   offset size field
  *        0    8 last_used      CLOCK_MONOTONIC of the sample that last began a count, ns
  *        8    2 kernel_frames
- *       10    2 user_frames
- *       12    4 reserved       0
+ *       10    2 user_frames    or words
+ *       12    4 error          why an unwound stack is cut, as the unwinder numbers the reasons, or
+ *                              ERROR_TOO_MANY_WORDS; 0: it is not cut, or not unwound
  *       16   8n addrs
  */
 struct stack {
     __u64 last_used;
     __u16 kernel_frames;
     __u16 user_frames;
-    __u32 reserved;
-    __u64 addrs[2 * MAX_FRAMES];
+    __u32 error;
+    __u64 addrs[MAX_WORDS];
 };
+
+#define ERROR_TOO_MANY_WORDS 0xffffffff
 
 _Static_assert(__builtin_offsetof(struct stack, kernel_frames) == 8, "kernel_frames");
 _Static_assert(__builtin_offsetof(struct stack, user_frames) == 10, "user_frames");
+_Static_assert(__builtin_offsetof(struct stack, error) == 12, "error");
 _Static_assert(__builtin_offsetof(struct stack, addrs) == 16, "addrs");
-_Static_assert(sizeof(struct stack) == 16 + 8 * 2 * MAX_FRAMES, "stack");
+_Static_assert(sizeof(struct stack) == 16 + 8 * MAX_WORDS, "stack");
+_Static_assert(2 * MAX_FRAMES <= MAX_WORDS, "room for both halves");
+
+/* Where an unwinder's record of a stack has what is read of it: offsets in bytes.
+ *
+ *   offset size field
+ *        0    4 words          of 8 bytes: first the kernel's addresses, then those of the process
+ *        4    4 word_count     2 bytes: how many there are
+ *        8    4 kernel_frames  2 bytes: how many of them are the kernel's addresses
+ *       12    4 error          4 bytes: why the stack is cut, 0: it is whole
+ *       16    4 size           of a record: has room for MAX_FRAMES + MAX_WORDS words
+ */
+struct record_layout {
+    __u32 words;
+    __u32 word_count;
+    __u32 kernel_frames;
+    __u32 error;
+    __u32 size;
+};
 
 /* Makes the kernel walk one half of the stack. Returns the number of frames, 0 on failure. */
 static __always_inline __u32 get_stack(void *ctx, __u64 *addrs, __u64 flags) {
@@ -88,6 +115,7 @@ static __always_inline __u32 walk_user(const struct registers *regs, __u64 *addr
 static __always_inline bool walk(void *ctx, struct stack *stack, bool kernel_stacks) {
     __u32 kernel_frames = 0;
 
+    stack->error = 0;
 #if defined(__TARGET_ARCH_x86)
     if (!in_kernel(ctx)) {
         stack->kernel_frames = 0;
@@ -105,16 +133,47 @@ static __always_inline bool walk(void *ctx, struct stack *stack, bool kernel_sta
     return stack->user_frames + kernel_frames;
 }
 
-/* Two independent hashes of the addresses, with a secret seed: among the 2^13 stacks in the table,
- * two different ones of a process collide with a probability of 2^-103. A process that could
- * provoke a collision would mix up only its own stacks, because its id is part of the key. So
- * stacks are not compared. */
-static __always_inline void hash_stack(const struct stack *stack, const volatile __u64 seed[2],
-                                       __u64 hash[2]) {
-    __u32 frames = stack->kernel_frames + stack->user_frames;
-    __u64 a = seed[0] ^ stack->kernel_frames, b = seed[1] + frames;
+/* Takes over the stack that an unwinder has put into its record. Returns false when it is empty. */
+static __always_inline bool take_words(const char *record, const volatile struct record_layout *at,
+                                       struct stack *stack, bool kernel_stacks) {
+    __u32 count = *(const __u16 *)(record + at->word_count);
+    __u32 kernel_frames = *(const __u16 *)(record + at->kernel_frames);
+    __u32 skipped = 0;
 
-    for (__u32 i = 0; i < 2 * MAX_FRAMES && i < frames; i++) {
+    stack->error = *(const __u32 *)(record + at->error);
+    if (kernel_frames > count)
+        kernel_frames = count;
+    if (kernel_frames > MAX_FRAMES) /* never, but the record ends somewhere */
+        kernel_frames = MAX_FRAMES;
+    if (!kernel_stacks) {
+        skipped = kernel_frames;
+        kernel_frames = 0;
+    }
+    count -= skipped;
+    if (count > MAX_WORDS) {
+        count = MAX_WORDS;
+        stack->error = ERROR_TOO_MANY_WORDS;
+    }
+    if (bpf_probe_read_kernel(stack->addrs, count * sizeof(*stack->addrs),
+                              record + at->words + skipped * sizeof(*stack->addrs)))
+        return false;
+    stack->kernel_frames = kernel_frames;
+    stack->user_frames = count - kernel_frames;
+    /* As in walk. */
+    __asm__ __volatile__("" ::: "memory");
+    return count;
+}
+
+/* Two independent hashes of the addresses, with a secret seed: among the 2^13 stacks in the table,
+ * two different ones of a process collide with a probability of 2^-102. A process that could
+ * provoke a collision would mix up only its own stacks, because its id is part of the key. So
+ * stacks are not compared. The lowest bit tells unwound stacks from others. */
+static __always_inline void hash_stack(const struct stack *stack, bool unwound,
+                                       const volatile __u64 seed[2], __u64 hash[2]) {
+    __u32 frames = stack->kernel_frames + stack->user_frames;
+    __u64 a = seed[0] ^ stack->kernel_frames ^ (__u64)stack->error << 32, b = seed[1] + frames;
+
+    for (__u32 i = 0; i < MAX_WORDS && i < frames; i++) {
         __u64 addr = stack->addrs[i];
 
         a = (a ^ addr) * 0x9e3779b97f4a7c15; /* 2^64 / golden ratio */
@@ -122,7 +181,7 @@ static __always_inline void hash_stack(const struct stack *stack, const volatile
         b = (b + addr) * 0xd6e8feb86659fd93; /* a multiplier of good avalanche */
         b = b << 29 | b >> 35;
     }
-    hash[0] = a;
+    hash[0] = (a & ~1ULL) | unwound;
     hash[1] = b;
 }
 

@@ -3,6 +3,7 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -25,34 +26,39 @@ func newStackKey(key samplerStackKey) StackKey {
 	return StackKey{Target: Target(key.Target), hash: key.Hash}
 }
 
+// Unwound reports whether the [Unwinder] has walked the stack.
+func (k StackKey) Unwound() bool { return k.hash[0]&1 == 1 }
+
 // A Stack consists of addresses, each half leaf first. All are return addresses except the first
 // one, and the first of User if there are frames of the kernel.
+//
+// Of an unwound stack, the user half is in Words instead.
 type Stack struct {
 	Kernel []uint64 // only with KernelStacks, and when the thread was in the kernel
 	User   []uint64 // at most 127, those nearest to the leaf
+	Words  []uint64 // what the Unwinder's record has; with Kernel at most 512, those nearest to the leaf
+	Error  uint32   // why Words lack frames: a number of the Unwinder's, or TooManyWords; 0: they do not
 }
+
+// TooManyWords is the Error of a stack with more than 512 words, whose last frame may be incomplete.
+const TooManyWords uint32 = math.MaxUint32
 
 // Stack returns the stack of a count. It is available until the next Drain; after that it may be
 // evicted, which is an error.
 func (s *Sampler) Stack(key StackKey) (Stack, error) {
-	value := make([]byte, s.stackBytes())
-	s.retained.mu.Lock()
-	defer s.retained.mu.Unlock()
-	err := s.objects.Stacks.Lookup(&samplerStackKey{Hash: key.hash, Target: uint32(key.Target)}, value)
-	if errors.Is(err, ebpf.ErrKeyNotExist) {
-		return s.retained.stack(key)
+	table := s.stacks
+	if key.Unwound() {
+		if table = s.unwound.Load(); table == nil {
+			return Stack{}, errNoStack
+		}
 	}
-	if err != nil {
-		return Stack{}, fmt.Errorf("reading stack: %w", err)
-	}
-	_, stack, err := decodeStack(value)
-	return stack, err
+	return table.stack(key)
 }
 
 var errStackFrames = errors.New("more frames than addresses")
 
 // decodeStack decodes a struct stack, whole or cut off after its last address.
-func decodeStack(value []byte) (lastUsed uint64, stack Stack, err error) {
+func decodeStack(value []byte, unwound bool) (lastUsed uint64, stack Stack, err error) {
 	var whole samplerStack
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&whole)), unsafe.Sizeof(whole)), value)
 	kernel, user := int(whole.KernelFrames), int(whole.UserFrames)
@@ -60,7 +66,13 @@ func decodeStack(value []byte) (lastUsed uint64, stack Stack, err error) {
 		return 0, Stack{}, fmt.Errorf("%w: %d + %d, %d", errStackFrames, kernel, user, room)
 	}
 	addrs := slices.Clone(whole.Addrs[:kernel+user])
-	return whole.LastUsed, Stack{Kernel: addrs[:kernel:kernel], User: addrs[kernel:]}, nil
+	stack.Kernel = addrs[:kernel:kernel]
+	if unwound {
+		stack.Words, stack.Error = addrs[kernel:], whole.Error
+	} else {
+		stack.User = addrs[kernel:]
+	}
+	return whole.LastUsed, stack, nil
 }
 
 const (
@@ -71,39 +83,61 @@ const (
 	// evictionPause is the time between two evictions: scanning the table takes some milliseconds.
 	evictionPause = time.Second
 
-	// stackBatch is how many stacks one system call reads: 64 to 128 KiB.
+	// stackBatch is how many stacks one system call reads: 64 to 256 KiB.
 	stackBatch = 64
 )
 
-// evictions is the state of evict.
-type evictions struct {
-	deleted uint64        // stacks, since OpenSampler
+// A stackTable is a table of stacks in the kernel, from which those are evicted that were not used
+// for the longest time.
+type stackTable struct {
+	stacks   *ebpf.Map
+	retained *retained
+
+	// The state of evict.
+	deleted uint64        // stacks, since the table was made
 	last    uint64        // when the table was last scanned, CLOCK_MONOTONIC, ns
 	idle    time.Duration // how long a stack must be unused to be evicted next
-
-	keys   [stackBatch]samplerStackKey
-	values any    // a slice of values, whole or cut off
-	raw    []byte // the same memory
+	keys    []samplerStackKey
+	values  any    // a slice of values of the table's size
+	raw     []byte // the same memory
 }
 
-// userStack is the part of a samplerStack that the table holds without KernelStacks.
-type userStack [unsafe.Offsetof(samplerStack{}.Addrs) + maxFrames*8]byte
+func newStackTable(stacks *ebpf.Map, retained *retained) *stackTable {
+	return &stackTable{stacks: stacks, retained: retained}
+}
 
-func (e *evictions) allocate(kernelStacks bool) {
-	if kernelStacks {
-		values := make([]samplerStack, stackBatch)
-		e.values, e.raw = values, asBytes(values)
-		return
+// maxFrames is MAX_FRAMES of stack.h.
+const maxFrames = 127
+
+// Sizes of values: of an unwound stack; of one with and without the kernel's frames.
+const (
+	stackBytes       = uint32(unsafe.Sizeof(samplerStack{}))
+	kernelStackBytes = userStackBytes + maxFrames*8
+	userStackBytes   = uint32(unsafe.Offsetof(samplerStack{}.Addrs)) + maxFrames*8
+)
+
+func (t *stackTable) allocate() {
+	t.keys = make([]samplerStackKey, stackBatch)
+	switch t.stacks.ValueSize() {
+	case userStackBytes:
+		t.values, t.raw = makeStacks[[userStackBytes]byte]()
+	case kernelStackBytes:
+		t.values, t.raw = makeStacks[[kernelStackBytes]byte]()
+	case stackBytes:
+		t.values, t.raw = makeStacks[[stackBytes]byte]()
 	}
-	values := make([]userStack, stackBatch)
-	e.values, e.raw = values, asBytes(values)
+}
+
+func makeStacks[T any]() (values any, raw []byte) {
+	stacks := make([]T, stackBatch)
+	return stacks, asBytes(stacks)
 }
 
 func asBytes[T any](values []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(values))), len(values)*int(unsafe.Sizeof(values[0])))
 }
 
-// retained are stacks that were evicted from the table. When a stack is deleted at the end of a
+// retained are stacks that were evicted from a table. When a stack is deleted at the end of a
 // Drain, samples may have been counted with it before, or may be counted just after by a program
 // that had still found it. Those counts are in the table that is drained next, and their stacks are
 // available until the drain after that. Later counts put the stack into the table again.
@@ -140,43 +174,56 @@ func (r *retained) stack(key StackKey) (Stack, error) {
 	return Stack{}, errNoStack
 }
 
-// evict makes room in the table of stacks when it is more than half full. stored is how many stacks
-// were put into it since OpenSampler. It is called at the end of a Drain.
-func (s *Sampler) evict(stored uint64) error {
-	e := &s.evictions
-	if stored-e.deleted <= uint64(s.options.MaxStacks)/2 {
-		e.idle = stackIdle
+func (t *stackTable) stack(key StackKey) (Stack, error) {
+	value := make([]byte, t.stacks.ValueSize())
+	t.retained.mu.Lock()
+	defer t.retained.mu.Unlock()
+	err := t.stacks.Lookup(&samplerStackKey{Hash: key.hash, Target: uint32(key.Target)}, value)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return t.retained.stack(key)
+	}
+	if err != nil {
+		return Stack{}, fmt.Errorf("reading stack: %w", err)
+	}
+	_, stack, err := decodeStack(value, key.Unwound())
+	return stack, err
+}
+
+// evict makes room in the table when it is more than half full. stored is how many stacks were put
+// into it since it was made. It is called at the end of a Drain.
+func (t *stackTable) evict(stored uint64) error {
+	if stored-t.deleted <= uint64(t.stacks.MaxEntries())/2 {
+		t.idle = stackIdle
 		return nil
 	}
 	now := Now()
-	if now-e.last < uint64(evictionPause) {
+	if now-t.last < uint64(evictionPause) {
 		return nil
 	}
-	e.last = now
-	unused := now - uint64(e.idle) // wraps soon after the machine's start
-	e.idle /= 2
+	t.last = now
+	unused := now - uint64(t.idle) // wraps soon after the machine's start
+	t.idle /= 2
 	if unused > now {
 		return nil
 	}
-	return s.evictUnused(unused)
+	return t.evictUnused(unused)
 }
 
 // evictUnused deletes stacks that were last used before a time.
-func (s *Sampler) evictUnused(before uint64) error {
-	e := &s.evictions
-	valueBytes := int(s.stackBytes())
-	if e.values == nil {
-		e.allocate(s.options.KernelStacks)
+func (t *stackTable) evictUnused(before uint64) error {
+	if t.values == nil {
+		t.allocate()
 	}
+	valueBytes := int(t.stacks.ValueSize())
 	var cursor ebpf.MapBatchCursor
 	for {
-		n, err := s.objects.Stacks.BatchLookup(&cursor, e.keys[:], e.values, nil)
+		n, err := t.stacks.BatchLookup(&cursor, t.keys, t.values, nil)
 		last := errors.Is(err, ebpf.ErrKeyNotExist)
 		if err != nil && !last {
 			return fmt.Errorf("scanning stacks: %w", err)
 		}
 		for i := range n {
-			if err := s.evictStack(&e.keys[i], e.raw[i*valueBytes:(i+1)*valueBytes], before); err != nil {
+			if err := t.evictStack(&t.keys[i], t.raw[i*valueBytes:(i+1)*valueBytes], before); err != nil {
 				return err
 			}
 		}
@@ -186,20 +233,21 @@ func (s *Sampler) evictUnused(before uint64) error {
 	}
 }
 
-func (s *Sampler) evictStack(key *samplerStackKey, value []byte, before uint64) error {
-	lastUsed, stack, err := decodeStack(value)
+func (t *stackTable) evictStack(raw *samplerStackKey, value []byte, before uint64) error {
+	key := newStackKey(*raw)
+	lastUsed, stack, err := decodeStack(value, key.Unwound())
 	if err != nil {
 		return err
 	}
 	if lastUsed >= before {
 		return nil
 	}
-	s.retained.mu.Lock()
-	defer s.retained.mu.Unlock()
-	s.retained.add(newStackKey(*key), stack)
-	if err := s.objects.Stacks.Delete(key); err != nil {
+	t.retained.mu.Lock()
+	defer t.retained.mu.Unlock()
+	t.retained.add(key, stack)
+	if err := t.stacks.Delete(raw); err != nil {
 		return fmt.Errorf("evicting stack: %w", err)
 	}
-	s.evictions.deleted++
+	t.deleted++
 	return nil
 }

@@ -31,15 +31,15 @@ func TestEviction(t *testing.T) {
 			}
 		}
 		drain()
-		if err := s.evictUnused(begun); err != nil { // a fixed age may exceed the uptime
+		if err := s.stacks.evictUnused(begun); err != nil { // a fixed age may exceed the uptime
 			t.Fatal(err)
 		}
-		if s.evictions.deleted != 0 {
-			t.Errorf("%d stacks evicted that are in use", s.evictions.deleted)
+		if s.stacks.deleted != 0 {
+			t.Errorf("%d stacks evicted that are in use", s.stacks.deleted)
 		}
 		testenv.Poll(t, waiting, "a stack to be sampled again", func() bool {
 			before := maps.Clone(known)
-			if err := s.evictUnused(1 << 63); err != nil {
+			if err := s.stacks.evictUnused(1 << 63); err != nil {
 				t.Fatal(err)
 			}
 			for key, want := range before {
@@ -64,7 +64,7 @@ func TestEviction(t *testing.T) {
 		})
 		waitForOutcome(t, s, Correlated)
 		stop(t, s)
-		if err := s.evictUnused(1 << 63); err != nil {
+		if err := s.stacks.evictUnused(1 << 63); err != nil {
 			t.Fatal(err)
 		}
 		var last Count
@@ -83,8 +83,8 @@ func TestEviction(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if total.StacksStored == 0 || total.StacksStored != s.evictions.deleted {
-			t.Errorf("%d stacks stored, %d evicted", total.StacksStored, s.evictions.deleted)
+		if total.StacksStored == 0 || total.StacksStored != s.stacks.deleted {
+			t.Errorf("%d stacks stored, %d evicted", total.StacksStored, s.stacks.deleted)
 		}
 	}
 }
@@ -103,7 +103,7 @@ func TestStackOfLateCount(t *testing.T) {
 		t.Fatal("nothing was counted")
 	}
 	key := counted[0].Stack
-	if err := s.evictUnused(1 << 63); err != nil {
+	if err := s.stacks.evictUnused(1 << 63); err != nil {
 		t.Fatal(err)
 	}
 	count := func(table *ebpf.Map) {
@@ -159,10 +159,10 @@ func TestEvictionUnderLoad(t *testing.T) {
 		for _, c := range drainAll(t, s) {
 			stack(t, s, c.Stack)
 		}
-		if err := s.evictUnused(Now() - uint64(time.Millisecond)); err != nil {
+		if err := s.stacks.evictUnused(Now() - uint64(time.Millisecond)); err != nil {
 			t.Fatal(err)
 		}
-		return s.evictions.deleted > 500
+		return s.stacks.deleted > 500
 	})
 }
 
@@ -170,7 +170,7 @@ func TestEvictionUnderLoad(t *testing.T) {
 func TestEvictionPolicy(t *testing.T) {
 	s := openSampler(t, SamplerOptions{MaxStacks: 100})
 	drainAll(t, s)
-	if s.evictions.idle != stackIdle {
+	if s.stacks.idle != stackIdle {
 		t.Error("Drain did not check whether to evict")
 	}
 	for _, step := range []struct {
@@ -185,19 +185,28 @@ func TestEvictionPolicy(t *testing.T) {
 		{100, evictionPause, stackIdle / 8},
 		{50, 0, stackIdle},
 	} {
-		s.evictions.last -= min(s.evictions.last, uint64(step.later))
-		if err := s.evict(step.stored); err != nil {
+		s.stacks.last -= min(s.stacks.last, uint64(step.later))
+		if err := s.stacks.evict(step.stored); err != nil {
 			t.Fatal(err)
 		}
-		if s.evictions.idle != step.idle {
-			t.Errorf("%+v: idle for %v", step, s.evictions.idle)
+		if s.stacks.idle != step.idle {
+			t.Errorf("%+v: idle for %v", step, s.stacks.idle)
 		}
 	}
 }
 
 // By hand from the tables in sampler.bpf.c and stack.h, on a little-endian machine.
-const stackHex = "0100000000000000" + "0100" + "0200" + "00000000" +
-	"00000000000000ff" + "3412000000000000" + "7856000000000000"
+const (
+	stackHex = "0100000000000000" + "0100" + "0200" + "00000000" +
+		"00000000000000ff" + "3412000000000000" + "7856000000000000"
+	unwoundHex = "0100000000000000" + "0100" + "0200" + "e9030000" +
+		"00000000000000ff" + "3412000000000000" + "7856000000000000"
+)
+
+var (
+	walkedStack  = Stack{Kernel: []uint64{0xff << 56}, User: []uint64{0x1234, 0x5678}}
+	unwoundStack = Stack{Kernel: []uint64{0xff << 56}, Words: []uint64{0x1234, 0x5678}, Error: 1001}
+)
 
 func unhex(t testing.TB, text string) []byte {
 	t.Helper()
@@ -209,36 +218,49 @@ func unhex(t testing.TB, text string) []byte {
 }
 
 func TestDecodeStack(t *testing.T) {
-	raw := unhex(t, stackHex)
-	lastUsed, stack, err := decodeStack(raw)
-	if err != nil || lastUsed != 1 || !slices.Equal(stack.Kernel, []uint64{0xff << 56}) ||
-		!slices.Equal(stack.User, []uint64{0x1234, 0x5678}) {
-		t.Errorf("%d, %+v, %v", lastUsed, stack, err)
-	}
-	for n := 8; n < len(raw); n++ {
-		if _, stack, err := decodeStack(raw[:n]); err == nil && n >= 12 {
-			t.Errorf("%d bytes of %d: %+v", n, len(raw), stack)
+	for _, test := range []struct {
+		raw     []byte
+		unwound bool
+		want    Stack
+	}{{unhex(t, stackHex), false, walkedStack}, {unhex(t, unwoundHex), true, unwoundStack}} {
+		lastUsed, stack, err := decodeStack(test.raw, test.unwound)
+		if err != nil || lastUsed != 1 || !reflect.DeepEqual(stack, test.want) {
+			t.Errorf("%d, %+v, %v", lastUsed, stack, err)
+		}
+		for n := 8; n < len(test.raw); n++ {
+			if _, stack, err := decodeStack(test.raw[:n], test.unwound); err == nil && n >= 12 {
+				t.Errorf("%d bytes of %d: %+v", n, len(test.raw), stack)
+			}
 		}
 	}
 }
 
 func TestDecodeDeferred(t *testing.T) {
-	raw := unhex(t, "0200000000000000"+"0300000000000000"+"04000000"+"0b000000"+
-		"0500000000000000"+"0600000000000000"+"07000000"+"04000000"+
-		"000102030405060708090a0b0c0d0e0f"+"1011121314151617"+"18191a1b1c1d1e1f"+"01000000"+"09000000"+stackHex)
-	d, err := decodeDeferred(raw)
-	want := deferredSample{Outcome: TableFull, PID: 9, TID: 4, ThreadPointer: 3, Time: 2, Count: Count{
-		Stack: StackKey{Target: 7, hash: [2]uint64{5, 6}}, TID: 4, First: 2, Samples: 1, TraceFlags: 1,
-	}, Frames: Stack{Kernel: []uint64{0xff << 56}, User: []uint64{0x1234, 0x5678}}}
-	copy(want.Count.TraceID[:], raw[48:])
-	copy(want.Count.TransactionID[:], raw[64:])
-	copy(want.Count.SpanID[:], raw[72:])
-	if err != nil || !reflect.DeepEqual(d, want) {
-		t.Errorf("%+v, %v", d, err)
-	}
-	for n := range len(raw) {
-		if d, err := decodeDeferred(raw[:n]); err == nil {
-			t.Errorf("%d bytes of %d: %+v", n, len(raw), d)
+	for _, test := range []struct {
+		hash, stack string
+		want        StackKey
+		frames      Stack
+	}{
+		{"0400000000000000", stackHex, StackKey{Target: 7, hash: [2]uint64{4, 6}}, walkedStack},
+		{"0500000000000000", unwoundHex, StackKey{Target: 7, hash: [2]uint64{5, 6}}, unwoundStack},
+	} {
+		raw := unhex(t, "0200000000000000"+"0300000000000000"+"04000000"+"0b000000"+
+			test.hash+"0600000000000000"+"07000000"+"04000000"+
+			"000102030405060708090a0b0c0d0e0f"+"1011121314151617"+"18191a1b1c1d1e1f"+"01000000"+"09000000"+test.stack)
+		d, err := decodeDeferred(raw)
+		want := deferredSample{Outcome: TableFull, PID: 9, TID: 4, ThreadPointer: 3, Time: 2, Count: Count{
+			Stack: test.want, TID: 4, First: 2, Samples: 1, TraceFlags: 1,
+		}, Frames: test.frames}
+		copy(want.Count.TraceID[:], raw[48:])
+		copy(want.Count.TransactionID[:], raw[64:])
+		copy(want.Count.SpanID[:], raw[72:])
+		if err != nil || !reflect.DeepEqual(d, want) {
+			t.Errorf("%+v, %v", d, err)
+		}
+		for n := range len(raw) {
+			if d, err := decodeDeferred(raw[:n]); err == nil {
+				t.Errorf("%d bytes of %d: %+v", n, len(raw), d)
+			}
 		}
 	}
 }

@@ -42,13 +42,17 @@ func (s *Sampler) RemoveTarget(target Target) error {
 
 // targetTable is the table of struct correlator_target.
 type targetTable struct {
-	mu     sync.Mutex
-	table  *ebpf.Map
-	filter *ebpf.Variable // target_filter of sampler.bpf.c
-	bits   filterBits     // its contents, except for bits of targets that could not be added
-	byTGID map[uint32]*targetEntry
-	tgids  map[Target]uint32
-	last   Target
+	mu          sync.Mutex
+	table       *ebpf.Map
+	filter      *ebpf.Variable // target_filter of sampler.bpf.c
+	bits        filterBits     // its contents, except for bits of targets that could not be added
+	unwound     *ebpf.Variable // unwound_targets of sampler.bpf.c
+	unwoundBits filterBits     // its contents
+	unwinds     bool           // there is an unwinder
+	byTGID      map[uint32]*targetEntry
+	tgids       map[Target]uint32
+	ids         filterBits // of the targets in tgids
+	last        Target
 }
 
 type targetEntry struct {
@@ -56,14 +60,17 @@ type targetEntry struct {
 	target   Target
 }
 
-// filterBits has the bits of target_filter.
+// filterBits has a bit by the lowest 16 bits of a number, as target_filter and unwound_targets.
 type filterBits [1 << 10]uint64
 
-func (b *filterBits) set(tgid uint32) { b[tgid/64%uint32(len(b))] |= 1 << (tgid % 64) }
+func (b *filterBits) word(n uint32) *uint64 { return &b[n/64%uint32(len(b))] }
+func (b *filterBits) set(n uint32)          { *b.word(n) |= 1 << (n % 64) }
+func (b *filterBits) clear(n uint32)        { *b.word(n) &^= 1 << (n % 64) }
+func (b *filterBits) has(n uint32) bool     { return *b.word(n)&(1<<(n%64)) != 0 }
 
 // open empties the table, which may be that of an earlier sampler.
-func (t *targetTable) open(table *ebpf.Map, filter *ebpf.Variable) error {
-	t.table, t.filter = table, filter
+func (t *targetTable) open(objects *samplingObjects) error {
+	t.table, t.filter, t.unwound = objects.Targets, objects.TargetFilter, objects.UnwoundTargets
 	t.byTGID = make(map[uint32]*targetEntry)
 	t.tgids = make(map[Target]uint32)
 	return t.clear()
@@ -74,6 +81,7 @@ func (t *targetTable) clear() error {
 	defer t.mu.Unlock()
 	clear(t.byTGID)
 	clear(t.tgids)
+	t.ids = filterBits{}
 	if err := emptyTable(t.table); err != nil {
 		return err
 	}
@@ -112,8 +120,7 @@ func (t *targetTable) set(identity ExecID, rule tlsdesc.Rule) (Target, error) {
 	defer t.mu.Unlock()
 	entry := t.byTGID[identity.tgid]
 	if entry == nil || entry.identity != identity {
-		t.last++
-		entry = &targetEntry{identity: identity, target: t.last}
+		entry = &targetEntry{identity: identity, target: t.nextID()}
 	}
 	value.Id = uint32(entry.target)
 	value.Check = checkSum(&value)
@@ -128,12 +135,33 @@ func (t *targetTable) set(identity ExecID, rule tlsdesc.Rule) (Target, error) {
 	if err != nil {
 		return 0, err
 	}
-	if former := t.byTGID[identity.tgid]; former != nil {
-		delete(t.tgids, former.target)
-	}
+	former := t.byTGID[identity.tgid]
 	t.byTGID[identity.tgid] = entry
 	t.tgids[entry.target] = identity.tgid
-	return entry.target, nil
+	t.ids.set(uint32(entry.target))
+	if former != nil && former != entry {
+		err = t.forget(former.target)
+	}
+	return entry.target, err
+}
+
+// nextID returns an id that was never given, and has another bit than those of the present targets,
+// which are fewer than there are bits.
+func (t *targetTable) nextID() Target {
+	for t.last++; t.ids.has(uint32(t.last)); t.last++ {
+	}
+	return t.last
+}
+
+// forget is for a target that is in the kernel's table no more.
+func (t *targetTable) forget(target Target) error {
+	delete(t.tgids, target)
+	t.ids.clear(uint32(target))
+	if !t.unwoundBits.has(uint32(target)) {
+		return nil
+	}
+	t.unwoundBits.clear(uint32(target))
+	return t.unwound.Set(&t.unwoundBits)
 }
 
 func (t *targetTable) remove(target Target) error {
@@ -147,8 +175,33 @@ func (t *targetTable) remove(target Target) error {
 		return err
 	}
 	delete(t.byTGID, tgid)
-	delete(t.tgids, target)
-	return t.setFilter()
+	return errors.Join(t.forget(target), t.setFilter())
+}
+
+// setUnwinder says whether there is an unwinder. It is no target's yet.
+func (t *targetTable) setUnwinder(there bool) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.unwinds = there
+	t.unwoundBits = filterBits{}
+	return t.unwound.Set(&t.unwoundBits)
+}
+
+func (t *targetTable) unwind(target Target, on bool) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, present := t.tgids[target]; !present || !on && !t.unwinds {
+		return nil
+	}
+	if !t.unwinds {
+		return ErrNoUnwinder
+	}
+	if on {
+		t.unwoundBits.set(uint32(target))
+	} else {
+		t.unwoundBits.clear(uint32(target))
+	}
+	return t.unwound.Set(&t.unwoundBits)
 }
 
 // setFilter computes the filter from the present targets.

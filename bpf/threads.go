@@ -66,7 +66,7 @@ func OpenThreads() (*Threads, error) {
 		return nil, err
 	}
 	var programs threadsPrograms
-	if err := load(spec, &programs, ""); err != nil {
+	if err := load(spec, &programs, ebpf.CollectionOptions{}); err != nil {
 		return nil, fmt.Errorf("loading task iterator: %w", err)
 	}
 	t := &Threads{program: programs.ReportThread, limit: maxThreads}
