@@ -54,4 +54,13 @@
 // A truncated stack (the kernel walks 127 frames by default) has the id of the frames that are
 // left, because those are what the collector receives. It starts at the leaf, so two samples of one
 // deep stack still agree.
+//
+// # Frames of an unwinder
+//
+// An unwinder knows more than addresses: where the callers are missing, and which function a frame
+// is of. The callers are replaced by a CutFrame, so that the id is not that of a whole stack. A
+// Function does not change the id of a frame that has a file. A frame without a file, one of the
+// JVM, has the address 1 or the line, and as file id a hash of the function's name, the source
+// file and the line: nothing of one process. Names should not be of one process either: without the
+// numbers of generated classes, for instance.
 package profile

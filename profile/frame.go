@@ -2,8 +2,13 @@ package profile
 
 import (
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
 	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/cespare/xxhash/v2"
 )
 
 // FileID identifies the file of a frame.
@@ -13,7 +18,8 @@ type FileID [16]byte
 // process.executable.build_id.htlhash of OTLP.
 func (id FileID) String() string { return hex.EncodeToString(id[:]) }
 
-// anonymousID returns the file id of frames without a file: xxh64 of the empty input, twice.
+// anonymousID returns the file id of frames with neither file nor function: xxh64 of the empty
+// input, twice.
 func anonymousID() FileID {
 	return FileID{
 		0xef, 0x46, 0xdb, 0x37, 0x51, 0xd8, 0xe9, 0x99,
@@ -28,6 +34,8 @@ const (
 	AnonymousFrame Kind = iota // no file: JIT code, or no known memory
 	NativeFrame                // a file that the process maps, or the vDSO
 	KernelFrame                // the kernel or a module
+	JVMFrame                   // a method that a Java virtual machine runs, compiled or interpreted
+	CutFrame                   // no code: callers are missing from here on
 )
 
 func (k Kind) String() string {
@@ -38,6 +46,10 @@ func (k Kind) String() string {
 		return "native"
 	case KernelFrame:
 		return "kernel"
+	case JVMFrame:
+		return "jvm"
+	case CutFrame:
+		return "cut"
 	}
 	return "kind " + strconv.Itoa(int(k))
 }
@@ -52,32 +64,161 @@ type File struct {
 	// the name of a kernel module. It is for display and identifies nothing: files with the same id
 	// have one path here.
 	Path string
+	// Code has the executable segments of an ELF file, nil for the kernel and its modules.
+	Code []CodeRange
+}
+
+// CodeRange is an executable segment of a file, in whole pages. Each process maps it at another
+// place, so it has the addresses that frames have.
+type CodeRange struct {
+	Start, Limit uint64 // ELF addresses; Limit is the first one after it
+	Offset       uint64 // of Start in the file
+}
+
+// CodeAt returns the executable segment that holds an ELF address, the zero value when none does.
+func (f *File) CodeAt(addr uint64) CodeRange {
+	for _, r := range f.Code {
+		if r.Start <= addr && addr < r.Limit {
+			return r
+		}
+	}
+	return CodeRange{}
+}
+
+// Function is what an unwinder knows of the function of a frame. It is shared by frames and
+// immutable. NewFunction makes one whose strings every exporter can send as they are: those of a
+// frame without a file go into the stack-trace-id.
+type Function struct {
+	Name       string // not empty; of a method "package.Class.method"
+	SourceFile string // empty: not known
+}
+
+const (
+	// maxFunctionText limits each string of a Function: a stack of 512 frames then fits into one
+	// request. Names of generated classes have some hundred bytes.
+	maxFunctionText = 1024
+
+	// unknownName is the name of a function without one.
+	unknownName = "[unknown]"
+
+	// CutName is what CutFrames are shown and exported as.
+	CutName = "[stack truncated]"
+)
+
+// NewFunction returns a Function. Strings are made UTF-8, with U+FFFD for invalid bytes, and
+// shortened to 1024 bytes; an empty name becomes "[unknown]".
+func NewFunction(name, sourceFile string) *Function {
+	if name == "" {
+		name = unknownName
+	}
+	return &Function{Name: functionText(name), SourceFile: functionText(sourceFile)}
+}
+
+func functionText(s string) string {
+	s = shorten(s) // first: it may be much longer, and must not be read in full
+	return shorten(strings.ToValidUTF8(s, "\ufffd"))
+}
+
+// shorten returns at most maxFunctionText bytes of s, in UTF-8 without a part of a character at the
+// end.
+func shorten(s string) string {
+	if len(s) <= maxFunctionText {
+		return s
+	}
+	n := maxFunctionText
+	for n > maxFunctionText-utf8.UTFMax && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return strings.Clone(s[:n]) // does not keep the rest
 }
 
 // Frame is one frame of a stack.
 type Frame struct {
 	// File is nil when the frame is in no file.
 	File *File
+	// Function is nil when only the address is known. That of a frame with a file is for display,
+	// that of one without is part of the stack-trace-id.
+	Function *Function
 	// Address is an ELF address in a mapped file, the offset from the start of the text in the
 	// kernel or a module, and the address in memory when there is no file. From a return address 1
-	// is subtracted.
+	// is subtracted. In a frame of the JVM it is the line, 1 if that is not known.
 	Address uint64
+	// Line is the line in Function.SourceFile, 0 when it is not known.
+	Line uint32
+
+	kind Kind // if there is no file
 }
 
-// FileID returns the file id that goes into the stack-trace-id.
+// NewJVMFrame returns the frame of a method of a Java virtual machine; line 0: not known. Nothing in
+// it depends on the process, so the same code has the same frames in all.
+func NewJVMFrame(function *Function, line uint32) Frame {
+	// Not the index of the byte code: a line has several, and gets more ids. Address 0 cannot be
+	// exported.
+	return Frame{Function: function, Address: uint64(max(line, 1)), Line: line, kind: JVMFrame}
+}
+
+// NewCutFrame returns the frame that ends a stack whose callers could not be found. It keeps the id
+// from being that of a whole stack.
+func NewCutFrame() Frame { return Frame{Address: 1, kind: CutFrame} }
+
+// FileID returns the file id that goes into the stack-trace-id. For a frame without a file, a
+// collector computes it from the lines that it receives. It allocates nothing.
 func (f Frame) FileID() FileID {
-	if f.File == nil {
-		return anonymousID()
+	switch {
+	case f.File != nil:
+		return f.File.ID
+	case f.Name() != "":
+		return lineID(f.Name(), f.SourceFile(), f.Line)
 	}
-	return f.File.ID
+	return anonymousID()
+}
+
+// lineID is the file id of a frame with one line: xxh64 over the function's name, the file, and the
+// line and the column as 8 bytes each, most significant first; twice. The column is 0.
+func lineID(name, sourceFile string, line uint32) (id FileID) {
+	var h xxhash.Digest
+	h.Reset()
+	_, _ = h.WriteString(name) // neither ever fails
+	_, _ = h.WriteString(sourceFile)
+	var lineColumn [16]byte
+	binary.BigEndian.PutUint64(lineColumn[:8], uint64(line))
+	_, _ = h.Write(lineColumn[:])
+	sum := h.Sum64()
+	binary.BigEndian.PutUint64(id[:8], sum)
+	binary.BigEndian.PutUint64(id[8:], sum)
+	return id
 }
 
 // Kind returns the kind of code that the frame is in.
 func (f Frame) Kind() Kind {
 	if f.File == nil {
-		return AnonymousFrame
+		return f.kind
 	}
 	return f.File.Kind
+}
+
+// Name returns the name of the frame's function, empty when it is not known. A CutFrame has CutName.
+func (f Frame) Name() string {
+	switch {
+	case f.Function != nil:
+		return f.Function.Name
+	case f.Kind() == CutFrame:
+		return CutName
+	}
+	return ""
+}
+
+// SourceFile returns the source file of the frame's function, empty when it is not known.
+func (f Frame) SourceFile() string {
+	if f.Function == nil {
+		return ""
+	}
+	return f.Function.SourceFile
+}
+
+// isCut reports whether the callers of a stack are missing.
+func isCut(frames []Frame) bool {
+	return len(frames) > 0 && frames[len(frames)-1].Kind() == CutFrame
 }
 
 // StackTraceID identifies a stack: the same code path has the same one in every process, on every

@@ -6,11 +6,16 @@ import (
 	"hash/fnv"
 	"math"
 	"strconv"
+	"strings"
 	"testing"
 )
 
-// The check values of the id's definition.
+// The check values of the id's definition. Those of lines were computed apart from this code.
 func TestTraceID(t *testing.T) {
+	pay := NewJVMFrame(NewFunction("shop.Checkout.pay", "Checkout.java"), 42)
+	run := NewJVMFrame(NewFunction("shop.Über$Ångström.läuft", ""), 0)
+	first := NewJVMFrame(NewFunction("java.lang.Thread.run", "Thread.java"), 1)
+	named := NewFunction("main", "main.c")
 	file := &File{ID: FileID{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}}
 	if text := file.ID.String(); text != "000102030405060708090a0b0c0d0e0f" {
 		t.Errorf("file id %s", text)
@@ -22,9 +27,22 @@ func TestTraceID(t *testing.T) {
 		frames       []Frame
 		hex, printed string
 	}{
-		{[]Frame{{file, 4096}}, "921d22175f89ffd1eda17037685c7dfa", "kh0iF1-J_9HtoXA3aFx9-g"},
-		{[]Frame{{file, 4096}, {file, 8191}}, "f9b56ee3b1bee3964eddd983113af10f", "-bVu47G-45ZO3dmDETrxDw"},
-		{[]Frame{{nil, 140000000000000}, {file, 1}}, "b807129abf5b12c7328f784fd6db007b", "uAcSmr9bEscyj3hP1tsAew"},
+		{[]Frame{{File: file, Address: 4096}}, "921d22175f89ffd1eda17037685c7dfa", "kh0iF1-J_9HtoXA3aFx9-g"},
+		{[]Frame{{File: file, Address: 4096}, {File: file, Address: 8191}}, "f9b56ee3b1bee3964eddd983113af10f",
+			"-bVu47G-45ZO3dmDETrxDw"},
+		{[]Frame{{Address: 140000000000000}, {File: file, Address: 1}}, "b807129abf5b12c7328f784fd6db007b",
+			"uAcSmr9bEscyj3hP1tsAew"},
+		{[]Frame{{File: file, Function: named, Line: 7, Address: 4096}}, "921d22175f89ffd1eda17037685c7dfa",
+			"kh0iF1-J_9HtoXA3aFx9-g"}, // the same as without a name
+		{[]Frame{pay}, "f88b467b56c62f4f6d13d478a13a3c0b", "-ItGe1bGL09tE9R4oTo8Cw"},
+		{[]Frame{run}, "16312ed341651955f0eb268496870cc8", "FjEu00FlGVXw6yaElocMyA"},
+		{[]Frame{first}, "e54df74ba5b3c909c2b459f093b804b4", "5U33S6WzyQnCtFnwk7gEtA"},
+		{[]Frame{pay, first}, "dcee5a1320db59b83ab30f1b3e113a1e", "3O5aEyDbWbg6sw8bPhE6Hg"},
+		{[]Frame{pay, NewCutFrame()}, "e4fcf67ae0038c08390a6c96a772ec82", "5Pz2euADjAg5CmyWp3Lsgg"},
+		{[]Frame{{File: file, Address: 4096}, NewCutFrame()}, "ad4a048f07ef8b9898b41aa4c6c80cad",
+			"rUoEjwfvi5iYtBqkxsgMrQ"},
+		{[]Frame{pay, run, {File: file, Address: 4096}, {Address: 140000000000000}, first, NewCutFrame()},
+			"ee5e83e71c16267c6f55784ae9a8405e", "7l6D5xwWJnxvVXhK6ahAXg"},
 	} {
 		id := TraceID(tt.frames)
 		if got := hex.EncodeToString(id[:]); got != tt.hex {
@@ -32,6 +50,40 @@ func TestTraceID(t *testing.T) {
 		}
 		if got := id.String(); got != tt.printed {
 			t.Errorf("%v: %s, want %s", tt.frames, got, tt.printed)
+		}
+	}
+}
+
+func TestFileIDOfFunctions(t *testing.T) {
+	for want, frame := range map[string]Frame{
+		"43e6b7c9f4384c8443e6b7c9f4384c84": NewJVMFrame(NewFunction("shop.Checkout.pay", "Checkout.java"), 42),
+		"9fb9fce606840ce69fb9fce606840ce6": NewJVMFrame(NewFunction("shop.Über$Ångström.läuft", ""), 0),
+		"0258bff6884e68880258bff6884e6888": NewJVMFrame(NewFunction("java.lang.Thread.run", "Thread.java"), 1),
+		"9e0860bd073c12469e0860bd073c1246": NewCutFrame(),
+		"dd93738cda68011ddd93738cda68011d": NewJVMFrame(NewFunction("", ""), 0),
+	} {
+		if got := frame.FileID().String(); got != want || frame.Address == 0 {
+			t.Errorf("%q: %s at %d, want %s", frame.Name(), got, frame.Address, want)
+		}
+	}
+	if frame := NewJVMFrame(NewFunction("f", ""), math.MaxUint32); frame.Address != math.MaxUint32 ||
+		frame.Line != math.MaxUint32 {
+		t.Errorf("%+v", frame)
+	}
+}
+
+// What a process calls its functions is sent as it is hashed.
+func TestNewFunction(t *testing.T) {
+	long := strings.Repeat("x", maxFunctionText)
+	for _, tt := range []struct{ text, want string }{
+		{"a.B.c", "a.B.c"}, {"\xff", "\ufffd"}, {"a\xff\xfeb", "a\ufffdb"}, {long, long}, {long + "y", long},
+		{long[1:] + "é", long[1:]}, {long[2:] + "é", long[2:] + "é"}, {long[:maxFunctionText-4] + "\U0001f600y",
+			long[:maxFunctionText-4] + "\U0001f600"},
+		{strings.Repeat("\x80", 5000), "\ufffd"}, {strings.Repeat("a\xff", 5000), strings.Repeat("a\ufffd", 256)},
+	} {
+		f := NewFunction(tt.text, tt.text)
+		if f.Name != tt.want || f.SourceFile != tt.want {
+			t.Errorf("%.20q: %.20q of %d bytes, want %d", tt.text, f.Name, len(f.Name), len(tt.want))
 		}
 	}
 }
@@ -68,7 +120,7 @@ func FuzzTraceID(f *testing.F) {
 }
 
 func TestTraceIDAllocatesNothing(t *testing.T) {
-	frames := deepStack()
+	frames := append(deepStack(), NewJVMFrame(NewFunction("shop.Checkout.pay", "Checkout.java"), 42), NewCutFrame())
 	if n := testing.AllocsPerRun(100, func() { TraceID(frames) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
@@ -82,7 +134,9 @@ func TestKind(t *testing.T) {
 		{Frame{}, "anonymous"},
 		{Frame{File: &File{Kind: NativeFrame}}, "native"},
 		{Frame{File: &File{Kind: KernelFrame}}, "kernel"},
-		{Frame{File: &File{Kind: 3}}, "kind 3"},
+		{NewJVMFrame(NewFunction("f", ""), 0), "jvm"},
+		{NewCutFrame(), "cut"},
+		{Frame{File: &File{Kind: 9}}, "kind 9"},
 	} {
 		if got := tt.frame.Kind().String(); got != tt.want {
 			t.Errorf("%s, want %s", got, tt.want)

@@ -121,7 +121,11 @@ func (k *Kernel) Update(now time.Time) error {
 	return nil
 }
 
-func (f *File) equal(other *File) bool { return f != nil && other != nil && *f == *other }
+// equal compares files of the kernel and its modules.
+func (f *File) equal(other *File) bool {
+	return f != nil && other != nil && f.ID == other.ID && f.Kind == other.Kind && f.BuildID == other.BuildID &&
+		f.Path == other.Path
+}
 
 // readKernelText returns the region of the kernel's own text, which is its bias too.
 func readKernelText(path string) (region, error) {

@@ -100,8 +100,8 @@ func TestKernel(t *testing.T) {
 		0xffffffffc0500011, 0xffffffffc0601011, // nowhere
 		0, 0,
 	})
-	kernel := File{kernelFileID(kernelBuildID), KernelFrame, kernelBuildID, "vmlinux"}
-	module := File{kernelFileID(moduleBuildID), KernelFrame, moduleBuildID, "nf_tables"}
+	kernel := File{ID: kernelFileID(kernelBuildID), Kind: KernelFrame, BuildID: kernelBuildID, Path: "vmlinux"}
+	module := File{ID: kernelFileID(moduleBuildID), Kind: KernelFrame, BuildID: moduleBuildID, Path: "nf_tables"}
 	for i, want := range []struct {
 		file File
 		addr uint64
@@ -112,11 +112,11 @@ func TestKernel(t *testing.T) {
 		{File{}, 0xffffffffc0100fff}, {File{}, 0xffffffffc015b000}, {File{}, 0xffffffff82000000},
 		{File{}, 0xffffffffc0500010}, {File{}, 0xffffffffc0601010},
 	} {
-		var got File
+		got := &File{}
 		if frames[i].File != nil {
-			got = *frames[i].File
+			got = frames[i].File
 		}
-		if got != want.file || frames[i].Address != want.addr {
+		if !got.equal(&want.file) || got.Code != nil || frames[i].Address != want.addr {
 			t.Errorf("frame %d: %#x of %+v", i, frames[i].Address, got)
 		}
 	}

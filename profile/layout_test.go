@@ -26,28 +26,28 @@ func TestAppendFrames(t *testing.T) {
 		missed                   bool
 	}{
 		{"nothing", nil, nil, nil, 0, 0, 0, false},
-		{"leaf", nil, []uint64{0x1000}, []Frame{{low, 0x800}}, 1, 0, 0, false},
-		{"return addresses", nil, []uint64{0x1010, 0x1010, 0x2010}, []Frame{{low, 0x810}, {low, 0x80f}, {high, 0xf}},
-			3, 0, 0, false},
-		{"below a kernel half", []Frame{leaf}, []uint64{0x1010}, []Frame{leaf, {low, 0x80f}}, 1, 0, 0, false},
-		{"call at the end of a file", []Frame{leaf}, []uint64{0x2000}, []Frame{leaf, {low, 0x17ff}}, 1, 0, 0, false},
-		{"call at the end of everything", []Frame{leaf}, []uint64{0x3000}, []Frame{leaf, {high, 0xfff}}, 1, 0, 0,
+		{"leaf", nil, []uint64{0x1000}, []Frame{at(low, 0x800)}, 1, 0, 0, false},
+		{"return addresses", nil, []uint64{0x1010, 0x1010, 0x2010},
+			[]Frame{at(low, 0x810), at(low, 0x80f), at(high, 0xf)}, 3, 0, 0, false},
+		{"below a kernel half", []Frame{leaf}, []uint64{0x1010}, []Frame{leaf, at(low, 0x80f)}, 1, 0, 0, false},
+		{"call at the end of a file", []Frame{leaf}, []uint64{0x2000}, []Frame{leaf, at(low, 0x17ff)}, 1, 0, 0, false},
+		{"call at the end of everything", []Frame{leaf}, []uint64{0x3000}, []Frame{leaf, at(high, 0xfff)}, 1, 0, 0,
 			false},
 		{"leaf at address 0 of a file", nil, []uint64{0x2000, 0x2001, 0x2002},
-			[]Frame{{nil, 0x2000}, {nil, 0x2000}, {high, 1}}, 1, 2, 0, false},
-		{"anonymous", nil, []uint64{0x5000, 0x6000}, []Frame{{nil, 0x5000}, {nil, 0x5fff}}, 0, 2, 0, false},
+			[]Frame{at(nil, 0x2000), at(nil, 0x2000), at(high, 1)}, 1, 2, 0, false},
+		{"anonymous", nil, []uint64{0x5000, 0x6000}, []Frame{at(nil, 0x5000), at(nil, 0x5fff)}, 0, 2, 0, false},
 		{"unknown", nil, []uint64{0xfff, 0x3001, math.MaxUint64},
-			[]Frame{{nil, 0xfff}, {nil, 0x3000}, {nil, math.MaxUint64 - 1}}, 0, 0, 3, true},
+			[]Frame{at(nil, 0xfff), at(nil, 0x3000), at(nil, math.MaxUint64-1)}, 0, 0, 3, true},
 		{"unknown, and can be no code", nil, []uint64{0x7ff, 0x8001, math.MaxUint64},
-			[]Frame{{nil, 0x7ff}, {nil, 0x8000}, {nil, math.MaxUint64 - 1}}, 0, 0, 3, false},
-		{"unknown at the first address", nil, []uint64{0x800}, []Frame{{nil, 0x800}}, 0, 0, 1, true},
-		{"unknown at the last address", nil, []uint64{0x7fff}, []Frame{{nil, 0x7fff}}, 0, 0, 1, true},
+			[]Frame{at(nil, 0x7ff), at(nil, 0x8000), at(nil, math.MaxUint64-1)}, 0, 0, 3, false},
+		{"unknown at the first address", nil, []uint64{0x800}, []Frame{at(nil, 0x800)}, 0, 0, 1, true},
+		{"unknown at the last address", nil, []uint64{0x7fff}, []Frame{at(nil, 0x7fff)}, 0, 0, 1, true},
 		{"unknown among others", nil, []uint64{0x4000, math.MaxUint64},
-			[]Frame{{nil, 0x4000}, {nil, math.MaxUint64 - 1}}, 0, 0, 2, true},
-		{"padded", nil, []uint64{0x1000, 0x1001, 0, 0x1002}, []Frame{{low, 0x800}, {low, 0x800}}, 2, 0, 0, false},
+			[]Frame{at(nil, 0x4000), at(nil, math.MaxUint64-1)}, 0, 0, 2, true},
+		{"padded", nil, []uint64{0x1000, 0x1001, 0, 0x1002}, []Frame{at(low, 0x800), at(low, 0x800)}, 2, 0, 0, false},
 		{"empty and padded", []Frame{leaf}, []uint64{0, 0}, []Frame{leaf}, 0, 0, 0, false},
-		{"ended by 1", nil, []uint64{0x1000, 1, 0x1001}, []Frame{{low, 0x800}}, 1, 0, 0, false},
-		{"2", nil, []uint64{0x1000, 2}, []Frame{{low, 0x800}, {nil, 1}}, 1, 0, 1, false},
+		{"ended by 1", nil, []uint64{0x1000, 1, 0x1001}, []Frame{at(low, 0x800)}, 1, 0, 0, false},
+		{"2", nil, []uint64{0x1000, 2}, []Frame{at(low, 0x800), at(nil, 1)}, 1, 0, 1, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l.missed.Store(false)
@@ -71,7 +71,7 @@ func TestAppendFrames(t *testing.T) {
 func TestAppendFramesWithoutLayout(t *testing.T) {
 	var counters frameCounters
 	if got := new(layout).appendFrames(nil, []uint64{10, 10}, &counters); !slices.Equal(got,
-		[]Frame{{nil, 10}, {nil, 9}}) {
+		[]Frame{at(nil, 10), at(nil, 9)}) {
 		t.Errorf("%+v", got)
 	}
 	if counters.Unknown.Load() != 2 {

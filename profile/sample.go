@@ -6,6 +6,7 @@ import "time"
 type Stack struct {
 	ID     StackTraceID // of Frames
 	Frames []Frame      // leaf first
+	Cut    bool         // the last frame is a CutFrame: callers are missing
 }
 
 // Resource describes the process that samples are of. It never changes; exporters compare it by its

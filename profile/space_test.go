@@ -36,8 +36,17 @@ func TestLibrary(t *testing.T) {
 		frames := space.AppendFrames(nil, []uint64{m.Start + 0x10, m.Start + 0x21})
 		want := File{ID: parsed.HTLHash, Kind: NativeFrame, BuildID: hex.EncodeToString(parsed.BuildID), Path: m.Path}
 		for i, frame := range frames {
-			if frame.File == nil || *frame.File != want || frame.Address != m.Start-bias+0x10*uint64(i+1) {
-				t.Errorf("%s: frame %d %+v of %+v", path, i, frame, frame.File)
+			off := 0x10 * uint64(i+1)
+			if !frame.File.equal(&want) || frame.Address != m.Start-bias+off {
+				t.Fatalf("%s: frame %d %+v of %+v", path, i, frame, frame.File)
+			}
+			code := frame.File.CodeAt(frame.Address) // tells where the address is in the file
+			if code.Limit == 0 || frame.Address-code.Start+code.Offset != m.Offset+off {
+				t.Errorf("%s: %#x is in %+v, mapped from %#x on", path, frame.Address, code, m.Offset)
+			}
+			if n := len(frame.File.Code); n != 1 || frame.File.CodeAt(code.Limit-1) != code ||
+				frame.File.CodeAt(code.Limit) != (CodeRange{}) || frame.File.CodeAt(code.Start-1) != (CodeRange{}) {
+				t.Errorf("%s: %d executable segments, %+v", path, n, frame.File.Code)
 			}
 		}
 		if len(want.BuildID) != 40 {
@@ -343,20 +352,20 @@ func TestConcurrentUse(t *testing.T) {
 // ends, and nothing that a process writes there is a frame that looks like one of the kernel.
 func TestAppendFramesBeyondUserSpace(t *testing.T) {
 	const last, vsyscall = 1<<56 - 1, 0xffffffffff600400
-	kernelHalf := []Frame{{nil, 0xffffffff81000010}}
+	kernelHalf := []Frame{at(nil, 0xffffffff81000010)}
 	for _, tt := range []struct {
 		dst   []Frame
 		stack []uint64
 		want  []Frame
 	}{
-		{nil, []uint64{0x5000, 0x6001, 0xffffffff81000000, 0x7001}, []Frame{{nil, 0x5000}, {nil, 0x6000}}},
-		{nil, []uint64{0x5000, 1 << 63, 0x7001}, []Frame{{nil, 0x5000}}},
-		{nil, []uint64{0x5000, 1 << 56, 0x7001}, []Frame{{nil, 0x5000}}}, // the byte before it is no user code either
-		{nil, []uint64{0x5000, last, 0x7001}, []Frame{{nil, 0x5000}, {nil, last - 1}, {nil, 0x7000}}},
-		{nil, []uint64{vsyscall, 0x7001, 0xffffffffff601000}, []Frame{{nil, vsyscall}, {nil, 0x7000}}},
+		{nil, []uint64{0x5000, 0x6001, 0xffffffff81000000, 0x7001}, []Frame{at(nil, 0x5000), at(nil, 0x6000)}},
+		{nil, []uint64{0x5000, 1 << 63, 0x7001}, []Frame{at(nil, 0x5000)}},
+		{nil, []uint64{0x5000, 1 << 56, 0x7001}, []Frame{at(nil, 0x5000)}}, // the byte before it is no user code either
+		{nil, []uint64{0x5000, last, 0x7001}, []Frame{at(nil, 0x5000), at(nil, last-1), at(nil, 0x7000)}},
+		{nil, []uint64{vsyscall, 0x7001, 0xffffffffff601000}, []Frame{at(nil, vsyscall), at(nil, 0x7000)}},
 		{nil, []uint64{0xffffffffff5fffff, 0x7001}, nil},
 		{kernelHalf, []uint64{0xffffffff81000000, 0x7001}, kernelHalf},
-		{kernelHalf, []uint64{0x5001, 0xffffffffffffffff, 0}, append(slices.Clone(kernelHalf), Frame{nil, 0x5000})},
+		{kernelHalf, []uint64{0x5001, 0xffffffffffffffff, 0}, append(slices.Clone(kernelHalf), at(nil, 0x5000))},
 	} {
 		files := newFiles(t)
 		space := NewAddressSpace(files, pace)

@@ -32,24 +32,30 @@ func stackOf(name byte, n int) (StackTraceID, []Frame) {
 func (s *Store) check(t *testing.T) StoreStats {
 	t.Helper()
 	stats := s.Stats()
-	bytes, files := 0, make(map[FileID]*File)
+	bytes, files, functions := 0, make(map[FileID]*File), make(map[Function]*Function)
 	for _, id := range s.stacks.Keys() {
 		stack, _ := s.stacks.Peek(id)
 		bytes += stackBytes + len(stack.Frames)*frameBytes
 		for _, f := range stack.Frames {
-			if f.File == nil {
-				continue
-			}
-			if other := files[f.File.ID]; other == nil {
+			if f.File != nil && files[f.File.ID] == nil {
 				files[f.File.ID] = f.File
 				bytes += f.File.bytes()
-			} else if other != f.File {
+			}
+			if f.File != nil && files[f.File.ID] != f.File {
 				t.Fatalf("two files with id %v", f.File.ID)
+			}
+			if f.Function != nil && functions[*f.Function] == nil {
+				functions[*f.Function] = f.Function
+				bytes += f.Function.bytes()
+			}
+			if f.Function != nil && functions[*f.Function] != f.Function {
+				t.Fatalf("two functions %v", *f.Function)
 			}
 		}
 	}
-	if bytes != stats.Bytes || bytes > s.limit || len(files) != stats.Files {
-		t.Fatalf("%d bytes and %d files, counted %+v", bytes, len(files), stats)
+	if bytes != stats.Bytes || bytes > s.limit || len(files) != stats.Files || len(functions) != stats.Functions ||
+		len(files) != len(s.files) || len(functions) != len(s.functions) {
+		t.Fatalf("%d bytes, %d files and %d functions, counted %+v", bytes, len(files), len(functions), stats)
 	}
 	if stats.Added != uint64(stats.Stacks)+stats.EvictedFull+stats.EvictedBytes {
 		t.Fatalf("does not add up: %+v", stats)
@@ -132,14 +138,14 @@ func TestStoreOfOneStack(t *testing.T) {
 func TestStoreFiles(t *testing.T) {
 	const stacks, path = 20, 4000
 	_, frames := stackOf('a', 1)
-	s := newStore(t, stacks, stacks*(stackBytes+frameBytes*3)+2*(heldFileBytes+path))
+	s := newStore(t, stacks, stacks*(stackBytes+frameBytes*10)+2*(heldFileBytes+path))
 	var ids []StackTraceID
 	for i := range uint64(stacks) {
 		// Another File with the same id each time, as other processes have after an update of their
 		// own.
 		file := &File{ID: frames[0].File.ID, Path: strings.Repeat("x", path)}
 		same := &File{ID: file.ID, Path: "/another/path"}
-		frames := []Frame{{file, i}, {same, i}, {nil, i}}
+		frames := []Frame{{File: file, Address: i}, {File: same, Address: i}, {Address: i}}
 		ids = append(ids, TraceID(frames))
 		s.Put(ids[i], frames)
 	}
@@ -159,13 +165,58 @@ func TestStoreFiles(t *testing.T) {
 	}
 }
 
+// One function of many stacks is kept and counted once, and as long as the last stack.
+func TestStoreFunctions(t *testing.T) {
+	const stacks, text = 20, 1000
+	s := newStore(t, stacks, stacks*(stackBytes+frameBytes*10)+2*(heldFunctionBytes+2*text))
+	var ids []StackTraceID
+	for i := range uint32(stacks) {
+		// Another Function with the same text each time, as unwinders return.
+		function := func() *Function { return NewFunction(strings.Repeat("f", text), strings.Repeat("s", text)) }
+		frames := []Frame{NewJVMFrame(function(), i), NewJVMFrame(function(), i+1),
+			{Address: 5, Function: function()}, NewCutFrame()}
+		ids = append(ids, TraceID(frames))
+		if stack := s.Put(ids[i], frames); !stack.Cut || TraceID(stack.Frames) != ids[i] {
+			t.Errorf("%+v", stack)
+		}
+	}
+	if stats := s.check(t); stats.Stacks != stacks || stats.Functions != 1 {
+		t.Fatalf("%+v", stats)
+	}
+	first, last := s.Get(ids[0]).Frames, s.Get(ids[stacks-1]).Frames
+	if first[0].Function != last[2].Function || last[3].Function != nil || last[0].Kind() != JVMFrame ||
+		last[3].Kind() != CutFrame || last[0].Line != stacks-1 {
+		t.Errorf("%+v, %+v", first, last)
+	}
+	for i := range stacks { // others take their places
+		id, frames := stackOf(byte('b'+i%2), i+1)
+		if stack := s.Put(id, frames); stack.Cut {
+			t.Errorf("%+v", stack)
+		}
+	}
+	if stats := s.check(t); stats.Functions != 0 || stats.EvictedFull != stacks {
+		t.Errorf("%+v", stats)
+	}
+	large := []Frame{NewJVMFrame(&Function{Name: strings.Repeat("f", s.limit)}, 1), NewCutFrame()}
+	if stack := s.Put(TraceID(large), large); !stack.Cut || len(stack.Frames) != 2 {
+		t.Errorf("%+v", stack)
+	}
+	if stats := s.check(t); stats.Refused != 1 {
+		t.Errorf("%+v", stats)
+	}
+}
+
 // Any order of calls leaves the counts right.
 func TestStoreAddsUp(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	s := newStore(t, 40, 5200)
+	s := newStore(t, 40, 10500)
 	files := []*File{nil, nil}
 	for i := range 12 { // two of each id
 		files = append(files, &File{ID: FileID{byte(i / 2)}, Path: fmt.Sprintf("/%0*d", i*20, i)})
+	}
+	functions := []*Function{nil, nil, nil}
+	for i := range 12 { // two of each text
+		functions = append(functions, NewFunction(fmt.Sprintf("%0*d", 1+i/2*20, i/2), ""))
 	}
 	var ids []StackTraceID
 	for range 20000 {
@@ -178,7 +229,8 @@ func TestStoreAddsUp(t *testing.T) {
 		}
 		frames := make([]Frame, random.IntN(8))
 		for i := range frames {
-			frames[i] = Frame{File: files[random.IntN(len(files))], Address: random.Uint64N(4)}
+			frames[i] = Frame{File: files[random.IntN(len(files))], Function: functions[random.IntN(len(functions))],
+				Address: random.Uint64N(4)}
 		}
 		ids = append(ids, TraceID(frames))
 		s.Put(ids[len(ids)-1], frames)

@@ -36,6 +36,9 @@ func newFiles(t testing.TB) *Files {
 	return files
 }
 
+// at is the frame of an address in a file, or of none.
+func at(file *File, addr uint64) Frame { return Frame{File: file, Address: addr} }
+
 // fakeProcess has the mappings that a test gives it. The path of a mapping is that of the file.
 type fakeProcess struct {
 	mappings []procscan.Mapping

@@ -40,6 +40,10 @@ type Frame struct {
 	File    string // empty: of no file
 	FileID  string // 32 hexadecimal digits
 	Address uint64
+
+	// Of the innermost line, empty without lines.
+	Function, SourceFile string
+	Line                 int64
 }
 
 func newProfiles() Profiles {
@@ -135,23 +139,15 @@ func (d dictionary) attributes(indices []int32) map[string]*common.AnyValue {
 	return found
 }
 
-// noFileID is the file id of frames without a file: xxh64 of no bytes, twice.
-const noFileID = "ef46db3751d8e999ef46db3751d8e999"
-
 // stack returns a stack's frames, and its id: FNV-1a with 128 bits over the file id and the decimal
 // digits of the address of each frame.
 func (d dictionary) stack(index int32) (frames []Frame, id string, err error) {
 	hash := fnv.New128a()
 	for _, i := range d.StackTable[index].LocationIndices {
 		location := d.LocationTable[i]
-		mapping := d.MappingTable[location.MappingIndex]
-		frame := Frame{
-			Type:   d.attributes(location.AttributeIndices)["profile.frame.type"].GetStringValue(),
-			File:   d.StringTable[mapping.FilenameStrindex],
-			FileID: noFileID, Address: location.Address,
-		}
-		if htlhash := d.attributes(mapping.AttributeIndices)["process.executable.build_id.htlhash"]; htlhash != nil {
-			frame.FileID = htlhash.GetStringValue()
+		frame, err := d.frame(location)
+		if err != nil {
+			return nil, "", err
 		}
 		content, err := hex.DecodeString(frame.FileID)
 		if err != nil || len(content) != 16 {
@@ -164,6 +160,42 @@ func (d dictionary) stack(index int32) (frames []Frame, id string, err error) {
 		return nil, "", fmt.Errorf("stack %d has no frames", index)
 	}
 	return frames, base64.RawURLEncoding.EncodeToString(hash.Sum(nil)), nil
+}
+
+func (d dictionary) frame(l *otlpprofiles.Location) (Frame, error) {
+	mapping := d.MappingTable[l.MappingIndex]
+	if mapping.MemoryLimit != 0 && (l.Address < mapping.MemoryStart || l.Address >= mapping.MemoryLimit) {
+		return Frame{}, fmt.Errorf("address %#x is not in its mapping, %#x to %#x", l.Address, mapping.MemoryStart,
+			mapping.MemoryLimit)
+	}
+	frame := Frame{
+		Type: d.attributes(l.AttributeIndices)["profile.frame.type"].GetStringValue(),
+		File: d.StringTable[mapping.FilenameStrindex], FileID: d.lineID(l.Lines), Address: l.Address,
+	}
+	if htlhash := d.attributes(mapping.AttributeIndices)["process.executable.build_id.htlhash"]; htlhash != nil {
+		frame.FileID = htlhash.GetStringValue()
+	}
+	if len(l.Lines) > 0 {
+		function := d.FunctionTable[l.Lines[0].FunctionIndex]
+		frame.Function, frame.Line = d.StringTable[function.NameStrindex], l.Lines[0].Line
+		frame.SourceFile = d.StringTable[function.FilenameStrindex]
+	}
+	return frame, nil
+}
+
+// lineID is the file id of a location of no file: xxh64 over name, file, line and column of its
+// lines, twice. Without lines it is that of no bytes.
+func (d dictionary) lineID(lines []*otlpprofiles.Line) string {
+	var content []byte
+	for _, line := range lines {
+		function := d.FunctionTable[line.FunctionIndex]
+		content = append(content, d.StringTable[function.NameStrindex]...)
+		content = append(content, d.StringTable[function.FilenameStrindex]...)
+		content = binary.BigEndian.AppendUint64(content, uint64(line.Line))
+		content = binary.BigEndian.AppendUint64(content, uint64(line.Column))
+	}
+	half := fmt.Sprintf("%016x", XXH64(content))
+	return half + half
 }
 
 // FileID computes the id of a file, as frames in it have it: the first half of SHA-256 over its

@@ -21,6 +21,7 @@ import (
 const (
 	labelTrace       = "trace_id"
 	labelTransaction = "transaction_id"
+	labelSpan        = "span_id"
 	labelService     = "service"
 	labelEnvironment = "environment"
 	labelContainer   = "container_id"
@@ -36,8 +37,10 @@ const (
 // from 0, so that pprof can find missing names in a file of the same build id; offsets from the
 // start of the text in the kernel, which do not disclose where it was loaded. Code in no file has a
 // mapping for each process, and so have addresses in no known memory: they are meaningless in
-// another one. pprof searches for names in files whose mapping has HasFunctions unset, so it is
-// unset for the mappings of a file when any of its frames has no name.
+// another one. Methods of JVMs have one mapping for all processes, and no addresses. So has the frame
+// at the root of a truncated stack, which says that. pprof searches for names in files whose mapping
+// has HasFunctions unset, so it is unset for the mappings of a file when any of its frames has no
+// name.
 //
 // Strings come from processes: non-printing characters are escaped.
 func buildProfile(r *record.Recording, names *symbolNames) *pprof.Profile {
@@ -54,7 +57,7 @@ func buildProfile(r *record.Recording, names *symbolNames) *pprof.Profile {
 		stacks:    make(map[processStack]stack),
 		mappings:  make(map[mappingKey]*mapping),
 		locations: make(map[locationKey]*pprof.Location),
-		functions: make(map[string]*pprof.Function),
+		functions: make(map[functionKey]*pprof.Function),
 	}
 	for _, key := range sortedKeys(r) {
 		b.add(&key, r.Samples[key], b.stack(key.Process, key.Stack, r.Stacks[key.Stack]))
@@ -76,7 +79,7 @@ func sortedKeys(r *record.Recording) []record.Key {
 		return cmp.Or(
 			cmp.Compare(place[a.Process], place[b.Process]), cmp.Compare(a.TID, b.TID), cmp.Compare(a.Thread, b.Thread),
 			bytes.Compare(a.TraceID[:], b.TraceID[:]), bytes.Compare(a.TransactionID[:], b.TransactionID[:]),
-			bytes.Compare(a.Stack[:], b.Stack[:]))
+			bytes.Compare(a.SpanID[:], b.SpanID[:]), bytes.Compare(a.Stack[:], b.Stack[:]))
 	})
 	return keys
 }
@@ -94,7 +97,7 @@ type builder struct {
 	stacks    map[processStack]stack
 	mappings  map[mappingKey]*mapping
 	locations map[locationKey]*pprof.Location
-	functions map[string]*pprof.Function
+	functions map[functionKey]*pprof.Function
 }
 
 // stack is a stack of a process.
@@ -112,9 +115,10 @@ type mapping struct {
 	unnamed bool           // it has locations without a name
 }
 
-// mappingKey identifies a mapping: the file and its path in the process, or without a file the
-// process, nil for the kernel, and whether it has compiled the code.
+// mappingKey identifies a mapping: the file and its path in the process, or without a file the kind
+// and, for code at addresses of its own, the process, and whether it has compiled the code.
 type mappingKey struct {
+	kind     profile.Kind // without a file
 	file     profile.FileID
 	path     string
 	process  *record.Process
@@ -122,10 +126,13 @@ type mappingKey struct {
 }
 
 type locationKey struct {
-	mapping *mapping
-	address uint64
-	name    string // files with the same id can have different names in different processes
+	mapping  *mapping
+	address  uint64
+	function functionKey // files with the same id can have different names in different processes
+	line     uint32
 }
+
+type functionKey struct{ name, sourceFile string }
 
 func (b *builder) add(key *record.Key, samples uint64, s stack) {
 	value := int64(min(samples, math.MaxInt64/uint64(b.profile.Period)))
@@ -170,6 +177,9 @@ func labels(key *record.Key) map[string][]string {
 	if key.HasTrace() {
 		add(labelTrace, hex.EncodeToString(key.TraceID[:]))
 		add(labelTransaction, hex.EncodeToString(key.TransactionID[:]))
+		if key.SpanID != [8]byte{} {
+			add(labelSpan, hex.EncodeToString(key.SpanID[:]))
+		}
 	}
 	add(labelService, key.Process.Service)
 	add(labelEnvironment, key.Process.Environment)
@@ -184,6 +194,8 @@ func (b *builder) mapping(p *record.Process, f profile.Frame) *mapping {
 	switch {
 	case f.File != nil:
 		key = mappingKey{file: f.File.ID, path: b.names.path(p, f)}
+	case f.Kind() != profile.AnonymousFrame:
+		key.kind = f.Kind()
 	case f.Address < kernelSpace:
 		key = mappingKey{process: p, compiled: b.names.compiled(p, f)}
 	}
@@ -202,6 +214,10 @@ func (b *builder) mapping(p *record.Process, f profile.Frame) *mapping {
 // mappingName returns the path of a frame's file. pprof does not treat names in brackets as files.
 func mappingName(key *mappingKey, f profile.Frame) string {
 	switch {
+	case f.Kind() == profile.JVMFrame:
+		return nameJVM
+	case f.Kind() == profile.CutFrame:
+		return profile.CutName
 	case f.File == nil && f.Address >= kernelSpace:
 		return nameKernel
 	case f.File == nil && key.compiled:
@@ -218,6 +234,7 @@ func mappingName(key *mappingKey, f profile.Frame) string {
 
 // Names of code in no file that has no other.
 const (
+	nameJVM     = "[jvm]" // of the mapping: methods have names
 	nameJIT     = "[jit]"
 	nameKernel  = "[kernel]"
 	nameUnknown = "[unknown]" // an address in no known memory
@@ -226,8 +243,10 @@ const (
 // location returns the location of a frame. The missing name of one in a file is left to pprof;
 // elsewhere it gets a placeholder.
 func (b *builder) location(p *record.Process, m *mapping, f profile.Frame) *pprof.Location {
-	name := terminal.Escape(b.names.name(p, f))
+	name, addr := terminal.Escape(b.names.name(p, f)), f.Address
 	switch {
+	case !hasAddress(f):
+		addr = 0
 	case name != "":
 	case f.File == nil && f.Address >= kernelSpace:
 		name = nameKernel
@@ -236,15 +255,15 @@ func (b *builder) location(p *record.Process, m *mapping, f profile.Frame) *ppro
 	case f.File == nil:
 		name = nameUnknown
 	}
-	key := locationKey{m, f.Address, name}
+	key := locationKey{m, addr, functionKey{name, terminal.Escape(f.SourceFile())}, f.Line}
 	if known := b.locations[key]; known != nil {
 		return known
 	}
-	made := &pprof.Location{ID: uint64(len(b.profile.Location) + 1), Mapping: m.Mapping, Address: f.Address}
+	made := &pprof.Location{ID: uint64(len(b.profile.Location) + 1), Mapping: m.Mapping, Address: addr}
 	if name == "" {
 		m.unnamed = true
 	} else {
-		made.Line = []pprof.Line{{Function: b.function(name)}}
+		made.Line = []pprof.Line{{Function: b.function(key.function), Line: int64(f.Line)}}
 	}
 	b.locations[key] = made
 	b.profile.Location = append(b.profile.Location, made)
@@ -252,12 +271,13 @@ func (b *builder) location(p *record.Process, m *mapping, f profile.Frame) *ppro
 }
 
 // function leaves names mangled: pprof demangles them, as its flag -symbolize says.
-func (b *builder) function(name string) *pprof.Function {
-	if known := b.functions[name]; known != nil {
+func (b *builder) function(key functionKey) *pprof.Function {
+	if known := b.functions[key]; known != nil {
 		return known
 	}
-	made := &pprof.Function{ID: uint64(len(b.profile.Function) + 1), Name: name, SystemName: name}
-	b.functions[name] = made
+	made := &pprof.Function{ID: uint64(len(b.profile.Function) + 1), Name: key.name, SystemName: key.name,
+		Filename: key.sourceFile}
+	b.functions[key] = made
 	b.profile.Function = append(b.profile.Function, made)
 	return made
 }

@@ -3,6 +3,7 @@ package report
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -118,6 +120,99 @@ func TestProfile(t *testing.T) {
 	if m := p.Mapping[0]; m.File != "/usr/lib/libshop.so" || m.BuildID != "0123456789abcdef" || !m.HasFunctions ||
 		len(p.Mapping) != 7 {
 		t.Errorf("%+v, %d mappings", m, len(p.Mapping))
+	}
+}
+
+// unwound is a recording of a truncated stack of a JVM, with a function in a file and a compiled one,
+// in two spans.
+func unwound(*testing.T) *record.Recording {
+	library := &profile.File{ID: profile.FileID{1}, Kind: profile.NativeFrame, Path: "/usr/lib/libjvm.so"}
+	shop, cart := &record.Process{PID: 101, Service: "shop"}, &record.Process{PID: 102, Service: "cart"}
+	pay := profile.NewFunction("shop.Checkout.pay", "Checkout.java")
+	return &record.Recording{
+		Start: time.Unix(1700000000, 0), Duration: 30 * time.Second, SamplesPerSecond: 100,
+		Processes: []*record.Process{shop, cart},
+		Stacks: map[profile.StackTraceID][]profile.Frame{
+			stackID(1): {
+				{File: library, Address: 0x10, Function: profile.NewFunction("JVM_Sleep", "jvm.cpp"), Line: 7},
+				profile.NewJVMFrame(pay, 42), profile.NewJVMFrame(pay, 43),
+				profile.NewJVMFrame(profile.NewFunction("shop.\x1b[2J", ""), 0),
+				{Address: 0x7f0000001010, Function: profile.NewFunction("stub", "")}, profile.NewCutFrame(),
+			},
+			stackID(2): {profile.NewJVMFrame(pay, 42), profile.NewJVMFrame(pay, 42), profile.NewJVMFrame(pay, 42)},
+		},
+		Samples: map[record.Key]uint64{
+			{Process: shop, TraceID: [16]byte{0xAB, 1}, TransactionID: [8]byte{0xCD, 2}, SpanID: [8]byte{0xEF, 3},
+				Stack: stackID(1)}: 20,
+			{Process: shop, TraceID: [16]byte{0xAB, 1}, TransactionID: [8]byte{0xCD, 2}, Stack: stackID(2)}: 10,
+			{Process: cart, Stack: stackID(2)}: 50,
+		},
+	}
+}
+
+// Names, files and lines of an unwinder need no symbols, and its line numbers are no addresses.
+func TestProfileOfUnwoundStacks(t *testing.T) {
+	r := unwound(t)
+	frames := want(r).processes
+	for _, p := range r.Processes {
+		if of := frames[p]; len(of.Code) != 0 || len(of.Files) != 0 {
+			t.Errorf("names are wanted of %+v", of)
+		}
+	}
+	p := buildProfile(r, nil)
+	if err := p.CheckValid(); err != nil {
+		t.Fatal(err)
+	}
+	lines := func(s *pprof.Sample) (texts []string) {
+		for _, l := range s.Location {
+			f := l.Line[0].Function
+			texts = append(texts, fmt.Sprintf("%s %s (%s:%d) %#x", filepath.Base(l.Mapping.File), f.Name, f.Filename,
+				l.Line[0].Line, l.Address))
+		}
+		return texts
+	}
+	const pay = "[jvm] shop.Checkout.pay (Checkout.java:42) 0x0"
+	for i, want := range [][]string{
+		{pay, pay, pay}, // in the transaction, without a span
+		{"libjvm.so JVM_Sleep (jvm.cpp:7) 0x10", pay, "[jvm] shop.Checkout.pay (Checkout.java:43) 0x0",
+			`[jvm] shop.\x1b[2J (:0) 0x0`, "[unknown] stub (:0) 0x7f0000001010",
+			"[stack truncated] [stack truncated] (:0) 0x0"},
+		{pay, pay, pay},
+	} {
+		if got := lines(p.Sample[i]); !slices.Equal(got, want) {
+			t.Errorf("sample %d: %q\nwant %q", i, got, want)
+		}
+	}
+	if p.Sample[0].Location[0] != p.Sample[2].Location[0] || len(p.Location) != 6 {
+		t.Errorf("%d locations: methods are the same in all processes", len(p.Location))
+	}
+	spans := []string{"", "ef03000000000000", ""}
+	for i, s := range p.Sample {
+		if got := strings.Join(s.Label["span_id"], ","); got != spans[i] {
+			t.Errorf("sample %d is of span %q, want %q", i, got, spans[i])
+		}
+	}
+	if m := p.Mapping[0]; m.File != "/usr/lib/libjvm.so" || !m.HasFunctions {
+		t.Errorf("the first mapping is %+v", m)
+	}
+}
+
+func TestGoToolPprofOfUnwoundStacks(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out.pb.gz")
+	if _, err := writeFile(path, buildProfile(unwound(t), nil)); err != nil {
+		t.Fatal(err)
+	}
+	for args, want := range map[string][]string{
+		"-top":        {`800ms   100%  shop.Checkout.pay`, `200ms 25.00%  \[stack truncated\]`},
+		"-top -lines": {`shop.Checkout.pay Checkout.java:42`, `JVM_Sleep jvm.cpp:7`},
+		"-tags":       {`span_id: Total 200ms`},
+	} {
+		out := goToolPprof(t, append(strings.Fields(args), path)...)
+		for _, one := range want {
+			if !regexp.MustCompile(one).MatchString(out) {
+				t.Errorf("%s: no %s in\n%s", args, one, out)
+			}
+		}
 	}
 }
 

@@ -30,6 +30,7 @@ type summary struct {
 	processes    map[*record.Process]*quality
 	frames       map[profile.Kind]*nameCount
 	unknown      uint64            // frames, each as often as it was sampled, at addresses in no known memory
+	cut          uint64            // samples of stacks whose callers are missing
 	files        map[string]uint64 // samples in which a file has frames without a name
 	cpus         uint64
 }
@@ -113,18 +114,22 @@ func (s *summary) addStack(p *record.Process, frames []profile.Frame, samples ui
 	files := make(map[string]struct{})
 	for _, f := range frames {
 		kind := f.Kind()
-		if f.File == nil && f.Address >= kernelSpace {
+		if kind == profile.CutFrame {
+			s.cut += samples
+			continue
+		}
+		if kind == profile.AnonymousFrame && f.Address >= kernelSpace {
 			kind = profile.KernelFrame
 		}
 		inKernel = inKernel || kind == profile.KernelFrame
 		if kind != profile.KernelFrame {
 			depth++
 		}
-		if kind == profile.AnonymousFrame && !s.names.compiled(p, f) {
+		hasName := s.names.name(p, f) != ""
+		if kind == profile.AnonymousFrame && f.Function == nil && !s.names.compiled(p, f) {
 			s.unknown += samples
 			continue
 		}
-		hasName := s.names.name(p, f) != ""
 		counted := s.frames[kind]
 		if counted == nil {
 			counted = &nameCount{}
@@ -172,6 +177,10 @@ func (s *summary) write(w io.Writer) error {
 	}
 	fmt.Fprintln(&b)
 	fmt.Fprintln(&b, "frames with a name:", s.namedFrames())
+	if s.cut > 0 {
+		fmt.Fprintf(&b, "truncated stacks: %s of samples, their callers are in %s\n", percent(s.cut, s.samples),
+			profile.CutName)
+	}
 	for _, line := range s.losses() {
 		fmt.Fprintln(&b, line)
 	}
@@ -241,7 +250,10 @@ func (s *summary) namedFrames() string {
 	for _, kind := range []struct {
 		kind profile.Kind
 		text string
-	}{{profile.NativeFrame, "native"}, {profile.AnonymousFrame, "JIT"}, {profile.KernelFrame, "kernel"}} {
+	}{
+		{profile.NativeFrame, "native"}, {profile.JVMFrame, "JVM"}, {profile.AnonymousFrame, "JIT"},
+		{profile.KernelFrame, "kernel"},
+	} {
 		if frames := s.frames[kind.kind]; frames != nil {
 			texts = append(texts, percent(frames.named, frames.all)+" of "+kind.text)
 		}

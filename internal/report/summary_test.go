@@ -63,6 +63,25 @@ func TestUnknownAddresses(t *testing.T) {
 	}
 }
 
+// What an unwinder names is counted by kind, and what it could not walk is told.
+func TestSummaryOfUnwoundStacks(t *testing.T) {
+	s := summarize(unwound(t), nil)
+	if got, want := s.namedFrames(), "100.0% of native, 100.0% of JVM, 100.0% of JIT"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	var b strings.Builder
+	if err := s.write(&b); err != nil {
+		t.Fatal(err)
+	}
+	if want := "\ntruncated stacks: 25.0% of samples, their callers are in [stack truncated]\n"; !strings.Contains(
+		b.String(), want) {
+		t.Errorf("no %q in\n%s", want, &b)
+	}
+	if hints := s.hints(); len(hints) != 0 {
+		t.Errorf("%q", hints)
+	}
+}
+
 // Few samples, and those that begin in the kernel, are no evidence about frame pointers.
 func TestShallow(t *testing.T) {
 	for _, test := range []struct {

@@ -71,6 +71,7 @@ func (n *frameNamer) Learn(p *record.Process, frames []profile.Frame) {
 	var code []uint64
 	for _, f := range frames {
 		switch {
+		case f.Name() != "" || !hasAddress(f):
 		case f.Kind() == profile.NativeFrame && f.File.Path != vdsoPath:
 			files = append(files, symbolizer.File{ID: f.File.ID, Path: f.File.Path})
 		case f.File == nil && f.Address < kernelSpace:

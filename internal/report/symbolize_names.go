@@ -28,11 +28,17 @@ type symbolNames struct {
 	vdso   *symbols.Query
 }
 
-// name returns the name of a frame of a process as in its symbol table, not demangled. It is empty
-// when there is none. A nil *symbolNames has no names.
+// hasAddress reports whether the address of a frame is one of code: in a file, in the kernel, in
+// memory.
+func hasAddress(f profile.Frame) bool {
+	return f.Kind() != profile.JVMFrame && f.Kind() != profile.CutFrame
+}
+
+// name returns the name of a frame of a process: that of its function, else as in the symbol table,
+// not demangled. It is empty when there is none. A nil *symbolNames has no names.
 func (s *symbolNames) name(p *record.Process, f profile.Frame) string {
-	if s == nil {
-		return ""
+	if name := f.Name(); name != "" || s == nil || !hasAddress(f) {
+		return name
 	}
 	switch f.Kind() {
 	case profile.KernelFrame:
@@ -98,6 +104,7 @@ func want(r *record.Recording) wanted {
 		of := symbolizer.Wanted{Files: make(map[symbolizer.File][]uint64)}
 		for f := range set {
 			switch {
+			case f.Name() != "" || !hasAddress(f): // it has one
 			case f.Kind() == profile.KernelFrame, f.File == nil && f.Address >= kernelSpace:
 				w.kernel = append(w.kernel, f)
 			case f.File == nil:

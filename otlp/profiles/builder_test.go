@@ -25,12 +25,17 @@ var (
 	}
 )
 
-// The ids of the specification.
+// The ids of the specification, and some that were computed by it apart from this code.
 func TestCheckValues(t *testing.T) {
+	pay := profile.NewJVMFrame(profile.NewFunction("shop.Checkout.pay", "Checkout.java"), 42)
 	for id, frames := range map[string][]profile.Frame{
 		"kh0iF1-J_9HtoXA3aFx9-g": {{File: library, Address: 4096}},
 		"-bVu47G-45ZO3dmDETrxDw": {{File: library, Address: 4096}, {File: library, Address: 8191}},
 		"uAcSmr9bEscyj3hP1tsAew": {{Address: 140000000000000}, {File: library, Address: 1}},
+		"-ItGe1bGL09tE9R4oTo8Cw": {pay},
+		"FjEu00FlGVXw6yaElocMyA": {profile.NewJVMFrame(profile.NewFunction("shop.Über$Ångström.läuft", ""), 0)},
+		"5Pz2euADjAg5CmyWp3Lsgg": {pay, profile.NewCutFrame()},
+		"rUoEjwfvi5iYtBqkxsgMrQ": {{File: library, Address: 4096}, profile.NewCutFrame()},
 	} {
 		d := one(t, testOptions(&counter{}), sampleOf(shop, frames...)).Dictionary
 		got := stackTraceID(t, d, d.StackTable[1])
@@ -73,6 +78,67 @@ func TestFrames(t *testing.T) {
 			a["process.executable.build_id.htlhash"].GetStringValue(),
 			a["process.executable.build_id.gnu"].GetStringValue(),
 			d.StringTable[m.FilenameStrindex],
+		}
+		if got != want[i] || location.Address != frames[i].Address {
+			t.Errorf("frame %d is %+v at %#x, want %+v at %#x", i, got, location.Address, want[i], frames[i].Address)
+		}
+	}
+	if got := stackTraceID(t, d, d.StackTable[1]); got != profile.TraceID(frames) {
+		t.Errorf("stack-trace-id %x", got)
+	}
+}
+
+// What is known of a frame besides its address: where it is in its file, and its function.
+func TestLines(t *testing.T) {
+	hotspot := &profile.File{ID: profile.FileID{8}, Kind: profile.NativeFrame, Path: "/usr/lib/libjvm.so",
+		Code: []profile.CodeRange{{Start: 0x2000, Limit: 0x4000, Offset: 0x1000}, {Start: 0x8000, Limit: 0x9000}}}
+	vmlinux := &profile.File{ID: profile.FileID{7}, Kind: profile.KernelFrame, Path: "vmlinux"}
+	frames := []profile.Frame{
+		{File: vmlinux, Address: 0x10, Function: profile.NewFunction("do_syscall_64", "")},
+		{File: hotspot, Address: 0x2010, Function: profile.NewFunction("JVM_Sleep", "jvm.cpp"), Line: 3000},
+		{File: hotspot, Address: 0x8010}, {File: hotspot, Address: 0x3fff}, {File: hotspot, Address: 0x4000},
+		{Address: 0x7f0012345678, Function: profile.NewFunction("compiled", "")},
+		profile.NewJVMFrame(profile.NewFunction("shop.Checkout.pay", "Checkout.java"), 42),
+		profile.NewJVMFrame(profile.NewFunction("shop.Checkout.pay", "Checkout.java"), 43),
+		profile.NewJVMFrame(profile.NewFunction("shop.Checkout.pay", "Other.java"), 42),
+		profile.NewJVMFrame(profile.NewFunction("java.lang.Thread.run", ""), 0),
+		profile.NewCutFrame(),
+	}
+	d := one(t, testOptions(&counter{}), sampleOf(shop, frames...)).Dictionary
+	type exported struct {
+		kind                   string
+		start, limit, offset   uint64
+		name, sourceFile, file string
+		line                   int64
+	}
+	const jvm = "/usr/lib/libjvm.so"
+	want := []exported{
+		{"kernel", 0, 0, 0, "do_syscall_64", "", "vmlinux", 0},
+		{"native", 0x2000, 0x4000, 0x1000, "JVM_Sleep", "jvm.cpp", jvm, 3000},
+		{"native", 0x8000, 0x9000, 0, "", "", jvm, 0}, {"native", 0x2000, 0x4000, 0x1000, "", "", jvm, 0},
+		{"native", 0, 0, 0, "", "", jvm, 0},
+		{"native", 0, 0, 0, "compiled", "", "", 0},
+		{"jvm", 0, 0, 0, "shop.Checkout.pay", "Checkout.java", "", 42},
+		{"jvm", 0, 0, 0, "shop.Checkout.pay", "Checkout.java", "", 43},
+		{"jvm", 0, 0, 0, "shop.Checkout.pay", "Other.java", "", 42},
+		{"jvm", 0, 0, 0, "java.lang.Thread.run", "", "", 0},
+		{"abort-marker", 0, 0, 0, "[stack truncated]", "", "", 0},
+	}
+	stack := d.StackTable[1].LocationIndices
+	if len(stack) != len(frames) || len(d.MappingTable) != 5 || len(d.FunctionTable) != 8 {
+		t.Fatalf("stack of %d, %d mappings, %d functions", len(stack), len(d.MappingTable), len(d.FunctionTable))
+	}
+	for i, l := range stack {
+		location := d.LocationTable[l]
+		m := d.MappingTable[location.MappingIndex]
+		got := exported{
+			kind:  attributes(d, location.AttributeIndices)["profile.frame.type"].GetStringValue(),
+			start: m.MemoryStart, limit: m.MemoryLimit, offset: m.FileOffset, file: d.StringTable[m.FilenameStrindex],
+		}
+		for _, line := range location.Lines {
+			f := d.FunctionTable[line.FunctionIndex]
+			got.name, got.sourceFile = d.StringTable[f.NameStrindex], d.StringTable[f.FilenameStrindex]
+			got.line = line.Line
 		}
 		if got != want[i] || location.Address != frames[i].Address {
 			t.Errorf("frame %d is %+v at %#x, want %+v at %#x", i, got, location.Address, want[i], frames[i].Address)
@@ -192,8 +258,19 @@ func TestInvalid(t *testing.T) {
 		"no process":      func(s *profile.Sample) { s.Resource = nil },
 		"no frames":       func(s *profile.Sample) { s.Stack = stackOf() },
 		"address 0":       func(s *profile.Sample) { s.Stack = stackOf(frame, profile.Frame{File: library}) },
-		"before 1970":     func(s *profile.Sample) { s.Start = time.Unix(0, 0) },
-		"no time":         func(s *profile.Sample) { s.Start = time.Time{} },
+		// Sent, these would have another id.
+		"name of bytes": func(s *profile.Sample) {
+			s.Stack = stackOf(profile.NewJVMFrame(&profile.Function{Name: "a\xff"}, 1))
+		},
+		"long source file": func(s *profile.Sample) {
+			long := &profile.Function{Name: "f", SourceFile: strings.Repeat("x", maxTextBytes+1)}
+			s.Stack = stackOf(profile.Frame{Address: 1, Function: long})
+		},
+		"no name": func(s *profile.Sample) {
+			s.Stack = stackOf(profile.NewJVMFrame(&profile.Function{SourceFile: "F.java"}, 1))
+		},
+		"before 1970": func(s *profile.Sample) { s.Start = time.Unix(0, 0) },
+		"no time":     func(s *profile.Sample) { s.Start = time.Time{} },
 	} {
 		b, requests := collect(testOptions(&counter{}))
 		sample := sampleOf(shop, frame)

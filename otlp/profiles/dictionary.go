@@ -68,16 +68,17 @@ func (t *table[K]) rollBack() {
 // dictionary has what the profiles of one request refer to: ProfilesDictionary of profiles.proto.
 //
 //	field  table             key of an entry here
-//	    1  mapping_table     file id
-//	    2  location_table    mapping, type and address
-//	    3  function_table    none: there are no lines
+//	    1  mapping_table     file id and executable segment
+//	    2  location_table    mapping, type, address, function and line
+//	    3  function_table    name and source file
 //	    4  link_table        trace and span
 //	    5  string_table      text
 //	    6  attribute_table   key and value
 //	    7  stack_table       stack-trace-id
 type dictionary struct {
-	mappings   table[profile.FileID]
+	mappings   table[mapping]
 	locations  table[location]
+	functions  table[profile.Function]
 	links      table[link]
 	strings    table[string]
 	attributes table[attribute]
@@ -87,9 +88,15 @@ type dictionary struct {
 	indices []byte // of a stack being made
 }
 
+type mapping struct {
+	file profile.FileID
+	code profile.CodeRange
+}
+
 type location struct {
-	mapping, frameType int32
-	address            uint64
+	mapping, frameType, function int32
+	line                         uint32
+	address                      uint64
 }
 
 type link struct {
@@ -130,14 +137,12 @@ func (k attributeKey) String() string {
 	}[k]
 }
 
-// functionTable is the whole function table: its zero entry.
-const functionTable = "\x1a\x00"
-
 // reset empties the dictionary except for the zero entries and the strings that every profile
 // refers to.
 func (d *dictionary) reset() {
 	d.mappings.reset(1)
 	d.locations.reset(2)
+	d.functions.reset(3)
 	zero := appendLink(d.entry[:0], link{}) // not empty: some receivers want ids of their full length
 	d.links.reset(4, zero...)
 	d.strings.reset(5)
@@ -162,6 +167,7 @@ const (
 func (d *dictionary) mark() {
 	d.mappings.mark()
 	d.locations.mark()
+	d.functions.mark()
 	d.links.mark()
 	d.strings.mark()
 	d.attributes.mark()
@@ -171,6 +177,7 @@ func (d *dictionary) mark() {
 func (d *dictionary) rollBack() {
 	d.mappings.rollBack()
 	d.locations.rollBack()
+	d.functions.rollBack()
 	d.links.rollBack()
 	d.strings.rollBack()
 	d.attributes.rollBack()
@@ -181,7 +188,7 @@ func (d *dictionary) rollBack() {
 func (d *dictionary) append(b []byte) []byte {
 	b = append(b, d.mappings.entries...)
 	b = append(b, d.locations.entries...)
-	b = append(b, functionTable...)
+	b = append(b, d.functions.entries...)
 	b = append(b, d.links.entries...)
 	b = append(b, d.strings.entries...)
 	b = append(b, d.attributes.entries...)
@@ -190,7 +197,7 @@ func (d *dictionary) append(b []byte) []byte {
 
 // size returns the encoded length of the dictionary.
 func (d *dictionary) size() int {
-	return len(d.mappings.entries) + len(d.locations.entries) + len(functionTable) + len(d.links.entries) +
+	return len(d.mappings.entries) + len(d.locations.entries) + len(d.functions.entries) + len(d.links.entries) +
 		len(d.strings.entries) + len(d.attributes.entries) + len(d.stacks.entries)
 }
 
@@ -249,13 +256,11 @@ func (d *dictionary) attribute(a attribute) int32 {
 	return d.attributes.add(a, b)
 }
 
-// mapping returns the index of a file, 0 for none. Files with the same id share the mapping of the
-// first.
-func (d *dictionary) mapping(f *profile.File) int32 {
-	if f == nil {
-		return 0
-	}
-	index, known := d.mappings.find(f.ID)
+// mapping returns the index of the part of a file that an address is in. Files with the same id
+// share the name and the build id of the first.
+func (d *dictionary) mapping(f *profile.File, code profile.CodeRange) int32 {
+	key := mapping{f.ID, code}
+	index, known := d.mappings.find(key)
 	if known {
 		return index
 	}
@@ -266,9 +271,28 @@ func (d *dictionary) mapping(f *profile.File) int32 {
 		attributes[1] = d.attribute(attribute{key: gnuBuildID, text: f.BuildID})
 		n++
 	}
-	d.entry = appendVarint(d.entry[:0], 4, uint64(name))
+	d.entry = appendVarint(d.entry[:0], 1, code.Start)
+	d.entry = appendVarint(d.entry, 2, code.Limit)
+	d.entry = appendVarint(d.entry, 3, code.Offset)
+	d.entry = appendVarint(d.entry, 4, uint64(name))
 	d.entry = appendIndices(d.entry, 5, attributes[:n])
-	return d.mappings.add(f.ID, d.entry)
+	return d.mappings.add(key, d.entry)
+}
+
+// function returns the index of a function, which has a name.
+func (d *dictionary) function(f profile.Function) int32 {
+	index, known := d.functions.find(f)
+	if known {
+		return index
+	}
+	sent := profile.Function{Name: valid(f.Name), SourceFile: valid(f.SourceFile)}
+	if sent != f { // another text may have become the same
+		return d.functions.alias(f, d.function(sent))
+	}
+	name, sourceFile := d.string(f.Name), d.string(f.SourceFile)
+	d.entry = appendVarint(d.entry[:0], 1, uint64(name))
+	d.entry = appendVarint(d.entry, 3, uint64(sourceFile))
+	return d.functions.add(f, d.entry)
 }
 
 // location returns the index of a location.
@@ -280,41 +304,72 @@ func (d *dictionary) location(key location) int32 {
 	attributes := [...]int32{key.frameType}
 	d.entry = appendVarint(d.entry[:0], 1, uint64(key.mapping))
 	d.entry = appendVarint(d.entry, 2, key.address)
+	if key.function != 0 {
+		d.entry = appendHeader(d.entry, 3, varintSize(uint64(key.function))+varintSize(uint64(key.line)))
+		d.entry = appendVarint(d.entry, 1, uint64(key.function))
+		d.entry = appendVarint(d.entry, 2, uint64(key.line))
+	}
 	d.entry = appendIndices(d.entry, 4, attributes[:])
 	return d.locations.add(key, d.entry)
 }
 
 // frameTypeOf returns the frame type that receivers know. Code without a file is "native", too:
-// "jvm" would promise a method.
+// "jvm" would promise a method. "abort-marker" is what the OpenTelemetry profiler and receivers of
+// its profiles call the end of a stack that could not be followed further.
 func frameTypeOf(f profile.Frame) string {
-	if f.Kind() == profile.KernelFrame || f.File == nil && f.Address >= 1<<63 {
+	switch kind := f.Kind(); {
+	case kind == profile.KernelFrame, kind == profile.AnonymousFrame && f.Address >= 1<<63:
 		return "kernel"
+	case kind == profile.JVMFrame:
+		return "jvm"
+	case kind == profile.CutFrame:
+		return "abort-marker"
 	}
 	return "native"
 }
 
-// stack returns the index of a stack, 0 if it has an address that cannot be sent.
+// canBeSent reports whether a receiver finds the file id of a frame in what is sent of it: there is
+// no address 0, and text that is not UTF-8 or too long is not sent as it is.
+func canBeSent(f profile.Frame) bool {
+	if f.Address == 0 || f.File == nil && f.Function != nil && (f.Function.Name == "" ||
+		valid(f.Function.Name) != f.Function.Name || valid(f.Function.SourceFile) != f.Function.SourceFile) {
+		return false
+	}
+	return true
+}
+
+// stack returns the index of a stack, 0 if it has a frame that cannot be sent.
 func (d *dictionary) stack(s *profile.Stack) int32 {
 	index, known := d.stacks.find(s.ID)
 	if known {
 		return index
 	}
 	d.indices = d.indices[:0]
-	var file *profile.File
+	var last profile.Frame
+	var code profile.CodeRange // of last
 	var kind string
 	var key location
 	for _, f := range s.Frames { // consecutive frames are usually in one file
-		if f.Address == 0 {
+		if !canBeSent(f) {
 			return 0
 		}
-		if f.File != file {
-			file, key.mapping = f.File, d.mapping(f.File)
+		switch {
+		case f.File == nil:
+			key.mapping = 0
+		case f.File != last.File || f.Address < code.Start || f.Address >= code.Limit:
+			code = f.File.CodeAt(f.Address)
+			key.mapping = d.mapping(f.File, code)
 		}
 		if k := frameTypeOf(f); k != kind {
 			kind, key.frameType = k, d.attribute(attribute{key: frameType, text: k})
 		}
+		key.function, key.line = 0, 0
+		if name := f.Name(); name != "" {
+			key.function, key.line = d.function(profile.Function{Name: name, SourceFile: f.SourceFile()}), f.Line
+		}
 		key.address = f.Address
 		d.indices = protowire.AppendVarint(d.indices, uint64(d.location(key)))
+		last = f
 	}
 	d.entry = appendMessage(d.entry[:0], 1, d.indices)
 	return d.stacks.add(s.ID, d.entry)

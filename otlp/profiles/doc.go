@@ -18,14 +18,23 @@
 // # Frames
 //
 //	frame          mapping                                       location
-//	of a file      filename, htlhash, GNU build id if known      ELF address, "native"
+//	of a file      filename, htlhash, GNU build id if known,     ELF address, "native"
+//	               the executable segment if known
 //	of the kernel  "vmlinux" or the module, htlhash: its file    offset from the text, "kernel"
 //	               id, which is made from the build id
+//	of the JVM     0: none                                       line; "jvm"
 //	anonymous      0: none                                       address in memory; "native", or "kernel"
 //	                                                             in the upper half
+//	cut            0: none                                       1; "abort-marker"
+//
+// A frame whose function is known has one line with it, a cut one with profile.CutName.
 //
 // The file id in a stack-trace-id is the attribute process.executable.build_id.htlhash of the
-// mapping. A location of mapping 0 has none, and no lines: a receiver uses the hash of no bytes, as
-// profile.Frame.FileID does. A mapping has no range of memory: addresses are those of the file, and
-// one mapping serves all processes.
+// mapping. For a location of mapping 0, which has none, a receiver uses the hash of its lines, of no
+// bytes if there are none, as profile.Frame.FileID does.
+//
+// The range of a mapping is that of an executable segment: memory_start and memory_limit are ELF
+// addresses, as those of locations, and file_offset is where memory_start is in the file. Addresses
+// in memory differ from process to process, and one mapping serves all. Without a range all three
+// are 0, which is all that is known of the kernel.
 package profiles

@@ -44,7 +44,11 @@ func FuzzBuilder(f *testing.F) {
 			{ID: profile.FileID{1}, Kind: profile.KernelFrame, Path: other}, // the same by its id
 			{ID: profile.FileID{2}, Kind: profile.KernelFrame, Path: name, BuildID: "aa"},
 			{ID: profile.FileID{3}, Kind: profile.Kind(9)},
+			{ID: profile.FileID{4}, Kind: profile.NativeFrame, Path: name, Code: []profile.CodeRange{
+				{Start: 1, Limit: 2, Offset: 5}, {Start: 2, Limit: 301, Offset: 7}}},
 		}
+		functions := []*profile.Function{nil, nil, profile.NewFunction(name, other), profile.NewFunction(other, ""),
+			{Name: name, SourceFile: other}, {Name: other}}
 		processes := []*profile.Resource{{PID: 1, ServiceName: name},
 			{PID: 2, ServiceName: name, ExecutablePath: other}, {PID: 3}}
 		names := []string{"", name, other, "main"}
@@ -66,8 +70,16 @@ func FuzzBuilder(f *testing.F) {
 			sample.TraceID[0] = byte(c.below(2))
 			var frames []profile.Frame
 			for range c.below(6) {
-				frames = append(frames, profile.Frame{File: files[c.below(len(files))],
-					Address: addresses[c.below(len(addresses))]})
+				function := functions[c.below(len(functions))]
+				if c.below(4) == 3 {
+					frames = append(frames, profile.NewJVMFrame(profile.NewFunction(name, other), uint32(c.below(3))))
+					continue
+				}
+				frames = append(frames, profile.Frame{File: files[c.below(len(files))], Function: function,
+					Line: uint32(c.below(2)), Address: addresses[c.below(len(addresses))]})
+			}
+			if c.below(4) == 3 {
+				frames = append(frames, profile.NewCutFrame())
 			}
 			sample.Stack = stackOf(frames...)
 			sample.Start = moment.Add(time.Duration(c.below(5)) * time.Second)

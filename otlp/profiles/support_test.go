@@ -1,12 +1,14 @@
 package profiles
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"io"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	common "go.opentelemetry.io/proto/slim/otlp/common/v1"
 	profiles "go.opentelemetry.io/proto/slim/otlp/profiles/v1development"
 
+	"correlator/internal/backend"
 	"correlator/profile"
 )
 
@@ -82,7 +85,14 @@ func stackTraceID(t testing.TB, d *profiles.ProfilesDictionary, stack *profiles.
 	hash := fnv.New128a()
 	for _, i := range stack.LocationIndices {
 		location := d.LocationTable[i]
-		fileID := "ef46db3751d8e999ef46db3751d8e999" // of no file: xxh64 of nothing, twice
+		var lines []byte
+		for _, l := range location.Lines {
+			function := d.FunctionTable[l.FunctionIndex]
+			lines = append(lines, d.StringTable[function.NameStrindex]+d.StringTable[function.FilenameStrindex]...)
+			lines = binary.BigEndian.AppendUint64(lines, uint64(l.Line))
+			lines = binary.BigEndian.AppendUint64(lines, uint64(l.Column))
+		}
+		fileID := strings.Repeat(fmt.Sprintf("%016x", backend.XXH64(lines)), 2) // of no file
 		ofFile := attributes(d, d.MappingTable[location.MappingIndex].AttributeIndices)
 		if htlhash := ofFile["process.executable.build_id.htlhash"]; htlhash != nil {
 			fileID = htlhash.GetStringValue()

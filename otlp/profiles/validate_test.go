@@ -35,13 +35,13 @@ type validator struct {
 	d        *profiles.ProfilesDictionary
 	problems []error
 
-	mappings, locations, links, strings, attributes, stacks map[int32]bool
+	mappings, locations, functions, links, strings, attributes, stacks map[int32]bool
 }
 
 func validate(request *collector.ExportProfilesServiceRequest) error {
 	v := &validator{
 		d:        request.Dictionary,
-		mappings: map[int32]bool{}, locations: map[int32]bool{}, links: map[int32]bool{},
+		mappings: map[int32]bool{}, locations: map[int32]bool{}, functions: map[int32]bool{}, links: map[int32]bool{},
 		strings: map[int32]bool{}, attributes: map[int32]bool{}, stacks: map[int32]bool{},
 	}
 	if request.Dictionary == nil {
@@ -124,7 +124,7 @@ func (v *validator) orphans() {
 		used map[int32]bool
 	}{
 		"mapping_table": {len(d.MappingTable), v.mappings}, "location_table": {len(d.LocationTable), v.locations},
-		"function_table": {len(d.FunctionTable), nil}, "link_table": {len(d.LinkTable), v.links},
+		"function_table": {len(d.FunctionTable), v.functions}, "link_table": {len(d.LinkTable), v.links},
 		"string_table": {len(d.StringTable), v.strings}, "attribute_table": {len(d.AttributeTable), v.attributes},
 		"stack_table": {len(d.StackTable), v.stacks},
 	} {
@@ -250,15 +250,29 @@ func (v *validator) stack(s *profiles.Stack) {
 
 func (v *validator) location(l *profiles.Location) {
 	v.check(l.Address != 0, "address 0")
-	v.check(len(l.Lines) == 0, "lines %v", l.Lines)
 	kind := v.attributesOf("location", l.AttributeIndices)["profile.frame.type"].GetStringValue()
-	v.check(kind == "native" || kind == "kernel", "frame type %q", kind)
+	v.check(slices.Contains([]string{"native", "kernel", "jvm", "abort-marker"}, kind), "frame type %q", kind)
+	v.check(len(l.Lines) <= 1, "lines %v", l.Lines)
+	if kind == "jvm" || kind == "abort-marker" {
+		v.check(len(l.Lines) == 1 && l.MappingIndex == 0, "frame of type %s: %v", kind, l)
+	}
+	for _, line := range l.Lines {
+		v.check(line.FunctionIndex != 0 && line.Line >= 0 && line.Column == 0, "line %v", line)
+		if v.refer("function", v.functions, line.FunctionIndex, len(v.d.FunctionTable)) {
+			f := v.d.FunctionTable[line.FunctionIndex]
+			v.check(v.text("name", f.NameStrindex) != "", "function without a name %v", f)
+			v.text("filename", f.FilenameStrindex)
+			v.check(f.SystemNameStrindex == 0 && f.StartLine == 0, "function %v", f)
+		}
+	}
 	if !v.refer("mapping", v.mappings, l.MappingIndex, len(v.d.MappingTable)) || l.MappingIndex == 0 {
 		return
 	}
 	m := v.d.MappingTable[l.MappingIndex]
 	v.text("filename", m.FilenameStrindex)
 	v.check(m.MemoryLimit >= m.MemoryStart, "mapping %v", m)
+	v.check(m.MemoryLimit == 0 || m.MemoryStart <= l.Address && l.Address < m.MemoryLimit, "address %#x in mapping %v",
+		l.Address, m)
 	id := v.attributesOf("mapping", m.AttributeIndices)["process.executable.build_id.htlhash"].GetStringValue()
 	v.check(len(id) == 32, "htlhash %q", id)
 }

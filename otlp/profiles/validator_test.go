@@ -18,7 +18,7 @@ func TestValidator(t *testing.T) {
 		dict    = profiles.ProfilesDictionary
 	)
 	good := one(t, testOptions(&counter{}), sampleOf(shop, profile.Frame{File: library, Address: 1},
-		profile.Frame{Address: 2}))
+		profile.Frame{Address: 2}, profile.NewJVMFrame(profile.NewFunction("f", "F.java"), 3)))
 	profileOf := func(r *request) *profiles.Profile {
 		return r.ResourceProfiles[0].ScopeProfiles[0].Profiles[0]
 	}
@@ -37,9 +37,17 @@ func TestValidator(t *testing.T) {
 		"no frame type":      func(_ *request, d *dict) { d.LocationTable[1].AttributeIndices = nil },
 		"no such mapping":    func(_ *request, d *dict) { d.LocationTable[1].MappingIndex = 2 },
 		"negative location":  func(_ *request, d *dict) { d.StackTable[1].LocationIndices[0] = -1 },
-		"no such string":     func(_ *request, d *dict) { d.AttributeTable[1].KeyStrindex = 99 },
-		"no such stack":      func(r *request, _ *dict) { sample(r).StackIndex = 2 },
-		"no such link":       func(r *request, _ *dict) { sample(r).LinkIndex = -2 },
+		"no such function":   func(_ *request, d *dict) { d.LocationTable[3].Lines[0].FunctionIndex = 2 },
+		"no function":        func(_ *request, d *dict) { d.LocationTable[3].Lines[0].FunctionIndex = 0 },
+		"no name":            func(_ *request, d *dict) { d.FunctionTable[1].NameStrindex = 0 },
+		"no line":            func(_ *request, d *dict) { d.LocationTable[3].Lines = nil },
+		"outside of mapping": func(_ *request, d *dict) {
+			m := d.MappingTable[1]
+			m.MemoryStart, m.MemoryLimit = 2, 9
+		},
+		"no such string": func(_ *request, d *dict) { d.AttributeTable[1].KeyStrindex = 99 },
+		"no such stack":  func(r *request, _ *dict) { sample(r).StackIndex = 2 },
+		"no such link":   func(r *request, _ *dict) { sample(r).LinkIndex = -2 },
 		"attribute twice": func(r *request, _ *dict) {
 			s := sample(r)
 			s.AttributeIndices = append(s.AttributeIndices, s.AttributeIndices[0])
