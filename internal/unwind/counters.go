@@ -1,0 +1,31 @@
+package unwind
+
+import "sync/atomic"
+
+// Counters is what an Engine counts. The fields only grow and may be read at any time.
+type Counters struct {
+	Started atomic.Uint64 // workers
+
+	// Workers that were killed, by reason. After each, all processes are to be synchronized again.
+	TimedOut  atomic.Uint64 // a request was not answered in time
+	Ended     atomic.Uint64 // it ended by itself: a panic, or too little memory
+	Nonsense  atomic.Uint64 // its answer was none to the request
+	Exhausted atomic.Uint64 // it had asked for as many tables as one may get
+
+	Synchronized atomic.Uint64 // requests after which a process can be unwound
+	NotReady     atomic.Uint64 // requests that found a JVM which was still starting, or is unknown
+	Gone         atomic.Uint64 // requests whose process had ended
+	Failed       atomic.Uint64 // requests that failed for another reason
+	Refused      atomic.Uint64 // requests that were not made: too many waited, or there was no worker
+	Quarantined  atomic.Uint64 // times that a process was left out because of a killed worker
+	LeftOut      atomic.Uint64 // requests that were not made for such a process
+
+	FilesSkipped atomic.Uint64 // mapped files that could not be read, so stacks end in them
+	MapErrors    atomic.Uint64 // updates of tables that failed, or were refused, while synchronizing
+
+	Stacks         atomic.Uint64 // whose frames were resolved
+	Frames         atomic.Uint64 // of these
+	FramesUnnamed  atomic.Uint64 // of these, of a JVM without a name
+	FramesUnmapped atomic.Uint64 // of these, native without an address
+	StacksCut      atomic.Uint64 // of these stacks, those whose callers are missing: an error, or too many frames
+}

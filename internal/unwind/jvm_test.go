@@ -1,0 +1,458 @@
+package unwind
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/bpf"
+	"correlator/internal/testenv"
+	"correlator/procscan"
+)
+
+// deadline is far more than anything here takes on a machine that is busy with other tests.
+const deadline = 60 * time.Second
+
+// javaHomes are the JDKs of the tests.
+var javaHomes = map[string]string{
+	"17": "/usr/lib/jvm/java-17-openjdk-" + runtime.GOARCH,
+	"25": "/usr/lib/jvm/temurin-25-jdk-" + runtime.GOARCH,
+}
+
+// jvm is a running java program of testdata.
+type jvm struct {
+	cmd    *exec.Cmd
+	target Target
+}
+
+// compiled is where Recursion is compiled to, once for all tests.
+var compiled = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "unwind")
+	if err != nil {
+		return "", err
+	}
+	output, err := exec.Command("javac", "--release", "17", "-d", dir, "testdata/Recursion.java").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("javac: %w\n%s", err, output)
+	}
+	return dir, nil
+})
+
+// startJVM starts threads of Recursion, which recurse to a depth.
+func startJVM(t *testing.T, jdk string, threads, depth int, flags ...string) *jvm {
+	t.Helper()
+	java := filepath.Join(javaHomes[jdk], "bin/java")
+	if _, err := os.Stat(java); err != nil {
+		testenv.Missing(t, "needs JDK "+jdk+" at "+javaHomes[jdk])
+	}
+	testenv.NeedTool(t, "javac")
+	classes, err := compiled()
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := append([]string{"-XX:+UseSerialGC", "-Xmx64m", "-XX:-UsePerfData"}, flags...)
+	cmd := exec.Command(java, append(args, "-cp", classes, "Recursion", strconv.Itoa(threads), strconv.Itoa(depth))...)
+	_, stdout := testenv.Start(t, cmd)
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "ready\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	return &jvm{cmd, identify(t, cmd.Process.Pid)}
+}
+
+// identify returns a process of this pid namespace as a target.
+func identify(t *testing.T, pid int) Target {
+	t.Helper()
+	sampler, err := bpf.OpenSampler(bpf.SamplerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sampler.Close()
+	identity, err := sampler.Identify(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	started, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, fields, _ := strings.Cut(string(started), ") ")
+	ticks, err := strconv.ParseUint(strings.Fields(fields)[19], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Target{
+		ID:        procscan.ProcessID{PID: pid, StartTime: ticks},
+		KernelPID: identity.KernelPID(), Program: identity, User: "test",
+	}
+}
+
+// testEngine is an engine whose chain ends in a collector.
+type testEngine struct {
+	*Engine
+	counters  *Counters
+	collector *collector
+}
+
+func openEngine(t *testing.T) *testEngine {
+	t.Helper()
+	testenv.NeedRoot(t)
+	e := &testEngine{counters: new(Counters)}
+	var err error
+	if e.Engine, err = Open("/proc", e.counters); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if e.collector, err = newCollector(e.chain); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.collector.close)
+	if err := e.chain.setLast(e.collector.program); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// sample samples all CPUs until the test ends, at a rate that no other clock is in step with.
+func (e *testEngine) sample(t *testing.T) {
+	t.Helper()
+	cpus, err := procscan.ReadCPUs("/sys/devices/system/cpu/online")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cpu := range cpus {
+		attr := unix.PerfEventAttr{
+			Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_CPU_CLOCK,
+			Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})), Sample: 2718281,
+		}
+		fd, err := unix.PerfEventOpen(&attr, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Close(fd) })
+		program := e.chain.programs[entryProgram].FD()
+		err = errors.Join(unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_BPF, program),
+			unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_ENABLE, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// forget forgets stacks that were collected before.
+func (e *testEngine) forget(t *testing.T) {
+	t.Helper()
+	for {
+		if _, err := e.collector.read(time.Unix(1, 0)); errors.Is(err, os.ErrDeadlineExceeded) {
+			return
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// next returns the next stack of a target.
+func (e *testEngine) next(t *testing.T, of Target) collected {
+	t.Helper()
+	end := time.Now().Add(deadline)
+	for {
+		s, err := e.collector.read(end)
+		if err != nil {
+			t.Fatalf("reading a stack: %v", err)
+		}
+		if s.pid == of.KernelPID {
+			return s
+		}
+	}
+}
+
+// synchronize synchronizes a JVM as soon as it is ready.
+func (e *testEngine) synchronize(t *testing.T, of Target) {
+	t.Helper()
+	testenv.Poll(t, deadline, "the JVM to be ready", func() bool {
+		_, err := e.Synchronize(t.Context(), of)
+		if err != nil && !errors.Is(err, ErrNotReady) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+	e.forget(t) // what was collected meanwhile may be cut
+}
+
+// awaitWhole waits for a whole stack of a target that has recursed to a depth.
+func (e *testEngine) awaitWhole(t *testing.T, of Target, depth int) {
+	t.Helper()
+	for range 1000 {
+		s := e.next(t, of)
+		frames, err := e.Frames(t.Context(), of, s.tid, s.words, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.failure == 0 && checkRecursion(t, frames) == depth {
+			return
+		}
+	}
+	t.Fatal("no stack is whole")
+}
+
+// linesOf returns the lines of the source by the comments at their ends.
+func linesOf(t *testing.T) map[string][]uint32 {
+	t.Helper()
+	lines := make(map[string][]uint32)
+	for i, line := range strings.Split(string(testenv.ReadFile(t, "testdata/Recursion.java")), "\n") {
+		if _, name, ok := strings.Cut(line, "; // "); ok {
+			lines[name] = append(lines[name], uint32(i+1))
+		} else if _, name, ok := strings.Cut(line, "{ // "); ok {
+			lines[name] = append(lines[name], uint32(i+1))
+		}
+	}
+	return lines
+}
+
+// checkRecursion checks all that a whole stack shows of Recursion, and returns how deep that has
+// recursed. Where compiled code has no safepoint, as in spin's loop, a JVM knows the caller's line only.
+func checkRecursion(t *testing.T, frames []Frame) (depth int) {
+	t.Helper()
+	lines := linesOf(t)
+	check := func(f Frame, comment string) {
+		t.Helper()
+		if f.Kind != JVMFrame || f.SourceFile != "Recursion.java" || !slices.Contains(lines[comment], f.Line) {
+			t.Fatalf("%+v is not at %s, %d\n%+v", f, comment, lines[comment], frames)
+		}
+	}
+	once := slices.IndexFunc(frames, func(f Frame) bool { return f.Function == "Recursion.lambda$work$0" })
+	if once < 0 {
+		return 0 // it is not in the recursion
+	}
+	check(frames[once], "once")
+	work := once + 1
+	if frames[work].Function == "Recursion$$Lambda.applyAsLong" {
+		work++
+	}
+	check(frames[work], "work")
+	for i := once - 1; i >= 0; i-- {
+		method := []string{"ping", "pong"}[depth%2]
+		if frames[i].Function != "Recursion."+method {
+			if frames[i].Function == "Recursion.spin" {
+				check(frames[i], "spin")
+			}
+			break
+		}
+		check(frames[i], method)
+		depth++
+	}
+	for _, f := range frames {
+		switch {
+		case f.Kind == CutFrame, f.Kind == NativeFrame && f.Address == 0, f.Kind == JVMFrame && f.Function == "":
+			t.Fatalf("frame %+v\n%+v", f, frames)
+		}
+	}
+	// The root is in libc: clone, or start_thread.
+	if last := frames[len(frames)-1]; last.Kind != NativeFrame {
+		t.Errorf("root is %+v", last)
+	}
+	if !slices.ContainsFunc(frames, func(f Frame) bool { return f.Function == "java.lang.Thread.run" }) {
+		t.Errorf("no Thread.run\n%+v", frames)
+	}
+	return depth - 1
+}
+
+// Whole stacks of JVMs without flags have each call, with class, method, file and line, whether
+// compiled, inlined or interpreted. Which of the inlined calls is the leaf, a JVM knows at safepoints.
+func TestJVM(t *testing.T) {
+	e := openEngine(t)
+	e.sample(t)
+	const depth = 30
+	for jdk := range javaHomes {
+		for name, flag := range map[string]string{
+			"compiled": "-XX:+TieredCompilation", // the default
+			"C1":       "-XX:TieredStopAtLevel=1", "interpreted": "-Xint",
+		} {
+			t.Run(jdk+" "+name, func(t *testing.T) {
+				j := startJVM(t, jdk, 2, depth, flag)
+				e.synchronize(t, j.target)
+				e.awaitWhole(t, j.target, depth)
+				const stacks = 60
+				whole, deep := 0, 0
+				for range stacks {
+					s := e.next(t, j.target)
+					frames, err := e.Frames(t.Context(), j.target, s.tid, s.words, nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if s.failure != 0 {
+						continue
+					}
+					whole++
+					if checkRecursion(t, frames) == depth {
+						deep++
+					}
+					e.checkMapped(t, j, frames)
+				}
+				if whole < stacks*9/10 || name == "interpreted" && deep < stacks*9/10 {
+					t.Errorf("of %d stacks %d are whole, %d at full depth", stacks, whole, deep)
+				}
+				if err := e.Remove(t.Context(), j.target); err != nil {
+					t.Error(err)
+				}
+				e.checkNothingOf(t, j.target)
+			})
+		}
+	}
+	if e.counters.Started.Load() != 1 || e.counters.MapErrors.Load() != 0 || e.counters.FilesSkipped.Load() != 0 {
+		t.Errorf("%d workers, %d errors of tables, %d files skipped", e.counters.Started.Load(),
+			e.counters.MapErrors.Load(), e.counters.FilesSkipped.Load())
+	}
+}
+
+// checkMapped checks that native frames are in executable mappings of files.
+func (e *testEngine) checkMapped(t *testing.T, j *jvm, frames []Frame) {
+	t.Helper()
+	handle, err := procscan.OpenProcess("/proc", j.target.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer handle.Close()
+	mappings, err := handle.ExecutableMemory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range frames {
+		if f.Kind == NativeFrame && !slices.ContainsFunc(mappings, func(m procscan.Mapping) bool {
+			return m.Start <= f.Address && f.Address < m.End && m.Path != ""
+		}) {
+			t.Fatalf("%+v is not mapped", f)
+		}
+	}
+}
+
+// checkNothingOf checks that no table has entries of a process.
+func (e *testEngine) checkNothingOf(t *testing.T, of Target) {
+	t.Helper()
+	if n := e.entriesOf(t, of); n > 0 {
+		t.Errorf("%d entries are left", n)
+	}
+}
+
+// entriesOf returns the number of entries of a process.
+func (e *testEngine) entriesOf(t *testing.T, of Target) (n int) {
+	t.Helper()
+	table := e.chain.maps[pidPageMap]
+	key, value := make([]byte, table.KeySize()), make([]byte, table.ValueSize())
+	for all := table.Iterate(); all.Next(&key, &value); {
+		pid := bits.ReverseBytes32(*(*uint32)(unsafe.Pointer(&key[4])))
+		if pid == of.KernelPID {
+			n++
+		}
+	}
+	jvms := e.chain.maps[hotspotMap]
+	if jvms.Lookup(of.KernelPID, make([]byte, jvms.ValueSize())) == nil {
+		n++
+	}
+	return n
+}
+
+// A worker that is killed, or stopped, costs what was synchronized, and nothing else.
+func TestWorkerEnds(t *testing.T) {
+	e := openEngine(t)
+	e.sample(t)
+	const depth = 10
+	j := startJVM(t, "17", 2, depth)
+	var resets int
+	e.OnReset(func() { resets++ })
+	e.synchronize(t, j.target)
+	s := e.next(t, j.target)
+	for _, c := range []struct {
+		signal unix.Signal
+		want   error // of the next request
+	}{{unix.SIGKILL, ErrNotSynchronized}, {unix.SIGSTOP, ErrKilled}, {unix.SIGKILL, ErrNotSynchronized}} {
+		before := e.Generation()
+		pid := e.worker.PID()
+		if err := unix.Kill(pid, c.signal); err != nil {
+			t.Fatal(err)
+		}
+		if c.signal == unix.SIGKILL {
+			testenv.Poll(t, deadline, "the worker to end", func() bool { return hasEnded(pid) })
+		}
+		if _, err := e.Frames(t.Context(), j.target, s.tid, s.words, nil); !errors.Is(err, c.want) {
+			t.Fatalf("after %v: %v, want %v", c.signal, err, c.want)
+		}
+		if e.Generation() != before+1 || resets != int(before)+1 {
+			t.Errorf("generation %d, %d resets", e.Generation(), resets)
+		}
+		e.checkNothingOf(t, j.target)
+		if errors.Is(c.want, ErrKilled) {
+			if _, err := e.Synchronize(t.Context(), j.target); !errors.Is(err, ErrQuarantined) {
+				t.Fatalf("after %v: %v", c.signal, err)
+			}
+			if q := e.Status().Quarantined; len(q) != 1 || q[0].PID != j.target.ID.PID {
+				t.Errorf("quarantined: %+v", q)
+			}
+			j.target.Program = "after an exec"
+		}
+		e.synchronize(t, j.target)
+		e.forget(t)
+		e.awaitWhole(t, j.target, depth)
+		testenv.Poll(t, deadline, "the killed worker to be reaped", func() bool { return e.Status().Unreaped == 0 })
+	}
+	c := e.counters
+	if c.TimedOut.Load() != 1 || c.Ended.Load() != 2 || c.Quarantined.Load() != 1 || c.Started.Load() != 4 {
+		t.Errorf("timed out %d, ended %d, quarantined %d, started %d", c.TimedOut.Load(), c.Ended.Load(),
+			c.Quarantined.Load(), c.Started.Load())
+	}
+}
+
+// A JVM that ends while it is synchronized is gone, and leaves nothing.
+func TestJVMEnds(t *testing.T) {
+	e := openEngine(t)
+	e.sample(t)
+	const depth = 10
+	for i := range 8 {
+		j := startJVM(t, "17", 1, depth)
+		done := make(chan error)
+		go func() {
+			_, err := e.Synchronize(context.Background(), j.target)
+			done <- err
+		}()
+		for range i * i { // from at once to some ms
+			runtime.Gosched()
+			time.Sleep(100 * time.Microsecond)
+		}
+		if err := j.cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; errors.Is(err, ErrKilled) || errors.Is(err, ErrQuarantined) {
+			t.Fatal(err)
+		} else {
+			t.Logf("killed after %d: %v", i*i, err)
+		}
+		if err := e.Remove(t.Context(), j.target); err != nil {
+			t.Fatal(err)
+		}
+		e.checkNothingOf(t, j.target)
+	}
+	j := startJVM(t, "17", 1, depth)
+	e.synchronize(t, j.target)
+	e.awaitWhole(t, j.target, depth)
+	if started := e.counters.Started.Load(); started != 1 {
+		t.Errorf("%d workers", started)
+	}
+}

@@ -1,0 +1,168 @@
+package unwind
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+)
+
+// kernelLayout is what the programs have to know of the running kernel.
+type kernelLayout struct {
+	taskStack    uint32 // offset of task_struct.stack
+	threadBase   uint64 // offset of the thread pointer in task_struct
+	vmFile       uint32 // offset of vm_area_struct.vm_file
+	vmFlags      uint32 // offset of vm_area_struct.vm_flags
+	stackPtRegs  uint32 // offset of the registers of user mode from the base of a kernel stack
+	ownKernelPID uint32 // of this process, in the initial pid namespace
+}
+
+// readKernelLayout reads the kernel's BTF, and runs a program once for what BTF does not have.
+func readKernelLayout() (l kernelLayout, err error) {
+	kernel, err := btf.LoadKernelSpec()
+	if err != nil {
+		return l, fmt.Errorf("reading the kernel's BTF: %w", err)
+	}
+	var task, area *btf.Struct
+	err = errors.Join(kernel.TypeByName("task_struct", &task), kernel.TypeByName("vm_area_struct", &area))
+	if err != nil {
+		return l, fmt.Errorf("reading the kernel's BTF: %w", err)
+	}
+	threadBase := "thread.fsbase"
+	if runtime.GOARCH == "arm64" {
+		threadBase = "thread.uw.tp_value"
+	}
+	var base uint32
+	for _, want := range []struct {
+		of     btf.Type
+		paths  []string // the first that exists
+		offset *uint32
+	}{
+		{task, []string{"stack"}, &l.taskStack},
+		{task, []string{threadBase}, &base},
+		{area, []string{"vm_file"}, &l.vmFile},
+		{area, []string{"vm_flags", "__vm_flags"}, &l.vmFlags},
+	} {
+		found := false
+		for _, path := range want.paths {
+			if offset, ok := offsetOf(want.of, path); ok {
+				*want.offset, found = offset, true
+				break
+			}
+		}
+		if !found {
+			return l, fmt.Errorf("the kernel's BTF has no %s.%s", want.of.TypeName(), want.paths[0])
+		}
+	}
+	l.threadBase = uint64(base)
+	return l, l.run()
+}
+
+// offsetOf returns the offset of a member in bytes; the parts of its path may be in anonymous members.
+func offsetOf(t btf.Type, path string) (offset uint32, ok bool) {
+	for name := range strings.SplitSeq(path, ".") {
+		var at uint32
+		if at, t, ok = member(t, name); !ok {
+			return 0, false
+		}
+		offset += at
+	}
+	return offset, true
+}
+
+func member(t btf.Type, name string) (offset uint32, of btf.Type, ok bool) {
+	var members []btf.Member
+	switch t := btf.UnderlyingType(t).(type) {
+	case *btf.Struct:
+		members = t.Members
+	case *btf.Union:
+		members = t.Members
+	}
+	for _, m := range members {
+		if m.Name == name {
+			return m.Offset.Bytes(), m.Type, true
+		}
+	}
+	for _, m := range members {
+		if m.Name != "" {
+			continue
+		}
+		if offset, of, ok := member(m.Type, name); ok {
+			return m.Offset.Bytes() + offset, of, true
+		}
+	}
+	return 0, nil, false
+}
+
+// facts is what the program finds, of the thread that runs it.
+type facts struct {
+	PtRegs, Stack uint64
+	PIDTGID       uint64
+}
+
+// maxStackBytes is more than a kernel stack has on any architecture.
+const maxStackBytes = 256 << 10
+
+// run finds stackPtRegs and ownKernelPID by a program that is run once, here.
+func (l *kernelLayout) run() error {
+	result, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 24, MaxEntries: 1})
+	if err != nil {
+		return fmt.Errorf("creating a table for the layout of kernel stacks: %w", err)
+	}
+	defer result.Close()
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "unwind_layout", Type: ebpf.RawTracepoint, License: "GPL",
+		Instructions: asm.Instructions{
+			asm.FnGetCurrentTaskBtf.Call(),
+			asm.Mov.Reg(asm.R6, asm.R0),
+			asm.Mov.Reg(asm.R1, asm.R6),
+			asm.FnTaskPtRegs.Call(),
+			asm.Mov.Reg(asm.R7, asm.R0),
+			asm.FnGetCurrentPidTgid.Call(),
+			asm.Mov.Reg(asm.R8, asm.R0),
+			// *(u64 *)(fp - 8) = task->stack
+			asm.Mov.Imm(asm.R1, 0),
+			asm.StoreMem(asm.RFP, -8, asm.R1, asm.DWord),
+			asm.Mov.Reg(asm.R1, asm.RFP),
+			asm.Add.Imm(asm.R1, -8),
+			asm.Mov.Imm(asm.R2, 8),
+			asm.Mov.Reg(asm.R3, asm.R6),
+			asm.Add.Imm(asm.R3, int32(l.taskStack)),
+			asm.FnProbeReadKernel.Call(),
+			// result[0]
+			asm.Mov.Imm(asm.R1, 0),
+			asm.StoreMem(asm.RFP, -16, asm.R1, asm.DWord),
+			asm.Mov.Reg(asm.R2, asm.RFP),
+			asm.Add.Imm(asm.R2, -16),
+			asm.LoadMapPtr(asm.R1, result.FD()),
+			asm.FnMapLookupElem.Call(),
+			asm.JEq.Imm(asm.R0, 0, "end"),
+			asm.StoreMem(asm.R0, 0, asm.R7, asm.DWord),
+			asm.LoadMem(asm.R1, asm.RFP, -8, asm.DWord),
+			asm.StoreMem(asm.R0, 8, asm.R1, asm.DWord),
+			asm.StoreMem(asm.R0, 16, asm.R8, asm.DWord),
+			asm.Mov.Imm(asm.R0, 0).WithSymbol("end"),
+			asm.Return(),
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("loading the program that finds the layout of kernel stacks (Linux 5.15): %w", err)
+	}
+	defer program.Close()
+	if _, err := program.Run(&ebpf.RunOptions{}); err != nil {
+		return fmt.Errorf("running the program that finds the layout of kernel stacks: %w", err)
+	}
+	var f facts
+	if err := result.Lookup(uint32(0), &f); err != nil {
+		return fmt.Errorf("reading the layout of kernel stacks: %w", err)
+	}
+	if f.PtRegs <= f.Stack || f.PtRegs-f.Stack >= maxStackBytes {
+		return fmt.Errorf("the registers at %#x are not on the kernel stack at %#x", f.PtRegs, f.Stack)
+	}
+	l.stackPtRegs, l.ownKernelPID = uint32(f.PtRegs-f.Stack), uint32(f.PIDTGID>>32)
+	return nil
+}

@@ -1,0 +1,324 @@
+package unwind
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/features"
+	"go.opentelemetry.io/ebpf-profiler/pacmask"
+	"go.opentelemetry.io/ebpf-profiler/support"
+	"golang.org/x/sys/unix"
+)
+
+// Programs of the chain. Its last one is not the module's: see chain.setLast.
+const (
+	entryProgram   = "native_tracer_entry"
+	nativeProgram  = "perf_unwind_native"
+	hotspotProgram = "perf_unwind_hotspot"
+
+	recordsMap    = "per_cpu_records"
+	programsMap   = "perf_progs"
+	pidPageMap    = "pid_page_to_mapping_info"
+	hotspotMap    = "hotspot_procs"
+	innerTemplate = "exe_id_to_8_stack_deltas"
+	outerFormat   = "exe_id_to_%d_stack_deltas"
+)
+
+// maxJVMs is how many JVMs can be unwound at a time; the module has room for 256.
+const maxJVMs = 1024
+
+// mapEntries are the sizes of tables that differ from the module's, which are for all processes of a
+// machine: together they take 6 MB there, and more than 60 as the module's own loader sizes them.
+// What is preallocated is small; the table of mappings is a trie, allocated as it grows. A JVM takes
+// some 300 entries of it, libjvm 250 of stack_delta_page_to_info.
+var mapEntries = map[string]uint32{
+	pidPageMap:                 1 << 17,
+	"stack_delta_page_to_info": 1 << 14,
+	hotspotMap:                 maxJVMs,
+	"reported_pids":            1024,
+	"pid_events":               1024,
+	"go_procs":                 1, // neither is used
+	"apm_int_procs":            1,
+}
+
+// outerEntries is how many files there may be in each of the tables of tables, by size.
+const outerEntries = 1024
+
+// writtenMaps are those that the worker fills, besides those by size.
+var writtenMaps = []string{
+	"interpreter_offsets", hotspotMap, "apm_int_procs", "go_procs", "stack_delta_page_to_info",
+	pidPageMap, "unwind_info_array", "reported_pids",
+}
+
+// recordLayout is where the chain's record of a stack has what a last program needs, in bytes.
+type recordLayout struct {
+	words        uint32 // the u64 words: kernel addresses, then those of frames
+	wordCount    uint32 // u16
+	kernelFrames uint32 // u16: how many of the words are kernel addresses
+	failure      uint32 // u32: why the stack ends, 0 when it is whole
+	size         uint32 // of the record
+}
+
+// chain is the module's programs and tables, loaded.
+type chain struct {
+	programs map[string]*ebpf.Program
+	maps     map[string]*ebpf.Map
+	inner    *ebpf.MapSpec // of the tables in tables, without their size
+	layout   recordLayout
+	kernel   kernelLayout
+}
+
+// loadChain loads programs and tables. It raises no resource limits.
+func loadChain() (*chain, error) {
+	if err := checkKernel(); err != nil {
+		return nil, err
+	}
+	kernel, err := readKernelLayout()
+	if err != nil {
+		return nil, err
+	}
+	full, err := support.LoadCollectionSpec()
+	if err != nil {
+		return nil, fmt.Errorf("reading the unwinding programs: %w", err)
+	}
+	return load(full, kernel, findsAreas())
+}
+
+// findsAreas reports whether programs may look for the memory area of an address: since Linux 5.17.
+func findsAreas() bool {
+	for _, helper := range []asm.BuiltinFunc{asm.FnGetCurrentTaskBtf, asm.FnFindVma} {
+		if features.HaveProgramHelper(ebpf.PerfEvent, helper) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+func load(full *ebpf.CollectionSpec, kernel kernelLayout, findsAreas bool) (*chain, error) {
+	layout, err := readRecordLayout(full)
+	if err != nil {
+		return nil, err
+	}
+	spec, err := selectPrograms(full, findsAreas)
+	if err != nil {
+		return nil, err
+	}
+	if err := setVariables(spec, kernel, findsAreas); err != nil {
+		return nil, err
+	}
+	collection, err := ebpf.NewCollection(spec)
+	if rejected := (*ebpf.VerifierError)(nil); errors.As(err, &rejected) && !errors.Is(err, unix.EPERM) {
+		return nil, fmt.Errorf("this kernel's verifier, or its lockdown, refuses the unwinding programs: %w", err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("loading the unwinding programs: %w", err)
+	}
+	c := &chain{
+		programs: collection.Programs, maps: collection.Maps,
+		inner: full.Maps[innerTemplate].InnerMap.Copy(), layout: layout, kernel: kernel,
+	}
+	if size := c.maps[recordsMap].ValueSize(); size < layout.size {
+		c.close()
+		return nil, fmt.Errorf("the unwinding programs have records of %d bytes, not %d", size, layout.size)
+	}
+	for index, name := range map[uint32]string{
+		support.ProgUnwindNative: nativeProgram, support.ProgUnwindHotspot: hotspotProgram,
+	} {
+		if err := c.maps[programsMap].Put(index, c.programs[name]); err != nil {
+			c.close()
+			return nil, fmt.Errorf("chaining the unwinding programs: %w", err)
+		}
+	}
+	return c, nil
+}
+
+func (c *chain) close() {
+	for _, p := range c.programs {
+		p.Close()
+	}
+	for _, m := range c.maps {
+		m.Close()
+	}
+}
+
+// setLast has the chain end in a program, or end silently with nil.
+func (c *chain) setLast(program *ebpf.Program) error {
+	if program == nil {
+		err := c.maps[programsMap].Delete(uint32(support.ProgUnwindStop))
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return nil
+		}
+		return err
+	}
+	return c.maps[programsMap].Put(uint32(support.ProgUnwindStop), program)
+}
+
+// written returns the names of the tables that the worker fills, sorted.
+func (c *chain) written() []string {
+	names := slices.Clone(writtenMaps)
+	for bucket := support.StackDeltaBucketSmallest; bucket <= support.StackDeltaBucketLargest; bucket++ {
+		names = append(names, fmt.Sprintf(outerFormat, bucket))
+	}
+	slices.Sort(names)
+	return names
+}
+
+// selectPrograms returns what is to be loaded of the module.
+func selectPrograms(full *ebpf.CollectionSpec, findsAreas bool) (*ebpf.CollectionSpec, error) {
+	spec := &ebpf.CollectionSpec{
+		Maps: make(map[string]*ebpf.MapSpec), Programs: make(map[string]*ebpf.ProgramSpec),
+		Variables: make(map[string]*ebpf.VariableSpec), Types: full.Types, ByteOrder: full.ByteOrder,
+	}
+	need := (&chain{}).written()
+	for _, name := range []string{entryProgram, nativeProgram, hotspotProgram} {
+		p := full.Programs[name]
+		if p == nil {
+			return nil, fmt.Errorf("the unwinding programs have no %s", name)
+		}
+		p = p.Copy()
+		if !findsAreas {
+			p.Instructions = withoutAreas(p.Instructions)
+		}
+		spec.Programs[name] = p
+		for i := range p.Instructions {
+			if p.Instructions[i].IsLoadFromMap() {
+				need = append(need, p.Instructions[i].Reference())
+			}
+		}
+	}
+	for _, name := range need {
+		m := full.Maps[name]
+		if m == nil {
+			return nil, fmt.Errorf("the unwinding programs have no table %s", name)
+		}
+		m = m.Copy()
+		if entries := mapEntries[name]; entries > 0 {
+			m.MaxEntries = entries
+		} else if strings.HasPrefix(name, "exe_id_to_") {
+			m.MaxEntries = outerEntries
+		}
+		spec.Maps[name] = m
+	}
+	for name, v := range full.Variables {
+		if spec.Maps[v.SectionName] != nil {
+			spec.Variables[name] = v
+		}
+	}
+	return spec, nil
+}
+
+// withoutAreas removes calls of bpf_find_vma, which Linux has since 5.17. They refine an error that
+// nothing here depends on; the verifier refuses unknown calls even in dead code.
+func withoutAreas(instructions asm.Instructions) asm.Instructions {
+	const callback = "find_vma_callback"
+	var kept asm.Instructions
+	inCallback := false
+	for _, ins := range instructions {
+		if name := ins.Symbol(); name != "" {
+			inCallback = strings.HasPrefix(name, callback)
+		}
+		if inCallback {
+			continue
+		}
+		symbol, reference := ins.Symbol(), ins.Reference()
+		switch {
+		case ins.IsLoadOfFunctionPointer() && strings.HasPrefix(reference, callback):
+			ins, reference = asm.LoadImm(ins.Dst, 0, asm.DWord), ""
+		case ins.IsBuiltinCall() && asm.BuiltinFunc(ins.Constant) == asm.FnGetCurrentTaskBtf:
+			ins = asm.Mov.Imm(asm.R0, 0)
+		case ins.IsBuiltinCall() && asm.BuiltinFunc(ins.Constant) == asm.FnFindVma:
+			ins = asm.Mov.Imm(asm.R0, -int32(unix.ENOTSUP))
+		}
+		// Debug information of functions and lines would refer to what was removed.
+		ins.Metadata = asm.Metadata{}
+		if symbol != "" {
+			ins = ins.WithSymbol(symbol)
+		}
+		if reference != "" {
+			ins = ins.WithReference(reference)
+		}
+		kept = append(kept, ins)
+	}
+	return kept
+}
+
+// setVariables sets what the programs have to know of this machine.
+func setVariables(spec *ebpf.CollectionSpec, kernel kernelLayout, findsAreas bool) error {
+	for name, value := range map[string]any{
+		"origin_id_sampling":  uint16(1), // 0 is none: the programs do nothing
+		"filter_idle_frames":  true,
+		"inverse_pac_mask":    ^pacmask.GetPACMask(),
+		"task_stack_offset":   kernel.taskStack,
+		"stack_ptregs_offset": kernel.stackPtRegs,
+		"tpbase_offset":       kernel.threadBase,
+		"vma_lookup_enabled":  findsAreas,
+		"vma_vm_file_offset":  kernel.vmFile,
+		"vma_vm_flags_offset": kernel.vmFlags,
+	} {
+		v := spec.Variables[name]
+		if v == nil {
+			return fmt.Errorf("the unwinding programs have no variable %s", name)
+		}
+		if err := v.Set(value); err != nil {
+			return fmt.Errorf("setting %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// readRecordLayout reads the layout of the chain's record from the programs' own BTF.
+func readRecordLayout(spec *ebpf.CollectionSpec) (l recordLayout, err error) {
+	var record *btf.Struct
+	if err := spec.Types.TypeByName("PerCPURecord", &record); err != nil {
+		return l, fmt.Errorf("reading the unwinding programs' BTF: %w", err)
+	}
+	for path, offset := range map[string]*uint32{
+		"trace.frame_data":        &l.words,
+		"trace.frame_data_len":    &l.wordCount,
+		"trace.num_kernel_frames": &l.kernelFrames,
+		"state.unwind_error":      &l.failure,
+	} {
+		var ok bool
+		if *offset, ok = offsetOf(record, path); !ok {
+			return l, fmt.Errorf("the unwinding programs' record has no %s", path)
+		}
+	}
+	l.size = record.Size
+	return l, nil
+}
+
+// checkKernel refuses kernels with a bug by which reading user memory in a BPF program can freeze the
+// machine: from 5.19, fixed in 6.1.36, 6.3.10 and 6.4 (copy_from_user_nofault in mm/maccess.c).
+func checkKernel() error {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return fmt.Errorf("reading the kernel's version: %w", err)
+	}
+	release := unix.ByteSliceToString(name.Release[:])
+	var major, minor, patch int
+	if _, err := fmt.Sscanf(release, "%d.%d.%d", &major, &minor, &patch); err != nil {
+		if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
+			return fmt.Errorf("reading the kernel's version %q: %w", release, err)
+		}
+	}
+	if freezes(major, minor, patch) {
+		return fmt.Errorf("this kernel, %s, can freeze when BPF programs read user memory (fixed in 6.1.36, 6.3.10 and 6.4)",
+			release)
+	}
+	return nil
+}
+
+func freezes(major, minor, patch int) bool {
+	switch {
+	case major == 5:
+		return minor >= 19
+	case major != 6:
+		return false
+	}
+	return minor == 0 || minor == 1 && patch < 36 || minor == 2 || minor == 3 && patch < 10
+}

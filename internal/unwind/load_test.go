@@ -1,0 +1,69 @@
+package unwind
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf/asm"
+	"go.opentelemetry.io/ebpf-profiler/support"
+
+	"correlator/bpf"
+	"correlator/internal/testenv"
+)
+
+// The programs load as they are on kernels before 5.17, without calls that these do not have.
+func TestLoadWithoutAreas(t *testing.T) {
+	testenv.NeedRoot(t)
+	kernel, err := readKernelLayout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	full, err := support.LoadCollectionSpec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec, err := selectPrograms(full, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, p := range spec.Programs {
+		for _, ins := range p.Instructions {
+			if ins.IsBuiltinCall() && asm.BuiltinFunc(ins.Constant) == asm.FnFindVma ||
+				strings.HasPrefix(ins.Reference(), "find_vma") {
+				t.Errorf("%s has %v", name, ins)
+			}
+		}
+	}
+	c, err := load(full, kernel, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.close()
+}
+
+// The sampler accepts the chain: its last program loads with the chain's records.
+func TestUnwinder(t *testing.T) {
+	e := openEngine(t)
+	sampler, err := bpf.OpenSampler(bpf.SamplerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sampler.Close()
+	if err := sampler.SetUnwinder(e.Unwinder()); err != nil {
+		t.Fatal(err)
+	}
+	if err := sampler.SetUnwinder(nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFreezes(t *testing.T) {
+	for version, want := range map[[3]int]bool{
+		{5, 15, 0}: false, {5, 18, 19}: false, {5, 19, 0}: true, {6, 0, 19}: true, {6, 1, 35}: true, {6, 1, 36}: false,
+		{6, 2, 16}: true, {6, 3, 9}: true, {6, 3, 10}: false, {6, 4, 0}: false, {6, 18, 1}: false, {7, 0, 0}: false,
+	} {
+		if got := freezes(version[0], version[1], version[2]); got != want {
+			t.Errorf("%v: %v", version, got)
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package unwind
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/ringbuf"
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
+
+	"correlator/procscan"
+)
+
+const (
+	// selfTestTimeout is how long a stack of our own may take to arrive, in CPU time a few samples.
+	selfTestTimeout = 3 * time.Second
+	selfTestPeriod  = time.Millisecond
+
+	collectorBytes = 1 << 20 // some 40 records
+)
+
+// collector is a last program that hands over whole records.
+type collector struct {
+	program *ebpf.Program
+	records *ebpf.Map
+	reader  *ringbuf.Reader
+	layout  recordLayout
+}
+
+// newCollector loads one.
+func newCollector(c *chain) (*collector, error) {
+	records, err := ebpf.NewMap(&ebpf.MapSpec{Name: "unwind_collect", Type: ebpf.RingBuf, MaxEntries: collectorBytes})
+	if err != nil {
+		return nil, fmt.Errorf("creating a ring buffer: %w", err)
+	}
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "unwind_collect", Type: ebpf.PerfEvent, License: "GPL",
+		Instructions: asm.Instructions{
+			asm.Mov.Imm(asm.R1, 0),
+			asm.StoreMem(asm.RFP, -4, asm.R1, asm.Word),
+			asm.Mov.Reg(asm.R2, asm.RFP),
+			asm.Add.Imm(asm.R2, -4),
+			asm.LoadMapPtr(asm.R1, c.maps[recordsMap].FD()),
+			asm.FnMapLookupElem.Call(),
+			asm.JEq.Imm(asm.R0, 0, "end"),
+			asm.LoadMapPtr(asm.R1, records.FD()),
+			asm.Mov.Reg(asm.R2, asm.R0),
+			asm.Mov.Imm(asm.R3, int32(c.layout.size)),
+			asm.Mov.Imm(asm.R4, 0),
+			asm.FnRingbufOutput.Call(),
+			asm.Mov.Imm(asm.R0, 0).WithSymbol("end"),
+			asm.Return(),
+		},
+	})
+	if err != nil {
+		records.Close()
+		return nil, fmt.Errorf("loading a program that collects stacks: %w", err)
+	}
+	reader, err := ringbuf.NewReader(records)
+	if err != nil {
+		program.Close()
+		records.Close()
+		return nil, fmt.Errorf("reading a ring buffer: %w", err)
+	}
+	return &collector{program, records, reader, c.layout}, nil
+}
+
+func (c *collector) close() {
+	c.reader.Close()
+	c.program.Close()
+	c.records.Close()
+}
+
+// collected is the user half of a stack.
+type collected struct {
+	pid, tid uint32
+	words    []uint64
+	failure  uint32
+}
+
+// read returns the next stack, or os.ErrDeadlineExceeded.
+func (c *collector) read(deadline time.Time) (s collected, err error) {
+	c.reader.SetDeadline(deadline)
+	record, err := c.reader.Read()
+	if err != nil {
+		return s, err
+	}
+	b, l := record.RawSample, &c.layout
+	count := uint32(binary.NativeEndian.Uint16(b[l.wordCount:]))
+	kernel := uint32(binary.NativeEndian.Uint16(b[l.kernelFrames:]))
+	if kernel > count || l.words+8*count > uint32(len(b)) {
+		return s, fmt.Errorf("record of %d words, %d of them of the kernel", count, kernel)
+	}
+	s.pid, s.tid = binary.NativeEndian.Uint32(b), binary.NativeEndian.Uint32(b[4:]) // first in a trace
+	s.failure = binary.NativeEndian.Uint32(b[l.failure:])
+	for i := kernel; i < count; i++ {
+		s.words = append(s.words, binary.NativeEndian.Uint64(b[l.words+8*i:]))
+	}
+	return s, nil
+}
+
+// selfTest unwinds and names a stack of our own, by all of the chain.
+func (e *Engine) selfTest(procRoot string) error {
+	self, err := ownTarget(procRoot, e.chain.kernel.ownKernelPID)
+	if err != nil {
+		return err
+	}
+	c, err := newCollector(e.chain)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	if err := e.chain.setLast(c.program); err != nil {
+		return fmt.Errorf("setting the last program: %w", err)
+	}
+	ctx := context.Background() // each request has a deadline
+	if _, err := e.Synchronize(ctx, self); err != nil {
+		return err
+	}
+	stack, err := e.sampleSelf(c)
+	if err == nil {
+		err = e.checkSelf(ctx, self, stack)
+	}
+	return errors.Join(err, e.Remove(ctx, self), e.chain.setLast(nil))
+}
+
+// ownTarget returns this process as a target.
+func ownTarget(procRoot string, kernelPID uint32) (Target, error) {
+	fs, err := procfs.NewFS(procRoot)
+	if err != nil {
+		return Target{}, err
+	}
+	proc, err := fs.Self()
+	if err != nil {
+		return Target{}, err
+	}
+	stat, err := proc.Stat()
+	if err != nil {
+		return Target{}, err
+	}
+	id := procscan.ProcessID{PID: proc.PID, StartTime: stat.Starttime}
+	return Target{ID: id, KernelPID: kernelPID, Program: id, User: "self"}, nil
+}
+
+// sampleSelf returns a stack of the calling goroutine in spin.
+func (e *Engine) sampleSelf(c *collector) (s collected, err error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	attr := unix.PerfEventAttr{
+		Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_CPU_CLOCK,
+		Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})), Sample: uint64(selfTestPeriod),
+	}
+	fd, err := unix.PerfEventOpen(&attr, 0, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	if err != nil {
+		return s, fmt.Errorf("opening a perf event: %w", err)
+	}
+	defer unix.Close(fd)
+	if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_BPF, e.chain.programs[entryProgram].FD()); err != nil {
+		return s, fmt.Errorf("attaching the unwinding programs: %w", err)
+	}
+	if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_ENABLE, 0); err != nil {
+		return s, fmt.Errorf("enabling a perf event: %w", err)
+	}
+	for end := time.Now().Add(selfTestTimeout); time.Now().Before(end); {
+		spin()
+		s, err = c.read(time.Unix(1, 0))
+		if err == nil && s.failure == 0 || err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return s, err
+		}
+		if err == nil {
+			err = fmt.Errorf("the stack was not walked to its end (error %d of the engine)", s.failure)
+		} else {
+			err = errors.New("no stack arrived")
+		}
+	}
+	return s, err
+}
+
+// spin uses the CPU for more than one period.
+//
+//go:noinline
+func spin() {
+	for end := time.Now().Add(3 * selfTestPeriod); time.Now().Before(end); {
+	}
+}
+
+// checkSelf checks that a stack is that of sampleSelf.
+func (e *Engine) checkSelf(ctx context.Context, self Target, s collected) error {
+	frames, err := e.Frames(ctx, self, s.tid, s.words, nil)
+	if err != nil {
+		return err
+	}
+	for _, f := range frames {
+		if fn := runtime.FuncForPC(uintptr(f.Address)); fn != nil && strings.HasSuffix(fn.Name(), ".sampleSelf") {
+			return nil
+		}
+	}
+	return fmt.Errorf("the stack of %d frames is not the one that was sampled", len(frames))
+}

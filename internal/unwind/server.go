@@ -1,0 +1,365 @@
+package unwind
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"go.opentelemetry.io/ebpf-profiler/host"
+	"go.opentelemetry.io/ebpf-profiler/interpreter"
+	"go.opentelemetry.io/ebpf-profiler/interpreter/interpreterconfig"
+	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/log"
+	"go.opentelemetry.io/ebpf-profiler/nativeunwind/elfunwindinfo"
+	"go.opentelemetry.io/ebpf-profiler/process"
+	"go.opentelemetry.io/ebpf-profiler/processmanager"
+	enginemaps "go.opentelemetry.io/ebpf-profiler/processmanager/ebpf"
+	"go.opentelemetry.io/ebpf-profiler/reporter/samples"
+	"go.opentelemetry.io/ebpf-profiler/times"
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/worker"
+	"correlator/procscan"
+)
+
+const (
+	// workerMemoryBytes is what a worker may take. With one JVM it has 20 MB, while libjvm is read 45;
+	// the largest executables have ten times as many functions.
+	workerMemoryBytes = 384 << 20
+
+	// workerDescriptors: two for each process, the tables, and some while a file is read. A process for
+	// which there is none left cannot be synchronized.
+	workerDescriptors = 4096
+
+	// unloadDelay is how long what is known of a file is kept after the last process that mapped it.
+	unloadDelay = time.Minute
+
+	// frameCache is how many frames are kept by name, of some 200 bytes each.
+	frameCache = 16384
+
+	// maxNames is how many names are kept normalized.
+	maxNames = 16384
+)
+
+// Kind is the kind of worker that serves an Engine. The capabilities are for reading the memory of
+// processes, their files, and files that are unlinked.
+func Kind() worker.Kind {
+	return worker.Kind{
+		Name:         "unwind",
+		Capabilities: []int{unix.CAP_SYS_PTRACE, unix.CAP_DAC_READ_SEARCH, unix.CAP_CHECKPOINT_RESTORE},
+		MemoryBytes:  workerMemoryBytes,
+		Descriptors:  workerDescriptors,
+		Serve:        serve,
+	}
+}
+
+// server is the worker's side. All runs on one goroutine, but for what the engine cleans up.
+type server struct {
+	procRoot string
+	conn     *worker.Conn
+	tables   map[string]*ebpf.Map
+	handler  *handler
+	manager  *processmanager.ProcessManager
+	budget   budget
+	targets  map[libpf.PID]*target
+
+	trace    libpf.EbpfTrace
+	reported libpf.Frames // of the last trace
+	metadata samples.TypeMetadata
+	names    map[string]string // normalized
+}
+
+func serve(procRoot string, conn *worker.Conn) {
+	log.SetLevel(slog.LevelError + 1) // there is nobody to read it
+	s := &server{
+		procRoot: procRoot, conn: conn, tables: make(map[string]*ebpf.Map),
+		targets: make(map[libpf.PID]*target), names: make(map[string]string),
+	}
+	for {
+		message, fds, err := conn.ReceiveDescriptors()
+		if err != nil || len(message) == 0 {
+			return
+		}
+		answer, err := s.answer(message, fds)
+		if err != nil || conn.Send(answer, -1) != nil {
+			return
+		}
+		if s.handler != nil && s.handler.takeFilesRead() {
+			debug.FreeOSMemory() // reading a file takes more than all that is kept
+		}
+	}
+}
+
+// answer serves a request. An error ends the worker.
+func (s *server) answer(message []byte, fds []int) ([]byte, error) {
+	s.budget.reset()
+	op, body := message[0], message[1:]
+	if op != opStart && s.manager == nil {
+		return nil, errAnswer
+	}
+	switch op {
+	case opStart:
+		var r start
+		if err := json.Unmarshal(body, &r); err != nil {
+			return nil, err
+		}
+		return jsonMessage(op, started{Failure: failureText(s.start(r, fds))})
+	case opSynchronize:
+		var r synchronize
+		if err := json.Unmarshal(body, &r); err != nil {
+			return nil, err
+		}
+		return jsonMessage(op, s.synchronize(&r))
+	case opRemove:
+		var r remove
+		if err := json.Unmarshal(body, &r); err != nil {
+			return nil, err
+		}
+		s.remove(libpf.PID(r.KernelPID))
+		return []byte{op}, nil
+	case opFrames:
+		pid, tid, words, err := decodeFramesRequest(message)
+		if err != nil {
+			return nil, err
+		}
+		return appendFrames(nil, s.frames(libpf.PID(pid), libpf.PID(tid), words)), nil
+	}
+	return nil, fmt.Errorf("request %q: %w", op, errAnswer)
+}
+
+func jsonMessage(op byte, v any) ([]byte, error) {
+	b, err := json.Marshal(v)
+	return append([]byte{op}, b...), err
+}
+
+// failureText returns "" for nil.
+func failureText(err error) string {
+	if err == nil {
+		return ""
+	}
+	text := err.Error()
+	return text[:min(len(text), maxFailureBytes)]
+}
+
+// start sets up the engine with the tables that the agent has sent.
+func (s *server) start(r start, fds []int) error {
+	if s.manager != nil || len(r.Tables) != len(fds) {
+		return errAnswer
+	}
+	for i, name := range r.Tables {
+		table, err := ebpf.NewMapFromFD(fds[i])
+		if err != nil {
+			return fmt.Errorf("taking the table %s: %w", name, err)
+		}
+		s.tables[name] = table
+	}
+	jvms := s.tables[hotspotMap]
+	if jvms == nil {
+		return errAnswer
+	}
+	// Before Linux 5.19, kernel.unprivileged_bpf_disabled is about tables that a process has, too.
+	value := make([]byte, jvms.ValueSize())
+	if err := jvms.Lookup(uint32(0), value); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("accessing tables without CAP_BPF, for which kernel.unprivileged_bpf_disabled has to be 0 "+
+			"before Linux 5.19: %w", err)
+	}
+	if err := checkCapability(unix.CAP_SYS_PTRACE); err != nil {
+		return err
+	}
+	config := interpreterconfig.NoInterpreters()
+	config.Hotspot.Disabled = false
+	ctx := context.Background() // the worker ends with its process
+	own, err := enginemaps.LoadMaps(ctx, config, s.tables, &ebpf.MapSpec{})
+	if err != nil {
+		return fmt.Errorf("setting up tables: %w", err)
+	}
+	s.handler = newHandler(own, s.tables, s.newTable)
+	s.manager, err = processmanager.New(ctx, processmanager.Config{
+		InterpretersConfig:    config,
+		MonitorInterval:       time.Minute,
+		ExecutableUnloadDelay: unloadDelay,
+		EbpfHandler:           s.handler,
+		TraceReporter:         s,
+		StackDeltaProvider:    elfunwindinfo.NewStackDeltaProvider(),
+		FrameCacheSize:        frameCache,
+	})
+	if err != nil {
+		return fmt.Errorf("setting up the engine: %w", err)
+	}
+	return nil
+}
+
+// checkCapability returns an error unless this process has a capability.
+func checkCapability(capability int) error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData
+	if err := unix.Capget(&header, &sets[0]); err != nil {
+		return fmt.Errorf("reading capabilities: %w", err)
+	}
+	if sets[capability/32].Effective&(1<<(capability%32)) == 0 {
+		return errors.New("the agent has no CAP_SYS_PTRACE")
+	}
+	return nil
+}
+
+// newTable asks the agent for a table of 1<<bucket entries.
+func (s *server) newTable(bucket uint16) (*ebpf.Map, error) {
+	if err := s.conn.Send([]byte{opTable, byte(bucket)}, -1); err != nil {
+		return nil, err
+	}
+	message, fds, err := s.conn.ReceiveDescriptors()
+	if err != nil {
+		return nil, err
+	}
+	if len(fds) != 1 || message[0] != opTable {
+		return nil, errors.New("no more tables may be made")
+	}
+	return ebpf.NewMapFromFD(fds[0])
+}
+
+// synchronize reads the mappings of a process.
+func (s *server) synchronize(r *synchronize) synchronized {
+	pid := libpf.PID(r.KernelPID)
+	t := s.targets[pid]
+	if t != nil && (t.handle.Identity() != r.ID || t.user != r.User) {
+		s.remove(pid)
+		t = nil
+	}
+	if t == nil {
+		var err error
+		if t, err = openTarget(s.procRoot, r, &s.budget); err != nil {
+			return failedSynchronization(err)
+		}
+		s.targets[pid] = t
+	}
+	t.begin()
+	s.handler.begin()
+	s.manager.SynchronizeProcess(t)
+	if t.err == nil && (!t.handle.Alive() || errors.Is(t.failure, procscan.ErrGone)) {
+		t.err = procscan.ErrGone
+	}
+	if t.err != nil {
+		s.remove(pid)
+		return failedSynchronization(t.err)
+	}
+	result := synchronized{Skipped: uint64(len(t.skipped))}
+	failures, failure, ready := s.handler.result(pid)
+	result.MapErrors, result.Failure = failures, failureText(failure)
+	switch {
+	case t.hasJVM && ready:
+	case t.hasJVM:
+		result.Outcome = outcomeNotReady
+		if failure == nil {
+			result.Failure = failureText(t.failure)
+		}
+	case failure != nil:
+		result.Outcome = outcomeFailed
+	}
+	return result
+}
+
+// failedSynchronization is a result without mappings. A process that has none is exiting.
+func failedSynchronization(err error) synchronized {
+	if errors.Is(err, procscan.ErrGone) || errors.Is(err, process.ErrNoMappings) {
+		return synchronized{Outcome: outcomeGone}
+	}
+	return synchronized{Outcome: outcomeFailed, Failure: failureText(err)}
+}
+
+// remove forgets a process.
+func (s *server) remove(pid libpf.PID) {
+	s.manager.SynchronizeProcess(goneTarget{kernelPID: uint32(pid)})
+	s.manager.ProcessedUntil(times.GetKTime())
+	if t := s.targets[pid]; t != nil {
+		delete(s.targets, pid)
+		t.close()
+	}
+}
+
+// frames returns the frames of a stack's words.
+func (s *server) frames(pid, tid libpf.PID, words []uint64) []Frame {
+	var frames []Frame
+	for len(words) > 0 && len(frames) <= maxFrames {
+		word := libpf.EbpfFrame(words)
+		size := int(word.Length())
+		if size == 0 || size > len(words) {
+			return append(frames, Frame{Kind: CutFrame})
+		}
+		word, words = word[:size], words[size:]
+		switch {
+		case word.Flags().Error():
+			frames = append(frames, Frame{Kind: CutFrame})
+		case word.Type() == libpf.NativeFrame && size >= 2:
+			frames = append(frames, s.nativeFrame(pid, word))
+		case word.Type() == libpf.HotSpotFrame && size >= 3:
+			frames = s.appendJVMFrames(frames, pid, tid, word)
+		default:
+			frames = append(frames, Frame{Kind: CutFrame})
+		}
+	}
+	return frames
+}
+
+// nativeFrame undoes what the programs do: they look up the file and the bias of an address.
+func (s *server) nativeFrame(pid libpf.PID, word libpf.EbpfFrame) Frame {
+	addr, ok := s.handler.address(pid, host.FileID(word.Variable(0)), word.Data())
+	if ok && word.Flags().ReturnAddress() {
+		addr--
+	}
+	return Frame{Kind: NativeFrame, Address: addr}
+}
+
+// appendJVMFrames appends a frame, and those of calls that are inlined in it.
+func (s *server) appendJVMFrames(frames []Frame, pid, tid libpf.PID, word libpf.EbpfFrame) []Frame {
+	t := &s.trace
+	t.PID, t.TID, t.Origin, t.NumKernelFrames, t.NumFrames = pid, tid, 1, 0, 1
+	t.KTime = int64(times.GetKTime())
+	t.FrameData = append(t.FrameDataBuf[:0], word...)
+	s.reported = nil
+	s.manager.HandleTrace(t, &s.metadata)
+	for _, handle := range s.reported {
+		f := handle.Value()
+		if f.Type != libpf.HotSpotFrame {
+			frames = append(frames, Frame{Kind: CutFrame})
+			continue
+		}
+		frames = append(frames, Frame{
+			Kind: JVMFrame, Function: s.normalized(f.FunctionName.String()),
+			SourceFile: sourceFile(f.SourceFile.String()), Line: uint32(f.SourceLine),
+		})
+	}
+	return frames
+}
+
+// ReportTraceEvent takes the frames of the trace that HandleTrace was called with.
+func (s *server) ReportTraceEvent(trace *libpf.Trace, _ *samples.TraceEventMeta) error {
+	s.reported = slices.Clone(trace.Frames)
+	return nil
+}
+
+// normalized is NormalizeName with a cache.
+func (s *server) normalized(name string) string {
+	if known, ok := s.names[name]; ok {
+		return known
+	}
+	if len(s.names) >= maxNames {
+		clear(s.names)
+	}
+	known := NormalizeName(name)
+	s.names[name] = known
+	return known
+}
+
+// sourceFile returns "" for what the engine has for classes without one.
+func sourceFile(name string) string {
+	if name == interpreter.UnknownSourceFile.String() {
+		return ""
+	}
+	return boundName(name)
+}
