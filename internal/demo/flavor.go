@@ -19,9 +19,12 @@ const (
 	GlibcDTPMod                 // DTPMOD64
 	Musl                        // TLSDESC, dynamic
 	MuslPreloaded               // TLSDESC, static: part of the program from its start
+
+	// GlibcUnframed is Glibc with a program without frame pointers. It is not among Flavors.
+	GlibcUnframed
 )
 
-// Flavors returns all of them.
+// Flavors returns all ways to place the variable.
 func Flavors() []Flavor {
 	return []Flavor{Glibc, GlibcDynamic, GlibcDTPMod, Musl, MuslPreloaded}
 }
@@ -41,6 +44,7 @@ func (f Flavor) description() flavor {
 		Musl:        {name: "musl", program: "demo-musl", library: "lib-musl-tlsdesc", musl: true},
 		MuslPreloaded: {name: "musl-preloaded", program: "demo-musl", library: "lib-musl-tlsdesc", musl: true,
 			preload: true},
+		GlibcUnframed: {name: "glibc-unframed", program: "demo-glibc-unframed", library: "lib-glibc-tlsdesc"},
 	}[f]
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"correlator/internal/access"
 	"correlator/internal/testenv"
+	"correlator/internal/unwind"
 	"correlator/internal/worker"
 )
 
@@ -14,6 +15,6 @@ import (
 const deadline = 30 * time.Second
 
 func TestMain(m *testing.M) {
-	worker.Main(access.Kind)
+	worker.Main(access.Kind, unwind.Kind())
 	os.Exit(testenv.Main(m))
 }

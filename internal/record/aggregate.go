@@ -5,6 +5,7 @@ import (
 	"maps"
 	"sync"
 	"time"
+	"unsafe"
 
 	"correlator/internal/process"
 	"correlator/procscan"
@@ -13,14 +14,20 @@ import (
 
 const (
 	// maxKeys is how many different Keys a recording may have: with 97 samples a second those of 90
-	// minutes of a busy CPU, all different. They take 70 MB, and twice as much at the end. No
+	// minutes of a busy CPU, all different. They take 80 MB, and twice as much at the end. No
 	// process gets more than are left for the others: one that is alone half of them, one that
 	// comes late some.
 	maxKeys = 1 << 19
 
-	// maxFrames is how many frames all different stacks may have together, shared in the same way.
-	// A stack is the process's that had it first. They take 64 MB.
-	maxFrames = 4 << 20
+	// maxFrames is how many frames all different stacks may have together, shared in the same way;
+	// functions count as the frames that would take as much memory. A stack is the process's that had
+	// it first. They take 64 MB.
+	maxFrames = 2 << 20
+
+	// functionBytes is what a function takes besides its strings: profile.Function, and the entry in
+	// the aggregate.
+	functionBytes = 64
+	frameBytes    = int(unsafe.Sizeof(profile.Frame{}))
 )
 
 var errTruncated = errors.New("no room for more different stacks and transactions of it")
@@ -35,13 +42,15 @@ type aggregate struct {
 	names   map[thread]string
 	known   map[processStack]struct{}
 	held    int // frames of stacks
-	shares  map[procscan.ProcessID]*share
-	lost    map[string]uint64
-	total   uint64 // of samples
-	traced  uint64
-	early   uint64    // before start
-	start   time.Time // zero: not begun yet
-	closed  bool
+	// functions are those of stacks. One text can be several functions, which all count.
+	functions map[*profile.Function]struct{}
+	shares    map[procscan.ProcessID]*share
+	lost      map[string]uint64
+	total     uint64 // of samples
+	traced    uint64
+	early     uint64    // before start
+	start     time.Time // zero: not begun yet
+	closed    bool
 }
 
 // share is what a process has of the limits, with all programs that it executes.
@@ -70,6 +79,8 @@ func newAggregate() *aggregate {
 		known:   make(map[processStack]struct{}),
 		shares:  make(map[procscan.ProcessID]*share),
 		lost:    make(map[string]uint64),
+
+		functions: make(map[*profile.Function]struct{}),
 	}
 }
 
@@ -83,7 +94,8 @@ func (a *aggregate) begin(start time.Time) {
 // add counts samples of a process. It reports whether their stack is new, and counted, for the
 // process.
 func (a *aggregate) add(process *Process, s *profile.Sample) (isNew bool) {
-	key := Key{Process: process, TID: s.TID, TraceID: s.TraceID, TransactionID: s.TransactionID, Stack: s.Stack.ID}
+	key := Key{Process: process, TID: s.TID, TraceID: s.TraceID, TransactionID: s.TransactionID, SpanID: s.SpanID,
+		Stack: s.Stack.ID}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
@@ -136,15 +148,33 @@ func (a *aggregate) admit(stack *profile.Stack, own *share) (reason string) {
 		if len(stack.Frames) == 0 {
 			return process.OutcomeNoStack.String()
 		}
-		if own.frames+len(stack.Frames) > a.frameLimit-a.held {
+		functions, size := a.size(stack)
+		if own.frames+size > a.frameLimit-a.held {
 			return LostTooMany
 		}
-		own.frames += len(stack.Frames)
-		a.held += len(stack.Frames)
+		own.frames += size
+		a.held += size
 		a.stacks[stack.ID] = stack.Frames
+		maps.Copy(a.functions, functions)
 	}
 	own.keys++
 	return ""
+}
+
+// size returns how many frames a new stack counts as, and its functions that are new.
+func (a *aggregate) size(stack *profile.Stack) (functions map[*profile.Function]struct{}, frames int) {
+	functions, bytes := make(map[*profile.Function]struct{}), len(stack.Frames)*frameBytes
+	for _, f := range stack.Frames {
+		if f.Function == nil {
+			continue
+		}
+		_, known := a.functions[f.Function]
+		if _, again := functions[f.Function]; !known && !again {
+			functions[f.Function] = struct{}{}
+			bytes += functionBytes + len(f.Function.Name) + len(f.Function.SourceFile)
+		}
+	}
+	return functions, (bytes + frameBytes - 1) / frameBytes
 }
 
 // truncated returns the processes that had no room for all of their samples.
@@ -187,5 +217,5 @@ func (a *aggregate) close(into *Recording) {
 		into.Samples[key] = samples
 	}
 	into.Stacks, into.Lost = a.stacks, maps.Clone(a.lost)
-	a.samples, a.names, a.known = nil, nil, nil
+	a.samples, a.names, a.known, a.functions = nil, nil, nil, nil
 }

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +11,34 @@ import (
 // stackOf is a stack of so many frames.
 func stackOf(id profile.StackTraceID, frames int) *profile.Stack {
 	return &profile.Stack{ID: id, Frames: make([]profile.Frame, frames)}
+}
+
+// Functions take room: each once, whatever stacks it is in.
+func TestAggregateFunctions(t *testing.T) {
+	function := profile.NewFunction(strings.Repeat("f", 3*frameBytes), strings.Repeat("s", 7*frameBytes-functionBytes))
+	stack := func(id byte, f *profile.Function) *profile.Stack {
+		frames := []profile.Frame{profile.NewJVMFrame(f, 1), profile.NewJVMFrame(f, 2), {Address: 1}}
+		return &profile.Stack{ID: profile.StackTraceID{id}, Frames: frames}
+	}
+	a := newAggregate()
+	a.begin(time.Now())
+	process := new(Process)
+	add := func(s *profile.Stack) {
+		a.add(process, &profile.Sample{Stack: s, Count: 1, At: time.Now()})
+	}
+	for i, want := range []int{13, 16, 19} { // ten frames' worth, and three frames each
+		if add(stack(byte(i+1), function)); a.held != want {
+			t.Errorf("%d held, want %d", a.held, want)
+		}
+	}
+	again := *function
+	a.frameLimit = 44 // half of what is left is this process's: not another such stack
+	if add(stack(4, &again)); a.held != 19 || a.lost[LostTooMany] != 1 || len(a.functions) != 1 {
+		t.Errorf("%d held, %v lost, %d functions", a.held, a.lost, len(a.functions))
+	}
+	if add(stack(5, function)); a.held != 22 || a.lost[LostTooMany] != 1 {
+		t.Errorf("%d held, %v lost", a.held, a.lost)
+	}
 }
 
 // What there is no room for is counted as lost, and what is known already needs none.

@@ -48,6 +48,12 @@ const (
 	// sampled: one that hangs does not hold it up. A busy host needs some tenths of a second.
 	attachGrace = 2 * time.Second
 
+	// unwindGrace is how long recording waits at most until the stacks of these processes are unwound:
+	// loading the engine takes a second, and the first JVM half of one. unwindNotice is when that is
+	// logged.
+	unwindGrace  = 3 * time.Second
+	unwindNotice = 2 * time.Second
+
 	// endGrace is how long the processes' goroutines, and Learners, may take to end. One that is
 	// stuck in a system call does not hold up the end.
 	endGrace = 2 * time.Second
@@ -58,7 +64,8 @@ type Options struct {
 	ProcRoot         string // where the host's procfs is mounted
 	SamplesPerSecond int    // of every CPU, from 1 to bpf.MaxSamplesPerSecond
 	KernelStacks     bool   // stacks begin with the kernel's frames
-	PID              int    // the only process; 0: all
+	Unwinder         sampling.Unwinder
+	PID              int // the only process; 0: all
 	Filter           process.Filter
 	Duration         time.Duration // how long to record, from Recording.Start on; 0: until the context ends
 	MaxProcesses     int           // that run at a time, and that have ended; 0: DefaultMaxProcesses
@@ -93,6 +100,7 @@ type Recorder struct {
 	aggregate *aggregate
 	stop      context.CancelFunc // ends the recording; set by Run
 	swept     chan error         // how the first sweep ended
+	grace     time.Duration      // unwindGrace, longer in tests
 	learning  sync.WaitGroup     // of handlers, and of goroutines that call the Learner
 
 	mu        sync.Mutex
@@ -121,6 +129,7 @@ func Open(options Options, log *zap.Logger) (*Recorder, error) {
 	}
 	r := &Recorder{
 		options: options, log: log, aggregate: newAggregate(), swept: make(chan error, 1),
+		grace:     unwindGrace,
 		processes: make(map[procscan.ProcessID]*handler),
 		ended:     make(map[procscan.ProcessID][]*handler),
 		refused:   make(map[procscan.ProcessID]error),
@@ -136,10 +145,12 @@ func Open(options Options, log *zap.Logger) (*Recorder, error) {
 			KeepUnsampled:    true,
 			KeepUntraced:     true,
 			ByThread:         true,
+			BySpan:           true,
 			MaxTargets:       options.MaxProcesses,
 		},
 		Interval: drainInterval,
 		ProcRoot: options.ProcRoot,
+		Unwind:   options.Unwinder.Unwinds(),
 	}, &r.counters.Sampling, log)
 	if err != nil {
 		r.access.Close()
@@ -212,6 +223,11 @@ func (r *Recorder) record(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
+	if r.options.Unwinder == sampling.FullUnwinder {
+		if err := r.sampling.AwaitUnwinder(ctx); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("unwinding stacks (--unwinder auto does without): %w", err)
+		}
+	}
 	r.begin(ctx)
 	if r.options.Duration > 0 {
 		over := time.AfterFunc(time.Until(r.Progress().Start.Add(r.options.Duration)), r.stop)
@@ -242,8 +258,9 @@ func (r *Recorder) checkFirstSweep(err error) error {
 	return fmt.Errorf("recording process %d: %w", pid, err)
 }
 
-// begin has samples counted as soon as each process that is there was probed, from a drain on: what
-// was counted together is from before, or from after. It does nothing when ctx ends.
+// begin has samples counted as soon as each process that is there was probed, and its stacks are
+// unwound if they can be, from a drain on: what was counted together is from before, or from after. It
+// does nothing when ctx ends.
 func (r *Recorder) begin(ctx context.Context) {
 	waiting, cancel := context.WithTimeout(ctx, attachGrace)
 	defer cancel()
@@ -256,6 +273,7 @@ func (r *Recorder) begin(ctx context.Context) {
 		case <-waiting.Done():
 		}
 	}
+	r.settle(ctx)
 	attached := time.Now()
 	poll := time.NewTicker(drainInterval / 10)
 	defer poll.Stop()
@@ -273,6 +291,17 @@ func (r *Recorder) begin(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
+}
+
+// settle waits, for a while, until stacks are unwound.
+func (r *Recorder) settle(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, r.grace)
+	defer cancel()
+	notice := time.AfterFunc(unwindNotice, func() {
+		r.log.Warn("waiting until stacks can be unwound", zap.Duration("at_most", r.grace))
+	})
+	defer notice.Stop()
+	r.sampling.Settle(ctx)
 }
 
 var errTooManyProcesses = errors.New("too many processes")

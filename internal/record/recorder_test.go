@@ -70,6 +70,9 @@ func verifyTransactions(t *testing.T, recording *Recording, samples map[Key]uint
 		if !known || [8]byte(transaction.TransactionID) != key.TransactionID {
 			t.Fatalf("no such transaction: %x, %x", key.TraceID, key.TransactionID)
 		}
+		if span := demo.TraceID(key.TraceID).SpanID(); key.SpanID != [8]byte(span) {
+			t.Errorf("span %x of transaction %x, want %v", key.SpanID, key.TransactionID, span)
+		}
 		if tid := threads[transaction.Thread].TID; tid != key.TID {
 			t.Errorf("a transaction of thread %d is one of %d", tid, key.TID)
 		}

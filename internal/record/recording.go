@@ -27,6 +27,7 @@ type Key struct {
 	Thread        string // its name, empty when it had ended before anybody asked
 	TraceID       [16]byte
 	TransactionID [8]byte // both zero: no trace was active
+	SpanID        [8]byte // zero: none but the transaction
 	Stack         profile.StackTraceID
 }
 

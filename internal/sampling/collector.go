@@ -8,8 +8,11 @@ var (
 			"do not take part are no_target, CPUs that did nothing idle.", "outcome")
 	ticksMissedDesc = newDesc("correlator_sampling_ticks_missed_total",
 		"Ticks of the sampling clock without a sample: the kernel held the clock back, or the hypervisor the CPU.")
-	samplesDesc = NewSamplesDesc("sampled")
-	drainsDesc  = newDesc("correlator_sampling_drains_total",
+	samplesDesc    = NewSamplesDesc("sampled")
+	samplesCutDesc = newDesc("correlator_samples_cut_total",
+		"Samples, of those with a stack, whose stack was unwound and lacks callers: its last frame says so, and its id "+
+			"is not that of the whole stack.")
+	drainsDesc = newDesc("correlator_sampling_drains_total",
 		"Times that samples were fetched from the kernel.")
 	errorsDesc = newDesc("correlator_sampling_errors_total",
 		"Calls to the kernel for samples that failed; the log has the first of each kind.")
@@ -31,6 +34,33 @@ var (
 		"Stacks whose frames are kept now.")
 	stackBytesDesc = newDesc("correlator_stacks_held_bytes",
 		"Memory that the kept stacks and the names of their files take.")
+)
+
+// The unwinding engine and its worker.
+var (
+	unwindingWorkersDesc = newDesc("correlator_unwinding_workers_started_total",
+		"Unwinding workers started.")
+	unwindingKilledDesc = newDesc("correlator_unwinding_workers_killed_total",
+		"Unwinding workers that were killed, or ended. After each, stacks are walked by frame pointers until all "+
+			"processes were synchronized again.", "reason")
+	unwindingSynchronizedDesc = newDesc("correlator_unwinding_synchronizations_total",
+		"Times that the code that a process maps was read, so that its stacks can be unwound, by how that ended.", "result")
+	unwindingRefusedDesc = newDesc("correlator_unwinding_requests_refused_total",
+		"Requests to the unwinding worker that were not made.", "reason")
+	unwindingQuarantinedDesc = newDesc("correlator_unwinding_quarantines_total",
+		"Times that a process was left out because the unwinding worker had to be killed while it served it.")
+	unwindingFilesSkippedDesc = newDesc("correlator_unwinding_files_skipped_total",
+		"Mapped files that could not be read for unwinding. Stacks end in their code.")
+	unwindingTableErrorsDesc = newDesc("correlator_unwinding_table_errors_total",
+		"Updates of the unwinding tables that failed, or were refused, as when these are full.")
+	unwindingStacksDesc = newDesc("correlator_unwinding_stacks_named_total",
+		"Unwound stacks whose frames were named. A stack that comes again is not named again.")
+	unwindingStacksCutDesc = newDesc("correlator_unwinding_stacks_cut_total",
+		"Unwound stacks whose frames could not all be named, so that callers are missing.")
+	unwindingFramesDesc = newDesc("correlator_unwinding_frames_total",
+		"Frames of the unwound stacks that were named.")
+	unwindingFramesLackingDesc = newDesc("correlator_unwinding_frames_lacking_total",
+		"Of these, frames that lack what identifies them.", "lacking")
 )
 
 func newDesc(name, help string, labels ...string) *prometheus.Desc {

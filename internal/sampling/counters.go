@@ -8,6 +8,7 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/process"
+	"correlator/internal/unwind"
 	"correlator/profile"
 )
 
@@ -21,9 +22,12 @@ type Counters struct {
 	Outcomes process.SampleOutcomes
 	Missed   atomic.Uint64 // ticks of the sampling clock without a sample, see bpf.Sampler.Missed
 
+	Cut atomic.Uint64 // samples handed over whose stack lacks callers
+
 	Drains       atomic.Uint64
 	Errors       atomic.Uint64 // calls that failed
 	ProbesFailed atomic.Uint64 // failed probes of a process's executable memory
+	Unwinding    unwind.Counters
 
 	files  atomic.Pointer[profile.Files]  // nil before Open
 	kernel atomic.Pointer[profile.Kernel] // nil without kernel frames, too
@@ -47,6 +51,7 @@ func (c *Counters) each(add addFunc) {
 		add("sampled_"+o.String(), c.Outcomes[o].Load(), samplesDesc, o.String())
 	}
 	add("samples_missed", c.Missed.Load(), ticksMissedDesc)
+	add("samples_cut", c.Cut.Load(), samplesCutDesc)
 	add("drains", c.Drains.Load(), drainsDesc)
 	add("sampling_troubles", c.Errors.Load(), errorsDesc)
 	add("looks_failed", c.ProbesFailed.Load(), mappingProbesFailedDesc)
@@ -72,6 +77,31 @@ func (c *Counters) each(add addFunc) {
 	add("stacks_added", stacks.Added, stacksAddedDesc)
 	add("stacks_refused", stacks.Refused, stacksRefusedDesc)
 	add("stacks_evicted", stacks.EvictedFull+stacks.EvictedBytes, stacksEvictedDesc)
+	c.eachUnwinding(add)
+}
+
+// eachUnwinding calls add with the counters of the unwinding engine.
+func (c *Counters) eachUnwinding(add addFunc) {
+	u := &c.Unwinding
+	add("unwinding_workers_started", u.Started.Load(), unwindingWorkersDesc)
+	add("unwinding_workers_killed_timeout", u.TimedOut.Load(), unwindingKilledDesc, "timeout")
+	add("unwinding_workers_killed_ended", u.Ended.Load(), unwindingKilledDesc, "ended")
+	add("unwinding_workers_killed_nonsense", u.Nonsense.Load(), unwindingKilledDesc, "nonsense")
+	add("unwinding_workers_killed_exhausted", u.Exhausted.Load(), unwindingKilledDesc, "exhausted")
+	add("unwinding_synchronized_ready", u.Synchronized.Load(), unwindingSynchronizedDesc, "ready")
+	add("unwinding_synchronized_not_ready", u.NotReady.Load(), unwindingSynchronizedDesc, "not_ready")
+	add("unwinding_synchronized_gone", u.Gone.Load(), unwindingSynchronizedDesc, "gone")
+	add("unwinding_synchronized_failed", u.Failed.Load(), unwindingSynchronizedDesc, "failed")
+	add("unwinding_requests_refused_unavailable", u.Refused.Load(), unwindingRefusedDesc, "unavailable")
+	add("unwinding_requests_refused_quarantined", u.LeftOut.Load(), unwindingRefusedDesc, "quarantined")
+	add("unwinding_quarantined", u.Quarantined.Load(), unwindingQuarantinedDesc)
+	add("unwinding_files_skipped", u.FilesSkipped.Load(), unwindingFilesSkippedDesc)
+	add("unwinding_table_errors", u.MapErrors.Load(), unwindingTableErrorsDesc)
+	add("unwinding_stacks", u.Stacks.Load(), unwindingStacksDesc)
+	add("unwinding_stacks_cut", u.StacksCut.Load(), unwindingStacksCutDesc)
+	add("unwinding_frames", u.Frames.Load(), unwindingFramesDesc)
+	add("unwinding_frames_lacking_name", u.FramesUnnamed.Load(), unwindingFramesLackingDesc, "name")
+	add("unwinding_frames_lacking_address", u.FramesUnmapped.Load(), unwindingFramesLackingDesc, "address")
 }
 
 // Stacks returns what the store of stacks holds and has counted. It takes the store's lock.

@@ -162,6 +162,9 @@ func (s *Sampling) handOver(program *program, sample *profile.Sample, now time.T
 		outcome = process.OutcomeUntraced
 	}
 	s.counters.Outcomes.Add(outcome, sample.Count)
+	if sample.Stack != nil && sample.Stack.Cut {
+		s.counters.Cut.Add(sample.Count)
+	}
 	program.used.Store(true)
 	notify := program.space.Stale(now)
 	if sample.TID != 0 {

@@ -24,6 +24,8 @@ type pendingSample struct {
 	needsContext  bool
 	tid           int
 	threadPointer uint64
+
+	tried time.Time // when its stack was first to be named, in vain; else zero
 }
 
 // Samples returns how many they are.
@@ -65,10 +67,30 @@ func (i *inbox) add(pending []pendingSample, now time.Time) (n int, late []pendi
 	if first > len(i.pending)/2 {
 		late, i.pending = i.pending[:first], slices.Clone(i.pending[first:])
 	}
-	n = min(len(pending), i.limit-len(i.pending))
+	n = max(0, min(len(pending), i.limit-len(i.pending))) // more may have been given back
 	i.pending = append(i.pending, pending[:n]...)
 	i.notify()
 	return n, late
+}
+
+// isLate reports whether a sample has waited too long. One whose stack cannot be named does not wait
+// for ever.
+func (i *inbox) isLate(p *pendingSample, now time.Time) bool {
+	if i.maxAge > 0 {
+		return now.Sub(p.sample.At) > i.maxAge
+	}
+	return !p.tried.IsZero() && now.Sub(p.tried) > maxNaming
+}
+
+// giveBack has samples that were taken wait again, before those that have come since.
+func (i *inbox) giveBack(pending []pendingSample) {
+	if len(pending) == 0 {
+		return
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.pending = append(pending, i.pending...)
+	i.notify()
 }
 
 // take empties the inbox.

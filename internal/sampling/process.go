@@ -1,6 +1,7 @@
 package sampling
 
 import (
+	"cmp"
 	"errors"
 	"sync/atomic"
 	"time"
@@ -127,11 +128,22 @@ func (p *ProcessSampler) Probe() {
 func (p *ProcessSampler) Invalidate() {
 	if program := p.program.Load(); program != nil {
 		program.space.Invalidate()
+		p.sampling.unwinding.changed(program)
 	}
 }
 
+const (
+	// maxNaming is how long a sample waits for the name of its stack when samples are of use at any
+	// age: after a worker was killed, programs are synchronized again in some seconds.
+	maxNaming = 10 * time.Second
+
+	// namingTime is how long the goroutine of a process waits for the names of stacks before it does
+	// what else is to be done.
+	namingTime = 250 * time.Millisecond
+)
+
 // report reads what is still unknown of samples that waited, and hands them on, unless they have
-// become too old: reading can take long.
+// become too old: reading can take long. Those whose stacks cannot be named yet wait again.
 func (p *ProcessSampler) report(pending []pendingSample) {
 	outcomes := make([]process.SampleOutcome, len(pending)) // OutcomeCorrelated is 0
 	for i := range pending {                                // first what does not stay as it is
@@ -139,19 +151,25 @@ func (p *ProcessSampler) report(pending []pendingSample) {
 			outcomes[i] = p.readContext(&pending[i])
 		}
 	}
+	began := time.Now()
+	var again []pendingSample
 	for i := range pending {
-		outcome := outcomes[i]
-		if outcome == process.OutcomeCorrelated && p.inbox.maxAge > 0 &&
-			time.Since(pending[i].sample.At) > p.inbox.maxAge {
+		outcome, sample := outcomes[i], &pending[i]
+		if outcome == process.OutcomeCorrelated && p.inbox.isLate(sample, time.Now()) {
 			outcome = process.OutcomeStale
 		}
 		if outcome == process.OutcomeCorrelated {
-			outcome = p.sampling.report(&pending[i])
+			var later bool
+			if outcome, later = p.sampling.report(sample, began.Add(namingTime)); later {
+				sample.tried = cmp.Or(sample.tried, began)
+				again = append(again, *sample)
+			}
 		}
 		if outcome != process.OutcomeCorrelated {
 			p.sampling.refuseAll(pending[i:i+1], outcome)
 		}
 	}
+	p.inbox.giveBack(again)
 }
 
 // readContext reads the context of a sample that the kernel could not read.

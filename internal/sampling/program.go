@@ -8,6 +8,7 @@ import (
 	"correlator/bpf"
 	"correlator/internal/access"
 	"correlator/internal/process"
+	"correlator/internal/unwind"
 	"correlator/procscan"
 	"correlator/profile"
 	"correlator/tlsdesc"
@@ -26,6 +27,7 @@ type program struct {
 	blank    uint64      // version of space while no mapping of a file is known
 	used     atomic.Bool // samples were handed over since the last probe of the process
 	stale    uint64      // stale samples when the identity was last checked
+	unwound  unwound
 }
 
 // start has the threads of a program sampled that work on a trace, and its samples handed to sink.
@@ -44,14 +46,24 @@ func (s *Sampling) start(identity bpf.ExecID, rule tlsdesc.Rule, memory executab
 		stale:    s.counters.Kernel[bpf.Stale].Load(),
 	}
 	p.blank = p.space.Version()
-	s.mu.Lock() // the first samples may be drained before SetTarget has returned
-	defer s.mu.Unlock()
-	var err error
-	if p.number, err = s.sampler.SetTarget(identity, rule); err != nil {
+	p.unwound.target = unwind.Target{
+		ID: memory.handle.Identity(), KernelPID: identity.KernelPID(), Program: identity, User: memory.access.Owner(),
+	}
+	if err := s.setTarget(p, rule); err != nil {
 		return nil, err
 	}
-	s.programs[p.number] = p
+	s.unwinding.add(p)
 	return p, nil
+}
+
+func (s *Sampling) setTarget(p *program, rule tlsdesc.Rule) (err error) {
+	s.mu.Lock() // the first samples may be drained before SetTarget has returned
+	defer s.mu.Unlock()
+	if p.number, err = s.sampler.SetTarget(p.identity, rule); err != nil {
+		return err
+	}
+	s.programs[p.number] = p
+	return nil
 }
 
 // stop ends the sampling of a program. What was counted before still comes, with the next two
@@ -59,6 +71,7 @@ func (s *Sampling) start(identity bpf.ExecID, rule tlsdesc.Rule, memory executab
 func (p *program) stop() error {
 	s := p.sampling
 	err := s.sampler.RemoveTarget(p.number) // before a drain that comes to know of it begins
+	s.unwinding.remove(p)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stopped = append(s.stopped, p)
@@ -105,8 +118,12 @@ func (p *program) probeDue(now time.Time) bool { return p.used.Load() && p.space
 // After an exec, it was another one: then nothing is named any more before the next probe.
 func (p *program) probe(now time.Time) bool {
 	p.used.Store(false)
+	before := p.space.Version()
 	if err := p.space.Update(now, p.memory); err != nil {
 		p.sampling.counters.ProbesFailed.Add(1) // what was known before stays
+	}
+	if before != p.blank && p.space.Version() != before {
+		p.sampling.unwinding.changed(p)
 	}
 	identity, err := p.sampling.sampler.Identify(p.identity.PID)
 	if err == nil && identity == p.identity {
@@ -117,22 +134,68 @@ func (p *program) probe(now time.Time) bool {
 }
 
 // report hands on a sample that waited, after a probe of the process's executable memory if that
-// may explain more of the stack. It blocks like probe.
-func (s *Sampling) report(pending *pendingSample) process.SampleOutcome {
+// may explain more of the stack. It blocks like probe, and until the deadline while the unwinding
+// engine is busy: then later is set, and it is to be called again.
+func (s *Sampling) report(pending *pendingSample, deadline time.Time) (_ process.SampleOutcome, later bool) {
 	p, now := pending.program, time.Now()
 	if p.space.Lacking(now) || p.space.Version() == p.blank && p.space.Stale(now) {
 		if !p.probe(now) {
-			return process.OutcomeUnknownProcess
+			return process.OutcomeUnknownProcess, false
 		}
 	}
-	var frames []profile.Frame
-	stack, _ := s.stacks.resolve(p, pending.key, pending.raw, now, true, &frames)
+	var stack *profile.Stack
+	if pending.key.Unwound() {
+		var err error
+		stack, err = s.nameUnwound(pending, now, deadline)
+		if errors.Is(err, errLater) {
+			return 0, true
+		} else if err != nil && !isExpected(err) {
+			s.recordError("naming an unwound stack", err)
+		}
+	} else {
+		var frames []profile.Frame
+		stack, _ = s.stacks.resolve(p, pending.key, pending.raw, now, true, &frames)
+	}
 	if stack == nil {
-		return process.OutcomeNoStack
+		return process.OutcomeNoStack, false
 	}
 	pending.sample.Stack = stack
 	s.handOver(p, &pending.sample, now)
-	return process.OutcomeCorrelated
+	return process.OutcomeCorrelated, false
+}
+
+// nameUnwound names a stack that was unwound, after a probe if that may explain more of it.
+func (s *Sampling) nameUnwound(pending *pendingSample, now, deadline time.Time) (*profile.Stack, error) {
+	p := pending.program
+	if name := s.stacks.rawStack(p, pending.key); !p.space.Lacking(now) { // several waited
+		if id, ok := s.stacks.names.Get(name); ok {
+			if stack := s.stacks.store.Get(id); stack != nil {
+				return stack, nil
+			}
+		}
+	}
+	named, err := s.unwinding.frames(p, &pending.raw, deadline)
+	if err != nil {
+		return nil, err
+	}
+	name := s.stacks.rawStack(p, pending.key) // before: the frames are of this version or a later one
+	kernel := s.stacks.kernel.AppendFrames(nil, pending.raw.Kernel)
+	frames := s.unwinding.appendFrames(kernel, p, named, pending.raw.Error)
+	if p.space.Lacking(now) && p.probe(now) {
+		name = s.stacks.rawStack(p, pending.key)
+		frames = s.unwinding.appendFrames(kernel, p, named, pending.raw.Error)
+	}
+	if len(frames) == 0 {
+		return nil, nil
+	}
+	return s.stacks.put(name, frames), nil
+}
+
+// isExpected reports whether a stack could not be named because of what the engine counts and shows
+// itself: its process has ended, or is left out.
+func isExpected(err error) bool {
+	return errors.Is(err, unwind.ErrQuarantined) || errors.Is(err, unwind.ErrNotSynchronized) ||
+		errors.Is(err, unwind.ErrGone) || errors.Is(err, unwind.ErrClosed)
 }
 
 // executableMemory is the executable memory of a process, for package profile.

@@ -36,6 +36,10 @@ type Options struct {
 	bpf.SamplerOptions
 	Interval time.Duration // between two drains
 	ProcRoot string        // where the host's procfs is mounted
+
+	// Unwind has an engine walk stacks, of programs that it can serve, as soon as it is loaded. The
+	// program's main function must call worker.Main with unwind.Kind.
+	Unwind bool
 }
 
 // A Sink receives the samples of one program. Its methods must not block, nor call methods of
@@ -54,16 +58,17 @@ type Sink interface {
 // Sampling samples the programs that were started, names their stacks and hands the samples to
 // their sinks. Methods are safe for concurrent use unless they say otherwise.
 type Sampling struct {
-	counters *Counters
-	log      *zap.Logger
-	tick     *timerfd.Timer // when to drain
-	samples  bool           // are taken; else there is only the table of targets
-	keep     process.Keep
-	bySpan   bool
-	sampler  *bpf.Sampler
-	files    *profile.Files
-	stacks   stacks
-	hidden   error // why stacks have no kernel frames, if they were asked for
+	counters  *Counters
+	log       *zap.Logger
+	tick      *timerfd.Timer // when to drain
+	samples   bool           // are taken; else there is only the table of targets
+	keep      process.Keep
+	bySpan    bool
+	sampler   *bpf.Sampler
+	files     *profile.Files
+	stacks    stacks
+	unwinding *unwinding // nil: all stacks are walked by frame pointers
+	hidden    error      // why stacks have no kernel frames, if they were asked for
 
 	troubles sync.Map     // what was logged that went wrong
 	opened   time.Time    // what drained counts from
@@ -118,14 +123,59 @@ func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, erro
 		s.tick.Close()
 		return nil, err
 	}
+	if options.Unwind && s.samples {
+		s.unwinding = newUnwinding(s.sampler, &counters.Unwinding, options.ProcRoot, log)
+	}
 	return s, nil
+}
+
+// AwaitUnwinder waits until the engine is loaded, when one was asked for. The error is why there is
+// none, or that of ctx.
+func (s *Sampling) AwaitUnwinder(ctx context.Context) error {
+	if s.unwinding == nil {
+		return nil
+	}
+	select {
+	case <-s.unwinding.loaded:
+		return s.UnwindingError()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// UnwindingError returns why all stacks are walked by frame pointers although an engine was asked
+// for: it is not loaded (yet), or cannot work. It returns nil otherwise.
+func (s *Sampling) UnwindingError() error {
+	if status := s.Unwinding(); status != nil {
+		return status.Err()
+	}
+	return nil
+}
+
+// Unwinding returns how stacks are walked, nil when an engine was not asked for.
+func (s *Sampling) Unwinding() *UnwindingStatus {
+	if s.unwinding == nil {
+		return nil
+	}
+	status := s.unwinding.status()
+	return &status
+}
+
+// Settle waits until the stacks of each program that was started are unwound, or cannot be, for now or
+// at all; or until the context ends. It returns at once when an engine was not asked for.
+func (s *Sampling) Settle(ctx context.Context) {
+	if s.unwinding != nil {
+		s.unwinding.settle(ctx)
+	}
 }
 
 // KernelHidden returns why stacks have no kernel frames though they were asked for, or nil.
 func (s *Sampling) KernelHidden() error { return s.hidden }
 
 // Close frees what Open opened. Run must have returned, and no other method may be called any more.
-func (s *Sampling) Close() error { return errors.Join(s.tick.Close(), s.sampler.Close()) }
+func (s *Sampling) Close() error {
+	return errors.Join(s.unwinding.close(), s.tick.Close(), s.sampler.Close())
+}
 
 // Run hands samples to their sinks until ctx ends, then stops sampling and hands over the rest. It
 // is called once.

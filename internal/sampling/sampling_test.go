@@ -176,7 +176,11 @@ func TestStackWithoutFrames(t *testing.T) {
 	if !s.deliverResolved(&nowhere, time.Now(), new([]profile.Frame)) {
 		t.Error("it is to wait for a probe")
 	}
-	s.refuseAll([]pendingSample{nowhere}, s.report(&nowhere))
+	outcome, later := s.report(&nowhere, time.Now())
+	if later {
+		t.Error("it is to wait again")
+	}
+	s.refuseAll([]pendingSample{nowhere}, outcome)
 	if n := s.outcome(process.OutcomeNoStack) - before; n != 6 || r.calls != samples {
 		t.Errorf("%d samples without a stack, want 6; %d calls", n, r.calls-samples)
 	}

@@ -14,9 +14,8 @@ import (
 // 700 KB.
 const nameEntries = 8192
 
-// stacks turns raw stacks, which the kernel walked by frame pointers, into named ones. It is the
-// only place that knows how the sampler's stacks become frames: an engine that unwinds otherwise
-// comes in here, as another implementation of known and resolve.
+// stacks turns raw stacks, which the kernel walked by frame pointers, into named ones, and keeps
+// these together with the stacks that an engine has unwound and named (unwinding).
 type stacks struct {
 	kernel *profile.Kernel // nil: stacks have no kernel frames
 	store  *profile.Store
@@ -57,6 +56,9 @@ func (s *stacks) known(p *program, key bpf.StackKey, now time.Time) *profile.Sta
 // process.
 func (s *stacks) resolve(p *program, key bpf.StackKey, raw bpf.Stack, now time.Time, probed bool,
 	scratch *[]profile.Frame) (_ *profile.Stack, final bool) {
+	if key.Unwound() {
+		return nil, false // the engine is to be asked
+	}
 	name := s.rawStack(p, key) // before: the frames are of this version or a later one
 	frames := s.kernel.AppendFrames((*scratch)[:0], raw.Kernel)
 	frames = p.space.AppendFrames(frames, raw.User)
@@ -67,9 +69,14 @@ func (s *stacks) resolve(p *program, key bpf.StackKey, raw bpf.Stack, now time.T
 	case name.space == p.blank || len(frames) == 0:
 		return nil, true
 	}
+	return s.put(name, frames), true
+}
+
+// put stores a named stack.
+func (s *stacks) put(name rawStack, frames []profile.Frame) *profile.Stack {
 	stack := s.store.Put(profile.TraceID(frames), frames)
 	s.names.Add(name, stack.ID)
-	return stack, true
+	return stack
 }
 
 func (s *stacks) rawStack(p *program, key bpf.StackKey) rawStack {

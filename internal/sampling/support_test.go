@@ -18,6 +18,7 @@ import (
 	"correlator/internal/demo"
 	"correlator/internal/process"
 	"correlator/internal/testenv"
+	"correlator/internal/unwind"
 	"correlator/internal/worker"
 	"correlator/memread"
 	"correlator/procscan"
@@ -29,7 +30,7 @@ import (
 const deadline = 60 * time.Second
 
 func TestMain(m *testing.M) {
-	worker.Main(access.Kind)
+	worker.Main(access.Kind, unwind.Kind())
 	os.Exit(testenv.Main(m))
 }
 
@@ -246,7 +247,7 @@ func (r *receiver) serve(s *sampled) (stop func()) {
 			for i := range pending {
 				outcome := process.OutcomeUnreadable
 				if !pending[i].needsContext {
-					outcome = s.report(&pending[i])
+					outcome, _ = s.report(&pending[i], time.Now().Add(deadline))
 				}
 				if outcome != process.OutcomeCorrelated {
 					s.refuseAll(pending[i:i+1], outcome)

@@ -1,0 +1,587 @@
+package sampling
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"correlator/bpf"
+	"correlator/internal/unwind"
+	"correlator/internal/worker"
+	"correlator/profile"
+)
+
+const (
+	// A program whose mappings have changed, or whose stacks end early, is synchronized again after
+	// minResync, or ten times what that took last; after twice as long each time until maxResync while
+	// only stacks that end early ask for it. One that could not be synchronized is tried again
+	// likewise.
+	minResync = 100 * time.Millisecond
+	maxResync = time.Minute
+
+	// A user's programs may use the engine, which serves one request at a time, for userTime at once,
+	// and for a fifth of the time in the long run, while there are programs of other users. That is
+	// for users whose processes have it wait: a JVM takes 0.1 s, the first one 0.5 s.
+	userTime  = 10 * time.Second
+	userShare = 5
+
+	// quarantinePoll is how often it is looked whether a program is left out still.
+	quarantinePoll = 2 * time.Second
+
+	// namedAfterEnd is how long the engine knows a program that is not sampled any more: what was
+	// counted of it comes with the next drains.
+	namedAfterEnd = 2 * time.Second
+
+	// namingPause is the time between two tries to name a stack, while the engine is being restarted.
+	namingPause = 20 * time.Millisecond
+
+	// settlePoll is how often settle looks.
+	settlePoll = 10 * time.Millisecond
+)
+
+// unwinding has an engine walk the stacks of programs, those that it can serve; the others are walked
+// by frame pointers. nil: there is no engine, and none is to be.
+//
+// The engine is loaded by run, while samples are taken already. Programs are synchronized by that one
+// goroutine. When the engine's worker was killed, all are walked by frame pointers until they were
+// synchronized again.
+type unwinding struct {
+	sampler  *bpf.Sampler
+	counters *unwind.Counters
+	procRoot string
+	log      *zap.Logger
+
+	engine atomic.Pointer[unwind.Engine] // nil until it is loaded
+	wake   chan struct{}
+	cancel context.CancelFunc
+	loaded chan struct{} // closed when the engine is, or could not be
+	ended  chan struct{} // closed by run
+
+	// chain is held while the sampler's unwinder is changed, which takes some 100 ms, and programs are
+	// sent there. mu is taken with it held, not the other way round.
+	chain  sync.Mutex
+	armed  bool // the sampler has the engine's chain
+	resets int  // how often the engine has forgotten all programs
+	closed bool // nothing is to enter the chain any more
+
+	mu       sync.Mutex
+	failure  error                     // why there is no engine, or its chain could not be set
+	programs map[*program]struct{}     // that are sampled
+	users    map[worker.User]int       // how many of these each has
+	due      map[*program]time.Time    // those that are to be synchronized
+	spent    map[worker.User]spentTime // of the engine's time
+	gone     []goneTarget              // in the order of their time
+}
+
+// goneTarget is a target of which the engine is to forget everything.
+type goneTarget struct {
+	unwind.Target
+	at time.Time
+}
+
+// spentTime is what a user has spent, less what the user has got since.
+type spentTime struct {
+	time time.Duration
+	at   time.Time
+}
+
+// left returns what is left of it.
+func (s spentTime) left(now time.Time) time.Duration { return max(0, s.time-now.Sub(s.at)/userShare) }
+
+// unwound is what unwinding keeps with each program. It is guarded by unwinding's mutex, but for the
+// target, which does not change.
+type unwound struct {
+	target  unwind.Target
+	on      bool          // its samples go to the engine's chain
+	least   time.Duration // at least ten times what synchronizing it took
+	pause   time.Duration // between the last time that it was synchronized and the next
+	at      time.Time     // when it was last
+	failure error         // of that
+}
+
+func newUnwinding(sampler *bpf.Sampler, counters *unwind.Counters, procRoot string, log *zap.Logger) *unwinding {
+	ctx, cancel := context.WithCancel(context.Background())
+	u := &unwinding{
+		sampler: sampler, counters: counters, procRoot: procRoot, log: log,
+		wake: make(chan struct{}, 1), cancel: cancel,
+		loaded: make(chan struct{}), ended: make(chan struct{}),
+		programs: make(map[*program]struct{}), users: make(map[worker.User]int),
+		due: make(map[*program]time.Time), spent: make(map[worker.User]spentTime),
+	}
+	go u.run(ctx)
+	return u
+}
+
+// close ends the engine. Nothing may be sampled any more.
+func (u *unwinding) close() error {
+	if u == nil {
+		return nil
+	}
+	u.cancel()
+	engine := u.engine.Load()
+	if engine == nil {
+		<-u.ended // it may be loaded just now
+		engine = u.engine.Load()
+	}
+	if engine == nil {
+		return nil
+	}
+	u.chain.Lock()
+	u.closed, u.armed = true, false
+	err := u.sampler.SetUnwinder(nil)
+	u.chain.Unlock()
+	err = errors.Join(err, engine.Close()) // a request under way returns
+	<-u.ended
+	return err
+}
+
+// run loads the engine, then synchronizes programs when they are due.
+func (u *unwinding) run(ctx context.Context) {
+	defer close(u.ended)
+	engine, err := unwind.Open(u.procRoot, u.counters)
+	if err != nil {
+		u.fail(err)
+		close(u.loaded)
+		return
+	}
+	engine.OnReset(u.reset)
+	u.engine.Store(engine)
+	close(u.loaded)
+	u.log.Info("stacks are unwound", zap.String("unwinder", "full"))
+	for ctx.Err() == nil {
+		p, gone, wait := u.next(time.Now())
+		switch {
+		case gone != nil:
+			_ = engine.Remove(ctx, *gone) // if not, a worker was killed, which has forgotten it
+		case p != nil:
+			u.synchronize(ctx, engine, p)
+		default:
+			u.wait(ctx, wait)
+		}
+	}
+}
+
+func (u *unwinding) wait(ctx context.Context, wait time.Duration) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-u.wake:
+	case <-timer.C:
+	}
+}
+
+func (u *unwinding) fail(err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.failure == nil {
+		u.log.Warn("stacks are walked by frame pointers only", zap.String("reason", "unwinder_unavailable"),
+			zap.Error(err))
+	}
+	u.failure = err
+}
+
+// next returns a program that is due, or a target that has gone, or how long there is nothing to do.
+func (u *unwinding) next(now time.Time) (first *program, gone *unwind.Target, wait time.Duration) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	wait = time.Hour
+	for len(u.gone) > 0 && now.After(u.gone[0].at) {
+		target := u.gone[0].Target
+		u.gone = u.gone[1:]
+		if !u.isSampled(target.Program) { // else it was stopped and started again
+			return nil, &target, 0
+		}
+	}
+	if len(u.gone) > 0 {
+		wait = u.gone[0].at.Sub(now)
+	}
+	for p, at := range u.due {
+		if free := u.free(p.unwound.target.User, now); free.After(at) {
+			at = free
+		}
+		if until := at.Sub(now); first == nil || until < wait {
+			first, wait = p, until
+		}
+	}
+	if wait > 0 || first == nil {
+		return nil, nil, wait
+	}
+	delete(u.due, first)
+	return first, nil, 0
+}
+
+// isSampled reports whether a program is sampled. u.mu must be held.
+func (u *unwinding) isSampled(identity any) bool {
+	for p := range u.programs {
+		if p.unwound.target.Program == identity {
+			return true
+		}
+	}
+	return false
+}
+
+// free returns from when on a user's programs may use the engine; the zero time if they may now. u.mu
+// must be held.
+func (u *unwinding) free(user worker.User, now time.Time) time.Time {
+	if len(u.users) < 2 {
+		return time.Time{}
+	}
+	if over := u.spent[user].left(now) - userTime; over > 0 {
+		return now.Add(over * userShare)
+	}
+	return time.Time{}
+}
+
+// charge adds to what a user has spent. u.mu must be held.
+func (u *unwinding) charge(user worker.User, took time.Duration, now time.Time) {
+	for other, spent := range u.spent {
+		if spent.left(now) == 0 {
+			delete(u.spent, other)
+		}
+	}
+	u.spent[user] = spentTime{u.spent[user].left(now) + took, now}
+}
+
+// errReset: the engine has forgotten the program meanwhile.
+var errReset = errors.New("the unwinding worker was killed")
+
+// synchronize has the engine learn what a program maps, and then the program's samples go to it.
+func (u *unwinding) synchronize(ctx context.Context, engine *unwind.Engine, p *program) {
+	u.chain.Lock()
+	resets := u.resets
+	u.chain.Unlock()
+	began := time.Now()
+	_, err := engine.Synchronize(ctx, p.unwound.target)
+	now := time.Now()
+	if err == nil {
+		err = u.enter(engine, p, resets)
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.charge(p.unwound.target.User, now.Sub(began), now)
+	if _, sampled := u.programs[p]; !sampled {
+		return
+	}
+	w := &p.unwound
+	w.at, w.failure, w.least = now, err, max(minResync, 10*now.Sub(began))
+	switch {
+	case err == nil:
+		w.pause = max(w.pause, w.least)
+	case errors.Is(err, errReset):
+		w.failure, u.due[p] = nil, now
+	case errors.Is(err, unwind.ErrNotReady): // most are in a moment
+		w.pause = min(max(2*w.pause, minResync), maxResync)
+		u.due[p] = now.Add(w.pause)
+	case errors.Is(err, unwind.ErrQuarantined):
+		u.due[p] = now.Add(quarantinePoll)
+	case !errors.Is(err, unwind.ErrGone) && !errors.Is(err, unwind.ErrClosed):
+		w.pause = min(max(2*w.pause, w.least), maxResync)
+		u.due[p] = now.Add(w.pause)
+	}
+}
+
+// enter has a program's samples go to the engine's chain, unless it was reset since.
+func (u *unwinding) enter(engine *unwind.Engine, p *program, resets int) error {
+	u.chain.Lock()
+	defer u.chain.Unlock()
+	switch {
+	case u.closed:
+		return unwind.ErrClosed
+	case u.resets != resets:
+		return errReset
+	}
+	u.mu.Lock()
+	on := p.unwound.on
+	u.mu.Unlock()
+	if on {
+		return nil
+	}
+	if !u.armed {
+		if err := u.sampler.SetUnwinder(engine.Unwinder()); err != nil {
+			u.fail(err)
+			return err
+		}
+		u.armed = true
+	}
+	if err := u.sampler.Unwind(p.number, true); err != nil {
+		return err
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	p.unwound.on, u.failure = true, nil
+	return nil
+}
+
+// reset has all stacks walked by frame pointers again, until the programs were synchronized anew. Those
+// that were not synchronized wait as long as before: one of them may be the cause.
+func (u *unwinding) reset() {
+	u.chain.Lock()
+	defer u.chain.Unlock()
+	u.resets++
+	u.armed = false
+	err := u.sampler.SetUnwinder(nil)
+	if err != nil {
+		u.fail(err)
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.gone = nil
+	for p := range u.programs {
+		if p.unwound.on {
+			p.unwound.on, p.unwound.failure = false, nil
+			u.due[p] = time.Now()
+		}
+	}
+	u.notify()
+}
+
+func (u *unwinding) notify() {
+	select {
+	case u.wake <- struct{}{}:
+	default:
+	}
+}
+
+// add has the stacks of a program unwound as soon as that is possible.
+func (u *unwinding) add(p *program) {
+	if u == nil {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.programs[p] = struct{}{}
+	u.users[p.unwound.target.User]++
+	u.due[p] = time.Now()
+	u.notify()
+}
+
+// remove is called when a program is not sampled any more.
+func (u *unwinding) remove(p *program) {
+	if u == nil {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if _, added := u.programs[p]; !added {
+		return
+	}
+	target := p.unwound.target
+	delete(u.programs, p)
+	delete(u.due, p)
+	if u.users[target.User]--; u.users[target.User] == 0 {
+		delete(u.users, target.User)
+	}
+	u.gone = append(u.gone, goneTarget{target, time.Now().Add(namedAfterEnd)})
+	u.notify()
+}
+
+// changed is called when a program has mapped other code.
+func (u *unwinding) changed(p *program) {
+	if u == nil {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	p.unwound.pause = max(minResync, p.unwound.least)
+	u.again(p)
+}
+
+// endedEarly is called when a stack of a program ends where the engine knew no further: perhaps in
+// code that the program has mapped since.
+func (u *unwinding) endedEarly(p *program) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if _, due := u.due[p]; !due {
+		u.again(p)
+		p.unwound.pause = min(2*p.unwound.pause, maxResync)
+	}
+}
+
+// again has a program synchronized again, after its pause. u.mu must be held.
+func (u *unwinding) again(p *program) {
+	if _, sampled := u.programs[p]; !sampled {
+		return
+	}
+	at := p.unwound.at.Add(p.unwound.pause)
+	if due, ok := u.due[p]; !ok || at.Before(due) {
+		u.due[p] = at
+		u.notify()
+	}
+}
+
+// settle waits until the stacks of each program that is sampled are walked by the engine, or cannot be,
+// or that was tried and is no JVM that starts; or until the context ends.
+func (u *unwinding) settle(ctx context.Context) {
+	poll := time.NewTicker(settlePoll)
+	defer poll.Stop()
+	for !u.isSettled() {
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (u *unwinding) isSettled() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.failure != nil {
+		return true
+	}
+	for p := range u.programs {
+		if w := &p.unwound; !w.on && (w.failure == nil || errors.Is(w.failure, unwind.ErrNotReady)) {
+			return false
+		}
+	}
+	return u.engine.Load() != nil
+}
+
+var (
+	// errNoEngine: a stack was unwound, and there is no engine any more.
+	errNoEngine = errors.New("no unwinding engine")
+	// errLater: the engine could not be asked yet.
+	errLater = errors.New("the unwinding engine is busy")
+)
+
+// frames names the words of a stack that was unwound. It blocks until the deadline, or as long as the
+// engine takes for one stack; then the error is errLater.
+func (u *unwinding) frames(p *program, raw *bpf.Stack, deadline time.Time) ([]unwind.Frame, error) {
+	engine := u.engine.Load()
+	if engine == nil {
+		return nil, errNoEngine
+	}
+	ctx, cancel := context.WithDeadline(context.Background(), deadline)
+	defer cancel()
+	target := p.unwound.target
+	for ctx.Err() == nil {
+		frames, err := engine.Frames(ctx, target, target.KernelPID, raw.Words, nil)
+		if err == nil {
+			u.countCut(frames, raw.Error)
+			return frames, nil
+		}
+		if !isTemporary(err) || errors.Is(err, unwind.ErrNotSynchronized) && !u.knows(p) {
+			return nil, fmt.Errorf("naming a stack: %w", err)
+		}
+		time.Sleep(min(namingPause, max(0, time.Until(deadline))))
+	}
+	return nil, errLater
+}
+
+// countCut counts a stack that was cut while it was walked, unless the engine has counted it by its frames.
+func (u *unwinding) countCut(frames []unwind.Frame, failure uint32) {
+	isCut := func(f unwind.Frame) bool { return f.Kind == unwind.CutFrame }
+	if failure != 0 && !slices.ContainsFunc(frames, isCut) {
+		u.counters.StacksCut.Add(1)
+	}
+}
+
+// knows reports whether a program is sampled.
+func (u *unwinding) knows(p *program) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	_, sampled := u.programs[p]
+	return sampled
+}
+
+// appendFrames turns what the engine has named into frames of ours.
+func (u *unwinding) appendFrames(dst []profile.Frame, p *program, named []unwind.Frame,
+	failure uint32) []profile.Frame {
+	dst, whole := appendNamed(dst, p.space, named)
+	if failure != bpf.TooManyWords && (!whole || failure != 0) {
+		u.endedEarly(p)
+	}
+	if whole && failure != 0 {
+		dst = append(dst, profile.NewCutFrame())
+	}
+	return dst
+}
+
+// isTemporary reports whether a request may succeed when it is made again, at the latest when the
+// programs have been synchronized anew.
+func isTemporary(err error) bool {
+	return errors.Is(err, unwind.ErrKilled) || errors.Is(err, unwind.ErrNotSynchronized) ||
+		errors.Is(err, unwind.ErrUnavailable) || errors.Is(err, unwind.ErrBusy) ||
+		errors.Is(err, context.DeadlineExceeded)
+}
+
+// appendNamed turns frames of the engine into ours. It reports whether there was no cut, at which it
+// ends.
+func appendNamed(dst []profile.Frame, space *profile.AddressSpace, frames []unwind.Frame) (_ []profile.Frame,
+	whole bool) {
+	for i := range frames {
+		f := &frames[i]
+		switch {
+		case f.Kind == unwind.JVMFrame:
+			dst = append(dst, profile.NewJVMFrame(profile.NewFunction(f.Function, f.SourceFile), f.Line))
+		case f.Kind == unwind.NativeFrame && f.Address != 0:
+			addr := f.Address
+			if i > 0 {
+				addr++ // 1 is subtracted already, and is again
+			}
+			dst = space.AppendFrames(dst, []uint64{addr})
+		default:
+			return append(dst, profile.NewCutFrame()), false
+		}
+	}
+	return dst, true
+}
+
+// UnwindingStatus is how stacks are walked. Its JSON is an interface.
+type UnwindingStatus struct {
+	Loaded   bool           `json:"loaded"`             // the engine is
+	Failure  string         `json:"failure,omitempty"`  // why by frame pointers alone
+	Unwound  int            `json:"unwound"`            // processes whose stacks the engine walks
+	Waiting  int            `json:"waiting"`            // processes whose stacks are walked by frame pointers (yet)
+	Failures map[int]string `json:"failures,omitempty"` // why, by pid, of some of these
+	Engine   *unwind.Status `json:"engine,omitempty"`
+}
+
+var errLoading = errors.New("the unwinding engine is being loaded")
+
+// Err returns why all stacks are walked by frame pointers, nil when they are not.
+func (s *UnwindingStatus) Err() error {
+	switch {
+	case s.Failure != "":
+		return errors.New(s.Failure)
+	case !s.Loaded:
+		return errLoading
+	}
+	return nil
+}
+
+// maxFailures bounds UnwindingStatus.Failures.
+const maxFailures = 64
+
+func (u *unwinding) status() (s UnwindingStatus) {
+	if engine := u.engine.Load(); engine != nil {
+		status := engine.Status()
+		s.Loaded, s.Engine, s.Failure = true, &status, status.Failure
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.failure != nil {
+		s.Failure = u.failure.Error()
+	}
+	for p := range u.programs {
+		if p.unwound.on {
+			s.Unwound++
+			continue
+		}
+		s.Waiting++
+		if p.unwound.failure != nil && len(s.Failures) < maxFailures {
+			if s.Failures == nil {
+				s.Failures = make(map[int]string)
+			}
+			s.Failures[p.identity.PID] = p.unwound.failure.Error()
+		}
+	}
+	return s
+}
