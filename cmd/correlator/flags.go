@@ -11,6 +11,7 @@ import (
 	"correlator/bpf"
 	"correlator/internal/admin"
 	"correlator/internal/config"
+	"correlator/internal/sampling"
 	"correlator/internal/terminal"
 )
 
@@ -46,7 +47,7 @@ func (o *checkOptions) validate(s *config.Settings) error {
 // checkFlags are the flags of run that decide what is needed. check accepts the others, so that the
 // same command line fits both, and does not show them.
 var checkFlags = []string{
-	"samples-per-second", "kernel-stacks", "pin-maps", "feed-socket", "max-processes",
+	"samples-per-second", "kernel-stacks", "unwinder", "pin-maps", "feed-socket", "max-processes",
 	"samples-delay", "report-interval", "include-container", "exclude-container", "proc-root",
 	"admin-socket", "metrics-address", "otlp-endpoint", "otlp-listen", "config", "connect", "output",
 }
@@ -102,13 +103,14 @@ func (o *feedOptions) validate(*config.Settings) error {
 
 type recordOptions struct {
 	config.File
-	Duration     time.Duration `key:"duration" short:"d"`
-	Output       string        `key:"output" short:"o"`
-	PID          int           `key:"pid"`
-	Rate         int           `key:"rate"`
-	KernelStacks bool          `key:"kernel-stacks"`
-	ProcRoot     string        `key:"proc-root"`
-	Filter       config.Filter `group:"Which processes"`
+	Duration     time.Duration     `key:"duration" short:"d"`
+	Output       string            `key:"output" short:"o"`
+	PID          int               `key:"pid"`
+	Rate         int               `key:"rate"`
+	KernelStacks bool              `key:"kernel-stacks"`
+	Unwinder     sampling.Unwinder `key:"unwinder"`
+	ProcRoot     string            `key:"proc-root"`
+	Filter       config.Filter     `group:"Which processes"`
 }
 
 func newRecordOptions() *recordOptions {
@@ -174,7 +176,10 @@ var usage = map[string]string{
 	"report-interval": "how often what was sampled is fetched from the kernel: from 10ms to half of --samples-delay " +
 		"(default: samples-delay / 3, at most 100ms)",
 	"kernel-stacks": "stacks begin with the kernel's frames",
-	"unsampled":     "also send samples of traces whose W3C sampled flag is not set",
+	"unwinder": "`how` stacks are walked: auto (without frame pointers, named Java frames included, in every process " +
+		"where that is possible), full (likewise; where it is not possible at all, run is not ready and record " +
+		"fails), or frame-pointers",
+	"unsampled": "also send samples of traces whose W3C sampled flag is not set",
 
 	"samples-delay": "longest time between a sample and its message, as promised to the agents: they hold finished " +
 		"transactions back that long",

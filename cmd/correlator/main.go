@@ -14,6 +14,7 @@ import (
 	"correlator/internal/config"
 	"correlator/internal/help"
 	"correlator/internal/symbolizer"
+	"correlator/internal/unwind"
 	"correlator/internal/worker"
 )
 
@@ -21,7 +22,7 @@ import (
 type usageError struct{ error }
 
 func main() {
-	worker.Main(access.Kind, symbolizer.Kind)
+	worker.Main(access.Kind, symbolizer.Kind, unwind.Kind())
 	err := newApp().root.Execute()
 	if err == nil {
 		return

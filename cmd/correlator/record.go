@@ -18,6 +18,7 @@ func (a *app) addRecord(options *recordOptions) *cobra.Command {
 				PID:              options.PID,
 				SamplesPerSecond: options.Rate,
 				KernelStacks:     options.KernelStacks,
+				Unwinder:         options.Unwinder,
 				ProcRoot:         options.ProcRoot,
 				Filter:           options.Filter.Process(),
 			})

@@ -14,8 +14,10 @@ import (
 
 	"correlator/internal/agent"
 	"correlator/internal/process"
+	"correlator/internal/sampling"
 	"correlator/internal/sockfile"
 	"correlator/internal/testenv"
+	"correlator/internal/unwind"
 )
 
 // source always has the same status.
@@ -50,6 +52,13 @@ func example() Status {
 		At: now, StartedAt: now.Add(-50 * time.Hour), HostID: "3a6f",
 		SamplesDelay:     agent.Seconds(300 * time.Millisecond),
 		SamplesPerSecond: 20, LiveEvents: true, MappingsFrom: "procmap_query",
+		Unwinder: sampling.AutoUnwinder,
+		Unwinding: &sampling.UnwindingStatus{
+			Loaded: true, Unwound: 2, Waiting: 1,
+			Failures: map[int]string{812: "process is left out until 12:00:30: the worker did not answer\x1b in time"},
+			Engine: &unwind.Status{Generation: 1, Synchronized: 2, Unreaped: 1,
+				Quarantined: []unwind.Quarantine{{PID: 812, Reason: "the worker did not answer in time", Until: now}}},
+		},
 		Processes: []agent.ProcessStatus{
 			{
 				View: process.View{PID: 812, StartTime: now, State: process.StateRegistered, ServiceName: "shop",
@@ -199,6 +208,34 @@ func TestWriteStatusOfNothing(t *testing.T) {
 	}
 }
 
+// How stacks are walked is told for every state that unwinding can be in.
+func TestUnwinding(t *testing.T) {
+	failed := &sampling.UnwindingStatus{Failure: "missing CAP_BPF: grant\x1b it", Waiting: 1}
+	for _, test := range []struct {
+		unwinder sampling.Unwinder
+		status   *sampling.UnwindingStatus
+		want     string
+	}{
+		{sampling.FramePointers, nil, "stacks: walked by frame pointers (--unwinder frame-pointers)"},
+		{sampling.AutoUnwinder, &sampling.UnwindingStatus{},
+			"stacks: walked by frame pointers: the unwinding engine is being loaded"},
+		{sampling.FullUnwinder, failed, `stacks: walked by frame pointers: missing CAP_BPF: grant\x1b it`},
+		{sampling.AutoUnwinder,
+			&sampling.UnwindingStatus{Loaded: true, Unwound: 3, Waiting: 1, Engine: &unwind.Status{}},
+			"stacks: unwound in 3 processes, by frame pointers in 1"},
+	} {
+		s := Status{Status: agent.Status{SamplesPerSecond: 20, Unwinder: test.unwinder, Unwinding: test.status}}
+		if got := totals(&s); got[len(got)-1] != test.want {
+			t.Errorf("%q, want %q", got, test.want)
+		}
+	}
+	for _, line := range totals(new(Status)) {
+		if strings.Contains(line, "stacks") {
+			t.Errorf("without samples: %q", line)
+		}
+	}
+}
+
 // The totals add up, whatever the counters are.
 func TestNumbersAddUp(t *testing.T) {
 	counters := make(map[string]uint64)
@@ -238,12 +275,13 @@ func TestTroubles(t *testing.T) {
 		status.Processes = append(status.Processes, p)
 	}
 	all := troubles(&status)
-	if len(all) != 21 || !strings.HasPrefix(all[0], "last error of 4731, 41s ago") ||
+	if len(all) != 22 || all[21] != `stacks of 812 by frame pointers: process is left out until 12:00:30: the worker `+
+		`did not answer\x1b in time` || !strings.HasPrefix(all[0], "last error of 4731, 41s ago") ||
 		!strings.HasPrefix(all[20], "last error of 4711, 1m5s ago") {
 		t.Errorf("%d errors: %q", len(all), all)
 	}
 	lines := newPage(nil, &status, 0).lines(0)
-	first, last := slices.Index(lines, all[0]), slices.Index(lines, "and of 12 more")
+	first, last := slices.Index(lines, all[0]), slices.Index(lines, "and of 13 more")
 	if first < 0 || last != first+maxTroubles-1 || lines[first-1] != "" || lines[last+1] != "" {
 		t.Errorf("from %d to %d of %q", first, last, lines)
 	}

@@ -171,10 +171,10 @@ func TestWatchOTLP(t *testing.T) {
 		status.Processes = append(status.Processes, p)
 	}
 	serve(t, path, &source{status})
-	for _, size := range []struct{ columns, rows int }{{80, 24}, {160, 80}, {40, 13}, {8, 3}, {1, 1}} {
+	for _, size := range []struct{ columns, rows int }{{80, 24}, {160, 80}, {40, 14}, {8, 3}, {1, 1}} {
 		t.Run(fmt.Sprintf("%dx%d", size.columns, size.rows), func(t *testing.T) {
 			e := drawn(t, path, size.columns, size.rows)
-			if size.rows < 13 {
+			if size.rows < 14 {
 				return
 			}
 			checkProcesses(t, e, len(status.Processes))
@@ -183,7 +183,7 @@ func TestWatchOTLP(t *testing.T) {
 			if totals < 0 || table < totals {
 				t.Errorf("totals in row %d, destinations in %d of %q", totals, table, e.lines())
 			}
-			if row, _ := e.find("last error of /run"); row != size.rows-1 && size.rows < 80 && size.rows > 13 {
+			if row, _ := e.find("last error of /run"); row != size.rows-1 && size.rows < 80 && size.rows > 14 {
 				t.Errorf("what is received in row %d of %q", row, e.lines())
 			}
 		})

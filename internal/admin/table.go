@@ -172,11 +172,36 @@ func totals(s *Status) []string {
 		lines = append(lines, fmt.Sprintf("from sample to socket: p50 %s, p99 %s, max %s (promised: %s)",
 			duration(s.Latency.P50), duration(s.Latency.P99), duration(s.Latency.Max), duration(s.SamplesDelay)))
 	}
+	if s.SamplesPerSecond > 0 {
+		lines = append(lines, unwinding(s))
+	}
 	if s.Workers.Hung > 0 {
 		lines = append(lines, fmt.Sprintf("%d worker processes hang: processes make the kernel wait (state error, timeout)",
 			s.Workers.Hung))
 	}
 	return lines
+}
+
+// unwinding says how stacks are walked.
+func unwinding(s *Status) string {
+	u := s.Unwinding
+	if u == nil {
+		return "stacks: walked by frame pointers (--unwinder " + s.Unwinder.String() + ")"
+	}
+	if err := u.Err(); err != nil {
+		return "stacks: walked by frame pointers: " + terminal.Escape(err.Error())
+	}
+	line := fmt.Sprintf("stacks: unwound in %d processes, by frame pointers in %d", u.Unwound, u.Waiting)
+	if u.Engine == nil {
+		return line
+	}
+	if n := len(u.Engine.Quarantined); n > 0 {
+		line += fmt.Sprintf("; %d left out: the unwinding worker had to be killed", n)
+	}
+	if u.Engine.Unreaped > 0 {
+		line += fmt.Sprintf("; %d unwinding workers hang", u.Engine.Unreaped)
+	}
+	return line
 }
 
 func duration(s agent.Seconds) string { return time.Duration(s).Round(100 * time.Microsecond).String() }

@@ -58,15 +58,15 @@ func TestWatchOnTerminal(t *testing.T) {
 		status.Processes = append(status.Processes, p)
 	}
 	serve(t, path, &source{status})
-	for _, size := range []struct{ columns, rows int }{{80, 24}, {160, 70}, {120, 5}, {30, 24}, {61, 13}, {8, 3},
+	for _, size := range []struct{ columns, rows int }{{80, 24}, {160, 70}, {120, 5}, {30, 24}, {61, 14}, {8, 3},
 		{1, 1}} {
 		t.Run(fmt.Sprintf("%dx%d", size.columns, size.rows), func(t *testing.T) {
 			e := drawn(t, path, size.columns, size.rows)
-			if size.rows < 13 {
+			if size.rows < 14 {
 				return
 			}
 			checkProcesses(t, e, len(status.Processes))
-			if row, _ := e.find("53 processes"); row < size.rows-3 && size.rows < 60 {
+			if row, _ := e.find("53 processes"); row < size.rows-4 && size.rows < 60 {
 				t.Errorf("totals in row %d of %q", row, e.lines())
 			}
 			if row, _ := e.find("last error of 4711"); row < 0 {

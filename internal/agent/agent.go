@@ -41,14 +41,14 @@ type Agent struct {
 	log      *zap.Logger
 	counters Counters
 
-	manager *lifecycle.Manager
-	access  *access.Client
-	shows   messaging.SenderPID                // to receivers of messages
-	sockets process.Claims[messaging.SocketID] // that we are connected to
-	poller  *messaging.Poller                  // of all senders
-	threads *bpf.Threads                       // nil without a feed, or when this kernel or our rights do not allow it
-	feed    *feed.Server                       // nil without a feed socket
-	samples bool                               // the sampler is open
+	manager  *lifecycle.Manager
+	access   *access.Client
+	shows    messaging.SenderPID                // to receivers of messages
+	sockets  process.Claims[messaging.SocketID] // that we are connected to
+	poller   *messaging.Poller                  // of all senders
+	threads  *bpf.Threads                       // nil without a feed, or when this kernel or our rights do not allow it
+	feed     *feed.Server                       // nil without a feed socket
+	sampling *sampling.Sampling                 // the manager's; nil without a sampler
 
 	partial  error // why not all processes of the host are seen
 	started  time.Time
@@ -104,7 +104,7 @@ func (a *Agent) open() (err error) {
 	if err != nil {
 		return err
 	}
-	a.samples = s != nil
+	a.sampling = s
 	a.manager, err = lifecycle.Open(lifecycle.Options{
 		Access: a.access, ProcRoot: a.config.ProcRoot, Filter: a.config.Filter, MaxProcesses: a.config.MaxProcesses,
 		SweepInterval: a.config.ScanInterval, Sampling: s, MaxSampleAge: a.config.SamplesDelay,
@@ -134,6 +134,7 @@ func (a *Agent) openSampling() (*sampling.Sampling, error) {
 		},
 		Interval: a.config.ReportInterval,
 		ProcRoot: a.config.ProcRoot,
+		Unwind:   a.config.Unwinder.Unwinds(),
 	}, &a.counters.Sampling, a.log)
 	if err != nil && a.config.PinMaps != "" {
 		return nil, fmt.Errorf("opening sampler: %w", err)
@@ -296,7 +297,8 @@ func (a *Agent) Health() error {
 }
 
 // Ready returns why the agent does not serve all processes of the host, yet or any more: that of
-// Started, it does not see all, or there are too many.
+// Started, it does not see all, there are too many, or the engine that is to unwind their stacks
+// does not run.
 func (a *Agent) Ready() error {
 	if err := a.Started(); err != nil {
 		return err
@@ -309,7 +311,20 @@ func (a *Agent) Ready() error {
 		return fmt.Errorf("%d more processes publish than the %d that are served at a time (--max-processes)",
 			publishing, a.config.MaxProcesses)
 	}
+	if a.config.Unwinder == sampling.FullUnwinder && a.sampling != nil {
+		if err := a.sampling.UnwindingError(); err != nil {
+			return fmt.Errorf("stacks are walked by frame pointers (--unwinder auto accepts that): %w", err)
+		}
+	}
 	return nil
+}
+
+// Unwinding returns how stacks are unwound, nil when they are not to be.
+func (a *Agent) Unwinding() *sampling.UnwindingStatus {
+	if a.sampling == nil {
+		return nil
+	}
+	return a.sampling.Unwinding()
 }
 
 // Started returns why the agent does not work: it has not seen all processes that were there when it

@@ -18,6 +18,7 @@ import (
 	"correlator/internal/demo"
 	"correlator/internal/process"
 	"correlator/internal/testenv"
+	"correlator/internal/unwind"
 	"correlator/internal/worker"
 	"correlator/messaging/feed"
 	"correlator/profile"
@@ -29,7 +30,7 @@ const deadline = 30 * time.Second
 const testHostID = "3a6f1c0e5d7b42c8"
 
 func TestMain(m *testing.M) {
-	worker.Main(access.Kind)
+	worker.Main(access.Kind, unwind.Kind())
 	os.Exit(testenv.Main(m))
 }
 

@@ -23,7 +23,7 @@ func NotSampledReasons() []string {
 // samples are taken, by reason: only what is fed with its trace arrives there.
 func (a *Agent) NotSampled() map[string]int {
 	count := make(map[string]int)
-	if !a.samples {
+	if a.sampling == nil {
 		return count
 	}
 	for _, r := range a.all() {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -17,6 +18,8 @@ var (
 		"Samples that are taken of every CPU per second (--samples-per-second); 0: none are.")
 	samplesDelayDesc = newDesc("correlator_config_samples_delay_seconds",
 		"How soon after a sample its message is promised to the APM agents (--samples-delay).")
+	unwinderDesc = newDesc("correlator_config_unwinder",
+		"1 for the value of --unwinder, 0 for the others.", "unwinder")
 	maxProcessesDesc = newDesc("correlator_config_max_processes",
 		"How many processes are served at most (--max-processes).")
 	healthyDesc = newDesc("correlator_healthy",
@@ -113,6 +116,20 @@ var (
 			"of the same user.")
 )
 
+// Unwinding of stacks, at the moment.
+var (
+	unwindingUpDesc = newDesc("correlator_unwinding_up",
+		"Whether the unwinding engine runs. If not, all stacks are walked by frame pointers; correlator status and the "+
+			"log say why.")
+	unwindingProcessesDesc = newDesc("correlator_unwinding_processes",
+		"Processes that are sampled, by how their stacks are walked; none without the engine.", "stacks")
+	unwindingQuarantinedDesc = newDesc("correlator_unwinding_processes_quarantined",
+		"Processes that are left out for a while because of what they did to the unwinding worker.")
+	unwindingUnreapedDesc = newDesc("correlator_unwinding_workers_hung",
+		"Unwinding workers that were killed and have not ended: a process makes the kernel wait. With 4, no other is "+
+			"started.")
+)
+
 // Samples that outside samplers feed.
 var (
 	feedDatagramsDesc = newDesc("correlator_feed_datagrams_total",
@@ -160,6 +177,7 @@ type Source interface {
 	NotSampled() map[string]int
 	Health() error
 	Ready() error
+	Unwinding() *sampling.UnwindingStatus
 }
 
 // Collector exports the metrics of an agent. The series do not depend on what the processes do. It
@@ -218,6 +236,24 @@ func (c *Collector) collectState(metrics chan<- prometheus.Metric) {
 	gauge(workersRunningDesc, float64(census.Workers.Running))
 	gauge(workersHungDesc, float64(census.Workers.Hung))
 	gauge(liveEventsUpDesc, boolValue(census.LiveEvents))
+	for _, unwinder := range sampling.Unwinders() {
+		gauge(unwinderDesc, boolValue(config.Unwinder == unwinder), unwinder.String())
+	}
+	collectUnwinding(c.source.Unwinding(), gauge)
+}
+
+// collectUnwinding collects how stacks are unwound; nil: they are not.
+func collectUnwinding(status *sampling.UnwindingStatus, gauge func(*prometheus.Desc, float64, ...string)) {
+	status = cmp.Or(status, new(sampling.UnwindingStatus))
+	gauge(unwindingUpDesc, boolValue(status.Err() == nil))
+	gauge(unwindingProcessesDesc, float64(status.Unwound), "unwound")
+	gauge(unwindingProcessesDesc, float64(status.Waiting), "frame_pointers")
+	var quarantined, unreaped int
+	if engine := status.Engine; engine != nil {
+		quarantined, unreaped = len(engine.Quarantined), engine.Unreaped
+	}
+	gauge(unwindingQuarantinedDesc, float64(quarantined))
+	gauge(unwindingUnreapedDesc, float64(unreaped))
 }
 
 func boolValue(b bool) float64 {

@@ -17,6 +17,8 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/process"
+	"correlator/internal/sampling"
+	"correlator/internal/unwind"
 	"correlator/messaging"
 	"correlator/messaging/feed"
 )
@@ -27,6 +29,7 @@ type fixedSource struct {
 	counters   Counters
 	census     Census
 	notSampled map[string]int
+	unwinding  *sampling.UnwindingStatus
 }
 
 func (s *fixedSource) Config() Config             { return s.config }
@@ -35,6 +38,8 @@ func (s *fixedSource) Census() Census             { return s.census }
 func (s *fixedSource) NotSampled() map[string]int { return s.notSampled }
 func (s *fixedSource) Health() error              { return nil }
 func (s *fixedSource) Ready() error               { return errStarting }
+
+func (s *fixedSource) Unwinding() *sampling.UnwindingStatus { return s.unwinding }
 
 func gather(t *testing.T, source Source) []*dto.MetricFamily {
 	t.Helper()
@@ -196,28 +201,38 @@ func TestCollectorLabels(t *testing.T) {
 // What is collected beside counters is the agent's configuration and state.
 func TestCollectorState(t *testing.T) {
 	got := gatherValues(t, &fixedSource{
-		config: Config{SamplesPerSecond: 20, SamplesDelay: 300 * time.Millisecond, MaxProcesses: 4096},
+		config: Config{SamplesPerSecond: 20, SamplesDelay: 300 * time.Millisecond, MaxProcesses: 4096,
+			Unwinder: sampling.FullUnwinder},
 		census: Census{
 			Processes: map[process.State]int{process.StateRegistered: 102, process.StateError: 3},
 			InError:   map[string]int{"denied": 3},
 			Waiting:   7, LiveEvents: true,
 		},
 		notSampled: map[string]int{"unresolved": 200},
+		unwinding: &sampling.UnwindingStatus{Loaded: true, Unwound: 99, Waiting: 3,
+			Engine: &unwind.Status{Unreaped: 2, Quarantined: make([]unwind.Quarantine, 1)}},
 	})
 	for series, want := range map[string]float64{
-		`correlator_config_samples_per_second`:                  20,
-		`correlator_config_samples_delay_seconds`:               0.3,
-		`correlator_config_max_processes`:                       4096,
-		`correlator_healthy`:                                    1,
-		`correlator_ready`:                                      0,
-		`correlator_processes{state="registered"}`:              102,
-		`correlator_processes{state="error"}`:                   3,
-		`correlator_processes{state="filtered"}`:                0,
-		`correlator_processes_in_error{reason="denied"}`:        3,
-		`correlator_processes_in_error{reason="socket_full"}`:   0,
-		`correlator_processes_not_sampled{reason="unresolved"}`: 200,
-		`correlator_samples_waiting`:                            7,
-		`correlator_live_events_up`:                             1,
+		`correlator_config_samples_per_second`:                    20,
+		`correlator_config_samples_delay_seconds`:                 0.3,
+		`correlator_config_max_processes`:                         4096,
+		`correlator_healthy`:                                      1,
+		`correlator_ready`:                                        0,
+		`correlator_processes{state="registered"}`:                102,
+		`correlator_processes{state="error"}`:                     3,
+		`correlator_processes{state="filtered"}`:                  0,
+		`correlator_processes_in_error{reason="denied"}`:          3,
+		`correlator_processes_in_error{reason="socket_full"}`:     0,
+		`correlator_processes_not_sampled{reason="unresolved"}`:   200,
+		`correlator_samples_waiting`:                              7,
+		`correlator_live_events_up`:                               1,
+		`correlator_config_unwinder{unwinder="full"}`:             1,
+		`correlator_config_unwinder{unwinder="auto"}`:             0,
+		`correlator_unwinding_up`:                                 1,
+		`correlator_unwinding_processes{stacks="unwound"}`:        99,
+		`correlator_unwinding_processes{stacks="frame_pointers"}`: 3,
+		`correlator_unwinding_processes_quarantined`:              1,
+		`correlator_unwinding_workers_hung`:                       2,
 	} {
 		if value, ok := got[series]; !ok || value != want {
 			t.Errorf("%s is %v (collected: %v), want %v", series, value, ok, want)
@@ -238,7 +253,7 @@ func TestCollectorSeriesAreFixed(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("series %q, and without processes %q", got, want)
 	}
-	if len(want) > 200 {
+	if len(want) > 250 {
 		t.Errorf("%d series", len(want))
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"correlator/internal/process"
+	"correlator/internal/sampling"
 )
 
 // MinReportInterval is a tenth of the default: fetching more often costs more than taking samples.
@@ -36,7 +37,8 @@ type Config struct {
 	SamplesPerSecond int           // of every CPU; 0: take none
 	ReportInterval   time.Duration // how often what was sampled is fetched from the kernel
 	KernelStacks     bool          // stacks begin with the kernel's frames
-	PinMaps          string        // directory in bpffs for the table of targets; empty: none
+	Unwinder         sampling.Unwinder
+	PinMaps          string // directory in bpffs for the table of targets; empty: none
 }
 
 // needsSampler reports whether there is a use for the sampler: it also keeps the table of targets.

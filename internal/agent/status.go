@@ -8,6 +8,7 @@ import (
 
 	"correlator/internal/lifecycle"
 	"correlator/internal/process"
+	"correlator/internal/sampling"
 	"correlator/internal/worker"
 	"correlator/messaging"
 )
@@ -27,6 +28,11 @@ type Status struct {
 	MappingsFrom string `json:"mappings_from"`       // a procscan.Source's name
 
 	Workers worker.Stats `json:"workers"` // that access processes
+
+	// Unwinding is how stacks are unwound, nil when all are walked by frame pointers because of
+	// Unwinder, or because no samples are taken.
+	Unwinder  sampling.Unwinder         `json:"unwinder"`
+	Unwinding *sampling.UnwindingStatus `json:"unwinding,omitempty"`
 
 	Processes    []ProcessStatus   `json:"processes"` // by pid
 	WithoutPlace WithoutPlace      `json:"without_place"`
@@ -97,6 +103,8 @@ func (a *Agent) Status() Status {
 		LiveEvents:       a.manager.LiveEvents(),
 		MappingsFrom:     a.manager.MappingsFrom().String(),
 		Workers:          a.access.Stats(),
+		Unwinder:         a.config.Unwinder,
+		Unwinding:        a.Unwinding(),
 		Processes:        a.processStatuses(),
 		WithoutPlace:     a.withoutPlace(),
 		Latency:          newLatency(a.counters.Messages.Timing()),

@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"correlator/bpf"
 	"correlator/internal/agent"
+	"correlator/internal/sampling"
 	"correlator/internal/testenv"
 	"correlator/otlp"
 )
@@ -33,7 +35,7 @@ func fakeMachine(t *testing.T, files map[string]string) *machine {
 	works := func() error { return nil }
 	m := &machine{
 		config: config(), sysRoot: filepath.Join(dir, "sys"), cpus: 2, caps: ^capabilities(0),
-		procfs: works, sampler: works, liveEvents: works, kernelSymbols: works, readv: works,
+		procfs: works, sampler: works, unwinder: works, liveEvents: works, kernelSymbols: works, readv: works,
 		memory: func() (access, error) { return access{allowed: 10}, nil },
 		admin:  works,
 	}
@@ -89,7 +91,8 @@ func TestRequired(t *testing.T) {
 	}{
 		{"nothing", func(*Config) {}, [][]string{always, sampler, {"perf-cpu-clock"}},
 			[]string{"live-events", "net.unix.max_dgram_qlen", "CAP_SETUID"},
-			[]string{"CAP_SYSLOG", "kernel.kptr_restrict", "kernel-symbols", "feed-socket", "pin-maps", "otlp-listen"}},
+			[]string{"unwinder", "CAP_SYSLOG", "kernel.kptr_restrict", "kernel-symbols", "feed-socket", "pin-maps",
+				"otlp-listen"}},
 		{"--samples-per-second 0 --feed-socket", func(c *Config) { c.SamplesPerSecond, c.FeedSocket = 0, "/s" },
 			[][]string{always, {"feed-socket"}},
 			[]string{"CAP_BPF", "CAP_PERFMON", "btf", "task-iterator", "live-events"},
@@ -100,6 +103,11 @@ func TestRequired(t *testing.T) {
 			c.Export.Destinations, c.Export.Receiver.Listen = []otlp.Destination{{Name: "a"}, {Name: "b"}}, "unix:/s"
 		}, [][]string{always, sampler, {"perf-cpu-clock", "otlp-listen", "otlp-destination a",
 			"otlp-destination b"}}, nil, nil},
+		{"--unwinder auto", func(c *Config) { c.Unwinder = sampling.AutoUnwinder },
+			[][]string{always, sampler, {"perf-cpu-clock"}}, []string{"unwinder"}, nil},
+		{"--unwinder full --samples-per-second 0 --pin-maps", func(c *Config) {
+			c.SamplesPerSecond, c.PinMaps, c.Unwinder = 0, "/d", sampling.FullUnwinder
+		}, [][]string{always, sampler, {"pin-maps"}}, nil, []string{"unwinder"}},
 		{"--kernel-stacks", func(c *Config) { c.KernelStacks = true }, [][]string{always, sampler, {"perf-cpu-clock"}},
 			[]string{"CAP_SYSLOG", "kernel.kptr_restrict", "kernel-symbols"}, nil},
 	} {
@@ -135,9 +143,26 @@ func TestRequired(t *testing.T) {
 	}
 }
 
+// An engine that cannot run does not prevent `run`, which is not ready if it is to run.
+func TestUnwinder(t *testing.T) {
+	m := fakeMachine(t, nil)
+	m.config.Unwinder = sampling.AutoUnwinder
+	found(t, m, "unwinder").verify(t, OK, "unwinds", "")
+	m.unwinder = func() error { return errRefused }
+	found(t, m, "unwinder").verify(t, Missing, "refused", "--unwinder frame-pointers")
+	m.unwinder = func() error { return &bpf.MissingError{Feature: "CAP_BPF", Remedy: "grant it", Err: errRefused} }
+	m.config.Unwinder = sampling.FullUnwinder
+	f := found(t, m, "unwinder")
+	f.verify(t, Missing, "needs CAP_BPF", "grant it; or do without: --unwinder frame-pointers")
+	if !strings.Contains(f.loss, "not ready (/readyz) without --unwinder auto") {
+		t.Errorf("loss %q", f.loss)
+	}
+}
+
 // Every result of the machine that the test runs on is complete.
 func TestRun(t *testing.T) {
 	c := config()
+	c.Unwinder = sampling.AutoUnwinder
 	c.FeedSocket, c.KernelStacks, c.PinMaps = filepath.Join(t.TempDir(), "feed"), true, "/sys/fs/bpf/correlator-check"
 	c.Export.Receiver.Listen = "127.0.0.1:0"
 	groups := []string{""}

@@ -7,6 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/bpf"
+	"correlator/internal/sampling"
+	"correlator/internal/unwind"
 )
 
 func ebpfChecks(n needs) []check {
@@ -32,6 +34,9 @@ func ebpfChecks(n needs) []check {
 	}
 	if n.sampler {
 		add("sampler", true, sampler)
+	}
+	if n.unwinder.Unwinds() {
+		add("unwinder", false, unwinder)
 	}
 	return list
 }
@@ -66,6 +71,28 @@ func sampler(m *machine) finding {
 		works = "loads"
 	}
 	return ebpfFinding(m.sampler(), works, lossSampler)
+}
+
+// unwinder is not required: `run` starts without the engine, and is not ready if that is.
+func unwinder(m *machine) finding {
+	loss := lossUnwound
+	if m.config.Unwinder == sampling.FullUnwinder {
+		loss += ", and run is not ready (/readyz) without --unwinder auto"
+	}
+	f := ebpfFinding(m.unwinder(), "loads, and unwinds a stack of this process", loss)
+	if f.status == Missing {
+		f.remedy += "; or do without: --unwinder frame-pointers"
+	}
+	return f
+}
+
+// probeUnwinder loads the unwinding engine, which tests itself.
+func (m *machine) probeUnwinder() error {
+	engine, err := unwind.Open(m.config.ProcRoot, new(unwind.Counters))
+	if err != nil {
+		return err
+	}
+	return engine.Close()
 }
 
 // probeSampler loads the sampler and attaches it to each CPU, but pins nothing.

@@ -23,10 +23,10 @@ type machine struct {
 	caps    capabilities
 
 	// Probes that several checks use. Each runs once, when the first check calls it.
-	procfs, sampler, liveEvents, kernelSymbols, readv func() error
-	memory                                            func() (access, error)
-	admin                                             func() error
-	connect                                           func() map[string]error // by name of the destination
+	procfs, sampler, unwinder, liveEvents, kernelSymbols, readv func() error
+	memory                                                      func() (access, error)
+	admin                                                       func() error
+	connect                                                     func() map[string]error // by name of the destination
 }
 
 func newMachine(config Config) *machine {
@@ -36,6 +36,7 @@ func newMachine(config Config) *machine {
 	}
 	m.procfs = sync.OnceValue(func() error { return procscan.ProbeProcRoot(config.ProcRoot) })
 	m.sampler = sync.OnceValue(m.probeSampler)
+	m.unwinder = sync.OnceValue(m.probeUnwinder)
 	m.liveEvents = sync.OnceValue(func() error { return watch.ProbeEvents(config.ProcRoot) })
 	m.kernelSymbols = sync.OnceValue(func() error {
 		_, err := profile.NewKernel(config.ProcRoot, m.sysRoot, profile.Pace{}, time.Time{})

@@ -1,6 +1,9 @@
 package check
 
-import "correlator/otlp"
+import (
+	"correlator/internal/sampling"
+	"correlator/otlp"
+)
 
 // needs is what the flags of `run` ask for.
 type needs struct {
@@ -9,11 +12,12 @@ type needs struct {
 	feed         bool // there is a feed socket
 	eBPF         bool // eBPF programs are loaded, if possible
 	kernelStacks bool
-	pins         bool // the table of targets is pinned
-	admin        bool // there is an admin socket
-	adminAsked   bool // and `run` does not start without it
-	metrics      bool // metrics are served
-	receiver     bool // OTLP is received
+	unwinder     sampling.Unwinder // how stacks are to be walked
+	pins         bool              // the table of targets is pinned
+	admin        bool              // there is an admin socket
+	adminAsked   bool              // and `run` does not start without it
+	metrics      bool              // metrics are served
+	receiver     bool              // OTLP is received
 	destinations []otlp.Destination
 	notReady     string // Config.notReady
 }
@@ -34,6 +38,9 @@ func needsOf(config Config) needs {
 	n.sampler = n.sampling || n.pins
 	n.eBPF = n.sampler || n.feed
 	n.kernelStacks = n.sampling && config.KernelStacks
+	if n.sampling {
+		n.unwinder = config.Unwinder
+	}
 	return n
 }
 

@@ -16,6 +16,7 @@ import (
 	"correlator/internal/agent"
 	"correlator/internal/export"
 	"correlator/internal/process"
+	"correlator/internal/sampling"
 	"correlator/otlp"
 	"correlator/otlp/receiver"
 )
@@ -46,10 +47,11 @@ type Config struct {
 
 // samplesSection says which samples are taken and sent.
 type samplesSection struct {
-	PerSecond      int           `key:"samples-per-second"` // of every CPU; 0: none
-	ReportInterval time.Duration `key:"report-interval"`    // between two drains
-	KernelStacks   bool          `key:"kernel-stacks"`
-	Unsampled      bool          `key:"unsampled"`
+	PerSecond      int               `key:"samples-per-second"` // of every CPU; 0: none
+	ReportInterval time.Duration     `key:"report-interval"`    // between two drains
+	KernelStacks   bool              `key:"kernel-stacks"`
+	Unwinder       sampling.Unwinder `key:"unwinder"`
+	Unsampled      bool              `key:"unsampled"`
 }
 
 // agentsSection is the content of registrations.
@@ -191,6 +193,7 @@ func (c *Config) Agent() agent.Config {
 		SamplesPerSecond:  c.Samples.PerSecond,
 		ReportInterval:    c.Samples.ReportInterval,
 		KernelStacks:      c.Samples.KernelStacks,
+		Unwinder:          c.Samples.Unwinder,
 		PinMaps:           c.Samplers.PinMaps,
 	}
 }

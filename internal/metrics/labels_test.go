@@ -70,8 +70,38 @@ var labelMeanings = []struct {
 		{"correlated", "counted with its trace until the next drain"},
 		{"unreadable", "memory on the way to the trace was not resident; the correlator reads it later"},
 		{"table_full", "the table of counts was full; the sample was passed to the correlator individually"},
-		{"unwinding_failed", "its stack has no frame"},
+		{"unwinding_failed",
+			"its stack has no frame; or its unwinding ended early, as of a process that the engine does not know yet"},
 		{"lost", "would have been unreadable or table_full, but the ring buffer was full"},
+	}},
+	{[]string{"config_unwinder"}, "unwinder", [][2]string{
+		{"auto", "stacks are unwound where that is possible, and walked by frame pointers elsewhere"},
+		{"full", "the same; `run` is not ready while the engine does not run"},
+		{"frame-pointers", "the engine is not loaded"},
+	}},
+	{[]string{"unwinding_processes"}, "stacks", [][2]string{
+		{"unwound", "by the engine"},
+		{"frame_pointers", "by frame pointers: the process is new, or cannot be unwound; `correlator status` says why"},
+	}},
+	{[]string{"unwinding_workers_killed_total"}, "reason", [][2]string{
+		{"timeout", "it did not answer in time; the process that it served is left out for a while"},
+		{"ended", "it ended by itself, because of a process's contents or too little memory; likewise"},
+		{"nonsense", "it did not answer what it was asked; likewise"},
+		{"exhausted", "it had asked for as many tables as one may get; a new one starts anew"},
+	}},
+	{[]string{"unwinding_synchronizations_total"}, "result", [][2]string{
+		{"ready", "the process can be unwound"},
+		{"not_ready", "its JVM is still starting, or of a kind that cannot be unwound; tried again"},
+		{"gone", "the process has ended, or runs another program"},
+		{"failed", "something else; `correlator status` says what; tried again"},
+	}},
+	{[]string{"unwinding_requests_refused_total"}, "reason", [][2]string{
+		{"unavailable", "no worker can be started now, or too many requests waited"},
+		{"quarantined", "the process is left out because of what it did to a worker"},
+	}},
+	{[]string{"unwinding_frames_lacking_total"}, "lacking", [][2]string{
+		{"name", "of a JVM, without the name of a method"},
+		{"address", "native, in no known mapping"},
 	}},
 	{[]string{"processes_not_sampled"}, "reason", [][2]string{
 		{"unresolved",

@@ -13,12 +13,14 @@ import (
 
 	"correlator/internal/access"
 	"correlator/internal/agent"
+	"correlator/internal/sampling"
 	"correlator/internal/testenv"
+	"correlator/internal/unwind"
 	"correlator/internal/worker"
 )
 
 func TestMain(m *testing.M) {
-	worker.Main(access.Kind)
+	worker.Main(access.Kind, unwind.Kind())
 	os.Exit(testenv.Main(m))
 }
 
@@ -37,6 +39,8 @@ func (f *fakeAgent) Census() agent.Census       { return agent.Census{} }
 func (f *fakeAgent) NotSampled() map[string]int { return nil }
 func (f *fakeAgent) Health() error              { return load(&f.health) }
 func (f *fakeAgent) Ready() error               { return load(&f.ready) }
+
+func (f *fakeAgent) Unwinding() *sampling.UnwindingStatus { return nil }
 
 func load(err *atomic.Pointer[error]) error {
 	if e := err.Load(); e != nil {

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"correlator/internal/demo"
+	"correlator/internal/testenv"
+)
+
+const (
+	// warmUp is how long the agent is given to load the engine and a JVM to compile its methods.
+	warmUp = 10 * time.Second
+	// unwoundFor is how long it is measured.
+	unwoundFor = 15 * time.Second
+)
+
+// BenchmarkUnwinding measures the agent with all its workers, with each setting of the unwinder,
+// beside two busy CPUs: in a JVM without flags that handles requests, or in C with frame pointers.
+// One round takes half a minute: -benchtime 1x.
+func BenchmarkUnwinding(b *testing.B) {
+	testenv.NeedRoot(b)
+	binary := buildAgent(b)
+	stats, err := ebpf.EnableStats(0) // BPF_STATS_RUN_TIME
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer stats.Close()
+	for _, what := range []string{"C", "JVM"} {
+		for _, perSecond := range []int{20, 97} {
+			for _, unwinder := range []string{"frame-pointers", "auto"} {
+				b.Run(fmt.Sprintf("%s/%d Hz/%s", what, perSecond, unwinder), func(b *testing.B) {
+					var busy *demo.Process
+					if what == "JVM" {
+						busy = demo.StartJVM(b, demo.JVMOptions{Threads: 2})
+					} else {
+						busy = demo.Start(b, demo.Options{Busy: 2, Transaction: 500 * time.Millisecond,
+							Gap: 50 * time.Millisecond})
+					}
+					socket := filepath.Join(b.TempDir(), "admin")
+					pid := startBinary(b, binary, "--admin-socket", socket, "--scan-interval", "30s",
+						"--samples-per-second", strconv.Itoa(perSecond), "--unwinder", unwinder)
+					busy.Registration(1)
+					if what == "JVM" {
+						for thread := 1; thread <= 2; thread++ {
+							if err := busy.Command(nil, "serve", strconv.Itoa(thread)); err != nil {
+								b.Fatal(err)
+							}
+						}
+					}
+					for b.Loop() {
+						time.Sleep(warmUp)
+						measureFamily(b, pid, binary, socket)
+					}
+				})
+			}
+		}
+	}
+}
+
+// measureFamily measures the agent and its workers for a while.
+func measureFamily(b *testing.B, pid int, binary, socket string) {
+	b.Helper()
+	before := make(map[int]time.Duration)
+	for _, member := range family(b, pid) {
+		before[member] = cpuTime(b, member)
+	}
+	samplesBefore, programBefore := correlated(b, binary, socket), programOf(b, pid)
+	time.Sleep(unwoundFor)
+	members := family(b, pid)
+	var used time.Duration
+	var pss float64
+	for i, member := range members {
+		cpu, mb := cpuTime(b, member)-before[member], proportionalMB(b, member)
+		used, pss = used+cpu, pss+mb
+		b.Logf("process %d: %v of CPU, %.1f MB", i, cpu, mb)
+	}
+	samples, ran := correlated(b, binary, socket)-samplesBefore, programOf(b, pid)
+	ranFor, ticks := float64(ran.time-programBefore.time), float64(max(ran.count-programBefore.count, 1))
+	b.ReportMetric(100*used.Seconds()/unwoundFor.Seconds(), "%core")
+	b.ReportMetric(pss, "PSS-MB")
+	b.ReportMetric(float64(len(members)), "processes")
+	b.ReportMetric(float64(samples), "samples")
+	b.ReportMetric(float64(used.Microseconds())/float64(max(samples, 1)), "cpu-µs/sample")
+	b.ReportMetric(ranFor/ticks, "kernel-ns/tick")
+	b.ReportMetric(ranFor/float64(max(samples, 1)), "kernel-ns/sample")
+}
+
+// correlated returns how many samples of transactions an agent has taken.
+func correlated(b *testing.B, binary, socket string) uint64 {
+	b.Helper()
+	out, err := exec.Command(binary, "status", "-o", "json", "--admin-socket", socket).Output()
+	if err != nil {
+		b.Fatal(err)
+	}
+	var status struct{ Counters map[string]uint64 }
+	if err := json.Unmarshal(out, &status); err != nil {
+		b.Fatal(err)
+	}
+	return status.Counters["kernel_correlated"]
+}
+
+// programOf returns the run time of the sampling program of an agent, with that of the programs that
+// it calls.
+func programOf(b *testing.B, pid int) (sum programStats) {
+	b.Helper()
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	seen := make(map[int64]bool)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // closed since
+		}
+		_, after, found := strings.Cut(string(text), "prog_id:")
+		if !found {
+			continue
+		}
+		line, _, _ := strings.Cut(after, "\n")
+		id := number(b, strings.TrimSpace(line))
+		if seen[id] {
+			continue
+		}
+		seen[id] = true
+		p, err := ebpf.NewProgramFromID(ebpf.ProgramID(id))
+		if err != nil {
+			b.Fatal(err)
+		}
+		info, infoErr := p.Info()
+		stats, err := p.Stats()
+		p.Close()
+		if err != nil || infoErr != nil {
+			b.Fatal(err, infoErr)
+		}
+		if info.Type == ebpf.PerfEvent && info.Name == "sample" {
+			sum.time += int64(stats.Runtime)
+			sum.count += int64(stats.RunCount)
+		}
+	}
+	return sum
+}
+
+// family returns a process and its descendants.
+func family(b *testing.B, pid int) []int {
+	b.Helper()
+	all := []int{pid}
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, list := range lists {
+		for _, child := range strings.Fields(readText(b, list)) {
+			all = append(all, family(b, int(number(b, child)))...)
+		}
+	}
+	return all
+}
+
+// proportionalMB returns the memory of a process, with its share of what it has in common with others.
+func proportionalMB(b *testing.B, pid int) float64 {
+	b.Helper()
+	file, err := os.Open(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer file.Close()
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		if kilobytes, ok := strings.CutPrefix(lines.Text(), "Pss:"); ok {
+			return float64(number(b, strings.TrimSpace(strings.TrimSuffix(kilobytes, "kB")))) / 1024
+		}
+	}
+	b.Fatal("no Pss")
+	return 0
+}

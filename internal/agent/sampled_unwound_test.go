@@ -1,0 +1,61 @@
+package agent
+
+import (
+	"testing"
+
+	"correlator/internal/demo"
+	"correlator/internal/process"
+	"correlator/internal/sampling"
+	"correlator/internal/testenv"
+	"correlator/profile"
+)
+
+// The stacks of a JVM without frame pointers are unwound and named as soon as the engine runs, for
+// which an agent that must have it is not ready before.
+func TestSampledUnwound(t *testing.T) {
+	p := demo.StartJVM(t, demo.JVMOptions{Busy: true, Threads: 2})
+	r := run(t, atRate(97), func(c *Config) { c.Unwinder = sampling.FullUnwinder })
+	p.Registration(1)
+	r.state(p, process.StateRegistered, "")
+	testenv.Poll(t, deadline, "the engine", func() bool { return r.Ready() == nil })
+	if u := r.Unwinding(); u.Err() != nil || !u.Loaded {
+		t.Errorf("ready with %+v", u)
+	}
+	testenv.Poll(t, deadline, "an unwound process", func() bool { return r.Unwinding().Unwound == 1 })
+	trace := p.Begin(1).TraceID
+	report := p.ReportWhen("samples", func(report demo.Report) bool {
+		transaction, _ := report.Transaction(trace)
+		return transaction.Samples >= 100
+	})
+	stacks := r.stacks(report)
+	var samples, whole uint64
+	for _, transaction := range report.Transactions {
+		for text, n := range transaction.Stacks {
+			samples += n
+			frames := stacks[text]
+			var java bool
+			for _, frame := range frames {
+				java = java || frame.Kind() == profile.JVMFrame && frame.Line > 0 &&
+					frame.Function.SourceFile == "Demo.java"
+			}
+			if root := frames[len(frames)-1]; java && root.Kind() == profile.NativeFrame {
+				whole += n
+			}
+		}
+	}
+	t.Logf("%d of %d samples have a whole stack with Java frames", whole, samples)
+	if whole < samples*9/10 {
+		t.Errorf("%d of %d samples have a whole stack with Java frames", whole, samples)
+	}
+	if s := r.Status(); s.Unwinder != sampling.FullUnwinder || s.Unwinding == nil || s.NotReady != "" {
+		t.Errorf("status %v, %+v, not ready: %q", s.Unwinder, s.Unwinding, s.NotReady)
+	}
+	p.End(1)
+	r.end()
+	r.sampledAdded()
+	clean(t, p.Quit())
+	c := &r.Counters().Sampling.Unwinding
+	if c.Started.Load() != 1 || c.Synchronized.Load() == 0 || c.Stacks.Load() == 0 {
+		t.Errorf("%d workers, %d synchronizations, %d stacks", c.Started.Load(), c.Synchronized.Load(), c.Stacks.Load())
+	}
+}
