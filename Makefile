@@ -36,7 +36,7 @@ build: ## build bin/correlator (static); GOARCH=arm64 builds bin/correlator-arm6
 dist: ## build a reproducible release in dist/: binaries for both architectures, archives, checksums
 	@.ci/dist dist
 
-demo: build ## show the main job on two real processes (root, under 20 s); OTLP=1: also the export
+demo: build ## show the main job on three real processes, one a JVM (root, under 25 s); OTLP=1: also the export
 	@$(NEED) cc:gcc unshare:util-linux
 	@OTLP='$(OTLP)' testdata/demo.sh
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# make demo: the main job on two real processes, in about six seconds.
+# make demo: the main job on three real processes, in about fifteen seconds.
 #
-# Two demo APM processes run, one of them in a mount namespace of its own with its own /tmp, as
-# in a container. Each is an agent with a known truth: it knows how much CPU time it burnt in which
-# transaction, and checks every message that it gets. The correlator finds them, registers, and
-# samples them; at the end stands, beside what each process did, what it was told.
+# Three demo APM processes run, one of them in a mount namespace of its own with its own /tmp, as
+# in a container, and one of them a JVM without any flags. Each is an agent with a known truth: it
+# knows how much CPU time it burnt in which transaction, the JVM also in which method, and checks
+# every message that it gets. The correlator finds them, registers, and samples them; at the end
+# stands, beside what each process did, what it was told, or was recorded.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,11 +17,20 @@ fi
 correlator=bin/correlator
 rate=97 # Hz: prime, so that no rhythm of a program keeps pace with it
 otlp=${OTLP:+yes}
-make -s -C testdata demo-glibc lib-glibc-tlsdesc
+
+# A JDK: that of JAVA_HOME, of PATH, the last one in /usr/lib/jvm, or Debian's.
+jdk() { command -v javac || ls /usr/lib/jvm/*/bin/javac 2>/dev/null | tail -n 1; }
+if [ -z "${JAVA_HOME:-}" ]; then
+	[ -n "$(jdk)" ] || .ci/need javac:openjdk-17-jdk-headless
+	JAVA_HOME=$(realpath "$(jdk)")
+	export JAVA_HOME=${JAVA_HOME%/bin/javac}
+fi
+
+make -s -C testdata demo-glibc lib-glibc-tlsdesc demo-jvm
 built=testdata/out
 work=$(mktemp -d)
 agent= backend=
-[ -z "$otlp" ] || go build -o "$work/show" ./internal/backend/show
+go build -o "$work/show" ./internal/backend/show
 cleanup() {
 	local job
 	for job in $(jobs -p); do kill "$job" 2>/dev/null || true; done
@@ -52,6 +62,8 @@ random() { od -An -tx1 -N16 /dev/urandom | tr -d ' \n'; }
 library=elastic-jvmti-linux-x64-$(random)-$(random).so
 cp "$built/demo-glibc" "$work/demo"
 cp "$built/lib-glibc-tlsdesc.so" "$work/$library"
+mkdir "$work/jvm"
+cp "$built/demo-jvm.so" "$work/jvm/$library"
 : >"$work/log"
 
 # start NAME COMMAND...: a demo process, obeying descriptor ${control[NAME]}.
@@ -84,25 +96,34 @@ start payment unshare --mount sh -c '
 	shift 2; exec "$@"' sh "$work" "$library" \
 	/tmp/demo --library "/tmp/$library" --socket /tmp/payment.socket --service payment --environment demo $load
 
-heading "correlator scan: two processes carry the agent's library (payment has its own /tmp)"
+# The JVM has one thread that will serve requests, each a transaction of 1.2 s of CPU time.
+start shop "$JAVA_HOME/bin/java" -cp "$built/demo-jvm.jar" Demo "$work/jvm/$library" "$work/shop.socket" shop demo 1 busy
+
+heading "correlator scan: three processes carry the agent's library (payment has its own /tmp, shop is a JVM)"
 $correlator scan
+
+# It has loaded what unwinds stacks when the JVM begins to work, a second after the registrations.
+$correlator record --unwinder auto -d 8s --pid ${pid[shop]} -o "$work/shop.pb.gz" >"$work/shop.recorded" 2>&1 &
+recording=$!
 
 heading "correlator run --samples-per-second $rate: it finds them and registers with their agents"
 if [ -n "$otlp" ]; then
-	"$work/show" "$work/otlp.sock" checkout "$work/demo" >"$work/shown" 2>>"$work/log.show" &
+	"$work/show" -socket "$work/otlp.sock" -stacks checkout -tree ${pid[shop]} -events "$work/shop.out" "$work/demo" \
+		>"$work/shown" 2>>"$work/log.show" &
 	backend=$!
 fi
-$correlator run --samples-per-second $rate --host-id demo-host --admin-socket "$work/admin.sock" \
+$correlator run --unwinder auto --samples-per-second $rate --host-id demo-host --admin-socket "$work/admin.sock" \
 	${otlp:+--otlp-endpoint "unix:$work/otlp.sock"} 2>"$work/log" &
 agent=$!
-for name in checkout payment; do
+for name in checkout payment shop; do
 	await "the registration of $name" '"event":"registered"' "$work/$name.out" $agent
 	await "its line in the log" "registered.*\"pid\": ${pid[$name]}," "$work/log" $agent
 done
 cat "$work/log"
 
 sleep 1
-heading "it samples for four seconds; meanwhile, correlator inspect ${pid[payment]}"
+obey shop "serve 1" serving
+heading "it samples for some seconds; meanwhile, correlator inspect ${pid[payment]}"
 $correlator inspect "${pid[payment]}"
 
 heading "correlator record -d 3s --service payment: a picture, for go tool pprof"
@@ -110,6 +131,8 @@ $correlator record -d 3s --service payment -o "$work/payment.pb.gz" 2>&1
 echo
 go tool pprof -top -nodecount 6 "$work/payment.pb.gz" 2>/dev/null
 
+wait $recording || { cat "$work/shop.recorded" >&2; exit 1; }
+obey shop "end 1" ended
 for name in checkout payment; do obey $name stop-threads threads; done
 heading "correlator status: what it serves, and how that goes"
 $correlator status --admin-socket "$work/admin.sock"
@@ -168,11 +191,14 @@ table='
 		stacks($0)
 	}
 	END { print all }'
-for name in checkout payment; do
+for name in checkout payment shop; do
 	heading "$name: what it did (EXPECTED: CPU time x $rate Hz), and what it was told (SAMPLES)"
 	obey $name quit report
 	grep '"event":"report"' "$work/$name.out" | sed 's/{"thread"/\n&/g' | awk -v rate=$rate "$table"
 done
+
+heading "correlator record -d 8s --pid ${pid[shop]}, by method, and what shop says its methods took"
+"$work/show" -recording "$work/shop.pb.gz" -tree ${pid[shop]} -events "$work/shop.out"
 
 if [ -n "$otlp" ]; then
 	heading "a backend that takes OTLP has the frames behind the ids"
@@ -186,4 +212,4 @@ if [ -n "$otlp" ]; then
 	printf '\n  %s\n' "The agent of checkout was told of just these ids."
 fi
 
-printf '\n%s\n' 'The same code has the same stack-trace-id in both: on every machine, and after every restart.'
+printf '\n%s\n' 'The same code has the same stack-trace-id in all: on every machine, and after every restart.'

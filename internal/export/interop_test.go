@@ -239,7 +239,8 @@ func profileBatches(t *testing.T) ([]*otlp.Batch, []item) {
 		})
 	files := []*profile.File{
 		nil,
-		{ID: profile.FileID{1}, Kind: profile.NativeFrame, BuildID: "0a0b", Path: "/usr/lib/libjvm.so"},
+		{ID: profile.FileID{1}, Kind: profile.NativeFrame, BuildID: "0a0b", Path: "/usr/lib/libjvm.so",
+			Code: []profile.CodeRange{{Start: 1, Limit: 6000, Offset: 4096}}},
 		{ID: profile.FileID{2}, Kind: profile.NativeFrame, Path: "/bin/läuft\xff"},
 		{ID: profile.FileID{3}, Kind: profile.NativeFrame, BuildID: "ff", Path: "[vdso]"},
 		{ID: profile.FileID{4}, Kind: profile.KernelFrame, BuildID: "0123", Path: "vmlinux"},
@@ -256,6 +257,11 @@ func profileBatches(t *testing.T) ([]*otlp.Batch, []item) {
 		},
 		{"service.name": "cart", "process.pid": 43., "host.id": "host"},
 	}
+	var functions []*profile.Function
+	for i := range 100 {
+		sourceFile := []string{"", "Läden.java"}[i%2]
+		functions = append(functions, profile.NewFunction(fmt.Sprintf("shop.Läden.m%d", i), sourceFile))
+	}
 	random := rand.New(rand.NewPCG(5, 6))
 	var want []item
 	for i := range 8000 { // each with an identity of its own
@@ -269,12 +275,18 @@ func profileBatches(t *testing.T) ([]*otlp.Batch, []item) {
 			f := profile.Frame{File: files[random.IntN(len(files))], Address: 1 + random.Uint64N(5000)}
 			kind := "native"
 			switch {
+			case random.IntN(5) == 0:
+				f = profile.NewJVMFrame(functions[random.IntN(len(functions))], uint32(random.IntN(50)))
+				kind = "jvm"
 			case f.File == nil:
 				f.Address += 0x7f0000000000
 			case f.File.Kind == profile.KernelFrame:
 				kind = "kernel"
 			}
 			s.Stack.Frames, w.Kinds = append(s.Stack.Frames, f), append(w.Kinds, kind)
+		}
+		if i%7 == 0 {
+			s.Stack.Frames, w.Kinds = append(s.Stack.Frames, profile.NewCutFrame()), append(w.Kinds, "abort-marker")
 		}
 		s.Stack.ID = profile.TraceID(s.Stack.Frames)
 		w.Stack = hex.EncodeToString(s.Stack.ID[:])

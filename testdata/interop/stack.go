@@ -1,12 +1,15 @@
 package main
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"strconv"
+	"strings"
 
+	"github.com/cespare/xxhash/v2"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 )
 
@@ -28,8 +31,19 @@ func sample(d pprofile.ProfilesDictionary, s pprofile.Sample) (object, error) {
 	}, nil
 }
 
-// noFile is the file id of a frame without a file: xxh64 of nothing, twice.
-const noFile = "ef46db3751d8e999ef46db3751d8e999"
+// lineID is the file id of a frame without a file: xxh64 over its lines, of nothing without any;
+// twice.
+func lineID(d pprofile.ProfilesDictionary, lines pprofile.LineSlice) string {
+	hash := xxhash.New()
+	for _, line := range lines.All() {
+		f := d.FunctionTable().At(int(line.FunctionIndex()))
+		hash.WriteString(d.StringTable().At(int(f.NameStrindex())))
+		hash.WriteString(d.StringTable().At(int(f.FilenameStrindex())))
+		hash.Write(binary.BigEndian.AppendUint64(nil, uint64(line.Line())))
+		hash.Write(binary.BigEndian.AppendUint64(nil, uint64(line.Column())))
+	}
+	return strings.Repeat(fmt.Sprintf("%016x", hash.Sum64()), 2)
+}
 
 // stack computes the stack-trace-id of a stack by its definition: FNV-1a with 128 bits over file id
 // and decimal digits of the address of each frame, leaf first.
@@ -51,7 +65,7 @@ func stack(d pprofile.ProfilesDictionary, s pprofile.Stack) (id string, kinds []
 		if err != nil {
 			return "", nil, fmt.Errorf("reading the attributes of a mapping: %w", err)
 		}
-		file := noFile
+		file := lineID(d, l.Lines())
 		if htlhash, ok := ofMapping.Get("process.executable.build_id.htlhash"); ok {
 			file = htlhash.Str()
 		}

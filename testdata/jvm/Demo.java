@@ -3,6 +3,7 @@ import java.io.FileDescriptor;
 import java.io.FileOutputStream;
 import java.io.IOException;
 import java.io.InputStreamReader;
+import java.io.UncheckedIOException;
 import java.lang.invoke.VarHandle;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -16,10 +17,13 @@ import java.util.concurrent.Executors;
 /**
  * An APM agent in a real JVM, as far as the correlation protocol goes: storage and slots lie in
  * direct buffers, every thread has its own slot. It obeys the commands begin, end, threads,
- * publish, withdraw, report and quit of the demo process in C and prints the same events.
+ * publish, withdraw, restart, report and quit of the demo process in C and prints the same events.
+ * After serve, a thread serves requests to a {@link Shop} until its next command. Each is a
+ * transaction, and a served event says how much CPU time its methods took.
  *
- * <p>Arguments: library, socket, service, environment, number of threads, busy|idle. Thread 0 is
- * Java's main thread, which is not the first thread of the process.
+ * <p>Arguments: library, socket, service, environment, number of threads, and busy, idle or a kind of
+ * {@link Work}: then threads are in one transaction after the other. Thread 0 is Java's main thread,
+ * which is not the first thread of the process.
  */
 final class Demo {
     static native String bind(String socketPath);
@@ -34,11 +38,20 @@ final class Demo {
 
     static native void self(long[] tidAndThreadPointer);
 
+    /** The CPU clock of this thread, in nanoseconds. */
+    static native long cpu();
+
     static native void beginTruth(int index, byte[] ids);
 
     static native void endTruth(int index);
 
     static native void report(boolean reply);
+
+    /** Executes the program again, with the same arguments. */
+    static native void restart();
+
+    /** How long transactions are of threads that begin them without a command. */
+    private static final long TRANSACTION_NANOS = 40_000_000;
 
     /** Offsets in a thread slot: protocol, section 2. */
     private static final int VALID = 2, TRACE_PRESENT = 3, TRACE_FLAGS = 4, IDS = 5, SLOT_BYTES = 37;
@@ -46,9 +59,13 @@ final class Demo {
     /** One write for each event: lines of this size are not mixed with those of native code. */
     private static final FileOutputStream OUT = new FileOutputStream(FileDescriptor.out);
 
-    private static synchronized void emit(String name, boolean reply, String fields) throws IOException {
+    private static synchronized void emit(String name, boolean reply, String fields) {
         String event = "{\"event\":\"" + name + "\"" + (reply ? ",\"reply\":true" : "") + fields + "}\n";
-        OUT.write(event.getBytes(StandardCharsets.UTF_8));
+        try {
+            OUT.write(event.getBytes(StandardCharsets.UTF_8));
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
     }
 
     /** A thread with its slot. All methods but {@link #run} and {@link #describe} are its own. */
@@ -122,6 +139,32 @@ final class Demo {
             result = x;
         }
 
+        /** Serves requests, of 1.2 s of CPU time each, until a command comes. */
+        void serve() {
+            while (!wanted) {
+                begin();
+                Shop shop = new Shop();
+                for (int i = 0; i < 60 && !wanted; i++) {
+                    shop.checkout();
+                }
+                end();
+                List<String> methods = new ArrayList<>();
+                shop.methods.forEach((method, ns) -> methods.add("\"" + method + "\":" + ns));
+                emit("served", false, ",\"trace_id\":\"" + HexFormat.of().formatHex(ids, 0, 16)
+                        + "\",\"methods\":{" + String.join(",", methods) + "}");
+            }
+        }
+
+        /** Works in one transaction after the other, for good. */
+        void work(String kind) {
+            while (true) {
+                begin();
+                for (long end = System.nanoTime() + TRANSACTION_NANOS; System.nanoTime() < end; ) {
+                    Work.run(kind, index);
+                }
+            }
+        }
+
         String describe() {
             return "\"index\":" + index + ",\"kind\":\"" + (index == 0 ? "main" : busy ? "busy" : "idle")
                     + "\",\"name\":\"" + name + "\",\"tid\":" + tidAndThreadPointer[0]
@@ -163,7 +206,7 @@ final class Demo {
         }
     }
 
-    private void publish(ByteBuffer chosen, boolean reply) throws IOException {
+    private void publish(ByteBuffer chosen, boolean reply) {
         long time = System.nanoTime(); // the monotonic clock
         long address = setStorage(chosen);
         emit(chosen == null ? "withdrawn" : "published", reply,
@@ -181,6 +224,10 @@ final class Demo {
                 }
                 emit("begun", true, worker.describeIds());
             }
+            case "serve" -> {
+                emit("serving", true, "");
+                worker.executor.submit(worker::serve);
+            }
             case "end" -> {
                 worker.run(worker::end);
                 emit("ended", true, "");
@@ -192,6 +239,11 @@ final class Demo {
             }
             case "publish" -> publish(storage, true);
             case "withdraw" -> publish(null, true);
+            case "restart" -> {
+                unlinkSocket();
+                emit("executing", true, "");
+                restart();
+            }
             case "report", "quit" -> report(true);
             default -> throw new IllegalArgumentException("no such command");
         }
@@ -209,6 +261,11 @@ final class Demo {
         }
         Demo demo = new Demo(layOutStorage(arguments[2], arguments[3], socket),
                 Integer.parseInt(arguments[4]), arguments[5].equals("busy"));
+        if (!arguments[5].equals("busy") && !arguments[5].equals("idle")) {
+            for (Worker worker : demo.workers.subList(1, demo.workers.size())) {
+                worker.executor.submit(() -> worker.work(arguments[5]));
+            }
+        }
         demo.publish(demo.storage, false);
         emit("ready", false, ",\"pid\":" + ProcessHandle.current().pid());
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));

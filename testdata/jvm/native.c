@@ -10,6 +10,10 @@
 #include "../lib/agentlib.h"
 
 #include <jni.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 static void *address_of(JNIEnv *env, jobject buffer) {
     return buffer ? (*env)->GetDirectBufferAddress(env, buffer) : NULL;
@@ -64,6 +68,12 @@ JNIEXPORT void JNICALL Java_Demo_self(JNIEnv *env, jclass class, jlongArray out)
     (*env)->SetLongArrayRegion(env, out, 0, 2, both);
 }
 
+JNIEXPORT jlong JNICALL Java_Demo_cpu(JNIEnv *env, jclass class) {
+    (void)env;
+    (void)class;
+    return (jlong)self_cpu_ns();
+}
+
 /* A new transaction of this thread: its ids in the order of the slot, 32 bytes. */
 JNIEXPORT void JNICALL Java_Demo_beginTruth(JNIEnv *env, jclass class, jint index, jbyteArray ids) {
     struct context context;
@@ -88,4 +98,28 @@ JNIEXPORT void JNICALL Java_Demo_report(JNIEnv *env, jclass class, jboolean repl
     receiver_report(&event);
     truth_report(&event);
     event_close(&event);
+}
+
+/* Executes this program again. */
+JNIEXPORT void JNICALL Java_Demo_restart(JNIEnv *env, jclass class) {
+    static char text[1 << 16];
+    char *arguments[256] = {0};
+    FILE *file = fopen("/proc/self/cmdline", "r");
+    size_t size = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
+    unsigned n = 0;
+    (void)env;
+    (void)class;
+    for (size_t at = 0; at < size && n < 255; at += strlen(text + at) + 1) {
+        arguments[n++] = text + at;
+    }
+    execv("/proc/self/exe", arguments);
+    perror("execv");
+    exit(1);
+}
+
+/* Calls a Runnable. */
+JNIEXPORT void JNICALL Java_Work_viaNative(JNIEnv *env, jclass class, jobject task) {
+    jmethodID run = (*env)->GetMethodID(env, (*env)->GetObjectClass(env, task), "run", "()V");
+    (void)class;
+    (*env)->CallVoidMethod(env, task, run);
 }

@@ -1,15 +1,23 @@
-// Show is the backend of the demo: it receives OTLP on a Unix socket, and when it is terminated it
-// prints what the transaction with the most samples of a service did: its stacks, found by their
-// ids, with their frames. As backends do, it finds the symbols of a frame by the id of its file, if
-// it was given that file; the path of a frame is that in the process where the file was first seen,
-// which may be in another container.
+// Show prints what transactions did, for the demo.
 //
-//	show SOCKET SERVICE FILE...
+//	show -socket PATH [-stacks SERVICE] [-tree PID -events FILE] [FILE...]
+//	show -recording FILE -tree PID -events FILE
+//
+// With -socket it is a backend: it receives OTLP on a Unix socket, and prints when it is terminated.
+// -stacks prints of a service's transaction with the most samples the stacks, found by their ids,
+// with their frames. As backends do, it finds the symbols of a frame by the id of its file, if it was
+// given that file; the path of a frame is that in the process where the file was first seen, which
+// may be in another container.
+//
+// -tree prints of a process's transaction with the most samples the methods as a tree, beside the
+// CPU time that the process says they took, in its events. It fails when one of them is missing.
 package main
 
 import (
 	"cmp"
 	"debug/elf"
+	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log"
@@ -24,29 +32,78 @@ import (
 )
 
 func main() {
-	if len(os.Args) < 3 {
-		fmt.Fprintln(os.Stderr, "usage: show SOCKET SERVICE FILE...")
+	log.SetFlags(0)
+	socket := flag.String("socket", "", "receive OTLP on a socket at this `path`")
+	recording := flag.String("recording", "", "read a `file` that record has written")
+	stacks := flag.String("stacks", "", "print stacks of this `service`")
+	tree := flag.Int("tree", 0, "print a tree of methods of this process, by its `pid`")
+	events := flag.String("events", "", "`file` with its events")
+	flag.Parse()
+	if (*socket == "") == (*recording == "") {
+		flag.Usage()
 		os.Exit(2)
 	}
-	ended := make(chan os.Signal, 1)
-	signal.Notify(ended, syscall.SIGTERM, syscall.SIGINT)
-	files := make(map[string]string)
-	for _, path := range os.Args[3:] {
-		id, err := backend.FileID(path)
-		if err != nil {
-			log.Fatal(err)
-		}
-		files[id] = path
+	var err error
+	if *recording != "" {
+		err = showRecording(*recording, *tree, *events)
+	} else {
+		err = serve(*socket, *stacks, *tree, *events, flag.Args())
 	}
-	b, err := backend.Open("unix", os.Args[1])
 	if err != nil {
 		log.Fatal(err)
 	}
+}
+
+func showRecording(recording string, pid int, events string) error {
+	transactions, err := readRecording(recording, pid)
+	if err != nil {
+		return err
+	}
+	return showHottest(os.Stdout, transactions, events)
+}
+
+// serve receives until it is terminated, then prints.
+func serve(socket, stacks string, pid int, events string, paths []string) error {
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, syscall.SIGTERM, syscall.SIGINT)
+	files := make(map[string]string)
+	for _, path := range paths {
+		id, err := backend.FileID(path)
+		if err != nil {
+			return err
+		}
+		files[id] = path
+	}
+	b, err := backend.Open("unix", socket)
+	if err != nil {
+		return err
+	}
 	<-ended
 	b.Close()
-	if err := cmp.Or(b.Err(), show(os.Stdout, b.Profiles(), os.Args[2], files)); err != nil {
-		log.Fatal(err)
+	profiles := b.Profiles()
+	err = b.Err()
+	if err == nil && stacks != "" {
+		err = show(os.Stdout, profiles, stacks, files)
 	}
+	if err == nil && pid != 0 {
+		fmt.Println()
+		err = showHottest(os.Stdout, received(&profiles, pid), events)
+	}
+	return err
+}
+
+// showHottest prints the tree of the transaction with the most samples.
+func showHottest(w io.Writer, transactions map[string]*transaction, events string) error {
+	t := hottest(transactions)
+	if t == nil {
+		return errors.New("no sample is of a transaction of the process")
+	}
+	truth, err := readTruth(events, t.trace)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "  Of %d transactions, trace %s has the most samples, %d:\n\n", len(transactions), t.trace, t.samples())
+	return showTree(w, t, truth)
 }
 
 // show prints the transaction of a service with the most samples; files are paths by id.
@@ -81,8 +138,15 @@ func show(w io.Writer, profiles backend.Profiles, service string, files map[stri
 	for i, id := range ids {
 		fmt.Fprintf(w, "\n  stack %s, computed from its frames: %d samples\n", id, stacks[id])
 		for _, frame := range profiles.Stacks[id] {
-			fmt.Fprintf(w, "    %-7s %-22s %s+%#x\n", frame.Type, function(files[frame.FileID], frame.Address),
-				path.Base(cmp.Or(frame.File, "anonymous")), frame.Address)
+			where := fmt.Sprintf("%s+%#x", path.Base(cmp.Or(frame.File, "anonymous")), frame.Address)
+			if frame.File == "" && frame.Function != "" { // its address is none
+				where = fmt.Sprintf("%s:%d", cmp.Or(frame.SourceFile, "?"), frame.Line)
+			}
+			name := frame.Function
+			if name == "" {
+				name = function(files[frame.FileID], frame.Address)
+			}
+			fmt.Fprintf(w, "    %-7s %-22s %s\n", frame.Type, name, where)
 		}
 		if i == 2 && len(ids) > 3 {
 			fmt.Fprintf(w, "\n  and %d more stacks\n", len(ids)-3)

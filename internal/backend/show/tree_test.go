@@ -1,0 +1,53 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestTree(t *testing.T) {
+	main := frame{name: "main", source: "Main.java", line: 1, jvm: true}
+	serve := frame{name: "serve", source: "Main.java", line: 2, jvm: true}
+	again := frame{name: "serve", source: "Main.java", line: 3, jvm: true}
+	pay := frame{name: "pay", source: "Shop.java", line: 7, jvm: true}
+	native := frame{name: "memcpy"}
+	start := frame{name: "start_thread"}
+	transactions := make(map[string]*transaction)
+	add(transactions, "aa", stack{[]frame{pay, serve, main, start}, 60})
+	add(transactions, "aa", stack{[]frame{native, pay, again, serve, main, start}, 30})
+	add(transactions, "aa", stack{[]frame{native, start}, 10})
+	add(transactions, "bb", stack{[]frame{pay, main}, 99})
+	events := filepath.Join(t.TempDir(), "events")
+	if err := os.WriteFile(events, []byte(`{"event":"ready","pid":1}
+{"event":"served","trace_id":"bb","methods":{"main":5}}
+{"event":"served","trace_id":"aa","methods":{"serve":1000000000,"pay":900000000}}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if err := showHottest(&out, transactions, events); err != nil {
+		t.Fatal(err)
+	}
+	want := `  Of 2 transactions, trace aa has the most samples, 100:
+
+  SAMPLES   SHARE      BY ITS OWN CLOCK  METHOD
+       90  90.0 %                        main  Main.java:1
+       90  90.0 %    1000.0 ms  100.0 %   serve  Main.java:2
+       90  90.0 %     900.0 ms   90.0 %    pay  Shop.java:7
+       30  30.0 %                           memcpy
+       10  10.0 %                        (no method: work of the JVM itself, or walked by frame pointers)
+`
+	if out.String() != want {
+		t.Errorf("%s\nwant\n%s", out.String(), want)
+	}
+
+	if err := showTree(&out, transactions["bb"], map[string]int64{"main": 2, "serve": 1}); err == nil ||
+		!strings.Contains(err.Error(), "serve") {
+		t.Errorf("a method is missing: %v", err)
+	}
+	if _, err := readTruth(events, "cc"); err == nil {
+		t.Error("a trace that was not served has methods")
+	}
+}
