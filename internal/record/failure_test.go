@@ -15,6 +15,7 @@ import (
 	"correlator/bpf"
 	"correlator/internal/demo"
 	"correlator/internal/process"
+	"correlator/internal/testenv"
 )
 
 // What is found before our descriptors are used up is recorded, and why there is no more is
@@ -24,6 +25,7 @@ func TestRecordingSweepFails(t *testing.T) {
 	crowd.Published()
 	core, logs := observer.New(zapcore.ErrorLevel)
 	recorder := open(t, Options{}, zap.New(core))
+	testenv.Poll(t, deadline, "a worker", func() bool { return recorder.access.Stats().Running > 0 })
 	limitDescriptors(t, 60)
 	r := run(t, recorder)
 	r.poll("a process", func(p Progress) bool { return p.Processes > 0 })
