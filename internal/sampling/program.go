@@ -174,9 +174,15 @@ func (s *Sampling) nameUnwound(pending *pendingSample, now, deadline time.Time) 
 			}
 		}
 	}
+	if pending.epoch != s.unwinding.now() {
+		return nil, nil
+	}
 	named, err := s.unwinding.frames(p, &pending.raw, deadline)
 	if err != nil {
 		return nil, err
+	}
+	if pending.epoch != s.unwinding.now() {
+		return nil, nil
 	}
 	name := s.stacks.rawStack(p, pending.key) // before: the frames are of this version or a later one
 	kernel := s.stacks.kernel.AppendFrames(nil, pending.raw.Kernel)

@@ -57,6 +57,7 @@ type unwinding struct {
 	procRoot string
 	log      *zap.Logger
 
+	epoch  atomic.Uint64                 // grows with each reset: see pendingSample
 	engine atomic.Pointer[unwind.Engine] // nil until it is loaded
 	wake   chan struct{}
 	cancel context.CancelFunc
@@ -325,6 +326,7 @@ func (u *unwinding) reset() {
 	u.chain.Lock()
 	defer u.chain.Unlock()
 	u.resets++
+	u.epoch.Add(1)
 	u.armed = false
 	err := u.sampler.SetUnwinder(nil)
 	if err != nil {
@@ -481,6 +483,14 @@ func (u *unwinding) countCut(frames []unwind.Frame, failure uint32) {
 	if failure != 0 && !slices.ContainsFunc(frames, isCut) {
 		u.counters.StacksCut.Add(1)
 	}
+}
+
+// now returns the epoch.
+func (u *unwinding) now() uint64 {
+	if u == nil {
+		return 0
+	}
+	return u.epoch.Load()
 }
 
 // knows reports whether a program is sampled.
