@@ -45,8 +45,7 @@ func (s *Sampling) handleCount(count *bpf.Count, now instant) {
 		s.counters.Outcomes.Add(process.OutcomeUnknownProcess, uint64(count.Samples))
 		return
 	}
-	p := pendingSample{program: program, sample: newSample(count, now.at(count.First)), key: count.Stack,
-		epoch: s.unwinding.now()}
+	p := pendingSample{program: program, sample: newSample(count, now.at(count.First)), key: count.Stack}
 	p.sample.Start, p.sample.End = s.counted, now.Time
 	if stack := s.stacks.known(program, p.key, now.Time); stack != nil {
 		p.sample.Stack = stack
@@ -91,7 +90,6 @@ func (s *Sampling) readDeferred(reader *bpf.DeferredReader) {
 		at := now.at(d.Time)
 		p := pendingSample{
 			program: program, sample: newSample(&d.Count, at), key: d.Count.Stack, raw: d.Frames,
-			epoch:        s.unwinding.now(),
 			needsContext: d.Outcome == bpf.Unreadable, tid: d.TID, threadPointer: d.ThreadPointer,
 		}
 		p.sample.Start, p.sample.End = at, at

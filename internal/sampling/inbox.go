@@ -20,9 +20,6 @@ type pendingSample struct {
 	sample  profile.Sample // without its Stack
 	key     bpf.StackKey
 	raw     bpf.Stack
-	// epoch is unwinding's when the sample was fetched. A stack that was unwound before a reset is not
-	// named after it, seconds later: the JVM may have put other code in the place of what it ran.
-	epoch uint64
 
 	needsContext  bool
 	tid           int

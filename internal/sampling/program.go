@@ -174,14 +174,14 @@ func (s *Sampling) nameUnwound(pending *pendingSample, now, deadline time.Time) 
 			}
 		}
 	}
-	if pending.epoch != s.unwinding.now() {
+	if s.unwinding.isForgotten(pending.sample.At) {
 		return nil, nil
 	}
 	named, err := s.unwinding.frames(p, &pending.raw, deadline)
 	if err != nil {
 		return nil, err
 	}
-	if pending.epoch != s.unwinding.now() {
+	if s.unwinding.isForgotten(pending.sample.At) { // while it was being named
 		return nil, nil
 	}
 	name := s.stacks.rawStack(p, pending.key) // before: the frames are of this version or a later one

@@ -57,18 +57,17 @@ type unwinding struct {
 	procRoot string
 	log      *zap.Logger
 
-	epoch  atomic.Uint64                 // grows with each reset: see pendingSample
-	engine atomic.Pointer[unwind.Engine] // nil until it is loaded
-	wake   chan struct{}
-	cancel context.CancelFunc
-	loaded chan struct{} // closed when the engine is, or could not be
-	ended  chan struct{} // closed by run
+	resetAt atomic.Pointer[time.Time]     // when the last reset was; nil: there was none
+	engine  atomic.Pointer[unwind.Engine] // nil until it is loaded
+	wake    chan struct{}
+	cancel  context.CancelFunc
+	loaded  chan struct{} // closed when the engine is, or could not be
+	ended   chan struct{} // closed by run
 
 	// chain is held while the sampler's unwinder is changed, which takes some 100 ms, and programs are
 	// sent there. mu is taken with it held, not the other way round.
 	chain  sync.Mutex
 	armed  bool // the sampler has the engine's chain
-	resets int  // how often the engine has forgotten all programs
 	closed bool // nothing is to enter the chain any more
 
 	mu       sync.Mutex
@@ -154,7 +153,7 @@ func (u *unwinding) run(ctx context.Context) {
 	engine.OnReset(u.reset)
 	u.engine.Store(engine)
 	close(u.loaded)
-	u.log.Info("stacks are unwound", zap.String("unwinder", "full"))
+	u.log.Info("stacks can be unwound")
 	for ctx.Err() == nil {
 		p, gone, wait := u.next(time.Now())
 		switch {
@@ -255,14 +254,11 @@ var errReset = errors.New("the unwinding worker was killed")
 
 // synchronize has the engine learn what a program maps, and then the program's samples go to it.
 func (u *unwinding) synchronize(ctx context.Context, engine *unwind.Engine, p *program) {
-	u.chain.Lock()
-	resets := u.resets
-	u.chain.Unlock()
 	began := time.Now()
 	_, err := engine.Synchronize(ctx, p.unwound.target)
 	now := time.Now()
 	if err == nil {
-		err = u.enter(engine, p, resets)
+		err = u.enter(engine, p, began)
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -288,14 +284,15 @@ func (u *unwinding) synchronize(ctx context.Context, engine *unwind.Engine, p *p
 	}
 }
 
-// enter has a program's samples go to the engine's chain, unless it was reset since.
-func (u *unwinding) enter(engine *unwind.Engine, p *program, resets int) error {
+// enter has a program's samples go to the engine's chain, unless that was reset since synchronizing it
+// began.
+func (u *unwinding) enter(engine *unwind.Engine, p *program, began time.Time) error {
 	u.chain.Lock()
 	defer u.chain.Unlock()
 	switch {
 	case u.closed:
 		return unwind.ErrClosed
-	case u.resets != resets:
+	case u.isForgotten(began):
 		return errReset
 	}
 	u.mu.Lock()
@@ -325,8 +322,8 @@ func (u *unwinding) enter(engine *unwind.Engine, p *program, resets int) error {
 func (u *unwinding) reset() {
 	u.chain.Lock()
 	defer u.chain.Unlock()
-	u.resets++
-	u.epoch.Add(1)
+	now := time.Now()
+	u.resetAt.Store(&now)
 	u.armed = false
 	err := u.sampler.SetUnwinder(nil)
 	if err != nil {
@@ -338,7 +335,7 @@ func (u *unwinding) reset() {
 	for p := range u.programs {
 		if p.unwound.on {
 			p.unwound.on, p.unwound.failure = false, nil
-			u.due[p] = time.Now()
+			u.due[p] = now
 		}
 	}
 	u.notify()
@@ -485,12 +482,11 @@ func (u *unwinding) countCut(frames []unwind.Frame, failure uint32) {
 	}
 }
 
-// now returns the epoch.
-func (u *unwinding) now() uint64 {
-	if u == nil {
-		return 0
-	}
-	return u.epoch.Load()
+// isForgotten reports whether the engine was reset after a time: what was unwound before is not named
+// any more, seconds later, when the JVM may have put other code in the place of what it ran.
+func (u *unwinding) isForgotten(unwoundAt time.Time) bool {
+	at := u.resetAt.Load()
+	return at != nil && !at.Before(unwoundAt)
 }
 
 // knows reports whether a program is sampled.
