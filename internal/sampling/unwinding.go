@@ -529,7 +529,7 @@ func appendNamed(dst []profile.Frame, space *profile.AddressSpace, frames []unwi
 			dst = append(dst, profile.NewJVMFrame(profile.NewFunction(f.Function, f.SourceFile), f.Line))
 		case f.Kind == unwind.NativeFrame && f.Address != 0:
 			addr := f.Address
-			if i > 0 {
+			if len(dst) > 0 { // also after frames of the kernel
 				addr++ // 1 is subtracted already, and is again
 			}
 			dst = space.AppendFrames(dst, []uint64{addr})
