@@ -3,8 +3,6 @@ package sampling
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,8 +11,6 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/unwind"
-	"correlator/internal/worker"
-	"correlator/profile"
 )
 
 const (
@@ -25,24 +21,12 @@ const (
 	minResync = 100 * time.Millisecond
 	maxResync = time.Minute
 
-	// A user's programs may use the engine, which serves one request at a time, for userTime at once,
-	// and for a fifth of the time in the long run, while there are programs of other users. That is
-	// for users whose processes have it wait: a JVM takes 0.1 s, the first one 0.5 s.
-	userTime  = 10 * time.Second
-	userShare = 5
-
 	// quarantinePoll is how often it is looked whether a program is left out still.
 	quarantinePoll = 2 * time.Second
 
 	// namedAfterEnd is how long the engine knows a program that is not sampled any more: what was
 	// counted of it comes with the next drains.
 	namedAfterEnd = 2 * time.Second
-
-	// namingPause is the time between two tries to name a stack, while the engine is being restarted.
-	namingPause = 20 * time.Millisecond
-
-	// settlePoll is how often settle looks.
-	settlePoll = 10 * time.Millisecond
 )
 
 // unwinding has an engine walk the stacks of programs, those that it can serve; the others are walked
@@ -71,12 +55,11 @@ type unwinding struct {
 	closed bool // nothing is to enter the chain any more
 
 	mu       sync.Mutex
-	failure  error                     // why there is no engine, or its chain could not be set
-	programs map[*program]struct{}     // that are sampled
-	users    map[worker.User]int       // how many of these each has
-	due      map[*program]time.Time    // those that are to be synchronized
-	spent    map[worker.User]spentTime // of the engine's time
-	gone     []goneTarget              // in the order of their time
+	failure  error                  // why there is no engine, or its chain could not be set
+	programs map[*program]struct{}  // that are sampled
+	due      map[*program]time.Time // those that are to be synchronized
+	time     *engineTime
+	gone     []goneTarget // in the order of their time
 }
 
 // goneTarget is a target of which the engine is to forget everything.
@@ -84,15 +67,6 @@ type goneTarget struct {
 	unwind.Target
 	at time.Time
 }
-
-// spentTime is what a user has spent, less what the user has got since.
-type spentTime struct {
-	time time.Duration
-	at   time.Time
-}
-
-// left returns what is left of it.
-func (s spentTime) left(now time.Time) time.Duration { return max(0, s.time-now.Sub(s.at)/userShare) }
 
 // unwound is what unwinding keeps with each program. It is guarded by unwinding's mutex, but for the
 // target, which does not change.
@@ -111,8 +85,7 @@ func newUnwinding(sampler *bpf.Sampler, counters *unwind.Counters, procRoot stri
 		sampler: sampler, counters: counters, procRoot: procRoot, log: log,
 		wake: make(chan struct{}, 1), cancel: cancel,
 		loaded: make(chan struct{}), ended: make(chan struct{}),
-		programs: make(map[*program]struct{}), users: make(map[worker.User]int),
-		due: make(map[*program]time.Time), spent: make(map[worker.User]spentTime),
+		programs: make(map[*program]struct{}), due: make(map[*program]time.Time), time: newEngineTime(),
 	}
 	go u.run(ctx)
 	return u
@@ -203,7 +176,7 @@ func (u *unwinding) next(now time.Time) (first *program, gone *unwind.Target, wa
 		wait = u.gone[0].at.Sub(now)
 	}
 	for p, at := range u.due {
-		if free := u.free(p.unwound.target.User, now); free.After(at) {
+		if free := u.time.free(p.unwound.target.User, now); free.After(at) {
 			at = free
 		}
 		if until := at.Sub(now); first == nil || until < wait {
@@ -227,28 +200,6 @@ func (u *unwinding) isSampled(identity any) bool {
 	return false
 }
 
-// free returns from when on a user's programs may use the engine; the zero time if they may now. u.mu
-// must be held.
-func (u *unwinding) free(user worker.User, now time.Time) time.Time {
-	if len(u.users) < 2 {
-		return time.Time{}
-	}
-	if over := u.spent[user].left(now) - userTime; over > 0 {
-		return now.Add(over * userShare)
-	}
-	return time.Time{}
-}
-
-// charge adds to what a user has spent. u.mu must be held.
-func (u *unwinding) charge(user worker.User, took time.Duration, now time.Time) {
-	for other, spent := range u.spent {
-		if spent.left(now) == 0 {
-			delete(u.spent, other)
-		}
-	}
-	u.spent[user] = spentTime{u.spent[user].left(now) + took, now}
-}
-
 // errReset: the engine has forgotten the program meanwhile.
 var errReset = errors.New("the unwinding worker was killed")
 
@@ -262,7 +213,7 @@ func (u *unwinding) synchronize(ctx context.Context, engine *unwind.Engine, p *p
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.charge(p.unwound.target.User, now.Sub(began), now)
+	u.time.charge(p.unwound.target.User, now.Sub(began), now)
 	if _, sampled := u.programs[p]; !sampled {
 		return
 	}
@@ -356,7 +307,7 @@ func (u *unwinding) add(p *program) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.programs[p] = struct{}{}
-	u.users[p.unwound.target.User]++
+	u.time.add(p.unwound.target.User)
 	u.due[p] = time.Now()
 	u.notify()
 }
@@ -374,9 +325,7 @@ func (u *unwinding) remove(p *program) {
 	target := p.unwound.target
 	delete(u.programs, p)
 	delete(u.due, p)
-	if u.users[target.User]--; u.users[target.User] == 0 {
-		delete(u.users, target.User)
-	}
+	u.time.remove(target.User)
 	u.gone = append(u.gone, goneTarget{target, time.Now().Add(namedAfterEnd)})
 	u.notify()
 }
@@ -415,179 +364,9 @@ func (u *unwinding) again(p *program) {
 	}
 }
 
-// settle waits until the stacks of each program that is sampled are walked by the engine, or cannot be,
-// or that was tried and is no JVM that starts; or until the context ends.
-func (u *unwinding) settle(ctx context.Context) {
-	poll := time.NewTicker(settlePoll)
-	defer poll.Stop()
-	for !u.isSettled() {
-		select {
-		case <-poll.C:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-func (u *unwinding) isSettled() bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.failure != nil {
-		return true
-	}
-	for p := range u.programs {
-		if w := &p.unwound; !w.on && (w.failure == nil || errors.Is(w.failure, unwind.ErrNotReady)) {
-			return false
-		}
-	}
-	return u.engine.Load() != nil
-}
-
-var (
-	// errNoEngine: a stack was unwound, and there is no engine any more.
-	errNoEngine = errors.New("no unwinding engine")
-	// errLater: the engine could not be asked yet.
-	errLater = errors.New("the unwinding engine is busy")
-)
-
-// frames names the words of a stack that was unwound. It blocks until the deadline, or as long as the
-// engine takes for one stack; then the error is errLater.
-func (u *unwinding) frames(p *program, raw *bpf.Stack, deadline time.Time) ([]unwind.Frame, error) {
-	engine := u.engine.Load()
-	if engine == nil {
-		return nil, errNoEngine
-	}
-	ctx, cancel := context.WithDeadline(context.Background(), deadline)
-	defer cancel()
-	target := p.unwound.target
-	for ctx.Err() == nil {
-		frames, err := engine.Frames(ctx, target, target.KernelPID, raw.Words, nil)
-		if err == nil {
-			u.countCut(frames, raw.Error)
-			return frames, nil
-		}
-		if !isTemporary(err) || errors.Is(err, unwind.ErrNotSynchronized) && !u.knows(p) {
-			return nil, fmt.Errorf("naming a stack: %w", err)
-		}
-		time.Sleep(min(namingPause, max(0, time.Until(deadline))))
-	}
-	return nil, errLater
-}
-
-// countCut counts a stack that was cut while it was walked, unless the engine has counted it by its frames.
-func (u *unwinding) countCut(frames []unwind.Frame, failure uint32) {
-	isCut := func(f unwind.Frame) bool { return f.Kind == unwind.CutFrame }
-	if failure != 0 && !slices.ContainsFunc(frames, isCut) {
-		u.counters.StacksCut.Add(1)
-	}
-}
-
 // isForgotten reports whether the engine was reset after a time: what was unwound before is not named
 // any more, seconds later, when the JVM may have put other code in the place of what it ran.
 func (u *unwinding) isForgotten(unwoundAt time.Time) bool {
 	at := u.resetAt.Load()
 	return at != nil && !at.Before(unwoundAt)
-}
-
-// knows reports whether a program is sampled.
-func (u *unwinding) knows(p *program) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	_, sampled := u.programs[p]
-	return sampled
-}
-
-// appendFrames turns what the engine has named into frames of ours.
-func (u *unwinding) appendFrames(dst []profile.Frame, p *program, named []unwind.Frame,
-	failure uint32) []profile.Frame {
-	dst, whole := appendNamed(dst, p.space, named)
-	if failure != bpf.TooManyWords && (!whole || failure != 0) {
-		u.endedEarly(p)
-	}
-	if whole && failure != 0 {
-		dst = append(dst, profile.NewCutFrame())
-	}
-	return dst
-}
-
-// isTemporary reports whether a request may succeed when it is made again, at the latest when the
-// programs have been synchronized anew.
-func isTemporary(err error) bool {
-	return errors.Is(err, unwind.ErrKilled) || errors.Is(err, unwind.ErrNotSynchronized) ||
-		errors.Is(err, unwind.ErrUnavailable) || errors.Is(err, unwind.ErrBusy) ||
-		errors.Is(err, context.DeadlineExceeded)
-}
-
-// appendNamed turns frames of the engine into ours. It reports whether there was no cut, at which it
-// ends.
-func appendNamed(dst []profile.Frame, space *profile.AddressSpace, frames []unwind.Frame) (_ []profile.Frame,
-	whole bool) {
-	for i := range frames {
-		f := &frames[i]
-		switch {
-		case f.Kind == unwind.JVMFrame:
-			dst = append(dst, profile.NewJVMFrame(profile.NewFunction(f.Function, f.SourceFile), f.Line))
-		case f.Kind == unwind.NativeFrame && f.Address != 0:
-			addr := f.Address
-			if len(dst) > 0 { // also after frames of the kernel
-				addr++ // 1 is subtracted already, and is again
-			}
-			dst = space.AppendFrames(dst, []uint64{addr})
-		default:
-			return append(dst, profile.NewCutFrame()), false
-		}
-	}
-	return dst, true
-}
-
-// UnwindingStatus is how stacks are walked. Its JSON is an interface.
-type UnwindingStatus struct {
-	Loaded   bool           `json:"loaded"`             // the engine is
-	Failure  string         `json:"failure,omitempty"`  // why by frame pointers alone
-	Unwound  int            `json:"unwound"`            // processes whose stacks the engine walks
-	Waiting  int            `json:"waiting"`            // processes whose stacks are walked by frame pointers (yet)
-	Failures map[int]string `json:"failures,omitempty"` // why, by pid, of some of these
-	Engine   *unwind.Status `json:"engine,omitempty"`
-}
-
-var errLoading = errors.New("the unwinding engine is being loaded")
-
-// Err returns why all stacks are walked by frame pointers, nil when they are not.
-func (s *UnwindingStatus) Err() error {
-	switch {
-	case s.Failure != "":
-		return errors.New(s.Failure)
-	case !s.Loaded:
-		return errLoading
-	}
-	return nil
-}
-
-// maxFailures bounds UnwindingStatus.Failures.
-const maxFailures = 64
-
-func (u *unwinding) status() (s UnwindingStatus) {
-	if engine := u.engine.Load(); engine != nil {
-		status := engine.Status()
-		s.Loaded, s.Engine, s.Failure = true, &status, status.Failure
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.failure != nil {
-		s.Failure = u.failure.Error()
-	}
-	for p := range u.programs {
-		if p.unwound.on {
-			s.Unwound++
-			continue
-		}
-		s.Waiting++
-		if p.unwound.failure != nil && len(s.Failures) < maxFailures {
-			if s.Failures == nil {
-				s.Failures = make(map[int]string)
-			}
-			s.Failures[p.identity.PID] = p.unwound.failure.Error()
-		}
-	}
-	return s
 }

@@ -1,0 +1,60 @@
+package sampling
+
+import (
+	"testing"
+	"time"
+)
+
+// A user whose programs have the engine wait gets a fifth of its time, and only while there are others.
+func TestEngineTime(t *testing.T) {
+	const took = 5 * time.Second
+	e, start := newEngineTime(), time.Now()
+	e.add("slow")
+	e.add("slow")
+	for range 100 {
+		e.charge("slow", took, start)
+	}
+	if at := e.free("slow", start); !at.IsZero() {
+		t.Errorf("a user alone may not use it before %v", at.Sub(start))
+	}
+	e.add("other")
+	if at := e.free("other", start); !at.IsZero() {
+		t.Errorf("another user may not use it before %v", at.Sub(start))
+	}
+	if want := start.Add((100*took - userTime) * userShare); !e.free("slow", start).Equal(want) {
+		t.Errorf("free at %v, want %v", e.free("slow", start).Sub(start), want.Sub(start))
+	}
+
+	e = newEngineTime()
+	e.add("slow")
+	e.add("other")
+	now, used := start, time.Duration(0)
+	for now.Sub(start) < time.Hour {
+		if at := e.free("slow", now); at.After(now) {
+			now = at
+			continue
+		}
+		now = now.Add(took)
+		used += took
+		e.charge("slow", took, now)
+	}
+	if most := time.Hour/userShare + userTime + took; used > most || used < time.Hour/userShare-took {
+		t.Errorf("used %v of an hour, want a fifth", used)
+	}
+	e.remove("other")
+	if at := e.free("slow", now); !at.IsZero() {
+		t.Error("a user alone has to wait")
+	}
+	// What was spent is not forgotten while a user has no program: it could be had again by a new one.
+	e.remove("slow")
+	e.add("slow")
+	e.add("other")
+	e.charge("other", time.Second, now)
+	if len(e.spent) != 2 {
+		t.Errorf("%d users have spent time", len(e.spent))
+	}
+	e.charge("other", time.Second, now.Add(time.Hour))
+	if len(e.spent) != 1 {
+		t.Error("what was spent an hour ago is kept")
+	}
+}

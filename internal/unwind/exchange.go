@@ -1,0 +1,118 @@
+package unwind
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"go.opentelemetry.io/ebpf-profiler/support"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxTables bounds the tables that a worker asks for while it serves one request: one for each file
+	// of a process.
+	maxTables = 1024
+
+	// maxTableBytes bounds the memory of all tables of files. A worker could keep tables that it has
+	// removed, so it gets no more than maxWorkerBytes, and then another one starts anew. That of
+	// libjvm takes 4 MB, all of a JVM's 8.
+	maxTableBytes  = 256 << 20
+	maxWorkerBytes = 2 * maxTableBytes
+)
+
+// errExhausted: a worker has asked for maxWorkerBytes of tables.
+var errExhausted = errors.New("worker has used up its tables")
+
+// call sends a request in JSON and returns the answer without its first byte.
+func (e *Engine) call(t *Target, timeout time.Duration, op byte, request any) ([]byte, error) {
+	message, err := jsonMessage(op, request)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := e.exchange(t, timeout, message)
+	if err != nil {
+		return nil, err
+	}
+	return answer[1:], nil
+}
+
+// exchange sends a request and returns the answer. If there is none, the worker is killed.
+func (e *Engine) exchange(t *Target, timeout time.Duration, message []byte) ([]byte, error) {
+	deadline := time.Now().Add(timeout)
+	err := e.worker.Send(message)
+	var answer []byte
+	if err == nil {
+		answer, err = e.receive(deadline, message[0])
+	}
+	if err != nil {
+		return nil, e.kill(t, err)
+	}
+	return answer, nil
+}
+
+// receive waits for the answer to a request, and makes the tables that the worker asks for before.
+func (e *Engine) receive(deadline time.Time, op byte) ([]byte, error) {
+	for range maxTables + 1 {
+		message, fd, err := e.worker.Receive(deadline)
+		if fd >= 0 {
+			_ = unix.Close(fd)
+			err = errAnswer
+		}
+		switch {
+		case err != nil:
+			return nil, err
+		case len(message) == 0:
+			return nil, errAnswer
+		case message[0] == op:
+			return message, nil
+		case message[0] != opTable || len(message) != 2 || op != opSynchronize:
+			return nil, errAnswer
+		}
+		if err := e.makeTable(uint(message[1])); err != nil {
+			return nil, err
+		}
+	}
+	return nil, errAnswer
+}
+
+// makeTable sends the worker a table of 1<<bucket entries, or refuses to.
+func (e *Engine) makeTable(bucket uint) error {
+	if bucket < support.StackDeltaBucketSmallest || bucket > support.StackDeltaBucketLargest {
+		return errAnswer
+	}
+	size := tableBytes(bucket)
+	if e.tableBytes += size; e.tableBytes > maxWorkerBytes {
+		return errExhausted
+	}
+	if e.storedBytes()+size > maxTableBytes {
+		return e.worker.Send([]byte{opTableRefused})
+	}
+	spec := e.chain.inner.Copy()
+	spec.Name, spec.MaxEntries = "unwind_file", 1<<bucket
+	table, err := ebpf.NewMap(spec)
+	if err != nil {
+		return e.worker.Send([]byte{opTableRefused}) // the machine has no memory for it
+	}
+	defer table.Close()
+	return e.worker.SendDescriptors([]byte{opTable}, []int{table.FD()})
+}
+
+// tableBytes is the size of a table: the kernel rounds entries up to 8 bytes.
+func tableBytes(bucket uint) uint64 { return 8 << bucket }
+
+// storedBytes returns the size of all tables of files.
+func (e *Engine) storedBytes() (size uint64) {
+	for bucket := uint(support.StackDeltaBucketSmallest); bucket <= support.StackDeltaBucketLargest; bucket++ {
+		outer := e.chain.maps[fmt.Sprintf(outerFormat, bucket)]
+		var key, next uint64
+		for err := outer.NextKey(nil, &next); err == nil; err = outer.NextKey(key, &next) {
+			key, size = next, size+tableBytes(bucket)
+			if size > maxTableBytes { // and should it go round in circles
+				return size
+			}
+		}
+	}
+	return size
+}

@@ -1,0 +1,50 @@
+package unwind
+
+import (
+	"slices"
+	"time"
+)
+
+// Status is the state of an Engine.
+type Status struct {
+	Failure      string       `json:"failure,omitempty"`     // why there is no worker
+	Generation   uint64       `json:"generation"`            // how often all was synchronized anew
+	Synchronized int          `json:"synchronized"`          // processes
+	Unreaped     int          `json:"unreaped"`              // killed workers that have not ended
+	Quarantined  []Quarantine `json:"quarantined,omitempty"` // by pid
+}
+
+// Quarantine is a process that is left out.
+type Quarantine struct {
+	PID    int       `json:"pid"` // in our own pid namespace
+	Reason string    `json:"reason"`
+	Until  time.Time `json:"until"`
+}
+
+// Status returns a snapshot.
+func (e *Engine) Status() Status {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := Status{Generation: e.generation, Unreaped: e.unreaped}
+	for _, k := range e.known {
+		if k.ready {
+			s.Synchronized++
+		}
+	}
+	switch {
+	case e.broken != nil:
+		s.Failure = e.broken.Error()
+	case e.failure != nil:
+		s.Failure = e.failure.Error()
+	case e.serving == nil && e.unreaped >= maxUnreaped:
+		s.Failure = errUnreaped.Error()
+	}
+	now := time.Now()
+	for _, q := range e.quarantined {
+		if now.Before(q.until) {
+			s.Quarantined = append(s.Quarantined, Quarantine{PID: q.pid, Reason: q.reason, Until: q.until})
+		}
+	}
+	slices.SortFunc(s.Quarantined, func(a, b Quarantine) int { return a.PID - b.PID })
+	return s
+}

@@ -1,0 +1,211 @@
+package unwind
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/worker"
+)
+
+const (
+	// maxUnreaped is how many killed workers there may be that have not ended, because a system call
+	// waits for a process: each takes some 20 MB. Then no other is started.
+	maxUnreaped = 4
+
+	// killTimeout is how long a killed worker is given to end before its tables are cleared. One that
+	// hangs longer is in a system call that reads, after which it ends.
+	killTimeout = 100 * time.Millisecond
+
+	// After a worker that could not be started, the next one is tried after retryTime, and twice as
+	// long each time, at most maxRetryTime.
+	retryTime    = time.Second
+	maxRetryTime = time.Minute
+)
+
+// errUnreaped: there are maxUnreaped killed workers.
+var errUnreaped = fmt.Errorf("%d that were killed have not ended: processes make the kernel wait", maxUnreaped)
+
+// ensureWorker starts a worker unless there is one. One that has ended while it served nothing did so
+// for no target's sake.
+func (e *Engine) ensureWorker() error {
+	if e.worker != nil && hasEnded(e.worker.PID()) {
+		_ = e.kill(nil, worker.ErrEnded)
+	}
+	e.mu.Lock()
+	closed, broken, unreaped, failure := e.closed, e.broken, e.unreaped, e.failure
+	e.mu.Unlock()
+	switch {
+	case closed:
+		return ErrClosed
+	case e.worker != nil:
+		return nil
+	case broken != nil:
+		return fmt.Errorf("%w: %w", ErrUnavailable, broken)
+	case unreaped >= maxUnreaped:
+		return fmt.Errorf("%w: %w", ErrUnavailable, errUnreaped)
+	case time.Now().Before(e.retryAt):
+		return fmt.Errorf("%w: %w", ErrUnavailable, failure)
+	}
+	err := e.startWorker()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.failure = err; err != nil {
+		e.retryAfter = min(max(2*e.retryAfter, retryTime), maxRetryTime)
+		e.retryAt = time.Now().Add(e.retryAfter)
+		if e.closed {
+			return ErrClosed
+		}
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	e.retryAfter = 0
+	return nil
+}
+
+func (e *Engine) startWorker() error {
+	process, err := e.spawner.Start()
+	if err != nil {
+		return err
+	}
+	e.counters.Started.Add(1)
+	e.mu.Lock()
+	e.serving = process
+	closed := e.closed
+	e.mu.Unlock()
+	if closed {
+		process.Kill()
+		return ErrClosed
+	}
+	e.worker, e.tableBytes = process, 0
+	r := start{Tables: e.chain.written()}
+	var fds []int
+	for _, name := range r.Tables {
+		fds = append(fds, e.chain.maps[name].FD())
+	}
+	message, err := jsonMessage(opStart, r)
+	if err == nil {
+		err = process.SendDescriptors(message, fds)
+	}
+	var answer []byte
+	if err == nil {
+		answer, err = e.receive(time.Now().Add(startTimeout), opStart)
+	}
+	var s started
+	if err == nil && json.Unmarshal(answer[1:], &s) != nil {
+		err = errAnswer
+	}
+	if err == nil && s.Failure != "" {
+		err = errors.New(s.Failure[:min(len(s.Failure), maxFailureBytes)])
+	}
+	if err != nil {
+		return e.kill(nil, err)
+	}
+	return nil
+}
+
+// hasEnded reports whether a child has ended. It was not waited for.
+func hasEnded(pid int) bool {
+	var info unix.Siginfo
+	err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	return err == nil && info.Signo != 0
+}
+
+// kill kills the worker because of an error, without waiting for its end, and deletes what it has
+// written. t is what it served, or nil. It returns the error as the caller is to see it.
+func (e *Engine) kill(t *Target, err error) error {
+	process := e.worker
+	e.worker = nil
+	e.mu.Lock()
+	e.serving = nil
+	closed := e.closed
+	e.generation++
+	clear(e.known)
+	onReset := e.onReset
+	e.mu.Unlock()
+	if onReset != nil {
+		onReset()
+	}
+	process.Kill()
+	e.watch(process)
+	if closed {
+		return ErrClosed
+	}
+	reason := "the worker ended"
+	switch {
+	case errors.Is(err, worker.ErrTimeout):
+		e.counters.TimedOut.Add(1)
+		reason = "the worker did not answer in time"
+	case errors.Is(err, errExhausted):
+		e.counters.Exhausted.Add(1)
+		t = nil // it need not be the cause
+	case errors.Is(err, errAnswer):
+		e.counters.Nonsense.Add(1)
+		reason = "the worker answered nonsense"
+	default:
+		e.counters.Ended.Add(1)
+	}
+	if t != nil {
+		e.quarantine(t, reason)
+	}
+	if wipeErr := e.wipe(); wipeErr != nil {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.broken = fmt.Errorf("clearing tables: %w", wipeErr)
+		return fmt.Errorf("%w: %w", ErrUnavailable, e.broken)
+	}
+	return fmt.Errorf("%w: %w", ErrKilled, err)
+}
+
+// watch counts a killed worker until it has ended, and gives it a moment for that.
+func (e *Engine) watch(process *worker.Process) {
+	e.mu.Lock()
+	e.unreaped++
+	e.mu.Unlock()
+	ended := make(chan struct{})
+	go func() {
+		<-process.Ended()
+		e.mu.Lock()
+		e.unreaped--
+		e.mu.Unlock()
+		close(ended)
+	}()
+	timer := time.NewTimer(killTimeout)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C:
+	}
+}
+
+// wipe deletes all that workers have written. What they write to an array is replaced by the next one.
+func (e *Engine) wipe() error {
+	var all error
+	for _, name := range e.chain.written() {
+		table := e.chain.maps[name]
+		if table.Type() == ebpf.Array {
+			continue
+		}
+		all = errors.Join(all, wipeTable(table))
+	}
+	return all
+}
+
+// wipeTable deletes all entries of a table.
+func wipeTable(table *ebpf.Map) error {
+	key := make([]byte, table.KeySize())
+	for range 2 * uint64(table.MaxEntries()) {
+		if err := table.NextKey(nil, &key); errors.Is(err, ebpf.ErrKeyNotExist) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("walking %s: %w", table, err)
+		}
+		if err := table.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("deleting from %s: %w", table, err)
+		}
+	}
+	return fmt.Errorf("%s is filled while it is cleared", table)
+}
