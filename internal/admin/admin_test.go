@@ -217,7 +217,8 @@ func TestUnwinding(t *testing.T) {
 		want     string
 	}{
 		{sampling.FramePointers, nil, "stacks: walked by frame pointers (--unwinder frame-pointers)"},
-		{sampling.AutoUnwinder, &sampling.UnwindingStatus{},
+		{sampling.AutoUnwinder, new(sampling.UnwindingStatus), "stacks: unwound in 0 processes, by frame pointers in 0"},
+		{sampling.AutoUnwinder, &sampling.UnwindingStatus{Needed: true},
 			"stacks: walked by frame pointers: the unwinding engine is being loaded"},
 		{sampling.FullUnwinder, failed, `stacks: walked by frame pointers: missing CAP_BPF: grant\x1b it`},
 		{sampling.AutoUnwinder,

@@ -134,7 +134,7 @@ func (a *Agent) openSampling() (*sampling.Sampling, error) {
 		},
 		Interval: a.config.ReportInterval,
 		ProcRoot: a.config.ProcRoot,
-		Unwind:   a.config.Unwinder.Unwinds(),
+		Unwinder: a.config.Unwinder,
 	}, &a.counters.Sampling, a.log)
 	if err != nil && a.config.PinMaps != "" {
 		return nil, fmt.Errorf("opening sampler: %w", err)

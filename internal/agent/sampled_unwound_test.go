@@ -59,3 +59,19 @@ func TestSampledUnwound(t *testing.T) {
 		t.Errorf("%d workers, %d synchronizations, %d stacks", c.Started.Load(), c.Synchronized.Load(), c.Stacks.Load())
 	}
 }
+
+// Where there is nothing to sample, there is no engine, which takes memory, and nothing is amiss.
+func TestUnwinderWhenNeeded(t *testing.T) {
+	r := run(t, atRate(97), func(c *Config) { c.Unwinder = sampling.AutoUnwinder })
+	r.swept(3)
+	if u := r.Unwinding(); u.Needed || u.Loaded || u.Err() != nil || r.Counters().Sampling.Unwinding.Started.Load() != 0 {
+		t.Errorf("without a process: %+v", u)
+	}
+	p := demo.Start(t, demo.Options{Busy: 1})
+	p.Registration(1)
+	testenv.Poll(t, deadline, "an unwound process", func() bool { return r.Unwinding().Unwound == 1 })
+	if u := r.Unwinding(); !u.Needed || !u.Loaded || u.Err() != nil {
+		t.Errorf("with a process: %+v", u)
+	}
+	clean(t, p.Quit())
+}

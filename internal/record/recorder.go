@@ -150,7 +150,7 @@ func Open(options Options, log *zap.Logger) (*Recorder, error) {
 		},
 		Interval: drainInterval,
 		ProcRoot: options.ProcRoot,
-		Unwind:   options.Unwinder.Unwinds(),
+		Unwinder: options.Unwinder,
 	}, &r.counters.Sampling, log)
 	if err != nil {
 		r.access.Close()

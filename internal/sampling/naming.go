@@ -22,28 +22,73 @@ var (
 	errLater = errors.New("the unwinding engine is busy")
 )
 
-// frames names the words of a stack that was unwound. It blocks until the deadline, or as long as the
-// engine takes for one stack; then the error is errLater.
-func (u *unwinding) frames(p *program, raw *bpf.Stack, deadline time.Time) ([]unwind.Frame, error) {
+// frames names the words of stacks of a program that were unwound, as many of the first as the error
+// lets it. It blocks until the deadline, or as long as the engine takes for one stack; then the error is
+// errLater.
+func (u *unwinding) frames(p *program, raw []*bpf.Stack, deadline time.Time) (named [][]unwind.Frame, err error) {
 	engine := u.engine.Load()
 	if engine == nil {
 		return nil, errNoEngine
 	}
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
-	target := p.unwound.target
-	for ctx.Err() == nil {
-		frames, err := engine.Frames(ctx, target, target.KernelPID, raw.Words, nil)
-		if err == nil {
-			u.countCut(frames, raw.Error)
-			return frames, nil
-		}
-		if !isTemporary(err) || errors.Is(err, unwind.ErrNotSynchronized) && !u.knows(p) {
-			return nil, fmt.Errorf("naming a stack: %w", err)
-		}
-		time.Sleep(min(namingPause, max(0, time.Until(deadline))))
+	words := make([][]uint64, len(raw))
+	for i := range raw {
+		words[i] = raw[i].Words
 	}
-	return nil, errLater
+	for len(named) < len(raw) {
+		if ctx.Err() != nil {
+			return named, errLater
+		}
+		frames, err := engine.Frames(ctx, p.unwound.target, words[len(named):])
+		switch {
+		case err == nil:
+			named = append(named, frames...)
+		case !isTemporary(err) || errors.Is(err, unwind.ErrNotSynchronized) && !u.knows(p):
+			return named, fmt.Errorf("naming stacks: %w", err)
+		default:
+			time.Sleep(min(namingPause, max(0, time.Until(deadline))))
+		}
+	}
+	return named, nil
+}
+
+// namedStack is what the engine says of a stack: its frames, or why it has none.
+type namedStack struct {
+	frames []unwind.Frame
+	err    error
+}
+
+// nameUnwound has the engine name the unwound stacks of samples, those that are not known yet, with as
+// few requests as possible: each takes two processes. It blocks like frames.
+func (s *Sampling) nameUnwound(pending []*pendingSample, deadline time.Time) map[bpf.StackKey]namedStack {
+	var (
+		named   = make(map[bpf.StackKey]namedStack)
+		unknown = make(map[*program][]*bpf.Stack)
+		keys    = make(map[*program][]bpf.StackKey)
+	)
+	for _, p := range pending {
+		_, asked := named[p.key]
+		if asked || !p.key.Unwound() || s.unwinding.isForgotten(p.sample.At) ||
+			s.stacks.known(p.program, p.key, time.Now()) != nil {
+			continue
+		}
+		named[p.key] = namedStack{err: errLater}
+		unknown[p.program] = append(unknown[p.program], &p.raw)
+		keys[p.program] = append(keys[p.program], p.key)
+	}
+	for program, raw := range unknown {
+		frames, err := s.unwinding.frames(program, raw, deadline)
+		for i, key := range keys[program] {
+			if i < len(frames) {
+				s.unwinding.countCut(frames[i], raw[i].Error)
+				named[key] = namedStack{frames: frames[i]}
+			} else {
+				named[key] = namedStack{err: err}
+			}
+		}
+	}
+	return named
 }
 
 // countCut counts a stack that was cut while it was walked, unless the engine has counted it by its frames.

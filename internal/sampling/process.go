@@ -152,6 +152,13 @@ func (p *ProcessSampler) report(pending []pendingSample) {
 		}
 	}
 	began := time.Now()
+	var inTime []*pendingSample
+	for i := range pending {
+		if outcomes[i] == process.OutcomeCorrelated && !p.inbox.isLate(&pending[i], began) {
+			inTime = append(inTime, &pending[i])
+		}
+	}
+	named := p.sampling.nameUnwound(inTime, began.Add(namingTime))
 	var again []pendingSample
 	for i := range pending {
 		outcome, sample := outcomes[i], &pending[i]
@@ -160,7 +167,7 @@ func (p *ProcessSampler) report(pending []pendingSample) {
 		}
 		if outcome == process.OutcomeCorrelated {
 			var later bool
-			if outcome, later = p.sampling.report(sample, began.Add(namingTime)); later {
+			if outcome, later = p.sampling.report(sample, named[sample.key]); later {
 				sample.tried = cmp.Or(sample.tried, began)
 				again = append(again, *sample)
 			}

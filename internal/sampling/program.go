@@ -134,9 +134,9 @@ func (p *program) probe(now time.Time) bool {
 }
 
 // report hands on a sample that waited, after a probe of the process's executable memory if that
-// may explain more of the stack. It blocks like probe, and until the deadline while the unwinding
-// engine is busy: then later is set, and it is to be called again.
-func (s *Sampling) report(pending *pendingSample, deadline time.Time) (_ process.SampleOutcome, later bool) {
+// may explain more of the stack. It blocks like probe. named has what nameUnwound has returned for the
+// sample. When the engine could not be asked yet, later is set.
+func (s *Sampling) report(pending *pendingSample, named namedStack) (_ process.SampleOutcome, later bool) {
 	p, now := pending.program, time.Now()
 	if p.space.Lacking(now) || p.space.Version() == p.blank && p.space.Stale(now) {
 		if !p.probe(now) {
@@ -146,7 +146,7 @@ func (s *Sampling) report(pending *pendingSample, deadline time.Time) (_ process
 	var stack *profile.Stack
 	if pending.key.Unwound() {
 		var err error
-		stack, err = s.nameUnwound(pending, now, deadline)
+		stack, err = s.resolveUnwound(pending, now, named)
 		if errors.Is(err, errLater) {
 			return 0, true
 		} else if err != nil && !isExpected(err) {
@@ -164,32 +164,27 @@ func (s *Sampling) report(pending *pendingSample, deadline time.Time) (_ process
 	return process.OutcomeCorrelated, false
 }
 
-// nameUnwound names a stack that was unwound, after a probe if that may explain more of it.
-func (s *Sampling) nameUnwound(pending *pendingSample, now, deadline time.Time) (*profile.Stack, error) {
+// resolveUnwound resolves a stack that was unwound, and perhaps named, after a probe if that may explain
+// more of it.
+func (s *Sampling) resolveUnwound(pending *pendingSample, now time.Time, named namedStack) (*profile.Stack, error) {
 	p := pending.program
-	if name := s.stacks.rawStack(p, pending.key); !p.space.Lacking(now) { // several waited
-		if id, ok := s.stacks.names.Get(name); ok {
-			if stack := s.stacks.store.Get(id); stack != nil {
-				return stack, nil
-			}
-		}
+	if stack := s.stacks.known(p, pending.key, now); stack != nil { // several waited
+		return stack, nil
 	}
-	if s.unwinding.isForgotten(pending.sample.At) {
+	switch {
+	case s.unwinding.isForgotten(pending.sample.At): // perhaps while it was being named
 		return nil, nil
-	}
-	named, err := s.unwinding.frames(p, &pending.raw, deadline)
-	if err != nil {
-		return nil, err
-	}
-	if s.unwinding.isForgotten(pending.sample.At) { // while it was being named
-		return nil, nil
+	case named.err != nil:
+		return nil, named.err
+	case named.frames == nil: // it was known, and is not any more
+		return nil, errLater
 	}
 	name := s.stacks.rawStack(p, pending.key) // before: the frames are of this version or a later one
 	kernel := s.stacks.kernel.AppendFrames(nil, pending.raw.Kernel)
-	frames := s.unwinding.appendFrames(kernel, p, named, pending.raw.Error)
+	frames := s.unwinding.appendFrames(kernel, p, named.frames, pending.raw.Error)
 	if p.space.Lacking(now) && p.probe(now) {
 		name = s.stacks.rawStack(p, pending.key)
-		frames = s.unwinding.appendFrames(kernel, p, named, pending.raw.Error)
+		frames = s.unwinding.appendFrames(kernel, p, named.frames, pending.raw.Error)
 	}
 	if len(frames) == 0 {
 		return nil, nil

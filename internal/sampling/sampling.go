@@ -37,9 +37,10 @@ type Options struct {
 	Interval time.Duration // between two drains
 	ProcRoot string        // where the host's procfs is mounted
 
-	// Unwind has an engine walk stacks, of programs that it can serve, as soon as it is loaded. The
-	// program's main function must call worker.Main with unwind.Kind.
-	Unwind bool
+	// Unwinder says whether an engine walks stacks, of programs that it can serve. It is loaded when
+	// the first one is started; at once when it must work. The program's main function must call
+	// worker.Main with unwind.Kind.
+	Unwinder Unwinder
 }
 
 // A Sink receives the samples of one program. Its methods must not block, nor call methods of
@@ -123,13 +124,14 @@ func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, erro
 		s.tick.Close()
 		return nil, err
 	}
-	if options.Unwind && s.samples {
-		s.unwinding = newUnwinding(s.sampler, &counters.Unwinding, options.ProcRoot, log)
+	if options.Unwinder.Unwinds() && s.samples {
+		eager := options.Unwinder == FullUnwinder
+		s.unwinding = newUnwinding(s.sampler, &counters.Unwinding, options.ProcRoot, eager, log)
 	}
 	return s, nil
 }
 
-// AwaitUnwinder waits until the engine is loaded, when one was asked for. The error is why there is
+// AwaitUnwinder waits until the engine is loaded that must work: FullUnwinder. The error is why there is
 // none, or that of ctx.
 func (s *Sampling) AwaitUnwinder(ctx context.Context) error {
 	if s.unwinding == nil {
@@ -144,7 +146,8 @@ func (s *Sampling) AwaitUnwinder(ctx context.Context) error {
 }
 
 // UnwindingError returns why all stacks are walked by frame pointers although an engine was asked
-// for: it is not loaded (yet), or cannot work. It returns nil otherwise.
+// for: it is not loaded yet though there are processes to sample, or cannot work. It returns nil
+// otherwise.
 func (s *Sampling) UnwindingError() error {
 	if status := s.Unwinding(); status != nil {
 		return status.Err()

@@ -244,10 +244,15 @@ func (r *receiver) serve(s *sampled) (stop func()) {
 		defer close(ended)
 		for {
 			pending := r.inbox.take()
+			var all []*pendingSample
+			for i := range pending {
+				all = append(all, &pending[i])
+			}
+			named := s.nameUnwound(all, time.Now().Add(deadline))
 			for i := range pending {
 				outcome := process.OutcomeUnreadable
 				if !pending[i].needsContext {
-					outcome, _ = s.report(&pending[i], time.Now().Add(deadline))
+					outcome, _ = s.report(&pending[i], named[pending[i].key])
 				}
 				if outcome != process.OutcomeCorrelated {
 					s.refuseAll(pending[i:i+1], outcome)

@@ -32,8 +32,8 @@ const (
 // unwinding has an engine walk the stacks of programs, those that it can serve; the others are walked
 // by frame pointers. nil: there is no engine, and none is to be.
 //
-// The engine is loaded by run, while samples are taken already. Programs are synchronized by that one
-// goroutine. When the engine's worker was killed, all are walked by frame pointers until they were
+// The engine is loaded by run when a program is to be sampled, while samples are taken already: it
+// takes 10 MB. Programs are synchronized by that one goroutine. When the engine's worker was killed, all are walked by frame pointers until they were
 // synchronized again.
 type unwinding struct {
 	sampler  *bpf.Sampler
@@ -45,7 +45,9 @@ type unwinding struct {
 	engine  atomic.Pointer[unwind.Engine] // nil until it is loaded
 	wake    chan struct{}
 	cancel  context.CancelFunc
-	loaded  chan struct{} // closed when the engine is, or could not be
+	need    func()        // closes needed
+	needed  chan struct{} // closed when the engine is to be loaded
+	loaded  chan struct{} // closed when it is, or could not be
 	ended   chan struct{} // closed by run
 
 	// chain is held while the sampler's unwinder is changed, which takes some 100 ms, and programs are
@@ -79,13 +81,20 @@ type unwound struct {
 	failure error         // of that
 }
 
-func newUnwinding(sampler *bpf.Sampler, counters *unwind.Counters, procRoot string, log *zap.Logger) *unwinding {
+// newUnwinding returns an unwinding whose engine is loaded at the first program, or, eager, at once.
+func newUnwinding(sampler *bpf.Sampler, counters *unwind.Counters, procRoot string, eager bool,
+	log *zap.Logger) *unwinding {
 	ctx, cancel := context.WithCancel(context.Background())
+	needed := make(chan struct{})
 	u := &unwinding{
 		sampler: sampler, counters: counters, procRoot: procRoot, log: log,
 		wake: make(chan struct{}, 1), cancel: cancel,
+		need: sync.OnceFunc(func() { close(needed) }), needed: needed,
 		loaded: make(chan struct{}), ended: make(chan struct{}),
 		programs: make(map[*program]struct{}), due: make(map[*program]time.Time), time: newEngineTime(),
+	}
+	if eager {
+		u.need()
 	}
 	go u.run(ctx)
 	return u
@@ -117,6 +126,11 @@ func (u *unwinding) close() error {
 // run loads the engine, then synchronizes programs when they are due.
 func (u *unwinding) run(ctx context.Context) {
 	defer close(u.ended)
+	select {
+	case <-u.needed:
+	case <-ctx.Done():
+		return
+	}
 	engine, err := unwind.Open(u.procRoot, u.counters)
 	if err != nil {
 		u.fail(err)
@@ -309,6 +323,7 @@ func (u *unwinding) add(p *program) {
 	u.programs[p] = struct{}{}
 	u.time.add(p.unwound.target.User)
 	u.due[p] = time.Now()
+	u.need()
 	u.notify()
 }
 

@@ -36,11 +36,12 @@ func (u *unwinding) isSettled() bool {
 			return false
 		}
 	}
-	return u.engine.Load() != nil
+	return true
 }
 
 // UnwindingStatus is how stacks are walked. Its JSON is an interface.
 type UnwindingStatus struct {
+	Needed   bool           `json:"needed"`             // a process was, or is, sampled; before, no engine is loaded
 	Loaded   bool           `json:"loaded"`             // the engine is
 	Failure  string         `json:"failure,omitempty"`  // why by frame pointers alone
 	Unwound  int            `json:"unwound"`            // processes whose stacks the engine walks
@@ -51,12 +52,12 @@ type UnwindingStatus struct {
 
 var errLoading = errors.New("the unwinding engine is being loaded")
 
-// Err returns why all stacks are walked by frame pointers, nil when they are not.
+// Err returns why all stacks are walked by frame pointers, nil when they are not, or none is.
 func (s *UnwindingStatus) Err() error {
 	switch {
 	case s.Failure != "":
 		return errors.New(s.Failure)
-	case !s.Loaded:
+	case s.Needed && !s.Loaded:
 		return errLoading
 	}
 	return nil
@@ -69,6 +70,11 @@ func (u *unwinding) status() (s UnwindingStatus) {
 	if engine := u.engine.Load(); engine != nil {
 		status := engine.Status()
 		s.Loaded, s.Engine, s.Failure = true, &status, status.Failure
+	}
+	select {
+	case <-u.needed:
+		s.Needed = true
+	default:
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -289,32 +289,35 @@ func (e *Engine) remove(t *Target) error {
 	return nil
 }
 
-// Frames appends the frames of a stack's words to dst, leaf first. tid is that of the thread in the
-// initial pid namespace. A CutFrame says where the stack could not be named. The error is
-// ErrNotSynchronized, or one of those of Synchronize.
-func (e *Engine) Frames(ctx context.Context, t Target, tid uint32, words []uint64, dst []Frame) ([]Frame, error) {
-	if len(words) > maxWords {
-		return dst, fmt.Errorf("naming a stack of %d words: %w", len(words), unix.EMSGSIZE)
+// Frames returns the frames of stacks, given by their words, leaf first: of the first at least, and of
+// as many more as it takes little time and room for. A CutFrame says where a stack could not be named.
+// The error is ErrNotSynchronized, or one of those of Synchronize.
+func (e *Engine) Frames(ctx context.Context, t Target, stacks [][]uint64) (frames [][]Frame, err error) {
+	for _, words := range stacks {
+		if len(words) > maxWords {
+			return nil, fmt.Errorf("naming a stack of %d words: %w", len(words), unix.EMSGSIZE)
+		}
 	}
-	before := len(dst)
-	err := e.serve(ctx, &t, func() error {
+	err = e.serve(ctx, &t, func() error {
 		if !e.ready(&t) {
 			return ErrNotSynchronized
 		}
-		answer, err := e.exchange(&t, framesTimeout, appendFramesRequest(nil, t.KernelPID, tid, words))
+		answer, err := e.exchange(&t, framesTimeout, appendFramesRequest(nil, t.KernelPID, stacks))
 		if err != nil {
 			return err
 		}
-		if dst, err = decodeFrames(dst, answer); err != nil {
+		if frames, err = decodeFrames(answer, len(stacks)); err != nil {
 			return e.kill(&t, err)
 		}
 		return nil
 	})
 	if err != nil {
-		return dst[:before], err
+		return nil, err
 	}
-	e.countFrames(dst[before:])
-	return dst, nil
+	for _, stack := range frames {
+		e.countFrames(stack)
+	}
+	return frames, nil
 }
 
 func (e *Engine) countFrames(frames []Frame) {

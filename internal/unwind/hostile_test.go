@@ -3,6 +3,9 @@ package unwind
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -108,26 +111,96 @@ func TestHostileWorker(t *testing.T) {
 	testenv.Poll(t, deadline, "the workers to be reaped", func() bool { return e.Status().Unreaped == 0 })
 }
 
+// The frames of stacks arrive as they are, of as many stacks as there is room for; one stack has it.
+func TestFramesAnswer(t *testing.T) {
+	name := strings.Repeat("n", maxNameBytes)
+	deep := func(frames int) (stack []Frame) {
+		for i := range frames {
+			stack = append(stack, Frame{Kind: JVMFrame, Function: name[:maxNameBytes-4] + fmt.Sprintf("%04d", i), Line: 7})
+		}
+		return stack
+	}
+	for what, c := range map[string]struct {
+		stacks     [][]Frame
+		fit, first int // stacks, and frames of the first
+	}{
+		"no frames":      {[][]Frame{nil, nil}, 2, 0},
+		"small":          {[][]Frame{deep(3), {{Kind: NativeFrame, Address: 1 << 40}}, {{Kind: CutFrame}}}, 3, 3},
+		"the same names": {[][]Frame{deep(100), deep(100), deep(100), deep(100)}, 4, 100},
+		"one too many":   {[][]Frame{deep(100), deep(300)}, 1, 100},
+		"one too large":  {[][]Frame{deep(maxFrames), deep(1)}, 2, 186},
+		"many frames":    {[][]Frame{make([]Frame, maxFrames+1)}, 1, maxFrames},
+	} {
+		answer, added := newFramesAnswer(), 0
+		for added < len(c.stacks) && answer.add(c.stacks[added]) {
+			added++
+		}
+		b := answer.message()
+		got, err := decodeFrames(b, len(c.stacks))
+		if err != nil || len(got) != added || added != c.fit || len(b) > maxStacksBytes || len(b) != answer.size {
+			t.Fatalf("%s: %d of %d stacks arrive, in %d bytes, %v", what, len(got), added, len(b), err)
+		}
+		for i, stack := range got {
+			whole := c.stacks[i]
+			if cut := len(whole) - 1; i == 0 && len(whole) > c.first {
+				cut = c.first - 1
+				whole = append(slices.Clone(whole[:cut]), Frame{Kind: CutFrame})
+			}
+			if !slices.Equal(stack, whole) {
+				t.Errorf("%s: stack %d has %d frames, want %d", what, i, len(stack), len(whole))
+			}
+		}
+	}
+}
+
+// Stacks are asked for as they are, as many as there is room for.
+func TestFramesRequest(t *testing.T) {
+	large := make([]uint64, maxWords)
+	large[maxWords-1] = 1 << 63
+	stacks := slices.Repeat([][]uint64{large, nil, {1, 2}}, 10)
+	b := appendFramesRequest(nil, 1<<31, stacks)
+	pid, got, err := decodeFramesRequest(b)
+	if err != nil || pid != 1<<31 || len(b) > maxStacksBytes || len(got) < len(stacks)-4 {
+		t.Fatalf("%d stacks of process %d in %d bytes: %v", len(got), pid, len(b), err)
+	}
+	for i := range got {
+		if !slices.Equal(got[i], stacks[i]) {
+			t.Errorf("stack %d has %d words", i, len(got[i]))
+		}
+	}
+	for size := range framesHead {
+		if _, _, err := decodeFramesRequest(b[:size]); err == nil {
+			t.Errorf("a request of %d bytes", size)
+		}
+	}
+	if _, _, err := decodeFramesRequest(b[:len(b)-1]); err == nil {
+		t.Error("a request whose last stack is cut off")
+	}
+}
+
 // Frames are nonsense, an error, or within bounds.
 func FuzzDecodeFrames(f *testing.F) {
-	f.Add(appendFrames(nil, nil))
-	f.Add(appendFrames(nil, []Frame{
+	seed := newFramesAnswer()
+	f.Add(seed.message())
+	seed.add([]Frame{
 		{Kind: NativeFrame, Address: 1 << 40}, {Kind: JVMFrame, Function: "a.b", SourceFile: "c", Line: 3},
 		{Kind: CutFrame},
-	}))
+	})
+	f.Add(seed.message())
 	f.Fuzz(func(t *testing.T, b []byte) {
-		frames, err := decodeFrames(nil, b)
+		stacks, err := decodeFrames(b, 3)
 		if err != nil {
 			return
 		}
-		again, err := decodeFrames(nil, appendFrames(nil, frames))
-		if err != nil || len(again) != len(frames) {
-			t.Fatalf("%d frames, then %d: %v", len(frames), len(again), err)
-		}
-		for i := range frames {
-			if again[i] != frames[i] {
-				t.Fatalf("%+v, then %+v", frames[i], again[i])
+		answer := newFramesAnswer()
+		for _, frames := range stacks {
+			if !answer.add(frames) {
+				return
 			}
+		}
+		again, err := decodeFrames(answer.message(), len(stacks))
+		if err != nil || len(again) != len(stacks) {
+			t.Fatalf("%d stacks, then %d: %v", len(stacks), len(again), err)
 		}
 	})
 }

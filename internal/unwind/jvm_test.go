@@ -197,12 +197,21 @@ func (e *testEngine) synchronize(t *testing.T, of Target) {
 	e.forget(t) // what was collected meanwhile may be cut
 }
 
+// name returns the frames of one stack.
+func (e *testEngine) name(t *testing.T, of Target, s collected) ([]Frame, error) {
+	frames, err := e.Frames(t.Context(), of, [][]uint64{s.words})
+	if err != nil {
+		return nil, err
+	}
+	return frames[0], nil
+}
+
 // awaitWhole waits for a whole stack of a target that has recursed to a depth.
 func (e *testEngine) awaitWhole(t *testing.T, of Target, depth int) {
 	t.Helper()
 	for range 1000 {
 		s := e.next(t, of)
-		frames, err := e.Frames(t.Context(), of, s.tid, s.words, nil)
+		frames, err := e.name(t, of, s)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -294,7 +303,7 @@ func TestJVM(t *testing.T) {
 				whole, deep := 0, 0
 				for range stacks {
 					s := e.next(t, j.target)
-					frames, err := e.Frames(t.Context(), j.target, s.tid, s.words, nil)
+					frames, err := e.name(t, j.target, s)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -392,7 +401,7 @@ func TestWorkerEnds(t *testing.T) {
 		if c.signal == unix.SIGKILL {
 			testenv.Poll(t, deadline, "the worker to end", func() bool { return hasEnded(pid) })
 		}
-		if _, err := e.Frames(t.Context(), j.target, s.tid, s.words, nil); !errors.Is(err, c.want) {
+		if _, err := e.name(t, j.target, s); !errors.Is(err, c.want) {
 			t.Fatalf("after %v: %v, want %v", c.signal, err, c.want)
 		}
 		if e.Generation() != before+1 || resets != int(before)+1 {

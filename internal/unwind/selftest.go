@@ -195,10 +195,11 @@ func spin() {
 
 // checkSelf checks that a stack is that of sampleSelf.
 func (e *Engine) checkSelf(ctx context.Context, self Target, s collected) error {
-	frames, err := e.Frames(ctx, self, s.tid, s.words, nil)
+	named, err := e.Frames(ctx, self, [][]uint64{s.words})
 	if err != nil {
 		return err
 	}
+	frames := named[0]
 	for _, f := range frames {
 		if fn := runtime.FuncForPC(uintptr(f.Address)); fn != nil && strings.HasSuffix(fn.Name(), ".sampleSelf") {
 			return nil

@@ -43,6 +43,9 @@ const (
 	// frameCache is how many frames are kept by name, of some 200 bytes each.
 	frameCache = 16384
 
+	// framesTime is how long the frames of more stacks are looked for. Those of one take some 0.05 ms.
+	framesTime = 50 * time.Millisecond
+
 	// maxNames is how many names are kept normalized.
 	maxNames = 16384
 )
@@ -124,11 +127,11 @@ func (s *server) answer(message []byte, fds []int) ([]byte, error) {
 		s.remove(libpf.PID(r.KernelPID))
 		return []byte{op}, nil
 	case opFrames:
-		pid, tid, words, err := decodeFramesRequest(message)
+		pid, stacks, err := decodeFramesRequest(message)
 		if err != nil {
 			return nil, err
 		}
-		return appendFrames(nil, s.frames(libpf.PID(pid), libpf.PID(tid), words)), nil
+		return s.nameStacks(libpf.PID(pid), stacks), nil
 	}
 	return nil, fmt.Errorf("request %q: %w", op, errAnswer)
 }
@@ -282,8 +285,19 @@ func (s *server) remove(pid libpf.PID) {
 	}
 }
 
+// nameStacks answers with the frames of stacks, of the first at least.
+func (s *server) nameStacks(pid libpf.PID, stacks [][]uint64) []byte {
+	answer, began := newFramesAnswer(), time.Now()
+	for i, words := range stacks {
+		if !answer.add(s.frames(pid, words)) || i < len(stacks)-1 && time.Since(began) > framesTime {
+			break
+		}
+	}
+	return answer.message()
+}
+
 // frames returns the frames of a stack's words.
-func (s *server) frames(pid, tid libpf.PID, words []uint64) []Frame {
+func (s *server) frames(pid libpf.PID, words []uint64) []Frame {
 	var frames []Frame
 	for len(words) > 0 && len(frames) <= maxFrames {
 		word := libpf.EbpfFrame(words)
@@ -298,7 +312,7 @@ func (s *server) frames(pid, tid libpf.PID, words []uint64) []Frame {
 		case word.Type() == libpf.NativeFrame && size >= 2:
 			frames = append(frames, s.nativeFrame(pid, word))
 		case word.Type() == libpf.HotSpotFrame && size >= 3:
-			frames = s.appendJVMFrames(frames, pid, tid, word)
+			frames = s.appendJVMFrames(frames, pid, word)
 		default:
 			frames = append(frames, Frame{Kind: CutFrame})
 		}
@@ -316,9 +330,9 @@ func (s *server) nativeFrame(pid libpf.PID, word libpf.EbpfFrame) Frame {
 }
 
 // appendJVMFrames appends a frame, and those of calls that are inlined in it.
-func (s *server) appendJVMFrames(frames []Frame, pid, tid libpf.PID, word libpf.EbpfFrame) []Frame {
+func (s *server) appendJVMFrames(frames []Frame, pid libpf.PID, word libpf.EbpfFrame) []Frame {
 	t := &s.trace
-	t.PID, t.TID, t.Origin, t.NumKernelFrames, t.NumFrames = pid, tid, 1, 0, 1
+	t.PID, t.Origin, t.NumKernelFrames, t.NumFrames = pid, 1, 0, 1
 	t.KTime = int64(times.GetKTime())
 	t.FrameData = append(t.FrameDataBuf[:0], word...)
 	s.reported = nil

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"unicode/utf8"
 
 	"correlator/procscan"
@@ -15,7 +16,7 @@ const (
 	opStart       = 'H' // start, with the descriptors of the tables in their order; answered by itself and started
 	opSynchronize = 'S' // synchronize; answered by itself and synchronized
 	opRemove      = 'R' // remove; answered by itself
-	opFrames      = 'F' // see appendFramesRequest; answered by itself and frames, see appendFrames
+	opFrames      = 'F' // see appendFramesRequest; answered by a framesAnswer
 
 	opTable        = 'M' // the worker asks for a table of 1<<n entries, n the second byte; answered by itself
 	opTableRefused = 'N' // and a descriptor, or by this
@@ -75,130 +76,195 @@ const (
 	// maxNameBytes bounds the name of a function or a source file.
 	maxNameBytes = 512
 
-	// maxAnswerBytes bounds the frames of a stack in an answer, below worker.MaxMessageBytes.
-	maxAnswerBytes = 96 << 10
+	// maxStacksBytes bounds the stacks of a request, and their frames in an answer, below
+	// worker.MaxMessageBytes. Some 30 stacks of a JVM have their frames in it.
+	maxStacksBytes = 96 << 10
 )
 
 // errAnswer: a worker did not answer what it was asked.
 var errAnswer = errors.New("unexpected answer of a worker")
 
-// appendFramesRequest appends a request for the frames of a stack, little endian:
+// appendFramesRequest appends a request for the frames of as many stacks as it has room for, of the
+// first at least, little endian:
 //
 //	0  u8   opFrames
 //	1  u32  pid of the process in the initial pid namespace
-//	5  u32  tid, likewise
-//	9  u64  words of the user stack, leaf first
-func appendFramesRequest(b []byte, pid, tid uint32, words []uint64) []byte {
+//	5  each stack: u16 number of words, u64 words of the user stack, leaf first
+func appendFramesRequest(b []byte, pid uint32, stacks [][]uint64) []byte {
+	before := len(b)
 	b = append(b, opFrames)
 	b = binary.LittleEndian.AppendUint32(b, pid)
-	b = binary.LittleEndian.AppendUint32(b, tid)
-	for _, w := range words {
-		b = binary.LittleEndian.AppendUint64(b, w)
+	for i, words := range stacks {
+		if i > 0 && len(b)-before+2+8*len(words) > maxStacksBytes {
+			break
+		}
+		b = binary.LittleEndian.AppendUint16(b, uint16(len(words)))
+		for _, w := range words {
+			b = binary.LittleEndian.AppendUint64(b, w)
+		}
 	}
 	return b
 }
 
-const framesHead = 9
+const framesHead = 5
 
 // decodeFramesRequest decodes what appendFramesRequest has appended.
-func decodeFramesRequest(b []byte) (pid, tid uint32, words []uint64, err error) {
-	if len(b) < framesHead || (len(b)-framesHead)%8 != 0 || len(b) > framesHead+8*maxWords {
-		return 0, 0, nil, fmt.Errorf("request of %d bytes for frames: %w", len(b), errAnswer)
+func decodeFramesRequest(b []byte) (pid uint32, stacks [][]uint64, err error) {
+	malformed := fmt.Errorf("request of %d bytes for frames: %w", len(b), errAnswer)
+	if len(b) < framesHead {
+		return 0, nil, malformed
 	}
-	words = make([]uint64, (len(b)-framesHead)/8)
-	for i := range words {
-		words[i] = binary.LittleEndian.Uint64(b[framesHead+8*i:])
+	pid, b = binary.LittleEndian.Uint32(b[1:]), b[framesHead:]
+	for len(b) > 0 {
+		if len(b) < 2 {
+			return 0, nil, malformed
+		}
+		n := int(binary.LittleEndian.Uint16(b))
+		if b = b[2:]; n > maxWords || 8*n > len(b) {
+			return 0, nil, malformed
+		}
+		words := make([]uint64, n)
+		for i := range words {
+			words[i] = binary.LittleEndian.Uint64(b[8*i:])
+		}
+		stacks, b = append(stacks, words), b[8*n:]
 	}
-	return binary.LittleEndian.Uint32(b[1:]), binary.LittleEndian.Uint32(b[5:]), words, nil
+	return pid, stacks, nil
 }
 
-// appendFrames appends the frames of a stack as the worker answers them, little endian:
+// framesAnswer is the frames of stacks as the worker answers them, little endian:
 //
 //	0  u8   opFrames
 //	1  u16  number of strings
-//	3  u16  number of frames
-//	5  each string: u16 length, bytes of UTF-8
-//	   each frame: u8 kind, u16 function, u16 source file (indexes of strings), u32 line, u64 address
+//	3  each string: u16 length, bytes of UTF-8
+//	   each stack: u16 number of frames
+//	     each frame: u8 kind, u16 function, u16 source file (indexes of strings), u32 line, u64 address
 //
-// The first string is "". Frames that do not fit are replaced by one CutFrame.
-func appendFrames(b []byte, frames []Frame) []byte {
-	index := map[string]uint16{"": 0}
-	table := []string{""}
-	size := framesHead
-	add := func(s string) uint16 {
-		s = s[:min(len(s), maxNameBytes)]
-		i, known := index[s]
-		if !known {
-			i = uint16(len(table))
-			index[s], table, size = i, append(table, s), size+2+len(s)
-		}
-		return i
-	}
-	var body []byte
-	count := 0
-	for i, f := range frames {
-		room := len(f.Function) + len(f.SourceFile) + 2*frameBytes
-		if i < len(frames)-1 && count == maxFrames-1 || size+len(body)+room > maxAnswerBytes {
-			f = Frame{Kind: CutFrame}
-		}
-		function, file := add(f.Function), add(f.SourceFile)
-		body = append(body, byte(f.Kind))
-		body = binary.LittleEndian.AppendUint16(body, function)
-		body = binary.LittleEndian.AppendUint16(body, file)
-		body = binary.LittleEndian.AppendUint32(body, f.Line)
-		body = binary.LittleEndian.AppendUint64(body, f.Address)
-		count++
-		if f.Kind == CutFrame && frames[i].Kind != CutFrame {
-			break
-		}
-	}
-	b = append(b, opFrames)
-	b = binary.LittleEndian.AppendUint16(b, uint16(len(table)))
-	b = binary.LittleEndian.AppendUint16(b, uint16(count))
-	for _, s := range table {
-		b = binary.LittleEndian.AppendUint16(b, uint16(len(s)))
-		b = append(b, s...)
-	}
-	return append(b, body...)
+// The first string is "".
+type framesAnswer struct {
+	index   map[string]uint16
+	strings []string
+	size    int    // of what is there, with the strings
+	body    []byte // the stacks
 }
 
 const frameBytes = 17
 
-// decodeFrames decodes an answer, which may be bytes of any kind, and appends its frames to dst.
-func decodeFrames(dst []Frame, b []byte) ([]Frame, error) {
-	if len(b) < 5 || b[0] != opFrames {
-		return dst, errAnswer
+func newFramesAnswer() *framesAnswer {
+	return &framesAnswer{index: map[string]uint16{"": 0}, strings: []string{""}, size: 5}
+}
+
+// add adds the frames of a stack, and reports false if there is no room for them. The first stack has
+// room: where its frames have none, there is one CutFrame, as after maxFrames.
+func (a *framesAnswer) add(frames []Frame) bool {
+	size := a.size + 2 + frameBytes // with a CutFrame
+	fit := 0
+	for ; fit < len(frames) && size <= maxStacksBytes; fit++ {
+		size += frameBytes + a.stringSize(frames[fit].Function) + a.stringSize(frames[fit].SourceFile)
 	}
-	strings, frames := int(binary.LittleEndian.Uint16(b[1:])), int(binary.LittleEndian.Uint16(b[3:]))
-	if frames > maxFrames || strings > 2*maxFrames+1 {
-		return dst, errAnswer
+	if size > maxStacksBytes {
+		if len(a.body) > 0 {
+			return false
+		}
+		fit--
 	}
-	b = b[5:]
-	table := make([]string, 0, strings)
-	for range strings {
+	if fit = min(fit, maxFrames); fit < len(frames) {
+		frames = append(slices.Clone(frames[:min(fit, maxFrames-1)]), Frame{Kind: CutFrame})
+	}
+	a.size += 2 + len(frames)*frameBytes
+	a.body = binary.LittleEndian.AppendUint16(a.body, uint16(len(frames)))
+	for _, f := range frames {
+		function, file := a.string(f.Function), a.string(f.SourceFile)
+		a.body = append(a.body, byte(f.Kind))
+		a.body = binary.LittleEndian.AppendUint16(a.body, function)
+		a.body = binary.LittleEndian.AppendUint16(a.body, file)
+		a.body = binary.LittleEndian.AppendUint32(a.body, f.Line)
+		a.body = binary.LittleEndian.AppendUint64(a.body, f.Address)
+	}
+	return true
+}
+
+// stringSize returns how many bytes a string adds.
+func (a *framesAnswer) stringSize(s string) int {
+	if _, known := a.index[s]; known {
+		return 0
+	}
+	return 2 + len(s)
+}
+
+func (a *framesAnswer) string(s string) uint16 {
+	s = s[:min(len(s), maxNameBytes)]
+	i, known := a.index[s]
+	if !known {
+		i = uint16(len(a.strings))
+		a.index[s], a.strings, a.size = i, append(a.strings, s), a.size+2+len(s)
+	}
+	return i
+}
+
+// message returns the answer.
+func (a *framesAnswer) message() []byte {
+	b := make([]byte, 0, a.size)
+	b = append(b, opFrames)
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(a.strings)))
+	for _, s := range a.strings {
+		b = binary.LittleEndian.AppendUint16(b, uint16(len(s)))
+		b = append(b, s...)
+	}
+	return append(b, a.body...)
+}
+
+// decodeFrames decodes the answer to a request for the frames of a number of stacks, which may be bytes
+// of any kind. It has those of the first at least.
+func decodeFrames(b []byte, asked int) (stacks [][]Frame, err error) {
+	if len(b) < 3 || b[0] != opFrames {
+		return nil, errAnswer
+	}
+	strings, b, err := decodeStrings(b[3:], int(binary.LittleEndian.Uint16(b[1:])))
+	if err != nil {
+		return nil, err
+	}
+	for len(b) > 0 {
+		if len(b) < 2 || len(stacks) == asked {
+			return nil, errAnswer
+		}
+		n := int(binary.LittleEndian.Uint16(b))
+		if b = b[2:]; n > maxFrames || n*frameBytes > len(b) {
+			return nil, errAnswer
+		}
+		frames := make([]Frame, n)
+		for i := range frames {
+			kind := FrameKind(b[0])
+			function, file := int(binary.LittleEndian.Uint16(b[1:])), int(binary.LittleEndian.Uint16(b[3:]))
+			if kind >= frameKinds || function >= len(strings) || file >= len(strings) {
+				return nil, errAnswer
+			}
+			frames[i] = Frame{
+				Kind: kind, Function: strings[function], SourceFile: strings[file],
+				Line: binary.LittleEndian.Uint32(b[5:]), Address: binary.LittleEndian.Uint64(b[9:]),
+			}
+			b = b[frameBytes:]
+		}
+		stacks = append(stacks, frames)
+	}
+	if len(stacks) == 0 {
+		return nil, errAnswer
+	}
+	return stacks, nil
+}
+
+// decodeStrings decodes the strings of an answer, and returns what comes after them.
+func decodeStrings(b []byte, n int) (strings []string, rest []byte, err error) {
+	for range n {
 		if len(b) < 2 {
-			return dst, errAnswer
+			return nil, nil, errAnswer
 		}
 		size := int(binary.LittleEndian.Uint16(b))
 		b = b[2:]
 		if size > maxNameBytes || size > len(b) || !utf8.Valid(b[:size]) {
-			return dst, errAnswer
+			return nil, nil, errAnswer
 		}
-		table, b = append(table, string(b[:size])), b[size:]
+		strings, b = append(strings, string(b[:size])), b[size:]
 	}
-	if len(b) != frames*frameBytes {
-		return dst, errAnswer
-	}
-	for ; len(b) > 0; b = b[frameBytes:] {
-		kind := FrameKind(b[0])
-		function, file := int(binary.LittleEndian.Uint16(b[1:])), int(binary.LittleEndian.Uint16(b[3:]))
-		if kind >= frameKinds || function >= len(table) || file >= len(table) {
-			return dst, errAnswer
-		}
-		dst = append(dst, Frame{
-			Kind: kind, Function: table[function], SourceFile: table[file],
-			Line: binary.LittleEndian.Uint32(b[5:]), Address: binary.LittleEndian.Uint64(b[9:]),
-		})
-	}
-	return dst, nil
+	return strings, b, nil
 }
