@@ -26,10 +26,11 @@ var (
 	ErrBusy    = worker.ErrBusy
 )
 
-// WasRefused reports whether an error says nothing about the process, which was not asked: workers
-// hang, because of it or of others of its user, or there is none.
-func WasRefused(err error) bool {
-	return errors.Is(err, ErrHung) || errors.Is(err, ErrBusy) || errors.Is(err, worker.ErrUnavailable) ||
+// TellsNothing reports whether an error says nothing of what a process has: it was not asked, since
+// workers hang, because of it or of others of its user, or there is none; or it was, and the worker
+// did not answer in time.
+func TellsNothing(err error) bool {
+	return errors.Is(err, ErrTimeout) || errors.Is(err, ErrHung) || errors.Is(err, ErrBusy) || errors.Is(err, worker.ErrUnavailable) ||
 		errors.Is(err, worker.ErrClosed)
 }
 

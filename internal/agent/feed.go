@@ -170,7 +170,7 @@ func (r *registration) readContexts(samples []fedSample) ([]process.Context, pro
 		return nil, process.OutcomeUnreadable, process.WithReason(process.ReasonStorageUnreadable, err)
 	}
 	// Only now it is certain that what was read is what this process, by this library, says.
-	if err := target.CheckPublishing(); access.WasRefused(err) {
+	if err := target.CheckPublishing(); access.TellsNothing(err) {
 		return nil, process.OutcomeUnreadable, nil
 	} else if err != nil {
 		return nil, process.OutcomeNotRegistered, nil

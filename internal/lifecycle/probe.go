@@ -47,7 +47,7 @@ func (p *Process) step() error {
 	if errors.Is(err, memread.ErrNotPublished) {
 		p.own.GiveUp()
 	}
-	if access.WasRefused(err) { // nothing is known that speaks against what is
+	if access.TellsNothing(err) { // against what is
 		return err
 	}
 	if err != nil {

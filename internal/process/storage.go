@@ -105,7 +105,7 @@ func (t *Target) StillPublishing() (bool, error) {
 		{Addr: t.publishing.pairAddr(), Buf: now[:]},
 	}
 	err := t.memory.ReadBatch(requests[:])
-	if access.WasRefused(err) {
+	if access.TellsNothing(err) {
 		return false, err
 	}
 	if err != nil || requests[0].Err != nil || requests[1].Err != nil {
@@ -151,5 +151,5 @@ func (t *Target) Dial(sender messaging.SenderPID) (*messaging.Socket, error) {
 // far as can be found out while workers hang.
 func (t *Target) SocketIs(identity messaging.SocketID) bool {
 	now, err := t.access.IdentifySocket(t.storage.SocketPath)
-	return access.WasRefused(err) || err == nil && now == identity
+	return access.TellsNothing(err) || err == nil && now == identity
 }

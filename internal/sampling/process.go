@@ -194,7 +194,7 @@ func (p *ProcessSampler) readContext(pending *pendingSample) process.SampleOutco
 	if err != nil {
 		return process.OutcomeUnreadable
 	}
-	if err := p.target.CheckPublishing(); access.WasRefused(err) {
+	if err := p.target.CheckPublishing(); access.TellsNothing(err) {
 		return process.OutcomeUnreadable
 	} else if err != nil {
 		return process.OutcomeNotRegistered
