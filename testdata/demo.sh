@@ -103,7 +103,7 @@ heading "correlator scan: three processes carry the agent's library (payment has
 $correlator scan
 
 # It has loaded what unwinds stacks when the JVM begins to work, a second after the registrations.
-$correlator record --unwinder auto -d 8s --pid ${pid[shop]} -o "$work/shop.pb.gz" >"$work/shop.recorded" 2>&1 &
+$correlator record -d 8s --pid ${pid[shop]} -o "$work/shop.pb.gz" >"$work/shop.recorded" 2>&1 &
 recording=$!
 
 heading "correlator run --samples-per-second $rate: it finds them and registers with their agents"
@@ -112,7 +112,7 @@ if [ -n "$otlp" ]; then
 		>"$work/shown" 2>>"$work/log.show" &
 	backend=$!
 fi
-$correlator run --unwinder auto --samples-per-second $rate --host-id demo-host --admin-socket "$work/admin.sock" \
+$correlator run --samples-per-second $rate --host-id demo-host --admin-socket "$work/admin.sock" \
 	${otlp:+--otlp-endpoint "unix:$work/otlp.sock"} 2>"$work/log" &
 agent=$!
 for name in checkout payment shop; do

@@ -18,7 +18,7 @@ const (
 	// maxTableBytes bounds the memory of all tables of files. A worker could keep tables that it has
 	// removed, so it gets no more than maxWorkerBytes, and then another one starts anew. That of
 	// libjvm takes 4 MB, all of a JVM's 8.
-	maxTableBytes  = 256 << 20
+	maxTableBytes  = 128 << 20
 	maxWorkerBytes = 2 * maxTableBytes
 )
 

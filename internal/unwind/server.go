@@ -31,7 +31,7 @@ import (
 const (
 	// workerMemoryBytes is what a worker may take. With one JVM it has 20 MB, while libjvm is read 45;
 	// the largest executables have ten times as many functions.
-	workerMemoryBytes = 384 << 20
+	workerMemoryBytes = 256 << 20
 
 	// workerDescriptors: two for each process, the tables, and some while a file is read. A process for
 	// which there is none left cannot be synchronized.
