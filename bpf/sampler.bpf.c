@@ -158,10 +158,10 @@ _Static_assert(__builtin_offsetof(struct deferred, stack) == 88, "stack");
 /* A sample being built, which is larger than a program's own stack.
  *
  *   offset size field
- *        0 4200 sample
- *     4200   64 context  of the thread, for count_unwound
- *     4264    4 outcome  the same: enum correlator_outcome
- *     4268    4 reserved 0
+ *        0 6248 sample
+ *     6248   64 context  of the thread, for count_unwound
+ *     6312    4 outcome  the same: enum correlator_outcome
+ *     6316    4 reserved 0
  */
 struct scratch {
     struct deferred sample;
@@ -170,9 +170,9 @@ struct scratch {
     __u32 reserved;
 };
 
-_Static_assert(__builtin_offsetof(struct scratch, context) == 4200, "context");
-_Static_assert(__builtin_offsetof(struct scratch, outcome) == 4264, "outcome");
-_Static_assert(sizeof(struct scratch) == 4272, "scratch");
+_Static_assert(__builtin_offsetof(struct scratch, context) == 6248, "context");
+_Static_assert(__builtin_offsetof(struct scratch, outcome) == 6312, "outcome");
+_Static_assert(sizeof(struct scratch) == 6320, "scratch");
 
 /* Sizes of 1 are replaced when a program is loaded, except for scratch and unwinder. All memory is
  * allocated then: kernels before 6.1 require that of programs that run in interrupts, and an

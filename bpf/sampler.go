@@ -26,8 +26,8 @@ const (
 	// takes 1.1 KB, 9 MB in all; with kernel stacks 2.1 KB and 17 MB.
 	defaultMaxStacks = 8192
 
-	// defaultMaxUnwound is a quarter of that for four times the memory: 4.2 KB for an entry, 8.6 MB
-	// in all, once there is an unwinder. Without those that are not sampled any more it is room for
+	// defaultMaxUnwound is a quarter of that, for six times the memory: 6.3 KB for an entry, 13 MB in
+	// all, once there is an unwinder. Without those that are not sampled any more it is room for
 	// what dozens of busy JVMs do.
 	defaultMaxUnwound = 2048
 
@@ -43,7 +43,7 @@ const (
 
 // SamplerOptions are what to sample, and the sizes of the kernel's tables. OpenSampler allocates
 // their memory, which does not grow: below 12 MB by default on a small machine. The first
-// [Sampler.SetUnwinder] allocates the table of MaxUnwound, 9 MB.
+// [Sampler.SetUnwinder] allocates the table of MaxUnwound, 13 MB.
 type SamplerOptions struct {
 	SamplesPerSecond int  // of every CPU, at most MaxSamplesPerSecond; 0: only the table of targets
 	KernelStacks     bool // include the kernel's frames in stacks

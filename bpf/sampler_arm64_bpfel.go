@@ -137,7 +137,7 @@ type samplerStack struct {
 	KernelFrames uint16
 	UserFrames   uint16
 	Error        uint32
-	Addrs        [512]uint64
+	Addrs        [768]uint64
 }
 
 type samplerStackKey struct {

@@ -12,9 +12,9 @@
  * 127 by default. Deeper stacks lack the frames nearest to the root. */
 #define MAX_FRAMES 127
 
-/* Addresses and words of a stack that an unwinder has walked: one that goes through 112 frames of
- * up to 3 words, which is as far as its tail calls reach, and some frames of the kernel. */
-#define MAX_WORDS 512
+/* Addresses and words of a stack that an unwinder has walked, of up to 3 words a frame: 256 frames.
+ * An entry of the table of unwound stacks has room for all of them. */
+#define MAX_WORDS 768
 
 /* A stack: the kernel's frames, then the process's, each leaf first. The process's half of an
  * unwound stack are words in which the unwinder has encoded the frames.

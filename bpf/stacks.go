@@ -36,11 +36,11 @@ func (k StackKey) Unwound() bool { return k.hash[0]&1 == 1 }
 type Stack struct {
 	Kernel []uint64 // only with KernelStacks, and when the thread was in the kernel
 	User   []uint64 // at most 127, those nearest to the leaf
-	Words  []uint64 // what the Unwinder's record has; with Kernel at most 512, those nearest to the leaf
+	Words  []uint64 // what the Unwinder's record has; with Kernel at most 768, those nearest to the leaf
 	Error  uint32   // why Words lack frames: a number of the Unwinder's, or TooManyWords; 0: they do not
 }
 
-// TooManyWords is the Error of a stack with more than 512 words, whose last frame may be incomplete.
+// TooManyWords is the Error of a stack with more than 768 words, whose last frame may be incomplete.
 const TooManyWords uint32 = math.MaxUint32
 
 // Stack returns the stack of a count. It is available until the next Drain; after that it may be

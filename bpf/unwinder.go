@@ -26,7 +26,7 @@ type RecordLayout struct {
 	WordCount    uint32 // 2 bytes: how many words there are, with the kernel's
 	KernelFrames uint32 // 2 bytes: how many of them are addresses of the kernel
 	Error        uint32 // 4 bytes: why the stack is cut, 0: it is whole; not TooManyWords
-	Size         uint32 // of the record, with room for 639 words: all that are kept, after 127 of the kernel
+	Size         uint32 // of the record, with room for 895 words: all that are kept, after 127 of the kernel
 }
 
 // check prevents reads beyond the record, which is smaller than the map's value at most.

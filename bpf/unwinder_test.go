@@ -137,11 +137,11 @@ func TestUnwinder(t *testing.T) {
 			Stack{Kernel: wordsFrom(1, 3), Words: wordsFrom(4, 10)}},
 		{"only kernel", SamplerOptions{KernelStacks: true}, asked{KernelFrames: 3, Words: 3, Error: 4},
 			Stack{Kernel: wordsFrom(1, 3), Error: 4}},
-		{"most words", SamplerOptions{}, asked{KernelFrames: 127, Words: 127 + 512}, Stack{Words: wordsFrom(128, 639)}},
+		{"most words", SamplerOptions{}, asked{KernelFrames: 127, Words: 127 + 768}, Stack{Words: wordsFrom(128, 895)}},
 		{"too many words", SamplerOptions{}, asked{Words: 1024, Error: 1},
-			Stack{Words: wordsFrom(1, 512), Error: TooManyWords}},
-		{"too many words with kernel", SamplerOptions{KernelStacks: true}, asked{KernelFrames: 100, Words: 513},
-			Stack{Kernel: wordsFrom(1, 100), Words: wordsFrom(101, 512), Error: TooManyWords}},
+			Stack{Words: wordsFrom(1, 768), Error: TooManyWords}},
+		{"too many words with kernel", SamplerOptions{KernelStacks: true}, asked{KernelFrames: 100, Words: 769},
+			Stack{Kernel: wordsFrom(1, 100), Words: wordsFrom(101, 768), Error: TooManyWords}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s, c, p, target := openUnwinding(t, demo.Options{Busy: 2, Gap: -1}, test.options, test.asked)
@@ -407,7 +407,7 @@ func TestReplaceUnwinder(t *testing.T) {
 
 	wrong := errors.New("wrong")
 	for name, change := range map[string]func(*Unwinder){
-		"words":         func(u *Unwinder) { u.Layout.Words = 16 + (1024-639)*8 + 1 },
+		"words":         func(u *Unwinder) { u.Layout.Words = 16 + (1024-895)*8 + 1 },
 		"word count":    func(u *Unwinder) { u.Layout.WordCount = u.Layout.Size - 1 },
 		"kernel frames": func(u *Unwinder) { u.Layout.KernelFrames = 1<<32 - 1 },
 		"error":         func(u *Unwinder) { u.Layout.Error = u.Layout.Size - 3 },
@@ -570,10 +570,10 @@ func TestUnwoundDeferred(t *testing.T) {
 func verifyWords(t testing.TB, what asked, got Stack) {
 	t.Helper()
 	wantError := what.Error
-	if what.Words > 512 {
+	if what.Words > 768 {
 		wantError = TooManyWords
 	}
-	if len(got.Words) != int(min(what.Words, 512)) || got.Error != wantError || got.User != nil ||
+	if len(got.Words) != int(min(what.Words, 768)) || got.Error != wantError || got.User != nil ||
 		len(got.Kernel) != 0 || uint32(got.Words[0]) != 1 ||
 		!slices.Equal(got.Words[1:], wordsFrom(2, len(got.Words))) {
 		t.Errorf("asked for %+v: %+v", what, got)
