@@ -465,3 +465,27 @@ func TestJVMEnds(t *testing.T) {
 		t.Errorf("%d workers", started)
 	}
 }
+
+// Deep stacks are walked to their end. How much of them a sampler keeps is a bound of its own.
+func TestDeepStacks(t *testing.T) {
+	e := openEngine(t)
+	e.sample(t)
+	const depth = 300
+	for name, flag := range map[string]string{"compiled": "-XX:-Inline", "interpreted": "-Xint"} {
+		t.Run(name, func(t *testing.T) {
+			j := startJVM(t, "17", 2, depth, flag)
+			e.synchronize(t, j.target)
+			e.awaitWhole(t, j.target, depth)
+			const stacks = 60
+			deep := 0
+			for range stacks {
+				if s := e.next(t, j.target); s.failure == 0 && len(s.words) >= 3*depth { // none is inlined
+					deep++
+				}
+			}
+			if deep < stacks*9/10 {
+				t.Errorf("of %d stacks %d are whole, at full depth", stacks, deep)
+			}
+		})
+	}
+}

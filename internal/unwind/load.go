@@ -29,6 +29,11 @@ const (
 	outerFormat   = "exe_id_to_%d_stack_deltas"
 )
 
+// hotspotFrames is how many frames of a JVM the program that walks them goes through before it calls
+// itself again, which it may do 29 times: 348 in all, more than a last program keeps. In the module it
+// is 4, for kernels whose verifier accepts no more than 4096 instructions; with 12 it takes 30 ms more.
+const hotspotFrames = 12
+
 // maxJVMs is how many JVMs can be unwound at a time; the module has room for 256.
 const maxJVMs = 1024
 
@@ -99,12 +104,21 @@ func findsAreas() bool {
 	return true
 }
 
+// load loads the programs so that they walk deep stacks, or as the module has them where that fails.
 func load(full *ebpf.CollectionSpec, kernel kernelLayout, findsAreas bool) (*chain, error) {
+	if c, err := loadWith(full, kernel, findsAreas, hotspotFrames); err == nil {
+		return c, nil
+	}
+	return loadWith(full, kernel, findsAreas, 0)
+}
+
+// loadWith loads the programs with a number of frames for hotspotProgram, 0: that of the module.
+func loadWith(full *ebpf.CollectionSpec, kernel kernelLayout, findsAreas bool, frames int64) (*chain, error) {
 	layout, err := readRecordLayout(full)
 	if err != nil {
 		return nil, err
 	}
-	spec, err := selectPrograms(full, findsAreas)
+	spec, err := selectPrograms(full, findsAreas, frames)
 	if err != nil {
 		return nil, err
 	}
@@ -168,8 +182,8 @@ func (c *chain) written() []string {
 	return names
 }
 
-// selectPrograms returns what is to be loaded of the module.
-func selectPrograms(full *ebpf.CollectionSpec, findsAreas bool) (*ebpf.CollectionSpec, error) {
+// selectPrograms returns what is to be loaded of the module. frames is as for loadWith.
+func selectPrograms(full *ebpf.CollectionSpec, findsAreas bool, frames int64) (*ebpf.CollectionSpec, error) {
 	spec := &ebpf.CollectionSpec{
 		Maps: make(map[string]*ebpf.MapSpec), Programs: make(map[string]*ebpf.ProgramSpec),
 		Variables: make(map[string]*ebpf.VariableSpec), Types: full.Types, ByteOrder: full.ByteOrder,
@@ -181,6 +195,11 @@ func selectPrograms(full *ebpf.CollectionSpec, findsAreas bool) (*ebpf.Collectio
 			return nil, fmt.Errorf("the unwinding programs have no %s", name)
 		}
 		p = p.Copy()
+		if name == hotspotProgram && frames > 0 {
+			if err := setLoopEnd(p.Instructions, "HOTSPOT_FRAMES_PER_PROGRAM", frames); err != nil {
+				return nil, err
+			}
+		}
 		if !findsAreas {
 			p.Instructions = withoutAreas(p.Instructions)
 		}
@@ -210,6 +229,25 @@ func selectPrograms(full *ebpf.CollectionSpec, findsAreas bool) (*ebpf.Collectio
 		}
 	}
 	return spec, nil
+}
+
+// setLoopEnd changes the constant that a loop counts to. The comparison is found by its line of the
+// source, which is in the debug information.
+func setLoopEnd(instructions asm.Instructions, constant string, end int64) error {
+	var compare []*asm.Instruction
+	for i := range instructions {
+		ins := &instructions[i]
+		source := ins.Source()
+		if source != nil && ins.OpCode.JumpOp() == asm.JEq && ins.OpCode.Source() == asm.ImmSource &&
+			strings.Contains(source.String(), "< "+constant) {
+			compare = append(compare, ins)
+		}
+	}
+	if len(compare) != 1 {
+		return fmt.Errorf("the unwinding programs compare with %s %d times", constant, len(compare))
+	}
+	compare[0].Constant = end
+	return nil
 }
 
 // withoutAreas removes calls of bpf_find_vma, which Linux has since 5.17. They refine an error that

@@ -1,6 +1,7 @@
 package unwind
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,7 +12,8 @@ import (
 	"correlator/internal/testenv"
 )
 
-// The programs load as they are on kernels before 5.17, without calls that these do not have.
+// The programs load as they are on kernels before 5.17, without calls that these do not have, and as
+// the module has them where a kernel's verifier refuses long loops.
 func TestLoadWithoutAreas(t *testing.T) {
 	testenv.NeedRoot(t)
 	kernel, err := readKernelLayout()
@@ -22,7 +24,7 @@ func TestLoadWithoutAreas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec, err := selectPrograms(full, false)
+	spec, err := selectPrograms(full, false, hotspotFrames)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,11 +36,38 @@ func TestLoadWithoutAreas(t *testing.T) {
 			}
 		}
 	}
-	c, err := load(full, kernel, false)
+	for _, frames := range []int64{hotspotFrames, 0} {
+		c, err := loadWith(full, kernel, false, frames)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.close()
+	}
+}
+
+// Programs that do not have the loop are not changed.
+func TestSetLoopEnd(t *testing.T) {
+	full, err := support.LoadCollectionSpec()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.close()
+	instructions := full.Programs[hotspotProgram].Instructions
+	before := slices.Clone(instructions)
+	if err := setLoopEnd(instructions, "PYTHON_FRAMES_PER_PROGRAM", 5); err == nil || !slices.Equal(instructions, before) {
+		t.Errorf("%v", err)
+	}
+	if err := setLoopEnd(instructions, "HOTSPOT_FRAMES_PER_PROGRAM", 5); err != nil {
+		t.Error(err)
+	}
+	changed := 0
+	for i := range instructions {
+		if instructions[i] != before[i] {
+			changed++
+		}
+	}
+	if changed != 1 {
+		t.Errorf("%d instructions are changed", changed)
+	}
 }
 
 // The sampler accepts the chain: its last program loads with the chain's records.
