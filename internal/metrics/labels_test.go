@@ -87,7 +87,7 @@ var labelMeanings = []struct {
 		{"timeout", "it did not answer in time; the process that it served is left out for a while"},
 		{"ended", "it ended by itself, because of a process's contents or too little memory; likewise"},
 		{"nonsense", "it did not answer what it was asked; likewise"},
-		{"exhausted", "it had asked for as many tables as one may get; a new one starts anew"},
+		{"exhausted", "it had used up its tables: it had asked for as many as one may get, or filled the one of ways to unwind a frame; a new one starts anew"},
 	}},
 	{[]string{"unwinding_synchronizations_total"}, "result", [][2]string{
 		{"ready", "the process can be unwound"},

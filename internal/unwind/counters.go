@@ -10,7 +10,7 @@ type Counters struct {
 	TimedOut  atomic.Uint64 // a request was not answered in time
 	Ended     atomic.Uint64 // it ended by itself: a panic, or too little memory
 	Nonsense  atomic.Uint64 // its answer was none to the request
-	Exhausted atomic.Uint64 // it had asked for as many tables as one may get
+	Exhausted atomic.Uint64 // it had asked for as many tables as one may get, or filled one that is never cleared
 
 	Synchronized atomic.Uint64 // requests after which a process can be unwound
 	NotReady     atomic.Uint64 // requests that found a JVM which was still starting, or is unknown

@@ -71,6 +71,7 @@ type Engine struct {
 	// Of the request that is served.
 	worker     *worker.Process // nil: none
 	tableBytes uint64          // that the worker has got
+	startedAt  time.Time       // when the worker was
 	retryAt    time.Time       // when the next may be started
 	retryAfter time.Duration
 
@@ -212,6 +213,9 @@ func (e *Engine) Synchronize(ctx context.Context, t Target) (generation uint64, 
 		}
 		e.counters.FilesSkipped.Add(min(s.Skipped, maxRanges))
 		e.counters.MapErrors.Add(min(s.MapErrors, 1<<20))
+		if s.Full && time.Since(e.startedAt) >= minWorkerLife {
+			return e.kill(&t, errExhausted)
+		}
 		err = e.outcome(&s)
 		e.setKnown(&t, err == nil)
 		generation = e.Generation()

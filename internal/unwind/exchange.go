@@ -22,7 +22,12 @@ const (
 	maxWorkerBytes = 2 * maxTableBytes
 )
 
-// errExhausted: a worker has asked for maxWorkerBytes of tables.
+// minWorkerLife is how long a worker serves at least whose table of ways to unwind a frame is full:
+// until then some files are not unwound, which is better than that no process is, all the time, when
+// the next worker's table is full at once.
+const minWorkerLife = 10 * time.Minute
+
+// errExhausted: a worker has asked for maxWorkerBytes of tables, or one that it never clears is full.
 var errExhausted = errors.New("worker has used up its tables")
 
 // call sends a request in JSON and returns the answer without its first byte.

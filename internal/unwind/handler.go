@@ -20,8 +20,8 @@ const (
 	// maxRanges bounds the entries of one process in the table of mappings. A JVM has some 300.
 	maxRanges = 4096
 
-	// maxUnwindInfos bounds what one synchronization adds to the table of ways to unwind a frame, which
-	// has support.UnwindInfoMaxEntries for all processes and is never cleared. libjvm has some 300.
+	// maxUnwindInfos bounds what one synchronization adds to the table of ways to unwind a frame. It has
+	// support.UnwindInfoMaxEntries for all processes, and a worker never removes one. libjvm has some 300.
 	maxUnwindInfos = 2048
 )
 
@@ -29,6 +29,7 @@ var (
 	errAPM    = errors.New("the engine is not to correlate with APM agents")
 	errRanges = fmt.Errorf("a process has more than %d ranges of mappings", maxRanges)
 	errInfos  = fmt.Errorf("a process has more than %d ways to unwind a frame", maxUnwindInfos)
+	errFull   = errors.New("the table of ways to unwind a frame is full")
 )
 
 // codeRange is where a file's code is in a process.
@@ -43,11 +44,13 @@ type handler struct {
 	ebpfapi.EbpfHandler
 	outer    map[uint16]*ebpf.Map // tables of tables, by the logarithm of their size
 	newTable func(bucket uint16) (*ebpf.Map, error)
+	maxInfos uint32 // entries of the table of ways to unwind a frame
 
 	mu      sync.Mutex // the engine cleans up on a goroutine of its own
 	errors  uint64
 	failure error // the first one
 	infos   int
+	full    bool // there was no room for a way to unwind a frame; the file is not tried again
 	read    bool // a file was read, since takeFilesRead
 	ranges  map[libpf.PID]map[host.FileID][]codeRange
 	count   map[libpf.PID]int // of ranges, of files and of JVMs
@@ -60,7 +63,7 @@ func newHandler(own ebpfapi.EbpfHandler, tables map[string]*ebpf.Map,
 	h := &handler{
 		EbpfHandler: own, outer: make(map[uint16]*ebpf.Map), newTable: newTable,
 		ranges: make(map[libpf.PID]map[host.FileID][]codeRange), count: make(map[libpf.PID]int),
-		jvms: make(map[libpf.PID]struct{}),
+		jvms: make(map[libpf.PID]struct{}), maxInfos: tables[infosMap].MaxEntries(),
 	}
 	for bucket := uint16(support.StackDeltaBucketSmallest); bucket <= support.StackDeltaBucketLargest; bucket++ {
 		h.outer[bucket] = tables[fmt.Sprintf(outerFormat, bucket)]
@@ -81,6 +84,13 @@ func (h *handler) result(pid libpf.PID) (errors uint64, failure error, ready boo
 	defer h.mu.Unlock()
 	_, ready = h.jvms[pid]
 	return h.errors, h.failure, ready
+}
+
+// isFull reports whether there was no room for a way to unwind a frame.
+func (h *handler) isFull() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.full
 }
 
 // takeFilesRead reports whether files were read since it was called last.
@@ -249,12 +259,19 @@ func (h *handler) DeletePidPageMappingInfo(pid libpf.PID, prefixes []lpm.Prefix)
 func (h *handler) UpdateUnwindInfo(index uint16, info stackdeltatypes.UnwindInfo) error {
 	h.mu.Lock()
 	h.infos++
-	full := h.infos > maxUnwindInfos
+	tooMany, full := h.infos > maxUnwindInfos, uint32(index) >= h.maxInfos
+	h.full = h.full || full
 	h.mu.Unlock()
-	if full {
-		return h.note("storing ways to unwind", errInfos)
+	var err error
+	switch {
+	case tooMany:
+		err = errInfos
+	case full:
+		err = errFull
+	default:
+		err = h.EbpfHandler.UpdateUnwindInfo(index, info)
 	}
-	return h.note("storing ways to unwind", h.EbpfHandler.UpdateUnwindInfo(index, info))
+	return h.note("storing ways to unwind", err)
 }
 
 // UpdateStackDeltaPages stores which part of a file's table is that of which part of its code.

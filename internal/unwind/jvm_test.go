@@ -2,6 +2,7 @@ package unwind
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -488,4 +489,60 @@ func TestDeepStacks(t *testing.T) {
 			}
 		})
 	}
+}
+
+// When the table of ways to unwind a frame is full, which a worker never clears, another one takes its
+// place, unless it has just been started.
+func TestTableOfInfosIsFull(t *testing.T) {
+	const depth = 10
+	first, second := startJVM(t, "17", 1, depth, "-Xint"), startJVM(t, "25", 1, depth, "-Xint")
+	needed := uint32(0) // by one of them
+	for _, j := range []*jvm{first, second} {
+		e := openEngine(t)
+		e.synchronize(t, j.target)
+		needed = max(needed, e.infos(t))
+	}
+	before := mapEntries[infosMap]
+	mapEntries[infosMap] = needed
+	t.Cleanup(func() { mapEntries[infosMap] = before })
+
+	e := openEngine(t)
+	e.sample(t)
+	e.synchronize(t, first.target)
+	e.awaitWhole(t, first.target, depth)
+	if _, err := e.Synchronize(t.Context(), second.target); !errors.Is(err, ErrNotReady) {
+		t.Fatal(err) // its libjvm has no room
+	}
+	if e.counters.Exhausted.Load() != 0 || e.counters.MapErrors.Load() == 0 || e.infos(t) != needed {
+		t.Fatalf("of %d ways to unwind %d are stored, %d errors, %d workers had no room", needed, e.infos(t),
+			e.counters.MapErrors.Load(), e.counters.Exhausted.Load())
+	}
+	e.forget(t)
+	e.awaitWhole(t, first.target, depth)
+
+	e.startedAt = e.startedAt.Add(-minWorkerLife)
+	if _, err := e.Synchronize(t.Context(), second.target); !errors.Is(err, ErrKilled) {
+		t.Fatal(err)
+	}
+	e.synchronize(t, second.target)
+	e.awaitWhole(t, second.target, depth)
+	if s := e.Status(); e.counters.Exhausted.Load() != 1 || e.counters.Started.Load() != 2 || len(s.Quarantined) != 0 {
+		t.Errorf("%d workers had no room, %d started, %+v", e.counters.Exhausted.Load(), e.counters.Started.Load(), s)
+	}
+}
+
+// infos returns how many ways to unwind a frame are stored.
+func (e *testEngine) infos(t *testing.T) (n uint32) {
+	t.Helper()
+	table := e.chain.maps[infosMap]
+	value, none := make([]byte, table.ValueSize()), make([]byte, table.ValueSize())
+	for i := range table.MaxEntries() {
+		if err := table.Lookup(i, value); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(value, none) {
+			n = i + 1
+		}
+	}
+	return n
 }

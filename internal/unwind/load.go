@@ -25,6 +25,7 @@ const (
 	programsMap   = "perf_progs"
 	pidPageMap    = "pid_page_to_mapping_info"
 	hotspotMap    = "hotspot_procs"
+	infosMap      = "unwind_info_array"
 	innerTemplate = "exe_id_to_8_stack_deltas"
 	outerFormat   = "exe_id_to_%d_stack_deltas"
 )
@@ -57,7 +58,7 @@ const outerEntries = 1024
 // writtenMaps are those that the worker fills, besides those by size.
 var writtenMaps = []string{
 	"interpreter_offsets", hotspotMap, "apm_int_procs", "go_procs", "stack_delta_page_to_info",
-	pidPageMap, "unwind_info_array", "reported_pids",
+	pidPageMap, infosMap, "reported_pids",
 }
 
 // recordLayout is where the chain's record of a stack has what a last program needs, in bytes.

@@ -163,7 +163,7 @@ func (s *server) start(r start, fds []int) error {
 		s.tables[name] = table
 	}
 	jvms := s.tables[hotspotMap]
-	if jvms == nil {
+	if jvms == nil || s.tables[infosMap] == nil {
 		return errAnswer
 	}
 	// Before Linux 5.19, kernel.unprivileged_bpf_disabled is about tables that a process has, too.
@@ -251,7 +251,7 @@ func (s *server) synchronize(r *synchronize) synchronized {
 		s.remove(pid)
 		return failedSynchronization(t.err)
 	}
-	result := synchronized{Skipped: uint64(len(t.skipped))}
+	result := synchronized{Skipped: uint64(len(t.skipped)), Full: s.handler.isFull()}
 	failures, failure, ready := s.handler.result(pid)
 	result.MapErrors, result.Failure = failures, failureText(failure)
 	switch {

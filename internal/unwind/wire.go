@@ -61,6 +61,7 @@ type synchronized struct {
 	Failure   string // the first that explains the outcome
 	Skipped   uint64 // files that could not be read
 	MapErrors uint64
+	Full      bool // a table that the worker never clears is: it does not have all files
 }
 
 const (

@@ -80,7 +80,7 @@ func (e *Engine) startWorker() error {
 		process.Kill()
 		return ErrClosed
 	}
-	e.worker, e.tableBytes = process, 0
+	e.worker, e.tableBytes, e.startedAt = process, 0, time.Now()
 	r := start{Tables: e.chain.written()}
 	var fds []int
 	for _, name := range r.Tables {
