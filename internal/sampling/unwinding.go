@@ -21,6 +21,11 @@ const (
 	minResync = 100 * time.Millisecond
 	maxResync = time.Minute
 
+	// An engine that could not be loaded is tried again after minReload, twice as long each time until
+	// maxReload: memory or descriptors may have been short. A try takes a second of CPU time.
+	minReload = 10 * time.Second
+	maxReload = time.Hour
+
 	// quarantinePoll is how often it is looked whether a program is left out still.
 	quarantinePoll = 2 * time.Second
 
@@ -47,7 +52,8 @@ type unwinding struct {
 	cancel  context.CancelFunc
 	need    func()        // closes needed
 	needed  chan struct{} // closed when the engine is to be loaded
-	loaded  chan struct{} // closed when it is, or could not be
+	loaded  chan struct{} // closed when it is, or could not be the first time
+	reload  time.Duration // minReload, shorter in tests
 	ended   chan struct{} // closed by run
 
 	// chain is held while the sampler's unwinder is changed, which takes some 100 ms, and programs are
@@ -89,7 +95,7 @@ func newUnwinding(sampler *bpf.Sampler, counters *unwind.Counters, procRoot stri
 	u := &unwinding{
 		sampler: sampler, counters: counters, procRoot: procRoot, log: log,
 		wake: make(chan struct{}, 1), cancel: cancel,
-		need: sync.OnceFunc(func() { close(needed) }), needed: needed,
+		need: sync.OnceFunc(func() { close(needed) }), needed: needed, reload: minReload,
 		loaded: make(chan struct{}), ended: make(chan struct{}),
 		programs: make(map[*program]struct{}), due: make(map[*program]time.Time), time: newEngineTime(),
 	}
@@ -131,16 +137,7 @@ func (u *unwinding) run(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	engine, err := unwind.Open(u.procRoot, u.counters)
-	if err != nil {
-		u.fail(err)
-		close(u.loaded)
-		return
-	}
-	engine.OnReset(u.reset)
-	u.engine.Store(engine)
-	close(u.loaded)
-	u.log.Info("stacks can be unwound")
+	engine := u.load(ctx)
 	for ctx.Err() == nil {
 		p, gone, wait := u.next(time.Now())
 		switch {
@@ -150,6 +147,31 @@ func (u *unwinding) run(ctx context.Context) {
 			u.synchronize(ctx, engine, p)
 		default:
 			u.wait(ctx, wait)
+		}
+	}
+}
+
+// load returns the engine as soon as it can be loaded, or nil when the context has ended.
+func (u *unwinding) load(ctx context.Context) *unwind.Engine {
+	tried := sync.OnceFunc(func() { close(u.loaded) })
+	for pause := u.reload; ; pause = min(2*pause, maxReload) {
+		engine, err := unwind.Open(u.procRoot, u.counters)
+		if err == nil {
+			engine.OnReset(u.reset)
+			u.mu.Lock()
+			u.failure = nil
+			u.mu.Unlock()
+			u.engine.Store(engine)
+			tried()
+			u.log.Info("stacks can be unwound")
+			return engine
+		}
+		u.fail(err)
+		tried()
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil
 		}
 	}
 }

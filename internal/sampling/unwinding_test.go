@@ -1,0 +1,68 @@
+package sampling
+
+import (
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/zap/zaptest"
+	"golang.org/x/sys/unix"
+
+	"correlator/bpf"
+	"correlator/internal/testenv"
+	"correlator/internal/unwind"
+)
+
+// An engine that could not be loaded because descriptors were short is loaded when they are not any more.
+func TestEngineIsLoadedLater(t *testing.T) {
+	testenv.NeedRoot(t)
+	sampler, err := bpf.OpenSampler(bpf.SamplerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sampler.Close()
+	u := newUnwinding(sampler, new(unwind.Counters), "/proc", false, zaptest.NewLogger(t))
+	defer u.close()
+	u.reload = time.Millisecond
+
+	var limit unix.Rlimit
+	entries, err := os.ReadDir("/proc/self/fd")
+	err = errors.Join(err, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	if err != nil {
+		t.Fatal(err)
+	}
+	short := limit
+	short.Cur = uint64(len(entries)) + 16 // the engine has more programs and tables
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &short); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
+	u.need()
+	<-u.loaded
+	if s := u.status(); s.Loaded || !errors.Is(u.failed(), unix.EMFILE) {
+		t.Fatalf("%+v", s)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Poll(t, deadline, "the engine", func() bool { return u.engine.Load() != nil })
+	if s := u.status(); s.Err() != nil {
+		t.Errorf("%+v", s)
+	}
+}
+
+func (u *unwinding) failed() error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.failure
+}
+
+// One that is waited for to be tried again ends at once.
+func TestEngineEndsBeforeItIsLoaded(t *testing.T) {
+	u := newUnwinding(nil, new(unwind.Counters), t.TempDir(), true, zaptest.NewLogger(t)) // that is no procfs
+	<-u.loaded
+	if err := u.close(); err != nil || u.failed() == nil {
+		t.Errorf("%v, %v", err, u.failed())
+	}
+}
