@@ -97,6 +97,11 @@ type known struct {
 // about a second. The caller must close the Engine. The error says what the machine lacks. procRoot
 // is a procfs of our own pid namespace. The program's main function must call worker.Main with Kind.
 func Open(procRoot string, counters *Counters) (*Engine, error) {
+	// Without it the worker cannot read other processes, although it can read our own.
+	err := checkCapability("CAP_SYS_PTRACE", unix.CAP_SYS_PTRACE)
+	if err != nil {
+		return nil, fmt.Errorf("unwinding: %w", err)
+	}
 	e, err := open(procRoot, counters, Kind())
 	if err != nil {
 		return nil, fmt.Errorf("unwinding: %w", err)

@@ -13,6 +13,8 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/pacmask"
 	"go.opentelemetry.io/ebpf-profiler/support"
 	"golang.org/x/sys/unix"
+
+	"correlator/bpf"
 )
 
 // Programs of the chain. Its last one is not the module's: see chain.setLast.
@@ -329,6 +331,19 @@ func readRecordLayout(spec *ebpf.CollectionSpec) (l recordLayout, err error) {
 	}
 	l.size = record.Size
 	return l, nil
+}
+
+// checkCapability returns an error unless this process has a capability.
+func checkCapability(name string, capability int) error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData
+	if err := unix.Capget(&header, &sets[0]); err != nil {
+		return fmt.Errorf("reading capabilities: %w", err)
+	}
+	if sets[capability/32].Effective&(1<<(capability%32)) == 0 {
+		return &bpf.MissingError{Feature: name, Remedy: "grant the process " + name, Err: unix.EPERM}
+	}
+	return nil
 }
 
 // checkKernel refuses kernels with a bug by which reading user memory in a BPF program can freeze the

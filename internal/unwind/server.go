@@ -172,9 +172,6 @@ func (s *server) start(r start, fds []int) error {
 		return fmt.Errorf("accessing tables without CAP_BPF, for which kernel.unprivileged_bpf_disabled has to be 0 "+
 			"before Linux 5.19: %w", err)
 	}
-	if err := checkCapability(unix.CAP_SYS_PTRACE); err != nil {
-		return err
-	}
 	config := interpreterconfig.NoInterpreters()
 	config.Hotspot.Disabled = false
 	ctx := context.Background() // the worker ends with its process
@@ -194,19 +191,6 @@ func (s *server) start(r start, fds []int) error {
 	})
 	if err != nil {
 		return fmt.Errorf("setting up the engine: %w", err)
-	}
-	return nil
-}
-
-// checkCapability returns an error unless this process has a capability.
-func checkCapability(capability int) error {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var sets [2]unix.CapUserData
-	if err := unix.Capget(&header, &sets[0]); err != nil {
-		return fmt.Errorf("reading capabilities: %w", err)
-	}
-	if sets[capability/32].Effective&(1<<(capability%32)) == 0 {
-		return errors.New("the agent has no CAP_SYS_PTRACE")
 	}
 	return nil
 }
