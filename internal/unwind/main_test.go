@@ -5,11 +5,13 @@ import (
 	"testing"
 
 	"correlator/internal/testenv"
+	"correlator/internal/testenv/fusefs"
 	"correlator/internal/worker"
 )
 
 // The tests are in a pid namespace, so that pids here and in the kernel differ.
 func TestMain(m *testing.M) {
+	fusefs.Main()
 	worker.Main(Kind(), hostileKind)
 	os.Exit(testenv.Main(m))
 }
