@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/bits"
 	"os"
 	"os/exec"
@@ -38,16 +39,22 @@ var javaHomes = map[string]string{
 // jvm is a running java program of testdata.
 type jvm struct {
 	cmd    *exec.Cmd
+	stdin  io.Writer
+	stdout *bufio.Reader
 	target Target
 }
 
-// compiled is where Recursion is compiled to, once for all tests.
+// compiled is where the programs are compiled to, once for all tests.
 var compiled = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "unwind")
 	if err != nil {
 		return "", err
 	}
-	output, err := exec.Command("javac", "--release", "17", "-d", dir, "testdata/Recursion.java").CombinedOutput()
+	args := []string{"--release", "17", "-d", dir}
+	for _, program := range []string{"Recursion", "Inlined", "Generations"} {
+		args = append(args, "testdata/"+program+".java")
+	}
+	output, err := exec.Command("javac", args...).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("javac: %w\n%s", err, output)
 	}
@@ -56,6 +63,12 @@ var compiled = sync.OnceValues(func() (string, error) {
 
 // startJVM starts threads of Recursion, which recurse to a depth.
 func startJVM(t *testing.T, jdk string, threads, depth int, flags ...string) *jvm {
+	t.Helper()
+	return startProgram(t, jdk, []string{"Recursion", strconv.Itoa(threads), strconv.Itoa(depth)}, flags...)
+}
+
+// startProgram starts a program with its arguments.
+func startProgram(t *testing.T, jdk string, program []string, flags ...string) *jvm {
 	t.Helper()
 	java := filepath.Join(javaHomes[jdk], "bin/java")
 	if _, err := os.Stat(java); err != nil {
@@ -67,12 +80,20 @@ func startJVM(t *testing.T, jdk string, threads, depth int, flags ...string) *jv
 		t.Fatal(err)
 	}
 	args := append([]string{"-XX:+UseSerialGC", "-Xmx64m", "-XX:-UsePerfData"}, flags...)
-	cmd := exec.Command(java, append(args, "-cp", classes, "Recursion", strconv.Itoa(threads), strconv.Itoa(depth))...)
-	_, stdout := testenv.Start(t, cmd)
-	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "ready\n" {
+	cmd := exec.Command(java, append(append(args, "-cp", classes), program...)...)
+	stdin, stdout := testenv.Start(t, cmd)
+	j := &jvm{cmd: cmd, stdin: stdin, stdout: bufio.NewReader(stdout)}
+	j.awaitReady(t)
+	j.target = identify(t, cmd.Process.Pid)
+	return j
+}
+
+// awaitReady waits until the program says so.
+func (j *jvm) awaitReady(t *testing.T) {
+	t.Helper()
+	if line, err := j.stdout.ReadString('\n'); err != nil || line != "ready\n" {
 		t.Fatalf("%q, %v", line, err)
 	}
-	return &jvm{cmd, identify(t, cmd.Process.Pid)}
 }
 
 // identify returns a process of this pid namespace as a target.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -20,7 +19,6 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/process"
 	"go.opentelemetry.io/ebpf-profiler/processmanager"
 	enginemaps "go.opentelemetry.io/ebpf-profiler/processmanager/ebpf"
-	"go.opentelemetry.io/ebpf-profiler/reporter/samples"
 	"go.opentelemetry.io/ebpf-profiler/times"
 	"golang.org/x/sys/unix"
 
@@ -39,9 +37,6 @@ const (
 
 	// unloadDelay is how long what is known of a file is kept after the last process that mapped it.
 	unloadDelay = time.Minute
-
-	// frameCache is how many frames are kept by name, of some 200 bytes each.
-	frameCache = 16384
 
 	// framesTime is how long the frames of more stacks are looked for. Those of one take some 0.05 ms.
 	framesTime = 50 * time.Millisecond
@@ -72,10 +67,8 @@ type server struct {
 	budget   budget
 	targets  map[libpf.PID]*target
 
-	trace    libpf.EbpfTrace
-	reported libpf.Frames // of the last trace
-	metadata samples.TypeMetadata
-	names    map[string]string // normalized
+	named libpf.Frames      // of the last word
+	names map[string]string // normalized
 }
 
 func serve(procRoot string, conn *worker.Conn) {
@@ -185,9 +178,7 @@ func (s *server) start(r start, fds []int) error {
 		MonitorInterval:       time.Minute,
 		ExecutableUnloadDelay: unloadDelay,
 		EbpfHandler:           s.handler,
-		TraceReporter:         s,
 		StackDeltaProvider:    elfunwindinfo.NewStackDeltaProvider(),
-		FrameCacheSize:        frameCache,
 	})
 	if err != nil {
 		return fmt.Errorf("setting up the engine: %w", err)
@@ -238,6 +229,11 @@ func (s *server) synchronize(r *synchronize) synchronized {
 	result := synchronized{Skipped: uint64(len(t.skipped)), Full: s.handler.isFull()}
 	failures, failure, ready := s.handler.result(pid)
 	result.MapErrors, result.Failure = failures, failureText(failure)
+	if t.hasJVM && ready && t.code == nil {
+		if t.code, failure = openJVMCode(t); failure != nil {
+			t.code, ready, result.Failure = nil, false, failureText(failure)
+		}
+	}
 	switch {
 	case t.hasJVM && ready:
 	case t.hasJVM:
@@ -271,6 +267,9 @@ func (s *server) remove(pid libpf.PID) {
 
 // nameStacks answers with the frames of stacks, of the first at least.
 func (s *server) nameStacks(pid libpf.PID, stacks [][]uint64) []byte {
+	if t := s.targets[pid]; t != nil && t.code != nil {
+		defer t.code.forget()
+	}
 	answer, began := newFramesAnswer(), time.Now()
 	for i, words := range stacks {
 		if !answer.add(s.frames(pid, words)) || i < len(stacks)-1 && time.Since(began) > framesTime {
@@ -315,30 +314,22 @@ func (s *server) nativeFrame(pid libpf.PID, word libpf.EbpfFrame) Frame {
 
 // appendJVMFrames appends a frame, and those of calls that are inlined in it.
 func (s *server) appendJVMFrames(frames []Frame, pid libpf.PID, word libpf.EbpfFrame) []Frame {
-	t := &s.trace
-	t.PID, t.Origin, t.NumKernelFrames, t.NumFrames = pid, 1, 0, 1
-	t.KTime = int64(times.GetKTime())
-	t.FrameData = append(t.FrameDataBuf[:0], word...)
-	s.reported = nil
-	s.manager.HandleTrace(t, &s.metadata)
-	for _, handle := range s.reported {
+	t := s.targets[pid]
+	if t == nil || t.code == nil {
+		return append(frames, Frame{Kind: CutFrame})
+	}
+	var err error
+	if s.named, err = t.code.appendFrames(s.named[:0], word); err != nil {
+		return append(frames, Frame{Kind: JVMFrame}) // its code is gone
+	}
+	for _, handle := range s.named {
 		f := handle.Value()
-		if f.Type != libpf.HotSpotFrame {
-			frames = append(frames, Frame{Kind: CutFrame})
-			continue
-		}
 		frames = append(frames, Frame{
 			Kind: JVMFrame, Function: s.normalized(f.FunctionName.String()),
 			SourceFile: sourceFile(f.SourceFile.String()), Line: uint32(f.SourceLine),
 		})
 	}
 	return frames
-}
-
-// ReportTraceEvent takes the frames of the trace that HandleTrace was called with.
-func (s *server) ReportTraceEvent(trace *libpf.Trace, _ *samples.TraceEventMeta) error {
-	s.reported = slices.Clone(trace.Frames)
-	return nil
 }
 
 // normalized is NormalizeName with a cache.

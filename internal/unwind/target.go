@@ -77,8 +77,11 @@ type target struct {
 	mappings map[uint64]procscan.Mapping // by start
 	err      error                       // of reading them
 	hasJVM   bool                        // libjvm is mapped
+	jvm      *process.RawMapping         // the first of libjvm
 	skipped  map[uint64]struct{}         // inodes of files that could not be read
 	failure  error                       // of the first of these
+
+	code *jvmCode // nil: no JVM is known
 }
 
 var _ process.Process = (*target)(nil)
@@ -116,7 +119,7 @@ func (t *target) close() {
 func (t *target) begin() {
 	t.systems = t.opener.FileSystems(t.handle.Identity().PID)
 	t.mappings, t.skipped = make(map[uint64]procscan.Mapping), make(map[uint64]struct{})
-	t.err, t.hasJVM, t.failure = nil, false, nil
+	t.err, t.hasJVM, t.jvm, t.failure = nil, false, nil, nil
 }
 
 // PID returns the key of the process in the tables.
@@ -162,7 +165,9 @@ func (t *target) IterateMappings(yield func(process.RawMapping) bool) (uint32, e
 			continue
 		}
 		t.mappings[m.Start] = m
-		t.hasJVM = t.hasJVM || strings.HasSuffix(raw.Path, "/libjvm.so")
+		if !t.hasJVM && strings.HasSuffix(raw.Path, "/libjvm.so") {
+			t.hasJVM, t.jvm = true, &raw
+		}
 		if !yield(raw) {
 			return 0, process.ErrCallbackStopped
 		}

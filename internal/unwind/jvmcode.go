@@ -1,0 +1,423 @@
+package unwind
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"runtime"
+	"slices"
+	"unsafe"
+
+	"go.opentelemetry.io/ebpf-profiler/host"
+	"go.opentelemetry.io/ebpf-profiler/interpreter"
+	"go.opentelemetry.io/ebpf-profiler/interpreter/hotspot"
+	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
+	"go.opentelemetry.io/ebpf-profiler/lpm"
+	"go.opentelemetry.io/ebpf-profiler/process"
+	"go.opentelemetry.io/ebpf-profiler/remotememory"
+	"go.opentelemetry.io/ebpf-profiler/support"
+	"go.opentelemetry.io/ebpf-profiler/util"
+	"golang.org/x/arch/arm64/arm64asm"
+	"golang.org/x/arch/x86/x86asm"
+)
+
+const (
+	// maxVMEntries bounds the tables in which a JVM describes itself: JDK 25 has 1,500 fields.
+	maxVMEntries = 1 << 14
+
+	// maxDebugBytes bounds the table of what is known about places in one compiled method, as the
+	// engine does.
+	maxDebugBytes = 1 << 20
+)
+
+// jvmCode names the code of a JVM. What the engine keeps of a JVM by addresses, it would use for ever:
+// also when another class has come to the place of one that was unloaded. So it begins anew with each
+// request.
+type jvmCode struct {
+	data   interpreter.Data
+	pid    libpf.PID
+	bias   libpf.Address
+	pages  pages
+	memory remotememory.RemoteMemory // through pages
+	debug  debugLayout
+
+	request interpreter.Instance // of the request that is served; nil: none yet
+}
+
+// debugLayout is where compiled methods (class nmethod) of a JVM have their table of PcDescs: what the
+// JVM knows about some places in the code, in the order of these.
+//
+//	JDK 8 to 22: from _scopes_pcs_offset to _dependencies_offset in the nmethod
+//	JDK 23 on:   from _scopes_pcs_offset to _scopes_data_offset at _immutable_data
+//
+// The code is at _code_begin (JDK 9 to 22) or at _code_offset in the nmethod. All are of 4 bytes, but for the
+// pointers _immutable_data and _code_begin.
+type debugLayout struct {
+	compileID, scopesPCs, scopesData, dependencies, immutable uint64 // in class nmethod; 0: it has none
+	codeBegin, codeOffset                                     uint64 // in CodeBlob, its base: likewise
+	entryBytes, offset                                        uint64 // of PcDesc; offset of its _pc_offset
+}
+
+var errNoJVM = errors.New("no JVM is mapped")
+
+// openJVMCode returns the code of the JVM that a target has mapped, which must be ready.
+func openJVMCode(t *target) (*jvmCode, error) {
+	m := t.jvm
+	if m == nil {
+		return nil, errNoJVM
+	}
+	file := pfelf.NewReferenceWithOpenFunc(m.Path, t, func() (*pfelf.File, error) { return process.OpenELFMapping(t, m) })
+	defer file.Close()
+	elf, err := file.GetELF()
+	if err != nil {
+		return nil, err
+	}
+	mapper := elf.GetAddressMapper()
+	inFile, ok := mapper.FileOffsetToVirtualAddress(m.FileOffset)
+	if !ok {
+		return nil, fmt.Errorf("offset %d of %s is not mapped", m.FileOffset, m.Path)
+	}
+	c := &jvmCode{pid: t.PID(), bias: libpf.Address(m.Vaddr - inFile)}
+	c.pages.from = t.GetRemoteMemory().ReaderAt
+	c.memory = remotememory.RemoteMemory{ReaderAt: &c.pages}
+	c.data, err = hotspot.GetLoader(hotspot.Config{})(noTables{}, interpreter.NewLoaderInfo(0, file, nil))
+	if err != nil {
+		return nil, err
+	}
+	if c.data == nil {
+		return nil, errNoJVM
+	}
+	first, err := c.data.Attach(noTables{}, c.pid, c.bias, c.memory)
+	if err != nil {
+		return nil, err
+	}
+	if err := first.SynchronizeMappings(noTables{}, nil, t, nil); err != nil { // it reads the JVM's layout
+		return nil, err
+	}
+	return c, c.readDebugLayout(elf)
+}
+
+// forget is called after a request.
+func (c *jvmCode) forget() {
+	c.request = nil
+	clear(c.pages.read)
+}
+
+// pages reads memory by pages, each once in a request: what belongs to one class lies side by side.
+type pages struct {
+	from io.ReaderAt
+	read map[int64][]byte
+}
+
+const (
+	pageBytes = 4096
+
+	// maxPages bounds the memory: a stack takes some 100.
+	maxPages = 2048
+)
+
+func (p *pages) ReadAt(b []byte, at int64) (n int, err error) {
+	if p.read == nil {
+		p.read = make(map[int64][]byte)
+	}
+	for n < len(b) {
+		start := (at + int64(n)) &^ (pageBytes - 1)
+		page, ok := p.read[start]
+		if !ok {
+			if len(p.read) == maxPages {
+				clear(p.read)
+			}
+			page = make([]byte, pageBytes)
+			if _, err := p.from.ReadAt(page, start); err != nil {
+				return n, err
+			}
+			p.read[start] = page
+		}
+		n += copy(b[n:], page[at+int64(n)-start:])
+	}
+	return n, nil
+}
+
+// appendFrames appends the frames of a word: those of calls that are inlined, and of the method.
+func (c *jvmCode) appendFrames(frames libpf.Frames, word libpf.EbpfFrame) (libpf.Frames, error) {
+	if c.request == nil {
+		var err error
+		if c.request, err = c.data.Attach(noTables{}, c.pid, c.bias, c.memory); err != nil {
+			return frames, err
+		}
+	}
+	before := len(frames)
+	if err := c.request.Symbolize(word, &frames, libpf.FrameMapping{}); err != nil {
+		return frames[:before], err
+	}
+	if word.Flags().ReturnAddress() || kindOf(word) != support.FrameHotspotNative {
+		return frames, nil // the JVM knows the callers where it calls
+	}
+	certain, err := c.certain(frames[before:], word)
+	if err != nil {
+		return frames[:before], err
+	}
+	return append(frames[:before], certain...), nil
+}
+
+// certain returns, of the frames of a leaf in compiled code, those that the JVM knows. It knows them at calls
+// and safepoints. For what lies between two of these the engine has the frames of the one before, which may be
+// in a branch that was not taken. Where the code goes straight on to the one after, it has the frames of that.
+// Else it has those that both have, and perhaps more that were inlined there.
+func (c *jvmCode) certain(frames libpf.Frames, word libpf.EbpfFrame) (libpf.Frames, error) {
+	offset := codeOffset(word)
+	next, straight, err := c.nextKnown(libpf.Address(word.Variable(0)), uint32(word.Variable(1)), offset)
+	if err != nil || len(frames) == 0 {
+		return nil, err
+	}
+	var after libpf.Frames
+	if next >= 0 {
+		err := c.request.Symbolize(withOffset(word, uint32(next)), &after, libpf.FrameMapping{})
+		if err != nil {
+			return nil, err
+		}
+	}
+	if straight {
+		return after, nil
+	}
+	common := commonRoot(frames, after)
+	return frames[len(frames)-max(common, 1):], nil
+}
+
+// commonRoot returns how many functions two stacks have in common, from the root on, up to the first that
+// is at different lines.
+func commonRoot(a, b libpf.Frames) (n int) {
+	for n < min(len(a), len(b)) {
+		x, y := a[len(a)-1-n].Value(), b[len(b)-1-n].Value()
+		if x.FunctionName != y.FunctionName || x.SourceFile != y.SourceFile {
+			break
+		}
+		n++
+		if x.AddressOrLineno != y.AddressOrLineno {
+			break
+		}
+	}
+	return n
+}
+
+// The second variable of a JVM's word is, from the highest bit on: 4 bits for its kind, 28 for the offset in
+// the code or the index in the byte code, 32 to check the pointer in the first.
+func kindOf(word libpf.EbpfFrame) uint8 { return uint8(word.Variable(1) >> 60) }
+
+func codeOffset(word libpf.EbpfFrame) int32 { return int32(word.Variable(1) >> 32 & maxCodeOffset) }
+
+const maxCodeOffset = 1<<28 - 1
+
+// Lasting reports whether words mean the same as long as the process runs its program. In compiled code of a
+// JVM they have a number that is never given again. Those of interpreted code are only addresses: when a class
+// is unloaded, another one may come to them.
+func Lasting(words []uint64) bool { return interpretedAt(words) < 0 }
+
+// Compiled returns the words before the first of interpreted code: see Lasting.
+func Compiled(words []uint64) []uint64 {
+	if at := interpretedAt(words); at >= 0 {
+		return words[:at]
+	}
+	return words
+}
+
+// interpretedAt returns where the first word of interpreted code is, -1 for nowhere.
+func interpretedAt(words []uint64) int {
+	for at := 0; at < len(words); {
+		word := libpf.EbpfFrame(words[at:])
+		size := int(word.Length())
+		if size == 0 || size > len(word) {
+			return -1 // it cannot be named from here on
+		}
+		if size >= 3 && word.Type() == libpf.HotSpotFrame && kindOf(word) == support.FrameHotspotInterpreter {
+			return at
+		}
+		at += size
+	}
+	return -1
+}
+
+func withOffset(word libpf.EbpfFrame, offset uint32) libpf.EbpfFrame {
+	const mask = uint64(maxCodeOffset) << 32
+	return libpf.EbpfFrame{word[0], word[1], word[2]&^mask | uint64(offset)<<32}
+}
+
+var errCodeGone = errors.New("the code is gone")
+
+// nextKnown returns the next place in compiled code, after an offset, of which the JVM knows the frames, -1 for
+// none, and whether the code goes straight on to it.
+func (c *jvmCode) nextKnown(nmethod libpf.Address, compileID uint32, offset int32) (next int32, straight bool,
+	err error) {
+	l := &c.debug
+	base, end := nmethod, l.dependencies
+	if l.immutable != 0 {
+		base, end = c.memory.Ptr(nmethod+libpf.Address(l.immutable)), l.scopesData
+	}
+	first, last := c.memory.Uint32(nmethod+libpf.Address(l.scopesPCs)), c.memory.Uint32(nmethod+libpf.Address(end))
+	if first > last || last-first > maxDebugBytes {
+		return -1, false, errCodeGone
+	}
+	table := make([]byte, last-first)
+	if err := c.memory.Read(base+libpf.Address(first), table); err != nil {
+		return -1, false, err
+	}
+	if c.memory.Uint32(nmethod+libpf.Address(l.compileID)) != compileID { // it is what was read
+		return -1, false, errCodeGone
+	}
+	next = -1
+	for ; uint64(len(table)) >= l.entryBytes; table = table[l.entryBytes:] {
+		known := int32(binary.LittleEndian.Uint32(table[l.offset:]))
+		if known > offset && known <= maxCodeOffset && (next < 0 || known < next) {
+			next = known
+		}
+	}
+	if next < 0 || next-offset > maxStraightBytes {
+		return next, false, nil
+	}
+	begin := c.memory.Ptr(nmethod + libpf.Address(l.codeBegin))
+	if l.codeBegin == 0 {
+		begin = nmethod + libpf.Address(c.memory.Uint32(nmethod+libpf.Address(l.codeOffset)))
+	}
+	code := make([]byte, next-offset)
+	if err := c.memory.Read(begin+libpf.Address(offset), code); err != nil {
+		return -1, false, err
+	}
+	return next, goesStraight(code), nil
+}
+
+// maxStraightBytes bounds the code that is decoded for one leaf.
+const maxStraightBytes = 4096
+
+// goesStraight reports whether code of this machine is known to run to its end: it has no jumps.
+func goesStraight(code []byte) bool {
+	for len(code) > 0 {
+		var name string
+		size := 4
+		if runtime.GOARCH == "arm64" {
+			instruction, err := arm64asm.Decode(code)
+			if err != nil {
+				return false
+			}
+			name = instruction.Op.String()
+		} else {
+			instruction, err := x86asm.Decode(code, 64)
+			if err != nil {
+				return false
+			}
+			name, size = instruction.Op.String(), instruction.Len
+		}
+		if jumps.MatchString(name) || size > len(code) {
+			return false
+		}
+		code = code[size:]
+	}
+	return true
+}
+
+// jumps are the names of instructions of x86-64 and arm64 that do not, or need not, go on with the next one.
+var jumps = regexp.MustCompile(`^(J\w*|LOOP\w*|[IL]?RET\w*|UD[012]|HLT|INT\w*|XBEGIN|XABORT|` +
+	`B|BR|CBN?Z|TBN?Z|ERET|DRPS|BRK|UDF)$`)
+
+// readDebugLayout reads the tables in which a JVM describes its types and their fields.
+func (c *jvmCode) readDebugLayout(elf *pfelf.File) error {
+	l := &c.debug
+	err := c.eachVMEntry(elf, "gHotSpotVMStructs", "gHotSpotVMStructEntry", "OffsetOffset",
+		func(typeName, fieldName string, value uint64) {
+			switch typeName + "." + fieldName {
+			case "nmethod._compile_id":
+				l.compileID = value
+			case "nmethod._scopes_pcs_offset":
+				l.scopesPCs = value
+			case "nmethod._scopes_data_offset":
+				l.scopesData = value
+			case "nmethod._dependencies_offset":
+				l.dependencies = value
+			case "nmethod._immutable_data":
+				l.immutable = value
+			case "PcDesc._pc_offset":
+				l.offset = value
+			case "CodeBlob._code_begin":
+				l.codeBegin = value
+			case "CodeBlob._code_offset":
+				l.codeOffset = value
+			}
+		})
+	if err != nil {
+		return err
+	}
+	err = c.eachVMEntry(elf, "gHotSpotVMTypes", "gHotSpotVMTypeEntry", "SizeOffset",
+		func(typeName, _ string, value uint64) {
+			if typeName == "PcDesc" {
+				l.entryBytes = value
+			}
+		})
+	if err != nil {
+		return err
+	}
+	if l.compileID == 0 || l.scopesPCs == 0 || l.immutable == 0 && l.dependencies == 0 ||
+		l.immutable != 0 && l.scopesData == 0 || l.codeBegin == 0 && l.codeOffset == 0 || l.entryBytes < l.offset+4 {
+		return fmt.Errorf("the JVM's debug information has an unknown layout: %+v", *l)
+	}
+	return nil
+}
+
+// described are the types of which a field or the size is wanted.
+var described = []string{"nmethod", "CodeBlob", "PcDesc"}
+
+// eachVMEntry calls yield with the entries of those types in one of the tables.
+func (c *jvmCode) eachVMEntry(elf *pfelf.File, table, prefix, value string,
+	yield func(typeName, fieldName string, value uint64)) error {
+	var failure error
+	variable := func(name string) libpf.Address {
+		address, err := elf.LookupSymbolAddress(libpf.SymbolName(name))
+		if err != nil {
+			failure = errors.Join(failure, err)
+			return 0
+		}
+		return c.memory.Ptr(libpf.Address(address) + c.bias)
+	}
+	entry, stride := variable(table), variable(prefix+"ArrayStride")
+	typeAt, valueAt := variable(prefix+"TypeNameOffset"), variable(prefix+value)
+	var fieldAt libpf.Address
+	if table == "gHotSpotVMStructs" {
+		fieldAt = variable(prefix + "FieldNameOffset")
+	}
+	if failure != nil {
+		return failure
+	}
+	for range maxVMEntries {
+		name := c.memory.Ptr(entry + typeAt)
+		if name == 0 {
+			return nil
+		}
+		if typeName := c.memory.String(name); slices.Contains(described, typeName) {
+			fieldName := ""
+			if fieldAt != 0 {
+				fieldName = c.memory.StringPtr(entry + fieldAt)
+			}
+			yield(typeName, fieldName, c.memory.Uint64(entry+valueAt))
+		}
+		entry += stride
+	}
+	return errors.New("the JVM's description of itself has no end")
+}
+
+// noTables is for naming, which needs no tables.
+type noTables struct{}
+
+var _ interpreter.EbpfHandler = noTables{}
+
+func (noTables) UpdateInterpreterOffsets(uint16, host.FileID, []util.Range) error { return nil }
+
+func (noTables) UpdateProcData(libpf.InterpreterType, libpf.PID, unsafe.Pointer) error { return nil }
+
+func (noTables) DeleteProcData(libpf.InterpreterType, libpf.PID) error { return nil }
+
+func (noTables) UpdatePidInterpreterMapping(libpf.PID, lpm.Prefix, uint8, host.FileID, uint64) error {
+	return nil
+}
+
+func (noTables) DeletePidInterpreterMapping(libpf.PID, lpm.Prefix) error { return nil }

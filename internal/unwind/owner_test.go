@@ -1,0 +1,98 @@
+package unwind
+
+import (
+	"io"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A leaf in code that was compiled with the methods of two threads in it is not in that of the other thread.
+// The JVM does not know in which it is.
+func TestInlinedOwner(t *testing.T) {
+	e := openEngine(t)
+	e.sample(t)
+	flags := []string{
+		"-XX:CompileCommand=quiet", "-XX:CompileCommand=dontinline,Inlined.keep",
+		"-XX:CompileCommand=dontinline,Inlined.run",
+	}
+	for jdk := range javaHomes {
+		for name, flag := range map[string]string{
+			"compiled": "-XX:+TieredCompilation", "C1": "-XX:TieredStopAtLevel=1",
+		} {
+			t.Run(jdk+" "+name, func(t *testing.T) {
+				j := startProgram(t, jdk, []string{"Inlined"}, append(slices.Clone(flags), flag)...)
+				e.synchronize(t, j.target)
+				e.checkOwners(t, j, 200, nil)
+			})
+		}
+	}
+}
+
+// A class that has come to the place of an unloaded one is not taken for that, compiled or not.
+func TestUnloadedOwner(t *testing.T) {
+	e := openEngine(t)
+	e.sample(t)
+	for jdk := range javaHomes {
+		for name, flag := range map[string]string{"compiled": "-XX:+TieredCompilation", "interpreted": "-Xint"} {
+			t.Run(jdk+" "+name, func(t *testing.T) {
+				j := startProgram(t, jdk, []string{"Generations"}, flag)
+				e.synchronize(t, j.target)
+				places := make(map[uint64]bool)
+				const generations = 8
+				for range generations {
+					e.forget(t)
+					e.checkOwners(t, j, 30, places)
+					if _, err := io.WriteString(j.stdin, "\n"); err != nil {
+						t.Fatal(err)
+					}
+					j.awaitReady(t)
+				}
+				if len(places) >= generations {
+					t.Errorf("in %d places: no class came to the place of another", len(places))
+				}
+			})
+		}
+	}
+}
+
+// checkOwners checks that so many stacks with methods of threads have none of another thread. It adds the
+// addresses of the leaves of these that are interpreted.
+func (e *testEngine) checkOwners(t *testing.T, j *jvm, stacks int, places map[uint64]bool) {
+	t.Helper()
+	leaves := make(map[string]int)
+	wrong := 0
+	for own := 0; own < stacks; {
+		s := e.next(t, j.target)
+		frames, err := e.name(t, j.target, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		thread, method := numberAfter(frames, ".thread"), numberAfter(frames, ".own")
+		if thread == "" || method == "" {
+			continue
+		}
+		if numberAfter(frames[:1], ".own") != "" && interpretedAt(s.words) == 0 {
+			places[s.words[1]] = true
+		}
+		leaves["thread"+thread+" in "+frames[0].Function]++
+		if own++; thread != method {
+			if wrong++; wrong == 1 {
+				t.Errorf("thread %s is in a method of %s: %x\n%+v", thread, method, s.words, frames)
+			}
+		}
+	}
+	if t.Log(leaves); wrong > 0 {
+		t.Errorf("of %d stacks, %d have a method of another thread", stacks, wrong)
+	}
+}
+
+// numberAfter returns what follows a text in the name of a method, "" for none.
+func numberAfter(frames []Frame, text string) string {
+	for _, f := range frames {
+		if _, number, ok := strings.Cut(f.Function, text); ok {
+			return number
+		}
+	}
+	return ""
+}
