@@ -82,6 +82,27 @@ func (i *inbox) isLate(p *pendingSample, now time.Time) bool {
 	return !p.tried.IsZero() && now.Sub(p.tried) > maxNaming
 }
 
+// nameBy returns until when a sample may wait for the name of its stack, if it is of use at some age only: the
+// rest of that is for handing it on.
+func (i *inbox) nameBy(p *pendingSample) time.Time { return p.sample.At.Add(i.maxAge * 2 / 3) }
+
+// namingDeadline returns until when samples may wait together for the names of their stacks.
+func (i *inbox) namingDeadline(pending []*pendingSample, now time.Time) time.Time {
+	deadline := now.Add(namingTime)
+	for _, p := range pending {
+		if by := i.nameBy(p); i.maxAge > 0 && by.Before(deadline) {
+			deadline = by
+		}
+	}
+	if least := now.Add(minNamingTime); deadline.Before(least) {
+		return least
+	}
+	return deadline
+}
+
+// isLast reports whether a sample whose stack could not be named has no time left to wait for that again.
+func (i *inbox) isLast(p *pendingSample, now time.Time) bool { return i.maxAge > 0 && !now.Before(i.nameBy(p)) }
+
 // giveBack has samples that were taken wait again, before those that have come since.
 func (i *inbox) giveBack(pending []pendingSample) {
 	if len(pending) == 0 {

@@ -53,31 +53,52 @@ func (u *unwinding) frames(p *program, raw []*bpf.Stack, deadline time.Time) (na
 	return named, nil
 }
 
+// namedStacks are the stacks of samples that were named together.
+type namedStacks map[namedKey]namedStack
+
+// namedKey is a stack, whole or with the words that last: see nameable.
+type namedKey struct {
+	key   bpf.StackKey
+	whole bool
+}
+
 // namedStack is what the engine says of a stack: its frames, or why it has none.
 type namedStack struct {
 	frames []unwind.Frame
 	err    error
 }
 
+// nameable returns what of a sample's stack can be named: all, or, once there may be another method at the
+// addresses of interpreted code, what is nearer to the leaf than these.
+func nameable(p *pendingSample, now time.Time) (raw *bpf.Stack, whole bool) {
+	if now.Sub(p.sample.At) <= placeTime || unwind.Lasting(p.raw.Words) {
+		return &p.raw, true
+	}
+	return &bpf.Stack{Kernel: p.raw.Kernel, Words: unwind.Compiled(p.raw.Words), Error: bpf.TooManyWords}, false
+}
+
 // nameUnwound has the engine name the unwound stacks of samples, those that are not known yet, with as
 // few requests as possible: each takes two processes. It blocks like frames.
-func (s *Sampling) nameUnwound(pending []*pendingSample, deadline time.Time) map[bpf.StackKey]namedStack {
+func (s *Sampling) nameUnwound(pending []*pendingSample, deadline time.Time) namedStacks {
 	var (
-		named   = make(map[bpf.StackKey]namedStack)
-		unknown = make(map[*program][]*bpf.Stack)
-		keys    = make(map[*program][]bpf.StackKey)
+		named = make(namedStacks)
+		keys  = make(map[*program][]namedKey)
+		words = make(map[*program][]*bpf.Stack)
+		now   = time.Now()
 	)
 	for _, p := range pending {
-		_, asked := named[p.key]
-		if asked || !p.key.Unwound() || s.unwinding.isForgotten(p.sample.At) ||
-			s.stacks.known(p.program, p.key, time.Now()) != nil {
+		if !p.key.Unwound() {
 			continue
 		}
-		named[p.key] = namedStack{err: errLater}
-		unknown[p.program] = append(unknown[p.program], &p.raw)
-		keys[p.program] = append(keys[p.program], p.key)
+		raw, whole := nameable(p, now)
+		key := namedKey{p.key, whole}
+		if _, asked := named[key]; asked || whole && s.stacks.known(p.program, p.key, now) != nil {
+			continue
+		}
+		named[key] = namedStack{err: errLater}
+		keys[p.program], words[p.program] = append(keys[p.program], key), append(words[p.program], raw)
 	}
-	for program, raw := range unknown {
+	for program, raw := range words {
 		frames, err := s.unwinding.frames(program, raw, deadline)
 		for i, key := range keys[program] {
 			if i < len(frames) {

@@ -140,10 +140,14 @@ const (
 	// namingTime is how long the goroutine of a process waits for the names of stacks before it does
 	// what else is to be done.
 	namingTime = 250 * time.Millisecond
+
+	// minNamingTime is how long it waits in any case.
+	minNamingTime = 20 * time.Millisecond
 )
 
 // report reads what is still unknown of samples that waited, and hands them on, unless they have
-// become too old: reading can take long. Those whose stacks cannot be named yet wait again.
+// become too old: reading can take long. Those whose stacks cannot be named yet wait again, or are handed
+// on with what is known of them when there is no time left.
 func (p *ProcessSampler) report(pending []pendingSample) {
 	outcomes := make([]process.SampleOutcome, len(pending)) // OutcomeCorrelated is 0
 	for i := range pending {                                // first what does not stay as it is
@@ -158,7 +162,7 @@ func (p *ProcessSampler) report(pending []pendingSample) {
 			inTime = append(inTime, &pending[i])
 		}
 	}
-	named := p.sampling.nameUnwound(inTime, began.Add(namingTime))
+	named := p.sampling.nameUnwound(inTime, p.inbox.namingDeadline(inTime, began))
 	var again []pendingSample
 	for i := range pending {
 		outcome, sample := outcomes[i], &pending[i]
@@ -167,7 +171,10 @@ func (p *ProcessSampler) report(pending []pendingSample) {
 		}
 		if outcome == process.OutcomeCorrelated {
 			var later bool
-			if outcome, later = p.sampling.report(sample, named[sample.key]); later {
+			switch outcome, later = p.sampling.report(sample, named); {
+			case later && p.inbox.isLast(sample, time.Now()):
+				p.sampling.reportCut(sample)
+			case later:
 				sample.tried = cmp.Or(sample.tried, began)
 				again = append(again, *sample)
 			}

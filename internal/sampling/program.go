@@ -136,7 +136,7 @@ func (p *program) probe(now time.Time) bool {
 // report hands on a sample that waited, after a probe of the process's executable memory if that
 // may explain more of the stack. It blocks like probe. named has what nameUnwound has returned for the
 // sample. When the engine could not be asked yet, later is set.
-func (s *Sampling) report(pending *pendingSample, named namedStack) (_ process.SampleOutcome, later bool) {
+func (s *Sampling) report(pending *pendingSample, named namedStacks) (_ process.SampleOutcome, later bool) {
 	p, now := pending.program, time.Now()
 	if p.space.Lacking(now) || p.space.Version() == p.blank && p.space.Stale(now) {
 		if !p.probe(now) {
@@ -156,6 +156,9 @@ func (s *Sampling) report(pending *pendingSample, named namedStack) (_ process.S
 		var frames []profile.Frame
 		stack, _ = s.stacks.resolve(p, pending.key, pending.raw, now, true, &frames)
 	}
+	if stack == nil && pending.key.Unwound() {
+		stack = s.cutStack(pending)
+	}
 	if stack == nil {
 		return process.OutcomeNoStack, false
 	}
@@ -164,32 +167,48 @@ func (s *Sampling) report(pending *pendingSample, named namedStack) (_ process.S
 	return process.OutcomeCorrelated, false
 }
 
-// resolveUnwound resolves a stack that was unwound, and perhaps named, after a probe if that may explain
-// more of it.
-func (s *Sampling) resolveUnwound(pending *pendingSample, now time.Time, named namedStack) (*profile.Stack, error) {
+// resolveUnwound resolves a stack that was unwound, and perhaps named, after a probe if that may explain more
+// of it.
+func (s *Sampling) resolveUnwound(pending *pendingSample, now time.Time, named namedStacks) (*profile.Stack, error) {
 	p := pending.program
-	if stack := s.stacks.known(p, pending.key, now); stack != nil { // several waited
+	raw, whole := nameable(pending, now)
+	if stack := s.stacks.known(p, pending.key, now); stack != nil && whole { // several waited
 		return stack, nil
 	}
+	stack, asked := named[namedKey{pending.key, whole}]
 	switch {
-	case s.unwinding.isForgotten(pending.sample.At): // perhaps while it was being named
-		return nil, nil
-	case named.err != nil:
-		return nil, named.err
-	case named.frames == nil: // it was known, and is not any more
+	case !asked: // it was known, or whole, and is not any more
 		return nil, errLater
+	case stack.err != nil:
+		return nil, stack.err
 	}
 	name := s.stacks.rawStack(p, pending.key) // before: the frames are of this version or a later one
-	kernel := s.stacks.kernel.AppendFrames(nil, pending.raw.Kernel)
-	frames := s.unwinding.appendFrames(kernel, p, named.frames, pending.raw.Error)
+	kernel := s.stacks.kernel.AppendFrames(nil, raw.Kernel)
+	frames := s.unwinding.appendFrames(kernel, p, stack.frames, raw.Error)
 	if p.space.Lacking(now) && p.probe(now) {
 		name = s.stacks.rawStack(p, pending.key)
-		frames = s.unwinding.appendFrames(kernel, p, named.frames, pending.raw.Error)
+		frames = s.unwinding.appendFrames(kernel, p, stack.frames, raw.Error)
 	}
 	if len(frames) == 0 {
 		return nil, nil
 	}
-	return s.stacks.put(name, frames), nil
+	if !whole { // it may be named whole the next time
+		return s.stacks.store.Put(profile.TraceID(frames), frames), nil
+	}
+	return s.stacks.put(name, frames, unwind.Lasting(raw.Words)), nil
+}
+
+// reportCut hands on a sample that has no time left to wait for the name of its stack.
+func (s *Sampling) reportCut(pending *pendingSample) {
+	pending.sample.Stack = s.cutStack(pending)
+	s.handOver(pending.program, &pending.sample, time.Now())
+}
+
+// cutStack returns the stack of a sample that cannot be named any more: what is known without the engine.
+func (s *Sampling) cutStack(pending *pendingSample) *profile.Stack {
+	s.counters.Unwinding.StacksCut.Add(1)
+	frames := append(s.stacks.kernel.AppendFrames(nil, pending.raw.Kernel), profile.NewCutFrame())
+	return s.stacks.store.Put(profile.TraceID(frames), frames)
 }
 
 // isExpected reports whether a stack could not be named because of what the engine counts and shows

@@ -22,6 +22,10 @@ type stacks struct {
 	names  *freelru.SyncedLRU[rawStack, profile.StackTraceID]
 }
 
+// placeTime is how long an address of interpreted Java code is taken for the same method. To put another one in
+// its place, a JVM has to find a class unreachable, unload it, and load one that is as large in all parts.
+const placeTime = 2 * time.Second
+
 // rawStack is what determines the name of a stack. Threads share the keys of stacks, also by
 // thread.
 type rawStack struct {
@@ -69,13 +73,17 @@ func (s *stacks) resolve(p *program, key bpf.StackKey, raw bpf.Stack, now time.T
 	case name.space == p.blank || len(frames) == 0:
 		return nil, true
 	}
-	return s.put(name, frames), true
+	return s.put(name, frames, true), true
 }
 
-// put stores a named stack.
-func (s *stacks) put(name rawStack, frames []profile.Frame) *profile.Stack {
+// put stores a named stack. If what its raw stack means may change, that is asked again in a while.
+func (s *stacks) put(name rawStack, frames []profile.Frame, lasting bool) *profile.Stack {
 	stack := s.store.Put(profile.TraceID(frames), frames)
-	s.names.Add(name, stack.ID)
+	if lasting {
+		s.names.Add(name, stack.ID)
+	} else {
+		s.names.AddWithLifetime(name, stack.ID, placeTime)
+	}
 	return stack
 }
 

@@ -252,7 +252,7 @@ func (r *receiver) serve(s *sampled) (stop func()) {
 			for i := range pending {
 				outcome := process.OutcomeUnreadable
 				if !pending[i].needsContext {
-					outcome, _ = s.report(&pending[i], named[pending[i].key])
+					outcome, _ = s.report(&pending[i], named)
 				}
 				if outcome != process.OutcomeCorrelated {
 					s.refuseAll(pending[i:i+1], outcome)

@@ -279,7 +279,7 @@ func (u *unwinding) enter(engine *unwind.Engine, p *program, began time.Time) er
 	switch {
 	case u.closed:
 		return unwind.ErrClosed
-	case u.isForgotten(began):
+	case u.resetSince(began):
 		return errReset
 	}
 	u.mu.Lock()
@@ -401,9 +401,8 @@ func (u *unwinding) again(p *program) {
 	}
 }
 
-// isForgotten reports whether the engine was reset after a time: what was unwound before is not named
-// any more, seconds later, when the JVM may have put other code in the place of what it ran.
-func (u *unwinding) isForgotten(unwoundAt time.Time) bool {
-	at := u.resetAt.Load()
-	return at != nil && !at.Before(unwoundAt)
+// resetSince reports whether the engine was reset since a time: it has forgotten what it learnt before.
+func (u *unwinding) resetSince(at time.Time) bool {
+	reset := u.resetAt.Load()
+	return reset != nil && !reset.Before(at)
 }
