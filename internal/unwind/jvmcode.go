@@ -69,7 +69,9 @@ func openJVMCode(t *target) (*jvmCode, error) {
 	if m == nil {
 		return nil, errNoJVM
 	}
-	file := pfelf.NewReferenceWithOpenFunc(m.Path, t, func() (*pfelf.File, error) { return process.OpenELFMapping(t, m) })
+	file := pfelf.NewReferenceWithOpenFunc(m.Path, t, func() (*pfelf.File, error) {
+		return process.OpenELFMapping(t, m)
+	})
 	defer file.Close()
 	elf, err := file.GetELF()
 	if err != nil {
@@ -302,7 +304,7 @@ func goesStraight(code []byte) bool {
 				return false
 			}
 			name = instruction.Op.String()
-		} else {
+		} else if size = vexBytes(code); size == 0 {
 			instruction, err := x86asm.Decode(code, 64)
 			if err != nil {
 				return false
@@ -315,6 +317,43 @@ func goesStraight(code []byte) bool {
 		code = code[size:]
 	}
 	return true
+}
+
+// vexBytes returns the length of an x86-64 instruction with a VEX prefix, none of which jumps, and which the
+// decoder does not know; 0 for others. Intel SDM, volume 2, section 2.3.5.
+func vexBytes(code []byte) (n int) {
+	var b [16]byte
+	copy(b[:], code)
+	opcodes := byte(1) // of 0F; 2: 0F38, 3: 0F3A
+	switch b[0] {
+	case 0xc5:
+		n = 2
+	case 0xc4:
+		n, opcodes = 3, b[1]&0x1f
+	default:
+		return 0
+	}
+	opcode, modRM := b[n], b[n+1]
+	if opcodes == 1 && opcode == 0x77 {
+		return n + 1
+	}
+	n += 2
+	mode, base := modRM>>6, modRM&7
+	if mode != 3 && base == 4 {
+		base = b[n] & 7 // of the SIB byte
+		n++
+	}
+	switch {
+	case mode == 1:
+		n++
+	case mode == 2, mode == 0 && base == 5:
+		n += 4
+	}
+	shuffles := opcode >= 0x70 && opcode <= 0x73 || opcode == 0xc2 || opcode >= 0xc4 && opcode <= 0xc6
+	if opcodes == 3 || opcodes == 1 && shuffles { // these have an immediate byte
+		n++
+	}
+	return n
 }
 
 // jumps are the names of instructions of x86-64 and arm64 that do not, or need not, go on with the next one.
