@@ -1,6 +1,8 @@
 package record
 
 import (
+	"bytes"
+	"debug/elf"
 	"encoding/binary"
 	"fmt"
 	"os"
@@ -410,5 +412,67 @@ func TestUnwoundExec(t *testing.T) {
 	all, whole := verifyContexts(t, recording, after, p.Quit(), threads)
 	if t.Logf("of %d samples after the exec %d are whole", all, whole); all == 0 || float64(whole) < 0.9*float64(all) {
 		t.Errorf("of %d samples after the exec %d are whole", all, whole)
+	}
+}
+
+// inSystemCalls returns how many samples are in system calls of libc, as the address of the innermost user
+// frame is in the instruction, and how many there are with the address after it, where that returns.
+func inSystemCalls(t *testing.T, recording *Recording) (inside, after uint64) {
+	t.Helper()
+	instruction := []byte{0x0f, 0x05} // syscall
+	code := make(map[*profile.File]*elf.File)
+	for key, n := range recording.Samples {
+		frames := recording.Stacks[key.Stack]
+		leaf := slices.IndexFunc(frames, func(f profile.Frame) bool { return f.Kind() != profile.KernelFrame })
+		if leaf < 1 || frames[leaf].Kind() != profile.NativeFrame ||
+			!strings.HasPrefix(filepath.Base(frames[leaf].File.Path), "libc.so") {
+			continue
+		}
+		f := frames[leaf]
+		if code[f.File] == nil {
+			file, err := elf.Open(f.File.Path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer file.Close()
+			code[f.File] = file
+		}
+		at := make([]byte, 3)
+		for _, segment := range code[f.File].Progs {
+			if segment.Type == elf.PT_LOAD && segment.Vaddr+2 <= f.Address && f.Address < segment.Vaddr+segment.Filesz {
+				if _, err := segment.ReadAt(at, int64(f.Address-2-segment.Vaddr)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if bytes.Equal(at[:2], instruction) {
+			after += n
+		} else if bytes.Equal(at[1:], instruction) {
+			inside += n
+		}
+	}
+	return inside, after
+}
+
+// A JVM's system calls have the kernel's frames, then the calls in the process to the root. The innermost
+// of these is the system call itself, as 1 is subtracted from where it returns, once.
+func TestUnwoundKernelStacks(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("knows the instruction of x86-64")
+	}
+	p := startWorking(t, 25, "calls", "virtual") // threads wait for each other
+	r := unwound(t, Options{PID: p.PID, KernelStacks: true}, 1)
+	r.poll("samples", func(p Progress) bool { return p.Samples > 1000 })
+	recording := r.end()
+	if inside, after := inSystemCalls(t, recording); inside == 0 || after > 0 {
+		t.Errorf("%d samples have the address of a system call, %d the one after it", inside, after)
+	}
+	whole := sum(recording.Samples, func(key Key) bool {
+		frames := recording.Stacks[key.Stack]
+		return frames[0].Kind() == profile.KernelFrame && !isCut(frames) &&
+			slices.ContainsFunc(frames, func(f profile.Frame) bool { return f.Kind() == profile.JVMFrame })
+	})
+	if whole == 0 {
+		t.Error("no sample in the kernel has a whole stack with Java frames")
 	}
 }

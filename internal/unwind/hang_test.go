@@ -82,7 +82,9 @@ func TestHangingFile(t *testing.T) {
 	fs.Write("libjvm.so", library)
 	fs.Write("page", make([]byte, os.Getpagesize()))
 	hanging := startHanging(t, fs, fs.Path("libjvm.so"), fs.Path("page"))
-	for _, op := range []fusefs.Op{fusefs.Lookup, fusefs.Getattr, fusefs.Open, fusefs.Read, fusefs.Statfs, fusefs.Flush} {
+	for _, op := range []fusefs.Op{
+		fusefs.Lookup, fusefs.Getattr, fusefs.Open, fusefs.Read, fusefs.Statfs, fusefs.Flush,
+	} {
 		fs.Hang(op, "/*")
 	}
 	if _, err := e.Synchronize(t.Context(), hanging); !errors.Is(err, ErrNotReady) ||

@@ -53,7 +53,8 @@ func TestSetLoopEnd(t *testing.T) {
 	}
 	instructions := full.Programs[hotspotProgram].Instructions
 	before := slices.Clone(instructions)
-	if err := setLoopEnd(instructions, "PYTHON_FRAMES_PER_PROGRAM", 5); err == nil || !slices.Equal(instructions, before) {
+	err = setLoopEnd(instructions, "PYTHON_FRAMES_PER_PROGRAM", 5)
+	if err == nil || !slices.Equal(instructions, before) {
 		t.Errorf("%v", err)
 	}
 	if err := setLoopEnd(instructions, "HOTSPOT_FRAMES_PER_PROGRAM", 5); err != nil {
