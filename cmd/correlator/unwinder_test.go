@@ -24,7 +24,10 @@ func TestUnwinderUnavailable(t *testing.T) {
 	by := rootWith(setpriv, without("sys_ptrace"))
 	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1, Placement: demo.Placement{ // it has no more rights than workers
 		By: []string{setpriv, "--bounding-set", "-all", "--inh-caps", "-all", "--"}}})
-	const why = "unwinding: missing CAP_SYS_PTRACE: grant the process CAP_SYS_PTRACE"
+	const (
+		why             = "unwinding: missing CAP_SYS_PTRACE: grant the process CAP_SYS_PTRACE"
+		byFramePointers = "stacks are walked by frame pointers only" // in the log
+	)
 	run := func(code int, args ...string) (stdout, stderr string) {
 		t.Helper()
 		argv := slices.Concat(by, []string{installed(t)}, args)
@@ -62,9 +65,10 @@ func TestUnwinderUnavailable(t *testing.T) {
 			a.registered(p.PID)
 			before := p.Report().Samples
 			p.ReportWhen("samples", func(report demo.Report) bool { return report.Samples > before })
-			testenv.Poll(t, deadline, "a warning", func() bool { return len(a.logged("stacks are walked by frame pointers only")) > 0 })
+			testenv.Poll(t, deadline, "a warning", func() bool { return len(a.logged(byFramePointers)) > 0 })
 			var status agent.Status
-			if err := json.Unmarshal(command(t, "", "status", "-o", "json", "--admin-socket", admin), &status); err != nil {
+			text := command(t, "", "status", "-o", "json", "--admin-socket", admin)
+			if err := json.Unmarshal(text, &status); err != nil {
 				t.Fatal(err)
 			}
 			if u := status.Unwinding; u == nil || u.Failure != why || u.Loaded || u.Unwound != 0 {
@@ -77,7 +81,7 @@ func TestUnwinderUnavailable(t *testing.T) {
 			if status.NotReady != notReady {
 				t.Errorf("not ready: %q", status.NotReady)
 			}
-			if said := a.logged("stacks are walked by frame pointers only"); len(said) != 1 ||
+			if said := a.logged(byFramePointers); len(said) != 1 ||
 				said[0].Reason != "unwinder_unavailable" || said[0].Error != why {
 				t.Errorf("logged %+v", said)
 			}
