@@ -112,7 +112,11 @@ func verifyContexts(t *testing.T, recording *Recording, samples map[Key]uint64, 
 		}
 		frames := recording.Stacks[key.Stack]
 		if index := threadOf(t, frames); index != 0 && index != own {
-			t.Errorf("a transaction of thread %d is in the method of %d", own, index)
+			var names []string
+			for _, f := range frames {
+				names = append(names, fmt.Sprintf("%s:%d", f.Name(), f.Line))
+			}
+			t.Errorf("a transaction of thread %d is in the method of %d: %d samples of %s", own, index, n, names)
 		}
 		all += n
 		if !isCut(frames) {

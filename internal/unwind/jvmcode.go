@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
-	"runtime"
 	"slices"
 	"unsafe"
 
@@ -20,8 +18,6 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/remotememory"
 	"go.opentelemetry.io/ebpf-profiler/support"
 	"go.opentelemetry.io/ebpf-profiler/util"
-	"golang.org/x/arch/arm64/arm64asm"
-	"golang.org/x/arch/x86/x86asm"
 )
 
 const (
@@ -165,28 +161,34 @@ func (c *jvmCode) appendFrames(frames libpf.Frames, word libpf.EbpfFrame) (libpf
 	return append(frames[:before], certain...), nil
 }
 
-// certain returns, of the frames of a leaf in compiled code, those that the JVM knows. It knows them at calls
-// and safepoints. For what lies between two of these the engine has the frames of the one before, which may be
-// in a branch that was not taken. Where the code goes straight on to the one after, it has the frames of that.
-// Else it has those that both have, and perhaps more that were inlined there.
+// certain returns, of the frames of a leaf in compiled code, those that it is certain to be in. The JVM knows
+// them at calls and safepoints only. For what lies between, the engine has the frames of the one before in
+// memory, which may be in a branch that was not taken. What all have to which the code can go on is certain;
+// of code that is not understood, the method that was compiled.
 func (c *jvmCode) certain(frames libpf.Frames, word libpf.EbpfFrame) (libpf.Frames, error) {
-	offset := codeOffset(word)
-	next, straight, err := c.nextKnown(libpf.Address(word.Variable(0)), uint32(word.Variable(1)), offset)
+	places, err := c.nextKnown(libpf.Address(word.Variable(0)), uint32(word.Variable(1)), codeOffset(word))
 	if err != nil || len(frames) == 0 {
 		return nil, err
 	}
-	var after libpf.Frames
-	if next >= 0 {
-		err := c.request.Symbolize(withOffset(word, uint32(next)), &after, libpf.FrameMapping{})
-		if err != nil {
+	if len(places) == 0 {
+		return frames[len(frames)-1:], nil
+	}
+	var all []libpf.Frames
+	for _, place := range places {
+		var next libpf.Frames
+		if err := c.request.Symbolize(withOffset(word, uint32(place)), &next, libpf.FrameMapping{}); err != nil {
 			return nil, err
 		}
+		all = append(all, next)
 	}
-	if straight {
-		return after, nil
+	common := len(all[0])
+	for _, next := range all[1:] {
+		common = min(common, commonRoot(all[0], next))
 	}
-	common := commonRoot(frames, after)
-	return frames[len(frames)-max(common, 1):], nil
+	if common == 0 {
+		return frames[len(frames)-1:], nil
+	}
+	return all[0][len(all[0])-common:], nil
 }
 
 // commonRoot returns how many functions two stacks have in common, from the root on, up to the first that
@@ -249,10 +251,9 @@ func withOffset(word libpf.EbpfFrame, offset uint32) libpf.EbpfFrame {
 
 var errCodeGone = errors.New("the code is gone")
 
-// nextKnown returns the next place in compiled code, after an offset, of which the JVM knows the frames, -1 for
-// none, and whether the code goes straight on to it.
-func (c *jvmCode) nextKnown(nmethod libpf.Address, compileID uint32, offset int32) (next int32, straight bool,
-	err error) {
+// nextKnown returns the places in compiled code of which the JVM knows the frames, and one of which the code
+// comes to next from an offset. There are none when that is not certain.
+func (c *jvmCode) nextKnown(nmethod libpf.Address, compileID uint32, offset int32) (places []int32, err error) {
 	l := &c.debug
 	base, end := nmethod, l.dependencies
 	if l.immutable != 0 {
@@ -260,105 +261,73 @@ func (c *jvmCode) nextKnown(nmethod libpf.Address, compileID uint32, offset int3
 	}
 	first, last := c.memory.Uint32(nmethod+libpf.Address(l.scopesPCs)), c.memory.Uint32(nmethod+libpf.Address(end))
 	if first > last || last-first > maxDebugBytes {
-		return -1, false, errCodeGone
+		return nil, errCodeGone
 	}
 	table := make([]byte, last-first)
 	if err := c.memory.Read(base+libpf.Address(first), table); err != nil {
-		return -1, false, err
-	}
-	if c.memory.Uint32(nmethod+libpf.Address(l.compileID)) != compileID { // it is what was read
-		return -1, false, errCodeGone
-	}
-	next = -1
-	for ; uint64(len(table)) >= l.entryBytes; table = table[l.entryBytes:] {
-		known := int32(binary.LittleEndian.Uint32(table[l.offset:]))
-		if known > offset && known <= maxCodeOffset && (next < 0 || known < next) {
-			next = known
-		}
-	}
-	if next < 0 || next-offset > maxStraightBytes {
-		return next, false, nil
+		return nil, err
 	}
 	begin := c.memory.Ptr(nmethod + libpf.Address(l.codeBegin))
 	if l.codeBegin == 0 {
 		begin = nmethod + libpf.Address(c.memory.Uint32(nmethod+libpf.Address(l.codeOffset)))
 	}
-	code := make([]byte, next-offset)
-	if err := c.memory.Read(begin+libpf.Address(offset), code); err != nil {
-		return -1, false, err
+	known := make(map[int32]bool)
+	for ; uint64(len(table)) >= l.entryBytes; table = table[l.entryBytes:] {
+		known[int32(binary.LittleEndian.Uint32(table[l.offset:]))] = true
 	}
-	return next, goesStraight(code), nil
-}
-
-// maxStraightBytes bounds the code that is decoded for one leaf.
-const maxStraightBytes = 4096
-
-// goesStraight reports whether code of this machine is known to run to its end: it has no jumps.
-func goesStraight(code []byte) bool {
-	for len(code) > 0 {
-		var name string
-		size := 4
-		if runtime.GOARCH == "arm64" {
-			instruction, err := arm64asm.Decode(code)
-			if err != nil {
-				return false
-			}
-			name = instruction.Op.String()
-		} else if size = vexBytes(code); size == 0 {
-			instruction, err := x86asm.Decode(code, 64)
-			if err != nil {
-				return false
-			}
-			name, size = instruction.Op.String(), instruction.Len
+	places = reachable(offset, known, func(at int32) instruction {
+		var code [maxInstructionBytes]byte
+		if c.memory.Read(begin+libpf.Address(at), code[:]) != nil {
+			return instruction{}
 		}
-		if jumps.MatchString(name) || size > len(code) {
-			return false
+		return decode(code[:])
+	})
+	if c.memory.Uint32(nmethod+libpf.Address(l.compileID)) != compileID { // it is what was read
+		return nil, errCodeGone
+	}
+	return places, nil
+}
+
+const (
+	// maxInstructions bounds the code that is decoded for one leaf.
+	maxInstructions = 256
+
+	// maxPlaces bounds how many places are named for one leaf.
+	maxPlaces = 8
+)
+
+// reachable returns the first ones of the known places on all ways through code from an offset on, that of the
+// way without jumps first; or nothing when there is a way that is not understood, or that leaves the code.
+func reachable(from int32, known map[int32]bool, at func(int32) instruction) (places []int32) {
+	seen := make(map[int32]bool)
+	for ways := []int32{from}; len(ways) > 0; {
+		offset := ways[0]
+		ways = ways[1:]
+		for !seen[offset] {
+			if len(seen) == maxInstructions || offset < 0 || offset > maxCodeOffset {
+				return nil
+			}
+			seen[offset] = true
+			if known[offset] {
+				if places = append(places, offset); len(places) > maxPlaces {
+					return nil
+				}
+				break
+			}
+			i := at(offset)
+			if i.size == 0 {
+				return nil
+			}
+			if i.jumps && i.goesOn {
+				ways = append(ways, offset+i.size+i.jump)
+			}
+			if offset += i.size; !i.goesOn {
+				offset += i.jump
+			}
 		}
-		code = code[size:]
 	}
-	return true
+	return places
 }
-
-// vexBytes returns the length of an x86-64 instruction with a VEX prefix, none of which jumps, and which the
-// decoder does not know; 0 for others. Intel SDM, volume 2, section 2.3.5.
-func vexBytes(code []byte) (n int) {
-	var b [16]byte
-	copy(b[:], code)
-	opcodes := byte(1) // of 0F; 2: 0F38, 3: 0F3A
-	switch b[0] {
-	case 0xc5:
-		n = 2
-	case 0xc4:
-		n, opcodes = 3, b[1]&0x1f
-	default:
-		return 0
-	}
-	opcode, modRM := b[n], b[n+1]
-	if opcodes == 1 && opcode == 0x77 {
-		return n + 1
-	}
-	n += 2
-	mode, base := modRM>>6, modRM&7
-	if mode != 3 && base == 4 {
-		base = b[n] & 7 // of the SIB byte
-		n++
-	}
-	switch {
-	case mode == 1:
-		n++
-	case mode == 2, mode == 0 && base == 5:
-		n += 4
-	}
-	shuffles := opcode >= 0x70 && opcode <= 0x73 || opcode == 0xc2 || opcode >= 0xc4 && opcode <= 0xc6
-	if opcodes == 3 || opcodes == 1 && shuffles { // these have an immediate byte
-		n++
-	}
-	return n
-}
-
-// jumps are the names of instructions of x86-64 and arm64 that do not, or need not, go on with the next one.
-var jumps = regexp.MustCompile(`^(J\w*|LOOP\w*|[IL]?RET\w*|UD[012]|HLT|INT\w*|XBEGIN|XABORT|` +
-	`B|BR|CBN?Z|TBN?Z|ERET|DRPS|BRK|UDF)$`)
 
 // readDebugLayout reads the tables in which a JVM describes its types and their fields.
 func (c *jvmCode) readDebugLayout(elf *pfelf.File) error {

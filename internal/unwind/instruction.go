@@ -1,0 +1,115 @@
+package unwind
+
+import (
+	"runtime"
+
+	"golang.org/x/arch/arm64/arm64asm"
+	"golang.org/x/arch/x86/x86asm"
+)
+
+// instruction is how code of this machine goes on after one of its instructions.
+type instruction struct {
+	size   int32 // 0: it is not understood, or where it goes is not known
+	jumps  bool  // it goes, or may go, to its end plus jump
+	jump   int32
+	goesOn bool // it goes, or may go, to the next one; calls do
+}
+
+const maxInstructionBytes = 16
+
+// decode decodes the first instruction of code.
+func decode(code []byte) instruction {
+	if runtime.GOARCH == "arm64" {
+		return decodeARM64(code)
+	}
+	return decodeX86(code)
+}
+
+func decodeX86(code []byte) instruction {
+	if n := vexBytes(code); n > 0 {
+		return instruction{size: int32(n), goesOn: true}
+	}
+	if code[0] == 0x62 || code[0] == 0xd5 { // EVEX and REX2, which the decoder takes for what they once were
+		return instruction{}
+	}
+	decoded, err := x86asm.Decode(code, 64)
+	if err != nil {
+		return instruction{}
+	}
+	i := instruction{size: int32(decoded.Len), goesOn: true}
+	switch decoded.Op {
+	case x86asm.RET, x86asm.LRET, x86asm.IRET, x86asm.IRETD, x86asm.IRETQ, x86asm.UD0, x86asm.UD1, x86asm.UD2,
+		x86asm.HLT, x86asm.INT, x86asm.INTO, x86asm.LJMP, x86asm.XBEGIN, x86asm.XABORT:
+		return instruction{}
+	case x86asm.CALL, x86asm.LCALL:
+		return i
+	}
+	to, relative := decoded.Args[0].(x86asm.Rel)
+	switch {
+	case relative:
+		i.jumps, i.jump, i.goesOn = true, int32(to), decoded.Op != x86asm.JMP
+	case decoded.Op == x86asm.JMP:
+		return instruction{}
+	}
+	return i
+}
+
+func decodeARM64(code []byte) instruction {
+	decoded, err := arm64asm.Decode(code)
+	if err != nil {
+		return instruction{}
+	}
+	i := instruction{size: 4, goesOn: true}
+	switch decoded.Op {
+	case arm64asm.BR, arm64asm.RET, arm64asm.ERET, arm64asm.DRPS, arm64asm.BRK, arm64asm.HLT:
+		return instruction{}
+	case arm64asm.B, arm64asm.CBZ, arm64asm.CBNZ, arm64asm.TBZ, arm64asm.TBNZ:
+		for _, arg := range decoded.Args {
+			if to, relative := arg.(arm64asm.PCRel); relative {
+				_, conditional := decoded.Args[0].(arm64asm.Cond)
+				i.jumps, i.jump = true, int32(to)-i.size
+				i.goesOn = conditional || decoded.Op != arm64asm.B
+				return i
+			}
+		}
+		return instruction{}
+	}
+	return i
+}
+
+// vexBytes returns the length of an x86-64 instruction with a VEX prefix, none of which jumps, and which the
+// decoder does not know; 0 for others. Intel SDM, volume 2, section 2.3.5.
+func vexBytes(code []byte) (n int) {
+	var b [16]byte
+	copy(b[:], code)
+	opcodes := byte(1) // of 0F; 2: 0F38, 3: 0F3A
+	switch b[0] {
+	case 0xc5:
+		n = 2
+	case 0xc4:
+		n, opcodes = 3, b[1]&0x1f
+	default:
+		return 0
+	}
+	opcode, modRM := b[n], b[n+1]
+	if opcodes == 1 && opcode == 0x77 {
+		return n + 1
+	}
+	n += 2
+	mode, base := modRM>>6, modRM&7
+	if mode != 3 && base == 4 {
+		base = b[n] & 7 // of the SIB byte
+		n++
+	}
+	switch {
+	case mode == 1:
+		n++
+	case mode == 2, mode == 0 && base == 5:
+		n += 4
+	}
+	shuffles := opcode >= 0x70 && opcode <= 0x73 || opcode == 0xc2 || opcode >= 0xc4 && opcode <= 0xc6
+	if opcodes == 3 || opcodes == 1 && shuffles { // these have an immediate byte
+		n++
+	}
+	return n
+}

@@ -1,0 +1,110 @@
+package unwind
+
+import (
+	"encoding/hex"
+	"runtime"
+	"slices"
+	"testing"
+)
+
+func TestDecode(t *testing.T) {
+	type machine struct {
+		decode func([]byte) instruction
+		code   map[string]instruction
+	}
+	for name, m := range map[string]machine{
+		"x86-64": {decodeX86, map[string]instruction{
+			"4889d8":             {size: 3, goesOn: true},                        // mov %rbx,%rax
+			"7405":               {size: 2, jumps: true, jump: 5, goesOn: true},  // je
+			"0f84fcffffff":       {size: 6, jumps: true, jump: -4, goesOn: true}, // je, near
+			"eb10":               {size: 2, jumps: true, jump: 16},               // jmp
+			"e9f0ffffff":         {size: 5, jumps: true, jump: -16},              // jmp, near
+			"e805000000":         {size: 5, goesOn: true},                        // call
+			"ffd0":               {size: 2, goesOn: true},                        // call *%rax
+			"e2fe":               {size: 2, jumps: true, jump: -2, goesOn: true}, // loop
+			"ffe0":               {},                                             // jmp *%rax
+			"c3":                 {},                                             // ret
+			"0f0b":               {},                                             // ud2
+			"f4":                 {},                                             // hlt
+			"62f17c4828c1":       {},                                             // EVEX
+			"c5f877":             {size: 3, goesOn: true},                        // vzeroupper
+			"c5fe6f442410":       {size: 6, goesOn: true},                        // vmovdqu 0x10(%rsp),%ymm0
+			"c5fd70c0d8":         {size: 5, goesOn: true},                        // vpshufd $0xd8,%ymm0,%ymm0
+			"c4e27d18059a020000": {size: 9, goesOn: true},                        // vbroadcastss 0x29a(%rip),%ymm0
+			"c4e37d19c101":       {size: 6, goesOn: true},                        // vextractf128 $1,%ymm0,%xmm1
+		}},
+		"arm64": {decodeARM64, map[string]instruction{
+			"1f2003d5": {size: 4, goesOn: true},                       // nop
+			"40000054": {size: 4, jumps: true, jump: 4, goesOn: true}, // b.eq .+8
+			"04000014": {size: 4, jumps: true, jump: 12},              // b .+16
+			"400000b4": {size: 4, jumps: true, jump: 4, goesOn: true}, // cbz x0, .+8
+			"ffffff97": {size: 4, goesOn: true},                       // bl .-4
+			"00003fd6": {size: 4, goesOn: true},                       // blr x0
+			"00001fd6": {},                                            // br x0
+			"c0035fd6": {},                                            // ret
+			"000020d4": {},                                            // brk
+		}},
+	} {
+		for text, want := range m.code {
+			code, err := hex.DecodeString(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for len(code) < maxInstructionBytes {
+				code = append(code, 0x90)
+			}
+			if got := m.decode(code); got != want {
+				t.Errorf("%s: %s is %+v, want %+v", name, text, got, want)
+			}
+		}
+	}
+	if runtime.GOARCH != "arm64" && decode([]byte{0xc3, 15: 0}) != decodeX86([]byte{0xc3, 15: 0}) {
+		t.Error("code is not decoded for this machine")
+	}
+}
+
+// Code comes next to the known places on all ways, and to none that is certain when a way is not understood.
+func TestReachable(t *testing.T) {
+	next := instruction{size: 1, goesOn: true}
+	branch := func(to int32) instruction { return instruction{size: 1, jumps: true, jump: to, goesOn: true} }
+	jump := func(to int32) instruction { return instruction{size: 1, jumps: true, jump: to} }
+	forever := make([]instruction, 2*maxInstructions)
+	for i := range forever {
+		forever[i] = next
+	}
+	var branches []instruction
+	for range 2 * maxPlaces {
+		branches = append(branches, branch(2*maxPlaces))
+	}
+	for name, c := range map[string]struct {
+		code  []instruction
+		known []int32
+		want  []int32
+	}{
+		"here":                                {[]instruction{next}, []int32{0}, []int32{0}},
+		"straight on":                         {[]instruction{next, next, next, next}, []int32{3}, []int32{3}},
+		"branch":                              {[]instruction{branch(2), next, next, next}, []int32{2, 3}, []int32{2, 3}},
+		"jump over what is of another branch": {[]instruction{next, jump(1), next, next, next}, []int32{2, 4}, []int32{4}},
+		"loop":                                {[]instruction{next, next, branch(-3), next}, []int32{3}, []int32{3}},
+		"endless loop":                        {[]instruction{next, jump(-2)}, nil, nil},
+		"end of the code":                     {[]instruction{branch(1), next, {}}, []int32{1}, nil},
+		"before the code":                     {[]instruction{jump(-5)}, nil, nil},
+		"too much code":                       {forever, nil, nil},
+		"too many places":                     {append(branches, forever...), []int32{16, 17, 18, 19, 20, 21, 22, 23, 24, 25}, nil},
+		"nothing that is next":                {nil, nil, nil},
+	} {
+		known := make(map[int32]bool)
+		for _, place := range c.known {
+			known[place] = true
+		}
+		got := reachable(0, known, func(at int32) instruction {
+			if int(at) >= len(c.code) {
+				return instruction{}
+			}
+			return c.code[at]
+		})
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
