@@ -87,6 +87,13 @@ func (r *Recorder) addLost(recording *Recording) {
 			recording.Lost[reason] += samples
 		}
 	}
+	ended := r.aggregate.early // without those that processes that were left behind hand on from now on
+	for _, samples := range recording.Samples {
+		ended += samples
+	}
+	for _, samples := range recording.Lost {
+		ended += samples
+	}
 	handed := uint64(0) // over to us by the kernel
 	for i := range r.counters.Sampling.Kernel {
 		samples := r.counters.Sampling.Kernel[i].Load()
@@ -100,10 +107,12 @@ func (r *Recorder) addLost(recording *Recording) {
 	}
 	for o := range process.NumOutcomes {
 		if o != process.OutcomeCorrelated && o != process.OutcomeUntraced {
-			lose(o.String(), r.counters.Sampling.Outcomes[o].Load())
+			samples := r.counters.Sampling.Outcomes[o].Load()
+			lose(o.String(), samples)
+			ended += samples
 		}
 	}
-	if ended := r.counters.Sampling.Outcomes.Sum(); ended < handed {
+	if ended < handed {
 		lose(lostHanging, handed-ended)
 	}
 	recording.Missed = r.counters.Sampling.Missed.Load()
