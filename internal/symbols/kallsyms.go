@@ -17,8 +17,7 @@ const maxKernelFunctionBytes = 256 << 10
 // Symbols have no size there: each reaches to the next one, but not further than
 // maxKernelFunctionBytes. r is /proc/kallsyms.
 func (q *Query) ReadKallsyms(r io.Reader) error {
-	addrs, places := q.unnamed()
-	m := newMatcher(addrs)
+	m, places := q.newMatcher()
 	var names []byte // each with a zero at its end
 	var limit error
 	err := kallsyms.Read(r, func(s kallsyms.Symbol) bool {
@@ -37,6 +36,8 @@ func (q *Query) ReadKallsyms(r io.Reader) error {
 		}
 		return limit == nil
 	})
+	err = errors.Join(err, limit)
+	q.narrowRanges(m, places, err)
 	texts := make(map[uint64]string) // by place: a function has many addresses
 	for i, s := range m.found() {
 		if !s.known {
@@ -48,5 +49,5 @@ func (q *Query) ReadKallsyms(r io.Reader) error {
 		}
 		q.names[places[i]] = texts[s.name]
 	}
-	return errors.Join(err, limit)
+	return err
 }
