@@ -78,12 +78,21 @@ func BenchmarkNames(b *testing.B) {
 				b.Cleanup(receiver.Close)
 				busy := startBusy(b, what)
 				socket := filepath.Join(dir, "admin")
-				pid := startBinary(b, binary, "--admin-socket", socket, "--scan-interval", "30s", "--kernel-stacks",
+				pid := startBinary(b, binary, "--admin-socket", socket, "--scan-interval", "30s", "--kernel-stacks", "--unwinder", "auto",
 					"--otlp-endpoint", "unix:"+filepath.Join(dir, "otlp"), fmt.Sprint("--otlp-symbolize=", names))
 				busy.Registration(1)
 				serveBusy(b, busy, what)
 				for b.Loop() {
-					time.Sleep(warmUp)
+					most := 0.0 // while names are read
+					for end := time.Now().Add(warmUp); time.Now().Before(end); time.Sleep(warmUp / 40) {
+						sum := 0.0
+						for _, member := range family(b, pid) {
+							mb, _ := readProportionalMB(member) // it may have ended
+							sum += mb
+						}
+						most = max(most, sum)
+					}
+					b.ReportMetric(most, "peak-PSS-MB")
 					measureFamily(b, pid, binary, socket)
 				}
 				frames, named := 0, 0
@@ -226,16 +235,24 @@ func family(b *testing.B, pid int) []int {
 // proportionalMB returns the memory of a process, with its share of what it has in common with others.
 func proportionalMB(b *testing.B, pid int) float64 {
 	b.Helper()
-	file, err := os.Open(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	mb, err := readProportionalMB(pid)
 	if err != nil {
 		b.Fatal(err)
+	}
+	return mb
+}
+
+func readProportionalMB(pid int) (float64, error) {
+	file, err := os.Open(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		return 0, err
 	}
 	defer file.Close()
 	for lines := bufio.NewScanner(file); lines.Scan(); {
 		if kilobytes, ok := strings.CutPrefix(lines.Text(), "Pss:"); ok {
-			return float64(number(b, strings.TrimSpace(strings.TrimSuffix(kilobytes, "kB")))) / 1024
+			n, err := strconv.Atoi(strings.TrimSpace(strings.TrimSuffix(kilobytes, "kB")))
+			return float64(n) / 1024, err
 		}
 	}
-	b.Fatal("no Pss")
-	return 0
+	return 0, fmt.Errorf("process %d has no PSS", pid)
 }

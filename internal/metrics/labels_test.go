@@ -191,7 +191,7 @@ var labelMeanings = []struct {
 	}},
 	{[]string{"otlp_profile_samples_unnamed_total"}, "reason", [][2]string{
 		{"late", "the names were not known within 4 s: the machine is busy, or a process has ever new code"},
-		{"full", "2048 samples, 512 of one process, or 2000 addresses of a process wait for names already"},
+		{"full", "2048 samples, 512 of one user or container, or 2000 addresses of a process wait for names already"},
 		{"timeout", "the files of the process took a worker too long; it is asked again in 10 s to 10 min"},
 		{"worker", "there was no worker, or it ended; it is asked again in 10 s to 10 min"},
 		{"gone", "the process had ended before its files were read"},

@@ -48,10 +48,9 @@ func (n *Namer) await(p *process) bool {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return true
 	case <-n.ctx.Done():
-		return false
 	}
+	return n.ctx.Err() == nil
 }
 
 // take takes the addresses of at most so many files.

@@ -16,10 +16,10 @@ const (
 	// maxHold is how long a sample waits for names: less than the time between two exports.
 	maxHold = 4 * time.Second
 
-	// maxHeld is how many samples wait, and maxHeldOfProcess how many of one process. Each takes 300
-	// bytes, and keeps its stack, of some 3 kB if no other has that.
-	maxHeld          = 2048
-	maxHeldOfProcess = 512
+	// maxHeld is how many samples wait, and maxHeldOfOwner how many of one owner. Each takes 300 bytes, and
+	// keeps its stack, of some 3 kB if no other has that.
+	maxHeld        = 2048
+	maxHeldOfOwner = 512
 
 	// maxWanted is how many addresses of one process are to be named: of some requests.
 	maxWanted = 4 * symbolizer.MaxLiveAddrs
@@ -90,6 +90,7 @@ type Namer struct {
 type owner struct {
 	asking    sync.Mutex
 	processes int
+	held      int
 	bytes     int // of their names
 }
 
@@ -238,10 +239,11 @@ func (n *Namer) hold(s *profile.Sample) (reason, bool) {
 	if n.closing {
 		return unnamedShutdown, false
 	}
-	if n.held >= maxHeld || len(p.held) >= maxHeldOfProcess {
+	if n.held >= maxHeld || p.owner.held >= maxHeldOfOwner {
 		return unnamedFull, false
 	}
 	n.held++
+	p.owner.held++
 	p.held = append(p.held, heldSample{*s, now.Add(maxHold)})
 	return numReasons, true
 }
@@ -347,6 +349,7 @@ func (n *Namer) settle(p *process, now time.Time) (settled [numReasons + 1][]hel
 // release returns the samples that a process holds; rest are held from now on.
 func (n *Namer) release(p *process, rest []heldSample) (all []heldSample) {
 	all, p.held = p.held, rest
+	p.owner.held -= len(all) - len(rest)
 	if n.held -= len(all) - len(rest); n.held == 0 {
 		select {
 		case n.released <- struct{}{}:

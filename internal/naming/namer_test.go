@@ -336,9 +336,9 @@ func silent(t *testing.T) *emitted {
 func TestHeld(t *testing.T) {
 	e := silent(t)
 	taken := uint64(0)
-	for i := range maxHeld/maxHeldOfProcess + 1 {
-		r := &profile.Resource{PID: i}
-		for range maxHeldOfProcess + 1 {
+	for i := range maxHeld/maxHeldOfOwner + 1 {
+		for range maxHeldOfOwner + 1 {
+			r := &profile.Resource{Owner: fmt.Sprint(i)}
 			taken++
 			e.Sampled(sampleOf(r, profile.Frame{Address: taken}))
 		}
