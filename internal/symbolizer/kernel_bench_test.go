@@ -1,0 +1,20 @@
+package symbolizer
+
+import (
+	"testing"
+
+	"correlator/profile"
+)
+
+// Names of frames of the kernel, as the agent reads them.
+func BenchmarkReadKernel(b *testing.B) {
+	vmlinux := &profile.File{ID: profile.FileID{1}, Kind: profile.KernelFrame, Path: VMLinuxPath}
+	var frames []profile.Frame
+	for i := range uint64(200) {
+		frames = append(frames, profile.Frame{File: vmlinux, Address: i << 12})
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		ReadKernel(b.Context(), "/proc", "/sys", frames)
+	}
+}
