@@ -24,7 +24,7 @@ func (n *Namer) ask(p *process) {
 		}
 		n.mu.Lock()
 		if now := time.Now(); !p.next.After(now) { // else it failed
-			p.next, p.reason = now.Add(max(pace*spent, shortest)), numReasons
+			p.next, p.reason = now.Add(max(n.pace(p)*spent, shortest)), numReasons
 		}
 		n.bound()
 		n.mu.Unlock()
@@ -37,6 +37,14 @@ func (n *Namer) ask(p *process) {
 			return
 		}
 	}
+}
+
+// pace returns how much longer than the CPU time of a request it is until the next one.
+func (n *Namer) pace(p *process) time.Duration {
+	if p == n.kernel {
+		return kernelPace
+	}
+	return processPace
 }
 
 // await waits until a process may be asked. It reports false when the Namer is closed.
@@ -164,7 +172,7 @@ func (n *Namer) askKernel() time.Duration {
 			found[f] = symbolizer.LiveName{Range: names.Range(addr), Name: names.Name(addr)}
 		}
 	}
-	names := symbolizer.ReadKernel(n.ctx, n.procRoot, "/sys", frames)
+	names := n.symbols.Read(n.ctx, frames)
 	for _, f := range frames {
 		found[f] = symbolizer.LiveName{Range: names.Range(f), Name: names.Name(f)}
 	}

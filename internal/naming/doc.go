@@ -6,7 +6,7 @@
 //	                   ▼                    │ names came, or it has waited for too long
 //	                 held ─▶ asks ──────────┘
 //	                          symbolizer.Live: files and perf maps of a process, in a worker
-//	                          symbolizer.ReadKernel: kallsyms
+//	                          symbolizer.Kernel: kallsyms
 //
 // Names are for display. A stack-trace-id is computed before, without them, and does not wait.
 //

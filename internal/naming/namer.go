@@ -38,11 +38,12 @@ const (
 	// maxAsking is how many requests are under way, of one owner one. A worker takes 5 MB.
 	maxAsking = 4
 
-	// pace is how much longer than the CPU time of a request is the time until the next one of the process:
-	// reading its names takes at most a twentieth of a CPU. It is shortest at least, so that frames come
-	// together.
-	pace     = 20
-	shortest = 200 * time.Millisecond
+	// The time until the next request of a process is so many times the CPU time that the last one took:
+	// reading its names takes at most a twentieth of a CPU, and those of the kernel, which comes with each
+	// process, a fiftieth. It is shortest at least, so that frames come together.
+	processPace = 20
+	kernelPace  = 50
+	shortest    = 200 * time.Millisecond
 
 	// A process because of which a worker failed is not asked for some time, longer each time.
 	firstPause = 10 * time.Second
@@ -66,6 +67,7 @@ const (
 // Namer names frames. It is safe for concurrent use.
 type Namer struct {
 	live     *symbolizer.Live
+	symbols  *symbolizer.Kernel // used by the goroutine that asks for the kernel's names
 	procRoot string
 	emit     func(*profile.Sample)
 	counters *Counters
@@ -134,7 +136,7 @@ func Open(procRoot string, counters *Counters, emit func(*profile.Sample)) (*Nam
 		return nil, err
 	}
 	n := &Namer{
-		live: live, procRoot: procRoot, emit: emit, counters: counters, slots: make(chan struct{}, maxAsking),
+		live: live, symbols: symbolizer.NewKernel(procRoot, "/sys"), procRoot: procRoot, emit: emit, counters: counters, slots: make(chan struct{}, maxAsking),
 		released:  make(chan struct{}, 1),
 		processes: make(map[*profile.Resource]*process), owners: make(map[string]*owner),
 	}

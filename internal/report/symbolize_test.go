@@ -209,11 +209,11 @@ func TestNamesOfTheKernel(t *testing.T) {
 	if _, _, err := kallsyms.Text(file); err != nil {
 		testenv.Missing(t, "needs to be shown kernel addresses")
 	}
-	k := symbolizer.ReadKernel(t.Context(), "/proc", "/sys", frames)
+	k := symbolizer.NewKernel("/proc", "/sys").Read(t.Context(), frames)
 	if k.Name(frames[0]) == "" {
 		t.Error("the start of the kernel's text has no name")
 	}
-	if name := symbolizer.ReadKernel(t.Context(), t.TempDir(), "/sys", frames).Name(frames[0]); name != "" {
+	if name := symbolizer.NewKernel(t.TempDir(), "/sys").Read(t.Context(), frames).Name(frames[0]); name != "" {
 		t.Errorf("%q without kallsyms", name)
 	}
 }

@@ -4,7 +4,7 @@
 //
 //	Client     in the program that records: Process.Learn while processes live, Client.Read at the end
 //	Live       in the agent: Live.Name while processes live, again and again
-//	ReadKernel in either, with ReadVDSO: names that no process controls
+//	Kernel     in either, with ReadVDSO: names that no process controls
 //	Kind       the worker
 //
 // A Client has one worker for each user of processes, so that who makes a worker hang or exhausts its

@@ -84,9 +84,18 @@ func (k KernelNames) addr(f profile.Frame) (uint64, bool) {
 	return text + f.Address, ok
 }
 
-// ReadKernel reads the names of frames of KernelOrigin, none when the kernel hides its symbols. procRoot
-// is a procfs, sysFS /sys. It reads all of /proc/kallsyms, which takes some 100 ms.
-func ReadKernel(ctx context.Context, procRoot, sysFS string, frames []profile.Frame) KernelNames {
+// Kernel reads names of frames of the kernel. One goroutine at a time may use it.
+type Kernel struct {
+	procRoot, sysFS string
+	text            uint64 // start of the kernel's own text, which does not change; 0: not known
+}
+
+// NewKernel returns a Kernel; procRoot is a procfs, sysFS /sys.
+func NewKernel(procRoot, sysFS string) *Kernel { return &Kernel{procRoot: procRoot, sysFS: sysFS} }
+
+// Read reads the names of frames of KernelOrigin, none when the kernel hides its symbols. It reads all
+// of /proc/kallsyms, which takes some 50 ms, twice the first time.
+func (r *Kernel) Read(ctx context.Context, frames []profile.Frame) KernelNames {
 	k := NewKernelNames(nil, make(map[string]uint64))
 	if len(frames) == 0 {
 		return k
@@ -100,17 +109,7 @@ func ReadKernel(ctx context.Context, procRoot, sysFS string, frames []profile.Fr
 			continue
 		}
 		asked[f.File.Path] = struct{}{}
-		var text uint64
-		var err error
-		if f.File.Path == VMLinuxPath {
-			err = readKallsyms(ctx, procRoot, func(r io.Reader) (err error) {
-				text, _, err = kallsyms.Text(r)
-				return err
-			})
-		} else {
-			text, err = kallsyms.ModuleText(sysFS, f.File.Path)
-		}
-		if err == nil {
+		if text, err := r.textOf(ctx, f.File.Path); err == nil {
 			k.text[f.File.Path] = text
 		}
 	}
@@ -123,9 +122,24 @@ func ReadKernel(ctx context.Context, procRoot, sysFS string, frames []profile.Fr
 	k.names = symbols.NewQuery(addrs)
 	k.names.FindRanges()
 	if len(addrs) > 0 {
-		_ = readKallsyms(ctx, procRoot, k.names.ReadKallsyms) // names read before an error are kept
+		_ = readKallsyms(ctx, r.procRoot, k.names.ReadKallsyms) // names read before an error are kept
 	}
 	return k
+}
+
+// textOf returns the start of the text of the kernel or of a module.
+func (r *Kernel) textOf(ctx context.Context, path string) (uint64, error) {
+	if path != VMLinuxPath {
+		return kallsyms.ModuleText(r.sysFS, path)
+	}
+	if r.text != 0 {
+		return r.text, nil
+	}
+	err := readKallsyms(ctx, r.procRoot, func(symbols io.Reader) (err error) {
+		r.text, _, err = kallsyms.Text(symbols)
+		return err
+	})
+	return r.text, err
 }
 
 func readKallsyms(ctx context.Context, procRoot string, read func(io.Reader) error) error {

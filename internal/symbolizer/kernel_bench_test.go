@@ -14,7 +14,8 @@ func BenchmarkReadKernel(b *testing.B) {
 		frames = append(frames, profile.Frame{File: vmlinux, Address: i << 12})
 	}
 	b.ReportAllocs()
+	kernel := NewKernel("/proc", "/sys")
 	for b.Loop() {
-		ReadKernel(b.Context(), "/proc", "/sys", frames)
+		kernel.Read(b.Context(), frames)
 	}
 }
