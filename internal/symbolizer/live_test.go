@@ -180,3 +180,21 @@ func encodeLive(t *testing.T, a liveAnswer) []byte {
 	}
 	return message
 }
+
+func FuzzLiveAnswer(f *testing.F) {
+	id := profile.FileID{1}
+	f.Add([]byte(`{"Gone":true}`))
+	f.Add([]byte(`{"Files":[{"ID":[1,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0],"Names":[{"Start":1,"End":3,"Name":"YQ=="}]}],` +
+		`"Code":[{"Start":5,"End":2}],"PerfMap":"1","Spent":-7}`))
+	f.Fuzz(func(t *testing.T, message []byte) {
+		names, err := decodeLive(message, &LiveRequest{Files: map[File][]uint64{{ID: id}: {1}}})
+		if err != nil {
+			return
+		}
+		for of := range names.Files {
+			if of != id || names.Spent < 0 {
+				t.Errorf("%+v", names)
+			}
+		}
+	})
+}
