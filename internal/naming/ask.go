@@ -24,7 +24,7 @@ func (n *Namer) ask(p *process) {
 		}
 		n.mu.Lock()
 		if now := time.Now(); !p.next.After(now) { // else it failed
-			p.next, p.reason = now.Add(max(n.pace(p)*spent, shortest)), numReasons
+			p.next, p.reason = now.Add(n.interval(p, spent)), numReasons
 		}
 		n.bound()
 		n.mu.Unlock()
@@ -39,12 +39,13 @@ func (n *Namer) ask(p *process) {
 	}
 }
 
-// pace returns how much longer than the CPU time of a request it is until the next one.
-func (n *Namer) pace(p *process) time.Duration {
-	if p == n.kernel {
-		return kernelPace
+// interval returns the time until the next request of a process, after one that took some CPU time.
+func (n *Namer) interval(p *process, spent time.Duration) time.Duration {
+	if p != n.kernel {
+		return max(pace*spent, shortest)
 	}
-	return processPace
+	p.pause = min(max(2*p.pause, firstKernel), mostKernel)
+	return max(pace*spent, p.pause)
 }
 
 // await waits until a process may be asked. It reports false when the Namer is closed.

@@ -38,12 +38,17 @@ const (
 	// maxAsking is how many requests are under way, of one owner one. A worker takes 5 MB.
 	maxAsking = 4
 
-	// The time until the next request of a process is so many times the CPU time that the last one took:
-	// reading its names takes at most a twentieth of a CPU, and those of the kernel, which comes with each
-	// process, a fiftieth. It is shortest at least, so that frames come together.
-	processPace = 20
-	kernelPace  = 50
-	shortest    = 200 * time.Millisecond
+	// pace is how much longer than the CPU time of a request is the time until the next one of the process:
+	// reading its names takes at most a twentieth of a CPU. It is shortest at least, so that frames come
+	// together.
+	pace     = 20
+	shortest = 200 * time.Millisecond
+
+	// Reading names of the kernel takes some 100 ms of CPU time, however many. The first time is there for
+	// most of the functions that are sampled at all, so the next one is after firstKernel, and each further
+	// one after twice the time, up to mostKernel.
+	firstKernel = 2 * time.Second
+	mostKernel  = time.Minute
 
 	// A process because of which a worker failed is not asked for some time, longer each time.
 	firstPause = 10 * time.Second

@@ -1,10 +1,10 @@
 package symbols
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"math"
+	"slices"
 
 	"correlator/internal/kallsyms"
 )
@@ -18,7 +18,8 @@ const maxKernelFunctionBytes = 256 << 10
 // maxKernelFunctionBytes. r is /proc/kallsyms.
 func (q *Query) ReadKallsyms(r io.Reader) error {
 	m, places := q.newMatcher()
-	var names []byte // each with a zero at its end
+	// Each symbol begins later than the one before it, and replaces that as the last before an address.
+	names := make([][]byte, len(m.addrs)) // of matcher.before
 	var limit error
 	err := kallsyms.Read(r, func(s kallsyms.Symbol) bool {
 		if !s.Code() {
@@ -29,10 +30,10 @@ func (q *Query) ReadKallsyms(r io.Reader) error {
 			return true
 		}
 		var taken bool
-		taken, limit = m.add(symbol{start: addr, end: addr + maxKernelFunctionBytes, open: true,
-			name: uint64(len(names))})
+		i, _ := slices.BinarySearch(m.addrs, addr)
+		taken, limit = m.add(symbol{start: addr, end: addr + maxKernelFunctionBytes, open: true, name: uint64(i)})
 		if taken {
-			names = append(append(names, s.Name[:min(len(s.Name), maxNameBytes)]...), 0)
+			names[i] = append(names[i][:0], s.Name[:min(len(s.Name), maxNameBytes)]...)
 		}
 		return limit == nil
 	})
@@ -44,8 +45,7 @@ func (q *Query) ReadKallsyms(r io.Reader) error {
 			continue
 		}
 		if texts[s.name] == "" {
-			name, _, _ := bytes.Cut(names[s.name:], []byte{0})
-			texts[s.name] = string(name)
+			texts[s.name] = string(names[s.name])
 		}
 		q.names[places[i]] = texts[s.name]
 	}
