@@ -190,7 +190,7 @@ var labelMeanings = []struct {
 		{"shutdown", "it was passed on after the last request"},
 	}},
 	{[]string{"otlp_profile_samples_unnamed_total"}, "reason", [][2]string{
-		{"late", "the names were not known within 4 s: the machine is busy, a process has ever new code, or a function of the "+
+		{"late", "the names were not known within 4 s: the machine is busy, a process has ever new code, or a function of the " +
 			"kernel was sampled for the first time, whose names are read once a minute at most"},
 		{"full", "2048 samples, 512 of one user or container, or 2000 addresses of a process wait for names already"},
 		{"timeout", "the files of the process took a worker too long; it is asked again in 10 s to 10 min"},
