@@ -78,7 +78,8 @@ func BenchmarkNames(b *testing.B) {
 				b.Cleanup(receiver.Close)
 				busy := startBusy(b, what)
 				socket := filepath.Join(dir, "admin")
-				pid := startBinary(b, binary, "--admin-socket", socket, "--scan-interval", "30s", "--kernel-stacks", "--unwinder", "auto",
+				pid := startBinary(b, binary, "--admin-socket", socket, "--scan-interval", "30s",
+					"--kernel-stacks", "--unwinder", "auto",
 					"--otlp-endpoint", "unix:"+filepath.Join(dir, "otlp"), fmt.Sprint("--otlp-symbolize=", names))
 				busy.Registration(1)
 				serveBusy(b, busy, what)

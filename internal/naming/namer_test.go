@@ -139,12 +139,6 @@ func start(t *testing.T, content []byte, function, owner string) (*profile.Resou
 	if _, err := stdout.Read(make([]byte, 1)); err != nil { // it is in place
 		t.Fatal(err)
 	}
-	stat := testenv.ReadFile(t, fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	id := procscan.ProcessID{PID: cmd.Process.Pid}
-	if _, err := fmt.Sscan(fields[22-3], &id.StartTime); err != nil {
-		t.Fatal(err)
-	}
 	parsed, err := elfsym.ParseFile(bytes.NewReader(content), int64(len(content)))
 	if err != nil {
 		t.Fatal(err)
@@ -159,7 +153,18 @@ func start(t *testing.T, content []byte, function, owner string) (*profile.Resou
 	}
 	i := slices.IndexFunc(all, func(s elf.Symbol) bool { return s.Name == function })
 	file := &profile.File{ID: parsed.HTLHash, Kind: profile.NativeFrame, Path: path}
-	return &profile.Resource{PID: id.PID, Process: id, Owner: owner}, profile.Frame{File: file, Address: all[i].Value}, cmd
+	return resourceOf(t, cmd, owner), profile.Frame{File: file, Address: all[i].Value}, cmd
+}
+
+func resourceOf(t *testing.T, cmd *exec.Cmd, owner string) *profile.Resource {
+	t.Helper()
+	stat := testenv.ReadFile(t, fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	id := procscan.ProcessID{PID: cmd.Process.Pid}
+	if _, err := fmt.Sscan(fields[22-3], &id.StartTime); err != nil {
+		t.Fatal(err)
+	}
+	return &profile.Resource{PID: id.PID, Process: id, Owner: owner}
 }
 
 // A copy of a program with other symbols has the same file id. Its names are used for its own process
@@ -189,21 +194,21 @@ func TestNamesOfAForgery(t *testing.T) {
 
 // Frames of all kinds have names, or none for good: a sample is not held for those again.
 func TestKinds(t *testing.T) {
+	testenv.NeedRoot(t) // who is shown symbols of the kernel
 	r, checkout, _ := start(t, build(t), "checkout", "shop")
 	e := open(t)
 	vmlinux := &profile.File{ID: profile.FileID{1}, Kind: profile.KernelFrame, Path: symbolizer.VMLinuxPath}
 	none := &profile.File{ID: profile.FileID{2}, Kind: profile.NativeFrame, Path: "/none"}
 	frames := []profile.Frame{
 		{File: vmlinux, Address: 64}, checkout, {Address: 0x10}, {File: none, Address: 5},
-		profile.NewJVMFrame(profile.NewFunction("a.B.c", "B.java"), 7), {Address: math.MaxUint64 - 1}, profile.NewCutFrame(),
+		profile.NewJVMFrame(profile.NewFunction("a.B.c", "B.java"), 7), {Address: math.MaxUint64 - 1},
+		profile.NewCutFrame(),
 	}
 	got := e.names(r, frames...)
-	kernel := got[0] // empty when the kernel hides its symbols
-	if want := []string{kernel, "checkout", "", "", "a.B.c", "", profile.CutName}; !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
-	if testenv.NeedRoot(t); kernel == "" {
-		t.Error("the kernel's text has no name")
+	kernel := got[0]
+	if want := []string{kernel, "checkout", "", "", "a.B.c", "", profile.CutName}; !slices.Equal(got, want) ||
+		kernel == "" {
+		t.Errorf("%q, want %q with a name of the kernel", got, want)
 	}
 	e.mu.Lock()
 	before := len(e.samples)
@@ -253,7 +258,9 @@ func TestPerfMapChanges(t *testing.T) {
 	e.Namer.mu.Unlock()
 	before := e.counters.Requests.Load()
 	e.Sampled(sampleOf(r, frames...))
-	testenv.Poll(t, deadline, "the perf map being looked at", func() bool { return e.counters.Requests.Load() > before })
+	testenv.Poll(t, deadline, "the perf map being looked at", func() bool {
+		return e.counters.Requests.Load() > before
+	})
 	if got := e.names(r, frames...); got[1] != "two" {
 		t.Errorf("%q", got)
 	}
@@ -264,7 +271,7 @@ func TestPerfMapChanges(t *testing.T) {
 func TestHanging(t *testing.T) {
 	fs := fusefs.Mount(t, fusefs.UserNamespace)
 	fs.Overlay("/tmp", "/tmp")
-	hanging, _, _ := startBy(t, fs.By)
+	hanging := startBy(t, fs.By)
 	fs.Hang(fusefs.Lookup, fmt.Sprintf("/perf-%d.map", hanging.PID))
 	honest, checkout, _ := start(t, build(t), "checkout", "shop")
 	e := open(t)
@@ -291,20 +298,14 @@ func TestHanging(t *testing.T) {
 }
 
 // startBy starts a program by a command.
-func startBy(t *testing.T, by []string) (*profile.Resource, profile.Frame, *exec.Cmd) {
+func startBy(t *testing.T, by []string) *profile.Resource {
 	t.Helper()
 	cmd := exec.Command(by[0], append(slices.Clone(by[1:]), "sh", "-c", "echo x; read line")...)
 	_, stdout := testenv.Start(t, cmd)
 	if _, err := stdout.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	stat := testenv.ReadFile(t, fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	id := procscan.ProcessID{PID: cmd.Process.Pid}
-	if _, err := fmt.Sscan(fields[22-3], &id.StartTime); err != nil {
-		t.Fatal(err)
-	}
-	return &profile.Resource{PID: id.PID, Process: id, Owner: "mallory"}, profile.Frame{}, cmd
+	return resourceOf(t, cmd, "mallory")
 }
 
 // A process that has ended has no names.
@@ -376,8 +377,9 @@ func TestBytesAreBounded(t *testing.T) {
 	defer e.Namer.mu.Unlock()
 	fill := func(p *process, bytes int) {
 		for addr := uint64(0); p.bytes < bytes; addr += 16 {
-			name := []symbolizer.LiveName{{Range: symbols.Range{Start: addr, End: addr + 16}, Name: strings.Repeat("n", 900)}}
-			e.add(p, profile.FileID{1}, []uint64{addr}, name)
+			around := symbols.Range{Start: addr, End: addr + 16}
+			name := symbolizer.LiveName{Range: around, Name: strings.Repeat("n", 900)}
+			e.add(p, profile.FileID{1}, []uint64{addr}, []symbolizer.LiveName{name})
 		}
 	}
 	victim := e.process(&profile.Resource{Owner: "shop"})

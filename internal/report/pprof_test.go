@@ -35,7 +35,8 @@ func fixture(t testing.TB) (*record.Recording, *symbolNames) {
 		Path: "/usr/lib/libshop.so"}
 	stripped := &profile.File{ID: profile.FileID{2}, Kind: profile.NativeFrame,
 		Path: "/nonexistent/stripped\x1b[31m.so"}
-	vmlinux := &profile.File{ID: profile.FileID{3}, Kind: profile.KernelFrame, BuildID: "fedc", Path: symbolizer.VMLinuxPath}
+	vmlinux := &profile.File{ID: profile.FileID{3}, Kind: profile.KernelFrame, BuildID: "fedc",
+		Path: symbolizer.VMLinuxPath}
 	module := &profile.File{ID: profile.FileID{4}, Kind: profile.KernelFrame, BuildID: "ba98", Path: "nf_tables"}
 	shop := &record.Process{PID: 101, Service: "shop", Environment: "production", ContainerID: "8d3f"}
 	cart := &record.Process{PID: 102, Service: "cart\x1b[2J"}

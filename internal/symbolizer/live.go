@@ -92,7 +92,8 @@ func (l *Live) Name(r LiveRequest) (*LiveNames, error) {
 		return nil, err
 	}
 	var names *LiveNames
-	err = l.pool.Call(worker.Owner{PID: r.ID.PID, User: r.User}, liveTimeout, encoded, func(answer []byte, fd int) error {
+	owner := worker.Owner{PID: r.ID.PID, User: r.User}
+	err = l.pool.Call(owner, liveTimeout, encoded, func(answer []byte, fd int) error {
 		if fd >= 0 {
 			unix.Close(fd)
 			return errAnswer

@@ -43,11 +43,12 @@ func TestLive(t *testing.T) {
 			t.Fatal(err)
 		}
 		found := names.Files[program.ID]
-		if len(found) != 2 || found[0].Start != 0 || found[0].Name != "" || found[0].End <= 1 || found[1].Name != "checkout" ||
-			found[1].Start != addr || found[1].End < addr+8192 {
+		if len(found) != 2 || found[0].Start != 0 || found[0].Name != "" || found[0].End <= 1 ||
+			found[1].Name != "checkout" || found[1].Start != addr || found[1].End < addr+8192 {
 			t.Errorf("found %v, want %v", found, checkout)
 		}
-		if found := names.Files[none.ID]; len(found) != 1 || found[0] != (LiveName{symbols.Range{End: math.MaxUint64}, ""}) {
+		nothing := LiveName{symbols.Range{End: math.MaxUint64}, ""}
+		if found := names.Files[none.ID]; len(found) != 1 || found[0] != nothing {
 			t.Errorf("%v in a file that the process does not have", found)
 		}
 		if names.PerfMap != "" || len(names.Code) > 0 {
@@ -146,7 +147,8 @@ func TestLiveClosesFiles(t *testing.T) {
 		return found
 	}
 	for range 3 {
-		a := s.name(&request{ID: id, Files: []file{{program.ID, program.path(), []uint64{addr}}}, Code: []uint64{0x1010}})
+		asked := []file{{program.ID, program.path(), []uint64{addr}}}
+		a := s.name(&request{ID: id, Files: asked, Code: []uint64{0x1010}})
 		if len(a.Files) != 1 || len(a.Code) != 1 || string(a.Code[0].Name) != "one" {
 			t.Fatalf("%+v", a)
 		}

@@ -108,8 +108,8 @@ func TestRanges(t *testing.T) {
 				}
 				for other := r.Start; other < min(r.End, most); other++ {
 					if whole.Name(other) != q.Name(addr) {
-						t.Fatalf("%d is %q and not %q, but in the range %v of %d", other, whole.Name(other), q.Name(addr), r,
-							addr)
+						t.Fatalf("%d is %q and not %q, but in the range %v of %d", other, whole.Name(other),
+							q.Name(addr), r, addr)
 					}
 				}
 				if r.End < most && whole.Range(r.End).Start != r.End {
