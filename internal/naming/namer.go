@@ -89,8 +89,8 @@ type Namer struct {
 	kernel    *process
 	owners    map[string]*owner
 	held      int
-	bytes     int // of all processes
-	forgotten time.Time
+	bytes     int       // of all processes
+	forgotten time.Time // when names of code that the kernel has compiled were
 }
 
 // owner is whose processes are asked one after the other.
@@ -145,6 +145,7 @@ func Open(procRoot string, counters *Counters, emit func(*profile.Sample)) (*Nam
 		counters: counters, slots: make(chan struct{}, maxAsking),
 		released:  make(chan struct{}, 1),
 		processes: make(map[*profile.Resource]*process), owners: make(map[string]*owner),
+		forgotten: time.Now(),
 	}
 	n.kernel = newProcess(nil, &owner{})
 	n.ctx, n.stop = context.WithCancel(context.Background())
