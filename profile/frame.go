@@ -189,6 +189,19 @@ func lineID(name, sourceFile string, line uint32) (id FileID) {
 	return id
 }
 
+// compiledCode stands for the file of frames in no file that have got a name.
+var compiledCode = &File{ID: anonymousID(), Kind: AnonymousFrame, Path: "[jit]"}
+
+// WithName returns the frame with a function that is for display only: its file id and its address,
+// and so the ids of its stacks, stay as they are.
+func (f Frame) WithName(function *Function) Frame {
+	if f.File == nil && f.kind == AnonymousFrame && f.Function == nil {
+		f.File = compiledCode
+	}
+	f.Function = function
+	return f
+}
+
 // Kind returns the kind of code that the frame is in.
 func (f Frame) Kind() Kind {
 	if f.File == nil {

@@ -143,3 +143,15 @@ func TestKind(t *testing.T) {
 		}
 	}
 }
+
+// A name that a frame is given is for display: neither its id nor its kind changes.
+func TestWithName(t *testing.T) {
+	file := &File{ID: FileID{1}, Kind: NativeFrame, Path: "/lib"}
+	for _, f := range []Frame{{File: file, Address: 5}, {Address: 0x7f0000001000}, {Address: 1<<64 - 9}} {
+		named := f.WithName(NewFunction("checkout", ""))
+		if named.Name() != "checkout" || named.Kind() != f.Kind() || named.Address != f.Address ||
+			TraceID([]Frame{named}) != TraceID([]Frame{f}) {
+			t.Errorf("%+v becomes %+v", f, named)
+		}
+	}
+}

@@ -1,6 +1,10 @@
 package profile
 
-import "time"
+import (
+	"time"
+
+	"correlator/procscan"
+)
 
 // Stack is a stack and its id. All samples with that stack share it, and it never changes.
 type Stack struct {
@@ -18,6 +22,11 @@ type Resource struct {
 	PID            int
 	ExecutableName string
 	ExecutablePath string
+
+	// For who reads names of its functions; not exported.
+	Process procscan.ProcessID
+	Started time.Time
+	Owner   string // whose bounds it counts against: a container, or a user
 }
 
 // Sample is how often one thread of a process was seen with one stack and in one span, in one

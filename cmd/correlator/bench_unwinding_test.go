@@ -14,6 +14,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"correlator/internal/backend"
 	"correlator/internal/demo"
 	"correlator/internal/testenv"
 )
@@ -40,30 +41,94 @@ func BenchmarkUnwinding(b *testing.B) {
 		for _, perSecond := range []int{20, 97} {
 			for _, unwinder := range []string{"frame-pointers", "auto"} {
 				b.Run(fmt.Sprintf("%s/%d Hz/%s", what, perSecond, unwinder), func(b *testing.B) {
-					var busy *demo.Process
-					if what == "JVM" {
-						busy = demo.StartJVM(b, demo.JVMOptions{Threads: 2})
-					} else {
-						busy = demo.Start(b, demo.Options{Busy: 2, Transaction: 500 * time.Millisecond,
-							Gap: 50 * time.Millisecond})
-					}
+					busy := startBusy(b, what)
 					socket := filepath.Join(b.TempDir(), "admin")
 					pid := startBinary(b, binary, "--admin-socket", socket, "--scan-interval", "30s",
 						"--samples-per-second", strconv.Itoa(perSecond), "--unwinder", unwinder)
 					busy.Registration(1)
-					if what == "JVM" {
-						for thread := 1; thread <= 2; thread++ {
-							if err := busy.Command(nil, "serve", strconv.Itoa(thread)); err != nil {
-								b.Fatal(err)
-							}
-						}
-					}
+					serveBusy(b, busy, what)
 					for b.Loop() {
 						time.Sleep(warmUp)
 						measureFamily(b, pid, binary, socket)
 					}
 				})
 			}
+		}
+	}
+}
+
+// What the names of exported frames cost: the agent with all its worker processes as above, with an OTLP
+// destination, with and without them.
+func BenchmarkNames(b *testing.B) {
+	testenv.NeedRoot(b)
+	binary := buildAgent(b)
+	stats, err := ebpf.EnableStats(0) // BPF_STATS_RUN_TIME
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer stats.Close()
+	for _, what := range []string{"C", "JVM"} {
+		for _, names := range []bool{false, true} {
+			b.Run(fmt.Sprintf("%s/names %v", what, names), func(b *testing.B) {
+				dir := b.TempDir()
+				receiver, err := backend.Open("unix", filepath.Join(dir, "otlp"))
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.Cleanup(receiver.Close)
+				busy := startBusy(b, what)
+				socket := filepath.Join(dir, "admin")
+				pid := startBinary(b, binary, "--admin-socket", socket, "--scan-interval", "30s",
+					"--kernel-stacks", "--unwinder", "auto",
+					"--otlp-endpoint", "unix:"+filepath.Join(dir, "otlp"), fmt.Sprint("--otlp-symbolize=", names))
+				busy.Registration(1)
+				serveBusy(b, busy, what)
+				for b.Loop() {
+					most := 0.0 // while names are read
+					for end := time.Now().Add(warmUp); time.Now().Before(end); time.Sleep(warmUp / 40) {
+						sum := 0.0
+						for _, member := range family(b, pid) {
+							mb, _ := readProportionalMB(member) // it may have ended
+							sum += mb
+						}
+						most = max(most, sum)
+					}
+					b.ReportMetric(most, "peak-PSS-MB")
+					measureFamily(b, pid, binary, socket)
+				}
+				frames, named := 0, 0
+				exported := receiver.Profiles()
+				for sample, n := range exported.Samples {
+					for _, frame := range exported.Stacks[sample.Stack] {
+						frames += int(n)
+						if frame.Function != "" {
+							named += int(n)
+						}
+					}
+				}
+				b.ReportMetric(100*float64(named)/float64(max(frames, 1)), "%named")
+			})
+		}
+	}
+}
+
+// startBusy starts a process that keeps two CPUs busy in transactions; a JVM does with serveBusy.
+func startBusy(b *testing.B, what string) *demo.Process {
+	b.Helper()
+	if what == "JVM" {
+		return demo.StartJVM(b, demo.JVMOptions{Threads: 2})
+	}
+	return demo.Start(b, demo.Options{Busy: 2, Transaction: 500 * time.Millisecond, Gap: 50 * time.Millisecond})
+}
+
+func serveBusy(b *testing.B, busy *demo.Process, what string) {
+	b.Helper()
+	if what != "JVM" {
+		return
+	}
+	for thread := 1; thread <= 2; thread++ {
+		if err := busy.Command(nil, "serve", strconv.Itoa(thread)); err != nil {
+			b.Fatal(err)
 		}
 	}
 }
@@ -171,16 +236,24 @@ func family(b *testing.B, pid int) []int {
 // proportionalMB returns the memory of a process, with its share of what it has in common with others.
 func proportionalMB(b *testing.B, pid int) float64 {
 	b.Helper()
-	file, err := os.Open(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	mb, err := readProportionalMB(pid)
 	if err != nil {
 		b.Fatal(err)
+	}
+	return mb
+}
+
+func readProportionalMB(pid int) (float64, error) {
+	file, err := os.Open(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		return 0, err
 	}
 	defer file.Close()
 	for lines := bufio.NewScanner(file); lines.Scan(); {
 		if kilobytes, ok := strings.CutPrefix(lines.Text(), "Pss:"); ok {
-			return float64(number(b, strings.TrimSpace(strings.TrimSuffix(kilobytes, "kB")))) / 1024
+			n, err := strconv.Atoi(strings.TrimSpace(strings.TrimSuffix(kilobytes, "kB")))
+			return float64(n) / 1024, err
 		}
 	}
-	b.Fatal("no Pss")
-	return 0
+	return 0, fmt.Errorf("process %d has no PSS", pid)
 }

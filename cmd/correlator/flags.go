@@ -213,6 +213,8 @@ var usage = map[string]string{
 		"(default: what the file's key otlp says, then OTEL_EXPORTER_OTLP_ENDPOINT, then none)",
 	"otlp-listen": "`address` that takes OTLP (gRPC) of others, and passes it on to the endpoints: unix:PATH, or " +
 		"HOST:PORT of this host only, unless the file has a certificate for TLS (default: none)",
+	"otlp-symbolize": "export frames of native code, of the kernel, and of compiled code in perf maps with the names " +
+		"of their functions, where their symbols are on this host",
 	"otlp-untraced": "also export samples of threads that worked on no trace, of processes that take part",
 
 	"admin-socket": "`path` of the socket that \"correlator status\" asks, for our own user only; empty: none",

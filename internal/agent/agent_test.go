@@ -17,6 +17,7 @@ import (
 	"correlator/internal/access"
 	"correlator/internal/demo"
 	"correlator/internal/process"
+	"correlator/internal/symbolizer"
 	"correlator/internal/testenv"
 	"correlator/internal/unwind"
 	"correlator/internal/worker"
@@ -30,7 +31,7 @@ const deadline = 30 * time.Second
 const testHostID = "3a6f1c0e5d7b42c8"
 
 func TestMain(m *testing.M) {
-	worker.Main(access.Kind, unwind.Kind())
+	worker.Main(access.Kind, symbolizer.Kind, unwind.Kind())
 	os.Exit(testenv.Main(m))
 }
 

@@ -42,7 +42,8 @@ func runExporting(t *testing.T, untraced bool, change ...func(*Config)) *exporti
 	destination.Signals = []otlp.Signal{otlp.Profiles}
 	config.Destinations = []otlp.Destination{destination}
 	config.ProfilesInterval, config.ShutdownTimeout, config.Untraced = 200*time.Millisecond, deadline, untraced
-	e, err := export.Open(config, export.About{Version: "test", HostID: testHostID, SamplesPerSecond: 997},
+	e, err := export.Open(config, export.About{Version: "test", HostID: testHostID, SamplesPerSecond: 997,
+		ProcRoot: "/proc"},
 		zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
@@ -145,6 +146,7 @@ func TestExported(t *testing.T) {
 		if inWork < sent*9/10 || sent < 300 {
 			t.Errorf("of %d samples, %d have a stack of the transaction's work", sent, inWork)
 		}
+		x.named(exported, program, code)
 	}
 	names := make(map[string]bool)
 	for sample := range exported.Samples {
@@ -152,6 +154,32 @@ func TestExported(t *testing.T) {
 	}
 	if !names["busy-1"] || !names["busy-2"] {
 		t.Errorf("threads are called %v", names)
+	}
+}
+
+// named checks that frames in functions of a program have their names.
+func (x *exporting) named(exported backend.Profiles, program string, code map[string]demo.Function) {
+	x.t.Helper()
+	late := false // a machine that is very busy
+	for _, samples := range x.export.Unnamed {
+		late = late || samples > 0
+	}
+	found := make(map[string]bool)
+	for _, frames := range exported.Stacks {
+		for _, frame := range frames {
+			for name, f := range code {
+				if frame.FileID != program || !in(f, []backend.Frame{frame}) {
+					continue
+				}
+				found[frame.Function] = true
+				if frame.Function != name && (frame.Function != "" || !late) {
+					x.t.Errorf("a frame in %s has the name %q", name, frame.Function)
+				}
+			}
+		}
+	}
+	if delete(found, ""); len(found) == 0 {
+		x.t.Error("no function of the program has a name")
 	}
 }
 

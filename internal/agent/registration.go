@@ -135,6 +135,8 @@ func (r *registration) Sink(bpf.ExecID) sampling.Sink {
 	resource := profile.Resource{
 		ServiceName: storage.ServiceName, Environment: storage.ServiceEnvironment,
 		ContainerID: target.Cgroup().ContainerID, PID: r.pid,
+		Process: r.process.Identity(), Started: process.NewView(r.process.Identity()).StartTime,
+		Owner: string(target.Access().Owner()),
 	}
 	if executable, err := target.Handle().Executable(); err == nil && path.IsAbs(executable) {
 		resource.ExecutablePath, resource.ExecutableName = executable, path.Base(executable)

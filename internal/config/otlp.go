@@ -210,7 +210,7 @@ func (o *otlpSection) export(s *Settings) (export.Config, error) {
 	c := export.Config{
 		QueueBytes: o.Section.QueueBytes, Receiver: o.Section.Listener.receiver(o.Listen),
 		ProfilesInterval: o.Section.ProfilesInterval, MetricsInterval: o.Section.MetricsInterval,
-		ShutdownTimeout: o.Section.ShutdownTimeout, Untraced: o.Untraced,
+		ShutdownTimeout: o.Section.ShutdownTimeout, Untraced: o.Untraced, Symbolize: o.Symbolize,
 	}
 	for i := range o.Section.Destinations {
 		d, err := o.Section.Destinations[i].complete(s, destinationPath(i))

@@ -35,11 +35,16 @@ type Config struct {
 
 	// Untraced also exports samples of threads of targets that worked on no trace.
 	Untraced bool
+
+	// Symbolize has frames exported with the names of their functions, where their symbols are on the
+	// host. The program's main function must call worker.Main with symbolizer.Kind.
+	Symbolize bool
 }
 
 // DefaultConfig exports nothing.
 func DefaultConfig() Config {
 	return Config{
+		Symbolize:        true,
 		ProfilesInterval: DefaultProfilesInterval,
 		MetricsInterval:  DefaultMetricsInterval,
 		ShutdownTimeout:  DefaultShutdownTimeout,

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"correlator/internal/naming"
 	"correlator/otlp"
 	"correlator/otlp/receiver"
 )
@@ -39,11 +40,15 @@ type counters struct {
 	lost         [numLost]atomic.Uint64
 	metrics      [numMetricLosses]atomic.Uint64 // lost
 	gatherErrors atomic.Uint64
+	naming       naming.Counters
 }
 
 // metricDescs describes what an Export counts itself.
 type metricDescs struct {
 	samples, samplesLost, metricsLost, gatherErrors *prometheus.Desc
+
+	// Of names; there are samples without them only if names are wanted.
+	unnamed, nameRequests, namesEvicted, nameBytes, nameTimeouts *prometheus.Desc
 }
 
 func newMetricDescs() metricDescs {
@@ -57,6 +62,15 @@ func newMetricDescs() metricDescs {
 		metricsLost: desc("metrics_lost_total",
 			"Metrics that could not be exported, each time that they were to be, by reason.", "reason"),
 		gatherErrors: desc("metrics_errors_total", "Times that not all metrics could be gathered, or encoded."),
+		unnamed: desc("profile_samples_unnamed_total",
+			"CPU samples that were put into profiles while names of functions that may exist were not known, by reason.",
+			"reason"),
+		nameRequests: desc("symbolizer_requests_total", "Requests to worker processes for names of functions."),
+		namesEvicted: desc("symbolizer_evicted_total",
+			"Times that the names of a process were forgotten, because there were too many."),
+		nameBytes: desc("symbolizer_bytes", "Memory of the names of functions that are known."),
+		nameTimeouts: desc("symbolizer_timeouts_total",
+			"Requests for names that were not answered in time. Each had its worker killed."),
 	}
 }
 
@@ -66,6 +80,11 @@ func (e *Export) Describe(descs chan<- *prometheus.Desc) {
 	descs <- e.descs.samplesLost
 	descs <- e.descs.metricsLost
 	descs <- e.descs.gatherErrors
+	descs <- e.descs.unnamed
+	descs <- e.descs.nameRequests
+	descs <- e.descs.namesEvicted
+	descs <- e.descs.nameBytes
+	descs <- e.descs.nameTimeouts
 	e.exporter.Describe(descs)
 	if e.receiver != nil {
 		e.receiver.Describe(descs)
@@ -86,6 +105,13 @@ func (e *Export) Collect(metrics chan<- prometheus.Metric) {
 		counter(e.descs.metricsLost, &c.metrics[reason], metricLossNames[reason])
 	}
 	counter(e.descs.gatherErrors, &c.gatherErrors)
+	for reason, samples := range c.naming.Unnamed {
+		metrics <- prometheus.MustNewConstMetric(e.descs.unnamed, prometheus.CounterValue, float64(samples), reason)
+	}
+	counter(e.descs.nameRequests, &c.naming.Requests)
+	counter(e.descs.namesEvicted, &c.naming.Evicted)
+	counter(e.descs.nameTimeouts, &c.naming.Workers.TimedOut)
+	metrics <- prometheus.MustNewConstMetric(e.descs.nameBytes, prometheus.GaugeValue, float64(c.naming.Bytes.Load()))
 	e.exporter.Collect(metrics)
 	if e.receiver != nil {
 		e.receiver.Collect(metrics)
@@ -111,6 +137,11 @@ func (e *Export) Status() Status {
 		s.Receiver = &status
 	}
 	return s
+}
+
+// Unnamed yields, by reason, how many samples were put into profiles although names may be missing.
+func (e *Export) Unnamed(yield func(reason string, samples uint64) bool) {
+	e.counters.naming.Unnamed(yield)
 }
 
 // newInstanceID returns an id by which backends distinguish runs of the agent.

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"correlator/internal/naming"
 	"correlator/otlp"
 	"correlator/otlp/metrics"
 	"correlator/otlp/profiles"
@@ -23,6 +24,7 @@ type About struct {
 	Version          string
 	HostID           string // may be empty
 	SamplesPerSecond int    // of every CPU; 0: it takes none
+	ProcRoot         string // a procfs of our own pid namespace
 }
 
 // Export exports what an agent samples and counts, and what its receiver accepts. It is a
@@ -59,10 +61,18 @@ func Open(config Config, about About, log *zap.Logger) (*Export, error) {
 			zap.Bool("metrics", d.Takes(otlp.Metrics)))
 	}
 	if config.takes(otlp.Profiles) && about.SamplesPerSecond > 0 {
-		e.samples = newSamples(profiles.Options{
+		procRoot := ""
+		if config.Symbolize {
+			procRoot = about.ProcRoot
+		}
+		e.samples, err = newSamples(profiles.Options{
 			SamplesPerSecond: about.SamplesPerSecond, HostID: about.HostID, Version: about.Version,
 			MaxBytes: config.maxRequestBytes(otlp.Profiles),
-		}, e.exporter, &e.counters)
+		}, procRoot, e.exporter, &e.counters)
+		if err != nil {
+			e.Close()
+			return nil, fmt.Errorf("preparing to name frames: %w", err)
+		}
 	}
 	if config.takes(otlp.Metrics) {
 		e.metrics = metrics.NewEncoder(metrics.Options{
@@ -109,6 +119,9 @@ func (c *Config) LimitMemory(processes int) {
 		return
 	}
 	limit := agentMemory + int64(processes)*processMemory + c.QueueMemory()
+	if c.Symbolize && c.takes(otlp.Profiles) {
+		limit += naming.MemoryBytes
+	}
 	if c.Receiver.Listen != "" {
 		limit += receiver.MemoryBytes(c.Receiver.MaxRequestBytes)
 	}
@@ -187,12 +200,19 @@ func (e *Export) Shutdown(ctx context.Context) {
 	e.stop()
 	e.running.Wait()
 	if e.samples != nil {
-		e.samples.end()
+		e.endSamples(ctx)
 	}
 	if e.receiver != nil {
 		e.endReceiver(ctx)
 	}
 	_ = e.exporter.Shutdown(ctx) // reports what is lost as an event
+}
+
+// endSamples exports the last samples, and has names of their frames come within a quarter of the time.
+func (e *Export) endSamples(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, e.config.ShutdownTimeout/4)
+	defer cancel()
+	e.samples.end(ctx)
 }
 
 // endReceiver ends the receiver, in a quarter of the time at most: a slow sender must not use up

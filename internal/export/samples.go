@@ -1,10 +1,12 @@
 package export
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"time"
 
+	"correlator/internal/naming"
 	"correlator/otlp"
 	"correlator/otlp/profiles"
 	"correlator/profile"
@@ -13,21 +15,41 @@ import (
 // samples puts samples into requests.
 type samples struct {
 	counters *counters
+	namer    *naming.Namer // nil: frames have the names that they come with
 
 	mu      sync.Mutex
 	builder *profiles.Builder
 	ended   bool // the last request has been made
 }
 
-func newSamples(options profiles.Options, exporter *otlp.Exporter, counters *counters) *samples {
+// newSamples returns samples, on which end must be called. procRoot is where names of frames are read;
+// empty: nowhere.
+func newSamples(options profiles.Options, procRoot string, exporter *otlp.Exporter, counters *counters) (*samples,
+	error) {
 	s := &samples{counters: counters}
+	if procRoot != "" {
+		namer, err := naming.Open(procRoot, &counters.naming, s.put)
+		if err != nil {
+			return nil, err
+		}
+		s.namer, options.Name = namer, namer.Name
+	}
 	s.builder = profiles.NewBuilder(options, func(r profiles.Request) {
 		exporter.Enqueue(otlp.NewProfilesBatch(r.Body, r.Samples, r.Profiles, time.Now()))
 	})
-	return s
+	return s, nil
 }
 
+// add adds a sample, now or when its frames have been named.
 func (s *samples) add(sample *profile.Sample) {
+	if s.namer == nil {
+		s.put(sample)
+		return
+	}
+	s.namer.Sampled(sample)
+}
+
+func (s *samples) put(sample *profile.Sample) {
 	err := s.build(sample)
 	switch {
 	case errors.Is(err, errEnded):
@@ -56,8 +78,11 @@ func (s *samples) build(sample *profile.Sample) error {
 	return s.builder.Add(sample)
 }
 
-// end makes the last request; samples added later are lost.
-func (s *samples) end() {
+// end makes the last request, which waits for names until ctx ends; samples added later are lost.
+func (s *samples) end(ctx context.Context) {
+	if s.namer != nil {
+		s.namer.Close(ctx)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.builder.Flush()

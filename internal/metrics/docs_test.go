@@ -246,6 +246,11 @@ var pageSections = []struct {
 	{"OTLP", otlpIntroduction, []pageRow{
 		{"otlp_profile_samples_total", "", ""},
 		{"otlp_profile_samples_lost_total", "", "reason"},
+		{"otlp_profile_samples_unnamed_total", "", "reason"},
+		{"otlp_symbolizer_requests_total", "", ""},
+		{"otlp_symbolizer_timeouts_total", "", ""},
+		{"otlp_symbolizer_evicted_total", "", ""},
+		{"otlp_symbolizer_bytes", "", ""},
 		{"otlp_metrics_lost_total", "", "reason"},
 		{"otlp_metrics_errors_total", "", ""},
 		{"otlp_accepted_items_total", "", "destination, signal"},

@@ -189,6 +189,15 @@ var labelMeanings = []struct {
 		{"too_large", "it fits into no request"},
 		{"shutdown", "it was passed on after the last request"},
 	}},
+	{[]string{"otlp_profile_samples_unnamed_total"}, "reason", [][2]string{
+		{"late", "the names were not known within 4 s: the machine is busy, a process has ever new code, or a function of the " +
+			"kernel was sampled for the first time, whose names are read once a minute at most"},
+		{"full", "2048 samples, 512 of one user or container, or 2000 addresses of a process wait for names already"},
+		{"timeout", "the files of the process took a worker too long; it is asked again in 10 s to 10 min"},
+		{"worker", "there was no worker, or it ended; it is asked again in 10 s to 10 min"},
+		{"gone", "the process had ended before its files were read"},
+		{"shutdown", "the agent ended"},
+	}},
 	{[]string{"otlp_metrics_lost_total"}, "reason", [][2]string{
 		{"no_value", "it has no value, or none that is a number"},
 		{"too_large", "it fits into no request"},

@@ -14,13 +14,14 @@ import (
 	"correlator/internal/access"
 	"correlator/internal/agent"
 	"correlator/internal/sampling"
+	"correlator/internal/symbolizer"
 	"correlator/internal/testenv"
 	"correlator/internal/unwind"
 	"correlator/internal/worker"
 )
 
 func TestMain(m *testing.M) {
-	worker.Main(access.Kind, unwind.Kind())
+	worker.Main(access.Kind, symbolizer.Kind, unwind.Kind())
 	os.Exit(testenv.Main(m))
 }
 

@@ -12,6 +12,7 @@ import (
 	pprof "github.com/google/pprof/profile"
 
 	"correlator/internal/record"
+	"correlator/internal/symbolizer"
 	"correlator/internal/terminal"
 	"correlator/profile"
 )
@@ -196,7 +197,7 @@ func (b *builder) mapping(p *record.Process, f profile.Frame) *mapping {
 		key = mappingKey{file: f.File.ID, path: b.names.path(p, f)}
 	case f.Kind() != profile.AnonymousFrame:
 		key.kind = f.Kind()
-	case f.Address < kernelSpace:
+	case f.Address < symbolizer.KernelSpace:
 		key = mappingKey{process: p, compiled: b.names.compiled(p, f)}
 	}
 	if known := b.mappings[key]; known != nil {
@@ -218,13 +219,13 @@ func mappingName(key *mappingKey, f profile.Frame) string {
 		return nameJVM
 	case f.Kind() == profile.CutFrame:
 		return profile.CutName
-	case f.File == nil && f.Address >= kernelSpace:
+	case f.File == nil && f.Address >= symbolizer.KernelSpace:
 		return nameKernel
 	case f.File == nil && key.compiled:
 		return "[jit " + strconv.Itoa(key.process.PID) + "]"
 	case f.File == nil:
 		return nameUnknown
-	case f.Kind() == profile.KernelFrame && f.File.Path == vmlinuxPath:
+	case f.Kind() == profile.KernelFrame && f.File.Path == symbolizer.VMLinuxPath:
 		return "[kernel.kallsyms]"
 	case f.Kind() == profile.KernelFrame:
 		return "[" + terminal.Escape(f.File.Path) + "]"
@@ -240,6 +241,12 @@ const (
 	nameUnknown = "[unknown]" // an address in no known memory
 )
 
+// hasAddress reports whether the address of a frame is one of code: in a file, in the kernel, in
+// memory.
+func hasAddress(f profile.Frame) bool {
+	return f.Kind() != profile.JVMFrame && f.Kind() != profile.CutFrame
+}
+
 // location returns the location of a frame. The missing name of one in a file is left to pprof;
 // elsewhere it gets a placeholder.
 func (b *builder) location(p *record.Process, m *mapping, f profile.Frame) *pprof.Location {
@@ -248,7 +255,7 @@ func (b *builder) location(p *record.Process, m *mapping, f profile.Frame) *ppro
 	case !hasAddress(f):
 		addr = 0
 	case name != "":
-	case f.File == nil && f.Address >= kernelSpace:
+	case f.File == nil && f.Address >= symbolizer.KernelSpace:
 		name = nameKernel
 	case f.File == nil && b.names.compiled(p, f):
 		name = nameJIT

@@ -35,7 +35,8 @@ func fixture(t testing.TB) (*record.Recording, *symbolNames) {
 		Path: "/usr/lib/libshop.so"}
 	stripped := &profile.File{ID: profile.FileID{2}, Kind: profile.NativeFrame,
 		Path: "/nonexistent/stripped\x1b[31m.so"}
-	vmlinux := &profile.File{ID: profile.FileID{3}, Kind: profile.KernelFrame, BuildID: "fedc", Path: vmlinuxPath}
+	vmlinux := &profile.File{ID: profile.FileID{3}, Kind: profile.KernelFrame, BuildID: "fedc",
+		Path: symbolizer.VMLinuxPath}
 	module := &profile.File{ID: profile.FileID{4}, Kind: profile.KernelFrame, BuildID: "ba98", Path: "nf_tables"}
 	shop := &record.Process{PID: 101, Service: "shop", Environment: "production", ContainerID: "8d3f"}
 	cart := &record.Process{PID: 102, Service: "cart\x1b[2J"}
@@ -65,8 +66,8 @@ func fixture(t testing.TB) (*record.Recording, *symbolNames) {
 			shop: {Native: native, Code: map[uint64]string{0x7f0000001010: "void Demo.price()", 0x7f0000009999: ""}},
 			cart: {Native: native, Code: map[uint64]string{0x7f0000001010: "void Cart.add()", 0x7f0000009999: ""}},
 		},
-		kernel: kernelNames{names: kernel, text: map[string]uint64{vmlinuxPath: 0xffffffff81000000,
-			"nf_tables": 0xffffffffc0000000}},
+		kernel: symbolizer.NewKernelNames(kernel, map[string]uint64{symbolizer.VMLinuxPath: 0xffffffff81000000,
+			"nf_tables": 0xffffffffc0000000}),
 		perfMaps: map[*record.Process]error{shop: nil, cart: nil},
 	}
 }

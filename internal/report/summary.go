@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"correlator/internal/record"
+	"correlator/internal/symbolizer"
 	"correlator/internal/terminal"
 	"correlator/procscan"
 	"correlator/profile"
@@ -118,7 +119,7 @@ func (s *summary) addStack(p *record.Process, frames []profile.Frame, samples ui
 			s.cut += samples
 			continue
 		}
-		if kind == profile.AnonymousFrame && f.Address >= kernelSpace {
+		if kind == profile.AnonymousFrame && f.Address >= symbolizer.KernelSpace {
 			kind = profile.KernelFrame
 		}
 		inKernel = inKernel || kind == profile.KernelFrame

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"correlator/internal/record"
+	"correlator/internal/symbolizer"
 	"correlator/internal/symbols"
 	"correlator/internal/testenv"
 	"correlator/profile"
@@ -121,7 +122,7 @@ func TestHints(t *testing.T) {
 		}
 	}
 	names.perfMaps = map[*record.Process]error{shop: os.ErrNotExist, cart: symbols.ErrOwner}
-	names.kernel = kernelNames{}
+	names.kernel = symbolizer.KernelNames{}
 	names.late = []*record.Process{cart}
 	hints := summarize(r, names).hints()
 	for _, want := range []string{

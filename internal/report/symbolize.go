@@ -71,11 +71,11 @@ func (n *frameNamer) Learn(p *record.Process, frames []profile.Frame) {
 	var code []uint64
 	for _, f := range frames {
 		switch {
-		case f.Name() != "" || !hasAddress(f):
-		case f.Kind() == profile.NativeFrame && f.File.Path != vdsoPath:
-			files = append(files, symbolizer.File{ID: f.File.ID, Path: f.File.Path})
-		case f.File == nil && f.Address < kernelSpace:
+		case symbolizer.OriginOf(f) != symbolizer.ProcessOrigin:
+		case f.File == nil:
 			code = append(code, f.Address)
+		default:
+			files = append(files, symbolizer.File{ID: f.File.ID, Path: f.File.Path})
 		}
 	}
 	process.Learn(files, code)

@@ -24,33 +24,26 @@ type symbolNames struct {
 	unread map[*record.Process]error
 
 	names  map[*record.Process]symbolizer.Names
-	kernel kernelNames
+	kernel symbolizer.KernelNames
 	vdso   *symbols.Query
-}
-
-// hasAddress reports whether the address of a frame is one of code: in a file, in the kernel, in
-// memory.
-func hasAddress(f profile.Frame) bool {
-	return f.Kind() != profile.JVMFrame && f.Kind() != profile.CutFrame
 }
 
 // name returns the name of a frame of a process: that of its function, else as in the symbol table,
 // not demangled. It is empty when there is none. A nil *symbolNames has no names.
 func (s *symbolNames) name(p *record.Process, f profile.Frame) string {
-	if name := f.Name(); name != "" || s == nil || !hasAddress(f) {
-		return name
+	if s == nil {
+		return f.Name()
 	}
-	switch f.Kind() {
-	case profile.KernelFrame:
-		return s.kernel.name(f)
-	case profile.AnonymousFrame:
-		if f.Address >= kernelSpace {
-			return s.kernel.name(f)
-		}
-		return s.names[p].Code[f.Address]
-	}
-	if f.File.Path == vdsoPath {
+	switch symbolizer.OriginOf(f) {
+	case symbolizer.NoOrigin:
+		return f.Name()
+	case symbolizer.KernelOrigin:
+		return s.kernel.Name(f)
+	case symbolizer.VDSOOrigin:
 		return s.vdso.Name(f.Address)
+	}
+	if f.File == nil {
+		return s.names[p].Code[f.Address]
 	}
 	return s.names[p].Native[f.File.ID][f.Address]
 }
@@ -103,15 +96,16 @@ func want(r *record.Recording) wanted {
 	for process, set := range frames {
 		of := symbolizer.Wanted{Files: make(map[symbolizer.File][]uint64)}
 		for f := range set {
-			switch {
-			case f.Name() != "" || !hasAddress(f): // it has one
-			case f.Kind() == profile.KernelFrame, f.File == nil && f.Address >= kernelSpace:
+			switch symbolizer.OriginOf(f) {
+			case symbolizer.KernelOrigin:
 				w.kernel = append(w.kernel, f)
-			case f.File == nil:
-				of.Code = append(of.Code, f.Address)
-			case f.File.Path == vdsoPath:
+			case symbolizer.VDSOOrigin:
 				w.vdso, w.vdsoID = append(w.vdso, f.Address), f.File.ID
-			default:
+			case symbolizer.ProcessOrigin:
+				if f.File == nil {
+					of.Code = append(of.Code, f.Address)
+					continue
+				}
 				file := symbolizer.File{ID: f.File.ID, Path: f.File.Path}
 				of.Files[file] = append(of.Files[file], f.Address)
 			}
@@ -142,8 +136,8 @@ func (n *frameNamer) read(ctx context.Context, r *record.Recording) *symbolNames
 	}
 	results := make(chan map[*symbolizer.Process]symbolizer.Result)
 	go func() { results <- n.client.Read(ctx, requests) }()
-	names.kernel = readKernel(ctx, n.procRoot, n.sysFS, w.kernel)
-	names.vdso = readVDSO(n.procRoot, w.vdsoID, w.vdso)
+	names.kernel = symbolizer.NewKernel(n.procRoot, n.sysFS).Read(ctx, w.kernel)
+	names.vdso = symbolizer.ReadVDSO(n.procRoot, w.vdsoID, w.vdso)
 	late := make(map[*record.Process]struct{})
 	for process, result := range <-results {
 		p := ofProcess[process]

@@ -16,6 +16,7 @@ import (
 	"correlator/internal/demo"
 	"correlator/internal/kallsyms"
 	"correlator/internal/record"
+	"correlator/internal/symbolizer"
 	"correlator/internal/symbols"
 	"correlator/internal/testenv"
 	"correlator/procscan"
@@ -198,7 +199,7 @@ func TestNamesAtTheEnd(t *testing.T) {
 // The kernel and the vDSO of this machine, by what package profile makes of their addresses.
 func TestNamesOfTheKernel(t *testing.T) {
 	testenv.NeedRoot(t)
-	vmlinux := &profile.File{ID: profile.FileID{1}, Kind: profile.KernelFrame, Path: vmlinuxPath}
+	vmlinux := &profile.File{ID: profile.FileID{1}, Kind: profile.KernelFrame, Path: symbolizer.VMLinuxPath}
 	frames := []profile.Frame{{File: vmlinux, Address: 0}}
 	file, err := os.Open("/proc/kallsyms")
 	if err != nil {
@@ -208,11 +209,11 @@ func TestNamesOfTheKernel(t *testing.T) {
 	if _, _, err := kallsyms.Text(file); err != nil {
 		testenv.Missing(t, "needs to be shown kernel addresses")
 	}
-	k := readKernel(t.Context(), "/proc", "/sys", frames)
-	if k.name(frames[0]) == "" {
+	k := symbolizer.NewKernel("/proc", "/sys").Read(t.Context(), frames)
+	if k.Name(frames[0]) == "" {
 		t.Error("the start of the kernel's text has no name")
 	}
-	if name := readKernel(t.Context(), t.TempDir(), "/sys", frames).name(frames[0]); name != "" {
+	if name := symbolizer.NewKernel(t.TempDir(), "/sys").Read(t.Context(), frames).Name(frames[0]); name != "" {
 		t.Errorf("%q without kallsyms", name)
 	}
 }

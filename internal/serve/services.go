@@ -53,7 +53,7 @@ func openServices(cfg *config.Config, build metrics.Build, log *zap.Logger) (*se
 	if cfg.Export.Enabled() {
 		cfg.Export.LimitMemory(cfg.Discovery.MaxProcesses)
 		about := export.About{Version: build.Version, HostID: cfg.Agents.HostID,
-			SamplesPerSecond: cfg.Samples.PerSecond}
+			SamplesPerSecond: cfg.Samples.PerSecond, ProcRoot: cfg.Discovery.ProcRoot}
 		if s.export, err = export.Open(cfg.Export, about, log); err != nil {
 			s.close(context.Background())
 			return nil, err

@@ -3,11 +3,13 @@
 // files that it has and those of the host, which it may have mounted something over.
 //
 //	Client     in the program that records: Process.Learn while processes live, Client.Read at the end
+//	Live       in the agent: Live.Name while processes live, again and again
+//	Kernel     in either, with ReadVDSO: names that no process controls
 //	Kind       the worker
 //
-// There is one worker for each user of processes, so that who makes a worker hang or exhausts its
-// memory loses names of that user's processes alone. In a worker, each process has a goroutine for
-// each request, and one that hangs keeps others from nothing.
+// A Client has one worker for each user of processes, so that who makes a worker hang or exhausts its
+// memory loses names of that user's processes alone. In it, each process has a goroutine for each
+// request, and one that hangs keeps others from nothing. A Live has a worker for each request.
 //
 // Every file that a process names is opened with that process's rights; those that it has mapped
 // already are opened with the worker's.

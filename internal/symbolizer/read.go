@@ -69,7 +69,7 @@ func (s *server) readProcess(p *process) *named {
 		result.native[id] = slices.DeleteFunc(queries, func(q *symbols.Query) bool { return q == nil })
 	}
 	if len(p.askedCode) > 0 {
-		result.jit = symbols.NewQuery(slices.Clone(p.askedCode), p.budget, s.budget)
+		result.jit = s.query(p.askedCode, p.budget)
 		result.perfMap = s.readPerfMap(p, result.jit)
 		if p.root == nil && gone != nil {
 			result.perfMap = gone
@@ -87,8 +87,15 @@ type reading struct {
 	budget *symbols.Budget
 }
 
-func (r reading) query() *symbols.Query {
-	return symbols.NewQuery(slices.Clone(r.addrs), r.budget, r.server.budget)
+func (r reading) query() *symbols.Query { return r.server.query(r.addrs, r.budget) }
+
+// query returns a query that takes memory from a process's budget.
+func (s *server) query(addrs []uint64, budget *symbols.Budget) *symbols.Query {
+	q := symbols.NewQuery(slices.Clone(addrs), budget, s.budget)
+	if s.ranges {
+		q.FindRanges()
+	}
+	return q
 }
 
 // source reads names from a file itself and from its debug file on the host, which is preferred: it

@@ -50,6 +50,7 @@ type server struct {
 	opener symbols.Opener
 	conn   *worker.Conn
 	budget *symbols.Budget
+	ranges bool          // names are read with their ranges
 	served chan struct{} // has a token for each process that is served
 
 	processes map[int]*process            // the receiving goroutine's
@@ -112,14 +113,20 @@ func (s *server) serve() {
 				s.addrs[f.ID] = append(s.addrs[f.ID], f.Addrs...)
 			}
 		case opRead:
-			s.host, _ = os.OpenFile(filepath.Join(s.opener.ProcRoot, "1/root"), unix.O_PATH|unix.O_DIRECTORY, 0)
+			s.openHost()
 			for _, p := range s.processes {
 				if len(p.asked)+len(p.askedCode) > 0 {
 					go s.on(p, func() { s.sendNames(p, s.readProcess(p)) })
 				}
 			}
+		case opName:
+			s.send(s.name(&r))
 		}
 	}
+}
+
+func (s *server) openHost() {
+	s.host, _ = os.OpenFile(filepath.Join(s.opener.ProcRoot, "1/root"), unix.O_PATH|unix.O_DIRECTORY, 0)
 }
 
 // process returns the process that a request is about.
@@ -145,8 +152,8 @@ func (s *server) on(p *process, do func()) {
 	do()
 }
 
-// send ignores errors: receiving then fails, too.
-func (s *server) send(a *answer) {
+// send sends an answer. It ignores errors: receiving then fails, too.
+func (s *server) send(a any) {
 	message, err := json.Marshal(a)
 	if err != nil {
 		return // impossible for its types

@@ -20,11 +20,12 @@ const (
 	opLearn = "learn" // Files and Code of a Process; answered with Learned
 	opAsk   = "ask"   // Files and Code of a Process are to be named, any number of times; not answered
 	opRead  = "read"  // read the names of all that was asked for; answered with names. Once
+	opName  = "name"  // Files and Code of a Process are to be named now; answered with a liveAnswer
 )
 
 type request struct {
 	Op      string
-	Process int // a number that the client has given it
+	Process int // a number that the client has given it; not for opName
 	ID      procscan.ProcessID
 	Started time.Time
 	Files   []file

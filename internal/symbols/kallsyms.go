@@ -1,10 +1,10 @@
 package symbols
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"math"
+	"slices"
 
 	"correlator/internal/kallsyms"
 )
@@ -17,9 +17,9 @@ const maxKernelFunctionBytes = 256 << 10
 // Symbols have no size there: each reaches to the next one, but not further than
 // maxKernelFunctionBytes. r is /proc/kallsyms.
 func (q *Query) ReadKallsyms(r io.Reader) error {
-	addrs, places := q.unnamed()
-	m := newMatcher(addrs)
-	var names []byte // each with a zero at its end
+	m, places := q.newMatcher()
+	// Each symbol begins later than the one before it, and replaces that as the last before an address.
+	names := make([][]byte, len(m.addrs)) // of matcher.before
 	var limit error
 	err := kallsyms.Read(r, func(s kallsyms.Symbol) bool {
 		if !s.Code() {
@@ -30,23 +30,24 @@ func (q *Query) ReadKallsyms(r io.Reader) error {
 			return true
 		}
 		var taken bool
-		taken, limit = m.add(symbol{start: addr, end: addr + maxKernelFunctionBytes, open: true,
-			name: uint64(len(names))})
+		i, _ := slices.BinarySearch(m.addrs, addr)
+		taken, limit = m.add(symbol{start: addr, end: addr + maxKernelFunctionBytes, open: true, name: uint64(i)})
 		if taken {
-			names = append(append(names, s.Name[:min(len(s.Name), maxNameBytes)]...), 0)
+			names[i] = append(names[i][:0], s.Name[:min(len(s.Name), maxNameBytes)]...)
 		}
 		return limit == nil
 	})
+	err = errors.Join(err, limit)
+	q.narrowRanges(m, places, err)
 	texts := make(map[uint64]string) // by place: a function has many addresses
 	for i, s := range m.found() {
 		if !s.known {
 			continue
 		}
 		if texts[s.name] == "" {
-			name, _, _ := bytes.Cut(names[s.name:], []byte{0})
-			texts[s.name] = string(name)
+			texts[s.name] = string(names[s.name])
 		}
 		q.names[places[i]] = texts[s.name]
 	}
-	return errors.Join(err, limit)
+	return err
 }

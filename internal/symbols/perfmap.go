@@ -31,12 +31,16 @@ const bufferBytes = 64 << 10
 // address that is not in the map keeps its name. Lines of another form are skipped, and so is one
 // without a newline, which is being written.
 //
-// Errors come from r, but for elfsym.ErrLimit.
+// Errors come from r, but for elfsym.ErrLimit. With an error, nothing is named.
 func (q *Query) ReadPerfMap(r io.ReaderAt, size int64) error {
 	first := max(0, size-maxPerfMapBytes)
 	lines := bufio.NewReaderSize(io.NewSectionReader(r, first, size-first), bufferBytes)
 	names := make([]string, len(q.addrs))
 	left := maxMatches
+	var edges *edges
+	if q.ranges != nil {
+		edges = newEdges(q.addrs)
+	}
 	for skip := first > 0; ; skip = false {
 		line, err := readLine(lines)
 		if errors.Is(err, io.EOF) {
@@ -49,6 +53,8 @@ func (q *Query) ReadPerfMap(r io.ReaderAt, size int64) error {
 		if !ok || skip {
 			continue
 		}
+		edges.add(start)
+		edges.add(end)
 		i, _ := slices.BinarySearch(q.addrs, start)
 		if i == len(q.addrs) || q.addrs[i] >= end {
 			continue
@@ -67,6 +73,11 @@ func (q *Query) ReadPerfMap(r io.ReaderAt, size int64) error {
 	for i, name := range names {
 		if name != "" {
 			q.names[i] = name
+		}
+	}
+	if edges != nil {
+		for i, r := range edges.ranges() {
+			q.ranges[i] = q.ranges[i].Intersect(r)
 		}
 	}
 	return nil

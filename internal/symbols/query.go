@@ -2,6 +2,7 @@ package symbols
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"correlator/elfsym"
@@ -22,9 +23,13 @@ const (
 type Query struct {
 	addrs      []uint64 // sorted, each once
 	names      []string // of addrs, empty when unknown
+	ranges     []Range  // of addrs; nil: not wanted
 	budgets    []*Budget
 	overBudget bool
 }
+
+// Range is a range of addresses; End is the first one after it.
+type Range struct{ Start, End uint64 }
 
 // addressBytes is the memory of an address, without that of its name.
 const addressBytes = 24
@@ -40,6 +45,31 @@ func NewQuery(addrs []uint64, budgets ...*Budget) *Query {
 		addrs = nil
 	}
 	return &Query{addrs: addrs, names: make([]string, len(addrs)), budgets: budgets, overBudget: over}
+}
+
+// FindRanges has the query find ranges, too; it is called before names are read.
+func (q *Query) FindRanges() {
+	q.ranges = make([]Range, len(q.addrs))
+	for i := range q.ranges {
+		q.ranges[i].End = math.MaxUint64
+	}
+}
+
+// Range returns the addresses around one of the query that have the same name as it, or like it none.
+// There may be more of them. A nil query has no names anywhere.
+func (q *Query) Range(addr uint64) Range {
+	if q == nil {
+		return Range{0, math.MaxUint64}
+	}
+	if i, found := slices.BinarySearch(q.addrs, addr); found && q.ranges != nil {
+		return q.ranges[i]
+	}
+	return Range{addr, addr + 1}
+}
+
+// Intersect returns the addresses that are in both ranges.
+func (r Range) Intersect(other Range) Range {
+	return Range{max(r.Start, other.Start), min(r.End, other.End)}
 }
 
 // OverBudget reports whether a budget did not suffice.
@@ -100,11 +130,79 @@ type matcher struct {
 	inside []symbol // the innermost that contains the address
 	before []symbol // the last that begins at or before the address, but after the previous address
 	left   int      // how many matches are still allowed
+	edges  *edges   // nil: ranges are not wanted
 }
 
-func newMatcher(addrs []uint64) *matcher {
-	return &matcher{
+// edges are where symbols begin and end, so that between two of them all addresses have one name: of
+// those between an address and the previous one the first and the last. There may be one gap more
+// than addresses.
+type edges struct {
+	addrs       []uint64
+	first, last []uint64 // before addrs[i], after addrs[i-1]
+	known       []bool
+}
+
+func newEdges(addrs []uint64) *edges {
+	n := len(addrs) + 1
+	return &edges{addrs: addrs, first: make([]uint64, n), last: make([]uint64, n), known: make([]bool, n)}
+}
+
+// add adds an edge. What begins at an address includes it.
+func (e *edges) add(addr uint64) {
+	if e == nil {
+		return
+	}
+	i, _ := slices.BinarySearch(e.addrs, addr)
+	if !e.known[i] {
+		e.first[i], e.last[i], e.known[i] = addr, addr, true
+		return
+	}
+	e.first[i], e.last[i] = min(e.first[i], addr), max(e.last[i], addr)
+}
+
+// ranges returns, for each address, the range between two edges.
+func (e *edges) ranges() []Range {
+	all := make([]Range, len(e.addrs))
+	start := uint64(0)
+	for i := range all {
+		if e.known[i] {
+			start = e.last[i]
+		}
+		all[i].Start = start
+	}
+	end := uint64(math.MaxUint64)
+	for i := len(all) - 1; i >= 0; i-- {
+		if e.known[i+1] {
+			end = e.first[i+1]
+		}
+		all[i].End = end
+	}
+	return all
+}
+
+// newMatcher returns a matcher of what has no name yet in a query, and the index of each in the query.
+func (q *Query) newMatcher() (m *matcher, places []int) {
+	addrs, places := q.unnamed()
+	m = &matcher{
 		addrs: addrs, inside: make([]symbol, len(addrs)), before: make([]symbol, len(addrs)), left: maxMatches,
+	}
+	if q.ranges != nil {
+		m.edges = newEdges(addrs)
+	}
+	return m, places
+}
+
+// narrowRanges narrows the ranges of a query to those between the symbols that were added; err says
+// that some are missing.
+func (q *Query) narrowRanges(m *matcher, places []int, err error) {
+	if m.edges == nil {
+		return
+	}
+	for i, r := range m.edges.ranges() {
+		if err != nil {
+			r = Range{m.addrs[i], m.addrs[i] + 1}
+		}
+		q.ranges[places[i]] = q.ranges[places[i]].Intersect(r)
 	}
 }
 
@@ -112,6 +210,8 @@ func newMatcher(addrs []uint64) *matcher {
 // elfsym.ErrLimit.
 func (m *matcher) add(s symbol) (taken bool, err error) {
 	s.known = true
+	m.edges.add(s.start)
+	m.edges.add(s.end)
 	i, _ := slices.BinarySearch(m.addrs, s.start)
 	if i == len(m.addrs) {
 		return false, nil

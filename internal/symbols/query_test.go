@@ -3,7 +3,9 @@ package symbols
 import (
 	"errors"
 	"maps"
+	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"correlator/elfsym"
@@ -34,7 +36,7 @@ func TestMatcher(t *testing.T) {
 	// In any order.
 	for range len(symbols) {
 		symbols = append(symbols[1:], symbols[0])
-		m := newMatcher(q.addrs)
+		m, _ := q.newMatcher()
 		for _, s := range symbols {
 			if _, err := m.add(s); err != nil {
 				t.Fatal(err)
@@ -54,7 +56,7 @@ func TestMatcherIsBounded(t *testing.T) {
 	for i := range addrs {
 		addrs[i] = uint64(i)
 	}
-	m := newMatcher(addrs)
+	m, _ := NewQuery(addrs).newMatcher()
 	for i := range maxMatches/len(addrs) + 1 {
 		_, err := m.add(symbol{end: 1 << 20})
 		if last := i == maxMatches/len(addrs); (err != nil) != last || last && !errors.Is(err, elfsym.ErrLimit) {
@@ -71,5 +73,60 @@ func TestQueryWithoutAnswer(t *testing.T) {
 	q := NewQuery([]uint64{5, 5, 3})
 	if q.countUnnamed() != 2 || q.Name(3) != "" || q.Name(4) != "" {
 		t.Errorf("%+v", q)
+	}
+}
+
+// All addresses of a range have the name of the one that it was found for, whatever others are asked
+// for, and it ends where the next symbol could change that.
+func TestRanges(t *testing.T) {
+	const most = 140
+	texts := map[string][]string{
+		"":  {"1e 14 outer\n28 a inner\n", "1e 14 outer\n", "28 a inner\n30 32 later\n", "", "46 1 one\n5 2 two\n"},
+		"x": {"1 8b all\n"},
+	}
+	for _, all := range texts {
+		text := strings.Join(all, "")
+		var addrs []uint64
+		for addr := range uint64(most) {
+			addrs = append(addrs, addr)
+		}
+		whole := NewQuery(addrs)
+		read := func(q *Query) {
+			q.FindRanges()
+			if err := q.ReadPerfMap(strings.NewReader(text), int64(len(text))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		read(whole)
+		for addr := range uint64(most) {
+			for _, asked := range [][]uint64{{addr}, {addr, addr + 3}, {addr / 2, addr, 130}} {
+				q := NewQuery(asked)
+				read(q)
+				r := q.Range(addr)
+				if addr < r.Start || addr >= r.End {
+					t.Fatalf("%d is not in its range %v", addr, r)
+				}
+				for other := r.Start; other < min(r.End, most); other++ {
+					if whole.Name(other) != q.Name(addr) {
+						t.Fatalf("%d is %q and not %q, but in the range %v of %d", other, whole.Name(other),
+							q.Name(addr), r, addr)
+					}
+				}
+				if r.End < most && whole.Range(r.End).Start != r.End {
+					t.Fatalf("nothing begins or ends at the end of %v", r)
+				}
+			}
+		}
+	}
+	var none *Query
+	if r := none.Range(5); r.Start != 0 || r.End != math.MaxUint64 {
+		t.Errorf("%v: there are no names anywhere", r)
+	}
+	failed := NewQuery([]uint64{5})
+	failed.FindRanges()
+	m, places := failed.newMatcher()
+	failed.narrowRanges(m, places, errors.New("not all was read"))
+	if r := failed.Range(5); r != (Range{5, 6}) {
+		t.Errorf("%v: what was not read could be anywhere", r)
 	}
 }

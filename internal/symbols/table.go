@@ -10,15 +10,15 @@ import (
 // table names nothing. It reads the whole table. Errors about its contents are those of package
 // elfsym, all others come from the file; what was found before an error stays.
 func (q *Query) ReadTable(t *elfsym.SymbolTable) error {
-	addrs, places := q.unnamed()
-	if t == nil || len(addrs) == 0 {
+	if t == nil || q.countUnnamed() == 0 {
 		return nil
 	}
-	m := newMatcher(addrs)
+	m, places := q.newMatcher()
 	err := t.Functions(func(f elfsym.Function) error {
 		_, err := m.add(symbol{start: f.Start, end: f.End, open: !f.Sized, rank: f.Rank, name: uint64(f.Name)})
 		return err
 	})
+	q.narrowRanges(m, places, err)
 	buf := make([]byte, maxNameBytes)
 	texts := make(map[uint64]string) // by position: a function has many addresses
 	for i, s := range m.found() {
@@ -34,6 +34,7 @@ func (q *Query) ReadTable(t *elfsym.SymbolTable) error {
 				nameErr = nil
 			}
 			if nameErr != nil {
+				q.narrowRanges(m, places, nameErr)
 				return nameErr
 			}
 			texts[s.name] = text

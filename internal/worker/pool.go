@@ -181,6 +181,21 @@ func (p *Pool) Stats() Stats {
 	return Stats{Running: len(p.idle) + len(p.serving), Hung: p.hung}
 }
 
+// EndIdle ends the workers that have waited for requests for longer than idle: for a Pool that is seldom
+// used, which otherwise keeps some.
+func (p *Pool) EndIdle(idle time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.endIdle(idle, 0)
+}
+
+// endIdle ends those that have waited longest, but for some. p.mu must be held.
+func (p *Pool) endIdle(idle time.Duration, keep int) {
+	for now := time.Now(); len(p.idle) > keep && now.Sub(p.idle[0].since) > idle; p.idle = p.idle[1:] {
+		p.idle[0].Kill()
+	}
+}
+
 // Call has a worker serve a request that concerns a process, and passes its answer to use, which must
 // not keep it, with a descriptor or -1, which use must close. Errors are ErrTimeout, ErrHung, ErrBusy,
 // ErrUnavailable, ErrClosed, and those of use. It waits for the worker until timeout, longer only while
@@ -381,16 +396,12 @@ func (p *Pool) putBack(process *Process, user User) {
 		clear(p.served)
 	}
 	p.served[user] = struct{}{}
-	now := time.Now()
-	for len(p.idle) >= keepIdle && now.Sub(p.idle[0].since) > idleTime {
-		p.idle[0].Kill()
-		p.idle = p.idle[1:]
-	}
+	p.endIdle(idleTime, keepIdle-1)
 	if p.closed || len(p.idle) == maxIdle {
 		process.Kill()
 		return
 	}
-	p.idle = append(p.idle, idleProcess{process, now})
+	p.idle = append(p.idle, idleProcess{process, time.Now()})
 }
 
 // discard kills a worker that did not answer.

@@ -35,6 +35,9 @@ type Options struct {
 	// MaxBytes limits a request with a single sample that does not fit into 1 MiB, and all requests
 	// if it is less. 0: MaxRequestBytes.
 	MaxBytes int
+	// Name returns a frame of a process with the function that it has there for display, if that is
+	// known (profile.Frame.WithName). nil: functions are those that frames have.
+	Name func(*profile.Resource, profile.Frame) profile.Frame
 	// Random is the source of the ids of profiles; nil: crypto/rand. If it fails, profiles have no
 	// id.
 	Random io.Reader
@@ -166,7 +169,7 @@ func (b *Builder) add(s *profile.Sample, limit int) error {
 func (b *Builder) identify(s *profile.Sample) identity {
 	d := &b.dictionary
 	link := linkOf(s)
-	id := identity{process: b.process(s.Resource), stack: d.stack(s.Stack), link: d.link(link)}
+	id := identity{process: b.process(s.Resource), stack: d.stack(s.Stack, b.naming(s.Resource)), link: d.link(link)}
 	if s.TID > 0 {
 		id.thread = d.attribute(attribute{key: threadID, number: uint64(s.TID)})
 	}
@@ -178,6 +181,14 @@ func (b *Builder) identify(s *profile.Sample) identity {
 		id.transaction = d.attribute(attribute{key: transactionID, number: transaction})
 	}
 	return id
+}
+
+// naming returns how the frames of a process are named.
+func (b *Builder) naming(r *profile.Resource) naming {
+	if b.options.Name == nil {
+		return naming{}
+	}
+	return naming{r, b.options.Name}
 }
 
 // process returns the index of a process.

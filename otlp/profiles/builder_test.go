@@ -7,6 +7,7 @@ import (
 	"errors"
 	"hash/fnv"
 	"maps"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -146,6 +147,54 @@ func TestLines(t *testing.T) {
 	}
 	if got := stackTraceID(t, d, d.StackTable[1]); got != profile.TraceID(frames) {
 		t.Errorf("stack-trace-id %x", got)
+	}
+}
+
+// Frames have the names of their process. Two processes share a stack where these are the same, and do
+// not where they differ: then both stacks have the one id. A sample is of the same stack again.
+func TestNames(t *testing.T) {
+	frames := []profile.Frame{{File: library, Address: 0x10}, {Address: 0x7f0012345678},
+		{Address: math.MaxUint64}, {File: library, Address: 0x20}}
+	forger, other := &profile.Resource{PID: 43}, &profile.Resource{PID: 44}
+	options := testOptions(&counter{})
+	options.Name = func(r *profile.Resource, f profile.Frame) profile.Frame {
+		switch {
+		case f.Address == 0x20:
+			return f
+		case r == forger:
+			return f.WithName(profile.NewFunction("launder", ""))
+		}
+		return f.WithName(profile.NewFunction("checkout", ""))
+	}
+	request := one(t, options, sampleOf(shop, frames...), sampleOf(forger, frames...), sampleOf(other, frames...),
+		sampleOf(forger, frames...))
+	d := request.Dictionary
+	if len(d.StackTable) != 3 || len(request.ResourceProfiles) != 3 {
+		t.Fatalf("%d stacks of %d processes", len(d.StackTable), len(request.ResourceProfiles))
+	}
+	for i, want := range []string{"checkout", "launder", "checkout"} {
+		samples := request.ResourceProfiles[i].ScopeProfiles[0].Profiles[0].Samples
+		stack := d.StackTable[samples[0].StackIndex]
+		if got := stackTraceID(t, d, stack); len(samples) != 1 || got != profile.TraceID(frames) {
+			t.Errorf("%d samples with stack-trace-id %x", len(samples), got)
+		}
+		for n, l := range stack.LocationIndices {
+			location := d.LocationTable[l]
+			kind := attributes(d, location.AttributeIndices)["profile.frame.type"].GetStringValue()
+			if kind != []string{"native", "native", "kernel", "native"}[n] {
+				t.Errorf("frame %d is of type %q", n, kind)
+			}
+			if frames[n].Address == 0x20 {
+				if len(location.Lines) > 0 {
+					t.Error("a frame without a name has one")
+				}
+				continue
+			}
+			if len(location.Lines) != 1 ||
+				d.StringTable[d.FunctionTable[location.Lines[0].FunctionIndex].NameStrindex] != want {
+				t.Errorf("process %d: frame %d is not in %s", i, n, want)
+			}
+		}
 	}
 }
 

@@ -74,7 +74,7 @@ func (t *table[K]) rollBack() {
 //	    4  link_table        trace and span
 //	    5  string_table      text
 //	    6  attribute_table   key and value
-//	    7  stack_table       stack-trace-id
+//	    7  stack_table       stack-trace-id and the process whose names its frames have; then its locations
 type dictionary struct {
 	mappings   table[mapping]
 	locations  table[location]
@@ -82,10 +82,31 @@ type dictionary struct {
 	links      table[link]
 	strings    table[string]
 	attributes table[attribute]
-	stacks     table[profile.StackTraceID]
+	stacks     table[stack]
 
 	entry   []byte // being made
 	indices []byte // of a stack being made
+}
+
+// stack is a stack by its id, as named in a process, or by its encoded locations: processes share a
+// stack where they have the same names for it.
+type stack struct {
+	id        profile.StackTraceID
+	names     *profile.Resource
+	locations string
+}
+
+// naming names frames as they are named in a process. Its zero value does not.
+type naming struct {
+	process *profile.Resource
+	name    func(*profile.Resource, profile.Frame) profile.Frame
+}
+
+func (n naming) of(f profile.Frame) profile.Frame {
+	if n.name == nil {
+		return f
+	}
+	return n.name(n.process, f)
 }
 
 type mapping struct {
@@ -339,9 +360,9 @@ func canBeSent(f profile.Frame) bool {
 }
 
 // stack returns the index of a stack, 0 if it has a frame that cannot be sent.
-func (d *dictionary) stack(s *profile.Stack) int32 {
-	index, known := d.stacks.find(s.ID)
-	if known {
+func (d *dictionary) stack(s *profile.Stack, names naming) int32 {
+	id := stack{id: s.ID, names: names.process}
+	if index, known := d.stacks.find(id); known {
 		return index
 	}
 	d.indices = d.indices[:0]
@@ -350,7 +371,7 @@ func (d *dictionary) stack(s *profile.Stack) int32 {
 	var kind string
 	var key location
 	for _, f := range s.Frames { // consecutive frames are usually in one file
-		if !canBeSent(f) {
+		if f = names.of(f); !canBeSent(f) {
 			return 0
 		}
 		switch {
@@ -372,7 +393,15 @@ func (d *dictionary) stack(s *profile.Stack) int32 {
 		last = f
 	}
 	d.entry = appendMessage(d.entry[:0], 1, d.indices)
-	return d.stacks.add(s.ID, d.entry)
+	if names.process == nil {
+		return d.stacks.add(id, d.entry)
+	}
+	named := stack{locations: string(d.indices)}
+	index, known := d.stacks.find(named)
+	if !known {
+		index = d.stacks.add(named, d.entry)
+	}
+	return d.stacks.alias(id, index)
 }
 
 // link returns the index of a link, 0 for none.

@@ -25,9 +25,12 @@
 //	of the JVM     0: none                                       line; "jvm"
 //	anonymous      0: none                                       address in memory; "native", or "kernel"
 //	                                                             in the upper half
+//	  with a name  "[jit]", htlhash: that of no bytes            the same
 //	cut            0: none                                       1; "abort-marker"
 //
-// A frame whose function is known has one line with it, a cut one with profile.CutName.
+// A frame whose function is known has one line with it, a cut one with profile.CutName. Names that
+// Options.Name has for frames are for display: they change no file id. Processes may have different
+// names for frames with the same file id.
 //
 // The file id in a stack-trace-id is the attribute process.executable.build_id.htlhash of the
 // mapping. For a location of mapping 0, which has none, a receiver uses the hash of its lines, of no

@@ -1,0 +1,16 @@
+// Package naming names the frames of samples while an agent runs: functions of native code, of the
+// kernel, and of code that processes have compiled and described in a perf map.
+//
+//	Namer.Sampled ─▶ all names known? ─▶ emit, and then Namer.Name for each frame of a new stack
+//	                   │ no                 ▲
+//	                   ▼                    │ names came, or it has waited for too long
+//	                 held ─▶ asks ──────────┘
+//	                          symbolizer.Live: files and perf maps of a process, in a worker
+//	                          symbolizer.Kernel: kallsyms
+//
+// Names are for display. A stack-trace-id is computed before, without them, and does not wait.
+//
+// What was read is kept for ranges of addresses, usually functions, in which the name is the same: so
+// the files of a process are read often in its first seconds, and then hardly ever. Everything is kept
+// by process: what the files of one say names its frames alone.
+package naming

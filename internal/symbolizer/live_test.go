@@ -1,0 +1,202 @@
+package symbolizer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"correlator/internal/symbols"
+	"correlator/internal/worker"
+	"correlator/procscan"
+	"correlator/profile"
+)
+
+func openLive(t *testing.T) (*Live, *worker.Counters) {
+	t.Helper()
+	var counters worker.Counters
+	l, err := OpenLive("/proc", &counters)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close)
+	return l, &counters
+}
+
+// A function is named with the range of its addresses, what has no symbol with the range that has
+// none, again and again; and the perf map as it is at the time.
+func TestLive(t *testing.T) {
+	id, program, addr := start(t)
+	l, counters := openLive(t)
+	none := File{ID: profile.FileID{1}, Path: strings.Repeat("\xff", 2*maxLivePathBytes)}
+	r := LiveRequest{ID: id, User: "a user", Files: map[File][]uint64{program: {addr + 5, addr + 9, 1}, none: {7}}}
+	checkout := LiveName{symbols.Range{Start: addr, End: addr + 8192}, "checkout"}
+	for range 2 {
+		names, err := l.Name(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := names.Files[program.ID]
+		if len(found) != 2 || found[0].Start != 0 || found[0].Name != "" || found[0].End <= 1 ||
+			found[1].Name != "checkout" || found[1].Start != addr || found[1].End < addr+8192 {
+			t.Errorf("found %v, want %v", found, checkout)
+		}
+		nothing := LiveName{symbols.Range{End: math.MaxUint64}, ""}
+		if found := names.Files[none.ID]; len(found) != 1 || found[0] != nothing {
+			t.Errorf("%v in a file that the process does not have", found)
+		}
+		if names.PerfMap != "" || len(names.Code) > 0 {
+			t.Errorf("%q, %v without a perf map", names.PerfMap, names.Code)
+		}
+	}
+
+	path := fmt.Sprintf("/tmp/perf-%d.map", id.PID)
+	t.Cleanup(func() { os.Remove(path) })
+	versions := make(map[string]bool)
+	for _, text := range []string{"1000 20 one\n", "1000 20 other\n1020 20 next\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		names, err := l.Name(LiveRequest{ID: id, User: "a user", Code: []uint64{0x1010}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := LiveName{symbols.Range{Start: 0x1000, End: 0x1020}, strings.Fields(text)[2]}
+		if len(names.Code) != 1 || names.Code[0] != want {
+			t.Errorf("%v, want %v", names.Code, want)
+		}
+		again, err := l.Name(LiveRequest{ID: id, User: "a user"})
+		if err != nil || again.PerfMap != names.PerfMap || versions[names.PerfMap] {
+			t.Errorf("version %q, then %q, %v", names.PerfMap, again.PerfMap, err)
+		}
+		versions[names.PerfMap] = true
+	}
+	if n := counters.Started.Load(); n != 1 {
+		t.Errorf("%d workers were started", n)
+	}
+	l.EndIdle(-time.Second)
+	if n := l.Stats().Running; n != 0 {
+		t.Errorf("%d workers are left", n)
+	}
+	id.StartTime++
+	if _, err := l.Name(LiveRequest{ID: id, User: "a user"}); !errors.Is(err, procscan.ErrGone) {
+		t.Errorf("another process: %v", err)
+	}
+}
+
+// What does not fit into an answer is asked for again; something always fits.
+func TestLiveAnswerIsBounded(t *testing.T) {
+	id, _, _ := start(t)
+	path := fmt.Sprintf("/tmp/perf-%d.map", id.PID)
+	t.Cleanup(func() { os.Remove(path) })
+	text, want := "", make(map[uint64]bool)
+	for i := range uint64(MaxLiveAddrs) {
+		text += fmt.Sprintf("%x 10 %d%s\n", 0x1000+i*16, i, strings.Repeat("n", 3000))
+		want[0x1000+i*16] = true
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, _ := openLive(t)
+	for len(want) > 0 {
+		r := LiveRequest{ID: id, User: "a user"}
+		for addr := range want {
+			r.Code = append(r.Code, addr)
+		}
+		names, err := l.Name(r)
+		if err != nil || len(names.Code) == 0 {
+			t.Fatalf("%v, %v", names, err)
+		}
+		for _, n := range names.Code {
+			if !want[n.Start] {
+				t.Fatalf("%#x was not wanted any more", n.Start)
+			}
+			delete(want, n.Start)
+		}
+	}
+}
+
+// A request leaves nothing open, whatever it opened.
+func TestLiveClosesFiles(t *testing.T) {
+	id, program, addr := start(t)
+	path := fmt.Sprintf("/tmp/perf-%d.map", id.PID)
+	t.Cleanup(func() { os.Remove(path) })
+	if err := os.WriteFile(path, []byte("1000 20 one\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := newServer("/proc", nil)
+	open := func() map[string]int {
+		found := make(map[string]int)
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if target, err := os.Readlink(filepath.Join("/proc/self/fd", e.Name())); err == nil {
+				found[target]++
+			} else if !errors.Is(err, fs.ErrNotExist) {
+				t.Fatal(err)
+			}
+		}
+		return found
+	}
+	for range 3 {
+		asked := []file{{program.ID, program.path(), []uint64{addr}}}
+		a := s.name(&request{ID: id, Files: asked, Code: []uint64{0x1010}})
+		if len(a.Files) != 1 || len(a.Code) != 1 || string(a.Code[0].Name) != "one" {
+			t.Fatalf("%+v", a)
+		}
+	}
+	if found := open(); found[program.Path]+found[path] > 0 {
+		t.Errorf("open: %v", found)
+	}
+}
+
+// What a worker answers to a request is not trusted.
+func TestHostileLiveAnswers(t *testing.T) {
+	r := LiveRequest{Files: map[File][]uint64{{ID: profile.FileID{1}}: {1}}}
+	for what, message := range map[string][]byte{
+		"another file": encodeLive(t, liveAnswer{Files: []liveFile{{ID: profile.FileID{2}}}}),
+		"no JSON":      []byte("["),
+	} {
+		if _, err := decodeLive(message, &r); !errors.Is(err, errAnswer) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := decodeLive(encodeLive(t, liveAnswer{Gone: true}), &r); !errors.Is(err, procscan.ErrGone) {
+		t.Error(err)
+	}
+}
+
+func encodeLive(t *testing.T, a liveAnswer) []byte {
+	t.Helper()
+	message, err := json.Marshal(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return message
+}
+
+func FuzzLiveAnswer(f *testing.F) {
+	id := profile.FileID{1}
+	f.Add([]byte(`{"Gone":true}`))
+	f.Add([]byte(`{"Files":[{"ID":[1,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0],"Names":[{"Start":1,"End":3,"Name":"YQ=="}]}],` +
+		`"Code":[{"Start":5,"End":2}],"PerfMap":"1","Spent":-7}`))
+	f.Fuzz(func(t *testing.T, message []byte) {
+		names, err := decodeLive(message, &LiveRequest{Files: map[File][]uint64{{ID: id}: {1}}})
+		if err != nil {
+			return
+		}
+		for of := range names.Files {
+			if of != id || names.Spent < 0 {
+				t.Errorf("%+v", names)
+			}
+		}
+	})
+}
