@@ -30,8 +30,8 @@ var (
 // workers hang, because of it or of others of its user, or there is none; or it was, and the worker
 // did not answer in time.
 func TellsNothing(err error) bool {
-	return errors.Is(err, ErrTimeout) || errors.Is(err, ErrHung) || errors.Is(err, ErrBusy) || errors.Is(err, worker.ErrUnavailable) ||
-		errors.Is(err, worker.ErrClosed)
+	return errors.Is(err, ErrTimeout) || errors.Is(err, ErrHung) || errors.Is(err, ErrBusy) ||
+		errors.Is(err, worker.ErrUnavailable) || errors.Is(err, worker.ErrClosed)
 }
 
 // Client has workers access processes. It is safe for concurrent use.

@@ -64,7 +64,8 @@ func TestSampledUnwound(t *testing.T) {
 func TestUnwinderWhenNeeded(t *testing.T) {
 	r := run(t, atRate(97), func(c *Config) { c.Unwinder = sampling.AutoUnwinder })
 	r.swept(3)
-	if u := r.Unwinding(); u.Needed || u.Loaded || u.Err() != nil || r.Counters().Sampling.Unwinding.Started.Load() != 0 {
+	started := &r.Counters().Sampling.Unwinding.Started
+	if u := r.Unwinding(); u.Needed || u.Loaded || u.Err() != nil || started.Load() != 0 {
 		t.Errorf("without a process: %+v", u)
 	}
 	p := demo.Start(t, demo.Options{Busy: 1})

@@ -101,7 +101,9 @@ func (i *inbox) namingDeadline(pending []*pendingSample, now time.Time) time.Tim
 }
 
 // isLast reports whether a sample whose stack could not be named has no time left to wait for that again.
-func (i *inbox) isLast(p *pendingSample, now time.Time) bool { return i.maxAge > 0 && !now.Before(i.nameBy(p)) }
+func (i *inbox) isLast(p *pendingSample, now time.Time) bool {
+	return i.maxAge > 0 && !now.Before(i.nameBy(p))
+}
 
 // giveBack has samples that were taken wait again, before those that have come since.
 func (i *inbox) giveBack(pending []pendingSample) {

@@ -38,8 +38,8 @@ const (
 // by frame pointers. nil: there is no engine, and none is to be.
 //
 // The engine is loaded by run when a program is to be sampled, while samples are taken already: it
-// takes 10 MB. Programs are synchronized by that one goroutine. When the engine's worker was killed, all are walked by frame pointers until they were
-// synchronized again.
+// takes 10 MB. Programs are synchronized by that one goroutine. When the engine's worker was killed,
+// all are walked by frame pointers until they were synchronized again.
 type unwinding struct {
 	sampler  *bpf.Sampler
 	counters *unwind.Counters

@@ -116,7 +116,8 @@ func TestFramesAnswer(t *testing.T) {
 	name := strings.Repeat("n", maxNameBytes)
 	deep := func(frames int) (stack []Frame) {
 		for i := range frames {
-			stack = append(stack, Frame{Kind: JVMFrame, Function: name[:maxNameBytes-4] + fmt.Sprintf("%04d", i), Line: 7})
+			function := name[:maxNameBytes-4] + fmt.Sprintf("%04d", i)
+			stack = append(stack, Frame{Kind: JVMFrame, Function: function, Line: 7})
 		}
 		return stack
 	}
@@ -142,9 +143,8 @@ func TestFramesAnswer(t *testing.T) {
 		}
 		for i, stack := range got {
 			whole := c.stacks[i]
-			if cut := len(whole) - 1; i == 0 && len(whole) > c.first {
-				cut = c.first - 1
-				whole = append(slices.Clone(whole[:cut]), Frame{Kind: CutFrame})
+			if i == 0 && len(whole) > c.first {
+				whole = append(slices.Clone(whole[:c.first-1]), Frame{Kind: CutFrame})
 			}
 			if !slices.Equal(stack, whole) {
 				t.Errorf("%s: stack %d has %d frames, want %d", what, i, len(stack), len(whole))

@@ -73,25 +73,27 @@ func TestReachable(t *testing.T) {
 		forever[i] = next
 	}
 	var branches []instruction
-	for range 2 * maxPlaces {
+	var many []int32
+	for i := range int32(2 * maxPlaces) {
 		branches = append(branches, branch(2*maxPlaces))
+		many = append(many, 2*maxPlaces+i)
 	}
 	for name, c := range map[string]struct {
 		code  []instruction
 		known []int32
 		want  []int32
 	}{
-		"here":                                {[]instruction{next}, []int32{0}, []int32{0}},
-		"straight on":                         {[]instruction{next, next, next, next}, []int32{3}, []int32{3}},
-		"branch":                              {[]instruction{branch(2), next, next, next}, []int32{2, 3}, []int32{2, 3}},
-		"jump over what is of another branch": {[]instruction{next, jump(1), next, next, next}, []int32{2, 4}, []int32{4}},
-		"loop":                                {[]instruction{next, next, branch(-3), next}, []int32{3}, []int32{3}},
-		"endless loop":                        {[]instruction{next, jump(-2)}, nil, nil},
-		"end of the code":                     {[]instruction{branch(1), next, {}}, []int32{1}, nil},
-		"before the code":                     {[]instruction{jump(-5)}, nil, nil},
-		"too much code":                       {forever, nil, nil},
-		"too many places":                     {append(branches, forever...), []int32{16, 17, 18, 19, 20, 21, 22, 23, 24, 25}, nil},
-		"nothing that is next":                {nil, nil, nil},
+		"here":                  {[]instruction{next}, []int32{0}, []int32{0}},
+		"straight on":           {[]instruction{next, next, next, next}, []int32{3}, []int32{3}},
+		"branch":                {[]instruction{branch(2), next, next, next}, []int32{2, 3}, []int32{2, 3}},
+		"jump over what is not": {[]instruction{next, jump(1), next, next, next}, []int32{2, 4}, []int32{4}},
+		"loop":                  {[]instruction{next, next, branch(-3), next}, []int32{3}, []int32{3}},
+		"endless loop":          {[]instruction{next, jump(-2)}, nil, nil},
+		"end of the code":       {[]instruction{branch(1), next, {}}, []int32{1}, nil},
+		"before the code":       {[]instruction{jump(-5)}, nil, nil},
+		"too much code":         {forever, nil, nil},
+		"too many places":       {append(branches, forever...), many, nil},
+		"nothing that is next":  {nil, nil, nil},
 	} {
 		known := make(map[int32]bool)
 		for _, place := range c.known {
