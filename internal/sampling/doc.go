@@ -4,7 +4,7 @@
 //	bpf.Sampler ── every interval: (program, trace, transaction, raw stack) × n
 //	     │
 //	     ├─ stacks.go: raw stack ──▶ profile.Stack: frames and stack-trace-id
-//	     ├─ unwinding.go: which programs an engine unwinds, and its names for their stacks
+//	     ├─ unwinding.go: which programs an engine unwinds; naming.go: its names for their stacks
 //	     ▼
 //	Sink of the program ── a profile.Sample
 //
@@ -13,8 +13,9 @@
 // that a probe of the process may explain), and for samples whose context the kernel could not
 // read, the process itself must be read, and it can block the reader. Those samples are pending:
 // they wait for the goroutine of the process, which calls ProcessSampler.Serve. So do those whose
-// stack an engine has unwound and not named yet; while it is busy, or restarted, they are given back,
-// until they are too old (stale). When their program is left out, they have no stack (no_stack).
+// stack an engine has unwound and not named yet: those of one process are named together; while the
+// engine is busy, or restarted, they are given back. When there is no time left, or their program is
+// left out, they are handed on with what is known without the engine: a stack that is cut.
 //
 // Every sample that the kernel hands over has exactly one process.SampleOutcome, at the latest when
 // its process has ended.
