@@ -131,11 +131,18 @@ func TestDeliveryManyThreads(t *testing.T) {
 // Samples that wait for a process that hangs are refused as soon as they are older than the
 // samples-delay: they do not fill all the room that there is for them.
 func TestDeliveryHangingHoldsLittle(t *testing.T) {
-	p := demo.Start(t, demo.Options{Busy: 1, PageOut: true, Gap: -1})
 	r := run(t, atRate(997))
-	r.sampledReport(p, 1)
-	p.Hostile("storage-hangs", "")
-	r.state(p, process.StateError, process.ReasonTimeout.String())
+	var p *demo.Process
+	for sampled := false; !sampled; { // it is not if it was probed while it changed its storage
+		p = demo.Start(t, demo.Options{Busy: 1, PageOut: true, Gap: -1})
+		r.sampledReport(p, 1)
+		p.Hostile("storage-hangs", "")
+		r.state(p, process.StateError, process.ReasonTimeout.String())
+		if sampled = r.isSampled(p); !sampled {
+			p.Kill()
+			r.gone(p)
+		}
+	}
 	outcomes := &r.Counters().Sampling.Outcomes
 	testenv.Poll(t, 4*deadline, "more samples than there is room for", func() bool {
 		return outcomes[process.OutcomeStale].Load()+outcomes[process.OutcomeBacklog].Load() > sampling.MaxPending
@@ -181,4 +188,11 @@ func TestDeliveryCountersAreFixed(t *testing.T) {
 	if after := names(r.Counters()); !slices.Equal(before, after) {
 		t.Errorf("names before: %v\nand after: %v", before, after)
 	}
+}
+
+// isSampled reports whether a process is sampled.
+func (r *running) isSampled(p *demo.Process) bool {
+	return slices.ContainsFunc(r.all(), func(one *registration) bool {
+		return one.pid == p.PID && one.process.IsSampled()
+	})
 }

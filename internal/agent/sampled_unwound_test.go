@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"slices"
 	"testing"
 
 	"correlator/internal/demo"
@@ -27,22 +28,7 @@ func TestSampledUnwound(t *testing.T) {
 		transaction, _ := report.Transaction(trace)
 		return transaction.Samples >= 100
 	})
-	stacks := r.stacks(report)
-	var samples, whole uint64
-	for _, transaction := range report.Transactions {
-		for text, n := range transaction.Stacks {
-			samples += n
-			frames := stacks[text]
-			var java bool
-			for _, frame := range frames {
-				java = java || frame.Kind() == profile.JVMFrame && frame.Line > 0 &&
-					frame.Function.SourceFile == "Demo.java"
-			}
-			if root := frames[len(frames)-1]; java && root.Kind() == profile.NativeFrame {
-				whole += n
-			}
-		}
-	}
+	samples, whole := r.whole(report)
 	t.Logf("%d of %d samples have a whole stack with Java frames", whole, samples)
 	if whole < samples*9/10 {
 		t.Errorf("%d of %d samples have a whole stack with Java frames", whole, samples)
@@ -60,6 +46,26 @@ func TestSampledUnwound(t *testing.T) {
 	}
 }
 
+// whole returns how many samples a report has, and how many of these have a whole stack with Java frames
+// of the demo.
+func (r *running) whole(report demo.Report) (samples, whole uint64) {
+	r.t.Helper()
+	stacks := r.stacks(report)
+	for _, transaction := range report.Transactions {
+		for text, n := range transaction.Stacks {
+			samples += n
+			frames := stacks[text]
+			java := slices.ContainsFunc(frames, func(f profile.Frame) bool {
+				return f.Kind() == profile.JVMFrame && f.Line > 0 && f.Function.SourceFile == "Demo.java"
+			})
+			if root := frames[len(frames)-1]; java && root.Kind() == profile.NativeFrame {
+				whole += n
+			}
+		}
+	}
+	return samples, whole
+}
+
 // Where there is nothing to sample, there is no engine, which takes memory, and nothing is amiss.
 func TestUnwinderWhenNeeded(t *testing.T) {
 	r := run(t, atRate(97), func(c *Config) { c.Unwinder = sampling.AutoUnwinder })
@@ -74,5 +80,31 @@ func TestUnwinderWhenNeeded(t *testing.T) {
 	if u := r.Unwinding(); !u.Needed || !u.Loaded || u.Err() != nil {
 		t.Errorf("with a process: %+v", u)
 	}
+	clean(t, p.Quit())
+}
+
+// The stacks of a JVM are whole from its registration on, but for those of the moment in which it is
+// synchronized, when another process has had the engine loaded.
+func TestFirstSamplesUnwound(t *testing.T) {
+	r := run(t, atRate(97), func(c *Config) { c.Unwinder = sampling.AutoUnwinder })
+	first := demo.Start(t, demo.Options{Busy: 1})
+	testenv.Poll(t, deadline, "the engine", func() bool { return r.Unwinding().Unwound == 1 })
+	p := demo.StartJVM(t, demo.JVMOptions{Busy: true, Threads: 2})
+	p.Registration(1)
+	trace := p.Begin(1).TraceID
+	var report demo.Report
+	for _, enough := range []uint64{10, 30, 100, 300} {
+		report = p.ReportWhen("samples", func(report demo.Report) bool {
+			transaction, _ := report.Transaction(trace)
+			return transaction.Samples >= enough
+		})
+		samples, whole := r.whole(report)
+		t.Logf("of the first %d samples %d are whole", samples, whole)
+		if enough == 300 && whole < samples*8/10 {
+			t.Errorf("of the first %d samples %d are whole", samples, whole)
+		}
+	}
+	p.End(1)
+	first.Quit()
 	clean(t, p.Quit())
 }

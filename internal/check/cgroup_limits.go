@@ -14,6 +14,10 @@ const (
 	// to it.
 	restMemory = 64 << 20
 
+	// unwindMemory is for the unwinding worker, 20 MB, 45 while it reads a JVM, and for its tables, 13 MB
+	// and 8 for each JVM that is another.
+	unwindMemory = 96 << 20
+
 	// exportMemory is for connections and the encoding of requests, in addition to the queues.
 	exportMemory = 8 << 20
 
@@ -45,6 +49,9 @@ func memory(m *machine, n needs) finding {
 		limit, err := lowestLimit(dirs, "memory.max", "memory.limit_in_bytes")
 		const mib = 1 << 20
 		needed := int64(restMemory + m.cpus*watch.EventMemoryBytes())
+		if n.unwinder.Unwinds() {
+			needed += unwindMemory
+		}
 		if n.receiver || len(n.destinations) > 0 {
 			needed += exportMemory + m.config.Export.QueueMemory()
 		}

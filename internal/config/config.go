@@ -152,11 +152,11 @@ type monitoringSection struct {
 // Default returns the default configuration, without the values that Complete derives.
 func Default() Config {
 	return Config{
-		Samples: samplesSection{PerSecond: 20, Unwinder: sampling.AutoUnwinder},
+		Samples: samplesSection{PerSecond: 20},
 		Agents:  agentsSection{SamplesDelay: 300 * time.Millisecond},
 		Discovery: discoverySection{ScanInterval: 30 * time.Second, MaxProcesses: agent.DefaultMaxProcesses,
 			ProcRoot: DefaultProcRoot},
-		OTLP: otlpSection{Symbolize: true, Section: otlpKeys{
+		OTLP: otlpSection{Section: otlpKeys{
 			QueueBytes:       otlp.DefaultQueueBytes,
 			ProfilesInterval: export.DefaultProfilesInterval,
 			MetricsInterval:  export.DefaultMetricsInterval,

@@ -236,7 +236,7 @@ func verifyPrinted(t *testing.T, dir string, want *Config, s *Settings) {
 func TestOthers(t *testing.T) {
 	dir := someFiles(t)
 	got, s, err := said{
-		args: []string{"--otlp-endpoint", "https://a", "--otlp-untraced", "--otlp-symbolize=false"},
+		args: []string{"--otlp-endpoint", "https://a", "--otlp-untraced", "--otlp-symbolize"},
 		env:  map[string]string{"CORRELATOR_OTLP_LISTEN": "127.0.0.1:4317", "OTEL_METRIC_EXPORT_INTERVAL": " 15000 "},
 		file: `otlp:
   queue-bytes: 1
@@ -254,7 +254,7 @@ func TestOthers(t *testing.T) {
 			ClientAuthorities: filepath.Join(dir, "ca.pem"), MaxRequestBytes: 5,
 		},
 		ProfilesInterval: 2 * time.Second, MetricsInterval: 15 * time.Second, Untraced: true,
-		Symbolize: false,
+		Symbolize: true,
 	}
 	if err != nil || !reflect.DeepEqual(got.Export, want) {
 		t.Errorf("%+v, %v", got.Export, err)

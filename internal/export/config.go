@@ -44,7 +44,6 @@ type Config struct {
 // DefaultConfig exports nothing.
 func DefaultConfig() Config {
 	return Config{
-		Symbolize:        true,
 		ProfilesInterval: DefaultProfilesInterval,
 		MetricsInterval:  DefaultMetricsInterval,
 		ShutdownTimeout:  DefaultShutdownTimeout,

@@ -143,7 +143,7 @@ var labelMeanings = []struct {
 		{"updating", "the thread was just changing its trace"},
 		{"torn", "the trace changed while it was read"},
 		{"unreadable", "reading the trace failed"},
-		{"no_stack", "its stack was no longer in the kernel's table"},
+		{"no_stack", "its stack was no longer in the kernel's table, or no frame of it is known"},
 		{"untraced", "the thread worked on no trace; exported by OTLP, because of `--otlp-untraced`"},
 	}},
 	{[]string{"samples_dropped_total"}, "reason", [][2]string{

@@ -27,6 +27,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	fusefs.Main()
 	worker.Main(symbolizer.Kind)
 	os.Exit(testenv.Main(m))
 }

@@ -384,6 +384,11 @@ func TestUnwindingWorkerEnds(t *testing.T) {
 		threads[p.PID] = p.Threads()
 	}
 	recording := r.end()
+	for reason, samples := range recording.Lost {
+		if !strings.HasPrefix(reason, "kernel_") {
+			t.Errorf("%d samples are lost: %s", samples, reason)
+		}
+	}
 	for _, p := range processes {
 		all, whole := verifyContexts(t, recording, recording.of(p.PID), p.Quit(), threads[p.PID])
 		if t.Logf("of %d samples %d are whole; lost %v", all, whole, recording.Lost); all == 0 {

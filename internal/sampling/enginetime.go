@@ -12,6 +12,10 @@ const (
 	// for users whose processes have it wait: a JVM takes 0.1 s, the first one 0.5 s.
 	userTime  = 10 * time.Second
 	userShare = 5
+
+	// killedTime is what a user has spent for whose program a worker was killed: each program is walked by
+	// frame pointers until it was synchronized again.
+	killedTime = 5 * time.Second
 )
 
 // engineTime divides the engine's time among the users whose programs are sampled. It is not safe for

@@ -40,6 +40,7 @@ type inbox struct {
 
 	mu      sync.Mutex
 	pending []pendingSample
+	taken   int // by the goroutine of the process, which may give them back
 }
 
 func newInbox(active *atomic.Bool, maxAge time.Duration) *inbox {
@@ -67,19 +68,15 @@ func (i *inbox) add(pending []pendingSample, now time.Time) (n int, late []pendi
 	if first > len(i.pending)/2 {
 		late, i.pending = i.pending[:first], slices.Clone(i.pending[first:])
 	}
-	n = max(0, min(len(pending), i.limit-len(i.pending))) // more may have been given back
+	n = max(0, min(len(pending), i.limit-len(i.pending)-i.taken))
 	i.pending = append(i.pending, pending[:n]...)
 	i.notify()
 	return n, late
 }
 
-// isLate reports whether a sample has waited too long. One whose stack cannot be named does not wait
-// for ever.
+// isLate reports whether a sample has waited too long.
 func (i *inbox) isLate(p *pendingSample, now time.Time) bool {
-	if i.maxAge > 0 {
-		return now.Sub(p.sample.At) > i.maxAge
-	}
-	return !p.tried.IsZero() && now.Sub(p.tried) > maxNaming
+	return i.maxAge > 0 && now.Sub(p.sample.At) > i.maxAge
 }
 
 // nameBy returns until when a sample may wait for the name of its stack, if it is of use at some age only: the
@@ -94,33 +91,43 @@ func (i *inbox) namingDeadline(pending []*pendingSample, now time.Time) time.Tim
 			deadline = by
 		}
 	}
-	if least := now.Add(minNamingTime); deadline.Before(least) {
-		return least
+	least := minNamingTime
+	if i.maxAge > 0 {
+		least = min(least, i.maxAge/6)
+	}
+	if deadline.Before(now.Add(least)) {
+		return now.Add(least)
 	}
 	return deadline
 }
 
 // isLast reports whether a sample whose stack could not be named has no time left to wait for that again.
+// One that is of use at any age does not wait for ever.
 func (i *inbox) isLast(p *pendingSample, now time.Time) bool {
-	return i.maxAge > 0 && !now.Before(i.nameBy(p))
+	if i.maxAge > 0 {
+		return !now.Before(i.nameBy(p))
+	}
+	return !p.tried.IsZero() && now.Sub(p.tried) > maxNaming
 }
 
-// giveBack has samples that were taken wait again, before those that have come since.
+// giveBack ends what take has begun: it has some of these samples wait again, before those that have come
+// since.
 func (i *inbox) giveBack(pending []pendingSample) {
-	if len(pending) == 0 {
-		return
-	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.pending = append(pending, i.pending...)
-	i.notify()
+	i.taken = 0
+	if len(pending) > 0 {
+		i.pending = append(pending, i.pending...)
+		i.notify()
+	}
 }
 
-// take empties the inbox.
+// take empties the inbox. Until giveBack is called, there is no room for as many more.
 func (i *inbox) take() (pending []pendingSample) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	pending, i.pending = i.pending, nil
+	i.taken = len(pending)
 	return pending
 }
 

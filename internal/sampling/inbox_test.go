@@ -27,14 +27,20 @@ func TestInbox(t *testing.T) {
 		t.Errorf("%d added to a full inbox", n)
 	}
 	<-q.ready
-	if n := len(q.take()); n != MaxPending {
+	taken := q.take()
+	if n := len(taken); n != MaxPending {
 		t.Errorf("%d taken", n)
 	}
-	if n, _ := q.add(samples(3), now); n != 3 || len(q.ready) != 1 {
-		t.Errorf("%d added after that, want 3", n)
+	if n, _ := q.add(samples(1), now); n != 0 {
+		t.Errorf("%d added while as many as there is room for may be given back", n)
 	}
-	if n, late := q.add(samples(MaxPending), now.Add(2*time.Minute)); n != MaxPending || len(late) != 3 {
-		t.Errorf("%d added when %d were late, want all and 3", n, len(late))
+	<-q.ready
+	q.giveBack(taken[:2])
+	if n, _ := q.add(samples(3), now); n != 3 || q.len() != 5 || len(q.ready) != 1 {
+		t.Errorf("%d added after that, want 3; %d wait, want 5", n, q.len())
+	}
+	if n, late := q.add(samples(MaxPending), now.Add(2*time.Minute)); n != MaxPending || len(late) != 5 {
+		t.Errorf("%d added when %d were late, want all and 5", n, len(late))
 	}
 	q = newInbox(new(atomic.Bool), 0)
 	q.add(samples(3), now)

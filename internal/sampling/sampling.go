@@ -73,6 +73,7 @@ type Sampling struct {
 
 	troubles sync.Map     // what was logged that went wrong
 	opened   time.Time    // what drained counts from
+	over     atomic.Bool  // Run has ended: nothing waits for the engine any more
 	drained  atomic.Int64 // when the last drain without an error began, in ns; 0 before
 
 	mu       sync.RWMutex
@@ -204,6 +205,7 @@ func (s *Sampling) Run(ctx context.Context) {
 	s.readCounters()
 	s.recordError("emptying the ring buffer", reader.Flush())
 	<-deferred
+	s.over.Store(true)
 }
 
 // LastDrain returns when the last drain without an error began; the zero time before that.

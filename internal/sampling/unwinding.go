@@ -142,7 +142,9 @@ func (u *unwinding) run(ctx context.Context) {
 		p, gone, wait := u.next(time.Now())
 		switch {
 		case gone != nil:
-			_ = engine.Remove(ctx, *gone) // if not, a worker was killed, which has forgotten it
+			if err := engine.Remove(ctx, *gone); errors.Is(err, unwind.ErrBusy) {
+				u.removeLater(*gone)
+			} // after other errors there is no worker that knows it
 		case p != nil:
 			u.synchronize(ctx, engine, p)
 		default:
@@ -215,11 +217,11 @@ func (u *unwinding) next(now time.Time) (first *program, gone *unwind.Target, wa
 		if free := u.time.free(p.unwound.target.User, now); free.After(at) {
 			at = free
 		}
-		if until := at.Sub(now); first == nil || until < wait {
+		if until := at.Sub(now); until < wait {
 			first, wait = p, until
 		}
 	}
-	if wait > 0 || first == nil {
+	if wait > 0 {
 		return nil, nil, wait
 	}
 	delete(u.due, first)
@@ -246,10 +248,16 @@ func (u *unwinding) synchronize(ctx context.Context, engine *unwind.Engine, p *p
 	now := time.Now()
 	if err == nil {
 		err = u.enter(engine, p, began)
+	} else if !isTemporary(err) && !errors.Is(err, unwind.ErrClosed) {
+		u.leave(p)
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.time.charge(p.unwound.target.User, now.Sub(began), now)
+	took := now.Sub(began)
+	if errors.Is(err, unwind.ErrKilled) {
+		took += killedTime
+	}
+	u.time.charge(p.unwound.target.User, took, now)
 	if _, sampled := u.programs[p]; !sampled {
 		return
 	}
@@ -260,6 +268,8 @@ func (u *unwinding) synchronize(ctx context.Context, engine *unwind.Engine, p *p
 		w.pause = max(w.pause, w.least)
 	case errors.Is(err, errReset):
 		w.failure, u.due[p] = nil, now
+	case errors.Is(err, unwind.ErrBusy):
+		w.failure, u.due[p] = nil, now.Add(minResync)
 	case errors.Is(err, unwind.ErrNotReady): // most are in a moment
 		w.pause = min(max(2*w.pause, minResync), maxResync)
 		u.due[p] = now.Add(w.pause)
@@ -304,6 +314,23 @@ func (u *unwinding) enter(engine *unwind.Engine, p *program, began time.Time) er
 	return nil
 }
 
+// leave has a program's samples walked by frame pointers, which the engine could not synchronize again: it
+// may have forgotten what it knew.
+func (u *unwinding) leave(p *program) {
+	u.chain.Lock()
+	defer u.chain.Unlock()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if _, sampled := u.programs[p]; !sampled || !p.unwound.on {
+		return
+	}
+	if err := u.sampler.Unwind(p.number, false); err != nil {
+		u.log.Error("leaving the unwinding programs", zap.Error(err))
+		return
+	}
+	p.unwound.on = false
+}
+
 // reset has all stacks walked by frame pointers again, until the programs were synchronized anew. Those
 // that were not synchronized wait as long as before: one of them may be the cause.
 func (u *unwinding) reset() {
@@ -326,6 +353,12 @@ func (u *unwinding) reset() {
 		}
 	}
 	u.notify()
+}
+
+func (u *unwinding) removeLater(target unwind.Target) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.gone = append(u.gone, goneTarget{target, time.Now().Add(minResync)})
 }
 
 func (u *unwinding) notify() {

@@ -191,7 +191,7 @@ func (s *server) readAlone(r *request) *liveAnswer {
 	alone.openHost()
 	p.asked, p.askedCode = r.Files, r.Code
 	for _, f := range r.Files {
-		alone.addrs[f.ID] = f.Addrs
+		alone.addrs[f.ID] = append(alone.addrs[f.ID], f.Addrs...) // several files may have one id
 	}
 	n := alone.readProcess(p)
 	for _, f := range r.Files {

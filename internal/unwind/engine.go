@@ -82,9 +82,10 @@ type Engine struct {
 	generation  uint64
 	known       map[uint32]known // by KernelPID
 	quarantined map[any]quarantine
-	unreaped    int
-	failure     error // why there is no worker
-	broken      error // why there will be none
+	unreaped    int                 // killed workers that have not ended
+	hanging     map[worker.User]int // how many of these served a program of a user
+	failure     error               // why there is no worker
+	broken      error               // why there will be none
 }
 
 // known is a target of which the worker may have stored something.
@@ -130,7 +131,7 @@ func open(procRoot string, counters *Counters, kind worker.Kind) (*Engine, error
 	}
 	e := &Engine{
 		chain: chain, spawner: spawner, counters: counters, slot: make(chan struct{}, 1),
-		known: make(map[uint32]known), quarantined: make(map[any]quarantine),
+		known: make(map[uint32]known), quarantined: make(map[any]quarantine), hanging: make(map[worker.User]int),
 	}
 	e.slot <- struct{}{}
 	return e, nil

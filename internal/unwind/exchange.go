@@ -88,11 +88,11 @@ func (e *Engine) makeTable(bucket uint) error {
 		return errAnswer
 	}
 	size := tableBytes(bucket)
-	if e.tableBytes += size; e.tableBytes > maxWorkerBytes {
-		return errExhausted
-	}
 	if e.storedBytes()+size > maxTableBytes {
 		return e.worker.Send([]byte{opTableRefused})
+	}
+	if e.tableBytes += size; e.tableBytes > maxWorkerBytes {
+		return errExhausted
 	}
 	spec := e.chain.inner.Copy()
 	spec.Name, spec.MaxEntries = "unwind_file", 1<<bucket

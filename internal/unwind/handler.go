@@ -20,6 +20,10 @@ const (
 	// maxRanges bounds the entries of one process in the table of mappings. A JVM has some 300.
 	maxRanges = 4096
 
+	// maxPagesOfFile bounds what one file has of the table of pages, which is for the files of all
+	// processes: 128 MB of code.
+	maxPagesOfFile = 2048
+
 	// maxUnwindInfos bounds what one synchronization adds to the table of ways to unwind a frame. It has
 	// support.UnwindInfoMaxEntries for all processes, and a worker never removes one. libjvm has some 300.
 	maxUnwindInfos = 2048
@@ -28,6 +32,7 @@ const (
 var (
 	errAPM    = errors.New("the engine is not to correlate with APM agents")
 	errRanges = fmt.Errorf("a process has more than %d ranges of mappings", maxRanges)
+	errPages  = fmt.Errorf("a file has code in more than %d pages of 64 KiB", maxPagesOfFile)
 	errInfos  = fmt.Errorf("a process has more than %d ways to unwind a frame", maxUnwindInfos)
 	errFull   = errors.New("the table of ways to unwind a frame is full")
 )
@@ -276,6 +281,9 @@ func (h *handler) UpdateUnwindInfo(index uint16, info stackdeltatypes.UnwindInfo
 
 // UpdateStackDeltaPages stores which part of a file's table is that of which part of its code.
 func (h *handler) UpdateStackDeltaPages(file host.FileID, deltas []uint16, bucket uint16, first uint64) error {
+	if len(deltas) > maxPagesOfFile {
+		return h.note("storing a file", errPages)
+	}
 	return h.note("storing a file", h.EbpfHandler.UpdateStackDeltaPages(file, deltas, bucket, first))
 }
 

@@ -2,6 +2,7 @@ package unwind
 
 import (
 	"runtime"
+	"slices"
 
 	"golang.org/x/arch/arm64/arm64asm"
 	"golang.org/x/arch/x86/x86asm"
@@ -13,9 +14,27 @@ type instruction struct {
 	jumps  bool  // it goes, or may go, to its end plus jump
 	jump   int32
 	goesOn bool // it goes, or may go, to the next one; calls do
+	calls  bool
 }
 
 const maxInstructionBytes = 16
+
+// maxCallBytes is the length of the longest call: through a pointer, with prefix, SIB byte and displacement.
+const maxCallBytes = 8
+
+// mayEndInCall reports whether code may end in a call. It is wrong only in reporting more.
+func mayEndInCall(code []byte) bool {
+	if runtime.GOARCH == "arm64" {
+		return len(code) >= 4 && decodeARM64(code[len(code)-4:]).calls
+	}
+	for size := 2; size <= min(len(code), maxCallBytes); size++ {
+		padded := append(slices.Clone(code[len(code)-size:]), make([]byte, maxInstructionBytes)...)
+		if i := decodeX86(padded); i.calls && int(i.size) == size {
+			return true
+		}
+	}
+	return false
+}
 
 // decode decodes the first instruction of code.
 func decode(code []byte) instruction {
@@ -29,11 +48,11 @@ func decodeX86(code []byte) instruction {
 	if n := vexBytes(code); n > 0 {
 		return instruction{size: int32(n), goesOn: true}
 	}
-	if code[0] == 0x62 || code[0] == 0xd5 { // EVEX and REX2, which the decoder takes for what they once were
+	if code[0] == 0x62 || code[0] == 0xd5 { // EVEX and REX2: it may be none of those that are known here
 		return instruction{}
 	}
 	decoded, err := x86asm.Decode(code, 64)
-	if err != nil {
+	if err != nil || decoded.Op == 0 { // a prefix alone is none
 		return instruction{}
 	}
 	i := instruction{size: int32(decoded.Len), goesOn: true}
@@ -42,6 +61,7 @@ func decodeX86(code []byte) instruction {
 		x86asm.HLT, x86asm.INT, x86asm.INTO, x86asm.LJMP, x86asm.XBEGIN, x86asm.XABORT:
 		return instruction{}
 	case x86asm.CALL, x86asm.LCALL:
+		i.calls = true
 		return i
 	}
 	to, relative := decoded.Args[0].(x86asm.Rel)
@@ -61,6 +81,8 @@ func decodeARM64(code []byte) instruction {
 	}
 	i := instruction{size: 4, goesOn: true}
 	switch decoded.Op {
+	case arm64asm.BL, arm64asm.BLR:
+		i.calls = true
 	case arm64asm.BR, arm64asm.RET, arm64asm.ERET, arm64asm.DRPS, arm64asm.BRK, arm64asm.HLT:
 		return instruction{}
 	case arm64asm.B, arm64asm.CBZ, arm64asm.CBNZ, arm64asm.TBZ, arm64asm.TBNZ:
@@ -77,8 +99,8 @@ func decodeARM64(code []byte) instruction {
 	return i
 }
 
-// vexBytes returns the length of an x86-64 instruction with a VEX prefix, none of which jumps, and which the
-// decoder does not know; 0 for others. Intel SDM, volume 2, section 2.3.5.
+// vexBytes returns the length of an x86-64 instruction with a VEX prefix, none of which jumps; 0 for others.
+// The decoder knows some of them. Intel SDM, volume 2, section 2.3.5.
 func vexBytes(code []byte) (n int) {
 	var b [16]byte
 	copy(b[:], code)

@@ -19,12 +19,13 @@ func TestDecode(t *testing.T) {
 			"0f84fcffffff":       {size: 6, jumps: true, jump: -4, goesOn: true}, // je, near
 			"eb10":               {size: 2, jumps: true, jump: 16},               // jmp
 			"e9f0ffffff":         {size: 5, jumps: true, jump: -16},              // jmp, near
-			"e805000000":         {size: 5, goesOn: true},                        // call
-			"ffd0":               {size: 2, goesOn: true},                        // call *%rax
+			"e805000000":         {size: 5, goesOn: true, calls: true},           // call
+			"ffd0":               {size: 2, goesOn: true, calls: true},           // call *%rax
 			"e2fe":               {size: 2, jumps: true, jump: -2, goesOn: true}, // loop
 			"ffe0":               {},                                             // jmp *%rax
 			"c3":                 {},                                             // ret
 			"0f0b":               {},                                             // ud2
+			"f30f1efa":           {},                                             // endbr64
 			"f4":                 {},                                             // hlt
 			"62f17c4828c1":       {},                                             // EVEX
 			"c5f877":             {size: 3, goesOn: true},                        // vzeroupper
@@ -38,8 +39,8 @@ func TestDecode(t *testing.T) {
 			"40000054": {size: 4, jumps: true, jump: 4, goesOn: true}, // b.eq .+8
 			"04000014": {size: 4, jumps: true, jump: 12},              // b .+16
 			"400000b4": {size: 4, jumps: true, jump: 4, goesOn: true}, // cbz x0, .+8
-			"ffffff97": {size: 4, goesOn: true},                       // bl .-4
-			"00003fd6": {size: 4, goesOn: true},                       // blr x0
+			"ffffff97": {size: 4, goesOn: true, calls: true},          // bl .-4
+			"00003fd6": {size: 4, goesOn: true, calls: true},          // blr x0
 			"00001fd6": {},                                            // br x0
 			"c0035fd6": {},                                            // ret
 			"000020d4": {},                                            // brk
@@ -87,6 +88,8 @@ func TestReachable(t *testing.T) {
 		"straight on":           {[]instruction{next, next, next, next}, []int32{3}, []int32{3}},
 		"branch":                {[]instruction{branch(2), next, next, next}, []int32{2, 3}, []int32{2, 3}},
 		"jump over what is not": {[]instruction{next, jump(1), next, next, next}, []int32{2, 4}, []int32{4}},
+		"return of a call":      {[]instruction{{size: 1, goesOn: true, calls: true}, next}, []int32{-1}, []int32{1}},
+		"jump to a return":      {[]instruction{next, next, next}, []int32{-1, 2}, []int32{2}},
 		"loop":                  {[]instruction{next, next, branch(-3), next}, []int32{3}, []int32{3}},
 		"endless loop":          {[]instruction{next, jump(-2)}, nil, nil},
 		"end of the code":       {[]instruction{branch(1), next, {}}, []int32{1}, nil},
@@ -95,11 +98,11 @@ func TestReachable(t *testing.T) {
 		"too many places":       {append(branches, forever...), many, nil},
 		"nothing that is next":  {nil, nil, nil},
 	} {
-		known := make(map[int32]bool)
-		for _, place := range c.known {
-			known[place] = true
+		known, returns := make(map[int32]bool), make(map[int32]bool)
+		for _, place := range c.known { // negative: where a call may return to
+			known[max(place, -place)], returns[-place] = true, place < 0
 		}
-		got := reachable(0, known, func(at int32) instruction {
+		got := reachable(0, known, func(at int32) bool { return returns[at] }, func(at int32) instruction {
 			if int(at) >= len(c.code) {
 				return instruction{}
 			}

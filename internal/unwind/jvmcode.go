@@ -24,6 +24,9 @@ const (
 	// maxVMEntries bounds the tables in which a JVM describes itself: JDK 25 has 1,500 fields.
 	maxVMEntries = 1 << 14
 
+	// maxEntryBytes is more than an entry of that table has.
+	maxEntryBytes = 1 << 10
+
 	// maxDebugBytes bounds the table of what is known about places in one compiled method, as the
 	// engine does.
 	maxDebugBytes = 1 << 20
@@ -100,8 +103,7 @@ func openJVMCode(t *target) (*jvmCode, error) {
 
 // forget is called after a request.
 func (c *jvmCode) forget() {
-	c.request = nil
-	clear(c.pages.read)
+	c.request, c.pages.read = nil, nil
 }
 
 // pages reads memory by pages, each once in a request: what belongs to one class lies side by side.
@@ -151,27 +153,50 @@ func (c *jvmCode) appendFrames(frames libpf.Frames, word libpf.EbpfFrame) (libpf
 	if err := c.request.Symbolize(word, &frames, libpf.FrameMapping{}); err != nil {
 		return frames[:before], err
 	}
-	if word.Flags().ReturnAddress() || kindOf(word) != support.FrameHotspotNative {
-		return frames, nil // the JVM knows the callers where it calls
+	if kindOf(word) == support.FrameHotspotNative {
+		named, err := c.certain(frames[before:], word)
+		if err == nil {
+			err = c.checkCompileID(word)
+		}
+		if err != nil {
+			return frames[:before], err
+		}
+		frames = append(frames[:before], named...)
 	}
-	certain, err := c.certain(frames[before:], word)
-	if err != nil {
-		return frames[:before], err
+	if len(frames) == before {
+		return frames, errCodeGone
 	}
-	return append(frames[:before], certain...), nil
+	return frames, nil
 }
 
-// certain returns, of the frames of a leaf in compiled code, those that it is certain to be in. The JVM knows
-// them at calls and safepoints only. For what lies between, the engine has the frames of the one before in
+// checkCompileID returns an error unless the compiled method of a word is still there: what was read is of
+// that one, also what was read before in this request.
+func (c *jvmCode) checkCompileID(word libpf.EbpfFrame) error {
+	var id [4]byte
+	at := int64(word.Variable(0)) + int64(c.debug.compileID)
+	if _, err := c.pages.from.ReadAt(id[:], at); err != nil {
+		return err
+	}
+	if binary.LittleEndian.Uint32(id[:]) != uint32(word.Variable(1)) {
+		return errCodeGone
+	}
+	return nil
+}
+
+// certain returns, of the frames of a place in compiled code, those that it is certain to be in. The JVM knows
+// them at safepoints and at most calls only. For what lies between, the engine has the frames of the one before in
 // memory, which may be in a branch that was not taken. What all have to which the code can go on is certain;
 // of code that is not understood, the method that was compiled.
 func (c *jvmCode) certain(frames libpf.Frames, word libpf.EbpfFrame) (libpf.Frames, error) {
-	places, err := c.nextKnown(libpf.Address(word.Variable(0)), uint32(word.Variable(1)), codeOffset(word))
+	places, err := c.nextKnown(libpf.Address(word.Variable(0)), codeOffset(word), word.Flags().ReturnAddress())
 	if err != nil || len(frames) == 0 {
 		return nil, err
 	}
-	if len(places) == 0 {
+	switch {
+	case len(places) == 0:
 		return frames[len(frames)-1:], nil
+	case len(places) == 1 && places[0] == codeOffset(word):
+		return frames, nil
 	}
 	var all []libpf.Frames
 	for _, place := range places {
@@ -217,7 +242,7 @@ const maxCodeOffset = 1<<28 - 1
 
 // Lasting reports whether words mean the same as long as the process runs its program. In compiled code of a
 // JVM they have a number that is never given again. Those of interpreted code are only addresses: when a class
-// is unloaded, another one may come to them.
+// is unloaded, another one may come to them. (So are those of stubs, of which a JVM frees hardly any.)
 func Lasting(words []uint64) bool { return interpretedAt(words) < 0 }
 
 // Compiled returns the words before the first of interpreted code: see Lasting.
@@ -252,8 +277,8 @@ func withOffset(word libpf.EbpfFrame, offset uint32) libpf.EbpfFrame {
 var errCodeGone = errors.New("the code is gone")
 
 // nextKnown returns the places in compiled code of which the JVM knows the frames, and one of which the code
-// comes to next from an offset. There are none when that is not certain.
-func (c *jvmCode) nextKnown(nmethod libpf.Address, compileID uint32, offset int32) (places []int32, err error) {
+// comes to next from an offset, perhaps to which a call returns. There are none when that is not certain.
+func (c *jvmCode) nextKnown(nmethod libpf.Address, offset int32, returns bool) (places []int32, err error) {
 	l := &c.debug
 	base, end := nmethod, l.dependencies
 	if l.immutable != 0 {
@@ -273,18 +298,23 @@ func (c *jvmCode) nextKnown(nmethod libpf.Address, compileID uint32, offset int3
 	}
 	known := make(map[int32]bool)
 	for ; uint64(len(table)) >= l.entryBytes; table = table[l.entryBytes:] {
-		known[int32(binary.LittleEndian.Uint32(table[l.offset:]))] = true
+		place := int32(binary.LittleEndian.Uint32(table[l.offset:]))
+		if returns && place == offset {
+			return []int32{place}, nil
+		}
+		known[place] = true
 	}
-	places = reachable(offset, known, func(at int32) instruction {
+	isReturn := func(at int32) bool { // then code may also jump there, from elsewhere
+		var before [maxCallBytes]byte
+		return c.memory.Read(begin+libpf.Address(at)-maxCallBytes, before[:]) != nil || mayEndInCall(before[:])
+	}
+	places = reachable(offset, known, isReturn, func(at int32) instruction {
 		var code [maxInstructionBytes]byte
 		if c.memory.Read(begin+libpf.Address(at), code[:]) != nil {
 			return instruction{}
 		}
 		return decode(code[:])
 	})
-	if c.memory.Uint32(nmethod+libpf.Address(l.compileID)) != compileID { // it is what was read
-		return nil, errCodeGone
-	}
 	return places, nil
 }
 
@@ -298,17 +328,19 @@ const (
 
 // reachable returns the first ones of the known places on all ways through code from an offset on, that of the
 // way without jumps first; or nothing when there is a way that is not understood, or that leaves the code.
-func reachable(from int32, known map[int32]bool, at func(int32) instruction) (places []int32) {
+// Those to which a call may return are known only when one does.
+func reachable(from int32, known map[int32]bool, isReturn func(int32) bool,
+	at func(int32) instruction) (places []int32) {
 	seen := make(map[int32]bool)
 	for ways := []int32{from}; len(ways) > 0; {
-		offset := ways[0]
+		offset, called := ways[0], false
 		ways = ways[1:]
 		for !seen[offset] {
 			if len(seen) == maxInstructions || offset < 0 || offset > maxCodeOffset {
 				return nil
 			}
 			seen[offset] = true
-			if known[offset] {
+			if known[offset] && (called || !isReturn(offset)) {
 				if places = append(places, offset); len(places) > maxPlaces {
 					return nil
 				}
@@ -324,6 +356,7 @@ func reachable(from int32, known map[int32]bool, at func(int32) instruction) (pl
 			if offset += i.size; !i.goesOn {
 				offset += i.jump
 			}
+			called = i.calls
 		}
 	}
 	return places
@@ -366,7 +399,8 @@ func (c *jvmCode) readDebugLayout(elf *pfelf.File) error {
 		return err
 	}
 	if l.compileID == 0 || l.scopesPCs == 0 || l.immutable == 0 && l.dependencies == 0 ||
-		l.immutable != 0 && l.scopesData == 0 || l.codeBegin == 0 && l.codeOffset == 0 || l.entryBytes < l.offset+4 {
+		l.immutable != 0 && l.scopesData == 0 || l.codeBegin == 0 && l.codeOffset == 0 ||
+		l.entryBytes > maxEntryBytes || l.offset > maxEntryBytes || l.entryBytes < l.offset+4 {
 		return fmt.Errorf("the JVM's debug information has an unknown layout: %+v", *l)
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -337,12 +338,15 @@ func (s *server) normalized(name string) string {
 	if known, ok := s.names[name]; ok {
 		return known
 	}
+	normalized := NormalizeName(name)
+	if len(name) > 2*maxNameBytes {
+		return normalized
+	}
 	if len(s.names) >= maxNames {
 		clear(s.names)
 	}
-	known := NormalizeName(name)
-	s.names[name] = known
-	return known
+	s.names[name] = strings.Clone(normalized) // without the rest of the name
+	return normalized
 }
 
 // sourceFile returns "" for what the engine has for classes without one.

@@ -130,7 +130,7 @@ func (e *Engine) kill(t *Target, err error) error {
 		onReset()
 	}
 	process.Kill()
-	e.watch(process)
+	e.watch(process, t)
 	if closed {
 		return ErrClosed
 	}
@@ -160,17 +160,24 @@ func (e *Engine) kill(t *Target, err error) error {
 	return fmt.Errorf("%w: %w", ErrKilled, err)
 }
 
-// watch counts a killed worker until it has ended, and gives it a moment for that.
-func (e *Engine) watch(process *worker.Process) {
-	e.mu.Lock()
-	e.unreaped++
-	e.mu.Unlock()
+// watch counts a killed worker, which served t or nothing, until it has ended, and gives it a moment for that.
+func (e *Engine) watch(process *worker.Process, t *Target) {
+	count := func(n int) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.unreaped += n
+		if t == nil {
+			return
+		}
+		if e.hanging[t.User] += n; e.hanging[t.User] == 0 {
+			delete(e.hanging, t.User)
+		}
+	}
+	count(1)
 	ended := make(chan struct{})
 	go func() {
 		<-process.Ended()
-		e.mu.Lock()
-		e.unreaped--
-		e.mu.Unlock()
+		count(-1)
 		close(ended)
 	}()
 	timer := time.NewTimer(killTimeout)
