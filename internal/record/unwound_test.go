@@ -37,6 +37,7 @@ func startWorking(t *testing.T, jdk int, service, work string, flags ...string) 
 func unwound(t *testing.T, options Options, processes int) *running {
 	t.Helper()
 	options.Unwinder = sampling.AutoUnwinder
+	options.SamplesPerSecond = 199 // so that names are found in time, with the race detector on a busy machine too
 	recorder := open(t, options, zaptest.NewLogger(t))
 	recorder.grace = deadline
 	r := run(t, recorder)

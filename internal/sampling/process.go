@@ -172,7 +172,7 @@ func (p *ProcessSampler) report(pending []pendingSample) {
 		if outcome == process.OutcomeCorrelated {
 			var later bool
 			switch outcome, later = p.sampling.report(sample, named); {
-			case later && (p.sampling.over.Load() || p.inbox.isLast(sample, time.Now())):
+			case later && (p.sampling.isOver(time.Now()) || p.inbox.isLast(sample, time.Now())):
 				p.sampling.reportCut(sample)
 			case later:
 				sample.tried = cmp.Or(sample.tried, began)

@@ -20,6 +20,9 @@ const (
 	// image are shared. It takes 200 KB, and 500 bytes more for each file in use.
 	fileEntries = 2048
 
+	// lastNaming is how long samples may wait for the names of their stacks when Run has ended.
+	lastNaming = 1500 * time.Millisecond
+
 	// refreshInterval is how often CPUs that came or went are looked for.
 	refreshInterval = time.Second
 )
@@ -71,10 +74,10 @@ type Sampling struct {
 	unwinding *unwinding // nil: all stacks are walked by frame pointers
 	hidden    error      // why stacks have no kernel frames, if they were asked for
 
-	troubles sync.Map     // what was logged that went wrong
-	opened   time.Time    // what drained counts from
-	over     atomic.Bool  // Run has ended: nothing waits for the engine any more
-	drained  atomic.Int64 // when the last drain without an error began, in ns; 0 before
+	troubles sync.Map                  // what was logged that went wrong
+	opened   time.Time                 // what drained counts from
+	ended    atomic.Pointer[time.Time] // when Run did
+	drained  atomic.Int64              // when the last drain without an error began, in ns; 0 before
 
 	mu       sync.RWMutex
 	programs map[bpf.Target]*program
@@ -205,7 +208,14 @@ func (s *Sampling) Run(ctx context.Context) {
 	s.readCounters()
 	s.recordError("emptying the ring buffer", reader.Flush())
 	<-deferred
-	s.over.Store(true)
+	now := time.Now()
+	s.ended.Store(&now)
+}
+
+// isOver reports whether Run has ended so long ago that nothing waits for the engine any more.
+func (s *Sampling) isOver(now time.Time) bool {
+	ended := s.ended.Load()
+	return ended != nil && now.Sub(*ended) > lastNaming
 }
 
 // LastDrain returns when the last drain without an error began; the zero time before that.
