@@ -135,3 +135,47 @@ func vexBytes(code []byte) (n int) {
 	}
 	return n
 }
+
+const (
+	// maxInstructions bounds the code that is decoded for one leaf.
+	maxInstructions = 256
+
+	// maxPlaces bounds how many places are named for one leaf.
+	maxPlaces = 8
+)
+
+// reachable returns the first ones of the known places on all ways through code from an offset on, that of the
+// way without jumps first; or nothing when there is a way that is not understood, or that leaves the code.
+// Those to which a call may return are known only when one does.
+func reachable(from int32, known map[int32]bool, isReturn func(int32) bool,
+	at func(int32) instruction) (places []int32) {
+	seen := make(map[int32]bool)
+	for ways := []int32{from}; len(ways) > 0; {
+		offset, called := ways[0], false
+		ways = ways[1:]
+		for !seen[offset] {
+			if len(seen) == maxInstructions || offset < 0 || offset > maxCodeOffset {
+				return nil
+			}
+			seen[offset] = true
+			if known[offset] && (called || !isReturn(offset)) {
+				if places = append(places, offset); len(places) > maxPlaces {
+					return nil
+				}
+				break
+			}
+			i := at(offset)
+			if i.size == 0 {
+				return nil
+			}
+			if i.jumps && i.goesOn {
+				ways = append(ways, offset+i.size+i.jump)
+			}
+			if offset += i.size; !i.goesOn {
+				offset += i.jump
+			}
+			called = i.calls
+		}
+	}
+	return places
+}

@@ -1,0 +1,48 @@
+package unwind
+
+import (
+	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/support"
+)
+
+// The second variable of a JVM's word is, from the highest bit on: 4 bits for its kind, 28 for the offset in
+// the code or the index in the byte code, 32 to check the pointer in the first.
+func kindOf(word libpf.EbpfFrame) uint8 { return uint8(word.Variable(1) >> 60) }
+
+func codeOffset(word libpf.EbpfFrame) int32 { return int32(word.Variable(1) >> 32 & maxCodeOffset) }
+
+const maxCodeOffset = 1<<28 - 1
+
+func withOffset(word libpf.EbpfFrame, offset uint32) libpf.EbpfFrame {
+	const mask = uint64(maxCodeOffset) << 32
+	return libpf.EbpfFrame{word[0], word[1], word[2]&^mask | uint64(offset)<<32}
+}
+
+// Lasting reports whether words mean the same as long as the process runs its program. In compiled code of a
+// JVM they have a number that is never given again. Those of interpreted code are only addresses: when a class
+// is unloaded, another one may come to them. (So are those of stubs, of which a JVM frees hardly any.)
+func Lasting(words []uint64) bool { return interpretedAt(words) < 0 }
+
+// Compiled returns the words before the first of interpreted code: see Lasting.
+func Compiled(words []uint64) []uint64 {
+	if at := interpretedAt(words); at >= 0 {
+		return words[:at]
+	}
+	return words
+}
+
+// interpretedAt returns where the first word of interpreted code is, -1 for nowhere.
+func interpretedAt(words []uint64) int {
+	for at := 0; at < len(words); {
+		word := libpf.EbpfFrame(words[at:])
+		size := int(word.Length())
+		if size == 0 || size > len(word) {
+			return -1 // it cannot be named from here on
+		}
+		if size >= 3 && word.Type() == libpf.HotSpotFrame && kindOf(word) == support.FrameHotspotInterpreter {
+			return at
+		}
+		at += size
+	}
+	return -1
+}
