@@ -103,10 +103,10 @@ heading "correlator scan: three processes carry the agent's library (payment has
 $correlator scan
 
 # It has loaded what unwinds stacks when the JVM begins to work, a second after the registrations.
-$correlator record --unwinder auto -d 8s --pid ${pid[shop]} -o "$work/shop.pb.gz" >"$work/shop.recorded" 2>&1 &
+$correlator record -d 8s --pid ${pid[shop]} -o "$work/shop.pb.gz" >"$work/shop.recorded" 2>&1 &
 recording=$!
 
-heading "correlator run --unwinder auto --samples-per-second $rate: it finds them and registers with their agents"
+heading "correlator run --samples-per-second $rate: it finds them and registers with their agents"
 if [ -n "$otlp" ]; then
 	"$work/show" -socket "$work/otlp.sock" -stacks checkout -tree ${pid[shop]} -events "$work/shop.out" "$work/demo" \
 		>"$work/shown" 2>>"$work/log.show" &

@@ -114,7 +114,9 @@ type recordOptions struct {
 }
 
 func newRecordOptions() *recordOptions {
-	return &recordOptions{Duration: 30 * time.Second, Rate: 97, ProcRoot: config.DefaultProcRoot}
+	return &recordOptions{
+		Duration: 30 * time.Second, Rate: 97, Unwinder: sampling.AutoUnwinder, ProcRoot: config.DefaultProcRoot,
+	}
 }
 
 func (o *recordOptions) validate(s *config.Settings) error {

@@ -89,8 +89,10 @@ func TestRecordHung(t *testing.T) {
 				honest := demo.Start(t, demo.Options{Busy: 1, Gap: -1, Service: "honest"})
 				fs, hangs := hanging.start(t)
 				path := filepath.Join(t.TempDir(), "out.pb.gz")
-				// Debug files are read at the end.
-				cmd := exec.Command(installed(t), "record", "-d", "4s", "--rate", "997", "-o", path)
+				// Debug files are read at the end, a perf map from the start on: with an engine the
+				// signal might come before the first sample.
+				cmd := exec.Command(installed(t), "record", "-d", "4s", "--rate", "997", "-o", path,
+					"--unwinder", "frame-pointers")
 				var stderr bytes.Buffer
 				cmd.Stderr = &stderr
 				cmd.WaitDelay = deadline // nobody else may have it open
@@ -154,7 +156,7 @@ func TestRecordOpensWithRightsOfProcess(t *testing.T) {
 		t.Helper()
 		path := filepath.Join(t.TempDir(), "out.pb.gz")
 		if out, err := exec.Command(installed(t), "record", "-d", "1s", "--pid", strconv.Itoa(p.PID), "--rate", "997",
-			"-o", path).CombinedOutput(); err != nil {
+			"--unwinder", "frame-pointers", "-o", path).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		for _, f := range readProfile(t, path).Function {

@@ -111,7 +111,7 @@ func TestRecordJVM(t *testing.T) {
 	run := func() string {
 		t.Helper()
 		cmd := exec.Command(installed(t), "record", "-d", "1s", "--pid", strconv.Itoa(p.PID), "-o", path, "--rate",
-			"997")
+			"997", "--unwinder", "frame-pointers")
 		output, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v\n%s", err, output)

@@ -83,8 +83,9 @@ func TestUnwinderWhenNeeded(t *testing.T) {
 	clean(t, p.Quit())
 }
 
-// The stacks of a JVM are whole from its registration on, but for those of the moment in which it is
-// synchronized, when another process has had the engine loaded.
+// The stacks of a JVM are whole from when it is synchronized on. How many samples there are before, the
+// test tells: where another process has had the engine loaded, as many as come while it is
+// synchronized.
 func TestFirstSamplesUnwound(t *testing.T) {
 	r := run(t, atRate(97), func(c *Config) { c.Unwinder = sampling.AutoUnwinder })
 	first := demo.Start(t, demo.Options{Busy: 1})
@@ -92,17 +93,18 @@ func TestFirstSamplesUnwound(t *testing.T) {
 	p := demo.StartJVM(t, demo.JVMOptions{Busy: true, Threads: 2})
 	p.Registration(1)
 	trace := p.Begin(1).TraceID
-	var report demo.Report
-	for _, enough := range []uint64{10, 30, 100, 300} {
-		report = p.ReportWhen("samples", func(report demo.Report) bool {
+	samplesWhen := func(what string, done func(samples uint64) bool) (samples, whole uint64) {
+		return r.whole(p.ReportWhen(what, func(report demo.Report) bool {
 			transaction, _ := report.Transaction(trace)
-			return transaction.Samples >= enough
-		})
-		samples, whole := r.whole(report)
-		t.Logf("of the first %d samples %d are whole", samples, whole)
-		if enough == 300 && whole < samples*8/10 {
-			t.Errorf("of the first %d samples %d are whole", samples, whole)
-		}
+			return done(transaction.Samples)
+		}))
+	}
+	early, earlyWhole := samplesWhen("an unwound JVM", func(uint64) bool { return r.Unwinding().Unwound == 2 })
+	t.Logf("of the first %d samples %d are whole", early, earlyWhole)
+	samples, whole := samplesWhen("300 more", func(samples uint64) bool { return samples >= early+300 })
+	t.Logf("of the next %d samples %d are whole", samples-early, whole-earlyWhole)
+	if samples, whole := samples-early, whole-earlyWhole; whole < samples*9/10 { // some were on their way
+		t.Errorf("of %d samples after the JVM was synchronized %d are whole", samples, whole)
 	}
 	p.End(1)
 	first.Quit()

@@ -152,7 +152,7 @@ type monitoringSection struct {
 // Default returns the default configuration, without the values that Complete derives.
 func Default() Config {
 	return Config{
-		Samples: samplesSection{PerSecond: 20},
+		Samples: samplesSection{PerSecond: 20, Unwinder: sampling.AutoUnwinder},
 		Agents:  agentsSection{SamplesDelay: 300 * time.Millisecond},
 		Discovery: discoverySection{ScanInterval: 30 * time.Second, MaxProcesses: agent.DefaultMaxProcesses,
 			ProcRoot: DefaultProcRoot},
