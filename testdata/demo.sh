@@ -112,7 +112,7 @@ if [ -n "$otlp" ]; then
 		>"$work/shown" 2>>"$work/log.show" &
 	backend=$!
 fi
-$correlator run --unwinder auto --samples-per-second $rate --host-id demo-host --admin-socket "$work/admin.sock" \
+$correlator run --samples-per-second $rate --host-id demo-host --admin-socket "$work/admin.sock" \
 	${otlp:+--otlp-endpoint "unix:$work/otlp.sock"} 2>"$work/log" &
 agent=$!
 for name in checkout payment shop; do
