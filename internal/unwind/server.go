@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -68,15 +69,17 @@ type server struct {
 	budget   budget
 	targets  map[libpf.PID]*target
 
-	named libpf.Frames      // of the last word
-	names map[string]string // normalized
+	named  libpf.Frames      // of the last word
+	names  map[string]string // normalized
+	places places
+	opened uint64 // targets
 }
 
 func serve(procRoot string, conn *worker.Conn) {
 	log.SetLevel(slog.LevelError + 1) // there is nobody to read it
 	s := &server{
 		procRoot: procRoot, conn: conn, tables: make(map[string]*ebpf.Map),
-		targets: make(map[libpf.PID]*target), names: make(map[string]string),
+		targets: make(map[libpf.PID]*target), names: make(map[string]string), places: newPlaces(),
 	}
 	for {
 		message, fds, err := conn.ReceiveDescriptors()
@@ -215,6 +218,8 @@ func (s *server) synchronize(r *synchronize) synchronized {
 		if t, err = openTarget(s.procRoot, r, &s.budget); err != nil {
 			return failedSynchronization(err)
 		}
+		s.opened++
+		t.number = s.opened
 		s.targets[pid] = t
 	}
 	t.begin()
@@ -319,10 +324,15 @@ func (s *server) appendJVMFrames(frames []Frame, pid libpf.PID, word libpf.EbpfF
 	if t == nil || t.code == nil {
 		return append(frames, Frame{Kind: CutFrame})
 	}
+	now := time.Now()
+	if known := s.places.get(t.number, word, now); known != nil {
+		return append(frames, known...)
+	}
 	var err error
 	if s.named, err = t.code.appendFrames(s.named[:0], word); err != nil {
 		return append(frames, Frame{Kind: JVMFrame}) // its code is gone
 	}
+	before := len(frames)
 	for _, handle := range s.named {
 		f := handle.Value()
 		frames = append(frames, Frame{
@@ -330,6 +340,7 @@ func (s *server) appendJVMFrames(frames []Frame, pid libpf.PID, word libpf.EbpfF
 			SourceFile: sourceFile(f.SourceFile.String()), Line: uint32(f.SourceLine),
 		})
 	}
+	s.places.put(t.number, word, slices.Clone(frames[before:]), now)
 	return frames
 }
 

@@ -67,6 +67,7 @@ func (b *budget) spend(n int) error {
 type target struct {
 	kernelPID uint32
 	user      string
+	number    uint64 // no other target of the worker has it
 	handle    *procscan.Handle
 	opener    symbols.Opener
 	mem       *os.File

@@ -18,6 +18,11 @@ func withOffset(word libpf.EbpfFrame, offset uint32) libpf.EbpfFrame {
 	return libpf.EbpfFrame{word[0], word[1], word[2]&^mask | uint64(offset)<<32}
 }
 
+// hasCompileID reports whether a word is of a place in compiled code, with the number of the compiled method.
+func hasCompileID(word libpf.EbpfFrame) bool {
+	return kindOf(word) == support.FrameHotspotNative && uint32(word.Variable(1)) != 0
+}
+
 // Lasting reports whether words mean the same as long as the process runs its program. In compiled code of a
 // JVM they have a number that is never given again. Those of interpreted code are only addresses: when a class
 // is unloaded, another one may come to them. (So are those of stubs, of which a JVM frees hardly any.)
