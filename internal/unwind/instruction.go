@@ -147,19 +147,25 @@ const (
 // reachable returns the first ones of the known places on all ways through code from an offset on, that of the
 // way without jumps first; or nothing when there is a way that is not understood, or that leaves the code.
 // Those to which a call may return are known only when one does.
-func reachable(from int32, known map[int32]bool, isReturn func(int32) bool,
-	at func(int32) instruction) (places []int32) {
-	seen := make(map[int32]bool)
+func reachable(from int32, known, isReturn func(int32) bool, at func(int32) instruction) (places []int32) {
+	type arrival struct {
+		offset int32
+		called bool // by the return of a call
+	}
+	seen := make(map[arrival]bool)
 	for ways := []int32{from}; len(ways) > 0; {
 		offset, called := ways[0], false
 		ways = ways[1:]
-		for !seen[offset] {
+		for !seen[arrival{offset, called}] {
 			if len(seen) == maxInstructions || offset < 0 || offset > maxCodeOffset {
 				return nil
 			}
-			seen[offset] = true
-			if known[offset] && (called || !isReturn(offset)) {
-				if places = append(places, offset); len(places) > maxPlaces {
+			seen[arrival{offset, called}] = true
+			if known(offset) && (called || !isReturn(offset)) {
+				if !slices.Contains(places, offset) {
+					places = append(places, offset)
+				}
+				if len(places) > maxPlaces {
 					return nil
 				}
 				break

@@ -69,6 +69,7 @@ func TestReachable(t *testing.T) {
 	next := instruction{size: 1, goesOn: true}
 	branch := func(to int32) instruction { return instruction{size: 1, jumps: true, jump: to, goesOn: true} }
 	jump := func(to int32) instruction { return instruction{size: 1, jumps: true, jump: to} }
+	call := instruction{size: 1, goesOn: true, calls: true}
 	forever := make([]instruction, 2*maxInstructions)
 	for i := range forever {
 		forever[i] = next
@@ -84,25 +85,30 @@ func TestReachable(t *testing.T) {
 		known []int32
 		want  []int32
 	}{
-		"here":                  {[]instruction{next}, []int32{0}, []int32{0}},
-		"straight on":           {[]instruction{next, next, next, next}, []int32{3}, []int32{3}},
-		"branch":                {[]instruction{branch(2), next, next, next}, []int32{2, 3}, []int32{2, 3}},
-		"jump over what is not": {[]instruction{next, jump(1), next, next, next}, []int32{2, 4}, []int32{4}},
-		"return of a call":      {[]instruction{{size: 1, goesOn: true, calls: true}, next}, []int32{-1}, []int32{1}},
-		"jump to a return":      {[]instruction{next, next, next}, []int32{-1, 2}, []int32{2}},
-		"loop":                  {[]instruction{next, next, branch(-3), next}, []int32{3}, []int32{3}},
-		"endless loop":          {[]instruction{next, jump(-2)}, nil, nil},
-		"end of the code":       {[]instruction{branch(1), next, {}}, []int32{1}, nil},
-		"before the code":       {[]instruction{jump(-5)}, nil, nil},
-		"too much code":         {forever, nil, nil},
-		"too many places":       {append(branches, forever...), many, nil},
-		"nothing that is next":  {nil, nil, nil},
+		"here":                     {[]instruction{next}, []int32{0}, []int32{0}},
+		"straight on":              {[]instruction{next, next, next, next}, []int32{3}, []int32{3}},
+		"branch":                   {[]instruction{branch(2), next, next, next}, []int32{2, 3}, []int32{2, 3}},
+		"jump over what is not":    {[]instruction{next, jump(1), next, next, next}, []int32{2, 4}, []int32{4}},
+		"return of a call":         {[]instruction{call, next}, []int32{-1}, []int32{1}},
+		"jump to a return":         {[]instruction{next, next, next}, []int32{-1, 2}, []int32{2}},
+		"call, or jump to its end": {[]instruction{branch(2), next, call, next, next}, []int32{-3, 4}, []int32{3, 4}},
+		"jump to the end of the next": {[]instruction{branch(3), next, jump(2), {}, call, next, next}, []int32{-5, 6},
+			[]int32{6, 5}},
+		"loop":                 {[]instruction{next, next, branch(-3), next}, []int32{3}, []int32{3}},
+		"endless loop":         {[]instruction{next, jump(-2)}, nil, nil},
+		"end of the code":      {[]instruction{branch(1), next, {}}, []int32{1}, nil},
+		"before the code":      {[]instruction{jump(-5)}, nil, nil},
+		"too much code":        {forever, nil, nil},
+		"too many places":      {append(branches, forever...), many, nil},
+		"nothing that is next": {nil, nil, nil},
 	} {
 		known, returns := make(map[int32]bool), make(map[int32]bool)
 		for _, place := range c.known { // negative: where a call may return to
 			known[max(place, -place)], returns[-place] = true, place < 0
 		}
-		got := reachable(0, known, func(at int32) bool { return returns[at] }, func(at int32) instruction {
+		isKnown := func(at int32) bool { return known[at] }
+		isReturn := func(at int32) bool { return returns[at] }
+		got := reachable(0, isKnown, isReturn, func(at int32) instruction {
 			if int(at) >= len(c.code) {
 				return instruction{}
 			}

@@ -15,7 +15,6 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/lpm"
 	"go.opentelemetry.io/ebpf-profiler/process"
 	"go.opentelemetry.io/ebpf-profiler/remotememory"
-	"go.opentelemetry.io/ebpf-profiler/support"
 	"go.opentelemetry.io/ebpf-profiler/util"
 )
 
@@ -23,14 +22,15 @@ import (
 // engine does.
 const maxDebugBytes = 1 << 20
 
-// jvmCode names the code of a JVM. What the engine keeps of a JVM by addresses, it would use for ever:
+// jvmCode reads the code of a JVM. What the engine keeps of a JVM by addresses, it would use for ever:
 // also when another class has come to the place of one that was unloaded. So it begins anew with each
 // request.
 type jvmCode struct {
 	data   interpreter.Data
 	pid    libpf.PID
 	bias   libpf.Address
-	pages  pages
+	from   io.ReaderAt               // memory of the process
+	pages  *pages                    // of it, each read once in a request
 	memory remotememory.RemoteMemory // through pages
 	debug  debugLayout
 
@@ -40,7 +40,7 @@ type jvmCode struct {
 var errNoJVM = errors.New("no JVM is mapped")
 
 // openJVMCode returns the code of the JVM that a target has mapped, which must be ready.
-func openJVMCode(t *target) (*jvmCode, error) {
+func openJVMCode(t *target, pages *pages) (*jvmCode, error) {
 	m := t.jvm
 	if m == nil {
 		return nil, errNoJVM
@@ -58,9 +58,10 @@ func openJVMCode(t *target) (*jvmCode, error) {
 	if !ok {
 		return nil, fmt.Errorf("offset %d of %s is not mapped", m.FileOffset, m.Path)
 	}
-	c := &jvmCode{pid: t.PID(), bias: libpf.Address(m.Vaddr - inFile)}
-	c.pages.from = t.GetRemoteMemory().ReaderAt
-	c.memory = remotememory.RemoteMemory{ReaderAt: &c.pages}
+	c := &jvmCode{pid: t.PID(), bias: libpf.Address(m.Vaddr - inFile), from: t.GetRemoteMemory().ReaderAt, pages: pages}
+	c.begin()
+	defer c.end()
+	c.memory = remotememory.RemoteMemory{ReaderAt: pages}
 	c.data, err = hotspot.GetLoader(hotspot.Config{})(noTables{}, interpreter.NewLoaderInfo(0, file, nil))
 	if err != nil {
 		return nil, err
@@ -78,72 +79,41 @@ func openJVMCode(t *target) (*jvmCode, error) {
 	return c, c.readDebugLayout(elf)
 }
 
-// forget is called after a request.
-func (c *jvmCode) forget() {
-	c.request, c.pages.read = nil, nil
+// begin prepares a request.
+func (c *jvmCode) begin() { c.pages.begin(c.from) }
+
+// end forgets what was read.
+func (c *jvmCode) end() {
+	c.request = nil
+	c.pages.forget()
 }
 
-// pages reads memory by pages, each once in a request: what belongs to one class lies side by side.
-type pages struct {
-	from io.ReaderAt
-	read map[int64][]byte
-}
-
-const (
-	pageBytes = 4096
-
-	// maxPages bounds the memory: a stack takes some 100.
-	maxPages = 2048
-)
-
-func (p *pages) ReadAt(b []byte, at int64) (n int, err error) {
-	if p.read == nil {
-		p.read = make(map[int64][]byte)
-	}
-	for n < len(b) {
-		start := (at + int64(n)) &^ (pageBytes - 1)
-		page, ok := p.read[start]
-		if !ok {
-			if len(p.read) == maxPages {
-				clear(p.read)
-			}
-			page = make([]byte, pageBytes)
-			if _, err := p.from.ReadAt(page, start); err != nil {
-				return n, err
-			}
-			p.read[start] = page
-		}
-		n += copy(b[n:], page[at+int64(n)-start:])
-	}
-	return n, nil
-}
-
-// appendFrames appends the frames of a word: those of calls that are inlined, and of the method.
-func (c *jvmCode) appendFrames(frames libpf.Frames, word libpf.EbpfFrame) (libpf.Frames, error) {
+// symbolize returns the frames of a word, with what was read in this request.
+func (c *jvmCode) symbolize(word libpf.EbpfFrame) (frames libpf.Frames, err error) {
 	if c.request == nil {
-		var err error
 		if c.request, err = c.data.Attach(noTables{}, c.pid, c.bias, c.memory); err != nil {
-			return frames, err
+			return nil, err
 		}
 	}
-	before := len(frames)
-	if err := c.request.Symbolize(word, &frames, libpf.FrameMapping{}); err != nil {
-		return frames[:before], err
+	err = c.request.Symbolize(word, &frames, libpf.FrameMapping{})
+	return frames, err
+}
+
+// symbolizeAlone returns the frames of a word, and all that was read for them; nothing when it is not certain
+// that this was all.
+func (c *jvmCode) symbolizeAlone(word libpf.EbpfFrame) (frames libpf.Frames, read []reading, err error) {
+	r := &recorder{from: c.pages}
+	instance, err := c.data.Attach(noTables{}, c.pid, c.bias, remotememory.RemoteMemory{ReaderAt: r})
+	if err != nil {
+		return nil, nil, err
 	}
-	if kindOf(word) == support.FrameHotspotNative {
-		named, err := c.certain(frames[before:], word)
-		if err == nil {
-			err = c.checkCompileID(word)
-		}
-		if err != nil {
-			return frames[:before], err
-		}
-		frames = append(frames[:before], named...)
+	if err := instance.Symbolize(word, &frames, libpf.FrameMapping{}); err != nil {
+		return nil, nil, err
 	}
-	if len(frames) == before {
-		return frames, errCodeGone
+	if r.lost {
+		return frames, nil, nil
 	}
-	return frames, nil
+	return frames, r.read, nil
 }
 
 // checkCompileID returns an error unless the compiled method of a word is still there: what was read is of
@@ -151,62 +121,13 @@ func (c *jvmCode) appendFrames(frames libpf.Frames, word libpf.EbpfFrame) (libpf
 func (c *jvmCode) checkCompileID(word libpf.EbpfFrame) error {
 	var id [4]byte
 	at := int64(word.Variable(0)) + int64(c.debug.compileID)
-	if _, err := c.pages.from.ReadAt(id[:], at); err != nil {
+	if _, err := c.from.ReadAt(id[:], at); err != nil {
 		return err
 	}
 	if binary.LittleEndian.Uint32(id[:]) != uint32(word.Variable(1)) {
 		return errCodeGone
 	}
 	return nil
-}
-
-// certain returns, of the frames of a place in compiled code, those that it is certain to be in. The JVM knows
-// them at safepoints and at most calls only. For what lies between, the engine has the frames of the one before in
-// memory, which may be in a branch that was not taken. What all have to which the code can go on is certain;
-// of code that is not understood, the method that was compiled.
-func (c *jvmCode) certain(frames libpf.Frames, word libpf.EbpfFrame) (libpf.Frames, error) {
-	places, err := c.nextKnown(libpf.Address(word.Variable(0)), codeOffset(word), word.Flags().ReturnAddress())
-	if err != nil || len(frames) == 0 {
-		return nil, err
-	}
-	switch {
-	case len(places) == 0:
-		return frames[len(frames)-1:], nil
-	case len(places) == 1 && places[0] == codeOffset(word):
-		return frames, nil
-	}
-	var all []libpf.Frames
-	for _, place := range places {
-		var next libpf.Frames
-		if err := c.request.Symbolize(withOffset(word, uint32(place)), &next, libpf.FrameMapping{}); err != nil {
-			return nil, err
-		}
-		all = append(all, next)
-	}
-	common := len(all[0])
-	for _, next := range all[1:] {
-		common = min(common, commonRoot(all[0], next))
-	}
-	if common == 0 {
-		return frames[len(frames)-1:], nil
-	}
-	return all[0][len(all[0])-common:], nil
-}
-
-// commonRoot returns how many functions two stacks have in common, from the root on, up to the first that
-// is at different lines.
-func commonRoot(a, b libpf.Frames) (n int) {
-	for n < min(len(a), len(b)) {
-		x, y := a[len(a)-1-n].Value(), b[len(b)-1-n].Value()
-		if x.FunctionName != y.FunctionName || x.SourceFile != y.SourceFile {
-			break
-		}
-		n++
-		if x.AddressOrLineno != y.AddressOrLineno {
-			break
-		}
-	}
-	return n
 }
 
 var errCodeGone = errors.New("the code is gone")
@@ -231,13 +152,9 @@ func (c *jvmCode) nextKnown(nmethod libpf.Address, offset int32, returns bool) (
 	if l.codeBegin == 0 {
 		begin = nmethod + libpf.Address(c.memory.Uint32(nmethod+libpf.Address(l.codeOffset)))
 	}
-	known := make(map[int32]bool)
-	for ; uint64(len(table)) >= l.entryBytes; table = table[l.entryBytes:] {
-		place := int32(binary.LittleEndian.Uint32(table[l.offset:]))
-		if returns && place == offset {
-			return []int32{place}, nil
-		}
-		known[place] = true
+	known := func(at int32) bool { return l.describes(table, at) }
+	if returns && known(offset) {
+		return []int32{offset}, nil
 	}
 	isReturn := func(at int32) bool { // then code may also jump there, from elsewhere
 		var before [maxCallBytes]byte

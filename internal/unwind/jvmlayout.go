@@ -1,9 +1,11 @@
 package unwind
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
@@ -73,6 +75,14 @@ func (c *jvmCode) readDebugLayout(elf *pfelf.File) error {
 		return fmt.Errorf("the JVM's debug information has an unknown layout: %+v", *l)
 	}
 	return nil
+}
+
+// describes reports whether a table of PcDescs, which are sorted, has one of an offset in the code.
+func (l *debugLayout) describes(table []byte, offset int32) bool {
+	at := func(i int) int32 { return int32(binary.LittleEndian.Uint32(table[uint64(i)*l.entryBytes+l.offset:])) }
+	n := int(uint64(len(table)) / l.entryBytes)
+	i := sort.Search(n, func(i int) bool { return at(i) >= offset })
+	return i < n && at(i) == offset
 }
 
 // described are the types of which a field or the size is wanted.

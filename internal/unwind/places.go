@@ -1,68 +1,56 @@
 package unwind
 
-import (
-	"time"
-
-	"go.opentelemetry.io/ebpf-profiler/libpf"
-)
-
 const (
-	// maxPlaceFrames bounds the frames that places keeps, in each of its halves: 4 MB, without their
-	// names.
-	maxPlaceFrames = 1 << 16
+	// maxKept bounds what places keeps, in each of its halves: frames, and readings of memory. Together
+	// they take 8 MB, without the names.
+	maxKept = 1 << 16
 
-	// addressTime is how long an address in interpreted code, or in a stub, is taken for the same.
-	addressTime = time.Second
+	// describedHeader is in the place of a word's header for an offset at which the JVM describes the code.
+	// Headers are not 0.
+	describedHeader = 0
 )
 
-// place is where a JVM's word is in its code.
+// place is where a word of a JVM is in its code.
 type place struct {
-	target uint64 // number of the target
+	target uint64 // its number
 	word   [3]uint64
 }
 
-// placeFrames are the frames of a place until a time, for ever when it is zero: a compiled method has a number,
-// in the word, which the JVM never gives again.
+// placeFrames are the frames of a place, as long as what was read for them is the same. For a compiled method
+// that is nothing: its number, in the word, is never given again by that JVM.
 type placeFrames struct {
 	frames []Frame
-	until  time.Time
+	read   []reading
 }
 
-// places keeps frames of JVMs, of the places at least that were wanted since half of the room was filled.
+// places keeps frames, of the places at least that were wanted since half of the room was filled.
 type places struct {
 	recent, older map[place]placeFrames
-	frames        int // in recent
+	size          int // of recent
 }
 
 func newPlaces() places { return places{recent: make(map[place]placeFrames)} }
 
-// get returns the frames of a word of a target, nil when they are not known. They must not be changed.
-func (p *places) get(target uint64, word libpf.EbpfFrame, now time.Time) []Frame {
-	at := place{target, [3]uint64(word)}
+// get returns the frames of a place, nil when they are not known. They must not be changed.
+func (p *places) get(at place, isUnchanged func([]reading) bool) []Frame {
 	found, ok := p.recent[at]
 	if !ok {
-		if found, ok = p.older[at]; ok {
-			p.add(at, found)
+		if found, ok = p.older[at]; !ok {
+			return nil
 		}
+		p.add(at, found.frames, found.read)
 	}
-	if !ok || !found.until.IsZero() && !now.Before(found.until) {
+	if len(found.read) > 0 && !isUnchanged(found.read) {
 		return nil
 	}
 	return found.frames
 }
 
-// put keeps the frames of a word, which were read after a time. They must not be changed any more.
-func (p *places) put(target uint64, word libpf.EbpfFrame, frames []Frame, after time.Time) {
-	found := placeFrames{frames: frames}
-	if !hasCompileID(word) {
-		found.until = after.Add(addressTime)
+// add keeps the frames of a place, which must not be changed any more.
+func (p *places) add(at place, frames []Frame, read []reading) {
+	size := len(frames) + len(read)
+	if p.size += size; p.size > maxKept {
+		p.recent, p.older, p.size = make(map[place]placeFrames), p.recent, size
 	}
-	p.add(place{target, [3]uint64(word)}, found)
-}
-
-func (p *places) add(at place, found placeFrames) {
-	if p.frames += len(found.frames); p.frames > maxPlaceFrames {
-		p.recent, p.older, p.frames = make(map[place]placeFrames), p.recent, len(found.frames)
-	}
-	p.recent[at] = found
+	p.recent[at] = placeFrames{frames, read}
 }

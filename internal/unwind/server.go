@@ -7,13 +7,10 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"go.opentelemetry.io/ebpf-profiler/host"
-	"go.opentelemetry.io/ebpf-profiler/interpreter"
 	"go.opentelemetry.io/ebpf-profiler/interpreter/interpreterconfig"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/log"
@@ -69,7 +66,7 @@ type server struct {
 	budget   budget
 	targets  map[libpf.PID]*target
 
-	named  libpf.Frames      // of the last word
+	pages  *pages            // of the request that is served
 	names  map[string]string // normalized
 	places places
 	opened uint64 // targets
@@ -79,7 +76,7 @@ func serve(procRoot string, conn *worker.Conn) {
 	log.SetLevel(slog.LevelError + 1) // there is nobody to read it
 	s := &server{
 		procRoot: procRoot, conn: conn, tables: make(map[string]*ebpf.Map),
-		targets: make(map[libpf.PID]*target), names: make(map[string]string), places: newPlaces(),
+		targets: make(map[libpf.PID]*target), names: make(map[string]string), places: newPlaces(), pages: newPages(),
 	}
 	for {
 		message, fds, err := conn.ReceiveDescriptors()
@@ -236,7 +233,7 @@ func (s *server) synchronize(r *synchronize) synchronized {
 	failures, failure, ready := s.handler.result(pid)
 	result.MapErrors, result.Failure = failures, failureText(failure)
 	if t.hasJVM && ready && t.code == nil {
-		if t.code, failure = openJVMCode(t); failure != nil {
+		if t.code, failure = openJVMCode(t, s.pages); failure != nil {
 			t.code, ready, result.Failure = nil, false, failureText(failure)
 		}
 	}
@@ -274,7 +271,8 @@ func (s *server) remove(pid libpf.PID) {
 // nameStacks answers with the frames of stacks, of the first at least.
 func (s *server) nameStacks(pid libpf.PID, stacks [][]uint64) []byte {
 	if t := s.targets[pid]; t != nil && t.code != nil {
-		defer t.code.forget()
+		t.code.begin()
+		defer t.code.end()
 	}
 	answer, began := newFramesAnswer(), time.Now()
 	for i, words := range stacks {
@@ -301,7 +299,7 @@ func (s *server) frames(pid libpf.PID, words []uint64) []Frame {
 		case word.Type() == libpf.NativeFrame && size >= 2:
 			frames = append(frames, s.nativeFrame(pid, word))
 		case word.Type() == libpf.HotSpotFrame && size >= 3:
-			frames = s.appendJVMFrames(frames, pid, word)
+			frames = append(frames, s.jvmFrames(pid, word)...)
 		default:
 			frames = append(frames, Frame{Kind: CutFrame})
 		}
@@ -316,54 +314,4 @@ func (s *server) nativeFrame(pid libpf.PID, word libpf.EbpfFrame) Frame {
 		addr--
 	}
 	return Frame{Kind: NativeFrame, Address: addr}
-}
-
-// appendJVMFrames appends a frame, and those of calls that are inlined in it.
-func (s *server) appendJVMFrames(frames []Frame, pid libpf.PID, word libpf.EbpfFrame) []Frame {
-	t := s.targets[pid]
-	if t == nil || t.code == nil {
-		return append(frames, Frame{Kind: CutFrame})
-	}
-	now := time.Now()
-	if known := s.places.get(t.number, word, now); known != nil {
-		return append(frames, known...)
-	}
-	var err error
-	if s.named, err = t.code.appendFrames(s.named[:0], word); err != nil {
-		return append(frames, Frame{Kind: JVMFrame}) // its code is gone
-	}
-	before := len(frames)
-	for _, handle := range s.named {
-		f := handle.Value()
-		frames = append(frames, Frame{
-			Kind: JVMFrame, Function: s.normalized(f.FunctionName.String()),
-			SourceFile: sourceFile(f.SourceFile.String()), Line: uint32(f.SourceLine),
-		})
-	}
-	s.places.put(t.number, word, slices.Clone(frames[before:]), now)
-	return frames
-}
-
-// normalized is NormalizeName with a cache.
-func (s *server) normalized(name string) string {
-	if known, ok := s.names[name]; ok {
-		return known
-	}
-	normalized := NormalizeName(name)
-	if len(name) > 2*maxNameBytes {
-		return normalized
-	}
-	if len(s.names) >= maxNames {
-		clear(s.names)
-	}
-	s.names[name] = strings.Clone(normalized) // without the rest of the name
-	return normalized
-}
-
-// sourceFile returns "" for what the engine has for classes without one.
-func sourceFile(name string) string {
-	if name == interpreter.UnknownSourceFile.String() {
-		return ""
-	}
-	return boundName(name)
 }

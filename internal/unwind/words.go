@@ -18,9 +18,12 @@ func withOffset(word libpf.EbpfFrame, offset uint32) libpf.EbpfFrame {
 	return libpf.EbpfFrame{word[0], word[1], word[2]&^mask | uint64(offset)<<32}
 }
 
-// hasCompileID reports whether a word is of a place in compiled code, with the number of the compiled method.
+// inCompiled reports whether a word is of a place in a compiled method.
+func inCompiled(word libpf.EbpfFrame) bool { return kindOf(word) == support.FrameHotspotNative }
+
+// hasCompileID reports whether the number of the method is in it.
 func hasCompileID(word libpf.EbpfFrame) bool {
-	return kindOf(word) == support.FrameHotspotNative && uint32(word.Variable(1)) != 0
+	return inCompiled(word) && uint32(word.Variable(1)) != 0
 }
 
 // Lasting reports whether words mean the same as long as the process runs its program. In compiled code of a

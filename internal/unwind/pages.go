@@ -1,0 +1,117 @@
+package unwind
+
+import (
+	"hash/maphash"
+	"io"
+)
+
+const (
+	pageBytes = 4096
+
+	// maxPages bounds the memory that is read for a request: a stack takes some 100 pages.
+	maxPages = 2048
+
+	// sparePages are kept for the next request.
+	sparePages = 128
+
+	// maxReadings bounds what is recorded. A method takes some 20.
+	maxReadings = 64
+)
+
+// pages reads memory by pages, each once in a request: what belongs to one class lies side by side.
+type pages struct {
+	from  io.ReaderAt
+	read  map[int64][]byte
+	spare [][]byte
+	seed  maphash.Seed // nobody can choose bytes with the hash of others
+}
+
+func newPages() *pages { return &pages{read: make(map[int64][]byte), seed: maphash.MakeSeed()} }
+
+// begin prepares a request that reads memory of a process.
+func (p *pages) begin(from io.ReaderAt) {
+	p.forget()
+	p.from = from
+}
+
+// forget is called after a request.
+func (p *pages) forget() {
+	for _, page := range p.read {
+		if len(p.spare) < sparePages {
+			p.spare = append(p.spare, page)
+		}
+	}
+	clear(p.read)
+}
+
+// ReadAt implements io.ReaderAt.
+func (p *pages) ReadAt(b []byte, at int64) (n int, err error) {
+	for n < len(b) {
+		start := (at + int64(n)) &^ (pageBytes - 1)
+		page, err := p.page(start)
+		if err != nil {
+			return n, err
+		}
+		n += copy(b[n:], page[at+int64(n)-start:])
+	}
+	return n, nil
+}
+
+func (p *pages) page(start int64) (page []byte, err error) {
+	if page, ok := p.read[start]; ok {
+		return page, nil
+	}
+	if len(p.read) == maxPages {
+		clear(p.read)
+	}
+	if last := len(p.spare) - 1; last >= 0 {
+		page, p.spare = p.spare[last], p.spare[:last]
+	} else {
+		page = make([]byte, pageBytes)
+	}
+	if _, err := p.from.ReadAt(page, start); err != nil {
+		return nil, err
+	}
+	p.read[start] = page
+	return page, nil
+}
+
+// reading is what was read once.
+type reading struct {
+	at   int64
+	size int
+	hash uint64 // of the bytes
+}
+
+func (p *pages) newReading(b []byte, at int64) reading {
+	return reading{at: at, size: len(b), hash: maphash.Bytes(p.seed, b)}
+}
+
+// isUnchanged reports whether readings would be the same now.
+func (p *pages) isUnchanged(read []reading) bool {
+	for _, r := range read {
+		b := make([]byte, r.size)
+		if _, err := p.ReadAt(b, r.at); err != nil || p.newReading(b, r.at) != r {
+			return false
+		}
+	}
+	return true
+}
+
+// recorder records what is read.
+type recorder struct {
+	from *pages
+	read []reading
+	lost bool // a reading failed, or there were too many: what is recorded does not tell all
+}
+
+// ReadAt implements io.ReaderAt.
+func (r *recorder) ReadAt(b []byte, at int64) (n int, err error) {
+	n, err = r.from.ReadAt(b, at)
+	if err != nil || len(r.read) == maxReadings {
+		r.lost = true
+	} else {
+		r.read = append(r.read, r.from.newReading(b, at))
+	}
+	return n, err
+}
