@@ -492,27 +492,31 @@ int sample(void *ctx) {
     return 0; /* no record of perf's own */
 }
 
-static __always_inline enum sample_outcome take_unwound(struct counters *counters) {
+/* Without frames of the process, it is in code of which the unwinder knows nothing, for example in
+ * memory of no file: the stack is walked. */
+static __always_inline enum sample_outcome take_unwound(void *ctx, struct counters *counters) {
     struct scratch *s = bpf_map_lookup_elem(&scratch, &only);
     const char *unwound = bpf_map_lookup_elem(&records, &only);
+    bool is_taken;
 
     if (!s || !unwound) /* never */
         return OUTCOME_LOST;
-    if (!take_words(unwound, &layout, &s->sample.stack, kernel_stacks))
+    is_taken = take_words(unwound, &layout, &s->sample.stack, kernel_stacks);
+    if (!is_taken && !walk(ctx, &s->sample.stack, kernel_stacks))
         return OUTCOME_UNWINDING_FAILED;
-    return record(&s->sample, counters, &s->context, s->outcome, true);
+    return record(&s->sample, counters, &s->context, s->outcome, is_taken);
 }
 
 /* Runs at the end of the unwinder's chain. */
 SEC("perf_event")
-int count_unwound(void *ctx __attribute__((unused))) {
+int count_unwound(void *ctx) {
     __u32 cpu = bpf_get_smp_processor_id();
     struct counters *counts = bpf_map_lookup_elem(&counters, &cpu);
     enum sample_outcome outcome;
 
     if (!counts || !counts->pending) /* never; a chain that others began is not counted */
         return 0;
-    outcome = take_unwound(counts);
+    outcome = take_unwound(ctx, counts);
     counts->pending = 0;
     if (outcome < OUTCOMES) /* always; for the verifier */
         counts->outcomes[outcome]++;

@@ -115,7 +115,6 @@ type samplingObjects struct {
 	Sample   *ebpf.Program `ebpf:"sample"`
 	Unwinder *ebpf.Map     `ebpf:"unwinder"`
 	Targets  *ebpf.Map     `ebpf:"targets"`
-	Stacks   *ebpf.Map     `ebpf:"stacks"`
 	sharedMaps
 
 	Active         *ebpf.Variable `ebpf:"active"`
@@ -130,6 +129,7 @@ type sharedMaps struct {
 	CountsB   *ebpf.Map `ebpf:"counts_b"`
 	Events    *ebpf.Map `ebpf:"events"`
 	Scratch   *ebpf.Map `ebpf:"scratch"`
+	Stacks    *ebpf.Map `ebpf:"stacks"`
 	Variables *ebpf.Map `ebpf:".bss"`
 	Constants *ebpf.Map `ebpf:".rodata"`
 }

@@ -133,7 +133,8 @@ static __always_inline bool walk(void *ctx, struct stack *stack, bool kernel_sta
     return stack->user_frames + kernel_frames;
 }
 
-/* Takes over the stack that an unwinder has put into its record. Returns false when it is empty. */
+/* Takes over the stack that an unwinder has put into its record. Returns false when it has no frame
+ * of the process. */
 static __always_inline bool take_words(const char *record, const volatile struct record_layout *at,
                                        struct stack *stack, bool kernel_stacks) {
     __u32 count = *(const __u16 *)(record + at->word_count);
@@ -161,7 +162,7 @@ static __always_inline bool take_words(const char *record, const volatile struct
     stack->user_frames = count - kernel_frames;
     /* As in walk. */
     __asm__ __volatile__("" ::: "memory");
-    return count;
+    return count > kernel_frames;
 }
 
 /* Two independent hashes of the addresses, with a secret seed: among the 2^13 stacks in the table,

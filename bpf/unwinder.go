@@ -111,6 +111,7 @@ func (s *Sampler) loadLast(u *Unwinder) (*ebpf.Program, error) {
 		samplerMapCountsB:       shared.CountsB,
 		samplerMapEvents:        shared.Events,
 		samplerMapScratch:       shared.Scratch,
+		samplerMapStacks:        shared.Stacks,
 		samplerMapUnwoundStacks: unwound.stacks,
 		samplerMapRecords:       u.Records,
 		".bss":                  shared.Variables,

@@ -135,8 +135,6 @@ func TestUnwinder(t *testing.T) {
 		{"skipped kernel", SamplerOptions{}, asked{KernelFrames: 3, Words: 10}, Stack{Words: wordsFrom(4, 10)}},
 		{"kernel", SamplerOptions{KernelStacks: true}, asked{KernelFrames: 3, Words: 10},
 			Stack{Kernel: wordsFrom(1, 3), Words: wordsFrom(4, 10)}},
-		{"only kernel", SamplerOptions{KernelStacks: true}, asked{KernelFrames: 3, Words: 3, Error: 4},
-			Stack{Kernel: wordsFrom(1, 3), Error: 4}},
 		{"most words", SamplerOptions{}, asked{KernelFrames: 127, Words: 127 + 768}, Stack{Words: wordsFrom(128, 895)}},
 		{"too many words", SamplerOptions{}, asked{Words: 1024, Error: 1},
 			Stack{Words: wordsFrom(1, 768), Error: TooManyWords}},
@@ -182,6 +180,39 @@ func TestUnwinder(t *testing.T) {
 	}
 }
 
+// Where the chain finds nothing of the process, the sampler walks by frame pointers.
+func TestNothingUnwound(t *testing.T) {
+	for name, what := range map[string]asked{
+		"no word": {Error: 4012}, "only kernel": {KernelFrames: 3, Words: 3, Error: 4012},
+	} {
+		for _, kernelStacks := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/kernel stacks %v", name, kernelStacks), func(t *testing.T) {
+				s, c, p, _ := openUnwinding(t, demo.Options{Busy: 2, Gap: -1}, SamplerOptions{KernelStacks: kernelStacks}, what)
+				testenv.Poll(t, waiting, "samples in the chain", func() bool {
+					entered, _ := c.entered()
+					return entered >= 20
+				})
+				stop(t, s)
+				samples := uint64(0)
+				for _, count := range drainAll(t, s) {
+					whole(t, s, count)
+					samples += uint64(count.Samples)
+					if got := stack(t, s, count.Stack); count.Stack.Unwound() || got.Error != 0 {
+						t.Errorf("%+v has the stack %+v", count, got)
+					} else {
+						verifyCode(t, p.PID, got)
+					}
+				}
+				entered, _ := c.entered()
+				if counters := readCounters(t, s); samples < entered || samples != counters[Correlated] ||
+					counters[UnwindingFailed] != 0 {
+					t.Errorf("%d samples walked, %d in the chain, counters %v", samples, entered, counters)
+				}
+			})
+		}
+	}
+}
+
 // The same words are two stacks if one is cut, and each has its own key.
 func TestUnwoundKeys(t *testing.T) {
 	s, c, _, _ := openUnwinding(t, demo.Options{Busy: 1, Gap: -1}, SamplerOptions{}, asked{Words: 5})
@@ -207,8 +238,8 @@ func TestUnwoundKeys(t *testing.T) {
 	}
 }
 
-// Samples that a chain loses, or for which it finds nothing, are counted as that, the last ones of
-// each CPU when sampling has stopped. The samples between them are counted with their own ids.
+// Samples that a chain loses are counted as that, the last ones of each CPU when sampling has stopped.
+// The samples between them are counted with their own ids.
 func TestUnwinderLoses(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -216,8 +247,6 @@ func TestUnwinderLoses(t *testing.T) {
 	}{
 		{"all", asked{Words: 10, Loses: 1}},
 		{"every third", asked{Words: 10, Loses: 3}},
-		{"empty stacks", asked{Error: 3}},
-		{"only the kernel's frames", asked{KernelFrames: 10, Words: 10}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			enableStats(t)
