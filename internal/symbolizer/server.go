@@ -134,7 +134,7 @@ func (s *server) process(r *request) *process {
 	p := s.processes[r.Process]
 	if p == nil {
 		p = &process{
-			number: r.Process, id: r.ID, started: r.Started,
+			number: r.Process, id: r.ID, since: r.Since,
 			files: make(map[profile.FileID]*source), paths: make(map[profile.FileID]string),
 			budget: symbols.NewBudget(maxProcessBytes),
 		}
