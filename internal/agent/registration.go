@@ -41,7 +41,7 @@ type registration struct {
 	contexts process.ContextReader
 	program  bpf.ExecID // whose samples are taken, or were last
 	since    time.Time  // before which that has written no file
-	late     uint64 // samples that its socket had no room for in time, when last checked
+	late     uint64     // samples that its socket had no room for in time, when last checked
 }
 
 func newRegistration(a *Agent, p *lifecycle.Process) *registration {

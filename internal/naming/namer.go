@@ -122,7 +122,7 @@ var codeID = profile.Frame{}.FileID()
 
 // Open returns a Namer, which the caller must close. procRoot is a procfs of our own pid namespace. emit
 // gets all samples, when their names are known or will not be; it is called with nothing locked. The
-// program's main function must call worker.Main with symbolizer.Kind.
+// program's main function must call worker.Main with symbolizer.LiveKind.
 func Open(procRoot string, counters *Counters, emit func(*profile.Sample)) (*Namer, error) {
 	live, err := symbolizer.OpenLive(procRoot, &counters.Workers)
 	if err != nil {

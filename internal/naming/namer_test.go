@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) {
 	fusefs.Main()
-	worker.Main(symbolizer.Kind)
+	worker.Main(symbolizer.LiveKind)
 	os.Exit(testenv.Main(m))
 }
 

@@ -26,7 +26,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	worker.Main(Kind)
+	worker.Main(Kind, LiveKind)
 	os.Exit(m.Run())
 }
 
