@@ -47,6 +47,7 @@ func DefaultConfig() Config {
 		ProfilesInterval: DefaultProfilesInterval,
 		MetricsInterval:  DefaultMetricsInterval,
 		ShutdownTimeout:  DefaultShutdownTimeout,
+		Symbolize:        true,
 	}
 }
 

@@ -169,8 +169,13 @@ func (n *Namer) dropWanted(p *process) (freed int) {
 func (n *Namer) forget(now time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	crowded, idle := n.memory.bytes > n.memory.max/8*7, idleTime
+	if crowded {
+		idle = crowdedIdleTime
+	}
 	for resource, p := range n.processes {
-		if now.Sub(p.used) < idleTime || p.asking || len(p.held) > 0 {
+		if now.Sub(p.used) < idle || p.asking || len(p.held) > 0 {
+			n.forgetFiles(p, crowded, now)
 			continue
 		}
 		n.drop(p)
@@ -194,6 +199,17 @@ func (n *Namer) forget(now time.Time) {
 	}
 }
 
+// forgetFiles forgets files of which no names are left, also those that could not be read if it is crowded: a
+// process can map one after the other.
+func (n *Namer) forgetFiles(p *process, crowded bool, now time.Time) {
+	for id, f := range p.files {
+		if len(f.names) == 0 && (crowded || f.retry.Before(now)) {
+			delete(p.files, id)
+			n.grow(p, -fileBytes)
+		}
+	}
+}
+
 // drop forgets all that is known and wanted of a process, but when it may be asked.
 func (n *Namer) drop(p *process) {
 	n.dropWanted(p)
@@ -203,5 +219,5 @@ func (n *Namer) drop(p *process) {
 		n.grow(p, -bytes-fileBytes)
 		delete(p.files, id)
 	}
-	p.files = make(map[profile.FileID]*file)
+	p.files, p.look = make(map[profile.FileID]*file), false
 }

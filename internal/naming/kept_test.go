@@ -178,6 +178,42 @@ func TestWantedTakesMemory(t *testing.T) {
 	}
 }
 
+// What files without names, and processes that have ended, take is given back before others have no room.
+func TestLittleThingsTakeMemory(t *testing.T) {
+	e := silent(t)
+	now := e.opened.Add(time.Hour)
+	e.Namer.mu.Lock()
+	p := e.process(&profile.Resource{Owner: "mallory"})
+	p.used = now
+	for i := range 1000 { // which fail one after the other
+		id := profile.FileID{byte(i), byte(i >> 8)}
+		e.store(p, id, nil, nil, failedNotMapped, now)
+	}
+	e.Namer.mu.Unlock()
+	e.forget(now)
+	if len(p.files) != 1000 {
+		t.Errorf("%d files are left: that they failed is forgotten", len(p.files))
+	}
+	e.forget(now.Add(firstPause + 1))
+	if len(p.files) > 0 {
+		t.Errorf("%d files are left", len(p.files))
+	}
+	e.Namer.mu.Lock()
+	for i := 0; e.memory.bytes < maxBytes; i++ { // short-lived ones
+		e.process(&profile.Resource{Owner: "mallory", PID: i}).used = now
+	}
+	e.store(p, profile.FileID{1}, nil, nil, failedNotMapped, now)
+	p.used = now.Add(crowdedIdleTime)
+	e.Namer.mu.Unlock()
+	e.forget(now.Add(crowdedIdleTime))
+	if len(e.processes) != 1 || p.bytes != processBytes {
+		t.Errorf("%d processes are left, with %d bytes", len(e.processes), p.bytes)
+	}
+	e.Namer.mu.Lock()
+	defer e.Namer.mu.Unlock()
+	e.counted()
+}
+
 // The names of the kernel have room of their own: those of processes do not take it, nor the other way
 // round.
 func TestMemoryOfTheKernel(t *testing.T) {

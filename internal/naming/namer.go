@@ -28,9 +28,11 @@ const (
 	perfMapInterval = 5 * time.Second
 	noMapInterval   = 30 * time.Second
 
-	// idleTime is when a process without samples is forgotten, and idleWorker when a worker ends.
-	idleTime   = time.Minute
-	idleWorker = 10 * time.Second
+	// idleTime is when a process without samples is forgotten, crowdedIdleTime when there is hardly any room
+	// left: thousands of processes may begin and end in a minute. idleWorker is when a worker ends.
+	idleTime        = time.Minute
+	crowdedIdleTime = 10 * time.Second
+	idleWorker      = 10 * time.Second
 
 	tick = 500 * time.Millisecond
 )

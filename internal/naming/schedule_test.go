@@ -69,7 +69,7 @@ func (e *emitted) simulate(spent map[*process]time.Duration, hanging map[*proces
 	last := make(map[string]time.Time)
 	var running []request
 	begin := time.Now()
-	for now := begin; now.Sub(begin) < long; now = now.Add(10 * time.Millisecond) {
+	for now := begin; now.Sub(begin) < long; now = now.Add(20 * time.Millisecond) {
 		for i := 0; i < len(running); {
 			r := running[i]
 			if now.Before(r.until) {
