@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Image tells the programs that a process runs one after the other apart: an exec places another one
-// elsewhere, unless address space randomization is off and it is the same program again. It is zero
-// where reading it is not permitted.
+// Image tells the programs that a process runs one after the other apart: an exec places another
+// one elsewhere, unless address space randomization is off and it is the same program again. It is
+// zero where reading it is not permitted.
 type Image struct{ StartCode, StartStack uint64 }
 
 // Image returns which program the process runs. The error is ErrGone when it has exited.

@@ -149,8 +149,8 @@ func (r *registration) Sink(identity bpf.ExecID) sampling.Sink {
 	return &program{registration: r, resource: &resource}
 }
 
-// writtenSince returns a time before which a program has written no file: for the first one that is known
-// of the process that of its start, for later ones now.
+// writtenSince returns a time before which a program has written no file: for the first one that is
+// known of the process that of its start, for later ones now.
 func (r *registration) writtenSince(identity bpf.ExecID) time.Time {
 	switch r.program {
 	case identity:

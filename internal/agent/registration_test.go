@@ -7,8 +7,8 @@ import (
 	"correlator/bpf"
 )
 
-// A program that follows another one in its process has written nothing before it began, whatever that has
-// left.
+// A program that follows another one in its process has written nothing before it began, whatever
+// that has left.
 func TestWrittenSince(t *testing.T) {
 	first, next := bpf.ExecID{PID: 1}, bpf.ExecID{PID: 2}
 	since := time.Now().Add(-time.Hour)

@@ -75,8 +75,8 @@ func isEmpty(names *symbolizer.LiveNames) bool {
 	})
 }
 
-// failed has a process left out for a while after a request failed, for good when it has ended. What was
-// asked for is wanted still.
+// failed has a process left out for a while after a request failed, for good when it has ended.
+// What was asked for is wanted still.
 func (n *Namer) failed(p *process, err error, now time.Time) {
 	failure := failureOf(err)
 	n.counters.failures[failure].Add(1)
@@ -149,8 +149,8 @@ func (p *process) takenByFile() map[profile.FileID][]address {
 	return files
 }
 
-// store keeps what was found for addresses of a file. After a failure, numFailures for none, it is not
-// asked for others for a while; without one, those that are not answered are wanted again.
+// store keeps what was found for addresses of a file. After a failure, numFailures for none, it is
+// not asked for others for a while; without one, those that are not answered are wanted again.
 func (n *Namer) store(p *process, id profile.FileID, addrs []address, found []symbolizer.LiveName,
 	failure failure, now time.Time) {
 	slices.SortFunc(found, func(a, b symbolizer.LiveName) int { return cmp.Compare(a.Start, b.Start) })

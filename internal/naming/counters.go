@@ -76,8 +76,8 @@ func (c *Counters) Unnamed(yield func(reason string, samples uint64) bool) {
 	}
 }
 
-// Failures yields, by reason, how often names could not be read, of a process, of a file, or of the kernel,
-// or not be kept.
+// Failures yields, by reason, how often names could not be read, of a process, of a file, or of the
+// kernel, or not be kept.
 func (c *Counters) Failures(yield func(reason string, times uint64) bool) {
 	for f := range c.failures {
 		if !yield(failureNames[f], c.failures[f].Load()) {

@@ -11,23 +11,24 @@ import (
 // This file is about how long names are kept, and how many.
 
 const (
-	// maxBytes bounds the names of all processes and what is wanted of them, maxKernelBytes the same of the
-	// kernel. A JVM with 1000 functions on its stacks takes 150 kB, the functions of the kernel that are
-	// ever sampled some 300 kB.
+	// maxBytes bounds the names of all processes and what is wanted of them, maxKernelBytes the
+	// same of the kernel. A JVM with 1000 functions on its stacks takes 150 kB, the functions of
+	// the kernel that are ever sampled some 300 kB.
 	maxBytes       = 16 << 20
 	maxKernelBytes = 1 << 20
 
-	// MemoryBytes is the memory of the Go runtime that a Namer needs: twice what may be in use, since near
-	// its limit the garbage collector would run all the time.
+	// MemoryBytes is the memory of the Go runtime that a Namer needs: twice what may be in use,
+	// since near its limit the garbage collector would run all the time.
 	MemoryBytes = 2 * (maxBytes + maxKernelBytes + maxHeld*heldBytes)
 
 	// roomBytes has to be left for something to be asked for: for an answer.
 	roomBytes = 64 << 10
 
-	// When there is no room, names that were used last are kept longest, until an eighth is free. Those
-	// used within unusedTime are in use: to forget them would be to read them again at once. So they are
-	// kept, and others not asked for. But an owner who has less than three quarters of an equal share gets
-	// room from the one who has most. That is tried every evictInterval at most.
+	// When there is no room, names that were used last are kept longest, until an eighth is free.
+	// Those used within unusedTime are in use: to forget them would be to read them again at once.
+	// So they are kept, and others not asked for. But an owner who has less than three quarters of
+	// an equal share gets room from the one who has most. That is tried every evictInterval at
+	// most.
 	unusedTime    = time.Minute
 	evictInterval = time.Second
 
@@ -94,8 +95,8 @@ func (n *Namer) evict(p *process, now time.Time) {
 	}
 }
 
-// evictOldest forgets the names of some processes that were not used for the longest time, and for a time at
-// least, until so many bytes are free. It returns how many it has freed.
+// evictOldest forgets the names of some processes that were not used for the longest time, and for
+// a time at least, until so many bytes are free. It returns how many it has freed.
 func (n *Namer) evictOldest(processes iter.Seq[*process], bytes int, unused time.Duration, now time.Time) (freed int) {
 	seconds := n.seconds(now)
 	ageOf := func(name *named) uint32 { return min(seconds-min(name.used, seconds), uint32(mostAge/time.Second)) }
@@ -151,8 +152,8 @@ func (n *Namer) processesOf(o *owner) iter.Seq[*process] {
 	}
 }
 
-// dropWanted forgets what is wanted of a process, unless a request for it is under way. It returns the
-// memory that it has freed.
+// dropWanted forgets what is wanted of a process, unless a request for it is under way. It returns
+// the memory that it has freed.
 func (n *Namer) dropWanted(p *process) (freed int) {
 	freed = wantedBytes * len(p.wanted)
 	p.wanted = make(map[address]struct{})
@@ -164,8 +165,8 @@ func (n *Namer) dropWanted(p *process) (freed int) {
 	return freed
 }
 
-// forget forgets processes that were not sampled for long, and when names of code that the kernel has
-// compiled are too old.
+// forget forgets processes that were not sampled for long, and when names of code that the kernel
+// has compiled are too old.
 func (n *Namer) forget(now time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -199,8 +200,8 @@ func (n *Namer) forget(now time.Time) {
 	}
 }
 
-// forgetFiles forgets files of which no names are left, also those that could not be read if it is crowded: a
-// process can map one after the other.
+// forgetFiles forgets files of which no names are left, also those that could not be read if it is
+// crowded: a process can map one after the other.
 func (n *Namer) forgetFiles(p *process, crowded bool, now time.Time) {
 	for id, f := range p.files {
 		if len(f.names) == 0 && (crowded || f.retry.Before(now)) {

@@ -14,8 +14,8 @@ import (
 	"correlator/profile"
 )
 
-// fill keeps names of a process until it has so many bytes, and returns how many names came. They are
-// those of 16 bytes of code each, from first on.
+// fill keeps names of a process until it has so many bytes, and returns how many names came. They
+// are those of 16 bytes of code each, from first on.
 func (e *emitted) fill(p *process, first uint64, bytes int, now time.Time) (names uint64) {
 	f := e.file(p, profile.FileID{1})
 	for ; p.bytes < bytes; names++ {
@@ -59,8 +59,9 @@ func (e *emitted) counted() {
 	}
 }
 
-// Names that were not used for the longest time make room for others, more than for one. Names in use do
-// not: what is wanted besides them is not asked for, so that nothing is read again and again.
+// Names that were not used for the longest time make room for others, more than for one. Names in
+// use do not: what is wanted besides them is not asked for, so that nothing is read again and
+// again.
 func TestLeastRecentlyUsedAreForgotten(t *testing.T) {
 	e := silent(t)
 	e.Namer.mu.Lock()
@@ -111,8 +112,8 @@ func TestLeastRecentlyUsedAreForgotten(t *testing.T) {
 	e.counted()
 }
 
-// An owner who has little gets room from the one who has most, until they have as much; then they keep
-// what they have.
+// An owner who has little gets room from the one who has most, until they have as much; then they
+// keep what they have.
 func TestMemoryIsShared(t *testing.T) {
 	e := silent(t)
 	e.Namer.mu.Lock()
@@ -178,7 +179,8 @@ func TestWantedTakesMemory(t *testing.T) {
 	}
 }
 
-// What files without names, and processes that have ended, take is given back before others have no room.
+// What files without names, and processes that have ended, take is given back before others have no
+// room.
 func TestLittleThingsTakeMemory(t *testing.T) {
 	e := silent(t)
 	now := e.opened.Add(time.Hour)
@@ -214,8 +216,8 @@ func TestLittleThingsTakeMemory(t *testing.T) {
 	e.counted()
 }
 
-// The names of the kernel have room of their own: those of processes do not take it, nor the other way
-// round.
+// The names of the kernel have room of their own: those of processes do not take it, nor the other
+// way round.
 func TestMemoryOfTheKernel(t *testing.T) {
 	e := silent(t)
 	e.Namer.mu.Lock()
@@ -319,8 +321,8 @@ func TestNamesOfKernelCodeStay(t *testing.T) {
 	}
 }
 
-// Code in no file has the same file id in all processes, and in all programs of one: its names are those of
-// one program alone.
+// Code in no file has the same file id in all processes, and in all programs of one: its names are
+// those of one program alone.
 func TestCodeOfProcesses(t *testing.T) {
 	e := silent(t)
 	frame := profile.Frame{Address: 0x1010}

@@ -19,7 +19,8 @@ const (
 	maxHeldOfOwner = 512
 	heldBytes      = 3300
 
-	// maxWanted is how many addresses of one process are to be named, maxKernelWanted of the kernel.
+	// maxWanted is how many addresses of one process are to be named, maxKernelWanted of the
+	// kernel.
 	maxWanted       = 2 * symbolizer.MaxLiveAddrs
 	maxKernelWanted = 4096
 
@@ -28,8 +29,9 @@ const (
 	perfMapInterval = 5 * time.Second
 	noMapInterval   = 30 * time.Second
 
-	// idleTime is when a process without samples is forgotten, crowdedIdleTime when there is hardly any room
-	// left: thousands of processes may begin and end in a minute. idleWorker is when a worker ends.
+	// idleTime is when a process without samples is forgotten, crowdedIdleTime when there is hardly
+	// any room left: thousands of processes may begin and end in a minute. idleWorker is when a
+	// worker ends.
 	idleTime        = time.Minute
 	crowdedIdleTime = 10 * time.Second
 	idleWorker      = 10 * time.Second
@@ -98,8 +100,8 @@ type process struct {
 // file has what is known of the names in a file, or in memory.
 type file struct {
 	names ranges
-	// version grows when names may have changed: those of an earlier one are outdated. They are used until
-	// they have been read again.
+	// version grows when names may have changed: those of an earlier one are outdated. They are
+	// used until they have been read again.
 	version uint32
 	// After a failure, nothing more is asked for before retry, which comes later each time.
 	retry time.Time
@@ -264,8 +266,8 @@ func (n *Namer) process(resource *profile.Resource) *process {
 	return p
 }
 
-// want has the frames of a stack named whose names are not known, or may have changed. It reports whether
-// all that is not known may come in time, and otherwise why not; numReasons: all is known.
+// want has the frames of a stack named whose names are not known, or may have changed. It reports
+// whether all that is not known may come in time, and otherwise why not; numReasons: all is known.
 func (n *Namer) want(p *process, stack *profile.Stack, now time.Time) (_ reason, mayCome bool) {
 	never, failed := numReasons, numReasons
 	for _, f := range stack.Frames {

@@ -195,8 +195,8 @@ func TestNamesOfAForgery(t *testing.T) {
 	}
 }
 
-// Frames of all kinds have names, or none for good, or could not be read: a sample is not held for those
-// again.
+// Frames of all kinds have names, or none for good, or could not be read: a sample is not held for
+// those again.
 func TestKinds(t *testing.T) {
 	testenv.NeedRoot(t) // who is shown symbols of the kernel
 	r, checkout, _ := start(t, build(t), "checkout", "shop")

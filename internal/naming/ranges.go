@@ -48,9 +48,9 @@ func (r ranges) search(addr uint64) int {
 	return i
 }
 
-// put adds a range around an address, as far as nothing newer is known there. It replaces ranges of earlier
-// versions; but one that has no name replaces none that have: a perf map is read while it is written, too.
-// It returns by how much the memory of all grows.
+// put adds a range around an address, as far as nothing newer is known there. It replaces ranges of
+// earlier versions; but one that has no name replaces none that have: a perf map is read while it
+// is written, too. It returns by how much the memory of all grows.
 func (r *ranges) put(addr uint64, around named) (bytes int) {
 	if addr < around.Start || addr >= around.End {
 		return 0

@@ -7,34 +7,36 @@ import (
 // This file is about which process is asked next.
 
 const (
-	// maxAsking is how many requests are under way, of one owner one. A worker takes 5 MB. Of owners for
-	// whom one has failed within suspectTime, because it took too long or ended its worker, there are
-	// maxSuspects.
+	// maxAsking is how many requests are under way, of one owner one. A worker takes 5 MB. Of
+	// owners for whom one has failed within suspectTime, because it took too long or ended its
+	// worker, there are maxSuspects.
 	maxAsking   = 4
 	maxSuspects = maxAsking / 2
 	suspectTime = 10 * time.Minute
 
-	// How much longer than the CPU time of a request is the time until the next one: of the process, and of
-	// its owner, of whom each of those who wait has as much. So reading names takes at most a twentieth of a
-	// CPU for a process, a tenth for an owner, and a fifth for all.
+	// How much longer than the CPU time of a request is the time until the next one: of the
+	// process, and of its owner, of whom each of those who wait has as much. So reading names takes
+	// at most a twentieth of a CPU for a process, a tenth for an owner, and a fifth for all.
 	pace      = 20
 	ownerPace = 10
 	totalPace = 5
-	// hangPace is the same for the time that a request took which failed: it had a worker all the time.
+	// hangPace is the same for the time that a request took which failed: it had a worker all the
+	// time.
 	hangPace = 4
 
-	// shortest is the time between two requests of a process at least, so that frames come together;
-	// scheduleInterval between two searches for what is due.
+	// shortest is the time between two requests of a process at least, so that frames come
+	// together; scheduleInterval between two searches for what is due.
 	shortest         = 200 * time.Millisecond
 	scheduleInterval = 20 * time.Millisecond
 
-	// Reading names of the kernel takes some 100 ms of CPU time, however many. The first time is there for
-	// most of the functions that are sampled at all, so the next one is after firstKernel, and each further
-	// one after twice the time, up to mostKernel.
+	// Reading names of the kernel takes some 100 ms of CPU time, however many. The first time is
+	// there for most of the functions that are sampled at all, so the next one is after
+	// firstKernel, and each further one after twice the time, up to mostKernel.
 	firstKernel = 2 * time.Second
 	mostKernel  = time.Minute
 
-	// A process for which a request failed is not asked for some time, longer each time; and so is a file.
+	// A process for which a request failed is not asked for some time, longer each time; and so is
+	// a file.
 	firstPause = 10 * time.Second
 	maxPause   = 10 * time.Minute
 )
@@ -146,8 +148,8 @@ func (n *Namer) begin(p *process, now time.Time) {
 	}
 }
 
-// due returns the process whose turn it is: of the owner who was not served for the longest time, that which
-// was not. Without one it returns in which time there may be one.
+// due returns the process whose turn it is: of the owner who was not served for the longest time,
+// that which was not. Without one it returns in which time there may be one.
 func (n *Namer) due(now time.Time) (first *process, soonest time.Duration) {
 	soonest = tick
 	for _, o := range n.owners {

@@ -57,8 +57,8 @@ func removeFile(t *testing.T, path string) {
 	}
 }
 
-// simulate has processes wait for names all the time, and serves them: each request takes some CPU time.
-// It returns how much CPU time each owner has had, and how long it has waited at most.
+// simulate has processes wait for names all the time, and serves them: each request takes some CPU
+// time. It returns how much CPU time each owner has had, and how long it has waited at most.
 func (e *emitted) simulate(spent map[*process]time.Duration, hanging map[*process]bool, long time.Duration) (
 	had, waited map[string]time.Duration, most int) {
 	type request struct {
@@ -107,8 +107,8 @@ func (e *emitted) simulate(spent map[*process]time.Duration, hanging map[*proces
 	return had, waited, most
 }
 
-// However many processes others have, and however long these take, an owner has its share; and all together
-// take no more CPU time than they may.
+// However many processes others have, and however long these take, an owner has its share; and all
+// together take no more CPU time than they may.
 func TestShares(t *testing.T) {
 	const long = 10 * time.Minute
 	e := silent(t)
@@ -142,7 +142,8 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// Whoever makes workers hang pays for the time that this takes, and half of the workers are left for others.
+// Whoever makes workers hang pays for the time that this takes, and half of the workers are left
+// for others.
 func TestWhoHangsPays(t *testing.T) {
 	const long = 10 * time.Minute
 	e := silent(t)
@@ -227,7 +228,8 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// A file that cannot be read is tried again, later each time. Others of the process are not held up.
+// A file that cannot be read is tried again, later each time. Others of the process are not held
+// up.
 func TestFailuresOfFiles(t *testing.T) {
 	for failure, why := range failuresOf {
 		if why == numFailures {
@@ -273,8 +275,8 @@ func TestFailuresOfFiles(t *testing.T) {
 	}
 }
 
-// A worker that answers less than it was asked for is asked again for the rest; one that answers nothing has
-// failed.
+// A worker that answers less than it was asked for is asked again for the rest; one that answers
+// nothing has failed.
 func TestAnswersThatDoNotFit(t *testing.T) {
 	e := silent(t)
 	r := &profile.Resource{}

@@ -107,8 +107,8 @@ type Process struct {
 	done  chan struct{}
 }
 
-// Process returns a process, whose perf map was not written before since. uid is its user, to which what it does to a
-// worker is charged. The error is ErrUsers when there are too many.
+// Process returns a process, whose perf map was not written before since. uid is its user, to which
+// what it does to a worker is charged. The error is ErrUsers when there are too many.
 func (c *Client) Process(id procscan.ProcessID, since time.Time, uid uint32) (*Process, error) {
 	u, err := c.user(uid)
 	if err != nil {

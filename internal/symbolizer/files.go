@@ -133,7 +133,8 @@ func (s *server) identify(p *process, handle *procscan.Handle) error {
 func (s *server) findFiles(p *process, handle *procscan.Handle, wanted map[profile.FileID]string) {
 	mappings, err := handle.ExecutableMappings()
 	if err != nil && len(mappings) == 0 {
-		return // it has exited
+		p.failed = true // unless it has exited
+		return
 	}
 	likely := make(map[string]int)
 	for id, path := range wanted {
@@ -160,7 +161,11 @@ func (s *server) findFiles(p *process, handle *procscan.Handle, wanted map[profi
 		if _, again := looked[one]; again {
 			continue
 		}
-		if len(wanted) == 0 || len(looked) == maxOpens {
+		if len(wanted) == 0 {
+			return
+		}
+		if len(looked) == maxOpens {
+			p.failed = true
 			return
 		}
 		looked[one] = struct{}{}

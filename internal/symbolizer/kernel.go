@@ -19,7 +19,8 @@ import (
 // compiled: an eBPF program, a trampoline.
 const KernelSpace = 1 << 63
 
-// vsyscallPage is the one page of user code among the kernel's addresses, on x86-64. Nothing names it.
+// vsyscallPage is the one page of user code among the kernel's addresses, on x86-64. Nothing names
+// it.
 const vsyscallPage = 0xffffffffff600000
 
 // VMLinuxPath is the path that package profile gives the kernel's own file.
@@ -70,8 +71,8 @@ func (k KernelNames) Name(f profile.Frame) string {
 	return k.names.Name(addr)
 }
 
-// Located reports whether it is known where the file of a frame is in memory. Otherwise its addresses may
-// have names.
+// Located reports whether it is known where the file of a frame is in memory. Otherwise its
+// addresses may have names.
 func (k KernelNames) Located(f profile.Frame) bool {
 	_, ok := k.addr(f)
 	return ok
@@ -105,9 +106,9 @@ type Kernel struct {
 // NewKernel returns a Kernel; procRoot is a procfs, sysFS /sys.
 func NewKernel(procRoot, sysFS string) *Kernel { return &Kernel{procRoot: procRoot, sysFS: sysFS} }
 
-// Read reads the names of frames of KernelOrigin, none when the kernel hides its symbols. It reads all
-// of /proc/kallsyms, which takes some 50 ms, twice the first time. With an error, what has no name may
-// have one.
+// Read reads the names of frames of KernelOrigin, none when the kernel hides its symbols. It reads
+// all of /proc/kallsyms, which takes some 50 ms, twice the first time. With an error, what has no
+// name may have one.
 func (r *Kernel) Read(ctx context.Context, frames []profile.Frame) (k KernelNames, err error) {
 	k = NewKernelNames(nil, make(map[string]uint64))
 	if len(frames) == 0 {
@@ -167,9 +168,9 @@ func readKallsyms(ctx context.Context, procRoot string, read func(io.Reader) err
 // errOtherVDSO: the process has another vDSO than this one, which nothing else names.
 var errOtherVDSO = errors.New("the process has another vDSO")
 
-// ReadVDSO reads the names of addresses of the vDSO with an id from that in our own memory, if it is
-// the same one. It keeps and changes addrs; nil has no names. With an error, what has no name may have
-// one.
+// ReadVDSO reads the names of addresses of the vDSO with an id from that in our own memory, if it
+// is the same one. It keeps and changes addrs; nil has no names. With an error, what has no name
+// may have one.
 func ReadVDSO(procRoot string, id profile.FileID, addrs []uint64) (*symbols.Query, error) {
 	if len(addrs) == 0 {
 		return nil, nil

@@ -73,8 +73,8 @@ type LiveNames struct {
 	Spent   time.Duration // CPU time that it took
 }
 
-// LiveFile are the names of addresses in a file, or in none. What is missing did not fit, and can be
-// asked for again, unless there is a Failure.
+// LiveFile are the names of addresses in a file, or in none. What is missing did not fit, and can
+// be asked for again, unless there is a Failure.
 type LiveFile struct {
 	Names   []LiveName
 	Failure Failure
@@ -254,6 +254,9 @@ func (alone *server) answer(p *process, r *request) *liveAnswer {
 	n := alone.readProcess(p)
 	for _, f := range r.Files {
 		failure := n.failures[f.ID]
+		if p.files[f.ID] == nil {
+			failure = p.missing()
+		}
 		w.answer.Files = append(w.answer.Files,
 			liveFile{ID: f.ID, Names: w.names(f.Addrs, n.native[f.ID], failure), Failure: failure})
 	}
@@ -267,8 +270,8 @@ func (alone *server) answer(p *process, r *request) *liveAnswer {
 	return &w.answer
 }
 
-// perfMapVersion returns what changes with the perf map of a process, and an error if it has one that
-// may not be used.
+// perfMapVersion returns what changes with the perf map of a process, and an error if it has one
+// that may not be used.
 func (s *server) perfMapVersion(p *process) (PerfMap, error) {
 	if err := s.findPerfMap(p); errors.Is(err, fs.ErrNotExist) {
 		return PerfMap{}, nil
@@ -298,8 +301,8 @@ type liveWriter struct {
 	bytes  int
 }
 
-// names returns the names of addresses, that of the first query that has one, as far as they fit. After a
-// failure, an address without a name may have one.
+// names returns the names of addresses, that of the first query that has one, as far as they fit.
+// After a failure, an address without a name may have one.
 func (w *liveWriter) names(addrs []uint64, queries []*symbols.Query, failure Failure) (names []liveName) {
 	slices.Sort(addrs)
 	for _, addr := range addrs {

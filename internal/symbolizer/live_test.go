@@ -1,6 +1,7 @@
 package symbolizer
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"correlator/internal/symbols"
+	"correlator/internal/testenv"
 	"correlator/internal/worker"
 	"correlator/procscan"
 	"correlator/profile"
@@ -236,6 +238,26 @@ func TestLiveFailures(t *testing.T) {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A file whose symbols cannot be found is not one that has none.
+func TestLiveUnreadable(t *testing.T) {
+	_, program, addr := start(t)
+	content := testenv.ReadFile(t, program.Path)
+	binary.LittleEndian.PutUint64(content[40:], 1<<40) // e_shoff, far behind the end
+	path := filepath.Join(t.TempDir(), "malformed")
+	if err := os.WriteFile(path, content, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	id, malformed := startFile(t, path)
+	l, _ := openLive(t)
+	names, err := l.Name(LiveRequest{ID: id, User: "a user", Files: map[File][]uint64{malformed: {addr}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := names.Files[malformed.ID]; len(found.Names) > 0 || found.Failure != Unreadable {
+		t.Errorf("%+v", found)
 	}
 }
 

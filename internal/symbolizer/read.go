@@ -55,7 +55,6 @@ func (s *server) readProcess(p *process) *named {
 	}
 	for id, source := range p.files {
 		if source == nil {
-			result.failures[id] = p.missing()
 			continue
 		}
 		r := reading{s, id, s.addrs[id], p.budget}

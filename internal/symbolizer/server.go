@@ -24,8 +24,8 @@ const (
 	// while a symbol table is read, and garbage.
 	workerMemoryBytes = 512 << 20
 
-	// liveMemoryBytes is the same for a worker of a Live: four of them must not take what the agent may.
-	// Some 50 MB are the most that mappings, mounts, tables and names of one process can take.
+	// liveMemoryBytes is the same for a worker of a Live: four of them must not take what the agent
+	// may. Some 50 MB are the most that mappings, mounts, tables and names of one process can take.
 	liveMemoryBytes = 96 << 20
 
 	// workerDescriptors are for maxSources files, as many perf maps and roots of processes, and a few for

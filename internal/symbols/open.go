@@ -20,8 +20,8 @@ var (
 	// ErrOwner: a perf map belongs neither to the process's user nor to root. Any user may create a
 	// file in /tmp.
 	ErrOwner = errors.New("belongs to another user")
-	// ErrOld: a perf map was last written before the program started: it is of an earlier process with
-	// this pid, or of an earlier program of the process.
+	// ErrOld: a perf map was last written before the program started: it is of an earlier process
+	// with this pid, or of an earlier program of the process.
 	ErrOld = errors.New("is older than the program")
 	// ErrPseudoFile: the path leads to a file of a file system that shows objects of the kernel. Opening
 	// or reading one can have effects, and its contents are not the process's.
@@ -30,7 +30,8 @@ var (
 	errBuildID = errors.New("debug file has another build id")
 )
 
-// minBuildIDBytes is the shortest build id that can have a debug file: its first byte is a directory.
+// minBuildIDBytes is the shortest build id that can have a debug file: its first byte is a
+// directory.
 const minBuildIDBytes = 2
 
 // Opener opens files of processes. Every path is resolved below a root that the caller holds,
@@ -43,8 +44,8 @@ type Opener struct {
 
 // OpenPerfMap opens the perf map of a process: /tmp/perf-PID.map with the pid that the process has
 // in its own pid namespace. It must belong to root or to uid, the process's user, and not have been
-// written for the last time before since. fs.ErrNotExist is the normal result. The caller must close
-// the file.
+// written for the last time before since. fs.ErrNotExist is the normal result. The caller must
+// close the file.
 func (o Opener) OpenPerfMap(root *os.File, pid int, uid uint32, since time.Time) (*os.File, error) {
 	// The last component must not be a symbolic link: any user can create one in /tmp.
 	file, stat, err := o.open(root, "/tmp/perf-"+strconv.Itoa(pid)+".map", unix.O_NOFOLLOW)

@@ -19,8 +19,8 @@ const (
 	// aliases.
 	maxMatches = 16 << 20
 
-	// maxAliases bounds how many names of functions that have several are compared in one table: 100 ms.
-	// Libraries have thousands of such functions, of which few are asked for.
+	// maxAliases bounds how many names of functions that have several are compared in one table:
+	// 100 ms. Libraries have thousands of such functions, of which few are asked for.
 	maxAliases = 64 << 10
 )
 
@@ -120,8 +120,8 @@ type symbol struct {
 	name       uint64 // position of its name
 }
 
-// preferred reports whether a symbol is taken instead of another one. That does not depend on their order
-// in the table, so a function has one name wherever and whenever it is looked for.
+// preferred reports whether a symbol is taken instead of another one. That does not depend on their
+// order in the table, so a function has one name wherever and whenever it is looked for.
 func (m *matcher) preferred(s, other symbol) bool {
 	switch {
 	case !other.known || s.start != other.start:
@@ -133,8 +133,8 @@ func (m *matcher) preferred(s, other symbol) bool {
 	return m.isBetter(s, other)
 }
 
-// isBetterName reports whether a name is taken instead of another one of the same function: the shortest
-// one, which is usually the one that callers use.
+// isBetterName reports whether a name is taken instead of another one of the same function: the
+// shortest one, which is usually the one that callers use.
 func isBetterName(name, other []byte) bool {
 	if len(name) != len(other) {
 		return len(name) < len(other)

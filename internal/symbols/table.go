@@ -45,7 +45,8 @@ func (q *Query) ReadTable(t *elfsym.SymbolTable) error {
 	return err
 }
 
-// betterIn returns what compares the names of symbols in a table. One that cannot be read is no better.
+// betterIn returns what compares the names of symbols in a table. One that cannot be read is no
+// better.
 func betterIn(t *elfsym.SymbolTable) func(s, other symbol) bool {
 	buf, otherBuf := make([]byte, maxNameBytes), make([]byte, maxNameBytes)
 	return func(s, other symbol) bool {

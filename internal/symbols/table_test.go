@@ -60,6 +60,7 @@ func compareWithDebugELF(t *testing.T, path string) {
 		}
 		if table != nil {
 			compareNames(t, table, names)
+			compareRanges(t, table, names)
 		}
 		t.Logf("%d symbols, %d addresses, %d bytes", len(symbols), len(names), size)
 	}
@@ -83,6 +84,39 @@ func compareNames(t *testing.T, table *elfsym.SymbolTable, names map[uint64][]el
 		if !ok {
 			if wrong++; wrong < 10 {
 				t.Errorf("%#x: %q, want one of %+v", addr, name, candidates)
+			}
+		}
+	}
+}
+
+// compareRanges checks that the name of an address depends on nothing else that is asked for, and is
+// that of its whole range.
+func compareRanges(t *testing.T, table *elfsym.SymbolTable, names map[uint64][]elf.Symbol) {
+	var addrs []uint64
+	for addr := range names {
+		addrs = append(addrs, addr)
+	}
+	slices.Sort(addrs)
+	whole := NewQuery(slices.Clone(addrs))
+	if err := whole.ReadTable(table); err != nil {
+		t.Fatal(err)
+	}
+	for i := range min(len(addrs), 10) {
+		addr := addrs[i*len(addrs)/10%len(addrs)]
+		single := NewQuery([]uint64{addr})
+		single.FindRanges()
+		if err := single.ReadTable(table); err != nil {
+			t.Fatal(err)
+		}
+		r := single.Range(addr)
+		first, _ := slices.BinarySearch(addrs, r.Start)
+		for _, other := range addrs[first:] {
+			if other >= r.End {
+				break
+			}
+			if whole.Name(other) != single.Name(addr) {
+				t.Errorf("%#x is %q, but in the range %v of %#x, which is %q", other, whole.Name(other), r, addr,
+					single.Name(addr))
 			}
 		}
 	}
