@@ -381,7 +381,6 @@ func TestWanted(t *testing.T) {
 		first uint64
 		most  int
 	}{{1, maxWanted}, {symbolizer.KernelSpace, maxKernelWanted}} {
-		before := e.unnamed(unnamedFull)
 		for i := range uint64(test.most) {
 			e.Sampled(sampleOf(r, profile.Frame{Address: test.first + i}))
 		}
@@ -389,7 +388,7 @@ func TestWanted(t *testing.T) {
 			t.Errorf("%d addresses are wanted", len(of.wanted))
 		}
 		e.held, e.processes[r].owner.held = 0, 0 // for others
-		before = e.unnamed(unnamedFull)
+		before := e.unnamed(unnamedFull)
 		e.Sampled(sampleOf(r, profile.Frame{Address: test.first + uint64(test.most)}))
 		e.Sampled(sampleOf(r, profile.Frame{Address: test.first})) // is wanted already
 		if n := e.unnamed(unnamedFull) - before; n != 1 {

@@ -247,7 +247,8 @@ func TestFailuresOfFiles(t *testing.T) {
 			e.begin(p, now)
 			e.take(p)
 			answer := &symbolizer.LiveNames{Files: map[profile.FileID]symbolizer.LiveFile{
-				bad.ID: {Failure: symbolizer.Failure(failure)}, good.ID: {Names: []symbolizer.LiveName{rangeOf(0, 9, "f")}},
+				bad.ID:  {Failure: symbolizer.Failure(failure)},
+				good.ID: {Names: []symbolizer.LiveName{rangeOf(0, 9, "f")}},
 			}}
 			e.answered(p, answer, now)
 			e.end(p, now, 0, 0)

@@ -236,22 +236,22 @@ func runs(procRoot string, r *request) bool {
 }
 
 // answer reads names for a request to a server that is alone.
-func (alone *server) answer(p *process, r *request) *liveAnswer {
+func (s *server) answer(p *process, r *request) *liveAnswer {
 	var w liveWriter
 	var refused error
-	w.answer.PerfMap, refused = alone.perfMapVersion(p) // before it is read
+	w.answer.PerfMap, refused = s.perfMapVersion(p) // before it is read
 	if refused != nil {
 		w.answer.Code.Failure = PerfMapRefused
 	}
 	if len(r.Files)+len(r.Code) == 0 {
 		return &w.answer
 	}
-	alone.openHost()
+	s.openHost()
 	p.asked, p.askedCode = r.Files, r.Code
 	for _, f := range r.Files {
-		alone.addrs[f.ID] = append(alone.addrs[f.ID], f.Addrs...) // several files may have one id
+		s.addrs[f.ID] = append(s.addrs[f.ID], f.Addrs...) // several files may have one id
 	}
-	n := alone.readProcess(p)
+	n := s.readProcess(p)
 	for _, f := range r.Files {
 		failure := n.failures[f.ID]
 		if p.files[f.ID] == nil {

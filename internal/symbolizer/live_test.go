@@ -210,6 +210,8 @@ func TestLiveFailures(t *testing.T) {
 	path := fmt.Sprintf("/tmp/perf-%d.map", id.PID)
 	t.Cleanup(func() { os.Remove(path) })
 	r := LiveRequest{ID: id, User: "a user", Files: map[File][]uint64{program: {addr}}, Code: []uint64{0x1010}}
+	link := func() error { return os.Symlink("/etc/passwd", path) }
+	write := func() error { return os.WriteFile(path, []byte("1000 20 one\n"), 0o600) }
 	for what, c := range map[string]struct {
 		make    func() error
 		since   time.Time
@@ -217,9 +219,9 @@ func TestLiveFailures(t *testing.T) {
 		names   int
 	}{
 		"no perf map":           {func() error { return nil }, time.Time{}, NoFailure, 1},
-		"one that is a link":    {func() error { return os.Symlink("/etc/passwd", path) }, time.Time{}, PerfMapRefused, 0},
-		"of an earlier program": {func() error { return os.WriteFile(path, []byte("1000 20 one\n"), 0o600) }, time.Now().Add(time.Hour), PerfMapRefused, 0},
-		"of this one":           {func() error { return os.WriteFile(path, []byte("1000 20 one\n"), 0o600) }, time.Time{}, NoFailure, 1},
+		"one that is a link":    {link, time.Time{}, PerfMapRefused, 0},
+		"of an earlier program": {write, time.Now().Add(time.Hour), PerfMapRefused, 0},
+		"of this one":           {write, time.Time{}, NoFailure, 1},
 	} {
 		if err := c.make(); err != nil {
 			t.Fatal(err)
