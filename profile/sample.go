@@ -25,8 +25,9 @@ type Resource struct {
 
 	// For who reads names of its functions; not exported.
 	Process procscan.ProcessID
-	Started time.Time
-	Owner   string // whose bounds it counts against: a container, or a user
+	Image   procscan.Image // which of its programs; zero: not known
+	Since   time.Time      // it has written no file before
+	Owner   string         // whose bounds it counts against: a container, or a user
 }
 
 // Sample is how often one thread of a process was seen with one stack and in one span, in one

@@ -67,22 +67,27 @@ func BenchmarkNames(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer stats.Close()
-	for _, what := range []string{"C", "JVM"} {
+	for _, programs := range [][]string{{"C"}, {"JVM"}, {"C", "JVM"}} {
 		for _, names := range []bool{false, true} {
-			b.Run(fmt.Sprintf("%s/names %v", what, names), func(b *testing.B) {
+			b.Run(fmt.Sprintf("%s/names %v", strings.Join(programs, " and "), names), func(b *testing.B) {
 				dir := b.TempDir()
 				receiver, err := backend.Open("unix", filepath.Join(dir, "otlp"))
 				if err != nil {
 					b.Fatal(err)
 				}
 				b.Cleanup(receiver.Close)
-				busy := startBusy(b, what)
+				var busy []*demo.Process
+				for _, what := range programs {
+					busy = append(busy, startBusy(b, what))
+				}
 				socket := filepath.Join(dir, "admin")
 				pid := startBinary(b, binary, "--admin-socket", socket, "--scan-interval", "30s",
 					"--kernel-stacks", "--unwinder", "auto",
 					"--otlp-endpoint", "unix:"+filepath.Join(dir, "otlp"), fmt.Sprint("--otlp-symbolize=", names))
-				busy.Registration(1)
-				serveBusy(b, busy, what)
+				for i, what := range programs {
+					busy[i].Registration(1)
+					serveBusy(b, busy[i], what)
+				}
 				for b.Loop() {
 					most := 0.0 // while names are read
 					for end := time.Now().Add(warmUp); time.Now().Before(end); time.Sleep(warmUp / 40) {

@@ -22,7 +22,7 @@ import (
 type usageError struct{ error }
 
 func main() {
-	worker.Main(access.Kind, symbolizer.Kind, unwind.Kind())
+	worker.Main(access.Kind, symbolizer.Kind, symbolizer.LiveKind, unwind.Kind())
 	err := newApp().root.Execute()
 	if err == nil {
 		return

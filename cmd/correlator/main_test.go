@@ -37,7 +37,7 @@ const raceOptions = "atexit_sleep_ms=0"
 
 // TestMain makes the test binary the command itself if it is called by that name.
 func TestMain(m *testing.M) {
-	worker.Main(access.Kind, symbolizer.Kind, unwind.Kind())
+	worker.Main(access.Kind, symbolizer.Kind, symbolizer.LiveKind, unwind.Kind())
 	fusefs.Main()
 	if filepath.Base(os.Args[0]) == "correlator" {
 		main()

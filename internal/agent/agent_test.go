@@ -31,7 +31,7 @@ const deadline = 30 * time.Second
 const testHostID = "3a6f1c0e5d7b42c8"
 
 func TestMain(m *testing.M) {
-	worker.Main(access.Kind, symbolizer.Kind, unwind.Kind())
+	worker.Main(access.Kind, symbolizer.Kind, symbolizer.LiveKind, unwind.Kind())
 	os.Exit(testenv.Main(m))
 }
 

@@ -38,7 +38,6 @@ func runExporting(t *testing.T, untraced bool, change ...func(*Config)) *exporti
 	}
 	t.Cleanup(b.Close)
 	config := export.DefaultConfig()
-	config.Symbolize = true
 	destination := otlp.NewDestination("unix:" + address)
 	destination.Signals = []otlp.Signal{otlp.Profiles}
 	config.Destinations = []otlp.Destination{destination}

@@ -5,6 +5,7 @@ import (
 	"path"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -38,7 +39,9 @@ type registration struct {
 	logged   bool                // that it is
 	closed   bool
 	contexts process.ContextReader
-	late     uint64 // samples that its socket had no room for in time, when last checked
+	program  bpf.ExecID // whose samples are taken, or were last
+	since    time.Time  // before which that has written no file
+	late     uint64     // samples that its socket had no room for in time, when last checked
 }
 
 func newRegistration(a *Agent, p *lifecycle.Process) *registration {
@@ -126,7 +129,7 @@ func (r *registration) checkLate() {
 
 // Sink returns the sink of a program. The publication was read before sampling begins, so it is the
 // program's own; or the program has just been replaced, and then no sample of it comes.
-func (r *registration) Sink(bpf.ExecID) sampling.Sink {
+func (r *registration) Sink(identity bpf.ExecID) sampling.Sink {
 	if r.agent.exporter == nil {
 		return &program{registration: r}
 	}
@@ -135,13 +138,29 @@ func (r *registration) Sink(bpf.ExecID) sampling.Sink {
 	resource := profile.Resource{
 		ServiceName: storage.ServiceName, Environment: storage.ServiceEnvironment,
 		ContainerID: target.Cgroup().ContainerID, PID: r.pid,
-		Process: r.process.Identity(), Started: process.NewView(r.process.Identity()).StartTime,
-		Owner: string(target.Access().Owner()),
+		Process: r.process.Identity(), Since: r.writtenSince(identity), Owner: string(target.Access().Owner()),
+	}
+	if image, err := target.Handle().Image(); err == nil {
+		resource.Image = image
 	}
 	if executable, err := target.Handle().Executable(); err == nil && path.IsAbs(executable) {
 		resource.ExecutablePath, resource.ExecutableName = executable, path.Base(executable)
 	}
 	return &program{registration: r, resource: &resource}
+}
+
+// writtenSince returns a time before which a program has written no file: for the first one that is
+// known of the process that of its start, for later ones now.
+func (r *registration) writtenSince(identity bpf.ExecID) time.Time {
+	switch r.program {
+	case identity:
+	case bpf.ExecID{}:
+		r.since = process.WrittenSince(r.process.Identity())
+	default:
+		r.since = time.Now()
+	}
+	r.program = identity
+	return r.since
 }
 
 // Close ends the registration, on shutdown after what is queued was sent, as far as the

@@ -156,7 +156,7 @@ func Default() Config {
 		Agents:  agentsSection{SamplesDelay: 300 * time.Millisecond},
 		Discovery: discoverySection{ScanInterval: 30 * time.Second, MaxProcesses: agent.DefaultMaxProcesses,
 			ProcRoot: DefaultProcRoot},
-		OTLP: otlpSection{Section: otlpKeys{
+		OTLP: otlpSection{Symbolize: true, Section: otlpKeys{
 			QueueBytes:       otlp.DefaultQueueBytes,
 			ProfilesInterval: export.DefaultProfilesInterval,
 			MetricsInterval:  export.DefaultMetricsInterval,

@@ -37,7 +37,7 @@ type Config struct {
 	Untraced bool
 
 	// Symbolize has frames exported with the names of their functions, where their symbols are on the
-	// host. The program's main function must call worker.Main with symbolizer.Kind.
+	// host. The program's main function must call worker.Main with symbolizer.LiveKind.
 	Symbolize bool
 }
 
@@ -47,6 +47,7 @@ func DefaultConfig() Config {
 		ProfilesInterval: DefaultProfilesInterval,
 		MetricsInterval:  DefaultMetricsInterval,
 		ShutdownTimeout:  DefaultShutdownTimeout,
+		Symbolize:        true,
 	}
 }
 

@@ -48,7 +48,7 @@ type metricDescs struct {
 	samples, samplesLost, metricsLost, gatherErrors *prometheus.Desc
 
 	// Of names; there are samples without them only if names are wanted.
-	unnamed, nameRequests, namesEvicted, nameBytes, nameTimeouts *prometheus.Desc
+	unnamed, nameRequests, nameFailures, namesEvicted, nameBytes *prometheus.Desc
 }
 
 func newMetricDescs() metricDescs {
@@ -67,10 +67,11 @@ func newMetricDescs() metricDescs {
 			"reason"),
 		nameRequests: desc("symbolizer_requests_total", "Requests to worker processes for names of functions."),
 		namesEvicted: desc("symbolizer_evicted_total",
-			"Times that the names of a process were forgotten, because there were too many."),
-		nameBytes: desc("symbolizer_bytes", "Memory of the names of functions that are known."),
-		nameTimeouts: desc("symbolizer_timeouts_total",
-			"Requests for names that were not answered in time. Each had its worker killed."),
+			"Names of functions that were forgotten because there were too many; they are read again when they are needed."),
+		nameFailures: desc("symbolizer_failures_total",
+			"Times that names of functions could not be read, of a process, of a file or of the kernel, or not be kept, by "+
+				"reason. It is tried again, later each time.", "reason"),
+		nameBytes: desc("symbolizer_bytes", "Memory of the names of functions that are known or asked for."),
 	}
 }
 
@@ -84,7 +85,7 @@ func (e *Export) Describe(descs chan<- *prometheus.Desc) {
 	descs <- e.descs.nameRequests
 	descs <- e.descs.namesEvicted
 	descs <- e.descs.nameBytes
-	descs <- e.descs.nameTimeouts
+	descs <- e.descs.nameFailures
 	e.exporter.Describe(descs)
 	if e.receiver != nil {
 		e.receiver.Describe(descs)
@@ -110,7 +111,9 @@ func (e *Export) Collect(metrics chan<- prometheus.Metric) {
 	}
 	counter(e.descs.nameRequests, &c.naming.Requests)
 	counter(e.descs.namesEvicted, &c.naming.Evicted)
-	counter(e.descs.nameTimeouts, &c.naming.Workers.TimedOut)
+	for reason, times := range c.naming.Failures {
+		metrics <- prometheus.MustNewConstMetric(e.descs.nameFailures, prometheus.CounterValue, float64(times), reason)
+	}
 	metrics <- prometheus.MustNewConstMetric(e.descs.nameBytes, prometheus.GaugeValue, float64(c.naming.Bytes.Load()))
 	e.exporter.Collect(metrics)
 	if e.receiver != nil {

@@ -56,6 +56,17 @@ func (s Symbol) Addr() (uint64, bool) { return parseHex(s.digits) }
 // either case.
 func (s Symbol) Code() bool { return bytes.IndexByte([]byte("tTwW"), s.kind) >= 0 }
 
+// Rank orders the symbols of one address: global ones before weak ones before local ones.
+func (s Symbol) Rank() uint8 {
+	switch s.kind {
+	case 'T':
+		return 2
+	case 'W', 'w':
+		return 1
+	}
+	return 0
+}
+
 // Read calls visit with every symbol until it returns false. Lines of another form are skipped, and
 // so is text behind the last newline. A line that does not fit the buffer is an error.
 func Read(r io.Reader, visit func(Symbol) bool) error {

@@ -248,7 +248,7 @@ var pageSections = []struct {
 		{"otlp_profile_samples_lost_total", "", "reason"},
 		{"otlp_profile_samples_unnamed_total", "", "reason"},
 		{"otlp_symbolizer_requests_total", "", ""},
-		{"otlp_symbolizer_timeouts_total", "", ""},
+		{"otlp_symbolizer_failures_total", "", "reason"},
 		{"otlp_symbolizer_evicted_total", "", ""},
 		{"otlp_symbolizer_bytes", "", ""},
 		{"otlp_metrics_lost_total", "", "reason"},

@@ -192,11 +192,27 @@ var labelMeanings = []struct {
 	{[]string{"otlp_profile_samples_unnamed_total"}, "reason", [][2]string{
 		{"late", "the names were not known within 4 s: the machine is busy, a process has ever new code, or a function of the " +
 			"kernel was sampled for the first time, whose names are read once a minute at most"},
-		{"full", "2048 samples, 512 of one user or container, or 2000 addresses of a process wait for names already"},
+		{"full", "2048 samples, 512 of one user or container, or 1000 addresses of a process wait for names already"},
+		{"memory", "the names that are in use take 16 MiB, or those of the kernel 1 MiB, and of that the user or container " +
+			"of the process has its share"},
+		{"share", "its user or container has had more CPU time for names than its share, or made workers hang"},
 		{"timeout", "the files of the process took a worker too long; it is asked again in 10 s to 10 min"},
-		{"worker", "there was no worker, or it ended; it is asked again in 10 s to 10 min"},
-		{"gone", "the process had ended before its files were read"},
+		{"failed", "names of the process, or of one of the files, could not be read, see " +
+			"`correlator_otlp_symbolizer_failures_total`; that is tried again in 10 s to 10 min"},
+		{"gone", "the process had ended, or executed another program, before its files were read"},
 		{"shutdown", "the agent ended"},
+	}},
+	{[]string{"otlp_symbolizer_failures_total"}, "reason", [][2]string{
+		{"gone", "the process had ended, or executed another program; this alone is not tried again"},
+		{"timeout", "the process's files took a worker too long, which was killed"},
+		{"refused", "workers that were killed because of the process, or of others of its user or container, have not ended"},
+		{"worker", "there was no worker, it ended, or its answer made no sense"},
+		{"not_mapped", "the process does not map the file any more"},
+		{"file_system", "the process maps files of a file system that a process or another machine serves, which are not opened"},
+		{"unreadable", "the file could not be read, or is malformed"},
+		{"perf_map", "the perf map belongs to another user, or is older than the program, or cannot be read"},
+		{"kernel", "the symbols of the kernel, of a module or of the vDSO could not be read"},
+		{"memory", "there was no room for the name"},
 	}},
 	{[]string{"otlp_metrics_lost_total"}, "reason", [][2]string{
 		{"no_value", "it has no value, or none that is a number"},

@@ -21,7 +21,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	worker.Main(access.Kind, symbolizer.Kind, unwind.Kind())
+	worker.Main(access.Kind, symbolizer.Kind, symbolizer.LiveKind, unwind.Kind())
 	os.Exit(testenv.Main(m))
 }
 

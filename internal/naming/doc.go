@@ -10,7 +10,8 @@
 //
 // Names are for display. A stack-trace-id is computed before, without them, and does not wait.
 //
-// What was read is kept for ranges of addresses, usually functions, in which the name is the same: so
-// the files of a process are read often in its first seconds, and then hardly ever. Everything is kept
-// by process: what the files of one say names its frames alone.
+// Whose turn it is to be asked (schedule.go), and what is kept (kept.go), is shared among owners:
+// users and containers. What was read is kept for ranges of addresses, usually functions, in which
+// the name is the same: so the files of a process are read often in its first seconds, and then
+// hardly ever. Everything is kept by process: what the files of one say names its frames alone.
 package naming

@@ -1,75 +1,224 @@
 package naming
 
 import (
+	"iter"
+	"maps"
 	"time"
 
 	"correlator/profile"
 )
 
-// This file is about how long names are kept.
+// This file is about how long names are kept, and how many.
 
-// forget forgets processes that were not sampled for long, and code that the kernel may have replaced.
-func (n *Namer) forget(now time.Time) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for resource, p := range n.processes {
-		if now.Sub(p.used) < idleTime || p.asking || len(p.held) > 0 {
-			continue
-		}
-		n.drop(p)
-		delete(n.processes, resource)
-		if p.owner.processes--; p.owner.processes == 0 {
-			delete(n.owners, resource.Owner)
-		}
-	}
-	if now.Sub(n.forgotten) > kernelAge {
-		n.forgotten = now
-		n.dropFile(n.kernel, codeID)
-	}
-}
+const (
+	// maxBytes bounds the names of all processes and what is wanted of them, maxKernelBytes the
+	// same of the kernel. A JVM with 1000 functions on its stacks takes 150 kB, the functions of
+	// the kernel that are ever sampled some 300 kB.
+	maxBytes       = 16 << 20
+	maxKernelBytes = 1 << 20
 
-// drop forgets the names of a process.
-func (n *Namer) drop(p *process) {
-	for id := range p.names {
-		n.dropFile(p, id)
-	}
-}
+	// MemoryBytes is the memory of the Go runtime that a Namer needs: twice what may be in use,
+	// since near its limit the garbage collector would run all the time.
+	MemoryBytes = 2 * (maxBytes + maxKernelBytes + maxHeld*heldBytes)
 
-// dropFile forgets the names in one file of a process.
-func (n *Namer) dropFile(p *process, id profile.FileID) {
-	names := p.names[id]
-	if names == nil {
-		return
-	}
-	for i := range *names {
-		n.grow(p, -(*names)[i].bytes())
-	}
-	delete(p.names, id)
-	clear(p.complete)
-	if p == n.kernel {
-		for _, p := range n.processes {
-			clear(p.complete)
-		}
-	}
+	// roomBytes has to be left for something to be asked for: for an answer.
+	roomBytes = 64 << 10
+
+	// When there is no room, names that were used last are kept longest, until an eighth is free.
+	// Those used within unusedTime are in use: to forget them would be to read them again at once.
+	// So they are kept, and others not asked for. But an owner who has less than three quarters of
+	// an equal share gets room from the one who has most. That is tried every evictInterval at
+	// most.
+	unusedTime    = time.Minute
+	evictInterval = time.Second
+
+	// mostAge is the age up to which names are told apart.
+	mostAge = 10 * time.Minute
+
+	// kernelAge is when names of code that the kernel has compiled are read again.
+	kernelAge = time.Minute
+
+	// What an address that is wanted takes in two maps, a file, and a process without either.
+	wantedBytes  = 96
+	fileBytes    = 256
+	processBytes = 1536
+)
+
+// memory is what processes share.
+type memory struct {
+	max, bytes int
+	evicted    time.Time // when some was last looked for
 }
 
 func (n *Namer) grow(p *process, bytes int) {
 	p.bytes += bytes
 	p.owner.bytes += bytes
-	n.bytes += bytes
+	p.owner.memory.bytes += bytes
 	n.counters.Bytes.Add(int64(bytes))
 }
 
-// bound drops the names of processes that have most, of owners who have most, while there are too many.
-func (n *Namer) bound() {
-	for n.bytes > maxBytes {
-		most := n.kernel
-		for _, p := range n.processes {
-			if o := most.owner; p.owner.bytes > o.bytes || p.owner == o && p.bytes > most.bytes {
-				most = p
+// makeRoom reports whether there is room for so much more of a process, and makes some if it may.
+func (n *Namer) makeRoom(p *process, bytes int, now time.Time) bool {
+	m := p.owner.memory
+	if m.bytes+bytes > m.max && now.Sub(m.evicted) >= evictInterval {
+		m.evicted = now
+		n.evict(p, now)
+	}
+	return m.bytes+bytes <= m.max
+}
+
+// evict makes room for a process.
+func (n *Namer) evict(p *process, now time.Time) {
+	m := p.owner.memory
+	free := m.max / 8
+	n.evictOldest(n.sharing(m), m.bytes+free-m.max, unusedTime, now)
+	if p == n.kernel || m.bytes+free <= m.max {
+		return
+	}
+	share := m.max / len(n.owners)
+	most := p.owner
+	for _, o := range n.owners {
+		if o.bytes > most.bytes {
+			most = o
+		}
+	}
+	if p.owner.bytes > share/4*3 || most.bytes <= share {
+		return
+	}
+	excess := min(most.bytes-share, free)
+	left := excess - n.evictOldest(n.processesOf(most), excess, 0, now)
+	for p := range n.processesOf(most) {
+		if left <= 0 {
+			return
+		}
+		left -= n.dropWanted(p)
+	}
+}
+
+// evictOldest forgets the names of some processes that were not used for the longest time, and for
+// a time at least, until so many bytes are free. It returns how many it has freed.
+func (n *Namer) evictOldest(processes iter.Seq[*process], bytes int, unused time.Duration, now time.Time) (freed int) {
+	seconds := n.seconds(now)
+	ageOf := func(name *named) uint32 { return min(seconds-min(name.used, seconds), uint32(mostAge/time.Second)) }
+	var byAge [mostAge/time.Second + 1]int
+	for p := range processes {
+		for _, f := range p.files {
+			for i := range f.names {
+				byAge[ageOf(&f.names[i])] += f.names[i].bytes()
 			}
 		}
-		n.drop(most)
-		n.counters.Evicted.Add(1)
 	}
+	// Of the youngest that have to go, only so many do.
+	youngest, left := uint32(len(byAge)), bytes
+	for youngest > uint32(unused/time.Second) && left > 0 {
+		youngest--
+		left -= byAge[youngest]
+	}
+	spare := max(0, -left)
+	for p := range processes {
+		for _, f := range p.files {
+			evicted, count := f.names.deleteFunc(func(name *named) bool {
+				age := ageOf(name)
+				if age == youngest && spare >= name.bytes() {
+					spare -= name.bytes()
+					return false
+				}
+				return age >= youngest
+			})
+			n.grow(p, -evicted)
+			n.counters.Evicted.Add(uint64(count))
+			freed += evicted
+		}
+	}
+	return freed
+}
+
+// sharing yields the processes that share a memory.
+func (n *Namer) sharing(m *memory) iter.Seq[*process] {
+	if m == n.kernel.owner.memory {
+		return func(yield func(*process) bool) { yield(n.kernel) }
+	}
+	return maps.Values(n.processes)
+}
+
+// processesOf yields the processes of an owner.
+func (n *Namer) processesOf(o *owner) iter.Seq[*process] {
+	return func(yield func(*process) bool) {
+		for _, p := range n.processes {
+			if p.owner == o && !yield(p) {
+				return
+			}
+		}
+	}
+}
+
+// dropWanted forgets what is wanted of a process, unless a request for it is under way. It returns
+// the memory that it has freed.
+func (n *Namer) dropWanted(p *process) (freed int) {
+	freed = wantedBytes * len(p.wanted)
+	p.wanted = make(map[address]struct{})
+	if !p.asking || p.gone {
+		freed += wantedBytes * len(p.taken)
+		p.taken = make(map[address]struct{})
+	}
+	n.grow(p, -freed)
+	return freed
+}
+
+// forget forgets processes that were not sampled for long, and when names of code that the kernel
+// has compiled are too old.
+func (n *Namer) forget(now time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	crowded, idle := n.memory.bytes > n.memory.max/8*7, idleTime
+	if crowded {
+		idle = crowdedIdleTime
+	}
+	for resource, p := range n.processes {
+		if now.Sub(p.used) < idle || p.asking || len(p.held) > 0 {
+			n.forgetFiles(p, crowded, now)
+			continue
+		}
+		n.drop(p)
+		if p.next.After(now) && !p.gone && p.pause > 0 { // else it would be asked again, too early
+			continue
+		}
+		n.grow(p, -p.bytes)
+		delete(n.processes, resource)
+		p.owner.processes--
+	}
+	for name, o := range n.owners {
+		if o.processes == 0 && !o.turn.next.After(now) && !o.turn.isSuspect(now) {
+			delete(n.owners, name)
+		}
+	}
+	if now.Sub(n.aged) > kernelAge {
+		n.aged = now
+		if code := n.kernel.files[codeID]; code != nil {
+			code.version++
+		}
+	}
+}
+
+// forgetFiles forgets files of which no names are left, also those that could not be read if it is
+// crowded: a process can map one after the other.
+func (n *Namer) forgetFiles(p *process, crowded bool, now time.Time) {
+	for id, f := range p.files {
+		if len(f.names) == 0 && (crowded || f.retry.Before(now)) {
+			delete(p.files, id)
+			n.grow(p, -fileBytes)
+		}
+	}
+}
+
+// drop forgets all that is known and wanted of a process, but when it may be asked.
+func (n *Namer) drop(p *process) {
+	n.dropWanted(p)
+	delete(p.owner.waiting, p)
+	for id, f := range p.files {
+		bytes, _ := f.names.deleteFunc(func(*named) bool { return true })
+		n.grow(p, -bytes-fileBytes)
+		delete(p.files, id)
+	}
+	p.files, p.look = make(map[profile.FileID]*file), false
 }

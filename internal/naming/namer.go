@@ -2,13 +2,10 @@ package naming
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
 	"correlator/internal/symbolizer"
-	"correlator/internal/worker"
-	"correlator/procscan"
 	"correlator/profile"
 )
 
@@ -20,51 +17,24 @@ const (
 	// keeps its stack, of some 3 kB if no other has that.
 	maxHeld        = 2048
 	maxHeldOfOwner = 512
+	heldBytes      = 3300
 
-	// maxWanted is how many addresses of one process are to be named: of some requests.
-	maxWanted = 4 * symbolizer.MaxLiveAddrs
-
-	// maxBytes bounds the names of all processes: when there are more, the largest process of the owner
-	// who has most loses its names. A JVM with 1000 functions on its stacks takes 150 kB.
-	maxBytes = 4 << 20
-
-	// MemoryBytes is the memory of the Go runtime that a Namer needs: names, as much for what is held and
-	// known of stacks, and twice that since near its limit the garbage collector would run all the time.
-	MemoryBytes = 4 * maxBytes
-
-	// maxComplete is how many stacks of a process are known to be named.
-	maxComplete = 1024
-
-	// maxAsking is how many requests are under way, of one owner one. A worker takes 5 MB.
-	maxAsking = 4
-
-	// pace is how much longer than the CPU time of a request is the time until the next one of the process:
-	// reading its names takes at most a twentieth of a CPU. It is shortest at least, so that frames come
-	// together.
-	pace     = 20
-	shortest = 200 * time.Millisecond
-
-	// Reading names of the kernel takes some 100 ms of CPU time, however many. The first time is there for
-	// most of the functions that are sampled at all, so the next one is after firstKernel, and each further
-	// one after twice the time, up to mostKernel.
-	firstKernel = 2 * time.Second
-	mostKernel  = time.Minute
-
-	// A process because of which a worker failed is not asked for some time, longer each time.
-	firstPause = 10 * time.Second
-	maxPause   = 10 * time.Minute
+	// maxWanted is how many addresses of one process are to be named, maxKernelWanted of the
+	// kernel.
+	maxWanted       = 2 * symbolizer.MaxLiveAddrs
+	maxKernelWanted = 4096
 
 	// A perf map is looked at again so soon when frames in compiled code come; later where there was
 	// none.
 	perfMapInterval = 5 * time.Second
 	noMapInterval   = 30 * time.Second
 
-	// kernelAge is how long names of code that the kernel has compiled are valid.
-	kernelAge = time.Minute
-
-	// idleTime is when a process without samples is forgotten, and idleWorker when a worker ends.
-	idleTime   = time.Minute
-	idleWorker = 10 * time.Second
+	// idleTime is when a process without samples is forgotten, crowdedIdleTime when there is hardly
+	// any room left: thousands of processes may begin and end in a minute. idleWorker is when a
+	// worker ends.
+	idleTime        = time.Minute
+	crowdedIdleTime = 10 * time.Second
+	idleWorker      = 10 * time.Second
 
 	tick = 500 * time.Millisecond
 )
@@ -76,11 +46,12 @@ type Namer struct {
 	procRoot string
 	emit     func(*profile.Sample)
 	counters *Counters
+	opened   time.Time
 	ctx      context.Context // ends with Close
 	stop     context.CancelFunc
 	running  sync.WaitGroup
-	slots    chan struct{}
 	released chan struct{} // has a token when no sample is held any more
+	wake     chan struct{} // has a token when something new is wanted, or a request has ended
 
 	mu        sync.Mutex
 	closing   bool // no more samples are held
@@ -88,37 +59,53 @@ type Namer struct {
 	processes map[*profile.Resource]*process
 	kernel    *process
 	owners    map[string]*owner
+	memory    memory // of the names of processes
 	held      int
-	bytes     int       // of all processes
-	forgotten time.Time // when names of code that the kernel has compiled were
+	shares    shares
+	aged      time.Time // when names of code that the kernel has compiled were last marked as outdated
 }
 
-// owner is whose processes are asked one after the other.
+// owner is a container, or a user: whose processes share what there is.
 type owner struct {
-	asking    sync.Mutex
+	memory    *memory
+	bytes     int // of memory
 	processes int
 	held      int
-	bytes     int // of their names
+	waiting   map[*process]struct{} // of which something is wanted
+	turn      turn
 }
 
 // process is one program of a process, or the kernel.
 type process struct {
 	resource *profile.Resource // nil: the kernel
 	owner    *owner            // of the kernel a separate one
-	names    map[profile.FileID]*ranges
-	bytes    int
-	complete map[profile.StackTraceID]struct{} // stacks of which all that there is is known
+	files    map[profile.FileID]*file
+	bytes    int // of the owner's
 	held     []heldSample
 	wanted   map[address]struct{}
-	asking   bool
-	used     time.Time // when the last sample came
-	next     time.Time // when it may be asked again
-	reason   reason    // why it is not asked before that: numReasons without one
-	pause    time.Duration
+	taken    map[address]struct{} // what the request under way asks for
+	asking   bool                 // one is
+	look     bool                 // its perf map is to be looked at
+	used     time.Time            // when the last sample came
+	served   time.Time            // when its last request began
+	next     time.Time            // when it may be asked again
+	reason   reason               // why it is not asked before that
+	pause    time.Duration        // how long that was
 	gone     bool
 
-	perfMap     string // its version, when it was looked at last
+	perfMap     symbolizer.PerfMap // when it was looked at last
 	perfMapRead time.Time
+}
+
+// file has what is known of the names in a file, or in memory.
+type file struct {
+	names ranges
+	// version grows when names may have changed: those of an earlier one are outdated. They are
+	// used until they have been read again.
+	version uint32
+	// After a failure, nothing more is asked for before retry, which comes later each time.
+	retry time.Time
+	pause time.Duration
 }
 
 // address is an address in a file, or in memory if that is nil.
@@ -127,14 +114,19 @@ type address struct {
 	addr uint64
 }
 
+func (a address) id() profile.FileID { return profile.Frame{File: a.file, Address: a.addr}.FileID() }
+
 type heldSample struct {
 	sample profile.Sample
 	until  time.Time
 }
 
+// codeID is the file id of code in no file. It is the same in all processes; what is kept is not.
+var codeID = profile.Frame{}.FileID()
+
 // Open returns a Namer, which the caller must close. procRoot is a procfs of our own pid namespace. emit
 // gets all samples, when their names are known or will not be; it is called with nothing locked. The
-// program's main function must call worker.Main with symbolizer.Kind.
+// program's main function must call worker.Main with symbolizer.LiveKind.
 func Open(procRoot string, counters *Counters, emit func(*profile.Sample)) (*Namer, error) {
 	live, err := symbolizer.OpenLive(procRoot, &counters.Workers)
 	if err != nil {
@@ -142,21 +134,24 @@ func Open(procRoot string, counters *Counters, emit func(*profile.Sample)) (*Nam
 	}
 	n := &Namer{
 		live: live, symbols: symbolizer.NewKernel(procRoot, "/sys"), procRoot: procRoot, emit: emit,
-		counters: counters, slots: make(chan struct{}, maxAsking),
-		released:  make(chan struct{}, 1),
+		counters: counters, opened: time.Now(), released: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 		processes: make(map[*profile.Resource]*process), owners: make(map[string]*owner),
-		forgotten: time.Now(),
+		memory: memory{max: maxBytes}, aged: time.Now(),
 	}
-	n.kernel = newProcess(nil, &owner{})
+	n.kernel = newProcess(nil, newOwner(&memory{max: maxKernelBytes}))
 	n.ctx, n.stop = context.WithCancel(context.Background())
 	n.running.Go(n.run)
 	return n, nil
 }
 
+func newOwner(memory *memory) *owner {
+	return &owner{memory: memory, waiting: make(map[*process]struct{})}
+}
+
 func newProcess(resource *profile.Resource, owner *owner) *process {
 	return &process{
-		resource: resource, owner: owner, names: make(map[profile.FileID]*ranges), reason: numReasons,
-		complete: make(map[profile.StackTraceID]struct{}), wanted: make(map[address]struct{}),
+		resource: resource, owner: owner, files: make(map[profile.FileID]*file),
+		wanted: make(map[address]struct{}), taken: make(map[address]struct{}),
 	}
 }
 
@@ -202,8 +197,8 @@ func (n *Namer) Name(resource *profile.Resource, f profile.Frame) profile.Frame 
 	if p == nil {
 		return f
 	}
-	if function, _ := p.find(f); function != nil {
-		return f.WithName(function)
+	if known := p.files[f.FileID()].find(f.Address); known != nil && known.function != nil {
+		return f.WithName(known.function)
 	}
 	return f
 }
@@ -220,13 +215,12 @@ func (n *Namer) of(p *process, f profile.Frame) *process {
 	return nil
 }
 
-// find returns the function of a frame of the process, nil for none, and whether that is known.
-func (p *process) find(f profile.Frame) (function *profile.Function, known bool) {
-	names := p.names[f.FileID()]
-	if names == nil {
-		return nil, false
+// find returns what is known of an address, or nil. There may be no file.
+func (f *file) find(addr uint64) *named {
+	if f == nil {
+		return nil
 	}
-	return names.find(f.Address)
+	return f.names.find(addr)
 }
 
 // hold holds a sample if names of its frames may come. Otherwise it returns why they are not known,
@@ -240,15 +234,13 @@ func (n *Namer) hold(s *profile.Sample) (reason, bool) {
 	defer n.mu.Unlock()
 	p := n.process(s.Resource)
 	p.used = now
-	n.lookAtPerfMap(p, now)
-	reason, missing := n.want(p, s.Stack, now)
-	if !missing || reason != numReasons {
+	reason, mayCome := n.want(p, s.Stack, now)
+	switch {
+	case !mayCome:
 		return reason, false
-	}
-	if n.closing {
+	case n.closing:
 		return unnamedShutdown, false
-	}
-	if n.held >= maxHeld || p.owner.held >= maxHeldOfOwner {
+	case n.held >= maxHeld || p.owner.held >= maxHeldOfOwner:
 		return unnamedFull, false
 	}
 	n.held++
@@ -263,76 +255,106 @@ func (n *Namer) process(resource *profile.Resource) *process {
 	if p == nil {
 		o := n.owners[resource.Owner]
 		if o == nil {
-			o = &owner{}
+			o = newOwner(&n.memory)
 			n.owners[resource.Owner] = o
 		}
 		o.processes++
 		p = newProcess(resource, o)
 		n.processes[resource] = p
+		n.grow(p, processBytes)
 	}
 	return p
 }
 
-// want has the frames of a stack named whose names are not known. It reports whether there are any,
-// and with a reason that their names will not come in time.
-func (n *Namer) want(p *process, stack *profile.Stack, now time.Time) (_ reason, missing bool) {
-	if _, complete := p.complete[stack.ID]; complete {
-		return numReasons, false
-	}
-	why := numReasons
+// want has the frames of a stack named whose names are not known, or may have changed. It reports
+// whether all that is not known may come in time, and otherwise why not; numReasons: all is known.
+func (n *Namer) want(p *process, stack *profile.Stack, now time.Time) (_ reason, mayCome bool) {
+	never, failed := numReasons, numReasons
 	for _, f := range stack.Frames {
 		of := n.of(p, f)
 		if of == nil {
 			continue
 		}
-		if _, known := of.find(f); known {
-			continue
+		id := f.FileID()
+		file := of.files[id]
+		if id == codeID && of == p {
+			n.lookAtPerfMap(p, now)
 		}
-		missing = true
-		switch {
-		case of.gone:
-			why = unnamedGone
-		case of.next.After(now.Add(maxHold)):
-			if why = of.reason; why == numReasons {
-				why = unnamedLate
+		known := file.find(f.Address)
+		if known != nil {
+			known.used = n.seconds(now)
+			if known.version == file.version {
+				continue
 			}
-		case len(of.wanted) >= maxWanted:
-			why = unnamedFull
+		}
+		reason := n.ask(of, file, address{f.File, f.Address}, now)
+		switch {
+		case known != nil:
+		case reason == numReasons:
+			mayCome = true
+		case reason == unnamedFailed: // others may come
+			failed = reason
 		default:
-			of.wanted[address{f.File, f.Address}] = struct{}{}
-			n.start(of)
+			never = reason
 		}
 	}
-	if !missing {
-		if len(p.complete) >= maxComplete {
-			clear(p.complete)
-		}
-		p.complete[stack.ID] = struct{}{}
+	switch {
+	case never != numReasons:
+		return never, false
+	case mayCome:
+		return numReasons, true
 	}
-	return why, missing
+	return failed, false
 }
 
-// lookAtPerfMap has the perf map of a process looked at again if it was used, some time ago.
+// ask has an address named. It returns why its name will not come in time; numReasons: it may.
+func (n *Namer) ask(p *process, file *file, a address, now time.Time) reason {
+	switch {
+	case p.gone:
+		return unnamedGone
+	case file != nil && file.retry.After(now):
+		return unnamedFailed
+	}
+	_, wanted := p.wanted[a]
+	if _, taken := p.taken[a]; !wanted && !taken {
+		switch {
+		case len(p.wanted)+len(p.taken) >= p.maxWanted():
+			return unnamedFull
+		case !n.makeRoom(p, roomBytes, now):
+			return unnamedMemory
+		}
+		p.wanted[a] = struct{}{}
+		n.grow(p, wantedBytes)
+		n.wait(p)
+	}
+	latest := now.Add(maxHold)
+	switch {
+	case p.asking:
+	case p.next.After(latest):
+		return p.reason
+	case p.owner.turn.next.After(latest):
+		return unnamedShare
+	}
+	return numReasons
+}
+
+func (p *process) maxWanted() int {
+	if p.resource == nil {
+		return maxKernelWanted
+	}
+	return maxWanted
+}
+
+// lookAtPerfMap has the perf map of a process looked at again if that was some time ago.
 func (n *Namer) lookAtPerfMap(p *process, now time.Time) {
 	interval := perfMapInterval
-	if p.perfMap == "" {
+	if p.perfMap == (symbolizer.PerfMap{}) {
 		interval = noMapInterval
 	}
-	if code := p.names[codeID]; code != nil && now.Sub(p.perfMapRead) > interval && !p.gone {
-		n.start(p)
+	if !p.perfMapRead.IsZero() && now.Sub(p.perfMapRead) > interval && !p.gone && !p.look {
+		p.look = true
+		n.wait(p)
 	}
-}
-
-// codeID is the file id of code in no file.
-var codeID = profile.Frame{}.FileID()
-
-// start has a process asked, unless it already is.
-func (n *Namer) start(p *process) {
-	if p.asking || n.closed {
-		return
-	}
-	p.asking = true
-	n.running.Go(func() { n.ask(p) })
 }
 
 // settle returns the samples of a process whose names are known, or will not come in time, by why they
@@ -340,14 +362,13 @@ func (n *Namer) start(p *process) {
 func (n *Namer) settle(p *process, now time.Time) (settled [numReasons + 1][]heldSample) {
 	var rest []heldSample
 	for _, h := range p.held {
-		reason, missing := n.want(p, h.sample.Stack, now)
-		switch {
-		case !missing, reason != numReasons:
-		case now.After(h.until):
-			reason = unnamedLate
-		default:
+		reason, mayCome := n.want(p, h.sample.Stack, now)
+		if mayCome && now.Before(h.until) {
 			rest = append(rest, h)
 			continue
+		}
+		if mayCome {
+			reason = unnamedLate
 		}
 		settled[reason] = append(settled[reason], h)
 	}
@@ -393,33 +414,5 @@ func (n *Namer) emitAll(samples []heldSample, reason reason) {
 	}
 }
 
-// run does what is due from time to time, until Close.
-func (n *Namer) run() {
-	ticker := time.NewTicker(tick)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-		case <-n.ctx.Done():
-			return
-		}
-		now := time.Now()
-		n.settleAll(func(p *process) bool { return now.After(p.held[0].until) })
-		n.forget(now)
-		n.live.EndIdle(idleWorker)
-	}
-}
-
-// failed has a process left out for a while after a request failed, for good when it has ended.
-func (p *process) failed(err error, now time.Time) {
-	if errors.Is(err, procscan.ErrGone) {
-		p.gone = true
-		return
-	}
-	p.reason = unnamedWorker
-	if errors.Is(err, worker.ErrTimeout) {
-		p.reason = unnamedTimeout
-	}
-	p.pause = min(max(2*p.pause, firstPause), maxPause)
-	p.next = now.Add(p.pause)
-}
+// seconds returns the time in the unit of named.used.
+func (n *Namer) seconds(now time.Time) uint32 { return uint32(now.Sub(n.opened) / time.Second) }

@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) {
 	fusefs.Main()
-	worker.Main(symbolizer.Kind)
+	worker.Main(symbolizer.LiveKind)
 	os.Exit(testenv.Main(m))
 }
 
@@ -95,8 +95,8 @@ func (e *emitted) names(r *profile.Resource, frames ...profile.Frame) (names []s
 		e.wait(n + 1)
 		e.Namer.mu.Lock()
 		defer e.Namer.mu.Unlock()
-		_, complete := e.processes[r].complete[s.Stack.ID]
-		return complete
+		why, mayCome := e.want(e.processes[r], s.Stack, time.Now())
+		return !mayCome && (why == numReasons || why == unnamedFailed)
 	})
 	named := slices.Clone(frames)
 	for i, f := range frames {
@@ -113,6 +113,8 @@ func (e *emitted) names(r *profile.Resource, frames ...profile.Frame) (names []s
 }
 
 func (e *emitted) unnamed(why reason) uint64 { return e.counters.unnamed[why].Load() }
+
+func (e *emitted) failures(why failure) uint64 { return e.counters.failures[why].Load() }
 
 // build returns a program whose one local function has its name in front of much else, in a part of
 // the file that is not hashed for its id.
@@ -193,7 +195,8 @@ func TestNamesOfAForgery(t *testing.T) {
 	}
 }
 
-// Frames of all kinds have names, or none for good: a sample is not held for those again.
+// Frames of all kinds have names, or none for good, or could not be read: a sample is not held for
+// those again.
 func TestKinds(t *testing.T) {
 	testenv.NeedRoot(t) // who is shown symbols of the kernel
 	r, checkout, _ := start(t, build(t), "checkout", "shop")
@@ -203,11 +206,11 @@ func TestKinds(t *testing.T) {
 	frames := []profile.Frame{
 		{File: vmlinux, Address: 64}, checkout, {Address: 0x10}, {File: none, Address: 5},
 		profile.NewJVMFrame(profile.NewFunction("a.B.c", "B.java"), 7), {Address: math.MaxUint64 - 1},
-		profile.NewCutFrame(),
+		profile.NewCutFrame(), {Address: 0xffffffffff600123}, // of the vsyscall page
 	}
 	got := e.names(r, frames...)
 	kernel := got[0]
-	if want := []string{kernel, "checkout", "", "", "a.B.c", "", profile.CutName}; !slices.Equal(got, want) ||
+	if want := []string{kernel, "checkout", "", "", "a.B.c", "", profile.CutName, ""}; !slices.Equal(got, want) ||
 		kernel == "" {
 		t.Errorf("%q, want %q with a name of the kernel", got, want)
 	}
@@ -223,6 +226,10 @@ func TestKinds(t *testing.T) {
 	if len(e.samples) != before+10 || e.counters.Requests.Load() != requests {
 		t.Errorf("%d samples of 10 were emitted at once, and %d requests made", len(e.samples)-before,
 			e.counters.Requests.Load()-requests)
+	}
+	// The file that the process does not map.
+	if n, times := e.unnamed(unnamedFailed), e.failures(failedNotMapped); n < 10 || times == 0 {
+		t.Errorf("%d samples because of %d failures", n, times)
 	}
 }
 
@@ -247,7 +254,7 @@ func TestPerfMapChanges(t *testing.T) {
 		testenv.Poll(t, deadline, fmt.Sprintf("names %q", c.want), func() bool {
 			e.Namer.mu.Lock()
 			if p := e.processes[r]; p != nil {
-				p.perfMapRead = time.Time{} // it is time to look at it
+				p.perfMapRead = time.Now().Add(-noMapInterval - 1) // it is time to look at it
 			}
 			e.Namer.mu.Unlock()
 			return slices.Equal(e.names(r, frames...), c.want)
@@ -255,7 +262,7 @@ func TestPerfMapChanges(t *testing.T) {
 	}
 	// It is the same now, and nothing is forgotten.
 	e.Namer.mu.Lock()
-	e.processes[r].perfMapRead = time.Time{}
+	e.processes[r].perfMapRead = time.Now().Add(-noMapInterval - 1)
 	e.Namer.mu.Unlock()
 	before := e.counters.Requests.Load()
 	e.Sampled(sampleOf(r, frames...))
@@ -285,7 +292,9 @@ func TestHanging(t *testing.T) {
 		defer e.mu.Unlock()
 		return slices.ContainsFunc(e.samples, func(s *profile.Sample) bool { return s.Resource == hanging })
 	})
-	testenv.Poll(t, deadline, "a killed worker", func() bool { return e.counters.Workers.TimedOut.Load() > 0 })
+	testenv.Poll(t, deadline, "a killed worker", func() bool {
+		return e.counters.Workers.TimedOut.Load() > 0 && e.failures(failedTimeout) > 0
+	})
 	testenv.Poll(t, deadline, "the process being left out", func() bool {
 		e.Namer.mu.Lock()
 		defer e.Namer.mu.Unlock()
@@ -337,6 +346,7 @@ func silent(t *testing.T) *emitted {
 	t.Helper()
 	e := open(t)
 	e.stop()
+	e.running.Wait()
 	return e
 }
 
@@ -345,8 +355,8 @@ func TestHeld(t *testing.T) {
 	e := silent(t)
 	taken := uint64(0)
 	for i := range maxHeld/maxHeldOfOwner + 1 {
+		r := &profile.Resource{Owner: fmt.Sprint(i)}
 		for range maxHeldOfOwner + 1 {
-			r := &profile.Resource{Owner: fmt.Sprint(i)}
 			taken++
 			e.Sampled(sampleOf(r, profile.Frame{Address: taken}))
 		}
@@ -363,56 +373,27 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// So many addresses of a process are asked for and no more.
+// So many addresses of a process, and of the kernel, are asked for and no more.
 func TestWanted(t *testing.T) {
 	e := silent(t)
-	var frames []profile.Frame
-	for addr := range uint64(maxWanted + 1) {
-		frames = append(frames, profile.Frame{Address: addr + 1})
-	}
-	e.Sampled(sampleOf(&profile.Resource{}, frames...))
-	if e.unnamed(unnamedFull) != 1 {
-		t.Errorf("%d samples with too many addresses", e.unnamed(unnamedFull))
-	}
-}
-
-// The owner who has most names loses them first, so that nobody loses those of others by having many
-// processes.
-func TestBytesAreBounded(t *testing.T) {
-	e := silent(t)
-	e.Namer.mu.Lock()
-	defer e.Namer.mu.Unlock()
-	fill := func(p *process, bytes int) {
-		for addr := uint64(0); p.bytes < bytes; addr += 16 {
-			around := symbols.Range{Start: addr, End: addr + 16}
-			name := symbolizer.LiveName{Range: around, Name: strings.Repeat("n", 900)}
-			e.add(p, profile.FileID{1}, []uint64{addr}, []symbolizer.LiveName{name})
+	r := &profile.Resource{}
+	for _, test := range []struct {
+		first uint64
+		most  int
+	}{{1, maxWanted}, {symbolizer.KernelSpace, maxKernelWanted}} {
+		for i := range uint64(test.most) {
+			e.Sampled(sampleOf(r, profile.Frame{Address: test.first + i}))
 		}
-	}
-	victim := e.process(&profile.Resource{Owner: "shop"})
-	fill(victim, maxBytes/8)
-	for range 64 {
-		fill(e.process(&profile.Resource{Owner: "mallory"}), maxBytes/32)
-		e.bound()
-	}
-	if victim.bytes < maxBytes/8 || e.bytes > maxBytes || e.bytes < maxBytes/2 {
-		t.Errorf("the victim has %d bytes left; all %d", victim.bytes, e.bytes)
-	}
-	sum := 0
-	for _, p := range e.processes {
-		sum += p.bytes
-	}
-	if sum != e.bytes || e.counters.Bytes.Load() != int64(sum) || e.counters.Evicted.Load() == 0 {
-		t.Errorf("%d bytes are counted of %d", e.bytes, sum)
-	}
-	for _, p := range e.processes {
-		p.used = time.Time{}
-	}
-	e.Namer.mu.Unlock()
-	e.forget(time.Now())
-	e.Namer.mu.Lock()
-	if len(e.processes)+len(e.owners)+e.bytes > 0 {
-		t.Errorf("%d processes, %d owners and %d bytes are left", len(e.processes), len(e.owners), e.bytes)
+		if of := e.of(e.processes[r], profile.Frame{Address: test.first}); len(of.wanted) != test.most {
+			t.Errorf("%d addresses are wanted", len(of.wanted))
+		}
+		e.held, e.processes[r].owner.held = 0, 0 // for others
+		before := e.unnamed(unnamedFull)
+		e.Sampled(sampleOf(r, profile.Frame{Address: test.first + uint64(test.most)}))
+		e.Sampled(sampleOf(r, profile.Frame{Address: test.first})) // is wanted already
+		if n := e.unnamed(unnamedFull) - before; n != 1 {
+			t.Errorf("%d samples with too many addresses", n)
+		}
 	}
 }
 
@@ -427,7 +408,7 @@ func TestRanges(t *testing.T) {
 			around := symbols.Range{Start: random.Uint64N(200), End: random.Uint64N(200)}
 			name := fmt.Sprint(i)
 			_, known := want[addr]
-			bytes := r.add(addr, around, name)
+			bytes := r.put(addr, named{Range: around, function: profile.NewFunction(name, "")})
 			fits := !known && around.Start <= addr && addr < around.End
 			if fits != (bytes > 0) {
 				t.Fatalf("%d bytes for %d in %v, known: %v", bytes, addr, around, known)
@@ -447,10 +428,61 @@ func TestRanges(t *testing.T) {
 			}
 		}
 		for addr := range uint64(220) {
-			function, known := r.find(addr)
-			if name, ok := want[addr]; ok != known || known && function.Name != name {
-				t.Fatalf("%d is %v, want %q", addr, function, name)
+			known := r.find(addr)
+			if name, ok := want[addr]; ok != (known != nil) || ok && known.function.Name != name {
+				t.Fatalf("%d is %v, want %q", addr, known, name)
 			}
+		}
+	}
+}
+
+// Names of a later version replace those of an earlier one, but none replaces a name.
+func TestRangesOfVersions(t *testing.T) {
+	var r ranges
+	text := func() (text string) {
+		for _, n := range r {
+			text += fmt.Sprintf("%d-%d:", n.Start, n.End)
+			if n.function != nil {
+				text += n.function.Name
+			}
+			text += fmt.Sprint("/", n.version, " ")
+		}
+		return text
+	}
+	bytes := func() (sum int) {
+		for i := range r {
+			sum += r[i].bytes()
+		}
+		return sum
+	}
+	for _, step := range []struct {
+		start, end uint64
+		name       string
+		version    uint32
+		want       string
+	}{
+		{0, 100, "", 1, "0-100:/1 "},
+		{10, 20, "a", 2, "10-20:a/2 "}, // what has no name is unknown now, where that was read
+		{20, 30, "b", 2, "10-20:a/2 20-30:b/2 "},
+		{40, 50, "c", 2, "10-20:a/2 20-30:b/2 40-50:c/2 "},
+		{25, 100, "", 3, "10-20:a/2 20-30:b/3 40-50:c/2 "}, // it was there before, and is not now
+		{60, 100, "", 3, "10-20:a/2 20-30:b/3 40-50:c/2 60-100:/3 "},
+		{30, 100, "", 3, "10-20:a/2 20-30:b/3 30-40:/3 40-50:c/2 60-100:/3 "},
+		{45, 70, "d", 4, "10-20:a/2 20-30:b/3 30-40:/3 45-70:d/4 "},
+		{5, 15, "e", 4, "5-15:e/4 20-30:b/3 30-40:/3 45-70:d/4 "},
+		{12, 40, "f", 4, "5-15:e/4 20-30:b/3 30-40:/3 45-70:d/4 "}, // is known
+	} {
+		before := bytes()
+		var n named
+		n.Range, n.version = symbols.Range{Start: step.start, End: step.end}, step.version
+		if step.name != "" {
+			n.function = profile.NewFunction(step.name, "")
+		}
+		if grown := r.put(step.start, n); grown != bytes()-before {
+			t.Errorf("%+v: grows by %d, is said to by %d", step, bytes()-before, grown)
+		}
+		if text() != step.want {
+			t.Fatalf("%+v: %q", step, text())
 		}
 	}
 }

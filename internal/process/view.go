@@ -66,6 +66,13 @@ func NewView(id procscan.ProcessID) View {
 // unresolved is the TLS of a process whose rule is not known (yet), or that none fits.
 const unresolved = "unresolved"
 
+// clockLeeway is how much the time of a file may be before that of the start of the process that
+// has written it: the latter is counted from the boot, and the clock may have been set in between.
+const clockLeeway = time.Second
+
+// WrittenSince returns a time before which a process has written no file.
+func WrittenSince(id procscan.ProcessID) time.Time { return startTime(id.StartTime).Add(-clockLeeway) }
+
 // startTime turns ticks since boot into a time of day, as exact as the ticks are.
 func startTime(ticks uint64) time.Time {
 	const tick = time.Second / ticksPerSecond

@@ -47,7 +47,7 @@ func (n *frameNamer) process(p *record.Process) (*symbolizer.Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	made, err := n.client.Process(p.Identity(), process.NewView(p.Identity()).StartTime, credentials.UID)
+	made, err := n.client.Process(p.Identity(), process.WrittenSince(p.Identity()), credentials.UID)
 	if err != nil {
 		return nil, err
 	}

@@ -136,8 +136,9 @@ func (n *frameNamer) read(ctx context.Context, r *record.Recording) *symbolNames
 	}
 	results := make(chan map[*symbolizer.Process]symbolizer.Result)
 	go func() { results <- n.client.Read(ctx, requests) }()
-	names.kernel = symbolizer.NewKernel(n.procRoot, n.sysFS).Read(ctx, w.kernel)
-	names.vdso = symbolizer.ReadVDSO(n.procRoot, w.vdsoID, w.vdso)
+	// What cannot be read has no names.
+	names.kernel, _ = symbolizer.NewKernel(n.procRoot, n.sysFS).Read(ctx, w.kernel)
+	names.vdso, _ = symbolizer.ReadVDSO(n.procRoot, w.vdsoID, w.vdso)
 	late := make(map[*record.Process]struct{})
 	for process, result := range <-results {
 		p := ofProcess[process]

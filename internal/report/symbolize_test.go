@@ -209,11 +209,12 @@ func TestNamesOfTheKernel(t *testing.T) {
 	if _, _, err := kallsyms.Text(file); err != nil {
 		testenv.Missing(t, "needs to be shown kernel addresses")
 	}
-	k := symbolizer.NewKernel("/proc", "/sys").Read(t.Context(), frames)
-	if k.Name(frames[0]) == "" {
-		t.Error("the start of the kernel's text has no name")
+	k, err := symbolizer.NewKernel("/proc", "/sys").Read(t.Context(), frames)
+	if err != nil || k.Name(frames[0]) == "" {
+		t.Errorf("the start of the kernel's text has no name: %v", err)
 	}
-	if name := symbolizer.NewKernel(t.TempDir(), "/sys").Read(t.Context(), frames).Name(frames[0]); name != "" {
-		t.Errorf("%q without kallsyms", name)
+	k, err = symbolizer.NewKernel(t.TempDir(), "/sys").Read(t.Context(), frames)
+	if name := k.Name(frames[0]); name != "" || k.Located(frames[0]) {
+		t.Errorf("%q without kallsyms, %v", name, err)
 	}
 }

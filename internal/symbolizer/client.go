@@ -89,10 +89,10 @@ type user struct {
 
 // Process is one process, or one program of it, whose frames are to be named.
 type Process struct {
-	user    *user
-	number  int
-	id      procscan.ProcessID
-	started time.Time
+	user   *user
+	number int
+	id     procscan.ProcessID
+	since  time.Time
 
 	// Learn's.
 	sent     map[profile.FileID]struct{}
@@ -107,9 +107,9 @@ type Process struct {
 	done  chan struct{}
 }
 
-// Process returns a process that started at a time. uid is its user, to which what it does to a
-// worker is charged. The error is ErrUsers when there are too many.
-func (c *Client) Process(id procscan.ProcessID, started time.Time, uid uint32) (*Process, error) {
+// Process returns a process, whose perf map was not written before since. uid is its user, to which
+// what it does to a worker is charged. The error is ErrUsers when there are too many.
+func (c *Client) Process(id procscan.ProcessID, since time.Time, uid uint32) (*Process, error) {
 	u, err := c.user(uid)
 	if err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func (c *Client) Process(id procscan.ProcessID, started time.Time, uid uint32) (
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	p := &Process{
-		user: u, number: len(u.processes), id: id, started: started,
+		user: u, number: len(u.processes), id: id, since: since,
 		sent: make(map[profile.FileID]struct{}), learned: make(chan struct{}, 1),
 		room: maxProcessBytes, done: make(chan struct{}),
 		names: Names{
@@ -290,7 +290,7 @@ func (p *Process) requests(op string, files []file, code []uint64) (all []*reque
 	var r *request
 	addrs := 0
 	next := func() {
-		r, addrs = &request{Op: op, Process: p.number, ID: p.id, Started: p.started}, 0
+		r, addrs = &request{Op: op, Process: p.number, ID: p.id, Since: p.since}, 0
 		all = append(all, r)
 	}
 	for _, f := range files {

@@ -5,7 +5,7 @@
 //	Client     in the program that records: Process.Learn while processes live, Client.Read at the end
 //	Live       in the agent: Live.Name while processes live, again and again
 //	Kernel     in either, with ReadVDSO: names that no process controls
-//	Kind       the worker
+//	Kind       the workers of a Client, LiveKind those of a Live
 //
 // A Client has one worker for each user of processes, so that who makes a worker hang or exhausts its
 // memory loses names of that user's processes alone. In it, each process has a goroutine for each

@@ -43,9 +43,9 @@ type source struct {
 // Files of one process are only used for its own names, unless another one maps the very same file:
 // otherwise a modified copy of a library could set the names of its functions in other processes.
 type process struct {
-	number  int
-	id      procscan.ProcessID
-	started time.Time
+	number int
+	id     procscan.ProcessID
+	since  time.Time // when it may have written its perf map, at the earliest
 
 	asked     []file   // what is to be named
 	askedCode []uint64 // the receiving goroutine's until reading
@@ -54,6 +54,7 @@ type process struct {
 	files   map[profile.FileID]*source // nil: it was not found
 	paths   map[profile.FileID]string  // their paths in the process
 	unread  error                      // why files that may be needed were not opened
+	failed  bool                       // some that may be needed could not be opened or read
 	code    []codeRange                // anonymous memory that was executable at any time
 	root    *os.File                   // its root directory (O_PATH), nil: not opened
 	pid     int                        // in its own pid namespace; known with root, like rights
@@ -132,7 +133,8 @@ func (s *server) identify(p *process, handle *procscan.Handle) error {
 func (s *server) findFiles(p *process, handle *procscan.Handle, wanted map[profile.FileID]string) {
 	mappings, err := handle.ExecutableMappings()
 	if err != nil && len(mappings) == 0 {
-		return // it has exited
+		p.failed = true // unless it has exited
+		return
 	}
 	likely := make(map[string]int)
 	for id, path := range wanted {
@@ -159,7 +161,11 @@ func (s *server) findFiles(p *process, handle *procscan.Handle, wanted map[profi
 		if _, again := looked[one]; again {
 			continue
 		}
-		if len(wanted) == 0 || len(looked) == maxOpens {
+		if len(wanted) == 0 {
+			return
+		}
+		if len(looked) == maxOpens {
+			p.failed = true
 			return
 		}
 		looked[one] = struct{}{}
@@ -171,11 +177,23 @@ func (s *server) findFiles(p *process, handle *procscan.Handle, wanted map[profi
 		if errors.Is(err, procscan.ErrGone) {
 			return
 		}
+		p.failed = p.failed || err != nil && !elfsym.IsContentError(err)
 		if found != nil {
 			p.files[id], p.paths[id] = found, m.Path
 			delete(wanted, id)
 		}
 	}
+}
+
+// missing returns why a file was not found, as far as that is known.
+func (p *process) missing() Failure {
+	switch {
+	case p.unread != nil:
+		return FileSystem
+	case p.failed:
+		return Unreadable
+	}
+	return NotMapped
 }
 
 // openWanted opens the file of a mapping. It returns nil when its id is not wanted.
@@ -228,7 +246,7 @@ func (s *server) findPerfMap(p *process) error {
 	}
 	var file *os.File
 	err := p.rights.Do(func() (err error) {
-		file, err = s.opener.OpenPerfMap(p.root, p.pid, p.rights.UID, p.started)
+		file, err = s.opener.OpenPerfMap(p.root, p.pid, p.rights.UID, p.since)
 		return err
 	})
 	if err != nil {

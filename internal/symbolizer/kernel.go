@@ -3,6 +3,7 @@ package symbolizer
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"math"
 	"os"
@@ -17,6 +18,10 @@ import (
 // KernelSpace is the lowest address of the kernel. One in no file of the kernel is of code that it
 // compiled: an eBPF program, a trampoline.
 const KernelSpace = 1 << 63
+
+// vsyscallPage is the one page of user code among the kernel's addresses, on x86-64. Nothing names
+// it.
+const vsyscallPage = 0xffffffffff600000
 
 // VMLinuxPath is the path that package profile gives the kernel's own file.
 const VMLinuxPath = "vmlinux"
@@ -34,7 +39,8 @@ const (
 // OriginOf returns where the name of a frame is read.
 func OriginOf(f profile.Frame) Origin {
 	switch kind := f.Kind(); {
-	case f.Name() != "", kind == profile.JVMFrame, kind == profile.CutFrame:
+	case f.Name() != "", kind == profile.JVMFrame, kind == profile.CutFrame,
+		f.File == nil && f.Address&^0xfff == vsyscallPage:
 		return NoOrigin
 	case kind == profile.KernelFrame, f.File == nil && f.Address >= KernelSpace:
 		return KernelOrigin
@@ -65,6 +71,13 @@ func (k KernelNames) Name(f profile.Frame) string {
 	return k.names.Name(addr)
 }
 
+// Located reports whether it is known where the file of a frame is in memory. Otherwise its
+// addresses may have names.
+func (k KernelNames) Located(f profile.Frame) bool {
+	_, ok := k.addr(f)
+	return ok
+}
+
 // Range returns the addresses, as frames have them, around that of a frame that have the same name.
 func (k KernelNames) Range(f profile.Frame) symbols.Range {
 	addr, ok := k.addr(f)
@@ -93,12 +106,13 @@ type Kernel struct {
 // NewKernel returns a Kernel; procRoot is a procfs, sysFS /sys.
 func NewKernel(procRoot, sysFS string) *Kernel { return &Kernel{procRoot: procRoot, sysFS: sysFS} }
 
-// Read reads the names of frames of KernelOrigin, none when the kernel hides its symbols. It reads all
-// of /proc/kallsyms, which takes some 50 ms, twice the first time.
-func (r *Kernel) Read(ctx context.Context, frames []profile.Frame) KernelNames {
-	k := NewKernelNames(nil, make(map[string]uint64))
+// Read reads the names of frames of KernelOrigin, none when the kernel hides its symbols. It reads
+// all of /proc/kallsyms, which takes some 50 ms, twice the first time. With an error, what has no
+// name may have one.
+func (r *Kernel) Read(ctx context.Context, frames []profile.Frame) (k KernelNames, err error) {
+	k = NewKernelNames(nil, make(map[string]uint64))
 	if len(frames) == 0 {
-		return k
+		return k, nil
 	}
 	asked := make(map[string]struct{}) // what is hidden is read only once, too
 	for _, f := range frames {
@@ -122,9 +136,9 @@ func (r *Kernel) Read(ctx context.Context, frames []profile.Frame) KernelNames {
 	k.names = symbols.NewQuery(addrs)
 	k.names.FindRanges()
 	if len(addrs) > 0 {
-		_ = readKallsyms(ctx, r.procRoot, k.names.ReadKallsyms) // names read before an error are kept
+		err = readKallsyms(ctx, r.procRoot, k.names.ReadKallsyms) // names read before an error are kept
 	}
-	return k
+	return k, err
 }
 
 // textOf returns the start of the text of the kernel or of a module.
@@ -151,24 +165,33 @@ func readKallsyms(ctx context.Context, procRoot string, read func(io.Reader) err
 	return read(io.NewSectionReader(symbols.Until(ctx, file), 0, math.MaxInt64))
 }
 
-// ReadVDSO reads the names of addresses of the vDSO with an id from that in our own memory, if it is
-// the same one. It keeps and changes addrs; nil has no names.
-func ReadVDSO(procRoot string, id profile.FileID, addrs []uint64) *symbols.Query {
+// errOtherVDSO: the process has another vDSO than this one, which nothing else names.
+var errOtherVDSO = errors.New("the process has another vDSO")
+
+// ReadVDSO reads the names of addresses of the vDSO with an id from that in our own memory, if it
+// is the same one. It keeps and changes addrs; nil has no names. With an error, what has no name
+// may have one.
+func ReadVDSO(procRoot string, id profile.FileID, addrs []uint64) (*symbols.Query, error) {
 	if len(addrs) == 0 {
-		return nil
+		return nil, nil
 	}
 	image, err := profile.ReadVDSO(procRoot)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	contents, size := bytes.NewReader(image), int64(len(image))
-	if file, err := elfsym.ParseFile(contents, size); err != nil || profile.FileID(file.HTLHash) != id {
-		return nil
+	file, err := elfsym.ParseFile(contents, size)
+	if err != nil {
+		return nil, err
+	}
+	if profile.FileID(file.HTLHash) != id {
+		return nil, errOtherVDSO
+	}
+	tables, err := elfsym.ReadSymbolTables(contents, size)
+	if err != nil {
+		return nil, err
 	}
 	names := symbols.NewQuery(addrs)
 	names.FindRanges()
-	if tables, err := elfsym.ReadSymbolTables(contents, size); err == nil {
-		_ = names.ReadTable(tables.Dynamic) // names read before an error are kept
-	}
-	return names
+	return names, names.ReadTable(tables.Dynamic) // names read before an error are kept
 }

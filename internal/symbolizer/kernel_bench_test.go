@@ -16,6 +16,8 @@ func BenchmarkReadKernel(b *testing.B) {
 	b.ReportAllocs()
 	kernel := NewKernel("/proc", "/sys")
 	for b.Loop() {
-		kernel.Read(b.Context(), frames)
+		if _, err := kernel.Read(b.Context(), frames); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

@@ -2,7 +2,9 @@ package symbolizer
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"slices"
 	"time"
@@ -34,9 +36,9 @@ const (
 type Live struct{ pool *worker.Pool }
 
 // OpenLive returns a Live, which the caller must close. procRoot is a procfs of our own pid namespace.
-// The program's main function must call worker.Main with Kind.
+// The program's main function must call worker.Main with LiveKind.
 func OpenLive(procRoot string, counters *worker.Counters) (*Live, error) {
-	pool, err := worker.NewPool(procRoot, Kind, counters)
+	pool, err := worker.NewPool(procRoot, LiveKind, counters)
 	if err != nil {
 		return nil, err
 	}
@@ -54,24 +56,47 @@ func (l *Live) Stats() worker.Stats { return l.pool.Stats() }
 
 // LiveRequest says what is to be named of a process.
 type LiveRequest struct {
-	ID      procscan.ProcessID
-	Started time.Time
-	User    worker.User // to whom it is charged
+	ID    procscan.ProcessID
+	Image procscan.Image // the program that it ran; zero: not known
+	Since time.Time      // when that may have written its perf map, at the earliest
+	User  worker.User    // to whom it is charged
 
 	Files map[File][]uint64 // addresses in files, at most MaxLiveFiles of them
 	Code  []uint64          // in no file. All together there are at most MaxLiveAddrs addresses
 }
 
-// LiveNames is what was read for a LiveRequest. What is not in it did not fit: it can be asked for
-// again.
+// LiveNames is what was read for a LiveRequest.
 type LiveNames struct {
-	Files map[profile.FileID][]LiveName
-	Code  []LiveName
-	// PerfMap is the version of the perf map: another one when it has changed, empty when there is none
-	// that may be read.
-	PerfMap string
+	Files   map[profile.FileID]LiveFile
+	Code    LiveFile
+	PerfMap PerfMap       // its version
 	Spent   time.Duration // CPU time that it took
 }
+
+// LiveFile are the names of addresses in a file, or in none. What is missing did not fit, and can
+// be asked for again, unless there is a Failure.
+type LiveFile struct {
+	Names   []LiveName
+	Failure Failure
+}
+
+// PerfMap is the version of a perf map: another one when it has changed, zero when there is none.
+type PerfMap struct {
+	Dev, Ino                   uint64
+	Size, Seconds, Nanoseconds int64
+}
+
+// Failure is why addresses in a file could not be named, although they may have names.
+type Failure uint8
+
+const (
+	NoFailure      Failure = iota
+	NotMapped              // the process maps no file with the id (any more)
+	FileSystem             // it maps files that may never be read: symbols.ErrFileSystem
+	Unreadable             // the file, its format, or its size
+	PerfMapRefused         // it is another user's, an earlier program's, or cannot be read
+	numFailures
+)
 
 // LiveName is the name of a range of addresses, empty if they have none.
 type LiveName struct {
@@ -81,9 +106,10 @@ type LiveName struct {
 
 // Name names frames of a process, and returns the version of its perf map. It waits for seconds at
 // most, a dozen when others of its user hang. The error is procscan.ErrGone when the process has
-// ended, otherwise one of worker.Pool.
+// ended, or runs another program, otherwise one of worker.Pool, or that of an answer that makes no
+// sense.
 func (l *Live) Name(r LiveRequest) (*LiveNames, error) {
-	message := request{Op: opName, ID: r.ID, Started: r.Started, Code: r.Code}
+	message := request{Op: opName, ID: r.ID, Image: r.Image, Since: r.Since, Code: r.Code}
 	for f, addrs := range r.Files {
 		message.Files = append(message.Files, file{f.ID, []byte(f.Path[:min(len(f.Path), maxLivePathBytes)]), addrs})
 	}
@@ -108,14 +134,15 @@ func (l *Live) Name(r LiveRequest) (*LiveNames, error) {
 type liveAnswer struct {
 	Gone    bool
 	Files   []liveFile
-	Code    []liveName
-	PerfMap string
+	Code    liveFile
+	PerfMap PerfMap
 	Spent   time.Duration
 }
 
 type liveFile struct {
-	ID    profile.FileID
-	Names []liveName
+	ID      profile.FileID
+	Names   []liveName
+	Failure Failure
 }
 
 type liveName struct {
@@ -132,26 +159,31 @@ func decodeLive(message []byte, r *LiveRequest) (*LiveNames, error) {
 	if a.Gone {
 		return nil, procscan.ErrGone
 	}
-	names := &LiveNames{Files: make(map[profile.FileID][]LiveName), PerfMap: a.PerfMap, Spent: max(a.Spent, 0)}
+	if a.Code.Failure >= numFailures {
+		return nil, errAnswer
+	}
+	names := &LiveNames{Files: make(map[profile.FileID]LiveFile), PerfMap: a.PerfMap, Spent: max(a.Spent, 0)}
 	asked := make(map[profile.FileID]bool)
 	for f := range r.Files {
 		asked[f.ID] = true
 	}
 	for _, f := range a.Files {
-		if !asked[f.ID] {
+		if !asked[f.ID] || f.Failure >= numFailures {
 			return nil, errAnswer
 		}
-		names.Files[f.ID] = appendLive(names.Files[f.ID], f.Names)
+		names.Files[f.ID] = names.Files[f.ID].with(&f)
 	}
-	names.Code = appendLive(nil, a.Code)
+	names.Code = names.Code.with(&a.Code)
 	return names, nil
 }
 
-func appendLive(to []LiveName, names []liveName) []LiveName {
-	for _, n := range names {
-		to = append(to, LiveName{symbols.Range{Start: n.Start, End: n.End}, string(n.Name)})
+// with returns a file with what was answered of it, besides what else was.
+func (f LiveFile) with(answer *liveFile) LiveFile {
+	for _, n := range answer.Names {
+		f.Names = append(f.Names, LiveName{symbols.Range{Start: n.Start, End: n.End}, string(n.Name)})
 	}
-	return to
+	f.Failure = max(f.Failure, answer.Failure)
+	return f
 }
 
 // liveBudget bounds the memory of names that a worker reads for one request; an answer has much less.
@@ -184,35 +216,73 @@ func (s *server) readAlone(r *request) *liveAnswer {
 	if alone.learn(p, nil, nil) != nil {
 		return &liveAnswer{Gone: true}
 	}
-	w := liveWriter{answer: liveAnswer{PerfMap: alone.perfMapVersion(p)}} // before it is read
+	answer := alone.answer(p, r)
+	// The perf map that was there may be that of another program, or of another process.
+	if !runs(s.opener.ProcRoot, r) {
+		return &liveAnswer{Gone: true}
+	}
+	return answer
+}
+
+// runs reports whether the process of a request still runs its program.
+func runs(procRoot string, r *request) bool {
+	handle, err := procscan.OpenProcess(procRoot, r.ID)
+	if err != nil {
+		return false
+	}
+	defer handle.Close()
+	image, err := handle.Image()
+	return err == nil && (image == r.Image || r.Image == procscan.Image{})
+}
+
+// answer reads names for a request to a server that is alone.
+func (s *server) answer(p *process, r *request) *liveAnswer {
+	var w liveWriter
+	var refused error
+	w.answer.PerfMap, refused = s.perfMapVersion(p) // before it is read
+	if refused != nil {
+		w.answer.Code.Failure = PerfMapRefused
+	}
 	if len(r.Files)+len(r.Code) == 0 {
 		return &w.answer
 	}
-	alone.openHost()
+	s.openHost()
 	p.asked, p.askedCode = r.Files, r.Code
 	for _, f := range r.Files {
-		alone.addrs[f.ID] = append(alone.addrs[f.ID], f.Addrs...) // several files may have one id
+		s.addrs[f.ID] = append(s.addrs[f.ID], f.Addrs...) // several files may have one id
 	}
-	n := alone.readProcess(p)
+	n := s.readProcess(p)
 	for _, f := range r.Files {
-		w.answer.Files = append(w.answer.Files, liveFile{ID: f.ID, Names: w.names(f.Addrs, n.native[f.ID])})
+		failure := n.failures[f.ID]
+		if p.files[f.ID] == nil {
+			failure = p.missing()
+		}
+		w.answer.Files = append(w.answer.Files,
+			liveFile{ID: f.ID, Names: w.names(f.Addrs, n.native[f.ID], failure), Failure: failure})
 	}
 	if len(r.Code) > 0 {
-		w.answer.Code = w.names(r.Code, []*symbols.Query{n.jit})
+		code := &w.answer.Code
+		if n.perfMap != nil && !errors.Is(n.perfMap, fs.ErrNotExist) {
+			code.Failure = PerfMapRefused
+		}
+		code.Names = w.names(r.Code, []*symbols.Query{n.jit}, code.Failure)
 	}
 	return &w.answer
 }
 
-// perfMapVersion returns what changes with the perf map of a process.
-func (s *server) perfMapVersion(p *process) string {
-	if s.findPerfMap(p) != nil {
-		return ""
+// perfMapVersion returns what changes with the perf map of a process, and an error if it has one
+// that may not be used.
+func (s *server) perfMapVersion(p *process) (PerfMap, error) {
+	if err := s.findPerfMap(p); errors.Is(err, fs.ErrNotExist) {
+		return PerfMap{}, nil
+	} else if err != nil {
+		return PerfMap{}, err
 	}
 	var stat unix.Stat_t
-	if unix.Fstat(int(p.perfMap.Fd()), &stat) != nil {
-		return ""
+	if err := unix.Fstat(int(p.perfMap.Fd()), &stat); err != nil {
+		return PerfMap{}, err
 	}
-	return fmt.Sprint(stat.Dev, stat.Ino, stat.Size, stat.Mtim)
+	return PerfMap{stat.Dev, stat.Ino, stat.Size, stat.Mtim.Sec, stat.Mtim.Nsec}, nil
 }
 
 // close closes what was opened for a process.
@@ -232,7 +302,8 @@ type liveWriter struct {
 }
 
 // names returns the names of addresses, that of the first query that has one, as far as they fit.
-func (w *liveWriter) names(addrs []uint64, queries []*symbols.Query) (names []liveName) {
+// After a failure, an address without a name may have one.
+func (w *liveWriter) names(addrs []uint64, queries []*symbols.Query, failure Failure) (names []liveName) {
 	slices.Sort(addrs)
 	for _, addr := range addrs {
 		if n := len(names); n > 0 && addr < names[n-1].End {
@@ -244,6 +315,9 @@ func (w *liveWriter) names(addrs []uint64, queries []*symbols.Query) (names []li
 			if name = q.Name(addr); name != "" {
 				break
 			}
+		}
+		if name == "" && failure != NoFailure {
+			continue
 		}
 		if w.bytes += len(name); w.bytes > maxAnswerBytes {
 			return names

@@ -1,11 +1,11 @@
 package symbolizer
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"correlator/internal/symbols"
+	"correlator/internal/testenv"
 	"correlator/internal/worker"
 	"correlator/procscan"
 	"correlator/profile"
@@ -42,23 +43,22 @@ func TestLive(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		found := names.Files[program.ID]
+		found := names.Files[program.ID].Names
 		if len(found) != 2 || found[0].Start != 0 || found[0].Name != "" || found[0].End <= 1 ||
 			found[1].Name != "checkout" || found[1].Start != addr || found[1].End < addr+8192 {
 			t.Errorf("found %v, want %v", found, checkout)
 		}
-		nothing := LiveName{symbols.Range{End: math.MaxUint64}, ""}
-		if found := names.Files[none.ID]; len(found) != 1 || found[0] != nothing {
+		if found := names.Files[none.ID]; len(found.Names) > 0 || found.Failure != NotMapped {
 			t.Errorf("%v in a file that the process does not have", found)
 		}
-		if names.PerfMap != "" || len(names.Code) > 0 {
-			t.Errorf("%q, %v without a perf map", names.PerfMap, names.Code)
+		if names.PerfMap != (PerfMap{}) || len(names.Code.Names) > 0 || names.Code.Failure != NoFailure {
+			t.Errorf("%v, %v without a perf map", names.PerfMap, names.Code)
 		}
 	}
 
 	path := fmt.Sprintf("/tmp/perf-%d.map", id.PID)
 	t.Cleanup(func() { os.Remove(path) })
-	versions := make(map[string]bool)
+	versions := make(map[PerfMap]bool)
 	for _, text := range []string{"1000 20 one\n", "1000 20 other\n1020 20 next\n"} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -68,12 +68,12 @@ func TestLive(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := LiveName{symbols.Range{Start: 0x1000, End: 0x1020}, strings.Fields(text)[2]}
-		if len(names.Code) != 1 || names.Code[0] != want {
+		if len(names.Code.Names) != 1 || names.Code.Names[0] != want {
 			t.Errorf("%v, want %v", names.Code, want)
 		}
 		again, err := l.Name(LiveRequest{ID: id, User: "a user"})
 		if err != nil || again.PerfMap != names.PerfMap || versions[names.PerfMap] {
-			t.Errorf("version %q, then %q, %v", names.PerfMap, again.PerfMap, err)
+			t.Errorf("version %v, then %v, %v", names.PerfMap, again.PerfMap, err)
 		}
 		versions[names.PerfMap] = true
 	}
@@ -110,10 +110,10 @@ func TestLiveAnswerIsBounded(t *testing.T) {
 			r.Code = append(r.Code, addr)
 		}
 		names, err := l.Name(r)
-		if err != nil || len(names.Code) == 0 {
+		if err != nil || len(names.Code.Names) == 0 {
 			t.Fatalf("%v, %v", names, err)
 		}
-		for _, n := range names.Code {
+		for _, n := range names.Code.Names {
 			if !want[n.Start] {
 				t.Fatalf("%#x was not wanted any more", n.Start)
 			}
@@ -149,7 +149,7 @@ func TestLiveClosesFiles(t *testing.T) {
 	for range 3 {
 		asked := []file{{program.ID, program.path(), []uint64{addr}}}
 		a := s.name(&request{ID: id, Files: asked, Code: []uint64{0x1010}})
-		if len(a.Files) != 1 || len(a.Code) != 1 || string(a.Code[0].Name) != "one" {
+		if len(a.Files) != 1 || len(a.Code.Names) != 1 || string(a.Code.Names[0].Name) != "one" {
 			t.Fatalf("%+v", a)
 		}
 	}
@@ -162,8 +162,10 @@ func TestLiveClosesFiles(t *testing.T) {
 func TestHostileLiveAnswers(t *testing.T) {
 	r := LiveRequest{Files: map[File][]uint64{{ID: profile.FileID{1}}: {1}}}
 	for what, message := range map[string][]byte{
-		"another file": encodeLive(t, liveAnswer{Files: []liveFile{{ID: profile.FileID{2}}}}),
-		"no JSON":      []byte("["),
+		"another file":    encodeLive(t, liveAnswer{Files: []liveFile{{ID: profile.FileID{2}}}}),
+		"unknown failure": encodeLive(t, liveAnswer{Files: []liveFile{{ID: profile.FileID{1}, Failure: numFailures}}}),
+		"same for code":   encodeLive(t, liveAnswer{Code: liveFile{Failure: numFailures}}),
+		"no JSON":         []byte("["),
 	} {
 		if _, err := decodeLive(message, &r); !errors.Is(err, errAnswer) {
 			t.Errorf("%s: %v", what, err)
@@ -187,16 +189,99 @@ func FuzzLiveAnswer(f *testing.F) {
 	id := profile.FileID{1}
 	f.Add([]byte(`{"Gone":true}`))
 	f.Add([]byte(`{"Files":[{"ID":[1,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0],"Names":[{"Start":1,"End":3,"Name":"YQ=="}]}],` +
-		`"Code":[{"Start":5,"End":2}],"PerfMap":"1","Spent":-7}`))
+		`"Code":{"Names":[{"Start":5,"End":2}],"Failure":4},"PerfMap":{"Size":1},"Spent":-7}`))
 	f.Fuzz(func(t *testing.T, message []byte) {
 		names, err := decodeLive(message, &LiveRequest{Files: map[File][]uint64{{ID: id}: {1}}})
 		if err != nil {
 			return
 		}
 		for of := range names.Files {
-			if of != id || names.Spent < 0 {
+			if of != id || names.Spent < 0 || names.Files[of].Failure >= numFailures || names.Code.Failure >= numFailures {
 				t.Errorf("%+v", names)
 			}
 		}
 	})
+}
+
+// What may have a name is told from what has none.
+func TestLiveFailures(t *testing.T) {
+	id, program, addr := start(t)
+	l, _ := openLive(t)
+	path := fmt.Sprintf("/tmp/perf-%d.map", id.PID)
+	t.Cleanup(func() { os.Remove(path) })
+	r := LiveRequest{ID: id, User: "a user", Files: map[File][]uint64{program: {addr}}, Code: []uint64{0x1010}}
+	link := func() error { return os.Symlink("/etc/passwd", path) }
+	write := func() error { return os.WriteFile(path, []byte("1000 20 one\n"), 0o600) }
+	for what, c := range map[string]struct {
+		make    func() error
+		since   time.Time
+		failure Failure
+		names   int
+	}{
+		"no perf map":           {func() error { return nil }, time.Time{}, NoFailure, 1},
+		"one that is a link":    {link, time.Time{}, PerfMapRefused, 0},
+		"of an earlier program": {write, time.Now().Add(time.Hour), PerfMapRefused, 0},
+		"of this one":           {write, time.Time{}, NoFailure, 1},
+	} {
+		if err := c.make(); err != nil {
+			t.Fatal(err)
+		}
+		r.Since = c.since
+		names, err := l.Name(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if names.Code.Failure != c.failure || len(names.Code.Names) != c.names {
+			t.Errorf("%s: %+v", what, names.Code)
+		}
+		if found := names.Files[program.ID]; len(found.Names) != 1 || found.Failure != NoFailure {
+			t.Errorf("%s: %+v of the program", what, found)
+		}
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A file whose symbols cannot be found is not one that has none.
+func TestLiveUnreadable(t *testing.T) {
+	_, program, addr := start(t)
+	content := testenv.ReadFile(t, program.Path)
+	binary.LittleEndian.PutUint64(content[40:], 1<<40) // e_shoff, far behind the end
+	path := filepath.Join(t.TempDir(), "malformed")
+	if err := os.WriteFile(path, content, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	id, malformed := startFile(t, path)
+	l, _ := openLive(t)
+	names, err := l.Name(LiveRequest{ID: id, User: "a user", Files: map[File][]uint64{malformed: {addr}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := names.Files[malformed.ID]; len(found.Names) > 0 || found.Failure != Unreadable {
+		t.Errorf("%+v", found)
+	}
+}
+
+// The names of a program are not read from what another program of the process has.
+func TestLiveOfAnotherProgram(t *testing.T) {
+	id, _, _ := start(t)
+	handle, err := procscan.OpenProcess("/proc", id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer handle.Close()
+	image, err := handle.Image()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, _ := openLive(t)
+	r := LiveRequest{ID: id, Image: image, User: "a user", Code: []uint64{0x1010}}
+	if _, err := l.Name(r); err != nil {
+		t.Error(err)
+	}
+	r.Image.StartStack++
+	if _, err := l.Name(r); !errors.Is(err, procscan.ErrGone) {
+		t.Errorf("another program: %v", err)
+	}
 }

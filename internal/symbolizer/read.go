@@ -17,6 +17,7 @@ import (
 type fileNames struct {
 	own, debug *symbols.Query // nil: nothing
 	buildID    []byte
+	err        error           // names may be missing because of it
 	full       bool            // one of them has a .symtab
 	budget     *symbols.Budget // of the process for which they were read
 }
@@ -29,9 +30,10 @@ func (n *fileNames) otherBudgetExceeded(budget *symbols.Budget) bool {
 
 // named is what was read for one process.
 type named struct {
-	native  map[profile.FileID][]*symbols.Query // in order of preference
-	jit     *symbols.Query                      // nil: it has no compiled code
-	perfMap error
+	native   map[profile.FileID][]*symbols.Query // in order of preference
+	failures map[profile.FileID]Failure
+	jit      *symbols.Query // nil: it has no compiled code
+	perfMap  error
 }
 
 // name returns the name of an address in a file, empty when there is none.
@@ -48,7 +50,9 @@ func (n *named) name(id profile.FileID, addr uint64) string {
 // process makes the kernel wait.
 func (s *server) readProcess(p *process) *named {
 	gone := s.learn(p, p.asked, p.askedCode)
-	result := &named{native: make(map[profile.FileID][]*symbols.Query)}
+	result := &named{
+		native: make(map[profile.FileID][]*symbols.Query), failures: make(map[profile.FileID]Failure),
+	}
 	for id, source := range p.files {
 		if source == nil {
 			continue
@@ -58,6 +62,9 @@ func (s *server) readProcess(p *process) *named {
 		got := source.names
 		if got.otherBudgetExceeded(p.budget) {
 			got = r.source(source)
+		}
+		if got.err != nil {
+			result.failures[id] = Unreadable
 		}
 		queries := []*symbols.Query{got.debug, got.own}
 		if !got.full && p.root != nil {
@@ -104,10 +111,12 @@ func (r reading) source(source *source) fileNames {
 	names := fileNames{buildID: source.buildID, budget: r.budget}
 	tables, err := elfsym.ReadSymbolTables(source.file, source.size)
 	if err != nil {
+		names.err = err
 		return names
 	}
 	names.own = r.query()
-	names.full = tables.Static != nil && names.own.ReadTable(tables.Static) == nil
+	staticErr := names.own.ReadTable(tables.Static)
+	names.full = tables.Static != nil && staticErr == nil
 	if names.buildID == nil { // Go's linker places it outside the notes that are mapped
 		names.buildID = tables.BuildID
 	}
@@ -115,7 +124,13 @@ func (r reading) source(source *source) fileNames {
 		names.debug = r.debugFile(r.host, names.buildID)
 		names.full = names.debug != nil
 	}
-	_ = names.own.ReadTable(tables.Dynamic) // names read before an error are kept
+	names.err = names.own.ReadTable(tables.Dynamic) // names read before an error are kept
+	if !names.full {
+		names.err = errors.Join(names.err, staticErr)
+	}
+	if names.own.OverBudget() {
+		names.err = errFull
+	}
 	return names
 }
 

@@ -24,6 +24,10 @@ const (
 	// while a symbol table is read, and garbage.
 	workerMemoryBytes = 512 << 20
 
+	// liveMemoryBytes is the same for a worker of a Live: four of them must not take what the agent
+	// may. Some 50 MB are the most that mappings, mounts, tables and names of one process can take.
+	liveMemoryBytes = 96 << 20
+
 	// workerDescriptors are for maxSources files, as many perf maps and roots of processes, and a few for
 	// each that is served.
 	workerDescriptors = 16 << 10
@@ -43,6 +47,11 @@ var Kind = worker.Kind{
 	MemoryBytes: workerMemoryBytes,
 	Descriptors: workerDescriptors,
 	Serve:       func(procRoot string, conn *worker.Conn) { newServer(procRoot, conn).serve() },
+}
+
+// LiveKind is the kind of worker that serves a Live: the same, with less of everything.
+var LiveKind = worker.Kind{
+	Name: "names", Capabilities: Kind.Capabilities, MemoryBytes: liveMemoryBytes, Serve: Kind.Serve,
 }
 
 // server is the worker's side.
@@ -134,7 +143,7 @@ func (s *server) process(r *request) *process {
 	p := s.processes[r.Process]
 	if p == nil {
 		p = &process{
-			number: r.Process, id: r.ID, started: r.Started,
+			number: r.Process, id: r.ID, since: r.Since,
 			files: make(map[profile.FileID]*source), paths: make(map[profile.FileID]string),
 			budget: symbols.NewBudget(maxProcessBytes),
 		}

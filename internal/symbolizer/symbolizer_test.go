@@ -26,7 +26,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	worker.Main(Kind)
+	worker.Main(Kind, LiveKind)
 	os.Exit(m.Run())
 }
 
@@ -37,8 +37,25 @@ func start(t *testing.T) (id procscan.ProcessID, program File, addr uint64) {
 	testenv.WriteFile(t, source, `#include <unistd.h>
 		static __attribute__((noinline, used)) void checkout(void) { __asm__ volatile(".skip 8192, 0x90"); }
 		int main(void) { char c; return write(1, "x", 1) != 1 || read(0, &c, 1) != 0; }`)
-	program.Path = testenv.Compile(t, "cc", source)
-	cmd := exec.Command(program.Path)
+	path := testenv.Compile(t, "cc", source)
+	id, program = startFile(t, path)
+	f, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	all, err := f.Symbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(all, func(s elf.Symbol) bool { return s.Name == "checkout" })
+	return id, program, all[i].Value
+}
+
+// startFile starts a program that writes a byte when it is in place.
+func startFile(t *testing.T, path string) (id procscan.ProcessID, program File) {
+	t.Helper()
+	cmd := exec.Command(path)
 	_, stdout := testenv.Start(t, cmd)
 	if _, err := stdout.Read(make([]byte, 1)); err != nil { // it is in place
 		t.Fatal(err)
@@ -49,22 +66,12 @@ func start(t *testing.T) (id procscan.ProcessID, program File, addr uint64) {
 	if _, err := fmt.Sscan(fields[22-3], &id.StartTime); err != nil {
 		t.Fatal(err)
 	}
-	content := testenv.ReadFile(t, program.Path)
+	content := testenv.ReadFile(t, path)
 	parsed, err := elfsym.ParseFile(bytes.NewReader(content), int64(len(content)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	program.ID = parsed.HTLHash
-	f, err := elf.NewFile(bytes.NewReader(content))
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := f.Symbols()
-	if err != nil {
-		t.Fatal(err)
-	}
-	i := slices.IndexFunc(all, func(s elf.Symbol) bool { return s.Name == "checkout" })
-	return id, program, all[i].Value
+	return id, File{ID: parsed.HTLHash, Path: path}
 }
 
 func openClient(t *testing.T) *Client {

@@ -27,9 +27,11 @@ type request struct {
 	Op      string
 	Process int // a number that the client has given it; not for opName
 	ID      procscan.ProcessID
-	Started time.Time
+	Since   time.Time // when it may have written its perf map, at the earliest
 	Files   []file
 	Code    []uint64 // addresses in no file
+
+	Image procscan.Image // for opName
 }
 
 // file is a file of which a process has frames.

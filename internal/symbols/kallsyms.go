@@ -20,6 +20,8 @@ func (q *Query) ReadKallsyms(r io.Reader) error {
 	m, places := q.newMatcher()
 	// Each symbol begins later than the one before it, and replaces that as the last before an address.
 	names := make([][]byte, len(m.addrs)) // of matcher.before
+	var name []byte
+	m.isBetter = func(_, other symbol) bool { return isBetterName(name, names[other.name]) }
 	var limit error
 	err := kallsyms.Read(r, func(s kallsyms.Symbol) bool {
 		if !s.Code() {
@@ -31,9 +33,12 @@ func (q *Query) ReadKallsyms(r io.Reader) error {
 		}
 		var taken bool
 		i, _ := slices.BinarySearch(m.addrs, addr)
-		taken, limit = m.add(symbol{start: addr, end: addr + maxKernelFunctionBytes, open: true, name: uint64(i)})
+		name = s.Name[:min(len(s.Name), maxNameBytes)]
+		taken, limit = m.add(symbol{
+			start: addr, end: addr + maxKernelFunctionBytes, open: true, rank: s.Rank(), name: uint64(i),
+		})
 		if taken {
-			names[i] = append(names[i][:0], s.Name[:min(len(s.Name), maxNameBytes)]...)
+			names[i] = append(names[i][:0], name...)
 		}
 		return limit == nil
 	})

@@ -28,11 +28,11 @@ func TestReadKallsyms(t *testing.T) {
 	want := map[uint64]string{
 		0x1000:             "",
 		0xffffffff80ffffff: "",
-		0xffffffff8100003f: "_stext", // the first of two names
+		0xffffffff8100003f: "_stext", // the shorter of two names
 		0xffffffff81000040: "secondary_startup",
 		0xffffffff81000050: "secondary_startup",
 		0xffffffff810000ff: "weak",
-		0xffffffffc0001010: "nft_do",
+		0xffffffffc0001010: "_text", // the global one
 		0xffffffffc0002fff: "bpf_prog_1f_f",
 		0xfffffffffffffff0: "", // far behind the last
 	}

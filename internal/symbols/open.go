@@ -20,9 +20,9 @@ var (
 	// ErrOwner: a perf map belongs neither to the process's user nor to root. Any user may create a
 	// file in /tmp.
 	ErrOwner = errors.New("belongs to another user")
-	// ErrOld: a perf map was last written before the process started: it is of an earlier process
-	// with this pid.
-	ErrOld = errors.New("is older than the process")
+	// ErrOld: a perf map was last written before the program started: it is of an earlier process
+	// with this pid, or of an earlier program of the process.
+	ErrOld = errors.New("is older than the program")
 	// ErrPseudoFile: the path leads to a file of a file system that shows objects of the kernel. Opening
 	// or reading one can have effects, and its contents are not the process's.
 	ErrPseudoFile = errors.New("is no file on a disk or in memory")
@@ -30,15 +30,9 @@ var (
 	errBuildID = errors.New("debug file has another build id")
 )
 
-const (
-	// minBuildIDBytes is the shortest build id that can have a debug file: its first byte is a
-	// directory.
-	minBuildIDBytes = 2
-
-	// clockLeeway is how much the time of a file may be before that of a process's start: the
-	// latter is counted from the boot, and the clock may have been set in between.
-	clockLeeway = time.Second
-)
+// minBuildIDBytes is the shortest build id that can have a debug file: its first byte is a
+// directory.
+const minBuildIDBytes = 2
 
 // Opener opens files of processes. Every path is resolved below a root that the caller holds,
 // symbolic links confined to it, and leads to a regular file or to an error. A file system that the
@@ -49,10 +43,10 @@ type Opener struct {
 }
 
 // OpenPerfMap opens the perf map of a process: /tmp/perf-PID.map with the pid that the process has
-// in its own pid namespace. It must belong to root or to uid, the process's user, and have been
-// written since the process started. fs.ErrNotExist is the normal result. The caller must close the
-// file.
-func (o Opener) OpenPerfMap(root *os.File, pid int, uid uint32, started time.Time) (*os.File, error) {
+// in its own pid namespace. It must belong to root or to uid, the process's user, and not have been
+// written for the last time before since. fs.ErrNotExist is the normal result. The caller must
+// close the file.
+func (o Opener) OpenPerfMap(root *os.File, pid int, uid uint32, since time.Time) (*os.File, error) {
 	// The last component must not be a symbolic link: any user can create one in /tmp.
 	file, stat, err := o.open(root, "/tmp/perf-"+strconv.Itoa(pid)+".map", unix.O_NOFOLLOW)
 	if err != nil {
@@ -62,7 +56,7 @@ func (o Opener) OpenPerfMap(root *os.File, pid int, uid uint32, started time.Tim
 		file.Close()
 		return nil, fmt.Errorf("opening perf map: %w: user %d, the process has %d", ErrOwner, stat.Uid, uid)
 	}
-	if time.Unix(stat.Mtim.Unix()).Before(started.Add(-clockLeeway)) {
+	if time.Unix(stat.Mtim.Unix()).Before(since) {
 		file.Close()
 		return nil, fmt.Errorf("opening perf map: %w", ErrOld)
 	}

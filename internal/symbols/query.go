@@ -1,6 +1,7 @@
 package symbols
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"slices"
@@ -17,6 +18,10 @@ const (
 	// contain all addresses: 50 ms. In honest tables an address is in a handful of symbols:
 	// aliases.
 	maxMatches = 16 << 20
+
+	// maxAliases bounds how many names of functions that have several are compared in one table:
+	// 100 ms. Libraries have thousands of such functions, of which few are asked for.
+	maxAliases = 64 << 10
 )
 
 // Query is a set of addresses and their names. It is not safe for concurrent use.
@@ -110,16 +115,31 @@ func (q *Query) countUnnamed() (n int) {
 type symbol struct {
 	start, end uint64 // end is the first address behind it
 	open       bool   // it has no size: it ends where the next symbol begins, at the latest at end
-	rank       uint8  // of two that begin at one address the higher is taken
+	rank       uint8  // of two that begin at one address the higher is taken, then the better name
 	known      bool   // false: the zero value, which is no symbol
 	name       uint64 // position of its name
 }
 
-func (s symbol) preferred(other symbol) bool {
-	if !other.known || s.start != other.start {
+// preferred reports whether a symbol is taken instead of another one. That does not depend on their
+// order in the table, so a function has one name wherever and whenever it is looked for.
+func (m *matcher) preferred(s, other symbol) bool {
+	switch {
+	case !other.known || s.start != other.start:
 		return !other.known || s.start > other.start
+	case s.rank != other.rank || m.isBetter == nil || m.aliases == 0:
+		return s.rank > other.rank
 	}
-	return s.rank > other.rank
+	m.aliases--
+	return m.isBetter(s, other)
+}
+
+// isBetterName reports whether a name is taken instead of another one of the same function: the
+// shortest one, which is usually the one that callers use.
+func isBetterName(name, other []byte) bool {
+	if len(name) != len(other) {
+		return len(name) < len(other)
+	}
+	return bytes.Compare(name, other) < 0
 }
 
 // matcher finds the symbol of every address in one pass over a table in any order: the innermost
@@ -131,6 +151,9 @@ type matcher struct {
 	before []symbol // the last that begins at or before the address, but after the previous address
 	left   int      // how many matches are still allowed
 	edges  *edges   // nil: ranges are not wanted
+
+	isBetter func(s, other symbol) bool // by their names; nil: the first is
+	aliases  int                        // how often that may still be asked
 }
 
 // edges are where symbols begin and end, so that between two of them all addresses have one name: of
@@ -185,6 +208,7 @@ func (q *Query) newMatcher() (m *matcher, places []int) {
 	addrs, places := q.unnamed()
 	m = &matcher{
 		addrs: addrs, inside: make([]symbol, len(addrs)), before: make([]symbol, len(addrs)), left: maxMatches,
+		aliases: maxAliases,
 	}
 	if q.ranges != nil {
 		m.edges = newEdges(addrs)
@@ -216,7 +240,7 @@ func (m *matcher) add(s symbol) (taken bool, err error) {
 	if i == len(m.addrs) {
 		return false, nil
 	}
-	if s.preferred(m.before[i]) {
+	if m.preferred(s, m.before[i]) {
 		m.before[i], taken = s, true
 	}
 	if s.open {
@@ -226,7 +250,7 @@ func (m *matcher) add(s symbol) (taken bool, err error) {
 		if m.left--; m.left < 0 {
 			return taken, fmt.Errorf("%w: symbols overlap too often", elfsym.ErrLimit)
 		}
-		if s.preferred(m.inside[i]) {
+		if m.preferred(s, m.inside[i]) {
 			m.inside[i], taken = s, true
 		}
 	}

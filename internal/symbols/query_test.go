@@ -76,6 +76,24 @@ func TestQueryWithoutAnswer(t *testing.T) {
 	}
 }
 
+// Names of aliases are compared so often and no more.
+func TestAliasesAreBounded(t *testing.T) {
+	m, _ := NewQuery([]uint64{5}).newMatcher()
+	compared := 0
+	m.isBetter = func(s, other symbol) bool {
+		compared++
+		return s.name < other.name
+	}
+	for i := range uint64(maxAliases + 10) {
+		if _, err := m.add(symbol{start: 1, end: 6, name: math.MaxInt64 - i}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if compared != maxAliases {
+		t.Errorf("%d names of one function were compared", compared)
+	}
+}
+
 // All addresses of a range have the name of the one that it was found for, whatever others are asked
 // for, and it ends where the next symbol could change that.
 func TestRanges(t *testing.T) {

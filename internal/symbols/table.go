@@ -14,6 +14,7 @@ func (q *Query) ReadTable(t *elfsym.SymbolTable) error {
 		return nil
 	}
 	m, places := q.newMatcher()
+	m.isBetter = betterIn(t)
 	err := t.Functions(func(f elfsym.Function) error {
 		_, err := m.add(symbol{start: f.Start, end: f.End, open: !f.Sized, rank: f.Rank, name: uint64(f.Name)})
 		return err
@@ -42,6 +43,23 @@ func (q *Query) ReadTable(t *elfsym.SymbolTable) error {
 		q.names[places[i]] = text
 	}
 	return err
+}
+
+// betterIn returns what compares the names of symbols in a table. One that cannot be read is no
+// better.
+func betterIn(t *elfsym.SymbolTable) func(s, other symbol) bool {
+	buf, otherBuf := make([]byte, maxNameBytes), make([]byte, maxNameBytes)
+	return func(s, other symbol) bool {
+		if s.name == other.name {
+			return false
+		}
+		name, err := t.Name(uint32(s.name), buf)
+		if err != nil {
+			return false
+		}
+		otherName, err := t.Name(uint32(other.name), otherBuf)
+		return err != nil || isBetterName(withoutVersion(name), withoutVersion(otherName))
+	}
 }
 
 // withoutVersion cuts off what the linker adds to the names of versioned symbols in .symtab:

@@ -2,9 +2,11 @@ package symbols
 
 import (
 	"debug/elf"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"correlator/elfsym"
@@ -58,6 +60,7 @@ func compareWithDebugELF(t *testing.T, path string) {
 		}
 		if table != nil {
 			compareNames(t, table, names)
+			compareRanges(t, table, names)
 		}
 		t.Logf("%d symbols, %d addresses, %d bytes", len(symbols), len(names), size)
 	}
@@ -86,6 +89,39 @@ func compareNames(t *testing.T, table *elfsym.SymbolTable, names map[uint64][]el
 	}
 }
 
+// compareRanges checks that the name of an address depends on nothing else that is asked for, and is
+// that of its whole range.
+func compareRanges(t *testing.T, table *elfsym.SymbolTable, names map[uint64][]elf.Symbol) {
+	var addrs []uint64
+	for addr := range names {
+		addrs = append(addrs, addr)
+	}
+	slices.Sort(addrs)
+	whole := NewQuery(slices.Clone(addrs))
+	if err := whole.ReadTable(table); err != nil {
+		t.Fatal(err)
+	}
+	for i := range min(len(addrs), 10) {
+		addr := addrs[i*len(addrs)/10%len(addrs)]
+		single := NewQuery([]uint64{addr})
+		single.FindRanges()
+		if err := single.ReadTable(table); err != nil {
+			t.Fatal(err)
+		}
+		r := single.Range(addr)
+		first, _ := slices.BinarySearch(addrs, r.Start)
+		for _, other := range addrs[first:] {
+			if other >= r.End {
+				break
+			}
+			if whole.Name(other) != single.Name(addr) {
+				t.Errorf("%#x is %q, but in the range %v of %#x, which is %q", other, whole.Name(other), r, addr,
+					single.Name(addr))
+			}
+		}
+	}
+}
+
 func open(t testing.TB, path string) (*elfsym.SymbolTables, int64) {
 	t.Helper()
 	file, err := os.Open(path)
@@ -102,6 +138,43 @@ func open(t testing.TB, path string) (*elfsym.SymbolTables, int64) {
 		t.Fatal(err)
 	}
 	return e, info.Size()
+}
+
+// A function with several names has the best of them, in whichever order the table has them.
+func TestAliases(t *testing.T) {
+	global := ".globl %[1]s\n.type %[1]s,%%function\n.set %[1]s,f\n.size %[1]s,1\n"
+	weak := ".weak %[1]s\n.type %[1]s,%%function\n.set %[1]s,f\n.size %[1]s,1\n"
+	local := ".type %[1]s,%%function\n.set %[1]s,f\n.size %[1]s,1\n"
+	for _, test := range []struct {
+		want    string
+		aliases [][2]string // directives and names
+	}{
+		{"longer", [][2]string{{weak, "w"}, {global, "longer"}, {local, "l"}}},
+		{"w", [][2]string{{local, "l"}, {weak, "w"}, {weak, "weak"}}},
+		{"read", [][2]string{{global, "__read"}, {global, "read"}, {global, "reed"}, {global, "__libc_read"}}},
+	} {
+		for range 2 {
+			text := ".text\n.type f,%function\nf: .byte 0\n"
+			for _, alias := range test.aliases {
+				text += fmt.Sprintf(alias[0], alias[1])
+			}
+			path := filepath.Join(t.TempDir(), "f.s")
+			testenv.WriteFile(t, path, text+".size f,1\n")
+			tables, _ := open(t, testenv.Compile(t, "cc", path, "-shared", "-nostdlib"))
+			var start uint64
+			if err := tables.Static.Functions(func(f elfsym.Function) error {
+				start = f.Start
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			q := NewQuery([]uint64{start})
+			if err := q.ReadTable(tables.Static); err != nil || q.Name(start) != test.want {
+				t.Errorf("%q, want %q, %v", q.Name(start), test.want, err)
+			}
+			slices.Reverse(test.aliases)
+		}
+	}
 }
 
 const program = `

@@ -1,0 +1,32 @@
+package symbolizer
+
+import (
+	"testing"
+
+	"correlator/profile"
+)
+
+func TestOriginOf(t *testing.T) {
+	file := func(kind profile.Kind, path string) *profile.File { return &profile.File{Kind: kind, Path: path} }
+	for _, test := range []struct {
+		frame profile.Frame
+		want  Origin
+	}{
+		{profile.Frame{Address: 0x1000}, ProcessOrigin},
+		{profile.Frame{File: file(profile.NativeFrame, "/lib/libc.so"), Address: 0x1000}, ProcessOrigin},
+		{profile.Frame{File: file(profile.NativeFrame, "[vdso]"), Address: 0x1000}, VDSOOrigin},
+		{profile.Frame{File: file(profile.KernelFrame, VMLinuxPath), Address: 0x1000}, KernelOrigin},
+		{profile.Frame{Address: KernelSpace}, KernelOrigin},
+		{profile.Frame{Address: 0xffffffffff5fffff}, KernelOrigin},
+		{profile.Frame{Address: 0xffffffffff600000}, NoOrigin}, // vsyscall: any process can have many of them
+		{profile.Frame{Address: 0xffffffffff600fff}, NoOrigin},
+		{profile.Frame{Address: 0xffffffffff601000}, KernelOrigin},
+		{profile.NewCutFrame(), NoOrigin},
+		{profile.NewJVMFrame(profile.NewFunction("f", ""), 1), NoOrigin},
+		{profile.Frame{Function: profile.NewFunction("f", ""), Address: 1}, NoOrigin},
+	} {
+		if got := OriginOf(test.frame); got != test.want {
+			t.Errorf("%v: %d, want %d", test.frame, got, test.want)
+		}
+	}
+}

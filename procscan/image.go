@@ -1,0 +1,63 @@
+package procscan
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Image tells the programs that a process runs one after the other apart: an exec places another
+// one elsewhere, unless address space randomization is off and it is the same program again. It is
+// zero where reading it is not permitted.
+type Image struct{ StartCode, StartStack uint64 }
+
+// Image returns which program the process runs. The error is ErrGone when it has exited.
+func (h *Handle) Image() (Image, error) {
+	fd, err := h.open("stat", unix.O_RDONLY)
+	if err != nil {
+		return Image{}, err
+	}
+	defer unix.Close(fd)
+	text := make([]byte, maxStatBytes)
+	n, err := fdReader(fd).Read(text) // one read returns all of it
+	if err != nil {
+		return Image{}, fmt.Errorf("reading the process's image: %w", classify(err))
+	}
+	image, err := parseImage(text[:n])
+	if err != nil {
+		return Image{}, fmt.Errorf("reading the process's image: %w", err)
+	}
+	if !h.Alive() {
+		return Image{}, ErrGone
+	}
+	return image, nil
+}
+
+// parseImage parses /proc/PID/stat (do_task_stat in fs/proc/array.c), whose fields are counted as
+// parseStartTime does:
+//
+//	field  text        without permission
+//	   26  startcode   1
+//	   28  startstack  0
+func parseImage(stat []byte) (image Image, err error) {
+	field := 3
+	for value := range bytes.FieldsSeq(stat[bytes.LastIndexByte(stat, ')')+1:]) {
+		switch field {
+		case 26:
+			image.StartCode, err = strconv.ParseUint(string(value), 10, 64)
+		case 28:
+			image.StartStack, err = strconv.ParseUint(string(value), 10, 64)
+			if image.StartStack == 0 {
+				return Image{}, err
+			}
+			return image, err
+		}
+		if err != nil {
+			return Image{}, err
+		}
+		field++
+	}
+	return Image{}, errStat
+}

@@ -1,0 +1,71 @@
+package procscan
+
+import (
+	"errors"
+	"os/exec"
+	"testing"
+
+	"correlator/internal/testenv"
+)
+
+func TestParseImage(t *testing.T) {
+	const before = "42 (a) b) S 1 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 1234 8192 100 18446744073709551615 "
+	for _, test := range []struct {
+		stat string
+		want Image
+		ok   bool
+	}{
+		{before + "94000000000000 94000000004096 140700000000000 0 0", Image{94000000000000, 140700000000000}, true},
+		{before + "1 1 0 0 0", Image{}, true}, // not permitted
+		{before + "94000000000000 94000000004096", Image{}, false},
+		{before + "x 1 1 0", Image{}, false},
+		{before + "1 1 x 0", Image{}, false},
+		{"", Image{}, false},
+	} {
+		image, err := parseImage([]byte(test.stat))
+		if image != test.want || (err == nil) != test.ok {
+			t.Errorf("%q: %v, %v", test.stat, image, err)
+		}
+	}
+}
+
+// An exec of the same program gives a process another image.
+func TestImage(t *testing.T) {
+	const again = `echo x; read line; exec sh -c 'echo x; read line'`
+	cmd := exec.Command("sh", "-c", again)
+	stdin, stdout := testenv.Start(t, cmd)
+	started := func() { // it has written its line
+		if _, err := stdout.Read(make([]byte, 2)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	started()
+	h, err := OpenProcess("/proc", identityOf(t, cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.Close() })
+	image := func() Image {
+		image, err := h.Image()
+		if err != nil || image.StartStack == 0 {
+			t.Fatalf("%v, %v", image, err)
+		}
+		return image
+	}
+	first := image()
+	if again := image(); again != first {
+		t.Errorf("%v, then %v", first, again)
+	}
+	if _, err := stdin.Write([]byte("\n")); err != nil {
+		t.Fatal(err)
+	}
+	started()
+	if next := image(); next == first {
+		t.Errorf("%v after an exec", next)
+	}
+	_ = stdin.Close()
+	_ = cmd.Wait() // read returns an error at the end
+	if _, err := h.Image(); !errors.Is(err, ErrGone) {
+		t.Errorf("%v after its end", err)
+	}
+}
