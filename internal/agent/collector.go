@@ -119,8 +119,8 @@ var (
 // Unwinding of stacks, at the moment.
 var (
 	unwindingUpDesc = newDesc("correlator_unwinding_up",
-		"0: the unwinding engine is needed, and does not run, so that all stacks are walked by frame pointers; correlator "+
-			"status and the log say why.")
+		"0: the unwinding engine is needed, and does not run, so that all stacks are walked by frame pointers; 1 also when it "+
+			"is not needed. correlator status and the log say why.")
 	unwindingProcessesDesc = newDesc("correlator_unwinding_processes",
 		"Processes that are sampled, by how their stacks are walked; none without the engine.", "stacks")
 	unwindingQuarantinedDesc = newDesc("correlator_unwinding_processes_quarantined",

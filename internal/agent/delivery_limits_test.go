@@ -133,7 +133,11 @@ func TestDeliveryManyThreads(t *testing.T) {
 func TestDeliveryHangingHoldsLittle(t *testing.T) {
 	r := run(t, atRate(997))
 	var p *demo.Process
-	for sampled := false; !sampled; { // it is not if it was probed while it changed its storage
+	sampled := false
+	for try := 0; !sampled; try++ { // it is not if it was probed while it changed its storage
+		if try == 5 {
+			t.Fatal("a process whose storage hangs is not sampled any more")
+		}
 		p = demo.Start(t, demo.Options{Busy: 1, PageOut: true, Gap: -1})
 		r.sampledReport(p, 1)
 		p.Hostile("storage-hangs", "")
