@@ -97,7 +97,7 @@ var labelMeanings = []struct {
 	}},
 	{[]string{"unwinding_requests_refused_total"}, "reason", [][2]string{
 		{"unavailable", "no worker can be started now, or too many requests waited"},
-		{"quarantined", "the process is left out because of what it, or while a worker hangs another one of its user, did to a worker"},
+		{"quarantined", "the process is left out: a worker was killed because of it, or hangs because of another one of its user"},
 	}},
 	{[]string{"unwinding_frames_lacking_total"}, "lacking", [][2]string{
 		{"name", "of a JVM, without the name of a method"},

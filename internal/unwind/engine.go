@@ -36,7 +36,8 @@ var (
 	ErrNotReady = errors.New("JVM is not ready to be unwound")
 	// ErrNotSynchronized: Synchronize has to be called, again if it was.
 	ErrNotSynchronized = errors.New("process is not synchronized")
-	// ErrQuarantined: the process is left out because of what it did to a worker.
+	// ErrQuarantined: the process is left out: a worker was killed because of it, or hangs because of another
+	// one of its user.
 	ErrQuarantined = errors.New("process is left out")
 	// ErrKilled: the worker that served the request was killed.
 	ErrKilled = errors.New("unwinding worker was killed")
