@@ -36,6 +36,8 @@ var (
 	ErrNotReady = errors.New("JVM is not ready to be unwound")
 	// ErrNotSynchronized: Synchronize has to be called, again if it was.
 	ErrNotSynchronized = errors.New("process is not synchronized")
+	// ErrOverQuota: the process needs more of the engine's tables than its user's processes may have.
+	ErrOverQuota = errors.New("the user's quota of unwinding is used up")
 	// ErrQuarantined: the process is left out because of what it did to a worker.
 	ErrQuarantined = errors.New("process is left out")
 	// ErrKilled: the worker that served the request was killed.
@@ -195,8 +197,8 @@ func (e *Engine) Generation() uint64 {
 
 // Synchronize reads the executable mappings of a target, and what they contain, so that its stacks can
 // be unwound; it is repeated when mappings have changed. It returns the Generation for which that is
-// so. Errors are ErrGone, ErrNotReady, after which it may be tried again, ErrQuarantined, ErrKilled,
-// ErrBusy, ErrUnavailable, ErrClosed, that of ctx, and others, of the process.
+// so. Errors are ErrGone, ErrNotReady and ErrOverQuota, after which it may be tried again, ErrQuarantined,
+// ErrKilled, ErrBusy, ErrUnavailable, ErrClosed, that of ctx, and others, of the process.
 func (e *Engine) Synchronize(ctx context.Context, t Target) (generation uint64, err error) {
 	err = e.serve(ctx, &t, func() error {
 		e.mu.Lock()
@@ -209,7 +211,7 @@ func (e *Engine) Synchronize(ctx context.Context, t Target) (generation uint64, 
 		}
 		e.setKnown(&t, found && other.ready)
 		answer, err := e.call(&t, synchronizeTimeout, opSynchronize,
-			synchronize{ID: t.ID, KernelPID: t.KernelPID, User: string(t.User)})
+			synchronize{ID: t.ID, KernelPID: t.KernelPID, User: t.User})
 		if err != nil {
 			return err
 		}
@@ -260,6 +262,9 @@ func (e *Engine) outcome(s *synchronized) error {
 			return fmt.Errorf("%w: %q", ErrNotReady, failure)
 		}
 		return ErrNotReady
+	case outcomeOverQuota:
+		e.counters.OverQuota.Add(1)
+		return fmt.Errorf("%w: %q", ErrOverQuota, failure)
 	}
 	e.counters.Failed.Add(1)
 	return fmt.Errorf("reading a process's code for unwinding: %q", failure)
@@ -360,7 +365,7 @@ func (e *Engine) serve(ctx context.Context, t *Target, do func() error) error {
 	}
 	if e.waiting.Add(1) > maxWaiting {
 		e.waiting.Add(-1)
-		e.counters.Refused.Add(1)
+		e.counters.Busy.Add(1)
 		return ErrBusy
 	}
 	select {
@@ -368,7 +373,7 @@ func (e *Engine) serve(ctx context.Context, t *Target, do func() error) error {
 		e.waiting.Add(-1)
 	case <-ctx.Done():
 		e.waiting.Add(-1)
-		e.counters.Refused.Add(1)
+		e.counters.Busy.Add(1)
 		return ctx.Err()
 	}
 	defer func() { e.slot <- struct{}{} }()
@@ -379,7 +384,7 @@ func (e *Engine) serve(ctx context.Context, t *Target, do func() error) error {
 		}
 	}
 	if err := e.ensureWorker(); err != nil {
-		e.counters.Refused.Add(1)
+		e.counters.Unavailable.Add(1)
 		return err
 	}
 	return do()

@@ -111,6 +111,40 @@ func TestHostileWorker(t *testing.T) {
 	testenv.Poll(t, deadline, "the workers to be reaped", func() bool { return e.Status().Unreaped == 0 })
 }
 
+// unableKind is a worker that refuses to start.
+var unableKind = worker.Kind{Name: "unable", MemoryBytes: workerMemoryBytes, Serve: func(_ string, conn *worker.Conn) {
+	if _, fds, err := conn.ReceiveDescriptors(); err == nil {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+		_ = conn.Send([]byte(`H{"Failure":"a right is missing"}`), -1)
+	}
+}}
+
+// A worker that refuses to start is for nobody's sake, and said to be what it is.
+func TestUnableWorker(t *testing.T) {
+	testenv.NeedRoot(t)
+	var counters Counters
+	e, err := open("/proc", &counters, unableKind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	_, err = e.Synchronize(t.Context(), Target{KernelPID: 1, Program: "honest"})
+	if !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrKilled) {
+		t.Error(err)
+	}
+	s := e.Status()
+	if !strings.Contains(s.Failure, "a right is missing") || len(s.Quarantined) != 0 {
+		t.Errorf("%+v", s)
+	}
+	if counters.Unable.Load() != 1 || counters.Ended.Load() != 0 || counters.Unavailable.Load() != 1 {
+		t.Errorf("%d unable, %d ended, %d unavailable", counters.Unable.Load(), counters.Ended.Load(),
+			counters.Unavailable.Load())
+	}
+	testenv.Poll(t, deadline, "the worker to be reaped", func() bool { return e.Status().Unreaped == 0 })
+}
+
 // The frames of stacks arrive as they are, of as many stacks as there is room for; one stack has it.
 func TestFramesAnswer(t *testing.T) {
 	name := strings.Repeat("n", maxNameBytes)
