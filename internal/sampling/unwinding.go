@@ -157,7 +157,7 @@ func (u *unwinding) run(ctx context.Context) {
 func (u *unwinding) load(ctx context.Context) *unwind.Engine {
 	tried := sync.OnceFunc(func() { close(u.loaded) })
 	for pause := u.reload; ; pause = min(2*pause, maxReload) {
-		engine, err := unwind.Open(u.procRoot, u.counters)
+		engine, err := unwind.Open(ctx, u.procRoot, u.counters)
 		if err == nil {
 			engine.OnReset(u.reset)
 			u.mu.Lock()
@@ -168,7 +168,9 @@ func (u *unwinding) load(ctx context.Context) *unwind.Engine {
 			u.log.Info("stacks can be unwound")
 			return engine
 		}
-		u.fail(err)
+		if ctx.Err() == nil {
+			u.fail(err)
+		}
 		tried()
 		select {
 		case <-time.After(pause):

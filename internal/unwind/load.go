@@ -1,6 +1,7 @@
 package unwind
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -81,6 +82,35 @@ type chain struct {
 	inner    *ebpf.MapSpec // of the tables in tables, without their size
 	layout   recordLayout
 	kernel   kernelLayout
+}
+
+// loadUntil loads programs and tables until the context ends. What the kernel is verifying then is not
+// waited for.
+func loadUntil(ctx context.Context) (*chain, error) {
+	type result struct {
+		chain *chain
+		err   error
+	}
+	loaded := make(chan result, 1)
+	go func() {
+		var r result
+		r.err = bpf.Permitted(func() (err error) {
+			r.chain, err = loadChain()
+			return err
+		})
+		loaded <- r
+	}()
+	select {
+	case r := <-loaded:
+		return r.chain, r.err
+	case <-ctx.Done():
+	}
+	go func() {
+		if r := <-loaded; r.chain != nil {
+			r.chain.close()
+		}
+	}()
+	return nil, ctx.Err()
 }
 
 // loadChain loads programs and tables. It raises no resource limits.
