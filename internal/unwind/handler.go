@@ -139,6 +139,9 @@ func (h *handler) result(pid libpf.PID) stored {
 // store calls a function that has the engine store a file, unless that failed so recently that the engine
 // would not try it. Then it has failed again.
 func (h *handler) store(file mappedFile, now time.Time, do func() bool) bool {
+	if file == (mappedFile{}) { // it is none
+		return do()
+	}
 	h.mu.Lock()
 	before, d := h.errors, h.deferred[file]
 	h.mu.Unlock()
