@@ -199,7 +199,8 @@ func (u *unwinding) fail(err error) {
 	u.failure = err
 }
 
-// warn logs why all stacks are walked by frame pointers, unless that was so before. u.mu must be held.
+// warn logs why all stacks are walked by frame pointers, unless that was so before. u.mu must be
+// held.
 func (u *unwinding) warn(err error) {
 	if u.failing() == nil {
 		u.log.Warn("stacks are walked by frame pointers only", zap.String("reason", "unwinder_unavailable"),
@@ -207,11 +208,12 @@ func (u *unwinding) warn(err error) {
 	}
 }
 
-// errNoChain: the engine's programs could not be set. It is a failure of the programs that were to enter
-// them: there is nothing to be tried again without one.
+// errNoChain: the engine's programs could not be set. It is a failure of the programs that were to
+// enter them: there is nothing to be tried again without one.
 var errNoChain = errors.New("the unwinding programs could not be set")
 
-// failing returns why all stacks are walked by frame pointers; nil when they are not. u.mu must be held.
+// failing returns why all stacks are walked by frame pointers; nil when they are not. u.mu must be
+// held.
 func (u *unwinding) failing() error {
 	if u.engine.Load() == nil {
 		return u.failure

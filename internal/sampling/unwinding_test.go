@@ -70,8 +70,8 @@ func TestEngineEndsBeforeItIsLoaded(t *testing.T) {
 	}
 }
 
-// That the engine's programs could not be set is said as long as a program is sampled for which that is so,
-// and logged once.
+// That the engine's programs could not be set is said as long as a program is sampled for which
+// that is so, and logged once.
 func TestChainFails(t *testing.T) {
 	core, logged := observer.New(zap.WarnLevel)
 	u := &unwinding{

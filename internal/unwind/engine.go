@@ -32,7 +32,8 @@ var (
 	ErrNotReady = errors.New("JVM is not ready to be unwound")
 	// ErrNotSynchronized: Synchronize has to be called, again if it was.
 	ErrNotSynchronized = errors.New("process is not synchronized")
-	// ErrOverQuota: the process needs more of the engine's tables than its user's processes may have.
+	// ErrOverQuota: the process needs more of the engine's tables than its user's processes may
+	// have.
 	ErrOverQuota = errors.New("the user's quota of unwinding is used up")
 	// ErrQuarantined: the process is left out because of what it did to a worker.
 	ErrQuarantined = errors.New("process is left out")
@@ -57,8 +58,8 @@ type Target struct {
 	User worker.User
 }
 
-// Engine unwinds stacks. It is safe for concurrent use; requests are served one at a time, those of users
-// in turn.
+// Engine unwinds stacks. It is safe for concurrent use; requests are served one at a time, those of
+// users in turn.
 type Engine struct {
 	chain    *chain
 	spawner  *worker.Spawner
@@ -92,10 +93,10 @@ type known struct {
 	ready bool // it is synchronized
 }
 
-// Open loads the programs and tables, starts a worker and unwinds a stack of this process, which takes
-// about a second, or until ctx ends. The caller must close the Engine. The error says what the machine
-// lacks, or is that of ctx. procRoot is a procfs of our own pid namespace. The program's main function
-// must call worker.Main with Kind.
+// Open loads the programs and tables, starts a worker and unwinds a stack of this process, which
+// takes about a second, or until ctx ends. The caller must close the Engine. The error says what
+// the machine lacks, or is that of ctx. procRoot is a procfs of our own pid namespace. The
+// program's main function must call worker.Main with Kind.
 func Open(ctx context.Context, procRoot string, counters *Counters) (*Engine, error) {
 	// Without it the worker cannot read other processes, although it can read our own.
 	err := checkCapability("CAP_SYS_PTRACE", unix.CAP_SYS_PTRACE)
@@ -211,10 +212,11 @@ func (e *Engine) Generation() uint64 {
 	return e.generation
 }
 
-// Synchronize reads the executable mappings of a target, and what they contain, so that its stacks can
-// be unwound; it is repeated when mappings have changed. It returns the Generation for which that is
-// so. Errors are ErrGone, ErrNotReady and ErrOverQuota, after which it may be tried again, ErrQuarantined,
-// ErrKilled, ErrBusy, ErrUnavailable, ErrClosed, that of ctx, and others, of the process.
+// Synchronize reads the executable mappings of a target, and what they contain, so that its stacks
+// can be unwound; it is repeated when mappings have changed. It returns the Generation for which
+// that is so. Errors are ErrGone, ErrNotReady and ErrOverQuota, after which it may be tried again,
+// ErrQuarantined, ErrKilled, ErrBusy, ErrUnavailable, ErrClosed, that of ctx, and others, of the
+// process.
 func (e *Engine) Synchronize(ctx context.Context, t Target) (generation uint64, err error) {
 	err = e.serve(ctx, t.User, &t, func() error {
 		e.mu.Lock()
@@ -370,8 +372,8 @@ func (e *Engine) countFrames(frames []Frame) {
 	}
 }
 
-// serve calls a function for a user while no other request is served, with a worker. t is the target that
-// is served, nil when what it did before does not matter.
+// serve calls a function for a user while no other request is served, with a worker. t is the
+// target that is served, nil when what it did before does not matter.
 func (e *Engine) serve(ctx context.Context, user worker.User, t *Target, do func() error) error {
 	if t != nil {
 		if err := e.leftOut(t); err != nil {

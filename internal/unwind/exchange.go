@@ -14,9 +14,9 @@ const (
 	// of a process.
 	maxTables = 1024
 
-	// maxTableBytes bounds the memory of all tables of files, in the worker. It could keep tables that it
-	// has removed, so it gets no more than maxWorkerBytes, and then another one starts anew. That of
-	// libjvm takes 4 MB, all of a JVM's 8.
+	// maxTableBytes bounds the memory of all tables of files, in the worker. It could keep tables
+	// that it has removed, so it gets no more than maxWorkerBytes, and then another one starts
+	// anew. That of libjvm takes 4 MB, all of a JVM's 8.
 	maxTableBytes  = 128 << 20
 	maxWorkerBytes = 2 * maxTableBytes
 )

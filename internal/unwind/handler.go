@@ -77,8 +77,8 @@ type holding struct {
 	n    int
 }
 
-// storedFile is a file that has a table, which counts against a user's quota: the engine has the files of
-// each user apart, see target.rawMapping.
+// storedFile is a file that has a table, which counts against a user's quota: the engine has the
+// files of each user apart, see target.rawMapping.
 type storedFile struct {
 	user   worker.User
 	bucket uint16
@@ -88,8 +88,8 @@ type storedFile struct {
 // mappedFile is a file as the engine knows it by its mapping.
 type mappedFile struct{ device, inode uint64 }
 
-// deferral is why a file could not be stored. The engine then takes it for one without code, and does
-// not say so, until deferralTime has passed.
+// deferral is why a file could not be stored. The engine then takes it for one without code, and
+// does not say so, until deferralTime has passed.
 type deferral struct {
 	failure error
 	until   time.Time
@@ -136,8 +136,8 @@ func (h *handler) result(pid libpf.PID) stored {
 	return stored{h.errors, h.failure, h.overQuota, h.full, jvm}
 }
 
-// store calls a function that has the engine store a file, unless that failed so recently that the engine
-// would not try it. Then it has failed again.
+// store calls a function that has the engine store a file, unless that failed so recently that the
+// engine would not try it. Then it has failed again.
 func (h *handler) store(file mappedFile, now time.Time, do func() bool) bool {
 	if file == (mappedFile{}) { // it is none
 		return do()
@@ -353,8 +353,8 @@ func (h *handler) DeletePidPageMappingInfo(pid libpf.PID, prefixes []lpm.Prefix)
 	return deleted, err
 }
 
-// UpdateUnwindInfo stores a way to unwind a frame. A user whose quota is used up may have files that are
-// long gone: only another worker has room.
+// UpdateUnwindInfo stores a way to unwind a frame. A user whose quota is used up may have files
+// that are long gone: only another worker has room.
 func (h *handler) UpdateUnwindInfo(index uint16, info stackdeltatypes.UnwindInfo) error {
 	h.mu.Lock()
 	h.infos++
@@ -370,8 +370,8 @@ func (h *handler) UpdateUnwindInfo(index uint16, info stackdeltatypes.UnwindInfo
 	return h.note("storing ways to unwind", err)
 }
 
-// UpdateStackDeltaPages stores which part of a file's table is that of which part of its code. After an
-// error, the engine deletes the table.
+// UpdateStackDeltaPages stores which part of a file's table is that of which part of its code.
+// After an error, the engine deletes the table.
 func (h *handler) UpdateStackDeltaPages(file host.FileID, deltas []uint16, bucket uint16, first uint64) error {
 	return h.note("storing a file", h.storePages(file, deltas, bucket, first))
 }
@@ -468,8 +468,8 @@ func (h *handler) storeTable(file host.FileID, bucket uint16, deltas []ebpfapi.S
 	return h.outer[bucket].Update(uint64(file), table, ebpf.UpdateAny)
 }
 
-// DeleteExeIDToStackDeltas deletes a file's table, after its pages. The engine's own would do that at some
-// later time.
+// DeleteExeIDToStackDeltas deletes a file's table, after its pages. The engine's own would do that
+// at some later time.
 func (h *handler) DeleteExeIDToStackDeltas(file host.FileID, bucket uint16) error {
 	outer := h.outer[bucket]
 	if outer == nil {

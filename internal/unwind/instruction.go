@@ -100,8 +100,9 @@ func decodeARM64(code []byte) instruction {
 	return i
 }
 
-// vectorBytes returns the length of an x86-64 instruction with a VEX or EVEX prefix, none of which jumps; 0 if
-// it is not known. (The decoder knows few of them.) Intel SDM, volume 2, sections 2.3 and 2.7:
+// vectorBytes returns the length of an x86-64 instruction with a VEX or EVEX prefix, none of which
+// jumps; 0 if it is not known. (The decoder knows few of them.) Intel SDM, volume 2, sections 2.3
+// and 2.7:
 //
 //	VEX   C5, 1 byte; C4, 2 bytes, the first one's low 5 bits the map
 //	EVEX  62, 3 bytes, the first one's low 3 bits the map

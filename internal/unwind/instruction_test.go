@@ -35,17 +35,17 @@ func TestDecode(t *testing.T) {
 			"62f17fc96f06":           {size: 6, goesOn: true},                        // vmovdqu8 (%rsi),%zmm0{%k1}{z}
 			"62f1754872f003":         {size: 7, goesOn: true},                        // vpslld $0x3,%zmm0,%zmm1
 			"62f1f548731003":         {size: 7, goesOn: true},                        // vpsrlq $0x3,(%rax),%zmm1
-			"62f3754825c2ff":         {size: 7, goesOn: true},                        // vpternlogd $0xff,%zmm2,%zmm1,%zmm0
+			"62f3754825c2ff":         {size: 7, goesOn: true},                        // vpternlogd $0xff
 			"62f17c48c2c901":         {size: 7, goesOn: true},                        // vcmpltps %zmm1,%zmm0,%k1
 			"62e17d00c4c801":         {size: 7, goesOn: true},                        // vpinsrw $0x1,%eax,%xmm16,%xmm17
 			"62f3fd483bc101":         {size: 7, goesOn: true},                        // vextracti64x4 $0x1,%zmm0,%ymm1
-			"62f27d49900488":         {size: 7, goesOn: true},                        // vpgatherdd (%rax,%zmm1,4),%zmm0{%k1}
+			"62f27d49900488":         {size: 7, goesOn: true},                        // vpgatherdd (%rax,%zmm1,4)
 			"62f5744858d0":           {size: 6, goesOn: true},                        // vaddph %zmm0,%zmm1,%zmm2
 			"62f67548b8d0":           {size: 6, goesOn: true},                        // vfmadd231ph %zmm0,%zmm1,%zmm2
-			"62f17d58fe08":           {size: 6, goesOn: true},                        // vpaddd (%rax){1to16},%zmm0,%zmm1
+			"62f17d58fe08":           {size: 6, goesOn: true},                        // vpaddd {1to16}
 			"c4e3f933d103":           {size: 6, goesOn: true},                        // kshiftlq $0x3,%k1,%k2
 			"c4e3fbf0d803":           {size: 6, goesOn: true},                        // rorx   $0x3,%rax,%rbx
-			"c4e36d4c984523010000":   {size: 10, goesOn: true},                       // vpblendvb %ymm0,0x12345(%rax),%ymm2,%ymm3
+			"c4e36d4c984523010000":   {size: 10, goesOn: true},                       // vpblendvb 0x12345(%rax)
 			"c5f3c254240801":         {size: 7, goesOn: true},                        // vcmpltsd 0x8(%rsp),%xmm1,%xmm2
 			"c4a17e6f04e500000000":   {size: 10, goesOn: true},                       // vmovdqu 0x0(,%r12,8),%ymm0
 			"62f47c0801c0":           {},                                             // EVEX, map 4

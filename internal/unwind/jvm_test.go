@@ -523,8 +523,8 @@ func TestDeepStacks(t *testing.T) {
 	}
 }
 
-// A user's JVMs that need more than is left of the user's quota are not unwound, others are. Those are once
-// there is room.
+// A user's JVMs that need more than is left of the user's quota are not unwound, others are. Those
+// are once there is room.
 func TestQuotaOfJVMs(t *testing.T) {
 	setEntries(t, hotspotMap, 3)
 	e := openEngine(t)
@@ -561,8 +561,8 @@ func setEntries(t *testing.T, table string, entries uint32) {
 	t.Cleanup(func() { mapEntries[table] = before })
 }
 
-// When a user's quota of ways to unwind a frame is used up, of which a worker never removes any, another one
-// takes its place, unless it has just been started.
+// When a user's quota of ways to unwind a frame is used up, of which a worker never removes any,
+// another one takes its place, unless it has just been started.
 func TestQuotaOfInfos(t *testing.T) {
 	const depth = 10
 	first, second := startJVM(t, "17", 1, depth, "-Xint"), startJVM(t, "25", 1, depth, "-Xint")

@@ -39,7 +39,8 @@ const (
 // is 4, for kernels whose verifier accepts no more than 4096 instructions; with 12 it takes 30 ms more.
 const hotspotFrames = 12
 
-// maxJVMs is how many JVMs can be unwound at a time, half of them of one user; the module has room for 256.
+// maxJVMs is how many JVMs can be unwound at a time, half of them of one user; the module has room
+// for 256.
 const maxJVMs = 2048
 
 // mapEntries are the sizes of tables that differ from the module's, which are for all processes of a
@@ -56,9 +57,9 @@ var mapEntries = map[string]uint32{
 	"apm_int_procs": 1,
 }
 
-// outerEntries is how many files there may be in each of the tables of tables, by size, half of them of one
-// user.
-const outerEntries = 2048
+// outerEntries is how many files there may be in each of the tables of tables, by size, half of
+// them of one user. Each takes 80 bytes in each of 16 tables.
+const outerEntries = 1024
 
 // writtenMaps are those that the worker fills, besides those by size.
 var writtenMaps = []string{
@@ -84,8 +85,8 @@ type chain struct {
 	kernel   kernelLayout
 }
 
-// loadUntil loads programs and tables until the context ends. What the kernel is verifying then is not
-// waited for.
+// loadUntil loads programs and tables until the context ends. What the kernel is verifying then is
+// not waited for.
 func loadUntil(ctx context.Context) (*chain, error) {
 	type result struct {
 		chain *chain

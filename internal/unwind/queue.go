@@ -8,8 +8,8 @@ import (
 	"correlator/internal/worker"
 )
 
-// maxWaiting is how many requests wait for the one that is served. A user's may be as many as there is
-// room for those of others.
+// maxWaiting is how many requests wait for the one that is served. A user's may be as many as there
+// is room for those of others.
 const maxWaiting = 64
 
 // queue lets one request be served at a time, those of users in turn.
@@ -26,8 +26,8 @@ func newQueue() *queue {
 	return &queue{places: newQuota("requests that wait", maxWaiting), waiting: make(map[worker.User][]chan struct{})}
 }
 
-// enter waits for the turn of a user's request, which must leave then. The error is ErrBusy, or that of
-// the context.
+// enter waits for the turn of a user's request, which must leave then. The error is ErrBusy, or
+// that of the context.
 func (q *queue) enter(ctx context.Context, user worker.User) error {
 	turn := make(chan struct{})
 	q.mu.Lock()

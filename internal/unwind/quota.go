@@ -12,9 +12,9 @@ import (
 // errOverQuota: what a process needs is more than is left of its user's quota.
 var errOverQuota = errors.New("the processes of its user may have no more")
 
-// quota divides something among users: each may hold as much of it as is left for the others. So a user
-// alone may hold half, and when any number of users hold all that they may, there is room for the next one.
-// It is not safe for concurrent use.
+// quota divides something among users: each may hold as much of it as is left for the others. So a
+// user alone may hold half, and when any number of users hold all that they may, there is room for
+// the next one. It is not safe for concurrent use.
 type quota struct {
 	of       string // what is divided
 	capacity uint64
@@ -30,7 +30,8 @@ func newQuota(of string, capacity uint64) *quota {
 func (q *quota) take(user worker.User, n uint64) error {
 	free := q.capacity - q.used
 	if n > free || q.held[user]+n > free-n {
-		return fmt.Errorf("%w %s: they have %d, all users %d of %d", errOverQuota, q.of, q.held[user], q.used, q.capacity)
+		return fmt.Errorf("%w %s: they have %d, all users %d of %d", errOverQuota, q.of, q.held[user], q.used,
+			q.capacity)
 	}
 	q.used += n
 	q.held[user] += n
@@ -59,8 +60,8 @@ type quotas struct {
 	tables     map[uint16]*quota
 }
 
-// newQuotas returns those of a worker that may have so many descriptors; entries returns the size of a
-// table.
+// newQuotas returns those of a worker that may have so many descriptors; entries returns the size
+// of a table.
 func newQuotas(descriptors uint64, entries func(table string) uint64) *quotas {
 	processes := (max(descriptors, ownDescriptors) - ownDescriptors) / 2 // see openTarget
 	ranges := entries(pidPageMap)

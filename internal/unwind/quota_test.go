@@ -126,8 +126,8 @@ const (
 	largestBucket = support.StackDeltaBucketLargest
 )
 
-// A user can fill half of what all share, of each kind; then another one can add to it still. When all
-// is deleted, nothing is counted.
+// A user can fill half of what all share, of each kind; then another one can add to it still. When
+// all is deleted, nothing is counted.
 func TestQuotas(t *testing.T) {
 	prefix := lpm.Prefix{Key: 1 << 12, Length: 52}
 	for name, c := range map[string]struct {
@@ -218,8 +218,8 @@ func (q *quotas) all() []*quota {
 	return all
 }
 
-// When a table is full that has room for all quotas, another worker is needed, and nothing of the file
-// stays behind.
+// When a table is full that has room for all quotas, another worker is needed, and nothing of the
+// file stays behind.
 func TestTableIsFull(t *testing.T) {
 	h, own := madeUp()
 	h.outer[madeUpBucket] = &ebpf.Map{}

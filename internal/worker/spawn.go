@@ -318,7 +318,8 @@ func (p *Process) isRunnable(procRoot string) bool {
 	return false
 }
 
-// Interrupt has a Receive that waits return ErrTimeout, and all after it. It may be called by any goroutine.
+// Interrupt has a Receive that waits return ErrTimeout, and all after it. It may be called by any
+// goroutine.
 func (p *Process) Interrupt() {
 	p.interrupted.Store(true)
 	_ = p.conn.SetReadDeadline(time.Unix(1, 0))
