@@ -1,6 +1,7 @@
 package check
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -88,7 +89,7 @@ func unwinder(m *machine) finding {
 
 // probeUnwinder loads the unwinding engine, which tests itself.
 func (m *machine) probeUnwinder() error {
-	engine, err := unwind.Open(m.config.ProcRoot, new(unwind.Counters))
+	engine, err := unwind.Open(context.Background(), m.config.ProcRoot, new(unwind.Counters))
 	if err != nil {
 		return err
 	}

@@ -86,17 +86,20 @@ var labelMeanings = []struct {
 	{[]string{"unwinding_workers_killed_total"}, "reason", [][2]string{
 		{"timeout", "it did not answer in time; the process that it served is left out for a while"},
 		{"ended", "it ended by itself, because of a process's contents or too little memory; likewise"},
+		{"unable", "it could not serve from the start: a right is missing, or memory for tables; `correlator status` says what"},
 		{"nonsense", "it did not answer what it was asked; likewise"},
-		{"exhausted", "it had used up its tables: it had asked for as many as one may get, or filled the one of ways to unwind a frame; a new one starts anew"},
+		{"exhausted", "it had used up its tables: it had asked for as many as one may get, or one was full that only a new worker clears; a new one starts anew"},
 	}},
 	{[]string{"unwinding_synchronizations_total"}, "result", [][2]string{
 		{"ready", "the process can be unwound"},
 		{"not_ready", "its JVM is still starting, or of a kind that cannot be unwound; tried again"},
+		{"over_quota", "the process needs more of the tables than its user's (or container's) processes may have, which is as much as is left for others; tried again"},
 		{"gone", "the process has ended, or runs another program"},
 		{"failed", "something else; `correlator status` says what; tried again"},
 	}},
 	{[]string{"unwinding_requests_refused_total"}, "reason", [][2]string{
-		{"unavailable", "no worker can be started now, or too many requests waited"},
+		{"unavailable", "no worker can be started now"},
+		{"busy", "too many requests of its user (or container) waited, or it waited too long"},
 		{"quarantined", "the process is left out: a worker was killed because of it, or hangs because of another one of its user"},
 	}},
 	{[]string{"unwinding_frames_lacking_total"}, "lacking", [][2]string{

@@ -3,6 +3,7 @@ package sampling
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -63,7 +64,7 @@ type unwinding struct {
 	closed bool // nothing is to enter the chain any more
 
 	mu       sync.Mutex
-	failure  error                  // why there is no engine, or its chain could not be set
+	failure  error                  // why there is no engine
 	programs map[*program]struct{}  // that are sampled
 	due      map[*program]time.Time // those that are to be synchronized
 	time     *engineTime
@@ -157,7 +158,7 @@ func (u *unwinding) run(ctx context.Context) {
 func (u *unwinding) load(ctx context.Context) *unwind.Engine {
 	tried := sync.OnceFunc(func() { close(u.loaded) })
 	for pause := u.reload; ; pause = min(2*pause, maxReload) {
-		engine, err := unwind.Open(u.procRoot, u.counters)
+		engine, err := unwind.Open(ctx, u.procRoot, u.counters)
 		if err == nil {
 			engine.OnReset(u.reset)
 			u.mu.Lock()
@@ -168,7 +169,9 @@ func (u *unwinding) load(ctx context.Context) *unwind.Engine {
 			u.log.Info("stacks can be unwound")
 			return engine
 		}
-		u.fail(err)
+		if ctx.Err() == nil {
+			u.fail(err)
+		}
 		tried()
 		select {
 		case <-time.After(pause):
@@ -188,14 +191,39 @@ func (u *unwinding) wait(ctx context.Context, wait time.Duration) {
 	}
 }
 
+// fail records why there is no engine.
 func (u *unwinding) fail(err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.failure == nil {
+	u.warn(err)
+	u.failure = err
+}
+
+// warn logs why all stacks are walked by frame pointers, unless that was so before. u.mu must be
+// held.
+func (u *unwinding) warn(err error) {
+	if u.failing() == nil {
 		u.log.Warn("stacks are walked by frame pointers only", zap.String("reason", "unwinder_unavailable"),
 			zap.Error(err))
 	}
-	u.failure = err
+}
+
+// errNoChain: the engine's programs could not be set. It is a failure of the programs that were to
+// enter them: there is nothing to be tried again without one.
+var errNoChain = errors.New("the unwinding programs could not be set")
+
+// failing returns why all stacks are walked by frame pointers; nil when they are not. u.mu must be
+// held.
+func (u *unwinding) failing() error {
+	if u.engine.Load() == nil {
+		return u.failure
+	}
+	for p := range u.programs {
+		if errors.Is(p.unwound.failure, errNoChain) {
+			return p.unwound.failure
+		}
+	}
+	return nil
 }
 
 // next returns a program that is due, or a target that has gone, or how long there is nothing to do.
@@ -300,7 +328,10 @@ func (u *unwinding) enter(engine *unwind.Engine, p *program, began time.Time) er
 	}
 	if !u.armed {
 		if err := u.sampler.SetUnwinder(engine.Unwinder()); err != nil {
-			u.fail(err)
+			err = fmt.Errorf("%w: %w", errNoChain, err)
+			u.mu.Lock()
+			defer u.mu.Unlock()
+			u.warn(err)
 			return err
 		}
 		u.armed = true
@@ -310,7 +341,7 @@ func (u *unwinding) enter(engine *unwind.Engine, p *program, began time.Time) er
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	p.unwound.on, u.failure = true, nil
+	p.unwound.on = true
 	return nil
 }
 
@@ -340,8 +371,8 @@ func (u *unwinding) reset() {
 	u.resetAt.Store(&now)
 	u.armed = false
 	err := u.sampler.SetUnwinder(nil)
-	if err != nil {
-		u.fail(err)
+	if err != nil { // setting it is tried again for the programs that were unwound
+		u.log.Error("removing the unwinding programs", zap.Error(err))
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()

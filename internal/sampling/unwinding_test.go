@@ -2,11 +2,14 @@ package sampling
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
+	"go.uber.org/zap/zaptest/observer"
 	"golang.org/x/sys/unix"
 
 	"correlator/bpf"
@@ -64,5 +67,45 @@ func TestEngineEndsBeforeItIsLoaded(t *testing.T) {
 	<-u.loaded
 	if err := u.close(); err != nil || u.failed() == nil {
 		t.Errorf("%v, %v", err, u.failed())
+	}
+}
+
+// That the engine's programs could not be set is said as long as a program is sampled for which
+// that is so, and logged once.
+func TestChainFails(t *testing.T) {
+	core, logged := observer.New(zap.WarnLevel)
+	u := &unwinding{
+		log: zap.New(core), programs: make(map[*program]struct{}), due: make(map[*program]time.Time),
+		time: newEngineTime(), need: func() {}, wake: make(chan struct{}, 1),
+	}
+	u.engine.Store(new(unwind.Engine))
+	fails := func(p *program) {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.warn(errNoChain)
+		p.unwound.failure = fmt.Errorf("%w: %w", errNoChain, unix.ENOMEM)
+	}
+	for range 2 {
+		first, second := new(program), new(program)
+		u.add(first)
+		u.add(second)
+		fails(first)
+		fails(second)
+		fails(first)
+		if s := u.status(); s.Err() == nil || s.Waiting != 2 || !u.isSettled() {
+			t.Errorf("%+v", s)
+		}
+		first.unwound.failure = nil
+		if s := u.status(); s.Err() == nil {
+			t.Errorf("%+v", s)
+		}
+		u.remove(second)
+		if s := u.status(); s.Err() != nil {
+			t.Errorf("%+v", s)
+		}
+		u.remove(first)
+	}
+	if n := logged.Len(); n != 2 {
+		t.Errorf("it was logged %d times", n)
 	}
 }

@@ -28,7 +28,7 @@ func (u *unwinding) settle(ctx context.Context) {
 func (u *unwinding) isSettled() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.failure != nil {
+	if u.failing() != nil {
 		return true
 	}
 	for p := range u.programs {
@@ -78,8 +78,8 @@ func (u *unwinding) status() (s UnwindingStatus) {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.failure != nil {
-		s.Failure = u.failure.Error()
+	if err := u.failing(); err != nil {
+		s.Failure = err.Error()
 	}
 	for p := range u.programs {
 		if p.unwound.on {

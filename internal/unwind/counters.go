@@ -9,14 +9,17 @@ type Counters struct {
 	// Workers that were killed, by reason. After each, all processes are to be synchronized again.
 	TimedOut  atomic.Uint64 // a request was not answered in time
 	Ended     atomic.Uint64 // it ended by itself: a panic, or too little memory
+	Unable    atomic.Uint64 // it said that it cannot serve: a right is missing, or memory for its tables
 	Nonsense  atomic.Uint64 // its answer was none to the request
 	Exhausted atomic.Uint64 // it had asked for as many tables as one may get, or filled one that is never cleared
 
 	Synchronized atomic.Uint64 // requests after which a process can be unwound
 	NotReady     atomic.Uint64 // requests that found a JVM which was still starting, or is unknown
+	OverQuota    atomic.Uint64 // requests for processes that needed more than was left of their users' quotas
 	Gone         atomic.Uint64 // requests whose process had ended
 	Failed       atomic.Uint64 // requests that failed for another reason
-	Refused      atomic.Uint64 // requests that were not made: too many waited, or there was no worker
+	Unavailable  atomic.Uint64 // requests that were not made: there was no worker
+	Busy         atomic.Uint64 // requests that were not made: too many of their user waited, or they did too long
 	Quarantined  atomic.Uint64 // times that a process was left out because of a killed worker
 	LeftOut      atomic.Uint64 // requests that were not made for such a process
 

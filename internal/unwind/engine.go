@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,9 +23,6 @@ const (
 	synchronizeTimeout = 5 * time.Second
 	removeTimeout      = 2 * time.Second
 	framesTimeout      = time.Second
-
-	// maxWaiting is how many requests wait for the one that is served.
-	maxWaiting = 64
 )
 
 var (
@@ -36,12 +32,15 @@ var (
 	ErrNotReady = errors.New("JVM is not ready to be unwound")
 	// ErrNotSynchronized: Synchronize has to be called, again if it was.
 	ErrNotSynchronized = errors.New("process is not synchronized")
+	// ErrOverQuota: the process needs more of the engine's tables than its user's processes may
+	// have.
+	ErrOverQuota = errors.New("the user's quota of unwinding is used up")
 	// ErrQuarantined: the process is left out: a worker was killed because of it, or hangs because of another
 	// one of its user.
 	ErrQuarantined = errors.New("process is left out")
 	// ErrKilled: the worker that served the request was killed.
 	ErrKilled = errors.New("unwinding worker was killed")
-	// ErrBusy: too many requests wait.
+	// ErrBusy: too many requests of the user wait.
 	ErrBusy = errors.New("too many unwinding requests wait")
 	// ErrUnavailable: there is no worker.
 	ErrUnavailable = errors.New("no unwinding worker")
@@ -60,14 +59,13 @@ type Target struct {
 	User worker.User
 }
 
-// Engine unwinds stacks. It is safe for concurrent use; requests are served one at a time.
+// Engine unwinds stacks. It is safe for concurrent use; requests are served one at a time, those of
+// users in turn.
 type Engine struct {
 	chain    *chain
 	spawner  *worker.Spawner
 	counters *Counters
-
-	waiting atomic.Int32
-	slot    chan struct{} // has the token while no request is served
+	queue    *queue
 
 	// Of the request that is served.
 	worker     *worker.Process // nil: none
@@ -77,7 +75,8 @@ type Engine struct {
 	retryAfter time.Duration
 
 	mu          sync.Mutex
-	closed      bool
+	closed      bool            // no request is served any more
+	unloaded    bool            // Close was called
 	serving     *worker.Process // to be interrupted
 	onReset     func()
 	generation  uint64
@@ -95,33 +94,46 @@ type known struct {
 	ready bool // it is synchronized
 }
 
-// Open loads the programs and tables, starts a worker and unwinds a stack of this process, which takes
-// about a second. The caller must close the Engine. The error says what the machine lacks. procRoot
-// is a procfs of our own pid namespace. The program's main function must call worker.Main with Kind.
-func Open(procRoot string, counters *Counters) (*Engine, error) {
+// Open loads the programs and tables, starts a worker and unwinds a stack of this process, which
+// takes about a second, or until ctx ends. The caller must close the Engine. The error says what
+// the machine lacks, or is that of ctx. procRoot is a procfs of our own pid namespace. The
+// program's main function must call worker.Main with Kind.
+func Open(ctx context.Context, procRoot string, counters *Counters) (*Engine, error) {
 	// Without it the worker cannot read other processes, although it can read our own.
 	err := checkCapability("CAP_SYS_PTRACE", unix.CAP_SYS_PTRACE)
 	if err != nil {
 		return nil, fmt.Errorf("unwinding: %w", err)
 	}
-	e, err := open(procRoot, counters, Kind())
+	e, err := openTested(ctx, procRoot, counters, Kind())
 	if err != nil {
 		return nil, fmt.Errorf("unwinding: %w", err)
-	}
-	if err := e.selfTest(procRoot); err != nil {
-		return nil, errors.Join(fmt.Errorf("unwinding: testing it with this process: %w", err), e.Close())
 	}
 	debug.FreeOSMemory() // loading the programs takes several MB, once
 	return e, nil
 }
 
-// open is Open with a kind of worker, without the test.
-func open(procRoot string, counters *Counters, kind worker.Kind) (*Engine, error) {
-	var chain *chain
-	err := bpf.Permitted(func() (err error) {
-		chain, err = loadChain()
-		return err
-	})
+// openTested is Open with a kind of worker.
+func openTested(ctx context.Context, procRoot string, counters *Counters, kind worker.Kind) (*Engine, error) {
+	e, err := open(ctx, procRoot, counters, kind)
+	if err != nil {
+		return nil, err
+	}
+	goOn := context.AfterFunc(ctx, e.interrupt)
+	if err = e.selfTest(ctx, procRoot); err != nil {
+		err = fmt.Errorf("testing it with this process: %w", err)
+	}
+	if !goOn() {
+		err = ctx.Err() // whatever came of that
+	}
+	if err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	return e, nil
+}
+
+// open is openTested without the test.
+func open(ctx context.Context, procRoot string, counters *Counters, kind worker.Kind) (*Engine, error) {
+	chain, err := loadUntil(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -131,10 +143,9 @@ func open(procRoot string, counters *Counters, kind worker.Kind) (*Engine, error
 		return nil, err
 	}
 	e := &Engine{
-		chain: chain, spawner: spawner, counters: counters, slot: make(chan struct{}, 1),
+		chain: chain, spawner: spawner, counters: counters, queue: newQueue(),
 		known: make(map[uint32]known), quarantined: make(map[any]quarantine), hanging: make(map[worker.User]int),
 	}
-	e.slot <- struct{}{}
 	return e, nil
 }
 
@@ -156,25 +167,33 @@ func (e *Engine) Unwinder() *bpf.Unwinder {
 // return.
 func (e *Engine) Close() error {
 	e.mu.Lock()
-	if e.closed {
+	if e.unloaded {
 		e.mu.Unlock()
 		return nil
 	}
-	e.closed = true
-	serving := e.serving
+	e.unloaded = true
 	e.mu.Unlock()
 	e.spawner.Close()
-	if serving != nil {
-		serving.Interrupt()
-	}
-	<-e.slot // no request is served after this one
+	e.interrupt()
+	e.queue.enterLast() // no request is served after this one
+	defer e.queue.leave()
 	if e.worker != nil {
 		e.worker.Kill()
 		e.worker = nil
 	}
 	e.chain.close()
-	e.slot <- struct{}{}
 	return nil
+}
+
+// interrupt has requests under way, and all after these, return ErrClosed.
+func (e *Engine) interrupt() {
+	e.mu.Lock()
+	e.closed = true
+	serving := e.serving
+	e.mu.Unlock()
+	if serving != nil {
+		serving.Interrupt()
+	}
 }
 
 // OnReset sets what is called whenever a worker was killed, before anything that it has written is
@@ -194,12 +213,13 @@ func (e *Engine) Generation() uint64 {
 	return e.generation
 }
 
-// Synchronize reads the executable mappings of a target, and what they contain, so that its stacks can
-// be unwound; it is repeated when mappings have changed. It returns the Generation for which that is
-// so. Errors are ErrGone, ErrNotReady, after which it may be tried again, ErrQuarantined, ErrKilled,
-// ErrBusy, ErrUnavailable, ErrClosed, that of ctx, and others, of the process.
+// Synchronize reads the executable mappings of a target, and what they contain, so that its stacks
+// can be unwound; it is repeated when mappings have changed. It returns the Generation for which
+// that is so. Errors are ErrGone, ErrNotReady and ErrOverQuota, after which it may be tried again,
+// ErrQuarantined, ErrKilled, ErrBusy, ErrUnavailable, ErrClosed, that of ctx, and others, of the
+// process.
 func (e *Engine) Synchronize(ctx context.Context, t Target) (generation uint64, err error) {
-	err = e.serve(ctx, &t, func() error {
+	err = e.serve(ctx, t.User, &t, func() error {
 		e.mu.Lock()
 		other, found := e.known[t.KernelPID]
 		e.mu.Unlock()
@@ -210,7 +230,7 @@ func (e *Engine) Synchronize(ctx context.Context, t Target) (generation uint64, 
 		}
 		e.setKnown(&t, found && other.ready)
 		answer, err := e.call(&t, synchronizeTimeout, opSynchronize,
-			synchronize{ID: t.ID, KernelPID: t.KernelPID, User: string(t.User)})
+			synchronize{ID: t.ID, KernelPID: t.KernelPID, User: t.User})
 		if err != nil {
 			return err
 		}
@@ -261,6 +281,9 @@ func (e *Engine) outcome(s *synchronized) error {
 			return fmt.Errorf("%w: %q", ErrNotReady, failure)
 		}
 		return ErrNotReady
+	case outcomeOverQuota:
+		e.counters.OverQuota.Add(1)
+		return fmt.Errorf("%w: %q", ErrOverQuota, failure)
 	}
 	e.counters.Failed.Add(1)
 	return fmt.Errorf("reading a process's code for unwinding: %q", failure)
@@ -277,7 +300,7 @@ func (e *Engine) Remove(ctx context.Context, t Target) error {
 	if !isKnown() {
 		return nil
 	}
-	return e.serve(ctx, nil, func() error {
+	return e.serve(ctx, t.User, nil, func() error {
 		if !isKnown() {
 			return nil // a worker was killed since
 		}
@@ -309,7 +332,7 @@ func (e *Engine) Frames(ctx context.Context, t Target, stacks [][]uint64) (frame
 			return nil, fmt.Errorf("naming a stack of %d words: %w", len(words), unix.EMSGSIZE)
 		}
 	}
-	err = e.serve(ctx, &t, func() error {
+	err = e.serve(ctx, t.User, &t, func() error {
 		if !e.ready(&t) {
 			return ErrNotSynchronized
 		}
@@ -350,29 +373,20 @@ func (e *Engine) countFrames(frames []Frame) {
 	}
 }
 
-// serve calls a function while no other request is served, with a worker. t is the target that is
-// served, or nil.
-func (e *Engine) serve(ctx context.Context, t *Target, do func() error) error {
+// serve calls a function for a user while no other request is served, with a worker. t is the
+// target that is served, nil when what it did before does not matter.
+func (e *Engine) serve(ctx context.Context, user worker.User, t *Target, do func() error) error {
 	if t != nil {
 		if err := e.leftOut(t); err != nil {
 			e.counters.LeftOut.Add(1)
 			return err
 		}
 	}
-	if e.waiting.Add(1) > maxWaiting {
-		e.waiting.Add(-1)
-		e.counters.Refused.Add(1)
-		return ErrBusy
+	if err := e.queue.enter(ctx, user); err != nil {
+		e.counters.Busy.Add(1)
+		return err
 	}
-	select {
-	case <-e.slot:
-		e.waiting.Add(-1)
-	case <-ctx.Done():
-		e.waiting.Add(-1)
-		e.counters.Refused.Add(1)
-		return ctx.Err()
-	}
-	defer func() { e.slot <- struct{}{} }()
+	defer e.queue.leave()
 	if t != nil { // while it waited, a worker may have been killed for it
 		if err := e.leftOut(t); err != nil {
 			e.counters.LeftOut.Add(1)
@@ -380,7 +394,7 @@ func (e *Engine) serve(ctx context.Context, t *Target, do func() error) error {
 		}
 	}
 	if err := e.ensureWorker(); err != nil {
-		e.counters.Refused.Add(1)
+		e.counters.Unavailable.Add(1)
 		return err
 	}
 	return do()

@@ -2,7 +2,6 @@ package unwind
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -15,9 +14,9 @@ const (
 	// of a process.
 	maxTables = 1024
 
-	// maxTableBytes bounds the memory of all tables of files. A worker could keep tables that it has
-	// removed, so it gets no more than maxWorkerBytes, and then another one starts anew. That of
-	// libjvm takes 4 MB, all of a JVM's 8.
+	// maxTableBytes bounds the memory of all tables of files, in the worker. It could keep tables
+	// that it has removed, so it gets no more than maxWorkerBytes, and then another one starts
+	// anew. That of libjvm takes 4 MB, all of a JVM's 8.
 	maxTableBytes  = 128 << 20
 	maxWorkerBytes = 2 * maxTableBytes
 )
@@ -88,9 +87,6 @@ func (e *Engine) makeTable(bucket uint) error {
 		return errAnswer
 	}
 	size := tableBytes(bucket)
-	if e.storedBytes()+size > maxTableBytes {
-		return e.worker.Send([]byte{opTableRefused})
-	}
 	if e.tableBytes += size; e.tableBytes > maxWorkerBytes {
 		return errExhausted
 	}
@@ -106,18 +102,3 @@ func (e *Engine) makeTable(bucket uint) error {
 
 // tableBytes is the size of a table: the kernel rounds entries up to 8 bytes.
 func tableBytes(bucket uint) uint64 { return 8 << bucket }
-
-// storedBytes returns the size of all tables of files.
-func (e *Engine) storedBytes() (size uint64) {
-	for bucket := uint(support.StackDeltaBucketSmallest); bucket <= support.StackDeltaBucketLargest; bucket++ {
-		outer := e.chain.maps[fmt.Sprintf(outerFormat, bucket)]
-		var key, next uint64
-		for err := outer.NextKey(nil, &next); err == nil; err = outer.NextKey(key, &next) {
-			key, size = next, size+tableBytes(bucket)
-			if size > maxTableBytes { // and should it go round in circles
-				return size
-			}
-		}
-	}
-	return size
-}

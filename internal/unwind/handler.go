@@ -3,8 +3,10 @@ package unwind
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/bits"
 	"sync"
+	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -14,6 +16,9 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/nativeunwind/stackdeltatypes"
 	"go.opentelemetry.io/ebpf-profiler/processmanager/ebpfapi"
 	"go.opentelemetry.io/ebpf-profiler/support"
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/worker"
 )
 
 const (
@@ -34,7 +39,6 @@ var (
 	errRanges = fmt.Errorf("a process has more than %d ranges of mappings", maxRanges)
 	errPages  = fmt.Errorf("a file has code in more than %d pages of 64 KiB", maxPagesOfFile)
 	errInfos  = fmt.Errorf("a process has more than %d ways to unwind a frame", maxUnwindInfos)
-	errFull   = errors.New("the table of ways to unwind a frame is full")
 )
 
 // codeRange is where a file's code is in a process.
@@ -49,26 +53,59 @@ type handler struct {
 	ebpfapi.EbpfHandler
 	outer    map[uint16]*ebpf.Map // tables of tables, by the logarithm of their size
 	newTable func(bucket uint16) (*ebpf.Map, error)
-	maxInfos uint32 // entries of the table of ways to unwind a frame
 
-	mu      sync.Mutex // the engine cleans up on a goroutine of its own
-	errors  uint64
-	failure error // the first one
-	infos   int
-	full    bool // there was no room for a way to unwind a frame; the file is not tried again
-	read    bool // a file was read, since takeFilesRead
-	ranges  map[libpf.PID]map[host.FileID][]codeRange
-	count   map[libpf.PID]int // of ranges, of files and of JVMs
-	jvms    map[libpf.PID]struct{}
+	mu        sync.Mutex // the engine cleans up on a goroutine of its own
+	quotas    *quotas
+	user      worker.User // whose process is synchronized
+	errors    uint64
+	failure   error // the first one
+	last      error
+	overQuota error // the first that is an errOverQuota
+	infos     int
+	full      bool // a table is that will not be cleared as processes end
+	read      bool // a file was read, since takeFilesRead
+	ranges    map[libpf.PID]map[host.FileID][]codeRange
+	count     map[libpf.PID]holding // of ranges, of files and of JVMs
+	jvms      map[libpf.PID]worker.User
+	files     map[host.FileID]storedFile
+	deferred  map[mappedFile]deferral
 }
 
+// holding is a number of entries that count against a user's quota.
+type holding struct {
+	user worker.User
+	n    int
+}
+
+// storedFile is a file that has a table, which counts against a user's quota: the engine has the
+// files of each user apart, see target.rawMapping.
+type storedFile struct {
+	user   worker.User
+	bucket uint16
+	pages  uint64
+}
+
+// mappedFile is a file as the engine knows it by its mapping.
+type mappedFile struct{ device, inode uint64 }
+
+// deferral is why a file could not be stored. The engine then takes it for one without code, and
+// does not say so, until deferralTime has passed.
+type deferral struct {
+	failure error
+	until   time.Time
+}
+
+// deferralTime is more than the engine's deferredFileIDTimeout, by what the file may have taken.
+const deferralTime = 90*time.Second + synchronizeTimeout
+
 // newHandler returns a handler around the engine's own. newTable makes a table of 1<<bucket entries.
-func newHandler(own ebpfapi.EbpfHandler, tables map[string]*ebpf.Map,
+func newHandler(own ebpfapi.EbpfHandler, tables map[string]*ebpf.Map, quotas *quotas,
 	newTable func(bucket uint16) (*ebpf.Map, error)) *handler {
 	h := &handler{
-		EbpfHandler: own, outer: make(map[uint16]*ebpf.Map), newTable: newTable,
-		ranges: make(map[libpf.PID]map[host.FileID][]codeRange), count: make(map[libpf.PID]int),
-		jvms: make(map[libpf.PID]struct{}), maxInfos: tables[infosMap].MaxEntries(),
+		EbpfHandler: own, outer: make(map[uint16]*ebpf.Map), newTable: newTable, quotas: quotas,
+		ranges: make(map[libpf.PID]map[host.FileID][]codeRange), count: make(map[libpf.PID]holding),
+		jvms: make(map[libpf.PID]worker.User), files: make(map[host.FileID]storedFile),
+		deferred: make(map[mappedFile]deferral),
 	}
 	for bucket := uint16(support.StackDeltaBucketSmallest); bucket <= support.StackDeltaBucketLargest; bucket++ {
 		h.outer[bucket] = tables[fmt.Sprintf(outerFormat, bucket)]
@@ -76,26 +113,51 @@ func newHandler(own ebpfapi.EbpfHandler, tables map[string]*ebpf.Map,
 	return h
 }
 
-// begin prepares a synchronization.
-func (h *handler) begin() {
+// begin prepares a synchronization of a user's process.
+func (h *handler) begin(user worker.User) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.errors, h.failure, h.infos = 0, nil, 0
+	h.user, h.errors, h.failure, h.last, h.overQuota, h.infos = user, 0, nil, nil, nil, 0
 }
 
-// result returns what the synchronization came to; ready: the process's JVM can be unwound.
-func (h *handler) result(pid libpf.PID) (errors uint64, failure error, ready bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	_, ready = h.jvms[pid]
-	return h.errors, h.failure, ready
+// stored is what a synchronization came to.
+type stored struct {
+	errors    uint64
+	failure   error // the first one
+	overQuota error // nil: all that the process needs is within its user's quotas
+	full      bool  // a table is that will not be cleared as processes end
+	jvm       bool  // the process's JVM can be unwound
 }
 
-// isFull reports whether there was no room for a way to unwind a frame.
-func (h *handler) isFull() bool {
+func (h *handler) result(pid libpf.PID) stored {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.full
+	_, jvm := h.jvms[pid]
+	return stored{h.errors, h.failure, h.overQuota, h.full, jvm}
+}
+
+// store calls a function that has the engine store a file, unless that failed so recently that the
+// engine would not try it. Then it has failed again.
+func (h *handler) store(file mappedFile, now time.Time, do func() bool) bool {
+	if file == (mappedFile{}) { // it is none
+		return do()
+	}
+	h.mu.Lock()
+	before, d := h.errors, h.deferred[file]
+	h.mu.Unlock()
+	if now.Before(d.until) {
+		_ = h.note("not tried again yet", d.failure)
+		return true
+	}
+	goOn := do()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.errors == before {
+		return goOn
+	}
+	maps.DeleteFunc(h.deferred, func(_ mappedFile, d deferral) bool { return now.After(d.until) })
+	h.deferred[file] = deferral{h.last, now.Add(deferralTime)}
+	return goOn
 }
 
 // takeFilesRead reports whether files were read since it was called last.
@@ -116,9 +178,15 @@ func (h *handler) note(what string, err error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.errors++
+	h.last = err
 	if h.failure == nil {
 		h.failure = err
 	}
+	if h.overQuota == nil && errors.Is(err, errOverQuota) {
+		h.overQuota = err
+	}
+	// There is room for all quotas, so something is left that should have been deleted.
+	h.full = h.full || errors.Is(err, unix.E2BIG) || errors.Is(err, unix.ENOSPC)
 	return err
 }
 
@@ -135,22 +203,40 @@ func (h *handler) address(pid libpf.PID, file host.FileID, inFile uint64) (uint6
 	return 0, false
 }
 
-// reserve counts an entry of a process in the table of mappings.
-func (h *handler) reserve(pid libpf.PID) error {
+// storeRange calls a function that stores an entry of a process in the table of mappings.
+func (h *handler) storeRange(pid libpf.PID, do func() error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.count[pid] == maxRanges {
+	held, ok := h.count[pid]
+	if !ok {
+		held.user = h.user
+	}
+	if held.n == maxRanges {
 		return errRanges
 	}
-	h.count[pid]++
+	if err := h.quotas.ranges.take(held.user, 1); err != nil {
+		return err
+	}
+	if err := do(); err != nil {
+		h.quotas.ranges.give(held.user, 1)
+		return err
+	}
+	held.n++
+	h.count[pid] = held
 	return nil
 }
 
+// release is called for an entry that was stored and is not there any more. h.mu must be held.
 func (h *handler) release(pid libpf.PID) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.count[pid]--; h.count[pid] <= 0 {
+	held := h.count[pid]
+	if held.n == 0 {
+		return
+	}
+	h.quotas.ranges.give(held.user, 1)
+	if held.n--; held.n == 0 {
 		delete(h.count, pid)
+	} else {
+		h.count[pid] = held
 	}
 }
 
@@ -163,13 +249,24 @@ func (h *handler) UpdateProcData(kind libpf.InterpreterType, pid libpf.PID, data
 	if kind != libpf.HotSpot {
 		return errAPM // there is no third kind, and it is no failure
 	}
-	err := h.EbpfHandler.UpdateProcData(kind, pid, data)
-	if err == nil {
-		h.mu.Lock()
-		h.jvms[pid] = struct{}{}
-		h.mu.Unlock()
+	return h.note("storing the layout of a JVM", h.storeJVM(kind, pid, data))
+}
+
+func (h *handler) storeJVM(kind libpf.InterpreterType, pid libpf.PID, data unsafe.Pointer) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, stored := h.jvms[pid]; stored {
+		return h.EbpfHandler.UpdateProcData(kind, pid, data)
 	}
-	return h.note("storing the layout of a JVM", err)
+	if err := h.quotas.jvms.take(h.user, 1); err != nil {
+		return err
+	}
+	if err := h.EbpfHandler.UpdateProcData(kind, pid, data); err != nil {
+		h.quotas.jvms.give(h.user, 1)
+		return err
+	}
+	h.jvms[pid] = h.user
+	return nil
 }
 
 // DeleteProcData deletes what UpdateProcData has stored.
@@ -178,27 +275,29 @@ func (h *handler) DeleteProcData(kind libpf.InterpreterType, pid libpf.PID) erro
 		return errAPM
 	}
 	h.mu.Lock()
-	delete(h.jvms, pid)
-	h.mu.Unlock()
+	defer h.mu.Unlock()
+	if user, stored := h.jvms[pid]; stored {
+		h.quotas.jvms.give(user, 1)
+		delete(h.jvms, pid)
+	}
 	return h.EbpfHandler.DeleteProcData(kind, pid)
 }
 
 // UpdatePidInterpreterMapping stores where a JVM's generated code is.
 func (h *handler) UpdatePidInterpreterMapping(pid libpf.PID, prefix lpm.Prefix, program uint8, file host.FileID,
 	bias uint64) error {
-	err := h.reserve(pid)
-	if err == nil {
-		if err = h.EbpfHandler.UpdatePidInterpreterMapping(pid, prefix, program, file, bias); err != nil {
-			h.release(pid)
-		}
-	}
+	err := h.storeRange(pid, func() error {
+		return h.EbpfHandler.UpdatePidInterpreterMapping(pid, prefix, program, file, bias)
+	})
 	return h.note("storing a JVM's code", err)
 }
 
 // DeletePidInterpreterMapping deletes what UpdatePidInterpreterMapping has stored.
 func (h *handler) DeletePidInterpreterMapping(pid libpf.PID, prefix lpm.Prefix) error {
 	err := h.EbpfHandler.DeletePidInterpreterMapping(pid, prefix)
-	if err == nil {
+	if err == nil || errors.Is(err, ebpf.ErrKeyNotExist) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
 		h.release(pid)
 	}
 	return err
@@ -210,12 +309,9 @@ func (h *handler) UpdatePidPageMappingInfo(pid libpf.PID, prefix lpm.Prefix, fil
 	if prefix.Key == 0 {
 		return h.note("marking a process", h.EbpfHandler.UpdatePidPageMappingInfo(pid, prefix, file, bias))
 	}
-	err := h.reserve(pid)
-	if err == nil {
-		if err = h.EbpfHandler.UpdatePidPageMappingInfo(pid, prefix, file, bias); err != nil {
-			h.release(pid)
-		}
-	}
+	err := h.storeRange(pid, func() error {
+		return h.EbpfHandler.UpdatePidPageMappingInfo(pid, prefix, file, bias)
+	})
 	if err != nil {
 		return h.note("storing a mapping", err)
 	}
@@ -242,7 +338,7 @@ func (h *handler) DeletePidPageMappingInfo(pid libpf.PID, prefixes []lpm.Prefix)
 		var kept []codeRange
 		for _, r := range ranges {
 			if _, ok := gone[r.prefix]; ok {
-				h.count[pid]--
+				h.release(pid)
 			} else {
 				kept = append(kept, r)
 			}
@@ -254,53 +350,106 @@ func (h *handler) DeletePidPageMappingInfo(pid libpf.PID, prefixes []lpm.Prefix)
 	if len(h.ranges[pid]) == 0 {
 		delete(h.ranges, pid)
 	}
-	if h.count[pid] <= 0 {
-		delete(h.count, pid)
-	}
 	return deleted, err
 }
 
-// UpdateUnwindInfo stores a way to unwind a frame.
+// UpdateUnwindInfo stores a way to unwind a frame. A user whose quota is used up may have files
+// that are long gone: only another worker has room.
 func (h *handler) UpdateUnwindInfo(index uint16, info stackdeltatypes.UnwindInfo) error {
 	h.mu.Lock()
 	h.infos++
-	tooMany, full := h.infos > maxUnwindInfos, uint32(index) >= h.maxInfos
-	h.full = h.full || full
-	h.mu.Unlock()
-	var err error
-	switch {
-	case tooMany:
+	err := error(nil)
+	if h.infos > maxUnwindInfos {
 		err = errInfos
-	case full:
-		err = errFull
-	default:
-		err = h.EbpfHandler.UpdateUnwindInfo(index, info)
+	} else if err = h.quotas.infos.take(h.user, 1); err != nil {
+		h.full = true
+	} else if err = h.EbpfHandler.UpdateUnwindInfo(index, info); err != nil {
+		h.quotas.infos.give(h.user, 1)
 	}
+	h.mu.Unlock()
 	return h.note("storing ways to unwind", err)
 }
 
 // UpdateStackDeltaPages stores which part of a file's table is that of which part of its code.
+// After an error, the engine deletes the table.
 func (h *handler) UpdateStackDeltaPages(file host.FileID, deltas []uint16, bucket uint16, first uint64) error {
+	return h.note("storing a file", h.storePages(file, deltas, bucket, first))
+}
+
+func (h *handler) storePages(file host.FileID, deltas []uint16, bucket uint16, first uint64) error {
 	if len(deltas) > maxPagesOfFile {
-		return h.note("storing a file", errPages)
+		return errPages
 	}
-	return h.note("storing a file", h.EbpfHandler.UpdateStackDeltaPages(file, deltas, bucket, first))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	stored, ok := h.files[file]
+	if !ok {
+		return fmt.Errorf("file %x has no table", file)
+	}
+	n := uint64(len(deltas))
+	if err := h.quotas.pages.take(stored.user, n); err != nil {
+		return err
+	}
+	err := h.EbpfHandler.UpdateStackDeltaPages(file, deltas, bucket, first)
+	if err != nil { // some may be there
+		for i := range n {
+			_ = h.EbpfHandler.DeleteStackDeltaPage(file, first+i<<support.StackDeltaPageBits)
+		}
+		h.quotas.pages.give(stored.user, n)
+		return err
+	}
+	stored.pages = n
+	h.files[file] = stored
+	return nil
 }
 
 // UpdateExeIDToStackDeltas stores a file's table, in a table that the agent makes.
 func (h *handler) UpdateExeIDToStackDeltas(file host.FileID, deltas []ebpfapi.StackDeltaEBPF) (uint16, error) {
+	bucket := uint16(max(bits.Len32(uint32(len(deltas))), support.StackDeltaBucketSmallest))
 	h.mu.Lock()
 	h.read = true
+	err := h.reserveTable(file, bucket)
+	if err == nil {
+		if err = h.storeTable(file, bucket, deltas); err != nil {
+			h.releaseTable(file)
+		}
+	}
 	h.mu.Unlock()
-	bucket := uint16(max(bits.Len32(uint32(len(deltas))), support.StackDeltaBucketSmallest))
-	return bucket, h.note("storing a file's table", h.storeTable(file, bucket, deltas))
+	return bucket, h.note("storing a file's table", err)
+}
+
+// reserveTable counts a file's table. h.mu must be held, as for the next ones.
+func (h *handler) reserveTable(file host.FileID, bucket uint16) error {
+	if h.outer[bucket] == nil {
+		return fmt.Errorf("there are no tables of 1<<%d entries", bucket)
+	}
+	if _, stored := h.files[file]; stored {
+		return fmt.Errorf("the table of file %x is stored already", file)
+	}
+	if err := h.quotas.tables[bucket].take(h.user, 1); err != nil {
+		return err
+	}
+	if err := h.quotas.tableBytes.take(h.user, tableBytes(uint(bucket))); err != nil {
+		h.quotas.tables[bucket].give(h.user, 1)
+		return err
+	}
+	h.files[file] = storedFile{user: h.user, bucket: bucket}
+	return nil
+}
+
+// releaseTable is called for a file whose table is not there any more.
+func (h *handler) releaseTable(file host.FileID) {
+	stored, ok := h.files[file]
+	if !ok {
+		return
+	}
+	delete(h.files, file)
+	h.quotas.tables[stored.bucket].give(stored.user, 1)
+	h.quotas.tableBytes.give(stored.user, tableBytes(uint(stored.bucket)))
+	h.quotas.pages.give(stored.user, stored.pages)
 }
 
 func (h *handler) storeTable(file host.FileID, bucket uint16, deltas []ebpfapi.StackDeltaEBPF) error {
-	outer := h.outer[bucket]
-	if outer == nil {
-		return fmt.Errorf("none is for %d entries", len(deltas))
-	}
 	table, err := h.newTable(bucket)
 	if err != nil {
 		return err
@@ -316,14 +465,18 @@ func (h *handler) storeTable(file host.FileID, bucket uint16, deltas []ebpfapi.S
 			return err
 		}
 	}
-	return outer.Update(uint64(file), table, ebpf.UpdateAny)
+	return h.outer[bucket].Update(uint64(file), table, ebpf.UpdateAny)
 }
 
-// DeleteExeIDToStackDeltas deletes a file's table. The engine's own would do that at some later time.
+// DeleteExeIDToStackDeltas deletes a file's table, after its pages. The engine's own would do that
+// at some later time.
 func (h *handler) DeleteExeIDToStackDeltas(file host.FileID, bucket uint16) error {
 	outer := h.outer[bucket]
 	if outer == nil {
 		return fmt.Errorf("there are no tables of 1<<%d entries", bucket)
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.releaseTable(file)
 	return outer.Delete(uint64(file))
 }

@@ -1,6 +1,7 @@
 package unwind
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -80,7 +81,7 @@ func beHostile(conn *worker.Conn, message []byte) []byte {
 func TestHostileWorker(t *testing.T) {
 	testenv.NeedRoot(t)
 	var counters Counters
-	e, err := open("/proc", &counters, hostileKind)
+	e, err := open(t.Context(), "/proc", &counters, hostileKind)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,6 +110,74 @@ func TestHostileWorker(t *testing.T) {
 		}
 	}
 	testenv.Poll(t, deadline, "the workers to be reaped", func() bool { return e.Status().Unreaped == 0 })
+}
+
+// unableKind is a worker that refuses to start.
+var unableKind = worker.Kind{Name: "unable", MemoryBytes: workerMemoryBytes, Serve: func(_ string, conn *worker.Conn) {
+	if _, fds, err := conn.ReceiveDescriptors(); err == nil {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+		_ = conn.Send([]byte(`H{"Failure":"a right is missing"}`), -1)
+	}
+}}
+
+// A worker that refuses to start is for nobody's sake, and said to be what it is.
+func TestUnableWorker(t *testing.T) {
+	testenv.NeedRoot(t)
+	var counters Counters
+	e, err := open(t.Context(), "/proc", &counters, unableKind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	_, err = e.Synchronize(t.Context(), Target{KernelPID: 1, Program: "honest"})
+	if !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrKilled) {
+		t.Error(err)
+	}
+	s := e.Status()
+	if !strings.Contains(s.Failure, "a right is missing") || len(s.Quarantined) != 0 {
+		t.Errorf("%+v", s)
+	}
+	if counters.Unable.Load() != 1 || counters.Ended.Load() != 0 || counters.Unavailable.Load() != 1 {
+		t.Errorf("%d unable, %d ended, %d unavailable", counters.Unable.Load(), counters.Ended.Load(),
+			counters.Unavailable.Load())
+	}
+	testenv.Poll(t, deadline, "the worker to be reaped", func() bool { return e.Status().Unreaped == 0 })
+}
+
+// silentKind is a worker that never answers.
+var silentKind = worker.Kind{Name: "silent", MemoryBytes: workerMemoryBytes, Serve: func(_ string, conn *worker.Conn) {
+	for {
+		if _, _, err := conn.ReceiveDescriptors(); err != nil {
+			return
+		}
+	}
+}}
+
+// Opening an engine ends with its context, wherever it is.
+func TestOpenEnds(t *testing.T) {
+	testenv.NeedRoot(t)
+	var counters Counters
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := openTested(ended, "/proc", &counters, silentKind); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	result := make(chan error)
+	go func() {
+		_, err := openTested(ctx, "/proc", &counters, silentKind)
+		result <- err
+	}()
+	testenv.Poll(t, deadline, "a worker", func() bool { return counters.Started.Load() == 1 })
+	cancel()
+	if err := <-result; !errors.Is(err, context.Canceled) || errors.Is(err, ErrKilled) {
+		t.Error(err)
+	}
+	if n := counters.TimedOut.Load(); n != 0 {
+		t.Errorf("%d workers were waited for", n)
+	}
 }
 
 // The frames of stacks arrive as they are, of as many stacks as there is room for; one stack has it.

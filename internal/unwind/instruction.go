@@ -45,10 +45,11 @@ func decode(code []byte) instruction {
 }
 
 func decodeX86(code []byte) instruction {
-	if n := vexBytes(code); n > 0 {
-		return instruction{size: int32(n), goesOn: true}
-	}
-	if code[0] == 0x62 || code[0] == 0xd5 { // EVEX and REX2: it may be none of those that are known here
+	switch code[0] {
+	case 0xc4, 0xc5, 0x62:
+		n := vectorBytes(code)
+		return instruction{size: int32(n), goesOn: n > 0}
+	case 0xd5: // REX2
 		return instruction{}
 	}
 	decoded, err := x86asm.Decode(code, 64)
@@ -99,22 +100,34 @@ func decodeARM64(code []byte) instruction {
 	return i
 }
 
-// vexBytes returns the length of an x86-64 instruction with a VEX prefix, none of which jumps; 0 for others.
-// The decoder knows some of them. Intel SDM, volume 2, section 2.3.5.
-func vexBytes(code []byte) (n int) {
-	var b [16]byte
+// vectorBytes returns the length of an x86-64 instruction with a VEX or EVEX prefix, none of which
+// jumps; 0 if it is not known. (The decoder knows few of them.) Intel SDM, volume 2, sections 2.3
+// and 2.7:
+//
+//	VEX   C5, 1 byte; C4, 2 bytes, the first one's low 5 bits the map
+//	EVEX  62, 3 bytes, the first one's low 3 bits the map
+//	      opcode, ModRM, SIB and displacement as that says, an immediate byte with some opcodes
+func vectorBytes(code []byte) (n int) {
+	var b [maxInstructionBytes]byte
 	copy(b[:], code)
-	opcodes := byte(1) // of 0F; 2: 0F38, 3: 0F3A
+	opcodes := byte(1) // the map: 1 is 0F, 2 0F38, 3 0F3A
+	evex := false
 	switch b[0] {
 	case 0xc5:
 		n = 2
 	case 0xc4:
 		n, opcodes = 3, b[1]&0x1f
-	default:
+	case 0x62:
+		n, opcodes, evex = 4, b[1]&7, true
+	}
+	switch {
+	case n == 0, opcodes == 0, opcodes > 6, opcodes == 4: // 4: what was not a vector instruction
+		return 0
+	case opcodes > 3 && !evex:
 		return 0
 	}
 	opcode, modRM := b[n], b[n+1]
-	if opcodes == 1 && opcode == 0x77 {
+	if opcodes == 1 && opcode == 0x77 && !evex { // VZEROUPPER, VZEROALL
 		return n + 1
 	}
 	n += 2

@@ -132,10 +132,21 @@ type testEngine struct {
 
 func openEngine(t *testing.T) *testEngine {
 	t.Helper()
+	return openEngineBy(t, func(c *Counters) (*Engine, error) { return Open(t.Context(), "/proc", c) })
+}
+
+// openUntested opens an engine whose tables have nothing of this process.
+func openUntested(t *testing.T) *testEngine {
+	t.Helper()
+	return openEngineBy(t, func(c *Counters) (*Engine, error) { return open(t.Context(), "/proc", c, Kind()) })
+}
+
+func openEngineBy(t *testing.T, open func(*Counters) (*Engine, error)) *testEngine {
+	t.Helper()
 	testenv.NeedRoot(t)
 	e := &testEngine{counters: new(Counters)}
 	var err error
-	if e.Engine, err = Open("/proc", e.counters); err != nil {
+	if e.Engine, err = open(e.counters); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -512,27 +523,65 @@ func TestDeepStacks(t *testing.T) {
 	}
 }
 
-// When the table of ways to unwind a frame is full, which a worker never clears, another one takes its
-// place, unless it has just been started.
-func TestTableOfInfosIsFull(t *testing.T) {
+// A user's JVMs that need more than is left of the user's quota are not unwound, others are. Those
+// are once there is room.
+func TestQuotaOfJVMs(t *testing.T) {
+	setEntries(t, hotspotMap, 3)
+	e := openEngine(t)
+	e.sample(t)
+	const depth = 10
+	first, second := startJVM(t, "17", 1, depth), startJVM(t, "17", 1, depth)
+	first.target.User, second.target.User = "greedy", "greedy"
+	e.synchronize(t, first.target)
+	_, err := e.Synchronize(t.Context(), second.target)
+	if !errors.Is(err, ErrOverQuota) || !strings.Contains(err.Error(), "JVMs") || e.counters.OverQuota.Load() != 1 {
+		t.Fatalf("%v, %d over quota", err, e.counters.OverQuota.Load())
+	}
+	e.checkNothingOf(t, second.target)
+	e.awaitWhole(t, first.target, depth)
+
+	other := second.target
+	other.User, other.Program = "another", "another"
+	e.synchronize(t, other)
+	e.awaitWhole(t, other, depth)
+	if err := errors.Join(e.Remove(t.Context(), other), e.Remove(t.Context(), first.target)); err != nil {
+		t.Fatal(err)
+	}
+	e.synchronize(t, second.target)
+	e.awaitWhole(t, second.target, depth)
+	if c := e.counters; c.Started.Load() != 1 || c.OverQuota.Load() != 1 {
+		t.Errorf("%d workers, %d over quota", c.Started.Load(), c.OverQuota.Load())
+	}
+}
+
+// setEntries sets the size of a table until the test ends.
+func setEntries(t *testing.T, table string, entries uint32) {
+	before := mapEntries[table]
+	mapEntries[table] = entries
+	t.Cleanup(func() { mapEntries[table] = before })
+}
+
+// When a user's quota of ways to unwind a frame is used up, of which a worker never removes any,
+// another one takes its place, unless it has just been started.
+func TestQuotaOfInfos(t *testing.T) {
 	const depth = 10
 	first, second := startJVM(t, "17", 1, depth, "-Xint"), startJVM(t, "25", 1, depth, "-Xint")
 	needed := uint32(0) // by one of them
 	for _, j := range []*jvm{first, second} {
-		e := openEngine(t)
+		e := openUntested(t)
 		e.synchronize(t, j.target)
 		needed = max(needed, e.infos(t))
 	}
-	before := mapEntries[infosMap]
-	mapEntries[infosMap] = needed
-	t.Cleanup(func() { mapEntries[infosMap] = before })
+	setEntries(t, infosMap, 2*needed)
 
-	e := openEngine(t)
+	e := openUntested(t)
 	e.sample(t)
 	e.synchronize(t, first.target)
 	e.awaitWhole(t, first.target, depth)
-	if _, err := e.Synchronize(t.Context(), second.target); !errors.Is(err, ErrNotReady) {
-		t.Fatal(err) // its libjvm has no room
+	for range 2 { // the engine tries the file once
+		if _, err := e.Synchronize(t.Context(), second.target); !errors.Is(err, ErrOverQuota) {
+			t.Fatal(err)
+		}
 	}
 	if e.counters.Exhausted.Load() != 0 || e.counters.MapErrors.Load() == 0 || e.infos(t) != needed {
 		t.Fatalf("of %d ways to unwind %d are stored, %d errors, %d workers had no room", needed, e.infos(t),

@@ -1,6 +1,7 @@
 package unwind
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -28,6 +29,7 @@ const (
 	pidPageMap    = "pid_page_to_mapping_info"
 	hotspotMap    = "hotspot_procs"
 	infosMap      = "unwind_info_array"
+	pagesMap      = "stack_delta_page_to_info"
 	innerTemplate = "exe_id_to_8_stack_deltas"
 	outerFormat   = "exe_id_to_%d_stack_deltas"
 )
@@ -37,29 +39,31 @@ const (
 // is 4, for kernels whose verifier accepts no more than 4096 instructions; with 12 it takes 30 ms more.
 const hotspotFrames = 12
 
-// maxJVMs is how many JVMs can be unwound at a time; the module has room for 256.
-const maxJVMs = 1024
+// maxJVMs is how many JVMs can be unwound at a time, half of them of one user; the module has room
+// for 256.
+const maxJVMs = 2048
 
 // mapEntries are the sizes of tables that differ from the module's, which are for all processes of a
 // machine: together they take 6 MB there, and more than 60 as the module's own loader sizes them.
 // What is preallocated is small; the table of mappings is a trie, allocated as it grows. A JVM takes
 // some 300 entries of it, libjvm 250 of stack_delta_page_to_info.
 var mapEntries = map[string]uint32{
-	pidPageMap:                 1 << 17,
-	"stack_delta_page_to_info": 1 << 14,
-	hotspotMap:                 maxJVMs,
-	"reported_pids":            1024,
-	"pid_events":               1024,
-	"go_procs":                 1, // neither is used
-	"apm_int_procs":            1,
+	pidPageMap:      1 << 18,
+	pagesMap:        1 << 14,
+	hotspotMap:      maxJVMs,
+	"reported_pids": 1024,
+	"pid_events":    1024,
+	"go_procs":      1, // neither is used
+	"apm_int_procs": 1,
 }
 
-// outerEntries is how many files there may be in each of the tables of tables, by size.
+// outerEntries is how many files there may be in each of the tables of tables, by size, half of
+// them of one user. Each takes 80 bytes in each of 16 tables.
 const outerEntries = 1024
 
 // writtenMaps are those that the worker fills, besides those by size.
 var writtenMaps = []string{
-	"interpreter_offsets", hotspotMap, "apm_int_procs", "go_procs", "stack_delta_page_to_info",
+	"interpreter_offsets", hotspotMap, "apm_int_procs", "go_procs", pagesMap,
 	pidPageMap, infosMap, "reported_pids",
 }
 
@@ -79,6 +83,35 @@ type chain struct {
 	inner    *ebpf.MapSpec // of the tables in tables, without their size
 	layout   recordLayout
 	kernel   kernelLayout
+}
+
+// loadUntil loads programs and tables until the context ends. What the kernel is verifying then is
+// not waited for.
+func loadUntil(ctx context.Context) (*chain, error) {
+	type result struct {
+		chain *chain
+		err   error
+	}
+	loaded := make(chan result, 1)
+	go func() {
+		var r result
+		r.err = bpf.Permitted(func() (err error) {
+			r.chain, err = loadChain()
+			return err
+		})
+		loaded <- r
+	}()
+	select {
+	case r := <-loaded:
+		return r.chain, r.err
+	case <-ctx.Done():
+	}
+	go func() {
+		if r := <-loaded; r.chain != nil {
+			r.chain.close()
+		}
+	}()
+	return nil, ctx.Err()
 }
 
 // loadChain loads programs and tables. It raises no resource limits.

@@ -109,7 +109,7 @@ func (c *collector) read(deadline time.Time) (s collected, err error) {
 }
 
 // selfTest unwinds and names a stack of our own, by all of the chain.
-func (e *Engine) selfTest(procRoot string) error {
+func (e *Engine) selfTest(ctx context.Context, procRoot string) error {
 	self, err := ownTarget(procRoot, e.chain.kernel.ownKernelPID)
 	if err != nil {
 		return err
@@ -122,11 +122,10 @@ func (e *Engine) selfTest(procRoot string) error {
 	if err := e.chain.setLast(c.program); err != nil {
 		return fmt.Errorf("setting the last program: %w", err)
 	}
-	ctx := context.Background() // each request has a deadline
 	if _, err := e.Synchronize(ctx, self); err != nil {
 		return err
 	}
-	stack, err := e.sampleSelf(c)
+	stack, err := e.sampleSelf(ctx, c)
 	if err == nil {
 		err = e.checkSelf(ctx, self, stack)
 	}
@@ -152,7 +151,7 @@ func ownTarget(procRoot string, kernelPID uint32) (Target, error) {
 }
 
 // sampleSelf returns a stack of the calling goroutine in spin.
-func (e *Engine) sampleSelf(c *collector) (s collected, err error) {
+func (e *Engine) sampleSelf(ctx context.Context, c *collector) (s collected, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	attr := unix.PerfEventAttr{
@@ -171,6 +170,9 @@ func (e *Engine) sampleSelf(c *collector) (s collected, err error) {
 		return s, fmt.Errorf("enabling a perf event: %w", err)
 	}
 	for end := time.Now().Add(selfTestTimeout); time.Now().Before(end); {
+		if ctx.Err() != nil {
+			return s, ctx.Err()
+		}
 		spin()
 		s, err = c.read(time.Unix(1, 0))
 		if err == nil && s.failure == 0 || err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {

@@ -1,6 +1,7 @@
 package unwind
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,9 +31,8 @@ const (
 	// the largest executables have ten times as many functions.
 	workerMemoryBytes = 256 << 20
 
-	// workerDescriptors: two for each process, the tables, and some while a file is read. A process for
-	// which there is none left cannot be synchronized.
-	workerDescriptors = 4096
+	// workerDescriptors: two for each process, and ownDescriptors. The limit may be lower.
+	workerDescriptors = 8192
 
 	// unloadDelay is how long what is known of a file is kept after the last process that mapped it.
 	unloadDelay = time.Minute
@@ -173,7 +173,12 @@ func (s *server) start(r start, fds []int) error {
 	if err != nil {
 		return fmt.Errorf("setting up tables: %w", err)
 	}
-	s.handler = newHandler(own, s.tables, s.newTable)
+	var descriptors unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &descriptors); err != nil {
+		return err
+	}
+	quotas := newQuotas(descriptors.Cur, func(table string) uint64 { return uint64(s.tables[table].MaxEntries()) })
+	s.handler = newHandler(own, s.tables, quotas, s.newTable)
 	s.manager, err = processmanager.New(ctx, processmanager.Config{
 		InterpretersConfig:    config,
 		MonitorInterval:       time.Minute,
@@ -212,48 +217,70 @@ func (s *server) synchronize(r *synchronize) synchronized {
 	}
 	if t == nil {
 		var err error
-		if t, err = openTarget(s.procRoot, r, &s.budget); err != nil {
+		if t, err = s.addTarget(r); err != nil {
 			return failedSynchronization(err)
 		}
-		s.opened++
-		t.number = s.opened
-		s.targets[pid] = t
 	}
 	t.begin()
-	s.handler.begin()
+	s.handler.begin(t.user)
 	s.manager.SynchronizeProcess(t)
 	if t.err == nil && (!t.handle.Alive() || errors.Is(t.failure, procscan.ErrGone)) {
 		t.err = procscan.ErrGone
 	}
-	if t.err != nil {
+	came := s.handler.result(pid)
+	if err := cmp.Or(t.err, came.overQuota); err != nil {
 		s.remove(pid)
-		return failedSynchronization(t.err)
+		result := failedSynchronization(err)
+		result.MapErrors, result.Full = came.errors, came.full
+		return result
 	}
-	result := synchronized{Skipped: uint64(len(t.skipped)), Full: s.handler.isFull()}
-	failures, failure, ready := s.handler.result(pid)
-	result.MapErrors, result.Failure = failures, failureText(failure)
+	result := synchronized{
+		Skipped: uint64(len(t.skipped)), MapErrors: came.errors, Full: came.full, Failure: failureText(came.failure),
+	}
+	ready := came.jvm
 	if t.hasJVM && ready && t.code == nil {
-		if t.code, failure = openJVMCode(t, s.pages); failure != nil {
-			t.code, ready, result.Failure = nil, false, failureText(failure)
+		var err error
+		if t.code, err = openJVMCode(t, s.pages); err != nil {
+			t.code, ready, result.Failure = nil, false, failureText(err)
 		}
 	}
 	switch {
 	case t.hasJVM && ready:
 	case t.hasJVM:
 		result.Outcome = outcomeNotReady
-		if failure == nil {
+		if result.Failure == "" {
 			result.Failure = failureText(t.failure)
 		}
-	case failure != nil:
+	case came.failure != nil:
 		result.Outcome = outcomeFailed
 	}
 	return result
+}
+
+// addTarget adds the process of a request.
+func (s *server) addTarget(r *synchronize) (*target, error) {
+	quota := s.handler.quotas.processes
+	if err := quota.take(r.User, 1); err != nil {
+		return nil, err
+	}
+	t, err := openTarget(s.procRoot, r, &s.budget, s.handler)
+	if err != nil {
+		quota.give(r.User, 1)
+		return nil, err
+	}
+	s.opened++
+	t.number = s.opened
+	s.targets[libpf.PID(r.KernelPID)] = t
+	return t, nil
 }
 
 // failedSynchronization is a result without mappings. A process that has none is exiting.
 func failedSynchronization(err error) synchronized {
 	if errors.Is(err, procscan.ErrGone) || errors.Is(err, process.ErrNoMappings) {
 		return synchronized{Outcome: outcomeGone}
+	}
+	if errors.Is(err, errOverQuota) {
+		return synchronized{Outcome: outcomeOverQuota, Failure: failureText(err)}
 	}
 	return synchronized{Outcome: outcomeFailed, Failure: failureText(err)}
 }
@@ -265,6 +292,7 @@ func (s *server) remove(pid libpf.PID) {
 	if t := s.targets[pid]; t != nil {
 		delete(s.targets, pid)
 		t.close()
+		s.handler.quotas.processes.give(t.user, 1)
 	}
 }
 

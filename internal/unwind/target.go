@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
@@ -22,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/symbols"
+	"correlator/internal/worker"
 	"correlator/procscan"
 )
 
@@ -36,8 +38,6 @@ const (
 
 	// maxVDSOBytes is far more than the one to three pages that a vDSO has.
 	maxVDSOBytes = 1 << 20
-
-	vdsoInode = 50 // as the engine has it
 )
 
 var (
@@ -66,12 +66,13 @@ func (b *budget) spend(n int) error {
 // process ran when it was made: memory of another one is not read.
 type target struct {
 	kernelPID uint32
-	user      string
+	user      worker.User
 	number    uint64 // no other target of the worker has it
 	handle    *procscan.Handle
 	opener    symbols.Opener
 	mem       *os.File
 	budget    *budget
+	files     *handler // which stores what they contain
 
 	// Of the synchronization under way.
 	systems  symbols.FileSystems
@@ -88,7 +89,7 @@ type target struct {
 var _ process.Process = (*target)(nil)
 
 // openTarget returns a target, which the caller must close; ErrGone when the process has ended.
-func openTarget(procRoot string, r *synchronize, b *budget) (*target, error) {
+func openTarget(procRoot string, r *synchronize, b *budget, files *handler) (*target, error) {
 	handle, err := procscan.OpenProcess(procRoot, r.ID)
 	if err != nil {
 		return nil, err
@@ -107,7 +108,7 @@ func openTarget(procRoot string, r *synchronize, b *budget) (*target, error) {
 	}
 	return &target{
 		kernelPID: r.KernelPID, user: r.User, handle: handle, opener: symbols.Opener{ProcRoot: procRoot},
-		mem: mem, budget: b,
+		mem: mem, budget: b, files: files,
 	}, nil
 }
 
@@ -169,7 +170,8 @@ func (t *target) IterateMappings(yield func(process.RawMapping) bool) (uint32, e
 		if !t.hasJVM && strings.HasSuffix(raw.Path, "/libjvm.so") {
 			t.hasJVM, t.jvm = true, &raw
 		}
-		if !yield(raw) {
+		goOn := t.files.store(mappedFile{raw.Device, raw.Inode}, time.Now(), func() bool { return yield(raw) })
+		if !goOn {
 			return 0, process.ErrCallbackStopped
 		}
 	}
@@ -186,7 +188,8 @@ func (t *target) rawMapping(m procscan.Mapping) (process.RawMapping, bool) {
 	}
 	switch {
 	case m.Path == "[vdso]":
-		raw.Path, raw.Inode = process.VdsoPathName, vdsoInode
+		raw.Path = process.VdsoPathName
+		t.identify(&raw, []byte("vdso")) // a process may write to it
 		return raw, raw.Length <= maxVDSOBytes
 	case m.Path == "" || strings.HasPrefix(m.Path, "[anon:") || m.Path == "/dev/zero":
 		raw.Path = ""
@@ -197,9 +200,14 @@ func (t *target) rawMapping(m procscan.Mapping) (process.RawMapping, bool) {
 	var numbers [16]byte
 	binary.LittleEndian.PutUint64(numbers[:], m.Dev)
 	binary.LittleEndian.PutUint64(numbers[8:], m.Ino)
-	id := t.salted(numbers[:])
-	raw.Device, raw.Inode = binary.LittleEndian.Uint64(id[:]), binary.LittleEndian.Uint64(id[8:])
+	t.identify(&raw, numbers[:])
 	return raw, true
+}
+
+// identify gives a mapping the numbers of what is mapped, for the user.
+func (t *target) identify(raw *process.RawMapping, mapped []byte) {
+	id := t.salted(mapped)
+	raw.Device, raw.Inode = binary.LittleEndian.Uint64(id[:]), binary.LittleEndian.Uint64(id[8:])
 }
 
 // salted returns an id that depends on the user.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"unicode/utf8"
 
+	"correlator/internal/worker"
 	"correlator/procscan"
 )
 
@@ -36,7 +37,7 @@ type started struct {
 type synchronize struct {
 	ID        procscan.ProcessID // in our own pid namespace
 	KernelPID uint32
-	User      string // who may influence what is found in files and memory of its processes
+	User      worker.User
 }
 
 // remove is a request to forget a process.
@@ -48,9 +49,10 @@ type remove struct {
 type outcome int
 
 const (
-	outcomeReady    outcome = iota // it can be unwound
-	outcomeGone                    // it has ended
-	outcomeNotReady                // it has a JVM that is not ready, or of an unknown kind
+	outcomeReady     outcome = iota // it can be unwound
+	outcomeGone                     // it has ended
+	outcomeNotReady                 // it has a JVM that is not ready, or of an unknown kind
+	outcomeOverQuota                // it needs more than is left of its user's quotas; it is removed
 	outcomeFailed
 	outcomes
 )
@@ -61,7 +63,7 @@ type synchronized struct {
 	Failure   string // the first that explains the outcome
 	Skipped   uint64 // files that could not be read
 	MapErrors uint64
-	Full      bool // a table that the worker never clears is: it does not have all files
+	Full      bool // a table is that this worker will not clear: it does not have all files
 }
 
 const (

@@ -27,6 +27,9 @@ const (
 	maxRetryTime = time.Minute
 )
 
+// errUnable: a worker says that it cannot serve.
+var errUnable = errors.New("the unwinding worker cannot start")
+
 // errUnreaped: there are maxUnreaped killed workers.
 var errUnreaped = fmt.Errorf("%d that were killed have not ended: processes make the kernel wait", maxUnreaped)
 
@@ -99,12 +102,15 @@ func (e *Engine) startWorker() error {
 		err = errAnswer
 	}
 	if err == nil && s.Failure != "" {
-		err = errors.New(s.Failure[:min(len(s.Failure), maxFailureBytes)])
+		err = fmt.Errorf("%w: %s", errUnable, s.Failure[:min(len(s.Failure), maxFailureBytes)])
 	}
-	if err != nil {
-		return e.kill(nil, err)
+	if err == nil {
+		return nil
 	}
-	return nil
+	if killed := e.kill(nil, err); !errors.Is(killed, ErrKilled) {
+		return killed
+	}
+	return err // and not ErrKilled: that is for the user's sake whom it served
 }
 
 // hasEnded reports whether a child has ended. It was not waited for.
@@ -142,6 +148,8 @@ func (e *Engine) kill(t *Target, err error) error {
 	case errors.Is(err, errExhausted):
 		e.counters.Exhausted.Add(1)
 		t = nil // it need not be the cause
+	case errors.Is(err, errUnable):
+		e.counters.Unable.Add(1)
 	case errors.Is(err, errAnswer):
 		e.counters.Nonsense.Add(1)
 		reason = "the worker answered nonsense"

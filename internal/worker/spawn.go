@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -222,6 +223,8 @@ type Process struct {
 	buffer []byte
 	rights [64]byte
 	ended  chan struct{}
+
+	interrupted atomic.Bool
 }
 
 // PID returns the worker's pid.
@@ -266,6 +269,9 @@ func (p *Process) Receive(deadline time.Time) (message []byte, fd int, err error
 	}
 	if err := p.conn.SetReadDeadline(deadline); err != nil {
 		return nil, -1, err
+	}
+	if p.interrupted.Load() { // perhaps before the deadline was set
+		return nil, -1, ErrTimeout
 	}
 	n, rights, flags, _, err := p.conn.ReadMsgUnix(p.buffer, p.rights[:])
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -312,8 +318,12 @@ func (p *Process) isRunnable(procRoot string) bool {
 	return false
 }
 
-// Interrupt has a Receive that waits return.
-func (p *Process) Interrupt() { _ = p.conn.SetReadDeadline(time.Unix(1, 0)) }
+// Interrupt has a Receive that waits return ErrTimeout, and all after it. It may be called by any
+// goroutine.
+func (p *Process) Interrupt() {
+	p.interrupted.Store(true)
+	_ = p.conn.SetReadDeadline(time.Unix(1, 0))
+}
 
 // receivedDescriptor returns the one descriptor of ancillary data, -1 when there is none. It is
 // close-on-exec: ReadMsgUnix asks for that.

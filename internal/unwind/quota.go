@@ -1,0 +1,82 @@
+package unwind
+
+import (
+	"errors"
+	"fmt"
+
+	"go.opentelemetry.io/ebpf-profiler/support"
+
+	"correlator/internal/worker"
+)
+
+// errOverQuota: what a process needs is more than is left of its user's quota.
+var errOverQuota = errors.New("the processes of its user may have no more")
+
+// quota divides something among users: each may hold as much of it as is left for the others. So a
+// user alone may hold half, and when any number of users hold all that they may, there is room for
+// the next one. It is not safe for concurrent use.
+type quota struct {
+	of       string // what is divided
+	capacity uint64
+	used     uint64
+	held     map[worker.User]uint64
+}
+
+func newQuota(of string, capacity uint64) *quota {
+	return &quota{of: of, capacity: capacity, held: make(map[worker.User]uint64)}
+}
+
+// take adds n to what a user holds, or returns an errOverQuota.
+func (q *quota) take(user worker.User, n uint64) error {
+	free := q.capacity - q.used
+	if n > free || q.held[user]+n > free-n {
+		return fmt.Errorf("%w %s: they have %d, all users %d of %d", errOverQuota, q.of, q.held[user], q.used,
+			q.capacity)
+	}
+	q.used += n
+	q.held[user] += n
+	return nil
+}
+
+// give takes back what take has added.
+func (q *quota) give(user worker.User, n uint64) {
+	q.used -= n
+	if q.held[user] -= n; q.held[user] == 0 {
+		delete(q.held, user)
+	}
+}
+
+// ownDescriptors is what a worker needs for itself: its tables, and a file that is read.
+const ownDescriptors = 64
+
+// quotas are what a worker divides among the users of its processes.
+type quotas struct {
+	processes  *quota
+	jvms       *quota // entries of hotspotMap
+	ranges     *quota // entries of pidPageMap, without those that mark processes
+	infos      *quota // entries of infosMap, which are never removed
+	pages      *quota // entries of pagesMap
+	tableBytes *quota // of files' tables
+	tables     map[uint16]*quota
+}
+
+// newQuotas returns those of a worker that may have so many descriptors; entries returns the size
+// of a table.
+func newQuotas(descriptors uint64, entries func(table string) uint64) *quotas {
+	processes := (max(descriptors, ownDescriptors) - ownDescriptors) / 2 // see openTarget
+	ranges := entries(pidPageMap)
+	q := &quotas{
+		processes:  newQuota("processes that are unwound", processes),
+		jvms:       newQuota("JVMs that are unwound", entries(hotspotMap)),
+		ranges:     newQuota("ranges of mappings", ranges-min(ranges, processes)),
+		infos:      newQuota("ways to unwind a frame", entries(infosMap)),
+		pages:      newQuota("pages of files", entries(pagesMap)),
+		tableBytes: newQuota("bytes of files' tables", maxTableBytes),
+		tables:     make(map[uint16]*quota),
+	}
+	for bucket := uint16(support.StackDeltaBucketSmallest); bucket <= support.StackDeltaBucketLargest; bucket++ {
+		q.tables[bucket] = newQuota(fmt.Sprintf("files' tables of 1<<%d entries", bucket),
+			entries(fmt.Sprintf(outerFormat, bucket)))
+	}
+	return q
+}
