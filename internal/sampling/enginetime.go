@@ -8,14 +8,14 @@ import (
 
 const (
 	// A user's programs may use the engine, which serves one request at a time, for userTime at once,
-	// and for a fifth of the time in the long run, while there are programs of other users. That is
-	// for users whose processes have it wait: a JVM takes 0.1 s, the first one 0.5 s.
+	// and for a fifth of the time in the long run, while there are programs of other users. What counts
+	// is how much longer than turnTime each request took: the users' requests are served in turn. So
+	// that is for users whose processes have it wait: a JVM takes 0.1 s, the first one 0.5 s, naming
+	// stacks no more than turnTime. Nobody is held back for longer than 100 s.
 	userTime  = 10 * time.Second
 	userShare = 5
-
-	// killedTime is what a user has spent for whose program a worker was killed: each program is walked by
-	// frame pointers until it was synchronized again.
-	killedTime = 5 * time.Second
+	turnTime  = 50 * time.Millisecond
+	maxSpent  = 3 * userTime
 )
 
 // engineTime divides the engine's time among the users whose programs are sampled. It is not safe for
@@ -66,5 +66,7 @@ func (e *engineTime) charge(user worker.User, took time.Duration, now time.Time)
 			delete(e.spent, other)
 		}
 	}
-	e.spent[user] = spentTime{e.spent[user].left(now) + took, now}
+	if took > turnTime {
+		e.spent[user] = spentTime{min(e.spent[user].left(now)+took-turnTime, maxSpent), now}
+	}
 }

@@ -7,7 +7,7 @@ import (
 
 // A user whose programs have the engine wait gets a fifth of its time, and only while there are others.
 func TestEngineTime(t *testing.T) {
-	const took = 5 * time.Second
+	const took = 5*time.Second + turnTime
 	e, start := newEngineTime(), time.Now()
 	e.add("slow")
 	e.add("slow")
@@ -21,7 +21,7 @@ func TestEngineTime(t *testing.T) {
 	if at := e.free("other", start); !at.IsZero() {
 		t.Errorf("another user may not use it before %v", at.Sub(start))
 	}
-	if want := start.Add((100*took - userTime) * userShare); !e.free("slow", start).Equal(want) {
+	if want := start.Add((maxSpent - userTime) * userShare); !e.free("slow", start).Equal(want) {
 		t.Errorf("free at %v, want %v", e.free("slow", start).Sub(start), want.Sub(start))
 	}
 
@@ -35,7 +35,7 @@ func TestEngineTime(t *testing.T) {
 			continue
 		}
 		now = now.Add(took)
-		used += took
+		used += took - turnTime
 		e.charge("slow", took, now)
 	}
 	if most := time.Hour/userShare + userTime + took; used > most || used < time.Hour/userShare-took {

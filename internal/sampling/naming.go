@@ -40,9 +40,10 @@ func (u *unwinding) frames(p *program, raw []*bpf.Stack, deadline time.Time) (na
 		if ctx.Err() != nil {
 			return named, errLater
 		}
-		began := time.Now()
+		if u.isHeldBack(p) {
+			return named, errLater
+		}
 		frames, err := engine.Frames(ctx, p.unwound.target, words[len(named):])
-		u.chargeNaming(p, time.Since(began), err)
 		switch {
 		case err == nil:
 			named = append(named, frames...)
@@ -55,17 +56,12 @@ func (u *unwinding) frames(p *program, raw []*bpf.Stack, deadline time.Time) (na
 	return named, nil
 }
 
-// chargeNaming charges the user of a program with the time that naming its stacks took, and with what it is
-// for all that a worker was killed meanwhile.
-func (u *unwinding) chargeNaming(p *program, took time.Duration, err error) {
-	if errors.Is(err, unwind.ErrKilled) {
-		took += killedTime
-	} else if err != nil {
-		return // it waited for others
-	}
+// isHeldBack reports whether the user of a program has had the engine serve nobody else for too long.
+func (u *unwinding) isHeldBack(p *program) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.time.charge(p.unwound.target.User, took, time.Now())
+	now := time.Now()
+	return u.time.free(p.unwound.target.User, now).After(now)
 }
 
 // namedStacks are the stacks of samples that were named together.

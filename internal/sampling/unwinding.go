@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/unwind"
+	"correlator/internal/worker"
 )
 
 const (
@@ -161,6 +163,7 @@ func (u *unwinding) load(ctx context.Context) *unwind.Engine {
 		engine, err := unwind.Open(ctx, u.procRoot, u.counters)
 		if err == nil {
 			engine.OnReset(u.reset)
+			engine.OnServed(u.charge)
 			u.mu.Lock()
 			u.failure = nil
 			u.mu.Unlock()
@@ -266,6 +269,13 @@ func (u *unwinding) isSampled(identity any) bool {
 	return false
 }
 
+// charge charges a user for a request that the engine has served.
+func (u *unwinding) charge(user worker.User, took time.Duration) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.time.charge(user, took, time.Now())
+}
+
 // errReset: the engine has forgotten the program meanwhile.
 var errReset = errors.New("the unwinding worker was killed")
 
@@ -281,11 +291,6 @@ func (u *unwinding) synchronize(ctx context.Context, engine *unwind.Engine, p *p
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	took := now.Sub(began)
-	if errors.Is(err, unwind.ErrKilled) {
-		took += killedTime
-	}
-	u.time.charge(p.unwound.target.User, took, now)
 	if _, sampled := u.programs[p]; !sampled {
 		return
 	}
@@ -389,7 +394,7 @@ func (u *unwinding) reset() {
 func (u *unwinding) removeLater(target unwind.Target) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.gone = append(u.gone, goneTarget{target, time.Now().Add(minResync)})
+	u.gone = slices.Insert(u.gone, 0, goneTarget{target, time.Now().Add(minResync)}) // before those of namedAfterEnd
 }
 
 func (u *unwinding) notify() {
@@ -427,7 +432,9 @@ func (u *unwinding) remove(p *program) {
 	delete(u.programs, p)
 	delete(u.due, p)
 	u.time.remove(target.User)
-	u.gone = append(u.gone, goneTarget{target, time.Now().Add(namedAfterEnd)})
+	if u.engine.Load() != nil { // else it knows nothing
+		u.gone = append(u.gone, goneTarget{target, time.Now().Add(namedAfterEnd)})
+	}
 	u.notify()
 }
 

@@ -23,6 +23,10 @@ const (
 	synchronizeTimeout = 5 * time.Second
 	removeTimeout      = 2 * time.Second
 	framesTimeout      = time.Second
+
+	// killedTime is what a request has taken, besides, because of which a worker was killed: each process
+	// is walked by frame pointers until it was synchronized again.
+	killedTime = 5 * time.Second
 )
 
 var (
@@ -79,6 +83,7 @@ type Engine struct {
 	unloaded    bool            // Close was called
 	serving     *worker.Process // to be interrupted
 	onReset     func()
+	onServed    func(worker.User, time.Duration)
 	generation  uint64
 	known       map[uint32]known // by KernelPID
 	quarantined map[any]quarantine
@@ -196,6 +201,14 @@ func (e *Engine) interrupt() {
 	}
 }
 
+// OnServed sets what is called after each request that was served, with the time that it kept those of
+// others waiting; more than that when the worker was killed because of it. It must not call the Engine.
+func (e *Engine) OnServed(f func(user worker.User, took time.Duration)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.onServed = f
+}
+
 // OnReset sets what is called whenever a worker was killed, before anything that it has written is
 // deleted: nothing may enter the programs when it returns. It must not call the Engine. All targets
 // have to be synchronized again after it. It is called once at a time, by the goroutine whose request
@@ -228,7 +241,7 @@ func (e *Engine) Synchronize(ctx context.Context, t Target) (generation uint64, 
 				return err
 			}
 		}
-		e.setKnown(&t, found && other.ready)
+		e.setKnown(&t, found && other.Program == t.Program && other.ready)
 		answer, err := e.call(&t, synchronizeTimeout, opSynchronize,
 			synchronize{ID: t.ID, KernelPID: t.KernelPID, User: t.User})
 		if err != nil {
@@ -397,5 +410,17 @@ func (e *Engine) serve(ctx context.Context, user worker.User, t *Target, do func
 		e.counters.Unavailable.Add(1)
 		return err
 	}
-	return do()
+	began := time.Now()
+	err := do()
+	took := time.Since(began)
+	if errors.Is(err, ErrKilled) && !errors.Is(err, errExhausted) {
+		took += killedTime
+	}
+	e.mu.Lock()
+	onServed := e.onServed
+	e.mu.Unlock()
+	if onServed != nil {
+		onServed(user, took)
+	}
+	return err
 }

@@ -136,6 +136,9 @@ func (e *Engine) kill(t *Target, err error) error {
 		onReset()
 	}
 	process.Kill()
+	if errors.Is(err, errExhausted) {
+		t = nil // it need not be the cause
+	}
 	e.watch(process, t)
 	if closed {
 		return ErrClosed
@@ -147,7 +150,6 @@ func (e *Engine) kill(t *Target, err error) error {
 		reason = "the worker did not answer in time"
 	case errors.Is(err, errExhausted):
 		e.counters.Exhausted.Add(1)
-		t = nil // it need not be the cause
 	case errors.Is(err, errUnable):
 		e.counters.Unable.Add(1)
 	case errors.Is(err, errAnswer):
@@ -168,31 +170,45 @@ func (e *Engine) kill(t *Target, err error) error {
 	return fmt.Errorf("%w: %w", ErrKilled, err)
 }
 
-// watch counts a killed worker, which served t or nothing, until it has ended, and gives it a moment for that.
+// watch counts a killed worker until it has ended, and gives it a moment for that. After that it hangs, because
+// of t if that is not nil, which it served.
 func (e *Engine) watch(process *worker.Process, t *Target) {
-	count := func(n int) {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.unreaped += n
-		if t == nil {
-			return
-		}
-		if e.hanging[t.User] += n; e.hanging[t.User] == 0 {
-			delete(e.hanging, t.User)
-		}
-	}
-	count(1)
-	ended := make(chan struct{})
+	ended, hangs := make(chan struct{}), false // guarded by e.mu
+	e.mu.Lock()
+	e.unreaped++
+	e.mu.Unlock()
 	go func() {
 		<-process.Ended()
-		count(-1)
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.unreaped--
+		if hangs {
+			e.addHanging(t.User, -1)
+		}
 		close(ended)
 	}()
 	timer := time.NewTimer(killTimeout)
 	defer timer.Stop()
 	select {
 	case <-ended:
+		return
 	case <-timer.C:
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	select {
+	case <-ended:
+	default:
+		if hangs = t != nil; hangs {
+			e.addHanging(t.User, 1)
+		}
+	}
+}
+
+// addHanging counts workers that hang because of a user's processes. e.mu must be held.
+func (e *Engine) addHanging(user worker.User, n int) {
+	if e.hanging[user] += n; e.hanging[user] == 0 {
+		delete(e.hanging, user)
 	}
 }
 
