@@ -115,13 +115,13 @@ func TestTurns(t *testing.T) {
 	var all []*process
 	for i := range 6 {
 		p := e.process(&profile.Resource{Owner: fmt.Sprint(i / 2), PID: i})
-		p.owner.turn.served = now.Add(-time.Duration(10*(p.resource.PID/2)) * time.Second)
+		p.owner.turn.served = now.Add(-[]time.Duration{2, 0, 1}[i/2] * time.Minute)
 		p.served = now.Add(-time.Duration(i) * time.Second)
 		e.Namer.wait(p)
 		all = append(all, p)
 	}
 	all[5].next = now.Add(time.Millisecond)
-	for _, want := range []int{4, 3, 1} {
+	for _, want := range []int{1, 4, 3} {
 		p, _ := e.due(now)
 		if p == nil || p.resource.PID != want {
 			t.Fatalf("it is the turn of %v, want process %d", p, want)
