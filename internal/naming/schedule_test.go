@@ -107,6 +107,37 @@ func (e *emitted) simulate(spent map[*process]time.Duration, hanging map[*proces
 	return had, waited, most
 }
 
+// It is the turn of the owner who was not served for the longest time, and of that one's process of
+// which the same is true; of none that has to wait longer.
+func TestTurns(t *testing.T) {
+	e := silent(t)
+	now := time.Now()
+	var all []*process
+	for i := range 6 {
+		p := e.process(&profile.Resource{Owner: fmt.Sprint(i / 2), PID: i})
+		p.owner.turn.served = now.Add(-[]time.Duration{2, 0, 1}[i/2] * time.Minute)
+		p.served = now.Add(-time.Duration(i) * time.Second)
+		e.Namer.wait(p)
+		all = append(all, p)
+	}
+	all[5].next = now.Add(time.Millisecond)
+	for _, want := range []int{1, 4, 3} {
+		p, _ := e.due(now)
+		if p == nil || p.resource.PID != want {
+			t.Fatalf("it is the turn of %v, want process %d", p, want)
+		}
+		e.begin(p, now)
+	}
+	if p, _ := e.due(now); p != nil {
+		t.Errorf("%v is a second process of its owner", p)
+	}
+	all[4].owner.turn.asking = false
+	delete(all[4].owner.waiting, all[4]) // nothing more is wanted of it
+	if p, soonest := e.due(now); p != nil || soonest != time.Millisecond {
+		t.Errorf("%v has to wait still; the next one %v", p, soonest)
+	}
+}
+
 // However many processes others have, and however long these take, an owner has its share; and all
 // together take no more CPU time than they may.
 func TestShares(t *testing.T) {
@@ -198,6 +229,9 @@ func TestFailures(t *testing.T) {
 			}
 			if _, waits := p.owner.waiting[p]; !waits {
 				t.Fatalf("%v: it is not asked again", test.err)
+			}
+			if charged := p.owner.turn.next.Sub(now); charged != hangPace*time.Second {
+				t.Errorf("%v: the next request of its owner may begin in %v", test.err, charged)
 			}
 			next := p.next.Sub(now)
 			if next < pause || next > maxPause {

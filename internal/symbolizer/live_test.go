@@ -196,7 +196,8 @@ func FuzzLiveAnswer(f *testing.F) {
 			return
 		}
 		for of := range names.Files {
-			if of != id || names.Spent < 0 || names.Files[of].Failure >= numFailures || names.Code.Failure >= numFailures {
+			if of != id || names.Spent < 0 ||
+				names.Files[of].Failure >= numFailures || names.Code.Failure >= numFailures {
 				t.Errorf("%+v", names)
 			}
 		}
