@@ -187,7 +187,8 @@ func TestNothingUnwound(t *testing.T) {
 	} {
 		for _, kernelStacks := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/kernel stacks %v", name, kernelStacks), func(t *testing.T) {
-				s, c, p, _ := openUnwinding(t, demo.Options{Busy: 2, Gap: -1}, SamplerOptions{KernelStacks: kernelStacks}, what)
+				s, c, p, _ := openUnwinding(t, demo.Options{Busy: 2, Gap: -1}, SamplerOptions{KernelStacks: kernelStacks},
+					what)
 				testenv.Poll(t, waiting, "samples in the chain", func() bool {
 					entered, _ := c.entered()
 					return entered >= 20
