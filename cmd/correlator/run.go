@@ -6,6 +6,7 @@ import (
 
 	"correlator/internal/metrics"
 	"correlator/internal/serve"
+	"correlator/internal/timerslack"
 )
 
 func (a *app) addRun() {
@@ -20,6 +21,9 @@ func (a *app) addRun() {
 		log, err := serve.NewLogger(options.Monitoring.LogLevel, options.Monitoring.LogFormat)
 		if err != nil {
 			return err
+		}
+		if err := timerslack.Relax(); err != nil {
+			log.Debug("timers are not relaxed", zap.Error(err))
 		}
 		for _, v := range a.unknownVariables() {
 			log.Warn("environment variable is no setting", zap.String("variable", v.Name),

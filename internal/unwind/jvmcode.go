@@ -16,6 +16,8 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/process"
 	"go.opentelemetry.io/ebpf-profiler/remotememory"
 	"go.opentelemetry.io/ebpf-profiler/util"
+
+	"correlator/memread"
 )
 
 // maxDebugBytes bounds the table of what is known about places in one compiled method, as the
@@ -30,6 +32,7 @@ type jvmCode struct {
 	pid    libpf.PID
 	bias   libpf.Address
 	from   io.ReaderAt               // memory of the process
+	batch  *memread.Process          // the same, many places at once
 	pages  *pages                    // of it, each read once in a request
 	memory remotememory.RemoteMemory // through pages
 	debug  debugLayout
@@ -58,7 +61,8 @@ func openJVMCode(t *target, pages *pages) (*jvmCode, error) {
 	if !ok {
 		return nil, fmt.Errorf("offset %d of %s is not mapped", m.FileOffset, m.Path)
 	}
-	c := &jvmCode{pid: t.PID(), bias: libpf.Address(m.Vaddr - inFile), from: t.GetRemoteMemory().ReaderAt, pages: pages}
+	c := &jvmCode{pid: t.PID(), bias: libpf.Address(m.Vaddr - inFile), from: t.GetRemoteMemory().ReaderAt, pages: pages,
+		batch: t.batch}
 	c.begin()
 	defer c.end()
 	c.memory = remotememory.RemoteMemory{ReaderAt: pages}
@@ -115,6 +119,9 @@ func (c *jvmCode) symbolizeAlone(word libpf.EbpfFrame) (frames libpf.Frames, rea
 	}
 	return frames, r.read, nil
 }
+
+// areUnchanged reports whether readings would be the same now.
+func (c *jvmCode) areUnchanged(read []reading) bool { return c.pages.areUnchanged(read, c.batch) }
 
 // checkCompileID returns an error unless the compiled method of a word is still there: what was read is of
 // that one, also what was read before in this request.

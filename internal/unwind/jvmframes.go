@@ -15,7 +15,7 @@ func (s *server) jvmFrames(pid libpf.PID, word libpf.EbpfFrame) []Frame {
 		return []Frame{{Kind: CutFrame}}
 	}
 	at := place{t.number, [3]uint64(word)}
-	if known := s.places.get(at, s.pages.isUnchanged); known != nil {
+	if known := s.places.get(at, t.code.areUnchanged); known != nil {
 		return known
 	}
 	var (

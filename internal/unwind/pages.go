@@ -3,6 +3,8 @@ package unwind
 import (
 	"hash/maphash"
 	"io"
+
+	"correlator/memread"
 )
 
 const (
@@ -87,11 +89,22 @@ func (p *pages) newReading(b []byte, at int64) reading {
 	return reading{at: at, size: len(b), hash: maphash.Bytes(p.seed, b)}
 }
 
-// isUnchanged reports whether readings would be the same now.
-func (p *pages) isUnchanged(read []reading) bool {
+// areUnchanged reports whether readings would be the same now. They are made with one system call; it does not
+// matter whether another program is read, since that has other memory.
+func (p *pages) areUnchanged(read []reading, memory *memread.Process) bool {
+	size := 0
 	for _, r := range read {
-		b := make([]byte, r.size)
-		if _, err := p.ReadAt(b, r.at); err != nil || p.newReading(b, r.at) != r {
+		size += r.size
+	}
+	room, requests := make([]byte, size), make([]memread.Request, len(read))
+	for i, r := range read {
+		requests[i], room = memread.Request{Addr: uint64(r.at), Buf: room[:r.size]}, room[r.size:]
+	}
+	if memory.ReadBatch(requests) != nil {
+		return false
+	}
+	for i, r := range read {
+		if requests[i].Err != nil || p.newReading(requests[i].Buf, r.at) != r {
 			return false
 		}
 	}

@@ -299,6 +299,7 @@ func (s *server) remove(pid libpf.PID) {
 // nameStacks answers with the frames of stacks, of the first at least.
 func (s *server) nameStacks(pid libpf.PID, stacks [][]uint64) []byte {
 	if t := s.targets[pid]; t != nil && t.code != nil {
+		s.places.begin()
 		t.code.begin()
 		defer t.code.end()
 	}

@@ -24,6 +24,7 @@ import (
 
 	"correlator/internal/symbols"
 	"correlator/internal/worker"
+	"correlator/memread"
 	"correlator/procscan"
 )
 
@@ -71,6 +72,7 @@ type target struct {
 	handle    *procscan.Handle
 	opener    symbols.Opener
 	mem       *os.File
+	batch     *memread.Process // many places at once
 	budget    *budget
 	files     *handler // which stores what they contain
 
@@ -108,12 +110,13 @@ func openTarget(procRoot string, r *synchronize, b *budget, files *handler) (*ta
 	}
 	return &target{
 		kernelPID: r.KernelPID, user: r.User, handle: handle, opener: symbols.Opener{ProcRoot: procRoot},
-		mem: mem, budget: b, files: files,
+		mem: mem, batch: memread.Open(procRoot, r.ID.PID), budget: b, files: files,
 	}, nil
 }
 
 func (t *target) close() {
 	t.mem.Close()
+	t.batch.Close()
 	t.handle.Close()
 }
 

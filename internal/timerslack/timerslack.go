@@ -1,0 +1,44 @@
+// Package timerslack lets timers of this process be late, which saves CPU time.
+package timerslack
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// relaxed is how late timers may be, in ns. What is promised to others is in units of 100 ms.
+	relaxed = 1_000_000
+
+	// kernelDefault is what the kernel gives to the first process; somebody has chosen others.
+	kernelDefault = 50_000
+)
+
+// Relax executes this process anew, with the same id, arguments and environment, so that all its threads, and
+// its children's, have timers that may be 1 ms late (prctl(2), PR_SET_TIMERSLACK); unless it was called before,
+// or somebody has set another slack. Then, and when that is not possible, it returns.
+//
+// While a goroutine runs or is in a system call, the monitor thread of Go's runtime wakes up every 20 µs at first:
+// 20 times less often with this. That is a fifth of the CPU time of a process that does little ten times a
+// second. The thread has the slack of the one that executed the program, and another process's, or thread's,
+// takes CAP_SYS_NICE.
+func Relax() error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	slack, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
+	if err != nil || slack != kernelDefault {
+		return err
+	}
+	path, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("relaxing timers: %w", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, relaxed, 0, 0, 0); err != nil {
+		return fmt.Errorf("relaxing timers: %w", err)
+	}
+	return fmt.Errorf("executing %s anew: %w", path, syscall.Exec(path, os.Args, os.Environ()))
+}
