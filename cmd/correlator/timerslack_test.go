@@ -1,0 +1,44 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/testenv"
+)
+
+// All threads of the agent have relaxed timers, also those that Go's runtime starts first, and it is the
+// same process.
+func TestTimerSlack(t *testing.T) {
+	needSampler(t)
+	slack, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[int]string{50_000: "1000000"}[slack]
+	if want == "" {
+		want = fmt.Sprint(slack) // somebody has chosen it
+	}
+	admin := filepath.Join(t.TempDir(), "admin")
+	a := startAgent(t, nil, "--admin-socket", admin)
+	testenv.Poll(t, deadline, "the agent", func() bool {
+		_, err := os.Lstat(admin)
+		return err == nil
+	})
+	pid := a.command.Process.Pid
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil || len(threads) < 2 {
+		t.Fatalf("%d threads, %v", len(threads), err)
+	}
+	for _, thread := range threads {
+		got, err := os.ReadFile(filepath.Join("/proc", thread.Name(), "timerslack_ns"))
+		if err != nil || strings.TrimSpace(string(got)) != want {
+			t.Errorf("thread %s of %d: %q, %v", thread.Name(), pid, got, err)
+		}
+	}
+}
