@@ -103,14 +103,15 @@ func (o *feedOptions) validate(*config.Settings) error {
 
 type recordOptions struct {
 	config.File
-	Duration     time.Duration     `key:"duration" short:"d"`
-	Output       string            `key:"output" short:"o"`
-	PID          int               `key:"pid"`
-	Rate         int               `key:"rate"`
-	KernelStacks bool              `key:"kernel-stacks"`
-	Unwinder     sampling.Unwinder `key:"unwinder"`
-	ProcRoot     string            `key:"proc-root"`
-	Filter       config.Filter     `group:"Which processes"`
+	Duration       time.Duration     `key:"duration" short:"d"`
+	Output         string            `key:"output" short:"o"`
+	PID            int               `key:"pid"`
+	Rate           int               `key:"rate"`
+	KernelStacks   bool              `key:"kernel-stacks"`
+	Unwinder       sampling.Unwinder `key:"unwinder"`
+	JavaSignatures bool              `key:"java-signatures"`
+	ProcRoot       string            `key:"proc-root"`
+	Filter         config.Filter     `group:"Which processes"`
 }
 
 func newRecordOptions() *recordOptions {
@@ -181,7 +182,8 @@ var usage = map[string]string{
 	"unwinder": "`how` stacks are walked: auto (without frame pointers, named Java frames included, in every process " +
 		"where that is possible), full (likewise; where it is not possible at all, run is not ready and record " +
 		"fails), or frame-pointers",
-	"unsampled": "also send samples of traces whose W3C sampled flag is not set",
+	"java-signatures": "names of Java methods include return type and arguments, where stacks are unwound",
+	"unsampled":       "also send samples of traces whose W3C sampled flag is not set",
 
 	"samples-delay": "longest time between a sample and its message, as promised to the agents: they hold finished " +
 		"transactions back that long",

@@ -19,6 +19,7 @@ func (a *app) addRecord(options *recordOptions) *cobra.Command {
 				SamplesPerSecond: options.Rate,
 				KernelStacks:     options.KernelStacks,
 				Unwinder:         options.Unwinder,
+				JavaSignatures:   options.JavaSignatures,
 				ProcRoot:         options.ProcRoot,
 				Filter:           options.Filter.Process(),
 			})

@@ -89,7 +89,7 @@ func unwinder(m *machine) finding {
 
 // probeUnwinder loads the unwinding engine, which tests itself.
 func (m *machine) probeUnwinder() error {
-	engine, err := unwind.Open(context.Background(), m.config.ProcRoot, new(unwind.Counters))
+	engine, err := unwind.Open(context.Background(), unwind.Options{ProcRoot: m.config.ProcRoot}, new(unwind.Counters))
 	if err != nil {
 		return err
 	}

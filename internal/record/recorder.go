@@ -65,7 +65,8 @@ type Options struct {
 	SamplesPerSecond int    // of every CPU, from 1 to bpf.MaxSamplesPerSecond
 	KernelStacks     bool   // stacks begin with the kernel's frames
 	Unwinder         sampling.Unwinder
-	PID              int // the only process; 0: all
+	JavaSignatures   bool // names of Java methods have return type and arguments
+	PID              int  // the only process; 0: all
 	Filter           process.Filter
 	Duration         time.Duration // how long to record, from Recording.Start on; 0: until the context ends
 	MaxProcesses     int           // that run at a time, and that have ended; 0: DefaultMaxProcesses
@@ -148,9 +149,10 @@ func Open(options Options, log *zap.Logger) (*Recorder, error) {
 			BySpan:           true,
 			MaxTargets:       options.MaxProcesses,
 		},
-		Interval: drainInterval,
-		ProcRoot: options.ProcRoot,
-		Unwinder: options.Unwinder,
+		Interval:       drainInterval,
+		ProcRoot:       options.ProcRoot,
+		Unwinder:       options.Unwinder,
+		JavaSignatures: options.JavaSignatures,
 	}, &r.counters.Sampling, log)
 	if err != nil {
 		r.access.Close()

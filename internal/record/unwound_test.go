@@ -5,6 +5,7 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -159,6 +160,25 @@ func TestUnwoundJVM(t *testing.T) {
 				t.Errorf("of %d samples %d are whole, %d have their thread's method", all, whole, named)
 			}
 		})
+	}
+}
+
+// Names of Java methods have return type and arguments when that is asked for.
+func TestUnwoundSignatures(t *testing.T) {
+	p := startWorking(t, 17, "work", "mixed")
+	r := unwound(t, Options{PID: p.PID, JavaSignatures: true}, 1)
+	r.more(50)
+	signatures := make(map[string]bool)
+	for _, frames := range r.end().Stacks {
+		for _, f := range frames {
+			if f.Kind() == profile.JVMFrame {
+				signatures[f.Function.Name] = true
+			}
+		}
+	}
+	p.Quit()
+	if want := "void java.lang.Thread.run()"; !signatures[want] {
+		t.Errorf("no %s in %v", want, slices.Sorted(maps.Keys(signatures)))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"correlator/bpf"
 	"correlator/internal/process"
 	"correlator/internal/timerfd"
+	"correlator/internal/unwind"
 	"correlator/profile"
 )
 
@@ -44,6 +45,8 @@ type Options struct {
 	// the first one is started; at once when it must work. The program's main function must call
 	// worker.Main with unwind.Kind.
 	Unwinder Unwinder
+	// JavaSignatures has the names of Java methods include return type and arguments.
+	JavaSignatures bool
 }
 
 // A Sink receives the samples of one program. Its methods must not block, nor call methods of
@@ -130,7 +133,8 @@ func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, erro
 	}
 	if options.Unwinder.Unwinds() && s.samples {
 		eager := options.Unwinder == FullUnwinder
-		s.unwinding = newUnwinding(s.sampler, &counters.Unwinding, options.ProcRoot, eager, log)
+		s.unwinding = newUnwinding(s.sampler, &counters.Unwinding,
+			unwind.Options{ProcRoot: options.ProcRoot, Signatures: options.JavaSignatures}, eager, log)
 	}
 	return s, nil
 }

@@ -46,7 +46,7 @@ const (
 type unwinding struct {
 	sampler  *bpf.Sampler
 	counters *unwind.Counters
-	procRoot string
+	options  unwind.Options
 	log      *zap.Logger
 
 	resetAt atomic.Pointer[time.Time]     // when the last reset was; nil: there was none
@@ -91,12 +91,12 @@ type unwound struct {
 }
 
 // newUnwinding returns an unwinding whose engine is loaded at the first program, or, eager, at once.
-func newUnwinding(sampler *bpf.Sampler, counters *unwind.Counters, procRoot string, eager bool,
+func newUnwinding(sampler *bpf.Sampler, counters *unwind.Counters, options unwind.Options, eager bool,
 	log *zap.Logger) *unwinding {
 	ctx, cancel := context.WithCancel(context.Background())
 	needed := make(chan struct{})
 	u := &unwinding{
-		sampler: sampler, counters: counters, procRoot: procRoot, log: log,
+		sampler: sampler, counters: counters, options: options, log: log,
 		wake: make(chan struct{}, 1), cancel: cancel,
 		need: sync.OnceFunc(func() { close(needed) }), needed: needed, reload: minReload,
 		loaded: make(chan struct{}), ended: make(chan struct{}),
@@ -160,7 +160,7 @@ func (u *unwinding) run(ctx context.Context) {
 func (u *unwinding) load(ctx context.Context) *unwind.Engine {
 	tried := sync.OnceFunc(func() { close(u.loaded) })
 	for pause := u.reload; ; pause = min(2*pause, maxReload) {
-		engine, err := unwind.Open(ctx, u.procRoot, u.counters)
+		engine, err := unwind.Open(ctx, u.options, u.counters)
 		if err == nil {
 			engine.OnReset(u.reset)
 			engine.OnServed(u.charge)

@@ -25,7 +25,7 @@ func TestEngineIsLoadedLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sampler.Close()
-	u := newUnwinding(sampler, new(unwind.Counters), "/proc", false, zaptest.NewLogger(t))
+	u := newUnwinding(sampler, new(unwind.Counters), unwind.Options{ProcRoot: "/proc"}, false, zaptest.NewLogger(t))
 	defer u.close()
 	u.reload = time.Millisecond
 
@@ -63,7 +63,7 @@ func (u *unwinding) failed() error {
 
 // One that is waited for to be tried again ends at once.
 func TestEngineEndsBeforeItIsLoaded(t *testing.T) {
-	u := newUnwinding(nil, new(unwind.Counters), t.TempDir(), true, zaptest.NewLogger(t)) // that is no procfs
+	u := newUnwinding(nil, new(unwind.Counters), unwind.Options{ProcRoot: t.TempDir()}, true, zaptest.NewLogger(t)) // that is no procfs
 	<-u.loaded
 	if err := u.close(); err != nil || u.failed() == nil {
 		t.Errorf("%v, %v", err, u.failed())

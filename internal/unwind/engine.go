@@ -66,6 +66,7 @@ type Target struct {
 // Engine unwinds stacks. It is safe for concurrent use; requests are served one at a time, those of
 // users in turn.
 type Engine struct {
+	options  Options
 	chain    *chain
 	spawner  *worker.Spawner
 	counters *Counters
@@ -99,17 +100,25 @@ type known struct {
 	ready bool // it is synchronized
 }
 
+// Options say how to unwind.
+type Options struct {
+	ProcRoot string // a procfs of our own pid namespace
+	// Signatures has the names of Java methods include return type and arguments. Ids made of names are
+	// others then.
+	Signatures bool
+}
+
 // Open loads the programs and tables, starts a worker and unwinds a stack of this process, which
 // takes about a second, or until ctx ends. The caller must close the Engine. The error says what
-// the machine lacks, or is that of ctx. procRoot is a procfs of our own pid namespace. The
-// program's main function must call worker.Main with Kind.
-func Open(ctx context.Context, procRoot string, counters *Counters) (*Engine, error) {
+// the machine lacks, or is that of ctx. The program's main function must call worker.Main with
+// Kind.
+func Open(ctx context.Context, options Options, counters *Counters) (*Engine, error) {
 	// Without it the worker cannot read other processes, although it can read our own.
 	err := checkCapability("CAP_SYS_PTRACE", unix.CAP_SYS_PTRACE)
 	if err != nil {
 		return nil, fmt.Errorf("unwinding: %w", err)
 	}
-	e, err := openTested(ctx, procRoot, counters, Kind())
+	e, err := openTested(ctx, options, counters, Kind())
 	if err != nil {
 		return nil, fmt.Errorf("unwinding: %w", err)
 	}
@@ -118,13 +127,13 @@ func Open(ctx context.Context, procRoot string, counters *Counters) (*Engine, er
 }
 
 // openTested is Open with a kind of worker.
-func openTested(ctx context.Context, procRoot string, counters *Counters, kind worker.Kind) (*Engine, error) {
-	e, err := open(ctx, procRoot, counters, kind)
+func openTested(ctx context.Context, options Options, counters *Counters, kind worker.Kind) (*Engine, error) {
+	e, err := open(ctx, options, counters, kind)
 	if err != nil {
 		return nil, err
 	}
 	goOn := context.AfterFunc(ctx, e.interrupt)
-	if err = e.selfTest(ctx, procRoot); err != nil {
+	if err = e.selfTest(ctx, options.ProcRoot); err != nil {
 		err = fmt.Errorf("testing it with this process: %w", err)
 	}
 	if !goOn() {
@@ -137,18 +146,18 @@ func openTested(ctx context.Context, procRoot string, counters *Counters, kind w
 }
 
 // open is openTested without the test.
-func open(ctx context.Context, procRoot string, counters *Counters, kind worker.Kind) (*Engine, error) {
+func open(ctx context.Context, options Options, counters *Counters, kind worker.Kind) (*Engine, error) {
 	chain, err := loadUntil(ctx)
 	if err != nil {
 		return nil, err
 	}
-	spawner, err := worker.NewSpawner(procRoot, kind)
+	spawner, err := worker.NewSpawner(options.ProcRoot, kind)
 	if err != nil {
 		chain.close()
 		return nil, err
 	}
 	e := &Engine{
-		chain: chain, spawner: spawner, counters: counters, queue: newQueue(),
+		options: options, chain: chain, spawner: spawner, counters: counters, queue: newQueue(),
 		known: make(map[uint32]known), quarantined: make(map[any]quarantine), hanging: make(map[worker.User]int),
 	}
 	return e, nil

@@ -81,7 +81,7 @@ func beHostile(conn *worker.Conn, message []byte) []byte {
 func TestHostileWorker(t *testing.T) {
 	testenv.NeedRoot(t)
 	var counters Counters
-	e, err := open(t.Context(), "/proc", &counters, hostileKind)
+	e, err := open(t.Context(), Options{ProcRoot: "/proc"}, &counters, hostileKind)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ var unableKind = worker.Kind{Name: "unable", MemoryBytes: workerMemoryBytes, Ser
 func TestUnableWorker(t *testing.T) {
 	testenv.NeedRoot(t)
 	var counters Counters
-	e, err := open(t.Context(), "/proc", &counters, unableKind)
+	e, err := open(t.Context(), Options{ProcRoot: "/proc"}, &counters, unableKind)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,13 +161,13 @@ func TestOpenEnds(t *testing.T) {
 	var counters Counters
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := openTested(ended, "/proc", &counters, silentKind); !errors.Is(err, context.Canceled) {
+	if _, err := openTested(ended, Options{ProcRoot: "/proc"}, &counters, silentKind); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	result := make(chan error)
 	go func() {
-		_, err := openTested(ctx, "/proc", &counters, silentKind)
+		_, err := openTested(ctx, Options{ProcRoot: "/proc"}, &counters, silentKind)
 		result <- err
 	}()
 	testenv.Poll(t, deadline, "a worker", func() bool { return counters.Started.Load() == 1 })

@@ -124,12 +124,12 @@ func (s *server) newFrames(named libpf.Frames) []Frame {
 	return frames
 }
 
-// normalized is NormalizeName with a cache.
+// normalized is normalize with a cache.
 func (s *server) normalized(name string) string {
 	if known, ok := s.names[name]; ok {
 		return known
 	}
-	normalized := NormalizeName(name)
+	normalized := s.normalize(name)
 	if len(name) > 2*maxNameBytes {
 		return normalized
 	}

@@ -48,10 +48,22 @@ var stubSuffix = regexp.MustCompile(`( \[[^\]]*\])+$|^(StubRoutines) \(.*$`)
 // bounded length.
 func NormalizeName(name string) string {
 	method, isMethod := cutSignature(name) // before bounding it: arguments may be long
-	method = boundName(method)
 	if !isMethod {
-		return stubSuffix.ReplaceAllString(method, "$2")
+		return stubSuffix.ReplaceAllString(boundName(name), "$2")
 	}
+	return normalizeMethod(method)
+}
+
+// NormalizeSignature is NormalizeName, but methods keep return type and arguments.
+func NormalizeSignature(name string) string {
+	if _, isMethod := cutSignature(name); isMethod {
+		return normalizeMethod(name)
+	}
+	return NormalizeName(name)
+}
+
+func normalizeMethod(method string) string {
+	method = boundName(method)
 	if strings.ContainsAny(method, "$+0123456789") {
 		for _, r := range replacements {
 			method = r.pattern.ReplaceAllString(method, r.by)

@@ -57,6 +57,19 @@ func TestNormalizeName(t *testing.T) {
 	}
 }
 
+func TestNormalizeSignature(t *testing.T) {
+	for name, want := range map[string]string{
+		"void com.example.Main.run(int, long)":                      "void com.example.Main.run(int, long)",
+		"void Main$$Lambda$14+0x0000000800c03000.run(jdk.proxy2.A)": "void Main$$Lambda.run(jdk.proxy.A)",
+		"StubRoutines (2) [updateBytesCRC32]":                       "StubRoutines",
+		"no method (1)":                                             "no method (1)",
+	} {
+		if got := NormalizeSignature(name); got != want {
+			t.Errorf("%q is %q, want %q", name, got, want)
+		}
+	}
+}
+
 // Whatever a name is, its normal form is bounded and printable.
 func FuzzNormalizeName(f *testing.F) {
 	f.Add("void com.example.Main$$Lambda$14+0x0000000800c03000.run(int)")
@@ -64,9 +77,10 @@ func FuzzNormalizeName(f *testing.F) {
 	f.Add("x \xff(\x00)")
 	f.Add(strings.Repeat("é", maxNameBytes))
 	f.Fuzz(func(t *testing.T, name string) {
-		got := NormalizeName(name)
-		if len(got) > maxNameBytes || !utf8.ValidString(got) || strings.ContainsFunc(got, unicode.IsControl) {
-			t.Errorf("%q is %q", name, got)
+		for _, got := range []string{NormalizeName(name), NormalizeSignature(name)} {
+			if len(got) > maxNameBytes || !utf8.ValidString(got) || strings.ContainsFunc(got, unicode.IsControl) {
+				t.Errorf("%q is %q", name, got)
+			}
 		}
 	})
 }

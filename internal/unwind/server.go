@@ -66,10 +66,12 @@ type server struct {
 	budget   budget
 	targets  map[libpf.PID]*target
 
-	pages  *pages            // of the request that is served
-	names  map[string]string // normalized
-	places places
-	opened uint64 // targets
+	pages *pages            // of the request that is served
+	names map[string]string // normalized
+	// normalize is NormalizeName or NormalizeSignature.
+	normalize func(string) string
+	places    places
+	opened    uint64 // targets
 }
 
 func serve(procRoot string, conn *worker.Conn) {
@@ -155,6 +157,9 @@ func (s *server) start(r start, fds []int) error {
 			return fmt.Errorf("taking the table %s: %w", name, err)
 		}
 		s.tables[name] = table
+	}
+	if s.normalize = NormalizeName; r.Signatures {
+		s.normalize = NormalizeSignature
 	}
 	jvms := s.tables[hotspotMap]
 	if jvms == nil || s.tables[infosMap] == nil {

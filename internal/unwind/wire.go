@@ -25,7 +25,8 @@ const (
 
 // start are the names of the tables, and the shape of those that the worker may ask for.
 type start struct {
-	Tables []string
+	Tables     []string
+	Signatures bool // names of methods have them
 }
 
 // started is the answer to start.

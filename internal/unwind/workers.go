@@ -84,7 +84,7 @@ func (e *Engine) startWorker() error {
 		return ErrClosed
 	}
 	e.worker, e.tableBytes, e.startedAt = process, 0, time.Now()
-	r := start{Tables: e.chain.written()}
+	r := start{Tables: e.chain.written(), Signatures: e.options.Signatures}
 	var fds []int
 	for _, name := range r.Tables {
 		fds = append(fds, e.chain.maps[name].FD())
