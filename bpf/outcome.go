@@ -109,6 +109,13 @@ func (s *Sampler) Counters() (Counters, error) {
 	return Counters(total.Outcomes), err
 }
 
+// WalkedInstead returns the number of samples of which an [Unwinder] has found nothing, so that their stacks
+// were walked by frame pointers.
+func (s *Sampler) WalkedInstead() (uint64, error) {
+	total, err := s.readCounters()
+	return total.WalkedInstead, err
+}
+
 // Missed returns the number of ticks of the CPUs' clocks, until the last Refresh or Stop, at which
 // no sample was taken: the CPU was running another program of a kind that kernels run one at a
 // time, or was in bpf(2) with a map locked; the kernel throttled the clock, because of
@@ -132,6 +139,7 @@ func (s *Sampler) readCounters() (total samplerCounters, err error) {
 		}
 		total.StacksStored += of.StacksStored
 		total.UnwoundStored += of.UnwoundStored
+		total.WalkedInstead += of.WalkedInstead
 	}
 	return total, nil
 }

@@ -56,7 +56,9 @@ enum sample_outcome {
  *      128    8 counting       odd while a program counts in a table
  *      136    8 unwound_stored as stacks_stored, of unwound ones
  *      144    8 pending        1 while a sample is in the unwinder's chain, and after that until
- * the next sample of a target if the chain has lost it 152   40 reserved       0
+ *                              the next sample of a target if the chain has lost it
+ *      152    8 walked_instead samples of which the unwinder has found nothing
+ *      160   32 reserved       0
  */
 struct counters {
     __u64 outcomes[OUTCOMES];
@@ -64,7 +66,8 @@ struct counters {
     volatile __u64 counting;
     __u64 unwound_stored;
     volatile __u64 pending;
-    __u64 reserved[5];
+    __u64 walked_instead;
+    __u64 reserved[4];
 };
 
 /* Identifies a stack of a process.
@@ -136,6 +139,7 @@ _Static_assert(__builtin_offsetof(struct counters, stacks_stored) == 120, "stack
 _Static_assert(__builtin_offsetof(struct counters, counting) == 128, "counting");
 _Static_assert(__builtin_offsetof(struct counters, unwound_stored) == 136, "unwound_stored");
 _Static_assert(__builtin_offsetof(struct counters, pending) == 144, "pending");
+_Static_assert(__builtin_offsetof(struct counters, walked_instead) == 152, "walked_instead");
 _Static_assert(sizeof(struct counters) == 192, "cache lines");
 _Static_assert(OUTCOMES == 15, "the size in the table above");
 _Static_assert(__builtin_offsetof(struct stack_key, target) == 16, "target");
@@ -502,8 +506,11 @@ static __always_inline enum sample_outcome take_unwound(void *ctx, struct counte
     if (!s || !unwound) /* never */
         return OUTCOME_LOST;
     is_taken = take_words(unwound, &layout, &s->sample.stack, kernel_stacks);
-    if (!is_taken && !walk(ctx, &s->sample.stack, kernel_stacks))
-        return OUTCOME_UNWINDING_FAILED;
+    if (!is_taken) {
+        counters->walked_instead++;
+        if (!walk(ctx, &s->sample.stack, kernel_stacks))
+            return OUTCOME_UNWINDING_FAILED;
+    }
     return record(&s->sample, counters, &s->context, s->outcome, is_taken);
 }
 

@@ -60,7 +60,8 @@ type samplerCounters struct {
 	Counting      uint64
 	UnwoundStored uint64
 	Pending       uint64
-	Reserved      [5]uint64
+	WalkedInstead uint64
+	Reserved      [4]uint64
 }
 
 type samplerDeferred struct {

@@ -187,8 +187,8 @@ func TestNothingUnwound(t *testing.T) {
 	} {
 		for _, kernelStacks := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/kernel stacks %v", name, kernelStacks), func(t *testing.T) {
-				s, c, p, _ := openUnwinding(t, demo.Options{Busy: 2, Gap: -1}, SamplerOptions{KernelStacks: kernelStacks},
-					what)
+				options := SamplerOptions{KernelStacks: kernelStacks}
+				s, c, p, _ := openUnwinding(t, demo.Options{Busy: 2, Gap: -1}, options, what)
 				testenv.Poll(t, waiting, "samples in the chain", func() bool {
 					entered, _ := c.entered()
 					return entered >= 20
@@ -205,6 +205,9 @@ func TestNothingUnwound(t *testing.T) {
 					}
 				}
 				entered, _ := c.entered()
+				if walked, err := s.WalkedInstead(); err != nil || walked != entered {
+					t.Errorf("%d walked instead of %d, %v", walked, entered, err)
+				}
 				if counters := readCounters(t, s); samples < entered || samples != counters[Correlated] ||
 					counters[UnwindingFailed] != 0 {
 					t.Errorf("%d samples walked, %d in the chain, counters %v", samples, entered, counters)

@@ -202,6 +202,8 @@ var pageSections = []struct {
 		{"sampling_ticks_missed_total", "samples_missed", ""},
 		{"samples_total", "fed_…, sampled_…", "source, outcome"},
 		{"samples_cut_total", "samples_cut", ""},
+		{"samples_unnamed_total", "samples_unnamed", ""},
+		{"samples_walked_total", "samples_walked", ""},
 		{"sampling_drains_total", "drains", ""},
 		{"sampling_errors_total", "sampling_troubles", ""},
 		{"mappings_total", "mappings_…", "result"},

@@ -27,8 +27,8 @@ const (
 	// When there is no room, names that were used last are kept longest, until an eighth is free.
 	// Those used within unusedTime are in use: to forget them would be to read them again at once.
 	// So they are kept, and others not asked for. But an owner who has less than three quarters of
-	// an equal share gets room from the one who has most. That is tried every evictInterval at
-	// most.
+	// an equal share gets room from the one who has most. Either is tried every evictInterval at
+	// most, the latter for each owner.
 	unusedTime    = time.Minute
 	evictInterval = time.Second
 
@@ -62,17 +62,20 @@ func (n *Namer) makeRoom(p *process, bytes int, now time.Time) bool {
 	m := p.owner.memory
 	if m.bytes+bytes > m.max && now.Sub(m.evicted) >= evictInterval {
 		m.evicted = now
-		n.evict(p, now)
+		n.evictOldest(n.sharing(m), m.bytes+m.max/8-m.max, unusedTime, now)
+	}
+	if o := p.owner; m.bytes+bytes > m.max && now.Sub(o.evicted) >= evictInterval {
+		o.evicted = now
+		n.evictMost(p, now)
 	}
 	return m.bytes+bytes <= m.max
 }
 
-// evict makes room for a process.
-func (n *Namer) evict(p *process, now time.Time) {
+// evictMost makes room for a process whose owner has less than a share, from the owner who has most.
+func (n *Namer) evictMost(p *process, now time.Time) {
 	m := p.owner.memory
 	free := m.max / 8
-	n.evictOldest(n.sharing(m), m.bytes+free-m.max, unusedTime, now)
-	if p == n.kernel || m.bytes+free <= m.max {
+	if p == n.kernel {
 		return
 	}
 	share := m.max / len(n.owners)

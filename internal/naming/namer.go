@@ -71,6 +71,7 @@ type owner struct {
 	bytes     int // of memory
 	processes int
 	held      int
+	evicted   time.Time             // when room for it was last looked for at another's cost
 	waiting   map[*process]struct{} // of which something is wanted
 	turn      turn
 }

@@ -8,7 +8,13 @@ var (
 			"do not take part are no_target, CPUs that did nothing idle.", "outcome")
 	ticksMissedDesc = newDesc("correlator_sampling_ticks_missed_total",
 		"Ticks of the sampling clock without a sample: the kernel held the clock back, or the hypervisor the CPU.")
-	samplesDesc    = NewSamplesDesc("sampled")
+	samplesDesc       = NewSamplesDesc("sampled")
+	samplesWalkedDesc = newDesc("correlator_samples_walked_total",
+		"Samples of processes whose stacks are unwound, walked by frame pointers instead: their leaf is in code of "+
+			"which the engine knows nothing.")
+	samplesUnnamedDesc = newDesc("correlator_samples_unnamed_total",
+		"Samples whose stack was unwound, but not named in time, or at all: they have a cut stack without frames of "+
+			"the process, and are among correlator_samples_cut_total.")
 	samplesCutDesc = newDesc("correlator_samples_cut_total",
 		"Samples, of those with a stack, whose stack was unwound and lacks callers: its last frame says so, and its id "+
 			"is not that of the whole stack.")

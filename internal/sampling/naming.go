@@ -41,6 +41,7 @@ func (u *unwinding) frames(p *program, raw []*bpf.Stack, deadline time.Time) (na
 			return named, errLater
 		}
 		if u.isHeldBack(p) {
+			<-ctx.Done()
 			return named, errLater
 		}
 		frames, err := engine.Frames(ctx, p.unwound.target, words[len(named):])

@@ -1,11 +1,31 @@
 package sampling
 
 import (
+	"errors"
 	"testing"
+	"time"
 
+	"correlator/bpf"
 	"correlator/internal/unwind"
 	"correlator/profile"
 )
+
+// The stacks of a user who is held back wait for as long as they may, not for anything else: nobody asks again and
+// again.
+func TestHeldBack(t *testing.T) {
+	u := &unwinding{time: newEngineTime()}
+	u.engine.Store(new(unwind.Engine)) // it is not asked
+	p := new(program)
+	p.unwound.target.User = "slow"
+	u.time.add("slow")
+	u.time.add("other")
+	u.time.charge("slow", time.Hour, time.Now())
+	deadline := time.Now().Add(50 * time.Millisecond)
+	named, err := u.frames(p, []*bpf.Stack{{Words: []uint64{1}}}, deadline)
+	if len(named) > 0 || !errors.Is(err, errLater) || time.Now().Before(deadline) {
+		t.Errorf("%v, %v, %v before the deadline", named, err, time.Until(deadline))
+	}
+}
 
 // Addresses stay as the engine gives them, which has subtracted 1 where that is to be: also that of the
 // leaf behind frames of the kernel, which is none of a call when it was interrupted.

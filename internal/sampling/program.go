@@ -206,6 +206,7 @@ func (s *Sampling) reportCut(pending *pendingSample) {
 
 // cutStack returns the stack of a sample that cannot be named any more: what is known without the engine.
 func (s *Sampling) cutStack(pending *pendingSample) *profile.Stack {
+	s.counters.Unnamed.Add(pending.Samples())
 	frames := append(s.stacks.kernel.AppendFrames(nil, pending.raw.Kernel), profile.NewCutFrame())
 	return s.stacks.store.Put(profile.TraceID(frames), frames)
 }

@@ -269,11 +269,28 @@ func (u *unwinding) isSampled(identity any) bool {
 	return false
 }
 
-// charge charges a user for a request that the engine has served.
+// errHeldBack: the user has had the engine serve nobody else for too long.
+var errHeldBack = errors.New("the user's processes have kept the unwinding engine from others for too long")
+
+// charge charges a user for a request that the engine has served. The stacks of a user who is held back then
+// are walked by frame pointers meanwhile.
 func (u *unwinding) charge(user worker.User, took time.Duration) {
+	now := time.Now()
+	var held []*program
 	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.time.charge(user, took, time.Now())
+	u.time.charge(user, took, now)
+	if u.time.free(user, now).After(now) {
+		for p := range u.programs {
+			if p.unwound.target.User == user && p.unwound.on {
+				held = append(held, p)
+				u.due[p], p.unwound.failure = now, errHeldBack // next waits until the user is free
+			}
+		}
+	}
+	u.mu.Unlock()
+	for _, p := range held {
+		u.leave(p)
+	}
 }
 
 // errReset: the engine has forgotten the program meanwhile.
@@ -301,6 +318,8 @@ func (u *unwinding) synchronize(ctx context.Context, engine *unwind.Engine, p *p
 		w.pause = max(w.pause, w.least)
 	case errors.Is(err, errReset):
 		w.failure, u.due[p] = nil, now
+	case errors.Is(err, errHeldBack):
+		u.due[p] = now // next waits until the user is free
 	case errors.Is(err, unwind.ErrBusy):
 		w.failure, u.due[p] = nil, now.Add(minResync)
 	case errors.Is(err, unwind.ErrNotReady): // most are in a moment
@@ -326,10 +345,14 @@ func (u *unwinding) enter(engine *unwind.Engine, p *program, began time.Time) er
 		return errReset
 	}
 	u.mu.Lock()
-	on := p.unwound.on
+	on, now := p.unwound.on, time.Now()
+	held := u.time.free(p.unwound.target.User, now).After(now)
 	u.mu.Unlock()
-	if on {
+	switch {
+	case on:
 		return nil
+	case held:
+		return errHeldBack
 	}
 	if !u.armed {
 		if err := u.sampler.SetUnwinder(engine.Unwinder()); err != nil {

@@ -63,7 +63,8 @@ func (u *unwinding) failed() error {
 
 // One that is waited for to be tried again ends at once.
 func TestEngineEndsBeforeItIsLoaded(t *testing.T) {
-	u := newUnwinding(nil, new(unwind.Counters), unwind.Options{ProcRoot: t.TempDir()}, true, zaptest.NewLogger(t)) // that is no procfs
+	noProcfs := unwind.Options{ProcRoot: t.TempDir()}
+	u := newUnwinding(nil, new(unwind.Counters), noProcfs, true, zaptest.NewLogger(t))
 	<-u.loaded
 	if err := u.close(); err != nil || u.failed() == nil {
 		t.Errorf("%v, %v", err, u.failed())

@@ -2,6 +2,7 @@
 package timerslack
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -17,6 +18,8 @@ const (
 	// kernelDefault is what the kernel gives to the first process; somebody has chosen others.
 	kernelDefault = 50_000
 )
+
+var errNoEffect = errors.New("setting the timer slack has no effect")
 
 // Relax executes this process anew, with the same id, arguments and environment, so that all its threads, and
 // its children's, have timers that may be 1 ms late (prctl(2), PR_SET_TIMERSLACK); unless it was called before,
@@ -39,6 +42,9 @@ func Relax() error {
 	}
 	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, relaxed, 0, 0, 0); err != nil {
 		return fmt.Errorf("relaxing timers: %w", err)
+	}
+	if slack, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0); err != nil || slack != relaxed {
+		return errors.Join(errNoEffect, err) // it would be executed again and again
 	}
 	return fmt.Errorf("executing %s anew: %w", path, syscall.Exec(path, os.Args, os.Environ()))
 }

@@ -210,8 +210,8 @@ func (e *Engine) interrupt() {
 	}
 }
 
-// OnServed sets what is called after each request that was served, with the time that it kept those of
-// others waiting; more than that when the worker was killed because of it. It must not call the Engine.
+// OnServed sets what is called after each request that was served, with the time that took, without that of
+// starting a worker; more than that when the worker was killed because of it. It must not call the Engine.
 func (e *Engine) OnServed(f func(user worker.User, took time.Duration)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -161,7 +161,8 @@ func TestOpenEnds(t *testing.T) {
 	var counters Counters
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := openTested(ended, Options{ProcRoot: "/proc"}, &counters, silentKind); !errors.Is(err, context.Canceled) {
+	_, err := openTested(ended, Options{ProcRoot: "/proc"}, &counters, silentKind)
+	if !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -132,13 +132,17 @@ type testEngine struct {
 
 func openEngine(t *testing.T) *testEngine {
 	t.Helper()
-	return openEngineBy(t, func(c *Counters) (*Engine, error) { return Open(t.Context(), Options{ProcRoot: "/proc"}, c) })
+	return openEngineBy(t, func(c *Counters) (*Engine, error) {
+		return Open(t.Context(), Options{ProcRoot: "/proc"}, c)
+	})
 }
 
 // openUntested opens an engine whose tables have nothing of this process.
 func openUntested(t *testing.T) *testEngine {
 	t.Helper()
-	return openEngineBy(t, func(c *Counters) (*Engine, error) { return open(t.Context(), Options{ProcRoot: "/proc"}, c, Kind()) })
+	return openEngineBy(t, func(c *Counters) (*Engine, error) {
+		return open(t.Context(), Options{ProcRoot: "/proc"}, c, Kind())
+	})
 }
 
 func openEngineBy(t *testing.T, open func(*Counters) (*Engine, error)) *testEngine {

@@ -131,7 +131,7 @@ func (s *server) normalized(name string) string {
 	}
 	normalized := s.normalize(name)
 	if len(name) > 2*maxNameBytes {
-		return normalized
+		return strings.Clone(normalized) // without the rest of the name
 	}
 	if len(s.names) >= maxNames {
 		clear(s.names)

@@ -106,5 +106,5 @@ func boundName(name string) string {
 	for !utf8.RuneStart(name[end]) {
 		end--
 	}
-	return name[:end]
+	return strings.Clone(name[:end]) // without the rest
 }

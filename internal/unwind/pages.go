@@ -89,13 +89,10 @@ func (p *pages) newReading(b []byte, at int64) reading {
 	return reading{at: at, size: len(b), hash: maphash.Bytes(p.seed, b)}
 }
 
-// areUnchanged reports whether readings would be the same now. They are made with one system call; it does not
-// matter whether another program is read, since that has other memory.
-func (p *pages) areUnchanged(read []reading, memory *memread.Process) bool {
-	size := 0
-	for _, r := range read {
-		size += r.size
-	}
+// areUnchanged reports whether readings, of so many bytes together, would be the same now. They are made with
+// one system call, by the process's id: if another program has that now, what it has there is not the same, or
+// it does not matter.
+func (p *pages) areUnchanged(read []reading, size int, memory *memread.Process) bool {
 	room, requests := make([]byte, size), make([]memread.Request, len(read))
 	for i, r := range read {
 		requests[i], room = memread.Request{Addr: uint64(r.at), Buf: room[:r.size]}, room[r.size:]

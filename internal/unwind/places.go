@@ -1,9 +1,11 @@
 package unwind
 
 const (
-	// maxKept bounds what places keeps, in each of its halves: frames, and readings of memory. Together
-	// they take 8 MB, without the names.
-	maxKept = 1 << 16
+	// maxKeptBytes bounds what places keeps, in each of its halves. A busy JVM takes some 100 kB.
+	maxKeptBytes = 4 << 20
+
+	// What a place takes besides what is below, and a frame without its names, and a reading.
+	placeBytes, keptFrameBytes, readingBytes = 256, 64, 32
 
 	// describedHeader is in the place of a word's header for an offset at which the JVM describes the code.
 	// Headers are not 0.
@@ -28,7 +30,7 @@ type placeFrames struct {
 // places keeps frames, of the places at least that were wanted since half of the room was filled.
 type places struct {
 	recent, older map[place]*placeFrames
-	size          int    // of recent
+	bytes         int    // of recent
 	request       uint64 // number of the one that is served
 }
 
@@ -39,12 +41,11 @@ func (p *places) begin() { p.request++ }
 
 // get returns the frames of a place, nil when they are not known. They must not be changed.
 func (p *places) get(at place, areUnchanged func([]reading) bool) []Frame {
-	found := p.recent[at]
-	if found == nil {
+	found, recent := p.recent[at]
+	if !recent {
 		if found = p.older[at]; found == nil {
 			return nil
 		}
-		p.keep(at, found)
 	}
 	if len(found.read) > 0 && found.checked != p.request {
 		if !areUnchanged(found.read) {
@@ -52,18 +53,38 @@ func (p *places) get(at place, areUnchanged func([]reading) bool) []Frame {
 		}
 		found.checked = p.request
 	}
+	if !recent {
+		p.keep(at, found)
+	}
 	return found.frames
 }
 
-// add keeps the frames of a place, which must not be changed any more.
+// add keeps the frames of a place, which must not be changed any more; unless one has no name: reading that has
+// failed, and may not the next time.
 func (p *places) add(at place, frames []Frame, read []reading) {
+	for _, f := range frames {
+		if f.Function == "" {
+			return
+		}
+	}
 	p.keep(at, &placeFrames{frames, read, p.request})
 }
 
 func (p *places) keep(at place, found *placeFrames) {
-	size := len(found.frames) + len(found.read)
-	if p.size += size; p.size > maxKept {
-		p.recent, p.older, p.size = make(map[place]*placeFrames), p.recent, size
+	if former := p.recent[at]; former != nil {
+		p.bytes -= former.bytes()
+	}
+	if p.bytes += found.bytes(); p.bytes > maxKeptBytes {
+		p.recent, p.older, p.bytes = make(map[place]*placeFrames), p.recent, found.bytes()
 	}
 	p.recent[at] = found
+}
+
+// bytes is what they take at most: frames share names.
+func (f *placeFrames) bytes() int {
+	bytes := placeBytes + readingBytes*len(f.read)
+	for _, frame := range f.frames {
+		bytes += keptFrameBytes + len(frame.Function) + len(frame.SourceFile)
+	}
+	return bytes
 }

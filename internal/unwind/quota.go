@@ -13,8 +13,8 @@ import (
 var errOverQuota = errors.New("the processes of its user may have no more")
 
 // quota divides something among users: each may hold as much of it as is left for the others. So a
-// user alone may hold half, and when any number of users hold all that they may, there is room for
-// the next one. It is not safe for concurrent use.
+// user alone may hold half, two a third each, and so on; the next one finds less each time, and the
+// twelfth nearly nothing if all hold as much as they may. It is not safe for concurrent use.
 type quota struct {
 	of       string // what is divided
 	capacity uint64
@@ -49,6 +49,10 @@ func (q *quota) give(user worker.User, n uint64) {
 // ownDescriptors is what a worker needs for itself: its tables, and a file that is read.
 const ownDescriptors = 64
 
+// processDescriptors is how many a process takes: its pidfd, its memory, and that again where
+// process_vm_readv is refused.
+const processDescriptors = 3
+
 // quotas are what a worker divides among the users of its processes.
 type quotas struct {
 	processes  *quota
@@ -63,7 +67,7 @@ type quotas struct {
 // newQuotas returns those of a worker that may have so many descriptors; entries returns the size
 // of a table.
 func newQuotas(descriptors uint64, entries func(table string) uint64) *quotas {
-	processes := (max(descriptors, ownDescriptors) - ownDescriptors) / 2 // see openTarget
+	processes := (max(descriptors, ownDescriptors) - ownDescriptors) / processDescriptors
 	ranges := entries(pidPageMap)
 	q := &quotas{
 		processes:  newQuota("processes that are unwound", processes),

@@ -112,7 +112,7 @@ const madeUpEntries = 64
 // madeUp returns a handler of tables that have madeUpEntries, as far as they are divided.
 func madeUp() (*handler, *madeUpTables) {
 	own := &madeUpTables{pages: make(map[uint64]bool), pageRoom: 1 << 20, rangeRoom: 1 << 20}
-	q := newQuotas(ownDescriptors+2*madeUpEntries, func(table string) uint64 {
+	q := newQuotas(ownDescriptors+processDescriptors*madeUpEntries, func(table string) uint64 {
 		if table == pidPageMap {
 			return 2 * madeUpEntries // with the marks of processes
 		}

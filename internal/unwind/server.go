@@ -31,8 +31,8 @@ const (
 	// the largest executables have ten times as many functions.
 	workerMemoryBytes = 256 << 20
 
-	// workerDescriptors: two for each process, and ownDescriptors. The limit may be lower.
-	workerDescriptors = 8192
+	// workerDescriptors: processDescriptors for each process, and ownDescriptors. The limit may be lower.
+	workerDescriptors = 12288
 
 	// unloadDelay is how long what is known of a file is kept after the last process that mapped it.
 	unloadDelay = time.Minute

@@ -1,0 +1,99 @@
+package unwind
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"correlator/memread"
+)
+
+// The frames of a place are kept while what was read for them is the same, those without a name not at all,
+// and no more than there is room for.
+func TestPlaces(t *testing.T) {
+	p := newPlaces()
+	same, checks := true, 0
+	areUnchanged := func([]reading) bool {
+		checks++
+		return same
+	}
+	at := func(n uint64) place { return place{target: 1, word: [3]uint64{n}} }
+	want := func(when string, n uint64, function string) {
+		t.Helper()
+		got := ""
+		if frames := p.get(at(n), areUnchanged); frames != nil {
+			got = frames[0].Function
+		}
+		if got != function {
+			t.Errorf("%s: place %d has %q, want %q", when, n, got, function)
+		}
+	}
+	p.begin()
+	p.add(at(1), []Frame{{Function: "compiled"}}, nil)
+	p.add(at(2), []Frame{{Function: "interpreted"}}, []reading{{size: 1}})
+	p.add(at(3), []Frame{{Function: "known"}, {}}, nil)
+	want("at once", 1, "compiled")
+	want("at once", 2, "interpreted")
+	want("without a name", 3, "")
+	if checks != 0 {
+		t.Errorf("%d checks in the request that has read it", checks)
+	}
+	p.begin()
+	want("unchanged", 2, "interpreted")
+	want("unchanged", 2, "interpreted")
+	if checks != 1 {
+		t.Errorf("%d checks in one request", checks)
+	}
+	p.begin()
+	same = false
+	want("changed", 2, "")
+	want("changed", 1, "compiled")
+	p.add(at(2), []Frame{{Function: "another"}}, []reading{{size: 1}})
+	want("read again", 2, "another")
+
+	before := p.bytes
+	for range 1000 {
+		p.add(at(2), []Frame{{Function: "another"}}, []reading{{size: 1}})
+	}
+	if p.bytes != before {
+		t.Errorf("%d bytes for what took %d", p.bytes, before)
+	}
+	p.begin()
+	long, added := strings.Repeat("x", maxNameBytes), uint64(0)
+	for n := uint64(10); p.older == nil || p.older[at(1)] != nil; n++ { // until all of the first was forgotten
+		want("while it is wanted", 1, "compiled")
+		if n == 100_000 {
+			t.Fatal("there is no bound")
+		}
+		p.add(at(n), []Frame{{Function: long}}, nil)
+		if p.bytes > maxKeptBytes {
+			t.Fatalf("%d bytes are kept", p.bytes)
+		}
+		if added++; added > 3*maxKeptBytes/maxNameBytes {
+			break
+		}
+	}
+	want("after others", 1, "compiled")
+	want("after others", 10, "")
+}
+
+// Readings are compared with what is there, all of it.
+func TestAreUnchanged(t *testing.T) {
+	memory := memread.Open("/proc", os.Getpid())
+	defer memory.Close()
+	there := make([]byte, 1<<20)[:100] // on the heap, which does not move
+	at := int64(uintptr(unsafe.Pointer(unsafe.SliceData(there))))
+	p := newPages()
+	read := []reading{p.newReading(there[:10], at), p.newReading(there[50:], at+50)}
+	if !p.areUnchanged(read, 60, memory) {
+		t.Error("the same is taken for something else")
+	}
+	there[99]++
+	if p.areUnchanged(read, 60, memory) {
+		t.Error("the last byte is not compared")
+	}
+	if p.areUnchanged([]reading{p.newReading(there[:1], 1)}, 1, memory) {
+		t.Error("what is not there is taken for the same")
+	}
+}
