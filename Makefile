@@ -47,7 +47,7 @@ test: ## run every test as root, with the race detector
 		unshare:util-linux setpriv:util-linux systemd-analyze:systemd buildah:buildah git:git \
 		aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu qemu-aarch64-static:qemu-user-static \
 		$(ARM_HEADERS)
-	$(TESTENV) $(GO) test -race -count 1 -timeout 15m ./...
+	$(TESTENV) $(GO) test -race -count 1 -timeout 20m ./...
 
 bench: ## run the benchmarks; docs/benchmarks.md quotes them
 	@$(NEED) cc:gcc

@@ -27,8 +27,8 @@ const (
 )
 
 // BenchmarkUnwinding measures the agent with all its workers, with each setting of the unwinder,
-// beside two busy CPUs: in a JVM without flags that handles requests, or in C with frame pointers.
-// One round takes half a minute: -benchtime 1x.
+// beside two busy CPUs: in a JVM without flags that handles requests, in one that loops, so that its
+// stacks repeat, or in C with frame pointers. One round takes half a minute: -benchtime 1x.
 func BenchmarkUnwinding(b *testing.B) {
 	testenv.NeedRoot(b)
 	binary := buildAgent(b)
@@ -37,7 +37,7 @@ func BenchmarkUnwinding(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer stats.Close()
-	for _, what := range []string{"C", "JVM"} {
+	for _, what := range []string{"C", "JVM loop", "JVM"} {
 		for _, perSecond := range []int{20, 97} {
 			for _, unwinder := range []string{"frame-pointers", "auto"} {
 				b.Run(fmt.Sprintf("%s/%d Hz/%s", what, perSecond, unwinder), func(b *testing.B) {
@@ -117,23 +117,28 @@ func BenchmarkNames(b *testing.B) {
 	}
 }
 
-// startBusy starts a process that keeps two CPUs busy in transactions; a JVM does with serveBusy.
+// startBusy starts a process that keeps two CPUs busy in transactions; JVMs do with serveBusy.
 func startBusy(b *testing.B, what string) *demo.Process {
 	b.Helper()
-	if what == "JVM" {
+	switch what {
+	case "JVM":
 		return demo.StartJVM(b, demo.JVMOptions{Threads: 2})
+	case "JVM loop":
+		return demo.StartJVM(b, demo.JVMOptions{Threads: 2, Busy: true})
 	}
 	return demo.Start(b, demo.Options{Busy: 2, Transaction: 500 * time.Millisecond, Gap: 50 * time.Millisecond})
 }
 
 func serveBusy(b *testing.B, busy *demo.Process, what string) {
 	b.Helper()
-	if what != "JVM" {
-		return
-	}
 	for thread := 1; thread <= 2; thread++ {
-		if err := busy.Command(nil, "serve", strconv.Itoa(thread)); err != nil {
-			b.Fatal(err)
+		switch what {
+		case "JVM loop":
+			busy.Begin(thread)
+		case "JVM":
+			if err := busy.Command(nil, "serve", strconv.Itoa(thread)); err != nil {
+				b.Fatal(err)
+			}
 		}
 	}
 }
