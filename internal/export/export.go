@@ -197,11 +197,11 @@ func (e *Export) Close() {
 func (e *Export) Shutdown(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, e.config.ShutdownTimeout)
 	defer cancel()
-	e.stop()
-	e.running.Wait()
-	if e.samples != nil {
+	if e.samples != nil { // before the last metrics, which count them
 		e.endSamples(ctx)
 	}
+	e.stop()
+	e.running.Wait()
 	if e.receiver != nil {
 		e.endReceiver(ctx)
 	}
