@@ -186,8 +186,7 @@ func (r *running) samplesAreCPU(report demo.Report, fromNs uint64) {
 	if want < 40 {
 		r.t.Errorf("%.1f samples expected: too few to tell anything", want)
 	}
-	// Beside chance, the two clocks differ on a busy machine: one of them runs on in interrupts.
-	if math.Abs(float64(samples)-want) > 5*math.Sqrt(want)+want/20 {
+	if math.Abs(float64(samples)-want) > 5*math.Sqrt(want) {
 		r.t.Errorf("%d Hz: %d samples, %.1f expected of %v CPU", r.config.SamplesPerSecond, samples, want, cpu)
 	}
 }
