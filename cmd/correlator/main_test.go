@@ -172,17 +172,22 @@ func TestRun(t *testing.T) {
 	without := fmt.Sprintf("%d %d 60b420bb3851d9d47acb933dbe70399b 2\n", p.PID, context.Thread.TID)
 	with := fmt.Sprintf("%d %d TJMmu5gF-o-FiCwS6uckzg 1 %s %s\n", p.PID, context.Thread.TID, context.TraceID,
 		context.TransactionID)
+	command(t, with, "feed", "--socket", socket)
+	fed := uint64(1)
 	p.ReportWhen("both samples", func(report demo.Report) bool {
 		transaction, _ := report.Transaction(context.TraceID)
-		if transaction.Stacks["TJMmu5gF-o-FiCwS6uckzg"] == 0 { // again, if a busy machine made them stale
+		switch got := transaction.Stacks["TJMmu5gF-o-FiCwS6uckzg"]; {
+		case transaction.Stacks["YLQguzhR2dR6y5M9vnA5mw"] < 2:
+			command(t, without, "feed", "--socket", socket) // again, if a busy machine made it stale
+		case got == 0: // what was fed after it has arrived
 			command(t, with, "feed", "--socket", socket)
-			return false
+			fed++
+		case got > fed:
+			t.Fatalf("%d samples of %d that were fed", got, fed)
+		default:
+			return true
 		}
-		if transaction.Stacks["YLQguzhR2dR6y5M9vnA5mw"] < 2 {
-			command(t, without, "feed", "--socket", socket)
-			return false
-		}
-		return true
+		return false
 	})
 
 	var inspection inspect.Inspection
