@@ -3,17 +3,13 @@ package unwind
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"math/bits"
 	"sync"
-	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"go.opentelemetry.io/ebpf-profiler/host"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/lpm"
-	"go.opentelemetry.io/ebpf-profiler/nativeunwind/stackdeltatypes"
 	"go.opentelemetry.io/ebpf-profiler/processmanager/ebpfapi"
 	"go.opentelemetry.io/ebpf-profiler/support"
 	"golang.org/x/sys/unix"
@@ -77,27 +73,6 @@ type holding struct {
 	n    int
 }
 
-// storedFile is a file that has a table, which counts against a user's quota: the engine has the
-// files of each user apart, see target.rawMapping.
-type storedFile struct {
-	user   worker.User
-	bucket uint16
-	pages  uint64
-}
-
-// mappedFile is a file as the engine knows it by its mapping.
-type mappedFile struct{ device, inode uint64 }
-
-// deferral is why a file could not be stored. The engine then takes it for one without code, and
-// does not say so, until deferralTime has passed.
-type deferral struct {
-	failure error
-	until   time.Time
-}
-
-// deferralTime is more than the engine's deferredFileIDTimeout, by what the file may have taken.
-const deferralTime = 90*time.Second + synchronizeTimeout
-
 // newHandler returns a handler around the engine's own. newTable makes a table of 1<<bucket entries.
 func newHandler(own ebpfapi.EbpfHandler, tables map[string]*ebpf.Map, quotas *quotas,
 	newTable func(bucket uint16) (*ebpf.Map, error)) *handler {
@@ -134,30 +109,6 @@ func (h *handler) result(pid libpf.PID) stored {
 	defer h.mu.Unlock()
 	_, jvm := h.jvms[pid]
 	return stored{h.errors, h.failure, h.overQuota, h.full, jvm}
-}
-
-// store calls a function that has the engine store a file, unless that failed so recently that the
-// engine would not try it. Then it has failed again.
-func (h *handler) store(file mappedFile, now time.Time, do func() bool) bool {
-	if file == (mappedFile{}) { // it is none
-		return do()
-	}
-	h.mu.Lock()
-	before, d := h.errors, h.deferred[file]
-	h.mu.Unlock()
-	if now.Before(d.until) {
-		_ = h.note("not tried again yet", d.failure)
-		return true
-	}
-	goOn := do()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.errors == before {
-		return goOn
-	}
-	maps.DeleteFunc(h.deferred, func(_ mappedFile, d deferral) bool { return now.After(d.until) })
-	h.deferred[file] = deferral{h.last, now.Add(deferralTime)}
-	return goOn
 }
 
 // takeFilesRead reports whether files were read since it was called last.
@@ -351,132 +302,4 @@ func (h *handler) DeletePidPageMappingInfo(pid libpf.PID, prefixes []lpm.Prefix)
 		delete(h.ranges, pid)
 	}
 	return deleted, err
-}
-
-// UpdateUnwindInfo stores a way to unwind a frame. A user whose quota is used up may have files
-// that are long gone: only another worker has room.
-func (h *handler) UpdateUnwindInfo(index uint16, info stackdeltatypes.UnwindInfo) error {
-	h.mu.Lock()
-	h.infos++
-	err := error(nil)
-	if h.infos > maxUnwindInfos {
-		err = errInfos
-	} else if err = h.quotas.infos.take(h.user, 1); err != nil {
-		h.full = true
-	} else if err = h.EbpfHandler.UpdateUnwindInfo(index, info); err != nil {
-		h.quotas.infos.give(h.user, 1)
-	}
-	h.mu.Unlock()
-	return h.note("storing ways to unwind", err)
-}
-
-// UpdateStackDeltaPages stores which part of a file's table is that of which part of its code.
-// After an error, the engine deletes the table.
-func (h *handler) UpdateStackDeltaPages(file host.FileID, deltas []uint16, bucket uint16, first uint64) error {
-	return h.note("storing a file", h.storePages(file, deltas, bucket, first))
-}
-
-func (h *handler) storePages(file host.FileID, deltas []uint16, bucket uint16, first uint64) error {
-	if len(deltas) > maxPagesOfFile {
-		return errPages
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	stored, ok := h.files[file]
-	if !ok {
-		return fmt.Errorf("file %x has no table", file)
-	}
-	n := uint64(len(deltas))
-	if err := h.quotas.pages.take(stored.user, n); err != nil {
-		return err
-	}
-	err := h.EbpfHandler.UpdateStackDeltaPages(file, deltas, bucket, first)
-	if err != nil { // some may be there
-		for i := range n {
-			_ = h.EbpfHandler.DeleteStackDeltaPage(file, first+i<<support.StackDeltaPageBits)
-		}
-		h.quotas.pages.give(stored.user, n)
-		return err
-	}
-	stored.pages = n
-	h.files[file] = stored
-	return nil
-}
-
-// UpdateExeIDToStackDeltas stores a file's table, in a table that the agent makes.
-func (h *handler) UpdateExeIDToStackDeltas(file host.FileID, deltas []ebpfapi.StackDeltaEBPF) (uint16, error) {
-	bucket := uint16(max(bits.Len32(uint32(len(deltas))), support.StackDeltaBucketSmallest))
-	h.mu.Lock()
-	h.read = true
-	err := h.reserveTable(file, bucket)
-	if err == nil {
-		if err = h.storeTable(file, bucket, deltas); err != nil {
-			h.releaseTable(file)
-		}
-	}
-	h.mu.Unlock()
-	return bucket, h.note("storing a file's table", err)
-}
-
-// reserveTable counts a file's table. h.mu must be held, as for the next ones.
-func (h *handler) reserveTable(file host.FileID, bucket uint16) error {
-	if h.outer[bucket] == nil {
-		return fmt.Errorf("there are no tables of 1<<%d entries", bucket)
-	}
-	if _, stored := h.files[file]; stored {
-		return fmt.Errorf("the table of file %x is stored already", file)
-	}
-	if err := h.quotas.tables[bucket].take(h.user, 1); err != nil {
-		return err
-	}
-	if err := h.quotas.tableBytes.take(h.user, tableBytes(uint(bucket))); err != nil {
-		h.quotas.tables[bucket].give(h.user, 1)
-		return err
-	}
-	h.files[file] = storedFile{user: h.user, bucket: bucket}
-	return nil
-}
-
-// releaseTable is called for a file whose table is not there any more.
-func (h *handler) releaseTable(file host.FileID) {
-	stored, ok := h.files[file]
-	if !ok {
-		return
-	}
-	delete(h.files, file)
-	h.quotas.tables[stored.bucket].give(stored.user, 1)
-	h.quotas.tableBytes.give(stored.user, tableBytes(uint(stored.bucket)))
-	h.quotas.pages.give(stored.user, stored.pages)
-}
-
-func (h *handler) storeTable(file host.FileID, bucket uint16, deltas []ebpfapi.StackDeltaEBPF) error {
-	table, err := h.newTable(bucket)
-	if err != nil {
-		return err
-	}
-	defer table.Close()
-	keys := make([]uint32, len(deltas))
-	values := make([]support.StackDelta, len(deltas))
-	for i, d := range deltas {
-		keys[i], values[i] = uint32(i), support.StackDelta{AddrLow: d.AddressLow, UnwindInfo: d.UnwindInfo}
-	}
-	if len(keys) > 0 {
-		if _, err := table.BatchUpdate(keys, values, nil); err != nil {
-			return err
-		}
-	}
-	return h.outer[bucket].Update(uint64(file), table, ebpf.UpdateAny)
-}
-
-// DeleteExeIDToStackDeltas deletes a file's table, after its pages. The engine's own would do that
-// at some later time.
-func (h *handler) DeleteExeIDToStackDeltas(file host.FileID, bucket uint16) error {
-	outer := h.outer[bucket]
-	if outer == nil {
-		return fmt.Errorf("there are no tables of 1<<%d entries", bucket)
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.releaseTable(file)
-	return outer.Delete(uint64(file))
 }
