@@ -18,7 +18,7 @@ import (
 
 const (
 	// How long requests may take. A JVM is synchronized in 0.5 s, most of it for libjvm, once; frames
-	// of a stack take less than a millisecond.
+	// of a stack take some milliseconds at most.
 	startTimeout       = 5 * time.Second
 	synchronizeTimeout = 5 * time.Second
 	removeTimeout      = 2 * time.Second

@@ -37,7 +37,8 @@ const (
 	// unloadDelay is how long what is known of a file is kept after the last process that mapped it.
 	unloadDelay = time.Minute
 
-	// framesTime is how long the frames of more stacks are looked for. Those of one take some 0.05 ms.
+	// framesTime is how long the frames of more stacks are looked for. Those of one take some 0.1 ms, some
+	// milliseconds when none of its code is known yet.
 	framesTime = 50 * time.Millisecond
 
 	// maxNames is how many names are kept normalized.
