@@ -67,6 +67,7 @@ func (u *unwinding) charge(user worker.User, took time.Duration) {
 			if p.unwound.target.User == user && p.unwound.on {
 				held = append(held, p)
 				u.due[p], p.unwound.failure = now, errHeldBack // next waits until the user is free
+				u.notify()                                     // it may wait for something later
 			}
 		}
 	}

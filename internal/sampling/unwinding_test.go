@@ -110,3 +110,47 @@ func TestChainFails(t *testing.T) {
 		t.Errorf("it was logged %d times", n)
 	}
 }
+
+// The stacks of a user who has had the engine serve nobody else for too long are walked by frame pointers, until
+// the user may use the engine again; those of others are not.
+func TestHeldBackLeaves(t *testing.T) {
+	testenv.NeedRoot(t)
+	sampler, err := bpf.OpenSampler(bpf.SamplerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sampler.Close()
+	u := &unwinding{
+		sampler: sampler, log: zaptest.NewLogger(t), programs: make(map[*program]struct{}),
+		due: make(map[*program]time.Time), time: newEngineTime(), need: func() {}, wake: make(chan struct{}, 1),
+	}
+	slow, other := new(program), new(program)
+	slow.unwound.target.User, other.unwound.target.User = "slow", "other"
+	for _, p := range []*program{slow, other} {
+		u.add(p)
+		p.unwound.on = true
+	}
+	clear(u.due)
+	<-u.wake
+	u.charge("slow", turnTime)
+	if !slow.unwound.on || len(u.due) != 0 {
+		t.Error("a user is held back for a turn")
+	}
+	u.charge("slow", time.Hour)
+	if slow.unwound.on || !errors.Is(slow.unwound.failure, errHeldBack) || !other.unwound.on {
+		t.Errorf("slow %+v, other %+v", slow.unwound, other.unwound)
+	}
+	select {
+	case <-u.wake:
+	default:
+		t.Error("who waits for what is due does not come to know")
+	}
+	now := time.Now()
+	first, _, wait := u.next(now)
+	if first != nil || wait <= 0 || wait > maxSpent*userShare {
+		t.Errorf("next is %v, after %v", first, wait)
+	}
+	if first, _, _ := u.next(now.Add(wait)); first != slow {
+		t.Error("the user is not served when that may be again")
+	}
+}
