@@ -21,6 +21,9 @@ type Count struct {
 	TraceFlags    uint8   // of the last sample
 	First         uint64  // CLOCK_MONOTONIC of the first sample since the drain before, ns
 	Samples       uint32
+
+	OTel       bool   // the ids are from a record of OpenTelemetry's; TransactionID is 0 then
+	Attributes []byte // of such a record, those that are wanted: {index, length, value}…; valid until yield returns
 }
 
 // drainBatch is how many counts one system call returns: 36 KiB of buffers.

@@ -23,12 +23,23 @@ type Target uint32
 //
 // The rule must have been resolved after [Sampler.Identify] returned the identity. Then it is never
 // applied to another program than its own, whenever the process exits or execs.
-func (s *Sampler) SetTarget(identity ExecID, rule tlsdesc.Rule) (Target, error) {
-	target, err := s.table.set(identity, rule)
+func (s *Sampler) SetTarget(identity ExecID, rules TargetRules) (Target, error) {
+	target, err := s.table.set(identity, rules)
 	if err != nil {
 		return 0, fmt.Errorf("setting target: %w", err)
 	}
 	return target, nil
+}
+
+// TargetRules are where the threads of a target have what they work on. A zero rule is none.
+type TargetRules struct {
+	Elastic tlsdesc.Rule // of the pointer to a slot of Elastic's library
+	OTel    tlsdesc.Rule // of the pointer to a record of OpenTelemetry's otel_thread_ctx_v1
+
+	// Keys are the attributes of OTel's records that are wanted, at most 8, by index in the key map of
+	// the process; KnownKeys is how many that has.
+	Keys      []uint8
+	KnownKeys int
 }
 
 // RemoveTarget removes a target. Its earlier samples can still be drained. A target that was
@@ -111,8 +122,8 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-func (t *targetTable) set(identity ExecID, rule tlsdesc.Rule) (Target, error) {
-	value, err := newCorrelatorTarget(identity, rule)
+func (t *targetTable) set(identity ExecID, rules TargetRules) (Target, error) {
+	value, err := newCorrelatorTarget(identity, rules.Elastic)
 	if err != nil {
 		return 0, err
 	}

@@ -23,10 +23,15 @@ var variables = [2]struct {
 // Library is an agent library that implements the correlation protocol. Both addresses are within
 // the memory of its segments.
 type Library struct {
-	File
+	Variable
 	StorageAddr uint64 // ELF address of the pointer to the process storage
-	TLSOffset   uint64 // of the thread's pointer in the library's TLS block (st_value)
-	Relocation  TLSRelocation
+}
+
+// Variable is a thread-local variable of a file: a pointer.
+type Variable struct {
+	File
+	TLSOffset  uint64 // of the variable in the file's TLS block (st_value)
+	Relocation TLSRelocation
 }
 
 // ParseLibrary parses an agent library. ErrNoSymbols is expected for libraries of older agents. It
@@ -39,7 +44,7 @@ func ParseLibrary(r io.ReaderAt, size int64) (*Library, error) {
 	if elf.ProgType(h.dynamic.Type) != elf.PT_DYNAMIC {
 		return nil, fmt.Errorf("%w: it has no PT_DYNAMIC", ErrNoSymbols)
 	}
-	lib := &Library{File: h.file}
+	lib := &Library{Variable: Variable{File: h.file}}
 	m := image{pages: h.pages, segments: h.file.Segments}
 	d, err := readDynamic(m, h.dynamic)
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 type Found struct {
 	ProcessID
 	At        time.Time // when the probe began: the later of two results counts
-	Libraries []Mapping // the executable mappings of the library, by address; at least one
+	Libraries []Mapping // the executable mappings of the library, by address
+	Contexts  []Mapping // of a process context (OTEL_CTX), by address, at most 4; one at least of both
 	Truncated bool      // there are more than are kept (16)
 }
 

@@ -16,8 +16,7 @@ type Stack struct {
 // Resource describes the process that samples are of. It never changes; exporters compare it by its
 // address. Empty fields are not known.
 type Resource struct {
-	ServiceName    string // as the process published it, with Environment
-	Environment    string
+	Service
 	ContainerID    string // empty without a container
 	PID            int
 	ExecutableName string
@@ -30,6 +29,14 @@ type Resource struct {
 	Owner   string         // whose bounds it counts against: a container, or a user
 }
 
+// Service is what a process says of itself, or what runs it of it. Texts may be any bytes. Names are
+// those of OpenTelemetry's conventions for resources.
+type Service struct {
+	Name, Namespace, Version, InstanceID string // service.*
+	Environment                          string // deployment.environment.name
+	SDKName, SDKLanguage, SDKVersion     string // telemetry.sdk.*
+}
+
 // Sample is how often one thread of a process was seen with one stack and in one span, in one
 // interval. It is what every receiver of samples gets, with all that is known.
 type Sample struct {
@@ -40,6 +47,9 @@ type Sample struct {
 	// or that samples are not counted by span.
 	TraceID               [16]byte
 	SpanID, TransactionID [8]byte
+
+	Context    ContextKind // where the ids are from, if there are any
+	Attributes Attributes  // of the same
 
 	TID    int    // in our own pid namespace; 0: not known
 	Thread string // the thread's name; empty: not known (yet)

@@ -23,7 +23,7 @@ import (
 // else the error is ErrUnsupported.
 //
 // A rule holds until the library is unloaded or the process executes another program.
-func Resolve(lib *elfsym.Library, bias uint64, mem Memory, mappings []procscan.Mapping) (Rule, error) {
+func Resolve(lib *elfsym.Variable, bias uint64, mem Memory, mappings []procscan.Mapping) (Rule, error) {
 	p, ok := platformOf(lib.Machine)
 	if !ok {
 		return Rule{}, fmt.Errorf("%w: machine %v", ErrUnsupported, lib.Machine)
@@ -50,7 +50,7 @@ func Resolve(lib *elfsym.Library, bias uint64, mem Memory, mappings []procscan.M
 
 // variable is the thread-local variable of a loaded library.
 type variable struct {
-	lib      *elfsym.Library
+	lib      *elfsym.Variable
 	bias     uint64
 	platform platform
 	mappings []procscan.Mapping

@@ -278,7 +278,7 @@ func TestPassedThrough(t *testing.T) {
 	})
 	frames := []profile.Frame{{Address: 77}}
 	sample := profile.Sample{
-		Resource: &profile.Resource{ServiceName: "shop", PID: 9}, Count: 4, Start: now, End: now,
+		Resource: &profile.Resource{Service: profile.Service{Name: "shop"}, PID: 9}, Count: 4, Start: now, End: now,
 		Stack: &profile.Stack{ID: profile.TraceID(frames), Frames: frames},
 	}
 	if err := builder.Add(&sample); err != nil {

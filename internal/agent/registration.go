@@ -136,7 +136,7 @@ func (r *registration) Sink(identity bpf.ExecID) sampling.Sink {
 	target := r.process.Target()
 	storage := target.Storage()
 	resource := profile.Resource{
-		ServiceName: storage.ServiceName, Environment: storage.ServiceEnvironment,
+		Service:     profile.Service{Name: storage.ServiceName, Environment: storage.ServiceEnvironment},
 		ContainerID: target.Cgroup().ContainerID, PID: r.pid,
 		Process: r.process.Identity(), Since: r.writtenSince(identity), Owner: string(target.Access().Owner()),
 	}

@@ -70,7 +70,7 @@ func gathered(t *testing.T, e *Export) map[string]float64 {
 
 func sampleOf(frames ...profile.Frame) *profile.Sample {
 	s := &profile.Sample{
-		Resource: &profile.Resource{ServiceName: "shop", PID: 1}, Count: 3, Start: time.Now(),
+		Resource: &profile.Resource{Service: profile.Service{Name: "shop"}, PID: 1}, Count: 3, Start: time.Now(),
 		Stack: &profile.Stack{ID: profile.TraceID(frames), Frames: frames},
 	}
 	s.End = s.Start.Add(time.Second)

@@ -246,9 +246,9 @@ func profileBatches(t *testing.T) ([]*otlp.Batch, []item) {
 		{ID: profile.FileID{4}, Kind: profile.KernelFrame, BuildID: "0123", Path: "vmlinux"},
 	}
 	processes := []*profile.Resource{
-		{ServiceName: "shop", Environment: "prod", ContainerID: "c0ffee", PID: 42, ExecutableName: "java",
+		{Service: profile.Service{Name: "shop", Environment: "prod"}, ContainerID: "c0ffee", PID: 42, ExecutableName: "java",
 			ExecutablePath: "/usr/bin/java"},
-		{ServiceName: "cart", PID: 43},
+		{Service: profile.Service{Name: "cart"}, PID: 43},
 	}
 	resources := []map[string]any{
 		{

@@ -39,7 +39,7 @@ func (t *Target) Resolve() error {
 	if _, err := t.memory.Read(img.pairAddr(), t.pair[:]); err != nil {
 		return err
 	}
-	t.rule, t.ruleErr = tlsdesc.Resolve(img.library, img.bias, t.memory, mappings)
+	t.rule, t.ruleErr = tlsdesc.Resolve(&img.library.Variable, img.bias, t.memory, mappings)
 	t.ruleErr = WithReason(ReasonTLS, t.ruleErr)
 	return t.ruleErr
 }

@@ -59,7 +59,7 @@ func (s *Sampling) start(identity bpf.ExecID, rule tlsdesc.Rule, memory executab
 func (s *Sampling) setTarget(p *program, rule tlsdesc.Rule) (err error) {
 	s.mu.Lock() // the first samples may be drained before SetTarget has returned
 	defer s.mu.Unlock()
-	if p.number, err = s.sampler.SetTarget(p.identity, rule); err != nil {
+	if p.number, err = s.sampler.SetTarget(p.identity, bpf.TargetRules{Elastic: rule}); err != nil {
 		return err
 	}
 	s.programs[p.number] = p

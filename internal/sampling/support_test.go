@@ -129,7 +129,7 @@ func rule(t *testing.T, p *demo.Process, handle *procscan.Handle) tlsdesc.Rule {
 	}
 	memory := memread.Open("/proc", p.PID)
 	defer memory.Close()
-	rule, err := tlsdesc.Resolve(parsed, p.Loaded().Base, memory, mappings)
+	rule, err := tlsdesc.Resolve(&parsed.Variable, p.Loaded().Base, memory, mappings)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func realistic() []profile.Sample {
 		}
 	}
 	files[0] = nil // code of a JIT
-	processes := []*profile.Resource{shop, {ServiceName: "cart", PID: 43, ExecutableName: "java",
+	processes := []*profile.Resource{shop, {Service: profile.Service{Name: "cart"}, PID: 43, ExecutableName: "java",
 		ExecutablePath: "/usr/bin/java"}}
 	stacks := make([][]profile.Frame, 100)
 	for i := range stacks {

@@ -21,7 +21,7 @@ var (
 		Kind: profile.NativeFrame, BuildID: "0a0b0c", Path: "/usr/lib/libjvm.so",
 	}
 	shop = &profile.Resource{
-		ServiceName: "shop", Environment: "prod", ContainerID: "c0ffee", PID: 42,
+		Service: profile.Service{Name: "shop", Environment: "prod"}, ContainerID: "c0ffee", PID: 42,
 		ExecutableName: "java", ExecutablePath: "/usr/bin/java",
 	}
 )
@@ -278,7 +278,7 @@ func TestLinks(t *testing.T) {
 // What processes choose can make no request undecodable.
 func TestText(t *testing.T) {
 	hostile := &profile.Resource{
-		ServiceName: "a\xff\xfe", Environment: "\x00", ContainerID: "\xed\xa0\x80", PID: 1, ExecutableName: "x\xc3",
+		Service: profile.Service{Name: "a\xff\xfe", Environment: "\x00"}, ContainerID: "\xed\xa0\x80", PID: 1, ExecutableName: "x\xc3",
 		ExecutablePath: "/\xf5/é",
 	}
 	file := &profile.File{ID: profile.FileID{1}, Kind: profile.NativeFrame, BuildID: "\x80", Path: "/lib/\xff"}
@@ -352,7 +352,7 @@ func TestWithoutRateOrRandomness(t *testing.T) {
 func TestBytes(t *testing.T) {
 	b, requests := collect(Options{SamplesPerSecond: 20, Random: &counter{}})
 	sample := profile.Sample{
-		Resource: &profile.Resource{ServiceName: "s"}, Stack: stackOf(deep(1)...), Count: 2, Start: time.Unix(0, 256),
+		Resource: &profile.Resource{Service: profile.Service{Name: "s"}}, Stack: stackOf(deep(1)...), Count: 2, Start: time.Unix(0, 256),
 		End: time.Unix(0, 258),
 	}
 	if err := b.Add(&sample); err != nil {

@@ -77,8 +77,8 @@ func newScope(version string) []byte {
 func (b *Builder) addResource(r *profile.Resource) piece {
 	to := b.scratch[:0]
 	for _, a := range [...]struct{ key, text string }{
-		{"service.name", r.ServiceName},
-		{"deployment.environment.name", r.Environment},
+		{"service.name", r.Service.Name},
+		{"deployment.environment.name", r.Service.Environment},
 		{"container.id", r.ContainerID},
 		{"process.executable.name", r.ExecutableName},
 		{"process.executable.path", r.ExecutablePath},

@@ -49,8 +49,8 @@ func FuzzBuilder(f *testing.F) {
 		}
 		functions := []*profile.Function{nil, nil, profile.NewFunction(name, other), profile.NewFunction(other, ""),
 			{Name: name, SourceFile: other}, {Name: other}}
-		processes := []*profile.Resource{{PID: 1, ServiceName: name},
-			{PID: 2, ServiceName: name, ExecutablePath: other}, {PID: 3}}
+		processes := []*profile.Resource{{PID: 1, Service: profile.Service{Name: name}},
+			{PID: 2, Service: profile.Service{Name: name}, ExecutablePath: other}, {PID: 3}}
 		names := []string{"", name, other, "main"}
 		addresses := []uint64{1, 2, 1 << 63, 300, 0}
 		bytes := int(limit)

@@ -116,7 +116,7 @@ func TestExactLimit(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
 		var samples []profile.Sample
-		processes := []*profile.Resource{shop, {PID: 1 << 30}, {ServiceName: strings.Repeat("s", 200)}}
+		processes := []*profile.Resource{shop, {PID: 1 << 30}, {Service: profile.Service{Name: strings.Repeat("s", 200)}}}
 		for range 1 + random.IntN(60) {
 			s := sampleOf(processes[random.IntN(3)], deep(1+random.IntN(3))...)
 			s.TID, s.Count = random.IntN(300), 1<<random.IntN(40)
@@ -173,7 +173,7 @@ func TestHugeText(t *testing.T) {
 		text := "-" + strings.Repeat(unit, MaxRequestBytes/len(unit))
 		file := &profile.File{ID: profile.FileID{1}, Kind: profile.NativeFrame, BuildID: text, Path: text}
 		sample := sampleOf(&profile.Resource{
-			ServiceName: text, Environment: text, ContainerID: text, ExecutableName: text, ExecutablePath: text,
+			Service: profile.Service{Name: text, Environment: text}, ContainerID: text, ExecutableName: text, ExecutablePath: text,
 		}, profile.Frame{File: file, Address: 1})
 		sample.Thread = text
 		request := one(t, testOptions(&counter{}), sample)
