@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -103,20 +104,22 @@ func (o *feedOptions) validate(*config.Settings) error {
 
 type recordOptions struct {
 	config.File
-	Duration       time.Duration     `key:"duration" short:"d"`
-	Output         string            `key:"output" short:"o"`
-	PID            int               `key:"pid"`
-	Rate           int               `key:"rate"`
-	KernelStacks   bool              `key:"kernel-stacks"`
-	Unwinder       sampling.Unwinder `key:"unwinder"`
-	JavaSignatures bool              `key:"java-signatures"`
-	ProcRoot       string            `key:"proc-root"`
-	Filter         config.Filter     `group:"Which processes"`
+	Duration       time.Duration        `key:"duration" short:"d"`
+	Output         string               `key:"output" short:"o"`
+	PID            int                  `key:"pid"`
+	Rate           int                  `key:"rate"`
+	KernelStacks   bool                 `key:"kernel-stacks"`
+	Unwinder       sampling.Unwinder    `key:"unwinder"`
+	JavaSignatures bool                 `key:"java-signatures"`
+	Attributes     config.AttributeKeys `key:"context-attributes" type:"keys"`
+	ProcRoot       string               `key:"proc-root"`
+	Filter         config.Filter        `group:"Which processes"`
 }
 
 func newRecordOptions() *recordOptions {
 	return &recordOptions{
 		Duration: 30 * time.Second, Rate: 97, Unwinder: sampling.AutoUnwinder, ProcRoot: config.DefaultProcRoot,
+		Attributes: config.DefaultAttributeKeys(),
 	}
 }
 
@@ -183,7 +186,9 @@ var usage = map[string]string{
 		"where that is possible), full (likewise; where it is not possible at all, run is not ready and record " +
 		"fails), or frame-pointers",
 	"java-signatures": "names of Java methods include return type and arguments, where stacks are unwound",
-	"unsampled":       "also send samples of traces whose W3C sampled flag is not set",
+	"context-attributes": fmt.Sprintf("which attributes of OpenTelemetry's thread contexts are exported, at most %d, "+
+		"separated by commas (default: %s)", sampling.MaxAttributes, strings.Join(config.DefaultAttributeKeys(), ",")),
+	"unsampled": "also send samples of traces whose W3C sampled flag is not set",
 
 	"samples-delay": "longest time between a sample and its message, as promised to the agents: they hold finished " +
 		"transactions back that long",

@@ -20,6 +20,7 @@ func (a *app) addRecord(options *recordOptions) *cobra.Command {
 				KernelStacks:     options.KernelStacks,
 				Unwinder:         options.Unwinder,
 				JavaSignatures:   options.JavaSignatures,
+				Attributes:       options.Attributes,
 				ProcRoot:         options.ProcRoot,
 				Filter:           options.Filter.Process(),
 			})

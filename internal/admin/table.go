@@ -40,6 +40,7 @@ func processTable(s *Status) *terminal.Table {
 		terminal.Column{Title: "SERVICE", Shrink: true},
 		terminal.Column{Title: "STATE"},
 		terminal.Column{Title: "SINCE", Right: true, Spare: 1},
+		terminal.Column{Title: "CONTEXT", Spare: 5},
 		terminal.Column{Title: "CONTAINER", Spare: 2},
 		terminal.Column{Title: "LIBC", Spare: 4},
 		terminal.Column{Title: "TLS", Spare: 3},
@@ -51,9 +52,9 @@ func processTable(s *Status) *terminal.Table {
 	)
 	for i := range s.Processes {
 		p := &s.Processes[i]
-		table.Row(strconv.Itoa(p.PID), service(p), p.StateText(), since(s.At, p.RegisteredSince), p.ShortContainerID(),
-			p.Libc, p.TLS, number(p.Samples-min(p.WithoutTrace,
-				p.Samples)), number(p.Sent), number(p.Late), dropped(p.Dropped), errorCount(p))
+		table.Row(strconv.Itoa(p.PID), service(p), p.StateText(), since(s.At, p.RegisteredSince), p.ContextsText(),
+			p.ShortContainerID(), p.Libc, p.TLSText(), number(p.Exported+p.Samples-min(p.WithoutTrace, p.Samples)),
+			number(p.Sent), number(p.Late), dropped(p.Dropped), errorCount(p))
 	}
 	return table
 }
@@ -148,8 +149,8 @@ func totals(s *Status) []string {
 		states[s.Processes[i].State]++
 	}
 	var counts []string
-	for _, state := range []process.State{process.StateRegistered, process.StateReady, process.StateNoStorage,
-		process.StateFiltered, process.StateError} {
+	for _, state := range []process.State{process.StateRegistered, process.StateAttached, process.StateReady,
+		process.StateNoStorage, process.StateFiltered, process.StateError} {
 		if states[state] > 0 {
 			counts = append(counts, fmt.Sprintf("%d %s", states[state], state))
 		}

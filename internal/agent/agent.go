@@ -116,6 +116,9 @@ func (a *Agent) open() (err error) {
 	return err
 }
 
+// elasticOnly reports whether samples in contexts of OpenTelemetry's are of no use.
+func (a *Agent) elasticOnly() bool { return a.exporter == nil && a.config.PinMaps == "" }
+
 // openSampling opens the sampler, if there is a use for it.
 func (a *Agent) openSampling() (*sampling.Sampling, error) {
 	if !a.config.needsSampler() {
@@ -135,6 +138,9 @@ func (a *Agent) openSampling() (*sampling.Sampling, error) {
 		Interval: a.config.ReportInterval,
 		ProcRoot: a.config.ProcRoot,
 		Unwinder: a.config.Unwinder,
+
+		ElasticOnly: a.elasticOnly(),
+		Attributes:  a.config.Attributes,
 	}, &a.counters.Sampling, a.log)
 	if err != nil && a.config.PinMaps != "" {
 		return nil, fmt.Errorf("opening sampler: %w", err)

@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// notSampledUnresolved, a word of View.TLS: the loader has not bound the thread-local variable,
-	// as with an agent that never wrote a slot.
+	// notSampledUnresolved, a word of View.TLSText: the loader has not bound the thread-local variable,
+	// as with an agent that never wrote a slot, or no file that is mapped has it.
 	notSampledUnresolved = "unresolved"
 
 	// notSampledOther: for a reason that another error has covered, or that passes in a moment.
@@ -19,8 +19,8 @@ func NotSampledReasons() []string {
 	return []string{notSampledUnresolved, process.ReasonTLS.String(), process.ReasonSampling.String(), notSampledOther}
 }
 
-// NotSampled counts the processes that are registered and of which no samples are taken, although
-// samples are taken, by reason: only what is fed with its trace arrives there.
+// NotSampled counts the processes whose threads publish what they work on, to which is attached, and of
+// which no samples are taken, although samples are taken, by reason.
 func (a *Agent) NotSampled() map[string]int {
 	count := make(map[string]int)
 	if a.sampling == nil {
@@ -31,7 +31,9 @@ func (a *Agent) NotSampled() map[string]int {
 			continue
 		}
 		known, stats := r.process.Status(), r.sender.Stats()
-		if stateOf(known.View.State, &stats) == process.StateRegistered {
+		state, otel := stateOf(known.View.State, &stats), known.View.OTel
+		publishes := otel != nil && otel.TLS != "" && !a.elasticOnly()
+		if state == process.StateRegistered || state == process.StateAttached && publishes {
 			count[notSampled(&known)]++
 		}
 	}
@@ -47,7 +49,7 @@ func notSampled(s *lifecycle.Status) string {
 			return s.LastError.Reason
 		}
 	}
-	if s.View.TLS == notSampledUnresolved {
+	if s.View.TLSText() == notSampledUnresolved {
 		return notSampledUnresolved
 	}
 	return notSampledOther

@@ -38,7 +38,8 @@ type Config struct {
 	ReportInterval   time.Duration // how often what was sampled is fetched from the kernel
 	KernelStacks     bool          // stacks begin with the kernel's frames
 	Unwinder         sampling.Unwinder
-	PinMaps          string // directory in bpffs for the table of targets; empty: none
+	Attributes       []string // of OpenTelemetry's thread contexts that are exported, see sampling.Options
+	PinMaps          string   // directory in bpffs for the table of targets; empty: none
 }
 
 // needsSampler reports whether there is a use for the sampler: it also keeps the table of targets.

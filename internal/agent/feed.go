@@ -156,10 +156,11 @@ func (r *registration) attribute() {
 // that cannot be known. The contexts are valid until the next call.
 func (r *registration) readContexts(samples []fedSample) ([]process.Context, process.SampleOutcome, error) {
 	target := r.process.Target()
-	if !target.Publishes() {
+	if !target.HasStorage() || target.Filtered() {
 		return nil, process.OutcomeNotRegistered, nil
 	}
-	if target.Resolve() != nil {
+	_ = target.Resolve()
+	if _, err := target.Rule(); err != nil {
 		return nil, process.OutcomeNoRule, nil
 	}
 	if _, err := r.contexts.FindThreads(r.agent.threads, r.pid); err != nil {

@@ -29,6 +29,7 @@ type registration struct {
 
 	connected atomic.Bool            // it was connected to at least once
 	refused   process.SampleOutcomes // samples that the sender was not given
+	exported  atomic.Uint64          // samples that are for the exporter alone
 	fed       struct {
 		sync.Mutex
 		waiting []fedSample // if any, attribute is posted
@@ -51,9 +52,13 @@ func newRegistration(a *Agent, p *lifecycle.Process) *registration {
 	}
 }
 
-// Attach registers with the process at the socket that it published.
+// Attach registers with the process at the socket that it published, if it has.
 func (r *registration) Attach() error {
 	target := r.process.Target()
+	if !target.HasStorage() {
+		r.logged = false
+		return nil
+	}
 	socket, err := target.Dial(r.agent.shows)
 	if err != nil {
 		return process.WithReason(process.ReasonOther, err)
@@ -81,11 +86,18 @@ func (r *registration) Attach() error {
 
 // Valid reports whether the socket is still the one that the process published, and its own.
 func (r *registration) Valid() bool {
+	if r.socket == nil {
+		return !r.process.Target().HasStorage()
+	}
 	return r.agent.sockets.Holds(*r.socket, r.process) && r.process.Target().SocketIs(*r.socket)
 }
 
 // Detach ends the registration. What is queued waits for the next one, while it is in time.
 func (r *registration) Detach() {
+	if r.socket == nil {
+		r.log.Info("no longer attached")
+		return
+	}
 	r.agent.sockets.Release(*r.socket, r.process)
 	r.socket = nil
 	r.sender.Disconnect()
@@ -96,20 +108,31 @@ func (r *registration) Detach() {
 // Down has an error when the socket is gone.
 func (r *registration) Down() <-chan error { return r.sender.Down() }
 
-// Probed logs a new registration, and checks a known one.
+// Probed logs a new registration, or what is attached without one, and checks a known registration.
 func (r *registration) Probed(error) {
+	target := r.process.Target()
 	switch {
-	case r.socket == nil:
-	case !r.logged:
+	case !target.Publishes():
+	case !r.logged && r.socket != nil:
 		r.logged = true
-		storage := r.process.Target().Storage()
-		rule, _ := r.process.Target().Rule()
-		r.log.Info("registered", zap.String("service", storage.ServiceName),
-			zap.String("environment", storage.ServiceEnvironment), zap.String("socket", storage.SocketPath),
-			zap.Stringer("tls", rule.Kind))
-	default:
+		rule, _ := target.Rule()
+		r.log.Info("registered", r.serviceField(), r.environmentField(),
+			zap.String("socket", target.Storage().SocketPath), zap.Stringer("tls", rule.Kind))
+	case !r.logged && r.process.IsAttached():
+		r.logged = true
+		r.log.Info("attached", r.serviceField(), r.environmentField(),
+			zap.String("thread_context_schema", target.Context().Schema))
+	case r.socket != nil:
 		r.checkLate()
 	}
+}
+
+func (r *registration) serviceField() zap.Field {
+	return zap.String("service", r.process.Target().Service().Name)
+}
+
+func (r *registration) environmentField() zap.Field {
+	return zap.String("environment", r.process.Target().Service().Environment)
 }
 
 // checkLate counts when a process let samples become late by leaving no room for them, and logs it
@@ -127,23 +150,22 @@ func (r *registration) checkLate() {
 	}
 }
 
-// Sink returns the sink of a program. The publication was read before sampling begins, so it is the
+// Sink returns the sink of a program. What is published was read before sampling begins, so it is the
 // program's own; or the program has just been replaced, and then no sample of it comes.
 func (r *registration) Sink(identity bpf.ExecID) sampling.Sink {
 	if r.agent.exporter == nil {
 		return &program{registration: r}
 	}
 	target := r.process.Target()
-	storage := target.Storage()
 	resource := profile.Resource{
-		Service:     profile.Service{Name: storage.ServiceName, Environment: storage.ServiceEnvironment},
+		Service:     target.Service(),
 		ContainerID: target.Cgroup().ContainerID, PID: r.pid,
 		Process: r.process.Identity(), Since: r.writtenSince(identity), Owner: string(target.Access().Owner()),
 	}
 	if image, err := target.Handle().Image(); err == nil {
 		resource.Image = image
 	}
-	if executable, err := target.Handle().Executable(); err == nil && path.IsAbs(executable) {
+	if executable := target.Executable(); executable != "" {
 		resource.ExecutablePath, resource.ExecutableName = executable, path.Base(executable)
 	}
 	return &program{registration: r, resource: &resource}

@@ -13,9 +13,12 @@ type program struct {
 	resource *profile.Resource // nil: its samples are not exported
 }
 
-// Sampled queues complete samples.
+// Sampled queues complete samples. Those in a context of OpenTelemetry's are for the exporter alone:
+// the agent in the process does not know their ids.
 func (p *program) Sampled(sample profile.Sample) {
-	if sample.HasTrace() {
+	if sample.HasTrace() && sample.Context == profile.OTelContext {
+		p.exported.Add(sample.Count)
+	} else if sample.HasTrace() {
 		key := messaging.Key{TraceID: sample.TraceID, TransactionID: sample.TransactionID,
 			StackTraceID: sample.Stack.ID}
 		p.sender.Add(key, sample.Count, sample.At)

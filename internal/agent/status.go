@@ -73,15 +73,19 @@ func newLatency(t messaging.Timing) Latency {
 // that were fed.
 //
 //	Samples = Sent + Queued + WithoutTrace + Late + the sum of Dropped
+//
+// Samples in a context of OpenTelemetry's are none of these, but Exported.
 type ProcessStatus struct {
 	process.View
-	RegisteredSince *time.Time `json:"registered_since,omitempty"` // only with StateRegistered
+	RegisteredSince *time.Time `json:"registered_since,omitempty"` // only with StateRegistered or StateAttached
 
 	Samples      uint64 `json:"samples"`
 	Sent         uint64 `json:"sent"`
 	Queued       uint64 `json:"queued"`
 	WithoutTrace uint64 `json:"without_trace"` // read later, there was no trace, or one that is not sampled
 	Late         uint64 `json:"late"`          // could not be sent within the samples-delay
+	// Exported counts samples in contexts of OpenTelemetry's, which are not sent to the process.
+	Exported uint64 `json:"exported"`
 	// Dropped has the other reasons: those of messaging, and the process.Outcomes of samples that
 	// were not queued.
 	Dropped map[string]uint64 `json:"dropped"`
@@ -137,10 +141,11 @@ func (r *registration) status() (status ProcessStatus, ok bool) {
 	known, stats := r.process.Status(), r.sender.Stats()
 	status = ProcessStatus{View: known.View, LastError: known.LastError, Dropped: make(map[string]uint64)}
 	status.State = stateOf(status.State, &stats)
-	if status.State == process.StateRegistered {
+	if status.State == process.StateRegistered || status.State == process.StateAttached {
 		status.RegisteredSince = &known.AttachedAt
 	}
 	status.count(&stats, &r.refused)
+	status.Exported = r.exported.Load()
 	return status, status.State != ""
 }
 

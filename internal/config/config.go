@@ -52,6 +52,7 @@ type samplesSection struct {
 	KernelStacks   bool              `key:"kernel-stacks"`
 	Unwinder       sampling.Unwinder `key:"unwinder"`
 	Unsampled      bool              `key:"unsampled"`
+	Attributes     AttributeKeys     `key:"context-attributes" type:"keys"`
 }
 
 // agentsSection is the content of registrations.
@@ -152,7 +153,7 @@ type monitoringSection struct {
 // Default returns the default configuration, without the values that Complete derives.
 func Default() Config {
 	return Config{
-		Samples: samplesSection{PerSecond: 20, Unwinder: sampling.AutoUnwinder},
+		Samples: samplesSection{PerSecond: 20, Unwinder: sampling.AutoUnwinder, Attributes: DefaultAttributeKeys()},
 		Agents:  agentsSection{SamplesDelay: 300 * time.Millisecond},
 		Discovery: discoverySection{ScanInterval: 30 * time.Second, MaxProcesses: agent.DefaultMaxProcesses,
 			ProcRoot: DefaultProcRoot},
@@ -195,6 +196,7 @@ func (c *Config) Agent() agent.Config {
 		ReportInterval:    c.Samples.ReportInterval,
 		KernelStacks:      c.Samples.KernelStacks,
 		Unwinder:          c.Samples.Unwinder,
+		Attributes:        c.Samples.Attributes,
 		PinMaps:           c.Samplers.PinMaps,
 	}
 }

@@ -10,8 +10,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"correlator/internal/process"
+	"correlator/internal/sampling"
 	"correlator/otlp"
 )
 
@@ -71,6 +73,35 @@ func (e *endpoints) add(text string) error {
 }
 
 func (e *endpoints) texts() []string { return *e }
+
+// AttributeKeys are keys of attributes of thread contexts, in a flag or variable separated by commas.
+type AttributeKeys []string
+
+// DefaultAttributeKeys returns those that are read unless others are named: what Datadog's agents call
+// the first span of a trace in a process, and the route of a request.
+func DefaultAttributeKeys() AttributeKeys {
+	return AttributeKeys{"datadog.local_root_span_id", "http.route"}
+}
+
+func (*AttributeKeys) split(text string) []string { return strings.Split(text, ",") }
+
+func (k *AttributeKeys) add(text string) error {
+	text = strings.TrimSpace(text)
+	switch {
+	case text == "":
+	case slices.Contains(*k, text):
+		return fmt.Errorf("%s stands there twice", text)
+	case len(*k) == sampling.MaxAttributes:
+		return fmt.Errorf("more than %d keys", sampling.MaxAttributes)
+	case !utf8.ValidString(text):
+		return fmt.Errorf("%q is not UTF-8", text)
+	default:
+		*k = append(*k, text)
+	}
+	return nil
+}
+
+func (k *AttributeKeys) texts() []string { return *k }
 
 // signals are signals of OTLP, each once; none: all.
 type signals []otlp.Signal

@@ -30,6 +30,10 @@ type Thread struct {
 	Reason        string `json:"reason,omitempty"` // why there is no trace: a process.SampleOutcome's name
 }
 
+// reasonWhileRunning is why there is no trace of a thread that publishes by OpenTelemetry's standard alone:
+// that forbids reading what it works on unless it is interrupted, so only samples have it.
+const reasonWhileRunning = "read_while_sampled"
+
 // Inspection is a process and its threads, as `inspect` prints them.
 type Inspection struct {
 	process.View
@@ -37,7 +41,8 @@ type Inspection struct {
 }
 
 // errNotTarget: the process lives and takes no part.
-var errNotTarget = errors.New("process does not carry the APM agent's library, or one that is too old")
+var errNotTarget = errors.New("process publishes no context: neither Elastic's library (of an agent that is not too " +
+	"old) nor OTEL_CTX is mapped")
 
 // Inspect probes one process, and what each of its threads works on. The errors are errNotTarget,
 // those of procscan (gone, denied) and bpf.MissingError (what is missing to see the process or its
@@ -110,7 +115,7 @@ func inspectThreads(t *process.Target) ([]Thread, error) {
 	contexts := make([]process.Context, len(threads))
 	for i := range contexts {
 		contexts[i].Outcome = process.OutcomeNotRegistered
-		if t.Publishes() {
+		if t.HasStorage() {
 			contexts[i].Outcome = process.OutcomeNoRule
 		}
 	}
@@ -129,6 +134,9 @@ func inspectThreads(t *process.Target) ([]Thread, error) {
 		}
 		name, _ := t.Handle().ThreadName(thread.TID) // "" when it has ended
 		views[i] = newThread(thread.TID, name, contexts[i])
+		if t.HasContext() && !t.HasStorage() {
+			views[i].Reason = reasonWhileRunning
+		}
 	}
 	slices.SortFunc(views, func(a, b Thread) int { return cmp.Compare(a.TID, b.TID) })
 	return views, nil

@@ -114,19 +114,19 @@ func TestWithin(t *testing.T) {
 }
 
 func TestWriteProcesses(t *testing.T) {
-	view := process.View{PID: 7, State: process.StateFiltered, ServiceName: "a\tb", TLS: "static",
+	view := process.View{PID: 7, State: process.StateFiltered, ServiceName: "a\tb", TLS: "static", Contexts: []string{"elastic"},
 		ContainerID: "5ebf11e02dbde102cda4b76bc0e3849a65f9edac7a12bdabfd34db01b9556101", CgroupPath: "/docker/\x1b[31m"}
 	var table strings.Builder
 	if err := WriteProcesses(&table, []process.View{view}); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(table.String(), "\n")
-	if want := "PID STARTED STATE SERVICE ENVIRONMENT CONTAINER LIBC TLS SOCKET"; strings.Join(strings.Fields(lines[0]),
+	if want := "PID STARTED STATE SERVICE ENVIRONMENT CONTEXT CONTAINER LIBC TLS SOCKET"; strings.Join(strings.Fields(lines[0]),
 		" ") != want {
 		t.Errorf("%q", lines[0])
 	}
 	want := []string{"7", view.StartTime.Local().Format(time.DateOnly), view.StartTime.Local().Format(time.TimeOnly),
-		"filtered", `a\tb`, "-", "5ebf11e02dbd", "-", "static", "-"}
+		"filtered", `a\tb`, "-", "elastic", "5ebf11e02dbd", "-", "static", "-"}
 	if got := strings.Fields(lines[1]); !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
 	}

@@ -100,7 +100,9 @@ func within[T any](ctx context.Context, late T, probe func() T) T {
 func timedOut(found procscan.Found) process.View {
 	view := process.NewView(found.ProcessID)
 	view.State, view.Reason = process.StateError, process.ReasonTimeout.String()
-	view.Library = found.Libraries[0].Path
+	if len(found.Libraries) > 0 {
+		view.Library = found.Libraries[0].Path
+	}
 	return view
 }
 
@@ -114,7 +116,7 @@ func examine(client *access.Client, procRoot string, found procscan.Found, filte
 		view.State, view.Reason = process.StateOf(err)
 		return view, nil
 	}
-	if err = t.Load(); t.Images() {
+	if err = t.Load(); t.IsUsable() {
 		err = tryToConnect(t)
 	}
 	view.State, view.Reason = process.StateReady, ""
@@ -130,7 +132,10 @@ func tryToConnect(t *process.Target) error {
 	if _, err := t.Probe(); err != nil {
 		return err
 	}
-	_ = t.Resolve()          // the result is in the view
+	_ = t.Resolve() // the result is in the view
+	if !t.HasStorage() {
+		return nil
+	}
 	socket, err := t.Dial(0) // nothing is sent
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"correlator/internal/process"
@@ -14,12 +15,13 @@ import (
 func WriteProcesses(w io.Writer, processes []process.View) error {
 	table := terminal.NewTable(terminal.Column{Title: "PID", Right: true}, terminal.Column{Title: "STARTED", Spare: 3},
 		terminal.Column{Title: "STATE"}, terminal.Column{Title: "SERVICE", Shrink: true},
-		terminal.Column{Title: "ENVIRONMENT", Shrink: true}, terminal.Column{Title: "CONTAINER", Spare: 4},
+		terminal.Column{Title: "ENVIRONMENT", Shrink: true}, terminal.Column{Title: "CONTEXT", Spare: 5},
+		terminal.Column{Title: "CONTAINER", Spare: 4},
 		terminal.Column{Title: "LIBC", Spare: 2}, terminal.Column{Title: "TLS", Spare: 1},
 		terminal.Column{Title: "SOCKET", Shrink: true})
 	for _, p := range processes {
 		table.Row(strconv.Itoa(p.PID), p.StartTime.Local().Format(time.DateTime), p.StateText(), p.ServiceName,
-			p.ServiceEnvironment, p.ShortContainerID(), p.Libc, p.TLS, p.SocketPath)
+			p.ServiceEnvironment, p.ContextsText(), p.ShortContainerID(), p.Libc, p.TLSText(), p.SocketPath)
 	}
 	return table.Write(w)
 }
@@ -32,6 +34,10 @@ func (i Inspection) Write(w io.Writer) error {
 	head.Row("state", i.StateText())
 	head.Row("service", i.ServiceName)
 	head.Row("environment", i.ServiceEnvironment)
+	head.Row("context", i.ContextsText())
+	if i.OTel != nil {
+		writeOTel(head, i.OTel)
+	}
 	head.Row("container", i.ContainerID)
 	head.Row("cgroup", i.CgroupPath)
 	head.Row("socket", i.SocketPath)
@@ -53,4 +59,21 @@ func (i Inspection) Write(w io.Writer) error {
 			strconv.FormatBool(t.TraceFlags&1 != 0))
 	}
 	return table.Write(w)
+}
+
+// writeOTel adds what a process publishes by OpenTelemetry's standards.
+func writeOTel(head *terminal.Table, view *process.OTelView) {
+	for _, row := range []struct{ title, text string }{
+		{"namespace", view.ServiceNamespace},
+		{"version", view.ServiceVersion},
+		{"instance", view.ServiceInstanceID},
+		{"sdk", view.SDK},
+		{"thread contexts", view.Schema},
+		{"attribute keys", strings.Join(view.Keys, ", ")},
+		{"otel_thread_ctx_v1", view.TLS},
+	} {
+		if row.text != "" {
+			head.Row(row.title, row.text)
+		}
+	}
 }

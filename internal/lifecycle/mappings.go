@@ -11,7 +11,7 @@ import (
 // it.
 type latestMappings struct {
 	mu     sync.Mutex
-	newest procscan.Found // no libraries: there is nothing to take
+	newest procscan.Found // no mappings: there is nothing to take
 	known  time.Time      // when the probe began that found the newest, taken or not
 }
 
@@ -38,5 +38,5 @@ func (l *latestMappings) take() (found procscan.Found, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	found, l.newest = l.newest, procscan.Found{}
-	return found, len(found.Libraries) > 0
+	return found, len(found.Libraries)+len(found.Contexts) > 0
 }

@@ -29,6 +29,7 @@ func (p *Process) step() error {
 		p.detach() // its agent, if it has one, is another
 		p.own.Forget()
 		p.manager.places.executed(p)
+		p.target.Replace()
 		p.verified = time.Time{}
 	}
 	if time.Since(p.verified) >= p.verifyInterval() {
@@ -42,9 +43,9 @@ func (p *Process) step() error {
 		}
 	}
 	p.manager.counters.Probes.Add(1)
-	changed, err := p.target.Probe()
+	change, err := p.target.Probe()
 	p.probed = err == nil || errors.Is(err, memread.ErrNotPublished) || errors.Is(err, process.ErrServiceFiltered)
-	if errors.Is(err, memread.ErrNotPublished) {
+	if !p.target.HasStorage() {
 		p.own.GiveUp()
 	}
 	if access.TellsNothing(err) { // against what is
@@ -54,34 +55,57 @@ func (p *Process) step() error {
 		p.detach()
 		return err
 	}
-	own, err := p.own.Of(p.target, changed)
-	if err == nil && !own {
-		err = process.ErrCopy
-	}
-	if err != nil {
-		p.detach()
-		return err
-	}
-	// Another program has another agent, which is attached to also when all else looks the same.
-	if p.attached && !changed && p.sampler.IsCurrent() && p.handler.Valid() {
-		still, err := p.target.StillPublishing()
+	if p.target.HasStorage() { // else there is nothing that a fork copies
+		own, err := p.own.Of(p.target, change.Storage)
+		if err == nil && !own {
+			err = process.ErrCopy
+		}
 		if err != nil {
+			p.detach()
 			return err
 		}
-		if !still { // the library was loaded again
-			p.stopSampling()
-			p.target.ForgetRule()
-		}
-		p.startSampling()
-		p.sampler.Probe()
-		return nil
+	}
+	// Another program has another agent, which is attached to also when all else looks the same.
+	if p.attached && !change.Storage && p.sampler.IsCurrent() && p.handler.Valid() {
+		return p.follow(change.Context)
 	}
 	p.detach()
-	if !p.attaches.take(time.Now()) {
-		p.manager.counters.TooOften.Add(1)
+	if !p.takeAttach() {
 		return errTooOften
 	}
 	return p.attach()
+}
+
+// follow has an attached process sampled as what it is now. Its samples are of another sink when its
+// context is another: that has who it is, and what its attributes are.
+func (p *Process) follow(contextChanged bool) error {
+	if contextChanged && !p.takeAttach() {
+		p.detach()
+		return errTooOften
+	}
+	still, err := p.target.StillPublishing()
+	if err != nil {
+		return err
+	}
+	if !still { // a library was loaded again
+		p.target.ForgetRules()
+	}
+	if contextChanged || !still {
+		p.stopSampling()
+	}
+	p.startSampling()
+	p.sampler.Probe()
+	return nil
+}
+
+// takeAttach reports whether the process may be attached to, or what it publishes be followed, once
+// more now.
+func (p *Process) takeAttach() bool {
+	if p.attaches.take(time.Now()) {
+		return true
+	}
+	p.manager.counters.TooOften.Add(1)
+	return false
 }
 
 // verifyInterval is how old the knowledge may be that the libraries are mapped.
@@ -131,7 +155,7 @@ func (p *Process) load() error {
 	if !p.target.Publishes() {
 		p.detach()
 	}
-	if err != nil && p.target.Images() { // the others serve
+	if err != nil && p.target.IsUsable() { // the others serve
 		p.RecordError(err)
 		return nil
 	}
@@ -147,7 +171,7 @@ func (p *Process) attach() error {
 	if err := p.manager.places.publish(p, user); err != nil {
 		return err
 	}
-	p.target.ForgetRule() // the library may have been loaded again, with the same storage
+	p.target.ForgetRules() // a library may have been loaded again, with the same storage
 	if err := p.handler.Attach(); err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,7 +26,7 @@ const (
 	maxPosted = 16
 )
 
-// Process is the life of one process that maps the library. Everything that touches the process
+// Process is the life of one process that maps the library or a process context. Everything that touches the process
 // happens on the goroutine of run.
 type Process struct {
 	manager *Manager
@@ -77,8 +76,8 @@ type Process struct {
 var (
 	// errTooOften: the process publishes something new faster than we follow.
 	errTooOften = errors.New("publishing something new too often")
-	// errUnmapped: the process may map the library again, see Options.RemapGrace.
-	errUnmapped = fmt.Errorf("no library is mapped: %w", memread.ErrNotPublished)
+	// errUnmapped: the process may map one again, see Options.RemapGrace.
+	errUnmapped = fmt.Errorf("neither a library nor a process context is mapped: %w", memread.ErrNotPublished)
 	// errShutdown: the Manager ends.
 	errShutdown = errors.New("shutting down")
 )
@@ -133,6 +132,9 @@ func (p *Process) Identity() procscan.ProcessID { return p.id }
 // are too many about processes of the same user.
 func (p *Process) Log() *zap.Logger { return p.log }
 
+// IsAttached reports whether Handler.Attach has done its part. It is for the process's goroutine.
+func (p *Process) IsAttached() bool { return p.attached }
+
 // Target returns the process as it was probed. It is the goroutine's.
 func (p *Process) Target() *process.Target { return p.target }
 
@@ -177,7 +179,7 @@ func (p *Process) notify() {
 	}
 }
 
-// run serves the process until it has ended, no longer maps the library, has to give way to
+// run serves the process until it has ended, maps nothing to serve any more, has to give way to
 // another, or serving ends.
 func (p *Process) run(serving context.Context) {
 	var timer retryTimer
@@ -262,11 +264,11 @@ func (p *Process) takeMappings() {
 	found, ok := p.mappings.take()
 	switch {
 	case !ok:
-	case p.unmapped.IsZero() && slices.Equal(found.Libraries, p.target.Mappings()):
+	case p.unmapped.IsZero() && p.target.Maps(found.Libraries, found.Contexts):
 		p.verified = found.At
 	default:
 		p.changed.Store(true)
-		p.target.SetMappings(found.Libraries)
+		p.target.SetMappings(found.Libraries, found.Contexts)
 		p.sampler.Invalidate()
 	}
 }

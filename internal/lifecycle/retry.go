@@ -37,13 +37,17 @@ const (
 // than it could be attached to in the long run, whatever it does in between.
 func (p *Process) nextRetry(err error) time.Duration {
 	state := p.setState(err)
+	trouble := err
+	if state != process.StateError {
+		trouble = p.target.Trouble()
+	}
 	if state == process.StateFiltered {
 		p.reportFiltered(err)
 	}
 	p.manager.places.exclude(p, state == process.StateFiltered || errors.Is(err, process.ErrNotTarget))
 	retry := time.Duration(0)
-	if state == process.StateError {
-		p.RecordError(err)
+	if state == process.StateError || trouble != nil && err == nil {
+		p.RecordError(trouble)
 		p.retry = min(max(2*p.retry, retryMin), retryMax)
 		retry = p.retry
 	} else {
@@ -60,7 +64,7 @@ func (p *Process) nextRetry(err error) time.Duration {
 		if p.couldBeSampled() {
 			return recheckInterval
 		}
-		return retry
+		return shortest(retry, p.target.SearchPause())
 	case retry == 0:
 		retry = recheckInterval
 	}
@@ -72,8 +76,7 @@ func (p *Process) nextRetry(err error) time.Duration {
 // whose loader has still to bind the variable is polled like a candidate.
 func (p *Process) startPolling() bool {
 	candidate := p.born
-	_, err := p.target.Rule()
-	if p.target.Filtered() || p.target.Publishes() && (!errors.Is(err, tlsdesc.ErrUnresolved) || p.attached &&
+	if p.target.Filtered() || p.target.Publishes() && (!p.target.IsPending() || p.attached &&
 		!p.binds.take(time.Now())) {
 		candidate = time.Time{}
 	}
@@ -83,8 +86,17 @@ func (p *Process) startPolling() bool {
 // couldBeSampled reports whether the process is attached and is not sampled for a reason that may
 // pass.
 func (p *Process) couldBeSampled() bool {
-	_, err := p.target.Rule()
-	return p.attached && err == nil && p.manager.options.Sampling != nil && !p.sampler.IsRunning()
+	return p.attached && p.manager.options.Sampling != nil && !p.sampler.IsRunning() && p.unsampled != nil &&
+		!errors.Is(p.unsampled, tlsdesc.ErrUnresolved) && !errors.Is(p.unsampled, tlsdesc.ErrUnsupported) &&
+		!errors.Is(p.unsampled, tlsdesc.ErrMalformed)
+}
+
+// shortest returns the shorter of two times until something is due, 0: never.
+func shortest(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return a + b
+	}
+	return min(a, b)
 }
 
 // retryTimer is the timer of a process in trouble: the others need none.

@@ -48,6 +48,8 @@ func (p *Process) State() (state process.State, reason string) {
 func (p *Process) setState(err error) process.State {
 	state, reason := process.StateRegistered, ""
 	switch {
+	case err == nil && !p.target.HasStorage():
+		state = process.StateAttached
 	case errors.Is(err, errTooOften):
 		state = process.StateReady
 	case err != nil:
@@ -111,6 +113,6 @@ func (p *Process) reportFiltered(why error) {
 	p.manager.counters.Filtered.Add(1)
 	cgroup := p.target.Cgroup()
 	p.log.Info("process filtered", reason("processes_filtered"), zap.NamedError("by", why),
-		zap.String("service", p.target.Storage().ServiceName),
+		zap.String("service", p.target.Service().Name),
 		zap.String("container", cgroup.ContainerID), zap.String("cgroup", cgroup.Path))
 }

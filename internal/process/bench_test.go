@@ -94,7 +94,7 @@ func BenchmarkRecheck(b *testing.B) {
 		holds func() bool
 	}{
 		{"mapped", func() bool { mapped, err := t.stillMapped(); return mapped && err == nil }},
-		{"published", func() bool { changed, err := t.Probe(); return !changed && err == nil }},
+		{"published", func() bool { change, err := t.Probe(); return !change.Any() && err == nil }},
 		{"publishing", func() bool { still, _ := t.StillPublishing(); return still }},
 		{"socket", func() bool { return t.SocketIs(socket.Identity()) }},
 		{"alive", t.Handle().Alive},

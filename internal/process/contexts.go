@@ -71,7 +71,7 @@ func (r *ContextReader) ReadThreads(t *Target, n int, tid func(i int) int) ([]Co
 // What is read may be another program's, or by a rule that holds no longer, until StillPublishing
 // reports that it is not.
 func (r *ContextReader) Read(t *Target, threadPointers []uint64) ([]Context, error) {
-	slots, err := t.access.ReadSlots(t.rule, threadPointers)
+	slots, err := t.access.ReadSlots(t.elastic.rule, threadPointers)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func newContext(read *access.ThreadSlot) Context {
 // microseconds in which it is read). Else the thread may have begun something new, or ended what it
 // did, and the outcome is OutcomeStale. Otherwise this is Read for one thread.
 func ReadPagedOut(t *Target, threadPointer uint64) (Context, error) {
-	read, untouched, err := t.access.ReadPagedOutSlot(t.rule, threadPointer)
+	read, untouched, err := t.access.ReadPagedOutSlot(t.elastic.rule, threadPointer)
 	if err != nil {
 		return Context{}, err
 	}

@@ -3,6 +3,7 @@ package process
 import (
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"time"
 
@@ -25,16 +26,20 @@ type image struct {
 // pointerAddr is where the image's pointer to the process storage lies.
 func (i *image) pointerAddr() uint64 { return i.bias + i.library.StorageAddr }
 
-// pairAddr is where the words lie that the image's TLS relocation fills.
-func (i *image) pairAddr() uint64 { return i.bias + i.library.Relocation.Addr }
-
-// Mappings returns where the process maps the library, so far as known.
-func (t *Target) Mappings() []procscan.Mapping { return t.mappings }
-
-// SetMappings sets where the process maps the library now; Load is due.
-func (t *Target) SetMappings(mappings []procscan.Mapping) {
-	t.mappings, t.stale, t.loaded = mappings, true, time.Time{}
+// Maps reports whether the process maps the library, and process contexts, just where given, so far
+// as known.
+func (t *Target) Maps(libraries, contexts []procscan.Mapping) bool {
+	return slices.Equal(libraries, t.mappings) && slices.Equal(contexts, t.otel.mappings) && !t.otel.lost
 }
+
+// SetMappings sets where the process maps the library, and process contexts, now; Load is due.
+func (t *Target) SetMappings(libraries, contexts []procscan.Mapping) {
+	t.mappings, t.stale, t.loaded = libraries, true, time.Time{}
+	t.otel.setMappings(contexts)
+}
+
+// Replace has Remap read what is mapped: the process runs another program.
+func (t *Target) Replace() { t.otel.lost = true }
 
 // stillMapped reports whether all libraries are mapped where they were.
 func (t *Target) stillMapped() (bool, error) {
@@ -46,31 +51,39 @@ func (t *Target) stillMapped() (bool, error) {
 	return true, nil
 }
 
-// Remap checks that all libraries are still mapped where they were. If they are not, after an exec
-// or a dlclose, it sets what is mapped instead, and returns true; ErrUnmapped when that is nothing.
+// Remap checks that all libraries are still mapped where they were, and so far as the last Probe has
+// shown, process contexts. If they are not, after an exec or a dlclose, it sets what is mapped
+// instead, and returns true; ErrUnmapped when that is nothing.
 func (t *Target) Remap() (remapped bool, err error) {
 	mapped, err := t.stillMapped()
-	if err != nil || mapped {
+	if err != nil || mapped && !t.otel.lost {
 		return false, err
 	}
 	libraries, err := t.handle.Libraries()
-	if errors.Is(err, procscan.ErrNotFound) {
-		return false, ErrUnmapped
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, procscan.ErrNotFound) {
 		return false, err
 	}
-	t.SetMappings(libraries)
+	contexts, err := t.handle.ProcessContexts()
+	if err != nil && !errors.Is(err, procscan.ErrNotFound) {
+		return false, err
+	}
+	if len(libraries)+len(contexts) == 0 {
+		return false, ErrUnmapped
+	}
+	t.SetMappings(libraries, contexts)
 	return true, nil
 }
 
-// Images reports whether there is a copy of the library that can be used.
-func (t *Target) Images() bool { return len(t.images) > 0 }
+// IsUsable reports whether there is a copy of the library that can be used, or what may be a process
+// context.
+func (t *Target) IsUsable() bool {
+	return t.admitted && (len(t.images) > 0 || len(t.otel.mappings) > 0)
+}
 
 // LoadDue reports whether there are libraries to load: new ones, or some that could not be used a
 // while ago. A process that has no other is tried at its own pace.
 func (t *Target) LoadDue() bool {
-	return t.stale && (len(t.images) == 0 || time.Since(t.loaded) >= reloadInterval)
+	return t.stale && (!t.IsUsable() || t.loaded.IsZero() || time.Since(t.loaded) >= reloadInterval)
 }
 
 // Load opens and parses the libraries that the process maps and that were not loaded yet. When some
@@ -79,9 +92,14 @@ func (t *Target) LoadDue() bool {
 // opened, and none can be used; each Load checks that again.
 func (t *Target) Load() error {
 	t.loaded = time.Now()
-	if err := t.admit(); err != nil {
+	err := t.admit()
+	if err == nil {
+		err = t.readProgram()
+	}
+	if t.admitted = err == nil; err != nil {
 		t.images, t.stale = nil, true
 		t.withdraw()
+		t.otel.withdraw()
 		return err
 	}
 	known := t.images
@@ -113,12 +131,27 @@ func (t *Target) Load() error {
 	if !slices.Contains(t.images, t.publishing) {
 		t.withdraw()
 	}
-	t.stale = firstErr != nil || len(t.images) == 0
+	t.stale = firstErr != nil || !t.IsUsable()
 	if t.stale && firstErr == nil {
 		return ErrNotTarget
 	}
 	return firstErr
 }
+
+// readProgram reads what the program that runs says of the process, besides what it publishes.
+func (t *Target) readProgram() (err error) {
+	t.executable = ""
+	if executable, err := t.handle.Executable(); err == nil && path.IsAbs(executable) {
+		t.executable = executable
+	}
+	if t.environment, err = t.access.Environment(); access.TellsNothing(err) || errors.Is(err, procscan.ErrGone) {
+		return err
+	}
+	return nil // one that cannot be read says nothing
+}
+
+// Executable returns the path of the program's file, as of the last Load; empty: it has none.
+func (t *Target) Executable() string { return t.executable }
 
 // isAt reports whether a mapping is the image's: the same file at the same place. That it was
 // unlinked in between changes nothing.

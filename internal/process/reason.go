@@ -6,6 +6,7 @@ import (
 	"correlator/bpf"
 	"correlator/elfsym"
 	"correlator/internal/access"
+	"correlator/internal/processcontext"
 	"correlator/memread"
 	"correlator/messaging"
 	"correlator/procscan"
@@ -30,6 +31,9 @@ const (
 	ReasonStorageTooLong
 	ReasonStorageUTF8
 	ReasonStorageChanging
+	ReasonContextUnreadable
+	ReasonContextMalformed
+	ReasonContextChanging
 	ReasonSocketMissing
 	ReasonSocketPath
 	ReasonNotSocket
@@ -59,6 +63,9 @@ var reasonNames = [NumReasons]string{
 	ReasonStorageTooLong:     "storage_too_long",
 	ReasonStorageUTF8:        "storage_utf8",
 	ReasonStorageChanging:    "storage_changing",
+	ReasonContextUnreadable:  "context_unreadable",
+	ReasonContextMalformed:   "context_malformed",
+	ReasonContextChanging:    "context_changing",
 	ReasonSocketMissing:      "socket_missing",
 	ReasonSocketPath:         "socket_path",
 	ReasonNotSocket:          "not_a_socket",
@@ -110,6 +117,9 @@ var reasons = []struct {
 	{memread.ErrVersion, ReasonStorageMalformed},
 	{memread.ErrSocketPath, ReasonSocketPath},
 	{memread.ErrChanged, ReasonStorageChanging},
+	{processcontext.ErrVersion, ReasonContextMalformed},
+	{processcontext.ErrMalformed, ReasonContextMalformed},
+	{processcontext.ErrUpdating, ReasonContextChanging},
 	{ErrCopy, ReasonSocketShared},
 	{access.ErrTimeout, ReasonTimeout},
 	{access.ErrHung, ReasonTimeout},

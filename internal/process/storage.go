@@ -1,6 +1,8 @@
 package process
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,32 +11,77 @@ import (
 	"correlator/memread"
 	"correlator/messaging"
 	"correlator/procscan"
+	"correlator/profile"
 )
 
-// This file is what a process publishes of itself: the process storage of the Elastic library.
-// Another way to publish that has its place beside it, with contexts.go for what its threads work
-// on.
+// This file is what a process publishes of itself: the process storage of Elastic's library. See
+// otel.go for OpenTelemetry's process context, and contexts.go for what threads work on.
 
-// Publishes reports whether the last Probe found a storage that the filter does not leave out.
-func (t *Target) Publishes() bool { return t.publishing != nil && !t.filtered }
+// Publishes reports whether the last Probe found something that the filter does not leave out.
+func (t *Target) Publishes() bool { return (t.HasStorage() || t.HasContext()) && !t.filtered }
 
 // Filtered reports whether the filter leaves out what the last Probe found.
 func (t *Target) Filtered() bool { return t.filtered }
 
-// Storage returns what the last Probe found.
+// HasStorage reports whether the last Probe found a process storage, with a socket to register at.
+func (t *Target) HasStorage() bool { return t.publishing != nil }
+
+// Storage returns the process storage that the last Probe found.
 func (t *Target) Storage() memread.ProcessStorage { return t.storage }
 
-// Probe reads what the process publishes now, and reports whether that is new: another storage,
-// other contents, or another image. Nothing published is memread.ErrNotPublished, and what the
-// filter leaves out ErrServiceFiltered. Of several images that publish, the one that did so before
-// is preferred.
-func (t *Target) Probe() (changed bool, err error) {
-	changed, err = t.readStorage()
-	if err == nil && t.filtered {
-		return false, ErrServiceFiltered
-	}
-	return changed, err
+// Service returns who the process is, by all that the last Probe found.
+func (t *Target) Service() profile.Service { return t.service }
+
+// Change is what a Probe found to be new.
+type Change struct {
+	Storage bool // another process storage, other contents, another image, or none any more
+	Context bool // another process context, an update of it, or none any more
 }
+
+// Any reports whether anything is new.
+func (c Change) Any() bool { return c.Storage || c.Context }
+
+// Probe reads what the process publishes now, and reports what of that is new. Nothing published is
+// memread.ErrNotPublished, and what the filter leaves out ErrServiceFiltered. Of several images that
+// publish, the one that did so before is preferred. Where only one of a storage and a context can be
+// read, that one counts: see Trouble.
+func (t *Target) Probe() (change Change, err error) {
+	var storageErr, contextErr error
+	hadStorage := t.HasStorage()
+	change.Storage, storageErr = t.readStorage()
+	if access.TellsNothing(storageErr) {
+		return change, storageErr
+	}
+	if storageErr != nil {
+		t.withdraw()
+	}
+	change.Storage = change.Storage || hadStorage && !t.HasStorage()
+	if change.Context, contextErr = t.readContext(); access.TellsNothing(contextErr) {
+		return change, contextErr
+	}
+	t.trouble = nil
+	for _, err := range []error{storageErr, contextErr} {
+		if err != nil && !errors.Is(err, memread.ErrNotPublished) && t.trouble == nil {
+			t.trouble = err
+		}
+	}
+	if !t.HasStorage() && !t.HasContext() {
+		t.service, t.filtered = profile.Service{}, false
+		return change, cmp.Or(t.trouble, memread.ErrNotPublished)
+	}
+	if change.Any() {
+		t.service = ServiceOf(t.otel.context, t.environment, t.storage, t.executable)
+		t.filtered = !t.filter.matchesService(t.service.Name)
+	}
+	if t.filtered {
+		return change, ErrServiceFiltered
+	}
+	return change, nil
+}
+
+// Trouble returns why one of a storage and a context cannot be read although the last Probe found the
+// other, or nil.
+func (t *Target) Trouble() error { return t.trouble }
 
 func (t *Target) readStorage() (changed bool, err error) {
 	if t.publishing != nil {
@@ -67,14 +114,14 @@ func (t *Target) readImage(img *image) (changed bool, err error) {
 	}
 	t.withdraw()
 	t.publishing, t.storageAddr, t.storage = img, addr, storage
-	t.filtered = !t.filter.matchesService(storage.ServiceName)
+	t.elastic.set(&img.library.Variable, img.bias)
 	return true, nil
 }
 
-// withdraw forgets what was published.
+// withdraw forgets the storage that was published.
 func (t *Target) withdraw() {
-	t.publishing, t.storageAddr, t.storage, t.filtered = nil, 0, memread.ProcessStorage{}, false
-	t.ForgetRule()
+	t.publishing, t.storageAddr, t.storage = nil, 0, memread.ProcessStorage{}
+	t.elastic.set(nil, 0)
 }
 
 // CheckPublishing checks that the process lives and publishes what it did at the last Probe, by the
@@ -91,27 +138,48 @@ func (t *Target) CheckPublishing() error {
 	return err
 }
 
-// StillPublishing reports whether the pointer to the storage, and the words that the rule was made
-// from, are what they were. After an exec, or when the library was loaded again, they are not; what
-// was read by the rule just before is then of no use. With an error it is not known.
+// StillPublishing reports whether the pointer to the storage, the header of the process context, and
+// the words that the rules were made from are what they were. After an exec, or when a library was
+// loaded again, they are not; what was read by a rule just before is then of no use. With an error it
+// is not known.
 func (t *Target) StillPublishing() (bool, error) {
-	if t.publishing == nil {
+	if !t.HasStorage() && !t.HasContext() {
 		return false, nil
 	}
-	var pointer [8]byte
-	var now pair
-	requests := [...]memread.Request{
-		{Addr: t.publishing.pointerAddr(), Buf: pointer[:]},
-		{Addr: t.publishing.pairAddr(), Buf: now[:]},
+	var requests []memread.Request
+	var holds []func(memread.Request) bool
+	expect := func(request memread.Request, hold func(memread.Request) bool) {
+		requests, holds = append(requests, request), append(holds, hold)
 	}
-	err := t.memory.ReadBatch(requests[:])
+	same := func(want []byte) func(memread.Request) bool {
+		return func(read memread.Request) bool { return read.Err == nil && bytes.Equal(read.Buf, want) }
+	}
+	if t.HasStorage() {
+		pointer := binary.NativeEndian.AppendUint64(nil, t.storageAddr)
+		expect(memread.Request{Addr: t.publishing.pointerAddr(), Buf: make([]byte, len(pointer))}, same(pointer))
+	}
+	if t.HasContext() {
+		header := t.otel.context.Header[:]
+		expect(memread.Request{Addr: t.otel.addr, Buf: make([]byte, len(header))}, same(header))
+	}
+	for _, v := range []*variable{&t.elastic, &t.otel.variable} {
+		if v.file != nil {
+			expect(v.request(), v.holds)
+		}
+	}
+	err := t.memory.ReadBatch(requests)
 	if access.TellsNothing(err) {
 		return false, err
 	}
-	if err != nil || requests[0].Err != nil || requests[1].Err != nil {
+	if err != nil {
 		return false, nil
 	}
-	return binary.NativeEndian.Uint64(pointer[:]) == t.storageAddr && (t.ruleErr != nil || now == t.pair), nil
+	for i, request := range requests {
+		if !holds[i](request) {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // Original identifies the publication that a process shows: two processes show the same only if one

@@ -11,21 +11,22 @@ import (
 	"correlator/internal/worker"
 	"correlator/memread"
 	"correlator/procscan"
-	"correlator/tlsdesc"
+	"correlator/profile"
 )
 
 var (
 	// ErrNotTarget: the process maps only libraries of agents that are too old to take part.
 	ErrNotTarget = errors.New("library of an older agent")
-	// ErrUnmapped: the process lives, and no longer maps the library.
-	ErrUnmapped = errors.New("library is no longer mapped")
+	// ErrUnmapped: the process lives, and maps neither the library nor a process context any more.
+	ErrUnmapped = errors.New("neither a library nor a process context is mapped any more")
 	// errWithdrawn: what was published is not there any more.
-	errWithdrawn = errors.New("process storage was withdrawn or replaced")
+	errWithdrawn = errors.New("what was published was withdrawn or replaced")
 )
 
-// Target is what is known of a process that maps the library: its copies of the library, the one
-// that publishes, what it publishes, and where its threads' slots lie. It is used by one goroutine
-// at a time. What its methods read in procfs blocks for as long as the process makes it.
+// Target is what is known of a process that maps Elastic's library or a process context: its copies
+// of the library, the one that publishes, what it publishes by either standard, and where its threads
+// have what they work on. It is used by one goroutine at a time. What its methods read in procfs
+// blocks for as long as the process makes it.
 type Target struct {
 	procRoot string
 	filter   Filter
@@ -34,22 +35,28 @@ type Target struct {
 	access   *access.Process
 	memory   *memread.Process
 
-	mappings []procscan.Mapping // of the library, so far as known
+	mappings []procscan.Mapping // of Elastic's library, so far as known
 	stale    bool               // images are not all those of mappings (yet)
 	loaded   time.Time          // when that was last tried
 	images   []*image           // what can be used of mappings
+	admitted bool               // the last Load was not refused by the filter
 	cgroup   procscan.Cgroup    // as at the last Load
 
 	// What the last Probe found; publishing is nil when that was nothing.
 	publishing  *image
 	storageAddr uint64
 	storage     memread.ProcessStorage
-	filtered    bool // the filter leaves out the storage's service
+	elastic     variable // of publishing
 
-	rule    tlsdesc.Rule // of publishing
-	ruleErr error        // why rule is not valid; nil when it is
-	pair    pair         // what the loader had stored when rule was made
-	tried   time.Time    // when making the rule was last tried
+	otel    otelPublication
+	trouble error           // why one of both cannot be read, while the other can
+	service profile.Service // by all that was found
+
+	filtered bool // the filter leaves out the service
+
+	// Of the program, as at the last Load.
+	environment access.Environment
+	executable  string
 }
 
 // Open checks nothing but the identity of the process; Load comes next. The caller must Close. The
@@ -63,10 +70,10 @@ func Open(client *access.Client, procRoot string, found procscan.Found, filter F
 		procRoot: procRoot,
 		filter:   filter,
 		handle:   handle,
-		mappings: found.Libraries,
 		stale:    true,
-		ruleErr:  tlsdesc.ErrUnresolved,
 	}
+	t.SetMappings(found.Libraries, found.Contexts)
+	t.elastic.set(nil, 0)
 	var owner worker.User
 	t.user, owner = t.readOwner()
 	t.access = client.Process(found.ProcessID, owner)
@@ -141,23 +148,3 @@ func (t *Target) CurrentOwner() (worker.User, error) {
 
 // Cgroup returns the cgroup that the process was in when its libraries were loaded last.
 func (t *Target) Cgroup() procscan.Cgroup { return t.cgroup }
-
-// Describe puts what is known into a view.
-func (t *Target) Describe(view *View) {
-	view.ServiceName, view.ServiceEnvironment = t.storage.ServiceName, t.storage.ServiceEnvironment
-	view.SocketPath = t.storage.SocketPath
-	view.ContainerID, view.CgroupPath = t.cgroup.ContainerID, t.cgroup.Path
-	view.Libc, view.TLS = "", unresolved
-	if t.ruleErr == nil {
-		view.TLS = t.rule.Kind.String()
-		if t.rule.Libc != tlsdesc.LibcUnknown {
-			view.Libc = t.rule.Libc.String()
-		}
-	}
-	if len(t.mappings) > 0 {
-		view.Library = t.mappings[0].Path
-	}
-	if t.publishing != nil {
-		view.Library = t.publishing.mapping.Path
-	}
-}

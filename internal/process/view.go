@@ -2,6 +2,7 @@ package process
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -9,6 +10,8 @@ import (
 	"correlator/bpf"
 	"correlator/memread"
 	"correlator/procscan"
+	"correlator/profile"
+	"correlator/tlsdesc"
 )
 
 // State is where a process is in its life. The names are an interface: `scan` and `status` print
@@ -16,9 +19,10 @@ import (
 type State string
 
 const (
-	StateNoStorage  State = "no-storage" // maps the library, publishes nothing (yet)
-	StateReady      State = "ready"      // publishes a storage and a socket that accepts us
+	StateNoStorage  State = "no-storage" // maps the library or a process context, publishes nothing (yet)
+	StateReady      State = "ready"      // publishes a storage and a socket that accepts us, or a process context
 	StateRegistered State = "registered" // attached: was registered with, or is recorded
+	StateAttached   State = "attached"   // the same without a socket: publishes a process context alone
 	StateFiltered   State = "filtered"   // left out by the Filter
 	StateError      State = "error"      // cannot be served, see Reason; tried again with backoff
 	StateGone       State = "gone"       // ended, or no longer maps the library
@@ -32,15 +36,30 @@ type View struct {
 	State     State     `json:"state"`
 	Reason    string    `json:"reason,omitempty"` // with StateError, a Reason's name
 
-	ServiceName        string `json:"service_name"`
-	ServiceEnvironment string `json:"service_environment"`
-	SocketPath         string `json:"socket_path"` // as the process itself sees it
-	Library            string `json:"library"`     // path in the process's mount namespace
-	Libc               string `json:"libc"`        // glibc or musl; empty while not known
-	TLS                string `json:"tls"`         // static, dynamic, dtpmod or unresolved
+	ServiceName        string   `json:"service_name"`
+	ServiceEnvironment string   `json:"service_environment"`
+	Contexts           []string `json:"contexts"`    // by which standards it publishes: elastic, opentelemetry
+	SocketPath         string   `json:"socket_path"` // as the process itself sees it
+	Library            string   `json:"library"`     // path in the process's mount namespace
+	Libc               string   `json:"libc"`        // glibc or musl; empty while not known
+	TLS                string   `json:"tls"`         // static, dynamic, dtpmod or unresolved
+
+	OTel *OTelView `json:"opentelemetry,omitempty"` // nil without a process context
 
 	ContainerID string `json:"container_id"` // empty without a container; see procscan.Cgroup
 	CgroupPath  string `json:"cgroup_path"`  // as seen from our own cgroup namespace
+}
+
+// OTelView is what a process publishes by OpenTelemetry's standards.
+type OTelView struct {
+	ServiceNamespace  string `json:"service_namespace,omitempty"`
+	ServiceVersion    string `json:"service_version,omitempty"`
+	ServiceInstanceID string `json:"service_instance_id,omitempty"`
+	SDK               string `json:"sdk,omitempty"` // name, language and version
+
+	Schema string   `json:"schema,omitempty"` // threadlocal.schema_version; empty: threads publish nothing
+	Keys   []string `json:"attribute_keys,omitempty"`
+	TLS    string   `json:"tls,omitempty"` // of otel_thread_ctx_v1, as View.TLS; empty if threads publish none
 }
 
 // StateText returns the state, with the reason of an error.
@@ -54,13 +73,74 @@ func (v View) StateText() string {
 // ShortContainerID returns as much of the container's id as engines print in their own tables.
 func (v View) ShortContainerID() string { return v.ContainerID[:min(len(v.ContainerID), 12)] }
 
+// TLSText returns how threads have what they work on: by Elastic's library, else by OpenTelemetry's
+// variable.
+func (v View) TLSText() string {
+	if v.OTel != nil && v.OTel.TLS != "" && v.SocketPath == "" {
+		return v.OTel.TLS
+	}
+	return v.TLS
+}
+
+// ContextsText returns by which standards the process publishes.
+func (v View) ContextsText() string { return strings.Join(v.Contexts, ", ") }
+
+// Describe puts what is known into a view.
+func (t *Target) Describe(view *View) {
+	view.ServiceName, view.ServiceEnvironment = t.service.Name, t.service.Environment
+	view.SocketPath = t.storage.SocketPath
+	view.ContainerID, view.CgroupPath = t.cgroup.ContainerID, t.cgroup.Path
+	view.Contexts = []string{}
+	if t.HasStorage() {
+		view.Contexts = append(view.Contexts, profile.ElasticContext.String())
+	}
+	view.Library, view.Libc, view.TLS = "", "", t.elastic.kind()
+	if len(t.mappings) > 0 {
+		view.Library = t.mappings[0].Path
+	}
+	if t.publishing != nil {
+		view.Library = t.publishing.mapping.Path
+	}
+	view.OTel = nil
+	if t.HasContext() {
+		view.Contexts = append(view.Contexts, profile.OTelContext.String())
+		view.OTel = t.describeContext()
+	}
+	for _, v := range []*variable{&t.otel.variable, &t.elastic} {
+		if v.file != nil && v.err == nil && v.rule.Libc != tlsdesc.LibcUnknown {
+			view.Libc = v.rule.Libc.String()
+		}
+	}
+}
+
+func (t *Target) describeContext() *OTelView {
+	s, context := &t.service, t.otel.context
+	view := &OTelView{
+		ServiceNamespace: s.Namespace, ServiceVersion: s.Version, ServiceInstanceID: s.InstanceID,
+		SDK:    strings.Join(strings.Fields(s.SDKName+" "+s.SDKLanguage+" "+s.SDKVersion), " "),
+		Schema: context.Schema, Keys: context.Keys,
+	}
+	if context.HasThreadContexts() {
+		view.TLS = t.otel.variable.kind()
+	}
+	return view
+}
+
+// kind returns how threads have the variable, in a word.
+func (v *variable) kind() string {
+	if v.file == nil || v.err != nil {
+		return unresolved
+	}
+	return v.rule.Kind.String()
+}
+
 // ticksPerSecond is the unit of start times, the same on every architecture that we run on (USER_HZ
 // of the kernel).
 const ticksPerSecond = 100
 
 // NewView returns the view of a process of which nothing is known yet.
 func NewView(id procscan.ProcessID) View {
-	return View{PID: id.PID, StartTime: startTime(id.StartTime), TLS: unresolved}
+	return View{PID: id.PID, StartTime: startTime(id.StartTime), Contexts: []string{}, TLS: unresolved}
 }
 
 // unresolved is the TLS of a process whose rule is not known (yet), or that none fits.

@@ -25,30 +25,50 @@ type wordRange struct {
 	bytes int
 }
 
-// Words returns what to poll after the last Probe, which must have found a storage, or that there
-// is none (memread.ErrNotPublished).
+// Words returns what to poll after the last Probe, which must have found something, or that there is
+// nothing (memread.ErrNotPublished).
 func (t *Target) Words() *Words {
 	w := &Words{seed: maphash.MakeSeed()}
-	var want []byte
-	if t.publishing == nil {
-		for _, img := range t.images {
-			w.ranges = append(w.ranges, wordRange{img.pointerAddr(), 8})
+	want := t.storageWords(w, nil)
+	for i, mapping := range t.otel.mappings {
+		if i < len(t.otel.headers) {
+			want = w.add(want, mapping.Start, t.otel.headers[i][:])
 		}
-		want = make([]byte, 8*len(t.images)) // no pointer
-	} else {
-		want = binary.NativeEndian.AppendUint64(nil, t.storageAddr)
-		w.ranges = append(w.ranges, wordRange{t.publishing.pointerAddr(), 8})
-		if !t.tried.IsZero() { // the rule is made from them, or will be when they are others
-			want = append(want, t.pair[:]...)
-			w.ranges = append(w.ranges, wordRange{t.publishing.pairAddr(), len(t.pair)})
-		}
-		before := len(want)
-		want = t.storage.AppendTo(want)
-		want = want[:min(len(want), before+maxPolledBytes)]
-		w.ranges = append(w.ranges, wordRange{t.storageAddr, len(want) - before})
 	}
+	want = t.otel.variable.appendWords(w, want)
 	w.sum = maphash.Bytes(w.seed, want)
 	return w
+}
+
+// storageWords adds the words that belong to a process storage.
+func (t *Target) storageWords(w *Words, want []byte) []byte {
+	if t.publishing == nil {
+		if t.trouble != nil { // the pointers are not those of an image that publishes nothing
+			return want
+		}
+		for _, img := range t.images {
+			want = w.add(want, img.pointerAddr(), make([]byte, 8)) // no pointer
+		}
+		return want
+	}
+	want = w.add(want, t.publishing.pointerAddr(), binary.NativeEndian.AppendUint64(nil, t.storageAddr))
+	want = t.elastic.appendWords(w, want)
+	storage := t.storage.AppendTo(nil)
+	return w.add(want, t.storageAddr, storage[:min(len(storage), maxPolledBytes)])
+}
+
+// appendWords adds the words that the rule is made from, or will be when they are others.
+func (v *variable) appendWords(w *Words, want []byte) []byte {
+	if v.file == nil || v.tried.IsZero() || len(v.words) == 0 {
+		return want
+	}
+	return w.add(want, v.wordsAddr(), v.words)
+}
+
+// add adds words and what they hold.
+func (w *Words) add(want []byte, addr uint64, held []byte) []byte {
+	w.ranges = append(w.ranges, wordRange{addr, len(held)})
+	return append(want, held...)
 }
 
 // AppendReads appends the reads of the words in a process, with buffers of their own.

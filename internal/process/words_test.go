@@ -37,7 +37,7 @@ func TestWords(t *testing.T) {
 		copy(memory[storageAt:], text)
 	}
 	library := &elfsym.Library{StorageAddr: pointerAt}
-	library.Relocation.Addr = pairAt
+	library.Relocation = elfsym.TLSRelocation{Kind: elfsym.TLSDESC, Addr: pairAt}
 	first := &image{bias: base, library: library}
 	second := &image{bias: base + 512, library: library}
 	target := &Target{images: []*image{first, second}}
@@ -69,7 +69,8 @@ func TestWords(t *testing.T) {
 
 	fill(base + storageAt)
 	target.publishing, target.storageAddr, target.storage = first, base+storageAt, storage
-	copy(target.pair[:], "0123456789abcdef")
+	target.elastic.set(&library.Variable, base)
+	target.elastic.words = []byte("0123456789abcdef")
 	published := target.Words()
 	check("the pointer", published, pointerAt, false)
 	check("the pointer of another library", published, 512+pointerAt, true)
@@ -78,7 +79,7 @@ func TestWords(t *testing.T) {
 		check("the storage", published, storageAt+i, false)
 	}
 	check("behind the storage", published, storageAt+len(text), true)
-	target.tried = time.Now()
+	target.elastic.tried = time.Now()
 	resolved := target.Words()
 	check("the pair", resolved, pairAt, false)
 	check("the end of the pair", resolved, pairAt+15, false)

@@ -135,10 +135,10 @@ func (h *handler) setProbed() {
 // publishes something else.
 func (h *handler) Sink(identity bpf.ExecID) sampling.Sink {
 	target := h.process.Target()
-	storage := target.Storage()
+	service := target.Service()
 	process := Process{
 		PID: h.id.PID, StartTime: h.id.StartTime,
-		Service: storage.ServiceName, Environment: storage.ServiceEnvironment,
+		Service: service.Name, Environment: service.Environment,
 		ContainerID: target.Cgroup().ContainerID, Handle: target.Handle(),
 	}
 	for _, p := range h.sampled() {

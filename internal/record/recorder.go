@@ -65,8 +65,9 @@ type Options struct {
 	SamplesPerSecond int    // of every CPU, from 1 to bpf.MaxSamplesPerSecond
 	KernelStacks     bool   // stacks begin with the kernel's frames
 	Unwinder         sampling.Unwinder
-	JavaSignatures   bool // names of Java methods have return type and arguments
-	PID              int  // the only process; 0: all
+	JavaSignatures   bool     // names of Java methods have return type and arguments
+	Attributes       []string // of OpenTelemetry's thread contexts that are recorded, see sampling.Options
+	PID              int      // the only process; 0: all
 	Filter           process.Filter
 	Duration         time.Duration // how long to record, from Recording.Start on; 0: until the context ends
 	MaxProcesses     int           // that run at a time, and that have ended; 0: DefaultMaxProcesses
@@ -153,6 +154,7 @@ func Open(options Options, log *zap.Logger) (*Recorder, error) {
 		ProcRoot:       options.ProcRoot,
 		Unwinder:       options.Unwinder,
 		JavaSignatures: options.JavaSignatures,
+		Attributes:     options.Attributes,
 	}, &r.counters.Sampling, log)
 	if err != nil {
 		r.access.Close()

@@ -45,7 +45,7 @@ func (s *Sampling) handleCount(count *bpf.Count, now instant) {
 		s.counters.Outcomes.Add(process.OutcomeUnknownProcess, uint64(count.Samples))
 		return
 	}
-	p := pendingSample{program: program, sample: newSample(count, now.at(count.First)), key: count.Stack}
+	p := pendingSample{program: program, sample: program.newSample(count, now.at(count.First)), key: count.Stack}
 	p.sample.Start, p.sample.End = s.counted, now.Time
 	if stack := s.stacks.known(program, p.key, now.Time); stack != nil {
 		p.sample.Stack = stack
@@ -89,7 +89,7 @@ func (s *Sampling) readDeferred(reader *bpf.DeferredReader) {
 		now := newInstant()
 		at := now.at(d.Time)
 		p := pendingSample{
-			program: program, sample: newSample(&d.Count, at), key: d.Count.Stack, raw: d.Frames,
+			program: program, sample: program.newSample(&d.Count, at), key: d.Count.Stack, raw: d.Frames,
 			needsContext: d.Outcome == bpf.Unreadable, tid: d.TID, threadPointer: d.ThreadPointer,
 		}
 		p.sample.Start, p.sample.End = at, at
@@ -100,11 +100,16 @@ func (s *Sampling) readDeferred(reader *bpf.DeferredReader) {
 }
 
 // newSample is a count without its interval and stack.
-func newSample(count *bpf.Count, at time.Time) profile.Sample {
-	return profile.Sample{
+func (p *program) newSample(count *bpf.Count, at time.Time) profile.Sample {
+	sample := profile.Sample{
 		TraceID: count.TraceID, TransactionID: count.TransactionID, SpanID: count.SpanID, TID: count.TID,
 		Count: uint64(count.Samples), At: at,
 	}
+	if count.OTel {
+		sample.Context = profile.OTelContext
+		sample.Attributes, sample.TransactionID = decodeAttributes(count.Attributes, p.keys)
+	}
+	return sample
 }
 
 func (s *Sampling) program(number bpf.Target) *program {

@@ -37,36 +37,86 @@ func (p *ProcessSampler) IsRunning() bool { return p.program.Load() != nil }
 // Pending returns how many samples wait for Serve. It may be called by any goroutine.
 func (p *ProcessSampler) Pending() int { return p.inbox.len() }
 
-// Start has the process sampled as what it is now, unless it is already. The error says why that is
-// not possible (yet); a rule that is not resolved yet is tlsdesc.ErrUnresolved.
+// Start has the process sampled as what it is now, by the rules that are known; called again, by those
+// that have become known since, too. The error says why that is not possible (yet), or why one of two
+// rules cannot be made; a rule that is not resolved yet is tlsdesc.ErrUnresolved. A process whose
+// samples would be of no use is not sampled, which is no error.
 func (p *ProcessSampler) Start() error {
 	s := p.sampling
 	if s == nil {
 		return p.target.Resolve()
 	}
-	if p.IsRunning() {
-		return nil
+	if program := p.program.Load(); program != nil {
+		return p.refine(program)
 	}
-	if _, err := p.target.Rule(); errors.Is(err, tlsdesc.ErrUnsupported) || errors.Is(err, tlsdesc.ErrMalformed) {
-		return err // for good, with this library
+	if err := p.target.Unsupported(); err != nil || s.elasticOnly && !p.target.HasStorage() {
+		return err
 	}
 	handle := p.target.Handle()
 	identity, identityErr := s.sampler.Identify(handle.Identity().PID)
-	p.target.ForgetRule() // the rule must be of that program
-	if err := p.target.Resolve(); err != nil {
+	p.target.ForgetRules() // the rules must be of that program
+	err := p.target.Resolve()
+	rules := p.rules()
+	traced := rules.Elastic.Kind != 0 || rules.OTel.Kind != 0
+	switch {
+	case process.IsGone(err), !traced && !(s.keep.Untraced && p.target.HasContext()):
 		return err
-	}
-	if identityErr != nil {
+	case identityErr != nil:
 		return process.WithReason(process.ReasonSampling, identityErr)
 	}
-	rule, _ := p.target.Rule()
 	memory := executableMemory{handle, p.target.Access()}
-	program, err := s.start(identity, rule, memory, p.sink(identity), p.inbox)
-	if err != nil {
-		return process.WithReason(process.ReasonSampling, err)
+	program, startErr := s.start(identity, rules, p.attributeKeys(), memory, p.sink(identity), p.inbox)
+	if startErr != nil {
+		return process.WithReason(process.ReasonSampling, startErr)
 	}
 	p.program.Store(program)
+	return unlessPending(err)
+}
+
+// unlessPending returns the error that keeps a process that is sampled by one rule from being sampled by
+// another, too, unless that may pass.
+func unlessPending(err error) error {
+	if errors.Is(err, tlsdesc.ErrUnresolved) {
+		return nil
+	}
+	return err
+}
+
+// rules returns the rules that are known, and of use.
+func (p *ProcessSampler) rules() bpf.TargetRules {
+	rules := p.target.Rules(p.sampling.attributes)
+	if p.sampling.elasticOnly {
+		rules.OTel = tlsdesc.Rule{}
+	}
+	return rules
+}
+
+// attributeKeys returns the key map of the process's context.
+func (p *ProcessSampler) attributeKeys() []string {
+	if context := p.target.Context(); context != nil {
+		return context.Keys
+	}
 	return nil
+}
+
+// refine has a program sampled by a rule that was not known before, too.
+func (p *ProcessSampler) refine(program *program) error {
+	if !p.target.IsPending() && p.target.SearchPause() == 0 {
+		return unlessPending(p.target.Resolve()) // what is known
+	}
+	identity, err := p.sampling.sampler.Identify(program.identity.PID)
+	if err != nil || identity != program.identity { // IsCurrent notices
+		return nil
+	}
+	err = p.target.Resolve()
+	rules := p.rules()
+	if rules.Elastic == program.rules.Elastic && rules.OTel == program.rules.OTel {
+		return unlessPending(err)
+	}
+	if err := p.sampling.setTarget(program, rules); err != nil {
+		return process.WithReason(process.ReasonSampling, err)
+	}
+	return unlessPending(err)
 }
 
 // Stop ends the sampling of the process. What was counted before still comes.
@@ -191,7 +241,7 @@ func (p *ProcessSampler) readContext(pending *pendingSample) process.SampleOutco
 	if process.TooLate(pending.sample.At) {
 		return process.OutcomeStale
 	}
-	if pending.program != p.program.Load() || !p.target.Publishes() {
+	if pending.program != p.program.Load() || !p.target.HasStorage() || p.target.Filtered() {
 		return process.OutcomeNotRegistered
 	}
 	if _, err := p.target.Rule(); err != nil {

@@ -115,7 +115,7 @@ func TestProcessSamplerUnsupported(t *testing.T) {
 		}
 		restore()
 	}
-	opened.ForgetRule()
+	opened.ForgetRules()
 	if err := f.Start(); err != nil || !f.IsRunning() || asked != 1 {
 		t.Errorf("%v, running %v, %d sinks", err, f.IsRunning(), asked)
 	}

@@ -11,13 +11,14 @@ import (
 	"correlator/internal/unwind"
 	"correlator/procscan"
 	"correlator/profile"
-	"correlator/tlsdesc"
 )
 
 // A program is what one process runs, from one exec to the next, while it is sampled.
 type program struct {
 	sampling *Sampling
 	identity bpf.ExecID
+	rules    bpf.TargetRules
+	keys     []string // of attributes, by their index in records of OpenTelemetry's
 	sink     Sink
 	inbox    *inbox
 	memory   executableMemory
@@ -31,13 +32,14 @@ type program struct {
 }
 
 // start has the threads of a program sampled that work on a trace, and its samples handed to sink.
-// The rule must have been resolved after the program was identified; then it is never applied to
+// The rules must have been resolved after the program was identified; then they are never applied to
 // another program of the process.
-func (s *Sampling) start(identity bpf.ExecID, rule tlsdesc.Rule, memory executableMemory, sink Sink,
-	inbox *inbox) (*program, error) {
+func (s *Sampling) start(identity bpf.ExecID, rules bpf.TargetRules, keys []string, memory executableMemory,
+	sink Sink, inbox *inbox) (*program, error) {
 	p := &program{
 		sampling: s,
 		identity: identity,
+		keys:     keys,
 		sink:     sink,
 		inbox:    inbox,
 		memory:   memory,
@@ -49,19 +51,21 @@ func (s *Sampling) start(identity bpf.ExecID, rule tlsdesc.Rule, memory executab
 	p.unwound.target = unwind.Target{
 		ID: memory.handle.Identity(), KernelPID: identity.KernelPID(), Program: identity, User: memory.access.Owner(),
 	}
-	if err := s.setTarget(p, rule); err != nil {
+	if err := s.setTarget(p, rules); err != nil {
 		return nil, err
 	}
 	s.unwinding.add(p)
 	return p, nil
 }
 
-func (s *Sampling) setTarget(p *program, rule tlsdesc.Rule) (err error) {
+// setTarget has a program sampled by rules, the first or others.
+func (s *Sampling) setTarget(p *program, rules bpf.TargetRules) (err error) {
 	s.mu.Lock() // the first samples may be drained before SetTarget has returned
 	defer s.mu.Unlock()
-	if p.number, err = s.sampler.SetTarget(p.identity, bpf.TargetRules{Elastic: rule}); err != nil {
+	if p.number, err = s.sampler.SetTarget(p.identity, rules); err != nil {
 		return err
 	}
+	p.rules = rules
 	s.programs[p.number] = p
 	return nil
 }

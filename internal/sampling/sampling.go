@@ -35,6 +35,9 @@ func probePace() profile.Pace {
 	return profile.Pace{Shortest: 100 * time.Millisecond, Longest: 10 * time.Second}
 }
 
+// MaxAttributes is how many attributes of a thread context are read at most.
+const MaxAttributes = process.MaxAttributes
+
 // Options say what to sample, and how often the counts are drained.
 type Options struct {
 	bpf.SamplerOptions
@@ -45,6 +48,11 @@ type Options struct {
 	// the first one is started; at once when it must work. The program's main function must call
 	// worker.Main with unwind.Kind.
 	Unwinder Unwinder
+	// ElasticOnly: samples in contexts of OpenTelemetry's are of no use.
+	ElasticOnly bool
+	// Attributes are the keys of the attributes that are wanted of OpenTelemetry's thread contexts, at
+	// most MaxAttributes.
+	Attributes []string
 	// JavaSignatures has the names of Java methods include return type and arguments.
 	JavaSignatures bool
 }
@@ -65,17 +73,19 @@ type Sink interface {
 // Sampling samples the programs that were started, names their stacks and hands the samples to
 // their sinks. Methods are safe for concurrent use unless they say otherwise.
 type Sampling struct {
-	counters  *Counters
-	log       *zap.Logger
-	tick      *timerfd.Timer // when to drain
-	samples   bool           // are taken; else there is only the table of targets
-	keep      process.Keep
-	bySpan    bool
-	sampler   *bpf.Sampler
-	files     *profile.Files
-	stacks    stacks
-	unwinding *unwinding // nil: all stacks are walked by frame pointers
-	hidden    error      // why stacks have no kernel frames, if they were asked for
+	counters    *Counters
+	log         *zap.Logger
+	tick        *timerfd.Timer // when to drain
+	samples     bool           // are taken; else there is only the table of targets
+	keep        process.Keep
+	elasticOnly bool     // see Options
+	attributes  []string // the same
+	bySpan      bool
+	sampler     *bpf.Sampler
+	files       *profile.Files
+	stacks      stacks
+	unwinding   *unwinding // nil: all stacks are walked by frame pointers
+	hidden      error      // why stacks have no kernel frames, if they were asked for
 
 	troubles sync.Map                  // what was logged that went wrong
 	opened   time.Time                 // what drained counts from
@@ -99,15 +109,17 @@ type Sampling struct {
 func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, error) {
 	now := time.Now()
 	s := &Sampling{
-		counters: counters,
-		samples:  options.SamplesPerSecond > 0,
-		opened:   now,
-		counted:  now,
-		keep:     process.Keep{Unsampled: options.KeepUnsampled, Untraced: options.KeepUntraced},
-		bySpan:   options.BySpan,
-		log:      log,
-		programs: make(map[bpf.Target]*program),
-		pending:  make(map[*program][]pendingSample),
+		counters:    counters,
+		samples:     options.SamplesPerSecond > 0,
+		opened:      now,
+		counted:     now,
+		keep:        process.Keep{Unsampled: options.KeepUnsampled, Untraced: options.KeepUntraced},
+		bySpan:      options.BySpan,
+		elasticOnly: options.ElasticOnly,
+		attributes:  options.Attributes,
+		log:         log,
+		programs:    make(map[bpf.Target]*program),
+		pending:     make(map[*program][]pendingSample),
 	}
 	var err error
 	if s.files, err = profile.NewFiles(options.ProcRoot, fileEntries); err != nil {

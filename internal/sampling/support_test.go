@@ -94,7 +94,8 @@ func (s *sampled) start(p *demo.Process, r *receiver) *program {
 	}
 	s.t.Cleanup(func() { handle.Close() })
 	memory := executableMemory{handle, accesstest.Open(s.t).Process(found.ProcessID, "0")}
-	program, err := s.Sampling.start(identity, rule(s.t, p, handle), memory, r, r.inbox)
+	rules := bpf.TargetRules{Elastic: rule(s.t, p, handle)}
+	program, err := s.Sampling.start(identity, rules, nil, memory, r, r.inbox)
 	if err != nil {
 		s.t.Fatal(err)
 	}
