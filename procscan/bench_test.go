@@ -171,8 +171,9 @@ func BenchmarkMapsText(b *testing.B) {
 	for b.Loop() {
 		source.text = text
 		r.reset(source)
-		if found, err := r.collect(agentLibrary, maxLibraries); err != nil || len(found) > 0 {
-			b.Fatal(found, err)
+		lists := [...]mappingList{{what: agentLibrary, limit: maxLibraries}, {what: processContexts, limit: maxContexts}}
+		if err := r.collect(lists[:]); err != nil || len(lists[0].found)+len(lists[1].found) > 0 {
+			b.Fatal(lists, err)
 		}
 	}
 	lines := float64(b.N) * float64(bytes.Count(text, []byte("\n")))
