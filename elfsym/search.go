@@ -6,9 +6,9 @@ import (
 	"io"
 )
 
-// maxRelocations bounds the relocations of a file that has the variable, which all are read: 48 MiB
-// of file, some tens of milliseconds. Browsers and JVMs of 200 MB have about a million, where
-// DT_RELR, which is not read, does not replace nearly all of them.
+// maxRelocations bounds the relocations of a file that has the variable, which are all read, in pieces:
+// 48 MiB of file, some tens of milliseconds. Browsers of 200 MB have about a million, unless they are
+// packed (DT_RELR, which has no thread-local ones, and is not read).
 const maxRelocations = 2 << 20
 
 // relocationSearch looks for the relocation that leads to a variable best. Every file with a variable
@@ -39,8 +39,14 @@ func (s *relocationSearch) best(d dynamic) (TLSRelocation, error) {
 	if err != nil {
 		return s.found, err
 	}
+	left := uint64(maxRelocations)
 	for _, t := range tables {
-		if err := s.read(t); err != nil {
+		count := t.size / relaBytes
+		if count > left {
+			return s.found, fmt.Errorf("%w: more than %d relocations", ErrLimit, maxRelocations)
+		}
+		left -= count
+		if err := s.read(t, count); err != nil {
 			return s.found, err
 		}
 	}
@@ -48,11 +54,7 @@ func (s *relocationSearch) best(d dynamic) (TLSRelocation, error) {
 }
 
 // read goes by all relocations of a table, past the cache of pages and its limit.
-func (s *relocationSearch) read(t table) error {
-	count := t.size / relaBytes
-	if count > maxRelocations {
-		return fmt.Errorf("%w: %d relocations, at most %d", ErrLimit, count, maxRelocations)
-	}
+func (s *relocationSearch) read(t table, count uint64) error {
 	r, err := t.pages.stream(t.off, count*relaBytes)
 	if err != nil {
 		return err

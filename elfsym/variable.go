@@ -2,6 +2,7 @@ package elfsym
 
 import (
 	"debug/elf"
+	"errors"
 	"fmt"
 	"io"
 )
@@ -17,13 +18,17 @@ type Variable struct {
 }
 
 // ParseThreadContext finds OpenTelemetry's thread context in any ELF file that a process can map.
-// ErrNoSymbols is expected of nearly all: one without PT_TLS, as most are, costs no more reads than
-// ParseFile, one that exports nothing of the name a few more. It blocks as long as r does.
+// ErrNoSymbols is expected of nearly all, also of what is no ELF file or for another machine, as code
+// that is mapped from shared memory: without PT_TLS, as most are, a file costs no more reads than by
+// ParseFile, and a few more when it exports nothing of the name. It blocks as long as r does.
 //
 // OTEP 4947 wants the symbol exported. Static executables export nothing, and linkers hide what they
 // are not told to export, so it is searched in .symtab, too (findInSymtab).
 func ParseThreadContext(r io.ReaderAt, size int64) (*Variable, error) {
 	h, err := parseHeaders(r, size)
+	if errors.Is(err, errNotELF) || errors.Is(err, ErrClass) || errors.Is(err, ErrMachine) {
+		err = fmt.Errorf("%w: %w", ErrNoSymbols, err)
+	}
 	if err != nil {
 		return nil, err
 	}

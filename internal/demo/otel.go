@@ -3,7 +3,9 @@ package demo
 import (
 	"encoding/hex"
 	"fmt"
+	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,8 +21,9 @@ const (
 	OTelLoaded    OTelProgram = ""          // in a library that it loads by dlopen
 	OTelLinked    OTelProgram = "linked"    // in a library that it is linked with
 	OTelPIE       OTelProgram = "pie"       // in the program itself, exported
-	OTelNoPIE     OTelProgram = "nopie"     // the same, at a fixed address
-	OTelHidden    OTelProgram = "hidden"    // in the program itself, in .symtab alone
+	OTelAligned   OTelProgram = "aligned"   // the same, in a block that is aligned to 128 bytes
+	OTelNoPIE     OTelProgram = "nopie"     // the same as OTelPIE, at a fixed address
+	OTelHidden    OTelProgram = "hidden"    // the same as OTelPIE, in .symtab alone
 	OTelStatic    OTelProgram = "static"    // the same, without PT_DYNAMIC
 	OTelStaticPIE OTelProgram = "staticpie" // the same, static at any address
 )
@@ -56,6 +59,7 @@ type OTelOptions struct {
 	Form    OTelForm // of the library; default OTelTLSDESC
 	Library string   // file of a library to copy instead of the form's
 	Musl    bool
+	AArch64 bool // for that machine, with glibc, emulated if it is another one
 	Dynamic bool // glibc has no static memory for libraries loaded later: GLIBC_TUNABLES
 
 	InPlace bool // records are rewritten in place, with their valid field 0; else exchanged
@@ -171,22 +175,28 @@ func StartOTel(t testing.TB, o OTelOptions) *OTel {
 		libc, compiler = "musl", "musl-gcc"
 	}
 	testenv.NeedTool(t, compiler)
-	if o.Dynamic {
-		o.Env = append(slices.Clone(o.Env), "GLIBC_TUNABLES=glibc.rtld.optional_static_tls=0")
-	}
 	program := "otel-" + libc
 	if o.Program != OTelLoaded {
 		program += "-" + string(o.Program)
 	}
-	built := Build(t, program)
 	l := newLauncher(t, o.Placement)
-	w := &OTel{Dir: l.dir, File: l.add(filepath.Join(built, program), "otel", 0o755)}
+	w := &OTel{Dir: l.dir, File: l.add(o.build(t, program), "otel", 0o755)}
 	argv := append([]string{w.File}, o.arguments()...)
 	if o.Program == OTelLoaded || o.Program == OTelLinked {
 		w.File = l.add(o.library(t, libc), "libthreadctx.so", 0o644) // what the linked program asks for
 	}
 	if o.Program == OTelLoaded {
 		argv = append(argv, "--library", w.File)
+	}
+	const dynamic = "GLIBC_TUNABLES=glibc.rtld.optional_static_tls=0"
+	if o.emulated() {
+		emulator := []string{testenv.NeedTool(t, "qemu-aarch64-static"), "-L", needAArch64(t)}
+		if o.Dynamic {
+			emulator = append(emulator, "-E", dynamic)
+		}
+		argv = append(emulator, argv...)
+	} else if o.Dynamic {
+		l.env = append(slices.Clone(l.env), dynamic)
 	}
 	w.process = l.start(t, argv)
 	w.PID = w.process.PID
@@ -202,8 +212,30 @@ func (o *OTelOptions) library(t testing.TB, libc string) string {
 	if form == "" {
 		form = OTelTLSDESC
 	}
-	target := "otel-lib-" + libc + "-" + string(form)
-	return filepath.Join(Build(t, target), target+".so")
+	return o.build(t, "otel-lib-"+libc+"-"+string(form)) + ".so"
+}
+
+func (o *OTelOptions) emulated() bool { return o.AArch64 && runtime.GOARCH != "arm64" }
+
+// build builds a target and returns its path, without the ".so" of a library.
+func (o *OTelOptions) build(t testing.TB, target string) string {
+	t.Helper()
+	if !o.emulated() {
+		return filepath.Join(Build(t, target), target)
+	}
+	compiler := testenv.NeedTool(t, "aarch64-linux-gnu-gcc")
+	dir := Build(t, "O=out/aarch64", "MACHINE=aarch64", "COMPILER="+compiler, target)
+	return filepath.Join(dir, "aarch64", target)
+}
+
+// needAArch64 returns the directory with glibc for aarch64, or ends the test.
+func needAArch64(t testing.TB) string {
+	t.Helper()
+	const root = "/usr/aarch64-linux-gnu"
+	if _, err := os.Stat(root + "/lib/ld-linux-aarch64.so.1"); err != nil {
+		testenv.Missing(t, "needs glibc for aarch64 in "+root+" (libc6-dev-arm64-cross)")
+	}
+	return root
 }
 
 // HostPath converts a path as the process sees it into one for this process.

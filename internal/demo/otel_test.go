@@ -31,7 +31,7 @@ func TestOTelRecords(t *testing.T) {
 	testenv.NeedRoot(t)
 	for _, test := range []OTelOptions{
 		{}, {Dynamic: true}, {InPlace: true}, {Program: OTelLinked, Form: OTelIE}, {Program: OTelPIE},
-		{Program: OTelNoPIE, InPlace: true}, {Program: OTelHidden}, {Program: OTelStatic}, {Program: OTelStaticPIE},
+		{Program: OTelAligned}, {AArch64: true}, {AArch64: true, Program: OTelStatic}, {Program: OTelNoPIE, InPlace: true}, {Program: OTelHidden}, {Program: OTelStatic}, {Program: OTelStaticPIE},
 		{Musl: true}, {Musl: true, Program: OTelLinked}, {Musl: true, Program: OTelStatic},
 		{Musl: true, Program: OTelStaticPIE},
 	} {

@@ -2,14 +2,13 @@
 # testdata/Makefile; otel/README.md says what the forms are.
 #
 #   make O=DIR otel-glibc otel-lib-glibc-gd ...   builds DIR/otel-glibc, DIR/otel-lib-glibc-gd.so
+#   make O=DIR MACHINE=aarch64 COMPILER=aarch64-linux-gnu-gcc otel-glibc ...   for another machine
 
 OTEL_SOURCES := $(addprefix otel/,commands.c process.c record.c thread.c writer.c) \
 	agent/events.c agent/ids.c
 OTEL_HEADERS := $(wildcard otel/*.h) agent/events.h agent/ids.h agent/self.h
 VARIABLE := otel/threadctx.c otel/threadctx.h
 
-# The TLS model is named where a cheaper one is possible, which the compiler would take.
-model = -DMODEL='"$(1)"'
 OTEL_DESC := $(TLSDESC_$(MACHINE))
 OTEL_GD := $(DTPMOD_$(MACHINE))
 OTEL_FLAGS_tlsdesc := $(OTEL_DESC)
@@ -27,11 +26,12 @@ OTEL_FORMS := tlsdesc tlsdesc-local tlsdesc-ld tlsdesc-hidden gd gd-local gd-hid
 
 OTEL_EXPORT := -Wl,--export-dynamic-symbol=otel_thread_ctx_v1
 OTEL_FLAGS_pie := -fPIE -pie $(OTEL_EXPORT)
+OTEL_FLAGS_aligned := $(OTEL_FLAGS_pie) -DALIGN=128
 OTEL_FLAGS_nopie := -fno-pie -no-pie $(OTEL_EXPORT)
 OTEL_FLAGS_hidden := -fPIE -pie
 OTEL_FLAGS_static := -fno-pie -static
 OTEL_FLAGS_staticpie := -fPIE -static-pie
-OTEL_HAVING_IT := pie nopie hidden static staticpie
+OTEL_HAVING_IT := pie aligned nopie hidden static staticpie
 
 OTEL_LIBCS := glibc musl
 OTEL_LIBRARIES := $(foreach libc,$(OTEL_LIBCS),$(addprefix otel-lib-$(libc)-,$(OTEL_FORMS)))

@@ -5,14 +5,19 @@
  *   -DBIND_LOCALLY   the code reaches the variable under a hidden name, so that its relocation
  *                    has no symbol; the exported one stays
  *   -DHIDE           the symbol is not exported: only .symtab has it
+ *   -DALIGN=N        the alignment of the block, instead of 8
  */
 #include "threadctx.h"
+
+#ifndef ALIGN
+#define ALIGN 8
+#endif
 
 /*
  * Initialised, so that it lies in .tdata, before the variable in .tbss: the variable's offset in
  * the block is not 0. Its own access needs a TLS relocation that leads elsewhere.
  */
-static _Thread_local unsigned long other_variable[3] = {1, 2, 3};
+static _Thread_local unsigned long other_variable[3] __attribute__((aligned(ALIGN))) = {1, 2, 3};
 
 #ifdef MODEL
 #define MODEL_ATTRIBUTE , tls_model(MODEL)
