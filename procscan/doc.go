@@ -1,10 +1,11 @@
-// Package procscan finds the processes that map the APM agent's native library, holds on to them.
-// Package watch reports live what they map and execute, and when they end.
+// Package procscan finds the processes that map the APM agent's native library, or memory with an
+// OpenTelemetry process context, and holds on to them. Package watch reports live what they map and
+// execute, and when they end.
 //
 //	Scanner      sweeps a proc root, or probes one process   Found
 //	Handle       one process, held by a pidfd: its mappings, files, credentials, cgroup
 //
-// //// There is one file per source of data: query.go is the ioctl PROCMAP_QUERY on /proc/PID/maps,
+// There is one file per source of data: query.go is the ioctl PROCMAP_QUERY on /proc/PID/maps,
 // maps.go the text of that file where the kernel lacks the ioctl, status.go that of
 // /proc/PID/status, cgroup.go that of /proc/PID/cgroup, pidfd.go what identifies a process.
 //
@@ -25,8 +26,8 @@ import (
 )
 
 var (
-	// ErrNotFound: the process is alive and does not map the agent's library.
-	ErrNotFound = errors.New("no agent library mapped")
+	// ErrNotFound: the process is alive and maps neither the agent's library nor a process context.
+	ErrNotFound = errors.New("no agent library and no process context mapped")
 	// ErrGone: the process has exited, is a zombie, or never existed.
 	ErrGone = errors.New("process is gone")
 	// ErrDenied: the kernel refuses access to this file of the process (capabilities, hidepid).

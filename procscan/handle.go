@@ -151,8 +151,16 @@ func (h *Handle) ExecutableMemory() ([]Mapping, error) {
 
 // Libraries reads the process's mappings of the agent's library, as a sweep does: ErrNotFound when
 // there are none, and no more than a sweep returns.
-func (h *Handle) Libraries() ([]Mapping, error) {
-	found, err := h.mappings(agentLibrary)
+func (h *Handle) Libraries() ([]Mapping, error) { return h.find(agentLibrary) }
+
+// ProcessContexts reads the process's mappings of a process context (OTEL_CTX), by address, the first
+// four: ErrNotFound when there are none. Their names are all that is known of them; what they hold is
+// to be read from the memory of the process, since that of a file holds nothing.
+func (h *Handle) ProcessContexts() ([]Mapping, error) { return h.find(processContexts) }
+
+// find returns the first mappings that are selected.
+func (h *Handle) find(what selection) ([]Mapping, error) {
+	found, err := h.mappings(what)
 	if err != nil && !errors.Is(err, ErrTooMany) {
 		return nil, err
 	}

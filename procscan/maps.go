@@ -18,38 +18,39 @@ const mapsBufferBytes = 32 << 10
 // maps shows and PROCMAP_QUERY does not: it is the kernel's, and no code runs in it.
 const firstKernelAddr = 1 << 63
 
-// collect returns the selected executable mappings, at most limit of them. It ends early with
-// ErrTooMany when there are more, or when their paths take more than maxPathBytes. The mappings
-// that were found before an error are returned with it.
+// collect adds the selected mappings to each of the lists, in one pass, until they are complete.
 //
 // It allocates nothing for a line that is not selected, and skips a line of another form.
-func (r *mapsReader) collect(what selection, limit int) ([]Mapping, error) {
-	list := mappingList{limit: limit}
-	for {
+func (r *mapsReader) collect(lists []mappingList) error {
+	for !complete(lists) {
 		line, err := r.next()
 		if errors.Is(err, io.EOF) {
-			return list.found, nil
+			return nil
 		}
 		if err != nil {
-			return list.found, err
+			return err
 		}
-		if !what.wants(line) || !executableLine(line) {
-			continue
-		}
-		m, path, ok := parseMapping(line)
-		if !ok || m.Start >= firstKernelAddr {
-			continue
-		}
-		if err := list.add(m, path); err != nil {
-			return list.found, err
+		writable, executable := permissions(line)
+		for i := range lists {
+			l := &lists[i]
+			if l.full || !l.what.wantsPermissions(writable, executable) || !l.what.wants(line) {
+				continue
+			}
+			if m, path, ok := parseMapping(line); ok && m.Start < firstKernelAddr {
+				l.add(m, path)
+			}
 		}
 	}
+	return nil
 }
 
-// executableLine reports whether there is an x in "start-end rwxp ...".
-func executableLine(line []byte) bool {
+// permissions returns whether there are w and x in "start-end rwxp ...".
+func permissions(line []byte) (writable, executable bool) {
 	i := bytes.IndexByte(line, ' ')
-	return i >= 0 && i+3 < len(line) && line[i+3] == 'x'
+	if i < 0 || i+3 >= len(line) {
+		return false, false
+	}
+	return line[i+2] == 'w', line[i+3] == 'x'
 }
 
 // parseMapping parses a line of /proc/PID/maps (show_map_vma in fs/proc/task_mmu.c). Numbers have

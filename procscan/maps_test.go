@@ -27,7 +27,11 @@ func captured(t testing.TB, name string) []byte {
 func collectText(text io.Reader, bufferBytes int, what selection, limit int) ([]Mapping, error) {
 	r := newMapsReader(bufferBytes)
 	r.reset(text)
-	return r.collect(what, limit)
+	lists := []mappingList{{what: what, limit: limit}}
+	if err := r.collect(lists); err != nil {
+		return lists[0].found, err
+	}
+	return lists[0].result()
 }
 
 func TestParseMapping(t *testing.T) {
@@ -281,7 +285,7 @@ func FuzzParseMapping(f *testing.F) {
 		if m.Deleted {
 			name = append(bytes.Clone(path), deletedSuffix...)
 		}
-		for _, what := range []selection{agentLibrary, executableFiles, executableMemory} {
+		for _, what := range []selection{agentLibrary, executableFiles, executableMemory, processContexts} {
 			if what.wants(line) != what.wants(name) {
 				t.Errorf("%q with name %q: selection %d wants one of them", line, name, what)
 			}

@@ -30,6 +30,25 @@ func matchPath[P string | []byte](path P) bool {
 		len(stem)-start >= len(libraryPrefix) && string(stem[start:start+len(libraryPrefix)]) == libraryPrefix
 }
 
+// The names of a mapping with a process context begin with one of these (OTEP 4719): where both
+// memfd_create and naming by prctl have worked, only naming, only memfd_create (naming needs Linux
+// 5.17 with CONFIG_ANON_VMA_NAME).
+const (
+	contextNamedFile   = "[anon_shmem:OTEL_CTX]"
+	contextNamedMemory = "[anon:OTEL_CTX]"
+	contextFile        = "/memfd:OTEL_CTX"
+)
+
+// matchContext reports whether a name, as the kernel shows it for a mapping, is that of a process
+// context.
+func matchContext(name []byte) bool {
+	return hasPrefix(name, contextFile) || hasPrefix(name, contextNamedFile) || hasPrefix(name, contextNamedMemory)
+}
+
+func hasPrefix(name []byte, prefix string) bool {
+	return len(name) >= len(prefix) && string(name[:len(prefix)]) == prefix
+}
+
 func isWordOrDash(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-'
 }

@@ -52,7 +52,8 @@ const (
 	// ioctlProcmapQuery is _IOWR('f', 17, struct procmap_query).
 	ioctlProcmapQuery = 3<<30 | unsafe.Sizeof(procmapQuery{})<<16 | unix.PROCFS_IOCTL_MAGIC<<8 | 17
 
-	// enum procmap_query_flags, of include/uapi/linux/fs.h
+	// enum procmap_query_flags, of include/uapi/linux/fs.h. The permissions are bits of vma_flags, too.
+	queryWritable       = 0x02
 	queryExecutable     = 0x04
 	queryCoveringOrNext = 0x10
 	queryFileBacked     = 0x20
@@ -78,44 +79,44 @@ type mapsQuery struct {
 	name [maxNameBytes]byte
 }
 
-// collect returns what mapsReader.collect does: names are converted to what maps shows, and
-// mappings whose name the kernel does not return are skipped. Any error but ErrTooMany means that
-// the ioctl is not available (ENOTTY before Linux 6.11, EPERM by seccomp), or has failed.
+// collect collects what mapsReader.collect does, for one list: names are converted to what maps shows,
+// and mappings whose name the kernel does not return are skipped. An error means that the ioctl is
+// not available (ENOTTY before Linux 6.11, EPERM by seccomp), or has failed.
 //
-// It takes one system call per executable mapping, of a file unless all memory is selected. The
-// kernel skips the others under the same lock under which it formats maps.
-func (q *mapsQuery) collect(fd int, what selection, limit int) ([]Mapping, error) {
-	flags := uint64(queryCoveringOrNext | queryExecutable)
-	if what != executableMemory {
-		flags |= queryFileBacked
-	}
-	list := mappingList{limit: limit}
+// It takes one system call per mapping that the flags of the selection let through. The kernel skips
+// the others under the same lock under which it formats maps.
+func (q *mapsQuery) collect(fd int, list *mappingList) error {
+	flags := list.what.queryFlags()
 	addr := uint64(0)
 	for range maxQueries {
 		name, named, err := q.next(fd, flags, addr)
 		switch {
 		case errors.Is(err, unix.ENOENT): // no mapping at addr or above
-			return list.found, nil
+			return nil
 		case errors.Is(err, unix.ESRCH): // the memory is gone: the process has exited or called exec
-			return nil, nil
+			list.found = nil
+			return nil
 		case err != nil:
-			return nil, err
+			return err
 		case q.arg.end <= addr:
-			return nil, errQueryOrder
+			return errQueryOrder
 		}
 		addr = q.arg.end
-		if !named || !what.wants(name) {
+		permitted := list.what.wantsPermissions(q.arg.flags&queryWritable != 0, q.arg.flags&queryExecutable != 0)
+		if !named || !permitted || !list.what.wants(name) {
 			continue
 		}
 		path, deleted := cutDeleted(name)
-		if err := list.add(Mapping{
+		list.add(Mapping{
 			Start: q.arg.start, End: q.arg.end, Offset: q.arg.offset,
 			Dev: unix.Mkdev(q.arg.devMajor, q.arg.devMinor), Ino: q.arg.inode, Deleted: deleted,
-		}, path); err != nil {
-			return list.found, err
+		}, path)
+		if list.full {
+			return nil
 		}
 	}
-	return list.found, ErrTooMany
+	list.full = true
+	return nil
 }
 
 // next queries the first mapping that ends above addr, which is then in q.arg. The name is as maps

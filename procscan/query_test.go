@@ -17,7 +17,9 @@ import (
 	"correlator/procscan/internal/child"
 )
 
-var selections = map[string]selection{"library": agentLibrary, "files": executableFiles, "memory": executableMemory}
+var selections = map[string]selection{
+	"library": agentLibrary, "files": executableFiles, "memory": executableMemory, "contexts": processContexts,
+}
 
 // both reads the mappings of a process from both sources.
 func both(t *testing.T, pid int, what selection, limit int) (query, text []Mapping, queryErr, textErr error) {
@@ -27,9 +29,18 @@ func both(t *testing.T, pid int, what selection, limit int) (query, text []Mappi
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	query, queryErr = new(mapsQuery).collect(fd, what, limit)
+	query, queryErr = queryOnly(fd, what, limit)
 	text, textErr = new(mappingReader).read(fd, SourceText, what, limit)
 	return query, text, queryErr, textErr
+}
+
+// queryOnly reads mappings by PROCMAP_QUERY alone.
+func queryOnly(fd int, what selection, limit int) ([]Mapping, error) {
+	list := mappingList{what: what, limit: limit}
+	if err := new(mapsQuery).collect(fd, &list); err != nil {
+		return list.found, err
+	}
+	return list.result()
 }
 
 // agree fails the test unless both sources return the same, for every selection and for limits that
@@ -70,6 +81,11 @@ func TestSourcesAgree(t *testing.T) {
 		{Prot: rwx},
 		{Prot: unix.PROT_EXEC, Flags: unix.MAP_SHARED},
 		{Path: "memfd:jit"},
+		{Path: "memfd:OTEL_CTX", Prot: unix.PROT_READ | unix.PROT_WRITE, Name: "OTEL_CTX"},
+		{Path: "memfd:OTEL_CTX", Prot: unix.PROT_READ | unix.PROT_WRITE, Flags: unix.MAP_SHARED},
+		{Path: "memfd:OTEL_CTX", Prot: unix.PROT_READ},
+		{Path: "memfd:OTEL_CTX", Prot: rwx},
+		{Prot: unix.PROT_READ | unix.PROT_WRITE, Name: "OTEL_CTX"},
 		{Path: "memfd:two\nlines/elastic-jvmti-linux-x64.so"},
 		{Path: "sysv:"},
 		{Path: "heap:"},
@@ -109,6 +125,7 @@ func TestSourcesAgreeOnMany(t *testing.T) {
 	p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{
 		{Path: filepath.Join(dir, realName), Times: maxLibraries + 1},
 		{Path: filepath.Join(dir, "other"), Times: maxExecutable},
+		{Path: "memfd:OTEL_CTX", Prot: unix.PROT_READ | unix.PROT_WRITE, Times: maxContexts + 1},
 		{Prot: unix.PROT_READ | unix.PROT_WRITE | unix.PROT_EXEC},
 	}})
 	agree(t, p.PID)
@@ -128,6 +145,9 @@ func TestQueryLongName(t *testing.T) {
 		{Path: filepath.Join(dir, "elastic-jvmti-linux-after.so")},
 	}})
 	for name, what := range selections {
+		if what == processContexts { // the file is none
+			continue
+		}
 		query, text, queryErr, textErr := both(t, p.PID, what, what.limit())
 		if queryErr != nil || textErr != nil {
 			t.Fatalf("%s: %v, %v", name, queryErr, textErr)
@@ -150,7 +170,7 @@ func TestQueryUnsupported(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	if found, err := new(mapsQuery).collect(fd, agentLibrary, maxLibraries); !errors.Is(err, unix.ENOTTY) {
+	if found, err := queryOnly(fd, agentLibrary, maxLibraries); !errors.Is(err, unix.ENOTTY) {
 		t.Errorf("query of a file on disk: %+v, %v", found, err)
 	}
 	found, err := new(mappingReader).read(fd, SourceQuery, agentLibrary, maxLibraries)

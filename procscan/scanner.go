@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Found is a process that maps the library.
+// Found is a process that maps the library, or a process context.
 type Found struct {
 	ProcessID
 	At        time.Time // when the probe began: the later of two results counts
 	Libraries []Mapping // the executable mappings of the library, by address
-	Contexts  []Mapping // of a process context (OTEL_CTX), by address, at most 4; one at least of both
-	Truncated bool      // there are more than are kept (16)
+	Contexts  []Mapping // of a process context (OTEL_CTX), the first 4 by address; one at least of both
+	Truncated bool      // there are more libraries than are kept (16)
 }
 
 // Unreadable is a process whose mappings a sweep could not read.
@@ -32,7 +32,7 @@ type Report struct {
 	Unreadable []Unreadable // without those that the previous sweep reported or skipped as such
 }
 
-// Scanner finds processes that map the library. Process is safe for concurrent use, also during a
+// Scanner finds processes that map the library, or a process context. Process is safe for concurrent use, also during a
 // sweep; one goroutine at a time may sweep. A Scanner holds no descriptors, only buffers.
 type Scanner struct {
 	procRoot string
@@ -42,6 +42,7 @@ type Scanner struct {
 	watchdog *watchdog
 	matched  map[int]struct{}       // by pid: found by the last sweep that did not skip it: the quick probe is skipped
 	reported map[ProcessID]struct{} // unreadable in the last complete sweep
+	contexts contextTurns           // of sweeps
 }
 
 // NewScanner returns a scanner of the procfs mounted at procRoot. It fails if that is not a procfs,
@@ -74,9 +75,15 @@ func NewScanner(procRoot string) (*Scanner, error) {
 // Source returns how mappings are read from this proc root.
 func (s *Scanner) Source() Source { return s.source }
 
-// Sweep probes every process once and calls yield for each that maps the library, before it probes
-// the next. It skips the pids for which skip returns true; skip may be nil. It is called for all
-// first, and again before the next one after a process that was found, or took long.
+// Sweep probes every process once and calls yield for each that is found, before it probes the next.
+// It skips the pids for which skip returns true; skip may be nil. It is called for all first, and
+// again before the next one after a process that was found, or took long.
+//
+// Every sweep finds all processes that map the library, the first one all that have a process
+// context. Where mappings are queried, those with a context alone cost as much again to find: then
+// later sweeps look for contexts in those that the last sweep found, in those that it did not see
+// (they may have been forked since), and in an eighth of the others, so that each has had its turn
+// after eight. Of new ones there may be too many; the rest is left to the next sweep.
 //
 // Kernel threads and processes that exit meanwhile are skipped silently. Those that cannot be read
 // are reported once, and again only after a sweep that could read them. An error means that the
@@ -110,6 +117,7 @@ func (s *Scanner) Sweep(skip func(pid int) bool, yield func(Found)) (Report, err
 			pids = append(pids, proc.PID)
 		}
 	}
+	contexts := s.contexts.plan(s.source, pids)
 	timeout, hung := s.watchdog.timeout, 0
 	for again := false; len(pids) > 0; again = true {
 		if again && skips(pids[0]) {
@@ -121,7 +129,7 @@ func (s *Scanner) Sweep(skip func(pid int) bool, yield func(Found)) (Report, err
 			if _, known := before[pid]; known {
 				return s.probe(pid)
 			}
-			return s.quickProbe(pid)
+			return s.quickProbe(pid, contexts.include(pid))
 		})
 		pids = pids[r.probed:]
 		switch {
@@ -129,7 +137,7 @@ func (s *Scanner) Sweep(skip func(pid int) bool, yield func(Found)) (Report, err
 			matched[r.found.PID] = struct{}{}
 			yield(r.found)
 		case errors.Is(r.err, ErrNotFound), errors.Is(r.err, ErrGone):
-		case errors.Is(r.err, unix.EMFILE), errors.Is(r.err, unix.ENFILE), errors.Is(r.err, errManyStuck):
+		case endsEarly(r.err):
 			return report, fmt.Errorf("probing process %d: %w", r.found.PID, r.err)
 		default:
 			if errors.Is(r.err, ErrStuck) && time.Since(began) >= timeout { // else it hung before
@@ -144,10 +152,11 @@ func (s *Scanner) Sweep(skip func(pid int) bool, yield func(Found)) (Report, err
 		}
 	}
 	s.reported = unreadable
+	s.contexts.end(contexts)
 	return report, nil
 }
 
-// Process probes one process. ErrNotFound, ErrGone and ErrDenied say why nothing is returned: a
+// Process probes one process for both. ErrNotFound, ErrGone and ErrDenied say why nothing is returned: a
 // kernel thread maps no library (ErrNotFound), the id of a thread is not that of a process
 // (ErrGone). ErrStuck is returned after two seconds, or at once while an earlier probe still hangs.
 func (s *Scanner) Process(pid int) (Found, error) {
@@ -158,18 +167,33 @@ func (s *Scanner) Process(pid int) (Found, error) {
 	return r.found, nil
 }
 
-// quickProbe probes a process that most likely does not map the library. That it does not can be
-// said of whichever process has the pid now, without identifying it. So the common case is one
-// file, opened and read up to the first library; all else is left to probe.
-func (s *Scanner) quickProbe(pid int) (Found, error) {
-	_, err := s.libraries(pid, 0)
+// quickProbe probes a process that most likely maps neither the library nor, if that is looked for, a
+// process context. That it does not can be said of whichever process has the pid now, without
+// identifying it. So the common case is one file, opened and read up to the first of them; all else
+// is left to probe.
+func (s *Scanner) quickProbe(pid int, contexts bool) (Found, error) {
+	what := [...]selection{agentLibrary, processContexts}
+	wanted := what[:1]
+	if contexts {
+		wanted = what[:]
+	}
+	found, err := s.any(pid, wanted...)
 	switch {
-	case err == nil:
+	case err == nil && !found:
 		err = ErrNotFound
 	case !errors.Is(err, ErrGone):
 		return s.probe(pid)
 	}
 	return Found{ProcessID: ProcessID{PID: pid}}, err
+}
+
+// any reports whether a process has a mapping of any of these selections.
+func (s *Scanner) any(pid int, what ...selection) (found bool, err error) {
+	err = s.read(pid, func(reader *mappingReader, fd int) (err error) {
+		found, err = reader.any(fd, s.source, what...)
+		return err
+	})
+	return found, err
 }
 
 // probe takes the three steps of pidfd.go. The ProcessID is also valid with an error other than
@@ -183,11 +207,11 @@ func (s *Scanner) probe(pid int) (Found, error) {
 	}
 	defer unix.Close(pidfd)
 
-	found.Libraries, err = s.libraries(pid, agentLibrary.limit())
-	if errors.Is(err, ErrTooMany) {
-		found.Truncated, err = true, nil
-	}
-	if errors.Is(err, ErrGone) || err == nil && len(found.Libraries) == 0 {
+	err = s.read(pid, func(reader *mappingReader, fd int) (err error) {
+		found.Libraries, found.Contexts, found.Truncated, err = reader.readAll(fd, s.source)
+		return err
+	})
+	if errors.Is(err, ErrGone) || err == nil && len(found.Libraries) == 0 && len(found.Contexts) == 0 {
 		err = ErrNotFound // it may have no memory at all: a kernel thread, or one that has exited
 	} else {
 		var startErr error
@@ -201,19 +225,17 @@ func (s *Scanner) probe(pid int) (Found, error) {
 	return found, err
 }
 
-// libraries returns the first mappings of the library, and ErrTooMany when there are more than
-// limit.
-func (s *Scanner) libraries(pid, limit int) ([]Mapping, error) {
+// read calls use with the maps file of a process, and a reader for it.
+func (s *Scanner) read(pid int, use func(reader *mappingReader, fd int) error) error {
 	fd, err := openFD(s.procRoot+"/"+strconv.Itoa(pid)+"/maps", unix.O_RDONLY)
 	if err != nil {
-		return nil, fmt.Errorf("opening maps: %w", classify(err))
+		return fmt.Errorf("opening maps: %w", classify(err))
 	}
 	defer unix.Close(fd)
 	reader := s.readers.Get().(*mappingReader)
 	defer s.readers.Put(reader)
-	found, err := reader.read(fd, s.source, agentLibrary, limit)
-	if err != nil {
-		return found, fmt.Errorf("reading maps: %w", err)
+	if err := use(reader, fd); err != nil {
+		return fmt.Errorf("reading maps: %w", err)
 	}
-	return found, nil
+	return nil
 }

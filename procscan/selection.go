@@ -3,6 +3,11 @@ package procscan
 import "bytes"
 
 const (
+	// maxContexts is how many mappings of a process context are kept of one process. There must not be
+	// more than one (OTEP 4719); the others are for a process that has replaced its own and not yet
+	// removed the one before.
+	maxContexts = 4
+
 	// maxLibraries is how many mappings of the library are kept of one process. One is usual, two
 	// are those of an agent attached twice, a few more those of a mapping whose protection was
 	// changed in places; the bound keeps a process cheap that maps thousands.
@@ -23,16 +28,17 @@ const (
 	maxPathBytes = 1 << 20
 )
 
-// selection is which executable mappings are read.
+// selection is which mappings are read.
 type selection int
 
 const (
-	agentLibrary     selection = iota // those of the agent's library
-	executableFiles                   // those of files
-	executableMemory                  // all
+	agentLibrary     selection = iota // executable ones of the agent's library
+	executableFiles                   // executable ones of files
+	executableMemory                  // all executable ones
+	processContexts                   // those of a process context, which can be written and not executed
 )
 
-// wants reports whether a mapping with this name is selected, if it is executable. The name may
+// wants reports whether a mapping with this name is selected, if its permissions are. The name may
 // also be the whole line that maps has of it: a line ends with the name, and what comes before that
 // has neither a slash nor a bracket.
 func (s selection) wants(name []byte) bool {
@@ -43,8 +49,33 @@ func (s selection) wants(name []byte) bool {
 		// What is not a file has no path, or a name in brackets that may hold a slash: [anon:a/b].
 		i := bytes.IndexAny(name, "/[")
 		return i >= 0 && name[i] == '/'
+	case processContexts:
+		i := bytes.IndexAny(name, "/[")
+		return i >= 0 && matchContext(name[i:])
 	}
 	return true
+}
+
+// wantsPermissions reports whether a mapping is selected that can be written, or executed, if its
+// name is.
+func (s selection) wantsPermissions(writable, executable bool) bool {
+	if s == processContexts {
+		return writable && !executable
+	}
+	return executable
+}
+
+// queryFlags returns the flags with which PROCMAP_QUERY skips most of what is not selected. It tells
+// memory that has a name from other memory without a file only by returning it: a process context
+// without a file is found among all that can be written.
+func (s selection) queryFlags() uint64 {
+	switch s {
+	case executableMemory:
+		return queryCoveringOrNext | queryExecutable
+	case processContexts:
+		return queryCoveringOrNext | queryWritable
+	}
+	return queryCoveringOrNext | queryExecutable | queryFileBacked
 }
 
 // limit returns how many mappings are kept at most.
@@ -54,20 +85,24 @@ func (s selection) limit() int {
 		return maxLibraries
 	case executableFiles:
 		return maxExecutable
+	case processContexts:
+		return maxContexts
 	}
 	return maxExecutableMemory
 }
 
-// mappingList collects the mappings of one process.
+// mappingList collects the selected mappings of one process.
 type mappingList struct {
+	what      selection
 	found     []Mapping
 	limit     int
 	pathBytes int
+	full      bool // there are more
 }
 
-// add appends m with a copy of its path. It appends nothing and returns ErrTooMany when there are
+// add appends m with a copy of its path. It appends nothing, and the list is full, when there are
 // more mappings than the limit, or their paths take more than maxPathBytes.
-func (l *mappingList) add(m Mapping, path []byte) error {
+func (l *mappingList) add(m Mapping, path []byte) {
 	if last := len(l.found) - 1; last >= 0 && l.found[last].Path == string(path) {
 		m.Path = l.found[last].Path
 	} else {
@@ -75,8 +110,29 @@ func (l *mappingList) add(m Mapping, path []byte) error {
 		l.pathBytes += len(path)
 	}
 	if len(l.found) == l.limit || l.pathBytes > maxPathBytes {
-		return ErrTooMany
+		l.full = true
+		return
 	}
 	l.found = append(l.found, m)
-	return nil
+}
+
+// result returns what was found, with ErrTooMany when there is more.
+func (l *mappingList) result() ([]Mapping, error) {
+	if l.full {
+		return l.found, ErrTooMany
+	}
+	return l.found, nil
+}
+
+// complete reports whether nothing more is to be read for any of the lists: all are full, or one is
+// that only asks whether there is a mapping (with limit 0).
+func complete(lists []mappingList) bool {
+	all := true
+	for i := range lists {
+		if lists[i].full && lists[i].limit == 0 {
+			return true
+		}
+		all = all && lists[i].full
+	}
+	return all
 }

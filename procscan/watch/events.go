@@ -18,9 +18,12 @@ import (
 type EventKind uint8
 
 const (
-	// EventMapping: the process made an executable mapping, or made a mapping executable, that is
-	// not the agent's library. Just-in-time compilers do so with anonymous memory.
+	// EventMapping: the process made an executable mapping, or made a mapping executable, of memory
+	// or of a file that has no path any more. Just-in-time compilers do so all the time.
 	EventMapping EventKind = iota
+	// EventFile: it did so with a file that is not the agent's library, as programs and dynamic loaders
+	// do.
+	EventFile
 	// EventLibrary: it did so with a file whose path procscan.MatchLibrary accepts, or whose path
 	// the kernel could not record because of its length (4 KiB) or for lack of memory. The mapping
 	// existed when it was recorded. A process can cause as many of these as it likes.

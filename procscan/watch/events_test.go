@@ -145,7 +145,8 @@ func TestEvents(t *testing.T) {
 				{Path: "", Times: 3}, // as just-in-time compilers do
 			}})
 			n.wait(t, "the start of the program", EventExec, p.PID, 1)
-			n.wait(t, "mappings of other files", EventMapping, p.PID, 4)
+			n.wait(t, "a mapping of another file", EventFile, p.PID, 1)
+			n.wait(t, "mappings of memory", EventMapping, p.PID, 3)
 			if n.count(EventLibrary, p.PID) != 0 {
 				t.Error("a library is reported, but none is mapped")
 			}

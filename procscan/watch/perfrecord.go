@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"bytes"
 	"encoding/binary"
 
 	"golang.org/x/sys/unix"
@@ -81,7 +82,16 @@ func decodeEvent(record []byte) (Event, bool) {
 	case mayBeLibrary(name):
 		return Event{Kind: EventLibrary, PID: pid}, true
 	}
-	return Event{Kind: EventMapping, PID: pid}, true
+	return Event{Kind: kindOf(name), PID: pid}, true
+}
+
+// kindOf tells files from other memory, which has a name in brackets, "//anon" or none, or that of a
+// file that was never linked (memfd_create, shared memory: /dev/zero) with " (deleted)".
+func kindOf(name []byte) EventKind {
+	if len(name) > 1 && name[0] == '/' && name[1] != '/' && !bytes.HasSuffix(name, []byte(" (deleted)")) {
+		return EventFile
+	}
+	return EventMapping
 }
 
 func mayBeLibrary(path []byte) bool {

@@ -60,7 +60,7 @@ func TestDecodeEvent(t *testing.T) {
 		want   Event
 		ok     bool
 	}{
-		{"mapping", mmap2, Event{Kind: EventMapping, PID: 513}, true},
+		{"mapping of a file", mmap2, Event{Kind: EventFile, PID: 513}, true},
 		{"exec", vdso, Event{Kind: EventExec, PID: 513}, true},
 		{"lost", lost, Event{Kind: EventLost, Lost: 263}, true},
 		{"short mapping", mmap2[:71], Event{Kind: EventLost, Lost: 1}, true},
@@ -95,12 +95,18 @@ func TestDecodeMapping(t *testing.T) {
 		"//toolong/x":                               EventMapping,
 		"//anon":                                    EventMapping,
 		"[vdso]":                                    EventExec,
-		"/[vdso]":                                   EventMapping,
+		"/[vdso]":                                   EventFile,
 		"[vvar]":                                    EventMapping,
 		"":                                          EventMapping,
-		long:                                        EventMapping,
-		"/x/elastic-jvmti-linux-x64.so.1":           EventMapping,
-		"/x/elastic-jvmti-linux-x64.so (deleted) x": EventMapping,
+		long:                                        EventFile,
+		"/x/elastic-jvmti-linux-x64.so.1":           EventFile,
+		"/x/elastic-jvmti-linux-x64.so (deleted) x": EventFile,
+		"/x/libc.so.6":                              EventFile,
+		"/x/libc.so.6 (deleted)":                    EventMapping,
+		"/memfd:doublemapper (deleted)":             EventMapping,
+		"/dev/zero (deleted)":                       EventMapping,
+		"/SYSV00000000 (deleted)":                   EventMapping,
+		"/":                                         EventMapping,
 		"elastic-jvmti-linux-x64.so":                EventMapping,
 	} {
 		record := mmap2Record(7, path)

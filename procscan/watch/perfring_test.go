@@ -194,7 +194,7 @@ func FuzzRing(f *testing.F) {
 		r.start(r.head &^ 7)
 		r.lost = 0
 		r.write(mmap2Record(7, "/x"))
-		if got := r.drained(); len(got) == 0 || got[0] != (Event{Kind: EventMapping, PID: 7}) {
+		if got := r.drained(); len(got) == 0 || got[0] != (Event{Kind: EventFile, PID: 7}) {
 			t.Errorf("afterwards: %v", got)
 		}
 	})

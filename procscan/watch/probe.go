@@ -29,7 +29,7 @@ func ProbeEvents(procRoot string) error {
 	reported, ended := make(chan struct{}, 1), make(chan error, 1)
 	go func() {
 		ended <- w.Run(func(e Event) {
-			if e.Kind != EventMapping && e.Kind != EventLibrary || e.PID != os.Getpid() {
+			if e.Kind > EventLibrary || e.PID != os.Getpid() {
 				return
 			}
 			select {

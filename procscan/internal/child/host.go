@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,7 +43,22 @@ type MapSpec struct {
 	Flags    int      // MAP_PRIVATE when 0
 	Times    int      // 1 when 0
 	Unlink   bool
-	ReadOnly bool // the file must exist
+	ReadOnly bool   // the file must exist
+	Write    string // to the start of each mapping
+	Name     string // of each mapping, where the kernel can name memory
+}
+
+// NameMemory names a mapping as SDKs do (PR_SET_VMA of linux/prctl.h). The error is EINVAL where the
+// kernel has no names (CONFIG_ANON_VMA_NAME), or cannot name this.
+func NameMemory(pages []byte, name string) error {
+	text, err := unix.BytePtrFromString(name)
+	if err != nil {
+		return err
+	}
+	err = unix.Prctl(unix.PR_SET_VMA, unix.PR_SET_VMA_ANON_NAME, uintptr(unsafe.Pointer(unsafe.SliceData(pages))),
+		uintptr(len(pages)), uintptr(unsafe.Pointer(text)))
+	runtime.KeepAlive(text)
+	return err
 }
 
 func runHost() error {
@@ -163,6 +179,12 @@ func (m MapSpec) Apply() ([][]byte, error) {
 		page, err := unix.Mmap(fd, 0, os.Getpagesize(), prot, flags)
 		if err != nil {
 			return nil, err
+		}
+		copy(page, m.Write)
+		if m.Name != "" {
+			if err := NameMemory(page, m.Name); err != nil && !errors.Is(err, unix.EINVAL) {
+				return nil, err
+			}
 		}
 		mapped = append(mapped, page)
 	}

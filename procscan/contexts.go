@@ -1,0 +1,109 @@
+package procscan
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// contextSweeps is after how many sweeps each process has been looked at for a process context. A
+	// look queries all mappings that can be written: that costs as much as looking for the library,
+	// or twice as much where there are many threads, each with a stack. An eighth leaves room for
+	// processes that are new.
+	contextSweeps = 8
+
+	// newContextLooks is how many new processes a sweep looks at, also where an eighth is less: they
+	// take a millisecond or two.
+	newContextLooks = 64
+)
+
+// contextTurns is which processes sweeps look at for a process context, of those that were not found
+// by the sweep before.
+type contextTurns struct {
+	turn   int
+	listed map[int]struct{} // by pid: those of the last complete sweep that were not left to the next
+}
+
+// contextPlan is that of one sweep. It does not change.
+type contextPlan struct {
+	all    bool
+	turn   int
+	fresh  map[int]struct{} // by pid: new ones
+	listed map[int]struct{} // what becomes contextTurns.listed
+}
+
+// plan plans a sweep of these processes. The text of maps has all mappings, so looking for contexts
+// costs no more there.
+func (t *contextTurns) plan(source Source, pids []int) contextPlan {
+	plan := contextPlan{
+		all: source == SourceText || t.listed == nil, turn: t.turn,
+		fresh: make(map[int]struct{}), listed: make(map[int]struct{}, len(pids)),
+	}
+	room := max(newContextLooks, len(pids)/contextSweeps)
+	for _, pid := range pids {
+		if _, known := t.listed[pid]; !known && !plan.include(pid) {
+			if len(plan.fresh) == room {
+				continue
+			}
+			plan.fresh[pid] = struct{}{}
+		}
+		plan.listed[pid] = struct{}{}
+	}
+	return plan
+}
+
+// include reports whether the sweep looks at a process.
+func (p *contextPlan) include(pid int) bool {
+	_, fresh := p.fresh[pid]
+	return p.all || fresh || pid%contextSweeps == p.turn
+}
+
+// end is called after a complete sweep.
+func (t *contextTurns) end(plan contextPlan) {
+	t.listed, t.turn = plan.listed, (plan.turn+1)%contextSweeps
+}
+
+// LookForContexts looks at processes for process contexts and nothing else: those that may have
+// published theirs just now. It returns the pids of those that have one, which are to be probed by
+// Process, and of those that are gone, both in any order. What cannot be read is skipped.
+//
+// A process delays the others by a tenth of a second at most, once, see Sweep; it is skipped while it
+// hangs. An error means that it ended early, as that of Sweep. It may be called at any time, by any
+// goroutine.
+func (s *Scanner) LookForContexts(pids []int) (found, gone []int, err error) {
+	var mu sync.Mutex // a look that hangs may end at any time
+	var have, went []int
+	look := func(pid int) (Found, error) {
+		has, err := s.any(pid, processContexts)
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case errors.Is(err, ErrGone):
+			went = append(went, pid)
+		case err != nil:
+			return Found{ProcessID: ProcessID{PID: pid}}, err
+		case has:
+			have = append(have, pid)
+		}
+		return Found{}, ErrNotFound
+	}
+	for len(pids) > 0 {
+		r := s.watchdog.runWithin(hurriedTimeout, pids, look)
+		pids = pids[r.probed:]
+		if endsEarly(r.err) {
+			err = fmt.Errorf("probing process %d: %w", r.found.PID, r.err)
+			break
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	return have, went, err
+}
+
+// endsEarly reports whether an error is one of our own, and not of a process.
+func endsEarly(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, errManyStuck)
+}
