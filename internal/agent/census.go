@@ -10,6 +10,7 @@ import (
 type Census struct {
 	Processes map[process.State]int // those that take part, or would but for the filter
 	InError   map[string]int        // of those in StateError, by the reason's name
+	Publish   map[string]int        // those that publish, by the standard's name; one may by both
 	Waiting   uint64                // samples that are queued
 
 	WithoutPlace WithoutPlace
@@ -35,6 +36,7 @@ func (a *Agent) Census() Census {
 	c := Census{
 		Processes:    make(map[process.State]int),
 		InError:      make(map[string]int),
+		Publish:      make(map[string]int),
 		WithoutPlace: a.withoutPlace(),
 		LiveEvents:   a.manager.LiveEvents(),
 		Workers:      a.access.Stats(),
@@ -43,6 +45,9 @@ func (a *Agent) Census() Census {
 		stats := r.sender.Stats()
 		c.Waiting += stats.Queued
 		state, reason := r.process.State()
+		for _, standard := range r.process.Contexts() {
+			c.Publish[standard]++
+		}
 		if state = stateOf(state, &stats); state != "" {
 			c.Processes[state]++
 		}

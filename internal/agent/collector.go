@@ -10,6 +10,7 @@ import (
 	"correlator/internal/process"
 	"correlator/internal/sampling"
 	"correlator/messaging"
+	"correlator/profile"
 )
 
 // What the agent is configured to do, and how it is.
@@ -32,6 +33,12 @@ var (
 	processesDesc = newDesc("correlator_processes",
 		"Processes that carry the APM agent's library now, by state. Those with no-storage publish nothing: in them "+
 			"correlation is not enabled, or not yet.", "state")
+	processesPublishingDesc = newDesc("correlator_processes_publishing",
+		"Processes that publish what they work on, or who they are, by standard: by Elastic's library or by "+
+			"OpenTelemetry's contexts; one may by both.", "context")
+	contextsDesc = newDesc("correlator_process_contexts_total",
+		"Process contexts of OpenTelemetry that were read, new or updated, by how they say that threads publish what "+
+			"they work on (threadlocal.schema_version). Only those of tlsdesc_v1_dev and tls_v1 can be read.", "schema")
 	processesInErrorDesc = newDesc("correlator_processes_in_error",
 		"Processes in the state error now, by reason. Each is tried again, at least every 30 seconds.", "reason")
 	processesNotSampledDesc = newDesc("correlator_processes_not_sampled",
@@ -230,6 +237,9 @@ func (c *Collector) collectState(metrics chan<- prometheus.Metric) {
 	}
 	for _, reason := range NotSampledReasons() {
 		gauge(processesNotSampledDesc, float64(notSampled[reason]), reason)
+	}
+	for _, kind := range []profile.ContextKind{profile.ElasticContext, profile.OTelContext} {
+		gauge(processesPublishingDesc, float64(census.Publish[kind.String()]), kind.String())
 	}
 	gauge(processesWithoutPlaceDesc, float64(census.WithoutPlace.Publishing), "true")
 	gauge(processesWithoutPlaceDesc, float64(census.WithoutPlace.Others), "false")

@@ -181,7 +181,7 @@ func TestCollectorLabels(t *testing.T) {
 		"process_errors_total reason":  reasons,
 		"processes_in_error reason":    reasons,
 		"processes_not_sampled reason": slices.Sorted(slices.Values(NotSampledReasons())),
-		"processes state":              {"error", "filtered", "no-storage", "ready", "registered"},
+		"processes state":              {"attached", "error", "filtered", "no-storage", "ready", "registered"},
 		"samples_total outcome":        outcomes,
 		"samples_total source":         {"fed", "sampled"},
 		"kernel_samples_total outcome": words(len(bpf.Counters{}),

@@ -50,6 +50,9 @@ func (c *Counters) each(add func(key string, n uint64, desc *prometheus.Desc, la
 	add("withdrawn", c.Withdrawn.Load(), connectionsWithdrawnDesc)
 	add("gone", c.Gone.Load(), processesGoneDesc)
 	add("processes_denied", c.ProcessesDenied.Load(), processesDeniedDesc)
+	for s := range process.NumThreadSchemas {
+		add("contexts_"+s.String(), c.Contexts[s].Load(), contextsDesc, s.String())
+	}
 	for r := range lifecycle.NumRefusalReasons {
 		add("processes_refused_"+r.String(), c.Refused[r].Load(), processesRefusedDesc, r.String())
 	}

@@ -48,6 +48,9 @@ func (p *Process) step() error {
 	if !p.target.HasStorage() {
 		p.own.GiveUp()
 	}
+	if change.Context && p.target.HasContext() {
+		p.manager.counters.Contexts[p.target.ThreadSchema()].Add(1)
+	}
 	if access.TellsNothing(err) { // against what is
 		return err
 	}

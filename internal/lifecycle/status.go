@@ -44,6 +44,14 @@ func (p *Process) State() (state process.State, reason string) {
 	return p.status.View.State, p.status.View.Reason
 }
 
+// Contexts returns by which standards the process publishes, as in Status. It may be called by any
+// goroutine; the slice must not be changed.
+func (p *Process) Contexts() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.status.View.Contexts
+}
+
 // setState stores how the last probe ended.
 func (p *Process) setState(err error) process.State {
 	state, reason := process.StateRegistered, ""

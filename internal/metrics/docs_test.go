@@ -155,6 +155,7 @@ var pageSections = []struct {
 		{"ready", "", ""},
 		{"processes", "", "state"},
 		{"processes_in_error", "", "reason"},
+		{"processes_publishing", "", "context"},
 		{"processes_not_sampled", "", "reason"},
 		{"processes_without_place", "", "publishing"},
 		{"samples_waiting", "", ""},
@@ -188,6 +189,7 @@ var pageSections = []struct {
 		{"connections_gone_total", "sockets_gone", ""},
 		{"registrations_total", "registrations", ""},
 		{"publications_throttled_total", "published_too_often", ""},
+		{"process_contexts_total", "contexts_…", "schema"},
 	}},
 	{"Workers", "", []pageRow{
 		{"workers_running", "", ""},

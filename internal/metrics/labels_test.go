@@ -9,9 +9,10 @@ var labelMeanings = []struct {
 }{
 	{[]string{"processes"}, "state", [][2]string{
 		{"no-storage",
-			"maps the APM agent's library and publishes nothing (yet): correlation is not enabled in its agent, or the agent is still starting"},
+			"maps the APM agent's library, or a process context, and publishes nothing (yet): correlation is not enabled in its agent, or the agent is still starting"},
 		{"ready", "publishes where its socket is; the registration is on its way"},
 		{"registered", "registered; samples are sent to it"},
+		{"attached", "publishes a process context of OpenTelemetry's alone: its samples are exported, nothing is sent to it"},
 		{"filtered", "excluded by `--include-…` or `--exclude-…`"},
 		{"error", "cannot be served now, for a reason of the next table; this is retried"},
 	}},
@@ -36,6 +37,9 @@ var labelMeanings = []struct {
 		{"storage_too_long", "a string that it publishes is longer than any agent's"},
 		{"storage_utf8", "a string that it publishes is not UTF-8"},
 		{"storage_changing", "what it publishes changed each time that it was read"},
+		{"context_unreadable", "its process context is not in readable memory"},
+		{"context_malformed", "its process context is of another version than 2, or cannot be decoded"},
+		{"context_changing", "it was updating its process context each time that it was read"},
 		{"socket_missing",
 			"there is no file at the path that it published: it was deleted, or is in a mount namespace that the process has left"},
 		{"socket_path", "the path that it published cannot be resolved below its root"},
@@ -49,6 +53,18 @@ var labelMeanings = []struct {
 			"the correlator cannot connect safely on this machine, or without privileges: openat2, CAP_SETUID and CAP_SETGID"},
 		{"timeout", "probing the process takes more than 2 s: its memory or its file system hangs"},
 		{"other", "anything else; the log has the error"},
+	}},
+	{[]string{"processes_publishing"}, "context", [][2]string{
+		{"elastic", "Elastic's library: a process storage, and slots of threads"},
+		{"opentelemetry", "OpenTelemetry's process context, which may announce thread contexts"},
+	}},
+	{[]string{"process_contexts_total"}, "schema", [][2]string{
+		{"none", "threads publish nothing"},
+		{"tlsdesc_v1_dev", "by `otel_thread_ctx_v1`, as its specification was written"},
+		{"tls_v1", "the same, as it is to be called"},
+		{"go_pprof_labels_v1", "by the labels of Go's profiler, which are not read"},
+		{"nodejs_v1_dev", "by a proposal for Node.js, which is not read"},
+		{"other", "by something else, which is not read"},
 	}},
 	{[]string{"http_refused_total"}, "reason", [][2]string{
 		{"made_room", "the idlest of the address that had the most; another was opened instead"},

@@ -32,9 +32,9 @@ var errNoVariable = fmt.Errorf("no mapped file has otel_thread_ctx_v1: %w", tlsd
 
 // otelPublication is what a process publishes by these standards.
 type otelPublication struct {
-	mappings []procscan.Mapping      // that are named like a process context, so far as known
-	headers  []processcontext.Header // what is there, as it was read last
-	lost     bool                    // one of them is not what it was: what is mapped must be read again
+	mappings []procscan.Mapping                 // that are named like a process context, so far as known
+	headers  [][processcontext.HeaderBytes]byte // what is there, as it was read last
+	lost     bool                               // one of them is not what it was: what is mapped must be read again
 
 	context *processcontext.Context // nil: none is published
 	addr    uint64                  // of the mapping that has it
@@ -98,7 +98,8 @@ func (t *Target) readContext() (changed bool, err error) {
 			return false, readErr
 		case errors.Is(readErr, processcontext.ErrUpdating) && o.context != nil && o.addr == mapping.Start:
 			return false, nil
-		case errors.Is(readErr, processcontext.ErrNoContext), errors.Is(readErr, memread.ErrUnmapped):
+		case errors.Is(readErr, processcontext.ErrNoContext),
+			errors.Is(readErr, memread.ErrUnmapped) && !errors.Is(readErr, processcontext.ErrMalformed):
 		case errors.Is(err, memread.ErrNotPublished): // one in trouble matters more than one that is none
 			err = WithReason(ReasonContextUnreadable, readErr)
 		}
@@ -112,7 +113,7 @@ func (t *Target) readContext() (changed bool, err error) {
 func (t *Target) readHeaders() error {
 	o := &t.otel
 	requests := make([]memread.Request, len(o.mappings))
-	headers := make([]processcontext.Header, len(o.mappings))
+	headers := make([][processcontext.HeaderBytes]byte, len(o.mappings))
 	for i, mapping := range o.mappings {
 		requests[i] = memread.Request{Addr: mapping.Start, Buf: headers[i][:]}
 	}

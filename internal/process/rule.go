@@ -31,8 +31,17 @@ type variable struct {
 // wordsAddr is where the words lie that the variable's relocation fills, by what is known of it.
 func (v *variable) wordsAddr() uint64 { return v.bias + v.file.Relocation.Addr }
 
-// wordBytes is how long these words are. The loader stores others when the file is loaded again.
-func (v *variable) wordBytes() int { return v.file.Relocation.Kind.Bytes() }
+// wordBytes is how long these words are: there are two, one, or, where the linker knows the place, none.
+// The loader stores others when the file is loaded again.
+func (v *variable) wordBytes() int {
+	switch v.file.Relocation.Kind {
+	case elfsym.TLSDESC, elfsym.DTPMOD64:
+		return 16
+	case elfsym.TPOFF64:
+		return 8
+	}
+	return 0
+}
 
 // set sets which variable it is.
 func (v *variable) set(file *elfsym.Variable, bias uint64) {

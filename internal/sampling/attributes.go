@@ -11,7 +11,7 @@ import (
 const localRootSpan = "datadog.local_root_span_id"
 
 // decodeAttributes decodes the attributes of a record of OpenTelemetry's (OTEP 4947), one after the
-// other, and what they say of the transaction. Those whose index is not in keys are left out; of
+// other, and what they say of the transaction. Those whose index is not in keys, or has no key there, are left out; of
 // several with the same index the last counts.
 //
 //	size  field
@@ -25,7 +25,7 @@ func decodeAttributes(raw []byte, keys []string) (attributes profile.Attributes,
 		if raw = raw[2:]; length > len(raw) {
 			break
 		}
-		if value := string(raw[:length]); index < len(keys) {
+		if value := string(raw[:length]); index < len(keys) && keys[index] != "" {
 			list = append(list, profile.Attribute{Key: keys[index], Value: value})
 		}
 		raw = raw[length:]
