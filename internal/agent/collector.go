@@ -64,6 +64,10 @@ var (
 		"Live events that the kernel could not tell because too many came at once. A sweep makes up for them.")
 	liveProbesDesc = newDesc("correlator_live_looks_total",
 		"Looks at single processes because a live event told that they map the agent's library.")
+	contextLooksDesc = newDesc("correlator_context_looks_total",
+		"Looks for an OpenTelemetry process context at processes that have just started a program or loaded a library.")
+	contextLooksSkippedDesc = newDesc("correlator_context_looks_skipped_total",
+		"Times that such a process was not looked at, since 4096 others were. Sweeps find its context, within eight.")
 	probesDesc = newDesc("correlator_process_looks_total",
 		"Looks at what a process publishes.")
 	pollerHangsDesc = newDesc("correlator_lookout_hangs_total",

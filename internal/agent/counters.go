@@ -43,6 +43,8 @@ func (c *Counters) each(add func(key string, n uint64, desc *prometheus.Desc, la
 	add("live_looks", c.LiveProbes.Load(), liveProbesDesc)
 	add("events_lost", c.EventsLost.Load(), liveEventsLostDesc)
 	add("events_failed", c.EventsFailed.Load(), liveEventsFailedDesc)
+	add("context_looks", c.ContextLooks.Load(), contextLooksDesc)
+	add("context_looks_skipped", c.ContextLooksSkipped.Load(), contextLooksSkippedDesc)
 	add("looks", c.Probes.Load(), probesDesc)
 	add("lookout_hangs", c.PollerHangs.Load(), pollerHangsDesc)
 	add("published_too_often", c.TooOften.Load(), publicationsThrottledDesc)

@@ -18,6 +18,9 @@ type Counters struct {
 	EventsLost   atomic.Uint64 // live events that the kernel dropped, where it reports how many
 	EventsFailed atomic.Uint64 // times that live events were unavailable
 
+	ContextLooks        atomic.Uint64 // looks for a process context because of live events
+	ContextLooksSkipped atomic.Uint64 // live events after which a process was not looked at, since too many were
+
 	PollerHangs     atomic.Uint64 // times that the memory of one process blocked the memory poller
 	Probes          atomic.Uint64 // probes of what processes publish
 	TooOften        atomic.Uint64 // pauses because a process published something new too often

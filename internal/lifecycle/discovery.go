@@ -50,6 +50,7 @@ type discovery struct {
 	open      func() (*watch.EventWatcher, error)
 	sweeps    chan struct{} // has a token when a sweep is wanted early
 	probes    *probeQueue
+	contexts  *contextLooks
 	admission sync.Mutex  // of one process at a time
 	live      atomic.Bool // there are live events
 	lost      atomic.Bool // some are missing since the last full sweep
@@ -62,10 +63,15 @@ type discovery struct {
 	memory     releaser
 }
 
-func (d *discovery) init(procRoot string) (err error) {
-	d.scanner, err = procscan.NewScanner(procRoot)
+func (m *Manager) initDiscovery() (err error) {
+	d := &m.discovery
+	d.scanner, err = procscan.NewScanner(m.options.ProcRoot)
 	d.open = watch.OpenEventWatcher
 	d.sweeps, d.probes = make(chan struct{}, 1), newProbeQueue()
+	d.contexts = newContextLooks(func(pids []int) (found, gone []int, err error) {
+		m.counters.ContextLooks.Add(uint64(len(pids)))
+		return d.scanner.LookForContexts(pids)
+	}, m.requestProbe)
 	d.round.began, d.denied = time.Now(), make(map[procscan.ProcessID]struct{})
 	return err
 }
@@ -74,8 +80,11 @@ func (d *discovery) init(procRoot string) (err error) {
 func (m *Manager) discover(ctx context.Context) {
 	m.log.Info("looking for processes", zap.Stringer("mappings_from", m.discovery.scanner.Source()))
 	var live *liveEvents
+	var looking sync.WaitGroup
+	looking.Go(func() { m.discovery.contexts.run(ctx) })
 	defer func() {
 		live.close()
+		looking.Wait()
 		m.discovery.probes.close()
 	}()
 	maintain := make(chan struct{}, 1)

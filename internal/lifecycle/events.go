@@ -1,6 +1,8 @@
 package lifecycle
 
 import (
+	"time"
+
 	"go.uber.org/zap"
 
 	"correlator/procscan/watch"
@@ -85,15 +87,28 @@ func (m *Manager) handleEvent(e watch.Event) {
 	switch e.Kind {
 	case watch.EventLibrary:
 		m.requestProbe(e.PID)
+		m.lookForContext(e.PID)
 	case watch.EventExec:
+		m.lookForContext(e.PID)
 		m.places.replaced(e.PID)
 		if p != nil {
 			p.executed.Store(true)
 			p.MarkDirty()
 		}
-	case watch.EventMapping:
+	case watch.EventFile, watch.EventMapping:
+		if e.Kind == watch.EventFile {
+			m.lookForContext(e.PID)
+		}
 		if p != nil {
 			p.sampler.Invalidate()
 		}
+	}
+}
+
+// lookForContext has a process looked at for a process context, now and then for a while. It does not
+// block.
+func (m *Manager) lookForContext(pid int) {
+	if !m.discovery.contexts.add(pid, time.Now()) {
+		m.counters.ContextLooksSkipped.Add(1)
 	}
 }

@@ -118,7 +118,7 @@ func Open(options Options, client Client) (*Manager, error) {
 	m.places.init(options.MaxProcesses, m.counters)
 	m.serving, m.stopServing = context.WithCancel(context.Background())
 	var err error
-	if err = m.discovery.init(options.ProcRoot); err != nil {
+	if err = m.initDiscovery(); err != nil {
 		return nil, err
 	}
 	if m.exits, err = watch.NewExitWatcher(); err != nil {

@@ -172,6 +172,8 @@ var pageSections = []struct {
 		{"live_events_failed_total", "events_failed", ""},
 		{"live_events_lost_total", "events_lost", ""},
 		{"live_looks_total", "live_looks", ""},
+		{"context_looks_total", "context_looks", ""},
+		{"context_looks_skipped_total", "context_looks_skipped", ""},
 		{"process_looks_total", "looks", ""},
 		{"lookout_hangs_total", "lookout_hangs", ""},
 	}},
