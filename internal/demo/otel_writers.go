@@ -11,8 +11,8 @@ import (
 	"correlator/internal/testenv"
 )
 
-// OTelContext is what a process publishes of itself by OpenTelemetry's process context.
-type OTelContext struct {
+// WriterContext is what a process publishes of itself by OpenTelemetry's process context.
+type WriterContext struct {
 	Service     string `json:"service,omitempty"`
 	Environment string `json:"environment,omitempty"`
 	Version     string `json:"version,omitempty"`
@@ -23,17 +23,17 @@ type OTelContext struct {
 	Keys       []string `json:"keys,omitempty"` // with a schema; datadog.local_root_span_id precedes them
 }
 
-// OTelOptions say how a process with an OTelContext starts.
-type OTelOptions struct {
+// WriterOptions say how a process with an WriterContext starts.
+type WriterOptions struct {
 	Busy bool // it burns CPU, in a function "burn"
 	Placement
 }
 
-// OTelWriter is a process that publishes an OTelContext with a library of Datadog's. Nothing is sent
+// OTelWriter is a process that publishes an WriterContext with a library of Datadog's. Nothing is sent
 // anywhere, and none of its threads has a context.
 type OTelWriter struct {
 	*Process
-	Published OTelContext
+	Published WriterContext
 	// Resource has the attributes that it publishes of it. Go's has more, whose values are not known:
 	// service.instance.id, and container.id in a container.
 	Resource map[string]string
@@ -44,7 +44,7 @@ type OTelWriter struct {
 
 // StartOTelGo starts a Go program that publishes a context with dd-trace-go (testdata/otel-go), which
 // updates it in place. Its modules must be in the module cache or on a server that is reachable.
-func StartOTelGo(t testing.TB, c OTelContext, o OTelOptions) *OTelWriter {
+func StartOTelGo(t testing.TB, c WriterContext, o WriterOptions) *OTelWriter {
 	t.Helper()
 	source := filepath.Join(moduleRoot(t), "testdata", "otel-go")
 	program := filepath.Join(moduleRoot(t), "testdata", "out", "otel-go")
@@ -73,7 +73,7 @@ func StartOTelGo(t testing.TB, c OTelContext, o OTelOptions) *OTelWriter {
 // StartOTelNode starts a Node.js process that publishes a context with libdatadog
 // (testdata/otel-node), each update with its payload elsewhere. The library must be in npm's cache or
 // in a registry that is reachable.
-func StartOTelNode(t testing.TB, c OTelContext, o OTelOptions) *OTelWriter {
+func StartOTelNode(t testing.TB, c WriterContext, o WriterOptions) *OTelWriter {
 	t.Helper()
 	node := testenv.NeedTool(t, "node")
 	dir := installOTelNode(t)
@@ -84,7 +84,7 @@ func StartOTelNode(t testing.TB, c OTelContext, o OTelOptions) *OTelWriter {
 	return w
 }
 
-func (o OTelOptions) arguments() []string {
+func (o WriterOptions) arguments() []string {
 	if o.Busy {
 		return []string{"busy"}
 	}
@@ -122,7 +122,7 @@ func installOTelNode(t testing.TB) (dir string) {
 }
 
 // PublishContext publishes another context instead.
-func (w *OTelWriter) PublishContext(c OTelContext) {
+func (w *OTelWriter) PublishContext(c WriterContext) {
 	w.t.Helper()
 	text, err := json.Marshal(c)
 	if err != nil {

@@ -25,11 +25,11 @@ const localRoot = "datadog.local_root_span_id"
 // Contexts of libraries that applications use are read, before and after updates, and the reader of
 // OpenTelemetry's profiler finds the same.
 func TestLibraries(t *testing.T) {
-	first := demo.OTelContext{Service: "checkout", Environment: "production", Version: "1.2"}
-	second := demo.OTelContext{Service: "checkout-with-a-longer-name", Version: "1.3"}
+	first := demo.WriterContext{Service: "checkout", Environment: "production", Version: "1.2"}
+	second := demo.WriterContext{Service: "checkout-with-a-longer-name", Version: "1.3"}
 	t.Run("Go", func(t *testing.T) {
 		unknown := map[string]bool{"service.instance.id": true, "telemetry.sdk.version": true, "container.id": true}
-		w := demo.StartOTelGo(t, first, demo.OTelOptions{})
+		w := demo.StartOTelGo(t, first, demo.WriterOptions{})
 		before := check(t, w, unknown)
 		if before.HasThreadContexts() || before.Keys != nil {
 			t.Errorf("%+v", before)
@@ -46,7 +46,7 @@ func TestLibraries(t *testing.T) {
 		first.InstanceID = "123d8444-2c7e-46e3-89f6-6217880f7123"
 		first.Schema, first.Keys = processcontext.SchemaTLSDescDev, []string{"http.route"}
 		second.Schema, second.Keys = processcontext.SchemaTLS, []string{"http.route", "enduser.id"}
-		w := demo.StartOTelNode(t, first, demo.OTelOptions{})
+		w := demo.StartOTelNode(t, first, demo.WriterOptions{})
 		before := check(t, w, nil)
 		if before.Schema != first.Schema || !before.HasThreadContexts() ||
 			!slices.Equal(before.Keys, []string{localRoot, "http.route"}) {
