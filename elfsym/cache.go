@@ -6,6 +6,7 @@ import (
 	"hash/maphash"
 	"io"
 	"os"
+	"sync"
 	"syscall"
 
 	"github.com/elastic/go-freelru"
@@ -35,33 +36,31 @@ func Identify(f *os.File) (FileKey, error) {
 	}, nil
 }
 
-// Cache keeps the results of ParseLibrary, so that any number of processes that map one file cost
-// one parse. It is safe for concurrent use.
+// Cache keeps the results of ParseLibrary and ParseThreadContext, so that any number of processes that
+// map one file cost one parse of each. It is safe for concurrent use.
 type Cache struct {
-	// One lock for all entries: there is one lookup per process found, so it is not contended, and
-	// unlike a sharded table this one evicts the entry that was really used least recently, and
-	// only when it is full.
-	libraries *freelru.SyncedLRU[FileKey, cached]
+	libraries *results[*Library]
+	contexts  func() (*results[*Variable], error) // made when it is called first
 }
 
-type cached struct {
-	library *Library
-	err     error
-}
+// contextsPerLibrary is how many more files are searched for a thread context: every file that a
+// process maps, and not one. Nearly all have none.
+const contextsPerLibrary = 32
 
-// NewCache returns a cache of the given number of results, which must not be 0; the least recently
-// used ones are evicted. Its table takes about 100 bytes for each from the start. A file adds at
-// most 64 segments of 40 bytes, a build id of 64 bytes and the text of an error: with the table 4
-// KiB for each entry at worst, and 400 bytes for an ordinary library.
+// NewCache returns a cache of the given number of libraries, which must not be 0, and
+// contextsPerLibrary times as many other files; the least recently used ones are evicted. Its tables
+// take about 100 bytes for each from the start, that of the other files from the first of them, and
+// no more for a file without symbols. The rest add at most 64 segments of 40 bytes, a build id of 64
+// bytes and the text of an error: with the table 4 KiB for each entry at worst, and 400 bytes for an
+// ordinary library.
 func NewCache(entries uint32) (*Cache, error) {
-	seed := maphash.MakeSeed() // files that share a bucket cannot be chosen
-	libraries, err := freelru.NewSynced[FileKey, cached](entries, func(id FileKey) uint32 {
-		return uint32(maphash.Comparable(seed, id))
-	})
+	libraries, err := newResults[*Library](entries)
 	if err != nil {
 		return nil, fmt.Errorf("creating a cache of %d libraries: %w", entries, err)
 	}
-	return &Cache{libraries: libraries}, nil
+	return &Cache{libraries, sync.OnceValues(func() (*results[*Variable], error) {
+		return newResults[*Variable](contextsPerLibrary * entries)
+	})}, nil
 }
 
 // Library returns the result of ParseLibrary for the file. Callers share it and must not change it.
@@ -76,26 +75,61 @@ func (c *Cache) Library(f *os.File) (*Library, error) {
 
 // library is Library with the file's contents apart, for tests.
 func (c *Cache) library(f *os.File, contents io.ReaderAt) (*Library, error) {
+	return c.libraries.get(f, contents, ParseLibrary)
+}
+
+// ThreadContext is Library for the result of ParseThreadContext.
+func (c *Cache) ThreadContext(f *os.File) (*Variable, error) {
+	contexts, err := c.contexts()
+	if err != nil {
+		return nil, fmt.Errorf("creating a cache of thread contexts: %w", err)
+	}
+	return contexts.get(f, f, ParseThreadContext)
+}
+
+// results are those of one parser.
+type results[T any] struct {
+	// One lock for all entries: there is one lookup per process found, or file of it, so it is not
+	// contended, and unlike a sharded table this one evicts the entry that was really used least
+	// recently, and only when it is full.
+	*freelru.SyncedLRU[FileKey, result[T]]
+}
+
+type result[T any] struct {
+	value T
+	err   error
+}
+
+func newResults[T any](entries uint32) (*results[T], error) {
+	seed := maphash.MakeSeed() // files that share a bucket cannot be chosen
+	lru, err := freelru.NewSynced[FileKey, result[T]](entries, func(id FileKey) uint32 {
+		return uint32(maphash.Comparable(seed, id))
+	})
+	return &results[T]{lru}, err
+}
+
+func (c *results[T]) get(f *os.File, contents io.ReaderAt, parse func(io.ReaderAt, int64) (T, error)) (T, error) {
+	var none T
 	id, err := Identify(f)
 	if err != nil {
-		return nil, fmt.Errorf("identifying library: %w", err)
+		return none, fmt.Errorf("identifying library: %w", err)
 	}
-	if a, ok := c.libraries.Get(id); ok {
-		return a.library, a.err
+	if r, ok := c.Get(id); ok {
+		return r.value, r.err
 	}
-	library, err := ParseLibrary(contents, id.Size)
+	value, err := parse(contents, id.Size)
 	if err != nil && !IsContentError(err) {
-		return nil, err
+		return none, err
 	}
 	// A file that was changed while it was read may have been read in part before and in part
 	// after: that result has no key.
 	if after, statErr := Identify(f); statErr == nil && after == id {
-		c.libraries.Add(id, cached{library, err})
+		c.Add(id, result[T]{value, err})
 	}
-	return library, err
+	return value, err
 }
 
-// counts returns the number of cache hits and misses.
+// counts returns the number of cache hits and misses of libraries.
 func (c *Cache) counts() (hits, misses uint64) {
 	m := c.libraries.Metrics()
 	return m.Hits, m.Misses

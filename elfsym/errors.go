@@ -1,13 +1,15 @@
 // Package elfsym is the one reader of ELF files: load segments, build id and content hash
 // (ParseFile), of an agent library the addresses of the two exported variables of the correlation
-// protocol and the relocation of the thread-local one (ParseLibrary), and the functions of the
-// symbol tables (ReadSymbolTables).
+// protocol and the relocation of the thread-local one (ParseLibrary), of any file OpenTelemetry's
+// thread-local variable (ParseThreadContext), and the functions of the symbol tables
+// (ReadSymbolTables).
 //
 // ParseFile and ParseLibrary use the program headers and PT_DYNAMIC alone, as the loader does:
-// section headers can be stripped and can be wrong. Only ReadSymbolTables uses those. Files come
-// from untrusted processes, so every value of a file is checked before it is used, the file is read
-// a few pages at a time, and nothing is allocated in proportion to a number that the file states,
-// but the headers of at most 65535 sections.
+// section headers can be stripped and can be wrong. Only ReadSymbolTables uses those, and
+// ParseThreadContext where the loader knows no such symbol. Files come from untrusted processes, so
+// every value of a file is checked before it is used, the file is read a few pages at a time, or a
+// table once, and nothing is allocated in proportion to a number that the file states, but the
+// headers of at most 65535 sections.
 package elfsym
 
 import "errors"
@@ -32,13 +34,13 @@ var (
 	// ErrLimit: the file may be valid, but exceeds a limit of this package.
 	ErrLimit error = contentError("ELF file exceeds a limit")
 	// ErrNoSymbols: the library exports neither symbol. It is of an older agent, which does not
-	// implement the protocol.
+	// implement the protocol. Or the file has no thread context.
 	ErrNoSymbols error = contentError("library exports no correlation symbol")
 	// errIncomplete: the library exports one of the two symbols, but not the other.
 	errIncomplete error = contentError("library exports only one of the correlation symbols")
 	// errSymbol: an exported symbol is not of the kind or size of the protocol.
 	errSymbol error = contentError("correlation symbol of an unknown kind")
-	// errNoRelocation: no supported relocation serves the thread-local symbol (the library uses
+	// errNoRelocation: no supported relocation serves the thread-local symbol (an agent library uses
 	// initial-exec TLS, for example).
 	errNoRelocation error = contentError("library has no usable TLS relocation")
 )

@@ -49,6 +49,7 @@ func ParseFile(r io.ReaderAt, size int64) (*File, error) {
 // headers is the contents of the ELF header, the program headers and the notes.
 type headers struct {
 	pages   *pages
+	kind    elf.Type
 	file    File
 	dynamic elf.Prog64 // PT_DYNAMIC; Type is PT_NULL when there is none
 	tls     elf.Prog64 // PT_TLS; the same
@@ -79,7 +80,7 @@ func (h *headers) readHeader() (table, error) {
 	if err != nil {
 		return table{}, err
 	}
-	h.file.Machine = elf.Machine(header.Machine)
+	h.kind, h.file.Machine = elf.Type(header.Type), elf.Machine(header.Machine)
 	if h.file.Machine != elf.EM_X86_64 && h.file.Machine != elf.EM_AARCH64 {
 		return table{}, fmt.Errorf("%w: %v", ErrMachine, h.file.Machine)
 	}

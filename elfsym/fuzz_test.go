@@ -69,6 +69,60 @@ func checkFile(t *testing.T, f *File) {
 	}
 }
 
+// checkThreadContext checks what ParseThreadContext returns for any bytes.
+func checkThreadContext(t *testing.T, b []byte) {
+	m := &meter{r: bytes.NewReader(b)}
+	v, err := ParseThreadContext(m, int64(len(b)))
+	if m.most > streamBytes || m.calls > maxPageReads+maxStaticNames+3*len(b)/streamBytes+16 {
+		t.Fatalf("%d reads of up to %d bytes", m.calls, m.most)
+	}
+	f, fileErr := ParseFile(bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		if v != nil || !IsContentError(err) {
+			t.Fatalf("%+v, %v", v, err)
+		}
+		return
+	}
+	if fileErr != nil || !reflect.DeepEqual(&v.File, f) {
+		t.Fatalf("variable %+v, file %+v, %v", v, f, fileErr)
+	}
+	r := v.Relocation
+	words := map[RelocationKind]uint64{TLSDESC: 2, DTPMOD64: 2, TPOFF64: 1}[r.Kind]
+	if (words == 0) != (r.Kind == LocalExec) {
+		t.Fatalf("kind %v", r.Kind)
+	}
+	if words > 0 && !(image{segments: f.Segments}).contains(r.Addr, words*pointerBytes) {
+		t.Fatalf("an address outside every segment: %+v", v)
+	}
+	switch {
+	case r.Kind == TPOFF64 && r.Offset != 0, words == 2 && (r.Offset < 0 || uint64(r.Offset) > v.TLSOffset):
+		t.Fatalf("offset of the variable: %+v", v)
+	case r.Kind == LocalExec && (r.Addr != 0 || r.Offset < -2*maxTLSBlock || r.Offset > 2*maxTLSBlock):
+		t.Fatalf("place of the variable: %+v", v)
+	}
+}
+
+func FuzzParseThreadContext(f *testing.F) {
+	f.Add([]byte(elf.ELFMAG))
+	for _, b := range readThreadContexts(f) {
+		f.Add(b)
+	}
+	f.Fuzz(checkThreadContext)
+}
+
+// FuzzMutatedThreadContext is FuzzMutatedLibrary for files with a thread context.
+func FuzzMutatedThreadContext(f *testing.F) {
+	files := readThreadContexts(f)
+	names := slices.Sorted(maps.Keys(files))
+	for i := range names {
+		f.Add(uint8(i), []byte{})
+		f.Add(uint8(i), []byte{0x60, 0x02, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0x10})
+	}
+	f.Fuzz(func(t *testing.T, file uint8, changes []byte) {
+		checkThreadContext(t, mutate(files[names[int(file)%len(names)]], changes))
+	})
+}
+
 func FuzzGNUBuildID(f *testing.F) {
 	f.Add(note(3, "GNU\x00", "12345678901234567890", 4))
 	f.Add(append(note(6, "Xen\x00", "xyz", 4), note(3, "GNU\x00", "1234", 4)...))
@@ -102,11 +156,15 @@ func FuzzMutatedLibrary(f *testing.F) {
 		f.Add(uint8(i), []byte{0x88, 0x2e, 4, 0, 0, 0, 0, 0, 0, 0, 0x90, 0x2e, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0})
 	}
 	f.Fuzz(func(t *testing.T, fixture uint8, changes []byte) {
-		b := bytes.Clone(fixtures[names[int(fixture)%len(names)]])
-		for ; len(changes) >= 10; changes = changes[10:] {
-			off := (int(changes[0]) | int(changes[1])<<8) % len(b)
-			copy(b[off:], changes[2:10])
-		}
-		checkParse(t, b)
+		checkParse(t, mutate(fixtures[names[int(fixture)%len(names)]], changes))
 	})
+}
+
+func mutate(b, changes []byte) []byte {
+	b = bytes.Clone(b)
+	for ; len(changes) >= 10; changes = changes[10:] {
+		off := (int(changes[0]) | int(changes[1])<<8) % len(b)
+		copy(b[off:], changes[2:10])
+	}
+	return b
 }

@@ -316,7 +316,7 @@ func TestBothDialects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (TLSRelocation{TLSDESC, 0x3010}); lib.Relocation != want {
+	if want := (TLSRelocation{Kind: TLSDESC, Addr: 0x3010}); lib.Relocation != want {
 		t.Errorf("%+v, want %+v", lib.Relocation, want)
 	}
 	// It is also preferred when it is found after the other one.
@@ -331,7 +331,7 @@ func TestBothDialects(t *testing.T) {
 	if lib, err = parseLibrary(e.b); err != nil {
 		t.Fatal(err)
 	}
-	if want := (TLSRelocation{TLSDESC, 0x3010}); lib.Relocation != want {
+	if want := (TLSRelocation{Kind: TLSDESC, Addr: 0x3010}); lib.Relocation != want {
 		t.Errorf("exchanged: %+v, want %+v", lib.Relocation, want)
 	}
 }
@@ -407,7 +407,8 @@ func TestEnormousFilesAreReadInPart(t *testing.T) {
 const maxParseAlloc = (cachedPages+1)*pageBytes + 2*maxSegments*40 + 8192
 
 func TestRelocationKindString(t *testing.T) {
-	if got := fmt.Sprint(TLSDESC, DTPMOD64, RelocationKind(9)); got != "TLSDESC DTPMOD64 RelocationKind(9)" {
+	got := fmt.Sprint(TLSDESC, DTPMOD64, TPOFF64, LocalExec, RelocationKind(9))
+	if got != "TLSDESC DTPMOD64 TPOFF64 local-exec RelocationKind(9)" {
 		t.Error(got)
 	}
 }

@@ -15,23 +15,13 @@ const (
 	pointerBytes = 8                    // both variables are pointers
 )
 
-var variables = [2]struct {
-	name string
-	kind elf.SymType
-}{{storageName, elf.STT_OBJECT}, {tlsName, elf.STT_TLS}}
+var variables = [2]string{storageName, tlsName}
 
 // Library is an agent library that implements the correlation protocol. Both addresses are within
 // the memory of its segments.
 type Library struct {
 	Variable
 	StorageAddr uint64 // ELF address of the pointer to the process storage
-}
-
-// Variable is a thread-local variable of a file: a pointer.
-type Variable struct {
-	File
-	TLSOffset  uint64 // of the variable in the file's TLS block (st_value)
-	Relocation TLSRelocation
 }
 
 // ParseLibrary parses an agent library. ErrNoSymbols is expected for libraries of older agents. It
@@ -71,13 +61,13 @@ func (l *Library) readSymbols(m image, d dynamic, tls elf.Prog64) (uint32, error
 	}
 	var found [2]symbol
 	var missing []string
-	for i, v := range variables {
+	for i, name := range variables {
 		var ok bool
-		if found[i], ok, err = exported.lookup(v.name); err != nil {
-			return 0, fmt.Errorf("looking up %s: %w", v.name, err)
+		if found[i], ok, err = exported.lookup(name); err != nil {
+			return 0, fmt.Errorf("looking up %s: %w", name, err)
 		}
 		if !ok {
-			missing = append(missing, v.name)
+			missing = append(missing, name)
 		}
 	}
 	switch len(missing) {
@@ -86,21 +76,15 @@ func (l *Library) readSymbols(m image, d dynamic, tls elf.Prog64) (uint32, error
 	case len(variables):
 		return 0, ErrNoSymbols
 	}
-	for i, v := range variables {
-		if err := checkKind(found[i], v.kind); err != nil {
-			return 0, fmt.Errorf("%s: %w", v.name, err)
-		}
-	}
 	storage, variable := found[0], found[1]
+	if err := checkKind(storage, elf.STT_OBJECT); err != nil {
+		return 0, fmt.Errorf("%s: %w", storageName, err)
+	}
 	if !m.contains(storage.Value, pointerBytes) {
 		return 0, fmt.Errorf("%w: %s at %#x is outside every segment", errMalformed, storageName, storage.Value)
 	}
-	if tls.Memsz < pointerBytes || variable.Value > tls.Memsz-pointerBytes {
-		return 0, fmt.Errorf("%w: %s at %#x of a TLS block of %#x bytes", errMalformed, tlsName, variable.Value,
-			tls.Memsz)
-	}
-	l.StorageAddr, l.TLSOffset = storage.Value, variable.Value
-	return variable.index, nil
+	l.StorageAddr = storage.Value
+	return variable.index, l.place(variable, tlsName, tls)
 }
 
 // checkKind checks a symbol against the protocol's table. A size of 0 (unknown) is refused too:

@@ -101,7 +101,8 @@ func TestPrebuiltLibraries(t *testing.T) {
 				t.Errorf("machine %v", lib.Machine)
 			}
 			compareVariables(t, lib, &Library{
-				StorageAddr: want.storage, TLSOffset: want.tls, Relocation: TLSRelocation{want.kind, want.pair},
+				StorageAddr: want.storage,
+				Variable:    Variable{TLSOffset: want.tls, Relocation: TLSRelocation{Kind: want.kind, Addr: want.pair}},
 			})
 			if got := fmt.Sprintf("%x %x", lib.BuildID, lib.HTLHash); got != want.ids {
 				t.Errorf("build id and htlhash %s, want %s", got, want.ids)
@@ -228,7 +229,7 @@ func readelfLibrary(t *testing.T, readelf, path string, kind RelocationKind) Lib
 		switch {
 		case m[2] == "", kind == TLSDESC && m[2] == strconv.FormatUint(lib.TLSOffset, 16),
 			kind == DTPMOD64 && storedWord(t, path, addr+8) == lib.TLSOffset:
-			lib.Relocation = TLSRelocation{kind, addr}
+			lib.Relocation = TLSRelocation{Kind: kind, Addr: addr}
 			return lib
 		}
 	}

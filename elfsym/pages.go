@@ -1,6 +1,7 @@
 package elfsym
 
 import (
+	"bufio"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -49,6 +50,18 @@ func (f source) read(off uint64, buf []byte) error {
 		return fmt.Errorf("reading %d bytes at %#x: %w", len(buf), off, truncated(err))
 	}
 	return nil
+}
+
+// streamBytes is the unit in which long tables are read.
+const streamBytes = 64 << 10
+
+// stream returns a piece that is read once, from its beginning to its end, past the cache and its
+// limit. An error of it may be io.EOF: see truncated.
+func (f source) stream(off, size uint64) (io.Reader, error) {
+	if err := f.check(off, size); err != nil {
+		return nil, err
+	}
+	return bufio.NewReaderSize(io.NewSectionReader(f.r, int64(off), int64(size)), streamBytes), nil
 }
 
 // pages reads a file through a few cached pages: many small reads near each other cost one read of

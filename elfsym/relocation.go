@@ -6,8 +6,7 @@ import (
 	"fmt"
 )
 
-// RelocationKind is what the loader stores into a pair of words by which code finds a thread-local
-// variable.
+// RelocationKind is what the loader stores into the words by which code finds a thread-local variable.
 type RelocationKind uint8
 
 const (
@@ -15,6 +14,10 @@ const (
 	TLSDESC RelocationKind = iota + 1
 	// DTPMOD64 pairs are {module id, offset in the module's block}.
 	DTPMOD64
+	// TPOFF64 is one word: the distance from the thread pointer (TPREL64 on aarch64).
+	TPOFF64
+	// LocalExec is no relocation: the linker knows the distance from the thread pointer.
+	LocalExec
 )
 
 func (k RelocationKind) String() string {
@@ -23,39 +26,58 @@ func (k RelocationKind) String() string {
 		return "TLSDESC"
 	case DTPMOD64:
 		return "DTPMOD64"
+	case TPOFF64:
+		return "TPOFF64"
+	case LocalExec:
+		return "local-exec"
 	}
 	return fmt.Sprintf("RelocationKind(%d)", uint8(k))
 }
 
-// TLSRelocation is the relocation that serves the thread-local symbol. Addr is the ELF address of
-// the pair of words that it fills.
+// TLSRelocation is the relocation that serves the thread-local symbol, or leads near it. Addr is the
+// ELF address of the words that it fills, 0 of LocalExec.
 type TLSRelocation struct {
 	Kind RelocationKind
 	Addr uint64
+	// Offset is where the variable is from where the relocation leads: 0, or the distance from another
+	// variable in the block, or its start; of LocalExec from the thread pointer.
+	Offset int64
 }
 
 const relaBytes = 24 // sizeof(Elf64_Rela)
 
-// findRelocation searches .rela.plt and .rela.dyn for the relocation that serves the thread-local
-// symbol. A library linked from objects of both TLS dialects can have both kinds, which lead to the
-// same variable: TLSDESC is preferred.
-func (l *Library) findRelocation(m image, d dynamic, symbol uint32) (TLSRelocation, error) {
-	var found TLSRelocation
+// relocations returns .rela.plt and .rela.dyn, as far as there are such.
+func relocations(m image, d dynamic) (tables []table, err error) {
 	for _, part := range []struct{ addr, size uint64 }{
 		{d[elf.DT_JMPREL], d[elf.DT_PLTRELSZ]}, {d[elf.DT_RELA], d[elf.DT_RELASZ]},
 	} {
 		if part.addr == 0 || part.size == 0 {
 			continue
 		}
-		relocations, err := m.at(part.addr)
+		t, err := m.at(part.addr)
 		if err == nil {
-			relocations, err = relocations.first(part.size)
+			t, err = t.first(part.size)
 		}
 		if err != nil {
-			return found, err
+			return nil, err
 		}
-		for pos := uint64(0); relocations.size-pos >= relaBytes; pos += relaBytes {
-			r, err := readRelocation(relocations, pos)
+		tables = append(tables, t)
+	}
+	return tables, nil
+}
+
+// findRelocation searches for the relocation that serves the thread-local symbol. A library linked
+// from objects of both TLS dialects can have both kinds, which lead to the same variable: TLSDESC is
+// preferred.
+func (l *Library) findRelocation(m image, d dynamic, symbol uint32) (TLSRelocation, error) {
+	var found TLSRelocation
+	tables, err := relocations(m, d)
+	if err != nil {
+		return found, err
+	}
+	for _, t := range tables {
+		for pos := uint64(0); t.size-pos >= relaBytes; pos += relaBytes {
+			r, err := readRelocation(t, pos)
 			if err != nil {
 				return found, err
 			}
@@ -65,9 +87,9 @@ func (l *Library) findRelocation(m image, d dynamic, symbol uint32) (TLSRelocati
 			}
 			switch {
 			case kind == TLSDESC:
-				return TLSRelocation{kind, r.Off}, nil
+				return TLSRelocation{Kind: kind, Addr: r.Off}, nil
 			case kind == DTPMOD64 && found.Kind == 0:
-				found = TLSRelocation{kind, r.Off}
+				found = TLSRelocation{Kind: kind, Addr: r.Off}
 			}
 		}
 	}
@@ -77,22 +99,27 @@ func (l *Library) findRelocation(m image, d dynamic, symbol uint32) (TLSRelocati
 	return found, nil
 }
 
-// readRelocation reads an Elf64_Rela (elf.h; all little-endian):
-//
-//	offset size field
-//	     0    8 r_offset
-//	     8    8 r_info: type in the lower half, symbol index in the upper
-//	    16    8 r_addend, signed
+// readRelocation reads an Elf64_Rela.
 func readRelocation(t table, pos uint64) (elf.Rela64, error) {
 	var b [relaBytes]byte
 	if err := t.read(pos, b[:]); err != nil {
 		return elf.Rela64{}, err
 	}
+	return decodeRelocation(&b), nil
+}
+
+// decodeRelocation decodes an Elf64_Rela (elf.h; all little-endian):
+//
+//	offset size field
+//	     0    8 r_offset
+//	     8    8 r_info: type in the lower half, symbol index in the upper
+//	    16    8 r_addend, signed
+func decodeRelocation(b *[relaBytes]byte) elf.Rela64 {
 	return elf.Rela64{
 		Off:    binary.LittleEndian.Uint64(b[0:]),
 		Info:   binary.LittleEndian.Uint64(b[8:]),
 		Addend: int64(binary.LittleEndian.Uint64(b[16:])),
-	}, nil
+	}
 }
 
 // served returns the kind of a relocation that serves the thread-local symbol, 0 when it serves
@@ -100,15 +127,14 @@ func readRelocation(t table, pos uint64) (elf.Rela64, error) {
 // the variable's offset in the module's block is the addend of TLSDESC, or the stored second word
 // of a DTPMOD64 pair. (Otherwise a DTPOFF64 relocation fills that word, which adds nothing.)
 func (l *Library) served(m image, r elf.Rela64, symbol uint32) (RelocationKind, error) {
-	tlsdesc, dtpmod64 := relocationTypes(l.Machine)
-	kind, index := elf.R_TYPE64(r.Info), elf.R_SYM64(r.Info)
-	if kind != tlsdesc && kind != dtpmod64 || index != symbol && index != 0 {
+	kind, index := relocationKind(l.Machine, r), elf.R_SYM64(r.Info)
+	if kind != TLSDESC && kind != DTPMOD64 || index != symbol && index != 0 {
 		return 0, nil
 	}
 	if !m.contains(r.Off, 2*pointerBytes) {
 		return 0, fmt.Errorf("%w: relocation of %#x, outside every segment", errMalformed, r.Off)
 	}
-	if kind == tlsdesc {
+	if kind == TLSDESC {
 		if index == symbol && r.Addend == 0 || index == 0 && uint64(r.Addend) == l.TLSOffset {
 			return TLSDESC, nil
 		}
@@ -117,22 +143,44 @@ func (l *Library) served(m image, r elf.Rela64, symbol uint32) (RelocationKind, 
 	if index == symbol {
 		return DTPMOD64, nil
 	}
-	pair, err := m.at(r.Off)
-	if err != nil {
-		return 0, err
-	}
-	offset, err := pair.uint64(pointerBytes)
+	offset, err := storedOffset(m, r)
 	if err != nil || offset != l.TLSOffset {
 		return 0, err
 	}
 	return DTPMOD64, nil
 }
 
-// relocationTypes returns the machine's numbers of the two relocation types that a dlopened library
-// has for its thread-local variables (psABI supplements).
-func relocationTypes(machine elf.Machine) (tlsdesc, dtpmod64 uint32) {
-	if machine == elf.EM_AARCH64 {
-		return uint32(elf.R_AARCH64_TLSDESC), uint32(elf.R_AARCH64_TLS_DTPMOD64)
+// storedOffset returns the second word of a DTPMOD64 pair, as it is in the file.
+func storedOffset(m image, r elf.Rela64) (uint64, error) {
+	pair, err := m.at(r.Off)
+	if err != nil {
+		return 0, err
 	}
-	return uint32(elf.R_X86_64_TLSDESC), uint32(elf.R_X86_64_DTPMOD64)
+	return pair.uint64(pointerBytes)
+}
+
+// relocationKind returns the kind of a relocation of a thread-local variable, 0 of all others (psABI
+// supplements).
+func relocationKind(machine elf.Machine, r elf.Rela64) RelocationKind {
+	kind := elf.R_TYPE64(r.Info)
+	if machine == elf.EM_AARCH64 {
+		switch elf.R_AARCH64(kind) {
+		case elf.R_AARCH64_TLSDESC:
+			return TLSDESC
+		case elf.R_AARCH64_TLS_DTPMOD64:
+			return DTPMOD64
+		case elf.R_AARCH64_TLS_TPREL64:
+			return TPOFF64
+		}
+		return 0
+	}
+	switch elf.R_X86_64(kind) {
+	case elf.R_X86_64_TLSDESC:
+		return TLSDESC
+	case elf.R_X86_64_DTPMOD64:
+		return DTPMOD64
+	case elf.R_X86_64_TPOFF64:
+		return TPOFF64
+	}
+	return 0
 }

@@ -1,7 +1,6 @@
 package elfsym
 
 import (
-	"bufio"
 	"bytes"
 	"debug/elf"
 	"fmt"
@@ -10,14 +9,9 @@ import (
 	"slices"
 )
 
-const (
-	// maxSymbols bounds the time that a table costs: 100 MB of file, half a second. libjvm.so has
-	// 100,000 symbols, a browser with all of them a million.
-	maxSymbols = 4 << 20
-
-	// streamBytes is the unit in which tables are read.
-	streamBytes = 64 << 10
-)
+// maxSymbols bounds the time that a table costs: 100 MB of file, half a second. libjvm.so has 100,000
+// symbols, a browser with all of them a million.
+const maxSymbols = 4 << 20
 
 // SymbolTables is where the symbols of one file are. It goes by the section headers, since no
 // program header leads to .symtab. It reads from the reader that it was made with.
@@ -140,24 +134,32 @@ func (t *SymbolTable) Functions(visit func(Function) error) error {
 }
 
 func (t *SymbolTable) functions(visit func(Function) error) error {
+	return t.each(maxSymbols, func(sym elf.Sym64) error {
+		if f, ok := t.function(sym); ok {
+			return visit(f)
+		}
+		return nil
+	})
+}
+
+// each calls visit with every symbol of the table, until it returns an error. More than limit are
+// ErrLimit.
+func (t *SymbolTable) each(limit uint64, visit func(elf.Sym64) error) error {
 	count := t.symbols.Size / symbolBytes
-	if count > maxSymbols {
-		return fmt.Errorf("%w: %d symbols, at most %d", ErrLimit, count, maxSymbols)
+	if count > limit {
+		return fmt.Errorf("%w: %d symbols, at most %d", ErrLimit, count, limit)
 	}
-	if err := t.source.check(t.symbols.Off, count*symbolBytes); err != nil {
+	r, err := t.source.stream(t.symbols.Off, count*symbolBytes)
+	if err != nil {
 		return err
 	}
-	piece := io.NewSectionReader(t.source.r, int64(t.symbols.Off), int64(count*symbolBytes))
-	r := bufio.NewReaderSize(piece, streamBytes)
 	var b [symbolBytes]byte
 	for range count {
 		if _, err := io.ReadFull(r, b[:]); err != nil {
 			return truncated(err)
 		}
-		if f, ok := t.function(decodeSymbol(&b)); ok {
-			if err := visit(f); err != nil {
-				return err
-			}
+		if err := visit(decodeSymbol(&b)); err != nil {
+			return err
 		}
 	}
 	return nil

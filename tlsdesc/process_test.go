@@ -19,7 +19,7 @@ import (
 // target is a real process that has loaded an agent library.
 type target struct {
 	*memread.Process
-	lib      *elfsym.Library
+	lib      *elfsym.Variable
 	bias     uint64
 	mappings []procscan.Mapping
 }
@@ -43,7 +43,7 @@ func inspect(t testing.TB, pid int, library string, bias uint64) *target {
 	}
 	mem := memread.Open("/proc", pid)
 	t.Cleanup(func() { mem.Close() })
-	return &target{mem, lib, bias, readMappings(t, pid)}
+	return &target{mem, &lib.Variable, bias, readMappings(t, pid)}
 }
 
 // readMappings returns the file mappings of a process, executable or not: an emulator maps the code

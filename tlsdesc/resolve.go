@@ -9,13 +9,15 @@ import (
 	"correlator/procscan"
 )
 
-// Resolve returns the rule for a library that is loaded at bias (load address minus ELF address,
-// modulo 2^64). It makes one batch of reads, and another one for a TLS descriptor.
+// Resolve returns the rule for the variable of a file that is loaded at bias (load address minus ELF
+// address, modulo 2^64). It makes one batch of reads, another one for a TLS descriptor, and none for
+// local-exec, whose file must be the program's.
 //
-// Call it when the process has published its storage. Then dlopen has returned, so the relocation
-// is complete, unless it is bound lazily, and static blocks are initialized in every thread. If
-// called before, Resolve can read words that the loader is about to store. It returns ErrUnresolved
-// when it can detect that: a word is still zero, or the words differ when they are read again.
+// Call it when the process has published its storage, or its process context. Then dlopen has
+// returned, so the relocation is complete, unless it is bound lazily, and static blocks are
+// initialized in every thread. If called before, Resolve can read words that the loader is about to
+// store. It returns ErrUnresolved when it can detect that: a word is still zero, or the words differ
+// when they are read again.
 //
 // mappings are the process's executable file mappings. The C library is recognized by the name of
 // the file that the resolver is mapped from, so a second one in the same process does not matter. A
@@ -29,9 +31,19 @@ func Resolve(lib *elfsym.Variable, bias uint64, mem Memory, mappings []procscan.
 		return Rule{}, fmt.Errorf("%w: machine %v", ErrUnsupported, lib.Machine)
 	}
 	v := variable{lib: lib, bias: bias, platform: p, mappings: mappings}
+	switch lib.Relocation.Kind {
+	case elfsym.TLSDESC, elfsym.DTPMOD64, elfsym.TPOFF64:
+	case elfsym.LocalExec:
+		return v.fromExecutable()
+	default:
+		return Rule{}, fmt.Errorf("%w: relocation %v", ErrUnsupported, lib.Relocation.Kind)
+	}
 
 	var words [2 * wordBytes]byte
 	request := []memread.Request{{Addr: bias + lib.Relocation.Addr, Buf: words[:]}}
+	if lib.Relocation.Kind == elfsym.TPOFF64 {
+		request[0].Buf = words[:wordBytes]
+	}
 	if err := mem.ReadBatch(request); err != nil {
 		return Rule{}, fmt.Errorf("reading TLS relocation: %w", err)
 	}
@@ -39,16 +51,17 @@ func Resolve(lib *elfsym.Variable, bias uint64, mem Memory, mappings []procscan.
 		return Rule{}, fmt.Errorf("reading TLS relocation at %#x: %w", request[0].Addr, err)
 	}
 
-	switch stored := decodePair(&words); lib.Relocation.Kind {
+	stored := decodePair(&words)
+	switch lib.Relocation.Kind {
 	case elfsym.TLSDESC:
 		return v.fromDescriptor(stored, mem)
-	case elfsym.DTPMOD64:
-		return v.fromModule(stored)
+	case elfsym.TPOFF64:
+		return v.fromDistance(int64(stored.first))
 	}
-	return Rule{}, fmt.Errorf("%w: relocation %v", ErrUnsupported, lib.Relocation.Kind)
+	return v.fromModule(stored)
 }
 
-// variable is the thread-local variable of a loaded library.
+// variable is the thread-local variable of a loaded file.
 type variable struct {
 	lib      *elfsym.Variable
 	bias     uint64
@@ -108,15 +121,49 @@ func (v variable) fromDescriptor(d pair, mem Memory) (Rule, error) {
 }
 
 // staticRule makes the rule from the argument of a static resolver. It can be 0 only where a block
-// can begin at the thread pointer, and only for the first variable in the block.
-func (v variable) staticRule(offset int64, libc Libc) (Rule, error) {
-	switch {
-	case offset == 0 && (v.platform.staticMax < 0 || v.lib.TLSOffset != 0):
+// can begin at the thread pointer, and only for what is first in the block.
+func (v variable) staticRule(argument int64, libc Libc) (Rule, error) {
+	leads := v.lib.TLSOffset - uint64(v.lib.Relocation.Offset) // in the block
+	if argument == 0 && (v.platform.staticMax < 0 || leads != 0) {
 		return Rule{}, fmt.Errorf("%w: no argument for the static TLS resolver", ErrUnresolved)
-	case offset < v.platform.staticMin || offset > v.platform.staticMax:
-		return Rule{}, fmt.Errorf("%w: %+#x from the thread pointer, on %v", ErrMalformed, offset, v.lib.Machine)
 	}
-	return Rule{Kind: Static, Libc: libc, Offset: offset}, nil
+	return v.distanceRule(argument, v.lib.Relocation.Offset, libc)
+}
+
+// distanceRule makes a static rule from a distance from the thread pointer that the loader stored,
+// and from where the variable is from there. The block is on one side of the thread pointer, with
+// both places.
+func (v variable) distanceRule(stored, further int64, libc Libc) (Rule, error) {
+	for _, offset := range []int64{stored, further, stored + further} {
+		if offset < -maxOffset || offset > maxOffset {
+			return Rule{}, fmt.Errorf("%w: %+#x from the thread pointer, on %v", ErrMalformed, offset, v.lib.Machine)
+		}
+	}
+	for _, offset := range []int64{stored, stored + further} {
+		if offset < v.platform.staticMin || offset > v.platform.staticMax {
+			return Rule{}, fmt.Errorf("%w: %+#x from the thread pointer, on %v", ErrMalformed, offset, v.lib.Machine)
+		}
+	}
+	return Rule{Kind: Static, Libc: libc, Offset: stored + further}, nil
+}
+
+// fromDistance makes the rule from the word of a TPOFF64 relocation.
+//
+// Before the loader stores it, the word is 0, or what some linkers put there: the variable's offset in
+// its block. Both are distances of a block that begins at the thread pointer, which is possible on
+// aarch64, with musl, which loads such libraries with the program alone: then the word is complete.
+func (v variable) fromDistance(distance int64) (Rule, error) {
+	libc, offset := v.onlyLibc(), v.lib.TLSOffset
+	atThreadPointer := v.platform.staticMax > 0 && libc == Musl && uint64(distance) == offset
+	if (distance == 0 || uint64(distance) == offset) && !atThreadPointer {
+		return Rule{}, fmt.Errorf("%w: no distance from the thread pointer", ErrUnresolved)
+	}
+	return v.distanceRule(distance, v.lib.Relocation.Offset, libc)
+}
+
+// fromExecutable makes the rule of a variable of the program itself, in whose code the distance is.
+func (v variable) fromExecutable() (Rule, error) {
+	return v.distanceRule(v.lib.Relocation.Offset, 0, v.onlyLibc())
 }
 
 // argumentBytes is glibc's struct tlsdesc_dynamic_arg (sysdeps/x86_64/dl-tlsdesc.h):
@@ -150,26 +197,40 @@ func (v variable) dynamicRule(libc Libc, argument *memread.Request) (Rule, error
 
 // fromModule makes the rule from a DTPMOD64 pair.
 func (v variable) fromModule(p pair) (Rule, error) {
-	libc := LibcUnknown
+	mapped := v.libcs()
+	switch {
+	case mapped[Glibc] && mapped[Musl]:
+		return Rule{}, fmt.Errorf("%w: both C libraries are mapped, and a DTPMOD64 pair does not say whose it is",
+			ErrUnsupported)
+	case mapped[Glibc]:
+		return v.moduleRule(DTPMod, Glibc, p, 0)
+	case mapped[Musl]:
+		return v.moduleRule(DTPMod, Musl, p, 0)
+	}
+	return Rule{}, fmt.Errorf("%w: no known C library is mapped", ErrUnsupported)
+}
+
+// libcs tells which C libraries are mapped.
+func (v variable) libcs() (mapped [Musl + 1]bool) {
 	for _, m := range v.mappings {
-		found := libcOf(m.Path)
-		if found == LibcUnknown {
-			continue
-		}
-		if libc != LibcUnknown && libc != found {
-			return Rule{}, fmt.Errorf("%w: both C libraries are mapped, and a DTPMOD64 pair does not say whose it is",
-				ErrUnsupported)
-		}
-		libc = found
+		mapped[libcOf(m.Path)] = true
 	}
-	if libc == LibcUnknown {
-		return Rule{}, fmt.Errorf("%w: no known C library is mapped", ErrUnsupported)
+	return mapped
+}
+
+// onlyLibc returns the C library that is mapped, if one alone is.
+func (v variable) onlyLibc() Libc {
+	switch mapped := v.libcs(); {
+	case mapped[Glibc] && !mapped[Musl]:
+		return Glibc
+	case mapped[Musl] && !mapped[Glibc]:
+		return Musl
 	}
-	return v.moduleRule(DTPMod, libc, p, 0)
+	return LibcUnknown
 }
 
 // moduleRule makes a rule that goes through the DTV. The loader computes the offset from the
-// symbol's value alone, so only one is possible. (Another one is possible when the variable of a
+// symbol's value or from the addend alone, so only one is possible. (Another one is possible when the variable of a
 // different build of the library, in the global scope, serves this one too. That is refused, since
 // a half-filled pair can look the same.)
 func (v variable) moduleRule(kind Kind, libc Libc, p pair, generation uint64) (Rule, error) {
@@ -182,11 +243,13 @@ func (v variable) moduleRule(kind Kind, libc Libc, p pair, generation uint64) (R
 	case offset > maxOffset:
 		return Rule{}, fmt.Errorf("%w: offset %#x in the block of module %d, at most %#x",
 			ErrMalformed, offset, module, maxOffset)
-	case offset != v.lib.TLSOffset:
-		return Rule{}, fmt.Errorf("%w: offset %#x in the block of module %d, and %#x in the library",
-			ErrMalformed, offset, module, v.lib.TLSOffset)
+	case v.lib.TLSOffset > maxOffset:
+		return Rule{}, fmt.Errorf("%w: offset %#x in the library, at most %#x", ErrMalformed, v.lib.TLSOffset, maxOffset)
+	case offset+uint64(v.lib.Relocation.Offset) != v.lib.TLSOffset:
+		return Rule{}, fmt.Errorf("%w: offset %#x in the block of module %d, and %#x%+#x in the library",
+			ErrMalformed, offset, module, v.lib.TLSOffset, -v.lib.Relocation.Offset)
 	}
-	r := Rule{Kind: kind, Offset: int64(offset), Module: module, Generation: generation}
+	r := Rule{Kind: kind, Offset: int64(v.lib.TLSOffset), Module: module, Generation: generation}
 	r.setDTV(v.platform, libc)
 	return r, nil
 }

@@ -21,8 +21,8 @@ const (
 	tlsOffset = 0x18 // of the variable in the library's block
 )
 
-func library(machine elf.Machine, kind elfsym.RelocationKind) *elfsym.Library {
-	return &elfsym.Library{
+func library(machine elf.Machine, kind elfsym.RelocationKind) *elfsym.Variable {
+	return &elfsym.Variable{
 		File: elfsym.File{Machine: machine, Segments: []elfsym.Segment{
 			{Vaddr: 0, Filesz: 0x900, Memsz: 0x900, Flags: elf.PF_R | elf.PF_X},
 			{Vaddr: 0x2f00, Off: 0x1f00, Filesz: 0x128, Memsz: 0x130, Flags: elf.PF_R | elf.PF_W},

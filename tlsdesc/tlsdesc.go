@@ -1,10 +1,10 @@
-// Package tlsdesc finds a thread's copy of the agent library's thread-local variable from outside
-// the process.
+// Package tlsdesc finds a thread's copy of a thread-local variable from outside the process: the agent
+// library's, or OpenTelemetry's.
 //
-// There are two steps. Resolve reads what the loader stored for the library and returns a Rule: how
+// There are two steps. Resolve reads what the loader stored for the file and returns a Rule: how
 // to get from a thread pointer to the variable, the same for every thread as long as the library
 // stays loaded. Rule.VariableAddrs applies it to any number of threads. "The variable" is the
-// thread's pointer to its slot, 8 bytes; this package does not follow it.
+// thread's pointer to its slot or record, 8 bytes; this package does not follow it.
 //
 // The process is neither written to nor stopped, so its memory can change while it is read; Resolve
 // and VariableAddrs document the consequences. The process is not trusted: whatever its memory

@@ -115,23 +115,57 @@ func (p *Process) Library(m procscan.Mapping) (*elfsym.Library, error) {
 // Files identifies and parses the files of mappings of the process, as profile.Process wants it.
 func (p *Process) Files(mappings []procscan.Mapping) []profile.FileResult {
 	results := make([]profile.FileResult, 0, len(mappings))
+	err := askForAll(p, opFiles, mappings, func(file parsed) {
+		results = append(results, profile.FileResult{Key: file.Key, File: file.File, Err: file.Error.error()})
+	})
 	for len(results) < len(mappings) {
-		var answer []parsed
-		rest := mappings[len(results):]
-		if _, err := p.call(opFiles, newMapped(rest[:messageful(rest)]...), &answer); err != nil || len(answer) == 0 {
-			if err == nil {
-				err = errAnswer
-			}
-			for range rest {
-				results = append(results, profile.FileResult{Err: err})
-			}
-			break
-		}
-		for _, file := range answer[:min(len(answer), len(rest))] {
-			results = append(results, profile.FileResult{Key: file.Key, File: file.File, Err: file.Error.error()})
-		}
+		results = append(results, profile.FileResult{Err: err})
 	}
 	return results
+}
+
+// VariableResult is the thread-local variable of a file, or why there is none.
+type VariableResult struct {
+	Variable *elfsym.Variable
+	Err      error
+}
+
+// ThreadContexts looks for OpenTelemetry's thread context in the files of mappings of the process.
+// The error is elfsym.ErrNoSymbols of a file without; else one of procscan.Handle.OpenMapped, or
+// ErrMalformed together with those of elfsym.ParseThreadContext.
+func (p *Process) ThreadContexts(mappings []procscan.Mapping) []VariableResult {
+	results := make([]VariableResult, 0, len(mappings))
+	err := askForAll(p, opThreadContexts, mappings, func(v variable) {
+		result := VariableResult{v.Variable, v.Error.error()}
+		if (result.Variable == nil) == (result.Err == nil) {
+			result = VariableResult{Err: errAnswer}
+		}
+		results = append(results, result)
+	})
+	for len(results) < len(mappings) {
+		results = append(results, VariableResult{Err: err})
+	}
+	return results
+}
+
+// askForAll has workers answer for each of some mappings, in their order, in as many messages as that
+// takes. After an error it answers for no more.
+func askForAll[T any](p *Process, operation byte, mappings []procscan.Mapping, yield func(T)) error {
+	for rest := mappings; len(rest) > 0; {
+		var answer []T
+		if _, err := p.call(operation, newMapped(rest[:messageful(rest)]...), &answer); err != nil {
+			return err
+		}
+		if len(answer) == 0 {
+			return errAnswer
+		}
+		answer = answer[:min(len(answer), len(rest))]
+		for _, a := range answer {
+			yield(a)
+		}
+		rest = rest[len(answer):]
+	}
+	return nil
 }
 
 // messageful returns how many of some mappings fit in a message.

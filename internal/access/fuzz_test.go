@@ -30,9 +30,10 @@ func FuzzAnswer(f *testing.F) {
 			}
 		}
 		var files []parsed
+		var variables []variable
 		var read slots
 		var place procscan.Place
-		for _, result := range []any{&files, &read, &place} {
+		for _, result := range []any{&files, &variables, &read, &place} {
 			if err := decodeAnswer(answer, result); err != nil {
 				_ = err.Error()
 			}

@@ -101,7 +101,9 @@ func (s *server) do(message []byte) (result any, fd int, err error) {
 	case opLibrary:
 		result, err = s.library(handle, &r)
 	case opFiles:
-		result, err = s.parseFiles(handle, &r)
+		result, err = answerForAll(&r, func(m procscan.Mapping) any { return parseFile(handle, m) })
+	case opThreadContexts:
+		result, err = answerForAll(&r, func(m procscan.Mapping) any { return s.threadContext(handle, m) })
 	default:
 		err = fmt.Errorf("%w: operation %q", errRequest, message[0])
 	}
@@ -156,20 +158,16 @@ const (
 	maxFilesTime = timeout / 4
 )
 
-// parseFiles parses the files of mappings, in their order: one at least, as many as fit in an answer
-// and in maxFilesTime.
-func (s *server) parseFiles(handle *procscan.Handle, r *request) (any, error) {
+// answerForAll answers for the files of mappings, in their order: for one at least, for as many as fit
+// in an answer and in maxFilesTime.
+func answerForAll(r *request, answerFor func(procscan.Mapping) any) (any, error) {
 	var answer []json.RawMessage
 	began := time.Now()
 	for bytes := 0; len(answer) < len(r.Mappings) && bytes < maxFilesBytes; {
 		if len(answer) > 0 && time.Since(began) > maxFilesTime {
 			break
 		}
-		file, err := parseFile(handle, r.Mappings[len(answer)].mapping())
-		if err != nil {
-			file = parsed{Error: newFailure(err)}
-		}
-		encoded, err := json.Marshal(file)
+		encoded, err := json.Marshal(answerFor(r.Mappings[len(answer)].mapping()))
 		if err != nil {
 			return nil, err
 		}
@@ -179,17 +177,30 @@ func (s *server) parseFiles(handle *procscan.Handle, r *request) (any, error) {
 	return answer, nil
 }
 
-func parseFile(handle *procscan.Handle, m procscan.Mapping) (parsed, error) {
+func parseFile(handle *procscan.Handle, m procscan.Mapping) parsed {
 	file, err := handle.OpenMapped(m)
 	if err != nil {
-		return parsed{}, err
+		return parsed{Error: newFailure(err)}
 	}
 	defer file.Close()
 	answer, err := parse(file, file)
 	if err != nil {
-		return parsed{}, fmt.Errorf("%w: %w", profile.ErrNotRead, err)
+		return parsed{Error: newFailure(fmt.Errorf("%w: %w", profile.ErrNotRead, err))}
 	}
-	return answer, nil
+	return answer
+}
+
+func (s *server) threadContext(handle *procscan.Handle, m procscan.Mapping) variable {
+	file, err := handle.OpenMapped(m)
+	if err != nil {
+		return variable{Error: newFailure(err)}
+	}
+	defer file.Close()
+	found, err := s.files.ThreadContext(file)
+	if err != nil && !errors.Is(err, elfsym.ErrNoSymbols) {
+		err = fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	return variable{found, newFailure(err)}
 }
 
 // parse parses a file, whose contents are apart for tests. Its File is nil when it is not an ELF file

@@ -22,6 +22,7 @@ const (
 	opPlace          = 'p' // procscan.Place
 	opLibrary        = 'l' // elfsym.Library
 	opFiles          = 'f' // []parsed, of the first mappings, at least one
+	opThreadContexts = 't' // []variable, likewise
 	opSlots          = 's' // slots
 	opPagedOutSlot   = 'o' // slots, of one thread
 	opMemory         = 'm' // see memory.go
@@ -72,6 +73,12 @@ type parsed struct {
 	Key   elfsym.FileKey
 	File  *elfsym.File
 	Error *failure
+}
+
+// variable is a VariableResult as it travels.
+type variable struct {
+	Variable *elfsym.Variable
+	Error    *failure
 }
 
 // errRequest: a worker was asked for something that it does not do.

@@ -186,9 +186,7 @@ func (p *Process) Exec(program, argument string) {
 // unless it is kept, with the messages in it.
 func (p *Process) Restart(keepSocket bool) {
 	p.t.Helper()
-	p.mu.Lock()
-	p.seen = nil // later events are the new program's
-	p.mu.Unlock()
+	p.forget()
 	words := []string{"restart"}
 	if keepSocket {
 		words = append(words, "keep-socket")

@@ -155,6 +155,13 @@ func (p *Process) happened(name string, n int) (event, bool) {
 	return event{}, false
 }
 
+// forget forgets the events so far: later ones are of the program that the process executes next.
+func (p *Process) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seen = nil
+}
+
 // await waits for the nth event of this name and decodes it into out.
 func (p *Process) await(name string, n int, out any) {
 	p.t.Helper()
