@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/cilium/ebpf/ringbuf"
@@ -27,6 +28,8 @@ var ErrFlushed = ringbuf.ErrFlushed
 
 // ErrMalformed reports a record of the ring buffer that is not a sample.
 var ErrMalformed = errors.New("malformed deferred sample")
+
+var errDeferredAttributes = errors.New("more attributes than bytes")
 
 var errDeferredShort = errors.New("deferred sample is too short")
 
@@ -59,7 +62,8 @@ func (r *DeferredReader) Read() (deferredSample, error) {
 	return deferred, nil
 }
 
-// decodeDeferred decodes a struct deferred, cut off after its last address.
+// decodeDeferred decodes a struct deferred, cut off after the attributes, which follow the last
+// address.
 func decodeDeferred(raw []byte) (deferredSample, error) {
 	var d samplerDeferred
 	stackOff := int(unsafe.Offsetof(d.Stack))
@@ -71,6 +75,10 @@ func decodeDeferred(raw []byte) (deferredSample, error) {
 	_, frames, err := decodeStack(raw[stackOff:], key.Unwound())
 	if err != nil {
 		return deferredSample{}, err
+	}
+	attributes := raw[stackOff+int(unsafe.Offsetof(d.Stack.Addrs))+frames.addrs()*8:]
+	if int(d.AttributesSize) > len(attributes) {
+		return deferredSample{}, fmt.Errorf("%w: %d, %d", errDeferredAttributes, d.AttributesSize, len(attributes))
 	}
 	sample := deferredSample{
 		Outcome:       KernelOutcome(d.Outcome),
@@ -84,6 +92,8 @@ func decodeDeferred(raw []byte) (deferredSample, error) {
 			First:      d.Time,
 			TraceFlags: uint8(d.TraceFlags),
 			Samples:    1,
+			OTel:       d.Key.Attributes != 0,
+			Attributes: slices.Concat(attributes[:d.AttributesSize]),
 		},
 		Frames: frames,
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -26,7 +27,7 @@ type Count struct {
 	Attributes []byte // of such a record, those that are wanted: {index, length, value}…; valid until yield returns
 }
 
-// drainBatch is how many counts one system call returns: 36 KiB of buffers.
+// drainBatch is how many counts one system call returns: 40 KiB of buffers.
 const drainBatch = 512
 
 // drain is the state of Drain.
@@ -36,10 +37,10 @@ type drain struct {
 	kept       uint64 // samples counted in tables since OpenSampler, as of the last Drain
 	unfinished bool   // the other one is not empty, because of an error
 
-	keys   [drainBatch]samplerCountKey
-	values [drainBatch]samplerCount
-	attr   batchAttr
-	cursor batchCursor
+	keys       [drainBatch]samplerCountKey
+	values     [drainBatch]samplerCount
+	batch      batch
+	attributes attributesDrain
 }
 
 // Drain calls yield with each count since the last call, and resets them. Nothing that is counted
@@ -58,7 +59,7 @@ func (s *Sampler) Drain(yield func(Count)) error {
 	}
 	leftOver := s.drain.unfinished
 	if leftOver {
-		if err := s.drain.empty(yield); err != nil {
+		if err := s.drain.empty(total.AttributesStored, yield); err != nil {
 			return err
 		}
 	}
@@ -70,7 +71,10 @@ func (s *Sampler) Drain(yield func(Count)) error {
 		if !leftOver { // whose stacks are needed until the next call
 			s.retained.age()
 		}
-		if err := s.drain.empty(yield); err != nil {
+		if total, err = s.readCounters(); err != nil { // with all that was stored until the swap
+			return err
+		}
+		if err := s.drain.empty(total.AttributesStored, yield); err != nil {
 			return err
 		}
 	}
@@ -90,7 +94,7 @@ func (s *Sampler) kept(total *samplerCounters) uint64 {
 		kept += total.Outcomes[Unsampled]
 	}
 	if s.options.KeepUntraced {
-		kept += total.Outcomes[NoSlot] + total.Outcomes[NoTrace]
+		kept += total.Outcomes[NoSlot] + total.Outcomes[NoTrace] + total.Outcomes[NotValid] + total.Outcomes[ZeroIDs]
 	}
 	return kept
 }
@@ -136,19 +140,29 @@ func (s *Sampler) swap() error {
 	return nil
 }
 
-func (d *drain) empty(yield func(Count)) error {
+// empty calls yield with the counts of the table that is not active. attributesStored is how many
+// attributes were put into tables so far.
+func (d *drain) empty(attributesStored uint64, yield func(Count)) error {
 	d.unfinished = true
+	former := d.active ^ 1
+	if err := d.attributes.read(former, attributesStored); err != nil {
+		return fmt.Errorf("draining attributes: %w", err)
+	}
 	for first := true; ; first = false {
-		n, err := d.lookupAndDelete(d.tables[d.active^1].FD(), first)
+		n, err := d.batch.lookupAndDelete(d.tables[former].FD(), unsafe.Pointer(&d.keys), unsafe.Pointer(&d.values),
+			drainBatch, first)
 		last := errors.Is(err, unix.ENOENT)
 		if err != nil && !last {
 			return fmt.Errorf("draining counts: %w", err)
 		}
 		for i := range n {
-			yield(newCount(&d.keys[i], &d.values[i]))
+			count := newCount(&d.keys[i], &d.values[i])
+			count.Attributes = d.attributes.of(&d.keys[i])
+			yield(count)
 		}
 		if last {
 			d.unfinished = false
+			d.attributes.forget()
 			return nil
 		}
 	}
@@ -161,6 +175,7 @@ func newCount(key *samplerCountKey, value *samplerCount) Count {
 		First:      value.First,
 		TraceFlags: uint8(value.TraceFlags),
 		Samples:    value.Samples,
+		OTel:       key.Attributes != 0,
 	}
 	putTraceID(&count.TraceID, key.TraceId)
 	binary.NativeEndian.PutUint64(count.TransactionID[:], key.TransactionId)

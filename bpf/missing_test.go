@@ -150,7 +150,7 @@ func verifyWorks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.SetTarget(identity, tlsdesc.Rule{Kind: tlsdesc.Static}); err != nil {
+	if _, err := s.SetTarget(identity, TargetRules{Elastic: tlsdesc.Rule{Kind: tlsdesc.Static}}); err != nil {
 		t.Error(err)
 	}
 	drainAll(t, s)

@@ -64,7 +64,11 @@ func TestSamplerLayouts(t *testing.T) {
 			"count_key":         unsafe.Sizeof(samplerCountKey{}),
 			"count":             unsafe.Sizeof(samplerCount{}),
 			"deferred":          unsafe.Sizeof(samplerDeferred{}),
-			"record_layout":     unsafe.Sizeof(RecordLayout{}),
+			"scratch":           unsafe.Sizeof(samplerScratch{}),
+			"attributes_key":    unsafe.Sizeof(samplerAttributesKey{}),
+
+			"correlator_attributes": unsafe.Sizeof(samplerCorrelatorAttributes{}),
+			"record_layout":         unsafe.Sizeof(RecordLayout{}),
 		} {
 			var record *btf.Struct
 			if err := types.TypeByName(name, &record); err != nil {

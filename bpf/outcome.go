@@ -23,12 +23,16 @@ const (
 	// switched out since.
 	NoThreadPointer = KernelOutcome(samplerSampleOutcomeOUTCOME_NO_THREAD_POINTER)
 
-	// Unreadable: memory on the way to the trace was not resident, or is not mapped. A
-	// [DeferredReader] returns the sample.
+	// Unreadable: memory on the way to the slot was not resident, or is not mapped. A
+	// [DeferredReader] returns the sample. OTel's record was not looked at: the slot may have a trace.
 	Unreadable = KernelOutcome(samplerSampleOutcomeOUTCOME_UNREADABLE)
 
-	// NoSlot: the thread has no slot. With KeepUntraced the sample is counted in the table, without
-	// ids.
+	// RecordUnreadable: the same of OTel's record, and the thread has no context of another kind. No
+	// one may read the record once the thread runs again, so the sample is not deferred.
+	RecordUnreadable = KernelOutcome(samplerSampleOutcomeOUTCOME_RECORD_UNREADABLE)
+
+	// NoSlot: the thread has no slot, and no record. With KeepUntraced the sample is counted in the
+	// table, without ids.
 	NoSlot = KernelOutcome(samplerSampleOutcomeOUTCOME_NO_SLOT)
 
 	// Updating: the thread was writing to its slot.
@@ -40,6 +44,14 @@ const (
 	// NoTrace: the thread was working on no trace. With KeepUntraced the same as NoSlot.
 	NoTrace = KernelOutcome(samplerSampleOutcomeOUTCOME_NO_TRACE)
 
+	// NotValid: OTel's record is marked as not valid: the thread is in no span, or was writing. With
+	// KeepUntraced the same as NoSlot.
+	NotValid = KernelOutcome(samplerSampleOutcomeOUTCOME_NOT_VALID)
+
+	// ZeroIDs: OTel's record has no trace id, or no span id: the thread is in no span. With
+	// KeepUntraced the same as NoSlot.
+	ZeroIDs = KernelOutcome(samplerSampleOutcomeOUTCOME_ZERO_IDS)
+
 	// Unsampled: the trace is not sampled. With KeepUnsampled the sample is counted in the table
 	// all the same.
 	Unsampled = KernelOutcome(samplerSampleOutcomeOUTCOME_UNSAMPLED)
@@ -47,7 +59,7 @@ const (
 	// Correlated: counted in the table that [Sampler.Drain] empties.
 	Correlated = KernelOutcome(samplerSampleOutcomeOUTCOME_CORRELATED)
 
-	// TableFull: to be counted, but the table of counts or of stacks was full. A [DeferredReader]
+	// TableFull: to be counted, but the table of counts, of stacks or of attributes was full. A [DeferredReader]
 	// returns the sample.
 	TableFull = KernelOutcome(samplerSampleOutcomeOUTCOME_TABLE_FULL)
 
@@ -65,21 +77,24 @@ const (
 )
 
 var outcomeNames = [outcomes]string{
-	NoTarget:        "no_target",
-	Stale:           "stale",
-	NoUserCode:      "no_user_code",
-	NoThreadPointer: "no_thread_pointer",
-	Unreadable:      "unreadable",
-	NoSlot:          "no_slot",
-	Updating:        "updating",
-	Malformed:       "malformed",
-	NoTrace:         "no_trace",
-	Unsampled:       "unsampled",
-	Correlated:      "correlated",
-	TableFull:       "table_full",
-	UnwindingFailed: "unwinding_failed",
-	Lost:            "lost",
-	Idle:            "idle",
+	NoTarget:         "no_target",
+	Stale:            "stale",
+	NoUserCode:       "no_user_code",
+	NoThreadPointer:  "no_thread_pointer",
+	Unreadable:       "unreadable",
+	RecordUnreadable: "record_unreadable",
+	NoSlot:           "no_slot",
+	Updating:         "updating",
+	Malformed:        "malformed",
+	NoTrace:          "no_trace",
+	NotValid:         "not_valid",
+	ZeroIDs:          "zero_ids",
+	Unsampled:        "unsampled",
+	Correlated:       "correlated",
+	TableFull:        "table_full",
+	UnwindingFailed:  "unwinding_failed",
+	Lost:             "lost",
+	Idle:             "idle",
 }
 
 // String returns the outcome as the value of a metric's label.
@@ -109,11 +124,29 @@ func (s *Sampler) Counters() (Counters, error) {
 	return Counters(total.Outcomes), err
 }
 
-// WalkedInstead returns the number of samples of which an [Unwinder] has found nothing, so that their stacks
-// were walked by frame pointers.
-func (s *Sampler) WalkedInstead() (uint64, error) {
+// Remarks are what is to be said of samples beside their outcomes: numbers of samples since
+// OpenSampler.
+type Remarks struct {
+	// WalkedInstead are those of which an [Unwinder] has found nothing, so that their stacks were
+	// walked by frame pointers.
+	WalkedInstead uint64
+
+	// AttributesCut are those whose record has attributes that were not read: more than 64, or beyond
+	// 1024 bytes, in memory that is not resident, or not encoded as they should be; or wanted ones
+	// that together have more than 504 bytes.
+	AttributesCut uint64
+
+	// UnknownKeys are those whose record has an attribute with an index from KnownKeys on, if any
+	// attributes are wanted.
+	UnknownKeys uint64
+}
+
+// Remarks returns sums, as Counters.
+func (s *Sampler) Remarks() (Remarks, error) {
 	total, err := s.readCounters()
-	return total.WalkedInstead, err
+	return Remarks{
+		WalkedInstead: total.WalkedInstead, AttributesCut: total.AttributesCut, UnknownKeys: total.UnknownKeys,
+	}, err
 }
 
 // Missed returns the number of ticks of the CPUs' clocks, until the last Refresh or Stop, at which
@@ -140,6 +173,9 @@ func (s *Sampler) readCounters() (total samplerCounters, err error) {
 		total.StacksStored += of.StacksStored
 		total.UnwoundStored += of.UnwoundStored
 		total.WalkedInstead += of.WalkedInstead
+		total.AttributesStored += of.AttributesStored
+		total.AttributesCut += of.AttributesCut
+		total.UnknownKeys += of.UnknownKeys
 	}
 	return total, nil
 }

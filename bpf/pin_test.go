@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -123,7 +124,7 @@ func openConsumer(t *testing.T, dir string, change func(*ebpf.CollectionSpec)) *
 // struct correlator_context.
 func waitForContext(t *testing.T, seen *ebpf.Map, want demo.Context, target Target) {
 	t.Helper()
-	var value [64]byte
+	var value [unsafe.Sizeof(samplerScratch{}.Context)]byte
 	testenv.Poll(t, waiting, "the context of a thread", func() bool {
 		err := seen.Lookup(uint32(want.Thread.TID), &value)
 		return err == nil && demo.TraceID(value[32:48]) == want.TraceID

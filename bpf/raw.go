@@ -23,8 +23,7 @@ import (
 //	    48    8 flags
 type batchAttr struct {
 	inBatch, outBatch *batchCursor
-	keys              *samplerCountKey
-	values            *samplerCount
+	keys, values      unsafe.Pointer
 	count, mapFD      uint32
 	elemFlags, flags  uint64
 }
@@ -32,24 +31,30 @@ type batchAttr struct {
 // batchCursor is the kernel's position in a hash table: the number of a bucket.
 type batchCursor uint32
 
-// lookupAndDelete moves counts out of the table mapFD, and returns their number. The error is
-// ENOENT when these were the last ones. It takes as long as the table has buckets: some 10 µs, and
-// a few hundred for the largest one.
-func (d *drain) lookupAndDelete(mapFD int, first bool) (n int, err error) {
-	d.attr = batchAttr{
-		inBatch: &d.cursor, outBatch: &d.cursor,
-		keys: &d.keys[0], values: &d.values[0],
-		count: drainBatch, mapFD: uint32(mapFD),
+// A batch moves elements out of a table.
+type batch struct {
+	attr   batchAttr
+	cursor batchCursor
+}
+
+// lookupAndDelete moves elements out of the table mapFD, as many as there is room for in keys and
+// values, and returns their number. The error is ENOENT when these were the last ones. It takes as
+// long as the table has buckets: some 10 µs, and a few hundred for the largest one.
+func (b *batch) lookupAndDelete(mapFD int, keys, values unsafe.Pointer, room int, first bool) (n int, err error) {
+	b.attr = batchAttr{
+		inBatch: &b.cursor, outBatch: &b.cursor,
+		keys: keys, values: values,
+		count: uint32(room), mapFD: uint32(mapFD),
 	}
 	if first {
-		d.attr.inBatch = nil
+		b.attr.inBatch = nil
 	}
 	_, _, errno := unix.RawSyscall(unix.SYS_BPF, unix.BPF_MAP_LOOKUP_AND_DELETE_BATCH,
-		uintptr(unsafe.Pointer(&d.attr)), unsafe.Sizeof(d.attr))
+		uintptr(unsafe.Pointer(&b.attr)), unsafe.Sizeof(b.attr))
 	if errno != 0 {
 		err = errno
 	}
-	return int(d.attr.count), err
+	return int(b.attr.count), err
 }
 
 // Now returns CLOCK_MONOTONIC in ns, the clock of samples. There is no Linux on which reading it

@@ -11,8 +11,7 @@
  * other, the unwinder. sample keeps in scratch what it has found, and calls the first of the chain;
  * the last is count_unwound, which does what sample does with the stacks that it walks itself. All
  * of that is one interrupt of one CPU, in which the kernel runs no other program of this type. */
-#include "correlator.h"
-#include "stack.h"
+#include "sampler.h"
 
 /* Of include/uapi/linux/bpf.h, which cannot be included: see kernel.h. */
 enum {
@@ -25,158 +24,6 @@ enum {
     BPF_F_MMAPABLE = 1 << 10, /* of a map */
     BPF_NOEXIST = 1,          /* of bpf_map_update_elem */
 };
-
-/* The result of a sample. Each sample has exactly one. Up to OUTCOME_UNSAMPLED they are those of
- * correlator.h. */
-enum sample_outcome {
-    OUTCOME_NO_TARGET = CORRELATOR_NO_TARGET,
-    OUTCOME_STALE = CORRELATOR_STALE,
-    OUTCOME_NO_USER_CODE = CORRELATOR_NO_USER_CODE,
-    OUTCOME_NO_THREAD_POINTER = CORRELATOR_NO_THREAD_POINTER,
-    OUTCOME_UNREADABLE = CORRELATOR_UNREADABLE, /* deferred to user space */
-    OUTCOME_NO_SLOT = CORRELATOR_NO_SLOT,       /* counted in the table only if asked for */
-    OUTCOME_UPDATING = CORRELATOR_UPDATING,
-    OUTCOME_MALFORMED = CORRELATOR_MALFORMED,
-    OUTCOME_NO_TRACE = CORRELATOR_NO_TRACE,   /* the same */
-    OUTCOME_UNSAMPLED = CORRELATOR_UNSAMPLED, /* the same */
-    OUTCOME_CORRELATED = CORRELATOR_SAMPLED,  /* counted in the table */
-    OUTCOME_TABLE_FULL,                       /* the table is full: deferred to user space */
-    OUTCOME_UNWINDING_FAILED,                 /* to be counted or deferred, but has no stack, or
-                                                 the unwinder's chain ended before its end */
-    OUTCOME_LOST,                             /* to be deferred, but the ring buffer is full */
-    OUTCOME_IDLE,                             /* the CPU was idle */
-    OUTCOMES,
-};
-
-/* Of one CPU, host byte order. No two share a cache line.
- *
- *   offset size field
- *        0  120 outcomes       samples by enum sample_outcome
- *      120    8 stacks_stored  stacks put into the table
- *      128    8 counting       odd while a program counts in a table
- *      136    8 unwound_stored as stacks_stored, of unwound ones
- *      144    8 pending        1 while a sample is in the unwinder's chain, and after that until
- *                              the next sample of a target if the chain has lost it
- *      152    8 walked_instead samples of which the unwinder has found nothing
- *      160   32 reserved       0
- */
-struct counters {
-    __u64 outcomes[OUTCOMES];
-    __u64 stacks_stored;
-    volatile __u64 counting;
-    __u64 unwound_stored;
-    volatile __u64 pending;
-    __u64 walked_instead;
-    __u64 reserved[4];
-};
-
-/* Identifies a stack of a process.
- *
- *   offset size field
- *        0   16 hash    of the stack, see hash_stack
- *       16    4 target  id of the target
- *       20    4 tid     of a count by thread, in the correlator's pid namespace; else 0:
- *                       threads share stacks
- */
-struct stack_key {
-    __u64 hash[2];
-    __u32 target;
-    __u32 tid;
-};
-
-/* The key of a count. Ids are bytes in the order of the wire.
- *
- *   offset size field
- *        0   24 stack
- *       24   16 trace_id
- *       40    8 transaction_id
- *       48    8 span_id         of a count by span; else 0: spans of a transaction share counts
- */
-struct count_key {
-    struct stack_key stack;
-    __u64 trace_id[2];
-    __u64 transaction_id;
-    __u64 span_id;
-};
-
-/* A count.
- *
- *   offset size field
- *        0    8 first        CLOCK_MONOTONIC of the first sample, ns
- *        8    4 samples
- *       12    4 trace_flags  of the last one
- */
-struct count {
-    __u64 first;
-    __u32 samples;
-    __u32 trace_flags;
-};
-
-/* A sample that is deferred to user space.
- *
- *   offset size field
- *        0    8 time            CLOCK_MONOTONIC, ns
- *        8    8 thread_pointer
- *       16    4 tid             in the correlator's pid namespace
- *       20    4 outcome         OUTCOME_UNREADABLE: no ids; OUTCOME_TABLE_FULL
- *       24   56 key             with ids if there are any
- *       80    4 trace_flags     the same
- *       84    4 pid             as tid
- *       88 16+8n stack
- */
-struct deferred {
-    __u64 time;
-    __u64 thread_pointer;
-    __u32 tid;
-    __u32 outcome;
-    struct count_key key;
-    __u32 trace_flags;
-    __u32 pid;
-    struct stack stack;
-};
-
-_Static_assert(__builtin_offsetof(struct counters, stacks_stored) == 120, "stacks_stored");
-_Static_assert(__builtin_offsetof(struct counters, counting) == 128, "counting");
-_Static_assert(__builtin_offsetof(struct counters, unwound_stored) == 136, "unwound_stored");
-_Static_assert(__builtin_offsetof(struct counters, pending) == 144, "pending");
-_Static_assert(__builtin_offsetof(struct counters, walked_instead) == 152, "walked_instead");
-_Static_assert(sizeof(struct counters) == 192, "cache lines");
-_Static_assert(OUTCOMES == 15, "the size in the table above");
-_Static_assert(__builtin_offsetof(struct stack_key, target) == 16, "target");
-_Static_assert(__builtin_offsetof(struct stack_key, tid) == 20, "tid");
-_Static_assert(sizeof(struct stack_key) == 24, "stack_key");
-_Static_assert(__builtin_offsetof(struct count_key, trace_id) == 24, "trace_id");
-_Static_assert(__builtin_offsetof(struct count_key, transaction_id) == 40, "transaction_id");
-_Static_assert(__builtin_offsetof(struct count_key, span_id) == 48, "span_id");
-_Static_assert(sizeof(struct count_key) == 56, "count_key");
-_Static_assert(__builtin_offsetof(struct count, samples) == 8, "samples");
-_Static_assert(__builtin_offsetof(struct count, trace_flags) == 12, "trace_flags");
-_Static_assert(sizeof(struct count) == 16, "count");
-_Static_assert(__builtin_offsetof(struct deferred, tid) == 16, "tid");
-_Static_assert(__builtin_offsetof(struct deferred, outcome) == 20, "outcome");
-_Static_assert(__builtin_offsetof(struct deferred, key) == 24, "key");
-_Static_assert(__builtin_offsetof(struct deferred, trace_flags) == 80, "trace_flags");
-_Static_assert(__builtin_offsetof(struct deferred, pid) == 84, "pid");
-_Static_assert(__builtin_offsetof(struct deferred, stack) == 88, "stack");
-
-/* A sample being built, which is larger than a program's own stack.
- *
- *   offset size field
- *        0 6248 sample
- *     6248   64 context  of the thread, for count_unwound
- *     6312    4 outcome  the same: enum correlator_outcome
- *     6316    4 reserved 0
- */
-struct scratch {
-    struct deferred sample;
-    struct correlator_context context;
-    __u32 outcome;
-    __u32 reserved;
-};
-
-_Static_assert(__builtin_offsetof(struct scratch, context) == 6248, "context");
-_Static_assert(__builtin_offsetof(struct scratch, outcome) == 6312, "outcome");
-_Static_assert(sizeof(struct scratch) == 6320, "scratch");
 
 /* Sizes of 1 are replaced when a program is loaded, except for scratch and unwinder. All memory is
  * allocated then: kernels before 6.1 require that of programs that run in interrupts, and an
@@ -221,6 +68,14 @@ struct counts {
     __type(key, struct count_key);
     __type(value, struct count);
 } counts_a SEC(".maps"), counts_b SEC(".maps");
+
+/* Those that the counts of the table with the same letter refer to. */
+struct attributes {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 1);
+    __type(key, struct attributes_key);
+    __type(value, struct correlator_attributes);
+} attributes_a SEC(".maps"), attributes_b SEC(".maps");
 
 struct {
     __uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -268,7 +123,7 @@ __u64 unwound_targets[FILTER_BITS / 64];
  * reads the other table once no CPU counts there any more. */
 volatile __u32 active;
 
-const volatile __u64 hash_seed[2]; /* random, for hash_stack */
+const volatile __u64 hash_seed[2]; /* random, for hash_stack and hash_attributes */
 const volatile bool keep_unsampled;
 const volatile bool keep_untraced;
 const volatile bool by_thread;
@@ -290,18 +145,28 @@ static __always_inline __u32 thread_number(__u32 level) {
     return number;
 }
 
-/* Sends the whole sample to user space. */
-static __always_inline enum sample_outcome defer_sample(struct deferred *sample, __u32 level,
+/* Sends the whole sample to user space. Sizes are compared with what there is room for at last: see
+ * correlator_bounded. */
+static __always_inline enum sample_outcome defer_sample(struct scratch *s, __u32 level,
                                                         enum sample_outcome outcome) {
-    __u64 frames = sample->stack.kernel_frames + sample->stack.user_frames;
+    struct deferred *sample = &s->sample;
+    __u64 frames = sample->stack.kernel_frames + sample->stack.user_frames, bytes;
 
     sample->tid = thread_number(level);
     sample->outcome = outcome;
+    sample->attributes_size = sample->key.attributes ? s->attributes.found.size : 0;
     if (frames > MAX_WORDS) /* never; for the verifier */
         return OUTCOME_LOST;
-    if (bpf_ringbuf_output(
-            &events, sample,
-            __builtin_offsetof(struct deferred, stack.addrs) + frames * sizeof(__u64), 0))
+    if (sample->attributes_size)
+        bpf_probe_read_kernel(&sample->stack.addrs[frames],
+                              correlator_bounded(sample->attributes_size, 512),
+                              s->attributes.found.entries);
+    bytes = __builtin_offsetof(struct deferred, stack.addrs) + frames * sizeof(__u64) +
+            sample->attributes_size;
+    __asm__ __volatile__("" : "+r"(bytes));
+    if (bytes > sizeof(*sample)) /* never, as above */
+        return OUTCOME_LOST;
+    if (bpf_ringbuf_output(&events, sample, bytes, 0))
         return OUTCOME_LOST;
     return outcome;
 }
@@ -347,10 +212,30 @@ static __always_inline bool increment(const struct deferred *sample, struct coun
     return true;
 }
 
-/* Counts the sample in a table, and puts its stack into the table of stacks. The stack of an
- * existing count was put there with it, and stays available until after the count was drained. */
-static __always_inline bool count_in(void *counts, const struct deferred *sample,
-                                     const struct stack_table *table) {
+/* Puts the attributes into the table if they are not there yet. */
+static __always_inline bool store_attributes(void *table, const struct scratch *s,
+                                             struct counters *counters) {
+    struct attributes_key key = {
+        .hash = s->sample.key.attributes,
+        .target = s->sample.key.stack.target,
+    };
+
+    if (key.hash <= NO_ATTRIBUTES || bpf_map_lookup_elem(table, &key))
+        return true;
+    if (!bpf_map_update_elem(table, &key, &s->attributes.found, BPF_NOEXIST)) {
+        counters->attributes_stored++;
+        return true;
+    }
+    /* The table is full, or another CPU was faster. */
+    return bpf_map_lookup_elem(table, &key);
+}
+
+/* Counts the sample in a table, and puts its stack and its attributes into others. The stack of an
+ * existing count was put there with it, and stays available until after the count was drained. The
+ * attributes are in a table that is drained with that of the counts. */
+static __always_inline bool count_in(void *counts, void *attributes, const struct scratch *s,
+                                     struct counters *counters, const struct stack_table *table) {
+    const struct deferred *sample = &s->sample;
     struct count first = {
         .first = sample->time,
         .samples = 1,
@@ -359,7 +244,7 @@ static __always_inline bool count_in(void *counts, const struct deferred *sample
 
     if (increment(sample, bpf_map_lookup_elem(counts, &sample->key)))
         return true;
-    if (!store_stack(sample, table))
+    if (!store_stack(sample, table) || !store_attributes(attributes, s, counters))
         return false;
     if (!bpf_map_update_elem(counts, &sample->key, &first, BPF_NOEXIST))
         return true;
@@ -368,21 +253,40 @@ static __always_inline bool count_in(void *counts, const struct deferred *sample
 }
 
 /* Counts the sample in the active table. counting is odd meanwhile: see swap in drain.go. */
-static __always_inline bool count(const struct deferred *sample, struct counters *counters,
+static __always_inline bool count(const struct scratch *s, struct counters *counters,
                                   const struct stack_table *table) {
     bool counted;
 
     counters->counting++;
-    counted = active ? count_in(&counts_b, sample, table) : count_in(&counts_a, sample, table);
+    counted = active ? count_in(&counts_b, &attributes_b, s, counters, table)
+                     : count_in(&counts_a, &attributes_a, s, counters, table);
     counters->counting++;
     return counted;
 }
 
-/* Counts or defers a sample that has its time and stack. */
-static __always_inline enum sample_outcome record(struct deferred *sample,
-                                                  struct counters *counters,
-                                                  const struct correlator_context *context,
-                                                  enum correlator_outcome outcome, bool unwound) {
+/* Puts the ids of the context into the sample. */
+static __always_inline void set_ids(struct deferred *sample,
+                                    const struct correlator_context *context) {
+    const __u64 *trace_id = correlator_trace_id(context);
+
+    sample->key.trace_id[0] = trace_id[0];
+    sample->key.trace_id[1] = trace_id[1];
+    if (by_span)
+        sample->key.span_id = correlator_span_id(context);
+    if (context->kind == CORRELATOR_OTEL) {
+        sample->key.transaction_id = 0;
+        sample->trace_flags = context->record.trace_flags;
+    } else {
+        sample->key.transaction_id = context->slot.transaction_id;
+        sample->trace_flags = context->slot.trace_flags;
+    }
+}
+
+/* Counts or defers a sample that has its time, attributes and stack. */
+static __always_inline enum sample_outcome record(struct scratch *s, struct counters *counters,
+                                                  bool unwound) {
+    const struct correlator_context *context = &s->context;
+    struct deferred *sample = &s->sample;
     struct stack_table table = {
         .stacks = unwound ? (void *)&unwound_stacks : (void *)&stacks,
         .stored = unwound ? &counters->unwound_stored : &counters->stacks_stored,
@@ -395,24 +299,54 @@ static __always_inline enum sample_outcome record(struct deferred *sample,
         sample->key.stack.tid = thread_number(context->level);
     sample->thread_pointer = context->thread_pointer;
     sample->pid = context->pid;
-    if (outcome < CORRELATOR_UNSAMPLED) { /* there is no context */
+    if (s->outcome < CORRELATOR_UNSAMPLED) { /* there is no context */
         __builtin_memset(&sample->key.trace_id, 0, sizeof(sample->key.trace_id));
         sample->key.transaction_id = 0;
         sample->key.span_id = 0;
         sample->trace_flags = 0;
-        if (outcome == CORRELATOR_UNREADABLE)
-            return defer_sample(sample, context->level, OUTCOME_UNREADABLE);
+        if (s->outcome == CORRELATOR_UNREADABLE)
+            return defer_sample(s, context->level, OUTCOME_UNREADABLE);
     } else {
-        sample->key.trace_id[0] = context->slot.trace_id[0];
-        sample->key.trace_id[1] = context->slot.trace_id[1];
-        sample->key.transaction_id = context->slot.transaction_id;
-        if (by_span)
-            sample->key.span_id = context->slot.span_id;
-        sample->trace_flags = context->slot.trace_flags;
+        set_ids(sample, context);
     }
-    if (count(sample, counters, &table))
-        return (enum sample_outcome)outcome;
-    return defer_sample(sample, context->level, OUTCOME_TABLE_FULL);
+    if (count(s, counters, &table))
+        return (enum sample_outcome)s->outcome;
+    return defer_sample(s, context->level, OUTCOME_TABLE_FULL);
+}
+
+/* A hash of the attributes with a secret seed. As with stacks, a process that could provoke a
+ * collision would mix up only its own attributes; 2^10 different ones, all that the table has room
+ * for, collide with a probability of 2^-43. The lowest bits tell them from none. */
+static __always_inline __u64 hash_attributes(struct correlator_attributes_scratch *scratch,
+                                             __u64 seed) {
+    const __u64 *words = (const __u64 *)scratch->found.entries;
+    __u64 size = scratch->found.size, hash = seed ^ size;
+    __u8 *end = scratch->found.entries + correlator_bounded(size, 512);
+
+    if (!size)
+        return NO_ATTRIBUTES;
+#pragma unroll
+    for (int i = 0; i < 8; i++) /* the last word may be incomplete */
+        end[i] = 0;
+    for (__u32 i = 0; i < CORRELATOR_ENTRIES_BYTES / 8 && i * 8 < size; i++) {
+        hash = (hash ^ words[i]) * 0x9e3779b97f4a7c15; /* as in hash_stack */
+        hash ^= hash >> 32;
+    }
+    return hash | 3;
+}
+_Static_assert(NO_ATTRIBUTES == 1, "less than the bits that are set in a hash");
+
+/* Reads the attributes of a record, and puts their hash into the sample. */
+static __always_inline void take_attributes(struct scratch *s, struct counters *counters) {
+    struct correlator_attributes *found = &s->attributes.found;
+
+    s->sample.key.attributes = 0;
+    if (s->context.kind != CORRELATOR_OTEL)
+        return;
+    correlator_read_attributes(&s->context, &s->attributes);
+    counters->attributes_cut += found->cut;
+    counters->unknown_keys += found->unknown;
+    s->sample.key.attributes = hash_attributes(&s->attributes, hash_seed[0]);
 }
 
 static __always_inline bool is_unwound(__u32 target) {
@@ -421,28 +355,22 @@ static __always_inline bool is_unwound(__u32 target) {
 
 /* Walks the stack of a sample, and counts or defers it; or has the unwinder do so, and does not
  * return. */
-static __always_inline enum sample_outcome walk_and_record(void *ctx, struct counters *counters,
-                                                           const struct correlator_context *context,
-                                                           enum correlator_outcome outcome) {
-    struct scratch *s = bpf_map_lookup_elem(&scratch, &only);
-
-    if (!s) /* never */
-        return OUTCOME_LOST;
+static __always_inline enum sample_outcome walk_and_record(void *ctx, struct scratch *s,
+                                                           struct counters *counters) {
     if (counters->pending) { /* the former sample's chain did not get to count_unwound */
         counters->outcomes[OUTCOME_UNWINDING_FAILED]++;
         counters->pending = 0;
     }
     s->sample.time = bpf_ktime_get_ns();
-    if (is_unwound(context->target)) {
-        s->context = *context;
-        s->outcome = outcome;
+    take_attributes(s, counters);
+    if (is_unwound(s->context.target)) {
         counters->pending = 1;
         bpf_tail_call(ctx, &unwinder, 0);
         counters->pending = 0; /* there is no unwinder any more */
     }
     if (!walk(ctx, &s->sample.stack, kernel_stacks))
         return OUTCOME_UNWINDING_FAILED;
-    return record(&s->sample, counters, context, outcome, false);
+    return record(s, counters, false);
 }
 
 static __always_inline bool filtered(__u32 process) {
@@ -460,6 +388,8 @@ static __always_inline bool is_recorded(enum correlator_outcome outcome) {
         return keep_unsampled;
     case CORRELATOR_NO_SLOT:
     case CORRELATOR_NO_TRACE:
+    case CORRELATOR_NOT_VALID:
+    case CORRELATOR_ZERO_IDS:
         return keep_untraced;
     default:
         return false;
@@ -467,18 +397,23 @@ static __always_inline bool is_recorded(enum correlator_outcome outcome) {
 }
 
 static __always_inline enum sample_outcome take_sample(void *ctx, struct counters *counters) {
-    struct correlator_context context;
-    enum correlator_outcome outcome;
+    struct scratch *s;
     __u32 process = bpf_get_current_pid_tgid() >> 32;
 
     if (!process)
         return OUTCOME_IDLE;
     if (filtered(process))
         return OUTCOME_NO_TARGET;
-    outcome = correlator_current(&targets, &context);
-    if (is_recorded(outcome))
-        return walk_and_record(ctx, counters, &context, outcome);
-    return (enum sample_outcome)outcome;
+    s = bpf_map_lookup_elem(&scratch, &only);
+    if (!s) /* never */
+        return OUTCOME_LOST;
+    s->outcome = correlator_current(&targets, &s->context);
+    /* What follows reads it again, as in walk: the verifier goes through it once for all outcomes.
+     */
+    __asm__ __volatile__("" ::: "memory");
+    if (is_recorded(s->outcome))
+        return walk_and_record(ctx, s, counters);
+    return (enum sample_outcome)s->outcome;
 }
 
 /* Runs in the interrupt of a CPU's sampling clock, in the context of the interrupted thread. */
@@ -511,7 +446,7 @@ static __always_inline enum sample_outcome take_unwound(void *ctx, struct counte
         if (!walk(ctx, &s->sample.stack, kernel_stacks))
             return OUTCOME_UNWINDING_FAILED;
     }
-    return record(&s->sample, counters, &s->context, s->outcome, is_taken);
+    return record(s, counters, is_taken);
 }
 
 /* Runs at the end of the unwinder's chain. */

@@ -37,6 +37,11 @@ const (
 	minMaxCounts = 1 << 10
 	maxMaxCounts = 1 << 16
 
+	// maxAttributes bounds the size of each of the two tables of attributes, which is MaxCounts below
+	// that. Threads that are sampled between two drains work on few different things. An entry takes
+	// 592 bytes: 1.2 MB for both.
+	maxAttributes = 1 << 10
+
 	// defaultDeferredBytes is room for 1,000 deferred samples with 20 frames.
 	defaultDeferredBytes = 256 << 10
 )
@@ -48,7 +53,7 @@ type SamplerOptions struct {
 	SamplesPerSecond int  // of every CPU, at most MaxSamplesPerSecond; 0: only the table of targets
 	KernelStacks     bool // include the kernel's frames in stacks
 	KeepUnsampled    bool // also count samples of unsampled traces
-	KeepUntraced     bool // also count samples of threads without a trace, without ids: NoSlot, NoTrace
+	KeepUntraced     bool // also count samples of threads without a trace, without ids: NoSlot, NoTrace, NotValid, ZeroIDs
 	ByThread         bool // count by thread, too
 	BySpan           bool // count by span, too
 
@@ -124,19 +129,21 @@ type samplingObjects struct {
 
 // sharedMaps are those that the last program of an unwinder uses, too.
 type sharedMaps struct {
-	Counters  *ebpf.Map `ebpf:"counters"`
-	CountsA   *ebpf.Map `ebpf:"counts_a"`
-	CountsB   *ebpf.Map `ebpf:"counts_b"`
-	Events    *ebpf.Map `ebpf:"events"`
-	Scratch   *ebpf.Map `ebpf:"scratch"`
-	Stacks    *ebpf.Map `ebpf:"stacks"`
-	Variables *ebpf.Map `ebpf:".bss"`
-	Constants *ebpf.Map `ebpf:".rodata"`
+	Counters    *ebpf.Map `ebpf:"counters"`
+	CountsA     *ebpf.Map `ebpf:"counts_a"`
+	CountsB     *ebpf.Map `ebpf:"counts_b"`
+	AttributesA *ebpf.Map `ebpf:"attributes_a"`
+	AttributesB *ebpf.Map `ebpf:"attributes_b"`
+	Events      *ebpf.Map `ebpf:"events"`
+	Scratch     *ebpf.Map `ebpf:"scratch"`
+	Stacks      *ebpf.Map `ebpf:"stacks"`
+	Variables   *ebpf.Map `ebpf:".bss"`
+	Constants   *ebpf.Map `ebpf:".rodata"`
 }
 
 func (o *samplingObjects) Close() error {
 	return _SamplerClose(o.Sample, o.Unwinder, o.Targets, o.Stacks, o.Counters, o.CountsA, o.CountsB,
-		o.Events, o.Scratch, o.Variables, o.Constants)
+		o.AttributesA, o.AttributesB, o.Events, o.Scratch, o.Variables, o.Constants)
 }
 
 // OpenSampler loads and starts the program; the caller must Close. It starts CPUs one after the
@@ -181,6 +188,7 @@ func (s *Sampler) open() (err error) {
 		return fmt.Errorf("mapping counters: %w", err)
 	}
 	s.drain.tables = [2]*ebpf.Map{s.objects.CountsA, s.objects.CountsB}
+	s.drain.attributes.tables = [2]*ebpf.Map{s.objects.AttributesA, s.objects.AttributesB}
 	if s.deferred, err = ringbuf.NewReader(s.objects.Events); err != nil {
 		return fmt.Errorf("opening ring buffer: %w", err)
 	}
@@ -220,6 +228,8 @@ func (s *Sampler) newSpec(cpus int) (*ebpf.CollectionSpec, error) {
 	spec.Maps[samplerMapUnwoundStacks].MaxEntries = uint32(s.options.MaxUnwound)
 	spec.Maps[samplerMapCountsA].MaxEntries = uint32(s.options.MaxCounts)
 	spec.Maps[samplerMapCountsB].MaxEntries = uint32(s.options.MaxCounts)
+	spec.Maps[samplerMapAttributesA].MaxEntries = uint32(min(s.options.MaxCounts, maxAttributes))
+	spec.Maps[samplerMapAttributesB].MaxEntries = uint32(min(s.options.MaxCounts, maxAttributes))
 	spec.Maps[samplerMapCounters].MaxEntries = uint32(cpus)
 	spec.Maps[samplerMapEvents].MaxEntries = uint32(s.options.DeferredBytes)
 	return spec, nil

@@ -60,7 +60,7 @@ func demoRule(t testing.TB, p *demo.Process) tlsdesc.Rule {
 	}
 	memory := memread.Open("/proc", p.PID)
 	defer memory.Close()
-	rule, err := tlsdesc.Resolve(parsed, p.Loaded().Base, memory, executableMappings(t, p.PID))
+	rule, err := tlsdesc.Resolve(&parsed.Variable, p.Loaded().Base, memory, executableMappings(t, p.PID))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,11 +92,16 @@ func addDemo(t testing.TB, s *Sampler, p *demo.Process) Target {
 
 func addTarget(t testing.TB, s *Sampler, pid int, rule func() tlsdesc.Rule) Target {
 	t.Helper()
+	return addRules(t, s, pid, func() TargetRules { return TargetRules{Elastic: rule()} })
+}
+
+func addRules(t testing.TB, s *Sampler, pid int, rules func() TargetRules) Target {
+	t.Helper()
 	identity, err := s.Identify(pid)
 	if err != nil {
 		t.Fatal(err)
 	}
-	target, err := s.SetTarget(identity, rule())
+	target, err := s.SetTarget(identity, rules())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,22 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type samplerAttributesKey struct {
+	_        structs.HostLayout
+	Hash     uint64
+	Target   uint32
+	Reserved uint32
+}
+
+type samplerCorrelatorAttributes struct {
+	_        structs.HostLayout
+	Size     uint16
+	Cut      uint8
+	Unknown  uint8
+	Reserved uint32
+	Entries  [504]uint8
+}
+
 type samplerCorrelatorKind uint32
 
 const (
@@ -20,22 +36,33 @@ const (
 	samplerCorrelatorKindCORRELATOR_DTV    samplerCorrelatorKind = 2
 )
 
-type samplerCorrelatorTarget struct {
+type samplerCorrelatorRule struct {
 	_                 structs.HostLayout
-	StartTime         uint64
-	ExecId            uint64
-	Memory            uint64
 	Offset            int64
 	Module            uint64
 	Generation        uint64
 	DtvOffset         int64
 	DtvStride         uint64
 	DtvCapacityOffset int64
-	Id                uint32
-	Pid               uint32
-	Level             uint32
 	Kind              uint32
-	Check             uint64
+	Reserved          uint32
+}
+
+type samplerCorrelatorTarget struct {
+	_              structs.HostLayout
+	StartTime      uint64
+	ExecId         uint64
+	Memory         uint64
+	Elastic        samplerCorrelatorRule
+	Otel           samplerCorrelatorRule
+	Id             uint32
+	Pid            uint32
+	Level          uint32
+	KnownKeys      uint16
+	AttributeCount uint8
+	Reserved       uint8
+	AttributeKeys  [8]uint8
+	Check          uint64
 }
 
 type samplerCount struct {
@@ -51,29 +78,36 @@ type samplerCountKey struct {
 	TraceId       [2]uint64
 	TransactionId uint64
 	SpanId        uint64
+	Attributes    uint64
 }
 
 type samplerCounters struct {
-	_             structs.HostLayout
-	Outcomes      [15]uint64
-	StacksStored  uint64
-	Counting      uint64
-	UnwoundStored uint64
-	Pending       uint64
-	WalkedInstead uint64
-	Reserved      [4]uint64
+	_                structs.HostLayout
+	Outcomes         [18]uint64
+	StacksStored     uint64
+	Counting         uint64
+	UnwoundStored    uint64
+	Pending          uint64
+	WalkedInstead    uint64
+	AttributesStored uint64
+	AttributesCut    uint64
+	UnknownKeys      uint64
+	Reserved         [6]uint64
 }
 
 type samplerDeferred struct {
-	_             structs.HostLayout
-	Time          uint64
-	ThreadPointer uint64
-	Tid           uint32
-	Outcome       uint32
-	Key           samplerCountKey
-	TraceFlags    uint32
-	Pid           uint32
-	Stack         samplerStack
+	_              structs.HostLayout
+	Time           uint64
+	ThreadPointer  uint64
+	Tid            uint32
+	Outcome        uint32
+	Key            samplerCountKey
+	TraceFlags     uint32
+	Pid            uint32
+	AttributesSize uint32
+	Reserved       uint32
+	Stack          samplerStack
+	Attributes     [512]uint8
 }
 
 type samplerRecordLayout struct {
@@ -93,17 +127,20 @@ const (
 	samplerSampleOutcomeOUTCOME_NO_USER_CODE      samplerSampleOutcome = 2
 	samplerSampleOutcomeOUTCOME_NO_THREAD_POINTER samplerSampleOutcome = 3
 	samplerSampleOutcomeOUTCOME_UNREADABLE        samplerSampleOutcome = 4
-	samplerSampleOutcomeOUTCOME_NO_SLOT           samplerSampleOutcome = 5
-	samplerSampleOutcomeOUTCOME_UPDATING          samplerSampleOutcome = 6
-	samplerSampleOutcomeOUTCOME_MALFORMED         samplerSampleOutcome = 7
-	samplerSampleOutcomeOUTCOME_NO_TRACE          samplerSampleOutcome = 8
-	samplerSampleOutcomeOUTCOME_UNSAMPLED         samplerSampleOutcome = 9
-	samplerSampleOutcomeOUTCOME_CORRELATED        samplerSampleOutcome = 10
-	samplerSampleOutcomeOUTCOME_TABLE_FULL        samplerSampleOutcome = 11
-	samplerSampleOutcomeOUTCOME_UNWINDING_FAILED  samplerSampleOutcome = 12
-	samplerSampleOutcomeOUTCOME_LOST              samplerSampleOutcome = 13
-	samplerSampleOutcomeOUTCOME_IDLE              samplerSampleOutcome = 14
-	samplerSampleOutcomeOUTCOMES                  samplerSampleOutcome = 15
+	samplerSampleOutcomeOUTCOME_RECORD_UNREADABLE samplerSampleOutcome = 5
+	samplerSampleOutcomeOUTCOME_NO_SLOT           samplerSampleOutcome = 6
+	samplerSampleOutcomeOUTCOME_UPDATING          samplerSampleOutcome = 7
+	samplerSampleOutcomeOUTCOME_MALFORMED         samplerSampleOutcome = 8
+	samplerSampleOutcomeOUTCOME_NO_TRACE          samplerSampleOutcome = 9
+	samplerSampleOutcomeOUTCOME_NOT_VALID         samplerSampleOutcome = 10
+	samplerSampleOutcomeOUTCOME_ZERO_IDS          samplerSampleOutcome = 11
+	samplerSampleOutcomeOUTCOME_UNSAMPLED         samplerSampleOutcome = 12
+	samplerSampleOutcomeOUTCOME_CORRELATED        samplerSampleOutcome = 13
+	samplerSampleOutcomeOUTCOME_TABLE_FULL        samplerSampleOutcome = 14
+	samplerSampleOutcomeOUTCOME_UNWINDING_FAILED  samplerSampleOutcome = 15
+	samplerSampleOutcomeOUTCOME_LOST              samplerSampleOutcome = 16
+	samplerSampleOutcomeOUTCOME_IDLE              samplerSampleOutcome = 17
+	samplerSampleOutcomeOUTCOMES                  samplerSampleOutcome = 18
 )
 
 type samplerScratch struct {
@@ -114,7 +151,7 @@ type samplerScratch struct {
 		Target        uint32
 		Pid           uint32
 		Level         uint32
-		Reserved      uint32
+		Kind          uint32
 		ThreadPointer uint64
 		Slot          struct {
 			_             structs.HostLayout
@@ -127,9 +164,33 @@ type samplerScratch struct {
 			SpanId        uint64
 			TransactionId uint64
 		}
+		Record struct {
+			_              structs.HostLayout
+			TraceId        [2]uint64
+			SpanId         uint64
+			Valid          uint8
+			TraceFlags     uint8
+			AttributesSize uint16
+			Reserved       uint32
+		}
+		RecordAddr     uint64
+		AttributeKeys  uint64
+		KnownKeys      uint16
+		AttributeCount uint8
+		Reserved       [5]uint8
 	}
-	Outcome  uint32
-	Reserved uint32
+	Outcome    uint32
+	Reserved   uint32
+	Attributes struct {
+		_        structs.HostLayout
+		Found    samplerCorrelatorAttributes
+		Room     [520]uint8
+		Where    [256]uint16
+		Next     uint32
+		Reserved uint32
+		Raw      [1024]uint8
+		Tail     [8]uint8
+	}
 }
 
 type samplerStack struct {
@@ -152,6 +213,8 @@ type samplerStackKey struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	samplerMapAttributesA    = "attributes_a"
+	samplerMapAttributesB    = "attributes_b"
 	samplerMapCounters       = "counters"
 	samplerMapCountsA        = "counts_a"
 	samplerMapCountsB        = "counts_b"
@@ -226,6 +289,8 @@ type samplerProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type samplerMapSpecs struct {
+	AttributesA   *ebpf.MapSpec `ebpf:"attributes_a"`
+	AttributesB   *ebpf.MapSpec `ebpf:"attributes_b"`
 	Counters      *ebpf.MapSpec `ebpf:"counters"`
 	CountsA       *ebpf.MapSpec `ebpf:"counts_a"`
 	CountsB       *ebpf.MapSpec `ebpf:"counts_b"`
@@ -274,6 +339,8 @@ func (o *samplerObjects) Close() error {
 //
 // It can be passed to loadSamplerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type samplerMaps struct {
+	AttributesA   *ebpf.Map `ebpf:"attributes_a"`
+	AttributesB   *ebpf.Map `ebpf:"attributes_b"`
 	Counters      *ebpf.Map `ebpf:"counters"`
 	CountsA       *ebpf.Map `ebpf:"counts_a"`
 	CountsB       *ebpf.Map `ebpf:"counts_b"`
@@ -288,6 +355,8 @@ type samplerMaps struct {
 
 func (m *samplerMaps) Close() error {
 	return _SamplerClose(
+		m.AttributesA,
+		m.AttributesB,
 		m.Counters,
 		m.CountsA,
 		m.CountsB,

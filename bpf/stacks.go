@@ -40,6 +40,9 @@ type Stack struct {
 	Error  uint32   // why Words lack frames: a number of the Unwinder's, or TooManyWords; 0: they do not
 }
 
+// addrs returns how many addresses and words the stack has.
+func (s *Stack) addrs() int { return len(s.Kernel) + len(s.User) + len(s.Words) }
+
 // TooManyWords is the Error of a stack with more than 768 words, whose last frame may be incomplete.
 const TooManyWords uint32 = math.MaxUint32
 

@@ -238,18 +238,28 @@ func TestDecodeStack(t *testing.T) {
 func TestDecodeDeferred(t *testing.T) {
 	for _, test := range []struct {
 		hash, stack string
+		kind, size  string // hash and size of attributes
+		attributes  string
 		want        StackKey
 		frames      Stack
 	}{
-		{"0400000000000000", stackHex, StackKey{Target: 7, hash: [2]uint64{4, 6}}, walkedStack},
-		{"0500000000000000", unwoundHex, StackKey{Target: 7, hash: [2]uint64{5, 6}}, unwoundStack},
+		{"0400000000000000", stackHex, "0000000000000000", "00000000", "",
+			StackKey{Target: 7, hash: [2]uint64{4, 6}}, walkedStack},
+		{"0500000000000000", unwoundHex, "0000000000000000", "00000000", "",
+			StackKey{Target: 7, hash: [2]uint64{5, 6}}, unwoundStack},
+		{"0400000000000000", stackHex, "0100000000000000", "00000000", "",
+			StackKey{Target: 7, hash: [2]uint64{4, 6}}, walkedStack},
+		{"0400000000000000", stackHex, "0700000000000000", "06000000", "0202abcd0100",
+			StackKey{Target: 7, hash: [2]uint64{4, 6}}, walkedStack},
 	} {
-		raw := unhex(t, "0200000000000000"+"0300000000000000"+"04000000"+"0b000000"+
+		raw := unhex(t, "0200000000000000"+"0300000000000000"+"04000000"+"0e000000"+
 			test.hash+"0600000000000000"+"07000000"+"04000000"+
-			"000102030405060708090a0b0c0d0e0f"+"1011121314151617"+"18191a1b1c1d1e1f"+"01000000"+"09000000"+test.stack)
+			"000102030405060708090a0b0c0d0e0f"+"1011121314151617"+"18191a1b1c1d1e1f"+test.kind+
+			"01000000"+"09000000"+test.size+"00000000"+test.stack+test.attributes)
 		d, err := decodeDeferred(raw)
 		want := deferredSample{Outcome: TableFull, PID: 9, TID: 4, ThreadPointer: 3, Time: 2, Count: Count{
 			Stack: test.want, TID: 4, First: 2, Samples: 1, TraceFlags: 1,
+			OTel: test.kind[1] != '0', Attributes: slices.Concat(unhex(t, test.attributes)),
 		}, Frames: test.frames}
 		copy(want.Count.TraceID[:], raw[48:])
 		copy(want.Count.TransactionID[:], raw[64:])

@@ -18,11 +18,11 @@ var errTooManyTargets = errors.New("too many targets")
 // A Target identifies a process whose samples are correlated. A sampler never reuses one.
 type Target uint32
 
-// SetTarget makes a process a target, or changes its rule: a process that is a target already, with
+// SetTarget makes a process a target, or changes its rules: a process that is a target already, with
 // the same identity, keeps its Target. Another identity of the same process replaces the former.
 //
-// The rule must have been resolved after [Sampler.Identify] returned the identity. Then it is never
-// applied to another program than its own, whenever the process exits or execs.
+// The rules must have been resolved after [Sampler.Identify] returned the identity. Then they are
+// never applied to another program than their own, whenever the process exits or execs.
 func (s *Sampler) SetTarget(identity ExecID, rules TargetRules) (Target, error) {
 	target, err := s.table.set(identity, rules)
 	if err != nil {
@@ -32,12 +32,15 @@ func (s *Sampler) SetTarget(identity ExecID, rules TargetRules) (Target, error) 
 }
 
 // TargetRules are where the threads of a target have what they work on. A zero rule is none.
+//
+// With both, a sample whose slot has no sampled trace has the context of the record, if there is one,
+// and else is what it would be without the record. With neither, all samples are NoSlot.
 type TargetRules struct {
 	Elastic tlsdesc.Rule // of the pointer to a slot of Elastic's library
 	OTel    tlsdesc.Rule // of the pointer to a record of OpenTelemetry's otel_thread_ctx_v1
 
-	// Keys are the attributes of OTel's records that are wanted, at most 8, by index in the key map of
-	// the process; KnownKeys is how many that has.
+	// Keys are the attributes of OTel's records that are wanted, at most MaxKeys, by index in the key
+	// map of the process; KnownKeys is how many that has, those above 256 without meaning.
 	Keys      []uint8
 	KnownKeys int
 }
@@ -123,7 +126,7 @@ func ignoreMissing(err error) error {
 }
 
 func (t *targetTable) set(identity ExecID, rules TargetRules) (Target, error) {
-	value, err := newCorrelatorTarget(identity, rules.Elastic)
+	value, err := newCorrelatorTarget(identity, rules)
 	if err != nil {
 		return 0, err
 	}
@@ -224,31 +227,63 @@ func (t *targetTable) setFilter() error {
 	return t.filter.Set(&t.bits)
 }
 
+// MaxKeys is how many attributes of a target can be wanted.
+const MaxKeys = len(samplerCorrelatorTarget{}.AttributeKeys)
+
+// maxKnownKeys is how many keys of a process can be told apart: an index is a byte.
+const maxKnownKeys = 1 << 8
+
 // newCorrelatorTarget returns the entry of the table without id and check.
-func newCorrelatorTarget(identity ExecID, rule tlsdesc.Rule) (samplerCorrelatorTarget, error) {
+func newCorrelatorTarget(identity ExecID, rules TargetRules) (target samplerCorrelatorTarget, err error) {
+	target = samplerCorrelatorTarget{
+		StartTime: identity.StartTime, ExecId: identity.execID, Memory: identity.memory,
+		Pid: uint32(identity.PID), Level: identity.level,
+		KnownKeys: uint16(min(max(rules.KnownKeys, 0), maxKnownKeys)), AttributeCount: uint8(len(rules.Keys)),
+	}
+	if target.Elastic, err = newCorrelatorRule(rules.Elastic); err == nil {
+		target.Otel, err = newCorrelatorRule(rules.OTel)
+	}
+	if err != nil {
+		return target, fmt.Errorf("process %d: %w", identity.PID, err)
+	}
+	if len(rules.Keys) > MaxKeys {
+		return target, fmt.Errorf("process %d: %d keys are wanted, more than %d", identity.PID, len(rules.Keys), MaxKeys)
+	}
+	for i, key := range rules.Keys {
+		if uint16(key) >= target.KnownKeys {
+			return target, fmt.Errorf("process %d: key %d is wanted of %d", identity.PID, key, target.KnownKeys)
+		}
+		target.AttributeKeys[i] = key
+	}
+	return target, nil
+}
+
+// newCorrelatorRule returns a rule as the program has it.
+func newCorrelatorRule(rule tlsdesc.Rule) (samplerCorrelatorRule, error) {
 	kind := samplerCorrelatorKindCORRELATOR_DTV
 	switch rule.Kind {
+	case 0:
+		return samplerCorrelatorRule{}, nil
 	case tlsdesc.Static:
 		kind = samplerCorrelatorKindCORRELATOR_STATIC
 	case tlsdesc.Dynamic, tlsdesc.DTPMod:
 	default:
-		return samplerCorrelatorTarget{}, fmt.Errorf("process %d: no rule", identity.PID)
+		return samplerCorrelatorRule{}, fmt.Errorf("unknown rule %v", rule.Kind)
 	}
-	return samplerCorrelatorTarget{
-		StartTime: identity.StartTime, ExecId: identity.execID, Memory: identity.memory,
+	return samplerCorrelatorRule{
 		Offset: rule.Offset, Module: rule.Module, Generation: rule.Generation,
 		DtvOffset: rule.DTVOffset, DtvStride: rule.DTVStride, DtvCapacityOffset: rule.DTVCapacityOffset,
-		Pid: uint32(identity.PID), Level: identity.level, Kind: uint32(kind),
+		Kind: uint32(kind),
 	}, nil
 }
 
 // checkSum is correlator_check of correlator.h.
 func checkSum(target *samplerCorrelatorTarget) uint64 {
 	words := (*[unsafe.Sizeof(*target) / 8]uint64)(unsafe.Pointer(target))
-	sum := uint64(0xcbf29ce484222325)
-	for _, word := range words[:len(words)-1] {
-		sum = (sum ^ word) * 0x100000001b3
-		sum ^= sum >> 32
+	sums := [2]uint64{0xcbf29ce484222325, ^uint64(0xcbf29ce484222325)}
+	for i, word := range words[:len(words)-1] {
+		sum := (sums[i%2] ^ word) * 0x100000001b3
+		sums[i%2] = sum ^ sum>>32
 	}
-	return sum
+	return sums[0] ^ sums[1]
 }

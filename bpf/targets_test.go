@@ -24,11 +24,8 @@ func TestSetTarget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.SetTarget(identity, demoRule(t, other)); !errors.Is(err, errTooManyTargets) {
+	if _, err := s.SetTarget(identity, TargetRules{Elastic: demoRule(t, other)}); !errors.Is(err, errTooManyTargets) {
 		t.Errorf("one too many: %v", err)
-	}
-	if _, err := s.SetTarget(identity, tlsdesc.Rule{}); err == nil {
-		t.Error("no error without a rule")
 	}
 	for range 2 {
 		if err := s.RemoveTarget(first); err != nil {
@@ -57,11 +54,11 @@ func TestRemoveReplacedTarget(t *testing.T) {
 	}
 	earlier := identity
 	earlier.execID--
-	former, err := s.SetTarget(earlier, demoRule(t, p))
+	former, err := s.SetTarget(earlier, TargetRules{Elastic: demoRule(t, p)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	target, err := s.SetTarget(identity, demoRule(t, p))
+	target, err := s.SetTarget(identity, TargetRules{Elastic: demoRule(t, p)})
 	if err != nil || target == former {
 		t.Fatalf("targets %d, %d, %v", former, target, err)
 	}
@@ -105,7 +102,7 @@ func TestStale(t *testing.T) {
 	}
 	t.Run("torn", func(t *testing.T) {
 		bad := good
-		bad.Offset += 8
+		bad.Elastic.Offset += 8
 		put(bad)
 		verifyStale(t, s)
 	})
@@ -255,16 +252,26 @@ func TestCheckSum(t *testing.T) {
 	sums := map[uint64]bool{checkSum(&target): true}
 	for _, change := range []func(){
 		func() { target.StartTime = 1 }, func() { target.ExecId = 1 }, func() { target.Memory = 1 },
-		func() { target.Offset = 1 }, func() { target.Module = 1 }, func() { target.Generation = 1 },
-		func() { target.DtvOffset = 1 }, func() { target.DtvStride = 1 }, func() { target.DtvCapacityOffset = 1 },
-		func() { target.Id = 1 }, func() { target.Pid = 1 }, func() { target.Level = 1 }, func() { target.Kind = 1 },
+		func() { target.Id = 1 }, func() { target.Pid = 1 }, func() { target.Level = 1 },
+		func() { target.KnownKeys = 1 }, func() { target.AttributeCount = 1 }, func() { target.Reserved = 1 },
+		func() { target.AttributeKeys[0] = 1 }, func() { target.AttributeKeys[7] = 1 },
 	} {
 		change()
 		sums[checkSum(&target)] = true
 	}
+	for _, rule := range []*samplerCorrelatorRule{&target.Elastic, &target.Otel} {
+		for _, change := range []func(){
+			func() { rule.Offset = 1 }, func() { rule.Module = 1 }, func() { rule.Generation = 1 },
+			func() { rule.DtvOffset = 1 }, func() { rule.DtvStride = 1 }, func() { rule.DtvCapacityOffset = 1 },
+			func() { rule.Kind = 1 }, func() { rule.Reserved = 1 },
+		} {
+			change()
+			sums[checkSum(&target)] = true
+		}
+	}
 	before := checkSum(&target)
 	target.Check = 1
-	if len(sums) != 14 || checkSum(&target) != before {
+	if len(sums) != 1+11+2*8 || checkSum(&target) != before {
 		t.Errorf("%d different sums, %#x and %#x", len(sums), before, checkSum(&target))
 	}
 }
@@ -289,7 +296,7 @@ func TestTargetFilter(t *testing.T) {
 	}
 	var targets []Target
 	for i := range uint32(3) {
-		target, err := s.SetTarget(ExecID{tgid: tgid + i<<16}, tlsdesc.Rule{Kind: tlsdesc.Static})
+		target, err := s.SetTarget(ExecID{tgid: tgid + i<<16}, TargetRules{Elastic: tlsdesc.Rule{Kind: tlsdesc.Static}})
 		if err != nil {
 			t.Fatal(err)
 		}

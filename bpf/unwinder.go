@@ -109,6 +109,8 @@ func (s *Sampler) loadLast(u *Unwinder) (*ebpf.Program, error) {
 		samplerMapCounters:      shared.Counters,
 		samplerMapCountsA:       shared.CountsA,
 		samplerMapCountsB:       shared.CountsB,
+		samplerMapAttributesA:   shared.AttributesA,
+		samplerMapAttributesB:   shared.AttributesB,
 		samplerMapEvents:        shared.Events,
 		samplerMapScratch:       shared.Scratch,
 		samplerMapStacks:        shared.Stacks,

@@ -205,8 +205,8 @@ func TestNothingUnwound(t *testing.T) {
 					}
 				}
 				entered, _ := c.entered()
-				if walked, err := s.WalkedInstead(); err != nil || walked != entered {
-					t.Errorf("%d walked instead of %d, %v", walked, entered, err)
+				if remarks, err := s.Remarks(); err != nil || remarks.WalkedInstead != entered {
+					t.Errorf("%d walked instead of %d, %v", remarks.WalkedInstead, entered, err)
 				}
 				if counters := readCounters(t, s); samples < entered || samples != counters[Correlated] ||
 					counters[UnwindingFailed] != 0 {
@@ -503,7 +503,7 @@ func TestUnwindTarget(t *testing.T) {
 		t.Fatal(err)
 	}
 	identity.execID--
-	replaced, err := s.SetTarget(identity, tlsdesc.Rule{Kind: tlsdesc.Static})
+	replaced, err := s.SetTarget(identity, TargetRules{Elastic: tlsdesc.Rule{Kind: tlsdesc.Static}})
 	if err != nil {
 		t.Fatal(err)
 	}

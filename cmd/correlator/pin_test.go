@@ -43,7 +43,7 @@ func pinnedTargets(t *testing.T, path string) (pids []int) {
 		t.Fatal(err)
 	}
 	defer table.Close()
-	const pidOffset = 76 // in struct correlator_target of bpf/correlator.h
+	const pidOffset = 140 // in struct correlator_target of bpf/correlator.h
 	var key uint32
 	var value [96]byte
 	all := table.Iterate()

@@ -23,7 +23,7 @@ type Counters struct {
 	Missed   atomic.Uint64 // ticks of the sampling clock without a sample, see bpf.Sampler.Missed
 
 	Cut     atomic.Uint64 // samples handed over whose stack lacks callers
-	Walked  atomic.Uint64 // samples of which the engine's programs have found nothing: see bpf.Sampler.WalkedInstead
+	Walked  atomic.Uint64 // samples of which the engine's programs have found nothing: see bpf.Remarks
 	Unnamed atomic.Uint64 // those of them whose stack was unwound, but not named in time, or at all
 
 	Drains       atomic.Uint64

@@ -264,9 +264,9 @@ func (s *Sampling) readCounters() {
 			s.counters.Kernel[outcome].Store(samples)
 		}
 	}
-	walked, err := s.sampler.WalkedInstead()
+	remarks, err := s.sampler.Remarks()
 	s.recordError("reading counters", err)
-	s.counters.Walked.Store(max(walked, s.counters.Walked.Load()))
+	s.counters.Walked.Store(max(remarks.WalkedInstead, s.counters.Walked.Load()))
 	s.counters.Missed.Store(s.sampler.Missed())
 }
 

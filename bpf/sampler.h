@@ -1,0 +1,205 @@
+/* What the programs of sampler.bpf.c count, keep and send. */
+#ifndef SAMPLER_H
+#define SAMPLER_H
+
+#include "correlator_attributes.h"
+#include "stack.h"
+
+/* The result of a sample. Each sample has exactly one. Up to OUTCOME_UNSAMPLED they are those of
+ * correlator.h. */
+enum sample_outcome {
+    OUTCOME_NO_TARGET = CORRELATOR_NO_TARGET,
+    OUTCOME_STALE = CORRELATOR_STALE,
+    OUTCOME_NO_USER_CODE = CORRELATOR_NO_USER_CODE,
+    OUTCOME_NO_THREAD_POINTER = CORRELATOR_NO_THREAD_POINTER,
+    OUTCOME_UNREADABLE = CORRELATOR_UNREADABLE, /* deferred to user space */
+    OUTCOME_RECORD_UNREADABLE = CORRELATOR_RECORD_UNREADABLE,
+    OUTCOME_NO_SLOT = CORRELATOR_NO_SLOT, /* counted in the table only if asked for */
+    OUTCOME_UPDATING = CORRELATOR_UPDATING,
+    OUTCOME_MALFORMED = CORRELATOR_MALFORMED,
+    OUTCOME_NO_TRACE = CORRELATOR_NO_TRACE,   /* as NO_SLOT */
+    OUTCOME_NOT_VALID = CORRELATOR_NOT_VALID, /* the same */
+    OUTCOME_ZERO_IDS = CORRELATOR_ZERO_IDS,   /* the same */
+    OUTCOME_UNSAMPLED = CORRELATOR_UNSAMPLED, /* the same */
+    OUTCOME_CORRELATED = CORRELATOR_SAMPLED,  /* counted in the table */
+    OUTCOME_TABLE_FULL,                       /* a table is full: deferred to user space */
+    OUTCOME_UNWINDING_FAILED,                 /* to be counted or deferred, but has no stack, or
+                                                 the unwinder's chain ended before its end */
+    OUTCOME_LOST,                             /* to be deferred, but the ring buffer is full */
+    OUTCOME_IDLE,                             /* the CPU was idle */
+    OUTCOMES,
+};
+
+/* Of one CPU, host byte order. No two share a cache line.
+ *
+ *   offset size field
+ *        0  144 outcomes          samples by enum sample_outcome
+ *      144    8 stacks_stored     stacks put into the table
+ *      152    8 counting          odd while a program counts in a table
+ *      160    8 unwound_stored    as stacks_stored, of unwound ones
+ *      168    8 pending           1 while a sample is in the unwinder's chain, and after that until
+ *                                 the next sample of a target if the chain has lost it
+ *      176    8 walked_instead    samples of which the unwinder has found nothing
+ *      184    8 attributes_stored attributes put into a table
+ *      192    8 attributes_cut    samples that lack attributes: correlator_attributes.cut
+ *      200    8 unknown_keys      samples: correlator_attributes.unknown
+ *      208   48 reserved          0
+ */
+struct counters {
+    __u64 outcomes[OUTCOMES];
+    __u64 stacks_stored;
+    volatile __u64 counting;
+    __u64 unwound_stored;
+    volatile __u64 pending;
+    __u64 walked_instead;
+    __u64 attributes_stored;
+    __u64 attributes_cut;
+    __u64 unknown_keys;
+    __u64 reserved[6];
+};
+
+/* Identifies a stack of a process.
+ *
+ *   offset size field
+ *        0   16 hash    of the stack, see hash_stack
+ *       16    4 target  id of the target
+ *       20    4 tid     of a count by thread, in the correlator's pid namespace; else 0:
+ *                       threads share stacks
+ */
+struct stack_key {
+    __u64 hash[2];
+    __u32 target;
+    __u32 tid;
+};
+
+/* The key of a count. Ids are bytes in the order of the wire.
+ *
+ *   offset size field
+ *        0   24 stack
+ *       24   16 trace_id
+ *       40    8 transaction_id  0 with the ids of a record
+ *       48    8 span_id         of a count by span; else 0: spans of a transaction share counts
+ *       56    8 attributes      hash of a record's, NO_ATTRIBUTES; 0 with the ids of a slot, or
+ * none
+ */
+struct count_key {
+    struct stack_key stack;
+    __u64 trace_id[2];
+    __u64 transaction_id;
+    __u64 span_id;
+    __u64 attributes;
+};
+
+/* The context is a record, which has none of the wanted attributes. No hash is this one. */
+#define NO_ATTRIBUTES 1
+
+/* Identifies attributes of a target. The value is the struct correlator_attributes.
+ *
+ *   offset size field
+ *        0    8 hash      see hash_attributes
+ *        8    4 target    id of the target
+ *       12    4 reserved  0
+ */
+struct attributes_key {
+    __u64 hash;
+    __u32 target;
+    __u32 reserved;
+};
+
+/* A count.
+ *
+ *   offset size field
+ *        0    8 first        CLOCK_MONOTONIC of the first sample, ns
+ *        8    4 samples
+ *       12    4 trace_flags  of the last one
+ */
+struct count {
+    __u64 first;
+    __u32 samples;
+    __u32 trace_flags;
+};
+
+/* A sample that is deferred to user space.
+ *
+ *   offset size field
+ *        0    8 time            CLOCK_MONOTONIC, ns
+ *        8    8 thread_pointer
+ *       16    4 tid             in the correlator's pid namespace
+ *       20    4 outcome         OUTCOME_UNREADABLE: no ids; OUTCOME_TABLE_FULL
+ *       24   64 key             with ids if there are any
+ *       88    4 trace_flags     the same
+ *       92    4 pid             as tid
+ *       96    4 attributes_size
+ *      100    4 reserved        0
+ *      104 16+8n stack
+ *   120+8n    - attributes      the entries of a struct correlator_attributes
+ */
+struct deferred {
+    __u64 time;
+    __u64 thread_pointer;
+    __u32 tid;
+    __u32 outcome;
+    struct count_key key;
+    __u32 trace_flags;
+    __u32 pid;
+    __u32 attributes_size;
+    __u32 reserved;
+    struct stack stack;
+    __u8 attributes[512]; /* room, as the stack's addresses are fewer than there is room for */
+};
+
+_Static_assert(__builtin_offsetof(struct counters, stacks_stored) == 144, "stacks_stored");
+_Static_assert(__builtin_offsetof(struct counters, counting) == 152, "counting");
+_Static_assert(__builtin_offsetof(struct counters, unwound_stored) == 160, "unwound_stored");
+_Static_assert(__builtin_offsetof(struct counters, pending) == 168, "pending");
+_Static_assert(__builtin_offsetof(struct counters, walked_instead) == 176, "walked_instead");
+_Static_assert(__builtin_offsetof(struct counters, attributes_stored) == 184, "stored");
+_Static_assert(__builtin_offsetof(struct counters, attributes_cut) == 192, "cut");
+_Static_assert(__builtin_offsetof(struct counters, unknown_keys) == 200, "unknown_keys");
+_Static_assert(sizeof(struct counters) == 256, "cache lines");
+_Static_assert(OUTCOMES == 18, "the size in the table above");
+_Static_assert(__builtin_offsetof(struct stack_key, target) == 16, "target");
+_Static_assert(__builtin_offsetof(struct stack_key, tid) == 20, "tid");
+_Static_assert(sizeof(struct stack_key) == 24, "stack_key");
+_Static_assert(__builtin_offsetof(struct count_key, trace_id) == 24, "trace_id");
+_Static_assert(__builtin_offsetof(struct count_key, transaction_id) == 40, "transaction_id");
+_Static_assert(__builtin_offsetof(struct count_key, span_id) == 48, "span_id");
+_Static_assert(__builtin_offsetof(struct count_key, attributes) == 56, "attributes");
+_Static_assert(sizeof(struct count_key) == 64, "count_key");
+_Static_assert(__builtin_offsetof(struct attributes_key, target) == 8, "target");
+_Static_assert(sizeof(struct attributes_key) == 16, "attributes_key");
+_Static_assert(__builtin_offsetof(struct count, samples) == 8, "samples");
+_Static_assert(__builtin_offsetof(struct count, trace_flags) == 12, "trace_flags");
+_Static_assert(sizeof(struct count) == 16, "count");
+_Static_assert(__builtin_offsetof(struct deferred, tid) == 16, "tid");
+_Static_assert(__builtin_offsetof(struct deferred, outcome) == 20, "outcome");
+_Static_assert(__builtin_offsetof(struct deferred, key) == 24, "key");
+_Static_assert(__builtin_offsetof(struct deferred, trace_flags) == 88, "trace_flags");
+_Static_assert(__builtin_offsetof(struct deferred, pid) == 92, "pid");
+_Static_assert(__builtin_offsetof(struct deferred, attributes_size) == 96, "attributes_size");
+_Static_assert(__builtin_offsetof(struct deferred, stack) == 104, "stack");
+_Static_assert(__builtin_offsetof(struct deferred, attributes) == 6264, "attributes");
+
+/* A sample being built, which is larger than a program's own stack.
+ *
+ *   offset size field
+ *        0 6776 sample
+ *     6776  120 context     of the thread
+ *     6896    4 outcome     the same: enum correlator_outcome
+ *     6900    4 reserved    0
+ *     6904 2584 attributes  of the thread
+ */
+struct scratch {
+    struct deferred sample;
+    struct correlator_context context;
+    __u32 outcome;
+    __u32 reserved;
+    struct correlator_attributes_scratch attributes;
+};
+
+_Static_assert(__builtin_offsetof(struct scratch, context) == 6776, "context");
+_Static_assert(__builtin_offsetof(struct scratch, outcome) == 6896, "outcome");
+_Static_assert(__builtin_offsetof(struct scratch, attributes) == 6904, "attributes");
+_Static_assert(sizeof(struct scratch) == 9488, "scratch");
+
+#endif
