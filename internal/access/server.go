@@ -196,6 +196,10 @@ func (s *server) threadContext(handle *procscan.Handle, m procscan.Mapping) vari
 		return variable{Error: newFailure(err)}
 	}
 	defer file.Close()
+	return s.threadContextOf(file)
+}
+
+func (s *server) threadContextOf(file *os.File) variable {
 	found, err := s.files.ThreadContext(file)
 	if err != nil && !errors.Is(err, elfsym.ErrNoSymbols) {
 		err = fmt.Errorf("%w: %w", ErrMalformed, err)
