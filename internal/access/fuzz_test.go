@@ -32,7 +32,8 @@ func FuzzAnswer(f *testing.F) {
 		var files []parsed
 		var read slots
 		var place procscan.Place
-		for _, result := range []any{&files, &read, &place} {
+		var env environment
+		for _, result := range []any{&files, &read, &place, &env} {
 			if err := decodeAnswer(answer, result); err != nil {
 				_ = err.Error()
 			}

@@ -102,6 +102,8 @@ func (s *server) do(message []byte) (result any, fd int, err error) {
 		result, err = s.library(handle, &r)
 	case opFiles:
 		result, err = s.parseFiles(handle, &r)
+	case opEnvironment:
+		result, err = readEnvironment(handle)
 	default:
 		err = fmt.Errorf("%w: operation %q", errRequest, message[0])
 	}

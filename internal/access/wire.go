@@ -24,6 +24,7 @@ const (
 	opFiles          = 'f' // []parsed, of the first mappings, at least one
 	opSlots          = 's' // slots
 	opPagedOutSlot   = 'o' // slots, of one thread
+	opEnvironment    = 'e' // environment
 	opMemory         = 'm' // see memory.go
 )
 
