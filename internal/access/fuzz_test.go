@@ -33,7 +33,8 @@ func FuzzAnswer(f *testing.F) {
 		var variables []variable
 		var read slots
 		var place procscan.Place
-		for _, result := range []any{&files, &variables, &read, &place} {
+		var env environment
+		for _, result := range []any{&files, &variables, &read, &place, &env} {
 			if err := decodeAnswer(answer, result); err != nil {
 				_ = err.Error()
 			}

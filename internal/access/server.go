@@ -104,6 +104,8 @@ func (s *server) do(message []byte) (result any, fd int, err error) {
 		result, err = answerForAll(&r, func(m procscan.Mapping) any { return parseFile(handle, m) })
 	case opThreadContexts:
 		result, err = answerForAll(&r, func(m procscan.Mapping) any { return s.threadContext(handle, m) })
+	case opEnvironment:
+		result, err = readEnvironment(handle)
 	default:
 		err = fmt.Errorf("%w: operation %q", errRequest, message[0])
 	}

@@ -25,6 +25,7 @@ const (
 	opThreadContexts = 't' // []variable, likewise
 	opSlots          = 's' // slots
 	opPagedOutSlot   = 'o' // slots, of one thread
+	opEnvironment    = 'e' // environment
 	opMemory         = 'm' // see memory.go
 )
 

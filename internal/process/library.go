@@ -150,6 +150,14 @@ func (t *Target) readProgram() (err error) {
 	return nil // one that cannot be read says nothing
 }
 
+// baseName is path.Base, and empty for no path.
+func baseName(file string) string {
+	if file == "" {
+		return ""
+	}
+	return path.Base(file)
+}
+
 // Executable returns the path of the program's file, as of the last Load; empty: it has none.
 func (t *Target) Executable() string { return t.executable }
 

@@ -70,7 +70,7 @@ func (t *Target) Probe() (change Change, err error) {
 		return change, cmp.Or(t.trouble, memread.ErrNotPublished)
 	}
 	if change.Any() {
-		t.service = ServiceOf(t.otel.context, t.environment, t.storage, t.executable)
+		t.service = ServiceOf(t.otel.context, t.environment, t.storage, baseName(t.executable))
 		t.filtered = !t.filter.matchesService(t.service.Name)
 	}
 	if t.filtered {

@@ -1,0 +1,76 @@
+package procscan
+
+import (
+	"errors"
+	"os/exec"
+	"reflect"
+	"strings"
+	"testing"
+
+	"correlator/internal/testenv"
+	"correlator/procscan/internal/child"
+)
+
+func TestParseEnviron(t *testing.T) {
+	long := strings.Repeat("x", maxVariableBytes)
+	for text, want := range map[string]map[string]string{
+		"":                                 {},
+		"A=1\x00B=2\x00":                   {"A": "1", "B": "2"},
+		"C=\x00B=2=3\x00":                  {"B": "2=3"},
+		"A=1\x00A=2\x00":                   {"A": "1"},
+		"A=\x00":                           {"A": ""},
+		"A\x00=A=1\x00AA=1\x00":            {},
+		"B=2\x00A=1":                       {"B": "2"}, // perhaps 10
+		"\x00\x00\xff\x00A=\xff\n\x00":     {"A": "\xff\n"},
+		"A=" + long + "\x00":               {"A": long},
+		"A=" + long + "x\x00A=1\x00B=\x00": {"B": ""},
+	} {
+		if got := parseEnviron([]byte(text), []string{"A", "B"}); !reflect.DeepEqual(got, want) {
+			t.Errorf("%.40q: %.40q", text, got)
+		}
+	}
+}
+
+func FuzzParseEnviron(f *testing.F) {
+	f.Add([]byte("A=1\x00B=2\x00A=3\x00"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		for name, value := range parseEnviron(text, []string{"A", "B"}) {
+			if strings.Contains(value, "\x00") || !strings.Contains(string(text), name+"="+value+"\x00") {
+				t.Errorf("%s=%q", name, value)
+			}
+		}
+	})
+}
+
+func TestEnvironment(t *testing.T) {
+	sleep := testenv.NeedTool(t, "sleep")
+	cmd := exec.Command(sleep, "infinity")
+	cmd.Env = []string{"OTHER=" + strings.Repeat("o", 100_000), "A=one\nline \xff", "EMPTY="}
+	p := child.Start(t, cmd)
+	h := openPID(t, p.PID)
+	want := map[string]string{"A": "one\nline \xff", "EMPTY": ""}
+	testenv.Poll(t, child.Timeout, "the program", func() bool { // it may not have been executed yet
+		got, err := h.Environment("A", "EMPTY", "UNSET")
+		return err == nil && reflect.DeepEqual(got, want)
+	})
+	p.Kill()
+	if got, err := h.Environment("A"); !errors.Is(err, ErrGone) || got != nil {
+		t.Errorf("after the exit: %q, %v", got, err)
+	}
+
+	far := exec.Command(sleep, "infinity")
+	far.Env = []string{"FIRST=", "1=" + strings.Repeat("o", 100_000), "2=" + strings.Repeat("o", 100_000),
+		"3=" + strings.Repeat("o", 100_000), "A=too far"}
+	h = openPID(t, child.Start(t, far).PID)
+	testenv.Poll(t, child.Timeout, "the program", func() bool {
+		got, err := h.Environment("FIRST", "A")
+		return err == nil && reflect.DeepEqual(got, map[string]string{"FIRST": ""})
+	})
+}
+
+// A kernel thread has no environment.
+func TestEnvironmentOfKernelThread(t *testing.T) {
+	if got, err := openPID(t, child.KernelThread(t)).Environment("A"); err == nil && len(got) > 0 {
+		t.Errorf("%q, %v", got, err)
+	}
+}
