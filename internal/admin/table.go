@@ -129,7 +129,7 @@ func newSums(counters map[string]uint64) sums {
 	}
 	s.samples = s.sent + dropped + s.waiting
 	for o := range process.NumOutcomes {
-		if o == process.OutcomeCorrelated || o.WithoutTrace() {
+		if !o.IsLoss() || o.WithoutTrace() {
 			continue
 		}
 		refused := counters["sampled_"+o.String()]

@@ -30,7 +30,7 @@ func (r *running) sampledAdded() {
 		handed += kernel(bpf.Unsampled)
 	}
 	if r.exporter != nil && r.exporter.TakesUntraced() {
-		handed += kernel(bpf.NoTrace) + kernel(bpf.NoSlot)
+		handed += kernel(bpf.NoTrace) + kernel(bpf.NoSlot) + kernel(bpf.NotValid) + kernel(bpf.ZeroIDs)
 	}
 	if sum := c.Sampling.Outcomes.Sum(); sum != handed {
 		r.t.Errorf("the kernel handed over %d samples, %d outcomes", handed, sum)

@@ -164,6 +164,7 @@ var labelMeanings = []struct {
 		{"unreadable", "reading the trace failed"},
 		{"no_stack", "its stack was no longer in the kernel's table, or no frame of it is known"},
 		{"untraced", "the thread worked on no trace; exported by OTLP, because of `--otlp-untraced`"},
+		{"opentelemetry", "the thread worked on a trace that it publishes by OpenTelemetry's standard: exported by OTLP, not sent"},
 	}},
 	{[]string{"samples_dropped_total"}, "reason", [][2]string{
 		{"late",

@@ -24,6 +24,7 @@ const (
 	OutcomeUnsampled                           // the trace is not sampled (W3C flag), so its agent would ignore it
 	OutcomeNoStack                             // its stack is not available any more
 	OutcomeUntraced                            // its thread worked on no trace, and such samples are wanted
+	OutcomeOTel                                // has a trace in a context of OpenTelemetry's: not for a sender
 	NumOutcomes
 )
 
@@ -44,6 +45,7 @@ var outcomeNames = [NumOutcomes]string{
 	OutcomeUnsampled:      "unsampled",
 	OutcomeNoStack:        "no_stack",
 	OutcomeUntraced:       "untraced",
+	OutcomeOTel:           "opentelemetry",
 }
 
 // String returns the outcome's label in logs and metrics.
@@ -61,6 +63,11 @@ func (c *SampleOutcomes) Sum() (sum uint64) {
 		sum += c[o].Load()
 	}
 	return sum
+}
+
+// IsLoss reports whether the sample did not reach those for whom it was taken.
+func (o SampleOutcome) IsLoss() bool {
+	return o != OutcomeCorrelated && o != OutcomeUntraced && o != OutcomeOTel
 }
 
 // WithoutTrace reports whether the thread worked on no trace, or on one that is not sampled.

@@ -106,7 +106,7 @@ func (r *Recorder) addLost(recording *Recording) {
 		}
 	}
 	for o := range process.NumOutcomes {
-		if o != process.OutcomeCorrelated && o != process.OutcomeUntraced {
+		if o.IsLoss() {
 			samples := r.counters.Sampling.Outcomes[o].Load()
 			lose(o.String(), samples)
 			ended += samples

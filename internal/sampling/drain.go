@@ -163,8 +163,11 @@ func (s *Sampling) deliver(program *program, sample *profile.Sample, now time.Ti
 // forgotten.
 func (s *Sampling) handOver(program *program, sample *profile.Sample, now time.Time) {
 	outcome := process.OutcomeCorrelated
-	if !sample.HasTrace() {
+	switch {
+	case !sample.HasTrace():
 		outcome = process.OutcomeUntraced
+	case sample.Context == profile.OTelContext:
+		outcome = process.OutcomeOTel
 	}
 	s.counters.Outcomes.Add(outcome, sample.Count)
 	if sample.Stack != nil && sample.Stack.Cut {
