@@ -96,19 +96,14 @@ func (s *relocationSearch) consider(r elf.Rela64) error {
 		return err
 	}
 	found := TLSRelocation{Kind: kind, Addr: r.Off, Offset: int64(s.v.TLSOffset - leads)}
-	if rank > s.rank || s.nearer(found) {
+	if rank > s.rank || found.Offset < s.found.Offset {
 		s.found, s.rank = found, rank
 	}
 	return nil
 }
 
-// nearer reports whether a relocation leads nearer to the variable than the one found, of the same
-// rank.
-func (s *relocationSearch) nearer(other TLSRelocation) bool {
-	return other.Offset >= 0 && (s.found.Offset < 0 || other.Offset < s.found.Offset)
-}
-
-// leads returns the offset in the block that a relocation leads to; false when it is of no use.
+// leads returns the offset in the block that a relocation leads to, which is not behind the
+// variable; false when it is of no use.
 func (s *relocationSearch) leads(kind RelocationKind, r elf.Rela64) (offset uint64, ok bool, err error) {
 	variable, addend := s.v.TLSOffset, uint64(r.Addend)
 	if elf.R_SYM64(r.Info) != 0 {

@@ -36,6 +36,9 @@ func ParseThreadContext(r io.ReaderAt, size int64) (*Variable, error) {
 	if elf.ProgType(h.tls.Type) != elf.PT_TLS {
 		return nil, ErrNoSymbols
 	}
+	if h.tls.Memsz > maxTLSBlock {
+		return nil, fmt.Errorf("%w: TLS block of %#x bytes", errMalformed, h.tls.Memsz)
+	}
 	m := image{pages: h.pages, segments: h.file.Segments}
 	var d dynamic // static executables have none
 	if elf.ProgType(h.dynamic.Type) == elf.PT_DYNAMIC {
@@ -97,8 +100,8 @@ func (v *Variable) place(s symbol, name string, tls elf.Prog64) error {
 	return nil
 }
 
-// maxTLSBlock bounds the TLS block of an executable, and its alignment: code reaches variables by
-// displacements of 32 bits, signed, at most.
+// maxTLSBlock bounds a file's TLS block, and its alignment: code reaches variables by displacements
+// of 32 bits, signed, at most.
 const maxTLSBlock = 1 << 31
 
 // localExec places a variable of an executable, which needs no relocation: the executable's block
@@ -113,8 +116,8 @@ const maxTLSBlock = 1 << 31
 // Linkers align p_vaddr, so these are -align_up(p_memsz, p_align) and align_up(16, p_align).
 func (v *Variable) localExec(tls elf.Prog64) (TLSRelocation, error) {
 	align := max(tls.Align, 1)
-	if align&(align-1) != 0 || align > maxTLSBlock || tls.Memsz > maxTLSBlock {
-		return TLSRelocation{}, fmt.Errorf("%w: TLS block of %#x bytes, aligned to %#x", errMalformed, tls.Memsz, align)
+	if align&(align-1) != 0 || align > maxTLSBlock {
+		return TLSRelocation{}, fmt.Errorf("%w: TLS block aligned to %#x", errMalformed, align)
 	}
 	const reserved = 16
 	block := -tls.Memsz - (-tls.Memsz-tls.Vaddr)&(align-1)

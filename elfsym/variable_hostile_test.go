@@ -110,6 +110,7 @@ func TestHostileThreadContexts(t *testing.T) {
 		}, none, errSymbol},
 		{"symbol behind its block", tlsdesc, ofSymbol(stValue, 0x19), none, errMalformed},
 		{"symbol around 2^64", tlsdesc, ofSymbol(stValue, ^uint64(0)-3), none, errMalformed},
+		{"block of 2^64-1 bytes", tlsdesc, ofTLS(pMemsz, ^uint64(0)), none, errMalformed},
 
 		{"relocation names another symbol", tlsdesc, func(e *edit) {
 			e.put32(e.section(relaPLT)+relaBytes+rInfo+4, 7)
