@@ -42,8 +42,8 @@ func biasOf(t *testing.T, p *demo.OTel, v *elfsym.Variable) uint64 {
 	for line := range strings.Lines(string(testenv.ReadFile(t, fmt.Sprintf("/proc/%d/maps", p.PID)))) {
 		var start, end, off uint64
 		var skip, path string
-		if _, err := fmt.Sscanf(line, "%x-%x %s %x %s %s %s", &start, &end, &skip, &off, &skip, &skip, &path); err == nil &&
-			path == p.File && off == 0 {
+		_, err := fmt.Sscanf(line, "%x-%x %s %x %s %s %s", &start, &end, &skip, &off, &skip, &skip, &path)
+		if err == nil && path == p.File && off == 0 {
 			if bias, ok := v.Bias(start, off); ok {
 				return bias
 			}
@@ -146,8 +146,8 @@ func (f otelForm) String() string {
 	return strings.Join(words, " ")
 }
 
-// Every way in which a file can have the variable, in threads older and younger than the file, in such
-// as have touched it and such as have not, by both ways to write.
+// Every way in which a file can have the variable, in threads older and younger than the file, in
+// such as have touched it and such as have not, by both ways to write.
 func TestOTelForms(t *testing.T) {
 	for i, form := range otelForms() {
 		t.Run(form.String(), func(t *testing.T) {
@@ -232,8 +232,8 @@ func TestResolveOtherModels(t *testing.T) {
 		{"local-exec, aarch64", arm, localExec, 0x28, nothing, []string{armLoader}, static(Glibc, 0x28), nil},
 		{"local-exec, aarch64, below the thread pointer", arm, localExec, -8, nothing, nil, none, ErrMalformed},
 
-		{"TLSDESC of the block, static", x86, tlsdesc, tlsOffset, stored(code.x86Static, resolver, signed(-0x98)), glibc,
-			static(Glibc, -0x80), nil},
+		{"TLSDESC of the block, static", x86, tlsdesc, tlsOffset,
+			stored(code.x86Static, resolver, signed(-0x98)), glibc, static(Glibc, -0x80), nil},
 		{"TLSDESC of the block, static, not stored yet", x86, tlsdesc, tlsOffset, stored(code.x86Static, resolver, 0),
 			glibc, none, ErrUnresolved},
 		{"TLSDESC of the block, static, beyond the thread pointer", x86, tlsdesc, tlsOffset,
@@ -249,7 +249,8 @@ func TestResolveOtherModels(t *testing.T) {
 		{"DTPMOD64 of the block", x86, dtpmod, tlsOffset, stored(nil, 3, 0), glibc,
 			Rule{Kind: DTPMod, Libc: Glibc, Offset: tlsOffset, Module: 3, DTVOffset: 8, DTVStride: 16,
 				DTVCapacityOffset: -16}, nil},
-		{"DTPMOD64 of the block, not stored yet", x86, dtpmod, tlsOffset, stored(nil, 0, 0), glibc, none, ErrUnresolved},
+		{"DTPMOD64 of the block, not stored yet", x86, dtpmod, tlsOffset, stored(nil, 0, 0), glibc, none,
+			ErrUnresolved},
 		{"DTPMOD64 of another place", x86, dtpmod, tlsOffset, stored(nil, 3, 8), glibc, none, ErrMalformed},
 		{"DTPMOD64 around 2^64", x86, dtpmod, tlsOffset + 8, stored(nil, 3, ^uint64(0)-7), glibc, none, ErrMalformed},
 	} {

@@ -85,8 +85,8 @@ func TestThreadContexts(t *testing.T) {
 	}
 }
 
-// Every mapping gets an answer, in more messages than one: thousands of them, with paths that are as
-// long as paths can be.
+// Every mapping gets an answer, in more messages than one: thousands of them, with paths that are
+// as long as paths can be.
 func TestThreadContextsOfManyMappings(t *testing.T) {
 	process, mappings := newProcess(t, os.Getpid())
 	if len(mappings) == 0 {

@@ -160,8 +160,8 @@ const (
 	maxFilesTime = timeout / 4
 )
 
-// answerForAll answers for the files of mappings, in their order: for one at least, for as many as fit
-// in an answer and in maxFilesTime.
+// answerForAll answers for the files of mappings, in their order: for one at least, for as many as
+// fit in an answer and in maxFilesTime.
 func answerForAll(r *request, answerFor func(procscan.Mapping) any) (any, error) {
 	var answer []json.RawMessage
 	began := time.Now()
