@@ -208,6 +208,8 @@ var pageSections = []struct {
 		{"samples_cut_total", "samples_cut", ""},
 		{"samples_unnamed_total", "samples_unnamed", ""},
 		{"samples_walked_total", "samples_walked", ""},
+		{"sample_attributes_cut_total", "attributes_cut", ""},
+		{"sample_attributes_unknown_key_total", "attributes_unknown_key", ""},
 		{"sampling_drains_total", "drains", ""},
 		{"sampling_errors_total", "sampling_troubles", ""},
 		{"mappings_total", "mappings_…", "result"},

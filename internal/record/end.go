@@ -99,7 +99,8 @@ func (r *Recorder) addLost(recording *Recording) {
 		samples := r.counters.Sampling.Kernel[i].Load()
 		switch o := bpf.KernelOutcome(i); o {
 		case bpf.NoTarget, bpf.Idle:
-		case bpf.Correlated, bpf.Unsampled, bpf.NoTrace, bpf.NoSlot, bpf.TableFull, bpf.Unreadable:
+		case bpf.Correlated, bpf.Unsampled, bpf.NoTrace, bpf.NoSlot, bpf.NotValid, bpf.ZeroIDs, bpf.TableFull,
+			bpf.Unreadable:
 			handed += samples
 		default:
 			lose("kernel_"+o.String(), samples)

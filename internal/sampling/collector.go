@@ -9,6 +9,11 @@ var (
 	ticksMissedDesc = newDesc("correlator_sampling_ticks_missed_total",
 		"Ticks of the sampling clock without a sample: the kernel held the clock back, or the hypervisor the CPU.")
 	samplesDesc       = NewSamplesDesc("sampled")
+	attributesCutDesc = newDesc("correlator_sample_attributes_cut_total",
+		"Samples in contexts of OpenTelemetry's some of whose attributes were not read: there were too many, they were "+
+			"too long or not encoded as they should be, or not in memory.")
+	unknownKeysDesc = newDesc("correlator_sample_attributes_unknown_key_total",
+		"Samples in contexts of OpenTelemetry's with an attribute whose key is not in the process's key map (yet).")
 	samplesWalkedDesc = newDesc("correlator_samples_walked_total",
 		"Samples of processes whose stacks are unwound, walked by frame pointers instead: their leaf is in code of "+
 			"which the engine knows nothing.")

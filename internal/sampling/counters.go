@@ -22,9 +22,11 @@ type Counters struct {
 	Outcomes process.SampleOutcomes
 	Missed   atomic.Uint64 // ticks of the sampling clock without a sample, see bpf.Sampler.Missed
 
-	Cut     atomic.Uint64 // samples handed over whose stack lacks callers
-	Walked  atomic.Uint64 // samples of which the engine's programs have found nothing: see bpf.Remarks
-	Unnamed atomic.Uint64 // those of them whose stack was unwound, but not named in time, or at all
+	Cut           atomic.Uint64 // samples handed over whose stack lacks callers
+	AttributesCut atomic.Uint64 // samples of whose attributes some were not read: see bpf.Remarks
+	UnknownKeys   atomic.Uint64 // samples with attributes outside the key map: the same
+	Walked        atomic.Uint64 // samples of which the engine's programs have found nothing: see bpf.Remarks
+	Unnamed       atomic.Uint64 // those of them whose stack was unwound, but not named in time, or at all
 
 	Drains       atomic.Uint64
 	Errors       atomic.Uint64 // calls that failed
@@ -56,6 +58,8 @@ func (c *Counters) each(add addFunc) {
 	add("samples_cut", c.Cut.Load(), samplesCutDesc)
 	add("samples_unnamed", c.Unnamed.Load(), samplesUnnamedDesc)
 	add("samples_walked", c.Walked.Load(), samplesWalkedDesc)
+	add("attributes_cut", c.AttributesCut.Load(), attributesCutDesc)
+	add("attributes_unknown_key", c.UnknownKeys.Load(), unknownKeysDesc)
 	add("drains", c.Drains.Load(), drainsDesc)
 	add("sampling_troubles", c.Errors.Load(), errorsDesc)
 	add("looks_failed", c.ProbesFailed.Load(), mappingProbesFailedDesc)

@@ -266,7 +266,12 @@ func (s *Sampling) readCounters() {
 	}
 	remarks, err := s.sampler.Remarks()
 	s.recordError("reading counters", err)
-	s.counters.Walked.Store(max(remarks.WalkedInstead, s.counters.Walked.Load()))
+	for counter, sum := range map[*atomic.Uint64]uint64{
+		&s.counters.Walked: remarks.WalkedInstead, &s.counters.AttributesCut: remarks.AttributesCut,
+		&s.counters.UnknownKeys: remarks.UnknownKeys,
+	} {
+		counter.Store(max(sum, counter.Load()))
+	}
 	s.counters.Missed.Store(s.sampler.Missed())
 }
 
