@@ -120,6 +120,10 @@ func TestExactLimit(t *testing.T) {
 		for range 1 + random.IntN(60) {
 			s := sampleOf(processes[random.IntN(3)], deep(1+random.IntN(3))...)
 			s.TID, s.Count = random.IntN(300), 1<<random.IntN(40)
+			if random.IntN(3) > 0 {
+				s.Attributes = profile.NewAttributes([]profile.Attribute{{Key: "http.route", Value: fmt.Sprint(random.IntN(200))},
+					{Key: strings.Repeat("k", random.IntN(200)), Value: "value"}}[:random.IntN(3)])
+			}
 			s.Start = moment.Add(time.Duration(random.IntN(5)) * time.Second)
 			s.End = s.Start.Add(1 << random.IntN(38))
 			samples = append(samples, s)
