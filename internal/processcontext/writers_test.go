@@ -25,11 +25,11 @@ const localRoot = "datadog.local_root_span_id"
 // Contexts of libraries that applications use are read, before and after updates, and the reader of
 // OpenTelemetry's profiler finds the same.
 func TestLibraries(t *testing.T) {
-	first := demo.OTelContext{Service: "checkout", Environment: "production", Version: "1.2"}
-	second := demo.OTelContext{Service: "checkout-with-a-longer-name", Version: "1.3"}
+	first := demo.DatadogContext{Service: "checkout", Environment: "production", Version: "1.2"}
+	second := demo.DatadogContext{Service: "checkout-with-a-longer-name", Version: "1.3"}
 	t.Run("Go", func(t *testing.T) {
 		unknown := map[string]bool{"service.instance.id": true, "telemetry.sdk.version": true, "container.id": true}
-		w := demo.StartOTelGo(t, first, demo.OTelOptions{})
+		w := demo.StartDatadogGo(t, first, demo.DatadogOptions{})
 		before := check(t, w, unknown)
 		if before.HasThreadContexts() || before.Keys != nil {
 			t.Errorf("%+v", before)
@@ -46,7 +46,7 @@ func TestLibraries(t *testing.T) {
 		first.InstanceID = "123d8444-2c7e-46e3-89f6-6217880f7123"
 		first.Schema, first.Keys = processcontext.SchemaTLSDescDev, []string{"http.route"}
 		second.Schema, second.Keys = processcontext.SchemaTLS, []string{"http.route", "enduser.id"}
-		w := demo.StartOTelNode(t, first, demo.OTelOptions{})
+		w := demo.StartDatadogNode(t, first, demo.DatadogOptions{})
 		before := check(t, w, nil)
 		if before.Schema != first.Schema || !before.HasThreadContexts() ||
 			!slices.Equal(before.Keys, []string{localRoot, "http.route"}) {
@@ -54,7 +54,8 @@ func TestLibraries(t *testing.T) {
 		}
 		w.PublishContext(second)
 		after := check(t, w, nil)
-		if after.Schema != second.Schema || !slices.Equal(after.Keys, []string{localRoot, "http.route", "enduser.id"}) ||
+		if after.Schema != second.Schema || before.Schema == after.Schema ||
+			!slices.Equal(after.Keys, []string{localRoot, "http.route", "enduser.id"}) ||
 			before.PublishedAt >= after.PublishedAt || before.Header == after.Header {
 			t.Errorf("%+v, then %+v", before, after)
 		}
@@ -68,7 +69,7 @@ func TestLibraries(t *testing.T) {
 
 // check reads the context of a process, and compares it with what it published, besides attributes
 // whose values are not known, and with what the peer reads.
-func check(t *testing.T, w *demo.OTelWriter, unknown map[string]bool) processcontext.Context {
+func check(t *testing.T, w *demo.DatadogProcess, unknown map[string]bool) processcontext.Context {
 	t.Helper()
 	addr := contextOf(t, w.PID)
 	memory := memread.Open("/proc", w.PID)

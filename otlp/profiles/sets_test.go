@@ -30,13 +30,16 @@ func TestPublishedAttributes(t *testing.T) {
 		{"none", []profile.Sample{of(), of()}, []string{""}},
 		{"a set", []profile.Sample{of("http.route", "/pay/:id", "datadog.local_root_span_id", "00f067aa0ba902b7")},
 			[]string{`"datadog.local_root_span_id"="00f067aa0ba902b7","http.route"="/pay/:id",`}},
-		{"samples are of sets", []profile.Sample{of("a", "1"), of("a", "2"), of("a", "1"), of("a", "1", "b", "1"), of()},
+		{"samples are of sets",
+			[]profile.Sample{of("a", "1"), of("a", "2"), of("a", "1"), of("a", "1", "b", "1"), of()},
 			[]string{`"a"="1",`, `"a"="2",`, `"a"="1","b"="1",`, ""}},
 		{"an empty value", []profile.Sample{of("a", "")}, []string{`"a"="",`}},
 		{"no key, or one of ours", []profile.Sample{of("", "x"), of("thread.id", "x", "thread.name", "main",
-			"transaction.id", "y", "profile.frame.type", "native", "process.executable.build_id.gnu", "z")}, []string{""}},
+			"transaction.id", "y", "profile.frame.type", "native", "process.executable.build_id.gnu", "z")},
+			[]string{""}},
 		{"not UTF-8", []profile.Sample{of("a\xff", "1"), of("a\ufffd", "1"), of("b", "\xff"),
-			of("a\xff", "1", "a\ufffd", "2")}, []string{"\"a\ufffd\"=\"1\",", "\"b\"=\"\ufffd\",", "\"a\ufffd\"=\"2\","}},
+			of("a\xff", "1", "a\ufffd", "2")},
+			[]string{"\"a\ufffd\"=\"1\",", "\"b\"=\"\ufffd\",", "\"a\ufffd\"=\"2\","}},
 		{"the same in another order", []profile.Sample{of("a\x80", "1", "aµ", "2"), of("a\ufffd", "1", "aµ", "2")},
 			[]string{"\"aµ\"=\"2\",\"a\ufffd\"=\"1\","}},
 		{"too long", []profile.Sample{of(long+"x", long+"y"), of(long, long)}, []string{`"` + long + `"="` + long + `",`}},
@@ -94,8 +97,8 @@ func TestResource(t *testing.T) {
 	options := testOptions(&counter{})
 	options.HostName = "node-1"
 	r := &profile.Resource{
-		Service: profile.Service{Name: "shop", Namespace: "store", Version: "1.2", InstanceID: "i-1", Environment: "prod",
-			SDKName: "opentelemetry", SDKLanguage: "java", SDKVersion: "1.50\xff"},
+		Service: profile.Service{Name: "shop", Namespace: "store", Version: "1.2", InstanceID: "i-1",
+			Environment: "prod", SDKName: "opentelemetry", SDKLanguage: "java", SDKVersion: "1.50\xff"},
 		ContainerID: "c0ffee", PID: 42, ExecutableName: "java", ExecutablePath: "/usr/bin/java",
 	}
 	got := resourceOf(one(t, options, sampleOf(r, profile.Frame{Address: 1})).ResourceProfiles[0])
