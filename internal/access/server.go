@@ -96,14 +96,14 @@ func (s *server) do(message []byte) (result any, fd int, err error) {
 		result, err = s.identifySocket(handle, &r)
 	case opPlace:
 		result, err = handle.Place()
+	case opEnvironment:
+		result, err = readEnvironment(handle)
 	case opSlots, opPagedOutSlot:
 		result, err = s.readSlots(&r, message[0] == opPagedOutSlot)
 	case opLibrary:
 		result, err = s.library(handle, &r)
 	case opFiles:
 		result, err = s.parseFiles(handle, &r)
-	case opEnvironment:
-		result, err = readEnvironment(handle)
 	default:
 		err = fmt.Errorf("%w: operation %q", errRequest, message[0])
 	}

@@ -30,12 +30,12 @@ func TestLibraries(t *testing.T) {
 	t.Run("Go", func(t *testing.T) {
 		unknown := map[string]bool{"service.instance.id": true, "telemetry.sdk.version": true, "container.id": true}
 		w := demo.StartDatadogGo(t, first, demo.DatadogOptions{})
-		before := check(t, w, unknown)
+		before := check(t, w.PID, w.Resource, unknown)
 		if before.HasThreadContexts() || before.Keys != nil {
 			t.Errorf("%+v", before)
 		}
 		w.PublishContext(second)
-		after := check(t, w, unknown)
+		after := check(t, w.PID, w.Resource, unknown)
 		if before.PublishedAt >= after.PublishedAt || before.Header == after.Header ||
 			before.Value("service.instance.id") != after.Value("service.instance.id") {
 			t.Errorf("%+v, then %+v", before, after)
@@ -47,13 +47,13 @@ func TestLibraries(t *testing.T) {
 		first.Schema, first.Keys = processcontext.SchemaTLSDescDev, []string{"http.route"}
 		second.Schema, second.Keys = processcontext.SchemaTLS, []string{"http.route", "enduser.id"}
 		w := demo.StartDatadogNode(t, first, demo.DatadogOptions{})
-		before := check(t, w, nil)
+		before := check(t, w.PID, w.Resource, nil)
 		if before.Schema != first.Schema || !before.HasThreadContexts() ||
 			!slices.Equal(before.Keys, []string{localRoot, "http.route"}) {
 			t.Errorf("%+v", before)
 		}
 		w.PublishContext(second)
-		after := check(t, w, nil)
+		after := check(t, w.PID, w.Resource, nil)
 		if after.Schema != second.Schema || before.Schema == after.Schema ||
 			!slices.Equal(after.Keys, []string{localRoot, "http.route", "enduser.id"}) ||
 			before.PublishedAt >= after.PublishedAt || before.Header == after.Header {
@@ -61,24 +61,24 @@ func TestLibraries(t *testing.T) {
 		}
 		second.Schema = ""
 		w.PublishContext(second)
-		if c := check(t, w, nil); c.HasThreadContexts() || c.Keys != nil {
+		if c := check(t, w.PID, w.Resource, nil); c.HasThreadContexts() || c.Keys != nil {
 			t.Errorf("%+v", c)
 		}
 	})
 }
 
-// check reads the context of a process, and compares it with what it published, besides attributes
-// whose values are not known, and with what the peer reads.
-func check(t *testing.T, w *demo.DatadogProcess, unknown map[string]bool) processcontext.Context {
+// check reads the context of a process, and compares it with the resource that it published, besides
+// attributes whose values are not known, and with what the peer reads.
+func check(t *testing.T, pid int, published map[string]string, unknown map[string]bool) processcontext.Context {
 	t.Helper()
-	addr := contextOf(t, w.PID)
-	memory := memread.Open("/proc", w.PID)
+	addr := contextOf(t, pid)
+	memory := memread.Open("/proc", pid)
 	defer memory.Close()
 	c, err := processcontext.Read(memory, addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs, err := peer.Read(libpf.Address(addr), remotememory.NewProcessVirtualMemory(libpf.PID(w.PID)), 0, 0)
+	theirs, err := peer.Read(libpf.Address(addr), remotememory.NewProcessVirtualMemory(libpf.PID(pid)), 0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,8 +106,8 @@ func check(t *testing.T, w *demo.DatadogProcess, unknown map[string]bool) proces
 		t.Errorf("%+v, the peer reads %v", c, theirs)
 	}
 	maps.DeleteFunc(resource, func(key, _ string) bool { return unknown[key] })
-	if !maps.Equal(resource, w.Resource) {
-		t.Errorf("%v, published %v", resource, w.Resource)
+	if !maps.Equal(resource, published) {
+		t.Errorf("%v, published %v", resource, published)
 	}
 	return c
 }
