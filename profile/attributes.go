@@ -34,18 +34,20 @@ type Attributes struct {
 const maxAttributeBytes = 1<<16 - 1
 
 // NewAttributes returns attributes; of several with the same key the last counts. The slice is
-// sorted by key.
+// changed.
 func NewAttributes(list []Attribute) Attributes {
+	for i, a := range list { // first, since keys can become the same
+		list[i] = Attribute{a.Key[:min(len(a.Key), maxAttributeBytes)], a.Value[:min(len(a.Value), maxAttributeBytes)]}
+	}
 	slices.SortStableFunc(list, func(a, b Attribute) int { return strings.Compare(a.Key, b.Key) })
 	var encoded []byte
 	for i, a := range list {
 		if i+1 < len(list) && list[i+1].Key == a.Key {
 			continue
 		}
-		key, value := a.Key[:min(len(a.Key), maxAttributeBytes)], a.Value[:min(len(a.Value), maxAttributeBytes)]
-		encoded = binary.NativeEndian.AppendUint16(encoded, uint16(len(key)))
-		encoded = binary.NativeEndian.AppendUint16(encoded, uint16(len(value)))
-		encoded = append(append(encoded, key...), value...)
+		encoded = binary.NativeEndian.AppendUint16(encoded, uint16(len(a.Key)))
+		encoded = binary.NativeEndian.AppendUint16(encoded, uint16(len(a.Value)))
+		encoded = append(append(encoded, a.Key...), a.Value...)
 	}
 	return Attributes{string(encoded)}
 }
@@ -64,6 +66,9 @@ func (a Attributes) All() iter.Seq2[string, string] {
 		}
 	}
 }
+
+// Bytes returns how much memory they take beside the Attributes themselves.
+func (a Attributes) Bytes() int { return len(a.encoded) }
 
 // Compare orders attributes: 0 if they are the same.
 func (a Attributes) Compare(b Attributes) int { return strings.Compare(a.encoded, b.encoded) }

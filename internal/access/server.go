@@ -96,6 +96,8 @@ func (s *server) do(message []byte) (result any, fd int, err error) {
 		result, err = s.identifySocket(handle, &r)
 	case opPlace:
 		result, err = handle.Place()
+	case opEnvironment:
+		result, err = readEnvironment(handle)
 	case opSlots, opPagedOutSlot:
 		result, err = s.readSlots(&r, message[0] == opPagedOutSlot)
 	case opLibrary:
@@ -104,8 +106,6 @@ func (s *server) do(message []byte) (result any, fd int, err error) {
 		result, err = answerForAll(&r, func(m procscan.Mapping) any { return parseFile(handle, m) })
 	case opThreadContexts:
 		result, err = answerForAll(&r, func(m procscan.Mapping) any { return s.threadContext(handle, m) })
-	case opEnvironment:
-		result, err = readEnvironment(handle)
 	default:
 		err = fmt.Errorf("%w: operation %q", errRequest, message[0])
 	}

@@ -22,7 +22,8 @@ import (
 // About describes the agent whose telemetry is exported.
 type About struct {
 	Version          string
-	HostID           string // may be empty
+	HostID           string // may be empty, as HostName
+	HostName         string
 	SamplesPerSecond int    // of every CPU; 0: it takes none
 	ProcRoot         string // a procfs of our own pid namespace
 }
@@ -66,7 +67,8 @@ func Open(config Config, about About, log *zap.Logger) (*Export, error) {
 			procRoot = about.ProcRoot
 		}
 		e.samples, err = newSamples(profiles.Options{
-			SamplesPerSecond: about.SamplesPerSecond, HostID: about.HostID, Version: about.Version,
+			SamplesPerSecond: about.SamplesPerSecond, HostID: about.HostID, HostName: about.HostName,
+			Version:  about.Version,
 			MaxBytes: config.maxRequestBytes(otlp.Profiles),
 		}, procRoot, e.exporter, &e.counters)
 		if err != nil {

@@ -246,7 +246,8 @@ func profileBatches(t *testing.T) ([]*otlp.Batch, []item) {
 		{ID: profile.FileID{4}, Kind: profile.KernelFrame, BuildID: "0123", Path: "vmlinux"},
 	}
 	processes := []*profile.Resource{
-		{Service: profile.Service{Name: "shop", Environment: "prod"}, ContainerID: "c0ffee", PID: 42, ExecutableName: "java",
+		{Service: profile.Service{Name: "shop", Environment: "prod"}, ContainerID: "c0ffee", PID: 42,
+			ExecutableName: "java",
 			ExecutablePath: "/usr/bin/java"},
 		{Service: profile.Service{Name: "cart"}, PID: 43},
 	}

@@ -25,7 +25,8 @@ import (
 func payloadOf(t *testing.T, letter string) []byte {
 	t.Helper()
 	attribute := func(key, value string) *common.KeyValue {
-		return &common.KeyValue{Key: key, Value: &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: value}}}
+		text := &common.AnyValue_StringValue{StringValue: value}
+		return &common.KeyValue{Key: key, Value: &common.AnyValue{Value: text}}
 	}
 	payload, err := proto.Marshal(&upstream.ProcessContext{Resource: &resource.Resource{Attributes: []*common.KeyValue{
 		attribute("service.name", letter), attribute("much", strings.Repeat(letter, 6000)),
@@ -101,7 +102,8 @@ func TestContextRewrittenWithoutPause(t *testing.T) {
 			}
 			defer unix.Munmap(mapping)
 			copy(mapping, "OTEL_CTX\x02\x00\x00\x00")
-			r := rewriter{mapping: mapping, payloads: [2][]byte{payloadOf(t, "a"), payloadOf(t, "b")}, elsewhere: elsewhere}
+			payloads := [2][]byte{payloadOf(t, "a"), payloadOf(t, "b")}
+			r := rewriter{mapping: mapping, payloads: payloads, elsewhere: elsewhere}
 			if err := r.publish(1); err != nil {
 				t.Fatal(err)
 			}

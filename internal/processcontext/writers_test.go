@@ -25,17 +25,17 @@ const localRoot = "datadog.local_root_span_id"
 // Contexts of libraries that applications use are read, before and after updates, and the reader of
 // OpenTelemetry's profiler finds the same.
 func TestLibraries(t *testing.T) {
-	first := demo.WriterContext{Service: "checkout", Environment: "production", Version: "1.2"}
-	second := demo.WriterContext{Service: "checkout-with-a-longer-name", Version: "1.3"}
+	first := demo.DatadogContext{Service: "checkout", Environment: "production", Version: "1.2"}
+	second := demo.DatadogContext{Service: "checkout-with-a-longer-name", Version: "1.3"}
 	t.Run("Go", func(t *testing.T) {
 		unknown := map[string]bool{"service.instance.id": true, "telemetry.sdk.version": true, "container.id": true}
-		w := demo.StartOTelGo(t, first, demo.WriterOptions{})
-		before := check(t, w, unknown)
+		w := demo.StartDatadogGo(t, first, demo.DatadogOptions{})
+		before := check(t, w.PID, w.Resource, unknown)
 		if before.HasThreadContexts() || before.Keys != nil {
 			t.Errorf("%+v", before)
 		}
 		w.PublishContext(second)
-		after := check(t, w, unknown)
+		after := check(t, w.PID, w.Resource, unknown)
 		if before.PublishedAt >= after.PublishedAt || before.Header == after.Header ||
 			before.Value("service.instance.id") != after.Value("service.instance.id") {
 			t.Errorf("%+v, then %+v", before, after)
@@ -46,38 +46,39 @@ func TestLibraries(t *testing.T) {
 		first.InstanceID = "123d8444-2c7e-46e3-89f6-6217880f7123"
 		first.Schema, first.Keys = processcontext.SchemaTLSDescDev, []string{"http.route"}
 		second.Schema, second.Keys = processcontext.SchemaTLS, []string{"http.route", "enduser.id"}
-		w := demo.StartOTelNode(t, first, demo.WriterOptions{})
-		before := check(t, w, nil)
+		w := demo.StartDatadogNode(t, first, demo.DatadogOptions{})
+		before := check(t, w.PID, w.Resource, nil)
 		if before.Schema != first.Schema || !before.HasThreadContexts() ||
 			!slices.Equal(before.Keys, []string{localRoot, "http.route"}) {
 			t.Errorf("%+v", before)
 		}
 		w.PublishContext(second)
-		after := check(t, w, nil)
-		if after.Schema != second.Schema || !slices.Equal(after.Keys, []string{localRoot, "http.route", "enduser.id"}) ||
+		after := check(t, w.PID, w.Resource, nil)
+		if after.Schema != second.Schema || before.Schema == after.Schema ||
+			!slices.Equal(after.Keys, []string{localRoot, "http.route", "enduser.id"}) ||
 			before.PublishedAt >= after.PublishedAt || before.Header == after.Header {
 			t.Errorf("%+v, then %+v", before, after)
 		}
 		second.Schema = ""
 		w.PublishContext(second)
-		if c := check(t, w, nil); c.HasThreadContexts() || c.Keys != nil {
+		if c := check(t, w.PID, w.Resource, nil); c.HasThreadContexts() || c.Keys != nil {
 			t.Errorf("%+v", c)
 		}
 	})
 }
 
-// check reads the context of a process, and compares it with what it published, besides attributes
-// whose values are not known, and with what the peer reads.
-func check(t *testing.T, w *demo.OTelWriter, unknown map[string]bool) processcontext.Context {
+// check reads the context of a process, and compares it with the resource that it published, besides
+// attributes whose values are not known, and with what the peer reads.
+func check(t *testing.T, pid int, published map[string]string, unknown map[string]bool) processcontext.Context {
 	t.Helper()
-	addr := contextOf(t, w.PID)
-	memory := memread.Open("/proc", w.PID)
+	addr := contextOf(t, pid)
+	memory := memread.Open("/proc", pid)
 	defer memory.Close()
 	c, err := processcontext.Read(memory, addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs, err := peer.Read(libpf.Address(addr), remotememory.NewProcessVirtualMemory(libpf.PID(w.PID)), 0, 0)
+	theirs, err := peer.Read(libpf.Address(addr), remotememory.NewProcessVirtualMemory(libpf.PID(pid)), 0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,8 +106,8 @@ func check(t *testing.T, w *demo.OTelWriter, unknown map[string]bool) processcon
 		t.Errorf("%+v, the peer reads %v", c, theirs)
 	}
 	maps.DeleteFunc(resource, func(key, _ string) bool { return unknown[key] })
-	if !maps.Equal(resource, w.Resource) {
-		t.Errorf("%v, published %v", resource, w.Resource)
+	if !maps.Equal(resource, published) {
+		t.Errorf("%v, published %v", resource, published)
 	}
 	return c
 }

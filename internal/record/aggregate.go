@@ -14,14 +14,14 @@ import (
 
 const (
 	// maxKeys is how many different Keys a recording may have: with 97 samples a second those of 90
-	// minutes of a busy CPU, all different. They take 80 MB, and twice as much at the end. No
+	// minutes of a busy CPU, all different. They take 95 MB, and twice as much at the end. No
 	// process gets more than are left for the others: one that is alone half of them, one that
 	// comes late some.
 	maxKeys = 1 << 19
 
 	// maxFrames is how many frames all different stacks may have together, shared in the same way;
-	// functions count as the frames that would take as much memory. A stack is the process's that had
-	// it first. They take 64 MB.
+	// functions, and attributes of Keys, count as the frames that would take as much memory. A stack is
+	// the process's that had it first. They take 64 MB.
 	maxFrames = 2 << 20
 
 	// functionBytes is what a function takes besides its strings: profile.Function, and the entry in
@@ -95,7 +95,7 @@ func (a *aggregate) begin(start time.Time) {
 // process.
 func (a *aggregate) add(process *Process, s *profile.Sample) (isNew bool) {
 	key := Key{Process: process, TID: s.TID, TraceID: s.TraceID, TransactionID: s.TransactionID, SpanID: s.SpanID,
-		Stack: s.Stack.ID}
+		Attributes: s.Attributes, Stack: s.Stack.ID}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
@@ -107,7 +107,7 @@ func (a *aggregate) add(process *Process, s *profile.Sample) (isNew bool) {
 	}
 	if _, known := a.samples[key]; !known {
 		own := a.share(process)
-		reason := a.admit(s.Stack, own)
+		reason := a.admit(s.Stack, s.Attributes, own)
 		if reason == LostTooMany && own.truncated.IsZero() {
 			own.truncated = s.At
 		}
@@ -139,27 +139,37 @@ func (a *aggregate) share(process *Process) *share {
 	return own
 }
 
-// admit makes room for a new key with a stack, or returns why there is none.
-func (a *aggregate) admit(stack *profile.Stack, own *share) (reason string) {
+// admit makes room for a new key with a stack and attributes, or returns why there is none.
+func (a *aggregate) admit(stack *profile.Stack, attributes profile.Attributes, own *share) (reason string) {
 	if own.keys >= a.keyLimit-len(a.samples) {
 		return LostTooMany
 	}
-	if _, known := a.stacks[stack.ID]; !known {
+	var functions map[*profile.Function]struct{}
+	size := framesIn(attributes.Bytes())
+	_, known := a.stacks[stack.ID]
+	if !known {
 		if len(stack.Frames) == 0 {
 			return process.OutcomeNoStack.String()
 		}
-		functions, size := a.size(stack)
-		if own.frames+size > a.frameLimit-a.held {
-			return LostTooMany
-		}
-		own.frames += size
-		a.held += size
+		var more int
+		functions, more = a.size(stack)
+		size += more
+	}
+	if size > 0 && own.frames+size > a.frameLimit-a.held {
+		return LostTooMany
+	}
+	own.frames += size
+	a.held += size
+	if !known {
 		a.stacks[stack.ID] = stack.Frames
 		maps.Copy(a.functions, functions)
 	}
 	own.keys++
 	return ""
 }
+
+// framesIn returns how many frames take as much memory.
+func framesIn(bytes int) int { return (bytes + frameBytes - 1) / frameBytes }
 
 // size returns how many frames a new stack counts as, and its functions that are new.
 func (a *aggregate) size(stack *profile.Stack) (functions map[*profile.Function]struct{}, frames int) {
@@ -174,7 +184,7 @@ func (a *aggregate) size(stack *profile.Stack) (functions map[*profile.Function]
 			bytes += functionBytes + len(f.Function.Name) + len(f.Function.SourceFile)
 		}
 	}
-	return functions, (bytes + frameBytes - 1) / frameBytes
+	return functions, framesIn(bytes)
 }
 
 // truncated returns the processes that had no room for all of their samples.

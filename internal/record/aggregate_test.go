@@ -136,3 +136,40 @@ func TestAggregateShares(t *testing.T) {
 		t.Errorf("failures %v", failures)
 	}
 }
+
+// Samples with other attributes are others, and attributes take room.
+func TestAggregateAttributes(t *testing.T) {
+	process := new(Process)
+	a := newAggregate()
+	a.begin(time.Now())
+	add := func(value string) {
+		a.add(process, &profile.Sample{
+			Stack: stackOf(profile.StackTraceID{1}, 1), Count: 1, At: time.Now(),
+			Attributes: profile.NewAttributes([]profile.Attribute{{Key: "k", Value: value}}),
+		})
+	}
+	for range 2 {
+		add("a")
+		add(strings.Repeat("b", 2*frameBytes-5)) // as long as two frames
+	}
+	if a.held != 1+1+2 || len(a.samples) != 2 {
+		t.Errorf("%d held, %d keys", a.held, len(a.samples))
+	}
+	a.frameLimit = 9 // this process may have 5
+	if add(strings.Repeat("c", 2*frameBytes-5)); a.held != 4 || a.lost[LostTooMany] != 1 {
+		t.Errorf("%d held, %v lost", a.held, a.lost)
+	}
+	if add("c"); a.held != 5 || a.lost[LostTooMany] != 1 {
+		t.Errorf("%d held, %v lost", a.held, a.lost)
+	}
+	var recording Recording
+	a.close(&recording)
+	key := Key{Process: process, Stack: profile.StackTraceID{1},
+		Attributes: profile.NewAttributes([]profile.Attribute{{Key: "k", Value: "a"}})}
+	if recording.Samples[key] != 2 {
+		t.Errorf("%+v", recording.Samples)
+	}
+	if len(recording.Samples) != 3 {
+		t.Errorf("%+v", recording.Samples)
+	}
+}

@@ -28,6 +28,7 @@ type Key struct {
 	TraceID       [16]byte
 	TransactionID [8]byte // both zero: no trace was active
 	SpanID        [8]byte // zero: none but the transaction
+	Attributes    profile.Attributes
 	Stack         profile.StackTraceID
 }
 

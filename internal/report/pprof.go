@@ -18,7 +18,9 @@ import (
 )
 
 // Labels of samples. Ids are lower-case hexadecimal digits; empty values have no label. The two
-// numbers have the names that the converter of perf's profiles uses.
+// numbers have the names that the converter of perf's profiles uses. Attributes that a thread
+// published are labels, too, named by their keys; those with the name of one of these are left out,
+// whether the sample has that label or not.
 const (
 	labelTrace       = "trace_id"
 	labelTransaction = "transaction_id"
@@ -80,7 +82,8 @@ func sortedKeys(r *record.Recording) []record.Key {
 		return cmp.Or(
 			cmp.Compare(place[a.Process], place[b.Process]), cmp.Compare(a.TID, b.TID), cmp.Compare(a.Thread, b.Thread),
 			bytes.Compare(a.TraceID[:], b.TraceID[:]), bytes.Compare(a.TransactionID[:], b.TransactionID[:]),
-			bytes.Compare(a.SpanID[:], b.SpanID[:]), bytes.Compare(a.Stack[:], b.Stack[:]))
+			bytes.Compare(a.SpanID[:], b.SpanID[:]), a.Attributes.Compare(b.Attributes),
+			bytes.Compare(a.Stack[:], b.Stack[:]))
 	})
 	return keys
 }
@@ -186,8 +189,18 @@ func labels(key *record.Key) map[string][]string {
 	add(labelEnvironment, key.Process.Environment)
 	add(labelContainer, key.Process.ContainerID)
 	add(labelThread, key.Thread)
+	for name, value := range key.Attributes.All() {
+		name = terminal.Escape(name)
+		if _, again := labels[name]; !again && name != "" && !slices.Contains(ownLabels, name) {
+			add(name, value)
+		}
+	}
 	return labels
 }
+
+// ownLabels are the names of labels that are no attributes.
+var ownLabels = []string{labelTrace, labelTransaction, labelSpan, labelService, labelEnvironment, labelContainer,
+	labelThread, labelPID, labelTID}
 
 // mapping returns the mapping that a frame is in.
 func (b *builder) mapping(p *record.Process, f profile.Frame) *mapping {

@@ -124,6 +124,32 @@ func TestProfile(t *testing.T) {
 	}
 }
 
+// Attributes are labels, but for those with the name of another label, and part of the order.
+func TestAttributeLabels(t *testing.T) {
+	p := &record.Process{PID: 101, Service: "shop"}
+	r := &record.Recording{SamplesPerSecond: 100, Processes: []*record.Process{p}, Samples: make(map[record.Key]uint64),
+		Stacks: map[profile.StackTraceID][]profile.Frame{stackID(1): {{Address: 1}}}}
+	for i, list := range [][]profile.Attribute{
+		{{Key: "http.route", Value: "/b"}}, {{Key: "http.route", Value: "/a\x1b"}, {Key: "k\n", Value: "v"}},
+		{{Key: "service", Value: "forged"}, {Key: "span_id", Value: "forged"}, {Key: "pid", Value: "1"},
+			{Key: "", Value: "x"}, {Key: "empty", Value: ""}, {Key: "k\xff", Value: "first"}, {Key: `k\xff`, Value: "same"}}, nil,
+	} {
+		r.Samples[record.Key{Process: p, Stack: stackID(1), Attributes: profile.NewAttributes(list)}] = uint64(i + 1)
+	}
+	got := make(map[int64]map[string][]string)
+	for _, s := range buildProfile(r, &symbolNames{}).Sample {
+		got[s.Value[0]] = s.Label
+	}
+	service := []string{"shop"}
+	want := map[int64]map[string][]string{
+		1: {"service": service, "http.route": {"/b"}}, 2: {"service": service, "http.route": {`/a\x1b`}, `k\n`: {"v"}},
+		3: {"service": service, `k\xff`: {"same"}}, 4: {"service": service},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%v", got)
+	}
+}
+
 // unwound is a recording of a truncated stack of a JVM, with a function in a file and a compiled one,
 // in two spans.
 func unwound(*testing.T) *record.Recording {
@@ -236,6 +262,10 @@ func TestProfileIsDeterministic(t *testing.T) {
 	var first bytes.Buffer
 	for i := range 10 {
 		r, names := fixture(t)
+		for n := range 10 { // that differ in their attributes alone
+			attributes := profile.NewAttributes([]profile.Attribute{{Key: "n", Value: fmt.Sprint(n)}})
+			r.Samples[record.Key{Process: r.Processes[0], Stack: stackID(1), Attributes: attributes}] = 1
+		}
 		var again bytes.Buffer
 		if err := buildProfile(r, names).Write(&again); err != nil {
 			t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,6 +27,16 @@ type services struct {
 	export  *export.Export  // nil: nothing is exported
 	admin   *admin.Server   // nil without an admin socket
 	metrics *metrics.Server // nil without an address
+}
+
+// hostName returns the name of the host that the agent sees: in a container with a UTS namespace of
+// its own that is the container's. Empty: there is none.
+func hostName() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	return name
 }
 
 // openServices opens what the configuration asks for. The agent can do its work without the default
@@ -52,7 +63,7 @@ func openServices(cfg *config.Config, build metrics.Build, log *zap.Logger) (*se
 	}
 	if cfg.Export.Enabled() {
 		cfg.Export.LimitMemory(cfg.Discovery.MaxProcesses)
-		about := export.About{Version: build.Version, HostID: cfg.Agents.HostID,
+		about := export.About{Version: build.Version, HostID: cfg.Agents.HostID, HostName: hostName(),
 			SamplesPerSecond: cfg.Samples.PerSecond, ProcRoot: cfg.Discovery.ProcRoot}
 		if s.export, err = export.Open(cfg.Export, about, log); err != nil {
 			s.close(context.Background())

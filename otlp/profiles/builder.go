@@ -29,7 +29,8 @@ const (
 // Options has what is the same in all requests.
 type Options struct {
 	SamplesPerSecond int    // of every CPU; 0: unknown, profiles have no period
-	HostID           string // empty: resources have none
+	HostID           string // empty: resources have none, as of HostName
+	HostName         string
 	Version          string // of the correlator
 
 	// MaxBytes limits a request with a single sample that does not fit into 1 MiB, and all requests
@@ -84,6 +85,7 @@ type piece struct{ at, bytes int }
 type identity struct {
 	process, stack, link      int32
 	thread, name, transaction int32
+	set                       int32 // of attributes that the thread published
 }
 
 // sample has all samples of one identity.
@@ -180,6 +182,7 @@ func (b *Builder) identify(s *profile.Sample) identity {
 	if transaction != 0 && id.link != 0 && s.TransactionID != link.span {
 		id.transaction = d.attribute(attribute{key: transactionID, number: transaction})
 	}
+	id.set = d.set(s.Attributes)
 	return id
 }
 
@@ -219,7 +222,7 @@ func (b *Builder) place(s *profile.Sample, id identity, limit int) error {
 	of, before := sample{identity: id, next: none, latest: none}, 0
 	if known {
 		of = b.samples[index]
-		before = messageSize(of.size())
+		before = messageSize(b.sampleSize(&of))
 	}
 	at, later := b.find(&of, middle)
 	p := point{time: middle, earlier: at}
@@ -232,7 +235,7 @@ func (b *Builder) place(s *profile.Sample, id identity, limit int) error {
 	}
 	p.count = addCounts(p.count, s.Count)
 	of.countBytes += int32(protowire.SizeVarint(p.count))
-	if !b.grow(id.process, messageSize(of.size())-before, start, end, limit) {
+	if !b.grow(id.process, messageSize(b.sampleSize(&of))-before, start, end, limit) {
 		return ErrTooLarge
 	}
 

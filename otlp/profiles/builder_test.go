@@ -278,8 +278,8 @@ func TestLinks(t *testing.T) {
 // What processes choose can make no request undecodable.
 func TestText(t *testing.T) {
 	hostile := &profile.Resource{
-		Service: profile.Service{Name: "a\xff\xfe", Environment: "\x00"}, ContainerID: "\xed\xa0\x80", PID: 1, ExecutableName: "x\xc3",
-		ExecutablePath: "/\xf5/é",
+		Service: profile.Service{Name: "a\xff\xfe", Environment: "\x00"}, ContainerID: "\xed\xa0\x80", PID: 1,
+		ExecutableName: "x\xc3", ExecutablePath: "/\xf5/é",
 	}
 	file := &profile.File{ID: profile.FileID{1}, Kind: profile.NativeFrame, BuildID: "\x80", Path: "/lib/\xff"}
 	sample := sampleOf(hostile, profile.Frame{File: file, Address: 1})
@@ -352,8 +352,8 @@ func TestWithoutRateOrRandomness(t *testing.T) {
 func TestBytes(t *testing.T) {
 	b, requests := collect(Options{SamplesPerSecond: 20, Random: &counter{}})
 	sample := profile.Sample{
-		Resource: &profile.Resource{Service: profile.Service{Name: "s"}}, Stack: stackOf(deep(1)...), Count: 2, Start: time.Unix(0, 256),
-		End: time.Unix(0, 258),
+		Resource: &profile.Resource{Service: profile.Service{Name: "s"}}, Stack: stackOf(deep(1)...), Count: 2,
+		Start: time.Unix(0, 256), End: time.Unix(0, 258),
 	}
 	if err := b.Add(&sample); err != nil {
 		t.Fatal(err)

@@ -84,8 +84,10 @@ type dictionary struct {
 	attributes table[attribute]
 	stacks     table[stack]
 
+	sets // no table of ProfilesDictionary
+
 	entry   []byte // being made
-	indices []byte // of a stack being made
+	indices []byte // of a stack or set being made
 }
 
 // stack is a stack by its id, as named in a process, or by its encoded locations: processes share a
@@ -128,6 +130,7 @@ type link struct {
 // attribute is a key and a value: text, or without it a number.
 type attribute struct {
 	key    attributeKey
+	name   string // the key of a published attribute, whose value is always text
 	text   string
 	number uint64
 }
@@ -142,20 +145,21 @@ const (
 	threadID
 	threadName
 	transactionID // the number is the id
+	published     // by a thread; its key is the name
 )
 
 // String returns the key, from OpenTelemetry's conventions if they have one. They have none for the
 // local root span (and datadog.local_root_span_id belongs to a vendor, too); transaction.id is from
 // the Elastic Common Schema, whose agents have transactions.
-func (k attributeKey) String() string {
-	return [...]string{
-		frameType:     "profile.frame.type",
-		htlhash:       "process.executable.build_id.htlhash",
-		gnuBuildID:    "process.executable.build_id.gnu",
-		threadID:      "thread.id",
-		threadName:    "thread.name",
-		transactionID: "transaction.id",
-	}[k]
+func (k attributeKey) String() string { return attributeKeys[k] }
+
+var attributeKeys = [published]string{
+	frameType:     "profile.frame.type",
+	htlhash:       "process.executable.build_id.htlhash",
+	gnuBuildID:    "process.executable.build_id.gnu",
+	threadID:      "thread.id",
+	threadName:    "thread.name",
+	transactionID: "transaction.id",
 }
 
 // reset empties the dictionary except for the zero entries and the strings that every profile
@@ -169,6 +173,7 @@ func (d *dictionary) reset() {
 	d.strings.reset(5)
 	d.attributes.reset(6)
 	d.stacks.reset(7)
+	d.sets.reset()
 	for _, s := range [...]string{
 		samplesString: "samples", countString: "count", cpuString: "cpu", nanosecondsString: "nanoseconds",
 	} {
@@ -193,6 +198,7 @@ func (d *dictionary) mark() {
 	d.strings.mark()
 	d.attributes.mark()
 	d.stacks.mark()
+	d.sets.mark()
 }
 
 func (d *dictionary) rollBack() {
@@ -203,6 +209,7 @@ func (d *dictionary) rollBack() {
 	d.strings.rollBack()
 	d.attributes.rollBack()
 	d.stacks.rollBack()
+	d.sets.rollBack()
 }
 
 // append appends the encoded dictionary.
@@ -258,17 +265,21 @@ func (d *dictionary) attribute(a attribute) int32 {
 	if known {
 		return index
 	}
-	if text := valid(a.text); text != a.text { // another text may have become the same
-		sent := a
-		sent.text = text
+	sent := a
+	sent.name, sent.text = valid(a.name), valid(a.text)
+	if sent != a { // another text may have become the same
 		return d.attributes.alias(a, d.attribute(sent))
 	}
-	key := d.string(a.key.String())
+	name := a.name
+	if a.key != published {
+		name = a.key.String()
+	}
+	key := d.string(name)
 	b := appendVarint(d.entry[:0], 1, uint64(key))
 	switch {
 	case a.key == transactionID:
 		b = appendIDValue(b, 2, a.number)
-	case a.text != "":
+	case a.text != "", a.key == published:
 		b = appendTextValue(b, 2, a.text)
 	default:
 		b = appendNumberValue(b, 2, a.number)
@@ -296,7 +307,7 @@ func (d *dictionary) mapping(f *profile.File, code profile.CodeRange) int32 {
 	d.entry = appendVarint(d.entry, 2, code.Limit)
 	d.entry = appendVarint(d.entry, 3, code.Offset)
 	d.entry = appendVarint(d.entry, 4, uint64(name))
-	d.entry = appendIndices(d.entry, 5, attributes[:n])
+	d.entry = appendIndices(d.entry, 5, attributes[:n], "")
 	return d.mappings.add(key, d.entry)
 }
 
@@ -330,7 +341,7 @@ func (d *dictionary) location(key location) int32 {
 		d.entry = appendVarint(d.entry, 1, uint64(key.function))
 		d.entry = appendVarint(d.entry, 2, uint64(key.line))
 	}
-	d.entry = appendIndices(d.entry, 4, attributes[:])
+	d.entry = appendIndices(d.entry, 4, attributes[:], "")
 	return d.locations.add(key, d.entry)
 }
 

@@ -13,7 +13,9 @@
 // A sample of the request has stack, link and attributes (thread, transaction), and a pair of value
 // and timestamp for each interval in which it was seen. The link is the span that was active, or
 // the transaction if there was none, so that one index joins the sample to a trace; if it is the
-// span, the attribute transaction.id has the transaction. Without a trace there is neither.
+// span, the attribute transaction.id has the transaction. Without a trace there is neither. What the
+// thread published of its work beside the ids are attributes, too, with the keys that it published
+// and values that are text. Those with a key of our attributes are left out.
 //
 // # Frames
 //

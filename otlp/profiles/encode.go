@@ -78,11 +78,18 @@ func (b *Builder) addResource(r *profile.Resource) piece {
 	to := b.scratch[:0]
 	for _, a := range [...]struct{ key, text string }{
 		{"service.name", r.Service.Name},
+		{"service.namespace", r.Service.Namespace},
+		{"service.version", r.Service.Version},
+		{"service.instance.id", r.Service.InstanceID},
 		{"deployment.environment.name", r.Service.Environment},
+		{"telemetry.sdk.name", r.Service.SDKName},
+		{"telemetry.sdk.language", r.Service.SDKLanguage},
+		{"telemetry.sdk.version", r.Service.SDKVersion},
 		{"container.id", r.ContainerID},
 		{"process.executable.name", r.ExecutableName},
 		{"process.executable.path", r.ExecutablePath},
 		{"host.id", b.options.HostID},
+		{"host.name", b.options.HostName},
 	} {
 		if a.text != "" {
 			text := valid(a.text)
@@ -162,7 +169,7 @@ func (b *Builder) appendProcess(to []byte, p *process) []byte {
 	return appendMessage(to, 3, schemaURL)
 }
 
-// attributes returns the attributes that are set, in the memory of room.
+// attributes returns those of our attributes that are set, in the memory of room.
 func (s *sample) attributes(room *[3]int32) []int32 {
 	attributes := room[:0]
 	for _, i := range [...]int32{s.thread, s.name, s.transaction} {
@@ -173,21 +180,21 @@ func (s *sample) attributes(room *[3]int32) []int32 {
 	return attributes
 }
 
-// size returns the length of the Sample.
-func (s *sample) size() int {
+// sampleSize returns the length of the Sample.
+func (b *Builder) sampleSize(s *sample) int {
 	var room [3]int32
 	n := varintSize(uint64(s.stack)) + varintSize(uint64(s.link))
-	if attributes := s.attributes(&room); len(attributes) > 0 {
-		n += messageSize(packedSize(attributes))
+	if attributes := packedSize(s.attributes(&room)) + len(b.dictionary.lists[s.set]); attributes > 0 {
+		n += messageSize(attributes)
 	}
 	return n + messageSize(int(s.countBytes)) + messageSize(8*int(s.points))
 }
 
 func (b *Builder) appendSample(to []byte, s *sample) []byte {
 	var room [3]int32
-	to = appendHeader(to, 2, s.size())
+	to = appendHeader(to, 2, b.sampleSize(s))
 	to = appendVarint(to, 1, uint64(s.stack))
-	to = appendIndices(to, 2, s.attributes(&room))
+	to = appendIndices(to, 2, s.attributes(&room), b.dictionary.lists[s.set])
 	to = appendVarint(to, 3, uint64(s.link))
 
 	// From the latest point to the earliest, so from the end.

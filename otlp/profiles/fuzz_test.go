@@ -52,6 +52,7 @@ func FuzzBuilder(f *testing.F) {
 		processes := []*profile.Resource{{PID: 1, Service: profile.Service{Name: name}},
 			{PID: 2, Service: profile.Service{Name: name}, ExecutablePath: other}, {PID: 3}}
 		names := []string{"", name, other, "main"}
+		keys := []string{"http.route", "", name, other, "thread.name", "profile.frame.type", "a\x80", "a\ufffd", "aµ"}
 		addresses := []uint64{1, 2, 1 << 63, 300, 0}
 		bytes := int(limit)
 		if bytes == 0 {
@@ -68,6 +69,12 @@ func FuzzBuilder(f *testing.F) {
 				SpanID: c.id(), TransactionID: c.id(), Count: uint64(c.below(5)),
 			}
 			sample.TraceID[0] = byte(c.below(2))
+			for range c.below(4) {
+				sample.Attributes = profile.NewAttributes([]profile.Attribute{
+					{Key: keys[c.below(len(keys))], Value: names[c.below(len(names))]},
+					{Key: keys[c.below(len(keys))], Value: names[c.below(len(names))]},
+				})
+			}
 			var frames []profile.Frame
 			for range c.below(6) {
 				function := functions[c.below(len(functions))]

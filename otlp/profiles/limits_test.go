@@ -116,10 +116,15 @@ func TestExactLimit(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
 		var samples []profile.Sample
-		processes := []*profile.Resource{shop, {PID: 1 << 30}, {Service: profile.Service{Name: strings.Repeat("s", 200)}}}
+		processes := []*profile.Resource{shop, {PID: 1 << 30},
+			{Service: profile.Service{Name: strings.Repeat("s", 200)}}}
 		for range 1 + random.IntN(60) {
 			s := sampleOf(processes[random.IntN(3)], deep(1+random.IntN(3))...)
 			s.TID, s.Count = random.IntN(300), 1<<random.IntN(40)
+			if random.IntN(3) > 0 {
+				s.Attributes = profile.NewAttributes([]profile.Attribute{
+					{Key: "http.route", Value: fmt.Sprint(random.IntN(200))}, {Key: strings.Repeat("k", random.IntN(200)), Value: "value"}}[:random.IntN(3)])
+			}
 			s.Start = moment.Add(time.Duration(random.IntN(5)) * time.Second)
 			s.End = s.Start.Add(1 << random.IntN(38))
 			samples = append(samples, s)
@@ -173,7 +178,9 @@ func TestHugeText(t *testing.T) {
 		text := "-" + strings.Repeat(unit, MaxRequestBytes/len(unit))
 		file := &profile.File{ID: profile.FileID{1}, Kind: profile.NativeFrame, BuildID: text, Path: text}
 		sample := sampleOf(&profile.Resource{
-			Service: profile.Service{Name: text, Environment: text}, ContainerID: text, ExecutableName: text, ExecutablePath: text,
+			Service: profile.Service{Name: text, Environment: text, Namespace: text, Version: text, InstanceID: text,
+				SDKName: text, SDKLanguage: text, SDKVersion: text},
+			ContainerID: text, ExecutableName: text, ExecutablePath: text,
 		}, profile.Frame{File: file, Address: 1})
 		sample.Thread = text
 		request := one(t, testOptions(&counter{}), sample)

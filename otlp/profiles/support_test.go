@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -133,6 +135,7 @@ func resourceOf(r *profiles.ResourceProfiles) map[string]string {
 // observation is a point of a sample as a receiver has it, or should.
 type observation struct {
 	pid, thread, transaction string
+	published                string // attributes, by key
 	tid                      int64
 	stack, trace             [16]byte
 	span                     [8]byte
@@ -149,7 +152,7 @@ func observations(t testing.TB, request *collector.ExportProfilesServiceRequest,
 			o := observation{
 				pid: resourceOf(r)["process.pid"], tid: a["thread.id"].GetIntValue(),
 				thread: a["thread.name"].GetStringValue(), transaction: a["transaction.id"].GetStringValue(),
-				stack: stackTraceID(t, d, d.StackTable[s.StackIndex]),
+				stack: stackTraceID(t, d, d.StackTable[s.StackIndex]), published: publishedIn(a),
 				trace: [16]byte(d.LinkTable[s.LinkIndex].TraceId), span: [8]byte(d.LinkTable[s.LinkIndex].SpanId),
 			}
 			for i, at := range s.TimestampsUnixNano {
@@ -160,10 +163,36 @@ func observations(t testing.TB, request *collector.ExportProfilesServiceRequest,
 	}
 }
 
+// publishedIn are attributes of a sample that a thread published.
+func publishedIn(attributes map[string]*common.AnyValue) (list string) {
+	for _, key := range slices.Sorted(maps.Keys(attributes)) {
+		if key != "thread.id" && key != "thread.name" && key != "transaction.id" {
+			list += fmt.Sprintf("%q=%q,", key, attributes[key].GetStringValue())
+		}
+	}
+	return list
+}
+
+// publishedBy are those that should be exported: the first of those that become the same.
+func publishedBy(s *profile.Sample) string {
+	values := make(map[string]*common.AnyValue)
+	for key, value := range s.Attributes.All() {
+		key = valid(key)
+		if _, again := values[key]; again || key == "" || slices.Contains(ourKeys, key) {
+			continue
+		}
+		values[key] = &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: valid(value)}}
+	}
+	return publishedIn(values)
+}
+
+var ourKeys = []string{"thread.id", "thread.name", "transaction.id", "profile.frame.type",
+	"process.executable.build_id.htlhash", "process.executable.build_id.gnu"}
+
 // observe notes what should become of a sample.
 func observe(s *profile.Sample, into map[observation]uint64) {
 	o := observation{pid: strconv.Itoa(s.Resource.PID), stack: s.Stack.ID, thread: valid(s.Thread),
-		tid: int64(max(s.TID, 0))}
+		tid: int64(max(s.TID, 0)), published: publishedBy(s)}
 	if s.TraceID != [16]byte{} {
 		switch {
 		case s.SpanID != [8]byte{}:

@@ -45,16 +45,16 @@ func appendFixed(b []byte, field protowire.Number, n uint64) []byte {
 
 const fixedSize = tagBytes + 8
 
-// appendIndices appends a packed list.
-func appendIndices(b []byte, field protowire.Number, indices []int32) []byte {
-	if len(indices) == 0 {
+// appendIndices appends a packed list, which ends with encoded ones.
+func appendIndices(b []byte, field protowire.Number, indices []int32, encoded string) []byte {
+	if len(indices) == 0 && encoded == "" {
 		return b
 	}
-	b = appendHeader(b, field, packedSize(indices))
+	b = appendHeader(b, field, packedSize(indices)+len(encoded))
 	for _, i := range indices {
 		b = protowire.AppendVarint(b, uint64(i))
 	}
-	return b
+	return append(b, encoded...)
 }
 
 func packedSize(indices []int32) (n int) {

@@ -11,8 +11,9 @@ import (
 	"correlator/internal/testenv"
 )
 
-// WriterContext is what a process publishes of itself by OpenTelemetry's process context.
-type WriterContext struct {
+// DatadogContext is what a process publishes of itself by OpenTelemetry's process context, with a
+// library of Datadog's.
+type DatadogContext struct {
 	Service     string `json:"service,omitempty"`
 	Environment string `json:"environment,omitempty"`
 	Version     string `json:"version,omitempty"`
@@ -23,17 +24,17 @@ type WriterContext struct {
 	Keys       []string `json:"keys,omitempty"` // with a schema; datadog.local_root_span_id precedes them
 }
 
-// WriterOptions say how a process with an WriterContext starts.
-type WriterOptions struct {
+// DatadogOptions say how a process with an DatadogContext starts.
+type DatadogOptions struct {
 	Busy bool // it burns CPU, in a function "burn"
 	Placement
 }
 
-// OTelWriter is a process that publishes an WriterContext with a library of Datadog's. Nothing is sent
+// DatadogProcess is a process that publishes an DatadogContext with a library of Datadog's. Nothing is sent
 // anywhere, and none of its threads has a context.
-type OTelWriter struct {
+type DatadogProcess struct {
 	*Process
-	Published WriterContext
+	Published DatadogContext
 	// Resource has the attributes that it publishes of it. Go's has more, whose values are not known:
 	// service.instance.id, and container.id in a container.
 	Resource map[string]string
@@ -42,9 +43,9 @@ type OTelWriter struct {
 	sdkVersion        string // empty: not known
 }
 
-// StartOTelGo starts a Go program that publishes a context with dd-trace-go (testdata/otel-go), which
+// StartDatadogGo starts a Go program that publishes a context with dd-trace-go (testdata/otel-go), which
 // updates it in place. Its modules must be in the module cache or on a server that is reachable.
-func StartOTelGo(t testing.TB, c WriterContext, o WriterOptions) *OTelWriter {
+func StartDatadogGo(t testing.TB, c DatadogContext, o DatadogOptions) *DatadogProcess {
 	t.Helper()
 	source := filepath.Join(moduleRoot(t), "testdata", "otel-go")
 	program := filepath.Join(moduleRoot(t), "testdata", "out", "otel-go")
@@ -64,37 +65,37 @@ func StartOTelGo(t testing.TB, c WriterContext, o WriterOptions) *OTelWriter {
 		t.Fatalf("building testdata/otel-go: %v\n%s", err, output)
 	}
 	l := newLauncher(t, o.Placement)
-	w := &OTelWriter{sdkName: "dd-trace-go", language: "go"}
+	w := &DatadogProcess{sdkName: "dd-trace-go", language: "go"}
 	w.Process = l.start(t, append([]string{l.add(program, "otel-go", 0o755)}, o.arguments()...))
 	w.PublishContext(c)
 	return w
 }
 
-// StartOTelNode starts a Node.js process that publishes a context with libdatadog
+// StartDatadogNode starts a Node.js process that publishes a context with libdatadog
 // (testdata/otel-node), each update with its payload elsewhere. The library must be in npm's cache or
 // in a registry that is reachable.
-func StartOTelNode(t testing.TB, c WriterContext, o WriterOptions) *OTelWriter {
+func StartDatadogNode(t testing.TB, c DatadogContext, o DatadogOptions) *DatadogProcess {
 	t.Helper()
 	node := testenv.NeedTool(t, "node")
-	dir := installOTelNode(t)
+	dir := installDatadogNode(t)
 	l := newLauncher(t, o.Placement)
-	w := &OTelWriter{sdkName: "libdatadog", language: "nodejs", sdkVersion: "1.0.0"}
+	w := &DatadogProcess{sdkName: "libdatadog", language: "nodejs", sdkVersion: "1.0.0"}
 	w.Process = l.start(t, append([]string{node, filepath.Join(dir, "main.js")}, o.arguments()...))
 	w.PublishContext(c)
 	return w
 }
 
-func (o WriterOptions) arguments() []string {
+func (o DatadogOptions) arguments() []string {
 	if o.Busy {
 		return []string{"busy"}
 	}
 	return nil
 }
 
-// installOTelNode returns a directory with the script and the package that it needs. Installing
+// installDatadogNode returns a directory with the script and the package that it needs. Installing
 // replaces the package, also below a process of another test, so it is done only where that is another
 // version.
-func installOTelNode(t testing.TB) (dir string) {
+func installDatadogNode(t testing.TB) (dir string) {
 	t.Helper()
 	npm := testenv.NeedTool(t, "npm")
 	source := filepath.Join(moduleRoot(t), "testdata", "otel-node")
@@ -122,7 +123,7 @@ func installOTelNode(t testing.TB) (dir string) {
 }
 
 // PublishContext publishes another context instead.
-func (w *OTelWriter) PublishContext(c WriterContext) {
+func (w *DatadogProcess) PublishContext(c DatadogContext) {
 	w.t.Helper()
 	text, err := json.Marshal(c)
 	if err != nil {
