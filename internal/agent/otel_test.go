@@ -182,6 +182,7 @@ func TestOTelContextLife(t *testing.T) {
 	w.Busy(1, false)
 	w.Exec("/bin/sleep", "1000")
 	r.gone(of)
+	w.Kill()
 	r.end()
 	r.sampledAdded()
 	if mixed := keeper.find(func(s keptSample) bool { return s.service.Name == "basket" && s.trace == newRecord(4, "").TraceID }); len(mixed) > 0 {
