@@ -100,7 +100,9 @@ func within[T any](ctx context.Context, late T, probe func() T) T {
 func timedOut(found procscan.Found) process.View {
 	view := process.NewView(found.ProcessID)
 	view.State, view.Reason = process.StateError, process.ReasonTimeout.String()
-	view.Library = found.Libraries[0].Path
+	if len(found.Libraries) > 0 { // else it has a process context
+		view.Library = found.Libraries[0].Path
+	}
 	return view
 }
 
