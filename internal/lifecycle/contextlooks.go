@@ -57,7 +57,8 @@ func newContextLooks(look func(pids []int) (found, gone []int, err error), found
 		// 20 ms, 100 ms, 500 ms, 2 s and 10 s after the event: a native program publishes within
 		// milliseconds, a JVM within a second or two, an interpreter when it gets to that.
 		after: []time.Duration{
-			20 * time.Millisecond, 80 * time.Millisecond, 400 * time.Millisecond, 1500 * time.Millisecond, 8 * time.Second,
+			20 * time.Millisecond, 80 * time.Millisecond, 400 * time.Millisecond, 1500 * time.Millisecond,
+			8 * time.Second,
 		},
 		late: 3, look: look, found: found, now: time.Now,
 		wake: make(chan struct{}, 1), byPID: make(map[int]*contextLook),
