@@ -45,9 +45,9 @@ func BenchmarkSweep(b *testing.B) {
 	}, procfsSweep)
 }
 
-// BenchmarkSweepContexts compares, on a host with 2000 more processes of several kinds, the usual sweep
-// with one that looks for the library alone, and with one that looks for contexts everywhere, as the
-// first one does. The time is that of the usual sweep.
+// BenchmarkSweepContexts compares, on a host with 2000 more processes of several kinds, the usual
+// sweep with one that looks for the library alone, and with one that looks for contexts everywhere,
+// as the first one does. The time is that of the usual sweep.
 func BenchmarkSweepContexts(b *testing.B) {
 	startVaried(b)
 	s := scannerOf(b, SourceQuery)
@@ -245,7 +245,9 @@ func BenchmarkMapsText(b *testing.B) {
 	for b.Loop() {
 		source.text = text
 		r.reset(source)
-		lists := [...]mappingList{{what: agentLibrary, limit: maxLibraries}, {what: processContexts, limit: maxContexts}}
+		lists := [...]mappingList{
+			{what: agentLibrary, limit: maxLibraries}, {what: processContexts, limit: maxContexts},
+		}
 		if err := r.collect(lists[:]); err != nil || len(lists[0].found)+len(lists[1].found) > 0 {
 			b.Fatal(lists, err)
 		}

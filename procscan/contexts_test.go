@@ -164,7 +164,8 @@ func testContexts(t *testing.T, source Source) {
 		t.Run(c.name, func(t *testing.T) {
 			p := startHost(t, c.maps...)
 			found, err := scannerOf(t, source).Process(p.PID)
-			if missing := errors.Is(err, ErrNotFound); missing != (c.contexts+c.libraries == 0) || err != nil && !missing {
+			missing := errors.Is(err, ErrNotFound)
+			if missing != (c.contexts+c.libraries == 0) || err != nil && !missing {
 				t.Fatal(err)
 			}
 			if len(found.Contexts) != c.contexts || len(found.Libraries) != c.libraries || found.Truncated {

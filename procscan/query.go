@@ -52,7 +52,7 @@ const (
 	// ioctlProcmapQuery is _IOWR('f', 17, struct procmap_query).
 	ioctlProcmapQuery = 3<<30 | unsafe.Sizeof(procmapQuery{})<<16 | unix.PROCFS_IOCTL_MAGIC<<8 | 17
 
-	// enum procmap_query_flags, of include/uapi/linux/fs.h. The permissions are bits of vma_flags, too.
+	// enum procmap_query_flags, of include/uapi/linux/fs.h. Permissions are bits of vma_flags, too.
 	queryWritable       = 0x02
 	queryExecutable     = 0x04
 	queryCoveringOrNext = 0x10

@@ -19,10 +19,9 @@ const (
 	// contextSlack is how much earlier than due a process may be looked at, together with others.
 	contextSlack = 10 * time.Millisecond
 
-	// Between two batches is a pause of contextShare times as long as the first took, up to a second:
-	// the looks take a tenth of a CPU, however many programs start.
-	contextShare    = 10
-	maxContextPause = time.Second
+	// Between two batches is a pause of contextShare times as long as the first took: looks take a
+	// tenth of a CPU, however many programs start and whatever they map.
+	contextShare = 10
 )
 
 // contextLooks looks for process contexts in processes that have executed a program, or mapped a
@@ -32,9 +31,10 @@ const (
 // A pid may be another process's by now: to look at that does no harm, and what is found is probed.
 type contextLooks struct {
 	after []time.Duration // when a process is looked at, since the event or the look before
-	late  int             // a process that is to be looked at for this time, or a later one, begins anew at an event
+	late  int             // after so many looks it begins anew with an event
 	look  func(pids []int) (found, gone []int, err error)
 	found func(pid int)
+	now   func() time.Time
 	wake  chan struct{} // has a token when something is due before until
 
 	mu    sync.Mutex
@@ -57,16 +57,17 @@ func newContextLooks(look func(pids []int) (found, gone []int, err error), found
 		// 20 ms, 100 ms, 500 ms, 2 s and 10 s after the event: a native program publishes within
 		// milliseconds, a JVM within a second or two, an interpreter when it gets to that.
 		after: []time.Duration{
-			20 * time.Millisecond, 80 * time.Millisecond, 400 * time.Millisecond, 1500 * time.Millisecond, 8 * time.Second,
+			20 * time.Millisecond, 80 * time.Millisecond, 400 * time.Millisecond, 1500 * time.Millisecond,
+			8 * time.Second,
 		},
-		late: 3, look: look, found: found,
+		late: 3, look: look, found: found, now: time.Now,
 		wake: make(chan struct{}, 1), byPID: make(map[int]*contextLook),
 	}
 }
 
 // add has a process looked at after an event, and returns false when there are too many. It does not
 // block. One that maps libraries all the time is looked at six times a second.
-func (c *contextLooks) add(pid int, now time.Time) bool {
+func (c *contextLooks) add(pid int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.byPID[pid]
@@ -74,13 +75,13 @@ func (c *contextLooks) add(pid int, now time.Time) bool {
 	case p == nil && len(c.queue) >= maxContextLooks:
 		return false
 	case p == nil:
-		p = &contextLook{pid: pid, due: now.Add(c.after[0])}
+		p = &contextLook{pid: pid, due: c.now().Add(c.after[0])}
 		c.byPID[pid] = p
 		heap.Push(&c.queue, p)
 	case p.times < c.late:
 		return true
 	default:
-		p.times, p.due = 0, now.Add(c.after[0])
+		p.times, p.due = 0, c.now().Add(c.after[0])
 		heap.Fix(&c.queue, p.index)
 	}
 	if c.until.IsZero() || p.due.Before(c.until) {
@@ -103,10 +104,10 @@ func (c *contextLooks) run(ctx context.Context) {
 		select {
 		case <-c.wake:
 		case <-timer.C:
-			began := time.Now()
+			began := c.now()
 			c.step(began)
-			ended := time.Now()
-			next = ended.Add(min(contextShare*ended.Sub(began), maxContextPause))
+			ended := c.now()
+			next = ended.Add(contextShare * ended.Sub(began))
 		case <-ctx.Done():
 			return
 		}

@@ -20,7 +20,7 @@ type scriptedLooks struct {
 	*contextLooks
 	t           *testing.T
 	start       time.Time
-	now         time.Time
+	at          time.Time
 	looked      []lookedAt
 	found, gone []int // what looks return, as far as it was looked at
 	reported    []int
@@ -33,7 +33,7 @@ type lookedAt struct {
 
 func scriptLooks(t *testing.T) *scriptedLooks {
 	start := time.Now()
-	s := &scriptedLooks{t: t, start: start, now: start}
+	s := &scriptedLooks{t: t, start: start, at: start}
 	of := func(all, pids []int) (some []int) {
 		for _, pid := range pids {
 			if slices.Contains(all, pid) {
@@ -44,10 +44,11 @@ func scriptLooks(t *testing.T) *scriptedLooks {
 	}
 	s.contextLooks = newContextLooks(func(pids []int) (found, gone []int, err error) {
 		for _, pid := range slices.Sorted(slices.Values(pids)) {
-			s.looked = append(s.looked, lookedAt{pid, s.now.Sub(s.start)})
+			s.looked = append(s.looked, lookedAt{pid, s.at.Sub(s.start)})
 		}
 		return of(s.found, pids), of(s.gone, pids), errors.New("some cannot be read")
 	}, func(pid int) { s.reported = append(s.reported, pid) })
+	s.now = func() time.Time { return s.at }
 	return s
 }
 
@@ -57,13 +58,13 @@ func (s *scriptedLooks) until(after time.Duration) {
 	for steps := 0; ; steps++ {
 		next := s.schedule(time.Time{})
 		if next.IsZero() || next.After(s.start.Add(after)) {
-			s.now = s.start.Add(after)
+			s.at = s.start.Add(after)
 			return
 		}
 		if steps == 100000 {
 			s.t.Fatal("no end of looks")
 		}
-		s.now = next
+		s.at = next
 		s.step(next)
 	}
 }
@@ -82,17 +83,17 @@ const ms = time.Millisecond
 // A process is looked at five times after an event, and not again.
 func TestContextLooks(t *testing.T) {
 	s := scriptLooks(t)
-	s.add(7, s.now)
+	s.add(7)
 	s.until(15 * ms)
-	s.add(7, s.now) // others follow at once
+	s.add(7) // others follow at once
 	s.until(time.Hour)
 	s.expect(lookedAt{7, 20 * ms}, lookedAt{7, 100 * ms}, lookedAt{7, 500 * ms}, lookedAt{7, 2000 * ms},
 		lookedAt{7, 10000 * ms})
 	if len(s.queue) != 0 || len(s.byPID) != 0 {
 		t.Errorf("left are %v, %v", s.queue, s.byPID)
 	}
-	s.start = s.now
-	s.add(7, s.now)
+	s.start = s.at
+	s.add(7)
 	s.until(30 * ms)
 	s.expect(lookedAt{7, 20 * ms})
 }
@@ -100,20 +101,20 @@ func TestContextLooks(t *testing.T) {
 // An event restarts the looks once they have become rare.
 func TestContextLooksAgain(t *testing.T) {
 	s := scriptLooks(t)
-	s.add(7, s.now)
-	s.add(8, s.now)
+	s.add(7)
+	s.add(8)
 	s.until(450 * ms)
-	s.add(7, s.now) // looked at soon enough
+	s.add(7) // looked at soon enough
 	s.until(600 * ms)
 	s.looked = nil
-	s.add(7, s.now)
+	s.add(7)
 	s.until(2500 * ms)
 	s.expect(lookedAt{7, 620 * ms}, lookedAt{7, 700 * ms}, lookedAt{7, 1100 * ms}, lookedAt{8, 2000 * ms})
 	for range 100000 { // events without end
-		s.add(7, s.now)
-		s.add(8, s.now)
-		s.now = s.now.Add(10 * time.Microsecond)
-		if next := s.schedule(time.Time{}); !next.After(s.now) {
+		s.add(7)
+		s.add(8)
+		s.at = s.at.Add(10 * time.Microsecond)
+		if next := s.schedule(time.Time{}); !next.After(s.at) {
 			s.step(next)
 		}
 	}
@@ -126,7 +127,7 @@ func TestContextLooksAgain(t *testing.T) {
 func TestContextLooksFound(t *testing.T) {
 	s := scriptLooks(t)
 	for pid := 1; pid <= 3; pid++ {
-		s.add(pid, s.now)
+		s.add(pid)
 	}
 	s.until(50 * ms)
 	s.found, s.gone = []int{1}, []int{2}
@@ -138,7 +139,7 @@ func TestContextLooksFound(t *testing.T) {
 	if !slices.Equal(s.reported, []int{1}) || len(s.queue) != 1 {
 		t.Errorf("reported %v, left are %v", s.reported, s.queue)
 	}
-	s.add(1, s.now)
+	s.add(1)
 	s.until(2 * time.Second)
 	if !slices.Equal(s.reported, []int{1, 1}) {
 		t.Errorf("reported %v after another event", s.reported)
@@ -150,20 +151,20 @@ func TestContextLooksFound(t *testing.T) {
 func TestContextLooksBound(t *testing.T) {
 	s := scriptLooks(t)
 	for pid := range maxContextLooks {
-		if !s.add(pid, s.now) {
+		if !s.add(pid) {
 			t.Fatalf("process %d is too many", pid)
 		}
 	}
-	if s.add(maxContextLooks, s.now) {
+	if s.add(maxContextLooks) {
 		t.Error("there is no end")
 	}
-	if !s.add(1, s.now) {
+	if !s.add(1) {
 		t.Error("a process that is to be looked at anyway is too many")
 	}
-	s.now = s.start.Add(time.Second)
+	s.at = s.start.Add(time.Second)
 	seen := make(map[int]bool)
 	for len(seen) < maxContextLooks {
-		s.step(s.now)
+		s.step(s.at)
 		if len(s.looked) == 0 || len(s.looked) > contextBatch {
 			t.Fatalf("%d looks at a time", len(s.looked))
 		}
@@ -198,7 +199,7 @@ func TestContextLooksRun(t *testing.T) {
 	}()
 	for i := range int64(2) {
 		looks.Store(0)
-		c.add(7, time.Now())
+		c.add(7)
 		testenv.Poll(t, deadline, "a context to be found", func() bool { return found.Load() == i+1 })
 		testenv.Poll(t, deadline, "nothing to wait for", func() bool {
 			c.mu.Lock()
@@ -206,7 +207,7 @@ func TestContextLooksRun(t *testing.T) {
 			return len(c.queue) == 0 && c.until.IsZero()
 		})
 	}
-	c.add(8, time.Now())
+	c.add(8)
 	cancel()
 	<-ended
 }

@@ -1,8 +1,6 @@
 package lifecycle
 
 import (
-	"time"
-
 	"go.uber.org/zap"
 
 	"correlator/procscan/watch"
@@ -108,7 +106,7 @@ func (m *Manager) handleEvent(e watch.Event) {
 // lookForContext has a process looked at for a process context, now and then for a while. It does not
 // block.
 func (m *Manager) lookForContext(pid int) {
-	if !m.discovery.contexts.add(pid, time.Now()) {
+	if !m.discovery.contexts.add(pid) {
 		m.counters.ContextLooksSkipped.Add(1)
 	}
 }

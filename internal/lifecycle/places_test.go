@@ -247,6 +247,7 @@ func TestPlacesAreBounded(t *testing.T) {
 // A process that had to go and executes another program comes in like a new one.
 func TestPlacesAfterExec(t *testing.T) {
 	m := new(Manager)
+	m.discovery.contexts = newContextLooks(nil, nil)
 	m.places.init(1, new(Counters))
 	s := &m.places
 	candidate, publisher, other := s.come(t, 1, "7"), s.come(t, 2, "7"), s.come(t, 3, "7")

@@ -21,8 +21,8 @@ const (
 	// EventMapping: the process made an executable mapping, or made a mapping executable, of memory
 	// or of a file that has no path any more. Just-in-time compilers do so all the time.
 	EventMapping EventKind = iota
-	// EventFile: it did so with a file that is not the agent's library, as programs and dynamic loaders
-	// do.
+	// EventFile: it did so with a file that is not the agent's library, as programs and dynamic
+	// loaders do.
 	EventFile
 	// EventLibrary: it did so with a file whose path procscan.MatchLibrary accepts, or whose path
 	// the kernel could not record because of its length (4 KiB) or for lack of memory. The mapping
