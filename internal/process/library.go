@@ -144,10 +144,10 @@ func (t *Target) readProgram() (err error) {
 	if executable, err := t.handle.Executable(); err == nil && path.IsAbs(executable) {
 		t.executable = executable
 	}
-	if t.environment, err = t.access.Environment(); access.TellsNothing(err) || errors.Is(err, procscan.ErrGone) {
+	if t.environment, err = t.access.Environment(); access.TellsNothing(err) {
 		return err
 	}
-	return nil // one that cannot be read says nothing
+	return nil // one that cannot be read says nothing; that the process is gone, the next step notices
 }
 
 // baseName is path.Base, and empty for no path.
