@@ -51,8 +51,8 @@ type samplesSection struct {
 	ReportInterval time.Duration     `key:"report-interval"`    // between two drains
 	KernelStacks   bool              `key:"kernel-stacks"`
 	Unwinder       sampling.Unwinder `key:"unwinder"`
-	Unsampled      bool              `key:"unsampled"`
 	Attributes     AttributeKeys     `key:"context-attributes" type:"keys"`
+	Unsampled      bool              `key:"unsampled"`
 }
 
 // agentsSection is the content of registrations.
