@@ -1,0 +1,52 @@
+package main
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"correlator/internal/demo"
+	"correlator/internal/inspect"
+	"correlator/internal/process"
+	"correlator/internal/testenv"
+)
+
+// scan and inspect show what a process publishes by OpenTelemetry's standards.
+func TestScanOTel(t *testing.T) {
+	testenv.NeedRoot(t)
+	w := demo.StartOTel(t, demo.OTelOptions{Threads: 1, Schema: "tls_v1"})
+	silent := demo.StartOTel(t, demo.OTelOptions{Hold: true})
+	out := command(t, "", "scan", "-o", "json")
+	var views []process.View
+	if err := json.Unmarshal(out, &views); err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(views, func(v process.View) bool { return v.PID == w.PID })
+	if i < 0 || slices.ContainsFunc(views, func(v process.View) bool { return v.PID == silent.PID }) {
+		t.Fatalf("%s", out)
+	}
+	view := views[i]
+	if view.State != process.StateReady || view.ServiceName != "checkout" || view.ServiceEnvironment != "prod" ||
+		!slices.Equal(view.Contexts, []string{"opentelemetry"}) || view.SocketPath != "" || view.OTel == nil ||
+		view.OTel.Schema != "tls_v1" || !slices.Equal(view.OTel.Keys, demo.OTelKeys()) || view.OTel.TLS != "static" {
+		t.Errorf("%+v, %+v", view, view.OTel)
+	}
+
+	pid := strconv.Itoa(w.PID)
+	out = command(t, "", "inspect", pid, "-o", "json")
+	var inspection inspect.Inspection
+	if err := json.Unmarshal(out, &inspection); err != nil {
+		t.Fatal(err)
+	}
+	if len(inspection.Threads) != 2 || inspection.Threads[1].Reason != "read_while_sampled" || inspection.OTel == nil {
+		t.Errorf("%s", out)
+	}
+	out = command(t, "", "inspect", pid)
+	for _, want := range []string{"opentelemetry", "tls_v1", "datadog.local_root_span_id, http.route", "(read_while_sampled)"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("%q is not in %s", want, out)
+		}
+	}
+}
