@@ -44,7 +44,9 @@ func TestScanOTel(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 	out = command(t, "", "inspect", pid)
-	for _, want := range []string{"opentelemetry", "tls_v1", "datadog.local_root_span_id, http.route", "(read_while_sampled)"} {
+	for _, want := range []string{
+		"opentelemetry", "tls_v1", "datadog.local_root_span_id, http.route", "(read_while_sampled)",
+	} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("%q is not in %s", want, out)
 		}

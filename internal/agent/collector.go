@@ -231,8 +231,8 @@ func (c *Collector) collectState(metrics chan<- prometheus.Metric) {
 
 	census, notSampled := c.source.Census(), c.source.NotSampled()
 	for _, state := range []process.State{
-		process.StateNoStorage, process.StateReady, process.StateRegistered, process.StateAttached, process.StateFiltered,
-		process.StateError,
+		process.StateNoStorage, process.StateReady, process.StateRegistered, process.StateAttached,
+		process.StateFiltered, process.StateError,
 	} {
 		gauge(processesDesc, float64(census.Processes[state]), string(state))
 	}

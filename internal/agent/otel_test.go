@@ -77,7 +77,8 @@ func (k *sampleKeeper) await(t *testing.T, what string, is func(keptSample) bool
 // newRecord is a thread's work number n, in a route.
 func newRecord(n int, route string) demo.OTelRecord {
 	r := demo.OTelRecord{
-		TraceID: demo.TraceID([]byte(fmt.Sprintf("trace %-10d", n))), SpanID: demo.SpanID([]byte(fmt.Sprintf("span%-4d", n))),
+		TraceID: demo.TraceID([]byte(fmt.Sprintf("trace %-10d", n))),
+		SpanID:  demo.SpanID([]byte(fmt.Sprintf("span%-4d", n))),
 	}
 	r.Attributes = demo.OTelAttribute(nil, 0, fmt.Sprintf("%016x", n))
 	r.Attributes = demo.OTelAttribute(r.Attributes, 1, route)
@@ -92,8 +93,8 @@ func contextAttributes(c *Config) {
 // process has no socket, and is sent nothing.
 func TestOTelContexts(t *testing.T) {
 	for _, o := range []demo.OTelOptions{
-		{}, {Dynamic: true, InPlace: true}, {Musl: true}, {Form: demo.OTelGD}, {Form: demo.OTelIE, Program: demo.OTelLinked},
-		{Program: demo.OTelPIE}, {Program: demo.OTelStatic, Musl: true},
+		{}, {Dynamic: true, InPlace: true}, {Musl: true}, {Form: demo.OTelGD},
+		{Form: demo.OTelIE, Program: demo.OTelLinked}, {Program: demo.OTelPIE}, {Program: demo.OTelStatic, Musl: true},
 	} {
 		t.Run(fmt.Sprintf("%s%s musl=%v", o.Program, o.Form, o.Musl), func(t *testing.T) {
 			keeper := new(sampleKeeper)
@@ -117,7 +118,8 @@ func TestOTelContexts(t *testing.T) {
 				t.Errorf("got %+v and %+v, want %+v", got, other, want)
 			}
 			view := r.state(&demo.Process{PID: w.PID}, process.StateAttached, "")
-			if !slices.Equal(view.Contexts, []string{"opentelemetry"}) || view.OTel.TLS == "" || view.TLSText() != view.OTel.TLS {
+			if !slices.Equal(view.Contexts, []string{"opentelemetry"}) || view.OTel.TLS == "" ||
+				view.TLSText() != view.OTel.TLS {
 				t.Errorf("%+v, %+v", view, view.OTel)
 			}
 			r.end()
@@ -185,7 +187,7 @@ func TestOTelContextLife(t *testing.T) {
 	w.Kill()
 	r.end()
 	r.sampledAdded()
-	if mixed := keeper.find(func(s keptSample) bool { return s.service.Name == "basket" && s.trace == newRecord(4, "").TraceID }); len(mixed) > 0 {
+	if mixed := keeper.find(named("basket", 4)); len(mixed) > 0 {
 		t.Errorf("%+v", mixed)
 	}
 }

@@ -30,7 +30,7 @@ type Counters struct {
 	Truncated       atomic.Uint64 // processes that map more copies of the library than are probed, once each
 	LogDropped      atomic.Uint64 // log lines about processes whose user has used up its budget
 
-	Contexts [process.NumThreadSchemas]atomic.Uint64 // process contexts read, new or updated, by what they say of threads
+	Contexts [process.NumThreadSchemas]atomic.Uint64 // process contexts read: new ones, and updates
 
 	Refused [NumRefusalReasons]atomic.Uint64  // processes not served, each time one is found
 	Evicted [NumEvictionReasons]atomic.Uint64 // processes that had to give way to others, each time

@@ -200,7 +200,8 @@ func TestContextSearch(t *testing.T) {
 	w.SetSchema("go_pprof_labels_v1")
 	w.Publish()
 	probe(t, target, contextChange, nil)
-	if err := target.Resolve(); err != nil || target.Rules(nil).OTel.Kind != 0 || target.ThreadSchema() != SchemaGoLabels {
+	if err := target.Resolve(); err != nil || target.Rules(nil).OTel.Kind != 0 ||
+		target.ThreadSchema() != SchemaGoLabels {
 		t.Errorf("%v, %+v, %v", err, target.Rules(nil), target.ThreadSchema())
 	}
 }

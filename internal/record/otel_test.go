@@ -10,7 +10,8 @@ import (
 // A process that publishes by OpenTelemetry's standards is recorded with the ids and attributes of its
 // threads' records, under the name in its process context; only the keys that are asked for.
 func TestRecordingOTel(t *testing.T) {
-	w := demo.StartOTel(t, demo.OTelOptions{Threads: 2, Keys: []string{"datadog.local_root_span_id", "http.route", "tenant"}})
+	keys := []string{"datadog.local_root_span_id", "http.route", "tenant"}
+	w := demo.StartOTel(t, demo.OTelOptions{Threads: 2, Keys: keys})
 	record1 := demo.OTelRecord{TraceID: demo.TraceID{1}, SpanID: demo.SpanID{2}, Flags: 1}
 	record1.Attributes = demo.OTelAttribute(nil, 0, "00000000000000ab")
 	record1.Attributes = demo.OTelAttribute(record1.Attributes, 1, "/pay/:id")
@@ -19,7 +20,7 @@ func TestRecordingOTel(t *testing.T) {
 	w.Busy(1, true)
 	w.Busy(2, true) // on nothing
 	r := record(t, Options{Filter: services(t, "checkout"),
-		Attributes: []string{"datadog.local_root_span_id", "http.route"}})
+		Attributes: keys[:2]})
 	r.poll("samples", func(p Progress) bool { return p.WithTrace >= 100 && p.Samples >= p.WithTrace+100 })
 	recording := r.end()
 	want := profile.NewAttributes([]profile.Attribute{
@@ -29,8 +30,8 @@ func TestRecordingOTel(t *testing.T) {
 			t.Fatalf("process %+v", key.Process)
 		}
 		traced := Key{
-			Process: key.Process, TID: working.TID, Thread: key.Thread, TraceID: record1.TraceID, SpanID: record1.SpanID,
-			TransactionID: [8]byte{7: 0xab}, Attributes: want, Stack: key.Stack,
+			Process: key.Process, TID: working.TID, Thread: key.Thread, TraceID: record1.TraceID,
+			SpanID: record1.SpanID, TransactionID: [8]byte{7: 0xab}, Attributes: want, Stack: key.Stack,
 		}
 		if key.TID == working.TID && key != traced {
 			t.Errorf("got %+v, want %+v", key, traced)

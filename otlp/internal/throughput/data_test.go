@@ -101,7 +101,8 @@ func samples(n int) []profile.Sample {
 	var processes []*profile.Resource
 	for i, name := range []string{"shop", "cart"} {
 		processes = append(processes, &profile.Resource{
-			Service: profile.Service{Name: name}, PID: 1000 + i, ExecutableName: "java", ExecutablePath: "/usr/bin/java",
+			Service: profile.Service{Name: name}, PID: 1000 + i,
+			ExecutableName: "java", ExecutablePath: "/usr/bin/java",
 		})
 	}
 	stacks := make([][]profile.Frame, 100)
