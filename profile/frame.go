@@ -35,8 +35,21 @@ const (
 	NativeFrame                // a file that the process maps, or the vDSO
 	KernelFrame                // the kernel or a module
 	JVMFrame                   // a method that a Java virtual machine runs, compiled or interpreted
+	PythonFrame                // likewise a function that CPython runs
+	V8Frame                    // of JavaScript, in Node.js for example
+	PHPFrame
 	CutFrame                   // no code: callers are missing from here on
 )
+
+// OfRuntime reports whether frames are of functions that a language runtime compiles or interprets. They have a
+// function and no file, and String returns what OpenTelemetry calls their type (profile.frame.type).
+func (k Kind) OfRuntime() bool {
+	switch k {
+	case JVMFrame, PythonFrame, V8Frame, PHPFrame:
+		return true
+	}
+	return false
+}
 
 func (k Kind) String() string {
 	switch k {
@@ -48,6 +61,12 @@ func (k Kind) String() string {
 		return "kernel"
 	case JVMFrame:
 		return "jvm"
+	case PythonFrame:
+		return "cpython"
+	case V8Frame:
+		return "v8js"
+	case PHPFrame:
+		return "php"
 	case CutFrame:
 		return "cut"
 	}
@@ -141,7 +160,7 @@ type Frame struct {
 	Function *Function
 	// Address is an ELF address in a mapped file, the offset from the start of the text in the
 	// kernel or a module, and the address in memory when there is no file. From a return address 1
-	// is subtracted. In a frame of the JVM it is the line, 1 if that is not known.
+	// is subtracted. In a frame of a runtime it is the line, 1 if that is not known.
 	Address uint64
 	// Line is the line in Function.SourceFile, 0 when it is not known.
 	Line uint32
@@ -149,12 +168,18 @@ type Frame struct {
 	kind Kind // if there is no file
 }
 
-// NewJVMFrame returns the frame of a method of a Java virtual machine; line 0: not known. Nothing in
-// it depends on the process, so the same code has the same frames in all.
+// NewJVMFrame is NewRuntimeFrame for a method of a Java virtual machine.
 func NewJVMFrame(function *Function, line uint32) Frame {
+	return NewRuntimeFrame(JVMFrame, function, line)
+}
+
+// NewRuntimeFrame returns the frame of a function that a language runtime runs, of a kind for which
+// OfRuntime is true; line 0: not known. Nothing in it depends on the process, so the same code has the
+// same frames in all.
+func NewRuntimeFrame(kind Kind, function *Function, line uint32) Frame {
 	// Not the index of the byte code: a line has several, and gets more ids. Address 0 cannot be
 	// exported.
-	return Frame{Function: function, Address: uint64(max(line, 1)), Line: line, kind: JVMFrame}
+	return Frame{Function: function, Address: uint64(max(line, 1)), Line: line, kind: kind}
 }
 
 // NewCutFrame returns the frame that ends a stack whose callers could not be found. It keeps the id

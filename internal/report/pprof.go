@@ -228,8 +228,8 @@ func (b *builder) mapping(p *record.Process, f profile.Frame) *mapping {
 // mappingName returns the path of a frame's file. pprof does not treat names in brackets as files.
 func mappingName(key *mappingKey, f profile.Frame) string {
 	switch {
-	case f.Kind() == profile.JVMFrame:
-		return nameJVM
+	case f.Kind().OfRuntime():
+		return "[" + f.Kind().String() + "]" // functions have names
 	case f.Kind() == profile.CutFrame:
 		return profile.CutName
 	case f.File == nil && f.Address >= symbolizer.KernelSpace:
@@ -248,7 +248,6 @@ func mappingName(key *mappingKey, f profile.Frame) string {
 
 // Names of code in no file that has no other.
 const (
-	nameJVM     = "[jvm]" // of the mapping: methods have names
 	nameJIT     = "[jit]"
 	nameKernel  = "[kernel]"
 	nameUnknown = "[unknown]" // an address in no known memory
@@ -257,7 +256,7 @@ const (
 // hasAddress reports whether the address of a frame is one of code: in a file, in the kernel, in
 // memory.
 func hasAddress(f profile.Frame) bool {
-	return f.Kind() != profile.JVMFrame && f.Kind() != profile.CutFrame
+	return !f.Kind().OfRuntime() && f.Kind() != profile.CutFrame
 }
 
 // location returns the location of a frame. The missing name of one in a file is left to pprof;

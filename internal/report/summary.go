@@ -252,7 +252,8 @@ func (s *summary) namedFrames() string {
 		kind profile.Kind
 		text string
 	}{
-		{profile.NativeFrame, "native"}, {profile.JVMFrame, "JVM"}, {profile.AnonymousFrame, "JIT"},
+		{profile.NativeFrame, "native"}, {profile.JVMFrame, "JVM"}, {profile.PythonFrame, "Python"},
+		{profile.V8Frame, "V8"}, {profile.PHPFrame, "PHP"}, {profile.AnonymousFrame, "JIT"},
 		{profile.KernelFrame, "kernel"},
 	} {
 		if frames := s.frames[kind.kind]; frames != nil {

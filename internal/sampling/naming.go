@@ -153,6 +153,12 @@ func (u *unwinding) appendFrames(dst []profile.Frame, p *program, named []unwind
 	return dst
 }
 
+// runtimeFrames are the kinds of our frames by those of the engine.
+var runtimeFrames = map[unwind.FrameKind]profile.Kind{
+	unwind.JVMFrame: profile.JVMFrame, unwind.PythonFrame: profile.PythonFrame, unwind.V8Frame: profile.V8Frame,
+	unwind.PHPFrame: profile.PHPFrame,
+}
+
 // appendNamed turns frames of the engine into ours. It reports whether there was no cut, at which it
 // ends.
 func appendNamed(dst []profile.Frame, space *profile.AddressSpace, frames []unwind.Frame) (_ []profile.Frame,
@@ -160,8 +166,9 @@ func appendNamed(dst []profile.Frame, space *profile.AddressSpace, frames []unwi
 	for i := range frames {
 		f := &frames[i]
 		switch {
-		case f.Kind == unwind.JVMFrame:
-			dst = append(dst, profile.NewJVMFrame(profile.NewFunction(f.Function, f.SourceFile), f.Line))
+		case f.Kind.OfRuntime():
+			function := profile.NewFunction(f.Function, f.SourceFile)
+			dst = append(dst, profile.NewRuntimeFrame(runtimeFrames[f.Kind], function, f.Line))
 		case f.Kind == unwind.NativeFrame && f.Address != 0:
 			addr := f.Address
 			if len(dst) > 0 { // also after frames of the kernel

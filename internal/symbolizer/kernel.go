@@ -39,7 +39,7 @@ const (
 // OriginOf returns where the name of a frame is read.
 func OriginOf(f profile.Frame) Origin {
 	switch kind := f.Kind(); {
-	case f.Name() != "", kind == profile.JVMFrame, kind == profile.CutFrame,
+	case f.Name() != "", kind.OfRuntime(), kind == profile.CutFrame,
 		f.File == nil && f.Address&^0xfff == vsyscallPage:
 		return NoOrigin
 	case kind == profile.KernelFrame, f.File == nil && f.Address >= KernelSpace:

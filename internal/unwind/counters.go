@@ -14,7 +14,7 @@ type Counters struct {
 	Exhausted atomic.Uint64 // it had asked for as many tables as one may get, or filled one that is never cleared
 
 	Synchronized atomic.Uint64 // requests after which a process can be unwound
-	NotReady     atomic.Uint64 // requests that found a JVM which was still starting, or is unknown
+	NotReady     atomic.Uint64 // requests that found a runtime which was still starting, or is unknown
 	OverQuota    atomic.Uint64 // requests for processes that needed more than was left of their users' quotas
 	Gone         atomic.Uint64 // requests whose process had ended
 	Failed       atomic.Uint64 // requests that failed for another reason
@@ -28,7 +28,7 @@ type Counters struct {
 
 	Stacks         atomic.Uint64 // whose frames were resolved
 	Frames         atomic.Uint64 // of these
-	FramesUnnamed  atomic.Uint64 // of these, of a JVM without a name
+	FramesUnnamed  atomic.Uint64 // of these, of a runtime without a name
 	FramesUnmapped atomic.Uint64 // of these, native without an address
 	StacksCut      atomic.Uint64 // of these stacks, those whose callers are missing: an error, or too many frames
 }

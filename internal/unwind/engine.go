@@ -32,8 +32,8 @@ const (
 var (
 	// ErrGone: the process has ended, or runs another program than the one that was synchronized.
 	ErrGone = procscan.ErrGone
-	// ErrNotReady: the process's JVM is still starting, or of a kind that cannot be unwound.
-	ErrNotReady = errors.New("JVM is not ready to be unwound")
+	// ErrNotReady: the process's JVM or other runtime is still starting, or of a kind that cannot be unwound.
+	ErrNotReady = errors.New("runtime is not ready to be unwound")
 	// ErrNotSynchronized: Synchronize has to be called, again if it was.
 	ErrNotSynchronized = errors.New("process is not synchronized")
 	// ErrOverQuota: the process needs more of the engine's tables than its user's processes may
@@ -75,6 +75,7 @@ type Engine struct {
 	// Of the request that is served.
 	worker     *worker.Process // nil: none
 	tableBytes uint64          // that the worker has got
+	asked      map[int]bool    // the kinds of runtimes for which the worker has asked
 	startedAt  time.Time       // when the worker was
 	retryAt    time.Time       // when the next may be started
 	retryAfter time.Duration
@@ -88,10 +89,11 @@ type Engine struct {
 	generation  uint64
 	known       map[uint32]known // by KernelPID
 	quarantined map[any]quarantine
-	unreaped    int                 // killed workers that have not ended
-	hanging     map[worker.User]int // how many of these served a program of a user
-	failure     error               // why there is no worker
-	broken      error               // why there will be none
+	unreaped    int                    // killed workers that have not ended
+	hanging     map[worker.User]int    // how many of these served a program of a user
+	failure     error                  // why there is no worker
+	broken      error                  // why there will be none
+	runtimes    map[*runtimeKind]error // why those that processes have cannot be unwound, nil if they can
 }
 
 // known is a target of which the worker may have stored something.
@@ -159,6 +161,7 @@ func open(ctx context.Context, options Options, counters *Counters, kind worker.
 	e := &Engine{
 		options: options, chain: chain, spawner: spawner, counters: counters, queue: newQueue(),
 		known: make(map[uint32]known), quarantined: make(map[any]quarantine), hanging: make(map[worker.User]int),
+		runtimes: make(map[*runtimeKind]error),
 	}
 	return e, nil
 }
@@ -384,7 +387,7 @@ func (e *Engine) countFrames(frames []Frame) {
 		switch {
 		case f.Kind == CutFrame:
 			cut = true
-		case f.Kind == JVMFrame && f.Function == "":
+		case f.Kind.OfRuntime() && f.Function == "":
 			e.counters.FramesUnnamed.Add(1)
 		case f.Kind == NativeFrame && f.Address == 0:
 			e.counters.FramesUnmapped.Add(1)

@@ -58,7 +58,7 @@ func (e *Engine) exchange(t *Target, timeout time.Duration, message []byte) ([]b
 
 // receive waits for the answer to a request, and makes the tables that the worker asks for before.
 func (e *Engine) receive(deadline time.Time, op byte) ([]byte, error) {
-	for range maxTables + 1 {
+	for range maxTables + len(runtimeKinds) + 1 {
 		message, fd, err := e.worker.Receive(deadline)
 		if fd >= 0 {
 			_ = unix.Close(fd)
@@ -71,10 +71,20 @@ func (e *Engine) receive(deadline time.Time, op byte) ([]byte, error) {
 			return nil, errAnswer
 		case message[0] == op:
 			return message, nil
-		case message[0] != opTable || len(message) != 2 || op != opSynchronize:
+		case len(message) != 2 || op != opSynchronize:
 			return nil, errAnswer
 		}
-		if err := e.makeTable(uint(message[1])); err != nil {
+		switch message[0] {
+		case opTable:
+			err = e.makeTable(uint(message[1]))
+		case opRuntime:
+			began := time.Now()
+			err = e.sendRuntime(int(message[1]))
+			deadline = deadline.Add(time.Since(began)) // it is no time of the worker's
+		default:
+			err = errAnswer
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -98,6 +108,24 @@ func (e *Engine) makeTable(bucket uint) error {
 	}
 	defer table.Close()
 	return e.worker.SendDescriptors([]byte{opTable}, []int{table.FD()})
+}
+
+// sendRuntime switches a kind of runtime on, if it is not yet, and sends the worker its table, or refuses to. A
+// worker asks once for each.
+func (e *Engine) sendRuntime(number int) error {
+	if number >= len(runtimeKinds) || e.asked[number] {
+		return errAnswer
+	}
+	e.asked[number] = true
+	kind := runtimeKinds[number]
+	loaded, err := e.chain.loadRuntime(kind)
+	e.mu.Lock()
+	e.runtimes[kind] = err
+	e.mu.Unlock()
+	if err != nil {
+		return e.worker.Send([]byte{opTableRefused})
+	}
+	return e.worker.SendDescriptors([]byte{opRuntime}, []int{loaded.table.FD()})
 }
 
 // tableBytes is the size of a table: the kernel rounds entries up to 8 bytes.

@@ -7,6 +7,9 @@ type FrameKind uint8
 const (
 	NativeFrame FrameKind = iota // code of a mapped file, or the vDSO
 	JVMFrame                     // a Java method, or code that the JVM has generated for itself
+	PythonFrame                  // a function of CPython
+	V8Frame                      // a function of JavaScript, or code that V8 has generated for itself
+	PHPFrame                     // a function of PHP
 	CutFrame                     // no frame: the stack could not be walked, or named, further
 	frameKinds
 )
@@ -17,10 +20,15 @@ type Frame struct {
 	// Address is that in the process's memory, of a NativeFrame; 0 when its file is not mapped any
 	// more. From a return address 1 is subtracted already.
 	Address uint64
-	// Function is class and method of a JVMFrame as NormalizeName returns them, or the name of a
-	// stub; "" when it could not be read, for example because the code is gone.
+	// Function is, of frames of runtimes, the name of the function, or of a stub; "" when it could not be
+	// read, for example because the code is gone. That of a JVMFrame is class and method as NormalizeName
+	// returns them.
 	Function string
-	// SourceFile is the name without directories of a JVMFrame's source file, or "".
+	// SourceFile is, of frames of runtimes, what the runtime has as the name of the source file, or "". A JVM
+	// has that without directories.
 	SourceFile string
-	Line       uint32 // of a JVMFrame in SourceFile; 0 when it is unknown
+	Line       uint32 // in SourceFile; 0 when it is unknown
 }
+
+// OfRuntime reports whether frames are of functions that a language runtime compiles or interprets.
+func (k FrameKind) OfRuntime() bool { return k != NativeFrame && k != CutFrame }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"go.opentelemetry.io/ebpf-profiler/host"
@@ -49,6 +48,7 @@ type handler struct {
 	ebpfapi.EbpfHandler
 	outer    map[uint16]*ebpf.Map // tables of tables, by the logarithm of their size
 	newTable func(bucket uint16) (*ebpf.Map, error)
+	offsets  *ebpf.Map // where the code of runtimes is in files
 
 	mu        sync.Mutex // the engine cleans up on a goroutine of its own
 	quotas    *quotas
@@ -61,8 +61,8 @@ type handler struct {
 	full      bool // a table is that will not be cleared as processes end
 	read      bool // a file was read, since takeFilesRead
 	ranges    map[libpf.PID]map[host.FileID][]codeRange
-	count     map[libpf.PID]holding // of ranges, of files and of JVMs
-	jvms      map[libpf.PID]worker.User
+	count     map[libpf.PID]holding // of ranges, of files and of runtimes
+	data      processData
 	files     map[host.FileID]storedFile
 	deferred  map[mappedFile]deferral
 }
@@ -79,7 +79,7 @@ func newHandler(own ebpfapi.EbpfHandler, tables map[string]*ebpf.Map, quotas *qu
 	h := &handler{
 		EbpfHandler: own, outer: make(map[uint16]*ebpf.Map), newTable: newTable, quotas: quotas,
 		ranges: make(map[libpf.PID]map[host.FileID][]codeRange), count: make(map[libpf.PID]holding),
-		jvms: make(map[libpf.PID]worker.User), files: make(map[host.FileID]storedFile),
+		data: newProcessData(), files: make(map[host.FileID]storedFile), offsets: tables[offsetsMap],
 		deferred: make(map[mappedFile]deferral),
 	}
 	for bucket := uint16(support.StackDeltaBucketSmallest); bucket <= support.StackDeltaBucketLargest; bucket++ {
@@ -102,13 +102,15 @@ type stored struct {
 	overQuota error // nil: all that the process needs is within its user's quotas
 	full      bool  // a table is that will not be cleared as processes end
 	jvm       bool  // the process's JVM can be unwound
+	runtimes  []*runtimeKind
+	missing   *runtimeKind // one that the process has, and cannot be unwound; nil: there is none
 }
 
 func (h *handler) result(pid libpf.PID) stored {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	_, jvm := h.jvms[pid]
-	return stored{h.errors, h.failure, h.overQuota, h.full, jvm}
+	ready, missing := h.kinds(pid)
+	return stored{h.errors, h.failure, h.overQuota, h.full, h.data.has(libpf.HotSpot, pid), ready, missing}
 }
 
 // takeFilesRead reports whether files were read since it was called last.
@@ -195,52 +197,13 @@ func (h *handler) release(pid libpf.PID) {
 // deletes one by one where that fails.
 func (h *handler) SupportsLPMTrieBatchOperations() bool { return true }
 
-// UpdateProcData stores what the programs need of a JVM.
-func (h *handler) UpdateProcData(kind libpf.InterpreterType, pid libpf.PID, data unsafe.Pointer) error {
-	if kind != libpf.HotSpot {
-		return errAPM // there is no third kind, and it is no failure
-	}
-	return h.note("storing the layout of a JVM", h.storeJVM(kind, pid, data))
-}
-
-func (h *handler) storeJVM(kind libpf.InterpreterType, pid libpf.PID, data unsafe.Pointer) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if _, stored := h.jvms[pid]; stored {
-		return h.EbpfHandler.UpdateProcData(kind, pid, data)
-	}
-	if err := h.quotas.jvms.take(h.user, 1); err != nil {
-		return err
-	}
-	if err := h.EbpfHandler.UpdateProcData(kind, pid, data); err != nil {
-		h.quotas.jvms.give(h.user, 1)
-		return err
-	}
-	h.jvms[pid] = h.user
-	return nil
-}
-
-// DeleteProcData deletes what UpdateProcData has stored.
-func (h *handler) DeleteProcData(kind libpf.InterpreterType, pid libpf.PID) error {
-	if kind != libpf.HotSpot {
-		return errAPM
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if user, stored := h.jvms[pid]; stored {
-		h.quotas.jvms.give(user, 1)
-		delete(h.jvms, pid)
-	}
-	return h.EbpfHandler.DeleteProcData(kind, pid)
-}
-
-// UpdatePidInterpreterMapping stores where a JVM's generated code is.
+// UpdatePidInterpreterMapping stores where a runtime's generated code is.
 func (h *handler) UpdatePidInterpreterMapping(pid libpf.PID, prefix lpm.Prefix, program uint8, file host.FileID,
 	bias uint64) error {
 	err := h.storeRange(pid, func() error {
 		return h.EbpfHandler.UpdatePidInterpreterMapping(pid, prefix, program, file, bias)
 	})
-	return h.note("storing a JVM's code", err)
+	return h.note("storing a runtime's code", err)
 }
 
 // DeletePidInterpreterMapping deletes what UpdatePidInterpreterMapping has stored.

@@ -20,6 +20,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"correlator/bpf"
@@ -409,9 +410,14 @@ func (e *testEngine) entriesOf(t *testing.T, of Target) (n int) {
 			n++
 		}
 	}
-	jvms := e.chain.maps[hotspotMap]
-	if jvms.Lookup(of.KernelPID, make([]byte, jvms.ValueSize())) == nil {
-		n++
+	tables := []*ebpf.Map{e.chain.maps[hotspotMap], e.chain.maps[goMap]}
+	for _, runtime := range e.chain.runtimes {
+		tables = append(tables, runtime.table)
+	}
+	for _, table := range tables {
+		if table.Lookup(of.KernelPID, make([]byte, table.ValueSize())) == nil {
+			n++
+		}
 	}
 	return n
 }

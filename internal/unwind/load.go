@@ -28,6 +28,8 @@ const (
 	programsMap   = "perf_progs"
 	pidPageMap    = "pid_page_to_mapping_info"
 	hotspotMap    = "hotspot_procs"
+	goMap         = "go_procs"
+	offsetsMap    = "interpreter_offsets"
 	infosMap      = "unwind_info_array"
 	pagesMap      = "stack_delta_page_to_info"
 	innerTemplate = "exe_id_to_8_stack_deltas"
@@ -43,6 +45,10 @@ const hotspotFrames = 12
 // for 256.
 const maxJVMs = 2048
 
+// maxGoPrograms is how many Go programs can be unwound at a time, half of them of one user. Their table is there
+// without one, too: it takes 0.1 MB.
+const maxGoPrograms = 1024
+
 // mapEntries are the sizes of tables that differ from the module's, which are for all processes of a
 // machine: together they take 6 MB there, and more than 60 as the module's own loader sizes them.
 // What is preallocated is small; the table of mappings is a trie, allocated as it grows. A JVM takes
@@ -53,8 +59,9 @@ var mapEntries = map[string]uint32{
 	hotspotMap:      maxJVMs,
 	"reported_pids": 1024,
 	"pid_events":    1024,
-	"go_procs":      1, // neither is used
-	"apm_int_procs": 1,
+	goMap:           maxGoPrograms,
+	offsetsMap:      1 << 9, // of files with a runtime
+	"apm_int_procs": 1,      // it is not used
 }
 
 // outerEntries is how many files there may be in each of the tables of tables, by size, half of
@@ -63,7 +70,7 @@ const outerEntries = 1024
 
 // writtenMaps are those that the worker fills, besides those by size.
 var writtenMaps = []string{
-	"interpreter_offsets", hotspotMap, "apm_int_procs", "go_procs", pagesMap,
+	offsetsMap, hotspotMap, "apm_int_procs", goMap, pagesMap,
 	pidPageMap, infosMap, "reported_pids",
 }
 
@@ -83,6 +90,9 @@ type chain struct {
 	inner    *ebpf.MapSpec // of the tables in tables, without their size
 	layout   recordLayout
 	kernel   kernelLayout
+
+	findsAreas bool
+	runtimes   map[*runtimeKind]loadedRuntime // those that are switched on, by the request that is served
 }
 
 // loadUntil loads programs and tables until the context ends. What the kernel is verifying then is
@@ -174,6 +184,7 @@ func loadWith(full *ebpf.CollectionSpec, kernel kernelLayout, findsAreas bool, f
 	c := &chain{
 		programs: collection.Programs, maps: collection.Maps,
 		inner: full.Maps[innerTemplate].InnerMap.Copy(), layout: layout, kernel: kernel,
+		findsAreas: findsAreas, runtimes: make(map[*runtimeKind]loadedRuntime),
 	}
 	if size := c.maps[recordsMap].ValueSize(); size < layout.size {
 		c.close()
@@ -197,6 +208,9 @@ func (c *chain) close() {
 	for _, m := range c.maps {
 		m.Close()
 	}
+	for _, r := range c.runtimes {
+		r.close()
+	}
 }
 
 // setLast has the chain end in a program, or end silently with nil.
@@ -211,7 +225,7 @@ func (c *chain) setLast(program *ebpf.Program) error {
 	return c.maps[programsMap].Put(uint32(support.ProgUnwindStop), program)
 }
 
-// written returns the names of the tables that the worker fills, sorted.
+// written returns the names of the tables that the worker fills, sorted, without those of runtimes.
 func (c *chain) written() []string {
 	names := slices.Clone(writtenMaps)
 	for bucket := support.StackDeltaBucketSmallest; bucket <= support.StackDeltaBucketLargest; bucket++ {
@@ -221,14 +235,19 @@ func (c *chain) written() []string {
 	return names
 }
 
-// selectPrograms returns what is to be loaded of the module. frames is as for loadWith.
+// selectPrograms returns what is to be loaded of the module, without runtimes. frames is as for loadWith.
 func selectPrograms(full *ebpf.CollectionSpec, findsAreas bool, frames int64) (*ebpf.CollectionSpec, error) {
+	return selectFrom(full, []string{entryProgram, nativeProgram, hotspotProgram}, (&chain{}).written(), findsAreas, frames)
+}
+
+// selectFrom returns programs of the module, with the tables that they use, and those that are needed besides.
+func selectFrom(full *ebpf.CollectionSpec, programs, need []string, findsAreas bool,
+	frames int64) (*ebpf.CollectionSpec, error) {
 	spec := &ebpf.CollectionSpec{
 		Maps: make(map[string]*ebpf.MapSpec), Programs: make(map[string]*ebpf.ProgramSpec),
 		Variables: make(map[string]*ebpf.VariableSpec), Types: full.Types, ByteOrder: full.ByteOrder,
 	}
-	need := (&chain{}).written()
-	for _, name := range []string{entryProgram, nativeProgram, hotspotProgram} {
+	for _, name := range programs {
 		p := full.Programs[name]
 		if p == nil {
 			return nil, fmt.Errorf("the unwinding programs have no %s", name)
@@ -259,6 +278,8 @@ func selectPrograms(full *ebpf.CollectionSpec, findsAreas bool, frames int64) (*
 			m.MaxEntries = entries
 		} else if strings.HasPrefix(name, "exe_id_to_") {
 			m.MaxEntries = outerEntries
+		} else if runtimeBy(func(k *runtimeKind) bool { return k.table == name }) != nil {
+			m.MaxEntries = maxRuntimes
 		}
 		spec.Maps[name] = m
 	}

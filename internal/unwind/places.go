@@ -12,7 +12,7 @@ const (
 	describedHeader = 0
 )
 
-// place is where a word of a JVM is in its code.
+// place is where a word of a runtime is in its code.
 type place struct {
 	target uint64 // its number
 	word   [3]uint64

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/support"
 
 	"correlator/internal/worker"
@@ -56,12 +57,14 @@ const processDescriptors = 3
 // quotas are what a worker divides among the users of its processes.
 type quotas struct {
 	processes  *quota
-	jvms       *quota // entries of hotspotMap
+	offsets    *quota // entries of offsetsMap
 	ranges     *quota // entries of pidPageMap, without those that mark processes
 	infos      *quota // entries of infosMap, which are never removed
 	pages      *quota // entries of pagesMap
 	tableBytes *quota // of files' tables
 	tables     map[uint16]*quota
+
+	processData map[libpf.InterpreterType]*quota // entries of hotspotMap, goMap, and the tables of runtimeKinds
 }
 
 // newQuotas returns those of a worker that may have so many descriptors; entries returns the size
@@ -71,12 +74,19 @@ func newQuotas(descriptors uint64, entries func(table string) uint64) *quotas {
 	ranges := entries(pidPageMap)
 	q := &quotas{
 		processes:  newQuota("processes that are unwound", processes),
-		jvms:       newQuota("JVMs that are unwound", entries(hotspotMap)),
+		offsets:    newQuota("files with a runtime", entries(offsetsMap)),
 		ranges:     newQuota("ranges of mappings", ranges-min(ranges, processes)),
 		infos:      newQuota("ways to unwind a frame", entries(infosMap)),
 		pages:      newQuota("pages of files", entries(pagesMap)),
 		tableBytes: newQuota("bytes of files' tables", maxTableBytes),
 		tables:     make(map[uint16]*quota),
+		processData: map[libpf.InterpreterType]*quota{
+			libpf.HotSpot: newQuota("JVMs that are unwound", entries(hotspotMap)),
+			libpf.Go:      newQuota("Go programs that are unwound", entries(goMap)),
+		},
+	}
+	for _, kind := range runtimeKinds {
+		q.processData[kind.of] = newQuota(kind.name+" processes that are unwound", maxRuntimes)
 	}
 	for bucket := uint16(support.StackDeltaBucketSmallest); bucket <= support.StackDeltaBucketLargest; bucket++ {
 		q.tables[bucket] = newQuota(fmt.Sprintf("files' tables of 1<<%d entries", bucket),

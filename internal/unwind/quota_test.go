@@ -140,6 +140,11 @@ func TestQuotas(t *testing.T) {
 			func(h *handler, i int) error { return h.UpdateProcData(libpf.HotSpot, libpf.PID(i), nil) },
 			func(h *handler, i int) { _ = h.DeleteProcData(libpf.HotSpot, libpf.PID(i)) },
 		},
+		"Go programs": {
+			madeUpEntries / 2,
+			func(h *handler, i int) error { return h.UpdateProcData(libpf.Go, libpf.PID(i), nil) },
+			func(h *handler, i int) { _ = h.DeleteProcData(libpf.Go, libpf.PID(i)) },
+		},
 		"ranges of files": {
 			madeUpEntries / 2,
 			func(h *handler, i int) error { return h.UpdatePidPageMappingInfo(libpf.PID(i), prefix, uint64(i), 0) },
@@ -211,7 +216,10 @@ func TestQuotas(t *testing.T) {
 
 // all returns all quotas.
 func (q *quotas) all() []*quota {
-	all := []*quota{q.processes, q.jvms, q.ranges, q.infos, q.pages, q.tableBytes}
+	all := []*quota{q.processes, q.offsets, q.ranges, q.infos, q.pages, q.tableBytes}
+	for _, processes := range q.processData {
+		all = append(all, processes)
+	}
 	for _, tables := range q.tables {
 		all = append(all, tables)
 	}

@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"go.opentelemetry.io/ebpf-profiler/host"
-	"go.opentelemetry.io/ebpf-profiler/interpreter/interpreterconfig"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/log"
 	"go.opentelemetry.io/ebpf-profiler/nativeunwind/elfunwindinfo"
@@ -172,10 +172,8 @@ func (s *server) start(r start, fds []int) error {
 		return fmt.Errorf("accessing tables without CAP_BPF, for which kernel.unprivileged_bpf_disabled has to be 0 "+
 			"before Linux 5.19: %w", err)
 	}
-	config := interpreterconfig.NoInterpreters()
-	config.Hotspot.Disabled = false
 	ctx := context.Background() // the worker ends with its process
-	own, err := enginemaps.LoadMaps(ctx, config, s.tables, &ebpf.MapSpec{})
+	own, err := enginemaps.LoadMaps(ctx, tablesConfig(), s.tables, &ebpf.MapSpec{})
 	if err != nil {
 		return fmt.Errorf("setting up tables: %w", err)
 	}
@@ -185,8 +183,9 @@ func (s *server) start(r start, fds []int) error {
 	}
 	quotas := newQuotas(descriptors.Cur, func(table string) uint64 { return uint64(s.tables[table].MaxEntries()) })
 	s.handler = newHandler(own, s.tables, quotas, s.newTable)
+	s.handler.data.switchOn = s.switchOn
 	s.manager, err = processmanager.New(ctx, processmanager.Config{
-		InterpretersConfig:    config,
+		InterpretersConfig:    runtimesConfig(),
 		MonitorInterval:       time.Minute,
 		ExecutableUnloadDelay: unloadDelay,
 		EbpfHandler:           s.handler,
@@ -200,14 +199,23 @@ func (s *server) start(r start, fds []int) error {
 
 // newTable asks the agent for a table of 1<<bucket entries.
 func (s *server) newTable(bucket uint16) (*ebpf.Map, error) {
-	if err := s.conn.Send([]byte{opTable, byte(bucket)}, -1); err != nil {
+	return s.askTable(opTable, byte(bucket))
+}
+
+// switchOn asks the agent for the table of a kind of runtime.
+func (s *server) switchOn(kind *runtimeKind) (*ebpf.Map, error) {
+	return s.askTable(opRuntime, byte(slices.Index(runtimeKinds, kind)))
+}
+
+func (s *server) askTable(op, which byte) (*ebpf.Map, error) {
+	if err := s.conn.Send([]byte{op, which}, -1); err != nil {
 		return nil, err
 	}
 	message, fds, err := s.conn.ReceiveDescriptors()
 	if err != nil {
 		return nil, err
 	}
-	if len(fds) != 1 || message[0] != opTable {
+	if len(fds) != 1 || message[0] != op {
 		return nil, errors.New("no more tables may be made")
 	}
 	return ebpf.NewMapFromFD(fds[0])
@@ -243,6 +251,11 @@ func (s *server) synchronize(r *synchronize) synchronized {
 	result := synchronized{
 		Skipped: uint64(len(t.skipped)), MapErrors: came.errors, Full: came.full, Failure: failureText(came.failure),
 	}
+	if err := s.openRuntimes(t, &came); err != nil {
+		s.remove(pid) // the engine tries nothing again of what is mapped
+		result.Outcome, result.Failure = outcomeNotReady, failureText(err)
+		return result
+	}
 	ready := came.jvm
 	if t.hasJVM && ready && t.code == nil {
 		var err error
@@ -262,6 +275,26 @@ func (s *server) synchronize(r *synchronize) synchronized {
 	}
 	return result
 }
+
+// openRuntimes prepares naming the frames of a process's runtimes. An error says which one cannot be unwound.
+func (s *server) openRuntimes(t *target, came *stored) error {
+	if came.missing != nil {
+		return fmt.Errorf("%s: %w", came.missing.name, errNotAttached)
+	}
+	for _, kind := range came.runtimes {
+		if t.codes[kind] != nil {
+			continue
+		}
+		code, err := findCode(t, kind.loader, s.pages)
+		if err != nil {
+			return fmt.Errorf("%s: %w", kind.name, err)
+		}
+		t.codes[kind] = code
+	}
+	return nil
+}
+
+var errNotAttached = errors.New("its state was not found")
 
 // addTarget adds the process of a request.
 func (s *server) addTarget(r *synchronize) (*target, error) {
@@ -304,10 +337,10 @@ func (s *server) remove(pid libpf.PID) {
 
 // nameStacks answers with the frames of stacks, of the first at least.
 func (s *server) nameStacks(pid libpf.PID, stacks [][]uint64) []byte {
-	if t := s.targets[pid]; t != nil && t.code != nil {
+	if t := s.targets[pid]; t != nil {
 		s.places.begin()
-		t.code.begin()
-		defer t.code.end()
+		s.pages.begin(t.GetRemoteMemory().ReaderAt)
+		defer s.endNaming(t)
 	}
 	answer, began := newFramesAnswer(), time.Now()
 	for i, words := range stacks {
@@ -316,6 +349,17 @@ func (s *server) nameStacks(pid libpf.PID, stacks [][]uint64) []byte {
 		}
 	}
 	return answer.message()
+}
+
+// endNaming forgets what was read of a process.
+func (s *server) endNaming(t *target) {
+	if t.code != nil {
+		t.code.end()
+	}
+	for _, code := range t.codes {
+		code.end()
+	}
+	s.pages.forget()
 }
 
 // frames returns the frames of a stack's words.
@@ -336,7 +380,7 @@ func (s *server) frames(pid libpf.PID, words []uint64) []Frame {
 		case word.Type() == libpf.HotSpotFrame && size >= 3:
 			frames = append(frames, s.jvmFrames(pid, word)...)
 		default:
-			frames = append(frames, Frame{Kind: CutFrame})
+			frames = append(frames, s.runtimeFrames(pid, word)...)
 		}
 	}
 	return frames

@@ -12,6 +12,9 @@ type Status struct {
 	Synchronized int          `json:"synchronized"`          // processes
 	Unreaped     int          `json:"unreaped"`              // killed workers that have not ended
 	Quarantined  []Quarantine `json:"quarantined,omitempty"` // by pid
+	// Runtimes are the kinds of language runtimes that processes have, besides JVMs, and why their frames
+	// cannot be unwound, "" if they can.
+	Runtimes map[string]string `json:"runtimes,omitempty"`
 }
 
 // Quarantine is a process that is left out.
@@ -30,6 +33,12 @@ func (e *Engine) Status() Status {
 		if k.ready {
 			s.Synchronized++
 		}
+	}
+	for kind, err := range e.runtimes {
+		if s.Runtimes == nil {
+			s.Runtimes = make(map[string]string)
+		}
+		s.Runtimes[kind.name] = failureText(err)
 	}
 	switch {
 	case e.broken != nil:

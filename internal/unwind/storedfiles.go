@@ -151,6 +151,7 @@ func (h *handler) releaseTable(file host.FileID) {
 		return
 	}
 	delete(h.files, file)
+	h.releaseOffsets(file)
 	h.quotas.tables[stored.bucket].give(stored.user, 1)
 	h.quotas.tableBytes.give(stored.user, tableBytes(uint(stored.bucket)))
 	h.quotas.pages.give(stored.user, stored.pages)

@@ -82,10 +82,12 @@ type target struct {
 	err      error                       // of reading them
 	hasJVM   bool                        // libjvm is mapped
 	jvm      *process.RawMapping         // the first of libjvm
+	mapped   []process.RawMapping        // the first of each file
 	skipped  map[uint64]struct{}         // inodes of files that could not be read
 	failure  error                       // of the first of these
 
-	code *jvmCode // nil: no JVM is known
+	code  *jvmCode // nil: no JVM is known
+	codes map[*runtimeKind]*runtimeCode
 }
 
 var _ process.Process = (*target)(nil)
@@ -111,6 +113,7 @@ func openTarget(procRoot string, r *synchronize, b *budget, files *handler) (*ta
 	return &target{
 		kernelPID: r.KernelPID, user: r.User, handle: handle, opener: symbols.Opener{ProcRoot: procRoot},
 		mem: mem, batch: memread.Open(procRoot, r.ID.PID), budget: b, files: files,
+		codes: make(map[*runtimeKind]*runtimeCode),
 	}, nil
 }
 
@@ -124,7 +127,7 @@ func (t *target) close() {
 func (t *target) begin() {
 	t.systems = t.opener.FileSystems(t.handle.Identity().PID)
 	t.mappings, t.skipped = make(map[uint64]procscan.Mapping), make(map[uint64]struct{})
-	t.err, t.hasJVM, t.jvm, t.failure = nil, false, nil, nil
+	t.err, t.hasJVM, t.jvm, t.mapped, t.failure = nil, false, nil, nil, nil
 }
 
 // PID returns the key of the process in the tables.
@@ -170,6 +173,7 @@ func (t *target) IterateMappings(yield func(process.RawMapping) bool) (uint32, e
 			continue
 		}
 		t.mappings[m.Start] = m
+		t.addFile(&raw)
 		if !t.hasJVM && strings.HasSuffix(raw.Path, "/libjvm.so") {
 			t.hasJVM, t.jvm = true, &raw
 		}
@@ -179,6 +183,16 @@ func (t *target) IterateMappings(yield func(process.RawMapping) bool) (uint32, e
 		}
 	}
 	return 0, nil
+}
+
+// addFile adds the file of a mapping to those in which a runtime may be, unless it is known: its mappings are next
+// to each other.
+func (t *target) addFile(raw *process.RawMapping) {
+	last := len(t.mapped) - 1
+	if !raw.IsFileBacked() || last >= 0 && t.mapped[last].Path == raw.Path {
+		return
+	}
+	t.mapped = append(t.mapped, *raw)
 }
 
 // rawMapping converts a mapping. The engine caches what it knows of files by device and inode, for all

@@ -20,6 +20,7 @@ const (
 	opFrames      = 'F' // see appendFramesRequest; answered by a framesAnswer
 
 	opTable        = 'M' // the worker asks for a table of 1<<n entries, n the second byte; answered by itself
+	opRuntime      = 'K' // the worker asks for the table of a runtimeKind, its number is the second byte; likewise
 	opTableRefused = 'N' // and a descriptor, or by this
 )
 

@@ -28,7 +28,8 @@ func hasCompileID(word libpf.EbpfFrame) bool {
 
 // Lasting reports whether words mean the same as long as the process runs its program. In compiled code of a
 // JVM they have a number that is never given again. Those of interpreted code are only addresses: when a class
-// is unloaded, another one may come to them. (So are those of stubs, of which a JVM frees hardly any.)
+// is unloaded, another one may come to them. (So are those of stubs, of which a JVM frees hardly any.) Of other
+// runtimes all words are taken for such.
 func Lasting(words []uint64) bool { return interpretedAt(words) < 0 }
 
 // Compiled returns the words before the first of interpreted code: see Lasting.
@@ -47,7 +48,10 @@ func interpretedAt(words []uint64) int {
 		if size == 0 || size > len(word) {
 			return -1 // it cannot be named from here on
 		}
-		if size >= 3 && word.Type() == libpf.HotSpotFrame && kindOf(word) == support.FrameHotspotInterpreter {
+		switch {
+		case word.Flags().Error(): // it has no address
+		case size >= 3 && word.Type() == libpf.HotSpotFrame && kindOf(word) == support.FrameHotspotInterpreter,
+			runtimeOfWord(word) != nil:
 			return at
 		}
 		at += size

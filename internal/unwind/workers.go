@@ -83,7 +83,7 @@ func (e *Engine) startWorker() error {
 		process.Kill()
 		return ErrClosed
 	}
-	e.worker, e.tableBytes, e.startedAt = process, 0, time.Now()
+	e.worker, e.tableBytes, e.asked, e.startedAt = process, 0, make(map[int]bool), time.Now()
 	r := start{Tables: e.chain.written(), Signatures: e.options.Signatures}
 	var fds []int
 	for _, name := range r.Tables {
@@ -221,6 +221,9 @@ func (e *Engine) wipe() error {
 			continue
 		}
 		all = errors.Join(all, wipeTable(table))
+	}
+	for _, runtime := range e.chain.runtimes {
+		all = errors.Join(all, wipeTable(runtime.table))
 	}
 	return all
 }

@@ -346,14 +346,14 @@ func (d *dictionary) location(key location) int32 {
 }
 
 // frameTypeOf returns the frame type that receivers know. Code without a file is "native", too:
-// "jvm" would promise a method. "abort-marker" is what the OpenTelemetry profiler and receivers of
+// that of a runtime would promise a function. "abort-marker" is what the OpenTelemetry profiler and receivers of
 // its profiles call the end of a stack that could not be followed further.
 func frameTypeOf(f profile.Frame) string {
 	switch kind := f.Kind(); {
 	case kind == profile.KernelFrame, kind == profile.AnonymousFrame && f.Address >= 1<<63:
 		return "kernel"
-	case kind == profile.JVMFrame:
-		return "jvm"
+	case kind.OfRuntime():
+		return kind.String()
 	case kind == profile.CutFrame:
 		return "abort-marker"
 	}

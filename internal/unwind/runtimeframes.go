@@ -1,0 +1,35 @@
+package unwind
+
+import "go.opentelemetry.io/ebpf-profiler/libpf"
+
+// runtimeFrames returns the frames of a word of a runtime other than a JVM: those of calls that are inlined, and
+// of the function. They must not be changed.
+func (s *server) runtimeFrames(pid libpf.PID, word libpf.EbpfFrame) []Frame {
+	t, kind := s.targets[pid], runtimeOfWord(word)
+	if t == nil || kind == nil || len(word) != runtimeWords || t.codes[kind] == nil {
+		return []Frame{{Kind: CutFrame}}
+	}
+	code, at := t.codes[kind], place{t.number, [3]uint64(word)}
+	if known := s.places.get(at, code.areUnchanged); known != nil {
+		return known
+	}
+	named, read, err := code.symbolizeAlone(word)
+	if err != nil || len(named) == 0 {
+		return []Frame{{Kind: kind.frames}} // its code is gone
+	}
+	frames := make([]Frame, len(named))
+	for i, handle := range named {
+		f := handle.Value()
+		frames[i] = Frame{
+			Kind: kind.frames, Function: boundName(f.FunctionName.String()),
+			SourceFile: sourceFile(f.SourceFile.String()), Line: uint32(f.SourceLine),
+		}
+	}
+	if len(read) > 0 {
+		s.places.add(at, frames, read)
+	}
+	return frames
+}
+
+// runtimeWords is the size of a word of each runtimeKind.
+const runtimeWords = 3
