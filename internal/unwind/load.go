@@ -237,7 +237,8 @@ func (c *chain) written() []string {
 
 // selectPrograms returns what is to be loaded of the module, without runtimes. frames is as for loadWith.
 func selectPrograms(full *ebpf.CollectionSpec, findsAreas bool, frames int64) (*ebpf.CollectionSpec, error) {
-	return selectFrom(full, []string{entryProgram, nativeProgram, hotspotProgram}, (&chain{}).written(), findsAreas, frames)
+	programs := []string{entryProgram, nativeProgram, hotspotProgram}
+	return selectFrom(full, programs, (&chain{}).written(), findsAreas, frames)
 }
 
 // selectFrom returns programs of the module, with the tables that they use, and those that are needed besides.
