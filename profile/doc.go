@@ -59,8 +59,8 @@
 //
 // An unwinder knows more than addresses: where the callers are missing, and which function a frame
 // is of. The callers are replaced by a CutFrame, so that the id is not that of a whole stack. A
-// Function does not change the id of a frame that has a file. A frame without a file, one of the
-// JVM, has the address 1 or the line, and as file id a hash of the function's name, the source
+// Function does not change the id of a frame that has a file. A frame without a file, one of a
+// language runtime, has the address 1 or the line, and as file id a hash of the function's name, the source
 // file and the line: nothing of one process. Names should not be of one process either: without the
 // numbers of generated classes, for instance.
 package profile

@@ -38,7 +38,7 @@ const (
 	PythonFrame                // likewise a function that CPython runs
 	V8Frame                    // of JavaScript, in Node.js for example
 	PHPFrame
-	CutFrame                   // no code: callers are missing from here on
+	CutFrame // no code: callers are missing from here on
 )
 
 // OfRuntime reports whether frames are of functions that a language runtime compiles or interprets. They have a

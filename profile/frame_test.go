@@ -155,3 +155,21 @@ func TestWithName(t *testing.T) {
 		}
 	}
 }
+
+// Frames of runtimes have the ids that those of JVMs have, made of function, source file and line.
+func TestRuntimeFrames(t *testing.T) {
+	function := NewFunction("Work.run", "/srv/work.py")
+	jvm := NewJVMFrame(function, 7)
+	for kind, text := range map[Kind]string{JVMFrame: "jvm", PythonFrame: "cpython", V8Frame: "v8js", PHPFrame: "php"} {
+		f := NewRuntimeFrame(kind, function, 7)
+		if f.Kind() != kind || kind.String() != text || !kind.OfRuntime() || f.Line != 7 || f.Name() != "Work.run" ||
+			f.SourceFile() != "/srv/work.py" || TraceID([]Frame{f}) != TraceID([]Frame{jvm}) {
+			t.Errorf("%v: %+v", kind, f)
+		}
+	}
+	for _, kind := range []Kind{AnonymousFrame, NativeFrame, KernelFrame, CutFrame} {
+		if kind.OfRuntime() {
+			t.Errorf("%v is of a runtime", kind)
+		}
+	}
+}

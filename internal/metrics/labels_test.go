@@ -111,7 +111,7 @@ var labelMeanings = []struct {
 	}},
 	{[]string{"unwinding_synchronizations_total"}, "result", [][2]string{
 		{"ready", "the process can be unwound"},
-		{"not_ready", "its JVM is still starting, or of a kind that cannot be unwound; tried again"},
+		{"not_ready", "its JVM, or other runtime, is still starting, or of a kind that cannot be unwound; tried again"},
 		{"over_quota", "the process needs more of the tables than its user's (or container's) processes may have, which is as much as is left for others; tried again"},
 		{"gone", "the process has ended, or runs another program"},
 		{"failed", "something else; `correlator status` says what; tried again"},
@@ -122,7 +122,7 @@ var labelMeanings = []struct {
 		{"quarantined", "the process is left out: a worker was killed because of it, or hangs because of another one of its user"},
 	}},
 	{[]string{"unwinding_frames_lacking_total"}, "lacking", [][2]string{
-		{"name", "of a JVM, without the name of a method"},
+		{"name", "of a JVM, or other runtime, without the name of a function"},
 		{"address", "native, in no known mapping"},
 	}},
 	{[]string{"processes_not_sampled"}, "reason", [][2]string{

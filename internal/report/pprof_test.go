@@ -419,3 +419,32 @@ func TestFirstMapping(t *testing.T) {
 		t.Errorf("the first mapping is %s", first)
 	}
 }
+
+// Frames of each runtime are in a mapping of its own, without addresses.
+func TestProfileOfRuntimes(t *testing.T) {
+	process := &record.Process{PID: 101}
+	r := &record.Recording{
+		Start: time.Unix(1700000000, 0), Duration: time.Second, SamplesPerSecond: 100,
+		Processes: []*record.Process{process},
+		Stacks: map[profile.StackTraceID][]profile.Frame{stackID(1): {
+			profile.NewRuntimeFrame(profile.PythonFrame, profile.NewFunction("Work.run", "/srv/work.py"), 7),
+			profile.NewRuntimeFrame(profile.V8Frame, profile.NewFunction("run", "/srv/work.js"), 8),
+			profile.NewRuntimeFrame(profile.PHPFrame, profile.NewFunction("Work::run", "/srv/work.php"), 9),
+		}},
+		Samples: map[record.Key]uint64{{Process: process, Stack: stackID(1)}: 1},
+	}
+	p := buildProfile(r, nil)
+	if err := p.CheckValid(); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{
+		"[cpython] Work.run /srv/work.py:7", "[v8js] run /srv/work.js:8", "[php] Work::run /srv/work.php:9",
+	} {
+		l := p.Sample[0].Location[i]
+		f := l.Line[0].Function
+		got := fmt.Sprintf("%s %s %s:%d", l.Mapping.File, f.Name, f.Filename, l.Line[0].Line)
+		if got != want || l.Address != 0 {
+			t.Errorf("%s at %#x, want %s", got, l.Address, want)
+		}
+	}
+}

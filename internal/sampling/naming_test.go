@@ -50,3 +50,25 @@ func TestAppendNamed(t *testing.T) {
 		}
 	}
 }
+
+// Frames of each runtime that the engine has are frames of that runtime.
+func TestAppendRuntimeFrames(t *testing.T) {
+	kinds := map[unwind.FrameKind]profile.Kind{
+		unwind.JVMFrame: profile.JVMFrame, unwind.PythonFrame: profile.PythonFrame, unwind.V8Frame: profile.V8Frame,
+		unwind.PHPFrame: profile.PHPFrame,
+	}
+	for kind := unwind.FrameKind(0); kind <= unwind.CutFrame; kind++ {
+		want, ofRuntime := kinds[kind]
+		if kind.OfRuntime() != ofRuntime {
+			t.Errorf("kind %d is of a runtime: %v", kind, !ofRuntime)
+		}
+		if !ofRuntime {
+			continue
+		}
+		frames, whole := appendNamed(nil, nil, []unwind.Frame{{Kind: kind, Function: "f", SourceFile: "/f", Line: 3}})
+		if !whole || len(frames) != 1 || frames[0].Kind() != want || frames[0].Name() != "f" ||
+			frames[0].SourceFile() != "/f" || frames[0].Line != 3 {
+			t.Errorf("kind %d: %+v", kind, frames)
+		}
+	}
+}

@@ -23,6 +23,7 @@ func TestOriginOf(t *testing.T) {
 		{profile.Frame{Address: 0xffffffffff601000}, KernelOrigin},
 		{profile.NewCutFrame(), NoOrigin},
 		{profile.NewJVMFrame(profile.NewFunction("f", ""), 1), NoOrigin},
+		{profile.NewRuntimeFrame(profile.V8Frame, profile.NewFunction("f", ""), 1), NoOrigin},
 		{profile.Frame{Function: profile.NewFunction("f", ""), Address: 1}, NoOrigin},
 	} {
 		if got := OriginOf(test.frame); got != test.want {

@@ -31,6 +31,8 @@ type runtimeCode struct {
 	pages  *pages                    // of it, each read once in a request
 	memory remotememory.RemoteMemory // through pages
 
+	noLines bool // the engine's lines are wrong
+
 	request interpreter.Instance // of the request that is served; nil: none yet
 	alone   int                  // words of it that were symbolized alone
 }
@@ -73,8 +75,13 @@ func openCode(t *target, m *process.RawMapping, file *pfelf.Reference, loader in
 	return &runtimeCode{
 		data: data, pid: t.PID(), bias: libpf.Address(m.Vaddr - inFile), from: t.GetRemoteMemory().ReaderAt,
 		batch: t.batch, budget: t.budget, pages: pages, memory: remotememory.RemoteMemory{ReaderAt: pages},
+		noLines: fmt.Sprint(data) == python310,
 	}, nil
 }
+
+// python310 is the engine's name of the version of which it reads only the first half of each table of lines:
+// what is in the other half gets the function's first line (walkLineTable in interpreter/python).
+const python310 = "Python 3.10"
 
 // begin prepares a request.
 func (c *runtimeCode) begin() { c.pages.begin(c.from) }

@@ -1,7 +1,7 @@
-// Package unwind walks stacks without frame pointers, of native code and of JVMs, and names their
-// frames. The engine is that of the OpenTelemetry eBPF profiler (go.opentelemetry.io/ebpf-profiler):
-// its BPF programs walk, by tables that its user-space half fills from the files and the memory of
-// processes.
+// Package unwind walks stacks without frame pointers, of native code, of JVMs and of other language
+// runtimes, and names the frames of runtimes. The engine is that of the OpenTelemetry eBPF profiler
+// (go.opentelemetry.io/ebpf-profiler): its BPF programs walk, by tables that its user-space half
+// fills from the files and the memory of processes.
 //
 //	Engine  in the agent: loads the programs and their tables, and has the worker serve requests
 //	Kind    the worker (package worker), in which the user-space half runs

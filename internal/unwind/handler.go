@@ -200,6 +200,14 @@ func (h *handler) SupportsLPMTrieBatchOperations() bool { return true }
 // UpdatePidInterpreterMapping stores where a runtime's generated code is.
 func (h *handler) UpdatePidInterpreterMapping(pid libpf.PID, prefix lpm.Prefix, program uint8, file host.FileID,
 	bias uint64) error {
+	if kind := runtimeBy(func(k *runtimeKind) bool { return k.index == uint32(program) }); kind != nil {
+		h.mu.Lock()
+		stored := h.data.has(kind.of, pid)
+		h.mu.Unlock()
+		if !stored {
+			return errNoRuntime // its program may not be loaded: stacks would be lost there
+		}
+	}
 	err := h.storeRange(pid, func() error {
 		return h.EbpfHandler.UpdatePidInterpreterMapping(pid, prefix, program, file, bias)
 	})

@@ -291,3 +291,28 @@ func TestDeferredFile(t *testing.T) {
 		t.Error("what has passed is kept")
 	}
 }
+
+// Stacks do not go to the program of a runtime that is not known of a process.
+func TestNoRuntime(t *testing.T) {
+	h, _ := madeUp()
+	h.data.switchOn = func(*runtimeKind) (*ebpf.Map, error) { return nil, unix.EINVAL }
+	h.begin("user")
+	for _, kind := range runtimeKinds {
+		prefix := lpm.Prefix{Key: 1 << 12, Length: 52}
+		if err := h.UpdatePidInterpreterMapping(1, prefix, uint8(kind.index), 0, 0); !errors.Is(err, errNoRuntime) {
+			t.Errorf("code of %s: %v", kind.name, err)
+		}
+		if err := h.UpdateProcData(kind.of, 1, nil); !errors.Is(err, errNoRuntime) {
+			t.Errorf("%s: %v", kind.name, err)
+		}
+	}
+	if err := h.UpdateProcData(libpf.Perl, 1, nil); !errors.Is(err, errNoRuntime) {
+		t.Error(err)
+	}
+	if err := h.UpdateInterpreterOffsets(support.ProgUnwindPerl, 1, nil); !errors.Is(err, errNoRuntime) {
+		t.Error(err)
+	}
+	if r := h.result(1); r.errors != 0 || r.overQuota != nil || len(r.runtimes) != 0 || r.missing != nil {
+		t.Errorf("%+v", r)
+	}
+}

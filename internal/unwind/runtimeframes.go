@@ -24,6 +24,9 @@ func (s *server) runtimeFrames(pid libpf.PID, word libpf.EbpfFrame) []Frame {
 			Kind: kind.frames, Function: boundName(f.FunctionName.String()),
 			SourceFile: sourceFile(f.SourceFile.String()), Line: uint32(f.SourceLine),
 		}
+		if code.noLines {
+			frames[i].Line = 0
+		}
 	}
 	if len(read) > 0 {
 		s.places.add(at, frames, read)

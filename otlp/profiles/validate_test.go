@@ -251,9 +251,10 @@ func (v *validator) stack(s *profiles.Stack) {
 func (v *validator) location(l *profiles.Location) {
 	v.check(l.Address != 0, "address 0")
 	kind := v.attributesOf("location", l.AttributeIndices)["profile.frame.type"].GetStringValue()
-	v.check(slices.Contains([]string{"native", "kernel", "jvm", "abort-marker"}, kind), "frame type %q", kind)
+	runtimes := []string{"jvm", "cpython", "v8js", "php"}
+	v.check(slices.Contains(append(runtimes, "native", "kernel", "abort-marker"), kind), "frame type %q", kind)
 	v.check(len(l.Lines) <= 1, "lines %v", l.Lines)
-	if kind == "jvm" || kind == "abort-marker" {
+	if slices.Contains(runtimes, kind) || kind == "abort-marker" {
 		v.check(len(l.Lines) == 1 && l.MappingIndex == 0, "frame of type %s: %v", kind, l)
 	}
 	for _, line := range l.Lines {
