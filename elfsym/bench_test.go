@@ -2,6 +2,7 @@ package elfsym
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -40,6 +41,23 @@ func BenchmarkParse(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			if _, err := ParseLibrary(f, info.Size()); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("no thread context", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := ParseThreadContext(f, info.Size()); !errors.Is(err, ErrNoSymbols) {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("no thread context, cached", func(b *testing.B) {
+		c := newCache(b, 1024)
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := c.ThreadContext(f); !errors.Is(err, ErrNoSymbols) {
 				b.Fatal(err)
 			}
 		}

@@ -36,8 +36,8 @@ func Identify(f *os.File) (FileKey, error) {
 	}, nil
 }
 
-// Cache keeps the results of ParseLibrary and ParseThreadContext, so that any number of processes that
-// map one file cost one parse of each. It is safe for concurrent use.
+// Cache keeps the results of ParseLibrary and ParseThreadContext, so that any number of processes
+// that map one file cost one parse of each. It is safe for concurrent use.
 type Cache struct {
 	libraries *results[*Library]
 	contexts  func() (*results[*Variable], error) // made when it is called first
@@ -48,11 +48,11 @@ type Cache struct {
 const contextsPerLibrary = 32
 
 // NewCache returns a cache of the given number of libraries, which must not be 0, and
-// contextsPerLibrary times as many other files; the least recently used ones are evicted. Its tables
-// take about 100 bytes for each from the start, that of the other files from the first of them, and
-// no more for a file without symbols. The rest add at most 64 segments of 40 bytes, a build id of 64
-// bytes and the text of an error: with the table 4 KiB for each entry at worst, and 400 bytes for an
-// ordinary library.
+// contextsPerLibrary times as many other files; the least recently used ones are evicted. Its
+// tables take about 100 bytes for each from the start, that of the other files from the first of
+// them, and no more for a file without symbols. The rest add at most 64 segments of 40 bytes, a
+// build id of 64 bytes and the text of an error: with the table 4 KiB for each entry at worst, and
+// 400 bytes for an ordinary library.
 func NewCache(entries uint32) (*Cache, error) {
 	libraries, err := newResults[*Library](entries)
 	if err != nil {

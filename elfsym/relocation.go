@@ -6,7 +6,8 @@ import (
 	"fmt"
 )
 
-// RelocationKind is what the loader stores into the words by which code finds a thread-local variable.
+// RelocationKind is what the loader stores into the words by which code finds a thread-local
+// variable.
 type RelocationKind uint8
 
 const (
@@ -34,8 +35,8 @@ func (k RelocationKind) String() string {
 	return fmt.Sprintf("RelocationKind(%d)", uint8(k))
 }
 
-// TLSRelocation is the relocation that serves the thread-local symbol, or leads near it. Addr is the
-// ELF address of the words that it fills, 0 of LocalExec.
+// TLSRelocation is the relocation that serves the thread-local symbol, or leads near it. Addr is
+// the ELF address of the words that it fills, 0 of LocalExec.
 type TLSRelocation struct {
 	Kind RelocationKind
 	Addr uint64
@@ -67,8 +68,8 @@ func relocations(m image, d dynamic) (tables []table, err error) {
 }
 
 // findRelocation searches for the relocation that serves the thread-local symbol. A library linked
-// from objects of both TLS dialects can have both kinds, which lead to the same variable: TLSDESC is
-// preferred.
+// from objects of both TLS dialects can have both kinds, which lead to the same variable: TLSDESC
+// is preferred.
 func (l *Library) findRelocation(m image, d dynamic, symbol uint32) (TLSRelocation, error) {
 	var found TLSRelocation
 	tables, err := relocations(m, d)
@@ -159,8 +160,8 @@ func storedOffset(m image, r elf.Rela64) (uint64, error) {
 	return pair.uint64(pointerBytes)
 }
 
-// relocationKind returns the kind of a relocation of a thread-local variable, 0 of all others (psABI
-// supplements).
+// relocationKind returns the kind of a relocation of a thread-local variable, 0 of all others
+// (psABI supplements).
 func relocationKind(machine elf.Machine, r elf.Rela64) RelocationKind {
 	kind := elf.R_TYPE64(r.Info)
 	if machine == elf.EM_AARCH64 {

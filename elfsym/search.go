@@ -6,19 +6,19 @@ import (
 	"io"
 )
 
-// maxRelocations bounds the relocations of a file that has the variable, which are all read, in pieces:
-// 48 MiB of file, some tens of milliseconds. Browsers of 200 MB have about a million, unless they are
-// packed (DT_RELR, which has no thread-local ones, and is not read).
+// maxRelocations bounds the relocations of a file that has the variable, which are all read, in
+// pieces: 48 MiB of file, some tens of milliseconds. Browsers of 200 MB have about a million,
+// unless they are packed (DT_RELR, which has no thread-local ones, and is not read).
 const maxRelocations = 2 << 20
 
-// relocationSearch looks for the relocation that leads to a variable best. Every file with a variable
-// has one for each way in which its code reaches it, or none.
+// relocationSearch looks for the relocation that leads to a variable best. Every file with a
+// variable has one for each way in which its code reaches it, or none.
 //
 // A relocation that names the symbol is better than one without: it is what the loader itself
 // resolves for it. Of either sort TPOFF64 is best, since the word is all; then comes TLSDESC, which
-// says more than DTPMOD64. Without a symbol, TPOFF64 has to be of the variable itself; TLSDESC leads
-// to a place in the same block, from which the distance is known, as does DTPMOD64 (local-dynamic
-// code knows the distance from the start of the block).
+// says more than DTPMOD64. Without a symbol, TPOFF64 has to be of the variable itself; TLSDESC
+// leads to a place in the same block, from which the distance is known, as does DTPMOD64
+// (local-dynamic code knows the distance from the start of the block).
 type relocationSearch struct {
 	v      *Variable
 	m      image
@@ -96,19 +96,14 @@ func (s *relocationSearch) consider(r elf.Rela64) error {
 		return err
 	}
 	found := TLSRelocation{Kind: kind, Addr: r.Off, Offset: int64(s.v.TLSOffset - leads)}
-	if rank > s.rank || s.nearer(found) {
+	if rank > s.rank || found.Offset < s.found.Offset {
 		s.found, s.rank = found, rank
 	}
 	return nil
 }
 
-// nearer reports whether a relocation leads nearer to the variable than the one found, of the same
-// rank.
-func (s *relocationSearch) nearer(other TLSRelocation) bool {
-	return other.Offset >= 0 && (s.found.Offset < 0 || other.Offset < s.found.Offset)
-}
-
-// leads returns the offset in the block that a relocation leads to; false when it is of no use.
+// leads returns the offset in the block that a relocation leads to, which is not behind the
+// variable; false when it is of no use.
 func (s *relocationSearch) leads(kind RelocationKind, r elf.Rela64) (offset uint64, ok bool, err error) {
 	variable, addend := s.v.TLSOffset, uint64(r.Addend)
 	if elf.R_SYM64(r.Info) != 0 {

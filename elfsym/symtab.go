@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// maxSymbols bounds the time that a table costs: 100 MB of file, half a second. libjvm.so has 100,000
-// symbols, a browser with all of them a million.
+// maxSymbols bounds the time that a table costs: 100 MB of file, half a second. libjvm.so has
+// 100,000 symbols, a browser with all of them a million.
 const maxSymbols = 4 << 20
 
 // SymbolTables is where the symbols of one file are. It goes by the section headers, since no

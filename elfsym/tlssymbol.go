@@ -17,9 +17,9 @@ const (
 	maxStaticNames = 4096
 )
 
-// findInSymtab returns the thread-local variable of a name, of the size of a pointer, in .symtab. Its
-// index is not one of dynamic symbols: 0. Section headers that cannot be read are as none, since the
-// loader does not need them.
+// findInSymtab returns the thread-local variable of a name, of the size of a pointer, in .symtab.
+// Its index is not one of dynamic symbols: 0. Section headers that cannot be read are as none,
+// since the loader does not need them.
 func (p *pages) findInSymtab(name string) (found symbol, ok bool, err error) {
 	sections, err := p.sections()
 	if err != nil {
@@ -43,8 +43,8 @@ func (p *pages) findInSymtab(name string) (found symbol, ok bool, err error) {
 	return found, ok, err
 }
 
-// findTLS refuses a name that several variables have, as static ones of several sources do: which of
-// them the code means is not known.
+// findTLS refuses a name that several variables have, as static ones of several sources do: which
+// of them the code means is not known.
 func (t *SymbolTable) findTLS(name string) (found symbol, ok bool, err error) {
 	names, text := 0, make([]byte, len(name)+1)
 	err = t.each(maxStaticSymbols, func(sym elf.Sym64) error {

@@ -18,12 +18,13 @@ type Variable struct {
 }
 
 // ParseThreadContext finds OpenTelemetry's thread context in any ELF file that a process can map.
-// ErrNoSymbols is expected of nearly all, also of what is no ELF file or for another machine, as code
-// that is mapped from shared memory: without PT_TLS, as most are, a file costs no more reads than by
-// ParseFile, and a few more when it exports nothing of the name. It blocks as long as r does.
+// ErrNoSymbols is expected of nearly all, also of what is no ELF file or for another machine, as
+// code that is mapped from shared memory: without PT_TLS, as most are, a file costs no more reads
+// than by ParseFile, and a few more when it exports nothing of the name. It blocks as long as r
+// does.
 //
-// OTEP 4947 wants the symbol exported. Static executables export nothing, and linkers hide what they
-// are not told to export, so it is searched in .symtab, too (findInSymtab).
+// OTEP 4947 wants the symbol exported. Static executables export nothing, and linkers hide what
+// they are not told to export, so it is searched in .symtab, too (findInSymtab).
 func ParseThreadContext(r io.ReaderAt, size int64) (*Variable, error) {
 	h, err := parseHeaders(r, size)
 	if errors.Is(err, errNotELF) || errors.Is(err, ErrClass) || errors.Is(err, ErrMachine) {
@@ -34,6 +35,9 @@ func ParseThreadContext(r io.ReaderAt, size int64) (*Variable, error) {
 	}
 	if elf.ProgType(h.tls.Type) != elf.PT_TLS {
 		return nil, ErrNoSymbols
+	}
+	if h.tls.Memsz > maxTLSBlock {
+		return nil, fmt.Errorf("%w: TLS block of %#x bytes", errMalformed, h.tls.Memsz)
 	}
 	m := image{pages: h.pages, segments: h.file.Segments}
 	var d dynamic // static executables have none
@@ -96,23 +100,24 @@ func (v *Variable) place(s symbol, name string, tls elf.Prog64) error {
 	return nil
 }
 
-// maxTLSBlock bounds the TLS block of an executable, and its alignment: code reaches variables by
-// displacements of 32 bits, signed, at most.
+// maxTLSBlock bounds a file's TLS block, and its alignment: code reaches variables by displacements
+// of 32 bits, signed, at most.
 const maxTLSBlock = 1 << 31
 
-// localExec places a variable of an executable, which needs no relocation: the executable's block is
-// next to the thread pointer, so that linkers know the distance. It is that of lld's
+// localExec places a variable of an executable, which needs no relocation: the executable's block
+// is next to the thread pointer, so that linkers know the distance. It is that of lld's
 // getTlsTpOffset (ELF/InputSection.cpp), of glibc's _dl_determine_tlsoffset (elf/dl-tls.c) and of
 // musl's static_init_tls (src/env/__init_tls.c):
 //
-//	x86-64   block ends at the thread pointer or before: its address is congruent to p_vaddr, modulo p_align
-//	aarch64  block begins behind the 16 bytes that are the ABI's, with the same congruence
+//	x86-64   the block ends at the thread pointer, or before where its address would not be
+//	         congruent to p_vaddr, modulo p_align
+//	aarch64  it begins behind the 16 bytes that are the ABI's, with the same congruence
 //
 // Linkers align p_vaddr, so these are -align_up(p_memsz, p_align) and align_up(16, p_align).
 func (v *Variable) localExec(tls elf.Prog64) (TLSRelocation, error) {
 	align := max(tls.Align, 1)
-	if align&(align-1) != 0 || align > maxTLSBlock || tls.Memsz > maxTLSBlock {
-		return TLSRelocation{}, fmt.Errorf("%w: TLS block of %#x bytes, aligned to %#x", errMalformed, tls.Memsz, align)
+	if align&(align-1) != 0 || align > maxTLSBlock {
+		return TLSRelocation{}, fmt.Errorf("%w: TLS block aligned to %#x", errMalformed, align)
 	}
 	const reserved = 16
 	block := -tls.Memsz - (-tls.Memsz-tls.Vaddr)&(align-1)

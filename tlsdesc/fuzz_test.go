@@ -69,6 +69,52 @@ func FuzzResolve(f *testing.F) {
 	})
 }
 
+// FuzzResolveOTel: the same for what code of other TLS models leads to, and for a relocation of
+// another place in the block.
+func FuzzResolveOTel(f *testing.F) {
+	f.Add(false, uint8(elfsym.TPOFF64), int64(0), signed(-0x98), uint64(0), []byte{}, loaderGlibc)
+	f.Add(true, uint8(elfsym.TPOFF64), int64(0), uint64(tlsOffset), uint64(0), []byte{}, libcMusl)
+	f.Add(false, uint8(elfsym.LocalExec), int64(-8), uint64(0), uint64(0), []byte{}, "")
+	f.Add(true, uint8(elfsym.LocalExec), int64(0x28), uint64(0), uint64(0), []byte{}, "")
+	f.Add(false, uint8(elfsym.DTPMOD64), int64(tlsOffset), uint64(3), uint64(0), []byte{}, libcGlibc)
+	f.Add(false, uint8(elfsym.TLSDESC), int64(tlsOffset), uint64(resolver), signed(-0x98), code.x86Static, loaderGlibc)
+	f.Add(true, uint8(elfsym.TLSDESC), int64(8), uint64(resolver), uint64(0x10), code.armStatic, libcMusl)
+	f.Add(false, uint8(elfsym.LocalExec), int64(-1<<63), uint64(0), uint64(0), []byte{}, "")
+	f.Add(false, uint8(elfsym.TLSDESC), int64(1<<62), uint64(resolver), uint64(1<<63), code.x86Static, loaderGlibc)
+
+	f.Fuzz(func(t *testing.T, arm bool, kind uint8, offset int64, first, second uint64, code []byte, file string) {
+		machine := elf.EM_X86_64
+		if arm {
+			machine = elf.EM_AARCH64
+		}
+		v := library(machine, elfsym.RelocationKind(kind))
+		v.Relocation.Offset = offset
+		m := new(image).bytes(second, 3, 0, 0, 0, 0, 0, 0, 0).bytes(first, code...).words(pairAddr, first, second)
+		rule, err := Resolve(v, bias, m, []procscan.Mapping{{Start: first, End: first + 1, Path: file}})
+		if err != nil {
+			known := errors.Is(err, ErrUnresolved) || errors.Is(err, ErrUnsupported) || errors.Is(err, ErrMalformed)
+			if rule != (Rule{}) || !known {
+				t.Errorf("rule %+v, error %v", rule, err)
+			}
+			return
+		}
+		if rule.Kind != Static {
+			if rule.Offset != tlsOffset || rule.Libc != libcOf(file) || rule.Module < 1 || rule.Module > maxModule {
+				t.Errorf("%+v, file %q", rule, file)
+			}
+			return
+		}
+		want := map[elfsym.RelocationKind]int64{elfsym.TPOFF64: int64(first) + offset, elfsym.LocalExec: offset,
+			elfsym.TLSDESC: int64(second) + offset}[elfsym.RelocationKind(kind)]
+		if rule != (Rule{Kind: Static, Libc: libcOf(file), Offset: want}) {
+			t.Errorf("%+v, not %+d of %v", rule, want, libcOf(file))
+		}
+		if below := rule.Offset < 0; below == arm || rule.Offset > maxOffset || rule.Offset < -maxOffset {
+			t.Errorf("static offset %#x", rule.Offset)
+		}
+	})
+}
+
 // reference is the procedure in Rule's comment, for one thread and one word after the other.
 func reference(r Rule, m *image, tp uint64) (uint64, error) {
 	var failed error

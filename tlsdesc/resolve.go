@@ -9,15 +9,15 @@ import (
 	"correlator/procscan"
 )
 
-// Resolve returns the rule for the variable of a file that is loaded at bias (load address minus ELF
-// address, modulo 2^64). It makes one batch of reads, another one for a TLS descriptor, and none for
-// local-exec, whose file must be the program's.
+// Resolve returns the rule for the variable of a file that is loaded at bias (load address minus
+// ELF address, modulo 2^64). It makes one batch of reads, another one for a TLS descriptor, and
+// none for local-exec, whose file must be the program's.
 //
 // Call it when the process has published its storage, or its process context. Then dlopen has
 // returned, so the relocation is complete, unless it is bound lazily, and static blocks are
 // initialized in every thread. If called before, Resolve can read words that the loader is about to
-// store. It returns ErrUnresolved when it can detect that: a word is still zero, or the words differ
-// when they are read again.
+// store. It returns ErrUnresolved when it can detect that: a word is still zero, or the words
+// differ when they are read again.
 //
 // mappings are the process's executable file mappings. The C library is recognized by the name of
 // the file that the resolver is mapped from, so a second one in the same process does not matter. A
@@ -149,9 +149,10 @@ func (v variable) distanceRule(stored, further int64, libc Libc) (Rule, error) {
 
 // fromDistance makes the rule from the word of a TPOFF64 relocation.
 //
-// Before the loader stores it, the word is 0, or what some linkers put there: the variable's offset in
-// its block. Both are distances of a block that begins at the thread pointer, which is possible on
-// aarch64, with musl, which loads such libraries with the program alone: then the word is complete.
+// Before the loader stores it, the word is 0, or what some linkers put there: the variable's offset
+// in its block. Both are distances of a block that begins at the thread pointer, which is possible
+// on aarch64, with musl, which loads such libraries with the program alone: then the word is
+// complete.
 func (v variable) fromDistance(distance int64) (Rule, error) {
 	libc, offset := v.onlyLibc(), v.lib.TLSOffset
 	atThreadPointer := v.platform.staticMax > 0 && libc == Musl && uint64(distance) == offset
@@ -230,9 +231,9 @@ func (v variable) onlyLibc() Libc {
 }
 
 // moduleRule makes a rule that goes through the DTV. The loader computes the offset from the
-// symbol's value or from the addend alone, so only one is possible. (Another one is possible when the variable of a
-// different build of the library, in the global scope, serves this one too. That is refused, since
-// a half-filled pair can look the same.)
+// symbol's value or from the addend alone, so only one is possible. (Another one is possible when
+// the variable of a different build of the library, in the global scope, serves this one too. That
+// is refused, since a half-filled pair can look the same.)
 func (v variable) moduleRule(kind Kind, libc Libc, p pair, generation uint64) (Rule, error) {
 	module, offset := p.first, p.second
 	switch {
@@ -244,7 +245,8 @@ func (v variable) moduleRule(kind Kind, libc Libc, p pair, generation uint64) (R
 		return Rule{}, fmt.Errorf("%w: offset %#x in the block of module %d, at most %#x",
 			ErrMalformed, offset, module, maxOffset)
 	case v.lib.TLSOffset > maxOffset:
-		return Rule{}, fmt.Errorf("%w: offset %#x in the library, at most %#x", ErrMalformed, v.lib.TLSOffset, maxOffset)
+		return Rule{}, fmt.Errorf("%w: offset %#x in the library, at most %#x",
+			ErrMalformed, v.lib.TLSOffset, maxOffset)
 	case offset+uint64(v.lib.Relocation.Offset) != v.lib.TLSOffset:
 		return Rule{}, fmt.Errorf("%w: offset %#x in the block of module %d, and %#x%+#x in the library",
 			ErrMalformed, offset, module, v.lib.TLSOffset, -v.lib.Relocation.Offset)

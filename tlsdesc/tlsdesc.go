@@ -1,5 +1,5 @@
-// Package tlsdesc finds a thread's copy of a thread-local variable from outside the process: the agent
-// library's, or OpenTelemetry's.
+// Package tlsdesc finds a thread's copy of a thread-local variable from outside the process: the
+// agent library's, or OpenTelemetry's.
 //
 // There are two steps. Resolve reads what the loader stored for the file and returns a Rule: how
 // to get from a thread pointer to the variable, the same for every thread as long as the library

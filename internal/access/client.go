@@ -148,8 +148,8 @@ func (p *Process) ThreadContexts(mappings []procscan.Mapping) []VariableResult {
 	return results
 }
 
-// askForAll has workers answer for each of some mappings, in their order, in as many messages as that
-// takes. After an error it answers for no more.
+// askForAll has workers answer for each of some mappings, in their order, in as many messages as
+// that takes. After an error it answers for no more.
 func askForAll[T any](p *Process, operation byte, mappings []procscan.Mapping, yield func(T)) error {
 	for rest := mappings; len(rest) > 0; {
 		var answer []T

@@ -158,8 +158,8 @@ const (
 	maxFilesTime = timeout / 4
 )
 
-// answerForAll answers for the files of mappings, in their order: for one at least, for as many as fit
-// in an answer and in maxFilesTime.
+// answerForAll answers for the files of mappings, in their order: for one at least, for as many as
+// fit in an answer and in maxFilesTime.
 func answerForAll(r *request, answerFor func(procscan.Mapping) any) (any, error) {
 	var answer []json.RawMessage
 	began := time.Now()
@@ -196,6 +196,10 @@ func (s *server) threadContext(handle *procscan.Handle, m procscan.Mapping) vari
 		return variable{Error: newFailure(err)}
 	}
 	defer file.Close()
+	return s.threadContextOf(file)
+}
+
+func (s *server) threadContextOf(file *os.File) variable {
 	found, err := s.files.ThreadContext(file)
 	if err != nil && !errors.Is(err, elfsym.ErrNoSymbols) {
 		err = fmt.Errorf("%w: %w", ErrMalformed, err)

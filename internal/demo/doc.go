@@ -1,6 +1,6 @@
-// Package demo drives the demo APM process of testdata/agent, the JVM of testdata/jvm, and the writer
-// of OpenTelemetry's contexts of testdata/otel, from tests and from programs: it builds them with the
-// machine's compilers, starts them, gives commands and turns their events into Go values.
+// Package demo drives the demo APM process of testdata/agent, the JVM of testdata/jvm, and the
+// writer of OpenTelemetry's contexts of testdata/otel, from tests and from programs: it builds them
+// with the machine's compilers, starts them, gives commands and turns their events into Go values.
 //
 // Nothing here waits for a fixed time: a command returns when the process has executed it,
 // everything else is polled for with a deadline. Every method fails the test (testing.TB.Fatalf)

@@ -1,8 +1,6 @@
 package demo
 
 import (
-	"encoding/hex"
-	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -73,12 +71,13 @@ type OTelOptions struct {
 	KeysInResource bool       // schema and keys are in the resource, as older writers have them
 	SamePayload    bool       // updates rewrite the payload where it is
 	Hold           bool       // neither load nor publish at the start
+	NoMemfd        bool       // an anonymous mapping: kernels without CONFIG_ANON_VMA_NAME refuse it
 
 	Placement
 }
 
-// OTelPair is an attribute of a process context. Neither has spaces at its ends; the key has no space
-// and no "=".
+// OTelPair is an attribute of a process context. Neither has spaces at its ends; the key has no
+// space and no "=".
 type OTelPair struct{ Key, Value string }
 
 // OTelResource is the resource of a writer that is given none.
@@ -112,6 +111,7 @@ func (o *OTelOptions) arguments() (out []string) {
 	out = append(out, "--threads", strconv.Itoa(o.Threads))
 	for name, set := range map[string]bool{
 		"in-place": o.InPlace, "keys-in-resource": o.KeysInResource, "same-payload": o.SamePayload, "hold": o.Hold,
+		"no-memfd": o.NoMemfd,
 	} {
 		if set {
 			out = append(out, "--"+name)
@@ -166,8 +166,8 @@ func (r OTelRecord) Bytes() []byte {
 	return slices.Concat(r.TraceID[:], r.SpanID[:], []byte{1, r.Flags, byte(size), byte(size >> 8)}, r.Attributes)
 }
 
-// StartOTel builds and starts a process that ends with the test, and waits until it has done what the
-// options require.
+// StartOTel builds and starts a process that ends with the test, and waits until it has done what
+// the options require.
 func StartOTel(t testing.TB, o OTelOptions) *OTel {
 	t.Helper()
 	libc, compiler := "glibc", "cc"
@@ -236,174 +236,4 @@ func needAArch64(t testing.TB) string {
 		testenv.Missing(t, "needs glibc for aarch64 in "+root+" (libc6-dev-arm64-cross)")
 	}
 	return root
-}
-
-// HostPath converts a path as the process sees it into one for this process.
-func (w *OTel) HostPath(path string) string { return w.process.HostPath(path) }
-
-// Command gives a command, see testdata/otel/README.md, and decodes the reply into out, unless that
-// is nil. An error is what the process replied, or that it ended.
-func (w *OTel) Command(out any, words ...string) error {
-	w.process.t.Helper()
-	return w.process.Command(out, words...)
-}
-
-// Load loads the library in a process with OTelOptions.Hold. Others have it from the start.
-func (w *OTel) Load() { w.process.t.Helper(); w.process.must(nil, "load") }
-
-// Publish publishes the process context, or an update with what was set since.
-func (w *OTel) Publish() (out OTelContext) {
-	w.process.t.Helper()
-	w.process.must(&out, "publish")
-	return out
-}
-
-// Published returns the publication at the start.
-func (w *OTel) Published() (out OTelContext) {
-	w.process.t.Helper()
-	w.process.await("published", 1, &out)
-	return out
-}
-
-// Withdraw unmaps the process context.
-func (w *OTel) Withdraw() { w.process.t.Helper(); w.process.must(nil, "withdraw") }
-
-// SetResource sets an attribute of the resource for the next Publish.
-func (w *OTel) SetResource(key, value string) {
-	w.process.t.Helper()
-	w.process.must(nil, "set", "resource", key, value)
-}
-
-// SetKeys sets the key map for the next Publish.
-func (w *OTel) SetKeys(keys ...string) {
-	w.process.t.Helper()
-	w.process.must(nil, "set", "keys", strings.Join(keys, ","))
-}
-
-// SetSchema sets the schema for the next Publish; empty: there is none.
-func (w *OTel) SetSchema(schema string) {
-	w.process.t.Helper()
-	words := []string{"set", "schema"}
-	if schema != "" {
-		words = append(words, schema)
-	}
-	w.process.must(nil, words...)
-}
-
-// SpoilHeader sets a field of the published header, as no writer does: signature (8 bytes), version,
-// payload_size, published_at or payload.
-func (w *OTel) SpoilHeader(field string, value uint64) {
-	w.process.t.Helper()
-	w.process.must(nil, "spoil", field, strconv.FormatUint(value, 10))
-}
-
-type otelThreads struct{ Threads []OTelThread }
-
-// Threads returns all threads.
-func (w *OTel) Threads() []OTelThread {
-	w.process.t.Helper()
-	var out otelThreads
-	w.process.must(&out, "threads")
-	return out.Threads
-}
-
-// StartThreads adds n threads and returns all.
-func (w *OTel) StartThreads(n int) []OTelThread {
-	w.process.t.Helper()
-	var out otelThreads
-	w.process.must(&out, "start-threads", strconv.Itoa(n))
-	return out.Threads
-}
-
-// tell gives a command to a thread and returns what it is then.
-func (w *OTel) tell(command string, thread int, words ...string) OTelThread {
-	w.process.t.Helper()
-	var out otelThreads
-	w.process.must(&out, slices.Concat([]string{command, strconv.Itoa(thread)}, words)...)
-	return out.Threads[thread]
-}
-
-// Begin has a thread work on what a record says.
-func (w *OTel) Begin(thread int, record OTelRecord) OTelThread {
-	w.process.t.Helper()
-	return w.SetRecord(thread, record.Bytes())
-}
-
-// SetRecord is Begin with any bytes, at least 28: not valid, with zero ids, with a size of attributes
-// that are not there.
-func (w *OTel) SetRecord(thread int, record []byte) OTelThread {
-	w.process.t.Helper()
-	return w.tell("record", thread, hex.EncodeToString(record))
-}
-
-// Resize changes the size of the attributes of a thread's record, which stays valid meanwhile. What
-// is more is written behind those that there are before.
-func (w *OTel) Resize(thread int, size uint16, more []byte) OTelThread {
-	w.process.t.Helper()
-	words := []string{strconv.Itoa(int(size))}
-	if len(more) > 0 {
-		words = append(words, hex.EncodeToString(more))
-	}
-	return w.tell("resize", thread, words...)
-}
-
-// Clear has a thread work on nothing.
-func (w *OTel) Clear(thread int) OTelThread { w.process.t.Helper(); return w.tell("clear", thread) }
-
-// SetPointer sets the variable of a thread, as no writer does.
-func (w *OTel) SetPointer(thread int, addr uint64) OTelThread {
-	w.process.t.Helper()
-	return w.tell("pointer", thread, fmt.Sprintf("%#x", addr))
-}
-
-// Busy has a thread, not the main one, burn CPU in the function otel_burn, or sleep again.
-func (w *OTel) Busy(thread int, busy bool) {
-	w.process.t.Helper()
-	w.tell("busy", thread, map[bool]string{true: "on", false: "off"}[busy])
-}
-
-// Fork makes the process fork and returns the pid of the child, which has a copy of the main thread's
-// variable and record, and executes no other program. It publishes a process context of its own, if
-// told so: none is inherited. It is idle, or burns CPU. It ends after Quit, and at the end of the
-// test, but not with Kill.
-func (w *OTel) Fork(publish, busy bool) int {
-	w.process.t.Helper()
-	var out Forked
-	words := []string{"fork"}
-	if publish {
-		words = append(words, "publish")
-	}
-	if busy {
-		words = append(words, "busy")
-	}
-	w.process.must(&out, words...)
-	return out.Child
-}
-
-// Restart makes the process execute its program again, with the same options, and returns when that
-// is ready.
-func (w *OTel) Restart() {
-	w.process.t.Helper()
-	w.process.forget()
-	w.process.must(nil, "exec")
-	w.process.await("ready", 1, nil)
-}
-
-// Exec makes the process execute another program, which knows no commands: Kill it at the end.
-func (w *OTel) Exec(program, argument string) {
-	w.process.t.Helper()
-	w.process.must(nil, "exec", program, argument)
-}
-
-// Ended reports whether the process is gone.
-func (w *OTel) Ended() bool { return w.process.Ended() }
-
-// Kill ends the process with SIGKILL and returns when it has been reaped.
-func (w *OTel) Kill() { w.process.t.Helper(); w.process.Kill() }
-
-// Quit ends the process regularly.
-func (w *OTel) Quit() {
-	w.process.t.Helper()
-	w.process.must(nil, "quit")
-	w.process.await("bye", 1, nil)
 }
