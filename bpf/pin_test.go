@@ -50,7 +50,7 @@ func mountBPF(t *testing.T) string {
 func TestConsumer(t *testing.T) {
 	for _, flavor := range demo.Flavors() {
 		t.Run(flavor.String(), func(t *testing.T) {
-			testConsumer(t, flavor, func(*ebpf.CollectionSpec) {})
+			testConsumer(t, flavor, noChange)
 		})
 	}
 }
@@ -94,7 +94,10 @@ type consumer struct {
 	Look    *ebpf.Program `ebpf:"look"`
 	Targets *ebpf.Map     `ebpf:"targets"`
 	Seen    *ebpf.Map     `ebpf:"seen"`
+	Records *ebpf.Map     `ebpf:"records"`
 }
+
+func noChange(*ebpf.CollectionSpec) {}
 
 // openConsumer loads the other program with the pinned table.
 func openConsumer(t *testing.T, dir string, change func(*ebpf.CollectionSpec)) *consumer {
@@ -116,6 +119,7 @@ func openConsumer(t *testing.T, dir string, change func(*ebpf.CollectionSpec)) *
 		c.Look.Close()
 		c.Targets.Close()
 		c.Seen.Close()
+		c.Records.Close()
 	})
 	return c
 }

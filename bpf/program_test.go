@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -102,6 +103,15 @@ func BenchmarkSample(b *testing.B) {
 	withKernel := openSampler(b, SamplerOptions{SamplesPerSecond: 1, KernelStacks: true})
 	addDemo(b, withKernel, p)
 	measure(b, "target+kernel", withKernel.objects.Sample, tid, walking, withKernel)
+
+	withRecord := openSampler(b, SamplerOptions{SamplesPerSecond: 1})
+	record, rules := startRecords(b, "still")
+	record.ask("record "+recordOf(entry(0, 16, "ab")+entry(1, 8, "cd"), 0), "done")
+	worker := slices.Max(taskNumbers(b, record.pid))
+	for _, keys := range [][]uint8{nil, {0, 1}} {
+		addRules(b, withRecord, record.pid, func() TargetRules { return TargetRules{OTel: rules.OTel, Keys: keys, KnownKeys: 2} })
+		measure(b, fmt.Sprintf("record/keys=%d", len(keys)), withRecord.objects.Sample, worker, walking, withRecord)
+	}
 
 	// With the chain, whose time includes that of the last program: what it finds costs nearly nothing.
 	for _, words := range []uint32{1, 160} {

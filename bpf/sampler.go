@@ -18,8 +18,8 @@ import (
 const MaxSamplesPerSecond = 10_000
 
 const (
-	// defaultMaxTargets is far above the number of JVMs on one machine. An entry takes 168 bytes,
-	// 690 KB in all.
+	// defaultMaxTargets is far above the number of JVMs on one machine. An entry takes 240 bytes,
+	// 980 KB in all.
 	defaultMaxTargets = 4096
 
 	// defaultMaxStacks is enough for the stacks of a machine's busy JVMs within stackIdle. An entry
@@ -33,7 +33,7 @@ const (
 
 	// minMaxCounts and maxMaxCounts bound the default size of each of the two tables of counts,
 	// which is the samples of one second, all different. With shorter intervals between drains that
-	// is more than enough. An entry takes 136 bytes: 2 × 9 MB at most.
+	// is more than enough. An entry takes 144 bytes: 2 × 9.5 MB at most.
 	minMaxCounts = 1 << 10
 	maxMaxCounts = 1 << 16
 
@@ -47,7 +47,7 @@ const (
 )
 
 // SamplerOptions are what to sample, and the sizes of the kernel's tables. OpenSampler allocates
-// their memory, which does not grow: below 12 MB by default on a small machine. The first
+// their memory, which does not grow: below 13 MB by default on a small machine. The first
 // [Sampler.SetUnwinder] allocates the table of MaxUnwound, 13 MB.
 type SamplerOptions struct {
 	SamplesPerSecond int  // of every CPU, at most MaxSamplesPerSecond; 0: only the table of targets

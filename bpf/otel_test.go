@@ -1,0 +1,196 @@
+package bpf
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"correlator/elfsym"
+	"correlator/internal/demo"
+	"correlator/internal/testenv"
+	"correlator/memread"
+	"correlator/tlsdesc"
+)
+
+// otelRule returns the rule of a process that publishes by OpenTelemetry's standards.
+func otelRule(t testing.TB, p *demo.OTel) tlsdesc.Rule {
+	t.Helper()
+	file, err := os.Open(p.HostPath(p.File))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	variable, err := elfsym.ParseThreadContext(file, info.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory := memread.Open("/proc", p.PID)
+	defer memory.Close()
+	rule, err := tlsdesc.Resolve(variable, otelBias(t, p, variable), memory, executableMappings(t, p.PID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rule
+}
+
+func otelBias(t testing.TB, p *demo.OTel, variable *elfsym.Variable) uint64 {
+	t.Helper()
+	for line := range strings.Lines(string(testenv.ReadFile(t, fmt.Sprintf("/proc/%d/maps", p.PID)))) {
+		var start, end, off uint64
+		var skip, path string
+		_, err := fmt.Sscanf(line, "%x-%x %s %x %s %s %s", &start, &end, &skip, &off, &skip, &skip, &path)
+		if err == nil && path == p.File && off == 0 {
+			if bias, ok := variable.Bias(start, off); ok {
+				return bias
+			}
+		}
+	}
+	t.Fatalf("%s is not mapped", p.File)
+	return 0
+}
+
+func otelRecord(number byte, attributes []byte) demo.OTelRecord {
+	record := demo.OTelRecord{Attributes: attributes}
+	copy(record.TraceID[:], bytes.Repeat([]byte{number}, 16))
+	copy(record.SpanID[:], bytes.Repeat([]byte{number | 0x80}, 8))
+	return record
+}
+
+// The counts of every thread have what its record says, wherever the thread-local variable is placed,
+// in both ways to write records.
+func TestOTelContexts(t *testing.T) {
+	testenv.NeedRoot(t)
+	for _, options := range []demo.OTelOptions{
+		{Form: demo.OTelTLSDESC}, {Form: demo.OTelTLSDESC, Dynamic: true},
+		{Form: demo.OTelGD}, {Form: demo.OTelGD, Dynamic: true}, {Form: demo.OTelLD, Dynamic: true},
+		{Form: demo.OTelIE}, {Program: demo.OTelLinked, Form: demo.OTelIE},
+		{Program: demo.OTelPIE}, {Program: demo.OTelAligned}, {Program: demo.OTelNoPIE},
+		{Program: demo.OTelHidden}, {Program: demo.OTelStatic}, {Program: demo.OTelStaticPIE},
+		{Musl: true, Form: demo.OTelTLSDESC}, {Musl: true, Form: demo.OTelGD},
+		{Musl: true, Program: demo.OTelLinked, Form: demo.OTelTLSDESC},
+		{Musl: true, Program: demo.OTelLinked, Form: demo.OTelIE},
+		{Musl: true, Program: demo.OTelPIE}, {Musl: true, Program: demo.OTelStatic},
+	} {
+		for _, inPlace := range []bool{false, true} {
+			options.InPlace = inPlace
+			name := fmt.Sprintf("%s%s,musl=%v,dynamic=%v,in-place=%v", options.Program, options.Form, options.Musl,
+				options.Dynamic, inPlace)
+			t.Run(name, func(t *testing.T) { testOTelContexts(t, options) })
+		}
+	}
+}
+
+func testOTelContexts(t *testing.T, options demo.OTelOptions) {
+	options.Threads = 3 // the last touches nothing
+	p := demo.StartOTel(t, options)
+	s := openSampler(t, SamplerOptions{BySpan: true})
+	rule := otelRule(t, p)
+	target := addRules(t, s, p.PID, func() TargetRules {
+		return TargetRules{OTel: rule, Keys: []uint8{1}, KnownKeys: 2}
+	})
+	attributes := demo.OTelAttribute(demo.OTelAttribute(nil, 0, "00f067aa0ba902b7"), 1, "/pay/:id")
+	wanted := demo.OTelAttribute(nil, 1, "/pay/:id")
+	for thread := 1; thread <= 3; thread++ {
+		if thread < 3 {
+			p.Begin(thread, otelRecord(byte(thread), attributes))
+		}
+		p.Busy(thread, true)
+	}
+	want := map[byte][]byte{1: wanted, 2: wanted}
+	check := func() {
+		t.Helper()
+		drainRecords(t, s, 0, nil) // of main threads and records before
+		seen := make(map[byte]bool)
+		testenv.Poll(t, waiting, "samples of all records", func() bool {
+			drainRecords(t, s, target, func(c Count) {
+				record := otelRecord(c.TraceID[0], nil)
+				attributes, begun := want[c.TraceID[0]]
+				if !begun || c.TraceID != record.TraceID || c.SpanID != record.SpanID || !bytes.Equal(c.Attributes, attributes) {
+					t.Errorf("no thread began %+v", c)
+				}
+				seen[c.TraceID[0]] = true
+			})
+			return len(seen) == len(want)
+		})
+	}
+	check()
+	waitForOutcome(t, s, NoSlot) // the last thread
+
+	// The record grows while it is valid, and the later value counts.
+	more := demo.OTelAttribute(nil, 1, "/grown")
+	p.Resize(2, uint16(len(attributes)+len(more)), more)
+	want[2] = more
+	check()
+
+	p.Clear(1)
+	ends := NoSlot
+	if options.InPlace {
+		ends = NotValid
+	}
+	waitForOutcome(t, s, ends)
+	drainRecords(t, s, 0, nil)
+	waitForOutcome(t, s, Correlated)
+	drainRecords(t, s, target, func(c Count) {
+		if c.TraceID[0] != 2 {
+			t.Errorf("after its end: %+v", c)
+		}
+	})
+	if counters := readCounters(t, s); counters[RecordUnreadable]+counters[Unreadable]+counters[TableFull] != 0 {
+		t.Errorf("counters %v", counters)
+	}
+}
+
+// drainRecords calls yield, if that is not nil, with the counts of a target, all of which must be of
+// records.
+func drainRecords(t *testing.T, s *Sampler, target Target, yield func(Count)) {
+	t.Helper()
+	if err := s.Drain(func(c Count) {
+		if yield == nil {
+			return
+		}
+		if !c.OTel || c.Stack.Target != target || c.TransactionID != [8]byte{} || c.TraceFlags != 0 {
+			t.Errorf("count %+v, target %d", c, target)
+		}
+		yield(c)
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Another program that includes correlator_attributes.h reads the same attributes.
+func TestConsumerAttributes(t *testing.T) {
+	dir := mountBPF(t)
+	p := demo.StartOTel(t, demo.OTelOptions{Threads: 1})
+	s := openSampler(t, SamplerOptions{PinDir: dir})
+	rule := otelRule(t, p)
+	addRules(t, s, p.PID, func() TargetRules {
+		return TargetRules{OTel: rule, Keys: []uint8{1, 0}, KnownKeys: 2}
+	})
+	consumer := openConsumer(t, dir, noChange)
+	attributes := demo.OTelAttribute(demo.OTelAttribute(nil, 0, "00f067aa0ba902b7"), 1, "/pay/:id")
+	record := otelRecord(1, attributes)
+	p.Begin(1, record)
+	p.Busy(1, true)
+	tid := p.Threads()[1].TID
+	sampleThread(t, consumer.Look, tid, time.Millisecond)
+	var value struct {
+		TraceID [16]byte
+		SpanID  [8]byte
+		Found   samplerCorrelatorAttributes
+	}
+	testenv.Poll(t, waiting, "attributes of a thread", func() bool {
+		return consumer.Records.Lookup(uint32(tid), &value) == nil
+	})
+	want := append(demo.OTelAttribute(nil, 1, "/pay/:id"), demo.OTelAttribute(nil, 0, "00f067aa0ba902b7")...)
+	if found := value.Found.Entries[:value.Found.Size]; !bytes.Equal(found, want) || value.TraceID != record.TraceID ||
+		value.SpanID != record.SpanID || value.Found.Cut+value.Found.Unknown != 0 {
+		t.Errorf("%x, %x, attributes %q", value.TraceID, value.SpanID, found)
+	}
+}
