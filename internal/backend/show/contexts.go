@@ -44,7 +44,8 @@ func showContexts(w io.Writer, transactions map[string]*transaction, events stri
 	var cpu time.Duration
 	var samples uint64
 	complete := make(map[string]*transaction)
-	fmt.Fprintf(w, "  %-32s  %-16s  %-14s  %7s  %8s  %7s\n", "TRACE", "SPAN", "http.route", "CPU ms", "EXPECTED", "SAMPLES")
+	fmt.Fprintf(w, "  %-32s  %-16s  %-14s  %7s  %8s  %7s\n", "TRACE", "SPAN", "http.route", "CPU ms", "EXPECTED",
+		"SAMPLES")
 	for _, said := range whole {
 		t := transactions[said.TraceID]
 		if t == nil {
