@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -27,8 +26,8 @@ const deviations = 5
 const leastSamples = 40
 
 // showContexts prints the transactions that a process has served while samples were taken, beside what
-// it says of them, and the work of the one with the most samples. It is an error when a transaction or
-// samples are missing, or when they are not what the process says.
+// it says of them, and the methods of one. It is an error when a transaction, samples or methods are
+// missing, or when they are not what the process says.
 func showContexts(w io.Writer, transactions map[string]*transaction, events string, rate int, during interval) error {
 	served, err := readTruth(events)
 	if err != nil {
@@ -70,40 +69,34 @@ func showContexts(w io.Writer, transactions map[string]*transaction, events stri
 	if math.Abs(float64(samples)-want) > deviations*math.Sqrt(want) {
 		return fmt.Errorf("%d samples, %.1f expected", samples, want)
 	}
-	return showWork(w, hottest(complete), served)
+	t := mostNamed(complete)
+	fmt.Fprintf(w, "  Trace %s:\n\n", t.trace)
+	return showTree(w, t, served[t.trace].Methods)
+}
+
+// methods returns the transaction with its methods alone: native code that a runtime interprets them
+// with is most of their stacks.
+func (t *transaction) methods() *transaction {
+	of := *t
+	of.stacks = nil
+	for _, s := range t.stacks {
+		frames := slices.DeleteFunc(slices.Clone(s.frames), func(f frame) bool { return !f.method })
+		of.stacks = append(of.stacks, stack{frames, s.samples})
+	}
+	return &of
+}
+
+// mostNamed returns the methods of the transaction of which most samples have any: of the first, some
+// may be from before the stacks of the process were unwound.
+func mostNamed(all map[string]*transaction) *transaction {
+	methods, named := make(map[string]*transaction), make(map[string]*transaction)
+	for trace, t := range all {
+		of := t.methods()
+		only := *of
+		only.stacks = slices.DeleteFunc(slices.Clone(of.stacks), func(s stack) bool { return len(s.frames) == 0 })
+		methods[trace], named[trace] = of, &only
+	}
+	return methods[hottest(named).trace]
 }
 
 func expected(cpu time.Duration, rate int) float64 { return cpu.Seconds() * float64(rate) }
-
-// showWork prints the methods of a transaction, or its hottest stack where they have no names.
-func showWork(w io.Writer, t *transaction, served map[string]truth) error {
-	named := slices.ContainsFunc(t.stacks, func(s stack) bool {
-		return slices.ContainsFunc(s.frames, func(f frame) bool { return f.method && f.source != "" })
-	})
-	if named {
-		fmt.Fprintf(w, "  Trace %s:\n\n", t.trace)
-		return showTree(w, t, served[t.trace].Methods)
-	}
-	most := t.stacks[0]
-	for _, s := range t.stacks {
-		if s.samples > most.samples || s.samples == most.samples && compareFrames(s.frames, most.frames) < 0 {
-			most = s
-		}
-	}
-	if len(most.frames) == 0 {
-		return errors.New("its hottest stack has no frames")
-	}
-	const shown = 8
-	fmt.Fprintf(w, "  Of the stacks of trace %s the hottest, %d samples:\n\n", t.trace, most.samples)
-	for _, f := range most.frames[:min(shown, len(most.frames))] {
-		fmt.Fprintf(w, "    %s\n", f.name)
-	}
-	if more := len(most.frames) - shown; more > 0 {
-		fmt.Fprintf(w, "    and %d more\n", more)
-	}
-	return nil
-}
-
-func compareFrames(a, b []frame) int {
-	return slices.CompareFunc(a, b, func(a, b frame) int { return cmp.Compare(a.name, b.name) })
-}

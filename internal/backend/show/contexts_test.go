@@ -23,7 +23,8 @@ func TestContexts(t *testing.T) {
 	if err := os.WriteFile(events, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	frames := []frame{{name: "sqrt"}, {name: "eval"}}
+	price := frame{name: "price", source: "shop.py", line: 3, method: true}
+	frames := []frame{{name: "sqrt"}, price, {name: "eval"}}
 	fresh := func(samplesOfA, samplesOfB uint64) map[string]*transaction {
 		all := make(map[string]*transaction)
 		add(all, "early", context{"00", "/"}, stack{frames, 1000})
@@ -43,19 +44,18 @@ func TestContexts(t *testing.T) {
   bb                                02                /b                400.0      40.0       39
   in all: 1.00 s of CPU x 100 Hz = 100.0; recorded 100
 
-  Of the stacks of trace aa the hottest, 60 samples:
+  Trace aa:
 
-    sqrt
-    eval
+  SAMPLES   SHARE      BY ITS OWN CLOCK  METHOD
+       61  100.0 %     600.0 ms  100.0 %  price  shop.py:3
 `
 	if got, err := shown(fresh(61, 39), whole); err != nil || got != want {
 		t.Errorf("%v\n%s\nwant\n%s", err, got, want)
 	}
 
-	named := fresh(61, 39)
-	price := frame{name: "price", source: "shop.py", line: 3, method: true}
-	add(named, "aa", context{"01", "/a"}, stack{[]frame{price}, 9})
-	if got, err := shown(named, whole); err != nil || !strings.Contains(got, "600.0 ms  100.0 %  price  shop.py:3") {
+	early := fresh(61, 39) // of aa, some samples are from before its stacks were unwound
+	early["aa"].stacks = []stack{{frames, 30}, {frames[:1], 31}}
+	if got, err := shown(early, whole); err != nil || !strings.Contains(got, "Trace bb:") {
 		t.Errorf("%v\n%s", err, got)
 	}
 
@@ -66,8 +66,7 @@ func TestContexts(t *testing.T) {
 	missing := fresh(100, 1)
 	delete(missing, "bb")
 	unnamed := fresh(61, 39)
-	price.name = "other"
-	add(unnamed, "aa", context{"01", "/a"}, stack{[]frame{price}, 9})
+	unnamed["aa"].stacks, unnamed["bb"].stacks = []stack{{frames[:1], 61}}, []stack{{frames[:1], 39}}
 	for text, all := range map[string]map[string]*transaction{
 		"no trace cc": other, "of trace bb say": route, "trace bb has no sample": missing,
 		"151 samples, 100.0 expected": fresh(100, 51), "49 samples, 100.0 expected": fresh(48, 1),

@@ -15,8 +15,8 @@
 // CPU time that the process says they took, in its events. It fails when one of them is missing.
 //
 // -contexts prints the transactions of a process that publishes by OpenTelemetry's standards, beside
-// what it says of them, and of the one with the most samples the methods, or where they are not known
-// its hottest stack. It fails when something is missing, or is not what the process says.
+// what it says of them, and the methods of the one of which most samples have any. It fails when
+// something is missing, or is not what the process says.
 package main
 
 import (

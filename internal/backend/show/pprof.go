@@ -56,7 +56,7 @@ func recordedFrame(l *pprof.Location) frame {
 		f.name, f.line = l.Line[0].Function.Name, l.Line[0].Line
 		f.source = base(l.Line[0].Function.Filename)
 	}
-	f.method = l.Mapping.File == "[jvm]" || isPython(f.source)
+	f.method = isMethod(strings.Trim(l.Mapping.File, "[]"))
 	if f.name == "" {
 		f.name = inFile(l.Mapping.File)
 	}
@@ -81,8 +81,9 @@ func inFile(file string) string {
 	return "? in " + name
 }
 
-// isPython reports whether a source file is one of Python, whose functions have such files alone.
-func isPython(source string) bool { return strings.HasSuffix(source, ".py") }
+// isMethod reports whether frames of a type (profile.frame.type) are of the programs that are shown as
+// a tree.
+func isMethod(frameType string) bool { return frameType == "jvm" || frameType == "cpython" }
 
 func add(all map[string]*transaction, trace string, of context, s stack) {
 	if all[trace] == nil {
@@ -101,8 +102,8 @@ func received(profiles *backend.Profiles, pid int) map[string]*transaction {
 		}
 		var frames []frame
 		for _, f := range profiles.Stacks[sample.Stack] {
-			received := frame{name: f.Function, source: base(f.SourceFile), line: f.Line}
-			received.method = f.Type == "jvm" || isPython(received.source)
+			received := frame{name: f.Function, source: base(f.SourceFile), line: f.Line,
+				method: isMethod(f.Type)}
 			if received.name == "" {
 				received.name = inFile(f.File)
 			}
