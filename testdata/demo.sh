@@ -107,8 +107,7 @@ start orders "$python" testdata/python/shop.py "$built/otel-publisher-glibc.so" 
 heading "correlator scan: who takes part (payment has its own /tmp, shop is a JVM, orders is in Python)"
 $correlator scan
 
-# It has loaded what unwinds stacks when these two begin to work, a second after the registrations.
-$correlator record -d 8s --rate $rate --service 'shop|orders' -o "$work/shop.pb.gz" >"$work/shop.recorded" 2>&1 &
+$correlator record -d 60s --rate $rate --service 'shop|orders' -o "$work/shop.pb.gz" >"$work/shop.recorded" 2>&1 &
 recording=$!
 
 heading "correlator run --samples-per-second $rate: it finds them and registers with the agents of the first three"
@@ -127,6 +126,12 @@ done
 await "the line of orders in the log" "attached.*\"pid\": ${pid[orders]}," "$work/log" $agent
 cat "$work/log"
 
+# The recording, which has begun before, needs as long as the agent to load what unwinds stacks.
+for _ in $(seq 100); do
+	$correlator status --admin-socket "$work/admin.sock" >"$work/status"
+	! grep -q 'by frame pointers in 0$' "$work/status" || break
+	sleep 0.1
+done
 sleep 1
 obey shop "serve 1" serving
 obey orders serve serving
@@ -138,7 +143,9 @@ $correlator record -d 3s --service payment -o "$work/payment.pb.gz" 2>&1
 echo
 go tool pprof -top -nodecount 6 "$work/payment.pb.gz" 2>/dev/null
 
+sleep 2
 obey orders end ended
+kill -TERM $recording # it keeps what was sampled
 wait $recording || { cat "$work/shop.recorded" >&2; exit 1; }
 obey shop "end 1" ended
 for name in checkout payment; do obey $name stop-threads threads; done
@@ -209,7 +216,7 @@ done
 
 obey orders quit bye
 
-heading "correlator record -d 8s --service 'shop|orders': the methods of shop, and the transactions of orders"
+heading "correlator record --service 'shop|orders': the methods of shop, and the transactions of orders"
 "$work/show" -recording "$work/shop.pb.gz" $shown
 
 if [ -n "$otlp" ]; then
