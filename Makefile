@@ -36,8 +36,8 @@ build: ## build bin/correlator (static); GOARCH=arm64 builds bin/correlator-arm6
 dist: ## build a reproducible release in dist/: binaries for both architectures, archives, checksums
 	@.ci/dist dist
 
-demo: build ## show the main job on three real processes, one a JVM (root, under 25 s); OTLP=1: also the export
-	@$(NEED) cc:gcc unshare:util-linux
+demo: build ## show the main job on four real processes, one a JVM, one in Python (root, under 25 s); OTLP=1: also the export
+	@$(NEED) cc:gcc unshare:util-linux python3:python3
 	@OTLP='$(OTLP)' testdata/demo.sh
 
 # Without cached results (the go command's cache knows nothing of the C sources, the kernel, the

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# make demo: the main job on three real processes, in about fifteen seconds.
+# make demo: the main job on four real processes, in about fifteen seconds.
 #
-# Three demo APM processes run, one of them in a mount namespace of its own with its own /tmp, as
-# in a container, and one of them a JVM without any flags. Each is an agent with a known truth: it
-# knows how much CPU time it burnt in which transaction, the JVM also in which method, and checks
-# every message that it gets. The correlator finds them, registers, and samples them; at the end
-# stands, beside what each process did, what it was told, or was recorded.
+# Three of them are demo APM processes, one in a mount namespace of its own with its own /tmp, as in a
+# container, and one a JVM without any flags. Each is an agent with a known truth: it knows how much
+# CPU time it burnt in which transaction, the JVM also in which method, and checks every message that
+# it gets. The fourth is a program in Python with such a truth, that publishes by OpenTelemetry's
+# standards, by which a process is told nothing. The correlator finds them, registers, and samples
+# them; at the end stands, beside what each process did, what it was told, or was recorded.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -26,7 +27,7 @@ if [ -z "${JAVA_HOME:-}" ]; then
 	export JAVA_HOME=${JAVA_HOME%/bin/javac}
 fi
 
-make -s -C testdata demo-glibc lib-glibc-tlsdesc demo-jvm
+make -s -C testdata demo-glibc lib-glibc-tlsdesc demo-jvm otel-publisher-glibc
 built=testdata/out
 work=$(mktemp -d)
 agent= backend=
@@ -99,17 +100,20 @@ start payment unshare --mount sh -c '
 # The JVM has one thread that will serve requests, each a transaction of 1.2 s of CPU time.
 start shop "$JAVA_HOME/bin/java" -cp "$built/demo-jvm.jar" Demo "$work/jvm/$library" "$work/shop.socket" shop demo 1 busy
 
-heading "correlator scan: three processes carry the agent's library (payment has its own /tmp, shop is a JVM)"
+# So has the program in Python, each of 0.6 s. python3 may be a script that executes the interpreter.
+python=$(python3 -c 'import sys; print(sys.executable)')
+start orders "$python" testdata/python/shop.py "$built/otel-publisher-glibc.so" orders demo
+
+heading "correlator scan: who takes part (payment has its own /tmp, shop is a JVM, orders is in Python)"
 $correlator scan
 
-# It has loaded what unwinds stacks when the JVM begins to work, a second after the registrations.
-$correlator record -d 8s --pid ${pid[shop]} -o "$work/shop.pb.gz" >"$work/shop.recorded" 2>&1 &
+$correlator record -d 60s --rate $rate --service 'shop|orders' -o "$work/shop.pb.gz" >"$work/shop.recorded" 2>&1 &
 recording=$!
 
-heading "correlator run --samples-per-second $rate: it finds them and registers with their agents"
+heading "correlator run --samples-per-second $rate: it finds them and registers with the agents of the first three"
+shown="-tree ${pid[shop]}:$work/shop.out -contexts ${pid[orders]}:$work/orders.out -rate $rate"
 if [ -n "$otlp" ]; then
-	"$work/show" -socket "$work/otlp.sock" -stacks checkout -tree ${pid[shop]} -events "$work/shop.out" "$work/demo" \
-		>"$work/shown" 2>>"$work/log.show" &
+	"$work/show" -socket "$work/otlp.sock" -stacks checkout $shown "$work/demo" >"$work/shown" 2>>"$work/log.show" &
 	backend=$!
 fi
 $correlator run --samples-per-second $rate --host-id demo-host --admin-socket "$work/admin.sock" \
@@ -119,10 +123,18 @@ for name in checkout payment shop; do
 	await "the registration of $name" '"event":"registered"' "$work/$name.out" $agent
 	await "its line in the log" "registered.*\"pid\": ${pid[$name]}," "$work/log" $agent
 done
+await "the line of orders in the log" "attached.*\"pid\": ${pid[orders]}," "$work/log" $agent
 cat "$work/log"
 
+# The recording, which has begun before, needs as long as the agent to load what unwinds stacks.
+for _ in $(seq 100); do
+	$correlator status --admin-socket "$work/admin.sock" >"$work/status"
+	! grep -q 'by frame pointers in 0$' "$work/status" || break
+	sleep 0.1
+done
 sleep 1
 obey shop "serve 1" serving
+obey orders serve serving
 heading "it samples for some seconds; meanwhile, correlator inspect ${pid[payment]}"
 $correlator inspect "${pid[payment]}"
 
@@ -131,10 +143,15 @@ $correlator record -d 3s --service payment -o "$work/payment.pb.gz" 2>&1
 echo
 go tool pprof -top -nodecount 6 "$work/payment.pb.gz" 2>/dev/null
 
+sleep 2
+obey orders end ended
+kill -TERM $recording # it keeps what was sampled
 wait $recording || { cat "$work/shop.recorded" >&2; exit 1; }
 obey shop "end 1" ended
 for name in checkout payment; do obey $name stop-threads threads; done
-heading "correlator status: what it serves, and how that goes"
+about="what it serves, and how that goes"
+[ -n "$otlp" ] || about="$about (samples of orders are for a backend alone: OTLP=1)"
+heading "correlator status: $about"
 $correlator status --admin-socket "$work/admin.sock"
 kill -TERM $agent # it sends what is queued, then ends
 wait $agent || { cat "$work/log" >&2; exit 1; }
@@ -197,8 +214,10 @@ for name in checkout payment shop; do
 	grep '"event":"report"' "$work/$name.out" | sed 's/{"thread"/\n&/g' | awk -v rate=$rate "$table"
 done
 
-heading "correlator record -d 8s --pid ${pid[shop]}, by method, and what shop says its methods took"
-"$work/show" -recording "$work/shop.pb.gz" -tree ${pid[shop]} -events "$work/shop.out"
+obey orders quit bye
+
+heading "correlator record --service 'shop|orders': the methods of shop, and the transactions of orders"
+"$work/show" -recording "$work/shop.pb.gz" $shown
 
 if [ -n "$otlp" ]; then
 	heading "a backend that takes OTLP has the frames behind the ids"
@@ -209,7 +228,7 @@ if [ -n "$otlp" ]; then
 		grep -q -- "\"$id\"" "$work/checkout.out" || { echo "the agent of checkout was not told of $id" >&2; exit 1; }
 	done
 	grep -q ' native  [a-z][a-z0-9_]* ' "$work/shown" || { echo "no frame is in a function of the demo" >&2; exit 1; }
-	printf '\n  %s\n' "The agent of checkout was told of just these ids."
+	printf '\n  %s\n' "The agent of checkout was told of just these ids of its stacks."
 fi
 
 printf '\n%s\n' 'The same code has the same stack-trace-id in all: on every machine, and after every restart.'

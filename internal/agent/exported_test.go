@@ -197,7 +197,8 @@ func (x *exporting) exportedAdded(exported backend.Profiles, untraced uint64) {
 	if got := outcomes[process.OutcomeUntraced].Load(); got != untraced || without != untraced {
 		x.t.Errorf("%d samples without a trace were handed on, %d exported, want %d", got, without, untraced)
 	}
-	if handed := outcomes[process.OutcomeCorrelated].Load() + untraced; sum != handed {
+	traced := outcomes[process.OutcomeCorrelated].Load() + outcomes[process.OutcomeOTel].Load()
+	if handed := traced + untraced; sum != handed {
 		x.t.Errorf("%d samples exported, the sampler handed on %d", sum, handed)
 	}
 	status := x.export.Status()

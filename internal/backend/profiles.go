@@ -27,8 +27,10 @@ type Profiles struct {
 // Sample identifies a process, thread, span and stack. Ids are in hexadecimal digits, or empty.
 type Sample struct {
 	Service, Environment, PID, Executable, HostID, ContainerID string
+	Version, InstanceID, SDKName, SDKLanguage, SDKVersion      string
 
 	TraceID, SpanID, TransactionID string // TransactionID only where it is not the SpanID
+	Route                          string // http.route, an attribute of what the thread worked on
 	TID                            int64
 	Thread                         string
 	Stack                          string // stack-trace-id, as backends print it
@@ -93,8 +95,12 @@ func (p *Profiles) addSample(d dictionary, about map[string]string, profile *otl
 	sample := Sample{
 		Service: about["service.name"], Environment: about["deployment.environment.name"], PID: about["process.pid"],
 		Executable: about["process.executable.path"], HostID: about["host.id"], ContainerID: about["container.id"],
-		TraceID: id(link.TraceId), SpanID: id(link.SpanId),
+		Version: about["service.version"], InstanceID: about["service.instance.id"],
+		SDKName: about["telemetry.sdk.name"], SDKLanguage: about["telemetry.sdk.language"],
+		SDKVersion: about["telemetry.sdk.version"],
+		TraceID:    id(link.TraceId), SpanID: id(link.SpanId),
 		TransactionID: attributes["transaction.id"].GetStringValue(),
+		Route:         attributes["http.route"].GetStringValue(),
 		TID:           attributes["thread.id"].GetIntValue(), Thread: attributes["thread.name"].GetStringValue(),
 	}
 	frames, stack, err := d.stack(s.StackIndex)

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"encoding/hex"
 	"fmt"
 	"strconv"
 	"time"
@@ -148,6 +149,27 @@ func (p *Process) Span(thread, number int) SpanID {
 func (p *Process) End(thread int) {
 	p.t.Helper()
 	p.must(nil, "end", strconv.Itoa(thread))
+}
+
+// PublishOTel publishes OpenTelemetry's process context, or an update, with this service and the keys
+// of OTelKeys, in a process with Options.OTel.
+func (p *Process) PublishOTel(service string) {
+	p.t.Helper()
+	p.must(nil, "otel-publish", service)
+}
+
+// WithdrawOTel unmaps OpenTelemetry's process context.
+func (p *Process) WithdrawOTel() { p.t.Helper(); p.must(nil, "otel-withdraw") }
+
+// SetOTelRecord has a thread work on what a record of OpenTelemetry's says, all the time, in
+// transactions and between them; nil: on nothing.
+func (p *Process) SetOTelRecord(thread int, record *OTelRecord) {
+	p.t.Helper()
+	words := []string{"otel-record", strconv.Itoa(thread)}
+	if record != nil {
+		words = append(words, hex.EncodeToString(record.Bytes()))
+	}
+	p.must(nil, words...)
 }
 
 // Hostile publishes a hostile storage. Kinds of storage: storage-unmapped, storage-wild,

@@ -51,6 +51,16 @@ func makeFiles(t testing.TB, flavor Flavor, library string, at Placement) *Files
 	return files
 }
 
+// addPublisher adds the library that publishes OpenTelemetry's contexts, and returns its path.
+func (f *Files) addPublisher(t testing.TB, flavor Flavor) string {
+	t.Helper()
+	name := "otel-publisher-glibc"
+	if flavor.description().musl {
+		name = "otel-publisher-musl"
+	}
+	return f.launcher.add(filepath.Join(Build(t, name), name+".so"), "publisher.so", 0o644)
+}
+
 // newSocket returns a path that no process uses yet.
 func (f *Files) newSocket() string {
 	return filepath.Join(f.launcher.dir, fmt.Sprintf("agent.socket.%d", f.sockets.Add(1)))

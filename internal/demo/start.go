@@ -52,6 +52,8 @@ type Options struct {
 	NeverRead     bool          // never read the socket
 	ReadAtOnce    bool          // wait for messages instead of polling every 20 ms: one thread less, no wakeups
 
+	OTel bool // OpenTelemetry's contexts are published, too: as of the start, a process context of the Service
+
 	Files *Files // nil: the process gets its own
 	Placement
 }
@@ -81,7 +83,11 @@ func Start(t testing.TB, o Options) *Process {
 	if o.LoadFrom != "" {
 		files.library = o.LoadFrom
 	}
-	return files.start(t, socket, o.arguments())
+	arguments := o.arguments()
+	if o.OTel {
+		arguments = append(arguments, "--otel-library", files.addPublisher(t, o.Flavor))
+	}
+	return files.start(t, socket, arguments)
 }
 
 func (f *Files) start(t testing.TB, socket string, arguments []string) *Process {

@@ -1,6 +1,8 @@
 #include "commands.h"
 
 #include "crowd.h"
+#include "ids.h"
+#include "otelctx.h"
 #include "publish.h"
 #include "receiver.h"
 #include "restless.h"
@@ -272,6 +274,35 @@ static const char *report(struct agent *agent, char **arguments) {
     return NULL;
 }
 
+static const char *otel_publish(struct agent *agent, char **arguments) {
+    (void)agent;
+    const char *error = otelctx_publish(arguments[0]);
+    if (!error) {
+        answer("otel_published");
+    }
+    return error;
+}
+
+static const char *otel_withdraw(struct agent *agent, char **arguments) {
+    (void)agent;
+    (void)arguments;
+    const char *error = otelctx_withdraw();
+    if (!error) {
+        answer("otel_withdrawn");
+    }
+    return error;
+}
+
+static const char *otel_record(struct agent *agent, char **arguments) {
+    (void)agent;
+    size_t size = arguments[1] ? ids_unhex(arguments[1]) : 0;
+    const char *error = worker_record((unsigned)atoi(arguments[0]), arguments[1], size);
+    if (!error) {
+        answer("otel_record");
+    }
+    return error;
+}
+
 /* Answered before it happens: afterwards this program is no more. */
 static const char *execute(struct agent *agent, char **arguments) {
     (void)agent;
@@ -352,6 +383,9 @@ static const struct command {
     {"span", 2, 2, span},       /* THREAD NUMBER: another span of its transaction, 0: none */
     {"end", 1, 1, end},         /* THREAD */
     {"hostile", 1, 2, hostile}, /* KIND [ARGUMENT]; slot-... THREAD */
+    {"otel-publish", 1, 1, otel_publish}, /* SERVICE: the process context, or an update */
+    {"otel-withdraw", 0, 0, otel_withdraw},
+    {"otel-record", 1, 2, otel_record}, /* THREAD [HEX]: all of its record; without: none */
     {"report", 0, 0, report},
     {"exec", 1, 2, execute},    /* PROGRAM [ARGUMENT] */
     {"restart", 0, 1, restart}, /* [keep-socket]: exec of this program */

@@ -10,6 +10,7 @@
 #include "commands.h"
 #include "crowd.h"
 #include "ids.h"
+#include "otelctx.h"
 #include "receiver.h"
 
 #include <errno.h>
@@ -27,6 +28,7 @@ struct demo {
     struct agent agent;
     struct worker_options workers;
     const char *socket;
+    const char *otel_library; /* null: no contexts of OpenTelemetry's */
     unsigned threads, idle, untouched;
     bool hold; /* neither load nor publish but by command */
     bool never_read;
@@ -39,6 +41,7 @@ struct demo {
 
 enum option_key {
     LIBRARY,
+    OTEL_LIBRARY,
     SOCKET,
     SERVICE,
     ENVIRONMENT,
@@ -67,6 +70,7 @@ static const struct {
     const char *name, *value, *text;
 } descriptions[] = {
     [LIBRARY] = {"library", "PATH", "agent library to load"},
+    [OTEL_LIBRARY] = {"otel-library", "PATH", "publish OpenTelemetry's contexts, too, with this"},
     [SOCKET] = {"socket", "PATH", "where to bind the socket"},
     [SERVICE] = {"service", "NAME", "service name (demo)"},
     [ENVIRONMENT] = {"environment", "NAME", "service environment (test)"},
@@ -125,6 +129,9 @@ static void set_option(struct demo *demo, enum option_key key, const char *value
     switch (key) {
     case LIBRARY:
         demo->agent.library_path = value;
+        break;
+    case OTEL_LIBRARY:
+        demo->otel_library = value;
         break;
     case SOCKET:
         demo->socket = value;
@@ -232,6 +239,10 @@ static void start(struct demo *demo) {
     }
     if (demo->agent.library_path && !demo->hold) {
         must("library", agent_load(&demo->agent, false));
+    }
+    if (demo->otel_library) {
+        must("otel-library", otelctx_load(demo->otel_library));
+        must("otel-library", otelctx_publish(demo->agent.service));
     }
     must("threads", workers_start(demo->threads, WORKER_BUSY));
     must("threads", workers_start(demo->idle, WORKER_IDLE));

@@ -77,3 +77,15 @@ void ids_hex(const uint8_t *bytes, unsigned n, char *out) {
     }
     out[2 * n] = 0;
 }
+
+size_t ids_unhex(char *text) {
+    size_t n = strlen(text) / 2;
+    for (size_t i = 0; i < n; i++) {
+        char digits[3] = {text[2 * i], text[2 * i + 1], 0}, *end;
+        text[i] = (char)strtoul(digits, &end, 16);
+        if (*end) {
+            return SIZE_MAX;
+        }
+    }
+    return n;
+}

@@ -18,6 +18,7 @@
 #define IDS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define IDS_NUMBER_BITS 40
@@ -45,5 +46,8 @@ bool ids_fit(const uint8_t trace_id[16], const uint8_t transaction_id[8]);
 
 /* Lower-case hex of n bytes and a terminator, 2n + 1 bytes in all. */
 void ids_hex(const uint8_t *bytes, unsigned n, char *out);
+
+/* Decodes hex in its place, and returns the number of bytes; SIZE_MAX: it is none. */
+size_t ids_unhex(char *text);
 
 #endif

@@ -1,5 +1,6 @@
 #include "worker.h"
 
+#include "otelctx.h"
 #include "self.h"
 #include "truth.h"
 
@@ -340,6 +341,28 @@ const char *worker_spoil(unsigned index, const char *kind) {
         run(w, spoil, &spoiling);
     }
     return spoiling.error;
+}
+
+struct recording {
+    const void *bytes;
+    size_t size;
+    const char *error;
+};
+
+static void set_record(struct worker *w, void *argument) {
+    struct recording *recording = argument;
+    (void)w;
+    recording->error = otelctx_record(recording->bytes, recording->size);
+}
+
+const char *worker_record(unsigned index, const void *bytes, size_t size) {
+    struct worker *w;
+    struct recording recording = {.bytes = bytes, .size = size};
+    recording.error = find(index, &w);
+    if (!recording.error) {
+        run(w, set_record, &recording);
+    }
+    return recording.error;
 }
 
 void workers_list(struct event *event) {

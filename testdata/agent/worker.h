@@ -43,6 +43,9 @@ const char *worker_end(unsigned index);
 /* Has the thread go on in another span of its transaction, and replies with its id. */
 const char *worker_span(unsigned index, unsigned number);
 
+/* See otelctx_record. The thread goes on with what it does. */
+const char *worker_record(unsigned index, const void *bytes, size_t size);
+
 /* See tracer_spoil. */
 const char *worker_spoil(unsigned index, const char *kind);
 

@@ -1,5 +1,6 @@
 #include "commands.h"
 
+#include "ids.h"
 #include "threadctx.h"
 
 #include <errno.h>
@@ -157,19 +158,6 @@ static const char *start_threads(struct writer *writer, char **arguments) {
     return error;
 }
 
-/* Decodes hex in its place; SIZE_MAX: it is none. */
-static size_t unhex(char *text) {
-    size_t n = strlen(text) / 2;
-    for (size_t i = 0; i < n; i++) {
-        char digits[3] = {text[2 * i], text[2 * i + 1], 0}, *end;
-        text[i] = (char)strtoul(digits, &end, 16);
-        if (*end) {
-            return SIZE_MAX;
-        }
-    }
-    return n;
-}
-
 static const char *order(const char *thread, const struct order *order) {
     const char *error = thread_do((unsigned)strtoul(thread, NULL, 10), order);
     if (!error) {
@@ -179,7 +167,7 @@ static const char *order(const char *thread, const struct order *order) {
 }
 
 static const char *set_record(struct writer *writer, char **arguments) {
-    size_t size = unhex(arguments[1]);
+    size_t size = ids_unhex(arguments[1]);
     (void)writer;
     if (size < RECORD_HEADER_BYTES || size > sizeof(struct record)) {
         return "no hex of a record";
@@ -191,7 +179,7 @@ static const char *set_record(struct writer *writer, char **arguments) {
 
 static const char *resize(struct writer *writer, char **arguments) {
     char nothing[] = "", *more = arguments[2] ? arguments[2] : nothing;
-    size_t size = unhex(more);
+    size_t size = ids_unhex(more);
     (void)writer;
     if (size > RECORD_ATTRS_MAX) {
         return "no hex of attributes";

@@ -44,6 +44,15 @@ OTEL_PROGRAMS := $(OTEL_LOADING) $(OTEL_LINKED) $(OTEL_ALONE)
 $(OTEL_PROGRAMS): %: $(O)/%
 $(OTEL_LIBRARIES): %: $(O)/%.so
 
+# The writers as a library for other programs: those of agent and of python.
+OTEL_PUBLISHERS := $(OTEL_LIBCS:%=otel-publisher-%)
+PUBLISHER := $(addprefix otel/,publisher.c process.c record.c threadctx.c)
+
+.PHONY: $(OTEL_PUBLISHERS)
+$(OTEL_PUBLISHERS): %: $(O)/%.so
+$(OTEL_PUBLISHERS:%=$(O)/%.so): $(PUBLISHER) $(OTEL_HEADERS) otel/otel.mk Makefile | $(O)
+	$(COMPILER) $(LIBRARY_FLAGS) -fvisibility=hidden $(OTEL_DESC) -o $@ $(PUBLISHER)
+
 # What follows the C library in the name of the target.
 otel_form = $(patsubst otel-glibc-%,%,$(patsubst otel-musl-%,%,$(subst otel-lib-,otel-,$(basename $(@F)))))
 OTEL_COMPILE = $(COMPILER) $(PROGRAM_FLAGS) -Iagent -o $@ $(OTEL_SOURCES)
@@ -59,8 +68,8 @@ $(OTEL_LINKED:%=$(O)/%): $(O)/otel-%-linked: $(O)/otel-lib-%-gd.so
 $(OTEL_ALONE:%=$(O)/%):
 	$(OTEL_COMPILE) -DLINKED $(OTEL_FLAGS_$(otel_form)) otel/threadctx.c
 
-$(O)/otel-glibc $(O)/otel-glibc-% $(O)/otel-lib-glibc-%: COMPILER := cc
-$(O)/otel-musl $(O)/otel-musl-% $(O)/otel-lib-musl-%: COMPILER := musl-gcc
+$(O)/otel-glibc $(O)/otel-glibc-% $(O)/otel-lib-glibc-% $(O)/otel-publisher-glibc.so: COMPILER := cc
+$(O)/otel-musl $(O)/otel-musl-% $(O)/otel-lib-musl-% $(O)/otel-publisher-musl.so: COMPILER := musl-gcc
 # The wrapper knows no static PIE: its start files are those of programs that a loader relocates.
 $(O)/otel-musl-staticpie: OTEL_FLAGS_staticpie = -fPIE -static -nostartfiles -Wl,-pie,--no-dynamic-linker \
 	$(addprefix /usr/lib/$(MACHINE)-linux-musl/,rcrt1.o crti.o crtn.o)

@@ -1,7 +1,7 @@
 // Show prints what transactions did, for the demo.
 //
-//	show -socket PATH [-stacks SERVICE] [-tree PID -events FILE] [FILE...]
-//	show -recording FILE -tree PID -events FILE
+//	show -socket PATH [-stacks SERVICE] [-tree PROCESS] [-contexts PROCESS -rate HZ] [FILE...]
+//	show -recording FILE [-tree PROCESS] [-contexts PROCESS -rate HZ]
 //
 // With -socket it is a backend: it receives OTLP on a Unix socket, and prints when it is terminated.
 // -stacks prints of a service's transaction with the most samples the stacks, found by their ids,
@@ -9,8 +9,14 @@
 // given that file; the path of a frame is that in the process where the file was first seen, which
 // may be in another container.
 //
+// A PROCESS is the pid of one and the path of a file with its events, separated by a colon.
+//
 // -tree prints of a process's transaction with the most samples the methods as a tree, beside the
 // CPU time that the process says they took, in its events. It fails when one of them is missing.
+//
+// -contexts prints the transactions of a process that publishes by OpenTelemetry's standards, beside
+// what it says of them, and the methods of the one of which most samples have any. It fails when
+// something is missing, or is not what the process says.
 package main
 
 import (
@@ -26,6 +32,8 @@ import (
 	"os/signal"
 	"path"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"correlator/internal/backend"
@@ -33,37 +41,80 @@ import (
 
 func main() {
 	log.SetFlags(0)
+	var o options
 	socket := flag.String("socket", "", "receive OTLP on a socket at this `path`")
 	recording := flag.String("recording", "", "read a `file` that record has written")
 	stacks := flag.String("stacks", "", "print stacks of this `service`")
-	tree := flag.Int("tree", 0, "print a tree of methods of this process, by its `pid`")
-	events := flag.String("events", "", "`file` with its events")
+	flag.Var(&o.tree, "tree", "print a tree of methods of this `process`")
+	flag.Var(&o.contexts, "contexts", "print the transactions of this `process`")
+	flag.IntVar(&o.rate, "rate", 0, "samples of every CPU per second")
 	flag.Parse()
-	if (*socket == "") == (*recording == "") {
+	if (*socket == "") == (*recording == "") || o.contexts.pid != 0 && o.rate <= 0 {
 		flag.Usage()
 		os.Exit(2)
 	}
 	var err error
 	if *recording != "" {
-		err = showRecording(*recording, *tree, *events)
+		err = o.showRecording(*recording)
 	} else {
-		err = serve(*socket, *stacks, *tree, *events, flag.Args())
+		err = o.serve(*socket, *stacks, flag.Args())
 	}
 	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-func showRecording(recording string, pid int, events string) error {
-	transactions, err := readRecording(recording, pid)
+// options say what is shown beside stacks.
+type options struct {
+	tree, contexts demoProcess
+	rate           int
+}
+
+// demoProcess is a process and the path of its events, as a flag: PID:PATH. The zero value is none.
+type demoProcess struct {
+	pid    int
+	events string
+}
+
+func (p *demoProcess) String() string { return "" }
+
+// Set parses the flag.
+func (p *demoProcess) Set(text string) (err error) {
+	pid, events, found := strings.Cut(text, ":")
+	if !found {
+		return errors.New("not PID:PATH")
+	}
+	p.events = events
+	p.pid, err = strconv.Atoi(pid)
+	return err
+}
+
+func (o *options) showRecording(path string) error {
+	r, err := readRecording(path)
 	if err != nil {
 		return err
 	}
-	return showHottest(os.Stdout, transactions, events)
+	return o.show(os.Stdout, r.transactions, r.during)
+}
+
+// show shows transactions; during is when samples were taken.
+func (o *options) show(w io.Writer, transactions func(pid int) map[string]*transaction, during interval) error {
+	if o.tree.pid != 0 {
+		if err := showHottest(w, transactions(o.tree.pid), o.tree.events); err != nil {
+			return err
+		}
+	}
+	if o.contexts.pid == 0 {
+		return nil
+	}
+	if o.tree.pid != 0 {
+		fmt.Fprintln(w)
+	}
+	return showContexts(w, transactions(o.contexts.pid), o.contexts.events, o.rate, during)
 }
 
 // serve receives until it is terminated, then prints.
-func serve(socket, stacks string, pid int, events string, paths []string) error {
+func (o *options) serve(socket, stacks string, paths []string) error {
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGTERM, syscall.SIGINT)
 	files := make(map[string]string)
@@ -85,11 +136,13 @@ func serve(socket, stacks string, pid int, events string, paths []string) error 
 	if err == nil && stacks != "" {
 		err = show(os.Stdout, profiles, stacks, files)
 	}
-	if err == nil && pid != 0 {
-		fmt.Println()
-		err = showHottest(os.Stdout, received(&profiles, pid), events)
+	if err != nil {
+		return err
 	}
-	return err
+	if stacks != "" {
+		fmt.Println()
+	}
+	return o.show(os.Stdout, func(pid int) map[string]*transaction { return received(&profiles, pid) }, always)
 }
 
 // showHottest prints the tree of the transaction with the most samples.
@@ -98,12 +151,16 @@ func showHottest(w io.Writer, transactions map[string]*transaction, events strin
 	if t == nil {
 		return errors.New("no sample is of a transaction of the process")
 	}
-	truth, err := readTruth(events, t.trace)
+	served, err := readTruth(events)
 	if err != nil {
 		return err
 	}
+	truth, known := served[t.trace]
+	if !known {
+		return fmt.Errorf("the process has served no trace %s", t.trace)
+	}
 	fmt.Fprintf(w, "  Of %d transactions, trace %s has the most samples, %d:\n\n", len(transactions), t.trace, t.samples())
-	return showTree(w, t, truth)
+	return showTree(w, t, truth.Methods)
 }
 
 // show prints the transaction of a service with the most samples; files are paths by id.

@@ -6,14 +6,20 @@ import (
 	"path"
 	"slices"
 	"strconv"
+	"strings"
 
 	pprof "github.com/google/pprof/profile"
 
 	"correlator/internal/backend"
 )
 
-// readRecording reads a profile of record: the transactions of a process by their trace.
-func readRecording(name string, pid int) (map[string]*transaction, error) {
+// recording is a profile of record.
+type recording struct {
+	profile *pprof.Profile
+	during  interval
+}
+
+func readRecording(name string) (*recording, error) {
 	file, err := os.Open(name)
 	if err != nil {
 		return nil, err
@@ -23,31 +29,46 @@ func readRecording(name string, pid int) (map[string]*transaction, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", name, err)
 	}
+	return &recording{p, interval{p.TimeNanos, p.TimeNanos + p.DurationNanos}}, nil
+}
+
+// transactions returns the transactions of a process by their trace.
+func (r *recording) transactions(pid int) map[string]*transaction {
 	found := make(map[string]*transaction)
-	for _, s := range p.Sample {
-		trace := s.Label["trace_id"]
-		if len(trace) == 0 || !slices.Contains(s.NumLabel["pid"], int64(pid)) {
+	for _, s := range r.profile.Sample {
+		label := func(name string) string { return strings.Join(s.Label[name], " ") }
+		if label("trace_id") == "" || !slices.Contains(s.NumLabel["pid"], int64(pid)) {
 			continue
 		}
 		var frames []frame
 		for _, l := range s.Location {
 			frames = append(frames, recordedFrame(l))
 		}
-		add(found, trace[0], stack{frames, uint64(s.Value[0])})
+		add(found, label("trace_id"), context{label("span_id"), label("http.route")},
+			stack{frames, uint64(s.Value[0])})
 	}
-	return found, nil
+	return found
 }
 
 func recordedFrame(l *pprof.Location) frame {
-	f := frame{jvm: l.Mapping.File == "[jvm]"}
+	var f frame
 	if len(l.Line) > 0 {
 		f.name, f.line = l.Line[0].Function.Name, l.Line[0].Line
-		f.source = l.Line[0].Function.Filename
+		f.source = base(l.Line[0].Function.Filename)
 	}
+	f.method = isMethod(strings.Trim(l.Mapping.File, "[]"))
 	if f.name == "" {
 		f.name = inFile(l.Mapping.File)
 	}
 	return f
+}
+
+// base returns the name of a source file without directories, which runtimes other than a JVM have.
+func base(source string) string {
+	if source == "" {
+		return ""
+	}
+	return path.Base(source)
 }
 
 // inFile is shown for a function without a name.
@@ -60,10 +81,15 @@ func inFile(file string) string {
 	return "? in " + name
 }
 
-func add(all map[string]*transaction, trace string, s stack) {
+// isMethod reports whether frames of a type (profile.frame.type) are of the programs that are shown as
+// a tree.
+func isMethod(frameType string) bool { return frameType == "jvm" || frameType == "cpython" }
+
+func add(all map[string]*transaction, trace string, of context, s stack) {
 	if all[trace] == nil {
-		all[trace] = &transaction{trace: trace}
+		all[trace] = &transaction{trace: trace, contexts: make(map[context]uint64)}
 	}
+	all[trace].contexts[of] += s.samples
 	all[trace].stacks = append(all[trace].stacks, s)
 }
 
@@ -76,13 +102,14 @@ func received(profiles *backend.Profiles, pid int) map[string]*transaction {
 		}
 		var frames []frame
 		for _, f := range profiles.Stacks[sample.Stack] {
-			received := frame{name: f.Function, source: f.SourceFile, line: f.Line, jvm: f.Type == "jvm"}
+			received := frame{name: f.Function, source: base(f.SourceFile), line: f.Line,
+				method: isMethod(f.Type)}
 			if received.name == "" {
 				received.name = inFile(f.File)
 			}
 			frames = append(frames, received)
 		}
-		add(found, sample.TraceID, stack{frames, n})
+		add(found, sample.TraceID, context{sample.SpanID, sample.Route}, stack{frames, n})
 	}
 	return found
 }

@@ -15,8 +15,15 @@ import (
 
 // transaction is what is known of one trace of a process.
 type transaction struct {
-	trace  string // hexadecimal digits
-	stacks []stack
+	trace    string // hexadecimal digits
+	contexts map[context]uint64
+	stacks   []stack
+}
+
+// context is what samples say of a trace beside its id.
+type context struct {
+	span  string // hexadecimal digits
+	route string // http.route, may be empty
 }
 
 type stack struct {
@@ -28,7 +35,7 @@ type frame struct {
 	name   string // of the function, or of the file
 	source string // file of source code, may be empty
 	line   int64  // 0: unknown
-	jvm    bool   // it is a method of a JVM
+	method bool   // of a JVM, or a function of Python
 }
 
 // hottest returns the one with the most samples.
@@ -66,7 +73,7 @@ func newNode(f frame) *node {
 func (n *node) add(s stack) bool {
 	begun := false
 	for _, f := range slices.Backward(s.frames) {
-		if begun = begun || f.jvm && f.source != ""; !begun {
+		if begun = begun || f.method && f.source != ""; !begun {
 			continue
 		}
 		if n.name == f.name {
@@ -104,27 +111,38 @@ func (n *node) where() string {
 	return n.source + ":" + strings.Join(texts, ",")
 }
 
-// readTruth reads from the events of a demo process the CPU time, in nanoseconds, of the methods in a
-// transaction.
-func readTruth(path, trace string) (map[string]int64, error) {
+// truth is what a demo process says of a transaction that it has served. Those in C say less.
+type truth struct {
+	TraceID string           `json:"trace_id"`
+	SpanID  string           `json:"span_id"`
+	Route   string           `json:"route"`
+	BeganNs int64            `json:"began_ns"` // since 1970
+	EndedNs int64            `json:"ended_ns"`
+	CPUNs   int64            `json:"cpu_ns"`
+	Methods map[string]int64 `json:"methods"` // CPU time, in nanoseconds
+}
+
+// readTruth reads from the events of a demo process the transactions that it has served, by their
+// trace.
+func readTruth(path string) (map[string]truth, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
+	served := make(map[string]truth)
 	for events := json.NewDecoder(file); ; {
 		var event struct {
-			Event   string
-			TraceID string `json:"trace_id"`
-			Methods map[string]int64
+			Event string
+			truth
 		}
 		if err := events.Decode(&event); errors.Is(err, io.EOF) {
-			return nil, fmt.Errorf("the process has served no trace %s", trace)
+			return served, nil
 		} else if err != nil {
 			return nil, fmt.Errorf("reading the events of a process: %w", err)
 		}
-		if event.Event == "served" && event.TraceID == trace {
-			return event.Methods, nil
+		if event.Event == "served" {
+			served[event.TraceID] = event.truth
 		}
 	}
 }
@@ -149,7 +167,7 @@ func showTree(w io.Writer, t *transaction, truth map[string]int64) error {
 	fmt.Fprintf(w, "  %7s  %6s  %20s  %s\n", "SAMPLES", "SHARE", "BY ITS OWN CLOCK", "METHOD")
 	p.print(root, 0)
 	if nameless > 0 {
-		p.line(nameless, "", "(no method: work of the JVM itself, or walked by frame pointers)")
+		p.line(nameless, "", "(no method: work of the runtime itself, or walked by frame pointers)")
 	}
 	if len(p.missing) > 0 {
 		return fmt.Errorf("of trace %s, these methods were not seen: %s", t.trace,
@@ -175,7 +193,7 @@ func (p *treePrinter) print(n *node, depth int) {
 			continue
 		}
 		said := ""
-		if ns, ok := p.missing[callee.name]; ok && callee.jvm {
+		if ns, ok := p.missing[callee.name]; ok && callee.method {
 			delete(p.missing, callee.name)
 			said = fmt.Sprintf("%8.1f ms  %5.1f %%", float64(ns)/1e6, 100*float64(ns)/float64(p.allNs))
 		}

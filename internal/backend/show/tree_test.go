@@ -8,17 +8,17 @@ import (
 )
 
 func TestTree(t *testing.T) {
-	main := frame{name: "main", source: "Main.java", line: 1, jvm: true}
-	serve := frame{name: "serve", source: "Main.java", line: 2, jvm: true}
-	again := frame{name: "serve", source: "Main.java", line: 3, jvm: true}
-	pay := frame{name: "pay", source: "Shop.java", line: 7, jvm: true}
+	main := frame{name: "main", source: "Main.java", line: 1, method: true}
+	serve := frame{name: "serve", source: "Main.java", line: 2, method: true}
+	again := frame{name: "serve", source: "Main.java", line: 3, method: true}
+	pay := frame{name: "pay", source: "Shop.java", line: 7, method: true}
 	native := frame{name: "memcpy"}
 	start := frame{name: "start_thread"}
 	transactions := make(map[string]*transaction)
-	add(transactions, "aa", stack{[]frame{pay, serve, main, start}, 60})
-	add(transactions, "aa", stack{[]frame{native, pay, again, serve, main, start}, 30})
-	add(transactions, "aa", stack{[]frame{native, start}, 10})
-	add(transactions, "bb", stack{[]frame{pay, main}, 99})
+	add(transactions, "aa", context{}, stack{[]frame{pay, serve, main, start}, 60})
+	add(transactions, "aa", context{}, stack{[]frame{native, pay, again, serve, main, start}, 30})
+	add(transactions, "aa", context{}, stack{[]frame{native, start}, 10})
+	add(transactions, "bb", context{}, stack{[]frame{pay, main}, 99})
 	events := filepath.Join(t.TempDir(), "events")
 	if err := os.WriteFile(events, []byte(`{"event":"ready","pid":1}
 {"event":"served","trace_id":"bb","methods":{"main":5}}
@@ -37,7 +37,7 @@ func TestTree(t *testing.T) {
        90  90.0 %    1000.0 ms  100.0 %   serve  Main.java:2
        90  90.0 %     900.0 ms   90.0 %    pay  Shop.java:7
        30  30.0 %                           memcpy
-       10  10.0 %                        (no method: work of the JVM itself, or walked by frame pointers)
+       10  10.0 %                        (no method: work of the runtime itself, or walked by frame pointers)
 `
 	if out.String() != want {
 		t.Errorf("%s\nwant\n%s", out.String(), want)
@@ -47,7 +47,8 @@ func TestTree(t *testing.T) {
 		!strings.Contains(err.Error(), "serve") {
 		t.Errorf("a method is missing: %v", err)
 	}
-	if _, err := readTruth(events, "cc"); err == nil {
-		t.Error("a trace that was not served has methods")
+	add(transactions, "cc", context{}, stack{[]frame{pay, main}, 101})
+	if err := showHottest(&out, transactions, events); err == nil || !strings.Contains(err.Error(), "cc") {
+		t.Errorf("a trace that was not served: %v", err)
 	}
 }
