@@ -49,8 +49,11 @@ func (p *ProcessSampler) Start() error {
 	if program := p.program.Load(); program != nil {
 		return p.refine(program)
 	}
-	if err := p.target.Unsupported(); err != nil || s.elasticOnly && !p.target.HasStorage() {
+	if err := p.target.Unsupported(); err != nil {
 		return err
+	}
+	if s.elasticOnly && !p.target.HasStorage() {
+		return unlessPending(p.target.Resolve()) // for who looks at it
 	}
 	handle := p.target.Handle()
 	identity, identityErr := s.sampler.Identify(handle.Identity().PID)
