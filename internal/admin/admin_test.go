@@ -64,8 +64,8 @@ func example() Status {
 				View: process.View{PID: 812, StartTime: now, State: process.StateRegistered, ServiceName: "shop",
 					ServiceEnvironment: "production", Libc: "musl", TLS: "dynamic",
 					ContainerID: "8d3f0011223344556677", Contexts: []string{"elastic", "opentelemetry"}},
-				RegisteredSince: &registered, Exported: 1000, Samples: 1234999, Sent: 1234000, Queued: 30, WithoutTrace: 402,
-				Late:    500,
+				RegisteredSince: &registered, Exported: 1000, Samples: 1234999, Sent: 1234000, Queued: 30,
+				WithoutTrace: 402, Late: 500,
 				Dropped: map[string]uint64{"queue_full": 7, "stale": 60},
 			},
 			{
