@@ -45,7 +45,7 @@ func pinnedTargets(t *testing.T, path string) (pids []int) {
 	defer table.Close()
 	const pidOffset = 140 // in struct correlator_target of bpf/correlator.h
 	var key uint32
-	var value [96]byte
+	var value [168]byte
 	all := table.Iterate()
 	for all.Next(&key, &value) {
 		pids = append(pids, int(binary.NativeEndian.Uint32(value[pidOffset:])))
