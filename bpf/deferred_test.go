@@ -96,7 +96,8 @@ func TestUnreadable(t *testing.T) {
 					t.Errorf("deferred %+v, thread %+v", d, thread)
 				}
 				key := StackKey{Target: target, hash: d.Count.Stack.hash}
-				if want := (Count{Stack: key, TID: d.TID, First: d.Time, Samples: 1}); !reflect.DeepEqual(d.Count, want) {
+				want := Count{Stack: key, TID: d.TID, First: d.Time, Samples: 1}
+				if !reflect.DeepEqual(d.Count, want) {
 					t.Errorf("count %+v, want %+v", d.Count, want)
 				}
 				verifyCode(t, p.PID, d.Frames)

@@ -112,7 +112,8 @@ func testOTelContexts(t *testing.T, options demo.OTelOptions) {
 			drainRecords(t, s, target, func(c Count) {
 				record := otelRecord(c.TraceID[0], nil)
 				attributes, begun := want[c.TraceID[0]]
-				if !begun || c.TraceID != record.TraceID || c.SpanID != record.SpanID || !bytes.Equal(c.Attributes, attributes) {
+				if !begun || c.TraceID != record.TraceID || c.SpanID != record.SpanID ||
+					!bytes.Equal(c.Attributes, attributes) {
 					t.Errorf("no thread began %+v", c)
 				}
 				seen[c.TraceID[0]] = true

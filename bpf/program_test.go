@@ -109,7 +109,9 @@ func BenchmarkSample(b *testing.B) {
 	record.ask("record "+recordOf(entry(0, 16, "ab")+entry(1, 8, "cd"), 0), "done")
 	worker := slices.Max(taskNumbers(b, record.pid))
 	for _, keys := range [][]uint8{nil, {0, 1}} {
-		addRules(b, withRecord, record.pid, func() TargetRules { return TargetRules{OTel: rules.OTel, Keys: keys, KnownKeys: 2} })
+		addRules(b, withRecord, record.pid, func() TargetRules {
+			return TargetRules{OTel: rules.OTel, Keys: keys, KnownKeys: 2}
+		})
 		measure(b, fmt.Sprintf("record/keys=%d", len(keys)), withRecord.objects.Sample, worker, walking, withRecord)
 	}
 

@@ -94,7 +94,8 @@ var recordTests = []struct {
 		attributes: "000162"},
 	{name: "65 entries", record: recordOf("000162"+strings.Repeat("0400", 64), 0), outcome: Correlated,
 		attributes: "000162", cut: true},
-	{name: "1024 bytes", record: recordOf(strings.Repeat(entry(4, 255, "ab"), 3)+entry(4, 246, "ab")+"020361"+"6263", 0),
+	{name: "1024 bytes",
+		record:  recordOf(strings.Repeat(entry(4, 255, "ab"), 3)+entry(4, 246, "ab")+"020361"+"6263", 0),
 		outcome: Correlated, attributes: "0203616263"},
 	{name: "1025 bytes", record: recordOf("0203616263"+strings.Repeat(entry(4, 255, "ab"), 3)+entry(4, 247, "ab"), 0),
 		outcome: Correlated, attributes: "0203616263", cut: true},
@@ -188,7 +189,8 @@ func TestRecords(t *testing.T) {
 				samples = 0
 			case Unreadable:
 				verifyDeferred(t, s, samples, func(d deferredSample) {
-					if d.Outcome != Unreadable || d.Count.OTel || d.Count.Attributes != nil || d.Count.TraceID != [16]byte{} {
+					if d.Outcome != Unreadable || d.Count.OTel || d.Count.Attributes != nil ||
+						d.Count.TraceID != [16]byte{} {
 						t.Errorf("deferred %+v", d)
 					}
 				})
@@ -221,8 +223,7 @@ func TestNoKeys(t *testing.T) {
 	}
 }
 
-// A thread without thread pointer does not matter to a target without rules: see TestRecords,
-// "neither". The rules of SetTarget are checked.
+// SetTarget checks rules and keys. A target needs none.
 func TestRules(t *testing.T) {
 	s := openSampler(t, SamplerOptions{})
 	static := tlsdesc.Rule{Kind: tlsdesc.Static}
@@ -272,7 +273,8 @@ func TestRewritingRecords(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d", mode, maxCounts), func(t *testing.T) {
 				c, rules := startRecords(t, mode)
 				rules.Elastic, rules.Keys = tlsdesc.Rule{}, []uint8{0, 1}
-				s := openSampler(t, SamplerOptions{SamplesPerSecond: MaxSamplesPerSecond, BySpan: true, MaxCounts: maxCounts})
+				options := SamplerOptions{SamplesPerSecond: MaxSamplesPerSecond, BySpan: true, MaxCounts: maxCounts}
+				s := openSampler(t, options)
 				addRules(t, s, c.pid, func() TargetRules { return rules })
 				wanted := uint64(5_000)
 				if *long {

@@ -53,7 +53,7 @@ type SamplerOptions struct {
 	SamplesPerSecond int  // of every CPU, at most MaxSamplesPerSecond; 0: only the table of targets
 	KernelStacks     bool // include the kernel's frames in stacks
 	KeepUnsampled    bool // also count samples of unsampled traces
-	KeepUntraced     bool // also count samples of threads without a trace, without ids: NoSlot, NoTrace, NotValid, ZeroIDs
+	KeepUntraced     bool // also count NoSlot, NoTrace, NotValid and ZeroIDs, without ids
 	ByThread         bool // count by thread, too
 	BySpan           bool // count by span, too
 

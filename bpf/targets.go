@@ -247,7 +247,7 @@ func newCorrelatorTarget(identity ExecID, rules TargetRules) (target samplerCorr
 		return target, fmt.Errorf("process %d: %w", identity.PID, err)
 	}
 	if len(rules.Keys) > MaxKeys {
-		return target, fmt.Errorf("process %d: %d keys are wanted, more than %d", identity.PID, len(rules.Keys), MaxKeys)
+		return target, fmt.Errorf("process %d: %d wanted keys, of at most %d", identity.PID, len(rules.Keys), MaxKeys)
 	}
 	for i, key := range rules.Keys {
 		if uint16(key) >= target.KnownKeys {

@@ -3,11 +3,11 @@
  * "ready RECORD SLOT" says where the worker's pointers to them are, from its thread pointer. The
  * argument says what it does:
  *
- *   still     leaves both alone. Commands change them: "record" or "slot", and HEX, its bytes;
- *             "null", a null pointer; "wild", a pointer to no memory; "edge HEX", bytes before which
- *             there is memory and behind which there is none. They are answered by "done".
- *   exchange  writes records as fast as it can, each elsewhere, and exchanges the pointer
- *   rewrite   the same, in one place, with valid = 0 meanwhile
+ * - still leaves both alone. Commands change them: "record" or "slot", and HEX, its bytes; "null",
+ * a null pointer; "wild", a pointer to no memory; "edge HEX", bytes behind which there is no
+ * memory. They are answered by "done".
+ * - exchange writes records as fast as it can, each elsewhere, and exchanges the pointer.
+ * - rewrite does the same in one place, with valid = 0 meanwhile.
  *
  * The end of input ends the process.
  */
