@@ -107,8 +107,9 @@ func (a *Agent) open() (err error) {
 	a.sampling = s
 	a.manager, err = lifecycle.Open(lifecycle.Options{
 		Access: a.access, ProcRoot: a.config.ProcRoot, Filter: a.config.Filter, MaxProcesses: a.config.MaxProcesses,
-		SweepInterval: a.config.ScanInterval, Sampling: s, MaxSampleAge: a.config.SamplesDelay,
-		Counters: &a.counters.Counters, Log: a.log, ProcessLog: a.log,
+		SweepInterval: a.config.ScanInterval, Sampling: s, ElasticOnly: a.elasticOnly(),
+		MaxSampleAge: a.config.SamplesDelay,
+		Counters:     &a.counters.Counters, Log: a.log, ProcessLog: a.log,
 	}, a)
 	if err != nil && s != nil {
 		s.Close()

@@ -71,7 +71,10 @@ func runPrepared(t *testing.T, prepare func(*Agent), change ...func(*Config)) *r
 	return runWith(t, nil, prepare, change...)
 }
 
-// runWith is runPrepared for an agent with an exporter.
+// noExporter has runWith start an agent that exports nothing.
+type noExporter struct{ Exporter }
+
+// runWith is runPrepared for an agent with an exporter; nil: one that keeps stacks.
 func runWith(t *testing.T, exporter Exporter, prepare func(*Agent), change ...func(*Config)) *running {
 	t.Helper()
 	testenv.NeedRoot(t)
@@ -92,6 +95,8 @@ func runWith(t *testing.T, exporter Exporter, prepare func(*Agent), change ...fu
 	if exporter == nil && cfg.SamplesPerSecond > 0 {
 		r.kept = &stackKeeper{stacks: make(map[profile.StackTraceID]*profile.Stack)}
 		exporter = r.kept
+	} else if _, none := exporter.(noExporter); none {
+		exporter = nil
 	}
 	a, err := New(cfg, exporter, zap.New(core))
 	if err != nil {

@@ -159,8 +159,7 @@ func (r *registration) readContexts(samples []fedSample) ([]process.Context, pro
 	if !target.HasStorage() || target.Filtered() {
 		return nil, process.OutcomeNotRegistered, nil
 	}
-	_ = target.Resolve()
-	if _, err := target.Rule(); err != nil {
+	if target.ResolveElastic() != nil {
 		return nil, process.OutcomeNoRule, nil
 	}
 	if _, err := r.contexts.FindThreads(r.agent.threads, r.pid); err != nil {

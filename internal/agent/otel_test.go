@@ -260,3 +260,48 @@ func TestOTelSchemas(t *testing.T) {
 		})
 	}
 }
+
+// A process that nothing is wanted of, or whose context cannot be read, is not probed again and again:
+// only as often as sweeps ask for it, and a few times more.
+func TestOTelProbedSeldom(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		exporter Exporter
+		options  demo.OTelOptions
+		excluded string
+		spoil    bool
+		state    process.State
+	}{
+		{"served", new(sampleKeeper), demo.OTelOptions{}, "", false, process.StateAttached},
+		{"nothing is exported", noExporter{}, demo.OTelOptions{}, "", false, process.StateAttached},
+		{"left out", new(sampleKeeper), demo.OTelOptions{}, "checkout", false, process.StateFiltered},
+		{"no variable", new(sampleKeeper), demo.OTelOptions{Hold: true}, "", false, process.StateAttached},
+		{"no variable, nothing is exported", noExporter{}, demo.OTelOptions{Hold: true}, "", false, process.StateAttached},
+		{"no signature", new(sampleKeeper), demo.OTelOptions{}, "", true, process.StateNoStorage},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := runWith(t, c.exporter, func(*Agent) {}, atRate(97), func(cfg *Config) {
+				var err error
+				if cfg.Filter.ExcludeServices, err = process.ParsePatterns(c.excluded); err != nil {
+					t.Fatal(err)
+				}
+			})
+			w := demo.StartOTel(t, c.options)
+			if c.options.Hold {
+				w.Publish()
+			}
+			of := &demo.Process{PID: w.PID}
+			if c.spoil {
+				r.state(of, process.StateAttached, "")
+				w.SpoilHeader("signature", 1)
+			}
+			r.state(of, c.state, "")
+			const sweeps = 30
+			swept, probed := r.Counters().Sweeps.Load(), r.Counters().Probes.Load()
+			testenv.Poll(t, deadline, "sweeps", func() bool { return r.Counters().Sweeps.Load() >= swept+sweeps })
+			if probes := r.Counters().Probes.Load() - probed; probes > 3*sweeps {
+				t.Errorf("%d probes in %d sweeps", probes, sweeps)
+			}
+		})
+	}
+}

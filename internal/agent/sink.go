@@ -16,9 +16,9 @@ type program struct {
 // Sampled queues complete samples. Those in a context of OpenTelemetry's are for the exporter alone:
 // the agent in the process does not know their ids.
 func (p *program) Sampled(sample profile.Sample) {
-	if sample.HasTrace() && sample.Context == profile.OTelContext {
+	if isOTel := sample.Context == profile.OTelContext; isOTel && p.resource != nil {
 		p.exported.Add(sample.Count)
-	} else if sample.HasTrace() {
+	} else if sample.HasTrace() && !isOTel {
 		key := messaging.Key{TraceID: sample.TraceID, TransactionID: sample.TransactionID,
 			StackTraceID: sample.Stack.ID}
 		p.sender.Add(key, sample.Count, sample.At)

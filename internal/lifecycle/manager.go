@@ -30,6 +30,7 @@ type Options struct {
 	SweepInterval time.Duration // between two sweeps
 
 	Sampling     *sampling.Sampling // the Manager runs and closes it; nil: no samples are taken
+	ElasticOnly  bool               // of processes with contexts of OpenTelemetry's alone nothing is wanted
 	MaxSampleAge time.Duration      // samples that have waited longer for their process are refused; 0: no limit
 	Linger       time.Duration      // how long samples of a process that has ended are still taken
 	RemapGrace   time.Duration      // how long a process that no longer maps the library stays a candidate

@@ -82,19 +82,20 @@ func (p *Process) step() error {
 // follow has an attached process sampled as what it is now. Its samples are of another sink when its
 // context is another: that has who it is, and what its attributes are.
 func (p *Process) follow(contextChanged bool) error {
-	if contextChanged && !p.takeAttach() {
-		p.detach()
-		return errTooOften
+	if contextChanged {
+		p.stopSampling() // whatever fails below, it does not go on by the former
 	}
 	still, err := p.target.StillPublishing()
 	if err != nil {
 		return err
 	}
-	if !still { // a library was loaded again
-		p.target.ForgetRules()
+	if (contextChanged || !still && p.target.HasContext()) && !p.takeAttach() {
+		p.detach()
+		return errTooOften
 	}
-	if contextChanged || !still {
+	if !still { // a library was loaded again
 		p.stopSampling()
+		p.target.ForgetRules()
 	}
 	p.startSampling()
 	p.sampler.Probe()
@@ -171,8 +172,10 @@ func (p *Process) attach() error {
 	if err != nil {
 		return err
 	}
-	if err := p.manager.places.publish(p, user); err != nil {
-		return err
+	if !p.isUnused() {
+		if err := p.manager.places.publish(p, user); err != nil {
+			return err
+		}
 	}
 	p.target.ForgetRules() // a library may have been loaded again, with the same storage
 	if err := p.handler.Attach(); err != nil {
@@ -182,6 +185,11 @@ func (p *Process) attach() error {
 	p.MarkActive()
 	p.startSampling()
 	return nil
+}
+
+// isUnused reports whether nobody takes samples of the process: it publishes a context alone.
+func (p *Process) isUnused() bool {
+	return p.manager.options.ElasticOnly && p.target.Publishes() && !p.target.HasStorage()
 }
 
 // startSampling makes the rule, if that is still to be done, and has the process sampled by it.

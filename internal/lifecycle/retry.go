@@ -44,7 +44,8 @@ func (p *Process) nextRetry(err error) time.Duration {
 	if state == process.StateFiltered {
 		p.reportFiltered(err)
 	}
-	p.manager.places.exclude(p, state == process.StateFiltered || errors.Is(err, process.ErrNotTarget))
+	p.manager.places.exclude(p, state == process.StateFiltered || errors.Is(err, process.ErrNotTarget) ||
+		p.isUnused())
 	retry := time.Duration(0)
 	if state == process.StateError || trouble != nil && err == nil {
 		p.RecordError(trouble)
@@ -64,7 +65,10 @@ func (p *Process) nextRetry(err error) time.Duration {
 		if p.couldBeSampled() {
 			return recheckInterval
 		}
-		return shortest(retry, p.target.SearchPause())
+		if err == nil && p.attached {
+			return shortest(retry, p.target.SearchPause())
+		}
+		return retry
 	case retry == 0:
 		retry = recheckInterval
 	}

@@ -3,7 +3,6 @@ package process
 import (
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 	"time"
 
@@ -38,8 +37,11 @@ func (t *Target) SetMappings(libraries, contexts []procscan.Mapping) {
 	t.otel.setMappings(contexts)
 }
 
-// Replace has Remap read what is mapped: the process runs another program.
-func (t *Target) Replace() { t.otel.lost = true }
+// Replace has Remap read what is mapped, and Load what the program is: the process runs another one.
+func (t *Target) Replace() {
+	t.otel.lost, t.stale, t.loaded = true, true, time.Time{}
+	t.otel.variable, t.otel.search = variable{}, variableSearch{}
+}
 
 // stillMapped reports whether all libraries are mapped where they were.
 func (t *Target) stillMapped() (bool, error) {
@@ -70,6 +72,10 @@ func (t *Target) Remap() (remapped bool, err error) {
 	if len(libraries)+len(contexts) == 0 {
 		return false, ErrUnmapped
 	}
+	if slices.Equal(libraries, t.mappings) && slices.Equal(contexts, t.otel.mappings) {
+		t.otel.lost = false
+		return false, nil
+	}
 	t.SetMappings(libraries, contexts)
 	return true, nil
 }
@@ -93,15 +99,13 @@ func (t *Target) LoadDue() bool {
 func (t *Target) Load() error {
 	t.loaded = time.Now()
 	err := t.admit()
-	if err == nil {
-		err = t.readProgram()
-	}
 	if t.admitted = err == nil; err != nil {
 		t.images, t.stale = nil, true
 		t.withdraw()
 		t.otel.withdraw()
 		return err
 	}
+	t.program.forget()
 	known := t.images
 	t.images = nil
 	var firstErr error
@@ -137,29 +141,6 @@ func (t *Target) Load() error {
 	}
 	return firstErr
 }
-
-// readProgram reads what the program that runs says of the process, besides what it publishes.
-func (t *Target) readProgram() (err error) {
-	t.executable = ""
-	if executable, err := t.handle.Executable(); err == nil && path.IsAbs(executable) {
-		t.executable = executable
-	}
-	if t.environment, err = t.access.Environment(); access.TellsNothing(err) {
-		return err
-	}
-	return nil // one that cannot be read says nothing; that the process is gone, the next step notices
-}
-
-// baseName is path.Base, and empty for no path.
-func baseName(file string) string {
-	if file == "" {
-		return ""
-	}
-	return path.Base(file)
-}
-
-// Executable returns the path of the program's file, as of the last Load; empty: it has none.
-func (t *Target) Executable() string { return t.executable }
 
 // isAt reports whether a mapping is the image's: the same file at the same place. That it was
 // unlinked in between changes nothing.

@@ -185,12 +185,16 @@ func TestContextSearch(t *testing.T) {
 	w.Publish()
 	target := openOTel(t, w.PID)
 	probe(t, target, contextChange, nil)
-	if err := target.Resolve(); !errors.Is(err, tlsdesc.ErrUnresolved) || target.otel.pause != searchMin {
-		t.Fatalf("%v, pause %v", err, target.otel.pause)
+	if pause := target.SearchPause(); pause != 0 {
+		t.Errorf("a pause of %v before the first search", pause)
 	}
-	target.otel.searched = time.Now().Add(-searchMin)
-	if err := target.Resolve(); !errors.Is(err, tlsdesc.ErrUnresolved) || target.otel.pause != 2*searchMin {
-		t.Fatalf("%v, pause %v", err, target.otel.pause)
+	if err := target.Resolve(); !errors.Is(err, tlsdesc.ErrUnresolved) || target.otel.search.pause < searchMin {
+		t.Fatalf("%v, pause %v", err, target.otel.search.pause)
+	}
+	before := target.otel.search.pause
+	target.otel.search.ended = time.Now().Add(-before)
+	if err := target.Resolve(); !errors.Is(err, tlsdesc.ErrUnresolved) || target.otel.search.pause < 2*before {
+		t.Fatalf("%v, pause %v", err, target.otel.search.pause)
 	}
 	w.Load()
 	testenv.Poll(t, time.Minute, "a rule", func() bool { return target.Resolve() == nil })

@@ -99,18 +99,24 @@ func (t *Target) ForgetRules() {
 // called at any pace. It returns why the rule of Elastic's slots is not known, if the process
 // publishes these, else why that of OpenTelemetry's records is not, if it publishes those.
 func (t *Target) Resolve() error {
-	otelErr := t.resolveOTel()
-	if t.HasStorage() {
-		if err := t.elastic.resolve(t); err != nil || otelErr == nil {
-			return err
-		}
+	err := t.ResolveElastic()
+	return cmp.Or(err, t.resolveOTel())
+}
+
+// ResolveElastic is Resolve for Elastic's slots alone.
+func (t *Target) ResolveElastic() error {
+	if !t.HasStorage() {
+		return nil
 	}
-	return otelErr
+	return t.elastic.resolve(t)
 }
 
 // Unsupported returns why there can be no rule, with what is loaded now, for anything that the process
 // publishes of its threads; nil: there is, or may be, or it publishes nothing of them.
 func (t *Target) Unsupported() (err error) {
+	if t.otel.ofThreads() && t.otel.variable.file == nil {
+		return nil
+	}
 	for _, v := range []*variable{&t.elastic, &t.otel.variable} {
 		if v.file == nil {
 			continue
@@ -126,7 +132,7 @@ func (t *Target) Unsupported() (err error) {
 // IsPending reports whether there is a rule that Resolve may find out later, because of what the
 // process does; see SearchPause for what it may load.
 func (t *Target) IsPending() bool {
-	return t.HasStorage() && t.elastic.isPending() || t.otel.variable.isPending()
+	return t.HasStorage() && t.elastic.isPending() || t.otel.ofThreads() && t.otel.variable.isPending()
 }
 
 // Rules returns all rules that are known, and the attributes that are wanted of OpenTelemetry's

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"correlator/internal/access"
+	"correlator/internal/processcontext"
 	"correlator/memread"
 	"correlator/messaging"
 	"correlator/procscan"
@@ -35,7 +36,7 @@ func (t *Target) Service() profile.Service { return t.service }
 // Change is what a Probe found to be new.
 type Change struct {
 	Storage bool // another process storage, other contents, another image, or none any more
-	Context bool // another process context, an update of it, or none any more
+	Context bool // another process context, an update of it, or none any more; or the service is another
 }
 
 // Any reports whether anything is new.
@@ -45,20 +46,24 @@ func (c Change) Any() bool { return c.Storage || c.Context }
 // memread.ErrNotPublished, and what the filter leaves out ErrServiceFiltered. Of several images that
 // publish, the one that did so before is preferred. Where only one of a storage and a context can be
 // read, that one counts: see Trouble.
-func (t *Target) Probe() (change Change, err error) {
-	var storageErr, contextErr error
+func (t *Target) Probe() (Change, error) {
 	hadStorage := t.HasStorage()
-	change.Storage, storageErr = t.readStorage()
+	changed, storageErr := t.readStorage()
 	if access.TellsNothing(storageErr) {
-		return change, storageErr
+		return Change{}, storageErr
 	}
 	if storageErr != nil {
 		t.withdraw()
 	}
-	change.Storage = change.Storage || hadStorage && !t.HasStorage()
-	if change.Context, contextErr = t.readContext(); access.TellsNothing(contextErr) {
-		return change, contextErr
+	// What is new is kept until a Probe that ends has returned it.
+	t.change.Storage = t.change.Storage || changed || hadStorage && !t.HasStorage()
+	changed, contextErr := t.readContext()
+	t.change.Context = t.change.Context || changed
+	if access.TellsNothing(contextErr) {
+		return Change{}, contextErr
 	}
+	change := t.change
+	t.change = Change{}
 	t.trouble = nil
 	for _, err := range []error{storageErr, contextErr} {
 		if err != nil && !errors.Is(err, memread.ErrNotPublished) && t.trouble == nil {
@@ -69,8 +74,10 @@ func (t *Target) Probe() (change Change, err error) {
 		t.service, t.filtered = profile.Service{}, false
 		return change, cmp.Or(t.trouble, memread.ErrNotPublished)
 	}
-	if change.Any() {
-		t.service = ServiceOf(t.otel.context, t.environment, t.storage, baseName(t.executable))
+	if t.readProgram() || change.Any() {
+		service := ServiceOf(t.otel.context, t.program.environment, t.storage, t.program.name())
+		change.Context = change.Context || service != t.service && !change.Storage
+		t.service = service
 		t.filtered = !t.filter.matchesService(t.service.Name)
 	}
 	if t.filtered {
@@ -159,8 +166,11 @@ func (t *Target) StillPublishing() (bool, error) {
 		expect(memread.Request{Addr: t.publishing.pointerAddr(), Buf: make([]byte, len(pointer))}, same(pointer))
 	}
 	if t.HasContext() {
-		header := t.otel.context.Header[:]
-		expect(memread.Request{Addr: t.otel.addr, Buf: make([]byte, len(header))}, same(header))
+		context := t.otel.context
+		expect(memread.Request{Addr: t.otel.addr, Buf: make([]byte, processcontext.HeaderBytes)},
+			func(read memread.Request) bool {
+				return read.Err == nil && context.IsCurrent([processcontext.HeaderBytes]byte(read.Buf))
+			})
 	}
 	for _, v := range []*variable{&t.elastic, &t.otel.variable} {
 		if v.file != nil {

@@ -54,9 +54,8 @@ type Target struct {
 
 	filtered bool // the filter leaves out the service
 
-	// Of the program, as at the last Load.
-	environment access.Environment
-	executable  string
+	program program // that runs
+	change  Change  // what was found to be new, and not returned yet
 }
 
 // Open checks nothing but the identity of the process; Load comes next. The caller must Close. The

@@ -31,11 +31,13 @@ func (t *Target) Words() *Words {
 	w := &Words{seed: maphash.MakeSeed()}
 	want := t.storageWords(w, nil)
 	for i, mapping := range t.otel.mappings {
-		if i < len(t.otel.headers) {
-			want = w.add(want, mapping.Start, t.otel.headers[i][:])
+		if i < len(t.otel.headers) && t.otel.headers[i].readable { // else what is mapped changes first
+			want = w.add(want, mapping.Start, t.otel.headers[i].bytes[:])
 		}
 	}
-	want = t.otel.variable.appendWords(w, want)
+	if t.otel.ofThreads() {
+		want = t.otel.variable.appendWords(w, want)
+	}
 	w.sum = maphash.Bytes(w.seed, want)
 	return w
 }

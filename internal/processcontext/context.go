@@ -46,6 +46,13 @@ func (c *Context) HasThreadContexts() bool {
 	return c.Schema == SchemaTLSDescDev || c.Schema == SchemaTLS
 }
 
+// IsCurrent reports whether a header that was read now is that of the context, or says that an update
+// has begun: until its end the context is what the process has published last.
+func (c *Context) IsCurrent(now [HeaderBytes]byte) bool {
+	h := header(now)
+	return now == c.Header || h.time() == 0 && string(h[:sizeOff]) == string(c.Header[:sizeOff])
+}
+
 // Value returns an attribute of the resource; empty: it has none of that key.
 func (c *Context) Value(key string) string { return Value(c.Resource, key) }
 

@@ -58,7 +58,7 @@ func (p *ProcessSampler) Start() error {
 	handle := p.target.Handle()
 	identity, identityErr := s.sampler.Identify(handle.Identity().PID)
 	p.target.ForgetRules() // the rules must be of that program
-	err := p.target.Resolve()
+	err := p.resolve()
 	rules := p.rules()
 	traced := rules.Elastic.Kind != 0 || rules.OTel.Kind != 0
 	switch {
@@ -85,6 +85,14 @@ func unlessPending(err error) error {
 	return err
 }
 
+// resolve finds out the rules that are of use.
+func (p *ProcessSampler) resolve() error {
+	if p.sampling.elasticOnly {
+		return p.target.ResolveElastic()
+	}
+	return p.target.Resolve()
+}
+
 // rules returns the rules that are known, and of use.
 func (p *ProcessSampler) rules() bpf.TargetRules {
 	rules := p.target.Rules(p.sampling.attributes)
@@ -105,13 +113,13 @@ func (p *ProcessSampler) attributeKeys() []string {
 // refine has a program sampled by a rule that was not known before, too.
 func (p *ProcessSampler) refine(program *program) error {
 	if !p.target.IsPending() && p.target.SearchPause() == 0 {
-		return unlessPending(p.target.Resolve()) // what is known
+		return unlessPending(p.resolve()) // what is known
 	}
 	identity, err := p.sampling.sampler.Identify(program.identity.PID)
 	if err != nil || identity != program.identity { // IsCurrent notices
 		return nil
 	}
-	err = p.target.Resolve()
+	err = p.resolve()
 	rules := p.rules()
 	if rules.Elastic == program.rules.Elastic && rules.OTel == program.rules.OTel {
 		return unlessPending(err)

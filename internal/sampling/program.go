@@ -59,13 +59,14 @@ func (s *Sampling) start(identity bpf.ExecID, rules bpf.TargetRules, keys []stri
 }
 
 // setTarget has a program sampled by rules, the first or others.
-func (s *Sampling) setTarget(p *program, rules bpf.TargetRules) (err error) {
+func (s *Sampling) setTarget(p *program, rules bpf.TargetRules) error {
 	s.mu.Lock() // the first samples may be drained before SetTarget has returned
 	defer s.mu.Unlock()
-	if p.number, err = s.sampler.SetTarget(p.identity, rules); err != nil {
-		return err
+	number, err := s.sampler.SetTarget(p.identity, rules)
+	if err != nil {
+		return err // one that was set before goes on
 	}
-	p.rules = rules
+	p.number, p.rules = number, rules
 	s.programs[p.number] = p
 	return nil
 }
