@@ -22,6 +22,10 @@ const (
 	// Between two batches is a pause of contextShare times as long as the first took: looks take a
 	// tenth of a CPU, however many programs start and whatever they map.
 	contextShare = 10
+
+	// contextRest is how soon a context is found again in a process that goes on to map libraries: each
+	// time takes more than a look.
+	contextRest = time.Second
 )
 
 // contextLooks looks for process contexts in processes that have executed a program, or mapped a
@@ -48,6 +52,7 @@ type contextLook struct {
 	pid, index int // of the heap
 	times      int // how often it was looked at
 	due        time.Time
+	resting    bool // its context was found a while before due
 }
 
 // newContextLooks returns one that calls look with the processes that are due, and found with each
@@ -78,6 +83,9 @@ func (c *contextLooks) add(pid int) bool {
 		p = &contextLook{pid: pid, due: c.now().Add(c.after[0])}
 		c.byPID[pid] = p
 		heap.Push(&c.queue, p)
+	case p.resting: // it has one; it may soon run another program
+		p.resting, p.times = false, 0
+		return true
 	case p.times < c.late:
 		return true
 	default:
@@ -140,7 +148,7 @@ func (c *contextLooks) step(now time.Time) {
 	found, gone, _ := c.look(pids) // with an error, the next look tries again
 	c.mu.Lock()
 	for _, pid := range found {
-		c.remove(pid)
+		c.rest(pid, now)
 	}
 	for _, pid := range gone {
 		c.remove(pid)
@@ -157,6 +165,10 @@ func (c *contextLooks) take(now time.Time) (pids []int) {
 	defer c.mu.Unlock()
 	for len(pids) < contextBatch && len(c.queue) > 0 && !c.queue[0].due.After(now.Add(contextSlack)) {
 		p := c.queue[0]
+		if p.resting {
+			c.remove(p.pid)
+			continue
+		}
 		pids = append(pids, p.pid)
 		if p.times++; p.times == len(c.after) {
 			c.remove(p.pid)
@@ -166,6 +178,16 @@ func (c *contextLooks) take(now time.Time) (pids []int) {
 		heap.Fix(&c.queue, 0)
 	}
 	return pids
+}
+
+// rest has a process forgotten in a while, in which its context is found only once.
+func (c *contextLooks) rest(pid int, now time.Time) {
+	p := c.byPID[pid]
+	if p == nil {
+		return // that was the last look
+	}
+	p.resting, p.due = true, now.Add(contextRest)
+	heap.Fix(&c.queue, p.index)
 }
 
 // remove forgets a process.

@@ -136,13 +136,20 @@ func TestContextLooksFound(t *testing.T) {
 		lookedAt{1, 100 * ms}, lookedAt{2, 100 * ms}, lookedAt{3, 100 * ms})
 	s.until(time.Second)
 	s.expect(lookedAt{3, 500 * ms})
-	if !slices.Equal(s.reported, []int{1}) || len(s.queue) != 1 {
+	if !slices.Equal(s.reported, []int{1}) || len(s.queue) != 2 {
 		t.Errorf("reported %v, left are %v", s.reported, s.queue)
 	}
-	s.add(1)
+	for range 100 { // events of one that was found are of interest after a while, together
+		s.add(1)
+	}
 	s.until(2 * time.Second)
+	s.expect(lookedAt{1, 1100 * ms}, lookedAt{3, 2000 * ms})
 	if !slices.Equal(s.reported, []int{1, 1}) {
-		t.Errorf("reported %v after another event", s.reported)
+		t.Errorf("reported %v after other events", s.reported)
+	}
+	s.until(3 * time.Second)
+	if len(s.queue) != 1 {
+		t.Errorf("left are %v", s.queue)
 	}
 }
 
