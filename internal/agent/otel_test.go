@@ -276,7 +276,7 @@ func TestOTelProbedSeldom(t *testing.T) {
 		{"nothing is exported", noExporter{}, demo.OTelOptions{}, "", false, process.StateAttached},
 		{"left out", new(sampleKeeper), demo.OTelOptions{}, "checkout", false, process.StateFiltered},
 		{"no variable", new(sampleKeeper), demo.OTelOptions{Hold: true}, "", false, process.StateAttached},
-		{"no variable, nothing is exported", noExporter{}, demo.OTelOptions{Hold: true}, "", false, process.StateAttached},
+		{"neither", noExporter{}, demo.OTelOptions{Hold: true}, "", false, process.StateAttached},
 		{"no signature", new(sampleKeeper), demo.OTelOptions{}, "", true, process.StateNoStorage},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -125,7 +125,8 @@ func (t *Target) searchIn(mappings []procscan.Mapping) bool {
 			}
 		}
 		s.without[placeOf(m)] = struct{}{}
-		if result.Err == nil || errors.Is(result.Err, elfsym.ErrNoSymbols) || errors.Is(result.Err, procscan.ErrNotRegular) {
+		if result.Err == nil || errors.Is(result.Err, elfsym.ErrNoSymbols) ||
+			errors.Is(result.Err, procscan.ErrNotRegular) {
 			continue
 		}
 		if s.failure == nil {
