@@ -20,6 +20,9 @@
  *     if (correlator_current(&targets, &context) >= CORRELATOR_UNSAMPLED)
  *         ... correlator_trace_id(&context), correlator_span_id(&context) ...
  *
+ * If context.kind is CORRELATOR_ELASTIC, there is a transaction in context.slot. Only such samples
+ * are for the correlator's feed, which sends messages to Elastic's agents.
+ *
  * correlator_attributes.h has what reads the attributes of a record.
  *
  * It has to be of a type that may read user memory (bpf_probe_read_user) and be compiled with

@@ -49,10 +49,12 @@ _Static_assert(sizeof(struct correlator_attributes) == 512, "attributes");
  *
  *   offset size field
  *        0  512 found
- *      512  520 room   never written to
- *     1032  512 where  by key: 1 + offset in raw of the last entry that has it; valid for wanted
- * keys 1544    4 next   offset in raw of what was not looked at yet 1548    4 reserved 1552 1024
- * raw    attributes of the record 2576    8 tail   never written to
+ *      512  520 room      of which the first 8 bytes are written to at most
+ *     1032  512 where     by key, of wanted ones: 1 + offset in raw of its last entry
+ *     1544    4 next      offset in raw of what was not looked at yet
+ *     1548    4 reserved
+ *     1552 1024 raw       attributes of the record
+ *     2576    8 tail      never written to
  */
 struct correlator_attributes_scratch {
     struct correlator_attributes found;

@@ -79,8 +79,7 @@ struct stack_key {
  *       24   16 trace_id
  *       40    8 transaction_id  0 with the ids of a record
  *       48    8 span_id         of a count by span; else 0: spans of a transaction share counts
- *       56    8 attributes      hash of a record's, NO_ATTRIBUTES; 0 with the ids of a slot, or
- * none
+ *       56    8 attributes      hash of a record's, or NO_ATTRIBUTES; 0: ids of a slot, or none
  */
 struct count_key {
     struct stack_key stack;

@@ -37,15 +37,14 @@ const (
 	JVMFrame                   // a method that a Java virtual machine runs, compiled or interpreted
 	PythonFrame                // likewise a function that CPython runs
 	V8Frame                    // of JavaScript, in Node.js for example
-	PHPFrame
-	CutFrame // no code: callers are missing from here on
+	CutFrame                   // no code: callers are missing from here on
 )
 
 // OfRuntime reports whether frames are of functions that a language runtime compiles or interprets. They have a
 // function and no file, and String returns what OpenTelemetry calls their type (profile.frame.type).
 func (k Kind) OfRuntime() bool {
 	switch k {
-	case JVMFrame, PythonFrame, V8Frame, PHPFrame:
+	case JVMFrame, PythonFrame, V8Frame:
 		return true
 	}
 	return false
@@ -65,8 +64,6 @@ func (k Kind) String() string {
 		return "cpython"
 	case V8Frame:
 		return "v8js"
-	case PHPFrame:
-		return "php"
 	case CutFrame:
 		return "cut"
 	}

@@ -160,7 +160,7 @@ func TestWithName(t *testing.T) {
 func TestRuntimeFrames(t *testing.T) {
 	function := NewFunction("Work.run", "/srv/work.py")
 	jvm := NewJVMFrame(function, 7)
-	for kind, text := range map[Kind]string{JVMFrame: "jvm", PythonFrame: "cpython", V8Frame: "v8js", PHPFrame: "php"} {
+	for kind, text := range map[Kind]string{JVMFrame: "jvm", PythonFrame: "cpython", V8Frame: "v8js"} {
 		f := NewRuntimeFrame(kind, function, 7)
 		if f.Kind() != kind || kind.String() != text || !kind.OfRuntime() || f.Line != 7 || f.Name() != "Work.run" ||
 			f.SourceFile() != "/srv/work.py" || TraceID([]Frame{f}) != TraceID([]Frame{jvm}) {

@@ -31,8 +31,8 @@ var (
 			"than are served (--max-processes) or the correlator is not healthy, from SIGTERM on, and where it does not "+
 			"see all processes of the host. The same as /readyz.")
 	processesDesc = newDesc("correlator_processes",
-		"Processes that carry the APM agent's library now, by state. Those with no-storage publish nothing: in them "+
-			"correlation is not enabled, or not yet.", "state")
+		"Processes that carry the library of Elastic's agent, or a process context, now, by state. Those with no-storage "+
+			"publish nothing: in them correlation is not enabled, or not yet.", "state")
 	processesPublishingDesc = newDesc("correlator_processes_publishing",
 		"Processes that publish what they work on, or who they are, by standard: by Elastic's library or by "+
 			"OpenTelemetry's contexts; one may by both.", "context")
@@ -42,7 +42,7 @@ var (
 	processesInErrorDesc = newDesc("correlator_processes_in_error",
 		"Processes in the state error now, by reason. Each is tried again, at least every 30 seconds.", "reason")
 	processesNotSampledDesc = newDesc("correlator_processes_not_sampled",
-		"Processes in the state registered now of which the correlator takes no samples, by reason; none when it "+
+		"Processes that are registered or attached now, whose threads publish what they work on, and of which the correlator takes no samples, by reason; none when it "+
 			"takes none at all.", "reason")
 	samplesWaitingDesc = newDesc("correlator_samples_waiting",
 		"Samples that wait to be sent now.")

@@ -429,7 +429,6 @@ func TestProfileOfRuntimes(t *testing.T) {
 		Stacks: map[profile.StackTraceID][]profile.Frame{stackID(1): {
 			profile.NewRuntimeFrame(profile.PythonFrame, profile.NewFunction("Work.run", "/srv/work.py"), 7),
 			profile.NewRuntimeFrame(profile.V8Frame, profile.NewFunction("run", "/srv/work.js"), 8),
-			profile.NewRuntimeFrame(profile.PHPFrame, profile.NewFunction("Work::run", "/srv/work.php"), 9),
 		}},
 		Samples: map[record.Key]uint64{{Process: process, Stack: stackID(1)}: 1},
 	}
@@ -438,7 +437,7 @@ func TestProfileOfRuntimes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []string{
-		"[cpython] Work.run /srv/work.py:7", "[v8js] run /srv/work.js:8", "[php] Work::run /srv/work.php:9",
+		"[cpython] Work.run /srv/work.py:7", "[v8js] run /srv/work.js:8",
 	} {
 		l := p.Sample[0].Location[i]
 		f := l.Line[0].Function

@@ -9,7 +9,6 @@ const (
 	JVMFrame                     // a Java method, or code that the JVM has generated for itself
 	PythonFrame                  // a function of CPython
 	V8Frame                      // a function of JavaScript, or code that V8 has generated for itself
-	PHPFrame                     // a function of PHP
 	CutFrame                     // no frame: the stack could not be walked, or named, further
 	frameKinds
 )

@@ -1,6 +1,10 @@
 package unwind
 
-import "go.opentelemetry.io/ebpf-profiler/libpf"
+import (
+	"strings"
+
+	"go.opentelemetry.io/ebpf-profiler/libpf"
+)
 
 // runtimeFrames returns the frames of a word of a runtime other than a JVM: those of calls that are inlined, and
 // of the function. They must not be changed.
@@ -21,7 +25,7 @@ func (s *server) runtimeFrames(pid libpf.PID, word libpf.EbpfFrame) []Frame {
 	for i, handle := range named {
 		f := handle.Value()
 		frames[i] = Frame{
-			Kind: kind.frames, Function: boundName(f.FunctionName.String()),
+			Kind: kind.frames, Function: boundName(functionName(f.FunctionName.String())),
 			SourceFile: sourceFile(f.SourceFile.String()), Line: uint32(f.SourceLine),
 		}
 		if code.noLines {
@@ -32,6 +36,15 @@ func (s *server) runtimeFrames(pid libpf.PID, word libpf.EbpfFrame) []Frame {
 		s.places.add(at, frames, read)
 	}
 	return frames
+}
+
+// functionName returns the name of a function. The module for V8 has a name of its own for what it cannot read,
+// with an address, which differs from process to process.
+func functionName(name string) string {
+	if strings.HasPrefix(name, "<") && strings.Contains(name, "0x") {
+		return ""
+	}
+	return name
 }
 
 // runtimeWords is the size of a word of each runtimeKind.

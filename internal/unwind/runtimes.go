@@ -7,7 +7,6 @@ import (
 	golang "go.opentelemetry.io/ebpf-profiler/interpreter/go"
 	"go.opentelemetry.io/ebpf-profiler/interpreter/interpreterconfig"
 	"go.opentelemetry.io/ebpf-profiler/interpreter/nodev8"
-	"go.opentelemetry.io/ebpf-profiler/interpreter/php"
 	"go.opentelemetry.io/ebpf-profiler/interpreter/python"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/support"
@@ -31,8 +30,9 @@ type runtimeKind struct {
 const maxRuntimes = 2048
 
 // runtimeKinds are those that are switched on. Their place in it is their number in messages. The module has more,
-// which show nothing, or what is wrong, on the systems where they were tried (Ruby 3.1 and Perl 5.36 of Debian
-// 12), or were not tried (.NET, BEAM, LuaJIT): their code is native.
+// which show nothing, or what is wrong, on the systems where they were tried (Ruby 3.1, Perl 5.36 and PHP 8.2 of
+// Debian 12), or were not tried (.NET, BEAM, LuaJIT): their code is native. The words of PHP are addresses of
+// functions that are freed at the end of a request, or before, and used again at once.
 var runtimeKinds = []*runtimeKind{
 	{
 		name: "Python", of: libpf.Python, frames: PythonFrame, words: []libpf.FrameType{libpf.PythonFrame},
@@ -44,11 +44,6 @@ var runtimeKinds = []*runtimeKind{
 		program: "perf_unwind_v8", index: support.ProgUnwindV8, table: nodev8.BPFMapName,
 		loader: nodev8.GetLoader(nodev8.Config{}),
 	},
-	{
-		name: "PHP", of: libpf.PHP, frames: PHPFrame, words: []libpf.FrameType{libpf.PHPFrame, libpf.PHPJITFrame},
-		program: "perf_unwind_php", index: support.ProgUnwindPHP, table: php.BPFMapName,
-		loader: php.GetLoader(php.Config{}),
-	},
 }
 
 // runtimesConfig has the engine look for runtimeKinds, JVMs and Go programs. Of the latter, native code has
@@ -56,7 +51,7 @@ var runtimeKinds = []*runtimeKind{
 func runtimesConfig() interpreterconfig.Config {
 	config := interpreterconfig.NoInterpreters()
 	config.Hotspot.Disabled = false
-	config.Python.Disabled, config.V8.Disabled, config.PHP.Disabled = false, false, false
+	config.Python.Disabled, config.V8.Disabled = false, false
 	config.Go = golang.Config{}
 	config.Go.Labels.Disabled, config.Go.Symbolization.Disabled = true, true
 	return config

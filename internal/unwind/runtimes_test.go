@@ -42,7 +42,6 @@ type busy struct {
 var busies = map[string]busy{
 	"python3": {kind: "Python", script: "busy.py", main: "<module>"},
 	"node":    {kind: "V8", script: "busy.js", main: "<anonymous>"},
-	"php":     {kind: "PHP", script: "busy.php", main: "<top-level>"},
 }
 
 // check checks all that a whole stack shows of the program, and reports whether it was in inner.

@@ -251,7 +251,7 @@ func (v *validator) stack(s *profiles.Stack) {
 func (v *validator) location(l *profiles.Location) {
 	v.check(l.Address != 0, "address 0")
 	kind := v.attributesOf("location", l.AttributeIndices)["profile.frame.type"].GetStringValue()
-	runtimes := []string{"jvm", "cpython", "v8js", "php"}
+	runtimes := []string{"jvm", "cpython", "v8js"}
 	v.check(slices.Contains(append(runtimes, "native", "kernel", "abort-marker"), kind), "frame type %q", kind)
 	v.check(len(l.Lines) <= 1, "lines %v", l.Lines)
 	if slices.Contains(runtimes, kind) || kind == "abort-marker" {
