@@ -58,6 +58,7 @@ func (e *Engine) exchange(t *Target, timeout time.Duration, message []byte) ([]b
 
 // receive waits for the answer to a request, and makes the tables that the worker asks for before.
 func (e *Engine) receive(deadline time.Time, op byte) ([]byte, error) {
+	tables := 0
 	for range maxTables + len(runtimeKinds) + 1 {
 		message, fd, err := e.worker.Receive(deadline)
 		if fd >= 0 {
@@ -76,6 +77,9 @@ func (e *Engine) receive(deadline time.Time, op byte) ([]byte, error) {
 		}
 		switch message[0] {
 		case opTable:
+			if tables++; tables > maxTables {
+				return nil, errAnswer
+			}
 			err = e.makeTable(uint(message[1]))
 		case opRuntime:
 			began := time.Now()

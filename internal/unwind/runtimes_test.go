@@ -313,8 +313,7 @@ func TestWordsOfRuntimes(t *testing.T) {
 	native := []uint64{3<<60 | 2<<52, 1}
 	failed := []uint64{1<<60 | support.FrameFlagError<<56 | 1<<52}
 	for of, lasting := range map[uint64]bool{
-		uint64(libpf.PythonFrame): false, uint64(libpf.V8Frame): false, uint64(libpf.PHPFrame): false,
-		uint64(libpf.PHPJITFrame): false, uint64(libpf.NativeFrame): true,
+		uint64(libpf.PythonFrame): false, uint64(libpf.V8Frame): false, uint64(libpf.NativeFrame): true,
 	} {
 		words := slices.Concat(native, failed, []uint64{of<<60 | 3<<52, 1, 2}, native)
 		if Lasting(words) != lasting {
