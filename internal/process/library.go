@@ -106,6 +106,7 @@ func (t *Target) Load() error {
 		return err
 	}
 	t.program.forget()
+	t.readProgram() // most publish later, and do not wait for this then
 	known := t.images
 	t.images = nil
 	var firstErr error

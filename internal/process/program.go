@@ -16,25 +16,25 @@ type program struct {
 	environment access.Environment
 	unread      bool // the environment was not read
 	tried       time.Time
+	fresh       bool // something was read since the service was last made of it
 }
 
 // forget has it read again.
 func (p *program) forget() { p.unread, p.tried = true, time.Time{} }
 
-// readProgram reads what is not known yet, and reports whether it has read anything. What cannot be
-// read says nothing; it is tried again if that tells nothing either.
-func (t *Target) readProgram() bool {
+// readProgram reads what is not known yet. What cannot be read says nothing; it is tried again if that
+// tells nothing either.
+func (t *Target) readProgram() {
 	p := &t.program
 	if !p.unread || time.Since(p.tried) < environmentPause {
-		return false
+		return
 	}
 	p.executable = ""
 	if executable, err := t.handle.Executable(); err == nil && path.IsAbs(executable) {
 		p.executable = executable
 	}
 	environment, err := t.access.Environment()
-	p.environment, p.unread, p.tried = environment, access.TellsNothing(err), time.Now()
-	return true
+	p.environment, p.unread, p.tried, p.fresh = environment, access.TellsNothing(err), time.Now(), true
 }
 
 // name returns the name of the program's file; empty: it has none.

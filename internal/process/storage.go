@@ -74,7 +74,8 @@ func (t *Target) Probe() (Change, error) {
 		t.service, t.filtered = profile.Service{}, false
 		return change, cmp.Or(t.trouble, memread.ErrNotPublished)
 	}
-	if t.readProgram() || change.Any() {
+	if t.readProgram(); t.program.fresh || change.Any() {
+		t.program.fresh = false
 		service := ServiceOf(t.otel.context, t.program.environment, t.storage, t.program.name())
 		change.Context = change.Context || service != t.service && !change.Storage
 		t.service = service
