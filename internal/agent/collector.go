@@ -42,8 +42,8 @@ var (
 	processesInErrorDesc = newDesc("correlator_processes_in_error",
 		"Processes in the state error now, by reason. Each is tried again, at least every 30 seconds.", "reason")
 	processesNotSampledDesc = newDesc("correlator_processes_not_sampled",
-		"Processes that are registered or attached now, whose threads publish what they work on, and of which the correlator takes no samples, by reason; none when it "+
-			"takes none at all.", "reason")
+		"Processes that are registered or attached now, whose threads publish what they work on, and of which the "+
+			"correlator takes no samples, by reason; none when it takes none at all.", "reason")
 	samplesWaitingDesc = newDesc("correlator_samples_waiting",
 		"Samples that wait to be sent now.")
 	liveEventsUpDesc = newDesc("correlator_live_events_up",

@@ -118,7 +118,7 @@ func (r *registration) Probed(error) {
 		rule, _ := target.Rule()
 		r.log.Info("registered", r.serviceField(), r.environmentField(),
 			zap.String("socket", target.Storage().SocketPath), zap.Stringer("tls", rule.Kind))
-	case !r.logged && r.process.IsAttached():
+	case !r.logged && r.process.IsAttached() && target.HasContext():
 		r.logged = true
 		r.log.Info("attached", r.serviceField(), r.environmentField(),
 			zap.String("thread_context_schema", target.Context().Schema))

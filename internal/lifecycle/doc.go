@@ -1,4 +1,5 @@
-// Package lifecycle takes every process that maps the library from found to gone, and samples it:
+// Package lifecycle takes every process that maps the library or a process context from found to gone,
+// and samples it:
 //
 //	found ──▶ candidate ──▶ attached ──▶ gone
 //
@@ -9,9 +10,9 @@
 // What is done with an attached process is the Client's: it returns a Handler for each. The Manager
 // knows neither APM agents nor recordings.
 //
-// discovery.go, events.go, contextlooks.go and probe_queue.go find processes; places.go is which of them are served
-// when there are too many; process.go is the life of one, retry.go when it is probed again. A process that
-// is well has no timer: the memory poller reads its memory together with that of the others, and
+// discovery.go, events.go, contextlooks.go and probe_queue.go find processes; places.go is which of
+// them are served when there are too many; process.go is the life of one, retry.go when it is probed
+// again. A process that is well has no timer: the memory poller reads its memory together with that of the others, and
 // marks it dirty when something has changed.
 //
 // Every process has a goroutine of its own, and what touches the process happens on it: opening its

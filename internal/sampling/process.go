@@ -44,7 +44,7 @@ func (p *ProcessSampler) Pending() int { return p.inbox.len() }
 func (p *ProcessSampler) Start() error {
 	s := p.sampling
 	if s == nil {
-		return p.target.Resolve()
+		return p.target.ResolveElastic() // for samples that are fed
 	}
 	if program := p.program.Load(); program != nil {
 		return p.refine(program)
@@ -97,7 +97,7 @@ func (p *ProcessSampler) resolve() error {
 func (p *ProcessSampler) rules() bpf.TargetRules {
 	rules := p.target.Rules(p.sampling.attributes)
 	if p.sampling.elasticOnly {
-		rules.OTel = tlsdesc.Rule{}
+		return bpf.TargetRules{Elastic: rules.Elastic}
 	}
 	return rules
 }
