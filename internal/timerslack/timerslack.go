@@ -19,7 +19,13 @@ const (
 	kernelDefault = 50_000
 )
 
-var errNoEffect = errors.New("setting the timer slack has no effect")
+var (
+	errNoEffect    = errors.New("setting the timer slack has no effect")
+	errOtherThread = errors.New("not called by the first goroutine")
+)
+
+// The first goroutine keeps to the first thread until Relax.
+func init() { runtime.LockOSThread() }
 
 // Relax executes this process anew, with the same id, arguments and environment, so that all its threads, and
 // its children's, have timers that may be 1 ms late (prctl(2), PR_SET_TIMERSLACK); unless it was called before,
@@ -29,9 +35,14 @@ var errNoEffect = errors.New("setting the timer slack has no effect")
 // 20 times less often with this. That is a fifth of the CPU time of a process that does little ten times a
 // second. The thread has the slack of the one that executed the program, and another process's, or thread's,
 // takes CAP_SYS_NICE.
+//
+// Only the first goroutine may call it, once. The process has what the thread had that executes, and only the
+// first has the signal that ends it with its parent (prctl(2), PR_SET_PDEATHSIG).
 func Relax() error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+	if unix.Gettid() != unix.Getpid() {
+		return errOtherThread
+	}
+	defer runtime.UnlockOSThread() // of init
 	slack, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
 	if err != nil || slack != kernelDefault {
 		return err
