@@ -24,7 +24,8 @@ var (
 	errOtherThread = errors.New("not called by the first goroutine")
 )
 
-// The first goroutine keeps to the first thread until Relax.
+// The first goroutine keeps to the first thread until Relax. In commands that do not call that it stays there, which
+// costs them a switch of threads where it waits.
 func init() { runtime.LockOSThread() }
 
 // Relax executes this process anew, with the same id, arguments and environment, so that all its threads, and
@@ -39,10 +40,10 @@ func init() { runtime.LockOSThread() }
 // Only the first goroutine may call it, once. The process has what the thread had that executes, and only the
 // first has the signal that ends it with its parent (prctl(2), PR_SET_PDEATHSIG).
 func Relax() error {
+	defer runtime.UnlockOSThread() // of init
 	if unix.Gettid() != unix.Getpid() {
 		return errOtherThread
 	}
-	defer runtime.UnlockOSThread() // of init
 	slack, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
 	if err != nil || slack != kernelDefault {
 		return err
