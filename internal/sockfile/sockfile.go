@@ -56,6 +56,9 @@ func UnixPath(address string) (path string, ok bool) {
 // DefaultMode makes a socket accessible to the user that serves it: root.
 const DefaultMode fs.FileMode = 0o600
 
+// OwnGroup leaves a socket to the group of this process.
+const OwnGroup = -1
+
 // File is the file of a bound socket. Until Remove it keeps its directory open.
 type File struct {
 	dir      *safedir.Dir
@@ -70,16 +73,25 @@ type File struct {
 // and the error is ErrNotSocket. Where another user could exchange the socket or a directory on the
 // way, the error is a safedir.UnsafeError.
 //
-// An empty file PATH.lock stays beside the socket.
+// An empty file PATH.lock stays beside the socket. An error does not say whether bind was called: the
+// caller closes what that has opened.
 func Bind(network, path string, mode fs.FileMode, bind func(config net.ListenConfig, path string) error) (*File,
 	error) {
+	return BindGroup(network, path, mode, OwnGroup, bind)
+}
+
+// BindGroup is Bind for a socket that a group owns, from the beginning. That takes CAP_SETGID unless
+// it is the one of this process.
+func BindGroup(
+	network, path string, mode fs.FileMode, gid int, bind func(config net.ListenConfig, path string) error,
+) (*File, error) {
 	path, err := filepath.Abs(path) // a name with "@" in front would be an abstract socket's
 	if err != nil {
 		return nil, err
 	}
 	f := &File{name: filepath.Base(path)}
 	if f.dir, err = safedir.Open(filepath.Dir(path)); err == nil {
-		if err = f.bind(network, path, uint32(mode.Perm()), bind); err != nil {
+		if err = f.bind(network, path, uint32(mode.Perm()), gid, bind); err != nil {
 			f.dir.Close()
 		}
 	}
@@ -91,12 +103,17 @@ func Bind(network, path string, mode fs.FileMode, bind func(config net.ListenCon
 
 // bind binds in the open directory. Only we and root can change what the path means, so bind(2),
 // which takes no descriptor of a directory, takes the path, and lists of sockets (ss -x) show it.
-func (f *File) bind(network, path string, mode uint32, bind func(config net.ListenConfig, path string) error) error {
+func (f *File) bind(
+	network, path string, mode uint32, gid int, bind func(config net.ListenConfig, path string) error,
+) error {
 	lock, err := openLock(f.dir, f.name, unix.O_CREAT)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
+	if err := checkGroup(f.dir, gid); err != nil {
+		return err
+	}
 	stale, err := isStale(network, f.dir, f.name)
 	if err == nil && stale {
 		err = f.dir.Remove(f.name)
@@ -111,7 +128,8 @@ func (f *File) bind(network, path string, mode uint32, bind func(config net.List
 		controlErr := raw.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), mode) })
 		return errors.Join(controlErr, err)
 	}
-	if err := bind(net.ListenConfig{Control: restrict}, path); err != nil {
+	err = inGroup(gid, func() error { return bind(net.ListenConfig{Control: restrict}, path) })
+	if err != nil {
 		if of := (*net.OpError)(nil); errors.As(err, &of) {
 			err = of.Err // the path is known
 		}
