@@ -52,7 +52,8 @@ type Conn struct {
 
 // Add adds an idle connection. If there are too many, it closes one: of the peer that has the most,
 // the one that has been idle the longest, or else, the one that has been busy the longest. If none
-// may be closed for it, it closes raw and returns nil.
+// may be closed for it, it closes raw and returns nil. It waits for nobody: the descriptor of one
+// that is in use is closed after Add.
 func (t *Table) Add(raw net.Conn) *Conn {
 	c := &Conn{Conn: raw, table: t, peer: PeerOf(raw), since: time.Now(), done: make(chan struct{})}
 	t.mu.Lock()
@@ -76,7 +77,7 @@ func (t *Table) Add(raw net.Conn) *Conn {
 	t.conns = append(t.conns, c)
 	t.mu.Unlock()
 	if victim != nil {
-		victim.Conn.Close()
+		go victim.Conn.Close() // waits until nobody uses the descriptor, such as a function of RawConn.Read
 	}
 	return c
 }
@@ -124,12 +125,16 @@ func (t *Table) Counts() Counts {
 
 // CloseAll closes all connections.
 func (t *Table) CloseAll() {
-	t.mu.Lock()
-	all := slices.Clone(t.conns)
-	t.mu.Unlock()
-	for _, c := range all {
+	for _, c := range t.All() {
 		c.Close()
 	}
+}
+
+// All returns the open connections.
+func (t *Table) All() []*Conn {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.conns)
 }
 
 // Peer returns who is at the other end.

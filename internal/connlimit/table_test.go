@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,16 +15,32 @@ import (
 type fake struct {
 	net.Conn
 	address string
-	closed  bool
+	added   *Conn
+	once    sync.Once
+	closed  chan struct{}
 }
 
 func (f *fake) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(f.address)} }
-func (f *fake) Close() error         { f.closed = true; return nil }
+func (f *fake) Close() error         { f.once.Do(func() { close(f.closed) }); return nil }
+
+// isClosed reports whether the table has closed the connection, or has refused it.
+func (f *fake) isClosed() bool {
+	if f.added != nil {
+		select {
+		case <-f.added.Done():
+		default:
+			return false
+		}
+	}
+	<-f.closed
+	return true
+}
 
 // add adds a connection of an address, which is nil if there is no place.
 func add(table *Table, address string) (*Conn, *fake) {
-	f := &fake{address: address}
-	return table.Add(f), f
+	f := &fake{address: address, closed: make(chan struct{})}
+	f.added = table.Add(f)
+	return f.added, f
 }
 
 const (
@@ -41,15 +58,15 @@ func TestIdlestMakesRoom(t *testing.T) {
 	first.Begin()
 	first.End() // it is the idlest no more
 	for i, want := range []*fake{b, c} {
-		if conn, _ := add(table, many); conn == nil || !want.closed {
-			t.Errorf("connection %d of who has the most: %v, the idlest is closed: %v", i, conn, want.closed)
+		if conn, _ := add(table, many); conn == nil || !want.isClosed() {
+			t.Errorf("connection %d of who has the most: %v, the idlest is closed: %v", i, conn, want.isClosed())
 		}
 	}
-	if a.closed || ours.closed {
-		t.Errorf("another was closed: %v, %v", a.closed, ours.closed)
+	if a.isClosed() || ours.isClosed() {
+		t.Errorf("another was closed: %v, %v", a.isClosed(), ours.isClosed())
 	}
-	if conn, _ := add(table, few); conn == nil || !a.closed || ours.closed {
-		t.Errorf("a connection of who has few: %v, %v, %v", conn, a.closed, ours.closed)
+	if conn, _ := add(table, few); conn == nil || !a.isClosed() || ours.isClosed() {
+		t.Errorf("a connection of who has few: %v, %v, %v", conn, a.isClosed(), ours.isClosed())
 	}
 	if got, want := table.Counts(), (Counts{Open: 4, MadeRoom: 3}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
@@ -68,14 +85,14 @@ func TestBusyMakeRoom(t *testing.T) {
 			busy = append(busy, f)
 			time.Sleep(time.Millisecond)
 		}
-		if conn, f := add(table, many); conn != nil || !f.closed {
+		if conn, f := add(table, many); conn != nil || !f.isClosed() {
 			t.Error("its own peer's was closed")
 		}
-		if conn, _ := add(table, few); conn == nil || !busy[0].closed {
+		if conn, _ := add(table, few); conn == nil || !busy[0].isClosed() {
 			t.Errorf("a peer without a connection: %v", conn)
 		}
 		time.Sleep(Grace)
-		if conn, _ := add(table, many); conn == nil || !busy[1].closed || busy[2].closed {
+		if conn, _ := add(table, many); conn == nil || !busy[1].isClosed() || busy[2].isClosed() {
 			t.Errorf("after a while: %v", conn)
 		}
 		if got, want := table.Counts(), (Counts{Open: 3, MadeRoom: 2, Refused: 1}); got != want {
@@ -99,7 +116,7 @@ func TestEqualShares(t *testing.T) {
 	}
 	add(table, others+"3") // its own have requests, and the others have no more
 	for i, f := range all {
-		if f.closed {
+		if f.isClosed() {
 			t.Errorf("connection %d was closed", i)
 		}
 	}
@@ -123,6 +140,61 @@ func TestClose(t *testing.T) {
 	table.CloseAll()
 	if n := table.Counts(); n.Open != 0 || len(table.peers) != 0 {
 		t.Errorf("%+v, %d peers", n, len(table.peers))
+	}
+}
+
+// Add does not wait for who uses the descriptor of the connection that it closes.
+func TestBusyDescriptor(t *testing.T) {
+	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "socket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	accept := func() *net.UnixConn {
+		client, err := net.Dial("unix", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { client.Close() })
+		server, err := listener.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return server.(*net.UnixConn)
+	}
+	table, victim := New(1), accept()
+	first := table.Add(victim)
+	raw, err := victim.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	using, release, read := make(chan struct{}), make(chan struct{}), make(chan error)
+	go func() {
+		read <- raw.Read(func(uintptr) bool { close(using); <-release; return true })
+	}()
+	<-using
+	added := make(chan *Conn)
+	go func() { added <- table.Add(accept()) }()
+	select {
+	case second := <-added:
+		<-first.Done()
+		if got, want := table.Counts(), (Counts{Open: 1, MadeRoom: 1}); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+		close(release)
+		if err := <-read; err != nil {
+			t.Error(err)
+		}
+		first.Close()
+		second.Close()
+	case <-time.After(10 * time.Second):
+		t.Error("Add waits")
+		close(release)
+		<-read
+		(<-added).Close()
+	}
+	if n := table.Counts().Open; n != 0 {
+		t.Errorf("%d are open", n)
 	}
 }
 
