@@ -7,7 +7,8 @@
 //
 // There is one file per source of data: query.go is the ioctl PROCMAP_QUERY on /proc/PID/maps,
 // maps.go the text of that file where the kernel lacks the ioctl, status.go that of
-// /proc/PID/status, cgroup.go that of /proc/PID/cgroup, pidfd.go what identifies a process.
+// /proc/PID/status, cgroup.go that of /proc/PID/cgroup, pidfd.go what identifies a process, peer.go which one is at the
+// other end of a socket.
 //
 // Every pid is one of our own pid namespace, and the proc root must be a procfs of that namespace:
 // pidfd_open takes no other numbers. It may be mounted anywhere.

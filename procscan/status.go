@@ -32,20 +32,29 @@ type Credentials struct {
 // Credentials reads the credentials of the process's main thread; other threads can differ if they
 // make the system calls without their C library.
 func (h *Handle) Credentials() (Credentials, error) {
-	fd, err := h.open("status", unix.O_RDONLY)
+	text, err := h.status()
 	if err != nil {
-		return Credentials{}, fmt.Errorf("opening status: %w", err)
-	}
-	defer unix.Close(fd)
-	text, err := io.ReadAll(io.LimitReader(fdReader(fd), maxStatusBytes))
-	if err != nil {
-		return Credentials{}, fmt.Errorf("reading status: %w", classify(err))
+		return Credentials{}, err
 	}
 	creds, err := parseCredentials(text)
 	if err != nil {
 		return Credentials{}, fmt.Errorf("reading status: %w", err)
 	}
 	return creds, nil
+}
+
+// status reads /proc/PID/status.
+func (h *Handle) status() ([]byte, error) {
+	fd, err := h.open("status", unix.O_RDONLY)
+	if err != nil {
+		return nil, fmt.Errorf("opening status: %w", err)
+	}
+	defer unix.Close(fd)
+	text, err := io.ReadAll(io.LimitReader(fdReader(fd), maxStatusBytes))
+	if err != nil {
+		return nil, fmt.Errorf("reading status: %w", classify(err))
+	}
+	return text, nil
 }
 
 // unknownUser is the user of a process that has ended or is hidden: -1, which no process can have.

@@ -13,6 +13,7 @@ func TestMain(m *testing.M) {
 		"read":       runRead,
 		"namespace":  runNamespace,
 		"leaderless": runLeaderless,
+		"connect":    runConnect,
 	})
 }
 
