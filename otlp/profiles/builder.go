@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"correlator/otlp/field"
 	"correlator/profile"
 )
 
@@ -222,7 +223,7 @@ func (b *Builder) place(s *profile.Sample, id identity, limit int) error {
 	of, before := sample{identity: id, next: none, latest: none}, 0
 	if known {
 		of = b.samples[index]
-		before = messageSize(b.sampleSize(&of))
+		before = field.Size(b.sampleSize(&of))
 	}
 	at, later := b.find(&of, middle)
 	p := point{time: middle, earlier: at}
@@ -235,7 +236,7 @@ func (b *Builder) place(s *profile.Sample, id identity, limit int) error {
 	}
 	p.count = addCounts(p.count, s.Count)
 	of.countBytes += int32(protowire.SizeVarint(p.count))
-	if !b.grow(id.process, messageSize(b.sampleSize(&of))-before, start, end, limit) {
+	if !b.grow(id.process, field.Size(b.sampleSize(&of))-before, start, end, limit) {
 		return ErrTooLarge
 	}
 

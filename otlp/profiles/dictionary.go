@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"correlator/otlp/field"
 	"correlator/profile"
 )
 
@@ -13,7 +14,7 @@ import (
 // zero value, which means none. An entry is added with the first reference to it, and undone if the
 // reference is, so every entry is referred to.
 type table[K comparable] struct {
-	field   protowire.Number
+	number  protowire.Number
 	indices map[K]int32
 	count   int32 // of entries besides the zero one
 	entries []byte
@@ -24,13 +25,13 @@ type table[K comparable] struct {
 }
 
 // reset empties the table for a new dictionary.
-func (t *table[K]) reset(field protowire.Number, zero ...byte) {
+func (t *table[K]) reset(number protowire.Number, zero ...byte) {
 	if t.indices == nil {
 		t.indices = make(map[K]int32)
 	}
 	clear(t.indices)
-	t.field, t.count = field, 0
-	t.entries = appendMessage(t.entries[:0], field, zero)
+	t.number, t.count = number, 0
+	t.entries = field.Append(t.entries[:0], number, zero)
 	t.mark()
 }
 
@@ -41,7 +42,7 @@ func (t *table[K]) find(key K) (index int32, known bool) {
 
 func (t *table[K]) add(key K, entry []byte) int32 {
 	t.count++
-	t.entries = appendMessage(t.entries, t.field, entry)
+	t.entries = field.Append(t.entries, t.number, entry)
 	return t.alias(key, t.count)
 }
 
@@ -275,14 +276,14 @@ func (d *dictionary) attribute(a attribute) int32 {
 		name = a.key.String()
 	}
 	key := d.string(name)
-	b := appendVarint(d.entry[:0], 1, uint64(key))
+	b := field.AppendVarint(d.entry[:0], 1, uint64(key))
 	switch {
 	case a.key == transactionID:
 		b = appendIDValue(b, 2, a.number)
 	case a.text != "", a.key == published:
-		b = appendTextValue(b, 2, a.text)
+		b = field.AppendTextValue(b, 2, a.text)
 	default:
-		b = appendNumberValue(b, 2, a.number)
+		b = field.AppendIntValue(b, 2, a.number)
 	}
 	d.entry = b
 	return d.attributes.add(a, b)
@@ -303,10 +304,10 @@ func (d *dictionary) mapping(f *profile.File, code profile.CodeRange) int32 {
 		attributes[1] = d.attribute(attribute{key: gnuBuildID, text: f.BuildID})
 		n++
 	}
-	d.entry = appendVarint(d.entry[:0], 1, code.Start)
-	d.entry = appendVarint(d.entry, 2, code.Limit)
-	d.entry = appendVarint(d.entry, 3, code.Offset)
-	d.entry = appendVarint(d.entry, 4, uint64(name))
+	d.entry = field.AppendVarint(d.entry[:0], 1, code.Start)
+	d.entry = field.AppendVarint(d.entry, 2, code.Limit)
+	d.entry = field.AppendVarint(d.entry, 3, code.Offset)
+	d.entry = field.AppendVarint(d.entry, 4, uint64(name))
 	d.entry = appendIndices(d.entry, 5, attributes[:n], "")
 	return d.mappings.add(key, d.entry)
 }
@@ -322,8 +323,8 @@ func (d *dictionary) function(f profile.Function) int32 {
 		return d.functions.alias(f, d.function(sent))
 	}
 	name, sourceFile := d.string(f.Name), d.string(f.SourceFile)
-	d.entry = appendVarint(d.entry[:0], 1, uint64(name))
-	d.entry = appendVarint(d.entry, 3, uint64(sourceFile))
+	d.entry = field.AppendVarint(d.entry[:0], 1, uint64(name))
+	d.entry = field.AppendVarint(d.entry, 3, uint64(sourceFile))
 	return d.functions.add(f, d.entry)
 }
 
@@ -334,12 +335,13 @@ func (d *dictionary) location(key location) int32 {
 		return index
 	}
 	attributes := [...]int32{key.frameType}
-	d.entry = appendVarint(d.entry[:0], 1, uint64(key.mapping))
-	d.entry = appendVarint(d.entry, 2, key.address)
+	d.entry = field.AppendVarint(d.entry[:0], 1, uint64(key.mapping))
+	d.entry = field.AppendVarint(d.entry, 2, key.address)
 	if key.function != 0 {
-		d.entry = appendHeader(d.entry, 3, varintSize(uint64(key.function))+varintSize(uint64(key.line)))
-		d.entry = appendVarint(d.entry, 1, uint64(key.function))
-		d.entry = appendVarint(d.entry, 2, uint64(key.line))
+		size := field.VarintSize(uint64(key.function)) + field.VarintSize(uint64(key.line))
+		d.entry = field.AppendHeader(d.entry, 3, size)
+		d.entry = field.AppendVarint(d.entry, 1, uint64(key.function))
+		d.entry = field.AppendVarint(d.entry, 2, uint64(key.line))
 	}
 	d.entry = appendIndices(d.entry, 4, attributes[:], "")
 	return d.locations.add(key, d.entry)
@@ -403,7 +405,7 @@ func (d *dictionary) stack(s *profile.Stack, names naming) int32 {
 		d.indices = protowire.AppendVarint(d.indices, uint64(d.location(key)))
 		last = f
 	}
-	d.entry = appendMessage(d.entry[:0], 1, d.indices)
+	d.entry = field.Append(d.entry[:0], 1, d.indices)
 	if names.process == nil {
 		return d.stacks.add(id, d.entry)
 	}
@@ -429,6 +431,6 @@ func (d *dictionary) link(l link) int32 {
 }
 
 func appendLink(b []byte, l link) []byte {
-	b = appendMessage(b, 1, l.trace[:])
-	return appendMessage(b, 2, l.span[:])
+	b = field.Append(b, 1, l.trace[:])
+	return field.Append(b, 2, l.span[:])
 }

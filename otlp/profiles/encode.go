@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"correlator/otlp/field"
 	"correlator/profile"
 )
 
@@ -48,11 +49,11 @@ const (
 
 // Upper bounds of sizes in a request of less than 256 MiB, where a length has four bytes.
 const (
-	mostHeaderBytes = tagBytes + 4
-	mostTimeBytes   = fixedSize + tagBytes + 9 // a duration is at most math.MaxInt64
+	mostHeaderBytes = field.TagBytes + 4
+	mostTimeBytes   = field.Fixed64Size + field.TagBytes + 9 // a duration is at most math.MaxInt64
 
-	profileIDBytes = tagBytes + 1 + 16
-	schemaURLBytes = tagBytes + 1 + len(schemaURL)
+	profileIDBytes = field.TagBytes + 1 + 16
+	schemaURLBytes = field.TagBytes + 1 + len(schemaURL)
 )
 
 // mostProcessBytes is the upper bound of a process without samples.
@@ -65,11 +66,11 @@ func (b *Builder) mostProcessBytes(p *process) int {
 func (b *Builder) mostBytes() int { return mostHeaderBytes + b.dictionary.size() + b.bytes }
 
 func newScope(version string) []byte {
-	scope := appendMessage(nil, 1, scopeName)
+	scope := field.Append(nil, 1, scopeName)
 	if version != "" {
-		scope = appendMessage(scope, 2, valid(version))
+		scope = field.Append(scope, 2, valid(version))
 	}
-	return appendMessage(nil, 1, scope)
+	return field.Append(nil, 1, scope)
 }
 
 // addResource appends the field of a ResourceProfiles to the resources. Its values are text and not
@@ -92,19 +93,15 @@ func (b *Builder) addResource(r *profile.Resource) piece {
 		{"host.name", b.options.HostName},
 	} {
 		if a.text != "" {
-			text := valid(a.text)
-			to = appendHeader(to, 1, messageSize(len(a.key))+messageSize(messageSize(len(text))))
-			to = appendTextValue(appendMessage(to, 1, a.key), 2, text)
+			to = field.AppendTextAttribute(to, 1, a.key, valid(a.text))
 		}
 	}
 	if r.PID > 0 {
-		const key = "process.pid"
-		to = appendHeader(to, 1, messageSize(len(key))+messageSize(varintSize(uint64(r.PID))))
-		to = appendNumberValue(appendMessage(to, 1, key), 2, uint64(r.PID))
+		to = field.AppendIntAttribute(to, 1, "process.pid", uint64(r.PID))
 	}
 	b.scratch = to
 	at := len(b.resources)
-	b.resources = appendMessage(b.resources, 1, to)
+	b.resources = field.Append(b.resources, 1, to)
 	return piece{at, len(b.resources) - at}
 }
 
@@ -112,7 +109,7 @@ func (b *Builder) addResource(r *profile.Resource) piece {
 func newTypes(samplesPerSecond int) []byte {
 	types := []byte(sampleType + periodType)
 	if samplesPerSecond > 0 {
-		types = appendVarint(types, 6, uint64(1e9/samplesPerSecond))
+		types = field.AppendVarint(types, 6, uint64(1e9/samplesPerSecond))
 	}
 	return types
 }
@@ -121,20 +118,20 @@ func newTypes(samplesPerSecond int) []byte {
 type sizes struct{ resource, scope, profile int }
 
 func (b *Builder) sizes(p *process) (n sizes) {
-	n.profile = len(b.types) + fixedSize + varintSize(b.end-b.start) + p.bytes
+	n.profile = len(b.types) + field.Fixed64Size + field.VarintSize(b.end-b.start) + p.bytes
 	if p.id != [16]byte{} {
 		n.profile += profileIDBytes
 	}
-	n.scope = len(b.scope) + messageSize(n.profile) + schemaURLBytes
-	n.resource = p.resource.bytes + messageSize(n.scope) + schemaURLBytes
+	n.scope = len(b.scope) + field.Size(n.profile) + schemaURLBytes
+	n.resource = p.resource.bytes + field.Size(n.scope) + schemaURLBytes
 	return n
 }
 
 // size returns the length of the request in bytes.
 func (b *Builder) size() int {
-	size := messageSize(b.dictionary.size())
+	size := field.Size(b.dictionary.size())
 	for i := range b.processes {
-		size += messageSize(b.sizes(&b.processes[i]).resource)
+		size += field.Size(b.sizes(&b.processes[i]).resource)
 	}
 	return size
 }
@@ -145,28 +142,28 @@ func (b *Builder) encode() []byte {
 	for i := range b.processes {
 		body = b.appendProcess(body, &b.processes[i])
 	}
-	body = appendHeader(body, 2, b.dictionary.size())
+	body = field.AppendHeader(body, 2, b.dictionary.size())
 	return b.dictionary.append(body)
 }
 
 func (b *Builder) appendProcess(to []byte, p *process) []byte {
 	n := b.sizes(p)
-	to = appendHeader(to, 1, n.resource)
+	to = field.AppendHeader(to, 1, n.resource)
 	to = append(to, b.resources[p.resource.at:][:p.resource.bytes]...)
-	to = appendHeader(to, 2, n.scope)
+	to = field.AppendHeader(to, 2, n.scope)
 	to = append(to, b.scope...)
-	to = appendHeader(to, 2, n.profile)
+	to = field.AppendHeader(to, 2, n.profile)
 	to = append(to, b.types...)
-	to = appendFixed(to, 3, b.start)
-	to = appendVarint(to, 4, b.end-b.start)
+	to = field.AppendFixed64(to, 3, b.start)
+	to = field.AppendVarint(to, 4, b.end-b.start)
 	for i := p.first; i != none; i = b.samples[i].next {
 		to = b.appendSample(to, &b.samples[i])
 	}
 	if p.id != [16]byte{} {
-		to = appendMessage(to, 7, p.id[:])
+		to = field.Append(to, 7, p.id[:])
 	}
-	to = appendMessage(to, 3, schemaURL)
-	return appendMessage(to, 3, schemaURL)
+	to = field.Append(to, 3, schemaURL)
+	return field.Append(to, 3, schemaURL)
 }
 
 // attributes returns those of our attributes that are set, in the memory of room.
@@ -183,29 +180,29 @@ func (s *sample) attributes(room *[3]int32) []int32 {
 // sampleSize returns the length of the Sample.
 func (b *Builder) sampleSize(s *sample) int {
 	var room [3]int32
-	n := varintSize(uint64(s.stack)) + varintSize(uint64(s.link))
+	n := field.VarintSize(uint64(s.stack)) + field.VarintSize(uint64(s.link))
 	if attributes := packedSize(s.attributes(&room)) + len(b.dictionary.lists[s.set]); attributes > 0 {
-		n += messageSize(attributes)
+		n += field.Size(attributes)
 	}
-	return n + messageSize(int(s.countBytes)) + messageSize(8*int(s.points))
+	return n + field.Size(int(s.countBytes)) + field.Size(8*int(s.points))
 }
 
 func (b *Builder) appendSample(to []byte, s *sample) []byte {
 	var room [3]int32
-	to = appendHeader(to, 2, b.sampleSize(s))
-	to = appendVarint(to, 1, uint64(s.stack))
+	to = field.AppendHeader(to, 2, b.sampleSize(s))
+	to = field.AppendVarint(to, 1, uint64(s.stack))
 	to = appendIndices(to, 2, s.attributes(&room), b.dictionary.lists[s.set])
-	to = appendVarint(to, 3, uint64(s.link))
+	to = field.AppendVarint(to, 3, uint64(s.link))
 
 	// From the latest point to the earliest, so from the end.
-	to = appendHeader(to, 4, int(s.countBytes))
+	to = field.AppendHeader(to, 4, int(s.countBytes))
 	to = append(to, make([]byte, s.countBytes)...)
 	at := len(to)
 	for i := s.latest; i != none; i = b.points[i].earlier {
 		at -= protowire.SizeVarint(b.points[i].count)
 		protowire.AppendVarint(to[:at], b.points[i].count)
 	}
-	to = appendHeader(to, 5, 8*int(s.points))
+	to = field.AppendHeader(to, 5, 8*int(s.points))
 	to = append(to, make([]byte, 8*s.points)...)
 	at = len(to)
 	for i := s.latest; i != none; i = b.points[i].earlier {
