@@ -7,6 +7,7 @@ require (
 	github.com/cilium/ebpf v0.22.0
 	github.com/coreos/go-systemd/v22 v22.7.0
 	github.com/elastic/go-freelru v0.16.0
+	github.com/go-json-experiment/json v1.27.2
 	github.com/google/pprof v0.0.0-20260906184651-6331bc6350fe
 	github.com/mattn/go-runewidth v0.0.24
 	github.com/prometheus/client_golang v1.23.2

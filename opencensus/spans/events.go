@@ -1,0 +1,173 @@
+package spans
+
+import (
+	"correlator/otlp/field"
+)
+
+// The client sends events and links as empty objects, so that only their number arrives: they have
+// private members in PHP, which its JSON leaves out. They are read with the members they have
+// there, as a client sends them whose classes support JSON.
+
+// The fields of an Event and of a Link that are used (trace.proto).
+//
+//	message  field  type      content
+//	Event        1  fixed64   time_unix_nano
+//	             2  text      name
+//	             3  messages  KeyValue
+//	             4  varint    dropped_attributes_count
+//	Link         1  bytes     trace_id, 16
+//	             2  bytes     span_id, 8
+//	             4  messages  KeyValue
+//	             5  varint    dropped_attributes_count
+
+// event are the members of an event's object: those of an annotation, then those of a message.
+type event struct {
+	time                               dateTime
+	description, attributes            value
+	kind, id, uncompressed, compressed value
+}
+
+// events appends the events of a span, and the number of those without content.
+func (e *encoding) events(v value, start uint64) {
+	if !v.hasContent() {
+		return
+	}
+	dropped := 0
+	r := e.open(v)
+	defer e.close()
+	for range r.elements {
+		if !e.event(r, start) {
+			dropped++
+		}
+	}
+	e.DroppedEvents += dropped
+	e.out = field.AppendVarint(e.out, 12, uint64(dropped))
+}
+
+// event appends an event, or reports that it has no content.
+func (e *encoding) event(r *reader, start uint64) bool {
+	var of event
+	for name := range r.members {
+		switch string(name) {
+		case "time":
+			of.time = r.dateTime()
+		case "description":
+			of.description = r.value()
+		case "attributes":
+			of.attributes = r.value()
+		case "type":
+			of.kind = r.value()
+		case "id":
+			of.id = r.value()
+		case "uncompressedSize":
+			of.uncompressed = r.value()
+		case "compressedSize":
+			of.compressed = r.value()
+		default:
+			r.value()
+		}
+	}
+	annotation := of.description.isText() || of.attributes.isContainer()
+	if !annotation && !of.kind.isText() && !of.id.isText() {
+		return false
+	}
+	at, ok := e.time(of.time)
+	if !ok {
+		at = start
+	}
+	out, from := field.Begin(e.out, 11)
+	e.out = field.AppendFixed64(out, 1, at)
+	if annotation {
+		e.annotation(&of)
+	} else {
+		e.message(&of)
+	}
+	e.out = field.End(e.out, from)
+	return true
+}
+
+func (e *encoding) annotation(of *event) {
+	name := e.text(of.description)
+	if len(name) == 0 {
+		name = []byte("annotation")
+	}
+	e.out = field.Append(e.out, 2, name)
+	l := e.newList(3, itemLevel)
+	e.addAll(&l, of.attributes)
+	e.finish(&l)
+	e.out = field.AppendVarint(e.out, 4, uint64(l.dropped))
+}
+
+func (e *encoding) message(of *event) {
+	e.out = field.Append(e.out, 2, "message")
+	l := e.newList(3, itemLevel)
+	if kind := e.text(of.kind); string(kind) == "SENT" || string(kind) == "RECEIVED" {
+		addText(e, &l, "message.type", kind)
+	}
+	if of.id.isText() {
+		if n, ok := decimal(e.text(of.id)); ok {
+			e.addInt(&l, "message.id", n)
+		} else {
+			addText(e, &l, "message.id", e.text(of.id))
+		}
+	}
+	if n, ok := integer(of.uncompressed); ok {
+		e.addInt(&l, "message.uncompressed_size", n)
+	}
+	if n, ok := integer(of.compressed); ok {
+		e.addInt(&l, "message.compressed_size", n)
+	}
+	e.finish(&l)
+}
+
+// links appends the links of a span, and the number of those without valid ids.
+func (e *encoding) links(v value) {
+	if !v.hasContent() {
+		return
+	}
+	dropped := 0
+	r := e.open(v)
+	defer e.close()
+	for range r.elements {
+		if !e.link(r) {
+			dropped++
+		}
+	}
+	e.DroppedLinks += dropped
+	e.out = field.AppendVarint(e.out, 14, uint64(dropped))
+}
+
+// link appends a link, or reports that it has no valid ids.
+func (e *encoding) link(r *reader) bool {
+	var traceDigits, spanDigits, kind, attributes value
+	for name := range r.members {
+		switch string(name) {
+		case "traceId":
+			traceDigits = r.value()
+		case "spanId":
+			spanDigits = r.value()
+		case "type":
+			kind = r.value()
+		case "attributes":
+			attributes = r.value()
+		default:
+			r.value()
+		}
+	}
+	var traceID [16]byte
+	var spanID [8]byte
+	if !readID(traceID[:], e.text(traceDigits)) || !readID(spanID[:], e.text(spanDigits)) {
+		return false
+	}
+	out, from := field.Begin(e.out, 13)
+	out = field.Append(out, 1, traceID[:])
+	e.out = field.Append(out, 2, spanID[:])
+	l := e.newList(4, itemLevel)
+	e.addAll(&l, attributes)
+	if kind := e.text(kind); len(kind) > 0 && string(kind) != "TYPE_UNSPECIFIED" {
+		addText(e, &l, "opencensus.link.type", kind)
+	}
+	e.finish(&l)
+	e.out = field.End(field.AppendVarint(e.out, 5, uint64(l.dropped)), from)
+	return true
+}

@@ -1,0 +1,82 @@
+package spans
+
+import (
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// hostile returns payloads of about a size that are made to cost much, by name.
+func hostile(size int) map[string][]byte {
+	of := func(before, again, after string) []byte {
+		return []byte(before + strings.Repeat(again, size/len(again)) + after)
+	}
+	span := `[{"traceId":"1","spanId":"2",`
+	nested := strings.Repeat(`{"":[`, 30) + strings.Repeat(`]}`, 30)
+	return map[string][]byte{
+		"spans":            of("[", `{"traceId":"1","spanId":"2"},`, "0]"),
+		"no spans":         of("[", `{},`, "0]"),
+		"members":          of(span+`"k":0`, `,"name":""`, "}]"),
+		"escaped members":  of(span+`"k":0`, `,"\u006bame":0`, "}]"),
+		"attributes":       of(span+`"attributes":{"k":0`, `,"k":0`, "}}]"),
+		"attribute lists":  of(span+`"attributes":[`, "1,", "1]}]"),
+		"floats":           of(span+`"attributes":[[`, "1e1,", "1]]}]"),
+		"nulls":            of(span+`"attributes":{"k":[`, "null,", "1]}}]"),
+		"nested":           of(span+`"attributes":[0`, ","+nested, "]}]"),
+		"nested too deep":  of(span+`"attributes":[0`, ","+strings.Repeat("[", 400)+strings.Repeat("]", 400), "]}]"),
+		"nested deepest":   of(span+`"k":[0`, ","+strings.Repeat("[", 9900)+strings.Repeat("]", 9900), "]}]"),
+		"deep and invalid": of(strings.Repeat(`{"`+strings.Repeat("k", size/9000)+`":`, 9000), "x", ""),
+		"duplicates":       of(span+`"attributes":{"k":{"k":0`, `},"k":{"k":0`, "}}}]"),
+		"digits":           of(span+`"attributes":[1`, "23456789", "]}]"),
+		"fractions":        of(span+`"attributes":[[0.`, "23456789", "]]}]"),
+		"invalid UTF-8":    of(span+`"name":"`, "\xff", `"}]`),
+		"broken runs":      of(span+`"name":"`, "\xffa", `"}]`),
+		"surrogates":       of(span+`"name":"`, `\ud83d`, `"}]`),
+		"frames":           of(span+`"stackTrace":[{}`, `,{"function":"f"}`, "]}]"),
+		"no frames":        of(span+`"stackTrace":[{}`, `,{}`, "]}]"),
+		"events":           of(span+`"timeEvents":[{}`, `,{"id":1}`, "]}]"),
+		"links":            of(span+`"links":[{}`, `,{"traceId":1,"spanId":1}`, "]}]"),
+		"zones":            of(span+`"timeEvents":[{}`, `,{"id":1,"time":`+at("2024-01-01 00:00:00", "3", "Nowhere")+`}`, "]}]"),
+		"space":            of(span+`"k":`, " ", `1}]`),
+		"unterminated":     of(span+`"name":"`, `\"`, ``),
+		"half-way numbers": of(span+`"attributes":[[1`, ",9007199254740993.00000000000000000000000000001e-250", "]]}]"),
+	}
+}
+
+// Hostile exports take memory in proportion to their size, and their output is valid.
+func TestHostile(t *testing.T) {
+	for name, payload := range hostile(1 << 20) {
+		e := NewEncoder(testOptions())
+		x := export(string(payload))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		out, r, err := e.Append(nil, x)
+		runtime.ReadMemStats(&after)
+		if (err != nil) != (name == "unterminated" || name == "deep and invalid") {
+			t.Errorf("%s: %v", name, err)
+		}
+		// The output grows by a quarter of its size, so all that it was is five times as much.
+		if taken := after.TotalAlloc - before.TotalAlloc; len(out) > 5*len(payload) || taken > 32*uint64(len(payload)) {
+			t.Errorf("%s: %d bytes of output, %d of memory, for %d", name, len(out), taken, len(payload))
+		}
+		if err == nil {
+			decode(t, out, r)
+		}
+	}
+}
+
+func BenchmarkHostile(b *testing.B) {
+	for name, payload := range hostile(1 << 20) {
+		b.Run(strings.ReplaceAll(name, " ", "-"), func(b *testing.B) {
+			e := NewEncoder(testOptions())
+			x := export(string(payload))
+			b.SetBytes(int64(len(payload)))
+			b.ReportAllocs()
+			var out []byte
+			for b.Loop() {
+				out, _, _ = e.Append(out[:0], x)
+			}
+			b.ReportMetric(float64(len(out))/float64(len(payload)), "output/input")
+		})
+	}
+}
