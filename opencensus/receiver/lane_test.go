@@ -1,0 +1,159 @@
+package receiver
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"testing"
+	"time"
+
+	"correlator/internal/testenv"
+	"correlator/opencensus/wire"
+)
+
+// fill adds messages of a user until there is no memory for more, and returns how many there are.
+func fill(l *lane, s *sender, m *wire.Message) (n int) {
+	for l.add(s, m, time.Now()) {
+		n++
+	}
+	return n
+}
+
+// A user whose share is full has others wait for a block of it, not for all.
+func TestUsersTakeTurns(t *testing.T) {
+	budget := newBudget(minBufferBytes)
+	hog, other := &sender{share: budget.open(1)}, &sender{share: budget.open(2)}
+	for lane := range numLanes {
+		l := newLane(lane)
+		m := wire.Message{Header: wire.Header{Type: wire.StatsRecord}, Payload: make([]byte, 50)}
+		sent := fill(l, hog, &m)
+		for range 3 {
+			if !l.add(other, &m, time.Now()) {
+				t.Fatal("no memory for another user")
+			}
+		}
+		var turns []uint32
+		messages := map[uint32]int{}
+		for l.length() > 0 {
+			b := l.take()
+			turns = append(turns, b.share.uid)
+			messages[b.share.uid] += len(b.entries)
+			l.giveBack(b)
+			if len(turns) == 1 { // more of it comes all the time
+				sent += fill(l, hog, &m)
+			}
+		}
+		if len(turns) < 4 || turns[0] != 1 || turns[1] != 2 {
+			t.Errorf("lane %d: the turns of users: %v", lane, turns)
+		}
+		if messages[1] != sent || messages[2] != 3 || budget.left() != minBufferBytes {
+			t.Errorf("lane %d: %v messages of %d, %d bytes left", lane, messages, sent, budget.left())
+		}
+	}
+}
+
+// A user's messages are taken in the order in which they were added, whatever their size.
+func TestOrder(t *testing.T) {
+	budget := newBudget(DefaultBufferBytes)
+	s, l := &sender{share: budget.open(1)}, newLane(statsLane)
+	const n = 3 * blockMessages
+	size := func(i int) int {
+		switch {
+		case i%1000 == 999:
+			return 2 * blockBytes
+		case i%100 == 99:
+			return ownBlockBytes
+		default:
+			return i % 7
+		}
+	}
+	for i := range n {
+		m := wire.Message{Header: wire.Header{Type: wire.StatsRecord, Sent: time.Unix(int64(i)+1, 0)},
+			Payload: make([]byte, size(i))}
+		for k := range m.Payload {
+			m.Payload[k] = byte(i)
+		}
+		if !l.add(s, &m, time.Now()) {
+			t.Fatalf("no memory for message %d", i)
+		}
+	}
+	l.close()
+	next := 0
+	for b := l.take(); b != nil; b = l.take() {
+		for i := range b.entries {
+			e := &b.entries[i]
+			p := b.payload(e)
+			if e.sent().Unix() != int64(next)+1 || len(p) != size(next) || len(p) > 0 && p[len(p)-1] != byte(next) {
+				t.Fatalf("message %d: sent at %v, %d bytes", next, e.sent(), len(p))
+			}
+			next++
+		}
+		l.giveBack(b)
+	}
+	if next != n || budget.left() != DefaultBufferBytes {
+		t.Errorf("%d messages of %d, %d bytes left", next, n, budget.left())
+	}
+}
+
+// What waits takes no more memory than what is counted, but for what allocators round up.
+func TestMemoryIsCounted(t *testing.T) {
+	small := func(int) int { return 2 }
+	const most = 64 << 20
+	for name, c := range map[string]struct {
+		bytes   func(i int) int
+		senders int  // messages of one process
+		init    bool // each process has a version of its own
+	}{
+		"empty exports":              {small, math.MaxInt, false},
+		"empty exports of processes": {small, 1, false},
+		"with a version each":        {small, 1, true},
+		"records":                    {func(int) int { return 50 }, 100, true},
+		"the largest of a block":     {func(int) int { return ownBlockBytes - 1 }, 1, true},
+		"small and large ones":       {func(i int) int { return i % 2 * ownBlockBytes }, 1, true},
+		"large ones":                 {func(i int) int { return i%7<<10 + ownBlockBytes }, 1, true},
+	} {
+		budget := newBudget(most)
+		s, l := senders{share: budget.open(1)}, newLane(traceLane)
+		runtime.GC() // with goMemory, the blocks that the pools of other lanes keep are gone
+		before := goMemory()
+		from, _ := s.see(&wire.Header{})
+		messages := 0
+		for ; ; messages++ {
+			if messages%c.senders == 0 {
+				from, _ = s.see(&wire.Header{PID: uint32(messages)})
+				if c.init {
+					s.setPHP(from, fmt.Sprintf("%*d", maxVersionBytes, messages))
+				}
+			}
+			m := wire.Message{Header: wire.Header{Type: wire.TraceExport}, Payload: make([]byte, c.bytes(messages))}
+			if !l.add(from.from, &m, time.Now()) {
+				break
+			}
+		}
+		held, counted := goMemory()-before, most-budget.left()
+		if counted < 30<<20 || float64(held) > 1.5*float64(counted) {
+			t.Errorf("%s: %d messages hold %d bytes, of which %d are counted", name, messages, held, counted)
+		}
+		for l.length() > 0 {
+			l.giveBack(l.take())
+		}
+		if budget.left() != most {
+			t.Errorf("%s: %d bytes are still counted", name, most-budget.left())
+		}
+	}
+}
+
+// A large message is copied before the lane is locked, so that others do not wait for that.
+func TestLargeMessageDoesNotLock(t *testing.T) {
+	budget := newBudget(minBufferBytes)
+	s, l := &sender{share: budget.open(1)}, newLane(traceLane)
+	m := wire.Message{Header: wire.Header{Type: wire.TraceExport}, Payload: make([]byte, minBufferBytes/4)}
+	l.mu.Lock()
+	added := make(chan bool)
+	go func() { added <- l.add(s, &m, time.Now()) }()
+	testenv.Poll(t, patience, "memory for the message", func() bool { return budget.left() < minBufferBytes })
+	l.mu.Unlock()
+	if !<-added || l.length() != 1 {
+		t.Errorf("%d messages wait", l.length())
+	}
+}
