@@ -61,6 +61,7 @@ func newApp() *app {
 	a.addInspect()
 	a.addStatus()
 	a.addFeed()
+	a.addOpenCensus()
 	a.addVersion()
 	return a
 }
@@ -86,9 +87,14 @@ type options interface {
 }
 
 // add adds a command with options; nil: it has none.
-func (a *app) add(cmd *cobra.Command, o options) *config.Settings {
-	a.root.AddCommand(cmd)
-	cmd.Long = helpText(cmd.Name())
+func (a *app) add(cmd *cobra.Command, o options) *config.Settings { return a.addTo(a.root, cmd, o) }
+
+// addTo adds a command of another one, which has been added. The file of its help text has the
+// names of both.
+func (a *app) addTo(parent, cmd *cobra.Command, o options) *config.Settings {
+	parent.AddCommand(cmd)
+	_, path, _ := strings.Cut(cmd.CommandPath(), " ")
+	cmd.Long = helpText(strings.ReplaceAll(path, " ", "-"))
 	cmd.Args = usageArgs(cmd.Args)
 	if o == nil {
 		return nil

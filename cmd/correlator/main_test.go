@@ -79,8 +79,13 @@ func runScripts(t *testing.T, pattern string) {
 	t.Helper()
 	engine := &script.Engine{Cmds: scripttest.DefaultCmds(), Conds: scripttest.DefaultConds()}
 	engine.Cmds["exits"] = exits()
+	captures, err := filepath.Abs("../../opencensus/testdata/captures")
+	if err != nil {
+		t.Fatal(err)
+	}
 	path := filepath.Dir(installed(t)) + ":" + os.Getenv("PATH")
-	env := []string{"PATH=" + path, "HOME=/nonexistent", "GORACE=" + raceOptions, "CORRELATOR_ADMIN_SOCKET="}
+	env := []string{"PATH=" + path, "HOME=/nonexistent", "GORACE=" + raceOptions, "CORRELATOR_ADMIN_SOCKET=",
+		"CAPTURES=" + captures}
 	ctx, cancel := context.WithTimeout(t.Context(), deadline) // for who does not refuse to run
 	t.Cleanup(cancel)                                         // after the scripts, which run in parallel
 	scripttest.Test(t, ctx, engine, env, pattern)
