@@ -165,6 +165,21 @@ var circumstances = []struct {
 	{name: "OTLP certificate that is none", flags: []string{"--config", "DIR/config"}, prepare: writeBadCertificate,
 		lacks: []string{"otlp-destination https://otel.invalid"}},
 
+	{name: "OpenCensus", flags: exporting("--opencensus-socket", "DIR/php"), works: true},
+	{name: "OpenCensus of a group", flags: exporting("--opencensus-socket", "DIR/php", "--config", "DIR/config"),
+		prepare: groupOf("1000"), works: true},
+	{name: "OpenCensus of a group, no CAP_SETGID", by: privileges(without("setgid")...),
+		flags:   exporting("--opencensus-socket", "DIR/php", "--config", "DIR/config"),
+		prepare: groupOf("1000"), lacks: []string{"opencensus-socket"}},
+	{name: "OpenCensus socket in no directory", flags: exporting("--opencensus-socket", "DIR/missing/php"),
+		lacks: []string{"opencensus-socket"}},
+	{name: "OpenCensus socket in use", flags: exporting("--opencensus-socket", "DIR/php"),
+		prepare: listening("unix", "DIR/php"), lacks: []string{"opencensus-socket"}},
+	{name: "OpenCensus socket left behind", flags: exporting("--opencensus-socket", "DIR/otlp"), prepare: leaveListener,
+		works: true},
+	{name: "OpenCensus socket in the admin socket's new directory",
+		flags: exporting("--admin-socket", "DIR/new/admin", "--opencensus-socket", "DIR/new/php"), works: true},
+
 	{name: "pins elsewhere", flags: []string{"--pin-maps", "DIR/pins"}, lacks: []string{"pin-maps"}},
 	{name: "pins", by: mounting("mkdir -p DIR/bpf && mount -t bpf bpf DIR/bpf"),
 		flags: []string{"--pin-maps", "DIR/bpf/correlator"}, works: true},
@@ -255,6 +270,13 @@ func writeBadCertificate(t *testing.T, dir string) {
 		"}]}\n"
 	if err := os.WriteFile(filepath.Join(dir, "config"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// groupOf writes a configuration in which a group owns the socket of OpenCensus.
+func groupOf(group string) func(t *testing.T, dir string) {
+	return func(t *testing.T, dir string) {
+		testenv.WriteFile(t, filepath.Join(dir, "config"), "opencensus: {socket-group: \""+group+"\"}\n")
 	}
 }
 

@@ -31,6 +31,9 @@ type setting struct{ key, value, source string }
 // settingLine matches a setting that is not below another.
 var settingLine = regexp.MustCompile(`(?m)^(?:# )?([a-z-]+):(?: (.*?) +# (.*))?$`)
 
+// nestedKeys have keys below them, at least so many.
+var nestedKeys = map[string]int{"otlp": 20, "opencensus": 13}
+
 // The example has every setting, in order and with its default. As it is, it changes nothing.
 func TestExampleConfig(t *testing.T) {
 	t.Setenv("CORRELATOR_ADMIN_SOCKET", "")
@@ -59,7 +62,7 @@ func TestExampleConfig(t *testing.T) {
 	var keys []string
 	for i, s := range example {
 		keys = append(keys, s.key)
-		if s.key == "otlp" {
+		if nestedKeys[s.key] > 0 {
 			continue
 		}
 		if !strings.HasPrefix(s.source, enabled+":") {
@@ -79,12 +82,12 @@ func TestExampleConfig(t *testing.T) {
 	verifyNestedExample(t, string(uncommented), out)
 }
 
-// verifyNestedExample checks that the example has every key below otlp, in order and with its
+// verifyNestedExample checks that the example has every key below others, in order and with its
 // default, by comparing it with the output of --print-config.
 func verifyNestedExample(t *testing.T, example, printed string) {
 	t.Helper()
-	nested := func(text string) (lines []string) {
-		_, text, _ = strings.Cut(text, "\notlp:\n")
+	nested := func(key, text string) (lines []string) {
+		_, text, _ = strings.Cut(text, "\n"+key+":\n")
 		for line := range strings.Lines(text) {
 			if line[0] != ' ' && line[0] != '#' {
 				break
@@ -95,14 +98,17 @@ func verifyNestedExample(t *testing.T, example, printed string) {
 		}
 		return lines
 	}
-	if got, want := nested(example), nested(printed); len(want) < 20 || !slices.Equal(got, want) {
-		t.Errorf("%s has below otlp\n%s\nand not\n%s", exampleConfig, strings.Join(got, "\n"), strings.Join(want, "\n"))
+	for key, least := range nestedKeys {
+		if got, want := nested(key, example), nested(key, printed); len(want) < least || !slices.Equal(got, want) {
+			t.Errorf("%s has below %s\n%s\nand not\n%s", exampleConfig, key, strings.Join(got, "\n"),
+				strings.Join(want, "\n"))
+		}
 	}
 	endpoint := regexp.MustCompile(`(?m)^    - endpoint: (\S+)`).FindStringSubmatch(example)[1]
 	defaults := string(command(t, "", "run", "--print-config", "--otlp-endpoint", endpoint))
-	for i, line := range nested(defaults) {
+	for i, line := range nested("otlp", defaults) {
 		name := strings.TrimSpace(line) == "name: default" // of the first --otlp-endpoint
-		if want := nested(example)[i]; line != want && !name {
+		if want := nested("otlp", example)[i]; line != want && !name {
 			t.Errorf("%s says %q, the default is %q", exampleConfig, want, line)
 		}
 	}

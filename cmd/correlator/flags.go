@@ -50,7 +50,8 @@ func (o *checkOptions) validate(s *config.Settings) error {
 var checkFlags = []string{
 	"samples-per-second", "kernel-stacks", "unwinder", "pin-maps", "feed-socket", "max-processes",
 	"samples-delay", "report-interval", "include-container", "exclude-container", "proc-root",
-	"admin-socket", "metrics-address", "otlp-endpoint", "otlp-listen", "config", "connect", "output",
+	"admin-socket", "metrics-address", "otlp-endpoint", "otlp-listen",
+	"opencensus-socket", "config", "connect", "output",
 }
 
 type scanOptions struct {
@@ -101,6 +102,8 @@ func (o *feedOptions) validate(*config.Settings) error {
 	}
 	return nil
 }
+
+type decodeOptions struct{ output }
 
 type recordOptions struct {
 	config.File
@@ -223,6 +226,9 @@ var usage = map[string]string{
 	"otlp-symbolize": "export frames of native code, of the kernel, and of compiled code in perf maps with the names " +
 		"of their functions, where their symbols are on this host",
 	"otlp-untraced": "also export samples of threads that worked on no trace, of processes that take part",
+
+	"opencensus-socket": "`path` of the socket on which PHP's OpenCensus clients send spans and measurements, which are " +
+		"exported by OTLP; they use /tmp/oc-daemon.sock unless told otherwise (default: none)",
 
 	"admin-socket": "`path` of the socket that \"correlator status\" asks, for our own user only; empty: none",
 	"metrics-address": "`host:port` that serves /metrics (Prometheus), /healthz and /readyz over HTTP to everybody " +

@@ -21,6 +21,7 @@ type OTLP struct {
 	Samples      uint64        `json:"samples"`      // of our own in profiles, since the start
 	SamplesLost  uint64        `json:"samples_lost"` // of our own that could not be put into profiles
 	Receiver     *Receiver     `json:"receiver,omitempty"`
+	OpenCensus   *OpenCensus   `json:"opencensus,omitempty"` // what is received to be sent by OTLP
 }
 
 // Destination is the state of one destination. Items are spans, data points and samples, counted
@@ -94,6 +95,9 @@ func NewOTLP(s *export.Status) *OTLP {
 	out := &OTLP{Destinations: newDestinations(s.Destinations), Samples: s.Samples, SamplesLost: s.Lost}
 	if s.Receiver != nil {
 		out.Receiver = newReceiver(s.Receiver)
+	}
+	if s.OpenCensus != nil {
+		out.OpenCensus = newOpenCensus(s.OpenCensus)
 	}
 	return out
 }

@@ -43,6 +43,9 @@ func otlpLines(s *Status, columns int) []string {
 			lines = append(lines, r.LastError.line(s.At, r.Address))
 		}
 	}
+	if o := s.OTLP.OpenCensus; o != nil {
+		lines = append(lines, o.lines(s)...)
+	}
 	return lines
 }
 

@@ -73,7 +73,7 @@ func since(now time.Time, at *time.Time) string {
 	return age(now.Sub(*at))
 }
 
-// dropped returns numbers of samples by reason, the largest first.
+// dropped returns numbers of samples, items or messages by reason, the largest first.
 func dropped(reasons map[string]uint64) string {
 	names := make([]string, 0, len(reasons))
 	for name, samples := range reasons {

@@ -44,12 +44,12 @@ func addMetrics(into map[string]Metric, request *collector.ExportMetricsServiceR
 				case *otlpmetrics.Metric_Sum:
 					cumulative := data.Sum.IsMonotonic && data.Sum.AggregationTemporality == temporalityCumulative
 					for _, p := range data.Sum.DataPoints {
-						put(metric.Name, p.Attributes, Metric{Kind: "sum", Value: p.GetAsDouble(),
+						put(metric.Name, p.Attributes, Metric{Kind: "sum", Value: value(p),
 							Start: p.StartTimeUnixNano, At: p.TimeUnixNano, IsCumulative: cumulative})
 					}
 				case *otlpmetrics.Metric_Gauge:
 					for _, p := range data.Gauge.DataPoints {
-						put(metric.Name, p.Attributes, Metric{Kind: "gauge", Value: p.GetAsDouble(),
+						put(metric.Name, p.Attributes, Metric{Kind: "gauge", Value: value(p),
 							At: p.TimeUnixNano})
 					}
 				case *otlpmetrics.Metric_Histogram:
@@ -66,6 +66,13 @@ func addMetrics(into map[string]Metric, request *collector.ExportMetricsServiceR
 		}
 	}
 	return nil
+}
+
+func value(p *otlpmetrics.NumberDataPoint) float64 {
+	if i, ok := p.Value.(*otlpmetrics.NumberDataPoint_AsInt); ok {
+		return float64(i.AsInt)
+	}
+	return p.GetAsDouble()
 }
 
 func series(name string, labels []*common.KeyValue) string {

@@ -10,6 +10,8 @@ import (
 type Span struct {
 	Service, Name   string
 	TraceID, SpanID string
+	Parent          string // a span id; empty: none
+	Process         string // process.pid
 	Start, End      uint64 // ns since 1970
 }
 
@@ -22,11 +24,12 @@ func (b *Backend) Spans() map[Span]int {
 
 func addSpans(into map[Span]int, request *collector.ExportTraceServiceRequest) {
 	for _, ofResource := range request.ResourceSpans {
-		service := resourceAttributes(ofResource.Resource)["service.name"]
+		resource := resourceAttributes(ofResource.Resource)
 		for _, ofScope := range ofResource.ScopeSpans {
 			for _, s := range ofScope.Spans {
 				into[Span{
-					Service: service, Name: s.Name, TraceID: id(s.TraceId), SpanID: id(s.SpanId),
+					Service: resource["service.name"], Name: s.Name, TraceID: id(s.TraceId), SpanID: id(s.SpanId),
+					Parent: id(s.ParentSpanId), Process: resource["process.pid"],
 					Start: s.StartTimeUnixNano, End: s.EndTimeUnixNano,
 				}]++
 			}

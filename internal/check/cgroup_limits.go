@@ -55,6 +55,7 @@ func memory(m *machine, n needs) finding {
 		if n.receiver || len(n.destinations) > 0 {
 			needed += exportMemory + m.config.Export.QueueMemory()
 		}
+		needed += m.config.Export.OpenCensus.MemoryBytes()
 		switch {
 		case err != nil:
 			return finding{}, err

@@ -11,6 +11,7 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/agent"
+	"correlator/internal/export"
 	"correlator/internal/sampling"
 	"correlator/internal/testenv"
 	"correlator/otlp"
@@ -92,7 +93,7 @@ func TestRequired(t *testing.T) {
 		{"nothing", func(*Config) {}, [][]string{always, sampler, {"perf-cpu-clock"}},
 			[]string{"live-events", "net.unix.max_dgram_qlen", "CAP_SETUID"},
 			[]string{"unwinder", "CAP_SYSLOG", "kernel.kptr_restrict", "kernel-symbols", "feed-socket", "pin-maps",
-				"otlp-listen"}},
+				"otlp-listen", "opencensus-socket"}},
 		{"--samples-per-second 0 --feed-socket", func(c *Config) { c.SamplesPerSecond, c.FeedSocket = 0, "/s" },
 			[][]string{always, {"feed-socket"}},
 			[]string{"CAP_BPF", "CAP_PERFMON", "btf", "task-iterator", "live-events"},
@@ -103,6 +104,10 @@ func TestRequired(t *testing.T) {
 			c.Export.Destinations, c.Export.Receiver.Listen = []otlp.Destination{{Name: "a"}, {Name: "b"}}, "unix:/s"
 		}, [][]string{always, sampler, {"perf-cpu-clock", "otlp-listen", "otlp-destination a",
 			"otlp-destination b"}}, nil, nil},
+		{"--opencensus-socket", func(c *Config) {
+			c.Export.OpenCensus = export.DefaultOpenCensus()
+			c.Export.OpenCensus.Receiver.Socket = "/s"
+		}, [][]string{always, sampler, {"perf-cpu-clock", "opencensus-socket"}}, nil, []string{"otlp-listen"}},
 		{"--unwinder auto", func(c *Config) { c.Unwinder = sampling.AutoUnwinder },
 			[][]string{always, sampler, {"perf-cpu-clock"}}, []string{"unwinder"}, nil},
 		{"--unwinder full --samples-per-second 0 --pin-maps", func(c *Config) {

@@ -46,7 +46,8 @@ func descriptors(m *machine, n needs) finding {
 	if m.readv() != nil {
 		each *= 2
 	}
-	rest := restDescriptors + descriptorsPerCPU*m.cpus + descriptorsPerDestination*len(n.destinations)
+	rest := restDescriptors + descriptorsPerCPU*m.cpus + descriptorsPerDestination*len(n.destinations) +
+		n.openCensus
 	needed := rest + each*m.config.MaxProcesses
 	have := int(min(limit.Cur, math.MaxInt32))
 	remedy := fmt.Sprintf("raise it to %d (LimitNOFILE= of the systemd unit, --ulimit nofile= of the container)",
@@ -77,7 +78,7 @@ func (n needs) startDescriptors(cpus int) int {
 	if n.sampling {
 		start += cpus
 	}
-	for _, listens := range []bool{n.admin, n.metrics, n.receiver} {
+	for _, listens := range []bool{n.admin, n.metrics, n.receiver, n.openCensus > 0} {
 		if listens {
 			start++
 		}

@@ -18,6 +18,7 @@ type needs struct {
 	adminAsked   bool              // and `run` does not start without it
 	metrics      bool              // metrics are served
 	receiver     bool              // OTLP is received
+	openCensus   int               // how many connections of PHP's clients are accepted; 0: there is no socket
 	destinations []otlp.Destination
 	notReady     string // Config.notReady
 }
@@ -34,6 +35,9 @@ func needsOf(config Config) needs {
 		notReady:     config.notReady(),
 	}
 	n.admin = config.AdminSocket != ""
+	if r := &config.Export.OpenCensus.Receiver; r.Socket != "" {
+		n.openCensus = r.MaxConnections
+	}
 	n.adminAsked = n.admin && config.NeedsAdminSocket
 	n.sampler = n.sampling || n.pins
 	n.eBPF = n.sampler || n.feed

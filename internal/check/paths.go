@@ -27,6 +27,9 @@ func pathChecks(n needs) []check {
 	if n.admin {
 		list = append(list, check{"admin-socket", groupPaths, n.adminAsked, adminSocket})
 	}
+	if n.openCensus > 0 {
+		list = append(list, check{"opencensus-socket", groupPaths, true, openCensusSocket})
+	}
 	if n.metrics {
 		list = append(list, check{"metrics-address", groupPaths, true, metricsAddress})
 	}
@@ -110,6 +113,23 @@ func feedSocket(m *machine) finding {
 		return inUse(m.config.FeedSocket)
 	}
 	return unusablePath(err, "no samples can be fed", socketRemedy(err))
+}
+
+func openCensusSocket(m *machine) finding {
+	const loss = "nothing is received of PHP's OpenCensus clients"
+	r := &m.config.Export.OpenCensus.Receiver
+	if err := r.ProbeGroup(); err != nil {
+		return finding{Missing, err.Error(), loss, "name a group of this host in opencensus.socket-group, and add " +
+			"CAP_SETGID"}
+	}
+	err := m.probeSocket("unix", r.Socket)
+	switch {
+	case err == nil:
+		return ok(r.Socket + " can be bound")
+	case errors.Is(err, sockfile.ErrInUse) && m.agentRuns():
+		return inUse(r.Socket)
+	}
+	return unusablePath(err, loss, socketRemedy(err))
 }
 
 func pinMaps(m *machine) finding {

@@ -3,9 +3,10 @@
 // before the default.
 //
 // config.go has the struct; a new input or output is a section of its own there. validate.go says
-// what must hold, otlp.go how destinations are found. The rest works on the fields of any struct,
-// by their tags: settings.go has precedence and sources, flags.go the flags, decode.go the file,
-// value.go the types of values, print.go the output of --print-config.
+// what must hold, otlp.go how destinations are found, opencensus.go what belongs to that. The rest
+// works on the fields of any struct, by their tags: settings.go has precedence and sources,
+// flags.go the flags, decode.go the file, value.go the types of values, print.go the output of
+// --print-config.
 package config
 
 import (
@@ -38,6 +39,7 @@ type Config struct {
 	Discovery  discoverySection  `group:"Finding processes"`
 	Samplers   samplersSection   `group:"Other samplers"`
 	OTLP       otlpSection       `group:"OTLP"`
+	OpenCensus openCensusSection `group:"OpenCensus"`
 	Monitoring monitoringSection `group:"Watching the agent"`
 
 	// Export is the part of OTLP in the form of its consumer, with the contents of files. Complete
@@ -167,6 +169,7 @@ func Default() Config {
 				MaxRequestBytes: receiver.DefaultMaxRequestBytes,
 			},
 		}},
+		OpenCensus: openCensusSection{Section: defaultOpenCensusKeys()},
 		Monitoring: monitoringSection{AdminSocket: admin.DefaultSocket, LogLevel: "info", LogFormat: "console"},
 	}
 }

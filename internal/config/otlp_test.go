@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"correlator/internal/export"
+	opencensus "correlator/opencensus/receiver"
 	"correlator/otlp"
 	"correlator/otlp/receiver"
 )
@@ -245,6 +246,12 @@ func TestOthers(t *testing.T) {
   listener:
     {socket-mode: "0666", certificate: DIR/cert.pem, key: DIR/key.pem, client-authorities: DIR/ca.pem,
      max-request-bytes: 5}
+opencensus-socket: /run/oc
+opencensus:
+  {socket-mode: "0666", socket-group: "4711", service-name: shop, prometheus: true, cut-queries: true,
+   translate-attributes: true, non-monotonic-sums: true, max-connections: 7, buffer-bytes: 40000000,
+   max-trace-bytes: 100000, max-stack-trace-bytes: 0, max-views: 8, max-series-per-view: 9}
+metrics-address: 127.0.0.1:0
 `}.config(t, dir)
 	want := export.Config{
 		Destinations: []otlp.Destination{made("https://a", "default", nil)}, QueueBytes: 1,
@@ -255,6 +262,12 @@ func TestOthers(t *testing.T) {
 		},
 		ProfilesInterval: 2 * time.Second, MetricsInterval: 15 * time.Second, Untraced: true,
 		Symbolize: true,
+		OpenCensus: export.OpenCensus{
+			Receiver: opencensus.Config{Socket: "/run/oc", SocketMode: 0o666, Group: "4711", MaxConnections: 7,
+				BufferBytes: 40_000_000, MaxTraceBytes: 100_000},
+			ServiceName: "shop", Prometheus: true, CutQueries: true, TranslateAttributes: true, NonMonotonicSums: true,
+			MaxViews: 8, MaxSeriesPerView: 9,
+		},
 	}
 	if err != nil || !reflect.DeepEqual(got.Export, want) {
 		t.Errorf("%+v, %v", got.Export, err)

@@ -19,6 +19,9 @@ func TestRefused(t *testing.T) {
 	variable := func(name, value string) said {
 		return said{env: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "https://a", name: value}}
 	}
+	php := func(socket, keys, file string) said {
+		return said{args: []string{"--opencensus-socket", socket}, file: "opencensus: {" + keys + "}\n" + file}
+	}
 	listening := func(listen, file string) said { return said{args: []string{"--otlp-listen", listen}, file: file} }
 	for _, c := range []struct {
 		said said
@@ -154,6 +157,24 @@ func TestRefused(t *testing.T) {
 		{said{env: map[string]string{"CORRELATOR_OTLP_LISTEN": "127.0.0.1"}, file: one + "https://a"},
 			"otlp-listen (environment variable CORRELATOR_OTLP_LISTEN): listen"},
 
+		// OpenCensus
+		{flag("--opencensus-socket", "/run/x"), "--opencensus-socket without a destination of OTLP"},
+		{php("/run/x", "prometheus: true", one+"https://a"),
+			"DIR/c.yaml:1: opencensus: prometheus is set without --metrics-address"},
+		{php(long[len("unix:"):], "", one+"https://a"), "--opencensus-socket " + long[len("unix:"):] +
+			" is a path of 201 bytes"},
+		{php("/run/x", "socket-group: nobody-has-this", one+"https://a"),
+			"DIR/c.yaml:1: opencensus: socket group: group: unknown group nobody-has-this"},
+		{php("", `service-name: ""`, ""), "DIR/c.yaml:1: opencensus: service-name is empty"},
+		{php("", "max-views: 0", ""), "DIR/c.yaml:1: opencensus.max-views 0 is not between 1 and 100000"},
+		{php("", "max-stack-trace-bytes: -1", ""), "DIR/c.yaml:1: opencensus.max-stack-trace-bytes -1 is not between 0"},
+		{php("", "buffer-bytes: 1", ""), "DIR/c.yaml:1: opencensus: buffer-bytes 1: less than 33554432"},
+		{php("", "max-connections: -1", ""), "DIR/c.yaml:1: opencensus: max-connections -1: not in 1 to"},
+		{said{args: []string{"--opencensus-socket", "/run/x", "--otlp-listen", "unix:///run/y/../x"}, file: one +
+			"https://a"}, "--opencensus-socket and --otlp-listen are both /run/x"},
+		{said{args: []string{"--opencensus-socket", "/run/./x", "--feed-socket", "/run/x"}, file: one + "https://a"},
+			"--opencensus-socket and --feed-socket are both /run/x"},
+
 		// Loops
 		{listening("127.0.0.1:4317", one+"https://a"+next+"http://127.0.0.1"),
 			"DIR/c.yaml:4: otlp.destinations[1].endpoint: this is what --otlp-listen listens on"},
@@ -186,6 +207,10 @@ func TestNotRefused(t *testing.T) {
 		{args: []string{"--otlp-listen", "127.0.0.1:4317"}, file: one + "http://127.0.0.1:4318"},
 		{args: []string{"--otlp-listen", "unix:/run/x"}, file: one + "unix:/run/xy"},
 		{args: []string{"--otlp-listen", "127.0.0.1:0"}, file: one + "http://127.0.0.1"},
+		{args: []string{"--opencensus-socket", "/run/x"}, file: one + "unix:/run/xy"},
+		{args: []string{"--opencensus-socket", "/run/x", "--metrics-address", "127.0.0.1:0"},
+			file: "opencensus: {prometheus: true}\n"}, // served, and not exported
+		{file: "opencensus: {prometheus: true, socket-group: root}\n"}, // without a socket
 		{file: one + "https://a" + more + "signals: [traces]" + next + "https://a" + more + "name: b" + more +
 			"signals: [metrics]"},
 		{file: one + "http://a" + more + "certificate: DIR/none"}, // not used

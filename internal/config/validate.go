@@ -43,10 +43,14 @@ func (c *Config) Complete(s *Settings, getenv func(string) string) (err error) {
 	if err := c.OTLP.validate(s); err != nil {
 		return err
 	}
-	return c.validateListen(s)
+	if err := c.validateListen(s); err != nil {
+		return err
+	}
+	c.Export.OpenCensus = c.OpenCensus.export()
+	return c.validateOpenCensus(s)
 }
 
-// validate checks everything but OTLP.
+// validate checks everything but OTLP and OpenCensus.
 func (c *Config) validate(s *Settings) error {
 	for _, validate := range []func(*Settings) error{
 		c.Monitoring.validateLog, c.Agents.validate, c.Samplers.validate, c.Discovery.validate, c.validateSamples,

@@ -27,7 +27,8 @@ type Config struct {
 	Destinations []otlp.Destination // none: nothing is exported
 	QueueBytes   int64              // see otlp.Quotas
 
-	Receiver receiver.Config // without Listen there is none
+	Receiver   receiver.Config // without Listen there is none
+	OpenCensus OpenCensus
 
 	ProfilesInterval time.Duration // between two requests, unless there is enough for one before
 	MetricsInterval  time.Duration
@@ -48,11 +49,14 @@ func DefaultConfig() Config {
 		MetricsInterval:  DefaultMetricsInterval,
 		ShutdownTimeout:  DefaultShutdownTimeout,
 		Symbolize:        true,
+		OpenCensus:       DefaultOpenCensus(),
 	}
 }
 
 // Enabled reports whether anything is exported or received.
-func (c *Config) Enabled() bool { return len(c.Destinations) > 0 || c.Receiver.Listen != "" }
+func (c *Config) Enabled() bool {
+	return len(c.Destinations) > 0 || c.Receiver.Listen != "" || c.OpenCensus.Receiver.Socket != ""
+}
 
 // takes reports whether a destination takes a signal.
 func (c *Config) takes(signal otlp.Signal) bool {

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"correlator/internal/naming"
+	opencensus "correlator/opencensus/receiver"
 	"correlator/otlp"
 	"correlator/otlp/receiver"
 )
@@ -75,7 +76,7 @@ func newMetricDescs() metricDescs {
 	}
 }
 
-// Describe implements prometheus.Collector. The metrics of the receiver are only there if it is.
+// Describe implements prometheus.Collector. The metrics of a receiver are only there if it is.
 func (e *Export) Describe(descs chan<- *prometheus.Desc) {
 	descs <- e.descs.samples
 	descs <- e.descs.samplesLost
@@ -89,6 +90,9 @@ func (e *Export) Describe(descs chan<- *prometheus.Desc) {
 	e.exporter.Describe(descs)
 	if e.receiver != nil {
 		e.receiver.Describe(descs)
+	}
+	if e.openCensus != nil {
+		e.openCensus.Describe(descs)
 	}
 }
 
@@ -119,14 +123,18 @@ func (e *Export) Collect(metrics chan<- prometheus.Metric) {
 	if e.receiver != nil {
 		e.receiver.Collect(metrics)
 	}
+	if e.openCensus != nil {
+		e.openCensus.Collect(metrics)
+	}
 }
 
 // Status is the state of what is exported and received.
 type Status struct {
 	Destinations []otlp.Status
-	Samples      uint64           // put into profiles
-	Lost         uint64           // samples that could not be put into profiles
-	Receiver     *receiver.Status // nil without one
+	Samples      uint64             // put into profiles
+	Lost         uint64             // samples that could not be put into profiles
+	Receiver     *receiver.Status   // nil without one
+	OpenCensus   *opencensus.Status // nil without one
 }
 
 // Status returns the current state.
@@ -138,6 +146,10 @@ func (e *Export) Status() Status {
 	if e.receiver != nil {
 		status := e.receiver.Status()
 		s.Receiver = &status
+	}
+	if e.openCensus != nil {
+		status := e.openCensus.Status()
+		s.OpenCensus = &status
 	}
 	return s
 }

@@ -13,6 +13,8 @@ import (
 	"go.uber.org/zap"
 
 	"correlator/internal/naming"
+	opencensus "correlator/opencensus/receiver"
+	"correlator/opencensus/stats"
 	"correlator/otlp"
 	"correlator/otlp/metrics"
 	"correlator/otlp/profiles"
@@ -28,17 +30,19 @@ type About struct {
 	ProcRoot         string // a procfs of our own pid namespace
 }
 
-// Export exports what an agent samples and counts, and what its receiver accepts. It is a
+// Export exports what an agent samples and counts, and what its receivers accept. It is a
 // prometheus.Collector of its own counters. Methods are safe for concurrent use unless noted.
 type Export struct {
-	config   Config
-	log      *zap.Logger
-	exporter *otlp.Exporter
-	receiver *receiver.Receiver // nil: none is configured
-	samples  *samples           // nil: no destination takes profiles, or there are no samples
-	metrics  *metrics.Encoder   // nil: no destination takes metrics
-	counters counters
-	descs    metricDescs
+	config     Config
+	log        *zap.Logger
+	exporter   *otlp.Exporter
+	receiver   *receiver.Receiver   // nil: none is configured
+	openCensus *opencensus.Receiver // nil: there is no socket for it
+	views      *stats.State         // of OpenCensus's clients; nil without openCensus
+	samples    *samples             // nil: no destination takes profiles, or there are no samples
+	metrics    *metrics.Encoder     // nil: no destination takes metrics
+	counters   counters
+	descs      metricDescs
 
 	stop    context.CancelFunc // of what Start began
 	running sync.WaitGroup
@@ -90,6 +94,12 @@ func Open(config Config, about About, log *zap.Logger) (*Export, error) {
 		}
 		log.Info("receiving OTLP", zap.Stringer("address", e.receiver.Addr()))
 	}
+	if config.OpenCensus.Receiver.Socket != "" {
+		if err = e.openOpenCensus(&about); err != nil {
+			e.Close()
+			return nil, err
+		}
+	}
 	return e, nil
 }
 
@@ -127,6 +137,7 @@ func (c *Config) LimitMemory(processes int) {
 	if c.Receiver.Listen != "" {
 		limit += receiver.MemoryBytes(c.Receiver.MaxRequestBytes)
 	}
+	limit += c.OpenCensus.MemoryBytes()
 	debug.SetMemoryLimit(limit)
 }
 
@@ -193,20 +204,24 @@ func (e *Export) Close() {
 	e.Shutdown(ctx)
 }
 
-// Shutdown exports the last samples and metrics, ends the receiver, and waits for destinations to
+// Shutdown exports the last samples and metrics, ends the receivers, and waits for destinations to
 // accept what is queued, at most Config.ShutdownTimeout or until ctx is done. No samples must be
 // added any more.
 func (e *Export) Shutdown(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, e.config.ShutdownTimeout)
 	defer cancel()
-	if e.samples != nil { // before the last metrics, which count them
+	// All that is counted comes before the last metrics.
+	if e.samples != nil {
 		e.endSamples(ctx)
 	}
-	e.stop()
-	e.running.Wait()
 	if e.receiver != nil {
 		e.endReceiver(ctx)
 	}
+	if e.openCensus != nil {
+		e.endOpenCensus(ctx)
+	}
+	e.stop()
+	e.running.Wait()
 	_ = e.exporter.Shutdown(ctx) // reports what is lost as an event
 }
 

@@ -133,6 +133,16 @@ How items add up, for each destination and signal, and for each signal that is r
 What is passed on is accepted by every destination that takes the signal. The two histograms count requests.
 `
 
+const openCensusIntroduction = `
+These are there while spans and measurements of PHP's OpenCensus clients are received
+(` + "`--opencensus-socket`" + `, [docs/php.md](php.md)). ` + "`type`" + ` is the type of a message; unknown is what is none that is
+known, or no message. How messages, spans and measurements add up:
+
+    correlator_opencensus_messages_total       = processed + dropped + waiting
+    spans of processed trace exports           = exported + dropped + refused + those that are about to be exported
+    correlator_opencensus_measurements_total   = aggregated + lost ("measurement")
+`
+
 // pageRow is a metric on the page.
 type pageRow struct {
 	metric string // without "correlator_"
@@ -290,10 +300,43 @@ var pageSections = []struct {
 		{"otlp_receiver_accept_errors_total", "", ""},
 		{"otlp_receiver_requests_in_work", "", ""},
 	}},
+	{"OpenCensus", openCensusIntroduction, []pageRow{
+		{"opencensus_connections", "", ""},
+		{"opencensus_connections_total", "", ""},
+		{"opencensus_closed_connections_total", "", "reason"},
+		{"opencensus_accept_errors_total", "", ""},
+		{"opencensus_messages_total", "", "type"},
+		{"opencensus_processed_messages_total", "", "type"},
+		{"opencensus_dropped_messages_total", "", "type, reason"},
+		{"opencensus_payload_bytes_total", "", "type"},
+		{"opencensus_skipped_bytes_total", "", ""},
+		{"opencensus_client_lost_messages_total", "", ""},
+		{"opencensus_client_lost_traces_total", "", ""},
+		{"opencensus_latency_seconds", "", ""},
+		{"opencensus_waiting_messages", "", "queue"},
+		{"opencensus_buffered_bytes", "", ""},
+		{"opencensus_exported_spans_total", "", ""},
+		{"opencensus_dropped_spans_total", "", "reason"},
+		{"opencensus_refused_spans_total", "", "reason"},
+		{"opencensus_lost_attributes_total", "", ""},
+		{"opencensus_lost_events_total", "", ""},
+		{"opencensus_lost_links_total", "", ""},
+		{"opencensus_invalid_parents_total", "", ""},
+		{"opencensus_unknown_zones_total", "", ""},
+		{"opencensus_measurements_total", "", ""},
+		{"opencensus_aggregated_measurements_total", "", ""},
+		{"opencensus_lost_stats_total", "", "what, reason"},
+		{"opencensus_registered_views_total", "", "result"},
+		{"opencensus_definitions", "", "what"},
+		{"opencensus_stats_bytes", "", ""},
+		{"opencensus_exported_points_total", "", ""},
+		{"opencensus_refused_points_total", "", "reason"},
+		{"opencensus_panics_total", "", ""},
+	}},
 }
 
 // freeLabels are the labels whose values depend on the configuration, or are explained in the text.
-var freeLabels = []string{"version", "revision", "goversion", "goarch", "destination", "signal"}
+var freeLabels = []string{"version", "revision", "goversion", "goarch", "destination", "signal", "type", "queue"}
 
 // The page has every metric, with all of its labels.
 func TestPageIsComplete(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"correlator/otlp/receiver"
 )
 
-// exporting returns an export with a receiver, to one destination that does not exist.
+// exporting returns an export with both receivers, to one destination that does not exist.
 func exporting(t testing.TB) *export.Export {
 	t.Helper()
 	return openExport(t, "unix:"+filepath.Join(t.TempDir(), "otlp.sock"))
@@ -28,7 +28,9 @@ func openExport(t testing.TB, listen string) *export.Export {
 	t.Helper()
 	config := export.DefaultConfig()
 	config.Destinations = []otlp.Destination{otlp.NewDestination("unix:" + filepath.Join(t.TempDir(), "none.sock"))}
-	config.Receiver.Listen = listen
+	if config.Receiver.Listen = listen; listen != "" {
+		config.OpenCensus.Receiver.Socket = filepath.Join(t.TempDir(), "opencensus.sock")
+	}
 	e, err := export.Open(config, export.About{SamplesPerSecond: 20}, zap.NewNop())
 	if err != nil {
 		t.Fatal(err)

@@ -124,7 +124,11 @@ func (s *services) serve(ctx context.Context, a *agent.Agent) (shutdown func(ctx
 		s.export.Start(gatherer)
 	}
 	if s.metrics != nil {
-		start(func() error { return s.metrics.Serve(serveCtx, gatherer, a) })
+		served := gatherer
+		if s.export != nil && s.export.Views() != nil {
+			served = prometheus.Gatherers{gatherer, s.export.Views()}
+		}
+		start(func() error { return s.metrics.Serve(serveCtx, served, a) })
 	}
 	start(func() error { return systemd.Notify(notifyCtx, a) })
 	return func(ctx context.Context) {
