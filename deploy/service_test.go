@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -140,7 +141,8 @@ func TestService(t *testing.T) {
 		{name: "plain"},
 		{name: "kernel stacks", config: "kernel-stacks: true\n", dropIn: kernelStacks},
 		{name: "pinned maps", config: "pin-maps: /sys/fs/bpf/correlator\n", dropIn: pinMaps},
-		{name: "OTLP", config: "otlp-endpoint: http://127.0.0.1:4317\notlp-listen: unix:/run/correlator/otlp.sock\n"},
+		{name: "OTLP", config: "otlp-endpoint: http://127.0.0.1:4317\notlp-listen: unix:/run/correlator/otlp.sock\n" +
+			"opencensus-socket: " + phpSocket + "\nopencensus: {socket-group: www-data}\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var dropIns []string
@@ -175,6 +177,11 @@ func TestService(t *testing.T) {
 				}
 			}
 
+			exported := strings.HasPrefix(c.config, "otlp")
+			if exported {
+				verifyPHP(t)
+			}
+
 			m.systemctl("stop")
 			if result := m.property("Result"); result != "success" || m.property("ExecMainStatus") != "0" {
 				t.Errorf("stopped with %s, code %s", result, m.property("ExecMainStatus"))
@@ -182,12 +189,33 @@ func TestService(t *testing.T) {
 			if !strings.Contains(m.logged(), `"correlator ends"`) {
 				t.Error("it did not end by itself")
 			}
-			exported := strings.HasPrefix(c.config, "otlp")
 			if samples, metrics := b.Profiles().Samples, b.Metrics(); exported != (len(samples) > 0) ||
-				exported != (len(metrics) > 0) || b.Err() != nil {
-				t.Errorf("%d different samples and %d metrics are exported: %v", len(samples), len(metrics), b.Err())
+				exported != (len(metrics) > 0) || exported != (len(b.Spans()) == 2) || b.Err() != nil {
+				t.Errorf("%d different samples, %d metrics and %d spans are exported: %v", len(samples), len(metrics),
+					len(b.Spans()), b.Err())
 			}
 		})
+	}
+}
+
+// phpSocket is where PHP's OpenCensus clients connect.
+const phpSocket = "/run/correlator/opencensus.sock"
+
+// verifyPHP checks who may use the socket for PHP, and sends two spans to it.
+func verifyPHP(t *testing.T) {
+	t.Helper()
+	group, err := user.LookupGroup("www-data")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stat unix.Stat_t
+	err = unix.Lstat(phpSocket, &stat)
+	if err != nil || stat.Mode != unix.S_IFSOCK|0o660 || stat.Uid != 0 || strconv.Itoa(int(stat.Gid)) != group.Gid {
+		t.Errorf("the socket for PHP: mode %o of %d:%d, %v", stat.Mode, stat.Uid, stat.Gid, err)
+	}
+	php := exec.Command(testenv.NeedTool(t, "php"), "../testdata/php/shop.php", phpSocket)
+	if out, err := php.CombinedOutput(); err != nil {
+		t.Errorf("PHP: %v\n%s", err, out)
 	}
 }
 
