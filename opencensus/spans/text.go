@@ -45,6 +45,7 @@ func (e *encoding) text(v value) []byte {
 }
 
 // integer returns the integer that a value is. ok is false if it is not one of 64 bits.
+// (strconv.ParseInt makes an error of each number with a fraction, on the way of every span.)
 func integer(v value) (n int64, ok bool) {
 	digits := v
 	negative := len(v) > 0 && v[0] == '-'

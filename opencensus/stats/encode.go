@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"correlator/opencensus/wire"
+	"correlator/otlp/field"
 )
 
 // Request is an encoded ExportMetricsServiceRequest.
@@ -33,12 +34,12 @@ func newEncoder(o *Options) encoder {
 		{"telemetry.sdk.name", "opencensus"}, {"telemetry.sdk.language", "php"},
 	} {
 		if a[1] != "" {
-			attributes = appendAttribute(attributes, 1, a[0], valid(a[1]))
+			attributes = field.AppendTextAttribute(attributes, 1, a[0], valid(a[1]))
 		}
 	}
 	return encoder{
-		max: o.MaxBytes, resource: appendBytes(nil, 1, attributes),
-		scope: appendBytes(nil, 1, appendBytes(nil, 1, "opencensus-php")),
+		max: o.MaxBytes, resource: field.Append(nil, 1, attributes),
+		scope: field.Append(nil, 1, field.Append(nil, 1, "opencensus-php")),
 	}
 }
 
@@ -118,7 +119,7 @@ func (b *builder) addView(v *view, at time.Time) {
 		if b.emptyBytes()+len(b.metrics)+len(b.data)+mostHeaderBytes+len(b.point) > b.max {
 			b.flush()
 		}
-		b.data = appendBytes(b.data, 1, b.point)
+		b.data = field.Append(b.data, 1, b.point)
 		b.points++
 	}
 	b.endMetric()
@@ -141,12 +142,12 @@ func (b *builder) describe(v *view) {
 	b.kind, b.tail = gaugeField, b.tail[:0]
 	switch v.aggregation {
 	case wire.Count, wire.Sum:
-		b.kind, b.tail = sumField, appendVarint(b.tail, temporalityField, cumulative)
+		b.kind, b.tail = sumField, field.AppendVarint(b.tail, temporalityField, cumulative)
 		if b.state.monotonic(v) {
-			b.tail = appendVarint(b.tail, monotonicField, 1)
+			b.tail = field.AppendVarint(b.tail, monotonicField, 1)
 		}
 	case wire.Distribution:
-		b.kind, b.tail = histogramField, appendVarint(b.tail, temporalityField, cumulative)
+		b.kind, b.tail = histogramField, field.AppendVarint(b.tail, temporalityField, cumulative)
 	}
 }
 
@@ -159,14 +160,14 @@ func (s *State) monotonic(v *view) bool {
 func (b *builder) encodePoint(v *view, x *series, start, end uint64) {
 	p := append(b.point[:0], x.attributes...)
 	if v.aggregation != wire.LastValue {
-		p = appendFixed(p, startField, start)
+		p = field.AppendFixed64(p, startField, start)
 	}
-	p = appendFixed(p, timeField, end)
+	p = field.AppendFixed64(p, timeField, end)
 	switch {
 	case v.aggregation == wire.Count:
-		p = appendFixed(p, intField, min(x.count, math.MaxInt64))
+		p = field.AppendFixed64(p, intField, min(x.count, math.MaxInt64))
 	case v.aggregation == wire.Distribution:
-		p = appendFixed(p, countField, x.count)
+		p = field.AppendFixed64(p, countField, x.count)
 		if !x.negative { // OTLP has sums of values only that are not negative
 			p = appendDouble(p, histogramSumField, x.float)
 		}
@@ -175,7 +176,7 @@ func (b *builder) encodePoint(v *view, x *series, start, end uint64) {
 		p = appendDouble(p, minField, x.min)
 		p = appendDouble(p, maxField, x.max)
 	case v.measure.kind == wire.Int:
-		p = appendFixed(p, intField, uint64(x.int))
+		p = field.AppendFixed64(p, intField, uint64(x.int))
 	default:
 		p = appendDouble(p, doubleField, x.float)
 	}
@@ -188,10 +189,10 @@ func (b *builder) addExemplars(v *view, x *series, most int) {
 	for _, e := range x.exemplars {
 		switch {
 		case e == nil:
-		case len(b.point)+bytesSize(len(e.encoded)) > most:
+		case len(b.point)+field.Size(len(e.encoded)) > most:
 			b.state.counts.Lost[ExemplarTooLarge]++
 		default:
-			b.point = appendBytes(b.point, pointExemplars(v), e.encoded)
+			b.point = field.Append(b.point, pointExemplars(v), e.encoded)
 		}
 	}
 }
@@ -202,9 +203,9 @@ func (b *builder) endMetric() {
 		return
 	}
 	data := len(b.data) + len(b.tail)
-	m := appendHeader(b.metrics, 2, len(b.header)+bytesSize(data))
+	m := field.AppendHeader(b.metrics, 2, len(b.header)+field.Size(data))
 	m = append(m, b.header...)
-	m = appendHeader(m, b.kind, data)
+	m = field.AppendHeader(m, b.kind, data)
 	m = append(m, b.data...)
 	b.metrics = append(m, b.tail...)
 	b.data = b.data[:0]
@@ -217,11 +218,11 @@ func (b *builder) flush() {
 		return
 	}
 	scope := len(b.scope) + len(b.metrics)
-	resource := len(b.resource) + bytesSize(scope)
-	body := make([]byte, 0, bytesSize(resource))
-	body = appendHeader(body, 1, resource)
+	resource := len(b.resource) + field.Size(scope)
+	body := make([]byte, 0, field.Size(resource))
+	body = field.AppendHeader(body, 1, resource)
 	body = append(body, b.resource...)
-	body = appendHeader(body, 2, scope)
+	body = field.AppendHeader(body, 2, scope)
 	body = append(body, b.scope...)
 	body = append(body, b.metrics...)
 	b.requests = append(b.requests, Request{Body: body, Points: b.points})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"correlator/opencensus/wire"
+	"correlator/otlp/field"
 )
 
 // exemplar is an encoded Exemplar.
@@ -58,28 +59,28 @@ func (u *Update) prepareExemplar(attachments []wire.KeyValue, sent time.Time) {
 		}
 	}
 	if hasTrace {
-		p.encoded = appendBytes(p.encoded, exemplarTrace, traceID[:])
+		p.encoded = field.Append(p.encoded, exemplarTrace, traceID[:])
 	}
 	if hasSpan {
-		p.encoded = appendBytes(p.encoded, exemplarSpanID, spanID[:])
+		p.encoded = field.Append(p.encoded, exemplarSpanID, spanID[:])
 	}
 	if difference := u.now.Sub(sent).Abs(); sent.IsZero() || difference > exemplarAge {
 		sent = u.now
 	}
-	p.encoded = appendFixed(p.encoded, exemplarTime, nanoseconds(sent))
+	p.encoded = field.AppendFixed64(p.encoded, exemplarTime, nanoseconds(sent))
 	u.chooseTags()
 }
 
 // exemplarAttribute adds an attachment, unless it is too large, or its key is empty or there already.
 func (u *Update) exemplarAttribute(key, value []byte) {
 	p := &u.exemplar
-	size := len(p.encoded) + attributeSize(len(key), len(value)) + idFieldsBytes + 2*fixedFieldBytes
+	size := len(p.encoded) + field.TextAttributeSize(len(key), len(value)) + idFieldsBytes + 2*fixedFieldBytes
 	if size > maxExemplar || len(key) == 0 || p.has(key) {
 		u.s.counts.Lost[ExemplarAttribute]++
 		return
 	}
 	p.keys = append(p.keys, key)
-	p.encoded = appendAttribute(p.encoded, exemplarAttribute, key, value)
+	p.encoded = field.AppendTextAttribute(p.encoded, exemplarAttribute, key, value)
 	p.ends = append(p.ends, len(p.encoded))
 }
 
@@ -175,14 +176,14 @@ func (u *Update) encodeExemplar(v *view, n value) []byte {
 	u.match(v, func(key int, t *tag) {
 		switch {
 		case key >= 0 || !t.exemplar:
-		case len(b)+attributeSize(len(t.key), len(t.value))+fixedFieldBytes > maxExemplar:
+		case len(b)+field.TextAttributeSize(len(t.key), len(t.value))+fixedFieldBytes > maxExemplar:
 			u.s.counts.Lost[ExemplarAttribute]++
 		default:
-			b = appendAttribute(b, exemplarAttribute, t.key, t.value)
+			b = field.AppendTextAttribute(b, exemplarAttribute, t.key, t.value)
 		}
 	})
 	if n.kind == wire.Int {
-		b = appendFixed(b, exemplarInt, uint64(n.int))
+		b = field.AppendFixed64(b, exemplarInt, uint64(n.int))
 	} else {
 		b = appendDouble(b, exemplarDouble, n.float)
 	}

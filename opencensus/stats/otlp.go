@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"correlator/opencensus/wire"
+	"correlator/otlp/field"
 )
 
 // The messages and fields of a request that are used (metrics_service.proto, metrics.proto,
@@ -84,66 +85,32 @@ func pointExemplars(v *view) protowire.Number {
 // mostHeaderBytes is the largest size of a tag and a length.
 const mostHeaderBytes = 1 + 5
 
-// appendHeader appends the tag and the length of a field.
-func appendHeader(b []byte, field protowire.Number, length int) []byte {
-	b = protowire.AppendTag(b, field, protowire.BytesType)
-	return protowire.AppendVarint(b, uint64(length))
-}
-
-// appendBytes appends a field with a length: a message, a text, bytes.
-func appendBytes[T []byte | string](b []byte, field protowire.Number, content T) []byte {
-	return append(appendHeader(b, field, len(content)), content...)
-}
-
 // appendText appends a text, unless it is empty: then the field is left out.
-func appendText(b []byte, field protowire.Number, text string) []byte {
+func appendText(b []byte, number protowire.Number, text string) []byte {
 	if text == "" {
 		return b
 	}
-	return appendBytes(b, field, text)
+	return field.Append(b, number, text)
 }
 
-func bytesSize(length int) int { return 1 + protowire.SizeBytes(length) }
-
-func appendFixed(b []byte, field protowire.Number, n uint64) []byte {
-	return protowire.AppendFixed64(protowire.AppendTag(b, field, protowire.Fixed64Type), n)
-}
-
-func appendDouble(b []byte, field protowire.Number, f float64) []byte {
-	return appendFixed(b, field, math.Float64bits(f))
-}
-
-func appendVarint(b []byte, field protowire.Number, n uint64) []byte {
-	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), n)
-}
-
-// appendAttribute appends a KeyValue with a text.
-func appendAttribute[K, V []byte | string](b []byte, field protowire.Number, key K, value V) []byte {
-	n := bytesSize(len(value))
-	b = appendHeader(b, field, bytesSize(len(key))+bytesSize(n))
-	b = appendBytes(b, 1, key)
-	b = appendHeader(b, 2, n)
-	return appendBytes(b, 1, value)
-}
-
-func attributeSize(key, value int) int {
-	return bytesSize(bytesSize(key) + bytesSize(bytesSize(value)))
+func appendDouble(b []byte, number protowire.Number, f float64) []byte {
+	return field.AppendFixed64(b, number, math.Float64bits(f))
 }
 
 // overflowAttributes is the encoded attribute of the series for overflow, as OpenTelemetry's SDKs
 // have it: true, without the tag and length of the field.
 const overflowAttributes = "\x0a\x14" + "otel.metric.overflow" + "\x12\x02\x10\x01"
 
-func appendOverflow(b []byte, field protowire.Number) []byte {
-	return appendBytes(b, field, overflowAttributes)
+func appendOverflow(b []byte, number protowire.Number) []byte {
+	return field.Append(b, number, overflowAttributes)
 }
 
 // appendPacked appends a list of fixed64 or double, unless it is empty.
-func appendPacked[T uint64 | float64](b []byte, field protowire.Number, list []T, bits func(T) uint64) []byte {
+func appendPacked[T uint64 | float64](b []byte, number protowire.Number, list []T, bits func(T) uint64) []byte {
 	if len(list) == 0 {
 		return b
 	}
-	b = appendHeader(b, field, 8*len(list))
+	b = field.AppendHeader(b, number, 8*len(list))
 	for _, n := range list {
 		b = binary.LittleEndian.AppendUint64(b, bits(n))
 	}

@@ -7,6 +7,7 @@ import (
 	"sort"
 
 	"correlator/opencensus/wire"
+	"correlator/otlp/field"
 )
 
 // series is what a view has for one set of values of its tags.
@@ -71,7 +72,7 @@ func (u *Update) addSeries(v *view) *series {
 	var attributes []byte
 	u.match(v, func(key int, t *tag) {
 		if key >= 0 {
-			attributes = appendAttribute(attributes, pointAttributes(v), t.key, t.value)
+			attributes = field.AppendTextAttribute(attributes, pointAttributes(v), t.key, t.value)
 		}
 	})
 	attributes = slices.Clone(attributes) // of the right size

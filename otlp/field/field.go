@@ -92,10 +92,14 @@ func AppendIntValue(b []byte, number protowire.Number, n uint64) []byte {
 }
 
 // AppendTextAttribute appends a field that is a KeyValue (common.proto) with a text.
-func AppendTextAttribute[T []byte | string](b []byte, number protowire.Number, key string, text T) []byte {
+func AppendTextAttribute[K, T []byte | string](b []byte, number protowire.Number, key K, text T) []byte {
 	b = AppendHeader(b, number, Size(len(key))+Size(Size(len(text))))
 	return AppendTextValue(Append(b, 1, key), 2, text)
 }
+
+// TextAttributeSize returns the size of such a field, whose number is below 16, given the lengths of
+// key and text.
+func TextAttributeSize(key, text int) int { return Size(Size(key) + Size(Size(text))) }
 
 // AppendIntAttribute appends a field that is a KeyValue with an integer, as AppendIntValue does.
 func AppendIntAttribute(b []byte, number protowire.Number, key string, n uint64) []byte {
