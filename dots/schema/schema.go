@@ -1,0 +1,106 @@
+// Package schema describes the types of a bus: structs, enums and the types of their properties, as
+// descriptors tell them on the wire and .dots files define them. A Registry holds the types that
+// are known, by their names.
+//
+// Descriptions are immutable once they are made, and may be shared.
+package schema
+
+import "correlator/dots/value"
+
+// Kind is what a value is.
+type Kind uint8
+
+// The kinds of values. Those before Enum are named like the type in a description.
+const (
+	Bool Kind = iota + 1
+	Int8
+	Int16
+	Int32
+	Int64
+	Uint8
+	Uint16
+	Uint32
+	Uint64
+	Float32
+	Float64
+	String
+	UUID
+	Timepoint
+	SteadyTimepoint
+	Duration
+	PropertySet
+	Any // a type's name and an instance of it, opaque for brokers; Rust's clients alone have it
+	EnumKind
+	StructKind
+	Vector
+)
+
+// Type is the type of a property.
+type Type struct {
+	Kind   Kind
+	Name   string  // as on the wire: "uint32", "vector<string>", "DemoColor"
+	Elem   *Type   // of a Vector, and no Vector itself
+	Enum   *Enum   // of an EnumKind
+	Struct *Struct // of a StructKind
+}
+
+// Property is a property of a struct.
+type Property struct {
+	Name       string
+	Tag        uint32 // 1 to 31
+	Key        bool
+	Deprecated bool
+	Type       *Type
+	Doc        string
+}
+
+// Flags are the flags of a struct.
+type Flags struct {
+	Cached        bool // the broker keeps the objects, and tells them to whoever joins later
+	Internal      bool // a part of the protocol, never described on the wire
+	Persistent    bool
+	Cleanup       bool // objects are removed when the guest that updated them last disconnects
+	Local         bool
+	SubstructOnly bool // only as a property of other structs
+}
+
+// Struct describes a struct.
+type Struct struct {
+	Name       string
+	Properties []Property // in the order of declaration
+	Flags      Flags
+	Doc        string
+
+	keys  value.PropertySet
+	all   value.PropertySet
+	index [32]uint8 // by tag: 1 + index in Properties; 0: there is none
+}
+
+// Enum describes an enum.
+type Enum struct {
+	Name     string
+	Elements []Element // in the order of declaration
+	Doc      string
+}
+
+// Element is an enumerator.
+type Element struct {
+	Name  string
+	Tag   uint32 // what is transmitted
+	Value int32  // what languages may use, never transmitted as a value
+	Doc   string
+}
+
+// Keys returns the properties that make the key.
+func (s *Struct) Keys() value.PropertySet { return s.keys }
+
+// All returns all properties.
+func (s *Struct) All() value.PropertySet { return s.all }
+
+// ByTag returns the property with a tag, nil if there is none.
+func (s *Struct) ByTag(tag uint32) *Property {
+	if tag >= uint32(len(s.index)) || s.index[tag] == 0 {
+		return nil
+	}
+	return &s.Properties[s.index[tag]-1]
+}
