@@ -36,7 +36,7 @@ func (h *Handle) Image() (Image, error) {
 }
 
 // parseImage parses /proc/PID/stat (do_task_stat in fs/proc/array.c), whose fields are counted as
-// parseStartTime does:
+// parseStat does:
 //
 //	field  text        without permission
 //	   26  startcode   1
