@@ -5,7 +5,12 @@
 // Descriptions are immutable once they are made, and may be shared.
 package schema
 
-import "correlator/dots/value"
+import (
+	"cmp"
+	"slices"
+
+	"correlator/dots/value"
+)
 
 // Kind is what a value is.
 type Kind uint8
@@ -34,6 +39,15 @@ const (
 	StructKind
 	Vector
 )
+
+// kindNames are the names of the built-in types.
+var kindNames = [...]string{
+	Bool: "bool", Int8: "int8", Int16: "int16", Int32: "int32", Int64: "int64",
+	Uint8: "uint8", Uint16: "uint16", Uint32: "uint32", Uint64: "uint64",
+	Float32: "float32", Float64: "float64", String: "string", UUID: "uuid",
+	Timepoint: "timepoint", SteadyTimepoint: "steady_timepoint", Duration: "duration",
+	PropertySet: "property_set", Any: "any",
+}
 
 // Type is the type of a property.
 type Type struct {
@@ -74,6 +88,7 @@ type Struct struct {
 	keys  value.PropertySet
 	all   value.PropertySet
 	index [32]uint8 // by tag: 1 + index in Properties; 0: there is none
+	depth int       // how deeply structs are nested, 1 for one that contains no other
 }
 
 // Enum describes an enum.
@@ -81,6 +96,9 @@ type Enum struct {
 	Name     string
 	Elements []Element // in the order of declaration
 	Doc      string
+
+	small  uint64   // bit n: there is an enumerator with tag n
+	sorted []uint16 // indexes in Elements by ascending tag
 }
 
 // Element is an enumerator.
@@ -103,4 +121,33 @@ func (s *Struct) ByTag(tag uint32) *Property {
 		return nil
 	}
 	return &s.Properties[s.index[tag]-1]
+}
+
+// ByName returns the property with a name, nil if there is none.
+func (s *Struct) ByName(name string) *Property {
+	for i := range s.Properties {
+		if s.Properties[i].Name == name {
+			return &s.Properties[i]
+		}
+	}
+	return nil
+}
+
+// Has reports whether there is an enumerator with a tag.
+func (e *Enum) Has(tag uint32) bool {
+	if tag < 64 {
+		return e.small>>tag&1 != 0
+	}
+	return e.ByTag(tag) != nil
+}
+
+// ByTag returns the enumerator with a tag, nil if there is none.
+func (e *Enum) ByTag(tag uint32) *Element {
+	i, found := slices.BinarySearchFunc(e.sorted, tag, func(index uint16, tag uint32) int {
+		return cmp.Compare(e.Elements[index].Tag, tag)
+	})
+	if !found {
+		return nil
+	}
+	return &e.Elements[e.sorted[i]]
 }

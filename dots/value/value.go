@@ -4,6 +4,7 @@ package value
 
 import (
 	"math"
+	"math/bits"
 	"time"
 )
 
@@ -12,6 +13,9 @@ type PropertySet uint32
 
 // Has reports whether the property with a tag is in the set.
 func (s PropertySet) Has(tag uint32) bool { return tag < 32 && s&(1<<tag) != 0 }
+
+// Len returns how many properties are in the set.
+func (s PropertySet) Len() int { return bits.OnesCount32(uint32(s)) }
 
 // UUID is a UUID in the byte order of RFC 4122.
 type UUID [16]byte
@@ -88,3 +92,9 @@ func (o *Opt[T]) Set(v T) { o.value, o.set = v, true }
 
 // Unset takes the value away.
 func (o *Opt[T]) Unset() { *o = Opt[T]{} }
+
+// Any is an instance of any type.
+type Any struct {
+	TypeName string
+	Instance []byte // its encoding, a CBOR map
+}

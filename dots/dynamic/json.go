@@ -1,0 +1,147 @@
+package dynamic
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"correlator/dots/cbor"
+	"correlator/dots/schema"
+	"correlator/dots/value"
+)
+
+// AppendJSON appends an instance as an object of dots-json, whose members have the names of the
+// properties, in the order of declaration:
+//
+//	type                        JSON
+//	bool, integers, floats      as such; a float that is no number, or infinite: null
+//	times, durations            number of seconds
+//	property_set                number
+//	enum                        number, its tag
+//	uuid                        text, lower case with hyphens
+//	string                      text
+//	vector                      array
+//	struct                      object
+//	any                         array of the type's name and base64 of the instance; peers of
+//	                            dots-json have no such type
+func AppendJSON(dst []byte, s *schema.Struct, instance []byte) ([]byte, error) {
+	var l Layout
+	n, err := Scan(s, instance, &l)
+	if err != nil {
+		return dst, err
+	}
+	if n != len(instance) || !l.Canonical {
+		if instance, err = Canonicalize(nil, s, instance); err != nil {
+			return dst, err
+		}
+	}
+	r := cbor.NewReader(instance)
+	result := appendJSONObject(dst, s, &r)
+	if err := r.Err(); err != nil {
+		return dst, fmt.Errorf("decoding an instance of %s: %w", s.Name, err)
+	}
+	return result, nil
+}
+
+func appendJSONObject(dst []byte, s *schema.Struct, r *cbor.Reader) []byte {
+	dst = append(dst, '{')
+	for i, n := 0, r.Map(); i < n; i++ {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		p := byTag(s, r.Uint(64))
+		if p == nil {
+			r.Fail(cbor.ErrType)
+			return dst
+		}
+		dst = appendJSONText(dst, p.Name, r)
+		dst = appendJSONValue(append(dst, ':'), p.Type, r)
+	}
+	return append(dst, '}')
+}
+
+func appendJSONText(dst []byte, text string, r *cbor.Reader) []byte {
+	dst, err := jsontext.AppendQuote(dst, text)
+	if err != nil {
+		r.Fail(fmt.Errorf("%w: %w", ErrUTF8, err))
+	}
+	return dst
+}
+
+func appendJSONValue(dst []byte, t *schema.Type, r *cbor.Reader) []byte {
+	switch t.Kind {
+	case schema.StructKind:
+		return appendJSONObject(dst, t.Struct, r)
+	case schema.Vector:
+		dst = append(dst, '[')
+		for i, n := 0, r.Array(); i < n; i++ {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = appendJSONValue(dst, t.Elem, r)
+		}
+		return append(dst, ']')
+	case schema.Any:
+		r.Array()
+		dst = appendJSONText(append(dst, '['), r.String(), r)
+		dst = base64.StdEncoding.AppendEncode(append(dst, `,"`...), r.Bytes())
+		return append(dst, `"]`...)
+	case schema.Bool:
+		return strconv.AppendBool(dst, r.Bool())
+	case schema.Float32:
+		return appendJSONFloat(dst, float64(r.Float32()), 32)
+	case schema.Float64, schema.Timepoint, schema.SteadyTimepoint, schema.Duration:
+		return appendJSONFloat(dst, r.Float64(), 64)
+	case schema.String:
+		return appendJSONText(dst, r.String(), r)
+	case schema.UUID:
+		dst = AppendUUID(append(dst, '"'), r.Bytes16())
+		return append(dst, '"')
+	}
+	bits, signed := width(t.Kind)
+	if signed {
+		return strconv.AppendInt(dst, r.Int(bits), 10)
+	}
+	return strconv.AppendUint(dst, r.Uint(bits), 10)
+}
+
+// appendJSONFloat appends the shortest number that is read as f, without an exponent unless it
+// would be long.
+func appendJSONFloat(dst []byte, f float64, bits int) []byte {
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return append(dst, "null"...)
+	}
+	format := byte('f')
+	if size := math.Abs(f); size != 0 && (size < 1e-6 || size >= 1e21) {
+		format = 'e'
+	}
+	return strconv.AppendFloat(dst, f, format, -1, bits)
+}
+
+// AppendUUID appends a UUID as text, in lower case with hyphens.
+func AppendUUID(dst []byte, u value.UUID) []byte {
+	for i, part := range [][]byte{u[0:4], u[4:6], u[6:8], u[8:10], u[10:16]} {
+		if i > 0 {
+			dst = append(dst, '-')
+		}
+		dst = hex.AppendEncode(dst, part)
+	}
+	return dst
+}
+
+// ParseUUID returns the UUID that a text is, in either case.
+func ParseUUID(text string) (u value.UUID, err error) {
+	const size = 36
+	if len(text) != size || text[8] != '-' || text[13] != '-' || text[18] != '-' || text[23] != '-' {
+		return u, fmt.Errorf("UUID of %d characters: %w", len(text), cbor.ErrRange)
+	}
+	digits := text[0:8] + text[9:13] + text[14:18] + text[19:23] + text[24:]
+	if _, err := hex.Decode(u[:], []byte(digits)); err != nil {
+		return value.UUID{}, fmt.Errorf("UUID: %w", err)
+	}
+	return u, nil
+}

@@ -1,0 +1,101 @@
+package dynamic_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"correlator/dots/dynamic"
+	"correlator/dots/frame"
+)
+
+const allTypesJSON = `{"id":"all","b":true,"i8":-5,"i16":-300,"i32":-70000,"i64":-5000000000,` +
+	`"u8":200,"u16":60000,"u32":4000000000,"u64":18446744073709551615,"f32":1.5,"f64":-0.1,` +
+	`"tp":1700000000.25,"stp":12345.5,"dur":-2.5,"uid":"00112233-4455-6677-8899-aabbccddeeff","ps":22,` +
+	`"color":5,"part":{"label":"nested"},"vb":[true,false],"vs":["a","ä"],"vc":[1,2,5],` +
+	`"vp":[{"flag":true},{}],"vu8":[1,255],"last":3}`
+
+func TestAppendJSON(t *testing.T) {
+	reg := registry(t, demoTypes)
+	for _, test := range []struct{ name, typeName, in, want string }{
+		{"all types", "DemoAll", strings.ReplaceAll(allTypes, "\n", ""), allTypesJSON},
+		{"no property", "DemoAll", "a0", `{}`},
+		{"other order", "DemoGadget", "a2 02 6161 01 01", `{"id":1,"name":"a"}`},
+		{"no number", "DemoAll", "a2 0b fa7fc00000 0c fbfff0000000000000", `{"f32":null,"f64":null}`},
+		{"large and small", "DemoAll", "a2 0c fb444b1ae4d6e2ef50 0d fb3e7ad7f29abcaf48",
+			`{"f64":1e+21,"tp":1e-07}`},
+		{"shortest of 32 bits", "DemoAll", "a1 0b fa40490e56", `{"f32":3.1415}`},
+		{"escapes", "DemoSingle", "a1 01 67 225c0a01c3a43c", `{"text":"\"\\\n\u0001ä<"}`},
+		{"any", "DemoRest", "a1 02 82 6154 42a0ff", `{"content":["T","oP8="]}`},
+	} {
+		got, err := dynamic.AppendJSON([]byte("x"), reg.Struct(test.typeName), unhex(t, test.in))
+		if err != nil || string(got[1:]) != test.want {
+			t.Errorf("%s:\n got %s\nwant %s\nerror %v", test.name, got[1:], test.want, err)
+		}
+	}
+	if got, err := dynamic.AppendJSON(nil, reg.Struct("DemoGadget"), unhex(t, "a1 03 03")); err == nil {
+		t.Errorf("enum without such a tag: %s", got)
+	}
+	if got, err := dynamic.AppendJSON(nil, reg.Struct("DemoGadget"), unhex(t, "a0 00")); err == nil {
+		t.Errorf("data after the instance: %s", got)
+	}
+}
+
+func TestParseJSON(t *testing.T) {
+	reg := registry(t, demoTypes)
+	for _, test := range []struct{ name, typeName, in, want string }{
+		{"all types", "DemoAll", allTypesJSON, strings.ReplaceAll(allTypes, "\n", "")},
+		{"spaces", "DemoGadget", " { \"id\" : 1 }\n", "a1 01 01"},
+		{"other order", "DemoGadget", `{"part":{"label":"a","flag":true},"id":1}`, "a2 01 01 04 a2 01 f5 02 6161"},
+		{"null is unset", "DemoGadget", `{"id":1,"name":null,"part":null,"numbers":null}`, "a1 01 01"},
+		{"unknown", "DemoGadget", `{"x":[{"id":2}],"id":1}`, "a1 01 01"},
+		{"no number", "DemoAll", `{"f64":1.5}`, "a1 0c fb3ff8000000000000"},
+		{"exponent", "DemoAll", `{"f64":1e-7}`, "a1 0c fb3e7ad7f29abcaf48"},
+		{"escapes", "DemoSingle", `{"te\u0078t":"\u00e4\n"}`, "a1 01 63 c3a40a"},
+		{"upper case", "DemoAll", `{"uid":"00112233-4455-6677-8899-AABBCCDDEEFF"}`,
+			"a1 10 5000112233445566778899aabbccddeeff"},
+		{"any", "DemoRest", `{"content":["T","oP8="]}`, "a1 02 82 6154 42a0ff"},
+	} {
+		got, _, err := dynamic.ParseJSON(nil, reg.Struct(test.typeName), []byte(test.in))
+		if want := unhex(t, test.want); err != nil || string(got) != string(want) {
+			t.Errorf("%s: %x, want %x, error %v", test.name, got, want, err)
+		}
+	}
+}
+
+func TestParseJSONRefuses(t *testing.T) {
+	s := registry(t, demoTypes).Struct("DemoAll")
+	for _, in := range []string{
+		``, `[]`, `{`, `{"id":"a"`, `{"id":"a"}x`, `{} {}`, `null`, `{"id":1}`, `{"b":1}`, `{"b":"true"}`,
+		`{"i8":128}`, `{"i8":-129}`, `{"i8":1.5}`, `{"i8":"1"}`, `{"u8":-1}`, `{"u8":256}`,
+		`{"u64":18446744073709551616}`, `{"f32":"1"}`, `{"f32":1e39}`, `{"f64":1e309}`, `{"f64":true}`,
+		`{"tp":"2020-01-01"}`, `{"ps":4294967296}`, `{"color":3}`, `{"color":"red"}`, `{"part":[]}`,
+		`{"part":{"flag":1}}`, `{"vb":true}`, `{"vb":[1]}`, `{"vb":[true}`, `{"vb":[null]}`, `{"vc":[4]}`,
+		`{"uid":""}`, `{"uid":"00112233445566778899aabbccddeeff0000"}`,
+		`{"uid":"0011223g-4455-6677-8899-aabbccddeeff"}`, `{"id":"a","id":"b"}`, "{\"id\":\"\xff\"}",
+		`{"x":` + strings.Repeat("[", 20000) + `}`,
+	} {
+		if got, _, err := dynamic.ParseJSON(nil, s, []byte(in)); err == nil || len(got) != 0 {
+			t.Errorf("%.60s: %x, error %v", in, got, err)
+		}
+	}
+}
+
+func TestParseMessageRefuses(t *testing.T) {
+	reg := registry(t, demoTypes)
+	for _, in := range []string{
+		``, `{}`, `[]`, `[{}]`, `[{},{}]`, `[{"typeName":"DemoGadget"}]`, `[{"typeName":1},{}]`,
+		`[{"typeName":"DemoGadget"},{},{}]`, `[{"typeName":"DemoGadget"},{}] 1`,
+		`[{"typeName":"DemoGadget","attributes":-1},{}]`, `[{"typeName":"DemoGadget"},{"id":"a"}]`,
+	} {
+		var h frame.Header
+		if got, _, err := dynamic.ParseMessage([]byte(in), &h, reg.StructBytes); err == nil {
+			t.Errorf("%s: %x", in, got)
+		}
+	}
+	var h frame.Header
+	_, _, err := dynamic.ParseMessage([]byte(`[{"typeName":"Nothing"},{}]`), &h, reg.StructBytes)
+	if !errors.Is(err, dynamic.ErrUnknownType) {
+		t.Errorf("unknown type: %v", err)
+	}
+}

@@ -1,0 +1,133 @@
+package dynamic_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"correlator/dots/dynamic"
+	"correlator/dots/frame"
+	"correlator/dots/internal/recordings"
+	"correlator/dots/schema"
+)
+
+// TestRecordings decodes the instance of every frame that was recorded by the types that were
+// described before, and encodes it again: by Canonicalize, by Object and by way of JSON.
+func TestRecordings(t *testing.T) {
+	for _, r := range recordings.All(t) {
+		if r.WebSocket {
+			continue
+		}
+		t.Run(r.Name, func(t *testing.T) { testRecording(t, r) })
+	}
+}
+
+func testRecording(t *testing.T, r recordings.Recording) {
+	reg := registry(t)
+	if r.Name[:2] == "40" { // the type was described to this broker before
+		addTypes(t, reg, "DemoThing 1!:uint32:id 2:string:name")
+	}
+	for _, f := range r.Frames {
+		var h frame.Header
+		instance, _, err := frame.Next(r.Format, f.Data, frame.DefaultLimit, &h)
+		if err != nil {
+			if r.Name[:2] != "34" {
+				t.Errorf("line %d: %v", f.Line, err)
+			}
+			continue
+		}
+		if r.Name[:2] == "33" && bytes.Contains(instance, []byte("NoType")) {
+			continue // describes a type that cannot be
+		}
+		s := reg.StructBytes(h.TypeName)
+		if s == nil {
+			if r.Name[:2] != "24" && r.Name[:2] != "25" {
+				t.Errorf("line %d: type %s is not known", f.Line, h.TypeName)
+			}
+			continue
+		}
+		checkInstance(t, s, instance, f.Line, hasBadEnum(r, s, instance))
+		if strings.HasSuffix(s.Name, "DescriptorData") {
+			addDescribed(t, reg, s, instance)
+		}
+	}
+}
+
+// hasBadEnum reports whether an instance has a number for an enum that is no tag: one was sent to
+// provoke an error, the others are of a Rust client that sends the values of enumerators, which the
+// C++ broker refuses, too.
+func hasBadEnum(r recordings.Recording, s *schema.Struct, instance []byte) bool {
+	switch r.Name[:2] {
+	case "31":
+		return s.Name == "DotsMember"
+	case "36", "37":
+		return s.Name == "DemoEnumBox" && bytes.HasSuffix(instance, []byte{0x02, 0x0a})
+	}
+	return false
+}
+
+func checkInstance(t *testing.T, s *schema.Struct, instance []byte, line int, wantErr bool) {
+	t.Helper()
+	var l dynamic.Layout
+	n, err := dynamic.Scan(s, instance, &l)
+	if (err != nil) != wantErr {
+		t.Errorf("line %d: scanning %s %x: error %v", line, s.Name, instance, err)
+	}
+	if err != nil {
+		return
+	}
+	if n != len(instance) || !l.Canonical {
+		t.Errorf("line %d: %s %x: %d bytes, canonical %v", line, s.Name, instance, n, l.Canonical)
+	}
+	if got := dynamic.AppendSelected(nil, s, instance, &l, l.Set); !bytes.Equal(got, instance) {
+		t.Errorf("line %d: selected %x, want %x", line, got, instance)
+	}
+	o, _, err := dynamic.Decode(s, instance)
+	if err != nil {
+		t.Fatalf("line %d: %v", line, err)
+	}
+	if got := o.Append(nil, l.Set); !bytes.Equal(got, instance) || o.Valid() != l.Set {
+		t.Errorf("line %d: object %x, want %x", line, got, instance)
+	}
+	json, err := dynamic.AppendJSON(nil, s, instance)
+	if err != nil {
+		t.Fatalf("line %d: %v", line, err)
+	}
+	got, set, err := dynamic.ParseJSON(nil, s, json)
+	if err != nil || !bytes.Equal(got, instance) || set != l.Set {
+		t.Errorf("line %d: by way of JSON %s: %x, want %x, error %v", line, json, got, instance, err)
+	}
+}
+
+// TestRecordedMessages parses every message that was recorded on a WebSocket, and writes it again.
+func TestRecordedMessages(t *testing.T) {
+	reg := registry(t)
+	r := recordings.Load(t, "41")
+	for _, f := range r.Frames {
+		var h frame.Header
+		instance, s, err := dynamic.ParseMessage(f.Data, &h, reg.StructBytes)
+		if err != nil {
+			t.Fatalf("line %d: %v", f.Line, err)
+		}
+		checkInstance(t, s, instance, f.Line, false)
+		got, err := dynamic.AppendMessage(nil, &h, s, instance)
+		if err != nil {
+			t.Fatalf("line %d: %v", f.Line, err)
+		}
+		want := jsontext.Value(f.Data) // the broker's have spaces
+		if err := want.Compact(); err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != string(want) {
+			t.Errorf("line %d:\n got %s\nwant %s", f.Line, got, want)
+		}
+		if strings.HasSuffix(s.Name, "DescriptorData") {
+			addDescribed(t, reg, s, instance)
+		}
+	}
+	if len(r.Frames) != 22 {
+		t.Errorf("%d messages", len(r.Frames))
+	}
+}

@@ -1,0 +1,191 @@
+package generate
+
+import (
+	"errors"
+	"go/ast"
+	"go/format"
+	"go/parser"
+	"go/token"
+	"iter"
+	"os"
+	"strings"
+	"testing"
+
+	"correlator/dots/language"
+)
+
+// The committed code is what is generated now, and so for each file independent of where and when.
+func TestCommittedCode(t *testing.T) {
+	for _, file := range []struct{ dir, name, pkg string }{
+		{"../system/", "system", "system"}, {"../internal/demo/", "demo", "demo"}, {"../internal/demo/", "odd", "demo"},
+	} {
+		text, err := os.ReadFile(file.dir + file.name + ".dots")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := os.ReadFile(file.dir + file.name + "_types.go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := FromSource(Options{Package: file.pkg, Source: file.name + ".dots"}, text, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != string(want) {
+			t.Errorf("%s_types.go is not generated from %s.dots: run make generate", file.name, file.name)
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	for name, want := range map[string]string{
+		"id": "ID", "userId": "UserID", "user_id": "UserID", "ID": "ID", "IDs": "IDs", "idName": "IDName",
+		"IDName":     "IDName",
+		"HTTPServer": "HTTPServer", "serverUrl": "ServerURL", "userCpuTime": "UserCPUTime", "i8": "I8", "uid": "UID",
+		"early_subscribe": "EarlySubscribe", "isIn": "IsIn", "MAX_VALUE": "MAXVALUE", "_": "X", "__": "X", "_1": "X1",
+		"_a_": "A", "a__b": "AB", "nrTypes": "NrTypes", "x": "X", "a1B": "A1B",
+	} {
+		if got := goName(name); got != want {
+			t.Errorf("%s becomes %s, not %s", name, got, want)
+		}
+	}
+	for name, want := range map[string]string{"DemoUrl": "DemoUrl", "demo_url": "DemoURL", "Demo_Url": "DemoURL",
+		"demo": "Demo"} {
+		if got := typeName(name); got != want {
+			t.Errorf("type %s becomes %s, not %s", name, got, want)
+		}
+	}
+	if got := fieldName("valid"); got != "ValidProperty" {
+		t.Errorf("valid becomes %s", got)
+	}
+}
+
+func TestUnsupported(t *testing.T) {
+	tests := []struct{ name, text, want string }{
+		{"two properties", "struct A { 1: bool aB; 2: bool a_b; }",
+			"a.dots: properties aB and a_b of A would both be AB in Go: unsupported"},
+		{"two types", "struct A_b { 1: bool a; } enum AB { 1: a }", "a.dots: A_b and AB would both be AB in Go: unsupported"},
+		{"two enumerators", "enum A { 1: aB 2: a_b 3: A_b }",
+			"a.dots: enumerator A.a_b and enumerator A.A_b would both be AABEnumerator in Go: unsupported"},
+		{"type like a key", "struct A { 1: bool a; } struct AKey { 1: bool a; } struct AKeyType { 1: bool a; }",
+			"a.dots: AKeyType and the key of A would both be AKeyType in Go: unsupported"},
+		{"key of vectors", "struct A { 1: [key] vector<bool> a; }",
+			"a.dots: property A.a, a key of type vector<bool>: unsupported"},
+		{
+			"key of a struct with a vector", "struct A { 1: [key] B b; } struct B { 1: C c; } struct C { 1: vector<bool> a; }",
+			"a.dots: property A.b, a key of type B: unsupported",
+		},
+		{"key of a struct with any type", "struct A { 1: [key] B b; } struct B { 1: any a; }",
+			"a.dots: property A.b, a key of type B: unsupported"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			code, err := FromSource(Options{Package: "p", Source: "a.dots"}, []byte(test.text), nil)
+			if code != nil || !errors.Is(err, ErrUnsupported) || err.Error() != test.want {
+				t.Errorf("error %v, not %s", err, test.want)
+			}
+		})
+	}
+	var placed *language.Error
+	if _, err := FromSource(Options{Source: "dir/a.dots"}, []byte("\nstruct"), nil); !errors.As(err, &placed) ||
+		!strings.HasPrefix(err.Error(), "dir/a.dots:2:7: ") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// Names of types, keys, enumerators and properties make way for each other, also of several files.
+func TestNamesMakeWay(t *testing.T) {
+	files, err := language.Parse(nil,
+		language.Source{Name: "a.dots", Text: []byte("struct Room { 1: [key] bool id; 2: A a; } enum A { 1: b 2: c }")},
+		language.Source{Name: "b.dots", Text: []byte("struct RoomKey { 1: bool a; } enum AB { 1: a } struct RoomID { 1: bool a; }")},
+		language.Source{Name: "c.dots", Text: []byte("enum Ro { 1: omA } enum R { 1: oomA }")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	codes, err := Go("p", files...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	declared := make(map[string]bool)
+	for i, code := range codes {
+		file, err := parser.ParseFile(token.NewFileSet(), "", code, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name := range names(file) {
+			if declared[name] {
+				t.Errorf("file %d: %s is declared twice", i, name)
+			}
+			declared[name] = true
+		}
+	}
+	for _, name := range []string{"RoomKeyType", "RoomKeyKey", "ABEnumerator", "RoomIDProperty"} {
+		if !declared[name] {
+			t.Errorf("%s is not declared", name)
+		}
+	}
+}
+
+// names returns the types, constants, variables and functions of a file, methods excepted.
+func names(file *ast.File) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, d := range file.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				if d.Recv == nil && !yield(d.Name.Name) {
+					return
+				}
+			case *ast.GenDecl:
+				for _, spec := range d.Specs {
+					var declared []*ast.Ident
+					switch spec := spec.(type) {
+					case *ast.TypeSpec:
+						declared = []*ast.Ident{spec.Name}
+					case *ast.ValueSpec:
+						declared = spec.Names
+					}
+					for _, name := range declared {
+						if !yield(name.Name) {
+							return
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestWithoutTypes(t *testing.T) {
+	code, err := FromSource(Options{Package: "p", Source: "dir/a.dots"}, []byte("// nothing"), nil)
+	const want = "// Code generated from a.dots by correlator/dots/generate. DO NOT EDIT.\n\npackage p\n"
+	if err != nil || string(code) != want {
+		t.Errorf("%s, error %v", code, err)
+	}
+}
+
+// Whatever is described becomes formatted code, or is unsupported.
+func FuzzGo(f *testing.F) {
+	for _, name := range []string{"../internal/demo/demo.dots", "../internal/demo/odd.dots"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(text))
+	}
+	f.Add("/// a\x00\ufeff\r*/ b\nstruct A { 1: bool a; ///< \x01\n}")
+	f.Fuzz(func(t *testing.T, text string) {
+		if _, err := language.Parse(nil, language.Source{Text: []byte(text)}); err != nil {
+			return
+		}
+		code, err := FromSource(Options{Package: "p", Source: "a.dots"}, []byte(text), nil)
+		if err != nil {
+			if !errors.Is(err, ErrUnsupported) {
+				t.Fatal(err)
+			}
+			return
+		}
+		if again, err := format.Source(code); err != nil || string(again) != string(code) {
+			t.Errorf("formatted: %v\n%s", err, code)
+		}
+	})
+}

@@ -1,0 +1,316 @@
+package schema
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+)
+
+var (
+	color = MustEnum("DemoColor", Element{Name: "red", Tag: 1}, Element{Name: "blue", Tag: 5, Value: 4},
+		Element{Name: "high", Tag: 1000, Value: 999})
+	part   = MustStruct("DemoPart", Flags{Cached: true, SubstructOnly: true}, property("flag", 1, Builtin(Bool)))
+	gadget = MustStruct("DemoGadget", Flags{Cached: true},
+		Property{Name: "id", Tag: 3, Key: true, Type: Builtin(Uint32)},
+		property("parts", 1, MustVector(OfStruct(part))),
+		property("color", 31, OfEnum(color)),
+		property("colors", 2, MustVector(OfEnum(color))))
+)
+
+func property(name string, tag uint32, t *Type) Property {
+	return Property{Name: name, Tag: tag, Type: t}
+}
+
+func TestStruct(t *testing.T) {
+	if gadget.Keys() != 1<<3 || gadget.All() != 1<<31|0b1110 {
+		t.Errorf("keys %#x of %#x", gadget.Keys(), gadget.All())
+	}
+	if p := gadget.ByTag(31); p == nil || p.Name != "color" || gadget.ByName("color") != p {
+		t.Errorf("property 31 is %+v", p)
+	}
+	for _, tag := range []uint32{0, 4, 32, 1 << 31} {
+		if p := gadget.ByTag(tag); p != nil {
+			t.Errorf("property %d is %+v", tag, p)
+		}
+	}
+	if p := gadget.ByName("x"); p != nil {
+		t.Errorf("property x is %+v", p)
+	}
+}
+
+func TestEnum(t *testing.T) {
+	for tag, name := range map[uint32]string{0: "", 1: "red", 2: "", 5: "blue", 64: "", 1000: "high", 1001: ""} {
+		e := color.ByTag(tag)
+		if color.Has(tag) != (name != "") || (e != nil) != (name != "") || e != nil && e.Name != name {
+			t.Errorf("enumerator %d is %+v, not %q", tag, e, name)
+		}
+	}
+}
+
+func TestInvalidStructs(t *testing.T) {
+	one := property("a", 1, Builtin(Bool))
+	many := make([]Property, 1e6)
+	for i := range many {
+		many[i] = property(fmt.Sprint("p", i), uint32(i), Builtin(Bool))
+	}
+	tests := []struct {
+		name, of   string
+		properties []Property
+	}{
+		{"no property", "A", nil},
+		{"a million of properties", "A", many},
+		{"tag 0", "A", []Property{property("a", 0, Builtin(Bool))}},
+		{"tag 32", "A", []Property{property("a", 32, Builtin(Bool))}},
+		{"highest tag", "A", []Property{property("a", 1<<32-1, Builtin(Bool))}},
+		{"tag twice", "A", []Property{one, property("b", 1, Builtin(Bool))}},
+		{"name twice", "A", []Property{one, property("a", 2, Builtin(Bool))}},
+		{"no name", "", []Property{one}},
+		{"no name of a property", "A", []Property{property("", 1, Builtin(Bool))}},
+		{"space", "A b", []Property{one}},
+		{"digit first", "1A", []Property{one}},
+		{"not ASCII", "Ä", []Property{one}},
+		{"name of a built-in type", "uint32", []Property{one}},
+		{"vector", "vector", []Property{one}},
+		{"huge name", strings.Repeat("A", 256), []Property{one}},
+		{"huge name of a property", "A", []Property{property(strings.Repeat("A", 1<<20), 1, Builtin(Bool))}},
+		{"no type", "A", []Property{property("a", 1, nil)}},
+		{"key of any type", "A", []Property{{Name: "a", Tag: 1, Key: true, Type: Builtin(Any)}}},
+		{"key of vectors of any type", "A", []Property{{Name: "a", Tag: 1, Key: true, Type: MustVector(Builtin(Any))}}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			s, err := NewStruct(test.of, Flags{}, test.properties, "")
+			if s != nil || !errors.Is(err, ErrInvalid) {
+				t.Fatalf("%v, error %v", s, err)
+			}
+			if len(err.Error()) > 700 {
+				t.Errorf("a message of %d bytes", len(err.Error()))
+			}
+		})
+	}
+	if _, err := NewStruct(strings.Repeat("A", 255), Flags{}, []Property{one}, ""); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestInvalidEnums(t *testing.T) {
+	tests := []struct {
+		name, enum string
+		elements   []Element
+	}{
+		{"no enumerator", "A", nil},
+		{"tag twice", "A", []Element{{Name: "a", Tag: 7}, {Name: "b", Tag: 1}, {Name: "c", Tag: 7}}},
+		{"name twice", "A", []Element{{Name: "a", Tag: 1}, {Name: "a", Tag: 2}}},
+		{"no name", "", []Element{{Name: "a", Tag: 1}}},
+		{"no name of an enumerator", "A", []Element{{Tag: 1}}},
+		{"built-in type", "string", []Element{{Name: "a", Tag: 1}}},
+		{"too many enumerators", "A", make([]Element, MaxElements+1)},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			if e, err := NewEnum(test.enum, test.elements, ""); e != nil || !errors.Is(err, ErrInvalid) {
+				t.Errorf("%v, error %v", e, err)
+			}
+		})
+	}
+}
+
+func TestDepthIsBounded(t *testing.T) {
+	nested := Builtin(Bool)
+	for depth := 1; depth <= MaxDepth+1; depth++ {
+		s, err := NewStruct(fmt.Sprint("S", depth), Flags{}, []Property{property("a", 1, nested)}, "")
+		if ok := depth <= MaxDepth; ok != (err == nil) {
+			t.Fatalf("depth %d: error %v", depth, err)
+		}
+		if err == nil {
+			nested = MustVector(OfStruct(s))
+		}
+	}
+}
+
+func TestResolveType(t *testing.T) {
+	r := NewRegistry()
+	if _, err := r.AddStruct(gadget); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+		"float32", "float64", "string", "uuid", "timepoint", "steady_timepoint", "duration", "property_set", "any",
+		"DemoColor", "DemoPart", "DemoGadget", "vector<uint8>", "vector<DemoColor>", "vector<DemoGadget>",
+		"vector<any>"} {
+		if got, err := r.ResolveType(name); err != nil || got.Name != name {
+			t.Errorf("%s: %v, error %v", name, got, err)
+		}
+	}
+	for name, want := range map[string]error{
+		"":                             ErrMissing,
+		"NoType":                       ErrMissing,
+		"float16":                      ErrMissing,
+		"bytes":                        ErrMissing,
+		"time_point":                   ErrMissing,
+		"vector":                       ErrMissing,
+		"vector<>":                     ErrMissing,
+		"vector<NoType>":               ErrMissing,
+		"vector<string":                ErrMissing,
+		"vector<string>>":              ErrMissing,
+		" string":                      ErrMissing,
+		"vector<vector<string>>":       ErrInvalid,
+		strings.Repeat("vector<", 1e5): ErrInvalid,
+		strings.Repeat("A", 1<<20):     ErrInvalid,
+	} {
+		if got, err := r.ResolveType(name); got != nil || !errors.Is(err, want) {
+			t.Errorf("%.50s: %v, error %v", name, got, err)
+		}
+	}
+	for name, want := range map[string]string{ // the name may be meant for a terminal
+		"NoType": `NoType`, "No\x1b[2J": `"No\x1b[2J"`, "No\u202e": `"No\u202e"`, "No\xff": `"No\xff"`, "No\n": `"No\n"`,
+	} {
+		if _, err := r.ResolveType(name); err.Error() != "missing type dependency: "+want {
+			t.Error(err)
+		}
+	}
+}
+
+func TestFirstOfANameStays(t *testing.T) {
+	r := NewRegistry()
+	if got, err := r.AddStruct(gadget); got != gadget || err != nil {
+		t.Fatal(got, err)
+	}
+	same := MustStruct("DemoGadget", gadget.Flags, gadget.Properties...)
+	if got, err := r.AddStruct(same); got != gadget || err != nil {
+		t.Errorf("the same again: %v, error %v", got, err)
+	}
+	other := MustStruct("DemoGadget", gadget.Flags, gadget.Properties[:2]...)
+	if got, err := r.AddStruct(other); got != gadget || !errors.Is(err, ErrConflict) {
+		t.Errorf("another one: %v, error %v", got, err)
+	}
+	enum := MustEnum("DemoGadget", Element{Name: "a", Tag: 1})
+	if got, err := r.AddEnum(enum); got != nil || !errors.Is(err, ErrConflict) {
+		t.Errorf("an enum: %v, error %v", got, err)
+	}
+	values := MustEnum("DemoColor", Element{Name: "red", Tag: 1, Value: 100}, color.Elements[1], color.Elements[2])
+	if got, err := r.AddEnum(values); got != color || err != nil {
+		t.Errorf("other values: %v, error %v", got, err)
+	}
+	otherColor := MustEnum("DemoColor", Element{Name: "green", Tag: 1})
+	user := MustStruct("User", Flags{}, property("color", 1, OfEnum(otherColor)))
+	if got, err := r.AddStruct(user); got != nil || !errors.Is(err, ErrConflict) || r.Struct("User") != nil {
+		t.Errorf("another dependency: %v, error %v", got, err)
+	}
+}
+
+func TestRegistryIsBounded(t *testing.T) {
+	small := func(i int) *Struct { return MustStruct(fmt.Sprint("S", i), Flags{}, property("a", 1, Builtin(Bool))) }
+	for name, limit := range map[string]func(r *Registry){
+		"types": func(r *Registry) { r.Limit(3, 1<<30) },
+		"bytes": func(r *Registry) { r.Limit(1000, 3*size(OfStruct(small(0)))) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := NewRegistry()
+			limit(r)
+			for i := range 5 {
+				if _, err := r.AddStruct(small(i)); (err == nil) != (i < 3) || err != nil && !errors.Is(err, ErrFull) {
+					t.Errorf("struct %d: error %v", i, err)
+				}
+			}
+			if n := len(r.Types()); n != 3 {
+				t.Errorf("%d types", n)
+			}
+		})
+	}
+}
+
+func TestRegistryConcurrently(t *testing.T) {
+	r := NewRegistry()
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 100 {
+				if got, err := r.AddStruct(gadget); got != gadget || err != nil {
+					t.Error(got, err)
+				}
+				if r.Struct("DemoPart") != part || r.StructBytes([]byte("DemoGadget")) != gadget ||
+					r.Enum("DemoColor") != color {
+					t.Error("a type is missing")
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestDependencies(t *testing.T) {
+	outer := MustStruct("Outer", Flags{}, property("a", 1, MustVector(OfStruct(gadget))),
+		property("b", 2, OfStruct(part)),
+		property("c", 3, OfStruct(gadget)))
+	var names []string
+	for _, of := range Dependencies(outer) {
+		names = append(names, of.Name)
+	}
+	if got := strings.Join(names, " "); got != "DemoPart DemoColor DemoGadget" {
+		t.Errorf("dependencies %s", got)
+	}
+}
+
+// Each struct has the one before it 31 times: 31 to the power of 15 instances, 16 structs.
+func TestDependenciesOfMany(t *testing.T) {
+	nested := Builtin(Bool)
+	var s *Struct
+	for depth := range MaxDepth {
+		var properties []Property
+		for tag := uint32(1); tag <= MaxTag; tag++ {
+			properties = append(properties, property(fmt.Sprint("p", tag), tag, nested))
+		}
+		s = MustStruct(fmt.Sprint("S", depth), Flags{}, properties...)
+		nested = OfStruct(s)
+	}
+	if got := len(Dependencies(s)); got != MaxDepth-1 {
+		t.Errorf("%d dependencies", got)
+	}
+}
+
+func TestCompare(t *testing.T) {
+	old := MustStruct("S", Flags{Cached: true},
+		Property{Name: "id", Tag: 1, Key: true, Type: Builtin(Uint32)},
+		property("a", 2, Builtin(String)), property("b", 3, Builtin(Int8)))
+	tests := []struct {
+		name string
+		new  *Type
+		want string
+	}{
+		{"the same", OfStruct(old), ""},
+		{"added, removed, renamed", OfStruct(MustStruct("S", Flags{Cached: true}, old.Properties[0],
+			property("c", 2, Builtin(String)), property("d", 4, Builtin(Int8)))),
+			"compatible: c: renamed from a\ncompatible: b: tag 3 removed\ncompatible: d: tag 4 added\n"},
+		{"types and keys", OfStruct(MustStruct("S", Flags{Cleanup: true}, property("id", 1, Builtin(Uint64)),
+			Property{Name: "a", Tag: 2, Key: true, Type: Builtin(String)},
+			Property{Name: "k", Tag: 5, Key: true, Type: Builtin(Bool)})),
+			"incompatible: cached=false\ncompatible: cleanup=true\nincompatible: id: uint64 instead of uint32\n" +
+				"incompatible: id: no key any more\nincompatible: a: a key now\ncompatible: b: tag 3 removed\n" +
+				"incompatible: k: tag 5 added, a key\n"},
+		{"key removed", OfStruct(MustStruct("S", Flags{Cached: true}, old.Properties[1:]...)),
+			"incompatible: id: tag 1 removed\n"},
+		{"enum", OfEnum(MustEnum("S", Element{Name: "a", Tag: 1})), "incompatible: enum S instead of struct S\n"},
+		{"another one", OfStruct(MustStruct("T", Flags{Cached: true}, old.Properties...)),
+			"incompatible: T is another type than S\n"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) { checkChanges(t, OfStruct(old), test.new, test.want) })
+	}
+	checkChanges(t, OfEnum(MustEnum("E", Element{Name: "a", Tag: 1}, Element{Name: "b", Tag: 2})),
+		OfEnum(MustEnum("E", Element{Name: "x", Tag: 1}, Element{Name: "c", Tag: 3})),
+		"compatible: x: renamed from a\nincompatible: b: tag 2 removed\nincompatible: c: tag 3 added\n")
+	checkChanges(t, Builtin(Bool), Builtin(Int8), "incompatible: int8 instead of bool\n")
+}
+
+func checkChanges(t *testing.T, old, changed *Type, want string) {
+	t.Helper()
+	var got strings.Builder
+	for _, change := range Compare(old, changed) {
+		got.WriteString(change.String() + "\n")
+	}
+	if got.String() != want {
+		t.Errorf("changes:\n%snot\n%s", got.String(), want)
+	}
+}
