@@ -1,0 +1,39 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"correlator/dots/system"
+	"correlator/dots/value"
+)
+
+// A change that cannot be published does not keep those behind it from being published.
+func TestApply(t *testing.T) {
+	b := New(Options{})
+	client := func(id uint32, name string) *system.DotsClient {
+		return &system.DotsClient{ID: value.Some(id), Name: value.Some(name)}
+	}
+	changes := []Change{
+		{Object: client(7, "a"), Properties: system.DotsClientName},
+		{Object: &system.DotsClient{Name: value.Some("without a key")}, Properties: system.DotsClientName},
+		{Object: &system.DotsMember{GroupName: value.Some("x")}, Remove: true}, // uncached
+		{Object: client(8, "b"), Properties: system.DotsClientName},
+		{Object: client(7, ""), Remove: true},
+	}
+	if err := b.Apply(changes); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []bool{true, false, false, true, true} {
+		if (changes[i].Err == nil) != want {
+			t.Errorf("change %d: %v", i, changes[i].Err)
+		}
+	}
+	if err := b.Shutdown(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Apply(changes); !errors.Is(err, ErrClosed) {
+		t.Errorf("after the shutdown: %v", err)
+	}
+}

@@ -1,0 +1,253 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"correlator/dots/frame"
+	"correlator/dots/internal/demo"
+	"correlator/dots/system"
+	"correlator/dots/value"
+)
+
+// recorder records what happens.
+type recorder struct{ closed chan Reason }
+
+func (recorder) Connected(uint32, string, string)                       {}
+func (r recorder) Closed(_ uint32, _, _ string, reason Reason, _ error) { r.closed <- reason }
+func (recorder) TypeConflict(uint32, string)                            {}
+func (recorder) Members(string, int)                                    {}
+func (recorder) AcceptFailed(string, error)                             {}
+func (r recorder) want(t *testing.T, reason Reason) {
+	t.Helper()
+	select {
+	case got := <-r.closed:
+		if got != reason {
+			t.Errorf("closed: %v, want %v", got, reason)
+		}
+	case <-time.After(patience):
+		t.Fatalf("not closed, want %v", reason)
+	}
+}
+
+// limited returns a broker with limits, and one of its guests.
+func limited(t *testing.T, o Options) (*Broker, *peer, recorder) {
+	t.Helper()
+	r := recorder{make(chan Reason, 100)}
+	o.Events = r
+	b := newBroker(t, o)
+	return b, connect(t, listenUnix(t, b, frame.V2), frame.V2), r
+}
+
+func TestHandshakeTimeout(t *testing.T) {
+	r := recorder{make(chan Reason, 1)}
+	b := newBroker(t, Options{Events: r, Limits: Limits{Handshake: time.Millisecond}})
+	p := dial(t, listenUnix(t, b, frame.V2), frame.V2)
+	p.expect("DotsMsgHello")
+	p.end()
+	p.conn.Close()
+	r.want(t, HandshakeTimeout)
+}
+
+func TestNoTimeoutAfterHandshake(t *testing.T) {
+	b := newBroker(t, Options{Limits: Limits{Handshake: 20 * time.Millisecond}})
+	p := connect(t, listenUnix(t, b, frame.V2), frame.V2)
+	_ = p.conn.SetReadDeadline(time.Now().Add(60 * time.Millisecond))
+	var buf [1]byte
+	if _, err := p.conn.Read(buf[:]); !isTimeout(err) {
+		t.Errorf("%v, want that nothing happens", err)
+	}
+	p.barrier()
+}
+
+func isTimeout(err error) bool {
+	var n net.Error
+	return errors.As(err, &n) && n.Timeout()
+}
+
+func TestTooManyGuests(t *testing.T) {
+	r := recorder{make(chan Reason, 1)}
+	b := newBroker(t, Options{Events: r, Limits: Limits{Guests: 1}})
+	addr := listenUnix(t, b, frame.V2)
+	connect(t, addr, frame.V2)
+	dial(t, addr, frame.V2).end()
+	r.want(t, TooManyGuests)
+}
+
+func TestTooManyTypes(t *testing.T) {
+	_, p, r := limited(t, Options{Limits: Limits{Types: 1}})
+	p.describe((&demo.DemoThing{}).Descriptor())
+	p.describe((&demo.DemoThing{}).Descriptor())
+	p.describe((&demo.DemoPing{}).Descriptor())
+	p.wantError(1)
+	p.conn.Close()
+	r.want(t, TooManyTypes)
+}
+
+func TestTooManyGroups(t *testing.T) {
+	b, p, r := limited(t, Options{Limits: Limits{Groups: 2}})
+	b.mu.Lock()
+	before := len(b.topics)
+	b.mu.Unlock()
+	for range 3 { // a group that is left makes room
+		p.join("a")
+		p.member("a", system.DotsMemberEventLeave)
+	}
+	p.join("a")
+	p.join("b")
+	p.join("b")
+	p.barrier()
+	p.join("c")
+	p.wantError(1)
+	p.conn.Close()
+	r.want(t, TooManyGroups)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.topics) != before {
+		t.Errorf("%d topics, %d before", len(b.topics), before)
+	}
+}
+
+func TestCacheFull(t *testing.T) {
+	b, p, r := limited(t, Options{Limits: Limits{Cache: 4096}})
+	p.describe((&demo.DemoThing{}).Descriptor())
+	for id := range uint32(100) {
+		p.send(thing(id % 2)) // updates take no more
+	}
+	p.barrier()
+	for id := range uint32(10) {
+		p.send(thing(id))
+		p.send(&demo.DemoThing{ID: value.Some(id), Name: value.Some(string(make([]byte, 600)))})
+	}
+	p.wantError(1)
+	p.conn.Close()
+	r.want(t, CacheFull)
+	if c := b.Counters(); c.CacheBytes > 4096 || c.UndecodedBytes == 0 {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestSlowConsumer checks that a guest that does not read is disconnected, that others are not
+// affected, and that what it lost is counted.
+func TestSlowConsumer(t *testing.T) {
+	b, slow, r := limited(t, Options{Limits: Limits{Queue: 1 << 20}})
+	slow.describe(event)
+	slow.join(event.Name)
+	slow.barrier()
+	p := connect(t, slow.conn.RemoteAddr(), frame.V2)
+	data := encoded(t, 1000, false)
+	p.describe(event)
+	for closed := false; !closed; {
+		p.write(data)
+		p.barrier()
+		closed = b.Members(event.Name) == 0
+	}
+	r.want(t, SlowConsumer)
+	if c := b.Counters(); c.DiscardedBytes < 1<<20 {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestMemoryFull(t *testing.T) {
+	_, slow, r := limited(t, Options{Limits: Limits{Memory: 2 << 20}})
+	slow.describe(event)
+	slow.join(event.Name)
+	slow.barrier()
+	p := connect(t, slow.conn.RemoteAddr(), frame.V2)
+	p.describe(event)
+	data := encoded(t, 1000, false)
+	for len(r.closed) == 0 {
+		p.write(data)
+		p.barrier()
+	}
+	r.want(t, MemoryFull)
+}
+
+// TestLargeFrame checks frames that are larger than the buffers, and that memory is used only for
+// what has arrived.
+func TestLargeFrame(t *testing.T) {
+	b, p, _ := limited(t, Options{})
+	p.describe((&demo.DemoThing{}).Descriptor())
+	p.join("DemoThing")
+	p.expect("DotsCacheInfo")
+	large := &demo.DemoThing{ID: value.Some[uint32](1), Name: value.Some(string(make([]byte, 3<<20)))}
+	go p.send(large)
+	if r := p.expect("DemoThing"); len(r.instance) < 3<<20 {
+		t.Errorf("%d bytes", len(r.instance))
+	}
+	p.barrier()
+	p.write([]byte{0x1a, 3, 0, 0, 0, 0xa3})
+	eventually(t, "kept", func() bool { return b.memory.Load() > 0 })
+	if n := b.memory.Load(); n > readSize {
+		t.Errorf("%d bytes are used for a frame that has not arrived", n)
+	}
+}
+
+func TestReplayLargerThanQueue(t *testing.T) {
+	const objects = 20000
+	b, p, _ := limited(t, Options{Limits: Limits{Queue: 64 << 10}})
+	p.describe((&demo.DemoThing{}).Descriptor())
+	p.write(encoded(t, objects, true))
+	p.barrier()
+	late := connect(t, p.conn.RemoteAddr(), frame.V2)
+	for range 3 * maxReplays { // more than may be queued
+		late.join("DemoThing")
+	}
+	late.expect("StructDescriptorData")
+	for range 2 {
+		for id := range uint32(objects) {
+			var x demo.DemoThing
+			r := late.expect("DemoThing")
+			decodeInto(t, r.instance, x.DecodeInstance)
+			if x.ID.Value() != id || r.FromCache != objects-1-id || r.Sender != p.id {
+				t.Fatalf("object %d: %+v %+v", id, r.Header, x)
+			}
+			if id == 100 { // while it is replayed, the objects change
+				p.send(&demo.DemoThing{ID: value.Some[uint32](objects - 1), Name: value.Some("new")})
+				p.barrier()
+			}
+		}
+		late.expect("DotsCacheInfo")
+	}
+	if n := b.Counters().Closed[SlowConsumer]; n != 0 {
+		t.Errorf("%d slow consumers", n)
+	}
+}
+
+func TestShutdownEndsHandshakes(t *testing.T) {
+	b := New(Options{})
+	p := dial(t, listenUnix(t, b, frame.V2), frame.V2)
+	p.expect("DotsMsgHello")
+	done := make(chan error, 1)
+	go func() { done <- b.Shutdown(context.Background()) }()
+	p.end()
+	p.conn.Close()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if err := b.Publish(thing(1)); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+	if _, err := b.ListenURI("tcp://127.0.0.1:0"); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+}
+
+func TestShutdownDoesNotWaitForever(t *testing.T) {
+	b := New(Options{})
+	slow := connect(t, listenUnix(t, b, frame.V2), frame.V2)
+	slow.describe(event)
+	slow.join(event.Name)
+	data := encoded(t, 1000, false)
+	for range 20 { // more than the socket takes
+		slow.write(data)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if err := b.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+}

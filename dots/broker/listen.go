@@ -1,0 +1,156 @@
+package broker
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"correlator/dots/endpoint"
+	"correlator/dots/frame"
+)
+
+// ListenURI listens at an endpoint, as package endpoint describes them, and serves it until
+// Shutdown. It returns where it listens.
+func (b *Broker) ListenURI(uri string) (net.Addr, error) {
+	e, err := endpoint.Parse(uri)
+	if err != nil {
+		return nil, err
+	}
+	l, err := e.Listen(context.Background(), b.options.SocketMode)
+	if err != nil {
+		return nil, err
+	}
+	if !b.begin() {
+		_ = l.Close()
+		return nil, ErrClosed
+	}
+	go func() {
+		defer b.running.Done()
+		if e.WebSocket() {
+			_ = b.ServeWebSocket(l)
+		} else {
+			_ = b.Serve(l, e.Format())
+		}
+	}()
+	return l.Addr(), nil
+}
+
+// begin counts a goroutine that Shutdown waits for, unless the broker is shut down.
+func (b *Broker) begin() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return false
+	}
+	b.running.Add(1)
+	return true
+}
+
+// own registers what Shutdown closes.
+func (b *Broker) own(l io.Closer) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.closed {
+		b.listeners[l] = struct{}{}
+	}
+	return !b.closed
+}
+
+func (b *Broker) disown(l io.Closer) {
+	b.mu.Lock()
+	delete(b.listeners, l)
+	b.mu.Unlock()
+}
+
+// Serve accepts connections of a listener, which it closes in the end. It returns after Shutdown,
+// with ErrClosed, or when the listener was closed.
+func (b *Broker) Serve(l net.Listener, f frame.Format) error {
+	defer l.Close()
+	if !b.own(l) {
+		return ErrClosed
+	}
+	defer b.disown(l)
+	for {
+		conn, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return ErrClosed
+		}
+		if err != nil {
+			if b.options.Events != nil {
+				b.options.Events.AcceptFailed(l.Addr().String(), err)
+			}
+			// Mostly there are no descriptors left, until some connection ends.
+			const pause = 100 * time.Millisecond
+			select {
+			case <-b.stop:
+				return ErrClosed
+			case <-time.After(pause):
+			}
+			continue
+		}
+		b.serveConn(conn, f)
+	}
+}
+
+// serveConn begins to serve a connection.
+func (b *Broker) serveConn(conn net.Conn, f frame.Format) {
+	s, err := newStream(conn)
+	if err != nil || !b.begin() {
+		_ = conn.Close()
+		return
+	}
+	g := &guest{format: format(f), transport: s}
+	if isUnix(conn.LocalAddr()) {
+		g.address = conn.LocalAddr().String()
+	} else {
+		g.address = conn.RemoteAddr().String()
+		g.ip = netip.IPv6Unspecified() // if there is no address it is still no Unix socket
+		if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
+			g.ip = a.AddrPort().Addr().Unmap()
+		}
+	}
+	go func() {
+		defer b.running.Done()
+		b.run(g)
+	}()
+}
+
+// serverLog makes events of what an HTTP server logs: mostly that it cannot accept connections.
+type serverLog struct {
+	b       *Broker
+	address string
+}
+
+// Write implements io.Writer; it is called with one message.
+func (l *serverLog) Write(text []byte) (int, error) {
+	if l.b.options.Events != nil {
+		l.b.options.Events.AcceptFailed(l.address, errors.New(string(bytes.TrimSpace(text))))
+	}
+	return len(text), nil
+}
+
+// ServeWebSocket serves WebSockets, and Options.Page, as Serve serves streams.
+func (b *Broker) ServeWebSocket(l net.Listener) error {
+	defer l.Close()
+	const pageTime = 30 * time.Second // for those that read the page slowly; a WebSocket has no limit
+	server := &http.Server{
+		Handler: b.WebSocket(), ReadHeaderTimeout: b.options.Limits.Handshake, WriteTimeout: pageTime,
+		IdleTimeout: b.options.Limits.Handshake, MaxHeaderBytes: 16 << 10,
+		ErrorLog: log.New(&serverLog{b, l.Addr().String()}, "", 0),
+	}
+	if !b.own(server) {
+		return ErrClosed
+	}
+	defer b.disown(server)
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving WebSockets: %w", err)
+	}
+	return ErrClosed
+}

@@ -1,0 +1,92 @@
+package broker
+
+import (
+	"slices"
+	"testing"
+
+	"correlator/dots/cbor"
+	"correlator/dots/frame"
+	"correlator/dots/internal/demo"
+	"correlator/dots/system"
+	"correlator/dots/value"
+)
+
+// groupsOf returns the groups in the stored record of a guest.
+func groupsOf(b *Broker, id uint32) (names []string, listed bool) {
+	b.Objects(recordType, func(r *cbor.Reader) bool {
+		var x system.DotsClient
+		if x.DecodeInstance(r); x.ID.Value() == id {
+			names, listed = x.SubscribedTypes.Get()
+			return false
+		}
+		return true
+	})
+	return names, listed
+}
+
+// wantGroups waits for a record of a guest that lists certain groups.
+func (p *peer) wantGroups(id uint32, want ...string) {
+	p.tb.Helper()
+	for {
+		var x system.DotsClient
+		decodeInto(p.tb, p.expect(recordType).instance, x.DecodeInstance)
+		if names, ok := x.SubscribedTypes.Get(); ok && x.ID.Value() == id && slices.Equal(names, want) {
+			return
+		}
+	}
+}
+
+// TestSubscribedTypes checks that records list groups for those who join later and, as they change,
+// for those who watch, and that nothing is published when nobody does.
+func TestSubscribedTypes(t *testing.T) {
+	b := newBroker(t, Options{})
+	addr := listenUnix(t, b, frame.V2)
+	p := connect(t, addr, frame.V2)
+	p.describe((&demo.DemoThing{}).Descriptor())
+	p.join("unknown")
+	p.join("DemoThing")
+	p.expect("DotsCacheInfo")
+	p.send(&system.DotsMember{GroupName: value.Some("DemoThing"), Event: value.Some(system.DotsMemberEventJoin),
+		SubscriptionID: value.Some[uint32](1), Filter: value.Some(system.DotsFilter{})})
+	p.expect("DotsCacheInfo")
+	p.barrier()
+	watcher := connect(t, addr, frame.V2)
+	if _, listed := groupsOf(b, watcher.id); listed {
+		t.Error("the groups of a guest that never joined one are listed")
+	}
+	watcher.join(recordType)
+	watcher.wantGroups(p.id, "DemoThing", "unknown") // replayed
+	watcher.expect(recordType)                       // its own
+	watcher.expect("DotsCacheInfo")
+	watcher.barrier() // it is told nothing, as only it watches
+	if names, _ := groupsOf(b, watcher.id); !slices.Equal(names, []string{recordType}) {
+		t.Errorf("watcher is in %q", names)
+	}
+	watcher.wantGroups(watcher.id, recordType) // updated because it was read
+
+	p.member("unknown", system.DotsMemberEventLeave)
+	watcher.wantGroups(p.id, "DemoThing") // now or a second later
+	p.member("DemoThing", system.DotsMemberEventLeave)
+	p.send(&system.DotsMember{GroupName: value.Some("DemoThing"), Event: value.Some(system.DotsMemberEventLeave),
+		SubscriptionID: value.Some[uint32](1)})
+	watcher.wantGroups(p.id)
+
+	p.join("other")
+	p.conn.Close()
+	gone(t, b, p.id)
+	for { // with or without a record that lists the last group
+		r := watcher.expect(recordType)
+		var x system.DotsClient
+		decodeInto(t, r.instance, x.DecodeInstance)
+		if x.ConnectionState.Value() != system.DotsConnectionStateClosed {
+			continue
+		}
+		if r.Attributes&system.DotsClientSubscribedTypes == 0 || x.SubscribedTypes.IsSet() {
+			t.Errorf("closed: %#x %+v", r.Attributes, x)
+		}
+		break
+	}
+	if names, listed := groupsOf(b, p.id); listed {
+		t.Errorf("a guest that is gone is in %q", names)
+	}
+}

@@ -1,0 +1,364 @@
+package broker
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"correlator/dots/dynamic"
+	"correlator/dots/frame"
+	"correlator/dots/schema"
+)
+
+// subprotocol is the one of WebSockets that carry DOTS: each message is a JSON array of a header
+// and an instance.
+const subprotocol = "dots-json"
+
+// headerType describes the header, for its conversion from and to JSON.
+var headerType = func() *schema.Struct {
+	property := func(tag uint32, name string, kind schema.Kind) schema.Property {
+		return schema.Property{Tag: tag, Name: name, Type: schema.Builtin(kind)}
+	}
+	s, err := schema.NewStruct("DotsHeader", schema.Flags{Internal: true}, []schema.Property{
+		property(1, "typeName", schema.String), property(2, "sentTime", schema.Timepoint),
+		property(7, "serverSentTime", schema.Timepoint), property(3, "attributes", schema.PropertySet),
+		property(5, "sender", schema.Uint32), property(8, "fromCache", schema.Uint32),
+		property(4, "removeObj", schema.Bool), property(6, "isFromMyself", schema.Bool),
+		property(9, "subscriptionId", schema.Uint32),
+	}, "")
+	if err != nil {
+		panic(err) // the table above is wrong
+	}
+	return s
+}()
+
+// appendMessage appends a transmission as it is queued for WebSockets: a length in 4 bytes, and
+// JSON.
+func appendMessage(dst []byte, h *frame.Header, s *schema.Struct, instance []byte) []byte {
+	start := len(dst)
+	dst = append(dst, 0, 0, 0, 0, '[')
+	var buf [512]byte
+	dst, err := dynamic.AppendJSON(dst, headerType, h.Append(buf[:0]))
+	if err == nil {
+		dst, err = dynamic.AppendJSON(append(dst, ','), s, instance)
+	}
+	if err != nil {
+		return dst[:start] // impossible: both are encoded strictly
+	}
+	dst = append(dst, ']')
+	binary.BigEndian.PutUint32(dst[start:], uint32(len(dst)-start-4))
+	return dst
+}
+
+// webSocket is a WebSocket.
+type webSocket struct {
+	conn    *websocket.Conn
+	below   net.Conn // that it is made of, for deadlines
+	ctx     context.Context
+	cancel  context.CancelFunc
+	timer   *time.Timer
+	expired atomic.Bool
+	buf     []byte // of what is read
+	message []byte // that is written
+}
+
+// hijacker notes the connection that a WebSocket is made of.
+type hijacker struct {
+	http.ResponseWriter
+	conn net.Conn
+}
+
+// Hijack implements http.Hijacker.
+func (h *hijacker) Hijack() (conn net.Conn, buf *bufio.ReadWriter, err error) {
+	conn, buf, err = http.NewResponseController(h.ResponseWriter).Hijack()
+	h.conn = conn
+	return conn, buf, err
+}
+
+// WebSocket returns the handler that makes guests of WebSockets. Other requests get Options.Page.
+func (b *Broker) WebSocket() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case b.options.Auth.Secret == "" && foreignHost(r):
+			b.count.foreignHosts.Add(1)
+			http.Error(w, "this server is localhost", http.StatusForbidden)
+		case r.Header.Get("Upgrade") == "" && b.options.Page != nil:
+			b.options.Page.ServeHTTP(w, r)
+		default:
+			b.serveWebSocket(w, r)
+		}
+	})
+}
+
+// foreignHost reports whether a request that came to a loopback address names another host. Then
+// its page is of a site whose name was made to mean this host: to a browser that is the same
+// origin, and without this check the page could read everything.
+func foreignHost(r *http.Request) bool {
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	if !ok || !local.IP.IsLoopback() {
+		return false
+	}
+	host := r.Host
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	} else if inner, ok := strings.CutPrefix(host, "["); ok {
+		host = strings.TrimSuffix(inner, "]")
+	}
+	addr, err := netip.ParseAddr(host)
+	return !strings.EqualFold(host, "localhost") && (err != nil || !addr.Unmap().IsLoopback())
+}
+
+// serveWebSocket upgrades a request and serves the guest until its end.
+func (b *Broker) serveWebSocket(w http.ResponseWriter, r *http.Request) {
+	h := &hijacker{ResponseWriter: w}
+	conn, err := websocket.Accept(h, r, &websocket.AcceptOptions{
+		Subprotocols: []string{subprotocol}, OriginPatterns: b.options.Origins,
+		CompressionMode: websocket.CompressionDisabled,
+	})
+	if err != nil { // it was answered
+		b.count.refusedUpgrades.Add(1)
+		return
+	}
+	ws := &webSocket{conn: conn, below: h.conn}
+	ws.ctx, ws.cancel = context.WithCancel(context.Background())
+	defer ws.close()
+	if conn.Subprotocol() != subprotocol {
+		b.count.refusedUpgrades.Add(1)
+		ws.sayClose(websocket.StatusPolicyViolation, "subprotocol dots-json is required")
+		return
+	}
+	if !b.begin() {
+		return
+	}
+	defer b.running.Done()
+	conn.SetReadLimit(int64(min(handshakeFrame, b.options.Limits.Frame)))
+	g := &guest{format: formatWebSocket, address: r.RemoteAddr, transport: ws}
+	if addr, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
+		g.ip = addr.Addr().Unmap()
+	} else {
+		g.ip = netip.IPv6Unspecified() // no Unix socket: those need no authentication
+	}
+	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && isUnix(local) {
+		g.ip = netip.Addr{}
+	}
+	b.run(g)
+}
+
+func (ws *webSocket) read(g *guest) error {
+	var cbor []byte
+	for {
+		kind, data, err := ws.readMessage(g)
+		switch {
+		case ws.expired.Load():
+			return &net.OpError{Op: "read", Err: context.DeadlineExceeded}
+		case errors.Is(err, websocket.ErrMessageTooBig):
+			return fail(BadFrame, "%v", frame.ErrTooLarge)
+		case websocket.CloseStatus(err) != -1:
+			return io.EOF
+		case err != nil:
+			return err
+		case kind != websocket.MessageText:
+			return fail(BadFrame, "binary message")
+		}
+		if cbor, err = g.message(data, cbor[:0]); err != nil {
+			return err
+		}
+		if cap(cbor) > chunkSize {
+			cbor = nil
+		}
+		if err := ws.trim(g); err != nil {
+			return err
+		}
+		g.pause()
+	}
+}
+
+// readMessage reads a message into the buffer, which grows with what arrives.
+func (ws *webSocket) readMessage(g *guest) (kind websocket.MessageType, data []byte, err error) {
+	kind, r, err := ws.conn.Reader(ws.ctx)
+	if err != nil {
+		return kind, nil, err
+	}
+	const least = 512
+	data = ws.buf[:0]
+	for {
+		if cap(data)-len(data) < least/2 {
+			larger := make([]byte, len(data), max(2*cap(data), least))
+			copy(larger, data)
+			if err := g.grow(cap(larger) - cap(data)); err != nil {
+				return kind, nil, err
+			}
+			data, ws.buf = larger, larger
+		}
+		n, err := r.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		if errors.Is(err, io.EOF) {
+			return kind, data, nil
+		}
+		if err != nil {
+			return kind, nil, err
+		}
+	}
+}
+
+// trim gives up a large buffer.
+func (ws *webSocket) trim(g *guest) error {
+	size := cap(ws.buf)
+	if size <= chunkSize {
+		return nil
+	}
+	ws.buf = nil
+	return g.grow(-size)
+}
+
+// message handles a message of a WebSocket, which it converts to CBOR in the buffer.
+func (g *guest) message(data, buf []byte) ([]byte, error) {
+	b := g.b
+	var h frame.Header
+	header, instance, err := splitMessage(data)
+	if err == nil {
+		buf, _, err = dynamic.ParseJSON(buf, headerType, header)
+	}
+	n := 0
+	if err == nil {
+		n, err = h.Decode(buf)
+	}
+	if err == nil && n != len(buf) {
+		err = errors.New("data behind the header")
+	}
+	if err != nil {
+		b.count.undecoded.Add(uint64(len(data)))
+		return buf, fail(BadFrame, "decoding a message: %v", err)
+	}
+	// Nobody waits while JSON is parsed: a type that is known does not change.
+	s := b.structOf(string(h.TypeName))
+	if s != nil {
+		buf, _, err = dynamic.ParseJSON(buf, s, instance)
+	}
+	b.lock()
+	defer func() { g.writers = b.unlock(g.writers) }()
+	switch {
+	case g.dead:
+		b.count.undecoded.Add(uint64(len(data)))
+		return buf, fail(g.reason, "")
+	case err != nil && g.state == connecting:
+		return buf, fail(HandshakeViolation, "unexpected message")
+	case err != nil:
+		return buf, fail(BadInstance, "%v", err)
+	}
+	b.receivedFrames++
+	b.receivedBytes += uint64(len(data))
+	if s == nil {
+		return buf, b.unknownType(g, &h)
+	}
+	return buf, b.handle(g, &h, buf[n:])
+}
+
+// structOf returns the struct of a name, nil if none is known.
+func (b *Broker) structOf(name string) *schema.Struct {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if t := b.topics[name]; t != nil {
+		return t.s
+	}
+	return nil
+}
+
+// splitMessage returns the two elements of a message, which are parts of it.
+func splitMessage(data []byte) (header, instance []byte, err error) {
+	d := jsontext.NewDecoder(bytes.NewBuffer(data))
+	if d.PeekKind() != '[' {
+		return nil, nil, errors.New("no array")
+	}
+	if _, err := d.ReadToken(); err != nil {
+		return nil, nil, err
+	}
+	var parts [2][]byte
+	for i := range parts {
+		if d.PeekKind() != '{' {
+			return nil, nil, errors.New("no object")
+		}
+		v, err := d.ReadValue()
+		if err != nil {
+			return nil, nil, err
+		}
+		end := d.InputOffset()
+		parts[i] = data[end-int64(len(v)) : end]
+	}
+	if d.PeekKind() != ']' {
+		return nil, nil, errors.New("more than a header and an instance")
+	}
+	if _, err := d.ReadToken(); err != nil {
+		return nil, nil, err
+	}
+	if _, err := d.ReadToken(); !errors.Is(err, io.EOF) {
+		return nil, nil, fmt.Errorf("data behind a message: %w", err)
+	}
+	return parts[0], parts[1], nil
+}
+
+// tryWrite writes one message. It never writes at once: the connection may block.
+func (ws *webSocket) tryWrite(list *chunkList, wait bool) (released int, full bool, err error) {
+	if !wait {
+		return 0, true, nil
+	}
+	ws.message = list.message(ws.message)
+	err = ws.conn.Write(ws.ctx, websocket.MessageText, ws.message[4:])
+	if err == nil {
+		released = list.consume(len(ws.message))
+	}
+	if cap(ws.message) > chunkSize {
+		ws.message = nil
+	}
+	return released, false, err
+}
+
+func (ws *webSocket) begin(d time.Duration) {
+	ws.timer = time.AfterFunc(d, func() {
+		ws.expired.Store(true)
+		ws.cancel()
+	})
+}
+
+func (ws *webSocket) accepted(g *guest) {
+	ws.timer.Stop()
+	ws.conn.SetReadLimit(int64(g.b.options.Limits.Frame))
+}
+
+// stopReading closes the WebSocket after what is queued: a read that is cancelled closes it at
+// once.
+func (ws *webSocket) stopReading(g *guest) { g.b.running.Go(g.drain) }
+
+func (ws *webSocket) linger() { ws.sayClose(websocket.StatusNormalClosure, "") }
+
+// sayClose closes the WebSocket. Without the deadline a peer that does not answer is waited for 5
+// s.
+func (ws *webSocket) sayClose(code websocket.StatusCode, reason string) {
+	if ws.ctx.Err() == nil {
+		_ = ws.below.SetDeadline(time.Now().Add(lingerTime))
+	}
+	_ = ws.conn.Close(code, reason)
+}
+
+func (ws *webSocket) abort() {
+	ws.cancel()
+	_ = ws.below.SetDeadline(time.Unix(1, 0)) // closing heeds no context
+}
+
+func (ws *webSocket) close() {
+	ws.cancel()
+	_ = ws.conn.CloseNow()
+}
