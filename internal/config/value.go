@@ -74,6 +74,18 @@ func (e *endpoints) add(text string) error {
 
 func (e *endpoints) texts() []string { return *e }
 
+// Texts are any texts, in a flag or variable separated by spaces.
+type Texts []string
+
+func (*Texts) split(text string) []string { return strings.Fields(text) }
+
+func (t *Texts) add(text string) error {
+	*t = append(*t, text)
+	return nil
+}
+
+func (t *Texts) texts() []string { return *t }
+
 // AttributeKeys are keys of attributes of thread contexts, in a flag or variable separated by commas.
 type AttributeKeys []string
 

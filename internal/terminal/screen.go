@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -51,7 +52,10 @@ func (s *Screen) Size() (columns, rows int) {
 }
 
 // Draw replaces what is shown by lines, as many as fit. They are written at once, to avoid flicker.
-func (s *Screen) Draw(lines []string) error {
+func (s *Screen) Draw(lines []string) error { return s.DrawMarked(lines, -1) }
+
+// DrawMarked is Draw with one of the lines in inverse video, if it is drawn in place.
+func (s *Screen) DrawMarked(lines []string, marked int) error {
 	var b bytes.Buffer
 	if s.resized == nil {
 		for _, line := range lines {
@@ -64,12 +68,19 @@ func (s *Screen) Draw(lines []string) error {
 		columns, rows := s.Size()
 		b.WriteString(home)
 		last := min(len(lines), rows) - 1
+		text := func(i int) string {
+			line := Cut(lines[i], columns)
+			if i == marked {
+				line = inverse + line + strings.Repeat(" ", columns-Width(line)) + positive
+			}
+			return line
+		}
 		for i := range last {
-			b.WriteString(clearLine + Cut(lines[i], columns) + "\n")
+			b.WriteString(clearLine + text(i) + "\n")
 		}
 		b.WriteString(clearBelow)
 		if last >= 0 {
-			b.WriteString(Cut(lines[last], columns))
+			b.WriteString(text(last))
 		}
 	}
 	_, err := s.w.Write(b.Bytes())

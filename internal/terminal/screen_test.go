@@ -30,6 +30,29 @@ func TestScreen(t *testing.T) {
 		"\r\n\x1b[?25h")
 }
 
+// A marked line is inverse in its whole width.
+func TestScreenMarked(t *testing.T) {
+	t.Setenv("TERM", "xterm")
+	master, terminal := testenv.Terminal(t, 4, 3)
+	screen := OpenScreen(terminal)
+	screen.DrawMarked([]string{"one", "a商"}, 0)
+	screen.DrawMarked([]string{"one", "商商商"}, 1)
+	screen.DrawMarked([]string{"one"}, 7)
+	screen.Close()
+	expect(t, master, "\x1b[?25l\x1b[2J"+
+		"\x1b[H"+"\x1b[K\x1b[7mone \x1b[27m\r\n"+"\x1b[Ja商"+
+		"\x1b[H"+"\x1b[Kone\r\n"+"\x1b[J\x1b[7m商… \x1b[27m"+
+		"\x1b[H"+"\x1b[Jone"+
+		"\r\n\x1b[?25h")
+
+	var got bytes.Buffer
+	screen = OpenScreen(&got)
+	screen.DrawMarked([]string{"one", "two"}, 1)
+	if got.String() != "one\ntwo\n\n" {
+		t.Errorf("%q", &got)
+	}
+}
+
 // A terminal without a size is an ordinary one.
 func TestScreenOfUnknownSize(t *testing.T) {
 	t.Setenv("TERM", "xterm")

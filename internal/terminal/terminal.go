@@ -22,6 +22,8 @@ const (
 	home        = "\x1b[H"
 	clearLine   = "\x1b[K" // from the cursor on
 	clearBelow  = "\x1b[J" // and the lines below
+	inverse     = "\x1b[7m"
+	positive    = "\x1b[27m"
 )
 
 // The size of a terminal that does not say.

@@ -1,0 +1,28 @@
+package dotstool
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Types of the protocol have no code in the package of the user: their users are refused, with the
+// place, and nothing is written.
+func TestGenerateProtocolTypes(t *testing.T) {
+	for _, property := range []string{"DotsMt x", "vector<DotsStatistics> x"} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "a.dots")
+		if err := os.WriteFile(path, []byte("struct A {\n    1: "+property+";\n}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		err := Generate([]string{path}, dir, "p")
+		if err == nil || !strings.HasPrefix(err.Error(), path+":2:") ||
+			!strings.Contains(err.Error(), "type of the protocol") {
+			t.Errorf("%s: %v", property, err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "a.dots.go")); err == nil {
+			t.Errorf("%s: written", property)
+		}
+	}
+}
