@@ -49,6 +49,7 @@ type Agent struct {
 	threads  *bpf.Threads                       // nil without a feed, or when this kernel or our rights do not allow it
 	feed     *feed.Server                       // nil without a feed socket
 	sampling *sampling.Sampling                 // the manager's; nil without a sampler
+	work     workReader
 
 	partial  error // why not all processes of the host are seen
 	started  time.Time
@@ -69,6 +70,7 @@ func New(cfg Config, exporter Exporter, log *zap.Logger) (*Agent, error) {
 	}
 	a := &Agent{config: cfg, exporter: exporter, log: log, started: time.Now(),
 		registrations: make(map[int]*registration)}
+	a.work.agent, a.work.now = a, time.Now
 	a.partial = procscan.ProbeHostView(cfg.ProcRoot)
 	a.drainCtx, a.stopNow = context.WithCancel(context.Background())
 	var err error
@@ -166,6 +168,7 @@ func (a *Agent) close() {
 	if a.threads != nil {
 		a.threads.Close()
 	}
+	a.work.close()
 	a.poller.Close()
 	a.access.Close()
 }

@@ -22,7 +22,7 @@ func BenchmarkContext(b *testing.B) {
 			b.Fatal(err)
 		}
 		defer threads.Close()
-		t := openDemo(b, p)
+		t := openDemo(b, p.PID)
 		defer t.Close()
 		tids := make([]int, 6)
 		for i := range tids {
@@ -52,13 +52,13 @@ func BenchmarkContext(b *testing.B) {
 }
 
 // openDemo is a target as far as the agent would know it when it is registered.
-func openDemo(b testing.TB, p *demo.Process) *Target {
+func openDemo(b testing.TB, pid int) *Target {
 	b.Helper()
 	scanner, err := procscan.NewScanner("/proc")
 	if err != nil {
 		b.Fatal(err)
 	}
-	found, err := scanner.Process(p.PID)
+	found, err := scanner.Process(pid)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func openDemo(b testing.TB, p *demo.Process) *Target {
 func BenchmarkRecheck(b *testing.B) {
 	testenv.NeedRoot(b)
 	p := demo.Start(b, demo.Options{Manual: true, Idle: 2})
-	t := openDemo(b, p)
+	t := openDemo(b, p.PID)
 	defer t.Close()
 	socket, err := t.Dial(0)
 	if err != nil {

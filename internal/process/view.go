@@ -31,10 +31,11 @@ const (
 // View is one process that takes part, or would but for the filter, as `scan` prints it. Texts are
 // what the process itself published, and paths that it may have named: anything.
 type View struct {
-	PID       int       `json:"pid"`
-	StartTime time.Time `json:"start_time"` // in steps of 10 ms
-	State     State     `json:"state"`
-	Reason    string    `json:"reason,omitempty"` // with StateError, a Reason's name
+	ID        procscan.ProcessID `json:"-"`
+	PID       int                `json:"pid"`
+	StartTime time.Time          `json:"start_time"` // in steps of 10 ms
+	State     State              `json:"state"`
+	Reason    string             `json:"reason,omitempty"` // with StateError, a Reason's name
 
 	ServiceName        string   `json:"service_name"`
 	ServiceEnvironment string   `json:"service_environment"`
@@ -140,7 +141,7 @@ const ticksPerSecond = 100
 
 // NewView returns the view of a process of which nothing is known yet.
 func NewView(id procscan.ProcessID) View {
-	return View{PID: id.PID, StartTime: startTime(id.StartTime), Contexts: []string{}, TLS: unresolved}
+	return View{ID: id, PID: id.PID, StartTime: startTime(id.StartTime), Contexts: []string{}, TLS: unresolved}
 }
 
 // unresolved is the TLS of a process whose rule is not known (yet), or that none fits.

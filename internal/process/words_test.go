@@ -98,7 +98,7 @@ func TestReadPagedOut(t *testing.T) {
 	testenv.NeedRoot(t)
 	for _, flavor := range []demo.Flavor{demo.Glibc, demo.GlibcDynamic, demo.Musl} {
 		p := demo.Start(t, demo.Options{Flavor: flavor, Manual: true, Idle: 1, PageOut: true})
-		target := openDemo(t, p)
+		target := openDemo(t, p.PID)
 		var outcomes []SampleOutcome
 		for range 100 { // it takes longer than it may at times
 			context := p.Begin(1)
@@ -132,7 +132,7 @@ func TestOriginal(t *testing.T) {
 	testenv.NeedRoot(t)
 	original := func(pid int) Original {
 		t.Helper()
-		target := openDemo(t, &demo.Process{PID: pid})
+		target := openDemo(t, pid)
 		defer target.Close()
 		original, err := target.original()
 		if err != nil {

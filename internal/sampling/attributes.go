@@ -2,6 +2,7 @@ package sampling
 
 import (
 	"encoding/hex"
+	"slices"
 
 	"correlator/profile"
 )
@@ -40,4 +41,13 @@ func decodeAttributes(raw []byte, keys []string) (attributes profile.Attributes,
 		}
 	}
 	return attributes, transaction
+}
+
+// TransactionID returns what the attributes of a record that was read elsewhere say of the transaction,
+// if that is wanted: as of samples.
+func TransactionID(raw []byte, keys, wanted []string) (transaction [8]byte) {
+	if slices.Contains(wanted, localRootSpan) {
+		_, transaction = decodeAttributes(raw, keys)
+	}
+	return transaction
 }
