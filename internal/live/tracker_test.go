@@ -1,0 +1,271 @@
+package live
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"correlator/internal/live/types"
+	"correlator/profile"
+)
+
+// noon is when the tests of the tracker begin. It has passed.
+var noon = time.Now().Add(-time.Hour).Truncate(time.Second)
+
+var testObjects = objectsOf{host: "h", name: func(_ *profile.Resource, f profile.Frame) (string, bool) {
+	return f.Name(), true
+}}
+
+// snapshotAt returns what a tracker knows at noon and some time.
+func snapshotAt(t *Tracker, w want, after time.Duration) *snapshot {
+	s := &snapshot{}
+	_, stacks := t.snapshot(s, &testObjects, w, noon.Add(after))
+	s.stacks = testObjects.stacks(stacks)
+	return s
+}
+
+func newTracker(w want) *Tracker {
+	t := NewTracker(20)
+	t.Want(w)
+	snapshotAt(t, w, 0)
+	return t
+}
+
+func TestShares(t *testing.T) {
+	const w = wantThreads | wantTransactions | wantProcesses
+	tracker := newTracker(w)
+	for second := range 10 {
+		at := noon.Add(time.Duration(second) * time.Second)
+		tracker.Sampled(newSample(1000, 1, 1, 20, at.Add(500*time.Millisecond))) // all the time
+		tracker.Sampled(newSample(1000, 2, 1, 5, at.Add(600*time.Millisecond)))
+		s := snapshotAt(tracker, w, time.Duration(second+1)*time.Second)
+		if len(s.threads) != 2 || len(s.transactions) != 1 {
+			t.Fatalf("%d threads, %d transactions", len(s.threads), len(s.transactions))
+		}
+		for _, th := range s.threads {
+			want := map[uint32]float64{1: 1, 2: 0.25}[th.Tid.Value()]
+			if got := th.CPU.Value(); math.Abs(got-want) > 0.0011 { // from the first second on
+				t.Errorf("second %d, thread %d: uses %v of a CPU, not %v", second, th.Tid.Value(), got, want)
+			}
+		}
+		tx := s.transactions[0]
+		if got := tx.CPU.Value(); math.Abs(got-1.25) > 0.0011 || tx.Threads.Value() != 2 {
+			t.Errorf("transaction: %v CPUs, %d threads", got, tx.Threads.Value())
+		}
+		if got, want := tx.CPUTime.Value().Duration(), time.Duration(second+1)*1250*time.Millisecond; got != want {
+			t.Errorf("CPU time %v, not %v", got, want)
+		}
+	}
+	traced, _ := tracker.snapshot(&snapshot{}, &testObjects, w, noon.Add(10*time.Second))
+	if got := traced[1000]; math.Abs(got-1.25) > 0.0011 {
+		t.Errorf("the process uses %v CPUs in transactions", got)
+	}
+	s := snapshotAt(tracker, w, 14*time.Second) // twice the time constant later
+	if got := s.transactions[0].CPU.Value(); got < 0.05 || got > 0.25 {
+		t.Errorf("after 4 s without samples: %v CPUs", got)
+	}
+}
+
+// A snapshot at once after another, as when a guest joins, does not make a sample a whole CPU.
+func TestShortInterval(t *testing.T) {
+	tracker := newTracker(wantThreads)
+	tracker.Sampled(newSample(1000, 1, 1, 1, noon))
+	if s := snapshotAt(tracker, wantThreads, time.Millisecond); len(s.threads) != 1 || s.threads[0].CPU.Value() != 0 {
+		t.Errorf("%+v", s.threads)
+	}
+	if s := snapshotAt(tracker, wantThreads, time.Second); s.threads[0].CPU.Value() != 0.05 {
+		t.Errorf("%v of a CPU", s.threads[0].CPU.Value())
+	}
+}
+
+func TestForgetting(t *testing.T) {
+	const w = wantOfSamples
+	tracker := newTracker(w)
+	for tid := range 2 {
+		sample := newSample(1000, tid+1, byte(tid+1), 1, noon.Add(time.Duration(tid)*5*time.Second))
+		sample.Stack = frames("main")
+		tracker.Sampled(sample)
+		tracker.Named(sample)
+	}
+	for _, c := range []struct {
+		after time.Duration
+		left  int
+	}{{9 * time.Second, 2}, {11 * time.Second, 1}, {16 * time.Second, 0}} {
+		s := snapshotAt(tracker, w, c.after)
+		if len(s.threads) != c.left || len(s.transactions) != c.left || tracker.stacks != c.left ||
+			len(s.transactionStacks) != c.left || len(s.stacks) != min(1, c.left) {
+			t.Errorf("after %v: %d threads, %d transactions, %d stacks; not %d", c.after, len(s.threads),
+				len(s.transactions), tracker.stacks, c.left)
+		}
+	}
+	for i := range 60 {
+		snapshotAt(tracker, w, time.Duration(17+i)*time.Second)
+	}
+	if len(tracker.processes) != 0 {
+		t.Error("the process is not forgotten")
+	}
+}
+
+// A clock that is ahead, as samples of other samplers may have, does not make what they are of stay.
+func TestSampleAhead(t *testing.T) {
+	tracker := newTracker(wantThreads)
+	before := time.Now()
+	tracker.Sampled(newSample(1000, 1, 1, 1, before.Add(24*time.Hour)))
+	if s := snapshotAt(tracker, wantThreads, 0); s.threads[0].LastRun.Value().Time().After(time.Now()) {
+		t.Error("it has run in the future")
+	}
+}
+
+func TestLateSample(t *testing.T) {
+	tracker := newTracker(wantThreads | wantTransactions)
+	tracker.Sampled(newSample(1000, 1, 1, 1, noon.Add(1*time.Second)))
+	tracker.Sampled(newSample(1000, 1, 2, 1, noon.Add(3*time.Second)))
+	tracker.Sampled(newSample(1000, 1, 1, 1, noon.Add(2*time.Second)))
+	s := snapshotAt(tracker, wantThreads|wantTransactions, 4*time.Second)
+	th := s.threads[0]
+	if th.TransactionID.Value() != "0000000000000002" || !th.Since.Value().Time().Equal(noon.Add(3*time.Second)) ||
+		!th.LastRun.Value().Time().Equal(noon.Add(3*time.Second)) {
+		t.Errorf("%+v", th)
+	}
+	for _, tx := range s.transactions {
+		if tx.TransactionID.Value() == "0000000000000001" && (tx.CPUTime.Value().Duration() != 100*time.Millisecond ||
+			!tx.Since.Value().Time().Equal(noon.Add(time.Second)) ||
+			!tx.LastRun.Value().Time().Equal(noon.Add(2*time.Second))) {
+			t.Errorf("%+v", tx)
+		}
+	}
+}
+
+func TestThreadProperties(t *testing.T) {
+	tracker := newTracker(wantThreads)
+	sample := newSample(1000, 7, 0xab, 1, noon)
+	sample.Context, sample.Thread = profile.OTelContext, "evil\x1b[2J\xff"
+	tracker.Sampled(sample)
+	sample = newSample(1000, 7, 0xab, 1, noon.Add(time.Second))
+	sample.Context, sample.Thread, sample.SpanID = profile.OTelContext, "", [8]byte{}
+	tracker.Sampled(sample)
+	x := snapshotAt(tracker, wantThreads, time.Second).threads[0]
+	if x.Host.Value() != "h" || x.Pid.Value() != 1000 || x.Name.Value() != "evil\ufffd[2J\ufffd" ||
+		x.TraceID.Value() != "000000000000000000000000000000ab" || x.TransactionID.Value() != "00000000000000ab" ||
+		x.Context.Value() != types.CorrelatorContextOpentelemetry || !x.Since.Value().Time().Equal(noon) {
+		t.Errorf("%+v", x)
+	}
+	if _, ok := x.SpanID.Get(); ok {
+		t.Error("it has a span still")
+	}
+}
+
+func TestBounds(t *testing.T) {
+	const w = wantOfSamples
+	tracker := newTracker(w)
+	sample := func(pid, tid, transaction int) *profile.Sample {
+		s := newSample(pid, tid, 1, 3, noon)
+		s.TransactionID = [8]byte{1, byte(transaction >> 16), byte(transaction >> 8), byte(transaction)}
+		return s
+	}
+	for i := range maxThreads + 1 {
+		tracker.Sampled(sample(i+1, i+1, i))
+	}
+	want := [numUntracked]uint64{untrackedProcess: 3, untrackedThread: 3, untrackedTransaction: 3}
+	if got, _ := tracker.lost(); got != want {
+		t.Errorf("untracked: %v", got)
+	}
+	tracker.Sampled(sample(1, 1, 0)) // what is known still counts
+	for i := range maxStacks + 1 {
+		s := sample(1, 1, 0)
+		s.Stack = &profile.Stack{ID: profile.StackTraceID{byte(i), byte(i >> 8)}, Frames: frames("f").Frames}
+		tracker.Named(s)
+	}
+	want[untrackedStack] = 3
+	if got, _ := tracker.lost(); got != want || tracker.stacks != maxStacks {
+		t.Errorf("untracked: %v; %d stacks", got, tracker.stacks)
+	}
+	if s := snapshotAt(tracker, w, time.Second); len(s.transactions) != maxShown || len(s.threads) != maxThreads {
+		t.Errorf("%d transactions, %d threads", len(s.transactions), len(s.threads))
+	}
+	tracker.Want(0)
+	if tracker.stacks != 0 || len(tracker.threads)+len(tracker.transactions)+len(tracker.processes) != 0 {
+		t.Error("what is not wanted is kept")
+	}
+	if tracker.Sampled(sample(1, 1, 0)); len(tracker.threads) != 0 {
+		t.Error("what is not wanted is taken")
+	}
+}
+
+// A transaction that is shown stays so while others are hardly busier.
+func TestBusiestStay(t *testing.T) {
+	tracker := newTracker(wantTransactions)
+	for i := range maxShown {
+		tracker.Sampled(newSample(1000, i, byte(i+1), 20, noon))
+	}
+	snapshotAt(tracker, wantTransactions, time.Second)
+	shown := func() map[string]bool {
+		ids := make(map[string]bool)
+		for _, tx := range snapshotAt(tracker, wantTransactions, time.Second).transactions {
+			ids[tx.TransactionID.Value()] = true
+		}
+		return ids
+	}
+	add := func(id byte, cpu float64) {
+		s := newSample(1000, int(id), id, 0, noon)
+		tracker.Sampled(s)
+		tracker.transactions[transactionID{s.TraceID, s.TransactionID}].cpu = rate{sum: cpu, weight: 1}
+	}
+	if add(100, 1.1); shown()["0000000000000064"] {
+		t.Error("one that is a little busier replaces another")
+	}
+	if add(101, 2); !shown()["0000000000000065"] {
+		t.Error("one that is much busier does not replace another")
+	}
+}
+
+func TestCleanText(t *testing.T) {
+	long := make([]byte, 2*maxText)
+	for i := range long {
+		long[i] = 0x80
+	}
+	for in, want := range map[string]string{
+		"":                      "",
+		"größe":                 "größe",
+		"a\x00b\nc\u0085":       "a\ufffdb\ufffdc\ufffd",
+		"\xff<b>":               "\ufffd<b>",
+		string(long[:1]) + "日本": "\ufffd日本",
+	} {
+		if got := clean(in); got != want {
+			t.Errorf("%q: %q, not %q", in, got, want)
+		}
+	}
+	if got := clean(string(long)); len(got) > 3*maxText+len("…") {
+		t.Errorf("%d bytes", len(got))
+	}
+	for shift := range 3 {
+		in := "xx"[:shift] // starts at each offset of a rune
+		for len(in) < 2*maxText {
+			in += "日"
+		}
+		got := clean(in)
+		if want := in[:maxText-(maxText-shift)%3] + "…"; got != want {
+			t.Errorf("shift %d: ends in %q", shift, got[len(got)-9:])
+		}
+	}
+}
+
+func BenchmarkSampledUnwanted(b *testing.B) {
+	tracker := NewTracker(20)
+	sample := newSample(1000, 1, 1, 1, noon)
+	b.ReportAllocs()
+	for b.Loop() {
+		tracker.Sampled(sample)
+	}
+}
+
+func BenchmarkSampled(b *testing.B) {
+	tracker := newTracker(wantOfSamples)
+	sample := newSample(1000, 1, 1, 1, noon)
+	sample.Stack = frames("a", "b")
+	b.ReportAllocs()
+	for b.Loop() {
+		tracker.Sampled(sample)
+		tracker.Named(sample)
+	}
+}

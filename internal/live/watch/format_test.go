@@ -1,0 +1,35 @@
+package watch
+
+import (
+	"testing"
+	"time"
+
+	"correlator/dots/value"
+)
+
+func TestLasted(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-time.Hour: "0 ms", 0: "0 ms", 999 * time.Millisecond: "999 ms", time.Second: "1.0 s",
+		59990 * time.Millisecond: "59.9 s", time.Minute: "1 min", 3599 * time.Second: "59 min", time.Hour: "1 h",
+		99 * time.Hour: "99 h", 100 * time.Hour: "4 d",
+	} {
+		if got := lasted(d); got != want {
+			t.Errorf("%v: %q, want %q", d, got, want)
+		}
+	}
+}
+
+func TestUnknown(t *testing.T) {
+	now := time.Now()
+	for _, got := range []string{
+		cpus(value.Opt[float64]{}), percentOf(value.Opt[float64]{}), number(value.Opt[uint32]{}),
+		since(value.Opt[value.Timepoint]{}, now), timeOf(value.Opt[value.Duration]{}), short(""),
+	} {
+		if got != "" {
+			t.Errorf("%q", got)
+		}
+	}
+	if got := since(value.Some(value.TimepointOf(now.Add(-90*time.Second))), now); got != "1 min" {
+		t.Errorf("%q", got)
+	}
+}

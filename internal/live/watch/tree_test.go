@@ -1,0 +1,117 @@
+package watch
+
+import (
+	"iter"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// stack is a stack as it is published: the innermost frame first.
+type stack struct {
+	frames string
+	millis int
+}
+
+func seq(stacks ...stack) iter.Seq2[[]string, time.Duration] {
+	return func(yield func([]string, time.Duration) bool) {
+		for _, s := range stacks {
+			if !yield(strings.Fields(s.frames), time.Duration(s.millis)*time.Millisecond) {
+				return
+			}
+		}
+	}
+}
+
+func drawnTree(t *tree, columns int) (lines []string) {
+	for _, b := range t.branches() {
+		lines = append(lines, b.text(columns)+" "+b.total.String()+" "+b.self.String())
+	}
+	return lines
+}
+
+func TestTree(t *testing.T) {
+	var tree tree
+	tree.update(seq(stack{"compute handle run main", 30}, stack{"parse compute handle run main", 10},
+		stack{"report run main", 20}, stack{"start", 5}))
+	want := []string{
+		"├ main 60ms 0s",
+		"│ run 60ms 0s",
+		"│ ├ handle 40ms 0s",
+		"│ │ compute 40ms 30ms",
+		"│ │ parse 10ms 10ms",
+		"│ └ report 20ms 20ms",
+		"└ start 5ms 5ms",
+	}
+	if got := drawnTree(&tree, 0); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if tree.root.total != 65*time.Millisecond || tree.stacks != 4 {
+		t.Errorf("%v in %d stacks", tree.root.total, tree.stacks)
+	}
+
+	// It grows and shrinks; what is folded stays so, frames stay the same nodes.
+	branches := tree.branches()
+	handle := branches[2].node
+	handle.folded = true
+	tree.update(seq(stack{"compute handle run main", 40}, stack{"report run main", 50}))
+	want = []string{
+		"main 90ms 0s",
+		"run 90ms 0s",
+		"├ report 50ms 50ms",
+		"└ handle [+] 40ms 0s",
+	}
+	if got := drawnTree(&tree, 0); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if tree.branches()[3].node != handle {
+		t.Error("another node for the same frame")
+	}
+}
+
+// Names and depths that processes choose do no harm.
+func TestTreeOfHostileStacks(t *testing.T) {
+	var deep tree
+	frames := make([]string, 3*maxDepth)
+	for i := range frames {
+		frames[i] = "f"
+	}
+	deep.update(func(yield func([]string, time.Duration) bool) {
+		_ = yield(frames, time.Second) && yield([]string{"\x1b[2J\n"}, time.Second) && yield(nil, -time.Second)
+	})
+	branches := deep.branches()
+	if len(branches) != maxDepth+1 || deep.root.total != 2*time.Second {
+		t.Errorf("%d lines, %v", len(branches), deep.root.total)
+	}
+	if text := branches[0].text(80); text != `├ \x1b[2J\n` {
+		t.Errorf("%q", text)
+	}
+	wide := branch{&node{name: "leaf"}, strings.Repeat("│ ", 100)}
+	if text := wide.text(20); text != "… │ │ │ │ leaf" {
+		t.Errorf("%q", text)
+	}
+}
+
+func BenchmarkTree(b *testing.B) {
+	var stacks [][]string
+	for i := range 4096 { // as many as an agent keeps of a transaction
+		frames := make([]string, 100)
+		for depth := range frames {
+			frames[len(frames)-1-depth] = "com.example.Frame" + string(rune('a'+(i>>(depth/8))%3))
+		}
+		stacks = append(stacks, frames)
+	}
+	var t tree
+	b.ReportAllocs()
+	for b.Loop() {
+		t.update(func(yield func([]string, time.Duration) bool) {
+			for _, frames := range stacks {
+				if !yield(frames, time.Millisecond) {
+					return
+				}
+			}
+		})
+		t.branches()
+	}
+}
