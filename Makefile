@@ -45,7 +45,7 @@ demo: build ## show the main job on four real processes, one a JVM, one in Pytho
 test: ## run every test as root, with the race detector
 	@$(NEED) $(EBPF_TOOLS) cc:gcc musl-gcc:musl-tools ld.lld:lld javac:openjdk-17-jdk-headless readelf:binutils \
 		unshare:util-linux setpriv:util-linux systemd-analyze:systemd buildah:buildah git:git node:nodejs npm:npm \
-		python3:python3 php:php-cli php-fpm8.2:php-fpm \
+		python3:python3 chromium:chromium php:php-cli php-fpm8.2:php-fpm \
 		aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu qemu-aarch64-static:qemu-user-static \
 		$(ARM_HEADERS)
 	$(TESTENV) $(GO) test -race -count 1 -timeout 20m ./...
@@ -69,9 +69,9 @@ fuzz: ## fuzz every decoder of foreign bytes for FUZZTIME each
 		done; \
 	done
 
-generate: ## rebuild the committed eBPF objects, their Go bindings and the fixtures
+generate: ## rebuild the committed eBPF objects, their Go bindings, the Go code for .dots files and the fixtures
 	@$(NEED) $(EBPF_TOOLS) $(FIXTURE_TOOLS)
-	$(GO) generate ./bpf
+	$(GO) generate ./bpf ./dots/... ./internal/live/...
 	$(MAKE) -C testdata fixtures
 
 check: format-check vet lint generated-check fixtures-check dist-check deploy-check ## run all checks but the tests: formatting, linters, generated files, releases, deploy/
@@ -89,7 +89,7 @@ vet:
 lint:
 	$(GO) run $(GOLANGCI_LINT) run
 
-generated-check: ## prove that the committed eBPF objects match their sources
+generated-check: ## prove that the committed eBPF objects and Go code match their sources
 	@$(NEED) $(EBPF_TOOLS)
 	@.ci/generated
 

@@ -22,6 +22,7 @@ func (a *app) addCheck() {
 				Config:      options.Agent(),
 				AdminSocket: options.Monitoring.AdminSocket, NeedsAdminSocket: options.NeedsAdminSocket(),
 				MetricsAddress: options.Monitoring.MetricsAddress,
+				LiveListen:     options.LiveView.Listen,
 				Export:         options.Export, Connect: options.Connect, Version: version,
 			})
 			if !options.json() {

@@ -180,6 +180,10 @@ var circumstances = []struct {
 	{name: "OpenCensus socket in the admin socket's new directory",
 		flags: exporting("--admin-socket", "DIR/new/admin", "--opencensus-socket", "DIR/new/php"), works: true},
 
+	{name: "live view", flags: []string{"--live-listen", "uds:DIR/live ws://127.77.77.77:11233"}, works: true},
+	{name: "live view's port in use", flags: []string{"--live-listen", "ws://127.77.77.77:11233"},
+		prepare: listening("tcp", "127.77.77.77:11233"), lacks: []string{"live-listen ws://127.77.77.77:11233"}},
+
 	{name: "pins elsewhere", flags: []string{"--pin-maps", "DIR/pins"}, lacks: []string{"pin-maps"}},
 	{name: "pins", by: mounting("mkdir -p DIR/bpf && mount -t bpf bpf DIR/bpf"),
 		flags: []string{"--pin-maps", "DIR/bpf/correlator"}, works: true},

@@ -51,7 +51,7 @@ var checkFlags = []string{
 	"samples-per-second", "kernel-stacks", "unwinder", "pin-maps", "feed-socket", "max-processes",
 	"samples-delay", "report-interval", "include-container", "exclude-container", "proc-root",
 	"admin-socket", "metrics-address", "otlp-endpoint", "otlp-listen",
-	"opencensus-socket", "config", "connect", "output",
+	"opencensus-socket", "live-listen", "config", "connect", "output",
 }
 
 type scanOptions struct {
@@ -230,6 +230,12 @@ var usage = map[string]string{
 	"opencensus-socket": "`path` of the socket on which PHP's OpenCensus clients send spans and measurements, which are " +
 		"exported by OTLP; they use /tmp/oc-daemon.sock unless told otherwise (default: none)",
 
+	"live-listen": "`URI` at which to serve the live view, any number of times: uds:/run/correlator/live.sock (what " +
+		"\"correlator watch\" asks; for our own user only), ws://127.0.0.1:11233 (a page for browsers), " +
+		"tcp://127.0.0.1:11235. An address that other hosts reach needs a secret (default: none)",
+	"live-connect":     "`URI` of a DOTS broker that runs, to which the live view is published (default: none)",
+	"live-secret-file": "`file` with the secret that guests of --live-listen on TCP and WebSocket must know, and that is shown to the broker of --live-connect (default: DOTS_AUTH_SECRET, else none)",
+
 	"admin-socket": "`path` of the socket that \"correlator status\" asks, for our own user only; empty: none",
 	"metrics-address": "`host:port` that serves /metrics (Prometheus), /healthz and /readyz over HTTP to everybody " +
 		"who reaches it, without TLS or password: 127.0.0.1:9464 is this host only, :9464 every interface (default: " +
@@ -249,4 +255,19 @@ var usage = map[string]string{
 	"pid":      "only the process with this `number`; its end ends the recording (default: all)",
 	"rate": fmt.Sprintf("CPU stack samples of every CPU per second, at most %d; a prime, so as not to keep step with "+
 		"what happens at round times", bpf.MaxSamplesPerSecond),
+
+	"dots-endpoint": "`URI` of the broker: tcp://HOST[:PORT], uds:///PATH, ws://HOST:PORT; tcp-v1 and uds-v1 for the " +
+		"older format; goes before the variable DOTS_ENDPOINT (default: tcp://127.0.0.1:11235)",
+	"dots-auth-secret": "`secret` for a broker that demands one; other users can read it in the list of processes, " +
+		"but not in the variable DOTS_AUTH_SECRET (default: none)",
+	"name":       "`text` that guests are told as the broker's name",
+	"max-guests": "`number` of guests that may be connected at the same time",
+	"max-memory": "`MiB` for what waits to be sent, and cached objects, which get half of it",
+	"count":      "end after so many transmissions; 0: no end",
+	"for":        "end after so much time; 0: no end",
+	"remove":     "remove the object; only its key is used",
+	"types":      "`path` of a .dots file that defines the type, any number of times (default: ask the broker)",
+	"package":    "`name` of the Go package (default: that of the directory)",
+	"directory":  "`path` of an existing directory to write to",
+	"speed":      "`factor` of the pace: 2 is twice as fast, max without pauses",
 }

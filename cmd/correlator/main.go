@@ -14,6 +14,7 @@ import (
 	"correlator/internal/config"
 	"correlator/internal/help"
 	"correlator/internal/symbolizer"
+	"correlator/internal/terminal"
 	"correlator/internal/unwind"
 	"correlator/internal/worker"
 )
@@ -31,8 +32,17 @@ func main() {
 	if usage := (usageError{}); errors.As(err, &usage) {
 		code = 2
 	}
-	fmt.Fprintln(os.Stderr, "correlator:", err)
+	fmt.Fprintln(os.Stderr, "correlator:", printable(err))
 	os.Exit(code)
+}
+
+// printable returns the text of an error, which may have parts that others chose, for a terminal.
+func printable(err error) string {
+	lines := strings.Split(err.Error(), "\n")
+	for i, line := range lines {
+		lines[i] = terminal.Escape(line)
+	}
+	return strings.Join(lines, "\n")
 }
 
 // app is the commands.
@@ -60,8 +70,10 @@ func newApp() *app {
 	a.addScan()
 	a.addInspect()
 	a.addStatus()
+	a.addWatch()
 	a.addFeed()
 	a.addOpenCensus()
+	a.addDots()
 	a.addVersion()
 	return a
 }

@@ -90,8 +90,9 @@ type Config struct {
 	NeedsAdminSocket bool   // `run` does not start without it
 	MetricsAddress   string // host:port; empty: none
 	Export           export.Config
-	Connect          bool   // connect to the OTLP destinations
-	Version          string // of the correlator, as destinations see it
+	LiveListen       []string // URIs
+	Connect          bool     // connect to the OTLP destinations
+	Version          string   // of the correlator, as destinations see it
 }
 
 // notReady continues a loss because of which the agent sees only a part of the host.

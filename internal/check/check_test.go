@@ -108,6 +108,9 @@ func TestRequired(t *testing.T) {
 			c.Export.OpenCensus = export.DefaultOpenCensus()
 			c.Export.OpenCensus.Receiver.Socket = "/s"
 		}, [][]string{always, sampler, {"perf-cpu-clock", "opencensus-socket"}}, nil, []string{"otlp-listen"}},
+		{"--live-listen", func(c *Config) { c.LiveListen = []string{"uds:/s", "ws://127.0.0.1:1"} },
+			[][]string{always, sampler, {"perf-cpu-clock", "live-listen uds:///s", "live-listen ws://127.0.0.1:1"}},
+			nil, []string{"otlp-listen"}},
 		{"--unwinder auto", func(c *Config) { c.Unwinder = sampling.AutoUnwinder },
 			[][]string{always, sampler, {"perf-cpu-clock"}}, []string{"unwinder"}, nil},
 		{"--unwinder full --samples-per-second 0 --pin-maps", func(c *Config) {

@@ -5,6 +5,8 @@ import (
 	"math"
 
 	"golang.org/x/sys/unix"
+
+	"correlator/internal/live"
 )
 
 const (
@@ -48,6 +50,9 @@ func descriptors(m *machine, n needs) finding {
 	}
 	rest := restDescriptors + descriptorsPerCPU*m.cpus + descriptorsPerDestination*len(n.destinations) +
 		n.openCensus
+	if len(n.live) > 0 {
+		rest += len(n.live) + live.MaxGuests
+	}
 	needed := rest + each*m.config.MaxProcesses
 	have := int(min(limit.Cur, math.MaxInt32))
 	remedy := fmt.Sprintf("raise it to %d (LimitNOFILE= of the systemd unit, --ulimit nofile= of the container)",

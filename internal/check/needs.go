@@ -19,6 +19,7 @@ type needs struct {
 	metrics      bool              // metrics are served
 	receiver     bool              // OTLP is received
 	openCensus   int               // how many connections of PHP's clients are accepted; 0: there is no socket
+	live         []string          // endpoints of the live view
 	destinations []otlp.Destination
 	notReady     string // Config.notReady
 }
@@ -31,6 +32,7 @@ func needsOf(config Config) needs {
 		metrics:  config.MetricsAddress != "",
 
 		receiver:     config.Export.Receiver.Listen != "",
+		live:         config.LiveListen,
 		destinations: config.Export.Destinations,
 		notReady:     config.notReady(),
 	}

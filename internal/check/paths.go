@@ -3,12 +3,14 @@ package check
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
 	"correlator/bpf"
+	"correlator/dots/endpoint"
 	"correlator/internal/metrics"
 	"correlator/internal/safedir"
 	"correlator/internal/sockfile"
@@ -29,6 +31,12 @@ func pathChecks(n needs) []check {
 	}
 	if n.openCensus > 0 {
 		list = append(list, check{"opencensus-socket", groupPaths, true, openCensusSocket})
+	}
+	for _, uri := range n.live {
+		if e, err := endpoint.Parse(uri); err == nil { // as the configuration is valid
+			list = append(list, check{"live-listen " + e.String(), groupPaths, true,
+				func(m *machine) finding { return liveListen(m, e) }})
+		}
 	}
 	if n.metrics {
 		list = append(list, check{"metrics-address", groupPaths, true, metricsAddress})
@@ -130,6 +138,34 @@ func openCensusSocket(m *machine) finding {
 		return inUse(r.Socket)
 	}
 	return unusablePath(err, loss, socketRemedy(err))
+}
+
+func liveListen(m *machine, e endpoint.Endpoint) finding {
+	const loss = "the live view is not served there, and run does not start"
+	var err error
+	if e.Network() == "unix" {
+		err = m.probeSocket("unix", e.Address())
+	} else {
+		err = probeAddress(e.Address())
+	}
+	switch {
+	case err == nil:
+		return ok(e.Address() + " can be bound")
+	case (errors.Is(err, sockfile.ErrInUse) || errors.Is(err, unix.EADDRINUSE)) && m.agentRuns():
+		return inUse(e.Address())
+	case e.Network() == "unix":
+		return unusablePath(err, loss, socketRemedy(err))
+	}
+	return finding{Missing, err.Error(), loss, "name an address of this host and a free port"}
+}
+
+// probeAddress returns why nothing can listen at a TCP address.
+func probeAddress(address string) error {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	return l.Close()
 }
 
 func pinMaps(m *machine) finding {

@@ -3,8 +3,8 @@
 // before the default.
 //
 // config.go has the struct; a new input or output is a section of its own there. validate.go says
-// what must hold, otlp.go how destinations are found, opencensus.go what belongs to that. The rest
-// works on the fields of any struct, by their tags: settings.go has precedence and sources,
+// what must hold, otlp.go how destinations are found, opencensus.go and live.go what belongs to these. The
+// rest works on the fields of any struct, by their tags: settings.go has precedence and sources,
 // flags.go the flags, decode.go the file, value.go the types of values, print.go the output of
 // --print-config.
 package config
@@ -16,6 +16,7 @@ import (
 	"correlator/internal/admin"
 	"correlator/internal/agent"
 	"correlator/internal/export"
+	"correlator/internal/live"
 	"correlator/internal/process"
 	"correlator/internal/sampling"
 	"correlator/otlp"
@@ -40,11 +41,14 @@ type Config struct {
 	Samplers   samplersSection   `group:"Other samplers"`
 	OTLP       otlpSection       `group:"OTLP"`
 	OpenCensus openCensusSection `group:"OpenCensus"`
+	Live       liveSection       `group:"Live view"`
 	Monitoring monitoringSection `group:"Watching the agent"`
 
 	// Export is the part of OTLP in the form of its consumer, with the contents of files. Complete
 	// sets it.
 	Export export.Config `key:"-"`
+	// LiveView is Live in the form of its consumer, with the contents of files. Complete sets it.
+	LiveView live.Config `key:"-"`
 }
 
 // samplesSection says which samples are taken and sent.

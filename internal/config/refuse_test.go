@@ -172,6 +172,14 @@ func TestRefused(t *testing.T) {
 		{php("", "max-connections: -1", ""), "DIR/c.yaml:1: opencensus: max-connections -1: not in 1 to"},
 		{said{args: []string{"--opencensus-socket", "/run/x", "--otlp-listen", "unix:///run/y/../x"}, file: one +
 			"https://a"}, "--opencensus-socket and --otlp-listen are both /run/x"},
+		// Live view
+		{flag("--live-listen", "ftp://a"), "--live-listen: "},
+		{flag("--live-listen", "tcp://127.0.0.1:1", "--live-listen", "ws://0.0.0.0:1"), "--live-listen, number 2: " +
+			"ws://0.0.0.0:1 can be reached from other hosts, and there is no secret"},
+		{flag("--live-listen", "tcp://u:s3cret@127.0.0.1:1"), "--live-listen: a client name or a secret has no meaning"},
+		{flag("--live-connect", "tcp://u:s3cret@broker"), "--live-connect: the secret belongs in --live-secret-file"},
+		{flag("--live-listen", "ws://0.0.0.0:1", "--live-secret-file", "/nowhere/s3cret"),
+			"--live-secret-file: reading"},
 		{said{args: []string{"--opencensus-socket", "/run/./x", "--feed-socket", "/run/x"}, file: one + "https://a"},
 			"--opencensus-socket and --feed-socket are both /run/x"},
 

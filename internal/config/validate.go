@@ -47,10 +47,14 @@ func (c *Config) Complete(s *Settings, getenv func(string) string) (err error) {
 		return err
 	}
 	c.Export.OpenCensus = c.OpenCensus.export()
-	return c.validateOpenCensus(s)
+	if err := c.validateOpenCensus(s); err != nil {
+		return err
+	}
+	c.LiveView, err = c.Live.complete(s, getenv)
+	return err
 }
 
-// validate checks everything but OTLP and OpenCensus.
+// validate checks everything but OTLP, OpenCensus and the live view.
 func (c *Config) validate(s *Settings) error {
 	for _, validate := range []func(*Settings) error{
 		c.Monitoring.validateLog, c.Agents.validate, c.Samplers.validate, c.Discovery.validate, c.validateSamples,

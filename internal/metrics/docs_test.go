@@ -143,6 +143,12 @@ known, or no message. How messages, spans and measurements add up:
     correlator_opencensus_measurements_total   = aggregated + lost ("measurement")
 `
 
+const liveIntroduction = `
+These are there while the live view is served (` + "`--live-listen`" + `) or published
+(` + "`--live-connect`" + `), those of guests and of the connection only with the one or the other
+([docs/live.md](live.md)).
+`
+
 // pageRow is a metric on the page.
 type pageRow struct {
 	metric string // without "correlator_"
@@ -332,6 +338,20 @@ var pageSections = []struct {
 		{"opencensus_exported_points_total", "", ""},
 		{"opencensus_refused_points_total", "", "reason"},
 		{"opencensus_panics_total", "", ""},
+	}},
+	{"Live view", liveIntroduction, []pageRow{
+		{"live_guests", "", ""},
+		{"live_connections_total", "", ""},
+		{"live_connections_closed_total", "", "reason"},
+		{"live_objects", "", ""},
+		{"live_bytes", "", ""},
+		{"live_sent_bytes_total", "", ""},
+		{"live_connected", "", ""},
+		{"live_connection_failures_total", "", ""},
+		{"live_changes_refused_total", "", ""},
+		{"live_samples_untracked_total", "", "of"},
+		{"live_threads_untracked_total", "", ""},
+		{"live_samples_unnamed_total", "", "reason"},
 	}},
 }
 

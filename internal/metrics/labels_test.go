@@ -212,7 +212,7 @@ var labelMeanings = []struct {
 		{"too_large", "it fits into no request"},
 		{"shutdown", "it was passed on after the last request"},
 	}},
-	{[]string{"otlp_profile_samples_unnamed_total"}, "reason", [][2]string{
+	{[]string{"otlp_profile_samples_unnamed_total", "live_samples_unnamed_total"}, "reason", [][2]string{
 		{"late", "the names were not known within 4 s: the machine is busy, a process has ever new code, or a function of the " +
 			"kernel was sampled for the first time, whose names are read once a minute at most"},
 		{"full", "2048 samples, 512 of one user or container, or 1000 addresses of a process wait for names already"},
@@ -317,6 +317,33 @@ var labelMeanings = []struct {
 		{"UNIMPLEMENTED", "no destination takes the signal"},
 		{"INTERNAL", "its compression is corrupt"},
 		{"UNAVAILABLE", "overload, or the correlator shuts down"},
+	}},
+	{[]string{"live_connections_closed_total"}, "reason", [][2]string{
+		{"goodbye", "the guest said goodbye"},
+		{"end_of_stream", "the guest closed without a word, or was killed"},
+		{"stream_error", "reading or writing failed"},
+		{"error_of_the_guest", "the guest reported an error"},
+		{"shutdown", "the correlator shuts down"},
+		{"too_many_guests", "refused at once"},
+		{"handshake_timeout", "the guest did not introduce itself in time"},
+		{"handshake_violation", "it sent something else where it had to introduce itself"},
+		{"authentication_refused", "it did not know the secret"},
+		{"bad_frame", "what it sent is no frame, or too large a one"},
+		{"unknown_type", "it sent an instance of a type that nobody has described"},
+		{"bad_instance", "it sent an instance that does not decode"},
+		{"missing_key", "it sent an instance without its key"},
+		{"remove_of_an_uncached_type", "it removed an object of a type that has no cache"},
+		{"bad_descriptor", "it described a type that is invalid"},
+		{"too_many_types", "it described more types than the broker keeps"},
+		{"too_many_groups", "it joined more groups than it may"},
+		{"read_only", "it published an object; guests of the correlator may not"},
+		{"slow_consumer", "it read so slowly that too much waited for it"},
+		{"memory_full", "all guests together had too much waiting"},
+		{"cache_full", "there was no room for an object"},
+	}},
+	{[]string{"live_samples_untracked_total"}, "of", [][2]string{
+		{"process", "processes"}, {"thread", "threads"}, {"transaction", "transactions"},
+		{"stack", "stacks of one transaction, or of all"},
 	}},
 	{[]string{"opencensus_closed_connections_total"}, "reason", [][2]string{
 		{"made_room", "the idlest of the user that had the most; another was opened instead"},

@@ -10,9 +10,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"go.uber.org/zap"
 
 	"correlator/internal/access"
 	"correlator/internal/agent"
+	"correlator/internal/live"
 	"correlator/internal/sampling"
 	"correlator/internal/symbolizer"
 	"correlator/internal/testenv"
@@ -67,7 +69,7 @@ func gather(t testing.TB, owners ...prometheus.Collector) map[string]*dto.Metric
 // gatherAll returns every family that the correlator can have.
 func gatherAll(t testing.TB) map[string]*dto.MetricFamily {
 	t.Helper()
-	return gather(t, agent.NewCollector(&fakeAgent{}), exporting(t), newServer(nil))
+	return gather(t, agent.NewCollector(&fakeAgent{}), exporting(t), viewing(t), newServer(nil))
 }
 
 // series returns the name and the labels of a metric, as Prometheus writes them.
@@ -121,4 +123,16 @@ func labelNames(f *dto.MetricFamily) []string {
 		}
 	}
 	return slices.Sorted(maps.Keys(names))
+}
+
+// viewing returns a live view that is served and published.
+func viewing(t testing.TB) *live.Live {
+	t.Helper()
+	config := live.Config{Listen: []string{"uds:" + t.TempDir() + "/live"}, Connect: "uds:/nowhere"}
+	l, err := live.Open(config, live.About{}, zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Shutdown(t.Context()) })
+	return l
 }

@@ -1,5 +1,5 @@
 // Package serve runs an agent together with what watches it and exports for it: the admin socket,
-// metrics over HTTP, the service manager, OTLP. It handles the signals that end an agent.
+// metrics over HTTP, the service manager, OTLP, the live view. It handles the signals that end an agent.
 package serve
 
 import (

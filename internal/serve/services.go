@@ -14,9 +14,11 @@ import (
 	"correlator/internal/agent"
 	"correlator/internal/config"
 	"correlator/internal/export"
+	"correlator/internal/live"
 	"correlator/internal/metrics"
 	"correlator/internal/sockfile"
 	"correlator/internal/systemd"
+	"correlator/profile"
 )
 
 // services watch a running agent and export for it. They are opened before the agent, so that an
@@ -27,6 +29,7 @@ type services struct {
 	export  *export.Export  // nil: nothing is exported
 	admin   *admin.Server   // nil without an admin socket
 	metrics *metrics.Server // nil without an address
+	live    *live.Live      // nil: there is no live view
 }
 
 // hostName returns the name of the host that the agent sees: in a container with a UTS namespace of
@@ -70,6 +73,14 @@ func openServices(cfg *config.Config, build metrics.Build, log *zap.Logger) (*se
 			return nil, err
 		}
 	}
+	if cfg.LiveView.Enabled() {
+		about := live.About{Version: build.Version, HostID: cfg.Agents.HostID, HostName: hostName(),
+			SamplesPerSecond: cfg.Samples.PerSecond, ProcRoot: cfg.Discovery.ProcRoot}
+		if s.live, err = live.Open(cfg.LiveView, about, log); err != nil {
+			s.close(context.Background())
+			return nil, fmt.Errorf("opening the live view: %w", err)
+		}
+	}
 	return s, nil
 }
 
@@ -89,6 +100,9 @@ func (s *services) gatherer(a *agent.Agent) prometheus.Gatherer {
 	if s.export != nil {
 		owners = append(owners, s.export)
 	}
+	if s.live != nil {
+		owners = append(owners, s.live)
+	}
 	if s.metrics != nil {
 		owners = append(owners, s.metrics)
 	}
@@ -97,11 +111,27 @@ func (s *services) gatherer(a *agent.Agent) prometheus.Gatherer {
 
 // exporter returns the receiver of samples, or nil.
 func (s *services) exporter() agent.Exporter {
-	if s.export == nil || !s.export.TakesSamples() {
-		return nil
+	exports := s.export != nil && s.export.TakesSamples()
+	switch {
+	case exports && s.live != nil:
+		return both{s.export, s.live}
+	case exports:
+		return s.export
+	case s.live != nil:
+		return s.live
 	}
-	return s.export
+	return nil
 }
+
+// both are two receivers of samples.
+type both [2]agent.Exporter
+
+func (b both) Sampled(sample *profile.Sample) {
+	b[0].Sampled(sample)
+	b[1].Sampled(sample)
+}
+
+func (b both) TakesUntraced() bool { return b[0].TakesUntraced() || b[1].TakesUntraced() }
 
 // serve serves an agent until the returned function is called, which blocks until everything is
 // exported or its context ends. The service manager is told as soon as ctx ends.
@@ -130,8 +160,14 @@ func (s *services) serve(ctx context.Context, a *agent.Agent) (shutdown func(ctx
 		}
 		start(func() error { return s.metrics.Serve(serveCtx, served, a) })
 	}
+	if s.live != nil {
+		s.live.Start(a)
+	}
 	start(func() error { return systemd.Notify(notifyCtx, a) })
 	return func(ctx context.Context) {
+		if s.live != nil {
+			s.live.Shutdown(ctx)
+		}
 		if s.export != nil {
 			s.export.Shutdown(ctx)
 		}
@@ -147,6 +183,9 @@ func (s *services) serve(ctx context.Context, a *agent.Agent) (shutdown func(ctx
 // close closes services that do not serve. What was received meanwhile was acknowledged, so it is
 // sent on, until ctx ends.
 func (s *services) close(ctx context.Context) {
+	if s.live != nil {
+		s.live.Shutdown(ctx)
+	}
 	if s.export != nil {
 		s.export.Shutdown(ctx)
 	}
