@@ -1,0 +1,70 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// memory is that of the guest in MiB: of the unpacked initramfs, which is some 600 MiB, and for the
+// tests.
+const memory = "4096"
+
+// boot runs a kernel with an initramfs until it turns the machine off, and hands over its events.
+// All that it prints goes to log.
+func boot(ctx context.Context, k kernel, image, initramfs string, log io.Writer, handle func(event)) error {
+	m := machines[k.arch]
+	arguments := append(append([]string{}, m.options...), "-accel", "tcg,thread=multi", "-smp", "2", "-m", memory,
+		"-nodefaults", "-nographic", "-serial", "stdio", "-no-reboot",
+		"-kernel", image, "-initrd", initramfs,
+		// After a panic the machine restarts at once, which ends QEMU.
+		"-append", "console="+m.console+" panic=-1 rdinit=/init")
+	cmd := exec.CommandContext(ctx, m.qemu, arguments...)
+	cmd.Stderr = os.Stderr
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("starting %s: %w", m.qemu, err)
+	}
+	done := false
+	lines := bufio.NewScanner(io.TeeReader(stdout, log))
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		if e, ok := parseEvent(lines.Text()); ok {
+			done = done || e.Done
+			handle(e)
+		}
+	}
+	reading := lines.Err()
+	err = cmd.Wait()
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("the guest is not done: %w", context.Cause(ctx))
+	case reading != nil:
+		return fmt.Errorf("reading the console: %w", reading)
+	case err != nil:
+		return fmt.Errorf("%s: %w", m.qemu, err)
+	case !done:
+		return fmt.Errorf("the guest ended before it was done")
+	}
+	return nil
+}
+
+// progress prints which step has ended, and when.
+func progress(k kernel, began time.Time, e event) {
+	seconds := time.Since(began).Seconds()
+	switch {
+	case e.Release != "":
+		fmt.Fprintf(os.Stderr, "%-11s %5.0f s  booted %s\n", k.id, seconds, e.Release)
+	case e.Ended != nil:
+		fmt.Fprintf(os.Stderr, "%-11s %5.0f s  %s took %.0f s %s\n", k.id, seconds, e.Step, e.Ended.Seconds,
+			strings.TrimSpace(e.Ended.Error))
+	}
+}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// userlandSuite is the release of Debian whose programs the guests have, whichever kernel they run.
+const userlandSuite = "bookworm"
+
+// userlandPackages are what the tests execute. The compilers build the programs that tests inspect.
+var userlandPackages = []string{"bash", "binutils", "coreutils", "dash", "gcc", "grep", "kmod", "libc6-dev",
+	"make", "mount", "musl-tools", "sed", "util-linux"}
+
+// userlandFiles are what the scripts of these packages would create, and the users.
+var userlandFiles = map[string]string{
+	"etc/passwd": "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n",
+	"etc/group":  "root:x:0:\nnogroup:x:65534:\n",
+	"etc/hosts":  "127.0.0.1 localhost\n",
+}
+
+// userlandLinks are the links that Debian's installer and its alternatives create.
+var userlandLinks = map[string]string{
+	"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64", "usr/bin/cc": "gcc",
+}
+
+// unused are parts of these packages that nothing uses and that would fill the guest's memory.
+var unused = []string{"usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "usr/share/i18n",
+	"usr/lib/gcc/*/*/lto*", "usr/lib/gcc/*/*/*san*", "usr/lib/*/lib*san.so*", "usr/lib/gcc/*/*/plugin",
+	"usr/bin/*lto-dump*", "usr/bin/*gprof*", "usr/lib/*/gconv", "usr/lib/*/libgprofng*", "usr/lib/*/perl-base"}
+
+// makeUserland returns an archive of the programs of a guest.
+func makeUserland(dir, arch string) (string, error) {
+	file := filepath.Join(dir, "userland-"+arch+".cpio")
+	if _, err := os.Stat(file); err == nil {
+		return file, nil
+	}
+	a, err := openArchive(dir, arch, userlandSuite)
+	if err != nil {
+		return "", err
+	}
+	packages, err := a.resolve(userlandPackages...)
+	if err != nil {
+		return "", err
+	}
+	root := filepath.Join(dir, "userland-"+arch)
+	err = replaceDir(root, func(root string) error { return fillUserland(root, a, packages) })
+	if err != nil {
+		return "", err
+	}
+	return file, writeArchive(file, root)
+}
+
+func fillUserland(root string, a *archive, packages []string) error {
+	for _, dir := range []string{"usr/bin", "usr/sbin", "usr/lib", "usr/lib64", "etc", "root"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			return err
+		}
+	}
+	for name, target := range userlandLinks {
+		if err := os.Symlink(target, filepath.Join(root, name)); err != nil {
+			return err
+		}
+	}
+	for name, content := range userlandFiles {
+		if err := os.WriteFile(filepath.Join(root, name), []byte(content), 0o644); err != nil {
+			return err
+		}
+	}
+	if err := a.unpack(root, packages...); err != nil {
+		return err
+	}
+	for _, pattern := range unused {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			return err
+		}
+		for _, file := range files {
+			if err := os.RemoveAll(file); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// writeArchive writes a file in the format of an initramfs with all that is below a directory.
+func writeArchive(file, root string) error {
+	const pack = `find . -mindepth 1 -print0 | cpio --null --create --quiet --format=newc --owner=+0:+0 > "$0"`
+	partial := file + ".partial"
+	if _, err := output(root, "bash", "-o", "pipefail", "-c", pack, partial); err != nil {
+		return fmt.Errorf("packing %s: %w", root, err)
+	}
+	return os.Rename(partial, file)
+}
+
+// Where the guest has the checkout, and the compiled tests.
+const (
+	sourceDir = "/src"
+	testsDir  = "/tests"
+)
+
+// makeImage returns an initramfs with the programs, this program as its first process, the checkout
+// and the compiled tests of packages, and the plan.
+func makeImage(dir, checkout, arch string, packages []string, p plan) (string, error) {
+	userland, err := makeUserland(dir, arch)
+	if err != nil {
+		return "", fmt.Errorf("making the programs of the guest: %w", err)
+	}
+	root := filepath.Join(dir, "image-"+arch)
+	err = replaceDir(root, func(root string) error { return fillImage(root, checkout, arch, packages, p) })
+	if err != nil {
+		return "", err
+	}
+	if err := writeArchive(root+".cpio", root); err != nil {
+		return "", err
+	}
+	file := filepath.Join(dir, "initramfs-"+arch)
+	return file, concatenate(file, userland, root+".cpio")
+}
+
+func fillImage(root, checkout, arch string, packages []string, p plan) error {
+	text, err := json.MarshalIndent(p, "", "\t")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(root, planFile), text, 0o644); err != nil {
+		return err
+	}
+	for _, dir := range []string{sourceDir, testsDir} {
+		if err := os.Mkdir(filepath.Join(root, dir), 0o755); err != nil {
+			return err
+		}
+	}
+	const copyFiles = `git ls-files -z --cached --others --exclude-standard |
+		cpio --null --pass-through --make-directories --preserve-modification-time --quiet "$0"`
+	if _, err := output(checkout, "bash", "-o", "pipefail", "-c", copyFiles, filepath.Join(root, sourceDir)); err != nil {
+		return fmt.Errorf("copying the checkout: %w", err)
+	}
+	environment := []string{"GOARCH=" + arch, "CGO_ENABLED=0"}
+	build := append(environment, "go", "build", "-ldflags=-w", "-o", filepath.Join(root, "init"), "./internal/kernels")
+	if _, err := output(checkout, "env", build...); err != nil {
+		return err
+	}
+	// Without DWARF, which is a third of the files, which are in the guest's memory.
+	tests := append(environment, "go", "test", "-c", "-ldflags=-w", "-o", filepath.Join(root, testsDir)+"/")
+	if _, err := output(checkout, "env", append(tests, packages...)...); err != nil {
+		return fmt.Errorf("compiling the tests for %s: %w", arch, err)
+	}
+	return nil
+}
+
+// concatenate writes archives into one file. The kernel unpacks all of them.
+func concatenate(file string, parts ...string) (err error) {
+	out, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closing := out.Close(); err == nil {
+			err = closing
+		}
+	}()
+	for _, part := range parts {
+		in, err := os.Open(part)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(out, in)
+		in.Close()
+		if err != nil {
+			return fmt.Errorf("copying %s: %w", strings.TrimPrefix(part, filepath.Dir(file)), err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A kernel is one that `make kernels` can boot, from a Debian release.
+type kernel struct {
+	id    string // architecture and version, as KERNELS names it
+	arch  string // as Debian and Go call it
+	suite string // release of Debian whose newest such kernel is taken
+}
+
+var kernels = []kernel{
+	{"amd64-5.10", "amd64", "bullseye"},
+	{"amd64-6.1", "amd64", "bookworm"},
+	{"amd64-6.12", "amd64", "trixie"},
+	{"amd64-7.2", "amd64", "sid"},
+	{"arm64-6.1", "arm64", "bookworm"},
+	{"arm64-6.12", "arm64", "trixie"},
+}
+
+// selectKernels returns the kernels with these ids, in the order of the list; all without ids.
+func selectKernels(ids []string) ([]kernel, error) {
+	if len(ids) == 0 {
+		return kernels, nil
+	}
+	var selected []kernel
+	var known []string
+	for _, k := range kernels {
+		known = append(known, k.id)
+		if slices.Contains(ids, k.id) {
+			selected = append(selected, k)
+		}
+	}
+	for _, id := range ids {
+		if !slices.Contains(known, id) {
+			return nil, fmt.Errorf("no kernel %q; there are %s", id, strings.Join(known, ", "))
+		}
+	}
+	return selected, nil
+}
+
+// machine is what differs between the emulated machines.
+type machine struct {
+	qemu    string
+	options []string
+	console string // device of the serial port in the guest
+	library string // directory of the architecture's libraries
+}
+
+// machines are by architecture. The CPUs:
+//
+//   - Without cx16, since QEMU 7.2 emulates cmpxchg16b so that it corrupts registers: 6.12 and
+//     later crash in the slab allocator, which uses it. With `-cpu max` these do not boot at all.
+//   - The Cortex-A72 has no pointer authentication, whose emulation takes most of the time with
+//     `-cpu max`.
+var machines = map[string]machine{
+	"amd64": {
+		qemu: "qemu-system-x86_64", console: "ttyS0",
+		options: []string{"-machine", "pc", "-cpu", "Haswell-v1,-cx16"},
+	},
+	"arm64": {
+		qemu: "qemu-system-aarch64", console: "ttyAMA0",
+		options: []string{"-machine", "virt", "-cpu", "cortex-a72"},
+	},
+}
