@@ -112,7 +112,7 @@ func makeImage(dir, checkout, arch string, packages []string, p plan) (string, e
 		return "", fmt.Errorf("making the programs of the guest: %w", err)
 	}
 	root := filepath.Join(dir, "image-"+arch)
-	err = replaceDir(root, func(root string) error { return fillImage(root, checkout, arch, packages, p) })
+	err = replaceDir(root, func(root string) error { return fillImage(root, dir, checkout, arch, packages, p) })
 	if err != nil {
 		return "", err
 	}
@@ -123,7 +123,7 @@ func makeImage(dir, checkout, arch string, packages []string, p plan) (string, e
 	return file, concatenate(file, userland, root+".cpio")
 }
 
-func fillImage(root, checkout, arch string, packages []string, p plan) error {
+func fillImage(root, dir, checkout, arch string, packages []string, p plan) error {
 	text, err := json.MarshalIndent(p, "", "\t")
 	if err != nil {
 		return err
@@ -136,10 +136,17 @@ func fillImage(root, checkout, arch string, packages []string, p plan) error {
 			return err
 		}
 	}
+	programs, err := makePrograms(dir, checkout, arch, filepath.Join(dir, "userland-"+arch))
+	if err != nil {
+		return err
+	}
 	const copyFiles = `git ls-files -z --cached --others --exclude-standard |
 		cpio --null --pass-through --make-directories --preserve-modification-time --quiet "$0"`
 	if _, err := output(checkout, "bash", "-o", "pipefail", "-c", copyFiles, filepath.Join(root, sourceDir)); err != nil {
 		return fmt.Errorf("copying the checkout: %w", err)
+	}
+	if _, err := output("", "cp", "--archive", programs, filepath.Join(root, sourceDir, "testdata/out")); err != nil {
+		return err
 	}
 	environment := []string{"GOARCH=" + arch, "CGO_ENABLED=0"}
 	build := append(environment, "go", "build", "-ldflags=-w", "-o", filepath.Join(root, "init"), "./internal/kernels")

@@ -70,6 +70,7 @@ $(OTEL_ALONE:%=$(O)/%):
 
 $(O)/otel-glibc $(O)/otel-glibc-% $(O)/otel-lib-glibc-% $(O)/otel-publisher-glibc.so: COMPILER := cc
 $(O)/otel-musl $(O)/otel-musl-% $(O)/otel-lib-musl-% $(O)/otel-publisher-musl.so: COMPILER := musl-gcc
+MUSL_LIB := /usr/lib/$(MACHINE)-linux-musl
 # The wrapper knows no static PIE: its start files are those of programs that a loader relocates.
 $(O)/otel-musl-staticpie: OTEL_FLAGS_staticpie = -fPIE -static -nostartfiles -Wl,-pie,--no-dynamic-linker \
-	$(addprefix /usr/lib/$(MACHINE)-linux-musl/,rcrt1.o crti.o crtn.o)
+	$(addprefix $(MUSL_LIB)/,rcrt1.o crti.o crtn.o)

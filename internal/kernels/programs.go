@@ -1,0 +1,43 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// gnuMachine is the machine's name in the names of its tools and directories.
+var gnuMachine = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
+
+// makePrograms builds the programs of testdata for the guest, against the guest's C libraries, and
+// returns their directory. In the guest, make finds them up to date: there, each takes 10 s.
+func makePrograms(dir, checkout, arch, userland string) (string, error) {
+	programs := filepath.Join(dir, "programs-"+arch)
+	machine := gnuMachine[arch]
+	compiler := machine + "-linux-gnu-gcc --sysroot=" + userland
+	musl := filepath.Join(userland, "usr/lib", machine+"-linux-musl")
+	specs, err := muslSpecs(dir, arch, userland, musl)
+	if err != nil {
+		return "", err
+	}
+	for libc, compiler := range map[string]string{"glibc": compiler, "musl": compiler + " -specs=" + specs} {
+		_, err := output(filepath.Join(checkout, "testdata"), "make", "--silent", "O="+programs, "MACHINE="+machine,
+			"COMPILER="+compiler, "MUSL_LIB="+musl, "programs-"+libc)
+		if err != nil {
+			return "", fmt.Errorf("building programs for %s with %s: %w", arch, libc, err)
+		}
+	}
+	return programs, nil
+}
+
+// muslSpecs writes what the guest's musl-gcc tells the compiler, with the directories as they are
+// named here. The path of the loader, in /lib, is for the guest.
+func muslSpecs(dir, arch, userland, musl string) (string, error) {
+	specs, err := os.ReadFile(filepath.Join(musl, "musl-gcc.specs"))
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(dir, "musl-gcc-"+arch+".specs")
+	return file, os.WriteFile(file, []byte(strings.ReplaceAll(string(specs), "/usr/", userland+"/usr/")), 0o644)
+}
