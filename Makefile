@@ -26,6 +26,12 @@ FIXTURE_TOOLS := cc:gcc musl-gcc:musl-tools aarch64-linux-gnu-gcc:gcc-aarch64-li
 	llvm-objcopy:llvm readelf:binutils $(ARM_HEADERS)
 EBPF_TOOLS := clang:clang llvm-strip:llvm /usr/include/bpf/bpf_helpers.h:libbpf-dev
 
+# What internal/kernels executes on the host.
+KERNEL_TOOLS := qemu-system-x86_64:qemu-system-x86 qemu-system-aarch64:qemu-system-arm cpio:cpio git:git \
+	x86_64-linux-gnu-gcc:gcc aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu \
+	/usr/share/keyrings/debian-archive-keyring.gpg:debian-archive-keyring
+
+.PHONY: kernels kernels-quick
 .PHONY: build dist demo test bench interop fuzz generate check format-check vet lint generated-check \
 	fixtures-check dist-check deploy-check clean help
 
@@ -68,6 +74,15 @@ fuzz: ## fuzz every decoder of foreign bytes for FUZZTIME each
 			$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x $$package || exit 1; \
 		done; \
 	done
+
+# Downloads 500 MB of Debian's packages, once, into testdata/out/kernels.
+kernels: ## boot Debian's kernels under QEMU and run the tests in them (hours); KERNELS="amd64-5.10 ...": only these
+	@$(NEED) $(KERNEL_TOOLS)
+	$(GO) run ./internal/kernels $(if $(KERNELS),$(KERNELS),-update)
+
+kernels-quick: ## the same with the oldest kernel of each architecture and the shortest tests
+	@$(NEED) $(KERNEL_TOOLS)
+	$(GO) run ./internal/kernels -quick amd64-5.10 arm64-6.1
 
 generate: ## rebuild the committed eBPF objects, their Go bindings, the Go code for .dots files and the fixtures
 	@$(NEED) $(EBPF_TOOLS) $(FIXTURE_TOOLS)

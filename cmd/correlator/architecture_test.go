@@ -11,7 +11,7 @@ import (
 
 // unmapped are packages that do not belong to a layer: commands, and support of tests.
 var unmapped = []string{"cmd/correlator", "deploy", "internal/backend", "internal/backend/show", "internal/demo",
-	"dots/internal/demo", "dots/internal/gen", "internal/access/accesstest", "internal/testenv",
+	"internal/kernels", "dots/internal/demo", "dots/internal/gen", "internal/access/accesstest", "internal/testenv",
 	"internal/testenv/fusefs", "opencensus/internal/client", "dots/internal/throughput",
 	"otlp/internal/throughput", "procscan/internal/child"}
 

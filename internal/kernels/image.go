@@ -120,7 +120,11 @@ func makeImage(dir, checkout, arch string, packages []string, p plan) (string, e
 		return "", err
 	}
 	file := filepath.Join(dir, "initramfs-"+arch)
-	return file, concatenate(file, userland, root+".cpio")
+	if err := concatenate(file, userland, root+".cpio"); err != nil {
+		return "", err
+	}
+	// A copy of the checkout within it, which tools would take for a part of it.
+	return file, os.RemoveAll(root)
 }
 
 func fillImage(root, dir, checkout, arch string, packages []string, p plan) error {

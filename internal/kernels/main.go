@@ -1,60 +1,122 @@
+// Kernels boots kernels of Debian's releases under QEMU, without KVM, and runs the tests that depend
+// on the kernel in them, as root. It prints what ran as a table, and exits 1 unless everything
+// passed or was skipped with a reason.
+//
+//	go run ./internal/kernels [flags] [KERNEL...]
+//
+// Kernels and the programs of the guests are Debian's packages, which are downloaded and unpacked
+// below testdata/out and not installed. A guest has all in its initramfs. This program is its first
+// process, too: it runs the steps of a plan, one after the other, and reports on the console.
 package main
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 )
+
+// page shows the table.
+const page = "docs/kernels.md"
+
+// bootTimeout is for all steps of a kernel: QEMU is killed then. Single steps have shorter ones.
+const bootTimeout = 2 * time.Hour
+
+type options struct {
+	checkout, dir string // the directory of go.mod, and the one below it with all that is made
+	suites        []suite
+}
 
 func main() {
 	if os.Getpid() == 1 {
 		runGuest()
 	}
-	run := flag.String("run", "", "")
-	pk := flag.String("packages", strings.Join(testedPackages, " "), "")
+	quick := flag.Bool("quick", false, "run only the tests that take less than a minute")
+	packages := flag.String("packages", "", "run the tests of these packages instead of those of the list")
+	run := flag.String("run", "", "with -packages: run only the tests that match")
+	update := flag.Bool("update", false, "write the last result of each kernel to "+page)
 	flag.Parse()
-	checkout, _ := os.Getwd()
-	dir := filepath.Join(checkout, "testdata/out/kernels")
-	ks, err := selectKernels(flag.Args())
+	o := options{suites: selectSuites(*quick, *packages, *run)}
+	failed, err := o.runAll(flag.Args(), *update)
 	if err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stderr, "kernels:", err)
+	}
+	if failed || err != nil {
 		os.Exit(1)
 	}
-	pkgs := strings.Fields(*pk)
-	var paths []string
-	for _, p := range pkgs {
-		paths = append(paths, "./"+p)
+}
+
+func (o *options) runAll(ids []string, update bool) (failed bool, err error) {
+	if o.checkout, err = os.Getwd(); err != nil {
+		return false, err
 	}
-	for _, k := range ks {
-		image, err := fetchKernel(dir, k)
-		if err != nil {
-			fmt.Println(err)
-			os.Exit(1)
-		}
-		began := time.Now()
-		initramfs, err := makeImage(dir, checkout, k.arch, paths, testPlan(pkgs, *run))
-		if err != nil {
-			fmt.Println(err)
-			os.Exit(1)
-		}
-		fmt.Println("image", time.Since(began))
-		began = time.Now()
-		log, _ := os.Create(filepath.Join(dir, k.id+".log"))
-		ctx, cancel := context.WithTimeout(context.Background(), 40*time.Minute)
-		err = boot(ctx, k, image, initramfs, log, func(e event) {
-			progress(k, began, e)
-			if e.Output != "" {
-				fmt.Print(e.Output)
-			}
-			if e.Kernel != "" {
-				fmt.Println("KERNEL", e.Kernel)
-			}
-		})
-		cancel()
-		fmt.Println(k.id, time.Since(began), err)
+	o.dir = filepath.Join(o.checkout, "testdata", "out", "kernels")
+	selected, err := selectKernels(ids)
+	if err != nil {
+		return false, err
 	}
+	results := filepath.Join(o.dir, "results")
+	if err := os.MkdirAll(results, 0o755); err != nil {
+		return false, err
+	}
+	var all []result
+	for _, k := range selected {
+		r, err := o.runKernel(k)
+		if err != nil {
+			return false, fmt.Errorf("%s: %w", k.id, err)
+		}
+		if err := r.save(results); err != nil {
+			return false, err
+		}
+		failed = failed || r.failed()
+		all = append(all, r)
+	}
+	fmt.Print(table(all))
+	if update {
+		if all, err = loadResults(results); err != nil {
+			return failed, err
+		}
+		err = updatePage(page, table(all))
+	}
+	return failed, err
+}
+
+// runKernel boots a kernel. The error is about what it needs; what goes wrong in the guest is in the
+// result.
+func (o *options) runKernel(k kernel) (r result, err error) {
+	r.ID = k.id
+	image, err := fetchKernel(o.dir, k)
+	if err != nil {
+		return r, err
+	}
+	plan, packages := planOf(o.suites)
+	initramfs, err := makeImage(o.dir, o.checkout, k.arch, packages, plan)
+	if err != nil {
+		return r, err
+	}
+	log, err := os.Create(filepath.Join(o.dir, k.id+".log"))
+	if err != nil {
+		return r, err
+	}
+	defer log.Close()
+	ctx, cancel := context.WithTimeoutCause(context.Background(), bootTimeout, fmt.Errorf("%v are over", bootTimeout))
+	defer cancel()
+	began := time.Now()
+	outputs := make(map[string]*bytes.Buffer)
+	var parsing error
+	err = boot(ctx, k, image, initramfs, log, func(e event) {
+		progress(k, began, e)
+		if err := r.handle(e, outputs); err != nil {
+			parsing = err
+		}
+	})
+	r.Seconds = time.Since(began).Seconds()
+	if err != nil {
+		r.Error = err.Error()
+		fmt.Fprintf(os.Stderr, "%-11s %v; see %s\n", k.id, err, log.Name())
+	}
+	return r, parsing
 }

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A result is what one kernel did.
+type result struct {
+	ID      string
+	Release string  // as uname -r prints it; empty: not booted
+	Seconds float64 // until the machine was off
+	Steps   []stepResult
+	Kernel  []string // warnings in the kernel's log
+	Error   string   // why the guest was not done
+}
+
+// stepResult is the result of the tests of one package.
+type stepResult struct {
+	Name    string
+	Seconds float64
+	Error   string // as of ending
+	Tests   []test
+}
+
+// A test is one without subtests, or a subtest.
+type test struct {
+	Name    string
+	Outcome string // pass, skip, fail, or empty: it did not end
+	Output  string // the last line that it logged, unless it passed
+}
+
+// handle adds what an event says. Output is collected by step until the step ends.
+func (r *result) handle(e event, outputs map[string]*bytes.Buffer) error {
+	switch {
+	case e.Release != "":
+		r.Release = e.Release
+	case e.Kernel != "":
+		r.Kernel = append(r.Kernel, e.Kernel)
+	case e.Ended != nil:
+		s := stepResult{Name: e.Step, Seconds: e.Ended.Seconds, Error: e.Ended.Error}
+		if output := outputs[e.Step]; output != nil {
+			var err error
+			if s.Tests, err = parseTests(output); err != nil {
+				return err
+			}
+		}
+		r.Steps = append(r.Steps, s)
+	case e.Step != "":
+		if outputs[e.Step] == nil {
+			outputs[e.Step] = new(bytes.Buffer)
+		}
+		outputs[e.Step].WriteString(e.Output)
+	}
+	return nil
+}
+
+// failed reports whether something is not as it should be.
+func (r *result) failed() bool {
+	return r.Error != "" || slices.ContainsFunc(r.Steps, func(s stepResult) bool { return s.Error != "" })
+}
+
+// logged is a line that a test logs: its file, its line, and the text.
+var logged = regexp.MustCompile(`^\s+\w+\.go:\d+: (.*)`)
+
+// parseTests reads what a test binary prints with -test.v=test2json.
+func parseTests(output *bytes.Buffer) (tests []test, err error) {
+	convert := exec.Command("go", "tool", "test2json")
+	convert.Stdin = output
+	text, err := convert.Output()
+	if err != nil {
+		return nil, fmt.Errorf("converting the output of tests: %w", err)
+	}
+	byName := make(map[string]*test)
+	var names []string
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	for decoder.More() {
+		var e struct{ Action, Test, Output string }
+		if err := decoder.Decode(&e); err != nil {
+			return nil, fmt.Errorf("reading the output of tests: %w", err)
+		}
+		if e.Test == "" {
+			continue
+		}
+		t := byName[e.Test]
+		if t == nil {
+			t = &test{Name: e.Test}
+			byName[e.Test] = t
+			names = append(names, e.Test)
+		}
+		switch e.Action {
+		case "pass", "skip", "fail":
+			t.Outcome = e.Action
+		case "output":
+			if match := logged.FindStringSubmatch(e.Output); match != nil {
+				t.Output = match[1]
+			}
+		}
+	}
+	for _, name := range names {
+		t := byName[name]
+		parent := slices.ContainsFunc(names, func(other string) bool { return strings.HasPrefix(other, name+"/") })
+		// A test whose subtests pass may fail itself.
+		if parent && (t.Outcome == "pass" || t.Output == "") {
+			continue
+		}
+		if t.Outcome == "pass" {
+			t.Output = ""
+		}
+		tests = append(tests, *t)
+	}
+	return tests, nil
+}
+
+// save keeps a result for the page, which has the results of several runs.
+func (r *result) save(dir string) error {
+	text, err := json.MarshalIndent(r, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, r.ID+".json"), text, 0o644)
+}
+
+// loadResults returns the kept results of kernels, in the order of the list.
+func loadResults(dir string) (results []result, err error) {
+	for _, k := range kernels {
+		text, err := os.ReadFile(filepath.Join(dir, k.id+".json"))
+		if err != nil {
+			return nil, err
+		}
+		var r result
+		if err := json.Unmarshal(text, &r); err != nil {
+			return nil, fmt.Errorf("parsing the result of %s: %w", k.id, err)
+		}
+		results = append(results, r)
+	}
+	return results, nil
+}
