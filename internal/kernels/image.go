@@ -146,10 +146,11 @@ func fillImage(root, dir, checkout, arch string, packages []string, p plan) erro
 	}
 	const copyFiles = `git ls-files -z --cached --others --exclude-standard |
 		cpio --null --pass-through --make-directories --preserve-modification-time --quiet "$0"`
-	if _, err := output(checkout, "bash", "-o", "pipefail", "-c", copyFiles, filepath.Join(root, sourceDir)); err != nil {
+	source := filepath.Join(root, sourceDir)
+	if _, err := output(checkout, "bash", "-o", "pipefail", "-c", copyFiles, source); err != nil {
 		return fmt.Errorf("copying the checkout: %w", err)
 	}
-	if _, err := output("", "cp", "--archive", programs, filepath.Join(root, sourceDir, "testdata/out")); err != nil {
+	if _, err := output("", "cp", "--archive", programs, filepath.Join(source, "testdata/out")); err != nil {
 		return err
 	}
 	environment := []string{"GOARCH=" + arch, "CGO_ENABLED=0"}

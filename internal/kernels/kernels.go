@@ -48,19 +48,20 @@ type machine struct {
 	qemu    string
 	options []string
 	console string // device of the serial port in the guest
-	library string // directory of the architecture's libraries
 }
 
 // machines are by architecture. The CPUs:
 //
 //   - Without cx16, since QEMU 7.2 emulates cmpxchg16b so that it corrupts registers: 6.12 and
 //     later crash in the slab allocator, which uses it. With `-cpu max` these do not boot at all.
+//     Without what the emulation does not have anyway, and prints warnings of.
 //   - The Cortex-A72 has no pointer authentication, whose emulation takes most of the time with
 //     `-cpu max`.
 var machines = map[string]machine{
 	"amd64": {
 		qemu: "qemu-system-x86_64", console: "ttyS0",
-		options: []string{"-machine", "pc", "-cpu", "Haswell-v1,-cx16"},
+		options: []string{"-machine", "pc", "-cpu",
+			"Haswell-v1,-cx16,-pcid,-x2apic,-tsc-deadline,-hle,-rtm,-invpcid"},
 	},
 	"arm64": {
 		qemu: "qemu-system-aarch64", console: "ttyAMA0",
