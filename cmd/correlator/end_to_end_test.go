@@ -94,8 +94,9 @@ func endToEndRecord(t *testing.T, processes []*demo.Process) {
 	var output []byte
 	for duration := time.Second; duration <= deadline && !maps.Equal(got, want); duration *= 4 {
 		path := filepath.Join(t.TempDir(), "out.pb.gz")
+		cmd := exec.Command(installed(t), "record", "-d", duration.String(), "--rate", "97", "-o", path)
 		var err error
-		output, err = exec.Command(installed(t), "record", "-d", duration.String(), "--rate", "97", "-o", path).CombinedOutput()
+		output, err = cmd.CombinedOutput()
 		if err != nil && !bytes.Contains(output, []byte("nothing was sampled")) {
 			t.Fatalf("%v\n%s", err, output)
 		}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Lines of a console, with what firmware and kernel print before and between events.
+func TestEvents(t *testing.T) {
+	const console = "SeaBIOS\x1b[2J\n" +
+		"[    1.2] Run /init as init process\n" +
+		"cut off by \x1ekernels {\"Release\":\"6.1.0\"}\n" +
+		"\x1ekernels {\"Step\":\"bpf\",\"Output\":\"=== RUN\"}\n" +
+		"\x1ekernels {\"Step\":\"bpf\",\"Ou\n" +
+		"\x1ekernels {\"Step\":\"bpf\",\"Ended\":{\"Error\":\"exit status 1\",\"Seconds\":2.5}}\n" +
+		"\x1ekernels {\"Done\":true}\n"
+	var got []string
+	for line := range strings.Lines(console) {
+		if e, ok := parseEvent(line); ok {
+			text := e.Release + e.Step + e.Output
+			if e.Ended != nil {
+				text += " ended: " + e.Ended.Error
+			}
+			if e.Done {
+				text += "done"
+			}
+			got = append(got, text)
+		}
+	}
+	if want := []string{"6.1.0", "bpf=== RUN", "bpf ended: exit status 1", "done"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// What a test binary prints with -test.v=test2json, where TestHung had not ended.
+const printed = "\x16=== RUN   TestPass\n\x16--- PASS: TestPass (0.00s)\n" +
+	"\x16=== RUN   TestParts\n" +
+	"\x16=== RUN   TestParts/one\n    a_test.go:1: seen\n\x16--- PASS: TestParts/one (0.00s)\n" +
+	"\x16=== RUN   TestParts/two\n    a_test.go:2: needs a|b\n\x16--- SKIP: TestParts/two (0.00s)\n" +
+	"\x16--- PASS: TestParts (0.00s)\n" +
+	"\x16=== RUN   TestFail\n    a_test.go:3: first\n    a_test.go:4: wrong\n\x16--- FAIL: TestFail (0.00s)\n" +
+	"\x16=== RUN   TestHung\npanic: test timed out after 1s\n"
+
+func TestParseTests(t *testing.T) {
+	tests, err := parseTests(bytes.NewBufferString(printed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []test{
+		{"TestPass", "pass", ""}, {"TestParts/one", "pass", ""}, {"TestParts/two", "skip", "needs a|b"},
+		{"TestFail", "fail", "wrong"}, {"TestHung", "", ""},
+	}
+	if !slices.Equal(tests, want) {
+		t.Errorf("got %q, want %q", tests, want)
+	}
+}
+
+// The table shows everything that did not pass.
+func TestTable(t *testing.T) {
+	one, two := result{ID: "one"}, result{ID: "two"}
+	outputs := make(map[string]*bytes.Buffer)
+	for _, e := range []event{
+		{Release: "5.10"}, {Step: "bpf", Output: printed}, {Step: "bpf", Ended: &ending{Error: "exit status 1"}},
+		{Step: "memread", Output: "panic: no\n"}, {Step: "memread", Ended: &ending{Error: "exit status 2"}},
+	} {
+		if err := one.handle(e, outputs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const want = `|  | one | two |
+|---|---|---|
+| kernel | 5.10 | did not boot |
+| ` + "`bpf`" + ` | 2 passed, 1 skipped, 1 failed, 1 did not end | not run |
+| ` + "`memread`" + ` | 0 passed, exit status 2 | not run |
+
+| failed | tests | kernels |
+|---|---|---|
+| wrong | ` + "`bpf`: TestFail" + ` | one |
+
+| did not end | tests | kernels |
+|---|---|---|
+| no reason | ` + "`bpf`: TestHung" + ` | one |
+
+| skipped because | tests | kernels |
+|---|---|---|
+| needs a\|b | ` + "`bpf`: TestParts" + ` | one |
+`
+	got := table([]result{one, two})
+	if got != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+	if !one.failed() || two.failed() {
+		t.Errorf("failed: %v, %v", one.failed(), two.failed())
+	}
+
+	page := filepath.Join(t.TempDir(), "page.md")
+	if err := os.WriteFile(page, []byte("before\n"+tableBegin+"old\n"+tableEnd+"after\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := updatePage(page, got); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(page)
+	if err != nil || string(text) != "before\n"+tableBegin+"\n"+want+"\n"+tableEnd+"after\n" {
+		t.Errorf("%v, page:\n%s", err, text)
+	}
+}
+
+func TestSelect(t *testing.T) {
+	selected, err := selectKernels([]string{"arm64-6.1", "amd64-5.10"})
+	if err != nil || len(selected) != 2 || selected[0].id != "amd64-5.10" || selected[1].id != "arm64-6.1" {
+		t.Errorf("%v, %v", selected, err)
+	}
+	if all, err := selectKernels(nil); err != nil || len(all) != len(kernels) {
+		t.Errorf("%v, %v", all, err)
+	}
+	if none, err := selectKernels([]string{"2.6"}); err == nil {
+		t.Errorf("2.6: %v", none)
+	}
+}
