@@ -114,6 +114,7 @@ func (o *options) runKernel(k kernel) (r result, err error) {
 		}
 	})
 	r.Seconds = time.Since(began).Seconds()
+	r.leaveOut(o.suites)
 	if err != nil {
 		r.Error = err.Error()
 		fmt.Fprintf(os.Stderr, "%-11s %v; see %s\n", k.id, err, log.Name())

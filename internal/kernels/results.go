@@ -62,6 +62,18 @@ func (r *result) handle(e event, outputs map[string]*bytes.Buffer) error {
 	return nil
 }
 
+// leaveOut adds the tests that suites leave out, as skipped.
+func (r *result) leaveOut(suites []suite) {
+	for i := range r.Steps {
+		for _, s := range suites {
+			if s.pkg == r.Steps[i].Name && s.skip != "" {
+				name := strings.Trim(s.skip, "^$")
+				r.Steps[i].Tests = append(r.Steps[i].Tests, test{Name: name, Outcome: "skip", Output: s.why})
+			}
+		}
+	}
+}
+
 // failed reports whether something is not as it should be.
 func (r *result) failed() bool {
 	return r.Error != "" || slices.ContainsFunc(r.Steps, func(s stepResult) bool { return s.Error != "" })
