@@ -20,13 +20,10 @@ type archive struct {
 	dir, arch string
 }
 
-// openArchive downloads the lists of a release, unless they are there.
+// openArchive downloads the present lists of a release.
 func openArchive(dir, arch, suite string) (*archive, error) {
 	a := &archive{dir: filepath.Join(dir, "apt", arch+"-"+suite), arch: arch}
 	lists := filepath.Join(a.dir, "lists")
-	if _, err := os.Stat(filepath.Join(lists, "lock")); err == nil {
-		return a, nil
-	}
 	for _, dir := range []string{filepath.Join(lists, "partial"), filepath.Join(a.dir, "cache/archives/partial")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, err
@@ -39,7 +36,6 @@ func openArchive(dir, arch, suite string) (*archive, error) {
 		}
 	}
 	if _, err := a.apt("", "update"); err != nil {
-		os.RemoveAll(a.dir)
 		return nil, fmt.Errorf("downloading the package lists of %s for %s: %w", suite, arch, err)
 	}
 	return a, nil
