@@ -81,8 +81,8 @@ func endToEndRun(t *testing.T, processes []*demo.Process) {
 	}
 }
 
-// endToEndRecord checks that a recording has samples of the transactions of all processes, and of
-// no others. On a slow machine it takes a long one until all take part.
+// endToEndRecord checks that recordings have samples of the transactions of all processes, and of no
+// others. On a slow machine it takes more than one, or a long one, until all take part.
 func endToEndRecord(t *testing.T, processes []*demo.Process) {
 	t.Helper()
 	want := make(map[string]string) // service by trace
@@ -90,18 +90,19 @@ func endToEndRecord(t *testing.T, processes []*demo.Process) {
 		p.End(1)
 		want[p.Begin(1).TraceID.String()] = endToEndFlavors[i].String()
 	}
-	var got map[string]string
+	const longest = 64 * time.Second
+	got := make(map[string]string)
 	var output []byte
-	for duration := time.Second; duration <= deadline && !maps.Equal(got, want); duration *= 4 {
+	for duration := time.Second; duration <= longest && !maps.Equal(got, want); duration *= 4 {
 		path := filepath.Join(t.TempDir(), "out.pb.gz")
-		cmd := exec.Command(installed(t), "record", "-d", duration.String(), "--rate", "97", "-o", path)
+		cmd := exec.Command(installed(t), "record", "-d", duration.String(), "--rate", "49", "-o", path)
 		var err error
 		output, err = cmd.CombinedOutput()
 		if err != nil && !bytes.Contains(output, []byte("nothing was sampled")) {
 			t.Fatalf("%v\n%s", err, output)
 		}
 		if err == nil {
-			got = servicesByTrace(t, readProfile(t, path))
+			maps.Copy(got, servicesByTrace(t, readProfile(t, path)))
 		}
 	}
 	if !maps.Equal(got, want) {
