@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -115,7 +116,28 @@ func prepare() error {
 	if err := os.WriteFile(limit, []byte("0"), 0); err != nil {
 		return err
 	}
+	if err := loadModules(); err != nil {
+		return err
+	}
 	return loopback()
+}
+
+// loadModules loads all modules in modulesDir, which need no others.
+func loadModules() error {
+	files, err := filepath.Glob(modulesDir + "/*.ko")
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		module, err := os.ReadFile(file)
+		if err == nil {
+			err = unix.InitModule(module, "")
+		}
+		if err != nil {
+			return fmt.Errorf("loading %s: %w", file, err)
+		}
+	}
+	return nil
 }
 
 // loopback brings the network device up that 127.0.0.1 belongs to.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -98,21 +99,49 @@ func writeArchive(file, root string) error {
 	return os.Rename(partial, file)
 }
 
-// Where the guest has the checkout, and the compiled tests.
+// Where the guest has the checkout, the compiled tests, and modules of its kernel.
 const (
-	sourceDir = "/src"
-	testsDir  = "/tests"
+	sourceDir  = "/src"
+	testsDir   = "/tests"
+	modulesDir = "/modules"
 )
+
+// modules are what tests mount. The rest that they need is built into the kernels.
+var modules = []string{"overlay", "fuse"}
+
+// copyModules copies modules of a kernel, decompressed, to modulesDir.
+func copyModules(root, kernel string) error {
+	if err := os.Mkdir(filepath.Join(root, modulesDir), 0o755); err != nil {
+		return err
+	}
+	for _, name := range modules {
+		found, err := output(kernel, "find", ".", "-name", name+".ko*")
+		if err != nil {
+			return err
+		}
+		for file := range strings.Lines(found) {
+			const decompress = `case $0 in *.xz) xz --decompress --stdout "$0";; *) cat "$0";; esac > "$1"`
+			target := filepath.Join(root, modulesDir, name+".ko")
+			if _, err := output(kernel, "sh", "-c", decompress, strings.TrimSpace(file), target); err != nil {
+				return fmt.Errorf("copying the module %s: %w", name, err)
+			}
+		}
+	}
+	return nil
+}
 
 // makeImage returns an initramfs with the programs, this program as its first process, the checkout
 // and the compiled tests of packages, and the plan.
-func makeImage(dir, checkout, arch string, packages []string, p plan) (string, error) {
+func makeImage(dir, checkout string, k kernel, packages []string, p plan) (string, error) {
+	arch := k.arch
 	userland, err := makeUserland(dir, arch)
 	if err != nil {
 		return "", fmt.Errorf("making the programs of the guest: %w", err)
 	}
 	root := filepath.Join(dir, "image-"+arch)
-	err = replaceDir(root, func(root string) error { return fillImage(root, dir, checkout, arch, packages, p) })
+	err = replaceDir(root, func(root string) error {
+		return errors.Join(fillImage(root, dir, checkout, arch, packages, p), copyModules(root, filepath.Join(dir, k.id)))
+	})
 	if err != nil {
 		return "", err
 	}

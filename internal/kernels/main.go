@@ -93,7 +93,7 @@ func (o *options) runKernel(k kernel) (r result, err error) {
 		return r, err
 	}
 	plan, packages := planOf(o.suites)
-	initramfs, err := makeImage(o.dir, o.checkout, k.arch, packages, plan)
+	initramfs, err := makeImage(o.dir, o.checkout, k, packages, plan)
 	if err != nil {
 		return r, err
 	}
