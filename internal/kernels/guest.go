@@ -28,7 +28,6 @@ var mounts = []struct {
 	{"/dev", "devtmpfs", "", true},
 	{"/dev/pts", "devpts", "", true},
 	{"/dev/shm", "tmpfs", "", true},
-	{"/tmp", "tmpfs", "mode=1777", true},
 	{"/run", "tmpfs", "mode=755", true},
 	{"/sys/fs/cgroup", "cgroup2", "", false},
 	{"/sys/fs/bpf", "bpf", "mode=700", false},
@@ -95,6 +94,9 @@ func prepare() error {
 	if _, _, errno := unix.Syscall(unix.SYS_SYSLOG, setConsoleLevel, 0, emergencies); errno != 0 {
 		return fmt.Errorf("setting the level of the console: %w", errno)
 	}
+	if err := mountRoot(); err != nil {
+		return fmt.Errorf("mounting the root directory: %w", err)
+	}
 	for _, m := range mounts {
 		if err := os.MkdirAll(m.path, 0o755); err != nil && m.necessary {
 			return err
@@ -102,6 +104,9 @@ func prepare() error {
 		if err := unix.Mount(m.kind, m.path, m.kind, 0, m.options); err != nil && m.necessary {
 			return fmt.Errorf("mounting %s: %w", m.path, err)
 		}
+	}
+	if err := errors.Join(os.MkdirAll("/tmp", 0o755), os.Chmod("/tmp", 0o777|os.ModeSticky)); err != nil {
+		return err
 	}
 	for name, target := range map[string]string{
 		"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2",
@@ -120,6 +125,25 @@ func prepare() error {
 		return err
 	}
 	return loopback()
+}
+
+// mountRoot makes the root directory a mount above the initial one, which has no parent: what a
+// machine that runs from a disk has.
+func mountRoot() error {
+	const root = "/root"
+	if err := unix.Mount("/", root, "", unix.MS_BIND, ""); err != nil {
+		return err
+	}
+	if err := unix.Chdir(root); err != nil {
+		return err
+	}
+	if err := unix.Mount(".", "/", "", unix.MS_MOVE, ""); err != nil {
+		return err
+	}
+	if err := unix.Chroot("."); err != nil {
+		return err
+	}
+	return unix.Chdir("/")
 }
 
 // loadModules loads all modules in modulesDir, which need no others.
