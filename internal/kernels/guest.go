@@ -94,9 +94,6 @@ func prepare() error {
 	if _, _, errno := unix.Syscall(unix.SYS_SYSLOG, setConsoleLevel, 0, emergencies); errno != 0 {
 		return fmt.Errorf("setting the level of the console: %w", errno)
 	}
-	if err := mountRoot(); err != nil {
-		return fmt.Errorf("mounting the root directory: %w", err)
-	}
 	for _, m := range mounts {
 		if err := os.MkdirAll(m.path, 0o755); err != nil && m.necessary {
 			return err
@@ -125,25 +122,6 @@ func prepare() error {
 		return err
 	}
 	return loopback()
-}
-
-// mountRoot makes the root directory a mount above the initial one, which has no parent: what a
-// machine that runs from a disk has.
-func mountRoot() error {
-	const root = "/root"
-	if err := unix.Mount("/", root, "", unix.MS_BIND, ""); err != nil {
-		return err
-	}
-	if err := unix.Chdir(root); err != nil {
-		return err
-	}
-	if err := unix.Mount(".", "/", "", unix.MS_MOVE, ""); err != nil {
-		return err
-	}
-	if err := unix.Chroot("."); err != nil {
-		return err
-	}
-	return unix.Chdir("/")
 }
 
 // loadModules loads all modules in modulesDir, which need no others.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -140,7 +139,10 @@ func makeImage(dir, checkout string, k kernel, packages []string, p plan) (strin
 	}
 	root := filepath.Join(dir, "image-"+arch)
 	err = replaceDir(root, func(root string) error {
-		return errors.Join(fillImage(root, dir, checkout, arch, packages, p), copyModules(root, filepath.Join(dir, k.id)))
+		if err := copyModules(root, filepath.Join(dir, k.id)); err != nil {
+			return err
+		}
+		return fillImage(root, dir, checkout, arch, packages, p)
 	})
 	if err != nil {
 		return "", err
