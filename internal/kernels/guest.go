@@ -28,6 +28,7 @@ var mounts = []struct {
 	{"/dev", "devtmpfs", "", true},
 	{"/dev/pts", "devpts", "", true},
 	{"/dev/shm", "tmpfs", "", true},
+	{"/tmp", "tmpfs", "mode=1777", true},
 	{"/run", "tmpfs", "mode=755", true},
 	{"/sys/fs/cgroup", "cgroup2", "", false},
 	{"/sys/fs/bpf", "bpf", "mode=700", false},
@@ -101,9 +102,6 @@ func prepare() error {
 		if err := unix.Mount(m.kind, m.path, m.kind, 0, m.options); err != nil && m.necessary {
 			return fmt.Errorf("mounting %s: %w", m.path, err)
 		}
-	}
-	if err := errors.Join(os.MkdirAll("/tmp", 0o755), os.Chmod("/tmp", 0o777|os.ModeSticky)); err != nil {
-		return err
 	}
 	for name, target := range map[string]string{
 		"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2",
