@@ -54,9 +54,9 @@ func (o Opener) OpenPerfMapDir(root *os.File) (*os.File, error) {
 }
 
 // OpenPerfMap opens the perf map of a process in the directory that OpenPerfMapDir returns:
-// perf-PID.map with the pid that the process has in its own pid namespace. It must belong to root or to uid, the process's user, and not have been
-// written for the last time before since. fs.ErrNotExist is the normal result. The caller must
-// close the file.
+// perf-PID.map with the pid that the process has in its own pid namespace. It must belong to root or
+// to uid, the process's user, and not have been written for the last time before since.
+// fs.ErrNotExist is the normal result. The caller must close the file.
 func (o Opener) OpenPerfMap(dir *os.File, pid int, uid uint32, since time.Time) (*os.File, error) {
 	// The last component must not be a symbolic link: any user can create one in /tmp.
 	file, stat, err := o.open(dir, "perf-"+strconv.Itoa(pid)+".map", unix.O_NOFOLLOW)
