@@ -42,9 +42,9 @@ type Opener struct {
 	ProcRoot string
 }
 
-// OpenPerfMapDir opens, with O_PATH, the directory of the perf map of a process with this root: /tmp.
-// It is found there even when the process has ended. fs.ErrNotExist is a normal result. The caller
-// must close the directory.
+// OpenPerfMapDir opens, with O_PATH, the directory of perf maps of a process with this root: /tmp.
+// What is in it is found even when the process has ended. fs.ErrNotExist is a normal result. The
+// caller must close the directory.
 func (o Opener) OpenPerfMapDir(root *os.File) (*os.File, error) {
 	fd, err := procscan.LookupBelow(root, "/tmp", unix.O_DIRECTORY)
 	if err != nil {
