@@ -116,7 +116,7 @@ func TestMissing(t *testing.T) {
 				if err := c.prepare(); err != nil {
 					t.Fatal(err)
 				}
-				if c.withoutAdmin && perfNeedsAdmin(t) {
+				if c.withoutAdmin && testenv.PerfNeedsAdmin(t) {
 					_, err := OpenSampler(SamplerOptions{SamplesPerSecond: 1})
 					verifyMissingError(t, err, "", "permission to use perf_event_open(2)",
 						"kernel.perf_event_paranoid to be 2 or less, or CAP_SYS_ADMIN")
@@ -126,36 +126,6 @@ func TestMissing(t *testing.T) {
 			}
 		})
 	}
-}
-
-// perfNeedsAdmin reports whether perf events need CAP_SYS_ADMIN: Debian's kernels want it where
-// kernel.perf_event_paranoid is above 2, which it is there by default.
-func perfNeedsAdmin(t *testing.T) bool {
-	t.Helper()
-	var paranoid int
-	if _, err := fmt.Sscan(string(testenv.ReadFile(t, "/proc/sys/kernel/perf_event_paranoid")), &paranoid); err != nil {
-		t.Fatal(err)
-	}
-	opened := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		if err := keepCapabilities(unix.CAP_PERFMON); err != nil {
-			opened <- err
-			return
-		}
-		attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_CPU_CLOCK,
-			Size: unix.PERF_ATTR_SIZE_VER0}
-		fd, err := unix.PerfEventOpen(&attr, -1, 0, -1, unix.PERF_FLAG_FD_CLOEXEC)
-		if err == nil {
-			err = unix.Close(fd)
-		}
-		opened <- err
-	}()
-	err := <-opened
-	if err != nil && (paranoid <= 2 || !errors.Is(err, unix.EACCES)) {
-		t.Fatal(err)
-	}
-	return err != nil
 }
 
 func verifyMissing(t *testing.T, feature, remedy string) {

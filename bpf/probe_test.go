@@ -65,7 +65,7 @@ func descriptors(t *testing.T) (open []string) {
 func TestProbesMissing(t *testing.T) {
 	openSampler(t, SamplerOptions{SamplesPerSecond: 1}).Stop()
 	withoutBPF := map[string]string{"iterator": "CAP_BPF", "ring buffer": "CAP_BPF"}
-	if perfNeedsAdmin(t) {
+	if testenv.PerfNeedsAdmin(t) {
 		withoutBPF["clock"] = "permission to use perf_event_open(2)"
 	}
 	for _, test := range []struct {
