@@ -112,7 +112,7 @@ func TestMissing(t *testing.T) {
 					t.Errorf("the test did not run there:\n%s", output)
 				}
 			case c.name:
-				runtime.LockOSThread() // never unlocked: the thread ends with the test
+				runtime.LockOSThread()   // never unlocked: the thread ends with the test
 				raiseLockedMemoryLimit() // before Linux 5.11 it counts, and without CAP_SYS_RESOURCE it stays
 				if err := c.prepare(); err != nil {
 					t.Fatal(err)
