@@ -15,8 +15,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // page shows the table.
@@ -41,7 +44,9 @@ func main() {
 	update := flag.Bool("update", false, "write the last result of each kernel to "+page)
 	flag.Parse()
 	o := options{suites: selectSuites(*quick, *packages, *run), whole: !*quick && *packages == ""}
-	failed, err := o.runAll(flag.Args(), *update)
+	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
+	failed, err := o.runAll(interrupted, flag.Args(), *update)
+	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "kernels:", err)
 	}
@@ -50,7 +55,7 @@ func main() {
 	}
 }
 
-func (o *options) runAll(ids []string, update bool) (failed bool, err error) {
+func (o *options) runAll(interrupted context.Context, ids []string, update bool) (failed bool, err error) {
 	if o.checkout, err = os.Getwd(); err != nil {
 		return false, err
 	}
@@ -65,7 +70,7 @@ func (o *options) runAll(ids []string, update bool) (failed bool, err error) {
 	}
 	var all []result
 	for _, k := range selected {
-		r, err := o.runKernel(k)
+		r, err := o.runKernel(interrupted, k)
 		if err != nil {
 			return false, fmt.Errorf("%s: %w", k.id, err)
 		}
@@ -89,7 +94,7 @@ func (o *options) runAll(ids []string, update bool) (failed bool, err error) {
 
 // runKernel boots a kernel. The error is about what it needs; what goes wrong in the guest is in the
 // result.
-func (o *options) runKernel(k kernel) (r result, err error) {
+func (o *options) runKernel(interrupted context.Context, k kernel) (r result, err error) {
 	r.ID = k.id
 	image, err := fetchKernel(o.dir, k)
 	if err != nil {
@@ -105,7 +110,7 @@ func (o *options) runKernel(k kernel) (r result, err error) {
 		return r, err
 	}
 	defer log.Close()
-	ctx, cancel := context.WithTimeoutCause(context.Background(), bootTimeout, fmt.Errorf("%v are over", bootTimeout))
+	ctx, cancel := context.WithTimeoutCause(interrupted, bootTimeout, fmt.Errorf("%v are over", bootTimeout))
 	defer cancel()
 	began := time.Now()
 	outputs := make(map[string]*bytes.Buffer)
@@ -116,6 +121,9 @@ func (o *options) runKernel(k kernel) (r result, err error) {
 			parsing = err
 		}
 	})
+	if interrupted.Err() != nil {
+		return r, context.Cause(interrupted)
+	}
 	r.Seconds = time.Since(began).Seconds()
 	r.leaveOut(o.suites)
 	if err != nil {
