@@ -153,7 +153,9 @@ func (l *kernelLayout) run() error {
 		},
 	})
 	if err != nil && errors.Is(features.HaveProgramHelper(ebpf.RawTracepoint, asm.FnTaskPtRegs), ebpf.ErrNotSupported) {
-		return &bpf.MissingError{Feature: "the eBPF helper bpf_task_pt_regs", Remedy: "boot Linux 5.15 or later", Err: err}
+		return &bpf.MissingError{
+			Feature: "the eBPF helper bpf_task_pt_regs", Remedy: "boot Linux 5.15 or later", Err: err,
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("loading the program that finds the layout of kernel stacks: %w", err)
