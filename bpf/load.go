@@ -43,7 +43,7 @@ func kernelTypes(types *btf.Cache) (*btf.Spec, error) {
 func Permitted(build func() error) error {
 	err := build()
 	if errors.Is(err, unix.EPERM) {
-		if missing := missingRight(err); missing != nil {
+		if missing := missingRight(err, capBPF, capPerfmon); missing != nil {
 			return missing
 		}
 		// The remaining usual reason: kernels before 5.11 charge programs and maps to the locked

@@ -72,9 +72,9 @@ func missingSyscall(err error) error {
 // PROC_USER_INIT_INO of include/linux/proc_ns.h, the same number on every machine.
 const initialUserNamespace = "user:[4026531837]"
 
-// missingRight returns which rights the process lacks, nil when none: the capabilities, in the
+// missingRight returns which rights the process lacks, nil when none: of the capabilities, in the
 // initial user namespace.
-func missingRight(err error) error {
+func missingRight(err error, capabilities ...capability) error {
 	if name, linkErr := os.Readlink("/proc/self/ns/user"); linkErr == nil && name != initialUserNamespace {
 		return &MissingError{
 			Feature: "capabilities in the initial user namespace",
@@ -82,7 +82,7 @@ func missingRight(err error) error {
 			Err:     err,
 		}
 	}
-	if names := missingCapabilities(); len(names) > 0 {
+	if names := missingCapabilities(capabilities); len(names) > 0 {
 		missing := strings.Join(names, " and ")
 		remedy := "grant the process " + missing
 		if os.Geteuid() != 0 {
@@ -113,7 +113,7 @@ func missingPerf(err error) error {
 
 // missingPerfPermission is for a process that may not open a perf event for all processes of a CPU.
 func missingPerfPermission(err error) error {
-	if missing := missingRight(err); missing != nil {
+	if missing := missingRight(err, capPerfmon); missing != nil {
 		return missing
 	}
 	return &MissingError{
@@ -143,9 +143,20 @@ func lockedMemoryLimit() string {
 	return fmt.Sprintf("now %d KiB", limit.Cur/1024)
 }
 
-// missingCapabilities returns the capabilities that loading a tracing program needs and the calling
-// thread does not have. CAP_SYS_ADMIN includes both.
-func missingCapabilities() []string {
+// capability is one that loading a tracing program or counting on a CPU needs.
+type capability struct {
+	name   string
+	number int
+}
+
+var (
+	capBPF     = capability{"CAP_BPF", unix.CAP_BPF}
+	capPerfmon = capability{"CAP_PERFMON", unix.CAP_PERFMON}
+)
+
+// missingCapabilities returns the names of those capabilities that the calling thread does not
+// have. CAP_SYS_ADMIN includes all.
+func missingCapabilities(needed []capability) []string {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var sets [2]unix.CapUserData // capabilities 0 to 31, 32 to 63
 	if err := unix.Capget(&header, &sets[0]); err != nil {
@@ -158,11 +169,10 @@ func missingCapabilities() []string {
 		return nil
 	}
 	var names []string
-	if !has(unix.CAP_BPF) {
-		names = append(names, "CAP_BPF")
-	}
-	if !has(unix.CAP_PERFMON) {
-		names = append(names, "CAP_PERFMON")
+	for _, c := range needed {
+		if !has(c.number) {
+			names = append(names, c.name)
+		}
 	}
 	return names
 }

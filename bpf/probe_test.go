@@ -6,8 +6,11 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/testenv"
@@ -63,13 +66,18 @@ func descriptors(t *testing.T) (open []string) {
 // Probes return the MissingError that the sampler would return.
 func TestProbesMissing(t *testing.T) {
 	openSampler(t, SamplerOptions{SamplesPerSecond: 1}).Stop()
+	withoutBPF := map[string]string{"iterator": "CAP_BPF", "ring buffer": "CAP_BPF"}
+	// Debian's kernels, whose default is 3, then ask for CAP_SYS_ADMIN.
+	paranoid := strings.TrimSpace(string(testenv.ReadFile(t, "/proc/sys/kernel/perf_event_paranoid")))
+	if level, err := strconv.Atoi(paranoid); err != nil || level > 2 {
+		withoutBPF["clock"] = "permission to use perf_event_open(2)"
+	}
 	for _, test := range []struct {
 		name    string
 		prepare func() error
 		feature map[string]string // of the MissingError, by probe; the others work
 	}{
-		{"no CAP_BPF", func() error { return keepCapabilities(unix.CAP_PERFMON) },
-			map[string]string{"iterator": "CAP_BPF", "ring buffer": "CAP_BPF"}},
+		{"no CAP_BPF", func() error { return keepCapabilities(unix.CAP_PERFMON) }, withoutBPF},
 		{"no CAP_PERFMON", func() error { return keepCapabilities(unix.CAP_BPF) },
 			map[string]string{"iterator": "CAP_PERFMON", "clock": "CAP_PERFMON"}},
 		{"bpf refused", func() error { return failBPF(unix.EPERM) },
@@ -139,7 +147,16 @@ func TestProbePinDir(t *testing.T) {
 	if err := ProbePinDir(dir); err != nil {
 		t.Errorf("after its use: %v", err)
 	}
-	if err := ProbePinDir(filepath.Join(filepath.Dir(dir), "maps.debug", "pins")); !errors.Is(err, unix.ENOTDIR) {
+	file := filepath.Join(filepath.Dir(dir), "file")
+	pinned, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pinned.Close()
+	if err := pinned.Pin(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := ProbePinDir(filepath.Join(file, "pins")); !errors.Is(err, unix.ENOTDIR) {
 		t.Errorf("below a file: %v", err)
 	}
 	unix.SetfsuidRetUid(4711)
