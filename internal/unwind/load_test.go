@@ -97,3 +97,24 @@ func TestFreezes(t *testing.T) {
 		}
 	}
 }
+
+// The versions are those that machines print.
+func TestStableVersion(t *testing.T) {
+	for _, c := range []struct {
+		release, build string
+		want           [3]int
+	}{
+		{"6.1.0-50-cloud-amd64", "#1 SMP PREEMPT_DYNAMIC Debian 6.1.176-1 (2026-07-02)", [3]int{6, 1, 176}},
+		{"6.12.117+deb13-cloud-amd64", "#1 SMP PREEMPT_DYNAMIC Debian 6.12.117-1 (2026-11-12)", [3]int{6, 12, 117}},
+		{"6.8.0-45-generic", "#45-Ubuntu SMP PREEMPT_DYNAMIC Fri Aug 30 12:02:04 UTC 2024", [3]int{6, 8, 0}},
+		{"6.18.44-fc-v669", "#1 SMP PREEMPT_DYNAMIC @0", [3]int{6, 18, 44}},
+		{"7.0-rc3", "#1 SMP", [3]int{7, 0, 0}},
+	} {
+		if got, err := stableVersion(c.release, c.build); err != nil || got != c.want {
+			t.Errorf("%s, %s: %v, %v, want %v", c.release, c.build, got, err, c.want)
+		}
+	}
+	if version, err := stableVersion("six", "#1 SMP"); err == nil {
+		t.Errorf("no version: %v", version)
+	}
+}

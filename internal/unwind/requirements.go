@@ -2,6 +2,7 @@ package unwind
 
 import (
 	"fmt"
+	"regexp"
 
 	"golang.org/x/sys/unix"
 
@@ -45,18 +46,34 @@ func checkKernel() error {
 	if err := unix.Uname(&name); err != nil {
 		return fmt.Errorf("reading the kernel's version: %w", err)
 	}
-	release := unix.ByteSliceToString(name.Release[:])
-	var major, minor, patch int
-	if _, err := fmt.Sscanf(release, "%d.%d.%d", &major, &minor, &patch); err != nil {
-		if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
-			return fmt.Errorf("reading the kernel's version %q: %w", release, err)
-		}
+	release, build := unix.ByteSliceToString(name.Release[:]), unix.ByteSliceToString(name.Version[:])
+	version, err := stableVersion(release, build)
+	if err != nil {
+		return fmt.Errorf("reading the kernel's version: %w", err)
 	}
-	if freezes(major, minor, patch) {
+	if freezes(version[0], version[1], version[2]) {
 		return fmt.Errorf("this kernel, %s, can freeze when BPF programs read user memory (fixed in 6.1.36, 6.3.10 and 6.4)",
 			release)
 	}
 	return nil
+}
+
+// debianVersion is the version of the package in what uname -v prints of Debian's kernels, as in "#1
+// SMP PREEMPT_DYNAMIC Debian 6.1.176-1 (2026-07-02)".
+var debianVersion = regexp.MustCompile(` Debian (\d+\.\d+\.\d+)`)
+
+// stableVersion returns the version of the stable kernel that a kernel was built from, by what uname
+// -r and -v print. Debian until 12 writes 0 for the last number of all releases, as in
+// "6.1.0-50-amd64".
+func stableVersion(release, build string) (version [3]int, err error) {
+	if debian := debianVersion.FindStringSubmatch(build); debian != nil {
+		release = debian[1]
+	}
+	n, err := fmt.Sscanf(release, "%d.%d.%d", &version[0], &version[1], &version[2])
+	if n < 2 {
+		return version, fmt.Errorf("parsing %q: %w", release, err)
+	}
+	return version, nil
 }
 
 func freezes(major, minor, patch int) bool {
