@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 
 	"correlator/internal/process"
+	"correlator/internal/worker"
 )
 
 // Status is what is known of a process.
@@ -77,8 +78,12 @@ const maxMessage = 1024
 const troubleMessage = "process cannot be served; trying again"
 
 // RecordError counts why a process cannot be served, and logs it the first time; what may pass in a
-// moment, only when it does not. It is for the process's goroutine.
+// moment, only when it does not. That we end ourselves is no error. It is for the process's
+// goroutine.
 func (p *Process) RecordError(err error) {
+	if errors.Is(err, worker.ErrClosed) {
+		return
+	}
 	reason := process.ReasonOf(err)
 	if reason == process.ReasonStorageUnreadable && p.retry == 0 { // the loader may be about to map it
 		p.countError(reason, err.Error())
