@@ -102,7 +102,9 @@ func (h *Handle) path(name string) string {
 }
 
 // OpenRoot opens the process's root directory with O_PATH, from which its paths can be resolved.
-// The file refers to that directory even after the process has exited.
+// The file refers to that directory even after the process has exited, and leads to all that is on
+// the same mount. Other mounts below it are unmounted with the last process of the mount namespace
+// (put_mnt_ns and umount_tree in fs/namespace.c): whoever needs one later must hold a file on it.
 func (h *Handle) OpenRoot() (*os.File, error) {
 	fd, err := h.open("root", unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {

@@ -312,20 +312,23 @@ func TestExec(t *testing.T) {
 	}
 }
 
+// The root directory stays when the process has ended, with what is on its mount. Other mounts of a
+// mount namespace end with its last process, but for who holds a file on them.
 func TestOpenRoot(t *testing.T) {
 	testenv.NeedRoot(t)
-	dir := t.TempDir()
+	chroot, mounted, nested := t.TempDir(), t.TempDir(), t.TempDir()
 	for _, c := range []struct {
 		name string
 		spec child.HostSpec
-		file string // only below that root
+		dir  string // of a file, from the process's root
+		kept error
 	}{
-		{"chroot", child.HostSpec{Chroot: dir, Maps: []child.MapSpec{{Path: "/" + realName}}}, "/" + realName},
-		{"mount namespace", child.HostSpec{
-			Mounts: []child.MountSpec{{Source: "private", Target: dir, Type: "tmpfs"}},
-			Maps:   []child.MapSpec{{Path: filepath.Join(dir, realName)}},
-		}, filepath.Join(dir, realName)},
+		{"chroot", child.HostSpec{Chroot: chroot}, "/", nil},
+		{"root is a mount", child.HostSpec{Chroot: mounted, Mounts: private(mounted)}, "/", nil},
+		{"mount below the root", child.HostSpec{Mounts: private(nested)}, nested, unix.ENOENT},
 	} {
+		file := filepath.Join(c.dir, realName) // which is only below that root
+		c.spec.Maps = []child.MapSpec{{Path: file}}
 		p := child.StartHost(t, c.spec)
 		h, _ := openHost(t, p)
 		root, err := h.OpenRoot()
@@ -333,13 +336,26 @@ func TestOpenRoot(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer root.Close()
-		p.Kill() // the descriptor keeps the directory
+		dir, err := LookupBelow(root, c.dir, unix.O_DIRECTORY)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(dir)
+		p.Kill()
 		var stat unix.Stat_t
-		if err := unix.Fstatat(int(root.Fd()), strings.TrimPrefix(c.file, "/"), &stat, 0); err != nil {
-			t.Errorf("%s: %s below the root: %v", c.name, c.file, err)
+		if err := unix.Fstatat(int(root.Fd()), strings.TrimPrefix(file, "/"), &stat, 0); !errors.Is(err, c.kept) {
+			t.Errorf("%s: %s below the root: %v, want %v", c.name, file, err, c.kept)
+		}
+		if err := unix.Fstatat(dir, realName, &stat, 0); err != nil {
+			t.Errorf("%s: in its directory, which is held: %v", c.name, err)
 		}
 		if flags, err := unix.FcntlInt(root.Fd(), unix.F_GETFL, 0); err != nil || flags&unix.O_PATH == 0 {
 			t.Errorf("%s: flags %#x, %v", c.name, flags, err)
 		}
 	}
+}
+
+// private is a file system of the process's own.
+func private(target string) []child.MountSpec {
+	return []child.MountSpec{{Source: "private", Target: target, Type: "tmpfs"}}
 }

@@ -111,27 +111,35 @@ func recording(stacks map[*record.Process][]profile.Frame) *record.Recording {
 }
 
 // A process in a container's place: another user, /tmp and pid namespace of its own. It ends before
-// anybody reads symbols.
+// anybody reads symbols, and can write its perf map last: its /tmp is a mount that nothing leads to
+// afterwards.
 func TestNamesOfAProcessThatEnded(t *testing.T) {
 	testenv.NeedRoot(t)
+	own := func(pid int) int { return pid }
 	for _, test := range []struct {
 		what  string
 		place demo.Placement
 		pid   func(pid int) int
+		late  bool // the perf map is written at the end
 	}{
-		{"here", demo.Placement{}, func(pid int) int { return pid }},
-		{"in a pid namespace", demo.Placement{PIDNamespace: true}, func(int) int { return 1 }},
-		{"as another user with its own /tmp", demo.Placement{PrivateTmp: true, UID: 12345, GID: 12346},
-			func(pid int) int { return pid }},
+		{"here", demo.Placement{}, own, false},
+		{"in a pid namespace", demo.Placement{PIDNamespace: true}, func(int) int { return 1 }, true},
+		{"as another user with its own /tmp", demo.Placement{PrivateTmp: true, UID: 12345, GID: 12346}, own, false},
+		{"with its own /tmp, written late", demo.Placement{PrivateTmp: true}, own, true},
 	} {
 		t.Run(test.what, func(t *testing.T) {
 			process := demo.Start(t, demo.Options{Manual: true, Placement: test.place})
 			p := openProcess(t, process.PID)
 			path := process.HostPath(fmt.Sprintf("/tmp/perf-%d.map", test.pid(process.PID)))
-			testenv.WriteFile(t, path, "1000000 20 void Demo.run()\n")
 			t.Cleanup(func() { os.Remove(path) })
-			if err := os.Chown(path, test.place.UID, -1); err != nil {
-				t.Fatal(err)
+			writeMap := func() {
+				testenv.WriteFile(t, path, "1000000 20 void Demo.run()\n")
+				if err := os.Chown(path, test.place.UID, -1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !test.late {
+				writeMap()
 			}
 			frames := []profile.Frame{
 				function(t, p, "demo", "price_basket"), function(t, p, "libc.so", "getenv"), {Address: 0x1000010},
@@ -139,6 +147,9 @@ func TestNamesOfAProcessThatEnded(t *testing.T) {
 			}
 			n := newNamer(t)
 			n.Learn(p, frames)
+			if test.late {
+				writeMap()
+			}
 			process.Kill()
 			names := n.read(t.Context(), recording(map[*record.Process][]profile.Frame{p: frames}))
 			for i, want := range []string{"price_basket", "getenv", "void Demo.run()", ""} {

@@ -59,6 +59,7 @@ type process struct {
 	root    *os.File                   // its root directory (O_PATH), nil: not opened
 	pid     int                        // in its own pid namespace; known with root, like rights
 	rights  messaging.Credentials
+	tmp     *os.File // its /tmp (O_PATH), nil: not opened
 	perfMap *os.File
 	budget  *symbols.Budget
 }
@@ -246,7 +247,14 @@ func (s *server) findPerfMap(p *process) error {
 	}
 	var file *os.File
 	err := p.rights.Do(func() (err error) {
-		file, err = s.opener.OpenPerfMap(p.root, p.pid, p.rights.UID, p.since)
+		// It can be a mount that the root directory does not lead to when the process has ended, and a
+		// JVM can write the map at its exit.
+		if p.tmp == nil {
+			if p.tmp, err = s.opener.OpenPerfMapDir(p.root); err != nil {
+				return err
+			}
+		}
+		file, err = s.opener.OpenPerfMap(p.tmp, p.pid, p.rights.UID, p.since)
 		return err
 	})
 	if err != nil {

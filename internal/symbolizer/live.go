@@ -291,6 +291,7 @@ func (s *server) close(p *process) {
 		source.file.Close()
 	}
 	p.root.Close() // nil is allowed, as for the others
+	p.tmp.Close()
 	p.perfMap.Close()
 	s.host.Close()
 }

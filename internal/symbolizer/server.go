@@ -28,8 +28,8 @@ const (
 	// may. Some 50 MB are the most that mappings, mounts, tables and names of one process can take.
 	liveMemoryBytes = 96 << 20
 
-	// workerDescriptors are for maxSources files, as many perf maps and roots of processes, and a few for
-	// each that is served.
+	// workerDescriptors are for maxSources files, three for each of 4,000 processes (root, /tmp, perf map),
+	// and a few for each that is served.
 	workerDescriptors = 16 << 10
 
 	// maxServed is how many processes a worker opens or reads files of at a time; each takes a thread or

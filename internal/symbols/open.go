@@ -42,13 +42,24 @@ type Opener struct {
 	ProcRoot string
 }
 
-// OpenPerfMap opens the perf map of a process: /tmp/perf-PID.map with the pid that the process has
-// in its own pid namespace. It must belong to root or to uid, the process's user, and not have been
-// written for the last time before since. fs.ErrNotExist is the normal result. The caller must
-// close the file.
-func (o Opener) OpenPerfMap(root *os.File, pid int, uid uint32, since time.Time) (*os.File, error) {
+// OpenPerfMapDir opens, with O_PATH, the directory of perf maps of a process with this root: /tmp.
+// What is in it is found even when the process has ended. fs.ErrNotExist is a normal result. The
+// caller must close the directory.
+func (o Opener) OpenPerfMapDir(root *os.File) (*os.File, error) {
+	fd, err := procscan.LookupBelow(root, "/tmp", unix.O_DIRECTORY)
+	if err != nil {
+		return nil, fmt.Errorf("opening the directory of perf maps: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "/tmp"), nil
+}
+
+// OpenPerfMap opens the perf map of a process in the directory that OpenPerfMapDir returns:
+// perf-PID.map with the pid that the process has in its own pid namespace. It must belong to root or
+// to uid, the process's user, and not have been written for the last time before since.
+// fs.ErrNotExist is the normal result. The caller must close the file.
+func (o Opener) OpenPerfMap(dir *os.File, pid int, uid uint32, since time.Time) (*os.File, error) {
 	// The last component must not be a symbolic link: any user can create one in /tmp.
-	file, stat, err := o.open(root, "/tmp/perf-"+strconv.Itoa(pid)+".map", unix.O_NOFOLLOW)
+	file, stat, err := o.open(dir, "perf-"+strconv.Itoa(pid)+".map", unix.O_NOFOLLOW)
 	if err != nil {
 		return nil, fmt.Errorf("opening perf map: %w", err)
 	}

@@ -29,9 +29,19 @@ func root(t *testing.T) (dir string, opened *os.File) {
 	return dir, opened
 }
 
+// openPerfMap opens the perf map of a process with this root and pid 42.
+func openPerfMap(root *os.File, uid uint32) (*os.File, error) {
+	opener := Opener{ProcRoot: "/proc"}
+	dir, err := opener.OpenPerfMapDir(root)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	return opener.OpenPerfMap(dir, 42, uid, time.Time{})
+}
+
 func TestOpenPerfMap(t *testing.T) {
 	dir, root := root(t)
-	opener := Opener{ProcRoot: "/proc"}
 	path := filepath.Join(dir, "tmp/perf-42.map")
 	uid := uint32(os.Geteuid())
 	for _, test := range []struct {
@@ -52,7 +62,7 @@ func TestOpenPerfMap(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer os.RemoveAll(path)
-			file, err := opener.OpenPerfMap(root, 42, uid, time.Time{})
+			file, err := openPerfMap(root, uid)
 			if !errors.Is(err, test.want) {
 				t.Fatalf("%v, want %v", err, test.want)
 			}
@@ -80,7 +90,7 @@ func TestOpenPerfMapOfAnotherUser(t *testing.T) {
 		if err := os.Chown(path, test.owner, -1); err != nil {
 			t.Fatal(err)
 		}
-		file, err := Opener{ProcRoot: "/proc"}.OpenPerfMap(root, 42, 1000, time.Time{})
+		file, err := openPerfMap(root, 1000)
 		if !errors.Is(err, test.want) {
 			t.Errorf("owned by %d: %v, want %v", test.owner, err, test.want)
 		}
@@ -101,12 +111,12 @@ func TestOpenStaysBelowTheRoot(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "tmp/perf-42.map")); err != nil {
 		t.Fatal("the link leads to nothing outside:", err)
 	}
-	opener, uid := Opener{ProcRoot: "/proc"}, uint32(os.Geteuid())
-	if _, err := opener.OpenPerfMap(root, 42, uid, time.Time{}); !errors.Is(err, fs.ErrNotExist) {
+	uid := uint32(os.Geteuid())
+	if _, err := openPerfMap(root, uid); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
 	testenv.WriteFile(t, filepath.Join(dir, sibling, "perf-42.map"), "")
-	file, err := opener.OpenPerfMap(root, 42, uid, time.Time{})
+	file, err := openPerfMap(root, uid)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +169,7 @@ func TestOpenPseudoFile(t *testing.T) {
 			testenv.Missing(t, "needs bind mounts: "+err.Error())
 		}
 		defer unix.Unmount(target, unix.MNT_DETACH)
-		_, err := Opener{ProcRoot: "/proc"}.OpenPerfMap(root, 42, 0, time.Time{})
+		_, err := openPerfMap(root, 0)
 		if !errors.Is(err, ErrPseudoFile) {
 			t.Errorf("%s: %v", path, err)
 		}
