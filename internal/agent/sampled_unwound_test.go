@@ -14,6 +14,7 @@ import (
 // The stacks of a JVM without frame pointers are unwound and named as soon as the engine runs, for
 // which an agent that must have it is not ready before.
 func TestSampledUnwound(t *testing.T) {
+	testenv.NeedUnwinding(t)
 	p := demo.StartJVM(t, demo.JVMOptions{Busy: true, Threads: 2})
 	r := run(t, atRate(97), func(c *Config) { c.Unwinder = sampling.FullUnwinder })
 	p.Registration(1)
@@ -68,6 +69,7 @@ func (r *running) whole(report demo.Report) (samples, whole uint64) {
 
 // Where there is nothing to sample, there is no engine, which takes memory, and nothing is amiss.
 func TestUnwinderWhenNeeded(t *testing.T) {
+	testenv.NeedUnwinding(t)
 	r := run(t, atRate(97), func(c *Config) { c.Unwinder = sampling.AutoUnwinder })
 	r.swept(3)
 	started := &r.Counters().Sampling.Unwinding.Started
@@ -87,6 +89,7 @@ func TestUnwinderWhenNeeded(t *testing.T) {
 // test tells: where another process has had the engine loaded, as many as come while it is
 // synchronized.
 func TestFirstSamplesUnwound(t *testing.T) {
+	testenv.NeedUnwinding(t)
 	r := run(t, atRate(97), func(c *Config) { c.Unwinder = sampling.AutoUnwinder })
 	first := demo.Start(t, demo.Options{Busy: 1})
 	testenv.Poll(t, deadline, "the engine", func() bool { return r.Unwinding().Unwound == 1 })

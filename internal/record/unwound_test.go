@@ -19,6 +19,7 @@ import (
 
 	"correlator/internal/demo"
 	"correlator/internal/sampling"
+	"correlator/internal/testenv"
 	"correlator/profile"
 )
 
@@ -37,6 +38,7 @@ func startWorking(t *testing.T, jdk int, service, work string, flags ...string) 
 // unwound records and waits until stacks are unwound of so many processes.
 func unwound(t *testing.T, options Options, processes int) *running {
 	t.Helper()
+	testenv.NeedUnwinding(t)
 	options.Unwinder = sampling.AutoUnwinder
 	options.SamplesPerSecond = 199 // so that names are found in time, with the race detector on a busy machine too
 	recorder := open(t, options, zaptest.NewLogger(t))

@@ -19,7 +19,7 @@ import (
 
 // An engine that could not be loaded because descriptors were short is loaded when they are not any more.
 func TestEngineIsLoadedLater(t *testing.T) {
-	testenv.NeedRoot(t)
+	testenv.NeedUnwinding(t)
 	sampler, err := bpf.OpenSampler(bpf.SamplerOptions{})
 	if err != nil {
 		t.Fatal(err)

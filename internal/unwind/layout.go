@@ -9,6 +9,9 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/features"
+
+	"correlator/bpf"
 )
 
 // kernelLayout is what the programs have to know of the running kernel.
@@ -149,8 +152,13 @@ func (l *kernelLayout) run() error {
 			asm.Return(),
 		},
 	})
+	if err != nil && errors.Is(features.HaveProgramHelper(ebpf.RawTracepoint, asm.FnTaskPtRegs), ebpf.ErrNotSupported) {
+		return &bpf.MissingError{
+			Feature: "the eBPF helper bpf_task_pt_regs", Remedy: "boot Linux 5.15 or later", Err: err,
+		}
+	}
 	if err != nil {
-		return fmt.Errorf("loading the program that finds the layout of kernel stacks (Linux 5.15): %w", err)
+		return fmt.Errorf("loading the program that finds the layout of kernel stacks: %w", err)
 	}
 	defer program.Close()
 	if _, err := program.Run(&ebpf.RunOptions{}); err != nil {

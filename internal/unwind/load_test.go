@@ -9,13 +9,12 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/support"
 
 	"correlator/bpf"
-	"correlator/internal/testenv"
 )
 
 // The programs load as they are on kernels before 5.17, without calls that these do not have, and as
 // the module has them where a kernel's verifier refuses long loops.
 func TestLoadWithoutAreas(t *testing.T) {
-	testenv.NeedRoot(t)
+	openUntested(t) // skips the test if something is missing
 	kernel, err := readKernelLayout()
 	if err != nil {
 		t.Fatal(err)
