@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -67,9 +65,7 @@ func descriptors(t *testing.T) (open []string) {
 func TestProbesMissing(t *testing.T) {
 	openSampler(t, SamplerOptions{SamplesPerSecond: 1}).Stop()
 	withoutBPF := map[string]string{"iterator": "CAP_BPF", "ring buffer": "CAP_BPF"}
-	// Debian's kernels, whose default is 3, then ask for CAP_SYS_ADMIN.
-	paranoid := strings.TrimSpace(string(testenv.ReadFile(t, "/proc/sys/kernel/perf_event_paranoid")))
-	if level, err := strconv.Atoi(paranoid); err != nil || level > 2 {
+	if testenv.PerfNeedsAdmin(t) {
 		withoutBPF["clock"] = "permission to use perf_event_open(2)"
 	}
 	for _, test := range []struct {

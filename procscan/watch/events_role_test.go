@@ -211,16 +211,24 @@ func TestEventsUnsupported(t *testing.T) {
 }
 
 // A process without CAP_IPC_LOCK may lock only so much memory for rings. CAP_PERFMON is enough for
-// rings of the usual size.
+// rings of the usual size, except on kernels where perf events need CAP_SYS_ADMIN, too.
 func TestEventsCapability(t *testing.T) {
 	testenv.NeedRoot(t)
+	capabilities := []uintptr{unix.CAP_PERFMON}
+	if testenv.PerfNeedsAdmin(t) {
+		output := refusal(t, eventsSpec{Size: ringBytes, NoLock: true}, asNobody(capabilities...))
+		if !strings.HasPrefix(output, refused) || !strings.Contains(output, "kernel.perf_event_paranoid above 2") {
+			t.Errorf("printed %q", output)
+		}
+		capabilities = append(capabilities, unix.CAP_SYS_ADMIN)
+	}
 	const tooLarge = 8 << 20 // for each CPU; kernel.perf_event_mlock_kb gives 516 KiB
-	output := refusal(t, eventsSpec{Size: tooLarge, NoLock: true}, asNobody(unix.CAP_PERFMON))
+	output := refusal(t, eventsSpec{Size: tooLarge, NoLock: true}, asNobody(capabilities...))
 	if !strings.HasPrefix(output, refused) || !strings.Contains(output, "CAP_IPC_LOCK") {
 		t.Errorf("printed %q", output)
 	}
 	cmd := child.Command(t, "events")
-	cmd.SysProcAttr = asNobody(unix.CAP_PERFMON)
+	cmd.SysProcAttr = asNobody(capabilities...)
 	child.StartReady(t, cmd, eventsSpec{Library: sharedLibrary(t), Size: ringBytes, NoLock: true})
 }
 

@@ -116,8 +116,9 @@ func (r *perfRing) use(memory []byte) {
 func classifyPerf(err error) error {
 	switch {
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		return fmt.Errorf("%w: needs CAP_PERFMON in the initial user namespace (before Linux 5.8 CAP_SYS_ADMIN), "+
-			"and a seccomp profile that allows perf_event_open: %w", procscan.ErrDenied, err)
+		return fmt.Errorf("%w: needs CAP_PERFMON in the initial user namespace (CAP_SYS_ADMIN before Linux 5.8, and on "+
+			"some distributions' kernels with kernel.perf_event_paranoid above 2), and a seccomp profile that allows "+
+			"perf_event_open: %w", procscan.ErrDenied, err)
 	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP):
 		return fmt.Errorf("%w: needs a kernel built with CONFIG_PERF_EVENTS: %w", errors.ErrUnsupported, err)
 	}
