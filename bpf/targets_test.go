@@ -226,11 +226,12 @@ func TestIdentify(t *testing.T) {
 			t.Errorf("started at %d, the main thread at %d", identity.StartTime, thread.StartTime)
 		}
 	}
+	filters := s.identities.filters
 	s.identities.filters = false // as on kernels before 6.1
 	if again, err := s.Identify(c.pid); err != nil || again != identity {
 		t.Errorf("%+v, unfiltered %+v, %v", identity, again, err)
 	}
-	s.identities.filters = true
+	s.identities.filters = filters
 	// Now only the other threads identify the program.
 	c.ask("leave", "leaving")
 	testenv.Poll(t, waiting, "the end of the main thread", func() bool { return state(t, c.pid) == "Z" })

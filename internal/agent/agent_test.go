@@ -300,8 +300,15 @@ func TestThreadsWithoutTrace(t *testing.T) {
 	p.Begin(1)
 	p.End(1)
 	for i, want := range map[int]process.SampleOutcome{1: process.OutcomeNoTrace, 2: process.OutcomeNoSlot} {
-		r.sample(p.PID, threads[i].TID, [16]byte{byte(i)})
-		r.outcome(want, 1)
+		fed := &r.Counters().Fed
+		testenv.Poll(t, deadline, "a sample that is not late", func() bool {
+			late := fed[process.OutcomeStale].Load()
+			r.sample(p.PID, threads[i].TID, [16]byte{byte(i)})
+			testenv.Poll(t, deadline, "outcome "+want.String()+" or stale", func() bool {
+				return fed[want].Load() > 0 || fed[process.OutcomeStale].Load() > late
+			})
+			return fed[want].Load() > 0
+		})
 	}
 	r.sample(p.PID, 1, [16]byte{3}) // the init process's thread, not ours
 	r.outcome(process.OutcomeNoThread, 1)
