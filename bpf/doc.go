@@ -12,6 +12,6 @@
 // perf events. What is missing is reported as a [MissingError].
 package bpf
 
-//go:generate go tool bpf2go -target amd64,arm64 -type thread_record threads threads.bpf.c -- -Wall -Wextra -Werror
-//go:generate go tool bpf2go -target amd64,arm64 -type identity_record identity identity.bpf.c -- -Wall -Wextra -Werror
-//go:generate go tool bpf2go -target amd64,arm64 -type sample_outcome -type correlator_kind -type correlator_rule -type deferred -type attributes_key -type correlator_attributes sampler sampler.bpf.c -- -Wall -Wextra -Werror
+//go:generate ../.ci/bpf2go -target amd64,arm64 -type thread_record threads threads.bpf.c -- -Wall -Wextra -Werror
+//go:generate ../.ci/bpf2go -target amd64,arm64 -type identity_record identity identity.bpf.c -- -Wall -Wextra -Werror
+//go:generate ../.ci/bpf2go -target amd64,arm64 -type sample_outcome -type correlator_kind -type correlator_rule -type deferred -type attributes_key -type correlator_attributes sampler sampler.bpf.c -- -Wall -Wextra -Werror

@@ -3,18 +3,25 @@ package procscan
 import (
 	"fmt"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// CPUTime returns how much CPU time a process has used, in steps of 10 ms. The error is ErrGone when
-// there is no process with its pid any more, or another one.
-func CPUTime(procRoot string, id ProcessID) (time.Duration, error) {
-	stat, err := readStat(procRoot, id.PID)
-	if err != nil {
+// CPUTime returns how much CPU time all threads of a process have used so far, also those that have
+// ended. It costs one system call, a tenth of what reading /proc/PID/stat does. The error is ErrGone
+// when no process has the pid; whether that is still the same process is the caller's to know.
+func CPUTime(pid int) (time.Duration, error) {
+	var t unix.Timespec
+	switch err := unix.ClockGettime(cpuClock(pid), &t); err {
+	case nil:
+		return time.Duration(t.Nano()), nil
+	case unix.EINVAL, unix.ESRCH:
+		return 0, fmt.Errorf("reading CPU time: %w", ErrGone)
+	default:
 		return 0, fmt.Errorf("reading CPU time: %w", err)
 	}
-	if stat.started != id.StartTime {
-		return 0, fmt.Errorf("reading CPU time: %w", ErrGone)
-	}
-	const tick = time.Second / 100 // as of start times
-	return time.Duration(stat.user+stat.system) * tick, nil
 }
+
+// cpuClock returns the clock of a process's CPU time, as clock_getcpuclockid(3) does: CPUCLOCK_SCHED
+// (2) of include/linux/posix-timers.h with the inverted pid above it.
+func cpuClock(pid int) int32 { return ^int32(pid)<<3 | 2 }

@@ -54,54 +54,35 @@ const maxStatBytes = 2048
 
 var errStat = errors.New("unexpected text")
 
-// stat is what is read of /proc/PID/stat, in clock ticks.
-type stat struct {
-	user, system uint64 // CPU time, of all threads that it has had
-	started      uint64 // since boot
-}
-
-// readStat reads /proc/PID/stat. A sweep does so for each target, and package procfs takes more than
-// twice as long.
-func readStat(procRoot string, pid int) (stat, error) {
+// startTime reads field 22 of /proc/PID/stat. A sweep does so for each target, and package procfs
+// takes more than twice as long.
+func startTime(procRoot string, pid int) (uint64, error) {
 	fd, err := openFD(procRoot+"/"+strconv.Itoa(pid)+"/stat", unix.O_RDONLY)
 	if err != nil {
-		return stat{}, classify(err)
+		return 0, fmt.Errorf("reading start time: %w", classify(err))
 	}
 	defer unix.Close(fd)
 	text := make([]byte, maxStatBytes)
 	n, err := fdReader(fd).Read(text) // one read returns all of it
 	if err != nil {
-		return stat{}, classify(err)
+		return 0, fmt.Errorf("reading start time: %w", classify(err))
 	}
-	return parseStat(text[:n])
-}
-
-func startTime(procRoot string, pid int) (uint64, error) {
-	s, err := readStat(procRoot, pid)
+	started, err := parseStartTime(text[:n])
 	if err != nil {
 		return 0, fmt.Errorf("reading start time: %w", err)
 	}
-	return s.started, nil
+	return started, nil
 }
 
-// parseStat counts from field 3, after the last parenthesis: field 2 is the command's name, which a
-// process chooses and which may hold ") ".
-func parseStat(text []byte) (s stat, err error) {
+// parseStartTime counts from field 3, after the last parenthesis: field 2 is the command's name,
+// which a process chooses and which may hold ") ".
+func parseStartTime(stat []byte) (uint64, error) {
 	field := 3
-	for value := range bytes.FieldsSeq(text[bytes.LastIndexByte(text, ')')+1:]) {
-		switch field {
-		case 14:
-			s.user, err = strconv.ParseUint(string(value), 10, 64)
-		case 15:
-			s.system, err = strconv.ParseUint(string(value), 10, 64)
-		case 22:
-			s.started, err = strconv.ParseUint(string(value), 10, 64)
-			return s, err
-		}
-		if err != nil {
-			return stat{}, err
+	for value := range bytes.FieldsSeq(stat[bytes.LastIndexByte(stat, ')')+1:]) {
+		if field == 22 {
+			return strconv.ParseUint(string(value), 10, 64)
 		}
 		field++
 	}
-	return stat{}, errStat
+	return 0, errStat
 }

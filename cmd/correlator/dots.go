@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
 	"os/signal"
 	"syscall"
 
@@ -149,13 +150,20 @@ func (a *app) addDotsReplay(parent *cobra.Command) {
 	}, options)
 }
 
+// exitInterrupted is what shells report of a program that SIGINT has killed.
+const exitInterrupted = 130
+
 // untilSignal runs a command with a context that SIGTERM and SIGINT end.
 func untilSignal(run func(context.Context, *cobra.Command, []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
 		defer stop()
 		context.AfterFunc(ctx, stop) // a second signal kills, whatever it is that blocks
-		return usageOf(run(ctx, cmd, args))
+		err := run(ctx, cmd, args)
+		if errors.Is(err, dotstool.ErrInterrupted) {
+			os.Exit(exitInterrupted)
+		}
+		return usageOf(err)
 	}
 }
 

@@ -233,8 +233,9 @@ var usage = map[string]string{
 	"live-listen": "`URI` at which to serve the live view, any number of times: uds:/run/correlator/live.sock (what " +
 		"\"correlator watch\" asks; for our own user only), ws://127.0.0.1:11233 (a page for browsers), " +
 		"tcp://127.0.0.1:11235. An address that other hosts reach needs a secret (default: none)",
-	"live-connect":     "`URI` of a DOTS broker that runs, to which the live view is published (default: none)",
-	"live-secret-file": "`file` with the secret that guests of --live-listen on TCP and WebSocket must know, and that is shown to the broker of --live-connect (default: DOTS_AUTH_SECRET, else none)",
+	"live-connect": "`URI` of a DOTS broker that runs, to which the live view is published (default: none)",
+	"live-secret-file": "`file` with the secret that guests of --live-listen on TCP and WebSocket must know, and by which " +
+		"the broker of --live-connect knows the agent; it is proved, not sent (default: DOTS_AUTH_SECRET, else none)",
 
 	"admin-socket": "`path` of the socket that \"correlator status\" asks, for our own user only; empty: none",
 	"metrics-address": "`host:port` that serves /metrics (Prometheus), /healthz and /readyz over HTTP to everybody " +

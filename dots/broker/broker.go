@@ -27,6 +27,7 @@ import (
 	"correlator/dots/schema"
 	"correlator/dots/system"
 	"correlator/dots/value"
+	"correlator/internal/connlimit"
 	"correlator/internal/sockfile"
 )
 
@@ -46,15 +47,20 @@ type Broker struct {
 	nonce     func() uint64 // of challenges
 	internals map[string]struct{}
 
-	count   counters
-	memory  atomic.Int64 // bytes of queues, unfinished frames and replays
-	stop    chan struct{}
-	running sync.WaitGroup
+	handshakes *connlimit.Table // connections that are no guests yet
+	count      counters
+	memory     atomic.Int64 // bytes that guests use: queues, unfinished frames, replays, groups, filters
+	stop       chan struct{}
+	running    sync.WaitGroup
+
+	// Held without mu, while something is made of what one guest has sent that may be much longer.
+	canonicalizing, converting sync.Mutex
 
 	mu        sync.Mutex
 	closed    bool
 	listeners map[io.Closer]struct{}
 	guests    map[uint32]*guest
+	accepted  int // of them
 	lastID    uint32
 	topics    map[string]*topic
 	unlisted  map[*guest]struct{} // whose records do not list the groups that they are in
@@ -84,19 +90,34 @@ const maxWork = 16384
 
 // batch is what lives as long as the lock is held: the time, buffers, and guests to be written to.
 type batch struct {
-	now       value.Timepoint
-	work      int
-	layout    dynamic.Layout // of the instance that is handled
-	oldLayout dynamic.Layout // of a stored one
-	instance  []byte
-	selected  []byte
-	key       []byte
-	merged    []byte
-	previous  []byte
-	own       []byte
-	frames    [numFormats][]byte
-	dirty     []*guest // whose queues are locked
-	relieved  int64    // memory up to which no other guest need be disconnected
+	now          value.Timepoint
+	work         int
+	layout       dynamic.Layout // of the instance that is handled
+	oldLayout    dynamic.Layout // of a stored one
+	mergedLayout dynamic.Layout // of what they make
+	instance     []byte
+	selected     []byte
+	key          []byte
+	merged       []byte
+	previous     []byte
+	own          []byte
+	frames       [numFormats][]byte
+	dirty        []*guest // whose queues are locked
+	relieved     int64    // memory up to which no other guest need be disconnected
+}
+
+// maxBuffer is how large the buffers of a batch may be that are kept for the next one.
+const maxBuffer = 1 << 20
+
+// trim gives up large buffers.
+func (b *batch) trim() {
+	for _, buf := range [...]*[]byte{
+		&b.instance, &b.selected, &b.key, &b.merged, &b.previous, &b.own, &b.frames[0], &b.frames[1],
+	} {
+		if cap(*buf) > maxBuffer {
+			*buf = nil
+		}
+	}
 }
 
 // New returns a Broker without listeners.
@@ -113,6 +134,7 @@ func New(o Options) *Broker {
 		nonce: auth.Nonce, internals: map[string]struct{}{}, owned: map[uint32]map[*object]*topic{},
 		created: map[uint32]int{}, published: publishedRules{accept: true},
 	}
+	b.handshakes = connlimit.New(max(minHandshakes, min(o.Limits.Guests, maxHandshakes)))
 	internal := 0
 	for _, t := range b.registry.Types() {
 		internal++
@@ -146,6 +168,7 @@ func (b *Broker) unlock(writers []*guest) []*guest {
 	}
 	clear(b.batch.dirty)
 	b.batch.dirty = b.batch.dirty[:0]
+	b.batch.trim()
 	b.mu.Unlock()
 	for i, g := range writers {
 		g.write()
@@ -168,6 +191,9 @@ func (b *Broker) tick() {
 		b.publishStatus()
 		b.publishGroups(0)
 		b.unlock(nil)
+		if n%reportSeconds == 0 {
+			b.publishReports()
+		}
 		if n%10 == 0 {
 			b.sweep()
 		}

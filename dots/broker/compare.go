@@ -128,7 +128,8 @@ func single(v *system.DotsPredicateValue) bool {
 }
 
 // operands returns the constants of a value.
-func operands(v *system.DotsPredicateValue) (out []operand) {
+func operands(v *system.DotsPredicateValue) []operand {
+	out := make([]operand, 0, countOperands(v))
 	if x, ok := v.BoolValue.Get(); ok {
 		o := operand{class: classBool}
 		if x {

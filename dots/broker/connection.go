@@ -12,27 +12,28 @@ import (
 	"correlator/dots/value"
 )
 
-// accept admits a new connection and sends the Hello, unless there are too many.
+// accept admits a new connection and sends the Hello, unless there are too many connections.
 func (b *Broker) accept(g *guest) bool {
 	b.lock()
 	b.count.accepted.Add(1)
-	if b.closed || len(b.guests) >= b.options.Limits.Guests || b.lastID == math.MaxUint32 { // ids are never reused
+	// Whether there is a place for a guest is decided, and said, when it introduces itself.
+	full := len(b.guests) >= b.options.Limits.Guests+maxHandshakes
+	if b.closed || full || b.lastID == math.MaxUint32 { // ids are never reused
 		reason := TooManyGuests
 		if b.closed {
 			reason = Shutdown
 		}
 		b.unlock(nil)
-		b.count.closed[reason].Add(1)
-		if b.options.Events != nil {
-			b.options.Events.Closed(0, "", g.address, reason, nil)
-		}
+		b.refuse(g.address, reason)
 		return false
 	}
 	b.lastID++
 	g.b, g.id, g.name, g.state = b, b.lastID, "<not_set>", connecting
 	g.changed.L = &g.queueMu
 	b.guests[g.id] = g
-	b.publishState(g)
+	if len(b.rules) == 0 { // otherwise it is nobody yet
+		b.publishState(g)
+	}
 	hello := &system.DotsMsgHello{ServerName: value.Some(b.options.Name), AuthChallenge: value.Some(uint64(0))}
 	if b.challenges(g.ip) {
 		g.challenged, g.challenge = true, b.nonce()
@@ -41,8 +42,17 @@ func (b *Broker) accept(g *guest) bool {
 	}
 	hello.Capabilities.Set(system.DotsServerCapabilities{FilteredSubscriptions: value.Some(true)})
 	b.reply(g, hello)
+	g.begin(b.options.Limits.Handshake) // locked, as Shutdown sets the deadline, too
 	g.writers = b.unlock(g.writers)
 	return true
+}
+
+// refuse counts a connection that does not become one of a guest.
+func (b *Broker) refuse(address string, reason Reason) {
+	b.count.closed[reason].Add(1)
+	if b.options.Events != nil {
+		b.options.Events.Closed(0, "", address, reason, nil)
+	}
 }
 
 // handleConnect handles both uses of DotsMsgConnect.
@@ -78,6 +88,14 @@ func (b *Broker) connect(g *guest, m *system.DotsMsgConnect) error {
 		b.reply(g, answer)
 		return fail(AuthRefused, "")
 	}
+	if b.accepted >= b.guestLimit(g) {
+		return b.crowded(g)
+	}
+	if g.handshake != nil && !g.handshake.Release() {
+		return fail(TooManyHandshakes, "")
+	}
+	b.accepted++
+	g.admitted = true
 	g.accepted(g)
 	if g.state = connected; preload {
 		g.state = earlySubscribe
@@ -144,8 +162,11 @@ func (b *Broker) depart(g *guest, reason Reason) {
 	g.dead, g.left, g.reason = true, true, reason
 	g.state = closed
 	delete(b.unlisted, g)
-	b.publishState(g)
+	if g.recorded {
+		b.publishState(g)
+	}
 	b.leaveAll(g)
+	b.publishReport(g)
 	b.cleanUp(g)
 }
 
@@ -178,6 +199,9 @@ func (b *Broker) cleanUp(g *guest) {
 func (b *Broker) remove(g *guest, err error) {
 	b.mu.Lock()
 	delete(b.guests, g.id)
+	if g.admitted {
+		b.accepted--
+	}
 	b.mu.Unlock()
 	b.count.closed[g.reason].Add(1)
 	if b.options.Events == nil {

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"sync"
 
-	"correlator/dots/cbor"
 	"correlator/dots/dynamic"
 	"correlator/dots/schema"
 	"correlator/dots/value"
@@ -21,6 +20,7 @@ const maxHeader = 2 + maxName + 8*10
 var (
 	errCacheFull = fail(CacheFull, "too much is cached")
 	errTooLarge  = fail(BadInstance, "with its other properties, an object is longer than a frame")
+	errTooLong   = fail(BadInstance, "in its usual encoding, an object is longer than a frame")
 )
 
 // versionOverhead is counted for a version besides its instance.
@@ -39,7 +39,27 @@ type version struct {
 	set      value.PropertySet
 	from     uint32 // who updated it
 	modified value.Timepoint
-	epoch    uint32 // of the container, when it was made
+	epoch    uint32          // of the container, when it was made
+	layout   *dynamic.Layout // of a large instance, otherwise nil
+}
+
+// scan makes the layout of a stored instance.
+func (v *version) scan(s *schema.Struct, l *dynamic.Layout) {
+	if v.layout != nil {
+		*l = *v.layout
+		return
+	}
+	if _, err := dynamic.Scan(s, v.data, l); err != nil {
+		l.Set = 0 // impossible: it was scanned before it was stored
+	}
+}
+
+// remember keeps the layout of a large instance.
+func (v *version) remember(l *dynamic.Layout) {
+	v.layout = nil
+	if len(v.data) > largeInstance {
+		v.layout = new(*l)
+	}
 }
 
 // container has the objects of a cached type.
@@ -188,7 +208,8 @@ func (b *Broker) store(t *topic, tr *transmission, layout *dynamic.Layout) error
 		if !b.mayCache(tr.from, tr.from, size) {
 			return errCacheFull
 		}
-		v := &version{slices.Clone(tr.instance), tr.set, tr.from, tr.sent, c.epoch}
+		v := &version{data: slices.Clone(tr.instance), set: tr.set, from: tr.from, modified: tr.sent, epoch: c.epoch}
+		v.remember(layout)
 		o = &object{key: string(tr.key), now: v, createdFrom: tr.from}
 		c.add(o)
 		b.objects++
@@ -201,7 +222,10 @@ func (b *Broker) store(t *topic, tr *transmission, layout *dynamic.Layout) error
 	data, set := tr.instance, tr.set
 	if kept := v.set &^ tr.attributes; kept != 0 {
 		set |= kept
-		data = b.merge(t.s, v, kept, tr, layout)
+		old, merged := &b.batch.oldLayout, &b.batch.mergedLayout
+		v.scan(t.s, old)
+		data = dynamic.AppendMerged(b.batch.merged[:0], t.s, v.data, old, tr.instance, layout, tr.attributes, merged)
+		b.batch.merged, layout = data, merged
 		if len(data)+maxHeader > b.options.Limits.Frame {
 			return errTooLarge
 		}
@@ -226,28 +250,8 @@ func (b *Broker) store(t *topic, tr *transmission, layout *dynamic.Layout) error
 		b.claim(t, o)
 	}
 	v.set, v.modified = set, tr.sent
+	v.remember(layout)
 	return nil
-}
-
-// merge returns the instance of an object after an update, of which some old properties are kept.
-func (b *Broker) merge(s *schema.Struct, v *version, kept value.PropertySet, tr *transmission,
-	layout *dynamic.Layout,
-) []byte {
-	old := &b.batch.oldLayout
-	if _, err := dynamic.Scan(s, v.data, old); err != nil {
-		kept = 0 // impossible: it was scanned before it was stored
-	}
-	dst := cbor.AppendMap(b.batch.merged[:0], (kept | tr.set).Len())
-	for i := range s.Properties {
-		switch tag := s.Properties[i].Tag; {
-		case tr.set.Has(tag):
-			dst = append(cbor.AppendUint(dst, uint64(tag)), layout.Value(tr.instance, tag)...)
-		case kept.Has(tag):
-			dst = append(cbor.AppendUint(dst, uint64(tag)), old.Value(v.data, tag)...)
-		}
-	}
-	b.batch.merged = dst
-	return dst
 }
 
 // forget removes an object from its container.

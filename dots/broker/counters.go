@@ -9,18 +9,20 @@ type Counters struct {
 	ReceivedFrames  uint64
 	ReceivedBytes   uint64
 	SentFrames      uint64 // put into queues, whether or not they were delivered
-	SentBytes       uint64
+	SentBytes       uint64 // of these, which are shorter than the JSON that WebSockets get
 	DiscardedBytes  uint64 // of these, bytes that were in queues of connections that ended
 	UndecodedBytes  uint64 // received and not handled, since the connection ended
 	IgnoredMessages uint64 // messages without effect: filters that are invalid, kill, echo replies
-	Unencodable     uint64 // objects that a guest's format cannot express, and that it did not get
+	Unencodable     uint64 // objects that are too long as JSON, and that a WebSocket did not get
 	ForeignHosts    uint64 // HTTP requests to a loopback address for another host, refused
 	RefusedUpgrades uint64 // HTTP requests that were no WebSocket of this protocol, or of another origin
+	Handshakes      int    // connections that are no guests yet, those that read the page included
+	EndedHandshakes uint64 // refused, or closed for others, as there were too many of these
 	TypeConflicts   uint64 // descriptions that differ from what is known
 	Types           int
 	Objects         int // cached
 	CacheBytes      int // their memory
-	QueuedBytes     int // waiting in all queues, unfinished frames and replays
+	QueuedBytes     int // that guests use: in queues, unfinished frames, replays, groups and filters
 	Closed          map[Reason]uint64
 }
 
@@ -35,7 +37,9 @@ type counters struct {
 func (b *Broker) Counters() Counters {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	handshakes := b.handshakes.Counts()
 	c := Counters{
+		Handshakes: handshakes.Open, EndedHandshakes: handshakes.MadeRoom + handshakes.Refused,
 		Accepted: b.count.accepted.Load(), Guests: len(b.guests),
 		ReceivedFrames: b.receivedFrames, ReceivedBytes: b.receivedBytes,
 		SentFrames: b.sentFrames, SentBytes: b.sentBytes + b.count.replayed.Load(),

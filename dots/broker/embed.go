@@ -3,8 +3,10 @@ package broker
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"correlator/dots/cbor"
+	"correlator/dots/dynamic"
 	"correlator/dots/schema"
 	"correlator/dots/value"
 )
@@ -132,6 +134,25 @@ func (b *Broker) Members(typeName string) int {
 		return t.size()
 	}
 	return 0
+}
+
+// Selects reports whether a guest has joined objects such as x: without a filter, or with one that selects
+// it.
+func (b *Broker) Selects(x Instance) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t := b.topics[x.Descriptor().Name]
+	switch {
+	case t == nil || t.s == nil:
+		return false
+	case len(t.members) > 0 || len(t.filtered) == 0:
+		return len(t.members) > 0
+	}
+	var l dynamic.Layout
+	instance := x.AppendInstance(nil, x.Valid())
+	return layoutOf(t.s, instance, &l) && slices.ContainsFunc(t.filtered, func(s *subscription) bool {
+		return !s.g.dead && s.filter.matches(instance, &l)
+	})
 }
 
 // Objects calls f with the instances of a cached type, by ascending key, as long as it returns

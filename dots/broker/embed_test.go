@@ -94,6 +94,42 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
+// Whether anybody has joined an object is decided by filters, as far as guests have joined with such.
+func TestSelects(t *testing.T) {
+	b := newBroker(t, Options{})
+	check := func(what string, one, two bool) {
+		t.Helper()
+		if b.Selects(thing(1)) != one || b.Selects(thing(2)) != two {
+			t.Errorf("%s: %v, %v", what, b.Selects(thing(1)), b.Selects(thing(2)))
+		}
+	}
+	check("unknown type", false, false)
+	if err := b.RegisterType((&demo.DemoThing{}).Descriptor()); err != nil {
+		t.Fatal(err)
+	}
+	check("nobody", false, false)
+	addr := listenUnix(t, b, frame.V2)
+	filtered, other := connect(t, addr, frame.V2), connect(t, addr, frame.V2)
+	member := func(event system.DotsMemberEvent) *system.DotsMember {
+		return &system.DotsMember{GroupName: value.Some("DemoThing"), Event: value.Some(event),
+			SubscriptionID: value.Some[uint32](7)}
+	}
+	join := member(system.DotsMemberEventJoin)
+	join.Filter.Set(*filterOf(leaf(1, system.DotsCompareOpEq, pvalue{UintValue: value.Some[uint64](2)})))
+	filtered.send(join)
+	filtered.expect("DotsCacheInfo")
+	check("a filter", false, true)
+	other.join("DemoThing")
+	other.expect("DotsCacheInfo")
+	check("all", true, true)
+	other.member("DemoThing", system.DotsMemberEventLeave)
+	other.barrier()
+	check("a filter again", false, true)
+	filtered.send(member(system.DotsMemberEventLeave))
+	filtered.barrier()
+	check("nobody again", false, false)
+}
+
 // answer connects by TCP with a secret, and reports whether the guest was accepted.
 func answer(t *testing.T, b *Broker, name, secret string) (challenged, accepted bool) {
 	t.Helper()

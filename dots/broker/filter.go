@@ -3,6 +3,7 @@ package broker
 import (
 	"errors"
 	"slices"
+	"unsafe"
 
 	"correlator/dots/cbor"
 	"correlator/dots/dynamic"
@@ -12,11 +13,14 @@ import (
 	"correlator/dots/value"
 )
 
-// Bounds of filters: people write some comparisons, and each is evaluated for every object.
+// Bounds of filters: people write some comparisons, and each is evaluated for every object, while
+// the broker is locked.
 const (
 	maxNodes    = 256
-	maxOperands = 4096 // of all comparisons of a filter
-	maxFilters  = 64   // subscriptions of one guest
+	maxOperands = 4096    // of all comparisons of a filter
+	maxFilters  = 64      // subscriptions of one guest
+	maxCost     = 1024    // of the filters of one guest
+	maxTopic    = maxWork // cost of the filters of a type: an object takes no longer than a batch
 )
 
 var errFilter = errors.New("invalid filter")
@@ -26,7 +30,15 @@ var errFilter = errors.New("invalid filter")
 type filter struct {
 	nodes    []node // in pre-order; empty selects all objects
 	operands int
+	bytes    int // of operands
+	compared value.PropertySet
 	mask     value.PropertySet
+}
+
+// cost returns about how many numbers could be compared in the time that a filter takes.
+func (f *filter) cost() int {
+	const bytes = 256 // that are compared as fast
+	return 1 + len(f.nodes) + f.bytes/bytes
 }
 
 // node is a node of a predicate.
@@ -62,6 +74,13 @@ func nodesIn(encoded []byte) (n int) {
 	return n
 }
 
+// memory returns how much memory a subscription with the filter takes.
+func (f *filter) memory() int {
+	const subscription = 256
+	return subscription + len(f.nodes)*int(unsafe.Sizeof(node{})) +
+		f.operands*int(unsafe.Sizeof(operand{})) + f.bytes
+}
+
 // compileFilter checks a filter for a type.
 func compileFilter(s *schema.Struct, f *system.DotsFilter) (*filter, error) {
 	out := &filter{mask: s.All()}
@@ -76,6 +95,7 @@ func compileFilter(s *schema.Struct, f *system.DotsFilter) (*filter, error) {
 	if len(described) > maxNodes {
 		return nil, errFilter
 	}
+	out.nodes = make([]node, 0, len(described))
 	rest, err := out.add(s, described)
 	if err == nil && len(rest) > 0 {
 		err = errFilter
@@ -103,6 +123,10 @@ func (f *filter) add(s *schema.Struct, described []system.DotsPredicateNode) ([]
 			return nil, errFilter
 		}
 		n.leaf, err = compileLeaf(s, &leaf)
+		for i := range n.leaf.values {
+			f.bytes += len(n.leaf.values[i].s)
+		}
+		f.compared |= 1 << n.leaf.tag
 	case system.DotsPredicateKindNot:
 		if n.arity != 1 {
 			return nil, errFilter
@@ -165,8 +189,12 @@ func (b *Broker) joinFiltered(g *guest, m *system.DotsMember) error {
 		return nil
 	}
 	b.leaveFiltered(g, t.name, id)
+	cost := f.cost()
 	if g.subs >= b.options.Limits.Groups || len(g.filtered) >= maxFilters {
 		return fail(TooManyGroups, "too many groups")
+	}
+	if g.cost+cost > maxCost || t.cost+cost > maxTopic {
+		return fail(TooManyGroups, "filters compare too much")
 	}
 	if t.name == recordType {
 		b.listGroups()
@@ -175,6 +203,9 @@ func (b *Broker) joinFiltered(g *guest, m *system.DotsMember) error {
 	t.filtered = append(t.filtered, s)
 	g.filtered = append(g.filtered, s)
 	g.subs++
+	g.cost += cost
+	t.cost += cost
+	b.use(g, f.memory())
 	b.membersChanged(t, g)
 	if t.container != nil {
 		b.replayFiltered(t, s)
@@ -201,6 +232,9 @@ func (b *Broker) endSubscription(g *guest, i int) {
 	t.filtered = t.filtered[:last]
 	g.filtered = slices.Delete(g.filtered, i, i+1)
 	g.subs--
+	g.cost -= s.filter.cost()
+	t.cost -= s.filter.cost()
+	g.account(-s.filter.memory())
 	b.membersChanged(t, g)
 }
 
@@ -217,6 +251,7 @@ func (b *Broker) replayFiltered(t *topic, s *subscription) {
 	r.header.SubscriptionID, r.header.Set = s.id, frame.SubscriptionID
 	b.queueReplay(s.g, r)
 	b.sentFrames -= uint64(len(r.versions)) // not yet
+	s.g.traffic.sentFrames -= uint64(len(r.versions))
 	r.pending, s.g.selecting = s.filter, r
 }
 
@@ -246,33 +281,43 @@ func (b *Broker) relock(g *guest) {
 	selected := g.selectReplay()
 	b.lock()
 	b.sentFrames += uint64(selected)
+	g.traffic.sentFrames += uint64(selected)
 	b.fill(g)
 }
 
 // forwardFiltered sends a transmission to the filtered subscriptions of a type: an object that is
 // selected from now on as a whole, one that no longer is as its removal. before is the stored object
 // before the transmission, nil if there was none.
-func (b *Broker) forwardFiltered(t *topic, h *frame.Header, instance []byte, l *dynamic.Layout, before []byte) {
+func (b *Broker) forwardFiltered(
+	t *topic, h *frame.Header, instance []byte, l *dynamic.Layout, before *version,
+) {
 	if len(t.filtered) == 0 {
 		return
 	}
-	var old, merged, part dynamic.Layout
-	existed := before != nil && layoutOf(t.s, before, &old)
-	now := instance
-	merged = *l
+	var old dynamic.Layout
+	existed := before != nil
+	if existed {
+		before.scan(t.s, &old)
+	}
+	now, merged := instance, *l
 	if t.container != nil && !h.RemoveObj {
 		if o := t.container.objects[string(b.batch.key)]; o != nil {
 			now = o.now.data
-			layoutOf(t.s, now, &merged)
+			o.now.scan(t.s, &merged)
 		}
 	}
+	changed := h.Attributes &^ t.s.Keys()
 	for _, s := range t.filtered {
 		if s.g.dead {
 			continue
 		}
-		b.batch.work += 1 + len(s.filter.nodes)
-		was := existed && s.filter.matches(before, &old)
+		b.batch.work += s.filter.cost()
 		is := !h.RemoveObj && s.filter.matches(now, &merged)
+		was := existed && is
+		if existed && (h.RemoveObj || s.filter.compared&changed != 0) {
+			was = s.filter.matches(before.data, &old)
+			b.batch.work += s.filter.cost()
+		}
 		header := *h
 		header.Set = h.Set&^frame.RemoveObj | frame.SubscriptionID | frame.RemoveObj
 		header.SubscriptionID = s.id
@@ -293,9 +338,6 @@ func (b *Broker) forwardFiltered(t *topic, h *frame.Header, instance []byte, l *
 			s.described = true
 		}
 		b.batch.own = dynamic.AppendSelected(b.batch.own[:0], t.s, source, layout, props)
-		if !layoutOf(t.s, b.batch.own, &part) {
-			continue
-		}
 		f := s.g.format
 		b.batch.frames[f] = encode(b.batch.frames[f][:0], f, &header, t.s, b.batch.own)
 		b.enqueue(s.g, b.batch.frames[f])

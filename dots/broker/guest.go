@@ -13,16 +13,17 @@ import (
 
 	"correlator/dots/frame"
 	"correlator/dots/value"
+	"correlator/internal/connlimit"
 )
 
-// format is how transmissions are sent to a guest. The first ones are those of package frame.
-type format uint8
+// format is how transmissions are queued for a guest. For a WebSocket they are frames of v2, until they
+// are written.
+type format frame.Format
 
 const (
-	formatV2        = format(frame.V2)
-	formatV1        = format(frame.V1)
-	formatWebSocket = 2
-	numFormats      = 3
+	formatV2   = format(frame.V2)
+	formatV1   = format(frame.V1)
+	numFormats = 2
 )
 
 // state is a state of a connection, as in DotsConnectionState.
@@ -43,7 +44,7 @@ type transport interface {
 	// tryWrite writes from the front of the list, and removes what it wrote. Unless it may wait, it
 	// returns at once, with more = true if there is more than can be written.
 	tryWrite(list *chunkList, wait bool) (chunks int, more bool, err error)
-	// begin limits how long reading may take until the guest is accepted.
+	// begin limits how long reading may take until the guest is accepted. The broker is locked.
 	begin(d time.Duration)
 	// accepted ends the bounds of the handshake. The goroutine that reads calls it.
 	accepted(g *guest)
@@ -65,6 +66,7 @@ type guest struct {
 	address string
 	ip      netip.Addr // invalid for a Unix socket
 	transport
+	handshake *connlimit.Conn // its place until it is accepted; nil if another server has accepted it
 
 	// Of the goroutine that reads.
 	writers    []*guest
@@ -77,6 +79,8 @@ type guest struct {
 	state     state
 	dead      bool // nothing is queued any more, and it is in no group
 	left      bool // its groups know
+	admitted  bool // it counts as a guest
+	recorded  bool // it has a record
 	goodbye   bool // what is queued is still to be written
 	reason    Reason
 	known     map[string]struct{} // types exchanged on this connection
@@ -85,12 +89,20 @@ type guest struct {
 	selecting *replay         // that is pending; of the goroutine that reads
 	types     int             // that it has added
 	subs      int             // groups and filtered subscriptions
-	listed    value.Timepoint // when its groups were published, 0 if never
+	cost      int             // of its filters
+	listed    value.Timepoint // when its types were published, 0 if never
 	lastTopic *topic
-	filling   bool // its queue is locked by the goroutine that has the broker's lock
+	traffic   traffic
+	reported  *report             // as last published, nil if it was not
+	published map[*topic]struct{} // of which it has published objects
+	publisher *topic              // the last one of them
+	filling   bool                // its queue is locked by the goroutine that has the broker's lock
 
 	queued atomic.Int64 // bytes in queues, those of replays excepted
 	memory atomic.Int64 // what of the broker's memory is for this guest
+
+	replayed atomic.Uint64 // bytes of replays
+	waits    atomic.Uint64 // how often what is queued was left to a goroutine that waits
 
 	queueMu   sync.Mutex
 	writing   bool // somebody writes; inFlight and scratch are theirs
@@ -119,11 +131,14 @@ func fail(reason Reason, format string, args ...any) error {
 
 // run serves a connection until its end.
 func (b *Broker) run(g *guest) {
-	defer g.close()
+	defer func() {
+		if g.close(); g.handshake != nil {
+			g.handshake.Release()
+		}
+	}()
 	if !b.accept(g) {
 		return
 	}
-	g.begin(b.options.Limits.Handshake)
 	err := g.read(g)
 	reason, text := classify(g, err)
 	b.leave(g, reason, text)
@@ -145,6 +160,8 @@ func classify(g *guest, err error) (Reason, string) {
 		return EndOfStream, ""
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return HandshakeTimeout, ""
+	case errors.Is(err, net.ErrClosed) && g.state == connecting:
+		return TooManyHandshakes, "" // nobody else closes a connection that is read from
 	}
 	return StreamError, ""
 }
@@ -181,12 +198,17 @@ func (g *guest) waitForWriter() {
 }
 
 // pause waits while too many replays are queued for a guest: it must read before it asks for more.
-func (g *guest) pause() {
+// It returns false if it will not read any more.
+func (g *guest) pause() bool {
 	g.queueMu.Lock()
 	defer g.queueMu.Unlock()
-	for !g.broken && !g.stopped && len(g.replays) >= maxReplays {
+	for len(g.replays) >= maxReplays {
+		if g.broken || g.stopped {
+			return false
+		}
 		g.changed.Wait()
 	}
+	return true
 }
 
 // discard releases what is queued for a guest that is dead and to which nobody writes any more.
@@ -234,9 +256,21 @@ func (g *guest) data(data []byte) (rest []byte, err error) {
 		}
 		b.receivedFrames++
 		b.receivedBytes += uint64(n)
+		g.traffic.receivedFrames++
+		g.traffic.receivedBytes += uint64(n)
 		err = b.handle(g, &h, instance)
 		pos += n
-		if b.batch.work > maxWork && pos < len(data) {
+		if pos == len(data) || err != nil {
+			break
+		}
+		switch {
+		case g.filling && len(g.replays) >= maxReplays: // they are added only while the queue is locked
+			g.writers = b.unlock(g.writers)
+			if !g.pause() {
+				err = fail(StreamError, "")
+			}
+			b.lock()
+		case b.batch.work > maxWork:
 			b.relock(g)
 		}
 	}

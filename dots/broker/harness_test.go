@@ -193,13 +193,19 @@ func (p *peer) sendHeader(x Instance, h frame.Header) {
 // raw sends an instance that is encoded.
 func (p *peer) raw(name string, internal bool, h frame.Header, instance []byte) {
 	p.tb.Helper()
+	p.write(p.encode(name, internal, h, instance))
+}
+
+// encode returns the frame that raw sends.
+func (p *peer) encode(name string, internal bool, h frame.Header, instance []byte) []byte {
+	p.tb.Helper()
 	h.TypeName = []byte(name)
 	h.Set |= frame.TypeName
 	data, err := frame.Append(nil, p.format, &h, internal, 1, instance)
 	if err != nil {
 		p.tb.Fatal(err)
 	}
-	p.write(data)
+	return data
 }
 
 func (p *peer) describe(s *schema.Struct) {

@@ -3,7 +3,9 @@ package broker
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -69,12 +71,21 @@ func isTimeout(err error) bool {
 }
 
 func TestTooManyGuests(t *testing.T) {
-	r := recorder{make(chan Reason, 1)}
+	r := recorder{make(chan Reason, 3)}
 	b := newBroker(t, Options{Events: r, Limits: Limits{Guests: 1}})
 	addr := listenUnix(t, b, frame.V2)
 	connect(t, addr, frame.V2)
-	dial(t, addr, frame.V2).end()
+	refusedForOthers(t, dial(t, addr, frame.V2))
 	r.want(t, TooManyGuests)
+}
+
+// refusedForOthers introduces a guest, and checks that it is told that there are too many.
+func refusedForOthers(t *testing.T, p *peer) {
+	t.Helper()
+	p.expect("DotsMsgHello")
+	p.send(&system.DotsMsgConnect{ClientName: value.Some("late"), PreloadCache: value.Some(false)})
+	p.wantError(1)
+	p.conn.Close()
 }
 
 func TestTooManyTypes(t *testing.T) {
@@ -118,10 +129,15 @@ func TestCacheFull(t *testing.T) {
 		p.send(thing(id % 2)) // updates take no more
 	}
 	p.barrier()
+	var all []byte // in one write: some of it is behind what is refused
 	for id := range uint32(10) {
-		p.send(thing(id))
-		p.send(&demo.DemoThing{ID: value.Some(id), Name: value.Some(string(make([]byte, 600)))})
+		long := &demo.DemoThing{ID: value.Some(id), Name: value.Some(string(make([]byte, 600)))}
+		for _, x := range []*demo.DemoThing{thing(id), long} {
+			h := frame.Header{Attributes: x.Valid(), Set: frame.Attributes}
+			all = append(all, p.encode("DemoThing", false, h, x.AppendInstance(nil, x.Valid()))...)
+		}
 	}
+	p.write(all)
 	p.wantError(1)
 	p.conn.Close()
 	r.want(t, CacheFull)
@@ -179,9 +195,11 @@ func TestLargeFrame(t *testing.T) {
 		t.Errorf("%d bytes", len(r.instance))
 	}
 	p.barrier()
+	const others = 1000 // bytes for the group and the type
+	eventually(t, "released", func() bool { return b.memory.Load() < others })
 	p.write([]byte{0x1a, 3, 0, 0, 0, 0xa3})
-	eventually(t, "kept", func() bool { return b.memory.Load() > 0 })
-	if n := b.memory.Load(); n > readSize {
+	eventually(t, "kept", func() bool { return b.memory.Load() > others })
+	if n := b.memory.Load(); n > readSize+others {
 		t.Errorf("%d bytes are used for a frame that has not arrived", n)
 	}
 }
@@ -201,6 +219,9 @@ func TestReplayLargerThanQueue(t *testing.T) {
 		for id := range uint32(objects) {
 			var x demo.DemoThing
 			r := late.expect("DemoThing")
+			for r.Set&frame.FromCache == 0 { // the change below, before or after a replay
+				r = late.expect("DemoThing")
+			}
 			decodeInto(t, r.instance, x.DecodeInstance)
 			if x.ID.Value() != id || r.FromCache != objects-1-id || r.Sender != p.id {
 				t.Fatalf("object %d: %+v %+v", id, r.Header, x)
@@ -249,5 +270,42 @@ func TestShutdownDoesNotWaitForever(t *testing.T) {
 	defer cancel()
 	if err := b.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v", err)
+	}
+}
+
+// hurried is a connection to which a broker that shuts down says goodbye as soon as it can: when it
+// has been accepted, and the Hello is written.
+type hurried struct {
+	sink
+	goodbye func()
+	calls   []string
+}
+
+func (h *hurried) begin(time.Duration) { h.calls = append(h.calls, "begin") }
+func (h *hurried) stopReading(*guest)  { h.calls = append(h.calls, "stop") }
+func (h *hurried) read(*guest) error   { return io.EOF }
+func (h *hurried) linger()             {}
+func (h *hurried) close()              {}
+func (h *hurried) tryWrite(l *chunkList, w bool) (int, bool, error) {
+	if len(h.calls) < 2 {
+		h.goodbye()
+	}
+	return h.sink.tryWrite(l, w)
+}
+
+// TestShutdownWhileAccepting checks that the deadline by which Shutdown ends a handshake is not
+// replaced by that of the handshake itself.
+func TestShutdownWhileAccepting(t *testing.T) {
+	b := newBroker(t, Options{})
+	h := &hurried{}
+	g := &guest{transport: h}
+	h.goodbye = func() {
+		b.lock()
+		b.sayGoodbye(g)
+		b.unlock(nil)
+	}
+	b.run(g)
+	if !slices.Equal(h.calls, []string{"begin", "stop"}) {
+		t.Errorf("called %q", h.calls)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"correlator/dots/endpoint"
 	"correlator/dots/frame"
+	"correlator/internal/connlimit"
 )
 
 // ListenURI listens at an endpoint, as package endpoint describes them, and serves it until
@@ -99,18 +100,62 @@ func (b *Broker) Serve(l net.Listener, f frame.Format) error {
 	}
 }
 
+// Connections that are no guests yet have a limit of their own, which their peers share: so those that
+// say nothing, or do not know the secret, keep nobody out. There may be as many of them as guests, within
+// these bounds.
+const (
+	minHandshakes = 16
+	maxHandshakes = 1024
+)
+
+// newHandshake returns the place of a connection among those that are no guests yet, or nil if there
+// is none, and it was closed.
+func (b *Broker) newHandshake(conn net.Conn) *connlimit.Conn {
+	c := b.handshakes.Add(conn)
+	if c != nil {
+		c.Begin() // it may need its place for connlimit.Grace
+	}
+	return c
+}
+
+// handshakeListener is a listener for an HTTP server, whose connections are no guests yet.
+type handshakeListener struct {
+	net.Listener
+	b *Broker
+}
+
+// Accept implements net.Listener.
+func (l handshakeListener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if c := l.b.newHandshake(conn); c != nil {
+			return c, nil
+		}
+	}
+}
+
 // serveConn begins to serve a connection.
 func (b *Broker) serveConn(conn net.Conn, f frame.Format) {
-	s, err := newStream(conn)
-	if err != nil || !b.begin() {
-		_ = conn.Close()
+	address := conn.RemoteAddr().String()
+	handshake := b.newHandshake(conn)
+	if handshake == nil {
+		b.count.accepted.Add(1)
+		b.refuse(address, TooManyHandshakes)
 		return
 	}
-	g := &guest{format: format(f), transport: s}
+	s, err := newStream(conn)
+	if err != nil || !b.begin() {
+		_ = handshake.Close()
+		return
+	}
+	g := &guest{format: format(f), transport: s, handshake: handshake}
 	if isUnix(conn.LocalAddr()) {
 		g.address = conn.LocalAddr().String()
 	} else {
-		g.address = conn.RemoteAddr().String()
+		g.address = address
 		g.ip = netip.IPv6Unspecified() // if there is no address it is still no Unix socket
 		if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
 			g.ip = a.AddrPort().Addr().Unmap()
@@ -149,7 +194,7 @@ func (b *Broker) ServeWebSocket(l net.Listener) error {
 		return ErrClosed
 	}
 	defer b.disown(server)
-	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	if err := server.Serve(handshakeListener{l, b}); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving WebSockets: %w", err)
 	}
 	return ErrClosed

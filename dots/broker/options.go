@@ -33,9 +33,10 @@ type Options struct {
 type Limits struct {
 	Frame     int           // longest frame, in bytes. Default: frame.DefaultLimit
 	Queue     int           // bytes that wait for one guest; more disconnect it. Default: 64 MiB
-	Memory    int           // bytes of queues, unfinished frames, replays and cache. Default: 1 GiB
+	Memory    int           // bytes that guests use, and the cache. Default: 1 GiB
 	Cache     int           // bytes of cached objects, a quarter by one guest. Default: 512 MiB
-	Guests    int           // connections. Default: 10,000
+	Guests    int           // that have been accepted. Default: 10,000
+	Reserve   int           // of Guests, those that only Unix sockets have. Default: none
 	Types     int           // types that guests describe, a quarter by one. Default: 10,000
 	TypeBytes int           // memory of these types. Default: 64 MiB
 	Groups    int           // groups that one guest joins, filtered subscriptions included. Default: 4096
@@ -104,12 +105,13 @@ type Reason uint8
 
 // The reasons of connections that ended.
 const (
-	Goodbye       Reason = iota // the guest said so
-	EndOfStream                 // the guest just closed
-	StreamError                 // reading or writing failed
-	GuestError                  // the guest reported an error
-	Shutdown                    // of this broker
-	TooManyGuests               // refused at once
+	Goodbye           Reason = iota // the guest said so
+	EndOfStream                     // the guest just closed
+	StreamError                     // reading or writing failed
+	GuestError                      // the guest reported an error
+	Shutdown                        // of this broker
+	TooManyGuests                   // refused
+	TooManyHandshakes               // refused, or closed for another connection
 	HandshakeTimeout
 	HandshakeViolation // another message than the handshake wants
 	AuthRefused
@@ -123,14 +125,15 @@ const (
 	TooManyGroups
 	ReadOnly
 	SlowConsumer // its queue was full
-	MemoryFull   // all queues, unfinished frames and replays together
+	MemoryFull   // all queues, unfinished frames, replays, groups and filters together
 	CacheFull
 	numReasons
 )
 
 var reasonNames = [numReasons]string{
 	"goodbye", "end of stream", "stream error", "error of the guest", "shutdown", "too many guests",
-	"handshake timeout", "handshake violation", "authentication refused", "bad frame", "unknown type",
+	"too many handshakes", "handshake timeout", "handshake violation", "authentication refused",
+	"bad frame", "unknown type",
 	"bad instance", "missing key", "remove of an uncached type", "bad descriptor", "too many types",
 	"too many groups", "read-only", "slow consumer", "memory full", "cache full",
 }

@@ -3,6 +3,7 @@ package broker
 import (
 	"fmt"
 
+	"correlator/dots/cbor"
 	"correlator/dots/dynamic"
 	"correlator/dots/frame"
 	"correlator/dots/schema"
@@ -25,22 +26,95 @@ func (b *Broker) handle(g *guest, h *frame.Header, instance []byte) error {
 	if t.service != serviceNone && len(instance) > maxMessage {
 		return fail(BadInstance, "%s instance has %d bytes", t.name, len(instance))
 	}
+	if len(instance) > largeInstance {
+		return b.handleLarge(g, t, h, instance)
+	}
 	l := &b.batch.layout
-	n, err := dynamic.Scan(t.s, instance, l)
+	if err := scan(t.s, instance, l); err != nil {
+		return err
+	}
+	if !l.Canonical {
+		var err error
+		if instance, err = b.canonicalize(t.s, instance, b.batch.instance[:0], l); err != nil {
+			return err
+		}
+		b.batch.instance = instance
+	}
+	return b.handleChecked(g, t, h, instance, l)
+}
+
+// largeInstance is the length of instances that take so long to be checked that others get the lock
+// meanwhile. Where the properties of such an instance are is remembered while it is cached.
+const largeInstance = 64 << 10
+
+// maxKey bounds keys, which are made of instances while the broker is locked.
+const maxKey = 64 << 10
+
+// handleLarge handles a large instance, for whose type nothing changes while the broker is not locked.
+func (b *Broker) handleLarge(g *guest, t *topic, h *frame.Header, instance []byte) error {
+	g.writers = b.unlock(g.writers)
+	canonical, l, err := b.checkLarge(t.s, instance)
+	b.lock()
+	switch {
+	case g.dead:
+		return fail(g.reason, "")
+	case err != nil:
+		return err
+	}
+	if !l.Canonical {
+		b.use(g, cap(canonical))
+		defer g.account(-cap(canonical))
+		l.Canonical = true
+	}
+	b.batch.layout = *l
+	return b.handleChecked(g, t, h, canonical, &b.batch.layout)
+}
+
+// checkLarge checks a large instance, and returns its canonical form. In the layout Canonical is as
+// it was. The broker is not locked.
+func (b *Broker) checkLarge(s *schema.Struct, instance []byte) ([]byte, *dynamic.Layout, error) {
+	l := &dynamic.Layout{}
+	if err := scan(s, instance, l); err != nil {
+		return nil, nil, err
+	}
+	size := 0
+	for tag := range uint32(schema.MaxTag + 1) {
+		if (s.Keys() & l.Set).Has(tag) {
+			size += int(l.End[tag] - l.Start[tag])
+		}
+	}
+	if size > maxKey {
+		return nil, nil, fail(BadInstance, "%s instance has a key of %d bytes", s.Name, size)
+	}
+	if l.Canonical {
+		return instance, l, nil
+	}
+	b.canonicalizing.Lock() // how much memory they take is known only afterwards
+	defer b.canonicalizing.Unlock()
+	canonical, err := b.canonicalize(s, instance, nil, l)
+	l.Canonical = false
+	return canonical, l, err
+}
+
+// scan checks an instance that a guest has sent.
+func scan(s *schema.Struct, instance []byte, l *dynamic.Layout) error {
+	n, err := dynamic.Scan(s, instance, l)
 	if err != nil {
 		return fail(BadInstance, "%v", err)
 	}
 	if n != len(instance) {
-		return fail(BadFrame, "%d bytes after an instance of %s", len(instance)-n, t.name)
+		return fail(BadFrame, "%d bytes after an instance of %s", len(instance)-n, s.Name)
 	}
-	if missing := t.s.Keys() &^ l.Set; missing != 0 {
-		return fail(MissingKey, "%s instance is missing expected properties: %s", t.name, names(t.s, missing))
+	if missing := s.Keys() &^ l.Set; missing != 0 {
+		return fail(MissingKey, "%s instance is missing expected properties: %s", s.Name, names(s, missing))
 	}
-	if !l.Canonical {
-		if instance, err = b.canonicalize(t.s, instance, l); err != nil {
-			return fail(BadInstance, "%v", err)
-		}
-	}
+	return nil
+}
+
+// handleChecked handles a transmission whose instance was checked.
+func (b *Broker) handleChecked(
+	g *guest, t *topic, h *frame.Header, instance []byte, l *dynamic.Layout,
+) error {
 	if t.service != serviceNone {
 		proceed, err := b.serve(g, t, h, instance, l)
 		if g.selecting != nil {
@@ -60,16 +134,20 @@ func (b *Broker) unknownType(g *guest, h *frame.Header) error {
 	return fail(UnknownType, "no type registered with name1: %s", printable(h.TypeName))
 }
 
-// canonicalize encodes an instance as a strict encoder does. C++ subscribers cannot pass some of
-// the properties that they do not know.
-func (b *Broker) canonicalize(s *schema.Struct, instance []byte, l *dynamic.Layout) ([]byte, error) {
-	var err error
-	b.batch.instance, err = dynamic.Canonicalize(b.batch.instance[:0], s, instance)
-	if err != nil {
-		return nil, err
+// canonicalize appends an instance as a strict encoder encodes it. C++ subscribers cannot pass some of
+// the properties that they do not know. It may be longer than it was: floats were shorter.
+func (b *Broker) canonicalize(s *schema.Struct, instance, dst []byte, l *dynamic.Layout) ([]byte, error) {
+	canonical, err := dynamic.Canonicalize(dst, s, instance)
+	if err == nil {
+		_, err = dynamic.Scan(s, canonical, l)
 	}
-	_, err = dynamic.Scan(s, b.batch.instance, l)
-	return b.batch.instance, err
+	if err != nil {
+		return nil, fail(BadInstance, "%v", err)
+	}
+	if len(canonical)+maxHeader > b.options.Limits.Frame {
+		return nil, errTooLong
+	}
+	return canonical, nil
 }
 
 // publishOf publishes a checked instance of a guest.
@@ -90,6 +168,9 @@ func (b *Broker) publishOf(g *guest, t *topic, h *frame.Header, instance []byte,
 	if h.Set&frame.SentTime == 0 {
 		h.SentTime = b.batch.now
 	}
+	if g.publisher != t {
+		b.notePublished(g, t)
+	}
 	h.ServerSentTime, h.Sender, h.IsFromMyself = b.batch.now, g.id, false
 	h.Set = forwarded
 	if l.Set&^h.Attributes != 0 {
@@ -104,11 +185,16 @@ const forwarded = frame.TypeName | frame.SentTime | frame.ServerSentTime | frame
 
 // selected returns the instance with some of its properties, and makes its layout.
 func (b *Broker) selected(s *schema.Struct, instance []byte, l *dynamic.Layout, props value.PropertySet) []byte {
-	b.batch.selected = dynamic.AppendSelected(b.batch.selected[:0], s, instance, l, props)
-	if _, err := dynamic.Scan(s, b.batch.selected, l); err != nil {
-		l.Set = 0 // impossible: each property was scanned before
+	props &= l.Set
+	dst := cbor.AppendMap(b.batch.selected[:0], props.Len())
+	l.Set = 0
+	for i := range s.Properties {
+		if tag := s.Properties[i].Tag; props.Has(tag) {
+			dst = l.Append(dst, tag, l.Value(instance, tag))
+		}
 	}
-	return b.batch.selected
+	b.batch.selected = dst
+	return dst
 }
 
 // distribute stores a normalised transmission, and sends it to the members of its group.
@@ -126,11 +212,11 @@ func (b *Broker) distribute(t *topic, h *frame.Header, instance []byte, l *dynam
 		key: b.batch.key, instance: instance, set: l.Set, attributes: h.Attributes, from: h.Sender,
 		sent: h.SentTime, remove: h.RemoveObj,
 	}
-	var before []byte
+	var before *version
 	if len(t.filtered) > 0 {
 		if o := t.container.objects[string(tr.key)]; o != nil {
 			b.batch.previous = append(b.batch.previous[:0], o.now.data...)
-			before = b.batch.previous
+			before = &version{data: b.batch.previous, layout: o.now.layout}
 		}
 	}
 	if err := b.store(t, &tr, l); err != nil {
@@ -172,9 +258,6 @@ func (b *Broker) forward(t *topic, h *frame.Header, instance []byte) {
 
 // encode appends a transmission as it is queued for guests of a format.
 func encode(dst []byte, f format, h *frame.Header, s *schema.Struct, instance []byte) []byte {
-	if f == formatWebSocket {
-		return appendMessage(dst, h, s, instance)
-	}
 	start := len(dst)
 	dst, err := frame.Append(dst, frame.Format(f), h, s.Flags.Internal, h.ServerSentTime, instance)
 	if err != nil {
@@ -215,9 +298,7 @@ func (b *Broker) publishOwn(t *topic, props value.PropertySet, remove bool, inst
 // removeOwn publishes the removal of a cached object.
 func (b *Broker) removeOwn(t *topic, o *object) {
 	var l dynamic.Layout
-	if _, err := dynamic.Scan(t.s, o.now.data, &l); err != nil {
-		return // impossible: it was scanned before it was stored
-	}
+	o.now.scan(t.s, &l)
 	keys := t.s.Keys()
 	instance := dynamic.AppendSelected(nil, t.s, o.now.data, &l, keys)
 	_ = b.publishOwn(t, keys, true, instance)

@@ -101,11 +101,11 @@ func (l *chunkList) read(dst []byte) {
 	}
 }
 
-// message copies the first message of a queue of messages, each behind its length in 4 bytes.
-func (l *chunkList) message(dst []byte) []byte {
-	var head [4]byte
+// frame copies the first frame of a queue of frames of v2.
+func (l *chunkList) frame(dst []byte) []byte {
+	var head [5]byte
 	l.read(head[:])
-	n := int(binary.BigEndian.Uint32(head[:])) + 4
+	n := int(binary.BigEndian.Uint32(head[1:])) + len(head)
 	if cap(dst) < n {
 		dst = make([]byte, n)
 	}
@@ -126,6 +126,8 @@ func (b *Broker) enqueue(g *guest, data []byte) {
 	b.fill(g)
 	b.sentFrames++
 	b.sentBytes += uint64(len(data))
+	g.traffic.sentFrames++
+	g.traffic.sentBytes += uint64(len(data))
 	list := &g.queue
 	if n := len(g.replays); n > 0 {
 		list = &g.replays[n-1].behind
@@ -133,7 +135,9 @@ func (b *Broker) enqueue(g *guest, data []byte) {
 	added := list.append(data)
 	// What is queued now does not count: a guest that takes everything at once may get a frame that
 	// is as long as the limit.
-	if g.queued.Add(int64(len(data)))-int64(len(data)) > int64(b.options.Limits.Queue) {
+	queued := g.queued.Add(int64(len(data)))
+	g.traffic.peak = max(g.traffic.peak, uint64(max(queued, 0)))
+	if queued-int64(len(data)) > int64(b.options.Limits.Queue) {
 		b.drop(g, SlowConsumer)
 	}
 	if added > 0 {

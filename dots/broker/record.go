@@ -8,12 +8,13 @@ import (
 	"correlator/dots/value"
 )
 
-// recordInterval is how often the groups of one guest are published because they change, in
-// seconds: a guest may be in thousands of them, and join them one by one.
+// recordInterval is how often the groups and types of one guest are published because they change,
+// in seconds: there may be thousands of them, joined one by one.
 const recordInterval value.Timepoint = 1
 
 // publishState publishes the DotsClient of a guest.
 func (b *Broker) publishState(g *guest) {
+	g.recorded = true
 	x := system.DotsClient{
 		ID: value.Some(g.id), Name: value.Some(g.name),
 		ConnectionState: value.Some(system.DotsConnectionState(g.state)),
@@ -25,8 +26,8 @@ func (b *Broker) publishState(g *guest) {
 		x.Running.Set(false)
 	}
 	props := x.Valid()
-	if g.state == closed && g.listed > 0 {
-		props |= system.DotsClientSubscribedTypes // which are unset
+	if g.state == closed && g.listed > 0 { // the record may remain for long: the lists are unset
+		props |= system.DotsClientSubscribedTypes | system.DotsClientPublishedTypes
 	}
 	_ = b.publishOwn(b.topics[recordType], props, false, x.AppendInstance(nil, x.Valid()))
 }
@@ -34,8 +35,23 @@ func (b *Broker) publishState(g *guest) {
 // recordType is the type of the objects that say which guests there are.
 const recordType = "DotsClient"
 
-// groupsChanged notes that the record of a guest does not list the groups that it is in. That costs
-// little while nobody looks at it.
+// notePublished notes that a guest publishes a type, unless that is one of the protocol, or one too
+// many.
+func (b *Broker) notePublished(g *guest, t *topic) {
+	g.publisher = t
+	if _, known := g.published[t]; known || t.s.Flags.Internal || len(g.published) >= b.options.Limits.Groups {
+		return
+	}
+	if g.published == nil {
+		g.published = map[*topic]struct{}{}
+	}
+	g.published[t] = struct{}{}
+	b.use(g, typeMemory)
+	b.groupsChanged(g)
+}
+
+// groupsChanged notes that the record of a guest does not list the groups that it is in, or the
+// types that it publishes. That costs little while nobody looks at it.
 func (b *Broker) groupsChanged(g *guest) {
 	if !g.left {
 		b.unlisted[g] = struct{}{}
@@ -72,7 +88,7 @@ func (b *Broker) publishGroups(interval value.Timepoint) {
 	}
 }
 
-// listGroupsOf publishes which groups a guest is in.
+// listGroupsOf publishes which groups a guest is in, and which types it publishes.
 func (b *Broker) listGroupsOf(g *guest) {
 	delete(b.unlisted, g)
 	names := slices.Collect(maps.Keys(g.groups))
@@ -82,6 +98,14 @@ func (b *Broker) listGroupsOf(g *guest) {
 	slices.Sort(names)
 	names = slices.Compact(names)
 	x := system.DotsClient{ID: value.Some(g.id), SubscribedTypes: value.Some(names)}
+	if len(g.published) > 0 {
+		types := make([]string, 0, len(g.published))
+		for t := range g.published {
+			types = append(types, t.name)
+		}
+		slices.Sort(types)
+		x.PublishedTypes.Set(types)
+	}
 	g.listed = b.batch.now
 	_ = b.publishOwn(b.topics[recordType], x.Valid(), false, x.AppendInstance(nil, x.Valid()))
 }

@@ -7,6 +7,7 @@ import (
 	"correlator/dots/cbor"
 	"correlator/dots/frame"
 	"correlator/dots/internal/demo"
+	"correlator/dots/schema"
 	"correlator/dots/system"
 	"correlator/dots/value"
 )
@@ -88,5 +89,53 @@ func TestSubscribedTypes(t *testing.T) {
 	}
 	if names, listed := groupsOf(b, p.id); listed {
 		t.Errorf("a guest that is gone is in %q", names)
+	}
+}
+
+// TestPublishedTypes checks that records list what guests publish, without the types of the
+// protocol, up to a limit, and no longer than they are connected.
+func TestPublishedTypes(t *testing.T) {
+	b := newBroker(t, Options{Limits: Limits{Groups: 2}})
+	for _, name := range []string{"C", "B", "A"} {
+		if err := b.RegisterType(plain(t, name, schema.Flags{})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := connect(t, listenUnix(t, b, frame.V2), frame.V2)
+	published := func() (names []string, listed bool) {
+		b.Objects(recordType, func(r *cbor.Reader) bool {
+			var x system.DotsClient
+			if x.DecodeInstance(r); x.ID.Value() == p.id {
+				names, listed = x.PublishedTypes.Get()
+			}
+			return true
+		})
+		return names, listed
+	}
+	publish := func(names ...string) {
+		for _, name := range names {
+			p.raw(name, false, frame.Header{}, []byte{0xa1, 1, 0})
+		}
+		p.barrier()
+	}
+	p.join("A")
+	p.send(&system.DotsClient{ID: value.Some(p.id), Running: value.Some(true)})
+	p.barrier()
+	if names, listed := published(); listed {
+		t.Errorf("%q are listed, and nothing was published", names)
+	}
+	p.member("A", system.DotsMemberEventLeave)
+	publish("C", "B", "C")
+	if names, _ := published(); !slices.Equal(names, []string{"B", "C"}) {
+		t.Errorf("%q are listed, want B and C", names)
+	}
+	publish("A")
+	if names, _ := published(); len(names) != 2 {
+		t.Errorf("%q are listed, want two", names)
+	}
+	p.conn.Close()
+	gone(t, b, p.id)
+	if names, listed := published(); listed {
+		t.Errorf("%q are listed of a guest that is gone", names)
 	}
 }

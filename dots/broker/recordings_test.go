@@ -21,10 +21,23 @@ func recordedAnswer(t *testing.T, f frame.Format, data []byte) (out []byte, ok b
 	if err != nil || n != len(data) {
 		t.Fatalf("recorded frame: %v", err)
 	}
+	if h.Set&frame.SentTime == 0 && h.Set&frame.Sender != 0 { // a Rust broker's own message
+		h.Set = h.Set&^frame.Sender | frame.SentTime | frame.RemoveObj
+	}
 	switch string(h.TypeName) {
+	case "DotsMsgConnectResponse": // of a Rust broker has its name, and repeats what is known
+		var m system.DotsMsgConnectResponse
+		decodeInto(t, instance, m.DecodeInstance)
+		if m.ServerName.Unset(); m.PreloadFinished.IsSet() {
+			m = system.DotsMsgConnectResponse{PreloadFinished: m.PreloadFinished}
+		}
+		h.Attributes, instance = m.Valid(), m.AppendInstance(nil, m.Valid())
 	case "DotsMsgHello": // announces filtered subscriptions
 		var m system.DotsMsgHello
 		decodeInto(t, instance, m.DecodeInstance)
+		if !m.AuthenticationRequired.Value() {
+			m.AuthenticationRequired.Unset() // Rust brokers send false
+		}
 		m.Capabilities.Set(system.DotsServerCapabilities{FilteredSubscriptions: value.Some(true)})
 		h.Attributes, instance = m.Valid(), m.AppendInstance(nil, m.Valid())
 	case "DotsMsgError": // texts are free
@@ -51,6 +64,9 @@ func recordedAnswer(t *testing.T, f frame.Format, data []byte) (out []byte, ok b
 	if h.Set&frame.Sender != 0 && h.Set&frame.ServerSentTime != 0 {
 		h.Set |= frame.RemoveObj // always sent; the recorded broker leaves it out if the guest did
 		h.IsFromMyself = false   // means nothing; the recorded broker sends true for its own objects
+		if h.Set&frame.FromCache == 0 {
+			h.Set |= frame.IsFromMyself // always sent; Rust brokers leave it out
+		}
 		if h.Set&frame.IsFromMyself != 0 {
 			h.Set &^= frame.FromCache // in no live transmission, also if the guest set it
 		}
@@ -141,19 +157,21 @@ func (p *player) until(n int) {
 	}
 }
 
-// nextRecorded returns the next transmission without the groups of guests, which the recorded
-// broker never published.
+// nextRecorded returns the next transmission without the groups and types of guests, which the
+// recorded broker never published.
 func (p *player) nextRecorded() (received, error) {
 	p.t.Helper()
+	const lists = system.DotsClientSubscribedTypes | system.DotsClientPublishedTypes
 	for {
 		r, err := p.next()
-		if err != nil || r.name != recordType || r.Attributes&system.DotsClientSubscribedTypes == 0 {
+		if err != nil || r.name != recordType || r.Attributes&lists == 0 {
 			return r, err
 		}
 		var m system.DotsClient
 		decodeInto(p.t, r.instance, m.DecodeInstance)
 		m.SubscribedTypes.Unset()
-		r.Attributes &^= system.DotsClientSubscribedTypes
+		m.PublishedTypes.Unset()
+		r.Attributes &^= lists
 		r.instance = m.AppendInstance(nil, m.Valid())
 		if r.Attributes != system.DotsClientID {
 			return r, nil
@@ -226,6 +244,27 @@ func TestRecordingsUpdates(t *testing.T) {
 	late := play(t, b, addr, "06")
 	late.finish()
 	play(t, b, addr, "07").finish()
+}
+
+// TestRecordingsOfRustBroker plays what C++ clients sent to a Rust broker.
+func TestRecordingsOfRustBroker(t *testing.T) {
+	b := newBroker(t, Options{})
+	addr := listenUnix(t, b, frame.V2)
+	subscriber := play(t, b, addr, "39")
+	subscriber.until(11)
+	subscriber.barrier()
+	play(t, b, addr, "38").finish()
+	subscriber.finish()
+}
+
+// TestRecordingOfRustEnum plays a Rust client that sends the value of an enumerator, which a Rust
+// broker forwards, and this one refuses: subscribers in C++ would lose their connection.
+func TestRecordingOfRustEnum(t *testing.T) {
+	b := newBroker(t, Options{})
+	p := play(t, b, listenUnix(t, b, frame.V2), "37")
+	p.until(13)
+	p.wantError(1)
+	eventually(t, "counted", func() bool { return b.Counters().Closed[BadInstance] == 1 })
 }
 
 // TestRecordingsDynamic plays a client without types of its own, one that watches the others, and

@@ -247,8 +247,8 @@ func (b *Broker) learned(g *guest, instance []byte, err error) (name string, _ e
 	case err != nil:
 		return "", fail(BadDescriptor, "%v", err)
 	}
-	g.learn(name)
-	if known := b.lastLearned; !b.internal(known) && b.addType(known) {
+	known := b.lastLearned
+	if b.learn(g, known.Name); !b.internal(known) && b.addType(known) {
 		g.types++
 	}
 	return name, nil

@@ -1,6 +1,12 @@
 package broker
 
-import "correlator/dots/schema"
+import (
+	"fmt"
+
+	"correlator/dots/schema"
+	"correlator/dots/system"
+	"correlator/dots/value"
+)
 
 // What guests share is divided, so that one of them does not take the room of the others: a quarter
 // of the cache may be used by the objects that one of them created, and a part of it is only for the
@@ -9,6 +15,22 @@ const (
 	cacheShares  = 4
 	cacheReserve = 16
 )
+
+// guestLimit returns how many guests there may be with this one. The last ones are those of Unix sockets,
+// whose permissions say who may connect: others who connect as often as they can do not keep them out.
+func (b *Broker) guestLimit(g *guest) int {
+	if g.ip.IsValid() {
+		return b.options.Limits.Guests - b.options.Limits.Reserve
+	}
+	return b.options.Limits.Guests
+}
+
+// crowded refuses a guest for whom there is no place, and says so.
+func (b *Broker) crowded(g *guest) error {
+	b.reply(g, &system.DotsMsgError{ErrorCode: value.Some(int32(1)),
+		ErrorText: value.Some(fmt.Sprintf("this server serves %d guests at most", b.guestLimit(g)))})
+	return fail(TooManyGuests, "")
+}
 
 // mayCache reports whether there is room for more bytes of a cached object.
 func (b *Broker) mayCache(sender, creator uint32, bytes int) bool {

@@ -10,7 +10,8 @@ import (
 	"correlator/dots/value"
 )
 
-// sweep removes the DotsClient of guests that are gone and that no cached object names.
+// sweep removes the DotsClient of guests that are gone and that no cached object names, and the
+// statistics of all that are gone.
 func (b *Broker) sweep() {
 	b.lock()
 	defer b.unlock(nil)
@@ -24,6 +25,10 @@ func (b *Broker) sweep() {
 			b.removeOwn(t, o)
 		}
 	}
+	b.removeReports(func(id uint32) bool {
+		g := b.guests[id]
+		return g == nil || g.left
+	})
 }
 
 // statistics is what is compared to find out whether the status has changed.

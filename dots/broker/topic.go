@@ -22,7 +22,14 @@ type topic struct {
 	container *container // of a cached type
 	members   []member
 	filtered  []*subscription
+	cost      int // of their filters
 }
+
+// What is counted for guests besides what waits for them: maps have room for more than is in them.
+const (
+	groupMemory = 256 // of a member of a group, and of a group, besides its name
+	typeMemory  = 64  // of a type that was exchanged, or published
+)
 
 // place is where a guest is in a group.
 type place struct {
@@ -100,6 +107,7 @@ func (b *Broker) join(g *guest, name string) error {
 		}
 		g.groups[t.name] = place{t, len(t.members) - 1}
 		g.subs++
+		b.use(g, groupMemory+len(name))
 		b.membersChanged(t, g)
 	}
 	t := g.groups[name]
@@ -131,6 +139,7 @@ func (b *Broker) leaveGroup(g *guest, name string) {
 	t.members = t.members[:last]
 	delete(g.groups, t.name)
 	g.subs--
+	g.account(-groupMemory - len(t.name))
 	b.membersChanged(t, g)
 	b.dropTopic(t)
 }
@@ -164,6 +173,8 @@ func (b *Broker) queueReplay(g *guest, r *replay) {
 	r.header.TypeName = []byte(r.s.Name)
 	r.header.Set |= replayedSet
 	b.sentFrames += uint64(len(r.versions))
+	g.traffic.sentFrames += uint64(len(r.versions))
+	b.batch.work += len(r.versions) // which were listed
 	b.fill(g)
 	g.replays = append(g.replays, r)
 	r.g, r.container = g, b.topics[r.s.Name].container
@@ -210,17 +221,21 @@ func (b *Broker) describeType(g *guest, t *schema.Type) {
 	}
 	const work = 16 // times that of a transmission
 	b.batch.work += work
-	g.learn(t.Name)
+	b.learn(g, t.Name)
 	instance, typeName, props := system.AppendDescription(nil, t)
 	b.sendPlain(g, typeName, props, instance)
 }
 
-// learn notes that a type was exchanged on the guest's connection.
-func (g *guest) learn(typeName string) {
+// learn notes that a type was exchanged on the guest's connection. The name is the type's own.
+func (b *Broker) learn(g *guest, typeName string) {
+	if _, known := g.known[typeName]; known {
+		return
+	}
 	if g.known == nil {
 		g.known = map[string]struct{}{}
 	}
 	g.known[typeName] = struct{}{}
+	b.use(g, typeMemory)
 }
 
 // printable returns a name that a peer sent, for an error text.

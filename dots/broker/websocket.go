@@ -2,11 +2,8 @@ package broker
 
 import (
 	"bufio"
-	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -16,52 +13,16 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"correlator/dots/dynamic"
 	"correlator/dots/frame"
 	"correlator/dots/schema"
+	"correlator/internal/connlimit"
 )
 
 // subprotocol is the one of WebSockets that carry DOTS: each message is a JSON array of a header
 // and an instance.
 const subprotocol = "dots-json"
-
-// headerType describes the header, for its conversion from and to JSON.
-var headerType = func() *schema.Struct {
-	property := func(tag uint32, name string, kind schema.Kind) schema.Property {
-		return schema.Property{Tag: tag, Name: name, Type: schema.Builtin(kind)}
-	}
-	s, err := schema.NewStruct("DotsHeader", schema.Flags{Internal: true}, []schema.Property{
-		property(1, "typeName", schema.String), property(2, "sentTime", schema.Timepoint),
-		property(7, "serverSentTime", schema.Timepoint), property(3, "attributes", schema.PropertySet),
-		property(5, "sender", schema.Uint32), property(8, "fromCache", schema.Uint32),
-		property(4, "removeObj", schema.Bool), property(6, "isFromMyself", schema.Bool),
-		property(9, "subscriptionId", schema.Uint32),
-	}, "")
-	if err != nil {
-		panic(err) // the table above is wrong
-	}
-	return s
-}()
-
-// appendMessage appends a transmission as it is queued for WebSockets: a length in 4 bytes, and
-// JSON.
-func appendMessage(dst []byte, h *frame.Header, s *schema.Struct, instance []byte) []byte {
-	start := len(dst)
-	dst = append(dst, 0, 0, 0, 0, '[')
-	var buf [512]byte
-	dst, err := dynamic.AppendJSON(dst, headerType, h.Append(buf[:0]))
-	if err == nil {
-		dst, err = dynamic.AppendJSON(append(dst, ','), s, instance)
-	}
-	if err != nil {
-		return dst[:start] // impossible: both are encoded strictly
-	}
-	dst = append(dst, ']')
-	binary.BigEndian.PutUint32(dst[start:], uint32(len(dst)-start-4))
-	return dst
-}
 
 // webSocket is a WebSocket.
 type webSocket struct {
@@ -71,8 +32,11 @@ type webSocket struct {
 	cancel  context.CancelFunc
 	timer   *time.Timer
 	expired atomic.Bool
-	buf     []byte // of what is read
-	message []byte // that is written
+	buf     []byte         // of what is read
+	frame   []byte         // that is written
+	message []byte         // what it becomes
+	last    *schema.Struct // of the last one
+	guest   *guest
 }
 
 // hijacker notes the connection that a WebSocket is made of.
@@ -145,7 +109,9 @@ func (b *Broker) serveWebSocket(w http.ResponseWriter, r *http.Request) {
 	}
 	defer b.running.Done()
 	conn.SetReadLimit(int64(min(handshakeFrame, b.options.Limits.Frame)))
-	g := &guest{format: formatWebSocket, address: r.RemoteAddr, transport: ws}
+	g := &guest{format: formatV2, address: r.RemoteAddr, transport: ws}
+	ws.guest = g
+	g.handshake, _ = h.conn.(*connlimit.Conn)
 	if addr, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
 		g.ip = addr.Addr().Unmap()
 	} else {
@@ -261,6 +227,8 @@ func (g *guest) message(data, buf []byte) ([]byte, error) {
 	}
 	b.receivedFrames++
 	b.receivedBytes += uint64(len(data))
+	g.traffic.receivedFrames++
+	g.traffic.receivedBytes += uint64(len(data))
 	if s == nil {
 		return buf, b.unknownType(g, &h)
 	}
@@ -275,55 +243,6 @@ func (b *Broker) structOf(name string) *schema.Struct {
 		return t.s
 	}
 	return nil
-}
-
-// splitMessage returns the two elements of a message, which are parts of it.
-func splitMessage(data []byte) (header, instance []byte, err error) {
-	d := jsontext.NewDecoder(bytes.NewBuffer(data))
-	if d.PeekKind() != '[' {
-		return nil, nil, errors.New("no array")
-	}
-	if _, err := d.ReadToken(); err != nil {
-		return nil, nil, err
-	}
-	var parts [2][]byte
-	for i := range parts {
-		if d.PeekKind() != '{' {
-			return nil, nil, errors.New("no object")
-		}
-		v, err := d.ReadValue()
-		if err != nil {
-			return nil, nil, err
-		}
-		end := d.InputOffset()
-		parts[i] = data[end-int64(len(v)) : end]
-	}
-	if d.PeekKind() != ']' {
-		return nil, nil, errors.New("more than a header and an instance")
-	}
-	if _, err := d.ReadToken(); err != nil {
-		return nil, nil, err
-	}
-	if _, err := d.ReadToken(); !errors.Is(err, io.EOF) {
-		return nil, nil, fmt.Errorf("data behind a message: %w", err)
-	}
-	return parts[0], parts[1], nil
-}
-
-// tryWrite writes one message. It never writes at once: the connection may block.
-func (ws *webSocket) tryWrite(list *chunkList, wait bool) (released int, full bool, err error) {
-	if !wait {
-		return 0, true, nil
-	}
-	ws.message = list.message(ws.message)
-	err = ws.conn.Write(ws.ctx, websocket.MessageText, ws.message[4:])
-	if err == nil {
-		released = list.consume(len(ws.message))
-	}
-	if cap(ws.message) > chunkSize {
-		ws.message = nil
-	}
-	return released, false, err
 }
 
 func (ws *webSocket) begin(d time.Duration) {

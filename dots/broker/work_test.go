@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"correlator/dots/cbor"
 	"correlator/dots/frame"
@@ -29,8 +30,10 @@ func (s *sink) tryWrite(list *chunkList, _ bool) (released int, more bool, err e
 	s.data = append(s.data, data...)
 	return list.consume(list.size), false, nil
 }
-func (*sink) abort()             {}
-func (*sink) stopReading(*guest) {}
+func (*sink) begin(time.Duration) {}
+func (*sink) abort()              {}
+func (*sink) linger()             {}
+func (*sink) stopReading(*guest)  {}
 
 // connectSink returns a guest whose goroutine is that of the test.
 func connectSink(t *testing.T, b *Broker) (*guest, *sink) {
@@ -191,14 +194,6 @@ func TestFilterSubscriptions(t *testing.T) {
 	if n := b.Members("DemoThing"); n != 0 {
 		t.Errorf("%d members remain", n)
 	}
-}
-
-func TestLargeMessage(t *testing.T) {
-	_, p, r := limited(t, Options{})
-	p.send(&system.DotsClearCache{TypeNames: value.Some([]string{strings.Repeat("x", maxMessage)})})
-	p.wantError(1)
-	p.conn.Close()
-	r.want(t, BadInstance)
 }
 
 // TestBatchOfRequests checks that others get the lock during a batch in which much is done.

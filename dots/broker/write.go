@@ -46,6 +46,7 @@ func (g *guest) write() {
 			break
 		}
 	}
+	g.waits.Add(1)
 	go g.writeOut(true)
 }
 
@@ -136,6 +137,7 @@ func (g *guest) encodeReplay(r *replay) {
 	}
 	r.versions = r.versions[n:]
 	g.b.count.replayed.Add(uint64(g.inFlight.size - before))
+	g.replayed.Add(uint64(g.inFlight.size - before))
 	g.account(added)
 	if len(r.versions) > 0 {
 		return

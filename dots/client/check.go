@@ -15,40 +15,21 @@ type checks struct {
 	keys   bool // some keys have floats, which may be NaN
 }
 
+const (
+	checkedKinds = schema.Kinds(1<<schema.String | 1<<schema.EnumKind | 1<<schema.Any)
+	floatKinds   = schema.Kinds(1<<schema.Float32 | 1<<schema.Float64 |
+		1<<schema.Timepoint | 1<<schema.SteadyTimepoint | 1<<schema.Duration)
+)
+
 func checksOf(s *schema.Struct) checks {
 	var c checks
 	for i := range s.Properties {
 		p := &s.Properties[i]
-		c.values = c.values || has(p.Type, func(k schema.Kind) bool {
-			return k == schema.String || k == schema.EnumKind || k == schema.Any
-		})
-		c.keys = c.keys || p.Key && has(p.Type, isFloat)
+		kinds := p.Type.Kinds()
+		c.values = c.values || kinds&checkedKinds != 0
+		c.keys = c.keys || p.Key && kinds&floatKinds != 0
 	}
 	return c
-}
-
-func isFloat(k schema.Kind) bool {
-	switch k {
-	case schema.Float32, schema.Float64, schema.Timepoint, schema.SteadyTimepoint, schema.Duration:
-		return true
-	}
-	return false
-}
-
-// has reports whether a type, or one in it, is of a kind.
-func has(t *schema.Type, of func(schema.Kind) bool) bool {
-	switch t.Kind {
-	case schema.Vector:
-		return has(t.Elem, of)
-	case schema.StructKind:
-		for i := range t.Struct.Properties {
-			if has(t.Struct.Properties[i].Type, of) {
-				return true
-			}
-		}
-		return false
-	}
-	return of(t.Kind)
 }
 
 // check returns what is wrong with an encoded instance of a type.

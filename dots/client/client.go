@@ -124,6 +124,7 @@ type Client struct {
 	err      error
 	subs     []*subscription  // in the order of subscription
 	left     map[string]bool  // groups that were left
+	expected map[string]bool  // groups that were joined before their types are known
 	types    []*schema.Struct // described when connecting
 	discover *Discovery
 	filters  uint32            // last subscription id
@@ -150,8 +151,10 @@ func New(o Options) *Client {
 		done:     make(chan struct{}),
 		pings:    make(map[uint32]func()),
 		left:     make(map[string]bool),
+		expected: make(map[string]bool),
 	}
 	c.cnonce = auth.CNonce
+	c.in.presize = presizeBytes
 	c.exchange.init()
 	c.routes.Store(&routes{})
 	return c

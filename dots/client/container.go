@@ -12,9 +12,15 @@ import (
 
 // container holds the objects of a type. Only the reading goroutine changes it.
 type container[T any, K comparable] struct {
-	mu      sync.RWMutex
+	mu      sync.Mutex
 	objects map[K]*entry[T]
 	bytes   int
+
+	// Of the reading goroutine. Entries are allocated in blocks, which live as long as one of their
+	// entries; therefore those of removed objects are used again.
+	block    []entry[T]
+	free     []*entry[T]
+	presized bool
 }
 
 // entry is an object in a container.
@@ -34,8 +40,8 @@ func (s *Subscription[T, K]) Get(key K) (object T, ok bool) {
 // GetClone is Get, and tells where the object came from.
 func (s *Subscription[T, K]) GetClone(key K) (object T, clone Clone, ok bool) {
 	c := &s.container
-	c.mu.RLock()
-	defer c.mu.RUnlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	e := c.objects[key]
 	if e == nil {
 		return object, clone, false
@@ -45,8 +51,8 @@ func (s *Subscription[T, K]) GetClone(key K) (object T, clone Clone, ok bool) {
 
 // Len returns the number of objects.
 func (s *Subscription[T, K]) Len() int {
-	s.container.mu.RLock()
-	defer s.container.mu.RUnlock()
+	s.container.mu.Lock()
+	defer s.container.mu.Unlock()
 	return len(s.container.objects)
 }
 
@@ -55,14 +61,14 @@ func (s *Subscription[T, K]) Len() int {
 func (s *Subscription[T, K]) All() iter.Seq2[K, T] {
 	return func(yield func(K, T) bool) {
 		c := &s.container
-		c.mu.RLock()
+		c.mu.Lock()
 		keys := make([]K, 0, len(c.objects))
 		objects := make([]T, 0, len(c.objects))
 		for key, e := range c.objects {
 			keys = append(keys, key)
 			objects = append(objects, e.value)
 		}
-		c.mu.RUnlock()
+		c.mu.Unlock()
 		for i := range keys {
 			if !yield(keys[i], objects[i]) {
 				return
@@ -88,6 +94,56 @@ type table[O, T any, K comparable] struct {
 // entryBytes is what a map and the allocator add to an object.
 const entryBytes = 32
 
+// blockEntries is how many entries are allocated together at most, unless a replay is announced.
+const blockEntries = 32
+
+// presizeBytes is what a Client allocates for objects that a broker announces, and may never send:
+// enough for 100,000 small ones.
+const presizeBytes = 16 << 20
+
+// presize allocates what the objects of a replay need, so that the map is not made anew while they
+// arrive, and the garbage collector runs once instead of with each doubling. It does so once for a
+// container, as far as budget goes, from which it takes the bytes. The caller holds mu.
+func (c *container[T, K]) presize(announced uint32, budget *int) {
+	if c.presized || len(c.objects) > 0 {
+		return
+	}
+	c.presized = true
+	var slot struct {
+		key   K
+		entry *entry[T]
+	}
+	each := int(unsafe.Sizeof(entry[T]{}) + 2*unsafe.Sizeof(slot)) // a map is between 7/16 and 7/8 full
+	n := int(min(int64(announced)+1, int64(*budget/each)))
+	if n <= blockEntries {
+		return
+	}
+	*budget -= n * each
+	c.objects = make(map[K]*entry[T], n)
+	c.block = make([]entry[T], n)
+}
+
+// newEntry returns an entry that is zero.
+func (c *container[T, K]) newEntry() *entry[T] {
+	if n := len(c.free); n > 0 {
+		e := c.free[n-1]
+		c.free = c.free[:n-1]
+		return e
+	}
+	if len(c.block) == 0 {
+		c.block = make([]entry[T], max(1, min(len(c.objects)/4, blockEntries)))
+	}
+	e := &c.block[0]
+	c.block = c.block[1:]
+	return e
+}
+
+// freeEntry takes back the entry of an object that was removed.
+func (c *container[T, K]) freeEntry(e *entry[T]) {
+	*e = entry[T]{}
+	c.free = append(c.free, e)
+}
+
 // object converts a pointer to an object to the type that has its methods, which is the same.
 func object[O, T any](x *T) O { return any(x).(O) }
 
@@ -107,28 +163,45 @@ func (t *table[O, T, K]) apply(h *frame.Header, key K, x *T, size int) error {
 		if err := t.checkRoom(1, size+t.each); err != nil {
 			return err
 		}
-		e = &entry[T]{exact: 2*size + 64}
 	}
 	t.mu.Lock()
+	if op == Create {
+		e = t.create(h, key, x, size)
+	}
 	err := t.change(op, e, h, key, x, size)
 	t.mu.Unlock()
-	if err != nil || t.handler == nil {
+	if err != nil {
 		return err
 	}
-	ev.Operation, ev.Own, ev.Header = op, h.Sender == t.c.id.Load(), h
-	ev.Transmitted, ev.Updated, ev.Clone = object[O](x), object[O](&e.value), e.clone
-	t.handler(ev)
+	if t.handler != nil {
+		ev.Operation, ev.Own, ev.Header = op, h.Sender == t.c.id.Load(), h
+		ev.Transmitted, ev.Updated, ev.Clone = object[O](x), object[O](&e.value), e.clone
+		t.handler(ev)
+	}
+	if op == Remove {
+		t.freeEntry(e)
+	}
 	return nil
+}
+
+// create adds an object. The caller holds mu.
+func (t *table[O, T, K]) create(h *frame.Header, key K, x *T, size int) *entry[T] {
+	if h.Set&frame.FromCache != 0 {
+		t.presize(h.FromCache, &t.c.in.presize)
+	}
+	e := t.newEntry()
+	e.value, e.exact = *x, 2*size+64
+	t.objects[key] = e
+	t.bytes += t.each
+	return e
 }
 
 // change changes the container. The caller holds mu.
 func (t *table[O, T, K]) change(op Operation, e *entry[T], h *frame.Header, key K, x *T, size int) error {
-	if op == Create {
-		e.value = *x
-		t.objects[key] = e
-		t.bytes += t.each
-	} else if err := t.merge(&e.value, x, h.Attributes); err != nil {
-		return err
+	if op != Create {
+		if err := t.merge(&e.value, x, h.Attributes); err != nil {
+			return err
+		}
 	}
 	e.clone.update(op, h, t.c.in.now)
 	if op == Remove {

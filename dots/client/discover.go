@@ -102,6 +102,34 @@ func (c *Client) countType(err error) {
 	}
 }
 
+// Expect joins the group of a type that nobody has described to the broker yet. A subscription that
+// the handler of Discover then makes misses nothing: brokers send the description before anything
+// else of the type. What arrives without a subscription is counted as Unsubscribed. Expect is called
+// after Connect; for a type with a subscription it does nothing.
+func (c *Client) Expect(name string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.err != nil:
+		return c.err
+	case c.state < early:
+		return ErrNotConnected
+	case c.expected[name] || c.hasUnfiltered(name):
+		return nil
+	}
+	var m system.DotsMember
+	m.GroupName.Set(name)
+	m.Event.Set(system.DotsMemberEventJoin)
+	c.expected[name] = true
+	return c.send(&m)
+}
+
+// Stream is SubscribeType without a container: every transmission is an event, and is forgotten.
+// Objects that the broker has cached are such events, too.
+func (c *Client) Stream(name string, handler func(*Event[*Raw])) (*Subscription[Raw, string], error) {
+	return c.subscribeType(name, nil, true, handler)
+}
+
 // SubscribeType subscribes to a type that is known at run time only: because the broker has
 // described it, or it was added to Types. The keys of the container are the encoded keys of the
 // objects.
@@ -113,6 +141,12 @@ func (c *Client) SubscribeType(name string, handler func(*Event[*Raw])) (*Subscr
 func (c *Client) SubscribeTypeFiltered(
 	name string, filter *system.DotsFilter, handler func(*Event[*Raw]),
 ) (*Subscription[Raw, string], error) {
+	return c.subscribeType(name, filter, false, handler)
+}
+
+func (c *Client) subscribeType(
+	name string, filter *system.DotsFilter, stream bool, handler func(*Event[*Raw]),
+) (*Subscription[Raw, string], error) {
 	typ := c.registry.Struct(name)
 	if typ == nil {
 		return nil, fmt.Errorf("%w: %.255q", ErrUnknownType, name)
@@ -120,7 +154,7 @@ func (c *Client) SubscribeTypeFiltered(
 	s := &Subscription[Raw, string]{}
 	s.container.objects = make(map[string]*entry[Raw])
 	s.subscription = &subscription{c: c, typ: typ, filter: filter}
-	u := &untyped{typ: typ, transmitted: Raw{Type: typ}}
+	u := &untyped{typ: typ, stream: stream || !typ.Flags.Cached, transmitted: Raw{Type: typ}}
 	u.table = table[*Raw, Raw, string]{
 		container: &s.container, c: c, name: name, handler: handler,
 		merge: u.mergeInto,
@@ -134,9 +168,11 @@ func (c *Client) SubscribeTypeFiltered(
 type untyped struct {
 	table[*Raw, Raw, string]
 	typ         *schema.Struct
+	stream      bool // nothing is kept
 	transmitted Raw
 	layout      dynamic.Layout
 	old         dynamic.Layout
+	merged      dynamic.Layout
 	canonical   []byte
 	selected    []byte
 	key         []byte
@@ -169,7 +205,7 @@ func (u *untyped) receive(h *frame.Header, instance []byte) error {
 		}
 	}
 	u.transmitted.Instance = instance
-	if !u.typ.Flags.Cached {
+	if u.stream {
 		u.uncached(h, &u.transmitted)
 		return nil
 	}
@@ -194,6 +230,6 @@ func (u *untyped) mergeInto(into, from *Raw, props value.PropertySet) error {
 	}
 	size := len(into.Instance) + len(from.Instance)
 	into.Instance = dynamic.AppendMerged(
-		make([]byte, 0, size), u.typ, into.Instance, &u.old, from.Instance, &u.layout, props)
+		make([]byte, 0, size), u.typ, into.Instance, &u.old, from.Instance, &u.layout, props, &u.merged)
 	return nil
 }

@@ -111,7 +111,7 @@ func (c *Client) onAccepted(response *system.DotsMsgConnectResponse) error {
 			return err
 		}
 		s.preloaded = response.Preload.Value()
-		if !s.preloaded && !s.started.Load() {
+		if s.filter != nil || !s.preloaded && !s.started.Load() {
 			if err := c.startAfterPing(s); err != nil {
 				return err
 			}

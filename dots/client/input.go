@@ -23,6 +23,8 @@ type input struct {
 	now    value.Timepoint // when what is handled was read
 	last   *route          // of the last frame
 	routes *routes         // that last is from
+
+	presize int // bytes that may still be allocated for announced objects
 }
 
 // read handles what arrives until the connection ends.
@@ -113,6 +115,9 @@ func (c *Client) handle(h *frame.Header, instance []byte) error {
 	}
 	if h.Set&frame.SentTime == 0 {
 		h.SentTime = c.in.now
+	}
+	if h.Set&frame.RemoveObj == 0 {
+		h.RemoveObj = false // and not what it was in the header before
 	}
 	r := c.in.last
 	if all := c.routes.Load(); r == nil || all != c.in.routes || r.name != string(h.TypeName) {

@@ -152,6 +152,9 @@ func (s *subscription) Type() *schema.Struct { return s.typ }
 // Wait waits until everything is in the container that the broker had cached. It must not be called
 // by a handler.
 func (s *subscription) Wait(ctx context.Context) error {
+	if s.isFilled() {
+		return nil // select would take any of what is ready, and then ask the broker
+	}
 	select {
 	case <-s.filled:
 		return nil
@@ -218,19 +221,35 @@ func (c *Client) subscribe(s *subscription) error {
 	if !live {
 		return nil
 	}
+	if first && c.expected[s.typ.Name] && s.id == 0 {
+		delete(c.expected, s.typ.Name)
+		c.setFilled(s) // nothing was cached when the group was joined
+		return c.describeNow(s.typ)
+	}
 	if err := c.join(s); err != nil {
 		return err
 	}
-	if !first {
+	if !first || s.filter != nil {
 		return c.startAfterPing(s)
 	}
 	return nil
 }
 
+// describeNow describes a type to the broker. The caller holds mu.
+func (c *Client) describeNow(s *schema.Struct) error {
+	if err := c.out.beginNow(); err != nil {
+		return err
+	}
+	defer c.out.end()
+	return c.describe(s)
+}
+
 func (c *Client) filtersKnown() bool { return c.capabilities.FilteredSubscriptions.Value() }
 
-// startAfterPing has a subscription started at the latest when the broker has answered everything
-// sent so far, in case that it does not replay the type. The caller holds mu.
+// startAfterPing has a subscription started, and no more wait for a replay, at the latest when the
+// broker has answered everything sent so far, in case that it does not replay the type: it knows it as
+// uncached, or ignores the filter. Otherwise the end of the next replay, which does not say of which
+// subscription it is, would be taken for that of this one. The caller holds mu.
 func (c *Client) startAfterPing(s *subscription) error {
 	return c.pingLocked(func() { c.setFilled(s) })
 }

@@ -55,25 +55,35 @@ func AppendSelected(
 	return dst
 }
 
+// Append appends a property and its encoded value to an instance that begins with dst, and notes where
+// it is.
+func (l *Layout) Append(dst []byte, tag uint32, encoded []byte) []byte {
+	dst = cbor.AppendUint(dst, uint64(tag))
+	l.Set |= 1 << tag
+	l.Start[tag] = uint32(len(dst))
+	dst = append(dst, encoded...)
+	l.End[tag] = uint32(len(dst))
+	return dst
+}
+
 // AppendMerged appends an instance that has the properties in a set as one instance has them, and
 // the others as another one does: an update of the other one. A property in the set that from lacks
-// is unset; keys are taken from the other one. It is canonical if both are.
+// is unset; keys are taken from the other one. It is canonical if both are. Where its properties are
+// in what is returned is stored in l.
 func AppendMerged(
 	dst []byte, s *schema.Struct, old []byte, oldLayout *Layout,
-	from []byte, fromLayout *Layout, props value.PropertySet,
+	from []byte, fromLayout *Layout, props value.PropertySet, l *Layout,
 ) []byte {
 	props &^= s.Keys()
 	kept, changed := oldLayout.Set&^props, fromLayout.Set&props
+	l.Set, l.Canonical = 0, oldLayout.Canonical && fromLayout.Canonical
 	dst = cbor.AppendMap(dst, (kept | changed).Len())
 	for i := range s.Properties {
-		tag := s.Properties[i].Tag
-		switch {
+		switch tag := s.Properties[i].Tag; {
 		case changed.Has(tag):
-			dst = cbor.AppendUint(dst, uint64(tag))
-			dst = append(dst, from[fromLayout.Start[tag]:fromLayout.End[tag]]...)
+			dst = l.Append(dst, tag, fromLayout.Value(from, tag))
 		case kept.Has(tag):
-			dst = cbor.AppendUint(dst, uint64(tag))
-			dst = append(dst, old[oldLayout.Start[tag]:oldLayout.End[tag]]...)
+			dst = l.Append(dst, tag, oldLayout.Value(old, tag))
 		}
 	}
 	return dst

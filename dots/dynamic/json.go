@@ -3,6 +3,7 @@ package dynamic
 import (
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -29,6 +30,16 @@ import (
 //	any                         array of the type's name and base64 of the instance; peers of
 //	                            dots-json have no such type
 func AppendJSON(dst []byte, s *schema.Struct, instance []byte) ([]byte, error) {
+	return AppendJSONWithin(dst, s, instance, math.MaxInt)
+}
+
+// ErrLimit is the error of instances that are too long as JSON.
+var ErrLimit = errors.New("too long as JSON")
+
+// AppendJSONWithin is AppendJSON for about as many bytes as the limit, with those of dst: a struct of
+// 3 bytes may become hundreds, which have the name of its property. More are an error before they are
+// made.
+func AppendJSONWithin(dst []byte, s *schema.Struct, instance []byte, limit int) ([]byte, error) {
 	var l Layout
 	n, err := Scan(s, instance, &l)
 	if err != nil {
@@ -40,14 +51,14 @@ func AppendJSON(dst []byte, s *schema.Struct, instance []byte) ([]byte, error) {
 		}
 	}
 	r := cbor.NewReader(instance)
-	result := appendJSONObject(dst, s, &r)
+	result := appendJSONObject(dst, s, &r, limit)
 	if err := r.Err(); err != nil {
 		return dst, fmt.Errorf("decoding an instance of %s: %w", s.Name, err)
 	}
 	return result, nil
 }
 
-func appendJSONObject(dst []byte, s *schema.Struct, r *cbor.Reader) []byte {
+func appendJSONObject(dst []byte, s *schema.Struct, r *cbor.Reader, limit int) []byte {
 	dst = append(dst, '{')
 	for i, n := 0, r.Map(); i < n; i++ {
 		if i > 0 {
@@ -58,13 +69,18 @@ func appendJSONObject(dst []byte, s *schema.Struct, r *cbor.Reader) []byte {
 			r.Fail(cbor.ErrType)
 			return dst
 		}
-		dst = appendJSONText(dst, p.Name, r)
-		dst = appendJSONValue(append(dst, ':'), p.Type, r)
+		dst = appendJSONText(dst, p.Name, r, limit)
+		dst = appendJSONValue(append(dst, ':'), p.Type, r, limit)
 	}
 	return append(dst, '}')
 }
 
-func appendJSONText(dst []byte, text string, r *cbor.Reader) []byte {
+func appendJSONText(dst []byte, text string, r *cbor.Reader, limit int) []byte {
+	const longest = 6 // of a character: \u001f
+	if room := limit - len(dst); len(text) > room || len(text) > room/longest && quotedSize(text) > room {
+		r.Fail(ErrLimit)
+		return dst
+	}
 	dst, err := jsontext.AppendQuote(dst, text)
 	if err != nil {
 		r.Fail(fmt.Errorf("%w: %w", ErrUTF8, err))
@@ -72,23 +88,47 @@ func appendJSONText(dst []byte, text string, r *cbor.Reader) []byte {
 	return dst
 }
 
-func appendJSONValue(dst []byte, t *schema.Type, r *cbor.Reader) []byte {
+// quotedSize returns how long a text is as JSON, at most.
+func quotedSize(text string) (n int) {
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c < ' ':
+			n += 6
+		case c == '"' || c == '\\':
+			n += 2
+		default:
+			n++
+		}
+	}
+	return n
+}
+
+func appendJSONValue(dst []byte, t *schema.Type, r *cbor.Reader, limit int) []byte {
+	if len(dst) > limit {
+		r.Fail(ErrLimit)
+		return dst
+	}
 	switch t.Kind {
 	case schema.StructKind:
-		return appendJSONObject(dst, t.Struct, r)
+		return appendJSONObject(dst, t.Struct, r, limit)
 	case schema.Vector:
 		dst = append(dst, '[')
-		for i, n := 0, r.Array(); i < n; i++ {
+		for i, n := 0, r.Array(); i < n && r.Err() == nil; i++ {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = appendJSONValue(dst, t.Elem, r)
+			dst = appendJSONValue(dst, t.Elem, r, limit)
 		}
 		return append(dst, ']')
 	case schema.Any:
 		r.Array()
-		dst = appendJSONText(append(dst, '['), r.String(), r)
-		dst = base64.StdEncoding.AppendEncode(append(dst, `,"`...), r.Bytes())
+		dst = appendJSONText(append(dst, '['), r.String(), r, limit)
+		data := r.Bytes()
+		if base64.StdEncoding.EncodedLen(len(data)) > limit-len(dst) {
+			r.Fail(ErrLimit)
+			return dst
+		}
+		dst = base64.StdEncoding.AppendEncode(append(dst, `,"`...), data)
 		return append(dst, `"]`...)
 	case schema.Bool:
 		return strconv.AppendBool(dst, r.Bool())
@@ -97,7 +137,7 @@ func appendJSONValue(dst []byte, t *schema.Type, r *cbor.Reader) []byte {
 	case schema.Float64, schema.Timepoint, schema.SteadyTimepoint, schema.Duration:
 		return appendJSONFloat(dst, r.Float64(), 64)
 	case schema.String:
-		return appendJSONText(dst, r.String(), r)
+		return appendJSONText(dst, r.String(), r, limit)
 	case schema.UUID:
 		dst = AppendUUID(append(dst, '"'), r.Bytes16())
 		return append(dst, '"')

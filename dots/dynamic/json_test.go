@@ -99,3 +99,27 @@ func TestParseMessageRefuses(t *testing.T) {
 		t.Errorf("unknown type: %v", err)
 	}
 }
+
+// TestAppendJSONWithin checks that not much more is made than there is room for.
+func TestAppendJSONWithin(t *testing.T) {
+	reg := registry(t, demoTypes)
+	s := reg.Struct("DemoAll")
+	for name, in := range map[string][]byte{
+		"structs":    append(unhex(t, "a1 17 99 1000"), strings.Repeat("\xa1\x01\xf5", 0x1000)...),
+		"characters": append(unhex(t, "a1 01 79 1000"), strings.Repeat("\x01", 0x1000)...),
+		"text":       append(unhex(t, "a1 01 79 1000"), strings.Repeat("a", 0x1000)...),
+	} {
+		all, err := dynamic.AppendJSON(nil, s, in)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if got, err := dynamic.AppendJSONWithin(nil, s, in, len(all)); err != nil || len(got) != len(all) {
+			t.Errorf("%s: %d bytes, error %v", name, len(got), err)
+		}
+		const limit = 0xf00
+		got, err := dynamic.AppendJSONWithin(nil, s, in, limit)
+		if !errors.Is(err, dynamic.ErrLimit) || len(got) != 0 {
+			t.Errorf("%s: %d bytes, error %v", name, len(got), err)
+		}
+	}
+}

@@ -260,9 +260,13 @@ func TestAppendMerged(t *testing.T) {
 		if _, err := dynamic.Scan(s, from, &fromLayout); err != nil {
 			t.Fatal(err)
 		}
-		got := dynamic.AppendMerged(nil, s, old, &oldLayout, from, &fromLayout, test.props)
+		var gotLayout, wantLayout dynamic.Layout
+		got := dynamic.AppendMerged(nil, s, old, &oldLayout, from, &fromLayout, test.props, &gotLayout)
 		if !bytes.Equal(got, unhex(t, test.want)) {
 			t.Errorf("%s: %x, want %s", test.name, got, test.want)
+		}
+		if _, err := dynamic.Scan(s, got, &wantLayout); err != nil || gotLayout != wantLayout {
+			t.Errorf("%s: layout %+v, want %+v (%v)", test.name, gotLayout, wantLayout, err)
 		}
 	}
 }

@@ -72,6 +72,7 @@ func (s *Struct) add(i int) error {
 	if s.depth > MaxDepth {
 		return fmt.Errorf("%w: structs nested more than %d times", ErrInvalid, MaxDepth)
 	}
+	s.kinds |= p.Type.Kinds()
 	s.index[p.Tag] = uint8(i + 1)
 	s.all |= 1 << p.Tag
 	if p.Key {

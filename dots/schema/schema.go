@@ -58,6 +58,20 @@ type Type struct {
 	Struct *Struct // of a StructKind
 }
 
+// Kinds is a set of kinds: 1 << Bool and so on.
+type Kinds uint32
+
+// Kinds returns the kinds of the values that a value of the type may contain, itself included.
+func (t *Type) Kinds() Kinds {
+	switch t.Kind {
+	case Vector:
+		return 1<<Vector | t.Elem.Kinds()
+	case StructKind:
+		return 1<<StructKind | t.Struct.kinds
+	}
+	return 1 << t.Kind
+}
+
 // Property is a property of a struct.
 type Property struct {
 	Name       string
@@ -89,6 +103,7 @@ type Struct struct {
 	all   value.PropertySet
 	index [32]uint8 // by tag: 1 + index in Properties; 0: there is none
 	depth int       // how deeply structs are nested, 1 for one that contains no other
+	kinds Kinds     // in its properties; found only once, as nested structs have exponentially many
 }
 
 // Enum describes an enum.

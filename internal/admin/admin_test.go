@@ -3,7 +3,9 @@ package admin
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -383,7 +385,62 @@ func TestStatusTimeout(t *testing.T) {
 	client := NewClient(path)
 	client.http.Timeout = time.Nanosecond
 	if _, err := client.Status(t.Context()); !errors.Is(err, errNoAgent) ||
-		!strings.Contains(err.Error(), "within 5s") {
+		!strings.Contains(err.Error(), "within 15s") {
 		t.Errorf("no response in time: %v", err)
+	}
+}
+
+// expired is a context whose deadline is when the channel is closed.
+type expired struct {
+	context.Context
+	done chan struct{}
+}
+
+func (e expired) Done() <-chan struct{} { return e.done }
+
+func (e expired) Err() error {
+	select {
+	case <-e.done:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
+// expiring has a context expire when the header of a response has come.
+type expiring struct {
+	http.RoundTripper
+	context expired
+}
+
+func (e expiring) RoundTrip(request *http.Request) (*http.Response, error) {
+	defer close(e.context.done)
+	return e.RoundTripper.RoundTrip(request)
+}
+
+// An agent that hangs within its answer is told like one that does not answer. The client ends the
+// connection then, which is not what the user is to read.
+func TestStatusTimeoutWithinAnswer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "admin.sock")
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := make(chan struct{})
+	server := http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"processes":`)
+		_ = http.NewResponseController(w).Flush()
+		<-end
+	})}
+	go server.Serve(listener)
+	t.Cleanup(func() {
+		close(end)
+		server.Close()
+	})
+	ctx := expired{t.Context(), make(chan struct{})}
+	client := NewClient(path)
+	client.http.Transport = expiring{client.http.Transport, ctx}
+	if _, err := client.Status(ctx); !errors.Is(err, errNoAgent) || !strings.Contains(err.Error(), "hangs") {
+		t.Errorf("no end of the answer in time: %v", err)
 	}
 }

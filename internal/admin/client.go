@@ -19,9 +19,9 @@ import (
 var errNoAgent = errors.New("no agent answers")
 
 const (
-	// statusTimeout is for the whole response. An agent takes milliseconds; one that takes this
-	// long hangs.
-	statusTimeout = 5 * time.Second
+	// statusTimeout is for the whole response. An agent takes milliseconds, and seconds where it gets
+	// no CPU; one that takes this long hangs.
+	statusTimeout = 15 * time.Second
 
 	// maxStatusBytes bounds what is read: 9000 processes, each with texts of 1 KiB, are some 20 MB.
 	maxStatusBytes = 64 << 20
@@ -59,7 +59,7 @@ func (c *Client) Status(ctx context.Context) (status Status, err error) {
 		return status, fmt.Errorf("asking the agent at %s: %s", c.path, response.Status)
 	}
 	if err := json.NewDecoder(io.LimitReader(response.Body, maxStatusBytes)).Decode(&status); err != nil {
-		return status, fmt.Errorf("reading the answer of the agent at %s: %w", c.path, err)
+		return status, c.explain(fmt.Errorf("reading the answer: %w", err))
 	}
 	return status, nil
 }

@@ -14,7 +14,6 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
-	"time"
 
 	"correlator/internal/agent"
 	"correlator/internal/safedir"
@@ -25,9 +24,10 @@ import (
 const DefaultSocket = "/run/correlator/admin.sock"
 
 const (
-	// Clients are root and on this machine, but may be stopped at any moment.
-	requestTimeout  = 5 * time.Second
-	responseTimeout = 10 * time.Second
+	// Clients are root and on this machine, but may be stopped at any moment. So may the agent: a
+	// machine without CPU to spare must not cost an answer that the client still waits for.
+	requestTimeout  = 2 * statusTimeout
+	responseTimeout = 2 * statusTimeout
 
 	// maxHeaderBytes is more than curl sends.
 	maxHeaderBytes = 16 << 10

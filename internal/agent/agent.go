@@ -27,6 +27,8 @@ const shutdownGrace = 200 * time.Millisecond
 
 // An Exporter receives what the agent samples, besides the senders. It must not block.
 type Exporter interface {
+	// TakesSamples reports whether Sampled has a use for samples now. It is called for each of them.
+	TakesSamples() bool
 	// Sampled is called with complete samples. The sample stays the caller's; what it refers to may
 	// be kept.
 	Sampled(sample *profile.Sample)
@@ -279,6 +281,7 @@ func (a *Agent) remove(r *registration) {
 	if a.registrations[r.pid] == r {
 		delete(a.registrations, r.pid)
 	}
+	a.work.ended(r)
 }
 
 // all returns all registrations.

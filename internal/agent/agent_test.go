@@ -57,6 +57,8 @@ func (k *stackKeeper) Sampled(sample *profile.Sample) {
 	k.stacks[sample.Stack.ID] = sample.Stack
 }
 
+func (k *stackKeeper) TakesSamples() bool { return true }
+
 func (k *stackKeeper) TakesUntraced() bool { return false }
 
 // run starts an agent that ends with the test, at the latest.

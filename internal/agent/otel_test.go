@@ -51,6 +51,8 @@ func (k *sampleKeeper) Sampled(s *profile.Sample) {
 	k.samples[key] += s.Count
 }
 
+func (k *sampleKeeper) TakesSamples() bool { return true }
+
 func (k *sampleKeeper) TakesUntraced() bool { return k.untraced }
 
 // find returns the samples for which a function returns true.

@@ -23,7 +23,7 @@ func (p *program) Sampled(sample profile.Sample) {
 			StackTraceID: sample.Stack.ID}
 		p.sender.Add(key, sample.Count, sample.At)
 	}
-	if p.resource != nil {
+	if p.resource != nil && p.agent.exporter.TakesSamples() {
 		p.export(sample)
 	}
 }

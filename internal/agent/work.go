@@ -29,6 +29,10 @@ const (
 	// need it: they may have begun to.
 	othersShare = 2
 
+	// restAge is when a process is read again that has not run since: what the agent knows of where its
+	// threads publish may have become better.
+	restAge = 5 * time.Minute
+
 	// workPause is after what time without a call what was read is of no use.
 	workPause = 5 * time.Second
 
@@ -51,6 +55,7 @@ type ThreadWork struct {
 // ProcessWork is what the threads of a process work on.
 type ProcessWork struct {
 	Process procscan.ProcessID
+	Owner   string    // as in profile.Resource; empty without threads
 	ReadAt  time.Time // when reading began
 	Threads []ThreadWork
 	// Partial: the process has more threads than were looked at. Else the threads that are not there
@@ -82,15 +87,17 @@ type workedOn struct {
 	active   bool // it had samples in transactions since it was read, or threads that worked on something then
 	told     bool // of such threads
 	readAt   time.Time
+	used     time.Duration // CPU time of the process when reading began; -1: not known
+	rests    bool          // it has used none since, so its threads work on what they did
 	cost     time.Duration
 	samples  uint64 // in transactions, so far
 }
 
 // Work returns what the threads of processes were found to work on since the last call, and has those
-// processes read whose turn it is: those that were read longest ago, of those known to work on something
-// and of the others, as many as the time allows that passed since the last call. It waits for none of
-// them. For a caller that wants to know it once a second; while nobody calls it, it costs nothing, and
-// after a pause of some seconds it begins anew.
+// processes read whose turn it is: of those that have run since they were read, those that were read
+// longest ago, both of those known to work on something and of the others, as many as the time allows
+// that passed since the last call. It waits for none of them. For a caller that wants to know it once a
+// second; while nobody calls it, it costs nothing, and after a pause of some seconds it begins anew.
 //
 // Of a process that has ended, or was detached, it returns that no thread works on anything, if it had
 // returned such threads. The error is a bpf.MissingError when threads cannot be found.
@@ -170,19 +177,44 @@ func (w *workReader) look() {
 		p.look()
 	}
 	for r, p := range w.known {
-		if p.told && !p.attached && !p.posted || p.told && !p.seen {
-			p.told = false
-			w.found = append(w.found, ProcessWork{Process: r.process.Identity(), ReadAt: time.Now()})
-		}
 		if !p.seen {
-			delete(w.known, r)
+			w.drop(r)
+		} else if !p.attached && !p.posted {
+			w.tellNothing(p)
 		}
 	}
 }
 
-// look takes account of the state of a process, and of whether it has samples.
+// drop forgets a process that has ended.
+func (w *workReader) drop(r *registration) {
+	if p := w.known[r]; p != nil {
+		w.tellNothing(p)
+		delete(w.known, r)
+	}
+}
+
+// ended is drop for a process that Work need not look at to know that: nobody may call it any more.
+func (w *workReader) ended(r *registration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.drop(r)
+}
+
+// tellNothing has it told that no thread of a process works on anything, if it was told that some do.
+func (w *workReader) tellNothing(p *workedOn) {
+	if p.told {
+		p.told = false
+		w.found = append(w.found, ProcessWork{Process: p.registration.process.Identity(), ReadAt: time.Now()})
+	}
+}
+
+// look takes account of the state of a process, and of whether it has run, and has samples.
 func (p *workedOn) look() {
 	r := p.registration
+	if p.rests = time.Since(p.readAt) < restAge; p.rests {
+		used, err := procscan.CPUTime(r.pid)
+		p.rests = err == nil && used == p.used
+	}
 	state, _ := r.process.State()
 	p.seen, p.attached = true, state == process.StateRegistered || state == process.StateAttached
 	if samples := r.sender.Stats().Added + r.exported.Load(); samples != p.samples {
@@ -190,11 +222,12 @@ func (p *workedOn) look() {
 	}
 }
 
-// choose returns whose turn it may be: processes known to work on something, and others.
+// choose returns whose turn it may be, of those that have run: processes known to work on something, and
+// others.
 func (w *workReader) choose() (active, others []*workedOn) {
 	for _, p := range w.known {
 		switch {
-		case p.posted || !p.attached:
+		case p.posted || !p.attached || p.rests:
 		case p.active:
 			active = append(active, p)
 		default:
@@ -228,6 +261,10 @@ func (w *workReader) spend(active, others []*workedOn, post func(*workedOn) bool
 // read reads a process, on its goroutine.
 func (w *workReader) read(r *registration) {
 	began := time.Now()
+	used, err := procscan.CPUTime(r.pid)
+	if err != nil {
+		used = -1
+	}
 	work, took, ok := r.readWork(w.threads)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -236,7 +273,10 @@ func (w *workReader) read(r *registration) {
 		return // it has ended, or this is of before a pause
 	}
 	w.credit += p.cost - took
-	p.posted, p.readAt, p.cost = false, began, took
+	p.posted, p.readAt, p.used, p.cost = false, began, used, took
+	if !ok || slices.ContainsFunc(work.Threads, func(t ThreadWork) bool { return !t.Known }) {
+		p.used = -1
+	}
 	if !ok {
 		return
 	}
@@ -253,6 +293,7 @@ func (w *workReader) read(r *registration) {
 func (r *registration) readWork(threads *bpf.Threads) (work ProcessWork, took time.Duration, ok bool) {
 	work.Process = r.process.Identity()
 	target := r.process.Target()
+	work.Owner = string(target.Owner())
 	if r.closed || target.Filtered() || !r.process.IsAttached() {
 		return work, firstCost, true
 	}

@@ -178,6 +178,7 @@ func TestWorkUnsampled(t *testing.T) {
 			continue
 		}
 		for range 3 {
+			p.Report() // it runs
 			w.read(p.PID)
 		}
 		if got := w.last[p.PID]; len(got.Threads) > 0 {
@@ -186,21 +187,44 @@ func TestWorkUnsampled(t *testing.T) {
 	}
 }
 
+// A process that has not run is not read again: its threads cannot have begun anything.
+func TestWorkOfResting(t *testing.T) {
+	resting, other := demo.Start(t, demo.Options{Manual: true, Idle: 1, ReadAtOnce: true}),
+		demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	r := run(t)
+	resting.Registration(1)
+	w := r.working()
+	w.await(resting.PID, "a transaction", only(elasticWork(resting.Begin(1))))
+	testenv.Poll(t, deadline, "rest", func() bool { w.step(); return w.known(resting.PID).rests })
+	before := w.known(resting.PID).readAt
+	for range 5 {
+		other.Report()
+		w.read(other.PID)
+	}
+	if !w.known(resting.PID).readAt.Equal(before) {
+		t.Error("it was read again")
+	}
+	resting.End(1)
+	w.await(resting.PID, "nothing", nothing)
+}
+
 // read waits until a process has been read once more.
 func (w *working) read(pid int) {
 	w.t.Helper()
-	readAt := func() (at time.Time) {
-		w.work.mu.Lock()
-		defer w.work.mu.Unlock()
-		for r, p := range w.work.known {
-			if r.pid == pid {
-				at = p.readAt
-			}
+	before := w.known(pid).readAt
+	testenv.Poll(w.t, deadline, "a read", func() bool { w.step(); return w.known(pid).readAt.After(before) })
+}
+
+// known returns what the reader knows of a process.
+func (w *working) known(pid int) (known workedOn) {
+	w.work.mu.Lock()
+	defer w.work.mu.Unlock()
+	for r, p := range w.work.known {
+		if r.pid == pid {
+			known = *p
 		}
-		return at
 	}
-	before := readAt()
-	testenv.Poll(w.t, deadline, "a read", func() bool { w.step(); return readAt().After(before) })
+	return known
 }
 
 // Where a process ends, its threads work on nothing; nor when it executes another program, or withdraws
@@ -225,6 +249,18 @@ func TestWorkEnds(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Nothing of a process is kept that has ended, even if nobody asks any more.
+func TestWorkOfEndedIsForgotten(t *testing.T) {
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	r := run(t)
+	p.Registration(1)
+	w := r.working()
+	w.await(p.PID, "a transaction", only(elasticWork(p.Begin(1))))
+	p.Kill()
+	testenv.Poll(t, deadline, "nothing to be known", func() bool { return w.known(p.PID).registration == nil })
+	w.await(p.PID, "nothing", nothing)
 }
 
 // A process that hangs is not waited for: others are read.

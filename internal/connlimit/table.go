@@ -140,7 +140,7 @@ func (t *Table) All() []*Conn {
 // Peer returns who is at the other end.
 func (c *Conn) Peer() Peer { return c.peer }
 
-// Done is closed when the connection is.
+// Done is closed when the connection is, or was released.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
 // Begin makes a connection busy until End has been called as many times as Begin.
@@ -160,6 +160,19 @@ func (c *Conn) add(requests int) {
 	}
 	c.since = time.Now()
 	t.conns = append(slices.DeleteFunc(t.conns, func(other *Conn) bool { return other == c }), c)
+}
+
+// Release takes the connection out of the table and leaves it open, as another limit is for it from
+// now on. It returns false if it was closed before, or released.
+func (c *Conn) Release() bool {
+	t := c.table
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	t.remove(c)
+	return true
 }
 
 // Close closes the connection. It may be called more than once.

@@ -231,3 +231,28 @@ func TestPeerOf(t *testing.T) {
 		t.Errorf("that of a closed one is %q", got)
 	}
 }
+
+// A released connection stays open, and has no place.
+func TestRelease(t *testing.T) {
+	table := New(1)
+	a, f := add(table, many)
+	a.Release()
+	if n := table.Counts(); n.Open != 0 || len(table.peers) != 0 {
+		t.Errorf("%+v, %d peers", n, len(table.peers))
+	}
+	if b, _ := add(table, many); b == nil {
+		t.Error("it takes the place of another one")
+	}
+	select {
+	case <-f.closed:
+		t.Error("it is closed")
+	default:
+	}
+	a.Begin()
+	a.Release()
+	a.Close()
+	<-f.closed
+	if n := table.Counts(); n.Open != 1 || n.MadeRoom != 0 {
+		t.Errorf("%+v", n)
+	}
+}

@@ -68,7 +68,7 @@ func Describe(ctx context.Context, g Guest, names []string) (*Description, error
 		return nil, err
 	}
 	if err := connectAndDiscover(ctx, &g, c); err != nil {
-		return nil, err
+		return nil, interruptedBy(ctx, err)
 	}
 	d := &Description{all: len(names) == 0}
 	if d.all {

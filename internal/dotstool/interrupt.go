@@ -14,6 +14,17 @@ const settleTime = time.Second
 // errStuck means that a command cannot end as it should: its output takes nothing.
 var errStuck = errors.New("the output takes nothing")
 
+// ErrInterrupted is the error of a command whose context ended before it did what it was for.
+var ErrInterrupted = errors.New("interrupted")
+
+// interruptedBy returns ErrInterrupted instead of an error if it was the context that ended something.
+func interruptedBy(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return ErrInterrupted
+	}
+	return err
+}
+
 // interruptible does something that may block for ever, as reading from a terminal does. It returns
 // early when the context or the connection ends, and leaves what blocks to itself then.
 func interruptible(ctx context.Context, c *client.Client, do func() error) error {

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -170,6 +172,47 @@ func TestInterruptInput(t *testing.T) {
 			stop()
 			if err := <-done; err == nil {
 				t.Error("no error though the broker is gone")
+			}
+		})
+	}
+}
+
+// A signal while connecting is no failure to connect, and no success of what is done once.
+func TestInterruptConnecting(t *testing.T) {
+	uri := "uds://" + filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", strings.TrimPrefix(uri, "uds://")) // which says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close() //nolint:errcheck // a test
+	guest := Guest{Endpoint: uri}
+	for name, test := range map[string]struct {
+		run  func(ctx context.Context) error
+		want error
+	}{
+		"publish": {func(ctx context.Context) error {
+			return (&Publish{Guest: guest, Type: "Room"}).Run(ctx, One("{}"))
+		}, ErrInterrupted},
+		"describe": {func(ctx context.Context) error {
+			_, err := Describe(ctx, guest, nil)
+			return err
+		}, ErrInterrupted},
+		"watch": {func(ctx context.Context) error {
+			return (&Watch{Guest: guest, Types: []string{"Room"}, Notes: io.Discard}).JSON(ctx, io.Discard)
+		}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- test.run(ctx) }()
+			conn, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close() //nolint:errcheck // a test
+			cancel()
+			if err := <-done; !errors.Is(err, test.want) {
+				t.Errorf("%v instead of %v", err, test.want)
 			}
 		})
 	}

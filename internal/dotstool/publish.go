@@ -53,7 +53,8 @@ type Publish struct {
 }
 
 // Run publishes objects, and returns when the broker has them. What comes before an error is
-// published. The end of the context, which is no error, ends the input.
+// published. The end of the context ends the input, which is no error unless there was no connection
+// yet.
 func (p *Publish) Run(ctx context.Context, objects Objects) error {
 	files, err := parseFiles(p.Files)
 	if err != nil {
@@ -63,7 +64,7 @@ func (p *Publish) Run(ctx context.Context, objects Objects) error {
 	defer c.Close()
 	s, err := p.connect(ctx, c, files)
 	if err != nil {
-		return err
+		return interruptedBy(ctx, err)
 	}
 	err = interruptible(ctx, c, func() error {
 		return objects(func(text []byte) error { return p.publish(ctx, c, s, text) })

@@ -56,15 +56,16 @@ func (r *Record) record(ctx context.Context, out io.Writer) (started bool, err e
 	}
 	var mu sync.Mutex // the goroutine that reads writes, another one flushes
 	count := 0
-	watch := &Watch{Guest: r.Guest, Types: r.Types, Count: r.Count, For: r.For}
+	watch := &Watch{Guest: r.Guest, Types: r.Types, Count: r.Count, For: r.For, Notes: r.Notes}
 	f := watch.follow(func(e *client.Event[*client.Raw]) error {
 		mu.Lock()
 		defer mu.Unlock()
 		count++
 		return w.Write(time.Now(), e.Header, e.Transmitted.Type, e.Transmitted.Instance)
 	})
-	f.all = len(r.Types) == 0
+	f.all, f.stream = len(r.Types) == 0, true
 	defer f.close()
+	defer f.noteGoodbye()
 	flush := func() error {
 		mu.Lock()
 		defer mu.Unlock()

@@ -43,19 +43,33 @@ func (r *rows) add(x *client.Raw) {
 	r.last[key] = string(x.Instance)
 }
 
-// inOrder returns the objects by ascending key, and how many transmissions are not among them.
-func (r *rows) inOrder() (all []row, dropped int) {
+// first returns the objects with the lowest keys in order, as many as are wanted, how many more there
+// are, and how many transmissions are not among them.
+func (r *rows) first(wanted int) (first []row, more, dropped int) {
+	count := 0
+	add := func(key, instance string) {
+		count++
+		if first = append(first, row{key, instance}); len(first) == 2*wanted {
+			first = lowest(first, wanted)
+		}
+	}
 	if r.s.Flags.Cached && r.objects != nil {
 		for key, x := range r.objects.All() {
-			all = append(all, row{key, string(x.Instance)})
+			add(key, string(x.Instance))
 		}
 	}
 	r.mu.Lock()
 	for key, instance := range r.last {
-		all = append(all, row{key, instance})
+		add(key, instance)
 	}
 	dropped = r.dropped
 	r.mu.Unlock()
-	slices.SortFunc(all, func(a, b row) int { return strings.Compare(a.key, b.key) })
-	return all, dropped
+	first = lowest(first, wanted)
+	return first, count - len(first), dropped
+}
+
+// lowest sorts rows, and returns the first ones.
+func lowest(rows []row, wanted int) []row {
+	slices.SortFunc(rows, func(a, b row) int { return strings.Compare(a.key, b.key) })
+	return rows[:min(len(rows), wanted)]
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -14,6 +15,7 @@ import (
 
 	"correlator/dots/broker"
 	"correlator/dots/endpoint"
+	"correlator/internal/asynclog"
 )
 
 // goodbyeTimeout is how long guests may take for what is queued for them, when the broker ends.
@@ -60,27 +62,33 @@ func Serve(ctx context.Context, o *ServeOptions) error {
 	if err != nil {
 		return err
 	}
+	log := asynclog.New(o.Log)
+	defer func() {
+		end, cancel := context.WithTimeout(context.Background(), settleTime)
+		defer cancel()
+		log.Close(end)
+	}()
 	b := broker.New(broker.Options{
 		Name:   o.Name,
 		Limits: broker.Limits{Guests: o.Guests, Memory: o.MemoryMiB << 20, Cache: o.MemoryMiB << 19},
 		Auth:   broker.Auth{Secret: cmp.Or(o.Secret, os.Getenv(endpoint.EnvironmentSecret))},
-		Events: &events{o.Log},
+		Events: &events{log: log.Logger, conflicts: make(map[string]uint32)},
 	})
 	for _, e := range all {
 		var address net.Addr
 		if address, err = b.ListenURI(e.String()); err != nil {
 			break
 		}
-		o.Log.Info("listening", zap.Stringer("endpoint", bound(e, address)))
+		log.Info("listening", zap.Stringer("endpoint", bound(e, address)))
 	}
 	if err == nil {
 		<-ctx.Done()
-		o.Log.Info("ending")
+		log.Info("ending")
 	}
 	end, cancel := context.WithTimeout(context.Background(), goodbyeTimeout)
 	defer cancel()
 	if slow := b.Shutdown(end); slow != nil {
-		o.Log.Warn("guests did not take what was queued for them", zap.Error(slow))
+		log.Warn("guests did not take what was queued for them", zap.Error(slow))
 	}
 	return err
 }
@@ -93,8 +101,14 @@ func bound(e endpoint.Endpoint, address net.Addr) endpoint.Endpoint {
 	return e
 }
 
-// events logs what happens in a broker. Names are a guest's choice: the logger escapes them.
-type events struct{ log *zap.Logger }
+// events logs what happens in a broker. Names are a guest's choice: the logger escapes them. It does
+// not wait for the log, nor need it limit what is repeated.
+type events struct {
+	log *zap.Logger
+
+	mu        sync.Mutex
+	conflicts map[string]uint32 // by type, of which a broker knows so many: who conflicted last
+}
 
 func (e *events) Connected(id uint32, name, address string) {
 	e.log.Info("guest connected", zap.Uint32("id", id), zap.String("name", name), zap.String("address", address))
@@ -110,6 +124,13 @@ func (e *events) Closed(id uint32, name, address string, reason broker.Reason, e
 }
 
 func (e *events) TypeConflict(id uint32, typeName string) {
+	e.mu.Lock()
+	logged := e.conflicts[typeName] == id
+	e.conflicts[typeName] = id
+	e.mu.Unlock()
+	if logged {
+		return
+	}
 	e.log.Warn("type is known differently; the first description counts", zap.Uint32("id", id),
 		zap.String("type", typeName))
 }

@@ -17,8 +17,9 @@ const maxRows = 10_000
 type section struct {
 	name    string
 	s       *schema.Struct // nil: unknown to the broker
-	rows    []row
-	dropped int // transmissions that are not among the rows
+	rows    []row          // as many as may be shown
+	more    int            // further objects
+	dropped int            // transmissions that are not among the rows
 }
 
 // lines returns tables for a terminal of so many columns and rows, one below the other; 0: no limit.
@@ -63,7 +64,7 @@ func (s *section) title() string {
 	case s.s == nil:
 		return name + ": not known to the broker"
 	case s.s.Flags.Cached:
-		return fmt.Sprintf("%s: %d", name, len(s.rows))
+		return fmt.Sprintf("%s: %d", name, len(s.rows)+s.more)
 	case s.dropped > 0:
 		return fmt.Sprintf("%s: not cached, the last of each key; %d of further keys not shown", name, s.dropped)
 	}
@@ -91,7 +92,7 @@ func (s *section) table(columns, most int) []string {
 	for i, line := range lines {
 		lines[i] = strings.TrimRight(line, " ")
 	}
-	if more := len(s.rows) - most; more > 0 {
+	if more := len(s.rows) - most + s.more; more > 0 {
 		lines = append(lines, fmt.Sprintf("… %d more", more))
 	}
 	return lines

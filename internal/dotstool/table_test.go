@@ -88,9 +88,13 @@ func TestLast(t *testing.T) {
 		r.add(&client.Raw{Type: ring, Instance: []byte(instance(t, ring, `{"door":`+strconv.Itoa(maxLast+5-i)+`}`))})
 	}
 	r.add(&client.Raw{Type: ring, Instance: []byte(instance(t, ring, `{"door":1005,"n":9}`))})
-	got, dropped := r.inOrder()
-	if len(got) != maxLast || dropped != 5 {
-		t.Fatalf("%d rows, %d dropped", len(got), dropped)
+	got, more, dropped := r.first(maxLast)
+	if len(got) != maxLast || more != 0 || dropped != 5 {
+		t.Fatalf("%d rows, %d more, %d dropped", len(got), more, dropped)
+	}
+	some, more, _ := r.first(7)
+	if !slices.Equal(some, got[:7]) || more != maxLast-7 {
+		t.Errorf("%d rows, %d more", len(some), more)
 	}
 	if got[0].instance != instance(t, ring, `{"door":6}`) ||
 		got[maxLast-1].instance != instance(t, ring, `{"door":1005,"n":9}`) {

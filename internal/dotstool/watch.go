@@ -39,6 +39,7 @@ func (w *Watch) JSON(ctx context.Context, out io.Writer) error {
 		return lines.Encode(line)
 	})
 	defer f.close()
+	defer f.noteGoodbye()
 	if err := f.start(ctx); err != nil {
 		return endedBy(ctx, err)
 	}
@@ -59,6 +60,7 @@ func (w *Watch) Table(ctx context.Context, out io.Writer) error {
 		return nil
 	})
 	defer f.close()
+	defer f.noteGoodbye() // below the screen, which is closed before
 	if err := f.start(ctx); err != nil {
 		return endedBy(ctx, err)
 	}
@@ -71,7 +73,7 @@ func (w *Watch) Table(ctx context.Context, out io.Writer) error {
 	}()
 	draw := func() error {
 		columns, rows := screen.Size()
-		return screen.Draw(lines(f.sections(), columns, rows))
+		return screen.Draw(lines(f.sections(rows), columns, rows))
 	}
 	// What has arrived by now is in the first drawing.
 	select {
@@ -122,12 +124,14 @@ func redraw(ended, changed <-chan struct{}, screen *terminal.Screen, draw func()
 type follower struct {
 	*Watch
 	all    bool // every type that the broker knows, those of the protocol excepted
+	stream bool // objects are not kept
 	handle func(*client.Event[*client.Raw]) error
 	c      *client.Client
 	full   chan struct{} // closed after Count transmissions, or an error
 	seen   int           // of the reading goroutine
 	ended  bool          // of the reading goroutine: full is closed
 	err    error         // why, before full is closed
+	left   bool          // of who waits: the broker's goodbye was the end
 
 	mu    sync.Mutex
 	types map[string]*rows
@@ -172,6 +176,11 @@ func (f *follower) start(ctx context.Context) error {
 			return err
 		}
 	}
+	for _, name := range f.unknown() {
+		if err := f.c.Expect(name); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -191,8 +200,12 @@ func (f *follower) subscribe(s *schema.Struct) error {
 		return nil
 	}
 	r := &rows{s: s, last: make(map[string]string)}
-	objects, err := f.c.SubscribeType(s.Name, func(e *client.Event[*client.Raw]) {
-		if !s.Flags.Cached {
+	follow := f.c.SubscribeType
+	if f.stream {
+		follow = f.c.Stream
+	}
+	objects, err := follow(s.Name, func(e *client.Event[*client.Raw]) {
+		if !s.Flags.Cached && !f.stream {
 			r.add(e.Updated)
 		}
 		f.on(e)
@@ -239,8 +252,11 @@ func (f *follower) unknown() (names []string) {
 	return names
 }
 
-// sections returns what is to be shown.
-func (f *follower) sections() []section {
+// sections returns what is to be shown in so many rows; 0: no limit.
+func (f *follower) sections(lines int) []section {
+	if lines <= 0 {
+		lines = maxRows
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	sections := make([]section, len(f.Types))
@@ -248,7 +264,7 @@ func (f *follower) sections() []section {
 		sections[i].name = name
 		if r := f.types[name]; r != nil {
 			sections[i].s = r.s
-			sections[i].rows, sections[i].dropped = r.inOrder()
+			sections[i].rows, sections[i].more, sections[i].dropped = r.first(lines)
 		}
 	}
 	return sections
@@ -275,7 +291,7 @@ func (f *follower) wait(ctx context.Context, do func(ended <-chan struct{}) erro
 	case <-f.full:
 		err = f.err
 	case <-f.c.Done():
-		err = f.c.Err()
+		err = f.lost()
 	case err = <-done:
 		return err
 	}
@@ -291,6 +307,27 @@ func (f *follower) wait(ctx context.Context, do func(ended <-chan struct{}) erro
 		}
 	}
 	return err
+}
+
+// lost returns the error of a connection that has ended. The broker's goodbye is none, as the protocol
+// has it, unless Count transmissions are waited for, which do not come any more.
+func (f *follower) lost() error {
+	select {
+	case <-f.full: // just before
+		return f.err
+	default:
+	}
+	err := f.c.Err()
+	if f.left = f.Count == 0 && errors.Is(err, client.ErrGoodbye); f.left {
+		return nil
+	}
+	return err
+}
+
+func (f *follower) noteGoodbye() {
+	if f.left {
+		fmt.Fprintln(f.Notes, "correlator: the broker said goodbye")
+	}
 }
 
 // endedBy returns nil if it was the context that ended something: whoever interrupts knows it.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -14,7 +15,6 @@ import (
 	"time"
 
 	"correlator/dots/broker"
-	"correlator/dots/client"
 	"correlator/dots/recording"
 	"correlator/internal/testenv"
 )
@@ -52,7 +52,7 @@ func TestWatchOnTerminal(t *testing.T) {
 	master, screen := testenv.Terminal(t, 40, 10)
 	ended := make(chan error, 1)
 	go func() {
-		w := Watch{Guest: Guest{Endpoint: uri}, Types: []string{"Room"}}
+		w := Watch{Guest: Guest{Endpoint: uri}, Types: []string{"Room"}, Notes: io.Discard}
 		ended <- w.Table(context.Background(), screen)
 	}()
 	const home, line, below = "\x1b[H", "\x1b[K", "\x1b[J"
@@ -62,7 +62,7 @@ func TestWatchOnTerminal(t *testing.T) {
 	publishTest(t, uri, true, `{"id":2}`)
 	waitFor(t, master, home+line+"Room: 1\r\n"+line+"id  name\r\n"+below+" 7  kitchen")
 	go func() { _ = b.Shutdown(context.Background()) }()
-	if err := <-ended; !errors.Is(err, client.ErrGoodbye) {
+	if err := <-ended; err != nil {
 		t.Errorf("ended with %v", err)
 	}
 }
@@ -106,6 +106,46 @@ type writerFunc func()
 func (f writerFunc) Write(p []byte) (int, error) {
 	f()
 	return len(p), nil
+}
+
+// Nothing is missed of a type that is described only while it is watched or recorded.
+func TestExpected(t *testing.T) {
+	b, uri := serveTest(t)
+	var watched, recorded bytes.Buffer
+	ended := make(chan error, 2)
+	go func() {
+		w := Watch{Guest: Guest{Endpoint: uri}, Types: []string{"Ring"}, Count: 3, Notes: io.Discard}
+		ended <- w.JSON(context.Background(), &watched)
+	}()
+	go func() {
+		r := Record{Guest: Guest{Endpoint: uri}, File: "-", Types: []string{"Ring"}, Count: 3, Stdout: &recorded,
+			Notes: io.Discard}
+		ended <- r.Run(context.Background())
+	}()
+	for b.Members("Ring") < 2 {
+		runtime.Gosched()
+	}
+	files := filepath.Join(t.TempDir(), "ring.dots")
+	if err := os.WriteFile(files, []byte("struct Ring [cached=false] { 1: uint32 n; }"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := Publish{Guest: Guest{Endpoint: uri}, Type: "Ring", Files: []string{files}}
+	if err := p.Run(t.Context(), Lines(strings.NewReader("{\"n\":1}\n{\"n\":2}\n{\"n\":3}"))); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	for n, line := range strings.Split(strings.TrimSpace(watched.String()), "\n") {
+		if !strings.Contains(line, fmt.Sprintf(`{"n":%d}`, n+1)) {
+			t.Errorf("line %d: %s", n+1, line)
+		}
+	}
+	if n := strings.Count(recorded.String(), "\x64Ring"); n < 3 {
+		t.Errorf("recorded %q", &recorded)
+	}
 }
 
 // What is recorded comes out again, removals and unset properties too. A recording that waits for

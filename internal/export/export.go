@@ -3,9 +3,6 @@ package export
 import (
 	"context"
 	"fmt"
-	"math"
-	"os"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -114,31 +111,16 @@ func (c *Config) maxRequestBytes(signal otlp.Signal) int {
 	return limit
 }
 
-// agentMemory is the memory of the Go runtime that an agent without processes needs, and
-// processMemory what each adds. Both are twice of what is in use: near the limit the garbage
-// collector would run all the time. (15 KB of each process are resident.)
-const agentMemory, processMemory = 24 << 20, 30 << 10
-
-// LimitMemory configures the Go runtime of an agent with at most so many processes, unless the
-// environment does (GOGC, GOMEMLIMIT). GOGC is 50, since batches are large and short-lived: garbage
-// may be half as large as what is in use. A soft limit makes the garbage collector work more when
-// destinations are down and their queues fill up.
-func (c *Config) LimitMemory(processes int) {
-	if _, set := os.LookupEnv("GOGC"); !set {
-		debug.SetGCPercent(50)
-	}
-	if debug.SetMemoryLimit(-1) != math.MaxInt64 {
-		return
-	}
-	limit := agentMemory + int64(processes)*processMemory + c.QueueMemory()
+// MemoryBytes is the memory that what waits to be exported, and what is received for that, may take.
+func (c *Config) MemoryBytes() int64 {
+	sum := c.QueueMemory() + c.OpenCensus.MemoryBytes()
 	if c.Symbolize && c.takes(otlp.Profiles) {
-		limit += naming.MemoryBytes
+		sum += naming.MemoryBytes
 	}
 	if c.Receiver.Listen != "" {
-		limit += receiver.MemoryBytes(c.Receiver.MaxRequestBytes)
+		sum += receiver.MemoryBytes(c.Receiver.MaxRequestBytes)
 	}
-	limit += c.OpenCensus.MemoryBytes()
-	debug.SetMemoryLimit(limit)
+	return sum
 }
 
 // QueueMemory returns the sum of the quotas of all destinations.

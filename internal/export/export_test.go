@@ -2,10 +2,8 @@ package export
 
 import (
 	"context"
-	"math"
 	"net"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -121,38 +119,28 @@ func TestSamplesCounted(t *testing.T) {
 	}
 }
 
-// The limit has room for the agent, every process and all queues. One of the environment stays.
-func TestLimitMemory(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(100))
-	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
+// There is room for all queues, and for what is received.
+func TestMemoryBytes(t *testing.T) {
 	for _, c := range []struct {
-		given, queue int64
-		quotas       []int64 // of destinations
-		processes    int
-		want         int64
+		queue  int64
+		quotas []int64 // of destinations
+		listen string
+		want   int64
 	}{
-		{math.MaxInt64, 0, []int64{0}, 0, 32 << 20},
-		{math.MaxInt64, 64 << 20, []int64{0}, 0, 88 << 20},
-		{math.MaxInt64, 0, []int64{0, 0}, 4096, 152 << 20},
-		{math.MaxInt64, 64 << 20, []int64{1 << 20, 2 << 20}, 0, 27 << 20},
-		{math.MaxInt64, 0, []int64{0, 1 << 20, 0}, 0, 33 << 20},
-		{20 << 20, 64 << 20, []int64{0}, 9000, 20 << 20},
+		{0, []int64{0}, "", 8 << 20},
+		{64 << 20, []int64{0}, "", 64 << 20},
+		{0, []int64{0, 0}, "", 8 << 20},
+		{64 << 20, []int64{1 << 20, 2 << 20}, "", 3 << 20},
+		{0, []int64{0, 1 << 20, 0}, "", 9 << 20},
+		{0, []int64{0}, "unix:/x", 41 << 20},
 	} {
-		debug.SetMemoryLimit(c.given)
-		config := Config{QueueBytes: c.queue}
+		config := Config{QueueBytes: c.queue, Receiver: receiver.Config{Listen: c.listen}}
 		for _, quota := range c.quotas {
 			config.Destinations = append(config.Destinations, otlp.Destination{QueueBytes: quota})
 		}
-		config.LimitMemory(c.processes)
-		if got := debug.SetMemoryLimit(-1); got != c.want {
-			t.Errorf("%+v: the limit is %d", c, got)
+		if got := config.MemoryBytes(); got != c.want {
+			t.Errorf("%+v: %d bytes", c, got)
 		}
-	}
-	debug.SetMemoryLimit(math.MaxInt64)
-	config := Config{Receiver: receiver.Config{Listen: "unix:/x"}, Destinations: make([]otlp.Destination, 1)}
-	config.LimitMemory(0)
-	if got := debug.SetMemoryLimit(-1); got != 65<<20 {
-		t.Errorf("with a receiver the limit is %d", got)
 	}
 }
 

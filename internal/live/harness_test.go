@@ -117,6 +117,7 @@ func dial(tb testing.TB, uri, secret string) *client.Client {
 // recorder is a bus that records.
 type recorder struct {
 	wanted  want
+	only    string // the transaction that is selected; empty: all
 	applied []broker.Change
 	refuse  func(*broker.Change) error
 	err     error
@@ -151,3 +152,5 @@ func (b blockingBus) Apply([]broker.Change) error {
 }
 
 func (blockingBus) Wants(*schema.Struct) bool { return true }
+
+func (blockingBus) Selects(broker.Instance) bool { return true }

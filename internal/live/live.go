@@ -2,28 +2,26 @@ package live
 
 import (
 	"context"
-	"fmt"
-	"path"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 
 	"correlator/dots/broker"
 	"correlator/dots/schema"
+	"correlator/internal/asynclog"
 	"correlator/internal/live/page"
 	"correlator/internal/live/types"
-	"correlator/internal/naming"
 	"correlator/profile"
 )
 
-// MaxGuests is how many connections the embedded broker serves.
-const MaxGuests = 64
+// MaxGuests is how many connections the embedded broker serves, and reservedGuests how many of them only by
+// Unix sockets: whoever may use a port, be it any process of the host, does not keep root out.
+const MaxGuests, reservedGuests = 64, 8
 
 // Limits of the embedded broker. It serves people who look, not other programs: each has what a host
-// of thousands of processes needs to be shown, and all of them together cost the agent no more than
-// its unit allows.
+// of thousands of processes needs to be shown. maxMemoryBytes is for all of them together, with the
+// objects (maxCacheBytes): a part of what the agent's unit allows (GOMEMLIMIT, 320 MiB).
 const (
 	maxQueueBytes  = 8 << 20
 	maxMemoryBytes = 48 << 20
@@ -42,29 +40,34 @@ type Live struct {
 	tracker  *Tracker
 	counters counters
 	descs    metricDescs
-	broker   *broker.Broker // nil: none is embedded
-	retry    time.Duration  // how long to wait before another attempt to connect
-	wake     chan struct{}  // has a token when what is wanted may have changed
+	broker   *broker.Broker   // nil: none is embedded
+	events   *asynclog.Logger // of the broker
+	retry    time.Duration    // how long to wait before another attempt to connect
+	goodbye  time.Duration    // how long the other broker may take to let go
+	refusal  sync.Once        // the first one is logged
+	wake     chan struct{}    // has a token when what is wanted may have changed
 	running  sync.WaitGroup
 	stop     context.CancelFunc
 
-	// namer is nil until stacks are wanted: frames have the names that they come with.
-	namer       atomic.Pointer[naming.Namer]
-	namerFailed bool // owned by the publisher
+	names names
 }
 
 // Open binds the endpoints of the embedded broker. The caller must call Shutdown.
 func Open(config Config, about About, log *zap.Logger) (*Live, error) {
 	l := &Live{config: config, about: about, log: log, tracker: NewTracker(about.SamplesPerSecond),
-		descs: newMetricDescs(), retry: 5 * time.Second, wake: make(chan struct{}, 1), stop: func() {}}
+		descs: newMetricDescs(), retry: 5 * time.Second, goodbye: time.Second, wake: make(chan struct{}, 1),
+		stop: func() {}}
+	l.names.init(l)
 	if len(config.Listen) == 0 {
 		return l, nil
 	}
+	l.events = asynclog.New(log)
 	l.broker = broker.New(broker.Options{
-		Name: "correlator", ReadOnly: true, Page: page.Handler(), Events: &events{l},
+		Name: "correlator", ReadOnly: true, Page: page.Handler(), Events: &events{l.events, l},
 		Auth: broker.Auth{Secret: config.Secret},
 		Limits: broker.Limits{Frame: maxFrameBytes, Queue: maxQueueBytes, Memory: maxMemoryBytes,
-			Cache: maxCacheBytes, Guests: MaxGuests, Types: maxTypes, TypeBytes: maxTypeBytes, Groups: maxGroups},
+			Cache: maxCacheBytes, Guests: MaxGuests, Reserve: reservedGuests,
+			Types: maxTypes, TypeBytes: maxTypeBytes, Groups: maxGroups},
 	})
 	if err := l.listen(); err != nil {
 		l.Shutdown(context.Background())
@@ -92,13 +95,15 @@ func (l *Live) listen() error {
 // TakesUntraced returns false: how much CPU is used in no transaction is known by the process.
 func (l *Live) TakesUntraced() bool { return false }
 
-// Sampled takes account of samples. While nobody has joined a type that is made of them, that is one
-// comparison. It waits for nothing. The sample stays the caller's.
+// TakesSamples reports whether somebody has joined a type that is made of samples.
+func (l *Live) TakesSamples() bool { return l.tracker.wanted.Load() != 0 }
+
+// Sampled takes account of samples. It waits for nothing. The sample stays the caller's.
 func (l *Live) Sampled(sample *profile.Sample) {
 	if !l.tracker.Sampled(sample) {
 		return
 	}
-	if namer := l.namer.Load(); namer != nil {
+	if namer := l.names.namer.Load(); namer != nil {
 		namer.Sampled(sample)
 		return
 	}
@@ -109,8 +114,8 @@ func (l *Live) Sampled(sample *profile.Sample) {
 func (l *Live) Start(source Source) {
 	ctx, cancel := context.WithCancel(context.Background())
 	l.stop = cancel
-	p := &publisher{about: l.about, source: source, tracker: l.tracker, name: l.name, log: l.log,
-		stacksWanted: l.openNamer}
+	p := &publisher{about: l.about, source: source, tracker: l.tracker, name: l.names.of, log: l.log,
+		stacksWanted: l.names.want}
 	if l.broker != nil {
 		p.add(&local{live: l, output: output{bus: embedded{l.broker}}})
 	}
@@ -120,53 +125,40 @@ func (l *Live) Start(source Source) {
 	l.running.Go(func() { p.run(ctx, l.wake) })
 }
 
-// openNamer prepares to name frames, once.
-func (l *Live) openNamer() {
-	if l.namer.Load() != nil || l.namerFailed || l.about.SamplesPerSecond == 0 {
-		return
-	}
-	namer, err := naming.Open(l.about.ProcRoot, &l.counters.naming, l.tracker.Named)
-	if err != nil {
-		l.namerFailed = true
-		l.log.Warn("the live view shows addresses instead of names of functions", zap.Error(err))
-		return
-	}
-	l.namer.Store(namer)
-}
-
-// name returns what a frame is shown as.
-func (l *Live) name(resource *profile.Resource, f profile.Frame) (name string, known bool) {
-	if namer := l.namer.Load(); f.Name() == "" && namer != nil {
-		f = namer.Name(resource, f)
-	}
-	if name := f.Name(); name != "" {
-		return name, true
-	}
-	if f.File != nil && f.File.Path != "" {
-		return fmt.Sprintf("%s+%#x", path.Base(f.File.Path), f.Address), false
-	}
-	return fmt.Sprintf("%#x", f.Address), false
-}
-
-// Shutdown ends publishing, and says goodbye to guests until ctx ends.
+// Shutdown ends publishing, and says goodbye to guests and to the other broker until ctx ends. One that
+// hangs is left then.
 func (l *Live) Shutdown(ctx context.Context) {
 	l.stop()
-	l.running.Wait()
+	ended := make(chan struct{})
+	go func() {
+		l.running.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	}
 	if l.broker != nil {
-		_ = l.broker.Shutdown(ctx) // guests that do not listen are left
+		_ = l.broker.Shutdown(ctx)  // guests that do not listen are left
+		const logTime = time.Second // for lines about guests, if the log takes them slowly
+		end, cancel := context.WithTimeout(ctx, logTime)
+		defer cancel()
+		l.events.Close(end)
 	}
-	if namer := l.namer.Load(); namer != nil {
-		l.tracker.Want(0)
-		namer.Close(ctx)
-	}
+	l.tracker.Want(0)
+	l.names.close(ctx)
 }
 
-// published counts what sync returns.
+// published counts what sync returns, and says once that something is missing.
 func (l *Live) published(refused int, err error) {
-	if refused > 0 {
-		l.counters.refused.Add(uint64(refused))
-		l.log.Debug("publishing the live view", zap.Int("refused", refused), zap.Error(err))
+	if refused == 0 {
+		return
 	}
+	l.counters.refused.Add(uint64(refused))
+	l.refusal.Do(func() {
+		l.log.Warn("the live view is incomplete: changes are refused; they are tried again, and counted",
+			zap.Int("refused", refused), zap.Error(err))
+	})
 }
 
 // local publishes to the embedded broker, which does not wait for its guests.
@@ -195,25 +187,28 @@ func (l *Live) wakeUp() {
 }
 
 // events logs what happens to guests: who connects how often is theirs to decide, so that is for those
-// who debug; it is counted.
-type events struct{ live *Live }
+// who debug; it is counted. The broker does not wait for the log.
+type events struct {
+	log  *asynclog.Logger
+	live *Live
+}
 
 func (e *events) Connected(id uint32, name, address string) {
-	e.live.log.Debug("guest of the live view", zap.Uint32("id", id), zap.String("name", name),
+	e.log.Debug("guest of the live view", zap.Uint32("id", id), zap.String("name", name),
 		zap.String("address", address))
 }
 
 func (e *events) Closed(id uint32, _, _ string, reason broker.Reason, err error) {
-	e.live.log.Debug("guest of the live view has gone", zap.Uint32("id", id), zap.Stringer("reason", reason),
+	e.log.Debug("guest of the live view has gone", zap.Uint32("id", id), zap.Stringer("reason", reason),
 		zap.Error(err))
 }
 
 func (e *events) TypeConflict(id uint32, typeName string) {
-	e.live.log.Debug("guest describes a type otherwise", zap.Uint32("id", id), zap.String("type", typeName))
+	e.log.Debug("guest describes a type otherwise", zap.Uint32("id", id), zap.String("type", typeName))
 }
 
 func (e *events) Members(string, int) { e.live.wakeUp() }
 
 func (e *events) AcceptFailed(address string, err error) {
-	e.live.log.Warn("not accepting guests of the live view", zap.String("address", address), zap.Error(err))
+	e.log.Warn("not accepting guests of the live view", zap.String("address", address), zap.Error(err))
 }

@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"errors"
 	"io"
 	"maps"
 	"net/http"
@@ -109,7 +110,7 @@ func TestNativeNames(t *testing.T) {
 		}
 		return false
 	})
-	if l.namer.Load() == nil {
+	if l.names.namer.Load() == nil {
 		t.Error("names are not looked for")
 	}
 }
@@ -312,5 +313,32 @@ func TestOpenErrors(t *testing.T) {
 	_, err := Open(Config{Listen: []string{newSocket(t), "uds:/does/not/exist/s"}}, testAbout, zap.NewNop())
 	if err == nil {
 		t.Error("an endpoint that cannot be bound is no error")
+	}
+}
+
+// However many connect to a port, there is room at the Unix socket; those who are refused are told why.
+func TestUnixSocketStaysFree(t *testing.T) {
+	uri := newSocket(t)
+	l := openLive(t, Config{Listen: []string{uri}})
+	addr, err := l.broker.ListenURI("tcp://127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := "tcp://" + addr.String()
+	for range MaxGuests - reservedGuests {
+		dial(t, port, "")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var refused *client.BrokerError
+	if _, err := client.Dial(ctx, port, client.Options{}); !errors.As(err, &refused) ||
+		!strings.Contains(refused.Text, "56 guests at most") {
+		t.Errorf("one more: %v", err)
+	}
+	testenv.Poll(t, patience, "the refusal to be counted", func() bool {
+		return l.broker.Counters().Closed[broker.TooManyGuests] == 1
+	})
+	for range reservedGuests {
+		dial(t, uri, "")
 	}
 }

@@ -1,9 +1,11 @@
 package live
 
 import (
-	"bytes"
+	"hash/maphash"
+	"math/bits"
 
 	"correlator/dots/broker"
+	"correlator/dots/cbor"
 	"correlator/dots/value"
 )
 
@@ -12,24 +14,36 @@ type object[T any, K comparable] interface {
 	*T
 	broker.Instance
 	Key() K
+	DecodeInstance(r *cbor.Reader)
 }
 
-// mirror knows what objects of a type are on a bus, so that only what has changed is published.
+// mirror knows what objects of a type are on a bus, so that only what has changed is published. Of each it
+// keeps the key and hashes: the objects are in the bus's cache already.
 type mirror[T any, K comparable, P object[T, K]] struct {
-	known   map[K]*entry[T]
+	known   map[K]*entry
 	round   uint64 // grows with every diff
+	seed    maphash.Seed
 	pending []pendingChange[K]
-	data    []byte // encoding of an object
-	old     []byte // encoding of one property
+	// versions are those of the objects of the next diff, if that is known; else hashes tell.
+	versions []uint64
+	data     []byte // encoding of an object or a property
 }
 
 // entry is an object that was published.
-type entry[T any] struct {
-	object *T
-	data   []byte // its encoding
-	round  uint64 // that it was last in
-	unsure bool   // publishing failed: all properties are published again
+type entry struct {
+	key     []byte // encoding of the key's properties
+	version uint64
+	hashes  []uint64 // of those of its properties, by ascending tag
+	round   uint64   // that it was last in
+	unsure  bool     // publishing failed, or was not tried yet: all properties are published
+
+	// What was refused is tried again in the next round, and then in ever fewer ones.
+	tries uint
+	again uint64 // the round
 }
+
+// maxPause is after how many rounds at most what was refused is tried again.
+const maxPause = 64
 
 // pendingChange is a change whose outcome is not known.
 type pendingChange[K comparable] struct {
@@ -41,63 +55,70 @@ type pendingChange[K comparable] struct {
 // first one counts. The next call must be settle.
 func (m *mirror[T, K, P]) diff(changes []broker.Change, objects []T) []broker.Change {
 	if m.known == nil {
-		m.known = make(map[K]*entry[T])
+		m.known, m.seed = make(map[K]*entry), maphash.MakeSeed()
 	}
 	m.round++
 	for i := range objects {
-		if c, ok := m.change(&objects[i]); ok {
-			m.pending = append(m.pending, pendingChange[K]{P(&objects[i]).Key(), len(changes)})
-			changes = append(changes, c)
+		x := P(&objects[i])
+		key := x.Key()
+		if props, changed := m.change(key, x, m.version(i, x)); changed {
+			m.pending = append(m.pending, pendingChange[K]{key, len(changes)})
+			changes = append(changes, broker.Change{Object: x, Properties: props})
 		}
 	}
 	for key, e := range m.known {
 		if e.round != m.round {
+			x := P(new(T))
+			r := cbor.NewReader(e.key)
+			x.DecodeInstance(&r)
 			m.pending = append(m.pending, pendingChange[K]{key, len(changes)})
-			changes = append(changes, broker.Change{Object: P(e.object), Remove: true})
+			changes = append(changes, broker.Change{Object: x, Remove: true})
 		}
 	}
 	return changes
 }
 
-// change returns what is to be published of an object, if anything.
-func (m *mirror[T, K, P]) change(x *T) (c broker.Change, ok bool) {
-	key := P(x).Key()
-	e := m.known[key]
-	if e == nil {
-		e = &entry[T]{unsure: true}
-		m.known[key] = e
-	} else if e.round == m.round {
-		return c, false
+// version returns what is another number when the object is another one.
+func (m *mirror[T, K, P]) version(i int, x P) uint64 {
+	if m.versions != nil {
+		return m.versions[i]
 	}
-	e.round = m.round
-	m.data = P(x).AppendInstance(m.data[:0], P(x).Valid())
-	props := P(x).Descriptor().All()
-	if !e.unsure {
-		if bytes.Equal(m.data, e.data) {
-			return c, false
-		}
-		props = m.changed(P(e.object), P(x))
-	}
-	kept := *x // not the whole array of objects
-	e.object, e.data = &kept, append(e.data[:0], m.data...)
-	return broker.Change{Object: P(&kept), Properties: props}, true
+	return m.hash(x, x.Valid())
 }
 
-// changed returns the properties in which two objects differ.
-func (m *mirror[T, K, P]) changed(before, after P) (props value.PropertySet) {
-	all := before.Valid() | after.Valid()
-	for tag := uint32(1); tag < 32; tag++ {
-		if !all.Has(tag) {
-			continue
-		}
-		m.old = before.AppendInstance(m.old[:0], 1<<tag)
-		m.data = after.AppendInstance(m.data[:0], 1<<tag)
-		if !bytes.Equal(m.old, m.data) {
-			props |= 1 << tag
-		}
+// change returns what is to be published of an object, if anything.
+func (m *mirror[T, K, P]) change(key K, x P, version uint64) (props value.PropertySet, changed bool) {
+	s := x.Descriptor()
+	e := m.known[key]
+	if e == nil {
+		e = &entry{key: x.AppendInstance(nil, s.Keys()), hashes: make([]uint64, s.All().Len()), unsure: true}
+		m.known[key] = e
+	} else if e.round == m.round {
+		return 0, false
 	}
-	m.data = after.AppendInstance(m.data[:0], after.Valid())
-	return props
+	e.round = m.round
+	if e.unsure && m.round < e.again || !e.unsure && version == e.version {
+		return 0, false
+	}
+	e.version = version
+	for i, all := 0, s.All(); all != 0; i, all = i+1, all&(all-1) {
+		property := value.PropertySet(1) << bits.TrailingZeros32(uint32(all))
+		hash := m.hash(x, property)
+		if hash != e.hashes[i] {
+			props |= property
+		}
+		e.hashes[i] = hash
+	}
+	if e.unsure {
+		props = s.All()
+	}
+	return props, true
+}
+
+// hash returns that of the encoding of some properties.
+func (m *mirror[T, K, P]) hash(x P, props value.PropertySet) uint64 {
+	m.data = x.AppendInstance(m.data[:0], props)
+	return maphash.Bytes(m.seed, m.data)
 }
 
 // settle takes account of what has become of the changes of the last diff. What was refused is tried
@@ -105,8 +126,14 @@ func (m *mirror[T, K, P]) changed(before, after P) (props value.PropertySet) {
 func (m *mirror[T, K, P]) settle(changes []broker.Change) {
 	for _, p := range m.pending {
 		c, e := &changes[p.index], m.known[p.key]
-		if e.unsure = c.Err != nil; !e.unsure && c.Remove {
+		switch e.unsure = c.Err != nil; {
+		case e.unsure:
+			e.again = m.round + min(uint64(1)<<min(e.tries, 16), maxPause)
+			e.tries++
+		case c.Remove:
 			delete(m.known, p.key)
+		default:
+			e.tries = 0
 		}
 	}
 	m.pending = m.pending[:0]

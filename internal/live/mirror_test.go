@@ -3,7 +3,9 @@ package live
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"correlator/dots/broker"
@@ -19,6 +21,10 @@ func (r *recorder) Wants(s *schema.Struct) bool {
 		}
 	}
 	return false
+}
+
+func (r *recorder) Selects(x broker.Instance) bool {
+	return r.only == "" || x.(*types.CorrelatorTransactionStack).TransactionID.Value() == r.only
 }
 
 func newThread(tid uint32, name string, cpu float64) types.CorrelatorThread {
@@ -91,6 +97,65 @@ func TestMirror(t *testing.T) {
 	if len(o.threads.known) != 0 {
 		t.Error("removed objects are kept")
 	}
+}
+
+// What is refused again and again is tried in ever fewer rounds.
+func TestRefusedAgainAndAgain(t *testing.T) {
+	bus := &recorder{refuse: func(*broker.Change) error { return errors.New("refused") }}
+	o := &output{bus: bus}
+	s := &snapshot{}
+	for tid := range uint32(10) {
+		s.threads = append(s.threads, newThread(tid, "a", 0))
+	}
+	const rounds = 1000
+	for range rounds {
+		_, _ = o.sync(s, wantThreads)
+	}
+	// 6 times with growing pauses, and then after maxPause each.
+	if tried := len(bus.take()) / len(s.threads); tried < rounds/maxPause || tried > rounds/maxPause+8 {
+		t.Errorf("tried %d times", tried)
+	}
+	bus.refuse = nil
+	for range maxPause {
+		_, _ = o.sync(s, wantThreads)
+	}
+	if got := len(bus.take()); got != len(s.threads) {
+		t.Errorf("%d changes when they are taken", got)
+	}
+}
+
+// What is known of an object that is on the bus takes less memory than the object.
+func TestMirrorMemory(t *testing.T) {
+	const objects = 1000
+	o := &output{bus: &recorder{}}
+	frames := make([]string, 100)
+	for i := range frames {
+		frames[i] = strings.Repeat("x", 60)
+	}
+	before := heapBytes()
+	s := &snapshot{stacks: make([]types.CorrelatorStack, objects)}
+	for i := range s.stacks {
+		s.stacks[i] = types.CorrelatorStack{
+			Host: value.Some("h"), ID: value.Some(fmt.Sprint(i)), Frames: value.Some(frames),
+		}
+	}
+	_, _ = o.sync(s, wantStacks)
+	o.bus = nil
+	s.stacks = nil
+	each := (heapBytes() - before) / objects
+	runtime.KeepAlive(o)
+	if each > 500 {
+		t.Errorf("%d bytes for a stack", each)
+	}
+}
+
+// heapBytes returns how much of the heap is in use.
+func heapBytes() int {
+	runtime.GC()
+	runtime.GC() // also what a pool of package sync has
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
 }
 
 func TestUnwantedIsRemoved(t *testing.T) {

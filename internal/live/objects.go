@@ -47,19 +47,48 @@ func text(s string) (o value.Opt[string]) {
 
 // clean returns what can be published of a text: valid UTF-8 without control characters, not too long.
 func clean(s string) string {
-	if len(s) > maxText {
-		end := maxText
-		for end > maxText-utf8.UTFMax && !utf8.RuneStart(s[end]) {
-			end--
-		}
-		s = s[:end] + "…"
-	}
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return utf8.RuneError
 		}
 		return r // also for invalid bytes, which are one
-	}, s)
+	}, shorten(s, maxText))
+}
+
+// shorten returns at most so many bytes of a text, and an ellipsis if that is not all.
+func shorten(s string, end int) string {
+	if len(s) <= end {
+		return s
+	}
+	for most := end - utf8.UTFMax; end > 0 && end > most && !utf8.RuneStart(s[end]); {
+		end--
+	}
+	return s[:end] + "…"
+}
+
+// cut shortens the longest names so that all together have no more than so many bytes.
+func cut(names []string, most int) {
+	lengths, total := make([]int, len(names)), 0
+	for i, name := range names {
+		lengths[i] = len(name)
+		total += len(name)
+	}
+	if total <= most {
+		return
+	}
+	slices.Sort(lengths)
+	longest, left := 0, most
+	for i, n := range lengths {
+		if longest = left / (len(lengths) - i); n > longest {
+			break
+		}
+		left -= n
+	}
+	for i, name := range names {
+		if len(name) > longest {
+			names[i] = shorten(name, max(0, longest-len("…")))
+		}
+	}
 }
 
 func contextOf(kind profile.ContextKind) types.CorrelatorContext {
@@ -71,11 +100,8 @@ func contextOf(kind profile.ContextKind) types.CorrelatorContext {
 
 func hexadecimal(id []byte) value.Opt[string] { return value.Some(hex.EncodeToString(id)) }
 
-// objectsOf is for what objects are made: the host's key, and how frames are named.
-type objectsOf struct {
-	host string
-	name namer
-}
+// objectsOf is for what objects are made: the host's key.
+type objectsOf struct{ host string }
 
 // threads returns what threads work on.
 func (o *objectsOf) threads(t *Tracker) []types.CorrelatorThread {
@@ -109,8 +135,9 @@ func (s shownTransaction) rank() float64 {
 	return s.cpu.average()
 }
 
-// busiest returns the transactions that use the CPU most.
-func (t *Tracker) busiest() []shownTransaction {
+// busiest returns the transactions that use the CPU most. Others of which stacks are collected follow behind
+// them among those of which they may still be.
+func (t *Tracker) busiest() (shown, collecting []shownTransaction) {
 	all := make([]shownTransaction, 0, len(t.transactions))
 	for id, tx := range t.transactions {
 		all = append(all, shownTransaction{id, tx})
@@ -120,85 +147,28 @@ func (t *Tracker) busiest() []shownTransaction {
 			slices.Compare(a.id.transaction[:], b.id.transaction[:]), slices.Compare(a.id.trace[:], b.id.trace[:]))
 	})
 	for i, tx := range all {
-		tx.shown = i < maxShown
+		if tx.shown = i < maxShown; tx.shown || tx.stacks != nil && len(collecting) < maxCollecting {
+			collecting = append(collecting, tx)
+		}
 	}
-	return all[:min(len(all), maxShown)]
+	return all[:min(len(all), maxShown)], collecting
 }
 
 func (o *objectsOf) transactions(shown []shownTransaction) []types.CorrelatorTransaction {
 	objects := make([]types.CorrelatorTransaction, 0, len(shown))
 	for _, tx := range shown {
-		objects = append(objects, types.CorrelatorTransaction{
+		x := types.CorrelatorTransaction{
 			Host: value.Some(o.host), TraceID: hexadecimal(tx.id.trace[:]),
 			TransactionID: hexadecimal(tx.id.transaction[:]),
 			Pid:           value.Some(uint32(tx.pid)), Service: text(tx.service), Since: at(tx.since),
 			LastRun: at(tx.lastRun), CPU: share(tx.cpu.average()), CPUTime: value.Some(value.DurationOf(tx.total)),
 			Threads: value.Some(uint32(len(tx.threads))), Context: value.Some(contextOf(tx.context)),
-		})
-	}
-	return objects
-}
-
-// shares returns how much was used with each stack, and the stacks, which have no names yet.
-func (o *objectsOf) shares(shown []shownTransaction) (
-	objects []types.CorrelatorTransactionStack, stacks map[profile.StackTraceID]*stackTime,
-) {
-	stacks = make(map[profile.StackTraceID]*stackTime)
-	for _, tx := range shown {
-		trace, transaction := hexadecimal(tx.id.trace[:]), hexadecimal(tx.id.transaction[:])
-		for id, s := range tx.stacks {
-			// The same one each time, if several have it: its names are kept.
-			if other := stacks[id]; other == nil || len(s.names.frames) > 0 {
-				stacks[id] = s
-			}
-			objects = append(objects, types.CorrelatorTransactionStack{
-				Host: value.Some(o.host), TraceID: trace, TransactionID: transaction,
-				StackID: value.Some(id.String()), CPUTime: value.Some(value.DurationOf(s.used)),
-			})
+			StacksSince: at(tx.stacksSince),
 		}
-	}
-	return objects, stacks
-}
-
-// namer gives a frame of a process its name, and reports whether it is the one that it will keep.
-type namer func(*profile.Resource, profile.Frame) (name string, known bool)
-
-// stackNames are the names of the frames of a stack.
-type stackNames struct {
-	frames []string
-	tries  int
-}
-
-// maxTries is how often names are asked for that are not known: they may come after the stack.
-const maxTries = 10
-
-// of returns the names of a stack's frames.
-func (n *stackNames) of(s *stackTime, name namer) []string {
-	if n.tries >= maxTries {
-		return n.frames
-	}
-	known := 0
-	frames := make([]string, len(s.stack.Frames))
-	for i, f := range s.stack.Frames {
-		text, ok := name(s.resource, f)
-		if frames[i] = clean(text); ok {
-			known++
+		if tx.lost > 0 {
+			x.StacksLost = value.Some(value.DurationOf(tx.lost))
 		}
-	}
-	if n.tries++; known == len(frames) {
-		n.tries = maxTries
-	}
-	n.frames = frames
-	return frames
-}
-
-// stacks returns stacks with the names of their frames.
-func (o *objectsOf) stacks(stacks map[profile.StackTraceID]*stackTime) []types.CorrelatorStack {
-	objects := make([]types.CorrelatorStack, 0, len(stacks))
-	for id, s := range stacks {
-		objects = append(objects, types.CorrelatorStack{
-			Host: value.Some(o.host), ID: value.Some(id.String()), Frames: value.Some(s.names.of(s, o.name)),
-		})
+		objects = append(objects, x)
 	}
 	return objects
 }

@@ -12,7 +12,18 @@ type bus interface {
 	Apply(changes []broker.Change) error
 	// Wants reports whether somebody wants objects of a type. It does not wait.
 	Wants(s *schema.Struct) bool
+	// Selects reports whether somebody wants an object, or may want it. It does not wait.
+	Selects(x broker.Instance) bool
 }
+
+func (e embedded) Selects(x broker.Instance) bool { return e.broker.Selects(x) }
+
+// Selects is not known of a broker that runs elsewhere.
+func (c connection) Selects(x broker.Instance) bool { return c.Wants(x.Descriptor()) }
+
+func (c *local) selects(x *types.CorrelatorTransactionStack) bool { return c.output.bus.Selects(x) }
+
+func (r *remote) selects(x *types.CorrelatorTransactionStack) bool { return r.output.bus.Selects(x) }
 
 // want says what is wanted.
 type want uint32
@@ -23,6 +34,8 @@ const (
 	wantThreads
 	wantTransactions
 	wantStacks // of transactions, which are needed for them
+
+	numWants = 5
 
 	wantOfSamples = wantProcesses | wantThreads | wantTransactions | wantStacks
 )
@@ -48,6 +61,7 @@ type snapshot struct {
 	transactions      []types.CorrelatorTransaction
 	transactionStacks []types.CorrelatorTransactionStack
 	stacks            []types.CorrelatorStack
+	stackVersions     []uint64 // nil: not known
 }
 
 // output is a bus, and what is there. It belongs to one goroutine.
@@ -72,6 +86,7 @@ func (o *output) sync(s *snapshot, w want) (refused int, err error) {
 	c = o.processes.diff(c, only(w&wantProcesses, s.processes))
 	c = o.threads.diff(c, only(w&wantThreads, s.threads))
 	c = o.transactions.diff(c, only(w&wantTransactions, s.transactions))
+	o.stacks.versions = s.stackVersions
 	c = o.stacks.diff(c, only(w&wantStacks, s.stacks)) // before their ids occur
 	c = o.shares.diff(c, only(w&wantStacks, s.transactionStacks))
 	if len(c) > 0 {

@@ -1,19 +1,19 @@
 package live
 
 import (
+	"context"
 	"fmt"
-	"math/rand/v2"
 	"net"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"correlator/dots/broker"
 	"correlator/internal/agent"
+	"correlator/internal/live/page"
 	"correlator/internal/testenv"
 	"correlator/profile"
 )
@@ -73,10 +73,28 @@ func TestPage(t *testing.T) {
 	b.do(chromedp.Click("#transactions tbody tr"))
 	b.poll(`view.flame.boxes.map(b => b.node.name).join() == "com.example.Outer.main,com.example.Inner.run"`,
 		feeder(l, stack, 8))
+	if got := b.eval(`document.querySelector("#flame small").textContent.includes("lack stacks")`); got != "false" {
+		t.Error("time without stacks is shown, of which there is none")
+	}
 	before := b.eval("view.flame.root.time")
 	other := frames("com.example.Other.run", "com.example.Outer.main")
-	b.poll(`view.flame.root.time > `+before+` && view.flame.boxes.length == 3`, feeder(l, other, 8))
+	feedOther, feedUnclicked := feeder(l, other, 8), feeder(l, frames("not.clicked"), 9)
+	b.poll(`view.flame.root.time > `+before+` && view.flame.boxes.length == 3 &&
+		document.querySelectorAll("#transactions tbody tr").length == 2`, func() { feedOther(); feedUnclicked() })
 	b.shoot("page")
+	b.poll(`/samples since \d\d:\d\d:\d\d/.test(document.querySelector("#flame small").textContent)`, nil)
+	if got := b.eval(`[...view.objects("CorrelatorStack").values()].map(o => o.frames.length)`); got != "[2,2]" {
+		t.Errorf("frames of what was not clicked, too: %s", got)
+	}
+
+	// What has no stack, as there was no room for that, is told.
+	l.tracker.mu.Lock()
+	for _, tx := range l.tracker.transactions {
+		tx.lost = 1500 * time.Millisecond
+	}
+	l.tracker.mu.Unlock()
+	b.poll(`document.querySelector("#flame small").textContent.includes("1.5 s more lack stacks")`, feeder(l, stack, 8))
+	b.shoot("lost-stacks")
 
 	// Keys: into the graph, to the callee, in full, and back.
 	b.do(chromedp.Focus("canvas"), chromedp.KeyEvent(kb.ArrowDown), chromedp.KeyEvent(kb.ArrowDown))
@@ -90,7 +108,7 @@ func TestPage(t *testing.T) {
 	}
 	b.shoot("zoom")
 	b.do(chromedp.KeyEvent(kb.Escape))
-	if got := b.eval("view.flame.zoom.length"); got != "0" {
+	if got := b.eval("[view.flame.zoom.length, view.transaction != null]"); got != "[0,true]" {
 		t.Errorf("zoom: %s", got)
 	}
 
@@ -99,9 +117,46 @@ func TestPage(t *testing.T) {
 	if got := b.eval("view.flame.boxes.length"); got != "3" {
 		t.Errorf("%s frames after the end", got)
 	}
+
+	// When it begins anew, what is drawn does.
+	anew := feeder(l, frames("com.example.New.run"), 8)
+	b.poll(`view.flame.boxes.map(b => b.node.name).join() == "com.example.New.run"`, anew)
+
+	// Once it is closed, by the button or a key, nobody has joined any stacks.
+	b.do(chromedp.Click("#close"))
+	closed := func(how string) {
+		t.Helper()
+		testenv.Poll(t, patience, "no members of groups of stacks", func() bool {
+			return l.broker.Members("CorrelatorTransactionStack")+l.broker.Members("CorrelatorStack") == 0
+		})
+		if got := b.eval(`[document.querySelector("#flame .empty").checkVisibility(), document.querySelector("#close").hidden,
+			document.querySelector("main").className, document.querySelector("#flame small").textContent]`); got != `[true,true,"",""]` {
+			t.Errorf("after %s: %s", how, got)
+		}
+	}
+	closed("the button")
+	b.poll(`document.querySelectorAll("#transactions tbody tr").length == 1`, anew)
+	b.do(chromedp.Click("#transactions tbody tr"))
+	b.poll(`view.flame.boxes.length == 1`, anew)
+	if l.broker.Members("CorrelatorTransactionStack") != 1 {
+		t.Error("no member while it is shown")
+	}
+	b.do(chromedp.Focus("canvas"), chromedp.KeyEvent(kb.Escape))
+	closed("Escape")
+
 	none := []agent.ProcessStatus{}
 	source.processes.Store(&none)
 	b.poll(`document.querySelectorAll("#processes tbody tr").length == 0`, nil)
+}
+
+func TestPageWithoutProcesses(t *testing.T) {
+	_, b, _ := openView(t, newSource(0), "")
+	b.poll(`document.querySelector("#facts").textContent.includes("0 processes")`, nil)
+	if got := b.eval(`document.querySelector("#processes .empty").checkVisibility() && document.body.innerText`); !strings.
+		Contains(got, "correlator check") {
+		t.Errorf("it does not say what to do: %s", got)
+	}
+	b.shoot("empty")
 }
 
 func TestPageTablesByKeys(t *testing.T) {
@@ -165,6 +220,7 @@ func TestPageAsksForSecret(t *testing.T) {
 	// It connects again, and needs to be told the secret once only.
 	shutdown(t, l)
 	b.poll(`document.body.classList.contains("lost")`, nil)
+	b.shoot("lost")
 	if got := len(b.rows("processes")); got != 1 {
 		t.Errorf("%d rows while the connection is lost", got)
 	}
@@ -173,61 +229,68 @@ func TestPageAsksForSecret(t *testing.T) {
 	b.poll(`document.querySelectorAll("#processes tbody tr").length == 3 && document.querySelector("#state").textContent == "live"`, nil)
 }
 
-// many feeds as many samples as 500 processes with 2000 threads on 64 CPUs give, until its end.
-func many(l *Live, end <-chan struct{}) {
-	names := []string{"main", "serve", "handle", "query", "parse", "encode", "compress", "wait"}
-	var samples []*profile.Sample
-	for tid := range 2000 {
-		s := newSample(1000+tid%500, tid+1, 0, 1, time.Time{})
-		s.TransactionID[0], s.TransactionID[1], s.TraceID[0] = byte(tid), byte(tid>>8), byte(tid)
-		samples = append(samples, s)
+// A connection that is dead, but has not ended, is not shown as one that lives, and made anew.
+func TestPageWhileConnectionIsDead(t *testing.T) {
+	testenv.NeedTool(t, "chromium")
+	address := freeAddress(t)
+	l := openLive(t, Config{Listen: []string{"ws://" + address}})
+	l.Start(newSource(1))
+	r := newRelay(t, address)
+	b := openPage(t, r.address)
+	const state = `document.querySelector("#state").textContent`
+	b.poll(state+` == "live" && document.querySelectorAll("#processes tbody tr").length == 1`, nil)
+	b.eval("[view.first = view.bus].length")
+	r.gate.Lock()
+	b.poll(state+`.startsWith("no news for ") && document.body.classList.contains("lost")`, nil)
+	b.shoot("dead")
+	b.poll(`view.next !== view.first`, nil)
+	if got := len(b.rows("processes")); got != 1 {
+		t.Errorf("%d rows while the connection is dead", got)
 	}
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		for range 400 {
-			s := samples[rand.IntN(len(samples))]
-			if rand.IntN(2) == 0 {
-				s = samples[rand.IntN(60)]
-			}
-			var path []string
-			for depth := range 10 + rand.IntN(30) {
-				path = append(path, "com.example.shop."+names[(depth+rand.IntN(2))%len(names)])
-			}
-			slices.Reverse(path)
-			s.Stack, s.At = frames(path...), time.Now()
-			l.Sampled(s)
-		}
-		select {
-		case <-end:
-			return
-		case <-tick.C:
-		}
-	}
+	r.gate.Unlock()
+	b.poll(state+` == "live" && view.bus !== view.first`, nil)
 }
 
-// TestPageOfManyProcesses reports how long drawing takes.
-func TestPageOfManyProcesses(t *testing.T) {
-	l, b, _ := openView(t, newSource(500), "")
-	end := make(chan struct{})
-	var running sync.WaitGroup
-	running.Go(func() { many(l, end) })
-	defer running.Wait()
-	defer close(end)
-	b.poll(`document.querySelectorAll("#processes tbody tr").length == 500 &&
-		document.querySelectorAll("#threads tbody tr").length == 300 && view.objects("CorrelatorThread").size > 1500`, nil)
-	b.do(chromedp.Click("#transactions tbody tr"))
-	b.poll(`view.flame.boxes.length > 20`, nil)
-	read := func() (draws, millis, now float64) {
-		text := b.eval(`[view.statistics.draws, view.statistics.millis, performance.now()].join(" ")`)
-		if _, err := fmt.Sscan(strings.Trim(text, `"`), &draws, &millis, &now); err != nil {
+// One that has nothing to say is asked, and its answer is news.
+func TestPageOfQuietBroker(t *testing.T) {
+	testenv.NeedTool(t, "chromium")
+	address := freeAddress(t)
+	quiet := broker.New(broker.Options{Page: page.Handler()})
+	if _, err := quiet.ListenURI("ws://" + address); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = quiet.Shutdown(context.Background()) })
+	b := openPage(t, address)
+	b.poll(`view.bus.ready === true`, nil)
+	b.eval("view.heard = view.bus.heard")
+	b.poll(`view.bus.heard > view.heard + PING_AFTER && document.querySelector("#state").textContent == "live"`, nil)
+}
+
+// That a broker refuses the page does not mean that a secret is wrong for which it has not asked; what the
+// broker says about that is shown.
+func TestPageIsRefused(t *testing.T) {
+	for _, c := range []struct {
+		reason  string
+		options broker.Options
+	}{
+		{"the broker refuses this page", broker.Options{Auth: broker.Auth{Rules: []broker.Rule{{Accept: false}}}}},
+		{"this server serves 1 guests at most", broker.Options{Limits: broker.Limits{Guests: 2, Reserve: 1}}},
+	} {
+		testenv.NeedTool(t, "chromium")
+		address := freeAddress(t)
+		c.options.Page = page.Handler()
+		refusing := broker.New(c.options)
+		t.Cleanup(func() { _ = refusing.Shutdown(context.Background()) })
+		if _, err := refusing.ListenURI("ws://" + address); err != nil {
 			t.Fatal(err)
 		}
-		return draws, millis, now
+		if c.options.Limits.Guests > 0 {
+			dial(t, "ws://"+address, "")
+		}
+		b := openPage(t, address)
+		b.poll(fmt.Sprintf(`document.querySelector("#state").textContent == "%s; connecting again" &&
+			document.querySelector("#login").hidden`, c.reason), nil)
+		accepted := refusing.Counters().Accepted
+		testenv.Poll(t, patience, "another attempt", func() bool { return refusing.Counters().Accepted > accepted })
 	}
-	draws, millis, begun := read()
-	b.poll(fmt.Sprintf("performance.now() > %f", begun+5000), nil)
-	draws2, millis2, ended := read()
-	b.shoot("many")
-	t.Logf("%.1f drawings a second, of %.1f ms", (draws2-draws)/(ended-begun)*1000, (millis2-millis)/(draws2-draws))
 }

@@ -2,13 +2,13 @@ package live
 
 import (
 	"context"
+	"maps"
 	"runtime"
 	"slices"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/sys/unix"
 
 	"correlator/dots/value"
 	"correlator/internal/agent"
@@ -22,6 +22,10 @@ const (
 
 	// pause is between two publications, however often guests join and leave.
 	pause = 100 * time.Millisecond
+
+	// linger is for how long what is wanted no more is still published: a guest that leaves and joins in
+	// turn would have everything removed and made again each time.
+	linger = 3 * time.Second
 )
 
 // About describes the agent and its host.
@@ -55,7 +59,7 @@ type publisher struct {
 	tracker *Tracker
 	name    namer
 	log     *zap.Logger
-	// stacksWanted is called before stacks are named.
+	// stacksWanted is called before stacks are collected.
 	stacksWanted func()
 
 	mu        sync.Mutex
@@ -64,8 +68,10 @@ type publisher struct {
 	// Owned by run.
 	status   agent.Status // read at ticked
 	ticked   time.Time
+	ownTime  ownTime
 	own      processTime
 	used     map[procscan.ProcessID]*processTime
+	demands  map[consumer]*lingering
 	lastWant []want    // of each consumer
 	last     time.Time // when the last snapshot was taken
 
@@ -76,7 +82,24 @@ type publisher struct {
 // A consumer publishes snapshots. Its methods do not wait for others.
 type consumer interface {
 	wanted() want
+	selects(x *types.CorrelatorTransactionStack) bool // whose stack and time are not known
 	publish(s *snapshot, w want)
+}
+
+// lingering is what a consumer wants, or wanted a moment ago.
+type lingering [numWants]time.Time // when it was wanted last
+
+// wants returns that, given what is wanted now.
+func (l *lingering) wants(now want, at time.Time) (w want) {
+	for i := range l {
+		if now>>i&1 != 0 {
+			l[i] = at
+		}
+		if passed := at.Sub(l[i]); passed >= 0 && passed < linger {
+			w |= 1 << i
+		}
+	}
+	return w
 }
 
 func (p *publisher) add(c consumer) {
@@ -91,8 +114,8 @@ func (p *publisher) remove(c consumer) {
 	p.consumers = slices.DeleteFunc(p.consumers, func(other consumer) bool { return other == c })
 }
 
-// run publishes until ctx ends: once a second, and at once when wake says that something else is
-// wanted. While nothing is, it only waits.
+// run publishes until ctx ends: once a second, and at once when wake says that something more is
+// wanted. When nothing has been for a while, it only waits.
 func (p *publisher) run(ctx context.Context, wake <-chan struct{}) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -126,10 +149,11 @@ func (p *publisher) publish(now time.Time) (next time.Duration) {
 	p.mu.Lock()
 	consumers := slices.Clone(p.consumers)
 	p.mu.Unlock()
+	maps.DeleteFunc(p.demands, func(c consumer, _ *lingering) bool { return !slices.Contains(consumers, c) })
 	wanted := make([]want, len(consumers))
 	var all want
 	for i, c := range consumers {
-		wanted[i] = c.wanted()
+		wanted[i] = p.demand(c).wants(c.wanted(), now)
 		all |= wanted[i]
 	}
 	if passed := now.Sub(p.last); slices.Equal(wanted, p.lastWant) && passed >= 0 && passed < interval-pause/2 {
@@ -149,18 +173,35 @@ func (p *publisher) publish(now time.Time) (next time.Duration) {
 	return interval
 }
 
+// demand returns what a consumer wants or wanted.
+func (p *publisher) demand(c consumer) *lingering {
+	if p.demands == nil {
+		p.demands = make(map[consumer]*lingering)
+	}
+	d := p.demands[c]
+	if d == nil {
+		d = new(lingering)
+		p.demands[c] = d
+	}
+	return d
+}
+
 // snapshot returns what is known of what is wanted.
 func (p *publisher) snapshot(w want, now time.Time) *snapshot {
 	p.tracker.Want(w)
 	s := &snapshot{}
-	o := objectsOf{host: p.about.key(), name: p.name}
+	o := objectsOf{host: p.about.key()}
 	p.observe(w, now)
 	p.readWork(w, now)
-	traced, stacks := p.tracker.snapshot(s, &o, w, now)
+	traced, shown, collecting := p.tracker.snapshot(s, &o, w, now)
 	if w&wantStacks != 0 {
-		p.stacksWanted()
-		s.stacks = o.stacks(stacks)
+		if collecting = p.selected(&o, collecting); len(collecting) > 0 {
+			p.stacksWanted()
+		}
+		p.tracker.collect(collecting, now)
+		p.tracker.nameStacks(p.name)
 	}
+	p.tracker.addTransactions(s, &o, w, shown, collecting)
 	if w&wantHosts != 0 {
 		s.hosts = []types.CorrelatorHost{p.host(o.host)}
 	}
@@ -170,26 +211,39 @@ func (p *publisher) snapshot(w want, now time.Time) *snapshot {
 	return s
 }
 
+// selected returns the transactions whose stacks somebody wants.
+func (p *publisher) selected(o *objectsOf, transactions []shownTransaction) []shownTransaction {
+	p.mu.Lock()
+	consumers := slices.Clone(p.consumers)
+	p.mu.Unlock()
+	return slices.DeleteFunc(transactions, func(tx shownTransaction) bool {
+		x := &types.CorrelatorTransactionStack{Host: value.Some(o.host), TraceID: hexadecimal(tx.id.trace[:]),
+			TransactionID: hexadecimal(tx.id.transaction[:])}
+		return !slices.ContainsFunc(consumers, func(c consumer) bool { return c.selects(x) })
+	})
+}
+
 // observe reads the status, and how much CPU time the processes and the agent have used, if that is
-// wanted and was not done a moment ago.
+// wanted and was not done a moment ago. That a process has ended is in the status when its pid can be
+// that of another one.
 func (p *publisher) observe(w want, now time.Time) {
 	if w&(wantHosts|wantProcesses) == 0 {
-		p.status, p.used, p.ticked, p.own = agent.Status{}, nil, time.Time{}, processTime{}
+		p.status, p.used, p.own = agent.Status{}, nil, processTime{}
 		return
 	}
 	passed := now.Sub(p.ticked)
-	if passed >= 0 && passed < interval/2 {
+	if p.used != nil && passed >= 0 && passed < interval/2 {
 		return
 	}
 	p.ticked = now
 	p.status = p.source.Status()
-	p.own.add(ownTime(), max(passed, pause), now)
+	p.own.add(p.ownTime.read(p.about.ProcRoot, now), max(passed, pause), now)
 	if p.used == nil {
 		p.used = make(map[procscan.ProcessID]*processTime, len(p.status.Processes))
 	}
 	for i := range p.status.Processes {
 		id := p.status.Processes[i].ID
-		total, err := procscan.CPUTime(p.about.ProcRoot, id)
+		total, err := procscan.CPUTime(id.PID)
 		if err != nil {
 			continue // it is gone, as the next status will say
 		}
@@ -229,17 +283,6 @@ func (p *processTime) share() (o value.Opt[float64]) {
 		return o
 	}
 	return share(p.rate.average())
-}
-
-// ownTime returns the CPU time that the agent has used, with its workers that have ended.
-func ownTime() (total time.Duration) {
-	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
-		var u unix.Rusage
-		if unix.Getrusage(who, &u) == nil {
-			total += time.Duration(u.Utime.Nano() + u.Stime.Nano())
-		}
-	}
-	return total
 }
 
 func (p *publisher) host(key string) types.CorrelatorHost {

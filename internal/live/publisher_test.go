@@ -12,15 +12,16 @@ import (
 	"go.uber.org/zap"
 
 	"correlator/internal/agent"
+	"correlator/internal/live/types"
 	"correlator/internal/process"
 	"correlator/internal/testenv"
 	"correlator/procscan"
-	"correlator/profile"
 )
 
 // fakeConsumer keeps the last snapshot.
 type fakeConsumer struct {
 	want      want
+	only      string // the transaction that is selected; empty: all
 	published int
 	last      *snapshot
 }
@@ -29,9 +30,13 @@ func (c *fakeConsumer) wanted() want { return c.want }
 
 func (c *fakeConsumer) publish(s *snapshot, _ want) { c.published, c.last = c.published+1, s }
 
+func (c *fakeConsumer) selects(x *types.CorrelatorTransactionStack) bool {
+	return c.only == "" || x.TransactionID.Value() == c.only
+}
+
 func newPublisher(source Source) (*publisher, *fakeConsumer) {
 	c := &fakeConsumer{}
-	p := &publisher{about: testAbout, source: source, tracker: NewTracker(20), name: testObjects.name,
+	p := &publisher{about: testAbout, source: source, tracker: NewTracker(20), name: testNamer,
 		log:          zap.NewNop(),
 		stacksWanted: func() {}}
 	p.add(c)
@@ -62,33 +67,62 @@ func TestNothingIsReadWhileUnwanted(t *testing.T) {
 		t.Errorf("%d reads, wanted of samples: %b", source.reads.Load(), p.tracker.wanted.Load())
 	}
 	c.want = 0
-	p.publish(now.Add(21 * time.Second))
-	if p.used != nil || p.status.Processes != nil || len(c.last.hosts) != 0 {
-		t.Error("what was read is kept")
+	if next := p.publish(now.Add(21 * time.Second)); next == 0 || len(c.last.hosts) != 1 || source.reads.Load() != 2 {
+		t.Errorf("what was wanted a moment ago: %d reads, %d hosts; again in %v", source.reads.Load(), len(c.last.hosts),
+			next)
+	}
+	if next := p.publish(now.Add(21*time.Second + linger)); next != 0 || p.used != nil || p.status.Processes != nil ||
+		len(c.last.hosts) != 0 {
+		t.Errorf("what was read is kept; to be published again in %v", next)
+	}
+	p.consumers = nil
+	if p.publish(now.Add(30 * time.Second)); len(p.demands) != 0 {
+		t.Error("a consumer that is gone is kept")
 	}
 }
 
-// However often guests join and leave, the status is read twice a second at most.
+// However often guests join and leave, also the first and the last one, the status is read twice a second
+// at most, and nothing is removed and published again.
 func TestJoiningOften(t *testing.T) {
-	source := newSource(3)
-	p, c := newPublisher(source)
-	now := time.Now()
-	for i := range 20 {
-		c.want = wantHosts | want(i%2)*wantProcesses
-		p.publish(now.Add(time.Duration(i) * pause))
-	}
-	if got := source.reads.Load(); got > 4 {
-		t.Errorf("%d reads in 2 s", got)
-	}
-	if c.published != 20 {
-		t.Errorf("%d of 20 changes of what is wanted are answered at once", c.published)
-	}
-	before := c.published
-	for range 10 {
-		p.publish(now.Add(19*pause + time.Millisecond)) // nothing else is wanted
-	}
-	if c.published != before {
-		t.Error("published again at once")
+	for _, always := range []want{0, wantHosts} {
+		source := newSource(3)
+		p, c := newPublisher(source)
+		bus := &recorder{}
+		o := output{bus: bus}
+		now := time.Now()
+		for i := range 20 {
+			c.want = always | want(i%2)*wantProcesses
+			before := c.published
+			p.publish(now.Add(time.Duration(i) * pause))
+			if c.published > before {
+				_, _ = o.sync(c.last, p.lastWant[0])
+			}
+			if i == 1 && len(c.last.processes) != 3 && always == 0 {
+				t.Error("one who joins is not answered at once")
+			}
+		}
+		if got := source.reads.Load(); got < 1 || got > 4 {
+			t.Errorf("%d reads in 2 s", got)
+		}
+		created := 0
+		for _, change := range bus.take() {
+			if change.Remove {
+				t.Errorf("removed: %+v", change.Object)
+			}
+			if _, ok := change.Object.(*types.CorrelatorProcess); ok {
+				created++
+			}
+		}
+		if created != 3 {
+			t.Errorf("%d processes published", created)
+		}
+		before := c.published
+		for range 10 {
+			p.publish(now.Add(19*pause + time.Millisecond)) // nothing else is wanted
+		}
+		if c.published != before {
+			t.Error("published again at once")
+		}
 	}
 }
 
@@ -126,16 +160,18 @@ func TestProcessesAndHost(t *testing.T) {
 	for range 3 {
 		p.publish(start.Add(time.Second)) // once
 	}
-	o := &output{bus: &recorder{}}
+	bus := &recorder{}
+	o := &output{bus: bus}
 	_, _ = o.sync(c.last, wantProcesses)
 	byPID := map[uint32]string{}
-	for _, e := range o.processes.known {
-		byPID[e.object.Pid.Value()] = e.object.Service.Value()
-		if _, ok := e.object.CPU.Get(); ok != (e.object.Pid.Value() == uint32(self.PID)) {
-			t.Errorf("%+v", e.object)
+	for _, change := range bus.take() {
+		x := change.Object.(*types.CorrelatorProcess)
+		byPID[x.Pid.Value()] = x.Service.Value()
+		if _, ok := x.CPU.Get(); ok != (x.Pid.Value() == uint32(self.PID)) {
+			t.Errorf("%+v", x)
 		}
-		if e.object.Pid.Value() == 1<<22 && e.object.LastError.Value() != "bad\ufffd" {
-			t.Errorf("%+v", e.object)
+		if x.Pid.Value() == 1<<22 && x.LastError.Value() != "bad\ufffd" {
+			t.Errorf("%+v", x)
 		}
 	}
 	if len(byPID) != 2 || byPID[uint32(self.PID)] != "new" {
@@ -143,47 +179,6 @@ func TestProcessesAndHost(t *testing.T) {
 	}
 	if cpu := c.last.hosts[0].CPU.Value(); cpu <= 0 || c.last.hosts[0].AgentCPU.Value() <= 0 {
 		t.Errorf("%v CPUs", cpu)
-	}
-}
-
-// A name that comes later is published; what will not come is not asked for forever.
-func TestNamesThatComeLater(t *testing.T) {
-	asked, known := 0, false
-	o := objectsOf{host: "h", name: func(_ *profile.Resource, f profile.Frame) (string, bool) {
-		asked++
-		if known {
-			return f.Name(), true
-		}
-		return "libc.so+0x10", false
-	}}
-	tracker := newTracker(wantStacks)
-	sample := newSample(1000, 1, 1, 1, noon)
-	sample.Stack = frames("memcpy\x00")
-	tracker.Sampled(sample)
-	tracker.Named(sample)
-	next := func() []string {
-		_, stacks := tracker.snapshot(&snapshot{}, &o, wantStacks, noon)
-		return o.stacks(stacks)[0].Frames.Value()
-	}
-	if got := next(); got[0] != "libc.so+0x10" {
-		t.Errorf("%q", got)
-	}
-	if known = true; next()[0] != "memcpy\ufffd" {
-		t.Error("the name is not published")
-	}
-	before := asked
-	if next(); asked != before {
-		t.Error("names that are known are asked for")
-	}
-	tracker = newTracker(wantStacks)
-	tracker.Sampled(sample)
-	tracker.Named(sample)
-	known, asked = false, 0
-	for range 2 * maxTries {
-		next()
-	}
-	if asked != maxTries {
-		t.Errorf("asked %d times", asked)
 	}
 }
 
@@ -214,6 +209,8 @@ type lockedConsumer struct {
 }
 
 func (c *lockedConsumer) wanted() want { return want(c.want.Load()) }
+
+func (c *lockedConsumer) selects(*types.CorrelatorTransactionStack) bool { return true }
 
 func (c *lockedConsumer) publish(s *snapshot, _ want) {
 	select {

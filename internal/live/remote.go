@@ -38,7 +38,7 @@ func (l *Live) connect(ctx context.Context, p *publisher) {
 
 // publishTo publishes until ctx or the connection ends. The error is not nil unless ctx has ended.
 func (l *Live) publishTo(ctx context.Context, p *publisher) (connected bool, err error) {
-	c := client.New(client.Options{Name: "correlator", Secret: l.config.Secret})
+	c := client.New(client.Options{Name: "correlator", Secret: l.config.Secret, CloseTimeout: l.goodbye})
 	defer c.Close()
 	if err := c.Describe(types.Published()...); err != nil {
 		return false, err

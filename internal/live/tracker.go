@@ -13,15 +13,13 @@ const (
 	// forget is after what time without a sample a thread or a transaction is no longer shown.
 	forget = 10 * time.Second
 
-	// maxProcesses, maxThreads and maxTransactions bound what is tracked: some 300 bytes each.
+	// Bounds of what is tracked: some 300 bytes each. Half of it is for one owner of processes, if there is
+	// no other. Threads that run, and those that wait, have bounds of their own: none of the former, which
+	// are few, is kept out by any number of the latter.
 	maxProcesses    = 1 << 14
-	maxThreads      = 1 << 14
-	maxTransactions = 1 << 14
-
-	// maxStacks bounds the stacks of a transaction, maxAllStacks those of all. A request has some
-	// hundred; a batch job in one transaction may have any number. With its names, one takes some kB.
-	maxStacks    = 2048
-	maxAllStacks = 1 << 13
+	maxRunning      = 1 << 13
+	maxWaiting      = 1 << 13
+	maxTransactions = 1 << 15 // also threads that have worked on one, but for its first
 )
 
 type threadID struct{ pid, tid int }
@@ -31,7 +29,15 @@ type transactionID struct {
 	transaction [8]byte
 }
 
+// tracedProcess is the CPU time that is used in transactions.
+type tracedProcess struct {
+	owner string
+	rate
+}
+
 type thread struct {
+	owner       string
+	counted     *quota // that it counts against
 	name        string
 	transaction transactionID
 	span        [8]byte
@@ -43,6 +49,7 @@ type thread struct {
 }
 
 type transaction struct {
+	owner   string
 	pid     int
 	service string
 	context profile.ContextKind
@@ -51,15 +58,12 @@ type transaction struct {
 	cpu     rate
 	total   time.Duration
 	threads map[threadID]struct{}
-	stacks  map[profile.StackTraceID]*stackTime
-	shown   bool // it is one of the busiest
-}
+	shown   bool      // it is one of the busiest
+	waited  time.Time // the tick when a thread waited in it
 
-type stackTime struct {
-	resource *profile.Resource
-	stack    *profile.Stack
-	used     time.Duration
-	names    stackNames // of the publisher's goroutine
+	stacks      map[*stack]time.Duration // nil: they are not collected
+	stacksSince time.Time                // since when they are
+	lost        time.Duration            // with stacks that there was no room for
 }
 
 // Tracker keeps what samples tell of processes, threads and transactions, while it is wanted. It is safe
@@ -69,13 +73,16 @@ type Tracker struct {
 	wanted    atomic.Uint32 // a want
 
 	mu           sync.Mutex
-	processes    map[int]*rate // the CPU that is used in transactions, by pid
+	processes    map[int]*tracedProcess
 	threads      map[threadID]*thread
 	transactions map[transactionID]*transaction
-	stacks       int // of all transactions
+	stacks       stacks
 	ticked       time.Time
 	untracked    [numUntracked]uint64 // samples
 	unshown      uint64               // readings of threads that wait that there was no room for
+
+	// Whose they are.
+	ofProcesses, ofRunning, ofWaiting, ofTransactions quota
 }
 
 // What there is no room for.
@@ -94,8 +101,10 @@ var untrackedNames = [numUntracked]string{
 
 // NewTracker returns a Tracker of samples that are taken with a frequency on every CPU.
 func NewTracker(samplesPerSecond int) *Tracker {
-	t := &Tracker{processes: make(map[int]*rate), threads: make(map[threadID]*thread),
-		transactions: make(map[transactionID]*transaction)}
+	t := &Tracker{stacks: newStacks()}
+	t.forgetProcesses()
+	t.forgetThreads()
+	t.forgetTransactions()
 	if samplesPerSecond > 0 {
 		t.perSample = time.Second / time.Duration(samplesPerSecond)
 	}
@@ -114,23 +123,41 @@ func (t *Tracker) Want(w want) {
 		return
 	}
 	t.wanted.Store(uint32(w))
-	// New maps: those that were large once stay so.
 	if w&wantProcesses == 0 {
-		t.processes = make(map[int]*rate)
+		t.forgetProcesses()
 	}
 	if w&wantThreads == 0 {
-		t.threads = make(map[threadID]*thread)
-	}
-	if w&wantTransactions == 0 {
-		t.transactions = make(map[transactionID]*transaction)
-		t.stacks = 0
+		t.forgetThreads()
 	}
 	if w&wantStacks == 0 {
-		for _, tx := range t.transactions {
-			tx.stacks = nil
-		}
-		t.stacks = 0
+		t.forgetStacks()
 	}
+	if w&wantTransactions == 0 {
+		t.forgetTransactions()
+	}
+}
+
+// What forgets all makes new maps: those that were large once stay so.
+
+func (t *Tracker) forgetProcesses() {
+	t.processes, t.ofProcesses = make(map[int]*tracedProcess), newQuota(maxProcesses)
+}
+
+func (t *Tracker) forgetThreads() {
+	t.threads, t.ofRunning, t.ofWaiting = make(map[threadID]*thread), newQuota(maxRunning), newQuota(maxWaiting)
+}
+
+func (t *Tracker) forgetTransactions() {
+	t.transactions, t.ofTransactions = make(map[transactionID]*transaction), newQuota(maxTransactions)
+}
+
+func (t *Tracker) forgetStacks() {
+	for id, tx := range t.stacks.collecting {
+		t.stacks.forget(id, tx)
+	}
+	version := t.stacks.version
+	t.stacks = newStacks()
+	t.stacks.version = version
 }
 
 // Sampled takes account of samples, but for their stacks, and reports whether these are wanted, too.
@@ -151,9 +178,9 @@ func (t *Tracker) Sampled(sample *profile.Sample) (stacks bool) {
 		t.addThread(id, sample, at)
 	}
 	if w&wantTransactions != 0 {
-		t.addTransaction(id, sample, at)
+		stacks = t.addTransaction(id, sample, at)
 	}
-	return w&wantStacks != 0
+	return stacks
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -169,10 +196,9 @@ func (t *Tracker) Named(sample *profile.Sample) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	tx := t.transactions[transactionID{sample.TraceID, sample.TransactionID}]
-	if tx == nil || want(t.wanted.Load())&wantStacks == 0 {
-		return // it is forgotten
+	if tx != nil && tx.owner == sample.Resource.Owner { // else it is forgotten, or another's
+		t.addStack(tx, sample)
 	}
-	t.addStack(tx, sample)
 }
 
 // used returns the CPU time that samples stand for.
@@ -181,29 +207,29 @@ func (t *Tracker) used(sample *profile.Sample) time.Duration {
 }
 
 func (t *Tracker) addProcess(sample *profile.Sample) {
-	pid := sample.Resource.PID
-	r := t.processes[pid]
-	if r == nil {
-		if len(t.processes) >= maxProcesses {
+	pid, owner := sample.Resource.PID, sample.Resource.Owner
+	p := t.processes[pid]
+	if p == nil {
+		if !t.ofProcesses.take(owner, 1) {
 			t.untracked[untrackedProcess] += sample.Count
 			return
 		}
-		r = &rate{}
-		t.processes[pid] = r
+		p = &tracedProcess{owner: owner}
+		t.processes[pid] = p
 	}
-	r.used += t.used(sample)
+	p.used += t.used(sample)
 }
 
 func (t *Tracker) addThread(id threadID, sample *profile.Sample, at time.Time) {
 	th := t.threads[id]
 	if th == nil {
-		if len(t.threads) >= maxThreads {
-			t.untracked[untrackedThread] += sample.Count
-			return
-		}
-		th = &thread{}
-		t.threads[id] = th
+		th = &thread{owner: sample.Resource.Owner}
 	}
+	if !th.count(&t.ofRunning) {
+		t.untracked[untrackedThread] += sample.Count
+		return
+	}
+	t.threads[id] = th
 	if sample.Thread != "" {
 		th.name = sample.Thread
 	}
@@ -211,15 +237,40 @@ func (t *Tracker) addThread(id threadID, sample *profile.Sample, at time.Time) {
 	th.sampled(sample, at)
 }
 
-func (t *Tracker) addTransaction(id threadID, sample *profile.Sample, at time.Time) {
-	key := transactionID{sample.TraceID, sample.TransactionID}
+// count has a thread count against a quota, in place of another one, and reports whether that is possible.
+func (th *thread) count(q *quota) bool {
+	if th.counted == q {
+		return true
+	}
+	if !q.take(th.owner, 1) {
+		return false
+	}
+	if th.counted != nil {
+		th.counted.give(th.owner, 1)
+	}
+	th.counted = q
+	return true
+}
+
+func (t *Tracker) forgetThread(id threadID, th *thread) {
+	th.counted.give(th.owner, 1)
+	delete(t.threads, id)
+}
+
+// addTransaction takes account of samples, and reports whether the transaction's stacks are collected.
+func (t *Tracker) addTransaction(id threadID, sample *profile.Sample, at time.Time) (stacks bool) {
+	key, owner := transactionID{sample.TraceID, sample.TransactionID}, sample.Resource.Owner
 	tx := t.transactions[key]
+	if tx != nil && tx.owner != owner {
+		t.untracked[untrackedTransaction] += sample.Count // it is another's, who has it in a process
+		return false
+	}
 	if tx == nil {
-		if len(t.transactions) >= maxTransactions {
+		if !t.ofTransactions.take(owner, 1) {
 			t.untracked[untrackedTransaction] += sample.Count
-			return
+			return false
 		}
-		tx = &transaction{pid: id.pid, service: sample.Resource.Name, context: sample.Context, since: at,
+		tx = &transaction{owner: owner, pid: id.pid, service: sample.Resource.Name, context: sample.Context, since: at,
 			threads: make(map[threadID]struct{})}
 		t.transactions[key] = tx
 	}
@@ -229,30 +280,10 @@ func (t *Tracker) addTransaction(id threadID, sample *profile.Sample, at time.Ti
 	if at.After(tx.lastRun) {
 		tx.lastRun = at
 	}
-	if len(tx.threads) < maxThreads {
+	if _, known := tx.threads[id]; !known && (len(tx.threads) == 0 || t.ofTransactions.take(owner, 1)) {
 		tx.threads[id] = struct{}{}
 	}
-}
-
-func (t *Tracker) addStack(tx *transaction, sample *profile.Sample) {
-	stack := sample.Stack
-	if stack == nil || len(stack.Frames) == 0 {
-		return // its time is the transaction's
-	}
-	s := tx.stacks[stack.ID]
-	if s == nil {
-		if len(tx.stacks) >= maxStacks || t.stacks >= maxAllStacks {
-			t.untracked[untrackedStack] += sample.Count
-			return
-		}
-		if tx.stacks == nil {
-			tx.stacks = make(map[profile.StackTraceID]*stackTime)
-		}
-		s = &stackTime{resource: sample.Resource, stack: stack}
-		tx.stacks[stack.ID] = s
-		t.stacks++
-	}
-	s.used += t.used(sample)
+	return tx.stacks != nil
 }
 
 // tick ends an interval: what was used in it enters the averages, and what has not run for long is
@@ -266,46 +297,55 @@ func (t *Tracker) tick(now time.Time) {
 		return // a sample would count as many CPUs
 	}
 	t.ticked = now
-	for pid, r := range t.processes {
-		if r.tick(passed); r.average() < 0.0005 {
+	for pid, p := range t.processes {
+		if p.tick(passed); p.average() < 0.0005 {
+			t.ofProcesses.give(p.owner, 1)
 			delete(t.processes, pid)
 		}
 	}
 	for id, th := range t.threads {
-		if th.cpu.tick(passed); !th.waits && now.Sub(th.lastRun) > forget {
-			delete(t.threads, id)
+		if th.cpu.tick(passed); now.Sub(th.lastRun) > forget && (!th.waits || !th.count(&t.ofWaiting)) {
+			t.forgetThread(id, th)
+		} else if tx := t.transactions[th.transaction]; th.waits && tx != nil && tx.owner == th.owner {
+			tx.waited = now
 		}
 	}
 	for id, tx := range t.transactions {
-		if tx.cpu.tick(passed); now.Sub(tx.lastRun) > forget {
-			t.stacks -= len(tx.stacks)
+		if tx.cpu.tick(passed); now.Sub(tx.lastRun) > forget && !tx.waited.Equal(now) {
+			t.stacks.forget(id, tx)
+			t.ofTransactions.give(tx.owner, len(tx.threads))
 			delete(t.transactions, id)
 		}
 	}
 }
 
-// snapshot ends an interval, and adds to a snapshot what is wanted and made of samples but for the names
-// of stacks. It returns how much CPU processes use in transactions, and the stacks.
+// snapshot ends an interval, and adds to a snapshot what is wanted and made of samples but for transactions.
+// It returns how much CPU processes use in transactions, and the busiest of these.
 func (t *Tracker) snapshot(s *snapshot, o *objectsOf, w want, now time.Time) (
-	traced map[int]float64, stacks map[profile.StackTraceID]*stackTime,
+	traced map[int]float64, shown, collecting []shownTransaction,
 ) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.tick(now)
 	traced = make(map[int]float64, len(t.processes))
-	for pid, r := range t.processes {
-		traced[pid] = r.average()
+	for pid, p := range t.processes {
+		traced[pid] = p.average()
 	}
 	if w&wantThreads != 0 {
 		s.threads = o.threads(t)
 	}
-	if w&(wantTransactions|wantStacks) == 0 {
-		return traced, nil
+	if w&(wantTransactions|wantStacks) != 0 {
+		shown, collecting = t.busiest()
 	}
-	shown := t.busiest()
+	return traced, shown, collecting
+}
+
+// addTransactions adds transactions to a snapshot, and the stacks of those of which they are collected.
+func (t *Tracker) addTransactions(s *snapshot, o *objectsOf, w want, shown, collecting []shownTransaction) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	s.transactions = o.transactions(shown)
 	if w&wantStacks != 0 {
-		s.transactionStacks, stacks = o.shares(shown)
+		s.transactionStacks, s.stacks, s.stackVersions = o.stackObjects(collecting)
 	}
-	return traced, stacks
 }

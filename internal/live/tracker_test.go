@@ -1,26 +1,35 @@
 package live
 
 import (
+	"maps"
 	"math"
 	"testing"
 	"time"
 
+	"correlator/internal/agent"
 	"correlator/internal/live/types"
+	"correlator/procscan"
 	"correlator/profile"
 )
 
 // noon is when the tests of the tracker begin. It has passed.
 var noon = time.Now().Add(-time.Hour).Truncate(time.Second)
 
-var testObjects = objectsOf{host: "h", name: func(_ *profile.Resource, f profile.Frame) (string, bool) {
-	return f.Name(), true
-}}
+var testObjects = objectsOf{host: "h"}
 
-// snapshotAt returns what a tracker knows at noon and some time.
+func testNamer(_ *profile.Resource, f profile.Frame) (name string, known bool) { return f.Name(), true }
+
+// snapshotAt returns what a tracker knows at noon and some time, with the stacks of all transactions that
+// may be.
 func snapshotAt(t *Tracker, w want, after time.Duration) *snapshot {
 	s := &snapshot{}
-	_, stacks := t.snapshot(s, &testObjects, w, noon.Add(after))
-	s.stacks = testObjects.stacks(stacks)
+	now := noon.Add(after)
+	_, shown, collecting := t.snapshot(s, &testObjects, w, now)
+	if w&wantStacks != 0 {
+		t.collect(collecting, now)
+		t.nameStacks(testNamer)
+	}
+	t.addTransactions(s, &testObjects, w, shown, collecting)
 	return s
 }
 
@@ -56,7 +65,7 @@ func TestShares(t *testing.T) {
 			t.Errorf("CPU time %v, not %v", got, want)
 		}
 	}
-	traced, _ := tracker.snapshot(&snapshot{}, &testObjects, w, noon.Add(10*time.Second))
+	traced, _, _ := tracker.snapshot(&snapshot{}, &testObjects, w, noon.Add(10*time.Second))
 	if got := traced[1000]; math.Abs(got-1.25) > 0.0011 {
 		t.Errorf("the process uses %v CPUs in transactions", got)
 	}
@@ -84,18 +93,17 @@ func TestForgetting(t *testing.T) {
 	for tid := range 2 {
 		sample := newSample(1000, tid+1, byte(tid+1), 1, noon.Add(time.Duration(tid)*5*time.Second))
 		sample.Stack = frames("main")
-		tracker.Sampled(sample)
-		tracker.Named(sample)
+		feedStack(tracker, sample)
 	}
 	for _, c := range []struct {
 		after time.Duration
 		left  int
 	}{{9 * time.Second, 2}, {11 * time.Second, 1}, {16 * time.Second, 0}} {
 		s := snapshotAt(tracker, w, c.after)
-		if len(s.threads) != c.left || len(s.transactions) != c.left || tracker.stacks != c.left ||
+		if len(s.threads) != c.left || len(s.transactions) != c.left ||
 			len(s.transactionStacks) != c.left || len(s.stacks) != min(1, c.left) {
 			t.Errorf("after %v: %d threads, %d transactions, %d stacks; not %d", c.after, len(s.threads),
-				len(s.transactions), tracker.stacks, c.left)
+				len(s.transactions), len(s.transactionStacks), c.left)
 		}
 	}
 	for i := range 60 {
@@ -104,6 +112,7 @@ func TestForgetting(t *testing.T) {
 	if len(tracker.processes) != 0 {
 		t.Error("the process is not forgotten")
 	}
+	wantNoStacks(t, tracker)
 }
 
 // A clock that is ahead, as samples of other samplers may have, does not make what they are of stay.
@@ -163,32 +172,97 @@ func TestBounds(t *testing.T) {
 		s.TransactionID = [8]byte{1, byte(transaction >> 16), byte(transaction >> 8), byte(transaction)}
 		return s
 	}
-	for i := range maxThreads + 1 {
+	for i := range maxTransactions/2 + 1 { // one owner has half of what there is
 		tracker.Sampled(sample(i+1, i+1, i))
 	}
-	want := [numUntracked]uint64{untrackedProcess: 3, untrackedThread: 3, untrackedTransaction: 3}
+	want := [numUntracked]uint64{untrackedTransaction: 3,
+		untrackedProcess: 3 * (maxTransactions/2 + 1 - maxProcesses/2),
+		untrackedThread:  3 * (maxTransactions/2 + 1 - maxRunning/2)}
 	if got, _ := tracker.lost(); got != want {
-		t.Errorf("untracked: %v", got)
+		t.Errorf("untracked: %v, not %v", got, want)
+	}
+	for tid := range 5 { // there is room for no more threads of it
+		tracker.addTransaction(threadID{1, tid}, sample(1, tid, 0), noon)
+	}
+	first := sample(1, 1, 0)
+	if n := len(tracker.transactions[transactionID{first.TraceID, first.TransactionID}].threads); n != 1 {
+		t.Errorf("%d threads of a transaction", n)
 	}
 	tracker.Sampled(sample(1, 1, 0)) // what is known still counts
-	for i := range maxStacks + 1 {
-		s := sample(1, 1, 0)
-		s.Stack = &profile.Stack{ID: profile.StackTraceID{byte(i), byte(i >> 8)}, Frames: frames("f").Frames}
-		tracker.Named(s)
-	}
-	want[untrackedStack] = 3
-	if got, _ := tracker.lost(); got != want || tracker.stacks != maxStacks {
-		t.Errorf("untracked: %v; %d stacks", got, tracker.stacks)
-	}
-	if s := snapshotAt(tracker, w, time.Second); len(s.transactions) != maxShown || len(s.threads) != maxThreads {
+	if s := snapshotAt(tracker, w, time.Second); len(s.transactions) != maxShown || len(s.threads) != maxRunning/2 {
 		t.Errorf("%d transactions, %d threads", len(s.transactions), len(s.threads))
 	}
 	tracker.Want(0)
-	if tracker.stacks != 0 || len(tracker.threads)+len(tracker.transactions)+len(tracker.processes) != 0 {
+	if len(tracker.threads)+len(tracker.transactions)+len(tracker.processes) != 0 ||
+		tracker.ofProcesses.used+tracker.ofRunning.used+tracker.ofTransactions.used != 0 {
 		t.Error("what is not wanted is kept")
 	}
 	if tracker.Sampled(sample(1, 1, 0)); len(tracker.threads) != 0 {
 		t.Error("what is not wanted is taken")
+	}
+}
+
+// Whatever the processes of one owner do, those of another one are shown, and what has been forgotten
+// counts no more.
+func TestSharesOfOwners(t *testing.T) {
+	const w = wantThreads | wantTransactions | wantProcesses
+	tracker := newTracker(w)
+	of := func(owner string, pid int, transaction int) *profile.Sample {
+		s := newSample(pid, 1, 1, 1, noon)
+		s.Resource.Owner = owner
+		s.TransactionID = [8]byte{1, byte(transaction >> 16), byte(transaction >> 8), byte(transaction)}
+		return s
+	}
+	var waiting []agent.ThreadWork
+	for tid := range 2 * maxWaiting {
+		waiting = append(waiting, works(tid+2, 1))
+	}
+	for pid := range 4 {
+		tracker.Waiting([]agent.ProcessWork{{Process: procscan.ProcessID{PID: pid + 1}, Owner: "hostile",
+			ReadAt: noon, Threads: waiting}})
+	}
+	for i := range maxTransactions {
+		tracker.Sampled(of("hostile", i+1, i))
+	}
+	own, other := of("hostile", 1, 0), of("other", 1<<20, 1<<20)
+	before, _ := tracker.lost()
+	tracker.Sampled(own)
+	tracker.Sampled(other)
+	tracker.Waiting([]agent.ProcessWork{{Process: procscan.ProcessID{PID: 1 << 20}, Owner: "other",
+		ReadAt: noon.Add(-time.Second), Threads: waiting[:1]}})
+	if after, _ := tracker.lost(); after != before {
+		t.Errorf("untracked: %v, then %v", before, after)
+	}
+	threads := map[uint32]bool{}
+	for _, x := range testObjects.threads(tracker) {
+		if x.Pid.Value() == 1<<20 {
+			threads[x.Tid.Value()] = true
+		}
+	}
+	if !maps.Equal(threads, map[uint32]bool{1: true, 2: true}) {
+		t.Errorf("threads of another owner: %v", threads)
+	}
+	// Who knows the ids of another's transaction has no part in it.
+	other.Resource = of("hostile", 2, 1).Resource
+	before, _ = tracker.lost()
+	tracker.Sampled(other)
+	if tx := tracker.transactions[transactionID{other.TraceID, other.TransactionID}]; tx.total != 50*time.Millisecond ||
+		len(tx.threads) != 1 {
+		t.Errorf("%+v", tx)
+	}
+	if after, _ := tracker.lost(); after[untrackedTransaction] != before[untrackedTransaction]+1 {
+		t.Errorf("untracked: %v", after)
+	}
+	tracker.Waiting([]agent.ProcessWork{{Process: procscan.ProcessID{PID: 1}, ReadAt: noon.Add(time.Second)},
+		{Process: procscan.ProcessID{PID: 2}, ReadAt: noon.Add(time.Second)},
+		{Process: procscan.ProcessID{PID: 1 << 20}, ReadAt: noon.Add(time.Second)}})
+	for i := range 60 {
+		snapshotAt(tracker, w, forget+time.Duration(i)*time.Second)
+	}
+	for _, q := range []*quota{&tracker.ofProcesses, &tracker.ofRunning, &tracker.ofWaiting, &tracker.ofTransactions} {
+		if q.used != 0 || len(q.held) != 0 {
+			t.Errorf("%d of %d held by %v", q.used, q.capacity, q.held)
+		}
 	}
 }
 

@@ -70,7 +70,7 @@ func (t *Tracker) Waiting(processes []agent.ProcessWork) {
 	}
 	for pid, p := range read {
 		for i := range p.Threads {
-			t.addWaiting(threadID{pid, p.Threads[i].TID}, &p.Threads[i], p.ReadAt)
+			t.addWaiting(threadID{pid, p.Threads[i].TID}, p, &p.Threads[i])
 		}
 	}
 	for id, th := range t.threads {
@@ -80,20 +80,21 @@ func (t *Tracker) Waiting(processes []agent.ProcessWork) {
 	}
 }
 
-// addWaiting takes account of what a thread was found to work on.
-func (t *Tracker) addWaiting(id threadID, work *agent.ThreadWork, readAt time.Time) {
-	th := t.threads[id]
+// addWaiting takes account of what a thread of a process was found to work on.
+func (t *Tracker) addWaiting(id threadID, p *agent.ProcessWork, work *agent.ThreadWork) {
+	th, readAt := t.threads[id], p.ReadAt
 	switch {
 	case !work.Known && th == nil:
 		return
 	case !work.Known:
 		th.readAt = readAt // nothing new
 		return
-	case th == nil && len(t.threads) >= maxThreads:
-		t.unshown++
-		return
 	case th == nil:
-		th = &thread{}
+		th = &thread{owner: p.Owner}
+		if !th.count(&t.ofWaiting) {
+			t.unshown++
+			return
+		}
 		t.threads[id] = th
 	}
 	if readAt.Before(th.lastRun) {
@@ -117,6 +118,6 @@ func (t *Tracker) idle(id threadID, th *thread, p *agent.ProcessWork) {
 	case p.ReadAt.Before(th.lastRun), p.Partial: // it has begun something since, or was not looked at
 		th.waits = false
 	default:
-		delete(t.threads, id)
+		t.forgetThread(id, th)
 	}
 }

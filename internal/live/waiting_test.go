@@ -174,12 +174,29 @@ func TestWaitingNotLookedAt(t *testing.T) {
 func TestWaitingBound(t *testing.T) {
 	w := newWaitingTest(t)
 	var all []agent.ThreadWork
-	for tid := range maxThreads + 3 {
+	for tid := range maxWaiting/2 + 3 {
 		all = append(all, works(tid+1, 1))
 	}
 	w.read(1, all...)
-	if got := len(w.threads()); got != maxThreads || w.unshown != 3 {
+	if got := len(w.threads()); got != maxWaiting/2 || w.unshown != 3 {
 		t.Errorf("%d threads, %d not shown", got, w.unshown)
+	}
+}
+
+// One that has run counts as one that waits when it has not for long; if there is no room, it goes.
+func TestWaitingAfterRunningBound(t *testing.T) {
+	w := newWaitingTest(t)
+	for tid := range 2 {
+		w.sample(1, tid+1, 1)
+	}
+	w.read(2, works(1, 1), works(2, 1))
+	if w.ofRunning.used != 2 || w.ofWaiting.used != 0 {
+		t.Errorf("%d run, %d wait", w.ofRunning.used, w.ofWaiting.used)
+	}
+	w.ofWaiting.capacity = 3 // one for an owner alone
+	w.tickAt(12)
+	if w.ofRunning.used != 0 || w.ofWaiting.used != 1 || len(w.threads()) != 1 {
+		t.Errorf("%d run, %d wait, %d threads", w.ofRunning.used, w.ofWaiting.used, len(w.threads()))
 	}
 }
 
@@ -204,7 +221,7 @@ func TestPublisherReadsWork(t *testing.T) {
 		{Process: procscan.ProcessID{PID: 7}, ReadAt: now, Threads: []agent.ThreadWork{works(5, 1)}},
 	}}
 	source.fakeSource = newSource(1)
-	p := &publisher{about: testAbout, source: source, tracker: NewTracker(20), name: testObjects.name,
+	p := &publisher{about: testAbout, source: source, tracker: NewTracker(20), name: testNamer,
 		log: zap.NewNop()}
 	p.snapshot(wantProcesses|wantTransactions, now)
 	if source.asked != 0 {

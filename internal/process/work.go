@@ -76,10 +76,11 @@ func (r *ContextReader) readWork(t *Target, threads *bpf.Threads, keep Keep, lim
 	return work, more, nil
 }
 
-// What ReadWork takes of CPU time, in the worker and here, beside finding the threads: by its benchmark.
+// What ReadWork takes of CPU time, in the worker and here, beside finding the threads: what the agent
+// uses more while somebody watches, in BenchmarkLiveView of cmd/correlator.
 const (
-	workCost       = 120 * time.Microsecond
-	workThreadCost = 15 * time.Microsecond
+	workCost       = 200 * time.Microsecond
+	workThreadCost = 18 * time.Microsecond
 )
 
 // WorkCost returns how much CPU time the last ReadWork has taken, in the worker and here. That is not

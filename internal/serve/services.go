@@ -64,8 +64,8 @@ func openServices(cfg *config.Config, build metrics.Build, log *zap.Logger) (*se
 		}
 		log.Info("serving metrics", zap.Stringer("address", s.metrics.Addr()))
 	}
+	limitMemory(cfg)
 	if cfg.Export.Enabled() {
-		cfg.Export.LimitMemory(cfg.Discovery.MaxProcesses)
 		about := export.About{Version: build.Version, HostID: cfg.Agents.HostID, HostName: hostName(),
 			SamplesPerSecond: cfg.Samples.PerSecond, ProcRoot: cfg.Discovery.ProcRoot}
 		if s.export, err = export.Open(cfg.Export, about, log); err != nil {
@@ -126,6 +126,8 @@ func (s *services) exporter() agent.Exporter {
 // both are two receivers of samples.
 type both [2]agent.Exporter
 
+func (b both) TakesSamples() bool { return b[0].TakesSamples() || b[1].TakesSamples() }
+
 func (b both) Sampled(sample *profile.Sample) {
 	b[0].Sampled(sample)
 	b[1].Sampled(sample)
@@ -165,12 +167,7 @@ func (s *services) serve(ctx context.Context, a *agent.Agent) (shutdown func(ctx
 	}
 	start(func() error { return systemd.Notify(notifyCtx, a) })
 	return func(ctx context.Context) {
-		if s.live != nil {
-			s.live.Shutdown(ctx)
-		}
-		if s.export != nil {
-			s.export.Shutdown(ctx)
-		}
+		endAll(ctx, s.outlets()...)
 		cancel()
 		stopNotifying() // the agent may have ended by itself
 		if s.admin != nil {
@@ -180,15 +177,32 @@ func (s *services) serve(ctx context.Context, a *agent.Agent) (shutdown func(ctx
 	}
 }
 
+// outlet is what hands on what the agent knows, and may be kept from it by those who take it.
+type outlet interface{ Shutdown(ctx context.Context) }
+
+func (s *services) outlets() (all []outlet) {
+	if s.live != nil {
+		all = append(all, s.live)
+	}
+	if s.export != nil {
+		all = append(all, s.export)
+	}
+	return all
+}
+
+// endAll shuts down outlets at the same time: none waits for those who take what another hands on.
+func endAll(ctx context.Context, all ...outlet) {
+	var ending sync.WaitGroup
+	for _, o := range all {
+		ending.Go(func() { o.Shutdown(ctx) })
+	}
+	ending.Wait()
+}
+
 // close closes services that do not serve. What was received meanwhile was acknowledged, so it is
 // sent on, until ctx ends.
 func (s *services) close(ctx context.Context) {
-	if s.live != nil {
-		s.live.Shutdown(ctx)
-	}
-	if s.export != nil {
-		s.export.Shutdown(ctx)
-	}
+	endAll(ctx, s.outlets()...)
 	if s.admin != nil {
 		s.admin.Close()
 	}

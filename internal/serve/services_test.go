@@ -1,8 +1,10 @@
 package serve
 
 import (
+	"context"
 	"path/filepath"
 	"runtime/debug"
+	"sync"
 	"testing"
 	"time"
 
@@ -92,6 +94,29 @@ func TestServicesClosed(t *testing.T) {
 	s.close(t.Context())
 	if got := b.Spans(); len(got) != 1 {
 		t.Errorf("%d spans arrived of one that was acknowledged", len(got))
+	}
+}
+
+// meeting is an outlet that ends when all others are asked to.
+type meeting struct{ *sync.WaitGroup }
+
+func (m meeting) Shutdown(context.Context) {
+	m.Done()
+	m.Wait()
+}
+
+func TestOutletsEndTogether(t *testing.T) {
+	var all sync.WaitGroup
+	all.Add(2)
+	ended := make(chan struct{})
+	go func() {
+		endAll(t.Context(), meeting{&all}, meeting{&all})
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(deadline):
+		t.Fatal("one waits for another")
 	}
 }
 

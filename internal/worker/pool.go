@@ -349,6 +349,9 @@ func (p *Pool) leave(user User) {
 	p.change(user, func(l *load) { l.busy-- })
 	next := -1
 	for i, w := range p.waiting {
+		if i > 0 && w.user == p.waiting[i-1].user {
+			continue // hundreds of one user may wait; the first of them has been looked at
+		}
 		if p.mayServe(w.user) && (next < 0 || p.users[w.user].busy < p.users[p.waiting[next].user].busy) {
 			next = i
 		}

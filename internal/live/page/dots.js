@@ -3,6 +3,7 @@
 "use strict";
 
 const JOIN = 1, LEAVE = 2;
+const PING_AFTER = 1500; // milliseconds without a message after which the broker is asked whether it is there
 
 class Bus {
   // on: {connected(), closed(reason), changed(type, key, object), removed(type, key, object)}.
@@ -13,11 +14,18 @@ class Bus {
     this.types = new Map();      // by name: the descriptor, with tags of properties by name
     this.containers = new Map(); // by type: a Map of objects by key
     this.groups = [];
-    this.subscriptions = new Map(); // filtered, by id
+    this.subscriptions = new Map(); // filtered, by id: the type
+    this.lastSubscription = 0;
     this.asked = false;          // for the secret, which is missing or wrong
+    this.challenged = false;     // the broker asked for it, and was answered
     this.ahead = 0;              // seconds that the broker's clock is ahead
+    this.heard = performance.now(); // when the last message came
+    this.asks = this.heard;      // when what is not answered yet was asked; null: nothing is
+    this.ended = false;
     this.socket = new WebSocket(url, "dots-json");
     this.socket.onmessage = event => {
+      this.heard = performance.now();
+      this.asks = null;
       const [header, instance] = JSON.parse(event.data);
       // A number of 64 bits, which JSON.parse rounds.
       if (header.typeName === "DotsMsgHello") {
@@ -25,10 +33,27 @@ class Bus {
       }
       this.receive(header, instance);
     };
-    this.socket.onclose = () => on.closed(this.refusal || "the connection has ended");
+    this.socket.onclose = () => {
+      this.ended = true;
+      on.closed(this.refusal || "the connection has ended");
+    };
+  }
+
+  // silence returns for how many milliseconds the broker has not answered. It is called every second, and
+  // asks the broker after a pause in what that tells, which may have nothing new.
+  silence() {
+    const now = performance.now();
+    if (this.ended) return 0;
+    if (this.asks !== null) return now - this.asks;
+    if (this.ready && now - this.heard > PING_AFTER) {
+      this.asks = now;
+      this.send("DotsEcho", {request: true}, 0b10);
+    }
+    return 0;
   }
 
   close() {
+    this.ended = true;
     this.socket.onclose = null;
     this.socket.close();
   }
@@ -44,11 +69,11 @@ class Bus {
     if (this.ready) this.send("DotsMember", {groupName: type, event: JOIN}, 0b110);
   }
 
-  // select joins those objects of a type whose string property with a tag has a value, and returns
-  // what deselect is to be given.
-  select(type, propertyTag, value) {
-    const subscriptionId = this.subscriptions.size + 1;
-    const filter = {predicate: {nodes: [{kind: 1, leaf: {propertyTag, op: 1, value: {stringValue: value}}}]}};
+  // select joins those objects of a type whose string property with a tag is one of some values, and
+  // returns what deselect is to be given.
+  select(type, propertyTag, stringValues) {
+    const subscriptionId = ++this.lastSubscription;
+    const filter = {predicate: {nodes: [{kind: 1, leaf: {propertyTag, op: 7, value: {stringValues}}}]}};
     this.subscriptions.set(subscriptionId, type);
     this.send("DotsMember", {groupName: type, event: JOIN, subscriptionId, filter}, 0b110110);
     return subscriptionId;
@@ -56,9 +81,12 @@ class Bus {
 
   deselect(subscriptionId) {
     const type = this.subscriptions.get(subscriptionId);
-    this.send("DotsMember", {groupName: type, event: LEAVE, subscriptionId}, 0b10110);
-    this.containers.delete(type);
+    this.subscriptions.delete(subscriptionId);
+    if (this.ready) this.send("DotsMember", {groupName: type, event: LEAVE, subscriptionId}, 0b10110);
   }
+
+  // forget forgets the objects of a type.
+  forget(type) { this.containers.delete(type); }
 
   // now returns the broker's time, in seconds.
   now() { return Date.now() / 1000 + this.ahead; }
@@ -69,7 +97,7 @@ class Bus {
     case "DotsMsgHello":
       return this.connect(instance);
     case "DotsMsgConnectResponse":
-      if (instance.accepted === false) this.ask("the secret is wrong");
+      if (instance.accepted === false) this.refuse();
       if (instance.accepted) this.connected();
       return;
     case "DotsMsgError":
@@ -96,8 +124,16 @@ class Bus {
         (text, n) => text + n.toString(16).padStart(8, "0"), "");
       instance.authChallengeResponse = response(clientName, this.secret, this.challenge, instance.cnonce);
       attributes |= 0b110000;
+      this.challenged = true;
     }
+    this.asks = performance.now();
     this.send("DotsMsgConnect", instance, attributes);
+  }
+
+  // refuse takes account of a broker that has seen who we are, and the secret if it asked for that.
+  refuse() {
+    if (this.challenged) this.ask("the secret is wrong");
+    else this.refusal ||= "the broker refuses this page";
   }
 
   ask(why) {

@@ -2,6 +2,7 @@
 "use strict";
 
 const FRAME_HEIGHT = 19;
+const MAX_BOXES = 10000; // that are drawn: the outermost ones; a screen has no room for more that can be told apart
 
 class Flame {
   constructor(section, describe) {
@@ -16,8 +17,8 @@ class Flame {
     this.canvas.addEventListener("click", event => {
       const box = this.at(event);
       if (!box) return;
-      this.selected = box.path;
-      this.setZoom(box.path);
+      this.selected = pathOf(box.node);
+      this.setZoom(this.selected);
     });
     this.canvas.addEventListener("keydown", event => this.key(event));
     this.canvas.addEventListener("focus", () => this.draw());
@@ -26,7 +27,7 @@ class Flame {
   }
 
   clear() {
-    this.root = {name: "", time: 0, children: new Map()};
+    this.root = newNode("");
     this.zoom = [];     // names of the frames from the root to the one that is shown in full
     this.selected = []; // the same for the one that keys have chosen
     this.boxes = [];
@@ -41,13 +42,13 @@ class Flame {
 
   // show draws stacks: [{frames, time}], innermost frame first.
   show(stacks) {
-    this.root = {name: "", time: 0, children: new Map()};
+    this.root = newNode("");
     for (const {frames, time} of stacks) {
       let node = this.root;
       node.time += time;
       for (let i = frames.length - 1; i >= 0; i--) {
         let child = node.children.get(frames[i]);
-        if (!child) node.children.set(frames[i], child = {name: frames[i], time: 0, children: new Map()});
+        if (!child) node.children.set(frames[i], child = newNode(frames[i], node));
         child.time += time;
         node = child;
       }
@@ -57,11 +58,12 @@ class Flame {
 
   // follow returns the node that names lead to, as far as they are still there, and those names.
   follow(names) {
-    let node = this.root, path = [];
+    let node = this.root;
+    const path = [];
     for (const name of names) {
       if (!node.children.has(name)) break;
       node = node.children.get(name);
-      path = [...path, name];
+      path.push(name);
     }
     return [node, path];
   }
@@ -71,14 +73,10 @@ class Flame {
     const [node, path] = this.follow(this.zoom);
     this.boxes = [];
     this.back.hidden = !path.length;
-    if (path.length) { // the frames that lead to it, in full
-      let above = this.root;
-      path.slice(0, -1).forEach((name, depth) => {
-        above = above.children.get(name);
-        this.boxes.push({node: above, path: path.slice(0, depth + 1), depth, left: 0, width, above: true});
-      });
+    for (let above = node.parent, depth = path.length - 2; depth >= 0; above = above.parent, depth--) {
+      this.boxes.unshift({node: above, depth, left: 0, width, above: true}); // what leads to it, in full
     }
-    this.place(node, path, Math.max(0, path.length - 1), 0, width);
+    this.place(node, path.length - 1, width);
     const depth = this.boxes.reduce((most, box) => Math.max(most, box.depth + 1), 0);
     this.canvas.width = width * scale;
     this.canvas.height = depth * FRAME_HEIGHT * scale;
@@ -107,7 +105,8 @@ class Flame {
 
   drawSelection(context) {
     const focused = document.activeElement === this.canvas;
-    const selected = focused && this.boxes.find(b => b.path.join("\n") === this.selected.join("\n"));
+    const [node, path] = this.follow(this.selected);
+    const selected = focused && path.length === this.selected.length && this.boxes.find(b => b.node === node);
     this.detail.textContent = selected ? this.text(selected.node) : "";
     if (!selected) return;
     context.strokeStyle = getComputedStyle(this.canvas).color;
@@ -117,12 +116,21 @@ class Flame {
 
   text(node) { return `${node.name}: ${this.describe(node.time, node.time / this.root.time)}`; }
 
-  place(node, path, depth, left, width) {
-    if (node !== this.root) this.boxes.push({node, path, depth: depth++, left, width});
-    for (const child of sorted(node)) {
-      const share = width * child.time / node.time;
-      if (share >= 0.5) this.place(child, [...path, child.name], depth, left, share);
-      left += share;
+  // place makes the boxes of a node, which has a depth, and of what is in it, level by level.
+  place(node, depth, width) {
+    let level = [{node, depth, left: 0, width}];
+    for (; level.length && this.boxes.length + level.length <= MAX_BOXES; depth++) {
+      const next = [];
+      for (const box of level) {
+        if (box.node !== this.root) this.boxes.push(box);
+        let left = box.left;
+        for (const child of sorted(box.node)) {
+          const share = box.width * child.time / box.node.time;
+          if (share >= 0.5) next.push({node: child, depth: depth + 1, left, width: share});
+          left += share;
+        }
+      }
+      level = next;
     }
   }
 
@@ -140,7 +148,10 @@ class Flame {
     case "ArrowLeft": next = to(among[place - 1]); break;
     case "ArrowRight": next = to(among[place + 1]); break;
     case "Enter": case " ": this.zoom = path; break;
-    case "Escape": case "Backspace": this.zoom = []; break;
+    case "Escape":
+      if (!this.zoom.length) return; // it is for the page
+      // fall through
+    case "Backspace": this.zoom = []; break;
     default: return;
     }
     event.preventDefault();
@@ -169,20 +180,31 @@ class Flame {
   }
 }
 
+function newNode(name, parent) { return {name, parent, time: 0, children: new Map()}; }
+
+// pathOf returns the names from the outermost frame to a node.
+function pathOf(node) {
+  const path = [];
+  for (; node.parent; node = node.parent) path.unshift(node.name);
+  return path;
+}
+
 function sorted(node) {
   return [...node.children.values()].sort((a, b) => a.name < b.name ? -1 : 1);
 }
 
-// fit shortens a name to a number of letters: what it is qualified with goes first.
+// fit shortens a name to a number of letters: what it is qualified with goes first, but for that in
+// parentheses or angle brackets. It looks at each letter once: names are any process's choice.
 function fit(name, letters) {
   if (letters < 2) return "";
-  let text = name;
-  while (text.length > letters) {
-    const rest = /^[^.:/(<]*[.:/]+(?=[^.:/])(.+)$/s.exec(text);
-    if (!rest) return text.slice(0, letters - 1) + "…";
-    text = rest[1];
+  if (name.length <= letters) return name;
+  let start = 0;
+  for (let i = 0; i + 1 < name.length && !"(<".includes(name[i]); i++) {
+    if (!".:/".includes(name[i]) || ".:/".includes(name[i + 1])) continue;
+    start = i + 1;
+    if (name.length - start <= letters) return name.slice(start);
   }
-  return text;
+  return name.slice(start, start + letters - 1) + "…";
 }
 
 // colour gives each name a warm colour, always the same.

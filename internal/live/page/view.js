@@ -3,6 +3,15 @@
 
 const MAX_ROWS = 300;  // of threads, the busiest; a page of more is no easier to read, and slower
 const MIN_PAUSE = 400; // milliseconds between two drawings of what arrives
+const MAX_IDS = 1000;  // of stacks whose frames are asked for at once: a message that an agent takes, of 64 KiB
+
+// Of the 64 filtered subscriptions that a guest may have, those to frames. Each is for the stacks that
+// were new in one second, so what the oldest was for has had its names for long.
+const MAX_FRAMES = 16;
+const MAX_WAIT = 3000; // milliseconds for which a stack is not shown whose frames have not arrived
+
+const QUIET = 3000;    // milliseconds without an answer after which what is shown is called old
+const GIVE_UP = 10000; // the same after which the connection is given up: it can be dead without an end
 
 const element = id => document.getElementById(id);
 const percent = share => share === undefined ? "" : (100 * share).toFixed(share < 0.0995 ? 1 : 0) + " %";
@@ -16,6 +25,9 @@ function lasted(seconds) {
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
   return `${Math.floor(seconds / 3600)} h ${Math.floor(seconds / 60 % 60)} min`;
 }
+
+// clock is the time of day of a time, as this browser shows it, with seconds.
+const clock = time => new Date(1000 * time).toLocaleTimeString([], {hourCycle: "h23"});
 
 // isolate shows texts in a row, none of which can change the order of the others, as Unicode's characters
 // for that could.
@@ -35,6 +47,9 @@ class View {
     this.process = null;     // key of the chosen process
     this.transaction = null; // key of the chosen transaction
     this.stacks = new Map(); // of the chosen transaction, by id; they stay when it is no longer told of
+    this.asked = new Map();  // by id of a stack whose frames were asked for: when, by performance.now
+    this.frames = [];        // the subscriptions to these
+    this.invitation = element("flame").querySelector(".empty").textContent;
     this.drawn = 0;          // when, by performance.now
     this.statistics = {draws: 0, millis: 0};
     const since = time => time === undefined ? "" : lasted(Math.max(0, this.bus.now() - time));
@@ -65,13 +80,22 @@ class View {
       this.connect(element("secret").value);
     });
     addEventListener("resize", () => this.flame.draw());
-    setInterval(() => this.touch(), 1000);
+    element("close").addEventListener("click", () => this.chooseTransaction(null));
+    addEventListener("keydown", event => {
+      const elsewhere = event.defaultPrevented || event.target instanceof HTMLInputElement;
+      if (event.key === "Escape" && !elsewhere) this.chooseTransaction(null);
+    });
+    setInterval(() => {
+      this.listen();
+      this.touch();
+    }, 1000);
     this.connect("");
   }
 
   connect(secret) {
     if (this.next) this.next.close();
     clearTimeout(this.retry);
+    this.secret = secret;
     element("login").hidden = true;
     this.state("connecting");
     const url = `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/`;
@@ -83,7 +107,7 @@ class View {
         this.touch();
       },
       closed: reason => {
-        this.state(reason, true);
+        this.state(bus.asked ? reason : reason + "; connecting again", true);
         element("login").hidden = !bus.asked;
         if (bus.asked) element("secret").focus();
         else this.retry = setTimeout(() => this.connect(secret), 2000);
@@ -94,6 +118,16 @@ class View {
     this.bus ||= bus;
     for (const type of ["CorrelatorHost", "CorrelatorProcess", "CorrelatorThread", "CorrelatorTransaction"]) {
       bus.join(type);
+    }
+  }
+
+  // listen says when nothing more is heard, and connects again after a while.
+  listen() {
+    const bus = this.next, silence = bus.silence();
+    if (silence > GIVE_UP) this.connect(this.secret);
+    else if (bus.ready && !bus.ended) {
+      const quiet = silence > QUIET;
+      this.state(quiet ? `no news for ${Math.round((performance.now() - bus.heard) / 1000)} s` : "live", quiet);
     }
   }
 
@@ -120,23 +154,41 @@ class View {
     this.draw();
   }
 
+  // chooseTransaction shows the flame graph of a transaction, or of none: then nobody wants its stacks.
   chooseTransaction(key) {
     if (key === this.transaction) return;
-    if (this.subscription) this.bus.deselect(this.subscription);
+    for (const subscription of [this.subscription, ...this.frames]) if (subscription) this.bus.deselect(subscription);
     this.transaction = key;
     this.service = null;
+    this.since = this.lost = 0;
     this.stacks.clear();
+    const focused = element("flame").contains(document.activeElement);
     this.flame.clear();
-    document.querySelector("main").classList.add("flame");
+    document.querySelector("main").classList.toggle("flame", !!key);
+    element("close").hidden = !key;
+    if (key) element("flame").scrollIntoView({block: "nearest"}); // where it is below the tables
     this.subscribe();
     this.draw();
+    if (!key && focused) this.transactions.entry?.focus();
   }
 
   // subscribe has the stacks of the chosen transaction told.
   subscribe() {
-    if (!this.bus.ready) return; // connected does
-    this.bus.join("CorrelatorStack");
-    this.subscription = this.bus.select("CorrelatorTransactionStack", 3, this.transaction.split("\n")[2]);
+    this.frames = [];
+    this.asked.clear();
+    for (const type of ["CorrelatorTransactionStack", "CorrelatorStack"]) this.bus.forget(type);
+    this.subscription = null;
+    if (!this.transaction || !this.bus.ready) return; // connected does
+    this.subscription = this.bus.select("CorrelatorTransactionStack", 3, [this.transaction.split("\n")[2]]);
+  }
+
+  // askFrames has the frames of stacks told, which were not asked for before.
+  askFrames(ids) {
+    for (const id of ids) this.asked.set(id, performance.now());
+    for (; ids.length; ids = ids.slice(MAX_IDS)) {
+      this.frames.push(this.bus.select("CorrelatorStack", 2, ids.slice(0, MAX_IDS)));
+    }
+    while (this.frames.length > MAX_FRAMES) this.bus.deselect(this.frames.shift());
   }
 
   // matching returns the objects of a type that the filter lets through, the busiest first.
@@ -189,20 +241,35 @@ class View {
   }
 
   drawFlame() {
-    if (!this.transaction) return;
+    if (!this.transaction) {
+      element("flame").classList.add("none");
+      element("flame").querySelector(".empty").textContent = this.invitation;
+      return isolate(element("flame").querySelector("small"), []);
+    }
     const [host, traceId, transactionId] = this.transaction.split("\n");
-    const names = this.objects("CorrelatorStack");
+    const names = this.objects("CorrelatorStack"), unknown = [];
+    const o = this.objects("CorrelatorTransaction").get(this.transaction);
+    this.service = o?.service || this.service;
+    if (o?.stacksSince && o.stacksSince !== this.since) this.stacks.clear(); // they are begun anew
+    this.since = o?.stacksSince || this.since;
+    if (o) this.lost = o.stacksLost || 0;
     for (const o of this.objects("CorrelatorTransactionStack").values()) {
       if (o.host !== host || o.traceId !== traceId || o.transactionId !== transactionId) continue;
+      if (!this.asked.has(o.stackId)) unknown.push(o.stackId);
       const frames = names.get([host, o.stackId].join("\n"))?.frames;
-      this.stacks.set(o.stackId, {frames: frames || this.stacks.get(o.stackId)?.frames || ["…"], time: o.cpuTime});
+      const known = frames || this.stacks.get(o.stackId)?.frames;
+      if (!known && !(performance.now() - this.asked.get(o.stackId) > MAX_WAIT)) continue;
+      this.stacks.set(o.stackId, {frames: known || ["…"], time: o.cpuTime});
     }
-    const stacks = [...this.stacks.values()], o = this.objects("CorrelatorTransaction").get(this.transaction);
+    if (this.bus.ready) this.askFrames(unknown);
+    const stacks = [...this.stacks.values()];
     element("flame").classList.toggle("none", !stacks.length);
-    element("flame").querySelector(".empty").textContent = "no samples with stacks yet";
-    this.service = o?.service || this.service;
+    element("flame").querySelector(".empty").textContent = o ? "No samples with stacks yet."
+      : "It is not among the busiest transactions: it has no stacks.";
     isolate(element("flame").querySelector("small"), [
-      lasted(stacks.reduce((sum, s) => sum + s.time, 0)) + " of CPU time", o ? "growing" : "no longer among the busiest",
+      lasted(stacks.reduce((sum, s) => sum + s.time, 0)) + " of CPU time",
+      this.lost > 0 && lasted(this.lost) + " more lack stacks: there was no room",
+      this.since && "samples since " + clock(this.since), o ? "growing" : "no longer among the busiest",
       this.service, `transaction ${transactionId}`, `trace ${traceId}`,
     ]);
     this.flame.show(stacks);

@@ -685,12 +685,14 @@ type CorrelatorTransaction struct {
 	TransactionID value.Opt[string] // key
 	Pid           value.Opt[uint32]
 	Service       value.Opt[string]
-	Since         value.Opt[value.Timepoint] // when it was first seen
+	Since         value.Opt[value.Timepoint] // when it was first seen, or again after it was forgotten: ten seconds after lastRun, unless one of the CorrelatorThreads waits in it
 	LastRun       value.Opt[value.Timepoint]
 	CPU           value.Opt[float64]        // CPUs that it uses
-	CPUTime       value.Opt[value.Duration] // that it has used since it was first seen
+	CPUTime       value.Opt[value.Duration] // that it has used since then
 	Threads       value.Opt[uint32]         // that have worked on it
 	Context       value.Opt[CorrelatorContext]
+	StacksSince   value.Opt[value.Timepoint] // since when its stacks are counted; unset: they are not
+	StacksLost    value.Opt[value.Duration]  // its CPU time since then with stacks that there was no room for
 }
 
 // Properties of CorrelatorTransaction.
@@ -706,6 +708,8 @@ const (
 	CorrelatorTransactionCPUTime       value.PropertySet = 1 << 9
 	CorrelatorTransactionThreads       value.PropertySet = 1 << 10
 	CorrelatorTransactionContext       value.PropertySet = 1 << 11
+	CorrelatorTransactionStacksSince   value.PropertySet = 1 << 12
+	CorrelatorTransactionStacksLost    value.PropertySet = 1 << 13
 )
 
 // CorrelatorTransactionKey is the key of objects of type CorrelatorTransaction.
@@ -735,6 +739,8 @@ var descriptorCorrelatorTransaction = schema.MustStruct("CorrelatorTransaction",
 	schema.Property{Name: "cpuTime", Tag: 9, Type: schema.Builtin(schema.Duration)},
 	schema.Property{Name: "threads", Tag: 10, Type: schema.Builtin(schema.Uint32)},
 	schema.Property{Name: "context", Tag: 11, Type: schema.OfEnum(descriptorCorrelatorContext)},
+	schema.Property{Name: "stacksSince", Tag: 12, Type: schema.Builtin(schema.Timepoint)},
+	schema.Property{Name: "stacksLost", Tag: 13, Type: schema.Builtin(schema.Duration)},
 )
 
 // Valid returns the properties that are set.
@@ -771,6 +777,12 @@ func (x *CorrelatorTransaction) Valid() (set value.PropertySet) {
 	}
 	if x.Context.IsSet() {
 		set |= CorrelatorTransactionContext
+	}
+	if x.StacksSince.IsSet() {
+		set |= CorrelatorTransactionStacksSince
+	}
+	if x.StacksLost.IsSet() {
+		set |= CorrelatorTransactionStacksLost
 	}
 	return set
 }
@@ -823,6 +835,14 @@ func (x *CorrelatorTransaction) AppendInstance(dst []byte, props value.PropertyS
 		dst = append(dst, 11)
 		dst = cbor.AppendUint(dst, uint64(x.Context.Value()))
 	}
+	if props&CorrelatorTransactionStacksSince != 0 {
+		dst = append(dst, 12)
+		dst = cbor.AppendFloat64(dst, float64(x.StacksSince.Value()))
+	}
+	if props&CorrelatorTransactionStacksLost != 0 {
+		dst = append(dst, 13)
+		dst = cbor.AppendFloat64(dst, float64(x.StacksLost.Value()))
+	}
 	return dst
 }
 
@@ -855,6 +875,10 @@ func (x *CorrelatorTransaction) DecodeInstance(r *cbor.Reader) {
 			x.Threads.Set(uint32(r.Uint(32)))
 		case 11:
 			x.Context.Set(decodeCorrelatorContext(r))
+		case 12:
+			x.StacksSince.Set(value.Timepoint(r.Float64()))
+		case 13:
+			x.StacksLost.Set(value.Duration(r.Float64()))
 		default:
 			r.Skip()
 		}
@@ -887,11 +911,19 @@ func (x *CorrelatorTransaction) Merge(from *CorrelatorTransaction, props value.P
 	if props&CorrelatorTransactionContext != 0 {
 		x.Context = from.Context
 	}
+	if props&CorrelatorTransactionStacksSince != 0 {
+		x.StacksSince = from.StacksSince
+	}
+	if props&CorrelatorTransactionStacksLost != 0 {
+		x.StacksLost = from.StacksLost
+	}
 }
 
 // CorrelatorTransactionStack is a struct; any property may be unset.
 //
-// How much of the CPU time of a transaction was used with a stack.
+// How much of the CPU time of a transaction was used with a stack, since its stacksSince. Stacks are
+// collected only of transactions that guests have joined: with a filter on host, traceId and transactionId
+// of the one whose stacks are to be known, or, without a filter, of all.
 type CorrelatorTransactionStack struct {
 	Host          value.Opt[string] // key
 	TraceID       value.Opt[string] // key
@@ -1014,10 +1046,10 @@ func (x *CorrelatorTransactionStack) Merge(from *CorrelatorTransactionStack, pro
 
 // CorrelatorStack is a struct; any property may be unset.
 //
-// A stack of a CorrelatorTransactionStack.
+// A stack of a CorrelatorTransactionStack, or several of the same functions: there while that is.
 type CorrelatorStack struct {
 	Host   value.Opt[string]   // key
-	ID     value.Opt[string]   // key
+	ID     value.Opt[string]   // key: stack-trace-id@pid: its names are those of a process
 	Frames value.Opt[[]string] // names, the innermost first
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"time"
 
 	"correlator/dots/client"
@@ -17,6 +18,17 @@ import (
 const (
 	maxObjects     = 1 << 20
 	maxObjectBytes = 512 << 20
+)
+
+const (
+	// maxIDs is how many stacks one subscription is for: their ids fit into a frame that an agent takes,
+	// of 64 KiB.
+	maxIDs = 1000
+
+	// maxNames is how many subscriptions to names are kept, of the 64 filtered ones that a guest may
+	// have. Each is for the stacks that were new in one second, so what the oldest was for has had its
+	// names for long.
+	maxNames = 16
 )
 
 // closeTimeout is how long the end may take when the broker does not respond.
@@ -42,8 +54,12 @@ type bus struct {
 	// Stacks are subscribed to while those of a transaction are shown. nil: of none.
 	chosen *transactionKey
 	times  *client.Subscription[types.CorrelatorTransactionStack, types.CorrelatorTransactionStackKey]
-	names  *client.Subscription[types.CorrelatorStack, types.CorrelatorStackKey]
+	names  []*nameSubscription // of those stacks, as they come
+	all    bool                // the broker knows no filters: that is everybody's
+	frames map[string][]string // by id of a stack that names were subscribed to; nil: they have not arrived
 }
+
+type nameSubscription = client.Subscription[types.CorrelatorStack, types.CorrelatorStackKey]
 
 // openBus connects, and returns when everything has arrived that is published.
 func openBus(ctx context.Context, uri, secret string) (*bus, error) {
@@ -84,68 +100,126 @@ func (b *bus) choose(of *transactionKey) error {
 		return nil
 	}
 	if b.chosen != nil {
-		if err := errors.Join(b.times.Close(), b.names.Close()); err != nil {
-			return err
+		err := b.times.Close()
+		for _, names := range b.names {
+			err = errors.Join(err, names.Close())
 		}
 		b.chosen, b.times, b.names = nil, nil, nil
+		if err != nil {
+			return err
+		}
 	}
 	if of == nil {
 		return nil
 	}
 	handler := notify[*types.CorrelatorTransactionStack](b)
 	times, err := client.SubscribeFiltered(b.client, only(of), handler)
-	if errors.Is(err, client.ErrUnsupported) {
+	b.all = errors.Is(err, client.ErrUnsupported)
+	if b.all {
 		times, err = client.Subscribe(b.client, handler)
 	}
 	if err != nil {
 		return err
 	}
-	names, err := client.Subscribe(b.client, notify[*types.CorrelatorStack](b))
-	if err != nil {
-		return errors.Join(err, times.Close())
+	b.chosen, b.times, b.frames = of, times, make(map[string][]string)
+	if b.all {
+		return b.subscribeNames(nil)
 	}
-	b.chosen, b.times, b.names = of, times, names
 	return nil
+}
+
+// subscribeNames subscribes to the names of stacks; nil: of all.
+func (b *bus) subscribeNames(of *system.DotsFilter) error {
+	names, err := client.SubscribeFiltered(b.client, of, notify[*types.CorrelatorStack](b))
+	if err != nil {
+		return err
+	}
+	b.names = append(b.names, names)
+	if len(b.names) <= maxNames {
+		return nil
+	}
+	err = b.names[0].Close()
+	b.names = slices.Delete(b.names, 0, 1)
+	return err
+}
+
+// meet subscribes to the names of stacks that have come since the last call, and takes over those that
+// have arrived.
+func (b *bus) meet() error {
+	if b.chosen == nil {
+		return nil
+	}
+	var ids []string
+	for key := range b.times.All() {
+		if _, met := b.frames[key.StackID]; !met && b.isChosen(&key) {
+			b.frames[key.StackID] = nil
+			ids = append(ids, key.StackID)
+		}
+	}
+	for batch := range slices.Chunk(ids, maxIDs) {
+		if b.all {
+			break
+		}
+		if err := b.subscribeNames(anyOf(batch)); err != nil {
+			return err
+		}
+	}
+	for _, names := range b.names {
+		for key, x := range names.All() {
+			if _, met := b.frames[key.ID]; met && key.Host == b.chosen.Host {
+				b.frames[key.ID] = x.Frames.Value()
+			}
+		}
+	}
+	return nil
+}
+
+func (b *bus) isChosen(key *types.CorrelatorTransactionStackKey) bool {
+	return key.Host == b.chosen.Host && key.TraceID == b.chosen.TraceID &&
+		key.TransactionID == b.chosen.TransactionID
 }
 
 // only is a filter for the stacks of a transaction.
 func only(of *transactionKey) *system.DotsFilter {
-	const all = system.DotsPredicateKindAnd
-	nodes := []system.DotsPredicateNode{{Kind: value.Some(all), Arity: value.Some[uint32](3)}}
-	for tag, text := range []string{1: of.Host, 2: of.TraceID, 3: of.TransactionID} {
-		if tag == 0 {
-			continue
-		}
-		leaf := system.DotsPredicateLeaf{
-			PropertyTag: value.Some(uint32(tag)), Op: value.Some(system.DotsCompareOpEq),
-			Value: value.Some(system.DotsPredicateValue{StringValue: value.Some(text)}),
-		}
-		nodes = append(nodes, system.DotsPredicateNode{
-			Kind: value.Some(system.DotsPredicateKindLeaf), Leaf: value.Some(leaf),
-		})
+	nodes := []system.DotsPredicateNode{
+		{Kind: value.Some(system.DotsPredicateKindAnd), Arity: value.Some[uint32](3)},
 	}
-	return &system.DotsFilter{
-		Predicate: value.Some(system.DotsPredicate{Nodes: value.Some(nodes)}),
+	for i, text := range []string{of.Host, of.TraceID, of.TransactionID} {
+		nodes = append(nodes, compare(uint32(i+1), system.DotsCompareOpEq,
+			system.DotsPredicateValue{StringValue: value.Some(text)}))
 	}
+	return filter(nodes...)
+}
+
+// anyOf is a filter for stacks by their ids.
+func anyOf(ids []string) *system.DotsFilter {
+	const idTag = 2
+	return filter(compare(idTag, system.DotsCompareOpIsIn, system.DotsPredicateValue{StringValues: value.Some(ids)}))
+}
+
+func compare(tag uint32, op system.DotsCompareOp, v system.DotsPredicateValue) system.DotsPredicateNode {
+	leaf := system.DotsPredicateLeaf{PropertyTag: value.Some(tag), Op: value.Some(op), Value: value.Some(v)}
+	return system.DotsPredicateNode{Kind: value.Some(system.DotsPredicateKindLeaf), Leaf: value.Some(leaf)}
+}
+
+func filter(nodes ...system.DotsPredicateNode) *system.DotsFilter {
+	return &system.DotsFilter{Predicate: value.Some(system.DotsPredicate{Nodes: value.Some(nodes)})}
 }
 
 // stacks returns the stacks of the chosen transaction: their frames, the innermost first, and the
-// CPU time that was used with them. A stack whose frames have not arrived has its id as the only
-// one.
+// CPU time that was used with them. One whose names have not arrived has a single frame, "…".
 func (b *bus) stacks() iter.Seq2[[]string, time.Duration] {
 	return func(yield func([]string, time.Duration) bool) {
 		if b.chosen == nil {
 			return
 		}
 		for key, x := range b.times.All() {
-			if key.Host != b.chosen.Host || key.TraceID != b.chosen.TraceID ||
-				key.TransactionID != b.chosen.TransactionID {
+			if !b.isChosen(&key) {
 				continue
 			}
-			stack, ok := b.names.Get(types.CorrelatorStackKey{Host: key.Host, ID: key.StackID})
-			frames := stack.Frames.Value()
-			if !ok || len(frames) == 0 {
-				frames = []string{"[" + key.StackID + "]"}
+			frames := b.frames[key.StackID]
+			if len(frames) == 0 {
+				frames = []string{"…"}
 			}
 			if !yield(frames, x.CPUTime.Value().Duration()) {
 				return

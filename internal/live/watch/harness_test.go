@@ -78,11 +78,15 @@ func thread(pid, tid uint32, transaction string) *types.CorrelatorThread {
 
 func traceOf(transaction string) string { return strings.Repeat(transaction, 2) }
 
+// stacksSince is since when stacks are counted.
+var stacksSince = time.Date(2026, 11, 23, 12, 3, 5, 0, time.Local)
+
 func transaction(id string, cpu float64) *types.CorrelatorTransaction {
 	return &types.CorrelatorTransaction{
 		Host: some("h1"), TraceID: some(traceOf(id)), TransactionID: some(id), CPU: value.Some(cpu),
 		CPUTime: value.Some(value.Duration(2.5)), Service: some("shop"), Threads: value.Some[uint32](2),
-		Pid: value.Some[uint32](11), Since: value.Some(value.TimepointOf(time.Now())),
+		StacksSince: value.Some(value.TimepointOf(stacksSince)), Pid: value.Some[uint32](11),
+		Since: value.Some(value.TimepointOf(time.Now())),
 	}
 }
 

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"fmt"
+	"time"
 
 	"correlator/internal/terminal"
 )
@@ -12,7 +13,8 @@ type stackView struct {
 	tree   tree
 	cursor cursor
 	title  string
-	seen   bool // the transaction has been among those that are published
+	since  string // when what is shown was begun to be counted
+	seen   bool   // the transaction has been among those that are published
 	fit    int
 	shown  []branch
 }
@@ -28,13 +30,17 @@ func (v *stackView) update(s *snapshot) {
 			v.title = terminal.Escape(name) + ", " + v.title
 		}
 		v.title += ", since " + lasted(s.at.Sub(x.Since.Value().Time()))
+		if since, ok := x.StacksSince.Get(); ok {
+			v.since = " since " + since.Time().Local().Format(time.TimeOnly)
+		}
 		v.tree.update(s.stacks)
 	}
 	stacks := "stacks"
 	if v.tree.stacks == 1 {
 		stacks = "stack"
 	}
-	v.title = fmt.Sprintf("%s of CPU time in %d %s: %s", lasted(v.tree.root.total), v.tree.stacks, stacks, v.title)
+	v.title = fmt.Sprintf("%s of CPU time in %d %s%s: %s", lasted(v.tree.root.total), v.tree.stacks, stacks, v.since,
+		v.title)
 	switch {
 	case x == nil && v.seen:
 		v.title = "it runs no more: " + v.title

@@ -95,7 +95,8 @@ web-1: 1.50 of 4 CPUs in 3 processes, the agent 1.2%, 20 samples/s
 1 2 3 Tab: view   ↑ ↓: choose   Enter: threads, stacks   q: quit`)
 	draw("\r", 130, 3, `
 web-1: 1.50 of 4 CPUs in 3 processes, the agent 1.2%, 20 samples/s
-2.0 s of CPU time in 2 stacks: shop, 2222222222222222 in trace 22222222222222222222222222222222, since 3.0 s
+2.0 s of CPU time in 2 stacks since 12:03:05: shop, 2222222222222222 in trace 2222222222222222`+
+		`2222222222222222, since 3.0 s
  SHARE   SELF  FRAME
 100.0%      -  main
  75.0%      -  ├ handle

@@ -9,6 +9,7 @@ package watch
 
 import (
 	"context"
+	"errors"
 	"io"
 	"time"
 
@@ -196,7 +197,7 @@ func (l *loop) take(c connection) {
 func (l *loop) draw() error {
 	if l.trouble == nil {
 		// Without a connection nothing more arrives; it is chosen again when there is one.
-		_ = l.bus.choose(l.view.transaction())
+		_ = errors.Join(l.bus.choose(l.view.transaction()), l.bus.meet())
 	}
 	columns, rows := l.screen.Size()
 	if rows == 0 {

@@ -67,7 +67,7 @@ func TestStacks(t *testing.T) {
 	members := func(want int) {
 		t.Helper()
 		testenv.Poll(t, deadline, fmt.Sprintf("%d members", want), func() bool {
-			return b.Members("CorrelatorStack") == want && b.Members("CorrelatorTransactionStack") == want
+			return (b.Members("CorrelatorStack") > 0) == (want > 0) && b.Members("CorrelatorTransactionStack") == want
 		})
 	}
 	w := open(t, uri, 100, 24)
@@ -75,7 +75,8 @@ func TestStacks(t *testing.T) {
 	w.shows("[3 Transactions 2]")
 	members(0)
 	w.press("\r")
-	lines := w.shows("4.0 s of CPU time in 2 stacks: shop, "+first+" in trace "+traceOf(first), "report")
+	sum := "4.0 s of CPU time in 2 stacks since " + stacksSince.Format(time.TimeOnly)
+	lines := w.shows(sum+": shop, "+first, "report")
 	want := []string{
 		" SHARE   SELF  FRAME", "100.0%      -  main", " 75.0%      -  ├ handle", " 75.0%  75.0%  │ compute",
 		" 25.0%  25.0%  └ report", "",
@@ -113,11 +114,53 @@ func TestStacks(t *testing.T) {
 	w.press("\x1b")
 	w.shows("[2 Threads 2]")
 	w.press("j\r") // of the second one
-	w.shows("1.0 s of CPU time in 1 stack: shop, "+second, "of another")
+	w.shows("1.0 s of CPU time in 1 stack since "+stacksSince.Format(time.TimeOnly)+": shop, "+second, "of another")
 	members(1)
 	w.press("\x03")
 	w.ends()
 	members(0)
+}
+
+var chosenFirst = &transactionKey{Host: "h1", TraceID: traceOf(first), TransactionID: first}
+
+// Only the names of the chosen transaction's stacks are sent, as they come; those that came long ago stay.
+func TestStacksOfOneTransaction(t *testing.T) {
+	uri := endpoint(t)
+	broker := serve(t, uri)
+	publishAll(t, broker)
+	b, err := openBus(t.Context(), uri, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.close()
+	if err := b.choose(chosenFirst); err != nil {
+		t.Fatal(err)
+	}
+	for batch := range maxNames + 2 {
+		id := fmt.Sprint("new-", batch)
+		publish(t, broker, stackOf(first, id, 1, "in "+id, "main")...)
+		testenv.Poll(t, deadline, "the frames of "+id, func() bool {
+			if err := b.meet(); err != nil {
+				t.Fatal(err)
+			}
+			return strings.Join(b.frames[id], " ") == "in "+id+" main"
+		})
+	}
+	if n := broker.Members("CorrelatorStack"); n > maxNames || len(b.names) > maxNames {
+		t.Errorf("%d subscriptions to names", n)
+	}
+	arrived := make(map[string]bool)
+	for _, names := range b.names {
+		for key := range names.All() {
+			arrived[key.ID] = true
+		}
+	}
+	if arrived["s3"] {
+		t.Error("names of another transaction's stack were sent")
+	}
+	if got := strings.Join(b.frames["s1"], " "); got != "compute handle main" || len(b.frames) != 2+maxNames+2 {
+		t.Errorf("s1: %q; %d stacks", got, len(b.frames))
+	}
 }
 
 // Of a broker that knows no filters all stacks arrive.
@@ -129,17 +172,23 @@ func TestStacksUnfiltered(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.close()
-	b.chosen = &transactionKey{Host: "h1", TraceID: traceOf(first), TransactionID: first}
+	b.chosen, b.all, b.frames = chosenFirst, true, make(map[string][]string)
 	if b.times, err = client.Subscribe[*types.CorrelatorTransactionStack](b.client, nil); err != nil {
 		t.Fatal(err)
 	}
-	if b.names, err = client.Subscribe[*types.CorrelatorStack](b.client, nil); err != nil {
+	if err := b.subscribeNames(nil); err != nil {
 		t.Fatal(err)
 	}
-	for _, wait := range []func(context.Context) error{b.times.Wait, b.names.Wait} {
+	for _, wait := range []func(context.Context) error{b.times.Wait, b.names[0].Wait} {
 		if err := wait(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := b.meet(); err != nil {
+		t.Fatal(err)
+	}
+	if len(b.frames) != 2 || len(b.names) != 1 {
+		t.Errorf("frames %v, %d subscriptions", b.frames, len(b.names))
 	}
 	var tree tree
 	tree.update(b.stacks())

@@ -1,0 +1,33 @@
+package agent
+
+import (
+	"testing"
+
+	"correlator/profile"
+)
+
+// moodyExporter takes samples at times.
+type moodyExporter struct {
+	takes bool
+	got   int
+}
+
+func (e *moodyExporter) TakesSamples() bool { return e.takes }
+
+func (e *moodyExporter) Sampled(*profile.Sample) { e.got++ }
+
+func (e *moodyExporter) TakesUntraced() bool { return true }
+
+// An exporter without a use for samples costs nothing: they are not moved to the heap.
+func TestSamplesNobodyTakes(t *testing.T) {
+	e := &moodyExporter{}
+	p := program{registration: &registration{agent: &Agent{exporter: e}}, resource: &profile.Resource{}}
+	sample := profile.Sample{Count: 1}
+	if n := testing.AllocsPerRun(100, func() { p.Sampled(sample) }); n != 0 || e.got != 0 {
+		t.Errorf("%v allocations, %d samples exported", n, e.got)
+	}
+	e.takes = true
+	if p.Sampled(sample); e.got != 1 {
+		t.Errorf("%d samples exported of one", e.got)
+	}
+}
