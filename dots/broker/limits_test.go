@@ -122,6 +122,14 @@ func TestTooManyGroups(t *testing.T) {
 	}
 }
 
+func TestLongNameOfGroup(t *testing.T) {
+	_, p, r := limited(t, Options{})
+	p.join(string(make([]byte, maxName+1)))
+	p.wantError(1)
+	p.conn.Close()
+	r.want(t, BadInstance)
+}
+
 func TestCacheFull(t *testing.T) {
 	b, p, r := limited(t, Options{Limits: Limits{Cache: 4096}})
 	p.describe((&demo.DemoThing{}).Descriptor())

@@ -91,7 +91,7 @@ func (b *Broker) membersChanged(t *topic, g *guest) {
 // join adds a guest to a group, and replays the container.
 func (b *Broker) join(g *guest, name string) error {
 	if len(name) > maxName {
-		return fail(TooManyGroups, "name of a group has %d bytes", len(name))
+		return fail(BadInstance, "name of a group has %d bytes", len(name))
 	}
 	if name == recordType {
 		b.listGroups()

@@ -88,19 +88,7 @@ func (g *generator) fields(s *schema.Struct, name string) ([]field, error) {
 }
 
 // canBeKey reports whether values of a type can be the key of a Go map.
-func canBeKey(t *schema.Type) bool {
-	switch t.Kind {
-	case schema.Vector, schema.Any:
-		return false
-	case schema.StructKind:
-		for _, p := range t.Struct.Properties {
-			if !canBeKey(p.Type) {
-				return false
-			}
-		}
-	}
-	return true
-}
+func canBeKey(t *schema.Type) bool { return t.Kinds()&(1<<schema.Vector|1<<schema.Any) == 0 }
 
 func (g *generator) key(name, key string, fields []field) {
 	g.printf("// %s is the key of objects of type %s.\ntype %s struct {", key, name, key)

@@ -3,6 +3,7 @@
 "use strict";
 
 const JOIN = 1, LEAVE = 2;
+const LEAF = 1, AND = 2, IS_IN = 7; // DotsPredicateKind, DotsCompareOp
 const PING_AFTER = 1500; // milliseconds without a message after which the broker is asked whether it is there
 
 class Bus {
@@ -69,11 +70,13 @@ class Bus {
     if (this.ready) this.send("DotsMember", {groupName: type, event: JOIN}, 0b110);
   }
 
-  // select joins those objects of a type whose string property with a tag is one of some values, and
-  // returns what deselect is to be given.
-  select(type, propertyTag, stringValues) {
+  // select joins those objects of a type whose string properties each are one of some values, by their
+  // tags, and returns what deselect is to be given.
+  select(type, values) {
     const subscriptionId = ++this.lastSubscription;
-    const filter = {predicate: {nodes: [{kind: 1, leaf: {propertyTag, op: 7, value: {stringValues}}}]}};
+    const leaves = Object.entries(values).map(([tag, stringValues]) =>
+      ({kind: LEAF, leaf: {propertyTag: Number(tag), op: IS_IN, value: {stringValues}}}));
+    const filter = {predicate: {nodes: [{kind: AND, arity: leaves.length}, ...leaves]}};
     this.subscriptions.set(subscriptionId, type);
     this.send("DotsMember", {groupName: type, event: JOIN, subscriptionId, filter}, 0b110110);
     return subscriptionId;

@@ -179,14 +179,15 @@ class View {
     for (const type of ["CorrelatorTransactionStack", "CorrelatorStack"]) this.bus.forget(type);
     this.subscription = null;
     if (!this.transaction || !this.bus.ready) return; // connected does
-    this.subscription = this.bus.select("CorrelatorTransactionStack", 3, [this.transaction.split("\n")[2]]);
+    const [host, traceId, transactionId] = this.transaction.split("\n");
+    this.subscription = this.bus.select("CorrelatorTransactionStack", {1: [host], 2: [traceId], 3: [transactionId]});
   }
 
   // askFrames has the frames of stacks told, which were not asked for before.
   askFrames(ids) {
     for (const id of ids) this.asked.set(id, performance.now());
     for (; ids.length; ids = ids.slice(MAX_IDS)) {
-      this.frames.push(this.bus.select("CorrelatorStack", 2, ids.slice(0, MAX_IDS)));
+      this.frames.push(this.bus.select("CorrelatorStack", {2: ids.slice(0, MAX_IDS)}));
     }
     while (this.frames.length > MAX_FRAMES) this.bus.deselect(this.frames.shift());
   }
