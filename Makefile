@@ -100,6 +100,7 @@ format-check:
 vet:
 	$(GO) vet ./...
 	$(GO) vet -tags interop ./internal/export
+	$(GO) vet -tags guest ./cmd/correlator
 	GOARCH=arm64 $(GO) vet ./...
 
 lint:

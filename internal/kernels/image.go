@@ -105,6 +105,10 @@ const (
 	modulesDir = "/modules"
 )
 
+// guestTag is the build tag of tests that change the machine for good, so that they may run nowhere
+// else.
+const guestTag = "guest"
+
 // modules are what tests mount. The rest that they need is built into the kernels.
 var modules = []string{"overlay", "fuse"}
 
@@ -190,7 +194,7 @@ func fillImage(root, dir, checkout, arch string, packages []string, p plan) erro
 		return err
 	}
 	// Without DWARF, which is a third of the files, which are in the guest's memory.
-	tests := append(environment, "go", "test", "-c", "-ldflags=-w", "-o", filepath.Join(root, testsDir)+"/")
+	tests := append(environment, "go", "test", "-c", "-tags="+guestTag, "-ldflags=-w", "-o", filepath.Join(root, testsDir)+"/")
 	if _, err := output(checkout, "env", append(tests, packages...)...); err != nil {
 		return fmt.Errorf("compiling the tests for %s: %w", arch, err)
 	}

@@ -66,7 +66,7 @@ func (r *result) handle(e event, outputs map[string]*bytes.Buffer) error {
 func (r *result) leaveOut(suites []suite) {
 	for i := range r.Steps {
 		for _, s := range suites {
-			if s.pkg == r.Steps[i].Name && s.skip != "" {
+			if s.title() == r.Steps[i].Name && s.skip != "" {
 				name := strings.Trim(s.skip, "^$")
 				r.Steps[i].Tests = append(r.Steps[i].Tests, test{Name: name, Outcome: "skip", Output: s.why})
 			}

@@ -10,6 +10,7 @@ import (
 // A suite is the tests of a package that depend on the kernel.
 type suite struct {
 	pkg   string
+	name  string // in the table, if not that of the package
 	run   string // only the tests that match, if not empty
 	skip  string // without the tests that match, if not empty
 	why   string // for what skip matches
@@ -59,13 +60,17 @@ func planOf(suites []suite) (p plan, packages []string) {
 			args = append(args, "-test.skip="+s.skip)
 		}
 		p.Steps = append(p.Steps, step{
-			Name: s.pkg, Dir: path.Join(sourceDir, s.pkg), Args: args, Timeout: testTimeout,
+			Name: s.title(), Dir: path.Join(sourceDir, s.pkg), Args: args, Timeout: testTimeout,
 			Env: []string{"PATH=/usr/sbin:/usr/bin", "HOME=/root"},
 		})
-		packages = append(packages, "./"+s.pkg)
+		if pkg := "./" + s.pkg; !slices.Contains(packages, pkg) {
+			packages = append(packages, pkg)
+		}
 	}
 	return p, packages
 }
+
+func (s *suite) title() string { return valueOr(s.name, s.pkg) }
 
 // selectSuites returns those that a short run has, or those of packages, with other tests if run is
 // given.
