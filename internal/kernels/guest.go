@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -181,9 +181,7 @@ func (g *guest) step(s step) {
 }
 
 func (g *guest) command(s step) error {
-	ctx, cancel := context.WithTimeout(context.Background(), s.Timeout)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, s.Args[0], s.Args[1:]...)
+	cmd := exec.Command(s.Args[0], s.Args[1:]...)
 	cmd.Dir = s.Dir
 	cmd.Env = append(os.Environ(), s.Env...)
 	read, write, err := os.Pipe()
@@ -199,13 +197,40 @@ func (g *guest) command(s step) error {
 	if err != nil {
 		return err
 	}
-	err = cmd.Wait()
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	var late atomic.Bool
+	timer := time.AfterFunc(s.Timeout, func() {
+		late.Store(true)
+		_ = cmd.Process.Kill()
+	})
+	err = reapUntil(cmd.Process.Pid)
+	timer.Stop()
+	if late.Load() {
 		err = fmt.Errorf("not done after %v", s.Timeout)
 	}
 	endOthers() // who has the other end of the pipe
 	copied.Wait()
 	return err
+}
+
+// reapUntil waits for the end of a child, and for that of all orphans before, which are children of
+// process 1.
+func reapUntil(child int) error {
+	for {
+		var status unix.WaitStatus
+		pid, err := unix.Wait4(-1, &status, 0, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return err
+		case pid != child:
+		case status.Signaled():
+			return fmt.Errorf("signal: %v", status.Signal())
+		case status.ExitStatus() != 0:
+			return fmt.Errorf("exit status %d", status.ExitStatus())
+		default:
+			return nil
+		}
+	}
 }
 
 func (g *guest) copyOutput(name string, from io.Reader) {

@@ -31,7 +31,7 @@ const bootTimeout = 2 * time.Hour
 type options struct {
 	checkout, dir string // the directory of go.mod, and the one below it with all that is made
 	suites        []suite
-	whole         bool // all suites: the results are kept for the page
+	whole         bool // all tests of the suites: the results are kept for the page
 }
 
 func main() {
@@ -41,9 +41,9 @@ func main() {
 	quick := flag.Bool("quick", false, "run only the tests that take less than a minute")
 	packages := flag.String("packages", "", "run the tests of these packages instead of those of the list")
 	run := flag.String("run", "", "with -packages: run only the tests that match")
-	update := flag.Bool("update", false, "write the last result of each kernel to "+page)
+	update := flag.Bool("update", false, "write the last results of all kernels to "+page)
 	flag.Parse()
-	o := options{suites: selectSuites(*quick, *packages, *run), whole: !*quick && *packages == ""}
+	o := options{suites: selectSuites(*quick, *packages, *run), whole: *run == ""}
 	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	failed, err := o.runAll(interrupted, flag.Args(), *update)
 	stop()
@@ -75,7 +75,7 @@ func (o *options) runAll(interrupted context.Context, ids []string, update bool)
 			return false, fmt.Errorf("%s: %w", k.id, err)
 		}
 		if o.whole {
-			if err := r.save(results); err != nil {
+			if err := r.keep(results); err != nil {
 				return false, err
 			}
 		}

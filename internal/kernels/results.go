@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -131,8 +133,21 @@ func parseTests(output *bytes.Buffer) (tests []test, err error) {
 	return tests, nil
 }
 
-// save keeps a result for the page, which has the results of several runs.
-func (r *result) save(dir string) error {
+// keep adds a result to the one that is kept for the page: of each step the last, as long as the
+// kernel is the same.
+func (r *result) keep(dir string) error {
+	kept, err := loadResult(dir, r.ID)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if kept.Release == r.Release {
+		isNew := func(old stepResult) bool {
+			return slices.ContainsFunc(r.Steps, func(s stepResult) bool { return s.Name == old.Name })
+		}
+		merged := *r
+		merged.Steps = append(slices.DeleteFunc(kept.Steps, isNew), r.Steps...)
+		r = &merged
+	}
 	text, err := json.MarshalIndent(r, "", "\t")
 	if err != nil {
 		return err
@@ -140,16 +155,23 @@ func (r *result) save(dir string) error {
 	return os.WriteFile(filepath.Join(dir, r.ID+".json"), text, 0o644)
 }
 
+func loadResult(dir, id string) (r result, err error) {
+	text, err := os.ReadFile(filepath.Join(dir, id+".json"))
+	if err != nil {
+		return r, err
+	}
+	if err := json.Unmarshal(text, &r); err != nil {
+		return r, fmt.Errorf("parsing the result of %s: %w", id, err)
+	}
+	return r, nil
+}
+
 // loadResults returns the kept results of kernels, in the order of the list.
 func loadResults(dir string) (results []result, err error) {
 	for _, k := range kernels {
-		text, err := os.ReadFile(filepath.Join(dir, k.id+".json"))
+		r, err := loadResult(dir, k.id)
 		if err != nil {
 			return nil, err
-		}
-		var r result
-		if err := json.Unmarshal(text, &r); err != nil {
-			return nil, fmt.Errorf("parsing the result of %s: %w", k.id, err)
 		}
 		results = append(results, r)
 	}

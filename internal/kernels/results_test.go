@@ -65,6 +65,7 @@ func TestTable(t *testing.T) {
 	outputs := make(map[string]*bytes.Buffer)
 	for _, e := range []event{
 		{Release: "5.10"}, {Step: "bpf", Output: printed}, {Step: "bpf", Ended: &ending{Error: "exit status 1"}},
+		// The order of the table is that of the list of suites.
 		{Step: "memread", Output: "panic: no\n"}, {Step: "memread", Ended: &ending{Error: "exit status 2"}},
 	} {
 		if err := one.handle(e, outputs); err != nil {
@@ -74,8 +75,8 @@ func TestTable(t *testing.T) {
 	const want = `|  | one | two |
 |---|---|---|
 | kernel | 5.10 | did not boot |
-| ` + "`bpf`" + ` | 2 passed, 1 skipped, 1 failed, 1 did not end | not run |
 | ` + "`memread`" + ` | 0 passed, exit status 2 | not run |
+| ` + "`bpf`" + ` | 2 passed, 1 skipped, 1 failed, 1 did not end | not run |
 
 | failed | tests | kernels |
 |---|---|---|
@@ -107,6 +108,31 @@ func TestTable(t *testing.T) {
 	text, err := os.ReadFile(page)
 	if err != nil || string(text) != "before\n"+tableBegin+"\n"+want+"\n"+tableEnd+"after\n" {
 		t.Errorf("%v, page:\n%s", err, text)
+	}
+}
+
+// Of each step the last result is kept, as long as the kernel is the same.
+func TestKeep(t *testing.T) {
+	dir := t.TempDir()
+	for _, kept := range []struct{ release, ran, want string }{
+		{"5.10", "bpf", "bpf"}, {"5.10", "memread", "bpf memread"}, {"5.10", "bpf", "memread bpf"},
+		{"5.11", "bpf", "bpf"}, {"", "", ""},
+	} {
+		r := result{ID: "one", Release: kept.release}
+		if kept.ran != "" {
+			r.Steps = []stepResult{{Name: kept.ran}}
+		}
+		if err := r.keep(dir); err != nil {
+			t.Fatal(err)
+		}
+		loaded, err := loadResult(dir, "one")
+		var names []string
+		for _, s := range loaded.Steps {
+			names = append(names, s.Name)
+		}
+		if got := strings.Join(names, " "); err != nil || got != kept.want || loaded.Release != kept.release {
+			t.Errorf("after %+v: %v, %q", kept, err, got)
+		}
 	}
 }
 

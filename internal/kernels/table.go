@@ -22,6 +22,10 @@ func table(results []result) string {
 			}
 		}
 	}
+	order := func(name string) int {
+		return slices.IndexFunc(suites, func(s suite) bool { return s.title() == name })
+	}
+	slices.SortStableFunc(names, func(a, b string) int { return order(a) - order(b) })
 	row(head...)
 	fmt.Fprintln(&out, "|"+strings.Repeat("---|", len(head)))
 	row(releases...)
