@@ -76,7 +76,7 @@ fuzz: ## fuzz every decoder of foreign bytes for FUZZTIME each
 		done; \
 	done
 
-# Downloads 500 MB of Debian's packages, once, into testdata/out/kernels.
+# Downloads 500 MB of Debian's packages, once, into ~/.cache/correlator.
 kernels: ## boot Debian's kernels under QEMU and run the tests in them (hours); KERNELS="amd64-5.10 ...": only these
 	@$(NEED) $(KERNEL_TOOLS)
 	$(GO) run ./internal/kernels $(if $(KERNELS),$(KERNELS),-update)

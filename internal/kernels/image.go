@@ -135,18 +135,17 @@ func copyModules(root, kernel string) error {
 
 // makeImage returns an initramfs with the programs, this program as its first process, the checkout
 // and the compiled tests of packages, and the plan.
-func makeImage(dir, checkout string, k kernel, packages []string, p plan) (string, error) {
-	arch := k.arch
-	userland, err := makeUserland(dir, arch)
+func (o *options) makeImage(k kernel, packages []string, p plan) (string, error) {
+	userland, err := makeUserland(o.cache, k.arch)
 	if err != nil {
 		return "", fmt.Errorf("making the programs of the guest: %w", err)
 	}
-	root := filepath.Join(dir, "image-"+arch)
+	root := filepath.Join(o.dir, "image-"+k.arch)
 	err = replaceDir(root, func(root string) error {
-		if err := copyModules(root, filepath.Join(dir, k.id)); err != nil {
+		if err := copyModules(root, filepath.Join(o.cache, k.id)); err != nil {
 			return err
 		}
-		return fillImage(root, dir, checkout, arch, packages, p)
+		return o.fillImage(root, k.arch, packages, p)
 	})
 	if err != nil {
 		return "", err
@@ -154,7 +153,7 @@ func makeImage(dir, checkout string, k kernel, packages []string, p plan) (strin
 	if err := writeArchive(root+".cpio", root); err != nil {
 		return "", err
 	}
-	file := filepath.Join(dir, "initramfs-"+arch)
+	file := filepath.Join(o.dir, "initramfs-"+k.arch)
 	if err := concatenate(file, userland, root+".cpio"); err != nil {
 		return "", err
 	}
@@ -162,7 +161,7 @@ func makeImage(dir, checkout string, k kernel, packages []string, p plan) (strin
 	return file, os.RemoveAll(root)
 }
 
-func fillImage(root, dir, checkout, arch string, packages []string, p plan) error {
+func (o *options) fillImage(root, arch string, packages []string, p plan) error {
 	text, err := json.MarshalIndent(p, "", "\t")
 	if err != nil {
 		return err
@@ -175,14 +174,14 @@ func fillImage(root, dir, checkout, arch string, packages []string, p plan) erro
 			return err
 		}
 	}
-	programs, err := makePrograms(dir, checkout, arch, filepath.Join(dir, "userland-"+arch))
+	programs, err := o.makePrograms(arch, filepath.Join(o.cache, "userland-"+arch))
 	if err != nil {
 		return err
 	}
 	const copyFiles = `git ls-files -z --cached --others --exclude-standard |
 		cpio --null --pass-through --make-directories --preserve-modification-time --quiet "$0"`
 	source := filepath.Join(root, sourceDir)
-	if _, err := output(checkout, "bash", "-o", "pipefail", "-c", copyFiles, source); err != nil {
+	if _, err := output(o.checkout, "bash", "-o", "pipefail", "-c", copyFiles, source); err != nil {
 		return fmt.Errorf("copying the checkout: %w", err)
 	}
 	if _, err := output("", "cp", "--archive", programs, filepath.Join(source, "testdata/out")); err != nil {
@@ -190,12 +189,12 @@ func fillImage(root, dir, checkout, arch string, packages []string, p plan) erro
 	}
 	environment := []string{"GOARCH=" + arch, "CGO_ENABLED=0"}
 	build := append(environment, "go", "build", "-ldflags=-w", "-o", filepath.Join(root, "init"), "./internal/kernels")
-	if _, err := output(checkout, "env", build...); err != nil {
+	if _, err := output(o.checkout, "env", build...); err != nil {
 		return err
 	}
 	// Without DWARF, which is a third of the files, which are in the guest's memory.
 	tests := append(environment, "go", "test", "-c", "-tags="+guestTag, "-ldflags=-w", "-o", filepath.Join(root, testsDir)+"/")
-	if _, err := output(checkout, "env", append(tests, packages...)...); err != nil {
+	if _, err := output(o.checkout, "env", append(tests, packages...)...); err != nil {
 		return fmt.Errorf("compiling the tests for %s: %w", arch, err)
 	}
 	return nil

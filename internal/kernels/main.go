@@ -5,7 +5,7 @@
 //	go run ./internal/kernels [flags] [KERNEL...]
 //
 // Kernels and the programs of the guests are Debian's packages, which are downloaded and unpacked
-// below testdata/out and not installed. A guest has all in its initramfs. This program is its first
+// in the user's cache and not installed. A guest has all in its initramfs. This program is its first
 // process, too: it runs the steps of a plan, one after the other, and reports on the console.
 package main
 
@@ -29,9 +29,11 @@ const page = "docs/kernels.md"
 const bootTimeout = 2 * time.Hour
 
 type options struct {
-	checkout, dir string // the directory of go.mod, and the one below it with all that is made
-	suites        []suite
-	whole         bool // all tests of the suites: the results are kept for the page
+	checkout string // the directory of go.mod
+	cache    string // what is made of downloaded packages, for all checkouts
+	dir      string // all else that is made
+	suites   []suite
+	whole    bool // all tests of the suites: the results are kept for the page
 }
 
 func main() {
@@ -60,6 +62,11 @@ func (o *options) runAll(interrupted context.Context, ids []string, update bool)
 		return false, err
 	}
 	o.dir = filepath.Join(o.checkout, "testdata", "out", "kernels")
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return false, err
+	}
+	o.cache = filepath.Join(cache, "correlator", "kernels")
 	selected, err := selectKernels(ids)
 	if err != nil {
 		return false, err
@@ -96,12 +103,12 @@ func (o *options) runAll(interrupted context.Context, ids []string, update bool)
 // result.
 func (o *options) runKernel(interrupted context.Context, k kernel) (r result, err error) {
 	r.ID = k.id
-	image, err := fetchKernel(o.dir, k)
+	image, err := fetchKernel(o.cache, k)
 	if err != nil {
 		return r, err
 	}
 	plan, packages := planOf(o.suites)
-	initramfs, err := makeImage(o.dir, o.checkout, k, packages, plan)
+	initramfs, err := o.makeImage(k, packages, plan)
 	if err != nil {
 		return r, err
 	}

@@ -12,12 +12,12 @@ var gnuMachine = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
 
 // makePrograms builds the programs of testdata for the guest, against the guest's C libraries, and
 // returns their directory. In the guest, make finds them up to date: there, each takes 10 s.
-func makePrograms(dir, checkout, arch, userland string) (string, error) {
-	programs := filepath.Join(dir, "programs-"+arch)
+func (o *options) makePrograms(arch, userland string) (string, error) {
+	programs := filepath.Join(o.dir, "programs-"+arch)
 	machine := gnuMachine[arch]
 	compiler := machine + "-linux-gnu-gcc --sysroot=" + userland
 	musl := filepath.Join(userland, "usr/lib", machine+"-linux-musl")
-	specs, err := muslSpecs(dir, arch, userland, musl)
+	specs, err := muslSpecs(o.dir, arch, userland, musl)
 	if err != nil {
 		return "", err
 	}
@@ -26,7 +26,7 @@ func makePrograms(dir, checkout, arch, userland string) (string, error) {
 		muslCompiler += " -mno-outline-atomics" // their part in libgcc needs a function of glibc's
 	}
 	for libc, compiler := range map[string]string{"glibc": compiler, "musl": muslCompiler} {
-		_, err := output(filepath.Join(checkout, "testdata"), "make", "--silent", "O="+programs, "MACHINE="+machine,
+		_, err := output(filepath.Join(o.checkout, "testdata"), "make", "--silent", "O="+programs, "MACHINE="+machine,
 			"COMPILER="+compiler, "MUSL_LIB="+musl, "programs-"+libc)
 		if err != nil {
 			return "", fmt.Errorf("building programs for %s with %s: %w", arch, libc, err)
