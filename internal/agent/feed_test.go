@@ -123,6 +123,9 @@ func TestBacklog(t *testing.T) {
 	r.feedContext(p, context, 1)
 	r.outcome(process.OutcomeCorrelated, 1)
 	close(release)
+	room := make(chan struct{})
+	testenv.Poll(t, deadline, "room for a sample", func() bool { return hanging.Post(func() { close(room) }) })
+	<-room
 	r.served(p, 1, [16]byte{2})
 	r.end()
 	r.added()
