@@ -53,9 +53,9 @@ func TestSampledLibraryReloaded(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 2, Gap: -1})
 	r := run(t, atRate(997))
 	registrations := 1
-	for _, fixture := range []string{"", "x86_64-glibc-dtpmod-local", "x86_64-glibc-tlsdesc-local"} {
+	for _, fixture := range []string{"", "glibc-dtpmod-local", "glibc-tlsdesc-local"} {
 		if fixture != "" {
-			data, err := os.ReadFile(demo.Fixture(t, fixture))
+			data, err := os.ReadFile(demo.Fixture(t, demo.Machine+"-"+fixture))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -40,6 +41,9 @@ func Fixture(t testing.TB, name string) string {
 	}
 	return path
 }
+
+// Machine is the host's machine in the names of prebuilt libraries.
+var Machine = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
 
 // moduleRoot is the directory of go.mod, at or above the working directory: a test runs in the
 // directory of its package.

@@ -23,7 +23,7 @@ func TestScan(t *testing.T) {
 	broken := demo.Start(t, demo.Options{Hold: true})
 	broken.Load()
 	broken.Hostile("socket-missing", "")
-	older := demo.Start(t, demo.Options{Library: demo.Fixture(t, "x86_64-glibc-older"), Hold: true})
+	older := demo.Start(t, demo.Options{Library: demo.Fixture(t, demo.Machine+"-glibc-older"), Hold: true})
 	older.Load()
 
 	processes, _, err := Scan(t.Context(), "/proc", process.Filter{})

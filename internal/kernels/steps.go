@@ -20,6 +20,12 @@ var leftOut = map[string][]test{
 	"memread":           {{Name: "TestSlotRewrittenWithoutPause", Output: "its many rounds take too long"}},
 	"internal/process":  {{Name: "TestReadPagedOut", Output: readingTime}},
 	"internal/sampling": {{Name: "TestProcessSamplerSpan", Output: readingTime}},
+	"internal/record": {
+		{Name: "TestRecording", Output: interrupts},
+		{Name: "TestRecordingPagedOut", Output: readingTime},
+		{Name: "TestRecordingComingAndGoing", Output: overhead},
+		{Name: "TestRecordingNeighborHangs", Output: overhead},
+	},
 	"internal/agent": {
 		{Name: "TestSampledSlotsNotResident", Output: readingTime},
 		{Name: "TestSamplesAreCPUSeconds", Output: interrupts},
@@ -31,6 +37,7 @@ var leftOut = map[string][]test{
 
 const (
 	readingTime = "reading a slot takes longer than it may (200 µs)"
+	overhead    = "more than a tenth of the time is spent on beginning and ending transactions"
 	interrupts  = "interrupts come later than the next is due, so that there are fewer samples than CPU seconds say"
 )
 

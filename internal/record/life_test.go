@@ -65,7 +65,7 @@ func TestRecordingOneProcess(t *testing.T) {
 // A process that is asked for and cannot be recorded is an error that says why.
 func TestRecordingNoProcess(t *testing.T) {
 	without := demo.Start(t, demo.Options{Hold: true})
-	older := demo.Start(t, demo.Options{Library: demo.Fixture(t, "x86_64-glibc-older"), Hold: true})
+	older := demo.Start(t, demo.Options{Library: demo.Fixture(t, demo.Machine+"-glibc-older"), Hold: true})
 	older.Load()
 	other := demo.Start(t, demo.Options{Service: "other"})
 	for name, test := range map[string]struct {

@@ -58,6 +58,7 @@ $(call fixture, aarch64-glibc-tlsdesc-64k,       $(ARM_TLSDESC), -Wl$(,)-z$(,)ma
 $(call fixture, x86_64-glibc-tlsdesc-sysvhash, $(X86_TLSDESC), -Wl$(,)--hash-style=sysv -Wl$(,)--build-id=none, $(LIBC))
 $(call fixture, x86_64-glibc-initialexec,      $(X86), -ftls-model=initial-exec, $(LIBC))
 $(call fixture, x86_64-glibc-older,            $(X86_TLSDESC), -DOMIT_STORAGE -DOMIT_TLS, $(LIBC))
+$(call fixture, aarch64-glibc-older,           $(ARM_TLSDESC), -DOMIT_STORAGE -DOMIT_TLS, $(LIBC))
 $(call fixture, x86_64-glibc-storageonly,      $(X86_TLSDESC), -DOMIT_TLS, $(LIBC))
 $(call fixture, x86_64-glibc-tlsonly,          $(X86_TLSDESC), -DOMIT_STORAGE, $(LIBC))
 
