@@ -80,6 +80,7 @@ var libraries = []struct {
 // The prebuilt libraries that cannot be used, and why.
 var refused = map[string]error{
 	"x86_64-glibc-initialexec": errNoRelocation,
+	"aarch64-glibc-older":      ErrNoSymbols,
 	"x86_64-glibc-older":       ErrNoSymbols,
 	"x86_64-glibc-storageonly": errIncomplete,
 	"x86_64-glibc-tlsonly":     errIncomplete,
