@@ -6,6 +6,9 @@ import (
 	"os"
 	"strings"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/features"
 	"golang.org/x/sys/unix"
 )
 
@@ -101,6 +104,23 @@ func missingPermission(err error) error {
 			"raise the locked memory limit, RLIMIT_MEMLOCK (" + lockedMemoryLimit() + ")",
 		Err: err,
 	}
+}
+
+// ErrLockedDown: kernel_lockdown(7) forbids eBPF programs to read the kernel's memory.
+var ErrLockedDown = errors.New("eBPF programs may not read the kernel's memory")
+
+func missingKernelReads(err error) error {
+	return &MissingError{
+		Feature: "permission of eBPF programs to read the kernel's memory (lockdown=confidentiality)",
+		Remedy:  "boot with lockdown=integrity, or none",
+		Err:     fmt.Errorf("%w: %w", ErrLockedDown, err),
+	}
+}
+
+// lockedDown reports whether kernel_lockdown(7) is in the mode confidentiality: programs have no
+// bpf_probe_read_kernel then, which all kernels with task iterators have else.
+func lockedDown() bool {
+	return errors.Is(features.HaveProgramHelper(ebpf.PerfEvent, asm.FnProbeReadKernel), ebpf.ErrNotSupported)
 }
 
 func missingPerf(err error) error {
