@@ -118,9 +118,12 @@ func missingKernelReads(err error) error {
 }
 
 // lockedDown reports whether kernel_lockdown(7) is in the mode confidentiality: programs have no
-// bpf_probe_read_kernel then, which all kernels with task iterators have else.
+// bpf_probe_read_kernel then, which all kernels with task iterators have else. The eBPF library
+// (v0.22) replaces the call by one of bpf_probe_read, and so takes the refusal of recent kernels,
+// which names that, for another error than a missing function: EINVAL.
 func lockedDown() bool {
-	return errors.Is(features.HaveProgramHelper(ebpf.PerfEvent, asm.FnProbeReadKernel), ebpf.ErrNotSupported)
+	err := features.HaveProgramHelper(ebpf.PerfEvent, asm.FnProbeReadKernel)
+	return errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EINVAL)
 }
 
 func missingPerf(err error) error {
