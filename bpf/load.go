@@ -59,6 +59,8 @@ func Permitted(build func() error) error {
 		return missingPermission(err)
 	case errors.Is(err, unix.ENOSYS):
 		return missingSyscall(err)
+	case errors.Is(err, unix.EINVAL) && lockedDown(): // the verifier knows no such function
+		return missingKernelReads(err)
 	}
 	return err
 }

@@ -6,6 +6,9 @@ import (
 	"os"
 	"strings"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/features"
 	"golang.org/x/sys/unix"
 )
 
@@ -101,6 +104,26 @@ func missingPermission(err error) error {
 			"raise the locked memory limit, RLIMIT_MEMLOCK (" + lockedMemoryLimit() + ")",
 		Err: err,
 	}
+}
+
+// ErrLockedDown: kernel_lockdown(7) forbids eBPF programs to read the kernel's memory.
+var ErrLockedDown = errors.New("eBPF programs may not read the kernel's memory")
+
+func missingKernelReads(err error) error {
+	return &MissingError{
+		Feature: "permission of eBPF programs to read the kernel's memory (lockdown=confidentiality)",
+		Remedy:  "boot with lockdown=integrity, or none",
+		Err:     fmt.Errorf("%w: %w", ErrLockedDown, err),
+	}
+}
+
+// lockedDown reports whether kernel_lockdown(7) is in the mode confidentiality: programs have no
+// bpf_probe_read_kernel then, which all kernels with task iterators have else. The eBPF library
+// (v0.22) replaces the call by one of bpf_probe_read, and so takes the refusal of recent kernels,
+// which names that, for another error than a missing function: EINVAL.
+func lockedDown() bool {
+	err := features.HaveProgramHelper(ebpf.PerfEvent, asm.FnProbeReadKernel)
+	return errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EINVAL)
 }
 
 func missingPerf(err error) error {

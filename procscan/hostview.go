@@ -30,11 +30,19 @@ func ProbeHostView(procRoot string) error {
 	if err != nil {
 		return fmt.Errorf("reading our own user namespace: %w", err)
 	}
-	return hostView(pid, user, mayTrace())
+	// Not every kernel has Yama, and not every procfs its settings.
+	scope, err := os.ReadFile(filepath.Join(procRoot, "sys/kernel/yama/ptrace_scope"))
+	noAttach := err == nil && strings.TrimSpace(string(scope)) == yamaNoAttach
+	return hostView(pid, user, mayTrace(), noAttach)
 }
 
-// hostView is ProbeHostView for a process in these namespaces, with CAP_SYS_PTRACE or without.
-func hostView(pid, user string, mayTrace bool) error {
+// yamaNoAttach is YAMA_SCOPE_NO_ATTACH of security/yama/yama_lsm.c, the value of
+// kernel.yama.ptrace_scope with which nobody may read the memory of another process.
+const yamaNoAttach = "3"
+
+// hostView is ProbeHostView for a process in these namespaces, with CAP_SYS_PTRACE or without, and
+// with Yama's strictest mode or without.
+func hostView(pid, user string, mayTrace, noAttach bool) error {
 	var missing []string
 	if pid != InitialPIDNamespace {
 		missing = append(missing, "processes outside of our pid namespace, which is not the host's, are not seen: "+
@@ -47,6 +55,10 @@ func hostView(pid, user string, mayTrace bool) error {
 	case !mayTrace:
 		missing = append(missing, "processes of other users cannot be read, nor seen where /proc is mounted with "+
 			"hidepid: grant the process CAP_SYS_PTRACE")
+	}
+	if noAttach {
+		missing = append(missing, "memory of processes cannot be read where kernel.yama.ptrace_scope is 3: "+
+			"boot with 2 or less, it cannot be lowered from 3")
 	}
 	if missing == nil {
 		return nil

@@ -13,16 +13,18 @@ func TestHostView(t *testing.T) {
 	for _, test := range []struct {
 		pid, user string
 		mayTrace  bool
+		noAttach  bool
 		want      []string
 	}{
-		{InitialPIDNamespace, InitialUserNamespace, true, nil},
-		{otherPID, InitialUserNamespace, true, []string{"hostPID: true"}},
-		{InitialPIDNamespace, InitialUserNamespace, false, []string{"grant the process CAP_SYS_PTRACE"}},
-		{InitialPIDNamespace, otherUser, true, []string{"outside of user namespaces"}},
-		{otherPID, otherUser, true, []string{"--pid=host", "outside of user namespaces"}},
-		{otherPID, InitialUserNamespace, false, []string{"--pid=host", "grant the process CAP_SYS_PTRACE"}},
+		{InitialPIDNamespace, InitialUserNamespace, true, false, nil},
+		{InitialPIDNamespace, InitialUserNamespace, true, true, []string{"boot with 2 or less"}},
+		{otherPID, InitialUserNamespace, true, false, []string{"hostPID: true"}},
+		{InitialPIDNamespace, InitialUserNamespace, false, false, []string{"grant the process CAP_SYS_PTRACE"}},
+		{InitialPIDNamespace, otherUser, true, false, []string{"outside of user namespaces"}},
+		{otherPID, otherUser, true, false, []string{"--pid=host", "outside of user namespaces"}},
+		{otherPID, InitialUserNamespace, false, false, []string{"--pid=host", "grant the process CAP_SYS_PTRACE"}},
 	} {
-		err := hostView(test.pid, test.user, test.mayTrace)
+		err := hostView(test.pid, test.user, test.mayTrace, test.noAttach)
 		if (err == nil) != (test.want == nil) {
 			t.Errorf("%+v: %v", test, err)
 		}

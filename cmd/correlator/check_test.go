@@ -26,8 +26,8 @@ import (
 	"correlator/messaging/feed"
 )
 
-// circumstances are environments in which `run` works or does not, and `check` must agree.
-var circumstances = []struct {
+// A circumstance is an environment in which `run` works or does not, and `check` must agree.
+type circumstance struct {
 	name    string
 	by      []string                 // command that runs others in them
 	refuse  map[uint32]syscall.Errno // what a seccomp filter answers, by system call
@@ -36,7 +36,9 @@ var circumstances = []struct {
 	works   bool
 	lacks   []string // names of what is missing, not all
 	limited []string // of what is degraded, not all
-}{
+}
+
+var circumstances = []circumstance{
 	{name: "root", works: true},
 	{name: "the capabilities that are needed", by: privileges(needed...), works: true},
 	{name: "another user", by: []string{"setpriv", "--reuid", "1000", "--regid", "1000", "--clear-groups",
@@ -305,42 +307,52 @@ func TestCheckTellsTheTruth(t *testing.T) {
 		testenv.NeedTool(t, tool)
 	}
 	for _, c := range circumstances {
-		t.Run(c.name, func(t *testing.T) {
-			dir := t.TempDir()
-			if c.prepare != nil {
-				c.prepare(t, dir)
+		t.Run(c.name, c.test)
+	}
+}
+
+func (c *circumstance) test(t *testing.T) {
+	dir := t.TempDir()
+	if c.prepare != nil {
+		c.prepare(t, dir)
+	}
+	by, flags := below(dir, c.by), below(dir, c.flags)
+	if len(c.refuse) > 0 {
+		runtime.LockOSThread() // never unlocked: the thread ends with the test
+		if err := refuseCalls(c.refuse); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := filesIn(t, dir)
+	results, works := checked(t, by, flags)
+	if after := filesIn(t, dir); !slices.Equal(before, after) && c.by == nil {
+		t.Errorf("check left %q, there was %q", after, before)
+	}
+	started, said := starts(t, by, flags)
+	if works != started || works != c.works {
+		t.Errorf("check says %v, run %v (%s), want %v", works, started, said, c.works)
+	}
+	c.compare(t, results)
+}
+
+// below replaces DIR in the words of a command.
+func below(dir string, words []string) (replaced []string) {
+	for _, word := range words {
+		replaced = append(replaced, strings.ReplaceAll(word, "DIR", dir))
+	}
+	return replaced
+}
+
+// compare compares what check says with what is missing and degraded.
+func (c *circumstance) compare(t *testing.T, results []check.Result) {
+	t.Helper()
+	for status, names := range map[check.Status][]string{check.Missing: c.lacks, check.Degraded: c.limited} {
+		for _, name := range names {
+			i := slices.IndexFunc(results, func(r check.Result) bool { return r.Name == name })
+			if i < 0 || results[i].Status != status || results[i].Remedy == "" {
+				t.Errorf("%s is not %s: %+v", name, status, results[max(i, 0)])
 			}
-			var by, flags []string
-			for _, word := range c.by {
-				by = append(by, strings.ReplaceAll(word, "DIR", dir))
-			}
-			for _, word := range c.flags {
-				flags = append(flags, strings.ReplaceAll(word, "DIR", dir))
-			}
-			if len(c.refuse) > 0 {
-				runtime.LockOSThread() // never unlocked: the thread ends with the test
-				if err := refuseCalls(c.refuse); err != nil {
-					t.Fatal(err)
-				}
-			}
-			before := filesIn(t, dir)
-			results, works := checked(t, by, flags)
-			if after := filesIn(t, dir); !slices.Equal(before, after) && c.by == nil {
-				t.Errorf("check left %q, there was %q", after, before)
-			}
-			started, said := starts(t, by, flags)
-			if works != started || works != c.works {
-				t.Errorf("check says %v, run %v (%s), want %v", works, started, said, c.works)
-			}
-			for status, names := range map[check.Status][]string{check.Missing: c.lacks, check.Degraded: c.limited} {
-				for _, name := range names {
-					i := slices.IndexFunc(results, func(r check.Result) bool { return r.Name == name })
-					if i < 0 || results[i].Status != status || results[i].Remedy == "" {
-						t.Errorf("%s is not %s: %+v", name, status, results[max(i, 0)])
-					}
-				}
-			}
-		})
+		}
 	}
 }
 

@@ -30,6 +30,11 @@ func (m *machine) securityfs(name string) (string, error) {
 	return readText(filepath.Join(m.sysRoot, "kernel/security", name))
 }
 
+func lockedDown() finding {
+	return finding{Missing, "confidentiality: eBPF may not read the kernel's memory", lossSampler,
+		"boot with lockdown=integrity, or none"}
+}
+
 // lockdown checks the mode of kernel_lockdown(7). The file has all modes, the current one in
 // brackets:
 //
@@ -40,6 +45,8 @@ func lockdown(m *machine) finding {
 	switch _, after, found := strings.Cut(modes, "["); {
 	case err != nil && m.sampler() == nil:
 		return ok("unknown; does not hinder the sampler")
+	case err != nil && errors.Is(m.sampler(), bpf.ErrLockedDown):
+		return lockedDown()
 	case err != nil && errors.As(m.sampler(), &missing):
 		return ok("unknown; the sampler needs something else")
 	case errors.Is(err, os.ErrNotExist):
@@ -49,8 +56,7 @@ func lockdown(m *machine) finding {
 	default:
 		mode, _, _ := strings.Cut(after, "]")
 		if mode == "confidentiality" {
-			return finding{Missing, "confidentiality: eBPF may not read the kernel's memory", lossSampler,
-				"boot with lockdown=integrity, or none"}
+			return lockedDown()
 		}
 		return ok(mode + ": eBPF may read the kernel's memory")
 	}

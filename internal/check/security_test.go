@@ -26,6 +26,8 @@ func TestLockdown(t *testing.T) {
 	found(t, m, "lockdown").verify(t, OK, "does not hinder", "")
 	m.sampler = func() error { return errRefused }
 	found(t, m, "lockdown").verify(t, Degraded, "unknown", "mount -t securityfs")
+	m.sampler = func() error { return &bpf.MissingError{Feature: "reads", Err: bpf.ErrLockedDown} }
+	found(t, m, "lockdown").verify(t, Missing, "confidentiality: ", "lockdown=integrity")
 	m.sampler = func() error { return &bpf.MissingError{Feature: "CAP_BPF"} }
 	found(t, m, "lockdown").verify(t, OK, "something else", "")
 }

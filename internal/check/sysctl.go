@@ -145,7 +145,7 @@ func ptraceScope(m *machine, value int) finding {
 	switch {
 	case value >= 3 && m.refused():
 		return finding{Missing, fmt.Sprintf("%d: no process may read the memory of another", value),
-			"no process is served",
+			"no process is served" + m.config.notReady(),
 			"boot with kernel.yama.ptrace_scope 2 or less: it cannot be lowered from 3"}
 	case value >= 3:
 		return finding{Degraded, fmt.Sprintf("%d: no process may read the memory of another", value), lossUnproved,

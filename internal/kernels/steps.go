@@ -61,6 +61,10 @@ var suites = []suite{
 	{pkg: "internal/lifecycle"},
 	{pkg: "internal/record"},
 	{pkg: "internal/agent"},
+	{pkg: "cmd/correlator", name: "check", run: "^TestCircumstances$"},
+	// Last: what these set cannot be taken back.
+	{pkg: "cmd/correlator", name: "settings", run: "^(TestContextWithoutNames|TestCgroupV1|TestKernelOptions)$",
+		quick: true},
 }
 
 // testTimeout is for the tests of one package: they take 20 to 50 times as long as without

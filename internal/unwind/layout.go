@@ -117,7 +117,37 @@ func (l *kernelLayout) run() error {
 		return fmt.Errorf("creating a table for the layout of kernel stacks: %w", err)
 	}
 	defer result.Close()
-	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+	var program *ebpf.Program
+	err = bpf.Permitted(func() (err error) {
+		program, err = ebpf.NewProgram(l.program(result))
+		return err
+	})
+	if err != nil && errors.Is(features.HaveProgramHelper(ebpf.RawTracepoint, asm.FnTaskPtRegs), ebpf.ErrNotSupported) {
+		return &bpf.MissingError{
+			Feature: "the eBPF helper bpf_task_pt_regs", Remedy: "boot Linux 5.15 or later", Err: err,
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("loading the program that finds the layout of kernel stacks: %w", err)
+	}
+	defer program.Close()
+	if _, err := program.Run(&ebpf.RunOptions{}); err != nil {
+		return fmt.Errorf("running the program that finds the layout of kernel stacks: %w", err)
+	}
+	var f facts
+	if err := result.Lookup(uint32(0), &f); err != nil {
+		return fmt.Errorf("reading the layout of kernel stacks: %w", err)
+	}
+	if f.PtRegs <= f.Stack || f.PtRegs-f.Stack >= maxStackBytes {
+		return fmt.Errorf("the registers at %#x are not on the kernel stack at %#x", f.PtRegs, f.Stack)
+	}
+	l.stackPtRegs, l.ownKernelPID = uint32(f.PtRegs-f.Stack), uint32(f.PIDTGID>>32)
+	return nil
+}
+
+// program stores facts in the entry of a table.
+func (l *kernelLayout) program(result *ebpf.Map) *ebpf.ProgramSpec {
+	return &ebpf.ProgramSpec{
 		Name: "unwind_layout", Type: ebpf.RawTracepoint, License: "GPL",
 		Instructions: asm.Instructions{
 			asm.FnGetCurrentTaskBtf.Call(),
@@ -151,26 +181,5 @@ func (l *kernelLayout) run() error {
 			asm.Mov.Imm(asm.R0, 0).WithSymbol("end"),
 			asm.Return(),
 		},
-	})
-	if err != nil && errors.Is(features.HaveProgramHelper(ebpf.RawTracepoint, asm.FnTaskPtRegs), ebpf.ErrNotSupported) {
-		return &bpf.MissingError{
-			Feature: "the eBPF helper bpf_task_pt_regs", Remedy: "boot Linux 5.15 or later", Err: err,
-		}
 	}
-	if err != nil {
-		return fmt.Errorf("loading the program that finds the layout of kernel stacks: %w", err)
-	}
-	defer program.Close()
-	if _, err := program.Run(&ebpf.RunOptions{}); err != nil {
-		return fmt.Errorf("running the program that finds the layout of kernel stacks: %w", err)
-	}
-	var f facts
-	if err := result.Lookup(uint32(0), &f); err != nil {
-		return fmt.Errorf("reading the layout of kernel stacks: %w", err)
-	}
-	if f.PtRegs <= f.Stack || f.PtRegs-f.Stack >= maxStackBytes {
-		return fmt.Errorf("the registers at %#x are not on the kernel stack at %#x", f.PtRegs, f.Stack)
-	}
-	l.stackPtRegs, l.ownKernelPID = uint32(f.PtRegs-f.Stack), uint32(f.PIDTGID>>32)
-	return nil
 }
