@@ -103,8 +103,8 @@ func (c *clock) totalMissed() uint64 {
 // came back in between is detected by its event, which does not count any more: at the second call,
 // if it did count for a while after the one before.
 //
-// When a CPU went or came is not known. Its ticks count as missed unless it was offline at two calls
-// and so in between: no sample is lost without a count, at the price of some ticks that were none.
+// When in between a CPU went or came is not known. It counts as online, and what it was not sampled
+// as missed: no tick is without a count, at the price of some that were none.
 func (c *clock) refresh() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,17 +26,27 @@ type clockRun struct {
 	backend *backend.Backend
 	began   time.Time
 	checked int // intervals
+	before  int // lines of the log, until samples arrived for the first time
 }
 
+// startClockRun returns when samples arrive.
 func startClockRun(t *testing.T) *clockRun {
 	t.Helper()
 	needSampler(t)
 	socket := filepath.Join(t.TempDir(), "otlp")
 	r := &clockRun{t: t, began: time.Now(), backend: openBackend(t, socket)}
 	r.process = demo.Start(t, demo.Options{Busy: 1, Manual: true})
-	r.agent = startExporting(t, "  profiles-interval: 1s\n  metrics-interval: 1s\n  symbolize: false\n"+
-		"  destinations: [{endpoint: unix:"+socket+"}]\n", "--samples-per-second", "97")
+	r.agent = startExporting(t, "  profiles-interval: 1s\n  metrics-interval: 1s\n"+
+		"  destinations: [{endpoint: unix:"+socket+"}]\n", "--samples-per-second", "97",
+		"--otlp-symbolize=false")
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the agent logged %+v", r.agent.entries())
+		}
+	})
 	r.process.Registration(1)
+	r.arrive("at first")
+	r.before = len(r.agent.entries())
 	return r
 }
 
@@ -83,7 +94,7 @@ func (r *clockRun) arrive(clock string) {
 }
 
 // end checks that nothing was lost, and that the agent was in no trouble.
-func (r *clockRun) end() {
+func (r *clockRun) end() counters {
 	t := r.t
 	t.Helper()
 	counted := r.agent.end()
@@ -108,19 +119,19 @@ func (r *clockRun) end() {
 	if most := time.Since(r.began)/time.Second + 20; len(profiles.Intervals) > int(most) {
 		t.Errorf("%d profiles, in %v", len(profiles.Intervals), time.Since(r.began))
 	}
-	for _, e := range r.agent.entries() {
+	for _, e := range r.agent.entries()[r.before:] {
 		late := strings.HasPrefix(e.Msg, "samples-delay is not kept") // since the machine is emulated
 		if (e.Level == "warn" || e.Level == "error") && !late {
 			t.Errorf("logged: %+v", e)
 		}
 	}
+	return counted
 }
 
 // The clock is set, forth and back, also to before the start of the agent. Samples have the time
 // that it shows when they are taken; nothing is lost, late or sent more often.
 func TestClockSet(t *testing.T) {
 	r := startClockRun(t)
-	r.arrive("at first")
 	const hour, day = time.Hour, 24 * time.Hour
 	for _, by := range []time.Duration{hour, -hour, -hour, hour, day, -day, -day, day} {
 		now := time.Now().Add(by)
@@ -148,25 +159,63 @@ func suspended(t *testing.T) time.Duration {
 	return clockGettime(t, unix.CLOCK_BOOTTIME) - clockGettime(t, unix.CLOCK_MONOTONIC)
 }
 
-// The machine is suspended and woken by its clock. For who measures with CLOCK_MONOTONIC, no time
-// has passed.
+// The machine is suspended to memory and woken by its clock of the time of day: CLOCK_MONOTONIC stands
+// still meanwhile, CLOCK_BOOTTIME and the time of day do not. All CPUs but the first go offline for it.
 func TestSuspend(t *testing.T) {
-	for _, f := range []string{"/sys/power/state", "/sys/power/mem_sleep", "/sys/class/rtc/rtc0/name", "/sys/class/rtc/rtc0/wakealarm"} {
-		text, err := os.ReadFile(f)
-		t.Logf("%s: %q %v", f, text, err)
+	const state, kinds, wake = "/sys/power/state", "/sys/power/mem_sleep", "/sys/class/rtc/rtc0/wakealarm"
+	if text, _ := os.ReadFile(kinds); !strings.Contains(string(text), "deep") {
+		testenv.Missing(t, "this machine cannot be suspended to memory")
 	}
 	r := startClockRun(t)
-	r.arrive("at first")
 	const pause = 10 * time.Second
-	before, wall := suspended(t), time.Now().Round(0)
-	if err := os.WriteFile("/sys/class/rtc/rtc0/wakealarm", []byte("+10"), 0); err != nil {
-		t.Fatal(err)
+	before := suspended(t)
+	for _, write := range []struct{ file, text string }{{wake, "+10"}, {kinds, "deep"}, {state, "mem"}} {
+		if err := os.WriteFile(write.file, []byte(write.text), 0); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := os.WriteFile("/sys/power/state", []byte("mem"), 0); err != nil {
-		t.Fatal(err)
+	if length := suspended(t) - before; length < pause/2 {
+		t.Errorf("suspended for %v, not %v", length, pause)
 	}
-	t.Logf("suspended for %v, of %v", suspended(t)-before, time.Since(wall))
 	r.arrive("after a suspension")
 	r.end()
-	_ = pause
+}
+
+// The machine is stopped for ten seconds while its clocks go on, and then the agent alone. What was
+// sampled is late, and not sent; processes stay registered.
+func TestStall(t *testing.T) {
+	r := startClockRun(t)
+	const seconds = 10
+	r.process.Begin(1)
+	before := clockGettime(t, unix.CLOCK_MONOTONIC)
+	// A line of internal/kernels, for which this is an event.
+	line := fmt.Sprintf("\n\x1ekernels {\"Stall\":%d}\n", seconds)
+	if err := os.WriteFile("/dev/console", []byte(line), 0); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Poll(t, deadline, "the machine to be stopped", func() bool {
+		now := clockGettime(t, unix.CLOCK_MONOTONIC)
+		stopped := now - before
+		before = now
+		return stopped > seconds*time.Second/2
+	})
+	r.arrive("after the machine was stopped")
+
+	r.process.Begin(1)
+	process := r.agent.command.Process
+	if err := process.Signal(unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	began := clockGettime(t, unix.CLOCK_MONOTONIC)
+	testenv.Poll(t, deadline, "ten seconds to pass", func() bool {
+		return clockGettime(t, unix.CLOCK_MONOTONIC)-began > seconds*time.Second
+	})
+	if err := process.Signal(unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	r.arrive("after the agent was stopped")
+	counted := r.end()
+	if counted["samples_dropped_late"] == 0 {
+		t.Errorf("no sample was late: %v", counted)
+	}
 }

@@ -24,6 +24,8 @@ const (
 
 var suites = []suite{
 	{pkg: "cmd/correlator", run: "^TestEndToEnd$", quick: true},
+	{pkg: "cmd/correlator", name: "CPU hotplug", run: "^TestHotplug$", quick: true},
+	{pkg: "cmd/correlator", name: "clock, suspend", run: "^Test(HotplugWhileRecording|ClockSet|Suspend|Stall)$"},
 	{pkg: "memread", skip: "^TestSlotRewrittenWithoutPause$", why: tooSlow, quick: true},
 	{pkg: "internal/kallsyms", quick: true},
 	{pkg: "internal/safedir", quick: true},
