@@ -34,7 +34,8 @@ type clock struct {
 
 	mu     sync.Mutex
 	events map[int]*clockEvent // by CPU; nil once closed
-	missed uint64              // ticks of events that were closed
+	missed uint64              // ticks of events that were closed, and of CPUs without one
+	looked uint64              // at the list, CLOCK_MONOTONIC, ns
 }
 
 // clockEvent is the perf event of a CPU.
@@ -57,6 +58,7 @@ func openClock(program *ebpf.Program, samplesPerSecond int, taken func(cpu int) 
 		taken:   taken,
 		list:    procscan.OnlineCPUs,
 		events:  make(map[int]*clockEvent),
+		looked:  Now(),
 	}
 	cpus, err := procscan.ReadCPUs(c.list)
 	if err != nil {
@@ -98,7 +100,11 @@ func (c *clock) totalMissed() uint64 {
 }
 
 // refresh starts events on new CPUs and closes those of offline ones. A CPU that went offline and
-// came back in between is detected by its event, which does not count any more.
+// came back in between is detected by its event, which does not count any more: at the second call,
+// if it did count for a while after the one before.
+//
+// When in between a CPU went or came is not known. It counts as online, and what it was not sampled
+// as missed: no tick is without a count, at the price of some that were none.
 func (c *clock) refresh() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,15 +115,18 @@ func (c *clock) refresh() error {
 	if err != nil {
 		return err
 	}
+	now := Now()
+	for _, cpu := range cpus {
+		if c.events[cpu] == nil {
+			c.missed += (now - c.looked) / uint64(c.period)
+		}
+	}
+	c.looked = now
 	var errs []error
 	for cpu, event := range c.events {
-		if !slices.Contains(cpus, cpu) {
-			errs = append(errs, c.remove(cpu, event))
-			continue
-		}
 		counts, err := c.update(cpu, event)
 		errs = append(errs, err)
-		if !counts {
+		if !counts || !slices.Contains(cpus, cpu) {
 			errs = append(errs, c.remove(cpu, event))
 		}
 	}
@@ -137,14 +146,14 @@ func (c *clock) update(cpu int, event *clockEvent) (counts bool, err error) {
 		return false, fmt.Errorf("reading perf event of CPU %d: %w", cpu, err)
 	}
 	taken, err := c.taken(cpu)
-	if err != nil || !counts {
+	if err != nil {
 		return counts, err
 	}
 	due := (now - event.begun) / uint64(c.period)
 	if late := taken - event.before + 1; due > late { // the last one may still come
 		event.missed = max(event.missed, due-late)
 	}
-	return true, nil
+	return counts, nil
 }
 
 func (c *clock) remove(cpu int, event *clockEvent) error {

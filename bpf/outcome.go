@@ -154,9 +154,9 @@ func (s *Sampler) Remarks() (Remarks, error) {
 // time, or was in bpf(2) with a map locked; the kernel throttled the clock, because of
 // kernel.perf_event_max_sample_rate; or the hypervisor ran the CPU too late. It never decreases.
 //
-// Missed and Taken together are all ticks, except the last of each CPU. Ticks of a CPU that went
-// offline are not counted from the Refresh before; but if it is back before the next Refresh, those
-// while it was offline are.
+// Missed and Taken together are all ticks, except the last of each CPU. When a CPU goes offline or
+// comes online, the time until the next Refresh counts as if it were online, and so does all of an
+// absence that no Refresh has seen: which ticks it had is not known.
 func (s *Sampler) Missed() uint64 {
 	return s.clock.totalMissed()
 }

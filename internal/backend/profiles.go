@@ -9,6 +9,7 @@ import (
 	"hash/fnv"
 	"maps"
 	"os"
+	"slices"
 	"strconv"
 
 	collector "go.opentelemetry.io/proto/slim/otlp/collector/profiles/v1development"
@@ -20,9 +21,13 @@ import (
 // Profiles is what profiles tell: how often what was seen with which stack, and the frames of the
 // stacks.
 type Profiles struct {
-	Samples map[Sample]uint64
-	Stacks  map[string][]Frame // leaf first, by stack-trace-id
+	Samples   map[Sample]uint64
+	Stacks    map[string][]Frame // leaf first, by stack-trace-id
+	Intervals []Interval         // of the profiles, as they came
 }
+
+// Interval is what a profile is of, ns since 1970.
+type Interval struct{ Start, End uint64 }
 
 // Sample identifies a process, thread, span and stack. Ids are in hexadecimal digits, or empty.
 type Sample struct {
@@ -56,7 +61,8 @@ func newProfiles() Profiles {
 func (b *Backend) Profiles() Profiles {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return Profiles{Samples: maps.Clone(b.profiles.Samples), Stacks: maps.Clone(b.profiles.Stacks)}
+	return Profiles{Samples: maps.Clone(b.profiles.Samples), Stacks: maps.Clone(b.profiles.Stacks),
+		Intervals: slices.Clone(b.profiles.Intervals)}
 }
 
 // add adds a request. With an error, a part of the request may have been added.
@@ -74,6 +80,8 @@ func (p *Profiles) add(request *collector.ExportProfilesServiceRequest) (err err
 				if err := d.checkType(profile); err != nil {
 					return err
 				}
+				at := profile.TimeUnixNano
+				p.Intervals = append(p.Intervals, Interval{Start: at, End: at + profile.DurationNano})
 				for _, sample := range profile.Samples {
 					if err := p.addSample(d, about, profile, sample); err != nil {
 						return err

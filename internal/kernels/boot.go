@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // memory is that of the guest in MiB: of the unpacked initramfs, which is some 600 MiB, and for the
@@ -39,6 +41,9 @@ func boot(ctx context.Context, k kernel, image, initramfs string, log io.Writer,
 	for lines.Scan() {
 		if e, ok := parseEvent(lines.Text()); ok {
 			done = done || e.Done
+			if e.Stall > 0 {
+				stall(ctx, cmd.Process, time.Duration(e.Stall)*time.Second)
+			}
 			handle(e)
 		}
 	}
@@ -55,6 +60,18 @@ func boot(ctx context.Context, k kernel, image, initramfs string, log io.Writer,
 		return fmt.Errorf("the guest ended before it was done")
 	}
 	return nil
+}
+
+// stall stops QEMU for a while, as a busy host may stop the CPUs of a virtual machine: clocks go on. (A
+// machine that is stopped by QEMU's monitor has no clock that goes on, and sees nothing of it.)
+func stall(ctx context.Context, qemu *os.Process, pause time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, pause)
+	defer cancel()
+	if qemu.Signal(unix.SIGSTOP) != nil {
+		return // it has ended
+	}
+	<-ctx.Done()
+	_ = qemu.Signal(unix.SIGCONT)
 }
 
 // progress prints which step has ended, and when.

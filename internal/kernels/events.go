@@ -30,6 +30,7 @@ type event struct {
 	Output  string  `json:",omitempty"` // a line that the step printed, or a part of a long one
 	Ended   *ending `json:",omitempty"` // once for each step
 	Kernel  string  `json:",omitempty"` // a warning of the kernel's log
+	Stall   int     `json:",omitempty"` // seconds for which a test wants the machine stopped, but not its clocks
 	Done    bool    `json:",omitempty"` // once, last
 }
 

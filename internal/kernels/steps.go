@@ -28,7 +28,6 @@ var leftOut = map[string][]test{
 	},
 	"internal/agent": {
 		{Name: "TestSampledSlotsNotResident", Output: readingTime},
-		{Name: "TestSamplesAreCPUSeconds", Output: interrupts},
 		{Name: "TestSampledDeath", Output: interrupts},
 		{Name: "TestSampledNeighborHangs", Output: interrupts},
 		{Name: "TestSampledLibraryLoadedLater", Output: "a worker answers later than it may (300 ms)"},
@@ -43,6 +42,8 @@ const (
 
 var suites = []suite{
 	{pkg: "cmd/correlator", run: "^TestEndToEnd$", quick: true},
+	{pkg: "cmd/correlator", name: "CPU hotplug", run: "^TestHotplug$", quick: true},
+	{pkg: "cmd/correlator", name: "clock, suspend", run: "^Test(HotplugWhileRecording|ClockSet|Suspend|Stall)$"},
 	{pkg: "memread", quick: true},
 	{pkg: "internal/kallsyms", quick: true},
 	{pkg: "internal/safedir", quick: true},
@@ -60,7 +61,7 @@ var suites = []suite{
 	{pkg: "internal/sampling"},
 	{pkg: "internal/lifecycle"},
 	{pkg: "internal/record"},
-	{pkg: "internal/agent"},
+	{pkg: "internal/agent", run: "^TestSampled"},
 	{pkg: "cmd/correlator", name: "check", run: "^TestCircumstances$"},
 	// Last: what these set cannot be taken back.
 	{pkg: "cmd/correlator", name: "settings", run: "^(TestContextWithoutNames|TestCgroupV1|TestKernelOptions)$",
@@ -99,18 +100,19 @@ func planOf(suites []suite) (p plan, packages []string) {
 
 func (s *suite) title() string { return valueOr(s.name, s.pkg) }
 
-// selectSuites returns those that a short run has, or those of packages, with other tests if run is
+// selectSuites returns those that a short run has, or those of packages, or tests of them if run is
 // given.
 func selectSuites(quick bool, packages, run string) (selected []suite) {
 	for pkg := range strings.FieldsSeq(packages) {
-		s := suite{pkg: pkg}
-		if i := slices.IndexFunc(suites, func(s suite) bool { return s.pkg == pkg }); i >= 0 {
-			s = suites[i]
-		}
 		if run != "" {
-			s.run = run
+			selected = append(selected, suite{pkg: pkg, run: run})
+			continue
 		}
-		selected = append(selected, s)
+		for _, s := range suites {
+			if s.pkg == pkg {
+				selected = append(selected, s)
+			}
+		}
 	}
 	if selected != nil {
 		return selected

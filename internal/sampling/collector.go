@@ -7,7 +7,8 @@ var (
 		"Ticks of the sampling clock on all CPUs, by what the kernel program made of them. Threads of processes that "+
 			"do not take part are no_target, CPUs that did nothing idle.", "outcome")
 	ticksMissedDesc = newDesc("correlator_sampling_ticks_missed_total",
-		"Ticks of the sampling clock without a sample: the kernel held the clock back, or the hypervisor the CPU.")
+		"Ticks of the sampling clock without a sample: the kernel held the clock back, or the hypervisor the CPU, "+
+			"or the CPU had just come online.")
 	samplesDesc       = NewSamplesDesc("sampled")
 	attributesCutDesc = newDesc("correlator_sample_attributes_cut_total",
 		"Samples in contexts of OpenTelemetry's some of whose attributes were not read: there were too many, they were "+

@@ -18,6 +18,7 @@ func (s *Sampling) drain() {
 	s.mu.Unlock()
 	s.counters.Drains.Add(1)
 	now := newInstant()
+	s.counted = now.Add(s.counted.Sub(now.Time)) // the same, by the clock as it is set now
 	err := s.sampler.Drain(func(count bpf.Count) { s.handleCount(&count, now) })
 	s.recordError("draining counts", err)
 	if err == nil { // else the next drain hands over what this one has left

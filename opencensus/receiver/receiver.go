@@ -63,7 +63,7 @@ type Receiver struct {
 	events   *events
 
 	unsent        []stats.Request // of dropped views, for the next export
-	tracesRefused atomic.Int64    // Unix time in ns until which nobody takes traces
+	tracesRefused atomic.Int64    // until when nobody takes traces, ns after since
 
 	panicked sync.Once // calls onPanic
 	onPanic  func(value any, stack []byte)

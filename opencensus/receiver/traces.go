@@ -70,8 +70,10 @@ func (w *traceWorker) work(b *block, e *entry) {
 
 // refuseTraces has trace exports dropped unread for a while, since nobody takes them.
 func (r *Receiver) refuseTraces(now time.Time) {
-	r.tracesRefused.Store(now.Add(unsupportedTime).UnixNano())
+	r.tracesRefused.Store(int64(now.Sub(r.since) + unsupportedTime))
 }
 
 // takesTraces reports whether trace exports are worth the work.
-func (r *Receiver) takesTraces(now time.Time) bool { return now.UnixNano() >= r.tracesRefused.Load() }
+func (r *Receiver) takesTraces(now time.Time) bool {
+	return now.Sub(r.since) >= time.Duration(r.tracesRefused.Load())
+}

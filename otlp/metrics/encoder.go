@@ -3,6 +3,7 @@ package metrics
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
@@ -54,7 +55,7 @@ type Result struct {
 
 // Encoder encodes metrics as requests. It is safe for concurrent use.
 type Encoder struct {
-	start    uint64 // ns since 1970
+	start    atomic.Uint64 // ns since 1970
 	target   int
 	max      int
 	resource *resource.Resource
@@ -68,7 +69,7 @@ func NewEncoder(o Options) *Encoder {
 		o.MaxBytes = MaxRequestBytes
 	}
 	e := &Encoder{
-		start: nanoseconds(o.Start), target: min(requestBytes, o.MaxBytes), max: o.MaxBytes,
+		target: min(requestBytes, o.MaxBytes), max: o.MaxBytes,
 		resource: &resource.Resource{},
 		scope:    &common.InstrumentationScope{Name: "correlator", Version: valid(o.Version)},
 	}
@@ -80,6 +81,7 @@ func NewEncoder(o Options) *Encoder {
 			e.resource.Attributes = append(e.resource.Attributes, attribute(a[0], a[1]))
 		}
 	}
+	e.start.Store(nanoseconds(o.Start))
 	e.empty = headerBytes + proto.Size(e.request(nil))
 	return e
 }
@@ -96,7 +98,8 @@ func (e *Encoder) request(of []*metrics.Metric) *collector.ExportMetricsServiceR
 // fit into one is continued in the next. An error is one of the encoding, and means that a text of
 // ours is not UTF-8.
 func (e *Encoder) Encode(families []*dto.MetricFamily, now time.Time) (Result, error) {
-	b := &builder{encoder: e, now: max(nanoseconds(now), e.start)} // the clock may have been set back
+	b := &builder{encoder: e, now: nanoseconds(now)}
+	b.start = e.startBefore(b.now)
 	for _, f := range families {
 		if err := b.addFamily(f); err != nil {
 			return Result{}, err
@@ -108,14 +111,26 @@ func (e *Encoder) Encode(families []*dto.MetricFamily, now time.Time) (Result, e
 	return b.result, nil
 }
 
+// startBefore returns when the process began to count. If the clock was set to before that, the start
+// is now, from here on: as for counters whose start is not known, in the data model of metrics of
+// OpenTelemetry's specification.
+func (e *Encoder) startBefore(now uint64) uint64 {
+	for {
+		start := e.start.Load()
+		if start <= now || e.start.CompareAndSwap(start, now) {
+			return min(start, now)
+		}
+	}
+}
+
 // nanoseconds returns a time in ns since 1970.
 func nanoseconds(t time.Time) uint64 { return uint64(max(t.UnixNano(), 0)) }
 
 // builder builds the requests of one call.
 type builder struct {
-	encoder *Encoder
-	now     uint64
-	result  Result
+	encoder    *Encoder
+	start, now uint64
+	result     Result
 
 	metrics []*metrics.Metric // of the request being built
 	points  int

@@ -223,20 +223,28 @@ func TestText(t *testing.T) {
 	}
 }
 
-// Time does not run backwards for those who compare it with the start.
+// When the clock is set to before the start, points have the time that it shows, and a start that is
+// not after it, also when it is set again.
 func TestClockSetBack(t *testing.T) {
-	result, err := NewEncoder(testOptions()).Encode([]*dto.MetricFamily{family("g", dto.MetricType_GAUGE, gauge(1))},
-		started.Add(-time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
-	request := new(collector.ExportMetricsServiceRequest)
-	if err := proto.Unmarshal(result.Requests[0].Body, request); err != nil {
-		t.Fatal(err)
-	}
-	gauge := request.ResourceMetrics[0].ScopeMetrics[0].Metrics[0].GetGauge()
-	if at := gauge.DataPoints[0].TimeUnixNano; at != uint64(started.UnixNano()) {
-		t.Errorf("%d", at)
+	e := NewEncoder(testOptions())
+	for _, step := range []struct{ now, start time.Duration }{
+		{time.Minute, 0}, {-time.Hour, -time.Hour}, {-time.Minute, -time.Hour}, {time.Minute, -time.Hour},
+	} {
+		one := float64(1)
+		c := family("c", dto.MetricType_COUNTER, &dto.Metric{Counter: &dto.Counter{Value: &one}})
+		result, err := e.Encode([]*dto.MetricFamily{c}, started.Add(step.now))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request := new(collector.ExportMetricsServiceRequest)
+		if err := proto.Unmarshal(result.Requests[0].Body, request); err != nil {
+			t.Fatal(err)
+		}
+		p := request.ResourceMetrics[0].ScopeMetrics[0].Metrics[0].GetSum().DataPoints[0]
+		if p.TimeUnixNano != uint64(started.Add(step.now).UnixNano()) ||
+			p.StartTimeUnixNano != uint64(started.Add(step.start).UnixNano()) {
+			t.Errorf("at %v: %v", step.now, p)
+		}
 	}
 }
 

@@ -54,7 +54,7 @@ func (b *builder) point(kind dto.MetricType, m *dto.Metric) (p proto.Message, ok
 	switch {
 	case kind == dto.MetricType_COUNTER && m.Counter != nil:
 		value := m.Counter.GetValue()
-		return b.number(m, b.encoder.start, value), finite(value) && value >= 0
+		return b.number(m, b.start, value), finite(value) && value >= 0
 	case kind == dto.MetricType_GAUGE && m.Gauge != nil:
 		return b.number(m, 0, m.Gauge.GetValue()), finite(m.Gauge.GetValue())
 	case kind == dto.MetricType_UNTYPED && m.Untyped != nil:
@@ -94,7 +94,7 @@ func (b *builder) number(m *dto.Metric, start uint64, value float64) *metrics.Nu
 func (b *builder) histogram(m *dto.Metric) *metrics.HistogramDataPoint {
 	h := m.Histogram
 	p := &metrics.HistogramDataPoint{
-		Attributes: attributes(m), StartTimeUnixNano: b.encoder.start, TimeUnixNano: b.now, Count: h.GetSampleCount(),
+		Attributes: attributes(m), StartTimeUnixNano: b.start, TimeUnixNano: b.now, Count: h.GetSampleCount(),
 	}
 	buckets := slices.Clone(h.Bucket)
 	slices.SortStableFunc(buckets, func(a, b *dto.Bucket) int {
@@ -128,7 +128,7 @@ func (b *builder) histogram(m *dto.Metric) *metrics.HistogramDataPoint {
 func (b *builder) summary(m *dto.Metric) *metrics.SummaryDataPoint {
 	s := m.Summary
 	p := &metrics.SummaryDataPoint{
-		Attributes: attributes(m), StartTimeUnixNano: b.encoder.start, TimeUnixNano: b.now, Count: s.GetSampleCount(),
+		Attributes: attributes(m), StartTimeUnixNano: b.start, TimeUnixNano: b.now, Count: s.GetSampleCount(),
 	}
 	if sum := s.GetSampleSum(); finite(sum) && p.Count > 0 {
 		p.Sum = sum

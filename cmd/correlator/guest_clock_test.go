@@ -1,0 +1,223 @@
+//go:build guest
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/backend"
+	"correlator/internal/demo"
+	"correlator/internal/process"
+	"correlator/internal/testenv"
+)
+
+// clockRun is an agent that exports the samples of a process, while the clock or the machine is
+// tampered with.
+type clockRun struct {
+	t       *testing.T
+	agent   *agentProcess
+	process *demo.Process
+	backend *backend.Backend
+	began   time.Time
+	checked int // intervals
+	before  int // lines of the log, until samples arrived for the first time
+}
+
+// startClockRun returns when samples arrive.
+func startClockRun(t *testing.T) *clockRun {
+	t.Helper()
+	needSampler(t)
+	socket := filepath.Join(t.TempDir(), "otlp")
+	r := &clockRun{t: t, began: time.Now(), backend: openBackend(t, socket)}
+	r.process = demo.Start(t, demo.Options{Busy: 1, Manual: true})
+	r.agent = startExporting(t, "  profiles-interval: 1s\n  metrics-interval: 1s\n"+
+		"  destinations: [{endpoint: unix:"+socket+"}]\n", "--samples-per-second", "97",
+		"--otlp-symbolize=false")
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the agent logged %+v", r.agent.entries())
+		}
+	})
+	r.process.Registration(1)
+	r.arrive("at first")
+	r.before = len(r.agent.entries())
+	return r
+}
+
+// arrive waits until samples of a new transaction have arrived, at the process and at the backend,
+// and checks the times of profiles and metrics. The clock is as it is until the call has returned.
+func (r *clockRun) arrive(clock string) {
+	t := r.t
+	t.Helper()
+	since := time.Now().UnixNano()
+	trace := r.process.Begin(1).TraceID
+	hasSamples(r.process, trace)
+	exported := func() (n uint64) {
+		for sample, count := range r.backend.Profiles().Samples {
+			if sample.TraceID == trace.String() {
+				n += count
+			}
+		}
+		return n
+	}
+	testenv.Poll(t, deadline, "exported samples, "+clock, func() bool { return exported() >= several })
+	const metric = "correlator_otlp_profile_samples_total"
+	testenv.Poll(t, deadline, "metrics, "+clock, func() bool {
+		m := r.backend.Metrics()[metric]
+		return m.At >= uint64(since) && m.At <= uint64(time.Now().UnixNano()) && m.Start <= m.At
+	})
+	// The first profile may be of the time before.
+	const longest, leeway = 30 * time.Second, 15 * time.Second
+	intervals := r.backend.Profiles().Intervals[r.checked:]
+	r.checked += len(intervals)
+	now := time.Now()
+	inTime := 0
+	for _, i := range intervals {
+		if i.End <= i.Start || i.End-i.Start > uint64(longest) {
+			t.Errorf("%s: a profile is of %d to %d", clock, i.Start, i.End)
+		}
+		if int64(i.Start) >= since-int64(leeway) && int64(i.End) <= now.UnixNano() {
+			inTime++
+		}
+	}
+	if inTime == 0 || inTime < len(intervals)-3 {
+		t.Errorf("%s: %d of %d profiles are of the present: %v, since %d to %d", clock, inTime, len(intervals), intervals,
+			since, now.UnixNano())
+	}
+	r.process.End(1)
+}
+
+// end checks that nothing was lost, and that the agent was in no trouble but for some reasons.
+func (r *clockRun) end(expected ...string) counters {
+	t := r.t
+	t.Helper()
+	counted := r.agent.end()
+	counted.addUp(t)
+	report := r.process.Quit()
+	clean(t, report)
+	if report.Registrations != 1 {
+		t.Errorf("%d registrations", report.Registrations)
+	}
+	if arrived := report.Samples + report.LateSamples; counted["samples_sent"] != arrived {
+		t.Errorf("%d samples arrived of %d sent", arrived, counted["samples_sent"])
+	}
+	profiles := r.backend.Profiles()
+	var exported uint64
+	for _, n := range profiles.Samples {
+		exported += n
+	}
+	if exported != counted["sampled_correlated"] {
+		t.Errorf("%d samples were exported of %d", exported, counted["sampled_correlated"])
+	}
+	// One a second, and others where the clock was set.
+	if most := time.Since(r.began)/time.Second + 20; len(profiles.Intervals) > int(most) {
+		t.Errorf("%d profiles, in %v", len(profiles.Intervals), time.Since(r.began))
+	}
+	for _, e := range r.agent.entries()[r.before:] {
+		late := strings.HasPrefix(e.Msg, "samples-delay is not kept") // since the machine is emulated
+		if (e.Level == "warn" || e.Level == "error") && !late && !slices.Contains(expected, e.Reason) {
+			t.Errorf("logged: %+v", e)
+		}
+	}
+	return counted
+}
+
+// The clock is set, forth and back, also to before the start of the agent. Samples have the time
+// that it shows when they are taken; nothing is lost, late or sent more often.
+func TestClockSet(t *testing.T) {
+	r := startClockRun(t)
+	const hour, day = time.Hour, 24 * time.Hour
+	for _, by := range []time.Duration{hour, -hour, -hour, hour, day, -day, -day, day} {
+		now := time.Now().Add(by)
+		tv := unix.NsecToTimeval(now.UnixNano())
+		if err := unix.Settimeofday(&tv); err != nil {
+			t.Fatal(err)
+		}
+		r.arrive("set by " + by.String())
+	}
+	r.end()
+}
+
+func clockGettime(t *testing.T, clock int32) time.Duration {
+	t.Helper()
+	var ts unix.Timespec
+	if err := unix.ClockGettime(clock, &ts); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(ts.Nano())
+}
+
+// suspended is how long the machine was suspended so far.
+func suspended(t *testing.T) time.Duration {
+	t.Helper()
+	return clockGettime(t, unix.CLOCK_BOOTTIME) - clockGettime(t, unix.CLOCK_MONOTONIC)
+}
+
+// The machine is suspended to memory and woken by its clock of the time of day: CLOCK_MONOTONIC stands
+// still meanwhile, CLOCK_BOOTTIME and the time of day do not. All CPUs but the first go offline for it.
+func TestSuspend(t *testing.T) {
+	const state, kinds, wake = "/sys/power/state", "/sys/power/mem_sleep", "/sys/class/rtc/rtc0/wakealarm"
+	if text, _ := os.ReadFile(kinds); !strings.Contains(string(text), "deep") {
+		testenv.Missing(t, "this machine cannot be suspended to memory")
+	}
+	r := startClockRun(t)
+	const pause = 10 * time.Second
+	before := suspended(t)
+	for _, write := range []struct{ file, text string }{{wake, "+10"}, {kinds, "deep"}, {state, "mem"}} {
+		if err := os.WriteFile(write.file, []byte(write.text), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if length := suspended(t) - before; length < pause/2 {
+		t.Errorf("suspended for %v, not %v", length, pause)
+	}
+	r.arrive("after a suspension")
+	r.end()
+}
+
+// The machine is stopped for ten seconds while its clocks go on, and then the agent alone. What was
+// sampled is late, and not sent; processes stay registered.
+func TestStall(t *testing.T) {
+	r := startClockRun(t)
+	const seconds = 10
+	r.process.Begin(1)
+	before := clockGettime(t, unix.CLOCK_MONOTONIC)
+	// A line of internal/kernels, for which this is an event.
+	line := fmt.Sprintf("\n\x1ekernels {\"Stall\":%d}\n", seconds)
+	if err := os.WriteFile("/dev/console", []byte(line), 0); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Poll(t, deadline, "the machine to be stopped", func() bool {
+		now := clockGettime(t, unix.CLOCK_MONOTONIC)
+		stopped := now - before
+		before = now
+		return stopped > seconds*time.Second/2
+	})
+	r.arrive("after the machine was stopped")
+
+	r.process.Begin(1)
+	agent := r.agent.command.Process
+	if err := agent.Signal(unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	began := clockGettime(t, unix.CLOCK_MONOTONIC)
+	testenv.Poll(t, deadline, "ten seconds to pass", func() bool {
+		return clockGettime(t, unix.CLOCK_MONOTONIC)-began > seconds*time.Second
+	})
+	if err := agent.Signal(unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	r.arrive("after the agent was stopped")
+	counted := r.end(process.ReasonTimeout.String()) // of what a worker was doing, which is tried again
+	if counted.sum("samples_dropped_") == 0 {
+		t.Errorf("no sample was late: %v", counted)
+	}
+}

@@ -1,0 +1,51 @@
+//go:build guest
+
+package testenv
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// SetOnline takes a CPU offline or brings it online.
+func SetOnline(t testing.TB, cpu int, online bool) {
+	t.Helper()
+	value := "0"
+	if online {
+		value = "1"
+	}
+	if err := os.WriteFile(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/online", cpu), []byte(value), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Pin has a thread, or the calling one if tid is 0, run on one CPU only. The kernel forgets that
+// when the CPU goes offline.
+func Pin(t testing.TB, tid, cpu int) {
+	t.Helper()
+	var set unix.CPUSet
+	set.Set(cpu)
+	if err := unix.SchedSetaffinity(tid, &set); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// OnCPU calls f on a thread that runs on one CPU only, as do the processes that f starts.
+func OnCPU(t testing.TB, cpu int, f func()) {
+	t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var before unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		t.Fatal(err)
+	}
+	Pin(t, 0, cpu)
+	f()
+	if err := unix.SchedSetaffinity(0, &before); err != nil {
+		t.Fatal(err)
+	}
+}
