@@ -100,7 +100,7 @@ format-check:
 vet:
 	$(GO) vet ./...
 	$(GO) vet -tags interop ./internal/export
-	$(GO) vet -tags guest ./cmd/correlator
+	$(GO) vet -tags guest ./bpf ./cmd/correlator ./procscan/watch
 	GOARCH=arm64 $(GO) vet ./...
 
 lint:

@@ -104,15 +104,11 @@ func (s *suite) title() string { return valueOr(s.name, s.pkg) }
 // given.
 func selectSuites(quick bool, packages, run string) (selected []suite) {
 	for pkg := range strings.FieldsSeq(packages) {
-		if run != "" {
-			selected = append(selected, suite{pkg: pkg, run: run})
-			continue
+		of := slices.DeleteFunc(slices.Clone(suites), func(s suite) bool { return s.pkg != pkg })
+		if run != "" || len(of) == 0 {
+			of = []suite{{pkg: pkg, run: run}}
 		}
-		for _, s := range suites {
-			if s.pkg == pkg {
-				selected = append(selected, s)
-			}
-		}
+		selected = append(selected, of...)
 	}
 	if selected != nil {
 		return selected
