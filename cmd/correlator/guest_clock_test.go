@@ -40,7 +40,7 @@ func startClockRun(t *testing.T) *clockRun {
 	r.process = demo.Start(t, demo.Options{Busy: 1, Manual: true})
 	r.agent = startExporting(t, "  profiles-interval: 1s\n  metrics-interval: 1s\n"+
 		"  destinations: [{endpoint: unix:"+socket+"}]\n", "--samples-per-second", "97",
-		"--otlp-symbolize=false")
+		"--otlp-symbolize=false", "--unwinder", "frame-pointers")
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the agent logged %+v", r.agent.entries())

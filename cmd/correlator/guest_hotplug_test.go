@@ -119,7 +119,6 @@ func TestHotplugWhileRecording(t *testing.T) {
 			testenv.SetOnline(t, hotplugged, false)
 		}
 	}
-	t.Logf("%s", output)
 	got := servicesByTrace(t, readProfile(t, path))
 	found := 0
 	for trace := range want {
