@@ -194,7 +194,8 @@ func fillImage(root, dir, checkout, arch string, packages []string, p plan) erro
 		return err
 	}
 	// Without DWARF, which is a third of the files, which are in the guest's memory.
-	tests := append(environment, "go", "test", "-c", "-tags="+guestTag, "-ldflags=-w", "-o", filepath.Join(root, testsDir)+"/")
+	tests := append(environment, "go", "test", "-c", "-tags="+guestTag, "-ldflags=-w",
+		"-o", filepath.Join(root, testsDir)+"/")
 	if _, err := output(checkout, "env", append(tests, packages...)...); err != nil {
 		return fmt.Errorf("compiling the tests for %s: %w", arch, err)
 	}
