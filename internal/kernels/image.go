@@ -193,7 +193,8 @@ func (o *options) fillImage(root, arch string, packages []string, p plan) error 
 		return err
 	}
 	// Without DWARF, which is a third of the files, which are in the guest's memory.
-	tests := append(environment, "go", "test", "-c", "-tags="+guestTag, "-ldflags=-w", "-o", filepath.Join(root, testsDir)+"/")
+	tests := append(environment, "go", "test", "-c", "-tags="+guestTag, "-ldflags=-w",
+		"-o", filepath.Join(root, testsDir)+"/")
 	if _, err := output(o.checkout, "env", append(tests, packages...)...); err != nil {
 		return fmt.Errorf("compiling the tests for %s: %w", arch, err)
 	}
