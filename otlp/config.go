@@ -28,7 +28,8 @@ const (
 	HTTPProtobuf Protocol = "http/protobuf"
 )
 
-func (p Protocol) validate() error {
+// Validate returns an error for a protocol that is not spoken.
+func (p Protocol) Validate() error {
 	if p != GRPC && p != HTTPProtobuf {
 		return fmt.Errorf("protocol %q: neither grpc nor http/protobuf", string(p))
 	}
@@ -119,10 +120,20 @@ func (d *Destination) Secure() bool {
 	return err == nil && e.tls
 }
 
+// Address returns where connections of a valid destination go, HOST:PORT or unix:PATH, and by HTTP
+// the path of the endpoint.
+func (d *Destination) Address() (address, path string) {
+	e, err := d.parseEndpoint()
+	if err != nil || e.unix {
+		return d.Endpoint, ""
+	}
+	return e.host, strings.TrimRight(e.base.Path, "/")
+}
+
 // Validate returns an error for a destination that cannot work. It does not open anything. The
 // error never contains a secret: no value of a header, and nothing of an invalid endpoint.
 func (d *Destination) Validate() error {
-	if err := d.Protocol.validate(); err != nil {
+	if err := d.Protocol.Validate(); err != nil {
 		return err
 	}
 	if _, err := d.parseEndpoint(); err != nil {

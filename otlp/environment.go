@@ -24,7 +24,7 @@ type setting struct {
 var settings = []setting{
 	{"PROTOCOL", func(d *Destination, v string) error {
 		d.Protocol = Protocol(v)
-		return d.Protocol.validate()
+		return d.Protocol.Validate()
 	}},
 	{"ENDPOINT", func(d *Destination, v string) error {
 		d.Endpoint = v

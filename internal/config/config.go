@@ -101,7 +101,8 @@ type samplersSection struct {
 // otlpSection is what is exported where, and what is received.
 type otlpSection struct {
 	Endpoints endpoints `key:"otlp-endpoint" type:"URL"`
-	Listen    string    `key:"otlp-listen"` // empty: nowhere
+	Protocol  string    `key:"otlp-protocol" type:"protocol"` // empty: what standard variables say, then gRPC
+	Listen    string    `key:"otlp-listen"`                   // empty: nowhere
 	Untraced  bool      `key:"otlp-untraced"`
 	Symbolize bool      `key:"otlp-symbolize"`
 	Section   otlpKeys  `key:"otlp"`
@@ -121,6 +122,8 @@ type otlpKeys struct {
 type destination struct {
 	Endpoint               string            `key:"endpoint"`
 	Name                   string            `key:"name"`
+	Protocol               otlp.Protocol     `key:"protocol"`
+	ExactURL               bool              `key:"exact-url"`
 	Insecure               bool              `key:"insecure"`
 	Signals                signals           `key:"signals"`
 	Headers                otlp.Headers      `key:"headers" secret:"true"`
@@ -213,7 +216,8 @@ func (d *destination) setDefaults() { d.from(otlp.NewDestination("")) }
 // from sets everything that an exporter is told of a destination.
 func (d *destination) from(o otlp.Destination) {
 	*d = destination{
-		Endpoint: o.Endpoint, Name: o.Name, Insecure: o.Insecure, Signals: o.Signals, Headers: o.Headers,
+		Endpoint: o.Endpoint, Name: o.Name, Protocol: o.Protocol, ExactURL: o.ExactURL, Insecure: o.Insecure,
+		Signals: o.Signals, Headers: o.Headers,
 		Certificate: o.Certificate, ClientCertificate: o.ClientCertificate, ClientKey: o.ClientKey,
 		Compression: o.Compression, Timeout: o.Timeout, Concurrency: o.Concurrency, QueueBytes: o.QueueBytes,
 		MaxRequestBytes: o.MaxRequestBytes, MaxAge: o.MaxAge, RetryResourceExhausted: o.RetryResourceExhausted,
@@ -223,7 +227,8 @@ func (d *destination) from(o otlp.Destination) {
 // otlp is the reverse, with other headers.
 func (d *destination) otlp(headers otlp.Headers) otlp.Destination {
 	return otlp.Destination{
-		Endpoint: d.Endpoint, Name: d.Name, Insecure: d.Insecure, Signals: d.Signals, Headers: headers,
+		Endpoint: d.Endpoint, Name: d.Name, Protocol: d.Protocol, ExactURL: d.ExactURL, Insecure: d.Insecure,
+		Signals: d.Signals, Headers: headers,
 		Certificate: d.Certificate, ClientCertificate: d.ClientCertificate, ClientKey: d.ClientKey,
 		Compression: d.Compression, Timeout: d.Timeout, Concurrency: d.Concurrency, QueueBytes: d.QueueBytes,
 		MaxRequestBytes: d.MaxRequestBytes, MaxAge: d.MaxAge, RetryResourceExhausted: d.RetryResourceExhausted,

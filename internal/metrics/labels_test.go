@@ -272,7 +272,7 @@ var labelMeanings = []struct {
 		{"ABORTED", "retried"},
 		{"OUT_OF_RANGE", "retried"},
 		{"UNIMPLEMENTED",
-			"the receiver does not support the signal, or is not a receiver of OTLP over gRPC; dropped as unsupported"},
+			"the receiver does not support the signal, or is not a receiver of OTLP by this protocol; dropped as unsupported"},
 		{"INTERNAL", "dropped"},
 		{"UNAVAILABLE", "no connection, or the receiver is overloaded or shuts down; retried"},
 		{"DATA_LOSS", "retried"},
@@ -289,6 +289,8 @@ var labelMeanings = []struct {
 		{"slow",
 			"the request was still not received after a second, and others waited for its turn; the sender was asked to wait"},
 		{"panic", "a defect of the correlator; the log has it"},
+		{"format",
+			"an encoding or a compression that is not accepted, as JSON over HTTP; it counts as one item"},
 	}},
 	{[]string{"otlp_receiver_refused_connections_total"}, "reason", [][2]string{
 		{"made_room", "the idlest of the user or address that had the most; another was opened instead"},
