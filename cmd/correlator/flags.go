@@ -243,6 +243,8 @@ var usage = map[string]string{
 	"metrics-address": "`host:port` that serves /metrics (Prometheus), /healthz and /readyz over HTTP to everybody " +
 		"who reaches it, without TLS or password: 127.0.0.1:9464 is this host only, :9464 every interface (default: " +
 		"none)",
+	"metrics-services": "`number` of services that are in metrics by name (correlator_service_*), at most 1000; further " +
+		"ones are together _other",
 	"log-level":  "`level` from which on is logged: debug, info, warn or error",
 	"log-format": "`form` of the log, on standard error: console or json",
 

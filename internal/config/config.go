@@ -155,6 +155,7 @@ type listener struct {
 type monitoringSection struct {
 	AdminSocket    string `key:"admin-socket"`    // path; empty: none
 	MetricsAddress string `key:"metrics-address"` // host:port; empty: none
+	Services       int    `key:"metrics-services"`
 	LogLevel       string `key:"log-level"`
 	LogFormat      string `key:"log-format"`
 }
@@ -207,6 +208,7 @@ func (c *Config) Agent() agent.Config {
 		KernelStacks:      c.Samples.KernelStacks,
 		Unwinder:          c.Samples.Unwinder,
 		Attributes:        c.Samples.Attributes,
+		MetricsServices:   c.Monitoring.Services,
 		PinMaps:           c.Samplers.PinMaps,
 	}
 }

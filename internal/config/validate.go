@@ -153,7 +153,7 @@ func (c *Config) validateMonitoring(s *Settings) error {
 	if err := metrics.CheckAddress(c.Monitoring.MetricsAddress); err != nil {
 		return fmt.Errorf("%s %w", s.Label("metrics-address"), err)
 	}
-	return nil
+	return checkBetween(s, "metrics-services", c.Monitoring.Services, 0, agent.MaxServices)
 }
 
 // validateListen refuses to receive OTLP where something else is served.

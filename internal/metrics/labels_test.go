@@ -16,6 +16,13 @@ var labelMeanings = []struct {
 		{"filtered", "excluded by `--include-…` or `--exclude-…`"},
 		{"error", "cannot be served now, for a reason of the next table; this is retried"},
 	}},
+	{[]string{"service_samples_total"}, "outcome", [][2]string{
+		{"sent", "the process's socket took them"},
+		{"exported", "in a context of OpenTelemetry's: for the exporter alone"},
+		{"late", "not sent within the samples-delay"},
+		{"dropped", "not sent for another reason, or their trace could not be read"},
+		{"without_trace", "read later, there was no trace, or one that is not sampled"},
+	}},
 	{[]string{"log_lines_dropped_total"}, "reason", [][2]string{
 		{"user_budget",
 			"the processes of one user caused more than 2 MiB of log, or more than 1 KiB per second in the long run; the log says which user"},
@@ -316,7 +323,7 @@ var labelMeanings = []struct {
 		{"DEADLINE_EXCEEDED",
 			"the sender's deadline passed before the request was there; nothing was counted but the request"},
 		{"RESOURCE_EXHAUSTED", "too large"},
-		{"UNIMPLEMENTED", "no destination takes the signal"},
+		{"UNIMPLEMENTED", "no destination takes the signal, or its format is not accepted"},
 		{"INTERNAL", "its compression is corrupt"},
 		{"UNAVAILABLE", "overload, or the correlator shuts down"},
 	}},
