@@ -59,7 +59,7 @@ func parseEndpoint(p Protocol, s string, insecure bool) (endpoint, error) {
 			port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
 		}
 	case p == HTTPProtobuf:
-		return endpoint{}, errors.New("endpoint: for http/protobuf it begins with http://, https:// or unix:")
+		return endpoint{}, errors.New("endpoint: none of http://, https:// and unix:, one of which http/protobuf needs")
 	}
 	name, given, err := net.SplitHostPort(host)
 	if err != nil {

@@ -71,7 +71,7 @@ func TestFromEnvironment(t *testing.T) {
 			base("default", func(d *Destination) { d.Protocol, d.ExactURL = HTTPProtobuf, true }, Traces),
 			base("default-metrics", func(d *Destination) { d.Protocol, d.ExactURL = HTTPProtobuf, true }, Metrics),
 		}},
-		{"a socket has no path", map[string]string{"PROFILES_ENDPOINT": "unix:/s", "PROFILES_PROTOCOL": "http/protobuf"},
+		{"a socket", map[string]string{"PROFILES_ENDPOINT": "unix:/s", "PROFILES_PROTOCOL": "http/protobuf"},
 			[]Destination{base("default", func(d *Destination) {
 				d.Endpoint, d.Protocol = "unix:/s", HTTPProtobuf
 			}, Profiles)}},

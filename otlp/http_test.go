@@ -188,7 +188,8 @@ func TestHTTPRedirect(t *testing.T) {
 			l.send(Metrics, "x", 1)
 			l.after(time.Minute)
 			l.wantCounts("a", Metrics, "accepted_items=1 dropped_items{refused,UNKNOWN}=1 attempts{UNKNOWN}=1")
-			if got := l.Status()[0].LastError; s.requests() != 1 || !strings.Contains(got, "redirects are not followed") {
+			got := l.Status()[0].LastError
+			if s.requests() != 1 || !strings.Contains(got, "redirects are not followed") {
 				t.Errorf("%d requests, %q", s.requests(), got)
 			}
 		})
@@ -366,7 +367,8 @@ func TestHTTPEndpoints(t *testing.T) {
 			testenv.Poll(t, time.Minute, "an answer", func() bool { return x.Status()[0].Sent == 2 })
 			path := map[bool]string{false: "/v1/metrics", true: "/in/"}[d.ExactURL]
 			last := c.server.got[len(c.server.got)-1]
-			if last.Proto != c.proto || last.URL.Path != path || !bytes.HasPrefix([]byte(c.server.bodies[0]), gzipMagic) {
+			if last.Proto != c.proto || last.URL.Path != path ||
+				!bytes.HasPrefix([]byte(c.server.bodies[0]), gzipMagic) {
 				t.Errorf("%s %s, body of TryConnect %x", last.Proto, last.URL.Path, c.server.bodies[0])
 			}
 		})

@@ -231,7 +231,8 @@ func (c *Collector) Collect(metrics chan<- prometheus.Metric) {
 	metrics <- sampleToSocket(counters.Messages.Timing())
 	counters.Sampling.Collect(metrics)
 	for _, s := range c.source.Services() {
-		metrics <- prometheus.MustNewConstMetric(serviceProcessesDesc, prometheus.GaugeValue, float64(s.Processes), s.Name)
+		metrics <- prometheus.MustNewConstMetric(serviceProcessesDesc, prometheus.GaugeValue, float64(s.Processes),
+			s.Name)
 		for outcome, n := range s.samples {
 			metrics <- prometheus.MustNewConstMetric(serviceSamplesDesc, prometheus.CounterValue, float64(n), s.Name,
 				serviceOutcomes[outcome])

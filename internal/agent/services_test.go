@@ -99,7 +99,9 @@ func TestServicesOfProcesses(t *testing.T) {
 		}
 		return c
 	}
-	testenv.Poll(t, deadline, "samples", func() bool { return shop().samples[serviceSent] > 10 && shop().Processes == 1 })
+	testenv.Poll(t, deadline, "samples", func() bool {
+		return shop().samples[serviceSent] > 10 && shop().Processes == 1
+	})
 	p.Kill()
 	testenv.Poll(t, deadline, "its end", func() bool { return len(r.all()) == 0 })
 	testenv.Poll(t, deadline, "all of its samples", func() bool {

@@ -101,8 +101,8 @@ type samplersSection struct {
 // otlpSection is what is exported where, and what is received.
 type otlpSection struct {
 	Endpoints endpoints `key:"otlp-endpoint" type:"URL"`
-	Protocol  string    `key:"otlp-protocol" type:"protocol"` // empty: what standard variables say, then gRPC
-	Listen    string    `key:"otlp-listen"`                   // empty: nowhere
+	Protocol  string    `key:"otlp-protocol"` // empty: what standard variables say, then gRPC
+	Listen    string    `key:"otlp-listen"`   // empty: nowhere
 	Untraced  bool      `key:"otlp-untraced"`
 	Symbolize bool      `key:"otlp-symbolize"`
 	Section   otlpKeys  `key:"otlp"`

@@ -100,8 +100,8 @@ const introduction = `# Metrics
 What ` + "`run --metrics-address`" + ` shows at ` + "`/metrics`" + `. This page is made from the code (` +
 	"`go test ./internal/metrics -run TestDocs -update`" + `).
 
-Everything counts from the start of the correlator. No label is of a process, but for [those by service](#by-service), which are off by default: the series are the same
-however many there are; which process it is that has a problem, ` + "`correlator status`" + ` and the log tell. The words of the labels are those of
+Everything counts from the start of the correlator. No label is of a process, but for [those by service](#by-service),
+which are off by default: the series are the same however many there are; which process it is that has a problem, ` + "`correlator status`" + ` and the log tell. The words of the labels are those of
 the log's ` + "`reason`" + ` and of the counters that the log ends with and ` + "`status`" + ` shows, under the names in the second column.
 The metrics ` + "`process_…` and `go_…`" + ` that every program in Go has are there, too.
 
@@ -366,7 +366,8 @@ var pageSections = []struct {
 }
 
 // freeLabels are the labels whose values depend on the configuration, or are explained in the text.
-var freeLabels = []string{"version", "revision", "goversion", "goarch", "destination", "signal", "type", "queue", "service"}
+var freeLabels = []string{"version", "revision", "goversion", "goarch", "destination", "signal", "type", "queue",
+	"service"}
 
 // The page has every metric, with all of its labels.
 func TestPageIsComplete(t *testing.T) {

@@ -151,7 +151,8 @@ func TestHTTPBadInput(t *testing.T) {
 		{"a form", "", map[string]string{"Content-Type": "text/plain"}, bytes.NewReader(good), 415, format},
 		{"no type", "", map[string]string{"Content-Type": ""}, bytes.NewReader(good), 415, format},
 		{"zstd", "", httpHeaders("Content-Encoding", "zstd"), bytes.NewReader(good), 415, format},
-		{"gzip twice", "", httpHeaders("Content-Encoding", "gzip, gzip"), bytes.NewReader(zip(t, zip(t, good))), 415, format},
+		{"gzip twice", "", httpHeaders("Content-Encoding", "gzip, gzip"), bytes.NewReader(zip(t, zip(t, good))), 415,
+			format},
 		{"a page", "", httpHeaders("Origin", "http://127.0.0.1:4318"), bytes.NewReader(good), 403, ""},
 		{"logs", "/v1/logs", httpHeaders(), bytes.NewReader(good), 404, ""},
 		{"below", "/v1/traces/", httpHeaders(), bytes.NewReader(good), 404, ""},
@@ -181,8 +182,8 @@ func TestHTTPBadInput(t *testing.T) {
 					t.Errorf("Retry-After: %s", after)
 				}
 				l.wantCounts(otlp.Traces, c.counts)
-				if a, _ := answer(t, client, otlp.Traces.Path(), httpHeaders(), bytes.NewReader(good)); a.StatusCode != 200 ||
-					l.only(t).Items() != items {
+				a, _ = answer(t, client, otlp.Traces.Path(), httpHeaders(), bytes.NewReader(good))
+				if a.StatusCode != 200 || l.only(t).Items() != items {
 					t.Errorf("the next request: %s", a.Status)
 				}
 			})
@@ -265,7 +266,8 @@ func TestHTTPSlowSenders(t *testing.T) {
 			for range maxInWork {
 				ended.Go(func() {
 					body := newTrickle(0, 1)
-					q, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://receiver"+otlp.Traces.Path(), body)
+					url := "http://receiver" + otlp.Traces.Path()
+					q, err := http.NewRequestWithContext(ctx, http.MethodPost, url, body)
 					if err != nil {
 						t.Error(err)
 						return
