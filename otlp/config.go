@@ -20,6 +20,22 @@ const (
 	None Compression = "none"
 )
 
+// Protocol is how requests are sent, by the name that OTEL_EXPORTER_OTLP_PROTOCOL has for it.
+type Protocol string
+
+const (
+	GRPC         Protocol = "grpc"
+	HTTPProtobuf Protocol = "http/protobuf"
+)
+
+// Validate returns an error for a protocol that is not spoken.
+func (p Protocol) Validate() error {
+	if p != GRPC && p != HTTPProtobuf {
+		return fmt.Errorf("protocol %q: neither grpc nor http/protobuf", string(p))
+	}
+	return nil
+}
+
 func (c Compression) validate() error {
 	if c != Gzip && c != None {
 		return fmt.Errorf("compression %q: neither gzip nor none", string(c))
@@ -50,10 +66,15 @@ const (
 // most fields are not their defaults, and are invalid.
 type Destination struct {
 	Name string // in metrics, events and Status; unique
-	// Endpoint is http://HOST[:PORT] (plain text), https://HOST[:PORT] (TLS), HOST[:PORT] (TLS
-	// unless Insecure) or unix:PATH (plain text). The default port is 4317.
+	// Endpoint of GRPC is http://HOST[:PORT] (plain text), https://HOST[:PORT] (TLS), HOST[:PORT]
+	// (TLS unless Insecure) or unix:PATH (plain text). The default port is 4317. That of
+	// HTTPProtobuf is a URL, to whose path those of the signals are appended, or unix:PATH.
 	Endpoint string
-	Insecure bool     // only for an Endpoint without a scheme
+	Protocol Protocol
+	// ExactURL sends requests by HTTP to the Endpoint as it is. It is for one signal, because
+	// nothing but the path says which one a request has.
+	ExactURL bool
+	Insecure bool     // only for an Endpoint of GRPC without a scheme
 	Signals  []Signal // that it gets; none: all
 
 	// Names of PEM files. Those of the client are read for each connection, so they may be
@@ -83,7 +104,7 @@ type Destination struct {
 // NewDestination returns a destination with all defaults, whose name is its endpoint.
 func NewDestination(endpoint string) Destination {
 	return Destination{
-		Name: endpoint, Endpoint: endpoint, Compression: Gzip, Timeout: DefaultTimeout,
+		Name: endpoint, Endpoint: endpoint, Protocol: GRPC, Compression: Gzip, Timeout: DefaultTimeout,
 		Concurrency: DefaultConcurrency, MaxRequestBytes: DefaultMaxRequestBytes, MaxAge: defaultMaxAge,
 	}
 }
@@ -95,14 +116,27 @@ func (d *Destination) Takes(s Signal) bool {
 
 // Secure reports whether connections to a valid destination use TLS.
 func (d *Destination) Secure() bool {
-	e, err := parseEndpoint(d.Endpoint, d.Insecure)
+	e, err := d.parseEndpoint()
 	return err == nil && e.tls
+}
+
+// Address returns where connections of a valid destination go, HOST:PORT or unix:PATH, and by HTTP
+// the path of the endpoint.
+func (d *Destination) Address() (address, path string) {
+	e, err := d.parseEndpoint()
+	if err != nil || e.unix {
+		return d.Endpoint, ""
+	}
+	return e.host, strings.TrimRight(e.base.Path, "/")
 }
 
 // Validate returns an error for a destination that cannot work. It does not open anything. The
 // error never contains a secret: no value of a header, and nothing of an invalid endpoint.
 func (d *Destination) Validate() error {
-	if _, err := parseEndpoint(d.Endpoint, d.Insecure); err != nil {
+	if err := d.Protocol.Validate(); err != nil {
+		return err
+	}
+	if _, err := d.parseEndpoint(); err != nil {
 		return err
 	}
 	switch {
@@ -122,6 +156,10 @@ func (d *Destination) Validate() error {
 		return fmt.Errorf("max-request-bytes %d: not positive", d.MaxRequestBytes)
 	case (d.ClientCertificate == "") != (d.ClientKey == ""):
 		return errors.New("client-certificate and client-key: one without the other")
+	case d.ExactURL && d.Protocol != HTTPProtobuf:
+		return errors.New("exact-url: only the protocol http/protobuf has paths")
+	case d.ExactURL && len(d.Signals) != 1:
+		return errors.New("exact-url: for one signal, which signals must name")
 	}
 	for _, s := range d.Signals {
 		if s >= NumSignals {
@@ -131,7 +169,7 @@ func (d *Destination) Validate() error {
 	if err := d.Compression.validate(); err != nil {
 		return err
 	}
-	return d.Headers.validate()
+	return d.Headers.validate(d.Protocol)
 }
 
 // Headers are sent with every request. Their values are secrets: however they are printed, only the
@@ -161,24 +199,26 @@ func (h Headers) redacted() string {
 	return b.String()
 }
 
-// reserved are keys that belong to HTTP/2 and gRPC.
+// reserved are keys that belong to HTTP and gRPC.
 var reserved = []string{
-	"content-type", "user-agent", "te", "host", "connection", "content-length", "transfer-encoding",
+	"content-type", "content-encoding", "accept-encoding", "user-agent", "te", "host", "connection",
+	"content-length", "transfer-encoding", "trailer", "upgrade", "expect",
 }
 
-// validate returns an error for headers that gRPC cannot send. It never contains a value.
-func (h Headers) validate() error {
+// validate returns an error for headers that a protocol cannot send. It never contains a value.
+// gRPC encodes the values of keys that end with -bin.
+func (h Headers) validate(p Protocol) error {
 	seen := make(map[string]bool, len(h))
 	for key, value := range h {
 		k := strings.ToLower(key)
 		switch {
 		case k == "" || strings.Trim(k, "abcdefghijklmnopqrstuvwxyz0123456789-_.") != "":
-			return fmt.Errorf("header %q: not a key of gRPC", key)
+			return fmt.Errorf("header %q: not a key of HTTP or gRPC", key)
 		case slices.Contains(reserved, k) || strings.HasPrefix(k, "grpc-"):
 			return fmt.Errorf("header %q: reserved", key)
 		case seen[k]:
 			return fmt.Errorf("header %q: twice, in upper and lower case", key)
-		case !strings.HasSuffix(k, "-bin") && strings.ContainsFunc(value, notPrintable):
+		case (p != GRPC || !strings.HasSuffix(k, "-bin")) && strings.ContainsFunc(value, notPrintable):
 			return fmt.Errorf("header %q: its value is not printable ASCII", key)
 		}
 		seen[k] = true

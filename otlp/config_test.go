@@ -13,18 +13,18 @@ func TestParseEndpoint(t *testing.T) {
 		insecure bool
 		want     endpoint
 	}{
-		{"http://host", false, endpoint{target: "passthrough:///host:4317"}},
-		{"https://host", true, endpoint{target: "passthrough:///host:4317", tls: true}},
-		{"http://host:1/", false, endpoint{target: "passthrough:///host:1"}},
-		{"HTTPS://host:65535", false, endpoint{target: "passthrough:///host:65535", tls: true}},
-		{"host", false, endpoint{target: "passthrough:///host:4317", tls: true}},
-		{"host:99", true, endpoint{target: "passthrough:///host:99"}},
-		{"[::1]:99", true, endpoint{target: "passthrough:///[::1]:99"}},
-		{"http://[fe80::1]", false, endpoint{target: "passthrough:///[fe80::1]:4317"}},
-		{"unix:/run/otlp.sock", false, endpoint{target: "unix:/run/otlp.sock", unix: true}},
-		{"unix:///run/otlp.sock", false, endpoint{target: "unix:/run/otlp.sock", unix: true}},
+		{"http://host", false, endpoint{host: "host:4317"}},
+		{"https://host", true, endpoint{host: "host:4317", tls: true}},
+		{"http://host:1/", false, endpoint{host: "host:1"}},
+		{"HTTPS://host:65535", false, endpoint{host: "host:65535", tls: true}},
+		{"host", false, endpoint{host: "host:4317", tls: true}},
+		{"host:99", true, endpoint{host: "host:99"}},
+		{"[::1]:99", true, endpoint{host: "[::1]:99"}},
+		{"http://[fe80::1]", false, endpoint{host: "[fe80::1]:4317"}},
+		{"unix:/run/otlp.sock", false, endpoint{host: "/run/otlp.sock", unix: true}},
+		{"unix:///run/otlp.sock", false, endpoint{host: "/run/otlp.sock", unix: true}},
 	} {
-		if got, err := parseEndpoint(c.in, c.insecure); err != nil || got != c.want {
+		if got, err := parseEndpoint(GRPC, c.in, c.insecure); err != nil || got != c.want {
 			t.Errorf("%s: %+v, %v, want %+v", c.in, got, err, c.want)
 		}
 	}
@@ -33,8 +33,39 @@ func TestParseEndpoint(t *testing.T) {
 		"http://host?key=s3cret", "http://u:s3cret@host", "u:s3cret@host", "ftp://host",
 		"unix:", "unix://", "host/path", "http://ho st", "http://host:%zz s3cret", "ho\nst", "host\t:1",
 	} {
-		if got, err := parseEndpoint(in, true); err == nil || strings.Contains(err.Error(), "s3cret") {
+		if got, err := parseEndpoint(GRPC, in, true); err == nil || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%s: %+v, %v", in, got, err)
+		}
+	}
+}
+
+// By HTTP: where the connection goes, and the URLs of traces and of an endpoint for one signal.
+func TestParseURL(t *testing.T) {
+	for _, c := range []struct{ in, host, traces, exact string }{
+		{"http://host", "host:80", "http://host/v1/traces", "http://host/"},
+		{"https://host/", "host:443", "https://host/v1/traces", "https://host/"},
+		{"https://host:4318", "host:4318", "https://host:4318/v1/traces", "https://host:4318/"},
+		{"https://host/otlp", "host:443", "https://host/otlp/v1/traces", "https://host/otlp"},
+		{"https://host/otlp/", "host:443", "https://host/otlp/v1/traces", "https://host/otlp/"},
+		{"http://[::1]:1/a%2Fb", "[::1]:1", "http://[::1]:1/a%2Fb/v1/traces", "http://[::1]:1/a%2Fb"},
+		{"http://[::1]", "[::1]:80", "http://[::1]/v1/traces", "http://[::1]/"},
+		{"unix:/run/x", "/run/x", "http://localhost/v1/traces", "http://localhost/"},
+	} {
+		e, err := parseEndpoint(HTTPProtobuf, c.in, true)
+		if err != nil || e.host != c.host || e.tls != strings.HasPrefix(c.in, "https") {
+			t.Errorf("%s: %+v, %v", c.in, e, err)
+		}
+		if traces, exact := e.url(Traces, false).String(), e.url(Traces, true).String(); traces != c.traces ||
+			exact != c.exact {
+			t.Errorf("%s: %s, %s", c.in, traces, exact)
+		}
+	}
+	for _, in := range []string{
+		"", "http://", "host:4318", "https://:4318", "http://host:0", "http://host:x", "http://host/?key=s3cret",
+		"http://host/#s3cret", "http://u:s3cret@host", "ftp://host", "unix:", "http://ho st/",
+	} {
+		if e, err := parseEndpoint(HTTPProtobuf, in, true); err == nil || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: %+v, %v", in, e, err)
 		}
 	}
 }
@@ -48,6 +79,10 @@ func TestDestinationIsChecked(t *testing.T) {
 		"name":               func(d *Destination) { d.Name = "" },
 		"name is not UTF-8":  func(d *Destination) { d.Name = "a\xff" },
 		"endpoint":           func(d *Destination) { d.Endpoint = "" },
+		"protocol":           func(d *Destination) { d.Protocol = "http/json" },
+		"exact-url":          func(d *Destination) { d.ExactURL, d.Signals = true, []Signal{Traces} },
+		"exact-url of all":   func(d *Destination) { d.Protocol, d.ExactURL = HTTPProtobuf, true },
+		"binary":             func(d *Destination) { d.Protocol, d.Headers = HTTPProtobuf, Headers{"a-bin": "s3cret\n"} },
 		"compression":        func(d *Destination) { d.Compression = "zstd" },
 		"timeout":            func(d *Destination) { d.Timeout = 0 },
 		"timeout too long":   func(d *Destination) { d.Timeout = maxTimeout + 1 },
@@ -73,6 +108,9 @@ func TestDestinationIsChecked(t *testing.T) {
 			x.Shutdown(t.Context())
 		}
 		word := strings.Fields(name)[0]
+		if word == "binary" {
+			word = "printable"
+		}
 		if err == nil || !strings.Contains(err.Error(), word) || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -1,5 +1,5 @@
-// Package otlp sends telemetry to one or more OTLP receivers over gRPC, as the OpenTelemetry
-// protocol 1.11.0 specifies for clients, and keeps what cannot be sent yet.
+// Package otlp sends telemetry to one or more OTLP receivers, by gRPC or by HTTP with protobuf, as
+// the OpenTelemetry protocol 1.11.0 specifies for clients, and keeps what cannot be sent yet.
 //
 //	Batch        one Export request: encoded once, compressed once, shared by all destinations
 //	Exporter     queues and sends batches: Enqueue for our own data, EnqueueReceived for received data
@@ -11,8 +11,8 @@
 // time.
 //
 // All decisions are made by a state machine without goroutines, clock or network (scheduler,
-// destinationState, circuit); senders and transport carry them out. For every destination and
-// signal, at any time,
+// destinationState, circuit); senders and a transport (grpc.go, http.go) carry them out. For every
+// destination and signal, at any time,
 //
 //	accepted = sent + dropped + queued + in flight        (in items)
 //

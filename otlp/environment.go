@@ -22,9 +22,13 @@ type setting struct {
 }
 
 var settings = []setting{
+	{"PROTOCOL", func(d *Destination, v string) error {
+		d.Protocol = Protocol(v)
+		return d.Protocol.Validate()
+	}},
 	{"ENDPOINT", func(d *Destination, v string) error {
 		d.Endpoint = v
-		_, err := parseEndpoint(v, false) // insecure or not, what is wrong is the same
+		_, err := d.parseEndpoint() // insecure or not, what is wrong is the same
 		return err
 	}},
 	{"INSECURE", func(d *Destination, v string) error { d.Insecure = strings.EqualFold(v, "true"); return nil }},
@@ -42,13 +46,6 @@ var settings = []setting{
 			return fmt.Errorf("%q is not a number of milliseconds from 1 to %d", v, most)
 		}
 		d.Timeout = time.Duration(ms) * time.Millisecond
-		return nil
-	}},
-	{"PROTOCOL", func(_ *Destination, v string) error {
-		if v != "grpc" {
-			return fmt.Errorf("%q: only grpc is spoken, for which receivers have another port, usually %s", v,
-				defaultPort)
-		}
 		return nil
 	}},
 }
@@ -77,19 +74,26 @@ func FromEnvironment(getenv func(string) string) ([]Destination, error) {
 	return found, nil
 }
 
-// ofSignal returns the destination that the variables define for a signal. Without an endpoint,
-// which is the first setting, the others are ignored: they are for other programs in the same
-// environment, which may speak HTTP.
+// ofSignal returns the destination that the variables define for a signal. Without an endpoint the
+// others are ignored: they are for other programs in the same environment. By HTTP, the endpoint of
+// a signal is the URL of its requests, and that of all signals is what their paths are appended to.
 func ofSignal(s Signal, getenv func(string) string) (Destination, error) {
-	d := NewDestination("")
+	d, own := NewDestination(""), strings.ToUpper(s.String())+"_"
+	isSet := func(name string) bool { return strings.TrimSpace(getenv(envPrefix+name)) != "" }
+	if !isSet(own+"ENDPOINT") && !isSet("ENDPOINT") {
+		return d, nil
+	}
 	for _, setting := range settings {
-		found, err := setting.from(getenv, strings.ToUpper(s.String())+"_"+setting.name, &d)
+		found, err := setting.from(getenv, own+setting.name, &d)
 		if err == nil && !found {
 			_, err = setting.from(getenv, setting.name, &d)
 		}
-		if err != nil || d.Endpoint == "" {
+		if err != nil {
 			return d, err
 		}
+	}
+	if d.Protocol == HTTPProtobuf && !strings.HasPrefix(d.Endpoint, "unix:") {
+		d.ExactURL = isSet(own + "ENDPOINT")
 	}
 	return d, nil
 }
@@ -112,7 +116,7 @@ func addSignal(found []Destination, d Destination, s Signal) []Destination {
 	for i := range found {
 		other := found[i]
 		other.Signals = nil
-		if reflect.DeepEqual(other, d) {
+		if !d.ExactURL && reflect.DeepEqual(other, d) {
 			found[i].Signals = append(found[i].Signals, s)
 			return found
 		}
@@ -154,5 +158,5 @@ func parseHeaders(s string) (Headers, error) {
 		}
 		h[strings.ToLower(key)] = value
 	}
-	return h, h.validate()
+	return h, h.validate(GRPC)
 }

@@ -53,6 +53,28 @@ func TestFromEnvironment(t *testing.T) {
 			base("default-metrics", func(d *Destination) { d.Endpoint = "http://b" }, Metrics),
 			base("default-profiles", func(d *Destination) { d.Endpoint = "unix:/c" }, Profiles),
 		}},
+		{"HTTP", map[string]string{"ENDPOINT": "https://host/otlp", "PROTOCOL": "http/protobuf", "INSECURE": "true"},
+			[]Destination{base("default", func(d *Destination) {
+				d.Endpoint, d.Protocol, d.Insecure = "https://host/otlp", HTTPProtobuf, true
+			}, Traces, Metrics, Profiles)}},
+		{"HTTP for one signal", map[string]string{
+			"ENDPOINT": "http://host", "TRACES_ENDPOINT": "http://host/in", "TRACES_PROTOCOL": "http/protobuf",
+		}, []Destination{
+			base("default-traces", func(d *Destination) {
+				d.Endpoint, d.Protocol, d.ExactURL = "http://host/in", HTTPProtobuf, true
+			}, Traces),
+			base("default", same, Metrics, Profiles),
+		}},
+		{"one URL for two signals", map[string]string{
+			"TRACES_ENDPOINT": "http://host", "METRICS_ENDPOINT": "http://host", "PROTOCOL": "http/protobuf",
+		}, []Destination{
+			base("default", func(d *Destination) { d.Protocol, d.ExactURL = HTTPProtobuf, true }, Traces),
+			base("default-metrics", func(d *Destination) { d.Protocol, d.ExactURL = HTTPProtobuf, true }, Metrics),
+		}},
+		{"a socket", map[string]string{"PROFILES_ENDPOINT": "unix:/s", "PROFILES_PROTOCOL": "http/protobuf"},
+			[]Destination{base("default", func(d *Destination) {
+				d.Endpoint, d.Protocol = "unix:/s", HTTPProtobuf
+			}, Profiles)}},
 		{"empty is not set", map[string]string{"ENDPOINT": "http://host", "TRACES_ENDPOINT": "", "TIMEOUT": " "},
 			[]Destination{base("default", same, Traces, Metrics, Profiles)}},
 	} {
@@ -77,9 +99,9 @@ func TestFromEnvironmentRefuses(t *testing.T) {
 	for _, c := range []struct{ name, value, want string }{
 		{"ENDPOINT", "ftp://host", `ENDPOINT: endpoint: scheme "ftp" is none of http, https, unix`},
 		{"METRICS_ENDPOINT", "https://u:s3cret@host", "METRICS_ENDPOINT: endpoint: credentials belong in headers"},
-		{"PROTOCOL", "http/protobuf",
-			`PROTOCOL: "http/protobuf": only grpc is spoken, for which receivers have another port, usually 4317`},
-		{"TRACES_PROTOCOL", "http/json", `TRACES_PROTOCOL: "http/json": only grpc is spoken`},
+		{"PROTOCOL", "http/json", `PROTOCOL: protocol "http/json": neither grpc nor http/protobuf`},
+		{"TRACES_PROTOCOL", "http", `TRACES_PROTOCOL: protocol "http": neither grpc nor http/protobuf`},
+		{"ENDPOINT", "http://host/otlp", "ENDPOINT: endpoint: has more than scheme, host and port"},
 		{"TIMEOUT", "10s", `TIMEOUT: "10s" is not a number of milliseconds from 1 to 3600000`},
 		{"METRICS_TIMEOUT", "0", `METRICS_TIMEOUT: "0" is not`},
 		{"TIMEOUT", "3600001", `TIMEOUT: "3600001" is not`},
@@ -103,9 +125,9 @@ func TestFromEnvironmentRefuses(t *testing.T) {
 			t.Errorf("%s=%s without an endpoint: %v, %v", c.name, c.value, found, err)
 		}
 	}
-	env := map[string]string{"METRICS_ENDPOINT": "http://host", "PROTOCOL": "http/protobuf", "METRICS_PROTOCOL": "grpc"}
+	env := map[string]string{"METRICS_ENDPOINT": "http://host", "PROTOCOL": "http/json", "METRICS_PROTOCOL": "grpc"}
 	found, err := FromEnvironment(func(k string) string { return env[strings.TrimPrefix(k, envPrefix)] })
 	if err != nil || len(found) != 1 || !reflect.DeepEqual(found[0].Signals, []Signal{Metrics}) {
-		t.Errorf("HTTP for signals that go nowhere: %v, %v", found, err)
+		t.Errorf("JSON for signals that go nowhere: %v, %v", found, err)
 	}
 }

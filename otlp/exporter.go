@@ -51,7 +51,7 @@ func Open(o Options) (*Exporter, error) {
 	destinations := slices.Clone(o.Destinations)
 	names := make(map[string]bool)
 	gzip := &compressor{}
-	var transports []*transport
+	var transports []transport
 	fail := func(i int, err error) (*Exporter, error) {
 		for _, t := range transports {
 			t.close()
@@ -71,7 +71,7 @@ func Open(o Options) (*Exporter, error) {
 			return fail(i, errors.New("there is another one with its name"))
 		}
 		names[d.Name] = true
-		t, err := connect(d, o.Version, gzip, d.dial)
+		t, err := openTransport(d, o.Version, gzip)
 		if err != nil {
 			return fail(i, err)
 		}

@@ -10,7 +10,7 @@ import (
 type senders struct {
 	exporter  *Exporter
 	state     *destinationState // guarded by the exporter's lock
-	transport *transport
+	transport transport
 
 	wake    *sync.Cond  // of the exporter's lock: there may be something to take
 	timer   *time.Timer // calls onDeadline
@@ -18,7 +18,7 @@ type senders struct {
 	running sync.WaitGroup
 }
 
-func (x *Exporter) newSenders(d *destinationState, t *transport) *senders {
+func (x *Exporter) newSenders(d *destinationState, t transport) *senders {
 	s := &senders{exporter: x, state: d, transport: t, wake: sync.NewCond(&x.mu)}
 	s.timer = time.AfterFunc(time.Hour, s.onDeadline)
 	s.timer.Stop()

@@ -10,11 +10,14 @@ const (
 	NumSignals
 )
 
-// signals has the name of each signal, and the method that takes it.
-var signals = [NumSignals]struct{ name, method string }{
-	Traces:   {"traces", "/opentelemetry.proto.collector.trace.v1.TraceService/Export"},
-	Metrics:  {"metrics", "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"},
-	Profiles: {"profiles", "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"},
+// signals has the name of each signal, the method that takes it, and the path of that by HTTP.
+var signals = [NumSignals]struct{ name, method, path string }{
+	Traces:  {"traces", "/opentelemetry.proto.collector.trace.v1.TraceService/Export", "/v1/traces"},
+	Metrics: {"metrics", "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export", "/v1/metrics"},
+	Profiles: {
+		"profiles", "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export",
+		"/v1development/profiles",
+	},
 }
 
 // String returns the signal's name in configuration, metrics and logs.
@@ -27,3 +30,6 @@ func (s Signal) String() string {
 
 // Method returns the full gRPC method that takes the signal.
 func (s Signal) Method() string { return signals[s].method }
+
+// Path returns the default path to which HTTP requests with the signal are sent.
+func (s Signal) Path() string { return signals[s].path }

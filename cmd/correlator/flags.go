@@ -50,7 +50,7 @@ func (o *checkOptions) validate(s *config.Settings) error {
 var checkFlags = []string{
 	"samples-per-second", "kernel-stacks", "unwinder", "pin-maps", "feed-socket", "max-processes",
 	"samples-delay", "report-interval", "include-container", "exclude-container", "proc-root",
-	"admin-socket", "metrics-address", "otlp-endpoint", "otlp-listen",
+	"admin-socket", "metrics-address", "otlp-endpoint", "otlp-protocol", "otlp-listen",
 	"opencensus-socket", "live-listen", "config", "connect", "output",
 }
 
@@ -217,11 +217,13 @@ var usage = map[string]string{
 	"pin-maps": "`directory` in a bpf file system where to pin the table of targets, for other eBPF programs " +
 		"(bpf/correlator.h) (default: none)",
 
-	"otlp-endpoint": "`URL` of an OTLP receiver (gRPC) to export profiles and metrics to, any number of times: " +
+	"otlp-endpoint": "`URL` of an OTLP receiver to export profiles and metrics to, any number of times: " +
 		"https://HOST:4317, http://HOST:4317 (plain text), unix:PATH. The first gets headers and certificates from " +
 		"the variables OTEL_EXPORTER_OTLP_*, more of each is for the file " +
 		"(default: what the file's key otlp says, then OTEL_EXPORTER_OTLP_ENDPOINT, then none)",
-	"otlp-listen": "`address` that takes OTLP (gRPC) of others, and passes it on to the endpoints: unix:PATH, or " +
+	"otlp-protocol": "`protocol` of --otlp-endpoint: grpc, or http/protobuf, which appends /v1/metrics and the like " +
+		"to the URL (default: OTEL_EXPORTER_OTLP_PROTOCOL, then grpc)",
+	"otlp-listen": "`address` that takes OTLP of others, gRPC and HTTP alike, and passes it on to the endpoints: unix:PATH, or " +
 		"HOST:PORT of this host only, unless the file has a certificate for TLS (default: none)",
 	"otlp-symbolize": "export frames of native code, of the kernel, and of compiled code in perf maps with the names " +
 		"of their functions, where their symbols are on this host",
@@ -241,6 +243,8 @@ var usage = map[string]string{
 	"metrics-address": "`host:port` that serves /metrics (Prometheus), /healthz and /readyz over HTTP to everybody " +
 		"who reaches it, without TLS or password: 127.0.0.1:9464 is this host only, :9464 every interface (default: " +
 		"none)",
+	"metrics-services": "`number` of services that are in metrics by name (correlator_service_*), at most 1000; further " +
+		"ones are together _other",
 	"log-level":  "`level` from which on is logged: debug, info, warn or error",
 	"log-format": "`form` of the log, on standard error: console or json",
 

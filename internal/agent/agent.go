@@ -62,6 +62,8 @@ type Agent struct {
 
 	mu            sync.RWMutex
 	registrations map[int]*registration // by pid
+
+	services services
 }
 
 // New opens what the agent needs; Run closes it. The configuration must be valid. The exporter gets
@@ -71,7 +73,8 @@ func New(cfg Config, exporter Exporter, log *zap.Logger) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{config: cfg, exporter: exporter, log: log, started: time.Now(),
-		registrations: make(map[int]*registration)}
+		registrations: make(map[int]*registration),
+		services:      services{limit: cfg.MetricsServices, named: make(map[string]*ServiceCounts)}}
 	a.work.agent, a.work.now = a, time.Now
 	a.partial = procscan.ProbeHostView(cfg.ProcRoot)
 	a.drainCtx, a.stopNow = context.WithCancel(context.Background())

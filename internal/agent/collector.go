@@ -176,6 +176,16 @@ var (
 		"Times that sending to a process stopped for 5 ms, for want of kernel memory or of a socket that behaves.")
 )
 
+// By service, only with --metrics-services.
+var (
+	serviceProcessesDesc = newDesc("correlator_service_processes",
+		"Processes that are registered or attached now, by service. Only with --metrics-services, which is how many are "+
+			"named: later ones are _other; those without a name are unknown_service.", "service")
+	serviceSamplesDesc = newDesc("correlator_service_samples_total",
+		"Samples of processes with a trace, or exported, by service and by what became of them, also of processes that "+
+			"have ended. Only with --metrics-services.", "service", "outcome")
+)
+
 func newDesc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, labels, nil)
 }
@@ -186,13 +196,14 @@ type Source interface {
 	Counters() *Counters
 	Census() Census
 	NotSampled() map[string]int
+	Services() []ServiceCounts
 	Health() error
 	Ready() error
 	Unwinding() *sampling.UnwindingStatus
 }
 
-// Collector exports the metrics of an agent. The series do not depend on what the processes do. It
-// is safe for concurrent use.
+// Collector exports the metrics of an agent. The series do not depend on what the processes do,
+// except for those by service, whose number is bounded. It is safe for concurrent use.
 type Collector struct {
 	source Source
 }
@@ -200,8 +211,13 @@ type Collector struct {
 // NewCollector returns a Collector of the metrics of source.
 func NewCollector(source Source) *Collector { return &Collector{source: source} }
 
-// Describe implements [prometheus.Collector]. It collects, since the series are always the same.
-func (c *Collector) Describe(descs chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, descs) }
+// Describe implements [prometheus.Collector]. It collects: but for those by service the series are
+// always the same.
+func (c *Collector) Describe(descs chan<- *prometheus.Desc) {
+	prometheus.DescribeByCollect(c, descs)
+	descs <- serviceProcessesDesc
+	descs <- serviceSamplesDesc
+}
 
 // Collect implements [prometheus.Collector]. It blocks as long as the methods of the source do.
 func (c *Collector) Collect(metrics chan<- prometheus.Metric) {
@@ -214,6 +230,14 @@ func (c *Collector) Collect(metrics chan<- prometheus.Metric) {
 		time.Duration(counters.SweepNs.Load()).Seconds())
 	metrics <- sampleToSocket(counters.Messages.Timing())
 	counters.Sampling.Collect(metrics)
+	for _, s := range c.source.Services() {
+		metrics <- prometheus.MustNewConstMetric(serviceProcessesDesc, prometheus.GaugeValue, float64(s.Processes),
+			s.Name)
+		for outcome, n := range s.samples {
+			metrics <- prometheus.MustNewConstMetric(serviceSamplesDesc, prometheus.CounterValue, float64(n), s.Name,
+				serviceOutcomes[outcome])
+		}
+	}
 }
 
 // collectState collects the configuration, which alerts and dashboards compare with, and the

@@ -29,6 +29,7 @@ type fixedSource struct {
 	counters   Counters
 	census     Census
 	notSampled map[string]int
+	services   []ServiceCounts
 	unwinding  *sampling.UnwindingStatus
 }
 
@@ -36,6 +37,7 @@ func (s *fixedSource) Config() Config             { return s.config }
 func (s *fixedSource) Counters() *Counters        { return &s.counters }
 func (s *fixedSource) Census() Census             { return s.census }
 func (s *fixedSource) NotSampled() map[string]int { return s.notSampled }
+func (s *fixedSource) Services() []ServiceCounts  { return s.services }
 func (s *fixedSource) Health() error              { return nil }
 func (s *fixedSource) Ready() error               { return errStarting }
 

@@ -35,6 +35,8 @@ type registration struct {
 		waiting []fedSample // if any, attribute is posted
 	}
 
+	account serviceAccount // guarded by the lock of the agent's services
+
 	// Owned by the process's goroutine.
 	socket   *messaging.SocketID // that the sender is connected to, or nil
 	logged   bool                // that it is
@@ -199,6 +201,7 @@ func (r *registration) Close(shutdown bool) {
 		r.agent.sockets.Release(*r.socket, r.process)
 	}
 	r.sender.Close()
+	r.countService()
 	if lost := r.sender.Stats().Dropped[messaging.DropClosed]; shutdown && lost > 0 {
 		r.log.Warn("not all samples could be sent", because("samples_dropped_"+messaging.DropClosed.String()),
 			zap.Uint64("samples", lost))

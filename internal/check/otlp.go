@@ -82,6 +82,9 @@ func (m *machine) destination(d *otlp.Destination) finding {
 	var err error
 	if m.config.Connect {
 		detail, err = d.Endpoint+": connected", m.connect()[d.Name]
+		if d.Protocol == otlp.HTTPProtobuf {
+			detail = d.Endpoint + ": accepts requests"
+		}
 	}
 	f, old := expiry(certificate, d.ClientKey, "the receiver refuses the connection")
 	switch {
@@ -119,7 +122,8 @@ var connectRemedies = []struct{ text, remedy string }{
 	{"no such host", "correct the host's name, or make it resolvable here (/etc/resolv.conf, DNS)"},
 	{"produced zero addresses", "correct the host's name, or make it resolvable here (/etc/resolv.conf, DNS)"},
 	{"lookup ", "make names resolvable here: /etc/resolv.conf, and a route to the DNS server"},
-	{"connection refused", "start the receiver, or correct the port: 4317 is usual for OTLP over gRPC"},
+	{"connection refused",
+		"start the receiver, or correct the port: usual are 4317 for gRPC, 4318 for the protocol http/protobuf"},
 	{"no such file or directory", "start the receiver, or correct the socket's path"},
 	{"permission denied", "let this user connect to the socket"},
 	{"operation not permitted", "allow the connection: a security module or a firewall of this host forbids it"},
@@ -137,12 +141,21 @@ var connectRemedies = []struct{ text, remedy string }{
 			"log has the reason"},
 	{"does not look like a TLS handshake", "the receiver speaks plain text: use http://, or configure TLS there"},
 	{"failed to verify certificate", "replace the receiver's certificate, or name its authority (certificate)"},
-	{"server preface", "check that it is a gRPC port; if it speaks TLS, use https://"},
+	{"server preface",
+		"check that it is a gRPC port, or set the protocol http/protobuf; if it speaks TLS, use https://"},
+	{"malformed HTTP", "check that it is a port of OTLP over HTTP, or set the protocol grpc; if it speaks TLS, use https://"},
+	{"HTTP 401", "see what the receiver wants of headers: is it the right file, and all of it?"},
+	{"HTTP 403", "see what the receiver wants of headers: is it the right file, and all of it?"},
+	{"HTTP 404",
+		"correct the path before /v1 in the endpoint; or leave out of signals what the receiver does not support"},
+	{"HTTP 3", "use the URL to which the receiver redirects, which is not followed"},
+	{"HTTP ", "see the log of the receiver, or of the proxy before it"},
 	// A receiver that refuses the client's certificate may close the connection before the reason
 	// is read.
 	{"broken pipe", endedRemedy}, {"connection reset", endedRemedy}, {"EOF", endedRemedy},
 	{context.DeadlineExceeded.Error(),
-		"check that firewalls and network policies allow the connection, and that the port speaks gRPC"},
+		"check that firewalls and network policies allow the connection, and that the port speaks the protocol, " +
+			"gRPC unless configured otherwise"},
 }
 
 const endedRemedy = "see the log of the receiver, which closed the connection: it may require TLS (https://) or " +

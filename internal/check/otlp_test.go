@@ -4,7 +4,10 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -118,9 +121,9 @@ func TestConnect(t *testing.T) {
 		{"TLS to plain text", "https://" + plain, trusting, "use http://"},
 		{"plain text to TLS", "http://" + good, nil, "https://"},
 		{"no answer", "https://" + full.Addr().String(), func(d *otlp.Destination) { d.Timeout = time.Second / 10 },
-			"that the port speaks gRPC"},
+			"that the port speaks the protocol"},
 		{"no answer in plain text", "http://" + full.Addr().String(),
-			func(d *otlp.Destination) { d.Timeout = time.Second / 10 }, "that the port speaks gRPC"},
+			func(d *otlp.Destination) { d.Timeout = time.Second / 10 }, "that the port speaks the protocol"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := otlp.NewDestination(c.endpoint)
@@ -142,6 +145,40 @@ func TestConnect(t *testing.T) {
 			f.verify(t, Degraded, c.endpoint, c.remedy)
 			if f.loss != "nothing reaches x" || strings.Contains(f.detail, "s3cret") {
 				t.Errorf("%+v", f)
+			}
+		})
+	}
+}
+
+// By HTTP, requests without data are sent: their responses have remedies, too.
+func TestConnectHTTP(t *testing.T) {
+	a := newAuthority(t)
+	grpcAddress := a.serve("", 0, nil)
+	for _, c := range []struct {
+		code   int
+		remedy string // empty: it works
+	}{
+		{200, ""}, {401, "headers"}, {403, "headers"}, {404, "correct the path"}, {308, "redirects"},
+		{503, "log of the receiver"}, {0, "set the protocol grpc"},
+	} {
+		t.Run(strconv.Itoa(c.code), func(t *testing.T) {
+			endpoint := "http://" + grpcAddress
+			if c.code > 0 {
+				server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					w.WriteHeader(c.code)
+				}))
+				defer server.Close()
+				endpoint = server.URL
+			}
+			d := otlp.NewDestination(endpoint)
+			d.Name, d.Protocol, d.Timeout = "x", otlp.HTTPProtobuf, time.Minute
+			m := fakeMachine(t, nil)
+			m.config.Export.Destinations, m.config.Connect = []otlp.Destination{d}, true
+			m.connect = m.connectAll
+			if f := found(t, m, "otlp-destination x"); c.remedy == "" {
+				f.verify(t, OK, "accepts requests", "")
+			} else {
+				f.verify(t, Degraded, endpoint, c.remedy)
 			}
 		})
 	}

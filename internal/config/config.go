@@ -101,7 +101,8 @@ type samplersSection struct {
 // otlpSection is what is exported where, and what is received.
 type otlpSection struct {
 	Endpoints endpoints `key:"otlp-endpoint" type:"URL"`
-	Listen    string    `key:"otlp-listen"` // empty: nowhere
+	Protocol  string    `key:"otlp-protocol"` // empty: what standard variables say, then gRPC
+	Listen    string    `key:"otlp-listen"`   // empty: nowhere
 	Untraced  bool      `key:"otlp-untraced"`
 	Symbolize bool      `key:"otlp-symbolize"`
 	Section   otlpKeys  `key:"otlp"`
@@ -121,6 +122,8 @@ type otlpKeys struct {
 type destination struct {
 	Endpoint               string            `key:"endpoint"`
 	Name                   string            `key:"name"`
+	Protocol               otlp.Protocol     `key:"protocol"`
+	ExactURL               bool              `key:"exact-url"`
 	Insecure               bool              `key:"insecure"`
 	Signals                signals           `key:"signals"`
 	Headers                otlp.Headers      `key:"headers" secret:"true"`
@@ -152,6 +155,7 @@ type listener struct {
 type monitoringSection struct {
 	AdminSocket    string `key:"admin-socket"`    // path; empty: none
 	MetricsAddress string `key:"metrics-address"` // host:port; empty: none
+	Services       int    `key:"metrics-services"`
 	LogLevel       string `key:"log-level"`
 	LogFormat      string `key:"log-format"`
 }
@@ -204,6 +208,7 @@ func (c *Config) Agent() agent.Config {
 		KernelStacks:      c.Samples.KernelStacks,
 		Unwinder:          c.Samples.Unwinder,
 		Attributes:        c.Samples.Attributes,
+		MetricsServices:   c.Monitoring.Services,
 		PinMaps:           c.Samplers.PinMaps,
 	}
 }
@@ -213,7 +218,8 @@ func (d *destination) setDefaults() { d.from(otlp.NewDestination("")) }
 // from sets everything that an exporter is told of a destination.
 func (d *destination) from(o otlp.Destination) {
 	*d = destination{
-		Endpoint: o.Endpoint, Name: o.Name, Insecure: o.Insecure, Signals: o.Signals, Headers: o.Headers,
+		Endpoint: o.Endpoint, Name: o.Name, Protocol: o.Protocol, ExactURL: o.ExactURL, Insecure: o.Insecure,
+		Signals: o.Signals, Headers: o.Headers,
 		Certificate: o.Certificate, ClientCertificate: o.ClientCertificate, ClientKey: o.ClientKey,
 		Compression: o.Compression, Timeout: o.Timeout, Concurrency: o.Concurrency, QueueBytes: o.QueueBytes,
 		MaxRequestBytes: o.MaxRequestBytes, MaxAge: o.MaxAge, RetryResourceExhausted: o.RetryResourceExhausted,
@@ -223,7 +229,8 @@ func (d *destination) from(o otlp.Destination) {
 // otlp is the reverse, with other headers.
 func (d *destination) otlp(headers otlp.Headers) otlp.Destination {
 	return otlp.Destination{
-		Endpoint: d.Endpoint, Name: d.Name, Insecure: d.Insecure, Signals: d.Signals, Headers: headers,
+		Endpoint: d.Endpoint, Name: d.Name, Protocol: d.Protocol, ExactURL: d.ExactURL, Insecure: d.Insecure,
+		Signals: d.Signals, Headers: headers,
 		Certificate: d.Certificate, ClientCertificate: d.ClientCertificate, ClientKey: d.ClientKey,
 		Compression: d.Compression, Timeout: d.Timeout, Concurrency: d.Concurrency, QueueBytes: d.QueueBytes,
 		MaxRequestBytes: d.MaxRequestBytes, MaxAge: d.MaxAge, RetryResourceExhausted: d.RetryResourceExhausted,

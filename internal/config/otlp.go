@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -33,6 +34,10 @@ func destinationPath(i int) string { return fmt.Sprintf("%s[%d]", destinationsPa
 // destinations that is given and empty exports nothing: then the variables do not count.
 func (o *otlpSection) findDestinations(s *Settings, getenv func(string) string) error {
 	const key = "otlp-endpoint"
+	if err := o.checkProtocol(s); err != nil {
+		return err
+	}
+	getenv = o.withProtocol(getenv)
 	endpointsInFile := s.sources[key].kind == fromFile
 	listed := len(o.Section.Destinations) > 0
 	switch {
@@ -44,6 +49,9 @@ func (o *otlpSection) findDestinations(s *Settings, getenv func(string) string) 
 		s.comment(key) // beside the destinations, which are printed, it would be refused
 		return err
 	case listed && (!s.given(key) || endpointsInFile):
+		if o.Protocol != "" {
+			return fmt.Errorf("%s: otlp.destinations have a protocol of their own, each", s.Name(protocolKey))
+		}
 		s.comment(key)
 		for i := range o.Section.Destinations {
 			path := destinationPath(i)
@@ -65,9 +73,50 @@ func (o *otlpSection) findDestinations(s *Settings, getenv func(string) string) 
 	o.replace(s, found)
 	for i := range o.Section.Destinations {
 		o.Section.Destinations[i].fromVariables(s, destinationPath(i), getenv)
+		o.protocolSource(s, destinationPath(i))
 		o.Section.Destinations[i].place = s.sources[destinationPath(i)+".endpoint"].String()
 	}
 	return nil
+}
+
+// protocolKey is the key of the protocol of destinations that are not in a file.
+const protocolKey = "otlp-protocol"
+
+func (o *otlpSection) checkProtocol(s *Settings) error {
+	if o.Protocol == "" {
+		return nil
+	}
+	if err := otlp.Protocol(o.Protocol).Validate(); err != nil {
+		return fmt.Errorf("%s: %w", s.Name(protocolKey), err)
+	}
+	return nil
+}
+
+// withProtocol returns an environment in which otlp-protocol, if it is given, takes the place of the
+// standard variables for it.
+func (o *otlpSection) withProtocol(getenv func(string) string) func(string) string {
+	if o.Protocol == "" {
+		return getenv
+	}
+	return func(name string) string {
+		switch rest, ours := strings.CutPrefix(name, exporterPrefix); {
+		case ours && rest == "PROTOCOL":
+			return o.Protocol
+		case ours && strings.HasSuffix(rest, "_PROTOCOL"):
+			return ""
+		}
+		return getenv(name)
+	}
+}
+
+// protocolSource records that the protocol of a destination is that of otlp-protocol.
+func (o *otlpSection) protocolSource(s *Settings, path string) {
+	if o.Protocol != "" {
+		from := s.sources[protocolKey]
+		from.commented = false
+		s.sources[path+".protocol"] = from
+		s.comment(protocolKey) // as otlp-endpoint
+	}
 }
 
 // fromEndpoints makes a destination of each endpoint. The first is the default one of the standard
@@ -84,7 +133,10 @@ func (o *otlpSection) fromEndpoints(s *Settings, getenv func(string) string) err
 			place += ", number " + strconv.Itoa(i+1)
 		}
 		d := otlp.NewDestination(endpoint)
-		if err := d.Validate(); err != nil {
+		if d.Protocol = otlp.Protocol(cmp.Or(o.Protocol, string(otlp.GRPC))); i == 0 {
+			d.Protocol = otlp.Protocol(cmp.Or(variables(exporterPrefix+"PROTOCOL"), string(otlp.GRPC)))
+		}
+		if err := d.Validate(); err != nil && d.Protocol.Validate() == nil { // else the variable is wrong
 			return fmt.Errorf("%s: %w", place, err)
 		}
 		found := []otlp.Destination{d}
@@ -104,6 +156,7 @@ func (o *otlpSection) fromEndpoints(s *Settings, getenv func(string) string) err
 		if i < first {
 			d.fromVariables(s, path, variables)
 		}
+		o.protocolSource(s, path)
 		d.place = places[i]
 		s.sources[path+".endpoint"] = s.sources[key]
 		s.sources[path+".name"] = s.sources[key]
@@ -140,7 +193,7 @@ func (o *otlpSection) replace(s *Settings, all []otlp.Destination) {
 var variables = map[string]string{
 	"endpoint": "ENDPOINT", "insecure": "INSECURE", "headers": "HEADERS", "certificate": "CERTIFICATE",
 	"client-certificate": "CLIENT_CERTIFICATE", "client-key": "CLIENT_KEY",
-	"compression": "COMPRESSION", "timeout": "TIMEOUT",
+	"compression": "COMPRESSION", "timeout": "TIMEOUT", "protocol": "PROTOCOL",
 }
 
 // fromVariables records which standard variables a destination is made of: those of its signal go
@@ -161,6 +214,9 @@ func (d *destination) fromVariables(s *Settings, path string, getenv func(string
 		}
 	}
 	s.sources[path+".name"] = s.sources[path+".endpoint"]
+	if d.ExactURL {
+		s.sources[path+".exact-url"] = s.sources[path+".endpoint"]
+	}
 }
 
 // findMetricsInterval reads the standard variable, if a destination takes metrics.

@@ -102,6 +102,7 @@ func TestDestinations(t *testing.T) {
 	ofVariables := func(d *otlp.Destination) {
 		d.Headers, d.Timeout, d.Certificate = otlp.Headers{"a": "s3cret"}, 3*time.Second, filepath.Join(dir, "ca.pem")
 	}
+	byHTTP := func(d *otlp.Destination) { d.Protocol = otlp.HTTPProtobuf }
 	const file = "otlp:\n  destinations:\n    - endpoint: http://file\n"
 	for _, c := range []struct {
 		name string
@@ -158,6 +159,36 @@ func TestDestinations(t *testing.T) {
 			file: "otlp: {destinations: []}\n"}, nil},
 		{"none by a file's endpoint", said{env: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "https://c"},
 			file: "otlp-endpoint: []\n"}, nil},
+		{"HTTP for all endpoints",
+			said{args: []string{"--otlp-endpoint", "https://a/in", "--otlp-endpoint=https://b",
+				"--otlp-protocol", "http/protobuf"},
+				env: with(map[string]string{"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
+					"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc"})},
+			[]otlp.Destination{
+				made("https://a/in", "default", func(d *otlp.Destination) { ofVariables(d); byHTTP(d) }),
+				made("https://b", "https://b", byHTTP),
+			}},
+		{"HTTP by a variable, for the first",
+			said{args: []string{"--otlp-endpoint", "https://a/in", "--otlp-endpoint=https://b"},
+				env: map[string]string{"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}},
+			[]otlp.Destination{
+				made("https://a/in", "default", byHTTP),
+				made("https://b", "https://b", nil),
+			}},
+		{"HTTP for the standard variables",
+			said{args: []string{"--otlp-protocol", "http/protobuf"}, env: map[string]string{
+				"OTEL_EXPORTER_OTLP_ENDPOINT": "https://c/in", "OTEL_EXPORTER_OTLP_PROTOCOL": "s3cret"}},
+			[]otlp.Destination{made("https://c/in", "default", byHTTP)}},
+		{"a URL for one signal", said{file: `otlp:
+  destinations:
+    - {endpoint: "https://c/in", name: a, protocol: http/protobuf}
+    - {endpoint: "https://c/in/it", name: b, protocol: http/protobuf, exact-url: true, signals: [traces]}
+`}, []otlp.Destination{
+			made("https://c/in", "a", byHTTP),
+			made("https://c/in/it", "b", func(d *otlp.Destination) {
+				d.Protocol, d.ExactURL, d.Signals = otlp.HTTPProtobuf, true, []otlp.Signal{otlp.Traces}
+			}),
+		}},
 		{"no endpoint beside destinations", said{file: "otlp-endpoint: []\n" + file},
 			[]otlp.Destination{made("http://file", "http://file", nil)}},
 		{"everything of a destination", said{file: `otlp:
@@ -180,7 +211,8 @@ func TestDestinations(t *testing.T) {
       client-certificate: DIR/cert.pem
       client-key: DIR/key.pem
 `}, []otlp.Destination{
-			{Name: "b", Endpoint: "a:1", Insecure: true, Signals: []otlp.Signal{otlp.Profiles, otlp.Metrics},
+			{Name: "b", Endpoint: "a:1", Protocol: otlp.GRPC, Insecure: true,
+				Signals:     []otlp.Signal{otlp.Profiles, otlp.Metrics},
 				Headers:     otlp.Headers{"X-Key": "s3cret", "authorization": "Bearer s3cret"},
 				Compression: otlp.None, Timeout: time.Second, Concurrency: 2, QueueBytes: 3, MaxRequestBytes: 4,
 				RetryResourceExhausted: true},

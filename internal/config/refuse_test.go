@@ -31,7 +31,7 @@ func TestRefused(t *testing.T) {
 		{flag("--otlp-endpoint", "ftp://a"), `--otlp-endpoint: endpoint: scheme "ftp" is none of http, https, unix`},
 		{flag("--otlp-endpoint", "https://u:s3cret@a"), "--otlp-endpoint: endpoint: credentials belong in headers"},
 		{flag("--otlp-endpoint", "https://a", "--otlp-endpoint", "https://b?key=s3cret"),
-			"--otlp-endpoint, number 2: endpoint: has more than scheme, host and port"},
+			"--otlp-endpoint, number 2: endpoint: has a query or a fragment"},
 		{said{env: map[string]string{"CORRELATOR_OTLP_ENDPOINT": "u:s3cret@a"}},
 			"otlp-endpoint (environment variable CORRELATOR_OTLP_ENDPOINT): endpoint: "},
 		{said{file: "\notlp-endpoint: https://u:s3cret@a\n"},
@@ -110,8 +110,21 @@ func TestRefused(t *testing.T) {
 			"environment variable OTEL_EXPORTER_OTLP_HEADERS: pair 1 is not KEY=VALUE"},
 		{variable("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "10s"),
 			`environment variable OTEL_EXPORTER_OTLP_TRACES_TIMEOUT: "10s" is not a number of milliseconds from 1 to 3600000`},
-		{variable("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
-			`environment variable OTEL_EXPORTER_OTLP_PROTOCOL: "http/protobuf": only grpc is spoken`},
+		{variable("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"),
+			`environment variable OTEL_EXPORTER_OTLP_PROTOCOL: protocol "http/json": neither grpc nor http/protobuf`},
+		{said{args: []string{"--otlp-endpoint", "http://a"},
+			env: map[string]string{"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}},
+			`environment variable OTEL_EXPORTER_OTLP_PROTOCOL: protocol "http/json": neither grpc nor http/protobuf`},
+		{flag("--otlp-endpoint", "http://a", "--otlp-protocol", "http"),
+			`--otlp-protocol: protocol "http": neither grpc nor http/protobuf`},
+		{flag("--otlp-endpoint", "http://a/in"), "--otlp-endpoint: endpoint: has more than scheme, host and port"},
+		{flag("--otlp-endpoint", "a:4318", "--otlp-protocol", "http/protobuf"),
+			"--otlp-endpoint: endpoint: none of http://, https:// and unix:, one of which http/protobuf needs"},
+		{said{args: []string{"--otlp-protocol", "grpc"}, file: "otlp:\n  destinations:\n    - endpoint: http://a\n"},
+			"--otlp-protocol: otlp.destinations have a protocol of their own, each"},
+		{flag("--otlp-endpoint", "http://127.0.0.1/in", "--otlp-protocol", "http/protobuf",
+			"--otlp-listen", "localhost:80"),
+			"--otlp-endpoint: this is what --otlp-listen listens on"},
 		{said{args: []string{"--otlp-endpoint", "http://a"},
 			env: map[string]string{"OTEL_EXPORTER_OTLP_COMPRESSION": "zstd"}},
 			`environment variable OTEL_EXPORTER_OTLP_COMPRESSION: compression "zstd": neither gzip nor none`},
@@ -207,7 +220,7 @@ func TestRefused(t *testing.T) {
 func TestNotRefused(t *testing.T) {
 	dir := someFiles(t)
 	forOthers := map[string]string{
-		"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf", "OTEL_EXPORTER_OTLP_TIMEOUT": "10s",
+		"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json", "OTEL_EXPORTER_OTLP_TIMEOUT": "10s",
 		"OTEL_METRIC_EXPORT_INTERVAL": "1m",
 	}
 	for _, s := range []said{

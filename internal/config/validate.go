@@ -153,7 +153,7 @@ func (c *Config) validateMonitoring(s *Settings) error {
 	if err := metrics.CheckAddress(c.Monitoring.MetricsAddress); err != nil {
 		return fmt.Errorf("%s %w", s.Label("metrics-address"), err)
 	}
-	return nil
+	return checkBetween(s, "metrics-services", c.Monitoring.Services, 0, agent.MaxServices)
 }
 
 // validateListen refuses to receive OTLP where something else is served.
@@ -231,7 +231,7 @@ func (o *otlpSection) validateListener(s *Settings) error {
 func (o *otlpSection) validateTogether(s *Settings) error {
 	for i := range o.Section.Destinations {
 		d, path := &o.Section.Destinations[i], destinationPath(i)
-		if o.Listen != "" && sameAddress(o.Listen, d.Endpoint) {
+		if o.Listen != "" && sameAddress(o.Listen, d.address()) {
 			return d.at(s, path, "endpoint", errors.New("this is what --otlp-listen listens on: what it takes would "+
 				"come back to it for ever"))
 		}
@@ -240,13 +240,29 @@ func (o *otlpSection) validateTogether(s *Settings) error {
 			if other.Name == d.Name {
 				return d.at(s, path, "name", fmt.Errorf("two destinations are named %s", d.Name))
 			}
-			if twice := inCommon(d, other); len(twice) > 0 && sameAddress(other.Endpoint, d.Endpoint) {
+			if twice := inCommon(d, other); len(twice) > 0 && sameReceiver(other, d) {
 				return d.at(s, path, "endpoint", fmt.Errorf("destination %s sends %s there already", other.Name,
 					strings.Join(twice, ", ")))
 			}
 		}
 	}
 	return nil
+}
+
+// address returns where connections to a destination go.
+func (d *destination) address() string {
+	o := d.otlp(nil)
+	address, _ := o.Address()
+	return address
+}
+
+// sameReceiver reports whether two destinations are the same receiver, for which by HTTP their paths
+// must be the same, too.
+func sameReceiver(a, b *destination) bool {
+	x, y := a.otlp(nil), b.otlp(nil)
+	aAddress, aPath := x.Address()
+	bAddress, bPath := y.Address()
+	return sameAddress(aAddress, bAddress) && (a.Protocol != b.Protocol || aPath == bPath)
 }
 
 // inCommon returns the signals that both destinations get.

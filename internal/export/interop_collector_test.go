@@ -64,9 +64,9 @@ type collector struct {
 }
 
 // startCollector returns when the collector listens.
-func startCollector(t *testing.T, program, socket string) *collector {
+func startCollector(t *testing.T, program string, args ...string) *collector {
 	t.Helper()
-	command := exec.Command(program, socket)
+	command := exec.Command(program, args...)
 	command.Stderr = os.Stderr
 	input, err := command.StdinPipe()
 	if err != nil {

@@ -39,17 +39,33 @@ func TestInterop(t *testing.T) {
 		t.Fatal("no program: `make interop` builds the collector's receiver")
 	}
 	for name, c := range map[string]struct {
+		protocol    otlp.Protocol
 		compression otlp.Compression
 		relay       bool // through our receiver
-	}{"gzip": {otlp.Gzip, false}, "none": {otlp.None, false}, "through our receiver": {otlp.Gzip, true}} {
+		collector   bool // before that through another collector, whose exporter speaks HTTP
+	}{
+		"gzip": {otlp.GRPC, otlp.Gzip, false, false}, "none": {otlp.GRPC, otlp.None, false, false},
+		"through our receiver":       {otlp.GRPC, otlp.Gzip, true, false},
+		"HTTP, gzip":                 {otlp.HTTPProtobuf, otlp.Gzip, false, false},
+		"HTTP, none":                 {otlp.HTTPProtobuf, otlp.None, false, false},
+		"HTTP, through our receiver": {otlp.HTTPProtobuf, otlp.Gzip, true, false},
+		"HTTP, through the collector's exporter and our receiver": {otlp.HTTPProtobuf, otlp.Gzip, true, true},
+	} {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
+			dir, err := os.MkdirTemp("", "interop") // a short path, as sockets need
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { os.RemoveAll(dir) })
 			socket := filepath.Join(dir, "collector")
 			remote := startCollector(t, program, socket)
 			var exporters []*otlp.Exporter
 			connect := func(to string) *otlp.Exporter {
 				d := otlp.NewDestination("unix:" + to)
-				d.Compression = c.compression
+				d.Protocol, d.Compression = c.protocol, c.compression
+				if c.protocol == otlp.HTTPProtobuf && strings.HasSuffix(to, "collector") {
+					d.Endpoint += ".http"
+				}
 				x, err := otlp.Open(otlp.Options{Destinations: []otlp.Destination{d}, Version: "test"})
 				if err != nil {
 					t.Fatal(err)
@@ -59,13 +75,19 @@ func TestInterop(t *testing.T) {
 			}
 			x := connect(socket)
 			if c.relay {
-				relay := filepath.Join(dir, "relay")
-				r, err := receiver.Open(receiver.Config{Listen: "unix:" + relay}, x)
+				listen, next := "unix:"+filepath.Join(dir, "relay"), filepath.Join(dir, "relay")
+				if c.collector { // its exporter knows no Unix sockets
+					listen, next = "127.0.0.1:0", filepath.Join(dir, "another-collector")
+				}
+				r, err := receiver.Open(receiver.Config{Listen: listen}, x)
 				if err != nil {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() { r.Shutdown(context.Background()) })
-				x = connect(relay)
+				if c.collector {
+					startCollector(t, program, next, "http://"+r.Addr().String())
+				}
+				x = connect(next)
 			}
 
 			sent := make(map[string][][]byte)

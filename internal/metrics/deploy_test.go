@@ -142,38 +142,12 @@ func find(gathered map[string]*dto.MetricFamily, name string) (*dto.MetricFamily
 	return nil, fmt.Errorf("no metric %s", name)
 }
 
-// alerts returns the alerts, which must all have a severity, a summary and a description.
+// alerts returns the expressions of the alerts.
 func alerts(t *testing.T) (expressions []expression) {
 	t.Helper()
-	text := testenv.ReadFile(t, "../../deploy/prometheus/alerts.yaml")
-	var file struct {
-		Groups []struct {
-			Rules []struct {
-				Alert, Expr         string
-				Labels, Annotations map[string]string
-			}
-		}
-	}
-	if err := yaml.Unmarshal(text, &file); err != nil {
-		t.Fatal(err)
-	}
-	names := make(map[string]bool)
-	for _, group := range file.Groups {
-		for _, rule := range group.Rules {
-			severity := rule.Labels["severity"]
-			summary, description := rule.Annotations["summary"], rule.Annotations["description"]
-			if names[rule.Alert] || !slices.Contains([]string{"critical", "warning", "info"}, severity) ||
-				summary == "" || description == "" {
-				t.Errorf("alert %s: twice, or severity %q, summary %q or description %q is not as it should be",
-					rule.Alert, severity, summary, description)
-			}
-			names[rule.Alert] = true
-			expressions = append(expressions,
-				expression{where: rule.Alert, promql: rule.Expr, texts: []string{summary, description}})
-		}
-	}
-	if len(expressions) == 0 {
-		t.Fatal("no alerts")
+	for _, a := range readAlerts(t) {
+		expressions = append(expressions, expression{where: a.name, promql: a.promql,
+			texts: []string{a.summary, a.description}})
 	}
 	return expressions
 }

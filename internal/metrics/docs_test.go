@@ -100,8 +100,8 @@ const introduction = `# Metrics
 What ` + "`run --metrics-address`" + ` shows at ` + "`/metrics`" + `. This page is made from the code (` +
 	"`go test ./internal/metrics -run TestDocs -update`" + `).
 
-Everything counts from the start of the correlator. No label is of a process: the series are the same however many there
-are; which process it is that has a problem, ` + "`correlator status`" + ` and the log tell. The words of the labels are those of
+Everything counts from the start of the correlator. No label is of a process, but for [those by service](#by-service),
+which are off by default: the series are the same however many there are; which process it is that has a problem, ` + "`correlator status`" + ` and the log tell. The words of the labels are those of
 the log's ` + "`reason`" + ` and of the counters that the log ends with and ` + "`status`" + ` shows, under the names in the second column.
 The metrics ` + "`process_…` and `go_…`" + ` that every program in Go has are there, too.
 
@@ -147,6 +147,12 @@ const liveIntroduction = `
 These are there while the live view is served (` + "`--live-listen`" + `) or published
 (` + "`--live-connect`" + `), those of guests and of the connection only with the one or the other
 ([docs/live.md](live.md)).
+`
+
+const serviceIntroduction = `
+These are there with ` + "`--metrics-services N`" + `: the first N names of services that the correlator has seen since it
+started have series of their own, and all others together are ` + "`_other`" + `, since processes can publish any name.
+Processes without one are ` + "`unknown_service`" + `. Names are cut after 128 bytes.
 `
 
 // pageRow is a metric on the page.
@@ -252,6 +258,10 @@ var pageSections = []struct {
 		{"unwinding_frames_total", "unwinding_frames", ""},
 		{"unwinding_frames_lacking_total", "unwinding_frames_lacking_…", "lacking"},
 	}},
+	{"By service", serviceIntroduction, []pageRow{
+		{"service_processes", "", "service"},
+		{"service_samples_total", "", "service, outcome"},
+	}},
 	{"Feed", "", []pageRow{
 		{"feed_datagrams_total", "feed_datagrams", ""},
 		{"feed_datagrams_refused_total", "feed_refused_…", "reason"},
@@ -356,7 +366,8 @@ var pageSections = []struct {
 }
 
 // freeLabels are the labels whose values depend on the configuration, or are explained in the text.
-var freeLabels = []string{"version", "revision", "goversion", "goarch", "destination", "signal", "type", "queue"}
+var freeLabels = []string{"version", "revision", "goversion", "goarch", "destination", "signal", "type", "queue",
+	"service"}
 
 // The page has every metric, with all of its labels.
 func TestPageIsComplete(t *testing.T) {

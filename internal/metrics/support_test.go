@@ -40,8 +40,11 @@ func (f *fakeAgent) Config() agent.Config       { return agent.Config{} }
 func (f *fakeAgent) Counters() *agent.Counters  { return &f.counters }
 func (f *fakeAgent) Census() agent.Census       { return agent.Census{} }
 func (f *fakeAgent) NotSampled() map[string]int { return nil }
-func (f *fakeAgent) Health() error              { return load(&f.health) }
-func (f *fakeAgent) Ready() error               { return load(&f.ready) }
+func (f *fakeAgent) Services() []agent.ServiceCounts {
+	return []agent.ServiceCounts{{Name: "shop"}}
+}
+func (f *fakeAgent) Health() error { return load(&f.health) }
+func (f *fakeAgent) Ready() error  { return load(&f.ready) }
 
 func (f *fakeAgent) Unwinding() *sampling.UnwindingStatus { return nil }
 

@@ -1,10 +1,12 @@
 package receiver
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -20,46 +22,81 @@ var validateSignals = [otlp.NumSignals]validate.Signal{
 	otlp.Traces: validate.Traces, otlp.Metrics: validate.Metrics, otlp.Profiles: validate.Profiles,
 }
 
-// ServeHTTP serves one gRPC call. A defect of the agent's that a call causes to panic must not end
-// the agent, which every sender could then do again and again: the call is answered with INTERNAL,
-// and counted.
+// protocol is how requests and responses are transmitted.
+type protocol struct {
+	// open reads what is before a request. Errors are statuses to respond with.
+	open func(ctx context.Context, q *http.Request, limit int) (message, error)
+	// respond writes the response to a call, or, if err is not nil, its status. Responses are a few
+	// bytes and never compressed.
+	respond func(w http.ResponseWriter, response []byte, err error)
+}
+
+var (
+	grpcProtocol = &protocol{openGRPC, respondGRPC}
+	httpProtocol = &protocol{openHTTP, respondHTTP}
+)
+
+// message is a request while it is read.
+type message interface {
+	memory() int           // that read allocates, in bytes
+	read() ([]byte, error) // errors are statuses to respond with
+	gzipped() bool
+}
+
+// ServeHTTP serves one request, by gRPC or OTLP/HTTP as its content type says. A defect of the
+// agent's that a call causes to panic must not end the agent, which every sender could then do
+// again and again: the call is answered with INTERNAL, and counted.
 func (r *Receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	conn := connOf(q)
 	conn.Begin()
 	defer conn.End()
+	if !strings.HasPrefix(q.Header.Get("Content-Type"), grpcType) {
+		r.serveHTTP(conn, w, q)
+		return
+	}
 	if !isGRPC(q) {
-		http.Error(w, "this is a gRPC server", http.StatusUnsupportedMediaType)
+		refuseHTTP(w, http.StatusUnsupportedMediaType, "gRPC is accepted with protobuf, over HTTP/2")
 		return
 	}
 	for signal := range otlp.NumSignals {
 		if q.URL.Path == signal.Method() {
-			response, err := r.callSafely(signal, conn, w, q)
-			respond(w, response, err)
+			r.serve(grpcProtocol, signal, conn, w, q)
 			return
 		}
 	}
-	respond(w, nil, status.Error(codes.Unimplemented, "unknown service or method"))
+	respondGRPC(w, nil, status.Error(codes.Unimplemented, "unknown service or method"))
 }
+
+// serve serves one call of a signal.
+func (r *Receiver) serve(
+	p *protocol, signal otlp.Signal, conn *connlimit.Conn, w http.ResponseWriter, q *http.Request,
+) {
+	response, err := r.callSafely(p, signal, conn, w, q)
+	p.respond(w, response, err)
+}
+
+// errDefect is the status of a call that panicked.
+var errDefect = status.Error(codes.Internal, "defect of the receiver")
 
 // callSafely is call with an error instead of a panic.
 func (r *Receiver) callSafely(
-	signal otlp.Signal, conn *connlimit.Conn, w http.ResponseWriter, q *http.Request,
+	p *protocol, signal otlp.Signal, conn *connlimit.Conn, w http.ResponseWriter, q *http.Request,
 ) (response []byte, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			if r.onPanic != nil {
 				r.panicked.Do(func() { r.onPanic(v, debug.Stack()) })
 			}
-			response, err = nil, r.refuse(signal, 1, Panic, status.New(codes.Internal, "defect of the receiver"))
+			response, err = nil, r.refuse(signal, 1, Panic, status.Convert(errDefect))
 		}
 	}()
-	return r.call(signal, conn, w, q)
+	return r.call(p, signal, conn, w, q)
 }
 
 // call serves one call of a signal. It returns an Export<Signal>ServiceResponse, or the status to
 // respond with.
 func (r *Receiver) call(
-	signal otlp.Signal, conn *connlimit.Conn, w http.ResponseWriter, q *http.Request,
+	p *protocol, signal otlp.Signal, conn *connlimit.Conn, w http.ResponseWriter, q *http.Request,
 ) ([]byte, error) {
 	ctx, cancel, err := withDeadline(w, q)
 	if err != nil {
@@ -81,13 +118,13 @@ func (r *Receiver) call(
 	defer r.slots.release(slot)
 
 	by.reads()
-	m, err := openMessage(ctx, q, r.limit)
+	m, err := p.open(ctx, q, r.limit)
 	if err != nil {
 		return nil, r.unreadBy(signal, by, err)
 	}
-	if m.size > window {
+	if size := m.memory(); size > window {
 		by.hasRead() // nobody is slow who waits for memory
-		part, err := r.memory.acquire(waiting, by, int64(m.size))
+		part, err := r.memory.acquire(waiting, by, int64(size))
 		if err != nil {
 			return nil, r.late(ctx, signal, by)
 		}
@@ -99,7 +136,7 @@ func (r *Receiver) call(
 	if err != nil {
 		return nil, r.unreadBy(signal, by, err)
 	}
-	return r.pass(ctx, signal, by, body, m.compressed)
+	return r.pass(ctx, signal, by, body, m.gzipped())
 }
 
 // late refuses a request for which there was no slot or memory in time. If its client has given it
@@ -171,6 +208,8 @@ func (r *Receiver) check(
 		if body, err = r.inflater.inflate(body, r.limit); err != nil {
 			return nil, nil, nil, r.unread(signal, err)
 		}
+	} else if cap(body)-len(body) > len(body)/8 { // its length was unknown, and it may stay in a queue for long
+		body = bytes.Clone(body)
 	}
 	if v, err = validate.Check(validateSignals[signal], body); err != nil {
 		return nil, nil, nil, r.refuse(signal, 1, Undecodable, invalid(err))

@@ -152,7 +152,7 @@ func (c *Config) loadTLS() (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading certificate: %w", err)
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"},
+	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
 		Certificates: []tls.Certificate{pair}}
 	if c.ClientAuthorities == "" {
 		return config, nil

@@ -20,12 +20,13 @@ const (
 	Closing                    // shutting down
 	Slow                       // the sender was slow while others waited
 	Panic                      // a defect
+	Format                     // an encoding or a compression that is not accepted
 	numRefusals
 )
 
 var refusalNames = [numRefusals]string{
 	Undecodable: "undecodable", TooLarge: "too_large", Overload: "overload", Unsupported: "unsupported",
-	Closing: "shutdown", Slow: "slow", Panic: "panic",
+	Closing: "shutdown", Slow: "slow", Panic: "panic", Format: "format",
 }
 
 // String is the value of the label reason.
@@ -88,14 +89,16 @@ func (c *counters) refuse(signal otlp.Signal, items int, why Refusal, code codes
 	s.requests[code]++
 }
 
-// unread counts a request that was not read to its end. The items of one that is too large or
-// corrupt are unknown; one that the client has given up counts as not received.
+// unread counts a request that was not read to its end. The items of one that is too large,
+// corrupt or in an unknown format are unknown; one that the client has given up counts as not received.
 func (c *counters) unread(signal otlp.Signal, code codes.Code) {
 	switch code {
 	case codes.ResourceExhausted:
 		c.refuse(signal, 1, TooLarge, code)
 	case codes.Internal:
 		c.refuse(signal, 1, Undecodable, code)
+	case codes.Unimplemented:
+		c.refuse(signal, 1, Format, code)
 	default:
 		c.mu.Lock()
 		defer c.mu.Unlock()

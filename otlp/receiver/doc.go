@@ -1,5 +1,6 @@
-// Package receiver accepts traces, metrics and profiles by OTLP over gRPC and queues them for the
-// exporter. It implements the server side of the OpenTelemetry protocol 1.11.0.
+// Package receiver accepts traces, metrics and profiles by OTLP and queues them for the exporter. It
+// implements the server side of the OpenTelemetry protocol 1.11.0: gRPC, and HTTP with protobuf, at
+// the same address, told apart by content type.
 //
 //	Receiver  listens on a Unix socket, on loopback, or with TLS on any address
 //	Queue     where requests go; a request is acknowledged once the queue has accepted it
@@ -16,7 +17,9 @@
 // own server is not used: it buffers a message, and what it inflates to, before the handler knows
 // how large the message is, and it keeps each DATA frame in a buffer of its own, so that a message
 // sent in frames of one byte takes twelve times its size. net/http hands out the body as it
-// arrives, in a buffer of fixed size, which makes the limits below possible.
+// arrives, in a buffer of fixed size, which makes the limits below possible. A request by HTTP whose
+// length is unknown, as when a client compresses while it sends, counts as one of the largest once
+// it is larger than a window.
 //
 // # Sharing
 //

@@ -20,11 +20,15 @@ import (
 
 // gRPC over HTTP/2, as far as a server of unary calls needs it: doc/PROTOCOL-HTTP2.md of gRPC.
 
+// grpcType begins the media types of gRPC.
+const grpcType = "application/grpc"
+
 // isGRPC reports whether a request is a gRPC call with protobuf messages. Clients that name no
 // message format mean protobuf.
 func isGRPC(q *http.Request) bool {
 	contentType, _, _ := strings.Cut(q.Header.Get("Content-Type"), ";")
-	return q.Method == http.MethodPost && (contentType == "application/grpc" || contentType == "application/grpc+proto")
+	return q.ProtoMajor == 2 && q.Method == http.MethodPost &&
+		(contentType == grpcType || contentType == grpcType+"+proto")
 }
 
 // withDeadline returns a context that ends with the call's deadline: the client's (grpc-timeout) or
@@ -68,13 +72,16 @@ func parseTimeout(text string) (time.Duration, error) {
 	return time.Duration(n) * unit, nil
 }
 
-// message is the only message of a call, while it is read.
-type message struct {
+// grpcMessage is the only message of a call.
+type grpcMessage struct {
 	ctx        context.Context
 	body       io.Reader
 	size       int
 	compressed bool // by gzip
 }
+
+func (m *grpcMessage) memory() int   { return m.size }
+func (m *grpcMessage) gzipped() bool { return m.compressed }
 
 // prefixSize is the size of the prefix of a message.
 //
@@ -83,13 +90,13 @@ type message struct {
 //	1       4     length, big-endian
 const prefixSize = 5
 
-// openMessage reads the prefix of the message. Errors are statuses to respond with.
-func openMessage(ctx context.Context, q *http.Request, limit int) (*message, error) {
+// openGRPC reads the prefix of the message.
+func openGRPC(ctx context.Context, q *http.Request, limit int) (message, error) {
 	encoding := q.Header.Get("Grpc-Encoding")
 	if encoding != "" && encoding != "identity" && encoding != "gzip" {
 		return nil, status.Error(codes.Unimplemented, "grpc-encoding is neither identity nor gzip")
 	}
-	m := &message{ctx: ctx, body: q.Body}
+	m := &grpcMessage{ctx: ctx, body: q.Body}
 	var prefix [prefixSize]byte
 	if _, err := io.ReadFull(m.body, prefix[:]); err != nil {
 		return nil, m.readError(err)
@@ -112,8 +119,8 @@ func openMessage(ctx context.Context, q *http.Request, limit int) (*message, err
 	return m, nil
 }
 
-// read reads the message and the end of the call. It allocates the size of the message only.
-func (m *message) read() ([]byte, error) {
+// read reads the message and the end of the call.
+func (m *grpcMessage) read() ([]byte, error) {
 	body := make([]byte, m.size)
 	if _, err := io.ReadFull(m.body, body); err != nil {
 		if err == io.EOF {
@@ -133,13 +140,21 @@ func (m *message) read() ([]byte, error) {
 }
 
 // readError returns the status for an error of reading the body.
-func (m *message) readError(err error) error {
+func (m *grpcMessage) readError(err error) error {
 	switch {
 	case errors.Is(err, io.EOF):
 		return status.Error(codes.Internal, "no message")
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return status.Error(codes.Internal, "message is truncated")
-	case errors.Is(err, os.ErrDeadlineExceeded), m.ctx.Err() == context.DeadlineExceeded:
+	default:
+		return brokenOff(m.ctx, err)
+	}
+}
+
+// brokenOff returns the status of a request whose sender did not send all of it.
+func brokenOff(ctx context.Context, err error) error {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded), ctx.Err() == context.DeadlineExceeded:
 		return status.FromContextError(context.DeadlineExceeded).Err()
 	default: // the client has cancelled the call or closed the connection
 		return status.Error(codes.Canceled, err.Error())
@@ -150,9 +165,8 @@ func tooLarge(limit int) error {
 	return status.Errorf(codes.ResourceExhausted, "request is larger than %d bytes, which is the limit here", limit)
 }
 
-// respond writes the response to a call, or, if err is not nil, its status. Responses are a few
-// bytes and never compressed.
-func respond(w http.ResponseWriter, response []byte, err error) {
+// respondGRPC writes the response to a call, or, if err is not nil, its status.
+func respondGRPC(w http.ResponseWriter, response []byte, err error) {
 	h := w.Header()
 	h.Set("Content-Type", "application/grpc")
 	if err != nil { // without a body, headers are the trailers

@@ -77,6 +77,7 @@ func serve(c *Config, l net.Listener, file *sockfile.File, queue Queue) *Receive
 	r.slots = newPool(r.running, maxInWork, maxOpen-maxInWork)
 	r.memory = newPool(context.Background(), memoryLimit(limit), maxInWork)
 	var protocols http.Protocols
+	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(c.Certificate != "")
 	protocols.SetUnencryptedHTTP2(c.Certificate == "")
 	r.server = &http.Server{

@@ -1,9 +1,11 @@
 // Interop is a collector as small as it gets: the OTLP receiver of the OpenTelemetry Collector at a
-// Unix socket, and behind it consumers that print what they got, one JSON object per line.
+// Unix socket for gRPC and at another for HTTP, and behind it consumers that print what they got, one
+// JSON object per line.
 //
-//	interop SOCKET
+//	interop SOCKET [ENDPOINT]
 //
-// The first line is {"ready":true}. It ends at the end of its standard input.
+// The socket of HTTP is SOCKET.http. With an ENDPOINT, the collector's exporter of OTLP/HTTP sends
+// everything there instead. The first line is {"ready":true}. It ends at the end of its standard input.
 package main
 
 import (
@@ -12,6 +14,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 
 	"go.opentelemetry.io/collector/component"
@@ -33,23 +37,31 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: interop SOCKET")
+	if len(os.Args) < 2 || len(os.Args) > 3 {
+		fmt.Fprintln(os.Stderr, "usage: interop SOCKET [ENDPOINT]")
 		os.Exit(2)
 	}
-	if err := run(os.Args[1]); err != nil {
+	if err := run(os.Args[1], strings.Join(os.Args[2:], "")); err != nil {
 		fmt.Fprintln(os.Stderr, "interop:", err)
 		os.Exit(1)
 	}
 }
 
-func run(socket string) error {
+func run(socket, endpoint string) error {
 	ctx := context.Background()
-	components, err := receivers(ctx, socket, &printer{lines: json.NewEncoder(os.Stdout)})
+	to, components, err := printers()
+	if endpoint != "" {
+		to, components, err = forwarders(ctx, endpoint)
+	}
 	if err != nil {
 		return err
 	}
-	for _, c := range components { // all are one receiver, which starts once
+	first, err := receivers(ctx, socket, to)
+	if err != nil {
+		return err
+	}
+	components = append(components, first...) // all of first are one receiver, which starts once
+	for _, c := range components {
 		if err := c.Start(ctx, host{}); err != nil {
 			return err
 		}
@@ -58,7 +70,7 @@ func run(socket string) error {
 	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
 		return err
 	}
-	for _, c := range components {
+	for _, c := range slices.Backward(components) {
 		if err := c.Shutdown(ctx); err != nil {
 			return err
 		}
@@ -66,41 +78,54 @@ func run(socket string) error {
 	return nil
 }
 
-// receivers are the OTLP receiver for each signal, with the configuration that a collector has
-// without one, but for where it listens.
-func receivers(ctx context.Context, socket string, p *printer) ([]component.Component, error) {
-	factory := otlpreceiver.NewFactory().(xreceiver.Factory)
-	config := factory.CreateDefaultConfig().(*otlpreceiver.Config)
-	grpc := configgrpc.NewDefaultServerConfig()
-	grpc.NetAddr = confignet.AddrConfig{Endpoint: socket, Transport: confignet.TransportTypeUnix}
-	config.Protocols.GRPC = configoptional.Some(grpc)
-	config.Protocols.HTTP = configoptional.None[otlpreceiver.HTTPConfig]()
-	settings := receiver.Settings{ID: component.NewID(factory.Type()), TelemetrySettings: component.TelemetrySettings{
-		Logger: zap.NewNop(), TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: noop.NewMeterProvider(),
-		Resource: pcommon.NewResource(),
-	}}
-
+// printers print.
+func printers() (*consumers, []component.Component, error) {
+	p := &printer{lines: json.NewEncoder(os.Stdout)}
 	traces, err := consumer.NewTraces(p.traces)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	metrics, err := consumer.NewMetrics(p.metrics)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	profiles, err := xconsumer.NewProfiles(p.profiles)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	forTraces, err := factory.CreateTraces(ctx, settings, config, traces)
+	return &consumers{traces, metrics, profiles}, nil, nil
+}
+
+func telemetry() component.TelemetrySettings {
+	return component.TelemetrySettings{
+		Logger: zap.NewNop(), TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: noop.NewMeterProvider(),
+		Resource: pcommon.NewResource(),
+	}
+}
+
+// receivers are the OTLP receiver for each signal, with the configuration that a collector has
+// without one, but for where it listens.
+func receivers(ctx context.Context, socket string, to *consumers) ([]component.Component, error) {
+	factory := otlpreceiver.NewFactory().(xreceiver.Factory)
+	config := factory.CreateDefaultConfig().(*otlpreceiver.Config)
+	at := func(socket string) confignet.AddrConfig {
+		return confignet.AddrConfig{Endpoint: socket, Transport: confignet.TransportTypeUnix}
+	}
+	grpc := configgrpc.NewDefaultServerConfig()
+	grpc.NetAddr = at(socket)
+	config.Protocols.GRPC = configoptional.Some(grpc)
+	http := config.Protocols.HTTP.GetOrInsertDefault()
+	http.ServerConfig.NetAddr = at(socket + ".http")
+	settings := receiver.Settings{ID: component.NewID(factory.Type()), TelemetrySettings: telemetry()}
+	forTraces, err := factory.CreateTraces(ctx, settings, config, to.traces)
 	if err != nil {
 		return nil, err
 	}
-	forMetrics, err := factory.CreateMetrics(ctx, settings, config, metrics)
+	forMetrics, err := factory.CreateMetrics(ctx, settings, config, to.metrics)
 	if err != nil {
 		return nil, err
 	}
-	forProfiles, err := factory.CreateProfiles(ctx, settings, config, profiles)
+	forProfiles, err := factory.CreateProfiles(ctx, settings, config, to.profiles)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,359 @@
+package receiver
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"correlator/internal/connlimit"
+	"correlator/internal/testenv"
+	"correlator/otlp"
+)
+
+// httpClients are a client for each version of HTTP.
+func httpClients(t testing.TB, dial func(ctx context.Context) (net.Conn, error)) map[string]*http.Transport {
+	t.Helper()
+	one := client(t, dial)
+	one.Protocols = nil
+	return map[string]*http.Transport{"HTTP/1.1": one, "HTTP/2": client(t, dial)}
+}
+
+func (l *lab) dialSocket(ctx context.Context) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "unix", l.Addr().String())
+}
+
+// httpHeaders are those of a request with protobuf, and more of them.
+func httpHeaders(more ...string) map[string]string {
+	h := map[string]string{"Content-Type": protobufType, "Te": ""}
+	for i := 0; i < len(more); i += 2 {
+		h[more[i]] = more[i+1]
+	}
+	return h
+}
+
+// answer sends a request, and returns the response with its body.
+func answer(
+	t testing.TB, c *http.Transport, path string, headers map[string]string, body io.Reader,
+) (*http.Response, []byte) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	a, err := post(ctx, t, c, path, headers, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Body.Close()
+	got, err := io.ReadAll(a.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Header.Get("Content-Type") != protobufType {
+		t.Errorf("response of type %q", a.Header.Get("Content-Type"))
+	}
+	return a, got
+}
+
+// unsized hides the length of a body.
+type unsized struct{ io.Reader }
+
+// Valid requests are passed on byte by byte: by both versions of HTTP, compressed or not, of known
+// and unknown length, small and large.
+func TestHTTPPassOn(t *testing.T) {
+	for version := range httpClients(t, nil) {
+		for _, size := range []int{0, window - 500, 3 * window} {
+			t.Run(fmt.Sprint(version, size), func(t *testing.T) {
+				l := openLab(t, Config{})
+				c := httpClients(t, l.dialSocket)[version]
+				for signal := range otlp.NumSignals {
+					body, items := sound(t, signal)
+					if size > 0 && signal == otlp.Traces {
+						body, items = encode(t, traceRequest(largeSpan(size))), 1
+					}
+					n := 0
+					for _, r := range []io.Reader{bytes.NewReader(body), unsized{bytes.NewReader(body)},
+						bytes.NewReader(zip(t, body)), unsized{bytes.NewReader(zip(t, body))}} {
+						headers := httpHeaders()
+						if n++; n > 2 {
+							headers = httpHeaders("Content-Encoding", "gzip")
+						}
+						a, got := answer(t, c, signal.Path(), headers, r)
+						if a.StatusCode != 200 || len(got) > 0 {
+							t.Fatalf("%v: %s, %x", signal, a.Status, got)
+						}
+						b := l.only(t)
+						if b.Signal() != signal || b.Items() != items || !bytes.Equal(b.Request(), body) ||
+							cap(b.Request()) > len(body)*9/8 {
+							t.Errorf("%v: %d items of %v in %d bytes", signal, b.Items(), b.Signal(), cap(b.Request()))
+						}
+					}
+					l.wantCounts(signal, fmt.Sprintf("items=%d, requests OK=4", 4*items))
+				}
+				if n := l.Status().Connections; n != 1 {
+					t.Errorf("%d connections", n)
+				}
+			})
+		}
+	}
+}
+
+// The response to a request of which a part is invalid is that of gRPC.
+func TestHTTPPartialSuccess(t *testing.T) {
+	l := openLab(t, Config{})
+	c := httpClients(t, l.dialSocket)["HTTP/1.1"]
+	body := encode(t, traceRequest(aSpan("a"), badSpan()))
+	a, got := answer(t, c, otlp.Traces.Path(), httpHeaders(), bytes.NewReader(body))
+	rejected, message, err := readAnswer(got)
+	if a.StatusCode != 200 || rejected != 1 || message == "" || err != nil {
+		t.Errorf("%s, %d rejected: %s, %v", a.Status, rejected, message, err)
+	}
+	l.wantCounts(otlp.Traces, "items=2, rejected_items bad_id=1, requests OK=1")
+}
+
+// Every invalid request gets the documented status code and a Status, is counted, and the next
+// request is accepted.
+func TestHTTPBadInput(t *testing.T) {
+	const (
+		limit  = 100_000
+		format = "items=1, refused_items format=1, requests UNIMPLEMENTED=1"
+		large  = "items=1, refused_items too_large=1, requests RESOURCE_EXHAUSTED=1"
+	)
+	good, items := sound(t, otlp.Traces)
+	for _, c := range []struct {
+		name    string
+		path    string
+		headers map[string]string
+		body    io.Reader
+		code    int
+		counts  string
+	}{
+		{"garbage", "", httpHeaders(), bytes.NewReader([]byte{0xff}), 400,
+			"items=1, refused_items undecodable=1, requests INVALID_ARGUMENT=1"},
+		{"broken gzip", "", httpHeaders("Content-Encoding", "gzip"), bytes.NewReader(good), 400,
+			"items=1, refused_items undecodable=1, requests INTERNAL=1"},
+		{"too large", "", httpHeaders(), bytes.NewReader(make([]byte, limit+1)), 413, large},
+		{"too large of unknown length", "", httpHeaders(), unsized{bytes.NewReader(make([]byte, limit+1))}, 413, large},
+		{"gzip bomb", "", httpHeaders("Content-Encoding", "gzip"), bytes.NewReader(zip(t, make([]byte, 50*limit))), 413,
+			large},
+		{"JSON", "", map[string]string{"Content-Type": "application/json"}, bytes.NewReader([]byte("{}")), 415, format},
+		{"a form", "", map[string]string{"Content-Type": "text/plain"}, bytes.NewReader(good), 415, format},
+		{"no type", "", map[string]string{"Content-Type": ""}, bytes.NewReader(good), 415, format},
+		{"zstd", "", httpHeaders("Content-Encoding", "zstd"), bytes.NewReader(good), 415, format},
+		{"gzip twice", "", httpHeaders("Content-Encoding", "gzip, gzip"), bytes.NewReader(zip(t, zip(t, good))), 415,
+			format},
+		{"a page", "", httpHeaders("Origin", "http://127.0.0.1:4318"), bytes.NewReader(good), 403, ""},
+		{"logs", "/v1/logs", httpHeaders(), bytes.NewReader(good), 404, ""},
+		{"below", "/v1/traces/", httpHeaders(), bytes.NewReader(good), 404, ""},
+		{"a gRPC method", otlp.Traces.Method(), httpHeaders(), bytes.NewReader(good), 404, ""},
+		{"gRPC with JSON", otlp.Traces.Method(), map[string]string{"Content-Type": "application/grpc+json"},
+			bytes.NewReader(good), 415, ""},
+	} {
+		for version := range httpClients(t, nil) {
+			t.Run(c.name+" "+version, func(t *testing.T) {
+				l := openLab(t, Config{MaxRequestBytes: limit})
+				client := httpClients(t, l.dialSocket)[version]
+				if s, ok := c.body.(io.Seeker); ok {
+					s.Seek(0, io.SeekStart)
+				} else {
+					c.body = unsized{bytes.NewReader(make([]byte, limit+1))}
+				}
+				path := c.path
+				if path == "" {
+					path = otlp.Traces.Path()
+				}
+				a, got := answer(t, client, path, c.headers, c.body)
+				var s status.Status
+				if err := proto.Unmarshal(got, &s); a.StatusCode != c.code || err != nil || s.Message == "" {
+					t.Errorf("%s, %x", a.Status, got)
+				}
+				if after := a.Header.Get("Retry-After"); after != "" {
+					t.Errorf("Retry-After: %s", after)
+				}
+				l.wantCounts(otlp.Traces, c.counts)
+				a, _ = answer(t, client, otlp.Traces.Path(), httpHeaders(), bytes.NewReader(good))
+				if a.StatusCode != 200 || l.only(t).Items() != items {
+					t.Errorf("the next request: %s", a.Status)
+				}
+			})
+		}
+	}
+}
+
+// Methods other than POST, a preflight of a browser among them, get no headers of CORS.
+func TestHTTPMethods(t *testing.T) {
+	l := openLab(t, Config{})
+	c := httpClients(t, l.dialSocket)["HTTP/1.1"]
+	for _, method := range []string{"GET", "HEAD", "OPTIONS", "PUT", "DELETE"} {
+		q, err := http.NewRequestWithContext(t.Context(), method, "http://receiver"+otlp.Traces.Path(), http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := c.RoundTrip(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Body.Close()
+		if a.StatusCode != 405 || a.Header.Get("Allow") != "POST" || a.Header.Get("Access-Control-Allow-Origin") != "" {
+			t.Errorf("%s: %s, %v", method, a.Status, a.Header)
+		}
+	}
+}
+
+// Only what may be sent again is answered with 503, and with a time.
+func TestHTTPRefused(t *testing.T) {
+	body := encode(t, traceRequest(aSpan("a")))
+	for _, c := range []struct {
+		err         error
+		code        int
+		least, most int // of Retry-After; 0: none
+	}{
+		{&otlp.OverloadError{RetryAfter: 6500 * time.Millisecond}, 503, 7, 7},
+		{&otlp.OverloadError{}, 503, 1, 1},
+		{otlp.ErrTooLarge, 413, 0, 0},
+		{otlp.ErrUnsupported, 404, 0, 0},
+		{otlp.ErrClosed, 503, 4, 6},
+	} {
+		l := openLab(t, Config{})
+		l.store.err = c.err
+		a, _ := answer(t, httpClients(t, l.dialSocket)["HTTP/1.1"], otlp.Traces.Path(), httpHeaders(),
+			bytes.NewReader(body))
+		after, _ := strconv.Atoi(a.Header.Get("Retry-After"))
+		if a.StatusCode != c.code || after < c.least || after > c.most {
+			t.Errorf("%v: %s, Retry-After %q", c.err, a.Status, a.Header.Get("Retry-After"))
+		}
+	}
+	l := openLabWith(t, Config{}, panicking{}, &store{})
+	if a, _ := answer(t, httpClients(t, l.dialSocket)["HTTP/1.1"], otlp.Traces.Path(), httpHeaders(),
+		bytes.NewReader(body)); a.StatusCode != 500 {
+		t.Errorf("a panic: %s", a.Status)
+	}
+	l.wantCounts(otlp.Traces, "items=1, refused_items panic=1, requests INTERNAL=1")
+}
+
+// The status codes that clients send again, and no others, are for errors that pass.
+func TestHTTPStatus(t *testing.T) {
+	for code := codes.Code(1); code < numCodes; code++ {
+		got := httpStatus(grpcstatus.Error(code, ""))
+		passes := code == codes.Unavailable || code == codes.DeadlineExceeded
+		if again := got == 429 || got >= 502; again != passes || got < 400 {
+			t.Errorf("%v: %d", code, got)
+		}
+	}
+}
+
+// Connections of HTTP/1.1 whose requests do not end give up slots and memory to others, as those of
+// gRPC do.
+func TestHTTPSlowSenders(t *testing.T) {
+	for _, length := range []int{DefaultMaxRequestBytes, -1} {
+		synctest.Test(t, func(t *testing.T) {
+			b := openBubble(t)
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			slow := httpClients(t, b.listener.DialContext)["HTTP/1.1"]
+			var ended sync.WaitGroup
+			for range maxInWork {
+				ended.Go(func() {
+					body := newTrickle(0, 1)
+					url := "http://receiver" + otlp.Traces.Path()
+					q, err := http.NewRequestWithContext(ctx, http.MethodPost, url, body)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					q.ContentLength = int64(length)
+					q.Header.Set("Content-Type", protobufType)
+					if a, err := slow.RoundTrip(q); err == nil {
+						a.Body.Close()
+					}
+					body.Close()
+				})
+			}
+			synctest.Wait()
+			if n := b.inWork(); n != maxInWork {
+				t.Fatalf("%d requests are in work", n)
+			}
+			start := time.Now()
+			body, _ := sound(t, otlp.Metrics)
+			if _, err := export(b.dial(), otlp.Metrics, body); err != nil || time.Since(start) > 2*connlimit.Grace {
+				t.Errorf("a request of another: %v, after %v", err, time.Since(start))
+			}
+			time.Sleep(callTimeout + slotTimeout)
+			synctest.Wait()
+			if n := b.opened(); n != 0 || !b.memoryFree(memoryLimit(DefaultMaxRequestBytes)) {
+				t.Errorf("%d calls hold something after their deadline", n)
+			}
+			cancel()
+			ended.Wait()
+			if c := counts(t, b.Receiver, otlp.Metrics); c == "" {
+				t.Error("nothing was counted")
+			}
+		})
+	}
+}
+
+// A connection that was interrupted, or timed out, is not used again with a deadline in the past.
+func TestHTTPDeadlines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := openBubble(t)
+		c := httpClients(t, b.listener.DialContext)["HTTP/1.1"]
+		body, _ := sound(t, otlp.Traces)
+		for range 3 {
+			if a, _ := answer(t, c, otlp.Traces.Path(), httpHeaders(), bytes.NewReader(body)); a.StatusCode != 200 {
+				t.Error(a.Status)
+			}
+			time.Sleep(callTimeout + slotTimeout + time.Second) // both deadlines are over
+			if n := b.Status().Connections; n != 1 {
+				t.Errorf("%d connections", n)
+			}
+		}
+		time.Sleep(idleTimeout)
+		synctest.Wait()
+		if n := b.Status().Connections; n != 0 {
+			t.Errorf("%d connections are idle", n)
+		}
+	})
+}
+
+// Clients that announce no length and send as much as possible take the memory that the package
+// documents.
+func TestHTTPAbuse(t *testing.T) {
+	l := openLab(t, Config{})
+	before := heap()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	c := httpClients(t, l.dialSocket)["HTTP/1.1"]
+	var calls sync.WaitGroup
+	for range maxConnections - 1 {
+		calls.Go(func() {
+			body := newTrickle(0, DefaultMaxRequestBytes-prefixSize)
+			defer context.AfterFunc(ctx, func() { body.Close() })()
+			if a, err := post(ctx, t, c, otlp.Traces.Path(), httpHeaders(), body); err == nil {
+				a.Body.Close()
+			}
+		})
+	}
+	testenv.Poll(t, patience, "everything is taken", func() bool { return l.inWork() == maxInWork && !l.memoryFree(1) })
+	const most = maxInWork*(window+1) + 2*(DefaultMaxRequestBytes+1) + maxConnections*23<<10
+	if n := heap() - before; n > most+8<<20 { // the clients' share, about
+		t.Errorf("%d bytes are taken, at most %d should be", n, most)
+	} else {
+		t.Logf("%d kB are taken of %d", n>>10, most>>10)
+	}
+	cancel()
+	calls.Wait()
+	testenv.Poll(t, patience, "nothing is taken", func() bool {
+		return l.opened() == 0 && l.memoryFree(memoryLimit(l.limit)) && l.Status().Connections == 0
+	})
+}
