@@ -45,7 +45,7 @@ demo: build ## show the main job on four real processes, one a JVM, one in Pytho
 # tools). Packages may run concurrently: see testenv.Main.
 test: ## run every test as root, with the race detector
 	@$(NEED) $(EBPF_TOOLS) cc:gcc musl-gcc:musl-tools ld.lld:lld javac:openjdk-17-jdk-headless readelf:binutils \
-		unshare:util-linux setpriv:util-linux systemd-analyze:systemd buildah:buildah git:git node:nodejs npm:npm \
+		unshare:util-linux setpriv:util-linux systemd-analyze:systemd buildah:buildah rpm:rpm git:git node:nodejs npm:npm \
 		python3:python3 chromium:chromium php:php-cli php-fpm8.2:php-fpm \
 		aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu qemu-aarch64-static:qemu-user-static \
 		$(ARM_HEADERS)

@@ -21,8 +21,8 @@ var (
 	kustomizeFile = flag.String("kustomize", "", "`file` with the objects of deploy/kubernetes, to compare")
 )
 
-// release is the version of the newest release in CHANGELOG.md.
-func release(t *testing.T) string {
+// newestRelease is the version of the newest release in CHANGELOG.md.
+func newestRelease(t *testing.T) string {
 	t.Helper()
 	found := regexp.MustCompile(`(?m)^## (\d\S*)`).FindSubmatch(testenv.ReadFile(t, "../CHANGELOG.md"))
 	if found == nil {
@@ -34,7 +34,7 @@ func release(t *testing.T) string {
 // The chart has the version of the release, and is the same as deploy/kubernetes but for what each
 // tool adds.
 func TestChart(t *testing.T) {
-	version := release(t)
+	version := newestRelease(t)
 	var chart struct{ Version string }
 	var kustomization struct {
 		Images []struct {
