@@ -1,7 +1,7 @@
 # The correlator: `make help` lists the targets.
 
 GO      ?= go
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+VERSION ?= $(shell .ci/version 2>/dev/null || echo unknown)
 COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 
 # bin/correlator is for this host; a binary for another GOARCH has that appended to its name, so that
@@ -40,7 +40,7 @@ build: ## build bin/correlator (static); GOARCH=arm64 builds bin/correlator-arm6
 	@GO=$(GO) GOARCH=$(GOARCH) .ci/compile $(BINARY) $(VERSION) $(COMMIT)
 	@echo built $(BINARY)
 
-dist: ## build a reproducible release in dist/: binaries for both architectures, archives, checksums
+dist: ## build a reproducible release in dist/: binaries for both architectures, packages, archives, chart, checksums
 	@.ci/dist dist
 
 demo: build ## show the main job on four real processes, one a JVM, one in Python (root, under 25 s); OTLP=1: also the export
@@ -51,7 +51,7 @@ demo: build ## show the main job on four real processes, one a JVM, one in Pytho
 # tools). Packages may run concurrently: see testenv.Main.
 test: ## run every test as root, with the race detector
 	@$(NEED) $(EBPF_TOOLS) cc:gcc musl-gcc:musl-tools ld.lld:lld javac:openjdk-17-jdk-headless readelf:binutils \
-		unshare:util-linux setpriv:util-linux systemd-analyze:systemd buildah:buildah git:git node:nodejs npm:npm \
+		unshare:util-linux setpriv:util-linux systemd-analyze:systemd buildah:buildah rpm:rpm git:git node:nodejs npm:npm \
 		python3:python3 chromium:chromium php:php-cli php-fpm8.2:php-fpm \
 		aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu qemu-aarch64-static:qemu-user-static \
 		$(ARM_HEADERS)

@@ -29,15 +29,10 @@ type images struct {
 func newImages(t *testing.T) *images {
 	t.Helper()
 	testenv.NeedRoot(t)
-	i := &images{t: t, release: filepath.Join(t.TempDir(), "dist")}
+	i := &images{t: t, release: makeRelease(t)}
 	storage := t.TempDir()
 	i.buildah = []string{testenv.NeedTool(t, "buildah"), "--storage-driver", "vfs", "--root", storage + "/root",
 		"--runroot", storage + "/run"}
-	command := exec.Command("../.ci/dist", i.release)
-	command.Env = append(os.Environ(), "VERSION=v1.2.3", "COMMIT=c0ffee", "SOURCE_DATE_EPOCH=1700000000")
-	if out, err := command.CombinedOutput(); err != nil {
-		t.Fatalf("making a release: %v\n%s", err, out)
-	}
 	return i
 }
 
@@ -58,8 +53,8 @@ func (i *images) run(args ...string) string {
 // build builds the image for an architecture and returns the directory of a container made from it.
 func (i *images) build(arch string) (root string) {
 	i.t.Helper()
-	i.run("build", "--isolation", "chroot", "--platform", "linux/"+arch, "--file", "Dockerfile", "--tag", arch,
-		"--build-arg", "VERSION=v1.2.3", "--build-arg", "COMMIT=c0ffee", i.release)
+	i.run("build", "--isolation", "chroot", "--platform", "linux/"+arch, "--tag", arch, "--timestamp", "1700000000",
+		i.release)
 	return i.run("mount", i.run("from", "--pull-never", "--platform", "linux/"+arch, arch))
 }
 
@@ -75,6 +70,12 @@ func TestImage(t *testing.T) {
 		if arch != runtime.GOARCH {
 			continue
 		}
+		digest := images.digest(arch)
+		images.run("rmi", "--force", arch)
+		root = images.build(arch)
+		if again := images.digest(arch); again != digest {
+			t.Errorf("built twice it is %s and %s", digest, again)
+		}
 		config := testenv.ReadFile(t, "kubernetes/config.yaml")
 		volumes := t.TempDir()
 		testenv.WriteFile(t, filepath.Join(volumes, "config.yaml"), string(config)+"samples-per-second: 97\n")
@@ -83,6 +84,12 @@ func TestImage(t *testing.T) {
 		// directories.
 		t.Run("container", func(t *testing.T) { testContainer(t, root, volumes, log) })
 	}
+}
+
+// digest is that of an image, and with it of all that it consists of.
+func (i *images) digest(name string) string {
+	i.t.Helper()
+	return i.run("inspect", "--type", "image", "--format", "{{.FromImageDigest}}", name)
 }
 
 func verifyFiles(t *testing.T, root string, machine elf.Machine) {
@@ -94,8 +101,8 @@ func verifyFiles(t *testing.T, root string, machine elf.Machine) {
 		}
 		return err
 	})
-	if want := []string{"/correlator", "/licenses/LICENSE", "/licenses/LICENSES-third-party.txt"}; err != nil ||
-		!slices.Equal(found, want) {
+	if want := []string{"/correlator", "/correlator.cdx.json", "/licenses/LICENSE",
+		"/licenses/LICENSES-third-party.txt"}; err != nil || !slices.Equal(found, want) {
 		t.Errorf("the image has %v: %v", found, err)
 	}
 	binary, err := elf.Open(filepath.Join(root, "correlator"))
@@ -117,7 +124,7 @@ func verifyVersion(t *testing.T, root, arch string) {
 		argv = append([]string{testenv.NeedTool(t, "qemu-aarch64-static")}, argv...)
 	}
 	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
-	if want := "v1.2.3\ncommit c0ffee\n" + runtime.Version() + " linux/" + arch + "\n"; err != nil ||
+	if want := "1.2.3\ncommit c0ffee\n" + runtime.Version() + " linux/" + arch + "\n"; err != nil ||
 		string(out) != want {
 		t.Errorf("its version is %q: %v", out, err)
 	}
@@ -143,7 +150,7 @@ func (i *images) verifyConfig(arch string) {
 		!slices.Equal(config.Entrypoint, []string{"/correlator"}) || !slices.Equal(config.Cmd, []string{"run"}) {
 		i.t.Errorf("the image is %+v", image)
 	}
-	for label, want := range map[string]string{"title": "correlator", "licenses": "Apache-2.0", "version": "v1.2.3",
+	for label, want := range map[string]string{"title": "correlator", "licenses": "Apache-2.0", "version": "1.2.3",
 		"revision": "c0ffee"} {
 		if got := config.Labels["org.opencontainers.image."+label]; got != want {
 			i.t.Errorf("label %s is %q", label, got)

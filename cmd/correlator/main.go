@@ -62,7 +62,6 @@ func newApp() *app {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}}
 	a.root.SetFlagErrorFunc(seeHelp)
-	a.root.CompletionOptions.HiddenDefaultCmd = true
 	a.root.SetHelpFunc(help.Command)
 	a.addRun()
 	a.addCheck()
@@ -74,6 +73,8 @@ func newApp() *app {
 	a.addFeed()
 	a.addOpenCensus()
 	a.addDots()
+	a.addCompletion()
+	a.addMan()
 	a.addVersion()
 	return a
 }

@@ -16,13 +16,9 @@ import (
 func Command(cmd *cobra.Command, _ []string) {
 	w := cmd.OutOrStdout()
 	width := columns(w)
-	text := cmd.Long
-	if text == "" {
-		text = cmd.Short
-	}
-	for paragraph := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
-		if strings.HasPrefix(paragraph, " ") {
-			fmt.Fprintf(w, "%s\n\n", paragraph) // its line breaks are meant
+	for _, paragraph := range paragraphs(cmd) {
+		if indented(paragraph) {
+			fmt.Fprintf(w, "%s\n\n", paragraph)
 		} else {
 			fmt.Fprintln(w, wrap(paragraph, "", "", width))
 		}
@@ -42,6 +38,18 @@ func Command(cmd *cobra.Command, _ []string) {
 		fmt.Fprintf(w, "\n\"%s COMMAND --help\" tells more about a command.\n", cmd.CommandPath())
 	}
 }
+
+// paragraphs are those of the text that says what a command does.
+func paragraphs(cmd *cobra.Command) []string {
+	text := cmd.Long
+	if text == "" {
+		text = cmd.Short
+	}
+	return strings.Split(strings.TrimSpace(text), "\n\n")
+}
+
+// indented reports whether a paragraph's line breaks are meant.
+func indented(paragraph string) bool { return strings.HasPrefix(paragraph, " ") }
 
 // columns returns how wide help is: lines of more than 100 columns are hard to read.
 func columns(w io.Writer) int {

@@ -10,57 +10,68 @@ import (
 	"correlator/internal/terminal"
 )
 
-// usage describes the flags in lines of at most width columns, if their names allow: first those of
-// no group, then group by group, in the order of their first flags.
-func usage(flags *pflag.FlagSet, width int) string {
-	titles := []string{""}
-	groups := map[string][]*pflag.Flag{}
+// group is flags under a title; that of the first is "".
+type group struct {
+	title string
+	flags []*pflag.Flag
+}
+
+// groups returns the flags that are shown: first those of no group, which may be none, then group by
+// group, in the order of their first flags.
+func groups(flags *pflag.FlagSet) []group {
+	found := []group{{}}
+	index := map[string]int{"": 0}
 	flags.VisitAll(func(f *pflag.Flag) {
 		if f.Hidden {
 			return
 		}
 		title := config.Group(f)
-		if groups[title] == nil && title != "" {
-			titles = append(titles, title)
+		i, known := index[title]
+		if !known {
+			i = len(found)
+			index[title] = i
+			found = append(found, group{title: title})
 		}
-		groups[title] = append(groups[title], f)
+		found[i].flags = append(found[i].flags, f)
 	})
+	return found
+}
+
+// usage describes the flags in lines of at most width columns, if their names allow.
+func usage(flags *pflag.FlagSet, width int) string {
 	var out strings.Builder
-	for _, title := range titles {
-		if len(groups[title]) == 0 {
-			continue // there is none without a group
+	for _, g := range groups(flags) {
+		if len(g.flags) == 0 {
+			continue
 		}
-		if title == "" {
+		if g.title == "" {
 			out.WriteString("\nFlags:\n")
 		} else {
-			fmt.Fprintf(&out, "\n%s:\n", title)
+			fmt.Fprintf(&out, "\n%s:\n", g.title)
 		}
-		for _, f := range groups[title] {
-			writeFlag(&out, f, width)
+		for _, f := range g.flags {
+			name, kind, initial, usage := describe(f)
+			out.WriteString(wrap(strings.Join([]string{name, kind, initial}, " "), "  ", "      ", width))
+			out.WriteString(wrap(usage, "      ", "      ", width))
 		}
 	}
 	return out.String()
 }
 
-// writeFlag writes a line with the flag's name, type and default, and its description below.
-func writeFlag(out *strings.Builder, f *pflag.Flag, width int) {
-	kind, usage := pflag.UnquoteUsage(f)
-	head := "--" + f.Name
+// describe returns the parts of a flag's description. Without a type or a default, these are empty.
+func describe(f *pflag.Flag) (name, kind, initial, usage string) {
+	kind, usage = pflag.UnquoteUsage(f)
+	name = "--" + f.Name
 	if f.Shorthand != "" {
-		head = "-" + f.Shorthand + ", " + head
-	}
-	if kind != "" {
-		head += " " + kind
+		name = "-" + f.Shorthand + ", " + name
 	}
 	// A default that only words can describe is the end of the usage.
 	if start := strings.LastIndex(usage, " (default: "); start >= 0 && strings.HasSuffix(usage, ")") {
-		head += usage[start:]
-		usage = usage[:start]
+		usage, initial = usage[:start], usage[start+1:]
 	} else if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "[]" {
-		head += fmt.Sprintf(" (default: %s)", f.DefValue)
+		initial = fmt.Sprintf("(default: %s)", f.DefValue)
 	}
-	out.WriteString(wrap(head, "  ", "      ", width))
-	out.WriteString(wrap(usage, "      ", "      ", width))
+	return name, kind, initial, usage
 }
 
 // wrap breaks a text between words into lines of at most width columns. The first line begins with

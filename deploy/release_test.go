@@ -1,0 +1,167 @@
+package deploy
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"debug/buildinfo"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"correlator/internal/testenv"
+)
+
+// release is made once for all tests, which takes some seconds, and removed when they have ended.
+var release struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+const releaseVersion = "1.2.3"
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	os.RemoveAll(release.dir)
+	os.Exit(code)
+}
+
+// makeRelease returns the directory of a release with everything.
+func makeRelease(t *testing.T) string {
+	t.Helper()
+	release.once.Do(func() {
+		if release.dir, release.err = os.MkdirTemp("", "correlator-release-"); release.err != nil {
+			return
+		}
+		command := exec.Command("../.ci/dist", filepath.Join(release.dir, "dist"))
+		command.Env = append(os.Environ(), "VERSION="+releaseVersion, "COMMIT=c0ffee", "SOURCE_DATE_EPOCH=1700000000")
+		if out, err := command.CombinedOutput(); err != nil {
+			release.err = errors.New(string(out))
+		}
+	})
+	if release.err != nil {
+		t.Fatalf("making a release: %v", release.err)
+	}
+	return filepath.Join(release.dir, "dist")
+}
+
+// What the documents in an archive link to is in the archive, where they say.
+func TestArchive(t *testing.T) {
+	dir := makeRelease(t)
+	name := "correlator-" + releaseVersion + "-linux-" + runtime.GOARCH
+	files := unpack(t, filepath.Join(dir, name+".tar.gz"), name)
+	for _, file := range []string{"correlator", "LICENSE", "README.md", "SECURITY.md", "docs/install.md",
+		"man/correlator-run.1", "completions/bash", "deploy/systemd/correlator.service"} {
+		if _, ok := files[file]; !ok {
+			t.Errorf("%s is missing", file)
+		}
+	}
+	links := 0
+	for file, text := range files {
+		if path.Ext(file) != ".md" {
+			continue
+		}
+		for _, link := range linksOf(text) {
+			links++
+			target := path.Join(path.Dir(file), link)
+			if _, ok := files[target]; !ok {
+				t.Errorf("%s links to %s", file, link)
+			}
+		}
+	}
+	if links < 50 {
+		t.Errorf("only %d links found", links)
+	}
+}
+
+// unpack returns the files and directories of an archive, by their path below its one directory.
+func unpack(t *testing.T, archive, dir string) map[string]string {
+	t.Helper()
+	file, err := os.Open(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	unzipped, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	for reader := tar.NewReader(unzipped); ; {
+		header, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			return found
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name, ok := strings.CutPrefix(header.Name, dir+"/")
+		if !ok || header.Uid != 0 || header.Gid != 0 || header.Mode&0o022 != 0 {
+			t.Errorf("%s has %s of %d:%d, mode %o", archive, header.Name, header.Uid, header.Gid, header.Mode)
+		}
+		found[strings.TrimSuffix(name, "/")] = string(text)
+	}
+}
+
+// linksOf returns the paths that a Markdown text links to.
+func linksOf(text string) (links []string) {
+	code := regexp.MustCompile("(?ms)^```.*?^```|^    [^\n]*$|`[^`\n]*`")
+	link := regexp.MustCompile(`\]\(([^)\s#]+)(#\S*)?\)`)
+	for _, found := range link.FindAllStringSubmatch(code.ReplaceAllString(text, ""), -1) {
+		if !strings.Contains(found[1], "://") {
+			links = append(links, found[1])
+		}
+	}
+	return links
+}
+
+// The bill of materials names the modules that the binary contains, and Go.
+func TestBillOfMaterials(t *testing.T) {
+	dir := makeRelease(t)
+	for _, arch := range []string{"amd64", "arm64"} {
+		binary := filepath.Join(dir, "correlator-linux-"+arch)
+		build, err := buildinfo.ReadFile(binary)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var bill struct {
+			Metadata struct {
+				Component struct{ Name, Version string }
+			}
+			Components []struct{ Name, Version string }
+		}
+		if err := json.Unmarshal(testenv.ReadFile(t, binary+".cdx.json"), &bill); err != nil {
+			t.Fatal(err)
+		}
+		if of := bill.Metadata.Component; of.Name != "correlator" || of.Version != releaseVersion {
+			t.Errorf("it is of %+v", of)
+		}
+		versions := map[string]string{}
+		for _, component := range bill.Components {
+			versions[component.Name] = component.Version
+		}
+		if versions["std"] != build.GoVersion {
+			t.Errorf("built with %s, listed is %s", build.GoVersion, versions["std"])
+		}
+		for _, module := range build.Deps {
+			if versions[module.Path] != module.Version {
+				t.Errorf("%s %s is listed as %q", module.Path, module.Version, versions[module.Path])
+			}
+		}
+		if len(versions) != len(build.Deps)+1 {
+			t.Errorf("%d components listed, %d linked", len(versions), len(build.Deps)+1)
+		}
+	}
+}
