@@ -94,6 +94,8 @@ func TestShallow(t *testing.T) {
 		{19, []profile.Frame{{Address: 1}}, false},
 		{20, []profile.Frame{{Address: 1 << 63}, {Address: 1}}, false},
 		{20, []profile.Frame{{Address: 1}, {Address: 2}, {Address: 3}}, false},
+		{20, []profile.Frame{{Address: 1}, {Address: 2, Function: &profile.Function{Name: "main"}}}, false},
+		{20, []profile.Frame{{Address: 2, Function: &profile.Function{Name: "main"}}, {Address: 1}}, true},
 	} {
 		p := &record.Process{PID: 1}
 		r := recording(map[*record.Process][]profile.Frame{p: test.stack})
