@@ -23,7 +23,8 @@ func fakeJVM(t *testing.T, name, library string) int {
 	environment := os.Environ()
 	if library != "" {
 		object := filepath.Join(dir, library)
-		if output, err := exec.Command(testenv.NeedTool(t, "cc"), "-shared", "-o", object, source).CombinedOutput(); err != nil {
+		build := exec.Command(testenv.NeedTool(t, "cc"), "-shared", "-o", object, source)
+		if output, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, output)
 		}
 		environment = append(environment, "LD_PRELOAD="+object)

@@ -58,7 +58,8 @@ func processTable(s *Status) *terminal.Table {
 	}
 	for i := range s.Silent {
 		p := &s.Silent[i]
-		table.Row(strconv.Itoa(p.PID), p.ServiceText(), p.StateText(), "", "", p.ShortContainerID(), "", "", "", "", "", "", "")
+		table.Row(strconv.Itoa(p.PID), p.ServiceText(), p.StateText(), "", "", p.ShortContainerID(), "", "", "", "", "",
+			"", "")
 	}
 	return table
 }

@@ -22,7 +22,8 @@ func TestScanSilent(t *testing.T) {
 	}{
 		{demo.SilentJVM{Jar: "elastic-apm-agent-1.55.0.jar"}, "elastic-apm-agent 1.55.0 option_not_set"},
 		{demo.SilentJVM{Jar: "elastic-apm-agent-1.49.0.jar", Loaded: true}, "elastic-apm-agent 1.49.0 agent_too_old"},
-		{demo.SilentJVM{Jar: "elastic-apm-agent.jar", Environment: []string{on}, NoExec: true}, "elastic-apm-agent noexec"},
+		{demo.SilentJVM{Jar: "elastic-apm-agent.jar", Environment: []string{on}, NoExec: true},
+			"elastic-apm-agent noexec"},
 		{demo.SilentJVM{Jar: "elastic-apm-agent-1.x.jar", Environment: []string{on},
 			Flags: []string{"-Djava.io.tmpdir=/nonexistent"}}, "elastic-apm-agent no_temp_dir"},
 		{demo.SilentJVM{Jar: "elastic-otel-javaagent-1.4.0.jar", Loaded: true,

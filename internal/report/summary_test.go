@@ -83,6 +83,14 @@ func TestSummaryOfUnwoundStacks(t *testing.T) {
 	}
 }
 
+// Processes that may not be read are one line, not a warning each.
+func TestUnreadable(t *testing.T) {
+	s := summarize(&record.Recording{Unreadable: 3}, nil)
+	if lines := s.losses(); len(lines) != 1 || !strings.HasPrefix(lines[0], "not looked into: 3 processes") {
+		t.Errorf("%q", lines)
+	}
+}
+
 // Few samples, and those that begin in the kernel, are no evidence about frame pointers.
 func TestShallow(t *testing.T) {
 	for _, test := range []struct {
