@@ -285,7 +285,9 @@ func FuzzParseMapping(f *testing.F) {
 		if m.Deleted {
 			name = append(bytes.Clone(path), deletedSuffix...)
 		}
-		for _, what := range []selection{agentLibrary, executableFiles, executableMemory, processContexts} {
+		for _, what := range []selection{
+			agentLibrary, executableFiles, executableMemory, processContexts, javaMachine,
+		} {
 			if what.wants(line) != what.wants(name) {
 				t.Errorf("%q with name %q: selection %d wants one of them", line, name, what)
 			}

@@ -36,6 +36,7 @@ const (
 	executableFiles                   // executable ones of files
 	executableMemory                  // all executable ones
 	processContexts                   // those of a process context, which can be written and not executed
+	javaMachine                       // executable ones of a Java virtual machine
 )
 
 // wants reports whether a mapping with this name is selected, if its permissions are. The name may
@@ -49,6 +50,9 @@ func (s selection) wants(name []byte) bool {
 		// What is not a file has no path, or a name in brackets that may hold a slash: [anon:a/b].
 		i := bytes.IndexAny(name, "/[")
 		return i >= 0 && name[i] == '/'
+	case javaMachine:
+		name, _ = cutDeleted(name)
+		return bytes.HasSuffix(name, []byte("/libjvm.so"))
 	case processContexts:
 		i := bytes.IndexAny(name, "/[")
 		return i >= 0 && matchContext(name[i:])

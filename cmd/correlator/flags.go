@@ -239,7 +239,8 @@ var usage = map[string]string{
 	"live-secret-file": "`file` with the secret that guests of --live-listen on TCP and WebSocket must know, and by which " +
 		"the broker of --live-connect knows the agent; it is proved, not sent (default: DOTS_AUTH_SECRET, else none)",
 
-	"admin-socket": "`path` of the socket that \"correlator status\" asks, for our own user only; empty: none",
+	"admin-socket": "`path` of the socket that \"correlator status\" asks, for our own user only; its directory is created " +
+		"if only that is missing, and stays; empty: none",
 	"metrics-address": "`host:port` that serves /metrics (Prometheus), /healthz and /readyz over HTTP to everybody " +
 		"who reaches it, without TLS or password: 127.0.0.1:9464 is this host only, :9464 every interface (default: " +
 		"none)",

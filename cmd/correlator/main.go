@@ -19,12 +19,15 @@ import (
 	"correlator/internal/worker"
 )
 
-// usageError is a mistake in how the command was called: exit code 2, before anything was opened.
-type usageError struct{ error }
-
 func main() {
 	worker.Main(access.Kind, symbolizer.Kind, symbolizer.LiveKind, unwind.Kind())
-	err := newApp().root.Execute()
+	stdout := &outlet{file: os.Stdout}
+	root := newApp().root
+	root.SetOut(stdout)
+	err := root.Execute()
+	if err == nil {
+		err = stdout.failure()
+	}
 	if err == nil {
 		return
 	}
@@ -61,7 +64,10 @@ func newApp() *app {
 		Args:          usageArgs(cobra.NoArgs),
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}}
-	a.root.SetFlagErrorFunc(seeHelp)
+	a.root.SetFlagErrorFunc(flagError)
+	a.root.SetHelpCommand(helpCommand())
+	a.root.Version = versionText()
+	a.root.SetVersionTemplate("{{.Version}}")
 	a.root.SetHelpFunc(help.Command)
 	a.addRun()
 	a.addCheck()
@@ -139,18 +145,4 @@ func (a *app) warnOfUnknownVariables(cmd *cobra.Command) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "correlator: environment variable %s is no setting%s\n", variable.Name,
 			config.DidYouMean(variable.Nearest))
 	}
-}
-
-// usageArgs turns the error of check into a usage error.
-func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return seeHelp(cmd, err)
-		}
-		return nil
-	}
-}
-
-func seeHelp(cmd *cobra.Command, err error) error {
-	return usageError{fmt.Errorf("%w; see %q", err, cmd.CommandPath()+" --help")}
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"correlator/internal/config"
 	"correlator/internal/inspect"
@@ -37,7 +38,7 @@ func (a *app) addScan() {
 
 func (a *app) addInspect() {
 	options := &inspectOptions{ProcRoot: config.DefaultProcRoot, output: table}
-	a.add(&cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "inspect PID",
 		Short: "Show one process: its storage, TLS rule, and its threads' traces",
 		Args:  cobra.ExactArgs(1),
@@ -55,7 +56,16 @@ func (a *app) addInspect() {
 			}
 			return errors.Join(inspection.Write(cmd.OutOrStdout()), err)
 		},
-	}, options)
+	}
+	a.add(cmd, options)
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if unknown := (*pflag.NotExistError)(nil); errors.As(err, &unknown) {
+			if _, notNumber := strconv.Atoi(unknown.GetSpecifiedShortnames()); notNumber == nil {
+				return usageError{fmt.Errorf("\"-%s\" is not a process id", unknown.GetSpecifiedShortnames())}
+			}
+		}
+		return flagError(cmd, err)
+	})
 }
 
 func printJSON(w io.Writer, value any) error {

@@ -19,8 +19,12 @@ func (a *app) addVersion() {
 		Short: "Print the version, and what it was built from",
 		Args:  cobra.NoArgs,
 		Run: func(cmd *cobra.Command, _ []string) {
-			fmt.Fprintf(cmd.OutOrStdout(), "%s\ncommit %s\n%s %s/%s\n", version, commit, runtime.Version(),
-				runtime.GOOS, runtime.GOARCH)
+			fmt.Fprint(cmd.OutOrStdout(), versionText())
 		},
 	}, nil)
+}
+
+// versionText is also what --version prints.
+func versionText() string {
+	return fmt.Sprintf("%s\ncommit %s\n%s %s/%s\n", version, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/elfsym"
+	"correlator/internal/javaagent"
 	"correlator/internal/worker"
 	"correlator/messaging"
 	"correlator/procscan"
@@ -100,6 +101,18 @@ func (p *Process) Place() (procscan.Place, error) {
 	var place procscan.Place
 	_, err := p.call(opPlace, &request{}, &place)
 	return place, err
+}
+
+// JavaAgent is javaagent.Find: nil without an agent.
+func (p *Process) JavaAgent() (*javaagent.Agent, error) {
+	var agent *javaagent.Agent
+	if _, err := p.call(opJavaAgent, &request{}, &agent); err != nil {
+		return nil, err
+	}
+	if agent != nil && !agent.IsValid() {
+		return nil, errAnswer
+	}
+	return agent, nil
 }
 
 // Library parses the agent library at a mapping of the process, with the errors of

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/elfsym"
+	"correlator/internal/javaagent"
 	"correlator/internal/worker"
 	"correlator/memread"
 	"correlator/messaging"
@@ -98,6 +99,8 @@ func (s *server) do(message []byte) (result any, fd int, err error) {
 		result, err = handle.Place()
 	case opEnvironment:
 		result, err = readEnvironment(handle)
+	case opJavaAgent:
+		result, err = javaagent.Find(handle)
 	case opSlots, opPagedOutSlot:
 		result, err = s.readSlots(&r, message[0] == opPagedOutSlot)
 	case opLibrary:

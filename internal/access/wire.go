@@ -26,6 +26,7 @@ const (
 	opSlots          = 's' // slots
 	opPagedOutSlot   = 'o' // slots, of one thread
 	opEnvironment    = 'e' // environment
+	opJavaAgent      = 'j' // *javaagent.Agent
 	opMemory         = 'm' // see memory.go
 )
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"correlator/internal/agent"
+	"correlator/internal/javaagent"
 	"correlator/internal/process"
 	"correlator/internal/sampling"
 	"correlator/internal/sockfile"
@@ -288,6 +289,35 @@ func TestTroubles(t *testing.T) {
 	first, last := slices.Index(lines, all[0]), slices.Index(lines, "and of 13 more")
 	if first < 0 || last != first+maxTroubles-1 || lines[first-1] != "" || lines[last+1] != "" {
 		t.Errorf("from %d to %d of %q", first, last, lines)
+	}
+}
+
+// JVMs with a silent agent are rows, a total and advice.
+func TestWriteSilent(t *testing.T) {
+	agentOf := &javaagent.Agent{Kind: javaagent.EDOT, Version: "1.4.0",
+		Reasons: []javaagent.Reason{javaagent.NoServiceName, javaagent.NoExec}}
+	view := process.View{PID: 71, State: process.StateSilent, Reason: "no_service_name", Agent: agentOf}
+	other := process.View{PID: 72, State: process.StateSilent, Reason: "\x1b[31m"} // of another version
+	var page strings.Builder
+	if err := WriteStatus(&page, &Status{Status: agent.Status{Silent: []process.View{view, other}}}); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(page.String(), "\n")
+	if row := strings.Join(strings.Fields(lines[3]), " "); !strings.HasPrefix(row,
+		"71 (elastic-otel-javaagent 1.4.0) silent (no_service_name) - ") {
+		t.Errorf("%q", row)
+	}
+	for _, want := range []string{
+		"71: elastic-otel-javaagent 1.4.0 has not loaded its native library: set OTEL_SERVICE_NAME: without, EDOT does not " +
+			"begin; its temporary directory is mounted noexec: start it with -Djava.io.tmpdir= of another one",
+		"0 processes; 2 JVMs whose agent is silent",
+	} {
+		if !slices.Contains(lines, want) {
+			t.Errorf("no line %q in\n%s", want, page.String())
+		}
+	}
+	if strings.Contains(page.String(), "\x1b") {
+		t.Error("what comes from elsewhere is not escaped")
 	}
 }
 

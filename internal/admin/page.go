@@ -88,7 +88,7 @@ func some(lines []string, rows int, more string) []string {
 const recent = 10 * time.Minute
 
 // troubles returns the last errors of processes that are in error or were recently, the newest
-// first, then why stacks of processes are not unwound.
+// first, then what to do about silent agents, then why stacks of processes are not unwound.
 func troubles(s *Status) (lines []string) {
 	var of []*agent.ProcessStatus
 	for i := range s.Processes {
@@ -102,6 +102,7 @@ func troubles(s *Status) (lines []string) {
 		lines = append(lines, fmt.Sprintf("last error of %d, %s ago: %s: %s", p.PID, age(s.At.Sub(p.LastError.At)),
 			p.LastError.Reason, terminal.Escape(p.LastError.Message)))
 	}
+	lines = append(lines, process.SilentAdvice(s.Silent)...)
 	if s.Unwinding != nil {
 		for _, pid := range slices.Sorted(maps.Keys(s.Unwinding.Failures)) {
 			lines = append(lines, fmt.Sprintf("stacks of %d by frame pointers: %s", pid,

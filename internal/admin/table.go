@@ -56,6 +56,11 @@ func processTable(s *Status) *terminal.Table {
 			p.ShortContainerID(), p.Libc, p.TLSText(), number(p.Exported+p.Samples-min(p.WithoutTrace, p.Samples)),
 			number(p.Sent), number(p.Late), dropped(p.Dropped), errorCount(p))
 	}
+	for i := range s.Silent {
+		p := &s.Silent[i]
+		table.Row(strconv.Itoa(p.PID), p.ServiceText(), p.StateText(), "", "", p.ShortContainerID(), "", "", "", "", "",
+			"", "")
+	}
 	return table
 }
 
@@ -158,6 +163,9 @@ func totals(s *Status) []string {
 	processes := strconv.Itoa(len(s.Processes)) + " processes"
 	if len(counts) > 0 {
 		processes += ": " + strings.Join(counts, ", ")
+	}
+	if len(s.Silent) > 0 {
+		processes += fmt.Sprintf("; %d JVMs whose agent is silent", len(s.Silent))
 	}
 	if without := s.WithoutPlace; without.Publishing+without.Others > 0 {
 		processes += fmt.Sprintf("; without a place (--max-processes): %d that publish, %d others",

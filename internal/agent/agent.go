@@ -52,6 +52,7 @@ type Agent struct {
 	feed     *feed.Server                       // nil without a feed socket
 	sampling *sampling.Sampling                 // the manager's; nil without a sampler
 	work     workReader
+	silent   atomic.Pointer[[]process.View] // JVMs with a silent agent; replaced, never changed
 
 	partial  error // why not all processes of the host are seen
 	started  time.Time
@@ -196,6 +197,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	context.AfterFunc(ctx, func() { a.ending.Store(true) })
 	fed := a.serveFeed(ctx, stop)
 	go a.watchDelay(ctx)
+	go a.watchSilent(ctx)
 	a.manager.Run(ctx) // until ctx has ended, or the feed failed
 	err := <-fed       // all samples are with their processes now
 	a.shutDown()

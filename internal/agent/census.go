@@ -13,6 +13,7 @@ type Census struct {
 	Publish   map[string]int        // those that publish, by the standard's name; one may by both
 	Waiting   uint64                // samples that are queued
 
+	Silent       map[string]int // JVMs whose agent has not loaded its library, by javaagent.Reason
 	WithoutPlace WithoutPlace
 	LiveEvents   bool // see Status
 	Workers      worker.Stats
@@ -37,9 +38,13 @@ func (a *Agent) Census() Census {
 		Processes:    make(map[process.State]int),
 		InError:      make(map[string]int),
 		Publish:      make(map[string]int),
+		Silent:       make(map[string]int),
 		WithoutPlace: a.withoutPlace(),
 		LiveEvents:   a.manager.LiveEvents(),
 		Workers:      a.access.Stats(),
+	}
+	for _, view := range a.silentViews() {
+		c.Silent[view.Reason]++
 	}
 	for _, r := range a.all() {
 		stats := r.sender.Stats()

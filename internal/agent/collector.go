@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"correlator/internal/javaagent"
 	"correlator/internal/process"
 	"correlator/internal/sampling"
 	"correlator/messaging"
@@ -41,6 +42,9 @@ var (
 			"they work on (threadlocal.schema_version). Only those of tlsdesc_v1_dev and tls_v1 can be read.", "schema")
 	processesInErrorDesc = newDesc("correlator_processes_in_error",
 		"Processes in the state error now, by reason. Each is tried again, at least every 30 seconds.", "reason")
+	processesSilentDesc = newDesc("correlator_processes_silent",
+		"JVMs that have an agent of Elastic's (its jar is open, or named on the command line) that has not loaded its native "+
+			"library, by the likeliest reason. They are looked for every minute, and at most 256 are counted.", "reason")
 	processesNotSampledDesc = newDesc("correlator_processes_not_sampled",
 		"Processes that are registered or attached now, whose threads publish what they work on, and of which the "+
 			"correlator takes no samples, by reason; none when it takes none at all.", "reason")
@@ -70,6 +74,10 @@ var (
 		"Times that such a process was not looked at, since 4096 others were. Sweeps find its context, within eight.")
 	probesDesc = newDesc("correlator_process_looks_total",
 		"Looks at what a process publishes.")
+	jvmLooksDesc = newDesc("correlator_jvm_looks_total",
+		"Looks at JVMs that take no part, for an agent of Elastic's.")
+	jvmLooksMissedDesc = newDesc("correlator_jvm_looks_missed_total",
+		"JVMs that were not looked at, or not counted: there were too many, or looking failed.")
 	pollerHangsDesc = newDesc("correlator_lookout_hangs_total",
 		"Times that the memory of one process made the watch over all wait; that process is then looked at by itself.")
 )
@@ -262,6 +270,9 @@ func (c *Collector) collectState(metrics chan<- prometheus.Metric) {
 	}
 	for r := process.ReasonNone + 1; r < process.NumReasons; r++ {
 		gauge(processesInErrorDesc, float64(census.InError[r.String()]), r.String())
+	}
+	for _, reason := range javaagent.Reasons() {
+		gauge(processesSilentDesc, float64(census.Silent[string(reason)]), string(reason))
 	}
 	for _, reason := range NotSampledReasons() {
 		gauge(processesNotSampledDesc, float64(notSampled[reason]), reason)

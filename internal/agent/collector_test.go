@@ -208,6 +208,7 @@ func TestCollectorState(t *testing.T) {
 		census: Census{
 			Processes: map[process.State]int{process.StateRegistered: 102, process.StateError: 3},
 			InError:   map[string]int{"denied": 3},
+			Silent:    map[string]int{"noexec": 2},
 			Waiting:   7, LiveEvents: true,
 		},
 		notSampled: map[string]int{"unresolved": 200},
@@ -226,6 +227,8 @@ func TestCollectorState(t *testing.T) {
 		`correlator_processes_in_error{reason="denied"}`:          3,
 		`correlator_processes_in_error{reason="socket_full"}`:     0,
 		`correlator_processes_not_sampled{reason="unresolved"}`:   200,
+		`correlator_processes_silent{reason="noexec"}`:            2,
+		`correlator_processes_silent{reason="musl"}`:              0,
 		`correlator_samples_waiting`:                              7,
 		`correlator_live_events_up`:                               1,
 		`correlator_config_unwinder{unwinder="full"}`:             1,
@@ -255,7 +258,7 @@ func TestCollectorSeriesAreFixed(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("series %q, and without processes %q", got, want)
 	}
-	if len(want) > 250 {
+	if len(want) > 300 {
 		t.Errorf("%d series", len(want))
 	}
 }

@@ -25,6 +25,9 @@ type Counters struct {
 	Messages messaging.Counters // what is sent to processes
 	Workers  worker.Counters    // that access processes
 
+	JVMLooks       atomic.Uint64 // at JVMs that take no part, for an agent
+	JVMLooksMissed atomic.Uint64 // that were not taken, since there were too many, or failed
+
 	Connected atomic.Uint64 // sockets of processes connected, repeated ones included
 	Withdrawn atomic.Uint64 // connections ended because the process publishes nothing, or something else
 }
@@ -46,6 +49,8 @@ func (c *Counters) each(add func(key string, n uint64, desc *prometheus.Desc, la
 	add("context_looks", c.ContextLooks.Load(), contextLooksDesc)
 	add("context_looks_skipped", c.ContextLooksSkipped.Load(), contextLooksSkippedDesc)
 	add("looks", c.Probes.Load(), probesDesc)
+	add("jvm_looks", c.JVMLooks.Load(), jvmLooksDesc)
+	add("jvm_looks_missed", c.JVMLooksMissed.Load(), jvmLooksMissedDesc)
 	add("lookout_hangs", c.PollerHangs.Load(), pollerHangsDesc)
 	add("published_too_often", c.TooOften.Load(), publicationsThrottledDesc)
 	add("connected", c.Connected.Load(), connectionsDesc)

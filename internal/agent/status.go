@@ -35,6 +35,7 @@ type Status struct {
 	Unwinding *sampling.UnwindingStatus `json:"unwinding,omitempty"`
 
 	Processes    []ProcessStatus   `json:"processes"` // by pid
+	Silent       []process.View    `json:"silent"`    // JVMs whose agent has not loaded its library, by pid
 	WithoutPlace WithoutPlace      `json:"without_place"`
 	Latency      Latency           `json:"sample_to_socket"` // of all samples sent, since the start
 	Counters     map[string]uint64 `json:"counters"`         // since the start, also of processes that are gone
@@ -110,6 +111,7 @@ func (a *Agent) Status() Status {
 		Unwinder:         a.config.Unwinder,
 		Unwinding:        a.Unwinding(),
 		Processes:        a.processStatuses(),
+		Silent:           a.silentViews(),
 		WithoutPlace:     a.withoutPlace(),
 		Latency:          newLatency(a.counters.Messages.Timing()),
 		Counters:         make(map[string]uint64),

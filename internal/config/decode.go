@@ -187,7 +187,7 @@ func unknownKey(key string, fields []field) error {
 	for _, f := range fields {
 		known = append(known, f.key)
 	}
-	return fmt.Errorf("unknown key %q%s", key, DidYouMean(nearest(key, known)))
+	return fmt.Errorf("unknown key %q%s", key, DidYouMean(Nearest(key, known)))
 }
 
 // nameCharacters are those of keys and of headers' names. What has others may be a name and a value

@@ -2,9 +2,9 @@ package config
 
 import "fmt"
 
-// nearest returns the known name that an unknown one most resembles: the one with the smallest edit
+// Nearest returns the known name that an unknown one most resembles: the one with the smallest edit
 // distance, of at most a third of the name's length. It is empty if there is none.
-func nearest(name string, known []string) (nearest string) {
+func Nearest(name string, known []string) (nearest string) {
 	best := len(name)/3 + 1
 	for _, k := range known {
 		if d := distance(name, k, best); d < best {

@@ -247,7 +247,7 @@ func UnknownVariables(environ []string, commands ...*Settings) []UnknownVariable
 			continue
 		}
 		v := UnknownVariable{Name: name}
-		if near := nearest(rest, names); near != "" {
+		if near := Nearest(rest, names); near != "" {
 			v.Nearest = prefix + near
 		}
 		unknown = append(unknown, v)

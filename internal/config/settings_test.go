@@ -192,7 +192,7 @@ func TestNearest(t *testing.T) {
 		"unsample":         "unsampled", "loglevel": "log-level", "level": "", "": "", "x": "", "delay": "",
 		strings.Repeat("samples-delay", 1000): "",
 	} {
-		if got := nearest(name, known); got != want {
+		if got := Nearest(name, known); got != want {
 			t.Errorf("%.40q: %q, want %q", name, got, want)
 		}
 	}

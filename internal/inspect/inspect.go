@@ -57,7 +57,7 @@ func Inspect(ctx context.Context, procRoot string, pid int) (Inspection, error) 
 		return Inspection{}, fmt.Errorf("inspecting process %d: %w", pid, hidden)
 	}
 	if errors.Is(err, procscan.ErrNotFound) {
-		return Inspection{}, fmt.Errorf("inspecting process %d: %w", pid, errNotTarget)
+		return Inspection{}, fmt.Errorf("inspecting process %d: %w", pid, whyNotTarget(scanner, procRoot, pid))
 	}
 	if missing := missingRights(); missing != nil && errors.Is(err, procscan.ErrDenied) {
 		return Inspection{}, fmt.Errorf("%w: %w", err, missing)

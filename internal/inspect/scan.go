@@ -55,14 +55,16 @@ func Scan(ctx context.Context, procRoot string, filter process.Filter) (processe
 			}
 		})
 	})
+	silent, missed := findSilent(ctx, scanner, client, procRoot, filter)
 	probing.Wait()
+	views = append(views, silent...)
 	slices.SortFunc(views, func(a, b process.View) int { return cmp.Compare(a.PID, b.PID) })
 	if err != nil {
 		return nil, 0, err
 	}
 	missing := missingRights()
 	if missing == nil { // something else denies them, as a security module
-		return views, len(report.Unreadable), nil
+		return views, len(report.Unreadable) + missed, nil
 	}
 	denied := 0
 	for _, u := range report.Unreadable {
@@ -70,7 +72,7 @@ func Scan(ctx context.Context, procRoot string, filter process.Filter) (processe
 			denied++
 		}
 	}
-	unreadable = len(report.Unreadable) - denied
+	unreadable = len(report.Unreadable) + missed - denied
 	for _, view := range views {
 		if lacksRights(view) {
 			denied++

@@ -20,10 +20,14 @@ func WriteProcesses(w io.Writer, processes []process.View) error {
 		terminal.Column{Title: "LIBC", Spare: 2}, terminal.Column{Title: "TLS", Spare: 1},
 		terminal.Column{Title: "SOCKET", Shrink: true})
 	for _, p := range processes {
-		table.Row(strconv.Itoa(p.PID), p.StartTime.Local().Format(time.DateTime), p.StateText(), p.ServiceName,
+		table.Row(strconv.Itoa(p.PID), p.StartTime.Local().Format(time.DateTime), p.StateText(), p.ServiceText(),
 			p.ServiceEnvironment, p.ContextsText(), p.ShortContainerID(), p.Libc, p.TLSText(), p.SocketPath)
 	}
-	return table.Write(w)
+	err := table.Write(w)
+	if advice := process.SilentAdvice(processes); err == nil && len(advice) > 0 {
+		_, err = io.WriteString(w, "\n"+strings.Join(advice, "\n")+"\n")
+	}
+	return err
 }
 
 // Write writes the tables that `inspect` shows.

@@ -255,8 +255,8 @@ func (m *Manager) scan(skip func(pid int) bool, found func(procscan.Found)) erro
 		}
 		m.discovery.denied[denied.ProcessID] = struct{}{}
 		m.counters.ProcessesDenied.Add(1)
-		m.logBudget.logger(m.log, process.UnknownUser).Warn("process cannot be read", reason("processes_denied"),
-			zap.Int("pid", denied.PID), zap.Error(denied.Err))
+		m.logBudget.logger(m.options.ProcessLog, process.UnknownUser).Warn("process cannot be read",
+			reason("processes_denied"), zap.Int("pid", denied.PID), zap.Error(denied.Err))
 	}
 	return err
 }

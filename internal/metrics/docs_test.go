@@ -179,6 +179,7 @@ var pageSections = []struct {
 		{"processes_in_error", "", "reason"},
 		{"processes_publishing", "", "context"},
 		{"processes_not_sampled", "", "reason"},
+		{"processes_silent", "", "reason"},
 		{"processes_without_place", "", "publishing"},
 		{"samples_waiting", "", ""},
 		{"live_events_up", "", ""},
@@ -197,6 +198,8 @@ var pageSections = []struct {
 		{"context_looks_total", "context_looks", ""},
 		{"context_looks_skipped_total", "context_looks_skipped", ""},
 		{"process_looks_total", "looks", ""},
+		{"jvm_looks_total", "jvm_looks", ""},
+		{"jvm_looks_missed_total", "jvm_looks_missed", ""},
 		{"lookout_hangs_total", "lookout_hangs", ""},
 	}},
 	{"Processes", "", []pageRow{

@@ -139,6 +139,18 @@ var labelMeanings = []struct {
 		{"sampling", "as above"},
 		{"other", "anything else; `correlator status` has the last error"},
 	}},
+	{[]string{"processes_silent"}, "reason", [][2]string{
+		{"starting", "it started less than a minute ago, and nothing else is known"},
+		{"agent_too_old", "the agent is older than 1.50, the first version with the library"},
+		{"option_off", "the option is `false` on the command line or in the environment"},
+		{"option_not_set",
+			"the option is not on the command line or in the environment, and `false` by default; it may be in a file of the agent's"},
+		{"noexec", "the directory of temporary files, to which the agent writes the library, is mounted noexec"},
+		{"no_temp_dir", "there is no such directory"},
+		{"no_service_name", "EDOT is not told the name of the service, without which it does not begin"},
+		{"musl", "the JVM is one for musl, and the agent's library perhaps not"},
+		{"unknown", "none of these: the agent's log of its start says more"},
+	}},
 	{[]string{"processes_without_place"}, "publishing", [][2]string{
 		{"true", "they publish, so samples are lost, and /readyz fails"},
 		{"false", "they published nothing when they were probed last, or are excluded"},

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/bpf"
+	"correlator/internal/javaagent"
 	"correlator/memread"
 	"correlator/procscan"
 	"correlator/profile"
@@ -26,6 +27,7 @@ const (
 	StateFiltered   State = "filtered"   // left out by the Filter
 	StateError      State = "error"      // cannot be served, see Reason; tried again with backoff
 	StateGone       State = "gone"       // ended, or no longer maps the library
+	StateSilent     State = "silent"     // a JVM with an agent that has not loaded its library, see Silent
 )
 
 // View is one process that takes part, or would but for the filter, as `scan` prints it. Texts are
@@ -35,7 +37,7 @@ type View struct {
 	PID       int                `json:"pid"`
 	StartTime time.Time          `json:"start_time"` // in steps of 10 ms
 	State     State              `json:"state"`
-	Reason    string             `json:"reason,omitempty"` // with StateError, a Reason's name
+	Reason    string             `json:"reason,omitempty"` // with StateError, a Reason's name; with StateSilent javaagent's
 
 	ServiceName        string   `json:"service_name"`
 	ServiceEnvironment string   `json:"service_environment"`
@@ -45,7 +47,8 @@ type View struct {
 	Libc               string   `json:"libc"`        // glibc or musl; empty while not known
 	TLS                string   `json:"tls"`         // static, dynamic, dtpmod or unresolved
 
-	OTel *OTelView `json:"opentelemetry,omitempty"` // nil without a process context
+	OTel  *OTelView        `json:"opentelemetry,omitempty"` // nil without a process context
+	Agent *javaagent.Agent `json:"agent,omitempty"`         // of StateSilent alone
 
 	ContainerID string `json:"container_id"` // empty without a container; see procscan.Cgroup
 	CgroupPath  string `json:"cgroup_path"`  // as seen from our own cgroup namespace
@@ -69,6 +72,14 @@ func (v View) StateText() string {
 		return string(v.State)
 	}
 	return string(v.State) + " (" + v.Reason + ")"
+}
+
+// ServiceText returns the name of the service, or of the agent that publishes none.
+func (v View) ServiceText() string {
+	if v.Agent != nil {
+		return "(" + v.Agent.String() + ")"
+	}
+	return v.ServiceName
 }
 
 // ShortContainerID returns as much of the container's id as engines print in their own tables.

@@ -71,6 +71,7 @@ func (r *Recorder) end(recording *Recording, at time.Time) {
 		recording.Failed = append(recording.Failed, Failure{PID: id.PID, Err: err})
 	}
 	slices.SortStableFunc(recording.Failed, func(a, b Failure) int { return cmp.Compare(a.PID, b.PID) })
+	recording.Unreadable = r.counters.ProcessesDenied.Load()
 	r.addLost(recording)
 	ended := slices.Concat(slices.Collect(maps.Values(r.ended))...) // without those that end later
 	recording.close = func() {

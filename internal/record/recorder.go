@@ -72,6 +72,7 @@ type Options struct {
 	Duration         time.Duration // how long to record, from Recording.Start on; 0: until the context ends
 	MaxProcesses     int           // that run at a time, and that have ended; 0: DefaultMaxProcesses
 	Learner          Learner       // may be nil
+	Searched         func()        // called by Run when there may be something to record; may be nil
 }
 
 // A Learner learns what is sampled while processes live.
@@ -226,6 +227,9 @@ func (r *Recorder) record(ctx context.Context) error {
 		}
 	case <-ctx.Done():
 		return nil
+	}
+	if r.options.Searched != nil {
+		r.options.Searched()
 	}
 	if r.options.Unwinder == sampling.FullUnwinder {
 		if err := r.sampling.AwaitUnwinder(ctx); err != nil && ctx.Err() == nil {

@@ -49,6 +49,8 @@ type Recording struct {
 	Processes []*Process // all that were sampled, those without samples too
 	Failed    []Failure  // processes that take part and were not sampled, or not to the end
 
+	Unreadable uint64 // processes of which could not be read whether they take part
+
 	// Lost is samples of Processes that are not in Samples, by reason: "kernel_" and the name of a
 	// bpf.KernelOutcome, the name of a process.SampleOutcome, or one of the Lost constants. No
 	// reason has 0.

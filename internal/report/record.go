@@ -45,11 +45,11 @@ func Record(ctx context.Context, stdout, stderr io.Writer, output string, option
 	}
 	defer namer.close()
 	options.Learner = namer
+	options.Searched = func() { status.Plain("recording for %v", options.Duration) }
 	recorder, err := record.Open(options, warnings(status))
 	if err != nil {
 		return err
 	}
-	status.Plain("recording for %v", options.Duration)
 	sampling, stopSampling := untilSignal(ctx)
 	defer stopSampling()
 	stopShowing := showProgress(status, options.Duration, recorder.Progress)

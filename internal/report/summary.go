@@ -111,7 +111,7 @@ func (s *summary) service(p *record.Process) *share {
 func (s *summary) addStack(p *record.Process, frames []profile.Frame, samples uint64) {
 	q := s.processes[p]
 	q.samples += samples
-	depth, inKernel, unnamed := 0, false, false
+	depth, inKernel, unnamed, outermost := 0, false, false, ""
 	files := make(map[string]struct{})
 	for _, f := range frames {
 		kind := f.Kind()
@@ -126,7 +126,8 @@ func (s *summary) addStack(p *record.Process, frames []profile.Frame, samples ui
 		if kind != profile.KernelFrame {
 			depth++
 		}
-		hasName := s.names.name(p, f) != ""
+		outermost = s.names.name(p, f)
+		hasName := outermost != ""
 		if kind == profile.AnonymousFrame && f.Function == nil && !s.names.compiled(p, f) {
 			s.unknown += samples
 			continue
@@ -153,7 +154,7 @@ func (s *summary) addStack(p *record.Process, frames []profile.Frame, samples ui
 	}
 	if !inKernel && depth > 0 {
 		q.walked += samples
-		if depth <= 2 {
+		if depth <= 2 && !slices.Contains(threadStarts, outermost) {
 			q.shallow += samples
 		}
 	}

@@ -26,6 +26,13 @@ const (
 	maxListed = 5
 )
 
+// threadStarts are functions in which threads begin, or that only run before main: a short stack that
+// ends in one is whole. In C libraries, code above them keeps no frame pointers.
+var threadStarts = []string{
+	"main", "_start", "start_thread", "clone", "clone3", "__clone", "__clone3", "__libc_start_main",
+	"__libc_start_call_main", "runtime.goexit", "runtime.goexit.abi0",
+}
+
 // losses returns lines that say what is missing from the recording, and why.
 func (s *summary) losses() (lines []string) {
 	r := s.recording
@@ -40,6 +47,10 @@ func (s *summary) losses() (lines []string) {
 	}
 	if r.Missed > 0 {
 		lines = append(lines, fmt.Sprintf("missed: %d ticks of the sampling clock, on all CPUs together", r.Missed))
+	}
+	if r.Unreadable > 0 {
+		lines = append(lines, fmt.Sprintf("not looked into: %d processes that may not be read (\"correlator check\", "+
+			"process-memory)", r.Unreadable))
 	}
 	for i, failure := range r.Failed {
 		if i == maxListed {
@@ -89,7 +100,8 @@ func (s *summary) hints() (hints []string) {
 		}
 	}
 	add(shallow,
-		"most stacks of %s have one or two frames: its code keeps no frame pointers (JVM: -XX:+PreserveFramePointer)")
+		"most stacks of %s have one or two frames, as those of code that keeps no frame pointers: --unwinder auto needs none "+
+			"where it can run, else JVMs need -XX:+PreserveFramePointer, and C -fno-omit-frame-pointer")
 	add(mapless,
 		"compiled code of %s has no names, as there is no perf map: run \"jcmd PID Compiler.perfmap\" before the recording ends"+
 			" (JDK 17 and later; in a container with its pid there)")

@@ -83,6 +83,14 @@ func TestSummaryOfUnwoundStacks(t *testing.T) {
 	}
 }
 
+// Processes that may not be read are one line, not a warning each.
+func TestUnreadable(t *testing.T) {
+	s := summarize(&record.Recording{Unreadable: 3}, nil)
+	if lines := s.losses(); len(lines) != 1 || !strings.HasPrefix(lines[0], "not looked into: 3 processes") {
+		t.Errorf("%q", lines)
+	}
+}
+
 // Few samples, and those that begin in the kernel, are no evidence about frame pointers.
 func TestShallow(t *testing.T) {
 	for _, test := range []struct {
@@ -94,6 +102,8 @@ func TestShallow(t *testing.T) {
 		{19, []profile.Frame{{Address: 1}}, false},
 		{20, []profile.Frame{{Address: 1 << 63}, {Address: 1}}, false},
 		{20, []profile.Frame{{Address: 1}, {Address: 2}, {Address: 3}}, false},
+		{20, []profile.Frame{{Address: 1}, {Address: 2, Function: &profile.Function{Name: "main"}}}, false},
+		{20, []profile.Frame{{Address: 2, Function: &profile.Function{Name: "main"}}, {Address: 1}}, true},
 	} {
 		p := &record.Process{PID: 1}
 		r := recording(map[*record.Process][]profile.Frame{p: test.stack})

@@ -32,9 +32,12 @@ const (
 	defaultRows    = 24
 )
 
+// descriptor is an *os.File, or what writes to one.
+type descriptor interface{ Fd() uintptr }
+
 // Size returns how many columns and rows a terminal has; 0 when w is none, or does not say.
 func Size(w io.Writer) (columns, rows int) {
-	if f, ok := w.(*os.File); ok {
+	if f, ok := w.(descriptor); ok {
 		if columns, rows, err := term.GetSize(int(f.Fd())); err == nil {
 			return columns, rows
 		}
@@ -44,7 +47,7 @@ func Size(w io.Writer) (columns, rows int) {
 
 // Is reports whether w is a terminal.
 func Is(w io.Writer) bool {
-	f, ok := w.(*os.File)
+	f, ok := w.(descriptor)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 

@@ -1,0 +1,131 @@
+package javaagent
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestParseJar(t *testing.T) {
+	for file, want := range map[string]Agent{
+		"/opt/elastic-apm-agent-1.55.0.jar":             {Kind: Classic, Version: "1.55.0"},
+		"elastic-apm-agent.jar":                         {Kind: Classic},
+		"/x/elastic-apm-agent-java8-1.50.0.jar":         {Kind: Classic, Version: "1.50.0"},
+		"/x/elastic-apm-agent-1.x.jar":                  {Kind: Classic},
+		"/x/elastic-apm-agent-1.55.1-SNAPSHOT.jar":      {Kind: Classic},
+		"/tmp/elastic-apm-agent-root-0123456789abc.jar": {Kind: Classic},
+		"/x/elastic-otel-javaagent-1.4.1.jar":           {Kind: EDOT, Version: "1.4.1"},
+		"/x/\x1b[31m/elastic-otel-javaagent.jar":        {Kind: EDOT},
+		"/x/elastic-apm-agent-99999.9.jar":              {Kind: Classic},
+		"/x/elastic-apm-agent-\x1b[31m.jar":             {},
+		"/x/elastic-apm-agents.jar":                     {},
+		"/x/apm-agent-attach-cli-1.55.0.jar":            {},
+		"/x/opentelemetry-javaagent.jar":                {},
+		"/x/elastic-apm-agent-1.55.0.jar.part":          {},
+		"/x/elastic-apm-agent-1.55.0.jar/other":         {},
+		"":                                              {},
+	} {
+		got := parseJar(file)
+		if got == nil {
+			got = new(Agent)
+		}
+		if got.Kind != want.Kind || got.Version != want.Version {
+			t.Errorf("%q: %+v", file, got)
+		}
+	}
+}
+
+func TestAsked(t *testing.T) {
+	for line, want := range map[string]string{
+		"java -javaagent:/x/elastic-apm-agent-1.2.0.jar -jar a.jar":       "elastic-apm-agent 1.2.0",
+		"java -javaagent:/x/elastic-otel-javaagent.jar=a=b -jar a.jar":    "elastic-otel-javaagent",
+		"java -javaagent:/x/other.jar -javaagent:elastic-apm-agent.jar A": "elastic-apm-agent",
+		"java -javaagent:/x/other.jar=elastic-apm-agent.jar A":            "",
+		"java -cp /x/elastic-apm-agent.jar A":                             "",
+		"":                                                                "",
+	} {
+		got := ""
+		if agent := asked(strings.Fields(line)); agent != nil {
+			got = agent.String()
+		}
+		if got != want {
+			t.Errorf("%q: %q", line, got)
+		}
+	}
+}
+
+func TestExplain(t *testing.T) {
+	for _, c := range []struct {
+		jar, line   string
+		environment map[string]string
+		want        []Reason
+	}{
+		{"elastic-apm-agent-1.49.0.jar", "", nil, []Reason{TooOld}},
+		{"elastic-apm-agent-0.7.1.jar", "", nil, []Reason{TooOld}},
+		{"elastic-apm-agent-1.50.0.jar", "", nil, []Reason{OptionNotSet}},
+		{"elastic-apm-agent-2.0.0.jar", "", nil, []Reason{OptionNotSet}},
+		{"elastic-apm-agent.jar", "-Delastic.apm.universal_profiling_integration_enabled=true", nil, nil},
+		{"elastic-apm-agent.jar", "-Delastic.apm.universal_profiling_integration_enabled=False", nil, []Reason{OptionOff}},
+		{"elastic-apm-agent.jar", "-Delastic.apm.universal_profiling_integration_enabled=false " +
+			"-Delastic.apm.universal_profiling_integration_enabled=true", nil, nil},
+		{"elastic-apm-agent.jar", "", map[string]string{"ELASTIC_APM_UNIVERSAL_PROFILING_INTEGRATION_ENABLED": "true"}, nil},
+		{"elastic-apm-agent.jar", "-Delastic.apm.universal_profiling_integration_enabled=true",
+			map[string]string{"ELASTIC_APM_UNIVERSAL_PROFILING_INTEGRATION_ENABLED": "false"}, nil},
+		{"elastic-otel-javaagent-1.0.0.jar", "", nil, []Reason{NoServiceName}},
+		{"elastic-otel-javaagent-1.0.0.jar", "-Dotel.service.name=a", nil, nil},
+		{"elastic-otel-javaagent-1.0.0.jar", "", map[string]string{"OTEL_SERVICE_NAME": "a"}, nil},
+		{"elastic-otel-javaagent-1.0.0.jar", "",
+			map[string]string{"OTEL_RESOURCE_ATTRIBUTES": "a=b,service.name=c"}, nil},
+		{"elastic-otel-javaagent-1.0.0.jar", "-Delastic.otel.universal.profiling.integration.enabled=false",
+			map[string]string{"OTEL_SERVICE_NAME": "a"}, []Reason{OptionOff}},
+	} {
+		agent := parseJar(c.jar)
+		agent.explain(strings.Fields(c.line), c.environment)
+		if !slices.Equal(agent.Reasons, c.want) {
+			t.Errorf("%s %s %v: %q", c.jar, c.line, c.environment, agent.Reasons)
+		}
+	}
+}
+
+// Each reason has an advice of its own, and what comes from a worker is checked.
+func TestReasons(t *testing.T) {
+	seen := make(map[string]Reason)
+	for _, reason := range Reasons() {
+		advice := reason.Advice(EDOT)
+		if other, known := seen[advice]; known && (reason != OptionNotSet || other != OptionOff) {
+			t.Errorf("%s and %s: %q", other, reason, advice)
+		}
+		seen[advice] = reason
+		if agent := (Agent{Classic, "1.50.0", []Reason{reason}}); !agent.IsValid() {
+			t.Errorf("%+v is not valid", agent)
+		}
+	}
+	for _, agent := range []Agent{
+		{Classic, "", nil}, {"other", "", []Reason{Unknown}}, {Classic, "\x1b[31m", []Reason{Unknown}},
+		{Classic, "1", []Reason{Unknown}}, {EDOT, "1.0", []Reason{"\x1b[31m"}}, {"", "", []Reason{Unknown}},
+		{EDOT, "", slices.Repeat([]Reason{Musl}, 100)},
+	} {
+		if agent.IsValid() {
+			t.Errorf("%+v is valid", agent)
+		}
+	}
+}
+
+// Whatever a process has as its arguments, what is made of it is one that is valid.
+func FuzzExplain(f *testing.F) {
+	f.Add("-javaagent:/x/elastic-apm-agent-1.49.0.jar=a\x00-Delastic.apm.universal_profiling_integration_enabled=false", "true")
+	f.Add("-javaagent:elastic-otel-javaagent-java8-1.4.jar\x00-Dotel.resource.attributes=service.name=", "false")
+	f.Fuzz(func(t *testing.T, line, value string) {
+		arguments := strings.Split(line, "\x00")
+		agent := asked(arguments)
+		if agent == nil {
+			return
+		}
+		agent.explain(arguments, map[string]string{
+			"ELASTIC_APM_UNIVERSAL_PROFILING_INTEGRATION_ENABLED": value, "OTEL_RESOURCE_ATTRIBUTES": value,
+		})
+		if len(agent.Reasons) > 0 && !agent.IsValid() {
+			t.Errorf("%q: %+v", line, agent)
+		}
+	})
+}

@@ -1,0 +1,178 @@
+package procscan
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// jvmTurns is in how many calls of JVMs each process is looked at whose executable is not named
+	// java: a program may have loaded libjvm.so into itself (jsvc, Tanuki's wrapper).
+	jvmTurns = 16
+
+	// maxArgumentBytes is how much of a command line is looked at, twice MAX_ARG_STRLEN: class paths of
+	// hundreds of files have tens of kilobytes.
+	maxArgumentBytes = 256 << 10
+
+	// maxOpenFiles is how many open files are looked at. A JVM opens the files of its agents first, and
+	// procfs lists descriptors in order.
+	maxOpenFiles = 4096
+
+	// stNoExec is ST_NOEXEC of include/linux/statfs.h.
+	stNoExec = 0x8
+)
+
+// JVMs returns the processes that run a Java virtual machine and map neither the agent's library nor
+// a process context. Those whose executable is named java are found by each call, which costs all
+// others a readlink; of the others, a sixteenth is searched for libjvm.so, another one with each turn,
+// and every one with turn -1.
+//
+// A process delays the others by a tenth of a second at most, see Sweep. What cannot be read is left
+// out: sweeps report it. An error means that it ended early, as that of Sweep. It may be called at any
+// time, by any goroutine.
+func (s *Scanner) JVMs(turn int) (jvms []ProcessID, err error) {
+	procs, err := s.fs.AllProcs()
+	if err != nil {
+		return nil, fmt.Errorf("listing processes: %w", err)
+	}
+	pids := make([]int, 0, len(procs))
+	for _, proc := range procs {
+		if turn < 0 || proc.PID%jvmTurns == turn%jvmTurns || s.isJava(proc.PID) {
+			pids = append(pids, proc.PID)
+		}
+	}
+	var mu sync.Mutex // a look that hangs may end at any time
+	var found []ProcessID
+	look := func(pid int) (Found, error) {
+		id, err := s.silentJVM(pid)
+		if err == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			found = append(found, id)
+			err = ErrNotFound // the watchdog goes on
+		}
+		return Found{ProcessID: id}, err
+	}
+	for len(pids) > 0 {
+		r := s.watchdog.runWithin(hurriedTimeout, pids, look)
+		pids = pids[r.probed:]
+		if endsEarly(r.err) {
+			err = fmt.Errorf("probing process %d: %w", r.found.PID, r.err)
+			break
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	slices.SortFunc(found, func(a, b ProcessID) int { return cmp.Compare(a.PID, b.PID) })
+	return slices.Clone(found), err
+}
+
+// isJava reports whether the executable of a process is named java. It does not wait for the process.
+func (s *Scanner) isJava(pid int) bool {
+	executable, err := os.Readlink(s.procRoot + "/" + strconv.Itoa(pid) + "/exe")
+	if err != nil { // a kernel thread, or it is gone or hidden
+		return false
+	}
+	executable, _ = cutDeleted(executable)
+	return path.Base(executable) == "java"
+}
+
+// silentJVM returns the id of a process that is one of JVMs, or ErrNotFound.
+func (s *Scanner) silentJVM(pid int) (ProcessID, error) {
+	id := ProcessID{PID: pid}
+	jvm, err := s.any(pid, javaMachine)
+	if err != nil {
+		return id, err
+	}
+	served := false
+	if jvm {
+		served, err = s.any(pid, agentLibrary, processContexts)
+	}
+	switch {
+	case err != nil:
+		return id, err
+	case !jvm || served:
+		return id, ErrNotFound
+	}
+	id.StartTime, err = startTime(s.procRoot, pid)
+	return id, err
+}
+
+// CommandLine returns the arguments of the process, the first 256 KiB of them. The process can write
+// there: they may be any bytes but zeros.
+func (h *Handle) CommandLine() ([]string, error) {
+	fd, err := h.open("cmdline", unix.O_RDONLY)
+	if err != nil {
+		return nil, fmt.Errorf("opening cmdline: %w", err)
+	}
+	defer unix.Close(fd)
+	text, err := io.ReadAll(io.LimitReader(fdReader(fd), maxArgumentBytes))
+	if err != nil {
+		return nil, fmt.Errorf("reading cmdline: %w", classify(err))
+	}
+	var arguments []string
+	for argument := range bytes.SplitSeq(bytes.TrimSuffix(text, []byte{0}), []byte{0}) {
+		arguments = append(arguments, string(argument))
+	}
+	return arguments, nil
+}
+
+// OpenFiles calls yield with the paths of what the process has open, by descriptor, the first 4096,
+// until it returns false. A path is as /proc/PID/fd shows it: also "socket:[1]", "/x (deleted)".
+func (h *Handle) OpenFiles(yield func(path string) bool) error {
+	fd, err := h.open("fd", unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return fmt.Errorf("opening fd: %w", err)
+	}
+	dir := os.NewFile(uintptr(fd), h.path("fd"))
+	defer dir.Close()
+	names, err := dir.Readdirnames(maxOpenFiles)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("reading fd: %w", classify(err))
+	}
+	buffer := make([]byte, unix.PathMax)
+	for _, name := range names {
+		n, err := ignoringEINTR(func() (int, error) { return unix.Readlinkat(fd, name, buffer) })
+		if errors.Is(err, unix.ENOENT) { // closed meanwhile
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("reading fd/%s: %w", name, classifyDenied(err))
+		}
+		if !yield(string(buffer[:n])) {
+			break
+		}
+	}
+	return nil
+}
+
+// NoExec reports whether the file system at a path of the process, whose symbolic links are confined
+// to its root, is mounted so that no library can be mapped from it. It may block as that file system
+// likes.
+func (h *Handle) NoExec(path string) (bool, error) {
+	root, err := h.OpenRoot()
+	if err != nil {
+		return false, fmt.Errorf("opening root: %w", err)
+	}
+	defer root.Close()
+	fd, err := LookupBelow(root, path, 0)
+	if err != nil {
+		return false, fmt.Errorf("opening %q below the process's root: %w", path, classifyDenied(err))
+	}
+	defer unix.Close(fd)
+	var statfs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &statfs); err != nil {
+		return false, fmt.Errorf("reading the file system of %q: %w", path, err)
+	}
+	return statfs.Flags&stNoExec != 0, nil
+}

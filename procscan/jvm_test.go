@@ -1,0 +1,192 @@
+package procscan
+
+import (
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"correlator/internal/testenv"
+)
+
+// fakeJVM starts a copy of sleep named java that maps a file named libjvm.so, or not.
+func fakeJVM(t *testing.T, name, library string) int {
+	t.Helper()
+	dir := t.TempDir()
+	source := filepath.Join(dir, "library.c")
+	testenv.WriteFile(t, source, "int nothing;\n")
+	environment := os.Environ()
+	if library != "" {
+		object := filepath.Join(dir, library)
+		build := exec.Command(testenv.NeedTool(t, "cc"), "-shared", "-o", object, source)
+		if output, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, output)
+		}
+		environment = append(environment, "LD_PRELOAD="+object)
+	}
+	program := filepath.Join(dir, name)
+	testenv.WriteFile(t, program, testenv.ReadFile(t, testenv.NeedTool(t, "cat")))
+	if err := os.Chmod(program, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program)
+	cmd.Env = environment
+	stdin, stdout := testenv.Start(t, cmd)
+	if _, err := stdin.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stdout.Read(make([]byte, 1)); err != nil { // it is loaded
+		t.Fatal(err)
+	}
+	return cmd.Process.Pid
+}
+
+func TestJVMs(t *testing.T) {
+	scanner, err := NewScanner("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	java := fakeJVM(t, "java", "libjvm.so")
+	embedded := fakeJVM(t, "jsvc", "libjvm.so")
+	other := fakeJVM(t, "java", "libother.so")
+	plain := fakeJVM(t, "jsvc", "")
+	listed := func(turn int) (pids []int) {
+		jvms, err := scanner.JVMs(turn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range jvms {
+			if started, err := startTime("/proc", id.PID); err == nil && started != id.StartTime {
+				t.Errorf("%+v started at %d", id, started)
+			}
+			pids = append(pids, id.PID)
+		}
+		return pids
+	}
+	all := listed(-1)
+	for pid, want := range map[int]bool{java: true, embedded: true, other: false, plain: false} {
+		if slices.Contains(all, pid) != want {
+			t.Errorf("%d is among %d: %t", pid, all, !want)
+		}
+	}
+	var turns []int // of 16, in which a JVM is found whose executable is not named java
+	for turn := range jvmTurns {
+		pids := listed(turn)
+		if !slices.Contains(pids, java) {
+			t.Errorf("turn %d: java is not among %d", turn, pids)
+		}
+		if slices.Contains(pids, embedded) {
+			turns = append(turns, turn)
+		}
+	}
+	if !slices.Equal(turns, []int{embedded % jvmTurns}) {
+		t.Errorf("found in turns %d", turns)
+	}
+}
+
+// openHandle opens a process of a test.
+func openHandle(t *testing.T, pid int) *Handle {
+	t.Helper()
+	started, err := startTime("/proc", pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	handle, err := OpenProcess("/proc", ProcessID{PID: pid, StartTime: started})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { handle.Close() })
+	return handle
+}
+
+func TestCommandLineAndOpenFiles(t *testing.T) {
+	cat := testenv.NeedTool(t, "cat")
+	held, err := os.Create(filepath.Join(t.TempDir(), "a b\n.jar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	long := strings.Repeat("x", 100<<10)
+	cmd := exec.Command(cat, "-", "\xff\n", "", long, long, long)
+	cmd.ExtraFiles = []*os.File{held}
+	cmd.Stderr = io.Discard
+	stdin, _ := testenv.Start(t, cmd)
+	handle := openHandle(t, cmd.Process.Pid)
+	var arguments []string
+	testenv.Poll(t, time.Minute, "the program", func() bool { // it may not have been executed yet
+		arguments, err = handle.CommandLine()
+		return err != nil || len(arguments) > 0 && arguments[0] == cat
+	})
+	want := []string{cat, "-", "\xff\n", "", long, long}
+	if err != nil || len(arguments) != 7 || !slices.Equal(arguments[:6], want) ||
+		len(strings.Join(arguments, "\x00")) > maxArgumentBytes {
+		t.Errorf("%d arguments, %v", len(arguments), err)
+	}
+	var files []string
+	if err := handle.OpenFiles(func(file string) bool { files = append(files, file); return true }); err != nil {
+		t.Error(err)
+	}
+	if !slices.Contains(files, held.Name()) {
+		t.Errorf("%q", files)
+	}
+	calls := 0
+	if err := handle.OpenFiles(func(string) bool { calls++; return false }); err != nil || calls != 1 {
+		t.Errorf("%d calls, %v", calls, err)
+	}
+	stdin.Close()
+	_ = cmd.Wait()
+	_, err = handle.CommandLine()
+	filesErr := handle.OpenFiles(func(string) bool { return true })
+	_, execErr := handle.NoExec("/tmp")
+	if !errors.Is(err, ErrGone) || !errors.Is(filesErr, ErrGone) || !errors.Is(execErr, ErrGone) {
+		t.Errorf("after the exit: %v, %v, %v", err, filesErr, execErr)
+	}
+}
+
+func TestNoExec(t *testing.T) {
+	testenv.NeedRoot(t)
+	cmd := exec.Command(testenv.NeedTool(t, "unshare"), "--mount", "sh", "-c",
+		"mount -t tmpfs -o noexec none /mnt && ln -s /mnt /mnt/link && exec cat")
+	stdin, stdout := testenv.Start(t, cmd)
+	if _, err := stdin.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stdout.Read(make([]byte, 1)); err != nil { // it is mounted
+		t.Fatal(err)
+	}
+	handle := openHandle(t, cmd.Process.Pid)
+	for path, want := range map[string]bool{"/mnt": true, "/mnt/link": true, "/usr": false} {
+		if got, err := handle.NoExec(path); err != nil || got != want {
+			t.Errorf("%s: %t, %v", path, got, err)
+		}
+	}
+	if _, err := handle.NoExec("/nonexistent"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+}
+
+// A look at all processes of a host for those named java, and at a sixteenth for libjvm.so.
+func BenchmarkJVMs(b *testing.B) {
+	scanner, err := NewScanner("/proc")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, of := range []struct {
+		name string
+		turn int
+	}{{"turn", 1}, {"all", -1}} {
+		b.Run(of.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := scanner.JVMs(of.turn); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
