@@ -10,12 +10,13 @@ import (
 )
 
 const (
-	mirror  = "http://deb.debian.org/debian"
+	mirror  = "http://deb.debian.org/"
 	keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 )
 
 // An archive is a release of Debian for one architecture. Its lists and packages are below a
-// directory of its own: neither the configuration nor the state of the host's apt is used.
+// directory of its own: neither the configuration nor the state of the host's apt is used. What comes
+// is signed by Debian's keys.
 type archive struct {
 	dir, arch string
 }
@@ -24,18 +25,24 @@ type archive struct {
 func openArchive(dir, arch, suite string) (*archive, error) {
 	a := &archive{dir: filepath.Join(dir, "apt", arch+"-"+suite), arch: arch}
 	lists := filepath.Join(a.dir, "lists")
-	for _, dir := range []string{filepath.Join(lists, "partial"), filepath.Join(a.dir, "cache/archives/partial")} {
+	etc := filepath.Join(a.dir, "etc")
+	for _, dir := range []string{etc, filepath.Join(lists, "partial"), filepath.Join(a.dir, "cache/archives/partial")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, err
 		}
 	}
-	source := fmt.Sprintf("deb [signed-by=%s] %s %s main\n", keyring, mirror, suite)
-	for name, content := range map[string]string{"sources.list": source, "status": ""} {
+	sources := fmt.Sprintf("deb [signed-by=%s] %sdebian %s main\n", keyring, mirror, suite)
+	if suite != "sid" { // where there are no older releases to mend
+		sources += fmt.Sprintf("deb [signed-by=%s] %sdebian-security %s-security main\n", keyring, mirror, suite)
+	}
+	for name, content := range map[string]string{
+		"etc/sources.list": sources, "status": "", "apt.conf": fmt.Sprintf("Dir::Etc %q;\n", etc),
+	} {
 		if err := os.WriteFile(filepath.Join(a.dir, name), []byte(content), 0o644); err != nil {
 			return nil, err
 		}
 	}
-	if _, err := a.apt("", "update"); err != nil {
+	if _, err := a.apt("", "update", "--error-on=any"); err != nil {
 		return nil, fmt.Errorf("downloading the package lists of %s for %s: %w", suite, arch, err)
 	}
 	return a, nil
@@ -44,14 +51,13 @@ func openArchive(dir, arch, suite string) (*archive, error) {
 // apt runs apt-get in a directory and returns its output. No package is installed as far as it
 // knows, so that dependencies are complete.
 func (a *archive) apt(dir string, args ...string) (string, error) {
-	options := []string{"--quiet=2", "--no-install-recommends",
-		"-o", "Dir::Etc::sourcelist=" + filepath.Join(a.dir, "sources.list"), "-o", "Dir::Etc::sourceparts=-",
+	options := []string{"APT_CONFIG=" + filepath.Join(a.dir, "apt.conf"), "apt-get", "--quiet=2", "--no-install-recommends",
 		"-o", "Dir::State=" + a.dir, "-o", "Dir::State::status=" + filepath.Join(a.dir, "status"),
 		"-o", "Dir::Cache=" + filepath.Join(a.dir, "cache"),
 		"-o", "APT::Architecture=" + a.arch, "-o", "APT::Architectures=" + a.arch,
 		// The user _apt cannot write to a checkout in somebody's home directory.
 		"-o", "APT::Sandbox::User=root"}
-	return output(dir, "apt-get", append(options, args...)...)
+	return output(dir, "env", append(options, args...)...)
 }
 
 var archiveFile = regexp.MustCompile(`(?m)^'[^']*' ((\S+?)_\S+\.deb) `)

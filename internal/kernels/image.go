@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -33,11 +34,12 @@ var unused = []string{"usr/share/doc", "usr/share/man", "usr/share/locale", "usr
 	"usr/lib/gcc/*/*/lto*", "usr/lib/gcc/*/*/*san*", "usr/lib/*/lib*san.so*", "usr/lib/gcc/*/*/plugin",
 	"usr/bin/*lto-dump*", "usr/bin/*gprof*", "usr/lib/*/gconv", "usr/lib/*/libgprofng*", "usr/lib/*/perl-base"}
 
-// makeUserland returns an archive of the programs of a guest.
-func makeUserland(dir, arch string) (string, error) {
-	file := filepath.Join(dir, "userland-"+arch+".cpio")
-	if _, err := os.Stat(file); err == nil {
-		return file, nil
+// makeUserland returns the directory of the programs of a guest, which is named after what is in it.
+func makeUserland(dir, arch string) (root string, err error) {
+	contents := sha256.Sum256(fmt.Append(nil, userlandSuite, userlandPackages, userlandFiles, userlandLinks, unused))
+	root = filepath.Join(dir, fmt.Sprintf("userland-%s-%x", arch, contents[:4]))
+	if _, err := os.Stat(root); err == nil {
+		return root, nil
 	}
 	a, err := openArchive(dir, arch, userlandSuite)
 	if err != nil {
@@ -47,12 +49,7 @@ func makeUserland(dir, arch string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	root := filepath.Join(dir, "userland-"+arch)
-	err = replaceDir(root, func(root string) error { return fillUserland(root, a, packages) })
-	if err != nil {
-		return "", err
-	}
-	return file, writeArchive(file, root)
+	return root, replaceDir(root, func(root string) error { return fillUserland(root, a, packages) })
 }
 
 func fillUserland(root string, a *archive, packages []string) error {
@@ -135,17 +132,19 @@ func copyModules(root, kernel string) error {
 
 // makeImage returns an initramfs with the programs, this program as its first process, the checkout
 // and the compiled tests of packages, and the plan.
-func (o *options) makeImage(k kernel, packages []string, p plan) (string, error) {
-	userland, err := makeUserland(o.cache, k.arch)
-	if err != nil {
-		return "", fmt.Errorf("making the programs of the guest: %w", err)
+func (o *options) makeImage(k kernel, userland string, packages []string, p plan) (string, error) {
+	programs := filepath.Join(o.dir, filepath.Base(userland)+".cpio")
+	if _, err := os.Stat(programs); err != nil {
+		if err := writeArchive(programs, userland); err != nil {
+			return "", err
+		}
 	}
 	root := filepath.Join(o.dir, "image-"+k.arch)
-	err = replaceDir(root, func(root string) error {
+	err := replaceDir(root, func(root string) error {
 		if err := copyModules(root, filepath.Join(o.cache, k.id)); err != nil {
 			return err
 		}
-		return o.fillImage(root, k.arch, packages, p)
+		return o.fillImage(root, userland, k.arch, packages, p)
 	})
 	if err != nil {
 		return "", err
@@ -154,14 +153,14 @@ func (o *options) makeImage(k kernel, packages []string, p plan) (string, error)
 		return "", err
 	}
 	file := filepath.Join(o.dir, "initramfs-"+k.arch)
-	if err := concatenate(file, userland, root+".cpio"); err != nil {
+	if err := concatenate(file, programs, root+".cpio"); err != nil {
 		return "", err
 	}
 	// A copy of the checkout within it, which tools would take for a part of it.
 	return file, os.RemoveAll(root)
 }
 
-func (o *options) fillImage(root, arch string, packages []string, p plan) error {
+func (o *options) fillImage(root, userland, arch string, packages []string, p plan) error {
 	text, err := json.MarshalIndent(p, "", "\t")
 	if err != nil {
 		return err
@@ -174,7 +173,7 @@ func (o *options) fillImage(root, arch string, packages []string, p plan) error 
 			return err
 		}
 	}
-	programs, err := o.makePrograms(arch, filepath.Join(o.cache, "userland-"+arch))
+	programs, err := o.makePrograms(arch, userland)
 	if err != nil {
 		return err
 	}

@@ -12,11 +12,13 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -33,21 +35,29 @@ type options struct {
 	cache    string // what is made of downloaded packages, for all checkouts
 	dir      string // all else that is made
 	suites   []suite
-	whole    bool // all tests of the suites: the results are kept for the page
+	whole    bool // all suites: the results are kept for the page
 }
 
 func main() {
-	if os.Getpid() == 1 {
+	if _, err := os.Stat(planFile); err == nil && os.Getpid() == 1 {
 		runGuest()
 	}
 	quick := flag.Bool("quick", false, "run only the tests that take less than a minute")
 	packages := flag.String("packages", "", "run the tests of these packages instead of those of the list")
 	run := flag.String("run", "", "with -packages: run only the tests that match")
-	update := flag.Bool("update", false, "write the last results of all kernels to "+page)
+	update := flag.Bool("update", false, "write the last whole run of each kernel to "+page)
 	flag.Parse()
-	o := options{suites: selectSuites(*quick, *packages, *run), whole: *run == ""}
+	selected, err := selectKernels(flag.Args())
+	if err == nil && *run != "" && *packages == "" {
+		err = errors.New("-run needs -packages")
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "kernels:", err)
+		os.Exit(2)
+	}
+	o := options{suites: selectSuites(*quick, *packages, *run), whole: !*quick && *packages == ""}
 	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
-	failed, err := o.runAll(interrupted, flag.Args(), *update)
+	failed, err := o.runAll(interrupted, selected, *update)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "kernels:", err)
@@ -57,32 +67,38 @@ func main() {
 	}
 }
 
-func (o *options) runAll(interrupted context.Context, ids []string, update bool) (failed bool, err error) {
+func (o *options) runAll(interrupted context.Context, selected []kernel, update bool) (failed bool, err error) {
 	if o.checkout, err = os.Getwd(); err != nil {
 		return false, err
 	}
-	o.dir = filepath.Join(o.checkout, "testdata", "out", "kernels")
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return false, err
 	}
 	o.cache = filepath.Join(cache, "correlator", "kernels")
-	selected, err := selectKernels(ids)
-	if err != nil {
-		return false, err
-	}
+	o.dir = filepath.Join(o.checkout, "testdata", "out", "kernels")
 	results := filepath.Join(o.dir, "results")
-	if err := os.MkdirAll(results, 0o755); err != nil {
+	for _, dir := range []string{o.cache, results} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return false, err
+		}
+	}
+	commit, err := output(o.checkout, "git", "describe", "--always", "--dirty")
+	if err != nil {
 		return false, err
 	}
 	var all []result
 	for _, k := range selected {
-		r, err := o.runKernel(interrupted, k)
-		if err != nil {
-			return false, fmt.Errorf("%s: %w", k.id, err)
+		r := result{ID: k.id, Commit: strings.TrimSpace(commit)}
+		if err := o.runKernel(interrupted, k, &r); err != nil {
+			r.Error = err.Error()
+			fmt.Fprintf(os.Stderr, "%-11s %v\n", k.id, err)
+		}
+		if interrupted.Err() != nil {
+			return false, context.Cause(interrupted)
 		}
 		if o.whole {
-			if err := r.keep(results); err != nil {
+			if err := r.save(results); err != nil {
 				return false, err
 			}
 		}
@@ -99,22 +115,21 @@ func (o *options) runAll(interrupted context.Context, ids []string, update bool)
 	return failed, err
 }
 
-// runKernel boots a kernel. The error is about what it needs; what goes wrong in the guest is in the
-// result.
-func (o *options) runKernel(interrupted context.Context, k kernel) (r result, err error) {
-	r.ID = k.id
-	image, err := fetchKernel(o.cache, k)
+// runKernel boots a kernel. The error is about what it needs, or that the guest was not done; what
+// else goes wrong is in the result.
+func (o *options) runKernel(interrupted context.Context, k kernel, r *result) error {
+	image, userland, err := o.fetch(k)
 	if err != nil {
-		return r, err
+		return err
 	}
 	plan, packages := planOf(o.suites)
-	initramfs, err := o.makeImage(k, packages, plan)
+	initramfs, err := o.makeImage(k, userland, packages, plan)
 	if err != nil {
-		return r, err
+		return err
 	}
 	log, err := os.Create(filepath.Join(o.dir, k.id+".log"))
 	if err != nil {
-		return r, err
+		return err
 	}
 	defer log.Close()
 	ctx, cancel := context.WithTimeoutCause(interrupted, bootTimeout, fmt.Errorf("%v are over", bootTimeout))
@@ -128,14 +143,31 @@ func (o *options) runKernel(interrupted context.Context, k kernel) (r result, er
 			parsing = err
 		}
 	})
-	if interrupted.Err() != nil {
-		return r, context.Cause(interrupted)
-	}
 	r.Seconds = time.Since(began).Seconds()
+	r.judge(plan)
 	r.leaveOut(o.suites)
 	if err != nil {
-		r.Error = err.Error()
-		fmt.Fprintf(os.Stderr, "%-11s %v; see %s\n", k.id, err, log.Name())
+		return fmt.Errorf("%w; see %s", err, log.Name())
 	}
-	return r, parsing
+	return parsing
+}
+
+// fetch returns the files of a kernel and of the guest's programs. Only one process at a time fills
+// the cache.
+func (o *options) fetch(k kernel) (image, userland string, err error) {
+	lock, err := os.OpenFile(filepath.Join(o.cache, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return "", "", err
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return "", "", fmt.Errorf("locking %s: %w", lock.Name(), err)
+	}
+	if image, err = fetchKernel(o.cache, k); err != nil {
+		return "", "", err
+	}
+	if userland, err = makeUserland(o.cache, k.arch); err != nil {
+		return "", "", fmt.Errorf("making the programs of the guest: %w", err)
+	}
+	return image, userland, nil
 }

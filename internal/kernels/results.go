@@ -3,9 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,10 +15,11 @@ import (
 // A result is what one kernel did.
 type result struct {
 	ID      string
+	Commit  string  // of the checkout, as git describe prints it
 	Release string  // as uname -r prints it; empty: not booted
 	Seconds float64 // until the machine was off
 	Steps   []stepResult
-	Kernel  []string // warnings in the kernel's log
+	Kernel  []string // warnings and errors in the kernel's log
 	Error   string   // why the guest was not done
 }
 
@@ -82,6 +81,49 @@ func (r *result) leaveOut(suites []suite) {
 	}
 }
 
+// judge adds errors: of steps that have not ended, although they are in the plan, of those in which
+// nothing ran or too little, and of the kernel.
+func (r *result) judge(p plan) {
+	version := r.ID[strings.Index(r.ID, "-")+1:]
+	if r.Error == "" && !strings.HasPrefix(r.Release, version+".") {
+		r.Error = fmt.Sprintf("the kernel is %q", r.Release)
+	}
+	if i := slices.IndexFunc(r.Kernel, trouble.MatchString); i >= 0 && r.Error == "" {
+		r.Error = "the kernel's log has: " + r.Kernel[i]
+	}
+	for _, planned := range p.Steps {
+		i := slices.IndexFunc(r.Steps, func(s stepResult) bool { return s.Name == planned.Name })
+		if i < 0 {
+			r.Steps = append(r.Steps, stepResult{Name: planned.Name, Error: "did not end"})
+			continue
+		}
+		if s := &r.Steps[i]; s.Error == "" {
+			s.Error = s.hidden(r.ID)
+		}
+	}
+}
+
+// trouble is what the kernel prints when something is wrong with it.
+var trouble = regexp.MustCompile(`^(WARNING|BUG|KASAN|UBSAN|Oops|INFO: (task|rcu)|rcu: INFO|watchdog: BUG|` +
+	`general protection fault|Unable to handle kernel|unchecked MSR)`)
+
+// hidden returns why a step is no success although its tests did not fail; empty: it is one.
+func (s *stepResult) hidden(kernel string) string {
+	passed := 0
+	for _, t := range s.Tests {
+		if t.Outcome == "pass" {
+			passed++
+		}
+		if t.Outcome == "skip" && !mayBeSkipped(kernel, t.Output) {
+			return fmt.Sprintf("%s must not be skipped", t.Name)
+		}
+	}
+	if passed == 0 {
+		return "no test has passed"
+	}
+	return ""
+}
+
 // failed reports whether something is not as it should be.
 func (r *result) failed() bool {
 	return r.Error != "" || slices.ContainsFunc(r.Steps, func(s stepResult) bool { return s.Error != "" })
@@ -139,21 +181,8 @@ func parseTests(output *bytes.Buffer) (tests []test, err error) {
 	return tests, nil
 }
 
-// keep adds a result to the one that is kept for the page: of each step the last, as long as the
-// kernel is the same.
-func (r *result) keep(dir string) error {
-	kept, err := loadResult(dir, r.ID)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if kept.Release == r.Release {
-		isNew := func(old stepResult) bool {
-			return slices.ContainsFunc(r.Steps, func(s stepResult) bool { return s.Name == old.Name })
-		}
-		merged := *r
-		merged.Steps = append(slices.DeleteFunc(kept.Steps, isNew), r.Steps...)
-		r = &merged
-	}
+// save keeps a result for the page.
+func (r *result) save(dir string) error {
 	text, err := json.MarshalIndent(r, "", "\t")
 	if err != nil {
 		return err

@@ -61,11 +61,10 @@ func TestParseTests(t *testing.T) {
 
 // The table shows everything that did not pass.
 func TestTable(t *testing.T) {
-	one, two := result{ID: "one"}, result{ID: "two"}
+	one, two := result{ID: "one", Commit: "1234"}, result{ID: "two", Error: "no such kernel"}
 	outputs := make(map[string]*bytes.Buffer)
 	for _, e := range []event{
 		{Release: "5.10"}, {Step: "bpf", Output: printed}, {Step: "bpf", Ended: &ending{Error: "exit status 1"}},
-		// The order of the table is that of the list of suites.
 		{Step: "memread", Output: "panic: no\n"}, {Step: "memread", Ended: &ending{Error: "exit status 2"}},
 	} {
 		if err := one.handle(e, outputs); err != nil {
@@ -75,8 +74,11 @@ func TestTable(t *testing.T) {
 	const want = `|  | one | two |
 |---|---|---|
 | kernel | 5.10 | did not boot |
-| ` + "`memread`" + ` | 0 passed, exit status 2 | not run |
+| commit | 1234 |  |
 | ` + "`bpf`" + ` | 2 passed, 1 skipped, 1 failed, 1 did not end | not run |
+| ` + "`memread`" + ` | 0 passed, exit status 2 | not run |
+
+two failed: no such kernel
 
 | failed | tests | kernels |
 |---|---|---|
@@ -94,7 +96,7 @@ func TestTable(t *testing.T) {
 	if got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
-	if !one.failed() || two.failed() {
+	if !one.failed() || !two.failed() {
 		t.Errorf("failed: %v, %v", one.failed(), two.failed())
 	}
 
@@ -111,27 +113,54 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// Of each step the last result is kept, as long as the kernel is the same.
-func TestKeep(t *testing.T) {
-	dir := t.TempDir()
-	for _, kept := range []struct{ release, ran, want string }{
-		{"5.10", "bpf", "bpf"}, {"5.10", "memread", "bpf memread"}, {"5.10", "bpf", "memread bpf"},
-		{"5.11", "bpf", "bpf"}, {"", "", ""},
+// What is no success although no test has failed.
+func TestJudge(t *testing.T) {
+	passed := test{Name: "TestOne", Outcome: "pass"}
+	skipped := func(reason string) test { return test{Name: "TestTwo", Outcome: "skip", Output: reason} }
+	for name, c := range map[string]struct {
+		change func(r *result)
+		want   string // part of the table
+	}{
+		"nothing wrong":       {func(*result) {}, ""},
+		"skipped as expected": {func(r *result) { r.Steps[0].Tests = append(r.Steps[0].Tests, skipped("needs PROCMAP_QUERY")) }, ""},
+		"skipped": {func(r *result) { r.Steps[0].Tests = append(r.Steps[0].Tests, skipped("needs CAP_BPF")) },
+			"1 passed, 1 skipped, TestTwo must not be skipped"},
+		"nothing has run": {func(r *result) { r.Steps[0].Tests = nil }, "0 passed, no test has passed"},
+		"did not end":     {func(r *result) { r.Steps = nil }, "0 passed, did not end"},
+		"another kernel":  {func(r *result) { r.Release = "5.100.1" }, `amd64-5.10 failed: the kernel is "5.100.1"`},
+		"not done":        {func(r *result) { r.Error = "the guest ended before it was done" }, "failed: the guest ended"},
+		"trouble":         {func(r *result) { r.Kernel = []string{"hrtimer: late", "BUG: no"} }, "log has: BUG: no"},
 	} {
-		r := result{ID: "one", Release: kept.release}
-		if kept.ran != "" {
-			r.Steps = []stepResult{{Name: kept.ran}}
-		}
-		if err := r.keep(dir); err != nil {
+		t.Run(name, func(t *testing.T) {
+			r := result{ID: "amd64-5.10", Release: "5.10.0", Steps: []stepResult{{Name: "bpf", Tests: []test{passed}}}}
+			c.change(&r)
+			r.judge(plan{Steps: []step{{Name: "bpf"}}})
+			if got := table([]result{r}); r.failed() != (c.want != "") || !strings.Contains(got, c.want) {
+				t.Errorf("failed: %v, want %q in\n%s", r.failed(), c.want, got)
+			}
+		})
+	}
+}
+
+// Every test that is left out exists.
+func TestLeftOut(t *testing.T) {
+	for pkg, tests := range leftOut {
+		sources, err := filepath.Glob(filepath.Join("../..", pkg, "*_test.go"))
+		if err != nil {
 			t.Fatal(err)
 		}
-		loaded, err := loadResult(dir, "one")
-		var names []string
-		for _, s := range loaded.Steps {
-			names = append(names, s.Name)
+		var all []byte
+		for _, source := range sources {
+			text, err := os.ReadFile(source)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, text...)
 		}
-		if got := strings.Join(names, " "); err != nil || got != kept.want || loaded.Release != kept.release {
-			t.Errorf("after %+v: %v, %q", kept, err, got)
+		for _, test := range tests {
+			if !bytes.Contains(all, []byte("func "+test.Name+"(")) {
+				t.Errorf("%s has no %s", pkg, test.Name)
+			}
 		}
 	}
 }

@@ -40,6 +40,36 @@ const (
 	interrupts  = "interrupts come later than the next is due, so that there are fewer samples than CPU seconds say"
 )
 
+// maySkip are the reasons for which tests may be skipped, parts of what they log, by kernel (none:
+// all of them). For any other, a run fails.
+var maySkip = []struct {
+	reason  string
+	kernels []string
+}{
+	{"PROCMAP_QUERY", []string{"amd64-5.10", "amd64-6.1", "arm64-6.1"}},
+	{"SO_PASSPIDFD", []string{"amd64-5.10", "amd64-6.1", "arm64-6.1"}},
+	{"needs Linux 6.1: task iterators of one process", []string{"amd64-5.10"}},
+	{"bpf_task_pt_regs", []string{"amd64-5.10"}},
+	{"knows the instruction of x86-64", []string{"arm64-6.1", "arm64-6.12"}},
+	{"this machine cannot be suspended to memory", []string{"arm64-6.1", "arm64-6.12"}},
+
+	// The guest has no runtimes and no other compilers.
+	{"needs the program ", nil},
+	{"needs JDK ", nil},
+	{"needs a JDK ", nil},
+	{"libjvm.so: no such file or directory", nil},
+}
+
+// mayBeSkipped reports whether a test may be skipped for a reason.
+func mayBeSkipped(kernel, reason string) bool {
+	for _, s := range maySkip {
+		if strings.Contains(reason, s.reason) && (s.kernels == nil || slices.Contains(s.kernels, kernel)) {
+			return true
+		}
+	}
+	return false
+}
+
 var suites = []suite{
 	{pkg: "cmd/correlator", run: "^TestEndToEnd$", quick: true},
 	{pkg: "cmd/correlator", name: "CPU hotplug", run: "^TestHotplug$", quick: true},

@@ -12,29 +12,32 @@ import (
 func table(results []result) string {
 	var out strings.Builder
 	row := func(cells ...string) { fmt.Fprintf(&out, "| %s |\n", strings.Join(cells, " | ")) }
-	head, releases := []string{""}, []string{"kernel"}
+	head, releases, commits := []string{""}, []string{"kernel"}, []string{"commit"}
 	var names []string
 	for _, r := range results {
 		head, releases = append(head, r.ID), append(releases, valueOr(r.Release, "did not boot"))
+		commits = append(commits, r.Commit)
 		for _, s := range r.Steps {
 			if !slices.Contains(names, s.Name) {
 				names = append(names, s.Name)
 			}
 		}
 	}
-	order := func(name string) int {
-		return slices.IndexFunc(suites, func(s suite) bool { return s.title() == name })
-	}
-	slices.SortStableFunc(names, func(a, b string) int { return order(a) - order(b) })
 	row(head...)
 	fmt.Fprintln(&out, "|"+strings.Repeat("---|", len(head)))
 	row(releases...)
+	row(commits...)
 	for _, name := range names {
 		cells := []string{"`" + name + "`"}
 		for _, r := range results {
 			cells = append(cells, r.cell(name))
 		}
 		row(cells...)
+	}
+	for _, r := range results {
+		if r.Error != "" {
+			fmt.Fprintf(&out, "\n%s failed: %s\n", r.ID, r.Error)
+		}
 	}
 	list := func(title, outcome string) {
 		lines := notPassed(results, outcome)
