@@ -130,9 +130,21 @@ func (r *clockRun) end(expected ...string) counters {
 	return counted
 }
 
+// keepClock has the time of day go on, at the end of the test, as if nobody had set it.
+func keepClock(t *testing.T) {
+	booted := clockGettime(t, unix.CLOCK_REALTIME) - clockGettime(t, unix.CLOCK_BOOTTIME)
+	t.Cleanup(func() {
+		now := unix.NsecToTimeval(int64(booted + clockGettime(t, unix.CLOCK_BOOTTIME)))
+		if err := unix.Settimeofday(&now); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // The clock is set, forth and back, also to before the start of the agent. Samples have the time
 // that it shows when they are taken; nothing is lost, late or sent more often.
 func TestClockSet(t *testing.T) {
+	keepClock(t)
 	r := startClockRun(t)
 	const hour, day = time.Hour, 24 * time.Hour
 	for _, by := range []time.Duration{hour, -hour, -hour, hour, day, -day, -day, day} {
