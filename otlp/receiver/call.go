@@ -50,6 +50,10 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	conn := connOf(q)
 	conn.Begin()
 	defer conn.End()
+	if err := limit(w, time.Now().Add(callTimeout)); err != nil {
+		refuseHTTP(w, http.StatusInternalServerError, err.Error())
+		return
+	}
 	if !strings.HasPrefix(q.Header.Get("Content-Type"), grpcType) {
 		r.serveHTTP(conn, w, q)
 		return

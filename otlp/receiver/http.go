@@ -149,9 +149,8 @@ func respondHTTP(w http.ResponseWriter, response []byte, err error) {
 	_, _ = w.Write(response) // without a connection there is nobody to report an error to
 }
 
-// refuseHTTP answers a request that is not a call. Its sender may never read the response.
+// refuseHTTP answers a request that is not a call.
 func refuseHTTP(w http.ResponseWriter, code int, text string) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(callTimeout))
 	body, _ := proto.Marshal(status.New(codes.Unimplemented, text).Proto())
 	w.Header().Set("Content-Type", protobufType)
 	w.WriteHeader(code)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -324,6 +325,41 @@ func TestHTTPDeadlines(t *testing.T) {
 			t.Errorf("%d connections are idle", n)
 		}
 	})
+}
+
+// A refused request whose body does not come is answered in bounded time, and does not keep its
+// connection.
+func TestHTTPRefusedWithoutBody(t *testing.T) {
+	for head, code := range map[string]int{
+		"POST /v1/logs":                                        404,
+		"PUT /v1/traces":                                       405,
+		"POST /v1/traces Origin: http://127.0.0.1":             403,
+		"POST /v1/traces Content-Type: application/grpc+proto": 415,
+		"POST /v1/traces Content-Type: text/plain":             415,
+		"POST /v1/traces Grpc-Timeout: nonsense":               400,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := openBubble(t)
+			c, err := b.listener.Dial()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			words := append(strings.SplitN(head, " ", 3), "X: y")
+			fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: receiver\r\n%s\r\nContent-Length: 1000\r\n\r\n",
+				words[0], words[1], words[2])
+			var first [len("HTTP/1.1 404")]byte
+			c.SetReadDeadline(time.Now().Add(callTimeout + time.Second))
+			if _, err := io.ReadFull(c, first[:]); err != nil || string(first[9:]) != strconv.Itoa(code) {
+				t.Errorf("%s: %s, %v", head, first, err)
+			}
+			io.Copy(io.Discard, c)
+			synctest.Wait()
+			if n := b.Status().Connections; n != 0 {
+				t.Errorf("%s: %d connections", head, n)
+			}
+		})
+	}
 }
 
 // Clients that announce no length and send as much as possible take the memory that the package
