@@ -59,6 +59,7 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		return
 	}
 	if !isGRPC(q) {
+		r.counters.stray(q, StrayGRPC)
 		refuseHTTP(w, http.StatusUnsupportedMediaType, "gRPC is accepted with protobuf, over HTTP/2")
 		return
 	}
@@ -68,6 +69,7 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 			return
 		}
 	}
+	r.counters.stray(q, StrayPath)
 	respondGRPC(w, nil, status.Error(codes.Unimplemented, "unknown service or method"))
 }
 

@@ -138,7 +138,7 @@ func TestHTTPBadInput(t *testing.T) {
 		headers map[string]string
 		body    io.Reader
 		code    int
-		counts  string
+		counts  string // or the reason for which it is of no signal
 	}{
 		{"garbage", "", httpHeaders(), bytes.NewReader([]byte{0xff}), 400,
 			"items=1, refused_items undecodable=1, requests INVALID_ARGUMENT=1"},
@@ -154,12 +154,12 @@ func TestHTTPBadInput(t *testing.T) {
 		{"zstd", "", httpHeaders("Content-Encoding", "zstd"), bytes.NewReader(good), 415, format},
 		{"gzip twice", "", httpHeaders("Content-Encoding", "gzip, gzip"), bytes.NewReader(zip(t, zip(t, good))), 415,
 			format},
-		{"a page", "", httpHeaders("Origin", "http://127.0.0.1:4318"), bytes.NewReader(good), 403, ""},
-		{"logs", "/v1/logs", httpHeaders(), bytes.NewReader(good), 404, ""},
-		{"below", "/v1/traces/", httpHeaders(), bytes.NewReader(good), 404, ""},
-		{"a gRPC method", otlp.Traces.Method(), httpHeaders(), bytes.NewReader(good), 404, ""},
+		{"a page", "", httpHeaders("Origin", "http://127.0.0.1:4318"), bytes.NewReader(good), 403, "browser"},
+		{"logs", "/v1/logs", httpHeaders(), bytes.NewReader(good), 404, "path"},
+		{"below", "/v1/traces/", httpHeaders(), bytes.NewReader(good), 404, "path"},
+		{"a gRPC method", otlp.Traces.Method(), httpHeaders(), bytes.NewReader(good), 404, "path"},
 		{"gRPC with JSON", otlp.Traces.Method(), map[string]string{"Content-Type": "application/grpc+json"},
-			bytes.NewReader(good), 415, ""},
+			bytes.NewReader(good), 415, "grpc"},
 	} {
 		for version := range httpClients(t, nil) {
 			t.Run(c.name+" "+version, func(t *testing.T) {
@@ -182,7 +182,13 @@ func TestHTTPBadInput(t *testing.T) {
 				if after := a.Header.Get("Retry-After"); after != "" {
 					t.Errorf("Retry-After: %s", after)
 				}
-				l.wantCounts(otlp.Traces, c.counts)
+				if strings.Contains(c.counts, "=") {
+					l.wantCounts(otlp.Traces, c.counts)
+					l.wantStrays("")
+				} else {
+					l.wantCounts(otlp.Traces, "")
+					l.wantStrays(c.counts + "=1")
+				}
 				a, _ = answer(t, client, otlp.Traces.Path(), httpHeaders(), bytes.NewReader(good))
 				if a.StatusCode != 200 || l.only(t).Items() != items {
 					t.Errorf("the next request: %s", a.Status)
@@ -196,7 +202,9 @@ func TestHTTPBadInput(t *testing.T) {
 func TestHTTPMethods(t *testing.T) {
 	l := openLab(t, Config{})
 	c := httpClients(t, l.dialSocket)["HTTP/1.1"]
-	for _, method := range []string{"GET", "HEAD", "OPTIONS", "PUT", "DELETE"} {
+	methods := []string{"GET", "HEAD", "OPTIONS", "PUT", "DELETE"}
+	defer func() { l.wantStrays(fmt.Sprintf("method=%d", len(methods))) }()
+	for _, method := range methods {
 		q, err := http.NewRequestWithContext(t.Context(), method, "http://receiver"+otlp.Traces.Path(), http.NoBody)
 		if err != nil {
 			t.Fatal(err)
@@ -208,6 +216,48 @@ func TestHTTPMethods(t *testing.T) {
 		a.Body.Close()
 		if a.StatusCode != 405 || a.Header.Get("Allow") != "POST" || a.Header.Get("Access-Control-Allow-Origin") != "" {
 			t.Errorf("%s: %s, %v", method, a.Status, a.Header)
+		}
+	}
+}
+
+// wantStrays compares the counts of requests that are of no signal.
+func (l *lab) wantStrays(want string) {
+	l.Helper()
+	var all []string
+	for why, n := range l.counters.strayCounts() {
+		if n > 0 {
+			all = append(all, fmt.Sprintf("%v=%d", Stray(why), n))
+		}
+	}
+	if got := strings.Join(all, ", "); got != want {
+		l.Errorf("requests of no signal: %s, want %s", got, want)
+	}
+}
+
+// A body whose chunks are broken is invalid, as is all else that the sender must not send again; one
+// that ends before its end was given up.
+func TestHTTPBrokenChunks(t *testing.T) {
+	for body, want := range map[string]string{
+		"zz\r\n":                         "400 items=1, refused_items undecodable=1, requests INVALID_ARGUMENT=1",
+		"1\r\nabc\r\n0\r\n\r\n":          "400 items=1, refused_items undecodable=1, requests INVALID_ARGUMENT=1",
+		strings.Repeat("f", 20) + "\r\n": "400 items=1, refused_items undecodable=1, requests INVALID_ARGUMENT=1",
+		"5\r\nabc":                       "503 requests CANCELLED=1",
+	} {
+		l := openLab(t, Config{})
+		c, err := net.Dial("unix", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(c, "POST /v1/traces HTTP/1.1\r\nHost: receiver\r\nContent-Type: %s\r\n"+
+			"Transfer-Encoding: chunked\r\n\r\n%s", protobufType, body)
+		c.(*net.UnixConn).CloseWrite()
+		c.SetReadDeadline(time.Now().Add(patience))
+		answer, err := io.ReadAll(c)
+		c.Close()
+		if code, text, _ := strings.Cut(want, " "); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 "+code) {
+			t.Errorf("%q: %s, %v", body, answer, err)
+		} else {
+			l.wantCounts(otlp.Traces, text)
 		}
 	}
 }
@@ -247,7 +297,7 @@ func TestHTTPRefused(t *testing.T) {
 func TestHTTPStatus(t *testing.T) {
 	for code := codes.Code(1); code < numCodes; code++ {
 		got := httpStatus(grpcstatus.Error(code, ""))
-		passes := code == codes.Unavailable || code == codes.DeadlineExceeded
+		passes := code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Canceled
 		if again := got == 429 || got >= 502; again != passes || got < 400 {
 			t.Errorf("%v: %d", code, got)
 		}
@@ -331,8 +381,8 @@ func TestHTTPDeadlines(t *testing.T) {
 // connection.
 func TestHTTPRefusedWithoutBody(t *testing.T) {
 	for head, code := range map[string]int{
-		"POST /v1/logs":                                        404,
-		"PUT /v1/traces":                                       405,
+		"POST /v1/logs":  404,
+		"PUT /v1/traces": 405,
 		"POST /v1/traces Origin: http://127.0.0.1":             403,
 		"POST /v1/traces Content-Type: application/grpc+proto": 415,
 		"POST /v1/traces Content-Type: text/plain":             415,
