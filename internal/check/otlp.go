@@ -94,9 +94,22 @@ func (m *machine) destination(d *otlp.Destination) finding {
 	case old:
 		return f
 	case err != nil:
-		return finding{Degraded, err.Error(), "nothing reaches " + d.Name, connectRemedy(err)}
+		return finding{Degraded, err.Error(), unreached(err) + " reaches " + d.Name, connectRemedy(err)}
 	}
 	return ok(detail)
+}
+
+// unreached says what does not reach a destination.
+func unreached(err error) string {
+	var some *otlp.SignalsError
+	if !errors.As(err, &some) || !some.Partly {
+		return "nothing"
+	}
+	names := make([]string, len(some.Signals))
+	for i, s := range some.Signals {
+		names[i] = s.String()
+	}
+	return "nothing of " + strings.Join(names, " and ")
 }
 
 // connectAll connects to all destinations at the same time.
