@@ -139,7 +139,7 @@ func (r *Receiver) call(
 	}
 	body, err := m.read()
 	by.hasRead()
-	if err != nil {
+	if err != nil || by.isInterrupted() {
 		return nil, r.unreadBy(signal, by, err)
 	}
 	return r.pass(ctx, signal, by, body, m.gzipped())
@@ -160,7 +160,7 @@ func (r *Receiver) late(ctx context.Context, signal otlp.Signal, by *caller) err
 	}
 }
 
-// unreadBy is unread for an error of reading, which may be an interruption.
+// unreadBy is unread for an error of reading, which may be an interruption, or for that alone.
 func (r *Receiver) unreadBy(signal otlp.Signal, by *caller, err error) error {
 	if by.isInterrupted() {
 		return r.refuse(signal, 1, Slow, crowded())

@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -162,8 +162,9 @@ func (m *grpcMessage) readError(err error) error {
 
 // brokenOff returns the status of a request whose sender did not send all of it.
 func brokenOff(ctx context.Context, err error) error {
+	var network net.Error
 	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded), ctx.Err() == context.DeadlineExceeded:
+	case errors.As(err, &network) && network.Timeout(), ctx.Err() == context.DeadlineExceeded:
 		return status.FromContextError(context.DeadlineExceeded).Err()
 	default: // the client has cancelled the call or closed the connection
 		return status.Error(codes.Canceled, err.Error())

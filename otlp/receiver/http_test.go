@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -314,6 +315,7 @@ func TestHTTPSlowSenders(t *testing.T) {
 			defer cancel()
 			slow := httpClients(t, b.listener.DialContext)["HTTP/1.1"]
 			var ended sync.WaitGroup
+			var late, refused atomic.Int64
 			for range maxInWork {
 				ended.Go(func() {
 					body := newTrickle(0, 1)
@@ -327,6 +329,14 @@ func TestHTTPSlowSenders(t *testing.T) {
 					q.Header.Set("Content-Type", protobufType)
 					if a, err := slow.RoundTrip(q); err == nil {
 						a.Body.Close()
+						switch after, _ := strconv.Atoi(a.Header.Get("Retry-After")); {
+						case a.StatusCode == 503 && after > 0:
+							refused.Add(1)
+						case a.StatusCode == 503: // at the deadline
+							late.Add(1)
+						default:
+							t.Error(a.Status)
+						}
 					}
 					body.Close()
 				})
@@ -347,8 +357,13 @@ func TestHTTPSlowSenders(t *testing.T) {
 			}
 			cancel()
 			ended.Wait()
-			if c := counts(t, b.Receiver, otlp.Metrics); c == "" {
-				t.Error("nothing was counted")
+			s := b.counters.snapshot()[otlp.Traces]
+			again, tooLate := uint64(refused.Load()), uint64(late.Load())
+			if s.refused[Slow] == 0 || s.refused[Slow]+s.refused[Overload] != again || s.received != again ||
+				s.requests[codes.Unavailable] != again || s.requests[codes.DeadlineExceeded] != tooLate ||
+				again+tooLate != maxInWork {
+				t.Errorf("%d requests shall come again, %d have ended: counters are %s", again, tooLate,
+					counts(t, b.Receiver, otlp.Traces))
 			}
 		})
 	}
