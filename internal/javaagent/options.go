@@ -39,8 +39,8 @@ var valueFollows = []string{
 }
 
 // launcherOptions returns the arguments of the launcher java that are options, without values that
-// are arguments of their own: those before the main class, the module (-m), or the file of -jar, which need not follow it at once. An argument
-// "@file" has options in a file, which is not read.
+// are arguments of their own: those before the main class, the module (-m), or the file of -jar,
+// which need not follow it at once. An argument "@file" has options in a file, which is not read.
 func launcherOptions(arguments []string) (options []string) {
 	for i := 0; i < len(arguments); i++ {
 		argument := arguments[i]
