@@ -70,7 +70,7 @@ func page(cmd *cobra.Command, version string) string {
 			fmt.Fprintf(&out, "\n%s\n", line(usage))
 		}
 	}
-	out.WriteString(".SH EXIT STATUS\n0: success, 1: failure, 2: wrong usage.\n")
+	out.WriteString(".SH EXIT STATUS\n0: success, 1: failure, 2: wrong usage, 130: interrupted (some commands).\n")
 	if cmd.HasParent() {
 		fmt.Fprintf(&out, ".SH SEE ALSO\n.BR %s (1)\n", escape(pageName(cmd.Parent())))
 	}

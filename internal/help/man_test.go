@@ -50,7 +50,7 @@ Goes
 \fB\-h, \-\-help\fR
 help for tool
 .SH EXIT STATUS
-0: success, 1: failure, 2: wrong usage.
+0: success, 1: failure, 2: wrong usage, 130: interrupted (some commands).
 .TH "TOOL\-GO" 1 "" "tool 0.1.0" "User Commands"
 .nh
 .ad l
@@ -68,7 +68,7 @@ help for go
 \fB\-s, \-\-speed\fR \fIfast\fR (default: low)
 how fast
 .SH EXIT STATUS
-0: success, 1: failure, 2: wrong usage.
+0: success, 1: failure, 2: wrong usage, 130: interrupted (some commands).
 .SH SEE ALSO
 .BR tool (1)
 `
