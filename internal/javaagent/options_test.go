@@ -7,7 +7,9 @@ import (
 
 // Options count in the order in which a JVM takes them, and what follows the main class is none.
 func TestJVMOptions(t *testing.T) {
-	all := map[string]string{"JAVA_TOOL_OPTIONS": "-Dq=tool", "JDK_JAVA_OPTIONS": "'-Dq=jdk'", "_JAVA_OPTIONS": "-Dq=last"}
+	all := map[string]string{
+		"JAVA_TOOL_OPTIONS": "-Dq=tool", "JDK_JAVA_OPTIONS": "'-Dq=jdk'", "_JAVA_OPTIONS": "-Dq=last",
+	}
 	tool := map[string]string{"JAVA_TOOL_OPTIONS": "-Dq=tool"}
 	jdk := map[string]string{"JAVA_TOOL_OPTIONS": "-Dq=tool", "JDK_JAVA_OPTIONS": "'-Dq=jdk'"}
 	for _, c := range []struct {
