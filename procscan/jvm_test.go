@@ -209,8 +209,9 @@ func TestCommandLineAndOpenFiles(t *testing.T) {
 
 func TestNoExec(t *testing.T) {
 	testenv.NeedRoot(t)
+	dir := t.TempDir()
 	cmd := exec.Command(testenv.NeedTool(t, "unshare"), "--mount", "sh", "-c",
-		"mount -t tmpfs -o noexec none /mnt && ln -s /mnt /mnt/link && exec cat")
+		`mount -t tmpfs -o noexec none "$0" && ln -s "$0" "$0/link" && exec cat`, dir)
 	stdin, stdout := testenv.Start(t, cmd)
 	if _, err := stdin.Write([]byte("x")); err != nil {
 		t.Fatal(err)
@@ -219,7 +220,7 @@ func TestNoExec(t *testing.T) {
 		t.Fatal(err)
 	}
 	handle := openHandle(t, cmd.Process.Pid)
-	for path, want := range map[string]bool{"/mnt": true, "/mnt/link": true, "/usr": false} {
+	for path, want := range map[string]bool{dir: true, dir + "/link": true, "/usr": false} {
 		if got, err := handle.NoExec(path); err != nil || got != want {
 			t.Errorf("%s: %t, %v", path, got, err)
 		}
