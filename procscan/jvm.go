@@ -72,14 +72,7 @@ func (s *Scanner) JVMs(turn int, known []ProcessID) (jvms, unseen []ProcessID, e
 		}
 		return Found{ProcessID: id}, err
 	}
-	for len(pids) > 0 {
-		r := s.watchdog.runWithin(hurriedTimeout, pids, look)
-		pids = pids[r.probed:]
-		if endsEarly(r.err) {
-			err = fmt.Errorf("probing process %d: %w", r.found.PID, r.err)
-			break
-		}
-	}
+	err = s.hurry(pids, look)
 	mu.Lock()
 	defer mu.Unlock()
 	for _, id := range known {
