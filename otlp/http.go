@@ -43,6 +43,8 @@ type httpTransport struct {
 	secrets *strings.Replacer
 	timeout time.Duration
 	gzip    *compressor // nil: none
+
+	anonymous bool // TLS without a client's certificate
 }
 
 // openHTTP is openTransport for OTLP/HTTP.
@@ -70,6 +72,7 @@ func openHTTP(d *Destination, where endpoint, version string, gzip *compressor) 
 		if config, err = tlsConfig(d); err != nil {
 			return nil, err
 		}
+		t.anonymous = d.ClientCertificate == ""
 	}
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
@@ -124,7 +127,13 @@ func (t *httpTransport) tryConnect(ctx context.Context) error {
 			continue
 		}
 		failed.Signals = append(failed.Signals, s)
-		refused = append(refused, fmt.Sprintf("sending a request without %v to %s: %s", s, t.urls[s], r.message))
+		text := fmt.Sprintf("sending a request without %v to %s: %s", s, t.urls[s], r.message)
+		if r.unanswered && r.doubtful && t.anonymous {
+			// With TLS 1.3 a client has sent its request when the server refuses its certificate, and
+			// net/http may say "broken pipe".
+			text += " (does the receiver require a client certificate?)"
+		}
+		refused = append(refused, text)
 		if r.unanswered && !failed.Partly {
 			break
 		}
