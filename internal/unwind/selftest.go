@@ -125,10 +125,7 @@ func (e *Engine) selfTest(ctx context.Context, procRoot string) error {
 	if _, err := e.Synchronize(ctx, self); err != nil {
 		return err
 	}
-	stack, err := e.sampleSelf(ctx, c)
-	if err == nil {
-		err = e.checkSelf(ctx, self, stack)
-	}
+	err = e.sampleSelf(ctx, c, self)
 	return errors.Join(err, e.Remove(ctx, self), e.chain.setLast(nil))
 }
 
@@ -150,8 +147,9 @@ func ownTarget(procRoot string, kernelPID uint32) (Target, error) {
 	return Target{ID: id, KernelPID: kernelPID, Program: id, User: "self"}, nil
 }
 
-// sampleSelf returns a stack of the calling goroutine in spin.
-func (e *Engine) sampleSelf(ctx context.Context, c *collector) (s collected, err error) {
+// sampleSelf samples its goroutine until a stack is that of it. Others may come before: the runtime has
+// stacks of its own for signal handlers and the scheduler, and where interrupts are slow they are seen.
+func (e *Engine) sampleSelf(ctx context.Context, c *collector, self Target) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	attr := unix.PerfEventAttr{
@@ -160,31 +158,36 @@ func (e *Engine) sampleSelf(ctx context.Context, c *collector) (s collected, err
 	}
 	fd, err := unix.PerfEventOpen(&attr, 0, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
 	if err != nil {
-		return s, fmt.Errorf("opening a perf event: %w", err)
+		return fmt.Errorf("opening a perf event: %w", err)
 	}
 	defer unix.Close(fd)
 	if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_BPF, e.chain.programs[entryProgram].FD()); err != nil {
-		return s, fmt.Errorf("attaching the unwinding programs: %w", err)
+		return fmt.Errorf("attaching the unwinding programs: %w", err)
 	}
 	if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_ENABLE, 0); err != nil {
-		return s, fmt.Errorf("enabling a perf event: %w", err)
+		return fmt.Errorf("enabling a perf event: %w", err)
 	}
+	last := errors.New("no stack arrived")
 	for end := time.Now().Add(selfTestTimeout); time.Now().Before(end); {
 		if ctx.Err() != nil {
-			return s, ctx.Err()
+			return ctx.Err()
 		}
 		spin()
-		s, err = c.read(time.Unix(1, 0))
-		if err == nil && s.failure == 0 || err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-			return s, err
+		s, err := c.read(time.Unix(1, 0))
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			continue
+		case err != nil:
+			return err
+		case s.failure != 0:
+			last = fmt.Errorf("a stack was not walked to its end (error %d of the engine)", s.failure)
+			continue
 		}
-		if err == nil {
-			err = fmt.Errorf("the stack was not walked to its end (error %d of the engine)", s.failure)
-		} else {
-			err = errors.New("no stack arrived")
+		if last = e.checkSelf(ctx, self, s); last == nil {
+			return nil
 		}
 	}
-	return s, err
+	return last
 }
 
 // spin uses the CPU for more than one period.
@@ -195,7 +198,7 @@ func spin() {
 	}
 }
 
-// checkSelf checks that a stack is that of sampleSelf.
+// checkSelf checks that a stack has sampleSelf.
 func (e *Engine) checkSelf(ctx context.Context, self Target, s collected) error {
 	named, err := e.Frames(ctx, self, [][]uint64{s.words})
 	if err != nil {
@@ -207,5 +210,5 @@ func (e *Engine) checkSelf(ctx context.Context, self Target, s collected) error 
 			return nil
 		}
 	}
-	return fmt.Errorf("the stack of %d frames is not the one that was sampled", len(frames))
+	return fmt.Errorf("a stack of %d frames is not the one that was sampled", len(frames))
 }
