@@ -124,21 +124,6 @@ func mount(t *testing.T, kind, path, options string) error {
 	return nil
 }
 
-// memoryOptional reports whether the kernel may be one without a memory controller of version 1:
-// CONFIG_MEMCG_V1, since Linux 6.11.
-func memoryOptional(t *testing.T) bool {
-	t.Helper()
-	text, err := os.ReadFile("/proc/sys/kernel/osrelease")
-	var major, minor int
-	if err == nil {
-		_, err = fmt.Sscanf(string(text), "%d.%d", &major, &minor)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return major > 6 || major == 6 && minor >= 11
-}
-
 // mountHierarchy mounts a hierarchy of version 1 with a cgroup, until the end of the test, and returns
 // the directory of that. It is empty where the kernel does not have the controller.
 func mountHierarchy(t *testing.T, name, options, group string) string {
@@ -148,7 +133,8 @@ func mountHierarchy(t *testing.T, name, options, group string) string {
 		t.Fatal(err)
 	}
 	err := mount(t, "cgroup", root, options)
-	if options == "memory" && errors.Is(err, unix.EINVAL) && memoryOptional(t) {
+	// CONFIG_MEMCG_V1 is an option since Linux 6.11.
+	if options == "memory" && errors.Is(err, unix.EINVAL) && !testenv.KernelBefore(t, [2]int{6, 11}) {
 		t.Log("the kernel has no memory controller of version 1")
 		return ""
 	}

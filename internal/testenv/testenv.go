@@ -5,8 +5,10 @@
 package testenv
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"testing"
 	"time"
 )
@@ -57,4 +59,18 @@ func Poll(t testing.TB, deadline time.Duration, what string, done func() bool) {
 		}
 		time.Sleep(pollInterval)
 	}
+}
+
+// KernelBefore reports whether the running kernel is older than a version (major, minor).
+func KernelBefore(t testing.TB, version [2]int) bool {
+	t.Helper()
+	text, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	var running [2]int
+	if err == nil {
+		_, err = fmt.Sscanf(string(text), "%d.%d", &running[0], &running[1])
+	}
+	if err != nil {
+		t.Fatalf("reading the kernel's version: %v", err)
+	}
+	return slices.Compare(running[:], version[:]) < 0
 }
