@@ -100,7 +100,7 @@ var kernelOptions = []kernelOption{
 // for perf events.
 func TestCircumstances(t *testing.T) {
 	settings("kernel.perf_event_paranoid", "2")(t)
-	TestCheckTellsTheTruth(t)
+	checkIn(t, circumstances)
 }
 
 func TestKernelOptions(t *testing.T) {
