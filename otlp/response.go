@@ -12,6 +12,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"correlator/internal/textcut"
 )
 
 const (
@@ -135,17 +137,10 @@ func retryDelay(d *durationpb.Duration) (delay time.Duration, ok bool) {
 // anything that a terminal or an editor would obey: controls (also above 0x7f), line separators,
 // changes of direction.
 func clip(s string) string {
-	if len(s) > maxMessage {
-		n := maxMessage
-		for n > maxMessage-utf8.UTFMax && !utf8.RuneStart(s[n]) {
-			n--
-		}
-		s = s[:n]
-	}
 	return strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {
 			return '?'
 		}
 		return r
-	}, s)
+	}, textcut.At(s, maxMessage))
 }

@@ -6,9 +6,10 @@ import (
 	"encoding/hex"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/cespare/xxhash/v2"
+
+	"correlator/internal/textcut"
 )
 
 // FileID identifies the file of a frame.
@@ -141,11 +142,7 @@ func shorten(s string) string {
 	if len(s) <= maxFunctionText {
 		return s
 	}
-	n := maxFunctionText
-	for n > maxFunctionText-utf8.UTFMax && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return strings.Clone(s[:n]) // does not keep the rest
+	return strings.Clone(textcut.At(s, maxFunctionText)) // does not keep the rest
 }
 
 // Frame is one frame of a stack.

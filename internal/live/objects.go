@@ -12,6 +12,7 @@ import (
 
 	"correlator/dots/value"
 	"correlator/internal/live/types"
+	"correlator/internal/textcut"
 	"correlator/profile"
 )
 
@@ -60,10 +61,7 @@ func shorten(s string, end int) string {
 	if len(s) <= end {
 		return s
 	}
-	for most := end - utf8.UTFMax; end > 0 && end > most && !utf8.RuneStart(s[end]); {
-		end--
-	}
-	return s[:end] + "…"
+	return textcut.At(s, end) + "…"
 }
 
 // cut shortens the longest names so that all together have no more than so many bytes.

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"correlator/internal/textcut"
 )
 
 // replacement replaces what differs in the name of a class from one run of a program to the next.
@@ -102,9 +104,5 @@ func boundName(name string) string {
 	if len(name) <= maxNameBytes {
 		return name
 	}
-	end := maxNameBytes
-	for !utf8.RuneStart(name[end]) {
-		end--
-	}
-	return strings.Clone(name[:end]) // without the rest
+	return strings.Clone(textcut.At(name, maxNameBytes)) // without the rest
 }

@@ -2,7 +2,8 @@ package spans
 
 import (
 	"strconv"
-	"unicode/utf8"
+
+	"correlator/internal/textcut"
 )
 
 // maxFrames limits the frames of a stack trace that are used. They are innermost first.
@@ -35,7 +36,7 @@ func (e *encoding) stackTrace(r *reader) []byte {
 		frames++
 	}
 	e.trace = out
-	return cut(out, limit)
+	return textcut.At(out, limit)
 }
 
 // frame are the members of a frame that are used.
@@ -86,15 +87,4 @@ func (f *frame) append(out []byte, number int) []byte {
 		}
 	}
 	return append(appendText(out, f.function), "()"...)
-}
-
-// cut shortens a text in front of the character that reaches beyond an offset.
-func cut(text []byte, limit int) []byte {
-	if len(text) <= limit {
-		return text
-	}
-	for !utf8.RuneStart(text[limit]) {
-		limit--
-	}
-	return text[:limit]
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"correlator/internal/textcut"
 	"correlator/opencensus/wire"
 )
 
@@ -110,7 +111,7 @@ func (d *definition) String() string {
 		})
 	}
 	if len(b) > describedBytes {
-		b = append(cut(b, describedBytes), "..."...)
+		b = append(textcut.At(b, describedBytes), "..."...)
 	}
 	return string(b)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"correlator/internal/textcut"
 	"correlator/opencensus/wire"
 )
 
@@ -144,7 +145,7 @@ func (u *Update) match(v *view, f func(key int, t *tag)) {
 func (u *Update) value(text []byte, n int) []byte {
 	if len(text) > n {
 		u.s.counts.Lost[ValueCut]++
-		text = cut(text, n)
+		text = textcut.At(text, n)
 	}
 	return u.valid(text)
 }

@@ -130,19 +130,7 @@ func TestTexts(t *testing.T) {
 	}
 }
 
-func TestCut(t *testing.T) {
-	for _, test := range []struct {
-		text string
-		n    int
-		want string
-	}{
-		{"abc", 3, "abc"}, {"abcd", 3, "abc"}, {"aä", 2, "a"}, {"ää", 2, "ä"}, {"€€", 5, "€"}, {"😀😀", 7, "😀"},
-		{"a\x80\x80\x80\x80\x80", 5, "a\x80\x80\x80\x80"}, {"", 0, ""}, {"ä", 0, ""},
-	} {
-		if got := cut(test.text, test.n); got != test.want {
-			t.Errorf("%q cut at %d: %q, want %q", test.text, test.n, got, test.want)
-		}
-	}
+func TestAppendValid(t *testing.T) {
 	for _, text := range []string{"", "abc", "\xff", "\xff\xfe", "a\xffb\xfec", "ä\xc3", "\xc3ä\xff\xffx",
 		"\xed\xa0\x80", "\ufffd\xff"} {
 		if got := string(appendValid(nil, []byte(text))); got != valid(text) {

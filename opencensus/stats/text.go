@@ -3,30 +3,19 @@ package stats
 import (
 	"strings"
 	"unicode/utf8"
+
+	"correlator/internal/textcut"
 )
 
 // valid makes a text UTF-8: otherwise a request would be undecodable.
 func valid(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
-
-// cut returns the beginning of a text, of at most n bytes, that does not end inside a character.
-func cut[T string | []byte](s T, n int) T {
-	if len(s) <= n {
-		return s
-	}
-	for i := n; i > n-utf8.UTFMax; i-- {
-		if utf8.RuneStart(s[i]) {
-			return s[:i]
-		}
-	}
-	return s[:n]
-}
 
 // text returns a copy of a description or unit as it is kept.
 func (s *State) text(of string) string {
 	if len(of) > maxText {
 		s.counts.Lost[TextCut]++
 	}
-	return strings.Clone(valid(cut(of, maxText)))
+	return strings.Clone(valid(textcut.At(of, maxText)))
 }
 
 // appendValid appends a text as UTF-8, as valid does, without allocating more than dst needs.

@@ -2,10 +2,10 @@ package profiles
 
 import (
 	"strings"
-	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"correlator/internal/textcut"
 	"correlator/otlp/field"
 	"correlator/profile"
 )
@@ -250,14 +250,7 @@ const maxTextBytes = 8192
 
 // valid makes a text UTF-8, with U+FFFD for invalid bytes, and shortens it to maxTextBytes.
 func valid(s string) string {
-	if len(s) > maxTextBytes {
-		n := maxTextBytes
-		for n > maxTextBytes-utf8.UTFMax && !utf8.RuneStart(s[n]) {
-			n--
-		}
-		s = s[:n]
-	}
-	return strings.ToValidUTF8(s, "\ufffd")
+	return strings.ToValidUTF8(textcut.At(s, maxTextBytes), "\ufffd")
 }
 
 // attribute returns the index of an attribute.
