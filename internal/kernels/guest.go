@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -123,7 +124,24 @@ func prepare() error {
 	if err := loadModules(); err != nil {
 		return err
 	}
+	if err := keepPerfEvent(); err != nil {
+		return err
+	}
 	return loopback()
+}
+
+// keepPerfEvent opens a perf event that counts nothing, for as long as the machine runs. The kernel patches
+// __schedule when the first perf event of a task is opened, and when the last one is closed
+// (perf_sched_events). Under QEMU's emulation with several threads a CPU may execute the instruction that
+// stood there meanwhile (int3) after it was taken away, which is a panic.
+func keepPerfEvent() error {
+	attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_DUMMY,
+		Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{}))}
+	const myself, anyCPU, noGroup = 0, -1, -1
+	if _, err := unix.PerfEventOpen(&attr, myself, anyCPU, noGroup, unix.PERF_FLAG_FD_CLOEXEC); err != nil {
+		return fmt.Errorf("opening a perf event: %w", err)
+	}
+	return nil
 }
 
 // loadModules loads all modules in modulesDir, which need no others.
