@@ -12,6 +12,7 @@ import (
 	"correlator/bpf"
 	"correlator/internal/admin"
 	"correlator/internal/config"
+	"correlator/internal/keep"
 	"correlator/internal/sampling"
 	"correlator/internal/terminal"
 )
@@ -236,6 +237,10 @@ var usage = map[string]string{
 	"live-connect": "`URI` of a DOTS broker that runs, to which the live view is published (default: none)",
 	"live-secret-file": "`file` with the secret that guests of --live-listen on TCP and WebSocket must know, and by which " +
 		"the broker of --live-connect knows the agent; it is proved, not sent (default: DOTS_AUTH_SECRET, else none)",
+
+	"keep": "how long samples of transactions are kept for \"correlator explain\", from 10s to 24h; 0s: not at all",
+	"keep-bytes": fmt.Sprintf("memory for them, in `bytes`, at least %d; when it is full, the oldest samples of the "+
+		"user or container that has most are forgotten", keep.MinBytes),
 
 	"admin-socket": "`path` of the socket that \"correlator status\" asks, for our own user only; empty: none",
 	"metrics-address": "`host:port` that serves /metrics (Prometheus), /healthz and /readyz over HTTP to everybody " +

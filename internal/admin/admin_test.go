@@ -23,10 +23,14 @@ import (
 )
 
 // source always has the same status.
-type source struct{ status Status }
+type source struct {
+	status Status
+	keep   Keeper
+}
 
 func (s *source) Status() agent.Status { return s.status.Status }
 func (s *source) otlp() *OTLP          { return s.status.OTLP }
+func (s *source) keeper() Keeper       { return s.keep }
 
 func serve(t *testing.T, path string, s *source) {
 	t.Helper()
@@ -35,7 +39,7 @@ func serve(t *testing.T, path string, s *source) {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(s, s.otlp) }()
+	go func() { ended <- server.Serve(s, s.otlp, s.keeper()) }()
 	t.Cleanup(func() {
 		if err := errors.Join(server.Close(), server.Close(), <-ended); err != nil {
 			t.Error(err)

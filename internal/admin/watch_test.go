@@ -226,7 +226,7 @@ func TestWatchAcrossRestart(t *testing.T) {
 				status := example()
 				status.Processes[0].ServiceName = host
 				served := make(chan error, 1)
-				go func() { served <- server.Serve(&source{status}, nil) }()
+				go func() { served <- server.Serve(&source{status}, nil, nil) }()
 				return func() {
 					if err := errors.Join(server.Close(), <-served); err != nil {
 						t.Error(err)
