@@ -104,7 +104,7 @@ func TestStatus(t *testing.T) {
 	if err := Probe(path); err != nil {
 		t.Error(err)
 	}
-	serve(t, path, &source{want})
+	serve(t, path, &source{status: want})
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode() != os.ModeSocket|0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)

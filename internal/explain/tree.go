@@ -65,7 +65,7 @@ func nameOf(f profile.Frame) string {
 	case f.File != nil:
 		return fmt.Sprintf("%s+%#x", path.Base(f.File.Path), f.Address)
 	}
-	return fmt.Sprintf("%#x", f.Address)
+	return "[unknown]" // addresses of compiled code say nothing
 }
 
 func (m *Method) call(key methodKey, line uint32, samples uint64) *Method {

@@ -3,7 +3,7 @@
 (() => {
   const data = JSON.parse(document.querySelector("#data").textContent);
   const one = selector => document.querySelector(selector);
-  const select = one("#choice select"), search = one("#tools input"), found = one("#found");
+  const select = one("#choice select"), search = document.getElementById("query"), found = one("#found");
   const totals = new Array(data.groups.length + 1).fill(0);
   for (const [group, , count] of data.samples) totals[group] += count;
   const all = totals.reduce((a, b) => a + b, 0);

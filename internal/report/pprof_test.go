@@ -226,7 +226,7 @@ func TestProfileOfUnwoundStacks(t *testing.T) {
 
 func TestGoToolPprofOfUnwoundStacks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out.pb.gz")
-	if _, err := writeProfile(path, buildProfile(unwound(t), nil)); err != nil {
+	if _, err := saveProfile(path, buildProfile(unwound(t), nil)); err != nil {
 		t.Fatal(err)
 	}
 	for args, want := range map[string][]string{
@@ -283,7 +283,7 @@ func writeProfile(t *testing.T) string {
 	t.Helper()
 	r, names := fixture(t)
 	path := filepath.Join(t.TempDir(), "out.pb.gz")
-	if _, err := writeProfile(path, buildProfile(r, names)); err != nil {
+	if _, err := saveProfile(path, buildProfile(r, names)); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -356,7 +356,7 @@ func TestLeftToPprof(t *testing.T) {
 	r := recording(map[*record.Process][]profile.Frame{p: {other, own}})
 	known := map[uint64]string{other.Address: "known_here"}
 	output := filepath.Join(t.TempDir(), "out.pb.gz")
-	if _, err := writeProfile(output, buildProfile(r, &symbolNames{
+	if _, err := saveProfile(output, buildProfile(r, &symbolNames{
 		names: map[*record.Process]symbolizer.Names{p: {Native: map[profile.FileID]map[uint64]string{file.ID: known}}},
 	})); err != nil {
 		t.Fatal(err)
