@@ -61,8 +61,12 @@ const spanDigits = 16
 
 // find returns the transactions of a trace, a transaction or a span whose id begins so.
 func (s *Store) find(id string, wanted func(*transaction) bool) (found []*transaction) {
+	begins := newPrefix(id)
 	for tx := range s.transactions {
-		if wanted(tx) && (id == "" || strings.HasPrefix(tx.traceText(), id) || strings.HasPrefix(tx.text(), id)) {
+		if begins.has(tx.id.trace[:]) || tx.id.transaction != [8]byte{} && begins.has(tx.id.transaction[:]) {
+			if !wanted(tx) {
+				continue
+			}
 			found = append(found, tx)
 		}
 	}
@@ -79,6 +83,37 @@ func (s *Store) find(id string, wanted func(*transaction) bool) (found []*transa
 		}
 	}
 	return found
+}
+
+// prefix is how an id begins.
+type prefix struct {
+	bytes []byte
+	half  bool // there is a digit more
+	digit byte // in the upper half
+}
+
+// newPrefix returns the prefix in hexadecimal digits; of anything else it is one that no id has.
+func newPrefix(digits string) (p prefix) {
+	even := digits
+	if p.half = len(digits)%2 == 1; p.half {
+		even = digits + "0"
+	}
+	all, err := hex.DecodeString(even)
+	if err != nil {
+		return prefix{bytes: make([]byte, len(transactionID{}.trace)+1)}
+	}
+	if p.half {
+		p.digit, all = all[len(all)-1], all[:len(all)-1]
+	}
+	p.bytes = all
+	return p
+}
+
+func (p *prefix) has(id []byte) bool {
+	if !bytes.HasPrefix(id, p.bytes) {
+		return false
+	}
+	return !p.half || len(id) > len(p.bytes) && id[len(p.bytes)]&0xf0 == p.digit
 }
 
 // transactions yields all transactions.
@@ -169,14 +204,17 @@ func (w *writer) write(s *Store, selected []*transaction) {
 	}
 	counts := make(map[entryKey]uint64)
 	var keys []entryKey // in the order of time
-	for e := range s.entries {
-		if e.transaction.selected == 0 {
-			continue
+	for _, slice := range slicesOf(selected) {
+		for i := range slice.entries {
+			e := &slice.entries[i]
+			if e.transaction.selected == 0 {
+				continue
+			}
+			if _, known := counts[e.entryKey]; !known {
+				keys = append(keys, e.entryKey)
+			}
+			counts[e.entryKey] += uint64(e.count)
 		}
-		if _, known := counts[e.entryKey]; !known {
-			keys = append(keys, e.entryKey)
-		}
-		counts[e.entryKey] += uint64(e.count)
 	}
 	for _, key := range keys {
 		sample := Sample{Transaction: int(key.transaction.selected) - 1, Stack: w.stack(key.stack), TID: int(key.tid),
@@ -192,6 +230,32 @@ func (w *writer) write(s *Store, selected []*transaction) {
 	for _, tx := range selected {
 		tx.selected = 0
 	}
+}
+
+// maxDelay is how much later than it was taken a sample is added at most: the longest samples-delay, twice.
+const maxDelay = 2 * time.Minute
+
+// slicesOf returns the slices that may have samples of transactions: Add waits while they are looked at.
+func slicesOf(selected []*transaction) (all []*timeSlice) {
+	type interval struct{ first, last int64 }
+	owners := make(map[*owner]interval)
+	for _, tx := range selected {
+		in, known := owners[tx.process.owner]
+		if !known {
+			in = interval{tx.first, tx.last}
+		}
+		owners[tx.process.owner] = interval{min(in.first, tx.first), max(in.last, tx.last)}
+	}
+	for o, in := range owners {
+		for _, slice := range o.slices {
+			tooEarly := slice.ended != 0 && slice.ended < in.first-int64(maxDelay)
+			if !tooEarly && slice.began <= in.last+int64(maxDelay) {
+				all = append(all, slice)
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b *timeSlice) int { return cmp.Compare(a.began, b.began) })
+	return all
 }
 
 func (w *writer) transaction(tx *transaction) Transaction {

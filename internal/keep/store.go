@@ -153,7 +153,7 @@ func (s *Store) Add(sample *profile.Sample, now time.Time) (unnamed bool) {
 		s.stats.Lost[lostNoStack] += sample.Count
 		s.gone.bury(id, goneNoStack, now)
 		return false
-	case sizeOf(sample) > s.limit/partOfLimit:
+	case !s.knowsStack(sample) && sizeOf(sample) > s.limit/partOfLimit:
 		s.stats.Lost[lostTooLarge] += sample.Count
 		s.gone.bury(id, goneTooLarge, now)
 		return false
@@ -168,6 +168,14 @@ func (s *Store) Add(sample *profile.Sample, now time.Time) (unnamed bool) {
 	unnamed = !stack.named
 	s.evict(now)
 	return unnamed
+}
+
+// knowsStack reports whether the stack of a sample takes no more memory.
+func (s *Store) knowsStack(sample *profile.Sample) bool {
+	if o := s.owners[sample.Resource.Owner]; o != nil && o.processes[sample.Resource] != nil {
+		return o.processes[sample.Resource].stacks[sample.Stack.ID] != nil
+	}
+	return false
 }
 
 // sizeOf returns the most that a sample can take.
