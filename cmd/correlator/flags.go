@@ -159,7 +159,7 @@ func (o *recordOptions) format() report.Format {
 // adaptRecordFlags has --service mean --include-service. As one flag with two names it goes before
 // the environment and the file.
 func adaptRecordFlags(flags *pflag.FlagSet) {
-	flags.Lookup("output").Usage = "`path` of the profile, - for standard output (default: correlator-DATE-TIME.pb.gz, or what fits --format)"
+	flags.Lookup("output").Usage = "`path` of the profile, - for standard output (default: correlator-DATE-TIME.pb.gz)"
 	flags.Lookup("include-service").Usage = "only services with such a name; --service for short (default: all)"
 	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if name == "service" {

@@ -129,8 +129,8 @@ func nothing(q keep.Query, a *keep.Answer) string {
 	lines := []string{"no sample of " + q.ID + " was taken here; " + kept + ". It can be that it",
 		fmt.Sprintf("- used little CPU time, or waited: it is seen at a tick of the clock, every %v of CPU time", period),
 		"- is not sampled by its tracer: such traces are left out (run --unsampled keeps them)",
-		fmt.Sprintf("- ran before %s, so long ago that not even its id is remembered", clock(oldest(a))),
-		"- ran on another host, or in a process that takes no part or has another clock of ids: see \"correlator scan\""}
+		fmt.Sprintf("- ran before %s: nothing is kept from before that", clock(oldest(a))),
+		"- ran on another host, or in a process that takes no part here: see \"correlator status\""}
 	return strings.Join(lines, "\n  ")
 }
 

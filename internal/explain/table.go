@@ -29,7 +29,7 @@ func (e *Explanation) lines(columns int) (lines []string) {
 	lines = append(lines, "")
 	lines = append(lines, e.threadTable().Lines(columns)...)
 	lines = more(lines, len(e.Threads)-maxThreadRows)
-	if len(e.Spans) > len(e.Transactions) || e.Spans[0].ID != "" {
+	if len(e.Spans) > len(e.Transactions) || len(e.Spans) == 1 && e.Spans[0].ID != "" {
 		lines = append(lines, "")
 		lines = append(lines, e.spanTable().Lines(columns)...)
 		lines = more(lines, len(e.Spans)-maxSpanRows)

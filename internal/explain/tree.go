@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"correlator/internal/record"
+	"correlator/internal/report"
 	"correlator/profile"
 )
 
@@ -61,7 +62,7 @@ func processText(p *record.Process) string {
 func nameOf(f profile.Frame) string {
 	switch {
 	case f.Name() != "":
-		return f.Name()
+		return report.Display(f, f.Name())
 	case f.File != nil:
 		return fmt.Sprintf("%s+%#x", path.Base(f.File.Path), f.Address)
 	}
@@ -133,10 +134,11 @@ type treeRow struct {
 	hidden int    // not 0: so many callers that call nothing else
 }
 
-// How trees are cut for people: what has less than a part of the samples, and the middle of chains of
+// How trees are cut for people: what has less than a part of the samples or one only, and the middle of chains of
 // methods each of which calls the next one only.
 const (
 	leastPart = 200 // half a percent
+	fewOf     = 20  // single samples of so many are left out, too: they are chance
 	keptAbove = 1
 	keptBelow = 4
 )
@@ -147,7 +149,7 @@ func rows(methods []*Method, total uint64) (all []treeRow) {
 	add = func(methods []*Method, depth int) {
 		var left treeRow
 		for _, m := range methods {
-			if m.Samples*leastPart < total {
+			if m.Samples*leastPart < total || m.Samples == 1 && total >= fewOf {
 				left.more++
 				left.within += m.Samples
 				continue

@@ -52,10 +52,14 @@ func (s *symbolNames) name(p *record.Process, f profile.Frame) string {
 // javaSignature is a method in a perf map of a JVM: "long java.util.HashMap.get(java.lang.Object)".
 var javaSignature = regexp.MustCompile(`^[\w.$]+(?:\[\])* ([\w.$/]+\.(?:[\w$]+|<init>|<clinit>))\(.*\)$`)
 
-// display returns the name of a frame without what hides it where there is little room: return type and
-// arguments, which perf maps of JVMs have. Tools shorten names of methods from their beginning.
+// display is Display of the name that a frame has in a process.
 func (s *symbolNames) display(p *record.Process, f profile.Frame) string {
-	name := s.name(p, f)
+	return Display(f, s.name(p, f))
+}
+
+// Display returns the name of a frame without what hides it where there is little room: return type and
+// arguments, which perf maps of JVMs have. Tools shorten names of methods from their beginning.
+func Display(f profile.Frame, name string) string {
 	if f.Kind() == profile.AnonymousFrame {
 		if method := javaSignature.FindStringSubmatch(name); method != nil {
 			return method[1]
