@@ -84,8 +84,8 @@ func TestExplain(t *testing.T) {
 	p.Kill()
 
 	if tx := e.Transactions[0]; len(e.Transactions) != 1 || tx.Trace != trace || tx.ID != id || tx.PID != p.PID ||
-		tx.Context != "elastic" || tx.Service != "shop\x1b[31m" || tx.Samples != e.Samples || tx.Wall < 150*time.Millisecond ||
-		tx.Wall > deadline || tx.CPU != time.Duration(tx.Samples)*e.PerSample {
+		tx.Context != "elastic" || tx.Service != "shop\x1b[31m" || tx.Samples != e.Samples ||
+		tx.Wall < 150*time.Millisecond || tx.Wall > deadline || tx.CPU != time.Duration(tx.Samples)*e.PerSample {
 		t.Errorf("%+v", tx)
 	}
 	if th := e.Threads[0]; len(e.Threads) != 1 || th.TID != begun.Thread.TID || th.Samples != e.Samples || th.Name == "" {
@@ -110,7 +110,8 @@ func TestExplain(t *testing.T) {
 			t.Errorf("explain %v says\n%s", args, out)
 		}
 	}
-	if _, stderr := k.explain(1, "--service", "other"); !strings.Contains(stderr, "no transaction was sampled that is selected") {
+	const noneSelected = "no transaction was sampled that is selected"
+	if _, stderr := k.explain(1, "--service", "other"); !strings.Contains(stderr, noneSelected) {
 		t.Errorf("of another service: %s", stderr)
 	}
 	if _, stderr := k.explain(1, strings.Repeat("0", 32)); !strings.Contains(stderr, "no sample of 00000000") ||
@@ -191,7 +192,8 @@ func TestExplainJVM(t *testing.T) {
 		var lines func(all []*explain.Method) bool
 		lines = func(all []*explain.Method) bool {
 			return slices.ContainsFunc(all, func(m *explain.Method) bool {
-				return strings.HasPrefix(m.Name, "Demo$Worker") && m.File == "Demo.java" && len(m.Lines) > 0 || lines(m.Calls)
+				return strings.HasPrefix(m.Name, "Demo$Worker") && m.File == "Demo.java" && len(m.Lines) > 0 ||
+					lines(m.Calls)
 			})
 		}
 		return lines(e.Methods)

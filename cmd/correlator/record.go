@@ -13,7 +13,8 @@ func (a *app) addRecord(options *recordOptions) *cobra.Command {
 		Short: "Record what transactions spend CPU time on, as a pprof profile or a flame graph",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return report.Record(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), options.Output, options.format(), record.Options{
+			format := options.format()
+			return report.Record(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), options.Output, format, record.Options{
 				Duration:         options.Duration,
 				PID:              options.PID,
 				SamplesPerSecond: options.Rate,

@@ -45,7 +45,8 @@ func serveSamples(w http.ResponseWriter, r *http.Request, keeper Keeper) {
 		return
 	}
 	params := r.URL.Query()
-	q := keep.Query{ID: params.Get(paramID), Service: params.Get(paramService), Order: keep.Order(params.Get(paramOrder))}
+	q := keep.Query{ID: params.Get(paramID), Service: params.Get(paramService),
+		Order: keep.Order(params.Get(paramOrder))}
 	var err error
 	if text := params.Get(paramSince); text != "" {
 		if q.Since, err = time.Parse(time.RFC3339Nano, text); err != nil {

@@ -116,7 +116,8 @@ func nothing(q keep.Query, a *keep.Answer) string {
 	about := "nothing is kept of " + q.ID + ": "
 	switch a.Gone {
 	case "expired":
-		return about + fmt.Sprintf("too long ago: its samples were forgotten at %s, after %v (--keep)", clock(a.GoneAt), a.Keep)
+		return about + fmt.Sprintf("too long ago: its samples were forgotten at %s, after %v (--keep)", clock(a.GoneAt),
+			a.Keep)
 	case "evicted":
 		return about + fmt.Sprintf("dropped for lack of room at %s: its samples made room for newer ones "+
 			"(--keep-bytes; %d samples were evicted since the agent began)", clock(a.GoneAt), a.Evicted)

@@ -36,7 +36,8 @@ func example() *keep.Answer {
 			{Trace: "4bf92f3577b34da6a3ce929d0e0e4736", ID: "7ad51cbe3a4f0c12", Process: 0, Context: "elastic",
 				First: at, Last: at.Add(950 * time.Millisecond), Samples: 7},
 			{Trace: "4bf92f3577b34da6a3ce929d0e0e4736", Process: 1, Context: "opentelemetry", First: at,
-				Attributes: map[string]string{"http.route": "/pay\x1b[2J"}, Last: at.Add(150 * time.Millisecond), Samples: 8, Earlier: 2},
+				Attributes: map[string]string{"route": "/\x1b[2J"}, Last: at.Add(150 * time.Millisecond), Samples: 8,
+				Earlier: 2},
 		},
 		Processes: []keep.Process{{PID: 11, Service: "shop\x1b[31m", Environment: "test"}, {PID: 12}},
 		Files:     []keep.File{{Kind: profile.NativeFrame, Path: "/usr/lib/libc.so.6", BuildID: "0123"}},
@@ -71,10 +72,12 @@ func TestTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `TRACE                             TRANSACTION       SERVICE      PID       FIRST    WALL     CPU   OF WALL  SAMPLES  ATTRIBUTES
-4bf92f3577b34da6a3ce929d0e0e4736  7ad51cbe3a4f0c12  shop\x1b[31m   11  12:00:00.0  1.00 s  350 ms      35 %        7  -
-4bf92f3577b34da6a3ce929d0e0e4736  -                 -              12  12:00:00.0  200 ms  400 ms  2.5 CPUs        8  http.route=/pay\x1b[2J
-
+	want := "TRACE                             TRANSACTION       SERVICE       " +
+		"PID       FIRST    WALL     CPU   OF WALL  SAMPLES  ATTRIBUTES\n" +
+		"4bf92f3577b34da6a3ce929d0e0e4736  7ad51cbe3a4f0c12  shop\\x1b[31m  " +
+		" 11  12:00:00.0  1.00 s  350 ms      35 %        7  -\n" +
+		"4bf92f3577b34da6a3ce929d0e0e4736  -                 -             " +
+		" 12  12:00:00.0  200 ms  400 ms  2.5 CPUs        8  route=/\\x1b[2J\n" + `
 THREAD  PID  TID     CPU  OF WALL  SAMPLES
 -        12   31  400 ms     40 %        8
 http-1   11   21  350 ms     35 %        7
@@ -113,7 +116,8 @@ func TestJSONAndFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.html")
 	out, stderr, err := run(t, example(), Options{Format: report.HTML, File: path})
 	info, statErr := os.Stat(path)
-	if err != nil || statErr != nil || out != "" || !strings.HasPrefix(stderr, "wrote ") || info.Mode().Perm() != 0o600 {
+	if err != nil || statErr != nil || out != "" || !strings.HasPrefix(stderr, "wrote ") ||
+		info.Mode().Perm() != 0o600 {
 		t.Errorf("%q %q, %v, %v", out, stderr, err, statErr)
 	}
 	if _, _, err := run(t, example(), Options{Format: report.HTML, File: "missing/x"}); err == nil {

@@ -70,17 +70,20 @@ func (e *Explanation) transactionTable() *terminal.Table {
 		terminal.Column{Title: "SERVICE", Shrink: true}, terminal.Column{Title: "PID", Right: true, Spare: 4},
 		terminal.Column{Title: "FIRST", Right: true, Spare: 2}, terminal.Column{Title: "WALL", Right: true},
 		terminal.Column{Title: "CPU", Right: true}, terminal.Column{Title: "OF WALL", Right: true, Spare: 1},
-		terminal.Column{Title: "SAMPLES", Right: true, Spare: 5}, terminal.Column{Title: "ATTRIBUTES", Shrink: true, Spare: 6})
+		terminal.Column{Title: "SAMPLES", Right: true, Spare: 5},
+		terminal.Column{Title: "ATTRIBUTES", Shrink: true, Spare: 6})
 	for i := range e.Transactions {
 		tx := &e.Transactions[i]
 		t.Row(tx.Trace, tx.ID, tx.Service, strconv.Itoa(tx.PID), tx.First.Local().Format("15:04:05.0"), lasted(tx.Wall),
-			lasted(tx.CPU), ofWall(tx.Share), strconv.FormatUint(tx.Samples, 10), strings.Join(tx.attributeTexts(), " "))
+			lasted(tx.CPU), ofWall(tx.Share), strconv.FormatUint(tx.Samples, 10),
+			strings.Join(tx.attributeTexts(), " "))
 	}
 	return t
 }
 
 func (e *Explanation) threadTable() *terminal.Table {
-	t := terminal.NewTable(terminal.Column{Title: "THREAD", Shrink: true}, terminal.Column{Title: "PID", Right: true, Spare: 2},
+	t := terminal.NewTable(terminal.Column{Title: "THREAD", Shrink: true},
+		terminal.Column{Title: "PID", Right: true, Spare: 2},
 		terminal.Column{Title: "TID", Right: true, Spare: 1}, terminal.Column{Title: "CPU", Right: true},
 		terminal.Column{Title: "OF WALL", Right: true}, terminal.Column{Title: "SAMPLES", Right: true})
 	for i := range e.Threads[:min(len(e.Threads), maxThreadRows)] {
@@ -117,7 +120,8 @@ func (e *Explanation) treeTable() *terminal.Table {
 			if m.Self > 0 {
 				self = lasted(e.cpu(m.Self))
 			}
-			t.Row(lasted(e.cpu(m.Samples)), e.percent(m.Samples), self, strings.TrimRight(indent+m.Name+"  "+m.place(), " "))
+			t.Row(lasted(e.cpu(m.Samples)), e.percent(m.Samples), self,
+				strings.TrimRight(indent+m.Name+"  "+m.place(), " "))
 		}
 	}
 	return t

@@ -134,7 +134,8 @@ func shop() *Profile {
 		Stacks: []Stack{
 			{0, stack("Shop.checkout", "Shop.price", "java.util.HashMap.get"), 31},
 			{0, stack("Shop.checkout", "Shop.price"), 12},
-			{0, stack("Shop.checkout", "Shop.reserve", "java.util.Arrays.sort", "java.util.DualPivotQuicksort.sort"), 22},
+			{0, stack("Shop.checkout", "Shop.reserve", "java.util.Arrays.sort",
+				"java.util.DualPivotQuicksort.sort"), 22},
 			{0, stack("Shop.checkout", "Shop.receipt"), 14},
 			{1, stack("Payment.charge", "javax.crypto.Cipher.doFinal"), 9},
 			{1, stack("Payment.charge", "com.fasterxml.jackson.databind.ObjectMapper.writeValueAsString"), 5},
@@ -211,7 +212,8 @@ func TestPage(t *testing.T) {
 // Texts are shown as they are, and run nothing.
 func TestHostileNames(t *testing.T) {
 	const evil = `<img src=x onerror="window.evil=1"></script><script>window.evil=1</script>`
-	p := &Profile{Title: evil, Notes: []string{evil}, Period: time.Millisecond, Groups: []Group{{evil, evil}, {"b", "b"}},
+	p := &Profile{Title: evil, Notes: []string{evil}, Period: time.Millisecond,
+		Groups: []Group{{evil, evil}, {"b", "b"}},
 		Stacks: []Stack{{0, []string{evil, "constructor", "__proto__", strings.Repeat("long.", 400)}, 3}, {1, nil, 1}}}
 	b := open(t, p)
 	if got := b.eval(`[typeof window.evil, document.images.length, document.scripts.length, document.title]`); !strings.

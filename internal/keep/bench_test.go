@@ -43,7 +43,7 @@ func (l *load) sample() (*profile.Sample, time.Time) {
 	tid := l.next % 8
 	s := newSample(l.resource, l.next/8/l.perTransaction*8+tid, at, l.stacks[l.next*7919%len(l.stacks)])
 	s.TID, s.Thread = tid, "http-nio-8080-exec"
-	s.SpanID = [8]byte(s.TransactionID)
+	s.SpanID = s.TransactionID
 	l.next++
 	return s, at
 }

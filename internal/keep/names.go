@@ -34,7 +34,9 @@ func (s *Store) name(name func(*profile.Resource, profile.Frame) profile.Frame) 
 	s.mu.Unlock()
 	for _, st := range all {
 		s.mu.Lock()
-		lacking := slices.DeleteFunc(slices.Clone(st.frames), func(f *frame) bool { return st.named || !f.mayBeNamed() })
+		lacking := slices.DeleteFunc(slices.Clone(st.frames), func(f *frame) bool {
+			return st.named || !f.mayBeNamed()
+		})
 		s.mu.Unlock()
 		functions := make([]*profile.Function, len(lacking))
 		for i, f := range lacking {

@@ -212,7 +212,8 @@ var labelMeanings = []struct {
 		{"too_large", "it fits into no request"},
 		{"shutdown", "it was passed on after the last request"},
 	}},
-	{[]string{"otlp_profile_samples_unnamed_total", "live_samples_unnamed_total", "keep_samples_unnamed_total"}, "reason", [][2]string{
+	{[]string{"otlp_profile_samples_unnamed_total", "live_samples_unnamed_total",
+		"keep_samples_unnamed_total"}, "reason", [][2]string{
 		{"late", "the names were not known within 4 s: the machine is busy, a process has ever new code, or a function of the " +
 			"kernel was sampled for the first time, whose names are read once a minute at most"},
 		{"full", "2048 samples, 512 of one user or container, or 1000 addresses of a process wait for names already"},

@@ -46,8 +46,8 @@ func TestHTML(t *testing.T) {
 }
 
 func TestFormats(t *testing.T) {
-	for path, want := range map[string]Format{"a.html": HTML, "b.x/a.htm": HTML, "a.folded": Folded, "a.pb.gz": PProf, "": PProf,
-		"html": PProf} {
+	for path, want := range map[string]Format{"a.html": HTML, "b.x/a.htm": HTML, "a.folded": Folded,
+		"a.pb.gz": PProf, "": PProf, "html": PProf} {
 		if got := FormatOf(path); got != want {
 			t.Errorf("%q: %s, want %s", path, got, want)
 		}

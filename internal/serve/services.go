@@ -85,7 +85,8 @@ func openServices(cfg *config.Config, build metrics.Build, log *zap.Logger) (*se
 		}
 	}
 	if kept := cfg.Keep.Config(); kept.Enabled() {
-		about := keep.About{HostName: hostName(), SamplesPerSecond: cfg.Samples.PerSecond, ProcRoot: cfg.Discovery.ProcRoot}
+		about := keep.About{HostName: hostName(), SamplesPerSecond: cfg.Samples.PerSecond,
+			ProcRoot: cfg.Discovery.ProcRoot}
 		if s.keep, err = keep.Open(kept, about); err != nil {
 			s.close(context.Background())
 			return nil, fmt.Errorf("preparing to keep samples: %w", err)
