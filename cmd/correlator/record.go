@@ -14,7 +14,8 @@ func (a *app) addRecord(options *recordOptions) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			format := options.format()
-			return report.Record(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), options.Output, format, record.Options{
+			stdout, stderr := cmd.OutOrStdout(), cmd.ErrOrStderr()
+			return report.Record(cmd.Context(), stdout, stderr, options.Output, format, record.Options{
 				Duration:         options.Duration,
 				PID:              options.PID,
 				SamplesPerSecond: options.Rate,
