@@ -194,9 +194,9 @@ func Default() Config {
 const DefaultProcRoot = "/proc"
 
 // NeedsAdminSocket reports whether the agent must not run without its admin socket: without the
-// default one it can do its work.
+// default one it can do its work, unless it keeps samples, which nobody could ask for then.
 func (c *Config) NeedsAdminSocket() bool {
-	return c.Monitoring.AdminSocket != "" && c.Monitoring.AdminSocket != admin.DefaultSocket
+	return c.Monitoring.AdminSocket != "" && (c.Monitoring.AdminSocket != admin.DefaultSocket || c.Keep.For > 0)
 }
 
 // Agent returns the configuration of the agent itself.
