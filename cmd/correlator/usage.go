@@ -18,7 +18,7 @@ import (
 type usageError struct{ error }
 
 // usageArgs turns the error of check into a usage error. One of a command that takes no arguments
-// says what was meant.
+// names the first.
 func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		err := check(cmd, args)
@@ -27,7 +27,7 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 			return nil
 		case len(args) > 0 && cmd.HasAvailableSubCommands():
 			err = unknownCommand(cmd, args[0])
-		case len(args) > 0 && check(cmd, nil) == nil:
+		case check(cmd, nil) == nil && check(cmd, args[:1]) != nil:
 			err = fmt.Errorf("unexpected argument %q", args[0])
 		}
 		return seeHelp(cmd, err)

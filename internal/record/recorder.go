@@ -69,6 +69,7 @@ type Options struct {
 	Attributes       []string // of OpenTelemetry's thread contexts that are recorded, see sampling.Options
 	PID              int      // the only process; 0: all
 	Filter           process.Filter
+	Selection        Selection     // other samples are not in the Recording, but for how many they are
 	Duration         time.Duration // how long to record, from Recording.Start on; 0: until the context ends
 	MaxProcesses     int           // that run at a time, and that have ended; 0: DefaultMaxProcesses
 	Learner          Learner       // may be nil
@@ -137,6 +138,8 @@ func Open(options Options, log *zap.Logger) (*Recorder, error) {
 		ended:     make(map[procscan.ProcessID][]*handler),
 		refused:   make(map[procscan.ProcessID]error),
 	}
+	r.aggregate.selection = options.Selection
+
 	var err error
 	if r.access, err = access.Open(options.ProcRoot, new(worker.Counters)); err != nil {
 		return nil, err

@@ -13,12 +13,13 @@ import (
 // collector would run all the time. (15 KB of each process are resident.)
 const agentMemory, processMemory = 24 << 20, 30 << 10
 
-// limitMemory configures the Go runtime of an agent that exports or is watched, unless the environment
+// limitMemory configures the Go runtime of an agent that exports, keeps samples or is watched, unless the environment
 // does (GOGC, GOMEMLIMIT). GOGC is 50, since batches and snapshots are large and short-lived: garbage
 // may be half as large as what is in use. A soft limit makes the garbage collector work more when
 // destinations are down and their queues fill up.
 func limitMemory(cfg *config.Config) {
-	if !cfg.Export.Enabled() && !cfg.LiveView.Enabled() {
+	kept := cfg.Keep.Config()
+	if !cfg.Export.Enabled() && !cfg.LiveView.Enabled() && !kept.Enabled() {
 		return
 	}
 	if _, set := os.LookupEnv("GOGC"); !set {
@@ -26,6 +27,6 @@ func limitMemory(cfg *config.Config) {
 	}
 	if debug.SetMemoryLimit(-1) == math.MaxInt64 {
 		debug.SetMemoryLimit(agentMemory + int64(cfg.Discovery.MaxProcesses)*processMemory +
-			cfg.Export.MemoryBytes() + cfg.LiveView.MemoryBytes())
+			cfg.Export.MemoryBytes() + cfg.LiveView.MemoryBytes() + kept.MemoryBytes())
 	}
 }

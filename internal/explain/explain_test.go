@@ -1,0 +1,176 @@
+package explain
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"correlator/internal/keep"
+	"correlator/internal/report"
+	"correlator/profile"
+)
+
+// source answers every query with the same.
+type source struct {
+	answer *keep.Answer
+	err    error
+}
+
+func (s source) Samples(context.Context, keep.Query) (*keep.Answer, error) { return s.answer, s.err }
+
+var at = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+
+func place(i int) *int { return &i }
+
+// example is the answer for a trace with a transaction in each of two processes.
+func example() *keep.Answer {
+	return &keep.Answer{
+		At: at.Add(time.Minute), Host: "web-3", SamplesPerSecond: 20, Keep: 10 * time.Minute, Oldest: at, Kept: 1000,
+		Transactions: []keep.Transaction{
+			{Trace: "4bf92f3577b34da6a3ce929d0e0e4736", ID: "7ad51cbe3a4f0c12", Process: 0, Context: "elastic",
+				First: at, Last: at.Add(950 * time.Millisecond), Samples: 7},
+			{Trace: "4bf92f3577b34da6a3ce929d0e0e4736", Process: 1, Context: "opentelemetry", First: at,
+				Attributes: map[string]string{"route": "/\x1b[2J"}, Last: at.Add(150 * time.Millisecond), Samples: 8,
+				Earlier: 2},
+		},
+		Processes: []keep.Process{{PID: 11, Service: "shop\x1b[31m", Environment: "test"}, {PID: 12}},
+		Files:     []keep.File{{Kind: profile.NativeFrame, Path: "/usr/lib/libc.so.6", BuildID: "0123"}},
+		Frames: []keep.Frame{
+			{Kind: profile.JVMFrame, Function: "Shop.price", Source: "Shop.java", Line: 43, Address: 43},
+			{Kind: profile.JVMFrame, Function: "Shop.checkout", Source: "Shop.java", Line: 24, Address: 24},
+			{Kind: profile.NativeFrame, File: place(0), Address: 0x1234},
+			{Kind: profile.AnonymousFrame, Address: 0x7f0000000000},
+			{Kind: profile.CutFrame, Address: 1},
+			{Kind: profile.JVMFrame, Function: "Shop.checkout", Source: "Shop.java", Line: 26, Address: 26},
+		},
+		Stacks: [][]uint32{{0, 1}, {5}, {2, 3, 4}},
+		Samples: []keep.Sample{
+			{Transaction: 0, Stack: 0, TID: 21, Thread: "http-1", Span: "00f067aa0ba902b7", Count: 5},
+			{Transaction: 0, Stack: 1, TID: 21, Thread: "http-1", Count: 2},
+			{Transaction: 1, Stack: 2, TID: 31, Count: 8},
+		},
+	}
+}
+
+func run(t *testing.T, a *keep.Answer, o Options) (stdout, stderr string, err error) {
+	t.Helper()
+	var out, failure bytes.Buffer
+	err = Run(t.Context(), source{answer: a}, &out, &failure, o)
+	return out.String(), failure.String(), err
+}
+
+func TestTable(t *testing.T) {
+	defer func(local *time.Location) { time.Local = local }(time.Local)
+	time.Local = time.UTC
+	out, _, err := run(t, example(), Options{Format: Table})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "TRACE                             TRANSACTION       SERVICE       " +
+		"PID       FIRST    WALL     CPU   OF WALL  SAMPLES  ATTRIBUTES\n" +
+		"4bf92f3577b34da6a3ce929d0e0e4736  7ad51cbe3a4f0c12  shop\\x1b[31m  " +
+		" 11  12:00:00.0  1.00 s  350 ms      35 %        7  -\n" +
+		"4bf92f3577b34da6a3ce929d0e0e4736  -                 -             " +
+		" 12  12:00:00.0  200 ms  400 ms  2.5 CPUs        8  route=/\\x1b[2J\n" + `
+THREAD  PID  TID     CPU  OF WALL  SAMPLES
+-        12   31  400 ms     40 %        8
+http-1   11   21  350 ms     35 %        7
+
+SPAN              TRANSACTION          CPU  OF WALL  SAMPLES
+-                 -                 400 ms     40 %        8
+00f067aa0ba902b7  7ad51cbe3a4f0c12  250 ms     25 %        5
+-                 7ad51cbe3a4f0c12  100 ms     10 %        2
+
+   CPU   SHARE    SELF  METHOD
+400 ms  53.3 %       -  process (12)
+400 ms  53.3 %       -  [stack truncated]
+400 ms  53.3 %       -  [unknown]
+400 ms  53.3 %  400 ms  libc.so.6+0x1234
+350 ms  46.7 %       -  shop\x1b[31m (11)
+350 ms  46.7 %  100 ms  Shop.checkout  Shop.java:24,26
+250 ms  33.3 %  250 ms   Shop.price  Shop.java:43
+`
+	if out != want {
+		t.Errorf("%s\nwant\n%s", out, want)
+	}
+}
+
+func TestJSONAndFiles(t *testing.T) {
+	out, _, err := run(t, example(), Options{Format: JSON})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e Explanation
+	if err := json.Unmarshal([]byte(out), &e); err != nil {
+		t.Fatal(err)
+	}
+	if len(e.Methods) != 2 || e.Methods[1].Calls[0].Lines[0] != (Line{24, 5}) || e.Samples != 15 || len(e.Spans) != 3 {
+		t.Errorf("%s", out)
+	}
+	path := filepath.Join(t.TempDir(), "x.html")
+	out, stderr, err := run(t, example(), Options{Format: report.HTML, File: path})
+	info, statErr := os.Stat(path)
+	if err != nil || statErr != nil || out != "" || !strings.HasPrefix(stderr, "wrote ") ||
+		info.Mode().Perm() != 0o600 {
+		t.Errorf("%q %q, %v, %v", out, stderr, err, statErr)
+	}
+	if _, _, err := run(t, example(), Options{Format: report.HTML, File: "missing/x"}); err == nil {
+		t.Error("a file in a missing directory was written")
+	}
+	if out, _, err := run(t, example(), Options{Format: report.Folded}); err != nil || !strings.
+		Contains(out, "Shop.checkout;Shop.price 5\n") {
+		t.Errorf("%s, %v", out, err)
+	}
+}
+
+// An answer that refers to what it does not have is an error, whatever it is.
+func TestAnswerOfAnotherVersion(t *testing.T) {
+	for what, spoil := range map[string]func(a *keep.Answer){
+		"rate":        func(a *keep.Answer) { a.SamplesPerSecond = 0 },
+		"file":        func(a *keep.Answer) { a.Frames[2].File = place(1) },
+		"no file":     func(a *keep.Answer) { a.Frames[2].File = place(-1) },
+		"frame":       func(a *keep.Answer) { a.Stacks[0][0] = 99 },
+		"stack":       func(a *keep.Answer) { a.Samples[0].Stack = 3 },
+		"transaction": func(a *keep.Answer) { a.Samples[0].Transaction = -1 },
+		"process":     func(a *keep.Answer) { a.Transactions[0].Process = 2 },
+		"id":          func(a *keep.Answer) { a.Transactions[0].ID = "abcd" },
+		"span":        func(a *keep.Answer) { a.Samples[0].Span = "xyz" },
+	} {
+		a := example()
+		spoil(a)
+		if _, _, err := run(t, a, Options{Format: Table}); err == nil {
+			t.Errorf("%s: no error", what)
+		}
+	}
+}
+
+// Where there is nothing, the error says why.
+func TestNothing(t *testing.T) {
+	for want, a := range map[string]*keep.Answer{
+		"too long ago":                {Gone: "expired", GoneAt: at, Keep: time.Minute},
+		"dropped for lack of room":    {Gone: "evicted", GoneAt: at},
+		"its samples had no stack":    {Gone: "no_stack"},
+		"too large to be kept":        {Gone: "too_large"},
+		"every 50ms of CPU time":      {SamplesPerSecond: 20, At: at},
+		"several ids begin with abcd": {Ambiguous: []string{"abcd1", "abcd2"}},
+	} {
+		_, _, err := run(t, a, Options{Query: keep.Query{ID: "abcd"}, Format: Table})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	_, _, err := run(t, &keep.Answer{}, Options{Query: keep.Query{Service: "x"}, Format: Table})
+	if err == nil || !strings.Contains(err.Error(), "that is selected (--service, --since)") {
+		t.Errorf("%v", err)
+	}
+	refused := errors.New("refused")
+	if err := Run(t.Context(), source{err: refused}, nil, nil, Options{}); !errors.Is(err, refused) {
+		t.Errorf("%v", err)
+	}
+}

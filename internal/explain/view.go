@@ -1,0 +1,219 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"correlator/internal/keep"
+	"correlator/internal/record"
+	"correlator/internal/report"
+)
+
+// Explanation is where the CPU time of transactions went.
+type Explanation struct {
+	Host         string        `json:"host,omitempty"`
+	At           time.Time     `json:"at"`
+	KeptSince    time.Time     `json:"kept_since"`
+	PerSample    time.Duration `json:"cpu_ns_per_sample"`
+	Samples      uint64        `json:"samples"`
+	Transactions []Transaction `json:"transactions"`
+	More         int           `json:"more_transactions"`
+	Threads      []Thread      `json:"threads"`
+	Spans        []Span        `json:"spans"`
+	Methods      []*Method     `json:"methods"`
+}
+
+// Transaction is a transaction of a process. Wall is the time from its first sample to its last one, and
+// one period: what came before and after is not known.
+type Transaction struct {
+	Trace       string            `json:"trace_id"`
+	ID          string            `json:"transaction_id,omitempty"`
+	Context     string            `json:"context"`
+	Service     string            `json:"service"`
+	Environment string            `json:"environment,omitempty"`
+	PID         int               `json:"pid"`
+	ContainerID string            `json:"container_id,omitempty"`
+	Attributes  map[string]string `json:"attributes,omitempty"`
+	First       time.Time         `json:"first_sample"`
+	Last        time.Time         `json:"last_sample"`
+	Wall        time.Duration     `json:"wall_ns"`
+	CPU         time.Duration     `json:"cpu_ns"`
+	Share       float64           `json:"cpu_of_wall"` // 2: two CPUs all the time
+	Samples     uint64            `json:"samples"`
+	Earlier     uint64            `json:"earlier_samples,omitempty"` // that are no longer kept
+}
+
+// Thread is what a thread used of the CPU.
+type Thread struct {
+	PID     int           `json:"pid"`
+	TID     int           `json:"tid"`
+	Name    string        `json:"name,omitempty"`
+	Samples uint64        `json:"samples"`
+	CPU     time.Duration `json:"cpu_ns"`
+	Share   float64       `json:"cpu_of_wall"`
+}
+
+// Span is what was used in a span of a transaction.
+type Span struct {
+	Trace       string        `json:"trace_id"`
+	Transaction string        `json:"transaction_id,omitempty"`
+	ID          string        `json:"span_id,omitempty"` // empty: in none but the transaction
+	PID         int           `json:"pid"`
+	Samples     uint64        `json:"samples"`
+	CPU         time.Duration `json:"cpu_ns"`
+	Share       float64       `json:"cpu_of_wall"`
+}
+
+type threadKey struct{ pid, tid int }
+
+type spanKey struct {
+	transaction int
+	span        string
+}
+
+// explain computes an explanation. The answer has been checked.
+func explain(a *keep.Answer, r *record.Recording) *Explanation {
+	e := &Explanation{Host: a.Host, At: a.At, KeptSince: a.Oldest, PerSample: r.Period(), More: a.More,
+		Methods: newTree(r)}
+	for i := range a.Transactions {
+		tx := &a.Transactions[i]
+		p := &a.Processes[tx.Process]
+		made := Transaction{Trace: tx.Trace, ID: tx.ID, Context: tx.Context, Service: p.Service,
+			Environment: p.Environment, PID: p.PID, ContainerID: p.ContainerID, Attributes: tx.Attributes,
+			First: tx.First, Last: tx.Last, Wall: tx.Last.Sub(tx.First) + e.PerSample, CPU: e.cpu(tx.Samples),
+			Samples: tx.Samples, Earlier: tx.Earlier}
+		made.Share = share(e.cpu(tx.Samples+tx.Earlier), made.Wall)
+		e.Samples += tx.Samples
+		e.Transactions = append(e.Transactions, made)
+	}
+	threads, spans := make(map[threadKey]*Thread), make(map[spanKey]*Span)
+	for i := range a.Samples {
+		s := &a.Samples[i]
+		tx := &e.Transactions[s.Transaction]
+		th := threads[threadKey{tx.PID, s.TID}]
+		if th == nil {
+			th = &Thread{PID: tx.PID, TID: s.TID}
+			threads[threadKey{tx.PID, s.TID}] = th
+		}
+		th.Name = cmp.Or(s.Thread, th.Name)
+		th.Samples += s.Count
+		sp := spans[spanKey{s.Transaction, s.Span}]
+		if sp == nil {
+			sp = &Span{Trace: tx.Trace, Transaction: tx.ID, ID: s.Span, PID: tx.PID}
+			spans[spanKey{s.Transaction, s.Span}] = sp
+		}
+		sp.Samples += s.Count
+	}
+	wall := e.wall()
+	for _, th := range threads {
+		th.CPU = e.cpu(th.Samples)
+		th.Share = share(th.CPU, wall)
+		e.Threads = append(e.Threads, *th)
+	}
+	for _, sp := range spans {
+		sp.CPU = e.cpu(sp.Samples)
+		sp.Share = share(sp.CPU, wall)
+		e.Spans = append(e.Spans, *sp)
+	}
+	e.sort()
+	return e
+}
+
+func (e *Explanation) sort() {
+	slices.SortFunc(e.Threads, func(a, b Thread) int {
+		return cmp.Or(cmp.Compare(b.Samples, a.Samples), cmp.Compare(a.PID, b.PID), cmp.Compare(a.TID, b.TID))
+	})
+	slices.SortFunc(e.Spans, func(a, b Span) int {
+		return cmp.Or(cmp.Compare(b.Samples, a.Samples), cmp.Compare(a.Trace, b.Trace),
+			cmp.Compare(a.Transaction, b.Transaction), cmp.Compare(a.ID, b.ID), cmp.Compare(a.PID, b.PID))
+	})
+}
+
+// cpu returns the CPU time that samples stand for.
+func (e *Explanation) cpu(samples uint64) time.Duration { return time.Duration(samples) * e.PerSample }
+
+// wall returns the time from the first sample of all transactions to the last one.
+func (e *Explanation) wall() time.Duration {
+	first, last := e.Transactions[0].First, e.Transactions[0].Last
+	for i := range e.Transactions {
+		if tx := &e.Transactions[i]; tx.First.Before(first) {
+			first = tx.First
+		}
+		if tx := &e.Transactions[i]; tx.Last.After(last) {
+			last = tx.Last
+		}
+	}
+	return last.Sub(first) + e.PerSample
+}
+
+func share(part, all time.Duration) float64 {
+	if all <= 0 {
+		return 0
+	}
+	return float64(part) / float64(all)
+}
+
+// about returns what a flame graph says beside its frames.
+func (e *Explanation) about() report.About {
+	about := report.About{Title: "correlator explain", Notes: []string{e.At.Local().Format(time.RFC1123Z)}}
+	if e.Host != "" {
+		about.Notes = append(about.Notes, "host "+e.Host)
+	}
+	if len(e.Transactions) == 1 {
+		tx := &e.Transactions[0]
+		about.Title = strings.TrimSpace(cmp.Or(tx.Service, "process") + " " + tx.name())
+		about.Notes = append(about.Notes, "trace "+tx.Trace)
+		about.Notes = append(about.Notes, tx.attributeTexts()...)
+		about.Notes = append(about.Notes, tx.times())
+	}
+	return about
+}
+
+// name returns what a transaction is called among others.
+func (tx *Transaction) name() string {
+	if tx.ID != "" {
+		return tx.ID
+	}
+	return "of trace " + tx.Trace
+}
+
+func (tx *Transaction) attributeTexts() (texts []string) {
+	for _, key := range slices.Sorted(maps.Keys(tx.Attributes)) {
+		texts = append(texts, key+"="+tx.Attributes[key])
+	}
+	return texts
+}
+
+// times says when a transaction was sampled, and how much of that time it was on a CPU.
+func (tx *Transaction) times() string {
+	text := fmt.Sprintf("%s of CPU time in %s from the first sample to the last, %s to %s: %s", lasted(tx.CPU),
+		lasted(tx.Wall), tx.First.Local().Format("15:04:05.000"), tx.Last.Local().Format("15:04:05.000"),
+		ofWall(tx.Share))
+	if tx.Earlier > 0 {
+		text += fmt.Sprintf("; %d earlier samples are no longer kept", tx.Earlier)
+	}
+	return text
+}
+
+// ofWall returns how much of a time something was on a CPU.
+func ofWall(share float64) string {
+	if share > 1.05 {
+		return fmt.Sprintf("%.1f CPUs", share)
+	}
+	return fmt.Sprintf("%.0f %%", 100*share)
+}
+
+// lasted returns a duration in the precision of samples.
+func lasted(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%.2f s", d.Seconds())
+	}
+	return d.Round(time.Second).String()
+}

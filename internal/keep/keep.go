@@ -1,0 +1,122 @@
+package keep
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"correlator/internal/naming"
+	"correlator/profile"
+)
+
+const (
+	// tick is how often names are taken, and what is too old is forgotten.
+	tick = 500 * time.Millisecond
+
+	// DefaultBytes has room for ten minutes of some sixteen CPUs that are busy half of the time
+	// (docs/benchmarks.md).
+	DefaultBytes = 32 << 20
+
+	// MinBytes has room for a sample of 500 frames with names of 700 bytes in each part.
+	MinBytes = 8 << 20
+)
+
+// Config says what is kept.
+type Config struct {
+	For   time.Duration // 0: nothing
+	Bytes int           // of memory
+}
+
+// Enabled reports whether anything is kept.
+func (c *Config) Enabled() bool { return c.For > 0 }
+
+// MemoryBytes is the memory of the Go runtime that this may take: twice what is kept, since near its limit
+// the garbage collector would run all the time, and the names that are read.
+func (c *Config) MemoryBytes() int64 {
+	if !c.Enabled() {
+		return 0
+	}
+	return 2*int64(c.Bytes) + naming.MemoryBytes
+}
+
+// About describes the agent.
+type About struct {
+	HostName         string
+	SamplesPerSecond int    // of every CPU
+	ProcRoot         string // a procfs of our own pid namespace
+}
+
+// Keep keeps what an agent samples. It is a prometheus.Collector. Its methods may be called at the same
+// time.
+type Keep struct {
+	about  About
+	store  *Store
+	namer  *naming.Namer
+	naming naming.Counters
+	descs  metricDescs
+
+	stop    context.CancelFunc
+	running sync.WaitGroup
+}
+
+// Open begins to keep samples; the caller must call Shutdown. The program's main function must call
+// worker.Main with symbolizer.LiveKind.
+//
+// The namer is one of its own, not that of the exporter or of the live view: it is asked for the frames of
+// a stack once, not with each sample, and what these count, hold and forget stays theirs.
+func Open(config Config, about About) (*Keep, error) {
+	k := &Keep{about: about, store: NewStore(config.For, config.Bytes), descs: newMetricDescs()}
+	var err error
+	if k.namer, err = naming.Open(about.ProcRoot, &k.naming, k.store.Named); err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	k.stop = stop
+	k.running.Go(func() { k.run(ctx) })
+	return k, nil
+}
+
+func (k *Keep) run(ctx context.Context) {
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			k.store.name(k.namer.Name)
+			k.store.Expire(time.Now())
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// TakesSamples returns true.
+func (k *Keep) TakesSamples() bool { return true }
+
+// TakesUntraced returns false: nobody asks for them by an id.
+func (k *Keep) TakesUntraced() bool { return false }
+
+// Sampled keeps samples. It waits for nothing. The sample stays the caller's.
+func (k *Keep) Sampled(sample *profile.Sample) {
+	if k.store.Add(sample, time.Now()) {
+		k.namer.Sampled(sample)
+	}
+}
+
+// Answer answers a query. The error is one of the query.
+func (k *Keep) Answer(q Query) (*Answer, error) {
+	a, err := k.store.Answer(q, time.Now())
+	if err == nil {
+		a.Host, a.SamplesPerSecond = k.about.HostName, k.about.SamplesPerSecond
+	}
+	return a, err
+}
+
+// Shutdown ends reading names.
+func (k *Keep) Shutdown(context.Context) {
+	now, cancel := context.WithCancel(context.Background())
+	cancel() // there is nobody to ask for them
+	k.namer.Close(now)
+	k.stop()
+	k.running.Wait()
+}

@@ -1,0 +1,68 @@
+package keep
+
+import (
+	"slices"
+
+	"correlator/profile"
+)
+
+// maxTries is how often the names of a stack's frames are asked for that are not known: with each of its
+// samples, since they may come after the stack.
+const maxTries = 10
+
+// Named has the frames of the sample's stack named, now that the names that there are can be read.
+func (s *Store) Named(sample *profile.Sample) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.owners[sample.Resource.Owner]
+	if o == nil || o.processes[sample.Resource] == nil {
+		return // it is forgotten
+	}
+	st := o.processes[sample.Resource].stacks[sample.Stack.ID]
+	if st != nil && !st.named && !st.queued {
+		st.queued = true
+		s.unnamed = append(s.unnamed, st)
+	}
+}
+
+// name names the frames of the stacks for which Named was called, by a function that returns a frame of
+// a process with its function, and may wait.
+func (s *Store) name(name func(*profile.Resource, profile.Frame) profile.Frame) {
+	s.mu.Lock()
+	all := s.unnamed
+	s.unnamed = nil
+	s.mu.Unlock()
+	for _, st := range all {
+		s.mu.Lock()
+		lacking := slices.DeleteFunc(slices.Clone(st.frames), func(f *frame) bool {
+			return st.named || !f.mayBeNamed()
+		})
+		s.mu.Unlock()
+		functions := make([]*profile.Function, len(lacking))
+		for i, f := range lacking {
+			functions[i] = name(st.process.resource, f.Frame).Function
+		}
+		s.mu.Lock()
+		s.setNames(st, lacking, functions)
+		s.mu.Unlock()
+	}
+}
+
+// setNames gives frames of a stack their functions, those that are known.
+func (s *Store) setNames(st *stack, frames []*frame, functions []*profile.Function) {
+	if st.named { // or forgotten meanwhile
+		return
+	}
+	st.queued = false
+	st.tries++
+	all := true
+	for i, f := range frames {
+		if functions[i] == nil {
+			all = false
+		} else if f.function == nil && f.stacks > 0 { // a stack has a frame twice if it is recursive
+			f.function = functions[i]
+			s.grow(st.process.owner, sizeOfFunction(f.function))
+		}
+	}
+	st.named = all || st.tries >= maxTries
+}

@@ -1,0 +1,364 @@
+package keep
+
+import (
+	"sync"
+	"time"
+
+	"correlator/internal/symbolizer"
+	"correlator/profile"
+)
+
+const (
+	// slicesOfPeriod is into how many slices the time is divided that samples are kept: they expire by
+	// the slice, so they are kept a tenth longer at most.
+	slicesOfPeriod = 10
+
+	// partOfLimit is which part of the memory the slices of one owner may be before a new one begins: so
+	// much is evicted at a time, and a sample may take so much at most.
+	partOfLimit = 16
+
+	// What things take in memory beside texts, in maps too, with half of a growing map or slice unused.
+	ownerBytes       = 512
+	processBytes     = 768
+	transactionBytes = 192
+	stackBytes       = 160 // and a pointer for each frame
+	pointerBytes     = 8
+	frameBytes       = 128
+	functionBytes    = 32
+	fileBytes        = 128
+	codeRangeBytes   = 24
+	threadBytes      = 64
+	openEntryBytes   = 144 // with the index of a slice that is being filled
+	entryBytes       = 32
+)
+
+// Store keeps samples. It is safe for concurrent use, and waits for nothing.
+type Store struct {
+	period time.Duration
+	limit  int
+
+	mu      sync.Mutex
+	bytes   int
+	owners  map[string]*owner
+	unnamed []*stack // whose frames have got the names that there are, and lack some
+	gone    graves
+	stats   Stats
+}
+
+// Stats is what became of samples.
+//
+//	Added = Samples + Evicted + Expired
+type Stats struct {
+	Samples, Added, Evicted, Expired uint64
+	Lost                             [numLost]uint64 // not added
+	Bytes, Transactions              int             // now
+	Oldest                           time.Time       // since when all is there that was added; zero: nothing is
+}
+
+// owner is a user or a container, and what is kept of its processes.
+type owner struct {
+	name      string
+	bytes     int
+	processes map[*profile.Resource]*process
+	slices    []*timeSlice // the oldest first; the last one is being filled
+}
+
+// process is a process as long as it publishes the same.
+type process struct {
+	owner        *owner
+	resource     *profile.Resource
+	transactions map[transactionID]*transaction
+	stacks       map[profile.StackTraceID]*stack
+	frames       map[profile.Frame]*frame
+	threads      map[int32]*thread
+}
+
+type transactionID struct {
+	trace       [16]byte
+	transaction [8]byte // zero: not known
+}
+
+type transaction struct {
+	process     *process
+	id          transactionID
+	context     profile.ContextKind
+	attributes  profile.Attributes // the first that there were
+	first, last int64              // of the first and the last sample, in ns since 1970
+	samples     uint64             // that are kept
+	earlier     uint64             // that are not any more
+	entries     int32
+	selected    int32 // by a query, which holds the lock: its number, from 1 on
+}
+
+// stack is a stack of a process: what its frames are called, the files of the process say.
+type stack struct {
+	process *process
+	id      profile.StackTraceID
+	frames  []*frame // leaf first
+	entries int32
+	tries   uint8 // to name its frames
+	named   bool  // or not to be tried any more
+	queued  bool  // it is in unnamed
+}
+
+// frame is one frame of stacks of a process.
+type frame struct {
+	profile.Frame                   // as it was sampled
+	function      *profile.Function // nil: that of Frame, or not known
+	stacks        int32
+}
+
+type thread struct {
+	name string
+	used int64 // when it was sampled last, in ns since 1970
+}
+
+// timeSlice is the samples of an owner in some time.
+type timeSlice struct {
+	began, ended int64 // in ns since 1970; ended: 0 while it is being filled
+	bytes        int   // by which the owner grew
+	entries      []entry
+	index        map[entryKey]uint32 // of entries; nil when it has ended
+}
+
+type entryKey struct {
+	transaction *transaction
+	stack       *stack
+	span        [8]byte
+	tid         int32
+}
+
+type entry struct {
+	entryKey
+	count uint32
+}
+
+// NewStore returns an empty store that keeps samples for a time, and has so many bytes.
+func NewStore(period time.Duration, limit int) *Store {
+	return &Store{period: period, limit: limit, owners: make(map[string]*owner), gone: newGraves(limit)}
+}
+
+// Add keeps samples of transactions. It reports whether their stack has frames without a name, which may
+// have one: then Named is to be called with the sample when they can be read. The sample stays the
+// caller's.
+func (s *Store) Add(sample *profile.Sample, now time.Time) (unnamed bool) {
+	if sample.Resource == nil || !sample.HasTrace() || sample.Count == 0 {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := transactionID{sample.TraceID, sample.TransactionID}
+	switch {
+	case sample.Stack == nil || len(sample.Stack.Frames) == 0:
+		s.stats.Lost[lostNoStack] += sample.Count
+		s.gone.bury(id, goneNoStack, now)
+		return false
+	case !s.knowsStack(sample) && sizeOf(sample) > s.limit/partOfLimit:
+		s.stats.Lost[lostTooLarge] += sample.Count
+		s.gone.bury(id, goneTooLarge, now)
+		return false
+	}
+	p := s.process(sample.Resource)
+	slice := s.slice(p.owner, now)
+	before := p.owner.bytes
+	tx, stack := s.transaction(p, id, sample), s.stack(p, sample.Stack)
+	s.thread(p, sample)
+	s.count(p.owner, slice, entryKey{tx, stack, sample.SpanID, int32(sample.TID)}, sample.Count)
+	slice.bytes += p.owner.bytes - before
+	unnamed = !stack.named
+	s.evict(now)
+	return unnamed
+}
+
+// knowsStack reports whether the stack of a sample takes no more memory.
+func (s *Store) knowsStack(sample *profile.Sample) bool {
+	if o := s.owners[sample.Resource.Owner]; o != nil && o.processes[sample.Resource] != nil {
+		return o.processes[sample.Resource].stacks[sample.Stack.ID] != nil
+	}
+	return false
+}
+
+// sizeOf returns the most that a sample can take.
+func sizeOf(sample *profile.Sample) int {
+	size := ownerBytes + processBytes + transactionBytes + stackBytes + threadBytes + openEntryBytes +
+		sample.Attributes.Bytes() + len(sample.Thread)
+	for _, f := range sample.Stack.Frames {
+		size += pointerBytes + sizeOfFrame(f)
+	}
+	return size
+}
+
+// sizeOfFrame counts the file and the function for each of their frames, whether they are shared or not.
+func sizeOfFrame(f profile.Frame) int {
+	size := frameBytes + sizeOfFunction(f.Function)
+	if f.File != nil {
+		size += fileBytes + len(f.File.Path) + len(f.File.BuildID) + len(f.File.Code)*codeRangeBytes
+	}
+	return size
+}
+
+func sizeOfFunction(f *profile.Function) int {
+	if f == nil {
+		return 0
+	}
+	return functionBytes + len(f.Name) + len(f.SourceFile)
+}
+
+func (s *Store) grow(o *owner, bytes int) {
+	o.bytes += bytes
+	s.bytes += bytes
+}
+
+func (s *Store) process(resource *profile.Resource) *process {
+	o := s.owners[resource.Owner]
+	if o == nil {
+		o = &owner{name: resource.Owner, processes: make(map[*profile.Resource]*process)}
+		s.owners[resource.Owner] = o
+		s.grow(o, ownerBytes)
+	}
+	p := o.processes[resource]
+	if p == nil {
+		p = &process{owner: o, resource: resource, transactions: make(map[transactionID]*transaction),
+			stacks: make(map[profile.StackTraceID]*stack), frames: make(map[profile.Frame]*frame),
+			threads: make(map[int32]*thread)}
+		o.processes[resource] = p
+		s.grow(o, processBytes)
+	}
+	return p
+}
+
+// slice returns the slice of an owner that samples are put in now.
+func (s *Store) slice(o *owner, now time.Time) *timeSlice {
+	at := now.UnixNano()
+	if n := len(o.slices); n > 0 {
+		last := o.slices[n-1]
+		if at-last.began < int64(s.period/slicesOfPeriod) && at >= last.began && last.bytes <= s.limit/partOfLimit &&
+			last.ended == 0 {
+			return last
+		}
+		s.end(o, last, at)
+	}
+	slice := &timeSlice{began: at, index: make(map[entryKey]uint32)}
+	o.slices = append(o.slices, slice)
+	return slice
+}
+
+// end ends a slice, which then takes less.
+func (s *Store) end(o *owner, slice *timeSlice, at int64) {
+	if slice.ended != 0 {
+		return
+	}
+	slice.ended = max(at, slice.began, 1)
+	slice.index = nil
+	slice.entries = append(make([]entry, 0, len(slice.entries)), slice.entries...)
+	s.grow(o, -len(slice.entries)*(openEntryBytes-entryBytes))
+}
+
+func (s *Store) transaction(p *process, id transactionID, sample *profile.Sample) *transaction {
+	first, last := seen(sample)
+	tx := p.transactions[id]
+	if tx == nil {
+		tx = &transaction{process: p, id: id, context: sample.Context, first: first, last: last}
+		p.transactions[id] = tx
+		s.stats.Transactions++
+		s.grow(p.owner, transactionBytes)
+	}
+	tx.first, tx.last = min(tx.first, first), max(tx.last, last)
+	if tx.attributes == (profile.Attributes{}) && sample.Attributes != tx.attributes {
+		tx.attributes = sample.Attributes
+		s.grow(p.owner, sample.Attributes.Bytes())
+	}
+	return tx
+}
+
+// seen returns when samples were taken: the first one then, the others until the end of the interval.
+func seen(sample *profile.Sample) (first, last int64) {
+	first = sample.At.UnixNano()
+	last = first
+	if sample.Count > 1 && sample.End.After(sample.At) {
+		last = sample.End.UnixNano()
+	}
+	return first, last
+}
+
+func (s *Store) stack(p *process, sampled *profile.Stack) *stack {
+	known := p.stacks[sampled.ID]
+	if known != nil {
+		return known
+	}
+	made := &stack{process: p, id: sampled.ID, frames: make([]*frame, len(sampled.Frames)), named: true}
+	for i, f := range sampled.Frames {
+		one := p.frames[f]
+		if one == nil {
+			one = &frame{Frame: f}
+			p.frames[f] = one
+			s.grow(p.owner, sizeOfFrame(f))
+		}
+		one.stacks++
+		made.frames[i] = one
+		made.named = made.named && !one.mayBeNamed()
+	}
+	p.stacks[sampled.ID] = made
+	s.grow(p.owner, stackBytes+len(made.frames)*pointerBytes)
+	return made
+}
+
+// mayBeNamed reports whether the frame has no name, and there may be one.
+func (f *frame) mayBeNamed() bool {
+	return f.function == nil && f.Name() == "" && symbolizer.OriginOf(f.Frame) != symbolizer.NoOrigin
+}
+
+func (s *Store) thread(p *process, sample *profile.Sample) {
+	th := p.threads[int32(sample.TID)]
+	if th == nil {
+		th = &thread{}
+		p.threads[int32(sample.TID)] = th
+		s.grow(p.owner, threadBytes)
+	}
+	if sample.Thread != "" && sample.Thread != th.name {
+		s.grow(p.owner, len(sample.Thread)-len(th.name))
+		th.name = sample.Thread
+	}
+	th.used = max(th.used, sample.At.UnixNano())
+}
+
+// count adds samples to a slice.
+func (s *Store) count(o *owner, slice *timeSlice, key entryKey, samples uint64) {
+	i, known := slice.index[key]
+	if !known {
+		i = uint32(len(slice.entries))
+		slice.index[key] = i
+		slice.entries = append(slice.entries, entry{entryKey: key})
+		key.transaction.entries++
+		key.stack.entries++
+		s.grow(o, openEntryBytes)
+	}
+	e := &slice.entries[i]
+	samples = min(samples, uint64(^uint32(0)-e.count)) // an interval has a few thousand at most
+	e.count += uint32(samples)
+	key.transaction.samples += samples
+	s.stats.Added += samples
+	s.stats.Samples += samples
+}
+
+// Stats returns what became of samples until now.
+func (s *Store) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.statsNow()
+}
+
+func (s *Store) statsNow() Stats {
+	stats := s.stats
+	stats.Bytes = s.bytes + s.gone.bytes()
+	var oldest int64
+	for _, o := range s.owners {
+		if len(o.slices) > 0 && (oldest == 0 || o.slices[0].began < oldest) {
+			oldest = o.slices[0].began
+		}
+	}
+	if oldest != 0 {
+		stats.Oldest = time.Unix(0, oldest)
+	}
+	return stats
+}
