@@ -5,10 +5,12 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -29,26 +31,24 @@ var hierarchies = []struct {
 	{name: "systemd", options: "none,name=systemd"},
 	{name: "pids", options: "pids", file: "pids.max", limit: "500", row: "pids", says: "^500 threads"},
 	{name: "cpu", options: "cpu,cpuacct", file: "cpu.cfs_quota_us", limit: "150000", row: "cpu", says: `^1\.50 CPUs`},
-	// Not with kernels built without CONFIG_MEMCG_V1, which exists since Linux 6.11.
 	{name: "memory", options: "memory", file: "memory.limit_in_bytes", limit: "134217728", row: "memory",
 		says: "^128 MiB"},
 }
 
-// With hierarchies of version 1 beside that of version 2 (hybrid), and alone, check sees their
+// With hierarchies of version 1 alone, and beside that of version 2 (hybrid), check sees their
 // limits, and a process is known by the container that its cgroup names there.
 func TestCgroupV1(t *testing.T) {
 	needSampler(t)
+	if unified(t, "self") {
+		t.Fatal("a hierarchy of version 2 has been mounted since the machine was booted")
+	}
 	container := strings.Repeat("0123456789abcdef", 4)
 	said := make(map[string]string) // by check, as regular expressions
 	var enter []string
 	for _, h := range hierarchies {
-		root := filepath.Join("/run/cgroup-v1", h.name)
-		if !mountHierarchy(t, root, h.options) {
+		group := mountHierarchy(t, h.name, h.options, "docker/"+container)
+		if group == "" {
 			continue
-		}
-		group := filepath.Join(root, "docker", container)
-		if err := os.MkdirAll(group, 0o755); err != nil {
-			t.Fatal(err)
 		}
 		if h.file != "" {
 			testenv.WriteFile(t, filepath.Join(group, h.file), h.limit)
@@ -59,47 +59,111 @@ func TestCgroupV1(t *testing.T) {
 	inside := []string{"sh", "-c", strings.Join(append(enter, `exec "$@"`), " && "), "sh"}
 	p := demo.Start(t, demo.Options{Busy: 1, Manual: true, Placement: demo.Placement{By: inside}})
 	context := p.Begin(1)
-	for _, c := range []circumstance{
-		{name: "hybrid", by: inside},
-		{name: "version 1 alone", by: append(mounting("umount /sys/fs/cgroup"), inside...)},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			results, works := checked(t, c.by, nil)
-			if !works {
-				t.Errorf("check says that it does not work: %+v", results)
+	served := func(t *testing.T) {
+		results, works := checked(t, inside, nil)
+		if !works {
+			t.Errorf("check says that it does not work: %+v", results)
+		}
+		for name, want := range said {
+			if got := row(results, name); !regexp.MustCompile(want).MatchString(got) {
+				t.Errorf("%s: %q, want %q", name, got, want)
 			}
-			for name, want := range said {
-				if got := row(results, name); !regexp.MustCompile(want).MatchString(got) {
-					t.Errorf("%s: %q, want %q", name, got, want)
-				}
-			}
-			var views []process.View
-			if err := json.Unmarshal(command(t, "", "scan", "-o", "json"), &views); err != nil {
-				t.Fatal(err)
-			}
-			if !slices.ContainsFunc(views, func(v process.View) bool {
-				return v.PID == p.PID && v.ContainerID == container && v.CgroupPath == "/docker/"+container
-			}) {
-				t.Errorf("process %d is not in its container: %+v", p.PID, views)
-			}
-			new(kernelOption).serves(t, p, context, startAgent(t, c.by), "")
-		})
+		}
+		var views []process.View
+		if err := json.Unmarshal(command(t, "", "scan", "-o", "json"), &views); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(views, func(v process.View) bool {
+			return v.PID == p.PID && v.ContainerID == container && v.CgroupPath == "/docker/"+container
+		}) {
+			t.Errorf("process %d is not in its container: %+v", p.PID, views)
+		}
+		new(kernelOption).serves(t, p, context, startAgent(t, inside), "")
 	}
+	t.Run("version 1 alone", func(t *testing.T) {
+		served(t)
+		if unified(t, strconv.Itoa(p.PID)) {
+			t.Error("the process is in a cgroup of version 2")
+		}
+	})
+	t.Run("hybrid", func(t *testing.T) {
+		if err := mount(t, "cgroup2", "/sys/fs/cgroup", ""); err != nil {
+			t.Fatal(err)
+		}
+		served(t)
+		if !unified(t, strconv.Itoa(p.PID)) {
+			t.Error("the process is in no cgroup of version 2")
+		}
+	})
 }
 
-// mountHierarchy mounts a hierarchy, and reports whether the kernel has its controller.
-func mountHierarchy(t *testing.T, path, options string) bool {
+// unified reports whether a process is in a cgroup of version 2. Each is, as soon as that hierarchy was
+// mounted anywhere: cgrp_dfl_visible in kernel/cgroup/cgroup.c.
+func unified(t *testing.T, pid string) bool {
 	t.Helper()
-	if err := os.MkdirAll(path, 0o755); err != nil {
+	text, err := os.ReadFile("/proc/" + pid + "/cgroup")
+	if err != nil {
 		t.Fatal(err)
 	}
-	err := unix.Mount("cgroup", path, "cgroup", 0, options)
-	if options == "memory" && errors.Is(err, unix.EINVAL) {
-		t.Log("the kernel has no memory controller of version 1")
-		return false
+	return slices.ContainsFunc(strings.Split(string(text), "\n"), func(line string) bool {
+		return strings.HasPrefix(line, "0::")
+	})
+}
+
+// mount mounts a file system until the end of the test.
+func mount(t *testing.T, kind, path, options string) error {
+	t.Helper()
+	if err := unix.Mount(kind, path, kind, 0, options); err != nil {
+		return fmt.Errorf("mounting %s with %q: %w", kind, options, err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(path, 0); err != nil {
+			t.Errorf("unmounting %s: %v", path, err)
+		}
+	})
+	return nil
+}
+
+// memoryOptional reports whether the kernel may be one without a memory controller of version 1:
+// CONFIG_MEMCG_V1, since Linux 6.11.
+func memoryOptional(t *testing.T) bool {
+	t.Helper()
+	text, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	var major, minor int
+	if err == nil {
+		_, err = fmt.Sscanf(string(text), "%d.%d", &major, &minor)
 	}
 	if err != nil {
-		t.Fatalf("mounting %s: %v", options, err)
+		t.Fatal(err)
 	}
-	return true
+	return major > 6 || major == 6 && minor >= 11
+}
+
+// mountHierarchy mounts a hierarchy of version 1 with a cgroup, until the end of the test, and returns
+// the directory of that. It is empty where the kernel does not have the controller.
+func mountHierarchy(t *testing.T, name, options, group string) string {
+	t.Helper()
+	root := filepath.Join("/run/cgroup-v1", name)
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	err := mount(t, "cgroup", root, options)
+	if options == "memory" && errors.Is(err, unix.EINVAL) && memoryOptional(t) {
+		t.Log("the kernel has no memory controller of version 1")
+		return ""
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(root, group)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for dir := dir; dir != root; dir = filepath.Dir(dir) {
+			// Processes leave it some time after they have ended.
+			testenv.Poll(t, deadline, "removal of "+dir, func() bool { return unix.Rmdir(dir) == nil })
+		}
+	})
+	return dir
 }

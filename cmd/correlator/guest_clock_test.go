@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -31,16 +32,20 @@ type clockRun struct {
 	before  int // lines of the log, until samples arrived for the first time
 }
 
+// patient has no sample be late because CPUs are emulated: one that is late was measured wrongly. It
+// is shorter than any step of a clock here.
+var patient = []string{"--samples-delay", "5s"}
+
 // startClockRun returns when samples arrive.
-func startClockRun(t *testing.T) *clockRun {
+func startClockRun(t *testing.T, flags ...string) *clockRun {
 	t.Helper()
 	needSampler(t)
 	socket := filepath.Join(t.TempDir(), "otlp")
 	r := &clockRun{t: t, began: time.Now(), backend: openBackend(t, socket)}
 	r.process = demo.Start(t, demo.Options{Busy: 1, Manual: true})
 	r.agent = startExporting(t, "  profiles-interval: 1s\n  metrics-interval: 1s\n"+
-		"  destinations: [{endpoint: unix:"+socket+"}]\n", "--samples-per-second", "97",
-		"--otlp-symbolize=false", "--unwinder", "frame-pointers")
+		"  destinations: [{endpoint: unix:"+socket+"}]\n", append(flags, "--samples-per-second", strconv.Itoa(rate),
+		"--otlp-symbolize=false", "--unwinder", "frame-pointers")...)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the agent logged %+v", r.agent.entries())
@@ -60,15 +65,7 @@ func (r *clockRun) arrive(clock string) {
 	since := time.Now().UnixNano()
 	trace := r.process.Begin(1).TraceID
 	hasSamples(r.process, trace)
-	exported := func() (n uint64) {
-		for sample, count := range r.backend.Profiles().Samples {
-			if sample.TraceID == trace.String() {
-				n += count
-			}
-		}
-		return n
-	}
-	testenv.Poll(t, deadline, "exported samples, "+clock, func() bool { return exported() >= several })
+	testenv.Poll(t, deadline, "exported samples, "+clock, func() bool { return r.exported(trace) >= several })
 	const metric = "correlator_otlp_profile_samples_total"
 	testenv.Poll(t, deadline, "metrics, "+clock, func() bool {
 		m := r.backend.Metrics()[metric]
@@ -95,8 +92,29 @@ func (r *clockRun) arrive(clock string) {
 	r.process.End(1)
 }
 
-// end checks that nothing was lost, and that the agent was in no trouble but for some reasons.
-func (r *clockRun) end(expected ...string) counters {
+// exported is how many samples of a trace the backend has: all that were taken.
+func (r *clockRun) exported(trace demo.TraceID) (n uint64) {
+	for sample, count := range r.backend.Profiles().Samples {
+		if sample.TraceID == trace.String() {
+			n += count
+		}
+	}
+	return n
+}
+
+// endInTime is end, and checks that each sample arrived, and in time.
+func (r *clockRun) endInTime() {
+	r.t.Helper()
+	counted, report := r.end()
+	if dropped := counted.sum("samples_dropped_"); dropped != 0 || report.LateSamples != 0 {
+		r.t.Errorf("of %d samples, %d arrived late and %d were dropped", counted["samples_sent"]+dropped,
+			report.LateSamples, dropped)
+	}
+}
+
+// end checks that nothing was lost without a count, and that the agent was in no trouble but for some
+// reasons.
+func (r *clockRun) end(expected ...string) (counters, demo.Report) {
 	t := r.t
 	t.Helper()
 	counted := r.agent.end()
@@ -127,13 +145,25 @@ func (r *clockRun) end(expected ...string) counters {
 			t.Errorf("logged: %+v", e)
 		}
 	}
-	return counted
+	return counted, report
+}
+
+// keepClock has the time of day go on, at the end of the test, as if nobody had set it.
+func keepClock(t *testing.T) {
+	booted := clockGettime(t, unix.CLOCK_REALTIME) - clockGettime(t, unix.CLOCK_BOOTTIME)
+	t.Cleanup(func() {
+		now := unix.NsecToTimeval(int64(booted + clockGettime(t, unix.CLOCK_BOOTTIME)))
+		if err := unix.Settimeofday(&now); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // The clock is set, forth and back, also to before the start of the agent. Samples have the time
 // that it shows when they are taken; nothing is lost, late or sent more often.
 func TestClockSet(t *testing.T) {
-	r := startClockRun(t)
+	keepClock(t)
+	r := startClockRun(t, patient...)
 	const hour, day = time.Hour, 24 * time.Hour
 	for _, by := range []time.Duration{hour, -hour, -hour, hour, day, -day, -day, day} {
 		now := time.Now().Add(by)
@@ -143,7 +173,7 @@ func TestClockSet(t *testing.T) {
 		}
 		r.arrive("set by " + by.String())
 	}
-	r.end()
+	r.endInTime()
 }
 
 func clockGettime(t *testing.T, clock int32) time.Duration {
@@ -168,7 +198,7 @@ func TestSuspend(t *testing.T) {
 	if text, _ := os.ReadFile(kinds); !strings.Contains(string(text), "deep") {
 		testenv.Missing(t, "this machine cannot be suspended to memory")
 	}
-	r := startClockRun(t)
+	r := startClockRun(t, patient...)
 	const pause = 10 * time.Second
 	before := suspended(t)
 	for _, write := range []struct{ file, text string }{{wake, "+10"}, {kinds, "deep"}, {state, "mem"}} {
@@ -179,45 +209,75 @@ func TestSuspend(t *testing.T) {
 	if length := suspended(t) - before; length < pause/2 {
 		t.Errorf("suspended for %v, not %v", length, pause)
 	}
+	hasSamples(r.process, onCPU(t, r.process, 1)) // which was offline meanwhile
 	r.arrive("after a suspension")
-	r.end()
+	r.endInTime()
 }
 
 // The machine is stopped for ten seconds while its clocks go on, and then the agent alone. What was
-// sampled is late, and not sent; processes stay registered.
+// sampled is late: it is dropped and counted, and not sent in a flood. Processes stay registered.
 func TestStall(t *testing.T) {
 	r := startClockRun(t)
-	const seconds = 10
-	r.process.Begin(1)
+	machine := r.process.Begin(1).TraceID
+	stallMachine(t)
+	r.process.End(1)
+	r.arrive("after the machine was stopped")
+	agent := r.stallAgent()
+	r.arrive("after the agent was stopped")
+
+	counted, report := r.end(process.ReasonTimeout.String()) // of what a worker was doing, which is tried again
+	about, _ := report.Transaction(machine)
+	most := uint64(rate*report.SamplesDelayMillis/1000) + 1
+	if arrived := about.Samples + about.LateSamples; about.LateSamples > most || arrived >= r.exported(machine) {
+		t.Errorf("the machine was stopped: %d samples taken, %d arrived and %d late: %v", r.exported(machine),
+			about.Samples, about.LateSamples, counted)
+	}
+	about, _ = report.Transaction(agent)
+	if taken := r.exported(agent); about.Samples+about.LateSamples != 0 || taken <= most {
+		t.Errorf("the agent was stopped: %d samples taken, %d arrived and %d late: %v", taken, about.Samples,
+			about.LateSamples, counted)
+	}
+}
+
+const stalled = 10 * time.Second
+
+// stallMachine returns when the machine has been stopped, and goes on.
+func stallMachine(t *testing.T) {
+	t.Helper()
 	before := clockGettime(t, unix.CLOCK_MONOTONIC)
 	// A line of internal/kernels, for which this is an event.
-	line := fmt.Sprintf("\n\x1ekernels {\"Stall\":%d}\n", seconds)
+	line := fmt.Sprintf("\n\x1ekernels {\"Stall\":%d}\n", int(stalled.Seconds()))
 	if err := os.WriteFile("/dev/console", []byte(line), 0); err != nil {
 		t.Fatal(err)
 	}
 	testenv.Poll(t, deadline, "the machine to be stopped", func() bool {
 		now := clockGettime(t, unix.CLOCK_MONOTONIC)
-		stopped := now - before
+		length := now - before
 		before = now
-		return stopped > seconds*time.Second/2
+		return length > stalled/2
 	})
-	r.arrive("after the machine was stopped")
+}
 
-	r.process.Begin(1)
-	agent := r.agent.command.Process
-	if err := agent.Signal(unix.SIGSTOP); err != nil {
+// stallAgent stops the agent, and returns the trace of a transaction that began and ended meanwhile.
+func (r *clockRun) stallAgent() demo.TraceID {
+	t := r.t
+	t.Helper()
+	pid := r.agent.command.Process.Pid
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
+	}
+	var status unix.WaitStatus // says that it is stopped when all its threads are
+	if _, err := unix.Wait4(pid, &status, unix.WUNTRACED, nil); err != nil || !status.Stopped() {
+		t.Fatalf("the agent is not stopped: status %#x, %v", status, err)
 	}
 	began := clockGettime(t, unix.CLOCK_MONOTONIC)
+	trace := r.process.Begin(1).TraceID
 	testenv.Poll(t, deadline, "ten seconds to pass", func() bool {
-		return clockGettime(t, unix.CLOCK_MONOTONIC)-began > seconds*time.Second
+		return clockGettime(t, unix.CLOCK_MONOTONIC)-began > stalled
 	})
-	if err := agent.Signal(unix.SIGCONT); err != nil {
+	r.process.End(1)
+	if err := unix.Kill(pid, unix.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	r.arrive("after the agent was stopped")
-	counted := r.end(process.ReasonTimeout.String()) // of what a worker was doing, which is tried again
-	if counted.sum("samples_dropped_") == 0 {
-		t.Errorf("no sample was late: %v", counted)
-	}
+	return trace
 }

@@ -3,10 +3,16 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -18,6 +24,7 @@ import (
 const (
 	hotplugged = 1 // the CPU that goes offline and comes back
 	several    = 5 // samples
+	rate       = 97
 )
 
 // onCPU returns a new transaction of a thread that runs on the CPU only.
@@ -41,7 +48,7 @@ func hasSamples(p *demo.Process, trace demo.TraceID) {
 func TestHotplug(t *testing.T) {
 	needSampler(t)
 	socket := filepath.Join(t.TempDir(), "admin.sock")
-	a := startAgent(t, nil, "--samples-per-second", "97", "--admin-socket", socket, "--scan-interval", "1h")
+	a := startAgent(t, nil, "--samples-per-second", strconv.Itoa(rate), "--admin-socket", socket, "--scan-interval", "1h")
 	processes := []*demo.Process{demo.Start(t, demo.Options{Busy: 2, Manual: true})}
 	for i, pause := range []bool{true, false} {
 		p := processes[i]
@@ -89,45 +96,88 @@ func TestHotplug(t *testing.T) {
 	}
 }
 
-// A recording goes on when a CPU goes offline and comes back.
+// perfEvents returns how many perf events a process has open.
+func perfEvents(t *testing.T, pid int) (n int) {
+	t.Helper()
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if target, _ := os.Readlink(file); target == "anon_inode:[perf_event]" {
+			n++
+		}
+	}
+	return n
+}
+
+// burn returns when a thread has used CPU time for ten times several samples: late interrupts are
+// omitted by the kernel, and these CPUs are slow.
+func burn(t *testing.T, pid, tid int) {
+	t.Helper()
+	used := func() (ns uint64) {
+		// The first number: Documentation/scheduler/sched-stats.rst.
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/schedstat", pid, tid))
+		if err == nil {
+			_, err = fmt.Sscan(string(text), &ns)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ns
+	}
+	until := used() + 10*several*uint64(time.Second)/rate
+	testenv.Poll(t, deadline, "CPU time to be used", func() bool { return used() >= until })
+}
+
+// A recording goes on when a CPU goes offline and comes back. What it may have missed is counted.
 func TestHotplugWhileRecording(t *testing.T) {
 	needSampler(t)
-	p := demo.Start(t, demo.Options{Busy: 2, Manual: true})
+	p := demo.Start(t, demo.Options{Busy: 2, Manual: true, Service: "plugged"})
 	path := filepath.Join(t.TempDir(), "out.pb.gz")
-	p.Begin(2)
-	testenv.SetOnline(t, hotplugged, false)
-	cmd := exec.Command(installed(t), "record", "-d", "12s", "--rate", "97", "-o", path)
-	ended := make(chan error, 1)
-	var output []byte
-	go func() {
-		var err error
-		output, err = cmd.CombinedOutput()
-		ended <- err
-	}()
+	cmd := exec.Command(installed(t), "record", "-d", "1h", "--rate", strconv.Itoa(rate), "--unwinder",
+		"frame-pointers", "-o", path)
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if cmd.ProcessState == nil {
+			cmd.Process.Kill()
+			cmd.Wait()
+		}
+	})
+	// Each CPU has an event that samples, and two that find processes (procscan/watch: perfRing).
+	const events = 3
+	covers := func(cpus int) {
+		t.Helper()
+		testenv.Poll(t, deadline, fmt.Sprintf("events of %d CPUs", cpus), func() bool {
+			return perfEvents(t, cmd.Process.Pid) == events*cpus
+		})
+	}
+	covers(2)
 	want := make(map[string]string)
-	for running := true; running; {
+	for range 3 {
+		testenv.SetOnline(t, hotplugged, false)
+		covers(1)
 		testenv.SetOnline(t, hotplugged, true)
-		trace := onCPU(t, p, 1)
-		select {
-		case err := <-ended:
-			running = false
-			if err != nil {
-				t.Fatalf("%v\n%s", err, output)
-			}
-		case <-time.After(3 * time.Second): // until the CPU is sampled, and for some samples
-			want[trace.String()] = ""
-			testenv.SetOnline(t, hotplugged, false)
-		}
+		covers(2)
+		want[onCPU(t, p, 1).String()] = "plugged"
+		burn(t, p.PID, p.Threads()[1].TID)
 	}
-	got := servicesByTrace(t, readProfile(t, path))
-	found := 0
-	for trace := range want {
-		if _, sampled := got[trace]; sampled {
-			found++
-		}
+	p.End(1)
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
 	}
-	if found < 2 {
-		t.Errorf("%d of %d transactions on CPU %d were sampled: %v\n%s", found, len(want), hotplugged, got, output)
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, &output)
+	}
+	if got := servicesByTrace(t, readProfile(t, path)); !maps.Equal(got, want) {
+		t.Errorf("sampled were %v, want %v\n%s", got, want, &output)
+	}
+	if !regexp.MustCompile(`\nmissed: [1-9][0-9]* ticks`).Match(output.Bytes()) {
+		t.Errorf("no ticks were missed:\n%s", &output)
 	}
 	clean(t, p.Quit())
 }

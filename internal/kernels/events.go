@@ -13,6 +13,10 @@ type step struct {
 	Args    []string
 	Env     []string // beside the environment of all steps
 	Timeout time.Duration
+
+	// CgroupV1: cgroups of version 2 are not mounted for it. Once they were, even elsewhere and for a
+	// moment, the kernel puts each process in one, for good.
+	CgroupV1 bool
 }
 
 // plan is what the guest reads from planFile.

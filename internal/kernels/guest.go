@@ -30,7 +30,6 @@ var mounts = []struct {
 	{"/dev/shm", "tmpfs", "", true},
 	{"/tmp", "tmpfs", "mode=1777", true},
 	{"/run", "tmpfs", "mode=755", true},
-	{"/sys/fs/cgroup", "cgroup2", "", false},
 	{"/sys/fs/bpf", "bpf", "mode=700", false},
 	{"/sys/kernel/tracing", "tracefs", "", false},
 	{"/sys/kernel/security", "securityfs", "", false},
@@ -46,6 +45,7 @@ const maxOutput = 4096
 type guest struct {
 	mu      sync.Mutex
 	console io.Writer
+	cgroups bool // were mounted
 }
 
 // runGuest runs the plan and turns the machine off. It does not return.
@@ -78,6 +78,10 @@ func (g *guest) run() error {
 	}
 	g.send(event{Release: strings.TrimSpace(string(release))})
 	for _, s := range p.Steps {
+		if !s.CgroupV1 && !g.cgroups {
+			g.cgroups = true
+			_ = unix.Mount("cgroup2", "/sys/fs/cgroup", "cgroup2", 0, "")
+		}
 		g.step(s)
 	}
 	if err := g.reportLog(); err != nil {

@@ -35,7 +35,7 @@ type options struct {
 	cache    string // what is made of downloaded packages, for all checkouts
 	dir      string // all else that is made
 	suites   []suite
-	whole    bool // all suites: the results are kept for the page
+	keep     bool // the results, for the page: all steps of the list were run, or of the short one
 }
 
 func main() {
@@ -45,7 +45,7 @@ func main() {
 	quick := flag.Bool("quick", false, "run only the tests that take less than a minute")
 	packages := flag.String("packages", "", "run the tests of these packages instead of those of the list")
 	run := flag.String("run", "", "with -packages: run only the tests that match")
-	update := flag.Bool("update", false, "write the last whole run of each kernel to "+page)
+	update := flag.Bool("update", false, "write what each kernel did last, without -packages, to "+page)
 	flag.Parse()
 	selected, err := selectKernels(flag.Args())
 	if err == nil && *run != "" && *packages == "" {
@@ -55,7 +55,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "kernels:", err)
 		os.Exit(2)
 	}
-	o := options{suites: selectSuites(*quick, *packages, *run), whole: !*quick && *packages == ""}
+	o := options{suites: selectSuites(*quick, *packages, *run), keep: *packages == ""}
 	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	failed, err := o.runAll(interrupted, selected, *update)
 	stop()
@@ -97,7 +97,7 @@ func (o *options) runAll(interrupted context.Context, selected []kernel, update 
 		if interrupted.Err() != nil {
 			return false, context.Cause(interrupted)
 		}
-		if o.whole {
+		if o.keep {
 			if err := r.save(results); err != nil {
 				return false, err
 			}

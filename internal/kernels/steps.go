@@ -13,6 +13,7 @@ type suite struct {
 	name  string // in the table, if not that of the package
 	run   string // only the tests that match, if not empty
 	quick bool   // also in a short run
+	v1    bool   // see step.CgroupV1
 }
 
 // leftOut are tests, by package, that fail for no reason but the slowness of emulated CPUs.
@@ -71,6 +72,7 @@ func mayBeSkipped(kernel, reason string) bool {
 }
 
 var suites = []suite{
+	{pkg: "cmd/correlator", name: "cgroups version 1", run: "^TestCgroupV1$", quick: true, v1: true}, // first
 	{pkg: "cmd/correlator", run: "^TestEndToEnd$", quick: true},
 	{pkg: "cmd/correlator", name: "CPU hotplug", run: "^TestHotplug$", quick: true},
 	{pkg: "cmd/correlator", name: "clock, suspend", run: "^Test(HotplugWhileRecording|ClockSet|Suspend|Stall)$"},
@@ -94,8 +96,7 @@ var suites = []suite{
 	{pkg: "internal/agent", run: "^TestSampled"},
 	{pkg: "cmd/correlator", name: "check", run: "^TestCircumstances$"},
 	// Last: what these set cannot be taken back.
-	{pkg: "cmd/correlator", name: "settings", run: "^(TestContextWithoutNames|TestCgroupV1|TestKernelOptions)$",
-		quick: true},
+	{pkg: "cmd/correlator", name: "settings", run: "^(TestContextWithoutNames|TestKernelOptions)$", quick: true},
 }
 
 // testTimeout is for the tests of one package: they take 20 to 50 times as long as without
@@ -119,7 +120,7 @@ func planOf(suites []suite) (p plan, packages []string) {
 		}
 		p.Steps = append(p.Steps, step{
 			Name: s.title(), Dir: path.Join(sourceDir, s.pkg), Args: args, Timeout: testTimeout,
-			Env: []string{"PATH=/usr/sbin:/usr/bin", "HOME=/root"},
+			Env: []string{"PATH=/usr/sbin:/usr/bin", "HOME=/root"}, CgroupV1: s.v1,
 		})
 		if pkg := "./" + s.pkg; !slices.Contains(packages, pkg) {
 			packages = append(packages, pkg)
@@ -136,7 +137,7 @@ func selectSuites(quick bool, packages, run string) (selected []suite) {
 	for pkg := range strings.FieldsSeq(packages) {
 		of := slices.DeleteFunc(slices.Clone(suites), func(s suite) bool { return s.pkg != pkg })
 		if run != "" || len(of) == 0 {
-			of = []suite{{pkg: pkg, run: run}}
+			of = []suite{{pkg: pkg, run: run, v1: strings.Contains(run, "CgroupV1")}}
 		}
 		selected = append(selected, of...)
 	}

@@ -11,14 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SetOnline takes a CPU offline or brings it online.
+// SetOnline takes a CPU offline, at most until the end of the test, or brings it online.
 func SetOnline(t testing.TB, cpu int, online bool) {
 	t.Helper()
-	value := "0"
-	if online {
-		value = "1"
+	file := fmt.Sprintf("/sys/devices/system/cpu/cpu%d/online", cpu)
+	value := "1"
+	if !online {
+		value = "0"
+		t.Cleanup(func() {
+			if err := os.WriteFile(file, []byte("1"), 0); err != nil {
+				t.Error(err)
+			}
+		})
 	}
-	if err := os.WriteFile(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/online", cpu), []byte(value), 0); err != nil {
+	if err := os.WriteFile(file, []byte(value), 0); err != nil {
 		t.Fatal(err)
 	}
 }

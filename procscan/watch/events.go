@@ -151,7 +151,7 @@ func (w *EventWatcher) poll(handle func(Event)) (again bool, err error) {
 	return again, nil
 }
 
-// Refresh follows CPUs that go online and offline; call it about once a second. What happened
+// Refresh follows CPUs that go online and offline; call it every few seconds. What happened
 // before on a CPU that is new is lost, which an EventLost reports. After an error the other CPUs
 // continue, and the next call tries again. It interrupts each CPU briefly. It may be called at any
 // time, but not by handle.
