@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -17,13 +18,15 @@ const (
 	// reasonHeader marks answers whose body is for people.
 	reasonHeader = "Correlator-Reason"
 
-	// maxSamplesBytes bounds what is read: 16 GiB of samples that are kept would not be a useful answer.
-	maxSamplesBytes = 512 << 20
+	// maxSamplesBytes bounds what is read: four times what an agent answers with.
+	maxSamplesBytes = 16 << 20
 )
 
 // Keeper answers queries for samples that the agent keeps. It must be safe for concurrent use.
 type Keeper interface {
-	Answer(q keep.Query) (*keep.Answer, error)
+	// Answer calls use with the answer, which is valid until use returns. An error that is keep.ErrBusy
+	// means that another answer is in use.
+	Answer(ctx context.Context, q keep.Query, use func(*keep.Answer) error) error
 }
 
 // The parameters of a query.
@@ -60,13 +63,19 @@ func serveSamples(w http.ResponseWriter, r *http.Request, keeper Keeper) {
 			return
 		}
 	}
-	answer, err := keeper.Answer(q)
-	if err != nil {
+	var sent error
+	err = keeper.Answer(r.Context(), q, func(answer *keep.Answer) error {
+		w.Header().Set("Content-Type", "application/json")
+		sent = json.NewEncoder(w).Encode(answer) // an error means that the client is gone
+		return sent
+	})
+	switch {
+	case err == nil || sent != nil:
+	case errors.Is(err, keep.ErrBusy):
+		refuse(http.StatusServiceUnavailable, err.Error())
+	default:
 		refuse(http.StatusBadRequest, err.Error())
-		return
 	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(answer) // an error means that the client is gone
 }
 
 // Samples requests what is kept of transactions. When no agent runs the error is errNoAgent, with a

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"errors"
 	"path/filepath"
 	"strings"
@@ -16,9 +17,12 @@ type asked struct {
 	err   error
 }
 
-func (k asked) Answer(q keep.Query) (*keep.Answer, error) {
+func (k asked) Answer(_ context.Context, q keep.Query, use func(*keep.Answer) error) error {
 	*k.query = q
-	return &keep.Answer{Host: "host"}, k.err
+	if k.err != nil {
+		return k.err
+	}
+	return use(&keep.Answer{Host: "host"})
 }
 
 // A query reaches the agent unchanged, and the reason of a refusal comes back.
@@ -33,7 +37,7 @@ func TestSamples(t *testing.T) {
 	}
 
 	for text, keeper := range map[string]Keeper{
-		"refused": asked{&got, errors.New("refused")}, "start it with --keep 10m": nil,
+		"refused": asked{&got, errors.New("refused")}, "ask again": asked{&got, keep.ErrBusy}, "start it with --keep 10m": nil,
 	} {
 		path := filepath.Join(t.TempDir(), "admin.sock")
 		serve(t, path, &source{keep: keeper})

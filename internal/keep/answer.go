@@ -8,8 +8,8 @@ import (
 
 // Query says what of the samples is wanted.
 type Query struct {
-	// ID is the id of a trace or a transaction, or of a span, in lower-case hexadecimal digits, or how
-	// one begins; empty: those of any.
+	// ID is the id of a trace or a transaction, or else of a span, in lower-case hexadecimal digits, or
+	// how one begins; empty: those of any. Of a span the answer is the transactions that it is in.
 	ID string
 	// Service is a regular expression that a service's name matches as a whole; empty: any.
 	Service string
@@ -50,11 +50,16 @@ type Answer struct {
 	Frames    []Frame    `json:"frames"`
 	Stacks    [][]uint32 `json:"stacks"` // frames, leaf first
 	Samples   []Sample   `json:"samples"`
+	// LeftOut is how many samples of the transactions have a Sample without a stack each, since the
+	// answer would be too large.
+	LeftOut uint64 `json:"left_out_samples,omitempty"`
 
 	// Ambiguous are the ids that begin so; then there is nothing else.
 	Ambiguous []string `json:"ambiguous,omitempty"`
-	// Gone says of an id in full of which nothing is there what is known of it: "expired", "evicted",
-	// "no_stack", "too_large", and when that was; else empty.
+	// Filtered is how many transactions have the id, and are left out by Service or Since.
+	Filtered int `json:"filtered,omitempty"`
+	// Gone says of an id in full what is known of samples of it that are not there: "expired", "evicted",
+	// "no_stack", "too_large", and when the last ones were lost; else empty. Others may be there.
 	Gone   string    `json:"gone,omitempty"`
 	GoneAt time.Time `json:"gone_at,omitzero"`
 }
@@ -70,6 +75,8 @@ type Transaction struct {
 	Last       time.Time         `json:"last"`
 	Samples    uint64            `json:"samples"`
 	Earlier    uint64            `json:"earlier_samples,omitempty"` // that are no longer kept
+	KeptFrom   time.Time         `json:"kept_from"`                 // First, or since when all of them are kept
+	Gone       string            `json:"gone,omitempty"`            // as in Answer
 }
 
 // Process is a process of samples.
@@ -99,10 +106,13 @@ type Frame struct {
 	Line     uint32       `json:"l,omitempty"`
 }
 
+// LeftOutStack is the stack of samples that there is no room for in an answer.
+const LeftOutStack = -1
+
 // Sample is how often a thread was seen with a stack, in one span of a transaction.
 type Sample struct {
 	Transaction int    `json:"t"`
-	Stack       int    `json:"s"`
+	Stack       int    `json:"s"` // LeftOutStack: left out, as are thread and span
 	Span        string `json:"p,omitempty"`
 	TID         int    `json:"i"`
 	Thread      string `json:"n,omitempty"`

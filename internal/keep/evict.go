@@ -76,12 +76,12 @@ func (s *Store) forgetOldest(o *owner, why reason, now time.Time) (samples uint6
 			s.forgetStack(st)
 		}
 	}
-	s.grow(o, -cost*len(slice.entries))
+	s.grow(o, -cost*len(slice.entries)-sliceBytes)
 	s.stats.Samples -= samples
 	for _, p := range o.processes {
 		if len(p.transactions) == 0 {
 			s.forgetThreads(p, now.UnixNano()+1)
-			s.grow(o, -processBytes)
+			s.grow(o, -sizeOfProcess(p.resource))
 			delete(o.processes, p.resource)
 		}
 	}

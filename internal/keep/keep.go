@@ -2,6 +2,7 @@ package keep
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -31,12 +32,12 @@ type Config struct {
 func (c *Config) Enabled() bool { return c.For > 0 }
 
 // MemoryBytes is the memory of the Go runtime that this may take: twice what is kept, since near its limit
-// the garbage collector would run all the time, and the names that are read.
+// the garbage collector would run all the time, one answer, and the names that are read.
 func (c *Config) MemoryBytes() int64 {
 	if !c.Enabled() {
 		return 0
 	}
-	return 2*int64(c.Bytes) + naming.MemoryBytes
+	return 2*int64(c.Bytes) + answerMemory + naming.MemoryBytes
 }
 
 // About describes the agent.
@@ -54,6 +55,8 @@ type Keep struct {
 	namer  *naming.Namer
 	naming naming.Counters
 	descs  metricDescs
+
+	answering sync.Mutex
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -82,7 +85,7 @@ func (k *Keep) run(ctx context.Context) {
 	for {
 		select {
 		case <-ticker.C:
-			k.store.name(k.namer.Name)
+			k.store.name(time.Now(), k.namer.Name)
 			k.store.Expire(time.Now())
 		case <-ctx.Done():
 			return
@@ -96,20 +99,29 @@ func (k *Keep) TakesSamples() bool { return true }
 // TakesUntraced returns false: nobody asks for them by an id.
 func (k *Keep) TakesUntraced() bool { return false }
 
-// Sampled keeps samples. It waits for nothing. The sample stays the caller's.
+// Sampled keeps samples. It waits for a step of a query at most. The sample stays the caller's.
 func (k *Keep) Sampled(sample *profile.Sample) {
 	if k.store.Add(sample, time.Now()) {
 		k.namer.Sampled(sample)
 	}
 }
 
-// Answer answers a query. The error is one of the query.
-func (k *Keep) Answer(q Query) (*Answer, error) {
-	a, err := k.store.Answer(q, time.Now())
-	if err == nil {
-		a.Host, a.SamplesPerSecond = k.about.HostName, k.about.SamplesPerSecond
+// ErrBusy: another query is being answered. Answers take memory, so there is one at a time.
+var ErrBusy = errors.New("another query for samples is being answered: ask again")
+
+// Answer calls use with the answer to a query, which must not be kept: until use returns, all other
+// queries end with ErrBusy. Other errors are those of the query's expression, of the context, and of use.
+func (k *Keep) Answer(ctx context.Context, q Query, use func(*Answer) error) error {
+	if !k.answering.TryLock() {
+		return ErrBusy
 	}
-	return a, err
+	defer k.answering.Unlock()
+	a, err := k.store.Answer(ctx, q, time.Now())
+	if err != nil {
+		return err
+	}
+	a.Host, a.SamplesPerSecond = k.about.HostName, k.about.SamplesPerSecond
+	return use(a)
 }
 
 // Shutdown ends reading names.

@@ -51,13 +51,16 @@ func traceOf(s *profile.Sample) string { return hex.EncodeToString(s.TraceID[:])
 // answer answers a query, and checks that the answer fits together.
 func answer(tb testing.TB, s *Store, q Query, now time.Time) *Answer {
 	tb.Helper()
-	a, err := s.Answer(q, now)
+	a, err := s.Answer(tb.Context(), q, now)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	counts := make([]uint64, len(a.Transactions))
 	for _, sample := range a.Samples {
 		counts[sample.Transaction] += sample.Count
+		if sample.Stack == LeftOutStack {
+			continue
+		}
 		for _, frame := range a.Stacks[sample.Stack] {
 			if f := a.Frames[frame]; f.File != nil && *f.File >= len(a.Files) {
 				tb.Fatalf("frame %+v of %d files", f, len(a.Files))
@@ -90,8 +93,12 @@ func addUp(tb testing.TB, s *Store) {
 			transactions += len(p.transactions)
 		}
 	}
-	for e := range s.entries {
-		samples += uint64(e.count)
+	for _, o := range s.owners {
+		for _, slice := range o.slices {
+			for i := range slice.entries {
+				samples += uint64(slice.entries[i].count)
+			}
+		}
 	}
 	if bytes != s.bytes || samples != s.stats.Samples || transactions != s.stats.Transactions || bytes > s.limit {
 		tb.Fatalf("%d bytes of %d, limit %d; %d samples of %d; %d transactions of %d", s.bytes, bytes, s.limit,
@@ -106,10 +113,10 @@ func measure(o *owner) int {
 		if slice.ended == 0 {
 			cost = openEntryBytes
 		}
-		bytes += cost * len(slice.entries)
+		bytes += sliceBytes + cost*len(slice.entries)
 	}
 	for _, p := range o.processes {
-		bytes += processBytes
+		bytes += sizeOfProcess(p.resource)
 		for _, tx := range p.transactions {
 			bytes += transactionBytes + tx.attributes.Bytes()
 		}

@@ -2,13 +2,16 @@ package keep
 
 import (
 	"slices"
+	"time"
 
 	"correlator/profile"
 )
 
-// maxTries is how often the names of a stack's frames are asked for that are not known: with each of its
-// samples, since they may come after the stack.
-const maxTries = 10
+// Names that are not known are asked for again with samples of the stack as long as there are any, since
+// they may come much later than the stack: a JVM writes its perf map when it likes, and the namer looks
+// for one each 30 seconds, or later after failures. The pauses double, from half
+// a second to 64 seconds.
+const maxDoublings = 7
 
 // Named has the frames of the sample's stack named, now that the names that there are can be read.
 func (s *Store) Named(sample *profile.Sample) {
@@ -27,7 +30,7 @@ func (s *Store) Named(sample *profile.Sample) {
 
 // name names the frames of the stacks for which Named was called, by a function that returns a frame of
 // a process with its function, and may wait.
-func (s *Store) name(name func(*profile.Resource, profile.Frame) profile.Frame) {
+func (s *Store) name(now time.Time, name func(*profile.Resource, profile.Frame) profile.Frame) {
 	s.mu.Lock()
 	all := s.unnamed
 	s.unnamed = nil
@@ -43,18 +46,19 @@ func (s *Store) name(name func(*profile.Resource, profile.Frame) profile.Frame) 
 			functions[i] = name(st.process.resource, f.Frame).Function
 		}
 		s.mu.Lock()
-		s.setNames(st, lacking, functions)
+		s.setNames(st, now, lacking, functions)
 		s.mu.Unlock()
 	}
 }
 
 // setNames gives frames of a stack their functions, those that are known.
-func (s *Store) setNames(st *stack, frames []*frame, functions []*profile.Function) {
+func (s *Store) setNames(st *stack, now time.Time, frames []*frame, functions []*profile.Function) {
 	if st.named { // or forgotten meanwhile
 		return
 	}
 	st.queued = false
-	st.tries++
+	st.tryAt = now.Add(tick << min(st.tries, maxDoublings)).UnixNano()
+	st.tries = min(st.tries+1, maxDoublings)
 	all := true
 	for i, f := range frames {
 		if functions[i] == nil {
@@ -64,5 +68,5 @@ func (s *Store) setNames(st *stack, frames []*frame, functions []*profile.Functi
 			s.grow(st.process.owner, sizeOfFunction(f.function))
 		}
 	}
-	st.named = all || st.tries >= maxTries
+	st.named = all
 }

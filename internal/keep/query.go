@@ -3,86 +3,277 @@ package keep
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/hex"
 	"fmt"
+	"iter"
+	"maps"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
-
-	"correlator/profile"
 )
 
-// Answer answers a query. The error is one of its regular expression.
-func (s *Store) Answer(q Query, now time.Time) (*Answer, error) {
-	var service *regexp.Regexp
+// step is how many transactions or samples a query looks at before it releases the lock that Add waits
+// for. Then Add goes first: a sync.Mutex is handed to who has waited for a millisecond.
+const step = 1024
+
+// Answer answers a query; queries wait for each other. The error is one of its regular expression, or that
+// of the context. Samples that come meanwhile may be in the answer or not.
+func (s *Store) Answer(ctx context.Context, q Query, now time.Time) (*Answer, error) {
+	f := finder{store: s, ctx: ctx, query: q, begins: newPrefix(q.ID), ids: make(map[string]struct{}), most: MaxTransactions}
 	if q.Service != "" {
 		var err error
-		if service, err = regexp.Compile(`^(?:` + q.Service + `)$`); err != nil {
+		if f.service, err = regexp.Compile(`^(?:` + q.Service + `)$`); err != nil {
 			return nil, fmt.Errorf("reading the name of services: %w", err)
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	stats := s.statsNow()
+	if q.Most > 0 && q.Most < f.most {
+		f.most = q.Most
+	}
+	if !q.Since.IsZero() {
+		f.since = q.Since.UnixNano()
+	}
+	s.querying.Lock()
+	defer s.querying.Unlock()
+	s.query++
+	stats := s.Stats()
 	a := &Answer{At: now, Keep: s.period, Oldest: stats.Oldest, Kept: stats.Samples, Evicted: stats.Evicted}
-	found := s.find(q.ID, func(tx *transaction) bool {
-		return (service == nil || service.MatchString(tx.process.resource.Name)) && tx.last >= since(q.Since)
-	})
-	if ids := distinct(q.ID, found); len(ids) > 1 {
+	if err := f.find(); err != nil {
+		return nil, fmt.Errorf("looking for samples: %w", err)
+	}
+	if !f.exact && len(f.ids) > 1 {
+		ids := slices.Sorted(maps.Keys(f.ids))
 		a.Ambiguous = ids[:min(len(ids), MaxTransactions)]
 		return a, nil
 	}
-	if id, err := hex.DecodeString(q.ID); err == nil && len(found) == 0 {
-		why, at := s.gone.find(id)
-		a.Gone, a.GoneAt = goneNames[why], at
+	if len(f.best) == 0 {
+		a.Filtered = f.filtered
 	}
-	order(found, q.Order)
-	most := MaxTransactions
-	if q.Most > 0 && q.Most < most {
-		most = q.Most
+	a.More = f.found - len(f.best)
+	c := newCollector(s, ctx, a)
+	if err := c.collect(f.best); err != nil {
+		return nil, fmt.Errorf("collecting samples: %w", err)
 	}
-	a.More = max(len(found)-most, 0)
-	w := writer{answer: a, processes: make(map[*process]int), files: make(map[*profile.File]int),
-		frames: make(map[*frame]uint32), stacks: make(map[*stack]int)}
-	w.write(s, found[:min(len(found), most)])
+	s.setGone(a, q.ID)
 	return a, nil
 }
 
-func since(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
+// setGone says what is known of samples that are not there.
+func (s *Store) setGone(a *Answer, id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range a.Transactions {
+		if id, _ := hex.DecodeString(a.Transactions[i].ID); len(id) > 0 {
+			why, _ := s.gone.find(id)
+			a.Transactions[i].Gone = goneNames[why]
+		}
 	}
-	return t.UnixNano()
+	if len(a.Transactions) > 0 && bytes.HasPrefix([]byte(a.Transactions[0].Trace), []byte(id)) {
+		id = a.Transactions[0].Trace // the only one that begins so
+	}
+	if full, err := hex.DecodeString(id); err == nil {
+		why, at := s.gone.find(full)
+		a.Gone, a.GoneAt = goneNames[why], at
+	}
 }
 
-// spanDigits is the length of the id of a span.
-const spanDigits = 16
+// finder finds the transactions of a query. What it holds is bounded, whatever there is.
+type finder struct {
+	store   *Store
+	ctx     context.Context
+	query   Query
+	begins  prefix
+	service *regexp.Regexp // nil: any
+	since   int64
+	most    int
 
-// find returns the transactions of a trace, a transaction or a span whose id begins so.
-func (s *Store) find(id string, wanted func(*transaction) bool) (found []*transaction) {
-	begins := newPrefix(id)
-	for tx := range s.transactions {
-		if begins.has(tx.id.trace[:]) || tx.id.transaction != [8]byte{} && begins.has(tx.id.transaction[:]) {
-			if !wanted(tx) {
-				continue
-			}
-			found = append(found, tx)
-		}
+	ids      map[string]struct{} // that begin so, up to one more than MaxTransactions
+	exact    bool                // the id is one in full: then others that begin so do not matter
+	best     []candidate         // in order, the most that are wanted
+	found    int
+	filtered int // that have the id, and are not wanted
+}
+
+// candidate is a transaction as it was when it was found.
+type candidate struct {
+	*transaction
+	first, last int64
+	samples     uint64
+}
+
+// find finds transactions by their ids, or else by those of their spans.
+func (f *finder) find() error {
+	if err := f.findTransactions(); err != nil {
+		return err
 	}
-	if len(found) > 0 || len(id) != spanDigits {
-		return found
-	}
-	span, err := hex.DecodeString(id)
-	if err != nil {
+	if f.query.ID == "" || f.found+f.filtered > 0 {
 		return nil
 	}
-	for e := range s.entries {
-		if tx := e.transaction; bytes.Equal(e.span[:], span) && wanted(tx) && !slices.Contains(found, tx) {
-			found = append(found, tx)
+	return f.findSpans()
+}
+
+// findTransactions looks at all transactions. The maps may change whenever the lock is released: what
+// comes and goes during a range over a map may be seen or not (Go's specification), all else is seen.
+func (f *finder) findTransactions() error {
+	s, n := f.store, 0
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.owners {
+		for _, p := range o.processes {
+			wanted := f.wantsProcess(p)
+			for _, tx := range p.transactions {
+				if n++; n%step == 0 {
+					if err := f.pause(); err != nil {
+						return err
+					}
+				}
+				if tx.entries > 0 && f.hasID(tx) {
+					f.add(tx, wanted)
+				}
+			}
 		}
 	}
-	return found
+	return nil
+}
+
+// pause lets Add go on.
+func (f *finder) pause() error {
+	f.store.mu.Unlock()
+	defer f.store.mu.Lock()
+	return f.ctx.Err()
+}
+
+func (f *finder) wantsProcess(p *process) bool {
+	return f.service == nil || f.service.MatchString(p.resource.Name)
+}
+
+func (f *finder) hasID(tx *transaction) bool {
+	return f.query.ID == "" || f.begins.has(tx.id.trace[:]) ||
+		tx.id.transaction != [8]byte{} && f.begins.has(tx.id.transaction[:])
+}
+
+// add adds a transaction that has the id.
+func (f *finder) add(tx *transaction, wanted bool, spans ...[8]byte) {
+	wanted = wanted && tx.last >= f.since
+	if f.query.ID != "" {
+		entered := false
+		for _, span := range spans {
+			entered = f.enter(span[:], wanted) || entered
+		}
+		if len(spans) == 0 {
+			entered = f.enter(tx.id.trace[:], wanted)
+			entered = tx.id.transaction != [8]byte{} && f.enter(tx.id.transaction[:], wanted) || entered
+		}
+		if !entered {
+			return
+		}
+	}
+	if !wanted {
+		f.filtered++
+		return
+	}
+	f.found++
+	c := candidate{tx, tx.first, tx.last, tx.samples}
+	i, _ := slices.BinarySearchFunc(f.best, c, f.compare)
+	if i < f.most {
+		f.best = slices.Insert(f.best, i, c)
+		f.best = f.best[:min(len(f.best), f.most)]
+	}
+}
+
+// enter takes note of an id, and reports whether it is one of those that are asked for.
+func (f *finder) enter(id []byte, wanted bool) bool {
+	switch {
+	case !f.begins.has(id):
+		return false
+	case len(f.query.ID) == hex.EncodedLen(len(id)):
+		if !f.exact {
+			f.exact, f.best, f.found, f.filtered = true, nil, 0, 0
+		}
+	case f.exact:
+		return false
+	case wanted && len(f.ids) <= MaxTransactions:
+		f.ids[hexadecimal(id)] = struct{}{}
+	}
+	return true
+}
+
+func (f *finder) compare(a, b candidate) int {
+	var first int
+	if f.query.Order == Slowest {
+		first = cmp.Compare(b.last-b.first, a.last-a.first)
+	}
+	return cmp.Or(first, cmp.Compare(b.samples, a.samples), cmp.Compare(a.first, b.first),
+		bytes.Compare(a.id.trace[:], b.id.trace[:]), bytes.Compare(a.id.transaction[:], b.id.transaction[:]),
+		cmp.Compare(a.process.resource.PID, b.process.resource.PID))
+}
+
+// findSpans looks at all samples. Each transaction is added once, with the first of its spans that begins
+// so.
+func (f *finder) findSpans() error {
+	all, err := f.slices()
+	if err != nil {
+		return err
+	}
+	s := f.store
+	for _, slice := range all {
+		for some, err := range s.entries(f.ctx, slice) {
+			if err != nil {
+				return err
+			}
+			some = slices.DeleteFunc(some, func(e entry) bool {
+				had := e.transaction.found == s.query || e.span == [8]byte{} || !f.begins.has(e.span[:])
+				if !had {
+					e.transaction.found = s.query
+				}
+				return had
+			})
+			s.mu.Lock()
+			for i := range some {
+				if tx := some[i].transaction; tx.entries > 0 {
+					f.add(tx, f.wantsProcess(tx.process), some[i].span)
+				}
+			}
+			s.mu.Unlock()
+		}
+	}
+	return nil
+}
+
+// slices returns all slices that there are.
+func (f *finder) slices() (all []*timeSlice, err error) {
+	n := 0
+	f.store.mu.Lock()
+	defer f.store.mu.Unlock()
+	for _, o := range f.store.owners {
+		if n++; n%step == 0 {
+			if err := f.pause(); err != nil {
+				return nil, err
+			}
+		}
+		all = append(all, o.slices...)
+	}
+	return all, nil
+}
+
+// entries yields copies of what is counted in a slice, some at a time, which is valid until the next.
+func (s *Store) entries(ctx context.Context, slice *timeSlice) iter.Seq2[[]entry, error] {
+	return func(yield func([]entry, error) bool) {
+		buffer := make([]entry, step)
+		for at := 0; ; {
+			if err := ctx.Err(); err != nil {
+				yield(nil, err)
+				return
+			}
+			s.mu.Lock() // a slice that ends or is forgotten meanwhile keeps its entries, and their order
+			n := copy(buffer, slice.entries[at:])
+			s.mu.Unlock()
+			at += n
+			if n == 0 || !yield(buffer[:n], nil) {
+				return
+			}
+		}
+	}
 }
 
 // prefix is how an id begins.
@@ -116,32 +307,6 @@ func (p *prefix) has(id []byte) bool {
 	return !p.half || len(id) > len(p.bytes) && id[len(p.bytes)]&0xf0 == p.digit
 }
 
-// transactions yields all transactions.
-func (s *Store) transactions(yield func(*transaction) bool) {
-	for _, o := range s.owners {
-		for _, p := range o.processes {
-			for _, tx := range p.transactions {
-				if !yield(tx) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// entries yields all that is counted.
-func (s *Store) entries(yield func(*entry) bool) {
-	for _, o := range s.owners {
-		for _, slice := range o.slices {
-			for i := range slice.entries {
-				if !yield(&slice.entries[i]) {
-					return
-				}
-			}
-		}
-	}
-}
-
 func hexadecimal(id []byte) string { return hex.EncodeToString(id) }
 
 func (tx *transaction) traceText() string { return hexadecimal(tx.id.trace[:]) }
@@ -152,179 +317,4 @@ func (tx *transaction) text() string {
 		return ""
 	}
 	return hexadecimal(tx.id.transaction[:])
-}
-
-// distinct returns the ids of traces and of transactions that begin with a prefix, if that is more than
-// one: a trace and its transactions are one.
-func distinct(prefix string, found []*transaction) (ids []string) {
-	if prefix == "" {
-		return nil
-	}
-	known := make(map[string]bool)
-	for _, tx := range found {
-		for _, id := range []string{tx.traceText(), tx.text()} {
-			if strings.HasPrefix(id, prefix) && !known[id] {
-				known[id] = true
-				ids = append(ids, id)
-			}
-		}
-	}
-	if slices.Contains(ids, prefix) {
-		return nil
-	}
-	slices.Sort(ids)
-	return ids
-}
-
-func order(found []*transaction, by Order) {
-	slices.SortFunc(found, func(a, b *transaction) int {
-		var first int
-		if by == Slowest {
-			first = cmp.Compare(b.last-b.first, a.last-a.first)
-		}
-		return cmp.Or(first, cmp.Compare(b.samples, a.samples), cmp.Compare(a.first, b.first),
-			bytes.Compare(a.id.trace[:], b.id.trace[:]), bytes.Compare(a.id.transaction[:], b.id.transaction[:]),
-			cmp.Compare(a.process.resource.PID, b.process.resource.PID))
-	})
-}
-
-// writer writes transactions into an answer, all that they share once.
-type writer struct {
-	answer    *Answer
-	processes map[*process]int
-	files     map[*profile.File]int
-	frames    map[*frame]uint32
-	stacks    map[*stack]int
-}
-
-func (w *writer) write(s *Store, selected []*transaction) {
-	for i, tx := range selected {
-		tx.selected = int32(i + 1)
-		w.answer.Transactions = append(w.answer.Transactions, w.transaction(tx))
-	}
-	counts := make(map[entryKey]uint64)
-	var keys []entryKey // in the order of time
-	for _, slice := range slicesOf(selected) {
-		for i := range slice.entries {
-			e := &slice.entries[i]
-			if e.transaction.selected == 0 {
-				continue
-			}
-			if _, known := counts[e.entryKey]; !known {
-				keys = append(keys, e.entryKey)
-			}
-			counts[e.entryKey] += uint64(e.count)
-		}
-	}
-	for _, key := range keys {
-		sample := Sample{Transaction: int(key.transaction.selected) - 1, Stack: w.stack(key.stack), TID: int(key.tid),
-			Count: counts[key]}
-		if key.span != [8]byte{} {
-			sample.Span = hexadecimal(key.span[:])
-		}
-		if th := key.transaction.process.threads[key.tid]; th != nil {
-			sample.Thread = th.name
-		}
-		w.answer.Samples = append(w.answer.Samples, sample)
-	}
-	for _, tx := range selected {
-		tx.selected = 0
-	}
-}
-
-// maxDelay is how much later than it was taken a sample is added at most: the longest samples-delay, twice.
-const maxDelay = 2 * time.Minute
-
-// slicesOf returns the slices that may have samples of transactions: Add waits while they are looked at.
-func slicesOf(selected []*transaction) (all []*timeSlice) {
-	type interval struct{ first, last int64 }
-	owners := make(map[*owner]interval)
-	for _, tx := range selected {
-		in, known := owners[tx.process.owner]
-		if !known {
-			in = interval{tx.first, tx.last}
-		}
-		owners[tx.process.owner] = interval{min(in.first, tx.first), max(in.last, tx.last)}
-	}
-	for o, in := range owners {
-		for _, slice := range o.slices {
-			tooEarly := slice.ended != 0 && slice.ended < in.first-int64(maxDelay)
-			if !tooEarly && slice.began <= in.last+int64(maxDelay) {
-				all = append(all, slice)
-			}
-		}
-	}
-	slices.SortStableFunc(all, func(a, b *timeSlice) int { return cmp.Compare(a.began, b.began) })
-	return all
-}
-
-func (w *writer) transaction(tx *transaction) Transaction {
-	made := Transaction{Trace: tx.traceText(), ID: tx.text(), Process: w.process(tx.process),
-		Context: tx.context.String(), First: time.Unix(0, tx.first), Last: time.Unix(0, tx.last), Samples: tx.samples,
-		Earlier: tx.earlier}
-	for key, value := range tx.attributes.All() {
-		if made.Attributes == nil {
-			made.Attributes = make(map[string]string)
-		}
-		made.Attributes[key] = value
-	}
-	return made
-}
-
-func (w *writer) process(p *process) int {
-	i, known := w.processes[p]
-	if !known {
-		i = len(w.answer.Processes)
-		w.processes[p] = i
-		r := p.resource
-		w.answer.Processes = append(w.answer.Processes, Process{PID: r.PID, StartTime: r.Process.StartTime,
-			Service: r.Name, Environment: r.Environment, ContainerID: r.ContainerID})
-	}
-	return i
-}
-
-func (w *writer) stack(st *stack) int {
-	i, known := w.stacks[st]
-	if !known {
-		i = len(w.answer.Stacks)
-		w.stacks[st] = i
-		frames := make([]uint32, len(st.frames))
-		for j, f := range st.frames {
-			frames[j] = w.frame(f)
-		}
-		w.answer.Stacks = append(w.answer.Stacks, frames)
-	}
-	return i
-}
-
-func (w *writer) frame(f *frame) uint32 {
-	if i, known := w.frames[f]; known {
-		return i
-	}
-	made := Frame{Kind: f.Kind(), Address: f.Address, Line: f.Line}
-	if f.File != nil {
-		file := w.file(f.File)
-		made.File = &file
-	}
-	function := f.function
-	if function == nil {
-		function = f.Function
-	}
-	if function != nil {
-		made.Function, made.Source = function.Name, function.SourceFile
-	}
-	i := uint32(len(w.answer.Frames))
-	w.frames[f] = i
-	w.answer.Frames = append(w.answer.Frames, made)
-	return i
-}
-
-func (w *writer) file(f *profile.File) int {
-	i, known := w.files[f]
-	if !known {
-		i = len(w.answer.Files)
-		w.files[f] = i
-		w.answer.Files = append(w.answer.Files, File{ID: f.ID, Kind: f.Kind, BuildID: f.BuildID, Path: f.Path})
-	}
-	return i
 }

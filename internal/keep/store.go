@@ -1,8 +1,10 @@
 package keep
 
 import (
+	"math"
 	"sync"
 	"time"
+	"unsafe"
 
 	"correlator/internal/symbolizer"
 	"correlator/profile"
@@ -18,21 +20,24 @@ const (
 	partOfLimit = 16
 
 	// What things take in memory beside texts, in maps too, with half of a growing map or slice unused.
-	ownerBytes       = 512
-	processBytes     = 768
+	// TestMemory compares them with the heap.
+	ownerBytes       = 640
+	processBytes     = 1664 // with four maps, each of which has room for eight, and the profile.Resource
 	transactionBytes = 192
 	stackBytes       = 160 // and a pointer for each frame
 	pointerBytes     = 8
-	frameBytes       = 128
-	functionBytes    = 32
+	frameBytes       = 160
+	functionBytes    = 48
 	fileBytes        = 128
 	codeRangeBytes   = 24
-	threadBytes      = 64
-	openEntryBytes   = 144 // with the index of a slice that is being filled
-	entryBytes       = 32
+	threadBytes      = 96
+	sliceBytes       = 640 // with an index that has room for eight
+	openEntryBytes   = 176 // with the index of a slice that is being filled
+	entryBytes       = int(unsafe.Sizeof(entry{})) * 17 / 16 // with what is unused of the last page
 )
 
-// Store keeps samples. It is safe for concurrent use, and waits for nothing.
+// Store keeps samples. It is safe for concurrent use. A query holds the lock that Add waits for only for
+// steps of bounded length (step).
 type Store struct {
 	period time.Duration
 	limit  int
@@ -43,6 +48,9 @@ type Store struct {
 	unnamed []*stack // whose frames have got the names that there are, and lack some
 	gone    graves
 	stats   Stats
+
+	querying sync.Mutex // held by a query, before mu
+	query    uint32     // the number of the query, of querying
 }
 
 // Stats is what became of samples.
@@ -87,7 +95,7 @@ type transaction struct {
 	samples     uint64             // that are kept
 	earlier     uint64             // that are not any more
 	entries     int32
-	selected    int32 // by a query, which holds the lock: its number, from 1 on
+	found       uint32 // by this query, the last one
 }
 
 // stack is a stack of a process: what its frames are called, the files of the process say.
@@ -96,8 +104,9 @@ type stack struct {
 	id      profile.StackTraceID
 	frames  []*frame // leaf first
 	entries int32
+	tryAt   int64 // when its names are asked for again at the earliest, in ns since 1970
 	tries   uint8 // to name its frames
-	named   bool  // or not to be tried any more
+	named   bool  // or forgotten
 	queued  bool  // it is in unnamed
 }
 
@@ -116,6 +125,7 @@ type thread struct {
 // timeSlice is the samples of an owner in some time.
 type timeSlice struct {
 	began, ended int64 // in ns since 1970; ended: 0 while it is being filled
+	first        int64 // when its first sample was taken
 	bytes        int   // by which the owner grew
 	entries      []entry
 	index        map[entryKey]uint32 // of entries; nil when it has ended
@@ -165,7 +175,8 @@ func (s *Store) Add(sample *profile.Sample, now time.Time) (unnamed bool) {
 	s.thread(p, sample)
 	s.count(p.owner, slice, entryKey{tx, stack, sample.SpanID, int32(sample.TID)}, sample.Count)
 	slice.bytes += p.owner.bytes - before
-	unnamed = !stack.named
+	slice.first = min(slice.first, sample.At.UnixNano())
+	unnamed = !stack.named && !stack.queued && now.UnixNano() >= stack.tryAt
 	s.evict(now)
 	return unnamed
 }
@@ -180,12 +191,18 @@ func (s *Store) knowsStack(sample *profile.Sample) bool {
 
 // sizeOf returns the most that a sample can take.
 func sizeOf(sample *profile.Sample) int {
-	size := ownerBytes + processBytes + transactionBytes + stackBytes + threadBytes + openEntryBytes +
-		sample.Attributes.Bytes() + len(sample.Thread)
+	size := ownerBytes + sizeOfProcess(sample.Resource) + sliceBytes + transactionBytes + stackBytes + threadBytes +
+		openEntryBytes + sample.Attributes.Bytes() + len(sample.Thread)
 	for _, f := range sample.Stack.Frames {
 		size += pointerBytes + sizeOfFrame(f)
 	}
 	return size
+}
+
+// sizeOfProcess counts the texts of the resource, too: it is kept for longer than the process lives.
+func sizeOfProcess(r *profile.Resource) int {
+	return processBytes + len(r.Name) + len(r.Environment) + len(r.ContainerID) + len(r.ExecutableName) +
+		len(r.ExecutablePath) + len(r.Owner)
 }
 
 // sizeOfFrame counts the file and the function for each of their frames, whether they are shared or not.
@@ -222,7 +239,7 @@ func (s *Store) process(resource *profile.Resource) *process {
 			stacks: make(map[profile.StackTraceID]*stack), frames: make(map[profile.Frame]*frame),
 			threads: make(map[int32]*thread)}
 		o.processes[resource] = p
-		s.grow(o, processBytes)
+		s.grow(o, sizeOfProcess(resource))
 	}
 	return p
 }
@@ -238,8 +255,9 @@ func (s *Store) slice(o *owner, now time.Time) *timeSlice {
 		}
 		s.end(o, last, at)
 	}
-	slice := &timeSlice{began: at, index: make(map[entryKey]uint32)}
+	slice := &timeSlice{began: at, first: math.MaxInt64, index: make(map[entryKey]uint32)}
 	o.slices = append(o.slices, slice)
+	s.grow(o, sliceBytes)
 	return slice
 }
 

@@ -1,6 +1,7 @@
 package keep
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -62,7 +63,7 @@ func TestAnswer(t *testing.T) {
 		{Query{Service: "shop"}, nil},
 		{Query{Since: begin.Add(1500 * time.Millisecond)}, []string{"shop-b"}},
 		{Query{Order: Slowest}, []string{"shop-a", "shop-b"}},
-		{Query{ID: trace, Service: "shop-b"}, nil},
+		{Query{ID: trace, Service: "shop-b"}, nil}, // TestFiltered
 		{Query{ID: "0123"}, nil},
 	} {
 		a := answer(t, s, test.q, now)
@@ -77,7 +78,7 @@ func TestAnswer(t *testing.T) {
 	if a := answer(t, s, Query{Most: 1}, now); a.More != 1 {
 		t.Errorf("%d more", a.More)
 	}
-	if _, err := s.Answer(Query{Service: "("}, now); err == nil {
+	if _, err := s.Answer(t.Context(), Query{Service: "("}, now); err == nil {
 		t.Error("no error of a wrong expression")
 	}
 }
@@ -220,15 +221,17 @@ func TestNames(t *testing.T) {
 		}
 		return f
 	}
-	for range maxTries {
+	now := begin
+	for range 3 {
+		now = now.Add(time.Hour)
 		for _, r := range []*profile.Resource{one, two} {
 			s.Named(newSample(r, 0, begin, stack))
 		}
-		s.name(name)
+		s.name(now, name)
 		addUp(t, s)
 	}
-	if s.Add(newSample(one, 0, begin, stack), begin) || s.Add(newSample(two, 0, begin, stack), begin) {
-		t.Error("names are asked for again")
+	if s.Add(newSample(one, 0, begin, stack), now.Add(time.Minute+time.Second*5)) {
+		t.Error("names that are known are asked for again")
 	}
 	for i, want := range []string{"price", ""} {
 		a := answer(t, s, Query{ID: traceOf(newSample(one, i, begin, nil))}, begin)
@@ -241,7 +244,7 @@ func TestNames(t *testing.T) {
 	s.Expire(begin.Add(time.Hour))
 	s.Expire(begin.Add(2 * time.Hour))
 	s.Named(newSample(two, 0, begin, stack))
-	s.name(name)
+	s.name(now, name)
 	addUp(t, s)
 }
 
@@ -295,14 +298,24 @@ func TestKeep(t *testing.T) {
 	}
 	sample := newSample(resource("a", 1), 1, time.Now(), stackOf("main"))
 	k.Sampled(sample)
-	a, err := k.Answer(Query{ID: traceOf(sample)})
-	if err != nil || len(a.Transactions) != 1 || a.Host != "host" || a.SamplesPerSecond != 20 || !k.TakesSamples() ||
-		k.TakesUntraced() {
-		t.Errorf("%+v, %v", a, err)
+	q := Query{ID: traceOf(sample)}
+	used := errors.New("used")
+	err = k.Answer(t.Context(), q, func(a *Answer) error {
+		if len(a.Transactions) != 1 || a.Host != "host" || a.SamplesPerSecond != 20 || !k.TakesSamples() ||
+			k.TakesUntraced() {
+			t.Errorf("%+v", a)
+		}
+		if err := k.Answer(t.Context(), q, nil); !errors.Is(err, ErrBusy) {
+			t.Errorf("a second query while an answer is used: %v", err)
+		}
+		return used
+	})
+	if !errors.Is(err, used) {
+		t.Error(err)
 	}
 	k.Shutdown(t.Context())
 	k.Sampled(sample) // a process that hung releases its samples late
-	if config := (Config{For: time.Minute, Bytes: 1 << 20}); config.MemoryBytes() != 2<<20+naming.MemoryBytes {
+	if config := (Config{For: time.Minute, Bytes: 1 << 20}); config.MemoryBytes() != 2<<20+answerMemory+naming.MemoryBytes {
 		t.Errorf("%d bytes", config.MemoryBytes())
 	}
 }

@@ -1,0 +1,216 @@
+package keep
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"correlator/profile"
+)
+
+// pauses is a context that a query asks whenever it has released the store's lock.
+type pauses struct {
+	context.Context
+	store *Store
+	n     int
+	most  int // 0: any
+	then  func()
+	held  bool
+}
+
+var errStopped = errors.New("stopped")
+
+func (p *pauses) Err() error {
+	p.n++
+	if p.store.mu.TryLock() {
+		p.store.mu.Unlock()
+	} else {
+		p.held = true
+	}
+	if p.then != nil {
+		p.then()
+	}
+	if p.n == p.most {
+		return errStopped
+	}
+	return nil
+}
+
+// ofSpans returns a store with a transaction of so many spans.
+func ofSpans(spans, bytes int) (s *Store, trace string, now time.Time) {
+	s = NewStore(10*time.Minute, bytes)
+	r, stack := resource("a", 1), stackOf("inner", "main")
+	for i := range spans {
+		now = begin.Add(time.Duration(i) * time.Millisecond)
+		sample := newSample(r, 1, now, stack)
+		binary.BigEndian.PutUint64(sample.SpanID[:], uint64(i+1)*0x9e3779b97f4a7c15)
+		s.Add(sample, now)
+		trace = traceOf(sample)
+	}
+	return s, trace, now
+}
+
+// A query looks at a bounded number of transactions or samples while Add waits, ends with its context, and
+// what is added, evicted and expires meanwhile changes nothing that was asked for before.
+func TestQueryInSteps(t *testing.T) {
+	const n = 40 * step
+	s, trace, now := ofSpans(n, 4*MinBytes)
+	r := resource("b", 2)
+	for i := range n {
+		s.Add(newSample(r, i+2, now, stackOf("main")), now)
+	}
+	addUp(t, s)
+	span := hexadecimal([]byte{0x9e, 0x37, 0x79, 0xb9, 0x7f, 0x4a, 0x7c, 0x15})
+	for what, test := range map[string]struct {
+		q     Query
+		least int
+	}{
+		"busiest": {Query{Most: 1}, 2 * 40}, // transactions, and samples
+		"trace":   {Query{ID: trace}, 3 * 40},
+		"span":    {Query{ID: span}, 4 * 40},
+		"service": {Query{Service: "shop-b", Most: 1}, 40},
+	} {
+		ctx := &pauses{Context: t.Context(), store: s}
+		a, err := s.Answer(ctx, test.q, now)
+		if err != nil || ctx.n < test.least || ctx.held || len(a.Transactions) != 1 {
+			t.Errorf("%s: %d pauses, held %v, %v", what, ctx.n, ctx.held, err)
+		}
+		for stop := 1; stop < ctx.n; stop += 13 {
+			if _, err := s.Answer(&pauses{Context: t.Context(), store: s, most: stop}, test.q, now); !errors.Is(err, errStopped) {
+				t.Fatalf("%s does not stop: %v", what, err)
+			}
+		}
+	}
+
+	// The store changes, and at last forgets all, in the pauses.
+	ctx := &pauses{Context: t.Context(), store: s}
+	ctx.then = func() {
+		later := now.Add(time.Duration(ctx.n) * time.Second)
+		s.Add(newSample(resource("c", 100+ctx.n), n+ctx.n, later, stackOf("c")), later)
+		if ctx.n == 60 {
+			s.Expire(now.Add(time.Hour))
+			s.Expire(now.Add(2 * time.Hour))
+		}
+		addUp(t, s)
+	}
+	a, err := s.Answer(ctx, Query{ID: trace}, now)
+	if err != nil || len(a.Transactions) != 1 || a.Transactions[0].Samples != n || ctx.n < 61 {
+		t.Errorf("%+v, %v after %d pauses", a.Transactions, err, ctx.n)
+	}
+}
+
+// A span that many transactions have is an answer with the most important ones, and found by how it begins.
+func TestSpans(t *testing.T) {
+	s := NewStore(10*time.Minute, 4*MinBytes)
+	r := resource("a", 1)
+	for i := range 20_000 {
+		sample := newSample(r, i, begin, stackOf("main"))
+		sample.SpanID = [8]byte{0xab, 0xcd, 0xef, 1, 2, 3, 4, 5}
+		sample.Count = uint64(1 + i/19_999)
+		s.Add(sample, begin)
+	}
+	for _, id := range []string{"abcdef0102030405", "abcdef01", "abcdef010"} {
+		a := answer(t, s, Query{ID: id, Most: 3}, begin)
+		if len(a.Transactions) != 3 || a.More != 20_000-3 || a.Transactions[0].Samples != 2 || a.Ambiguous != nil {
+			t.Errorf("%s: %+v, %d more, %q", id, a.Transactions, a.More, a.Ambiguous)
+		}
+	}
+	other := newSample(r, 20_001, begin, stackOf("main"))
+	other.SpanID = [8]byte{0xab, 0xcd, 0xee}
+	s.Add(other, begin)
+	if a := answer(t, s, Query{ID: "abcde"}, begin); len(a.Ambiguous) != 2 || a.Ambiguous[0] != "abcdee0000000000" {
+		t.Errorf("%q", a.Ambiguous)
+	}
+}
+
+// An answer and its text are bounded, whatever is kept; what is left out is counted for its transaction.
+func TestMemoryOfAnswer(t *testing.T) {
+	s, trace, now := ofSpans(300_000, 64<<20)
+	for i, text := range []string{"<", "\xff", "x", "\x00"} { // of texts that grow in JSON
+		for j := range 200 {
+			sample := newSample(resource("b", i), 7, now, stackOf(strings.Repeat(text, 1000+j)))
+			sample.TID, sample.Thread = j, strings.Repeat(text, 15)
+			sample.Attributes = profile.NewAttributes([]profile.Attribute{{Key: "k", Value: strings.Repeat(text, 30_000)}})
+			s.Add(sample, now)
+		}
+	}
+	addUp(t, s)
+	for _, q := range []Query{{ID: trace}, {}} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		a := answer(t, s, q, now)
+		text, err := json.Marshal(a)
+		runtime.ReadMemStats(&after)
+		if err != nil || len(text) > answerBytes+4096 || a.LeftOut == 0 || a.Transactions[0].Samples != 300_000 {
+			t.Errorf("%d bytes, %d samples left out, %v", len(text), a.LeftOut, err)
+		}
+		if took := after.TotalAlloc - before.TotalAlloc; took > answerMemory {
+			t.Errorf("an answer takes %d KiB, garbage included", took>>10)
+		}
+		t.Log(len(text), (after.TotalAlloc-before.TotalAlloc)>>10, a.LeftOut, len(a.Samples))
+	}
+}
+
+// What an id has, and service or time leave out, is not what is not there.
+func TestFiltered(t *testing.T) {
+	s := NewStore(10*time.Minute, MinBytes)
+	sample := newSample(resource("a", 1), 1, begin, stackOf("main"))
+	s.Add(sample, begin)
+	bare := *sample
+	bare.Stack = nil
+	s.Add(&bare, begin)
+	for _, q := range []Query{
+		{ID: traceOf(sample), Service: "shop-b"}, {ID: traceOf(sample), Since: begin.Add(time.Hour)},
+		{ID: traceOf(sample)[:6], Service: "shop-b"},
+	} {
+		if a := answer(t, s, q, begin); len(a.Transactions) != 0 || a.Filtered != 1 {
+			t.Errorf("%+v: %d transactions, %d filtered", q, len(a.Transactions), a.Filtered)
+		}
+	}
+	a := answer(t, s, Query{ID: traceOf(sample)}, begin)
+	if a.Filtered != 0 || a.Gone != "no_stack" || a.Transactions[0].Gone != "no_stack" {
+		t.Errorf("%+v", a)
+	}
+}
+
+// Of a transaction and of a trace that are half forgotten the answer says so, and since when all is there.
+func TestHalfForgotten(t *testing.T) {
+	s := NewStore(10*time.Minute, MinBytes)
+	r := resource("a", 1)
+	short := newSample(r, 2, begin, stackOf("main"))
+	long := newSample(r, 1, begin, stackOf("main"))
+	short.TraceID = long.TraceID
+	s.Add(short, begin)
+	var now time.Time
+	for minute := range 30 {
+		now = begin.Add(time.Duration(minute) * time.Minute)
+		s.Expire(now)
+		sample := newSample(r, 1, now, stackOf("main"))
+		s.Add(sample, now)
+	}
+	for _, id := range []string{traceOf(long), traceOf(long)[:9]} {
+		a := answer(t, s, Query{ID: id}, now)
+		tx := a.Transactions[0]
+		if len(a.Transactions) != 1 || a.Gone != "expired" || a.GoneAt.IsZero() || tx.Gone != "" {
+			t.Errorf("%+v, gone %q at %v", a.Transactions, a.Gone, a.GoneAt)
+		}
+		if from := begin.Add(time.Duration(tx.Earlier) * time.Minute); tx.Samples+tx.Earlier != 30 ||
+			!tx.KeptFrom.Equal(from) || !tx.First.Equal(begin) || !tx.Last.Equal(now) {
+			t.Errorf("%+v, want it kept from %v", tx, from)
+		}
+	}
+	if a := answer(t, s, Query{ID: hexadecimal(short.TransactionID[:])}, now); a.Gone != "expired" {
+		t.Errorf("gone %q", a.Gone)
+	}
+	again := *short
+	s.Add(&again, now)
+	a := answer(t, s, Query{ID: hexadecimal(short.TransactionID[:])}, now)
+	if len(a.Transactions) != 1 || a.Gone != "expired" || a.Transactions[0].Gone != "expired" {
+		t.Errorf("%+v, gone %q", a.Transactions, a.Gone)
+	}
+}
