@@ -58,23 +58,28 @@ type Stack struct {
 type data struct {
 	Notes   []string    `json:"notes"`
 	Period  int64       `json:"period"` // ns
+	All     uint64      `json:"all"`    // samples
 	Groups  []Group     `json:"groups"`
+	Totals  []uint64    `json:"totals"` // samples of each group
 	Names   []string    `json:"names"`
 	Nodes   [][2]int    `json:"nodes"`   // frames: the node of the caller, -1 for none, and the name
-	Samples [][3]uint64 `json:"samples"` // group + 1, node + 1 (0: none), count
+	Self    []uint64    `json:"self"`    // samples of each node that are in no other one
+	Samples [][3]uint64 `json:"samples"` // group, node + 1 (0: none), count
+	Rest    []uint64    `json:"rest"`    // samples of each group that there was no room for in Samples
 	Short   uint64      `json:"short"`   // samples whose innermost frames are left out
 	Others  int         `json:"others"`  // groups that cannot be chosen
 }
 
-// The size of a page is bounded: some 500 kB in all, of a stack all but what few samples have.
+// The size of a page is bounded: some 500 kB in all, as it is written. All of a stack is in it but what
+// few samples have.
 const (
 	maxTreeBytes   = 320 << 10
 	maxSampleBytes = 96 << 10
+	maxGroupBytes  = 32 << 10
+	maxNoteBytes   = 8 << 10
 	maxGroups      = 300
-	maxNameBytes   = 2048
-
-	nodeBytes   = 12 // in JSON, without its name
-	sampleBytes = 14
+	maxNameBytes   = 2048 // of a function
+	maxTextBytes   = 512  // of all else
 )
 
 // Write writes a profile as a page.
@@ -84,7 +89,7 @@ func Write(w io.Writer, p *Profile) error {
 		return fmt.Errorf("encoding flame graph: %w", err)
 	}
 	script := string(Script) + "\n" + pageScript
-	fill := strings.NewReplacer("{title}", html.EscapeString(p.Title), "{data}", string(content), "{script}", script,
+	fill := strings.NewReplacer("{title}", html.EscapeString(shorten(p.Title, maxTextBytes)), "{data}", string(content), "{script}", script,
 		"{style}", style, "{script-hash}", hash(script), "{style-hash}", hash(style))
 	_, err = fill.WriteString(w, page)
 	return err

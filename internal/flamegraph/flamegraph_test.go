@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,7 +31,8 @@ func TestData(t *testing.T) {
 	if got, want := fmt.Sprint(d.Names, d.Nodes), "[main run work] [[-1 0] [0 1] [1 2] [0 0]]"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if got, want := fmt.Sprint(d.Samples), "[[1 3 6] [0 4 3] [2 2 2] [0 0 1]]"; got != want {
+	if got, want := fmt.Sprint(d.Samples, d.Self, d.Totals, d.Rest, d.All),
+		"[[0 3 6] [1 2 2]] [0 2 6 3] [6 2] [0 0] 12"; got != want {
 		t.Errorf("samples %s, want %s", got, want)
 	}
 	if d.Short != 0 || d.Others != 0 {
@@ -38,37 +40,65 @@ func TestData(t *testing.T) {
 	}
 }
 
-// However much there is, the page is small, and no sample is missing in it.
+// However much there is, whatever the texts, the page is small, no sample is missing in it, and each group
+// has all that are its own.
 func TestSizeIsBounded(t *testing.T) {
-	p := &Profile{Title: "large", Period: 50 * time.Millisecond}
-	for group := range 600 {
-		p.Groups = append(p.Groups, Group{Name: fmt.Sprintf("transaction %d", group)})
-		for i := range 10 {
-			var frames []string
-			for depth := range 60 {
-				frames = append(frames, fmt.Sprintf("com.example.generated.Class%d_%d.method%d", group*depth, i, depth))
+	for _, text := range []string{"a", "<", "\xff", "&\u2028", "\x00"} {
+		for _, groups := range []int{20, 600} {
+			p := &Profile{Title: strings.Repeat(text, 1000), Period: 50 * time.Millisecond}
+			for i := range 300 {
+				p.Notes = append(p.Notes, strings.Repeat(text, i))
 			}
-			p.Stacks = append(p.Stacks, Stack{group, append(frames, strings.Repeat("\xff", 10000)), uint64(i + 1)})
+			for group := range groups {
+				p.Groups = append(p.Groups, Group{strings.Repeat(text, group), strings.Repeat(text, 3*group)})
+				for i := range 20_000 / groups {
+					var frames []string
+					for depth := range 20 {
+						frames = append(frames, fmt.Sprintf("com.%s.Class%d.method%d", strings.Repeat(text, 30), i%200, depth*depth*i%300))
+					}
+					p.Stacks = append(p.Stacks, Stack{group, append(frames, strings.Repeat(text, 10000)), uint64(1 + i%3)})
+				}
+			}
+			if page := write(t, p); len(page) > 500_000 {
+				t.Errorf("%q: %d bytes", text, len(page))
+			}
+			checkSums(t, p)
 		}
 	}
-	if page := write(t, p); len(page) > 600<<10 {
-		t.Errorf("%d bytes", len(page))
-	}
+}
+
+func checkSums(t *testing.T, p *Profile) {
+	t.Helper()
 	d := newData(p)
-	sum := uint64(0)
+	all, groups := uint64(0), make([]uint64, len(p.Groups))
+	for _, s := range p.Stacks {
+		all += s.Count
+		groups[s.Group] += s.Count
+	}
+	self := uint64(0)
+	for _, count := range d.Self {
+		self += count
+	}
+	if d.All != all || self > all || d.Short > all || d.Others+len(d.Groups) != len(p.Groups) {
+		t.Errorf("%d samples of %d, %d in nodes, %d short, %d groups and %d others", d.All, all, self, d.Short,
+			len(d.Groups), d.Others)
+	}
+	sums := slices.Clone(d.Rest)
 	for _, s := range d.Samples {
-		sum += s[2]
-		if s[0] > uint64(len(d.Groups)) || s[1] > uint64(len(d.Nodes)) {
+		if s[0] >= uint64(len(d.Groups)) || s[1] > uint64(len(d.Nodes)) {
 			t.Fatalf("sample %v of %d groups, %d nodes", s, len(d.Groups), len(d.Nodes))
+		}
+		sums[s[0]] += s[2]
+	}
+	for i := range d.Groups {
+		if sums[i] != groups[i] || d.Totals[i] != groups[i] {
+			t.Fatalf("group %d has %d samples, and %d of %d are shown", i, d.Totals[i], sums[i], groups[i])
 		}
 	}
 	for i, n := range d.Nodes {
 		if n[0] >= i || n[1] >= len(d.Names) {
 			t.Fatalf("node %d is %v", i, n)
 		}
-	}
-	if want := uint64(600 * 55); sum != want || d.Short == 0 || d.Short > want || d.Others != 600-maxGroups {
-		t.Errorf("%d samples of %d, %d short, %d other groups", sum, want, d.Short, d.Others)
 	}
 }
 

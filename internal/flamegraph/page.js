@@ -4,9 +4,7 @@
   const data = JSON.parse(document.querySelector("#data").textContent);
   const one = selector => document.querySelector(selector);
   const select = one("#choice select"), search = document.getElementById("query"), found = one("#found");
-  const totals = new Array(data.groups.length + 1).fill(0);
-  for (const [group, , count] of data.samples) totals[group] += count;
-  const all = totals.reduce((a, b) => a + b, 0);
+  const {all, totals} = data;
 
   // cpu returns the CPU time that samples stand for.
   const cpu = count => {
@@ -17,6 +15,9 @@
   const percent = share => `${(100 * share).toFixed(share < 0.0995 ? 2 : 1)} %`;
   const samples = count => `${count} ${count === 1 ? "sample" : "samples"}`;
 
+  // REST stands for the stacks of a transaction that there is no room for in the page: those with fewest samples.
+  const REST = "[rest: stacks of few samples]";
+
   const flame = new Flame(one("#flame"), (count, share) => `${cpu(count)}, ${percent(share)}, ${samples(count)}`);
 
   for (const note of data.notes || []) one("#notes").append(Object.assign(document.createElement("li"), {textContent: note}));
@@ -24,9 +25,17 @@
     one("#notes").append(Object.assign(document.createElement("li"),
       {textContent: `innermost frames of ${percent(data.short / all)} of the samples are left out, which few have`}));
   }
+  if (data.rest.some(count => count)) {
+    one("#notes").append(Object.assign(document.createElement("li"),
+      {textContent: `stacks of few samples are summed up in single transactions as ${REST}`}));
+  }
+  if (data.others) {
+    one("#notes").append(Object.assign(document.createElement("li"),
+      {textContent: `${data.others} transactions more are in the whole, and cannot be chosen`}));
+  }
   const option = (value, text) => select.append(Object.assign(document.createElement("option"), {value, textContent: text}));
   option("", `all: ${cpu(all)}`);
-  data.groups.forEach((group, i) => option(String(i), `${group.Name}: ${cpu(totals[i + 1])}`));
+  data.groups.forEach((group, i) => option(String(i), `${group.Name}: ${cpu(totals[i])}`));
   one("#choice").hidden = data.groups.length < 2;
 
   // frames returns the names of a node's frames, the innermost first.
@@ -45,12 +54,18 @@
   const show = () => {
     const group = select.value === "" ? -1 : Number(select.value);
     const stacks = [];
-    for (const [of, node, count] of data.samples) {
-      if (group < 0 || of === group + 1) stacks.push({frames: frames(node - 1), time: count});
+    let shown = 0;
+    const add = (names, count) => { if (count) { stacks.push({frames: names, time: count}); shown += count; } };
+    if (group < 0) {
+      data.self.forEach((count, node) => add(frames(node), count));
+    } else {
+      for (const [of, node, count] of data.samples) if (of === group) add(frames(node - 1), count);
+      add([REST], data.rest[group]);
     }
+    const total = group < 0 ? all : totals[group];
+    add([], total - shown); // without a stack
     flame.zoom = [];
     flame.show(stacks);
-    const total = group < 0 ? all : totals[group + 1];
     one("#flame h2 span").textContent = group < 0 && data.groups.length !== 1
       ? `${cpu(total)}, ${samples(total)}` + (data.groups.length ? ` in ${data.groups.length + data.others} transactions` : "")
       : `${data.groups[Math.max(group, 0)].Detail}: ${cpu(total)}, ${samples(total)}`;

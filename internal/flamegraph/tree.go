@@ -2,6 +2,7 @@ package flamegraph
 
 import (
 	"cmp"
+	"encoding/json"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -30,7 +31,7 @@ type childKey struct {
 // add returns the node of a stack's innermost frame, nil if it has none.
 func (t *tree) add(s *Stack) (innermost *node) {
 	for depth, name := range s.Frames {
-		key := childKey{innermost, shorten(name)}
+		key := childKey{innermost, shorten(name, maxNameBytes)}
 		child := t.children[key]
 		if child == nil {
 			child = &node{parent: innermost, name: key.name, depth: depth, place: -1, order: len(t.nodes)}
@@ -43,63 +44,96 @@ func (t *tree) add(s *Stack) (innermost *node) {
 	return innermost
 }
 
-func shorten(name string) string {
-	if len(name) > maxNameBytes {
-		name = name[:maxNameBytes-len("…")] + "…"
+func shorten(text string, most int) string {
+	if len(text) > most {
+		text = text[:most-len("…")] + "…"
 	}
-	return strings.ToValidUTF8(name, string(utf8.RuneError))
+	return strings.ToValidUTF8(text, string(utf8.RuneError))
+}
+
+// size returns how many bytes a part takes in the page: json.Marshal escapes <, > and &, too.
+func size(part any) int {
+	text, _ := json.Marshal(part) // texts and numbers
+	return len(text) + len(",")
 }
 
 // newData makes what the page shows. What there is no room for are the frames that fewest samples have:
-// these count for the caller then.
+// these count for the caller then. The samples of a group that there is no room for are its rest.
 func newData(p *Profile) *data {
-	d := &data{Notes: p.Notes, Period: int64(p.Period), Groups: p.Groups[:min(len(p.Groups), maxGroups)],
-		Names: []string{}, Nodes: [][2]int{}, Samples: [][3]uint64{}, Others: max(len(p.Groups)-maxGroups, 0)}
-	if d.Groups == nil {
-		d.Groups = []Group{}
-	}
+	d := &data{Notes: []string{}, Period: int64(p.Period), Groups: []Group{}, Names: []string{}, Nodes: [][2]int{},
+		Samples: [][3]uint64{}}
+	d.addTexts(p)
+	d.Totals, d.Rest = make([]uint64, len(d.Groups)), make([]uint64, len(d.Groups))
 	t := tree{children: make(map[childKey]*node)}
 	innermost := make([]*node, len(p.Stacks))
 	for i := range p.Stacks {
 		innermost[i] = t.add(&p.Stacks[i])
 	}
 	d.addNodes(t.nodes)
-	type sampleKey struct {
-		group int
-		node  *node
-	}
+	d.Self = make([]uint64, len(d.Nodes))
 	counts := make(map[sampleKey]uint64)
 	var keys []sampleKey
 	for i := range p.Stacks {
-		n := innermost[i]
+		count, n := p.Stacks[i].Count, innermost[i]
 		if n != nil && n.place < 0 {
-			d.Short += p.Stacks[i].Count
+			d.Short += count
 		}
+		d.All += count
 		key := sampleKey{p.Stacks[i].Group, n.shown()}
-		if key.group >= len(d.Groups) || key.group < 0 {
-			key.group = -1
+		if key.node != nil {
+			d.Self[key.node.place] += count
 		}
+		if key.group >= len(d.Groups) || key.group < 0 {
+			continue
+		}
+		d.Totals[key.group] += count
 		if _, known := counts[key]; !known {
 			keys = append(keys, key)
 		}
-		counts[key] += p.Stacks[i].Count
+		counts[key] += count
 	}
-	// Those that there is no room for are in no group, so that all of them together are complete.
+	d.addSamples(keys, counts)
+	return d
+}
+
+type sampleKey struct {
+	group int
+	node  *node
+}
+
+// addSamples adds what groups have, those with most samples first.
+func (d *data) addSamples(keys []sampleKey, counts map[sampleKey]uint64) {
 	slices.SortStableFunc(keys, func(a, b sampleKey) int { return cmp.Compare(counts[b], counts[a]) })
-	rest := make(map[*node]uint64)
-	for i, key := range keys {
-		if i*sampleBytes > maxSampleBytes && key.group >= 0 {
-			rest[key.node] += counts[key]
+	bytes := 0
+	for _, key := range keys {
+		sample := [3]uint64{uint64(key.group), uint64(key.node.number() + 1), counts[key]}
+		if bytes += size(sample); bytes > maxSampleBytes {
+			d.Rest[key.group] += counts[key]
 			continue
 		}
-		d.Samples = append(d.Samples, [3]uint64{uint64(key.group + 1), uint64(key.node.number() + 1), counts[key]})
+		d.Samples = append(d.Samples, sample)
 	}
-	for _, n := range t.nodes {
-		if rest[n] > 0 {
-			d.Samples = append(d.Samples, [3]uint64{0, uint64(n.number() + 1), rest[n]})
+}
+
+// addTexts adds notes and groups that there is room for.
+func (d *data) addTexts(p *Profile) {
+	bytes := 0
+	for _, note := range p.Notes {
+		note = shorten(note, maxTextBytes)
+		if bytes += size(note); bytes > maxNoteBytes {
+			break
 		}
+		d.Notes = append(d.Notes, note)
 	}
-	return d
+	bytes = 0
+	for _, g := range p.Groups[:min(len(p.Groups), maxGroups)] {
+		g = Group{shorten(g.Name, maxTextBytes), shorten(g.Detail, maxTextBytes)}
+		if bytes += size(g); bytes > maxGroupBytes {
+			break
+		}
+		d.Groups = append(d.Groups, g)
+	}
+	d.Others = len(p.Groups) - len(d.Groups)
 }
 
 // addNodes puts nodes into the page as long as there is room, those with most samples first: callers have
@@ -113,20 +147,20 @@ func (d *data) addNodes(nodes []*node) {
 	bytes := 0
 	for _, n := range nodes {
 		name, known := names[n.name]
-		bytes += nodeBytes
 		if !known {
-			bytes += len(n.name) + len(`"",`)
+			name = len(d.Names)
+			bytes += size(n.name)
 		}
-		if bytes > maxTreeBytes {
+		made := [2]int{n.parent.number(), name}
+		if bytes += size(made) + size(n.count); bytes > maxTreeBytes {
 			return
 		}
 		if !known {
-			name = len(d.Names)
 			names[n.name] = name
 			d.Names = append(d.Names, n.name)
 		}
 		n.place = len(d.Nodes)
-		d.Nodes = append(d.Nodes, [2]int{n.parent.number(), name})
+		d.Nodes = append(d.Nodes, made)
 	}
 }
 
