@@ -39,6 +39,9 @@ func recording(a *keep.Answer) (*record.Recording, error) {
 	if err := addStacks(r, a); err != nil {
 		return nil, err
 	}
+	if a.LeftOut > 0 {
+		r.Stacks[leftOutID] = []profile.Frame{profile.NewRuntimeFrame(profile.NativeFrame, profile.NewFunction(leftOut, ""), 0)}
+	}
 	for i := range a.Samples {
 		key, err := keyOf(r, a, &a.Samples[i])
 		if err != nil {
@@ -48,6 +51,12 @@ func recording(a *keep.Answer) (*record.Recording, error) {
 	}
 	return r, nil
 }
+
+// leftOut is what samples are shown as that there was no room for in the answer.
+const leftOut = "[left out: too many different stacks, threads and spans]"
+
+// leftOutID is the id of their stack: no place.
+var leftOutID profile.StackTraceID
 
 func addStacks(r *record.Recording, a *keep.Answer) error {
 	files := make([]*profile.File, len(a.Files))
@@ -108,7 +117,8 @@ func frameOf(f *keep.Frame, file *profile.File) profile.Frame {
 }
 
 func keyOf(r *record.Recording, a *keep.Answer, s *keep.Sample) (key record.Key, err error) {
-	if s.Transaction < 0 || s.Transaction >= len(a.Transactions) || s.Stack < 0 || s.Stack >= len(a.Stacks) {
+	if s.Transaction < 0 || s.Transaction >= len(a.Transactions) ||
+		s.Stack != keep.LeftOutStack && (s.Stack < 0 || s.Stack >= len(a.Stacks)) {
 		return key, errAnswer
 	}
 	tx := &a.Transactions[s.Transaction]
@@ -116,6 +126,9 @@ func keyOf(r *record.Recording, a *keep.Answer, s *keep.Sample) (key record.Key,
 		return key, errAnswer
 	}
 	key = record.Key{Process: r.Processes[tx.Process], TID: s.TID, Thread: s.Thread, Stack: stackID(s.Stack)}
+	if s.Stack == keep.LeftOutStack {
+		key.Stack = leftOutID
+	}
 	var attributes []profile.Attribute
 	for name, value := range tx.Attributes {
 		attributes = append(attributes, profile.Attribute{Key: name, Value: value})

@@ -113,6 +113,9 @@ func nothing(q keep.Query, a *keep.Answer) string {
 		}
 		return text + "; " + kept
 	}
+	if a.Filtered > 0 {
+		return fmt.Sprintf("%s: samples are kept of %d transactions, but --service or --since leave these out", q.ID, a.Filtered)
+	}
 	about := "nothing is kept of " + q.ID + ": "
 	switch a.Gone {
 	case "expired":

@@ -77,7 +77,8 @@ func TestTable(t *testing.T) {
 		"4bf92f3577b34da6a3ce929d0e0e4736  7ad51cbe3a4f0c12  shop\\x1b[31m  " +
 		" 11  12:00:00.0  1.00 s  350 ms      35 %        7  -\n" +
 		"4bf92f3577b34da6a3ce929d0e0e4736  -                 -             " +
-		" 12  12:00:00.0  200 ms  400 ms  2.5 CPUs        8  route=/\\x1b[2J\n" + `
+		" 12  12:00:00.0  200 ms  400 ms  2.0 CPUs        8  route=/\\x1b[2J\n" +
+		"2 earlier samples of 1 of the transactions are no longer kept; all numbers are of those that are\n" + `
 THREAD  PID  TID     CPU  OF WALL  SAMPLES
 -        12   31  400 ms     40 %        8
 http-1   11   21  350 ms     35 %        7
@@ -110,7 +111,7 @@ func TestJSONAndFiles(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &e); err != nil {
 		t.Fatal(err)
 	}
-	if len(e.Methods) != 2 || e.Methods[1].Calls[0].Lines[0] != (Line{24, 5}) || e.Samples != 15 || len(e.Spans) != 3 {
+	if len(e.Methods) != 7 || e.Methods[5].Caller != 4 || e.Methods[4].Caller != -1 || e.Methods[5].Lines[0] != (Line{24, 5}) || e.Samples != 15 || len(e.Spans) != 3 {
 		t.Errorf("%s", out)
 	}
 	path := filepath.Join(t.TempDir(), "x.html")

@@ -26,6 +26,9 @@ func (e *Explanation) lines(columns int) (lines []string) {
 			lines = append(lines, fmt.Sprintf("... and %d more", e.More))
 		}
 	}
+	for _, note := range e.notes() {
+		lines = append(lines, terminal.Escape(note))
+	}
 	lines = append(lines, "")
 	lines = append(lines, e.threadTable().Lines(columns)...)
 	lines = more(lines, len(e.Threads)-maxThreadRows)
@@ -74,7 +77,7 @@ func (e *Explanation) transactionTable() *terminal.Table {
 		terminal.Column{Title: "ATTRIBUTES", Shrink: true, Spare: 6})
 	for i := range e.Transactions {
 		tx := &e.Transactions[i]
-		t.Row(tx.Trace, tx.ID, tx.Service, strconv.Itoa(tx.PID), tx.First.Local().Format("15:04:05.0"), lasted(tx.Wall),
+		t.Row(tx.Trace, tx.ID, tx.Service, strconv.Itoa(tx.PID), tx.KeptFrom.Local().Format("15:04:05.0"), lasted(tx.Wall),
 			lasted(tx.CPU), ofWall(tx.Share), strconv.FormatUint(tx.Samples, 10),
 			strings.Join(tx.attributeTexts(), " "))
 	}
@@ -108,7 +111,7 @@ func (e *Explanation) spanTable() *terminal.Table {
 func (e *Explanation) treeTable() *terminal.Table {
 	t := terminal.NewTable(terminal.Column{Title: "CPU", Right: true}, terminal.Column{Title: "SHARE", Right: true},
 		terminal.Column{Title: "SELF", Right: true, Spare: 1}, terminal.Column{Title: "METHOD", Shrink: true})
-	for _, row := range rows(e.Methods, e.Samples) {
+	for _, row := range rows(e.outermost, e.Samples) {
 		indent := strings.Repeat(" ", row.depth)
 		switch {
 		case row.more > 0:

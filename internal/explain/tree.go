@@ -21,7 +21,8 @@ type Method struct {
 	Lines   []Line    `json:"lines,omitempty"` // the most frequent first
 	Samples uint64    `json:"samples"`
 	Self    uint64    `json:"self_samples"` // in no other method
-	Calls   []*Method `json:"calls,omitempty"`
+	Caller  int       `json:"caller"`       // its place in Explanation.Methods; -1: it is an outermost one
+	Calls   []*Method `json:"-"`            // jq stops at a depth of 256
 
 	children map[methodKey]*Method
 	lines    map[uint32]uint64
@@ -101,6 +102,16 @@ func (m *Method) sort() {
 	for _, called := range m.Calls {
 		called.sort()
 	}
+}
+
+// flat appends methods and what they call, callers first.
+func flat(all, methods []*Method, caller int) []*Method {
+	for _, m := range methods {
+		m.Caller = caller
+		all = append(all, m)
+		all = flat(all, m.Calls, len(all)-1)
+	}
+	return all
 }
 
 // maxLines is how many lines of a method are shown.

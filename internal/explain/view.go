@@ -24,11 +24,17 @@ type Explanation struct {
 	More         int           `json:"more_transactions"`
 	Threads      []Thread      `json:"threads"`
 	Spans        []Span        `json:"spans"`
-	Methods      []*Method     `json:"methods"`
+	LeftOut      uint64        `json:"left_out_samples,omitempty"` // that the answer had no room for: in transactions and methods only
+	Gone         string        `json:"gone,omitempty"`             // why other samples of the trace or transaction are not there
+	GoneAt       time.Time     `json:"gone_at,omitzero"`
+	Methods      []*Method     `json:"methods"` // callers before what they call
+
+	outermost []*Method
 }
 
 // Transaction is a transaction of a process. Wall is the time from its first sample to its last one, and
-// one period: what came before and after is not known.
+// one period: what came before and after is not known. Of one whose earlier samples are no longer kept it
+// begins with those that are, and all numbers are of these.
 type Transaction struct {
 	Trace       string            `json:"trace_id"`
 	ID          string            `json:"transaction_id,omitempty"`
@@ -45,6 +51,8 @@ type Transaction struct {
 	Share       float64           `json:"cpu_of_wall"` // 2: two CPUs all the time
 	Samples     uint64            `json:"samples"`
 	Earlier     uint64            `json:"earlier_samples,omitempty"` // that are no longer kept
+	KeptFrom    time.Time         `json:"kept_from"`                 // First, or since when all are kept
+	Gone        string            `json:"gone,omitempty"`
 }
 
 // Thread is what a thread used of the CPU.
@@ -78,21 +86,29 @@ type spanKey struct {
 // explain computes an explanation. The answer has been checked.
 func explain(a *keep.Answer, r *record.Recording) *Explanation {
 	e := &Explanation{Host: a.Host, At: a.At, KeptSince: a.Oldest, PerSample: r.Period(), More: a.More,
-		Methods: newTree(r)}
+		LeftOut: a.LeftOut, Gone: a.Gone, GoneAt: a.GoneAt, outermost: newTree(r)}
+	e.Methods = flat(nil, e.outermost, -1)
 	for i := range a.Transactions {
 		tx := &a.Transactions[i]
 		p := &a.Processes[tx.Process]
 		made := Transaction{Trace: tx.Trace, ID: tx.ID, Context: tx.Context, Service: p.Service,
 			Environment: p.Environment, PID: p.PID, ContainerID: p.ContainerID, Attributes: tx.Attributes,
-			First: tx.First, Last: tx.Last, Wall: tx.Last.Sub(tx.First) + e.PerSample, CPU: e.cpu(tx.Samples),
-			Samples: tx.Samples, Earlier: tx.Earlier}
-		made.Share = share(e.cpu(tx.Samples+tx.Earlier), made.Wall)
+			First: tx.First, Last: tx.Last, CPU: e.cpu(tx.Samples), Samples: tx.Samples, Earlier: tx.Earlier,
+			KeptFrom: tx.KeptFrom, Gone: tx.Gone}
+		if made.KeptFrom.Before(made.First) {
+			made.KeptFrom = made.First
+		}
+		made.Wall = max(made.Last.Sub(made.KeptFrom), 0) + e.PerSample
+		made.Share = share(made.CPU, made.Wall)
 		e.Samples += tx.Samples
 		e.Transactions = append(e.Transactions, made)
 	}
 	threads, spans := make(map[threadKey]*Thread), make(map[spanKey]*Span)
 	for i := range a.Samples {
 		s := &a.Samples[i]
+		if s.Stack == keep.LeftOutStack {
+			continue
+		}
 		tx := &e.Transactions[s.Transaction]
 		th := threads[threadKey{tx.PID, s.TID}]
 		if th == nil {
@@ -138,10 +154,10 @@ func (e *Explanation) cpu(samples uint64) time.Duration { return time.Duration(s
 
 // wall returns the time from the first sample of all transactions to the last one.
 func (e *Explanation) wall() time.Duration {
-	first, last := e.Transactions[0].First, e.Transactions[0].Last
+	first, last := e.Transactions[0].KeptFrom, e.Transactions[0].Last
 	for i := range e.Transactions {
-		if tx := &e.Transactions[i]; tx.First.Before(first) {
-			first = tx.First
+		if tx := &e.Transactions[i]; tx.KeptFrom.Before(first) {
+			first = tx.KeptFrom
 		}
 		if tx := &e.Transactions[i]; tx.Last.After(last) {
 			last = tx.Last
@@ -170,7 +186,43 @@ func (e *Explanation) about() report.About {
 		about.Notes = append(about.Notes, tx.attributeTexts()...)
 		about.Notes = append(about.Notes, tx.times())
 	}
+	about.Notes = append(about.Notes, e.notes()...)
 	return about
+}
+
+// notes says what is not in the numbers.
+func (e *Explanation) notes() (notes []string) {
+	earlier, transactions := uint64(0), 0
+	for i := range e.Transactions {
+		if tx := &e.Transactions[i]; tx.Earlier > 0 {
+			earlier += tx.Earlier
+			transactions++
+		}
+	}
+	if len(e.Transactions) > 1 && earlier > 0 {
+		notes = append(notes, fmt.Sprintf("%d earlier samples of %d of the transactions are no longer kept; all numbers are "+
+			"of those that are", earlier, transactions))
+	}
+	gone, at := e.Gone, ""
+	if !e.GoneAt.IsZero() {
+		at = ", the last ones at " + clock(e.GoneAt)
+	}
+	for i := range e.Transactions {
+		gone = cmp.Or(gone, e.Transactions[i].Gone)
+	}
+	if gone != "" {
+		notes = append(notes, "other samples of this are missing here: "+cmp.Or(goneTexts[gone], gone)+at)
+	}
+	if e.LeftOut > 0 {
+		notes = append(notes, fmt.Sprintf("%d samples are counted without stack, thread and span: the answer would be too "+
+			"large (ask for fewer transactions)", e.LeftOut))
+	}
+	return notes
+}
+
+var goneTexts = map[string]string{
+	"expired": "they were too long ago (--keep)", "evicted": "there was no room for them (--keep-bytes)",
+	"no_stack": "they had no stack", "too_large": "their stacks are too large to be kept",
 }
 
 // name returns what a transaction is called among others.
@@ -191,10 +243,11 @@ func (tx *Transaction) attributeTexts() (texts []string) {
 // times says when a transaction was sampled, and how much of that time it was on a CPU.
 func (tx *Transaction) times() string {
 	text := fmt.Sprintf("%s of CPU time in %s from the first sample to the last, %s to %s: %s", lasted(tx.CPU),
-		lasted(tx.Wall), tx.First.Local().Format("15:04:05.000"), tx.Last.Local().Format("15:04:05.000"),
+		lasted(tx.Wall), tx.KeptFrom.Local().Format("15:04:05.000"), tx.Last.Local().Format("15:04:05.000"),
 		ofWall(tx.Share))
 	if tx.Earlier > 0 {
-		text += fmt.Sprintf("; %d earlier samples are no longer kept", tx.Earlier)
+		text += fmt.Sprintf("; before that, %d samples since %s, which are no longer kept", tx.Earlier,
+			tx.First.Local().Format("15:04:05.000"))
 	}
 	return text
 }
