@@ -60,16 +60,14 @@ func newCollector(s *Store, ctx context.Context, a *Answer) *collector {
 }
 
 func (c *collector) collect(selected []candidate) error {
-	c.store.mu.Lock()
-	selected = c.addTransactions(selected)
-	all := slicesOf(selected)
-	c.store.mu.Unlock()
+	all, changing := c.snapshot(selected)
+	selected = c.addTransactions(selected, changing)
 	for _, slice := range all {
-		for some, err := range c.store.entries(c.ctx, slice) {
+		for some, err := range c.store.entries(c.ctx, slice.timeSlice) {
 			if err != nil {
 				return err
 			}
-			c.count(slice, some)
+			c.count(slice.first, some)
 		}
 	}
 	c.answer.Samples = make([]Sample, 0, len(c.keys)+len(selected))
@@ -83,12 +81,63 @@ func (c *collector) collect(selected []candidate) error {
 	return nil
 }
 
-// addTransactions adds the transactions that there is room for. The caller holds the lock, and gets the
-// slices with it: what is not in these is counted as earlier.
-func (c *collector) addTransactions(selected []candidate) []candidate {
-	for i, tx := range selected {
+// changing is what may change of a transaction.
+type changing struct {
+	attributes profile.Attributes
+	earlier    uint64
+}
+
+// snapshot copies what may change of transactions, at most MaxTransactions, and returns the slices that
+// may have samples of them. What is not in these slices, and was kept once, is counted as earlier.
+func (c *collector) snapshot(selected []candidate) ([]sliceOfTime, []changing) {
+	copied := make([]changing, len(selected))
+	c.store.mu.Lock()
+	for i := range selected {
+		tx := selected[i].transaction
+		copied[i] = changing{tx.attributes, tx.earlier}
+	}
+	all := slicesOf(selected)
+	c.store.mu.Unlock()
+	slices.SortStableFunc(all, func(a, b sliceOfTime) int { return cmp.Compare(a.began, b.began) })
+	return all, copied
+}
+
+// sliceOfTime is a slice with a copy of what may change.
+type sliceOfTime struct {
+	*timeSlice
+	first int64
+}
+
+// slicesOf returns the slices that may have samples of transactions. The caller holds the lock; an owner
+// has some thirty slices at most (slicesOfPeriod, partOfLimit).
+func slicesOf(selected []candidate) (all []sliceOfTime) {
+	type interval struct{ first, last int64 }
+	owners := make(map[*owner]interval)
+	for i := range selected {
+		tx := &selected[i]
+		in, known := owners[tx.process.owner]
+		if !known {
+			in = interval{tx.first, tx.last}
+		}
+		owners[tx.process.owner] = interval{min(in.first, tx.first), max(in.last, tx.last)}
+	}
+	for o, in := range owners {
+		for _, slice := range o.slices {
+			tooEarly := slice.ended != 0 && slice.ended < in.first-int64(maxDelay)
+			if !tooEarly && slice.began <= in.last+int64(maxDelay) {
+				all = append(all, sliceOfTime{slice, slice.first})
+			}
+		}
+	}
+	return all
+}
+
+// addTransactions adds the transactions that there is room for.
+func (c *collector) addTransactions(selected []candidate, copied []changing) []candidate {
+	for i := range selected {
+		tx := selected[i].transaction
 		size := transactionText
-		for key, value := range tx.attributes.All() {
+		for key, value := range copied[i].attributes.All() {
 			size += attributeText + textBytes(key) + textBytes(value)
 		}
 		if c.bytes+size > answerBytes/2 && i > 0 {
@@ -97,10 +146,10 @@ func (c *collector) addTransactions(selected []candidate) []candidate {
 			break
 		}
 		c.bytes += size
-		c.number[tx.transaction] = i
+		c.number[tx] = i
 		made := Transaction{Trace: tx.traceText(), ID: tx.text(), Process: c.process(tx.process),
-			Context: tx.context.String(), Earlier: tx.earlier}
-		for key, value := range tx.attributes.All() {
+			Context: tx.context.String(), Earlier: copied[i].earlier}
+		for key, value := range copied[i].attributes.All() {
 			if made.Attributes == nil {
 				made.Attributes = make(map[string]string)
 			}
@@ -112,31 +161,9 @@ func (c *collector) addTransactions(selected []candidate) []candidate {
 	return selected
 }
 
-// slicesOf returns the slices that may have samples of transactions.
-func slicesOf(selected []candidate) (all []*timeSlice) {
-	type interval struct{ first, last int64 }
-	owners := make(map[*owner]interval)
-	for _, tx := range selected {
-		in, known := owners[tx.process.owner]
-		if !known {
-			in = interval{tx.first, tx.last}
-		}
-		owners[tx.process.owner] = interval{min(in.first, tx.first), max(in.last, tx.last)}
-	}
-	for o, in := range owners {
-		for _, slice := range o.slices {
-			tooEarly := slice.ended != 0 && slice.ended < in.first-int64(maxDelay)
-			if !tooEarly && slice.began <= in.last+int64(maxDelay) {
-				all = append(all, slice)
-			}
-		}
-	}
-	slices.SortStableFunc(all, func(a, b *timeSlice) int { return cmp.Compare(a.began, b.began) })
-	return all
-}
-
-// count counts what is of the transactions; what there is no room for, by transaction only.
-func (c *collector) count(slice *timeSlice, some []entry) {
+// count counts what is of the transactions, of a slice whose first sample was taken then; what there is no
+// room for, by transaction only.
+func (c *collector) count(first int64, some []entry) {
 	for i := range some {
 		e := &some[i]
 		number, selected := c.number[e.transaction]
@@ -146,7 +173,7 @@ func (c *collector) count(slice *timeSlice, some []entry) {
 		tx := &c.answer.Transactions[number]
 		tx.Samples += uint64(e.count)
 		if tx.KeptFrom.IsZero() {
-			tx.KeptFrom = time.Unix(0, slice.first)
+			tx.KeptFrom = time.Unix(0, first)
 		}
 		if _, known := c.counts[e.entryKey]; !known {
 			if len(c.keys) == maxCounts {
@@ -288,11 +315,12 @@ func (c *collector) file(f *profile.File) int {
 // could take for something else is escaped in six bytes.
 func textBytes(text string) (n int) {
 	for _, r := range text {
-		if r < ' ' || r == '<' || r == '>' || r == '&' || r == 0x7f || r == utf8.RuneError || r == 0x2028 || r == 0x2029 {
+		switch {
+		case r < ' ', r == '<', r == '>', r == '&', r == 0x7f, r == utf8.RuneError, r == 0x2028, r == 0x2029:
 			n += escapedBytes
-		} else if r == '"' || r == '\\' {
+		case r == '"', r == '\\':
 			n += 2
-		} else {
+		default:
 			n += utf8.RuneLen(r)
 		}
 	}

@@ -13,14 +13,16 @@ import (
 	"time"
 )
 
-// step is how many transactions or samples a query looks at before it releases the lock that Add waits
-// for. Then Add goes first: a sync.Mutex is handed to who has waited for a millisecond.
+// step is how many transactions or samples a query looks at, and copies, before it releases the lock that
+// Add waits for. All else it does without the lock. That Add gets it then, sync.Mutex sees to: it is handed
+// to who has waited for a millisecond.
 const step = 1024
 
 // Answer answers a query; queries wait for each other. The error is one of its regular expression, or that
 // of the context. Samples that come meanwhile may be in the answer or not.
 func (s *Store) Answer(ctx context.Context, q Query, now time.Time) (*Answer, error) {
-	f := finder{store: s, ctx: ctx, query: q, begins: newPrefix(q.ID), ids: make(map[string]struct{}), most: MaxTransactions}
+	f := finder{store: s, ctx: ctx, query: q, begins: newPrefix(q.ID), ids: make(map[string]struct{}),
+		most: MaxTransactions}
 	if q.Service != "" {
 		var err error
 		if f.service, err = regexp.Compile(`^(?:` + q.Service + `)$`); err != nil {
@@ -87,6 +89,8 @@ type finder struct {
 	since   int64
 	most    int
 
+	process  *process // of the last candidate, and whether it is wanted
+	wanted   bool
 	ids      map[string]struct{} // that begin so, up to one more than MaxTransactions
 	exact    bool                // the id is one in full: then others that begin so do not matter
 	best     []candidate         // in order, the most that are wanted
@@ -94,11 +98,17 @@ type finder struct {
 	filtered int // that have the id, and are not wanted
 }
 
-// candidate is a transaction as it was when it was found.
+// candidate is a copy of a transaction, as it was when it was found.
 type candidate struct {
-	*transaction
-	first, last int64
-	samples     uint64
+	*transaction // of which only what never changes is read
+	first, last  int64
+	samples      uint64
+	span         [8]byte // by which it was found; zero: by its own id, or that of its trace
+}
+
+// newCandidate copies a transaction. The caller holds the lock.
+func newCandidate(tx *transaction, span [8]byte) candidate {
+	return candidate{tx, tx.first, tx.last, tx.samples, span}
 }
 
 // find finds transactions by their ids, or else by those of their spans.
@@ -115,36 +125,27 @@ func (f *finder) find() error {
 // findTransactions looks at all transactions. The maps may change whenever the lock is released: what
 // comes and goes during a range over a map may be seen or not (Go's specification), all else is seen.
 func (f *finder) findTransactions() error {
-	s, n := f.store, 0
+	s := f.store
+	some, n := make([]candidate, 0, step), 0
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range s.owners {
 		for _, p := range o.processes {
-			wanted := f.wantsProcess(p)
 			for _, tx := range p.transactions {
-				if n++; n%step == 0 {
-					if err := f.pause(); err != nil {
-						return err
-					}
+				if f.hasID(tx) {
+					some = append(some, newCandidate(tx, [8]byte{}))
 				}
-				if tx.entries > 0 && f.hasID(tx) {
-					f.add(tx, wanted)
+				if n++; n%step > 0 {
+					continue
 				}
+				if err := f.addUnlocked(some); err != nil {
+					return err
+				}
+				some = some[:0]
 			}
 		}
 	}
-	return nil
-}
-
-// pause lets Add go on.
-func (f *finder) pause() error {
-	f.store.mu.Unlock()
-	defer f.store.mu.Lock()
-	return f.ctx.Err()
-}
-
-func (f *finder) wantsProcess(p *process) bool {
-	return f.service == nil || f.service.MatchString(p.resource.Name)
+	return f.addUnlocked(some)
 }
 
 func (f *finder) hasID(tx *transaction) bool {
@@ -152,33 +153,52 @@ func (f *finder) hasID(tx *transaction) bool {
 		tx.id.transaction != [8]byte{} && f.begins.has(tx.id.transaction[:])
 }
 
+// addUnlocked adds candidates without the lock, which the caller holds.
+func (f *finder) addUnlocked(some []candidate) error {
+	f.store.mu.Unlock()
+	defer f.store.mu.Lock()
+	for i := range some {
+		f.add(some[i])
+	}
+	return f.ctx.Err()
+}
+
 // add adds a transaction that has the id.
-func (f *finder) add(tx *transaction, wanted bool, spans ...[8]byte) {
-	wanted = wanted && tx.last >= f.since
-	if f.query.ID != "" {
-		entered := false
-		for _, span := range spans {
-			entered = f.enter(span[:], wanted) || entered
-		}
-		if len(spans) == 0 {
-			entered = f.enter(tx.id.trace[:], wanted)
-			entered = tx.id.transaction != [8]byte{} && f.enter(tx.id.transaction[:], wanted) || entered
-		}
-		if !entered {
-			return
-		}
+func (f *finder) add(c candidate) {
+	wanted := c.last >= f.since && f.wantsProcess(c.transaction.process)
+	if f.query.ID != "" && !f.enterIDs(c, wanted) {
+		return
 	}
 	if !wanted {
 		f.filtered++
 		return
 	}
 	f.found++
-	c := candidate{tx, tx.first, tx.last, tx.samples}
 	i, _ := slices.BinarySearchFunc(f.best, c, f.compare)
 	if i < f.most {
 		f.best = slices.Insert(f.best, i, c)
 		f.best = f.best[:min(len(f.best), f.most)]
 	}
+}
+
+func (f *finder) wantsProcess(p *process) bool {
+	if p != f.process { // transactions come by the process
+		f.process, f.wanted = p, f.service == nil || f.service.MatchString(p.resource.Name)
+	}
+	return f.wanted
+}
+
+// enterIDs takes note of the ids of a candidate that begin as the query's, and reports whether one is asked
+// for.
+func (f *finder) enterIDs(c candidate, wanted bool) bool {
+	if c.span != [8]byte{} {
+		return f.enter(c.span[:], wanted)
+	}
+	entered := f.enter(c.id.trace[:], wanted)
+	if c.id.transaction == [8]byte{} {
+		return entered
+	}
+	return f.enter(c.id.transaction[:], wanted) || entered
 }
 
 // enter takes note of an id, and reports whether it is one of those that are asked for.
@@ -216,28 +236,36 @@ func (f *finder) findSpans() error {
 		return err
 	}
 	s := f.store
+	candidates := make([]candidate, 0, step)
 	for _, slice := range all {
 		for some, err := range s.entries(f.ctx, slice) {
 			if err != nil {
 				return err
 			}
-			some = slices.DeleteFunc(some, func(e entry) bool {
-				had := e.transaction.found == s.query || e.span == [8]byte{} || !f.begins.has(e.span[:])
-				if !had {
-					e.transaction.found = s.query
-				}
-				return had
-			})
+			some = slices.DeleteFunc(some, func(e entry) bool { return !f.isNew(&e) })
+			candidates = candidates[:0]
 			s.mu.Lock()
 			for i := range some {
-				if tx := some[i].transaction; tx.entries > 0 {
-					f.add(tx, f.wantsProcess(tx.process), some[i].span)
+				if tx := some[i].transaction; tx.entries > 0 { // it is not forgotten
+					candidates = append(candidates, newCandidate(tx, some[i].span))
 				}
 			}
 			s.mu.Unlock()
+			for i := range candidates {
+				f.add(candidates[i])
+			}
 		}
 	}
 	return nil
+}
+
+// isNew reports whether an entry is the first of its transaction with a span that begins so.
+func (f *finder) isNew(e *entry) bool {
+	if e.span == [8]byte{} || e.transaction.found == f.store.query || !f.begins.has(e.span[:]) {
+		return false
+	}
+	e.transaction.found = f.store.query
+	return true
 }
 
 // slices returns all slices that there are.
@@ -246,12 +274,13 @@ func (f *finder) slices() (all []*timeSlice, err error) {
 	f.store.mu.Lock()
 	defer f.store.mu.Unlock()
 	for _, o := range f.store.owners {
-		if n++; n%step == 0 {
-			if err := f.pause(); err != nil {
-				return nil, err
-			}
-		}
 		all = append(all, o.slices...)
+		if n++; n%step > 0 {
+			continue
+		}
+		if err := f.addUnlocked(nil); err != nil {
+			return nil, err
+		}
 	}
 	return all, nil
 }
