@@ -37,7 +37,8 @@ func TestSamples(t *testing.T) {
 	}
 
 	for text, keeper := range map[string]Keeper{
-		"refused": asked{&got, errors.New("refused")}, "ask again": asked{&got, keep.ErrBusy}, "start it with --keep 10m": nil,
+		"refused": asked{&got, errors.New("refused")}, "ask again": asked{&got, keep.ErrBusy},
+		"start it with --keep 10m": nil,
 	} {
 		path := filepath.Join(t.TempDir(), "admin.sock")
 		serve(t, path, &source{keep: keeper})

@@ -40,7 +40,7 @@ func recording(a *keep.Answer) (*record.Recording, error) {
 		return nil, err
 	}
 	if a.LeftOut > 0 {
-		r.Stacks[leftOutID] = []profile.Frame{profile.NewRuntimeFrame(profile.NativeFrame, profile.NewFunction(leftOut, ""), 0)}
+		r.Stacks[leftOutID] = []profile.Frame{profile.NewCutFrame().WithName(profile.NewFunction(leftOut, ""))}
 	}
 	for i := range a.Samples {
 		key, err := keyOf(r, a, &a.Samples[i])

@@ -114,7 +114,8 @@ func nothing(q keep.Query, a *keep.Answer) string {
 		return text + "; " + kept
 	}
 	if a.Filtered > 0 {
-		return fmt.Sprintf("%s: samples are kept of %d transactions, but --service or --since leave these out", q.ID, a.Filtered)
+		return fmt.Sprintf("samples are kept of %d transactions with the id %s, but --service or --since leaves them out",
+			a.Filtered, q.ID)
 	}
 	about := "nothing is kept of " + q.ID + ": "
 	switch a.Gone {

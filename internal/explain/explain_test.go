@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -130,6 +131,87 @@ func TestJSONAndFiles(t *testing.T) {
 	}
 }
 
+// Numbers of a transaction that is partly kept are of what is kept, and fit together.
+func TestPartlyKept(t *testing.T) {
+	defer func(local *time.Location) { time.Local = local }(time.Local)
+	time.Local = time.UTC
+	a := example()
+	a.Transactions, a.Samples = a.Transactions[:1], a.Samples[:2]
+	tx := &a.Transactions[0]
+	tx.Earlier, tx.First, tx.KeptFrom = 993, at.Add(-49*time.Second), at
+	a.Gone, a.GoneAt = "evicted", at.Add(-time.Second)
+	out, _, err := run(t, a, Options{Format: Table})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"350 ms of CPU time in 1.00 s from the first sample to the last, 12:00:00.000 to 12:00:00.950: 35 %; " +
+			"before that, 993 samples since 11:59:11.000, which are no longer kept\n",
+		"http-1   11   21  350 ms     35 %        7\n",
+		"there was no room for them (--keep-bytes), the last ones at 11:59:59\n",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+}
+
+// Samples that the answer had no room for are in the sums, and have a name in each form.
+func TestLeftOut(t *testing.T) {
+	a := example()
+	a.LeftOut = 5
+	a.Transactions[0].Samples += a.LeftOut
+	a.Samples = append(a.Samples, keep.Sample{Transaction: 0, Stack: keep.LeftOutStack, Count: a.LeftOut})
+	for format, want := range map[report.Format]string{
+		Table: "5 samples are counted without stack, thread and span", JSON: leftOut, report.Folded: leftOut + " 5\n",
+		report.HTML: leftOut,
+	} {
+		if out, _, err := run(t, a, Options{Format: format}); err != nil || !strings.Contains(out, want) {
+			t.Errorf("%s: no %q in\n%s, %v", format, want, out, err)
+		}
+	}
+	out, _, err := run(t, a, Options{Format: JSON})
+	var e Explanation
+	if err := errors.Join(err, json.Unmarshal([]byte(out), &e)); err != nil {
+		t.Fatal(err)
+	}
+	outermost := uint64(0)
+	for _, m := range e.Methods {
+		if m.Caller < 0 {
+			outermost += m.Samples
+		}
+	}
+	if e.Samples != 20 || outermost != 20 || len(e.Threads) != 2 || len(e.Spans) != 3 {
+		t.Errorf("%d samples, %d in methods, threads %v, spans %v", e.Samples, outermost, e.Threads, e.Spans)
+	}
+}
+
+// JSON is not nested by the depth of stacks: jq 1.6 stops at 256.
+func TestDepthOfJSON(t *testing.T) {
+	a := example()
+	for i := range 500 {
+		a.Frames = append(a.Frames, keep.Frame{Kind: profile.JVMFrame, Function: fmt.Sprint("deep", i)})
+		a.Stacks[0] = append(a.Stacks[0], uint32(len(a.Frames)-1))
+	}
+	out, _, err := run(t, a, Options{Format: JSON})
+	if err != nil {
+		t.Fatal(err)
+	}
+	depth, most := 0, 0
+	for _, r := range out {
+		switch r {
+		case '{', '[':
+			depth++
+		case '}', ']':
+			depth--
+		}
+		most = max(most, depth)
+	}
+	if !strings.Contains(out, "deep499") || most > 5 {
+		t.Errorf("JSON has a depth of %d", most)
+	}
+}
+
 // An answer that refers to what it does not have is an error, whatever it is.
 func TestAnswerOfAnotherVersion(t *testing.T) {
 	for what, spoil := range map[string]func(a *keep.Answer){
@@ -160,6 +242,7 @@ func TestNothing(t *testing.T) {
 		"too large to be kept":        {Gone: "too_large"},
 		"every 50ms of CPU time":      {SamplesPerSecond: 20, At: at},
 		"several ids begin with abcd": {Ambiguous: []string{"abcd1", "abcd2"}},
+		"samples are kept of 2 transactions with the id abcd, but --service or --since": {Filtered: 2, Gone: "no_stack"},
 	} {
 		_, _, err := run(t, a, Options{Query: keep.Query{ID: "abcd"}, Format: Table})
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -24,10 +24,14 @@ type Explanation struct {
 	More         int           `json:"more_transactions"`
 	Threads      []Thread      `json:"threads"`
 	Spans        []Span        `json:"spans"`
-	LeftOut      uint64        `json:"left_out_samples,omitempty"` // that the answer had no room for: in transactions and methods only
-	Gone         string        `json:"gone,omitempty"`             // why other samples of the trace or transaction are not there
-	GoneAt       time.Time     `json:"gone_at,omitzero"`
 	Methods      []*Method     `json:"methods"` // callers before what they call
+
+	// LeftOut is how many samples are in no Thread and Span, and in one Method together: there was no room.
+	LeftOut uint64 `json:"left_out_samples,omitempty"`
+	// Gone is why other samples of the trace or the transaction are not there, and GoneAt when the last ones
+	// were lost.
+	Gone   string    `json:"gone,omitempty"`
+	GoneAt time.Time `json:"gone_at,omitzero"`
 
 	outermost []*Method
 }

@@ -209,6 +209,32 @@ func TestPage(t *testing.T) {
 	}
 }
 
+// A transaction of which the page has no stacks has its time, and says what is missing.
+func TestRestIsShown(t *testing.T) {
+	p := &Profile{Title: "many", Period: time.Millisecond}
+	for group := range 100 {
+		p.Groups = append(p.Groups, Group{Name: fmt.Sprint("tx", group), Detail: fmt.Sprint("transaction ", group)})
+		for i := range 200 {
+			p.Stacks = append(p.Stacks, Stack{group, []string{"main", fmt.Sprint("method", (group*200+i*7)%500)}, 1})
+		}
+	}
+	b := open(t, p)
+	if got := b.eval(`[view.flame.root.time, view.data.totals.every(n => n === 200), view.data.rest[99]]`); got != "[20000,true,200]" {
+		t.Errorf("%s", got)
+	}
+	if got := b.text("#notes"); !strings.Contains(got, "[rest: stacks of few samples]") {
+		t.Errorf("notes %q", got)
+	}
+	b.eval(`(() => { const select = document.querySelector("#choice select"); select.value = "99"; select.dispatchEvent(new Event("change")); return 0 })()`)
+	if got := b.text("#flame h2 span"); got != "transaction 99: 200 ms, 200 samples" {
+		t.Errorf("title %q", got)
+	}
+	if got := b.names(); got != `["[rest: stacks of few samples]"]` {
+		t.Errorf("frames %s", got)
+	}
+	b.shoot("rest")
+}
+
 // Texts are shown as they are, and run nothing.
 func TestHostileNames(t *testing.T) {
 	const evil = `<img src=x onerror="window.evil=1"></script><script>window.evil=1</script>`

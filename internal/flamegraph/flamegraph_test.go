@@ -54,7 +54,8 @@ func TestSizeIsBounded(t *testing.T) {
 				for i := range 20_000 / groups {
 					var frames []string
 					for depth := range 20 {
-						frames = append(frames, fmt.Sprintf("com.%s.Class%d.method%d", strings.Repeat(text, 30), i%200, depth*depth*i%300))
+						frames = append(frames, fmt.Sprintf("com.%s.Class%d.method%d", strings.Repeat(text, 30), i%200,
+							depth*depth*i%300))
 					}
 					p.Stacks = append(p.Stacks, Stack{group, append(frames, strings.Repeat(text, 10000)), uint64(1 + i%3)})
 				}

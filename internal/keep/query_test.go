@@ -81,7 +81,8 @@ func TestQueryInSteps(t *testing.T) {
 			t.Errorf("%s: %d pauses, held %v, %v", what, ctx.n, ctx.held, err)
 		}
 		for stop := 1; stop < ctx.n; stop += 13 {
-			if _, err := s.Answer(&pauses{Context: t.Context(), store: s, most: stop}, test.q, now); !errors.Is(err, errStopped) {
+			ctx := &pauses{Context: t.Context(), store: s, most: stop}
+			if _, err := s.Answer(ctx, test.q, now); !errors.Is(err, errStopped) {
 				t.Fatalf("%s does not stop: %v", what, err)
 			}
 		}
@@ -152,7 +153,6 @@ func TestMemoryOfAnswer(t *testing.T) {
 		if took := after.TotalAlloc - before.TotalAlloc; took > answerMemory {
 			t.Errorf("an answer takes %d KiB, garbage included", took>>10)
 		}
-		t.Log(len(text), (after.TotalAlloc-before.TotalAlloc)>>10, a.LeftOut, len(a.Samples))
 	}
 }
 

@@ -223,15 +223,19 @@ func TestNames(t *testing.T) {
 	}
 	now := begin
 	for range 3 {
-		now = now.Add(time.Hour)
 		for _, r := range []*profile.Resource{one, two} {
 			s.Named(newSample(r, 0, begin, stack))
 		}
 		s.name(now, name)
 		addUp(t, s)
 	}
-	if s.Add(newSample(one, 0, begin, stack), now.Add(time.Minute+time.Second*5)) {
-		t.Error("names that are known are asked for again")
+	for after, want := range map[time.Duration]bool{time.Second: false, 2 * time.Minute: true} {
+		if s.Add(newSample(one, 0, begin, stack), now.Add(after)) {
+			t.Error("names that are known are asked for again")
+		}
+		if got := s.Add(newSample(two, 1, begin, stack), now.Add(after)); got != want {
+			t.Errorf("names that are not known are asked for again after %v: %v", after, got)
+		}
 	}
 	for i, want := range []string{"price", ""} {
 		a := answer(t, s, Query{ID: traceOf(newSample(one, i, begin, nil))}, begin)
@@ -243,6 +247,9 @@ func TestNames(t *testing.T) {
 	s.Named(newSample(two, 0, begin, stack))
 	s.Expire(begin.Add(time.Hour))
 	s.Expire(begin.Add(2 * time.Hour))
+	if len(s.owners) > 0 {
+		t.Error("it is not forgotten")
+	}
 	s.Named(newSample(two, 0, begin, stack))
 	s.name(now, name)
 	addUp(t, s)
@@ -315,7 +322,8 @@ func TestKeep(t *testing.T) {
 	}
 	k.Shutdown(t.Context())
 	k.Sampled(sample) // a process that hung releases its samples late
-	if config := (Config{For: time.Minute, Bytes: 1 << 20}); config.MemoryBytes() != 2<<20+answerMemory+naming.MemoryBytes {
-		t.Errorf("%d bytes", config.MemoryBytes())
+	config := Config{For: time.Minute, Bytes: 1 << 20}
+	if want := int64(2<<20 + answerMemory + naming.MemoryBytes); config.MemoryBytes() != want {
+		t.Errorf("%d bytes, want %d", config.MemoryBytes(), want)
 	}
 }

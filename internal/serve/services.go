@@ -67,7 +67,7 @@ func openServices(cfg *config.Config, build metrics.Build, log *zap.Logger) (*se
 		}
 		log.Info("serving metrics", zap.Stringer("address", s.metrics.Addr()))
 	}
-	limitMemory(cfg)
+	warnOfMemory(limitMemory(cfg), cfg, log)
 	if cfg.Export.Enabled() {
 		about := export.About{Version: build.Version, HostID: cfg.Agents.HostID, HostName: hostName(),
 			SamplesPerSecond: cfg.Samples.PerSecond, ProcRoot: cfg.Discovery.ProcRoot}
