@@ -207,21 +207,32 @@ func (e *Explanation) notes() (notes []string) {
 		notes = append(notes, fmt.Sprintf("%d earlier samples of %d of the transactions are no longer kept; all numbers are "+
 			"of those that are", earlier, transactions))
 	}
-	gone, at := e.Gone, ""
-	if !e.GoneAt.IsZero() {
-		at = ", the last ones at " + clock(e.GoneAt)
-	}
-	for i := range e.Transactions {
-		gone = cmp.Or(gone, e.Transactions[i].Gone)
-	}
-	if gone != "" {
-		notes = append(notes, "other samples of this are missing here: "+cmp.Or(goneTexts[gone], gone)+at)
+	if gone := e.goneNote(); gone != "" {
+		notes = append(notes, gone)
 	}
 	if e.LeftOut > 0 {
 		notes = append(notes, fmt.Sprintf("%d samples are counted without stack, thread and span: the answer would be too "+
 			"large (ask for fewer transactions)", e.LeftOut))
 	}
 	return notes
+}
+
+// goneNote says why other samples are not there; empty: of none that is known.
+func (e *Explanation) goneNote() string {
+	if e.Gone != "" {
+		return fmt.Sprintf("other samples of this are not kept: %s, the last ones at %s",
+			cmp.Or(goneTexts[e.Gone], e.Gone), clock(e.GoneAt))
+	}
+	n := 0
+	for i := range e.Transactions {
+		if e.Transactions[i].Gone != "" {
+			n++
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("other samples of %d of the transactions are not kept (explain them by their ids to see why)", n)
 }
 
 var goneTexts = map[string]string{

@@ -95,7 +95,43 @@ func BenchmarkAdd(b *testing.B) {
 	}
 }
 
-// BenchmarkAnswer asks a full store for one transaction, as Add waits for that.
+// BenchmarkAddWhileAsked adds samples while the store is asked for what takes most time: a span that all
+// transactions have. It shows how long Add took at most.
+func BenchmarkAddWhileAsked(b *testing.B) {
+	l := newLoad(1)
+	s := NewStore(10*time.Minute, DefaultBytes)
+	add := func() {
+		sample, at := l.sample()
+		sample.SpanID = [8]byte{1}
+		s.Add(sample, at)
+	}
+	for range 300_000 {
+		add()
+	}
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_, _ = s.Answer(b.Context(), Query{ID: "0100000000000000"}, begin)
+			}
+		}
+	}()
+	longest := time.Duration(0)
+	for b.Loop() {
+		before := time.Now()
+		add()
+		longest = max(longest, time.Since(before))
+	}
+	close(stop)
+	<-stopped
+	b.ReportMetric(float64(longest.Microseconds()), "longest-µs")
+}
+
+// BenchmarkAnswer asks a full store for one transaction.
 func BenchmarkAnswer(b *testing.B) {
 	l := newLoad(10)
 	s := NewStore(10*time.Minute, DefaultBytes)

@@ -172,6 +172,11 @@ func (g *graves) bury(id transactionID, why reason, now time.Time) {
 
 func (g *graves) put(kind uint8, id []byte, why reason, now time.Time) {
 	i, check := g.place(kind, id)
+	old := g.slots[i]
+	kept := old.reason == goneExpired || old.reason == goneEvicted
+	if kept && old.check == check && old.kind == kind && why != goneExpired && why != goneEvicted {
+		return // that it was kept once is more than that some of its samples could not be
+	}
 	g.slots[i] = grave{check, uint32(now.Unix()), why, kind}
 }
 

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -60,23 +61,35 @@ func (s *Store) Answer(ctx context.Context, q Query, now time.Time) (*Answer, er
 	return a, nil
 }
 
-// setGone says what is known of samples that are not there.
+// setGone says what is known of samples that are not there: of the transactions, and of what the id is of.
 func (s *Store) setGone(a *Answer, id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range a.Transactions {
-		if id, _ := hex.DecodeString(a.Transactions[i].ID); len(id) > 0 {
-			why, _ := s.gone.find(id)
-			a.Transactions[i].Gone = goneNames[why]
+		tx := &a.Transactions[i]
+		tx.Gone, _ = s.goneOf(cmp.Or(tx.ID, tx.Trace))
+	}
+	if len(a.Transactions) > 0 { // an id of which there are others is ambiguous
+		switch tx := &a.Transactions[0]; {
+		case id == "":
+		case strings.HasPrefix(tx.Trace, id):
+			a.Gone, a.GoneAt = s.goneOf(tx.Trace)
+		case strings.HasPrefix(tx.ID, id):
+			a.Gone, a.GoneAt = s.goneOf(tx.ID)
 		}
+		return
 	}
-	if len(a.Transactions) > 0 && bytes.HasPrefix([]byte(a.Transactions[0].Trace), []byte(id)) {
-		id = a.Transactions[0].Trace // the only one that begins so
+	a.Gone, a.GoneAt = s.goneOf(id)
+}
+
+// goneOf returns what is known of samples of an id in full that are not there.
+func (s *Store) goneOf(text string) (why string, at time.Time) {
+	id, err := hex.DecodeString(text)
+	if err != nil {
+		return "", time.Time{}
 	}
-	if full, err := hex.DecodeString(id); err == nil {
-		why, at := s.gone.find(full)
-		a.Gone, a.GoneAt = goneNames[why], at
-	}
+	found, at := s.gone.find(id)
+	return goneNames[found], at
 }
 
 // finder finds the transactions of a query. What it holds is bounded, whatever there is.

@@ -213,4 +213,12 @@ func TestHalfForgotten(t *testing.T) {
 	if len(a.Transactions) != 1 || a.Gone != "expired" || a.Transactions[0].Gone != "expired" {
 		t.Errorf("%+v, gone %q", a.Transactions, a.Gone)
 	}
+	if a := answer(t, s, Query{Most: 1}, now); a.Gone != "" || !a.GoneAt.IsZero() {
+		t.Errorf("of no id: gone %q", a.Gone)
+	}
+	again.Stack = nil
+	s.Add(&again, now)
+	if a := answer(t, s, Query{ID: traceOf(short)}, now); a.Gone != "expired" {
+		t.Errorf("after a sample without a stack: gone %q", a.Gone)
+	}
 }
