@@ -118,7 +118,7 @@ func adaptExplainFlags(flags *pflag.FlagSet) {
 func (a *app) addExplain() {
 	options := &explainOptions{AdminSocket: admin.DefaultSocket, Output: string(explain.Table)}
 	cmd := &cobra.Command{
-		Use:   "explain [TRACE|TRANSACTION]",
+		Use:   "explain [TRACE|TRANSACTION|SPAN]",
 		Short: "Say where the CPU time of a trace or transaction went that the running agent has sampled",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: untilSignal(func(ctx context.Context, cmd *cobra.Command, args []string) error {
