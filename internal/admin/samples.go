@@ -18,7 +18,7 @@ const (
 	// reasonHeader marks answers whose body is for people.
 	reasonHeader = "Correlator-Reason"
 
-	// maxSamplesBytes bounds what is read: four times what an agent answers with.
+	// maxSamplesBytes bounds what is read: several times what an agent answers with.
 	maxSamplesBytes = 16 << 20
 )
 

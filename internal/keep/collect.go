@@ -11,9 +11,10 @@ import (
 )
 
 const (
-	// answerBytes is the most that an answer is as JSON: some 40,000 different combinations of span,
-	// thread and stack. The number is a compromise: a page or a table shows far less.
-	answerBytes = 4 << 20
+	// answerBytes is the most that an answer is as JSON: some 20,000 different combinations of span,
+	// thread and stack. A page or a table shows far less, and with it the default of --keep has room in
+	// the unit's GOMEMLIMIT beside an exporter.
+	answerBytes = 2 << 20
 
 	// answerMemory is the most that is allocated for an answer until it is sent, garbage included: what is
 	// counted, the answer, and its text, in a buffer that doubles (TestMemoryOfAnswer).

@@ -58,7 +58,7 @@ func ofSpans(spans, bytes int) (s *Store, trace string, now time.Time) {
 // A query looks at a bounded number of transactions or samples while Add waits, ends with its context, and
 // what is added, evicted and expires meanwhile changes nothing that was asked for before.
 func TestQueryInSteps(t *testing.T) {
-	const n = 40 * step
+	const n = 30 * step // less than maxCounts
 	s, trace, now := ofSpans(n, 4*MinBytes)
 	r := resource("b", 2)
 	for i := range n {
@@ -70,10 +70,10 @@ func TestQueryInSteps(t *testing.T) {
 		q     Query
 		least int
 	}{
-		"busiest": {Query{Most: 1}, 2 * 40}, // transactions, and samples
-		"trace":   {Query{ID: trace}, 3 * 40},
-		"span":    {Query{ID: span}, 4 * 40},
-		"service": {Query{Service: "shop-b", Most: 1}, 40},
+		"busiest": {Query{Most: 1}, 3 * 30}, // transactions, entries, and keys of entries
+		"trace":   {Query{ID: trace}, 3 * 30},
+		"span":    {Query{ID: span}, 5 * 30}, // and entries of all
+		"service": {Query{Service: "shop-b", Most: 1}, 2 * 30},
 	} {
 		ctx := &pauses{Context: t.Context(), store: s}
 		a, err := s.Answer(ctx, test.q, now)
@@ -93,14 +93,14 @@ func TestQueryInSteps(t *testing.T) {
 	ctx.then = func() {
 		later := now.Add(time.Duration(ctx.n) * time.Second)
 		s.Add(newSample(resource("c", 100+ctx.n), n+ctx.n, later, stackOf("c")), later)
-		if ctx.n == 60 {
+		if ctx.n == 45 { // while entries are copied
 			s.Expire(now.Add(time.Hour))
 			s.Expire(now.Add(2 * time.Hour))
 		}
 		addUp(t, s)
 	}
 	a, err := s.Answer(ctx, Query{ID: trace}, now)
-	if err != nil || len(a.Transactions) != 1 || a.Transactions[0].Samples != n || ctx.n < 61 {
+	if err != nil || len(a.Transactions) != 1 || a.Transactions[0].Samples != n || ctx.n < 46 {
 		t.Errorf("%+v, %v after %d pauses", a.Transactions, err, ctx.n)
 	}
 }
