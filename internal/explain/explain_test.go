@@ -112,7 +112,8 @@ func TestJSONAndFiles(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &e); err != nil {
 		t.Fatal(err)
 	}
-	if len(e.Methods) != 7 || e.Methods[5].Caller != 4 || e.Methods[4].Caller != -1 || e.Methods[5].Lines[0] != (Line{24, 5}) || e.Samples != 15 || len(e.Spans) != 3 {
+	if len(e.Methods) != 7 || e.Methods[5].Caller != 4 || e.Methods[4].Caller != -1 ||
+		e.Methods[5].Lines[0] != (Line{24, 5}) || e.Samples != 15 || len(e.Spans) != 3 {
 		t.Errorf("%s", out)
 	}
 	path := filepath.Join(t.TempDir(), "x.html")

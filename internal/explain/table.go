@@ -77,8 +77,8 @@ func (e *Explanation) transactionTable() *terminal.Table {
 		terminal.Column{Title: "ATTRIBUTES", Shrink: true, Spare: 6})
 	for i := range e.Transactions {
 		tx := &e.Transactions[i]
-		t.Row(tx.Trace, tx.ID, tx.Service, strconv.Itoa(tx.PID), tx.KeptFrom.Local().Format("15:04:05.0"), lasted(tx.Wall),
-			lasted(tx.CPU), ofWall(tx.Share), strconv.FormatUint(tx.Samples, 10),
+		t.Row(tx.Trace, tx.ID, tx.Service, strconv.Itoa(tx.PID), tx.KeptFrom.Local().Format("15:04:05.0"),
+			lasted(tx.Wall), lasted(tx.CPU), ofWall(tx.Share), strconv.FormatUint(tx.Samples, 10),
 			strings.Join(tx.attributeTexts(), " "))
 	}
 	return t

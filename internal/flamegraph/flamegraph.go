@@ -89,7 +89,8 @@ func Write(w io.Writer, p *Profile) error {
 		return fmt.Errorf("encoding flame graph: %w", err)
 	}
 	script := string(Script) + "\n" + pageScript
-	fill := strings.NewReplacer("{title}", html.EscapeString(shorten(p.Title, maxTextBytes)), "{data}", string(content), "{script}", script,
+	title := html.EscapeString(shorten(p.Title, maxTextBytes))
+	fill := strings.NewReplacer("{title}", title, "{data}", string(content), "{script}", script,
 		"{style}", style, "{script-hash}", hash(script), "{style-hash}", hash(style))
 	_, err = fill.WriteString(w, page)
 	return err

@@ -57,7 +57,8 @@ func TestSizeIsBounded(t *testing.T) {
 						frames = append(frames, fmt.Sprintf("com.%s.Class%d.method%d", strings.Repeat(text, 30), i%200,
 							depth*depth*i%300))
 					}
-					p.Stacks = append(p.Stacks, Stack{group, append(frames, strings.Repeat(text, 10000)), uint64(1 + i%3)})
+					frames = append(frames, strings.Repeat(text, 10000))
+					p.Stacks = append(p.Stacks, Stack{group, frames, uint64(1 + i%3)})
 				}
 			}
 			if page := write(t, p); len(page) > 500_000 {

@@ -54,7 +54,7 @@ type collector struct {
 	stacks    map[*stack]int
 }
 
-func newCollector(s *Store, ctx context.Context, a *Answer) *collector {
+func newCollector(ctx context.Context, s *Store, a *Answer) *collector {
 	return &collector{store: s, ctx: ctx, answer: a, number: make(map[*transaction]int),
 		counts: make(map[entryKey]uint64), processes: make(map[*process]int), files: make(map[*profile.File]int),
 		frames: make(map[*frame]uint32), stacks: make(map[*stack]int)}

@@ -20,7 +20,7 @@ func TestMemory(t *testing.T) {
 	}
 	one, main := resource("a", 1), stackOf("main")
 	begins := []profile.Frame{main.Frames[0]}
-	for what, make := range map[string]func(i int) *profile.Sample{
+	for what, newOne := range map[string]func(i int) *profile.Sample{
 		"entries": func(i int) *profile.Sample {
 			s := newSample(one, i%10, begin, main)
 			s.SpanID = number(i)
@@ -68,7 +68,7 @@ func TestMemory(t *testing.T) {
 				if i%1000 == 0 && s.bytes > limit*3/4 {
 					break
 				}
-				sample := make(i)
+				sample := newOne(i)
 				s.Add(sample, sample.At)
 			}
 			for _, ended := range []bool{false, true} {

@@ -53,7 +53,7 @@ func (s *Store) Answer(ctx context.Context, q Query, now time.Time) (*Answer, er
 		a.Filtered = f.filtered
 	}
 	a.More = f.found - len(f.best)
-	c := newCollector(s, ctx, a)
+	c := newCollector(ctx, s, a)
 	if err := c.collect(f.best); err != nil {
 		return nil, fmt.Errorf("collecting samples: %w", err)
 	}

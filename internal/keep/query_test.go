@@ -136,7 +136,8 @@ func TestMemoryOfAnswer(t *testing.T) {
 		for j := range 200 {
 			sample := newSample(resource("b", i), 7, now, stackOf(strings.Repeat(text, 1000+j)))
 			sample.TID, sample.Thread = j, strings.Repeat(text, 15)
-			sample.Attributes = profile.NewAttributes([]profile.Attribute{{Key: "k", Value: strings.Repeat(text, 30_000)}})
+			long := strings.Repeat(text, 30_000)
+			sample.Attributes = profile.NewAttributes([]profile.Attribute{{Key: "k", Value: long}})
 			s.Add(sample, now)
 		}
 	}
