@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"time"
 
 	"correlator/internal/keep"
 	"correlator/internal/record"
@@ -28,8 +29,8 @@ func recording(a *keep.Answer) (*record.Recording, error) {
 	}
 	for i := range a.Transactions {
 		tx := &a.Transactions[i]
-		if i == 0 || tx.First.Before(r.Start) {
-			r.Start = tx.First
+		if i == 0 || keptFrom(tx).Before(r.Start) {
+			r.Start = keptFrom(tx)
 		}
 		r.Duration = max(r.Duration, tx.Last.Sub(r.Start))
 	}
@@ -50,6 +51,14 @@ func recording(a *keep.Answer) (*record.Recording, error) {
 		r.Samples[key] += a.Samples[i].Count
 	}
 	return r, nil
+}
+
+// keptFrom returns since when all samples of a transaction are there, at the earliest its first one.
+func keptFrom(tx *keep.Transaction) time.Time {
+	if tx.KeptFrom.Before(tx.First) {
+		return tx.First
+	}
+	return tx.KeptFrom
 }
 
 // leftOut is what samples are shown as that there was no room for in the answer.

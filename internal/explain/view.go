@@ -98,10 +98,7 @@ func explain(a *keep.Answer, r *record.Recording) *Explanation {
 		made := Transaction{Trace: tx.Trace, ID: tx.ID, Context: tx.Context, Service: p.Service,
 			Environment: p.Environment, PID: p.PID, ContainerID: p.ContainerID, Attributes: tx.Attributes,
 			First: tx.First, Last: tx.Last, CPU: e.cpu(tx.Samples), Samples: tx.Samples, Earlier: tx.Earlier,
-			KeptFrom: tx.KeptFrom, Gone: tx.Gone}
-		if made.KeptFrom.Before(made.First) {
-			made.KeptFrom = made.First
-		}
+			KeptFrom: keptFrom(tx), Gone: tx.Gone}
 		made.Wall = max(made.Last.Sub(made.KeptFrom), 0) + e.PerSample
 		made.Share = share(made.CPU, made.Wall)
 		e.Samples += tx.Samples

@@ -27,7 +27,7 @@ const (
 	stackFrameText  = 8
 	fileText        = 120
 	processText     = 160
-	transactionText = 360
+	transactionText = 424 // with a Sample of what is left out of it
 	attributeText   = 6
 	escapedBytes    = 6 // of a character: \u0000
 
@@ -61,8 +61,8 @@ func newCollector(ctx context.Context, s *Store, a *Answer) *collector {
 }
 
 func (c *collector) collect(selected []candidate) error {
-	all, changing := c.snapshot(selected)
-	selected = c.addTransactions(selected, changing)
+	selected, copied, all := c.snapshot(selected)
+	selected = c.addTransactions(selected, copied)
 	for _, slice := range all {
 		for some, err := range c.store.entries(c.ctx, slice.timeSlice) {
 			if err != nil {
@@ -88,19 +88,21 @@ type changing struct {
 	earlier    uint64
 }
 
-// snapshot copies what may change of transactions, at most MaxTransactions, and returns the slices that
-// may have samples of them. What is not in these slices, and was kept once, is counted as earlier.
-func (c *collector) snapshot(selected []candidate) ([]sliceOfTime, []changing) {
-	copied := make([]changing, len(selected))
+// snapshot copies what may change of transactions, at most MaxTransactions, without those that have been
+// forgotten since they were found, and returns the slices that may have samples of them. What is not in
+// these slices, and was kept once, is counted as earlier.
+func (c *collector) snapshot(found []candidate) (selected []candidate, copied []changing, all []sliceOfTime) {
+	copied = make([]changing, 0, len(found))
 	c.store.mu.Lock()
+	selected = slices.DeleteFunc(found, func(tx candidate) bool { return tx.entries == 0 })
 	for i := range selected {
 		tx := selected[i].transaction
-		copied[i] = changing{tx.attributes, tx.earlier}
+		copied = append(copied, changing{tx.attributes, tx.earlier})
 	}
-	all := slicesOf(selected)
+	all = slicesOf(selected)
 	c.store.mu.Unlock()
 	slices.SortStableFunc(all, func(a, b sliceOfTime) int { return cmp.Compare(a.began, b.began) })
-	return all, copied
+	return selected, copied, all
 }
 
 // sliceOfTime is a slice with a copy of what may change.

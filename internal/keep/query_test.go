@@ -103,6 +103,18 @@ func TestQueryInSteps(t *testing.T) {
 	if err != nil || len(a.Transactions) != 1 || a.Transactions[0].Samples != n || ctx.n < 46 {
 		t.Errorf("%+v, %v after %d pauses", a.Transactions, err, ctx.n)
 	}
+
+	// What is forgotten after it was found is gone.
+	s, trace, now = ofSpans(10, MinBytes)
+	ctx = &pauses{Context: t.Context(), store: s}
+	ctx.then = func() {
+		s.Expire(now.Add(time.Hour))
+		s.Expire(now.Add(2 * time.Hour))
+	}
+	a, err = s.Answer(ctx, Query{ID: trace}, now)
+	if err != nil || len(a.Transactions) != 0 || len(a.Samples) != 0 || a.Gone != "expired" {
+		t.Errorf("%+v, gone %q, %v", a.Transactions, a.Gone, err)
+	}
 }
 
 // A span that many transactions have is an answer with the most important ones, and found by how it begins.

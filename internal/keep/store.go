@@ -363,18 +363,18 @@ func (s *Store) count(o *owner, slice *timeSlice, key entryKey, samples uint64) 
 func (s *Store) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.statsNow()
-}
-
-func (s *Store) statsNow() Stats {
-	stats := s.stats
-	stats.Bytes = s.bytes + s.gone.bytes()
-	var oldest int64
+	oldest, n := int64(0), 0
 	for _, o := range s.owners {
 		if len(o.slices) > 0 && (oldest == 0 || o.slices[0].began < oldest) {
 			oldest = o.slices[0].began
 		}
+		if n++; n%step == 0 { // Add goes first
+			s.mu.Unlock()
+			s.mu.Lock()
+		}
 	}
+	stats := s.stats
+	stats.Bytes = s.bytes + s.gone.bytes()
 	if oldest != 0 {
 		stats.Oldest = time.Unix(0, oldest)
 	}
