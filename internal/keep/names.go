@@ -7,10 +7,10 @@ import (
 	"correlator/profile"
 )
 
-// Names that are not known are asked for again with samples of the stack as long as there are any, since
-// they may come much later than the stack: a JVM writes its perf map when it likes, and the namer looks
-// for one each 30 seconds, or later after failures. The pauses double, from half
-// a second to 64 seconds.
+// maxDoublings is how often the pause doubles after which names that are not known are asked for again,
+// with samples of the stack: from half a second to 64 seconds, and so on as long as there are samples.
+// Names may come much later than the stack: a perf map is written when an agent is loaded into a JVM, and
+// the namer looks for one each 30 seconds, or later after failures.
 const maxDoublings = 7
 
 // Named has the frames of the sample's stack named, now that the names that there are can be read.

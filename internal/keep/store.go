@@ -33,7 +33,9 @@ const (
 	threadBytes      = 96
 	sliceBytes       = 640 // with an index that has room for eight
 	openEntryBytes   = 176 // with the index of a slice that is being filled
-	entryBytes       = int(unsafe.Sizeof(entry{})) * 17 / 16 // with what is unused of the last page
+
+	// entryBytes is an entry of a slice that has ended, with what is unused of the slice's last page.
+	entryBytes = int(unsafe.Sizeof(entry{})) * 17 / 16
 )
 
 // Store keeps samples. It is safe for concurrent use. A query holds the lock that Add waits for only for
@@ -49,8 +51,8 @@ type Store struct {
 	gone    graves
 	stats   Stats
 
-	querying sync.Mutex // held by a query, before mu
-	query    uint32     // the number of the query, of querying
+	querying sync.Mutex // held by a query, and taken before mu
+	query    uint32     // its number; guarded by querying, as is transaction.found
 }
 
 // Stats is what became of samples.
@@ -95,7 +97,7 @@ type transaction struct {
 	samples     uint64             // that are kept
 	earlier     uint64             // that are not any more
 	entries     int32
-	found       uint32 // by this query, the last one
+	found       uint32 // number of the query that has found it by a span last
 }
 
 // stack is a stack of a process: what its frames are called, the files of the process say.
