@@ -7,6 +7,7 @@ import (
 	"errors"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -115,6 +116,62 @@ func TestQueryInSteps(t *testing.T) {
 	if err != nil || len(a.Transactions) != 0 || len(a.Samples) != 0 || a.Gone != "expired" {
 		t.Errorf("%+v, gone %q, %v", a.Transactions, a.Gone, err)
 	}
+}
+
+// Samples are added, named and expire while queries run, and all adds up.
+func TestAtTheSameTime(t *testing.T) {
+	s := NewStore(10*time.Second, MinBytes)
+	var running sync.WaitGroup
+	done := make(chan struct{})
+	until := func(do func()) {
+		running.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+					do()
+				}
+			}
+		})
+	}
+	for _, q := range []Query{{}, {ID: "9e37"}, {ID: "0100000000000000"}, {Service: "shop-b", Order: Slowest}} {
+		until(func() {
+			a, err := s.Answer(t.Context(), q, begin)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			counts := make([]uint64, len(a.Transactions))
+			for _, sample := range a.Samples {
+				counts[sample.Transaction] += sample.Count
+			}
+			for i, tx := range a.Transactions {
+				if tx.Samples != counts[i] || tx.Samples == 0 || tx.Last.Before(tx.KeptFrom) ||
+					tx.KeptFrom.Before(tx.First) {
+					t.Errorf("%+v: %d samples", tx, counts[i])
+				}
+			}
+		})
+	}
+	until(func() {
+		s.name(begin, func(_ *profile.Resource, f profile.Frame) profile.Frame { return f })
+		s.Stats()
+	})
+	resources := []*profile.Resource{resource("a", 1), resource("b", 2), resource("b", 3)}
+	for i := range 5000 {
+		now := begin.Add(time.Duration(i) * 10 * time.Millisecond)
+		sample := newSample(resources[i%3], i/10, now, stackOf(methods(i%100, 1+i%7)...))
+		sample.SpanID = [8]byte{1}
+		s.Add(sample, now)
+		s.Named(sample)
+		if i%100 == 0 {
+			s.Expire(now)
+		}
+	}
+	close(done)
+	running.Wait()
+	addUp(t, s)
 }
 
 // A span that many transactions have is an answer with the most important ones, and found by how it begins.
