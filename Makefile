@@ -33,9 +33,8 @@ KERNEL_TOOLS := qemu-system-x86_64:qemu-system-x86 qemu-system-aarch64:qemu-syst
 	aarch64-linux-gnu-gcc:$(if $(filter arm64,$(HOSTARCH)),gcc,gcc-aarch64-linux-gnu) \
 	/usr/share/keyrings/debian-archive-keyring.gpg:debian-archive-keyring
 
-.PHONY: kernels kernels-quick
-.PHONY: build dist demo test bench interop fuzz generate check format-check vet lint generated-check \
-	fixtures-check dist-check deploy-check clean help
+.PHONY: build dist demo test bench interop fuzz kernels kernels-quick generate check format-check vet lint \
+	generated-check fixtures-check dist-check deploy-check clean help
 
 build: ## build bin/correlator (static); GOARCH=arm64 builds bin/correlator-arm64
 	@GO=$(GO) GOARCH=$(GOARCH) .ci/compile $(BINARY) $(VERSION) $(COMMIT)

@@ -120,14 +120,22 @@ func (d *Destination) Secure() bool {
 	return err == nil && e.tls
 }
 
-// Address returns where connections of a valid destination go, HOST:PORT or unix:PATH, and by HTTP
-// the path of the endpoint.
-func (d *Destination) Address() (address, path string) {
+// Address returns where connections of a valid destination go, HOST:PORT or unix:PATH.
+func (d *Destination) Address() string {
 	e, err := d.parseEndpoint()
 	if err != nil || e.unix {
-		return d.Endpoint, ""
+		return d.Endpoint
 	}
-	return e.host, strings.TrimRight(e.base.Path, "/")
+	return e.host
+}
+
+// Path returns the path of a signal's requests, by HTTP.
+func (d *Destination) Path(s Signal) string {
+	e, err := d.parseEndpoint()
+	if err != nil || d.Protocol != HTTPProtobuf {
+		return ""
+	}
+	return strings.TrimRight(e.url(s, d.ExactURL).Path, "/")
 }
 
 // Validate returns an error for a destination that cannot work. It does not open anything. The

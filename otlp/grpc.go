@@ -171,6 +171,8 @@ func (t *grpcTransport) redial(ctx context.Context) {
 // tryConnect makes the connection. It sends no request: a service is found by calling it, and gRPC
 // itself has nothing that could be called.
 func (t *grpcTransport) tryConnect(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, t.timeout)
+	defer cancel()
 	t.conn.Connect()
 	for state := t.conn.GetState(); state != connectivity.Ready; state = t.conn.GetState() {
 		if state == connectivity.TransientFailure {

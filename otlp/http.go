@@ -110,17 +110,30 @@ func (e endpoint) dialHTTP(d *Destination) func(ctx context.Context, network, ad
 
 func (t *httpTransport) close() { t.http.CloseIdleConnections() }
 
-// tryConnect sends a request without data for each signal.
+// tryConnect sends a request without data for each signal, each with the timeout. If nobody answers
+// the first, it sends no more.
 func (t *httpTransport) tryConnect(ctx context.Context) error {
-	c := t.newCall(ctx)
+	c, failed := t.newCall(ctx), new(SignalsError)
+	var refused []string
 	for _, s := range t.signals {
 		b := NewBatch(s, nil, 0, time.Now())
 		b.retain()
-		if r := c.export(b, false); r.code != codes.OK {
-			return fmt.Errorf("sending a request without %v to %s: %s", s, t.urls[s], r.message)
+		r := c.export(b, false)
+		if r.code == codes.OK {
+			failed.Partly = true
+			continue
+		}
+		failed.Signals = append(failed.Signals, s)
+		refused = append(refused, fmt.Sprintf("sending a request without %v to %s: %s", s, t.urls[s], r.message))
+		if r.unanswered && !failed.Partly {
+			break
 		}
 	}
-	return nil
+	if len(refused) == 0 {
+		return nil
+	}
+	failed.text = strings.Join(refused, "; ")
+	return failed
 }
 
 // httpCall keeps what every request needs.

@@ -47,7 +47,8 @@ func userAgent(version string) string {
 
 // TryConnect makes a connection to a destination as an exporter would, with its TLS, and closes it.
 // By HTTP it sends a request without data for each signal of the destination, which receivers
-// accept (OTLP 1.11.0, "Full Success"). By gRPC it sends none.
+// accept (OTLP 1.11.0, "Full Success"), and returns *SignalsError if one is not accepted. By gRPC it
+// sends none.
 func TryConnect(ctx context.Context, d Destination, version string) error {
 	if err := d.Validate(); err != nil {
 		return err
@@ -57,7 +58,14 @@ func TryConnect(ctx context.Context, d Destination, version string) error {
 		return err
 	}
 	defer t.close()
-	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
-	defer cancel()
 	return t.tryConnect(ctx)
 }
+
+// SignalsError is which signals a destination does not accept.
+type SignalsError struct {
+	Signals []Signal
+	Partly  bool // it accepts others
+	text    string
+}
+
+func (e *SignalsError) Error() string { return e.text }

@@ -90,17 +90,23 @@ func (s *Scanner) LookForContexts(pids []int) (found, gone []int, err error) {
 		}
 		return Found{}, ErrNotFound
 	}
+	err = s.hurry(pids, look)
+	mu.Lock()
+	defer mu.Unlock()
+	return have, went, err
+}
+
+// hurry has the watchdog look at processes, which may each take hurriedTimeout. look returns ErrNotFound
+// of those with which nothing was wrong.
+func (s *Scanner) hurry(pids []int, look func(pid int) (Found, error)) error {
 	for len(pids) > 0 {
 		r := s.watchdog.runWithin(hurriedTimeout, pids, look)
 		pids = pids[r.probed:]
 		if endsEarly(r.err) {
-			err = fmt.Errorf("probing process %d: %w", r.found.PID, r.err)
-			break
+			return fmt.Errorf("probing process %d: %w", r.found.PID, r.err)
 		}
 	}
-	mu.Lock()
-	defer mu.Unlock()
-	return have, went, err
+	return nil
 }
 
 // endsEarly reports whether an error is one of our own, and not of a process.

@@ -33,48 +33,68 @@ const (
 )
 
 // JVMs returns the processes that run a Java virtual machine and map neither the agent's library nor
-// a process context. Those whose executable is named java are found by each call, which costs all
-// others a readlink; of the others, a sixteenth is searched for libjvm.so, another one with each turn,
-// and every one with turn -1.
+// a process context, by pid. Those whose executable is named java are found by each call, which costs
+// all others a readlink; of the others, a sixteenth is searched for libjvm.so, another one with each
+// turn, and every one with turn -1. Those that the caller knows, by an earlier call, are always looked
+// at. unseen are those of them that still run and could not be looked at, in their order.
 //
 // A process delays the others by a tenth of a second at most, see Sweep. What cannot be read is left
 // out: sweeps report it. An error means that it ended early, as that of Sweep. It may be called at any
 // time, by any goroutine.
-func (s *Scanner) JVMs(turn int) (jvms []ProcessID, err error) {
+func (s *Scanner) JVMs(turn int, known []ProcessID) (jvms, unseen []ProcessID, err error) {
 	procs, err := s.fs.AllProcs()
 	if err != nil {
-		return nil, fmt.Errorf("listing processes: %w", err)
+		return nil, slices.Clone(known), fmt.Errorf("listing processes: %w", err)
+	}
+	knownPIDs := make(map[int]bool, len(known))
+	for _, id := range known {
+		knownPIDs[id.PID] = true
 	}
 	pids := make([]int, 0, len(procs))
 	for _, proc := range procs {
-		if turn < 0 || proc.PID%jvmTurns == turn%jvmTurns || s.isJava(proc.PID) {
+		if turn < 0 || proc.PID%jvmTurns == turn%jvmTurns || knownPIDs[proc.PID] || s.isJava(proc.PID) {
 			pids = append(pids, proc.PID)
 		}
 	}
 	var mu sync.Mutex // a look that hangs may end at any time
 	var found []ProcessID
+	seen := make(map[int]bool, len(known)) // of knownPIDs
 	look := func(pid int) (Found, error) {
 		id, err := s.silentJVM(pid)
+		mu.Lock()
+		defer mu.Unlock()
 		if err == nil {
-			mu.Lock()
-			defer mu.Unlock()
 			found = append(found, id)
 			err = ErrNotFound // the watchdog goes on
 		}
+		if knownPIDs[pid] && (errors.Is(err, ErrNotFound) || errors.Is(err, ErrGone)) {
+			seen[pid] = true
+		}
 		return Found{ProcessID: id}, err
 	}
-	for len(pids) > 0 {
-		r := s.watchdog.runWithin(hurriedTimeout, pids, look)
-		pids = pids[r.probed:]
-		if endsEarly(r.err) {
-			err = fmt.Errorf("probing process %d: %w", r.found.PID, r.err)
-			break
-		}
-	}
+	err = s.hurry(pids, look)
 	mu.Lock()
 	defer mu.Unlock()
+	for _, id := range known {
+		if started, err := startTime(s.procRoot, id.PID); !seen[id.PID] && err == nil && started == id.StartTime {
+			unseen = append(unseen, id)
+		}
+	}
 	slices.SortFunc(found, func(a, b ProcessID) int { return cmp.Compare(a.PID, b.PID) })
-	return slices.Clone(found), err
+	return slices.Clone(found), unseen, err
+}
+
+// JVM returns the id of one process if it is one of JVMs, and looks at no other. The errors are those
+// of Process.
+func (s *Scanner) JVM(pid int) (ProcessID, error) {
+	r := s.watchdog.run([]int{pid}, func(pid int) (Found, error) {
+		id, err := s.silentJVM(pid)
+		return Found{ProcessID: id}, err
+	})
+	if r.err != nil {
+		return ProcessID{}, fmt.Errorf("probing process %d: %w", pid, r.err)
+	}
+	return r.found.ProcessID, nil
 }
 
 // isJava reports whether the executable of a process is named java. It does not wait for the process.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -56,7 +57,7 @@ func TestJVMs(t *testing.T) {
 	other := fakeJVM(t, "java", "libother.so")
 	plain := fakeJVM(t, "jsvc", "")
 	listed := func(turn int) (pids []int) {
-		jvms, err := scanner.JVMs(turn)
+		jvms, _, err := scanner.JVMs(turn, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,6 +87,64 @@ func TestJVMs(t *testing.T) {
 	}
 	if !slices.Equal(turns, []int{embedded % jvmTurns}) {
 		t.Errorf("found in turns %d", turns)
+	}
+}
+
+// A JVM that is known is looked at in each turn, also when its executable is not named java. One that
+// cannot be looked at is told, unless it has ended.
+func TestJVMsKnown(t *testing.T) {
+	scanner, err := NewScanner("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid := fakeJVM(t, "jsvc", "libjvm.so")
+	handle := openHandle(t, pid)
+	known := []ProcessID{handle.Identity()}
+	for turn := range jvmTurns {
+		jvms, unseen, err := scanner.JVMs(turn, known)
+		if err != nil || !slices.Contains(jvms, known[0]) || len(unseen) > 0 {
+			t.Errorf("turn %d: %v, unseen %v, %v", turn, jvms, unseen, err)
+		}
+	}
+	another := ProcessID{PID: pid, StartTime: known[0].StartTime + 1}
+	scanner.watchdog.stuck[pid] = 1 // an earlier probe hangs
+	jvms, unseen, err := scanner.JVMs(pid, []ProcessID{another, known[0]})
+	if err != nil || slices.Contains(jvms, known[0]) || !slices.Equal(unseen, known) {
+		t.Errorf("while it hangs: %v, unseen %v, %v", jvms, unseen, err)
+	}
+	delete(scanner.watchdog.stuck, pid)
+	scanner.watchdog.abandoned = maxStuck
+	if _, unseen, err = scanner.JVMs(pid, known); !errors.Is(err, errManyStuck) || !slices.Equal(unseen, known) {
+		t.Errorf("after an early end: unseen %v, %v", unseen, err)
+	}
+	scanner.watchdog.abandoned = 0
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Poll(t, time.Minute, "its end", func() bool { return !handle.Alive() })
+	if jvms, unseen, err = scanner.JVMs(pid, known); err != nil || slices.Contains(jvms, known[0]) || len(unseen) > 0 {
+		t.Errorf("after its end: %v, unseen %v, %v", jvms, unseen, err)
+	}
+}
+
+// One process is looked at alone: the others may hang.
+func TestJVM(t *testing.T) {
+	scanner, err := NewScanner("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	jvm, plain := fakeJVM(t, "jsvc", "libjvm.so"), fakeJVM(t, "java", "")
+	scanner.watchdog.abandoned = maxStuck - 1
+	scanner.watchdog.stuck[plain] = 1
+	if id, err := scanner.JVM(jvm); err != nil || id != openHandle(t, jvm).Identity() {
+		t.Errorf("%+v, %v", id, err)
+	}
+	delete(scanner.watchdog.stuck, plain)
+	if id, err := scanner.JVM(plain); !errors.Is(err, ErrNotFound) {
+		t.Errorf("%+v, %v", id, err)
+	}
+	if id, err := scanner.JVM(1 << 30); !errors.Is(err, ErrGone) {
+		t.Errorf("%+v, %v", id, err)
 	}
 }
 
@@ -150,8 +209,9 @@ func TestCommandLineAndOpenFiles(t *testing.T) {
 
 func TestNoExec(t *testing.T) {
 	testenv.NeedRoot(t)
+	dir := t.TempDir()
 	cmd := exec.Command(testenv.NeedTool(t, "unshare"), "--mount", "sh", "-c",
-		"mount -t tmpfs -o noexec none /mnt && ln -s /mnt /mnt/link && exec cat")
+		`mount -t tmpfs -o noexec none "$0" && ln -s "$0" "$0/link" && exec cat`, dir)
 	stdin, stdout := testenv.Start(t, cmd)
 	if _, err := stdin.Write([]byte("x")); err != nil {
 		t.Fatal(err)
@@ -160,7 +220,7 @@ func TestNoExec(t *testing.T) {
 		t.Fatal(err)
 	}
 	handle := openHandle(t, cmd.Process.Pid)
-	for path, want := range map[string]bool{"/mnt": true, "/mnt/link": true, "/usr": false} {
+	for path, want := range map[string]bool{dir: true, dir + "/link": true, "/usr": false} {
 		if got, err := handle.NoExec(path); err != nil || got != want {
 			t.Errorf("%s: %t, %v", path, got, err)
 		}
@@ -183,7 +243,7 @@ func BenchmarkJVMs(b *testing.B) {
 		b.Run(of.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := scanner.JVMs(of.turn); err != nil {
+				if _, _, err := scanner.JVMs(of.turn, nil); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -27,7 +28,13 @@ func startCopy(t *testing.T, path string) (*child.Process, *Handle) {
 		t.Fatal(err)
 	}
 	p := child.Start(t, exec.Command(path, "infinity"))
-	return p, openPID(t, p.PID)
+	h := openPID(t, p.PID)
+	// Under emulation, it was seen to be the starting program still.
+	testenv.Poll(t, 10*time.Second, "the program "+path, func() bool {
+		got, err := h.Executable()
+		return err == nil && got == path
+	})
+	return p, h
 }
 
 // The path of the program is the one that the process sees, even if the file is deleted.

@@ -86,8 +86,8 @@ func (r *clockRun) arrive(clock string) {
 		}
 	}
 	if inTime == 0 || inTime < len(intervals)-3 {
-		t.Errorf("%s: %d of %d profiles are of the present: %v, since %d to %d", clock, inTime, len(intervals), intervals,
-			since, now.UnixNano())
+		t.Errorf("%s: %d of %d profiles are of the present: %v, since %d to %d", clock, inTime, len(intervals),
+			intervals, since, now.UnixNano())
 	}
 	r.process.End(1)
 }

@@ -48,7 +48,8 @@ func hasSamples(p *demo.Process, trace demo.TraceID) {
 func TestHotplug(t *testing.T) {
 	needSampler(t)
 	socket := filepath.Join(t.TempDir(), "admin.sock")
-	a := startAgent(t, nil, "--samples-per-second", strconv.Itoa(rate), "--admin-socket", socket, "--scan-interval", "1h")
+	a := startAgent(t, nil, "--samples-per-second", strconv.Itoa(rate), "--admin-socket", socket,
+		"--scan-interval", "1h")
 	processes := []*demo.Process{demo.Start(t, demo.Options{Busy: 2, Manual: true})}
 	for i, pause := range []bool{true, false} {
 		p := processes[i]

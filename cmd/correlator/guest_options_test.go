@@ -28,11 +28,19 @@ type kernelOption struct {
 	partial  string             // why run is not ready, beside that tests have a pid namespace of their own
 }
 
+const (
+	hidden     = "hidepid=(2|4|invisible|ptraceable), which does not apply to CAP_SYS_PTRACE"
+	unreadable = "reading the memory of the process is not permitted"
+)
+
 // kernelOptions are in the order in which they are set: what cannot be taken back comes last, and remains
 // set for all that follow.
 var kernelOptions = []kernelOption{
-	{circumstance: circumstance{name: "unprivileged_bpf_disabled 2", by: privileges(needed...), works: true},
+	{circumstance: circumstance{name: "unprivileged_bpf_disabled 2", works: true},
 		set:  settings("kernel.unprivileged_bpf_disabled", "2", "kernel.perf_event_paranoid", "2"),
+		rows: map[string]string{"kernel.unprivileged_bpf_disabled": "2: does not apply to CAP_BPF"}},
+	{circumstance: circumstance{name: "unprivileged_bpf_disabled 2, no CAP_SYS_ADMIN", by: privileges(needed...),
+		works: true},
 		rows: map[string]string{"kernel.unprivileged_bpf_disabled": "2: does not apply to CAP_BPF"}},
 
 	{circumstance: circumstance{name: "perf_event_paranoid 3", works: true},
@@ -46,16 +54,21 @@ var kernelOptions = []kernelOption{
 	{circumstance: circumstance{name: "perf_event_paranoid 4", works: true},
 		set:  settings("kernel.perf_event_paranoid", "4"),
 		rows: map[string]string{"kernel.perf_event_paranoid": "^4: "}},
+	{circumstance: circumstance{name: "perf_event_paranoid 4, no CAP_SYS_ADMIN", by: privileges(needed...),
+		lacks: []string{"perf-cpu-clock", "sampler", "live-events"}, limited: []string{"kernel.perf_event_paranoid"}},
+		refusal: "kernel.perf_event_paranoid"},
 	{circumstance: circumstance{name: "perf_event_paranoid 4, fed, no CAP_SYS_ADMIN", by: privileges(needed...),
 		flags: fed, works: true, lacks: []string{"live-events"}, limited: []string{"kernel.perf_event_paranoid"}},
 		set: settings("kernel.perf_event_paranoid", "4")},
 
-	{circumstance: circumstance{name: "hidepid=2", by: privileges(needed...), works: true},
-		set:  permitting(hiding("2")),
-		rows: map[string]string{"hidepid": "hidepid=(2|invisible), which does not apply to CAP_SYS_PTRACE"}},
-	{circumstance: circumstance{name: "hidepid=4", by: privileges(needed...), works: true},
-		set:  permitting(hiding("4")),
-		rows: map[string]string{"hidepid": "hidepid=(4|ptraceable), which does not apply to CAP_SYS_PTRACE"}},
+	{circumstance: circumstance{name: "hidepid=2", works: true},
+		set: permitting(hiding("2")), rows: map[string]string{"hidepid": hidden}},
+	{circumstance: circumstance{name: "hidepid=2, no CAP_SYS_ADMIN", by: privileges(needed...), works: true},
+		set: permitting(hiding("2")), rows: map[string]string{"hidepid": hidden}},
+	{circumstance: circumstance{name: "hidepid=4", works: true},
+		set: permitting(hiding("4")), rows: map[string]string{"hidepid": hidden}},
+	{circumstance: circumstance{name: "hidepid=4, no CAP_SYS_ADMIN", by: privileges(needed...), works: true},
+		set: permitting(hiding("4")), rows: map[string]string{"hidepid": hidden}},
 
 	{circumstance: circumstance{name: "lockdown=integrity", works: true},
 		set: lockdown("integrity"), rows: map[string]string{"lockdown": "^integrity: "}},
@@ -66,14 +79,21 @@ var kernelOptions = []kernelOption{
 		set:     lockdown("confidentiality"),
 		rows:    map[string]string{"lockdown": "boot with lockdown=integrity"},
 		refusal: "lockdown=confidentiality.*boot with lockdown=integrity"},
+	{circumstance: circumstance{name: "lockdown=confidentiality, no CAP_SYS_ADMIN", by: privileges(needed...),
+		lacks: []string{"lockdown", "sampler"}},
+		refusal: "lockdown=confidentiality.*boot with lockdown=integrity"},
 	{circumstance: circumstance{name: "lockdown=confidentiality, fed", flags: fed, works: true,
 		lacks: []string{"task-iterator"}}},
+	{circumstance: circumstance{name: "lockdown=confidentiality, fed, no CAP_SYS_ADMIN", by: privileges(needed...),
+		flags: fed, works: true, lacks: []string{"task-iterator"}}},
 	{circumstance: circumstance{name: "yama.ptrace_scope 3, fed", flags: fed, works: true,
 		lacks: []string{"kernel.yama.ptrace_scope", "process-memory"}},
 		set:      settings("kernel.yama.ptrace_scope", "3"),
 		rows:     map[string]string{"kernel.yama.ptrace_scope": "3: no process may read .*cannot be lowered"},
-		unserved: "reading the memory of the process is not permitted",
-		partial:  "boot with 2 or less"},
+		unserved: unreadable, partial: "boot with 2 or less"},
+	{circumstance: circumstance{name: "yama.ptrace_scope 3, fed, no CAP_SYS_ADMIN", by: privileges(needed...),
+		flags: fed, works: true, lacks: []string{"kernel.yama.ptrace_scope", "process-memory"}},
+		unserved: unreadable, partial: "boot with 2 or less"},
 }
 
 // check and run agree as they do on the machine that the tests are made on, where CAP_PERFMON suffices

@@ -62,12 +62,19 @@ func newApp() *app {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          usageArgs(cobra.NoArgs),
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if set, err := cmd.Flags().GetBool("version"); err != nil || !set {
+				return cmd.Help()
+			}
+			_, err := fmt.Fprint(cmd.OutOrStdout(), versionText())
+			return err
+		},
 	}}
 	a.root.SetFlagErrorFunc(flagError)
 	a.root.SetHelpCommand(helpCommand())
-	a.root.Version = versionText()
-	a.root.SetVersionTemplate("{{.Version}}")
+	// Not by root.Version: a template for it links text/template, whose calls of methods by name have the
+	// linker keep those of every package, 5 MB.
+	a.root.Flags().BoolP("version", "v", false, "version for correlator")
 	a.root.SetHelpFunc(help.Command)
 	a.addRun()
 	a.addCheck()

@@ -20,26 +20,11 @@ func (a *app) addMan() {
 		Args:   cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			for _, page := range help.Pages(a.root, version) {
-				if err := writePage(filepath.Join(args[0], page.Name), page); err != nil {
-					return err
+				if err := os.WriteFile(filepath.Join(args[0], page.Name), []byte(page.Text), 0o644); err != nil {
+					return fmt.Errorf("writing a manual page: %w", err)
 				}
 			}
 			return nil
 		},
 	}, nil)
-}
-
-func writePage(path string, page help.Page) error {
-	file, err := os.Create(path)
-	if err != nil {
-		return fmt.Errorf("creating a manual page: %w", err)
-	}
-	if _, err := page.WriteTo(file); err != nil {
-		file.Close()
-		return fmt.Errorf("writing a manual page: %w", err)
-	}
-	if err := file.Close(); err != nil {
-		return fmt.Errorf("writing a manual page: %w", err)
-	}
-	return nil
 }

@@ -45,8 +45,8 @@ type collectorConfig struct {
 	} `yaml:"service"`
 }
 
-// Files of the Collector receive OTLP at the port that the correlator sends to, and have a pipeline
-// for profiles, all of whose components are defined.
+// Files of the Collector receive OTLP where the correlator sends it, from this host alone, since they
+// ask for no credentials. They have a pipeline for profiles, all of whose components are defined.
 func TestRecipesOfCollector(t *testing.T) {
 	for _, file := range []string{"collector.yaml", "elasticsearch.yaml"} {
 		text, err := os.ReadFile(filepath.Join(recipes, file))
@@ -57,7 +57,7 @@ func TestRecipesOfCollector(t *testing.T) {
 		if err := yaml.Unmarshal(text, &config); err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
-		if endpoint := config.Receivers["otlp"].Protocols["grpc"].Endpoint; !strings.HasSuffix(endpoint, ":4317") {
+		if endpoint := config.Receivers["otlp"].Protocols["grpc"].Endpoint; endpoint != "127.0.0.1:4317" {
 			t.Errorf("%s: receives at %q", file, endpoint)
 		}
 		if _, ok := config.Service.Pipelines["profiles"]; !ok {

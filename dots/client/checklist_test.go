@@ -13,6 +13,7 @@ import (
 	"correlator/dots/internal/demo"
 	"correlator/dots/system"
 	"correlator/dots/value"
+	"correlator/internal/testenv"
 )
 
 // frame reads a frame that the client sent.
@@ -204,9 +205,10 @@ func TestDescriptors(t *testing.T) {
 	if n != 1 {
 		t.Errorf("%d events before the end of the preload", n)
 	}
-	if got := c.Counters(); got.Unsubscribed != 1 || got.ReceivedFrames != 5 || got.SentFrames != 9 {
-		t.Errorf("%+v", got)
-	}
+	testenv.Poll(t, 10*time.Second, "the frames of both sides", func() bool {
+		got := c.Counters()
+		return got.Unsubscribed == 1 && got.ReceivedFrames == 5 && got.SentFrames == 9
+	})
 	must(t, c.Publish(t.Context(), gadget(1)))
 	p.read(&demo.DemoGadget{})
 	p.send(&system.DotsMsgError{ErrorCode: value.Some[int32](0)})

@@ -286,7 +286,8 @@ func TestEveryLibrary(t *testing.T) {
 	}
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
-			p := demo.Start(t, demo.Options{Library: demo.Fixture(t, demo.Machine+"-glibc-"+name), Manual: true, Idle: 1})
+			library := demo.Fixture(t, demo.Machine+"-glibc-"+name)
+			p := demo.Start(t, demo.Options{Library: library, Manual: true, Idle: 1})
 			r := run(t)
 			p.Registration(1)
 			r.served(p, 1, [16]byte{1})

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"unicode/utf8"
 
 	"correlator/internal/process"
 )
@@ -118,14 +117,8 @@ func (s *services) service(name string) *ServiceCounts {
 
 // cleanServiceName makes a label of a name: valid UTF-8, and not too long.
 func cleanServiceName(name string) string {
-	if len(name) > maxServiceName {
-		n := maxServiceName
-		for n > maxServiceName-utf8.UTFMax && !utf8.RuneStart(name[n]) {
-			n--
-		}
-		name = name[:n]
-	}
-	return strings.ToValidUTF8(name, "\uFFFD")
+	name = strings.ToValidUTF8(name, "\uFFFD")
+	return strings.ToValidUTF8(name[:min(len(name), maxServiceName)], "") // without half a character
 }
 
 // countService counts the samples of a process that ends.

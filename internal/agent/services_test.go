@@ -124,7 +124,7 @@ func TestCollectorOfServices(t *testing.T) {
 		}
 	}
 	for series := range gatherValues(t, new(fixedSource)) {
-		if strings.Contains(series, "service") {
+		if strings.HasPrefix(series, "correlator_service_") {
 			t.Errorf("%s is collected", series)
 		}
 	}

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -19,11 +18,6 @@ const (
 	// milliseconds.
 	silentInterval = time.Minute
 
-	// maxSilent is how many are kept, which `status` shows, and maxSilentLooks how many JVMs are looked
-	// at each time. A host has tens; a process that calls itself java can be anything.
-	maxSilent      = 256
-	maxSilentLooks = 1024
-
 	// maxSilentLogged is how many pids a log line has.
 	maxSilentLogged = 16
 )
@@ -35,10 +29,11 @@ func (a *Agent) watchSilent(ctx context.Context) {
 		a.log.Warn("agents that have not loaded their library are not looked for", zap.Error(err))
 		return
 	}
+	search := process.NewSilentSearch(scanner, a.access, a.config.ProcRoot, a.config.Filter)
 	ticker := time.NewTicker(silentInterval)
 	defer ticker.Stop()
-	for turn := 0; ctx.Err() == nil; turn++ {
-		a.lookForSilent(ctx, scanner, turn)
+	for ctx.Err() == nil {
+		a.lookForSilent(ctx, search)
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
@@ -46,37 +41,19 @@ func (a *Agent) watchSilent(ctx context.Context) {
 	}
 }
 
-// lookForSilent looks once. The first turn, 0, is at all processes.
-func (a *Agent) lookForSilent(ctx context.Context, scanner *procscan.Scanner, turn int) {
-	if turn == 0 {
-		turn = -1
+// lookForSilent looks once.
+func (a *Agent) lookForSilent(ctx context.Context, search *process.SilentSearch) {
+	look, err := search.Look(ctx)
+	a.counters.JVMLooks.Add(uint64(look.Looks))
+	a.counters.JVMLooksMissed.Add(uint64(look.Missed))
+	if ctx.Err() != nil {
+		return
 	}
-	jvms, err := scanner.JVMs(turn)
 	if err != nil {
 		a.log.Warn("looking for JVMs ended early", zap.Error(err))
 	}
-	if missed := len(jvms) - maxSilentLooks; missed > 0 {
-		a.counters.JVMLooksMissed.Add(uint64(missed))
-		jvms = jvms[:maxSilentLooks]
-	}
-	found := []process.View{}
-	for _, id := range jvms {
-		if ctx.Err() != nil {
-			return
-		}
-		view, ok, err := process.Silent(a.access, a.config.ProcRoot, id, a.config.Filter)
-		a.counters.JVMLooks.Add(1)
-		switch {
-		case err != nil && !errors.Is(err, procscan.ErrGone):
-			a.counters.JVMLooksMissed.Add(1)
-		case ok && len(found) == maxSilent:
-			a.counters.JVMLooksMissed.Add(1)
-		case ok:
-			found = append(found, view)
-		}
-	}
-	before := a.silent.Swap(&found)
-	a.logSilent(before, found)
+	before := a.silent.Swap(&look.Views)
+	a.logSilent(before, look.Views)
 }
 
 // logSilent logs those that are new, together: there may be many.

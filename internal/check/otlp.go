@@ -94,9 +94,22 @@ func (m *machine) destination(d *otlp.Destination) finding {
 	case old:
 		return f
 	case err != nil:
-		return finding{Degraded, err.Error(), "nothing reaches " + d.Name, connectRemedy(err)}
+		return finding{Degraded, err.Error(), unreached(err) + " reaches " + d.Name, connectRemedy(err)}
 	}
 	return ok(detail)
+}
+
+// unreached says what does not reach a destination.
+func unreached(err error) string {
+	var some *otlp.SignalsError
+	if !errors.As(err, &some) || !some.Partly {
+		return "nothing"
+	}
+	names := make([]string, len(some.Signals))
+	for i, s := range some.Signals {
+		names[i] = s.String()
+	}
+	return "nothing of " + strings.Join(names, " and ")
 }
 
 // connectAll connects to all destinations at the same time.
@@ -143,7 +156,8 @@ var connectRemedies = []struct{ text, remedy string }{
 	{"failed to verify certificate", "replace the receiver's certificate, or name its authority (certificate)"},
 	{"server preface",
 		"check that it is a gRPC port, or set the protocol http/protobuf; if it speaks TLS, use https://"},
-	{"malformed HTTP", "check that it is a port of OTLP over HTTP, or set the protocol grpc; if it speaks TLS, use https://"},
+	// The latter is what net/http says of a server that speaks before it is asked, as by HTTP/2.
+	{"malformed HTTP", noHTTPRemedy}, {"readLoopPeekFailLocked", noHTTPRemedy},
 	{"HTTP 401", "see what the receiver wants of headers: is it the right file, and all of it?"},
 	{"HTTP 403", "see what the receiver wants of headers: is it the right file, and all of it?"},
 	{"HTTP 404",
@@ -157,6 +171,8 @@ var connectRemedies = []struct{ text, remedy string }{
 		"check that firewalls and network policies allow the connection, and that the port speaks the protocol, " +
 			"gRPC unless configured otherwise"},
 }
+
+const noHTTPRemedy = "check that it is a port of OTLP over HTTP, or set the protocol grpc; if it speaks TLS, use https://"
 
 const endedRemedy = "see the log of the receiver, which closed the connection: it may require TLS (https://) or " +
 	"another client certificate (client-certificate, client-key)"

@@ -184,6 +184,30 @@ func TestConnectHTTP(t *testing.T) {
 	}
 }
 
+// A receiver that does not support one signal takes the others, whichever comes first.
+func TestConnectPartly(t *testing.T) {
+	for path, loss := range map[string]string{
+		otlp.Profiles.Path(): "nothing of profiles reaches x", otlp.Traces.Path(): "nothing of traces reaches x",
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+			if q.URL.Path == path {
+				w.WriteHeader(404)
+			}
+		}))
+		defer server.Close()
+		d := otlp.NewDestination(server.URL)
+		d.Name, d.Protocol, d.Timeout = "x", otlp.HTTPProtobuf, time.Minute
+		m := fakeMachine(t, nil)
+		m.config.Export.Destinations, m.config.Connect = []otlp.Destination{d}, true
+		m.connect = m.connectAll
+		f := found(t, m, "otlp-destination x")
+		f.verify(t, Degraded, path+": HTTP 404", "leave out of signals")
+		if f.loss != loss {
+			t.Errorf("%s: %s", path, f.loss)
+		}
+	}
+}
+
 func TestListen(t *testing.T) {
 	m := fakeMachine(t, nil)
 	dir := t.TempDir()

@@ -19,6 +19,7 @@ import (
 const (
 	intervalVariable = "OTEL_METRIC_EXPORT_INTERVAL"
 	exporterPrefix   = "OTEL_EXPORTER_OTLP_"
+	protocolVariable = exporterPrefix + "PROTOCOL"
 )
 
 // Paths of settings in the file.
@@ -120,7 +121,8 @@ func (o *otlpSection) protocolSource(s *Settings, path string) {
 }
 
 // fromEndpoints makes a destination of each endpoint. The first is the default one of the standard
-// variables, and the only one that they are for: credentials are for one receiver.
+// variables, and the only one that they are for, except for the protocol: credentials are for one
+// receiver.
 func (o *otlpSection) fromEndpoints(s *Settings, getenv func(string) string) error {
 	const key = "otlp-endpoint"
 	variables := forEndpoint(o.Endpoints[0], getenv)
@@ -133,9 +135,7 @@ func (o *otlpSection) fromEndpoints(s *Settings, getenv func(string) string) err
 			place += ", number " + strconv.Itoa(i+1)
 		}
 		d := otlp.NewDestination(endpoint)
-		if d.Protocol = otlp.Protocol(cmp.Or(o.Protocol, string(otlp.GRPC))); i == 0 {
-			d.Protocol = otlp.Protocol(cmp.Or(variables(exporterPrefix+"PROTOCOL"), string(otlp.GRPC)))
-		}
+		d.Protocol = otlp.Protocol(cmp.Or(strings.TrimSpace(variables(protocolVariable)), string(otlp.GRPC)))
 		if err := d.Validate(); err != nil && d.Protocol.Validate() == nil { // else the variable is wrong
 			return fmt.Errorf("%s: %w", place, err)
 		}
@@ -155,6 +155,8 @@ func (o *otlpSection) fromEndpoints(s *Settings, getenv func(string) string) err
 		d, path := &o.Section.Destinations[i], destinationPath(i)
 		if i < first {
 			d.fromVariables(s, path, variables)
+		} else if strings.TrimSpace(variables(protocolVariable)) != "" {
+			s.sources[path+".protocol"] = variableSource(protocolVariable)
 		}
 		o.protocolSource(s, path)
 		d.place = places[i]

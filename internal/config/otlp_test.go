@@ -168,12 +168,12 @@ func TestDestinations(t *testing.T) {
 				made("https://a/in", "default", func(d *otlp.Destination) { ofVariables(d); byHTTP(d) }),
 				made("https://b", "https://b", byHTTP),
 			}},
-		{"HTTP by a variable, for the first",
+		{"HTTP by a variable, for all endpoints",
 			said{args: []string{"--otlp-endpoint", "https://a/in", "--otlp-endpoint=https://b"},
 				env: map[string]string{"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}},
 			[]otlp.Destination{
 				made("https://a/in", "default", byHTTP),
-				made("https://b", "https://b", nil),
+				made("https://b", "https://b", byHTTP),
 			}},
 		{"HTTP for the standard variables",
 			said{args: []string{"--otlp-protocol", "http/protobuf"}, env: map[string]string{
@@ -187,6 +187,16 @@ func TestDestinations(t *testing.T) {
 			made("https://c/in", "a", byHTTP),
 			made("https://c/in/it", "b", func(d *otlp.Destination) {
 				d.Protocol, d.ExactURL, d.Signals = otlp.HTTPProtobuf, true, []otlp.Signal{otlp.Traces}
+			}),
+		}},
+		{"the same endpoint, but other URLs", said{file: `otlp:
+  destinations:
+    - {endpoint: "http://c/in", name: a, protocol: http/protobuf}
+    - {endpoint: "http://c/in", name: b, protocol: http/protobuf, exact-url: true, signals: [metrics]}
+`}, []otlp.Destination{
+			made("http://c/in", "a", byHTTP),
+			made("http://c/in", "b", func(d *otlp.Destination) {
+				d.Protocol, d.ExactURL, d.Signals = otlp.HTTPProtobuf, true, []otlp.Signal{otlp.Metrics}
 			}),
 		}},
 		{"no endpoint beside destinations", said{file: "otlp-endpoint: []\n" + file},

@@ -102,6 +102,10 @@ func TestRefused(t *testing.T) {
 			"otlp.destinations[1].endpoint: destination https://a sends traces there already"},
 		{flag("--otlp-endpoint", "http://localhost", "--otlp-endpoint", "http://127.0.0.1:4317"),
 			"--otlp-endpoint, number 2: destination default sends traces, metrics, profiles there already"},
+		{said{file: one + "http://c:4318" + more + "protocol: http/protobuf" + next +
+			"http://c:4318/v1/metrics" + more + "protocol: http/protobuf" + more + "exact-url: true" + more +
+			"signals: [metrics]"},
+			"otlp.destinations[1].endpoint: destination http://c:4318 sends metrics there already"},
 		{flag("--otlp-endpoint", "unix:/a/../b", "--otlp-endpoint", "unix:///b"),
 			"--otlp-endpoint, number 2: destination default sends"},
 

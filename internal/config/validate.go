@@ -264,7 +264,7 @@ func (o *otlpSection) validateTogether(s *Settings) error {
 			if other.Name == d.Name {
 				return d.at(s, path, "name", fmt.Errorf("two destinations are named %s", d.Name))
 			}
-			if twice := inCommon(d, other); len(twice) > 0 && sameReceiver(other, d) {
+			if twice := sentTwice(d, other); len(twice) > 0 {
 				return d.at(s, path, "endpoint", fmt.Errorf("destination %s sends %s there already", other.Name,
 					strings.Join(twice, ", ")))
 			}
@@ -276,24 +276,18 @@ func (o *otlpSection) validateTogether(s *Settings) error {
 // address returns where connections to a destination go.
 func (d *destination) address() string {
 	o := d.otlp(nil)
-	address, _ := o.Address()
-	return address
+	return o.Address()
 }
 
-// sameReceiver reports whether two destinations are the same receiver, for which by HTTP their paths
-// must be the same, too.
-func sameReceiver(a, b *destination) bool {
-	x, y := a.otlp(nil), b.otlp(nil)
-	aAddress, aPath := x.Address()
-	bAddress, bPath := y.Address()
-	return sameAddress(aAddress, bAddress) && (a.Protocol != b.Protocol || aPath == bPath)
-}
-
-// inCommon returns the signals that both destinations get.
-func inCommon(d, other *destination) (names []string) {
+// sentTwice returns the signals that one receiver gets by both destinations, for which by HTTP the
+// paths of their requests must be the same, too.
+func sentTwice(d, other *destination) (names []string) {
+	if !sameAddress(d.address(), other.address()) {
+		return nil
+	}
 	a, b := d.otlp(nil), other.otlp(nil)
 	for signal := range otlp.NumSignals {
-		if a.Takes(signal) && b.Takes(signal) {
+		if a.Takes(signal) && b.Takes(signal) && (a.Protocol != b.Protocol || a.Path(signal) == b.Path(signal)) {
 			names = append(names, signal.String())
 		}
 	}

@@ -2,7 +2,6 @@ package help
 
 import (
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -11,13 +10,7 @@ import (
 // Page is the manual page of a command: what its help says, in the language of man(7).
 type Page struct {
 	Name string // of the file: correlator-scan.1
-	text string
-}
-
-// WriteTo writes the page.
-func (p Page) WriteTo(w io.Writer) (int64, error) {
-	n, err := io.WriteString(w, p.text)
-	return int64(n), err
+	Text string
 }
 
 // Pages returns the manual pages of a command and of all its subcommands that are shown. They depend
@@ -70,7 +63,7 @@ func page(cmd *cobra.Command, version string) string {
 			fmt.Fprintf(&out, "\n%s\n", line(usage))
 		}
 	}
-	out.WriteString(".SH EXIT STATUS\n0: success, 1: failure, 2: wrong usage.\n")
+	out.WriteString(".SH EXIT STATUS\n0: success, 1: failure, 2: wrong usage, 130: interrupted (some commands).\n")
 	if cmd.HasParent() {
 		fmt.Fprintf(&out, ".SH SEE ALSO\n.BR %s (1)\n", escape(pageName(cmd.Parent())))
 	}
@@ -86,17 +79,15 @@ func synopsis(cmd *cobra.Command) string {
 
 // writeParagraph writes a paragraph of a help text. The lines of one that is indented remain lines.
 func writeParagraph(out *strings.Builder, paragraph string) {
-	if !indented(paragraph) {
-		for text := range strings.SplitSeq(paragraph, "\n") {
-			fmt.Fprintln(out, line(text))
-		}
-		return
+	fill, noFill := "", ""
+	if indented(paragraph) {
+		noFill, fill = ".nf\n", ".fi\n"
 	}
-	out.WriteString(".nf\n")
+	out.WriteString(noFill)
 	for text := range strings.SplitSeq(paragraph, "\n") {
 		fmt.Fprintln(out, line(text))
 	}
-	out.WriteString(".fi\n")
+	out.WriteString(fill)
 }
 
 func writeCommands(out *strings.Builder, cmd *cobra.Command) {

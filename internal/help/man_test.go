@@ -19,9 +19,7 @@ func TestPages(t *testing.T) {
 	var texts strings.Builder
 	for _, page := range Pages(root, "0.1.0") {
 		names = append(names, page.Name)
-		if _, err := page.WriteTo(&texts); err != nil {
-			t.Fatal(err)
-		}
+		texts.WriteString(page.Text)
 	}
 	if want := []string{"tool.1", "tool-go.1"}; !slices.Equal(names, want) {
 		t.Errorf("pages %v", names)
@@ -50,7 +48,7 @@ Goes
 \fB\-h, \-\-help\fR
 help for tool
 .SH EXIT STATUS
-0: success, 1: failure, 2: wrong usage.
+0: success, 1: failure, 2: wrong usage, 130: interrupted (some commands).
 .TH "TOOL\-GO" 1 "" "tool 0.1.0" "User Commands"
 .nh
 .ad l
@@ -68,7 +66,7 @@ help for go
 \fB\-s, \-\-speed\fR \fIfast\fR (default: low)
 how fast
 .SH EXIT STATUS
-0: success, 1: failure, 2: wrong usage.
+0: success, 1: failure, 2: wrong usage, 130: interrupted (some commands).
 .SH SEE ALSO
 .BR tool (1)
 `

@@ -55,9 +55,13 @@ func Scan(ctx context.Context, procRoot string, filter process.Filter) (processe
 			}
 		})
 	})
-	silent, missed := findSilent(ctx, scanner, client, procRoot, filter)
+	silent, silentErr := process.NewSilentSearch(scanner, client, procRoot, filter).Look(ctx)
+	missed := silent.Missed
+	if silentErr != nil {
+		missed++
+	}
 	probing.Wait()
-	views = append(views, silent...)
+	views = append(views, silent.Views...)
 	slices.SortFunc(views, func(a, b process.View) int { return cmp.Compare(a.PID, b.PID) })
 	if err != nil {
 		return nil, 0, err

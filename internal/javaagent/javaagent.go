@@ -113,10 +113,6 @@ var options = map[Kind]struct{ property, variable string }{
 // added[1.50.0] of its option.
 const firstClassic = 50
 
-// optionVariables are those from which JVMs take options: JAVA_TOOL_OPTIONS and _JAVA_OPTIONS by
-// HotSpot, JDK_JAVA_OPTIONS by the launcher java of JDK 9 and later.
-var optionVariables = []string{"JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"}
-
 // Find looks for an agent in a JVM; nil: there is none. It reads the command line, the environment
 // and open files of the process, and the file system of its temporary directory, and may block as
 // long as the process likes.
@@ -131,11 +127,7 @@ func Find(h *procscan.Handle) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range optionVariables {
-		for _, option := range strings.Fields(environment[name]) {
-			arguments = append(arguments, strings.Trim(option, `"'`))
-		}
-	}
+	arguments = jvmOptions(arguments, environment)
 	agent := asked(arguments)
 	if agent == nil {
 		err := h.OpenFiles(func(file string) bool {
@@ -154,7 +146,7 @@ func Find(h *procscan.Handle) (*Agent, error) {
 	return agent, nil
 }
 
-// asked returns the agent that a command line asks for.
+// asked returns the agent that the options of a JVM ask for.
 func asked(arguments []string) *Agent {
 	for _, argument := range arguments {
 		if jar, ok := strings.CutPrefix(argument, "-javaagent:"); ok {
@@ -240,7 +232,7 @@ func namesService(arguments []string, environment map[string]string) bool {
 		strings.Contains(attributes+","+environment["OTEL_RESOURCE_ATTRIBUTES"], "service.name=")
 }
 
-// property returns the system property that the last of some arguments sets.
+// property returns the system property that the last of the options of a JVM sets.
 func property(arguments []string, name string) (value string, set bool) {
 	for _, argument := range arguments {
 		if rest, ok := strings.CutPrefix(argument, "-D"+name+"="); ok {

@@ -116,7 +116,7 @@ func FuzzExplain(f *testing.F) {
 	f.Add("-javaagent:/x/elastic-apm-agent-1.49.0.jar=a\x00-Delastic.apm.universal_profiling_integration_enabled=false", "true")
 	f.Add("-javaagent:elastic-otel-javaagent-java8-1.4.jar\x00-Dotel.resource.attributes=service.name=", "false")
 	f.Fuzz(func(t *testing.T, line, value string) {
-		arguments := strings.Split(line, "\x00")
+		arguments := jvmOptions(strings.Split(line, "\x00"), map[string]string{"JDK_JAVA_OPTIONS": value})
 		agent := asked(arguments)
 		if agent == nil {
 			return

@@ -62,8 +62,7 @@ func boot(ctx context.Context, k kernel, image, initramfs string, log io.Writer,
 	return nil
 }
 
-// stall stops QEMU for a while, as a busy host may stop the CPUs of a virtual machine: clocks go on. (A
-// machine that is stopped by QEMU's monitor has no clock that goes on, and sees nothing of it.)
+// stall stops QEMU for a while, as a busy host may stop the CPUs of a virtual machine: clocks go on.
 func stall(ctx context.Context, qemu *os.Process, pause time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, pause)
 	defer cancel()

@@ -51,7 +51,8 @@ func openArchive(dir, arch, suite string) (*archive, error) {
 // apt runs apt-get in a directory and returns its output. No package is installed as far as it
 // knows, so that dependencies are complete.
 func (a *archive) apt(dir string, args ...string) (string, error) {
-	options := []string{"APT_CONFIG=" + filepath.Join(a.dir, "apt.conf"), "apt-get", "--quiet=2", "--no-install-recommends",
+	options := []string{"APT_CONFIG=" + filepath.Join(a.dir, "apt.conf"), "apt-get", "--quiet=2",
+		"--no-install-recommends",
 		"-o", "Dir::State=" + a.dir, "-o", "Dir::State::status=" + filepath.Join(a.dir, "status"),
 		"-o", "Dir::Cache=" + filepath.Join(a.dir, "cache"),
 		"-o", "APT::Architecture=" + a.arch, "-o", "APT::Architectures=" + a.arch,

@@ -83,12 +83,12 @@ func (o *options) runAll(interrupted context.Context, selected []kernel, update 
 			return false, err
 		}
 	}
-	commit, err := output(o.checkout, "git", "describe", "--always", "--dirty")
-	if err != nil {
-		return false, err
-	}
 	var all []result
 	for _, k := range selected {
+		commit, err := output(o.checkout, "git", "describe", "--always", "--dirty")
+		if err != nil {
+			return false, err
+		}
 		r := result{ID: k.id, Commit: strings.TrimSpace(commit)}
 		if err := o.runKernel(interrupted, k, &r); err != nil {
 			r.Error = err.Error()

@@ -128,7 +128,7 @@ func TestJudge(t *testing.T) {
 		"nothing has run": {func(r *result) { r.Steps[0].Tests = nil }, "0 passed, no test has passed"},
 		"did not end":     {func(r *result) { r.Steps = nil }, "0 passed, did not end"},
 		"another kernel":  {func(r *result) { r.Release = "5.100.1" }, `amd64-5.10 failed: the kernel is "5.100.1"`},
-		"not done":        {func(r *result) { r.Error = "the guest ended before it was done" }, "failed: the guest ended"},
+		"not done":        {func(r *result) { r.Error = "the guest ended early" }, "failed: the guest ended"},
 		"trouble":         {func(r *result) { r.Kernel = []string{"hrtimer: late", "BUG: no"} }, "log has: BUG: no"},
 	} {
 		t.Run(name, func(t *testing.T) {

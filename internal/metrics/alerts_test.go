@@ -78,7 +78,8 @@ var alertLinks = map[string][]string{
 	"CorrelatorFeedRefused":       {"feeding.md", "metrics.md#reason-of-feed_datagrams_refused_total"},
 	"CorrelatorOTLP":              {"operations.md#when-nothing-arrives", "operations.md#what-is-lost-and-when"},
 	"CorrelatorOTLPReceiverRefuses": {"operations.md#receiving-otlp",
-		"metrics.md#reason-of-otlp_received_refused_items_total"},
+		"metrics.md#reason-of-otlp_received_refused_items_total",
+		"metrics.md#reason-of-otlp_receiver_refused_requests_total"},
 	"CorrelatorOpenCensus": {"php.md"},
 	"CorrelatorLiveView":   {"live.md"},
 }

@@ -323,6 +323,7 @@ var pageSections = []struct {
 		{"otlp_receiver_connections", "", ""},
 		{"otlp_receiver_refused_connections_total", "", "reason"},
 		{"otlp_receiver_accept_errors_total", "", ""},
+		{"otlp_receiver_refused_requests_total", "", "reason"},
 		{"otlp_receiver_requests_in_work", "", ""},
 	}},
 	{"OpenCensus", openCensusIntroduction, []pageRow{

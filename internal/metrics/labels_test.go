@@ -299,7 +299,7 @@ var labelMeanings = []struct {
 		{"UNAUTHENTICATED", "the credentials are missing or invalid; dropped, the destination is rejected"},
 	}},
 	{[]string{"otlp_received_refused_items_total"}, "reason", [][2]string{
-		{"undecodable", "the request is not OTLP, or its compression is corrupt; it counts as one item"},
+		{"undecodable", "the request is not OTLP, or its compression or its chunks are corrupt; it counts as one item"},
 		{"too_large",
 			"larger than the receiver's limit, also when decompressed (it counts as one item then), or than a destination takes"},
 		{"overload",
@@ -315,6 +315,12 @@ var labelMeanings = []struct {
 	{[]string{"otlp_receiver_refused_connections_total"}, "reason", [][2]string{
 		{"made_room", "the idlest of the user or address that had the most; another was opened instead"},
 		{"too_many", "closed at once: all others had a request, and no user or address had more of them"},
+	}},
+	{[]string{"otlp_receiver_refused_requests_total"}, "reason", [][2]string{
+		{"method", "not POST, so nothing was sent"},
+		{"path", "of none of the signals: logs, or what is no OTLP; the sender has lost it"},
+		{"browser", "of a page in a browser (`Origin`)"},
+		{"grpc", "gRPC over HTTP/1.1, which a proxy between may make of it, or not with protobuf; the sender has lost it"},
 	}},
 	{[]string{"otlp_received_rejected_items_total"}, "reason", [][2]string{
 		{"bad_id", "an id of a trace, span or profile has the wrong length, or is all zero"},

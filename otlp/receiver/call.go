@@ -50,11 +50,16 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	conn := connOf(q)
 	conn.Begin()
 	defer conn.End()
+	if err := limit(w, time.Now().Add(callTimeout)); err != nil {
+		refuseHTTP(w, http.StatusInternalServerError, err.Error())
+		return
+	}
 	if !strings.HasPrefix(q.Header.Get("Content-Type"), grpcType) {
 		r.serveHTTP(conn, w, q)
 		return
 	}
 	if !isGRPC(q) {
+		r.counters.stray(q, StrayGRPC)
 		refuseHTTP(w, http.StatusUnsupportedMediaType, "gRPC is accepted with protobuf, over HTTP/2")
 		return
 	}
@@ -64,6 +69,7 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 			return
 		}
 	}
+	r.counters.stray(q, StrayPath)
 	respondGRPC(w, nil, status.Error(codes.Unimplemented, "unknown service or method"))
 }
 
@@ -133,7 +139,7 @@ func (r *Receiver) call(
 	}
 	body, err := m.read()
 	by.hasRead()
-	if err != nil {
+	if err != nil || by.isInterrupted() {
 		return nil, r.unreadBy(signal, by, err)
 	}
 	return r.pass(ctx, signal, by, body, m.gzipped())
@@ -154,7 +160,7 @@ func (r *Receiver) late(ctx context.Context, signal otlp.Signal, by *caller) err
 	}
 }
 
-// unreadBy is unread for an error of reading, which may be an interruption.
+// unreadBy is unread for an error of reading, which may be an interruption, or for that alone.
 func (r *Receiver) unreadBy(signal otlp.Signal, by *caller, err error) error {
 	if by.isInterrupted() {
 		return r.refuse(signal, 1, Slow, crowded())

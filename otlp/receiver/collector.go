@@ -29,6 +29,8 @@ var (
 		"Connections that were closed because there were too many, by which of them it was.", "reason")
 	descAcceptErrors = describe("receiver_accept_errors_total",
 		"Times that connections could not be accepted, or certificates not be read for one.")
+	descStrays = describe("receiver_refused_requests_total",
+		"Requests that were refused because of where, or how, they were sent, so that they are of no signal.", "reason")
 	descInWork = describe("receiver_requests_in_work", "Requests that are being received or checked.")
 )
 
@@ -36,7 +38,7 @@ var (
 func (*Receiver) Describe(descs chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descReceived, descRefused, descRejected, descRepaired, descRequests,
-		descConnections, descConnectionsRefused, descAcceptErrors, descInWork,
+		descConnections, descConnectionsRefused, descAcceptErrors, descStrays, descInWork,
 	} {
 		descs <- d
 	}
@@ -56,6 +58,9 @@ func (r *Receiver) Collect(metrics chan<- prometheus.Metric) {
 	counter(descConnectionsRefused, conns.MadeRoom, "made_room")
 	counter(descConnectionsRefused, conns.Refused, "too_many")
 	counter(descAcceptErrors, r.listener.failures().count)
+	for why, n := range r.counters.strayCounts() {
+		counter(descStrays, n, Stray(why).String())
+	}
 	inWork, _ := r.slots.counts()
 	gauge(descInWork, inWork)
 	for signal, s := range r.counters.snapshot() {

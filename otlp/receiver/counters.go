@@ -1,6 +1,7 @@
 package receiver
 
 import (
+	"net/http"
 	"sync"
 
 	"google.golang.org/grpc/codes"
@@ -37,10 +38,51 @@ func (r Refusal) String() string {
 	return "unknown"
 }
 
+// Stray is why a request was answered without being a call for a signal.
+type Stray uint8
+
+const (
+	StrayMethod  Stray = iota // not POST: nothing was sent
+	StrayPath                 // of no signal, as logs
+	StrayBrowser              // of a page
+	StrayGRPC                 // gRPC over HTTP/1.1, or not with protobuf
+	numStrays
+)
+
+var strayNames = [numStrays]string{
+	StrayMethod: "method", StrayPath: "path", StrayBrowser: "browser", StrayGRPC: "grpc",
+}
+
+// String is the value of the label reason.
+func (s Stray) String() string {
+	if s < numStrays {
+		return strayNames[s]
+	}
+	return "unknown"
+}
+
 // counters counts by signal.
 type counters struct {
 	mu      sync.Mutex
 	signals [otlp.NumSignals]signalCounters
+	strays  [numStrays]uint64
+}
+
+// stray counts a request that is not a call. What is not POST sends nothing, wherever it goes.
+func (c *counters) stray(q *http.Request, why Stray) {
+	if q.Method != http.MethodPost {
+		why = StrayMethod
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.strays[why]++
+}
+
+// strayCounts returns a copy.
+func (c *counters) strayCounts() [numStrays]uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.strays
 }
 
 // signalCounters counts items, except where it says otherwise.
@@ -95,7 +137,7 @@ func (c *counters) unread(signal otlp.Signal, code codes.Code) {
 	switch code {
 	case codes.ResourceExhausted:
 		c.refuse(signal, 1, TooLarge, code)
-	case codes.Internal:
+	case codes.Internal, codes.InvalidArgument:
 		c.refuse(signal, 1, Undecodable, code)
 	case codes.Unimplemented:
 		c.refuse(signal, 1, Format, code)

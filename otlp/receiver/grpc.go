@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -31,6 +31,19 @@ func isGRPC(q *http.Request) bool {
 		(contentType == grpcType || contentType == grpcType+"+proto")
 }
 
+// limit limits the time until a request has been read and its response written. That of a request
+// that is refused unread is limited, too: before net/http responds by HTTP/1.1, it reads on.
+func limit(w http.ResponseWriter, deadline time.Time) error {
+	c := http.NewResponseController(w)
+	if err := errors.Join(
+		c.SetReadDeadline(deadline),
+		c.SetWriteDeadline(deadline.Add(slotTimeout)), // a client that never reads its response
+	); err != nil {
+		return status.Error(codes.Internal, err.Error())
+	}
+	return nil
+}
+
 // withDeadline returns a context that ends with the call's deadline: the client's (grpc-timeout) or
 // callTimeout, whichever is earlier. Reads of the body end with it, too.
 func withDeadline(w http.ResponseWriter, q *http.Request) (context.Context, context.CancelFunc, error) {
@@ -39,12 +52,8 @@ func withDeadline(w http.ResponseWriter, q *http.Request) (context.Context, cont
 		return nil, nil, err
 	}
 	deadline := time.Now().Add(min(timeout, callTimeout))
-	c := http.NewResponseController(w)
-	if err := errors.Join(
-		c.SetReadDeadline(deadline),
-		c.SetWriteDeadline(deadline.Add(slotTimeout)), // a client that never reads its response
-	); err != nil {
-		return nil, nil, status.Error(codes.Internal, err.Error())
+	if err := limit(w, deadline); err != nil {
+		return nil, nil, err
 	}
 	ctx, cancel := context.WithDeadline(q.Context(), deadline)
 	return ctx, cancel, nil
@@ -153,8 +162,9 @@ func (m *grpcMessage) readError(err error) error {
 
 // brokenOff returns the status of a request whose sender did not send all of it.
 func brokenOff(ctx context.Context, err error) error {
+	var network net.Error
 	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded), ctx.Err() == context.DeadlineExceeded:
+	case errors.As(err, &network) && network.Timeout(), ctx.Err() == context.DeadlineExceeded:
 		return status.FromContextError(context.DeadlineExceeded).Err()
 	default: // the client has cancelled the call or closed the connection
 		return status.Error(codes.Canceled, err.Error())

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"mime"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -36,6 +37,7 @@ func (r *Receiver) serveHTTP(conn *connlimit.Conn, w http.ResponseWriter, q *htt
 	if q.Header.Get("Origin") != "" {
 		// Only browsers send that, with every POST. A page whose name resolves to this host (DNS
 		// rebinding) must not pass for a program of this host.
+		r.counters.stray(q, StrayBrowser)
 		refuseHTTP(w, http.StatusForbidden, "pages in browsers may not send")
 		return
 	}
@@ -45,12 +47,14 @@ func (r *Receiver) serveHTTP(conn *connlimit.Conn, w http.ResponseWriter, q *htt
 		}
 		if q.Method != http.MethodPost {
 			w.Header().Set("Allow", http.MethodPost)
+			r.counters.stray(q, StrayMethod)
 			refuseHTTP(w, http.StatusMethodNotAllowed, "requests are POST")
 			return
 		}
 		r.serve(httpProtocol, signal, conn, w, q)
 		return
 	}
+	r.counters.stray(q, StrayPath)
 	refuseHTTP(w, http.StatusNotFound, "unknown path")
 }
 
@@ -59,6 +63,7 @@ type httpMessage struct {
 	ctx        context.Context
 	body       io.Reader
 	limit      int
+	version    int    // of HTTP
 	length     int    // -1: unknown
 	head       []byte // of unknown length: the beginning
 	ended      bool   // that is all
@@ -68,7 +73,9 @@ type httpMessage struct {
 // openHTTP checks what is in the headers. Of a body whose length they do not tell, as much is read
 // as a flow-control window has.
 func openHTTP(ctx context.Context, q *http.Request, limit int) (message, error) {
-	m := &httpMessage{ctx: ctx, body: q.Body, limit: limit, length: int(min(q.ContentLength, math.MaxInt))}
+	m := &httpMessage{
+		ctx: ctx, body: q.Body, limit: limit, version: q.ProtoMajor, length: int(min(q.ContentLength, math.MaxInt)),
+	}
 	contentType, _, err := mime.ParseMediaType(q.Header.Get("Content-Type"))
 	if err != nil || contentType != protobufType {
 		return nil, errFormat
@@ -128,10 +135,24 @@ func (m *httpMessage) fill(b []byte, off int) ([]byte, error) {
 			m.ended = true
 			break
 		} else if err != nil {
-			return nil, brokenOff(m.ctx, err)
+			return nil, m.readError(err)
 		}
 	}
 	return b[:off], nil
+}
+
+// readError returns the status for an error of reading the body. By HTTP/1.1, what is none of the
+// connection is one of the chunks: their sender is still there, and takes the response for final.
+// By HTTP/2, there are no chunks.
+func (m *httpMessage) readError(err error) error {
+	var network net.Error // also of a deadline
+	switch {
+	case m.version != 1, m.ctx.Err() != nil, errors.As(err, &network), errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, net.ErrClosed), errors.Is(err, io.ErrClosedPipe):
+		return brokenOff(m.ctx, err)
+	default:
+		return status.Error(codes.InvalidArgument, "reading the body: "+err.Error())
+	}
 }
 
 // respondHTTP writes the response to a call, or, if err is not nil, its status.
@@ -149,9 +170,8 @@ func respondHTTP(w http.ResponseWriter, response []byte, err error) {
 	_, _ = w.Write(response) // without a connection there is nobody to report an error to
 }
 
-// refuseHTTP answers a request that is not a call. Its sender may never read the response.
+// refuseHTTP answers a request that is not a call.
 func refuseHTTP(w http.ResponseWriter, code int, text string) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(callTimeout))
 	body, _ := proto.Marshal(status.New(codes.Unimplemented, text).Proto())
 	w.Header().Set("Content-Type", protobufType)
 	w.WriteHeader(code)
@@ -181,7 +201,7 @@ func httpStatus(err error) int {
 		return http.StatusRequestEntityTooLarge
 	case codes.Unimplemented:
 		return http.StatusNotFound
-	case codes.Unavailable, codes.DeadlineExceeded:
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled: // who has given it up may come again
 		return http.StatusServiceUnavailable
 	default: // INVALID_ARGUMENT, and INTERNAL, which is what gRPC calls a broken compression
 		return http.StatusBadRequest

@@ -8,7 +8,9 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -137,7 +139,7 @@ func TestHTTPBadInput(t *testing.T) {
 		headers map[string]string
 		body    io.Reader
 		code    int
-		counts  string
+		counts  string // or the reason for which it is of no signal
 	}{
 		{"garbage", "", httpHeaders(), bytes.NewReader([]byte{0xff}), 400,
 			"items=1, refused_items undecodable=1, requests INVALID_ARGUMENT=1"},
@@ -153,12 +155,12 @@ func TestHTTPBadInput(t *testing.T) {
 		{"zstd", "", httpHeaders("Content-Encoding", "zstd"), bytes.NewReader(good), 415, format},
 		{"gzip twice", "", httpHeaders("Content-Encoding", "gzip, gzip"), bytes.NewReader(zip(t, zip(t, good))), 415,
 			format},
-		{"a page", "", httpHeaders("Origin", "http://127.0.0.1:4318"), bytes.NewReader(good), 403, ""},
-		{"logs", "/v1/logs", httpHeaders(), bytes.NewReader(good), 404, ""},
-		{"below", "/v1/traces/", httpHeaders(), bytes.NewReader(good), 404, ""},
-		{"a gRPC method", otlp.Traces.Method(), httpHeaders(), bytes.NewReader(good), 404, ""},
+		{"a page", "", httpHeaders("Origin", "http://127.0.0.1:4318"), bytes.NewReader(good), 403, "browser"},
+		{"logs", "/v1/logs", httpHeaders(), bytes.NewReader(good), 404, "path"},
+		{"below", "/v1/traces/", httpHeaders(), bytes.NewReader(good), 404, "path"},
+		{"a gRPC method", otlp.Traces.Method(), httpHeaders(), bytes.NewReader(good), 404, "path"},
 		{"gRPC with JSON", otlp.Traces.Method(), map[string]string{"Content-Type": "application/grpc+json"},
-			bytes.NewReader(good), 415, ""},
+			bytes.NewReader(good), 415, "grpc"},
 	} {
 		for version := range httpClients(t, nil) {
 			t.Run(c.name+" "+version, func(t *testing.T) {
@@ -181,7 +183,13 @@ func TestHTTPBadInput(t *testing.T) {
 				if after := a.Header.Get("Retry-After"); after != "" {
 					t.Errorf("Retry-After: %s", after)
 				}
-				l.wantCounts(otlp.Traces, c.counts)
+				if strings.Contains(c.counts, "=") {
+					l.wantCounts(otlp.Traces, c.counts)
+					l.wantStrays("")
+				} else {
+					l.wantCounts(otlp.Traces, "")
+					l.wantStrays(c.counts + "=1")
+				}
 				a, _ = answer(t, client, otlp.Traces.Path(), httpHeaders(), bytes.NewReader(good))
 				if a.StatusCode != 200 || l.only(t).Items() != items {
 					t.Errorf("the next request: %s", a.Status)
@@ -195,7 +203,9 @@ func TestHTTPBadInput(t *testing.T) {
 func TestHTTPMethods(t *testing.T) {
 	l := openLab(t, Config{})
 	c := httpClients(t, l.dialSocket)["HTTP/1.1"]
-	for _, method := range []string{"GET", "HEAD", "OPTIONS", "PUT", "DELETE"} {
+	methods := []string{"GET", "HEAD", "OPTIONS", "PUT", "DELETE"}
+	defer func() { l.wantStrays(fmt.Sprintf("method=%d", len(methods))) }()
+	for _, method := range methods {
 		q, err := http.NewRequestWithContext(t.Context(), method, "http://receiver"+otlp.Traces.Path(), http.NoBody)
 		if err != nil {
 			t.Fatal(err)
@@ -207,6 +217,48 @@ func TestHTTPMethods(t *testing.T) {
 		a.Body.Close()
 		if a.StatusCode != 405 || a.Header.Get("Allow") != "POST" || a.Header.Get("Access-Control-Allow-Origin") != "" {
 			t.Errorf("%s: %s, %v", method, a.Status, a.Header)
+		}
+	}
+}
+
+// wantStrays compares the counts of requests that are of no signal.
+func (l *lab) wantStrays(want string) {
+	l.Helper()
+	var all []string
+	for why, n := range l.counters.strayCounts() {
+		if n > 0 {
+			all = append(all, fmt.Sprintf("%v=%d", Stray(why), n))
+		}
+	}
+	if got := strings.Join(all, ", "); got != want {
+		l.Errorf("requests of no signal: %s, want %s", got, want)
+	}
+}
+
+// A body whose chunks are broken is invalid, as is all else that the sender must not send again; one
+// that ends before its end was given up.
+func TestHTTPBrokenChunks(t *testing.T) {
+	for body, want := range map[string]string{
+		"zz\r\n":                         "400 items=1, refused_items undecodable=1, requests INVALID_ARGUMENT=1",
+		"1\r\nabc\r\n0\r\n\r\n":          "400 items=1, refused_items undecodable=1, requests INVALID_ARGUMENT=1",
+		strings.Repeat("f", 20) + "\r\n": "400 items=1, refused_items undecodable=1, requests INVALID_ARGUMENT=1",
+		"5\r\nabc":                       "503 requests CANCELLED=1",
+	} {
+		l := openLab(t, Config{})
+		c, err := net.Dial("unix", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(c, "POST /v1/traces HTTP/1.1\r\nHost: receiver\r\nContent-Type: %s\r\n"+
+			"Transfer-Encoding: chunked\r\n\r\n%s", protobufType, body)
+		c.(*net.UnixConn).CloseWrite()
+		c.SetReadDeadline(time.Now().Add(patience))
+		answer, err := io.ReadAll(c)
+		c.Close()
+		if code, text, _ := strings.Cut(want, " "); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 "+code) {
+			t.Errorf("%q: %s, %v", body, answer, err)
+		} else {
+			l.wantCounts(otlp.Traces, text)
 		}
 	}
 }
@@ -246,7 +298,7 @@ func TestHTTPRefused(t *testing.T) {
 func TestHTTPStatus(t *testing.T) {
 	for code := codes.Code(1); code < numCodes; code++ {
 		got := httpStatus(grpcstatus.Error(code, ""))
-		passes := code == codes.Unavailable || code == codes.DeadlineExceeded
+		passes := code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Canceled
 		if again := got == 429 || got >= 502; again != passes || got < 400 {
 			t.Errorf("%v: %d", code, got)
 		}
@@ -263,6 +315,7 @@ func TestHTTPSlowSenders(t *testing.T) {
 			defer cancel()
 			slow := httpClients(t, b.listener.DialContext)["HTTP/1.1"]
 			var ended sync.WaitGroup
+			var late, refused atomic.Int64
 			for range maxInWork {
 				ended.Go(func() {
 					body := newTrickle(0, 1)
@@ -276,6 +329,14 @@ func TestHTTPSlowSenders(t *testing.T) {
 					q.Header.Set("Content-Type", protobufType)
 					if a, err := slow.RoundTrip(q); err == nil {
 						a.Body.Close()
+						switch after, _ := strconv.Atoi(a.Header.Get("Retry-After")); {
+						case a.StatusCode == 503 && after > 0:
+							refused.Add(1)
+						case a.StatusCode == 503: // at the deadline
+							late.Add(1)
+						default:
+							t.Error(a.Status)
+						}
 					}
 					body.Close()
 				})
@@ -296,8 +357,13 @@ func TestHTTPSlowSenders(t *testing.T) {
 			}
 			cancel()
 			ended.Wait()
-			if c := counts(t, b.Receiver, otlp.Metrics); c == "" {
-				t.Error("nothing was counted")
+			s := b.counters.snapshot()[otlp.Traces]
+			again, tooLate := uint64(refused.Load()), uint64(late.Load())
+			if s.refused[Slow] == 0 || s.refused[Slow]+s.refused[Overload] != again || s.received != again ||
+				s.requests[codes.Unavailable] != again || s.requests[codes.DeadlineExceeded] != tooLate ||
+				again+tooLate != maxInWork {
+				t.Errorf("%d requests shall come again, %d have ended: counters are %s", again, tooLate,
+					counts(t, b.Receiver, otlp.Traces))
 			}
 		})
 	}
@@ -324,6 +390,41 @@ func TestHTTPDeadlines(t *testing.T) {
 			t.Errorf("%d connections are idle", n)
 		}
 	})
+}
+
+// A refused request whose body does not come is answered in bounded time, and does not keep its
+// connection.
+func TestHTTPRefusedWithoutBody(t *testing.T) {
+	for head, code := range map[string]int{
+		"POST /v1/logs":  404,
+		"PUT /v1/traces": 405,
+		"POST /v1/traces Origin: http://127.0.0.1":             403,
+		"POST /v1/traces Content-Type: application/grpc+proto": 415,
+		"POST /v1/traces Content-Type: text/plain":             415,
+		"POST /v1/traces Grpc-Timeout: nonsense":               400,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := openBubble(t)
+			c, err := b.listener.Dial()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			words := append(strings.SplitN(head, " ", 3), "X: y")
+			fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: receiver\r\n%s\r\nContent-Length: 1000\r\n\r\n",
+				words[0], words[1], words[2])
+			var first [len("HTTP/1.1 404")]byte
+			c.SetReadDeadline(time.Now().Add(callTimeout + time.Second))
+			if _, err := io.ReadFull(c, first[:]); err != nil || string(first[9:]) != strconv.Itoa(code) {
+				t.Errorf("%s: %s, %v", head, first, err)
+			}
+			io.Copy(io.Discard, c)
+			synctest.Wait()
+			if n := b.Status().Connections; n != 0 {
+				t.Errorf("%s: %d connections", head, n)
+			}
+		})
+	}
 }
 
 // Clients that announce no length and send as much as possible take the memory that the package

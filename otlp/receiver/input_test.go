@@ -161,6 +161,9 @@ func TestRaw(t *testing.T) {
 			if code, text := l.raw(c.path, c.headers, c.body); code != c.code {
 				t.Errorf("answered with %s: %s, want %s", code, text, c.code)
 			}
+			if c.name == "logs" || c.name == "another method" {
+				l.wantStrays("path=1")
+			}
 			want := 0
 			if c.code == "0" {
 				want = 1

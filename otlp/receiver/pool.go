@@ -23,7 +23,9 @@ type caller struct {
 }
 
 // newCaller returns the caller of a request. An interruption ends its reads, and by stopWaiting its
-// wait for slots and memory, but not the context of the call: what is received by then is passed on.
+// wait for slots and memory. By HTTP/1.1 it may end the request's context, too: net/http reads on for
+// the next request, and takes the error of that for the end of the client. So what has been received
+// by then is refused, and comes again.
 func newCaller(conn *connlimit.Conn, w http.ResponseWriter, stopWaiting func()) *caller {
 	controller := http.NewResponseController(w)
 	return &caller{conn: conn, interrupt: func() {
@@ -52,11 +54,11 @@ func (c *caller) end() {
 	c.interrupt = nil
 }
 
-// stop interrupts a call.
+// stop interrupts a call, if it still depends on its sender.
 func (c *caller) stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.interrupt != nil && !c.interrupted {
+	if c.interrupt != nil && !c.interrupted && !c.depends.IsZero() {
 		c.interrupted = true
 		c.interrupt()
 	}

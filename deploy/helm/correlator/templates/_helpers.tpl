@@ -10,8 +10,8 @@
 {{- end -}}
 
 {{- define "correlator.selectorLabels" -}}
-app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{/* "+" is not allowed in labels and tags. */}}
@@ -40,4 +40,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- else -}}
 {{- default "default" .Values.serviceAccount.name -}}
 {{- end -}}
+{{- end -}}
+
+{{/* The one place that has it is the agent's configuration. */}}
+{{- define "correlator.metricsPort" -}}
+{{- $address := index .Values.config "metrics-address" | default "" | toString -}}
+{{- regexFind ":[0-9]+$" $address | trimPrefix ":" | required "config.metrics-address has no port: probes need it" -}}
+{{- end -}}
+
+{{/* What the configuration connects to. */}}
+{{- define "correlator.connects" -}}
+{{- $config := .Values.config -}}
+{{- $otlp := $config.otlp | default dict -}}
+{{- if or $otlp.destinations (index $config "otlp-endpoint") (index $config "live-connect") -}}true{{- end -}}
 {{- end -}}

@@ -1,0 +1,48 @@
+package javaagent
+
+import (
+	"strings"
+	"testing"
+)
+
+// Options count in the order in which a JVM takes them, and what follows the main class is none.
+func TestJVMOptions(t *testing.T) {
+	all := map[string]string{
+		"JAVA_TOOL_OPTIONS": "-Dq=tool", "JDK_JAVA_OPTIONS": "'-Dq=jdk'", "_JAVA_OPTIONS": "-Dq=last",
+	}
+	tool := map[string]string{"JAVA_TOOL_OPTIONS": "-Dq=tool"}
+	jdk := map[string]string{"JAVA_TOOL_OPTIONS": "-Dq=tool", "JDK_JAVA_OPTIONS": "'-Dq=jdk'"}
+	for _, c := range []struct {
+		line        string
+		environment map[string]string
+		want        string
+	}{
+		{"java -Dq=cmd Main", tool, "cmd"},
+		{"java -Dq=cmd Main", jdk, "cmd"},
+		{"java -Dq=cmd Main", all, "last"},
+		{"java Main", jdk, "jdk"},
+		{"java Main", tool, "tool"},
+		{"/usr/bin/jsvc Main", jdk, "tool"}, // no launcher java
+		{"/usr/bin/jsvc -user nobody -Dq=cmd Main", nil, "cmd"},
+		{"/usr/bin/java -Dq=cmd Main -Dq=after", nil, "cmd"},
+		{"java Main -Dq=after", nil, ""},
+		{"java -Dq=cmd -jar a.jar -Dq=after", nil, "cmd"},
+		{"java -jar -Dq=cmd a.jar -Dq=after", nil, "cmd"},
+		{"java -cp a.jar -Dq=cmd Main -Dq=after", nil, "cmd"},
+		{"java -cp -Dq=path Main", nil, ""},
+		{"java -p mods --add-opens java.base/java.lang=ALL-UNNAMED -Dq=cmd -m a/b -Dq=after", nil, "cmd"},
+		{"java -Dq=cmd --module=a/b -Dq=after", nil, "cmd"},
+		{"java @file -Dq=cmd Main", nil, "cmd"},
+		{"java -cp", nil, ""},
+		{"", nil, ""},
+	} {
+		options := jvmOptions(strings.Fields(c.line), c.environment)
+		if got, _ := property(options, "q"); got != c.want {
+			t.Errorf("%s %v: %q, want %q", c.line, c.environment, got, c.want)
+		}
+	}
+	child := "java -cp a Launcher java -javaagent:/x/elastic-apm-agent-1.55.0.jar Main"
+	if agent := asked(jvmOptions(strings.Fields(child), nil)); agent != nil {
+		t.Errorf("an agent for a child: %s", agent)
+	}
+}
