@@ -82,16 +82,24 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// BenchmarkAdd adds samples to a store that is full.
+// BenchmarkAdd adds samples to a store that is full, and shows how long Add took at most.
 func BenchmarkAdd(b *testing.B) {
-	l := newLoad(10)
-	s := NewStore(10*time.Minute, DefaultBytes)
-	for range 1_000_000 {
-		s.Add(l.sample())
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		s.Add(l.sample())
+	for _, limit := range []int{DefaultBytes, 32 * DefaultBytes} {
+		b.Run(fmt.Sprintf("MiB=%d", limit>>20), func(b *testing.B) {
+			l := newLoad(10)
+			s := NewStore(1000*time.Hour, limit)
+			for s.Stats().Evicted == 0 {
+				s.Add(l.sample())
+			}
+			b.ReportAllocs()
+			longest := time.Duration(0)
+			for b.Loop() {
+				before := time.Now()
+				s.Add(l.sample())
+				longest = max(longest, time.Since(before))
+			}
+			b.ReportMetric(float64(longest.Microseconds()), "longest-µs")
+		})
 	}
 }
 

@@ -18,7 +18,7 @@ const (
 
 	// answerMemory is the most that is allocated for an answer until it is sent, garbage included: what is
 	// counted, the answer, and its text, in a buffer that doubles (TestMemoryOfAnswer).
-	answerMemory = 12 * answerBytes
+	answerMemory = 16 * answerBytes
 
 	// What parts of an answer are as JSON, without their texts.
 	sampleText      = 64
@@ -111,8 +111,8 @@ type sliceOfTime struct {
 	first int64
 }
 
-// slicesOf returns the slices that may have samples of transactions. The caller holds the lock; an owner
-// has some thirty slices at most (slicesOfPeriod, partOfLimit).
+// slicesOf returns the slices that may have samples of transactions. The caller holds the lock; there are
+// few slices, as each is large, or a tenth of the time (slicesOfPeriod, partOfLimit, maxSliceBytes).
 func slicesOf(selected []candidate) (all []sliceOfTime) {
 	type interval struct{ first, last int64 }
 	owners := make(map[*owner]interval)

@@ -32,7 +32,7 @@ func (s *Store) evict(now time.Time) {
 	}
 }
 
-// Expire forgets what is too old.
+// Expire forgets what is too old, a slice at a time: between two, the lock is released.
 func (s *Store) Expire(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,6 +47,8 @@ func (s *Store) Expire(now time.Time) {
 				break
 			}
 			s.stats.Expired += s.forgetOldest(o, goneExpired, now)
+			s.mu.Unlock() // meanwhile slices may be evicted, and owners come and go
+			s.mu.Lock()
 		}
 		for _, p := range o.processes {
 			s.forgetThreads(p, oldest-int64(s.period/slicesOfPeriod))

@@ -15,9 +15,11 @@ const (
 	// the slice, so they are kept a tenth longer at most.
 	slicesOfPeriod = 10
 
-	// partOfLimit is which part of the memory the slices of one owner may be before a new one begins: so
-	// much is evicted at a time, and a sample may take so much at most.
-	partOfLimit = 16
+	// partOfLimit and maxSliceBytes are which part of the memory, and how much of it, the slice of an owner
+	// may be before a new one begins: so much is forgotten at a time, for which all samples wait. The
+	// stack of a sample may take such a part at most, too.
+	partOfLimit   = 16
+	maxSliceBytes = 2 << 20
 
 	// What things take in memory beside texts, in maps too, with half of a growing map or slice unused.
 	// TestMemory compares them with the heap.
@@ -251,8 +253,8 @@ func (s *Store) slice(o *owner, now time.Time) *timeSlice {
 	at := now.UnixNano()
 	if n := len(o.slices); n > 0 {
 		last := o.slices[n-1]
-		if at-last.began < int64(s.period/slicesOfPeriod) && at >= last.began && last.bytes <= s.limit/partOfLimit &&
-			last.ended == 0 {
+		if at-last.began < int64(s.period/slicesOfPeriod) && at >= last.began &&
+			last.bytes <= min(s.limit/partOfLimit, maxSliceBytes) && last.ended == 0 {
 			return last
 		}
 		s.end(o, last, at)
