@@ -34,12 +34,8 @@ type explainOptions struct {
 
 const defaultBusiest = 10
 
-// The lengths of ids, and the shortest beginning of one: what is shorter begins too many.
-const (
-	traceDigits = 32
-	spanDigits  = 16
-	leastDigits = 4
-)
+// leastDigits is the shortest beginning of an id: what is shorter begins too many.
+const leastDigits = 4
 
 func (o *explainOptions) validate(s *config.Settings) error {
 	for key, n := range map[string]int{"busiest": o.Busiest, "slowest": o.Slowest} {
@@ -82,7 +78,7 @@ func (o *explainOptions) query(args []string) (keep.Query, error) {
 		}
 		return q, nil
 	}
-	id, err := parseID(args[0], traceDigits)
+	id, err := parseID(args[0], keep.TraceDigits)
 	q.ID = id
 	return q, err
 }

@@ -145,7 +145,8 @@ func (o *recordOptions) validate(s *config.Settings) error {
 	case o.Output == "-" && o.format() == report.PProf && terminal.Is(os.Stdout):
 		return errors.New("--output -: a profile is not for a terminal")
 	}
-	return firstError(checkID(s, "trace", &o.Trace, traceDigits), checkID(s, "transaction", &o.Transaction, spanDigits))
+	return firstError(checkID(s, "trace", &o.Trace, keep.TraceDigits),
+		checkID(s, "transaction", &o.Transaction, keep.SpanDigits))
 }
 
 // format returns the form of the profile, which the name of the file says if nothing else does.

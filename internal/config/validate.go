@@ -161,7 +161,7 @@ func (c *Config) validateMonitoring(s *Settings) error {
 const (
 	minKeep      = 10 * time.Second
 	maxKeep      = 24 * time.Hour
-	maxKeepBytes = 16 << 30
+	maxKeepBytes = 1 << 30
 )
 
 func (c *Config) validateKeep(s *Settings) error {

@@ -104,7 +104,7 @@ func ambiguous(prefix string, ids []string) error {
 func nothing(q keep.Query, a *keep.Answer) string {
 	kept := fmt.Sprintf("this agent keeps %d samples", a.Kept)
 	if !a.Oldest.IsZero() {
-		kept += " since " + clock(a.Oldest)
+		kept += ", the oldest of " + clock(a.Oldest)
 	}
 	if q.ID == "" {
 		text := "no transaction was sampled"
@@ -131,19 +131,20 @@ func nothing(q keep.Query, a *keep.Answer) string {
 		return about + "its stacks are too large to be kept"
 	}
 	period := time.Second / time.Duration(max(a.SamplesPerSecond, 1))
-	lines := []string{"no sample of " + q.ID + " was taken here; " + kept + ". It can be that it",
+	lines := []string{"no sample of " + q.ID + " is kept here; " + kept + ". It can be that it",
 		fmt.Sprintf("- used little CPU time, or waited: it is seen at a tick of the clock, every %v of CPU time", period),
 		"- is not sampled by its tracer: such traces are left out (run --unsampled keeps them)",
-		fmt.Sprintf("- ran before %s: nothing is kept from before that", clock(oldest(a))),
 		"- ran on another host, or in a process that takes no part here: see \"correlator status\""}
-	return strings.Join(lines, "\n  ")
-}
-
-func oldest(a *keep.Answer) time.Time {
-	if a.Oldest.IsZero() {
-		return a.At
+	if a.Complete.IsZero() {
+		lines = append(lines, "- ran before the agent began: nothing was forgotten since")
+	} else {
+		lines = append(lines, fmt.Sprintf("- ran before %s, and was forgotten: all is kept since then (--keep, --keep-bytes)",
+			clock(a.Complete)))
 	}
-	return a.Oldest
+	if n := len(q.ID); n != keep.TraceDigits && n != keep.SpanDigits {
+		lines = append(lines, "Of an id in full it may be known that its samples were forgotten.")
+	}
+	return strings.Join(lines, "\n  ")
 }
 
 // clock returns a time of today as people read it.

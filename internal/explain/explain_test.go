@@ -161,10 +161,11 @@ func TestPartlyKept(t *testing.T) {
 func TestLeftOut(t *testing.T) {
 	a := example()
 	a.LeftOut = 5
-	a.Transactions[0].Samples += a.LeftOut
-	a.Samples = append(a.Samples, keep.Sample{Transaction: 0, Stack: keep.LeftOutStack, Count: a.LeftOut})
+	a.Transactions[0].Samples += a.LeftOut + 2
+	a.Samples = append(a.Samples, keep.Sample{Transaction: 0, Stack: keep.LeftOutStack, Count: a.LeftOut},
+		keep.Sample{Transaction: 0, Several: true, Count: 2})
 	for format, want := range map[report.Format]string{
-		Table: "5 samples are counted without stack, thread and span", JSON: leftOut, report.Folded: leftOut + " 5\n",
+		Table: "7 samples are counted without thread and span, or without stack", JSON: leftOut, report.Folded: leftOut + " 5\n",
 		report.HTML: leftOut,
 	} {
 		if out, _, err := run(t, a, Options{Format: format}); err != nil || !strings.Contains(out, want) {
@@ -182,7 +183,7 @@ func TestLeftOut(t *testing.T) {
 			outermost += m.Samples
 		}
 	}
-	if e.Samples != 20 || outermost != 20 || len(e.Threads) != 2 || len(e.Spans) != 3 {
+	if e.Samples != 22 || outermost != 22 || e.LeftOut != 7 || len(e.Threads) != 2 || len(e.Spans) != 3 {
 		t.Errorf("%d samples, %d in methods, threads %v, spans %v", e.Samples, outermost, e.Threads, e.Spans)
 	}
 }
@@ -242,6 +243,9 @@ func TestNothing(t *testing.T) {
 		"its samples had no stack":    {Gone: "no_stack"},
 		"too large to be kept":        {Gone: "too_large"},
 		"every 50ms of CPU time":      {SamplesPerSecond: 20, At: at},
+		"Of an id in full it may be":  {SamplesPerSecond: 20, At: at},
+		"ran before the agent began":  {SamplesPerSecond: 20, At: at},
+		"ran before " + clock(at):     {SamplesPerSecond: 20, Oldest: at.Add(-time.Hour), Complete: at},
 		"several ids begin with abcd": {Ambiguous: []string{"abcd1", "abcd2"}},
 		"samples are kept of 2 transactions with the id abcd, but --service or --since": {Filtered: 2, Gone: "no_stack"},
 	} {

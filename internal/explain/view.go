@@ -18,6 +18,7 @@ type Explanation struct {
 	Host         string        `json:"host,omitempty"`
 	At           time.Time     `json:"at"`
 	KeptSince    time.Time     `json:"kept_since"`
+	Complete     time.Time     `json:"complete_since,omitzero"` // since when nothing was forgotten; zero: nothing was
 	PerSample    time.Duration `json:"cpu_ns_per_sample"`
 	Samples      uint64        `json:"samples"`
 	Transactions []Transaction `json:"transactions"`
@@ -26,7 +27,8 @@ type Explanation struct {
 	Spans        []Span        `json:"spans"`
 	Methods      []*Method     `json:"methods"` // callers before what they call
 
-	// LeftOut is how many samples are in no Thread and Span, and in one Method together: there was no room.
+	// LeftOut is how many samples are in no Thread and Span, since there was no room, and some of them in one
+	// Method together.
 	LeftOut uint64 `json:"left_out_samples,omitempty"`
 	// Gone is why other samples of the trace or the transaction are not there, and GoneAt when the last ones
 	// were lost.
@@ -80,7 +82,10 @@ type Span struct {
 	Share       float64       `json:"cpu_of_wall"`
 }
 
-type threadKey struct{ pid, tid int }
+type threadKey struct {
+	pid, tid int
+	name     string
+}
 
 type spanKey struct {
 	transaction int
@@ -89,8 +94,8 @@ type spanKey struct {
 
 // explain computes an explanation. The answer has been checked.
 func explain(a *keep.Answer, r *record.Recording) *Explanation {
-	e := &Explanation{Host: a.Host, At: a.At, KeptSince: a.Oldest, PerSample: r.Period(), More: a.More,
-		LeftOut: a.LeftOut, Gone: a.Gone, GoneAt: a.GoneAt, outermost: newTree(r)}
+	e := &Explanation{Host: a.Host, At: a.At, KeptSince: a.Oldest, Complete: a.Complete, PerSample: r.Period(),
+		More: a.More, Gone: a.Gone, GoneAt: a.GoneAt, outermost: newTree(r)}
 	e.Methods = flat(nil, e.outermost, -1)
 	for i := range a.Transactions {
 		tx := &a.Transactions[i]
@@ -107,16 +112,16 @@ func explain(a *keep.Answer, r *record.Recording) *Explanation {
 	threads, spans := make(map[threadKey]*Thread), make(map[spanKey]*Span)
 	for i := range a.Samples {
 		s := &a.Samples[i]
-		if s.Stack == keep.LeftOutStack {
+		if s.Stack == keep.LeftOutStack || s.Several {
+			e.LeftOut += s.Count
 			continue
 		}
 		tx := &e.Transactions[s.Transaction]
-		th := threads[threadKey{tx.PID, s.TID}]
+		th := threads[threadKey{tx.PID, s.TID, s.Thread}]
 		if th == nil {
-			th = &Thread{PID: tx.PID, TID: s.TID}
-			threads[threadKey{tx.PID, s.TID}] = th
+			th = &Thread{PID: tx.PID, TID: s.TID, Name: s.Thread}
+			threads[threadKey{tx.PID, s.TID, s.Thread}] = th
 		}
-		th.Name = cmp.Or(s.Thread, th.Name)
 		th.Samples += s.Count
 		sp := spans[spanKey{s.Transaction, s.Span}]
 		if sp == nil {
@@ -126,6 +131,7 @@ func explain(a *keep.Answer, r *record.Recording) *Explanation {
 		sp.Samples += s.Count
 	}
 	wall := e.wall()
+	nameThreads(threads)
 	for _, th := range threads {
 		th.CPU = e.cpu(th.Samples)
 		th.Share = share(th.CPU, wall)
@@ -140,9 +146,29 @@ func explain(a *keep.Answer, r *record.Recording) *Explanation {
 	return e
 }
 
+// nameThreads adds what was sampled of a thread before its name was known to what was sampled later, if it
+// had one name only.
+func nameThreads(threads map[threadKey]*Thread) {
+	type number struct{ pid, tid int }
+	names := make(map[number][]string)
+	for key := range threads {
+		if key.name != "" {
+			names[number{key.pid, key.tid}] = append(names[number{key.pid, key.tid}], key.name)
+		}
+	}
+	for of, all := range names {
+		unnamed := threadKey{of.pid, of.tid, ""}
+		if before := threads[unnamed]; before != nil && len(all) == 1 {
+			threads[threadKey{of.pid, of.tid, all[0]}].Samples += before.Samples
+			delete(threads, unnamed)
+		}
+	}
+}
+
 func (e *Explanation) sort() {
 	slices.SortFunc(e.Threads, func(a, b Thread) int {
-		return cmp.Or(cmp.Compare(b.Samples, a.Samples), cmp.Compare(a.PID, b.PID), cmp.Compare(a.TID, b.TID))
+		return cmp.Or(cmp.Compare(b.Samples, a.Samples), cmp.Compare(a.PID, b.PID), cmp.Compare(a.TID, b.TID),
+			cmp.Compare(a.Name, b.Name))
 	})
 	slices.SortFunc(e.Spans, func(a, b Span) int {
 		return cmp.Or(cmp.Compare(b.Samples, a.Samples), cmp.Compare(a.Trace, b.Trace),
@@ -208,8 +234,8 @@ func (e *Explanation) notes() (notes []string) {
 		notes = append(notes, gone)
 	}
 	if e.LeftOut > 0 {
-		notes = append(notes, fmt.Sprintf("%d samples are counted without stack, thread and span: the answer would be too "+
-			"large (ask for fewer transactions)", e.LeftOut))
+		notes = append(notes, fmt.Sprintf("%d samples are counted without thread and span, or without stack: the answer "+
+			"would be too large (ask for fewer transactions)", e.LeftOut))
 	}
 	return notes
 }

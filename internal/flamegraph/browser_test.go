@@ -149,7 +149,7 @@ func TestPage(t *testing.T) {
 	if got := b.eval("view.flame.root.time"); got != "93" {
 		t.Errorf("%s samples", got)
 	}
-	if got := b.text("#flame h2 span"); got != "4.65 s, 93 samples in 2 transactions" {
+	if got := b.text("#flame h2 span"); got != "4.65 s, 93 samples, all in 2 transactions" {
 		t.Errorf("title %q", got)
 	}
 	if got := b.text("#notes"); !strings.Contains(got, "host web-3") {
@@ -206,6 +206,28 @@ func TestPage(t *testing.T) {
 	b.do(chromedp.KeyEvent("/"))
 	if got := b.eval("document.activeElement.type"); got != `"search"` {
 		t.Errorf("/ leads to %s", got)
+	}
+}
+
+// What is in no transaction is not said to be of the only one.
+func TestOutside(t *testing.T) {
+	p := &Profile{Title: "record", Period: 50 * time.Millisecond, Groups: []Group{{"cd02", "transaction cd02"}},
+		Stacks: []Stack{{0, []string{"main", "mine"}, 1}, {-1, []string{"main", "other"}, 999}}}
+	b := open(t, p)
+	if got := b.text("#flame h2 span"); got != "50.00 s, 1000 samples, 50 ms in 1 transaction" {
+		t.Errorf("title %q", got)
+	}
+	b.do(chromedp.KeyEvent("]"))
+	if got := b.text("#flame h2 span"); got != "transaction cd02: 50 ms, 1 sample" || b.eval("view.flame.root.time") != "1" {
+		t.Errorf("the transaction: %q", got)
+	}
+	p.Stacks = p.Stacks[:1]
+	b = open(t, p)
+	if got := b.text("#flame h2 span"); got != "transaction cd02: 50 ms, 1 sample" {
+		t.Errorf("alone: %q", got)
+	}
+	if got := b.eval(`document.querySelector("#choice").hidden`); got != "true" {
+		t.Errorf("there is a choice: %s", got)
 	}
 }
 

@@ -57,8 +57,9 @@ type Stack struct {
 // data is what the page's script reads.
 type data struct {
 	Notes   []string    `json:"notes"`
-	Period  int64       `json:"period"` // ns
-	All     uint64      `json:"all"`    // samples
+	Period  int64       `json:"period"`  // ns
+	All     uint64      `json:"all"`     // samples
+	Outside uint64      `json:"outside"` // samples of no group
 	Groups  []Group     `json:"groups"`
 	Totals  []uint64    `json:"totals"` // samples of each group
 	Names   []string    `json:"names"`

@@ -33,10 +33,14 @@
     one("#notes").append(Object.assign(document.createElement("li"),
       {textContent: `${data.others} transactions more are in the whole, and cannot be chosen`}));
   }
+  // alone: there is one transaction, and no sample that is in none.
+  const inGroups = all - data.outside, count = data.groups.length + data.others;
+  const alone = count === 1 && !data.outside;
+  const transactions = `${count} ${count === 1 ? "transaction" : "transactions"}`;
   const option = (value, text) => select.append(Object.assign(document.createElement("option"), {value, textContent: text}));
   option("", `all: ${cpu(all)}`);
   data.groups.forEach((group, i) => option(String(i), `${group.Name}: ${cpu(totals[i])}`));
-  one("#choice").hidden = data.groups.length < 2;
+  one("#choice").hidden = alone || !data.groups.length;
 
   // frames returns the names of a node's frames, the innermost first.
   const known = new Map();
@@ -66,8 +70,8 @@
     add([], total - shown); // without a stack
     flame.zoom = [];
     flame.show(stacks);
-    one("#flame h2 span").textContent = group < 0 && data.groups.length !== 1
-      ? `${cpu(total)}, ${samples(total)}` + (data.groups.length ? ` in ${data.groups.length + data.others} transactions` : "")
+    one("#flame h2 span").textContent = group < 0 && !alone
+      ? `${cpu(total)}, ${samples(total)}` + (inGroups ? `, ${inGroups === all ? "all" : cpu(inGroups)} in ${transactions}` : "")
       : `${data.groups[Math.max(group, 0)].Detail}: ${cpu(total)}, ${samples(total)}`;
     one("#flame .empty").hidden = total > 0;
     find();
@@ -95,7 +99,7 @@
   };
 
   const step = by => {
-    if (data.groups.length < 2) return;
+    if (one("#choice").hidden) return;
     select.selectedIndex = (select.selectedIndex + by + select.options.length) % select.options.length;
     show();
   };

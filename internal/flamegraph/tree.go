@@ -83,6 +83,9 @@ func newData(p *Profile) *data {
 		if key.node != nil {
 			d.Self[key.node.place] += count
 		}
+		if key.group < 0 {
+			d.Outside += count
+		}
 		if key.group >= len(d.Groups) || key.group < 0 {
 			continue
 		}

@@ -6,6 +6,12 @@ import (
 	"correlator/profile"
 )
 
+// How many digits ids have in full: those of traces; those of transactions and spans.
+const (
+	TraceDigits = 32
+	SpanDigits  = 16
+)
+
 // Query says what of the samples is wanted.
 type Query struct {
 	// ID is the id of a trace or a transaction, or else of a span, in lower-case hexadecimal digits, or
@@ -39,6 +45,7 @@ type Answer struct {
 	SamplesPerSecond int           `json:"samples_per_second"` // of every CPU
 	Keep             time.Duration `json:"keep"`               // how long samples are kept at most
 	Oldest           time.Time     `json:"oldest"`             // since when there are any; zero: there are none
+	Complete         time.Time     `json:"complete"`           // since when all are there; zero: nothing was forgotten
 	Kept             uint64        `json:"kept_samples"`
 	Evicted          uint64        `json:"evicted_samples"` // for lack of room, since the agent began
 
@@ -50,8 +57,8 @@ type Answer struct {
 	Frames    []Frame    `json:"frames"`
 	Stacks    [][]uint32 `json:"stacks"` // frames, leaf first
 	Samples   []Sample   `json:"samples"`
-	// LeftOut is how many samples of the transactions have a Sample without a stack each, since the
-	// answer would be too large.
+	// LeftOut is how many samples are in a Sample without a stack, one for each transaction, since the answer
+	// would be too large: those of which there are fewest.
 	LeftOut uint64 `json:"left_out_samples,omitempty"`
 
 	// Ambiguous are the ids that begin so; then there is nothing else.
@@ -112,7 +119,8 @@ const LeftOutStack = -1
 // Sample is how often a thread was seen with a stack, in one span of a transaction.
 type Sample struct {
 	Transaction int    `json:"t"`
-	Stack       int    `json:"s"` // LeftOutStack: left out, as are thread and span
+	Stack       int    `json:"s"`           // LeftOutStack: left out, as are thread and span
+	Several     bool   `json:"m,omitempty"` // of several threads and spans, which are left out
 	Span        string `json:"p,omitempty"`
 	TID         int    `json:"i"`
 	Thread      string `json:"n,omitempty"`

@@ -44,9 +44,10 @@ type collector struct {
 	answer  *Answer
 	bytes   int // of the answer as JSON
 	number  map[*transaction]int
-	counts  map[entryKey]uint64
-	keys    []entryKey // of counts, in the order of time
-	leftOut []uint64   // samples of each transaction
+	counts  map[entryKey]sum // at most maxCounts
+	added   int              // to counts
+	sorted  []counted        // of sort
+	leftOut []uint64         // samples of each transaction
 
 	processes map[*process]int
 	files     map[*profile.File]int
@@ -54,9 +55,21 @@ type collector struct {
 	stacks    map[*stack]int
 }
 
+// sum is how many samples there are of an entryKey. A key without a thread is of all threads and spans for
+// which there is no room.
+type sum struct {
+	samples uint64
+	order   int // in which keys came
+}
+
+type counted struct {
+	key entryKey
+	sum
+}
+
 func newCollector(ctx context.Context, s *Store, a *Answer) *collector {
 	return &collector{store: s, ctx: ctx, answer: a, number: make(map[*transaction]int),
-		counts: make(map[entryKey]uint64), processes: make(map[*process]int), files: make(map[*profile.File]int),
+		counts: make(map[entryKey]sum), processes: make(map[*process]int), files: make(map[*profile.File]int),
 		frames: make(map[*frame]uint32), stacks: make(map[*stack]int)}
 }
 
@@ -71,8 +84,9 @@ func (c *collector) collect(selected []candidate) error {
 			c.count(slice.first, some)
 		}
 	}
-	c.answer.Samples = make([]Sample, 0, len(c.keys)+len(selected))
-	for some := range slices.Chunk(c.keys, step) {
+	c.sort()
+	c.answer.Samples = make([]Sample, 0, len(c.sorted)+len(selected))
+	for some := range slices.Chunk(c.sorted, step) {
 		if err := c.ctx.Err(); err != nil {
 			return err
 		}
@@ -164,8 +178,7 @@ func (c *collector) addTransactions(selected []candidate, copied []changing) []c
 	return selected
 }
 
-// count counts what is of the transactions, of a slice whose first sample was taken then; what there is no
-// room for, by transaction only.
+// count counts what is of the transactions, of a slice whose first sample was taken then.
 func (c *collector) count(first int64, some []entry) {
 	for i := range some {
 		e := &some[i]
@@ -178,37 +191,67 @@ func (c *collector) count(first int64, some []entry) {
 		if tx.KeptFrom.IsZero() {
 			tx.KeptFrom = time.Unix(0, first)
 		}
-		if _, known := c.counts[e.entryKey]; !known {
-			if len(c.keys) == maxCounts {
-				c.leftOut[number] += uint64(e.count)
-				continue
-			}
-			c.keys = append(c.keys, e.entryKey)
+		if c.add(e.entryKey, uint64(e.count)); len(c.counts) >= maxCounts {
+			c.merge()
 		}
-		c.counts[e.entryKey] += uint64(e.count)
+	}
+}
+
+func (c *collector) add(key entryKey, samples uint64) {
+	s, known := c.counts[key]
+	if !known {
+		c.added++
+		s.order = c.added
+	}
+	s.samples += samples
+	c.counts[key] = s
+}
+
+// sort sorts what was counted, the most samples first.
+func (c *collector) sort() {
+	c.sorted = slices.Grow(c.sorted[:0], len(c.counts))
+	for key, s := range c.counts {
+		c.sorted = append(c.sorted, counted{key, s})
+	}
+	slices.SortFunc(c.sorted, func(a, b counted) int {
+		return cmp.Or(cmp.Compare(b.samples, a.samples), cmp.Compare(a.order, b.order))
+	})
+}
+
+// merge makes room for what comes: of what has fewest samples, threads and spans are left out, and in the
+// end stacks, too. What has many samples later may have lost a few.
+func (c *collector) merge() {
+	for len(c.counts) > maxCounts/2 {
+		c.sort()
+		for _, least := range c.sorted[len(c.sorted)/2:] {
+			delete(c.counts, least.key)
+			if least.key.thread == nil {
+				c.leftOut[c.number[least.key.transaction]] += least.samples
+			} else {
+				c.add(entryKey{transaction: least.key.transaction, stack: least.key.stack}, least.samples)
+			}
+		}
 	}
 }
 
 // addSamples adds samples that there is room for.
-func (c *collector) addSamples(some []entryKey) {
-	threads := make([]string, len(some))
-	c.store.mu.Lock()
-	for i, key := range some {
-		if th := key.transaction.process.threads[key.tid]; th != nil {
-			threads[i] = th.name
+func (c *collector) addSamples(some []counted) {
+	for _, one := range some {
+		number := c.number[one.key.transaction]
+		sample := Sample{Transaction: number, Count: one.samples}
+		size := sampleText
+		if th := one.key.thread; th == nil {
+			sample.Several = true
+		} else {
+			sample.TID, sample.Thread = int(th.tid), th.name
+			size += textBytes(sample.Thread)
 		}
-	}
-	c.store.mu.Unlock()
-	for i, key := range some {
-		number := c.number[key.transaction]
-		sample := Sample{Transaction: number, TID: int(key.tid), Thread: threads[i], Count: c.counts[key]}
-		size := sampleText + textBytes(sample.Thread)
-		if key.span != [8]byte{} {
-			sample.Span = hexadecimal(key.span[:])
+		if one.key.span != [8]byte{} {
+			sample.Span = hexadecimal(one.key.span[:])
 			size += spanText
 		}
 		var fits bool
-		if sample.Stack, fits = c.stack(key.stack, size); !fits {
+		if sample.Stack, fits = c.stack(one.key.stack, size); !fits {
 			c.leftOut[number] += sample.Count
 			continue
 		}

@@ -4,7 +4,7 @@ import "github.com/prometheus/client_golang/prometheus"
 
 // metricDescs describes what a Keep counts.
 type metricDescs struct {
-	samples, kept, evicted, lost, unnamed, bytes, transactions *prometheus.Desc
+	samples, kept, evicted, expired, lost, unnamed, bytes, transactions *prometheus.Desc
 }
 
 func newMetricDescs() metricDescs {
@@ -16,7 +16,8 @@ func newMetricDescs() metricDescs {
 		kept:    desc("samples", "CPU samples that are kept now."),
 		evicted: desc("samples_evicted_total",
 			"CPU samples that were forgotten before their time, as there was no room for new ones."),
-		lost: desc("samples_lost_total", "CPU samples in transactions that were not kept, by reason.", "reason"),
+		expired: desc("samples_expired_total", "CPU samples that were forgotten as they were too old."),
+		lost:    desc("samples_lost_total", "CPU samples in transactions that were not kept, by reason.", "reason"),
 		unnamed: desc("samples_unnamed_total",
 			"CPU samples that were asked for names of functions that may exist, and got none, by reason.", "reason"),
 		bytes:        desc("bytes", "Memory of what is kept."),
@@ -26,7 +27,7 @@ func newMetricDescs() metricDescs {
 
 // Describe implements prometheus.Collector.
 func (k *Keep) Describe(descs chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{k.descs.samples, k.descs.kept, k.descs.evicted, k.descs.lost,
+	for _, desc := range []*prometheus.Desc{k.descs.samples, k.descs.kept, k.descs.evicted, k.descs.expired, k.descs.lost,
 		k.descs.unnamed, k.descs.bytes, k.descs.transactions} {
 		descs <- desc
 	}
@@ -41,6 +42,7 @@ func (k *Keep) Collect(metrics chan<- prometheus.Metric) {
 	send(k.descs.samples, prometheus.CounterValue, float64(stats.Added))
 	send(k.descs.kept, prometheus.GaugeValue, float64(stats.Samples))
 	send(k.descs.evicted, prometheus.CounterValue, float64(stats.Evicted))
+	send(k.descs.expired, prometheus.CounterValue, float64(stats.Expired))
 	for reason, n := range stats.Lost {
 		send(k.descs.lost, prometheus.CounterValue, float64(n), lostNames[reason])
 	}

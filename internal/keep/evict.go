@@ -1,6 +1,7 @@
 package keep
 
 import (
+	"cmp"
 	"hash/maphash"
 	"time"
 )
@@ -32,12 +33,13 @@ func (s *Store) evict(now time.Time) {
 	}
 }
 
-// Expire forgets what is too old, a slice at a time: between two, the lock is released.
+// Expire forgets what is too old, and frees the memory of what was forgotten. The lock is released between
+// two slices, and two tables.
 func (s *Store) Expire(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	oldest := now.Add(-s.period).UnixNano()
-	for _, o := range s.owners {
+	oldest, n := now.Add(-s.period).UnixNano(), 0
+	for _, o := range s.owners { // which may come and go meanwhile, as slices may be evicted
 		for len(o.slices) > 0 {
 			slice := o.slices[0]
 			if slice.ended == 0 && now.UnixNano()-slice.began >= int64(s.period/slicesOfPeriod) {
@@ -47,13 +49,28 @@ func (s *Store) Expire(now time.Time) {
 				break
 			}
 			s.stats.Expired += s.forgetOldest(o, goneExpired, now)
-			s.mu.Unlock() // meanwhile slices may be evicted, and owners come and go
-			s.mu.Lock()
+			s.pause()
 		}
-		for _, p := range o.processes {
-			s.forgetThreads(p, oldest-int64(s.period/slicesOfPeriod))
+		if n++; n%step == 0 {
+			s.pause()
 		}
 	}
+	for len(s.shrunk) > 0 {
+		p := s.shrunk[len(s.shrunk)-1]
+		s.shrunk = s.shrunk[:len(s.shrunk)-1]
+		p.shrunk = false
+		for _, shrink := range []func(){p.transactions.shrink, p.stacks.shrink, p.frames.shrink, p.threads.shrink} {
+			shrink()
+			s.pause()
+		}
+	}
+	s.shrunk = nil
+}
+
+// pause lets Add go first. The caller holds the lock.
+func (s *Store) pause() {
+	s.mu.Unlock()
+	s.mu.Lock()
 }
 
 // forgetOldest forgets the oldest slice of an owner, and returns how many samples it had.
@@ -65,28 +82,13 @@ func (s *Store) forgetOldest(o *owner, why reason, now time.Time) (samples uint6
 	if slice.ended == 0 {
 		cost = openEntryBytes
 	}
+	s.forgotten = max(s.forgotten, cmp.Or(slice.ended, now.UnixNano()))
 	for i := range slice.entries {
-		e := &slice.entries[i]
-		samples += uint64(e.count)
-		tx, st := e.transaction, e.stack
-		tx.samples -= uint64(e.count)
-		tx.earlier += uint64(e.count)
-		if tx.entries--; tx.entries == 0 {
-			s.forgetTransaction(tx, why, now)
-		}
-		if st.entries--; st.entries == 0 {
-			s.forgetStack(st)
-		}
+		samples += uint64(slice.entries[i].count)
+		s.forgetEntry(&slice.entries[i], why, now)
 	}
 	s.grow(o, -cost*len(slice.entries)-sliceBytes)
 	s.stats.Samples -= samples
-	for _, p := range o.processes {
-		if len(p.transactions) == 0 {
-			s.forgetThreads(p, now.UnixNano()+1)
-			s.grow(o, -sizeOfProcess(p.resource))
-			delete(o.processes, p.resource)
-		}
-	}
 	if len(o.processes) == 0 {
 		s.grow(o, -ownerBytes)
 		delete(s.owners, o.name)
@@ -94,9 +96,34 @@ func (s *Store) forgetOldest(o *owner, why reason, now time.Time) (samples uint6
 	return samples
 }
 
+// forgetEntry forgets all that no other entry has.
+func (s *Store) forgetEntry(e *entry, why reason, now time.Time) {
+	tx, st, th := e.transaction, e.stack, e.thread
+	p := tx.process
+	tx.samples -= uint64(e.count)
+	tx.earlier += uint64(e.count)
+	if tx.entries--; tx.entries == 0 {
+		s.forgetTransaction(tx, why, now)
+	}
+	if st.entries--; st.entries == 0 {
+		s.forgetStack(st)
+	}
+	if th.entries--; th.entries == 0 {
+		delete(p.threads.all, th.threadID)
+		s.grow(p.owner, -threadBytes-len(th.name))
+	}
+	if len(p.transactions.all) == 0 { // it has no entries, so nothing else either
+		s.grow(p.owner, -sizeOfProcess(p.resource))
+		delete(p.owner.processes, p.resource)
+	} else if !p.shrunk {
+		p.shrunk = true
+		s.shrunk = append(s.shrunk, p)
+	}
+}
+
 func (s *Store) forgetTransaction(tx *transaction, why reason, now time.Time) {
 	s.gone.bury(tx.id, why, now)
-	delete(tx.process.transactions, tx.id)
+	delete(tx.process.transactions.all, tx.id)
 	s.stats.Transactions--
 	s.grow(tx.process.owner, -transactionBytes-tx.attributes.Bytes())
 }
@@ -105,23 +132,13 @@ func (s *Store) forgetStack(st *stack) {
 	p := st.process
 	for _, f := range st.frames {
 		if f.stacks--; f.stacks == 0 {
-			delete(p.frames, f.Frame)
+			delete(p.frames.all, f.Frame)
 			s.grow(p.owner, -sizeOfFrame(f.Frame)-sizeOfFunction(f.function))
 		}
 	}
-	delete(p.stacks, st.id)
+	delete(p.stacks.all, st.id)
 	s.grow(p.owner, -stackBytes-len(st.frames)*pointerBytes)
 	st.named = true // which takes it from those without names
-}
-
-// forgetThreads forgets the names of threads that were sampled last before a time.
-func (s *Store) forgetThreads(p *process, before int64) {
-	for tid, th := range p.threads {
-		if th.used < before || len(p.transactions) == 0 {
-			delete(p.threads, tid)
-			s.grow(p.owner, -threadBytes-len(th.name))
-		}
-	}
 }
 
 // reason is why nothing is there of a transaction.

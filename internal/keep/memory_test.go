@@ -51,6 +51,7 @@ func TestMemory(t *testing.T) {
 			r := resource("a", i)
 			r.Name, r.ExecutablePath = fmt.Sprintf("%01000d", i), fmt.Sprintf("%04000d", i)
 			r.Environment, r.ContainerID = strings.Repeat("e", i%300), strings.Repeat("c", i%64)
+			r.Version, r.SDKName = fmt.Sprintf("%02000d", i), fmt.Sprintf("%0500d", i)
 			return newSample(r, i, begin, main)
 		},
 		"owners": func(i int) *profile.Sample {
@@ -86,4 +87,32 @@ func TestMemory(t *testing.T) {
 			runtime.KeepAlive(s)
 		})
 	}
+}
+
+// What processes had is freed though they live on: tables become small again.
+func TestMemoryOfForgotten(t *testing.T) {
+	before := heap()
+	s := NewStore(time.Minute, MinBytes)
+	now, main := begin, stackOf("main")
+	var resources []*profile.Resource
+	for pid := range 20 {
+		resources = append(resources, resource("a", pid))
+		for i := range 20_000 {
+			sample := newSample(resources[pid], i, now, stackOf(fmt.Sprintf("method%d", i)))
+			sample.TID, sample.Thread = i, "worker"
+			s.Add(sample, now)
+		}
+		now = now.Add(10 * time.Second)
+		for _, r := range resources { // which has samples all the time
+			s.Add(newSample(r, 1, now, main), now)
+		}
+		s.Expire(now)
+	}
+	addUp(t, s)
+	took, counted := int(heap())-int(before), s.Stats().Bytes
+	t.Logf("heap %d KiB, counted %d KiB", took>>10, counted>>10)
+	if took > counted {
+		t.Errorf("%d KiB of the heap are counted as %d KiB", took>>10, counted>>10)
+	}
+	runtime.KeepAlive(s)
 }

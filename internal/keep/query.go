@@ -40,7 +40,8 @@ func (s *Store) Answer(ctx context.Context, q Query, now time.Time) (*Answer, er
 	defer s.querying.Unlock()
 	s.query++
 	stats := s.Stats()
-	a := &Answer{At: now, Keep: s.period, Oldest: stats.Oldest, Kept: stats.Samples, Evicted: stats.Evicted}
+	a := &Answer{At: now, Keep: s.period, Oldest: stats.Oldest, Complete: stats.Complete,
+		Kept: stats.Samples, Evicted: stats.Evicted}
 	if err := f.find(); err != nil {
 		return nil, fmt.Errorf("looking for samples: %w", err)
 	}
@@ -136,7 +137,8 @@ func (f *finder) find() error {
 }
 
 // findTransactions looks at all transactions. The maps may change whenever the lock is released: what
-// comes and goes during a range over a map may be seen or not (Go's specification), all else is seen.
+// comes and goes during a range over a map may be seen or not (Go's specification), all else is seen. A map
+// that its table has replaced meanwhile has what was there, and of that, what has been forgotten has no entries.
 func (f *finder) findTransactions() error {
 	s := f.store
 	some, n := make([]candidate, 0, step), 0
@@ -144,8 +146,8 @@ func (f *finder) findTransactions() error {
 	defer s.mu.Unlock()
 	for _, o := range s.owners {
 		for _, p := range o.processes {
-			for _, tx := range p.transactions {
-				if f.hasID(tx) {
+			for _, tx := range p.transactions.all {
+				if tx.entries > 0 && f.hasID(tx) {
 					some = append(some, newCandidate(tx, [8]byte{}))
 				}
 				if n++; n%step > 0 {

@@ -226,6 +226,50 @@ func TestMemoryOfAnswer(t *testing.T) {
 	}
 }
 
+// An answer leaves out what has fewest samples, whenever it came: first threads and spans, then stacks.
+func TestWhatIsLeftOut(t *testing.T) {
+	s := NewStore(24*time.Hour, 64<<20)
+	r, now := resource("a", 1), begin
+	add := func(span, tid int, stack *profile.Stack, count uint64) {
+		now = now.Add(time.Millisecond)
+		sample := newSample(r, 1, now, stack)
+		binary.BigEndian.PutUint64(sample.SpanID[:], uint64(span))
+		sample.TID, sample.Count = tid, count
+		s.Add(sample, now)
+	}
+	for i := range 2 * maxCounts {
+		add(i+1, 1, stackOf("setup"), 1)
+	}
+	for range 1000 {
+		add(1<<40, 2, stackOf("hot"), 100)
+	}
+	for i := range 20_000 { // more than an answer's bytes
+		add(8, 3, stackOf(strings.Repeat("x", 100)+string(rune('a'+i%26))+strings.Repeat("y", i/26)), 1)
+	}
+	a := answer(t, s, Query{}, now)
+	methods, spans := make(map[string]uint64), make(map[string]uint64)
+	several := uint64(0)
+	for _, sample := range a.Samples {
+		if sample.Stack == LeftOutStack {
+			continue
+		}
+		methods[a.Frames[a.Stacks[sample.Stack][0]].Function] += sample.Count
+		if sample.Several {
+			several += sample.Count
+			if sample.TID != 0 || sample.Span != "" || sample.Thread != "" {
+				t.Errorf("%+v", sample)
+			}
+		} else {
+			spans[sample.Span] += sample.Count
+		}
+	}
+	if methods["hot"] != 100_000 || methods["setup"] != 2*maxCounts || spans["0000010000000000"] != 100_000 ||
+		several < maxCounts || a.LeftOut == 0 || a.LeftOut > 20_000 {
+		t.Errorf("%d of hot, %d of setup, %d without a span, %d left out", methods["hot"], methods["setup"], several,
+			a.LeftOut)
+	}
+}
+
 // What an id has, and service or time leave out, is not what is not there.
 func TestFiltered(t *testing.T) {
 	s := NewStore(10*time.Minute, MinBytes)

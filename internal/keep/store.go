@@ -24,7 +24,7 @@ const (
 	// What things take in memory beside texts, in maps too, with half of a growing map or slice unused.
 	// TestMemory compares them with the heap.
 	ownerBytes       = 640
-	processBytes     = 1664 // with four maps, each of which has room for eight, and the profile.Resource
+	processBytes     = 1792 // with four maps, each of which has room for eight, and the profile.Resource
 	transactionBytes = 192
 	stackBytes       = 160 // and a pointer for each frame
 	pointerBytes     = 8
@@ -32,7 +32,7 @@ const (
 	functionBytes    = 48
 	fileBytes        = 128
 	codeRangeBytes   = 24
-	threadBytes      = 96
+	threadBytes      = 160
 	sliceBytes       = 640 // with an index that has room for eight
 	openEntryBytes   = 176 // with the index of a slice that is being filled
 
@@ -53,6 +53,9 @@ type Store struct {
 	gone    graves
 	stats   Stats
 
+	forgotten int64      // until when samples were added that were forgotten later, in ns since 1970
+	shrunk    []*process // of which something was forgotten since Expire has looked at their tables
+
 	querying sync.Mutex // held by a query, and taken before mu
 	query    uint32     // its number; guarded by querying, as is transaction.found
 }
@@ -64,7 +67,8 @@ type Stats struct {
 	Samples, Added, Evicted, Expired uint64
 	Lost                             [numLost]uint64 // not added
 	Bytes, Transactions              int             // now
-	Oldest                           time.Time       // since when all is there that was added; zero: nothing is
+	Oldest                           time.Time       // since when any are kept; zero: there are none
+	Complete                         time.Time       // since when all are kept; zero: nothing was forgotten
 }
 
 // owner is a user or a container, and what is kept of its processes.
@@ -79,10 +83,11 @@ type owner struct {
 type process struct {
 	owner        *owner
 	resource     *profile.Resource
-	transactions map[transactionID]*transaction
-	stacks       map[profile.StackTraceID]*stack
-	frames       map[profile.Frame]*frame
-	threads      map[int32]*thread
+	transactions table[transactionID, *transaction]
+	stacks       table[profile.StackTraceID, *stack]
+	frames       table[profile.Frame, *frame]
+	threads      table[threadID, *thread]
+	shrunk       bool // it is in Store.shrunk
 }
 
 type transactionID struct {
@@ -121,9 +126,15 @@ type frame struct {
 	stacks        int32
 }
 
-type thread struct {
+// threadID is a thread by a name: it may have several, and a later thread may have its number.
+type threadID struct {
+	tid  int32
 	name string
-	used int64 // when it was sampled last, in ns since 1970
+}
+
+type thread struct {
+	threadID
+	entries int32
 }
 
 // timeSlice is the samples of an owner in some time.
@@ -138,8 +149,8 @@ type timeSlice struct {
 type entryKey struct {
 	transaction *transaction
 	stack       *stack
+	thread      *thread
 	span        [8]byte
-	tid         int32
 }
 
 type entry struct {
@@ -176,8 +187,7 @@ func (s *Store) Add(sample *profile.Sample, now time.Time) (unnamed bool) {
 	slice := s.slice(p.owner, now)
 	before := p.owner.bytes
 	tx, stack := s.transaction(p, id, sample), s.stack(p, sample.Stack)
-	s.thread(p, sample)
-	s.count(p.owner, slice, entryKey{tx, stack, sample.SpanID, int32(sample.TID)}, sample.Count)
+	s.count(p.owner, slice, entryKey{tx, stack, s.thread(p, sample), sample.SpanID}, sample.Count)
 	slice.bytes += p.owner.bytes - before
 	slice.first = min(slice.first, sample.At.UnixNano())
 	unnamed = !stack.named && !stack.queued && now.UnixNano() >= stack.tryAt
@@ -188,7 +198,7 @@ func (s *Store) Add(sample *profile.Sample, now time.Time) (unnamed bool) {
 // knowsStack reports whether the stack of a sample takes no more memory.
 func (s *Store) knowsStack(sample *profile.Sample) bool {
 	if o := s.owners[sample.Resource.Owner]; o != nil && o.processes[sample.Resource] != nil {
-		return o.processes[sample.Resource].stacks[sample.Stack.ID] != nil
+		return o.processes[sample.Resource].stacks.all[sample.Stack.ID] != nil
 	}
 	return false
 }
@@ -204,10 +214,7 @@ func sizeOf(sample *profile.Sample) int {
 }
 
 // sizeOfProcess counts the texts of the resource, too: it is kept for longer than the process lives.
-func sizeOfProcess(r *profile.Resource) int {
-	return processBytes + len(r.Name) + len(r.Environment) + len(r.ContainerID) + len(r.ExecutableName) +
-		len(r.ExecutablePath) + len(r.Owner)
-}
+func sizeOfProcess(r *profile.Resource) int { return processBytes + r.TextBytes() }
 
 // sizeOfFrame counts the file and the function for each of their frames, whether they are shared or not.
 func sizeOfFrame(f profile.Frame) int {
@@ -239,9 +246,7 @@ func (s *Store) process(resource *profile.Resource) *process {
 	}
 	p := o.processes[resource]
 	if p == nil {
-		p = &process{owner: o, resource: resource, transactions: make(map[transactionID]*transaction),
-			stacks: make(map[profile.StackTraceID]*stack), frames: make(map[profile.Frame]*frame),
-			threads: make(map[int32]*thread)}
+		p = &process{owner: o, resource: resource}
 		o.processes[resource] = p
 		s.grow(o, sizeOfProcess(resource))
 	}
@@ -278,10 +283,10 @@ func (s *Store) end(o *owner, slice *timeSlice, at int64) {
 
 func (s *Store) transaction(p *process, id transactionID, sample *profile.Sample) *transaction {
 	first, last := seen(sample)
-	tx := p.transactions[id]
+	tx := p.transactions.all[id]
 	if tx == nil {
 		tx = &transaction{process: p, id: id, context: sample.Context, first: first, last: last}
-		p.transactions[id] = tx
+		p.transactions.put(id, tx)
 		s.stats.Transactions++
 		s.grow(p.owner, transactionBytes)
 	}
@@ -304,23 +309,23 @@ func seen(sample *profile.Sample) (first, last int64) {
 }
 
 func (s *Store) stack(p *process, sampled *profile.Stack) *stack {
-	known := p.stacks[sampled.ID]
+	known := p.stacks.all[sampled.ID]
 	if known != nil {
 		return known
 	}
 	made := &stack{process: p, id: sampled.ID, frames: make([]*frame, len(sampled.Frames)), named: true}
 	for i, f := range sampled.Frames {
-		one := p.frames[f]
+		one := p.frames.all[f]
 		if one == nil {
 			one = &frame{Frame: f}
-			p.frames[f] = one
+			p.frames.put(f, one)
 			s.grow(p.owner, sizeOfFrame(f))
 		}
 		one.stacks++
 		made.frames[i] = one
 		made.named = made.named && !one.mayBeNamed()
 	}
-	p.stacks[sampled.ID] = made
+	p.stacks.put(sampled.ID, made)
 	s.grow(p.owner, stackBytes+len(made.frames)*pointerBytes)
 	return made
 }
@@ -330,18 +335,15 @@ func (f *frame) mayBeNamed() bool {
 	return f.function == nil && f.Name() == "" && symbolizer.OriginOf(f.Frame) != symbolizer.NoOrigin
 }
 
-func (s *Store) thread(p *process, sample *profile.Sample) {
-	th := p.threads[int32(sample.TID)]
+func (s *Store) thread(p *process, sample *profile.Sample) *thread {
+	id := threadID{int32(sample.TID), sample.Thread}
+	th := p.threads.all[id]
 	if th == nil {
-		th = &thread{}
-		p.threads[int32(sample.TID)] = th
-		s.grow(p.owner, threadBytes)
+		th = &thread{threadID: id}
+		p.threads.put(id, th)
+		s.grow(p.owner, threadBytes+len(id.name))
 	}
-	if sample.Thread != "" && sample.Thread != th.name {
-		s.grow(p.owner, len(sample.Thread)-len(th.name))
-		th.name = sample.Thread
-	}
-	th.used = max(th.used, sample.At.UnixNano())
+	return th
 }
 
 // count adds samples to a slice.
@@ -353,6 +355,7 @@ func (s *Store) count(o *owner, slice *timeSlice, key entryKey, samples uint64) 
 		slice.entries = append(slice.entries, entry{entryKey: key})
 		key.transaction.entries++
 		key.stack.entries++
+		key.thread.entries++
 		s.grow(o, openEntryBytes)
 	}
 	e := &slice.entries[i]
@@ -372,15 +375,17 @@ func (s *Store) Stats() Stats {
 		if len(o.slices) > 0 && (oldest == 0 || o.slices[0].began < oldest) {
 			oldest = o.slices[0].began
 		}
-		if n++; n%step == 0 { // Add goes first
-			s.mu.Unlock()
-			s.mu.Lock()
+		if n++; n%step == 0 {
+			s.pause()
 		}
 	}
 	stats := s.stats
 	stats.Bytes = s.bytes + s.gone.bytes()
 	if oldest != 0 {
 		stats.Oldest = time.Unix(0, oldest)
+	}
+	if s.forgotten != 0 {
+		stats.Complete = time.Unix(0, s.forgotten)
 	}
 	return stats
 }

@@ -179,6 +179,71 @@ func TestHostileOwner(t *testing.T) {
 	}
 }
 
+// Threads are forgotten with their samples, not the samples of others for them; and a thread has the name
+// that it had.
+func TestThreads(t *testing.T) {
+	s := NewStore(24*time.Hour, MinBytes)
+	r, main := resource("a", 1), stackOf("main")
+	now, least := begin, uint64(0)
+	for i := range 300_000 {
+		now = now.Add(time.Millisecond)
+		sample := newSample(r, i/10, now, main)
+		sample.TID, sample.Thread = i, "worker"
+		s.Add(sample, now)
+		if s.stats.Evicted > 0 && (least == 0 || s.stats.Samples < least) {
+			least = s.stats.Samples
+		}
+	}
+	addUp(t, s)
+	if least < 10_000 || s.stats.Evicted < 100_000 {
+		t.Errorf("%d samples are kept at least, %d evicted", least, s.stats.Evicted)
+	}
+	s = NewStore(24*time.Hour, MinBytes)
+	for i, name := range []string{"checkout", "gc-worker", ""} {
+		sample := newSample(r, i, begin, main)
+		sample.Thread = name
+		s.Add(sample, begin.Add(time.Duration(i)*time.Hour))
+	}
+	for i, name := range []string{"checkout", "gc-worker", ""} {
+		a := answer(t, s, Query{ID: traceOf(newSample(r, i, begin, main))}, now)
+		if a.Samples[0].Thread != name || a.Samples[0].TID != 7 {
+			t.Errorf("%+v, want it of %q", a.Samples, name)
+		}
+	}
+	addUp(t, s)
+}
+
+// Since when all is kept is since the last sample that was forgotten, of any owner.
+func TestComplete(t *testing.T) {
+	s := NewStore(24*time.Hour, MinBytes)
+	quiet := newSample(resource("quiet", 1), 1, begin, stackOf("main"))
+	s.Add(quiet, begin)
+	if stats := s.Stats(); !stats.Complete.IsZero() || !stats.Oldest.Equal(begin) {
+		t.Errorf("%+v", stats)
+	}
+	busy, now := resource("busy", 2), begin
+	for i := 0; s.stats.Evicted < 1000; i++ {
+		now = now.Add(time.Second)
+		s.Add(newSample(busy, i, now, stackOf(methods(i, 20)...)), now)
+	}
+	stats := s.Stats()
+	if !stats.Oldest.Equal(begin) || !stats.Complete.After(begin.Add(999*time.Second)) || stats.Complete.After(now) {
+		t.Errorf("oldest %v, complete since %v", stats.Oldest, stats.Complete)
+	}
+	for i := range int(stats.Evicted+stats.Samples) - 1 {
+		at := begin.Add(time.Duration(i+1) * time.Second)
+		found := len(answer(t, s, Query{ID: traceOf(newSample(busy, i, at, nil))}, now).Transactions) == 1
+		if !found && at.After(stats.Complete) {
+			t.Fatalf("the sample of %v is not there", at)
+		}
+	}
+	s.Expire(now.Add(24 * time.Hour))
+	s.Expire(now.Add(49 * time.Hour))
+	if st := s.Stats(); st.Samples != 0 || st.Complete.Before(now) || !st.Oldest.IsZero() {
+		t.Errorf("%+v", st)
+	}
+}
+
 // What cannot be kept is counted, and said of its id.
 func TestLost(t *testing.T) {
 	s := NewStore(time.Minute, MinBytes)

@@ -158,7 +158,7 @@ Processes without one are ` + "`unknown_service`" + `. Names are cut after 128 b
 const keepIntroduction = `
 These are there while samples are kept for ` + "`correlator explain`" + ` (` + "`--keep`" + `, [docs/explain.md](explain.md)):
 
-    correlator_keep_samples_total            = correlator_keep_samples + evicted + those that were too old
+    correlator_keep_samples_total            = correlator_keep_samples + evicted + expired
 `
 
 // pageRow is a metric on the page.
@@ -377,6 +377,7 @@ var pageSections = []struct {
 		{"keep_samples_total", "", ""},
 		{"keep_samples", "", ""},
 		{"keep_samples_evicted_total", "", ""},
+		{"keep_samples_expired_total", "", ""},
 		{"keep_samples_lost_total", "", "reason"},
 		{"keep_samples_unnamed_total", "", "reason"},
 		{"keep_transactions", "", ""},
