@@ -210,13 +210,14 @@ function sorted(node) {
 }
 
 // fit shortens a name to a number of letters: what it is qualified with goes first, but for that in
-// parentheses or angle brackets. It looks at each letter once: names are any process's choice.
+// parentheses or angle brackets, and before a number ("so.6", "constprop.0"). It looks at each letter
+// once: names are any process's choice.
 function fit(name, letters) {
   if (letters < 2) return "";
   if (name.length <= letters) return name;
   let start = 0;
   for (let i = 0; i + 1 < name.length && !"(<".includes(name[i]); i++) {
-    if (!".:/".includes(name[i]) || ".:/".includes(name[i + 1])) continue;
+    if (!".:/".includes(name[i]) || ".:/0123456789".includes(name[i + 1])) continue;
     start = i + 1;
     if (name.length - start <= letters) return name.slice(start);
   }

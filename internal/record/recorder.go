@@ -313,6 +313,11 @@ func (r *Recorder) settle(ctx context.Context) {
 	})
 	defer notice.Stop()
 	r.sampling.Settle(ctx)
+	status := r.sampling.Unwinding()
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) && status != nil && status.Waiting > 0 {
+		r.log.Warn("stacks are walked by frame pointers until they can be unwound: the machine is busy, or runtimes start",
+			zap.Int("processes", status.Waiting), zap.Int("unwound", status.Unwound), zap.Error(status.Err()))
+	}
 }
 
 var errTooManyProcesses = errors.New("too many processes")

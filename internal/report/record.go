@@ -153,7 +153,7 @@ func nothingSampled(summary *summary, recording *record.Recording, stderr io.Wri
 // warnings returns a logger for warnings, which go above the status line.
 func warnings(w io.Writer) *zap.Logger {
 	cfg := zap.NewProductionEncoderConfig()
-	cfg.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+	cfg.EncodeTime, cfg.EncodeDuration = zapcore.RFC3339NanoTimeEncoder, zapcore.StringDurationEncoder
 	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(cfg), zapcore.Lock(zapcore.AddSync(w)), zap.WarnLevel))
 }
 
