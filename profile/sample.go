@@ -29,6 +29,15 @@ type Resource struct {
 	Owner   string         // whose bounds it counts against: a container, or a user
 }
 
+// TextBytes returns how long all texts of the resource are together.
+func (r *Resource) TextBytes() (n int) {
+	for _, text := range []string{r.Name, r.Namespace, r.Version, r.InstanceID, r.Environment, r.SDKName, r.SDKLanguage,
+		r.SDKVersion, r.ContainerID, r.ExecutableName, r.ExecutablePath, r.Owner} {
+		n += len(text)
+	}
+	return n
+}
+
 // Service is what a process says of itself, or what runs it of it. Texts may be any bytes. Names are
 // those of OpenTelemetry's conventions for resources.
 type Service struct {

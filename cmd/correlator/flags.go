@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +13,8 @@ import (
 	"correlator/bpf"
 	"correlator/internal/admin"
 	"correlator/internal/config"
+	"correlator/internal/keep"
+	"correlator/internal/report"
 	"correlator/internal/sampling"
 	"correlator/internal/terminal"
 )
@@ -109,6 +112,9 @@ type recordOptions struct {
 	config.File
 	Duration       time.Duration        `key:"duration" short:"d"`
 	Output         string               `key:"output" short:"o"`
+	Format         string               `key:"format"`
+	Trace          string               `key:"trace"`
+	Transaction    string               `key:"transaction"`
 	PID            int                  `key:"pid"`
 	Rate           int                  `key:"rate"`
 	KernelStacks   bool                 `key:"kernel-stacks"`
@@ -134,10 +140,21 @@ func (o *recordOptions) validate(s *config.Settings) error {
 		return fmt.Errorf("%s is not between 1 and %d", s.Label("rate"), bpf.MaxSamplesPerSecond)
 	case o.PID < 0:
 		return fmt.Errorf("%s is not a process id", s.Label("pid"))
-	case o.Output == "-" && terminal.Is(os.Stdout):
+	case o.Format != "" && !slices.Contains(report.Formats(), report.Format(o.Format)):
+		return fmt.Errorf("%s: %q is none of pprof, folded and html", s.Name("format"), o.Format)
+	case o.Output == "-" && o.format() == report.PProf && terminal.Is(os.Stdout):
 		return errors.New("--output -: a profile is not for a terminal")
 	}
-	return nil
+	return firstError(checkID(s, "trace", &o.Trace, keep.TraceDigits),
+		checkID(s, "transaction", &o.Transaction, keep.SpanDigits))
+}
+
+// format returns the form of the profile, which the name of the file says if nothing else does.
+func (o *recordOptions) format() report.Format {
+	if o.Format != "" {
+		return report.Format(o.Format)
+	}
+	return report.FormatOf(o.Output)
 }
 
 // adaptRecordFlags has --service mean --include-service. As one flag with two names it goes before
@@ -239,6 +256,10 @@ var usage = map[string]string{
 	"live-secret-file": "`file` with the secret that guests of --live-listen on TCP and WebSocket must know, and by which " +
 		"the broker of --live-connect knows the agent; it is proved, not sent (default: DOTS_AUTH_SECRET, else none)",
 
+	"keep": "how long samples of transactions are kept for \"correlator explain\", from 10s to 24h; 0s: not at all",
+	"keep-bytes": fmt.Sprintf("memory for them, in `bytes`, at least %d; when it is full, the oldest samples of the "+
+		"user or container that has most are forgotten", keep.MinBytes),
+
 	"admin-socket": "`path` of the socket that \"correlator status\" asks, for our own user only; its directory is created " +
 		"if only that is missing, and stays; empty: none",
 	"metrics-address": "`host:port` that serves /metrics (Prometheus), /healthz and /readyz over HTTP to everybody " +
@@ -257,8 +278,19 @@ var usage = map[string]string{
 
 	"socket": "`path` of the agent's --feed-socket",
 
+	"busiest": "show the `number` of transactions that used most CPU time (default: 10 without an id, else all)",
+	"slowest": "show the `number` of transactions with the longest time between their first and last sample " +
+		"(default: those that are busiest)",
+	"service":     "only services whose name matches this `regexp` as a whole (default: all)",
+	"since":       "only transactions that were sampled within this time; 0s: all",
+	"output-file": "`path` of a file to write to, - for standard output (default: standard output)",
+
 	"duration": "how long to record",
-	"pid":      "only the process with this `number`; its end ends the recording (default: all)",
+	"format": "`form` of the profile: pprof, folded or html (default: html for a path that ends in .html, folded for " +
+		".folded, else pprof)",
+	"trace":       "only samples of the trace with this `id`, or whose id begins so (default: all samples)",
+	"transaction": "only samples of the transaction with this `id`, or whose id begins so (default: all samples)",
+	"pid":         "only the process with this `number`; its end ends the recording (default: all)",
 	"rate": fmt.Sprintf("CPU stack samples of every CPU per second, at most %d; a prime, so as not to keep step with "+
 		"what happens at round times", bpf.MaxSamplesPerSecond),
 

@@ -79,6 +79,7 @@ func newApp() *app {
 	a.addRun()
 	a.addCheck()
 	a.addRecord(newRecordOptions())
+	a.addExplain()
 	a.addScan()
 	a.addInspect()
 	a.addStatus()

@@ -18,7 +18,7 @@ import (
 )
 
 // An agent that does not see all processes of the host says so once in its log, is not ready, and
-// tells the service manager; check says the same before. It serves what it sees, so the service
+// tells the service manager; check and scan say the same before. It serves what it sees, so the service
 // manager is told that it has started. Where a setting accepts that, it is ready.
 func TestPartialView(t *testing.T) {
 	testenv.NeedRoot(t)
@@ -77,6 +77,12 @@ func TestPartialView(t *testing.T) {
 			report = check("--accept-partial-view")
 			if !bytes.Contains(report, []byte("are not served")) || bytes.Contains(report, []byte("not ready")) {
 				t.Errorf("check --accept-partial-view says:\n%s", report)
+			}
+			scan := exec.Command(test.by[0], slices.Concat(test.by[1:], []string{installed(t), "scan"})...)
+			var said bytes.Buffer
+			scan.Stderr = &said
+			if _ = scan.Run(); !strings.Contains(said.String(), test.remedy) { // fails where a right is missing
+				t.Errorf("scan does not say %q: %s", test.remedy, &said)
 			}
 
 			for _, accepted := range []bool{false, true} {

@@ -10,10 +10,12 @@ import (
 func (a *app) addRecord(options *recordOptions) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "record",
-		Short: "Record what transactions spend CPU time on, as a pprof profile",
+		Short: "Record what transactions spend CPU time on, as a pprof profile or a flame graph",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return report.Record(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), options.Output, record.Options{
+			format := options.format()
+			stdout, stderr := cmd.OutOrStdout(), cmd.ErrOrStderr()
+			return report.Record(cmd.Context(), stdout, stderr, options.Output, format, record.Options{
 				Duration:         options.Duration,
 				PID:              options.PID,
 				SamplesPerSecond: options.Rate,
@@ -23,6 +25,7 @@ func (a *app) addRecord(options *recordOptions) *cobra.Command {
 				Attributes:       options.Attributes,
 				ProcRoot:         options.ProcRoot,
 				Filter:           options.Filter.Process(),
+				Selection:        record.Selection{Trace: options.Trace, Transaction: options.Transaction},
 			})
 		},
 	}

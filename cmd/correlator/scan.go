@@ -12,6 +12,7 @@ import (
 
 	"correlator/internal/config"
 	"correlator/internal/inspect"
+	"correlator/procscan"
 )
 
 func (a *app) addScan() {
@@ -26,7 +27,11 @@ func (a *app) addScan() {
 				return err
 			}
 			if unreadable > 0 {
-				fmt.Fprintln(cmd.ErrOrStderr(), "correlator: processes that could not be examined:", unreadable)
+				fmt.Fprintf(cmd.ErrOrStderr(), "correlator: processes that could not be examined: %d; see \"correlator check\", "+
+					"process-memory\n", unreadable)
+			}
+			if partial := procscan.ProbeHostView(options.ProcRoot); partial != nil && err == nil {
+				fmt.Fprintln(cmd.ErrOrStderr(), "correlator: these are not all processes of the host:", partial)
 			}
 			if options.json() {
 				return errors.Join(printJSON(cmd.OutOrStdout(), processes), err)

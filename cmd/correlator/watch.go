@@ -2,9 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 
 	"correlator/internal/config"
 	"correlator/internal/live/watch"
@@ -34,11 +39,21 @@ func (a *app) addWatch() {
 			w := watch.Watch{Guest: options.guest("correlator watch"), Notes: cmd.ErrOrStderr()}
 			w.Guest.Default = watch.DefaultEndpoint
 			if options.json() {
-				return w.JSON(ctx, cmd.OutOrStdout())
+				return notServed(w.JSON(ctx, cmd.OutOrStdout()), w.Guest.URI())
 			}
-			return w.Table(ctx, cmd.InOrStdin(), cmd.OutOrStdout())
+			return notServed(w.Table(ctx, cmd.InOrStdin(), cmd.OutOrStdout()), w.Guest.URI())
 		}),
 	}
 	a.add(cmd, options)
 	adaptLiveWatchFlags(cmd.Flags())
+}
+
+// notServed adds what to do to an error that says that nobody serves this endpoint.
+func notServed(err error, uri string) error {
+	var connecting *net.OpError
+	if !errors.As(err, &connecting) || connecting.Op != "dial" ||
+		!errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ECONNREFUSED) {
+		return err
+	}
+	return fmt.Errorf("%w. Is \"correlator run\" running, with --live-listen %s?", err, uri)
 }

@@ -24,10 +24,14 @@ import (
 )
 
 // source always has the same status.
-type source struct{ status Status }
+type source struct {
+	status Status
+	keep   Keeper
+}
 
 func (s *source) Status() agent.Status { return s.status.Status }
 func (s *source) otlp() *OTLP          { return s.status.OTLP }
+func (s *source) keeper() Keeper       { return s.keep }
 
 func serve(t *testing.T, path string, s *source) {
 	t.Helper()
@@ -36,7 +40,7 @@ func serve(t *testing.T, path string, s *source) {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(s, s.otlp) }()
+	go func() { ended <- server.Serve(s, s.otlp, s.keeper()) }()
 	t.Cleanup(func() {
 		if err := errors.Join(server.Close(), server.Close(), <-ended); err != nil {
 			t.Error(err)
@@ -101,7 +105,7 @@ func TestStatus(t *testing.T) {
 	if err := Probe(path); err != nil {
 		t.Error(err)
 	}
-	serve(t, path, &source{want})
+	serve(t, path, &source{status: want})
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode() != os.ModeSocket|0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -46,22 +47,38 @@ func NewClient(path string) *Client {
 
 // Status requests the agent's status. When none runs the error is errNoAgent, with a remedy.
 func (c *Client) Status(ctx context.Context) (status Status, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://correlator/status", nil)
+	err = c.get(ctx, "/status", maxStatusBytes, &status)
+	return status, err
+}
+
+// get requests a path, and decodes the answer.
+func (c *Client) get(ctx context.Context, path string, maxBytes int64, into any) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://correlator"+path, nil)
 	if err != nil {
-		return status, err
+		return err
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
-		return status, c.explain(err)
+		return c.explain(err)
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return status, fmt.Errorf("asking the agent at %s: %s", c.path, response.Status)
+		return c.refused(response)
 	}
-	if err := json.NewDecoder(io.LimitReader(response.Body, maxStatusBytes)).Decode(&status); err != nil {
-		return status, c.explain(fmt.Errorf("reading the answer: %w", err))
+	if err := json.NewDecoder(io.LimitReader(response.Body, maxBytes)).Decode(into); err != nil {
+		return c.explain(fmt.Errorf("reading the answer: %w", err))
 	}
-	return status, nil
+	return nil
+}
+
+// refused returns why the agent did not answer, which it says itself, or it is another version.
+func (c *Client) refused(response *http.Response) error {
+	const maxReason = 1024
+	reason, _ := io.ReadAll(io.LimitReader(response.Body, maxReason))
+	if response.Header.Get(reasonHeader) != "" {
+		return errors.New(strings.TrimSpace(string(reason)))
+	}
+	return fmt.Errorf("asking the agent at %s: %s", c.path, response.Status)
 }
 
 // explain adds what to do when a request failed.

@@ -170,7 +170,7 @@ func TestWatchOTLP(t *testing.T) {
 		p.PID = 5000 + i
 		status.Processes = append(status.Processes, p)
 	}
-	serve(t, path, &source{status})
+	serve(t, path, &source{status: status})
 	for _, size := range []struct{ columns, rows int }{{80, 24}, {160, 80}, {40, 14}, {8, 3}, {1, 1}} {
 		t.Run(fmt.Sprintf("%dx%d", size.columns, size.rows), func(t *testing.T) {
 			e := drawn(t, path, size.columns, size.rows)

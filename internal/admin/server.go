@@ -1,7 +1,8 @@
-// Package admin serves the status of a running agent on a Unix socket to which only its own user,
-// root, may connect. The client is `status`, or anything that speaks HTTP:
+// Package admin serves the status of a running agent, and the samples that it keeps, on a Unix socket to which
+// only its own user, root, may connect. The clients are `status` and `explain`, or anything that speaks HTTP:
 //
 //	curl --unix-socket /run/correlator/admin.sock http://correlator/status
+//	curl --unix-socket /run/correlator/admin.sock http://correlator/samples?id=4bf92f35
 package admin
 
 import (
@@ -75,8 +76,8 @@ func Open(path string) (*Server, error) {
 	return s, nil
 }
 
-// Serve serves until Close, and then returns nil; export may be nil. It must be called once.
-func (s *Server) Serve(source Source, export Export) error {
+// Serve serves until Close, and then returns nil; export and keeper may be nil. It must be called once.
+func (s *Server) Serve(source Source, export Export, keeper Keeper) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 		status := Status{Status: source.Status()}
@@ -86,6 +87,7 @@ func (s *Server) Serve(source Source, export Export) error {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(status) // an error means that the client is gone
 	})
+	mux.HandleFunc("GET "+samplesPath, func(w http.ResponseWriter, r *http.Request) { serveSamples(w, r, keeper) })
 	server := http.Server{
 		Handler:           mux,
 		ReadHeaderTimeout: requestTimeout,

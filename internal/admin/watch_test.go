@@ -19,7 +19,7 @@ import (
 // Without a terminal one status follows the other, until the end.
 func TestWatchPlain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "admin.sock")
-	serve(t, path, &source{example()})
+	serve(t, path, &source{status: example()})
 	ctx, cancel := context.WithCancel(t.Context())
 	written := &counting{enough: 3, cancel: cancel}
 	if err := Watch(ctx, written, NewClient(path), time.Millisecond); err != nil {
@@ -57,7 +57,7 @@ func TestWatchOnTerminal(t *testing.T) {
 		p.ServiceName = []string{"決済サービス", "결제", "shop"}[i%3]
 		status.Processes = append(status.Processes, p)
 	}
-	serve(t, path, &source{status})
+	serve(t, path, &source{status: status})
 	for _, size := range []struct{ columns, rows int }{{80, 24}, {160, 70}, {120, 5}, {30, 24}, {61, 14}, {8, 3},
 		{1, 1}} {
 		t.Run(fmt.Sprintf("%dx%d", size.columns, size.rows), func(t *testing.T) {
@@ -226,7 +226,7 @@ func TestWatchAcrossRestart(t *testing.T) {
 				status := example()
 				status.Processes[0].ServiceName = host
 				served := make(chan error, 1)
-				go func() { served <- server.Serve(&source{status}, nil) }()
+				go func() { served <- server.Serve(&source{status: status}, nil, nil) }()
 				return func() {
 					if err := errors.Join(server.Close(), <-served); err != nil {
 						t.Error(err)

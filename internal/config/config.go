@@ -16,6 +16,7 @@ import (
 	"correlator/internal/admin"
 	"correlator/internal/agent"
 	"correlator/internal/export"
+	"correlator/internal/keep"
 	"correlator/internal/live"
 	"correlator/internal/process"
 	"correlator/internal/sampling"
@@ -42,6 +43,7 @@ type Config struct {
 	OTLP       otlpSection       `group:"OTLP"`
 	OpenCensus openCensusSection `group:"OpenCensus"`
 	Live       liveSection       `group:"Live view"`
+	Keep       keepSection       `group:"Kept samples"`
 	Monitoring monitoringSection `group:"Watching the agent"`
 
 	// Export is the part of OTLP in the form of its consumer, with the contents of files. Complete
@@ -151,6 +153,15 @@ type listener struct {
 	MaxRequestBytes   int      `key:"max-request-bytes" unit:"bytes"`
 }
 
+// keepSection says what is kept of samples for "correlator explain".
+type keepSection struct {
+	For   time.Duration `key:"keep"`                    // 0: nothing
+	Bytes int64         `key:"keep-bytes" unit:"bytes"` // of memory
+}
+
+// Config returns what is kept in the form of its consumer.
+func (k *keepSection) Config() keep.Config { return keep.Config{For: k.For, Bytes: int(k.Bytes)} }
+
 // monitoringSection says how the agent is monitored, and what it logs.
 type monitoringSection struct {
 	AdminSocket    string `key:"admin-socket"`    // path; empty: none
@@ -178,6 +189,7 @@ func Default() Config {
 			},
 		}},
 		OpenCensus: openCensusSection{Section: defaultOpenCensusKeys()},
+		Keep:       keepSection{Bytes: keep.DefaultBytes},
 		Monitoring: monitoringSection{AdminSocket: admin.DefaultSocket, LogLevel: "info", LogFormat: "console"},
 	}
 }
@@ -186,9 +198,9 @@ func Default() Config {
 const DefaultProcRoot = "/proc"
 
 // NeedsAdminSocket reports whether the agent must not run without its admin socket: without the
-// default one it can do its work.
+// default one it can do its work, unless it keeps samples, which nobody could ask for then.
 func (c *Config) NeedsAdminSocket() bool {
-	return c.Monitoring.AdminSocket != "" && c.Monitoring.AdminSocket != admin.DefaultSocket
+	return c.Monitoring.AdminSocket != "" && (c.Monitoring.AdminSocket != admin.DefaultSocket || c.Keep.For > 0)
 }
 
 // Agent returns the configuration of the agent itself.

@@ -11,6 +11,7 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/agent"
+	"correlator/internal/keep"
 	"correlator/internal/metrics"
 	"correlator/internal/sockfile"
 	"correlator/messaging"
@@ -58,7 +59,7 @@ func (c *Config) Complete(s *Settings, getenv func(string) string) (err error) {
 func (c *Config) validate(s *Settings) error {
 	for _, validate := range []func(*Settings) error{
 		c.Monitoring.validateLog, c.Agents.validate, c.Samplers.validate, c.Discovery.validate, c.validateSamples,
-		c.validateMonitoring,
+		c.validateMonitoring, c.validateKeep,
 	} {
 		if err := validate(s); err != nil {
 			return err
@@ -154,6 +155,29 @@ func (c *Config) validateMonitoring(s *Settings) error {
 		return fmt.Errorf("%s %w", s.Label("metrics-address"), err)
 	}
 	return checkBetween(s, "metrics-services", c.Monitoring.Services, 0, agent.MaxServices)
+}
+
+// The limits of what is kept: with less time a transaction has gone before somebody asks for it.
+const (
+	minKeep      = 10 * time.Second
+	maxKeep      = 24 * time.Hour
+	maxKeepBytes = 1 << 30
+)
+
+func (c *Config) validateKeep(s *Settings) error {
+	switch {
+	case c.Keep.For == 0:
+	case c.Keep.For < minKeep || c.Keep.For > maxKeep:
+		return fmt.Errorf("%s is not between %v and 24h; 0 is nothing", s.Label("keep"), minKeep)
+	case c.Monitoring.AdminSocket == "":
+		return fmt.Errorf("%s without --admin-socket: nobody could ask for it", s.Label("keep"))
+	case c.Samples.PerSecond == 0:
+		return fmt.Errorf("%s without samples (--samples-per-second 0): there would be nothing to keep", s.Label("keep"))
+	}
+	if c.Keep.Bytes < keep.MinBytes || c.Keep.Bytes > maxKeepBytes {
+		return fmt.Errorf("%s is not between %d and %d", s.Label("keep-bytes"), keep.MinBytes, int64(maxKeepBytes))
+	}
+	return nil
 }
 
 // validateListen refuses to receive OTLP where something else is served.

@@ -132,7 +132,7 @@ func TestPageShortensNames(t *testing.T) {
 		{"com.example.Inner.run", 21, "com.example.Inner.run"}, {"com.example.Inner.run", 20, "example.Inner.run"},
 		{"com.example.Inner.run", 9, "Inner.run"}, {"com.example.Inner.run", 4, "run"},
 		{"com.example.Inner.run", 2, "r…"}, {"com.example.Inner.run", 1, ""},
-		{"/usr/lib/libc.so+0x10", 12, "libc.so+0x10"},
+		{"/usr/lib/libc.so+0x10", 12, "libc.so+0x10"}, {"libc.so.6", 5, "so.6"}, {"_Z1fv.constprop.0", 5, "cons…"},
 		{"std::vector<a::b>::push", 20, "vector<a::b>::push"}, {"std::vector<a::b>::push", 10, "vector<a:…"},
 		{"f(a.b.c)", 5, "f(a.…"}, {"a...b", 2, "b"}, {"ends.", 3, "en…"}, {"", 5, ""},
 	} {

@@ -155,6 +155,12 @@ started have series of their own, and all others together are ` + "`_other`" + `
 Processes without one are ` + "`unknown_service`" + `. Names are cut after 128 bytes.
 `
 
+const keepIntroduction = `
+These are there while samples are kept for ` + "`correlator explain`" + ` (` + "`--keep`" + `, [docs/explain.md](explain.md)):
+
+    correlator_keep_samples_total            = correlator_keep_samples + evicted + expired
+`
+
 // pageRow is a metric on the page.
 type pageRow struct {
 	metric string // without "correlator_"
@@ -366,6 +372,16 @@ var pageSections = []struct {
 		{"live_samples_untracked_total", "", "of"},
 		{"live_threads_untracked_total", "", ""},
 		{"live_samples_unnamed_total", "", "reason"},
+	}},
+	{"Kept samples", keepIntroduction, []pageRow{
+		{"keep_samples_total", "", ""},
+		{"keep_samples", "", ""},
+		{"keep_samples_evicted_total", "", ""},
+		{"keep_samples_expired_total", "", ""},
+		{"keep_samples_lost_total", "", "reason"},
+		{"keep_samples_unnamed_total", "", "reason"},
+		{"keep_transactions", "", ""},
+		{"keep_bytes", "", ""},
 	}},
 }
 

@@ -231,7 +231,8 @@ var labelMeanings = []struct {
 		{"too_large", "it fits into no request"},
 		{"shutdown", "it was passed on after the last request"},
 	}},
-	{[]string{"otlp_profile_samples_unnamed_total", "live_samples_unnamed_total"}, "reason", [][2]string{
+	{[]string{"otlp_profile_samples_unnamed_total", "live_samples_unnamed_total",
+		"keep_samples_unnamed_total"}, "reason", [][2]string{
 		{"late", "the names were not known within 4 s: the machine is busy, a process has ever new code, or a function of the " +
 			"kernel was sampled for the first time, whose names are read once a minute at most"},
 		{"full", "2048 samples, 512 of one user or container, or 1000 addresses of a process wait for names already"},
@@ -368,6 +369,10 @@ var labelMeanings = []struct {
 		{"slow_consumer", "it read so slowly that too much waited for it"},
 		{"memory_full", "all guests together had too much waiting"},
 		{"cache_full", "there was no room for an object"},
+	}},
+	{[]string{"keep_samples_lost_total"}, "reason", [][2]string{
+		{"no_stack", "they had no stack: its frames were no longer known"},
+		{"too_large", "their stack takes more than a sixteenth of the memory (`--keep-bytes`)"},
 	}},
 	{[]string{"live_samples_untracked_total"}, "of", [][2]string{
 		{"process", "processes"}, {"thread", "threads"}, {"transaction", "transactions"},

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -14,6 +15,7 @@ import (
 
 	"correlator/internal/access"
 	"correlator/internal/agent"
+	"correlator/internal/keep"
 	"correlator/internal/live"
 	"correlator/internal/sampling"
 	"correlator/internal/symbolizer"
@@ -72,7 +74,7 @@ func gather(t testing.TB, owners ...prometheus.Collector) map[string]*dto.Metric
 // gatherAll returns every family that the correlator can have.
 func gatherAll(t testing.TB) map[string]*dto.MetricFamily {
 	t.Helper()
-	return gather(t, agent.NewCollector(&fakeAgent{}), exporting(t), viewing(t), newServer(nil))
+	return gather(t, agent.NewCollector(&fakeAgent{}), exporting(t), viewing(t), keeping(t), newServer(nil))
 }
 
 // series returns the name and the labels of a metric, as Prometheus writes them.
@@ -126,6 +128,17 @@ func labelNames(f *dto.MetricFamily) []string {
 		}
 	}
 	return slices.Sorted(maps.Keys(names))
+}
+
+// keeping returns what keeps samples.
+func keeping(t testing.TB) *keep.Keep {
+	t.Helper()
+	k, err := keep.Open(keep.Config{For: time.Minute, Bytes: keep.MinBytes}, keep.About{ProcRoot: "/proc"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { k.Shutdown(t.Context()) })
+	return k
 }
 
 // viewing returns a live view that is served and published.

@@ -35,6 +35,7 @@ var errTruncated = errors.New("no room for more different stacks and transaction
 // aggregate counts samples, from when it is begun until it is closed.
 type aggregate struct {
 	keyLimit, frameLimit int
+	selection            Selection
 
 	mu      sync.Mutex
 	samples map[Key]uint64 // without Thread
@@ -49,6 +50,7 @@ type aggregate struct {
 	total     uint64 // of samples
 	traced    uint64
 	early     uint64    // before start
+	others    uint64    // not selected
 	start     time.Time // zero: not begun yet
 	closed    bool
 }
@@ -103,6 +105,10 @@ func (a *aggregate) add(process *Process, s *profile.Sample) (isNew bool) {
 	}
 	if a.start.IsZero() || s.At.Before(a.start) {
 		a.early += s.Count
+		return false
+	}
+	if !a.selection.has(s) {
+		a.others += s.Count
 		return false
 	}
 	if _, known := a.samples[key]; !known {
@@ -226,6 +232,7 @@ func (a *aggregate) close(into *Recording) {
 		key.Thread = a.names[thread{key.Process, key.TID}]
 		into.Samples[key] = samples
 	}
+	into.Unselected = a.others
 	into.Stacks, into.Lost = a.stacks, maps.Clone(a.lost)
 	a.samples, a.names, a.known, a.functions = nil, nil, nil, nil
 }

@@ -69,6 +69,7 @@ type Options struct {
 	Attributes       []string // of OpenTelemetry's thread contexts that are recorded, see sampling.Options
 	PID              int      // the only process; 0: all
 	Filter           process.Filter
+	Selection        Selection     // other samples are not in the Recording, but for how many they are
 	Duration         time.Duration // how long to record, from Recording.Start on; 0: until the context ends
 	MaxProcesses     int           // that run at a time, and that have ended; 0: DefaultMaxProcesses
 	Learner          Learner       // may be nil
@@ -137,6 +138,8 @@ func Open(options Options, log *zap.Logger) (*Recorder, error) {
 		ended:     make(map[procscan.ProcessID][]*handler),
 		refused:   make(map[procscan.ProcessID]error),
 	}
+	r.aggregate.selection = options.Selection
+
 	var err error
 	if r.access, err = access.Open(options.ProcRoot, new(worker.Counters)); err != nil {
 		return nil, err
@@ -310,6 +313,11 @@ func (r *Recorder) settle(ctx context.Context) {
 	})
 	defer notice.Stop()
 	r.sampling.Settle(ctx)
+	status := r.sampling.Unwinding()
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) && status != nil && status.Waiting > 0 {
+		r.log.Warn("stacks are walked by frame pointers until they can be unwound: the machine is busy, or runtimes start",
+			zap.Int("processes", status.Waiting), zap.Int("unwound", status.Unwound), zap.Error(status.Err()))
+	}
 }
 
 var errTooManyProcesses = errors.New("too many processes")

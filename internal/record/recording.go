@@ -46,6 +46,8 @@ type Recording struct {
 	Samples map[Key]uint64
 	Stacks  map[profile.StackTraceID][]profile.Frame // leaf first, all that Samples refer to
 
+	Unselected uint64 // samples that are not in Samples as Options.Selection says
+
 	Processes []*Process // all that were sampled, those without samples too
 	Failed    []Failure  // processes that take part and were not sampled, or not to the end
 

@@ -259,20 +259,26 @@ func hasAddress(f profile.Frame) bool {
 	return !f.Kind().OfRuntime() && f.Kind() != profile.CutFrame
 }
 
+// unnamed returns what a frame in no file is called that has no name.
+func unnamed(f profile.Frame, compiled bool) string {
+	switch {
+	case f.Address >= symbolizer.KernelSpace:
+		return nameKernel
+	case compiled:
+		return nameJIT
+	}
+	return nameUnknown
+}
+
 // location returns the location of a frame. The missing name of one in a file is left to pprof;
 // elsewhere it gets a placeholder.
 func (b *builder) location(p *record.Process, m *mapping, f profile.Frame) *pprof.Location {
-	name, addr := terminal.Escape(b.names.name(p, f)), f.Address
+	name, addr := terminal.Escape(b.names.display(p, f)), f.Address
 	switch {
 	case !hasAddress(f):
 		addr = 0
-	case name != "":
-	case f.File == nil && f.Address >= symbolizer.KernelSpace:
-		name = nameKernel
-	case f.File == nil && b.names.compiled(p, f):
-		name = nameJIT
-	case f.File == nil:
-		name = nameUnknown
+	case name == "" && f.File == nil:
+		name = unnamed(f, b.names.compiled(p, f))
 	}
 	key := locationKey{m, addr, functionKey{name, terminal.Escape(f.SourceFile())}, f.Line}
 	if known := b.locations[key]; known != nil {

@@ -1,13 +1,11 @@
 package report
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 
-	pprof "github.com/google/pprof/profile"
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/safedir"
@@ -85,29 +83,22 @@ func writing(path string, err error) error {
 	return fmt.Errorf("writing %s: %w", path, err)
 }
 
-// writeFile writes a profile, compressed, and returns its size. The file is replaced atomically,
+// writeFile writes a profile. The file is replaced atomically,
 // and readable by its owner alone: it discloses what a host runs. What is not a regular file (a
 // FIFO, a device) is written to in place, if it belongs to root or to us: in a directory that all
 // users can write, one may have been put there to get the profile. So is whatever a process has open
 // and a link of procfs leads to, as /dev/stdout does.
-func writeFile(path string, p *pprof.Profile) (lenBytes int, err error) {
-	var content bytes.Buffer
-	if err := p.Write(&content); err != nil {
-		return 0, fmt.Errorf("encoding profile: %w", err)
-	}
+func writeFile(path string, content []byte) error {
 	o, err := openOutput(path)
 	if err == nil {
 		defer o.Close()
 		if o.inPlace != nil {
-			err = writeTo(descriptorPath(o.inPlace), content.Bytes())
+			err = writeTo(descriptorPath(o.inPlace), content)
 		} else {
-			err = o.replace(content.Bytes())
+			err = o.replace(content)
 		}
 	}
-	if err != nil {
-		return 0, writing(path, err)
-	}
-	return content.Len(), nil
+	return writing(path, err)
 }
 
 // openInPlace opens, with O_PATH, what is written to in place. It returns nil when a regular file is

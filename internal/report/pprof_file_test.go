@@ -1,6 +1,7 @@
 package report
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -24,7 +25,7 @@ func TestWriteFile(t *testing.T) {
 	if err := checkFile(path); err != nil {
 		t.Fatal(err)
 	}
-	lenBytes, err := writeFile(path, buildProfile(r, names))
+	lenBytes, err := saveProfile(path, buildProfile(r, names))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +45,7 @@ func TestWriteFile(t *testing.T) {
 		if err := checkFile(path); err == nil {
 			t.Errorf("%s can be written", path)
 		}
-		if _, err := writeFile(path, buildProfile(r, names)); err == nil {
+		if _, err := saveProfile(path, buildProfile(r, names)); err == nil {
 			t.Errorf("%s was written", path)
 		}
 	}
@@ -86,7 +87,7 @@ func TestWriteToAnother(t *testing.T) {
 				t.Fatal(err)
 			}
 			checkErr := checkFile(path)
-			_, err := writeFile(path, buildProfile(r, names))
+			_, err := saveProfile(path, buildProfile(r, names))
 			if !errors.Is(err, test.want) || !errors.Is(checkErr, test.want) {
 				t.Errorf("%v, %v; want %v", checkErr, err, test.want)
 			}
@@ -129,7 +130,7 @@ func TestWriteToLink(t *testing.T) {
 			}
 			testenv.WriteFile(t, file, strings.Repeat("longer than a profile", 1000))
 			checkErr := checkFile(link)
-			_, err := writeFile(link, buildProfile(r, names))
+			_, err := saveProfile(link, buildProfile(r, names))
 			if !errors.Is(err, test.want) || !errors.Is(checkErr, test.want) {
 				t.Errorf("%v, %v; want %v", checkErr, err, test.want)
 			}
@@ -166,7 +167,7 @@ func TestWriteFIFO(t *testing.T) {
 	if err := checkFile(path); err != nil {
 		t.Error(err)
 	}
-	if _, err := writeFile(path, buildProfile(r, names)); err != nil {
+	if _, err := saveProfile(path, buildProfile(r, names)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := pprof.ParseData(<-content); err != nil {
@@ -180,7 +181,7 @@ func TestWriteDevice(t *testing.T) {
 	if err := checkFile(os.DevNull); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := writeFile(os.DevNull, buildProfile(r, names)); err != nil {
+	if _, err := saveProfile(os.DevNull, buildProfile(r, names)); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Lstat(os.DevNull); err != nil || info.Mode().IsRegular() {
@@ -209,7 +210,7 @@ func TestWriteWhileNamesAreExchanged(t *testing.T) {
 	testenv.ExchangeNames(t, theirs, "prof", "link")
 	path := filepath.Join(theirs, "prof", "out.pb.gz")
 	for written, refused := 0, 0; written < 20 || refused < 20; {
-		_, err := writeFile(path, buildProfile(r, names))
+		_, err := saveProfile(path, buildProfile(r, names))
 		switch unsafe := (*safedir.UnsafeError)(nil); {
 		case err == nil:
 			written++
@@ -242,11 +243,20 @@ func TestWriteInDirectoryOfAnother(t *testing.T) {
 		if err := checkFile(path); err != nil {
 			t.Error(err)
 		}
-		if _, err := writeFile(path, buildProfile(r, names)); err != nil {
+		if _, err := saveProfile(path, buildProfile(r, names)); err != nil {
 			t.Error(err)
 		}
 		if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
 			t.Errorf("%v, %v", info, err)
 		}
 	}
+}
+
+// saveProfile writes a profile as a file, and returns its size.
+func saveProfile(path string, p *pprof.Profile) (lenBytes int, err error) {
+	var content bytes.Buffer
+	if err := p.Write(&content); err != nil {
+		return 0, err
+	}
+	return content.Len(), writeFile(path, content.Bytes())
 }

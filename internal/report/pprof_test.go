@@ -104,10 +104,10 @@ func TestProfile(t *testing.T) {
 	}
 	// Per sample, leaf first. Equal addresses of two processes without a file are two locations.
 	want := []string{
-		"libshop.so _ZN4shop8checkoutEv|[jit 101] void Demo.price()|[jit 101] [jit]|libshop.so main",
-		"libshop.so _ZN4shop8checkoutEv|[jit 101] void Demo.price()|[jit 101] [jit]|libshop.so main",
+		"libshop.so _ZN4shop8checkoutEv|[jit 101] Demo.price|[jit 101] [jit]|libshop.so main",
+		"libshop.so _ZN4shop8checkoutEv|[jit 101] Demo.price|[jit 101] [jit]|libshop.so main",
 		`[kernel.kallsyms] do_syscall_64|[nf_tables] nft_do_chain|[kernel] [kernel]|stripped\x1b[31m.so 0x3000`,
-		"libshop.so _ZN4shop8checkoutEv|[jit 102] void Cart.add()|[jit 102] [jit]|libshop.so main",
+		"libshop.so _ZN4shop8checkoutEv|[jit 102] Cart.add|[jit 102] [jit]|libshop.so main",
 	}
 	for i, sample := range p.Sample {
 		if got := describe(sample); got != want[i] {
@@ -226,7 +226,7 @@ func TestProfileOfUnwoundStacks(t *testing.T) {
 
 func TestGoToolPprofOfUnwoundStacks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out.pb.gz")
-	if _, err := writeFile(path, buildProfile(unwound(t), nil)); err != nil {
+	if _, err := saveProfile(path, buildProfile(unwound(t), nil)); err != nil {
 		t.Fatal(err)
 	}
 	for args, want := range map[string][]string{
@@ -283,7 +283,7 @@ func writeProfile(t *testing.T) string {
 	t.Helper()
 	r, names := fixture(t)
 	path := filepath.Join(t.TempDir(), "out.pb.gz")
-	if _, err := writeFile(path, buildProfile(r, names)); err != nil {
+	if _, err := saveProfile(path, buildProfile(r, names)); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -316,11 +316,11 @@ func TestGoToolPprof(t *testing.T) {
 			`1: 0x0/0xffffffffffffffff/0x0 /usr/lib/libshop.so 0123456789abcdef \[FN\]`}, ""},
 		{[]string{"-top"}, []string{`File: libshop.so`, `Type: cpu`, `Total samples = 1000ms`,
 			`970ms 97.00% .* shop::checkout`,
-			`30ms .* do_syscall_64`, `900ms 90.00%  void Demo.price`, `970ms 97.00%  main`}, "\x1b"},
+			`30ms .* do_syscall_64`, `900ms 90.00%  Demo.price`, `970ms 97.00%  main`}, "\x1b"},
 		{[]string{"-top", "-tagfocus=transaction_id=cd02000000000000"},
 			[]string{`700ms 70.00% .* shop::checkout`, `main`}, "do_syscall_64|Cart.add"},
-		{[]string{"-top", "-tagfocus=service=cart.*"}, []string{`70ms`, `void Cart.add`}, "Demo.price"},
-		{[]string{"-top", "-tagfocus=pid=102"}, []string{`70ms`, `void Cart.add`}, "Demo.price"},
+		{[]string{"-top", "-tagfocus=service=cart.*"}, []string{`70ms`, `Cart.add`}, "Demo.price"},
+		{[]string{"-top", "-tagfocus=pid=102"}, []string{`70ms`, `Cart.add`}, "Demo.price"},
 		{[]string{"-top", "-sample_index=samples"}, []string{`Type: samples`, `97 97.00% .* shop::checkout`}, ""},
 		{[]string{"-top", "-addresses"}, []string{`0000000000003000 \[stripped\\x1b\[31m.so\]`}, "\x1b"},
 		{[]string{"-tags"}, []string{`pid: Total 1s of 1s`, `930ms \(93.00%\): 101\n`,
@@ -356,7 +356,7 @@ func TestLeftToPprof(t *testing.T) {
 	r := recording(map[*record.Process][]profile.Frame{p: {other, own}})
 	known := map[uint64]string{other.Address: "known_here"}
 	output := filepath.Join(t.TempDir(), "out.pb.gz")
-	if _, err := writeFile(output, buildProfile(r, &symbolNames{
+	if _, err := saveProfile(output, buildProfile(r, &symbolNames{
 		names: map[*record.Process]symbolizer.Names{p: {Native: map[profile.FileID]map[uint64]string{file.ID: known}}},
 	})); err != nil {
 		t.Fatal(err)
@@ -400,7 +400,7 @@ func TestFlameGraph(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"void Demo.price()", "shop::checkout"} {
+	for _, want := range []string{"Demo.price", "shop::checkout"} {
 		if !bytes.Contains(page, []byte(want)) {
 			t.Errorf("no %s in the flame graph", want)
 		}

@@ -26,11 +26,11 @@ const symbolsTimeout = 15 * time.Second
 const firstSweep = time.Second
 
 // Record records until options.Duration has passed, or SIGTERM or SIGINT comes, and writes the
-// profile to a file: output,
+// profile to a file in a format: output,
 // - for stdout, or one that is named after the time. Progress and a summary go to stderr.
-func Record(ctx context.Context, stdout, stderr io.Writer, output string, options record.Options) error {
+func Record(ctx context.Context, stdout, stderr io.Writer, output string, format Format, options record.Options) error {
 	if output == "" {
-		output = time.Now().Format("correlator-20060102-150405.pb.gz")
+		output = format.FileName(time.Now())
 	}
 	if output != "-" {
 		if err := checkFile(output); err != nil {
@@ -66,21 +66,21 @@ func Record(ctx context.Context, stdout, stderr io.Writer, output string, option
 	if summary.samples == 0 {
 		return nothingSampled(summary, recording, stderr)
 	}
-	written, err := writeOutput(stdout, output, recording, names)
+	written, err := writeOutput(stdout, output, format, recording, names)
 	if err != nil {
 		return err
 	}
 	if err := summary.write(stderr); err != nil {
 		return err
 	}
-	writeNextSteps(stderr, output, written, summary)
+	writeNextSteps(stderr, output, format, written, summary)
 	return nil
 }
 
 // writeNextSteps writes where the profile is, and the commands that show it.
-func writeNextSteps(w io.Writer, output string, written int, summary *summary) {
+func writeNextSteps(w io.Writer, output string, format Format, written int, summary *summary) {
 	fmt.Fprintf(w, "\nwrote %d KiB to %s\n", (written+1023)/1024, output)
-	if output == "-" {
+	if output == "-" || format != PProf {
 		return
 	}
 	const pprof = "go tool pprof -http=: "
@@ -110,26 +110,21 @@ func readNames(ctx context.Context, stopSampling func(), from *frameNamer, recor
 	return from.read(reading, recording)
 }
 
-func writeOutput(stdout io.Writer, output string, recording *record.Recording, names *symbolNames) (lenBytes int,
-	err error) {
-	profile := buildProfile(recording, names)
-	if output != "-" {
-		return writeFile(output, profile)
+func writeOutput(stdout io.Writer, output string, format Format, recording *record.Recording,
+	names *symbolNames) (lenBytes int, err error) {
+	about := About{Title: "correlator record", Notes: []string{
+		recording.Start.Local().Format(time.RFC1123Z),
+		fmt.Sprintf("%v, %d samples a second of every CPU", recording.Duration.Round(100*time.Millisecond),
+			recording.SamplesPerSecond),
+	}}
+	content, err := encode(format, recording, names, about)
+	if err != nil {
+		return 0, err
 	}
-	counter := &countingWriter{w: stdout}
-	err = profile.Write(counter)
-	return counter.n, err
-}
-
-type countingWriter struct {
-	w io.Writer
-	n int
-}
-
-func (c *countingWriter) Write(b []byte) (int, error) {
-	n, err := c.w.Write(b)
-	c.n += n
-	return n, err
+	if output != "-" {
+		return len(content), writeFile(output, content)
+	}
+	return stdout.Write(content)
 }
 
 // nothingSampled returns an error: there is nothing to look at, and no file is written.
@@ -141,6 +136,9 @@ func nothingSampled(summary *summary, recording *record.Recording, stderr io.Wri
 	switch {
 	case len(recording.Lost) > 0:
 		return errors.New("nothing was sampled: all samples were lost")
+	case recording.Unselected > 0:
+		return fmt.Errorf("nothing was sampled of what was chosen (--trace, --transaction); other samples: %d",
+			recording.Unselected)
 	case len(recording.Processes) > 0:
 		return fmt.Errorf("nothing was sampled: processes that take part: %d; they ran at none of the %d moments a "+
 			"second in %v (--rate, --duration)",
@@ -155,7 +153,7 @@ func nothingSampled(summary *summary, recording *record.Recording, stderr io.Wri
 // warnings returns a logger for warnings, which go above the status line.
 func warnings(w io.Writer) *zap.Logger {
 	cfg := zap.NewProductionEncoderConfig()
-	cfg.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+	cfg.EncodeTime, cfg.EncodeDuration = zapcore.RFC3339NanoTimeEncoder, zapcore.StringDurationEncoder
 	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(cfg), zapcore.Lock(zapcore.AddSync(w)), zap.WarnLevel))
 }
 

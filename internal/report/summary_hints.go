@@ -101,7 +101,8 @@ func (s *summary) hints() (hints []string) {
 	}
 	add(shallow,
 		"most stacks of %s have one or two frames, as those of code that keeps no frame pointers: --unwinder auto needs none "+
-			"where it can run, else JVMs need -XX:+PreserveFramePointer, and C -fno-omit-frame-pointer")
+			"where it can run (\"correlator check\", unwinder); else JVMs need -XX:+PreserveFramePointer, and C "+
+			"-fno-omit-frame-pointer")
 	add(mapless,
 		"compiled code of %s has no names, as there is no perf map: run \"jcmd PID Compiler.perfmap\" before the recording ends"+
 			" (JDK 17 and later; in a container with its pid there)")

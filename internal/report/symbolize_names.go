@@ -3,6 +3,7 @@ package report
 import (
 	"context"
 	"errors"
+	"regexp"
 
 	"correlator/internal/record"
 	"correlator/internal/symbolizer"
@@ -46,6 +47,25 @@ func (s *symbolNames) name(p *record.Process, f profile.Frame) string {
 		return s.names[p].Code[f.Address]
 	}
 	return s.names[p].Native[f.File.ID][f.Address]
+}
+
+// javaSignature is a method in a perf map of a JVM: "long java.util.HashMap.get(java.lang.Object)".
+var javaSignature = regexp.MustCompile(`^[\w.$]+(?:\[\])* ([\w.$/]+\.(?:[\w$]+|<init>|<clinit>))\(.*\)$`)
+
+// display is Display of the name that a frame has in a process.
+func (s *symbolNames) display(p *record.Process, f profile.Frame) string {
+	return Display(f, s.name(p, f))
+}
+
+// Display returns the name of a frame without what hides it where there is little room: return type and
+// arguments, which perf maps of JVMs have. Tools shorten names of methods from their beginning.
+func Display(f profile.Frame, name string) string {
+	if f.Kind() == profile.AnonymousFrame {
+		if method := javaSignature.FindStringSubmatch(name); method != nil {
+			return method[1]
+		}
+	}
+	return name
 }
 
 // compiled reports whether a frame in no file is code that a process has compiled. Otherwise its

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,6 +15,7 @@ import (
 	"correlator/internal/agent"
 	"correlator/internal/config"
 	"correlator/internal/export"
+	"correlator/internal/keep"
 	"correlator/internal/live"
 	"correlator/internal/metrics"
 	"correlator/internal/sockfile"
@@ -30,6 +32,7 @@ type services struct {
 	admin   *admin.Server   // nil without an admin socket
 	metrics *metrics.Server // nil without an address
 	live    *live.Live      // nil: there is no live view
+	keep    *keep.Keep      // nil: no samples are kept
 }
 
 // hostName returns the name of the host that the agent sees: in a container with a UTS namespace of
@@ -64,7 +67,7 @@ func openServices(cfg *config.Config, build metrics.Build, log *zap.Logger) (*se
 		}
 		log.Info("serving metrics", zap.Stringer("address", s.metrics.Addr()))
 	}
-	limitMemory(cfg)
+	warnOfMemory(limitMemory(cfg), cfg, log)
 	if cfg.Export.Enabled() {
 		about := export.About{Version: build.Version, HostID: cfg.Agents.HostID, HostName: hostName(),
 			SamplesPerSecond: cfg.Samples.PerSecond, ProcRoot: cfg.Discovery.ProcRoot}
@@ -81,6 +84,14 @@ func openServices(cfg *config.Config, build metrics.Build, log *zap.Logger) (*se
 			return nil, fmt.Errorf("opening the live view: %w", err)
 		}
 	}
+	if kept := cfg.Keep.Config(); kept.Enabled() {
+		about := keep.About{HostName: hostName(), SamplesPerSecond: cfg.Samples.PerSecond,
+			ProcRoot: cfg.Discovery.ProcRoot}
+		if s.keep, err = keep.Open(kept, about); err != nil {
+			s.close(context.Background())
+			return nil, fmt.Errorf("preparing to keep samples: %w", err)
+		}
+	}
 	return s, nil
 }
 
@@ -93,6 +104,14 @@ func (s *services) otlp() *admin.OTLP {
 	return admin.NewOTLP(&status)
 }
 
+// keeper returns what answers queries for samples, nil if none are kept.
+func (s *services) keeper() admin.Keeper {
+	if s.keep == nil {
+		return nil
+	}
+	return s.keep
+}
+
 // gatherer returns the gatherer of the metrics of an agent, of what is exported, and of the server
 // of metrics.
 func (s *services) gatherer(a *agent.Agent) prometheus.Gatherer {
@@ -103,6 +122,9 @@ func (s *services) gatherer(a *agent.Agent) prometheus.Gatherer {
 	if s.live != nil {
 		owners = append(owners, s.live)
 	}
+	if s.keep != nil {
+		owners = append(owners, s.keep)
+	}
 	if s.metrics != nil {
 		owners = append(owners, s.metrics)
 	}
@@ -111,29 +133,37 @@ func (s *services) gatherer(a *agent.Agent) prometheus.Gatherer {
 
 // exporter returns the receiver of samples, or nil.
 func (s *services) exporter() agent.Exporter {
-	exports := s.export != nil && s.export.TakesSamples()
-	switch {
-	case exports && s.live != nil:
-		return both{s.export, s.live}
-	case exports:
-		return s.export
-	case s.live != nil:
-		return s.live
+	var all receivers
+	if s.export != nil && s.export.TakesSamples() {
+		all = append(all, s.export)
 	}
-	return nil
+	if s.live != nil {
+		all = append(all, s.live)
+	}
+	if s.keep != nil {
+		all = append(all, s.keep)
+	}
+	switch len(all) {
+	case 0:
+		return nil
+	case 1:
+		return all[0]
+	}
+	return all
 }
 
-// both are two receivers of samples.
-type both [2]agent.Exporter
+// receivers are several receivers of samples.
+type receivers []agent.Exporter
 
-func (b both) TakesSamples() bool { return b[0].TakesSamples() || b[1].TakesSamples() }
+func (r receivers) TakesSamples() bool { return slices.ContainsFunc(r, agent.Exporter.TakesSamples) }
 
-func (b both) Sampled(sample *profile.Sample) {
-	b[0].Sampled(sample)
-	b[1].Sampled(sample)
+func (r receivers) Sampled(sample *profile.Sample) {
+	for _, one := range r {
+		one.Sampled(sample)
+	}
 }
 
-func (b both) TakesUntraced() bool { return b[0].TakesUntraced() || b[1].TakesUntraced() }
+func (r receivers) TakesUntraced() bool { return slices.ContainsFunc(r, agent.Exporter.TakesUntraced) }
 
 // serve serves an agent until the returned function is called, which blocks until everything is
 // exported or its context ends. The service manager is told as soon as ctx ends.
@@ -149,7 +179,7 @@ func (s *services) serve(ctx context.Context, a *agent.Agent) (shutdown func(ctx
 		})
 	}
 	if s.admin != nil {
-		start(func() error { return s.admin.Serve(a, s.otlp) })
+		start(func() error { return s.admin.Serve(a, s.otlp, s.keeper()) })
 	}
 	gatherer := s.gatherer(a)
 	if s.export != nil {
@@ -186,6 +216,9 @@ func (s *services) outlets() (all []outlet) {
 	}
 	if s.export != nil {
 		all = append(all, s.export)
+	}
+	if s.keep != nil {
+		all = append(all, s.keep)
 	}
 	return all
 }

@@ -5,9 +5,11 @@ package page
 import (
 	"embed"
 	"net/http"
+
+	"correlator/internal/flamegraph"
 )
 
-//go:embed index.html style.css dots.js table.js flame.js view.js
+//go:embed index.html style.css dots.js table.js view.js
 var files embed.FS
 
 // policy lets the page use what is served with it, and nothing else.
@@ -27,6 +29,11 @@ func Handler() http.Handler {
 		header.Set("X-Content-Type-Options", "nosniff")
 		header.Set("Referrer-Policy", "no-referrer")
 		header.Set("Cache-Control", "no-cache") // a new version's page is there at once
+		if r.URL.Path == "/flame.js" {
+			header.Set("Content-Type", "text/javascript; charset=utf-8")
+			_, _ = w.Write(flamegraph.Script) // an error means that the client is gone
+			return
+		}
 		server.ServeHTTP(w, r)
 	})
 }

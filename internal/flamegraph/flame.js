@@ -1,4 +1,4 @@
-// The flame graph of one transaction: the outermost frames on top.
+// A flame graph: the outermost frames on top.
 "use strict";
 
 const FRAME_HEIGHT = 19;
@@ -11,6 +11,7 @@ class Flame {
     this.back = section.querySelector("button");
     this.detail = section.querySelector("output");
     this.describe = describe; // (time, share of all) => text
+    this.matches = null;      // name => whether it is searched for; null: nothing is
     this.clear();
     this.canvas.addEventListener("mousemove", event => this.hover(event));
     this.canvas.addEventListener("mouseleave", () => { this.tip.hidden = true; });
@@ -56,6 +57,20 @@ class Flame {
     this.draw();
   }
 
+  // search marks the frames whose names match, and returns how much time they have together.
+  search(matches) {
+    this.matches = matches;
+    this.draw();
+    let time = 0;
+    const rest = matches ? [this.root] : [];
+    while (rest.length) {
+      const node = rest.pop();
+      if (node !== this.root && matches(node.name)) time += node.time;
+      else for (const child of node.children.values()) rest.push(child);
+    }
+    return time;
+  }
+
   // follow returns the node that names lead to, as far as they are still there, and those names.
   follow(names) {
     let node = this.root;
@@ -94,7 +109,8 @@ class Flame {
   drawBox(context, box, letter) {
     box.top = box.depth * FRAME_HEIGHT;
     context.globalAlpha = box.above ? 0.55 : 1;
-    context.fillStyle = colour(box.node.name);
+    const plain = this.matches && !this.matches(box.node.name);
+    context.fillStyle = plain ? "#b9bec4" : this.matches ? "#c58af9" : colour(box.node.name);
     context.fillRect(box.left, box.top, Math.max(box.width - 1, 0.5), FRAME_HEIGHT - 1);
     context.globalAlpha = 1;
     const text = fit(box.node.name, Math.floor((box.width - 8) / letter));
@@ -194,13 +210,14 @@ function sorted(node) {
 }
 
 // fit shortens a name to a number of letters: what it is qualified with goes first, but for that in
-// parentheses or angle brackets. It looks at each letter once: names are any process's choice.
+// parentheses or angle brackets, and before a number ("so.6", "constprop.0"). It looks at each letter
+// once: names are any process's choice.
 function fit(name, letters) {
   if (letters < 2) return "";
   if (name.length <= letters) return name;
   let start = 0;
   for (let i = 0; i + 1 < name.length && !"(<".includes(name[i]); i++) {
-    if (!".:/".includes(name[i]) || ".:/".includes(name[i + 1])) continue;
+    if (!".:/".includes(name[i]) || ".:/0123456789".includes(name[i + 1])) continue;
     start = i + 1;
     if (name.length - start <= letters) return name.slice(start);
   }

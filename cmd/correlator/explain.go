@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"correlator/internal/admin"
+	"correlator/internal/config"
+	"correlator/internal/explain"
+	"correlator/internal/keep"
+	"correlator/internal/report"
+	"correlator/internal/terminal"
+)
+
+type explainOptions struct {
+	config.File
+	AdminSocket string        `key:"admin-socket"`
+	Busiest     int           `key:"busiest"`
+	Slowest     int           `key:"slowest"`
+	Service     string        `key:"service"`
+	Since       time.Duration `key:"since"`
+	Output      string        `key:"output" short:"o"`
+	OutputFile  string        `key:"output-file" short:"O"`
+}
+
+const defaultBusiest = 10
+
+// leastDigits is the shortest beginning of an id: what is shorter begins too many.
+const leastDigits = 4
+
+func (o *explainOptions) validate(s *config.Settings) error {
+	for key, n := range map[string]int{"busiest": o.Busiest, "slowest": o.Slowest} {
+		if n < 0 || n > keep.MaxTransactions {
+			return fmt.Errorf("%s is not between 0 and %d", s.Label(key), keep.MaxTransactions)
+		}
+	}
+	_, err := regexp.Compile(o.Service)
+	switch {
+	case o.AdminSocket == "":
+		return fmt.Errorf("%s is empty", s.Name("admin-socket"))
+	case o.Busiest > 0 && o.Slowest > 0:
+		return fmt.Errorf("%s and %s: there is one order", s.Name("busiest"), s.Name("slowest"))
+	case o.Since < 0:
+		return fmt.Errorf("%s is in the future", s.Label("since"))
+	case err != nil:
+		return fmt.Errorf("%s: %w", s.Label("service"), err)
+	case !slices.Contains(explain.Formats(), report.Format(o.Output)):
+		return fmt.Errorf("%s: %q is none of table, json, pprof, folded and html", s.Name("output"), o.Output)
+	case o.Output == string(report.PProf) && o.toStdout() && terminal.Is(os.Stdout):
+		return errors.New("--output pprof: a profile is not for a terminal (--output-file)")
+	}
+	return nil
+}
+
+func (o *explainOptions) toStdout() bool { return o.OutputFile == "" || o.OutputFile == "-" }
+
+// query returns the query for an id, or for those that the flags choose.
+func (o *explainOptions) query(args []string) (keep.Query, error) {
+	q := keep.Query{Service: o.Service, Order: keep.Busiest, Most: o.Busiest}
+	if o.Slowest > 0 {
+		q.Order, q.Most = keep.Slowest, o.Slowest
+	}
+	if o.Since > 0 {
+		q.Since = time.Now().Add(-o.Since)
+	}
+	if len(args) == 0 {
+		if q.Most == 0 {
+			q.Most = defaultBusiest
+		}
+		return q, nil
+	}
+	id, err := parseID(args[0], keep.TraceDigits)
+	q.ID = id
+	return q, err
+}
+
+// parseID returns an id, or how one begins, in lower case. Ids may have the form of a UUID.
+func parseID(text string, most int) (string, error) {
+	id := strings.ToLower(strings.ReplaceAll(text, "-", ""))
+	if strings.Trim(id, "0123456789abcdef") != "" {
+		return "", fmt.Errorf("%q is not an id: hexadecimal digits", text)
+	}
+	if len(id) < leastDigits || len(id) > most {
+		return "", fmt.Errorf("%q is not an id: it has %d digits, not %d to %d", text, len(id), leastDigits, most)
+	}
+	return id, nil
+}
+
+// checkID checks the value of a flag that is an id, and brings it into its form; empty: there is none.
+func checkID(s *config.Settings, key string, value *string, most int) (err error) {
+	if *value == "" {
+		return nil
+	}
+	if *value, err = parseID(*value, most); err != nil {
+		return fmt.Errorf("%s: %w", s.Name(key), err)
+	}
+	return nil
+}
+
+func adaptExplainFlags(flags *pflag.FlagSet) {
+	adaptStatusFlags(flags)
+	flags.Lookup("output").Usage = "`form` of the answer: table, json, pprof, folded or html"
+}
+
+func (a *app) addExplain() {
+	options := &explainOptions{AdminSocket: admin.DefaultSocket, Output: string(explain.Table)}
+	cmd := &cobra.Command{
+		Use:   "explain [TRACE|TRANSACTION|SPAN]",
+		Short: "Say where the CPU time of a trace or transaction went that the running agent has sampled",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: untilSignal(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			q, err := options.query(args)
+			if err != nil {
+				return usageError{err}
+			}
+			o := explain.Options{Query: q, Format: report.Format(options.Output)}
+			if !options.toStdout() {
+				o.File = options.OutputFile
+			}
+			return explain.Run(ctx, admin.NewClient(options.AdminSocket), cmd.OutOrStdout(), cmd.ErrOrStderr(), o)
+		}),
+	}
+	a.add(cmd, options)
+	adaptExplainFlags(cmd.Flags())
+}

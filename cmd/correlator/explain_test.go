@@ -1,0 +1,221 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"correlator/internal/demo"
+	"correlator/internal/explain"
+	"correlator/internal/testenv"
+)
+
+// keeper is an agent that keeps samples.
+type keeper struct {
+	*agentProcess
+	socket string
+}
+
+func startKeeper(t *testing.T, flags ...string) *keeper {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "admin")
+	return &keeper{startAgent(t, nil, append([]string{"--samples-per-second", "97", "--keep", "10m", "--admin-socket",
+		socket}, flags...)...), socket}
+}
+
+// explain runs explain, which must exit with a code.
+func (k *keeper) explain(code int, args ...string) (stdout, stderr string) {
+	k.t.Helper()
+	cmd := exec.Command(installed(k.t), append([]string{"explain", "--admin-socket", k.socket}, args...)...)
+	var out, failure bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &failure
+	_ = cmd.Run()
+	if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != code {
+		k.t.Fatalf("explain %v: %v, want exit code %d\n%s%s", args, cmd.ProcessState, code, &out, &failure)
+	}
+	return out.String(), failure.String()
+}
+
+// until waits until the explanation of an id is as it should be.
+func (k *keeper) until(what, id string, done func(e *explain.Explanation) bool) (e explain.Explanation) {
+	k.t.Helper()
+	testenv.Poll(k.t, deadline, what, func() bool {
+		cmd := exec.Command(installed(k.t), "explain", "--admin-socket", k.socket, "-o", "json", id)
+		out, err := cmd.Output()
+		if err != nil {
+			return false // it is not sampled yet
+		}
+		e = explain.Explanation{}
+		if err := json.Unmarshal(out, &e); err != nil {
+			k.t.Fatalf("%v\n%s", err, out)
+		}
+		return done(&e)
+	})
+	return e
+}
+
+// methods returns the names of all methods.
+func methods(all []*explain.Method) (names []string) {
+	for _, m := range all {
+		names = append(names, m.Name)
+	}
+	return names
+}
+
+func has(e *explain.Explanation, function string) bool {
+	return slices.ContainsFunc(methods(e.Methods), func(name string) bool { return strings.Contains(name, function) })
+}
+
+// What is kept of a process is explained by its ids, also when it has ended.
+func TestExplain(t *testing.T) {
+	needSampler(t)
+	p := demo.Start(t, demo.Options{Manual: true, Busy: 1, Service: "shop\x1b[31m"})
+	k := startKeeper(t)
+	k.registered(p.PID)
+	begun := p.Begin(1)
+	trace, id := begun.TraceID.String(), begun.TransactionID.String()
+	e := k.until("named stacks", id, func(e *explain.Explanation) bool { return e.Samples >= 20 && has(e, begun.Kind) })
+	p.Kill()
+
+	if tx := e.Transactions[0]; len(e.Transactions) != 1 || tx.Trace != trace || tx.ID != id || tx.PID != p.PID ||
+		tx.Context != "elastic" || tx.Service != "shop\x1b[31m" || tx.Samples != e.Samples ||
+		tx.Wall < 150*time.Millisecond || tx.Wall > deadline || tx.CPU != time.Duration(tx.Samples)*e.PerSample {
+		t.Errorf("%+v", tx)
+	}
+	if th := e.Threads[0]; len(e.Threads) != 1 || th.TID != begun.Thread.TID || th.Samples != e.Samples ||
+		th.Name == "" {
+		t.Errorf("threads: %+v", e.Threads)
+	}
+	sum := uint64(0)
+	for _, m := range e.Methods {
+		if m.Caller < 0 {
+			sum += m.Samples
+		}
+	}
+	if sum != e.Samples {
+		t.Errorf("%d samples in methods, of %d", sum, e.Samples)
+	}
+
+	out, _ := k.explain(0, trace[:8])
+	for _, want := range []string{"transaction " + id + " of trace " + trace, `shop\x1b[31m`, "% of", begun.Kind} {
+		if want != "% of" && !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	for _, args := range [][]string{{}, {"--busiest", "1"},
+		{"--slowest", "1", "--service", "shop.*", "--since", "1m"}} {
+		if out, _ := k.explain(0, args...); !strings.Contains(out, begun.Kind) {
+			t.Errorf("explain %v says\n%s", args, out)
+		}
+	}
+	const noneSelected = "no transaction was sampled that is selected"
+	if _, stderr := k.explain(1, "--service", "other"); !strings.Contains(stderr, noneSelected) {
+		t.Errorf("of another service: %s", stderr)
+	}
+	if _, stderr := k.explain(1, strings.Repeat("0", 32)); !strings.Contains(stderr, "no sample of 00000000") ||
+		!strings.Contains(stderr, "another host") {
+		t.Errorf("of an unknown trace: %s", stderr)
+	}
+
+	// The forms of files: labels, a line for each stack, one page.
+	dir := t.TempDir()
+	_, stderr := k.explain(0, id, "-o", "pprof", "-O", filepath.Join(dir, "p.pb.gz"))
+	if !strings.Contains(stderr, "wrote ") {
+		t.Errorf("%s", stderr)
+	}
+	for _, sample := range readProfile(t, filepath.Join(dir, "p.pb.gz")).Sample {
+		if sample.Label["trace_id"][0] != trace || sample.Label["transaction_id"][0] != id ||
+			sample.Label["service"][0] != `shop\x1b[31m` || sample.NumLabel["pid"][0] != int64(p.PID) {
+			t.Fatalf("labels %v %v", sample.Label, sample.NumLabel)
+		}
+	}
+	if top := pprofTop(t, filepath.Join(dir, "p.pb.gz"), id); !strings.Contains(top, begun.Kind) {
+		t.Errorf("pprof shows\n%s", top)
+	}
+	folded, _ := k.explain(0, id, "-o", "folded")
+	if !strings.Contains(folded, ";"+begun.Kind+";") || !strings.HasPrefix(folded, `shop\x1b[31m;`) {
+		t.Errorf("folded:\n%s", folded)
+	}
+	k.explain(0, id, "-o", "html", "-O", filepath.Join(dir, "p.html"))
+	page := testenv.ReadFile(t, filepath.Join(dir, "p.html"))
+	if !bytes.Contains(page, []byte(begun.Kind)) || !bytes.Contains(page, []byte(trace)) || len(page) > 600<<10 {
+		t.Errorf("a page of %d bytes", len(page))
+	}
+	if counts := k.end(); counts.sum("error_") != 0 {
+		t.Errorf("%v", counts)
+	}
+}
+
+// Contexts of OpenTelemetry's are kept, too, though nothing is exported; spans are apart.
+func TestExplainOTel(t *testing.T) {
+	needSampler(t)
+	w := demo.StartOTel(t, demo.OTelOptions{Threads: 1})
+	k := startKeeper(t)
+	record := demo.OTelRecord{TraceID: demo.TraceID{1, 2, 3, 4}, SpanID: demo.SpanID{5, 6, 7, 8},
+		Attributes: demo.OTelAttribute(demo.OTelAttribute(nil, 0, "0a0b0c0d0e0f1011"), 1, "/orders")}
+	w.Begin(1, record)
+	w.Busy(1, true)
+	of := func(span demo.SpanID) func(*explain.Explanation) bool {
+		return func(e *explain.Explanation) bool {
+			return slices.ContainsFunc(e.Spans, func(s explain.Span) bool {
+				return s.ID == span.String() && s.Samples > 0
+			})
+		}
+	}
+	e := k.until("samples of the first span", "01020304", of(record.SpanID))
+	if tx := e.Transactions[0]; tx.ID != "0a0b0c0d0e0f1011" || tx.Context != "opentelemetry" ||
+		tx.Service != "checkout" || tx.Attributes["http.route"] != "/orders" || tx.PID != w.PID {
+		t.Errorf("%+v", tx)
+	}
+	record.SpanID = demo.SpanID{9}
+	w.Begin(1, record)
+	e = k.until("samples of both spans", "0a0b0c0d", of(record.SpanID))
+	if len(e.Spans) != 2 || len(e.Transactions) != 1 {
+		t.Errorf("%+v", e.Spans)
+	}
+	if out, _ := k.explain(0, record.SpanID.String()); !strings.Contains(out, "/orders") {
+		t.Errorf("by the id of a span:\n%s", out)
+	}
+	k.end()
+}
+
+// Java methods have lines.
+func TestExplainJVM(t *testing.T) {
+	needSampler(t)
+	testenv.NeedTool(t, "javac")
+	p := demo.StartJVM(t, demo.JVMOptions{Threads: 1, Busy: true, Service: "java"})
+	k := startKeeper(t, "--unwinder", "full")
+	k.registered(p.PID)
+	begun := p.Begin(1)
+	id := begun.TransactionID.String()
+	k.until("Java methods with lines", id, func(e *explain.Explanation) bool {
+		return slices.ContainsFunc(e.Methods, func(m *explain.Method) bool {
+			return strings.HasPrefix(m.Name, "Demo$Worker") && m.File == "Demo.java" && len(m.Lines) > 0 &&
+				2*m.Samples > e.Samples // the first ones are walked by frame pointers
+		})
+	})
+	out, _ := k.explain(0, id)
+	if !strings.Contains(out, "Demo.java:") || !strings.Contains(out, "pid "+strconv.Itoa(p.PID)) {
+		t.Errorf("%s", out)
+	}
+	t.Log("\n" + out)
+	k.end()
+}
+
+// An agent that keeps nothing says so.
+func TestExplainNothingKept(t *testing.T) {
+	needSampler(t)
+	socket := filepath.Join(t.TempDir(), "admin")
+	k := &keeper{startAgent(t, nil, "--admin-socket", socket), socket}
+	testenv.Poll(t, deadline, "the agent", func() bool { return len(k.logged("correlator runs")) > 0 })
+	if _, stderr := k.explain(1, "abcd"); !strings.Contains(stderr, "start it with --keep 10m") {
+		t.Errorf("%s", stderr)
+	}
+	k.end()
+}

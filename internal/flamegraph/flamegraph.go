@@ -1,0 +1,104 @@
+// Package flamegraph writes stacks as a flame graph: one HTML file that needs nothing else, for any
+// browser, also offline.
+//
+//	samples ─▶ tree of frames, bounded ─▶ JSON in the page ─▶ flame.js draws, page.js chooses and searches
+//
+// Texts may be anything: in the page they are data, and are drawn or set as text.
+package flamegraph
+
+import (
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"html"
+	"io"
+	"strings"
+	"time"
+)
+
+// Script draws a flame graph on a canvas: the class Flame. The live view uses it, too.
+//
+//go:embed flame.js
+var Script []byte
+
+var (
+	//go:embed page.html
+	page string
+	//go:embed page.js
+	pageScript string
+	//go:embed style.css
+	style string
+)
+
+// Profile is what is drawn.
+type Profile struct {
+	Title  string
+	Notes  []string      // shown below the title, one each
+	Period time.Duration // the CPU time that a sample stands for
+	Groups []Group       // to choose from, the most important first
+	Stacks []Stack
+}
+
+// Group is samples that belong together: those of a transaction.
+type Group struct {
+	Name   string // short, for a list
+	Detail string // shown when it is chosen
+}
+
+// Stack is how often a stack was seen, in a group.
+type Stack struct {
+	Group  int      // -1: in none
+	Frames []string // the outermost first
+	Count  uint64
+}
+
+// data is what the page's script reads.
+type data struct {
+	Notes   []string    `json:"notes"`
+	Period  int64       `json:"period"`  // ns
+	All     uint64      `json:"all"`     // samples
+	Outside uint64      `json:"outside"` // samples of no group
+	Groups  []Group     `json:"groups"`
+	Totals  []uint64    `json:"totals"` // samples of each group
+	Names   []string    `json:"names"`
+	Nodes   [][2]int    `json:"nodes"`   // frames: the node of the caller, -1 for none, and the name
+	Self    []uint64    `json:"self"`    // samples of each node that are in no other one
+	Samples [][3]uint64 `json:"samples"` // group, node + 1 (0: none), count
+	Rest    []uint64    `json:"rest"`    // samples of each group that there was no room for in Samples
+	Short   uint64      `json:"short"`   // samples whose innermost frames are left out
+	Others  int         `json:"others"`  // groups that cannot be chosen
+}
+
+// The size of a page is bounded: some 500 kB in all, as it is written. All of a stack is in it but what
+// few samples have.
+const (
+	maxTreeBytes   = 320 << 10
+	maxSampleBytes = 96 << 10
+	maxGroupBytes  = 32 << 10
+	maxNoteBytes   = 8 << 10
+	maxGroups      = 300
+	maxNameBytes   = 2048 // of a function
+	maxTextBytes   = 512  // of all else
+)
+
+// Write writes a profile as a page.
+func Write(w io.Writer, p *Profile) error {
+	content, err := json.Marshal(newData(p)) // escapes <, > and &
+	if err != nil {
+		return fmt.Errorf("encoding flame graph: %w", err)
+	}
+	script := string(Script) + "\n" + pageScript
+	title := html.EscapeString(shorten(p.Title, maxTextBytes))
+	fill := strings.NewReplacer("{title}", title, "{data}", string(content), "{script}", script,
+		"{style}", style, "{script-hash}", hash(script), "{style-hash}", hash(style))
+	_, err = fill.WriteString(w, page)
+	return err
+}
+
+// hash returns what the page's policy names a script or a style by: no other runs in it.
+func hash(content string) string {
+	sum := sha256.Sum256([]byte(content))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}

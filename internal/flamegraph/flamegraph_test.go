@@ -1,0 +1,118 @@
+package flamegraph
+
+import (
+	"bytes"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func write(tb testing.TB, p *Profile) string {
+	tb.Helper()
+	var page bytes.Buffer
+	if err := Write(&page, p); err != nil {
+		tb.Fatal(err)
+	}
+	return page.String()
+}
+
+// The tree has each frame once below its callers, and the samples of each group.
+func TestData(t *testing.T) {
+	d := newData(&Profile{Groups: []Group{{"a", "A"}, {"b", "B"}}, Stacks: []Stack{
+		{0, []string{"main", "run", "work"}, 5},
+		{1, []string{"main", "run"}, 2},
+		{0, []string{"main", "run", "work"}, 1},
+		{-1, []string{"main", "main"}, 3},
+		{7, nil, 1}, // of no group, without a stack
+	}})
+	if got, want := fmt.Sprint(d.Names, d.Nodes), "[main run work] [[-1 0] [0 1] [1 2] [0 0]]"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if got, want := fmt.Sprint(d.Samples, d.Self, d.Totals, d.Rest, d.All),
+		"[[0 3 6] [1 2 2]] [0 2 6 3] [6 2] [0 0] 12"; got != want {
+		t.Errorf("samples %s, want %s", got, want)
+	}
+	if d.Short != 0 || d.Others != 0 {
+		t.Errorf("%+v", d)
+	}
+}
+
+// However much there is, whatever the texts, the page is small, no sample is missing in it, and each group
+// has all that are its own.
+func TestSizeIsBounded(t *testing.T) {
+	for _, text := range []string{"a", "<", "\xff", "&\u2028", "\x00"} {
+		for _, groups := range []int{20, 600} {
+			p := &Profile{Title: strings.Repeat(text, 1000), Period: 50 * time.Millisecond}
+			for i := range 300 {
+				p.Notes = append(p.Notes, strings.Repeat(text, i))
+			}
+			for group := range groups {
+				p.Groups = append(p.Groups, Group{strings.Repeat(text, group), strings.Repeat(text, 3*group)})
+				for i := range 20_000 / groups {
+					var frames []string
+					for depth := range 20 {
+						frames = append(frames, fmt.Sprintf("com.%s.Class%d.method%d", strings.Repeat(text, 30), i%200,
+							depth*depth*i%300))
+					}
+					frames = append(frames, strings.Repeat(text, 10000))
+					p.Stacks = append(p.Stacks, Stack{group, frames, uint64(1 + i%3)})
+				}
+			}
+			if page := write(t, p); len(page) > 500_000 {
+				t.Errorf("%q: %d bytes", text, len(page))
+			}
+			checkSums(t, p)
+		}
+	}
+}
+
+func checkSums(t *testing.T, p *Profile) {
+	t.Helper()
+	d := newData(p)
+	all, groups := uint64(0), make([]uint64, len(p.Groups))
+	for _, s := range p.Stacks {
+		all += s.Count
+		groups[s.Group] += s.Count
+	}
+	self := uint64(0)
+	for _, count := range d.Self {
+		self += count
+	}
+	if d.All != all || self > all || d.Short > all || d.Others+len(d.Groups) != len(p.Groups) {
+		t.Errorf("%d samples of %d, %d in nodes, %d short, %d groups and %d others", d.All, all, self, d.Short,
+			len(d.Groups), d.Others)
+	}
+	sums := slices.Clone(d.Rest)
+	for _, s := range d.Samples {
+		if s[0] >= uint64(len(d.Groups)) || s[1] > uint64(len(d.Nodes)) {
+			t.Fatalf("sample %v of %d groups, %d nodes", s, len(d.Groups), len(d.Nodes))
+		}
+		sums[s[0]] += s[2]
+	}
+	for i := range d.Groups {
+		if sums[i] != groups[i] || d.Totals[i] != groups[i] {
+			t.Fatalf("group %d has %d samples, and %d of %d are shown", i, d.Totals[i], sums[i], groups[i])
+		}
+	}
+	for i, n := range d.Nodes {
+		if n[0] >= i || n[1] >= len(d.Names) {
+			t.Fatalf("node %d is %v", i, n)
+		}
+	}
+}
+
+// The page refers to nothing elsewhere, and no text ends the place that it is in.
+func TestPageIsWhole(t *testing.T) {
+	const evil = `</script><script>alert(1)</script><!--"'&` + "\u2028"
+	page := write(t, &Profile{Title: evil, Notes: []string{evil}, Groups: []Group{{evil, evil}},
+		Stacks: []Stack{{0, []string{evil}, 1}}})
+	if n := strings.Count(page, "<script"); n != 2 {
+		t.Errorf("%d scripts", n)
+	}
+	if found := regexp.MustCompile(`(?i)https?:|@import|url\(|\b(?:src|href)="[^d]`).FindString(page); found != "" {
+		t.Errorf("the page refers to %s", found)
+	}
+}

@@ -1,0 +1,128 @@
+package keep
+
+import (
+	"time"
+
+	"correlator/profile"
+)
+
+// How many digits ids have in full: those of traces; those of transactions and spans.
+const (
+	TraceDigits = 32
+	SpanDigits  = 16
+)
+
+// Query says what of the samples is wanted.
+type Query struct {
+	// ID is the id of a trace or a transaction, or else of a span, in lower-case hexadecimal digits, or
+	// how one begins; empty: those of any. Of a span the answer is the transactions that it is in.
+	ID string
+	// Service is a regular expression that a service's name matches as a whole; empty: any.
+	Service string
+	// Since leaves out transactions that were sampled last before; zero: none.
+	Since time.Time
+	// Order says which transactions come first, and Most how many are wanted at most: 0 is MaxTransactions.
+	Order Order
+	Most  int
+}
+
+// Order is one of transactions.
+type Order string
+
+// The orders.
+const (
+	Busiest Order = "busiest" // by CPU time
+	Slowest Order = "slowest" // by the time from the first to the last sample
+)
+
+// MaxTransactions is how many transactions an answer has at most.
+const MaxTransactions = 1000
+
+// Answer is what is kept of transactions. Processes, files, frames and stacks are named by their place.
+type Answer struct {
+	At               time.Time     `json:"at"`
+	Host             string        `json:"host,omitempty"`
+	SamplesPerSecond int           `json:"samples_per_second"` // of every CPU
+	Keep             time.Duration `json:"keep"`               // how long samples are kept at most
+	Oldest           time.Time     `json:"oldest"`             // since when there are any; zero: there are none
+	Complete         time.Time     `json:"complete"`           // since when all are there; zero: nothing was forgotten
+	Kept             uint64        `json:"kept_samples"`
+	Evicted          uint64        `json:"evicted_samples"` // for lack of room, since the agent began
+
+	Transactions []Transaction `json:"transactions"`
+	More         int           `json:"more"` // transactions that are wanted, too, and left out
+
+	Processes []Process  `json:"processes"`
+	Files     []File     `json:"files"`
+	Frames    []Frame    `json:"frames"`
+	Stacks    [][]uint32 `json:"stacks"` // frames, leaf first
+	Samples   []Sample   `json:"samples"`
+	// LeftOut is how many samples are in a Sample without a stack, one for each transaction, since the answer
+	// would be too large: those of which there are fewest.
+	LeftOut uint64 `json:"left_out_samples,omitempty"`
+
+	// Ambiguous are the ids that begin so; then there is nothing else.
+	Ambiguous []string `json:"ambiguous,omitempty"`
+	// Filtered is how many transactions have the id, and are left out by Service or Since.
+	Filtered int `json:"filtered,omitempty"`
+	// Gone says of an id in full what is known of samples of it that are not there: "expired", "evicted",
+	// "no_stack", "too_large", and when the last ones were lost; else empty. Others may be there.
+	Gone   string    `json:"gone,omitempty"`
+	GoneAt time.Time `json:"gone_at,omitzero"`
+}
+
+// Transaction is a transaction of a process. Ids are lower-case hexadecimal digits.
+type Transaction struct {
+	Trace      string            `json:"trace_id"`
+	ID         string            `json:"transaction_id,omitempty"` // empty: not known
+	Process    int               `json:"process"`
+	Context    string            `json:"context"`
+	Attributes map[string]string `json:"attributes,omitempty"`
+	First      time.Time         `json:"first"`
+	Last       time.Time         `json:"last"`
+	Samples    uint64            `json:"samples"`
+	Earlier    uint64            `json:"earlier_samples,omitempty"` // that are no longer kept
+	KeptFrom   time.Time         `json:"kept_from"`                 // First, or since when all of them are kept
+	Gone       string            `json:"gone,omitempty"`            // as in Answer
+}
+
+// Process is a process of samples.
+type Process struct {
+	PID         int    `json:"pid"`
+	StartTime   uint64 `json:"start_time"` // in clock ticks since boot
+	Service     string `json:"service"`
+	Environment string `json:"environment,omitempty"`
+	ContainerID string `json:"container_id,omitempty"`
+}
+
+// File is a file of frames.
+type File struct {
+	ID      profile.FileID `json:"id"`
+	Kind    profile.Kind   `json:"kind"`
+	BuildID string         `json:"build_id,omitempty"`
+	Path    string         `json:"path"`
+}
+
+// Frame is a frame of stacks of one process.
+type Frame struct {
+	Kind     profile.Kind `json:"k"`
+	File     *int         `json:"f,omitempty"` // nil: none
+	Address  uint64       `json:"a"`
+	Function string       `json:"n,omitempty"` // empty: not known
+	Source   string       `json:"s,omitempty"`
+	Line     uint32       `json:"l,omitempty"`
+}
+
+// LeftOutStack is the stack of samples that there is no room for in an answer.
+const LeftOutStack = -1
+
+// Sample is how often a thread was seen with a stack, in one span of a transaction.
+type Sample struct {
+	Transaction int    `json:"t"`
+	Stack       int    `json:"s"`           // LeftOutStack: left out, as are thread and span
+	Several     bool   `json:"m,omitempty"` // of several threads and spans, which are left out
+	Span        string `json:"p,omitempty"`
+	TID         int    `json:"i"`
+	Thread      string `json:"n,omitempty"`
+	Count       uint64 `json:"c"`
+}

@@ -1,0 +1,218 @@
+package keep
+
+import (
+	"cmp"
+	"hash/maphash"
+	"time"
+)
+
+// This file is about what is forgotten, when, and what is known of it then.
+
+// Why samples were not kept.
+const (
+	lostNoStack  = iota // they had no stack
+	lostTooLarge        // their stack is larger than a sixteenth of the memory
+	numLost
+)
+
+var lostNames = [numLost]string{lostNoStack: "no_stack", lostTooLarge: "too_large"}
+
+// evict makes room: of the owner that has most, the oldest slice is forgotten.
+func (s *Store) evict(now time.Time) {
+	for s.bytes > s.limit-s.gone.bytes() {
+		var most *owner
+		for _, o := range s.owners {
+			if len(o.slices) > 0 && (most == nil || o.bytes > most.bytes) {
+				most = o
+			}
+		}
+		if most == nil {
+			return // nothing is left
+		}
+		s.stats.Evicted += s.forgetOldest(most, goneEvicted, now)
+	}
+}
+
+// Expire forgets what is too old, and frees the memory of what was forgotten. The lock is released between
+// two slices, and two tables.
+func (s *Store) Expire(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	oldest, n := now.Add(-s.period).UnixNano(), 0
+	for _, o := range s.owners { // which may come and go meanwhile, as slices may be evicted
+		for len(o.slices) > 0 {
+			slice := o.slices[0]
+			if slice.ended == 0 && now.UnixNano()-slice.began >= int64(s.period/slicesOfPeriod) {
+				s.end(o, slice, now.UnixNano())
+			}
+			if slice.ended == 0 || slice.ended > oldest {
+				break
+			}
+			s.stats.Expired += s.forgetOldest(o, goneExpired, now)
+			s.pause()
+		}
+		if n++; n%step == 0 {
+			s.pause()
+		}
+	}
+	for len(s.shrunk) > 0 {
+		p := s.shrunk[len(s.shrunk)-1]
+		s.shrunk = s.shrunk[:len(s.shrunk)-1]
+		p.shrunk = false
+		for _, shrink := range []func(){p.transactions.shrink, p.stacks.shrink, p.frames.shrink, p.threads.shrink} {
+			shrink()
+			s.pause()
+		}
+	}
+	s.shrunk = nil
+}
+
+// pause lets Add go first. The caller holds the lock.
+func (s *Store) pause() {
+	s.mu.Unlock()
+	s.mu.Lock()
+}
+
+// forgetOldest forgets the oldest slice of an owner, and returns how many samples it had.
+func (s *Store) forgetOldest(o *owner, why reason, now time.Time) (samples uint64) {
+	slice := o.slices[0]
+	o.slices[0] = nil
+	o.slices = o.slices[1:]
+	cost := entryBytes
+	if slice.ended == 0 {
+		cost = openEntryBytes
+	}
+	s.forgotten = max(s.forgotten, cmp.Or(slice.ended, now.UnixNano()))
+	for i := range slice.entries {
+		samples += uint64(slice.entries[i].count)
+		s.forgetEntry(&slice.entries[i], why, now)
+	}
+	s.grow(o, -cost*len(slice.entries)-sliceBytes)
+	s.stats.Samples -= samples
+	if len(o.processes) == 0 {
+		s.grow(o, -ownerBytes)
+		delete(s.owners, o.name)
+	}
+	return samples
+}
+
+// forgetEntry forgets all that no other entry has.
+func (s *Store) forgetEntry(e *entry, why reason, now time.Time) {
+	tx, st, th := e.transaction, e.stack, e.thread
+	p := tx.process
+	tx.samples -= uint64(e.count)
+	tx.earlier += uint64(e.count)
+	if tx.entries--; tx.entries == 0 {
+		s.forgetTransaction(tx, why, now)
+	}
+	if st.entries--; st.entries == 0 {
+		s.forgetStack(st)
+	}
+	if th.entries--; th.entries == 0 {
+		delete(p.threads.all, th.threadID)
+		s.grow(p.owner, -threadBytes-len(th.name))
+	}
+	if len(p.transactions.all) == 0 { // it has no entries, so nothing else either
+		s.grow(p.owner, -sizeOfProcess(p.resource))
+		delete(p.owner.processes, p.resource)
+	} else if !p.shrunk {
+		p.shrunk = true
+		s.shrunk = append(s.shrunk, p)
+	}
+}
+
+func (s *Store) forgetTransaction(tx *transaction, why reason, now time.Time) {
+	s.gone.bury(tx.id, why, now)
+	delete(tx.process.transactions.all, tx.id)
+	s.stats.Transactions--
+	s.grow(tx.process.owner, -transactionBytes-tx.attributes.Bytes())
+}
+
+func (s *Store) forgetStack(st *stack) {
+	p := st.process
+	for _, f := range st.frames {
+		if f.stacks--; f.stacks == 0 {
+			delete(p.frames.all, f.Frame)
+			s.grow(p.owner, -sizeOfFrame(f.Frame)-sizeOfFunction(f.function))
+		}
+	}
+	delete(p.stacks.all, st.id)
+	s.grow(p.owner, -stackBytes-len(st.frames)*pointerBytes)
+	st.named = true // which takes it from those without names
+}
+
+// reason is why nothing is there of a transaction.
+type reason uint8
+
+const (
+	goneExpired  reason = iota + 1 // it is too long ago
+	goneEvicted                    // there was no room for it
+	goneNoStack                    // its samples had no stack
+	goneTooLarge                   // its stack was too large
+)
+
+var goneNames = map[reason]string{
+	goneExpired: "expired", goneEvicted: "evicted", goneNoStack: "no_stack", goneTooLarge: "too_large",
+}
+
+// graves remember why transactions are not there: of two with the same place, the later one, since the
+// number is fixed. They are found by the ids in full.
+type graves struct {
+	seed  maphash.Seed
+	slots []grave
+}
+
+type grave struct {
+	check  uint32 // a part of the hash of the id; 0 and why 0: none
+	at     uint32 // when it was forgotten, in seconds since 1970
+	reason reason
+	kind   uint8 // of the id
+}
+
+const (
+	graveBytes   = 12
+	partOfGraves = 64 // of the memory
+	traceGrave   = 1
+	txGrave      = 2
+)
+
+func newGraves(limit int) graves {
+	return graves{maphash.MakeSeed(), make([]grave, max(limit/partOfGraves/graveBytes, 1))}
+}
+
+func (g *graves) bytes() int { return len(g.slots) * graveBytes }
+
+func (g *graves) bury(id transactionID, why reason, now time.Time) {
+	g.put(traceGrave, id.trace[:], why, now)
+	if id.transaction != [8]byte{} {
+		g.put(txGrave, id.transaction[:], why, now)
+	}
+}
+
+func (g *graves) put(kind uint8, id []byte, why reason, now time.Time) {
+	i, check := g.place(kind, id)
+	old := g.slots[i]
+	kept := old.reason == goneExpired || old.reason == goneEvicted
+	if kept && old.check == check && old.kind == kind && why != goneExpired && why != goneEvicted {
+		return // that it was kept once is more than that some of its samples could not be
+	}
+	g.slots[i] = grave{check, uint32(now.Unix()), why, kind}
+}
+
+func (g *graves) place(kind uint8, id []byte) (i int, check uint32) {
+	hash := maphash.Bytes(g.seed, id)
+	return int((hash + uint64(kind)) % uint64(len(g.slots))), uint32(hash >> 32)
+}
+
+// find returns why a trace or transaction is not there, and since when; 0: that is not known.
+func (g *graves) find(id []byte) (reason, time.Time) {
+	kind := uint8(txGrave)
+	if len(id) == len(transactionID{}.trace) {
+		kind = traceGrave
+	}
+	i, check := g.place(kind, id)
+	if found := g.slots[i]; found.reason != 0 && found.check == check && found.kind == kind {
+		return found.reason, time.Unix(int64(found.at), 0)
+	}
+	return 0, time.Time{}
+}

@@ -1,0 +1,364 @@
+package keep
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"iter"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// step is how many transactions or samples a query looks at, and copies, before it releases the lock that
+// Add waits for. All else it does without the lock. That Add gets it then, sync.Mutex sees to: it is handed
+// to who has waited for a millisecond.
+const step = 1024
+
+// Answer answers a query; queries wait for each other. The error is one of its regular expression, or that
+// of the context. Samples that come meanwhile may be in the answer or not.
+func (s *Store) Answer(ctx context.Context, q Query, now time.Time) (*Answer, error) {
+	f := finder{store: s, ctx: ctx, query: q, begins: newPrefix(q.ID), ids: make(map[string]struct{}),
+		most: MaxTransactions}
+	if q.Service != "" {
+		var err error
+		if f.service, err = regexp.Compile(`^(?:` + q.Service + `)$`); err != nil {
+			return nil, fmt.Errorf("reading the name of services: %w", err)
+		}
+	}
+	if q.Most > 0 && q.Most < f.most {
+		f.most = q.Most
+	}
+	if !q.Since.IsZero() {
+		f.since = q.Since.UnixNano()
+	}
+	s.querying.Lock()
+	defer s.querying.Unlock()
+	s.query++
+	stats := s.Stats()
+	a := &Answer{At: now, Keep: s.period, Oldest: stats.Oldest, Complete: stats.Complete,
+		Kept: stats.Samples, Evicted: stats.Evicted}
+	if err := f.find(); err != nil {
+		return nil, fmt.Errorf("looking for samples: %w", err)
+	}
+	if !f.exact && len(f.ids) > 1 {
+		ids := slices.Sorted(maps.Keys(f.ids))
+		a.Ambiguous = ids[:min(len(ids), MaxTransactions)]
+		return a, nil
+	}
+	if len(f.best) == 0 {
+		a.Filtered = f.filtered
+	}
+	a.More = f.found - len(f.best)
+	c := newCollector(ctx, s, a)
+	if err := c.collect(f.best); err != nil {
+		return nil, fmt.Errorf("collecting samples: %w", err)
+	}
+	s.setGone(a, q.ID)
+	return a, nil
+}
+
+// setGone says what is known of samples that are not there: of the transactions, and of what the id is of.
+func (s *Store) setGone(a *Answer, id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range a.Transactions {
+		tx := &a.Transactions[i]
+		tx.Gone, _ = s.goneOf(cmp.Or(tx.ID, tx.Trace))
+	}
+	if len(a.Transactions) > 0 { // an id of which there are others is ambiguous
+		switch tx := &a.Transactions[0]; {
+		case id == "":
+		case strings.HasPrefix(tx.Trace, id):
+			a.Gone, a.GoneAt = s.goneOf(tx.Trace)
+		case strings.HasPrefix(tx.ID, id):
+			a.Gone, a.GoneAt = s.goneOf(tx.ID)
+		}
+		return
+	}
+	a.Gone, a.GoneAt = s.goneOf(id)
+}
+
+// goneOf returns what is known of samples of an id in full that are not there.
+func (s *Store) goneOf(text string) (why string, at time.Time) {
+	id, err := hex.DecodeString(text)
+	if err != nil {
+		return "", time.Time{}
+	}
+	found, at := s.gone.find(id)
+	return goneNames[found], at
+}
+
+// finder finds the transactions of a query. What it holds is bounded, whatever there is.
+type finder struct {
+	store   *Store
+	ctx     context.Context
+	query   Query
+	begins  prefix
+	service *regexp.Regexp // nil: any
+	since   int64
+	most    int
+
+	process  *process // of the last candidate, and whether it is wanted
+	wanted   bool
+	ids      map[string]struct{} // that begin so, up to one more than MaxTransactions
+	exact    bool                // the id is one in full: then others that begin so do not matter
+	best     []candidate         // in order, the most that are wanted
+	found    int
+	filtered int // that have the id, and are not wanted
+}
+
+// candidate is a copy of a transaction, as it was when it was found.
+type candidate struct {
+	*transaction // of which only what never changes is read
+	first, last  int64
+	samples      uint64
+	span         [8]byte // by which it was found; zero: by its own id, or that of its trace
+}
+
+// newCandidate copies a transaction. The caller holds the lock.
+func newCandidate(tx *transaction, span [8]byte) candidate {
+	return candidate{tx, tx.first, tx.last, tx.samples, span}
+}
+
+// find finds transactions by their ids, or else by those of their spans.
+func (f *finder) find() error {
+	if err := f.findTransactions(); err != nil {
+		return err
+	}
+	if f.query.ID == "" || f.found+f.filtered > 0 {
+		return nil
+	}
+	return f.findSpans()
+}
+
+// findTransactions looks at all transactions. The maps may change whenever the lock is released: what
+// comes and goes during a range over a map may be seen or not (Go's specification), all else is seen. A map
+// that its table has replaced meanwhile has what was there, and of that, what has been forgotten has no entries.
+func (f *finder) findTransactions() error {
+	s := f.store
+	some, n := make([]candidate, 0, step), 0
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.owners {
+		for _, p := range o.processes {
+			for _, tx := range p.transactions.all {
+				if tx.entries > 0 && f.hasID(tx) {
+					some = append(some, newCandidate(tx, [8]byte{}))
+				}
+				if n++; n%step > 0 {
+					continue
+				}
+				if err := f.addUnlocked(some); err != nil {
+					return err
+				}
+				some = some[:0]
+			}
+		}
+	}
+	return f.addUnlocked(some)
+}
+
+func (f *finder) hasID(tx *transaction) bool {
+	return f.query.ID == "" || f.begins.has(tx.id.trace[:]) ||
+		tx.id.transaction != [8]byte{} && f.begins.has(tx.id.transaction[:])
+}
+
+// addUnlocked adds candidates without the lock, which the caller holds.
+func (f *finder) addUnlocked(some []candidate) error {
+	f.store.mu.Unlock()
+	defer f.store.mu.Lock()
+	for i := range some {
+		f.add(some[i])
+	}
+	return f.ctx.Err()
+}
+
+// add adds a transaction that has the id.
+func (f *finder) add(c candidate) {
+	wanted := c.last >= f.since && f.wantsProcess(c.transaction.process)
+	if f.query.ID != "" && !f.enterIDs(c, wanted) {
+		return
+	}
+	if !wanted {
+		f.filtered++
+		return
+	}
+	f.found++
+	i, _ := slices.BinarySearchFunc(f.best, c, f.compare)
+	if i < f.most {
+		f.best = slices.Insert(f.best, i, c)
+		f.best = f.best[:min(len(f.best), f.most)]
+	}
+}
+
+func (f *finder) wantsProcess(p *process) bool {
+	if p != f.process { // transactions come by the process
+		f.process, f.wanted = p, f.service == nil || f.service.MatchString(p.resource.Name)
+	}
+	return f.wanted
+}
+
+// enterIDs takes note of the ids of a candidate that begin as the query's, and reports whether one is asked
+// for.
+func (f *finder) enterIDs(c candidate, wanted bool) bool {
+	if c.span != [8]byte{} {
+		return f.enter(c.span[:], wanted)
+	}
+	entered := f.enter(c.id.trace[:], wanted)
+	if c.id.transaction == [8]byte{} {
+		return entered
+	}
+	return f.enter(c.id.transaction[:], wanted) || entered
+}
+
+// enter takes note of an id, and reports whether it is one of those that are asked for.
+func (f *finder) enter(id []byte, wanted bool) bool {
+	switch {
+	case !f.begins.has(id):
+		return false
+	case len(f.query.ID) == hex.EncodedLen(len(id)):
+		if !f.exact {
+			f.exact, f.best, f.found, f.filtered = true, nil, 0, 0
+		}
+	case f.exact:
+		return false
+	case wanted && len(f.ids) <= MaxTransactions:
+		f.ids[hexadecimal(id)] = struct{}{}
+	}
+	return true
+}
+
+func (f *finder) compare(a, b candidate) int {
+	var first int
+	if f.query.Order == Slowest {
+		first = cmp.Compare(b.last-b.first, a.last-a.first)
+	}
+	return cmp.Or(first, cmp.Compare(b.samples, a.samples), cmp.Compare(a.first, b.first),
+		bytes.Compare(a.id.trace[:], b.id.trace[:]), bytes.Compare(a.id.transaction[:], b.id.transaction[:]),
+		cmp.Compare(a.process.resource.PID, b.process.resource.PID))
+}
+
+// findSpans looks at all samples. Each transaction is added once, with the first of its spans that begins
+// so.
+func (f *finder) findSpans() error {
+	all, err := f.slices()
+	if err != nil {
+		return err
+	}
+	s := f.store
+	candidates := make([]candidate, 0, step)
+	for _, slice := range all {
+		for some, err := range s.entries(f.ctx, slice) {
+			if err != nil {
+				return err
+			}
+			some = slices.DeleteFunc(some, func(e entry) bool { return !f.isNew(&e) })
+			candidates = candidates[:0]
+			s.mu.Lock()
+			for i := range some {
+				if tx := some[i].transaction; tx.entries > 0 { // it is not forgotten
+					candidates = append(candidates, newCandidate(tx, some[i].span))
+				}
+			}
+			s.mu.Unlock()
+			for i := range candidates {
+				f.add(candidates[i])
+			}
+		}
+	}
+	return nil
+}
+
+// isNew reports whether an entry is the first of its transaction with a span that begins so.
+func (f *finder) isNew(e *entry) bool {
+	if e.span == [8]byte{} || e.transaction.found == f.store.query || !f.begins.has(e.span[:]) {
+		return false
+	}
+	e.transaction.found = f.store.query
+	return true
+}
+
+// slices returns all slices that there are.
+func (f *finder) slices() (all []*timeSlice, err error) {
+	n := 0
+	f.store.mu.Lock()
+	defer f.store.mu.Unlock()
+	for _, o := range f.store.owners {
+		all = append(all, o.slices...)
+		if n++; n%step > 0 {
+			continue
+		}
+		if err := f.addUnlocked(nil); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// entries yields copies of what is counted in a slice, some at a time, which is valid until the next.
+func (s *Store) entries(ctx context.Context, slice *timeSlice) iter.Seq2[[]entry, error] {
+	return func(yield func([]entry, error) bool) {
+		buffer := make([]entry, step)
+		for at := 0; ; {
+			if err := ctx.Err(); err != nil {
+				yield(nil, err)
+				return
+			}
+			s.mu.Lock() // a slice that ends or is forgotten meanwhile keeps its entries, and their order
+			n := copy(buffer, slice.entries[at:])
+			s.mu.Unlock()
+			at += n
+			if n == 0 || !yield(buffer[:n], nil) {
+				return
+			}
+		}
+	}
+}
+
+// prefix is how an id begins.
+type prefix struct {
+	bytes []byte
+	half  bool // there is a digit more
+	digit byte // in the upper half
+}
+
+// newPrefix returns the prefix in hexadecimal digits; of anything else it is one that no id has.
+func newPrefix(digits string) (p prefix) {
+	even := digits
+	if p.half = len(digits)%2 == 1; p.half {
+		even = digits + "0"
+	}
+	all, err := hex.DecodeString(even)
+	if err != nil {
+		return prefix{bytes: make([]byte, len(transactionID{}.trace)+1)}
+	}
+	if p.half {
+		p.digit, all = all[len(all)-1], all[:len(all)-1]
+	}
+	p.bytes = all
+	return p
+}
+
+func (p *prefix) has(id []byte) bool {
+	if !bytes.HasPrefix(id, p.bytes) {
+		return false
+	}
+	return !p.half || len(id) > len(p.bytes) && id[len(p.bytes)]&0xf0 == p.digit
+}
+
+func hexadecimal(id []byte) string { return hex.EncodeToString(id) }
+
+func (tx *transaction) traceText() string { return hexadecimal(tx.id.trace[:]) }
+
+// text returns the transaction's id, empty if it is not known.
+func (tx *transaction) text() string {
+	if tx.id.transaction == [8]byte{} {
+		return ""
+	}
+	return hexadecimal(tx.id.transaction[:])
+}

@@ -1,0 +1,338 @@
+package keep
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"correlator/profile"
+)
+
+// pauses is a context that a query asks whenever it has released the store's lock.
+type pauses struct {
+	context.Context
+	store *Store
+	n     int
+	most  int // 0: any
+	then  func()
+	held  bool
+}
+
+var errStopped = errors.New("stopped")
+
+func (p *pauses) Err() error {
+	p.n++
+	if p.store.mu.TryLock() {
+		p.store.mu.Unlock()
+	} else {
+		p.held = true
+	}
+	if p.then != nil {
+		p.then()
+	}
+	if p.n == p.most {
+		return errStopped
+	}
+	return nil
+}
+
+// ofSpans returns a store with a transaction of so many spans.
+func ofSpans(spans, bytes int) (s *Store, trace string, now time.Time) {
+	s = NewStore(10*time.Minute, bytes)
+	r, stack := resource("a", 1), stackOf("inner", "main")
+	for i := range spans {
+		now = begin.Add(time.Duration(i) * time.Millisecond)
+		sample := newSample(r, 1, now, stack)
+		binary.BigEndian.PutUint64(sample.SpanID[:], uint64(i+1)*0x9e3779b97f4a7c15)
+		s.Add(sample, now)
+		trace = traceOf(sample)
+	}
+	return s, trace, now
+}
+
+// A query looks at a bounded number of transactions or samples while Add waits, ends with its context, and
+// what is added, evicted and expires meanwhile changes nothing that was asked for before.
+func TestQueryInSteps(t *testing.T) {
+	const n = 30 * step // less than maxCounts
+	s, trace, now := ofSpans(n, 4*MinBytes)
+	r := resource("b", 2)
+	for i := range n {
+		s.Add(newSample(r, i+2, now, stackOf("main")), now)
+	}
+	addUp(t, s)
+	span := hexadecimal([]byte{0x9e, 0x37, 0x79, 0xb9, 0x7f, 0x4a, 0x7c, 0x15})
+	for what, test := range map[string]struct {
+		q     Query
+		least int
+	}{
+		"busiest": {Query{Most: 1}, 3 * 30}, // transactions, entries, and keys of entries
+		"trace":   {Query{ID: trace}, 3 * 30},
+		"span":    {Query{ID: span}, 5 * 30}, // and entries of all
+		"service": {Query{Service: "shop-b", Most: 1}, 2 * 30},
+	} {
+		ctx := &pauses{Context: t.Context(), store: s}
+		a, err := s.Answer(ctx, test.q, now)
+		if err != nil || ctx.n < test.least || ctx.held || len(a.Transactions) != 1 {
+			t.Errorf("%s: %d pauses, held %v, %v", what, ctx.n, ctx.held, err)
+		}
+		for stop := 1; stop < ctx.n; stop += 13 {
+			ctx := &pauses{Context: t.Context(), store: s, most: stop}
+			if _, err := s.Answer(ctx, test.q, now); !errors.Is(err, errStopped) {
+				t.Fatalf("%s does not stop: %v", what, err)
+			}
+		}
+	}
+
+	// The store changes, and at last forgets all, in the pauses.
+	ctx := &pauses{Context: t.Context(), store: s}
+	ctx.then = func() {
+		later := now.Add(time.Duration(ctx.n) * time.Second)
+		s.Add(newSample(resource("c", 100+ctx.n), n+ctx.n, later, stackOf("c")), later)
+		if ctx.n == 45 { // while entries are copied
+			s.Expire(now.Add(time.Hour))
+			s.Expire(now.Add(2 * time.Hour))
+		}
+		addUp(t, s)
+	}
+	a, err := s.Answer(ctx, Query{ID: trace}, now)
+	if err != nil || len(a.Transactions) != 1 || a.Transactions[0].Samples != n || ctx.n < 46 {
+		t.Errorf("%+v, %v after %d pauses", a.Transactions, err, ctx.n)
+	}
+
+	// What is forgotten after it was found is gone.
+	s, trace, now = ofSpans(10, MinBytes)
+	ctx = &pauses{Context: t.Context(), store: s}
+	ctx.then = func() {
+		s.Expire(now.Add(time.Hour))
+		s.Expire(now.Add(2 * time.Hour))
+	}
+	a, err = s.Answer(ctx, Query{ID: trace}, now)
+	if err != nil || len(a.Transactions) != 0 || len(a.Samples) != 0 || a.Gone != "expired" {
+		t.Errorf("%+v, gone %q, %v", a.Transactions, a.Gone, err)
+	}
+}
+
+// Samples are added, named and expire while queries run, and all adds up.
+func TestAtTheSameTime(t *testing.T) {
+	s := NewStore(10*time.Second, MinBytes)
+	var running sync.WaitGroup
+	done := make(chan struct{})
+	until := func(do func()) {
+		running.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+					do()
+				}
+			}
+		})
+	}
+	for _, q := range []Query{{}, {ID: "9e37"}, {ID: "0100000000000000"}, {Service: "shop-b", Order: Slowest}} {
+		until(func() {
+			a, err := s.Answer(t.Context(), q, begin)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			counts := make([]uint64, len(a.Transactions))
+			for _, sample := range a.Samples {
+				counts[sample.Transaction] += sample.Count
+			}
+			for i, tx := range a.Transactions {
+				if tx.Samples != counts[i] || tx.Samples == 0 || tx.Last.Before(tx.KeptFrom) ||
+					tx.KeptFrom.Before(tx.First) {
+					t.Errorf("%+v: %d samples", tx, counts[i])
+				}
+			}
+		})
+	}
+	until(func() {
+		s.name(begin, func(_ *profile.Resource, f profile.Frame) profile.Frame { return f })
+		s.Stats()
+	})
+	resources := []*profile.Resource{resource("a", 1), resource("b", 2), resource("b", 3)}
+	for i := range 5000 {
+		now := begin.Add(time.Duration(i) * 10 * time.Millisecond)
+		sample := newSample(resources[i%3], i/10, now, stackOf(methods(i%100, 1+i%7)...))
+		sample.SpanID = [8]byte{1}
+		s.Add(sample, now)
+		s.Named(sample)
+		if i%100 == 0 {
+			s.Expire(now)
+		}
+	}
+	close(done)
+	running.Wait()
+	addUp(t, s)
+}
+
+// A span that many transactions have is an answer with the most important ones, and found by how it begins.
+func TestSpans(t *testing.T) {
+	s := NewStore(10*time.Minute, 4*MinBytes)
+	r := resource("a", 1)
+	for i := range 20_000 {
+		sample := newSample(r, i, begin, stackOf("main"))
+		sample.SpanID = [8]byte{0xab, 0xcd, 0xef, 1, 2, 3, 4, 5}
+		sample.Count = uint64(1 + i/19_999)
+		s.Add(sample, begin)
+	}
+	for _, id := range []string{"abcdef0102030405", "abcdef01", "abcdef010"} {
+		a := answer(t, s, Query{ID: id, Most: 3}, begin)
+		if len(a.Transactions) != 3 || a.More != 20_000-3 || a.Transactions[0].Samples != 2 || a.Ambiguous != nil {
+			t.Errorf("%s: %+v, %d more, %q", id, a.Transactions, a.More, a.Ambiguous)
+		}
+	}
+	other := newSample(r, 20_001, begin, stackOf("main"))
+	other.SpanID = [8]byte{0xab, 0xcd, 0xee}
+	s.Add(other, begin)
+	if a := answer(t, s, Query{ID: "abcde"}, begin); len(a.Ambiguous) != 2 || a.Ambiguous[0] != "abcdee0000000000" {
+		t.Errorf("%q", a.Ambiguous)
+	}
+}
+
+// An answer and its text are bounded, whatever is kept; what is left out is counted for its transaction.
+func TestMemoryOfAnswer(t *testing.T) {
+	s, trace, now := ofSpans(300_000, 64<<20)
+	for i, text := range []string{"<", "\xff", "x", "\x00"} { // of texts that grow in JSON
+		for j := range 200 {
+			sample := newSample(resource("b", i), 7, now, stackOf(strings.Repeat(text, 1000+j)))
+			sample.TID, sample.Thread = j, strings.Repeat(text, 15)
+			long := strings.Repeat(text, 30_000)
+			sample.Attributes = profile.NewAttributes([]profile.Attribute{{Key: "k", Value: long}})
+			s.Add(sample, now)
+		}
+	}
+	addUp(t, s)
+	for _, q := range []Query{{ID: trace}, {}} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		a := answer(t, s, q, now)
+		text, err := json.Marshal(a)
+		runtime.ReadMemStats(&after)
+		if err != nil || len(text) > answerBytes+4096 || a.LeftOut == 0 || a.Transactions[0].Samples != 300_000 {
+			t.Errorf("%d bytes, %d samples left out, %v", len(text), a.LeftOut, err)
+		}
+		if took := after.TotalAlloc - before.TotalAlloc; took > answerMemory {
+			t.Errorf("an answer takes %d KiB, garbage included", took>>10)
+		}
+	}
+}
+
+// An answer leaves out what has fewest samples, whenever it came: first threads and spans, then stacks.
+func TestWhatIsLeftOut(t *testing.T) {
+	s := NewStore(24*time.Hour, 64<<20)
+	r, now := resource("a", 1), begin
+	add := func(span, tid int, stack *profile.Stack, count uint64) {
+		now = now.Add(time.Millisecond)
+		sample := newSample(r, 1, now, stack)
+		binary.BigEndian.PutUint64(sample.SpanID[:], uint64(span))
+		sample.TID, sample.Count = tid, count
+		s.Add(sample, now)
+	}
+	for i := range 2 * maxCounts {
+		add(i+1, 1, stackOf("setup"), 1)
+	}
+	for range 1000 {
+		add(1<<40, 2, stackOf("hot"), 100)
+	}
+	for i := range 20_000 { // more than an answer's bytes
+		add(8, 3, stackOf(strings.Repeat("x", 100)+string(rune('a'+i%26))+strings.Repeat("y", i/26)), 1)
+	}
+	a := answer(t, s, Query{}, now)
+	methods, spans := make(map[string]uint64), make(map[string]uint64)
+	several := uint64(0)
+	for _, sample := range a.Samples {
+		if sample.Stack == LeftOutStack {
+			continue
+		}
+		methods[a.Frames[a.Stacks[sample.Stack][0]].Function] += sample.Count
+		if sample.Several {
+			several += sample.Count
+			if sample.TID != 0 || sample.Span != "" || sample.Thread != "" {
+				t.Errorf("%+v", sample)
+			}
+		} else {
+			spans[sample.Span] += sample.Count
+		}
+	}
+	if methods["hot"] != 100_000 || methods["setup"] != 2*maxCounts || spans["0000010000000000"] != 100_000 ||
+		several < maxCounts || a.LeftOut == 0 || a.LeftOut > 20_000 {
+		t.Errorf("%d of hot, %d of setup, %d without a span, %d left out", methods["hot"], methods["setup"], several,
+			a.LeftOut)
+	}
+}
+
+// What an id has, and service or time leave out, is not what is not there.
+func TestFiltered(t *testing.T) {
+	s := NewStore(10*time.Minute, MinBytes)
+	sample := newSample(resource("a", 1), 1, begin, stackOf("main"))
+	s.Add(sample, begin)
+	bare := *sample
+	bare.Stack = nil
+	s.Add(&bare, begin)
+	for _, q := range []Query{
+		{ID: traceOf(sample), Service: "shop-b"}, {ID: traceOf(sample), Since: begin.Add(time.Hour)},
+		{ID: traceOf(sample)[:6], Service: "shop-b"},
+	} {
+		if a := answer(t, s, q, begin); len(a.Transactions) != 0 || a.Filtered != 1 {
+			t.Errorf("%+v: %d transactions, %d filtered", q, len(a.Transactions), a.Filtered)
+		}
+	}
+	a := answer(t, s, Query{ID: traceOf(sample)}, begin)
+	if a.Filtered != 0 || a.Gone != "no_stack" || a.Transactions[0].Gone != "no_stack" {
+		t.Errorf("%+v", a)
+	}
+}
+
+// Of a transaction and of a trace that are half forgotten the answer says so, and since when all is there.
+func TestHalfForgotten(t *testing.T) {
+	s := NewStore(10*time.Minute, MinBytes)
+	r := resource("a", 1)
+	short := newSample(r, 2, begin, stackOf("main"))
+	long := newSample(r, 1, begin, stackOf("main"))
+	short.TraceID = long.TraceID
+	s.Add(short, begin)
+	var now time.Time
+	for minute := range 30 {
+		now = begin.Add(time.Duration(minute) * time.Minute)
+		s.Expire(now)
+		sample := newSample(r, 1, now, stackOf("main"))
+		s.Add(sample, now)
+	}
+	for _, id := range []string{traceOf(long), traceOf(long)[:9]} {
+		a := answer(t, s, Query{ID: id}, now)
+		tx := a.Transactions[0]
+		if len(a.Transactions) != 1 || a.Gone != "expired" || a.GoneAt.IsZero() || tx.Gone != "" {
+			t.Errorf("%+v, gone %q at %v", a.Transactions, a.Gone, a.GoneAt)
+		}
+		if from := begin.Add(time.Duration(tx.Earlier) * time.Minute); tx.Samples+tx.Earlier != 30 ||
+			!tx.KeptFrom.Equal(from) || !tx.First.Equal(begin) || !tx.Last.Equal(now) {
+			t.Errorf("%+v, want it kept from %v", tx, from)
+		}
+	}
+	if a := answer(t, s, Query{ID: hexadecimal(short.TransactionID[:])}, now); a.Gone != "expired" {
+		t.Errorf("gone %q", a.Gone)
+	}
+	again := *short
+	s.Add(&again, now)
+	a := answer(t, s, Query{ID: hexadecimal(short.TransactionID[:])}, now)
+	if len(a.Transactions) != 1 || a.Gone != "expired" || a.Transactions[0].Gone != "expired" {
+		t.Errorf("%+v, gone %q", a.Transactions, a.Gone)
+	}
+	if a := answer(t, s, Query{Most: 1}, now); a.Gone != "" || !a.GoneAt.IsZero() {
+		t.Errorf("of no id: gone %q", a.Gone)
+	}
+	again.Stack = nil
+	s.Add(&again, now)
+	if a := answer(t, s, Query{ID: traceOf(short)}, now); a.Gone != "expired" {
+		t.Errorf("after a sample without a stack: gone %q", a.Gone)
+	}
+}

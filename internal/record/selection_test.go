@@ -1,0 +1,39 @@
+package record
+
+import (
+	"testing"
+	"time"
+
+	"correlator/profile"
+)
+
+// Only what is selected is counted; the rest is known by its number.
+func TestSelection(t *testing.T) {
+	traced := profile.Sample{TraceID: [16]byte{0xab, 0xcd}, TransactionID: [8]byte{0x12}, Count: 1, At: time.Now(),
+		Stack: stackOf(profile.StackTraceID{1}, 1)}
+	bare := profile.Sample{Count: 5, At: time.Now(), Stack: stackOf(profile.StackTraceID{1}, 1)}
+	for selection, want := range map[Selection][2]uint64{
+		{}:                                 {6, 0},
+		{Trace: "ab"}:                      {1, 5},
+		{Trace: "abc", Transaction: "120"}: {1, 5},
+		{Trace: "abc", Transaction: "13"}:  {0, 6},
+		{Transaction: "12"}:                {1, 5},
+		{Transaction: "00"}:                {0, 6},
+	} {
+		a := newAggregate()
+		a.selection = selection
+		a.begin(time.Now().Add(-time.Hour))
+		p := &Process{PID: 1}
+		a.add(p, &traced)
+		a.add(p, &bare)
+		var r Recording
+		a.close(&r)
+		samples := uint64(0)
+		for _, n := range r.Samples {
+			samples += n
+		}
+		if got := [2]uint64{samples, r.Unselected}; got != want {
+			t.Errorf("%+v: %d, want %d", selection, got, want)
+		}
+	}
+}
