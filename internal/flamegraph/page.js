@@ -40,7 +40,7 @@
   const option = (value, text) => select.append(Object.assign(document.createElement("option"), {value, textContent: text}));
   option("", `all: ${cpu(all)}`);
   data.groups.forEach((group, i) => option(String(i), `${group.Name}: ${cpu(totals[i])}`));
-  one("#choice").hidden = alone || !data.groups.length;
+  one("#choice").hidden = one("#brackets").hidden = alone || !data.groups.length;
 
   // frames returns the names of a node's frames, the innermost first.
   const known = new Map();

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"correlator/internal/textcut"
 )
 
 // node is a frame below its callers.
@@ -46,7 +48,7 @@ func (t *tree) add(s *Stack) (innermost *node) {
 
 func shorten(text string, most int) string {
 	if len(text) > most {
-		text = text[:most-len("…")] + "…"
+		text = textcut.At(text, most-len("…")) + "…"
 	}
 	return strings.ToValidUTF8(text, string(utf8.RuneError))
 }
