@@ -338,7 +338,8 @@ func TestHTTPEndpoints(t *testing.T) {
 			ca(d)
 			d.ClientCertificate, d.ClientKey = a.File("client.pem"), a.File("client.key")
 		}, mutual, "HTTP/2.0", ""},
-		{"no client certificate", "https://" + mutualAddr, ca, nil, "", "does the receiver require a client certificate?"},
+		{"no client certificate", "https://" + mutualAddr, ca, nil, "",
+			"does the receiver require a client certificate?"},
 		{"unknown authority", "https://" + secureAddr, func(*Destination) {}, nil, "", "certificate"},
 		{"TLS to plain text", "https://" + plainAddr, ca, nil, "", "does not look like a TLS handshake"},
 		{"nobody", "unix:" + socket + ".not", func(*Destination) {}, nil, "", "no such file"},

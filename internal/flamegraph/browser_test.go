@@ -218,7 +218,8 @@ func TestOutside(t *testing.T) {
 		t.Errorf("title %q", got)
 	}
 	b.do(chromedp.KeyEvent("]"))
-	if got := b.text("#flame h2 span"); got != "transaction cd02: 50 ms, 1 sample" || b.eval("view.flame.root.time") != "1" {
+	if got := b.text("#flame h2 span"); got != "transaction cd02: 50 ms, 1 sample" ||
+		b.eval("view.flame.root.time") != "1" {
 		t.Errorf("the transaction: %q", got)
 	}
 	p.Stacks = p.Stacks[:1]

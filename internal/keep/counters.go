@@ -27,8 +27,8 @@ func newMetricDescs() metricDescs {
 
 // Describe implements prometheus.Collector.
 func (k *Keep) Describe(descs chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{k.descs.samples, k.descs.kept, k.descs.evicted, k.descs.expired, k.descs.lost,
-		k.descs.unnamed, k.descs.bytes, k.descs.transactions} {
+	for _, desc := range []*prometheus.Desc{k.descs.samples, k.descs.kept, k.descs.evicted, k.descs.expired,
+		k.descs.lost, k.descs.unnamed, k.descs.bytes, k.descs.transactions} {
 		descs <- desc
 	}
 }
