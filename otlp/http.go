@@ -128,7 +128,7 @@ func (t *httpTransport) tryConnect(ctx context.Context) error {
 		}
 		failed.Signals = append(failed.Signals, s)
 		text := fmt.Sprintf("sending a request without %v to %s: %s", s, t.urls[s], r.message)
-		if r.unanswered && r.doubtful && t.anonymous {
+		if r.code == codes.Unavailable && r.doubtful && t.anonymous {
 			// With TLS 1.3 a client has sent its request when the server refuses its certificate, and
 			// net/http may say "broken pipe".
 			text += " (does the receiver require a client certificate?)"

@@ -31,23 +31,25 @@ const (
 	attributeText   = 6
 	escapedBytes    = 6 // of a character: \u0000
 
-	maxCounts = answerBytes / sampleText
+	// maxStackBytes is how full an answer may be of transactions and stacks: the rest is for threads and
+	// spans.
+	maxStackBytes = answerBytes / 4 * 3
 )
 
 // maxDelay is how much later than it was taken a sample is added at most: the longest samples-delay, twice.
 const maxDelay = 2 * time.Minute
 
-// collector collects the samples of transactions for an answer, in which all that they share is once.
+// collector collects the samples of transactions for an answer, in which all that they share is once. Most
+// important is which stacks a transaction has: threads and spans are added as long as there is room.
 type collector struct {
 	store   *Store
 	ctx     context.Context
 	answer  *Answer
 	bytes   int // of the answer as JSON
 	number  map[*transaction]int
-	counts  map[entryKey]sum // at most maxCounts
-	added   int              // to counts
-	sorted  []counted        // of sort
-	leftOut []uint64         // samples of each transaction
+	ofStack sums[stackKey] // all samples but those of leftOut
+	ofSpan  sums[entryKey] // those of ofStack again, as far as there is room
+	leftOut []uint64       // samples of each transaction
 
 	processes map[*process]int
 	files     map[*profile.File]int
@@ -55,21 +57,14 @@ type collector struct {
 	stacks    map[*stack]int
 }
 
-// sum is how many samples there are of an entryKey. A key without a thread is of all threads and spans for
-// which there is no room.
-type sum struct {
-	samples uint64
-	order   int // in which keys came
-}
-
-type counted struct {
-	key entryKey
-	sum
+type stackKey struct {
+	transaction *transaction
+	stack       *stack
 }
 
 func newCollector(ctx context.Context, s *Store, a *Answer) *collector {
-	return &collector{store: s, ctx: ctx, answer: a, number: make(map[*transaction]int),
-		counts: make(map[entryKey]sum), processes: make(map[*process]int), files: make(map[*profile.File]int),
+	return &collector{store: s, ctx: ctx, answer: a, number: make(map[*transaction]int), ofStack: newSums[stackKey](),
+		ofSpan: newSums[entryKey](), processes: make(map[*process]int), files: make(map[*profile.File]int),
 		frames: make(map[*frame]uint32), stacks: make(map[*stack]int)}
 }
 
@@ -84,13 +79,11 @@ func (c *collector) collect(selected []candidate) error {
 			c.count(slice.first, some)
 		}
 	}
-	c.sort()
-	c.answer.Samples = make([]Sample, 0, len(c.sorted)+len(selected))
-	for some := range slices.Chunk(c.sorted, step) {
-		if err := c.ctx.Err(); err != nil {
-			return err
-		}
-		c.addSamples(some)
+	if err := c.addStacks(); err != nil {
+		return err
+	}
+	if err := c.addSpans(); err != nil {
+		return err
 	}
 	c.finish(selected)
 	return nil
@@ -191,72 +184,70 @@ func (c *collector) count(first int64, some []entry) {
 		if tx.KeptFrom.IsZero() {
 			tx.KeptFrom = time.Unix(0, first)
 		}
-		if c.add(e.entryKey, uint64(e.count)); len(c.counts) >= maxCounts {
-			c.merge()
+		c.ofSpan.add(e.entryKey, uint64(e.count), func(entryKey, uint64) {})
+		c.ofStack.add(stackKey{e.transaction, e.stack}, uint64(e.count), func(of stackKey, samples uint64) {
+			c.leftOut[c.number[of.transaction]] += samples
+		})
+	}
+}
+
+// addStacks adds the stacks that there is room for, with room for a Sample of each; samples of others are left
+// out.
+func (c *collector) addStacks() error {
+	for some := range slices.Chunk(c.ofStack.sort(), step) {
+		if err := c.ctx.Err(); err != nil {
+			return err
 		}
-	}
-}
-
-func (c *collector) add(key entryKey, samples uint64) {
-	s, known := c.counts[key]
-	if !known {
-		c.added++
-		s.order = c.added
-	}
-	s.samples += samples
-	c.counts[key] = s
-}
-
-// sort sorts what was counted, the most samples first.
-func (c *collector) sort() {
-	c.sorted = slices.Grow(c.sorted[:0], len(c.counts))
-	for key, s := range c.counts {
-		c.sorted = append(c.sorted, counted{key, s})
-	}
-	slices.SortFunc(c.sorted, func(a, b counted) int {
-		return cmp.Or(cmp.Compare(b.samples, a.samples), cmp.Compare(a.order, b.order))
-	})
-}
-
-// merge makes room for what comes: of what has fewest samples, threads and spans are left out, and in the
-// end stacks, too. What has many samples later may have lost a few.
-func (c *collector) merge() {
-	for len(c.counts) > maxCounts/2 {
-		c.sort()
-		for _, least := range c.sorted[len(c.sorted)/2:] {
-			delete(c.counts, least.key)
-			if least.key.thread == nil {
-				c.leftOut[c.number[least.key.transaction]] += least.samples
-			} else {
-				c.add(entryKey{transaction: least.key.transaction, stack: least.key.stack}, least.samples)
+		for _, one := range some {
+			if !c.addStack(one.key.stack, sampleText) {
+				c.leftOut[c.number[one.key.transaction]] += one.samples
+				delete(c.ofStack.all, one.key)
 			}
 		}
 	}
+	return nil
 }
 
-// addSamples adds samples that there is room for.
-func (c *collector) addSamples(some []counted) {
-	for _, one := range some {
-		number := c.number[one.key.transaction]
-		sample := Sample{Transaction: number, Count: one.samples}
-		size := sampleText
-		if th := one.key.thread; th == nil {
-			sample.Several = true
-		} else {
-			sample.TID, sample.Thread = int(th.tid), th.name
-			size += textBytes(sample.Thread)
+// addSpans adds samples with thread and span as long as there is room. The rest of each stack is one Sample.
+func (c *collector) addSpans() error {
+	for some := range slices.Chunk(c.ofSpan.sort(), step) {
+		if err := c.ctx.Err(); err != nil {
+			return err
 		}
-		if one.key.span != [8]byte{} {
-			sample.Span = hexadecimal(one.key.span[:])
-			size += spanText
+		for _, one := range some {
+			c.addSpan(one)
 		}
-		var fits bool
-		if sample.Stack, fits = c.stack(one.key.stack, size); !fits {
-			c.leftOut[number] += sample.Count
-			continue
-		}
-		c.answer.Samples = append(c.answer.Samples, sample)
 	}
+	for _, rest := range c.ofStack.sorted {
+		if n := c.ofStack.all[rest.key].samples; n > 0 {
+			c.answer.Samples = append(c.answer.Samples, Sample{Transaction: c.number[rest.key.transaction],
+				Stack: c.stacks[rest.key.stack], Several: true, Count: n})
+		}
+	}
+	return nil
+}
+
+func (c *collector) addSpan(one counted[entryKey]) {
+	of := stackKey{one.key.transaction, one.key.stack}
+	rest := c.ofStack.all[of]
+	samples := min(one.samples, rest.samples) // less if the stack was left out in between
+	sample := Sample{Transaction: c.number[one.key.transaction], Stack: c.stacks[one.key.stack],
+		TID: int(one.key.thread.tid), Thread: one.key.thread.name, Count: samples}
+	size := sampleText + textBytes(sample.Thread)
+	if one.key.span != [8]byte{} {
+		sample.Span = hexadecimal(one.key.span[:])
+		size += spanText
+	}
+	if samples == rest.samples {
+		size -= sampleText // that of the rest
+	}
+	if samples == 0 || c.bytes+size > answerBytes {
+		return
+	}
+	c.bytes += size
+	rest.samples -= samples
+	c.ofStack.all[of] = rest
+	c.answer.Samples = append(c.answer.Samples, sample)
 }
 
 // finish adds samples that were left out, and when the first and the last ones were taken.
@@ -291,11 +282,14 @@ func (c *collector) process(p *process) int {
 	return i
 }
 
-// stack returns the place of a stack, and whether there is room for it and for more bytes.
-func (c *collector) stack(st *stack, more int) (place int, fits bool) {
-	if i, known := c.stacks[st]; known {
+// addStack adds a stack, unless it is there, if there is room for it and for more bytes.
+func (c *collector) addStack(st *stack, more int) bool {
+	if _, known := c.stacks[st]; known {
+		if c.bytes+more > maxStackBytes {
+			return false
+		}
 		c.bytes += more
-		return i, c.bytes <= answerBytes
+		return true
 	}
 	functions := make([]*profile.Function, len(st.frames))
 	c.store.mu.Lock()
@@ -319,18 +313,17 @@ func (c *collector) stack(st *stack, more int) (place int, fits bool) {
 			size += fileText + textBytes(f.File.Path) + textBytes(f.File.BuildID)
 		}
 	}
-	if c.bytes+size > answerBytes {
-		return 0, false
+	if c.bytes+size > maxStackBytes {
+		return false
 	}
 	c.bytes += size
 	frames := make([]uint32, len(st.frames))
 	for i, f := range st.frames {
 		frames[i] = c.frame(f, made[f])
 	}
-	place = len(c.answer.Stacks)
-	c.stacks[st] = place
+	c.stacks[st] = len(c.answer.Stacks)
 	c.answer.Stacks = append(c.answer.Stacks, frames)
-	return place, true
+	return true
 }
 
 func (c *collector) frame(f *frame, made Frame) uint32 {

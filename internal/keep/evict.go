@@ -34,7 +34,7 @@ func (s *Store) evict(now time.Time) {
 }
 
 // Expire forgets what is too old, and frees the memory of what was forgotten. The lock is released between
-// two slices, and two tables.
+// two slices, and a step of a table.
 func (s *Store) Expire(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,14 +55,25 @@ func (s *Store) Expire(now time.Time) {
 			s.pause()
 		}
 	}
+	s.shrink()
+}
+
+// shrink makes tables small again, unless there is a query, which looks at them in pauses of its own: then
+// the next time. The caller holds the lock, which is released in between.
+func (s *Store) shrink() {
+	if !s.querying.TryLock() {
+		return
+	}
+	defer s.querying.Unlock()
 	for len(s.shrunk) > 0 {
 		p := s.shrunk[len(s.shrunk)-1]
 		s.shrunk = s.shrunk[:len(s.shrunk)-1]
 		p.shrunk = false
-		for _, shrink := range []func(){p.transactions.shrink, p.stacks.shrink, p.frames.shrink, p.threads.shrink} {
-			shrink()
-			s.pause()
-		}
+		p.transactions.shrink(s.pause)
+		p.stacks.shrink(s.pause)
+		p.frames.shrink(s.pause)
+		p.threads.shrink(s.pause)
+		s.pause()
 	}
 	s.shrunk = nil
 }
@@ -109,10 +120,10 @@ func (s *Store) forgetEntry(e *entry, why reason, now time.Time) {
 		s.forgetStack(st)
 	}
 	if th.entries--; th.entries == 0 {
-		delete(p.threads.all, th.threadID)
+		p.threads.delete(th.threadID)
 		s.grow(p.owner, -threadBytes-len(th.name))
 	}
-	if len(p.transactions.all) == 0 { // it has no entries, so nothing else either
+	if p.transactions.len() == 0 { // it has no entries, so nothing else either
 		s.grow(p.owner, -sizeOfProcess(p.resource))
 		delete(p.owner.processes, p.resource)
 	} else if !p.shrunk {
@@ -123,7 +134,7 @@ func (s *Store) forgetEntry(e *entry, why reason, now time.Time) {
 
 func (s *Store) forgetTransaction(tx *transaction, why reason, now time.Time) {
 	s.gone.bury(tx.id, why, now)
-	delete(tx.process.transactions.all, tx.id)
+	tx.process.transactions.delete(tx.id)
 	s.stats.Transactions--
 	s.grow(tx.process.owner, -transactionBytes-tx.attributes.Bytes())
 }
@@ -132,11 +143,11 @@ func (s *Store) forgetStack(st *stack) {
 	p := st.process
 	for _, f := range st.frames {
 		if f.stacks--; f.stacks == 0 {
-			delete(p.frames.all, f.Frame)
+			p.frames.delete(f.Frame)
 			s.grow(p.owner, -sizeOfFrame(f.Frame)-sizeOfFunction(f.function))
 		}
 	}
-	delete(p.stacks.all, st.id)
+	p.stacks.delete(st.id)
 	s.grow(p.owner, -stackBytes-len(st.frames)*pointerBytes)
 	st.named = true // which takes it from those without names
 }

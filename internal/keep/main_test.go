@@ -90,7 +90,7 @@ func addUp(tb testing.TB, s *Store) {
 			tb.Fatalf("owner %s has %d bytes, its parts %d, and %d slices", name, o.bytes, want, len(o.slices))
 		}
 		for _, p := range o.processes {
-			transactions += len(p.transactions.all)
+			transactions += p.transactions.len()
 		}
 	}
 	for _, o := range s.owners {
@@ -117,16 +117,16 @@ func measure(o *owner) int {
 	}
 	for _, p := range o.processes {
 		bytes += sizeOfProcess(p.resource)
-		for _, tx := range p.transactions.all {
+		for tx := range p.transactions.values() {
 			bytes += transactionBytes + tx.attributes.Bytes()
 		}
-		for _, st := range p.stacks.all {
+		for st := range p.stacks.values() {
 			bytes += stackBytes + pointerBytes*len(st.frames)
 		}
-		for _, f := range p.frames.all {
+		for f := range p.frames.values() {
 			bytes += sizeOfFrame(f.Frame) + sizeOfFunction(f.function)
 		}
-		for _, th := range p.threads.all {
+		for th := range p.threads.values() {
 			bytes += threadBytes + len(th.name)
 		}
 	}

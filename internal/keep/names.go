@@ -21,7 +21,7 @@ func (s *Store) Named(sample *profile.Sample) {
 	if o == nil || o.processes[sample.Resource] == nil {
 		return // it is forgotten
 	}
-	st := o.processes[sample.Resource].stacks.all[sample.Stack.ID]
+	st := o.processes[sample.Resource].stacks.get(sample.Stack.ID)
 	if st != nil && !st.named && !st.queued {
 		st.queued = true
 		s.unnamed = append(s.unnamed, st)

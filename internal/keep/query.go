@@ -137,8 +137,7 @@ func (f *finder) find() error {
 }
 
 // findTransactions looks at all transactions. The maps may change whenever the lock is released: what
-// comes and goes during a range over a map may be seen or not (Go's specification), all else is seen. A map
-// that its table has replaced meanwhile has what was there, and of that, what has been forgotten has no entries.
+// comes and goes during a range over a map may be seen or not (Go's specification), all else is seen.
 func (f *finder) findTransactions() error {
 	s := f.store
 	some, n := make([]candidate, 0, step), 0
@@ -146,7 +145,7 @@ func (f *finder) findTransactions() error {
 	defer s.mu.Unlock()
 	for _, o := range s.owners {
 		for _, p := range o.processes {
-			for _, tx := range p.transactions.all {
+			for tx := range p.transactions.values() {
 				if tx.entries > 0 && f.hasID(tx) {
 					some = append(some, newCandidate(tx, [8]byte{}))
 				}

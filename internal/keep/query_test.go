@@ -5,7 +5,10 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -59,7 +62,7 @@ func ofSpans(spans, bytes int) (s *Store, trace string, now time.Time) {
 // A query looks at a bounded number of transactions or samples while Add waits, ends with its context, and
 // what is added, evicted and expires meanwhile changes nothing that was asked for before.
 func TestQueryInSteps(t *testing.T) {
-	const n = 30 * step // less than maxCounts
+	const n = 30 * step // less than maxSums
 	s, trace, now := ofSpans(n, 4*MinBytes)
 	r := resource("b", 2)
 	for i := range n {
@@ -217,8 +220,9 @@ func TestMemoryOfAnswer(t *testing.T) {
 		a := answer(t, s, q, now)
 		text, err := json.Marshal(a)
 		runtime.ReadMemStats(&after)
-		if err != nil || len(text) > answerBytes+4096 || a.LeftOut == 0 || a.Transactions[0].Samples != 300_000 {
-			t.Errorf("%d bytes, %d samples left out, %v", len(text), a.LeftOut, err)
+		several := slices.ContainsFunc(a.Samples, func(of Sample) bool { return of.Several })
+		if err != nil || len(text) > answerBytes+4096 || !several || a.Transactions[0].Samples != 300_000 {
+			t.Errorf("%d bytes, threads and spans left out: %v, %v", len(text), several, err)
 		}
 		if took := after.TotalAlloc - before.TotalAlloc; took > answerMemory {
 			t.Errorf("an answer takes %d KiB, garbage included", took>>10)
@@ -228,45 +232,73 @@ func TestMemoryOfAnswer(t *testing.T) {
 
 // An answer leaves out what has fewest samples, whenever it came: first threads and spans, then stacks.
 func TestWhatIsLeftOut(t *testing.T) {
+	for name, test := range map[string]struct {
+		setup, hotSpans, hotCount, stacks int
+		complete                          bool // all methods are there
+	}{
+		"spans":      {2 * maxSums, 1000, 100, 0, true},
+		"one span":   {2 * maxSums, 1, 100_000, 0, true},
+		"some spans": {20_000, 12_700, 1, 0, true},
+		"stacks":     {2 * maxSums, 10_000, 1, 40_000, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := NewStore(24*time.Hour, 64<<20)
+			r, now := resource("a", 1), begin
+			add := func(span int, stack *profile.Stack, count int) {
+				now = now.Add(time.Millisecond)
+				sample := newSample(r, 1, now, stack)
+				binary.BigEndian.PutUint64(sample.SpanID[:], uint64(span+1))
+				sample.Count = uint64(count)
+				s.Add(sample, now)
+			}
+			for i := range test.setup {
+				add(i, stackOf(fmt.Sprint("setup", i%200)), 1)
+			}
+			for i := range test.stacks {
+				add(1, stackOf(fmt.Sprint("rare", i)), 1)
+			}
+			for i := range test.hotSpans {
+				add(1<<40+i, stackOf("hot"), test.hotCount)
+			}
+			a := answer(t, s, Query{}, now)
+			methods := make(map[string]int)
+			for _, sample := range a.Samples {
+				if sample.Stack != LeftOutStack {
+					methods[a.Frames[a.Stacks[sample.Stack][0]].Function] += int(sample.Count)
+				}
+				if sample.Several && (sample.TID != 0 || sample.Span != "" || sample.Thread != "") {
+					t.Errorf("%+v", sample)
+				}
+			}
+			setup := 0
+			for i := range 200 {
+				setup += methods[fmt.Sprint("setup", i)]
+			}
+			if methods["hot"] != test.hotSpans*test.hotCount || setup != test.setup || (a.LeftOut == 0) != test.complete {
+				t.Errorf("%d of hot, %d of setup, %d left out", methods["hot"], setup, a.LeftOut)
+			}
+		})
+	}
+}
+
+// Whatever a transaction has, the samples of an answer add up.
+func TestAnswersAddUp(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
 	s := NewStore(24*time.Hour, 64<<20)
-	r, now := resource("a", 1), begin
-	add := func(span, tid int, stack *profile.Stack, count uint64) {
-		now = now.Add(time.Millisecond)
-		sample := newSample(r, 1, now, stack)
-		binary.BigEndian.PutUint64(sample.SpanID[:], uint64(span))
-		sample.TID, sample.Count = tid, count
+	resources := []*profile.Resource{resource("a", 1), resource("b", 2)}
+	for i := range 300_000 {
+		now := begin.Add(time.Duration(i) * time.Millisecond)
+		sample := newSample(resources[i%2], random.IntN(2), now, stackOf(fmt.Sprint(random.IntN(1+random.IntN(60_000)))))
+		binary.BigEndian.PutUint64(sample.SpanID[:], uint64(random.IntN(1+random.IntN(100_000))))
+		sample.TID, sample.Count = random.IntN(3), 1+uint64(random.IntN(50))
 		s.Add(sample, now)
 	}
-	for i := range 2 * maxCounts {
-		add(i+1, 1, stackOf("setup"), 1)
-	}
-	for range 1000 {
-		add(1<<40, 2, stackOf("hot"), 100)
-	}
-	for i := range 20_000 { // more than an answer's bytes
-		add(8, 3, stackOf(strings.Repeat("x", 100)+string(rune('a'+i%26))+strings.Repeat("y", i/26)), 1)
-	}
-	a := answer(t, s, Query{}, now)
-	methods, spans := make(map[string]uint64), make(map[string]uint64)
-	several := uint64(0)
-	for _, sample := range a.Samples {
-		if sample.Stack == LeftOutStack {
-			continue
+	addUp(t, s)
+	for _, q := range []Query{{}, {Most: 1}, {Service: "shop-b"}} {
+		a := answer(t, s, q, begin.Add(time.Hour)) // which adds up
+		if a.LeftOut == 0 || !slices.ContainsFunc(a.Samples, func(of Sample) bool { return of.Several }) {
+			t.Errorf("%+v: %d left out", q, a.LeftOut)
 		}
-		methods[a.Frames[a.Stacks[sample.Stack][0]].Function] += sample.Count
-		if sample.Several {
-			several += sample.Count
-			if sample.TID != 0 || sample.Span != "" || sample.Thread != "" {
-				t.Errorf("%+v", sample)
-			}
-		} else {
-			spans[sample.Span] += sample.Count
-		}
-	}
-	if methods["hot"] != 100_000 || methods["setup"] != 2*maxCounts || spans["0000010000000000"] != 100_000 ||
-		several < maxCounts || a.LeftOut == 0 || a.LeftOut > 20_000 {
-		t.Errorf("%d of hot, %d of setup, %d without a span, %d left out", methods["hot"], methods["setup"], several,
-			a.LeftOut)
 	}
 }
 

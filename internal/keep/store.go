@@ -56,7 +56,7 @@ type Store struct {
 	forgotten int64      // until when samples were added that were forgotten later, in ns since 1970
 	shrunk    []*process // of which something was forgotten since Expire has looked at their tables
 
-	querying sync.Mutex // held by a query, and taken before mu
+	querying sync.Mutex // held by a query, and by shrink; a query takes it before mu
 	query    uint32     // its number; guarded by querying, as is transaction.found
 }
 
@@ -198,7 +198,7 @@ func (s *Store) Add(sample *profile.Sample, now time.Time) (unnamed bool) {
 // knowsStack reports whether the stack of a sample takes no more memory.
 func (s *Store) knowsStack(sample *profile.Sample) bool {
 	if o := s.owners[sample.Resource.Owner]; o != nil && o.processes[sample.Resource] != nil {
-		return o.processes[sample.Resource].stacks.all[sample.Stack.ID] != nil
+		return o.processes[sample.Resource].stacks.get(sample.Stack.ID) != nil
 	}
 	return false
 }
@@ -283,7 +283,7 @@ func (s *Store) end(o *owner, slice *timeSlice, at int64) {
 
 func (s *Store) transaction(p *process, id transactionID, sample *profile.Sample) *transaction {
 	first, last := seen(sample)
-	tx := p.transactions.all[id]
+	tx := p.transactions.get(id)
 	if tx == nil {
 		tx = &transaction{process: p, id: id, context: sample.Context, first: first, last: last}
 		p.transactions.put(id, tx)
@@ -309,13 +309,13 @@ func seen(sample *profile.Sample) (first, last int64) {
 }
 
 func (s *Store) stack(p *process, sampled *profile.Stack) *stack {
-	known := p.stacks.all[sampled.ID]
+	known := p.stacks.get(sampled.ID)
 	if known != nil {
 		return known
 	}
 	made := &stack{process: p, id: sampled.ID, frames: make([]*frame, len(sampled.Frames)), named: true}
 	for i, f := range sampled.Frames {
-		one := p.frames.all[f]
+		one := p.frames.get(f)
 		if one == nil {
 			one = &frame{Frame: f}
 			p.frames.put(f, one)
@@ -337,7 +337,7 @@ func (f *frame) mayBeNamed() bool {
 
 func (s *Store) thread(p *process, sample *profile.Sample) *thread {
 	id := threadID{int32(sample.TID), sample.Thread}
-	th := p.threads.all[id]
+	th := p.threads.get(id)
 	if th == nil {
 		th = &thread{threadID: id}
 		p.threads.put(id, th)

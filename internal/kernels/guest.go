@@ -127,13 +127,16 @@ func prepare() error {
 	if err := keepPerfEvent(); err != nil {
 		return err
 	}
+	if err := os.WriteFile("/sys/devices/system/cpu/cpu1/online", []byte("1"), 0); err != nil {
+		return err
+	}
 	return loopback()
 }
 
 // keepPerfEvent opens a perf event that counts nothing, for as long as the machine runs. The kernel patches
 // __schedule when the first perf event of a task is opened, and when the last one is closed
-// (perf_sched_events). Under QEMU's emulation with several threads a CPU may execute the instruction that
-// stood there meanwhile (int3) after it was taken away, which is a panic.
+// (perf_sched_events). Where QEMU emulates several CPUs by threads, another CPU may execute the instruction
+// that is there meanwhile (int3) after it was taken away, which is a panic.
 func keepPerfEvent() error {
 	attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_DUMMY,
 		Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{}))}
