@@ -75,7 +75,6 @@ var suites = []suite{
 	{pkg: "cmd/correlator", name: "cgroups version 1", run: "^TestCgroupV1$", quick: true, v1: true}, // first
 	{pkg: "cmd/correlator", run: "^TestEndToEnd$", quick: true},
 	{pkg: "cmd/correlator", name: "CPU hotplug", run: "^TestHotplug$", quick: true},
-	{pkg: "cmd/correlator", name: "clock, suspend", run: "^Test(HotplugWhileRecording|ClockSet|Suspend|Stall)$"},
 	{pkg: "memread", quick: true},
 	{pkg: "internal/kallsyms", quick: true},
 	{pkg: "internal/safedir", quick: true},
@@ -95,6 +94,9 @@ var suites = []suite{
 	{pkg: "internal/record"},
 	{pkg: "internal/agent", run: "^TestSampled"},
 	{pkg: "cmd/correlator", name: "check", run: "^TestCircumstances$"},
+	// After these the kernel may take its clock, the CPU's counter, for unstable, and use one that is slow to
+	// read.
+	{pkg: "cmd/correlator", name: "clock, suspend", run: "^Test(HotplugWhileRecording|ClockSet|Suspend|Stall)$"},
 	// Last: what these set cannot be taken back.
 	{pkg: "cmd/correlator", name: "settings", run: "^(TestContextWithoutNames|TestKernelOptions)$", quick: true},
 }
