@@ -214,12 +214,13 @@ func TestSuspend(t *testing.T) {
 	r.endInTime()
 }
 
-// The machine is stopped for ten seconds while its clocks go on, and then the agent alone. What was
-// sampled is late: it is dropped and counted, and not sent in a flood. Processes stay registered.
+// The machine is stopped for ten seconds while its clocks go on, and then the agent alone. What waited is
+// late, and not sent in a flood; where the agent was stopped, that is much, which is dropped and counted.
+// Processes stay registered.
 func TestStall(t *testing.T) {
 	r := startClockRun(t)
 	machine := r.process.Begin(1).TraceID
-	hasSamples(r.process, machine) // and has others, that are not delivered yet, unless that was just now
+	hasSamples(r.process, machine)
 	stallMachine(t)
 	r.process.End(1)
 	r.arrive("after the machine was stopped")
