@@ -43,8 +43,8 @@ func startClockRun(t *testing.T, flags ...string) *clockRun {
 	r := &clockRun{t: t, began: time.Now(), backend: openBackend(t, socket)}
 	r.process = demo.Start(t, demo.Options{Busy: 1, Manual: true})
 	r.agent = startExporting(t, "  profiles-interval: 1s\n  metrics-interval: 1s\n"+
-		"  destinations: [{endpoint: unix:"+socket+", timeout: 1m}]\n", append(flags, "--samples-per-second", strconv.Itoa(rate),
-		"--otlp-symbolize=false", "--unwinder", "frame-pointers")...)
+		"  destinations: [{endpoint: unix:"+socket+", timeout: 1m}]\n", append(flags, "--samples-per-second",
+		strconv.Itoa(rate), "--otlp-symbolize=false", "--unwinder", "frame-pointers")...)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the agent logged %+v", r.agent.entries())

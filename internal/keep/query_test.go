@@ -274,7 +274,8 @@ func TestWhatIsLeftOut(t *testing.T) {
 			for i := range 200 {
 				setup += methods[fmt.Sprint("setup", i)]
 			}
-			if methods["hot"] != test.hotSpans*test.hotCount || setup != test.setup || (a.LeftOut == 0) != test.complete {
+			if methods["hot"] != test.hotSpans*test.hotCount || setup != test.setup ||
+				(a.LeftOut == 0) != test.complete {
 				t.Errorf("%d of hot, %d of setup, %d left out", methods["hot"], setup, a.LeftOut)
 			}
 		})
@@ -288,7 +289,8 @@ func TestAnswersAddUp(t *testing.T) {
 	resources := []*profile.Resource{resource("a", 1), resource("b", 2)}
 	for i := range 300_000 {
 		now := begin.Add(time.Duration(i) * time.Millisecond)
-		sample := newSample(resources[i%2], random.IntN(2), now, stackOf(fmt.Sprint(random.IntN(1+random.IntN(60_000)))))
+		method := fmt.Sprint(random.IntN(1 + random.IntN(60_000)))
+		sample := newSample(resources[i%2], random.IntN(2), now, stackOf(method))
 		binary.BigEndian.PutUint64(sample.SpanID[:], uint64(random.IntN(1+random.IntN(100_000))))
 		sample.TID, sample.Count = random.IntN(3), 1+uint64(random.IntN(50))
 		s.Add(sample, now)

@@ -24,6 +24,7 @@ func (t *table[K, V]) put(key K, value V) {
 		t.all = make(map[K]V)
 	}
 	t.all[key] = value
+	delete(t.old, key)
 	t.most = max(t.most, t.len())
 }
 
