@@ -95,7 +95,7 @@ func (p *Profiles) add(request *collector.ExportProfilesServiceRequest) (err err
 
 func (p *Profiles) addSample(d dictionary, about map[string]string, profile *otlpprofiles.Profile,
 	s *otlpprofiles.Sample) error {
-	if len(s.Values) == 0 || len(s.Values) != len(s.TimestampsUnixNano) {
+	if len(s.Values) != 0 && len(s.Values) != len(s.TimestampsUnixNano) {
 		return fmt.Errorf("sample with %d values and %d timestamps", len(s.Values), len(s.TimestampsUnixNano))
 	}
 	attributes := d.attributes(s.AttributeIndices)
@@ -121,7 +121,11 @@ func (p *Profiles) addSample(d dictionary, about map[string]string, profile *otl
 		if at < profile.TimeUnixNano || at >= profile.TimeUnixNano+profile.DurationNano {
 			return fmt.Errorf("sample at %d outside of its profile", at)
 		}
-		p.Samples[sample] += uint64(s.Values[i])
+		if len(s.Values) > 0 {
+			p.Samples[sample] += uint64(s.Values[i])
+		} else {
+			p.Samples[sample]++ // a timestamp alone stands for one
+		}
 	}
 	return nil
 }

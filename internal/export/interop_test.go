@@ -325,8 +325,9 @@ func profileBatches(t *testing.T) ([]*otlp.Batch, []item) {
 		for n := range 1 + i%4 {
 			s.Start, s.Count = interopStart.Add(time.Duration(n)*100*time.Millisecond), uint64(1+n*100)
 			s.End = s.Start.Add(100 * time.Millisecond)
-			w.Values = append(w.Values, int64(s.Count))
-			w.Timestamps = append(w.Timestamps, uint64(s.Start.UnixNano()+50e6))
+			for range s.Count {
+				w.Timestamps = append(w.Timestamps, uint64(s.Start.UnixNano()+50e6))
+			}
 			if err := builder.Add(&s); err != nil {
 				t.Fatal(err)
 			}

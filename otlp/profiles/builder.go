@@ -95,8 +95,16 @@ type sample struct {
 	next       int32 // of the process
 	latest     int32 // of its points
 	points     int32
-	countBytes int32 // of their counts
+	countBytes int32  // of their counts
+	count      uint64 // of all of them
 }
+
+// maxTimes is how many times a sample has at most that are told one by one: those of a thread that is on a CPU
+// all the time, in a minute of 64 Hz.
+const maxTimes = 4096
+
+// timesOnly reports whether a sample has a timestamp for each time that it was seen, and no values.
+func (s *sample) timesOnly() bool { return s.count <= maxTimes }
 
 // point is the count of a sample in an interval, whose middle is its timestamp.
 type point struct {
@@ -234,7 +242,7 @@ func (b *Builder) place(s *profile.Sample, id identity, limit int) error {
 		p = b.points[at]
 		of.countBytes -= int32(protowire.SizeVarint(p.count))
 	}
-	p.count = addCounts(p.count, s.Count)
+	p.count, of.count = addCounts(p.count, s.Count), addCounts(of.count, s.Count)
 	of.countBytes += int32(protowire.SizeVarint(p.count))
 	if !b.grow(id.process, field.Size(b.sampleSize(&of))-before, start, end, limit) {
 		return ErrTooLarge

@@ -206,15 +206,12 @@ func TestExactTime(t *testing.T) {
 		ResourceProfiles[0].ScopeProfiles[0].Profiles[0]
 	base := uint64(moment.UnixNano())
 	s := p.Samples[0]
-	if p.TimeUnixNano != base || p.DurationNano != 102 || len(s.Values) != 4 {
+	if p.TimeUnixNano != base || p.DurationNano != 102 || len(s.TimestampsUnixNano) != 5 {
 		t.Fatal(p)
 	}
-	for i, want := range []struct {
-		after uint64
-		count int64
-	}{{0, 1}, {70, 2}, {100, 1}, {101, 1}} {
-		if s.TimestampsUnixNano[i] != base+want.after || s.Values[i] != want.count {
-			t.Errorf("%d at %d, want %+v", s.Values[i], s.TimestampsUnixNano[i]-base, want)
+	for i, after := range []uint64{0, 70, 70, 100, 101} {
+		if s.TimestampsUnixNano[i] != base+after {
+			t.Errorf("at %d, want %d", s.TimestampsUnixNano[i]-base, after)
 		}
 	}
 }
@@ -242,7 +239,7 @@ func TestAnyOrder(t *testing.T) {
 	}
 	for _, s := range request.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].Samples {
 		for i, at := range s.TimestampsUnixNano[1:] {
-			if at <= s.TimestampsUnixNano[i] {
+			if at < s.TimestampsUnixNano[i] || len(s.Values) > 0 && at == s.TimestampsUnixNano[i] {
 				t.Fatalf("%v", s.TimestampsUnixNano)
 			}
 		}
@@ -286,6 +283,21 @@ func TestClockSet(t *testing.T) {
 		}
 		if count != 10 {
 			t.Errorf("%s: %d samples", name, count)
+		}
+	}
+}
+
+// A sample that was seen so often that its timestamps would take too much has values.
+func TestManyTimes(t *testing.T) {
+	for count, valued := range map[uint64]bool{maxTimes - 1: false, maxTimes: true} {
+		first := sampleOf(shop, profile.Frame{Address: 1})
+		second := first
+		first.Count, second.Count = count, 1
+		second.Start, second.End = first.Start.Add(time.Second), first.End.Add(time.Second)
+		s := one(t, testOptions(&counter{}), first, second).ResourceProfiles[0].ScopeProfiles[0].Profiles[0].Samples[0]
+		if (len(s.Values) == 2) != valued || !valued && len(s.TimestampsUnixNano) != maxTimes ||
+			valued && (s.Values[0] != maxTimes || s.Values[1] != 1) {
+			t.Errorf("%d values, %d timestamps", len(s.Values), len(s.TimestampsUnixNano))
 		}
 	}
 }

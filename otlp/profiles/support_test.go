@@ -157,10 +157,18 @@ func observations(t testing.TB, request *collector.ExportProfilesServiceRequest,
 			}
 			for i, at := range s.TimestampsUnixNano {
 				o.time = at
-				into[o] = addCounts(into[o], uint64(s.Values[i]))
+				into[o] = addCounts(into[o], valueOf(s, i))
 			}
 		}
 	}
+}
+
+// valueOf returns what the timestamp at a place stands for.
+func valueOf(s *profiles.Sample, i int) uint64 {
+	if len(s.Values) == 0 {
+		return 1
+	}
+	return uint64(s.Values[i])
 }
 
 // publishedIn are attributes of a sample that a thread published.

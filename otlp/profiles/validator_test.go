@@ -59,8 +59,10 @@ func TestValidator(t *testing.T) {
 			p := profileOf(r)
 			sample(r).TimestampsUnixNano[0] = p.TimeUnixNano + p.DurationNano
 		},
-		"early":          func(r *request, _ *dict) { sample(r).TimestampsUnixNano[0] = profileOf(r).TimeUnixNano - 1 },
-		"value 0":        func(r *request, _ *dict) { sample(r).Values[0] = 0 },
+		"early": func(r *request, _ *dict) { sample(r).TimestampsUnixNano[0] = profileOf(r).TimeUnixNano - 1 },
+		"value 0": func(r *request, _ *dict) {
+			sample(r).Values = make([]int64, len(sample(r).TimestampsUnixNano))
+		},
 		"identity twice": func(r *request, _ *dict) { p := profileOf(r); p.Samples = append(p.Samples, p.Samples[0]) },
 		"other type":     func(r *request, _ *dict) { profileOf(r).SampleType = profileOf(r).PeriodType },
 		"short id":       func(r *request, _ *dict) { profileOf(r).ProfileId = []byte{1} },
