@@ -86,7 +86,7 @@ func TestClip(t *testing.T) {
 		strings.Repeat("x", maxMessage-1) + "ß": strings.Repeat("x", maxMessage-1),
 		strings.Repeat("x", maxMessage-2) + "ßß":   strings.Repeat("x", maxMessage-2) + "ß",
 		strings.Repeat("x", maxMessage-3) + "😀":    strings.Repeat("x", maxMessage-3),
-		strings.Repeat("\xbf", 2*maxMessage) + "x": strings.Repeat("?", maxMessage-utf8.UTFMax),
+		strings.Repeat("\xbf", 2*maxMessage) + "x": strings.Repeat("?", maxMessage),
 		"a\u009b31mb\u2028c\u202etxt.exe\u200bd":   "a?31mb?c?txt.exe?d", // CSI, a new line, right to left, nothing
 		"\ufffd\ufeff\u00a0日本":                     "???日本",
 	} {
