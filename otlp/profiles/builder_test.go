@@ -366,17 +366,17 @@ func TestBytes(t *testing.T) {
 	b.Flush()
 	text := func(s string) string { return hex.EncodeToString([]byte(s)) }
 	want := strings.Join([]string{
-		"0a ba01", // resource_profiles
+		"0a bf01", // resource_profiles
 		"  0a 15   0a 13   0a 0c", text("service.name"), "12 03 0a 01", text("s"),
-		"  12 78", // scope_profiles
+		"  12 7d", // scope_profiles
 		"    0a 0c 0a 0a", text("correlator"),
-		"    12 3f", // profiles
+		"    12 44", // profiles
 		"      0a 04 08 01 10 02",
 		"      2a 04 08 03 10 04",
 		"      30 80e1eb17", // 50 ms
 		"      19 0001000000000000",
 		"      20 02",
-		"      12 0f   08 01   22 01 02   2a 08 0101000000000000", // samples
+		"      12 14   08 01   2a 10 0101000000000000 0101000000000000", // samples
 		"      3a 10 01010101010101010101010101010101",
 		"    1a 27", text(schemaURL),
 		"  1a 27", text(schemaURL),

@@ -38,7 +38,7 @@ func TestBytesOfAllKinds(t *testing.T) {
 		t.Errorf("profile.TraceID is %x, want %s", sample.Stack.ID[:], id)
 	}
 	again := sample // in the next interval, in the transaction itself
-	again.SpanID, again.Count, again.Start, again.End = [8]byte{}, 200, sample.End, sample.End.Add(2)
+	again.SpanID, again.Count, again.Start, again.End = [8]byte{}, 1, sample.End, sample.End.Add(2)
 	outside := sample // of any trace
 	outside.TraceID = [16]byte{}
 
@@ -56,19 +56,19 @@ func TestBytesOfAllKinds(t *testing.T) {
 	}
 	htlhash := func(id string) string { return "32 26 " + attribute("08 06", id) }
 	want := strings.Join([]string{
-		"0a ee01", // resource_profiles
+		"0a ec01", // resource_profiles
 		"  0a 14   0a 12   0a 0b", text("process.pid"), "12 03 18 ac02",
-		"  12 ac01", // scope_profiles
+		"  12 aa01", // scope_profiles
 		"    0a 0c 0a 0a", text("correlator"),
-		"    12 73", // profiles
+		"    12 71", // profiles
 		"      0a 04 08 01 10 02",
 		"      2a 04 08 03 10 04",
 		"      30 80e1eb17",
 		"      19 0001000000000000",
 		"      20 04",
-		"      12 16   08 01   12 03 0a 0b 0c   18 01   22 01 01   2a 08 0101000000000000",
-		"      12 16   08 01   12 02 0a 0b   18 02   22 02 9003   2a 08 0301000000000000",
-		"      12 13   08 01   12 02 0a 0b            22 01 01   2a 08 0101000000000000",
+		"      12 13   08 01   12 03 0a 0b 0c   18 01   2a 08 0101000000000000",
+		"      12 1a   08 01   12 02 0a 0b   18 02   2a 10 0301000000000000 0301000000000000",
+		"      12 10   08 01   12 02 0a 0b            2a 08 0101000000000000",
 		"      3a 10 01010101010101010101010101010101",
 		"    1a 27", text(schemaURL),
 		"  1a 27", text(schemaURL),
