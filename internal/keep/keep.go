@@ -99,7 +99,8 @@ func (k *Keep) TakesSamples() bool { return true }
 // TakesUntraced returns false: nobody asks for them by an id.
 func (k *Keep) TakesUntraced() bool { return false }
 
-// Sampled keeps samples. It waits for a step of a query at most. The sample stays the caller's.
+// Sampled keeps samples. It waits for a step of a query, or until a slice of 2 MiB is forgotten, at most. The
+// sample stays the caller's.
 func (k *Keep) Sampled(sample *profile.Sample) {
 	if k.store.Add(sample, time.Now()) {
 		k.namer.Sampled(sample)

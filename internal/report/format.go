@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"path/filepath"
 	"slices"
@@ -68,12 +69,6 @@ func encode(f Format, r *record.Recording, names *symbolNames, about About) ([]b
 	return content.Bytes(), nil
 }
 
-// CheckFile checks, without writing, that WriteFile can write a file.
-func CheckFile(path string) error { return checkFile(path) }
-
-// WriteFile writes a file as record does: replaced atomically, readable by its owner alone.
-func WriteFile(path string, content []byte) error { return writeFile(path, content) }
-
 // writeFolded writes a line for each stack of a service: frames from the outermost on, separated by
 // semicolons, and how often it was seen.
 func writeFolded(w io.Writer, r *record.Recording, names *symbolNames) error {
@@ -87,18 +82,9 @@ func writeFolded(w io.Writer, r *record.Recording, names *symbolNames) error {
 		counts[strings.Join(line, ";")] += samples
 	}
 	var b strings.Builder
-	for _, line := range sortedTexts(counts) {
+	for _, line := range slices.Sorted(maps.Keys(counts)) {
 		fmt.Fprintf(&b, "%s %d\n", line, min(counts[line], math.MaxInt64))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-func sortedTexts(counts map[string]uint64) []string {
-	texts := make([]string, 0, len(counts))
-	for text := range counts {
-		texts = append(texts, text)
-	}
-	slices.Sort(texts)
-	return texts
 }

@@ -54,8 +54,8 @@ func (o *output) Close() {
 	}
 }
 
-// checkFile checks, without writing, that writeFile can write a file.
-func checkFile(path string) error {
+// CheckFile checks, without writing, that WriteFile can write a file.
+func CheckFile(path string) error {
 	o, err := openOutput(path)
 	if err == nil {
 		defer o.Close()
@@ -83,12 +83,12 @@ func writing(path string, err error) error {
 	return fmt.Errorf("writing %s: %w", path, err)
 }
 
-// writeFile writes a profile. The file is replaced atomically,
+// WriteFile writes a profile. The file is replaced atomically,
 // and readable by its owner alone: it discloses what a host runs. What is not a regular file (a
 // FIFO, a device) is written to in place, if it belongs to root or to us: in a directory that all
 // users can write, one may have been put there to get the profile. So is whatever a process has open
 // and a link of procfs leads to, as /dev/stdout does.
-func writeFile(path string, content []byte) error {
+func WriteFile(path string, content []byte) error {
 	o, err := openOutput(path)
 	if err == nil {
 		defer o.Close()

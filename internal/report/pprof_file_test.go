@@ -22,7 +22,7 @@ func TestWriteFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "out.pb.gz")
 	testenv.WriteFile(t, path, "before")
-	if err := checkFile(path); err != nil {
+	if err := CheckFile(path); err != nil {
 		t.Fatal(err)
 	}
 	lenBytes, err := saveProfile(path, buildProfile(r, names))
@@ -42,7 +42,7 @@ func TestWriteFile(t *testing.T) {
 		t.Errorf("left behind: %v, %v", entries, err)
 	}
 	for _, path := range []string{dir, filepath.Join(dir, "missing", "out.pb.gz")} {
-		if err := checkFile(path); err == nil {
+		if err := CheckFile(path); err == nil {
 			t.Errorf("%s can be written", path)
 		}
 		if _, err := saveProfile(path, buildProfile(r, names)); err == nil {
@@ -86,7 +86,7 @@ func TestWriteToAnother(t *testing.T) {
 			if err := test.make(path); err != nil {
 				t.Fatal(err)
 			}
-			checkErr := checkFile(path)
+			checkErr := CheckFile(path)
 			_, err := saveProfile(path, buildProfile(r, names))
 			if !errors.Is(err, test.want) || !errors.Is(checkErr, test.want) {
 				t.Errorf("%v, %v; want %v", checkErr, err, test.want)
@@ -129,7 +129,7 @@ func TestWriteToLink(t *testing.T) {
 				t.Fatal(err)
 			}
 			testenv.WriteFile(t, file, strings.Repeat("longer than a profile", 1000))
-			checkErr := checkFile(link)
+			checkErr := CheckFile(link)
 			_, err := saveProfile(link, buildProfile(r, names))
 			if !errors.Is(err, test.want) || !errors.Is(checkErr, test.want) {
 				t.Errorf("%v, %v; want %v", checkErr, err, test.want)
@@ -164,7 +164,7 @@ func TestWriteFIFO(t *testing.T) {
 		b, _ := os.ReadFile(path)
 		content <- b
 	}()
-	if err := checkFile(path); err != nil {
+	if err := CheckFile(path); err != nil {
 		t.Error(err)
 	}
 	if _, err := saveProfile(path, buildProfile(r, names)); err != nil {
@@ -178,7 +178,7 @@ func TestWriteFIFO(t *testing.T) {
 // A device stays what it is.
 func TestWriteDevice(t *testing.T) {
 	r, names := fixture(t)
-	if err := checkFile(os.DevNull); err != nil {
+	if err := CheckFile(os.DevNull); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := saveProfile(os.DevNull, buildProfile(r, names)); err != nil {
@@ -240,7 +240,7 @@ func TestWriteInDirectoryOfAnother(t *testing.T) {
 	}
 	t.Chdir(filepath.Join(home, "link"))
 	for _, path := range []string{"x.pb.gz", "./y.pb.gz", filepath.Join(home, "z.pb.gz")} {
-		if err := checkFile(path); err != nil {
+		if err := CheckFile(path); err != nil {
 			t.Error(err)
 		}
 		if _, err := saveProfile(path, buildProfile(r, names)); err != nil {
@@ -258,5 +258,5 @@ func saveProfile(path string, p *pprof.Profile) (lenBytes int, err error) {
 	if err := p.Write(&content); err != nil {
 		return 0, err
 	}
-	return content.Len(), writeFile(path, content.Bytes())
+	return content.Len(), WriteFile(path, content.Bytes())
 }

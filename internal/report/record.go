@@ -33,7 +33,7 @@ func Record(ctx context.Context, stdout, stderr io.Writer, output string, format
 		output = format.FileName(time.Now())
 	}
 	if output != "-" {
-		if err := checkFile(output); err != nil {
+		if err := CheckFile(output); err != nil {
 			return err
 		}
 	}
@@ -122,7 +122,7 @@ func writeOutput(stdout io.Writer, output string, format Format, recording *reco
 		return 0, err
 	}
 	if output != "-" {
-		return len(content), writeFile(output, content)
+		return len(content), WriteFile(output, content)
 	}
 	return stdout.Write(content)
 }
