@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -193,7 +194,8 @@ func TestContexts(t *testing.T) {
 }
 
 // verifyCode checks that the frames next to the leaf are in code of the process: that of the demo
-// has frame pointers, that with which the C library starts threads has none.
+// has frame pointers, that with which the C library starts threads has none. Of a thread that is in
+// the C library, as when the demo tells what it began, only the leaf is certain.
 func verifyCode(t *testing.T, pid int, stack Stack) {
 	t.Helper()
 	if len(stack.User) == 0 || len(stack.User) > int(maxFrames) {
@@ -201,8 +203,11 @@ func verifyCode(t *testing.T, pid int, stack Stack) {
 	}
 	mappings := executableMappings(t, pid)
 	for i, addr := range stack.User[:min(3, len(stack.User))] {
-		if !slices.ContainsFunc(mappings, func(m procscan.Mapping) bool { return m.Start <= addr && addr < m.End }) {
-			t.Errorf("frame %d of %d: %#x is not in code", i, len(stack.User), addr)
+		at := slices.IndexFunc(mappings, func(m procscan.Mapping) bool { return m.Start <= addr && addr < m.End })
+		if at < 0 {
+			t.Errorf("frame %d of %#x is not in code", i, stack.User)
+		} else if i == 0 && strings.HasPrefix(path.Base(mappings[at].Path), "libc.so") {
+			return
 		}
 	}
 }
