@@ -8,8 +8,6 @@ import (
 	"math"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"correlator/otlp/field"
 	"correlator/profile"
 )
@@ -92,18 +90,16 @@ type identity struct {
 // sample has all samples of one identity.
 type sample struct {
 	identity
-	next       int32 // of the process
-	latest     int32 // of its points
-	points     int32
-	countBytes int32  // of their counts
-	count      uint64 // of all of them
+	next   int32 // of the process
+	latest int32 // of its points
+	count  uint64
 }
 
-// maxTimes is how many times a sample has at most that are told one by one: those of a thread that is on a CPU
-// all the time, in a minute of 64 Hz.
+// maxTimes is how many times of a sample are told one by one at most: a minute of a thread that is on
+// a CPU all the time, at 64 Hz.
 const maxTimes = 4096
 
-// timesOnly reports whether a sample has a timestamp for each time that it was seen, and no values.
+// timesOnly reports whether a sample has a timestamp for each time that it was seen, and no value.
 func (s *sample) timesOnly() bool { return s.count <= maxTimes }
 
 // point is the count of a sample in an interval, whose middle is its timestamp.
@@ -233,31 +229,11 @@ func (b *Builder) place(s *profile.Sample, id identity, limit int) error {
 		of = b.samples[index]
 		before = field.Size(b.sampleSize(&of))
 	}
-	at, later := b.find(&of, middle)
-	p := point{time: middle, earlier: at}
-	fresh := at == none || b.points[at].time != middle
-	if fresh {
-		of.points++
-	} else {
-		p = b.points[at]
-		of.countBytes -= int32(protowire.SizeVarint(p.count))
-	}
-	p.count, of.count = addCounts(p.count, s.Count), addCounts(of.count, s.Count)
-	of.countBytes += int32(protowire.SizeVarint(p.count))
+	of.count = addCounts(of.count, s.Count)
 	if !b.grow(id.process, field.Size(b.sampleSize(&of))-before, start, end, limit) {
 		return ErrTooLarge
 	}
-
-	switch {
-	case !fresh:
-		b.points[at] = p
-	case later == none:
-		of.latest = int32(len(b.points))
-		b.points = append(b.points, p)
-	default:
-		b.points[later].earlier = int32(len(b.points))
-		b.points = append(b.points, p)
-	}
+	b.addPoint(&of, point{time: middle, count: s.Count})
 	if known {
 		b.samples[index] = of
 	} else {
@@ -265,6 +241,27 @@ func (b *Builder) place(s *profile.Sample, id identity, limit int) error {
 	}
 	b.count = addCounts(b.count, s.Count)
 	return nil
+}
+
+// addPoint adds what was seen of a sample in an interval. Of one with too many times only the latest
+// is kept.
+func (b *Builder) addPoint(s *sample, p point) {
+	if s.latest != none && !s.timesOnly() {
+		b.points[s.latest].time = max(b.points[s.latest].time, p.time)
+		return
+	}
+	at, later := b.find(s, p.time)
+	if at != none && b.points[at].time == p.time {
+		b.points[at].count = addCounts(b.points[at].count, p.count)
+		return
+	}
+	p.earlier = at
+	if later == none {
+		s.latest = int32(len(b.points))
+	} else {
+		b.points[later].earlier = int32(len(b.points))
+	}
+	b.points = append(b.points, p)
 }
 
 // find returns the latest point of a sample that is not after a time, and the one after it, or

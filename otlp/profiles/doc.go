@@ -10,10 +10,12 @@
 //
 // # Samples
 //
-// A sample of the request has stack, link and attributes (thread, transaction), and a timestamp for each time
-// that it was seen, which is the middle of the interval in which that was. Only one that was seen more than
-// maxTimes has a value for each interval beside: values other than one for each sample are not understood by
-// all receivers (Pyroscope 1.21.0: "sample values length mismatch"). The link is the span that was active, or
+// A sample of the request has stack, link and attributes (thread, transaction), and a timestamp for
+// each time that it was seen: the middle of the interval in which that was. Only one that was seen
+// more than maxTimes has a value instead, all of these, with the latest of the times. (Not all
+// receivers understand several values of a sample: Pyroscope 1.21.0 refuses the request, "sample
+// values length mismatch". The exporter to Elasticsearch drops samples without timestamps.)
+// The link is the span that was active, or
 // the transaction if there was none, so that one index joins the sample to a trace; if it is the
 // span, the attribute transaction.id has the transaction. Without a trace there is neither. What the
 // thread published of its work beside the ids are attributes, too, with the keys that it published

@@ -38,7 +38,7 @@ const scopeName = "correlator"
 //	Sample                            1  varint    stack
 //	                                  2  varints   attributes
 //	                                  3  varint    link
-//	                                  4  varints   values, of samples with more than maxTimes
+//	                                  4  varint    value, if there are more than maxTimes
 //	                                  5  fixed64s  timestamps_unix_nano
 
 // Encoded fields that are the same in all requests.
@@ -187,7 +187,7 @@ func (b *Builder) sampleSize(s *sample) int {
 	if s.timesOnly() {
 		return n + field.Size(8*int(s.count))
 	}
-	return n + field.Size(int(s.countBytes)) + field.Size(8*int(s.points))
+	return n + field.Size(protowire.SizeVarint(s.count)) + field.Size(8)
 }
 
 func (b *Builder) appendSample(to []byte, s *sample) []byte {
@@ -197,27 +197,17 @@ func (b *Builder) appendSample(to []byte, s *sample) []byte {
 	to = appendIndices(to, 2, s.attributes(&room), b.dictionary.lists[s.set])
 	to = field.AppendVarint(to, 3, uint64(s.link))
 
-	if s.timesOnly() {
-		return b.appendTimes(to, s, int(s.count), func(p *point) uint64 { return p.count })
+	if !s.timesOnly() {
+		to = field.AppendHeader(to, 4, protowire.SizeVarint(s.count))
+		to = protowire.AppendVarint(to, s.count)
+		to = field.AppendHeader(to, 5, 8)
+		return binary.LittleEndian.AppendUint64(to, b.points[s.latest].time)
 	}
-	// From the latest point to the earliest, so from the end.
-	to = field.AppendHeader(to, 4, int(s.countBytes))
-	to = append(to, make([]byte, s.countBytes)...)
+	to = field.AppendHeader(to, 5, 8*int(s.count))
+	to = append(to, make([]byte, 8*s.count)...)
 	at := len(to)
-	for i := s.latest; i != none; i = b.points[i].earlier {
-		at -= protowire.SizeVarint(b.points[i].count)
-		protowire.AppendVarint(to[:at], b.points[i].count)
-	}
-	return b.appendTimes(to, s, int(s.points), func(*point) uint64 { return 1 })
-}
-
-// appendTimes appends n timestamps, each as often as repeated says.
-func (b *Builder) appendTimes(to []byte, s *sample, n int, repeated func(*point) uint64) []byte {
-	to = field.AppendHeader(to, 5, 8*n)
-	to = append(to, make([]byte, 8*n)...)
-	at := len(to)
-	for i := s.latest; i != none; i = b.points[i].earlier {
-		for range repeated(&b.points[i]) {
+	for i := s.latest; i != none; i = b.points[i].earlier { // so from the end
+		for range b.points[i].count {
 			at -= 8
 			binary.LittleEndian.PutUint64(to[at:], b.points[i].time)
 		}
