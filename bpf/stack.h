@@ -69,29 +69,51 @@ static __always_inline __u32 get_stack(void *ctx, __u64 *addrs, __u64 flags) {
 }
 _Static_assert((MAX_FRAMES & (MAX_FRAMES + 1)) == 0, "a mask");
 
+/* The interrupted registers, at the start of struct bpf_perf_event_data. */
 #if defined(__TARGET_ARCH_x86)
 
-/* The interrupted registers: struct pt_regs of arch/x86/include/uapi/asm/ptrace.h,
- * at the start of struct bpf_perf_event_data. */
-struct registers {
+struct registers { /* struct pt_regs of arch/x86/include/uapi/asm/ptrace.h */
     __u64 r15, r14, r13, r12, bp, bx;
     __u64 r11, r10, r9, r8, ax, cx, dx, si, di;
     __u64 orig_ax, ip, cs, flags, sp, ss;
 };
 
+#define CODE_ADDRESS(word) (word)
+
+static __always_inline bool in_user_code(const struct registers *regs) {
+    return (regs->cs & 3) != 0;
+}
+
+#elif defined(__TARGET_ARCH_arm64)
+
+struct registers { /* struct user_pt_regs of arch/arm64/include/uapi/asm/ptrace.h */
+    __u64 r[29], bp, lr;
+    __u64 sp, ip, pstate;
+};
+
+/* A return address may be signed: the bits above those of addresses are a code then (pointer
+ * authentication). Memory above 48 bits is for processes that ask for it by address. */
+#define CODE_ADDRESS(word) ((word) & ((1ULL << 48) - 1))
+
+/* Of 64 bits: those of 32 have frames of another form. */
+static __always_inline bool in_user_code(const struct registers *regs) {
+    return (regs->pstate & 0x1f) == 0; /* PSR_MODE_EL0t */
+}
+
+#else
+#error "registers of which architecture?"
+#endif
+
 /* No function has a larger stack frame. If the distance to the next frame is larger, or negative,
  * the register does not hold a frame pointer. */
 #define MAX_FRAME_BYTES (1 << 20)
 
-static __always_inline bool in_kernel(const struct registers *regs) {
-    return (regs->cs & 3) == 0;
-}
-
 /* Walks the user stack when user code was interrupted. It does what the kernel does, except that it
  * stops at the end of the chain of frame pointers. C libraries start threads in code without frame
- * pointers, so nearly every chain ends with a number that is not the address of a frame. The kernel
- * follows it, at best into a page fault, which takes longer than the whole walk, at worst to words
- * that it mistakes for frames and that differ from sample to sample. */
+ * pointers, or with that of the thread that started them (musl on arm64), so nearly every chain
+ * ends with a number that is not the address of a frame of the stack. The kernel follows it, at
+ * best into a page fault, which takes longer than the whole walk, at worst to words that it
+ * mistakes for frames and that differ from sample to sample. */
 static __always_inline __u32 walk_user(const struct registers *regs, __u64 *addrs) {
     __u64 frame[2]; /* of the caller: frame pointer, return address */
     __u64 from = regs->sp, next = regs->bp;
@@ -102,22 +124,19 @@ static __always_inline __u32 walk_user(const struct registers *regs, __u64 *addr
         if (next - from >= MAX_FRAME_BYTES ||
             bpf_probe_read_user(frame, sizeof(frame), (const void *)next) || !frame[1])
             break;
-        addrs[frames] = frame[1];
+        addrs[frames] = CODE_ADDRESS(frame[1]);
         from = next + 1; /* the next one lies above */
         next = frame[0];
     }
     return frames;
 }
 
-#endif
-
 /* Walks the stack. Returns false when there is not a single frame. */
 static __always_inline bool walk(void *ctx, struct stack *stack, bool kernel_stacks) {
     __u32 kernel_frames = 0;
 
     stack->error = 0;
-#if defined(__TARGET_ARCH_x86)
-    if (!in_kernel(ctx)) {
+    if (in_user_code(ctx)) {
         stack->kernel_frames = 0;
         stack->user_frames = walk_user(ctx, stack->addrs);
         /* What follows reads the number again. Otherwise the verifier would go through all of it
@@ -125,7 +144,6 @@ static __always_inline bool walk(void *ctx, struct stack *stack, bool kernel_sta
         __asm__ __volatile__("" ::: "memory");
         return true;
     }
-#endif
     if (kernel_stacks)
         kernel_frames = get_stack(ctx, stack->addrs, 0);
     stack->user_frames = get_stack(ctx, &stack->addrs[kernel_frames], BPF_F_USER_STACK);

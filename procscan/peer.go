@@ -80,14 +80,16 @@ func (h *Handle) identify(pid int) error {
 }
 
 // startedAfter reports whether a process with this start time, in clock ticks since boot, started
-// after a time that was read with its monotonic clock.
+// after a time that was read with its monotonic clock. What passes between the readings of both clocks
+// makes that time later, so that no process is refused that started before it.
 func startedAfter(started uint64, t time.Time) bool {
 	const tick = time.Second / 100 // USER_HZ is 100 on every architecture that we run on
+	since := time.Since(t)
 	var sinceBoot unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &sinceBoot); err != nil {
 		return true // not since Linux 2.6.39
 	}
-	return time.Duration(started)*tick > time.Duration(sinceBoot.Nano())-time.Since(t)
+	return time.Duration(started)*tick > time.Duration(sinceBoot.Nano())-since
 }
 
 // PIDs returns the pids that the process has in the pid namespace of procRoot and in those below it

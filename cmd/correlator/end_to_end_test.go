@@ -15,6 +15,7 @@ import (
 
 	"correlator/internal/demo"
 	"correlator/internal/process"
+	"correlator/internal/testenv"
 )
 
 var endToEndFlavors = []demo.Flavor{demo.Glibc, demo.GlibcDynamic, demo.Musl}
@@ -55,23 +56,23 @@ func endToEndRun(t *testing.T, processes []*demo.Process) {
 			return transaction.Samples >= several
 		})
 	}
-	var status struct{ Processes []process.View }
-	if err := json.Unmarshal(command(t, "", "status", "-o", "json", "--admin-socket", socket), &status); err != nil {
-		t.Fatal(err)
-	}
-	var registered []int
-	for _, view := range status.Processes {
-		if view.State == process.StateRegistered {
-			registered = append(registered, view.PID)
+	// On a slow machine a process is in state error for as long as looking at it takes too long.
+	testenv.Poll(t, deadline, "all processes being registered", func() bool {
+		var status struct{ Processes []process.View }
+		text := command(t, "", "status", "-o", "json", "--admin-socket", socket)
+		if err := json.Unmarshal(text, &status); err != nil {
+			t.Fatal(err)
 		}
-	}
+		registered := make(map[int]bool)
+		for _, view := range status.Processes {
+			registered[view.PID] = view.State == process.StateRegistered
+		}
+		return !slices.ContainsFunc(processes, func(p *demo.Process) bool { return !registered[p.PID] })
+	})
 	counted := a.end()
 	counted.addUp(t)
 	var arrived uint64
 	for _, p := range processes {
-		if !slices.Contains(registered, p.PID) {
-			t.Errorf("process %d is not registered: %+v", p.PID, status.Processes)
-		}
 		report := p.Report()
 		clean(t, report)
 		arrived += report.Samples + report.LateSamples

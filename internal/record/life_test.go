@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/prometheus/procfs"
 
@@ -136,7 +137,7 @@ func TestRecordingTooManyProcesses(t *testing.T) {
 // A process that executes its program again is two in the recording: what is at an address of the
 // one is not what is there in the other.
 func TestRecordingExec(t *testing.T) {
-	p := demo.Start(t, demo.Options{Service: "executed", Busy: 1, Gap: -1})
+	p := demo.Start(t, demo.Options{Service: "executed", Busy: 1, Transaction: 200 * time.Millisecond, Gap: -1})
 	r := record(t, Options{Filter: services(t, "executed")})
 	r.poll("samples", func(p Progress) bool { return p.WithTrace > 100 })
 	p.Restart(false)
