@@ -1,123 +1,62 @@
 package flamegraph
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/cdp"
-	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
 	"correlator/internal/testenv"
+	"correlator/internal/testenv/browser"
 )
 
-// screenshots names the directory that screenshots are kept in, for people to look at them.
-const screenshots = "CORRELATOR_SCREENSHOTS"
-
-type browser struct {
-	tb  testing.TB
-	ctx context.Context
-	dir string
+// window shows the page of a profile.
+type window struct {
+	*browser.Page
+	tb testing.TB
 }
 
-// open opens the page of a profile as a file, without a network.
-func open(tb testing.TB, p *Profile) *browser {
+// open opens the page as a file.
+func open(tb testing.TB, p *Profile) *window {
 	tb.Helper()
-	path := testenv.NeedTool(tb, "chromium")
-	dir := os.Getenv(screenshots)
-	if dir == "" {
-		dir = tb.TempDir()
-	}
 	file := filepath.Join(tb.TempDir(), "page.html")
 	testenv.WriteFile(tb, file, write(tb, p))
-	// Root cannot have Chromium's sandbox; what is shown is ours.
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
-		chromedp.WindowSize(1300, 800), chromedp.Flag("disable-dev-shm-usage", true),
-		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND"))
-	ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
-	tb.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
-	tb.Cleanup(cancel)
-	b := &browser{tb: tb, ctx: ctx, dir: dir}
-	b.do(chromedp.Navigate("file://" + file))
-	return b
+	return &window{browser.Open(tb, "file://"+file, 1300, 800), tb}
 }
 
-func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
-	b.tb.Helper()
-	if err := chromedp.Do(b.ctx, actions...); err != nil {
-		b.tb.Fatal(err)
-	}
-}
-
-// eval returns the value of an expression as JSON.
-func (b *browser) eval(expression string) string {
-	b.tb.Helper()
-	text, err := chromedp.Run(b.ctx, chromedp.Evaluate[string]("JSON.stringify("+expression+")"))
-	if err != nil {
-		b.tb.Fatalf("%s: %v", expression, err)
-	}
+func (w *window) text(selector string) (text string) {
+	w.tb.Helper()
+	w.Decode(`document.querySelector("`+selector+`").textContent`, &text)
 	return text
 }
 
-func (b *browser) text(selector string) (text string) {
-	b.tb.Helper()
-	if err := json.Unmarshal([]byte(b.eval(`document.querySelector("`+selector+`").textContent`)), &text); err != nil {
-		b.tb.Fatal(err)
-	}
-	return text
-}
-
-func (b *browser) names() string {
-	b.tb.Helper()
-	return b.eval(`view.flame.boxes.map(b => b.node.name)`)
-}
-
-// emulate sets the color scheme and the width of the window.
-func (b *browser) emulate(scheme string, width, height int64) {
-	b.tb.Helper()
-	b.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
-		_, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
-		})
-		if err != nil {
-			return err
-		}
-		_, err = cdp.Call(ctx, t, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
-			Width: width, Height: height, DeviceScaleFactor: 1,
-		})
-		return err
-	}))
+func (w *window) names() string {
+	w.tb.Helper()
+	return w.Eval(`view.flame.boxes.map(b => b.node.name)`)
 }
 
 // shoot keeps screenshots: light, dark, and as narrow as a phone.
-func (b *browser) shoot(name string) {
-	b.tb.Helper()
-	for _, as := range []struct {
-		name, scheme  string
-		width, height int64
-	}{{"light", "light", 1300, 800}, {"dark", "dark", 1300, 800}, {"narrow", "light", 390, 800}} {
-		b.emulate(as.scheme, as.width, as.height)
-		testenv.Poll(b.tb, time.Minute, "the width", func() bool { // which a ResizeObserver draws for
-			return b.eval(`Math.abs(view.flame.canvas.clientWidth - view.flame.canvas.parentElement.clientWidth) <= 1`) == "true"
-		})
-		image, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
-		if err != nil {
-			b.tb.Fatal(err)
-		}
-		path := filepath.Join(b.dir, fmt.Sprintf("flamegraph-%s-%s.png", name, as.name))
-		if err := os.WriteFile(path, image, 0o644); err != nil {
-			b.tb.Fatal(err)
-		}
+func (w *window) shoot(name string) {
+	w.tb.Helper()
+	show := func(scheme string, width int64) {
+		w.Prefer(scheme)
+		w.Do(chromedp.EmulateViewport(width, 800))
 	}
-	b.emulate("light", 1300, 800)
+	for _, as := range []struct {
+		name, scheme string
+		width        int64
+	}{{"light", "light", 1300}, {"dark", "dark", 1300}, {"narrow", "light", 390}} {
+		show(as.scheme, as.width)
+		testenv.Poll(w.tb, time.Minute, "the width", func() bool { // which a ResizeObserver draws for
+			return w.Eval(`Math.abs(view.flame.canvas.clientWidth - view.flame.canvas.parentElement.clientWidth) <= 1`) == "true"
+		})
+		w.Screenshot("flamegraph-" + name + "-" + as.name)
+	}
+	show("light", 1300)
 }
 
 // shop is a profile of two transactions.
@@ -146,7 +85,7 @@ func shop() *Profile {
 // The graph is drawn, searched, zoomed by mouse and keys, and transactions are chosen.
 func TestPage(t *testing.T) {
 	b := open(t, shop())
-	if got := b.eval("view.flame.root.time"); got != "93" {
+	if got := b.Eval("view.flame.root.time"); got != "93" {
 		t.Errorf("%s samples", got)
 	}
 	if got := b.text("#flame h2 span"); got != "4.65 s, 93 samples, all in 2 transactions" {
@@ -158,7 +97,7 @@ func TestPage(t *testing.T) {
 	b.shoot("all")
 
 	// Search: by text and by regular expression, the share of what is found once.
-	b.do(chromedp.SendKeys("#query", "shop."))
+	b.Do(chromedp.SendKeys("#query", "shop."))
 	if got := b.text("#found"); got != "3.95 s, 84.9 % is in it" {
 		t.Errorf("found %q", got)
 	}
@@ -167,44 +106,44 @@ func TestPage(t *testing.T) {
 		"/^java\\.util\\.(HashMap|Arrays)/": "2.65 s, 57.0 % is in it",
 		"nowhere":                           "nothing has such a name",
 	} {
-		b.eval(`(() => { const input = document.querySelector("#query"); input.value = ` + fmt.Sprintf("%q", text) +
+		b.Eval(`(() => { const input = document.querySelector("#query"); input.value = ` + fmt.Sprintf("%q", text) +
 			`; input.dispatchEvent(new Event("input")); return 0 })()`)
 		if got := b.text("#found"); got != want {
 			t.Errorf("found of %s: %q", text, got)
 		}
 	}
-	b.eval(`(() => { const input = document.querySelector("#query"); input.value = "/(/"; input.dispatchEvent(new Event("input")); return 0 })()`)
+	b.Eval(`(() => { const input = document.querySelector("#query"); input.value = "/(/"; input.dispatchEvent(new Event("input")); return 0 })()`)
 	if got := b.text("#found"); !strings.Contains(got, "Invalid regular expression") {
 		t.Errorf("found of a wrong expression: %q", got)
 	}
 
 	// Keys: Escape ends the search, brackets choose, arrows and Enter zoom.
-	b.do(chromedp.Focus("#query"), chromedp.KeyEvent(kb.Escape), chromedp.KeyEvent("]"))
+	b.Do(chromedp.Focus("#query"), chromedp.KeyEvent(kb.Escape), chromedp.KeyEvent("]"))
 	if got := b.text("#flame h2 span"); !strings.Contains(got, "transaction 7ad51cbe3a4f0c12 of trace 4bf92f") ||
-		b.eval("view.flame.root.time") != "79" {
+		b.Eval("view.flame.root.time") != "79" {
 		t.Errorf("the first transaction: %q", got)
 	}
-	b.do(chromedp.KeyEvent("]"))
+	b.Do(chromedp.KeyEvent("]"))
 	if got := b.names(); !strings.Contains(got, "Payment.charge") || strings.Contains(got, "Shop.") {
 		t.Errorf("the second transaction: %s", got)
 	}
 	for range 5 {
-		b.do(chromedp.KeyEvent(kb.ArrowDown))
+		b.Do(chromedp.KeyEvent(kb.ArrowDown))
 	}
 	if got := b.text("#flame output"); got != "Payment.charge: 700 ms, 100.0 %, 14 samples" {
 		t.Errorf("chosen %q", got)
 	}
-	b.do(chromedp.KeyEvent(kb.ArrowDown), chromedp.KeyEvent(kb.Enter))
-	if got := b.eval("view.flame.zoom.length"); got != "6" {
+	b.Do(chromedp.KeyEvent(kb.ArrowDown), chromedp.KeyEvent(kb.Enter))
+	if got := b.Eval("view.flame.zoom.length"); got != "6" {
 		t.Errorf("zoom %s", got)
 	}
 	b.shoot("zoom")
-	b.do(chromedp.KeyEvent(kb.Escape))
-	if got := b.eval("view.flame.zoom.length"); got != "0" {
+	b.Do(chromedp.KeyEvent(kb.Escape))
+	if got := b.Eval("view.flame.zoom.length"); got != "0" {
 		t.Errorf("zoom %s after Escape", got)
 	}
-	b.do(chromedp.KeyEvent("/"))
-	if got := b.eval("document.activeElement.type"); got != `"search"` {
+	b.Do(chromedp.KeyEvent("/"))
+	if got := b.Eval("document.activeElement.type"); got != `"search"` {
 		t.Errorf("/ leads to %s", got)
 	}
 }
@@ -217,9 +156,9 @@ func TestOutside(t *testing.T) {
 	if got := b.text("#flame h2 span"); got != "50.00 s, 1000 samples, 50 ms in 1 transaction" {
 		t.Errorf("title %q", got)
 	}
-	b.do(chromedp.KeyEvent("]"))
+	b.Do(chromedp.KeyEvent("]"))
 	if got := b.text("#flame h2 span"); got != "transaction cd02: 50 ms, 1 sample" ||
-		b.eval("view.flame.root.time") != "1" {
+		b.Eval("view.flame.root.time") != "1" {
 		t.Errorf("the transaction: %q", got)
 	}
 	p.Stacks = p.Stacks[:1]
@@ -227,7 +166,7 @@ func TestOutside(t *testing.T) {
 	if got := b.text("#flame h2 span"); got != "transaction cd02: 50 ms, 1 sample" {
 		t.Errorf("alone: %q", got)
 	}
-	if got := b.eval(`[...document.querySelectorAll("#choice, #brackets")].map(e => e.checkVisibility())`); got != "[false,false]" {
+	if got := b.Eval(`[...document.querySelectorAll("#choice, #brackets")].map(e => e.checkVisibility())`); got != "[false,false]" {
 		t.Errorf("a choice is shown: %s", got)
 	}
 }
@@ -242,13 +181,13 @@ func TestRestIsShown(t *testing.T) {
 		}
 	}
 	b := open(t, p)
-	if got := b.eval(`[view.flame.root.time, view.data.totals.every(n => n === 200), view.data.rest[99]]`); got != "[20000,true,200]" {
+	if got := b.Eval(`[view.flame.root.time, view.data.totals.every(n => n === 200), view.data.rest[99]]`); got != "[20000,true,200]" {
 		t.Errorf("%s", got)
 	}
 	if got := b.text("#notes"); !strings.Contains(got, "[rest: stacks of few samples]") {
 		t.Errorf("notes %q", got)
 	}
-	b.eval(`(() => { const select = document.querySelector("#choice select"); select.value = "99"; select.dispatchEvent(new Event("change")); return 0 })()`)
+	b.Eval(`(() => { const select = document.querySelector("#choice select"); select.value = "99"; select.dispatchEvent(new Event("change")); return 0 })()`)
 	if got := b.text("#flame h2 span"); got != "transaction 99: 200 ms, 200 samples" {
 		t.Errorf("title %q", got)
 	}
@@ -265,14 +204,14 @@ func TestHostileNames(t *testing.T) {
 		Groups: []Group{{evil, evil}, {"b", "b"}},
 		Stacks: []Stack{{0, []string{evil, "constructor", "__proto__", strings.Repeat("long.", 400)}, 3}, {1, nil, 1}}}
 	b := open(t, p)
-	if got := b.eval(`[typeof window.evil, document.images.length, document.scripts.length, document.title]`); !strings.
+	if got := b.Eval(`[typeof window.evil, document.images.length, document.scripts.length, document.title]`); !strings.
 		HasPrefix(got, `["undefined",0,2,`) {
 		t.Errorf("texts are taken for HTML: %s", got)
 	}
 	if got := b.text("h1"); got != evil {
 		t.Errorf("title %q", got)
 	}
-	if got := b.eval("view.flame.boxes.length"); got != "4" {
+	if got := b.Eval("view.flame.boxes.length"); got != "4" {
 		t.Errorf("%s boxes", got)
 	}
 	b.shoot("hostile")

@@ -1,107 +1,50 @@
 package live
 
 import (
-	"context"
-	"encoding/json"
-	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/chromedp/cdproto/cdp"
-	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/chromedp"
-
 	"correlator/internal/testenv"
+	"correlator/internal/testenv/browser"
 )
 
-// screenshots names the directory that screenshots are kept in, for people to look at them.
-const screenshots = "CORRELATOR_SCREENSHOTS"
-
-// browser is a page in Chromium.
-type browser struct {
-	tb  testing.TB
-	ctx context.Context
-	dir string // of screenshots
+// window shows the page of the live view.
+type window struct {
+	*browser.Page
+	tb testing.TB
 }
 
 // openPage opens the page of a WebSocket endpoint.
-func openPage(tb testing.TB, address string) *browser {
+func openPage(tb testing.TB, address string) *window {
 	tb.Helper()
-	path := testenv.NeedTool(tb, "chromium")
-	dir := os.Getenv(screenshots)
-	if dir == "" {
-		dir = tb.TempDir()
-	}
-	// Root cannot have Chromium's sandbox; what is shown is ours.
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
-		chromedp.WindowSize(1500, 950), chromedp.Flag("disable-dev-shm-usage", true))
-	ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
-	tb.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
-	tb.Cleanup(cancel)
-	b := &browser{tb: tb, ctx: ctx, dir: dir}
-	b.do(chromedp.Navigate("http://" + address + "/"))
-	return b
-}
-
-func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
-	b.tb.Helper()
-	if err := chromedp.Do(b.ctx, actions...); err != nil {
-		b.tb.Fatal(err)
-	}
-}
-
-// eval returns the value of an expression as JSON.
-func (b *browser) eval(expression string) string {
-	b.tb.Helper()
-	text, err := chromedp.Run(b.ctx, chromedp.Evaluate[string]("JSON.stringify("+expression+")"))
-	if err != nil {
-		b.tb.Fatalf("%s: %v", expression, err)
-	}
-	return text
+	return &window{browser.Open(tb, "http://"+address+"/", 1500, 950), tb}
 }
 
 // rows returns the texts of a table's cells, in rows.
-func (b *browser) rows(section string) (rows [][]string) {
-	b.tb.Helper()
-	text := b.eval(`[...document.querySelectorAll("#` + section + ` tbody tr")].map(r => [...r.cells].map(c => c.textContent))`)
-	if err := json.Unmarshal([]byte(text), &rows); err != nil {
-		b.tb.Fatal(err)
-	}
+func (w *window) rows(section string) (rows [][]string) {
+	w.tb.Helper()
+	w.Decode(`[...document.querySelectorAll("#`+section+` tbody tr")].map(r => [...r.cells].map(c => c.textContent))`,
+		&rows)
 	return rows
 }
 
 // poll waits until an expression is true.
-func (b *browser) poll(expression string, meanwhile func()) {
-	b.tb.Helper()
-	testenv.Poll(b.tb, patience, expression, func() bool {
+func (w *window) poll(expression string, meanwhile func()) {
+	w.tb.Helper()
+	testenv.Poll(w.tb, patience, expression, func() bool {
 		if meanwhile != nil {
 			meanwhile()
 		}
-		return b.eval(expression) == "true"
+		return w.Eval(expression) == "true"
 	})
 }
 
-// shoot keeps a screenshot, with a light or a dark scheme.
-func (b *browser) shoot(name string) {
-	b.tb.Helper()
+// shoot keeps a screenshot, with a light and a dark scheme.
+func (w *window) shoot(name string) {
+	w.tb.Helper()
 	for _, scheme := range []string{"dark", "light"} {
-		b.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
-			_, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-				Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
-			})
-			return err
-		}))
-		image, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
-		if err != nil {
-			b.tb.Fatal(err)
-		}
-		path := filepath.Join(b.dir, fmt.Sprintf("%s-%s.png", name, scheme))
-		if err := os.WriteFile(path, image, 0o644); err != nil {
-			b.tb.Fatal(err)
-		}
+		w.Prefer(scheme)
+		w.Screenshot(name + "-" + scheme)
 	}
 }
 

@@ -30,7 +30,7 @@ func freeAddress(tb testing.TB) string {
 }
 
 // openView returns a Live with the page at the address, and the page.
-func openView(t *testing.T, source Source, secret string) (*Live, *browser, string) {
+func openView(t *testing.T, source Source, secret string) (*Live, *window, string) {
 	t.Helper()
 	testenv.NeedTool(t, "chromium")
 	address := freeAddress(t)
@@ -70,20 +70,20 @@ func TestPage(t *testing.T) {
 	b.poll(`document.querySelectorAll("#transactions tbody tr").length == 1`, feeder(l, stack, 8))
 
 	// The flame graph of what is clicked grows.
-	b.do(chromedp.Click("#transactions tbody tr"))
+	b.Do(chromedp.Click("#transactions tbody tr"))
 	b.poll(`view.flame.boxes.map(b => b.node.name).join() == "com.example.Outer.main,com.example.Inner.run"`,
 		feeder(l, stack, 8))
-	if got := b.eval(`document.querySelector("#flame small").textContent.includes("lack stacks")`); got != "false" {
+	if got := b.Eval(`document.querySelector("#flame small").textContent.includes("lack stacks")`); got != "false" {
 		t.Error("time without stacks is shown, of which there is none")
 	}
-	before := b.eval("view.flame.root.time")
+	before := b.Eval("view.flame.root.time")
 	other := frames("com.example.Other.run", "com.example.Outer.main")
 	feedOther, feedUnclicked := feeder(l, other, 8), feeder(l, frames("not.clicked"), 9)
 	b.poll(`view.flame.root.time > `+before+` && view.flame.boxes.length == 3 &&
 		document.querySelectorAll("#transactions tbody tr").length == 2`, func() { feedOther(); feedUnclicked() })
 	b.shoot("page")
 	b.poll(`/samples since \d\d:\d\d:\d\d/.test(document.querySelector("#flame small").textContent)`, nil)
-	if got := b.eval(`[...view.objects("CorrelatorStack").values()].map(o => o.frames.length)`); got != "[2,2]" {
+	if got := b.Eval(`[...view.objects("CorrelatorStack").values()].map(o => o.frames.length)`); got != "[2,2]" {
 		t.Errorf("frames of what was not clicked, too: %s", got)
 	}
 
@@ -97,24 +97,24 @@ func TestPage(t *testing.T) {
 	b.shoot("lost-stacks")
 
 	// Keys: into the graph, to the callee, in full, and back.
-	b.do(chromedp.Focus("canvas"), chromedp.KeyEvent(kb.ArrowDown), chromedp.KeyEvent(kb.ArrowDown))
-	if got := b.eval(`document.querySelector("#flame output").textContent`); !strings.Contains(got, "com.example.Inner.run: ") &&
+	b.Do(chromedp.Focus("canvas"), chromedp.KeyEvent(kb.ArrowDown), chromedp.KeyEvent(kb.ArrowDown))
+	if got := b.Eval(`document.querySelector("#flame output").textContent`); !strings.Contains(got, "com.example.Inner.run: ") &&
 		!strings.Contains(got, "com.example.Other.run: ") {
 		t.Errorf("the chosen frame: %s", got)
 	}
-	b.do(chromedp.KeyEvent(kb.Enter))
-	if got := b.eval("[view.flame.zoom.length, document.querySelector('#flame button').hidden]"); got != "[2,false]" {
+	b.Do(chromedp.KeyEvent(kb.Enter))
+	if got := b.Eval("[view.flame.zoom.length, document.querySelector('#flame button').hidden]"); got != "[2,false]" {
 		t.Errorf("zoom: %s", got)
 	}
 	b.shoot("zoom")
-	b.do(chromedp.KeyEvent(kb.Escape))
-	if got := b.eval("[view.flame.zoom.length, view.transaction != null]"); got != "[0,true]" {
+	b.Do(chromedp.KeyEvent(kb.Escape))
+	if got := b.Eval("[view.flame.zoom.length, view.transaction != null]"); got != "[0,true]" {
 		t.Errorf("zoom: %s", got)
 	}
 
 	// It stays when the transaction has ended.
 	b.poll(`document.querySelectorAll("#transactions tbody tr").length == 0`, nil)
-	if got := b.eval("view.flame.boxes.length"); got != "3" {
+	if got := b.Eval("view.flame.boxes.length"); got != "3" {
 		t.Errorf("%s frames after the end", got)
 	}
 
@@ -123,25 +123,25 @@ func TestPage(t *testing.T) {
 	b.poll(`view.flame.boxes.map(b => b.node.name).join() == "com.example.New.run"`, anew)
 
 	// Once it is closed, by the button or a key, nobody has joined any stacks.
-	b.do(chromedp.Click("#close"))
+	b.Do(chromedp.Click("#close"))
 	closed := func(how string) {
 		t.Helper()
 		testenv.Poll(t, patience, "no members of groups of stacks", func() bool {
 			return l.broker.Members("CorrelatorTransactionStack")+l.broker.Members("CorrelatorStack") == 0
 		})
-		if got := b.eval(`[document.querySelector("#flame .empty").checkVisibility(), document.querySelector("#close").hidden,
+		if got := b.Eval(`[document.querySelector("#flame .empty").checkVisibility(), document.querySelector("#close").hidden,
 			document.querySelector("main").className, document.querySelector("#flame small").textContent]`); got != `[true,true,"",""]` {
 			t.Errorf("after %s: %s", how, got)
 		}
 	}
 	closed("the button")
 	b.poll(`document.querySelectorAll("#transactions tbody tr").length == 1`, anew)
-	b.do(chromedp.Click("#transactions tbody tr"))
+	b.Do(chromedp.Click("#transactions tbody tr"))
 	b.poll(`view.flame.boxes.length == 1`, anew)
 	if l.broker.Members("CorrelatorTransactionStack") != 1 {
 		t.Error("no member while it is shown")
 	}
-	b.do(chromedp.Focus("canvas"), chromedp.KeyEvent(kb.Escape))
+	b.Do(chromedp.Focus("canvas"), chromedp.KeyEvent(kb.Escape))
 	closed("Escape")
 
 	none := []agent.ProcessStatus{}
@@ -152,7 +152,7 @@ func TestPage(t *testing.T) {
 func TestPageWithoutProcesses(t *testing.T) {
 	_, b, _ := openView(t, newSource(0), "")
 	b.poll(`document.querySelector("#facts").textContent.includes("0 processes")`, nil)
-	if got := b.eval(`document.querySelector("#processes .empty").checkVisibility() && document.body.innerText`); !strings.
+	if got := b.Eval(`document.querySelector("#processes .empty").checkVisibility() && document.body.innerText`); !strings.
 		Contains(got, "correlator check") {
 		t.Errorf("it does not say what to do: %s", got)
 	}
@@ -164,16 +164,16 @@ func TestPageTablesByKeys(t *testing.T) {
 	b.poll(`document.querySelectorAll("#processes tbody tr").length == 4`, nil)
 	feed := feeder(l, frames("main"), 7, 8)
 	b.poll(`document.querySelectorAll("#threads tbody tr").length == 2`, feed)
-	b.do(chromedp.Focus("#processes tbody tr"), chromedp.KeyEvent(kb.ArrowDown), chromedp.KeyEvent(kb.Enter))
-	if got := b.eval("view.process"); got != `"host-id\n1001"` {
+	b.Do(chromedp.Focus("#processes tbody tr"), chromedp.KeyEvent(kb.ArrowDown), chromedp.KeyEvent(kb.Enter))
+	if got := b.Eval("view.process"); got != `"host-id\n1001"` {
 		t.Errorf("chosen: %s", got)
 	}
 	b.poll(`document.querySelectorAll("#threads tbody tr").length == 1`, feed)
 	if got := column(b.rows("threads"), 1); got != "worker-7" {
 		t.Errorf("threads of the process: %q", got)
 	}
-	b.do(chromedp.Click("#all"))
-	b.do(chromedp.SendKeys("#filter", "SHOP-3"))
+	b.Do(chromedp.Click("#all"))
+	b.Do(chromedp.SendKeys("#filter", "SHOP-3"))
 	b.poll(`document.querySelectorAll("#processes tbody tr").length == 1`, nil)
 	if got := column(b.rows("processes"), 2); got != "shop-3" {
 		t.Errorf("filtered: %q", got)
@@ -200,9 +200,9 @@ func TestPageShowsTextsAsTheyAre(t *testing.T) {
 			t.Errorf("%s: %q", section, got)
 		}
 	}
-	b.do(chromedp.Click("#threads tbody tr"))
+	b.Do(chromedp.Click("#threads tbody tr"))
 	b.poll(`view.flame.boxes.length == 3`, feed)
-	if got := b.eval(`[typeof window.evil, document.images.length, document.scripts.length]`); got != `["undefined",0,4]` {
+	if got := b.Eval(`[typeof window.evil, document.images.length, document.scripts.length]`); got != `["undefined",0,4]` {
 		t.Errorf("texts are taken for HTML: %s", got)
 	}
 	b.shoot("hostile")
@@ -210,11 +210,11 @@ func TestPageShowsTextsAsTheyAre(t *testing.T) {
 
 func TestPageAsksForSecret(t *testing.T) {
 	l, b, address := openView(t, newSource(1), "s3cret")
-	b.do(chromedp.WaitVisible("#secret"))
-	b.do(chromedp.SendKeys("#secret", "wrong\r"))
+	b.Do(chromedp.WaitVisible("#secret"))
+	b.Do(chromedp.SendKeys("#secret", "wrong\r"))
 	b.poll(`!document.querySelector("#login").hidden && document.querySelector("#state").textContent == "the secret is wrong"`, nil)
 	b.shoot("login")
-	b.do(chromedp.SendKeys("#secret", strings.Repeat("\b", len("wrong"))+"s3cret\r"))
+	b.Do(chromedp.SendKeys("#secret", strings.Repeat("\b", len("wrong"))+"s3cret\r"))
 	b.poll(`document.querySelectorAll("#processes tbody tr").length == 1 && document.querySelector("#login").hidden`, nil)
 
 	// It connects again, and needs to be told the secret once only.
@@ -239,7 +239,7 @@ func TestPageWhileConnectionIsDead(t *testing.T) {
 	b := openPage(t, r.address)
 	const state = `document.querySelector("#state").textContent`
 	b.poll(state+` == "live" && document.querySelectorAll("#processes tbody tr").length == 1`, nil)
-	b.eval("[view.first = view.bus].length")
+	b.Eval("[view.first = view.bus].length")
 	r.gate.Lock()
 	b.poll(state+`.startsWith("no news for ") && document.body.classList.contains("lost")`, nil)
 	b.shoot("dead")
@@ -262,7 +262,7 @@ func TestPageOfQuietBroker(t *testing.T) {
 	t.Cleanup(func() { _ = quiet.Shutdown(context.Background()) })
 	b := openPage(t, address)
 	b.poll(`view.bus.ready === true`, nil)
-	b.eval("view.heard = view.bus.heard")
+	b.Eval("view.heard = view.bus.heard")
 	b.poll(`view.bus.heard > view.heard + PING_AFTER && document.querySelector("#state").textContent == "live"`, nil)
 }
 

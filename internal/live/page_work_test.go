@@ -58,10 +58,10 @@ func TestPageOfManyProcesses(t *testing.T) {
 	defer close(end)
 	b.poll(`document.querySelectorAll("#processes tbody tr").length == 500 &&
 		document.querySelectorAll("#threads tbody tr").length == 300 && view.objects("CorrelatorThread").size > 1500`, nil)
-	b.do(chromedp.Click("#transactions tbody tr"))
+	b.Do(chromedp.Click("#transactions tbody tr"))
 	b.poll(`view.flame.boxes.length > 20`, nil)
 	read := func() (draws, millis, now float64) {
-		text := b.eval(`[view.statistics.draws, view.statistics.millis, performance.now()].join(" ")`)
+		text := b.Eval(`[view.statistics.draws, view.statistics.millis, performance.now()].join(" ")`)
 		if _, err := fmt.Sscan(strings.Trim(text, `"`), &draws, &millis, &now); err != nil {
 			t.Fatal(err)
 		}
@@ -74,12 +74,12 @@ func TestPageOfManyProcesses(t *testing.T) {
 	if most := (ended-begun)/minPause + 1; draws2 == draws || draws2-draws > most {
 		t.Errorf("%v drawings in %v ms", draws2-draws, ended-begun)
 	}
-	if got := b.eval(`[...document.querySelectorAll("tbody")].map(body => body.rows.length).join()`); got != `"500,300,50"` {
+	if got := b.Eval(`[...document.querySelectorAll("tbody")].map(body => body.rows.length).join()`); got != `"500,300,50"` {
 		t.Errorf("rows: %s", got)
 	}
-	b.do(chromedp.EmulateViewport(390, 1800))
+	b.Do(chromedp.EmulateViewport(390, 1800))
 	b.poll(`innerWidth == 390 && view.flame.canvas.clientWidth <= 390`, nil)
-	if got := b.eval("document.documentElement.scrollWidth"); got != "390" {
+	if got := b.Eval("document.documentElement.scrollWidth"); got != "390" {
 		t.Errorf("on a phone it is %s wide", got)
 	}
 	b.shoot("phone")
@@ -93,13 +93,13 @@ const minPause = 400
 // each of them.
 func TestPageOfHostileStacks(t *testing.T) {
 	_, b, _ := openView(t, newSource(0), "")
-	if got := b.eval("MIN_PAUSE"); got != fmt.Sprint(minPause) {
+	if got := b.Eval("MIN_PAUSE"); got != fmt.Sprint(minPause) {
 		t.Errorf("a pause of %s ms", got)
 	}
 	const show = `view.flame.show([...Array(500).keys()].map(i =>
 		({frames: [...Array(300).keys()].map(depth => "a.".repeat(250) + i + "." + depth), time: 1})))`
 	var boxes, depth int
-	text := strings.Trim(b.eval(`[`+show+`, view.flame.boxes.length, Math.max(...view.flame.boxes.map(b => b.depth))].slice(1).join(" ")`), `"`)
+	text := strings.Trim(b.Eval(`[`+show+`, view.flame.boxes.length, Math.max(...view.flame.boxes.map(b => b.depth))].slice(1).join(" ")`), `"`)
 	if _, err := fmt.Sscan(text, &boxes, &depth); err != nil || boxes < 5000 || boxes > 10000 || depth != boxes/500-1 {
 		t.Errorf("%s boxes and levels, %v", text, err)
 	}
@@ -115,7 +115,7 @@ func TestPageOfHostileStacks(t *testing.T) {
 		return reads <= 3 * text.length;
 	})`
 	for _, text := range []string{`"a.".repeat(512)`, `".".repeat(1024)`, `"a".repeat(1024)`, `"a.".repeat(512) + "b".repeat(99)`} {
-		if got := b.eval(reads + "(" + text + ")"); got != "true" {
+		if got := b.Eval(reads + "(" + text + ")"); got != "true" {
 			t.Errorf("%s takes too many steps", text)
 		}
 	}
@@ -136,7 +136,7 @@ func TestPageShortensNames(t *testing.T) {
 		{"std::vector<a::b>::push", 20, "vector<a::b>::push"}, {"std::vector<a::b>::push", 10, "vector<a:…"},
 		{"f(a.b.c)", 5, "f(a.…"}, {"a...b", 2, "b"}, {"ends.", 3, "en…"}, {"", 5, ""},
 	} {
-		if got := b.eval(fmt.Sprintf("fit(%q, %d)", c.name, c.letters)); got != fmt.Sprintf("%q", c.want) {
+		if got := b.Eval(fmt.Sprintf("fit(%q, %d)", c.name, c.letters)); got != fmt.Sprintf("%q", c.want) {
 			t.Errorf("%q in %d letters: %s, want %q", c.name, c.letters, got, c.want)
 		}
 	}
