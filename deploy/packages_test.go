@@ -193,8 +193,8 @@ func verifyIdle(t *testing.T, others ...string) {
 // verifyPurged checks that nothing of a package remains. /mnt has what was changed on the host.
 func verifyPurged(t *testing.T) {
 	t.Helper()
-	// Of dpkg, its triggers and systemd.
-	others := regexp.MustCompile(`^/mnt/(var/(lib/dpkg|lib/systemd|log|cache)/|etc/machine-id$|etc/\.pwd\.lock$)`)
+	// Of dpkg, its triggers, rpm and systemd.
+	others := regexp.MustCompile(`^/mnt/(var/(lib/dpkg|lib/rpm|lib/systemd|log|cache)/|etc/machine-id$|etc/\.pwd\.lock$)`)
 	for _, dir := range []string{"/mnt/etc", "/mnt/usr", "/mnt/var"} {
 		err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 			switch path {

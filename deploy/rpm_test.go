@@ -55,3 +55,46 @@ func TestRPM(t *testing.T) {
 		}
 	}
 }
+
+// On a host with systemd, as with TestDeb. rpm keeps a configuration that was changed when the package
+// is removed, by another name.
+func TestRPMOnHost(t *testing.T) {
+	testenv.NeedRoot(t)
+	rpm := testenv.NeedTool(t, "rpm")
+	arch := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
+	dir := t.TempDir()
+	file := filepath.Join(dir, "correlator.rpm")
+	testenv.WriteFile(t, file, testenv.ReadFile(t,
+		filepath.Join(makeRelease(t), "correlator-"+releaseVersion+"-1."+arch+".rpm")))
+
+	t.Run("host", func(t *testing.T) {
+		enterCopy(t, dir)
+		command(t, rpm, "-i", "--nodeps", file) // of the distribution's packages, rpm knows none here
+		verifyIdle(t, "/usr/share/zsh/site-functions/_correlator")
+		if out := command(t, rpm, "-V", "--nodeps", "correlator"); out != "" {
+			t.Errorf("rpm -V: %s", out)
+		}
+		const config, content = "/etc/correlator/config.yaml", "accept-partial-view: true\n"
+		testenv.WriteFile(t, config, content)
+		command(t, "systemctl", "enable", "--now", "correlator.service")
+		before := serviceState(t, "MainPID")
+		command(t, rpm, "-U", "--force", "--nodeps", file) // the scripts are those of an upgrade
+		if state, pid := serviceState(t, "ActiveState"), serviceState(t, "MainPID"); state != "active" ||
+			pid == before {
+			t.Errorf("after an upgrade it is %s, process %s, before %s", state, pid, before)
+		}
+		if got := string(testenv.ReadFile(t, config)); got != content {
+			t.Errorf("after an upgrade the configuration is %q", got)
+		}
+		command(t, rpm, "-e", "correlator")
+		if state, loaded := serviceState(t, "ActiveState"), serviceState(t, "LoadState"); state != "inactive" ||
+			loaded != "not-found" {
+			t.Errorf("removed, it is %s, %s", state, loaded)
+		}
+		if got := string(testenv.ReadFile(t, config+".rpmsave")); got != content {
+			t.Errorf("removed, the configuration is %q", got)
+		}
+		command(t, "rm", "-r", "/etc/correlator")
+		verifyPurged(t)
+	})
+}
