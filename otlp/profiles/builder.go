@@ -99,6 +99,10 @@ type sample struct {
 // a CPU all the time, at 64 Hz.
 const maxTimes = 4096
 
+// maxPoints is how many intervals a request has at most, those of samples whose times it does not tell
+// included: as many as it has room for if each is told.
+const maxPoints = requestBytes / 8
+
 // timesOnly reports whether a sample has a timestamp for each time that it was seen, and no value.
 func (s *sample) timesOnly() bool { return s.count <= maxTimes }
 
@@ -230,6 +234,9 @@ func (b *Builder) place(s *profile.Sample, id identity, limit int) error {
 		before = field.Size(b.sampleSize(&of))
 	}
 	of.count = addCounts(of.count, s.Count)
+	if len(b.points) == maxPoints {
+		return ErrTooLarge
+	}
 	if !b.grow(id.process, field.Size(b.sampleSize(&of))-before, start, end, limit) {
 		return ErrTooLarge
 	}

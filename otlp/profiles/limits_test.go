@@ -307,6 +307,34 @@ func TestManyTimes(t *testing.T) {
 	}
 }
 
+// What is kept for a request is bounded where samples were seen too often for their times to be told.
+func TestManyIntervals(t *testing.T) {
+	b, requests := collect(testOptions(&counter{}))
+	const intervals = maxTimes + 1
+	for i := range 2*maxPoints/intervals + 1 {
+		for j := range intervals {
+			s := sampleOf(shop, profile.Frame{Address: 1})
+			s.TID, s.Count = 1+i, 1
+			s.Start = moment.Add(time.Duration(j))
+			s.End = s.Start
+			if err := b.Add(&s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(b.points) > maxPoints {
+			t.Fatalf("%d intervals of a request", len(b.points))
+		}
+	}
+	b.Flush()
+	var count uint64
+	for _, r := range *requests {
+		count += r.Count
+	}
+	if want := uint64(2*maxPoints/intervals+1) * intervals; len(*requests) < 2 || count != want {
+		t.Errorf("%d samples in %d requests, want %d", count, len(*requests), want)
+	}
+}
+
 // Counts can be large, and times be the first there are.
 func TestExtremes(t *testing.T) {
 	s := sampleOf(shop, profile.Frame{Address: 1})
