@@ -24,9 +24,9 @@ func boot(ctx context.Context, k kernel, image, initramfs string, log io.Writer,
 	arguments := append(append([]string{}, m.options...), "-accel", "tcg,thread=multi", "-smp", "2", "-m", memory,
 		"-nodefaults", "-nographic", "-serial", "stdio", "-no-reboot",
 		"-kernel", image, "-initrd", initramfs,
-		// After a panic the machine restarts at once, which ends QEMU. The first process starts the second
-		// CPU.
-		"-append", "console="+m.console+" panic=-1 maxcpus=1 rdinit=/init")
+		// An oops is a panic, after which the machine restarts at once, which ends QEMU. The first process
+		// starts the second CPU.
+		"-append", "console="+m.console+" oops=panic panic=-1 maxcpus=1 rdinit=/init")
 	cmd := exec.CommandContext(ctx, m.qemu, arguments...)
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()

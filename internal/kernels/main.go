@@ -35,7 +35,7 @@ type options struct {
 	cache    string // what is made of downloaded packages, for all checkouts
 	dir      string // all else that is made
 	suites   []suite
-	keep     bool // the results, for the page: all steps of the list were run, or of the short one
+	keep     bool // the results, for the page: all steps of the list were run
 }
 
 func main() {
@@ -45,7 +45,7 @@ func main() {
 	quick := flag.Bool("quick", false, "run only the tests that take less than a minute")
 	packages := flag.String("packages", "", "run the tests of these packages instead of those of the list")
 	run := flag.String("run", "", "with -packages: run only the tests that match")
-	update := flag.Bool("update", false, "write what each kernel did last, without -packages, to "+page)
+	update := flag.Bool("update", false, "write what each kernel did last, with the whole list, to "+page)
 	flag.Parse()
 	selected, err := selectKernels(flag.Args())
 	if err == nil && *run != "" && *packages == "" {
@@ -55,7 +55,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "kernels:", err)
 		os.Exit(2)
 	}
-	o := options{suites: selectSuites(*quick, *packages, *run), keep: *packages == ""}
+	o := options{suites: selectSuites(*quick, *packages, *run), keep: *packages == "" && !*quick}
 	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	failed, err := o.runAll(interrupted, selected, *update)
 	stop()
@@ -143,7 +143,6 @@ func (o *options) runKernel(interrupted context.Context, k kernel, r *result) er
 			parsing = err
 		}
 	})
-	r.Seconds = time.Since(began).Seconds()
 	r.judge(plan)
 	r.leaveOut(o.suites)
 	if err != nil {

@@ -15,9 +15,8 @@ import (
 // A result is what one kernel did.
 type result struct {
 	ID      string
-	Commit  string  // of the checkout, as git describe prints it
-	Release string  // as uname -r prints it; empty: not booted
-	Seconds float64 // until the machine was off
+	Commit  string // of the checkout, as git describe prints it
+	Release string // as uname -r prints it; empty: not booted
 	Steps   []stepResult
 	Kernel  []string // warnings and errors in the kernel's log
 	Error   string   // why the guest was not done
@@ -25,10 +24,9 @@ type result struct {
 
 // stepResult is the result of the tests of one package.
 type stepResult struct {
-	Name    string
-	Seconds float64
-	Error   string // as of ending
-	Tests   []test
+	Name  string
+	Error string // as of ending
+	Tests []test
 }
 
 // A test is one without subtests, or a subtest.
@@ -46,7 +44,7 @@ func (r *result) handle(e event, outputs map[string]*bytes.Buffer) error {
 	case e.Kernel != "":
 		r.Kernel = append(r.Kernel, e.Kernel)
 	case e.Ended != nil:
-		s := stepResult{Name: e.Step, Seconds: e.Ended.Seconds, Error: e.Ended.Error}
+		s := stepResult{Name: e.Step, Error: e.Ended.Error}
 		if output := outputs[e.Step]; output != nil {
 			var err error
 			if s.Tests, err = parseTests(output); err != nil {
@@ -103,19 +101,21 @@ func (r *result) judge(p plan) {
 	}
 }
 
-// trouble is what the kernel prints when something is wrong with it.
-var trouble = regexp.MustCompile(`^(WARNING|BUG|KASAN|UBSAN|Oops|INFO: (task|rcu)|rcu: INFO|watchdog: BUG|` +
-	`general protection fault|Unable to handle kernel|unchecked MSR)`)
+// trouble is what the kernel prints when something is wrong with it that does not end it.
+var trouble = regexp.MustCompile(`^(WARNING|BUG|KASAN|UBSAN|INFO: (task|rcu)|rcu: INFO|watchdog: BUG|` +
+	`unchecked MSR)`)
 
 // hidden returns why a step is no success although its tests did not fail; empty: it is one.
 func (s *stepResult) hidden(kernel string) string {
 	passed := 0
 	for _, t := range s.Tests {
-		if t.Outcome == "pass" {
+		switch {
+		case t.Outcome == "pass":
 			passed++
-		}
-		if t.Outcome == "skip" && !mayBeSkipped(kernel, t.Output) {
+		case t.Outcome == "skip" && !mayBeSkipped(kernel, t.Output):
 			return fmt.Sprintf("%s must not be skipped", t.Name)
+		case t.Outcome == "":
+			return t.Name + " did not end"
 		}
 	}
 	if passed == 0 {
@@ -169,8 +169,8 @@ func parseTests(output *bytes.Buffer) (tests []test, err error) {
 	for _, name := range names {
 		t := byName[name]
 		parent := slices.ContainsFunc(names, func(other string) bool { return strings.HasPrefix(other, name+"/") })
-		// A test whose subtests pass may fail itself.
-		if parent && (t.Outcome == "pass" || t.Output == "") {
+		// A test whose subtests pass may fail itself, or not end.
+		if parent && (t.Outcome == "pass" || t.Outcome != "" && t.Output == "") {
 			continue
 		}
 		if t.Outcome == "pass" {
@@ -190,23 +190,16 @@ func (r *result) save(dir string) error {
 	return os.WriteFile(filepath.Join(dir, r.ID+".json"), text, 0o644)
 }
 
-func loadResult(dir, id string) (r result, err error) {
-	text, err := os.ReadFile(filepath.Join(dir, id+".json"))
-	if err != nil {
-		return r, err
-	}
-	if err := json.Unmarshal(text, &r); err != nil {
-		return r, fmt.Errorf("parsing the result of %s: %w", id, err)
-	}
-	return r, nil
-}
-
 // loadResults returns the kept results of kernels, in the order of the list.
 func loadResults(dir string) (results []result, err error) {
 	for _, k := range kernels {
-		r, err := loadResult(dir, k.id)
+		text, err := os.ReadFile(filepath.Join(dir, k.id+".json"))
 		if err != nil {
 			return nil, err
+		}
+		var r result
+		if err := json.Unmarshal(text, &r); err != nil {
+			return nil, fmt.Errorf("parsing the result of %s: %w", k.id, err)
 		}
 		results = append(results, r)
 	}

@@ -90,7 +90,7 @@ two failed: no such kernel
 
 | skipped because | tests | kernels |
 |---|---|---|
-| needs a\|b | ` + "`bpf`: TestParts" + ` | one |
+| needs a\|b | ` + "`bpf`: TestParts in part" + ` | one |
 `
 	got := table([]result{one, two})
 	if got != want {
@@ -127,9 +127,16 @@ func TestJudge(t *testing.T) {
 			"1 passed, 1 skipped, TestTwo must not be skipped"},
 		"nothing has run": {func(r *result) { r.Steps[0].Tests = nil }, "0 passed, no test has passed"},
 		"did not end":     {func(r *result) { r.Steps = nil }, "0 passed, did not end"},
-		"another kernel":  {func(r *result) { r.Release = "5.100.1" }, `amd64-5.10 failed: the kernel is "5.100.1"`},
-		"not done":        {func(r *result) { r.Error = "the guest ended early" }, "failed: the guest ended"},
-		"trouble":         {func(r *result) { r.Kernel = []string{"hrtimer: late", "BUG: no"} }, "log has: BUG: no"},
+		"a test did not end": {func(r *result) { r.Steps[0].Tests = append(r.Steps[0].Tests, test{Name: "TestTwo"}) },
+			"1 passed, 1 did not end"},
+		"a program that the guest should have": {
+			func(r *result) {
+				r.Steps[0].Tests = append(r.Steps[0].Tests, skipped("needs the program setpriv in PATH"))
+			},
+			"TestTwo must not be skipped"},
+		"another kernel": {func(r *result) { r.Release = "5.100.1" }, `amd64-5.10 failed: the kernel is "5.100.1"`},
+		"not done":       {func(r *result) { r.Error = "the guest ended early" }, "failed: the guest ended"},
+		"trouble":        {func(r *result) { r.Kernel = []string{"hrtimer: late", "BUG: no"} }, "log has: BUG: no"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := result{ID: "amd64-5.10", Release: "5.10.0", Steps: []stepResult{{Name: "bpf", Tests: []test{passed}}}}

@@ -108,12 +108,22 @@ func notPassed(results []result, outcome string) (lines []*notPassedLine) {
 					i = len(lines)
 					lines = append(lines, &notPassedLine{reason: reason})
 				}
-				name, _, _ := strings.Cut(t.Name, "/")
-				lines[i].add("`"+s.Name+"`: "+name, r.ID)
+				lines[i].add("`"+s.Name+"`: "+s.named(t), r.ID)
 			}
 		}
 	}
 	return lines
+}
+
+// named returns the name of a test, or of the one whose subtest it is, some of which may have passed.
+func (s *stepResult) named(t test) string {
+	name, _, isSubtest := strings.Cut(t.Name, "/")
+	if isSubtest && slices.ContainsFunc(s.Tests, func(other test) bool {
+		return other.Outcome == "pass" && strings.HasPrefix(other.Name, name+"/")
+	}) {
+		return name + " in part"
+	}
+	return name
 }
 
 func (l *notPassedLine) add(name, kernel string) {
