@@ -208,6 +208,7 @@ func (s *Sampler) newSpec(cpus int) (*ebpf.CollectionSpec, error) {
 	}
 	for name, value := range map[string]any{
 		samplerVarHashSeed:      seed,
+		samplerVarAddressMask:   addressMask(),
 		samplerVarKeepUnsampled: s.options.KeepUnsampled,
 		samplerVarKeepUntraced:  s.options.KeepUntraced,
 		samplerVarByThread:      s.options.ByThread,

@@ -228,6 +228,7 @@ const (
 	samplerProgCountUnwound  = "count_unwound"
 	samplerProgSample        = "sample"
 	samplerVarActive         = "active"
+	samplerVarAddressMask    = "address_mask"
 	samplerVarBySpan         = "by_span"
 	samplerVarByThread       = "by_thread"
 	samplerVarHashSeed       = "hash_seed"
@@ -308,6 +309,7 @@ type samplerMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type samplerVariableSpecs struct {
 	Active         *ebpf.VariableSpec `ebpf:"active"`
+	AddressMask    *ebpf.VariableSpec `ebpf:"address_mask"`
 	BySpan         *ebpf.VariableSpec `ebpf:"by_span"`
 	ByThread       *ebpf.VariableSpec `ebpf:"by_thread"`
 	HashSeed       *ebpf.VariableSpec `ebpf:"hash_seed"`
@@ -375,6 +377,7 @@ func (m *samplerMaps) Close() error {
 // It can be passed to loadSamplerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type samplerVariables struct {
 	Active         *ebpf.Variable `ebpf:"active"`
+	AddressMask    *ebpf.Variable `ebpf:"address_mask"`
 	BySpan         *ebpf.Variable `ebpf:"by_span"`
 	ByThread       *ebpf.Variable `ebpf:"by_thread"`
 	HashSeed       *ebpf.Variable `ebpf:"hash_seed"`

@@ -78,8 +78,6 @@ struct registers { /* struct pt_regs of arch/x86/include/uapi/asm/ptrace.h */
     __u64 orig_ax, ip, cs, flags, sp, ss;
 };
 
-#define CODE_ADDRESS(word) (word)
-
 static __always_inline bool in_user_code(const struct registers *regs) {
     return (regs->cs & 3) != 0;
 }
@@ -91,13 +89,10 @@ struct registers { /* struct user_pt_regs of arch/arm64/include/uapi/asm/ptrace.
     __u64 sp, ip, pstate;
 };
 
-/* A return address may be signed: the bits above those of addresses are a code then (pointer
- * authentication). Memory above 48 bits is for processes that ask for it by address. */
-#define CODE_ADDRESS(word) ((word) & ((1ULL << 48) - 1))
-
 /* Of 64 bits: those of 32 have frames of another form. */
 static __always_inline bool in_user_code(const struct registers *regs) {
-    return (regs->pstate & 0x1f) == 0; /* PSR_MODE_EL0t */
+    return (regs->pstate & 0x1f) ==
+           0; /* PSR_MODE_MASK and PSR_MODE32_BIT: neither is set in EL0t */
 }
 
 #else
@@ -108,13 +103,14 @@ static __always_inline bool in_user_code(const struct registers *regs) {
  * the register does not hold a frame pointer. */
 #define MAX_FRAME_BYTES (1 << 20)
 
-/* Walks the user stack when user code was interrupted. It does what the kernel does, except that it
- * stops at the end of the chain of frame pointers. C libraries start threads in code without frame
- * pointers, or with that of the thread that started them (musl on arm64), so nearly every chain
- * ends with a number that is not the address of a frame of the stack. The kernel follows it, at
- * best into a page fault, which takes longer than the whole walk, at worst to words that it
- * mistakes for frames and that differ from sample to sample. */
-static __always_inline __u32 walk_user(const struct registers *regs, __u64 *addrs) {
+/* Walks the user stack when user code was interrupted, as the kernel does for 64-bit code, except
+ * that it stops at the end of the chain of frame pointers. C libraries start threads in code
+ * without frame pointers, or with that of the thread that started them (musl on arm64), so nearly
+ * every chain ends with a number that is not the address of a frame of the stack. The kernel
+ * follows it, at best into a page fault, which takes longer than the whole walk, at worst to words
+ * that it mistakes for frames and that differ from sample to sample. */
+static __always_inline __u32 walk_user(const struct registers *regs, __u64 *addrs,
+                                       __u64 address_mask) {
     __u64 frame[2]; /* of the caller: frame pointer, return address */
     __u64 from = regs->sp, next = regs->bp;
     __u32 frames;
@@ -124,21 +120,22 @@ static __always_inline __u32 walk_user(const struct registers *regs, __u64 *addr
         if (next - from >= MAX_FRAME_BYTES ||
             bpf_probe_read_user(frame, sizeof(frame), (const void *)next) || !frame[1])
             break;
-        addrs[frames] = CODE_ADDRESS(frame[1]);
-        from = next + 1; /* the next one lies above */
+        addrs[frames] = frame[1] & address_mask; /* of arm64 it may be signed, in the others */
+        from = next + 1;                         /* the next one lies above */
         next = frame[0];
     }
     return frames;
 }
 
 /* Walks the stack. Returns false when there is not a single frame. */
-static __always_inline bool walk(void *ctx, struct stack *stack, bool kernel_stacks) {
+static __always_inline bool walk(void *ctx, struct stack *stack, bool kernel_stacks,
+                                 __u64 address_mask) {
     __u32 kernel_frames = 0;
 
     stack->error = 0;
     if (in_user_code(ctx)) {
         stack->kernel_frames = 0;
-        stack->user_frames = walk_user(ctx, stack->addrs);
+        stack->user_frames = walk_user(ctx, stack->addrs, address_mask);
         /* What follows reads the number again. Otherwise the verifier would go through all of it
          * once for each number that there can be. */
         __asm__ __volatile__("" ::: "memory");
