@@ -19,7 +19,8 @@ import (
 //
 // With SO_PEERPIDFD (Linux 6.5) the handle is of exactly that process. Before, there is only its
 // pid, which another process can have by now: one that started after accepted, the time by which
-// the connection had been accepted, is not the peer.
+// the connection had been accepted, is not the peer. (As far as it is known: start times have 10 ms,
+// and while the machine is suspended accepted seems to become later.)
 func Peer(procRoot string, socket int, accepted time.Time) (*Handle, error) {
 	cred, err := unix.GetsockoptUcred(socket, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {

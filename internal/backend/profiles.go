@@ -95,7 +95,7 @@ func (p *Profiles) add(request *collector.ExportProfilesServiceRequest) (err err
 
 func (p *Profiles) addSample(d dictionary, about map[string]string, profile *otlpprofiles.Profile,
 	s *otlpprofiles.Sample) error {
-	if len(s.Values) != 0 && len(s.Values) != len(s.TimestampsUnixNano) {
+	if len(s.TimestampsUnixNano) == 0 || len(s.Values) != 0 && len(s.Values) != len(s.TimestampsUnixNano) {
 		return fmt.Errorf("sample with %d values and %d timestamps", len(s.Values), len(s.TimestampsUnixNano))
 	}
 	attributes := d.attributes(s.AttributeIndices)

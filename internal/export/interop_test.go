@@ -132,8 +132,8 @@ func count(items []item, signal string) (n int) {
 	return n
 }
 
-// joined puts the samples together of which requests that were full had a part each. Values are all
-// the same, so they may be in any order.
+// joined merges samples that were split between requests. Values may come in any order: there is at
+// most one.
 func joined(items []item) (whole []item) {
 	places := make(map[string]int)
 	for _, i := range items {

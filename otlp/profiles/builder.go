@@ -61,6 +61,8 @@ type Builder struct {
 	types   []byte // fields of Profile
 	emit    func(Request)
 
+	maxTimestamps uint64 // of a sample
+
 	memory
 	start, end uint64 // of all intervals, ns since 1970
 	count      uint64
@@ -95,16 +97,16 @@ type sample struct {
 	count  uint64
 }
 
-// maxTimes is how many times of a sample are told one by one at most: a minute of a thread that is on
-// a CPU all the time, at 64 Hz.
-const maxTimes = 4096
+// maxTimestamps is how many a sample has at most, which are 32 KiB of a request. One that was seen more
+// often has a value and one timestamp instead.
+const maxTimestamps = 4096
 
-// maxPoints is how many intervals a request has at most, those of samples whose times it does not tell
-// included: as many as it has room for if each is told.
+// maxPoints limits the memory of points. Samples with a value have some that are not sent; a full
+// request without such samples has no more.
 const maxPoints = requestBytes / 8
 
-// timesOnly reports whether a sample has a timestamp for each time that it was seen, and no value.
-func (s *sample) timesOnly() bool { return s.count <= maxTimes }
+// timestampsOnly reports whether a sample has a timestamp for each time that it was seen, and no value.
+func (b *Builder) timestampsOnly(s *sample) bool { return s.count <= b.maxTimestamps }
 
 // point is the count of a sample in an interval, whose middle is its timestamp.
 type point struct {
@@ -122,7 +124,8 @@ func NewBuilder(options Options, emit func(Request)) *Builder {
 	}
 	b := &Builder{
 		options: options, target: min(requestBytes, options.MaxBytes),
-		scope: newScope(options.Version), types: newTypes(options.SamplesPerSecond), emit: emit,
+		maxTimestamps: min(maxTimestamps, uint64(options.MaxBytes)/16), // half of a small request
+		scope:         newScope(options.Version), types: newTypes(options.SamplesPerSecond), emit: emit,
 	}
 	b.memory.reset(0)
 	return b
@@ -156,7 +159,7 @@ func (b *Builder) Flush() {
 		return
 	}
 	request := Request{Body: b.encode(), Samples: len(b.samples), Profiles: len(b.processes), Count: b.count}
-	b.memory.reset(len(request.Body))
+	b.memory.reset(max(len(request.Body), 8*len(b.points)))
 	b.bytes, b.count = 0, 0
 	b.emit(request)
 }
@@ -250,10 +253,10 @@ func (b *Builder) place(s *profile.Sample, id identity, limit int) error {
 	return nil
 }
 
-// addPoint adds what was seen of a sample in an interval. Of one with too many times only the latest
-// is kept.
+// addPoint adds what was seen of a sample in an interval. Of one that has a value only the
+// latest is kept.
 func (b *Builder) addPoint(s *sample, p point) {
-	if s.latest != none && !s.timesOnly() {
+	if s.latest != none && !b.timestampsOnly(s) {
 		b.points[s.latest].time = max(b.points[s.latest].time, p.time)
 		return
 	}

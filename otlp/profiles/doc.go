@@ -11,10 +11,11 @@
 // # Samples
 //
 // A sample of the request has stack, link and attributes (thread, transaction), and a timestamp for
-// each time that it was seen: the middle of the interval in which that was. Only one that was seen
-// more than maxTimes has a value instead, all of these, with the latest of the times. (Not all
-// receivers understand several values of a sample: Pyroscope 1.21.0 refuses the request, "sample
-// values length mismatch". The exporter to Elasticsearch drops samples without timestamps.)
+// each time that it was seen: the middle of the interval in which that was. One that was seen more
+// than 4096 times has one value, that number, and one timestamp, the latest. Both shapes may be in a
+// profile, which the specification advises against (SHOULD): the alternatives are refused or dropped
+// by receivers. (Pyroscope 1.21.0 refuses several values of a sample, "sample values length
+// mismatch". The exporter to Elasticsearch drops samples without timestamps.)
 // The link is the span that was active, or
 // the transaction if there was none, so that one index joins the sample to a trace; if it is the
 // span, the attribute transaction.id has the transaction. Without a trace there is neither. What the

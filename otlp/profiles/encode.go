@@ -38,8 +38,8 @@ const scopeName = "correlator"
 //	Sample                            1  varint    stack
 //	                                  2  varints   attributes
 //	                                  3  varint    link
-//	                                  4  varint    value, if there are more than maxTimes
-//	                                  5  fixed64s  timestamps_unix_nano
+//	                                  4  varint    value, if it was seen more than maxTimestamps
+//	                                  5  fixed64s  timestamps_unix_nano; one beside a value
 
 // Encoded fields that are the same in all requests.
 const (
@@ -184,7 +184,7 @@ func (b *Builder) sampleSize(s *sample) int {
 	if attributes := packedSize(s.attributes(&room)) + len(b.dictionary.lists[s.set]); attributes > 0 {
 		n += field.Size(attributes)
 	}
-	if s.timesOnly() {
+	if b.timestampsOnly(s) {
 		return n + field.Size(8*int(s.count))
 	}
 	return n + field.Size(protowire.SizeVarint(s.count)) + field.Size(8)
@@ -197,7 +197,7 @@ func (b *Builder) appendSample(to []byte, s *sample) []byte {
 	to = appendIndices(to, 2, s.attributes(&room), b.dictionary.lists[s.set])
 	to = field.AppendVarint(to, 3, uint64(s.link))
 
-	if !s.timesOnly() {
+	if !b.timestampsOnly(s) {
 		to = field.AppendHeader(to, 4, protowire.SizeVarint(s.count))
 		to = protowire.AppendVarint(to, s.count)
 		to = field.AppendHeader(to, 5, 8)

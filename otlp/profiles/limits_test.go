@@ -121,7 +121,7 @@ func TestExactLimit(t *testing.T) {
 			{Service: profile.Service{Name: strings.Repeat("s", 200)}}}
 		for range 1 + random.IntN(60) {
 			s := sampleOf(processes[random.IntN(3)], deep(1+random.IntN(3))...)
-			s.TID, s.Count = random.IntN(300), 1<<random.IntN(6) // not more than maxTimes in all
+			s.TID, s.Count = random.IntN(300), 1<<random.IntN(6) // not more than maxTimestamps in all
 			if random.IntN(3) > 0 {
 				s.Attributes = profile.NewAttributes([]profile.Attribute{
 					{Key: "http.route", Value: fmt.Sprint(random.IntN(200))}, {Key: strings.Repeat("k", random.IntN(200)), Value: "value"}}[:random.IntN(3)])
@@ -288,21 +288,52 @@ func TestClockSet(t *testing.T) {
 	}
 }
 
-// A sample that was seen so often that its timestamps would take too much has its count.
+// A sample that was seen so often that its timestamps would take too much has its count, and the
+// latest of the times.
 func TestManyTimes(t *testing.T) {
-	for count, valued := range map[uint64]bool{maxTimes - 1: false, maxTimes: true} {
-		first := sampleOf(shop, profile.Frame{Address: 1})
-		second := first
-		first.Count, second.Count = count, 1
-		second.Start, second.End = first.Start.Add(time.Second), first.End.Add(time.Second)
-		middle := uint64(second.Start.UnixNano()) + uint64(second.End.Sub(second.Start)/2)
-		s := one(t, testOptions(&counter{}), second, first).ResourceProfiles[0].ScopeProfiles[0].Profiles[0].Samples[0]
-		switch {
-		case valued && (!slices.Equal(s.Values, []int64{maxTimes + 1}) ||
-			!slices.Equal(s.TimestampsUnixNano, []uint64{middle})):
-			t.Errorf("values %d at %d, want %d at %d", s.Values, s.TimestampsUnixNano, maxTimes+1, middle)
-		case !valued && (len(s.Values) > 0 || len(s.TimestampsUnixNano) != maxTimes):
-			t.Errorf("%d values, %d timestamps", len(s.Values), len(s.TimestampsUnixNano))
+	seen := func(n int, count uint64) profile.Sample {
+		s := sampleOf(shop, profile.Frame{Address: 1})
+		s.Start, s.Count = s.Start.Add(time.Duration(n)*time.Second), count
+		s.End = s.Start.Add(100 * time.Millisecond)
+		return s
+	}
+	middle := func(s profile.Sample) uint64 { return uint64(s.Start.UnixNano()) + 5e7 }
+	for _, c := range []struct {
+		samples []profile.Sample
+		values  []int64
+		latest  profile.Sample
+	}{
+		{[]profile.Sample{seen(0, maxTimestamps-1), seen(1, 1)}, nil, seen(1, 1)},
+		{[]profile.Sample{seen(1, 1), seen(0, maxTimestamps)}, []int64{maxTimestamps + 1}, seen(1, 1)},
+		{[]profile.Sample{seen(1, 1), seen(0, maxTimestamps), seen(2, 1)}, []int64{maxTimestamps + 2}, seen(2, 1)},
+		{[]profile.Sample{seen(0, maxTimestamps+1), seen(2, 1), seen(1, 1)}, []int64{maxTimestamps + 3}, seen(2, 1)},
+	} {
+		s := one(t, testOptions(&counter{}), c.samples...).ResourceProfiles[0].ScopeProfiles[0].Profiles[0].Samples[0]
+		want := maxTimestamps
+		if c.values != nil {
+			want = 1
+		}
+		if !slices.Equal(s.Values, c.values) || len(s.TimestampsUnixNano) != want ||
+			s.TimestampsUnixNano[want-1] != middle(c.latest) {
+			t.Errorf("values %d, %d timestamps, the last %d, want %d, %d, %d", s.Values, len(s.TimestampsUnixNano),
+				s.TimestampsUnixNano[len(s.TimestampsUnixNano)-1], c.values, want, middle(c.latest))
+		}
+	}
+}
+
+// Where requests must be small, a sample of many times is one of them as well.
+func TestManyTimesOfSmallRequest(t *testing.T) {
+	options := testOptions(&counter{})
+	options.MaxBytes = 4 << 10
+	s := sampleOf(shop, profile.Frame{Address: 1})
+	for _, s.Count = range []uint64{1, 256, 257, maxTimestamps, math.MaxInt64} {
+		b, requests := collect(options)
+		if err := b.Add(&s); err != nil {
+			t.Fatalf("%d times: %v", s.Count, err)
+		}
+		b.Flush()
+		if r := (*requests)[0]; len(r.Body) > options.MaxBytes || r.Count != s.Count {
+			t.Errorf("%d bytes, %d of %d times", len(r.Body), r.Count, s.Count)
 		}
 	}
 }
@@ -310,7 +341,7 @@ func TestManyTimes(t *testing.T) {
 // What is kept for a request is bounded where samples were seen too often for their times to be told.
 func TestManyIntervals(t *testing.T) {
 	b, requests := collect(testOptions(&counter{}))
-	const intervals = maxTimes + 1
+	const intervals = maxTimestamps + 1
 	for i := range 2*maxPoints/intervals + 1 {
 		for j := range intervals {
 			s := sampleOf(shop, profile.Frame{Address: 1})
