@@ -114,8 +114,8 @@ const testTimeout = 20 * time.Minute
 // planOf returns the suites as steps, and their packages.
 func planOf(suites []suite) (p plan, packages []string) {
 	for _, s := range suites {
-		args := []string{path.Join(testsDir, path.Base(s.pkg)+".test"), "-test.v=test2json", "-test.short", "-test.paniconexit0",
-			"-test.timeout=" + (testTimeout - 10*time.Second).String()}
+		args := []string{path.Join(testsDir, path.Base(s.pkg)+".test"), "-test.v=test2json", "-test.short",
+			"-test.paniconexit0", "-test.timeout=" + (testTimeout - 10*time.Second).String()}
 		if s.run != "" {
 			args = append(args, "-test.run="+s.run)
 		}
