@@ -89,10 +89,11 @@ struct registers { /* struct user_pt_regs of arch/arm64/include/uapi/asm/ptrace.
     __u64 sp, ip, pstate;
 };
 
+#define PSR_MODES 0x1f /* PSR_MODE_MASK and PSR_MODE32_BIT; none of them is set in EL0t */
+
 /* Of 64 bits: those of 32 have frames of another form. */
 static __always_inline bool in_user_code(const struct registers *regs) {
-    return (regs->pstate & 0x1f) ==
-           0; /* PSR_MODE_MASK and PSR_MODE32_BIT: neither is set in EL0t */
+    return (regs->pstate & PSR_MODES) == 0;
 }
 
 #else
@@ -120,7 +121,7 @@ static __always_inline __u32 walk_user(const struct registers *regs, __u64 *addr
         if (next - from >= MAX_FRAME_BYTES ||
             bpf_probe_read_user(frame, sizeof(frame), (const void *)next) || !frame[1])
             break;
-        addrs[frames] = frame[1] & address_mask; /* of arm64 it may be signed, in the others */
+        addrs[frames] = frame[1] & address_mask; /* on arm64 the other bits may be a signature */
         from = next + 1;                         /* the next one lies above */
         next = frame[0];
     }

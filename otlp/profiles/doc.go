@@ -16,11 +16,12 @@
 // profile, which the specification advises against (SHOULD): the alternatives are refused or dropped
 // by receivers. (Pyroscope 1.21.0 refuses several values of a sample, "sample values length
 // mismatch". The exporter to Elasticsearch drops samples without timestamps.)
-// The link is the span that was active, or
-// the transaction if there was none, so that one index joins the sample to a trace; if it is the
-// span, the attribute transaction.id has the transaction. Without a trace there is neither. What the
-// thread published of its work beside the ids are attributes, too, with the keys that it published
-// and values that are text. Those with a key of our attributes are left out.
+//
+// The link is the span that was active, or the transaction if there was none, so that one index joins
+// the sample to a trace; if it is the span, the attribute transaction.id has the transaction. Without a
+// trace there is neither. What the thread published of its work beside the ids are attributes, too,
+// with the keys that it published and values that are text. Those with a key of our attributes are
+// left out.
 //
 // # Frames
 //

@@ -321,6 +321,50 @@ func TestManyTimes(t *testing.T) {
 	}
 }
 
+// Requests become smaller, too, when a sample has a value instead of its timestamps. None is larger
+// than its limit, and nothing is lost.
+func TestLimitWithValues(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	for range 20 {
+		options := testOptions(&counter{})
+		options.MaxBytes = 20_000 + random.IntN(100_000)
+		b, requests := collect(options)
+		var added, sent uint64
+		for range 500 {
+			s := sampleOf(shop, profile.Frame{Address: 1})
+			s.TID, s.Count = 1+random.IntN(10), 1<<random.IntN(14)
+			s.Start = moment.Add(time.Duration(random.IntN(1000)) * time.Millisecond)
+			s.End = s.Start
+			if err := b.Add(&s); err != nil {
+				t.Fatal(err)
+			}
+			added += s.Count
+			if size, body := b.size(), len(b.encode()); size != body {
+				t.Fatalf("%d bytes, expected %d", body, size)
+			}
+		}
+		b.Flush()
+		values := 0
+		for _, r := range *requests {
+			observed := make(map[observation]uint64)
+			request := decode(t, r.Body)
+			observations(t, request, observed)
+			for _, n := range observed {
+				sent += n
+			}
+			for _, s := range request.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].Samples {
+				values += len(s.Values)
+			}
+			if len(r.Body) > options.MaxBytes {
+				t.Errorf("%d bytes, of at most %d", len(r.Body), options.MaxBytes)
+			}
+		}
+		if added != sent || values == 0 {
+			t.Errorf("%d times sent of %d, %d with a value", sent, added, values)
+		}
+	}
+}
+
 // Where requests must be small, a sample of many times is one of them as well.
 func TestManyTimesOfSmallRequest(t *testing.T) {
 	options := testOptions(&counter{})

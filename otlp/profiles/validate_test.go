@@ -226,19 +226,15 @@ func (v *validator) sample(p *profiles.Profile, s *profiles.Sample) {
 			"transaction %v of a sample with link %v", id, l)
 	}
 	v.check(!ok || s.LinkIndex != 0, "transaction %v of a sample without link", id)
-	v.check(len(s.TimestampsUnixNano) > 0 && (len(s.Values) == 0 || len(s.Values) == len(s.TimestampsUnixNano)),
+	v.check(len(s.Values) == 0 && len(s.TimestampsUnixNano) > 0 || len(s.Values) == 1 && len(s.TimestampsUnixNano) == 1,
 		"%d values and %d timestamps", len(s.Values), len(s.TimestampsUnixNano))
 	v.check(slices.IsSorted(s.TimestampsUnixNano), "timestamps %v", s.TimestampsUnixNano)
-	times := make(map[uint64]bool)
-	for i, at := range s.TimestampsUnixNano {
+	for _, at := range s.TimestampsUnixNano {
 		v.check(at >= p.TimeUnixNano && at-p.TimeUnixNano < p.DurationNano, "%d is not in %d + %d", at, p.TimeUnixNano,
 			p.DurationNano)
-		if len(s.Values) == 0 {
-			continue
-		}
-		v.check(!times[at], "two values at %d", at)
-		times[at] = true
-		v.check(s.Values[i] > 0, "value %d", s.Values[i])
+	}
+	for _, value := range s.Values {
+		v.check(value > 0, "value %d", value)
 	}
 }
 
