@@ -11,6 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/features"
+
 	"correlator/elfsym"
 	"correlator/internal/demo"
 	"correlator/internal/testenv"
@@ -309,33 +313,43 @@ func TestEverySampleIsCounted(t *testing.T) {
 	}
 }
 
-// Stacks have frames of the kernel only with KernelStacks.
+// Stacks have frames of the kernel only with KernelStacks. Those of the process are where it has entered
+// the kernel.
 func TestKernelStacks(t *testing.T) {
-	for _, kernel := range []bool{false, true} {
-		t.Run(fmt.Sprint(kernel), func(t *testing.T) {
-			p := demo.Start(t, demo.Options{Busy: 1, Gap: -1, Transaction: time.Millisecond})
-			s := openSampler(t, SamplerOptions{KernelStacks: kernel, SamplesPerSecond: 5000})
-			addDemo(t, s, p)
-			const kernelHalf = 1 << 63
-			found := false
-			enough := func() bool { counters := readCounters(t, s); return counters[Correlated] > 2000 }
-			testenv.Poll(t, waiting, "samples with and without frames of the kernel", func() bool {
-				for _, c := range drainAll(t, s) {
-					stack := stack(t, s, c.Stack)
-					for _, addr := range stack.Kernel {
-						found = true
-						if addr < kernelHalf {
-							t.Errorf("%#x is not in the kernel", addr)
-						}
-					}
-					for _, addr := range stack.User {
-						if addr >= kernelHalf {
-							t.Errorf("%#x is in the kernel", addr)
-						}
-					}
-				}
-				return enough() && found == kernel
-			})
-		})
+	for _, flavor := range []demo.Flavor{demo.Glibc, demo.Musl} {
+		for _, kernel := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v/%v", flavor, kernel), func(t *testing.T) { testKernelStacks(t, flavor, kernel) })
+		}
 	}
+}
+
+func testKernelStacks(t *testing.T, flavor demo.Flavor, kernel bool) {
+	// Before Linux 5.15, the kernel walks them.
+	walksItself := features.HaveProgramHelper(ebpf.PerfEvent, asm.FnTaskPtRegs) == nil
+	p := demo.Start(t, demo.Options{Flavor: flavor, Busy: 1, Gap: -1, Transaction: time.Millisecond})
+	s := openSampler(t, SamplerOptions{KernelStacks: kernel, SamplesPerSecond: 5000})
+	addDemo(t, s, p)
+	const kernelHalf = 1 << 63
+	found := false
+	enough := func() bool { counters := readCounters(t, s); return counters[Correlated] > 2000 }
+	testenv.Poll(t, waiting, "samples with and without frames of the kernel", func() bool {
+		for _, c := range drainAll(t, s) {
+			stack := stack(t, s, c.Stack)
+			for _, addr := range stack.Kernel {
+				found = true
+				if addr < kernelHalf {
+					t.Errorf("%#x is not in the kernel", addr)
+				}
+			}
+			for _, addr := range stack.User {
+				if addr >= kernelHalf {
+					t.Errorf("%#x is in the kernel", addr)
+				}
+			}
+			if walksItself {
+				verifyCode(t, p.PID, stack)
+			}
+		}
+		return enough() && found == kernel
+	})
 }

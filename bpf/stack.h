@@ -104,19 +104,52 @@ static __always_inline bool in_user_code(const struct registers *regs) {
  * the register does not hold a frame pointer. */
 #define MAX_FRAME_BYTES (1 << 20)
 
-/* Walks the user stack when user code was interrupted, as the kernel does for 64-bit code, except
- * that it stops at the end of the chain of frame pointers. C libraries start threads in code
- * without frame pointers, or with that of the thread that started them (musl on arm64), so nearly
- * every chain ends with a number that is not the address of a frame of the stack. The kernel
- * follows it, at best into a page fault, which takes longer than the whole walk, at worst to words
- * that it mistakes for frames and that differ from sample to sample. */
-static __always_inline __u32 walk_user(const struct registers *regs, __u64 *addrs,
+/* Where a thread is in user code, and its frame there. */
+struct user_registers {
+    __u64 ip, sp, bp;
+};
+
+enum bpf_func_id___stack {
+    BPF_FUNC_task_pt_regs___stack = 175,
+};
+
+/* The registers of user code: those that were interrupted, or else those with which the thread has
+ * entered the kernel, which the kernel hands out since Linux 5.15. Returns false before that. */
+static __always_inline bool get_user_registers(const struct registers *interrupted,
+                                               struct user_registers *user) {
+    if (in_user_code(interrupted)) {
+        user->ip = interrupted->ip;
+        user->sp = interrupted->sp;
+        user->bp = interrupted->bp;
+        return true;
+    }
+    if (bpf_core_enum_value_exists(enum bpf_func_id___stack, BPF_FUNC_task_pt_regs___stack)) {
+        const struct registers *entered =
+            (const struct registers *)bpf_task_pt_regs(bpf_get_current_task_btf());
+
+        user->ip = entered->ip;
+        user->sp = entered->sp;
+        user->bp = entered->bp;
+        /* The verifier has no instruction load from both. */
+        __asm__ __volatile__("" ::"r"(user->ip), "r"(user->sp), "r"(user->bp));
+        return true;
+    }
+    return false;
+}
+
+/* Walks the stack of 64-bit user code as the kernel does, except that it stops at the end of the
+ * chain of frame pointers. C libraries start threads in code without frame pointers, or with that
+ * of the thread that started them (musl on arm64), so nearly every chain ends with a number that is
+ * not the address of a frame of the stack. The kernel follows it, at best into a page fault, which
+ * takes longer than the whole walk, at worst to words that it mistakes for frames and that differ
+ * from sample to sample. */
+static __always_inline __u32 walk_user(const struct user_registers *user, __u64 *addrs,
                                        __u64 address_mask) {
     __u64 frame[2]; /* of the caller: frame pointer, return address */
-    __u64 from = regs->sp, next = regs->bp;
+    __u64 from = user->sp, next = user->bp;
     __u32 frames;
 
-    addrs[0] = regs->ip;
+    addrs[0] = user->ip;
     for (frames = 1; frames < MAX_FRAMES; frames++) {
         if (next - from >= MAX_FRAME_BYTES ||
             bpf_probe_read_user(frame, sizeof(frame), (const void *)next) || !frame[1])
@@ -131,22 +164,22 @@ static __always_inline __u32 walk_user(const struct registers *regs, __u64 *addr
 /* Walks the stack. Returns false when there is not a single frame. */
 static __always_inline bool walk(void *ctx, struct stack *stack, bool kernel_stacks,
                                  __u64 address_mask) {
-    __u32 kernel_frames = 0;
+    struct user_registers user;
+    __u32 kernel_frames = 0, user_frames;
 
     stack->error = 0;
-    if (in_user_code(ctx)) {
-        stack->kernel_frames = 0;
-        stack->user_frames = walk_user(ctx, stack->addrs, address_mask);
-        /* What follows reads the number again. Otherwise the verifier would go through all of it
-         * once for each number that there can be. */
-        __asm__ __volatile__("" ::: "memory");
-        return true;
-    }
-    if (kernel_stacks)
+    if (kernel_stacks && !in_user_code(ctx))
         kernel_frames = get_stack(ctx, stack->addrs, 0);
-    stack->user_frames = get_stack(ctx, &stack->addrs[kernel_frames], BPF_F_USER_STACK);
+    if (get_user_registers(ctx, &user))
+        user_frames = walk_user(&user, &stack->addrs[kernel_frames], address_mask);
+    else
+        user_frames = get_stack(ctx, &stack->addrs[kernel_frames], BPF_F_USER_STACK);
     stack->kernel_frames = kernel_frames;
-    return stack->user_frames + kernel_frames;
+    stack->user_frames = user_frames;
+    /* What follows reads the numbers again. Otherwise the verifier would go through all of it once
+     * for each number that there can be. */
+    __asm__ __volatile__("" ::: "memory");
+    return user_frames + kernel_frames;
 }
 
 /* Takes over the stack that an unwinder has put into its record. Returns false when it has no frame
