@@ -62,6 +62,10 @@ static void rest(struct worker *w, uint64_t until_ns) {
 /* What was written is paged out some time later, as a kernel short of memory would do it. */
 #define STAYS_NS 20000000
 
+/* Between two readings of the clock, which are system calls where a C library does not find the
+ * kernel's vDSO: samples are to be of the work. */
+#define RUNS 8
+
 /* One step of a thread that switches by itself. */
 static void switch_and_work(struct worker *w) {
     uint64_t now = now_ns();
@@ -79,10 +83,12 @@ static void switch_and_work(struct worker *w) {
             w->until_ns = now + options->transaction_ns;
         }
     }
-    if (w->kind == WORKER_BUSY) {
-        w->tracer.work->run();
-    } else {
+    if (w->kind != WORKER_BUSY) {
         rest(w, w->until_ns);
+        return;
+    }
+    for (int i = 0; i < RUNS; i++) {
+        w->tracer.work->run();
     }
 }
 
