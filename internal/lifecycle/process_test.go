@@ -158,6 +158,12 @@ func TestHangingHoldsLittle(t *testing.T) {
 	r.state(p, process.StateError, process.ReasonTimeout.String())
 	most, stale := 0, &r.counters.Sampling.Outcomes[process.OutcomeStale]
 	sampler := r.process(p.PID).sampler
+	t.Cleanup(func() {
+		if known := r.process(p.PID); t.Failed() && known != nil {
+			t.Logf("sampled: %v, %d samples wait; in the kernel %v, then %v; %+v", known.sampler.IsRunning(),
+				known.sampler.Pending(), &r.counters.Sampling.Kernel, &r.counters.Sampling.Outcomes, known.Status())
+		}
+	})
 	enough := uint64(sampling.MaxPending)
 	if testing.Short() {
 		enough /= 8 // emulated CPUs take minutes for all of them
