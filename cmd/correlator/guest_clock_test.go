@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -27,9 +28,22 @@ type clockRun struct {
 	process *demo.Process
 	backend *backend.Backend
 	began   time.Time
-	checked int // intervals
-	before  int // lines of the log, until samples arrived for the first time
+	checked int    // intervals
+	before  int    // lines of the log, until samples arrived for the first time
+	shown   []span // by the clock, since those intervals
 }
+
+// A span is what the clock showed from one time on, until it was set. Nanoseconds.
+type span struct{ from, until uint64 }
+
+// holds reports whether an interval is of the span. The first one may have begun a while before it: its
+// length is measured by another clock.
+func (s span) holds(i backend.Interval) bool {
+	const leeway = uint64(15 * time.Second)
+	return s.from-leeway <= i.Start && i.Start < i.End && i.End <= s.until
+}
+
+func timeOfDay() uint64 { return uint64(time.Now().UnixNano()) }
 
 // patient has no sample be late because CPUs are emulated: one that is late was measured wrongly. It
 // is shorter than any step of a clock here.
@@ -51,6 +65,7 @@ func startClockRun(t *testing.T, flags ...string) *clockRun {
 		}
 	})
 	r.process.Registration(1)
+	r.shown = []span{{from: timeOfDay()}}
 	r.arrive("at first")
 	r.before = len(r.agent.entries())
 	return r
@@ -61,33 +76,30 @@ func startClockRun(t *testing.T, flags ...string) *clockRun {
 func (r *clockRun) arrive(clock string) {
 	t := r.t
 	t.Helper()
-	since := time.Now().UnixNano()
+	since := timeOfDay()
 	trace := r.process.Begin(1).TraceID
 	hasSamples(r.process, trace)
 	testenv.Poll(t, deadline, "exported samples, "+clock, func() bool { return r.exported(trace) >= several })
 	const metric = "correlator_otlp_profile_samples_total"
 	testenv.Poll(t, deadline, "metrics, "+clock, func() bool {
 		m := r.backend.Metrics()[metric]
-		return m.At >= uint64(since) && m.At <= uint64(time.Now().UnixNano()) && m.Start <= m.At
+		return m.At >= since && m.At <= timeOfDay() && m.Start <= m.At
 	})
-	// The first profile may be of the time before.
-	const longest, leeway = 30 * time.Second, 15 * time.Second
 	intervals := r.backend.Profiles().Intervals[r.checked:]
 	r.checked += len(intervals)
-	now := time.Now()
-	inTime := 0
+	now := timeOfDay()
+	current := span{since, now}
+	if !slices.ContainsFunc(intervals, current.holds) {
+		t.Errorf("%s: no profile is of %v: %v", clock, current, intervals)
+	}
+	r.shown[len(r.shown)-1].until = now
 	for _, i := range intervals {
-		if i.End <= i.Start || i.End-i.Start > uint64(longest) {
-			t.Errorf("%s: a profile is of %d to %d", clock, i.Start, i.End)
-		}
-		if int64(i.Start) >= since-int64(leeway) && int64(i.End) <= now.UnixNano() {
-			inTime++
+		holds := func(s span) bool { return s.holds(i) }
+		if !slices.ContainsFunc(r.shown, holds) || i.End-i.Start > uint64(30*time.Second) {
+			t.Errorf("%s: a profile is of %v, the clock showed %v", clock, i, r.shown)
 		}
 	}
-	if inTime == 0 || inTime < len(intervals)-3 {
-		t.Errorf("%s: %d of %d profiles are of the present: %v, since %d to %d", clock, inTime, len(intervals),
-			intervals, since, now.UnixNano())
-	}
+	r.shown = []span{{from: now}}
 	r.process.End(1)
 }
 
@@ -166,14 +178,21 @@ func TestClockSet(t *testing.T) {
 	r := startClockRun(t, patient...)
 	const hour, day = time.Hour, 24 * time.Hour
 	for _, by := range []time.Duration{hour, -hour, -hour, hour, day, -day, -day, day} {
-		now := time.Now().Add(by)
-		tv := unix.NsecToTimeval(now.UnixNano())
-		if err := unix.Settimeofday(&tv); err != nil {
-			t.Fatal(err)
-		}
+		r.setClock(by)
 		r.arrive("set by " + by.String())
 	}
 	r.endInTime()
+}
+
+func (r *clockRun) setClock(by time.Duration) {
+	r.t.Helper()
+	now := timeOfDay()
+	r.shown[len(r.shown)-1].until = now
+	tv := unix.NsecToTimeval(int64(now) + int64(by))
+	if err := unix.Settimeofday(&tv); err != nil {
+		r.t.Fatal(err)
+	}
+	r.shown = append(r.shown, span{from: now + uint64(by)})
 }
 
 func clockGettime(t *testing.T, clock int32) time.Duration {
@@ -214,6 +233,36 @@ func TestSuspend(t *testing.T) {
 	r.endInTime()
 }
 
+// behind is how much the time of day is behind the clock of the board.
+func behind(t *testing.T) time.Duration {
+	t.Helper()
+	const board = "/sys/class/rtc/rtc0/since_epoch"
+	text, err := os.ReadFile(board)
+	if err != nil {
+		testenv.Missing(t, "this machine has no clock of its board: "+err.Error())
+	}
+	seconds, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", board, err)
+	}
+	return time.Duration(seconds)*time.Second - clockGettime(t, unix.CLOCK_REALTIME)
+}
+
+// The machine is stopped for ten seconds by its monitor, and its clocks with it, but the one of the board,
+// which the kernel does not look at. For the agent no time has passed: nothing is late.
+func TestPause(t *testing.T) {
+	before := behind(t)
+	r := startClockRun(t, patient...)
+	hasSamples(r.process, r.process.Begin(1).TraceID)
+	askForStop(t, "Pause")
+	testenv.Poll(t, deadline, "the machine to be stopped by its monitor", func() bool {
+		return behind(t)-before > stalled/2
+	})
+	r.process.End(1)
+	r.arrive("after the machine was stopped by its monitor")
+	r.endInTime()
+}
+
 // The machine is stopped for ten seconds while its clocks go on, and then the agent alone. What waited is
 // late, and not sent in a flood; where the agent was stopped, that is much, which is dropped and counted.
 // Processes stay registered.
@@ -243,15 +292,21 @@ func TestStall(t *testing.T) {
 
 const stalled = 10 * time.Second
 
+// askForStop has internal/kernels stop the machine. It may not have begun when this returns.
+func askForStop(t *testing.T, how string) {
+	t.Helper()
+	// A line of internal/kernels, for which this is an event.
+	line := fmt.Sprintf("\n\x1ekernels {%q:%d}\n", how, int(stalled.Seconds()))
+	if err := os.WriteFile("/dev/console", []byte(line), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // stallMachine returns when the machine has been stopped, and goes on.
 func stallMachine(t *testing.T) {
 	t.Helper()
 	before := clockGettime(t, unix.CLOCK_MONOTONIC)
-	// A line of internal/kernels, for which this is an event.
-	line := fmt.Sprintf("\n\x1ekernels {\"Stall\":%d}\n", int(stalled.Seconds()))
-	if err := os.WriteFile("/dev/console", []byte(line), 0); err != nil {
-		t.Fatal(err)
-	}
+	askForStop(t, "Stall")
 	testenv.Poll(t, deadline, "the machine to be stopped", func() bool {
 		now := clockGettime(t, unix.CLOCK_MONOTONIC)
 		length := now - before

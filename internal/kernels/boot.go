@@ -3,14 +3,13 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // memory is that of the guest in MiB: of the unpacked initramfs, which is some 600 MiB, and for the
@@ -27,23 +26,35 @@ func boot(ctx context.Context, k kernel, image, initramfs string, log io.Writer,
 		// An oops is a panic, after which the machine restarts at once, which ends QEMU. The first process
 		// starts the second CPU.
 		"-append", "console="+m.console+" oops=panic panic=-1 maxcpus=1 rdinit=/init")
-	cmd := exec.CommandContext(ctx, m.qemu, arguments...)
+	cmd := exec.CommandContext(ctx, m.qemu, append(arguments, monitorOptions...)...)
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
 	}
-	if err := cmd.Start(); err != nil {
+	monitor, theirs, err := newMonitor()
+	if err != nil {
+		return err
+	}
+	defer monitor.Close()
+	cmd.ExtraFiles = []*os.File{theirs}
+	err = cmd.Start()
+	theirs.Close()
+	if err != nil {
 		return fmt.Errorf("starting %s: %w", m.qemu, err)
 	}
 	done := false
+	var stopping error
 	lines := bufio.NewScanner(io.TeeReader(stdout, log))
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		if e, ok := parseEvent(lines.Text()); ok {
 			done = done || e.Done
-			if e.Stall > 0 {
-				stall(ctx, cmd.Process, time.Duration(e.Stall)*time.Second)
+			switch {
+			case e.Stall > 0:
+				stopping = errors.Join(stopping, stall(ctx, cmd.Process, time.Duration(e.Stall)*time.Second))
+			case e.Pause > 0:
+				stopping = errors.Join(stopping, monitor.pause(ctx, time.Duration(e.Pause)*time.Second))
 			}
 			handle(e)
 		}
@@ -53,6 +64,8 @@ func boot(ctx context.Context, k kernel, image, initramfs string, log io.Writer,
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("the guest is not done: %w", context.Cause(ctx))
+	case stopping != nil:
+		return fmt.Errorf("stopping the machine for a while: %w", stopping)
 	case reading != nil:
 		return fmt.Errorf("reading the console: %w", reading)
 	case err != nil:
@@ -61,17 +74,6 @@ func boot(ctx context.Context, k kernel, image, initramfs string, log io.Writer,
 		return fmt.Errorf("the guest ended before it was done")
 	}
 	return nil
-}
-
-// stall stops QEMU for a while, as a busy host may stop the CPUs of a virtual machine: clocks go on.
-func stall(ctx context.Context, qemu *os.Process, pause time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, pause)
-	defer cancel()
-	if qemu.Signal(unix.SIGSTOP) != nil {
-		return // it has ended
-	}
-	<-ctx.Done()
-	_ = qemu.Signal(unix.SIGCONT)
 }
 
 // progress prints which step has ended, and when.

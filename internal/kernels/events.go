@@ -35,6 +35,7 @@ type event struct {
 	Ended   *ending `json:",omitempty"` // once for each step
 	Kernel  string  `json:",omitempty"` // a warning of the kernel's log
 	Stall   int     `json:",omitempty"` // seconds for which a test wants the machine stopped, but not its clocks
+	Pause   int     `json:",omitempty"` // seconds for which it is to be stopped with its clocks
 	Done    bool    `json:",omitempty"` // once, last
 }
 

@@ -102,7 +102,7 @@ var suites = []suite{
 	{pkg: "cmd/correlator", name: "check", run: "^TestCircumstances$"},
 	// After these the kernel may take its clock, the CPU's counter, for unstable, and use one that is slow to
 	// read.
-	{pkg: "cmd/correlator", name: "clock, suspend", run: "^Test(HotplugWhileRecording|ClockSet|Suspend|Stall)$"},
+	{pkg: "cmd/correlator", name: "clock, suspend", run: "^Test(HotplugWhileRecording|ClockSet|Suspend|Stall|Pause)$"},
 	// Last: what these set cannot be taken back.
 	{pkg: "cmd/correlator", name: "settings", run: "^(TestContextWithoutNames|TestKernelOptions)$", quick: true},
 }
