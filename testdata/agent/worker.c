@@ -64,7 +64,7 @@ static void rest(struct worker *w, uint64_t until_ns) {
 
 /* Between two readings of the clock, which are system calls where a C library does not find the
  * kernel's vDSO: samples are to be of the work. */
-#define RUNS 8
+#define RUNS 32
 
 /* One step of a thread that switches by itself. */
 static void switch_and_work(struct worker *w) {
