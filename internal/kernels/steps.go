@@ -55,7 +55,6 @@ var maySkip = []struct {
 	{"this machine cannot be suspended to memory", []string{"arm64-6.1", "arm64-6.12"}},
 
 	// The guest has no runtimes and no other compilers.
-	{"needs the program clang ", nil},
 	{"needs the program go ", nil},
 	{"needs the program java ", nil},
 	{"needs the program node ", nil},
