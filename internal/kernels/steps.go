@@ -79,7 +79,7 @@ func mayBeSkipped(kernel, reason string) bool {
 
 var suites = []suite{
 	{pkg: "cmd/correlator", name: "cgroups version 1", run: "^TestCgroupV1$", quick: true, v1: true}, // first
-	{pkg: "cmd/correlator", run: "^TestEndToEnd$", quick: true},
+	{pkg: "cmd/correlator", name: "end to end", run: "^TestEndToEnd$", quick: true},
 	{pkg: "cmd/correlator", name: "CPU hotplug", run: "^TestHotplug$", quick: true},
 	{pkg: "memread", quick: true},
 	{pkg: "internal/kallsyms", quick: true},
@@ -99,7 +99,7 @@ var suites = []suite{
 	{pkg: "internal/lifecycle"},
 	{pkg: "internal/record"},
 	{pkg: "internal/agent", run: "^TestSampled"},
-	{pkg: "cmd/correlator", name: "check", run: "^TestCircumstances$"},
+	{pkg: "cmd/correlator", name: "circumstances (check)", run: "^TestCircumstances$"},
 	// After these the kernel may take its clock, the CPU's counter, for unstable, and use one that is slow to
 	// read.
 	{pkg: "cmd/correlator", name: "clock, suspend", run: "^Test(HotplugWhileRecording|ClockSet|Suspend|Stall)$"},
