@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -24,9 +23,9 @@ func boot(ctx context.Context, k kernel, image, initramfs string, log io.Writer,
 	arguments := append(append([]string{}, m.options...), "-accel", "tcg,thread=multi", "-smp", "2", "-m", memory,
 		"-nodefaults", "-nographic", "-serial", "stdio", "-no-reboot",
 		"-kernel", image, "-initrd", initramfs,
-		// An oops is a panic, after which the machine restarts at once, which ends QEMU. The first process
-		// starts the second CPU.
-		"-append", "console="+m.console+" oops=panic panic=-1 maxcpus=1 rdinit=/init")
+		// An oops is a panic, after which the machine restarts at once, which ends QEMU. The kernel's log, which is
+		// read after the tests, has room for 128 KiB by default. The first process starts the second CPU.
+		"-append", "console="+m.console+" oops=panic panic=-1 log_buf_len=4M maxcpus=1 rdinit=/init")
 	cmd := exec.CommandContext(ctx, m.qemu, arguments...)
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()
@@ -36,19 +35,12 @@ func boot(ctx context.Context, k kernel, image, initramfs string, log io.Writer,
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("starting %s: %w", m.qemu, err)
 	}
-	done := false
-	lines := bufio.NewScanner(io.TeeReader(stdout, log))
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		if e, ok := parseEvent(lines.Text()); ok {
-			done = done || e.Done
-			if e.Stall > 0 {
-				stall(ctx, cmd.Process, time.Duration(e.Stall)*time.Second)
-			}
-			handle(e)
+	done, malformed, reading := readEvents(io.TeeReader(stdout, log), func(e event) {
+		if e.Stall > 0 {
+			stall(ctx, cmd.Process, time.Duration(e.Stall)*time.Second)
 		}
-	}
-	reading := lines.Err()
+		handle(e)
+	})
 	err = cmd.Wait()
 	switch {
 	case ctx.Err() != nil:
@@ -60,7 +52,7 @@ func boot(ctx context.Context, k kernel, image, initramfs string, log io.Writer,
 	case !done:
 		return fmt.Errorf("the guest ended before it was done")
 	}
-	return nil
+	return malformed // results were lost
 }
 
 // stall stops QEMU for a while, as a busy host may stop the CPUs of a virtual machine: clocks go on.
