@@ -107,7 +107,7 @@ func openConsumer(t *testing.T, dir string, change func(*ebpf.CollectionSpec)) *
 		t.Fatal(err)
 	}
 	defer table.Close()
-	spec := compileProgram(t, "consumer.bpf.c")
+	spec := compileProgram(t, "consumer")
 	change(spec)
 	spec.Maps["targets"].MaxEntries = table.MaxEntries()
 	c := new(consumer)

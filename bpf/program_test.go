@@ -2,11 +2,8 @@ package bpf
 
 import (
 	"fmt"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 	"unsafe"
@@ -18,19 +15,12 @@ import (
 	"correlator/internal/testenv"
 )
 
-// compileProgram compiles an eBPF program of testdata as another project would.
-func compileProgram(t testing.TB, name string, flags ...string) *ebpf.CollectionSpec {
+// compileProgram compiles testdata/NAME.bpf.c as another project would, unless that was done.
+func compileProgram(t testing.TB, name string) *ebpf.CollectionSpec {
 	t.Helper()
 	testenv.NeedRoot(t)
-	testenv.NeedTool(t, "clang")
-	arch := map[string]string{"amd64": "x86", "arm64": "arm64"}[runtime.GOARCH]
-	object := filepath.Join(t.TempDir(), strings.TrimSuffix(name, ".c")+".o")
-	command := exec.Command("clang", append([]string{"-O2", "-g", "-Wall", "-Wextra", "-Werror", "-target", "bpf",
-		"-mcpu=v1", "-D__TARGET_ARCH_" + arch, "-I.", "-o", object, "-c", "testdata/" + name}, flags...)...)
-	if output, err := command.CombinedOutput(); err != nil {
-		t.Fatalf("compiling %s: %v\n%s", name, err, output)
-	}
-	return loadSpec(t, object)
+	program := "bpf-" + name
+	return loadSpec(t, filepath.Join(demo.BuildWith(t, "clang", program), program+".o"))
 }
 
 // sampleThread runs a program whenever a thread has used a CPU for a period, until the test ends.
@@ -85,7 +75,7 @@ func BenchmarkSample(b *testing.B) {
 		GetStack *ebpf.Program `ebpf:"get_stack"`
 		Nothing  *ebpf.Program `ebpf:"nothing"`
 	}
-	if err := compileProgram(b, "getstack.bpf.c").LoadAndAssign(&programs, nil); err != nil {
+	if err := compileProgram(b, "getstack").LoadAndAssign(&programs, nil); err != nil {
 		b.Fatal(err)
 	}
 	defer programs.GetStack.Close()

@@ -43,7 +43,7 @@ var chainLayout = RecordLayout{Words: 16, WordCount: 10, KernelFrames: 8, Error:
 func openChain(t testing.TB) *chain {
 	t.Helper()
 	c := &chain{t: t}
-	if err := compileProgram(t, "chain.bpf.c").LoadAndAssign(&c.chainObjects, nil); err != nil {
+	if err := compileProgram(t, "chain").LoadAndAssign(&c.chainObjects, nil); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

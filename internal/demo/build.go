@@ -1,11 +1,13 @@
 package demo
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -17,15 +19,32 @@ import (
 // that are up to date are not built again, and only one test binary builds at a time.
 func Build(t testing.TB, targets ...string) string {
 	t.Helper()
+	return BuildWith(t, "", targets...)
+}
+
+// BuildWith is Build for targets that need a program, unless they are up to date. It ends the test
+// where they need it and it is missing.
+func BuildWith(t testing.TB, tool string, targets ...string) string {
+	t.Helper()
 	testenv.NeedTool(t, "make")
 	testdata := filepath.Join(moduleRoot(t), "testdata")
 	unlock := lock(t, filepath.Join(testdata, "Makefile"))
 	defer unlock()
-	command := exec.Command("make", append([]string{"--silent", "O=out"}, targets...)...)
-	command.Dir = testdata
-	// The flags of an outer make, as of `make test`, are not meant for this one.
-	command.Env = append(os.Environ(), "MAKEFLAGS=", "MAKELEVEL=")
-	if output, err := command.CombinedOutput(); err != nil {
+	run := func(options ...string) ([]byte, error) {
+		command := exec.Command("make", slices.Concat(options, []string{"O=out"}, targets)...)
+		command.Dir = testdata
+		// The flags of an outer make, as of `make test`, are not meant for this one.
+		command.Env = append(os.Environ(), "MAKEFLAGS=", "MAKELEVEL=")
+		return command.CombinedOutput()
+	}
+	if tool != "" {
+		const outdated = 1 // exit code; of errors it is 2, which the second make reports
+		var exit *exec.ExitError
+		if _, err := run("--question"); errors.As(err, &exit) && exit.ExitCode() == outdated {
+			testenv.NeedTool(t, tool)
+		}
+	}
+	if output, err := run("--silent"); err != nil {
 		t.Fatalf("building %v: %v\n%s", targets, err, output)
 	}
 	return filepath.Join(testdata, "out")

@@ -1,13 +1,13 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 )
@@ -20,13 +20,13 @@ const memory = "4096"
 // All that it prints goes to log.
 func boot(ctx context.Context, k kernel, image, initramfs string, log io.Writer, handle func(event)) error {
 	m := machines[k.arch]
-	arguments := append(append([]string{}, m.options...), "-accel", "tcg,thread=multi", "-smp", "2", "-m", memory,
+	arguments := append(slices.Concat(m.options, monitorOptions), "-accel", "tcg,thread=multi", "-smp", "2", "-m", memory,
 		"-nodefaults", "-nographic", "-serial", "stdio", "-no-reboot",
 		"-kernel", image, "-initrd", initramfs,
-		// An oops is a panic, after which the machine restarts at once, which ends QEMU. The first process
-		// starts the second CPU.
-		"-append", "console="+m.console+" oops=panic panic=-1 maxcpus=1 rdinit=/init")
-	cmd := exec.CommandContext(ctx, m.qemu, append(arguments, monitorOptions...)...)
+		// An oops is a panic, after which the machine restarts at once, which ends QEMU. The kernel's log, which is
+		// read after the tests, has room for 128 KiB by default. The first process starts the second CPU.
+		"-append", "console="+m.console+" oops=panic panic=-1 log_buf_len=4M maxcpus=1 rdinit=/init")
+	cmd := exec.CommandContext(ctx, m.qemu, arguments...)
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
@@ -43,23 +43,16 @@ func boot(ctx context.Context, k kernel, image, initramfs string, log io.Writer,
 	if err != nil {
 		return fmt.Errorf("starting %s: %w", m.qemu, err)
 	}
-	done := false
 	var stopping error
-	lines := bufio.NewScanner(io.TeeReader(stdout, log))
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		if e, ok := parseEvent(lines.Text()); ok {
-			done = done || e.Done
-			switch {
-			case e.Stall > 0:
-				stopping = errors.Join(stopping, stall(ctx, cmd.Process, time.Duration(e.Stall)*time.Second))
-			case e.Pause > 0:
-				stopping = errors.Join(stopping, monitor.pause(ctx, time.Duration(e.Pause)*time.Second))
-			}
-			handle(e)
+	done, malformed, reading := readEvents(io.TeeReader(stdout, log), func(e event) {
+		switch {
+		case e.Stall > 0:
+			stopping = errors.Join(stopping, stall(ctx, cmd.Process, time.Duration(e.Stall)*time.Second))
+		case e.Pause > 0:
+			stopping = errors.Join(stopping, monitor.pause(ctx, time.Duration(e.Pause)*time.Second))
 		}
-	}
-	reading := lines.Err()
+		handle(e)
+	})
 	err = cmd.Wait()
 	switch {
 	case ctx.Err() != nil:
@@ -73,7 +66,7 @@ func boot(ctx context.Context, k kernel, image, initramfs string, log io.Writer,
 	case !done:
 		return fmt.Errorf("the guest ended before it was done")
 	}
-	return nil
+	return malformed // results were lost
 }
 
 // progress prints which step has ended, and when.

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
+	"fmt"
+	"io"
 	"strings"
 	"time"
 )
@@ -50,11 +53,32 @@ type ending struct {
 const eventPrefix = "\x1ekernels "
 
 // parseEvent returns the event in a line of the console, if there is one.
-func parseEvent(line string) (e event, ok bool) {
+func parseEvent(line string) (e event, ok bool, err error) {
 	_, text, ok := strings.Cut(line, eventPrefix)
 	if !ok {
-		return event{}, false
+		return event{}, false, nil
 	}
-	err := json.Unmarshal([]byte(text), &e)
-	return e, err == nil
+	if err := json.Unmarshal([]byte(text), &e); err != nil {
+		return event{}, false, fmt.Errorf("parsing the event %.200q: %w", text, err)
+	}
+	return e, true, nil
+}
+
+// readEvents hands over the events on a console, and reports whether the guest was done. It goes on
+// after a line that is cut off: what a kernel prints when it panics comes after it. The first such
+// line is malformed.
+func readEvents(console io.Reader, handle func(event)) (done bool, malformed, err error) {
+	lines := bufio.NewScanner(console)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		e, ok, err := parseEvent(lines.Text())
+		if malformed == nil {
+			malformed = err
+		}
+		if ok {
+			done = done || e.Done
+			handle(e)
+		}
+	}
+	return done, malformed, lines.Err()
 }

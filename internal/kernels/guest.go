@@ -36,9 +36,6 @@ var mounts = []struct {
 	{"/sys/kernel/security", "securityfs", "", false},
 }
 
-// levelWarning is KERN_WARNING of include/linux/kern_levels.h. More important levels are lower.
-const levelWarning = 4
-
 // maxOutput is the longest line of a step that is reported in one event. Others are divided.
 const maxOutput = 4096
 
@@ -278,38 +275,6 @@ func endOthers() {
 		_ = unix.Kill(-1, unix.SIGKILL)
 		if _, err := unix.Wait4(-1, nil, 0, nil); errors.Is(err, unix.ECHILD) {
 			return
-		}
-	}
-}
-
-// reportLog reports the warnings and errors in the kernel's log.
-func (g *guest) reportLog() error {
-	// Each read returns a message. Their level is in the low 3 bits of the first number:
-	// Documentation/ABI/testing/dev-kmsg.
-	log, err := unix.Open("/dev/kmsg", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(log)
-	message := make([]byte, 8192) // the kernel's CONSOLE_EXT_LOG_MAX
-	for {
-		n, err := unix.Read(log, message)
-		switch {
-		case errors.Is(err, unix.EAGAIN):
-			return nil
-		case errors.Is(err, unix.EPIPE): // messages were overwritten meanwhile
-			continue
-		case err != nil:
-			return err
-		}
-		head, text, _ := strings.Cut(string(message[:n]), ";")
-		var level int
-		if _, err := fmt.Sscanf(head, "%d,", &level); err != nil {
-			return err
-		}
-		if level&7 <= levelWarning {
-			line, _, _ := strings.Cut(text, "\n")
-			g.send(event{Kernel: line})
 		}
 	}
 }

@@ -11,7 +11,8 @@ import (
 var gnuMachine = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
 
 // makePrograms builds the programs of testdata for the guest, against the guest's C libraries, and
-// returns their directory. In the guest, make finds them up to date: there, each takes 10 s.
+// returns their directory. In the guest, make finds them up to date: there, each takes 10 s, and there
+// is no clang for those of eBPF.
 func (o *options) makePrograms(arch, userland string) (string, error) {
 	programs := filepath.Join(o.dir, "programs-"+arch)
 	machine := gnuMachine[arch]
@@ -25,11 +26,11 @@ func (o *options) makePrograms(arch, userland string) (string, error) {
 	if arch == "arm64" {
 		muslCompiler += " -mno-outline-atomics" // their part in libgcc needs a function of glibc's
 	}
-	for libc, compiler := range map[string]string{"glibc": compiler, "musl": muslCompiler} {
+	for kind, compiler := range map[string]string{"glibc": compiler, "musl": muslCompiler, "bpf": ""} {
 		_, err := output(filepath.Join(o.checkout, "testdata"), "make", "--silent", "O="+programs, "MACHINE="+machine,
-			"COMPILER="+compiler, "MUSL_LIB="+musl, "programs-"+libc)
+			"COMPILER="+compiler, "MUSL_LIB="+musl, "programs-"+kind)
 		if err != nil {
-			return "", fmt.Errorf("building programs for %s with %s: %w", arch, libc, err)
+			return "", fmt.Errorf("building programs-%s for %s: %w", kind, arch, err)
 		}
 	}
 	return programs, nil

@@ -101,9 +101,10 @@ func (r *result) judge(p plan) {
 	}
 }
 
-// trouble is what the kernel prints when something is wrong with it that does not end it.
+// trouble is what the kernel prints when something is wrong with it that does not end it, which may be
+// in messages that were lost.
 var trouble = regexp.MustCompile(`^(WARNING|BUG|KASAN|UBSAN|INFO: (task|rcu)|rcu: INFO|watchdog: BUG|` +
-	`unchecked MSR)`)
+	`unchecked MSR|` + messagesLost + `)`)
 
 // hidden returns why a step is no success although its tests did not fail; empty: it is one.
 func (s *stepResult) hidden(kernel string) string {

@@ -19,20 +19,73 @@ func TestEvents(t *testing.T) {
 		"\x1ekernels {\"Step\":\"bpf\",\"Ended\":{\"Error\":\"exit status 1\",\"Seconds\":2.5}}\n" +
 		"\x1ekernels {\"Done\":true}\n"
 	var got []string
-	for line := range strings.Lines(console) {
-		if e, ok := parseEvent(line); ok {
-			text := e.Release + e.Step + e.Output
-			if e.Ended != nil {
-				text += " ended: " + e.Ended.Error
-			}
-			if e.Done {
-				text += "done"
-			}
-			got = append(got, text)
+	done, malformed, err := readEvents(strings.NewReader(console), func(e event) {
+		text := e.Release + e.Step + e.Output
+		if e.Ended != nil {
+			text += " ended: " + e.Ended.Error
 		}
-	}
+		if e.Done {
+			text += "done"
+		}
+		got = append(got, text)
+	})
 	if want := []string{"6.1.0", "bpf=== RUN", "bpf ended: exit status 1", "done"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+	if !done || err != nil || malformed == nil || !strings.Contains(malformed.Error(), `Ou"`) {
+		t.Errorf("done: %v, %v, malformed: %v", done, err, malformed)
+	}
+}
+
+// Each is the end of a console.
+func TestEventsEnd(t *testing.T) {
+	const first = "\x1ekernels {\"Release\":\"6.1.0\"}\n"
+	for name, c := range map[string]struct {
+		end             string
+		done, malformed bool
+	}{
+		"done":           {end: "\x1ekernels {\"Done\":true}\n", done: true},
+		"done, no line":  {end: "\x1ekernels {\"Done\":true}", done: true},
+		"nothing":        {},
+		"another prefix": {end: "kernels {\"Done\":true}\n"},
+		"cut off":        {end: "\x1ekernels {\"Step\":\"bp", malformed: true},
+		"panic within":   {end: "\x1ekernels {\"Step\":\"bp[  9.1] Kernel panic\n", malformed: true},
+		"two in a line":  {end: "\x1ekernels {\"St\x1ekernels {\"Done\":true}\n", malformed: true},
+		"another type":   {end: "\x1ekernels {\"Done\":1}\n", malformed: true},
+		"no event":       {end: "\x1ekernels \n\x1ekernels {\"Done\":true}\n", done: true, malformed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			done, malformed, err := readEvents(strings.NewReader(first+c.end), func(event) {})
+			if done != c.done || (malformed != nil) != c.malformed || err != nil {
+				t.Errorf("done: %v, malformed: %v, %v", done, malformed, err)
+			}
+		})
+	}
+}
+
+// Messages as /dev/kmsg has them, of which some are missing.
+func TestReadMessage(t *testing.T) {
+	var next uint64
+	var got []string
+	for _, message := range []string{
+		"6,1,0,-;Linux version\n", "4,2,10,-;hpet: Lost 1 RTC interrupts\n SUBSYSTEM=hpet\n",
+		"30,3,20,-;a daemon's\n", "12,4,20,-;a daemon's warning\n", "3,7,30,c;BUG: no\n",
+	} {
+		events, err := readMessage(message, &next)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range events {
+			got = append(got, e.Kernel)
+		}
+	}
+	want := []string{messagesLost + ": 0 to 0", "hpet: Lost 1 RTC interrupts", "a daemon's warning",
+		messagesLost + ": 5 to 6", "BUG: no"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if events, err := readMessage("no numbers", &next); err == nil {
+		t.Errorf("no numbers: %v", events)
 	}
 }
 
@@ -137,6 +190,7 @@ func TestJudge(t *testing.T) {
 		"another kernel": {func(r *result) { r.Release = "5.100.1" }, `amd64-5.10 failed: the kernel is "5.100.1"`},
 		"not done":       {func(r *result) { r.Error = "the guest ended early" }, "failed: the guest ended"},
 		"trouble":        {func(r *result) { r.Kernel = []string{"hrtimer: late", "BUG: no"} }, "log has: BUG: no"},
+		"lost messages":  {func(r *result) { r.Kernel = []string{messagesLost + ": 5 to 6"} }, "log has: messages"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := result{ID: "amd64-5.10", Release: "5.10.0", Steps: []stepResult{{Name: "bpf", Tests: []test{passed}}}}

@@ -51,11 +51,11 @@ var maySkip = []struct {
 	{"SO_PASSPIDFD", []string{"amd64-5.10", "amd64-6.1", "arm64-6.1"}},
 	{"needs Linux 6.1: task iterators of one process", []string{"amd64-5.10"}},
 	{"bpf_task_pt_regs", []string{"amd64-5.10"}},
+	{"no memory controller of cgroups version 1", []string{"amd64-6.12", "amd64-7.2", "arm64-6.12"}},
 	{"knows the instruction of x86-64", []string{"arm64-6.1", "arm64-6.12"}},
 	{"this machine cannot be suspended to memory", []string{"arm64-6.1", "arm64-6.12"}},
 
 	// The guest has no runtimes and no other compilers.
-	{"needs the program clang ", nil},
 	{"needs the program go ", nil},
 	{"needs the program java ", nil},
 	{"needs the program node ", nil},
@@ -79,7 +79,7 @@ func mayBeSkipped(kernel, reason string) bool {
 
 var suites = []suite{
 	{pkg: "cmd/correlator", name: "cgroups version 1", run: "^TestCgroupV1$", quick: true, v1: true}, // first
-	{pkg: "cmd/correlator", run: "^TestEndToEnd$", quick: true},
+	{pkg: "cmd/correlator", name: "end to end", run: "^TestEndToEnd$", quick: true},
 	{pkg: "cmd/correlator", name: "CPU hotplug", run: "^TestHotplug$", quick: true},
 	{pkg: "memread", quick: true},
 	{pkg: "internal/kallsyms", quick: true},
@@ -99,7 +99,7 @@ var suites = []suite{
 	{pkg: "internal/lifecycle"},
 	{pkg: "internal/record"},
 	{pkg: "internal/agent", run: "^TestSampled"},
-	{pkg: "cmd/correlator", name: "check", run: "^TestCircumstances$"},
+	{pkg: "cmd/correlator", name: "circumstances (check)", run: "^TestCircumstances$"},
 	// After these the kernel may take its clock, the CPU's counter, for unstable, and use one that is slow to
 	// read.
 	{pkg: "cmd/correlator", name: "clock, suspend", run: "^Test(HotplugWhileRecording|ClockSet|Suspend|Stall|Pause)$"},
