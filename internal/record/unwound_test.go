@@ -487,7 +487,9 @@ func inSystemCalls(t *testing.T, recording *Recording) (inside, after uint64) {
 }
 
 // A JVM's system calls have the kernel's frames, then the calls in the process to the root. The innermost
-// of these is the system call itself, as 1 is subtracted from where it returns, once.
+// of these is the system call itself, as 1 is subtracted from where it returns, once. Some samples have
+// the address after it, as that is where interrupts come that the kernel has held back until it returned:
+// then they are of the interrupt.
 func TestUnwoundKernelStacks(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("knows the instruction of x86-64")
@@ -496,7 +498,7 @@ func TestUnwoundKernelStacks(t *testing.T) {
 	r := unwound(t, Options{PID: p.PID, KernelStacks: true}, 1)
 	r.poll("samples", func(p Progress) bool { return p.Samples > 1000 })
 	recording := r.end()
-	if inside, after := inSystemCalls(t, recording); inside == 0 || after > 0 {
+	if inside, after := inSystemCalls(t, recording); inside == 0 || after > inside/4 {
 		t.Errorf("%d samples have the address of a system call, %d the one after it", inside, after)
 	}
 	whole := sum(recording.Samples, func(key Key) bool {
