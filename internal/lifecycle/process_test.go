@@ -143,27 +143,19 @@ func TestPost(t *testing.T) {
 
 // What waits for a probe of a process that hangs is refused when it is late: it does not add up.
 func TestHangingHoldsLittle(t *testing.T) {
-	p := demo.Start(t, demo.Options{Busy: 1, PageOut: true, Gap: -1})
 	r := run(t, sampled(t, 997))
-	testenv.Poll(t, deadline, "samples", func() bool {
-		h := r.handler(p)
-		if h == nil {
-			return false
+	p := startHanging(t, r)
+	for tries := 0; !r.process(p.PID).sampler.IsRunning(); tries++ {
+		// It was probed just then: what publishes something else meanwhile is not sampled until that is known.
+		if tries == 10 {
+			t.Fatal("no process is sampled that hangs")
 		}
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		return h.samples > 0
-	})
-	p.Hostile("storage-hangs", "")
-	r.state(p, process.StateError, process.ReasonTimeout.String())
+		p.Kill()
+		r.gone(p)
+		p = startHanging(t, r)
+	}
 	most, stale := 0, &r.counters.Sampling.Outcomes[process.OutcomeStale]
 	sampler := r.process(p.PID).sampler
-	t.Cleanup(func() {
-		if known := r.process(p.PID); t.Failed() && known != nil {
-			t.Logf("sampled: %v, %d samples wait; in the kernel %v, then %v; %+v", known.sampler.IsRunning(),
-				known.sampler.Pending(), &r.counters.Sampling.Kernel, &r.counters.Sampling.Outcomes, known.Status())
-		}
-	})
 	enough := uint64(sampling.MaxPending)
 	if testing.Short() {
 		enough /= 8 // emulated CPUs take minutes for all of them
@@ -177,6 +169,24 @@ func TestHangingHoldsLittle(t *testing.T) {
 	}
 	p.Kill()
 	r.gone(p)
+}
+
+// startHanging starts a process that hangs when it is read, once there were samples.
+func startHanging(t *testing.T, r *running) *demo.Process {
+	t.Helper()
+	p := demo.Start(t, demo.Options{Busy: 1, PageOut: true, Gap: -1})
+	testenv.Poll(t, deadline, "samples", func() bool {
+		h := r.handler(p)
+		if h == nil {
+			return false
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.samples > 0
+	})
+	p.Hostile("storage-hangs", "")
+	r.state(p, process.StateError, process.ReasonTimeout.String())
+	return p
 }
 
 // A program may be executed again and look the same from outside: everything at the same addresses,
