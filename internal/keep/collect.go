@@ -305,10 +305,10 @@ func (c *collector) addStack(st *stack, more int) bool {
 		}
 		frame := Frame{Kind: f.Kind(), Address: f.Address, Line: f.Line}
 		if function := cmp.Or(functions[i], f.Function); function != nil {
-			frame.Function, frame.Source = function.Name, function.SourceFile
+			frame.Function, frame.System, frame.Source = function.Name, function.SystemName, function.SourceFile
 		}
 		made[f] = frame
-		size += frameText + textBytes(frame.Function) + textBytes(frame.Source)
+		size += frameText + textBytes(frame.Function) + textBytes(frame.System) + textBytes(frame.Source)
 		if f.File != nil {
 			size += fileText + textBytes(f.File.Path) + textBytes(f.File.BuildID)
 		}

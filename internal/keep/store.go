@@ -229,7 +229,7 @@ func sizeOfFunction(f *profile.Function) int {
 	if f == nil {
 		return 0
 	}
-	return functionBytes + len(f.Name) + len(f.SourceFile)
+	return functionBytes + f.TextBytes()
 }
 
 func (s *Store) grow(o *owner, bytes int) {

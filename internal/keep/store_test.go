@@ -282,7 +282,7 @@ func TestNames(t *testing.T) {
 	}
 	name := func(r *profile.Resource, f profile.Frame) profile.Frame {
 		if r == one {
-			return f.WithName(profile.NewFunction("price", ""))
+			return f.WithName(profile.NewSymbol("_ZN4shop5priceEv", "price"))
 		}
 		return f
 	}
@@ -302,9 +302,9 @@ func TestNames(t *testing.T) {
 			t.Errorf("names that are not known are asked for again after %v: %v", after, got)
 		}
 	}
-	for i, want := range []string{"price", ""} {
+	for i, want := range [][2]string{{"price", "_ZN4shop5priceEv"}, {"", ""}} {
 		a := answer(t, s, Query{ID: traceOf(newSample(one, i, begin, nil))}, begin)
-		if a.Frames[0].Function != want || a.Files[0].Path != "/bin/shop" {
+		if f := a.Frames[0]; f.Function != want[0] || f.System != want[1] || a.Files[0].Path != "/bin/shop" {
 			t.Errorf("%+v", a.Frames)
 		}
 	}
