@@ -180,12 +180,12 @@ func (c *collector) count(first int64, some []entry) {
 			continue
 		}
 		tx := &c.answer.Transactions[number]
-		tx.Samples += uint64(e.count)
+		tx.Samples += e.count
 		if tx.KeptFrom.IsZero() {
 			tx.KeptFrom = time.Unix(0, first)
 		}
-		c.ofSpan.add(e.entryKey, uint64(e.count), func(entryKey, uint64) {})
-		c.ofStack.add(stackKey{e.transaction, e.stack}, uint64(e.count), func(of stackKey, samples uint64) {
+		c.ofSpan.add(e.entryKey, e.count, func(entryKey, uint64) {})
+		c.ofStack.add(stackKey{e.transaction, e.stack}, e.count, func(of stackKey, samples uint64) {
 			c.leftOut[c.number[of.transaction]] += samples
 		})
 	}
