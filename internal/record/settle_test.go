@@ -33,19 +33,19 @@ func (s settling) Unwinding() *sampling.UnwindingStatus { return s.status }
 func TestSettle(t *testing.T) {
 	const waiting = "waiting until stacks can be unwound"
 	const walked = "stacks are walked by frame pointers until they can be unwound: the machine is busy, or runtimes start"
-	loading := &sampling.UnwindingStatus{Needed: true, Waiting: 2}
+	loading, unwound := &sampling.UnwindingStatus{Needed: true, Waiting: 2}, &sampling.UnwindingStatus{Unwound: 2}
 	for what, c := range map[string]struct {
 		settling
 		cancel time.Duration // 0: not
 		took   time.Duration
 		want   []string
 	}{
-		"at once":                 {settling{0, &sampling.UnwindingStatus{}}, 0, 0, nil},
+		"at once":                 {settling{0, unwound}, 0, 0, nil},
 		"no engine was asked for": {settling{0, nil}, 0, 0, nil},
 		"in time":                 {settling{time.Second, loading}, 0, time.Second, nil},
 		"late":                    {settling{unwindNotice + 1, loading}, 0, unwindNotice + 1, []string{waiting}},
 		"too late":                {settling{time.Hour, loading}, 0, unwindGrace, []string{waiting, walked}},
-		"too late, of nobody":     {settling{time.Hour, &sampling.UnwindingStatus{}}, 0, unwindGrace, []string{waiting}},
+		"of nobody":               {settling{time.Hour, unwound}, 0, unwindGrace, []string{waiting}},
 		"interrupted":             {settling{time.Hour, loading}, time.Second, time.Second, nil},
 	} {
 		t.Run(what, func(t *testing.T) {
