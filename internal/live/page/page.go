@@ -29,10 +29,10 @@ func Handler() http.Handler {
 		header.Set("X-Content-Type-Options", "nosniff")
 		header.Set("Referrer-Policy", "no-referrer")
 		header.Set("Cache-Control", "no-cache") // a new version's page is there at once
-		switch r.URL.Path { // an error of Write means that the client is gone
+		switch r.URL.Path {
 		case "/flame.js":
 			header.Set("Content-Type", "text/javascript; charset=utf-8")
-			_, _ = w.Write(flamegraph.Script)
+			_, _ = w.Write(flamegraph.Script) // an error means that the client is gone
 		case "/colors.css":
 			header.Set("Content-Type", "text/css; charset=utf-8")
 			_, _ = w.Write(flamegraph.Colors)
