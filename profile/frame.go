@@ -108,6 +108,8 @@ func (f *File) CodeAt(addr uint64) CodeRange {
 type Function struct {
 	Name       string // not empty; of a method "package.Class.method"
 	SourceFile string // empty: not known
+	// SystemName is the name as the symbol table has it where Name is the demangled one, else empty.
+	SystemName string
 }
 
 const (
@@ -130,6 +132,20 @@ func NewFunction(name, sourceFile string) *Function {
 	}
 	return &Function{Name: functionText(name), SourceFile: functionText(sourceFile)}
 }
+
+// NewSymbol returns the Function of a symbol, with the strings that NewFunction makes; demangled may be
+// empty.
+func NewSymbol(name, demangled string) *Function {
+	if demangled == "" {
+		return NewFunction(name, "")
+	}
+	f := NewFunction(demangled, "")
+	f.SystemName = functionText(name)
+	return f
+}
+
+// TextBytes is the length of all texts of a function.
+func (f *Function) TextBytes() int { return len(f.Name) + len(f.SourceFile) + len(f.SystemName) }
 
 func functionText(s string) string {
 	s = shorten(s) // first: it may be much longer, and must not be read in full

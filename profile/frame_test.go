@@ -34,6 +34,10 @@ func TestTraceID(t *testing.T) {
 			"uAcSmr9bEscyj3hP1tsAew"},
 		{[]Frame{{File: file, Function: named, Line: 7, Address: 4096}}, "921d22175f89ffd1eda17037685c7dfa",
 			"kh0iF1-J_9HtoXA3aFx9-g"}, // the same as without a name
+		{[]Frame{Frame{File: file, Address: 4096}.WithName(NewSymbol("_Z1fv", "f"))},
+			"921d22175f89ffd1eda17037685c7dfa", "kh0iF1-J_9HtoXA3aFx9-g"},
+		{[]Frame{Frame{Address: 140000000000000}.WithName(NewSymbol("_Z1fv", "f")), {File: file, Address: 1}},
+			"b807129abf5b12c7328f784fd6db007b", "uAcSmr9bEscyj3hP1tsAew"},
 		{[]Frame{pay}, "f88b467b56c62f4f6d13d478a13a3c0b", "-ItGe1bGL09tE9R4oTo8Cw"},
 		{[]Frame{run}, "16312ed341651955f0eb268496870cc8", "FjEu00FlGVXw6yaElocMyA"},
 		{[]Frame{first}, "e54df74ba5b3c909c2b459f093b804b4", "5U33S6WzyQnCtFnwk7gEtA"},

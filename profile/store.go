@@ -158,7 +158,7 @@ func (f *File) bytes() int {
 	return heldFileBytes + len(f.BuildID) + len(f.Path) + len(f.Code)*codeRangeBytes
 }
 
-func (f *Function) bytes() int { return heldFunctionBytes + len(f.Name) + len(f.SourceFile) }
+func (f *Function) bytes() int { return heldFunctionBytes + f.TextBytes() }
 
 // hold returns a copy of frames in which every file and every function is the one that the store
 // keeps, and adds its size.

@@ -109,6 +109,9 @@ func frameOf(f *keep.Frame, file *profile.File) profile.Frame {
 	if f.Function != "" {
 		function = profile.NewFunction(f.Function, f.Source)
 	}
+	if f.System != "" { // symbol tables have no source files
+		function = profile.NewSymbol(f.System, f.Function)
+	}
 	switch {
 	case f.Kind == profile.CutFrame:
 		return profile.NewCutFrame()

@@ -8,12 +8,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	pprof "github.com/google/pprof/profile"
+
 	"correlator/internal/keep"
 	"correlator/internal/report"
+	"correlator/internal/testenv"
 	"correlator/profile"
 )
 
@@ -129,6 +133,31 @@ func TestJSONAndFiles(t *testing.T) {
 	if out, _, err := run(t, example(), Options{Format: report.Folded}); err != nil || !strings.
 		Contains(out, "Shop.checkout;Shop.price 5\n") {
 		t.Errorf("%s, %v", out, err)
+	}
+}
+
+// A function with a mangled name is shown by the other one; pprof has both.
+func TestSystemName(t *testing.T) {
+	a := example()
+	a.Frames[2].Function, a.Frames[2].System = "foo::bar<int>", "_ZN3foo3barIiEEvv"
+	for _, format := range []report.Format{Table, JSON, report.HTML, report.Folded} {
+		out, _, err := run(t, a, Options{Format: format})
+		if err != nil || strings.Contains(out, a.Frames[2].System) || !strings.Contains(out, "foo::bar") {
+			t.Errorf("%s: %s, %v", format, out, err)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "x.pb.gz")
+	if _, _, err := run(t, a, Options{Format: report.PProf, File: path}); err != nil {
+		t.Fatal(err)
+	}
+	p, err := pprof.ParseData(testenv.ReadFile(t, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(p.Function, func(f *pprof.Function) bool {
+		return f.Name == a.Frames[2].Function && f.SystemName == a.Frames[2].System
+	}) {
+		t.Errorf("%v", p)
 	}
 }
 

@@ -94,6 +94,9 @@ func TestPage(t *testing.T) {
 	if got := b.text("#notes"); !strings.Contains(got, "host web-3") {
 		t.Errorf("notes %q", got)
 	}
+	if got := b.Eval("getComputedStyle(document.body).backgroundColor"); got != `"rgb(255, 255, 255)"` {
+		t.Errorf("the background is %s: colors.css is missing", got)
+	}
 	b.shoot("all")
 
 	// Search: by text and by regular expression, the share of what is found once.

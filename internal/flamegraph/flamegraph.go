@@ -23,13 +23,18 @@ import (
 //go:embed flame.js
 var Script []byte
 
+// Colors are the colors of the page, and of the live view.
+//
+//go:embed colors.css
+var Colors []byte
+
 var (
 	//go:embed page.html
 	page string
 	//go:embed page.js
 	pageScript string
 	//go:embed style.css
-	style string
+	pageStyle string
 )
 
 // Profile is what is drawn.
@@ -89,7 +94,7 @@ func Write(w io.Writer, p *Profile) error {
 	if err != nil {
 		return fmt.Errorf("encoding flame graph: %w", err)
 	}
-	script := string(Script) + "\n" + pageScript
+	script, style := string(Script)+"\n"+pageScript, string(Colors)+pageStyle
 	title := html.EscapeString(shorten(p.Title, maxTextBytes))
 	fill := strings.NewReplacer("{title}", title, "{data}", string(content), "{script}", script,
 		"{style}", style, "{script-hash}", hash(script), "{style-hash}", hash(style))

@@ -109,6 +109,7 @@ type Frame struct {
 	File     *int         `json:"f,omitempty"` // nil: none
 	Address  uint64       `json:"a"`
 	Function string       `json:"n,omitempty"` // empty: not known
+	System   string       `json:"y,omitempty"` // profile.Function.SystemName
 	Source   string       `json:"s,omitempty"`
 	Line     uint32       `json:"l,omitempty"`
 }

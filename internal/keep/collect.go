@@ -180,12 +180,12 @@ func (c *collector) count(first int64, some []entry) {
 			continue
 		}
 		tx := &c.answer.Transactions[number]
-		tx.Samples += uint64(e.count)
+		tx.Samples += e.count
 		if tx.KeptFrom.IsZero() {
 			tx.KeptFrom = time.Unix(0, first)
 		}
-		c.ofSpan.add(e.entryKey, uint64(e.count), func(entryKey, uint64) {})
-		c.ofStack.add(stackKey{e.transaction, e.stack}, uint64(e.count), func(of stackKey, samples uint64) {
+		c.ofSpan.add(e.entryKey, e.count, func(entryKey, uint64) {})
+		c.ofStack.add(stackKey{e.transaction, e.stack}, e.count, func(of stackKey, samples uint64) {
 			c.leftOut[c.number[of.transaction]] += samples
 		})
 	}
@@ -305,10 +305,10 @@ func (c *collector) addStack(st *stack, more int) bool {
 		}
 		frame := Frame{Kind: f.Kind(), Address: f.Address, Line: f.Line}
 		if function := cmp.Or(functions[i], f.Function); function != nil {
-			frame.Function, frame.Source = function.Name, function.SourceFile
+			frame.Function, frame.System, frame.Source = function.Name, function.SystemName, function.SourceFile
 		}
 		made[f] = frame
-		size += frameText + textBytes(frame.Function) + textBytes(frame.Source)
+		size += frameText + textBytes(frame.Function) + textBytes(frame.System) + textBytes(frame.Source)
 		if f.File != nil {
 			size += fileText + textBytes(f.File.Path) + textBytes(f.File.BuildID)
 		}

@@ -95,7 +95,7 @@ func (s *Store) forgetOldest(o *owner, why reason, now time.Time) (samples uint6
 	}
 	s.forgotten = max(s.forgotten, cmp.Or(slice.ended, now.UnixNano()))
 	for i := range slice.entries {
-		samples += uint64(slice.entries[i].count)
+		samples += slice.entries[i].count
 		s.forgetEntry(&slice.entries[i], why, now)
 	}
 	s.grow(o, -cost*len(slice.entries)-sliceBytes)
@@ -111,8 +111,8 @@ func (s *Store) forgetOldest(o *owner, why reason, now time.Time) (samples uint6
 func (s *Store) forgetEntry(e *entry, why reason, now time.Time) {
 	tx, st, th := e.transaction, e.stack, e.thread
 	p := tx.process
-	tx.samples -= uint64(e.count)
-	tx.earlier += uint64(e.count)
+	tx.samples -= e.count
+	tx.earlier += e.count
 	if tx.entries--; tx.entries == 0 {
 		s.forgetTransaction(tx, why, now)
 	}

@@ -96,7 +96,7 @@ func addUp(tb testing.TB, s *Store) {
 	for _, o := range s.owners {
 		for _, slice := range o.slices {
 			for i := range slice.entries {
-				samples += uint64(slice.entries[i].count)
+				samples += slice.entries[i].count
 			}
 		}
 	}

@@ -155,7 +155,7 @@ type entryKey struct {
 
 type entry struct {
 	entryKey
-	count uint32
+	count uint64
 }
 
 // NewStore returns an empty store that keeps samples for a time, and has so many bytes.
@@ -229,7 +229,7 @@ func sizeOfFunction(f *profile.Function) int {
 	if f == nil {
 		return 0
 	}
-	return functionBytes + len(f.Name) + len(f.SourceFile)
+	return functionBytes + f.TextBytes()
 }
 
 func (s *Store) grow(o *owner, bytes int) {
@@ -358,9 +358,7 @@ func (s *Store) count(o *owner, slice *timeSlice, key entryKey, samples uint64) 
 		key.thread.entries++
 		s.grow(o, openEntryBytes)
 	}
-	e := &slice.entries[i]
-	samples = min(samples, uint64(^uint32(0)-e.count)) // an interval has a few thousand at most
-	e.count += uint32(samples)
+	slice.entries[i].count += samples
 	key.transaction.samples += samples
 	s.stats.Added += samples
 	s.stats.Samples += samples

@@ -3,6 +3,7 @@ package keep
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -99,6 +100,28 @@ func TestAmbiguous(t *testing.T) {
 	}
 	if a := answer(t, s, Query{ID: "abcd000"}, begin); len(a.Transactions) != 2 || a.Ambiguous != nil {
 		t.Errorf("%+v", a)
+	}
+}
+
+// No number of samples of one thread in one stack is too large.
+func TestLargeCount(t *testing.T) {
+	s := NewStore(10*time.Minute, MinBytes)
+	sample := newSample(resource("a", 1), 1, begin, stackOf("main"))
+	sample.Count = math.MaxUint32 - 1
+	want := uint64(0)
+	for range 3 {
+		s.Add(sample, begin)
+		want += sample.Count
+		addUp(t, s)
+		if a := answer(t, s, Query{}, begin); len(a.Samples) != 1 || a.Samples[0].Count != want || a.Kept != want {
+			t.Errorf("%+v, want %d", a, want)
+		}
+	}
+	s.Expire(begin.Add(time.Hour))
+	s.Expire(begin.Add(2 * time.Hour))
+	addUp(t, s)
+	if st := s.Stats(); st.Samples != 0 || st.Expired != want || st.Added != want {
+		t.Errorf("%+v", st)
 	}
 }
 
@@ -282,7 +305,7 @@ func TestNames(t *testing.T) {
 	}
 	name := func(r *profile.Resource, f profile.Frame) profile.Frame {
 		if r == one {
-			return f.WithName(profile.NewFunction("price", ""))
+			return f.WithName(profile.NewSymbol("_ZN4shop5priceEv", "price"))
 		}
 		return f
 	}
@@ -302,9 +325,9 @@ func TestNames(t *testing.T) {
 			t.Errorf("names that are not known are asked for again after %v: %v", after, got)
 		}
 	}
-	for i, want := range []string{"price", ""} {
+	for i, want := range [][2]string{{"price", "_ZN4shop5priceEv"}, {"", ""}} {
 		a := answer(t, s, Query{ID: traceOf(newSample(one, i, begin, nil))}, begin)
-		if a.Frames[0].Function != want || a.Files[0].Path != "/bin/shop" {
+		if f := a.Frames[0]; f.Function != want[0] || f.System != want[1] || a.Files[0].Path != "/bin/shop" {
 			t.Errorf("%+v", a.Frames)
 		}
 	}

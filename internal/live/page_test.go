@@ -58,6 +58,9 @@ func TestPage(t *testing.T) {
 		t.Errorf("services %q", got)
 	}
 	b.poll(`document.querySelector("#threads .empty").checkVisibility()`, nil)
+	if got := b.Eval("getComputedStyle(document.body).backgroundColor"); got != `"rgb(255, 255, 255)"` {
+		t.Errorf("the background is %s: colors.css is missing", got)
+	}
 
 	// Rows appear, change and vanish.
 	stack := frames("com.example.Inner.run", "com.example.Outer.main")

@@ -116,7 +116,7 @@ func (c *stacks) get(sample *profile.Sample) *stack {
 	for _, f := range s.frames {
 		s.raw += frameBytes
 		if f.Function != nil {
-			s.raw += frameBytes + len(f.Function.Name) + len(f.Function.SourceFile)
+			s.raw += frameBytes + f.Function.TextBytes()
 		}
 	}
 	s.bytes = s.cost(min(len(s.frames)*expectedName, maxStackText))

@@ -81,6 +81,7 @@ var alertLinks = map[string][]string{
 		"metrics.md#reason-of-otlp_received_refused_items_total",
 		"metrics.md#reason-of-otlp_receiver_refused_requests_total"},
 	"CorrelatorOpenCensus": {"php.md"},
+	"CorrelatorKeep":       {"explain.md#what-it-costs"},
 	"CorrelatorLiveView":   {"live.md"},
 }
 

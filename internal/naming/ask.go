@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/symbolizer"
+	"correlator/internal/symbols"
 	"correlator/internal/worker"
 	"correlator/procscan"
 	"correlator/profile"
@@ -195,7 +196,7 @@ func (n *Namer) file(p *process, id profile.FileID) *file {
 func (n *Namer) put(p *process, f *file, addr uint64, found *symbolizer.LiveName, now time.Time) {
 	name := named{Range: found.Range, version: f.version, used: n.seconds(now)}
 	if found.Name != "" {
-		name.function = profile.NewFunction(found.Name, "")
+		name.function = profile.NewSymbol(found.Name, found.Demangled)
 	}
 	if !n.makeRoom(p, name.bytes(), now) {
 		n.counters.failures[failedMemory].Add(1)
@@ -282,7 +283,8 @@ func (n *Namer) readKernel(files map[profile.FileID][]address) map[profile.FileI
 			of.failure = failedKernel
 			continue
 		}
-		of.add(symbolizer.LiveName{Range: names.Range(f), Name: names.Name(f)}, err)
+		name := names.Name(f)
+		of.add(symbolizer.LiveName{Range: names.Range(f), Name: name, Demangled: symbols.Demangle(name)}, err)
 	}
 	return found
 }

@@ -254,6 +254,28 @@ func rangeOf(start, end uint64, name string) symbolizer.LiveName {
 	return symbolizer.LiveName{Range: symbols.Range{Start: start, End: end}, Name: name}
 }
 
+// A frame of a mangled symbol gets both names, whose memory counts, and keeps its stack-trace-id.
+func TestDemangled(t *testing.T) {
+	e := silent(t)
+	r := &profile.Resource{}
+	frame := profile.Frame{Address: 0x1010}
+	e.Sampled(sampleOf(r, frame))
+	symbol := rangeOf(0x1000, 0x1020, "_ZN3foo3barIiEEvi")
+	symbol.Demangled = "foo::bar<int>"
+	e.answer(e.processes[r], 1, symbol)
+	got := e.Name(r, frame)
+	if *got.Function != (profile.Function{Name: symbol.Demangled, SystemName: symbol.Name}) {
+		t.Errorf("%+v", got.Function)
+	}
+	if profile.TraceID([]profile.Frame{got}) != profile.TraceID([]profile.Frame{frame}) {
+		t.Error("the stack has another id")
+	}
+	if n := e.processes[r].files[codeID].names[0].bytes(); n != namedBytes+len(symbol.Name)+len(symbol.Demangled) {
+		t.Errorf("%d bytes", n)
+	}
+	e.counted()
+}
+
 // Names of a perf map that has changed are used until they have been read again.
 func TestPerfMapNamesStay(t *testing.T) {
 	e := silent(t)

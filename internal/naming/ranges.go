@@ -23,7 +23,7 @@ func (n *named) bytes() int {
 	if n.function == nil {
 		return namedBytes
 	}
-	return namedBytes + len(n.function.Name)
+	return namedBytes + n.function.TextBytes()
 }
 
 // ranges are the names in a file, or in memory: sorted, none overlaps another.

@@ -187,7 +187,7 @@ func (a *aggregate) size(stack *profile.Stack) (functions map[*profile.Function]
 		_, known := a.functions[f.Function]
 		if _, again := functions[f.Function]; !known && !again {
 			functions[f.Function] = struct{}{}
-			bytes += functionBytes + len(f.Function.Name) + len(f.Function.SourceFile)
+			bytes += functionBytes + f.Function.TextBytes()
 		}
 	}
 	return functions, framesIn(bytes)

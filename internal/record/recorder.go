@@ -48,12 +48,6 @@ const (
 	// sampled: one that hangs does not hold it up. A busy host needs some tenths of a second.
 	attachGrace = 2 * time.Second
 
-	// unwindGrace is how long recording waits at most until the stacks of these processes are unwound:
-	// loading the engine takes a second, and the first JVM half of one. unwindNotice is when that is
-	// logged.
-	unwindGrace  = 3 * time.Second
-	unwindNotice = 2 * time.Second
-
 	// endGrace is how long the processes' goroutines, and Learners, may take to end. One that is
 	// stuck in a system call does not hold up the end.
 	endGrace = 2 * time.Second
@@ -284,7 +278,7 @@ func (r *Recorder) begin(ctx context.Context) {
 		case <-waiting.Done():
 		}
 	}
-	r.settle(ctx)
+	settle(ctx, r.sampling, r.grace, r.log)
 	attached := time.Now()
 	poll := time.NewTicker(drainInterval / 10)
 	defer poll.Stop()
@@ -301,22 +295,6 @@ func (r *Recorder) begin(ctx context.Context) {
 		case <-poll.C:
 		case <-ctx.Done():
 		}
-	}
-}
-
-// settle waits, for a while, until stacks are unwound.
-func (r *Recorder) settle(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, r.grace)
-	defer cancel()
-	notice := time.AfterFunc(unwindNotice, func() {
-		r.log.Warn("waiting until stacks can be unwound", zap.Duration("at_most", r.grace))
-	})
-	defer notice.Stop()
-	r.sampling.Settle(ctx)
-	status := r.sampling.Unwinding()
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) && status != nil && status.Waiting > 0 {
-		r.log.Warn("stacks are walked by frame pointers until they can be unwound: the machine is busy, or runtimes start",
-			zap.Int("processes", status.Waiting), zap.Int("unwound", status.Unwound), zap.Error(status.Err()))
 	}
 }
 

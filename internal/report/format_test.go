@@ -17,8 +17,8 @@ func TestFolded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `cart:\x1b[2J;main;[jit];Cart.add;_ZN4shop8checkoutEv 7
-shop;main;[jit];Demo.price;_ZN4shop8checkoutEv 90
+	want := `cart:\x1b[2J;main;[jit];Cart.add;shop::checkout 7
+shop;main;[jit];Demo.price;shop::checkout 90
 shop;stripped\x1b[31m.so+0x3000;[kernel];nft_do_chain;do_syscall_64 3
 `
 	if string(content) != want {

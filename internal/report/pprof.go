@@ -136,7 +136,8 @@ type locationKey struct {
 	line     uint32
 }
 
-type functionKey struct{ name, sourceFile string }
+// functionKey has the name that is shown, and that of the symbol.
+type functionKey struct{ name, systemName, sourceFile string }
 
 func (b *builder) add(key *record.Key, samples uint64, s stack) {
 	value := int64(min(samples, math.MaxInt64/uint64(b.profile.Period)))
@@ -274,13 +275,15 @@ func unnamed(f profile.Frame, compiled bool) string {
 // elsewhere it gets a placeholder.
 func (b *builder) location(p *record.Process, m *mapping, f profile.Frame) *pprof.Location {
 	name, addr := terminal.Escape(b.names.display(p, f)), f.Address
+	systemName := terminal.Escape(Display(f, b.names.symbol(p, f)))
 	switch {
 	case !hasAddress(f):
 		addr = 0
 	case name == "" && f.File == nil:
 		name = unnamed(f, b.names.compiled(p, f))
+		systemName = name
 	}
-	key := locationKey{m, addr, functionKey{name, terminal.Escape(f.SourceFile())}, f.Line}
+	key := locationKey{m, addr, functionKey{name, systemName, terminal.Escape(f.SourceFile())}, f.Line}
 	if known := b.locations[key]; known != nil {
 		return known
 	}
@@ -295,12 +298,12 @@ func (b *builder) location(p *record.Process, m *mapping, f profile.Frame) *ppro
 	return made
 }
 
-// function leaves names mangled: pprof demangles them, as its flag -symbolize says.
+// function has the mangled name, too: pprof demangles only functions both of whose names are the same.
 func (b *builder) function(key functionKey) *pprof.Function {
 	if known := b.functions[key]; known != nil {
 		return known
 	}
-	made := &pprof.Function{ID: uint64(len(b.profile.Function) + 1), Name: key.name, SystemName: key.name,
+	made := &pprof.Function{ID: uint64(len(b.profile.Function) + 1), Name: key.name, SystemName: key.systemName,
 		Filename: key.sourceFile}
 	b.functions[key] = made
 	b.profile.Function = append(b.profile.Function, made)

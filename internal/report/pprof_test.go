@@ -3,6 +3,7 @@ package report
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -59,12 +60,15 @@ func fixture(t testing.TB) (*record.Recording, *symbolNames) {
 		},
 	}
 	native := map[profile.FileID]map[uint64]string{library.ID: {0x1010: "_ZN4shop8checkoutEv", 0x2020: "main"}}
+	demangled := map[string]string{"_ZN4shop8checkoutEv": "shop::checkout"}
 	kernel := symbols.NewQuery([]uint64{0xffffffff81000040, 0xffffffffc0000010})
 	names(t, kernel, "ffffffff81000040 10 do_syscall_64\nffffffffc0000000 20 nft_do_chain\n")
 	return r, &symbolNames{
 		names: map[*record.Process]symbolizer.Names{
-			shop: {Native: native, Code: map[uint64]string{0x7f0000001010: "void Demo.price()", 0x7f0000009999: ""}},
-			cart: {Native: native, Code: map[uint64]string{0x7f0000001010: "void Cart.add()", 0x7f0000009999: ""}},
+			shop: {Native: native, Demangled: demangled,
+				Code: map[uint64]string{0x7f0000001010: "void Demo.price()", 0x7f0000009999: ""}},
+			cart: {Native: native, Demangled: demangled,
+				Code: map[uint64]string{0x7f0000001010: "void Cart.add()", 0x7f0000009999: ""}},
 		},
 		kernel: symbolizer.NewKernelNames(kernel, map[string]uint64{symbolizer.VMLinuxPath: 0xffffffff81000000,
 			"nf_tables": 0xffffffffc0000000}),
@@ -104,10 +108,10 @@ func TestProfile(t *testing.T) {
 	}
 	// Per sample, leaf first. Equal addresses of two processes without a file are two locations.
 	want := []string{
-		"libshop.so _ZN4shop8checkoutEv|[jit 101] Demo.price|[jit 101] [jit]|libshop.so main",
-		"libshop.so _ZN4shop8checkoutEv|[jit 101] Demo.price|[jit 101] [jit]|libshop.so main",
+		"libshop.so shop::checkout|[jit 101] Demo.price|[jit 101] [jit]|libshop.so main",
+		"libshop.so shop::checkout|[jit 101] Demo.price|[jit 101] [jit]|libshop.so main",
 		`[kernel.kallsyms] do_syscall_64|[nf_tables] nft_do_chain|[kernel] [kernel]|stripped\x1b[31m.so 0x3000`,
-		"libshop.so _ZN4shop8checkoutEv|[jit 102] Cart.add|[jit 102] [jit]|libshop.so main",
+		"libshop.so shop::checkout|[jit 102] Cart.add|[jit 102] [jit]|libshop.so main",
 	}
 	for i, sample := range p.Sample {
 		if got := describe(sample); got != want[i] {
@@ -117,6 +121,13 @@ func TestProfile(t *testing.T) {
 	if got := p.Sample[3].Label; got["thread"][0] != `a\nthread` || got["service"][0] != `cart\x1b[2J` ||
 		got["trace_id"] != nil {
 		t.Errorf("%q", got)
+	}
+	// pprof leaves names alone where there are two, and demangles otherwise.
+	for _, f := range p.Function {
+		want := cmp.Or(map[string]string{"shop::checkout": "_ZN4shop8checkoutEv"}[f.Name], f.Name)
+		if f.SystemName != want {
+			t.Errorf("%s is %s to the system", f.Name, f.SystemName)
+		}
 	}
 	if m := p.Mapping[0]; m.File != "/usr/lib/libshop.so" || m.BuildID != "0123456789abcdef" || !m.HasFunctions ||
 		len(p.Mapping) != 7 {

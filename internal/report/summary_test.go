@@ -59,7 +59,7 @@ func TestUnknownAddresses(t *testing.T) {
 	}
 	p := buildProfile(r, names)
 	if got, want := describe(p.Sample[0]),
-		"libshop.so _ZN4shop8checkoutEv|[jit 101] Demo.price|[unknown] [unknown]|libshop.so main"; got != want {
+		"libshop.so shop::checkout|[jit 101] Demo.price|[unknown] [unknown]|libshop.so main"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"regexp"
@@ -29,21 +30,31 @@ type symbolNames struct {
 	vdso   *symbols.Query
 }
 
-// name returns the name of a frame of a process: that of its function, else as in the symbol table,
-// not demangled. It is empty when there is none. A nil *symbolNames has no names.
+// name returns the name of a frame of a process: that of its function, else that of its symbol, demangled. It
+// is empty when there is none. A nil *symbolNames has no names.
 func (s *symbolNames) name(p *record.Process, f profile.Frame) string {
-	if s == nil {
+	symbol := s.symbol(p, f)
+	switch {
+	case f.Name() != "" || s == nil:
 		return f.Name()
+	case symbolizer.OriginOf(f) == symbolizer.KernelOrigin:
+		return cmp.Or(symbols.Demangle(symbol), symbol)
 	}
-	switch symbolizer.OriginOf(f) {
-	case symbolizer.NoOrigin:
+	return cmp.Or(s.names[p].Demangled[symbol], symbol)
+}
+
+// symbol returns the name of a frame as in the symbol table, where it has another one, too; else like name.
+func (s *symbolNames) symbol(p *record.Process, f profile.Frame) string {
+	switch origin := symbolizer.OriginOf(f); {
+	case f.Function != nil && f.Function.SystemName != "":
+		return f.Function.SystemName
+	case s == nil, origin == symbolizer.NoOrigin:
 		return f.Name()
-	case symbolizer.KernelOrigin:
+	case origin == symbolizer.KernelOrigin:
 		return s.kernel.Name(f)
-	case symbolizer.VDSOOrigin:
+	case origin == symbolizer.VDSOOrigin:
 		return s.vdso.Name(f.Address)
-	}
-	if f.File == nil {
+	case f.File == nil:
 		return s.names[p].Code[f.Address]
 	}
 	return s.names[p].Native[f.File.ID][f.Address]

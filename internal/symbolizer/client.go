@@ -123,7 +123,7 @@ func (c *Client) Process(id procscan.ProcessID, since time.Time, uid uint32) (*P
 		room: maxProcessBytes, done: make(chan struct{}),
 		names: Names{
 			Paths: make(map[profile.FileID]string), Native: make(map[profile.FileID]map[uint64]string),
-			Code: make(map[uint64]string),
+			Code: make(map[uint64]string), Demangled: make(map[string]string),
 		},
 	}
 	u.processes = append(u.processes, p)

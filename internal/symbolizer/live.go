@@ -98,10 +98,11 @@ const (
 	numFailures
 )
 
-// LiveName is the name of a range of addresses, empty if they have none.
+// LiveName is the name of a range of addresses as in the symbol table, empty if they have none, and what it
+// is demangled, empty if it is not mangled.
 type LiveName struct {
 	symbols.Range
-	Name string
+	Name, Demangled string
 }
 
 // Name names frames of a process, and returns the version of its perf map. It waits for seconds at
@@ -147,7 +148,7 @@ type liveFile struct {
 
 type liveName struct {
 	Start, End uint64
-	Name       []byte
+	symbolName
 }
 
 // decodeLive checks an answer: a worker has read hostile files.
@@ -180,7 +181,8 @@ func decodeLive(message []byte, r *LiveRequest) (*LiveNames, error) {
 // with returns a file with what was answered of it, besides what else was.
 func (f LiveFile) with(answer *liveFile) LiveFile {
 	for _, n := range answer.Names {
-		f.Names = append(f.Names, LiveName{symbols.Range{Start: n.Start, End: n.End}, string(n.Name)})
+		around := symbols.Range{Start: n.Start, End: n.End}
+		f.Names = append(f.Names, LiveName{around, string(n.Name), string(n.Demangled)})
 	}
 	f.Failure = max(f.Failure, answer.Failure)
 	return f
@@ -320,10 +322,11 @@ func (w *liveWriter) names(addrs []uint64, queries []*symbols.Query, failure Fai
 		if name == "" && failure != NoFailure {
 			continue
 		}
-		if w.bytes += len(name); w.bytes > maxAnswerBytes {
+		sent := symbolName{[]byte(name), []byte(symbols.Demangle(name))}
+		if w.bytes += sent.bytes(); w.bytes > maxAnswerBytes {
 			return names
 		}
-		names = append(names, liveName{around.Start, around.End, []byte(name)})
+		names = append(names, liveName{around.Start, around.End, sent})
 	}
 	return names
 }

@@ -1,13 +1,16 @@
 package symbolizer
 
 import (
+	"debug/elf"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,7 +40,7 @@ func TestLive(t *testing.T) {
 	l, counters := openLive(t)
 	none := File{ID: profile.FileID{1}, Path: strings.Repeat("\xff", 2*maxLivePathBytes)}
 	r := LiveRequest{ID: id, User: "a user", Files: map[File][]uint64{program: {addr + 5, addr + 9, 1}, none: {7}}}
-	checkout := LiveName{symbols.Range{Start: addr, End: addr + 8192}, "checkout"}
+	checkout := LiveName{Range: symbols.Range{Start: addr, End: addr + 8192}, Name: "checkout"}
 	for range 2 {
 		names, err := l.Name(r)
 		if err != nil {
@@ -67,7 +70,7 @@ func TestLive(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := LiveName{symbols.Range{Start: 0x1000, End: 0x1020}, strings.Fields(text)[2]}
+		want := LiveName{Range: symbols.Range{Start: 0x1000, End: 0x1020}, Name: strings.Fields(text)[2]}
 		if len(names.Code.Names) != 1 || names.Code.Names[0] != want {
 			t.Errorf("%v, want %v", names.Code, want)
 		}
@@ -87,6 +90,66 @@ func TestLive(t *testing.T) {
 	id.StartTime++
 	if _, err := l.Name(LiveRequest{ID: id, User: "a user"}); !errors.Is(err, procscan.ErrGone) {
 		t.Errorf("another process: %v", err)
+	}
+}
+
+// Functions with mangled names have both names, of whichever worker.
+func TestDemangled(t *testing.T) {
+	source := filepath.Join(t.TempDir(), "program.c")
+	testenv.WriteFile(t, source, `#include <unistd.h>
+		#define FUNCTION(f, name) void f(void) __asm__(name); void f(void) { __asm__ volatile(".skip 64, 0x90"); }
+		FUNCTION(cpp, "_ZN3foo3barIiEEvPKc")
+		FUNCTION(rust, "_RNvNtCs1234_7mycrate3foo3bar")
+		FUNCTION(older, "_ZN7mycrate3foo17h0123456789abcdefE")
+		FUNCTION(wrong, "_ZN3foo")
+		int main(void) { char c; return write(1, "x", 1) != 1 || read(0, &c, 1) != 0; }`)
+	path := testenv.Compile(t, "cc", source)
+	id, program := startFile(t, path)
+	f, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	all, err := f.Symbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted := map[string]string{
+		"_ZN3foo3barIiEEvPKc": "foo::bar<int>", "_RNvNtCs1234_7mycrate3foo3bar": "mycrate::foo::bar",
+		"_ZN7mycrate3foo17h0123456789abcdefE": "mycrate::foo", "_ZN3foo": "", "main": "",
+	}
+	addrs := make(map[uint64]string)
+	for _, s := range all {
+		if _, ok := wanted[s.Name]; ok {
+			addrs[s.Value] = s.Name
+		}
+	}
+	if len(addrs) != len(wanted) {
+		t.Fatalf("found %v", addrs)
+	}
+	files := map[File][]uint64{program: slices.Collect(maps.Keys(addrs))}
+	l, _ := openLive(t)
+	names, err := l.Name(LiveRequest{ID: id, User: "a user", Files: files})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := names.Files[program.ID].Names; len(found) != len(addrs) {
+		t.Errorf("%v", found)
+	}
+	for _, found := range names.Files[program.ID].Names {
+		if name := addrs[found.Start]; found.Name != name || found.Demangled != wanted[name] {
+			t.Errorf("%+v, want %s, %s", found, name, wanted[name])
+		}
+	}
+	p := openProcess(t, openClient(t), id, 0)
+	result := p.user.client.Read(t.Context(), map[*Process]Wanted{p: {Files: files}})[p]
+	if result.Err != nil {
+		t.Fatal(result.Err)
+	}
+	for addr, name := range addrs {
+		if got := result.Names.Native[program.ID][addr]; got != name || result.Names.Demangled[got] != wanted[name] {
+			t.Errorf("%q, %q, want %s, %s", got, result.Names.Demangled[got], name, wanted[name])
+		}
 	}
 }
 

@@ -6,11 +6,12 @@ import (
 	"correlator/profile"
 )
 
-// Names are the names of the frames of a process, as in symbol tables: not demangled. What has no
-// name is not in it.
+// Names are the names of the frames of a process, as in symbol tables. What has no name is not in it.
 type Names struct {
 	Paths  map[profile.FileID]string            // of files that were found in the process
 	Native map[profile.FileID]map[uint64]string // of addresses in files
+	// Demangled has what names are demangled, those that are mangled.
+	Demangled map[string]string
 	// Code has all addresses in no file that are those of code, with an empty name if they have none. Other
 	// addresses are in no known memory.
 	Code    map[uint64]string
@@ -51,8 +52,12 @@ func (p *Process) take(a *answer) error {
 }
 
 func (p *Process) add(a *answer) error {
-	for _, name := range a.Names {
-		p.table = append(p.table, string(name))
+	for _, n := range a.Names {
+		name := string(n.Name)
+		p.table = append(p.table, name)
+		if len(n.Demangled) > 0 {
+			p.names.Demangled[name] = string(n.Demangled)
+		}
 	}
 	into := p.names.Code
 	if a.File != nil {
@@ -81,7 +86,10 @@ func (p *Process) add(a *answer) error {
 func (p *Process) takeRoom(a *answer) bool {
 	bytes := itemBytes * (1 + len(a.Addrs) + len(a.Names))
 	for _, name := range a.Names {
-		bytes += len(name)
+		bytes += name.bytes()
+		if len(name.Demangled) > 0 {
+			bytes += itemBytes
+		}
 	}
 	if a.File != nil {
 		bytes += len(a.File.Path)

@@ -208,18 +208,22 @@ func (w *answerWriter) next(f *file) {
 }
 
 func (w *answerWriter) add(addr uint64, name string) {
-	if len(w.answer.Addrs) == maxAnswerAddrs || w.bytes+len(name) > maxAnswerBytes {
+	number, known := w.table[name]
+	added := symbolName{}
+	switch {
+	case name == "":
+		number = noName
+	case !known:
+		number = len(w.table)
+		w.table[name] = number
+		added = symbolName{[]byte(name), []byte(symbols.Demangle(name))}
+	}
+	if len(w.answer.Addrs) == maxAnswerAddrs || w.bytes+added.bytes() > maxAnswerBytes {
 		w.flush()
 	}
-	number := noName
-	if name != "" {
-		known := false
-		if number, known = w.table[name]; !known {
-			number = len(w.table)
-			w.table[name] = number
-			w.answer.Names = append(w.answer.Names, []byte(name))
-			w.bytes += len(name)
-		}
+	if added.Name != nil {
+		w.answer.Names = append(w.answer.Names, added)
+		w.bytes += added.bytes()
 	}
 	w.answer.Addrs, w.answer.NameOf = append(w.answer.Addrs, addr), append(w.answer.NameOf, number)
 }

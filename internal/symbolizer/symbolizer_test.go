@@ -206,9 +206,9 @@ func TestHostileAnswers(t *testing.T) {
 		"negative process":    {Process: -1},
 		"learned twice":       {Learned: true},
 		"no name":             {Addrs: []uint64{1}},
-		"no address":          {NameOf: []int{0}, Names: [][]byte{nil}},
-		"name that is not in": {Addrs: []uint64{1}, NameOf: []int{1}, Names: [][]byte{{'a'}}},
-		"negative name":       {Addrs: []uint64{1}, NameOf: []int{-2}, Names: [][]byte{{'a'}}},
+		"no address":          {NameOf: []int{0}, Names: make([]symbolName, 1)},
+		"name that is not in": {Addrs: []uint64{1}, NameOf: []int{1}, Names: []symbolName{{Name: []byte{'a'}}}},
+		"negative name":       {Addrs: []uint64{1}, NameOf: []int{-2}, Names: []symbolName{{Name: []byte{'a'}}}},
 	} {
 		u := newUser()
 		if what == "learned twice" {
@@ -238,7 +238,7 @@ func TestEndlessAnswers(t *testing.T) {
 	u := newUser()
 	p := u.processes[0]
 	p.room = room
-	message := encode(t, answer{Names: [][]byte{bytes.Repeat([]byte{'a'}, nameBytes)}, Addrs: []uint64{1},
+	message := encode(t, answer{Names: []symbolName{{Name: bytes.Repeat([]byte{'a'}, nameBytes)}}, Addrs: []uint64{1},
 		NameOf: []int{0}})
 	for range 2 * room / nameBytes {
 		if err := u.take(message); err != nil {
@@ -260,7 +260,8 @@ func TestEndlessAnswers(t *testing.T) {
 
 func FuzzAnswer(f *testing.F) {
 	f.Add(encode(f, answer{Learned: true}))
-	f.Add(encode(f, answer{File: &file{ID: profile.FileID{1}, Path: []byte("/a")}, Names: [][]byte{[]byte("b")},
+	f.Add(encode(f, answer{File: &file{ID: profile.FileID{1}, Path: []byte("/a")},
+		Names: []symbolName{{[]byte("b"), []byte("c")}},
 		Addrs: []uint64{1, 2}, NameOf: []int{0, noName}}))
 	f.Add(encode(f, answer{End: &end{PerfMap: newFailure(fs.ErrNotExist)}}))
 	f.Fuzz(func(_ *testing.T, message []byte) {

@@ -46,7 +46,7 @@ type answer struct {
 	Process int
 	Learned bool // opLearn is done, and nothing else is in the answer
 
-	Names [][]byte // are added to the process's table of names
+	Names []symbolName // are added to the process's table of names
 	// File is where Addrs are, with its path in the process, once; nil: they are in memory that is known
 	// to be code. NameOf has, for each of Addrs, its name's index in the table, or noName.
 	File   *file
@@ -57,6 +57,15 @@ type answer struct {
 }
 
 const noName = -1
+
+// symbolName is a name as in a symbol table or a perf map, and what it is demangled, empty if it is
+// not mangled.
+type symbolName struct {
+	Name      []byte
+	Demangled []byte `json:",omitempty"`
+}
+
+func (n *symbolName) bytes() int { return len(n.Name) + len(n.Demangled) }
 
 // end is how reading has ended.
 type end struct {

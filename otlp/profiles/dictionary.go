@@ -71,7 +71,7 @@ func (t *table[K]) rollBack() {
 //	field  table             key of an entry here
 //	    1  mapping_table     file id and executable segment
 //	    2  location_table    mapping, type, address, function and line
-//	    3  function_table    name and source file
+//	    3  function_table    name, source file, and a mangled name
 //	    4  link_table        trace and span
 //	    5  string_table      text
 //	    6  attribute_table   key and value
@@ -311,12 +311,13 @@ func (d *dictionary) function(f profile.Function) int32 {
 	if known {
 		return index
 	}
-	sent := profile.Function{Name: valid(f.Name), SourceFile: valid(f.SourceFile)}
+	sent := profile.Function{Name: valid(f.Name), SourceFile: valid(f.SourceFile), SystemName: valid(f.SystemName)}
 	if sent != f { // another text may have become the same
 		return d.functions.alias(f, d.function(sent))
 	}
-	name, sourceFile := d.string(f.Name), d.string(f.SourceFile)
+	name, systemName, sourceFile := d.string(f.Name), d.string(f.SystemName), d.string(f.SourceFile)
 	d.entry = field.AppendVarint(d.entry[:0], 1, uint64(name))
+	d.entry = field.AppendVarint(d.entry, 2, uint64(systemName))
 	d.entry = field.AppendVarint(d.entry, 3, uint64(sourceFile))
 	return d.functions.add(f, d.entry)
 }
@@ -392,7 +393,11 @@ func (d *dictionary) stack(s *profile.Stack, names naming) int32 {
 		}
 		key.function, key.line = 0, 0
 		if name := f.Name(); name != "" {
-			key.function, key.line = d.function(profile.Function{Name: name, SourceFile: f.SourceFile()}), f.Line
+			function := profile.Function{Name: name} // of a CutFrame
+			if f.Function != nil {
+				function = *f.Function
+			}
+			key.function, key.line = d.function(function), f.Line
 		}
 		key.address = f.Address
 		d.indices = protowire.AppendVarint(d.indices, uint64(d.location(key)))

@@ -263,7 +263,8 @@ func (v *validator) location(l *profiles.Location) {
 			f := v.d.FunctionTable[line.FunctionIndex]
 			v.check(v.text("name", f.NameStrindex) != "", "function without a name %v", f)
 			v.text("filename", f.FilenameStrindex)
-			v.check(f.SystemNameStrindex == 0 && f.StartLine == 0, "function %v", f)
+			v.text("system name", f.SystemNameStrindex)
+			v.check(f.SystemNameStrindex != f.NameStrindex && f.StartLine == 0, "function %v", f)
 		}
 	}
 	if !v.refer("mapping", v.mappings, l.MappingIndex, len(v.d.MappingTable)) || l.MappingIndex == 0 {

@@ -29,11 +29,15 @@ func Handler() http.Handler {
 		header.Set("X-Content-Type-Options", "nosniff")
 		header.Set("Referrer-Policy", "no-referrer")
 		header.Set("Cache-Control", "no-cache") // a new version's page is there at once
-		if r.URL.Path == "/flame.js" {
+		switch r.URL.Path {
+		case "/flame.js":
 			header.Set("Content-Type", "text/javascript; charset=utf-8")
 			_, _ = w.Write(flamegraph.Script) // an error means that the client is gone
-			return
+		case "/colors.css":
+			header.Set("Content-Type", "text/css; charset=utf-8")
+			_, _ = w.Write(flamegraph.Colors)
+		default:
+			server.ServeHTTP(w, r)
 		}
-		server.ServeHTTP(w, r)
 	})
 }

@@ -1,0 +1,60 @@
+package symbols
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+func TestDemangle(t *testing.T) {
+	// Of the pair of the type before the last one, and so on: its text doubles with each of 30.
+	doubled := "_Z1fI1AIiiE"
+	for i := range 30 {
+		of := "S" + strings.ToUpper(string("0123456789abcdefghijklmnopqrstuvwxyz"[i])) + "_"
+		doubled += "1AI" + of + of + "E"
+	}
+	for name, want := range map[string]string{
+		"_ZN3foo3barEv":                          "foo::bar",
+		"_ZN3foo3barIiSsEEviPKc":                 "foo::bar<int, std::string>",
+		"_ZN3foo3barEv.isra.0":                   "foo::bar",
+		"_ZNKSt6vectorIiE4sizeEv":                "std::vector<int>::size",
+		"_ZTV3foo":                               "vtable for foo",
+		"_RNvC6_123foo3bar":                      "123foo::bar", // Rust's v0, and its older names
+		"_RNvNtCs1234_7mycrate3foo3bar":          "mycrate::foo::bar",
+		"_ZN4core3fmt5write17h0123456789abcdefE": "core::fmt::write",
+		"main":                                   "", "": "", "_Z": "", "_R": "",
+		"_ZN3foo": "", "_Ready": "", "runtime.mallocgc": "",
+		"_Z" + strings.Repeat("9", maxMangledBytes):             "",
+		"_Z" + strings.Repeat("P", maxMangledBytes):             "",
+		"_Z1000" + strings.Repeat("x", 1000) + "v":              strings.Repeat("x", 1000),
+		"_Z1010" + strings.Repeat("x", 1010) + "IiiiiiiiiiiEvv": "", // longer than maxMangledBytes
+	} {
+		if got := Demangle(name); got != want {
+			t.Errorf("%.80q is %q, want %q", name, got, want)
+		}
+	}
+	if got := Demangle(doubled + "Ev"); len(got) != maxDemangledBytes || !strings.HasPrefix(got, "f<A<int, int>, ") {
+		t.Errorf("%d bytes: %.80q", len(got), got)
+	}
+	// Characters are whole.
+	name := "_ZN500" + strings.Repeat("ä", 250) + "500" + strings.Repeat("ä", 250) + "1aIiiiiiiEEvv"
+	if got := Demangle(name); len(got) < maxDemangledBytes-utf8.UTFMax || len(got) > maxDemangledBytes ||
+		!utf8.ValidString(got) {
+		t.Errorf("%d bytes: %q", len(got), got)
+	}
+}
+
+func FuzzDemangle(f *testing.F) {
+	for _, name := range []string{
+		"_ZN3foo3barIiSsEEviPKc", "_ZZ4mainENKUlT_E_clIiEEDaS_", "_RINvNtC3std3mem8align_ofjE", "_R",
+		"___Z1fv_block_invoke",
+		"_RYTB0_B0_EC1a", "_ZcvFOstZmLS_S_S_cvT_IE", "_GLOBAL__I__Z2fnv", "_ZN4core3fmt5write17h0123456789abcdefE",
+	} {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		if got := Demangle(name); len(got) > maxDemangledBytes || got != "" && len(name) > maxMangledBytes {
+			t.Fatalf("%d bytes for %q", len(got), name)
+		}
+	})
+}
