@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// maxMangledBytes bounds the time and the stack that demangling takes. Of 900,000 names of so many bytes,
+	// maxMangledBytes bounds the time and the stack that demangling takes. Of half a million names of so many bytes,
 	// made to take long, the worst took 0.25 s; one of libstdc++ takes 5 µs. It is as much of a name as a
 	// profile.Function shows.
 	maxMangledBytes = 1024
