@@ -302,7 +302,7 @@ correlator_record(const struct correlator_target *target, struct correlator_cont
  * to decide. An unreadable record can be read by nobody later: only its thread may be reading while
  * it does not run. A thread without a trace in its slot is then not known to work on none. */
 static __always_inline enum correlator_outcome
-correlator_thread(const struct correlator_target *target, struct correlator_context *context) {
+correlator_read(const struct correlator_target *target, struct correlator_context *context) {
     enum correlator_outcome slot = CORRELATOR_NO_SLOT, record;
 
     if (target->elastic.kind) {
@@ -321,35 +321,47 @@ correlator_thread(const struct correlator_target *target, struct correlator_cont
     return slot;
 }
 
-/* Reads the context of the current thread. targets points to the map of the table. Bytes of context
- * without meaning for the outcome are 0 or left over from what was read. */
-static __always_inline enum correlator_outcome
-correlator_current(void *targets, struct correlator_context *context) {
+/* Finds the target that the current thread is of, and puts into context what is known without
+ * reading its memory. Returns CORRELATOR_SAMPLED if that is to be read. */
+static __always_inline enum correlator_outcome correlator_find(void *targets,
+                                                               struct correlator_context *context,
+                                                               struct correlator_target *target) {
     __u32 process = bpf_get_current_pid_tgid() >> 32;
     const struct correlator_target *entry = bpf_map_lookup_elem(targets, &process);
-    struct correlator_target target;
     struct task_struct *task;
     enum correlator_outcome outcome;
 
     if (!entry)
         return CORRELATOR_NO_TARGET;
-    target = *entry;
+    *target = *entry;
     /* From here on the compiler must not read the entry again: check is of the copy. */
     __asm__ __volatile__("" ::: "memory");
     __builtin_memset(context, 0, sizeof(*context));
-    context->target = target.id;
-    context->pid = target.pid;
-    context->level = target.level;
+    context->target = target->id;
+    context->pid = target->pid;
+    context->level = target->level;
     task = correlator_task();
-    outcome = correlator_identify(task, &target);
+    outcome = correlator_identify(task, target);
     if (outcome != CORRELATOR_SAMPLED)
         return outcome;
     context->thread_pointer = correlator_thread_pointer(task);
-    if (!target.elastic.kind && !target.otel.kind)
+    if (!target->elastic.kind && !target->otel.kind)
         return CORRELATOR_NO_SLOT;
     if (!context->thread_pointer)
         return CORRELATOR_NO_THREAD_POINTER;
-    return correlator_thread(&target, context);
+    return CORRELATOR_SAMPLED;
+}
+
+/* Reads the context of the current thread. targets points to the map of the table. Bytes of context
+ * without meaning for the outcome are 0 or left over from what was read. On kernels from 5.19 to
+ * 6.1.35, 6.2, and 6.3 to 6.3.9 it must not be called in an interrupt of kernel code:
+ * bpf_probe_read_user takes a lock there that the interrupted code may hold. */
+static __always_inline enum correlator_outcome
+correlator_current(void *targets, struct correlator_context *context) {
+    struct correlator_target target;
+    enum correlator_outcome outcome = correlator_find(targets, context, &target);
+
+    return outcome == CORRELATOR_SAMPLED ? correlator_read(&target, context) : outcome;
 }
 
 #endif

@@ -131,6 +131,10 @@ const volatile bool by_thread;
 const volatile bool by_span;
 const volatile bool kernel_stacks;
 
+/* Whether user memory may be read when the kernel was interrupted. Some kernels then wait for a
+ * lock that the interrupted code may hold: see CanFreeze. */
+const volatile bool reads_in_kernel;
+
 static const __u32 only = 0; /* the key of maps with one entry */
 
 /* These put the types into the object, from which bpf2go makes constants. */
@@ -369,7 +373,7 @@ static __always_inline enum sample_outcome walk_and_record(void *ctx, struct scr
         bpf_tail_call(ctx, &unwinder, 0);
         counters->pending = 0; /* there is no unwinder any more */
     }
-    if (!walk(ctx, &s->sample.stack, kernel_stacks, address_mask))
+    if (!walk(ctx, &s->sample.stack, kernel_stacks, reads_in_kernel, address_mask))
         return OUTCOME_UNWINDING_FAILED;
     return record(s, counters, false);
 }
@@ -397,6 +401,22 @@ static __always_inline bool is_recorded(enum correlator_outcome outcome) {
     }
 }
 
+/* Reads the context of the thread, unless that must not be read now: then it is as if its memory
+ * were not resident. */
+static __always_inline enum correlator_outcome read_context(void *ctx,
+                                                            struct correlator_context *context) {
+    struct correlator_target target;
+    enum correlator_outcome outcome = correlator_find(&targets, context, &target);
+
+    if (outcome != CORRELATOR_SAMPLED)
+        return outcome;
+    if (!has_user_code(ctx))
+        return CORRELATOR_NO_USER_CODE;
+    if (reads_in_kernel || in_user_code(ctx))
+        return correlator_read(&target, context);
+    return target.elastic.kind ? CORRELATOR_UNREADABLE : CORRELATOR_RECORD_UNREADABLE;
+}
+
 static __always_inline enum sample_outcome take_sample(void *ctx, struct counters *counters) {
     struct scratch *s;
     __u32 process = bpf_get_current_pid_tgid() >> 32;
@@ -408,7 +428,7 @@ static __always_inline enum sample_outcome take_sample(void *ctx, struct counter
     s = bpf_map_lookup_elem(&scratch, &only);
     if (!s) /* never */
         return OUTCOME_LOST;
-    s->outcome = correlator_current(&targets, &s->context);
+    s->outcome = read_context(ctx, &s->context);
     /* What follows reads it again, as in walk: the verifier goes through it once for all outcomes.
      */
     __asm__ __volatile__("" ::: "memory");
@@ -444,7 +464,7 @@ static __always_inline enum sample_outcome take_unwound(void *ctx, struct counte
     is_taken = take_words(unwound, &layout, &s->sample.stack, kernel_stacks);
     if (!is_taken) {
         counters->walked_instead++;
-        if (!walk(ctx, &s->sample.stack, kernel_stacks, address_mask))
+        if (!walk(ctx, &s->sample.stack, kernel_stacks, reads_in_kernel, address_mask))
             return OUTCOME_UNWINDING_FAILED;
     }
     return record(s, counters, is_taken);

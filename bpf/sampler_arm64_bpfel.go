@@ -236,6 +236,7 @@ const (
 	samplerVarKeepUntraced   = "keep_untraced"
 	samplerVarKernelStacks   = "kernel_stacks"
 	samplerVarLayout         = "layout"
+	samplerVarReadsInKernel  = "reads_in_kernel"
 	samplerVarTargetFilter   = "target_filter"
 	samplerVarUnwoundTargets = "unwound_targets"
 )
@@ -317,6 +318,7 @@ type samplerVariableSpecs struct {
 	KeepUntraced   *ebpf.VariableSpec `ebpf:"keep_untraced"`
 	KernelStacks   *ebpf.VariableSpec `ebpf:"kernel_stacks"`
 	Layout         *ebpf.VariableSpec `ebpf:"layout"`
+	ReadsInKernel  *ebpf.VariableSpec `ebpf:"reads_in_kernel"`
 	TargetFilter   *ebpf.VariableSpec `ebpf:"target_filter"`
 	UnwoundTargets *ebpf.VariableSpec `ebpf:"unwound_targets"`
 }
@@ -385,6 +387,7 @@ type samplerVariables struct {
 	KeepUntraced   *ebpf.Variable `ebpf:"keep_untraced"`
 	KernelStacks   *ebpf.Variable `ebpf:"kernel_stacks"`
 	Layout         *ebpf.Variable `ebpf:"layout"`
+	ReadsInKernel  *ebpf.Variable `ebpf:"reads_in_kernel"`
 	TargetFilter   *ebpf.Variable `ebpf:"target_filter"`
 	UnwoundTargets *ebpf.Variable `ebpf:"unwound_targets"`
 }

@@ -78,8 +78,18 @@ struct registers { /* struct pt_regs of arch/x86/include/uapi/asm/ptrace.h */
     __u64 orig_ax, ip, cs, flags, sp, ss;
 };
 
+/* The lowest byte of the selector of 64-bit user code: __USER_CS of
+ * arch/x86/include/asm/segment.h, and what Xen has for it, 0xe033. */
+#define USER_CS 0x33
+
+/* Of 64 bits: those of 32 have frames of another form. */
 static __always_inline bool in_user_code(const struct registers *regs) {
-    return (regs->cs & 3) != 0;
+    return (regs->cs & 0xff) == USER_CS;
+}
+
+/* cs is a member of 16 bits since Linux 6.9, of which the verifier lets nobody read more. */
+static __always_inline bool from_user_code(const struct registers *entered) {
+    return (*(const __u16 *)&entered->cs & 0xff) == USER_CS;
 }
 
 #elif defined(__TARGET_ARCH_arm64)
@@ -94,6 +104,10 @@ struct registers { /* struct user_pt_regs of arch/arm64/include/uapi/asm/ptrace.
 /* Of 64 bits: those of 32 have frames of another form. */
 static __always_inline bool in_user_code(const struct registers *regs) {
     return (regs->pstate & PSR_MODES) == 0;
+}
+
+static __always_inline bool from_user_code(const struct registers *entered) {
+    return in_user_code(entered);
 }
 
 #else
@@ -113,28 +127,46 @@ enum bpf_func_id___stack {
     BPF_FUNC_task_pt_regs___stack = 175,
 };
 
-/* The registers of user code: those that were interrupted, or else those with which the thread has
- * entered the kernel, which the kernel hands out since Linux 5.15. Returns false before that. */
+/* The registers with which the current thread has entered the kernel, which the kernel hands out
+ * since Linux 5.15. Null before that. */
+static __always_inline const struct registers *entered_registers(void) {
+    if (!bpf_core_enum_value_exists(enum bpf_func_id___stack, BPF_FUNC_task_pt_regs___stack))
+        return NULL;
+    return (const struct registers *)bpf_task_pt_regs(bpf_get_current_task_btf());
+}
+
+/* The registers of 64-bit user code: those that were interrupted, or else those with which the
+ * thread has entered the kernel. Returns false if they are not known. */
 static __always_inline bool get_user_registers(const struct registers *interrupted,
                                                struct user_registers *user) {
+    const struct registers *entered;
+
     if (in_user_code(interrupted)) {
         user->ip = interrupted->ip;
         user->sp = interrupted->sp;
         user->bp = interrupted->bp;
         return true;
     }
-    if (bpf_core_enum_value_exists(enum bpf_func_id___stack, BPF_FUNC_task_pt_regs___stack)) {
-        const struct registers *entered =
-            (const struct registers *)bpf_task_pt_regs(bpf_get_current_task_btf());
+    entered = entered_registers();
+    if (!entered || !from_user_code(entered))
+        return false;
+    user->ip = entered->ip;
+    user->sp = entered->sp;
+    user->bp = entered->bp;
+    /* The verifier rejects an instruction that loads through either pointer. */
+    __asm__ __volatile__("" ::"r"(user->ip), "r"(user->sp), "r"(user->bp));
+    return true;
+}
 
-        user->ip = entered->ip;
-        user->sp = entered->sp;
-        user->bp = entered->bp;
-        /* The verifier has no instruction load from both. */
-        __asm__ __volatile__("" ::"r"(user->ip), "r"(user->sp), "r"(user->bp));
+/* Whether the current thread ever runs user code. Workers of the kernel that belong to a process
+ * (vhost, since Linux 6.4: PF_USER_WORKER) have entered it from nowhere. */
+static __always_inline bool has_user_code(const struct registers *interrupted) {
+    const struct registers *entered;
+
+    if (in_user_code(interrupted))
         return true;
-    }
-    return false;
+    entered = entered_registers();
+    return !entered || entered->ip;
 }
 
 /* Walks the stack of 64-bit user code as the kernel does, except that it stops at the end of the
@@ -161,16 +193,17 @@ static __always_inline __u32 walk_user(const struct user_registers *user, __u64 
     return frames;
 }
 
-/* Walks the stack. Returns false when there is not a single frame. */
+/* Walks the stack. Of a thread in the kernel it reads user memory only if reads_in_kernel.
+ * Returns false when there is not a single frame. */
 static __always_inline bool walk(void *ctx, struct stack *stack, bool kernel_stacks,
-                                 __u64 address_mask) {
+                                 bool reads_in_kernel, __u64 address_mask) {
     struct user_registers user;
     __u32 kernel_frames = 0, user_frames;
 
     stack->error = 0;
     if (kernel_stacks && !in_user_code(ctx))
         kernel_frames = get_stack(ctx, stack->addrs, 0);
-    if (get_user_registers(ctx, &user))
+    if ((reads_in_kernel || in_user_code(ctx)) && get_user_registers(ctx, &user))
         user_frames = walk_user(&user, &stack->addrs[kernel_frames], address_mask);
     else
         user_frames = get_stack(ctx, &stack->addrs[kernel_frames], BPF_F_USER_STACK);

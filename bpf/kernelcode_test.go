@@ -1,0 +1,90 @@
+package bpf
+
+import (
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/features"
+
+	"correlator/internal/demo"
+	"correlator/internal/testenv"
+	"correlator/procscan"
+)
+
+// inSystemCalls are threads that are in system calls most of the time: their slots are resident now and then.
+var inSystemCalls = demo.Options{Busy: 1, Rewrite: demo.RewriteCycle, PageOut: true}
+
+// A thread that is in a system call has the callers of that on its stack, also with a C library that has no
+// frame pointers.
+func TestStacksInSystemCalls(t *testing.T) {
+	testenv.NeedRoot(t)
+	if err := features.HaveProgramHelper(ebpf.PerfEvent, asm.FnTaskPtRegs); err != nil {
+		testenv.Missing(t, "needs Linux 5.15: the eBPF helper bpf_task_pt_regs")
+	}
+	for _, flavor := range []demo.Flavor{demo.Glibc, demo.Musl} {
+		o := inSystemCalls
+		o.Flavor = flavor
+		p := demo.Start(t, o)
+		s := openSampler(t, SamplerOptions{KernelStacks: true, SamplesPerSecond: 5000})
+		addDemo(t, s, p)
+		code := executableMappings(t, p.PID)
+		file := func(addr uint64) string {
+			at := slices.IndexFunc(code, func(m procscan.Mapping) bool { return m.Start <= addr && addr < m.End })
+			if at < 0 {
+				return ""
+			}
+			return path.Base(code[at].Path)
+		}
+		var all, whole uint32
+		testenv.Poll(t, waiting, "samples in system calls", func() bool {
+			for _, c := range drainAll(t, s) {
+				stack := stack(t, s, c.Stack)
+				if len(stack.Kernel) == 0 || !strings.HasPrefix(file(stack.User[0]), "libc.so") {
+					continue
+				}
+				all += c.Samples
+				if slices.ContainsFunc(stack.User[1:], func(addr uint64) bool { return file(addr) == "demo" }) {
+					whole += c.Samples
+				}
+			}
+			return all >= 200
+		})
+		if whole < all*9/10 {
+			t.Errorf("%v: of %d samples in system calls, %d have a caller in the program", flavor, all, whole)
+		}
+	}
+}
+
+// On kernels that can freeze, the memory of a thread that is in the kernel is not read there: its samples are
+// deferred, with the stack that the kernel walks.
+func TestKernelThatFreezes(t *testing.T) {
+	p := demo.Start(t, inSystemCalls)
+	s := openSampler(t, SamplerOptions{KernelStacks: true, SamplesPerSecond: 2000, DeferredBytes: 1 << 24, freezes: true})
+	addDemo(t, s, p)
+	testenv.Poll(t, waiting, "samples of user code and in the kernel", func() bool {
+		counters := readCounters(t, s)
+		return counters[Correlated] >= 50 && counters[Unreadable] >= 50
+	})
+	stop(t, s)
+	for _, c := range drainAll(t, s) {
+		if stack := stack(t, s, c.Stack); len(stack.Kernel) > 0 {
+			t.Errorf("memory was read of a thread in the kernel: %#x", stack)
+		}
+	}
+	walked, inKernel := 0, 0
+	verifyDeferred(t, s, readCounters(t, s)[Unreadable], func(d deferredSample) {
+		if len(d.Frames.Kernel) > 0 {
+			inKernel++
+			if len(d.Frames.User) > 0 {
+				walked++
+			}
+		}
+	})
+	if inKernel == 0 || walked != inKernel {
+		t.Errorf("of %d deferred samples in the kernel, %d have a stack of the process", inKernel, walked)
+	}
+}
