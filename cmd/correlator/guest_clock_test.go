@@ -40,7 +40,7 @@ type span struct{ from, until uint64 }
 // length is measured by another clock.
 func (s span) holds(i backend.Interval) bool {
 	const leeway = uint64(15 * time.Second)
-	return s.from-leeway <= i.Start && i.Start < i.End && i.End <= s.until
+	return s.from-leeway <= i.Start && i.Start < i.End && s.from <= i.End && i.End <= s.until
 }
 
 func timeOfDay() uint64 { return uint64(time.Now().UnixNano()) }

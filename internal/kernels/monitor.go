@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A monitor is a connection to that of QEMU, which talks QMP: lines of JSON, interop/qmp-spec of its
-// documentation.
+// A monitor is a QMP connection to QEMU: lines of JSON, interop/qmp-spec of its documentation.
 type monitor struct {
 	io.ReadWriteCloser
-	replies *json.Decoder
+	replies    *json.Decoder
+	negotiated bool
 }
 
 // monitorFD is the other end of a monitor in QEMU, the first of exec.Cmd.ExtraFiles.
@@ -33,7 +33,8 @@ func newMonitor() (m *monitor, theirs *os.File, err error) {
 		return nil, nil, fmt.Errorf("making a connection for the monitor: %w", err)
 	}
 	ours := os.NewFile(uintptr(ends[0]), "monitor")
-	return &monitor{ours, json.NewDecoder(ours)}, os.NewFile(uintptr(ends[1]), "monitor"), nil
+	m = &monitor{ReadWriteCloser: ours, replies: json.NewDecoder(ours)}
+	return m, os.NewFile(uintptr(ends[1]), "monitor"), nil
 }
 
 // execute executes a command without arguments, and returns when QEMU has answered.
@@ -60,10 +61,14 @@ func (m *monitor) execute(command string) error {
 
 // pause stops the machine for a while, and its clocks with it, but the one of the board.
 func (m *monitor) pause(ctx context.Context, length time.Duration) error {
-	for _, command := range []string{"qmp_capabilities", "stop"} {
-		if err := m.execute(command); err != nil {
+	if !m.negotiated {
+		if err := m.execute("qmp_capabilities"); err != nil {
 			return err
 		}
+		m.negotiated = true
+	}
+	if err := m.execute("stop"); err != nil {
+		return err
 	}
 	wait(ctx, length)
 	return m.execute("cont")

@@ -62,9 +62,22 @@ static void rest(struct worker *w, uint64_t until_ns) {
 /* What was written is paged out some time later, as a kernel short of memory would do it. */
 #define STAYS_NS 20000000
 
-/* Between two readings of the clock, which are system calls where a C library does not find the
- * kernel's vDSO: samples are to be of the work. */
-#define RUNS 32
+/* How often a thread works between two readings of the clock. Samples are to be of the work, and
+ * where a C library does not find the kernel's vDSO, a reading is a system call, which on emulated
+ * CPUs takes as long as the work. */
+static unsigned runs;
+
+/* Has readings take a 32nd of the time at most. */
+static void measure_runs(void) {
+    work_gap.run(); /* for the first time, which takes longer */
+    uint64_t start = now_ns();
+    work_gap.run();
+    uint64_t worked = now_ns(), read = worked;
+    for (int i = 0; i < 32; i++) {
+        read = now_ns();
+    }
+    runs = 1 + (unsigned)((read - worked) / (worked - start + 1));
+}
 
 /* One step of a thread that switches by itself. */
 static void switch_and_work(struct worker *w) {
@@ -87,7 +100,8 @@ static void switch_and_work(struct worker *w) {
         rest(w, w->until_ns);
         return;
     }
-    for (int i = 0; i < RUNS; i++) {
+    for (unsigned i = 0; i < runs && !atomic_load_explicit(&w->pending, memory_order_relaxed);
+         i++) {
         w->tracer.work->run();
     }
 }
@@ -169,6 +183,7 @@ static struct worker *add_worker(enum worker_kind kind) {
 
 void workers_init(const struct worker_options *chosen) {
     options = chosen;
+    measure_runs();
     struct worker *w = add_worker(WORKER_MAIN);
     introduce(w);
     w->running = true;
