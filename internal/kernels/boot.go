@@ -20,8 +20,8 @@ const memory = "4096"
 // All that it prints goes to log.
 func boot(ctx context.Context, k kernel, image, initramfs string, log io.Writer, handle func(event)) error {
 	m := machines[k.arch]
-	arguments := append(slices.Concat(m.options, monitorOptions), "-accel", "tcg,thread=multi", "-smp", "2", "-m", memory,
-		"-nodefaults", "-nographic", "-serial", "stdio", "-no-reboot",
+	arguments := append(slices.Concat(m.options, monitorOptions), "-accel", "tcg,thread=multi", "-smp", "2",
+		"-m", memory, "-nodefaults", "-nographic", "-serial", "stdio", "-no-reboot",
 		"-kernel", image, "-initrd", initramfs,
 		// An oops is a panic, after which the machine restarts at once, which ends QEMU. The
 		// kernel's log, which is read after the tests, has room for 128 KiB by default. The first
