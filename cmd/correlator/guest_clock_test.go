@@ -3,7 +3,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +15,7 @@ import (
 
 	"correlator/internal/backend"
 	"correlator/internal/demo"
+	"correlator/internal/kernels/console"
 	"correlator/internal/process"
 	"correlator/internal/testenv"
 )
@@ -254,7 +254,7 @@ func TestPause(t *testing.T) {
 	before := behind(t)
 	r := startClockRun(t, patient...)
 	hasSamples(r.process, r.process.Begin(1).TraceID)
-	askForStop(t, "Pause")
+	askForStop(t, console.Stop{Pause: stalled})
 	testenv.Poll(t, deadline, "the machine to be stopped by its monitor", func() bool {
 		return behind(t)-before > stalled/2
 	})
@@ -293,11 +293,10 @@ func TestStall(t *testing.T) {
 const stalled = 10 * time.Second
 
 // askForStop has internal/kernels stop the machine. It may not have begun when this returns.
-func askForStop(t *testing.T, how string) {
+func askForStop(t *testing.T, stop console.Stop) {
 	t.Helper()
-	// A line of internal/kernels, for which this is an event.
-	line := fmt.Sprintf("\n\x1ekernels {%q:%d}\n", how, int(stalled.Seconds()))
-	if err := os.WriteFile("/dev/console", []byte(line), 0); err != nil {
+	line := append([]byte("\n"), console.Line(stop)...) // whatever was printed before
+	if err := os.WriteFile("/dev/console", line, 0); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -306,7 +305,7 @@ func askForStop(t *testing.T, how string) {
 func stallMachine(t *testing.T) {
 	t.Helper()
 	before := clockGettime(t, unix.CLOCK_MONOTONIC)
-	askForStop(t, "Stall")
+	askForStop(t, console.Stop{Stall: stalled})
 	testenv.Poll(t, deadline, "the machine to be stopped", func() bool {
 		now := clockGettime(t, unix.CLOCK_MONOTONIC)
 		length := now - before

@@ -20,11 +20,12 @@ const memory = "4096"
 // All that it prints goes to log.
 func boot(ctx context.Context, k kernel, image, initramfs string, log io.Writer, handle func(event)) error {
 	m := machines[k.arch]
-	arguments := append(slices.Concat(m.options, monitorOptions), "-accel", "tcg,thread=multi", "-smp", "2", "-m", memory,
-		"-nodefaults", "-nographic", "-serial", "stdio", "-no-reboot",
+	arguments := append(slices.Concat(m.options, monitorOptions), "-accel", "tcg,thread=multi", "-smp", "2",
+		"-m", memory, "-nodefaults", "-nographic", "-serial", "stdio", "-no-reboot",
 		"-kernel", image, "-initrd", initramfs,
-		// An oops is a panic, after which the machine restarts at once, which ends QEMU. The kernel's log, which is
-		// read after the tests, has room for 128 KiB by default. The first process starts the second CPU.
+		// An oops is a panic, after which the machine restarts at once, which ends QEMU. The
+		// kernel's log, which is read after the tests, has room for 128 KiB by default. The first
+		// process starts the second CPU.
 		"-append", "console="+m.console+" oops=panic panic=-1 log_buf_len=4M maxcpus=1 rdinit=/init")
 	cmd := exec.CommandContext(ctx, m.qemu, arguments...)
 	cmd.Stderr = os.Stderr
@@ -47,9 +48,9 @@ func boot(ctx context.Context, k kernel, image, initramfs string, log io.Writer,
 	done, malformed, reading := readEvents(io.TeeReader(stdout, log), func(e event) {
 		switch {
 		case e.Stall > 0:
-			stopping = errors.Join(stopping, stall(ctx, cmd.Process, time.Duration(e.Stall)*time.Second))
+			stopping = errors.Join(stopping, stall(ctx, cmd.Process, e.Stall))
 		case e.Pause > 0:
-			stopping = errors.Join(stopping, monitor.pause(ctx, time.Duration(e.Pause)*time.Second))
+			stopping = errors.Join(stopping, monitor.pause(ctx, e.Pause))
 		}
 		handle(e)
 	})

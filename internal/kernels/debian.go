@@ -15,8 +15,8 @@ const (
 )
 
 // An archive is a release of Debian for one architecture. Its lists and packages are below a
-// directory of its own: neither the configuration nor the state of the host's apt is used. What comes
-// is signed by Debian's keys.
+// directory of its own: neither the configuration nor the state of the host's apt is used. What
+// comes is signed by Debian's keys.
 type archive struct {
 	dir, arch string
 }
@@ -100,8 +100,28 @@ func (a *archive) unpack(dir string, packages ...string) error {
 }
 
 // kernelPackage matches the packages with a kernel's image and modules: one package until trixie,
-// three later.
-var kernelPackage = regexp.MustCompile(`^linux-(image|binary|modules)-[0-9].*-cloud-(amd64|arm64)$`)
+// three later. What follows the kind is what uname -r prints.
+var kernelPackage = regexp.MustCompile(`^linux-(?:image|binary|modules)-([0-9].*-cloud-(?:amd64|arm64))$`)
+
+// packagesOf returns, of the names of packages, those with the files of a kernel.
+func packagesOf(k kernel, names []string) (packages []string, err error) {
+	for _, name := range names {
+		match := kernelPackage.FindStringSubmatch(name)
+		if match == nil {
+			continue
+		}
+		if !hasVersion(k.id, match[1]) {
+			return nil, fmt.Errorf("the kernel of %s is %s now: "+
+				"rename %s in internal/kernels (kernels.go, steps.go) and in docs/kernels.md",
+				k.suite, match[1], k.id)
+		}
+		packages = append(packages, name)
+	}
+	if len(packages) == 0 {
+		return nil, fmt.Errorf("no kernel in %s for %s", k.suite, k.arch)
+	}
+	return packages, nil
+}
 
 // fetchKernel returns the file of the newest kernel of its release.
 func fetchKernel(dir string, k kernel) (image string, err error) {
@@ -117,14 +137,9 @@ func fetchKernel(dir string, k kernel) (image string, err error) {
 	if err != nil {
 		return "", err
 	}
-	var packages []string
-	for _, name := range all {
-		if kernelPackage.MatchString(name) {
-			packages = append(packages, name)
-		}
-	}
-	if len(packages) == 0 {
-		return "", fmt.Errorf("no kernel in %s for %s", k.suite, k.arch)
+	packages, err := packagesOf(k, all) // before they are downloaded
+	if err != nil {
+		return "", err
 	}
 	if err := replaceDir(root, func(dir string) error { return a.unpack(dir, packages...) }); err != nil {
 		return "", err

@@ -7,6 +7,8 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"correlator/internal/kernels/console"
 )
 
 // A step is a command that the guest runs, alone.
@@ -17,8 +19,8 @@ type step struct {
 	Env     []string // beside the environment of all steps
 	Timeout time.Duration
 
-	// CgroupV1: cgroups of version 2 are not mounted for it. Once they were, even elsewhere and for a
-	// moment, the kernel puts each process in one, for good.
+	// CgroupV1: cgroups of version 2 are not mounted for it. Once they were, even elsewhere and for
+	// a moment, the kernel puts each process in one, for good.
 	CgroupV1 bool
 }
 
@@ -29,17 +31,17 @@ type plan struct {
 
 const planFile = "/plan.json"
 
-// An event is what the guest reports, as a line of JSON on the console, after eventPrefix. Fields
-// that do not belong to it are zero.
+// An event is what the guest reports, as console.Line has it. Fields that do not belong to it are
+// zero.
 type event struct {
 	Release string  `json:",omitempty"` // once, first: the version of the running kernel
 	Step    string  `json:",omitempty"` // what the following fields are about
 	Output  string  `json:",omitempty"` // a line that the step printed, or a part of a long one
 	Ended   *ending `json:",omitempty"` // once for each step
 	Kernel  string  `json:",omitempty"` // a warning of the kernel's log
-	Stall   int     `json:",omitempty"` // seconds for which a test wants the machine stopped, but not its clocks
-	Pause   int     `json:",omitempty"` // seconds for which it is to be stopped with its clocks
 	Done    bool    `json:",omitempty"` // once, last
+
+	console.Stop // what a test asks for
 }
 
 // ending is how a step ended.
@@ -48,13 +50,9 @@ type ending struct {
 	Seconds float64
 }
 
-// eventPrefix distinguishes events from what the kernel and the firmware print. The first byte is a
-// control character that ends whatever precedes it on its line.
-const eventPrefix = "\x1ekernels "
-
 // parseEvent returns the event in a line of the console, if there is one.
 func parseEvent(line string) (e event, ok bool, err error) {
-	_, text, ok := strings.Cut(line, eventPrefix)
+	_, text, ok := strings.Cut(line, console.Prefix)
 	if !ok {
 		return event{}, false, nil
 	}
@@ -67,8 +65,8 @@ func parseEvent(line string) (e event, ok bool, err error) {
 // readEvents hands over the events on a console, and reports whether the guest was done. It goes on
 // after a line that is cut off: what a kernel prints when it panics comes after it. The first such
 // line is malformed.
-func readEvents(console io.Reader, handle func(event)) (done bool, malformed, err error) {
-	lines := bufio.NewScanner(console)
+func readEvents(from io.Reader, handle func(event)) (done bool, malformed, err error) {
+	lines := bufio.NewScanner(from)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		e, ok, err := parseEvent(lines.Text())

@@ -16,6 +16,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"correlator/internal/kernels/console"
 )
 
 // mounts are the file systems of the guest, in their order. Those that a kernel does not have are
@@ -130,10 +132,10 @@ func prepare() error {
 	return loopback()
 }
 
-// keepPerfEvent opens a perf event that counts nothing, for as long as the machine runs. The kernel patches
-// __schedule when the first perf event of a task is opened, and when the last one is closed
-// (perf_sched_events). Where QEMU emulates several CPUs by threads, another CPU may execute the instruction
-// that is there meanwhile (int3) after it was taken away, which is a panic.
+// keepPerfEvent opens a perf event that counts nothing, for as long as the machine runs. The kernel
+// patches __schedule when the first perf event of a task is opened, and when the last one is closed
+// (perf_sched_events). Where QEMU emulates several CPUs by threads, another CPU may execute the
+// instruction that is there meanwhile (int3) after it was taken away, which is a panic.
 func keepPerfEvent() error {
 	attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_DUMMY,
 		Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{}))}
@@ -182,13 +184,10 @@ func loopback() error {
 
 // send writes an event to the console, as a line of its own.
 func (g *guest) send(e event) {
-	text, err := json.Marshal(e)
-	if err != nil {
-		panic(err) // there is no such event
-	}
+	line := console.Line(e)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	fmt.Fprintf(g.console, "%s%s\n", eventPrefix, text)
+	_, _ = g.console.Write(line)
 }
 
 // step runs a step, and ends every process that it leaves behind.

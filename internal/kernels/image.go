@@ -34,7 +34,8 @@ var unused = []string{"usr/share/doc", "usr/share/man", "usr/share/locale", "usr
 	"usr/lib/gcc/*/*/lto*", "usr/lib/gcc/*/*/*san*", "usr/lib/*/lib*san.so*", "usr/lib/gcc/*/*/plugin",
 	"usr/bin/*lto-dump*", "usr/bin/*gprof*", "usr/lib/*/gconv", "usr/lib/*/libgprofng*", "usr/lib/*/perl-base"}
 
-// makeUserland returns the directory of the programs of a guest, which is named after what is in it.
+// makeUserland returns the directory of the programs of a guest, which is named after what is in
+// it.
 func makeUserland(dir, arch string) (root string, err error) {
 	contents := sha256.Sum256(fmt.Append(nil, userlandSuite, userlandPackages, userlandFiles, userlandLinks, unused))
 	root = filepath.Join(dir, fmt.Sprintf("userland-%s-%x", arch, contents[:4]))

@@ -22,6 +22,12 @@ var kernels = []kernel{
 	{"arm64-6.12", "arm64", "trixie"},
 }
 
+// hasVersion reports whether a release, as uname -r prints it, is of the version in a kernel's id.
+func hasVersion(id, release string) bool {
+	_, version, _ := strings.Cut(id, "-")
+	return strings.HasPrefix(release, version+".")
+}
+
 // selectKernels returns the kernels with these ids, in the order of the list; all without ids.
 func selectKernels(ids []string) ([]kernel, error) {
 	if len(ids) == 0 {

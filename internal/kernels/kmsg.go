@@ -28,7 +28,7 @@ func (g *guest) reportLog() error {
 		switch {
 		case errors.Is(err, unix.EAGAIN):
 			return nil
-		case errors.Is(err, unix.EPIPE): // messages were overwritten, which the number of the next one says
+		case errors.Is(err, unix.EPIPE): // messages were overwritten: the number of the next one says so
 			continue
 		case err != nil:
 			return err

@@ -115,8 +115,8 @@ func (o *options) runAll(interrupted context.Context, selected []kernel, update 
 	return failed, err
 }
 
-// runKernel boots a kernel. The error is about what it needs, or that the guest was not done or results
-// are lost; what else goes wrong is in the result.
+// runKernel boots a kernel. The error is about what it needs, or that the guest was not done or
+// results are lost; what else goes wrong is in the result.
 func (o *options) runKernel(interrupted context.Context, k kernel, r *result) error {
 	image, userland, err := o.fetch(k)
 	if err != nil {

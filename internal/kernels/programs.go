@@ -11,8 +11,8 @@ import (
 var gnuMachine = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
 
 // makePrograms builds the programs of testdata for the guest, against the guest's C libraries, and
-// returns their directory. In the guest, make finds them up to date: there, each takes 10 s, and there
-// is no clang for those of eBPF.
+// returns their directory. In the guest, make finds them up to date: there, each takes 10 s, and
+// there is no clang for those of eBPF.
 func (o *options) makePrograms(arch, userland string) (string, error) {
 	programs := filepath.Join(o.dir, "programs-"+arch)
 	machine := gnuMachine[arch]

@@ -82,8 +82,7 @@ func (r *result) leaveOut(suites []suite) {
 // judge adds errors: of steps that have not ended, although they are in the plan, of those in which
 // nothing ran or too little, and of the kernel.
 func (r *result) judge(p plan) {
-	version := r.ID[strings.Index(r.ID, "-")+1:]
-	if r.Error == "" && !strings.HasPrefix(r.Release, version+".") {
+	if r.Error == "" && !hasVersion(r.ID, r.Release) {
 		r.Error = fmt.Sprintf("the kernel is %q", r.Release)
 	}
 	if i := slices.IndexFunc(r.Kernel, trouble.MatchString); i >= 0 && r.Error == "" {
@@ -101,8 +100,8 @@ func (r *result) judge(p plan) {
 	}
 }
 
-// trouble is what the kernel prints when something is wrong with it that does not end it, which may be
-// in messages that were lost.
+// trouble is what the kernel prints when something is wrong with it that does not end it, which may
+// be in messages that were lost.
 var trouble = regexp.MustCompile(`^(WARNING|BUG|KASAN|UBSAN|INFO: (task|rcu)|rcu: INFO|watchdog: BUG|` +
 	`unchecked MSR|` + messagesLost + `)`)
 

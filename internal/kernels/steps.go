@@ -78,11 +78,14 @@ func mayBeSkipped(kernel, reason string) bool {
 }
 
 var suites = []suite{
-	{pkg: "cmd/correlator", name: "cgroups version 1", run: "^TestCgroupV1$", quick: true, v1: true}, // first
+	// First: see step.CgroupV1.
+	{pkg: "cmd/correlator", name: "cgroups version 1", run: "^TestCgroupV1$", quick: true, v1: true},
 	{pkg: "cmd/correlator", name: "end to end", run: "^TestEndToEnd$", quick: true},
 	{pkg: "cmd/correlator", name: "CPU hotplug", run: "^TestHotplug$", quick: true},
 	{pkg: "memread", quick: true},
 	{pkg: "internal/kallsyms", quick: true},
+	{pkg: "internal/symbols"},
+	{pkg: "profile"},
 	{pkg: "internal/safedir", quick: true},
 	{pkg: "internal/timerfd", quick: true},
 	{pkg: "procscan", quick: true},
@@ -94,14 +97,15 @@ var suites = []suite{
 	{pkg: "internal/process"},
 	{pkg: "tlsdesc"},
 	{pkg: "bpf"},
+	{pkg: "internal/inspect"},
 	{pkg: "internal/unwind"},
 	{pkg: "internal/sampling"},
 	{pkg: "internal/lifecycle"},
 	{pkg: "internal/record"},
 	{pkg: "internal/agent", run: "^TestSampled"},
 	{pkg: "cmd/correlator", name: "circumstances (check)", run: "^TestCircumstances$"},
-	// After these the kernel may take its clock, the CPU's counter, for unstable, and use one that is slow to
-	// read.
+	// After these the kernel may take its clock, the CPU's counter, for unstable, and use one that
+	// is slow to read.
 	{pkg: "cmd/correlator", name: "clock, suspend", run: "^Test(HotplugWhileRecording|ClockSet|Suspend|Stall|Pause)$"},
 	// Last: what these set cannot be taken back.
 	{pkg: "cmd/correlator", name: "settings", run: "^(TestContextWithoutNames|TestKernelOptions)$", quick: true},

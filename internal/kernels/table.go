@@ -115,7 +115,8 @@ func notPassed(results []result, outcome string) (lines []*notPassedLine) {
 	return lines
 }
 
-// named returns the name of a test, or of the one whose subtest it is, some of which may have passed.
+// named returns the name of a test, or of the one whose subtest it is, some of which may have
+// passed.
 func (s *stepResult) named(t test) string {
 	name, _, isSubtest := strings.Cut(t.Name, "/")
 	if isSubtest && slices.ContainsFunc(s.Tests, func(other test) bool {
