@@ -63,7 +63,9 @@ func TestStacksInSystemCalls(t *testing.T) {
 // deferred, with the stack that the kernel walks.
 func TestKernelThatFreezes(t *testing.T) {
 	p := demo.Start(t, inSystemCalls)
-	s := openSampler(t, SamplerOptions{KernelStacks: true, SamplesPerSecond: 2000, DeferredBytes: 1 << 24, freezes: true})
+	s := openSampler(t, SamplerOptions{
+		KernelStacks: true, SamplesPerSecond: 2000, DeferredBytes: 1 << 24, freezes: true,
+	})
 	addDemo(t, s, p)
 	testenv.Poll(t, waiting, "samples of user code and in the kernel", func() bool {
 		counters := readCounters(t, s)
