@@ -24,9 +24,9 @@ func CanFreeze() (release string, can bool, err error) {
 	return release, freezes(version[0], version[1], version[2]), nil
 }
 
-// debianVersion is the version of the package in what uname -v prints of Debian's kernels, as in "#1
+// debianVersion is the version of the package, without its epoch, in what uname -v prints of Debian's kernels, as in "#1
 // SMP PREEMPT_DYNAMIC Debian 6.1.176-1 (2026-07-02)".
-var debianVersion = regexp.MustCompile(` Debian (\d+\.\d+\.\d+)`)
+var debianVersion = regexp.MustCompile(` Debian (?:\d+:)?(\d+\.\d+\.\d+)`)
 
 // stableVersion returns the version of the stable kernel that a kernel was built from, by what uname
 // -r and -v print. Debian until 12 writes 0 for the last number of all releases, as in

@@ -60,7 +60,7 @@ func TestStacksInSystemCalls(t *testing.T) {
 }
 
 // On kernels that can freeze, the memory of a thread that is in the kernel is not read there: its samples are
-// deferred, with the stack that the kernel walks.
+// lost, with a count, and none is read later, when the thread may work on something else.
 func TestKernelThatFreezes(t *testing.T) {
 	p := demo.Start(t, inSystemCalls)
 	s := openSampler(t, SamplerOptions{
@@ -69,7 +69,7 @@ func TestKernelThatFreezes(t *testing.T) {
 	addDemo(t, s, p)
 	testenv.Poll(t, waiting, "samples of user code and in the kernel", func() bool {
 		counters := readCounters(t, s)
-		return counters[Correlated] >= 50 && counters[Unreadable] >= 50
+		return counters[Correlated] >= 50 && counters[Lost] >= 50
 	})
 	stop(t, s)
 	for _, c := range drainAll(t, s) {
@@ -77,16 +77,9 @@ func TestKernelThatFreezes(t *testing.T) {
 			t.Errorf("memory was read of a thread in the kernel: %#x", stack)
 		}
 	}
-	walked, inKernel := 0, 0
 	verifyDeferred(t, s, readCounters(t, s)[Unreadable], func(d deferredSample) {
 		if len(d.Frames.Kernel) > 0 {
-			inKernel++
-			if len(d.Frames.User) > 0 {
-				walked++
-			}
+			t.Errorf("deferred in the kernel: %#x", d.Frames)
 		}
 	})
-	if inKernel == 0 || walked != inKernel {
-		t.Errorf("of %d deferred samples in the kernel, %d have a stack of the process", inKernel, walked)
-	}
 }

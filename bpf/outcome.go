@@ -67,7 +67,8 @@ const (
 	// ended without its last program.
 	UnwindingFailed = KernelOutcome(samplerSampleOutcomeOUTCOME_UNWINDING_FAILED)
 
-	// Lost: Unreadable or TableFull, but the ring buffer was full.
+	// Lost: Unreadable or TableFull, but the ring buffer was full. Or the thread was in the kernel, and that
+	// is one that [CanFreeze]: whether the thread worked on a trace is not known.
 	Lost = KernelOutcome(samplerSampleOutcomeOUTCOME_LOST)
 
 	// Idle: the CPU ran nothing.

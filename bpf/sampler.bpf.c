@@ -384,37 +384,38 @@ static __always_inline bool filtered(__u32 process) {
 
 /* Whether a sample with this outcome is to be counted or deferred. Only samples of threads that are
  * known to work on no trace are untraced. */
-static __always_inline bool is_recorded(enum correlator_outcome outcome) {
+static __always_inline bool is_recorded(enum sample_outcome outcome) {
     switch (outcome) {
-    case CORRELATOR_SAMPLED:
-    case CORRELATOR_UNREADABLE:
+    case OUTCOME_CORRELATED:
+    case OUTCOME_UNREADABLE:
         return true;
-    case CORRELATOR_UNSAMPLED:
+    case OUTCOME_UNSAMPLED:
         return keep_unsampled;
-    case CORRELATOR_NO_SLOT:
-    case CORRELATOR_NO_TRACE:
-    case CORRELATOR_NOT_VALID:
-    case CORRELATOR_ZERO_IDS:
+    case OUTCOME_NO_SLOT:
+    case OUTCOME_NO_TRACE:
+    case OUTCOME_NOT_VALID:
+    case OUTCOME_ZERO_IDS:
         return keep_untraced;
     default:
         return false;
     }
 }
 
-/* Reads the context of the thread, unless that must not be read now: then it is as if its memory
- * were not resident. */
-static __always_inline enum correlator_outcome read_context(void *ctx,
-                                                            struct correlator_context *context) {
+/* Reads the context of the thread. Where that must not be read, the sample is lost: once the thread
+ * runs again, it may work on something else. */
+static __always_inline enum sample_outcome read_context(void *ctx,
+                                                        struct correlator_context *context) {
     struct correlator_target target;
     enum correlator_outcome outcome = correlator_find(&targets, context, &target);
 
-    if (outcome != CORRELATOR_SAMPLED)
-        return outcome;
-    if (!has_user_code(ctx))
-        return CORRELATOR_NO_USER_CODE;
-    if (reads_in_kernel || in_user_code(ctx))
-        return correlator_read(&target, context);
-    return target.elastic.kind ? CORRELATOR_UNREADABLE : CORRELATOR_RECORD_UNREADABLE;
+    if (outcome == CORRELATOR_SAMPLED) {
+        if (!has_user_code(ctx))
+            return OUTCOME_NO_USER_CODE;
+        if (!reads_in_kernel && !in_user_code(ctx))
+            return OUTCOME_LOST;
+        outcome = correlator_read(&target, context);
+    }
+    return (enum sample_outcome)outcome;
 }
 
 static __always_inline enum sample_outcome take_sample(void *ctx, struct counters *counters) {

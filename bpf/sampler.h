@@ -25,7 +25,8 @@ enum sample_outcome {
     OUTCOME_TABLE_FULL,                       /* a table is full: deferred to user space */
     OUTCOME_UNWINDING_FAILED,                 /* to be counted or deferred, but has no stack, or
                                                  the unwinder's chain ended before its end */
-    OUTCOME_LOST,                             /* to be deferred, but the ring buffer is full */
+    OUTCOME_LOST,                             /* to be deferred, but the ring buffer is full; or the
+                                                 context must not be read */
     OUTCOME_IDLE,                             /* the CPU was idle */
     OUTCOMES,
 };

@@ -300,8 +300,9 @@ func (s *server) close(p *process) {
 
 // liveWriter bounds an answer.
 type liveWriter struct {
-	answer liveAnswer
-	bytes  int
+	answer    liveAnswer
+	bytes     int
+	demangler symbols.Demangler
 }
 
 // names returns the names of addresses, that of the first query that has one, as far as they fit.
@@ -322,7 +323,7 @@ func (w *liveWriter) names(addrs []uint64, queries []*symbols.Query, failure Fai
 		if name == "" && failure != NoFailure {
 			continue
 		}
-		sent := symbolName{[]byte(name), []byte(symbols.Demangle(name))}
+		sent := symbolName{[]byte(name), []byte(w.demangler.Demangle(name))}
 		if w.bytes += sent.bytes(); w.bytes > maxAnswerBytes {
 			return names
 		}

@@ -195,10 +195,11 @@ func (s *server) sendNames(p *process, n *named) {
 
 // answerWriter sends names in answers of a bounded size.
 type answerWriter struct {
-	server *server
-	answer answer
-	table  map[string]int
-	bytes  int // of names in the answer
+	server    *server
+	answer    answer
+	table     map[string]int
+	bytes     int // of names in the answer
+	demangler symbols.Demangler
 }
 
 // next begins with another file; nil: memory.
@@ -216,7 +217,7 @@ func (w *answerWriter) add(addr uint64, name string) {
 	case !known:
 		number = len(w.table)
 		w.table[name] = number
-		added = symbolName{[]byte(name), []byte(symbols.Demangle(name))}
+		added = symbolName{[]byte(name), []byte(w.demangler.Demangle(name))}
 	}
 	if len(w.answer.Addrs) == maxAnswerAddrs || w.bytes+added.bytes() > maxAnswerBytes {
 		w.flush()

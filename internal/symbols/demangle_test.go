@@ -6,13 +6,18 @@ import (
 	"unicode/utf8"
 )
 
-func TestDemangle(t *testing.T) {
-	// Of the pair of the type before the last one, and so on: its text doubles with each of 30.
-	doubled := "_Z1fI1AIiiE"
+// longName returns a name whose last argument is the pair of the one before, and so on: its text doubles with
+// each of 30.
+func longName() string {
+	name := "_Z1fI1AIiiE"
 	for i := range 30 {
 		of := "S" + strings.ToUpper(string("0123456789abcdefghijklmnopqrstuvwxyz"[i])) + "_"
-		doubled += "1AI" + of + of + "E"
+		name += "1AI" + of + of + "E"
 	}
+	return name + "Ev"
+}
+
+func TestDemangle(t *testing.T) {
 	for name, want := range map[string]string{
 		"_ZN3foo3barEv":                          "foo::bar",
 		"_ZN3foo3barIiSsEEviPKc":                 "foo::bar<int, std::string>",
@@ -33,7 +38,7 @@ func TestDemangle(t *testing.T) {
 			t.Errorf("%.80q is %q, want %q", name, got, want)
 		}
 	}
-	if got := Demangle(doubled + "Ev"); len(got) != maxDemangledBytes || !strings.HasPrefix(got, "f<A<int, int>, ") {
+	if got := Demangle(longName()); len(got) != maxDemangledBytes || !strings.HasPrefix(got, "f<A<int, int>, ") {
 		t.Errorf("%d bytes: %.80q", len(got), got)
 	}
 	// Characters are whole.
@@ -41,6 +46,23 @@ func TestDemangle(t *testing.T) {
 	if got := Demangle(name); len(got) < maxDemangledBytes-utf8.UTFMax || len(got) > maxDemangledBytes ||
 		!utf8.ValidString(got) {
 		t.Errorf("%d bytes: %q", len(got), got)
+	}
+}
+
+// Names that take long use up the time for all of them.
+func TestDemangler(t *testing.T) {
+	var d Demangler
+	if got := d.Demangle("_ZN3foo3barEv"); got != "foo::bar" || d.spent == 0 {
+		t.Fatalf("%q after %v", got, d.spent)
+	}
+	for tries := 0; d.spent < maxDemangling; tries++ {
+		if tries == 1<<20 {
+			t.Fatalf("%d names took %v", tries, d.spent)
+		}
+		d.Demangle(longName())
+	}
+	if got := d.Demangle("_ZN3foo3barEv"); got != "" {
+		t.Errorf("%q after %v", got, d.spent)
 	}
 }
 

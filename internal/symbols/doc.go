@@ -3,7 +3,8 @@
 //
 //	Query      addresses, and the names found for them: ReadTable, ReadPerfMap, ReadKallsyms
 //
-// //	Opener     opens perf maps and debug files below a process's root
+//	Demangler  what names are in C++ and Rust
+//	Opener     opens perf maps and debug files below a process's root
 //
 // A table is not kept: it is read once for the addresses of a query, and only their names are
 // stored, one string for all addresses in one symbol. So memory is in proportion to the symbols
