@@ -15,7 +15,7 @@ const userlandSuite = "bookworm"
 
 // userlandPackages are what the tests execute. The compilers build the programs that tests inspect.
 var userlandPackages = []string{"bash", "binutils", "coreutils", "dash", "gcc", "grep", "kmod", "libc6-dev",
-	"make", "mount", "musl-tools", "sed", "util-linux"}
+	"make", "mount", "musl-tools", "openjdk-17-jre-headless", "sed", "util-linux"}
 
 // userlandFiles are what the scripts of these packages would create, and the users.
 var userlandFiles = map[string]string{
@@ -24,9 +24,11 @@ var userlandFiles = map[string]string{
 	"etc/hosts":  "127.0.0.1 localhost\n",
 }
 
-// userlandLinks are the links that Debian's installer and its alternatives create.
+// userlandLinks are the links that Debian's installer and its alternatives create. ARCH stands for the
+// architecture.
 var userlandLinks = map[string]string{
 	"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64", "usr/bin/cc": "gcc",
+	"usr/bin/java": "../lib/jvm/java-17-openjdk-ARCH/bin/java",
 }
 
 // unused are parts of these packages that nothing uses and that would fill the guest's memory.
@@ -60,6 +62,7 @@ func fillUserland(root string, a *archive, packages []string) error {
 		}
 	}
 	for name, target := range userlandLinks {
+		target = strings.ReplaceAll(target, "ARCH", a.arch)
 		if err := os.Symlink(target, filepath.Join(root, name)); err != nil {
 			return err
 		}

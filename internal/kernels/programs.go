@@ -12,7 +12,7 @@ var gnuMachine = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
 
 // makePrograms builds the programs of testdata for the guest, against the guest's C libraries, and
 // returns their directory. In the guest, make finds them up to date: there, each takes 10 s, and
-// there is no clang for those of eBPF.
+// there is no clang for those of eBPF, nor a javac.
 func (o *options) makePrograms(arch, userland string) (string, error) {
 	programs := filepath.Join(o.dir, "programs-"+arch)
 	machine := gnuMachine[arch]
@@ -26,7 +26,9 @@ func (o *options) makePrograms(arch, userland string) (string, error) {
 	if arch == "arm64" {
 		muslCompiler += " -mno-outline-atomics" // their part in libgcc needs a function of glibc's
 	}
-	for kind, compiler := range map[string]string{"glibc": compiler, "musl": muslCompiler, "bpf": ""} {
+	for kind, compiler := range map[string]string{
+		"glibc": compiler, "musl": muslCompiler, "jvm": compiler, "bpf": "",
+	} {
 		_, err := output(filepath.Join(o.checkout, "testdata"), "make", "--silent", "O="+programs, "MACHINE="+machine,
 			"COMPILER="+compiler, "MUSL_LIB="+musl, "programs-"+kind)
 		if err != nil {

@@ -55,16 +55,16 @@ var maySkip = []struct {
 	{"knows the instruction of x86-64", []string{"arm64-6.1", "arm64-6.12"}},
 	{"this machine cannot be suspended to memory", []string{"arm64-6.1", "arm64-6.12"}},
 
-	// The guest has no runtimes and no other compilers.
+	// The guest has a JRE, no other runtimes, and no other compilers.
 	{"needs the program go ", nil},
-	{"needs the program java ", nil},
+	{"needs the program javac ", nil},
+	{"needs the program jar ", nil},
 	{"needs the program node ", nil},
 	{"needs the program python3 ", nil},
 	{"needs the program aarch64-linux-gnu-gcc ", nil},
 	{"needs the program qemu-aarch64-static ", nil},
-	{"needs JDK ", nil},
-	{"needs a JDK ", nil},
-	{"libjvm.so: no such file or directory", nil},
+	{"needs JDK 25 ", nil},
+	{"needs a JDK in /usr/lib/jvm/temurin-25-jdk-", nil},
 }
 
 // mayBeSkipped reports whether a test may be skipped for a reason.

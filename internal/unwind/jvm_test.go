@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 	"unsafe"
@@ -24,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/bpf"
+	"correlator/internal/demo"
 	"correlator/internal/testenv"
 	"correlator/procscan"
 )
@@ -45,23 +45,6 @@ type jvm struct {
 	target Target
 }
 
-// compiled is where the programs are compiled to, once for all tests.
-var compiled = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "unwind")
-	if err != nil {
-		return "", err
-	}
-	args := []string{"--release", "17", "-d", dir}
-	for _, program := range []string{"Recursion", "Inlined", "Generations"} {
-		args = append(args, "testdata/"+program+".java")
-	}
-	output, err := exec.Command("javac", args...).CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("javac: %w\n%s", err, output)
-	}
-	return dir, nil
-})
-
 // startJVM starts threads of Recursion, which recurse to a depth.
 func startJVM(t *testing.T, jdk string, threads, depth int, flags ...string) *jvm {
 	t.Helper()
@@ -75,11 +58,7 @@ func startProgram(t *testing.T, jdk string, program []string, flags ...string) *
 	if _, err := os.Stat(java); err != nil {
 		testenv.Missing(t, "needs JDK "+jdk+" at "+javaHomes[jdk])
 	}
-	testenv.NeedTool(t, "javac")
-	classes, err := compiled()
-	if err != nil {
-		t.Fatal(err)
-	}
+	classes := filepath.Join(demo.BuildWith(t, "javac", "unwind-jvm"), "unwind-jvm.jar")
 	args := append([]string{"-XX:+UseSerialGC", "-Xmx64m", "-XX:-UsePerfData"}, flags...)
 	cmd := exec.Command(java, append(append(args, "-cp", classes), program...)...)
 	stdin, stdout := testenv.Start(t, cmd)
