@@ -63,7 +63,8 @@ func betterIn(t *elfsym.SymbolTable) func(s, other symbol) bool {
 }
 
 // withoutVersion cuts off what the linker adds to the names of versioned symbols in .symtab:
-// memcpy@@GLIBC_2.14.
+// memcpy@@GLIBC_2.14. On arm64 also where a linker's stubs for errata of the CPU are:
+// e843419@000a_00000112_44.
 func withoutVersion(name []byte) []byte {
 	if at := bytes.IndexByte(name, '@'); at > 0 {
 		return name[:at]

@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/support"
 
 	"correlator/bpf"
+	"correlator/internal/testenv"
 )
 
 // The programs load as they are on kernels before 5.17, without calls that these do not have, and as
@@ -42,6 +43,52 @@ func TestLoadWithoutAreas(t *testing.T) {
 		}
 		c.close()
 	}
+}
+
+// On kernels before 5.17 whose verifier refuses long loops, stacks of JVMs are whole if they have no more
+// than about 100 frames, and else are cut, with those next to the leaf.
+func TestJVMWithoutAreas(t *testing.T) {
+	e := openEngineBy(t, func(c *Counters) (*Engine, error) {
+		e, err := open(t.Context(), Options{ProcRoot: "/proc"}, c, Kind())
+		if err != nil {
+			return nil, err
+		}
+		full, err := support.LoadCollectionSpec()
+		if err != nil {
+			return nil, err
+		}
+		chain, err := loadWith(full, e.chain.kernel, false, 0)
+		if err != nil {
+			return nil, err
+		}
+		e.chain.close()
+		e.chain = chain
+		return e, nil
+	})
+	e.sample(t)
+	shallow := startJVM(t, "17", 1, 30, "-Xint")
+	e.synchronize(t, shallow.target)
+	e.awaitWhole(t, shallow.target, 30)
+
+	deep := startJVM(t, "17", 1, 300, "-Xint")
+	e.synchronize(t, deep.target)
+	testenv.Poll(t, deadline, "a cut stack", func() bool {
+		s := e.next(t, deep.target)
+		frames, err := e.name(t, deep.target, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls := 0
+		for _, f := range frames {
+			if f.Function == "Recursion.ping" || f.Function == "Recursion.pong" {
+				calls++
+			}
+		}
+		if calls > 130 {
+			t.Fatalf("%d calls", calls)
+		}
+		return calls >= 100 && s.failure != 0
+	})
 }
 
 // Programs that do not have the loop are not changed.
