@@ -38,6 +38,15 @@ var mounts = []struct {
 	{"/sys/kernel/security", "securityfs", "", false},
 }
 
+// settings are of the kernel, below /proc/sys/kernel.
+var settings = map[string]string{
+	// By default, the kernel lowers the rate of samples when they take too much of the CPU, down to
+	// nothing where it is emulated.
+	"perf_cpu_time_max_percent": "0",
+	// The default of Linux. That of Debian's kernels, 3, TestKernelOptions sets.
+	"perf_event_paranoid": "2",
+}
+
 // maxOutput is the longest line of a step that is reported in one event. Others are divided.
 const maxOutput = 4096
 
@@ -114,11 +123,10 @@ func prepare() error {
 			return err
 		}
 	}
-	// By default, the kernel lowers the rate of samples when they take too much of the CPU, down to
-	// nothing where it is emulated.
-	const limit = "/proc/sys/kernel/perf_cpu_time_max_percent"
-	if err := os.WriteFile(limit, []byte("0"), 0); err != nil {
-		return err
+	for name, value := range settings {
+		if err := os.WriteFile("/proc/sys/kernel/"+name, []byte(value), 0); err != nil {
+			return err
+		}
 	}
 	if err := loadModules(); err != nil {
 		return err

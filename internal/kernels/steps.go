@@ -104,6 +104,7 @@ var suites = []suite{
 	{pkg: "internal/record"},
 	{pkg: "internal/agent", run: "^TestSampled"},
 	{pkg: "cmd/correlator", name: "circumstances (check)", run: "^TestCircumstances$"},
+	{pkg: "cmd/correlator", name: "capabilities", run: "^TestRights"},
 	// After these the kernel may take its clock, the CPU's counter, for unstable, and use one that
 	// is slow to read.
 	{pkg: "cmd/correlator", name: "clock, suspend", run: "^Test(HotplugWhileRecording|ClockSet|Suspend|Stall|Pause)$"},
